@@ -1,0 +1,117 @@
+package core
+
+// Op is what a [Decision] asks for.
+type Op uint8
+
+const (
+	// Bind asks to start Pods where they are placed. A gang is bound by one
+	// decision.
+	Bind Op = iota
+	// Evict asks to stop Pods, for the good of job For. The engine counts them
+	// on their nodes until [PodsGone].
+	Evict
+	// Requeue asks to stop Pods because their gang lost a member or could not
+	// start; the job waits again in its old place.
+	Requeue
+	// Reject says that the job can never run as it stands: the cluster has
+	// never had, or its queue will never be allowed, what it asks for.
+	Reject
+	// Wait says why a job was not started when it was first considered.
+	Wait
+	// Wake asks for a [Tick] at At.
+	Wake
+)
+
+func (o Op) String() string {
+	return [...]string{"bind", "evict", "requeue", "reject", "wait", "wake"}[o]
+}
+
+// Decision is what the driver must now do. It is valid until the next call of
+// the engine.
+type Decision struct {
+	Op  Op
+	Job string
+	// Pods are the pods concerned, in their order; empty for Reject, Wait, Wake.
+	Pods []Placement
+	// Reason says why, Detail gives the numbers; Detail may be empty for Bind.
+	Reason Reason
+	Detail string
+	// For names the job that an eviction makes room for.
+	For string
+	// At is when to wake.
+	At Time
+}
+
+// Placement is a pod on a node.
+type Placement struct {
+	// Pod is the pod's number in its job.
+	Pod  int
+	Node string
+	// GPUs is the set of devices, a bit each; GPU is taken from every one.
+	GPUs uint64
+	GPU  Milli
+	// NICs is the set of RDMA NICs nearest to the devices, a bit each.
+	NICs uint64
+	// CPUMilli and MemMiB are what the pod takes beside.
+	CPUMilli, MemMiB int64
+}
+
+// Reason is the one typed cause of a decision or of a job's waiting. The text
+// form is stable.
+type Reason uint8
+
+const (
+	// Placed: a bind; the resources were free.
+	Placed Reason = iota
+	// Backfilled: a bind past an earlier job that does not fit now.
+	Backfilled
+	// MadeRoom: a bind where others were evicted for it.
+	MadeRoom
+
+	// PriorityPreemption: evicted for a job of higher priority.
+	PriorityPreemption
+	// QuotaReclaim: evicted so that the owner of a quota gets it back.
+	QuotaReclaim
+	// BackfillPreemption: evicted because it was started past a job that has
+	// now waited longer than the policy's threshold.
+	BackfillPreemption
+	// MemberLost: a gang whose member ended, failed to start or lost its node.
+	MemberLost
+
+	// QuotaExceeded: the queue or one of its parents has not enough quota left.
+	QuotaExceeded
+	// NoNode: no node, even empty, is as large as a pod of the job.
+	NoNode
+	// Resources: not enough GPUs are free.
+	Resources
+	// Stranded: enough GPUs are free, but not enough of them together on one
+	// node.
+	Stranded
+	// InsufficientCPU, InsufficientMemory: enough GPUs are free together, but
+	// their nodes lack the CPU or memory.
+	InsufficientCPU
+	InsufficientMemory
+	// TopologyTooTight: the gang fits in the cluster, but not in one domain of
+	// the required level.
+	TopologyTooTight
+	// Affinity: selectors, taints or affinity leave no node with room.
+	Affinity
+	// HeldBack: an earlier job must start first (StrictFIFO).
+	HeldBack
+	// BackOff: started and failed lately; it is tried again after a pause.
+	BackOff
+	// Victims: evictions for the job are under way.
+	Victims
+	// QueueUnknown: the job names a queue that does not exist.
+	QueueUnknown
+	numReasons
+)
+
+var reasonNames = [numReasons]string{
+	"Placed", "Backfilled", "MadeRoom",
+	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "MemberLost",
+	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory",
+	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "QueueUnknown",
+}
+
+func (r Reason) String() string { return reasonNames[r] }

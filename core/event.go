@@ -1,0 +1,85 @@
+package core
+
+// Event is a fact about the world. Pods are named by their number in the job.
+type Event interface{ event() }
+
+type (
+	// NodeAdded tells of a new node, or of one that came back.
+	NodeAdded struct{ Node Node }
+	// NodeLost tells that a node is gone with all its pods.
+	NodeLost struct{ Node string }
+	// NodeCordoned starts or ends keeping new pods off a node.
+	NodeCordoned struct {
+		Node     string
+		Cordoned bool
+	}
+	// DeviceHealth tells that a GPU failed or recovered. Pods on a failed GPU
+	// keep it until they end.
+	DeviceHealth struct {
+		Node    string
+		GPU     int
+		Healthy bool
+	}
+	// QueueSet adds a queue or changes it. Parents come before children.
+	QueueSet struct{ Queue Queue }
+	// QueueRemoved removes a queue without children and live jobs.
+	QueueRemoved struct{ Queue string }
+	// JobSubmitted adds a job; all its pods wait.
+	JobSubmitted struct{ Job Job }
+	// PodRunning tells that a waiting pod is found running: the engine adopts
+	// it where it is. Drivers send it when they rebuild an engine.
+	PodRunning struct {
+		Job     string
+		Pod     int
+		Node    string
+		GPUs    []int
+		Started Time
+	}
+	// PodEnded tells that a running pod ended by itself. A pod that failed is
+	// started again (its gang whole); one that did not is done.
+	PodEnded struct {
+		Job    string
+		Pod    int
+		Failed bool
+	}
+	// PodsGone tells that evicted pods have left their nodes; nil Pods means
+	// all that were asked to leave.
+	PodsGone struct {
+		Job  string
+		Pods []int
+	}
+	// BindFailed tells that a pod could not be bound or started where it was
+	// told to. Its gang is queued again whole, in its old place.
+	BindFailed struct {
+		Job string
+		Pod int
+	}
+	// JobEnded tells that a job is over, for whatever reason, and that all its
+	// pods have left their nodes.
+	JobEnded struct{ Job string }
+	// JobEstimated brings a new estimate of a job's whole run time.
+	JobEstimated struct {
+		Job      string
+		Estimate Time
+	}
+	// Checkpointed tells that a job saved its progress just now.
+	Checkpointed struct{ Job string }
+	// Tick answers a Wake decision.
+	Tick struct{}
+)
+
+func (NodeAdded) event()    {}
+func (NodeLost) event()     {}
+func (NodeCordoned) event() {}
+func (DeviceHealth) event() {}
+func (QueueSet) event()     {}
+func (QueueRemoved) event() {}
+func (JobSubmitted) event() {}
+func (PodRunning) event()   {}
+func (PodEnded) event()     {}
+func (PodsGone) event()     {}
+func (BindFailed) event()   {}
+func (JobEnded) event()     {}
+func (JobEstimated) event() {}
+func (Checkpointed) event() {}
+func (Tick) event()         {}

@@ -1,0 +1,135 @@
+package core
+
+import (
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// The vocabulary of the subpackages, so that drivers import core alone.
+type (
+	// Time is nanoseconds since an origin the driver chose.
+	Time = cluster.Time
+	// Milli counts thousandths of a GPU.
+	Milli = cluster.Milli
+	// Node describes a node.
+	Node = cluster.NodeSpec
+	// Device is the position of a GPU in its node.
+	Device = cluster.DeviceSpec
+	// Taint repels pods that do not tolerate it.
+	Taint = cluster.Taint
+	// Toleration lets a pod onto nodes with a taint.
+	Toleration = cluster.Toleration
+	// Requirement is one condition on a node's labels.
+	Requirement = cluster.Requirement
+	// Term is an affinity or anti-affinity between pods.
+	Term = cluster.Term
+	// Request is what one pod needs.
+	Request = cluster.Request
+	// Queue describes where the jobs of a tenant wait.
+	Queue = quota.Queue
+	// Quota is the GPU quota of a queue for one model.
+	Quota = quota.Quota
+)
+
+// Units and limits of the vocabulary.
+const (
+	Second    = cluster.Second
+	Never     = cluster.Never
+	WholeGPU  = cluster.WholeGPU
+	Unlimited = quota.Unlimited
+)
+
+// Kind is what a job does; a policy may place each kind by its own strategy.
+type Kind uint8
+
+// The kinds of job.
+const (
+	Training Kind = iota
+	Inference
+	Batch
+	Dev
+	numKinds
+)
+
+// Kinds names the kinds in their order.
+var Kinds = [numKinds]string{"training", "inference", "batch", "dev"}
+
+func (k Kind) String() string { return Kinds[k] }
+
+// Class is the service class of a job. An HP job is never evicted for an LP job.
+type Class uint8
+
+// The classes of job: high priority, and low priority (spot).
+const (
+	HP Class = iota
+	LP
+)
+
+func (c Class) String() string { return [...]string{"HP", "LP"}[c] }
+
+// Job is what a user submits.
+type Job struct {
+	// Name is unique among live jobs.
+	Name  string
+	Queue string
+	Kind  Kind
+	Class Class
+	// Priority orders jobs, highest first.
+	Priority int32
+	// Gang jobs start whole (every task's MinPods) or not at all; the pods of
+	// other jobs start one by one.
+	Gang bool
+	// NotPreemptible jobs are never evicted to make room for others.
+	NotPreemptible bool
+	// Locked jobs are neither moved nor evicted.
+	Locked bool
+	// Tasks has at least one entry. Pods are numbered from 0 across tasks, in
+	// their order.
+	Tasks    []Task
+	Topology TopologyRequest
+	// Labels mark the pods of the job for the Affinity terms of others.
+	Labels   []string
+	Affinity []Term
+	// Submitted is when the user submitted the job; it orders the queue.
+	Submitted Time
+	// Estimate is the expected run time; 0 when unknown.
+	Estimate Time
+	// Checkpoint is the interval at which the job saves its progress; 0 when
+	// it never does and an eviction loses all its work.
+	Checkpoint Time
+}
+
+// Task is a role of a job: its pods are alike.
+type Task struct {
+	Name string
+	// Pods is how many pods the task has. MinPods of them start with the gang,
+	// the rest one by one; 0 means all. It has no meaning outside a gang.
+	Pods, MinPods int
+	Request
+}
+
+// TopologyRequest says how near each other the pods of a gang must be. Levels
+// are names of the configured topology, "node" or "hbd".
+type TopologyRequest struct {
+	// Required is the level of which one domain must hold the whole gang;
+	// Preferred the level to try first. Empty when not asked for.
+	Required, Preferred string
+}
+
+// Pods returns how many pods the job has.
+func (j *Job) Pods() int {
+	n := 0
+	for i := range j.Tasks {
+		n += j.Tasks[i].Pods
+	}
+	return n
+}
+
+// GPUs returns how much GPU all pods of the job need together.
+func (j *Job) GPUs() Milli {
+	var m Milli
+	for i := range j.Tasks {
+		m += Milli(j.Tasks[i].Pods) * j.Tasks[i].GPU
+	}
+	return m
+}

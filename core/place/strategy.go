@@ -1,0 +1,24 @@
+package place
+
+// Strategy says where among the nodes that fit a pod goes (Kant §3.3.3, §3.3.4).
+type Strategy uint8
+
+const (
+	// Binpack takes the node with the fewest free GPUs that fits, in node order.
+	Binpack Strategy = iota
+	// EBinpack is Binpack that also keeps the pods of a job together and fills
+	// leaf groups one after another, so that whole groups stay free.
+	EBinpack
+	// Spread takes the node with the most free GPUs, another for every pod of
+	// the job where it can.
+	Spread
+	// ESpread spreads pods smaller than a node over the dedicated zone and
+	// places the rest by EBinpack.
+	ESpread
+	numStrategies
+)
+
+// Strategies names the strategies in their order.
+var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread"}
+
+func (s Strategy) String() string { return Strategies[s] }

@@ -1,0 +1,83 @@
+package core
+
+import "github.com/muster-sched/muster/core/place"
+
+// Policy is what an engine is told to do, given once at its creation.
+type Policy struct {
+	Name string
+	// Levels names the topology levels of the cluster, widest first; the last
+	// is the leaf group.
+	Levels   []string
+	Queueing Queueing
+	// Placement gives the strategy of each kind of job.
+	Placement [numKinds]place.Strategy
+	Zone      Zone
+	Preempt   Preempt
+	Requeue   RequeuePolicy
+}
+
+// Mode says what happens when the first job in the order does not fit
+// (Kant §3.2.2, Table 1).
+type Mode uint8
+
+const (
+	// StrictFIFO makes every later job wait.
+	StrictFIFO Mode = iota
+	// BestEffortFIFO lets later jobs pass.
+	BestEffortFIFO
+	// Backfill lets later jobs pass, and evicts them for the first job once it
+	// has waited past its threshold.
+	Backfill
+)
+
+func (m Mode) String() string {
+	return [...]string{"StrictFIFO", "BestEffortFIFO", "Backfill"}[m]
+}
+
+// Order says which waiting job comes first.
+type Order uint8
+
+const (
+	// ByPriority orders by class, priority (highest first), submission time,
+	// size (smallest first) and number of arrival (Kant §3.2.2).
+	ByPriority Order = iota
+	// ByEstimate puts the estimated run time (shortest first) before the
+	// submission time: shortest job first.
+	ByEstimate
+)
+
+func (o Order) String() string { return [...]string{"Priority", "Estimate"}[o] }
+
+// Queueing is how QSCH orders jobs.
+type Queueing struct {
+	Mode  Mode
+	Order Order
+	// HeadWait is how long the first job may wait under Backfill before
+	// backfilled jobs are evicted for it.
+	HeadWait Time
+}
+
+// Zone is the inference dedicated zone of E-Spread (Kant §3.3.4): nodes whose
+// label Key has Value, or, without a Key, that share of each pool's nodes, the
+// last ones in topology order. Exclusive keeps all other jobs out; otherwise
+// they use it last.
+type Zone struct {
+	Key, Value string
+	// Share is 0..1.
+	Share     float64
+	Exclusive bool
+}
+
+// Preempt says which preemptions are allowed and how cautiously (Kant §3.2.3).
+type Preempt struct {
+	Priority, Reclaim, Backfill bool
+	// MinRuntime is how long a pod has run at least before it may be evicted.
+	MinRuntime Time
+	// At most Budget pods are evicted in any Interval; 0 is no bound.
+	Budget   int
+	Interval Time
+}
+
+// RequeuePolicy says how long a job pauses after a failed start: Backoff,
+// doubled with every failure up to MaxBackoff.
+type RequeuePolicy struct{ Backoff, MaxBackoff Time }

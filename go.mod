@@ -1,0 +1,3 @@
+module github.com/muster-sched/muster
+
+go 1.26
