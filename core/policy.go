@@ -4,10 +4,7 @@ import "github.com/muster-sched/muster/core/place"
 
 // Policy is what an engine is told to do, given once at its creation.
 type Policy struct {
-	Name string
-	// Levels names the topology levels of the cluster, widest first; the last
-	// is the leaf group.
-	Levels   []string
+	Name     string
 	Queueing Queueing
 	// Placement gives the strategy of each kind of job.
 	Placement [numKinds]place.Strategy

@@ -1,0 +1,58 @@
+// Package sim replays a workload against the engine on a virtual clock.
+package sim
+
+import (
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
+)
+
+// Sink receives what happens in a run, in time order. Times count from the
+// workload's start. Arguments are valid during the call only, except *Live,
+// which is the same pointer for all calls about one job.
+type Sink interface {
+	// Node tells that a node is there (up) or lost. All nodes of the cluster
+	// come first, at time 0.
+	Node(t core.Time, n *core.Node, up bool) error
+	// Submitted tells that a job was submitted.
+	Submitted(t core.Time, j *Live) error
+	// Bound tells that pods were bound.
+	Bound(t core.Time, j *Live, pods []core.Placement, why core.Reason) error
+	// Released tells that pods left their nodes.
+	Released(t core.Time, j *Live, pods []core.Placement, why Release) error
+	// Ended tells that a job is over: by its outcome, or rejected. Its pods
+	// have been released before.
+	Ended(t core.Time, j *Live, rejected bool) error
+}
+
+// Live is a job from its submission to its end.
+type Live struct {
+	workload.Job
+	// Pods is how many pods the job has.
+	Pods int
+	// Bound counts the pods bound now.
+	Bound int
+	// Evictions counts how often pods of the job were evicted, Lost the GPU
+	// time (milli-GPU times seconds) it had to do again.
+	Evictions int
+	Lost      float64
+	// Tag is the sink's own.
+	Tag any
+}
+
+// Release is why a pod left its node.
+type Release uint8
+
+// The causes of a release, as decisions.jsonl.gz spells them.
+const (
+	Finished Release = iota
+	Failed
+	Cancelled
+	Preempted
+	Reclaimed
+	Migrated
+	NodeLost
+)
+
+func (r Release) String() string {
+	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost"}[r]
+}
