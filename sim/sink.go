@@ -17,8 +17,9 @@ type Sink interface {
 	Submitted(t core.Time, j *Live) error
 	// Bound tells that pods were bound.
 	Bound(t core.Time, j *Live, pods []core.Placement, why core.Reason) error
-	// Released tells that pods left their nodes.
-	Released(t core.Time, j *Live, pods []core.Placement, why Release) error
+	// Released tells that pods left their nodes. forJob names the job that an
+	// eviction made room for; it is empty for every other cause.
+	Released(t core.Time, j *Live, pods []core.Placement, why Release, forJob string) error
 	// Ended tells that a job is over: by its outcome, or rejected. Its pods
 	// have been released before.
 	Ended(t core.Time, j *Live, rejected bool) error
