@@ -1,0 +1,232 @@
+// Package metrics measures a run: how full and how fragmented the cluster was,
+// and how long jobs waited (Kant, section 4). The definitions are those of
+// [Summary].
+package metrics
+
+import (
+	"fmt"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/sim"
+	"github.com/muster-sched/muster/workload"
+)
+
+// Options says how to measure.
+type Options struct {
+	// Levels is the number of topology levels of the cluster; the last is the
+	// leaf group.
+	Levels int
+	// From and To bound the window of the averages over time; To 0 leaves it
+	// open. By default it goes from the first submission to the last event,
+	// and it never goes past that.
+	From, To core.Time
+}
+
+// Collector is a [sim.Sink] that measures. Its memory is that of the live jobs,
+// of the nodes, and of accumulators that do not grow; a call costs O(pods).
+//
+//   - GAR is the allocated share of the available GPUs: the healthy ones of
+//     nodes that are up and not cordoned. Both sides count those alone, parts of
+//     a GPU by their milli.
+//   - SOR is allocated to available GPU time. The pods of a gang count from the
+//     moment the gang is whole, other pods from their binding.
+//   - GFR is the share of fragmented nodes among the nodes that are up and have
+//     GPUs. A node is fragmented unless its healthy GPUs are all wholly free or
+//     all wholly allocated.
+//   - A job waits until it is first whole (see [Job]). JWTD and JTTED are taken
+//     then, so they know no job that never started; JTTED is of gangs and of
+//     jobs with several pods. Queueing adds all later waiting, after evictions;
+//     it is of the same jobs.
+//   - JCT goes from submission to end, of jobs that were not rejected.
+//   - Preemptions count the times a job lost pods by preemption or reclaim;
+//     pods that it lost at one instant are one. Migrations count pods.
+type Collector struct {
+	window Options
+	inv    inventory
+	jobs   map[*sim.Live]*Job
+
+	now       core.Time // of the last event
+	first     core.Time // submission; Never before it
+	lastEnd   core.Time
+	unstarted core.Milli // held by gangs that are not whole yet
+	count     Jobs
+
+	gar, gfr             share
+	allocated, available float64 // GPU-seconds, for SOR
+	waits                [len(Classes)]Histogram
+	distances            [len(Classes)]Distance
+	jct, queueing        Histogram
+	preemptions          int64
+	migrations           int64
+	lost                 float64 // milli-GPU seconds
+}
+
+var _ sim.Sink = (*Collector)(nil)
+
+// New returns a Collector that has seen nothing.
+func New(o Options) *Collector {
+	return &Collector{
+		window: o,
+		inv:    newInventory(o.Levels),
+		jobs:   map[*sim.Live]*Job{},
+		first:  core.Never,
+	}
+}
+
+// Node implements [sim.Sink].
+func (c *Collector) Node(t core.Time, n *core.Node, up bool) error {
+	c.advance(t)
+	c.inv.set(n, up)
+	return nil
+}
+
+// Submitted implements [sim.Sink].
+func (c *Collector) Submitted(t core.Time, l *sim.Live) error {
+	c.advance(t)
+	c.first = min(c.first, t)
+	c.jobs[l] = newJob(c.count.Submitted, l)
+	c.count.Submitted++
+	c.count.Pending++
+	return nil
+}
+
+// Bound implements [sim.Sink].
+func (c *Collector) Bound(t core.Time, l *sim.Live, pods []core.Placement, _ core.Reason) error {
+	c.advance(t)
+	j, err := c.job(l)
+	if err != nil {
+		return err
+	}
+	if j.bound == 0 && len(pods) > 0 {
+		c.count.Pending--
+		c.count.Running++
+	}
+	for i := range pods {
+		p := &pods[i]
+		node, err := c.inv.hold(p, +1)
+		if err != nil {
+			return fmt.Errorf("bind %s: %w", l.Name, err)
+		}
+		j.bind(p.Pod, node)
+		if l.Gang && !j.whole {
+			j.held += amount(p)
+			c.unstarted += amount(p)
+		}
+	}
+	j.wait(t)
+	if j.missing == 0 {
+		c.start(t, j)
+	}
+	return nil
+}
+
+// start takes in that j is whole.
+func (c *Collector) start(t core.Time, j *Job) {
+	j.whole = true
+	c.unstarted -= j.held
+	j.held = 0
+	if j.Started >= 0 {
+		return
+	}
+	j.Started = t
+	class := ClassOf(j.job.GPUs())
+	c.waits[class].Add((t - j.job.Submitted).Seconds())
+	j.measure(&c.inv)
+	if j.job.GPUs() > 0 && (j.job.Gang || j.job.Pods > 1) {
+		d := &c.distances[class]
+		d.Jobs++
+		d.NodeRatio += float64(j.Nodes) / float64(j.FewestNodes)
+		d.GroupRatio += float64(j.Groups) / float64(j.FewestGroups)
+	}
+}
+
+// Released implements [sim.Sink].
+func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, why sim.Release, _ string) error {
+	c.advance(t)
+	j, err := c.job(l)
+	if err != nil {
+		return err
+	}
+	for i := range pods {
+		p := &pods[i]
+		if _, err := c.inv.hold(p, -1); err != nil {
+			return fmt.Errorf("release %s: %w", l.Name, err)
+		}
+		j.release(p.Pod, why == sim.Finished)
+		if l.Gang && !j.whole {
+			j.held -= amount(p)
+			c.unstarted -= amount(p)
+		}
+	}
+	if j.bound == 0 && len(pods) > 0 {
+		j.whole = false
+		c.count.Running--
+		c.count.Pending++
+	}
+	j.wait(t)
+	c.evicted(t, j, len(pods), why)
+	c.lose(j)
+	return nil
+}
+
+func (c *Collector) evicted(t core.Time, j *Job, pods int, why sim.Release) {
+	switch why {
+	case sim.Preempted, sim.Reclaimed:
+		if j.lastEvicted != t {
+			c.preemptions++
+			j.lastEvicted = t
+		}
+	case sim.Migrated:
+		c.migrations += int64(pods)
+	}
+}
+
+// lose takes in what work the job lost since the last call.
+func (c *Collector) lose(j *Job) {
+	c.lost += j.job.Lost - j.lost
+	j.lost = j.job.Lost
+}
+
+// Ended implements [sim.Sink].
+func (c *Collector) Ended(t core.Time, l *sim.Live, rejected bool) error {
+	c.advance(t)
+	j, err := c.job(l)
+	if err != nil {
+		return err
+	}
+	if j.bound != 0 {
+		return fmt.Errorf("end %s: %d pods are still bound", l.Name, j.bound)
+	}
+	delete(c.jobs, l)
+	c.lose(j)
+	c.count.Pending--
+	if j.Started >= 0 {
+		c.queueing.Add(j.waited(t).Seconds())
+	}
+	if rejected {
+		c.count.Rejected++
+		return nil
+	}
+	c.lastEnd = t
+	c.jct.Add((t - l.Submitted).Seconds())
+	switch l.Outcome {
+	case workload.Completed:
+		c.count.Completed++
+	case workload.Failed:
+		c.count.Failed++
+	case workload.Cancelled:
+		c.count.Cancelled++
+	}
+	return nil
+}
+
+func (c *Collector) job(l *sim.Live) (*Job, error) {
+	j := c.jobs[l]
+	if j == nil {
+		return nil, fmt.Errorf("job %s is not live", l.Name)
+	}
+	return j, nil
+}
+
+// amount is what p takes of all its devices together.
+func amount(p *core.Placement) core.Milli { return core.Milli(gpus(p)) * p.GPU }

@@ -1,0 +1,188 @@
+package metrics
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// An inventory knows what every node has and what of it is allocated, and
+// keeps the sums that GAR and GFR are made of. A change costs O(GPUs changed),
+// a node's coming and going O(its GPUs).
+type inventory struct {
+	levels int // of the topology; a node's leaf group is its domain at the last
+	byName map[string]int32
+	nodes  []node
+	pools  map[string]*pool
+	leaves map[string]int32
+
+	// The sums over nodes that are up. A GPU is available when it is healthy
+	// and its node not cordoned; allocated counts available GPUs alone, so it
+	// never exceeds available.
+	allocated  core.Milli
+	available  int64
+	fragmented int64
+	gpuNodes   int64
+}
+
+// node is a node and what pods hold of it.
+type node struct {
+	pool         *pool
+	leaf         int32
+	up, cordoned bool
+	healthy      uint64
+	held         []core.Milli // of each device
+	// Of the healthy devices: the sum of held, and how many are wholly free
+	// and wholly allocated.
+	sum        core.Milli
+	free, full int
+}
+
+// pool is the nodes of one GPU model: the most that any of them has of each
+// resource, and the most nodes that any leaf group has.
+type pool struct {
+	gpus     int
+	cpuMilli int64
+	memMiB   int64
+	inLeaf   map[int32]int
+	leafSize int
+}
+
+func newInventory(levels int) inventory {
+	return inventory{
+		levels: levels,
+		byName: map[string]int32{},
+		pools:  map[string]*pool{},
+		leaves: map[string]int32{},
+	}
+}
+
+// set takes in that n is there as described, or lost. Pods stay where they are.
+func (v *inventory) set(n *core.Node, up bool) {
+	i, known := v.byName[n.Name]
+	if !known {
+		i = v.add(n)
+	}
+	d := &v.nodes[i]
+	v.count(d, -1)
+	d.up, d.cordoned = up, n.Cordoned
+	d.healthy = 1<<n.GPUs - 1
+	for _, g := range n.Unhealthy {
+		d.healthy &^= 1 << g
+	}
+	d.recount()
+	v.count(d, +1)
+}
+
+func (v *inventory) add(n *core.Node) int32 {
+	i := int32(len(v.nodes))
+	v.byName[n.Name] = i
+	p := v.pools[n.Model]
+	if p == nil {
+		p = &pool{inLeaf: map[int32]int{}}
+		v.pools[n.Model] = p
+	}
+	leaf := v.leaf(n)
+	p.gpus = max(p.gpus, n.GPUs)
+	p.cpuMilli, p.memMiB = max(p.cpuMilli, n.CPUMilli), max(p.memMiB, n.MemMiB)
+	p.inLeaf[leaf]++
+	p.leafSize = max(p.leafSize, p.inLeaf[leaf])
+	v.nodes = append(v.nodes, node{pool: p, leaf: leaf, held: make([]core.Milli, n.GPUs)})
+	return i
+}
+
+// leaf numbers the leaf group of n. A node without one is a group of its own.
+func (v *inventory) leaf(n *core.Node) int32 {
+	path := "node\x00" + n.Name
+	if v.levels > 0 && len(n.Domains) == v.levels && n.Domains[v.levels-1] != "" {
+		path = strings.Join(n.Domains, "\x00")
+	}
+	id, ok := v.leaves[path]
+	if !ok {
+		id = int32(len(v.leaves))
+		v.leaves[path] = id
+	}
+	return id
+}
+
+func (n *node) recount() {
+	n.sum, n.free, n.full = 0, 0, 0
+	for d, held := range n.held {
+		if n.healthy>>d&1 == 1 {
+			n.tally(held, +1)
+		}
+	}
+}
+
+// tally counts a healthy device of which held is allocated, or uncounts it.
+func (n *node) tally(held core.Milli, sign int) {
+	n.sum += core.Milli(sign) * held
+	switch held {
+	case 0:
+		n.free += sign
+	case core.WholeGPU:
+		n.full += sign
+	}
+}
+
+// count adds what n contributes to the sums, or takes it off.
+func (v *inventory) count(n *node, sign int64) {
+	if !n.up || len(n.held) == 0 {
+		return
+	}
+	healthy := bits.OnesCount64(n.healthy)
+	v.gpuNodes += sign
+	if n.free != healthy && n.full != healthy {
+		v.fragmented += sign
+	}
+	if !n.cordoned {
+		v.allocated += core.Milli(sign) * n.sum
+		v.available += sign * int64(healthy)
+	}
+}
+
+// hold gives p's share of its devices to a pod, or (sign -1) takes it back. It
+// returns the node's index.
+func (v *inventory) hold(p *core.Placement, sign int) (int32, error) {
+	i, ok := v.byName[p.Node]
+	if !ok {
+		return 0, fmt.Errorf("pod %d: unknown node %q", p.Pod, p.Node)
+	}
+	n := &v.nodes[i]
+	if p.GPUs>>len(n.held) != 0 {
+		return 0, fmt.Errorf("pod %d: node %s has no GPU %d", p.Pod, p.Node, bits.Len64(p.GPUs)-1)
+	}
+	v.count(n, -1)
+	for rest := p.GPUs; rest != 0; rest &= rest - 1 {
+		d := bits.TrailingZeros64(rest)
+		was := n.held[d]
+		n.held[d] += core.Milli(sign) * p.GPU
+		if n.healthy>>d&1 == 1 {
+			n.tally(was, -1)
+			n.tally(n.held[d], +1)
+		}
+	}
+	v.count(n, +1)
+	return i, nil
+}
+
+// perNode returns how many pods that ask for r the pool's largest node holds,
+// at least 1.
+func (p *pool) perNode(r *core.Request) int64 {
+	fit := int64(1 << 62)
+	switch {
+	case r.GPU >= core.WholeGPU:
+		fit = int64(core.Milli(p.gpus) * core.WholeGPU / r.GPU)
+	case r.GPU > 0:
+		fit = int64(core.WholeGPU/r.GPU) * int64(p.gpus)
+	}
+	if r.CPUMilli > 0 {
+		fit = min(fit, p.cpuMilli/r.CPUMilli)
+	}
+	if r.MemMiB > 0 {
+		fit = min(fit, p.memMiB/r.MemMiB)
+	}
+	return max(fit, 1)
+}

@@ -1,0 +1,161 @@
+package metrics
+
+import (
+	"math"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/sim"
+)
+
+// Job is what a Collector knows of a live job.
+type Job struct {
+	// Number counts the jobs in the order of their submission, from 0.
+	Number int64
+	// Started is when the job was first whole: a gang when the last pod that
+	// must start with it was bound, another job when all its pods had been
+	// bound. Negative as long as it never was.
+	Started core.Time
+	// Waited is how long the job was not whole, up to the last event.
+	Waited core.Time
+	// Nodes and Groups count the nodes and leaf groups it used when it was
+	// first whole; FewestNodes and FewestGroups the fewest possible.
+	Nodes, Groups             int
+	FewestNodes, FewestGroups int
+
+	job          *sim.Live
+	waitingSince core.Time
+	lastEvicted  core.Time
+	lost         float64
+	tasks        []progress
+	missing      int   // pods it lacks to be whole
+	bound        int   // pods bound now
+	on           []int // the node of each pod, -1 unbound; nil once started
+	whole        bool  // the gang's start counts for SOR
+	held         core.Milli
+}
+
+// progress is how far a task is: how many pods it must have, has bound now,
+// and has behind it.
+type progress struct{ need, bound, done int }
+
+func (p *progress) missing() int { return max(0, p.need-p.bound-p.done) }
+
+func newJob(number int64, l *sim.Live) *Job {
+	j := &Job{
+		Number: number, Started: -1, job: l,
+		waitingSince: l.Submitted, lastEvicted: -1,
+		tasks: make([]progress, len(l.Tasks)),
+		on:    make([]int, l.Pods),
+	}
+	for i := range l.Tasks {
+		need := l.Tasks[i].Pods
+		if l.Gang && l.Tasks[i].MinPods > 0 {
+			need = l.Tasks[i].MinPods
+		}
+		j.tasks[i].need = need
+		j.missing += need
+	}
+	for i := range j.on {
+		j.on[i] = -1
+	}
+	return j
+}
+
+// task returns the index of the task that the pod belongs to.
+func (j *Job) task(pod int) int {
+	for i := range j.job.Tasks {
+		pod -= j.job.Tasks[i].Pods
+		if pod < 0 {
+			return i
+		}
+	}
+	return len(j.job.Tasks) - 1
+}
+
+// bind takes in that a pod was bound to a node, by its index.
+func (j *Job) bind(pod int, node int32) {
+	p := &j.tasks[j.task(pod)]
+	j.missing -= p.missing()
+	p.bound++
+	j.missing += p.missing()
+	j.bound++
+	if j.on != nil {
+		j.on[pod] = int(node)
+	}
+}
+
+// release takes in that a pod left its node; a done one needs no other.
+func (j *Job) release(pod int, done bool) {
+	p := &j.tasks[j.task(pod)]
+	j.missing -= p.missing()
+	p.bound--
+	if done {
+		p.done++
+	}
+	j.missing += p.missing()
+	j.bound--
+	if j.on != nil && !done {
+		j.on[pod] = -1
+	}
+}
+
+// wait accounts for the time up to t, at which the job has become whole or not.
+func (j *Job) wait(t core.Time) {
+	switch waiting := j.missing > 0; {
+	case waiting && j.waitingSince < 0:
+		j.waitingSince = t
+	case !waiting && j.waitingSince >= 0:
+		j.Waited += t - j.waitingSince
+		j.waitingSince = -1
+	}
+}
+
+// waited returns how long the job was not whole up to t.
+func (j *Job) waited(t core.Time) core.Time {
+	if j.waitingSince < 0 {
+		return j.Waited
+	}
+	return j.Waited + t - j.waitingSince
+}
+
+// measure fills in what the job uses now and the fewest it could: in each pool
+// it uses, its pods' shares of the pool's largest node, rounded up, and the
+// leaf groups that so many nodes of the pool take. With several tasks that is
+// a lower bound.
+func (j *Job) measure(v *inventory) {
+	if len(j.on) == 1 {
+		j.Nodes, j.Groups, j.FewestNodes, j.FewestGroups = 1, 1, 1, 1
+		j.on = nil
+		return
+	}
+	nodes, leaves := map[int]bool{}, map[int32]bool{}
+	type part struct {
+		pool *pool
+		task int
+	}
+	pods := map[part]int64{}
+	for pod, i := range j.on {
+		if i < 0 {
+			continue
+		}
+		n := &v.nodes[i]
+		nodes[i] = true
+		leaves[n.leaf] = true
+		pods[part{n.pool, j.task(pod)}]++
+	}
+	shares := map[*pool]float64{}
+	for k, n := range pods {
+		shares[k.pool] += float64(n) / float64(k.pool.perNode(&j.job.Tasks[k.task].Request))
+	}
+	for p, x := range shares {
+		// Thirds that add up to one node must not round up to two.
+		n := int(math.Ceil(x - 1e-9))
+		j.FewestNodes += n
+		j.FewestGroups += (n + p.leafSize - 1) / p.leafSize
+	}
+	j.Nodes, j.Groups = len(nodes), len(leaves)
+	// Pools may share a leaf group.
+	j.FewestNodes = min(j.FewestNodes, j.Nodes)
+	j.FewestGroups = min(j.FewestGroups, j.Groups)
+	j.on = nil
+}

@@ -1,0 +1,92 @@
+package metrics
+
+// Summary is what summary.json tells of a run. Keys are added and never
+// renamed. Times are in seconds, ratios between 0 and 1.
+type Summary struct {
+	Policy      string  `json:"policy"`
+	Seed        uint64  `json:"seed"`
+	WallSeconds float64 `json:"wall_seconds"`
+	// VirtualSeconds is how long the run took on the virtual clock: from the
+	// first submission to the last event.
+	VirtualSeconds     float64    `json:"virtual_seconds"`
+	Window             Window     `json:"window"`
+	Interrupted        bool       `json:"interrupted,omitempty"`
+	Decisions          int64      `json:"decisions"`
+	DecisionsPerSecond float64    `json:"decisions_per_second"`
+	DecisionSHA256     string     `json:"decision_sha256"`
+	DecisionLatency    *Latency   `json:"decision_latency,omitempty"`
+	PeakRSSMiB         float64    `json:"peak_rss_mib"`
+	Jobs               Jobs       `json:"jobs"`
+	GAR                Ratios     `json:"gar"`
+	SOR                float64    `json:"sor"`
+	GFR                Ratios     `json:"gfr"`
+	JWTD               []Waiting  `json:"jwtd"`
+	JTTED              []Distance `json:"jtted"`
+	JCT                Times      `json:"jct"`
+	Queueing           Times      `json:"queueing"`
+	MakespanSeconds    float64    `json:"makespan_s"`
+	Preemptions        int64      `json:"preemptions"`
+	Migrations         int64      `json:"migrations"`
+	LostGPUHours       float64    `json:"lost_gpu_hours"`
+}
+
+// Window is the time over which gar, sor and gfr are averages, in seconds from
+// the workload's start.
+type Window struct {
+	From float64 `json:"from_s"`
+	To   float64 `json:"to_s"`
+	// Is says in words what the window is.
+	Is string `json:"is"`
+}
+
+// Jobs counts jobs by where they stand at the end of the run: Submitted is the
+// sum of the others. A job runs when at least one of its pods is bound.
+type Jobs struct {
+	Submitted int64 `json:"submitted"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
+	Running   int64 `json:"running"`
+	Pending   int64 `json:"pending"`
+	Rejected  int64 `json:"rejected"`
+}
+
+// Ratios is the distribution of a ratio over time.
+type Ratios struct {
+	Mean float64 `json:"mean"`
+	P5   float64 `json:"p5"`
+	P50  float64 `json:"p50"`
+	P95  float64 `json:"p95"`
+}
+
+// Times is a distribution over jobs, in seconds; all 0 when there are none.
+type Times struct {
+	Mean float64 `json:"mean_s"`
+	P50  float64 `json:"p50_s"`
+	P90  float64 `json:"p90_s"`
+	P99  float64 `json:"p99_s"`
+}
+
+// Waiting is the job waiting time distribution of a class. Classes without
+// jobs are left out.
+type Waiting struct {
+	Class string `json:"class"`
+	Jobs  int64  `json:"jobs"`
+	Times
+}
+
+// Distance is the job training time estimation distribution of a class: the
+// mean, over its jobs, of nodes used to fewest possible and of leaf groups used
+// to fewest possible. Classes without jobs are left out.
+type Distance struct {
+	Class      string  `json:"class"`
+	Jobs       int64   `json:"jobs"`
+	NodeRatio  float64 `json:"node_ratio"`
+	GroupRatio float64 `json:"group_ratio"`
+}
+
+// Latency is how long the engine took for a decision, on the wall clock.
+type Latency struct {
+	P50Micros float64 `json:"p50_us"`
+	P99Micros float64 `json:"p99_us"`
+}
