@@ -1,0 +1,88 @@
+package v1alpha1
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/muster-sched/muster/api/strict"
+	"github.com/muster-sched/muster/core"
+)
+
+// Builtins finds a built-in policy by its name.
+type Builtins func(name string) (core.Policy, bool)
+
+// Parse reads a policy file: a SchedulingPolicy, or its spec alone. A policy
+// without a name gets that of the file. Errors are of type [*workload.Error].
+func Parse(file string, data []byte, builtins Builtins) (core.Policy, error) {
+	src, err := strict.Open(file, data)
+	if err != nil {
+		return core.Policy{}, err
+	}
+	name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	if !wrapped(src) {
+		var spec SchedulingPolicySpec
+		if err := src.Decode(&spec); err != nil {
+			return core.Policy{}, err
+		}
+		return spec.Policy(name, builtins, src, "")
+	}
+	var p SchedulingPolicy
+	if err := src.Decode(&p); err != nil {
+		return core.Policy{}, err
+	}
+	if err := checkType(src, "SchedulingPolicy", p.Kind, p.APIVersion); err != nil {
+		return core.Policy{}, err
+	}
+	if p.Metadata.Name != "" {
+		name = p.Metadata.Name
+	}
+	return p.Spec.Policy(name, builtins, src, "spec.")
+}
+
+// wrapped reports whether the document is a whole object, not a spec alone.
+func wrapped(src *strict.Source) bool {
+	return src.Has("spec") || src.Has("metadata") || src.Has("kind") || src.Has("apiVersion")
+}
+
+func checkType(src *strict.Source, kind, gotKind, gotVersion string) error {
+	if gotVersion != "" && gotVersion != Version {
+		return src.Errorf("apiVersion", "%s; found %q", Version, gotVersion)
+	}
+	if gotKind != "" && gotKind != kind {
+		return src.Errorf("kind", "%s; found %q", kind, gotKind)
+	}
+	return nil
+}
+
+// Policy returns what s and its base say together. s was read from src, where
+// its fields are called at+"queueing" and so on.
+func (s *SchedulingPolicySpec) Policy(name string, builtins Builtins, src *strict.Source, at string) (core.Policy, error) {
+	base := s.Base
+	if base == "" {
+		base = "default"
+	}
+	p, ok := builtins(base)
+	if !ok && s.Base != "" {
+		return core.Policy{}, src.Errorf(at+"base", "the name of a built-in policy; found %q", s.Base)
+	}
+	s.apply(&p)
+	p.Name = name
+	return p, s.check(&p, src, at)
+}
+
+// check finds what no field alone shows to be wrong.
+func (s *SchedulingPolicySpec) check(p *core.Policy, src *strict.Source, at string) error {
+	if z := s.Zone; z != nil && z.Label != "" && z.Share != nil {
+		return src.Errorf(at+"zone.share", "a label or a share, not both; found %v beside label %q", *z.Share, z.Label)
+	}
+	if z := s.Zone; z != nil && z.Value != "" && z.Label == "" {
+		return src.Errorf(at+"zone.value", "a label beside the value; found %q alone", z.Value)
+	}
+	if e := p.Preempt; e.Budget > 0 && e.Interval == 0 {
+		return src.Errorf(at+"preemption.budget", "an interval beside the budget; found a budget of %d alone", e.Budget)
+	}
+	if r := p.Requeue; r.MaxBackoff < r.Backoff {
+		return src.Errorf(at+"requeue.maxBackoff", "at least the backoff, %s; found %s", Duration(r.Backoff), Duration(r.MaxBackoff))
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package v1alpha1
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// SchedulingPolicy says how jobs are queued, placed, preempted and queued again.
+type SchedulingPolicy struct {
+	APIVersion string               `json:"apiVersion,omitempty"`
+	Kind       string               `json:"kind,omitempty"`
+	Metadata   Metadata             `json:"metadata,omitempty"`
+	Spec       SchedulingPolicySpec `json:"spec"`
+}
+
+// SchedulingPolicySpec is a policy but for its name. What is not given is taken
+// from Base.
+type SchedulingPolicySpec struct {
+	// Base names the built-in policy to start from; "default" when not given.
+	Base       string      `json:"base,omitempty"`
+	Queueing   *Queueing   `json:"queueing,omitempty"`
+	Placement  *Placement  `json:"placement,omitempty"`
+	Zone       *Zone       `json:"zone,omitempty"`
+	Preemption *Preemption `json:"preemption,omitempty"`
+	Requeue    *Requeue    `json:"requeue,omitempty"`
+}
+
+// Queueing is how waiting jobs are ordered, and when a later one may pass.
+type Queueing struct {
+	Mode  *QueueingMode  `json:"mode,omitempty"`
+	Order *QueueingOrder `json:"order,omitempty"`
+	// HeadWait is how long the first job waits under Backfill before jobs that
+	// passed it are evicted for it.
+	HeadWait *Duration `json:"headWait,omitempty"`
+}
+
+// QueueingMode is the name of a [core.Mode].
+type QueueingMode string
+
+// Values lists the modes.
+func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffortFIFO", "Backfill"} }
+
+// QueueingOrder is the name of a [core.Order].
+type QueueingOrder string
+
+// Values lists the orders.
+func (QueueingOrder) Values() []string { return []string{"Priority", "Estimate"} }
+
+// Placement is the strategy for each kind of job; Default is for those not
+// named.
+type Placement struct {
+	Default   *Strategy `json:"default,omitempty"`
+	Training  *Strategy `json:"training,omitempty"`
+	Inference *Strategy `json:"inference,omitempty"`
+	Batch     *Strategy `json:"batch,omitempty"`
+	Dev       *Strategy `json:"dev,omitempty"`
+}
+
+// Strategy is the name of a [place.Strategy].
+type Strategy string
+
+// Values lists the strategies.
+func (Strategy) Values() []string { return place.Strategies[:] }
+
+// Zone is the inference dedicated zone: the nodes with a label, or a share of
+// each pool.
+type Zone struct {
+	Label string `json:"label,omitempty"`
+	Value string `json:"value,omitempty"`
+	// Share is 0..1.
+	Share *float64 `json:"share,omitempty" min:"0" max:"1"`
+	// Exclusive keeps all other jobs out; otherwise they use the zone last.
+	Exclusive *bool `json:"exclusive,omitempty"`
+}
+
+// Preemption says who may be evicted for whom, and how cautiously.
+type Preemption struct {
+	// Priority lets jobs of higher priority evict others.
+	Priority *bool `json:"priority,omitempty"`
+	// Reclaim lets the owner of a quota evict those who borrowed it.
+	Reclaim *bool `json:"reclaim,omitempty"`
+	// Backfill lets the first job evict those that passed it, after headWait.
+	Backfill *bool `json:"backfill,omitempty"`
+	// MinRuntime is how long a pod runs at least before it may be evicted.
+	MinRuntime *Duration `json:"minRuntime,omitempty"`
+	// At most Budget pods are evicted in any Interval; 0 is no bound.
+	Budget   *int      `json:"budget,omitempty" min:"0"`
+	Interval *Duration `json:"interval,omitempty"`
+}
+
+// Requeue says how long a job pauses after a failed start: Backoff, doubled
+// with every failure up to MaxBackoff.
+type Requeue struct {
+	Backoff    *Duration `json:"backoff,omitempty"`
+	MaxBackoff *Duration `json:"maxBackoff,omitempty"`
+}
+
+// apply overwrites in p what s gives.
+func (s *SchedulingPolicySpec) apply(p *core.Policy) {
+	if q := s.Queueing; q != nil {
+		q.apply(&p.Queueing)
+	}
+	if l := s.Placement; l != nil {
+		l.apply(p)
+	}
+	if z := s.Zone; z != nil {
+		z.apply(&p.Zone)
+	}
+	if e := s.Preemption; e != nil {
+		e.apply(&p.Preempt)
+	}
+	if r := s.Requeue; r != nil {
+		setTime(&p.Requeue.Backoff, r.Backoff)
+		setTime(&p.Requeue.MaxBackoff, r.MaxBackoff)
+	}
+}
+
+func (q *Queueing) apply(p *core.Queueing) {
+	if q.Mode != nil {
+		p.Mode = core.Mode(index(q.Mode.Values(), string(*q.Mode)))
+	}
+	if q.Order != nil {
+		p.Order = core.Order(index(q.Order.Values(), string(*q.Order)))
+	}
+	setTime(&p.HeadWait, q.HeadWait)
+}
+
+func (l *Placement) apply(p *core.Policy) {
+	byKind := [...]*Strategy{core.Training: l.Training, core.Inference: l.Inference, core.Batch: l.Batch, core.Dev: l.Dev}
+	for kind, s := range byKind {
+		if s == nil {
+			s = l.Default
+		}
+		if s != nil {
+			p.Placement[kind] = place.Strategy(index(s.Values(), string(*s)))
+		}
+	}
+}
+
+func (z *Zone) apply(p *core.Zone) {
+	if z.Label != "" {
+		p.Key, p.Value, p.Share = z.Label, z.Value, 0
+	}
+	if z.Share != nil {
+		p.Key, p.Value, p.Share = "", "", *z.Share
+	}
+	set(&p.Exclusive, z.Exclusive)
+}
+
+func (e *Preemption) apply(p *core.Preempt) {
+	set(&p.Priority, e.Priority)
+	set(&p.Reclaim, e.Reclaim)
+	set(&p.Backfill, e.Backfill)
+	setTime(&p.MinRuntime, e.MinRuntime)
+	set(&p.Budget, e.Budget)
+	setTime(&p.Interval, e.Interval)
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func setTime(to *core.Time, from *Duration) {
+	if from != nil {
+		*to = core.Time(*from)
+	}
+}
+
+func index(names []string, name string) int { return slices.Index(names, name) }

@@ -1,0 +1,137 @@
+package v1alpha1
+
+import (
+	"errors"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Duration is a time that passes: a number of seconds, or numbers with the
+// units ms, s, m, h and d, as in "90s", "1h30m" or "7d".
+type Duration core.Time
+
+var errDuration = errors.New("a duration such as 90s, 30m, 2h or 7d, or a number of seconds")
+
+// units of a duration, in the order in which String uses them.
+var units = []struct {
+	name string
+	is   core.Time
+}{
+	{"d", 24 * 3600 * core.Second},
+	{"h", 3600 * core.Second},
+	{"m", 60 * core.Second},
+	{"s", core.Second},
+	{"ms", core.Second / 1000},
+}
+
+// UnmarshalText reads d. The error says what a duration looks like.
+func (d *Duration) UnmarshalText(text []byte) error {
+	s := string(text)
+	if seconds, ok := decimal(s, int64(core.Second)); ok {
+		*d = Duration(seconds)
+		return nil
+	}
+	var sum int64
+	for s != "" {
+		number, unit, rest := cutUnit(s)
+		part, ok := decimal(number, unitOf(unit))
+		if !ok || part > math.MaxInt64-sum {
+			return errDuration
+		}
+		sum += part
+		s = rest
+	}
+	if len(text) == 0 {
+		return errDuration
+	}
+	*d = Duration(sum)
+	return nil
+}
+
+// cutUnit splits "1h30m" into "1", "h" and "30m".
+func cutUnit(s string) (number, unit, rest string) {
+	isDigit := func(r rune) bool { return r >= '0' && r <= '9' || r == '.' }
+	end := strings.IndexFunc(s, func(r rune) bool { return !isDigit(r) })
+	if end < 0 {
+		return s, "", ""
+	}
+	number, s = s[:end], s[end:]
+	if next := strings.IndexFunc(s, isDigit); next >= 0 {
+		return number, s[:next], s[next:]
+	}
+	return number, s, ""
+}
+
+// unitOf returns the length of the unit, and 0 when there is no such unit.
+func unitOf(name string) int64 {
+	for _, u := range units {
+		if u.name == name {
+			return int64(u.is)
+		}
+	}
+	return 0
+}
+
+// decimal returns the non-negative decimal number in s, times scale, when that
+// is a whole number that fits.
+func decimal(s string, scale int64) (int64, bool) {
+	if s == "" || len(s) > 30 || scale == 0 || strings.Trim(s, "0123456789.") != "" {
+		return 0, false
+	}
+	r, ok := new(big.Rat).SetString(s)
+	if !ok {
+		return 0, false
+	}
+	r.Mul(r, new(big.Rat).SetInt64(scale))
+	if !r.IsInt() || !r.Num().IsInt64() {
+		return 0, false
+	}
+	return r.Num().Int64(), true
+}
+
+// MarshalText writes d as "1h30m".
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+func (d Duration) String() string {
+	var b strings.Builder
+	left := core.Time(d)
+	for _, u := range units {
+		if n := left / u.is; n > 0 {
+			b.WriteString(strconv.FormatInt(int64(n), 10) + u.name)
+			left -= n * u.is
+		}
+	}
+	if b.Len() == 0 {
+		return "0s"
+	}
+	return b.String()
+}
+
+// GPUs is an amount of GPUs, written with up to three decimals.
+type GPUs core.Milli
+
+var errGPUs = errors.New("a number of GPUs such as 8 or 0.5")
+
+// maxGPUs bounds an amount, so that sums of amounts do not overflow.
+const maxGPUs = 1e9 * GPUs(core.WholeGPU)
+
+// UnmarshalText reads g. The error says what an amount looks like.
+func (g *GPUs) UnmarshalText(text []byte) error {
+	milli, ok := decimal(string(text), int64(core.WholeGPU))
+	if !ok || GPUs(milli) > maxGPUs {
+		return errGPUs
+	}
+	*g = GPUs(milli)
+	return nil
+}
+
+// MarshalText writes g as "1.5".
+func (g GPUs) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+func (g GPUs) String() string {
+	return strconv.FormatFloat(float64(g)/float64(core.WholeGPU), 'f', -1, 64)
+}
