@@ -39,8 +39,9 @@ type NodeSpec struct {
 	Labels           map[string]string
 	Taints           []Taint
 	// Domains names the topology domain of the node at each configured level,
-	// widest first. A missing tail or an empty name makes a domain of its own.
-	// A domain is identified by its whole path, so names need not be unique.
+	// widest first. A domain is identified by its whole path, so names need not
+	// be unique. A missing or empty name means that the place is unknown: such
+	// nodes are never near enough for a required level.
 	Domains []string
 	// HBD names the scale-up domain (NVLink across nodes); empty when none.
 	HBD string

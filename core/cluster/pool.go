@@ -1,0 +1,450 @@
+package cluster
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Pool is all nodes of one GPU model that take the same pods: those with other
+// taints, and those of the dedicated zone, are pools of their own (Kant's GPU
+// Type-based Node Pool, §3.4.1). Nodes without GPUs are in pools of model "".
+//
+// A pool is its own fit index. Nodes are filed by their leaf group and by how
+// many whole GPUs they have free; for every level of the topology the nodes of
+// each free count are counted. Closed and lost nodes are not filed.
+type Pool struct {
+	Model  string
+	Zone   bool
+	Taints []Taint
+	// MaxGPUs is the most GPUs a node of the pool has.
+	MaxGPUs int
+
+	leaves []leaf
+	leafOf map[place]int32
+	trees  []tree          // by free count
+	total  []int32         // nodes by free count
+	levels []poolLevel     // one a level, then HBD
+	shared shared
+}
+
+// place is the narrowest domain known of a node; level is -1 when none is.
+type place struct {
+	level  int
+	domain int32
+}
+
+// leaf is a leaf group as far as it belongs to the pool. Nodes whose leaf group
+// is not known are filed in chunks that lie within the domain that is.
+type leaf struct {
+	nodes  []NodeID // by slot; -1 for a hole
+	free   int32    // whole GPUs free
+	sets   []nodeSet
+}
+
+// nodeSet is the nodes of a leaf group with one free count.
+type nodeSet struct {
+	slots    []uint64 // a bit a slot
+	count    int32
+	cpu, mem int64 // upper bounds of what a node of the set has free
+}
+
+// poolLevel is the domains of a level that have nodes in the pool.
+type poolLevel struct {
+	index  map[int32]int32 // domain to its number in the pool
+	domain []int32
+	counts [][]int32 // nodes by domain, then free count
+	leaves [][]int32 // leaf groups by domain, in order of their first node
+}
+
+// unknownChunk is how many nodes of unknown place are indexed together.
+const unknownChunk = 64
+
+func newPool(model string, zone bool, taints []Taint, levels int) *Pool {
+	p := &Pool{Model: model, Zone: zone, Taints: taints, leafOf: map[place]int32{}, levels: make([]poolLevel, levels)}
+	for i := range p.levels {
+		p.levels[i].index = map[int32]int32{}
+	}
+	p.widen(0)
+	return p
+}
+
+// widen makes room for nodes with so many GPUs.
+func (p *Pool) widen(gpus int) {
+	p.MaxGPUs = max(p.MaxGPUs, gpus)
+	for len(p.total) <= p.MaxGPUs {
+		p.total = append(p.total, 0)
+		t := tree{}
+		t.grow(len(p.leaves))
+		p.trees = append(p.trees, t)
+	}
+	for i := range p.leaves {
+		p.leaves[i].widen(p.MaxGPUs)
+	}
+	for l := range p.levels {
+		for d, c := range p.levels[l].counts {
+			p.levels[l].counts[d] = append(c, make([]int32, p.MaxGPUs+1-len(c))...)
+		}
+	}
+}
+
+func (l *leaf) widen(gpus int) {
+	words := (len(l.nodes) + 63) / 64
+	for len(l.sets) <= gpus {
+		l.sets = append(l.sets, nodeSet{cpu: -1, mem: -1})
+	}
+	for f := range l.sets {
+		for len(l.sets[f].slots) < words {
+			l.sets[f].slots = append(l.sets[f].slots, 0)
+		}
+	}
+}
+
+// join gives a node its place in the pool, without filing it.
+func (p *Pool) join(s *State, n *Node, id NodeID) {
+	if n.Spec.GPUs > p.MaxGPUs {
+		p.widen(n.Spec.GPUs)
+	}
+	n.leaf = p.leafFor(n.domains[:len(s.levels)])
+	l := &p.leaves[n.leaf]
+	n.slot = int32(slices.Index(l.nodes, -1))
+	if n.slot < 0 {
+		n.slot = int32(len(l.nodes))
+		l.nodes = append(l.nodes, id)
+		l.widen(p.MaxGPUs)
+	}
+	l.nodes[n.slot] = id
+	n.dom = make([]int32, len(n.domains))
+	for i, d := range n.domains {
+		n.dom[i] = p.levels[i].number(d, n.leaf, p.MaxGPUs)
+	}
+}
+
+// leave gives the node's place back. The node is not filed.
+func (p *Pool) leave(n *Node) { p.leaves[n.leaf].nodes[n.slot] = -1 }
+
+// leafFor returns the leaf group for a node with these domains, widest first.
+func (p *Pool) leafFor(domains []int32) int32 {
+	at := place{level: len(domains) - 1, domain: -1}
+	for at.level >= 0 && domains[at.level] < 0 {
+		at.level--
+	}
+	if at.level >= 0 {
+		at.domain = domains[at.level]
+	}
+	i, ok := p.leafOf[at]
+	known := len(domains) > 0 && at.level == len(domains)-1
+	if !ok || !known && len(p.leaves[i].nodes) >= unknownChunk {
+		i = p.newLeaf()
+		p.leafOf[at] = i
+	}
+	return i
+}
+
+func (p *Pool) newLeaf() int32 {
+	p.leaves = append(p.leaves, leaf{})
+	p.leaves[len(p.leaves)-1].widen(p.MaxGPUs)
+	for f := range p.trees {
+		p.trees[f].grow(len(p.leaves))
+	}
+	return int32(len(p.leaves) - 1)
+}
+
+// number returns the number of a domain within the pool, and notes that the
+// leaf group has nodes in it.
+func (l *poolLevel) number(domain, leaf int32, maxGPUs int) int32 {
+	if domain < 0 {
+		return -1
+	}
+	i, ok := l.index[domain]
+	if !ok {
+		i = int32(len(l.domain))
+		l.index[domain] = i
+		l.domain = append(l.domain, domain)
+		l.counts = append(l.counts, make([]int32, maxGPUs+1))
+		l.leaves = append(l.leaves, nil)
+	}
+	if !slices.Contains(l.leaves[i], leaf) {
+		l.leaves[i] = append(l.leaves[i], leaf)
+	}
+	return i
+}
+
+// index files a node that is open.
+func (s *State) index(n *Node) {
+	if !n.Open() || n.indexed >= 0 {
+		return
+	}
+	p := s.pools[n.pool]
+	id := p.leaves[n.leaf].nodes[n.slot]
+	for d, free := range n.part {
+		if n.healthy>>d&1 == 1 {
+			p.shared.add(free, sharedKey(id, d))
+		}
+	}
+	p.file(n, int8(n.Free()))
+	p.summarize(n.leaf)
+}
+
+// unindex takes a node out of the files.
+func (s *State) unindex(n *Node) {
+	if n.indexed < 0 {
+		return
+	}
+	p := s.pools[n.pool]
+	id := p.leaves[n.leaf].nodes[n.slot]
+	for d, free := range n.part {
+		if n.healthy>>d&1 == 1 {
+			p.shared.remove(free, sharedKey(id, d))
+		}
+	}
+	p.file(n, -1)
+	p.summarize(n.leaf)
+}
+
+// reindex files a node anew after an allocation changed.
+func (s *State) reindex(n *Node) {
+	if n.indexed < 0 {
+		return
+	}
+	p := s.pools[n.pool]
+	if f := int8(n.Free()); f != n.indexed {
+		p.file(n, f)
+		p.summarize(n.leaf)
+		return
+	}
+	set := &p.leaves[n.leaf].sets[n.indexed]
+	if n.CPU > set.cpu || n.Mem > set.mem {
+		set.cpu, set.mem = max(set.cpu, n.CPU), max(set.mem, n.Mem)
+		p.summarizeSet(n.leaf, int(n.indexed))
+	}
+}
+
+// file moves a node to free count f; -1 takes it out.
+func (p *Pool) file(n *Node, f int8) {
+	l := &p.leaves[n.leaf]
+	word, bit := n.slot/64, uint64(1)<<(n.slot%64)
+	if old := n.indexed; old >= 0 {
+		set := &l.sets[old]
+		set.slots[word] &^= bit
+		set.count--
+		l.free -= int32(old)
+		p.total[old]--
+		p.countDomains(n, old, -1)
+		if set.count == 0 {
+			set.cpu, set.mem = -1, -1
+			p.trees[old].set(n.leaf, emptySummary)
+		}
+	}
+	n.indexed = f
+	if f >= 0 {
+		set := &l.sets[f]
+		set.slots[word] |= bit
+		set.count++
+		set.cpu, set.mem = max(set.cpu, n.CPU), max(set.mem, n.Mem)
+		l.free += int32(f)
+		p.total[f]++
+		p.countDomains(n, f, 1)
+	}
+}
+
+func (p *Pool) countDomains(n *Node, f int8, by int32) {
+	for l, d := range n.dom {
+		if d >= 0 {
+			p.levels[l].counts[d][f] += by
+		}
+	}
+}
+
+// summarize brings the trees up to date with a leaf group.
+func (p *Pool) summarize(leaf int32) {
+	for f := range p.leaves[leaf].sets {
+		if p.leaves[leaf].sets[f].count > 0 {
+			p.summarizeSet(leaf, f)
+		}
+	}
+}
+
+func (p *Pool) summarizeSet(leaf int32, f int) {
+	l := &p.leaves[leaf]
+	set := &l.sets[f]
+	p.trees[f].set(leaf, leafSummary(leaf, l.free, set.cpu, set.mem))
+}
+
+// Nodes returns how many open nodes have exactly free whole GPUs free.
+func (p *Pool) Nodes(free int) int { return int(p.total[free]) }
+
+// FreeWhole returns how many whole GPUs are free on open nodes.
+func (p *Pool) FreeWhole() int {
+	n := 0
+	for f, c := range p.total {
+		n += f * int(c)
+	}
+	return n
+}
+
+// Slots returns how many pods of gpus whole devices (at least one) the open
+// nodes of the pool can hold, by GPUs alone. O(GPUs per node).
+func (p *Pool) Slots(gpus int) int { return slots(p.total, gpus) }
+
+// PartSlots returns how many pods that each take part of a device the open
+// nodes can hold, by GPUs alone. O(GPUs per node + shared devices).
+func (p *Pool) PartSlots(part Milli) int {
+	n := p.FreeWhole() * int(WholeGPU/part)
+	for free := part; free < WholeGPU; free++ {
+		n += len(p.shared.devices[free]) * int(free/part)
+	}
+	return n
+}
+
+func slots(counts []int32, gpus int) int {
+	n := 0
+	for f := gpus; f < len(counts); f++ {
+		n += int(counts[f]) * (f / gpus)
+	}
+	return n
+}
+
+// Domains returns the domains of a level that have nodes in the pool, by their
+// number in the pool. It is for reading.
+func (p *Pool) Domains(level int) []int32 { return p.levels[level].domain }
+
+// DomainSlots returns how many pods of gpus whole devices (at least one) the
+// open nodes of the pool in the i-th domain of a level can hold, by GPUs alone,
+// and how many of its GPUs are free. O(GPUs per node).
+func (p *Pool) DomainSlots(level, i, gpus int) (fit, free int) {
+	for f, k := range p.levels[level].counts[i] {
+		free += f * int(k)
+		if f >= gpus {
+			fit += int(k) * (f / gpus)
+		}
+	}
+	return fit, free
+}
+
+// DomainLeaves returns the leaf groups with nodes in a domain of a level; none
+// when the pool has no nodes there. It is for reading.
+func (p *Pool) DomainLeaves(level int, domain int32) []int32 {
+	i, ok := p.levels[level].index[domain]
+	if !ok {
+		return nil
+	}
+	return p.levels[level].leaves[i]
+}
+
+// Leaves returns how many leaf groups the pool has. They are numbered from 0.
+func (p *Pool) Leaves() int { return len(p.leaves) }
+
+// LeafSlots is [Pool.Slots] for one leaf group.
+func (p *Pool) LeafSlots(leaf int32, gpus int) int {
+	n := 0
+	sets := p.leaves[leaf].sets
+	for f := gpus; f < len(sets); f++ {
+		n += int(sets[f].count) * (f / gpus)
+	}
+	return n
+}
+
+// LeafFree returns how many whole GPUs are free in a leaf group.
+func (p *Pool) LeafFree(leaf int32) int { return int(p.leaves[leaf].free) }
+
+// LeafNodes returns the nodes of a leaf group by slot, -1 for holes; lost and
+// closed ones included. It is for reading.
+func (p *Pool) LeafNodes(leaf int32) []NodeID { return p.leaves[leaf].nodes }
+
+// LeafOf returns the leaf group of a node within its pool.
+func (s *State) LeafOf(id NodeID) int32 { return s.nodes[id].leaf }
+
+// Find returns a node with exactly free whole GPUs free and at least cpu and
+// mem: in the preferred leaf group, the first by slot. O(log leaf groups).
+func (s *State) Find(p *Pool, free int, order LeafOrder, cpu, mem int64) (NodeID, bool) {
+	if p.total[free] == 0 {
+		return 0, false
+	}
+	for {
+		leaf := p.trees[free].best(order, cpu, mem)
+		if leaf < 0 {
+			return 0, false
+		}
+		if id, ok := s.FindIn(p, leaf, free, cpu, mem); ok {
+			return id, true
+		}
+		if set := &p.leaves[leaf].sets[free]; set.cpu >= cpu && set.mem >= mem {
+			return s.findSlow(p, free, order, cpu, mem)
+		}
+	}
+}
+
+// findSlow is Find where bounds do not help: in the preferred leaf group, some
+// nodes have the CPU and others the memory.
+func (s *State) findSlow(p *Pool, free int, order LeafOrder, cpu, mem int64) (NodeID, bool) {
+	best, bestKey, found := NodeID(0), int64(0), false
+	t := &p.trees[free]
+	for leaf := range p.leaves {
+		key := t.sums[t.half+leaf].key[order]
+		if found && key >= bestKey {
+			continue
+		}
+		if id, ok := s.FindIn(p, int32(leaf), free, cpu, mem); ok {
+			best, bestKey, found = id, key, true
+		}
+	}
+	return best, found
+}
+
+// FindIn is [State.Find] in one leaf group.
+func (s *State) FindIn(p *Pool, leaf int32, free int, cpu, mem int64) (NodeID, bool) {
+	l := &p.leaves[leaf]
+	set := &l.sets[free]
+	if set.count == 0 || set.cpu < cpu || set.mem < mem {
+		return 0, false
+	}
+	maxCPU, maxMem := int64(-1), int64(-1)
+	for w, word := range set.slots {
+		for ; word != 0; word &= word - 1 {
+			id := l.nodes[w*64+bits.TrailingZeros64(word)]
+			n := &s.nodes[id]
+			if n.CPU >= cpu && n.Mem >= mem {
+				return id, true
+			}
+			maxCPU, maxMem = max(maxCPU, n.CPU), max(maxMem, n.Mem)
+		}
+	}
+	// The bounds had gone loose: tighten them, so that the next search passes
+	// the group over.
+	set.cpu, set.mem = maxCPU, maxMem
+	p.summarizeSet(leaf, free)
+	return 0, false
+}
+
+// FindFunc returns a node with exactly free whole GPUs free that ok accepts: in
+// the preferred leaf group, the first by slot. O(nodes).
+func (s *State) FindFunc(p *Pool, free int, order LeafOrder, ok func(NodeID) bool) (NodeID, bool) {
+	if p.total[free] == 0 {
+		return 0, false
+	}
+	best, bestKey, found := NodeID(0), int64(0), false
+	t := &p.trees[free]
+	for leaf := range p.leaves {
+		key := t.sums[t.half+leaf].key[order]
+		if found && key >= bestKey {
+			continue
+		}
+		if id, in := s.FindFuncIn(p, int32(leaf), free, ok); in {
+			best, bestKey, found = id, key, true
+		}
+	}
+	return best, found
+}
+
+// FindFuncIn is [State.FindFunc] in one leaf group.
+func (s *State) FindFuncIn(p *Pool, leaf int32, free int, ok func(NodeID) bool) (NodeID, bool) {
+	l := &p.leaves[leaf]
+	for w, word := range l.sets[free].slots {
+		for ; word != 0; word &= word - 1 {
+			if id := l.nodes[w*64+bits.TrailingZeros64(word)]; ok(id) {
+				return id, true
+			}
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,603 @@
+// Package cluster is the state of a cluster: nodes with their devices, the
+// topology they hang in, and an index that finds nodes with room without
+// looking at the others. The state is changed in place; a journal takes
+// changes back (Kant §3.4.3 taken to its end: nothing is ever copied).
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// NodeID numbers nodes in the order in which they were first added.
+type NodeID int32
+
+// Owner names a pod: the slot of its job and its number in the job.
+type Owner struct{ Job, Pod int32 }
+
+// Alloc is what a pod takes on a node.
+type Alloc struct {
+	Node NodeID
+	// GPUs is a set of devices, a bit each; Share is taken from every one:
+	// WholeGPU or less.
+	GPUs             uint64
+	Share            Milli
+	CPUMilli, MemMiB int64
+}
+
+// GPU returns how much GPU the allocation takes in all.
+func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
+
+// Held is a pod on a node.
+type Held struct {
+	Owner Owner
+	Alloc Alloc
+}
+
+// Node is a node as it stands. The fields are for reading.
+type Node struct {
+	Spec *NodeSpec
+	// Up is false while the node is lost.
+	Up bool
+	// CPU and Mem are free, in thousandths of a core and MiB.
+	CPU, Mem int64
+	// Whole is the set of healthy devices that are wholly free.
+	Whole uint64
+	// Pods are the pods on the node, in the order in which they came.
+	Pods []Held
+
+	pool    int32
+	leaf    int32 // leaf group within the pool
+	slot    int32 // place within the leaf group
+	indexed int8  // the free count it is indexed under, -1 when it takes no pods
+	closed  int32 // how many reasons it is closed for: see Close
+	healthy uint64
+	part    []int16 // milli-GPU free on each device, WholeGPU when untouched
+	layout  *layout
+	domains []int32 // domain at each level, then HBD; -1 when unknown
+	dom     []int32 // the same, numbered within the pool
+}
+
+// Free returns how many devices of the node are healthy and wholly free.
+func (n *Node) Free() int { return bits.OnesCount64(n.Whole) }
+
+// PartFree returns the milli-GPU free on a device that pods share; 0 for
+// others.
+func (n *Node) PartFree(gpu int) Milli {
+	if p := n.part[gpu]; p < int16(WholeGPU) && n.healthy>>gpu&1 == 1 {
+		return Milli(p)
+	}
+	return 0
+}
+
+// Parts returns how many pods that each take part of a device the node's GPUs
+// can hold.
+func (n *Node) Parts(part Milli) int {
+	k := 0
+	for d, free := range n.part {
+		if n.healthy>>d&1 == 1 {
+			k += int(Milli(free) / part)
+		}
+	}
+	return k
+}
+
+// State is a cluster. It is not safe for concurrent use.
+type State struct {
+	levels  []string
+	nodes   []Node
+	byName  map[string]NodeID
+	pools   []*Pool
+	poolKey map[string]int32
+	domains []domainSet // one a level, then HBD
+	layouts map[string]*layout
+	journal []change
+	epoch   uint64
+	// jobLabels holds the labels of the jobs that have some, labels how many
+	// of their pods each domain hosts.
+	jobLabels map[int32][]string
+	labels    map[labelAt]int32
+}
+
+// domainSet numbers the domains of a level.
+type domainSet struct {
+	byPath map[string]int32
+	paths  []string
+}
+
+// labelAt is a label in a domain.
+type labelAt struct {
+	label  string
+	level  int
+	domain int32
+}
+
+// change is one entry of the journal: a pod that came (at is its place in
+// Node.Pods) or went.
+type change struct {
+	held Held
+	at   int32
+	came bool
+}
+
+// New returns a state without nodes. levels are widest first.
+func New(levels []string) *State {
+	s := &State{
+		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
+		layouts: map[string]*layout{},
+		jobLabels: map[int32][]string{}, labels: map[labelAt]int32{},
+		domains: make([]domainSet, len(levels)+1),
+	}
+	for i := range s.domains {
+		s.domains[i].byPath = map[string]int32{}
+	}
+	return s
+}
+
+// Level returns the number of a level by its name, len(levels) for HBDLevel,
+// NodeLevelNum for NodeLevel; false when there is none.
+func (s *State) Level(name string) (int, bool) {
+	switch name {
+	case HBDLevel:
+		return len(s.levels), true
+	case NodeLevel:
+		return NodeLevelNum, true
+	}
+	i := slices.Index(s.levels, name)
+	return i, i >= 0
+}
+
+// NodeLevelNum is the number of [NodeLevel]; levels of the topology count
+// from 0, widest first, and the HBD comes after the last.
+const NodeLevelNum = 1 << 20
+
+// Levels returns the level names, widest first.
+func (s *State) Levels() []string { return s.levels }
+
+// Nodes returns how many nodes were ever added.
+func (s *State) Nodes() int { return len(s.nodes) }
+
+// Node returns a node for reading; it stays valid until the next AddNode.
+func (s *State) Node(id NodeID) *Node { return &s.nodes[id] }
+
+// Lookup finds a node by its name, lost ones included.
+func (s *State) Lookup(name string) (NodeID, bool) {
+	id, ok := s.byName[name]
+	return id, ok
+}
+
+// Pools returns the pools in order of their first node. They are for reading.
+func (s *State) Pools() []*Pool { return s.pools }
+
+// Pool returns the pool of a node.
+func (s *State) Pool(id NodeID) *Pool { return s.pools[s.nodes[id].pool] }
+
+// Domain returns the number of the domain of a node at a level, -1 when its
+// place is unknown. At NodeLevelNum it is the node itself.
+func (s *State) Domain(id NodeID, level int) int32 {
+	if level == NodeLevelNum {
+		return int32(id)
+	}
+	return s.nodes[id].domains[level]
+}
+
+// DomainName returns the path of a domain.
+func (s *State) DomainName(level int, domain int32) string {
+	if level == NodeLevelNum {
+		return s.nodes[domain].Spec.Name
+	}
+	return s.domains[level].paths[domain]
+}
+
+// Check reports what is wrong with a node's description.
+func Check(n *NodeSpec) error {
+	switch {
+	case n.Name == "":
+		return errors.New("node without a name")
+	case n.GPUs < 0 || n.GPUs > MaxGPUs:
+		return fmt.Errorf("node %s: gpus must be 0..%d, found %d", n.Name, MaxGPUs, n.GPUs)
+	case n.Devices != nil && len(n.Devices) != n.GPUs:
+		return fmt.Errorf("node %s: %d devices described, %d expected", n.Name, len(n.Devices), n.GPUs)
+	case n.CPUMilli < 0 || n.MemMiB < 0:
+		return fmt.Errorf("node %s: negative CPU or memory", n.Name)
+	case (n.GPUs > 0) != (n.Model != ""):
+		return fmt.Errorf("node %s: a GPU model is expected with GPUs, and only then", n.Name)
+	}
+	for _, u := range n.Unhealthy {
+		if u < 0 || u >= n.GPUs {
+			return fmt.Errorf("node %s: unhealthy device %d, expected 0..%d", n.Name, u, n.GPUs-1)
+		}
+	}
+	for _, d := range n.Devices {
+		if d.NIC >= 64 {
+			return fmt.Errorf("node %s: NIC %d, expected below 64", n.Name, d.NIC)
+		}
+	}
+	return nil
+}
+
+// AddNode adds a node, or brings a lost one of that name back. It is an error
+// when the node is there already. The journal must be empty.
+func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
+	s.mustBeSettled()
+	if err := Check(&spec); err != nil {
+		return 0, err
+	}
+	id, known := s.byName[spec.Name]
+	if known && s.nodes[id].Up {
+		return 0, fmt.Errorf("node %s is there already", spec.Name)
+	}
+	if !known {
+		id = NodeID(len(s.nodes))
+		s.byName[spec.Name] = id
+		s.nodes = append(s.nodes, Node{leaf: -1})
+	}
+	n := &s.nodes[id]
+	if n.leaf >= 0 {
+		s.pools[n.pool].leave(n)
+	}
+	*n = Node{Spec: &spec, Up: true, CPU: spec.CPUMilli, Mem: spec.MemMiB, indexed: -1, leaf: -1}
+	n.layout = s.layoutOf(&spec)
+	n.part = make([]int16, spec.GPUs)
+	for i := range n.part {
+		n.part[i] = int16(WholeGPU)
+	}
+	n.healthy = lowest(^uint64(0), spec.GPUs)
+	for _, u := range spec.Unhealthy {
+		n.healthy &^= 1 << u
+	}
+	n.Whole = n.healthy
+	s.locate(n)
+	n.pool = s.poolOf(&spec, false)
+	s.pools[n.pool].join(s, n, id)
+	s.epoch++
+	if spec.Cordoned {
+		n.closed = 1
+	}
+	s.index(n)
+	return id, nil
+}
+
+func (s *State) layoutOf(spec *NodeSpec) *layout {
+	devices := spec.Devices
+	if devices == nil {
+		devices = defaultDevices(spec.GPUs)
+	}
+	key := fmt.Sprint(devices)
+	l := s.layouts[key]
+	if l == nil {
+		l = newLayout(devices)
+		s.layouts[key] = l
+	}
+	return l
+}
+
+// locate numbers the domains of a node, making new ones as needed.
+func (s *State) locate(n *Node) {
+	n.domains = make([]int32, len(s.domains))
+	path, known := "", true
+	for l := range s.levels {
+		name := ""
+		if l < len(n.Spec.Domains) {
+			name = n.Spec.Domains[l]
+		}
+		if name == "" {
+			known = false
+		}
+		if !known {
+			n.domains[l] = -1
+			continue
+		}
+		if path != "" {
+			path += "/"
+		}
+		path += name
+		n.domains[l] = s.domains[l].number(path)
+	}
+	n.domains[len(s.levels)] = -1
+	if n.Spec.HBD != "" {
+		n.domains[len(s.levels)] = s.domains[len(s.levels)].number(n.Spec.HBD)
+	}
+}
+
+func (d *domainSet) number(path string) int32 {
+	i, ok := d.byPath[path]
+	if !ok {
+		i = int32(len(d.paths))
+		d.byPath[path] = i
+		d.paths = append(d.paths, path)
+	}
+	return i
+}
+
+func (s *State) poolOf(spec *NodeSpec, zone bool) int32 {
+	taints := slices.Clone(spec.Taints)
+	slices.SortFunc(taints, func(a, b Taint) int { return strings.Compare(a.Key+"="+a.Value, b.Key+"="+b.Value) })
+	key := fmt.Sprintf("%q %v %q", spec.Model, zone, taints)
+	i, ok := s.poolKey[key]
+	if !ok {
+		i = int32(len(s.pools))
+		s.poolKey[key] = i
+		s.pools = append(s.pools, newPool(spec.Model, zone, taints, len(s.domains)))
+	}
+	return i
+}
+
+// SetZone moves a node into or out of the dedicated zone. The journal must be
+// empty.
+func (s *State) SetZone(id NodeID, zone bool) {
+	s.mustBeSettled()
+	n := &s.nodes[id]
+	if s.pools[n.pool].Zone == zone {
+		return
+	}
+	s.unindex(n)
+	s.pools[n.pool].leave(n)
+	n.pool = s.poolOf(n.Spec, zone)
+	s.pools[n.pool].join(s, n, id)
+	s.epoch++
+	s.index(n)
+}
+
+// Epoch changes when a node is added, comes back or changes its pool: what was
+// derived from the nodes' descriptions is then out of date.
+func (s *State) Epoch() uint64 { return s.epoch }
+
+// RemoveNode takes a node and its pods away and returns those pods, valid
+// until the node comes back. The journal must be empty.
+func (s *State) RemoveNode(id NodeID) []Held {
+	s.mustBeSettled()
+	n := &s.nodes[id]
+	s.unindex(n)
+	for _, h := range n.Pods {
+		s.count(id, h.Owner.Job, -1)
+	}
+	n.Up = false
+	pods := n.Pods
+	n.Pods = nil
+	return pods
+}
+
+// SetCordoned starts or ends keeping new pods off the node.
+func (s *State) SetCordoned(id NodeID, cordoned bool) {
+	n := &s.nodes[id]
+	if n.Spec.Cordoned == cordoned {
+		return
+	}
+	spec := *n.Spec
+	spec.Cordoned = cordoned
+	n.Spec = &spec
+	if cordoned {
+		s.Close(id)
+	} else {
+		s.Open(id)
+	}
+}
+
+// Close keeps new pods off a node until as many calls of Open.
+func (s *State) Close(id NodeID) {
+	n := &s.nodes[id]
+	n.closed++
+	s.unindex(n)
+}
+
+// Open takes one Close back.
+func (s *State) Open(id NodeID) {
+	n := &s.nodes[id]
+	n.closed--
+	s.index(n)
+}
+
+// SetHealth marks a device as healthy or not. Pods keep an unhealthy device
+// until they end.
+func (s *State) SetHealth(id NodeID, gpu int, healthy bool) {
+	s.mustBeSettled()
+	n := &s.nodes[id]
+	s.unindex(n)
+	n.healthy &^= 1 << gpu
+	if healthy {
+		n.healthy |= 1 << gpu
+	}
+	n.Whole &^= 1 << gpu
+	if healthy && n.part[gpu] == int16(WholeGPU) {
+		n.Whole |= 1 << gpu
+	}
+	s.index(n)
+}
+
+// Healthy returns the set of healthy devices of a node.
+func (n *Node) Healthy() uint64 { return n.healthy }
+
+// Open reports whether the node takes new pods.
+func (n *Node) Open() bool { return n.Up && n.closed == 0 }
+
+// Holds reports whether a could be placed now, wherever it came from.
+func (s *State) Holds(a *Alloc) bool {
+	n := &s.nodes[a.Node]
+	if !n.Up || n.CPU < a.CPUMilli || n.Mem < a.MemMiB {
+		return false
+	}
+	if a.Share == WholeGPU {
+		return n.Whole&a.GPUs == a.GPUs
+	}
+	for m := a.GPUs; m != 0; m &= m - 1 {
+		d := bits.TrailingZeros64(m)
+		if n.healthy>>d&1 == 0 || Milli(n.part[d]) < a.Share {
+			return false
+		}
+	}
+	return true
+}
+
+// Place puts a pod where a says. The caller has made sure that it fits.
+func (s *State) Place(o Owner, a Alloc) {
+	n := &s.nodes[a.Node]
+	at := int32(len(n.Pods))
+	n.Pods = append(n.Pods, Held{o, a})
+	s.take(n, &a)
+	if len(s.jobLabels) > 0 {
+		s.count(a.Node, o.Job, 1)
+	}
+	s.journal = append(s.journal, change{Held{o, a}, at, true})
+}
+
+// Remove takes a pod off its node.
+func (s *State) Remove(o Owner, node NodeID) Alloc {
+	n := &s.nodes[node]
+	at := slices.IndexFunc(n.Pods, func(h Held) bool { return h.Owner == o })
+	if at < 0 {
+		panic(fmt.Sprintf("cluster: pod %v is not on node %s", o, n.Spec.Name))
+	}
+	h := n.Pods[at]
+	n.Pods = slices.Delete(n.Pods, at, at+1)
+	s.give(n, &h.Alloc)
+	if len(s.jobLabels) > 0 {
+		s.count(node, o.Job, -1)
+	}
+	s.journal = append(s.journal, change{h, int32(at), false})
+	return h.Alloc
+}
+
+// Mark returns a point to roll back to.
+func (s *State) Mark() int { return len(s.journal) }
+
+// Rollback takes back every Place and Remove since the mark. O(changes).
+func (s *State) Rollback(mark int) {
+	for i := len(s.journal) - 1; i >= mark; i-- {
+		c := &s.journal[i]
+		n := &s.nodes[c.held.Alloc.Node]
+		by := int32(1)
+		if c.came {
+			n.Pods = slices.Delete(n.Pods, int(c.at), int(c.at)+1)
+			s.give(n, &c.held.Alloc)
+			by = -1
+		} else {
+			n.Pods = slices.Insert(n.Pods, int(c.at), c.held)
+			s.take(n, &c.held.Alloc)
+		}
+		if len(s.jobLabels) > 0 {
+			s.count(c.held.Alloc.Node, c.held.Owner.Job, by)
+		}
+	}
+	s.journal = s.journal[:mark]
+}
+
+// Commit forgets the journal: what was done stays done.
+func (s *State) Commit() { s.journal = s.journal[:0] }
+
+func (s *State) mustBeSettled() {
+	if len(s.journal) > 0 {
+		panic("cluster: nodes may change between attempts only")
+	}
+}
+
+// take books an allocation on a node.
+func (s *State) take(n *Node, a *Alloc) {
+	n.CPU -= a.CPUMilli
+	n.Mem -= a.MemMiB
+	if n.CPU < 0 || n.Mem < 0 {
+		panic(fmt.Sprintf("cluster: CPU or memory of node %s over-allocated", n.Spec.Name))
+	}
+	if a.Share == WholeGPU {
+		for m := a.GPUs; m != 0; m &= m - 1 {
+			d := bits.TrailingZeros64(m)
+			if n.part[d] != int16(WholeGPU) {
+				panic(fmt.Sprintf("cluster: device %d of node %s is not free", d, n.Spec.Name))
+			}
+			n.part[d] = 0
+		}
+	} else {
+		for m := a.GPUs; m != 0; m &= m - 1 {
+			s.sharePart(n, a.Node, bits.TrailingZeros64(m), -a.Share)
+		}
+	}
+	n.Whole &^= a.GPUs
+	s.reindex(n)
+}
+
+// give books an allocation back.
+func (s *State) give(n *Node, a *Alloc) {
+	n.CPU += a.CPUMilli
+	n.Mem += a.MemMiB
+	if a.Share == WholeGPU {
+		for m := a.GPUs; m != 0; m &= m - 1 {
+			n.part[bits.TrailingZeros64(m)] = int16(WholeGPU)
+		}
+		n.Whole |= a.GPUs & n.healthy
+	} else {
+		for m := a.GPUs; m != 0; m &= m - 1 {
+			d := bits.TrailingZeros64(m)
+			s.sharePart(n, a.Node, d, a.Share)
+			if n.part[d] == int16(WholeGPU) {
+				n.Whole |= 1 << d & n.healthy
+			}
+		}
+	}
+	s.reindex(n)
+}
+
+// sharePart changes what is free on a shared device and re-files it.
+func (s *State) sharePart(n *Node, id NodeID, d int, by Milli) {
+	p := s.pools[n.pool]
+	listed := n.indexed >= 0 && n.healthy>>d&1 == 1
+	if listed {
+		p.shared.remove(n.part[d], sharedKey(id, d))
+	}
+	n.part[d] += int16(by)
+	if n.part[d] < 0 {
+		panic(fmt.Sprintf("cluster: device %d of node %s over-allocated", d, n.Spec.Name))
+	}
+	if listed {
+		p.shared.add(n.part[d], sharedKey(id, d))
+	}
+}
+
+// SetLabels tells the labels of a job's pods, before the first is placed; nil
+// forgets them.
+func (s *State) SetLabels(job int32, labels []string) {
+	if len(labels) == 0 {
+		delete(s.jobLabels, job)
+		return
+	}
+	s.jobLabels[job] = labels
+}
+
+// anywhere is the level of which the whole cluster is one domain.
+const anywhere = -1
+
+// LabelledAnywhere reports whether any pod with the label is placed.
+func (s *State) LabelledAnywhere(label string) bool {
+	return s.labels[labelAt{label, anywhere, 0}] > 0
+}
+
+// Labelled returns how many pods with the label the domain hosts.
+func (s *State) Labelled(label string, level int, domain int32) int {
+	return int(s.labels[labelAt{label, level, domain}])
+}
+
+// count adds by to the label counters for a pod of the job on the node.
+func (s *State) count(id NodeID, job int32, by int32) {
+	for _, label := range s.jobLabels[job] {
+		for level := range s.domains {
+			if d := s.nodes[id].domains[level]; d >= 0 {
+				s.labels[labelAt{label, level, d}] += by
+			}
+		}
+		s.labels[labelAt{label, NodeLevelNum, int32(id)}] += by
+		s.labels[labelAt{label, anywhere, 0}] += by
+	}
+}
+
+// Domains returns how many domains a level has.
+func (s *State) Domains(level int) int { return len(s.domains[level].paths) }
+
+// Devices returns the positions that the state assumes for n's devices.
+func Devices(n *NodeSpec) []DeviceSpec {
+	if n.Devices != nil {
+		return n.Devices
+	}
+	return defaultDevices(n.GPUs)
+}

@@ -1,0 +1,363 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// tally counts, by domain of one level, how many pods of each task fit. It is
+// scratch memory.
+type tally struct {
+	level   int
+	seen    []int32 // domains, in order of first sight
+	known   []bool  // by domain
+	now     []int   // pods of the current task, by domain
+	first   []int   // pods of the first task
+	free    []int   // free GPUs
+	lacking []bool  // some task does not fit
+}
+
+// reset prepares the tally for a level with so many domains.
+func (y *tally) reset(level, domains int) {
+	y.level, y.seen = level, y.seen[:0]
+	y.known = resize(y.known, domains)
+	y.now = resize(y.now, domains)
+	y.first = resize(y.first, domains)
+	y.free = resize(y.free, domains)
+	y.lacking = resize(y.lacking, domains)
+}
+
+// resize returns n zeroes in s's memory where that is large enough.
+func resize[T any](s []T, n int) []T {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
+}
+
+func (y *tally) add(task int, domain int32, fit, free int) {
+	if !y.known[domain] {
+		y.known[domain] = true
+		y.seen = append(y.seen, domain)
+	}
+	y.now[domain] += fit
+	if task == 0 {
+		y.free[domain] += free
+	}
+}
+
+// close ends the counting of a task of which need pods must fit.
+func (y *tally) close(task, need int) {
+	for _, d := range y.seen {
+		if y.now[d] < need {
+			y.lacking[d] = true
+		}
+		if task == 0 {
+			y.first[d] = y.now[d]
+		}
+		y.now[d] = 0
+	}
+}
+
+// fitting yields the domains that hold every task.
+func (y *tally) fitting(yield func(candidate) bool) {
+	for _, d := range y.seen {
+		if !y.lacking[d] && !yield(candidate{d, y.first[d], y.free[d]}) {
+			return
+		}
+	}
+}
+
+// tightest returns the domain of a level that holds the gang, by free GPUs
+// alone, with the least room to spare. O(tasks x domains x GPUs per node).
+func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
+	switch level {
+	case anyLevel:
+		return candidate{domain: -1}, true
+	case cluster.NodeLevelNum:
+		return candidate{}, false // nodes are counted exactly
+	}
+	y := &p.tally
+	y.reset(level, p.state.Domains(level))
+	for t := range u.Tasks {
+		for _, pool := range sp[t] {
+			for i, d := range pool.Domains(level) {
+				fit, free := pool.DomainSlots(level, i, u.Tasks[t].GPUs)
+				y.add(t, d, fit, free)
+			}
+		}
+		y.close(t, len(u.Tasks[t].Pods))
+	}
+	best, found := candidate{}, false
+	for c := range y.fitting {
+		if !found || c.better(best) < 0 {
+			best, found = c, true
+		}
+	}
+	return best, found
+}
+
+// exact returns the domains of a level that hold the gang, counting GPUs, CPU,
+// memory, labels and affinity node by node, the tightest first.
+// O(tasks x nodes).
+func (p *Placer) exact(u *Unit, sp space, level int) []candidate {
+	y := &p.tally
+	domains := 1
+	switch level {
+	case anyLevel:
+	case cluster.NodeLevelNum:
+		domains = p.state.Nodes()
+	default:
+		domains = p.state.Domains(level)
+	}
+	y.reset(level, domains)
+	for t := range u.Tasks {
+		for _, pool := range sp[t] {
+			for leaf := range pool.Leaves() {
+				for _, id := range pool.LeafNodes(int32(leaf)) {
+					if fit := p.takes(u, u.Tasks[t].Shape, id); fit > 0 {
+						if d := p.domainOf(id, level); d >= 0 {
+							y.add(t, d, fit, p.state.Node(id).Free())
+						}
+					}
+				}
+			}
+		}
+		y.close(t, len(u.Tasks[t].Pods))
+	}
+	out := slices.Collect(y.fitting)
+	slices.SortFunc(out, candidate.better)
+	return out
+}
+
+// domainOf is State.Domain, with one domain 0 for anyLevel.
+func (p *Placer) domainOf(id cluster.NodeID, level int) int32 {
+	if level == anyLevel {
+		return 0
+	}
+	return p.state.Domain(id, level)
+}
+
+// takes returns how many pods of a shape a node can hold now, all told. Anti-
+// affinity between those pods is not counted.
+func (p *Placer) takes(u *Unit, sh *Shape, id cluster.NodeID) int {
+	if id < 0 {
+		return 0
+	}
+	n := p.state.Node(id)
+	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, id) {
+		return 0
+	}
+	if sh.Part > 0 {
+		return min(capacity(sh, 0, n.CPU, n.Mem), n.Parts(sh.Part))
+	}
+	return sh.holds(n)
+}
+
+// entry is a leaf group, as far as it belongs to one pool, and how many pods of
+// a task it can take.
+type entry struct {
+	pool        *cluster.Pool
+	leaf        int32
+	slots, free int
+}
+
+// inDomain places the gang in one domain, its largest pods first. What it
+// placed before it failed is left to be taken back.
+func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
+	order := make([]int, len(u.Tasks))
+	for t := range order {
+		order[t] = t
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
+	})
+	for _, t := range order {
+		var ok bool
+		if u.packs() && u.Tasks[t].GPUs > 0 {
+			ok = p.pack(u, t, sp[t], level, domain)
+		} else {
+			ok = p.oneByOne(u, t, sp[t], level, domain)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// oneByOne places the pods of a task each by itself.
+func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, domain int32) bool {
+	sh := u.Tasks[t].Shape
+	st := stage{strategy: u.Strategy}
+	if st.strategy == ESpread {
+		st.strategy = EBinpack
+	}
+	within := p.within(level, domain)
+	for _, pod := range u.Tasks[t].Pods {
+		st.pools = st.pools[:0]
+		for _, pool := range pools {
+			if p.room(u, sh, pool.Model) > 0 {
+				st.pools = append(st.pools, pool)
+			}
+		}
+		id, gpus, ok := p.find(u, sh, st, within)
+		if !ok {
+			return false
+		}
+		p.put(u, t, pod, id, gpus)
+		p.spend(u, sh, id)
+	}
+	return true
+}
+
+// within returns a filter for the nodes of a domain; nil for the whole cluster.
+func (p *Placer) within(level int, domain int32) func(cluster.NodeID) bool {
+	if level == anyLevel {
+		return nil
+	}
+	return func(id cluster.NodeID) bool { return p.state.Domain(id, level) == domain }
+}
+
+// pack places the pods of a task in as few leaf groups and nodes as it can.
+func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain int32) bool {
+	sh := u.Tasks[t].Shape
+	var within func(cluster.NodeID) bool
+	if level > len(p.state.Levels())-1 {
+		within = p.within(level, domain) // not made up of whole leaf groups
+	}
+	accept := p.filter(u, sh, within)
+	p.entries = p.entries[:0]
+	for _, pool := range pools {
+		p.addEntries(u, sh, pool, level, domain, accept != nil, within)
+	}
+	// The roomiest leaf group first, but as soon as one holds all the rest, the
+	// tightest that does: the fewest groups, and open ones stay open.
+	slices.SortFunc(p.entries, entry.roomier)
+	pods, entries := u.Tasks[t].Pods, p.entries
+	for len(entries) > 0 && len(pods) > 0 {
+		next := 0
+		for next+1 < len(entries) && entries[next+1].slots >= len(pods) {
+			next++
+		}
+		e := entries[next]
+		copy(entries[1:next+1], entries[:next])
+		entries = entries[1:]
+		n := min(len(pods), p.room(u, sh, e.pool.Model))
+		pods = pods[p.packLeaf(u, t, pods[:n], e, accept):]
+	}
+	return len(pods) == 0
+}
+
+// roomier orders the entry with the most slots first.
+func (e entry) roomier(o entry) int {
+	return cmp.Or(cmp.Compare(o.slots, e.slots), cmp.Compare(o.free, e.free), cmp.Compare(e.leaf, o.leaf))
+}
+
+// addEntries lists the leaf groups of a pool in a domain that can take pods.
+func (p *Placer) addEntries(u *Unit, sh *Shape, pool *cluster.Pool, level int, domain int32, exact bool, within func(cluster.NodeID) bool) {
+	add := func(leaf int32) {
+		slots := 0
+		if exact {
+			for _, id := range pool.LeafNodes(leaf) {
+				if id >= 0 && (within == nil || within(id)) {
+					slots += p.takes(u, sh, id)
+				}
+			}
+		} else {
+			slots = pool.LeafSlots(leaf, sh.GPUs)
+		}
+		if slots > 0 {
+			p.entries = append(p.entries, entry{pool, leaf, slots, pool.LeafFree(leaf)})
+		}
+	}
+	switch level {
+	case anyLevel:
+		for leaf := range pool.Leaves() {
+			add(int32(leaf))
+		}
+	case cluster.NodeLevelNum:
+		if p.state.Pool(cluster.NodeID(domain)) == pool {
+			add(p.state.LeafOf(cluster.NodeID(domain)))
+		}
+	default:
+		for _, leaf := range pool.DomainLeaves(level, domain) {
+			add(leaf)
+		}
+	}
+}
+
+// packLeaf places pods of a task in one leaf group, as many as possible on each
+// node, on the node that so many fit most tightly (E-Binpack at node level,
+// §3.3.3), and returns how many it placed.
+func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(cluster.NodeID) bool) int {
+	sh, placed := u.Tasks[t].Shape, 0
+	most := e.pool.MaxGPUs / sh.GPUs
+	for placed < len(pods) && most > 0 {
+		most = min(most, len(pods)-placed)
+		id, ok := p.roomFor(sh, most, e, accept)
+		if !ok {
+			most--
+			continue
+		}
+		for range most {
+			if accept != nil && !accept(id) {
+				break // the pods of the unit keep apart
+			}
+			p.put(u, t, pods[placed], id, 0)
+			p.spend(u, sh, id)
+			placed++
+		}
+	}
+	return placed
+}
+
+// roomFor returns the node of a leaf group that holds n pods most tightly.
+func (p *Placer) roomFor(sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	cpu, mem := int64(n)*sh.CPU, int64(n)*sh.Mem
+	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {
+		var id cluster.NodeID
+		var ok bool
+		if accept == nil {
+			id, ok = p.state.FindIn(e.pool, e.leaf, f, cpu, mem)
+		} else {
+			id, ok = p.state.FindFuncIn(e.pool, e.leaf, f, func(id cluster.NodeID) bool {
+				nd := p.state.Node(id)
+				return nd.CPU >= cpu && nd.Mem >= mem && accept(id)
+			})
+		}
+		if ok {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// room returns how many more pods of a shape the queue may run on a model.
+func (p *Placer) room(u *Unit, sh *Shape, model string) int {
+	if u.Room == nil || sh.GPU() == 0 {
+		return 1 << 30
+	}
+	left := u.Room(model)
+	for _, s := range p.spent {
+		if s.model == model {
+			left -= s.gpu
+		}
+	}
+	return int(min(max(left, 0)/sh.GPU(), 1<<30))
+}
+
+// spend counts a placed pod against the queue's room.
+func (p *Placer) spend(u *Unit, sh *Shape, id cluster.NodeID) {
+	if u.Room == nil {
+		return
+	}
+	model := p.state.Pool(id).Model
+	i := slices.IndexFunc(p.spent, func(s spending) bool { return s.model == model })
+	if i < 0 {
+		i = len(p.spent)
+		p.spent = append(p.spent, spending{model: model})
+	}
+	p.spent[i].gpu += sh.GPU()
+}

@@ -1,0 +1,242 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// anyLevel is the level of which the whole cluster is one domain.
+const anyLevel = -1
+
+// everyModel stands for all the models a job names.
+const everyModel = "*"
+
+// space is the pools a gang may use together, by task.
+type space [][]*cluster.Pool
+
+// candidate is a domain that may hold a whole gang: slots is how many pods of
+// the first task it can take, free how many GPUs.
+type candidate struct {
+	domain      int32
+	slots, free int
+}
+
+// better says which candidate to take first: the one with the least room, so
+// that wide open domains stay so for larger gangs (E-Binpack at LeafGroup
+// level, Kant §3.3.3).
+func (c candidate) better(o candidate) int {
+	return cmp.Or(cmp.Compare(c.slots, o.slots), cmp.Compare(c.free, o.free), cmp.Compare(c.domain, o.domain))
+}
+
+// Gang places every pod of the unit or none (Kant §3.3.2) and reports which.
+// The result is valid until the next call.
+//
+// It takes the narrowest topology domain that holds the gang (§3.3.5) and of
+// several the one with the least room, first by counting free GPUs alone. Only
+// when the nodes so chosen lack something that is not counted (CPU, memory,
+// labels) it counts again node by node.
+func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
+	p.reset()
+	if len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0 {
+		return p.out, p.pod(u, 0, u.Tasks[0].Pods[0], nil)
+	}
+	for _, sp := range u.spaces() {
+		if !p.enough(u, sp) {
+			continue
+		}
+		if p.inOneNode(u, sp) {
+			return p.out, true
+		}
+		for _, level := range p.levels(u) {
+			if p.inLevel(u, sp, level) {
+				return p.out, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// inLevel tries to place the gang within one domain of a level.
+func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
+	mark := p.state.Mark()
+	if !u.needsExact() {
+		c, ok := p.tightest(u, sp, level)
+		if !ok {
+			return false
+		}
+		if p.inDomain(u, sp, level, c.domain) {
+			return true
+		}
+		p.takeBack(mark)
+	}
+	for _, c := range p.exact(u, sp, level) {
+		if p.inDomain(u, sp, level, c.domain) {
+			return true
+		}
+		p.takeBack(mark)
+	}
+	return false
+}
+
+func (p *Placer) takeBack(mark int) {
+	p.state.Rollback(mark)
+	p.reset()
+}
+
+// reset forgets what was placed of the last unit.
+func (p *Placer) reset() {
+	p.out, p.last, p.spent = p.out[:0], -1, p.spent[:0]
+}
+
+// needsExact reports whether counting free GPUs says too little from the start.
+func (u *Unit) needsExact() bool {
+	return len(u.Terms) > 0 || slices.ContainsFunc(u.Tasks, func(t Task) bool { return t.suits != nil || t.GPUs == 0 })
+}
+
+// spaces returns the sets of pools to try, in order: each model by itself,
+// general pools before the dedicated zone; then, for jobs that name several
+// models, all of them together (cross-pool joint admission, §3.2.1).
+func (u *Unit) spaces() []space {
+	var names []string
+	zone, mixed := false, false
+	for t := range u.Tasks {
+		mixed = mixed || u.Tasks[t].Mixed
+		for _, m := range u.Tasks[t].models {
+			zone = zone || len(m.zone) > 0
+			if !slices.Contains(names, m.name) {
+				names = append(names, m.name)
+			}
+		}
+	}
+	zone = zone && (u.Inference || !u.Exclusive)
+	var out []space
+	add := func(name string) {
+		for _, z := range [2]bool{false, true} {
+			if z && !zone {
+				break
+			}
+			if sp, ok := u.space(name, z); ok {
+				out = append(out, sp)
+			}
+		}
+	}
+	for _, name := range names {
+		add(name)
+	}
+	if len(names) > 1 && mixed {
+		add(everyModel)
+	}
+	return out
+}
+
+// space returns the pools of one model, or of all with everyModel. A task that
+// does not accept the model takes those it accepts: a gang may be a mix of
+// tasks for different models. False when a task is left without pools.
+func (u *Unit) space(name string, zone bool) (space, bool) {
+	sp := make(space, len(u.Tasks))
+	for t := range u.Tasks {
+		models := u.Tasks[t].models
+		only := name != everyModel && slices.ContainsFunc(models, func(m model) bool { return m.name == name })
+		for _, m := range models {
+			if only && m.name != name {
+				continue
+			}
+			sp[t] = append(sp[t], m.general...)
+			if zone {
+				sp[t] = append(sp[t], m.zone...)
+			}
+		}
+		if len(sp[t]) == 0 {
+			return nil, false
+		}
+	}
+	return sp, true
+}
+
+// enough reports whether the free GPUs of a space, and the queue's room, could
+// hold every task. O(tasks x pools x GPUs per node), whatever the gang's size.
+func (p *Placer) enough(u *Unit, sp space) bool {
+	for t := range u.Tasks {
+		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		if sh.GPU() == 0 {
+			continue
+		}
+		slots := 0
+		for _, pool := range sp[t] {
+			if sh.GPUs > 0 {
+				slots += pool.Slots(sh.GPUs)
+			} else {
+				slots += pool.PartSlots(sh.Part)
+			}
+		}
+		if slots < need || u.Room != nil && u.allowed(sh, sp[t]) < need {
+			return false
+		}
+	}
+	return true
+}
+
+// allowed returns how many pods of a shape the queue's quota allows in pools.
+func (u *Unit) allowed(sh *Shape, pools []*cluster.Pool) int {
+	n := cluster.Milli(0)
+	for i, pool := range pools {
+		if slices.ContainsFunc(pools[:i], func(o *cluster.Pool) bool { return o.Model == pool.Model }) {
+			continue
+		}
+		n = min(n+max(u.Room(pool.Model), 0)/sh.GPU(), 1<<40)
+	}
+	return int(n)
+}
+
+// inOneNode places a gang that fits on one node there: the one it fits most
+// tightly (E-Binpack at node level, §3.3.3).
+func (p *Placer) inOneNode(u *Unit, sp space) bool {
+	if len(u.Tasks) > 1 || u.needsExact() || u.Required >= 0 || !u.packs() {
+		return false
+	}
+	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
+	all := Shape{GPUs: n * sh.GPUs, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
+	id, ok := p.whole(&all, stage{sp[0], EBinpack}, nil)
+	if !ok {
+		return false
+	}
+	for _, pod := range u.Tasks[0].Pods {
+		p.put(u, 0, pod, id, 0)
+	}
+	return true
+}
+
+// packs reports whether the strategy keeps the pods of a gang together.
+func (u *Unit) packs() bool { return u.Strategy == EBinpack || u.Strategy == ESpread }
+
+// levels returns the levels of which one domain should hold the gang, the best
+// first. Strategies that pack try every level from the leaf group up; the
+// others only what the job asks for.
+func (p *Placer) levels(u *Unit) []int {
+	leaf := len(p.state.Levels()) - 1
+	hbd := leaf + 1
+	if u.Required >= hbd {
+		return []int{u.Required}
+	}
+	var out []int
+	first := leaf
+	switch {
+	case u.Preferred >= hbd:
+		out = append(out, u.Preferred)
+	case u.Preferred >= 0 && !u.packs():
+		first = u.Preferred
+	}
+	if !u.packs() && u.Preferred < 0 {
+		first = u.Required
+	}
+	for l := max(first, u.Required); l >= max(u.Required, 0); l-- {
+		out = append(out, l)
+	}
+	if u.Required < 0 {
+		out = append(out, anyLevel)
+	}
+	return out
+}
+

@@ -1,0 +1,273 @@
+package place
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Placer places units in a state. What it places stands in the state's
+// journal: the caller commits it or rolls it back.
+type Placer struct {
+	state *cluster.State
+	// out collects what was placed for the current unit.
+	out []Placed
+	// last is where the last pod of the unit went, -1 at first.
+	last cluster.NodeID
+	// spent is what the unit's gang has taken of each model so far.
+	spent   []spending
+	tally   tally
+	entries []entry
+}
+
+// spending is an amount of one model.
+type spending struct {
+	model string
+	gpu   cluster.Milli
+}
+
+// Placed is a pod that was placed.
+type Placed struct {
+	Pod   int32
+	Task  int
+	Alloc cluster.Alloc
+}
+
+// NewPlacer returns a placer for a state.
+func NewPlacer(s *cluster.State) *Placer { return &Placer{state: s} }
+
+// Pods places as many pods of the unit as it can, task by task in their order,
+// each by itself. The result is valid until the next call.
+func (p *Placer) Pods(u *Unit) []Placed {
+	p.reset()
+	for t := range u.Tasks {
+		for _, pod := range u.Tasks[t].Pods {
+			if !p.pod(u, t, pod, nil) {
+				break
+			}
+		}
+	}
+	return p.out
+}
+
+// stage is a set of pools that are searched together, by one strategy.
+type stage struct {
+	pools    []*cluster.Pool
+	strategy Strategy
+}
+
+// stages returns where to look for a pod, in order: each model's general
+// pools, then the dedicated zone; for small inference pods under ESpread the
+// zone first (Kant §3.3.4).
+func (u *Unit) stages(sh *Shape, yield func(stage) bool) {
+	strategy := u.Strategy
+	if strategy == ESpread {
+		strategy = EBinpack
+	}
+	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
+		for _, m := range sh.models {
+			if u.Room != nil && sh.GPU() > 0 && u.Room(m.name) < sh.GPU() {
+				continue
+			}
+			st := stage{m.general, strategy}
+			if zone {
+				if u.Exclusive && !u.Inference {
+					continue
+				}
+				st.pools = m.zone
+				if u.zoneFirst() && u.small(sh, m.zone) {
+					st.strategy = Spread
+				}
+			}
+			if len(st.pools) > 0 && !yield(st) {
+				return
+			}
+		}
+	}
+}
+
+func (u *Unit) zoneFirst() bool { return u.Strategy == ESpread && u.Inference }
+
+// small reports whether a pod is smaller than the nodes of the zone.
+func (u *Unit) small(sh *Shape, zone []*cluster.Pool) bool {
+	return len(zone) > 0 && sh.GPUs < zone[0].MaxGPUs
+}
+
+// pod places one pod of task t, on a node that within accepts when it is set.
+func (p *Placer) pod(u *Unit, t int, pod int32, within func(cluster.NodeID) bool) bool {
+	sh := u.Tasks[t].Shape
+	for st := range func(yield func(stage) bool) { u.stages(sh, yield) } {
+		node, gpus, ok := p.find(u, sh, st, within)
+		if !ok {
+			continue
+		}
+		p.put(u, t, pod, node, gpus)
+		return true
+	}
+	return false
+}
+
+// put places a pod on a node; gpus is the shared device, 0 for whole ones.
+func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64) {
+	sh := u.Tasks[t].Shape
+	a := cluster.Alloc{Node: node, GPUs: gpus, Share: sh.Part, CPUMilli: sh.CPU, MemMiB: sh.Mem}
+	if sh.Part == 0 {
+		a.Share = cluster.WholeGPU
+		if sh.GPUs > 0 {
+			a.GPUs = p.state.PickGPUs(node, sh.GPUs)
+		}
+	}
+	p.state.Place(cluster.Owner{Job: u.Job, Pod: pod}, a)
+	p.out = append(p.out, Placed{pod, t, a})
+	p.last = node
+}
+
+// find returns a node for one pod of the shape and, for a shared device, which.
+func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
+	accept := p.filter(u, sh, within)
+	if sh.Part > 0 {
+		return p.findPart(u, sh, st, accept)
+	}
+	if st.strategy == EBinpack && p.last >= 0 {
+		n := p.state.Node(p.last)
+		if n.Open() && sh.holds(n) > 0 && p.inStage(st, p.last) && (accept == nil || accept(p.last)) {
+			return p.last, 0, true
+		}
+	}
+	if st.strategy == Spread && p.last >= 0 {
+		if id, ok := p.whole(sh, st, p.apart(u, sh, accept)); ok {
+			return id, 0, true
+		}
+	}
+	id, ok := p.whole(sh, st, accept)
+	return id, 0, ok
+}
+
+func (p *Placer) inStage(st stage, id cluster.NodeID) bool {
+	return slices.Contains(st.pools, p.state.Pool(id))
+}
+
+// whole returns the node for a pod with whole GPUs or none.
+func (p *Placer) whole(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	order, low, high, step := st.walk(sh.GPUs)
+	for f := low; f != high; f += step {
+		for _, pool := range st.pools {
+			if f > pool.MaxGPUs {
+				continue
+			}
+			var id cluster.NodeID
+			var ok bool
+			if accept == nil {
+				id, ok = p.state.Find(pool, f, order, sh.CPU, sh.Mem)
+			} else {
+				id, ok = p.state.FindFunc(pool, f, order, accept)
+			}
+			if ok {
+				return id, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// walk returns the order of leaf groups, and the free counts to try from the
+// first to before the last, for pods of so many GPUs.
+func (st stage) walk(gpus int) (order cluster.LeafOrder, first, last, step int) {
+	most := 0
+	for _, pool := range st.pools {
+		most = max(most, pool.MaxGPUs)
+	}
+	switch st.strategy {
+	case Spread:
+		return cluster.EmptiestLeaf, max(most, gpus-1), gpus - 1, -1
+	case EBinpack:
+		return cluster.FullestLeaf, gpus, max(most+1, gpus), 1
+	}
+	return cluster.FirstLeaf, gpus, max(most+1, gpus), 1
+}
+
+// findPart returns the device for a pod that takes part of one: the shared
+// device it fits most tightly, else an untouched one; Spread the other way
+// round.
+func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
+	fit := func(id cluster.NodeID) bool {
+		n := p.state.Node(id)
+		return n.CPU >= sh.CPU && n.Mem >= sh.Mem && (accept == nil || accept(id))
+	}
+	shared := func() (cluster.NodeID, uint64, bool) {
+		for _, pool := range st.pools {
+			if id, d, ok := p.state.FindShared(pool, sh.Part, st.strategy == Spread, fit); ok {
+				return id, 1 << d, true
+			}
+		}
+		return 0, 0, false
+	}
+	untouched := func() (cluster.NodeID, uint64, bool) {
+		one := Shape{GPUs: 1, CPU: sh.CPU, Mem: sh.Mem}
+		ok := accept
+		if accept != nil {
+			ok = fit
+		}
+		if st.strategy == Spread && p.last >= 0 {
+			if id, found := p.whole(&one, st, p.apart(u, sh, fit)); found {
+				return id, p.state.PickGPUs(id, 1), true
+			}
+		}
+		id, found := p.whole(&one, st, ok)
+		if !found {
+			return 0, 0, false
+		}
+		return id, p.state.PickGPUs(id, 1), true
+	}
+	first, second := shared, untouched
+	if st.strategy == Spread {
+		first, second = untouched, shared
+	}
+	if id, g, ok := first(); ok {
+		return id, g, true
+	}
+	return second()
+}
+
+// filter returns what else a node must satisfy beside free GPUs, or nil when
+// the index alone decides.
+func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
+	if within == nil && sh.suits == nil && len(u.Terms) == 0 {
+		return nil
+	}
+	return func(id cluster.NodeID) bool {
+		n := p.state.Node(id)
+		return n.CPU >= sh.CPU && n.Mem >= sh.Mem && (within == nil || within(id)) &&
+			sh.selected(p.state, id) && p.near(u, id)
+	}
+}
+
+// near reports whether a node satisfies the unit's affinity terms. A near term
+// of which no domain hosts a pod yet is satisfied where the unit's own label
+// is meant: the first pod of a group must be able to start.
+func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
+	for i := range u.Terms {
+		t := &u.Terms[i]
+		d := p.state.Domain(id, t.Level)
+		if d < 0 {
+			return false
+		}
+		if has := p.state.Labelled(t.Label, t.Level, d) > 0; has == t.Anti {
+			if t.Anti || !t.Own || p.state.LabelledAnywhere(t.Label) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// apart returns a filter that also refuses nodes which host a pod of the job.
+func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) func(cluster.NodeID) bool {
+	return func(id cluster.NodeID) bool {
+		n := p.state.Node(id)
+		if n.CPU < sh.CPU || n.Mem < sh.Mem || accept != nil && !accept(id) {
+			return false
+		}
+		return !slices.ContainsFunc(n.Pods, func(h cluster.Held) bool { return h.Owner.Job == u.Job })
+	}
+}

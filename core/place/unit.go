@@ -1,0 +1,191 @@
+// Package place decides where pods go among the nodes with room: Kant's
+// Resource-aware Scheduler (RSCH, §3.3).
+package place
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Unit is what is placed together: a gang, or a job whose pods are placed one
+// by one.
+type Unit struct {
+	// Job is the slot of the job, the owner of its pods.
+	Job      int32
+	Strategy Strategy
+	// Inference units may use the dedicated zone first, under ESpread; others
+	// use it last, or not at all when it is Exclusive.
+	Inference bool
+	Exclusive bool
+	Tasks     []Task
+	// Terms are the affinities of every pod.
+	Terms []Term
+	// Required and Preferred are level numbers of the state, -1 for none.
+	Required, Preferred int
+	// Room returns how much more of a model the unit's queue may use; nil when
+	// there is no limit.
+	Room func(model string) cluster.Milli
+}
+
+// Task is a number of pods that are alike. Pods lists the numbers of those to
+// place.
+type Task struct {
+	*Shape
+	Pods []int32
+}
+
+// Term is a compiled affinity term.
+type Term struct {
+	cluster.Term
+	Level int
+	// Own says that the unit's own pods carry the label.
+	Own bool
+}
+
+// Shape is a request compiled against the pools of a state.
+type Shape struct {
+	// GPUs counts whole devices, Part is a share of one; one of them is 0.
+	GPUs     int
+	Part     cluster.Milli
+	CPU, Mem int64
+	// Mixed says that the pods of one gang may run on different models.
+	Mixed bool
+
+	request *cluster.Request
+	models  []model
+	// suits caches the selector by node: 0 unknown, 1 yes, 2 no.
+	suits []int8
+}
+
+// model is the pools of one GPU model that a shape may use: general ones,
+// then those with taints it tolerates; the dedicated zone apart.
+type model struct {
+	name    string
+	general []*cluster.Pool
+	zone    []*cluster.Pool
+}
+
+// NewShape compiles a request. It must be compiled again when the state has
+// gained pools or the labels of nodes have changed.
+func NewShape(s *cluster.State, r *cluster.Request) *Shape {
+	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, request: r, Mixed: len(r.Models) > 1}
+	if r.GPU < cluster.WholeGPU {
+		sh.Part = r.GPU
+	} else {
+		sh.GPUs = int(r.GPU / cluster.WholeGPU)
+	}
+	if len(r.Selector) > 0 {
+		sh.suits = make([]int8, s.Nodes())
+	}
+	for _, p := range s.Pools() {
+		if p.Model == "" && r.GPU > 0 || !accepts(r.Models, p.Model) || !tolerated(p.Taints, r.Tolerations) {
+			continue
+		}
+		i := slices.IndexFunc(sh.models, func(m model) bool { return m.name == p.Model })
+		if i < 0 {
+			i = len(sh.models)
+			sh.models = append(sh.models, model{name: p.Model})
+		}
+		m := &sh.models[i]
+		if p.Zone {
+			m.zone = append(m.zone, p)
+		} else {
+			m.general = append(m.general, p)
+		}
+	}
+	for i := range sh.models {
+		// Untainted pools first: tainted ones are for those who must be there.
+		slices.SortStableFunc(sh.models[i].general, func(a, b *cluster.Pool) int { return len(a.Taints) - len(b.Taints) })
+	}
+	sh.orderModels()
+	return sh
+}
+
+// orderModels puts the models in the order in which they are tried: as the
+// request lists them; nodes without GPUs first for pods that need none.
+func (sh *Shape) orderModels() {
+	rank := func(m model) int {
+		if m.name == "" {
+			return -1
+		}
+		return slices.Index(sh.request.Models, m.name)
+	}
+	slices.SortStableFunc(sh.models, func(a, b model) int { return rank(a) - rank(b) })
+}
+
+func accepts(models []string, model string) bool {
+	return len(models) == 0 || slices.Contains(models, model)
+}
+
+func tolerated(taints []cluster.Taint, by []cluster.Toleration) bool {
+	for _, t := range taints {
+		if !slices.ContainsFunc(by, func(o cluster.Toleration) bool {
+			return (o.Key == "" || o.Key == t.Key) && (o.Value == "" || o.Value == t.Value)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// GPU returns how much GPU one pod takes.
+func (sh *Shape) GPU() cluster.Milli { return sh.request.GPU }
+
+// selected reports whether the node's labels satisfy the shape's selector.
+func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {
+	if sh.suits == nil {
+		return true
+	}
+	if sh.suits[id] == 0 {
+		sh.suits[id] = 2
+		if Matches(sh.request.Selector, s.Node(id).Spec.Labels) {
+			sh.suits[id] = 1
+		}
+	}
+	return sh.suits[id] == 1
+}
+
+// Matches reports whether labels satisfy every requirement.
+func Matches(selector []cluster.Requirement, labels map[string]string) bool {
+	for _, r := range selector {
+		v, has := labels[r.Key]
+		ok := false
+		switch r.Op {
+		case cluster.In:
+			ok = has && slices.Contains(r.Values, v)
+		case cluster.NotIn:
+			ok = !has || !slices.Contains(r.Values, v)
+		case cluster.Exists:
+			ok = has
+		case cluster.DoesNotExist:
+			ok = !has
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// holds returns how many pods of the shape the node can take now, by GPUs, CPU
+// and memory.
+func (sh *Shape) holds(n *cluster.Node) int {
+	return capacity(sh, n.Free(), n.CPU, n.Mem)
+}
+
+// capacity returns how many pods of a shape with whole GPUs, or without any,
+// fit in so many GPUs, CPU and memory.
+func capacity(sh *Shape, gpus int, cpu, mem int64) int {
+	n := int64(1 << 30)
+	if sh.GPUs > 0 {
+		n = int64(gpus / sh.GPUs)
+	}
+	if sh.CPU > 0 {
+		n = min(n, cpu/sh.CPU)
+	}
+	if sh.Mem > 0 {
+		n = min(n, mem/sh.Mem)
+	}
+	return int(n)
+}
