@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	"errors"
-	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -33,22 +32,33 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	s := string(text)
 	if seconds, ok := decimal(s, int64(core.Second)); ok {
 		*d = Duration(seconds)
-		return nil
+		return d.check()
 	}
 	var sum int64
 	for s != "" {
 		number, unit, rest := cutUnit(s)
 		part, ok := decimal(number, unitOf(unit))
-		if !ok || part > math.MaxInt64-sum {
+		if !ok || part > maxDuration {
 			return errDuration
 		}
-		sum += part
+		sum = min(sum+part, maxDuration+1)
 		s = rest
 	}
 	if len(text) == 0 {
 		return errDuration
 	}
 	*d = Duration(sum)
+	return d.check()
+}
+
+// maxDuration bounds a duration, so that sums of times do not overflow: a
+// hundred years.
+const maxDuration = int64(100 * 365 * 24 * 3600 * core.Second)
+
+func (d Duration) check() error {
+	if d > Duration(maxDuration) {
+		return errDuration
+	}
 	return nil
 }
 

@@ -1,0 +1,79 @@
+package snapshot
+
+import (
+	"fmt"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Standing says where a job stands.
+type Standing struct {
+	Job string `json:"job"`
+	// State is waiting, nominated, running or rejected.
+	State   string `json:"state"`
+	Waiting int    `json:"waiting_pods"`
+	Running int    `json:"running_pods"`
+	// Ahead counts the waiting jobs before it.
+	Ahead int `json:"ahead"`
+	// Reason says why pods wait, Detail gives the numbers, Change what would
+	// have to change; all are empty when none waits.
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+	Change string `json:"change"`
+	// Decisions are those of the next pass about the job, or for it.
+	Decisions []Decision `json:"decisions"`
+}
+
+// Explain says where a job of the snapshot stands after one scheduling pass,
+// and what that pass does about it.
+func Explain(s Snapshot, job string) (Standing, error) {
+	r, err := start(s)
+	if err != nil {
+		return Standing{}, err
+	}
+	if r.job[job] == nil {
+		return Standing{}, fmt.Errorf("the snapshot has no job %q", job)
+	}
+	round, err := r.round()
+	if err != nil {
+		return Standing{}, err
+	}
+	return r.standing(job, &round), nil
+}
+
+// standing says where the job stands after the round.
+func (r *runner) standing(job string, round *Round) Standing {
+	s := Standing{Job: job, Decisions: []Decision{}}
+	for _, d := range round.Decisions {
+		if d.Job == job || d.For == job {
+			s.Decisions = append(s.Decisions, d)
+		}
+	}
+	if w, ok := r.rejected[job]; ok {
+		s.State, s.Waiting, s.Reason, s.Detail = "rejected", r.job[job].Pods(), w.Reason, w.Detail
+	}
+	e, ok := r.engine.Explain(job)
+	if ok {
+		s.State, s.Waiting, s.Running, s.Ahead = e.State, e.Waiting, e.Running, e.Ahead
+	}
+	if ok && e.Waiting > 0 {
+		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail, changes[e.Reason]
+	}
+	return s
+}
+
+// changes says, for each reason to wait, what would have to change.
+var changes = map[core.Reason]string{
+	core.QuotaExceeded:      "Jobs of the queue must end, other queues must lend more, or the queue needs a larger quota.",
+	core.NoNode:             "The job must ask for smaller pods, or the cluster needs larger nodes: no wait will help.",
+	core.Resources:          "Running jobs must free GPUs, or nodes must be added.",
+	core.Stranded:           "Enough GPUs must become free together on one node: smaller pods would fit now.",
+	core.InsufficientCPU:    "The job must ask for less CPU, or CPU must become free beside the GPUs.",
+	core.InsufficientMemory: "The job must ask for less memory, or memory must become free beside the GPUs.",
+	core.TopologyTooTight:   "A domain of the required level must become free, or the job must accept a wider level.",
+	core.Affinity:           "The job's selectors, tolerations or affinity must allow a node that has room.",
+	core.HeldBack:           "The jobs before it must start first: the policy lets none pass.",
+	core.BackOff:            "Nothing: it is tried again after a pause.",
+	core.Victims:            "Nothing: the pods evicted for it must leave first.",
+	core.QueueUnknown:       "The queue must be created, or the job must name another.",
+}

@@ -1,0 +1,160 @@
+package snapshot
+
+import (
+	"errors"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// The file's form. A field without omitempty must be given; all else may be
+// left out, and means then what its comment says.
+
+type file struct {
+	Policy   policy   `json:"policy,omitempty"`
+	Topology topology `json:"topology,omitempty"`
+	Nodes    []node   `json:"nodes"`
+	// Queues may be left out as a whole: then every queue that a job names
+	// exists and has no limit.
+	Queues []queue `json:"queues,omitempty"`
+	Jobs   []job   `json:"jobs,omitempty"`
+}
+
+// policy is a built-in policy's name, or the policy itself; "default" when not
+// given.
+type policy struct {
+	name string
+	v1alpha1.SchedulingPolicySpec
+}
+
+func (p *policy) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("the name of a built-in policy, or the policy itself")
+	}
+	p.name = string(text)
+	return nil
+}
+
+// topology lists the node labels that name the domains of a node, widest first.
+type topology struct {
+	Levels []string `json:"levels,omitempty"`
+}
+
+type node struct {
+	Name string `json:"name"`
+	// Count makes so many nodes of the entry, called name-0, name-1 and so on.
+	Count     *int              `json:"count,omitempty" min:"1" max:"200000"`
+	Model     string            `json:"model,omitempty"`
+	GPUs      int               `json:"gpus,omitempty" min:"0" max:"64"`
+	CPUMilli  int64             `json:"cpuMilli,omitempty" min:"0" max:"1000000000"`
+	MemMiB    int64             `json:"memMiB,omitempty" min:"0" max:"1000000000"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Taints    []taint           `json:"taints,omitempty"`
+	Unhealthy []int             `json:"unhealthy,omitempty"`
+	Cordoned  bool              `json:"cordoned,omitempty"`
+	HBD       string            `json:"hbd,omitempty"`
+	// Devices, when given, has an entry for each GPU.
+	Devices []device `json:"devices,omitempty"`
+}
+
+type taint struct {
+	Key   string `json:"key"`
+	Value string `json:"value,omitempty"`
+}
+
+// device is the position of a GPU; what is not given does not exist.
+type device struct {
+	Island *int8 `json:"island,omitempty" min:"-1"`
+	NUMA   *int8 `json:"numa,omitempty" min:"-1"`
+	NIC    *int8 `json:"nic,omitempty" min:"-1" max:"63"`
+}
+
+type queue struct {
+	Name string `json:"name"`
+	v1alpha1.QueueSpec
+}
+
+type job struct {
+	Name     string  `json:"name"`
+	Queue    string  `json:"queue,omitempty"`
+	Kind     kind    `json:"kind,omitempty"`     // training
+	Class    class   `json:"class,omitempty"`    // HP
+	Priority int32   `json:"priority,omitempty"` // 0
+	Gang     bool    `json:"gang,omitempty"`
+	Locked   bool    `json:"locked,omitempty"`
+	Preempt  *bool   `json:"preemptible,omitempty"` // true
+	Topology request `json:"topology,omitempty"`
+	// Labels mark the pods for the affinity of others.
+	Labels   []string   `json:"labels,omitempty"`
+	Affinity []affinity `json:"affinity,omitempty"`
+	// Selector, MatchExpressions and Tolerations hold for every task.
+	placing
+	// Checkpoint is the interval at which progress is saved, Estimate the
+	// expected run time.
+	Checkpoint   v1alpha1.Duration  `json:"checkpoint,omitempty"`
+	Estimate     v1alpha1.Duration  `json:"estimate,omitempty"`
+	SubmittedAgo *v1alpha1.Duration `json:"submittedAgo,omitempty"` // runningFor
+	RunningFor   v1alpha1.Duration  `json:"runningFor,omitempty"`   // 0
+	Tasks        []task             `json:"tasks"`
+}
+
+type kind string
+
+func (kind) Values() []string { return []string{"training", "inference", "batch", "dev"} }
+
+type class string
+
+func (class) Values() []string { return []string{"HP", "LP"} }
+
+type request struct {
+	Required  string `json:"required,omitempty"`
+	Preferred string `json:"preferred,omitempty"`
+}
+
+type affinity struct {
+	Level string `json:"level"`
+	Label string `json:"label"`
+	Anti  bool   `json:"anti,omitempty"`
+}
+
+// placing says which nodes a pod may be placed on.
+type placing struct {
+	Selector         map[string]string `json:"selector,omitempty"`
+	MatchExpressions []expression      `json:"matchExpressions,omitempty"`
+	Tolerations      []toleration      `json:"tolerations,omitempty"`
+}
+
+type expression struct {
+	Key      string   `json:"key"`
+	Operator operator `json:"operator"`
+	Values   []string `json:"values,omitempty"`
+}
+
+type operator string
+
+func (operator) Values() []string { return []string{"In", "NotIn", "Exists", "DoesNotExist"} }
+
+// toleration lets a pod onto nodes with a taint. An empty key is every taint,
+// an empty value every value.
+type toleration struct {
+	Key   string `json:"key,omitempty"`
+	Value string `json:"value,omitempty"`
+}
+
+type task struct {
+	Name     string   `json:"name,omitempty"`
+	Pods     *int     `json:"pods,omitempty" min:"1" max:"1000000"`    // 1
+	MinPods  *int     `json:"minPods,omitempty" min:"1" max:"1000000"` // all
+	GPUMilli int64    `json:"gpuMilli,omitempty" min:"0" max:"64000"`
+	CPUMilli int64    `json:"cpuMilli,omitempty" min:"0" max:"1000000000"`
+	MemMiB   int64    `json:"memMiB,omitempty" min:"0" max:"1000000000"`
+	Models   []string `json:"models,omitempty"` // any
+	placing
+	// Running lists the pods that run; the others wait.
+	Running []running `json:"running,omitempty"`
+}
+
+type running struct {
+	Pod  string `json:"pod"`
+	Node string `json:"node"`
+	GPUs []int  `json:"gpus,omitempty"`
+}

@@ -1,0 +1,254 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Bounds of a job, as those of a workload file.
+const (
+	maxPods  = 1_000_000
+	maxTasks = 1_000
+)
+
+func (r *reader) jobs(f *file) error {
+	r.job, r.pod = map[string]bool{}, map[string]bool{}
+	for i := range f.Jobs {
+		r.s.Now = max(r.s.Now, f.Jobs[i].age(), core.Time(f.Jobs[i].RunningFor))
+	}
+	for i := range f.Jobs {
+		if err := r.addJob(&f.Jobs[i], fmt.Sprintf("jobs[%d]", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// age is how long ago the job was submitted.
+func (j *job) age() core.Time {
+	if j.SubmittedAgo == nil {
+		return core.Time(j.RunningFor)
+	}
+	return core.Time(*j.SubmittedAgo)
+}
+
+func (r *reader) addJob(j *job, at string) error {
+	if err := r.checkJob(j, at); err != nil {
+		return err
+	}
+	c := Job{Job: j.job(r.s.Now), names: map[int]string{}}
+	for i := range j.Tasks {
+		if err := r.addTask(&c, j, i, fmt.Sprintf("%s.tasks[%d]", at, i)); err != nil {
+			return err
+		}
+	}
+	r.s.Jobs = append(r.s.Jobs, c)
+	return nil
+}
+
+func (r *reader) checkJob(j *job, at string) error {
+	if err := r.unique(r.job, at+".name", j.Name); err != nil {
+		return err
+	}
+	if !r.queue[j.Queue] {
+		return r.src.Errorf(at+".queue", "one of the queues %s; found %q", list(sorted(r.queue)), j.Queue)
+	}
+	if len(j.Tasks) == 0 || len(j.Tasks) > maxTasks {
+		return r.src.Errorf(at+".tasks", "1 to %d tasks; found %d", maxTasks, len(j.Tasks))
+	}
+	if j.age() < core.Time(j.RunningFor) {
+		return r.src.Errorf(at+".runningFor", "at most the time since the job was submitted, %s; found %s", j.SubmittedAgo, j.RunningFor)
+	}
+	return r.checkNearness(j, at)
+}
+
+// checkNearness checks the levels that a job names.
+func (r *reader) checkNearness(j *job, at string) error {
+	if t := j.Topology.Required; t != "" {
+		if err := r.level(at+".topology.required", t); err != nil {
+			return err
+		}
+	}
+	if t := j.Topology.Preferred; t != "" {
+		if err := r.level(at+".topology.preferred", t); err != nil {
+			return err
+		}
+	}
+	for i, a := range j.Affinity {
+		if err := r.level(fmt.Sprintf("%s.affinity[%d].level", at, i), a.Level); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// job returns the job without its tasks. now is the snapshot's moment.
+func (j *job) job(now core.Time) core.Job {
+	c := core.Job{
+		Name:           j.Name,
+		Queue:          j.Queue,
+		Kind:           core.Kind(max(0, slices.Index(j.Kind.Values(), string(j.Kind)))),
+		Class:          core.Class(max(0, slices.Index(j.Class.Values(), string(j.Class)))),
+		Priority:       j.Priority,
+		Gang:           j.Gang,
+		Locked:         j.Locked,
+		NotPreemptible: j.Preempt != nil && !*j.Preempt,
+		Topology:       core.TopologyRequest{Required: j.Topology.Required, Preferred: j.Topology.Preferred},
+		Labels:         j.Labels,
+		Submitted:      now - j.age(),
+		Estimate:       core.Time(j.Estimate),
+		Checkpoint:     core.Time(j.Checkpoint),
+	}
+	for _, a := range j.Affinity {
+		c.Affinity = append(c.Affinity, core.Term{Level: a.Level, Label: a.Label, Anti: a.Anti})
+	}
+	return c
+}
+
+// addTask adds the i-th task of j to c, with the pods of it that run.
+func (r *reader) addTask(c *Job, j *job, i int, at string) error {
+	t := &j.Tasks[i]
+	first := c.Job.Pods()
+	pods, least := 1, 0
+	if t.Pods != nil {
+		pods = *t.Pods
+	}
+	if t.MinPods != nil {
+		least = *t.MinPods
+	}
+	if err := r.checkTask(t, first, pods, at); err != nil {
+		return err
+	}
+	c.Tasks = append(c.Tasks, core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: core.Request{
+		GPU:         core.Milli(t.GPUMilli),
+		CPUMilli:    t.CPUMilli,
+		MemMiB:      t.MemMiB,
+		Models:      t.Models,
+		Selector:    append(j.requirements(), t.requirements()...),
+		Tolerations: append(j.tolerations(), t.tolerations()...),
+	}})
+	return r.addRunning(c, t, core.Time(j.RunningFor), first, pods, at)
+}
+
+func (r *reader) checkTask(t *task, before, pods int, at string) error {
+	switch {
+	case before+pods > maxPods:
+		return r.src.Errorf(at+".pods", "at most %d pods in the job; found %d", maxPods, before+pods)
+	case t.MinPods != nil && *t.MinPods > pods:
+		return r.src.Errorf(at+".minPods", "at most the %d pods; found %d", pods, *t.MinPods)
+	case t.GPUMilli > int64(core.WholeGPU) && t.GPUMilli%int64(core.WholeGPU) != 0:
+		return r.src.Errorf(at+".gpuMilli", "a part of one GPU (up to 1000) or whole ones (2000, 3000 …); found %d", t.GPUMilli)
+	case len(t.Running) > pods:
+		return r.src.Errorf(at+".running", "at most the %d pods; found %d", pods, len(t.Running))
+	}
+	for k, m := range t.Models {
+		if !r.model[m] {
+			return r.src.Errorf(fmt.Sprintf("%s.models[%d]", at, k), "one of the GPU models %s; found %q", list(sorted(r.model)), m)
+		}
+	}
+	return nil
+}
+
+// addRunning gives the running pods of a task, whose numbers are first and on,
+// their numbers: name-7 is number 7 where it can be, the others fill the gaps.
+func (r *reader) addRunning(c *Job, t *task, runningFor core.Time, first, pods int, at string) error {
+	numbers := make([]int, len(t.Running))
+	for i, p := range t.Running {
+		if err := r.checkRunning(c, t, &p, first, pods, fmt.Sprintf("%s.running[%d]", at, i)); err != nil {
+			return err
+		}
+		numbers[i] = -1
+		if n, ok := c.number(p.Pod); ok && n >= first && n < first+pods {
+			numbers[i] = n
+			c.names[n] = p.Pod
+		}
+	}
+	next := first
+	for i, p := range t.Running {
+		if numbers[i] < 0 {
+			for c.names[next] != "" {
+				next++
+			}
+			numbers[i] = next
+			c.names[next] = p.Pod
+		}
+		c.Running = append(c.Running, core.PodRunning{Job: c.Name, Pod: numbers[i], Node: p.Node, GPUs: p.GPUs, Started: r.s.Now - runningFor})
+	}
+	return nil
+}
+
+// number returns 7 for a pod that is called job-7.
+func (j *Job) number(pod string) (int, bool) {
+	digits, ok := strings.CutPrefix(pod, j.Name+"-")
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && digits == strconv.Itoa(n)
+}
+
+func (r *reader) checkRunning(c *Job, t *task, p *running, first, pods int, at string) error {
+	if err := r.unique(r.pod, at+".pod", p.Pod); err != nil {
+		return err
+	}
+	if n, ok := c.number(p.Pod); ok && n >= 0 && (n < first || n >= first+pods) {
+		return r.src.Errorf(at+".pod", "a pod of this task, which has the numbers %d to %d; found %q", first, first+pods-1, p.Pod)
+	}
+	node, ok := r.node[p.Node]
+	if !ok {
+		return r.src.Errorf(at+".node", "one of the nodes %s; found %q", list(sorted(r.node)), p.Node)
+	}
+	want := max(1, int(t.GPUMilli/int64(core.WholeGPU)))
+	if t.GPUMilli == 0 {
+		want = 0
+	}
+	if len(p.GPUs) != want {
+		return r.src.Errorf(at+".gpus", "as many GPUs as %d gpuMilli are, %d; found %d", t.GPUMilli, want, len(p.GPUs))
+	}
+	return r.take(node, t, p, at)
+}
+
+// take takes what a running pod has from its node.
+func (r *reader) take(n *place, t *task, p *running, at string) error {
+	each := min(core.Milli(t.GPUMilli), core.WholeGPU)
+	for i, gpu := range p.GPUs {
+		path := fmt.Sprintf("%s.gpus[%d]", at, i)
+		if err := r.checkGPU(n.GPUs, p.GPUs[:i], gpu, path); err != nil {
+			return err
+		}
+		if n.gpus[gpu] < each {
+			return r.src.Errorf(path, "a GPU of %s with %d gpuMilli left; found %d, which has %d", n.Name, each, gpu, n.gpus[gpu])
+		}
+		n.gpus[gpu] -= each
+	}
+	if n.cpuMilli < t.CPUMilli || n.memMiB < t.MemMiB {
+		return r.src.Errorf(at+".node", "a node with %d cpuMilli and %d memMiB left; found %q, which has %d and %d",
+			t.CPUMilli, t.MemMiB, n.Name, n.cpuMilli, n.memMiB)
+	}
+	n.cpuMilli -= t.CPUMilli
+	n.memMiB -= t.MemMiB
+	return nil
+}
+
+// requirements returns what a node's labels must be like.
+func (p *placing) requirements() []core.Requirement {
+	var all []core.Requirement
+	for _, key := range sorted(p.Selector) {
+		all = append(all, core.Requirement{Key: key, Op: cluster.In, Values: []string{p.Selector[key]}})
+	}
+	for _, e := range p.MatchExpressions {
+		op := cluster.Op(slices.Index(e.Operator.Values(), string(e.Operator)))
+		all = append(all, core.Requirement{Key: e.Key, Op: op, Values: e.Values})
+	}
+	return all
+}
+
+func (p *placing) tolerations() []core.Toleration {
+	var all []core.Toleration
+	for _, t := range p.Tolerations {
+		all = append(all, core.Toleration{Key: t.Key, Value: t.Value})
+	}
+	return all
+}

@@ -1,0 +1,95 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+)
+
+func (r *reader) queues(f *file) error {
+	r.queue = map[string]bool{}
+	if len(f.Queues) == 0 {
+		return r.openQueues(f)
+	}
+	for i := range f.Queues {
+		q, at := &f.Queues[i], fmt.Sprintf("queues[%d]", i)
+		if err := r.unique(r.queue, at+".name", q.Name); err != nil {
+			return err
+		}
+		if err := r.checkQuota(q, at); err != nil {
+			return err
+		}
+	}
+	return r.orderQueues(f.Queues)
+}
+
+// openQueues makes the queues that jobs name, without limits, for a snapshot
+// that has none.
+func (r *reader) openQueues(f *file) error {
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		if j.Queue == "" {
+			j.Queue = "default"
+		}
+		if !r.queue[j.Queue] {
+			r.queue[j.Queue] = true
+			r.s.Queues = append(r.s.Queues, core.Queue{Name: j.Queue, Weight: 1})
+		}
+	}
+	return nil
+}
+
+func (r *reader) checkQuota(q *queue, at string) error {
+	models := map[string]bool{}
+	for i, e := range q.Quota {
+		path := fmt.Sprintf("%s.quota[%d]", at, i)
+		if err := r.unique(models, path+".model", e.Model); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// orderQueues adds the queues, parents first, or finds why there is no such
+// order.
+func (r *reader) orderQueues(queues []queue) error {
+	index := map[string]int{}
+	for i := range queues {
+		index[queues[i].Name] = i
+	}
+	added := make([]bool, len(queues))
+	for i := range queues {
+		chain, err := r.ancestors(queues, index, added, i)
+		if err != nil {
+			return err
+		}
+		for _, k := range slices.Backward(chain) {
+			added[k] = true
+			r.s.Queues = append(r.s.Queues, queues[k].Queue(queues[k].Name))
+		}
+	}
+	return nil
+}
+
+// ancestors lists queue i and those above it that were not added yet, innermost
+// first.
+func (r *reader) ancestors(queues []queue, index map[string]int, added []bool, i int) ([]int, error) {
+	var chain []int
+	for !added[i] {
+		chain = append(chain, i)
+		parent := queues[i].Parent
+		if parent == "" {
+			break
+		}
+		next, ok := index[parent]
+		if !ok {
+			return nil, r.src.Errorf(fmt.Sprintf("queues[%d].parent", i), "one of the queues %s; found %q", list(sorted(index)), parent)
+		}
+		if slices.Contains(chain, next) {
+			return nil, r.src.Errorf(fmt.Sprintf("queues[%d].parent", i), "a queue that is not below this one; found %q", parent)
+		}
+		i = next
+	}
+	return chain, nil
+}

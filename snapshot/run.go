@@ -1,0 +1,186 @@
+package snapshot
+
+import (
+	"math/bits"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Answer is what the engine would do, pass by pass.
+type Answer struct {
+	Rounds []Round `json:"rounds"`
+}
+
+// Round is the outcome of one scheduling pass.
+type Round struct {
+	Decisions []Decision `json:"decisions"`
+	// Waiting lists the jobs of which pods still wait, in the order of the
+	// snapshot.
+	Waiting []Waiting `json:"waiting"`
+}
+
+// Decision is what is to be done with one pod.
+type Decision struct {
+	// Op is bind or evict.
+	Op     string `json:"op"`
+	Job    string `json:"job"`
+	Pod    string `json:"pod"`
+	Node   string `json:"node"`
+	GPUs   []int  `json:"gpus"`
+	Reason string `json:"reason"`
+	// For names the job that an eviction makes room for.
+	For string `json:"-"`
+}
+
+// Waiting says why a job waits.
+type Waiting struct {
+	Job    string `json:"job"`
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// Run asks the engine for so many scheduling passes, a second apart. Between
+// passes, what was decided happens: pods start where they were bound, and those
+// evicted leave. Nothing else does: no job ends, and the time does not jump.
+func Run(s Snapshot, rounds int) (Answer, error) {
+	r, err := start(s)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := Answer{Rounds: []Round{}}
+	for range rounds {
+		round, err := r.round()
+		if err != nil {
+			return Answer{}, err
+		}
+		a.Rounds = append(a.Rounds, round)
+	}
+	return a, nil
+}
+
+// runner is an engine that was told a snapshot.
+type runner struct {
+	s      *Snapshot
+	engine *core.Engine
+	now    core.Time
+	// leaving are the pods that were asked to stop and are gone by the next
+	// pass; wake is when the engine next wants a tick.
+	leaving []core.PodsGone
+	wake    core.Time
+	// rejected are the jobs that can never run, with the reason.
+	rejected map[string]Waiting
+	job      map[string]*Job
+}
+
+// start tells a new engine what the snapshot holds.
+func start(s Snapshot) (*runner, error) {
+	engine, err := core.New(core.Config{Policy: s.Policy, Levels: s.Levels})
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{s: &s, engine: engine, now: s.Now, wake: core.Never, rejected: map[string]Waiting{}, job: map[string]*Job{}}
+	for _, q := range s.Queues {
+		if err := engine.Apply(r.now, core.QueueSet{Queue: q}); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range s.Nodes {
+		if err := engine.Apply(r.now, core.NodeAdded{Node: n}); err != nil {
+			return nil, err
+		}
+	}
+	for i := range s.Jobs {
+		if err := r.submit(&s.Jobs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *runner) submit(j *Job) error {
+	r.job[j.Name] = j
+	if err := r.engine.Apply(r.now, core.JobSubmitted{Job: j.Job}); err != nil {
+		return err
+	}
+	for _, p := range j.Running {
+		if err := r.engine.Apply(r.now, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round lets the last round's decisions happen and makes the next pass.
+func (r *runner) round() (Round, error) {
+	for _, gone := range r.leaving {
+		if err := r.engine.Apply(r.now, gone); err != nil {
+			return Round{}, err
+		}
+	}
+	if r.wake <= r.now {
+		r.wake = core.Never
+		if err := r.engine.Apply(r.now, core.Tick{}); err != nil {
+			return Round{}, err
+		}
+	}
+	r.leaving = r.leaving[:0]
+	round := Round{Decisions: []Decision{}, Waiting: []Waiting{}}
+	for _, d := range r.engine.Decide(r.now) {
+		r.take(&round, d)
+	}
+	for i := range r.s.Jobs {
+		if w, ok := r.waiting(r.s.Jobs[i].Name); ok {
+			round.Waiting = append(round.Waiting, w)
+		}
+	}
+	r.now += core.Second
+	return round, nil
+}
+
+// take notes a decision in the round, and what it leads to before the next.
+func (r *runner) take(round *Round, d core.Decision) {
+	switch d.Op {
+	case core.Bind:
+		round.add(r.job[d.Job], "bind", d)
+	case core.Evict, core.Requeue:
+		round.add(r.job[d.Job], "evict", d)
+		gone := core.PodsGone{Job: d.Job}
+		for _, p := range d.Pods {
+			gone.Pods = append(gone.Pods, p.Pod)
+		}
+		r.leaving = append(r.leaving, gone)
+	case core.Reject:
+		r.rejected[d.Job] = Waiting{d.Job, d.Reason.String(), d.Detail}
+	case core.Wake:
+		r.wake = min(r.wake, d.At)
+	}
+}
+
+func (round *Round) add(j *Job, op string, d core.Decision) {
+	for _, p := range d.Pods {
+		round.Decisions = append(round.Decisions, Decision{
+			Op: op, Job: j.Name, Pod: j.Pod(p.Pod), Node: p.Node, GPUs: devices(p.GPUs), Reason: d.Reason.String(), For: d.For,
+		})
+	}
+}
+
+// waiting says why pods of the job wait, and false when none does.
+func (r *runner) waiting(job string) (Waiting, bool) {
+	if w, ok := r.rejected[job]; ok {
+		return w, true
+	}
+	e, ok := r.engine.Explain(job)
+	if !ok || e.Waiting == 0 {
+		return Waiting{}, false
+	}
+	return Waiting{job, e.Reason.String(), e.Detail}, true
+}
+
+// devices lists the members of a device set.
+func devices(set uint64) []int {
+	all := []int{}
+	for ; set != 0; set &= set - 1 {
+		all = append(all, bits.TrailingZeros64(set))
+	}
+	return all
+}
