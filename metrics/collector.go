@@ -97,7 +97,7 @@ func (c *Collector) Bound(t core.Time, l *sim.Live, pods []core.Placement, _ cor
 	if err != nil {
 		return err
 	}
-	if j.bound == 0 && len(pods) > 0 {
+	if j.Bound == 0 && len(pods) > 0 {
 		c.count.Pending--
 		c.count.Running++
 	}
@@ -158,7 +158,7 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 			c.unstarted -= amount(p)
 		}
 	}
-	if j.bound == 0 && len(pods) > 0 {
+	if j.Bound == 0 && len(pods) > 0 {
 		j.whole = false
 		c.count.Running--
 		c.count.Pending++
@@ -194,8 +194,8 @@ func (c *Collector) Ended(t core.Time, l *sim.Live, rejected bool) error {
 	if err != nil {
 		return err
 	}
-	if j.bound != 0 {
-		return fmt.Errorf("end %s: %d pods are still bound", l.Name, j.bound)
+	if j.Bound != 0 {
+		return fmt.Errorf("end %s: %d pods are still bound", l.Name, j.Bound)
 	}
 	delete(c.jobs, l)
 	c.lose(j)

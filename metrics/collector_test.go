@@ -243,7 +243,7 @@ func TestNodesWithoutALeafGroup(t *testing.T) {
 	r.node(0, "n1", "spine")
 	r.submit(0, "g", true, task(2, 8))
 	r.bind(0, "g", on("n0", 0, 0, 8), on("n1", 1, 0, 8))
-	j, _ := r.Job(r.jobs["g"])
+	j, _ := r.Job(0, r.jobs["g"])
 	if j.Groups != 2 || j.FewestGroups != 2 {
 		t.Errorf("groups = %d, fewest %d, want 2 and 2", j.Groups, j.FewestGroups)
 	}

@@ -4,7 +4,7 @@ import "math"
 
 // A Histogram counts durations in buckets whose bounds grow by 1 %, so that
 // its memory is bounded however many it has seen. Quantiles err by at most
-// 0.5 % of their value; the mean is exact. Durations below a millisecond count
+// 0.5 % of their value; the mean is exact. Durations below a nanosecond count
 // as 0. The zero value is empty.
 type Histogram struct {
 	zero    int64
@@ -14,7 +14,7 @@ type Histogram struct {
 }
 
 const (
-	least  = 1e-3 // seconds
+	least  = 1e-9 // seconds
 	growth = 1.01
 )
 

@@ -15,12 +15,14 @@ type Job struct {
 	// must start with it was bound, another job when all its pods had been
 	// bound. Negative as long as it never was.
 	Started core.Time
-	// Waited is how long the job was not whole, up to the last event.
+	// Waited is how long the job was not whole.
 	Waited core.Time
 	// Nodes and Groups count the nodes and leaf groups it used when it was
 	// first whole; FewestNodes and FewestGroups the fewest possible.
 	Nodes, Groups             int
 	FewestNodes, FewestGroups int
+	// Bound counts the pods bound now.
+	Bound int
 
 	job          *sim.Live
 	waitingSince core.Time
@@ -28,7 +30,6 @@ type Job struct {
 	lost         float64
 	tasks        []progress
 	missing      int   // pods it lacks to be whole
-	bound        int   // pods bound now
 	on           []int // the node of each pod, -1 unbound; nil once started
 	whole        bool  // the gang's start counts for SOR
 	held         core.Milli
@@ -78,7 +79,7 @@ func (j *Job) bind(pod int, node int32) {
 	j.missing -= p.missing()
 	p.bound++
 	j.missing += p.missing()
-	j.bound++
+	j.Bound++
 	if j.on != nil {
 		j.on[pod] = int(node)
 	}
@@ -93,7 +94,7 @@ func (j *Job) release(pod int, done bool) {
 		p.done++
 	}
 	j.missing += p.missing()
-	j.bound--
+	j.Bound--
 	if j.on != nil && !done {
 		j.on[pod] = -1
 	}

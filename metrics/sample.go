@@ -44,16 +44,16 @@ func (c *Collector) Sample() Sample {
 	}
 }
 
-// Job returns what is known of a live job, brought up to the last event, and
+// Job returns what is known of a live job, its waiting brought up to t, and
 // false when it is not live. Nodes, Groups and the fewest possible are 0 as
 // long as it has not started.
-func (c *Collector) Job(l *sim.Live) (Job, bool) {
+func (c *Collector) Job(t core.Time, l *sim.Live) (Job, bool) {
 	j := c.jobs[l]
 	if j == nil {
 		return Job{}, false
 	}
 	now := *j
-	now.Waited = j.waited(c.now)
+	now.Waited = j.waited(t)
 	return now, true
 }
 

@@ -1,0 +1,281 @@
+// Package runlog writes a run to a folder, and reads it back: what was asked,
+// what was decided, and how well it went.
+package runlog
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/report"
+	"github.com/muster-sched/muster/sim"
+	"github.com/muster-sched/muster/workload"
+)
+
+// Writer is a [sim.Sink] that measures a run, hashes its decisions and, if it
+// has a folder, writes them there. Exactly one of Close and Abort must be
+// called.
+type Writer struct {
+	measure   *metrics.Collector
+	decisions *Decisions
+	series    series
+	out       *output // nil without a folder
+}
+
+// output is what is written to the folder as the run goes.
+type output struct {
+	folder    *folder
+	jobs      *jobTable
+	nodes     nodeTable
+	submitted *workload.JobWriter
+	zip       *gzip.Writer // of submitted
+}
+
+var _ sim.Sink = (*Writer)(nil)
+
+// Create begins the run of a workload on c. From and To of window bound the
+// averages over time; its Levels are c's. An empty dir leaves everything
+// unwritten. The error is bad input (see [workload.IsBadInput]) when dir cannot
+// be used: it must be new, empty, or hold an earlier run, which is replaced when
+// the new one is complete.
+func Create(dir string, c *workload.Cluster, window metrics.Options) (*Writer, error) {
+	window.Levels = len(c.Levels)
+	w := &Writer{measure: metrics.New(window)}
+	if dir == "" {
+		w.decisions = NewDecisions(nil)
+		return w, nil
+	}
+	f, err := createFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.open(f, c); err != nil {
+		return nil, errors.Join(err, f.discard())
+	}
+	return w, nil
+}
+
+// open creates the files that grow with the run, and those that are known.
+func (w *Writer) open(f *folder, c *workload.Cluster) error {
+	w.out = &output{folder: f, nodes: nodeTable{seen: map[string]bool{}}}
+	if err := f.write(Cluster, func(out io.Writer) error { return workload.WriteCluster(out, *c) }); err != nil {
+		return err
+	}
+	if len(c.Queues) > 0 {
+		err := f.write(Queues, func(out io.Writer) error { return writeQueues(out, c.Queues) })
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.out.openTables(); err != nil {
+		return err
+	}
+	log, err := f.create(Log)
+	if err != nil {
+		return err
+	}
+	w.decisions = NewDecisions(log)
+	return nil
+}
+
+func (o *output) openTables() error {
+	submitted, err := o.folder.create(Workload)
+	if err != nil {
+		return err
+	}
+	o.zip, err = gzip.NewWriterLevel(submitted, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	o.submitted = workload.NewJobWriter(o.zip)
+	jobs, err := o.folder.create(Jobs)
+	if err != nil {
+		return err
+	}
+	o.jobs, err = newJobTable(jobs)
+	return err
+}
+
+// Sample returns the state of the cluster after the last event, for progress.
+func (w *Writer) Sample() metrics.Sample { return w.measure.Sample() }
+
+// Lines returns how many decisions were written.
+func (w *Writer) Lines() int64 { return w.decisions.Lines() }
+
+// Node implements [sim.Sink].
+func (w *Writer) Node(t core.Time, n *core.Node, up bool) error {
+	w.series.until(t, w.measure.Sample())
+	if err := w.measure.Node(t, n, up); err != nil || w.out == nil {
+		return err
+	}
+	return w.out.node(t, n, up, w.decisions.Lines())
+}
+
+// node adds to nodes.csv, which is created when there is something to say.
+func (o *output) node(t core.Time, n *core.Node, up bool, after int64) error {
+	if !o.nodes.tells(n, up) {
+		return nil
+	}
+	if o.nodes.out == nil {
+		file, err := o.folder.create(Nodes)
+		if err != nil {
+			return err
+		}
+		o.nodes.begin(file)
+	}
+	return o.nodes.add(t, n, up, after)
+}
+
+// Submitted implements [sim.Sink].
+func (w *Writer) Submitted(t core.Time, j *sim.Live) error {
+	w.series.until(t, w.measure.Sample())
+	if err := w.measure.Submitted(t, j); err != nil || w.out == nil {
+		return err
+	}
+	return w.out.submitted.Write(&j.Job)
+}
+
+// Bound implements [sim.Sink].
+func (w *Writer) Bound(t core.Time, j *sim.Live, pods []core.Placement, why core.Reason) error {
+	w.series.until(t, w.measure.Sample())
+	for i := range pods {
+		w.decisions.Bind(t, j.Name, &pods[i], why.String())
+	}
+	return w.measure.Bound(t, j, pods, why)
+}
+
+// Released implements [sim.Sink].
+func (w *Writer) Released(t core.Time, j *sim.Live, pods []core.Placement, why sim.Release, forJob string) error {
+	w.series.until(t, w.measure.Sample())
+	for i := range pods {
+		w.decisions.Release(t, j.Name, &pods[i], why.String(), forJob)
+	}
+	return w.measure.Released(t, j, pods, why, forJob)
+}
+
+// Ended implements [sim.Sink].
+func (w *Writer) Ended(t core.Time, j *sim.Live, rejected bool) error {
+	w.series.until(t, w.measure.Sample())
+	known, ok := w.measure.Job(t, j)
+	if err := w.measure.Ended(t, j, rejected); err != nil || w.out == nil || !ok {
+		return err
+	}
+	outcome := j.Outcome.String()
+	if rejected {
+		outcome = "rejected"
+	}
+	return w.out.jobs.add(j, &known, t, outcome)
+}
+
+// Facts are what the one who drives a run knows about it.
+type Facts struct {
+	Policy string
+	Seed   uint64
+	// Decisions is how many decisions the engine made in Wall time; Latency,
+	// when not nil, how long each took.
+	Decisions int64
+	Wall      time.Duration
+	Latency   *metrics.Histogram
+	// Interrupted tells that the run was stopped before its end.
+	Interrupted bool
+}
+
+// Close ends the run, completes the folder and returns the summary. After an
+// error the folder is as it was before the run.
+func (w *Writer) Close(f Facts) (metrics.Summary, error) {
+	sum, err := w.decisions.Close()
+	s := w.measure.Summary()
+	s.DecisionSHA256 = sum
+	f.fill(&s)
+	if w.out == nil {
+		return s, err
+	}
+	if err == nil {
+		err = w.complete(s)
+	}
+	if err != nil {
+		return s, errors.Join(err, w.out.folder.discard())
+	}
+	return s, w.out.folder.finish()
+}
+
+// Abort ends a run that failed: its files are removed, and an earlier run's in
+// the same folder stay.
+func (w *Writer) Abort() error {
+	w.decisions.Close()
+	if w.out == nil {
+		return nil
+	}
+	return w.out.folder.discard()
+}
+
+func (f *Facts) fill(s *metrics.Summary) {
+	s.Policy, s.Seed, s.Interrupted = f.Policy, f.Seed, f.Interrupted
+	s.WallSeconds = f.Wall.Seconds()
+	s.Decisions = f.Decisions
+	if f.Wall > 0 {
+		s.DecisionsPerSecond = float64(f.Decisions) / f.Wall.Seconds()
+	}
+	if f.Latency != nil {
+		s.DecisionLatency = &metrics.Latency{
+			P50Micros: f.Latency.Quantile(0.50) * 1e6,
+			P99Micros: f.Latency.Quantile(0.99) * 1e6,
+		}
+	}
+	s.PeakRSSMiB = peakRSSMiB()
+}
+
+// complete writes what is only known at the end.
+func (w *Writer) complete(s metrics.Summary) error {
+	if err := w.liveJobs(); err != nil {
+		return err
+	}
+	if err := w.out.flush(); err != nil {
+		return err
+	}
+	rows := w.series.finish(w.measure.Sample())
+	err := w.out.folder.write(Timeseries, func(out io.Writer) error { return writeSeries(out, rows) })
+	if err != nil {
+		return err
+	}
+	err = w.out.folder.write(Page, func(out io.Writer) error {
+		return report.HTML(out, []report.Run{{Name: s.Policy, Summary: s, Series: rows}})
+	})
+	if err != nil {
+		return err
+	}
+	return w.out.folder.write(Summary, func(out io.Writer) error { return WriteSummary(out, s) })
+}
+
+// liveJobs adds the rows of the jobs that wait or run still.
+func (w *Writer) liveJobs() error {
+	now := w.measure.Sample().T
+	for _, l := range w.measure.Live() {
+		j, _ := w.measure.Job(now, l)
+		outcome := "pending"
+		if j.Bound > 0 {
+			outcome = "running"
+		}
+		if err := w.out.jobs.add(l, &j, -1, outcome); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *output) flush() error {
+	return errors.Join(o.submitted.Flush(), o.zip.Close(), o.jobs.flush(), o.nodes.flush())
+}
+
+// WriteSummary writes s as summary.json and --json spell it.
+func WriteSummary(out io.Writer, s metrics.Summary) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(s)
+}
