@@ -1,0 +1,123 @@
+package workload
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Builtin is a cluster and a workload that are made up from a seed.
+type Builtin struct {
+	// Name is what OpenCluster and OpenJobs know it by.
+	Name string
+	// Title says what it is, in a line.
+	Title string
+}
+
+// generator makes up a cluster and a workload for it. The same options give the
+// same result (on one processor architecture, for logarithms may round differently).
+type generator struct {
+	Builtin
+	cluster func(*Options) Cluster
+	jobs    func(*Options) nextJob
+}
+
+// generators lists every built-in.
+var generators = []generator{
+	{
+		Builtin{"kant-training", "8,000 homogeneous GPUs for LLM training, jobs of 1 to 2,048 GPUs (Kant §5.1)"},
+		kantTrainingCluster, kantTrainingJobs,
+	},
+}
+
+// Builtins returns the built-in clusters and workloads, for help texts.
+func Builtins() []Builtin {
+	all := make([]Builtin, len(generators))
+	for i := range generators {
+		all[i] = generators[i].Builtin
+	}
+	return all
+}
+
+// builtin returns the generator of that name, or nil.
+func builtin(name string) *generator {
+	for i := range generators {
+		if generators[i].Name == name {
+			return &generators[i]
+		}
+	}
+	return nil
+}
+
+// check returns an error for parameters out of range.
+func (g *generator) check(o *Options) error {
+	wrong := func(field, want string, found any) error {
+		return &Error{File: g.Name, Field: field, Want: fmt.Sprintf("%s, found %v", want, found)}
+	}
+	switch {
+	case o.Format != "":
+		return wrong("format", "none for a built-in", o.Format)
+	case !(o.Load >= 0 && o.Load <= 10):
+		return wrong("load", "a load above 0 and up to 10", o.Load)
+	case o.Length < 0 || o.Length > Endless/100:
+		return wrong("length", fmt.Sprintf("0..%v s", (Endless/100).Seconds()), o.Length.Seconds())
+	case o.GPUs < 0 || o.GPUs > maxNodes*gpusPerNode:
+		return wrong("gpus", fmt.Sprintf("0..%d", maxNodes*gpusPerNode), o.GPUs)
+	}
+	return nil
+}
+
+// or returns v, or what is usual when v is zero.
+func or[T comparable](v, usual T) T {
+	var zero T
+	if v == zero {
+		return usual
+	}
+	return v
+}
+
+// slice is a nextJob over made-up jobs.
+func slice(jobs []Job) nextJob {
+	return func() (Job, int, error) {
+		if len(jobs) == 0 {
+			return Job{}, 0, io.EOF
+		}
+		j := jobs[0]
+		jobs = jobs[1:]
+		return j, 0, nil
+	}
+}
+
+// logNormal is a distribution of durations, in seconds, by its median and its
+// sigma.
+type logNormal struct{ median, sigma float64 }
+
+// mean is the mean of the distribution.
+func (d logNormal) mean() float64 { return d.median * math.Exp(d.sigma*d.sigma/2) }
+
+// quantile is the duration that a share p, 0 < p < 1, of them is below.
+func (d logNormal) quantile(p float64) float64 {
+	return d.median * math.Exp(d.sigma*math.Sqrt2*math.Erfinv(2*p-1))
+}
+
+// seconds returns s seconds, rounded to whole ones so that files show no false
+// precision, at least one.
+func seconds(s float64) core.Time { return core.Time(max(1, math.Round(s))) * core.Second }
+
+// pick returns an index of weights, each as likely as its weight's share.
+func pick(rng *rand.Rand, weights []float64) int {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	at := rng.Float64() * sum
+	for i, w := range weights {
+		if at -= w; at < 0 {
+			return i
+		}
+	}
+	return len(weights) - 1
+}

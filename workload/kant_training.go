@@ -1,0 +1,199 @@
+package workload
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// trainingMix is what kant-training is made of. Its totals are fitted to what
+// Kant §2 and §5.1.1 publish: over 90 % of the jobs have at most 8 GPUs and use
+// under 10 % of the GPU-time, while jobs of 256 GPUs and more use over half.
+type trainingMix struct {
+	gpus      int
+	model     string
+	leafSize  int // nodes a leaf group
+	spineSize int // leaf groups a spine
+	tenants   int
+
+	load   float64 // GPU-time asked over GPU-time there is
+	length core.Time
+	// day is how much more than the mean arrives at the busiest hour, 15:00, and
+	// how much less twelve hours later.
+	day float64
+
+	// cpuMilli and memMiB are asked for with each GPU: less than a node has of
+	// them, so that GPUs are what runs out.
+	cpuMilli, memMiB  int64
+	checkpoint        core.Time // of training jobs
+	dev               float64   // share of dev jobs among those of one or two GPUs
+	failed, cancelled float64   // shares of the jobs
+	// longest cuts the tail of durations.
+	longest core.Time
+
+	sizes []sizeClass
+}
+
+// sizeClass is the jobs of one size.
+type sizeClass struct {
+	gpus  int64
+	share float64 // of the jobs, in per cent
+	logNormal
+}
+
+const hour = 3600.0
+
+// kantTraining makes some 15,000 jobs in a week. The GPU-time shares that
+// follow are: below 8 GPUs 3.5 %, 8 GPUs 5 %, 256 and more 59 %.
+var kantTraining = trainingMix{
+	gpus:      8000,
+	model:     "H800",
+	leafSize:  32,
+	spineSize: 8,
+	tenants:   8,
+
+	load:   0.95,
+	length: 7 * 24 * 3600 * core.Second,
+	day:    0.3,
+
+	cpuMilli:   20_000,
+	memMiB:     200 << 10,
+	checkpoint: 1800 * core.Second,
+	dev:        0.25,
+	failed:     0.08,
+	cancelled:  0.05,
+	longest:    4 * 24 * 3600 * core.Second,
+
+	sizes: []sizeClass{
+		{1, 38.00, logNormal{0.6 * hour, 1.4}},
+		{2, 14.00, logNormal{0.7 * hour, 1.4}},
+		{3, 0.80, logNormal{0.7 * hour, 1.4}},
+		{4, 13.00, logNormal{0.9 * hour, 1.4}},
+		{6, 0.70, logNormal{0.9 * hour, 1.4}},
+		{8, 24.70, logNormal{1.0 * hour, 1.3}},
+		{16, 3.20, logNormal{3.3 * hour, 1.2}},
+		{24, 0.25, logNormal{3.3 * hour, 1.2}},
+		{32, 1.90, logNormal{4.2 * hour, 1.1}},
+		{48, 0.20, logNormal{4.2 * hour, 1.1}},
+		{64, 1.30, logNormal{5.2 * hour, 1.0}},
+		{96, 0.10, logNormal{5.2 * hour, 1.0}},
+		{128, 0.86, logNormal{6.5 * hour, 0.9}},
+		{256, 0.50, logNormal{8.0 * hour, 0.8}},
+		{384, 0.05, logNormal{8.0 * hour, 0.8}},
+		{512, 0.26, logNormal{9.0 * hour, 0.7}},
+		{1024, 0.13, logNormal{10.0 * hour, 0.6}},
+		{2048, 0.05, logNormal{10.0 * hour, 0.5}},
+	},
+}
+
+func kantTrainingCluster(o *Options) Cluster {
+	m := &kantTraining
+	shaped := Options{LeafSize: or(o.LeafSize, m.leafSize), SpineSize: or(o.SpineSize, m.spineSize)}
+	nodes := (or(o.GPUs, m.gpus) + gpusPerNode - 1) / gpusPerNode
+	c := addTopology(appendNodes(nil, nodes, core.Node{GPUs: gpusPerNode, Model: m.model}), &shaped)
+	for t := range m.tenants {
+		c.Queues = append(c.Queues, core.Queue{Name: tenant(t), Weight: 1})
+	}
+	return c
+}
+
+// tenant names the queue of a made-up tenant.
+func tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
+
+// kantTrainingJobs makes up the jobs. Numbers of jobs of each size and their
+// durations are not drawn but dealt: each size has its share of the jobs, with
+// durations at evenly spaced quantiles, so that every seed asks for the same
+// GPU-time. What a seed changes is the order and the times of arrival.
+func kantTrainingJobs(o *Options) nextJob {
+	m := &kantTraining
+	rng := rand.New(rand.NewPCG(o.Seed, 0x6b616e74)) // "kant"
+	jobs := m.deal(rng, or(o.Load, m.load), or(o.Length, m.length), clusterGPUs(o, m.gpus))
+	rng.Shuffle(len(jobs), func(i, k int) { jobs[i], jobs[k] = jobs[k], jobs[i] })
+	arrivals := m.arrivals(rng, len(jobs), or(o.Length, m.length))
+	for i := range jobs {
+		jobs[i].Name = fmt.Sprintf("job-%06d", i)
+		jobs[i].Submitted = arrivals[i]
+	}
+	return slice(jobs)
+}
+
+// clusterGPUs returns the GPUs that a made-up workload is to load: as many as
+// the options say, as their cluster has, or the usual number.
+func clusterGPUs(o *Options, usual int) int {
+	if o.GPUs > 0 || o.Cluster == nil {
+		return or(o.GPUs, usual)
+	}
+	n := 0
+	for i := range o.Cluster.Nodes {
+		n += o.Cluster.Nodes[i].GPUs
+	}
+	return n
+}
+
+// deal returns jobs that ask for load times the GPU-time of so many GPUs in
+// length, by size. Sizes above a quarter of the cluster, as 2,048 is of 8,000,
+// are left out.
+func (m *trainingMix) deal(rng *rand.Rand, load float64, length core.Time, gpus int) []Job {
+	sizes := slices.DeleteFunc(slices.Clone(m.sizes), func(s sizeClass) bool { return s.gpus > max(1, int64(gpus)*26/100) })
+	perJob, shares := 0.0, 0.0
+	for _, s := range sizes {
+		perJob += s.share * float64(s.gpus) * s.mean()
+		shares += s.share
+	}
+	total := load * float64(gpus) * length.Seconds() * shares / perJob
+	var jobs []Job
+	owed := 0.0 // jobs that rounding has not dealt yet
+	for _, s := range sizes {
+		owed += total * s.share / shares
+		n := int(math.Round(owed))
+		owed -= float64(n)
+		for i := range n {
+			d := seconds(s.quantile((float64(i) + rng.Float64()) / float64(n)))
+			jobs = append(jobs, m.job(rng, s.gpus, min(d, m.longest)))
+		}
+	}
+	return jobs
+}
+
+// job makes up a job of a size and duration.
+func (m *trainingMix) job(rng *rand.Rand, gpus int64, d core.Time) Job {
+	j := trainingJob("", gpus)
+	j.Queue = tenant(rng.IntN(m.tenants))
+	j.Duration = d
+	j.Checkpoint = m.checkpoint
+	if gpus <= 2 && rng.Float64() < m.dev {
+		j.Kind, j.Checkpoint = core.Dev, 0
+	}
+	switch u := rng.Float64(); {
+	case u < m.failed:
+		j.Outcome = Failed
+	case u < m.failed+m.cancelled:
+		j.Outcome = Cancelled
+	}
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		whole := int64(t.GPU / core.WholeGPU)
+		t.CPUMilli, t.MemMiB = whole*m.cpuMilli, whole*m.memMiB
+	}
+	return j
+}
+
+// arrivals returns n times in order, of a Poisson process whose rate follows
+// the day: given their number, its times are independent draws.
+func (m *trainingMix) arrivals(rng *rand.Rand, n int, length core.Time) []core.Time {
+	times := make([]core.Time, 0, n)
+	for len(times) < n {
+		t := rng.Float64() * length.Seconds()
+		const busiest = 15 * hour
+		rate := 1 + m.day*math.Cos(2*math.Pi*(t-busiest)/(24*hour))
+		if rng.Float64()*(1+m.day) < rate {
+			times = append(times, core.Time(t*1000)*(core.Second/1000))
+		}
+	}
+	slices.SortFunc(times, cmp.Compare[core.Time])
+	return times
+}
