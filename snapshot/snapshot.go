@@ -33,6 +33,15 @@ type Job struct {
 	names   map[int]string
 }
 
+// JobNames returns the names of the jobs.
+func (s *Snapshot) JobNames() []string {
+	var names []string
+	for i := range s.Jobs {
+		names = append(names, s.Jobs[i].Name)
+	}
+	return names
+}
+
 // Pod returns the name of the job's n-th pod: as the snapshot has it, or the
 // job's name and the number.
 func (j *Job) Pod(n int) string {

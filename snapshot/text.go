@@ -1,0 +1,99 @@
+package snapshot
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteText writes the answer for people to read.
+func (a Answer) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	settled := a.settled()
+	for i, round := range a.Rounds {
+		fmt.Fprintf(t, "Round %d\n", i+1)
+		for _, d := range round.Decisions {
+			fmt.Fprintf(t, "  %s\n", d.text())
+		}
+		for _, wait := range round.Waiting {
+			fmt.Fprintf(t, "  wait\t%s\t\t%s\n", wait.Job, because(wait.Reason, wait.Detail))
+		}
+		if len(round.Decisions)+len(round.Waiting) == 0 {
+			fmt.Fprintln(t, "  nothing to do, and nothing waits")
+		}
+		if i == settled {
+			fmt.Fprintln(t, "  (from here on, nothing changes any more)")
+		}
+	}
+	return t.Flush()
+}
+
+// settled returns the first of the rounds, at least two, that end the answer
+// and are alike, with nothing decided; -1 when there are none.
+func (a Answer) settled() int {
+	settled, last := -1, len(a.Rounds)-1
+	for i := last; i >= 0; i-- {
+		r := a.Rounds[i]
+		if len(r.Decisions) > 0 || !slices.EqualFunc(r.Waiting, a.Rounds[last].Waiting, sameReason) {
+			break
+		}
+		if i < last {
+			settled = i
+		}
+	}
+	return settled
+}
+
+func sameReason(a, b Waiting) bool { return a.Job == b.Job && a.Reason == b.Reason }
+
+func (d Decision) text() string {
+	preposition := "on"
+	if d.Op == "evict" {
+		preposition = "from"
+	}
+	where := preposition + " " + d.Node
+	if len(d.GPUs) > 0 {
+		where += " GPU " + strings.Trim(strings.ReplaceAll(fmt.Sprint(d.GPUs), " ", ","), "[]")
+	}
+	why := d.Reason
+	if d.For != "" {
+		why += ", for " + d.For
+	}
+	return strings.Join([]string{d.Op, d.Pod, where, why}, "\t")
+}
+
+// because joins a reason and its numbers.
+func because(reason, detail string) string {
+	if detail == "" {
+		return reason
+	}
+	return reason + ": " + detail
+}
+
+// WriteText writes the standing for people to read.
+func (s Standing) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("Job", "%s", s.Job)
+	line("State", "%s", s.State)
+	line("Pods", "%d running, %d waiting", s.Running, s.Waiting)
+	if s.Reason != "" {
+		line("Reason", "%s", because(s.Reason, s.Detail))
+		line("Ahead of it", "%d waiting jobs", s.Ahead)
+	}
+	if s.Change != "" {
+		line("To start it", "%s", s.Change)
+	}
+	for i, d := range s.Decisions {
+		name := ""
+		if i == 0 {
+			name = "Decided now"
+		}
+		line(name, "%s", strings.ReplaceAll(d.text(), "\t", " "))
+	}
+	return t.Flush()
+}
