@@ -84,7 +84,7 @@ func (s *Source) object(path string, n ast.Node, v reflect.Value) error {
 	if !isMapping(n) {
 		return s.wrong(path, n, "an object")
 	}
-	fields := fieldsOf(v.Type())
+	fields := s.fieldsOf(v.Type())
 	seen := map[string]bool{}
 	for _, p := range pairs(n) {
 		name := keyText(p)
@@ -253,7 +253,10 @@ type field struct {
 type fields []field
 
 // fieldsOf lists the fields with a json name, those of embedded structs too.
-func fieldsOf(t reflect.Type) fields {
+func (s *Source) fieldsOf(t reflect.Type) fields {
+	if known, ok := s.fields[t]; ok {
+		return known
+	}
 	var all fields
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -261,6 +264,7 @@ func fieldsOf(t reflect.Type) fields {
 			all = append(all, field{f, name, options != "omitempty"})
 		}
 	}
+	s.fields[t] = all
 	return all
 }
 

@@ -11,6 +11,7 @@ package strict
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -21,8 +22,9 @@ import (
 
 // Source is a decoded document, to which later checks trace their errors.
 type Source struct {
-	file string
-	root ast.Node
+	file   string
+	root   ast.Node
+	fields map[reflect.Type]fields // found so far
 }
 
 // Decode reads data, the content of the named file, into the struct that into
@@ -42,7 +44,7 @@ func Open(file string, data []byte) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{file: file, root: root}, nil
+	return &Source{file: file, root: root, fields: map[reflect.Type]fields{}}, nil
 }
 
 // Has reports whether the document has the field at its top.

@@ -33,8 +33,12 @@ func Parse(file string, data []byte, builtins Builtins) (core.Policy, error) {
 	if err := checkType(src, "SchedulingPolicy", p.Kind, p.APIVersion); err != nil {
 		return core.Policy{}, err
 	}
-	if p.Metadata.Name != "" {
-		name = p.Metadata.Name
+	if given := p.Metadata.Name; given != "" {
+		// The name becomes that of a folder.
+		if strings.ContainsAny(given, "/\\,") || strings.Trim(given, ".") == "" {
+			return core.Policy{}, src.Errorf("metadata.name", "a name without slashes and commas; found %q", given)
+		}
+		name = given
 	}
 	return p.Spec.Policy(name, builtins, src, "spec.")
 }

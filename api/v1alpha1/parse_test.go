@@ -115,6 +115,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"unknown base", "base: Kueue\n", `p.yaml:1: base: the name of a built-in policy; found "Kueue"`},
 		{"another kind", "kind: Queue\nspec: {}\n", `p.yaml:1: kind: SchedulingPolicy; found "Queue"`},
 		{"another version", "apiVersion: v1\nspec: {}\n", `p.yaml:1: apiVersion: muster.sh/v1alpha1; found "v1"`},
+		{"name of another folder", "metadata: {name: ../x}\nspec: {}\n", `p.yaml:1: metadata.name: a name without slashes and commas; found "../x"`},
 		{"anchor", "queueing: &q {mode: Backfill}\n", `p.yaml:1: queueing: an object; found a YAML anchor`},
 	}
 	for _, test := range tests {
