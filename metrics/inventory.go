@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/core"
@@ -93,10 +94,11 @@ func (v *inventory) add(n *core.Node) int32 {
 	return i
 }
 
-// leaf numbers the leaf group of n. A node without one is a group of its own.
+// leaf numbers the leaf group of n. A node with a name missing on the path to
+// it is a group of its own.
 func (v *inventory) leaf(n *core.Node) int32 {
 	path := "node\x00" + n.Name
-	if v.levels > 0 && len(n.Domains) == v.levels && n.Domains[v.levels-1] != "" {
+	if v.levels > 0 && len(n.Domains) == v.levels && !slices.Contains(n.Domains, "") {
 		path = strings.Join(n.Domains, "\x00")
 	}
 	id, ok := v.leaves[path]

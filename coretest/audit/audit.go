@@ -1,0 +1,437 @@
+// Package audit checks a run folder against Muster's invariants. It reads the
+// files alone and shares nothing with the engine's accounting: it rebuilds every
+// allocation from decisions.jsonl.gz. It holds the live jobs and their pods, so
+// the length of a run does not matter.
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/muster-sched/muster/workload"
+)
+
+// The invariants, as violations name them.
+const (
+	// Format: a line that is not a decision as the format has it.
+	Format = "format"
+	// Order: time goes back.
+	Order = "order"
+	// Device: more than the whole of a GPU is allocated, or one that the node
+	// has not or that is unhealthy.
+	Device = "device"
+	// Sharing: a GPU is allocated whole and in part at once.
+	Sharing = "sharing"
+	// CPU and Memory: more than the node has is allocated.
+	CPU    = "cpu"
+	Memory = "memory"
+	// Node: a pod is on a node that is not there, lost or cordoned.
+	Node = "node"
+	// Request: a pod gets something else than its task asks for.
+	Request = "request"
+	// Model: a pod is on a GPU model that its task does not accept.
+	Model = "model"
+	// Gang: part of a gang is bound at the end of an instant.
+	Gang = "gang"
+	// Pod: a pod is bound while it is bound or done, or released otherwise
+	// than it was bound.
+	Pod = "pod"
+	// Lifetime: a pod is bound before its job was submitted or after it ended,
+	// or outlives it.
+	Lifetime = "lifetime"
+	// Locked: a locked job is evicted or moved.
+	Locked = "locked"
+	// Class: an HP job is evicted for an LP job, or for none that is named.
+	Class = "class"
+	// Topology: a gang is not within one domain of the level it requires.
+	Topology = "topology"
+	// Affinity: a selector, a taint or an affinity term is not heeded.
+	Affinity = "affinity"
+	// Quota: an Isolated queue uses more than its nominal quota.
+	Quota = "quota"
+	// Conservation: jobs.csv or summary.json lose or invent a job.
+	Conservation = "conservation"
+	// Hash: summary.json has another SHA-256 than decisions.jsonl.gz.
+	Hash = "hash"
+	// Metric: summary.json has another figure than the decisions give.
+	Metric = "metric"
+)
+
+// Violation is a breach of an invariant.
+type Violation struct {
+	Invariant string `json:"invariant"`
+	// Line counts the lines of decisions.jsonl.gz from 1; it is the last one
+	// read when the breach shows elsewhere.
+	Line   int64  `json:"line"`
+	Detail string `json:"detail"`
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("line %d: %s: %s", v.Line, v.Invariant, v.Detail)
+}
+
+// Report is the outcome of an audit.
+type Report struct {
+	// Lines, Jobs and Nodes say how much was checked.
+	Lines int64 `json:"lines"`
+	Jobs  int64 `json:"jobs"`
+	Nodes int   `json:"nodes"`
+	// Count is how many violations there are, Violations the first of them.
+	Count      int64       `json:"count"`
+	Violations []Violation `json:"violations"`
+}
+
+// most bounds Report.Violations.
+const most = 20
+
+// OK reports whether there is no violation.
+func (r Report) OK() bool { return r.Count == 0 }
+
+// Audit checks the run in dir. The error is bad input (see
+// [workload.IsBadInput]) when a file is missing or cannot be read as what it
+// should be; breaches of invariants are in the report.
+func Audit(dir string) (Report, error) {
+	a := &auditor{jobs: map[string]*job{}, labels: map[labelAt]int{}}
+	if err := a.open(dir); err != nil {
+		return Report{}, err
+	}
+	defer a.close()
+	if err := a.log.each(a.take); err != nil {
+		return Report{}, err
+	}
+	if err := a.finish(); err != nil {
+		return Report{}, err
+	}
+	return a.report, nil
+}
+
+// auditor is the state of an audit. Times are nanoseconds.
+type auditor struct {
+	report  Report
+	summary summary
+	log     *decisions
+	sub     *submissions // workload.csv.gz
+	ends    *outcomes    // jobs.csv
+	changes *changes     // nodes.csv
+	queues  map[string]*queue
+	nodes   map[string]*node
+	jobs    map[string]*job // live
+	labels  map[labelAt]int
+
+	now     int64
+	gangs   []*job  // touched at now
+	lost    []*node // lost at now
+	counts  jobCounts
+	measure measure
+}
+
+// summary is the part of summary.json that is checked.
+type summary struct {
+	Hash   string `json:"decision_sha256"`
+	Window struct {
+		From float64 `json:"from_s"`
+		To   float64 `json:"to_s"`
+		Is   string  `json:"is"`
+	} `json:"window"`
+	Jobs        jobCounts              `json:"jobs"`
+	GAR         struct{ Mean float64 } `json:"gar"`
+	GFR         struct{ Mean float64 } `json:"gfr"`
+	SOR         float64                `json:"sor"`
+	Preemptions int64                  `json:"preemptions"`
+	Migrations  int64                  `json:"migrations"`
+	JWTD        []struct {
+		Class string
+		Jobs  int64
+		Mean  float64 `json:"mean_s"`
+	} `json:"jwtd"`
+}
+
+// jobCounts counts jobs by where they stand at the end.
+type jobCounts struct {
+	Submitted, Completed, Failed, Cancelled, Running, Pending, Rejected int64
+}
+
+func (a *auditor) open(dir string) (err error) {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := readJSON(at("summary.json"), &a.summary); err != nil {
+		return err
+	}
+	if a.nodes, err = readCluster(at("cluster.csv")); err != nil {
+		return err
+	}
+	if a.queues, err = readQueues(at("queues.json")); err != nil {
+		return err
+	}
+	if a.changes, err = openChanges(at("nodes.csv")); err != nil {
+		return err
+	}
+	if a.sub, err = openSubmissions(at("workload.csv.gz")); err != nil {
+		return err
+	}
+	if a.ends, err = openOutcomes(at("jobs.csv")); err != nil {
+		return err
+	}
+	if a.log, err = openDecisions(at("decisions.jsonl.gz")); err != nil {
+		return err
+	}
+	a.report.Nodes = len(a.nodes)
+	first := int64(-1)
+	if a.sub.ahead != nil {
+		first = a.sub.ahead.submit
+	}
+	a.measure.begin(a.nodes, &a.summary, first)
+	return nil
+}
+
+func (a *auditor) close() {
+	for _, f := range []*file{&a.sub.file, &a.ends.file, &a.log.file} {
+		f.close()
+	}
+}
+
+// breach records a violation.
+func (a *auditor) breach(invariant, format string, args ...any) {
+	a.report.Count++
+	if len(a.report.Violations) < most {
+		a.report.Violations = append(a.report.Violations,
+			Violation{invariant, a.report.Lines, fmt.Sprintf(format, args...)})
+	}
+}
+
+// take checks a line.
+func (a *auditor) take(text []byte) error {
+	if err := a.change(); err != nil {
+		return err
+	}
+	a.report.Lines++
+	d, err := a.log.parse(text)
+	if err != nil {
+		a.breach(Format, "%v", err)
+		return nil
+	}
+	if d.t < a.now {
+		a.breach(Order, "t goes back from %s to %s", seconds(a.now), seconds(d.t))
+		d.t = a.now
+	}
+	if err := a.advance(d.t); err != nil {
+		return err
+	}
+	j := a.jobs[string(d.job)]
+	if j == nil {
+		a.breach(Lifetime, "%s of pod %s at %s: its job is not submitted yet, or over", d.op, d.pod, seconds(d.t))
+		return nil
+	}
+	switch string(d.op) {
+	case "bind":
+		a.bind(j, d)
+	case "release":
+		a.release(j, d)
+	default:
+		a.breach(Format, "op %q", d.op)
+	}
+	return nil
+}
+
+// change takes in the node changes that come before the next line.
+func (a *auditor) change() error {
+	for c := a.changes.next(a.report.Lines); c != nil; c = a.changes.next(a.report.Lines) {
+		if err := a.advance(max(c.t, a.now)); err != nil {
+			return err
+		}
+		n := a.nodes[c.node]
+		if n == nil {
+			a.breach(Node, "nodes.csv: node %s is not in cluster.csv", c.node)
+			continue
+		}
+		a.measure.before(n)
+		n.up, n.cordoned, n.unhealthy = c.up, c.cordoned, c.unhealthy
+		a.measure.after(n)
+		if !n.up {
+			a.lost = append(a.lost, n)
+		}
+	}
+	return nil
+}
+
+// advance moves on to t, and checks what must hold at the end of an instant.
+func (a *auditor) advance(t int64) error {
+	if t > a.now {
+		a.settle()
+		a.measure.until(t)
+		a.measure.event(t)
+		a.now = t
+	}
+	if err := a.submit(t); err != nil {
+		return err
+	}
+	return a.end(t)
+}
+
+// settle checks what must hold when an instant is over.
+func (a *auditor) settle() {
+	for _, j := range a.gangs {
+		a.whole(j)
+		j.touched = false
+	}
+	a.gangs = a.gangs[:0]
+	for _, n := range a.lost {
+		if !n.up && n.pods > 0 {
+			a.breach(Node, "node %s is lost at %s and has %d pods still", n.name, seconds(a.now), n.pods)
+		}
+	}
+	a.lost = a.lost[:0]
+}
+
+// whole checks that a gang is whole or not bound at all. Pods that finished
+// are no loss.
+func (a *auditor) whole(j *job) {
+	if j.bound == 0 {
+		return
+	}
+	for i := range j.tasks {
+		t := &j.tasks[i]
+		if t.bound+t.done < t.min {
+			a.breach(Gang, "gang %s at %s: task %q has %d of %d pods bound, the whole job %d",
+				j.name, seconds(a.now), t.name, t.bound, t.min, j.bound)
+			return
+		}
+	}
+}
+
+// submit takes in the jobs submitted up to t.
+func (a *auditor) submit(t int64) error {
+	for {
+		j, err := a.sub.next(t)
+		if j == nil || err != nil {
+			return err
+		}
+		if a.jobs[j.name] != nil {
+			a.breach(Conservation, "job %s is submitted twice", j.name)
+			continue
+		}
+		a.report.Jobs++
+		a.counts.Submitted++
+		a.jobs[j.name] = j
+		a.measure.event(j.submit)
+	}
+}
+
+// end takes in the jobs that ended before t: those of an instant end after its
+// decisions.
+func (a *auditor) end(t int64) error {
+	for {
+		o, err := a.ends.next(t)
+		if o == nil || err != nil {
+			return err
+		}
+		j := a.jobs[o.job]
+		if j == nil {
+			a.breach(Conservation, "jobs.csv: job %s (%s) is not submitted before its end, or ends twice", o.job, o.outcome)
+			continue
+		}
+		a.over(j, o)
+	}
+}
+
+// over checks the row of a job in jobs.csv against what became of it.
+func (a *auditor) over(j *job, o *outcome) {
+	delete(a.jobs, j.name)
+	live := o.outcome == "running" || o.outcome == "pending"
+	if live != (o.end < 0) {
+		a.breach(Conservation, "jobs.csv: job %s is %s with end_s %s", j.name, o.outcome, seconds(o.end))
+	}
+	switch {
+	case o.outcome == "running" && j.bound == 0, o.outcome == "pending" && j.bound > 0:
+		a.breach(Conservation, "jobs.csv: job %s is %s with %d pods bound", j.name, o.outcome, j.bound)
+	case !live && j.bound > 0:
+		a.breach(Lifetime, "job %s ends at %s with %d pods bound", j.name, seconds(o.end), j.bound)
+	case o.outcome == "rejected" && j.whole >= 0:
+		a.breach(Lifetime, "job %s is rejected after it ran", j.name)
+	}
+	if o.submit != j.submit || o.start != j.whole {
+		a.breach(Conservation, "jobs.csv: job %s submitted %s, started %s; it was submitted %s, started %s",
+			j.name, seconds(o.submit), seconds(o.start), seconds(j.submit), seconds(j.whole))
+	}
+	if n := a.counts.of(o.outcome); n != nil {
+		*n++
+	} else {
+		a.breach(Conservation, "jobs.csv: job %s has outcome %q", j.name, o.outcome)
+	}
+	if o.end >= 0 {
+		a.measure.event(o.end)
+	}
+}
+
+// of returns the count of an outcome.
+func (c *jobCounts) of(outcome string) *int64 {
+	switch outcome {
+	case "completed":
+		return &c.Completed
+	case "failed":
+		return &c.Failed
+	case "cancelled":
+		return &c.Cancelled
+	case "rejected":
+		return &c.Rejected
+	case "running":
+		return &c.Running
+	case "pending":
+		return &c.Pending
+	}
+	return nil
+}
+
+// finish takes in what comes after the last line and compares the summary.
+func (a *auditor) finish() error {
+	if err := a.change(); err != nil {
+		return err
+	}
+	if c := a.changes.left(); c > 0 {
+		a.breach(Format, "nodes.csv: %d changes come after more lines than there are", c)
+	}
+	a.settle()
+	for _, rest := range []func(int64) error{a.submit, a.end} {
+		if err := rest(endOfTime); err != nil {
+			return err
+		}
+	}
+	for _, name := range sortedKeys(a.jobs) {
+		a.breach(Conservation, "job %s is missing in jobs.csv", name)
+	}
+	if a.counts != a.summary.Jobs {
+		a.breach(Conservation, "summary.json has jobs %+v, jobs.csv %+v", a.summary.Jobs, a.counts)
+	}
+	if sum := a.log.sum(); sum != a.summary.Hash {
+		a.breach(Hash, "decisions.jsonl.gz has SHA-256 %s, summary.json %s", sum, a.summary.Hash)
+	}
+	a.measure.compare(a.breach)
+	return nil
+}
+
+func readJSON(path string, v any) error {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, v)
+	}
+	if err != nil {
+		return badFile(path, err)
+	}
+	return nil
+}
+
+// badFile says that a file of the run cannot be read.
+func badFile(path string, err error) error {
+	return &workload.Error{File: path, Want: fmt.Sprintf("a file of a run: %v", err)}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

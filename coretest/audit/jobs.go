@@ -1,0 +1,256 @@
+package audit
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// job is a live job.
+type job struct {
+	name, queue, class string
+	gang, locked       bool
+	submit             int64
+	required           string // topology level
+	labels             []string
+	terms              []term
+	tasks              []task
+	pods               []pod // nil before the first is bound
+
+	bound   int
+	whole   int64  // when it first was; -1 before
+	evicted int64  // last; -1 before
+	domain  string // of the required level, while pods are bound
+	started bool   // the gang was whole since it was last bound
+	held    int64  // GPU of a gang that has not started
+	touched bool   // in auditor.gangs
+}
+
+// task is a role of a job.
+type task struct {
+	name        string
+	min, pods   int // min must start together
+	gpu         int64
+	cpu, mem    int64
+	models      []string
+	conditions  []string
+	tolerations []string
+	bound, done int
+}
+
+// term is an affinity term: near or apart from pods with a label.
+type term struct {
+	apart        bool
+	level, label string
+}
+
+// pod is where a pod is, and what it holds.
+type pod struct {
+	node            *node // nil when not bound
+	gpus            uint64
+	milli, cpu, mem int64
+	done            bool
+}
+
+// index returns the number of the pod that is called name, <job>-<number>.
+func (j *job) index(name []byte) (int, bool) {
+	if len(name) <= len(j.name)+1 || string(name[:len(j.name)]) != j.name || name[len(j.name)] != '-' {
+		return 0, false
+	}
+	i, err := strconv.Atoi(string(name[len(j.name)+1:]))
+	total := 0
+	for k := range j.tasks {
+		total += j.tasks[k].pods
+	}
+	return i, err == nil && 0 <= i && i < total
+}
+
+// pod returns the pod with the number and its task.
+func (j *job) pod(i int) (*pod, *task) {
+	total := 0
+	var of *task
+	for k := range j.tasks {
+		if of == nil && i < total+j.tasks[k].pods {
+			of = &j.tasks[k]
+		}
+		total += j.tasks[k].pods
+	}
+	if j.pods == nil {
+		j.pods = make([]pod, total)
+	}
+	return &j.pods[i], of
+}
+
+// complete reports whether all pods that must start are bound or done.
+func (j *job) complete() bool {
+	return !slices.ContainsFunc(j.tasks, func(t task) bool { return t.bound+t.done < t.min })
+}
+
+// gpu returns what all pods of the job need together.
+func (j *job) gpu() int64 {
+	var sum int64
+	for i := range j.tasks {
+		sum += int64(j.tasks[i].pods) * j.tasks[i].gpu
+	}
+	return sum
+}
+
+// submissions reads workload.csv.gz, one job ahead.
+type submissions struct {
+	csvFile
+	ahead *job // nil at the end
+	more  bool // the reader's row is the first of the job after ahead
+}
+
+func openSubmissions(path string) (*submissions, error) {
+	in, err := openCSV(path, "job", "task", "queue", "class", "gang", "pods", "gpu_milli", "cpu_milli", "mem_mib",
+		"gpu_models", "submit_s", "locked", "topology", "affinity")
+	if err != nil {
+		return nil, err
+	}
+	s := &submissions{csvFile: in}
+	if s.more, err = s.csvFile.next(); err == nil {
+		err = s.read()
+	}
+	if err != nil {
+		in.close()
+	}
+	return s, err
+}
+
+// next returns the next job if it is submitted up to t, else nil.
+func (s *submissions) next(t int64) (*job, error) {
+	j := s.ahead
+	if j == nil || j.submit > t {
+		return nil, nil
+	}
+	return j, s.read()
+}
+
+// read reads the rows of a job into ahead.
+func (s *submissions) read() (err error) {
+	s.ahead = nil
+	for s.more && (s.ahead == nil || s.ahead.name == s.text("job")) {
+		if s.ahead == nil {
+			s.ahead = s.job()
+		}
+		s.ahead.tasks = append(s.ahead.tasks, s.task(s.ahead))
+		if s.err != nil {
+			return s.err
+		}
+		if s.more, err = s.csvFile.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *submissions) job() *job {
+	j := &job{
+		name: s.text("job"), queue: s.text("queue"), class: s.text("class"),
+		gang: s.bool("gang"), locked: s.bool("locked"), submit: s.time("submit_s"),
+		whole: -1, evicted: -1,
+	}
+	for part := range strings.SplitSeq(s.text("topology"), ";") {
+		word, level, ok := strings.Cut(part, "=")
+		if !ok {
+			word, level = "required", part
+		}
+		if word == "required" {
+			j.required = level
+		}
+	}
+	return j
+}
+
+func (s *submissions) task(j *job) task {
+	t := task{
+		name: s.text("task"), gpu: s.int("gpu_milli"), cpu: s.int("cpu_milli"), mem: s.int("mem_mib"),
+	}
+	low, high, elastic := strings.Cut(s.text("pods"), "-")
+	var err error
+	if t.min, err = strconv.Atoi(low); err != nil {
+		s.wrong("pods", "a number or MIN-MAX")
+	}
+	t.pods = t.min
+	if elastic {
+		if t.pods, err = strconv.Atoi(high); err != nil {
+			s.wrong("pods", "a number or MIN-MAX")
+		}
+	}
+	if models := s.text("gpu_models"); models != "" {
+		t.models = strings.Split(models, "|")
+	}
+	if affinity := s.text("affinity"); affinity != "" {
+		s.affinity(affinity, j, &t)
+	}
+	return t
+}
+
+// affinity sorts the elements of the column to the job and the task. The job's
+// are in all its rows.
+func (s *submissions) affinity(text string, j *job, t *task) {
+	first := len(j.tasks) == 0
+	for element := range strings.SplitSeq(text, ";") {
+		word, rest, ok := strings.Cut(element, ":")
+		switch {
+		case !ok || strings.ContainsAny(word, "=!"):
+			t.conditions = append(t.conditions, element)
+		case word == "tolerate":
+			t.tolerations = append(t.tolerations, rest)
+		case word == "label" && first:
+			j.labels = append(j.labels, rest)
+		case (word == "near" || word == "apart") && first:
+			level, label, _ := strings.Cut(rest, ":")
+			j.terms = append(j.terms, term{word == "apart", level, label})
+		}
+	}
+}
+
+// outcome is a row of jobs.csv.
+type outcome struct {
+	job, outcome       string
+	submit, start, end int64 // -1: never
+}
+
+// outcomes reads jobs.csv, one row ahead.
+type outcomes struct {
+	csvFile
+	ahead *outcome
+}
+
+func openOutcomes(path string) (*outcomes, error) {
+	in, err := openCSV(path, "job", "submit_s", "start_s", "end_s", "outcome")
+	if err != nil {
+		return nil, err
+	}
+	o := &outcomes{csvFile: in}
+	if err := o.read(); err != nil {
+		in.close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *outcomes) read() error {
+	o.ahead = nil
+	more, err := o.csvFile.next()
+	if err != nil || !more {
+		return err
+	}
+	o.ahead = &outcome{
+		job: o.text("job"), outcome: o.text("outcome"),
+		submit: o.time("submit_s"), start: o.time("start_s"), end: o.time("end_s"),
+	}
+	return o.err
+}
+
+// next returns the next job that ended before t, else nil. Rows of live jobs
+// come last and are not before any time but the end of all.
+func (o *outcomes) next(t int64) (*outcome, error) {
+	row := o.ahead
+	if row == nil || t < endOfTime && (row.end < 0 || row.end >= t) {
+		return nil, nil
+	}
+	return row, o.read()
+}

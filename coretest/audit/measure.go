@@ -1,0 +1,167 @@
+package audit
+
+import (
+	"fmt"
+	"math"
+)
+
+// endOfTime is after every event.
+const endOfTime = math.MaxInt64
+
+// measure computes the metrics that summary.json is compared with, from the
+// nodes' tallies.
+type measure struct {
+	told        *summary
+	first, last int64 // submission, event
+	from, to    int64 // the window of the averages
+	now         int64
+
+	allocated, available, fragmented, nodes int64
+	unstarted                               int64 // held by gangs that are not whole
+
+	gar, gfr                average
+	allocatedTime, gpuTime  float64
+	preemptions, migrations int64
+	waits                   map[string]*waits
+}
+
+// average is a mean over time.
+type average struct{ sum, time float64 }
+
+func (m *average) add(part, whole int64, dt float64) {
+	if whole > 0 {
+		m.sum += float64(part) / float64(whole) * dt
+		m.time += dt
+	}
+}
+
+func (m *average) mean() float64 {
+	if m.time == 0 {
+		return 0
+	}
+	return m.sum / m.time
+}
+
+type waits struct {
+	jobs int64
+	sum  float64
+}
+
+// byDefault is what summary.json calls the window that is not given.
+const byDefault = "first submission to last event"
+
+// begin starts with all nodes empty. first is the first submission, negative
+// when there is none.
+func (m *measure) begin(nodes map[string]*node, told *summary, first int64) {
+	m.told, m.first, m.last, m.waits = told, first, first, map[string]*waits{}
+	m.from, m.to = max(first, 0), endOfTime
+	if told.Window.Is != byDefault {
+		m.from, m.to = nanos(told.Window.From), nanos(told.Window.To)
+	}
+	for _, n := range nodes {
+		m.after(n)
+	}
+}
+
+func nanos(s float64) int64 { return int64(math.Round(s * 1e9)) }
+
+// before takes off what the node contributes, until after adds it again.
+func (m *measure) before(n *node) { m.count(n, -1) }
+func (m *measure) after(n *node)  { m.count(n, +1) }
+
+func (m *measure) count(n *node, sign int64) {
+	allocated, available, fragmented, counts := n.tally()
+	m.allocated += sign * allocated
+	m.available += sign * available
+	if fragmented {
+		m.fragmented += sign
+	}
+	if counts {
+		m.nodes += sign
+	}
+}
+
+// event takes in that something happened at t.
+func (m *measure) event(t int64) { m.last = max(m.last, t) }
+
+// until accounts for the time up to t.
+func (m *measure) until(t int64) {
+	from, to := max(m.now, m.from), min(t, m.to)
+	m.now = max(m.now, t)
+	if from >= to || m.first < 0 {
+		return
+	}
+	dt := float64(to-from) / 1e9
+	m.gar.add(m.allocated, m.available*wholeGPU, dt)
+	m.gfr.add(m.fragmented, m.nodes, dt)
+	m.allocatedTime += float64(m.allocated-m.unstarted) / wholeGPU * dt
+	m.gpuTime += float64(m.available) * dt
+}
+
+// wait takes in that a job of so many milli-GPU was whole after t.
+func (m *measure) wait(gpu, t int64) {
+	class := classOf(gpu)
+	w := m.waits[class]
+	if w == nil {
+		w = &waits{}
+		m.waits[class] = w
+	}
+	w.jobs++
+	w.sum += float64(t) / 1e9
+}
+
+// classOf returns the name of the class of a job's size.
+func classOf(gpu int64) string {
+	if gpu < wholeGPU {
+		return "<1"
+	}
+	low, high := int64(1), int64(1)
+	for high*wholeGPU < gpu {
+		low, high = high+1, high*2
+	}
+	switch {
+	case high > 2048:
+		return ">2048"
+	case low == high:
+		return fmt.Sprint(high)
+	}
+	return fmt.Sprintf("%d-%d", low, high)
+}
+
+// compare reports the figures of summary.json that differ from the measured.
+func (m *measure) compare(breach func(invariant, format string, args ...any)) {
+	m.until(m.last)
+	same := func(what string, told, is float64) {
+		if math.Abs(told-is) > 1e-6*max(math.Abs(told), math.Abs(is))+1e-12 {
+			breach(Metric, "summary.json has %s %v, the decisions give %v", what, told, is)
+		}
+	}
+	if m.told.Window.Is == byDefault {
+		same("window.from_s", m.told.Window.From, float64(m.first)/1e9)
+		same("window.to_s", m.told.Window.To, float64(m.last)/1e9)
+	} else if m.first >= 0 && (m.from < m.first || m.to > m.last) {
+		breach(Metric, "summary.json has a window from %s to %s, the run is from %s to %s",
+			seconds(m.from), seconds(m.to), seconds(m.first), seconds(m.last))
+	}
+	sor := 0.0
+	if m.gpuTime > 0 {
+		sor = m.allocatedTime / m.gpuTime
+	}
+	same("gar.mean", m.told.GAR.Mean, m.gar.mean())
+	same("gfr.mean", m.told.GFR.Mean, m.gfr.mean())
+	same("sor", m.told.SOR, sor)
+	same("preemptions", float64(m.told.Preemptions), float64(m.preemptions))
+	same("migrations", float64(m.told.Migrations), float64(m.migrations))
+	for _, told := range m.told.JWTD {
+		if w := m.waits[told.Class]; w != nil {
+			same("jwtd jobs of class "+told.Class, float64(told.Jobs), float64(w.jobs))
+			same("jwtd mean_s of class "+told.Class, told.Mean, w.sum/float64(w.jobs))
+			delete(m.waits, told.Class)
+		} else {
+			breach(Metric, "summary.json has jwtd of class %s, in which no job started", told.Class)
+		}
+	}
+	for _, class := range sortedKeys(m.waits) {
+		breach(Metric, "summary.json lacks jwtd of class %s, in which %d jobs started", class, m.waits[class].jobs)
+	}
+}

@@ -1,0 +1,304 @@
+package audit
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// bind checks that a pod may be bound as d says, and binds it.
+func (a *auditor) bind(j *job, d *decision) {
+	i, ok := j.index(d.pod)
+	if !ok {
+		a.breach(Format, "pod %s is not one of job %s", d.pod, j.name)
+		return
+	}
+	p, t := j.pod(i)
+	n := a.nodes[string(d.node)]
+	switch {
+	case p.node != nil:
+		a.breach(Pod, "%s is bound to %s at %s and still bound to %s", d.pod, d.node, seconds(d.t), p.node.name)
+		return
+	case n == nil:
+		a.breach(Node, "%s is bound to %s, which is not in cluster.csv", d.pod, d.node)
+		return
+	case p.done:
+		a.breach(Pod, "%s is bound at %s after it finished", d.pod, seconds(d.t))
+	}
+	a.suits(j, t, n, d)
+	if got := int64(len(d.gpus)) * d.milli; got != t.gpu || d.cpu != t.cpu || d.mem != t.mem {
+		a.breach(Request, "%s gets %d milli-GPU, %d milli-cores, %d MiB; it asks for %d, %d, %d",
+			d.pod, got, d.cpu, d.mem, t.gpu, t.cpu, t.mem)
+	}
+	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem}
+	a.hold(n, p, +1)
+	a.within(n, d)
+	a.charge(j, n, p, +1)
+	a.label(j, n, +1)
+	t.bound++
+	j.bound++
+	a.bound(j, p)
+}
+
+// bound follows what the job's new pod makes of the job.
+func (a *auditor) bound(j *job, p *pod) {
+	a.touch(j)
+	if j.gang && !j.started {
+		j.held += p.amount()
+		a.measure.unstarted += p.amount()
+	}
+	if !j.complete() {
+		return
+	}
+	j.started = true
+	a.measure.unstarted -= j.held
+	j.held = 0
+	if j.whole < 0 {
+		j.whole = a.now
+		a.measure.wait(j.gpu(), a.now-j.submit)
+	}
+}
+
+// touch has the gang checked at the end of the instant.
+func (a *auditor) touch(j *job) {
+	if j.gang && !j.touched {
+		j.touched = true
+		a.gangs = append(a.gangs, j)
+	}
+}
+
+// suits checks what the job asks of the nodes it runs on.
+func (a *auditor) suits(j *job, t *task, n *node, d *decision) {
+	if !n.up || n.cordoned {
+		a.breach(Node, "%s is bound to %s at %s, which is lost or cordoned", d.pod, n.name, seconds(d.t))
+	}
+	if len(t.models) > 0 && !slices.Contains(t.models, n.model) {
+		a.breach(Model, "%s is on %s, a %s; it accepts %s", d.pod, n.name, n.model, strings.Join(t.models, ", "))
+	}
+	for _, c := range t.conditions {
+		if !n.meets(c) {
+			a.breach(Affinity, "%s is on %s, whose labels do not meet %s", d.pod, n.name, c)
+		}
+	}
+	for _, x := range n.taints {
+		if !slices.ContainsFunc(t.tolerations, x.tolerated) {
+			a.breach(Affinity, "%s is on %s and does not tolerate %s=%s", d.pod, n.name, x.key, x.value)
+		}
+	}
+	for _, x := range j.terms {
+		a.term(j, x, n, d)
+	}
+	if j.required == "" {
+		return
+	}
+	switch at := n.domain[j.required]; {
+	case at == "":
+		a.breach(Topology, "%s must be within one %s, and %s is in none", d.pod, j.required, n.name)
+	case j.bound == 0:
+		j.domain = at
+	case at != j.domain:
+		a.breach(Topology, "gang %s must be within one %s, and %s is on %s in another", j.name, j.required, d.pod, n.name)
+	}
+}
+
+// meets reports whether the node's labels meet a condition of the affinity
+// column: key=v1|v2, key!=v1|v2, key or !key.
+func (n *node) meets(condition string) bool {
+	key, values, valued := strings.Cut(condition, "=")
+	if !valued {
+		absent := strings.HasPrefix(key, "!")
+		_, has := n.labels[strings.TrimPrefix(key, "!")]
+		return has != absent
+	}
+	key, not := strings.CutSuffix(key, "!")
+	value, has := n.labels[key]
+	in := has && slices.Contains(strings.Split(values, "|"), value)
+	return in != not
+}
+
+// tolerated reports whether a toleration (key=value, key or nothing) covers the
+// taint.
+func (x taint) tolerated(toleration string) bool {
+	key, value, _ := strings.Cut(toleration, "=")
+	return key == "" || key == x.key && (value == "" || value == x.value)
+}
+
+// labelAt is a label in a domain of a level; the level "" is everywhere.
+type labelAt struct{ label, level, domain string }
+
+// term checks an affinity term against the pods bound so far. The first pods of
+// a group that wants to be near itself may start anywhere.
+func (a *auditor) term(j *job, x term, n *node, d *decision) {
+	there := a.labels[labelAt{x.label, x.level, n.domain[x.level]}]
+	if n.domain[x.level] == "" {
+		there = 0
+	}
+	first := slices.Contains(j.labels, x.label) && a.labels[labelAt{label: x.label}] == 0
+	switch {
+	case x.apart && there > 0:
+		a.breach(Affinity, "%s is on %s, with %d pods labelled %s in its %s", d.pod, n.name, there, x.label, x.level)
+	case !x.apart && there == 0 && !first:
+		a.breach(Affinity, "%s is on %s, without a pod labelled %s in its %s", d.pod, n.name, x.label, x.level)
+	}
+}
+
+// label counts the labels of a pod of the job on the node.
+func (a *auditor) label(j *job, n *node, sign int) {
+	for _, l := range j.labels {
+		a.labels[labelAt{label: l}] += sign
+		for level, domain := range n.domain {
+			if domain != "" {
+				a.labels[labelAt{l, level, domain}] += sign
+			}
+		}
+	}
+}
+
+// devices returns the set of the line's GPUs that can be allocated, and
+// reports the others.
+func (a *auditor) devices(n *node, d *decision) uint64 {
+	var set uint64
+	for _, g := range d.gpus {
+		switch {
+		case g < 0 || g >= len(n.devices):
+			a.breach(Device, "%s gets GPU %d of %s, which has %d", d.pod, g, n.name, len(n.devices))
+		case set>>g&1 == 1:
+			a.breach(Device, "%s gets GPU %d of %s twice", d.pod, g, n.name)
+		case n.unhealthy[g]:
+			a.breach(Device, "%s gets GPU %d of %s, which is unhealthy", d.pod, g, n.name)
+			fallthrough
+		default:
+			set |= 1 << g
+		}
+	}
+	return set
+}
+
+// hold adds what the pod takes of the node, or (sign -1) takes it off.
+func (a *auditor) hold(n *node, p *pod, sign int64) {
+	a.measure.before(n)
+	for rest := p.gpus; rest != 0; rest &= rest - 1 {
+		dev := &n.devices[bits.TrailingZeros64(rest)]
+		dev.milli += sign * p.milli
+		if p.milli >= wholeGPU {
+			dev.whole += int(sign)
+		} else {
+			dev.part += int(sign)
+		}
+	}
+	n.cpuHeld += sign * p.cpu
+	n.memHeld += sign * p.mem
+	n.pods += int(sign)
+	a.measure.after(n)
+}
+
+// within checks that no more of the node is allocated than it has.
+func (a *auditor) within(n *node, d *decision) {
+	for _, g := range d.gpus {
+		if g < 0 || g >= len(n.devices) {
+			continue
+		}
+		switch dev := n.devices[g]; {
+		case dev.whole > 0 && dev.part > 0:
+			a.breach(Sharing, "%s shares GPU %d of %s: %d pods have it whole, %d in part", d.pod, g, n.name, dev.whole, dev.part)
+		case dev.milli > wholeGPU:
+			a.breach(Device, "%s brings GPU %d of %s to %d milli of %d", d.pod, g, n.name, dev.milli, wholeGPU)
+		}
+	}
+	if n.cpuHeld > n.cpu && d.cpu > 0 {
+		a.breach(CPU, "%s brings %s to %d milli-cores of %d", d.pod, n.name, n.cpuHeld, n.cpu)
+	}
+	if n.memHeld > n.mem && d.mem > 0 {
+		a.breach(Memory, "%s brings %s to %d MiB of %d", d.pod, n.name, n.memHeld, n.mem)
+	}
+}
+
+// release checks that a pod may leave its node as d says, and releases it.
+func (a *auditor) release(j *job, d *decision) {
+	i, ok := j.index(d.pod)
+	if !ok {
+		a.breach(Format, "pod %s is not one of job %s", d.pod, j.name)
+		return
+	}
+	p, t := j.pod(i)
+	if p.node == nil {
+		a.breach(Pod, "%s is released from %s at %s and not bound", d.pod, d.node, seconds(d.t))
+		return
+	}
+	if !p.matches(d) {
+		a.breach(Pod, "%s leaves %s %v (%d milli, %d milli-cores, %d MiB); it was bound to %s %b (%d, %d, %d)",
+			d.pod, d.node, d.gpus, d.milli, d.cpu, d.mem, p.node.name, p.gpus, p.milli, p.cpu, p.mem)
+	}
+	was := *p
+	*p = pod{done: string(d.reason) == "finished"}
+	a.hold(was.node, &was, -1)
+	a.charge(j, was.node, &was, -1)
+	a.label(j, was.node, -1)
+	t.bound--
+	j.bound--
+	if p.done {
+		t.done++
+	}
+	a.touch(j)
+	if j.gang && !j.started {
+		j.held -= was.amount()
+		a.measure.unstarted -= was.amount()
+	}
+	if j.bound == 0 {
+		j.started = false
+	}
+	a.cause(j, d)
+}
+
+// matches reports whether the pod is bound as the line says.
+func (p *pod) matches(d *decision) bool {
+	var set uint64
+	for _, g := range d.gpus {
+		if g < 0 || g > 63 {
+			return false
+		}
+		set |= 1 << g
+	}
+	return p.node.name == string(d.node) && p.gpus == set && p.milli == d.milli && p.cpu == d.cpu && p.mem == d.mem
+}
+
+// amount is what the pod has of all its GPUs together.
+func (p *pod) amount() int64 { return int64(bits.OnesCount64(p.gpus)) * p.milli }
+
+// cause checks that the pod may leave for the reason given.
+func (a *auditor) cause(j *job, d *decision) {
+	switch reason := string(d.reason); reason {
+	case "finished", "failed", "cancelled", "node_lost":
+	case "migrated":
+		a.measure.migrations++
+		a.unlocked(j, d)
+	case "preempted", "reclaimed":
+		if j.evicted != d.t {
+			j.evicted = d.t
+			a.measure.preemptions++
+		}
+		a.unlocked(j, d)
+		a.beneficiary(j, d)
+	default:
+		a.breach(Format, "%s is released for reason %q", d.pod, reason)
+	}
+}
+
+func (a *auditor) unlocked(j *job, d *decision) {
+	if j.locked {
+		a.breach(Locked, "%s at %s: %s of locked job %s", d.reason, seconds(d.t), d.pod, j.name)
+	}
+}
+
+// beneficiary checks that an HP job yields to HP jobs alone.
+func (a *auditor) beneficiary(j *job, d *decision) {
+	if j.class != "HP" {
+		return
+	}
+	switch by := a.jobs[string(d.forJob)]; {
+	case by == nil:
+		a.breach(Class, "HP pod %s is %s at %s for job %q, which is not live", d.pod, d.reason, seconds(d.t), d.forJob)
+	case by.class != "HP":
+		a.breach(Class, "HP pod %s is %s at %s for %s job %s", d.pod, d.reason, seconds(d.t), by.class, by.name)
+	}
+}
