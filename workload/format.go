@@ -122,67 +122,107 @@ func Formats() []string {
 	return names
 }
 
-// jobFormatOf returns the format of the workload in t and prepares t for it.
-func jobFormatOf(t *table, forced string) (string, *jobFormat, error) {
-	i, err := detect(t, forced, "workload", func(f *format) *columns {
-		if f.jobs == nil {
-			return nil
-		}
-		return &f.jobs.columns
-	})
-	if err != nil {
-		return "", nil, err
-	}
-	return formats[i].name, formats[i].jobs, nil
+// role is what a file describes.
+type role struct {
+	name string
+	// columns returns the columns of a format in this role, nil if it has none.
+	columns func(*format) *columns
 }
 
-// clusterFormatOf returns the format of the cluster in t and prepares t for it.
-func clusterFormatOf(t *table, forced string) (*clusterFormat, error) {
-	i, err := detect(t, forced, "cluster", func(f *format) *columns {
+var (
+	asCluster = &role{"cluster", func(f *format) *columns {
 		if f.cluster == nil {
 			return nil
 		}
 		return &f.cluster.columns
-	})
-	if err != nil {
-		return nil, err
+	}}
+	asWorkload = &role{"workload", func(f *format) *columns {
+		if f.jobs == nil {
+			return nil
+		}
+		return &f.jobs.columns
+	}}
+)
+
+// formats returns the names of the formats in a role.
+func (r *role) formats() string {
+	var names []string
+	for i := range formats {
+		if r.columns(&formats[i]) != nil {
+			names = append(names, formats[i].name)
+		}
 	}
-	return formats[i].cluster, nil
+	return strings.Join(names, ", ")
 }
 
-// detect returns the index of the format whose columns the header of t has.
-// what is cluster or workload, columnsOf gives a format's columns of that, nil
-// if it has none.
-func detect(t *table, forced, what string, columnsOf func(*format) *columns) (int, error) {
-	var names []string
-	nearest, nearness := -1, 0
+// match returns the format whose columns the header has, or nil.
+func (r *role) match(header []string) *format {
 	for i := range formats {
-		c := columnsOf(&formats[i])
+		if c := r.columns(&formats[i]); c != nil && c.mismatch(header) == "" {
+			return &formats[i]
+		}
+	}
+	return nil
+}
+
+// nearest returns the format with the most of its columns, at least half, in
+// the header, or nil.
+func (r *role) nearest(header []string) *format {
+	var best *format
+	most := 0.5
+	for i := range formats {
+		c := r.columns(&formats[i])
 		if c == nil {
 			continue
 		}
-		names = append(names, formats[i].name)
-		if forced != "" && forced != formats[i].name {
-			continue
-		}
-		if c.mismatch(t.header) == "" {
-			t.use(c.required, c.optional)
-			return i, nil
-		}
-		if n := c.shared(t.header); forced != "" || n > nearness {
-			nearest, nearness = i, n
+		if share := float64(c.shared(header)) / float64(len(c.required)); share >= most && (best == nil || share > most) {
+			best, most = &formats[i], share
 		}
 	}
-	if forced != "" && nearest < 0 {
-		return -1, &Error{File: t.file, Field: "format", Want: fmt.Sprintf("one of %s for a %s, found %q",
-			strings.Join(names, ", "), what, forced)}
+	return best
+}
+
+// named returns the format of that name, or nil if it has not this role.
+func (r *role) named(name string) *format {
+	for i := range formats {
+		if formats[i].name == name && r.columns(&formats[i]) != nil {
+			return &formats[i]
+		}
 	}
-	if nearest < 0 {
-		return -1, t.fault("", fmt.Sprintf("the header of a %s (%s), found %s",
-			what, strings.Join(names, ", "), quote([]byte(strings.Join(t.header, ",")))))
+	return nil
+}
+
+// detect returns the format of t, in a role, and prepares t for it.
+func detect(t *table, r *role, forced string) (*format, error) {
+	f := r.match(t.header)
+	if forced != "" {
+		f = r.named(forced)
+		if f == nil {
+			return nil, &Error{File: t.file, Field: "format", Want: fmt.Sprintf("one of %s for a %s, found %q", r.formats(), r.name, forced)}
+		}
+	} else if f == nil {
+		f = r.nearest(t.header)
 	}
-	return -1, t.fault("", fmt.Sprintf("the header of a %s %s with %s",
-		formats[nearest].name, what, columnsOf(&formats[nearest]).mismatch(t.header)))
+	if f == nil {
+		return nil, unknownHeader(t, r)
+	}
+	c := r.columns(f)
+	if wrong := c.mismatch(t.header); wrong != "" {
+		return nil, t.fault("", fmt.Sprintf("the header of a %s %s with %s", f.name, r.name, wrong))
+	}
+	t.use(c.required, c.optional)
+	return f, nil
+}
+
+// unknownHeader is the error about a header of no format in a role.
+func unknownHeader(t *table, r *role) error {
+	found := quote([]byte(strings.Join(t.header, ",")))
+	for _, other := range []*role{asCluster, asWorkload} {
+		if f := other.match(t.header); f != nil {
+			found = fmt.Sprintf("that of a %s %s", f.name, other.name)
+		}
+	}
+	return t.fault("", fmt.Sprintf("the header of a %s (%s), found %s", r.name, r.formats(), found))
 }
 
 // shared counts the required columns in the header.

@@ -35,11 +35,11 @@ func OpenCluster(path string, opt Options) (Cluster, error) {
 
 // readCluster reads the cluster in t.
 func readCluster(t *table, opt *Options) (Cluster, error) {
-	f, err := clusterFormatOf(t, opt.Format)
+	f, err := detect(t, asCluster, opt.Format)
 	if err != nil {
 		return Cluster{}, err
 	}
-	return f.read(t, opt)
+	return f.cluster.read(t, opt)
 }
 
 // OpenJobs returns the workload that path names, a built-in generator (see
@@ -63,9 +63,9 @@ func OpenJobs(path string, opt Options) (Jobs, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	format, f, err := jobFormatOf(t, opt.Format)
-	if err == nil && !f.wall && !(opt.FromWall.IsZero() && opt.ToWall.IsZero()) {
-		err = &Error{File: path, Want: "a trace with wall-clock times to select by, found format " + format}
+	f, err := detect(t, asWorkload, opt.Format)
+	if err == nil && !f.jobs.wall && !(opt.FromWall.IsZero() && opt.ToWall.IsZero()) {
+		err = &Error{File: path, Want: "a trace with wall-clock times to select by, found format " + f.name}
 	}
 	if err != nil {
 		t.close()
@@ -84,22 +84,22 @@ func OpenJobs(path string, opt Options) (Jobs, string, error) {
 		}
 		defer t.close()
 		readJobs(t, &opt, yield)
-	}, format, nil
+	}, f.name, nil
 }
 
 // readJobs yields the jobs in t.
 func readJobs(t *table, opt *Options, yield func(Job, error) bool) {
-	_, f, err := jobFormatOf(t, opt.Format)
+	f, err := detect(t, asWorkload, opt.Format)
 	if err != nil {
 		yield(Job{}, err)
 		return
 	}
-	next := f.start(t, opt)
-	if f.unsorted {
+	next := f.jobs.start(t, opt)
+	if f.jobs.unsorted {
 		next = sorted(next)
 	}
 	s := newStream(t.file, opt, next)
-	s.misfits = s.misfits || f.misfits
+	s.misfits = s.misfits || f.jobs.misfits
 	s.run(yield)
 }
 

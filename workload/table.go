@@ -107,12 +107,12 @@ func (t *table) read() error {
 		if err == io.EOF && len(line) == 0 {
 			return io.EOF
 		}
+		if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+			return t.broken(err)
+		}
 		t.line++
 		if err == bufio.ErrBufferFull {
 			return t.fault("", fmt.Sprintf("a line of at most %d bytes", maxLine))
-		}
-		if err != nil && err != io.EOF {
-			return t.broken(err)
 		}
 		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 		if len(line) == 0 {
@@ -194,7 +194,7 @@ func tail(rest []byte) []byte {
 	return rest
 }
 
-// broken says that the file cannot be read on.
+// broken says that the file cannot be read on after the current line.
 func (t *table) broken(err error) *Error {
 	want := "readable data: " + cause(err)
 	switch {
