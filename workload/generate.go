@@ -31,6 +31,18 @@ var generators = []generator{
 		Builtin{"kant-training", "8,000 homogeneous GPUs for LLM training, jobs of 1 to 2,048 GPUs (Kant §5.1)"},
 		kantTrainingCluster, kantTrainingJobs,
 	},
+	{
+		Builtin{"kant-inference", "192 GPUs of two models for the inference services of 8 tenants (Kant §5.2, cluster i2)"},
+		kantI2.cluster, kantI2.jobs,
+	},
+	{
+		Builtin{"kant-inference-i7", "1,024 GPUs of three models, 20 tenants, some services over eight nodes (Kant §5.2, i7)"},
+		kantI7.cluster, kantI7.jobs,
+	},
+	{
+		Builtin{"kant-inference-a10", "88 GPUs of two models, 5 tenants (Kant §5.2, cluster a10)"},
+		kantA10.cluster, kantA10.jobs,
+	},
 }
 
 // Builtins returns the built-in clusters and workloads, for help texts.
