@@ -13,17 +13,15 @@ const (
 	// Requeue asks to stop Pods because their gang lost a member or could not
 	// start; the job waits again in its old place.
 	Requeue
-	// Reject says that the job can never run as it stands: the cluster has
-	// never had, or its queue will never be allowed, what it asks for.
+	// Reject says that the job cannot run on this cluster, even were it empty.
+	// It waits, holding nobody up, until nodes are added.
 	Reject
-	// Wait says why a job was not started when it was first considered.
-	Wait
 	// Wake asks for a [Tick] at At.
 	Wake
 )
 
 func (o Op) String() string {
-	return [...]string{"bind", "evict", "requeue", "reject", "wait", "wake"}[o]
+	return [...]string{"bind", "evict", "requeue", "reject", "wake"}[o]
 }
 
 // Decision is what the driver must now do. It is valid until the next call of
@@ -31,7 +29,7 @@ func (o Op) String() string {
 type Decision struct {
 	Op  Op
 	Job string
-	// Pods are the pods concerned, in their order; empty for Reject, Wait, Wake.
+	// Pods are the pods concerned, in their order; empty for Reject and Wake.
 	Pods []Placement
 	// Reason says why, Detail gives the numbers; Detail may be empty for Bind.
 	Reason Reason
@@ -102,8 +100,6 @@ const (
 	BackOff
 	// Victims: evictions for the job are under way.
 	Victims
-	// QueueUnknown: the job names a queue that does not exist.
-	QueueUnknown
 	numReasons
 )
 
@@ -111,7 +107,7 @@ var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
 	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory",
-	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "QueueUnknown",
+	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -21,9 +21,9 @@ type Pool struct {
 
 	leaves []leaf
 	leafOf map[place]int32
-	trees  []tree          // by free count
-	total  []int32         // nodes by free count
-	levels []poolLevel     // one a level, then HBD
+	trees  []tree      // by free count
+	total  []int32     // nodes by free count
+	levels []poolLevel // one a level, then HBD
 	shared shared
 }
 
@@ -36,9 +36,9 @@ type place struct {
 // leaf is a leaf group as far as it belongs to the pool. Nodes whose leaf group
 // is not known are filed in chunks that lie within the domain that is.
 type leaf struct {
-	nodes  []NodeID // by slot; -1 for a hole
-	free   int32    // whole GPUs free
-	sets   []nodeSet
+	nodes []NodeID // by slot; -1 for a hole
+	free  int32    // whole GPUs free
+	sets  []nodeSet
 }
 
 // nodeSet is the nodes of a leaf group with one free count.

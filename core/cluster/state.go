@@ -5,6 +5,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -85,6 +86,17 @@ func (n *Node) Parts(part Milli) int {
 	return k
 }
 
+// FreeMilli returns how much GPU is free on healthy devices, parts included.
+func (n *Node) FreeMilli() Milli {
+	var m Milli
+	for d, free := range n.part {
+		if n.healthy>>d&1 == 1 {
+			m += Milli(free)
+		}
+	}
+	return m
+}
+
 // State is a cluster. It is not safe for concurrent use.
 type State struct {
 	levels  []string
@@ -127,7 +139,7 @@ type change struct {
 func New(levels []string) *State {
 	s := &State{
 		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
-		layouts: map[string]*layout{},
+		layouts:   map[string]*layout{},
 		jobLabels: map[int32][]string{}, labels: map[labelAt]int32{},
 		domains: make([]domainSet, len(levels)+1),
 	}
@@ -171,6 +183,9 @@ func (s *State) Lookup(name string) (NodeID, bool) {
 
 // Pools returns the pools in order of their first node. They are for reading.
 func (s *State) Pools() []*Pool { return s.pools }
+
+// PoolNumber returns the number of a node's pool in Pools.
+func (s *State) PoolNumber(id NodeID) int { return int(s.nodes[id].pool) }
 
 // Pool returns the pool of a node.
 func (s *State) Pool(id NodeID) *Pool { return s.pools[s.nodes[id].pool] }
@@ -432,6 +447,24 @@ func (s *State) Holds(a *Alloc) bool {
 	return true
 }
 
+// Blocks says what keeps an allocation from being placed on its node, be the
+// node closed or its devices unhealthy; "" when nothing does.
+func (s *State) Blocks(a *Alloc) string {
+	n := &s.nodes[a.Node]
+	for m := a.GPUs; m != 0; m &= m - 1 {
+		if d := bits.TrailingZeros64(m); Milli(n.part[d]) < a.Share {
+			return fmt.Sprintf("GPU %d has %d milli-GPU free, %d are needed", d, n.part[d], a.Share)
+		}
+	}
+	switch {
+	case n.CPU < a.CPUMilli:
+		return fmt.Sprintf("%d milli-cores are free, %d are needed", n.CPU, a.CPUMilli)
+	case n.Mem < a.MemMiB:
+		return fmt.Sprintf("%d MiB are free, %d are needed", n.Mem, a.MemMiB)
+	}
+	return ""
+}
+
 // Place puts a pod where a says. The caller has made sure that it fits.
 func (s *State) Place(o Owner, a Alloc) {
 	n := &s.nodes[a.Node]
@@ -589,6 +622,11 @@ func (s *State) count(id NodeID, job int32, by int32) {
 		s.labels[labelAt{label, NodeLevelNum, int32(id)}] += by
 		s.labels[labelAt{label, anywhere, 0}] += by
 	}
+}
+
+// CompareTopology orders nodes by their domains, widest first, then by number.
+func (s *State) CompareTopology(a, b NodeID) int {
+	return cmp.Or(slices.Compare(s.nodes[a].domains[:len(s.levels)], s.nodes[b].domains[:len(s.levels)]), cmp.Compare(a, b))
 }
 
 // Domains returns how many domains a level has.

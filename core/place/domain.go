@@ -102,6 +102,14 @@ func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
 // memory, labels and affinity node by node, the tightest first.
 // O(tasks x nodes).
 func (p *Placer) exact(u *Unit, sp space, level int) []candidate {
+	p.countExact(u, sp, level)
+	out := slices.Collect(p.tally.fitting)
+	slices.SortFunc(out, candidate.better)
+	return out
+}
+
+// countExact fills the tally by counting node by node.
+func (p *Placer) countExact(u *Unit, sp space, level int) {
 	y := &p.tally
 	domains := 1
 	switch level {
@@ -126,9 +134,6 @@ func (p *Placer) exact(u *Unit, sp space, level int) []candidate {
 		}
 		y.close(t, len(u.Tasks[t].Pods))
 	}
-	out := slices.Collect(y.fitting)
-	slices.SortFunc(out, candidate.better)
-	return out
 }
 
 // domainOf is State.Domain, with one domain 0 for anyLevel.

@@ -155,6 +155,44 @@ func (u *Unit) space(name string, zone bool) (space, bool) {
 	return sp, true
 }
 
+// MayFit reports whether free GPUs alone would let the unit, or one pod of it
+// when it is not whole, be placed. False is certain, true is not.
+// O(tasks x pools x GPUs per node).
+func (p *Placer) MayFit(u *Unit) bool {
+	for t := range u.Tasks {
+		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		if need == 0 {
+			continue
+		}
+		if !u.Whole {
+			need = 1
+		}
+		slots := 0
+		for _, m := range sh.models {
+			for _, pools := range [2][]*cluster.Pool{m.general, m.zone} {
+				for _, pool := range pools {
+					slots += sh.slots(pool)
+				}
+			}
+		}
+		if fits := slots >= need; fits != u.Whole {
+			return fits // a gang fails by any task, a pod-by-pod job starts by any
+		}
+	}
+	return u.Whole
+}
+
+// slots returns how many pods of the shape a pool holds, by GPUs alone.
+func (sh *Shape) slots(pool *cluster.Pool) int {
+	switch {
+	case sh.GPUs > 0:
+		return pool.Slots(sh.GPUs)
+	case sh.Part > 0:
+		return pool.PartSlots(sh.Part)
+	}
+	return 1 << 30
+}
+
 // enough reports whether the free GPUs of a space, and the queue's room, could
 // hold every task. O(tasks x pools x GPUs per node), whatever the gang's size.
 func (p *Placer) enough(u *Unit, sp space) bool {
@@ -165,11 +203,7 @@ func (p *Placer) enough(u *Unit, sp space) bool {
 		}
 		slots := 0
 		for _, pool := range sp[t] {
-			if sh.GPUs > 0 {
-				slots += pool.Slots(sh.GPUs)
-			} else {
-				slots += pool.PartSlots(sh.Part)
-			}
+			slots += sh.slots(pool)
 		}
 		if slots < need || u.Room != nil && u.allowed(sh, sp[t]) < need {
 			return false
@@ -239,4 +273,3 @@ func (p *Placer) levels(u *Unit) []int {
 	}
 	return out
 }
-

@@ -134,7 +134,7 @@ func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) 
 			return p.last, 0, true
 		}
 	}
-	if st.strategy == Spread && p.last >= 0 {
+	if st.strategy == Spread && u.Spread {
 		if id, ok := p.whole(sh, st, p.apart(u, sh, accept)); ok {
 			return id, 0, true
 		}
@@ -208,7 +208,7 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 		if accept != nil {
 			ok = fit
 		}
-		if st.strategy == Spread && p.last >= 0 {
+		if st.strategy == Spread && u.Spread {
 			if id, found := p.whole(&one, st, p.apart(u, sh, fit)); found {
 				return id, p.state.PickGPUs(id, 1), true
 			}
@@ -270,4 +270,22 @@ func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) fun
 		}
 		return !slices.ContainsFunc(n.Pods, func(h cluster.Held) bool { return h.Owner.Job == u.Job })
 	}
+}
+
+// Takes reports whether the node has room for a pod of the unit's first task.
+func (p *Placer) Takes(u *Unit, id cluster.NodeID) bool {
+	sh := u.Tasks[0].Shape
+	return sh.uses(p.state.Pool(id), u) && p.takes(u, sh, id) > 0
+}
+
+// PodOn places the first pod of the unit's first task on a node that takes it.
+// The result is valid until the next call.
+func (p *Placer) PodOn(u *Unit, id cluster.NodeID) []Placed {
+	p.reset()
+	within := func(o cluster.NodeID) bool { return o == id }
+	st := stage{pools: []*cluster.Pool{p.state.Pool(id)}, strategy: Binpack}
+	if node, gpus, ok := p.find(u, u.Tasks[0].Shape, st, within); ok {
+		p.put(u, 0, u.Tasks[0].Pods[0], node, gpus)
+	}
+	return p.out
 }

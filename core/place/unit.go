@@ -14,6 +14,11 @@ type Unit struct {
 	// Job is the slot of the job, the owner of its pods.
 	Job      int32
 	Strategy Strategy
+	// Whole units are gangs.
+	Whole bool
+	// Spread says that the job has several pods, to be kept on different nodes
+	// by the strategies that spread.
+	Spread bool
 	// Inference units may use the dedicated zone first, under ESpread; others
 	// use it last, or not at all when it is Exclusive.
 	Inference bool
@@ -131,6 +136,40 @@ func tolerated(taints []cluster.Taint, by []cluster.Toleration) bool {
 
 // GPU returns how much GPU one pod takes.
 func (sh *Shape) GPU() cluster.Milli { return sh.request.GPU }
+
+// Accepts reports whether pods of the shape may run in a pool.
+func (sh *Shape) Accepts(p *cluster.Pool) bool {
+	for _, m := range sh.models {
+		if slices.Contains(m.general, p) || slices.Contains(m.zone, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Allowed returns how much GPU of the models that the shape accepts a quota
+// allows, of one model, or of all together where pods may be mixed.
+func (sh *Shape) Allowed(room func(model string) cluster.Milli) cluster.Milli {
+	var most, sum cluster.Milli
+	for _, m := range sh.models {
+		r := min(max(room(m.name), 0), 1<<50)
+		most, sum = max(most, r), sum+r
+	}
+	if sh.Mixed {
+		return sum
+	}
+	return most
+}
+
+// Models returns the models whose nodes the shape may use, in the order in
+// which they are tried.
+func (sh *Shape) Models() []string {
+	out := make([]string, len(sh.models))
+	for i, m := range sh.models {
+		out[i] = m.name
+	}
+	return out
+}
 
 // selected reports whether the node's labels satisfy the shape's selector.
 func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {

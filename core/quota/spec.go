@@ -22,15 +22,17 @@ const AnyModel = "*"
 // Queue describes where the jobs of a tenant wait.
 type Queue struct {
 	Name string
-	// Parent names the queue this one belongs to; empty at the top. Queues
-	// under one root lend to each other.
+	// Parent names the queue this one belongs to; empty at the top. What
+	// the children of a queue do not use they lend to each other, and through
+	// it to others; queues at the top lend to each other.
 	Parent string
 	// Weight is the queue's share against its siblings, at least 1.
 	Weight int64
 	Mode   Mode
-	// Quota has at most one entry a model. A queue without any entry has no
-	// limit; one with entries has none of a model it does not list, unless it
-	// lists [AnyModel].
+	// Quota has at most one entry a model. Where no queue has any, there is no
+	// limit. Otherwise a queue with entries may use the models it lists, or all
+	// when it lists [AnyModel]; one without is weighed by the nearest queue
+	// above that has some, and owns nothing.
 	Quota []Quota
 }
 

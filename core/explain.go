@@ -1,0 +1,149 @@
+package core
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// Explanation says where a job stands and, when some of it waits, why.
+type Explanation struct {
+	Job string
+	// Reason is meaningful when pods wait; Detail gives its numbers.
+	Reason Reason
+	Detail string
+	// Waiting, Running and Leaving count pods; nominated ones wait.
+	Waiting, Running, Leaving int
+	// Ahead counts the waiting jobs before it in the global order, Since is
+	// when it began to wait.
+	Ahead int
+	Since Time
+}
+
+// Explain says where the job stands, and false when there is no such live job.
+// O(nodes + waiting jobs): it is for people who ask.
+func (e *Engine) Explain(name string) (Explanation, bool) {
+	j := e.jobs[name]
+	if j == nil {
+		return Explanation{}, false
+	}
+	x := Explanation{
+		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.count[podLeaving],
+		Waiting: j.count[podWaiting] + j.count[podHeld] + j.count[podPlanned],
+	}
+	for _, o := range e.jobs {
+		if o != j && o.class != nil && o.key.before(&j.key) {
+			x.Ahead++
+		}
+	}
+	if x.Waiting > 0 {
+		x.Reason, x.Detail = e.why(j)
+	}
+	return x, true
+}
+
+// Waiting yields the names of the jobs of which pods wait, in the order in
+// which they would be served.
+func (e *Engine) Waiting() iter.Seq[string] {
+	var js []*job
+	for _, j := range e.jobs {
+		if j.count[podWaiting]+j.count[podHeld]+j.count[podPlanned] > 0 {
+			js = append(js, j)
+		}
+	}
+	slices.SortFunc(js, func(a, b *job) int {
+		if a.key.before(&b.key) {
+			return -1
+		}
+		return 1
+	})
+	return func(yield func(string) bool) {
+		for _, j := range js {
+			if !yield(j.Name) {
+				return
+			}
+		}
+	}
+}
+
+func (e *Engine) why(j *job) (Reason, string) {
+	switch {
+	case j.nomination != nil:
+		return Victims, fmt.Sprintf("its places are settled; %d pods are leaving for it", j.nomination.outstanding)
+	case j.class == nil && j.count[podLeaving] > 0:
+		return MemberLost, fmt.Sprintf("%d of its pods are still leaving", j.count[podLeaving])
+	case j.notBefore > e.now:
+		return BackOff, fmt.Sprintf("%d failed starts; it is tried again in %s", j.failures, secondsText(j.notBefore-e.now))
+	}
+	e.compile(j.class)
+	u := e.prepare(j)
+	if !u.Whole {
+		onePod(u)
+	}
+	if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
+		return NoNode, s.Detail
+	}
+	if e.overrun(j) {
+		return QuotaExceeded, e.quotaText(j, u)
+	}
+	if s := e.placer.Why(u); s.Lack != place.NoLack {
+		return lackReasons[s.Lack], s.Detail
+	}
+	if e.policy.Queueing.Mode == StrictFIFO && len(e.ready.items) > 0 {
+		if first := e.ready.items[0].head(); first != j {
+			return HeldBack, fmt.Sprintf("job %s is first and does not fit; StrictFIFO lets nobody pass", first.Name)
+		}
+	}
+	return Resources, "it fits by count; it is tried again when something is freed"
+}
+
+var lackReasons = map[place.Lack]Reason{
+	place.TooLarge: NoNode, place.GPUs: Resources, place.Together: Stranded, place.CPU: InsufficientCPU,
+	place.Memory: InsufficientMemory, place.Constraint: Affinity, place.Topology: TopologyTooTight,
+}
+
+// quotaText says whose quota is short, and by how much.
+func (e *Engine) quotaText(j *job, u *place.Unit) string {
+	var parts []string
+	for t := range u.Tasks {
+		task := &u.Tasks[t]
+		need := Milli(len(task.Pods)) * task.GPU()
+		for _, model := range task.Models() {
+			room := j.queue.Room(model)
+			if room >= need || task.GPU() == 0 {
+				continue
+			}
+			for _, m := range j.queue.Governing(model) {
+				parts = append(parts, e.accountText(j.queue, m, need))
+			}
+			if len(j.queue.Governing(model)) == 0 {
+				parts = append(parts, fmt.Sprintf("queue %s has no quota for %s", j.queue.Name, model))
+			}
+		}
+	}
+	return strings.Join(slices.Compact(parts), "; ")
+}
+
+func (e *Engine) accountText(q *quota.Node, account string, need Milli) string {
+	owner, name := q.Owner(account), "GPUs"
+	if account != quota.AnyModel {
+		name = account
+	}
+	if owner == nil {
+		return fmt.Sprintf("queue %s owns no %s quota and nobody lends enough: needs %s", q.Name, name, gpuText(need))
+	}
+	nominal, _ := owner.Nominal(account)
+	return fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, gpuText(need), name,
+		gpuText(nominal), gpuText(owner.InUse(account)), gpuText(max(0, owner.Available(account))))
+}
+
+// gpuText writes an amount in GPUs, without needless zeroes.
+func gpuText(m Milli) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%03d", m/1000, m%1000), "0"), ".")
+}
+
+func secondsText(t Time) string { return fmt.Sprintf("%.3gs", t.Seconds()) }

@@ -1,0 +1,123 @@
+package core
+
+import (
+	"cmp"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// podState is where a pod stands.
+type podState uint8
+
+const (
+	podWaiting podState = iota
+	podPlanned          // nominated: its place is still taken by victims
+	podHeld             // nominated: its place is kept for it
+	podRunning          // bound, or about to be
+	podLeaving          // told to leave, still on its node
+	podDone
+)
+
+// pod is a pod of a live job.
+type pod struct {
+	alloc   cluster.Alloc // valid unless waiting or done
+	started Time
+	task    int32
+	state   podState
+	// leavingFor is the nomination it was evicted for, if any.
+	leavingFor *nomination
+	// within says that the pod counts as within its queue's nominal quota; see
+	// Engine.cover.
+	within bool
+}
+
+// job is a live job.
+type job struct {
+	Job
+	slot  int32
+	key   key
+	queue *quota.Node
+	pods  []pod
+	// count is how many pods are in each state.
+	count [podDone + 1]int
+	// begun says that the gang's first pods run: the rest start one by one.
+	begun bool
+	// backfilled says that it started past a waiting job.
+	backfilled bool
+	// started is when the gang, or the first pod, was bound last; saved when
+	// the job last reported a checkpoint.
+	started, saved Time
+	// since is when the job began to wait, the last time.
+	since Time
+	// After a failed start the job pauses until notBefore.
+	notBefore Time
+	failures  int
+
+	class *class // where it waits; nil when it does not
+	at    int    // its place in the class's heap, or in a pause heap
+	run   int    // its place in Engine.running, -1 when it has none
+	// nomination is the evictions under way for the job; nil when there are none.
+	nomination *nomination
+	rejected   bool
+	// planned is the state of the running jobs at which evicting for this job
+	// was last tried in vain.
+	planned uint64
+}
+
+// key orders jobs; see [Order].
+type key struct {
+	class    Class
+	priority int32
+	estimate Time // 0 unless ordered ByEstimate
+	submit   Time
+	size     Milli
+	seq      uint64
+}
+
+// rank compares what makes one job's claim stronger than another's, whenever
+// they came: class and priority.
+func (k *key) rank(o *key) int {
+	return cmp.Or(cmp.Compare(k.class, o.class), cmp.Compare(o.priority, k.priority))
+}
+
+// before reports whether k comes first in the order.
+func (k *key) before(o *key) bool {
+	if r := k.rank(o); r != 0 {
+		return r < 0
+	}
+	if k.estimate != o.estimate {
+		return k.estimate < o.estimate
+	}
+	if k.submit != o.submit {
+		return k.submit < o.submit
+	}
+	if k.size != o.size {
+		return k.size < o.size
+	}
+	return k.seq < o.seq
+}
+
+// set moves a pod to another state.
+func (j *job) set(p *pod, s podState) {
+	j.count[p.state]--
+	j.count[s]++
+	p.state = s
+}
+
+// minPods returns how many pods of a task start with the gang.
+func (t *Task) minPods() int {
+	if t.MinPods == 0 {
+		return t.Pods
+	}
+	return t.MinPods
+}
+
+// evictable reports whether the job may be evicted at all.
+func (j *job) evictable() bool { return !j.NotPreemptible && !j.Locked }
+
+// whole reports whether the job waits to start as a gang.
+func (j *job) whole() bool { return j.Gang && !j.begun }
+
+// gpu returns how much GPU a pod takes.
+func (j *job) gpu(p *pod) Milli { return j.Tasks[p.task].GPU }

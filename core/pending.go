@@ -1,0 +1,258 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// class is the waiting jobs that are alike in everything that decides whether
+// they can start: when one cannot, none can. A pass tries classes, not jobs.
+type class struct {
+	id    classID
+	jobs  heap[*job] // the first in the order on top
+	state classState
+	at    [2]int // places in the active and the ready heap, -1 when in none
+	idle  int    // place in Engine.idle, -1 when it is active
+
+	shapes []*place.Shape // by task
+	epoch  uint64         // of the state, when the shapes were compiled
+	pools  uint64         // pools its pods may use, a bit each (modulo 64)
+	// possible says that the class is known to fit an empty cluster.
+	possible bool
+}
+
+// classState says what is known of a class.
+type classState uint8
+
+const (
+	classActive   classState = iota // to be tried
+	classStuck                      // found no room; waits for something to be freed
+	classOverrun                    // its queue has no quota left
+	classRejected                   // does not fit even an empty cluster
+)
+
+// classID is what jobs of a class have in common.
+type classID struct {
+	queue    *quota.Node
+	kind     Kind
+	whole    bool
+	pods     int
+	gpu      Milli
+	cpu, mem int64
+	models   string
+	// more spells out what few jobs have: several tasks, topology, selectors,
+	// tolerations, affinity.
+	more string
+}
+
+// classOf returns what decides where and whether the job's waiting pods start.
+func classOf(j *job) classID {
+	id := classID{queue: j.queue, kind: j.Kind, whole: j.whole(), gpu: -1}
+	if len(j.Tasks) == 1 {
+		t := &j.Tasks[0]
+		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
+		if id.whole {
+			id.pods = t.minPods()
+		}
+		if len(t.Models) == 1 {
+			id.models = t.Models[0]
+		} else if len(t.Models) > 1 {
+			id.models = strings.Join(t.Models, "|")
+		}
+		if t.Selector == nil && t.Tolerations == nil && j.Labels == nil && j.Affinity == nil && j.Topology == (TopologyRequest{}) {
+			return id
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q %+v %+v", j.Labels, j.Affinity, j.Topology)
+	waiting := j.waitingByTask()
+	for t := range j.Tasks {
+		n := 0
+		if waiting[t] > 0 {
+			n = 1
+		}
+		if id.whole {
+			n = j.Tasks[t].minPods()
+		}
+		fmt.Fprintf(&b, " %d %+v", n, j.Tasks[t].Request)
+	}
+	id.more = b.String()
+	return id
+}
+
+// waitingByTask counts the job's waiting pods.
+func (j *job) waitingByTask() []int {
+	n := make([]int, len(j.Tasks))
+	for i := range j.pods {
+		if j.pods[i].state == podWaiting {
+			n[j.pods[i].task]++
+		}
+	}
+	return n
+}
+
+// head returns the first job of the class.
+func (c *class) head() *job { return c.jobs.items[0] }
+
+// enqueue puts a job with waiting pods among the waiting.
+func (e *Engine) enqueue(j *job, now Time) {
+	if j.class != nil || j.count[podWaiting] == 0 || j.nomination != nil {
+		return
+	}
+	if j.notBefore > now {
+		e.paused.push(j)
+		return
+	}
+	id := classOf(j)
+	c := e.classes[id]
+	if c == nil {
+		c = &class{id: id, at: [2]int{-1, -1}, idle: -1}
+		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
+		e.classes[id] = c
+	}
+	j.class = c
+	old := (*job)(nil)
+	if len(c.jobs.items) > 0 {
+		old = c.head()
+	}
+	c.jobs.push(j)
+	if c.head() != old {
+		e.setClass(c, classActive)
+	}
+}
+
+// maxClasses is how many classes are kept at hand after their last job left.
+const maxClasses = 1 << 14
+
+func jobBefore(a, b *job) bool { return a.key.before(&b.key) }
+func jobMoved(j *job, at int)  { j.at = at }
+
+// dequeue takes a job from among the waiting.
+func (e *Engine) dequeue(j *job) {
+	if j.notBefore > 0 && e.paused.remove(j, j.at) {
+		return
+	}
+	c := j.class
+	if c == nil {
+		return
+	}
+	first := c.head() == j
+	c.jobs.remove(j, j.at)
+	j.class = nil
+	if len(c.jobs.items) == 0 {
+		e.unlist(c)
+		if len(e.classes) > maxClasses {
+			delete(e.classes, c.id)
+		}
+		return
+	}
+	if first {
+		// The next job may be ranked otherwise: what was found out about
+		// evicting for the old head does not hold for it.
+		e.setClass(c, classActive)
+	}
+}
+
+// setClass files a class under what is known of it.
+func (e *Engine) setClass(c *class, s classState) {
+	e.unlist(c)
+	c.state = s
+	switch s {
+	case classActive:
+		e.active.push(c)
+		e.ready.push(c)
+	case classStuck:
+		e.ready.push(c)
+	}
+	if s != classActive {
+		c.idle = len(e.idle)
+		e.idle = append(e.idle, c)
+	}
+}
+
+// unlist takes a class out of all files.
+func (e *Engine) unlist(c *class) {
+	e.active.remove(c, c.at[0])
+	e.ready.remove(c, c.at[1])
+	if c.idle >= 0 && c.idle < len(e.idle) && e.idle[c.idle] == c {
+		last := e.idle[len(e.idle)-1]
+		e.idle[c.idle], last.idle = last, c.idle
+		e.idle = e.idle[:len(e.idle)-1]
+	}
+	c.idle = -1
+}
+
+// heap is a binary heap whose items know their places.
+type heap[T comparable] struct {
+	items []T
+	less  func(a, b T) bool
+	moved func(item T, at int)
+}
+
+func (h *heap[T]) push(x T) {
+	h.items = append(h.items, x)
+	h.up(len(h.items) - 1)
+}
+
+// remove takes out x, which is at place i if it is in the heap at all.
+func (h *heap[T]) remove(x T, i int) bool {
+	if i < 0 || i >= len(h.items) || h.items[i] != x {
+		return false
+	}
+	last := len(h.items) - 1
+	h.swap(i, last)
+	h.items = h.items[:last]
+	h.moved(x, -1)
+	if i < last {
+		h.fix(i)
+	}
+	return true
+}
+
+// fix restores the order after the item at i changed.
+func (h *heap[T]) fix(i int) {
+	x := h.items[i]
+	h.up(i)
+	if h.items[i] == x {
+		h.down(i)
+	}
+}
+
+func (h *heap[T]) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !h.less(h.items[i], h.items[parent]) {
+			break
+		}
+		h.swap(i, parent)
+		i = parent
+	}
+	h.moved(h.items[i], i)
+}
+
+func (h *heap[T]) down(i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(h.items) {
+			break
+		}
+		if c+1 < len(h.items) && h.less(h.items[c+1], h.items[c]) {
+			c++
+		}
+		if !h.less(h.items[c], h.items[i]) {
+			break
+		}
+		h.swap(i, c)
+		i = c
+	}
+	h.moved(h.items[i], i)
+}
+
+func (h *heap[T]) swap(i, j int) {
+	h.items[i], h.items[j] = h.items[j], h.items[i]
+	h.moved(h.items[i], i)
+	h.moved(h.items[j], j)
+}

@@ -1,0 +1,214 @@
+package place
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Lack says what keeps a unit from being placed.
+type Lack uint8
+
+// What may be lacking, in the order in which it is looked for.
+const (
+	// NoLack: nothing that counting shows.
+	NoLack Lack = iota
+	// TooLarge: no node, even empty, holds a pod of the unit, or all of them
+	// together do not hold the gang.
+	TooLarge
+	// GPUs: too few are free.
+	GPUs
+	// Together: enough are free, too few of them together on one node.
+	Together
+	// CPU, Memory: enough GPUs are free together, on nodes that lack these.
+	CPU
+	Memory
+	// Constraint: selectors, taints or affinity exclude the nodes with room.
+	Constraint
+	// Topology: the gang fits, but in no single domain of the required level.
+	Topology
+)
+
+// Shortfall is a lack with its numbers in words.
+type Shortfall struct {
+	Lack   Lack
+	Detail string
+}
+
+// Why says what keeps the unit from being placed, by counting every node for
+// its first task that lacks something. O(tasks x nodes): for people who ask,
+// not for the scheduling pass.
+func (p *Placer) Why(u *Unit) Shortfall {
+	if s := p.TooLarge(u); s.Lack != NoLack {
+		return s
+	}
+	for t := range u.Tasks {
+		if s := p.whyTask(u, t); s.Lack != NoLack {
+			return s
+		}
+	}
+	if u.Required >= 0 && len(u.Tasks) > 0 {
+		return p.whyTopology(u)
+	}
+	return Shortfall{}
+}
+
+// counts is how many pods of a task the nodes of its pools hold, as one
+// condition after another is added.
+type counts struct {
+	free            cluster.Milli // idle GPU in all
+	gpu             int           // slots by GPU alone
+	cpu, mem, suits int           // and by CPU; and by memory; and by all
+	largest         int           // most whole GPUs free on one node
+}
+
+func (p *Placer) whyTask(u *Unit, t int) Shortfall {
+	sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+	if need == 0 {
+		return Shortfall{}
+	}
+	var c counts
+	for id := range p.state.Nodes() {
+		p.countNode(u, sh, cluster.NodeID(id), &c)
+	}
+	wants := fmt.Sprintf("%d x %s", need, sh)
+	switch {
+	case c.gpu < need && c.free < cluster.Milli(need)*sh.GPU():
+		return Shortfall{GPUs, fmt.Sprintf("needs %s: %s GPUs, %s are free%s", wants, gpuText(cluster.Milli(need)*sh.GPU()), gpuText(c.free), sh.on())}
+	case c.gpu < need:
+		return Shortfall{Together, fmt.Sprintf("needs %s: %s GPUs are free%s, in pieces that hold %d of the pods; the largest is %d on one node", wants, gpuText(c.free), sh.on(), c.gpu, c.largest)}
+	case c.cpu < need:
+		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the CPU beside them %d", wants, sh.on(), c.gpu, c.cpu)}
+	case c.mem < need:
+		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the memory beside them %d", wants, sh.on(), c.gpu, c.mem)}
+	case c.suits < need:
+		return Shortfall{Constraint, fmt.Sprintf("needs %s: %d fit, %d of them where selectors, taints and affinity allow", wants, c.mem, c.suits)}
+	}
+	return Shortfall{}
+}
+
+func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
+	n := p.state.Node(id)
+	if !n.Open() || !sh.uses(p.state.Pool(id), u) {
+		return
+	}
+	c.largest = max(c.largest, n.Free())
+	free := func(cpu, mem int64) int {
+		if sh.Part > 0 {
+			return min(capacity(sh, 0, cpu, mem), n.Parts(sh.Part))
+		}
+		return capacity(sh, n.Free(), cpu, mem)
+	}
+	const plenty = 1 << 60
+	c.free += n.FreeMilli()
+	c.gpu += free(plenty, plenty)
+	c.cpu += free(n.CPU, plenty)
+	fit := free(n.CPU, n.Mem)
+	c.mem += fit
+	if sh.selected(p.state, id) && p.near(u, id) {
+		c.suits += fit
+	}
+}
+
+// uses reports whether pods of the shape may run in the pool.
+func (sh *Shape) uses(pool *cluster.Pool, u *Unit) bool {
+	for _, m := range sh.models {
+		for _, o := range m.general {
+			if o == pool {
+				return true
+			}
+		}
+		for _, o := range m.zone {
+			if o == pool {
+				return u.Inference || !u.Exclusive
+			}
+		}
+	}
+	return false
+}
+
+func (p *Placer) whyTopology(u *Unit) Shortfall {
+	level := cluster.NodeLevel
+	switch {
+	case u.Required == len(p.state.Levels()):
+		level = cluster.HBDLevel
+	case u.Required < len(p.state.Levels()):
+		level = p.state.Levels()[u.Required]
+	}
+	best := 0
+	for _, sp := range u.spaces() {
+		p.countExact(u, sp, u.Required)
+		for _, d := range p.tally.seen {
+			best = max(best, p.tally.first[d])
+		}
+	}
+	return Shortfall{Topology, fmt.Sprintf("must be within one %s; the best one holds %d of %d pods", level, best, len(u.Tasks[0].Pods))}
+}
+
+// TooLarge says whether the unit could not be placed even if every node that
+// was ever known were empty and healthy. O(tasks x nodes).
+func (p *Placer) TooLarge(u *Unit) Shortfall {
+	for t := range u.Tasks {
+		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		fit, nodes := 0, 0
+		for id := range p.state.Nodes() {
+			n := p.state.Node(cluster.NodeID(id))
+			if sh.uses(p.state.Pool(cluster.NodeID(id)), u) && sh.selected(p.state, cluster.NodeID(id)) {
+				if k := sh.empty(n.Spec); k > 0 {
+					fit += k
+					nodes++
+				}
+			}
+		}
+		switch {
+		case nodes == 0 && need > 0:
+			return Shortfall{TooLarge, fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)}
+		case u.Whole && fit < need:
+			return Shortfall{TooLarge, fmt.Sprintf("needs %d x %s; all nodes%s together hold %d", need, sh, sh.on(), fit)}
+		}
+	}
+	return Shortfall{}
+}
+
+// empty returns how many pods of the shape a node holds when it is empty.
+func (sh *Shape) empty(n *cluster.NodeSpec) int {
+	k := capacity(sh, n.GPUs, n.CPUMilli, n.MemMiB)
+	if sh.Part > 0 {
+		k = min(k, n.GPUs*int(cluster.WholeGPU/sh.Part))
+	}
+	return k
+}
+
+// String describes one pod: "8 GPUs", "0.25 GPU, 4 cores, 1024 MiB".
+func (sh *Shape) String() string {
+	var parts []string
+	switch {
+	case sh.GPUs == 1 || sh.Part > 0:
+		parts = append(parts, gpuText(sh.GPU())+" GPU")
+	case sh.GPUs > 1:
+		parts = append(parts, gpuText(sh.GPU())+" GPUs")
+	}
+	if sh.CPU > 0 {
+		parts = append(parts, fmt.Sprintf("%g cores", float64(sh.CPU)/1000))
+	}
+	if sh.Mem > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB", sh.Mem))
+	}
+	if len(parts) == 0 {
+		return "an empty pod"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// on names the models asked for: " of H800 or A100"; empty for any.
+func (sh *Shape) on() string {
+	if len(sh.request.Models) == 0 {
+		return ""
+	}
+	return " of " + strings.Join(sh.request.Models, " or ")
+}
+
+func gpuText(m cluster.Milli) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%03d", m/1000, m%1000), "0"), ".")
+}

@@ -1,0 +1,73 @@
+// Package kant is the policies of Kant: queueing by StrictFIFO, BestEffortFIFO
+// and Backfill (§3.2.2), placement by Binpack, E-Binpack, Spread and E-Spread
+// (§3.3.3, §3.3.4).
+package kant
+
+import (
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/policy/doc"
+)
+
+const minute = 60 * core.Second
+
+// Docs lists the policies. The paper gives no constants: those of base are ours.
+var Docs = []doc.Doc{
+	named("default", "Backfill; E-Binpack, inference by E-Spread over a tenth of the nodes; all preemptions", "§3", mixed()),
+	named("StrictFIFO", "Nobody passes the first waiting job", "§3.2.2, Table 1", queueing(core.StrictFIFO)),
+	named("BestEffortFIFO", "Whoever fits starts; large jobs may starve", "§3.2.2, Table 1", queueing(core.BestEffortFIFO)),
+	named("Backfill", "Whoever fits starts, but leaves again when the first waiting job has waited too long", "§3.2.2, Table 1", queueing(core.Backfill)),
+	named("Binpack", "Backfill; the node with the fewest free GPUs that fits", "§3.3.3", placing(place.Binpack)),
+	named("EBinpack", "Backfill; Binpack by job and by leaf group, whole groups kept for large jobs", "§3.3.3", placing(place.EBinpack)),
+	named("Spread", "Backfill; the node with the most free GPUs, replicas apart", "§3.3.4", placing(place.Spread)),
+	named("ESpread", "Backfill; small inference pods spread over a dedicated zone, the rest by E-Binpack", "§3.3.4", espread()),
+}
+
+func named(name, title, section string, p core.Policy) doc.Doc {
+	p.Name = name
+	return doc.Doc{Name: name, Title: title, Source: "Kant " + section, Since: "v0.1", Policy: p}
+}
+
+// base is what the policies have in common.
+func base() core.Policy {
+	p := core.Policy{
+		Queueing: core.Queueing{Mode: core.Backfill, HeadWait: 60 * minute},
+		Preempt: core.Preempt{
+			Priority: true, Reclaim: true, Backfill: true,
+			MinRuntime: 5 * minute,
+		},
+		Requeue: core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 5 * minute},
+	}
+	for k := range p.Placement {
+		p.Placement[k] = place.EBinpack
+	}
+	return p
+}
+
+func queueing(m core.Mode) core.Policy {
+	p := base()
+	p.Queueing.Mode = m
+	p.Preempt.Backfill = m == core.Backfill
+	return p
+}
+
+func placing(s place.Strategy) core.Policy {
+	p := base()
+	for k := range p.Placement {
+		p.Placement[k] = s
+	}
+	return p
+}
+
+func espread() core.Policy {
+	p := placing(place.ESpread)
+	p.Zone.Share = 0.1
+	return p
+}
+
+func mixed() core.Policy {
+	p := base()
+	p.Placement[core.Inference] = place.ESpread
+	p.Zone.Share = 0.1
+	return p
+}

@@ -1,0 +1,26 @@
+// Package policy lists the built-in policies. Each paper's are a folder of
+// their own that documents them as data.
+package policy
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/policy/doc"
+	"github.com/muster-sched/muster/core/policy/kant"
+	"github.com/muster-sched/muster/core/policy/sjf"
+)
+
+// Doc is a policy with what people should know of it.
+type Doc = doc.Doc
+
+// All lists the built-in policies in the order in which help shows them.
+var All = slices.Concat(kant.Docs, sjf.Docs)
+
+// ByName finds a built-in policy.
+func ByName(name string) (Doc, bool) {
+	i := slices.IndexFunc(All, func(d Doc) bool { return d.Name == name })
+	if i < 0 {
+		return Doc{}, false
+	}
+	return All[i], true
+}

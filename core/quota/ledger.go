@@ -1,0 +1,350 @@
+// Package quota keeps the GPU quotas of queues: who owns how much of which
+// model, who uses it, who lends and who borrows (Kant §3.2.1).
+package quota
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Milli counts thousandths of a GPU.
+type Milli = cluster.Milli
+
+// Ledger is all queues and what they use. Reading and booking cost O(depth of
+// the queue tree).
+type Ledger struct {
+	byName map[string]*Node
+	order  []*Node
+	// root is above all queues that have no parent: they lend to each other.
+	root *Node
+}
+
+// Node is a queue in the ledger.
+type Node struct {
+	Queue
+	parent   *Node
+	children []*Node
+	accounts map[string]*account // by model or AnyModel
+	own      map[string]Milli    // what its own jobs use, by model
+	governs  map[string][]string // see governing
+	// Jobs counts live jobs of the queue; the engine keeps it.
+	Jobs int
+}
+
+// account is the dealings of a queue, and those below it, in one model or in
+// AnyModel. The rules are those of hierarchical cohorts: a queue uses first
+// what it keeps for itself, then what its parent has for all.
+type account struct {
+	listed  bool // the queue has a quota for the model
+	nominal Milli
+	borrow  Milli // Unlimited when there is no limit
+	// subtree is what the queue owns, with what those below it lend; kept is
+	// the part of it that it does not lend in turn.
+	subtree, kept Milli
+	// usage is the queue's own and what those below it use beyond what they
+	// keep.
+	usage Milli
+}
+
+// NewLedger returns a ledger without queues.
+func NewLedger() *Ledger {
+	return &Ledger{byName: map[string]*Node{}, root: &Node{own: map[string]Milli{}}}
+}
+
+// Lookup finds a queue by name.
+func (l *Ledger) Lookup(name string) (*Node, bool) {
+	n, ok := l.byName[name]
+	return n, ok
+}
+
+// Queues returns the queues in the order in which they were first set.
+func (l *Ledger) Queues() []*Node { return l.order }
+
+// Check reports what is wrong with a queue's description by itself.
+func Check(q *Queue) error {
+	if q.Name == "" {
+		return errors.New("queue without a name")
+	}
+	if q.Weight < 1 {
+		return fmt.Errorf("queue %s: weight must be at least 1, found %d", q.Name, q.Weight)
+	}
+	seen := map[string]bool{}
+	for _, m := range q.Quota {
+		switch {
+		case m.Model == "":
+			return fmt.Errorf("queue %s: quota without a model", q.Name)
+		case seen[m.Model]:
+			return fmt.Errorf("queue %s: two quotas for model %s", q.Name, m.Model)
+		case m.Nominal < 0 || m.BorrowingLimit < 0 || m.LendingLimit < 0:
+			return fmt.Errorf("queue %s: negative quota for model %s", q.Name, m.Model)
+		}
+		seen[m.Model] = true
+	}
+	return nil
+}
+
+// Set adds a queue or changes it; its usage stays. It is an error when the
+// parent is unknown or the queue would be its own ancestor.
+func (l *Ledger) Set(q Queue) error {
+	if err := Check(&q); err != nil {
+		return err
+	}
+	parent := l.root
+	if q.Parent != "" {
+		parent = l.byName[q.Parent]
+		if parent == nil {
+			return fmt.Errorf("queue %s: parent %s is unknown", q.Name, q.Parent)
+		}
+		for p := parent; p != nil; p = p.parent {
+			if p.Name == q.Name {
+				return fmt.Errorf("queue %s: it would be its own ancestor through %s", q.Name, q.Parent)
+			}
+		}
+	}
+	n := l.byName[q.Name]
+	if n == nil {
+		n = &Node{own: map[string]Milli{}}
+		l.byName[q.Name] = n
+		l.order = append(l.order, n)
+	} else {
+		n.parent.drop(n)
+	}
+	n.Queue, n.parent = q, parent
+	parent.children = append(parent.children, n)
+	l.rebuild()
+	return nil
+}
+
+func (n *Node) drop(child *Node) {
+	n.children = slices.DeleteFunc(n.children, func(c *Node) bool { return c == child })
+}
+
+// Remove takes a queue away. It is an error while it has children or jobs.
+func (l *Ledger) Remove(name string) error {
+	n := l.byName[name]
+	switch {
+	case n == nil:
+		return fmt.Errorf("queue %s is unknown", name)
+	case len(n.children) > 0:
+		return fmt.Errorf("queue %s has child queues", name)
+	case n.Jobs > 0:
+		return fmt.Errorf("queue %s has %d live jobs", name, n.Jobs)
+	}
+	delete(l.byName, name)
+	l.order = slices.DeleteFunc(l.order, func(o *Node) bool { return o == n })
+	n.parent.drop(n)
+	l.rebuild()
+	return nil
+}
+
+// rebuild derives all accounts from the queues and what their jobs use.
+func (l *Ledger) rebuild() {
+	l.root.reset()
+	for _, n := range l.order {
+		for _, q := range n.Quota {
+			l.root.openAll(q.Model)
+		}
+	}
+	l.root.settle()
+	for _, n := range l.order {
+		for model, v := range n.own {
+			n.book(model, v)
+		}
+	}
+}
+
+// reset forgets the accounts of the node and all below it.
+func (n *Node) reset() {
+	n.accounts, n.governs = map[string]*account{}, map[string][]string{}
+	for _, c := range n.children {
+		c.reset()
+	}
+}
+
+// openAll opens an account for a model at the node and all below it.
+func (n *Node) openAll(model string) {
+	n.open(model)
+	for _, c := range n.children {
+		c.openAll(model)
+	}
+}
+
+// open makes sure that the node has an account for a model.
+func (n *Node) open(model string) {
+	if n.accounts[model] != nil {
+		return
+	}
+	a := &account{borrow: Unlimited}
+	for _, q := range n.Quota {
+		if q.Model == model {
+			a.listed, a.nominal, a.borrow = true, q.Nominal, q.BorrowingLimit
+		}
+	}
+	if n.Mode == Isolated {
+		a.borrow = 0
+	}
+	n.accounts[model] = a
+}
+
+// lends returns how much of its own a node lets others use.
+func (n *Node) lends(model string) Milli {
+	if n.Mode == Isolated {
+		return 0
+	}
+	for _, q := range n.Quota {
+		if q.Model == model {
+			return q.LendingLimit
+		}
+	}
+	return Unlimited
+}
+
+// settle computes what the node and those below it own, from below.
+func (n *Node) settle() {
+	for _, c := range n.children {
+		c.settle()
+	}
+	for model, a := range n.accounts {
+		a.subtree = a.nominal
+		for _, c := range n.children {
+			ca := c.accounts[model]
+			a.subtree += ca.subtree - ca.kept
+		}
+		a.kept = max(0, a.subtree-n.lends(model))
+	}
+}
+
+// governing returns the accounts that a request of the queue for a model is
+// weighed by: the model's and AnyModel's, as far as the nearest queue with
+// quotas, from this one upwards, lists them. none is true when it lists
+// neither, so that nothing is allowed. Where no queue has a quota, there is no
+// account and no limit.
+func (n *Node) governing(model string) (accounts []string, none bool) {
+	if len(n.accounts) == 0 {
+		return nil, false
+	}
+	g, ok := n.governs[model]
+	if !ok {
+		a := n
+		for a != nil && len(a.Quota) == 0 {
+			a = a.parent
+		}
+		for _, m := range [2]string{model, AnyModel} {
+			if acc := n.accounts[m]; acc != nil && (a == nil || a.accounts[m].listed) {
+				g = append(g, m)
+			}
+		}
+		n.governs[model] = g
+	}
+	return g, len(g) == 0
+}
+
+// Limited reports whether any quota weighs on the queue.
+func (n *Node) Limited() bool { return len(n.accounts) > 0 }
+
+// Room returns how much more of a model the queue's jobs may use now:
+// [Unlimited] when no quota weighs on it. It may be negative after a quota was
+// cut.
+func (n *Node) Room(model string) Milli {
+	accounts, none := n.governing(model)
+	if none {
+		return 0
+	}
+	room := Unlimited
+	for _, m := range accounts {
+		room = min(room, n.available(m))
+	}
+	return room
+}
+
+func (n *Node) available(model string) Milli {
+	a := n.accounts[model]
+	if n.parent == nil {
+		return a.subtree - a.usage
+	}
+	above := n.parent.available(model)
+	if a.borrow != Unlimited {
+		lent := a.subtree - a.kept
+		above = min(above, lent-max(0, a.usage-a.kept)+a.borrow)
+	}
+	return max(0, a.kept-a.usage) + above
+}
+
+// Add books GPU of a model as used by a job of the queue; a negative amount
+// gives it back.
+func (n *Node) Add(model string, gpu Milli) {
+	if gpu == 0 {
+		return
+	}
+	n.own[model] += gpu
+	n.book(model, gpu)
+}
+
+func (n *Node) book(model string, gpu Milli) {
+	accounts, _ := n.governing(model)
+	for _, m := range accounts {
+		n.pass(m, gpu)
+	}
+}
+
+// pass books an amount here and, beyond what is kept here, above.
+func (n *Node) pass(model string, gpu Milli) {
+	a := n.accounts[model]
+	before := max(0, a.usage-a.kept)
+	a.usage += gpu
+	if up := max(0, a.usage-a.kept) - before; up != 0 && n.parent != nil {
+		n.parent.pass(model, up)
+	}
+}
+
+// Used returns what the queue's own jobs use of a model.
+func (n *Node) Used(model string) Milli { return n.own[model] }
+
+// Nominal returns the queue's own quota for a model or AnyModel, and false
+// when it has none.
+func (n *Node) Nominal(model string) (Milli, bool) {
+	for _, q := range n.Quota {
+		if q.Model == model {
+			return q.Nominal, true
+		}
+	}
+	return 0, false
+}
+
+// Owner returns the queue whose nominal quota a job of n counts against in an
+// account: the nearest, from n upwards, that lists it; nil when none does.
+func (n *Node) Owner(account string) *Node {
+	for a := n; a != nil; a = a.parent {
+		if _, ok := a.Nominal(account); ok {
+			return a
+		}
+	}
+	return nil
+}
+
+// Governing returns the accounts a request of the queue for a model counts
+// against. The slice is for reading.
+func (n *Node) Governing(model string) []string {
+	g, _ := n.governing(model)
+	return g
+}
+
+// InUse returns what the queue and those below it use of an account, as far as
+// they pass it on to the queue.
+func (n *Node) InUse(account string) Milli {
+	if a := n.accounts[account]; a != nil {
+		return a.usage
+	}
+	return 0
+}
+
+// Available returns how much more of an account the queue may use.
+func (n *Node) Available(account string) Milli {
+	if n.accounts[account] == nil {
+		return Unlimited
+	}
+	return n.available(account)
+}

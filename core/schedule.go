@@ -1,0 +1,397 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// Decide makes a scheduling pass and returns what is to be done, in order. The
+// slice and what it points to are valid until the next call of the engine.
+//
+// A pass tries the classes of waiting jobs in the order of their first jobs.
+// A class that finds no room is not tried again until something is freed that
+// it could use, so that a pass costs what has changed, not what waits.
+func (e *Engine) Decide(now Time) []Decision {
+	e.now = now
+	e.out, e.places, e.wakeNext = e.out[:0], e.places[:0], Never
+	for _, d := range e.ending {
+		if e.jobs[d.Job] != nil {
+			e.out = append(e.out, d)
+		}
+	}
+	e.ending = e.ending[:0]
+	if e.nodesNew {
+		e.assignZone()
+	}
+	if now >= e.retryAt {
+		e.retryAt, e.freed, e.quotaOpen = Never, ^uint64(0), true
+	}
+	e.resume(now)
+	e.fulfil(now)
+	e.reactivate()
+	if e.policy.Queueing.Mode == StrictFIFO {
+		e.passStrict(now)
+	} else {
+		e.pass(now)
+	}
+	e.freed, e.quotaOpen, e.nodesNew = 0, false, false
+	if e.wakeNext < e.wakeAt {
+		e.wakeAt = e.wakeNext
+		e.out = append(e.out, Decision{Op: Wake, At: e.wakeAt})
+	}
+	return e.out
+}
+
+// wake asks for a Tick at t.
+func (e *Engine) wake(t Time) {
+	if t > e.now {
+		e.wakeNext = min(e.wakeNext, t)
+	}
+}
+
+// resume queues the jobs whose pause is over.
+func (e *Engine) resume(now Time) {
+	for len(e.paused.items) > 0 {
+		j := e.paused.items[0]
+		if j.notBefore > now {
+			e.wake(j.notBefore)
+			return
+		}
+		e.paused.remove(j, 0)
+		e.enqueue(j, now)
+	}
+}
+
+// reactivate files the classes to be tried for which something was freed.
+func (e *Engine) reactivate() {
+	if e.freed == 0 && !e.quotaOpen && !e.nodesNew {
+		return
+	}
+	for i := len(e.idle) - 1; i >= 0; i-- {
+		c := e.idle[i]
+		switch c.state {
+		case classStuck:
+			if (e.nodesNew || c.pools&e.freed != 0) && (e.mayFit(c) || e.mayEvict(c.head())) {
+				e.setClass(c, classActive)
+			}
+		case classOverrun:
+			if e.quotaOpen {
+				e.setClass(c, classActive)
+			}
+		case classRejected:
+			if e.nodesNew {
+				e.setClass(c, classActive)
+			}
+		}
+	}
+}
+
+// mayFit reports whether free GPUs alone would let a job of the class start.
+func (e *Engine) mayFit(c *class) bool {
+	e.compile(c)
+	return e.placer.MayFit(e.prepare(c.head()))
+}
+
+// pass lets every job that fits start, in order (BestEffortFIFO, Backfill).
+func (e *Engine) pass(now Time) {
+	for len(e.active.items) > 0 {
+		c := e.active.items[0]
+		e.try(c, c.head(), now)
+	}
+	if e.policy.Queueing.Mode == Backfill {
+		e.helpHead(now)
+	}
+}
+
+// passStrict starts jobs in order until one does not fit (StrictFIFO). Jobs
+// without quota wait in their own queue and hold nobody up (Kant §3.2.2).
+func (e *Engine) passStrict(now Time) {
+	for len(e.ready.items) > 0 {
+		c := e.ready.items[0]
+		if c.state == classStuck || !e.try(c, c.head(), now) && c.state == classStuck {
+			return
+		}
+	}
+}
+
+// try lets a job start what it can and files its class by the outcome. It
+// reports whether anything was decided for the job.
+func (e *Engine) try(c *class, j *job, now Time) bool {
+	e.compile(c)
+	u := e.prepare(j)
+	if e.overrun(j) {
+		if e.evictFor(j, now, false) {
+			return true
+		}
+		e.setClass(c, classOverrun)
+		return false
+	}
+	if n := e.start(j, u, now); n > 0 {
+		return true
+	}
+	if !c.possible {
+		if e.placer.TooLarge(u).Lack != place.NoLack {
+			e.reject(c)
+			return false
+		}
+		c.possible = true
+	}
+	if e.evictFor(j, now, false) {
+		return true
+	}
+	e.setClass(c, classStuck)
+	return false
+}
+
+// reject says of all jobs of a class that no cluster of these nodes holds them.
+func (e *Engine) reject(c *class) {
+	e.setClass(c, classRejected)
+	jobs := slices.Clone(c.jobs.items)
+	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.key.seq, b.key.seq) })
+	for _, j := range jobs {
+		if !j.rejected {
+			j.rejected = true
+			e.out = append(e.out, Decision{Op: Reject, Job: j.Name, Reason: NoNode})
+		}
+	}
+}
+
+// compile makes sure that the class's shapes match the nodes.
+func (e *Engine) compile(c *class) {
+	if c.shapes != nil && c.epoch == e.state.Epoch() {
+		return
+	}
+	j := c.head()
+	c.shapes, c.epoch, c.pools = c.shapes[:0], e.state.Epoch(), 0
+	for t := range j.Tasks {
+		sh := place.NewShape(e.state, &j.Tasks[t].Request)
+		c.shapes = append(c.shapes, sh)
+	}
+	for i, p := range e.state.Pools() {
+		for _, sh := range c.shapes {
+			if sh.Accepts(p) {
+				c.pools |= 1 << (uint(i) % 64)
+			}
+		}
+	}
+}
+
+// prepare describes a waiting job to the placer. The unit is valid until the
+// next call.
+func (e *Engine) prepare(j *job) *place.Unit {
+	u := &e.unit
+	*u = place.Unit{
+		Job: j.slot, Strategy: e.policy.Placement[j.Kind], Whole: j.whole(),
+		Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive,
+		Required: -1, Preferred: -1, Terms: u.Terms[:0], Spread: len(j.pods) > 1,
+	}
+	if j.Gang {
+		u.Required, u.Preferred = e.level(j.Topology.Required), e.level(j.Topology.Preferred)
+	}
+	for i := range j.Affinity {
+		t := j.Affinity[i]
+		u.Terms = append(u.Terms, place.Term{Term: t, Level: e.level(t.Level), Own: slices.Contains(j.Labels, t.Label)})
+	}
+	if j.queue.Limited() {
+		u.Room = j.queue.Room
+	}
+	e.tasks = e.tasks[:0]
+	e.iota = e.iota[:0]
+	for t := range j.Tasks {
+		e.tasks = append(e.tasks, place.Task{Shape: j.class.shapes[t]})
+	}
+	first := 0
+	for t := range j.Tasks {
+		task := &j.Tasks[t]
+		from, most := len(e.iota), task.Pods
+		if u.Whole {
+			most = task.minPods()
+			for i := first; i < first+task.Pods; i++ {
+				if j.pods[i].state == podDone {
+					most-- // a member that is done needs no place
+				}
+			}
+		}
+		for i := first; i < first+task.Pods && len(e.iota)-from < most; i++ {
+			if j.pods[i].state == podWaiting {
+				e.iota = append(e.iota, int32(i))
+			}
+		}
+		e.tasks[t].Pods = e.iota[from:len(e.iota):len(e.iota)]
+		first += task.Pods
+	}
+	u.Tasks = e.tasks
+	return u
+}
+
+func (e *Engine) level(name string) int {
+	if name == "" {
+		return -1
+	}
+	l, ok := e.state.Level(name)
+	if !ok {
+		return -1
+	}
+	return l
+}
+
+// overrun reports whether the job's queue has not the quota for what is to
+// start: the whole gang, or one pod of a job that starts pod by pod (static
+// quota admission, Kant §3.2.1).
+func (e *Engine) overrun(j *job) bool {
+	if !j.queue.Limited() {
+		return false
+	}
+	for t := range e.unit.Tasks {
+		task := &e.unit.Tasks[t]
+		n := len(task.Pods)
+		if !e.unit.Whole {
+			n = min(n, 1)
+		}
+		need := Milli(n) * task.GPU()
+		if need == 0 {
+			continue
+		}
+		if task.Allowed(j.queue.Room) < need {
+			return true
+		}
+	}
+	return false
+}
+
+// start places what it can of a job and, if that is anything, binds it. It
+// returns the number of pods bound.
+func (e *Engine) start(j *job, u *place.Unit, now Time) int {
+	var placed []place.Placed
+	if u.Whole {
+		got, ok := e.placer.Gang(u)
+		if !ok {
+			return 0
+		}
+		placed = got
+	} else if placed = e.placer.Pods(u); len(placed) == 0 {
+		return 0
+	}
+	if !e.affords(j, placed) {
+		e.state.Rollback(0)
+		return 0
+	}
+	e.state.Commit()
+	e.bind(j, placed, now, e.howStarted(j))
+	return len(placed)
+}
+
+// howStarted says whether the job starts past an earlier one.
+func (e *Engine) howStarted(j *job) Reason {
+	if e.policy.Queueing.Mode == StrictFIFO {
+		return Placed
+	}
+	if len(e.ready.items) > 0 {
+		if first := e.ready.items[0].head(); first != j && first.key.before(&j.key) {
+			return Backfilled
+		}
+	}
+	return Placed
+}
+
+// affords reports whether the queue's quota covers what was placed, task by
+// task and model by model together.
+func (e *Engine) affords(j *job, placed []place.Placed) bool {
+	if !j.queue.Limited() {
+		return true
+	}
+	book := func(by Milli) {
+		for i := range placed {
+			if gpu := placed[i].Alloc.GPU(); gpu > 0 {
+				j.queue.Add(e.state.Pool(placed[i].Alloc.Node).Model, by*gpu)
+			}
+		}
+	}
+	book(1)
+	ok := true
+	for i := range placed {
+		if placed[i].Alloc.GPUs != 0 && j.queue.Room(e.state.Pool(placed[i].Alloc.Node).Model) < 0 {
+			ok = false
+		}
+	}
+	book(-1)
+	return ok
+}
+
+// bind counts placed pods as running and decides their binding.
+func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
+	e.dequeue(j)
+	slices.SortFunc(placed, func(a, b place.Placed) int { return int(a.Pod - b.Pod) })
+	from := len(e.places)
+	for i := range placed {
+		p := &j.pods[placed[i].Pod]
+		p.alloc = placed[i].Alloc
+		e.bound(j, p, now)
+		e.places = append(e.places, e.placement(j, int(placed[i].Pod)))
+	}
+	j.backfilled = why == Backfilled
+	j.begun = true
+	e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: why})
+	e.enqueue(j, now)
+}
+
+// bound counts a pod as running since a time.
+func (e *Engine) bound(j *job, p *pod, since Time) {
+	j.set(p, podRunning)
+	p.started = since
+	e.charge(j, p, 1)
+	if j.count[podRunning] == 1 {
+		j.started, j.saved = since, since
+		j.run = len(e.running)
+		e.running = append(e.running, j)
+	}
+	e.ranks.add(j, e.gpuOf(j, p), 1)
+	e.version++
+}
+
+// stopped counts a pod as no longer running; its state is changed already.
+func (e *Engine) stopped(j *job, p *pod) {
+	e.ranks.add(j, e.gpuOf(j, p), -1)
+	if j.count[podRunning] == 0 {
+		last := e.running[len(e.running)-1]
+		e.running[j.run], last.run = last, j.run
+		e.running = e.running[:len(e.running)-1]
+		j.run = -1
+	}
+	e.version++
+}
+
+// gpuOf returns the GPU of a pod, at least 1 so that pods without GPUs count.
+func (e *Engine) gpuOf(j *job, p *pod) Milli { return max(j.gpu(p), 1) }
+
+// assignZone moves nodes into or out of the dedicated zone, so that it has its
+// share of every model's nodes: the last ones in topology order.
+func (e *Engine) assignZone() {
+	z := &e.policy.Zone
+	if z.Share <= 0 || z.Key != "" {
+		return
+	}
+	byModel := map[string][]cluster.NodeID{}
+	var models []string
+	for id := range cluster.NodeID(e.state.Nodes()) {
+		n := e.state.Node(id)
+		if !n.Up || n.Spec.GPUs == 0 {
+			continue
+		}
+		if byModel[n.Spec.Model] == nil {
+			models = append(models, n.Spec.Model)
+		}
+		byModel[n.Spec.Model] = append(byModel[n.Spec.Model], id)
+	}
+	for _, m := range models {
+		nodes := byModel[m]
+		slices.SortStableFunc(nodes, func(a, b cluster.NodeID) int { return e.state.CompareTopology(a, b) })
+		general := len(nodes) - int(z.Share*float64(len(nodes)))
+		for i, id := range nodes {
+			e.state.SetZone(id, i >= general)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package sim
+
+import "github.com/muster-sched/muster/core"
+
+// event is something that will happen. serial breaks ties by order of planning.
+type event struct {
+	at     core.Time
+	serial uint64
+	do     happening
+	job    *state
+	runner int32 // for finish: which, and in which turn it was planned
+	turn   int32
+	node   *node
+	leave  *leave
+}
+
+// happening is the kind of an event.
+type happening uint8
+
+const (
+	finish  happening = iota // a runner has done its work
+	depart                   // evicted pods leave
+	fail                     // a node is lost
+	repair                   // a node comes back
+	timeout                  // the engine asked to be woken
+)
+
+// leave is pods on their way out.
+type leave struct {
+	pods   []int
+	why    Release
+	forJob string
+}
+
+// agenda is a binary heap of events, the next on top.
+type agenda []event
+
+func (a agenda) before(i, j int) bool {
+	if a[i].at != a[j].at {
+		return a[i].at < a[j].at
+	}
+	return a[i].serial < a[j].serial
+}
+
+func (a *agenda) push(e event) {
+	h := append(*a, e)
+	*a = h
+	for i := len(h) - 1; i > 0; {
+		p := (i - 1) / 2
+		if !h.before(i, p) {
+			return
+		}
+		h[i], h[p] = h[p], h[i]
+		i = p
+	}
+}
+
+func (a *agenda) pop() event {
+	h := *a
+	top, last := h[0], len(h)-1
+	h[0] = h[last]
+	h[last] = event{}
+	h = h[:last]
+	*a = h
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= last {
+			return top
+		}
+		if c+1 < last && h.before(c+1, c) {
+			c++
+		}
+		if !h.before(c, i) {
+			return top
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+}

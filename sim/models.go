@@ -1,0 +1,120 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Models says how the simulated world differs from the trace's.
+type Models struct {
+	// StartDelay is the time from binding to the start of work.
+	StartDelay core.Time
+	// Grace is how long evicted pods take to leave.
+	Grace core.Time
+	// SpreadCost is by how much communication is slower for a gang that spans
+	// several leaf groups: 0.27 at ASI (§4.1, allreduce); CommShare is the
+	// share of a gang's run time that is communication, 0..1.
+	SpreadCost, CommShare float64
+	// Speed is the relative speed of GPU models; 1 for those not listed. Trace
+	// durations hold at speed 1. A gang runs at the speed of its slowest.
+	Speed map[string]float64
+	// MTBF is the mean time between failures of one node, Repair the mean time
+	// until it is back; both exponential. No node fails when MTBF is 0.
+	MTBF, Repair core.Time
+}
+
+// node is a node as the simulator sees it.
+type node struct {
+	spec  *core.Node
+	group string
+	// jobs counts the placed pods by job; kept only when nodes may fail.
+	jobs map[*state]int
+}
+
+// speedOf returns how fast placed pods work together.
+func (r *run) speedOf(s *state, pods []int) float64 {
+	m := &r.Models
+	if len(m.Speed) == 0 && m.CommShare == 0 {
+		return 1
+	}
+	speed, group, spread := math.Inf(1), "", false
+	for _, i := range pods {
+		if s.placed[i].Node == "" {
+			continue
+		}
+		n := r.nodes[s.placed[i].Node]
+		v, ok := m.Speed[n.spec.Model]
+		if !ok {
+			v = 1
+		}
+		speed = min(speed, v)
+		spread = spread || group != "" && group != n.group
+		group = n.group
+	}
+	if spread {
+		speed /= 1 + m.CommShare*m.SpreadCost
+	}
+	return speed
+}
+
+// leafOf names the leaf group of a node; a node of unknown place is one alone.
+func leafOf(n *core.Node) string {
+	path := ""
+	for _, d := range n.Domains {
+		path += "/" + d
+	}
+	if len(n.Domains) == 0 || slices.Contains(n.Domains, "") {
+		return "node " + n.Name
+	}
+	return path
+}
+
+// after returns a random time from now with the given mean, by the seed.
+func (r *run) after(now, mean core.Time) core.Time {
+	return now + core.Time(min(r.rng.ExpFloat64()*float64(mean), 1e18))
+}
+
+// planFailure plans the next failure of a node.
+func (r *run) planFailure(n *node, now core.Time) {
+	if r.Models.MTBF > 0 {
+		r.plan(event{at: r.after(now, r.Models.MTBF), do: fail, node: n})
+	}
+}
+
+// loseNode takes a node and its pods away.
+func (r *run) loseNode(now core.Time, n *node) error {
+	r.down++
+	hit := make([]*state, 0, len(n.jobs))
+	for s := range n.jobs {
+		hit = append(hit, s)
+	}
+	slices.SortFunc(hit, func(a, b *state) int { return a.serial - b.serial })
+	for _, s := range hit {
+		var gone []int
+		for i := range s.placed {
+			if s.placed[i].Node == n.spec.Name {
+				gone = append(gone, i)
+			}
+		}
+		r.halt(now, s, gone)
+		if err := r.release(now, s, gone, NodeLost, ""); err != nil {
+			return err
+		}
+	}
+	if err := r.engine.Apply(now, core.NodeLost{Node: n.spec.Name}); err != nil {
+		return err
+	}
+	r.plan(event{at: r.after(now, r.Models.Repair), do: repair, node: n})
+	return r.tell(func(k Sink) error { return k.Node(now, n.spec, false) })
+}
+
+func (r *run) repairNode(now core.Time, n *node) error {
+	r.down--
+	if err := r.engine.Apply(now, core.NodeAdded{Node: *n.spec}); err != nil {
+		return err
+	}
+	r.planFailure(n, now)
+	return r.tell(func(k Sink) error { return k.Node(now, n.spec, true) })
+}

@@ -1,0 +1,454 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
+)
+
+// Config is what a run consists of.
+type Config struct {
+	Cluster workload.Cluster
+	Jobs    workload.Jobs
+	Policy  core.Policy
+	// Seed decides what happens by chance: node failures.
+	Seed uint64
+	// Until ends the run at that time; 0 runs to the end of the last job.
+	Until core.Time
+	// Estimates tells the engine each job's true run time when it is
+	// submitted: an oracle, for policies that order by estimate.
+	Estimates bool
+	Models    Models
+	// Progress, when set, is called now and then.
+	Progress func(now core.Time, submitted, ended int)
+}
+
+// Stats is what a run comes to, beside what its sinks collect.
+type Stats struct {
+	// Decisions counts pods bound, pods evicted and jobs rejected.
+	Decisions int
+	// End is the virtual time of the last event.
+	End core.Time
+	// Submitted, Ended and Rejected count jobs; a rejected one has not ended.
+	Submitted, Ended, Rejected int
+	// Interrupted says that the context ended the run early.
+	Interrupted bool
+}
+
+// run is a simulation under way.
+type run struct {
+	Config
+	engine  *core.Engine
+	sinks   []Sink
+	stats   Stats
+	rng     *rand.Rand
+	agenda  agenda
+	serial  uint64
+	jobs    map[string]*state
+	nodes   map[string]*node
+	queues  map[string]bool
+	working int // runners at work
+	coming  int // events planned other than failures and repairs
+	down    int // nodes that are lost
+}
+
+// state is a live job as the simulator sees it.
+type state struct {
+	Live
+	serial  int
+	placed  []core.Placement // by pod; Node is empty while it has none
+	runners []runner
+	done    int // runners that have done their work
+}
+
+// runner is what works as one: a whole gang, or one pod of another job.
+type runner struct {
+	pods []int
+	// left is the work to do when the current turn began, at full speed.
+	left    core.Time
+	started core.Time
+	speed   float64 // 0 while it does not work
+	// turn counts starts and stops: an end planned in an earlier turn is void.
+	turn int32
+}
+
+// Run replays the workload and returns when the last job has ended, when
+// nothing can happen any more, at Until, or when the context ends. The sinks
+// have then seen everything up to Stats.End. An error is bad input (see
+// workload.IsBadInput) or a sink's.
+func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
+	e, err := core.New(core.Config{Policy: c.Policy, Levels: c.Cluster.Levels})
+	if err != nil {
+		return Stats{}, err
+	}
+	if c.Until == 0 {
+		c.Until = core.Never
+	}
+	r := &run{
+		Config: c, engine: e, sinks: sinks, jobs: map[string]*state{}, nodes: map[string]*node{}, queues: map[string]bool{},
+		rng: rand.New(rand.NewPCG(c.Seed, 0)),
+	}
+	if err := r.setUp(); err != nil {
+		return r.stats, err
+	}
+	return r.stats, r.loop(ctx)
+}
+
+// setUp tells the engine and the sinks of queues and nodes.
+func (r *run) setUp() error {
+	for _, q := range r.Cluster.Queues {
+		r.queues[q.Name] = true
+		if err := r.engine.Apply(0, core.QueueSet{Queue: q}); err != nil {
+			return err
+		}
+	}
+	for i := range r.Cluster.Nodes {
+		n := &node{spec: &r.Cluster.Nodes[i], group: leafOf(&r.Cluster.Nodes[i])}
+		if err := r.engine.Apply(0, core.NodeAdded{Node: *n.spec}); err != nil {
+			return err
+		}
+		if r.Models.MTBF > 0 {
+			n.jobs = map[*state]int{}
+		}
+		r.nodes[n.spec.Name] = n
+		if err := r.tell(func(s Sink) error { return s.Node(0, n.spec, true) }); err != nil {
+			return err
+		}
+		r.planFailure(n, 0)
+	}
+	return nil
+}
+
+func (r *run) tell(f func(Sink) error) error {
+	for _, s := range r.sinks {
+		if err := f(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) plan(e event) {
+	r.serial++
+	e.serial = r.serial
+	if e.do != fail && e.do != repair {
+		r.coming++
+	}
+	r.agenda.push(e)
+}
+
+// loop takes what happens at one moment together, then lets the engine decide.
+func (r *run) loop(ctx context.Context) error {
+	next, stop := iter.Pull2(r.Jobs)
+	defer stop()
+	job, err, more := next()
+	for step := 0; ; step++ {
+		if err != nil && more {
+			return err
+		}
+		if step&1023 == 0 {
+			if ctx.Err() != nil {
+				r.stats.Interrupted = true
+				return nil
+			}
+			if r.Progress != nil {
+				r.Progress(r.stats.End, r.stats.Submitted, r.stats.Ended)
+			}
+		}
+		if !more && r.settled() {
+			return nil
+		}
+		now := core.Never
+		if len(r.agenda) > 0 {
+			now = r.agenda[0].at
+		}
+		if more {
+			now = min(now, job.Submitted)
+		}
+		if now > r.Until {
+			r.stats.End = r.Until
+			return nil
+		}
+		r.stats.End = now
+		if err := r.happenAt(now); err != nil {
+			return err
+		}
+		for more && err == nil && job.Submitted <= now {
+			if err := r.submit(now, job); err != nil {
+				return err
+			}
+			job, err, more = next()
+		}
+		if err := r.decide(now); err != nil {
+			return err
+		}
+	}
+}
+
+// settled reports whether nothing can happen any more: no job is live, or those
+// that are wait for room that nothing will make.
+func (r *run) settled() bool {
+	return len(r.jobs) == 0 || r.working == 0 && r.coming == 0 && r.down == 0
+}
+
+func (r *run) happenAt(now core.Time) error {
+	for len(r.agenda) > 0 && r.agenda[0].at <= now {
+		if err := r.happen(now, r.agenda.pop()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) happen(now core.Time, e event) error {
+	if e.do != fail && e.do != repair {
+		r.coming--
+	}
+	switch e.do {
+	case finish:
+		return r.finish(now, e.job, e.runner, e.turn)
+	case depart:
+		return r.depart(now, e.job, e.leave)
+	case fail:
+		return r.loseNode(now, e.node)
+	case repair:
+		return r.repairNode(now, e.node)
+	}
+	return r.engine.Apply(now, core.Tick{})
+}
+
+func (r *run) submit(now core.Time, j workload.Job) error {
+	if j.Submitted < now {
+		return fmt.Errorf("job %s is submitted at %gs, after one at %gs: jobs must come in order", j.Name, j.Submitted.Seconds(), now.Seconds())
+	}
+	if r.Estimates {
+		j.Estimate = j.Duration
+	}
+	if !r.queues[j.Queue] {
+		r.queues[j.Queue] = true
+		if err := r.engine.Apply(now, core.QueueSet{Queue: core.Queue{Name: j.Queue, Weight: 1}}); err != nil {
+			return err
+		}
+	}
+	if err := r.engine.Apply(now, core.JobSubmitted{Job: j.Job}); err != nil {
+		return err
+	}
+	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted}
+	s.placed = make([]core.Placement, s.Pods)
+	all := make([]int, s.Pods)
+	for i := range all {
+		all[i] = i
+	}
+	if j.Gang {
+		s.runners = []runner{{pods: all, left: j.Duration}}
+	} else {
+		s.runners = make([]runner, s.Pods)
+		for i := range s.runners {
+			s.runners[i] = runner{pods: all[i : i+1], left: j.Duration}
+		}
+	}
+	r.jobs[j.Name] = s
+	r.stats.Submitted++
+	return r.tell(func(k Sink) error { return k.Submitted(now, &s.Live) })
+}
+
+// decide carries out a scheduling pass. Where evictions take effect at once,
+// another pass follows.
+func (r *run) decide(now core.Time) error {
+	for again := true; again; {
+		again = false
+		for _, d := range r.engine.Decide(now) {
+			s := r.jobs[d.Job]
+			switch d.Op {
+			case core.Bind:
+				if err := r.bind(now, s, &d); err != nil {
+					return err
+				}
+			case core.Evict, core.Requeue:
+				r.evict(now, s, &d)
+				again = again || r.Models.Grace == 0
+			case core.Reject:
+				if err := r.reject(now, s); err != nil {
+					return err
+				}
+			case core.Wake:
+				r.plan(event{at: d.At, do: timeout})
+			}
+		}
+		if again {
+			if err := r.happenAt(now); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bind starts pods and the runners that are complete with them. A gang runs
+// from when its first pods do: more of them do not make it faster.
+func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
+	r.stats.Decisions += len(d.Pods)
+	for i := range d.Pods {
+		p := &d.Pods[i]
+		s.placed[p.Pod] = *p
+		if jobs := r.nodes[p.Node].jobs; jobs != nil {
+			jobs[s]++
+		}
+	}
+	s.Bound += len(d.Pods)
+	if err := r.tell(func(k Sink) error { return k.Bound(now, &s.Live, d.Pods, d.Reason) }); err != nil {
+		return err
+	}
+	if s.Gang {
+		r.start(now, s, 0)
+		return nil
+	}
+	for i := range d.Pods {
+		r.start(now, s, d.Pods[i].Pod)
+	}
+	return nil
+}
+
+func (r *run) start(now core.Time, s *state, i int) {
+	w := &s.runners[i]
+	if w.speed > 0 {
+		return
+	}
+	w.turn++
+	w.started, w.speed = now+r.Models.StartDelay, r.speedOf(s, w.pods)
+	r.working++
+	takes := w.left
+	if w.speed != 1 {
+		takes = core.Time(min(math.Round(float64(w.left)/w.speed), 1e18))
+	}
+	r.plan(event{at: w.started + takes, do: finish, job: s, runner: int32(i), turn: w.turn})
+}
+
+// halt stops the runners of pods before their work is done. What was done since
+// the last checkpoint is lost.
+func (r *run) halt(now core.Time, s *state, pods []int) {
+	for _, p := range pods {
+		i := p
+		if s.Gang {
+			i = 0
+		}
+		w := &s.runners[i]
+		if w.speed == 0 {
+			continue
+		}
+		worked, kept := core.Time(float64(max(0, now-w.started))*w.speed), core.Time(0)
+		if s.Checkpoint > 0 {
+			kept = worked / s.Checkpoint * s.Checkpoint
+		}
+		w.left -= min(kept, w.left)
+		gpus := s.GPUs()
+		if !s.Gang {
+			gpus /= core.Milli(s.Pods)
+		}
+		s.Lost += float64(gpus) * (worked - kept).Seconds()
+		w.speed = 0
+		w.turn++
+		r.working--
+	}
+}
+
+// finish ends a runner whose work is done and, with the last, the job.
+func (r *run) finish(now core.Time, s *state, i, turn int32) error {
+	w := &s.runners[i]
+	if w.turn != turn || w.speed == 0 {
+		return nil
+	}
+	w.speed, w.left = 0, 0
+	r.working--
+	s.done++
+	why := [...]Release{workload.Completed: Finished, workload.Failed: Failed, workload.Cancelled: Cancelled}[s.Outcome]
+	if err := r.release(now, s, w.pods, why, ""); err != nil {
+		return err
+	}
+	if s.done < len(s.runners) {
+		return r.engine.Apply(now, core.PodEnded{Job: s.Name, Pod: w.pods[0]})
+	}
+	delete(r.jobs, s.Name)
+	r.stats.Ended++
+	if err := r.engine.Apply(now, core.JobEnded{Job: s.Name}); err != nil {
+		return err
+	}
+	return r.tell(func(k Sink) error { return k.Ended(now, &s.Live, false) })
+}
+
+// evict stops pods, which leave after their grace.
+func (r *run) evict(now core.Time, s *state, d *core.Decision) {
+	r.stats.Decisions += len(d.Pods)
+	l := &leave{forJob: d.For}
+	for i := range d.Pods {
+		l.pods = append(l.pods, d.Pods[i].Pod)
+	}
+	switch d.Reason {
+	case core.QuotaReclaim:
+		l.why = Reclaimed
+	case core.MemberLost:
+		l.why = NodeLost
+	default:
+		l.why = Preempted
+	}
+	if d.Op == core.Evict {
+		s.Evictions++
+	}
+	r.halt(now, s, l.pods)
+	r.plan(event{at: now + r.Models.Grace, do: depart, job: s, leave: l})
+}
+
+// depart lets evicted pods go, unless their node was lost meanwhile.
+func (r *run) depart(now core.Time, s *state, l *leave) error {
+	var there []int
+	for _, p := range l.pods {
+		if s.placed[p].Node != "" {
+			there = append(there, p)
+		}
+	}
+	if len(there) == 0 {
+		return nil
+	}
+	if err := r.release(now, s, there, l.why, l.forJob); err != nil {
+		return err
+	}
+	return r.engine.Apply(now, core.PodsGone{Job: s.Name, Pods: there})
+}
+
+// release tells that pods left their nodes.
+func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob string) error {
+	gone := make([]core.Placement, 0, len(pods))
+	for _, i := range pods {
+		p := s.placed[i]
+		if p.Node == "" {
+			continue
+		}
+		gone = append(gone, p)
+		if jobs := r.nodes[p.Node].jobs; jobs != nil {
+			if jobs[s]--; jobs[s] == 0 {
+				delete(jobs, s)
+			}
+		}
+		s.placed[i] = core.Placement{}
+		s.Bound--
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	return r.tell(func(k Sink) error { return k.Released(now, &s.Live, gone, why, forJob) })
+}
+
+func (r *run) reject(now core.Time, s *state) error {
+	delete(r.jobs, s.Name)
+	r.stats.Decisions++
+	r.stats.Rejected++
+	if err := r.engine.Apply(now, core.JobEnded{Job: s.Name}); err != nil {
+		return err
+	}
+	return r.tell(func(k Sink) error { return k.Ended(now, &s.Live, true) })
+}
