@@ -56,13 +56,15 @@ func openTable(path string) (*table, error) {
 // newTable reads the header of the CSV text in r, which is called file in
 // errors.
 func newTable(file string, r io.Reader) (*table, error) {
-	t := &table{file: file, lines: bufio.NewReaderSize(r, maxLine), close: func() error { return nil }}
-	if magic, _ := t.lines.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(t.lines)
+	t := &table{file: file, close: func() error { return nil }}
+	raw := bufio.NewReaderSize(r, 1<<16)
+	t.lines = bufio.NewReaderSize(raw, maxLine)
+	if magic, _ := raw.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(raw)
 		if err != nil {
 			return nil, t.broken(err)
 		}
-		t.lines = bufio.NewReaderSize(z, maxLine)
+		t.lines.Reset(z)
 	}
 	if bom, _ := t.lines.Peek(3); string(bom) == "\ufeff" {
 		t.lines.Discard(3)
