@@ -31,6 +31,15 @@ func (s Sample) GAR() float64 {
 	return float64(s.Allocated) / float64(core.WholeGPU) / float64(s.Available)
 }
 
+// GFR returns the share of fragmented nodes among those with GPUs, 0 when there
+// are none.
+func (s Sample) GFR() float64 {
+	if s.GPUNodes == 0 {
+		return 0
+	}
+	return float64(s.FragmentedNodes) / float64(s.GPUNodes)
+}
+
 // Sample returns the state after the last event.
 func (c *Collector) Sample() Sample {
 	return Sample{

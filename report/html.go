@@ -1,7 +1,9 @@
-// Package report shows runs: as tables and plots on a terminal, and as a page.
+// Package report shows runs: as tables and charts on a terminal, and as a page.
 package report
 
 import (
+	_ "embed"
+	"html/template"
 	"io"
 
 	"github.com/muster-sched/muster/metrics"
@@ -16,5 +18,50 @@ type Run struct {
 	Series []metrics.Sample
 }
 
-// HTML writes a page.
-func HTML(w io.Writer, runs []Run) error { return nil }
+//go:embed page.html
+var pageText string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"percent":  percent,
+	"duration": duration,
+	"count":    count,
+	"short":    short,
+	"color":    func(i int) int { return i % palette },
+}).Parse(pageText))
+
+// page is what the template shows.
+type page struct {
+	Runs   []Run
+	One    *Run // the only run
+	Plots  []plot
+	Waits  plot
+	Groups []string // the colours of Waits
+	JWTD   table
+	JTTED  table
+}
+
+// HTML writes one page about one run, or comparing several. It needs nothing
+// but itself: no network, no script.
+func HTML(w io.Writer, runs []Run) error {
+	p := page{
+		Runs: runs,
+		Plots: []plot{
+			overTime("GPUs allocated (GAR)", runs, true, metrics.Sample.GAR),
+			overTime("Nodes fragmented (GFR)", runs, true, metrics.Sample.GFR),
+			overTime("Jobs pending", runs, false, func(s metrics.Sample) float64 { return float64(s.Pending) }),
+			overTime("Jobs running", runs, false, func(s metrics.Sample) float64 { return float64(s.Running) }),
+		},
+	}
+	groups := waitGroups(runs)
+	p.Waits = waitsBySize(groups)
+	for _, g := range groups {
+		p.Groups = append(p.Groups, g.name)
+	}
+	if len(runs) == 1 {
+		p.One = &runs[0]
+		p.JWTD = classes(&runs[0].Summary)
+	} else {
+		p.JWTD, p.JTTED = waits(runs), distances(runs)
+	}
+	return pageTemplate.Execute(w, p)
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/workload"
 )
@@ -90,15 +91,32 @@ const most = 20
 // OK reports whether there is no violation.
 func (r Report) OK() bool { return r.Count == 0 }
 
+// String says what was checked and lists the violations that are kept.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d decisions, %d jobs, %d nodes: ", r.Lines, r.Jobs, r.Nodes)
+	if r.OK() {
+		return b.String() + "every invariant holds\n"
+	}
+	fmt.Fprintf(&b, "%d violations\n", r.Count)
+	for _, v := range r.Violations {
+		fmt.Fprintf(&b, "  %v\n", v)
+	}
+	if more := r.Count - int64(len(r.Violations)); more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	return b.String()
+}
+
 // Audit checks the run in dir. The error is bad input (see
 // [workload.IsBadInput]) when a file is missing or cannot be read as what it
 // should be; breaches of invariants are in the report.
 func Audit(dir string) (Report, error) {
 	a := &auditor{jobs: map[string]*job{}, labels: map[labelAt]int{}}
+	defer a.close()
 	if err := a.open(dir); err != nil {
 		return Report{}, err
 	}
-	defer a.close()
 	if err := a.log.each(a.take); err != nil {
 		return Report{}, err
 	}
@@ -187,8 +205,14 @@ func (a *auditor) open(dir string) (err error) {
 }
 
 func (a *auditor) close() {
-	for _, f := range []*file{&a.sub.file, &a.ends.file, &a.log.file} {
-		f.close()
+	if a.sub != nil {
+		a.sub.close()
+	}
+	if a.ends != nil {
+		a.ends.close()
+	}
+	if a.log != nil {
+		a.log.close()
 	}
 }
 

@@ -114,8 +114,9 @@ func openSubmissions(path string) (*submissions, error) {
 	}
 	if err != nil {
 		in.close()
+		return nil, err
 	}
-	return s, err
+	return s, nil
 }
 
 // next returns the next job if it is submitted up to t, else nil.

@@ -1,0 +1,185 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/metrics"
+)
+
+// run returns a run with a figure everywhere, as wide as figures get.
+func run(name string) Run {
+	r := Run{Name: name, Summary: metrics.Summary{
+		Policy: name, Seed: 7, VirtualSeconds: 15552000, WallSeconds: 930.5, Decisions: 123456789, DecisionsPerSecond: 132677,
+		DecisionSHA256: strings.Repeat("f", 64), PeakRSSMiB: 20480, Jobs: metrics.Jobs{Submitted: 14000000, Completed: 13999999},
+		GAR: metrics.Ratios{Mean: 1, P5: 0.5, P50: 1, P95: 1}, SOR: 1, GFR: metrics.Ratios{Mean: 1, P95: 1},
+		JCT: metrics.Times{Mean: 123456, P50: 1e7, P90: 1e8, P99: 1e8}, Queueing: metrics.Times{Mean: 98765, P50: 1e7, P99: 1e8},
+		Preemptions: 123456, LostGPUHours: 123456.7, Window: metrics.Window{To: 15552000, Is: "first submission to last event"},
+		DecisionLatency: &metrics.Latency{P50Micros: 3.25, P99Micros: 1234},
+	}}
+	for _, class := range metrics.Classes {
+		r.Summary.JWTD = append(r.Summary.JWTD, metrics.Waiting{
+			Class: class, Jobs: 1234567, Times: metrics.Times{Mean: 123456, P50: 100, P90: 1e7, P99: 1e8},
+		})
+		r.Summary.JTTED = append(r.Summary.JTTED, metrics.Distance{Class: class, Jobs: 9, NodeRatio: 1.25, GroupRatio: 10.5})
+	}
+	for i := range int64(4097) {
+		r.Series = append(r.Series, metrics.Sample{
+			T: core.Time(i) * 3600 * core.Second, Allocated: core.Milli(i * 1000), Available: 4096,
+			FragmentedNodes: 20, GPUNodes: 512, Pending: i * 7, Running: 4096 - i,
+		})
+	}
+	return r
+}
+
+func three() []Run {
+	return []Run{run("BestEffortFIFO"), run("a policy with a name that is too long"), run("Backfill")}
+}
+
+func TestTextFitsTheScreen(t *testing.T) {
+	six := append(three(), three()...)
+	for _, runs := range [][]Run{{run("default")}, three(), six, {{}}, {{}, {}}} {
+		var b bytes.Buffer
+		if err := Text(&b, runs); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen {
+				t.Errorf("%d runs: a line of %d characters: %s", len(runs), n, line)
+			}
+		}
+	}
+}
+
+func TestComparison(t *testing.T) {
+	a, b := run("Backfill"), run("StrictFIFO")
+	a.Summary.GAR.Mean, a.Summary.Queueing.Mean = 0.871, 90
+	b.Summary.GAR.Mean, b.Summary.Queueing.Mean = 0.6449, 7260
+	var out bytes.Buffer
+	if err := Text(&out, []Run{a, b}); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"Backfill    87.1%  100.0%  100.0%   90s  116d  1157d", "StrictFIFO  64.5%  100.0%  100.0%    2h  116d  1157d"} {
+		if !strings.Contains(out.String(), row) {
+			t.Errorf("no row %q in\n%s", row, out.String())
+		}
+	}
+}
+
+func TestFormats(t *testing.T) {
+	for in, want := range map[float64]string{
+		0: "0s", 0.25: "0.25s", 1: "1s", 12.34: "12.3s", 119: "119s", 120: "2m", 7199: "120m", 7200: "2h", 172800: "2d", 1e8: "1157d",
+	} {
+		if got := duration(in); got != want {
+			t.Errorf("duration(%v) = %s, want %s", in, got, want)
+		}
+	}
+	for in, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -999: "-999"} {
+		if got := count(in); got != want {
+			t.Errorf("count(%d) = %s, want %s", in, got, want)
+		}
+	}
+	for in, want := range map[float64]string{0: "0", 9.96: "10", 1234: "1234", 12345: "12.3k", 1.5e6: "1.5M", 2e9: "2G"} {
+		if got := short(in); got != want {
+			t.Errorf("short(%v) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// GAR rises from nothing to all over eight columns.
+func TestChart(t *testing.T) {
+	var r Run
+	for i := range int64(80) {
+		r.Series = append(r.Series, metrics.Sample{
+			T: core.Time(i) * core.Second, Allocated: core.Milli(i/10) * 1000, Available: 8,
+		})
+	}
+	var b bytes.Buffer
+	if err := Chart(&b, r, 20); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(b.String(), "\n")
+	want := []string{"100.0% ", "   GAR ", "       ", "  0.0% "}
+	for i, prefix := range want {
+		if !strings.HasPrefix(lines[i], prefix) {
+			t.Errorf("line %d is %q, want it to begin with %q", i, lines[i], prefix)
+		}
+	}
+	if top := []rune(lines[0]); top[len(top)-1] != '▄' {
+		t.Errorf("the top row ends in %q, want seven eighths of the chart, ▄", top[len(top)-1])
+	}
+	if bottom := []rune(lines[3]); bottom[7] != ' ' || bottom[len(bottom)-1] != '█' {
+		t.Errorf("the bottom row is %q, want it to begin empty and end full", string(bottom))
+	}
+	if !strings.HasSuffix(lines[8], "79s") {
+		t.Errorf("the last line is %q, want the end of the time", lines[8])
+	}
+}
+
+// The page needs no other file and no network, and holds no broken number.
+func TestHTML(t *testing.T) {
+	elsewhere := regexp.MustCompile(`(?i)https?:|<script|<link|@import|url\(`)
+	broken := regexp.MustCompile(`NaN|Inf|ZgotmplZ|<no value>|%!`)
+	for name, runs := range map[string][]Run{
+		"one": {run("default")}, "several": three(), "empty": {{}}, "two empty": {{}, {}},
+		"an instant": {{Name: "i", Series: []metrics.Sample{{}}}},
+	} {
+		var b bytes.Buffer
+		if err := HTML(&b, runs); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if bad := elsewhere.FindString(b.String()); bad != "" {
+			t.Errorf("%s: the page has %q", name, bad)
+		}
+		if bad := broken.FindString(b.String()); bad != "" {
+			t.Errorf("%s: the page has %q", name, bad)
+		}
+		if !strings.Contains(b.String(), "prefers-color-scheme: dark") || !strings.HasSuffix(strings.TrimSpace(b.String()), "</html>") {
+			t.Errorf("%s: the page is not whole, or has no dark theme", name)
+		}
+	}
+}
+
+func TestHTMLShowsEveryRun(t *testing.T) {
+	runs := three()
+	runs[1].Name = `<b>&"x`
+	var b bytes.Buffer
+	if err := HTML(&b, runs); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	if strings.Contains(page, "<b>&") || !strings.Contains(page, "&lt;b&gt;") {
+		t.Error("a name is not escaped")
+	}
+	if n := strings.Count(page, "<polyline"); n != 4*len(runs) {
+		t.Errorf("%d lines in the plots, want %d", n, 4*len(runs))
+	}
+	if n := strings.Count(page, "<rect"); n != len(runs)*len(metrics.Classes) {
+		t.Errorf("%d bars, want %d", n, len(runs)*len(metrics.Classes))
+	}
+}
+
+// Marks stay in the frame.
+func TestMarksAreInTheFrame(t *testing.T) {
+	p := overTime("x", three(), false, func(s metrics.Sample) float64 { return float64(s.Pending) })
+	for _, l := range p.Lines {
+		for point := range strings.FieldsSeq(l.Points) {
+			var x, y float64
+			if _, err := fmt.Sscanf(point, "%f,%f", &x, &y); err != nil {
+				t.Fatal(err)
+			}
+			if x < p.Frame.Left || x > p.Frame.Right || y < p.Frame.Top || y > p.Frame.Bottom {
+				t.Fatalf("point %s is out of %+v", point, p.Frame)
+			}
+		}
+	}
+	if n := len(p.X); n < 2 || n > 9 {
+		t.Errorf("%d ticks on the time axis", n)
+	}
+}

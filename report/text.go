@@ -1,0 +1,208 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/muster-sched/muster/metrics"
+)
+
+// Text writes runs for a terminal 100 columns wide: one in full, several side
+// by side.
+func Text(w io.Writer, runs []Run) error {
+	if len(runs) == 1 {
+		return one(w, &runs[0])
+	}
+	return several(w, runs)
+}
+
+func one(w io.Writer, r *Run) error {
+	s := &r.Summary
+	if _, err := fmt.Fprintf(w, "%s\n\n", title(r)); err != nil {
+		return err
+	}
+	if err := figures(s).write(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if err := facts(s).write(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nWaiting time (JWTD) and distance from the fewest nodes and groups (JTTED), by GPUs of the job\n\n")
+	if err := classes(s).write(w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nGAR, SOR and GFR are averages from %s to %s: %s.\nDecisions have SHA-256 %s.\n",
+		duration(s.Window.From), duration(s.Window.To), s.Window.Is, s.DecisionSHA256)
+	return err
+}
+
+func title(r *Run) string {
+	s := &r.Summary
+	t := fmt.Sprintf("%s, seed %d: %s jobs in %s", r.Name, s.Seed, count(s.Jobs.Submitted), duration(s.VirtualSeconds))
+	if s.Interrupted {
+		t += " (interrupted)"
+	}
+	return t
+}
+
+func figures(s *metrics.Summary) table {
+	var t table
+	t.add("", "mean", "p5", "p50", "p90", "p95", "p99")
+	t.add("GPUs allocated (GAR)", percent(s.GAR.Mean), percent(s.GAR.P5), percent(s.GAR.P50), "", percent(s.GAR.P95))
+	t.add("GPU-hours allocated (SOR)", percent(s.SOR))
+	t.add("Nodes fragmented (GFR)", percent(s.GFR.Mean), percent(s.GFR.P5), percent(s.GFR.P50), "", percent(s.GFR.P95))
+	for _, x := range []struct {
+		name string
+		metrics.Times
+	}{{"Waiting, all of it", s.Queueing}, {"Submission to end (JCT)", s.JCT}} {
+		t.add(x.name, duration(x.Mean), "", duration(x.P50), duration(x.P90), "", duration(x.P99))
+	}
+	return t
+}
+
+// facts are the figures that are one number or two.
+func facts(s *metrics.Summary) table {
+	var t table
+	j := &s.Jobs
+	t.add("Jobs completed, failed, cancelled", count(j.Completed), count(j.Failed), count(j.Cancelled))
+	t.add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
+	t.add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
+	t.add("Decisions, in all and per second", count(s.Decisions), short(s.DecisionsPerSecond))
+	if l := s.DecisionLatency; l != nil {
+		t.add("A decision's p50 and p99", short(l.P50Micros)+"µs", short(l.P99Micros)+"µs")
+	}
+	t.add("Makespan", duration(s.MakespanSeconds))
+	t.add("Wall time and memory", duration(s.WallSeconds), short(s.PeakRSSMiB)+"MiB")
+	return t
+}
+
+func classes(s *metrics.Summary) table {
+	var t table
+	t.add("GPUs", "jobs", "mean", "p50", "p90", "p99", "nodes", "groups")
+	for _, w := range s.JWTD {
+		row := []string{w.Class, count(w.Jobs), duration(w.Mean), duration(w.P50), duration(w.P90), duration(w.P99)}
+		if d := distance(s, w.Class); d != nil {
+			row = append(row, ratio(d.NodeRatio), ratio(d.GroupRatio))
+		} else {
+			row = append(row, "", "")
+		}
+		t.add(row...)
+	}
+	return t
+}
+
+// distance returns the JTTED entry of a class, nil when there is none.
+func distance(s *metrics.Summary, class string) *metrics.Distance {
+	for i := range s.JTTED {
+		if s.JTTED[i].Class == class {
+			return &s.JTTED[i]
+		}
+	}
+	return nil
+}
+
+// wait returns the JWTD entry of a class, nil when there is none.
+func wait(s *metrics.Summary, class string) *metrics.Waiting {
+	for i := range s.JWTD {
+		if s.JWTD[i].Class == class {
+			return &s.JWTD[i]
+		}
+	}
+	return nil
+}
+
+func ratio(x float64) string { return fmt.Sprintf("%.3f", x) }
+
+// nameWidth keeps the comparison within 100 columns.
+const nameWidth = 16
+
+func several(w io.Writer, runs []Run) error {
+	if err := comparison(runs).write(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nWaiting time (JWTD), mean and p99, by GPUs of the job\n\n")
+	for part := range chunks(runs, 5) {
+		if err := waits(part).write(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "Nodes and leaf groups used to the fewest possible (JTTED)\n\n")
+	for part := range chunks(runs, 5) {
+		if err := distances(part).write(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
+
+// chunks yields at most n runs at a time.
+func chunks(runs []Run, n int) func(yield func([]Run) bool) {
+	return func(yield func([]Run) bool) {
+		for len(runs) > 0 {
+			k := min(n, len(runs))
+			if !yield(runs[:k]) {
+				return
+			}
+			runs = runs[k:]
+		}
+	}
+}
+
+// comparison has a row a run; waiting is all waiting of a job.
+func comparison(runs []Run) table {
+	var t table
+	t.add("", "", "", "", "wait", "wait", "wait", "JCT", "pre-", "lost", "com-", "dec.")
+	t.add("policy", "GAR", "SOR", "GFR", "mean", "p50", "p99", "mean", "empted", "GPU-h", "pleted", "per s")
+	for i := range runs {
+		s := &runs[i].Summary
+		t.add(shorten(runs[i].Name, nameWidth), percent(s.GAR.Mean), percent(s.SOR), percent(s.GFR.Mean),
+			duration(s.Queueing.Mean), duration(s.Queueing.P50), duration(s.Queueing.P99), duration(s.JCT.Mean),
+			short(float64(s.Preemptions)), short(s.LostGPUHours), short(float64(s.Jobs.Completed)), short(s.DecisionsPerSecond))
+	}
+	return t
+}
+
+// waits has a row a class and a column a run.
+func waits(runs []Run) table {
+	return byClass(runs, func(s *metrics.Summary, class string) string {
+		if w := wait(s, class); w != nil {
+			return duration(w.Mean) + " " + pad(duration(w.P99), 6)
+		}
+		return ""
+	})
+}
+
+func distances(runs []Run) table {
+	return byClass(runs, func(s *metrics.Summary, class string) string {
+		if d := distance(s, class); d != nil {
+			return ratio(d.NodeRatio) + " " + pad(ratio(d.GroupRatio), 6)
+		}
+		return ""
+	})
+}
+
+func pad(s string, width int) string { return fmt.Sprintf("%*s", width, s) }
+
+// byClass has a row for every class that any run has a cell for.
+func byClass(runs []Run, cell func(s *metrics.Summary, class string) string) table {
+	var t table
+	header := []string{"GPUs"}
+	for i := range runs {
+		header = append(header, shorten(runs[i].Name, nameWidth))
+	}
+	t.add(header...)
+	for _, class := range metrics.Classes {
+		row := []string{class}
+		for i := range runs {
+			row = append(row, cell(&runs[i].Summary, class))
+		}
+		if strings.Join(row[1:], "") != "" {
+			t.add(row...)
+		}
+	}
+	return t
+}
