@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"time"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -72,6 +73,8 @@ func (g *generator) check(o *Options) error {
 	switch {
 	case o.Format != "":
 		return wrong("format", "none for a built-in", o.Format)
+	case !o.FromWall.IsZero() || !o.ToWall.IsZero():
+		return wrong("wall clock", "no selection by it of a built-in", o.FromWall.Format(time.DateTime))
 	case !(o.Load >= 0 && o.Load <= 10):
 		return wrong("load", "a load above 0 and up to 10", o.Load)
 	case o.Length < 0 || o.Length > Endless/100:

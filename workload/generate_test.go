@@ -263,11 +263,12 @@ func TestKantInferenceQuotas(t *testing.T) {
 
 func TestGeneratorParametersOutOfRange(t *testing.T) {
 	for want, opt := range map[string]Options{
-		"kant-training: load: a load above 0 and up to 10, found NaN": {Load: math.NaN()},
-		"kant-training: load: a load above 0 and up to 10, found -1":  {Load: -1},
-		"kant-training: length: 0..3.1536e+07 s, found -1":            {Length: -core.Second},
-		"kant-training: gpus: 0..8000000, found -8":                   {GPUs: -8},
-		"kant-training: format: none for a built-in, found philly":    {Format: "philly"},
+		"kant-training: load: a load above 0 and up to 10, found NaN":                            {Load: math.NaN()},
+		"kant-training: load: a load above 0 and up to 10, found -1":                             {Load: -1},
+		"kant-training: length: 0..3.1536e+07 s, found -1":                                       {Length: -core.Second},
+		"kant-training: gpus: 0..8000000, found -8":                                              {GPUs: -8},
+		"kant-training: wall clock: no selection by it of a built-in, found 2020-01-02 00:00:00": {FromWall: date(2020, 1, 2)},
+		"kant-training: format: none for a built-in, found philly":                               {Format: "philly"},
 	} {
 		if _, _, err := OpenJobs("kant-training", opt); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

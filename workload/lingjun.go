@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"slices"
+
 	"github.com/muster-sched/muster/core"
 )
 
@@ -40,5 +42,5 @@ func readLingjunCluster(t *table, _ *Options) (Cluster, error) {
 		sizeNode(&n)
 		return n
 	})
-	return Cluster{Levels: levels, Nodes: nodes}, err
+	return Cluster{Levels: slices.Clone(levels), Nodes: nodes}, err
 }

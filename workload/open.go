@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"slices"
 
@@ -48,10 +47,10 @@ func readCluster(t *table, opt *Options) (Cluster, error) {
 //
 // Every range over the jobs starts from the first one; a file is closed when
 // the range ends. Muster's own format and the traces that are in order of
-// submission stream; a trace that is not is loaded and sorted. A duplicate name
-// is told by a 64-bit hash, which costs some 16 bytes a job. What the jobs
-// point to (Models, Selector…) is shared between them: it may be kept, not
-// changed. Errors, here and in the range, are of type *[Error].
+// submission stream; a trace that is not is loaded and sorted. To refuse a
+// second job of a name costs memory only where names are not numbered in order:
+// some 16 bytes a job. What the jobs point to (Models, Selector…) is shared
+// between them: it may be kept, not changed. Errors, here and in the range, are of type *[Error].
 func OpenJobs(path string, opt Options) (Jobs, string, error) {
 	if g := builtin(path); g != nil {
 		if err := g.check(&opt); err != nil {
@@ -110,15 +109,14 @@ type stream struct {
 	next     nextJob
 	capacity *Capacity
 	misfits  bool
-	seen     map[uint64]struct{}
-	seed     maphash.Seed
+	names    *nameSet
 	last     core.Time
 	zero     core.Time
 	based    bool
 }
 
 func newStream(file string, opt *Options, next nextJob) *stream {
-	s := &stream{file: file, opt: opt, next: next, misfits: opt.Misfits, seen: make(map[uint64]struct{}), seed: maphash.MakeSeed()}
+	s := &stream{file: file, opt: opt, next: next, misfits: opt.Misfits, names: newNameSet()}
 	if opt.Cluster != nil {
 		s.capacity = NewCapacity(opt.Cluster)
 	}
@@ -159,11 +157,9 @@ func (s *stream) check(j *Job, line int) error {
 			"jobs in order of submission, found %q %v s before the job above", j.Name, (s.last - j.Submitted).Seconds())}
 	}
 	s.last = j.Submitted
-	h := maphash.String(s.seed, j.Name)
-	if _, dup := s.seen[h]; dup {
+	if !s.names.add(j.Name) {
 		return &Error{File: s.file, Line: line, Field: "job", Want: fmt.Sprintf("a job named once, found %q again", j.Name)}
 	}
-	s.seen[h] = struct{}{}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -70,7 +71,7 @@ func addTopology(nodes []core.Node, opt *Options) Cluster {
 		}
 		leaf++
 	}
-	return Cluster{Levels: levels, Nodes: nodes}
+	return Cluster{Levels: slices.Clone(levels), Nodes: nodes}
 }
 
 // pools returns the indices of the nodes of each GPU model.
