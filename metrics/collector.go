@@ -152,7 +152,7 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 		if _, err := c.inv.hold(p, -1); err != nil {
 			return fmt.Errorf("release %s: %w", l.Name, err)
 		}
-		j.release(p.Pod, why == sim.Finished)
+		j.release(p.Pod, why)
 		if l.Gang && !j.whole {
 			j.held -= amount(p)
 			c.unstarted -= amount(p)

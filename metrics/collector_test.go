@@ -315,3 +315,22 @@ func BenchmarkJob(b *testing.B) {
 		_ = c.Ended(at, l, false)
 	}
 }
+
+// A pod of a failed job is behind it, and no longer waits; bound again, it
+// counts once.
+func TestFailedPodIsDone(t *testing.T) {
+	r := newRun(t, Options{})
+	r.node(0, "n0", "a")
+	r.submit(0, "j", false, task(2, 1))
+	a, b := on("n0", 0, 0, 1), on("n0", 1, 1, 1)
+	r.bind(10, "j", a)
+	r.release(20, "j", sim.Failed, a)
+	r.bind(30, "j", b) // whole: one behind it, one bound
+	r.release(60, "j", sim.Failed, b)
+	r.bind(60, "j", b)
+	r.release(90, "j", sim.Failed, b)
+	r.end(90, "j")
+	s := r.Summary()
+	near(t, "wait", s.JWTD[0].Mean, 30)
+	near(t, "queueing", s.Queueing.Mean, 30)
+}

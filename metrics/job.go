@@ -31,7 +31,8 @@ type Job struct {
 	tasks        []progress
 	missing      int   // pods it lacks to be whole
 	on           []int // the node of each pod, -1 unbound; nil once started
-	whole        bool  // the gang's start counts for SOR
+	done         podSet
+	whole        bool // the gang's start counts for SOR
 	held         core.Milli
 }
 
@@ -62,6 +63,28 @@ func newJob(number int64, l *sim.Live) *Job {
 	return j
 }
 
+// podSet is a set of pod numbers, a bit each; nil is empty.
+type podSet []uint64
+
+// set adds a pod, one of so many.
+func (s *podSet) set(pod, pods int) {
+	if *s == nil {
+		*s = make(podSet, (pods+63)/64)
+	}
+	(*s)[pod/64] |= 1 << (pod % 64)
+}
+
+// clear takes a pod out and reports whether it was in.
+func (s podSet) clear(pod int) bool {
+	if s == nil {
+		return false
+	}
+	bit := uint64(1) << (pod % 64)
+	was := s[pod/64]&bit != 0
+	s[pod/64] &^= bit
+	return was
+}
+
 // task returns the index of the task that the pod belongs to.
 func (j *Job) task(pod int) int {
 	for i := range j.job.Tasks {
@@ -78,6 +101,9 @@ func (j *Job) bind(pod int, node int32) {
 	p := &j.tasks[j.task(pod)]
 	j.missing -= p.missing()
 	p.bound++
+	if j.done.clear(pod) {
+		p.done--
+	}
 	j.missing += p.missing()
 	j.Bound++
 	if j.on != nil {
@@ -85,13 +111,17 @@ func (j *Job) bind(pod int, node int32) {
 	}
 }
 
-// release takes in that a pod left its node; a done one needs no other.
-func (j *Job) release(pod int, done bool) {
+// release takes in that a pod left its node. A pod that ended by itself is done:
+// it needs no other, unless it is bound again. A member of a gang that failed
+// takes the gang with it and is not done.
+func (j *Job) release(pod int, why sim.Release) {
+	done := why == sim.Finished || !j.job.Gang && (why == sim.Failed || why == sim.Cancelled)
 	p := &j.tasks[j.task(pod)]
 	j.missing -= p.missing()
 	p.bound--
 	if done {
 		p.done++
+		j.done.set(pod, j.job.Pods)
 	}
 	j.missing += p.missing()
 	j.Bound--

@@ -310,9 +310,9 @@ func (a *auditor) settle() {
 }
 
 // whole checks that a gang is whole or not bound at all. Pods that finished
-// are no loss.
+// are no loss, and a gang that lost a node is on its way out.
 func (a *auditor) whole(j *job) {
-	if j.bound == 0 {
+	if j.bound == 0 || j.dissolving {
 		return
 	}
 	for i := range j.tasks {

@@ -113,6 +113,28 @@ func TestBreaches(t *testing.T) {
 			6 release e-0 preempted h
 			6 release e-1 preempted h
 			6 bind e-1 a0 1`, ""},
+		"a gang that lost a node takes its grace": {`
+			5 bind g-0 a0 0,1,2,3
+			5 bind g-1 a1 0,1,2,3
+			6 lost a1
+			6 release g-1 node_lost
+			9 release g-0 node_lost`, ""},
+		"a gang that lost a node goes on": {`
+			5 bind g-0 a0 0,1,2,3
+			5 bind g-1 a1 0,1,2,3
+			6 release g-1 node_lost
+			9 release g-0 finished`, Gang},
+		"a gang that lost a node is patched later": {`
+			5 bind g-0 a0 0,1,2,3
+			5 bind g-1 a1 0,1,2,3
+			6 release g-1 node_lost
+			9 bind lp-0 b0 0
+			9 release g-0 preempted h
+			9 bind g-0 a0 0,1,2,3`, Gang},
+		"a failed pod starts again": {`
+			5 bind i-0 a0 0
+			6 release i-0 failed
+			7 bind i-0 a0 0`, ""},
 		"two leaf groups": {`
 			5 bind g-0 a0 0,1,2,3
 			5 bind g-1 b0 0,1,2,3`, Topology},

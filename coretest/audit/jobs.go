@@ -24,6 +24,9 @@ type job struct {
 	started bool   // the gang was whole since it was last bound
 	held    int64  // GPU of a gang that has not started
 	touched bool   // in auditor.gangs
+	// dissolving tells that the gang lost a node: its other pods may take their
+	// grace to leave, as long as none is bound anew.
+	dissolving bool
 }
 
 // task is a role of a job.
@@ -49,7 +52,8 @@ type pod struct {
 	node            *node // nil when not bound
 	gpus            uint64
 	milli, cpu, mem int64
-	done            bool
+	// ended is how the pod ended by itself, if it did when it was last bound.
+	ended string
 }
 
 // index returns the number of the pod that is called name, <job>-<number>.

@@ -22,13 +22,16 @@ func (a *auditor) bind(j *job, d *decision) {
 	case n == nil:
 		a.breach(Node, "%s is bound to %s, which is not in cluster.csv", d.pod, d.node)
 		return
-	case p.done:
+	case p.ended == "finished":
 		a.breach(Pod, "%s is bound at %s after it finished", d.pod, seconds(d.t))
 	}
 	a.suits(j, t, n, d)
 	if got := int64(len(d.gpus)) * d.milli; got != t.gpu || d.cpu != t.cpu || d.mem != t.mem {
 		a.breach(Request, "%s gets %d milli-GPU, %d milli-cores, %d MiB; it asks for %d, %d, %d",
 			d.pod, got, d.cpu, d.mem, t.gpu, t.cpu, t.mem)
+	}
+	if p.done(j) {
+		t.done--
 	}
 	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem}
 	a.hold(n, p, +1)
@@ -43,6 +46,7 @@ func (a *auditor) bind(j *job, d *decision) {
 // bound follows what the job's new pod makes of the job.
 func (a *auditor) bound(j *job, p *pod) {
 	a.touch(j)
+	j.dissolving = false
 	if j.gang && !j.started {
 		j.held += p.amount()
 		a.measure.unstarted += p.amount()
@@ -230,13 +234,13 @@ func (a *auditor) release(j *job, d *decision) {
 			d.pod, d.node, d.gpus, d.milli, d.cpu, d.mem, p.node.name, p.gpus, p.milli, p.cpu, p.mem)
 	}
 	was := *p
-	*p = pod{done: string(d.reason) == "finished"}
+	*p = pod{ended: ended(d.reason)}
 	a.hold(was.node, &was, -1)
 	a.charge(j, was.node, &was, -1)
 	a.label(j, was.node, -1)
 	t.bound--
 	j.bound--
-	if p.done {
+	if p.done(j) {
 		t.done++
 	}
 	a.touch(j)
@@ -244,11 +248,28 @@ func (a *auditor) release(j *job, d *decision) {
 		j.held -= was.amount()
 		a.measure.unstarted -= was.amount()
 	}
-	if j.bound == 0 {
-		j.started = false
-	}
 	a.cause(j, d)
+	if j.bound == 0 {
+		j.started, j.dissolving = false, false
+	}
 }
+
+// ended returns the reason why a pod left if it ended by itself, else nothing.
+func ended(reason []byte) string {
+	switch string(reason) {
+	case "finished":
+		return "finished"
+	case "failed":
+		return "failed"
+	case "cancelled":
+		return "cancelled"
+	}
+	return ""
+}
+
+// done reports whether the pod needs no other: it ended by itself. A member of
+// a gang that failed takes the gang with it and is not done.
+func (p *pod) done(j *job) bool { return p.ended == "finished" || p.ended != "" && !j.gang }
 
 // matches reports whether the pod is bound as the line says.
 func (p *pod) matches(d *decision) bool {
@@ -268,7 +289,12 @@ func (p *pod) amount() int64 { return int64(bits.OnesCount64(p.gpus)) * p.milli 
 // cause checks that the pod may leave for the reason given.
 func (a *auditor) cause(j *job, d *decision) {
 	switch reason := string(d.reason); reason {
-	case "finished", "failed", "cancelled", "node_lost":
+	case "finished", "failed", "cancelled":
+		if j.dissolving {
+			a.breach(Gang, "%s is %s at %s, after its gang lost a node", d.pod, reason, seconds(d.t))
+		}
+	case "node_lost":
+		j.dissolving = j.gang && j.bound > 0 && !j.complete()
 	case "migrated":
 		a.measure.migrations++
 		a.unlocked(j, d)
