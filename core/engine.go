@@ -224,8 +224,11 @@ func (e *Engine) submit(now Time, spec Job) error {
 	}
 	e.seq++
 	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot()}
-	j.key = key{class: spec.Class, priority: spec.Priority, submit: spec.Submitted, size: spec.GPUs(), seq: e.seq}
-	if e.policy.Queueing.Order == ByEstimate {
+	j.key = key{class: spec.Class, priority: spec.Priority, submit: spec.Submitted, seq: e.seq}
+	switch e.policy.Queueing.Order {
+	case ByPriority:
+		j.key.size = spec.GPUs()
+	case ByEstimate:
 		j.key.estimate = spec.Estimate
 	}
 	if spec.Submitted < now {

@@ -71,7 +71,7 @@ type key struct {
 	priority int32
 	estimate Time // 0 unless ordered ByEstimate
 	submit   Time
-	size     Milli
+	size     Milli // 0 unless ordered ByPriority
 	seq      uint64
 }
 

@@ -38,12 +38,15 @@ const (
 	// ByPriority orders by class, priority (highest first), submission time,
 	// size (smallest first) and number of arrival (Kant §3.2.2).
 	ByPriority Order = iota
-	// ByEstimate puts the estimated run time (shortest first) before the
-	// submission time: shortest job first.
+	// ByEstimate is by class, priority, estimated run time (shortest first),
+	// submission time and number of arrival: shortest job first.
 	ByEstimate
+	// BySubmission is by class, priority, submission time and number of
+	// arrival, whatever the size.
+	BySubmission
 )
 
-func (o Order) String() string { return [...]string{"Priority", "Estimate"}[o] }
+func (o Order) String() string { return [...]string{"Priority", "Estimate", "Submission"}[o] }
 
 // Queueing is how QSCH orders jobs.
 type Queueing struct {

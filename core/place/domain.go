@@ -178,12 +178,15 @@ func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
 	})
-	for _, t := range order {
+	for i, t := range order {
 		var ok bool
-		if u.packs() && u.Tasks[t].GPUs > 0 {
+		switch {
+		case u.packs() && u.Tasks[t].GPUs > 0:
 			ok = p.pack(u, t, sp[t], level, domain)
-		} else {
-			ok = p.oneByOne(u, t, sp[t], level, domain)
+		case u.Strategy == Consolidate && i > 0:
+			ok = p.oneByOne(u, t, sp[t], level, domain, loosest)
+		default:
+			ok = p.oneByOne(u, t, sp[t], level, domain, u.general())
 		}
 		if !ok {
 			return false
@@ -193,12 +196,9 @@ func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 }
 
 // oneByOne places the pods of a task each by itself.
-func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, domain int32) bool {
+func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, domain int32, by Strategy) bool {
 	sh := u.Tasks[t].Shape
-	st := stage{strategy: u.Strategy}
-	if st.strategy == ESpread {
-		st.strategy = EBinpack
-	}
+	st := stage{strategy: by}
 	within := p.within(level, domain)
 	for _, pod := range u.Tasks[t].Pods {
 		st.pools = st.pools[:0]

@@ -60,16 +60,12 @@ type stage struct {
 // pools, then the dedicated zone; for small inference pods under ESpread the
 // zone first (Kant §3.3.4).
 func (u *Unit) stages(sh *Shape, yield func(stage) bool) {
-	strategy := u.Strategy
-	if strategy == ESpread {
-		strategy = EBinpack
-	}
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
 		for _, m := range sh.models {
 			if u.Room != nil && sh.GPU() > 0 && u.Room(m.name) < sh.GPU() {
 				continue
 			}
-			st := stage{m.general, strategy}
+			st := stage{m.general, u.general()}
 			if zone {
 				if u.Exclusive && !u.Inference {
 					continue
@@ -84,6 +80,20 @@ func (u *Unit) stages(sh *Shape, yield func(stage) bool) {
 			}
 		}
 	}
+}
+
+// loosest takes the node with the most free GPUs, the first of several.
+const loosest = numStrategies
+
+// general returns the strategy outside the dedicated zone.
+func (u *Unit) general() Strategy {
+	switch u.Strategy {
+	case ESpread:
+		return EBinpack
+	case Consolidate:
+		return Binpack
+	}
+	return u.Strategy
 }
 
 func (u *Unit) zoneFirst() bool { return u.Strategy == ESpread && u.Inference }
@@ -180,6 +190,8 @@ func (st stage) walk(gpus int) (order cluster.LeafOrder, first, last, step int) 
 	switch st.strategy {
 	case Spread:
 		return cluster.EmptiestLeaf, max(most, gpus-1), gpus - 1, -1
+	case loosest:
+		return cluster.FirstLeaf, max(most, gpus-1), gpus - 1, -1
 	case EBinpack:
 		return cluster.FullestLeaf, gpus, max(most+1, gpus), 1
 	}

@@ -15,10 +15,14 @@ const (
 	// ESpread spreads pods smaller than a node over the dedicated zone and
 	// places the rest by EBinpack.
 	ESpread
+	// Consolidate is Binpack, but the last, smaller pods of a gang of several
+	// tasks take the node with the most free GPUs (the rule of that name of
+	// Lucid's and Helios's simulators).
+	Consolidate
 	numStrategies
 )
 
 // Strategies names the strategies in their order.
-var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread"}
+var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread", "Consolidate"}
 
 func (s Strategy) String() string { return Strategies[s] }

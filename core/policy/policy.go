@@ -7,14 +7,14 @@ import (
 
 	"github.com/muster-sched/muster/core/policy/doc"
 	"github.com/muster-sched/muster/core/policy/kant"
-	"github.com/muster-sched/muster/core/policy/sjf"
+	"github.com/muster-sched/muster/core/policy/lucid"
 )
 
 // Doc is a policy with what people should know of it.
 type Doc = doc.Doc
 
 // All lists the built-in policies in the order in which help shows them.
-var All = slices.Concat(kant.Docs, sjf.Docs)
+var All = slices.Concat(kant.Docs, lucid.Docs)
 
 // ByName finds a built-in policy.
 func ByName(name string) (Doc, bool) {

@@ -1,0 +1,28 @@
+// Package lucid is the baselines of Lucid's simulator (Hu et al., ASPLOS 2023,
+// §4.1): strict queues over the placement rule it calls consolidate. They are
+// yardsticks: studies of queueing report them, and ours can be compared.
+package lucid
+
+import (
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/policy/doc"
+)
+
+// Docs lists the policies.
+var Docs = []doc.Doc{
+	named("LucidFIFO", "First come, first served; nobody passes the first waiting job", core.BySubmission),
+	named("LucidSJF", "The shortest estimated job first; nobody passes it", core.ByEstimate),
+}
+
+func named(name, title string, o core.Order) doc.Doc {
+	p := core.Policy{
+		Name:     name,
+		Queueing: core.Queueing{Mode: core.StrictFIFO, Order: o},
+		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+	}
+	for k := range p.Placement {
+		p.Placement[k] = place.Consolidate
+	}
+	return doc.Doc{Name: name, Title: title, Source: "Lucid §4.1 (baselines)", Since: "v0.1", Policy: p}
+}
