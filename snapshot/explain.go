@@ -9,10 +9,13 @@ import (
 // Standing says where a job stands.
 type Standing struct {
 	Job string `json:"job"`
-	// State is waiting, nominated, running or rejected.
+	// State is running, waiting, nominated (its places are settled, evicted pods
+	// are leaving them), leaving (its pods are evicted) or impossible (it can
+	// never run on these nodes).
 	State   string `json:"state"`
 	Waiting int    `json:"waiting_pods"`
 	Running int    `json:"running_pods"`
+	Leaving int    `json:"leaving_pods"`
 	// Ahead counts the waiting jobs before it.
 	Ahead int `json:"ahead"`
 	// Reason says why pods wait, Detail gives the numbers, Change what would
@@ -49,17 +52,27 @@ func (r *runner) standing(job string, round *Round) Standing {
 			s.Decisions = append(s.Decisions, d)
 		}
 	}
-	if w, ok := r.rejected[job]; ok {
-		s.State, s.Waiting, s.Reason, s.Detail = "rejected", r.job[job].Pods(), w.Reason, w.Detail
-	}
-	e, ok := r.engine.Explain(job)
-	if ok {
-		s.State, s.Waiting, s.Running, s.Ahead = e.State, e.Waiting, e.Running, e.Ahead
-	}
-	if ok && e.Waiting > 0 {
+	e, _ := r.engine.Explain(job)
+	s.Waiting, s.Running, s.Leaving, s.Ahead = e.Waiting, e.Running, e.Leaving, e.Ahead
+	s.State = state(&e)
+	if e.Waiting > 0 {
 		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail, changes[e.Reason]
 	}
 	return s
+}
+
+func state(e *core.Explanation) string {
+	switch {
+	case e.Waiting == 0 && e.Running == 0:
+		return "leaving"
+	case e.Waiting == 0:
+		return "running"
+	case e.Reason == core.Victims:
+		return "nominated"
+	case e.Reason == core.NoNode:
+		return "impossible"
+	}
+	return "waiting"
 }
 
 // changes says, for each reason to wait, what would have to change.
@@ -75,5 +88,4 @@ var changes = map[core.Reason]string{
 	core.HeldBack:           "The jobs before it must start first: the policy lets none pass.",
 	core.BackOff:            "Nothing: it is tried again after a pause.",
 	core.Victims:            "Nothing: the pods evicted for it must leave first.",
-	core.QueueUnknown:       "The queue must be created, or the job must name another.",
 }

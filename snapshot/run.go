@@ -14,8 +14,8 @@ type Answer struct {
 // Round is the outcome of one scheduling pass.
 type Round struct {
 	Decisions []Decision `json:"decisions"`
-	// Waiting lists the jobs of which pods still wait, in the order of the
-	// snapshot.
+	// Waiting lists the jobs of which pods still wait, in the order in which
+	// they would be served.
 	Waiting []Waiting `json:"waiting"`
 }
 
@@ -67,9 +67,7 @@ type runner struct {
 	// pass; wake is when the engine next wants a tick.
 	leaving []core.PodsGone
 	wake    core.Time
-	// rejected are the jobs that can never run, with the reason.
-	rejected map[string]Waiting
-	job      map[string]*Job
+	job     map[string]*Job
 }
 
 // start tells a new engine what the snapshot holds.
@@ -78,7 +76,7 @@ func start(s Snapshot) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{s: &s, engine: engine, now: s.Now, wake: core.Never, rejected: map[string]Waiting{}, job: map[string]*Job{}}
+	r := &runner{s: &s, engine: engine, now: s.Now, wake: core.Never, job: map[string]*Job{}}
 	for _, q := range s.Queues {
 		if err := engine.Apply(r.now, core.QueueSet{Queue: q}); err != nil {
 			return nil, err
@@ -128,9 +126,9 @@ func (r *runner) round() (Round, error) {
 	for _, d := range r.engine.Decide(r.now) {
 		r.take(&round, d)
 	}
-	for i := range r.s.Jobs {
-		if w, ok := r.waiting(r.s.Jobs[i].Name); ok {
-			round.Waiting = append(round.Waiting, w)
+	for job := range r.engine.Waiting() {
+		if e, ok := r.engine.Explain(job); ok {
+			round.Waiting = append(round.Waiting, Waiting{job, e.Reason.String(), e.Detail})
 		}
 	}
 	r.now += core.Second
@@ -149,8 +147,6 @@ func (r *runner) take(round *Round, d core.Decision) {
 			gone.Pods = append(gone.Pods, p.Pod)
 		}
 		r.leaving = append(r.leaving, gone)
-	case core.Reject:
-		r.rejected[d.Job] = Waiting{d.Job, d.Reason.String(), d.Detail}
 	case core.Wake:
 		r.wake = min(r.wake, d.At)
 	}
@@ -162,18 +158,6 @@ func (round *Round) add(j *Job, op string, d core.Decision) {
 			Op: op, Job: j.Name, Pod: j.Pod(p.Pod), Node: p.Node, GPUs: devices(p.GPUs), Reason: d.Reason.String(), For: d.For,
 		})
 	}
-}
-
-// waiting says why pods of the job wait, and false when none does.
-func (r *runner) waiting(job string) (Waiting, bool) {
-	if w, ok := r.rejected[job]; ok {
-		return w, true
-	}
-	e, ok := r.engine.Explain(job)
-	if !ok || e.Waiting == 0 {
-		return Waiting{}, false
-	}
-	return Waiting{job, e.Reason.String(), e.Detail}, true
 }
 
 // devices lists the members of a device set.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -55,13 +56,31 @@ func (d Decision) text() string {
 	}
 	where := preposition + " " + d.Node
 	if len(d.GPUs) > 0 {
-		where += " GPU " + strings.Trim(strings.ReplaceAll(fmt.Sprint(d.GPUs), " ", ","), "[]")
+		where += " GPU " + ranges(d.GPUs)
 	}
 	why := d.Reason
 	if d.For != "" {
 		why += ", for " + d.For
 	}
 	return strings.Join([]string{d.Op, d.Pod, where, why}, "\t")
+}
+
+// ranges writes ascending numbers as 0-3,6.
+func ranges(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		part := strconv.Itoa(numbers[i])
+		if end > i {
+			part += "-" + strconv.Itoa(numbers[end])
+		}
+		parts = append(parts, part)
+		i = end + 1
+	}
+	return strings.Join(parts, ",")
 }
 
 // because joins a reason and its numbers.
@@ -80,7 +99,7 @@ func (s Standing) WriteText(w io.Writer) error {
 	}
 	line("Job", "%s", s.Job)
 	line("State", "%s", s.State)
-	line("Pods", "%d running, %d waiting", s.Running, s.Waiting)
+	line("Pods", "%d running, %d waiting, %d leaving", s.Running, s.Waiting, s.Leaving)
 	if s.Reason != "" {
 		line("Reason", "%s", because(s.Reason, s.Detail))
 		line("Ahead of it", "%d waiting jobs", s.Ahead)

@@ -10,7 +10,7 @@ func TestAnswerText(t *testing.T) {
 	a := Answer{Rounds: []Round{
 		{
 			Decisions: []Decision{
-				{Op: "bind", Job: "a", Pod: "a-0", Node: "node-1", GPUs: []int{0, 1}, Reason: "Placed"},
+				{Op: "bind", Job: "a", Pod: "a-0", Node: "node-1", GPUs: []int{0, 1, 2, 5}, Reason: "Placed"},
 				{Op: "evict", Job: "low", Pod: "low-0", Node: "n2", GPUs: []int{3}, Reason: "PriorityPreemption", For: "big"},
 				{Op: "bind", Job: "cpu", Pod: "cpu-0", Node: "n2", GPUs: []int{}, Reason: "Backfilled"},
 			},
@@ -19,10 +19,10 @@ func TestAnswerText(t *testing.T) {
 		{Waiting: waits}, {Waiting: waits},
 	}}
 	want := `Round 1
-  bind   a-0    on node-1 GPU 0,1  Placed
-  evict  low-0  from n2 GPU 3      PriorityPreemption, for big
-  bind   cpu-0  on n2              Backfilled
-  wait   big                       Victims
+  bind   a-0    on node-1 GPU 0-2,5  Placed
+  evict  low-0  from n2 GPU 3        PriorityPreemption, for big
+  bind   cpu-0  on n2                Backfilled
+  wait   big                         Victims
 Round 2
   wait  big    Resources: 8 GPUs asked, 4 free
   (from here on, nothing changes any more)
@@ -46,7 +46,7 @@ func TestStandingText(t *testing.T) {
 	}
 	want := `Job          big
 State        nominated
-Pods         0 running, 2 waiting
+Pods         0 running, 2 waiting, 0 leaving
 Reason       Victims: 8 GPUs are being freed
 Ahead of it  1 waiting jobs
 To start it  Nothing: the pods evicted for it must leave first.

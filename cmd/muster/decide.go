@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/snapshot"
+)
+
+func newDecide() *cobra.Command {
+	var (
+		from   snapshotFlags
+		rounds int
+		asJSON bool
+	)
+	c := &cobra.Command{
+		Use:   "decide --snapshot FILE",
+		Short: "Say what would be decided in a cluster described by a file, and why",
+		Long: `Decide describes a cluster to the engine, makes a scheduling pass and prints what
+would be done and why. With --rounds it makes several passes, a second apart,
+each after the decisions of the one before were carried out: pods started where
+they were bound, and those evicted left. No job ends meanwhile.`,
+		Example: `  muster decide --snapshot cluster.yaml
+  muster decide --snapshot cluster.yaml --rounds 3 --json
+  muster decide --snapshot cluster.yaml --policy StrictFIFO
+  kubectl get configmap snapshot -o jsonpath='{.data.snapshot}' | muster decide --snapshot -`,
+		Args: arguments(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if rounds < 1 {
+				return badUsage(c, "--rounds: expected a number, at least 1; found %d", rounds)
+			}
+			s, err := from.open(c)
+			if err != nil {
+				return err
+			}
+			answer, err := snapshot.Run(s, rounds)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), answer)
+			}
+			return answer.WriteText(c.OutOrStdout())
+		},
+	}
+	from.register(c)
+	c.Flags().IntVar(&rounds, "rounds", 1, "make `N` scheduling passes")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
+	return c
+}
+
+// snapshotFlags say which snapshot to read.
+type snapshotFlags struct{ file, policy string }
+
+func (f *snapshotFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.file, "snapshot", "", "`FILE` that describes the cluster, in YAML or JSON; - is the standard input")
+	c.Flags().StringVar(&f.policy, "policy", "", "decide by this `POLICY`, a built-in name or a file, instead of the snapshot's")
+	completePolicy(c)
+}
+
+func (f *snapshotFlags) open(c *cobra.Command) (snapshot.Snapshot, error) {
+	if f.file == "" {
+		return snapshot.Snapshot{}, badUsage(c, "--snapshot: expected a file; found nothing")
+	}
+	data, err := f.read(c.InOrStdin())
+	if err != nil {
+		return snapshot.Snapshot{}, unreadable(f.file, err)
+	}
+	s, err := snapshot.Parse(f.file, data, builtin)
+	if err != nil || f.policy == "" {
+		return s, err
+	}
+	s.Policy, err = loadPolicy(c, f.policy)
+	return s, err
+}
+
+func (f *snapshotFlags) read(stdin io.Reader) ([]byte, error) {
+	if f.file == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(f.file)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/workload"
+)
+
+// history is what the folder of a run tells of one job.
+type history struct {
+	// Job is its row of jobs.csv, by column.
+	Job map[string]string `json:"job"`
+	// Steps are its decisions, one for all pods alike at one time.
+	Steps []step `json:"steps"`
+}
+
+// step is a decision about pods of a job.
+type step struct {
+	T      float64 `json:"t"`
+	Op     string  `json:"op"`
+	Pods   int     `json:"pods"`
+	Nodes  int     `json:"nodes"`
+	Reason string  `json:"reason"`
+	For    string  `json:"for,omitempty"`
+	nodes  map[string]bool
+}
+
+// readHistory reads what dir tells of a job; false when it does not know it.
+func readHistory(dir, job string) (history, bool, error) {
+	row, err := findRow(filepath.Join(dir, runlog.Jobs), job)
+	if err != nil || row == nil {
+		return history{}, false, err
+	}
+	steps, err := readSteps(filepath.Join(dir, runlog.Log), job)
+	return history{row, steps}, true, err
+}
+
+// findRow returns the row of a CSV file whose first field is name; nil when
+// there is none.
+func findRow(path, name string) (map[string]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer file.Close()
+	in := csv.NewReader(bufio.NewReader(file))
+	in.ReuseRecord = true
+	var header []string
+	for {
+		row, err := in.Read()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, nil
+		case err != nil:
+			return nil, unreadable(path, err)
+		case header == nil:
+			header = slices.Clone(row)
+		case row[0] == name:
+			return maps.Collect(func(yield func(string, string) bool) {
+				for i, column := range header {
+					if !yield(column, row[i]) {
+						return
+					}
+				}
+			}), nil
+		}
+	}
+}
+
+// readSteps reads the decisions about a job.
+func readSteps(path, job string) ([]step, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer file.Close()
+	plain, err := gzip.NewReader(bufio.NewReader(file))
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	quoted, _ := json.Marshal(job)
+	var steps []step
+	lines := bufio.NewScanner(plain)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		if !bytes.Contains(lines.Bytes(), quoted) {
+			continue
+		}
+		var d struct {
+			step
+			Job, Node string
+		}
+		if err := json.Unmarshal(lines.Bytes(), &d); err != nil {
+			return nil, &workload.Error{File: path, Line: n, Want: "a decision; found: " + err.Error()}
+		}
+		if d.Job == job {
+			steps = addStep(steps, d.step, d.Node)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, unreadable(path, err)
+	}
+	return steps, nil
+}
+
+// addStep adds the decision about a pod to the last step, if it is alike.
+func addStep(steps []step, s step, node string) []step {
+	if n := len(steps) - 1; n < 0 || steps[n].T != s.T || steps[n].Op != s.Op || steps[n].Reason != s.Reason || steps[n].For != s.For {
+		s.nodes = map[string]bool{}
+		steps = append(steps, s)
+	}
+	last := &steps[len(steps)-1]
+	last.nodes[node] = true
+	last.Pods, last.Nodes = last.Pods+1, len(last.nodes)
+	return steps
+}
+
+// WriteText writes the history for people to read.
+func (h history) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	j := h.Job
+	at := func(column string) string {
+		s, err := strconv.ParseFloat(j[column], 64)
+		if err != nil {
+			return "-"
+		}
+		return seconds(s)
+	}
+	fmt.Fprintf(t, "Job\t%s, %s\n", j["job"], j["outcome"])
+	fmt.Fprintf(t, "Queue\t%s, %s %s, priority %s\n", j["queue"], j["class"], j["kind"], j["priority"])
+	fmt.Fprintf(t, "Size\t%s GPUs, pods: %s, gang: %s\n", j["gpus"], j["pods"], j["gang"])
+	fmt.Fprintf(t, "Submitted\t%s\n", at("submit_s"))
+	fmt.Fprintf(t, "Started\t%s, after waiting %s\n", at("start_s"), at("wait_s"))
+	fmt.Fprintf(t, "Ended\t%s\n", at("end_s"))
+	fmt.Fprintf(t, "Waited in all\t%s, evicted %s times\n", at("queued_s"), j["evictions"])
+	fmt.Fprintf(t, "Placed on\tnodes: %s (fewest possible %s), leaf groups: %s (%s)\n", j["nodes"], j["fewest_nodes"], j["groups"], j["fewest_groups"])
+	for _, s := range h.Steps {
+		why := s.Reason
+		if s.For != "" {
+			why += ", for " + s.For
+		}
+		fmt.Fprintf(t, "%s\t%s, pods: %d, nodes: %d: %s\n", seconds(s.T), s.Op, s.Pods, s.Nodes, why)
+	}
+	return t.Flush()
+}

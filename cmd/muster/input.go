@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
+)
+
+// inputFlags say which cluster and workload to read or make up.
+type inputFlags struct {
+	clusterFormat string
+	jobs          workload.Options
+}
+
+// register adds the flags that select and shape a workload.
+func (f *inputFlags) register(flags *pflag.FlagSet) {
+	o := &f.jobs
+	flags.StringVar(&o.Format, "format", "", "the workload's `FORMAT`: "+strings.Join(workload.Formats(), ", ")+"; by default told by the file")
+	durationVar(flags, &o.From, "from", "leave out jobs submitted before this time of the trace")
+	durationVar(flags, &o.To, "to", "leave out jobs submitted at this time of the trace or later")
+	dateVar(flags, &o.FromWall, "from-date", "leave out jobs submitted before this `DATE` (2017-10-03, or 2017-10-03T12:00:00)")
+	dateVar(flags, &o.ToWall, "to-date", "leave out jobs submitted at this `DATE` or later")
+	durationVar(flags, &o.MinDuration, "min-duration", "leave out jobs that run shorter")
+	durationVar(flags, &o.MaxDuration, "max-duration", "leave out jobs that run longer")
+	flags.BoolVar(&o.Rebase, "rebase", false, "start the clock at the first job that is left")
+	flags.Float64Var(&o.Load, "load", 0, "made-up workloads: GPU time asked for over GPU time there is, such as `0.9`")
+	durationVar(flags, &o.Length, "length", "made-up workloads: the time in which jobs arrive")
+	flags.IntVar(&o.GPUs, "gpus", 0, "made-up clusters: the `NUMBER` of GPUs")
+}
+
+// registerCluster adds the flags that shape a cluster.
+func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
+	flags.StringVar(&f.clusterFormat, "cluster-format", "", "the cluster's `FORMAT`; by default told by the file")
+	flags.BoolVar(&f.jobs.Quotas, "quotas", false, "give the queues of a trace the quotas it tells of")
+	flags.IntVar(&f.jobs.LeafSize, "leaf-size", 0, "clusters without a topology: `NODES` in a leaf group")
+	flags.IntVar(&f.jobs.SpineSize, "spine-size", 0, "clusters without a topology: leaf `GROUPS` in a spine")
+}
+
+// openCluster returns the cluster that path names.
+func (f *inputFlags) openCluster(path string) (workload.Cluster, error) {
+	o := f.jobs
+	o.Format = f.clusterFormat
+	return workload.OpenCluster(path, o)
+}
+
+// openJobs returns the workload that path names, for cluster c.
+func (f *inputFlags) openJobs(path string, c *workload.Cluster) (workload.Jobs, error) {
+	o := f.jobs
+	o.Cluster = c
+	jobs, _, err := workload.OpenJobs(path, o)
+	return jobs, err
+}
+
+// isGenerator reports whether name makes up both a cluster and a workload.
+func isGenerator(name string) bool {
+	return slices.ContainsFunc(workload.Builtins(), func(b workload.Builtin) bool { return b.Name == name })
+}
+
+// generatorList describes the built-in generators, for help texts.
+func generatorList() string {
+	var b strings.Builder
+	for _, g := range workload.Builtins() {
+		b.WriteString("\n  " + pad(g.Name, 16) + g.Title)
+	}
+	return b.String()
+}
+
+// durationVar adds a flag for a time that passes, such as 7d or 3600.
+func durationVar(flags *pflag.FlagSet, to *core.Time, name, usage string) {
+	flags.Var((*durationFlag)(to), name, usage)
+}
+
+type durationFlag core.Time
+
+func (d *durationFlag) Set(s string) error {
+	var v v1alpha1.Duration
+	if err := v.UnmarshalText([]byte(s)); err != nil {
+		return fmt.Errorf("expected %w", err)
+	}
+	*d = durationFlag(v)
+	return nil
+}
+
+func (d *durationFlag) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return v1alpha1.Duration(*d).String()
+}
+
+func (*durationFlag) Type() string { return "DURATION" }
+
+// dateVar adds a flag for a date or a date with a time.
+func dateVar(flags *pflag.FlagSet, to *time.Time, name, usage string) {
+	flags.Var((*dateFlag)(to), name, usage)
+}
+
+type dateFlag time.Time
+
+func (d *dateFlag) Set(s string) error {
+	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04:05"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			*d = dateFlag(t)
+			return nil
+		}
+	}
+	return fmt.Errorf("expected a date such as 2017-10-03 or 2017-10-03T12:00:00")
+}
+
+func (d *dateFlag) String() string {
+	if time.Time(*d).IsZero() {
+		return ""
+	}
+	return time.Time(*d).Format("2006-01-02T15:04:05")
+}
+
+func (*dateFlag) Type() string { return "DATE" }
+
+// complete makes the shell offer values for a flag.
+func complete(c *cobra.Command, flag string, values func() []string) {
+	_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveDefault
+	})
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/sim"
+)
+
+// modelFlags say how the simulated world differs from the workload's.
+type modelFlags struct {
+	sim.Models
+	estimates bool
+	speed     map[string]string
+}
+
+func (f *modelFlags) register(flags *pflag.FlagSet) {
+	f.SpreadCost = 0.27
+	f.Repair = 3600 * core.Second
+	durationVar(flags, &f.StartDelay, "start-delay", "time from binding to the start of work")
+	durationVar(flags, &f.Grace, "evict-grace", "time that evicted pods take to leave")
+	flags.Float64Var(&f.CommShare, "comm-share", 0, "`SHARE` (0 to 1) of a gang's run time that is communication")
+	flags.Float64Var(&f.SpreadCost, "spread-cost", f.SpreadCost, "by what `SHARE` communication is slower for a gang on several leaf groups")
+	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speed of GPU models, such as `H800=1,A10=0.4`; 1 for the others")
+	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; none fails when not given")
+	durationVar(flags, &f.Repair, "node-repair", "mean time until a failed node is back")
+	flags.BoolVar(&f.estimates, "estimates", false, "tell the engine how long each job will run, as an oracle")
+}
+
+func (f *modelFlags) check(c *cobra.Command) error {
+	if !(f.CommShare >= 0 && f.CommShare <= 1) {
+		return badUsage(c, "--comm-share: expected a number from 0 to 1; found %v", f.CommShare)
+	}
+	if !(f.SpreadCost >= 0 && f.SpreadCost <= 1000) {
+		return badUsage(c, "--spread-cost: expected a number from 0 to 1000; found %v", f.SpreadCost)
+	}
+	f.Speed = map[string]float64{}
+	for _, model := range slices.Sorted(maps.Keys(f.speed)) {
+		v, err := strconv.ParseFloat(f.speed[model], 64)
+		if err != nil || !(v >= 0.001 && v <= 1000) {
+			return badUsage(c, "--gpu-speed: expected a speed from 0.001 to 1000 for %s; found %q", model, f.speed[model])
+		}
+		f.Speed[model] = v
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/policy"
+	"github.com/muster-sched/muster/workload"
+)
+
+// builtin finds a built-in policy.
+func builtin(name string) (core.Policy, bool) {
+	doc, ok := policy.ByName(name)
+	return doc.Policy, ok
+}
+
+func policyNames() []string {
+	var names []string
+	for _, doc := range policy.All {
+		names = append(names, doc.Name)
+	}
+	return names
+}
+
+// policyList describes the built-in policies, for help texts.
+func policyList() string {
+	var b strings.Builder
+	for _, doc := range policy.All {
+		b.WriteString("\n  " + pad(doc.Name, 16) + doc.Title)
+	}
+	return b.String()
+}
+
+func pad(s string, width int) string { return s + strings.Repeat(" ", max(1, width-len(s))) }
+
+// loadPolicy returns the policy that arg names: a built-in, or a file.
+func loadPolicy(c *cobra.Command, arg string) (core.Policy, error) {
+	if p, ok := builtin(arg); ok {
+		return p, nil
+	}
+	data, err := os.ReadFile(arg)
+	if os.IsNotExist(err) {
+		return core.Policy{}, badUsage(c, "--policy: expected a policy file, or one of %s; found %q%s",
+			strings.Join(policyNames(), ", "), arg, didYouMean(arg, policyNames()))
+	}
+	if err != nil {
+		return core.Policy{}, unreadable(arg, err)
+	}
+	return v1alpha1.Parse(arg, data, builtin)
+}
+
+// loadPolicies returns the policies of a list a,b,c. Their names are unique.
+func loadPolicies(c *cobra.Command, args []string) ([]core.Policy, error) {
+	var all []core.Policy
+	seen := map[string]bool{}
+	for _, arg := range args {
+		p, err := loadPolicy(c, arg)
+		if err != nil {
+			return nil, err
+		}
+		if seen[p.Name] {
+			return nil, badUsage(c, "--policy: expected policies of different names; found %q again", p.Name)
+		}
+		seen[p.Name] = true
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// completePolicy makes the shell offer the built-in policies.
+func completePolicy(c *cobra.Command) { complete(c, "policy", policyNames) }
+
+// unreadable is the bad input of a file that cannot be read.
+func unreadable(file string, err error) error {
+	if path := (*os.PathError)(nil); errors.As(err, &path) {
+		err = path.Err
+	}
+	return &workload.Error{File: file, Want: "a readable file; found: " + err.Error()}
+}

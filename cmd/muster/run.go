@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-sched/muster/workload"
+)
+
+// Exit codes.
+const (
+	exitDone = iota
+	exitFailed
+	exitBadInput
+)
+
+// run runs the command that args ask for and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := interruptible()
+	defer stop()
+	root := newRoot()
+	strict(root)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintln(stderr, "muster: "+message(err))
+	if usage := (*usageError)(nil); errors.As(err, &usage) || workload.IsBadInput(err) {
+		return exitBadInput
+	}
+	return exitFailed
+}
+
+// interruptible returns a context that the first SIGINT or SIGTERM cancels. The
+// second one kills the process.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// message returns an error in one line.
+func message(err error) string {
+	text := err.Error()
+	if bad := (*workload.Error)(nil); errors.As(err, &bad) {
+		e := *bad
+		e.Want = "expected " + e.Want
+		text = e.Error()
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// usageError is a command line that is not as it should be.
+type usageError struct{ problem string }
+
+func (e *usageError) Error() string { return e.problem }
+
+// badUsage says what is wrong with the command line of c, and where to read on.
+func badUsage(c *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...) + "; see " + c.CommandPath() + " --help"}
+}
+
+// strict makes c and the commands below it report each misuse in one line.
+func strict(c *cobra.Command) {
+	c.SilenceErrors, c.SilenceUsage = true, true
+	c.CompletionOptions.HiddenDefaultCmd = false
+	c.SetFlagErrorFunc(wrongFlag)
+	if c.Args == nil && !c.Runnable() {
+		c.Args, c.RunE, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, group, true
+	}
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return badUsage(c, "%s", err)
+			}
+			return nil
+		}
+	}
+	for _, below := range c.Commands() {
+		strict(below)
+	}
+}
+
+// group is what a command does that only has others below it.
+func group(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	var names []string
+	for _, below := range c.Commands() {
+		names = append(names, below.Name())
+	}
+	return badUsage(c, "unknown command %q%s", args[0], didYouMean(args[0], names))
+}
+
+// wrongFlag explains an error about the flags of c.
+func wrongFlag(c *cobra.Command, err error) error {
+	unknown, invalid := (*pflag.NotExistError)(nil), (*pflag.InvalidValueError)(nil)
+	switch {
+	case errors.As(err, &invalid):
+		return badUsage(c, "--%s: %s; found %q", invalid.GetFlag().Name, wanted(invalid), invalid.GetValue())
+	case errors.As(err, &unknown):
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		name := unknown.GetSpecifiedName()
+		return badUsage(c, "unknown flag %q%s", name, didYouMean(name, names))
+	}
+	return badUsage(c, "%s", err)
+}
+
+// wanted says what a flag accepts.
+func wanted(e *pflag.InvalidValueError) string {
+	switch e.GetFlag().Value.Type() {
+	case "int", "uint64":
+		return "expected a whole number"
+	case "float64":
+		return "expected a number"
+	case "bool":
+		return "expected true or false"
+	}
+	return e.Unwrap().Error()
+}
+
+// arguments accepts exactly the arguments so named.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		if len(names) == 0 {
+			return fmt.Errorf("expected no arguments; found %q", args[0])
+		}
+		return fmt.Errorf("expected %s; found %d arguments", strings.Join(names, " "), len(args))
+	}
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/report"
+	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/sim"
+	"github.com/muster-sched/muster/workload"
+)
+
+// simFlags are the flags of muster sim.
+type simFlags struct {
+	inputFlags
+	cluster, workload string
+	policies          []string
+	seed              uint64
+	until             core.Time
+	models            modelFlags
+	window            metrics.Options
+	out               string
+	asJSON            bool
+}
+
+func newSim() *cobra.Command {
+	var f simFlags
+	c := &cobra.Command{
+		Use:   "sim --cluster C --workload W [--policy P]",
+		Short: "Replay a workload on a cluster, on a virtual clock",
+		Long: `Sim replays a workload on a cluster with the same engine that schedules real
+ones, and measures how full the cluster was and how long jobs waited.
+
+C and W are files, plain or gzip-compressed, or the names of built-in ones:` + generatorList() + `
+C may also be a list such as 64x8:H800,32x4:A10: nodes x GPUs : GPU model.
+
+P is a policy file or a built-in policy:` + policyList() + `
+Several policies, separated by commas, run at the same time.
+
+DIR receives summary.json, timeseries.csv, jobs.csv, decisions.jsonl.gz, the
+inputs as cluster.csv and workload.csv.gz, and report.html; with several
+policies, a folder of these for each.
+
+An interrupt (ctrl-C) ends the run where it is: what was to be written is
+written, and the exit code is 1. A second one kills it.`,
+		Example: `  muster sim --cluster kant-training --workload kant-training --seed 1 --out run
+  muster sim --cluster 64x8:H800 --workload jobs.csv.gz --policy StrictFIFO,Backfill --out runs
+  muster sim --cluster cluster.csv --workload jobs.csv --policy mine.yaml --until 7d --json`,
+		Args: arguments(),
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	f.register(c)
+	return c
+}
+
+func (f *simFlags) register(c *cobra.Command) {
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.cluster, "cluster", "", "the cluster `C`; may be left out for a built-in workload")
+	flags.StringVar(&f.workload, "workload", "", "the workload `W`")
+	flags.StringSliceVar(&f.policies, "policy", []string{"default"}, "the policy `P`, or several: P,P,…")
+	flags.Uint64Var(&f.seed, "seed", 0, "make up workloads from this `NUMBER`: the same one gives the same run")
+	durationVar(flags, &f.until, "until", "end the run at this virtual time")
+	flags.StringVar(&f.out, "out", "", "write the run to the folder `DIR`, which must be new, empty, or an earlier run's")
+	flags.BoolVar(&f.asJSON, "json", false, "print the summary as JSON, alone, on stdout")
+	f.inputFlags.register(flags)
+	f.registerCluster(flags)
+	flags.BoolVar(&f.jobs.Misfits, "misfits", false, "count jobs that no node could ever hold as rejected, instead of refusing the workload")
+	f.models.register(flags)
+	durationVar(flags, &f.window.From, "window-from", "average from this virtual time on")
+	durationVar(flags, &f.window.To, "window-to", "average up to this virtual time")
+	completePolicy(c)
+}
+
+func (f *simFlags) run(c *cobra.Command) error {
+	if err := f.complete(c); err != nil {
+		return err
+	}
+	policies, err := loadPolicies(c, f.policies)
+	if err != nil {
+		return err
+	}
+	cluster, err := f.openCluster(f.cluster)
+	if err != nil {
+		return err
+	}
+	runs, err := f.runAll(c, &cluster, policies)
+	if err != nil {
+		return err
+	}
+	if err := f.print(c, runs); err != nil {
+		return err
+	}
+	return f.interrupted(runs)
+}
+
+// complete fills in what the flags leave open, and checks them.
+func (f *simFlags) complete(c *cobra.Command) error {
+	if f.workload == "" {
+		return badUsage(c, "--workload: expected a file or the name of a built-in workload; found nothing")
+	}
+	if f.cluster == "" && isGenerator(f.workload) {
+		f.cluster = f.workload
+	}
+	if f.cluster == "" {
+		return badUsage(c, "--cluster: expected a file, a list such as 64x8:H800 or the name of a built-in cluster; found nothing")
+	}
+	f.jobs.Seed = f.seed
+	return f.models.check(c)
+}
+
+// replay is a run that was made.
+type replay struct {
+	dir     string
+	stats   sim.Stats
+	summary metrics.Summary
+}
+
+// runAll replays the workload under every policy, as many at a time as there
+// are cores.
+func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies []core.Policy) ([]replay, error) {
+	p := newProgress(c.ErrOrStderr(), len(policies))
+	defer p.finish()
+	if p.onTerminal() {
+		go f.count(c.Context(), cluster, p)
+	}
+	runs := make([]replay, len(policies))
+	err := inParallel(len(policies), func(i int) (err error) {
+		runs[i].dir = f.dirOf(policies, i)
+		err = f.replay(c.Context(), cluster, policies[i], p.of(i), &runs[i])
+		if err != nil && !workload.IsBadInput(err) {
+			return fmt.Errorf("policy %s: %w", policies[i].Name, err)
+		}
+		return err
+	})
+	return runs, err
+}
+
+// dirOf returns the folder of the i-th run, empty for none.
+func (f *simFlags) dirOf(policies []core.Policy, i int) string {
+	if f.out == "" || len(policies) == 1 {
+		return f.out
+	}
+	return filepath.Join(f.out, policies[i].Name)
+}
+
+// replay makes one run.
+func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy core.Policy, progress func(core.Time, int, int), r *replay) error {
+	jobs, err := f.openJobs(f.workload, cluster)
+	if err != nil {
+		return err
+	}
+	w, err := runlog.Create(r.dir, cluster, f.window)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	r.stats, err = sim.Run(ctx, sim.Config{
+		Cluster: *cluster, Jobs: jobs, Policy: policy, Seed: f.seed, Until: f.until,
+		Estimates: f.models.estimates, Models: f.models.Models, Progress: progress,
+	}, w)
+	if err != nil {
+		return errors.Join(err, w.Abort())
+	}
+	r.summary, err = w.Close(runlog.Facts{
+		Policy: policy.Name, Seed: f.seed, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
+	})
+	return err
+}
+
+// count tells p how many jobs there are.
+func (f *simFlags) count(ctx context.Context, cluster *workload.Cluster, p *progress) {
+	jobs, err := f.openJobs(f.workload, cluster)
+	if err != nil {
+		return
+	}
+	n := 0
+	for _, err := range jobs {
+		if err != nil || ctx.Err() != nil {
+			return
+		}
+		n++
+	}
+	p.expect(n)
+}
+
+// print prints the summaries and, for several runs in folders, writes the page
+// that compares them.
+func (f *simFlags) print(c *cobra.Command, runs []replay) error {
+	var (
+		summaries []metrics.Summary
+		reports   []report.Run
+	)
+	for _, r := range runs {
+		summaries = append(summaries, r.summary)
+		reports = append(reports, report.Run{Name: r.summary.Policy, Summary: r.summary})
+	}
+	if f.out != "" && len(runs) > 1 {
+		if err := f.compare(runs); err != nil {
+			return err
+		}
+	}
+	out := c.OutOrStdout()
+	switch {
+	case f.asJSON && len(runs) == 1:
+		return runlog.WriteSummary(out, summaries[0])
+	case f.asJSON:
+		return writeJSON(out, map[string]any{"runs": summaries})
+	}
+	if err := report.Text(out, reports); err != nil || f.out == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nThe files are in %s; see %s.\n", f.out, filepath.Join(f.out, runlog.Page))
+	return err
+}
+
+// compare writes a page about all runs beside their folders.
+func (f *simFlags) compare(runs []replay) error {
+	var reports []report.Run
+	for _, r := range runs {
+		read, err := runlog.Read(r.dir)
+		if err != nil {
+			return err
+		}
+		reports = append(reports, read)
+	}
+	page, err := os.Create(filepath.Join(f.out, runlog.Page))
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.HTML(page, reports), page.Close())
+}
+
+// interrupted returns an error if a run was interrupted.
+func (f *simFlags) interrupted(runs []replay) error {
+	var when []string
+	for i := range runs {
+		if r := &runs[i]; r.stats.Interrupted {
+			when = append(when, seconds(r.stats.End.Seconds()))
+		}
+	}
+	if when == nil {
+		return nil
+	}
+	text := "interrupted at virtual time " + strings.Join(when, ", ")
+	if f.out != "" {
+		text += "; the files in " + f.out + " are complete up to then"
+	}
+	return errors.New(text)
+}
+
+// inParallel calls f with 0..n-1, as many at a time as there are cores, and
+// returns the first error in that order.
+func inParallel(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	turn := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i := range n {
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			errs[i] = f(i)
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
