@@ -131,7 +131,7 @@ func TestBadClusters(t *testing.T) {
 		{"openb: a node again", "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,0,\nn,1,1,0,\n", `f:3: node: a node named once, found "n" again`},
 		{"philly: a virtual cluster again", "vc,node num\na,1\na,2\n", `f:3: vc: a virtual cluster named once, found "a" again`},
 		{"philly: no virtual cluster", "vc,node num\n", `f: at least one virtual cluster`},
-		{"philly: no nodes", "vc,node num\na,0\n", `f:2: node num: a whole number 1..1000000, found "0"`},
+		{"philly: no nodes", "vc,node num\na,0\n", `f:2: node num: a whole number 1..200000, found "0"`},
 		{"lingjun: no switch", "host,DSW,PSW,ASW\nh,D,,A\n", `f:2: PSW: a name, found ""`},
 	} {
 		_, err := load(test.text, Options{})

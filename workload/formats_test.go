@@ -255,13 +255,13 @@ func TestParseSpec(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	for spec, want := range map[string]string{
-		"0x8":            `0x8: NODESxGPUS[:MODEL],… with at most 1000000 nodes in all and 64 GPUs a node, found "0x8"`,
-		"1x65":           `1x65: NODESxGPUS[:MODEL],… with at most 1000000 nodes in all and 64 GPUs a node, found "1x65"`,
-		"1000000x8,1x8":  `1000000x8,1x8: NODESxGPUS[:MODEL],… with at most 1000000 nodes in all and 64 GPUs a node, found "1x8"`,
-		"4x8,":           `4x8,: NODESxGPUS[:MODEL],… with at most 1000000 nodes in all and 64 GPUs a node, found ""`,
+		"0x8":            `0x8: NODESxGPUS[:MODEL],… with at most 200000 nodes in all and 64 GPUs a node, found "0x8"`,
+		"1x65":           `1x65: NODESxGPUS[:MODEL],… with at most 200000 nodes in all and 64 GPUs a node, found "1x65"`,
+		"200000x8,1x8":   `200000x8,1x8: NODESxGPUS[:MODEL],… with at most 200000 nodes in all and 64 GPUs a node, found "1x8"`,
+		"4x8,":           `4x8,: NODESxGPUS[:MODEL],… with at most 200000 nodes in all and 64 GPUs a node, found ""`,
 		"4x0:A":          `4x0:A: a GPU model after the colon of nodes with GPUs, found "4x0:A"`,
-		"9999999999x8":   `9999999999x8: NODESxGPUS[:MODEL],… with at most 1000000 nodes in all and 64 GPUs a node, found "9999999999x8"`,
-		"2x8_nodes.csv":  `2x8_nodes.csv: NODESxGPUS[:MODEL],… with at most 1000000 nodes in all and 64 GPUs a node, found "2x8_nodes.csv"`,
+		"9999999999x8":   `9999999999x8: NODESxGPUS[:MODEL],… with at most 200000 nodes in all and 64 GPUs a node, found "9999999999x8"`,
+		"2x8_nodes.csv":  `2x8_nodes.csv: NODESxGPUS[:MODEL],… with at most 200000 nodes in all and 64 GPUs a node, found "2x8_nodes.csv"`,
 		"no-such-x8.csv": `no-such-x8.csv: a readable file or a built-in name: no such file or directory`,
 	} {
 		if _, err := OpenCluster(spec, Options{}); err == nil || err.Error() != want {

@@ -183,10 +183,7 @@ func checkInferenceDemand(t *testing.T, name string, c Cluster, size map[string]
 	for i := range jobs {
 		j := &jobs[i]
 		gpus, model := int(j.GPUs()/core.WholeGPU), j.Tasks[0].Models[0]
-		// A service's life is rounded to seconds: it may seem to overlap its
-		// successor by one.
-		end := max(j.Submitted+1, j.Submitted+j.Duration-core.Second)
-		changes = append(changes, change{j.Submitted, gpus, model, j.Queue}, change{end, -gpus, model, j.Queue})
+		changes = append(changes, change{j.Submitted, gpus, model, j.Queue}, change{j.Submitted + j.Duration, -gpus, model, j.Queue})
 	}
 	slices.SortStableFunc(changes, func(a, b change) int {
 		if a.at != b.at {
@@ -266,7 +263,7 @@ func TestGeneratorParametersOutOfRange(t *testing.T) {
 		"kant-training: load: a load above 0 and up to 10, found NaN":                            {Load: math.NaN()},
 		"kant-training: load: a load above 0 and up to 10, found -1":                             {Load: -1},
 		"kant-training: length: 0..3.1536e+07 s, found -1":                                       {Length: -core.Second},
-		"kant-training: gpus: 0..8000000, found -8":                                              {GPUs: -8},
+		"kant-training: gpus: 0..1600000, found -8":                                              {GPUs: -8},
 		"kant-training: wall clock: no selection by it of a built-in, found 2020-01-02 00:00:00": {FromWall: date(2020, 1, 2)},
 		"kant-training: format: none for a built-in, found philly":                               {Format: "philly"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -353,7 +354,8 @@ func (s *servicePool) job(shape serviceShape, t int, life float64) Job {
 		Models:   []string{s.model},
 	}}}
 	j.Submitted = core.Time(s.now*1000) * (core.Second / 1000)
-	j.Duration = seconds(life)
+	// Rounded down, so that it is gone when its successor comes.
+	j.Duration = seconds(math.Floor(life))
 	return j
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // maxNodes bounds made-up clusters.
-const maxNodes = 1_000_000
+const maxNodes = 200_000
 
 // isSpec reports whether a cluster's name has the form that [ParseSpec] reads:
 // it begins with digits, an x and a digit. (A file of such a name is ./NAME.)

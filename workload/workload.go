@@ -1,5 +1,10 @@
 // Package workload reads clusters and workloads from files (public traces and
 // Muster's own CSV) and makes them up from seeds.
+//
+// [OpenCluster] and [OpenJobs] take a path or a built-in name. A file's format
+// is told by its header row; each format has a file here that says how its
+// columns become nodes and jobs, and a line in the table formats. Each built-in
+// has a line in the table generators.
 package workload
 
 import (
