@@ -2,6 +2,7 @@ package v1alpha1_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -92,7 +93,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"wrong enum", "queueing:\n  mode: Strict\n",
 			`p.yaml:2: queueing.mode: one of StrictFIFO, BestEffortFIFO, Backfill; found "Strict"`},
 		{"wrong enum in an object", "spec:\n  placement: {dev: 4}\n",
-			`p.yaml:2: spec.placement.dev: one of Binpack, EBinpack, Spread, ESpread; found 4`},
+			`p.yaml:2: spec.placement.dev: one of ` + strings.Join(place.Strategies[:], ", ") + `; found 4`},
 		{"wrong type", "queueing: Backfill\n", `p.yaml:1: queueing: an object; found "Backfill"`},
 		{"not a boolean", "preemption:\n  priority: yes\n", `p.yaml:2: preemption.priority: true or false; found "yes"`},
 		{"not a string", "zone:\n  label: 7\n", `p.yaml:2: zone.label: a string, in quotes ("7"); found 7`},

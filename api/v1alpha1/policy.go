@@ -46,7 +46,7 @@ func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffor
 type QueueingOrder string
 
 // Values lists the orders.
-func (QueueingOrder) Values() []string { return []string{"Priority", "Estimate"} }
+func (QueueingOrder) Values() []string { return []string{"Priority", "Estimate", "Submission"} }
 
 // Placement is the strategy for each kind of job; Default is for those not
 // named.

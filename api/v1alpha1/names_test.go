@@ -1,0 +1,37 @@
+package v1alpha1_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// Files name all that the engine knows, in its order.
+func TestNamesAreTheEngines(t *testing.T) {
+	for _, test := range []struct {
+		what   string
+		values []string
+		name   func(i int) string
+	}{
+		{"mode", v1alpha1.QueueingMode("").Values(), func(i int) string { return core.Mode(i).String() }},
+		{"order", v1alpha1.QueueingOrder("").Values(), func(i int) string { return core.Order(i).String() }},
+		{"queue mode", v1alpha1.QueueMode("").Values(), func(i int) string { return [...]string{quota.Shared: "Shared", quota.Isolated: "Isolated"}[i] }},
+	} {
+		var known []string
+		for name, ok := nameOf(test.name, 0); ok; name, ok = nameOf(test.name, len(known)) {
+			known = append(known, name)
+		}
+		if !slices.Equal(test.values, known) {
+			t.Errorf("%s: files have %v, the engine %v", test.what, test.values, known)
+		}
+	}
+}
+
+// nameOf returns the i-th name, and false when there are not so many.
+func nameOf(name func(int) string, i int) (s string, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return name(i), true
+}
