@@ -7,6 +7,7 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -422,7 +423,7 @@ func (a *auditor) finish() error {
 			return err
 		}
 	}
-	for _, name := range sortedKeys(a.jobs) {
+	for _, name := range slices.Sorted(maps.Keys(a.jobs)) {
 		a.breach(Conservation, "job %s is missing in jobs.csv", name)
 	}
 	if a.counts != a.summary.Jobs {
@@ -449,13 +450,4 @@ func readJSON(path string, v any) error {
 // badFile says that a file of the run cannot be read.
 func badFile(path string, err error) error {
 	return &workload.Error{File: path, Want: fmt.Sprintf("a file of a run: %v", err)}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

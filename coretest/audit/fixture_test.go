@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"math/bits"
 	"os"
@@ -208,8 +207,8 @@ func contents(t *testing.T, path string) string {
 func names(r Report) string {
 	var all []string
 	for _, v := range r.Violations {
-		if s := fmt.Sprint(v.Invariant); len(all) == 0 || all[len(all)-1] != s {
-			all = append(all, s)
+		if len(all) == 0 || all[len(all)-1] != v.Invariant {
+			all = append(all, v.Invariant)
 		}
 	}
 	return strings.Join(all, " ")

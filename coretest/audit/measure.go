@@ -2,7 +2,9 @@ package audit
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 )
 
 // endOfTime is after every event.
@@ -161,7 +163,7 @@ func (m *measure) compare(breach func(invariant, format string, args ...any)) {
 			breach(Metric, "summary.json has jwtd of class %s, in which no job started", told.Class)
 		}
 	}
-	for _, class := range sortedKeys(m.waits) {
+	for _, class := range slices.Sorted(maps.Keys(m.waits)) {
 		breach(Metric, "summary.json lacks jwtd of class %s, in which %d jobs started", class, m.waits[class].jobs)
 	}
 }
