@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -103,6 +104,14 @@ func (o *output) openTables() error {
 
 // Sample returns the state of the cluster after the last event, for progress.
 func (w *Writer) Sample() metrics.Sample { return w.measure.Sample() }
+
+// Series returns the state over time up to now, as timeseries.csv has it, with
+// or without a folder.
+func (w *Writer) Series() []metrics.Sample {
+	last := w.measure.Sample()
+	w.series.until(last.T, last)
+	return append(slices.Clone(w.series.rows), last)
+}
 
 // Lines returns how many decisions were written.
 func (w *Writer) Lines() int64 { return w.decisions.Lines() }
@@ -238,7 +247,7 @@ func (w *Writer) complete(s metrics.Summary) error {
 	if err := w.out.flush(); err != nil {
 		return err
 	}
-	rows := w.series.finish(w.measure.Sample())
+	rows := w.Series()
 	err := w.out.folder.write(Timeseries, func(out io.Writer) error { return writeSeries(out, rows) })
 	if err != nil {
 		return err

@@ -51,12 +51,6 @@ func (s *series) thin() {
 	s.next = kept[len(kept)-1].T + s.interval
 }
 
-// finish adds the state at the end of the run.
-func (s *series) finish(last metrics.Sample) []metrics.Sample {
-	s.until(last.T, last)
-	return append(s.rows, last)
-}
-
 const seriesHeader = "t,allocated_gpus,available_gpus,fragmented_nodes,pending_jobs,running_jobs\n"
 
 func writeSeries(w io.Writer, rows []metrics.Sample) error {
