@@ -81,8 +81,7 @@ func (p *progress) show(t time.Time) {
 		sum.submitted += s.submitted
 		sum.ended += s.ended
 	}
-	text := fmt.Sprintf("%s of virtual time, %d jobs submitted, %d ended",
-		v1alpha1.Duration(sum.now-sum.now%core.Second), sum.submitted, sum.ended)
+	text := fmt.Sprintf("%s of virtual time, %s of %s jobs ended", coarse(sum.now), thousands(sum.ended), thousands(sum.submitted))
 	if p.bar == nil {
 		p.next = t.Add(lineEvery)
 		fmt.Fprintln(p.out, "muster: "+text)
@@ -95,6 +94,15 @@ func (p *progress) show(t time.Time) {
 		p.bar.ChangeMax(2 * p.total)
 		_ = p.bar.Set(min(sum.submitted+sum.ended, 2*p.total-1))
 	}
+}
+
+// coarse writes a time to the hour from a day on, else to the second.
+func coarse(t core.Time) string {
+	const hour = 3600 * core.Second
+	if t >= 24*hour {
+		return v1alpha1.Duration(t - t%hour).String()
+	}
+	return v1alpha1.Duration(t - t%core.Second).String()
 }
 
 // finish removes the bar.
