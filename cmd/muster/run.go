@@ -75,7 +75,6 @@ func badUsage(c *cobra.Command, format string, args ...any) error {
 // strict makes c and the commands below it report each misuse in one line.
 func strict(c *cobra.Command) {
 	c.SilenceErrors, c.SilenceUsage = true, true
-	c.CompletionOptions.HiddenDefaultCmd = false
 	c.SetFlagErrorFunc(wrongFlag)
 	if c.Args == nil && !c.Runnable() {
 		c.Args, c.RunE, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, group, true
