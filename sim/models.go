@@ -71,9 +71,14 @@ func leafOf(n *core.Node) string {
 	return path
 }
 
-// after returns a random time from now with the given mean, by the seed.
+// after returns a random time from now with the given mean, by the seed; Never
+// when it is too far away to tell.
 func (r *run) after(now, mean core.Time) core.Time {
-	return now + core.Time(min(r.rng.ExpFloat64()*float64(mean), 1e18))
+	wait := r.rng.ExpFloat64() * float64(mean)
+	if wait >= float64(core.Never-now) {
+		return core.Never
+	}
+	return now + core.Time(wait)
 }
 
 // planFailure plans the next failure of a node.

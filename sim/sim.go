@@ -133,7 +133,11 @@ func (r *run) tell(f func(Sink) error) error {
 	return nil
 }
 
+// plan puts an event on the agenda, unless it lies beyond all time.
 func (r *run) plan(e event) {
+	if e.at == core.Never {
+		return
+	}
 	r.serial++
 	e.serial = r.serial
 	if e.do != fail && e.do != repair {
@@ -169,6 +173,9 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		if more {
 			now = min(now, job.Submitted)
+		}
+		if now == core.Never {
+			return nil
 		}
 		if now > r.Until {
 			r.stats.End = r.Until

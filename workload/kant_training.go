@@ -61,7 +61,7 @@ var kantTraining = trainingMix{
 	spineSize: 8,
 	tenants:   8,
 
-	load:   1.1,
+	load:   0.93,
 	length: 7 * 24 * 3600 * core.Second,
 	day:    0.3,
 
@@ -71,7 +71,7 @@ var kantTraining = trainingMix{
 	dev:        0.25,
 	failed:     0.08,
 	cancelled:  0.05,
-	longest:    4 * 24 * 3600 * core.Second,
+	longest:    36 * 3600 * core.Second,
 
 	sizes: []sizeClass{
 		{1, 37.00, logNormal{0.75 * hour, 1.4}},
