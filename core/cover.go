@@ -27,9 +27,9 @@ type claim struct {
 
 // cover marks the running pods that their queues' nominal quotas cover. Jobs
 // are served in their order; one that does not fit is passed over. Where no
-// queue has a quota, all are covered.
+// queue has a quota, nothing is marked and all are covered.
 func (e *Engine) cover() {
-	if e.coverAt == e.version {
+	if e.coverAt == e.version || !e.ledger.Limited() {
 		return
 	}
 	e.coverAt = e.version

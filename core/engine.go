@@ -44,9 +44,11 @@ type Engine struct {
 	running []*job // jobs with running pods
 	version uint64 // changes with the running jobs
 	ranks   rankTable
-	ending  []Decision // requeues to tell of at the next Decide
-	filling []*nomination
-	plans   map[cluster.NodeID][]planned
+	// bypassed is how much evictable GPU runs that was backfilled.
+	bypassed Milli
+	ending   []Decision // requeues to tell of at the next Decide
+	filling  []*nomination
+	plans    map[cluster.NodeID][]planned
 
 	freed     uint64 // pools in which something was freed, a bit each (modulo 64)
 	quotaOpen bool   // some quota was given back

@@ -111,7 +111,7 @@ func (r rankTable) below(k *key) bool {
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
 func (e *Engine) evictFor(j *job, now Time, head bool) bool {
-	if !head && !e.mayEvict(j) {
+	if head && !e.mayBypass(j) || !head && !e.mayEvict(j) {
 		return false
 	}
 	stamp := e.version << 1
@@ -135,6 +135,26 @@ func (e *Engine) mayEvict(j *job) bool {
 	return p.Priority && e.ranks.below(&j.key) || p.Reclaim && j.queue.Limited()
 }
 
+// mayBypass reports whether what is free and what was backfilled together are
+// as much GPU as the job needs.
+func (e *Engine) mayBypass(j *job) bool {
+	need := Milli(0)
+	for t := range e.unit.Tasks {
+		n := len(e.unit.Tasks[t].Pods)
+		if !e.unit.Whole {
+			n = min(n, 1)
+		}
+		need += Milli(n) * e.unit.Tasks[t].GPU()
+	}
+	have := e.bypassed
+	for i, p := range e.state.Pools() {
+		if j.class.pools>>(uint(i)%64)&1 == 1 {
+			have += p.FreeMilli()
+		}
+	}
+	return e.bypassed > 0 && have >= need
+}
+
 // victims returns what may be evicted for the job, the cheapest first.
 func (e *Engine) victims(j *job, now Time, head bool) []victim {
 	e.cover()
@@ -150,7 +170,7 @@ func (e *Engine) victims(j *job, now Time, head bool) []victim {
 			if p.state != podRunning {
 				continue
 			}
-			reason, ok := e.mayTake(j, v, within, p.within, head)
+			reason, ok := e.mayTake(j, v, within, p.within || !e.ledger.Limited(), head)
 			if !ok || !e.useful(j, v, p, overrun) {
 				if v.Gang && !ok {
 					break
@@ -576,6 +596,7 @@ func (e *Engine) fulfil(now Time) {
 		j := n.job
 		j.nomination = nil
 		from := len(e.places)
+		e.setBackfilled(j, false)
 		for i := range j.pods {
 			if p := &j.pods[i]; p.state == podHeld {
 				e.charge(j, p, -1)
@@ -583,7 +604,7 @@ func (e *Engine) fulfil(now Time) {
 				e.places = append(e.places, e.placement(j, i))
 			}
 		}
-		j.begun, j.backfilled = true, false
+		j.begun = true
 		e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: MadeRoom})
 		e.enqueue(j, now)
 	}

@@ -326,16 +326,34 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 	e.dequeue(j)
 	slices.SortFunc(placed, func(a, b place.Placed) int { return int(a.Pod - b.Pod) })
 	from := len(e.places)
+	e.setBackfilled(j, why == Backfilled)
 	for i := range placed {
 		p := &j.pods[placed[i].Pod]
 		p.alloc = placed[i].Alloc
 		e.bound(j, p, now)
 		e.places = append(e.places, e.placement(j, int(placed[i].Pod)))
 	}
-	j.backfilled = why == Backfilled
 	j.begun = true
 	e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: why})
 	e.enqueue(j, now)
+}
+
+// setBackfilled says whether a job started past an earlier one.
+func (e *Engine) setBackfilled(j *job, backfilled bool) {
+	if j.backfilled == backfilled {
+		return
+	}
+	j.backfilled = backfilled
+	if !j.evictable() {
+		return
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning && backfilled {
+			e.bypassed += e.gpuOf(j, p)
+		} else if p.state == podRunning {
+			e.bypassed -= e.gpuOf(j, p)
+		}
+	}
 }
 
 // bound counts a pod as running since a time.
@@ -343,6 +361,9 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 	j.set(p, podRunning)
 	p.started = since
 	e.charge(j, p, 1)
+	if j.backfilled && j.evictable() {
+		e.bypassed += e.gpuOf(j, p)
+	}
 	if j.count[podRunning] == 1 {
 		j.started, j.saved = since, since
 		j.run = len(e.running)
@@ -354,6 +375,9 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 
 // stopped counts a pod as no longer running; its state is changed already.
 func (e *Engine) stopped(j *job, p *pod) {
+	if j.backfilled && j.evictable() {
+		e.bypassed -= e.gpuOf(j, p)
+	}
 	e.ranks.add(j, e.gpuOf(j, p), -1)
 	if j.count[podRunning] == 0 {
 		last := e.running[len(e.running)-1]

@@ -21,7 +21,8 @@ type Pool struct {
 
 	leaves []leaf
 	leafOf map[place]int32
-	trees  []tree      // by free count
+	trees  []tree      // by free count; up to date but for stale
+	stale  []int32     // leaf groups that changed since the last search
 	total  []int32     // nodes by free count
 	levels []poolLevel // one a level, then HBD
 	shared shared
@@ -38,6 +39,7 @@ type place struct {
 type leaf struct {
 	nodes []NodeID // by slot; -1 for a hole
 	free  int32    // whole GPUs free
+	stale bool     // it is among the stale of its pool
 	sets  []nodeSet
 }
 
@@ -182,7 +184,6 @@ func (s *State) index(n *Node) {
 		}
 	}
 	p.file(n, int8(n.Free()))
-	p.summarize(n.leaf)
 }
 
 // unindex takes a node out of the files.
@@ -198,7 +199,6 @@ func (s *State) unindex(n *Node) {
 		}
 	}
 	p.file(n, -1)
-	p.summarize(n.leaf)
 }
 
 // reindex files a node anew after an allocation changed.
@@ -209,18 +209,18 @@ func (s *State) reindex(n *Node) {
 	p := s.pools[n.pool]
 	if f := int8(n.Free()); f != n.indexed {
 		p.file(n, f)
-		p.summarize(n.leaf)
 		return
 	}
 	set := &p.leaves[n.leaf].sets[n.indexed]
 	if n.CPU > set.cpu || n.Mem > set.mem {
 		set.cpu, set.mem = max(set.cpu, n.CPU), max(set.mem, n.Mem)
-		p.summarizeSet(n.leaf, int(n.indexed))
+		p.touch(n.leaf)
 	}
 }
 
 // file moves a node to free count f; -1 takes it out.
 func (p *Pool) file(n *Node, f int8) {
+	p.touch(n.leaf)
 	l := &p.leaves[n.leaf]
 	word, bit := n.slot/64, uint64(1)<<(n.slot%64)
 	if old := n.indexed; old >= 0 {
@@ -232,7 +232,6 @@ func (p *Pool) file(n *Node, f int8) {
 		p.countDomains(n, old, -1)
 		if set.count == 0 {
 			set.cpu, set.mem = -1, -1
-			p.trees[old].set(n.leaf, emptySummary)
 		}
 	}
 	n.indexed = f
@@ -255,19 +254,35 @@ func (p *Pool) countDomains(n *Node, f int8, by int32) {
 	}
 }
 
-// summarize brings the trees up to date with a leaf group.
-func (p *Pool) summarize(leaf int32) {
-	for f := range p.leaves[leaf].sets {
-		if p.leaves[leaf].sets[f].count > 0 {
-			p.summarizeSet(leaf, f)
-		}
+// touch notes that the trees no longer tell of a leaf group as it is.
+func (p *Pool) touch(leaf int32) {
+	if l := &p.leaves[leaf]; !l.stale {
+		l.stale = true
+		p.stale = append(p.stale, leaf)
 	}
 }
 
-func (p *Pool) summarizeSet(leaf int32, f int) {
+// refresh brings the trees up to date. Searches call it, changes do not: trials
+// change much that no search ever looks at.
+func (p *Pool) refresh() {
+	for _, leaf := range p.stale {
+		l := &p.leaves[leaf]
+		l.stale = false
+		for f := range l.sets {
+			p.summarize(leaf, f)
+		}
+	}
+	p.stale = p.stale[:0]
+}
+
+// summarize brings one tree up to date with a leaf group.
+func (p *Pool) summarize(leaf int32, f int) {
 	l := &p.leaves[leaf]
-	set := &l.sets[f]
-	p.trees[f].set(leaf, leafSummary(leaf, l.free, set.cpu, set.mem))
+	s := emptySummary
+	if set := &l.sets[f]; set.count > 0 {
+		s = leafSummary(leaf, l.free, set.cpu, set.mem)
+	}
+	p.trees[f].set(leaf, s)
 }
 
 // Nodes returns how many open nodes have exactly free whole GPUs free.
@@ -280,6 +295,15 @@ func (p *Pool) FreeWhole() int {
 		n += f * int(c)
 	}
 	return n
+}
+
+// FreeMilli returns how much GPU is free on open nodes, parts included.
+func (p *Pool) FreeMilli() Milli {
+	m := Milli(p.FreeWhole()) * WholeGPU
+	for free, devices := range p.shared.devices {
+		m += Milli(free) * Milli(len(devices))
+	}
+	return m
 }
 
 // Slots returns how many pods of gpus whole devices (at least one) the open
@@ -360,6 +384,7 @@ func (s *State) Find(p *Pool, free int, order LeafOrder, cpu, mem int64) (NodeID
 	if p.total[free] == 0 {
 		return 0, false
 	}
+	p.refresh()
 	for {
 		leaf := p.trees[free].best(order, cpu, mem)
 		if leaf < 0 {
@@ -412,7 +437,7 @@ func (s *State) FindIn(p *Pool, leaf int32, free int, cpu, mem int64) (NodeID, b
 	// The bounds had gone loose: tighten them, so that the next search passes
 	// the group over.
 	set.cpu, set.mem = maxCPU, maxMem
-	p.summarizeSet(leaf, free)
+	p.summarize(leaf, free)
 	return 0, false
 }
 
@@ -422,6 +447,7 @@ func (s *State) FindFunc(p *Pool, free int, order LeafOrder, ok func(NodeID) boo
 	if p.total[free] == 0 {
 		return 0, false
 	}
+	p.refresh()
 	best, bestKey, found := NodeID(0), int64(0), false
 	t := &p.trees[free]
 	for leaf := range p.leaves {

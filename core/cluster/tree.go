@@ -40,6 +40,12 @@ func merge(a, b *summary) summary {
 	return s
 }
 
+// same reports whether two summaries say the same.
+func (s *summary) same(o *summary) bool {
+	return s.key[FullestLeaf] == o.key[FullestLeaf] && s.key[EmptiestLeaf] == o.key[EmptiestLeaf] &&
+		s.key[FirstLeaf] == o.key[FirstLeaf] && s.cpu == o.cpu && s.mem == o.mem
+}
+
 // tree is a tournament over the leaf groups of a pool: sums[1] sums up all,
 // sums[i] its children 2i and 2i+1, sums[half+leaf] is one group.
 type tree struct {
@@ -70,13 +76,13 @@ func (t *tree) grow(leaves int) {
 // set changes the summary of a leaf. O(log leaves), less when little changes.
 func (t *tree) set(leaf int32, s summary) {
 	i := t.half + int(leaf)
-	if t.sums[i] == s {
+	if t.sums[i].same(&s) {
 		return
 	}
 	t.sums[i] = s
 	for i /= 2; i > 0; i /= 2 {
 		m := merge(&t.sums[2*i], &t.sums[2*i+1])
-		if t.sums[i] == m {
+		if t.sums[i].same(&m) {
 			return
 		}
 		t.sums[i] = m

@@ -245,6 +245,9 @@ func (n *Node) governing(model string) (accounts []string, none bool) {
 // Limited reports whether any quota weighs on the queue.
 func (n *Node) Limited() bool { return len(n.accounts) > 0 }
 
+// Limited reports whether any queue has a quota.
+func (l *Ledger) Limited() bool { return l.root.Limited() }
+
 // Room returns how much more of a model the queue's jobs may use now:
 // [Unlimited] when no quota weighs on it. It may be negative after a quota was
 // cut.
