@@ -1,0 +1,49 @@
+# The targets are few; `make help` lists them. Each does what it says with
+# nothing installed but Go: what else is needed is fetched at pinned versions.
+
+FUZZTIME ?= 30s
+DEMO     ?= out/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-full lint fmt bench fuzz check clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+build: ## build bin/muster
+	go build -o bin/ ./cmd/muster
+
+demo: build ## run the built-in kant-training workload under two policies, and print the result
+	bin/muster sim --workload kant-training --seed 1 --policy StrictFIFO,default --out $(DEMO)
+
+test: ## run the tests, in minutes
+	go test -short ./...
+
+test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTIME
+	go test -timeout 60m ./...
+	$(MAKE) fuzz
+
+lint: ## vet and lint
+	go vet ./...
+	go tool -modfile=tools/go.mod staticcheck ./...
+	.ci/docs
+
+fmt: ## format the code
+	gofmt -w $$(git ls-files '*.go')
+
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## fuzz each target for FUZZTIME (30s)
+	@set -e; for file in $$(git grep -lE '^func Fuzz' -- '*_test.go'); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file); do \
+			echo "$$target in ./$$(dirname $$file)"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+		done; \
+	done
+
+check: ## everything that must hold before a change is taken
+	.ci/run
+
+clean: ## remove what was built and the demo's files
+	rm -rf bin out
