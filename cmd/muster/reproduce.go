@@ -1,28 +1,18 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/reproduce"
 )
-
-// experiment is a paper's experiment that can be run again.
-type experiment struct {
-	name, title string
-	// run prints the paper's figure beside ours. traces is the folder of the
-	// public traces.
-	run func(ctx context.Context, traces string, out io.Writer) error
-}
-
-// experiments lists them in the order in which help shows them.
-var experiments []experiment
 
 func newReproduce() *cobra.Command {
 	var (
 		list   bool
+		asJSON bool
 		traces string
 	)
 	c := &cobra.Command{
@@ -46,17 +36,38 @@ func newReproduce() *cobra.Command {
 				_, err := fmt.Fprintln(out, experimentList())
 				return err
 			}
-			for _, e := range experiments {
-				if e.name == args[0] {
-					return e.run(c.Context(), traces, out)
+			for _, e := range reproduce.All {
+				if e.Name == args[0] {
+					return reproduceOne(c, e, reproduce.Options{Traces: traces}, asJSON)
 				}
 			}
 			return badUsage(c, "expected the name of an experiment; found %q%s", args[0], didYouMean(args[0], experimentNames()))
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the rows as JSON, alone, on stdout")
 	c.Flags().BoolVar(&list, "list", false, "list the experiments")
 	c.Flags().StringVar(&traces, "traces", tracesFolder(), "the folder `DIR` of the public traces; by default $MUSTER_TRACES")
 	return c
+}
+
+// reproduceOne runs an experiment; a figure out of its band is a failure.
+func reproduceOne(c *cobra.Command, e reproduce.Experiment, o reproduce.Options, asJSON bool) error {
+	o.Progress = func(what string) { fmt.Fprintln(c.ErrOrStderr(), what) }
+	t, err := e.Run(c.Context(), o)
+	if err != nil {
+		return err
+	}
+	write := t.Text
+	if asJSON {
+		write = t.JSON
+	}
+	if err := write(c.OutOrStdout()); err != nil {
+		return err
+	}
+	if !t.Passed() {
+		return fmt.Errorf("%s: a figure is out of its band", e.Name)
+	}
+	return nil
 }
 
 func tracesFolder() string {
@@ -68,16 +79,16 @@ func tracesFolder() string {
 
 func experimentNames() []string {
 	var names []string
-	for _, e := range experiments {
-		names = append(names, e.name)
+	for _, e := range reproduce.All {
+		names = append(names, e.Name)
 	}
 	return names
 }
 
 func experimentList() string {
 	text := ""
-	for _, e := range experiments {
-		text += "\n  " + pad(e.name, 20) + e.title
+	for _, e := range reproduce.All {
+		text += "\n  " + pad(e.Name, 20) + e.Title
 	}
 	return text
 }
