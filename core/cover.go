@@ -46,7 +46,7 @@ func (e *Engine) cover() {
 		}
 	}
 	for _, n := range e.filling {
-		e.units = append(e.units, covered{n.job, -1})
+		e.units = n.job.cover(e.units)
 	}
 	slices.SortFunc(e.units, compareCovered)
 	clear(e.dealt)
@@ -64,6 +64,19 @@ func (e *Engine) cover() {
 			}
 		}
 	}
+}
+
+// cover appends the units of a nominated job that are not among the running.
+func (j *job) cover(units []covered) []covered {
+	if j.Gang && j.count[podRunning] == 0 {
+		return append(units, covered{j, -1})
+	}
+	for i := range j.pods {
+		if s := j.pods[i].state; !j.Gang && (s == podHeld || s == podPlanned) {
+			units = append(units, covered{j, i})
+		}
+	}
+	return units
 }
 
 func compareCovered(a, b covered) int {

@@ -372,17 +372,7 @@ func (r RequeuePolicy) pause(failures int) Time {
 
 // breakGang stops the pods of a gang that has too few left to go on.
 func (e *Engine) breakGang(j *job) {
-	have := make([]int, len(j.Tasks))
-	for i := range j.pods {
-		if s := j.pods[i].state; s == podRunning || s == podDone {
-			have[j.pods[i].task]++
-		}
-	}
-	whole := true
-	for t := range j.Tasks {
-		whole = whole && have[t] >= j.Tasks[t].minPods()
-	}
-	if whole {
+	if j.standing() {
 		return
 	}
 	j.begun = false
@@ -479,8 +469,9 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.state.Place(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc = a
+	e.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
-	j.begun = true
+	j.begun = !j.Gang || j.standing()
 	e.enqueue(j, now)
 	return nil
 }

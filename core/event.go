@@ -27,13 +27,17 @@ type (
 	// JobSubmitted adds a job; all its pods wait.
 	JobSubmitted struct{ Job Job }
 	// PodRunning tells that a waiting pod is found running: the engine adopts
-	// it where it is. Drivers send it when they rebuild an engine.
+	// it where it is. Drivers send it when they rebuild an engine. Backfilled
+	// says that its job started past one that waited. Of a gang that is found
+	// in part, the rest starts together.
 	PodRunning struct {
 		Job     string
 		Pod     int
 		Node    string
 		GPUs    []int
 		Started Time
+
+		Backfilled bool
 	}
 	// PodEnded tells that a running pod ended by itself. A pod that failed is
 	// started again (its gang whole); one that did not is done.

@@ -41,7 +41,7 @@ type job struct {
 	pods  []pod
 	// count is how many pods are in each state.
 	count [podDone + 1]int
-	// begun says that the gang's first pods run: the rest start one by one.
+	// begun says that enough of the gang runs: the rest start one by one.
 	begun bool
 	// backfilled says that it started past a waiting job.
 	backfilled bool

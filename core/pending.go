@@ -49,13 +49,13 @@ type classID struct {
 }
 
 // classOf returns what decides where and whether the job's waiting pods start.
-func classOf(j *job) classID {
+func (e *Engine) classOf(j *job) classID {
 	id := classID{queue: j.queue, kind: j.Kind, whole: j.whole(), gpu: -1}
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
 		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
 		if id.whole {
-			id.pods = t.minPods()
+			id.pods = t.minPods() - j.membersByTask()[0]
 		}
 		if len(t.Models) == 1 {
 			id.models = t.Models[0]
@@ -68,14 +68,17 @@ func classOf(j *job) classID {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q %+v %+v", j.Labels, j.Affinity, j.Topology)
-	waiting := j.waitingByTask()
+	if home, ok := e.home(j); ok {
+		fmt.Fprintf(&b, " in %d", home)
+	}
+	waiting, members := j.waitingByTask(), j.membersByTask()
 	for t := range j.Tasks {
 		n := 0
 		if waiting[t] > 0 {
 			n = 1
 		}
 		if id.whole {
-			n = j.Tasks[t].minPods()
+			n = j.Tasks[t].minPods() - members[t]
 		}
 		fmt.Fprintf(&b, " %d %+v", n, j.Tasks[t].Request)
 	}
@@ -94,6 +97,30 @@ func (j *job) waitingByTask() []int {
 	return n
 }
 
+// membersByTask counts the job's pods that run or are done.
+func (j *job) membersByTask() []int {
+	n := make([]int, len(j.Tasks))
+	if j.count[podRunning]+j.count[podDone] == 0 {
+		return n
+	}
+	for i := range j.pods {
+		if s := j.pods[i].state; s == podRunning || s == podDone {
+			n[j.pods[i].task]++
+		}
+	}
+	return n
+}
+
+// standing reports whether enough of a gang runs, or is done, for it to go on.
+func (j *job) standing() bool {
+	for t, n := range j.membersByTask() {
+		if n < j.Tasks[t].minPods() {
+			return false
+		}
+	}
+	return true
+}
+
 // head returns the first job of the class.
 func (c *class) head() *job { return c.jobs.items[0] }
 
@@ -106,7 +133,7 @@ func (e *Engine) enqueue(j *job, now Time) {
 		e.paused.push(j)
 		return
 	}
-	id := classOf(j)
+	id := e.classOf(j)
 	c := e.classes[id]
 	if c == nil {
 		c = &class{id: id, at: [2]int{-1, -1}, idle: -1}

@@ -190,6 +190,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	}
 	if j.Gang {
 		u.Required, u.Preferred = e.level(j.Topology.Required), e.level(j.Topology.Preferred)
+		u.Home, u.Joins = e.home(j)
 	}
 	for i := range j.Affinity {
 		t := j.Affinity[i]
@@ -210,8 +211,8 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		if u.Whole {
 			most = task.minPods()
 			for i := first; i < first+task.Pods; i++ {
-				if j.pods[i].state == podDone {
-					most-- // a member that is done needs no place
+				if s := j.pods[i].state; s == podDone || s == podRunning {
+					most-- // a member that is done, or runs already, needs no place
 				}
 			}
 		}
@@ -225,6 +226,20 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	}
 	u.Tasks = e.tasks
 	return u
+}
+
+// home returns the domain of the required level in which pods of the gang run,
+// and false when none runs or none is required.
+func (e *Engine) home(j *job) (int32, bool) {
+	if j.Topology.Required == "" || j.count[podRunning] == 0 {
+		return 0, false
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			return e.state.Domain(p.alloc.Node, e.level(j.Topology.Required)), true
+		}
+	}
+	return 0, false
 }
 
 func (e *Engine) level(name string) int {
@@ -277,11 +292,29 @@ func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 	}
 	if !e.affords(j, placed) {
 		e.state.Rollback(0)
-		return 0
+		if placed = e.affordable(j, u, placed); len(placed) == 0 {
+			return 0
+		}
 	}
 	e.state.Commit()
 	e.bind(j, placed, now, e.howStarted(j))
 	return len(placed)
+}
+
+// affordable places again as many of the first pods as the quota covers: pods
+// of several models may count against one account. None of a gang.
+func (e *Engine) affordable(j *job, u *place.Unit, placed []place.Placed) []place.Placed {
+	n := len(placed) - 1
+	if u.Whole {
+		n = 0
+	}
+	for n > 0 && !e.affords(j, placed[:n]) {
+		n--
+	}
+	for i := range placed[:n] {
+		e.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
+	}
+	return placed[:n]
 }
 
 // howStarted says whether the job starts past an earlier one.

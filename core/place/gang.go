@@ -92,7 +92,7 @@ func (p *Placer) reset() {
 
 // needsExact reports whether counting free GPUs says too little from the start.
 func (u *Unit) needsExact() bool {
-	return len(u.Terms) > 0 || slices.ContainsFunc(u.Tasks, func(t Task) bool { return t.suits != nil || t.GPUs == 0 })
+	return len(u.Terms) > 0 || u.Joins || slices.ContainsFunc(u.Tasks, func(t Task) bool { return t.suits != nil || t.GPUs == 0 })
 }
 
 // spaces returns the sets of pools to try, in order: each model by itself,

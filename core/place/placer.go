@@ -59,10 +59,10 @@ type stage struct {
 // stages returns where to look for a pod, in order: each model's general
 // pools, then the dedicated zone; for small inference pods under ESpread the
 // zone first (Kant §3.3.4).
-func (u *Unit) stages(sh *Shape, yield func(stage) bool) {
+func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
 		for _, m := range sh.models {
-			if u.Room != nil && sh.GPU() > 0 && u.Room(m.name) < sh.GPU() {
+			if p.room(u, sh, m.name) == 0 {
 				continue
 			}
 			st := stage{m.general, u.general()}
@@ -106,12 +106,13 @@ func (u *Unit) small(sh *Shape, zone []*cluster.Pool) bool {
 // pod places one pod of task t, on a node that within accepts when it is set.
 func (p *Placer) pod(u *Unit, t int, pod int32, within func(cluster.NodeID) bool) bool {
 	sh := u.Tasks[t].Shape
-	for st := range func(yield func(stage) bool) { u.stages(sh, yield) } {
+	for st := range func(yield func(stage) bool) { p.stages(u, sh, yield) } {
 		node, gpus, ok := p.find(u, sh, st, within)
 		if !ok {
 			continue
 		}
 		p.put(u, t, pod, node, gpus)
+		p.spend(u, sh, node)
 		return true
 	}
 	return false
@@ -244,7 +245,7 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 // filter returns what else a node must satisfy beside free GPUs, or nil when
 // the index alone decides.
 func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
-	if within == nil && sh.suits == nil && len(u.Terms) == 0 {
+	if within == nil && sh.suits == nil && len(u.Terms) == 0 && !u.Joins {
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
@@ -254,10 +255,15 @@ func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) fu
 	}
 }
 
-// near reports whether a node satisfies the unit's affinity terms. A near term
-// of which no domain hosts a pod yet is satisfied where the unit's own label
+// near reports whether a node satisfies the unit's affinity terms and is where
+// the rest of its gang must be. A near term of which no domain hosts a pod yet is satisfied where the unit's own label
 // is meant: the first pod of a group must be able to start.
 func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
+	if u.Joins {
+		if d := p.state.Domain(id, u.Required); d < 0 || d != u.Home {
+			return false
+		}
+	}
 	for i := range u.Terms {
 		t := &u.Terms[i]
 		d := p.state.Domain(id, t.Level)

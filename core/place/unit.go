@@ -28,6 +28,10 @@ type Unit struct {
 	Terms []Term
 	// Required and Preferred are level numbers of the state, -1 for none.
 	Required, Preferred int
+	// Joins says that part of the gang runs already, in the domain Home of the
+	// level Required: the rest must join it there.
+	Joins bool
+	Home  int32
 	// Room returns how much more of a model the unit's queue may use; nil when
 	// there is no limit.
 	Room func(model string) cluster.Milli
