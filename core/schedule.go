@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
@@ -304,12 +305,9 @@ func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 // affordable places again as many of the first pods as the quota covers: pods
 // of several models may count against one account. None of a gang.
 func (e *Engine) affordable(j *job, u *place.Unit, placed []place.Placed) []place.Placed {
-	n := len(placed) - 1
-	if u.Whole {
-		n = 0
-	}
-	for n > 0 && !e.affords(j, placed[:n]) {
-		n--
+	n := 0
+	if !u.Whole {
+		n = sort.Search(len(placed), func(k int) bool { return !e.affords(j, placed[:k+1]) })
 	}
 	for i := range placed[:n] {
 		e.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)

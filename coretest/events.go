@@ -1,0 +1,212 @@
+package coretest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// events reads what a command says has happened by now.
+func events(l *line, tasks []*line, now core.Time) []core.Event {
+	switch l.cmd {
+	case "node":
+		return readNodes(l)
+	case "queue":
+		return []core.Event{core.QueueSet{Queue: readQueue(l)}}
+	case "submit":
+		return []core.Event{core.JobSubmitted{Job: readJob(l, tasks, now)}}
+	case "end":
+		return []core.Event{core.JobEnded{Job: l.name}}
+	case "finish":
+		return []core.Event{core.PodEnded{Job: l.name, Pod: l.number("pod", 0)}}
+	case "fail":
+		return []core.Event{core.PodEnded{Job: l.name, Pod: l.number("pod", 0), Failed: true}}
+	case "bindfailed":
+		return []core.Event{core.BindFailed{Job: l.name, Pod: l.number("pod", 0)}}
+	case "gone":
+		ev := core.PodsGone{Job: l.name}
+		for _, w := range l.list("pods") {
+			ev.Pods = append(ev.Pods, int(l.thousandths("pods", w)/1000))
+		}
+		return []core.Event{ev}
+	case "found":
+		ev := core.PodRunning{Job: l.name, Pod: l.number("pod", 0), Node: l.word("node", ""), Started: l.time("started", 0)}
+		for _, w := range l.list("gpus") {
+			ev.GPUs = append(ev.GPUs, int(l.thousandths("gpus", w)/1000))
+		}
+		return []core.Event{ev}
+	case "lost":
+		return []core.Event{core.NodeLost{Node: l.name}}
+	case "cordon", "uncordon":
+		return []core.Event{core.NodeCordoned{Node: l.name, Cordoned: l.cmd == "cordon"}}
+	case "broken", "repaired":
+		return []core.Event{core.DeviceHealth{Node: l.name, GPU: l.number("gpu", 0), Healthy: l.cmd == "repaired"}}
+	case "removequeue":
+		return []core.Event{core.QueueRemoved{Queue: l.name}}
+	case "estimate":
+		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
+	case "checkpoint":
+		return []core.Event{core.Checkpointed{Job: l.name}}
+	case "tick":
+		return []core.Event{core.Tick{}}
+	}
+	l.wrong("command %s is unknown", l.cmd)
+	return nil
+}
+
+// readNodes reads one node, or count alike that are numbered from 0.
+func readNodes(l *line) []core.Event {
+	n := core.Node{
+		Name: l.name, GPUs: l.number("gpus", 8), CPUMilli: l.milli("cpu", 128000), MemMiB: int64(l.number("mem", 1024)) * 1024,
+		HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Labels: pairs(l, "labels"),
+	}
+	if n.GPUs > 0 {
+		n.Model = "H800"
+	}
+	n.Model = l.word("model", n.Model)
+	n.Domains = []string{l.word("superspine", "ss"), l.word("spine", "s"), l.word("leaf", "l")}
+	for i, d := range n.Domains {
+		if d == "unknown" {
+			n.Domains[i] = ""
+		}
+	}
+	for _, w := range l.list("taints") {
+		k, v := l.pair("taints", w, "=")
+		n.Taints = append(n.Taints, core.Taint{Key: k, Value: v})
+	}
+	for _, w := range l.list("broken") {
+		n.Unhealthy = append(n.Unhealthy, int(l.thousandths("broken", w)/1000))
+	}
+	n.Devices = readDevices(l, n.GPUs)
+	count := l.number("count", 0)
+	if count == 0 {
+		return []core.Event{core.NodeAdded{Node: n}}
+	}
+	var out []core.Event
+	for i := range count {
+		m := n
+		m.Name = fmt.Sprintf("%s%d", n.Name, i)
+		out = append(out, core.NodeAdded{Node: m})
+	}
+	return out
+}
+
+// readDevices reads the layout: nvlink, numa and nic give a number for each
+// GPU, "-" for none.
+func readDevices(l *line, gpus int) []core.Device {
+	var out []core.Device
+	for key, set := range map[string]func(d *core.Device, v int8){
+		"nvlink": func(d *core.Device, v int8) { d.Island = v },
+		"numa":   func(d *core.Device, v int8) { d.NUMA = v },
+		"nic":    func(d *core.Device, v int8) { d.NIC = v },
+	} {
+		vals := l.list(key)
+		if vals == nil {
+			continue
+		}
+		if len(vals) != gpus {
+			l.wrong("%s: %d values for %d GPUs", key, len(vals), gpus)
+			return nil
+		}
+		if out == nil {
+			for i := range gpus {
+				out = append(out, core.Device{Island: -1, NUMA: -1, NIC: int8(i)})
+			}
+		}
+		for i, v := range vals {
+			if v == "-" {
+				set(&out[i], -1)
+			} else {
+				set(&out[i], int8(l.thousandths(key, v)/1000))
+			}
+		}
+	}
+	return out
+}
+
+// readQueue reads a queue; nominal, borrow and lend are MODEL:GPUs.
+func readQueue(l *line) core.Queue {
+	q := core.Queue{Name: l.name, Parent: l.word("parent", ""), Weight: int64(l.number("weight", 1))}
+	if l.flag("isolated") {
+		q.Mode = 1
+	}
+	at := map[string]int{}
+	for _, w := range l.list("nominal") {
+		model, v := l.pair("nominal", w, ":")
+		at[model] = len(q.Quota)
+		q.Quota = append(q.Quota, core.Quota{
+			Model: model, Nominal: core.Milli(l.thousandths("nominal", v)), BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited,
+		})
+	}
+	set := func(key string, to func(*core.Quota, core.Milli)) {
+		for _, w := range l.list(key) {
+			model, v := l.pair(key, w, ":")
+			i, ok := at[model]
+			if !ok {
+				l.wrong("%s: no nominal quota for %s", key, model)
+				return
+			}
+			to(&q.Quota[i], core.Milli(l.thousandths(key, v)))
+		}
+	}
+	set("borrow", func(q *core.Quota, m core.Milli) { q.BorrowingLimit = m })
+	set("lend", func(q *core.Quota, m core.Milli) { q.LendingLimit = m })
+	return q
+}
+
+// readJob reads a job. Without task lines it has one task, described on the
+// line itself.
+func readJob(l *line, tasks []*line, now core.Time) core.Job {
+	j := core.Job{
+		Name: l.name, Queue: l.word("queue", "q"), Gang: l.flag("gang"),
+		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
+		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"),
+		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", "")},
+		Labels:   l.list("labels"), Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0),
+		Submitted: l.time("submitted", now),
+	}
+	for _, key := range []string{"near", "apart"} {
+		for _, w := range l.list(key) {
+			level, label := l.pair(key, w, ":")
+			j.Affinity = append(j.Affinity, core.Term{Level: level, Label: label, Anti: key == "apart"})
+		}
+	}
+	if len(tasks) == 0 {
+		j.Tasks = []core.Task{readTask(l)}
+	}
+	for _, t := range tasks {
+		j.Tasks = append(j.Tasks, readTask(t))
+	}
+	return j
+}
+
+func readTask(l *line) core.Task {
+	t := core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: l.number("min", 0)}
+	t.GPU = core.Milli(l.milli("gpus", 1000))
+	t.CPUMilli, t.MemMiB = l.milli("cpu", 0), int64(l.number("mem", 0))*1024
+	t.Models = l.list("model")
+	for _, w := range l.list("select") {
+		t.Selector = append(t.Selector, readRequirement(w))
+	}
+	for _, w := range l.list("tolerate") {
+		k, v, _ := strings.Cut(w, "=")
+		t.Tolerations = append(t.Tolerations, core.Toleration{Key: k, Value: v})
+	}
+	return t
+}
+
+// readRequirement reads k=v, k=v|w, k!=v, k (it exists) or !k (it does not).
+func readRequirement(w string) core.Requirement {
+	if k, v, ok := strings.Cut(w, "!="); ok {
+		return core.Requirement{Key: k, Op: cluster.NotIn, Values: strings.Split(v, "|")}
+	}
+	if k, v, ok := strings.Cut(w, "="); ok {
+		return core.Requirement{Key: k, Op: cluster.In, Values: strings.Split(v, "|")}
+	}
+	if k, ok := strings.CutPrefix(w, "!"); ok {
+		return core.Requirement{Key: k, Op: cluster.DoesNotExist}
+	}
+	return core.Requirement{Key: w, Op: cluster.Exists}
+}

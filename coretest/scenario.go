@@ -1,0 +1,228 @@
+package coretest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/policy"
+)
+
+// Scenario plays one scenario file. -rewrite accepts what it decides.
+func Scenario(t *testing.T, path string) {
+	s := &scenario{t: t}
+	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		s.t = t
+		out, err := s.block(d)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		return out
+	})
+	if s.world != nil {
+		s.world.CheckReplay()
+	}
+}
+
+// scenario is a file being played.
+type scenario struct {
+	t     *testing.T
+	world *World
+	out   strings.Builder // of the current block
+}
+
+// block carries out the commands of a block, one a line, and then makes a
+// pass.
+func (s *scenario) block(d *datadriven.TestData) (string, error) {
+	s.out.Reset()
+	lines := []string{commandLine(d)}
+	for text := range strings.SplitSeq(d.Input, "\n") {
+		if text = strings.TrimSpace(text); text != "" && text[0] != '#' {
+			lines = append(lines, text)
+		}
+	}
+	var parsed []*line
+	for _, text := range lines {
+		parsed = append(parsed, parseLine(text))
+	}
+	pass := false
+	for i := 0; i < len(parsed); i++ {
+		l := parsed[i]
+		tasks := parsed[i+1:]
+		n := 0
+		for n < len(tasks) && tasks[n].cmd == "task" {
+			n++
+		}
+		decides, err := s.command(l, tasks[:n])
+		if err != nil {
+			return "", err
+		}
+		pass = pass || decides
+		if !decides && pass && i < len(parsed)-1 {
+			return "", fmt.Errorf("%q: questions come last", l.text)
+		}
+		i += n
+		if decides && (i+1 == len(parsed) || isQuestion(parsed[i+1].cmd)) {
+			s.pass()
+		}
+	}
+	return s.out.String(), nil
+}
+
+// isQuestion reports whether a command only asks.
+func isQuestion(cmd string) bool { return cmd == "waiting" || cmd == "explain" }
+
+// commandLine puts the first line of a block together again.
+func commandLine(d *datadriven.TestData) string {
+	parts := []string{d.Cmd}
+	for _, a := range d.CmdArgs {
+		switch len(a.Vals) {
+		case 0:
+			parts = append(parts, a.Key)
+		case 1:
+			parts = append(parts, a.Key+"=("+a.Vals[0]+")")
+		default:
+			parts = append(parts, a.Key+"=("+strings.Join(a.Vals, ",")+")")
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// pass lets the engine decide.
+func (s *scenario) pass() {
+	s.out.WriteString(Format(s.world.Now, s.world.Decide()))
+	if s.world.config.Policy.Queueing.Mode != core.StrictFIFO {
+		s.world.CheckIdle()
+	}
+}
+
+// command carries out one command, with the task lines below it. It reports
+// whether a pass is to follow.
+func (s *scenario) command(l *line, tasks []*line) (decides bool, err error) {
+	if l.cmd == "policy" {
+		if s.world != nil {
+			return false, fmt.Errorf("policy must be the first command")
+		}
+		c := readPolicy(l)
+		if err := l.finish(); err != nil {
+			return false, err
+		}
+		s.start(c)
+		return false, nil
+	}
+	if s.world == nil {
+		s.start(readPolicy(parseLine("policy")))
+	}
+	if at := l.time("at", s.world.Now); at < s.world.Now {
+		l.wrong("time does not go back")
+	} else {
+		s.world.Now = at
+	}
+	switch l.cmd {
+	case "waiting":
+		for name := range s.world.Engine.Waiting() {
+			x, _ := s.world.Engine.Explain(name)
+			fmt.Fprintf(&s.out, "wait %s: %s: %s\n", name, x.Reason, x.Detail)
+		}
+		return false, l.finish()
+	case "explain":
+		s.explain(l)
+		return false, l.finish()
+	}
+	evs := events(l, tasks, s.world.Now)
+	for _, t := range tasks {
+		if l.cmd != "submit" {
+			t.wrong("a task belongs to a submit")
+		}
+		if err := t.finish(); err != nil {
+			return false, err
+		}
+	}
+	if err := l.finish(); err != nil {
+		return false, err
+	}
+	for _, ev := range evs {
+		if err := s.world.Apply(ev); err != nil {
+			fmt.Fprintf(&s.out, "error: %v\n", err)
+		}
+	}
+	return true, nil
+}
+
+func (s *scenario) explain(l *line) {
+	x, ok := s.world.Engine.Explain(l.name)
+	if !ok {
+		fmt.Fprintf(&s.out, "job %s is unknown\n", l.name)
+		return
+	}
+	fmt.Fprintf(&s.out, "%s: %d running, %d waiting, %d leaving; %d ahead; since %s\n",
+		l.name, x.Running, x.Waiting, x.Leaving, x.Ahead, seconds(x.Since))
+	if x.Waiting > 0 {
+		fmt.Fprintf(&s.out, "%s: %s\n", x.Reason, x.Detail)
+	}
+}
+
+// start makes the world. There is a queue "q" without a quota, for jobs that
+// name none.
+func (s *scenario) start(c core.Config) {
+	s.world = NewWorld(s.t, c)
+	s.world.Must(core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
+}
+
+// readPolicy makes a configuration: a built-in policy (Backfill without a
+// minimum run time unless named) and what the scenario changes in it.
+func readPolicy(l *line) core.Config {
+	name := l.name
+	if name == "" {
+		name = "Backfill"
+	}
+	doc, ok := policy.ByName(name)
+	if !ok {
+		l.wrong("policy %s is not built in", name)
+	}
+	p := doc.Policy
+	if l.name == "" {
+		p.Preempt.MinRuntime = 0
+	}
+	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission"}, int(p.Queueing.Order)))
+	p.Queueing.HeadWait = l.time("headwait", p.Queueing.HeadWait)
+	if i := l.oneOf("place", place.Strategies[:], -1); i >= 0 {
+		for k := range p.Placement {
+			p.Placement[k] = place.Strategy(i)
+		}
+	}
+	for k, kind := range core.Kinds {
+		p.Placement[k] = place.Strategy(l.oneOf(kind, place.Strategies[:], int(p.Placement[k])))
+	}
+	if z := pairs(l, "zone"); z != nil {
+		p.Zone.Share = 0
+		for p.Zone.Key, p.Zone.Value = range z {
+		}
+	}
+	if w := l.word("share", ""); w != "" {
+		f, err := strconv.ParseFloat(w, 64)
+		if err != nil {
+			l.wrong("share=%s: a number is expected", w)
+		}
+		p.Zone.Share = f
+	}
+	p.Zone.Exclusive = l.flag("exclusive") || p.Zone.Exclusive
+	p.Preempt.Priority = l.switched("priority", p.Preempt.Priority)
+	p.Preempt.Reclaim = l.switched("reclaim", p.Preempt.Reclaim)
+	p.Preempt.Backfill = l.switched("backfill", p.Preempt.Backfill)
+	p.Preempt.MinRuntime = l.time("minruntime", p.Preempt.MinRuntime)
+	p.Preempt.Budget = l.number("budget", p.Preempt.Budget)
+	p.Preempt.Interval = l.time("interval", p.Preempt.Interval)
+	p.Requeue.Backoff = l.time("backoff", p.Requeue.Backoff)
+	p.Requeue.MaxBackoff = l.time("maxbackoff", p.Requeue.MaxBackoff)
+	levels := l.list("levels")
+	if levels == nil {
+		levels = []string{"superspine", "spine", "leaf"}
+	}
+	return core.Config{Policy: p, Levels: levels}
+}

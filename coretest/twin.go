@@ -1,0 +1,577 @@
+package coretest
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// Twin is a second opinion on an engine: it is told the same events, and checks
+// the decisions by adding up pods, every time anew. It holds that
+//
+//  1. no GPU, CPU or memory is given twice, and no GPU both whole and in part;
+//  2. pods get what they asked for, on open nodes with healthy GPUs that their
+//     models, selectors, taints and affinities allow;
+//  3. a gang runs with its least pods or not at all, within the domain that it
+//     requires;
+//  4. no queue exceeds its quota by a start, Isolated ones not their own;
+//  5. evictions heed Locked, NotPreemptible, class, rank, minimum run time and
+//     budget, and reclaim takes only from queues beyond their quota;
+//  6. decisions speak of live jobs and of pods in the right state.
+type Twin struct {
+	policy core.Policy
+	levels []string
+	nodes  []*node
+	queues []core.Queue
+	jobs   map[string]*job
+	spent  map[core.Time]int // evicted pods by interval
+	// quotaSet counts changes of quotas: places that were settled before one
+	// may exceed the new quota.
+	quotaSet int
+	// Evictions counts the pods evicted so far.
+	Evictions int
+}
+
+// node is a node and how it stands.
+type node struct {
+	core.Node
+	up, cordoned bool
+	bad          uint64 // unhealthy GPUs
+}
+
+// podState is where a pod stands.
+type podState uint8
+
+const (
+	waiting podState = iota
+	running
+	leaving
+	done
+)
+
+// pod is a pod of a job; at is where it is while it runs or leaves.
+type pod struct {
+	task    int
+	state   podState
+	at      core.Placement
+	started core.Time
+}
+
+// job is a live job.
+type job struct {
+	core.Job
+	pods       []pod
+	started    core.Time // when it last had no pod running before
+	backfilled bool
+	// adopted jobs may be incomplete: the driver found them so.
+	adopted  bool
+	rejected bool
+	quotaSet int // Twin.quotaSet when others were evicted for it last
+}
+
+// NewTwin returns a twin of an engine with this configuration.
+func NewTwin(c core.Config) *Twin {
+	return &Twin{policy: c.Policy, levels: c.Levels, jobs: map[string]*job{}, spent: map[core.Time]int{}}
+}
+
+func (w *Twin) node(name string) *node {
+	for _, n := range w.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Apply takes in an event that the engine accepted.
+func (w *Twin) Apply(now core.Time, ev core.Event) {
+	switch ev := ev.(type) {
+	case core.NodeAdded:
+		n := w.node(ev.Node.Name)
+		if n == nil {
+			n = &node{}
+			w.nodes = append(w.nodes, n)
+		}
+		*n = node{Node: ev.Node, up: true, cordoned: ev.Node.Cordoned}
+		for _, g := range ev.Node.Unhealthy {
+			n.bad |= 1 << g
+		}
+		for _, j := range w.jobs {
+			j.rejected = false
+		}
+	case core.NodeLost:
+		w.node(ev.Node).up = false
+		for _, j := range w.jobs {
+			for i := range j.pods {
+				if p := &j.pods[i]; p.on() && p.at.Node == ev.Node {
+					p.state = waiting
+				}
+			}
+		}
+	case core.NodeCordoned:
+		w.node(ev.Node).cordoned = ev.Cordoned
+	case core.DeviceHealth:
+		n := w.node(ev.Node)
+		n.bad &^= 1 << ev.GPU
+		if !ev.Healthy {
+			n.bad |= 1 << ev.GPU
+		}
+	case core.QueueSet:
+		w.quotaSet++
+		i := slices.IndexFunc(w.queues, func(q core.Queue) bool { return q.Name == ev.Queue.Name })
+		if i < 0 {
+			w.queues = append(w.queues, ev.Queue)
+		} else {
+			w.queues[i] = ev.Queue
+		}
+	case core.QueueRemoved:
+		w.quotaSet++
+		w.queues = slices.DeleteFunc(w.queues, func(q core.Queue) bool { return q.Name == ev.Queue })
+	case core.JobSubmitted:
+		j := &job{Job: ev.Job}
+		for t := range ev.Job.Tasks {
+			for range ev.Job.Tasks[t].Pods {
+				j.pods = append(j.pods, pod{task: t})
+			}
+		}
+		w.jobs[j.Name] = j
+	case core.PodRunning:
+		w.adopt(ev)
+	case core.PodEnded:
+		w.jobs[ev.Job].pods[ev.Pod].state = done
+		if ev.Failed {
+			w.jobs[ev.Job].pods[ev.Pod].state = waiting
+		}
+	case core.BindFailed:
+		w.jobs[ev.Job].pods[ev.Pod].state = waiting
+	case core.PodsGone:
+		j := w.jobs[ev.Job]
+		for i := range j.pods {
+			if j.pods[i].state == leaving && (ev.Pods == nil || slices.Contains(ev.Pods, i)) {
+				j.pods[i].state = waiting
+			}
+		}
+	case core.JobEnded:
+		delete(w.jobs, ev.Job)
+	}
+}
+
+func (w *Twin) adopt(ev core.PodRunning) {
+	j := w.jobs[ev.Job]
+	j.adopted = true
+	p := &j.pods[ev.Pod]
+	t := &j.Tasks[p.task]
+	p.at = core.Placement{Pod: ev.Pod, Node: ev.Node, GPU: min(t.GPU, core.WholeGPU), CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
+	for _, g := range ev.GPUs {
+		p.at.GPUs |= 1 << g
+	}
+	if j.running() == 0 {
+		j.started = ev.Started
+	}
+	p.state, p.started = running, ev.Started
+}
+
+// on reports whether the pod is on its node.
+func (p *pod) on() bool { return p.state == running || p.state == leaving }
+
+// running counts the pods that run.
+func (j *job) running() int {
+	n := 0
+	for i := range j.pods {
+		if j.pods[i].state == running {
+			n++
+		}
+	}
+	return n
+}
+
+// least returns how many pods of a task a gang runs with at least.
+func least(t *core.Task) int {
+	if t.MinPods == 0 {
+		return t.Pods
+	}
+	return t.MinPods
+}
+
+// whole reports whether the gang has its least pods, done ones included.
+func (j *job) whole() bool {
+	have := make([]int, len(j.Tasks))
+	for i := range j.pods {
+		if s := j.pods[i].state; s == running || s == done {
+			have[j.pods[i].task]++
+		}
+	}
+	for t := range j.Tasks {
+		if have[t] < least(&j.Tasks[t]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Decide checks the decisions of one pass and takes them in as carried out.
+func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
+	planned := map[string]int{} // evictions of this pass, by the job they are for
+	for k := range ds {
+		d := &ds[k]
+		if d.Op == core.Evict {
+			planned[d.For] += len(d.Pods)
+		}
+	}
+	paid := map[string]bool{}
+	for k := range ds {
+		d := &ds[k]
+		if d.Op == core.Wake {
+			if d.At <= now {
+				return fmt.Errorf("wake at %v is not later than %v", d.At, now)
+			}
+			continue
+		}
+		j := w.jobs[d.Job]
+		if j == nil {
+			return fmt.Errorf("%v of %q, which is no live job", d.Op, d.Job)
+		}
+		var err error
+		switch d.Op {
+		case core.Bind:
+			err = w.bind(j, d, now)
+		case core.Evict:
+			if !paid[d.For] {
+				paid[d.For] = true
+				err = w.pay(planned[d.For], now)
+			}
+			if err == nil {
+				err = w.evict(j, d, now)
+			}
+		case core.Requeue:
+			err = w.stop(j, d)
+			if err == nil && !j.Gang {
+				err = fmt.Errorf("it is no gang")
+			}
+		case core.Reject:
+			if j.rejected {
+				err = fmt.Errorf("it was rejected before")
+			}
+			j.rejected = true
+		}
+		if err != nil {
+			return fmt.Errorf("%v of job %s: %w", d.Op, d.Job, err)
+		}
+	}
+	for _, j := range w.jobs {
+		if n := j.running(); j.Gang && !j.adopted && n > 0 && !j.whole() {
+			return fmt.Errorf("gang %s runs with %d pods, fewer than its least", j.Name, n)
+		}
+	}
+	return nil
+}
+
+// pay counts the evictions of one plan against the budget of the interval.
+func (w *Twin) pay(pods int, now core.Time) error {
+	w.Evictions += pods
+	p := &w.policy.Preempt
+	if p.Budget == 0 || p.Interval == 0 {
+		return nil
+	}
+	at := now / p.Interval
+	if w.spent[at] > 0 && w.spent[at]+pods > p.Budget {
+		return fmt.Errorf("%d pods beyond the budget of %d, %d of it spent", pods, p.Budget, w.spent[at])
+	}
+	w.spent[at] += pods
+	return nil
+}
+
+// bind checks where pods start and notes it.
+func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
+	if len(d.Pods) == 0 {
+		return fmt.Errorf("no pods")
+	}
+	before := w.usages()
+	if j.running() == 0 {
+		j.started = now
+	}
+	for k := range d.Pods {
+		at := d.Pods[k]
+		if at.Pod < 0 || at.Pod >= len(j.pods) || j.pods[at.Pod].state != waiting {
+			return fmt.Errorf("pod %d does not wait", at.Pod)
+		}
+		p := &j.pods[at.Pod]
+		if err := w.mayRunOn(j, &j.Tasks[p.task], &at); err != nil {
+			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
+		}
+		p.state, p.at, p.started = running, at, now
+		if err := w.notOverfull(w.node(at.Node)); err != nil {
+			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
+		}
+	}
+	if d.Reason != core.MadeRoom {
+		for k := range d.Pods {
+			if err := w.near(j, &d.Pods[k], d.Pods); err != nil {
+				return fmt.Errorf("pod %d on %s: %w", d.Pods[k].Pod, d.Pods[k].Node, err)
+			}
+		}
+	}
+	j.backfilled = d.Reason == core.Backfilled
+	if d.Reason != core.MadeRoom || j.quotaSet == w.quotaSet {
+		if err := w.withinQuota(before); err != nil {
+			return err
+		}
+	}
+	if j.Gang && !j.adopted {
+		if !j.whole() {
+			return fmt.Errorf("the gang is not whole")
+		}
+		return w.together(j)
+	}
+	return nil
+}
+
+// mayRunOn checks a placement against the task's request and the node.
+func (w *Twin) mayRunOn(j *job, t *core.Task, at *core.Placement) error {
+	n := w.node(at.Node)
+	switch {
+	case n == nil || !n.up:
+		return fmt.Errorf("the node is not there")
+	case n.cordoned:
+		return fmt.Errorf("the node is cordoned")
+	case at.GPUs>>n.GPUs != 0 && n.GPUs < 64:
+		return fmt.Errorf("it has no GPUs %b", at.GPUs)
+	case at.GPUs&n.bad != 0:
+		return fmt.Errorf("GPUs %b are unhealthy", at.GPUs&n.bad)
+	case at.CPUMilli != t.CPUMilli || at.MemMiB != t.MemMiB:
+		return fmt.Errorf("CPU or memory is not what it asked for")
+	}
+	count := bits.OnesCount64(at.GPUs)
+	switch {
+	case t.GPU == 0 && count != 0,
+		t.GPU > 0 && t.GPU < core.WholeGPU && (count != 1 || at.GPU != t.GPU),
+		t.GPU >= core.WholeGPU && (at.GPU != core.WholeGPU || core.Milli(count)*core.WholeGPU != t.GPU):
+		return fmt.Errorf("%d GPUs of %d milli for a request of %d", count, at.GPU, t.GPU)
+	}
+	return w.suits(j, t, n)
+}
+
+// suits checks what a task asks of a node whatever runs there.
+func (w *Twin) suits(j *job, t *core.Task, n *node) error {
+	switch {
+	case len(t.Models) > 0 && !slices.Contains(t.Models, n.Model):
+		return fmt.Errorf("model %s, accepted are %v", n.Model, t.Models)
+	case !place.Matches(t.Selector, n.Labels):
+		return fmt.Errorf("labels %v, selected are %v", n.Labels, t.Selector)
+	}
+	for _, taint := range n.Taints {
+		if !slices.ContainsFunc(t.Tolerations, func(o core.Toleration) bool {
+			return (o.Key == "" || o.Key == taint.Key) && (o.Value == "" || o.Value == taint.Value)
+		}) {
+			return fmt.Errorf("taint %v", taint)
+		}
+	}
+	return nil
+}
+
+// use is what the pods on a node take.
+type use struct {
+	gpu      [64]core.Milli
+	wholly   uint64 // GPUs taken as a whole
+	partly   uint64
+	cpu, mem int64
+}
+
+func (w *Twin) use(n *node) use {
+	var u use
+	for _, j := range w.jobs {
+		for i := range j.pods {
+			p := &j.pods[i]
+			if !p.on() || p.at.Node != n.Name {
+				continue
+			}
+			u.cpu += p.at.CPUMilli
+			u.mem += p.at.MemMiB
+			for g := range n.GPUs {
+				if p.at.GPUs>>g&1 == 0 {
+					continue
+				}
+				u.gpu[g] += p.at.GPU
+				if p.at.GPU == core.WholeGPU {
+					u.wholly |= 1 << g
+				} else {
+					u.partly |= 1 << g
+				}
+			}
+		}
+	}
+	return u
+}
+
+func (w *Twin) notOverfull(n *node) error {
+	u := w.use(n)
+	for g := range n.GPUs {
+		if u.gpu[g] > core.WholeGPU {
+			return fmt.Errorf("GPU %d is given out at %d milli", g, u.gpu[g])
+		}
+	}
+	switch {
+	case u.wholly&u.partly != 0:
+		return fmt.Errorf("GPUs %b are given whole and in part", u.wholly&u.partly)
+	case u.cpu > n.CPUMilli:
+		return fmt.Errorf("%d of %d milli-cores are given out", u.cpu, n.CPUMilli)
+	case u.mem > n.MemMiB:
+		return fmt.Errorf("%d of %d MiB are given out", u.mem, n.MemMiB)
+	}
+	return nil
+}
+
+// domain names the domain of a node at a level; false when it is not known.
+func (w *Twin) domain(n *node, level string) (string, bool) {
+	switch level {
+	case "node":
+		return n.Name, true
+	case "hbd":
+		return n.HBD, n.HBD != ""
+	}
+	path := ""
+	for i, l := range w.levels {
+		if i >= len(n.Domains) || n.Domains[i] == "" {
+			return "", false
+		}
+		path += "/" + n.Domains[i]
+		if l == level {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// together checks that a gang lies within the domain that it requires.
+func (w *Twin) together(j *job) error {
+	if j.Topology.Required == "" {
+		return nil
+	}
+	in := ""
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == running {
+			d, ok := w.domain(w.node(p.at.Node), j.Topology.Required)
+			if !ok || in != "" && d != in {
+				return fmt.Errorf("pods in %s %q and %q", j.Topology.Required, in, d)
+			}
+			in = d
+		}
+	}
+	return nil
+}
+
+// near checks the affinities of a pod that starts together with others.
+func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
+	for _, t := range j.Affinity {
+		own := slices.Contains(j.Labels, t.Label)
+		here, ok := w.domain(w.node(at.Node), t.Level)
+		if !ok {
+			return fmt.Errorf("its %s is not known", t.Level)
+		}
+		inDomain, elsewhere := 0, 0
+		for _, o := range w.jobs {
+			if !slices.Contains(o.Labels, t.Label) {
+				continue
+			}
+			for i := range o.pods {
+				p := &o.pods[i]
+				if !p.on() || o == j && i == at.Pod {
+					continue
+				}
+				if d, ok := w.domain(w.node(p.at.Node), t.Level); ok && d == here {
+					inDomain++
+				} else if o != j || !slices.ContainsFunc(with, func(x core.Placement) bool { return x.Pod == i }) {
+					elsewhere++
+				}
+			}
+		}
+		if t.Anti && inDomain > 0 {
+			return fmt.Errorf("%d pods labelled %s in its %s", inDomain, t.Label, t.Level)
+		}
+		if !t.Anti && inDomain == 0 && !(own && elsewhere == 0) {
+			return fmt.Errorf("no pod labelled %s in its %s", t.Label, t.Level)
+		}
+	}
+	return nil
+}
+
+// stop checks that the pods run, and notes that they are to leave.
+func (w *Twin) stop(j *job, d *core.Decision) error {
+	if len(d.Pods) == 0 {
+		return fmt.Errorf("no pods")
+	}
+	for _, at := range d.Pods {
+		p := &j.pods[at.Pod]
+		if p.state != running || p.at != at {
+			return fmt.Errorf("pod %d does not run where it is said to", at.Pod)
+		}
+		p.state = leaving
+	}
+	return nil
+}
+
+// evict checks that the pods may be evicted, and notes it.
+func (w *Twin) evict(j *job, d *core.Decision, now core.Time) error {
+	f := w.jobs[d.For]
+	if f == nil {
+		return fmt.Errorf("for %q, which is no live job", d.For)
+	}
+	f.quotaSet = w.quotaSet
+	p := &w.policy.Preempt
+	switch {
+	case f == j:
+		return fmt.Errorf("for itself")
+	case j.Locked || j.NotPreemptible:
+		return fmt.Errorf("it may not be evicted")
+	case f.Class == core.LP && j.Class == core.HP:
+		return fmt.Errorf("HP, for LP job %s", f.Name)
+	}
+	since := j.started
+	if !j.Gang {
+		since = 0
+		for _, at := range d.Pods {
+			since = max(since, j.pods[at.Pod].started)
+		}
+	}
+	if now-since < p.MinRuntime {
+		return fmt.Errorf("it has run since %v only", since)
+	}
+	outranks := f.Class < j.Class || f.Class == j.Class && f.Priority > j.Priority
+	switch {
+	case d.Reason == core.PriorityPreemption && p.Priority && outranks:
+	case d.Reason == core.QuotaReclaim && p.Reclaim && f.Queue != j.Queue && !w.withinNominal(j.Queue):
+	case d.Reason == core.BackfillPreemption && p.Backfill && j.backfilled && f.Class <= j.Class:
+	default:
+		return fmt.Errorf("for %s by %v, which does not hold", f.Name, d.Reason)
+	}
+	return w.stop(j, d)
+}
+
+// Counts returns how many pods of a live job wait, run and leave.
+func (w *Twin) Counts(name string) (wait, run, leave int) {
+	j := w.jobs[name]
+	for i := range j.pods {
+		switch j.pods[i].state {
+		case waiting:
+			wait++
+		case running:
+			run++
+		case leaving:
+			leave++
+		}
+	}
+	return wait, run, leave
+}
+
+// Live returns the names of the live jobs, sorted.
+func (w *Twin) Live() []string {
+	var out []string
+	for name := range w.jobs {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,157 @@
+package coretest
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Settled reports whether no pod is on its way off a node, so that the engine
+// keeps no place for anyone.
+func (w *Twin) Settled() bool {
+	for _, j := range w.jobs {
+		for i := range j.pods {
+			if j.pods[i].state == leaving {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Startable says how the waiting job could start now, by looking at every
+// node; "" when it cannot. Gangs of several tasks or with affinities are not
+// judged: placing them is a search that may fail.
+func (w *Twin) Startable(name string) string {
+	j := w.jobs[name]
+	if j.Gang && (len(j.Tasks) > 1 || len(j.Affinity) > 0) {
+		return ""
+	}
+	if !j.Gang || j.running() > 0 {
+		for i := range j.pods {
+			if j.pods[i].state != waiting {
+				continue
+			}
+			if at := w.podFits(j, i); at != "" {
+				return fmt.Sprintf("pod %d fits on node %s", i, at)
+			}
+		}
+		return ""
+	}
+	need := 0
+	for i := range j.pods {
+		if j.pods[i].state == waiting {
+			need++
+		} else if j.pods[i].state == leaving {
+			return ""
+		}
+	}
+	t := &j.Tasks[0]
+	need -= t.Pods - least(t)
+	return w.gangFits(j, t, need)
+}
+
+// podFits returns a node on which the pod could start.
+func (w *Twin) podFits(j *job, i int) string {
+	t := &j.Tasks[j.pods[i].task]
+	for _, n := range w.nodes {
+		if w.slots(j, t, n) == 0 || !w.allows(j.Queue, n.Model, t.GPU) {
+			continue
+		}
+		p := &j.pods[i]
+		old := *p
+		at := core.Placement{Pod: i, Node: n.Name}
+		p.state, p.at = running, at
+		err := w.near(j, &at, []core.Placement{at})
+		if err == nil && j.Gang {
+			err = w.together(j)
+		}
+		*p = old
+		if err == nil {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// slots returns how many pods of a task the node could take now.
+func (w *Twin) slots(j *job, t *core.Task, n *node) int {
+	if !n.up || n.cordoned || t.GPU > 0 && n.GPUs == 0 || w.suits(j, t, n) != nil {
+		return 0
+	}
+	u := w.use(n)
+	k := 1 << 20
+	switch {
+	case t.GPU >= core.WholeGPU:
+		free := 0
+		for g := range n.GPUs {
+			if u.gpu[g] == 0 && n.bad>>g&1 == 0 {
+				free++
+			}
+		}
+		k = free / int(t.GPU/core.WholeGPU)
+	case t.GPU > 0:
+		k = 0
+		for g := range n.GPUs {
+			if n.bad>>g&1 == 0 {
+				k += int((core.WholeGPU - u.gpu[g]) / t.GPU)
+			}
+		}
+	}
+	if t.CPUMilli > 0 {
+		k = min(k, int((n.CPUMilli-u.cpu)/t.CPUMilli))
+	}
+	if t.MemMiB > 0 {
+		k = min(k, int((n.MemMiB-u.mem)/t.MemMiB))
+	}
+	return max(k, 0)
+}
+
+// gangFits says where need pods of the task could start together, within one
+// domain of the required level, on one model unless it lists several.
+func (w *Twin) gangFits(j *job, t *core.Task, need int) string {
+	if need <= 0 {
+		return ""
+	}
+	type place struct{ domain, model string }
+	count := map[place]int{}
+	for _, n := range w.nodes {
+		at := place{model: n.Model}
+		if j.Topology.Required != "" {
+			d, ok := w.domain(n, j.Topology.Required)
+			if !ok {
+				continue
+			}
+			at.domain = d
+		}
+		k := w.slots(j, t, n)
+		count[at] += k
+		if count[at] >= need && w.allows(j.Queue, n.Model, core.Milli(need)*t.GPU) {
+			return fmt.Sprintf("%d pods fit in %q on %s", need, at.domain, at.model)
+		}
+		if len(t.Models) > 1 && len(w.models()) == 0 {
+			any := place{domain: at.domain, model: "several models"}
+			if count[any] += k; count[any] >= need {
+				return fmt.Sprintf("%d pods fit in %q on several models", need, at.domain)
+			}
+		}
+	}
+	return ""
+}
+
+// nics returns the NICs nearest to GPUs of a node.
+func nics(n *node, gpus uint64) uint64 {
+	var out uint64
+	for m := gpus; m != 0; m &= m - 1 {
+		g := bits.TrailingZeros64(m)
+		nic := int8(g)
+		if n.Devices != nil {
+			nic = n.Devices[g].NIC
+		}
+		if nic >= 0 {
+			out |= 1 << nic
+		}
+	}
+	return out
+}

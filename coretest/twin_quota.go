@@ -1,0 +1,220 @@
+package coretest
+
+import (
+	"fmt"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// every is the model of a quota over all models.
+const every = "*"
+
+// usages is what each queue uses of each account: its jobs' pods, and what its
+// children use beyond what they keep for themselves. Nominated places of the
+// engine are unknown here: usages are never more than the engine's.
+type usages map[account]core.Milli
+
+// account is a queue's dealings in a model or in every model; the queue "" is
+// above all others.
+type account struct{ queue, model string }
+
+func (w *Twin) queue(name string) *core.Queue {
+	for i := range w.queues {
+		if w.queues[i].Name == name {
+			return &w.queues[i]
+		}
+	}
+	return &core.Queue{}
+}
+
+// models lists the models for which any queue has a quota.
+func (w *Twin) models() map[string]bool {
+	out := map[string]bool{}
+	for i := range w.queues {
+		for _, m := range w.queues[i].Quota {
+			out[m.Model] = true
+		}
+	}
+	return out
+}
+
+// limit returns the queue's own quota for a model; false when it lists none.
+func limit(q *core.Queue, model string) (core.Quota, bool) {
+	for _, m := range q.Quota {
+		if m.Model == model {
+			return m, true
+		}
+	}
+	return core.Quota{BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}, false
+}
+
+// weighing lists the accounts that GPUs of a model count against.
+func (w *Twin) weighing(queue, model string) []string {
+	q := w.queue(queue)
+	for len(q.Quota) == 0 && q.Name != "" {
+		q = w.queue(q.Parent)
+	}
+	var out []string
+	for _, m := range []string{model, every} {
+		if _, listed := limit(q, m); w.models()[m] && (listed || q.Name == "") {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// owned is what a queue has with what its children lend it, keeps what it does
+// not lend in turn.
+func (w *Twin) owned(queue, model string) core.Milli {
+	m, _ := limit(w.queue(queue), model)
+	sum := m.Nominal
+	for i := range w.queues {
+		if c := w.queues[i].Name; w.queues[i].Parent == queue {
+			sum += w.owned(c, model) - w.keeps(c, model)
+		}
+	}
+	return sum
+}
+
+func (w *Twin) keeps(queue, model string) core.Milli {
+	q := w.queue(queue)
+	m, _ := limit(q, model)
+	lends := m.LendingLimit
+	if q.Mode != 0 {
+		lends = 0
+	}
+	return max(0, w.owned(queue, model)-lends)
+}
+
+// borrows returns how much more than it owns a queue may use.
+func (w *Twin) borrows(queue, model string) core.Milli {
+	q := w.queue(queue)
+	if q.Mode != 0 {
+		return 0
+	}
+	m, _ := limit(q, model)
+	return m.BorrowingLimit
+}
+
+// usages adds up what runs; extra is counted as running too.
+func (w *Twin) usages(extra ...extra) usages {
+	own := usages{}
+	add := func(queue, model string, gpu core.Milli) {
+		for _, m := range w.weighing(queue, model) {
+			own[account{queue, m}] += gpu
+		}
+	}
+	for _, j := range w.jobs {
+		for i := range j.pods {
+			if p := &j.pods[i]; p.state == running {
+				if gpu := j.Tasks[p.task].GPU; gpu > 0 {
+					add(j.Queue, w.node(p.at.Node).Model, gpu)
+				}
+			}
+		}
+	}
+	for _, x := range extra {
+		add(x.queue, x.model, x.gpu)
+	}
+	out := usages{}
+	for m := range w.models() {
+		w.pass("", m, own, out)
+	}
+	return out
+}
+
+// extra is GPU that might be used beside.
+type extra struct {
+	queue, model string
+	gpu          core.Milli
+}
+
+// pass computes the usage of a queue from that of its children.
+func (w *Twin) pass(queue, model string, own, out usages) core.Milli {
+	sum := own[account{queue, model}]
+	for i := range w.queues {
+		if c := w.queues[i].Name; w.queues[i].Parent == queue {
+			sum += max(0, w.pass(c, model, own, out)-w.keeps(c, model))
+		}
+	}
+	out[account{queue, model}] = sum
+	return sum
+}
+
+// withinQuota checks every account that grew.
+func (w *Twin) withinQuota(before usages, extra ...extra) error {
+	for a, used := range w.usages(extra...) {
+		if used <= before[a] {
+			continue
+		}
+		most := w.owned(a.queue, a.model)
+		if a.queue != "" {
+			b := w.borrows(a.queue, a.model)
+			if b == core.Unlimited {
+				continue
+			}
+			most += b
+		}
+		if used > most {
+			return fmt.Errorf("queue %q uses %d milli of %s, %d are allowed", a.queue, used, a.model, most)
+		}
+	}
+	for _, x := range extra {
+		if len(w.models()) > 0 && len(w.weighing(x.queue, x.model)) == 0 {
+			return fmt.Errorf("queue %q may not use %s", x.queue, x.model)
+		}
+	}
+	return nil
+}
+
+// allows reports whether the queue may use so much more of a model.
+func (w *Twin) allows(queue, model string, gpu core.Milli) bool {
+	if gpu == 0 {
+		return true
+	}
+	return w.withinQuota(w.usages(), extra{queue, model, gpu}) == nil
+}
+
+// withinNominal reports whether all that runs of a queue is surely within its
+// own quota: it owns its accounts, alone, and uses no more of any.
+func (w *Twin) withinNominal(queue string) bool {
+	q := w.queue(queue)
+	if len(q.Quota) == 0 {
+		return false
+	}
+	used := map[string]core.Milli{}
+	for _, j := range w.jobs {
+		if j.Queue != queue && w.under(j.Queue, queue) {
+			return false
+		}
+		if j.Queue != queue {
+			continue
+		}
+		for i := range j.pods {
+			if p := &j.pods[i]; p.state == running {
+				model := w.node(p.at.Node).Model
+				if gpu := j.Tasks[p.task].GPU; gpu > 0 {
+					used[model] += gpu
+					used[every] += gpu
+				}
+			}
+		}
+	}
+	for model, gpu := range used {
+		own, listed := limit(q, model)
+		if listed && gpu > own.Nominal || model != every && len(w.weighing(queue, model)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// under reports whether a queue is below another.
+func (w *Twin) under(queue, top string) bool {
+	for queue != "" {
+		if queue = w.queue(queue).Parent; queue == top {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,141 @@
+package coretest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// T is what a test offers: *testing.T, *testing.B or *rapid.T.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// World is an engine with its twin, and the record of what they were told.
+type World struct {
+	t      T
+	Engine *core.Engine
+	Twin   *Twin
+	Now    core.Time
+	config core.Config
+	log    []step
+}
+
+// step is an event, or a pass when event is nil, and what was decided.
+type step struct {
+	at      core.Time
+	event   core.Event
+	decided string
+}
+
+// NewWorld returns a world without nodes. It fails the test whenever the twin
+// disagrees with the engine.
+func NewWorld(t T, c core.Config) *World {
+	t.Helper()
+	e, err := core.New(c)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return &World{t: t, Engine: e, Twin: NewTwin(c), config: c}
+}
+
+// Apply tells the engine of an event and returns its error.
+func (w *World) Apply(ev core.Event) error {
+	if err := w.Engine.Apply(w.Now, ev); err != nil {
+		return err
+	}
+	w.Twin.Apply(w.Now, ev)
+	w.log = append(w.log, step{at: w.Now, event: ev})
+	return nil
+}
+
+// Must is Apply for events that cannot be wrong.
+func (w *World) Must(ev core.Event) {
+	w.t.Helper()
+	if err := w.Apply(ev); err != nil {
+		w.fail(fmt.Errorf("%T: %w", ev, err))
+	}
+}
+
+// Decide makes a pass, checks the decisions and that both sides count the same
+// pods, and returns a copy of the decisions.
+func (w *World) Decide() []core.Decision {
+	w.t.Helper()
+	ds := slices.Clone(w.Engine.Decide(w.Now))
+	for i := range ds {
+		ds[i].Pods = slices.Clone(ds[i].Pods)
+	}
+	w.log = append(w.log, step{at: w.Now, decided: Format(w.Now, ds)})
+	if err := w.Twin.Decide(w.Now, ds); err != nil {
+		w.fail(err)
+	}
+	for _, name := range w.Twin.Live() {
+		x, ok := w.Engine.Explain(name)
+		wait, run, leave := w.Twin.Counts(name)
+		if !ok || x.Waiting != wait || x.Running != run || x.Leaving != leave {
+			w.fail(fmt.Errorf("job %s: engine counts %d waiting, %d running, %d leaving; twin %d, %d, %d",
+				name, x.Waiting, x.Running, x.Leaving, wait, run, leave))
+		}
+	}
+	return ds
+}
+
+// CheckIdle fails the test when a job waits that could start. It may be asked
+// after a pass, when no evictions are under way, and not under StrictFIFO.
+func (w *World) CheckIdle() {
+	w.t.Helper()
+	if !w.Twin.Settled() {
+		return
+	}
+	for name := range w.Engine.Waiting() {
+		x, _ := w.Engine.Explain(name)
+		if x.Reason == core.BackOff {
+			continue
+		}
+		if how := w.Twin.Startable(name); how != "" {
+			w.fail(fmt.Errorf("job %s waits (%v: %s) but %s", name, x.Reason, x.Detail, how))
+		}
+	}
+}
+
+// CheckReplay tells another engine the same events and fails the test unless
+// it decides the same, byte for byte.
+func (w *World) CheckReplay() {
+	w.t.Helper()
+	e, err := core.New(w.config)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	for i, s := range w.log {
+		if s.event != nil {
+			if err := e.Apply(s.at, s.event); err != nil {
+				w.t.Fatalf("replay of event %d: %v", i, err)
+			}
+			continue
+		}
+		if got := Format(s.at, e.Decide(s.at)); got != s.decided {
+			w.t.Fatalf("replay of step %d decided\n%sbefore it was\n%s", i, got, s.decided)
+		}
+	}
+}
+
+// History is everything that happened, one line each.
+func (w *World) History() string {
+	var b bytes.Buffer
+	for _, s := range w.log {
+		if s.event != nil {
+			fmt.Fprintf(&b, "%v %T%+v\n", seconds(s.at), s.event, s.event)
+			continue
+		}
+		b.WriteString(s.decided)
+	}
+	return b.String()
+}
+
+func (w *World) fail(err error) {
+	w.t.Helper()
+	w.t.Fatalf("%v\nhistory:\n%s", err, w.History())
+}
