@@ -51,14 +51,19 @@ type Collector struct {
 	unstarted core.Milli // held by gangs that are not whole yet
 	count     Jobs
 
+	over          averages
+	waits         [len(Classes)]Histogram
+	distances     [len(Classes)]Distance
+	jct, queueing Histogram
+	preemptions   int64
+	migrations    int64
+	lost          float64 // milli-GPU seconds
+}
+
+// averages are what is averaged over time.
+type averages struct {
 	gar, gfr             share
 	allocated, available float64 // GPU-seconds, for SOR
-	waits                [len(Classes)]Histogram
-	distances            [len(Classes)]Distance
-	jct, queueing        Histogram
-	preemptions          int64
-	migrations           int64
-	lost                 float64 // milli-GPU seconds
 }
 
 var _ sim.Sink = (*Collector)(nil)

@@ -85,22 +85,38 @@ func (c *Collector) advance(t core.Time) {
 	if from >= to {
 		return
 	}
-	dt := to - from
-	c.gar.add(int64(c.inv.allocated), c.inv.available*int64(core.WholeGPU), dt)
-	c.gfr.add(c.inv.fragmented, c.inv.gpuNodes, dt)
-	c.allocated += float64(c.inv.allocated-c.unstarted) / float64(core.WholeGPU) * dt.Seconds()
-	c.available += float64(c.inv.available) * dt.Seconds()
+	c.over.add(&c.inv, c.unstarted, to-from)
+}
+
+// add tells that the state held for dt.
+func (a *averages) add(inv *inventory, unstarted core.Milli, dt core.Time) {
+	a.gar.add(int64(inv.allocated), inv.available*int64(core.WholeGPU), dt)
+	a.gfr.add(inv.fragmented, inv.gpuNodes, dt)
+	a.allocated += float64(inv.allocated-unstarted) / float64(core.WholeGPU) * dt.Seconds()
+	a.available += float64(inv.available) * dt.Seconds()
+}
+
+// averages returns those of the window. A run that is over in an instant, as
+// when all jobs come at once and none ends, has the figures of that instant.
+func (c *Collector) averages() *averages {
+	if c.first != c.now || c.window.From > 0 || c.window.To > 0 {
+		return &c.over
+	}
+	var instant averages
+	instant.add(&c.inv, c.unstarted, core.Second)
+	return &instant
 }
 
 // Summary returns what was measured up to the last event. What a Collector
 // cannot know (policy, seed, decisions, wall clock, memory) is left to the
 // caller.
 func (c *Collector) Summary() Summary {
+	over := c.averages()
 	s := Summary{
 		Window:       c.averaged(),
 		Jobs:         c.count,
-		GAR:          c.gar.ratios(),
-		GFR:          c.gfr.ratios(),
+		GAR:          over.gar.ratios(),
+		GFR:          over.gfr.ratios(),
 		JWTD:         c.jwtd(),
 		JTTED:        c.jtted(),
 		JCT:          c.jct.times(),
@@ -109,8 +125,8 @@ func (c *Collector) Summary() Summary {
 		Migrations:   c.migrations,
 		LostGPUHours: c.lostGPUHours(),
 	}
-	if c.available > 0 {
-		s.SOR = c.allocated / c.available
+	if over.available > 0 {
+		s.SOR = over.allocated / over.available
 	}
 	if c.first != core.Never {
 		s.VirtualSeconds = (c.now - c.first).Seconds()

@@ -18,7 +18,8 @@ type Config struct {
 	Policy  core.Policy
 	// Seed decides what happens by chance: node failures.
 	Seed uint64
-	// Until ends the run at that time; 0 runs to the end of the last job.
+	// Until ends the run at that time; 0 runs to the end of the last job that
+	// ends by itself.
 	Until core.Time
 	// Estimates tells the engine each job's true run time when it is
 	// submitted: an oracle, for policies that order by estimate.
@@ -52,7 +53,7 @@ type run struct {
 	jobs    map[string]*state
 	nodes   map[string]*node
 	queues  map[string]bool
-	working int // runners at work
+	working int // runners at work that will end
 	coming  int // events planned other than failures and repairs
 	down    int // nodes that are lost
 }
@@ -73,6 +74,7 @@ type runner struct {
 	left    core.Time
 	started core.Time
 	speed   float64 // 0 while it does not work
+	ends    bool    // by itself, before the end of time
 	// turn counts starts and stops: an end planned in an earlier turn is void.
 	turn int32
 }
@@ -328,12 +330,15 @@ func (r *run) start(now core.Time, s *state, i int) {
 	}
 	w.turn++
 	w.started, w.speed = now+r.Models.StartDelay, r.speedOf(s, w.pods)
-	r.working++
 	takes := w.left
 	if w.speed != 1 {
-		takes = core.Time(min(math.Round(float64(w.left)/w.speed), 1e18))
+		takes = core.Time(min(math.Round(float64(w.left)/w.speed), float64(workload.Endless)))
 	}
-	r.plan(event{at: w.started + takes, do: finish, job: s, runner: int32(i), turn: w.turn})
+	w.ends = s.Duration < workload.Endless && takes <= core.Never-w.started
+	if w.ends {
+		r.working++
+		r.plan(event{at: w.started + takes, do: finish, job: s, runner: int32(i), turn: w.turn})
+	}
 }
 
 // halt stops the runners of pods before their work is done. What was done since
@@ -360,7 +365,9 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 		s.Lost += float64(gpus) * (worked - kept).Seconds()
 		w.speed = 0
 		w.turn++
-		r.working--
+		if w.ends {
+			r.working--
+		}
 	}
 }
 

@@ -90,10 +90,12 @@ type job struct {
 	placing
 	// Checkpoint is the interval at which progress is saved, Estimate the
 	// expected run time.
-	Checkpoint   v1alpha1.Duration  `json:"checkpoint,omitempty"`
-	Estimate     v1alpha1.Duration  `json:"estimate,omitempty"`
-	SubmittedAgo *v1alpha1.Duration `json:"submittedAgo,omitempty"` // runningFor
-	RunningFor   v1alpha1.Duration  `json:"runningFor,omitempty"`   // 0
+	Checkpoint v1alpha1.Duration `json:"checkpoint,omitempty"`
+	Estimate   v1alpha1.Duration `json:"estimate,omitempty"`
+	// RunningFor is how long the pods of Running run, a day or longer when not
+	// given. SubmittedAgo is that too, or 0 when none runs.
+	SubmittedAgo *v1alpha1.Duration `json:"submittedAgo,omitempty"`
+	RunningFor   *v1alpha1.Duration `json:"runningFor,omitempty"`
 	Tasks        []task             `json:"tasks"`
 }
 

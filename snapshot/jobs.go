@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,22 +20,67 @@ const (
 func (r *reader) jobs(f *file) error {
 	r.job, r.pod = map[string]bool{}, map[string]bool{}
 	for i := range f.Jobs {
-		r.s.Now = max(r.s.Now, f.Jobs[i].age(), core.Time(f.Jobs[i].RunningFor))
+		r.s.Now = max(r.s.Now, f.Jobs[i].age(), f.Jobs[i].runningFor())
 	}
 	for i := range f.Jobs {
 		if err := r.addJob(&f.Jobs[i], fmt.Sprintf("jobs[%d]", i)); err != nil {
 			return err
 		}
 	}
+	r.markBackfilled()
 	return nil
+}
+
+// longRunning is how long jobs run of which it is not said: so long that no
+// policy spares them for having just started.
+const longRunning = 24 * 3600 * core.Second
+
+// runningFor is how long the running pods of the job run.
+func (j *job) runningFor() core.Time {
+	switch {
+	case j.RunningFor != nil:
+		return core.Time(*j.RunningFor)
+	case !slices.ContainsFunc(j.Tasks, func(t task) bool { return len(t.Running) > 0 }):
+		return 0
+	case j.SubmittedAgo != nil:
+		return max(core.Time(*j.SubmittedAgo), longRunning)
+	}
+	return longRunning
 }
 
 // age is how long ago the job was submitted.
 func (j *job) age() core.Time {
 	if j.SubmittedAgo == nil {
-		return core.Time(j.RunningFor)
+		return j.runningFor()
 	}
 	return core.Time(*j.SubmittedAgo)
+}
+
+// markBackfilled marks the pods that started past a waiting job: one that was
+// there already and comes before theirs.
+func (r *reader) markBackfilled() {
+	var waiting []*core.Job
+	for i := range r.s.Jobs {
+		if j := &r.s.Jobs[i]; len(j.Running) == 0 {
+			waiting = append(waiting, &j.Job)
+		}
+	}
+	for i := range r.s.Jobs {
+		j := &r.s.Jobs[i]
+		if len(j.Running) == 0 {
+			continue
+		}
+		started := j.Running[0].Started
+		passed := slices.ContainsFunc(waiting, func(w *core.Job) bool { return w.Submitted < started && before(w, &j.Job) })
+		for k := range j.Running {
+			j.Running[k].Backfilled = passed
+		}
+	}
+}
+
+// before reports whether a comes before b in the order.
+func before(a, b *core.Job) bool {
+	return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Submitted, b.Submitted)) < 0
 }
 
 func (r *reader) addJob(j *job, at string) error {
@@ -61,7 +107,7 @@ func (r *reader) checkJob(j *job, at string) error {
 	if len(j.Tasks) == 0 || len(j.Tasks) > maxTasks {
 		return r.src.Errorf(at+".tasks", "1 to %d tasks; found %d", maxTasks, len(j.Tasks))
 	}
-	if j.age() < core.Time(j.RunningFor) {
+	if j.RunningFor != nil && j.age() < j.runningFor() {
 		return r.src.Errorf(at+".runningFor", "at most the time since the job was submitted, %s; found %s", j.SubmittedAgo, j.RunningFor)
 	}
 	return r.checkNearness(j, at)
@@ -132,7 +178,7 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		Selector:    append(j.requirements(), t.requirements()...),
 		Tolerations: append(j.tolerations(), t.tolerations()...),
 	}})
-	return r.addRunning(c, t, core.Time(j.RunningFor), first, pods, at)
+	return r.addRunning(c, t, j.runningFor(), first, pods, at)
 }
 
 func (r *reader) checkTask(t *task, before, pods int, at string) error {

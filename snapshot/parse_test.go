@@ -169,7 +169,6 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"label is a number", "nodes:\n- {name: n, labels: {topology.kubernetes.io/rack: 7}}\n",
 			`s.yaml:2: nodes[0].labels.topology.kubernetes.io/rack: a string, in quotes ("7"); found 7`},
 		{"queue twice", node + "queues:\n- name: a\n- name: a\n", `s.yaml:4: queues[1].name: a name of its own; found "a" again`},
-		{"unknown parent", node + "queues:\n- name: a\n  parent: org\n", `s.yaml:4: queues[0].parent: one of the queues a; found "org"`},
 		{"parents in a circle", node + "queues:\n- {name: a, parent: b}\n- {name: b, parent: c}\n- {name: c, parent: a}\n",
 			`s.yaml:5: queues[2].parent: a queue that is not below this one; found "a"`},
 		{"weight", node + "queues: [{name: a, weight: 0}]\n", `s.yaml:2: queues[0].weight: a whole number from 1 to 1000000; found 0`},

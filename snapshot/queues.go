@@ -21,7 +21,19 @@ func (r *reader) queues(f *file) error {
 			return err
 		}
 	}
+	r.addParents(f)
 	return r.orderQueues(f.Queues)
+}
+
+// addParents adds the parents that the file names and does not list: top-level
+// queues without a quota of their own.
+func (r *reader) addParents(f *file) {
+	for i := range f.Queues {
+		if parent := f.Queues[i].Parent; parent != "" && !r.queue[parent] {
+			r.queue[parent] = true
+			f.Queues = append(f.Queues, queue{Name: parent})
+		}
+	}
 }
 
 // openQueues makes the queues that jobs name, without limits, for a snapshot
@@ -82,10 +94,7 @@ func (r *reader) ancestors(queues []queue, index map[string]int, added []bool, i
 		if parent == "" {
 			break
 		}
-		next, ok := index[parent]
-		if !ok {
-			return nil, r.src.Errorf(fmt.Sprintf("queues[%d].parent", i), "one of the queues %s; found %q", list(sorted(index)), parent)
-		}
+		next := index[parent]
 		if slices.Contains(chain, next) {
 			return nil, r.src.Errorf(fmt.Sprintf("queues[%d].parent", i), "a queue that is not below this one; found %q", parent)
 		}
