@@ -7,6 +7,7 @@ package core
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
@@ -130,11 +131,11 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case NodeLost:
 		return e.loseNode(now, ev.Node)
 	case NodeCordoned:
-		return e.cordon(ev)
+		return e.cordon(now, ev)
 	case DeviceHealth:
-		return e.setHealth(ev)
+		return e.setHealth(now, ev)
 	case QueueSet:
-		e.quotaOpen = true
+		e.quotaOpen, e.freed = true, ^uint64(0)
 		e.version++
 		return e.ledger.Set(ev.Queue)
 	case QueueRemoved:
@@ -278,6 +279,7 @@ func (e *Engine) end(name string) error {
 	e.state.Commit()
 	e.state.SetLabels(j.slot, nil)
 	j.queue.Jobs--
+	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	delete(e.jobs, name)
 	e.slots[j.slot] = nil
 	e.spare = append(e.spare, j.slot)
@@ -309,6 +311,15 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 		p.leavingFor = nil
 	}
 	e.free(node)
+	e.vanished(j)
+}
+
+// vanished notes that pods of the job left: others may have kept their
+// distance from them, in whatever pool.
+func (e *Engine) vanished(j *job) {
+	if len(j.Labels) > 0 {
+		e.freed = ^uint64(0)
+	}
 }
 
 // free notes that something was freed on a node.
@@ -375,6 +386,7 @@ func (e *Engine) breakGang(j *job) {
 	if j.standing() {
 		return
 	}
+	e.denominate(j)
 	j.begun = false
 	first := len(e.places)
 	for i := range j.pods {
@@ -402,6 +414,9 @@ func (e *Engine) requeueIfGone(j *job, now Time) {
 	if j.class == nil && j.count[podWaiting] > 0 {
 		j.since = now
 	}
+	if j.Gang && !j.begun && j.count[podDone] > 0 {
+		j.begun = j.standing() // members may have ended well while they left
+	}
 	e.enqueue(j, now)
 }
 
@@ -427,7 +442,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 		e.release(j, i, podWaiting)
 	}
 	e.state.Commit()
-	if !j.Gang {
+	if !j.whole() {
 		e.dequeue(j) // its class may be another now
 	}
 	e.requeueIfGone(j, now)
@@ -483,7 +498,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 	}
 	j.Estimate = ev.Estimate
 	if e.policy.Queueing.Order == ByEstimate && j.key.estimate != ev.Estimate {
-		waits := j.class != nil
+		waits := j.class != nil || e.pausing(j)
 		e.dequeue(j)
 		j.key.estimate = ev.Estimate
 		e.version++
@@ -537,10 +552,13 @@ func (e *Engine) loseNode(now Time, name string) error {
 	return nil
 }
 
-func (e *Engine) cordon(ev NodeCordoned) error {
+func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 	id, err := e.node(ev.Node)
 	if err != nil {
 		return err
+	}
+	if ev.Cordoned {
+		e.dropPlans(id, now)
 	}
 	e.state.SetCordoned(id, ev.Cordoned)
 	e.version++
@@ -548,13 +566,16 @@ func (e *Engine) cordon(ev NodeCordoned) error {
 	return nil
 }
 
-func (e *Engine) setHealth(ev DeviceHealth) error {
+func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 	id, err := e.node(ev.Node)
 	if err != nil {
 		return err
 	}
 	if ev.GPU < 0 || ev.GPU >= e.state.Node(id).Spec.GPUs {
 		return fmt.Errorf("node %s has no GPU %d", ev.Node, ev.GPU)
+	}
+	if !ev.Healthy {
+		e.dropPlans(id, now)
 	}
 	e.state.SetHealth(id, ev.GPU, ev.Healthy)
 	e.version++

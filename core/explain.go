@@ -76,8 +76,8 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return Victims, fmt.Sprintf("its places are settled; %d pods are leaving for it", j.nomination.outstanding)
 	case j.class == nil && j.count[podLeaving] > 0:
 		return MemberLost, fmt.Sprintf("%d of its pods are still leaving", j.count[podLeaving])
-	case j.notBefore > e.now:
-		return BackOff, fmt.Sprintf("%d failed starts; it is tried again in %s", j.failures, secondsText(j.notBefore-e.now))
+	case e.pausing(j):
+		return BackOff, fmt.Sprintf("%d failed starts; it is tried again in %s", j.failures, secondsText(max(0, j.notBefore-e.now)))
 	}
 	e.compile(j.class)
 	u := e.prepare(j)

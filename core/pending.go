@@ -126,7 +126,7 @@ func (c *class) head() *job { return c.jobs.items[0] }
 
 // enqueue puts a job with waiting pods among the waiting.
 func (e *Engine) enqueue(j *job, now Time) {
-	if j.class != nil || j.count[podWaiting] == 0 || j.nomination != nil {
+	if j.class != nil || e.pausing(j) || j.count[podWaiting] == 0 || j.nomination != nil {
 		return
 	}
 	if j.notBefore > now {
@@ -146,9 +146,14 @@ func (e *Engine) enqueue(j *job, now Time) {
 		old = c.head()
 	}
 	c.jobs.push(j)
-	if c.head() != old {
+	if c.head() != old || c.state == classRejected {
 		e.setClass(c, classActive)
 	}
+}
+
+// pausing reports whether the job is among the paused.
+func (e *Engine) pausing(j *job) bool {
+	return j.class == nil && j.notBefore > 0 && e.paused.has(j, j.at)
 }
 
 // maxClasses is how many classes are kept at hand after their last job left.
@@ -159,7 +164,8 @@ func jobMoved(j *job, at int)  { j.at = at }
 
 // dequeue takes a job from among the waiting.
 func (e *Engine) dequeue(j *job) {
-	if j.notBefore > 0 && e.paused.remove(j, j.at) {
+	if e.pausing(j) {
+		e.paused.remove(j, j.at)
 		return
 	}
 	c := j.class
@@ -224,9 +230,12 @@ func (h *heap[T]) push(x T) {
 	h.up(len(h.items) - 1)
 }
 
+// has reports whether x, which is at place i if it is in the heap at all, is.
+func (h *heap[T]) has(x T, i int) bool { return i >= 0 && i < len(h.items) && h.items[i] == x }
+
 // remove takes out x, which is at place i if it is in the heap at all.
 func (h *heap[T]) remove(x T, i int) bool {
-	if i < 0 || i >= len(h.items) || h.items[i] != x {
+	if !h.has(x, i) {
 		return false
 	}
 	last := len(h.items) - 1

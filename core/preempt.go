@@ -118,7 +118,7 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	if head {
 		stamp |= 1
 	}
-	if j.planned == stamp && now < e.retryAt {
+	if j.planned == stamp {
 		return false
 	}
 	vs := e.victims(j, now, head)
@@ -183,7 +183,10 @@ func (e *Engine) victims(j *job, now Time, head bool) []victim {
 			}
 			if age := now - since; age < e.policy.Preempt.MinRuntime {
 				e.retry(since + e.policy.Preempt.MinRuntime)
-				break
+				if v.Gang {
+					break
+				}
+				continue
 			}
 			if v.Gang {
 				vs = append(vs, victim{v, -1, reason, v.lost(now, -1)})
@@ -605,6 +608,7 @@ func (e *Engine) fulfil(now Time) {
 			}
 		}
 		j.begun = true
+		e.appeared(j)
 		e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: MadeRoom})
 		e.enqueue(j, now)
 	}
@@ -635,6 +639,7 @@ func (e *Engine) denominate(j *job) {
 		e.quotaOpen = true
 		j.set(p, podWaiting)
 		e.free(p.alloc.Node)
+		e.vanished(j)
 	}
 	e.state.Commit()
 	e.version++

@@ -19,7 +19,8 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.now = now
 	e.out, e.places, e.wakeNext = e.out[:0], e.places[:0], Never
 	for _, d := range e.ending {
-		if e.jobs[d.Job] != nil {
+		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs[d.Job].pods[p.Pod].state != podLeaving })
+		if len(d.Pods) > 0 {
 			e.out = append(e.out, d)
 		}
 	}
@@ -29,6 +30,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	}
 	if now >= e.retryAt {
 		e.retryAt, e.freed, e.quotaOpen = Never, ^uint64(0), true
+		e.version++ // what was tried in vain may succeed now
 	}
 	e.resume(now)
 	e.fulfil(now)
@@ -39,6 +41,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.pass(now)
 	}
 	e.freed, e.quotaOpen, e.nodesNew = 0, false, false
+	e.wake(e.retryAt)
 	if e.wakeNext < e.wakeAt {
 		e.wakeAt = e.wakeNext
 		e.out = append(e.out, Decision{Op: Wake, At: e.wakeAt})
@@ -261,21 +264,44 @@ func (e *Engine) overrun(j *job) bool {
 	if !j.queue.Limited() {
 		return false
 	}
+	short := false
 	for t := range e.unit.Tasks {
 		task := &e.unit.Tasks[t]
 		n := len(task.Pods)
-		if !e.unit.Whole {
-			n = min(n, 1)
+		if n > 0 && !e.unit.Whole {
+			n = 1
 		}
 		need := Milli(n) * task.GPU()
-		if need == 0 {
-			continue
+		lacks := need > 0 && task.Allowed(j.queue.Room) < need
+		if n > 0 && lacks == e.unit.Whole {
+			return lacks // a gang fails by any task, a pod-by-pod job starts by any
 		}
-		if task.Allowed(j.queue.Room) < need {
-			return true
+		short = short || lacks
+	}
+	return short || e.unit.Whole && len(e.unit.Tasks) > 1 && e.overrunTogether(j)
+}
+
+// overrunTogether is overrun for the tasks of a gang that accept one model
+// each: they count against the same accounts.
+func (e *Engine) overrunTogether(j *job) bool {
+	book := func(by Milli) {
+		for t := range e.unit.Tasks {
+			task := &e.unit.Tasks[t]
+			if m := task.Models(); len(m) == 1 {
+				j.queue.Add(m[0], by*Milli(len(task.Pods))*task.GPU())
+			}
 		}
 	}
-	return false
+	book(1)
+	short := false
+	for t := range e.unit.Tasks {
+		task := &e.unit.Tasks[t]
+		if m := task.Models(); len(m) == 1 && len(task.Pods) > 0 && task.GPU() > 0 {
+			short = short || j.queue.Room(m[0]) < 0
+		}
+	}
+	book(-1)
+	return short
 }
 
 // start places what it can of a job and, if that is anything, binds it. It
@@ -366,7 +392,20 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 	}
 	j.begun = true
 	e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: why})
+	e.appeared(j)
 	e.enqueue(j, now)
+}
+
+// appeared lets those try again that may have to be near pods of the job.
+func (e *Engine) appeared(j *job) {
+	if len(j.Labels) == 0 {
+		return
+	}
+	for i := len(e.idle) - 1; i >= 0; i-- {
+		if c := e.idle[i]; c.state == classStuck && len(c.head().Affinity) > 0 {
+			e.setClass(c, classActive)
+		}
+	}
 }
 
 // setBackfilled says whether a job started past an earlier one.

@@ -70,13 +70,11 @@ func (y *tally) fitting(yield func(candidate) bool) {
 }
 
 // tightest returns the domain of a level that holds the gang, by free GPUs
-// alone, with the least room to spare. O(tasks x domains x GPUs per node).
+// alone, with the least room to spare. Not for NodeLevelNum.
+// O(tasks x domains x GPUs per node).
 func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
-	switch level {
-	case anyLevel:
+	if level == anyLevel {
 		return candidate{domain: -1}, true
-	case cluster.NodeLevelNum:
-		return candidate{}, false // nodes are counted exactly
 	}
 	y := &p.tally
 	y.reset(level, p.state.Domains(level))

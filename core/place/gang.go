@@ -61,7 +61,7 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 // inLevel tries to place the gang within one domain of a level.
 func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
 	mark := p.state.Mark()
-	if !u.needsExact() {
+	if !u.needsExact() && level != cluster.NodeLevelNum {
 		c, ok := p.tightest(u, sp, level)
 		if !ok {
 			return false
@@ -227,7 +227,7 @@ func (u *Unit) allowed(sh *Shape, pools []*cluster.Pool) int {
 // inOneNode places a gang that fits on one node there: the one it fits most
 // tightly (E-Binpack at node level, §3.3.3).
 func (p *Placer) inOneNode(u *Unit, sp space) bool {
-	if len(u.Tasks) > 1 || u.needsExact() || u.Required >= 0 || !u.packs() {
+	if len(u.Tasks) > 1 || u.needsExact() || u.Required >= 0 && u.Required != cluster.NodeLevelNum || !u.packs() {
 		return false
 	}
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)

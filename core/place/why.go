@@ -149,6 +149,7 @@ func (p *Placer) whyTopology(u *Unit) Shortfall {
 // TooLarge says whether the unit could not be placed even if every node that
 // was ever known were empty and healthy. O(tasks x nodes).
 func (p *Placer) TooLarge(u *Unit) Shortfall {
+	var lack Shortfall
 	for t := range u.Tasks {
 		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
 		fit, nodes := 0, 0
@@ -162,13 +163,18 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 			}
 		}
 		switch {
+		case need > 0 && nodes > 0 && !u.Whole:
+			return Shortfall{} // some of its pods may start
 		case nodes == 0 && need > 0:
-			return Shortfall{TooLarge, fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)}
+			lack = Shortfall{TooLarge, fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)}
 		case u.Whole && fit < need:
-			return Shortfall{TooLarge, fmt.Sprintf("needs %d x %s; all nodes%s together hold %d", need, sh, sh.on(), fit)}
+			lack = Shortfall{TooLarge, fmt.Sprintf("needs %d x %s; all nodes%s together hold %d", need, sh, sh.on(), fit)}
+		}
+		if u.Whole && lack.Lack != NoLack {
+			return lack
 		}
 	}
-	return Shortfall{}
+	return lack
 }
 
 // empty returns how many pods of the shape a node holds when it is empty.
