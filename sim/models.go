@@ -23,6 +23,9 @@ type Models struct {
 	// MTBF is the mean time between failures of one node, Repair the mean time
 	// until it is back; both exponential. No node fails when MTBF is 0.
 	MTBF, Repair core.Time
+	// Checkpoint is the interval at which jobs save their progress of which the
+	// workload does not say it; 0 when they never do.
+	Checkpoint core.Time
 }
 
 // node is a node as the simulator sees it.
@@ -113,6 +116,19 @@ func (r *run) loseNode(now core.Time, n *node) error {
 	}
 	r.plan(event{at: r.after(now, r.Models.Repair), do: repair, node: n})
 	return r.tell(func(k Sink) error { return k.Node(now, n.spec, false) })
+}
+
+// hopeless reports whether failures keep all jobs that are left from ending: none
+// was submitted or ended in ten times the run time of the longest.
+func (r *run) hopeless(now core.Time) bool {
+	if r.Models.MTBF == 0 {
+		return false
+	}
+	longest := core.Time(0)
+	for _, s := range r.jobs {
+		longest = max(longest, s.Duration)
+	}
+	return (now-r.moved)/10 > longest
 }
 
 func (r *run) repairNode(now core.Time, n *node) error {

@@ -53,9 +53,10 @@ type run struct {
 	jobs    map[string]*state
 	nodes   map[string]*node
 	queues  map[string]bool
-	working int // runners at work that will end
-	coming  int // events planned other than failures and repairs
-	down    int // nodes that are lost
+	working int       // runners at work that will end
+	coming  int       // events planned other than failures and repairs
+	down    int       // nodes that are lost
+	moved   core.Time // when a job was last submitted or ended
 }
 
 // state is a live job as the simulator sees it.
@@ -80,8 +81,8 @@ type runner struct {
 }
 
 // Run replays the workload and returns when the last job has ended, when
-// nothing can happen any more, at Until, or when the context ends. The sinks
-// have then seen everything up to Stats.End. An error is bad input (see
+// nothing can happen any more, when node failures keep all that are left from
+// ending, at Until, or when the context ends. The sinks have then seen everything up to Stats.End. An error is bad input (see
 // workload.IsBadInput) or a sink's.
 func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	e, err := core.New(core.Config{Policy: c.Policy, Levels: c.Cluster.Levels})
@@ -165,6 +166,9 @@ func (r *run) loop(ctx context.Context) error {
 			if r.Progress != nil {
 				r.Progress(r.stats.End, r.stats.Submitted, r.stats.Ended)
 			}
+			if !more && r.hopeless(r.stats.End) {
+				return nil
+			}
 		}
 		if !more && r.settled() {
 			return nil
@@ -238,6 +242,9 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if r.Estimates {
 		j.Estimate = j.Duration
 	}
+	if j.Checkpoint == 0 {
+		j.Checkpoint = r.Models.Checkpoint
+	}
 	if !r.queues[j.Queue] {
 		r.queues[j.Queue] = true
 		if err := r.engine.Apply(now, core.QueueSet{Queue: core.Queue{Name: j.Queue, Weight: 1}}); err != nil {
@@ -262,6 +269,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 		}
 	}
 	r.jobs[j.Name] = s
+	r.moved = now
 	r.stats.Submitted++
 	return r.tell(func(k Sink) error { return k.Submitted(now, &s.Live) })
 }
@@ -388,6 +396,7 @@ func (r *run) finish(now core.Time, s *state, i, turn int32) error {
 		return r.engine.Apply(now, core.PodEnded{Job: s.Name, Pod: w.pods[0]})
 	}
 	delete(r.jobs, s.Name)
+	r.moved = now
 	r.stats.Ended++
 	if err := r.engine.Apply(now, core.JobEnded{Job: s.Name}); err != nil {
 		return err

@@ -29,6 +29,7 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speed of GPU models, such as `H800=1,A10=0.4`; 1 for the others")
 	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; none fails when not given")
 	durationVar(flags, &f.Repair, "node-repair", "mean time until a failed node is back")
+	durationVar(flags, &f.Checkpoint, "checkpoint", "jobs whose workload tells no interval save their progress this often; never when not given")
 	flags.BoolVar(&f.estimates, "estimates", false, "tell the engine how long each job will run, as an oracle")
 }
 
