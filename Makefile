@@ -13,8 +13,8 @@ help: ## list the targets
 build: ## build bin/muster
 	go build -o bin/ ./cmd/muster
 
-demo: build ## run the built-in kant-training workload under two policies, and print the result
-	bin/muster sim --workload kant-training --seed 1 --policy StrictFIFO,default --out $(DEMO)
+demo: build ## run the built-in kant-training workload under three policies, and print the result
+	bin/muster sim --workload kant-training --seed 1 --policy StrictFIFO,BestEffortFIFO,default --window-to 7d --out $(DEMO)
 
 test: ## run the tests, in minutes
 	go test -short ./...
