@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// covered is a running gang or pod while quotas are dealt out.
+// covered is what is weighed as one while quotas are dealt out: the least pods
+// of a running gang, or one other pod.
 type covered struct {
 	job *job
-	pod int // -1 for a gang
+	pod int // -1 for the least pods of a gang
 }
 
 // account names a queue's nominal quota for a model or for all.
@@ -26,8 +28,10 @@ type claim struct {
 }
 
 // cover marks the running pods that their queues' nominal quotas cover. Jobs
-// are served in their order; one that does not fit is passed over. Where no
-// queue has a quota, nothing is marked and all are covered.
+// are served in their order; one that does not fit is passed over. The pods that
+// a gang has beyond its least come after those and are covered one by one: else
+// one of them could push its whole gang beyond quota by starting. Where no queue
+// has a quota, nothing is marked and all are covered.
 func (e *Engine) cover() {
 	if e.coverAt == e.version || !e.ledger.Limited() {
 		return
@@ -35,48 +39,94 @@ func (e *Engine) cover() {
 	e.coverAt = e.version
 	e.units = e.units[:0]
 	for _, j := range e.running {
-		if j.Gang {
-			e.units = append(e.units, covered{j, -1})
-			continue
-		}
-		for i := range j.pods {
-			if j.pods[i].state == podRunning {
-				e.units = append(e.units, covered{j, i})
-			}
-		}
+		e.units = j.cover(e.units)
 	}
 	for _, n := range e.filling {
-		e.units = n.job.cover(e.units)
+		if n.job.run < 0 {
+			e.units = n.job.cover(e.units)
+		}
 	}
 	slices.SortFunc(e.units, compareCovered)
 	clear(e.dealt)
 	for _, u := range e.units {
 		claims := e.claims(u)
 		within := e.covers(claims)
+		if u.pod >= 0 && u.job.Gang && !u.job.leastWithin() {
+			within = false
+		}
 		if within {
 			for _, c := range claims {
 				e.dealt[c.account] += c.gpu
 			}
 		}
 		for i := range u.job.pods {
-			if u.pod < 0 || u.pod == i {
-				u.job.pods[i].within = within
+			if p := &u.job.pods[i]; u.has(i, p) {
+				p.within = within
 			}
 		}
 	}
 }
 
-// cover appends the units of a nominated job that are not among the running.
-func (j *job) cover(units []covered) []covered {
-	if j.Gang && j.count[podRunning] == 0 {
-		return append(units, covered{j, -1})
+// has reports whether pod i belongs to the unit.
+func (u covered) has(i int, p *pod) bool {
+	if u.pod < 0 {
+		return !p.extra
 	}
-	for i := range j.pods {
-		if s := j.pods[i].state; !j.Gang && (s == podHeld || s == podPlanned) {
-			units = append(units, covered{j, i})
+	return u.pod == i
+}
+
+// placed reports whether the pod has a place that counts against its quota.
+func (p *pod) placed() bool {
+	return p.state == podRunning || p.state == podHeld || p.state == podPlanned
+}
+
+// cover appends the units of a running or nominated job.
+func (j *job) cover(units []covered) []covered {
+	if !j.Gang {
+		for i := range j.pods {
+			if j.pods[i].placed() {
+				units = append(units, covered{j, i})
+			}
 		}
+		return units
+	}
+	units = append(units, covered{j, -1})
+	first := 0
+	for t := range j.Tasks {
+		task := &j.Tasks[t]
+		pods := j.pods[first : first+task.Pods]
+		least := task.minPods()
+		for i := range pods {
+			if pods[i].state == podDone {
+				least--
+			}
+		}
+		for _, running := range [2]bool{true, false} {
+			for i := range pods {
+				if p := &pods[i]; p.placed() && (p.state == podRunning) == running {
+					p.extra = least <= 0
+					least--
+				}
+			}
+		}
+		for i := range pods {
+			if pods[i].placed() && pods[i].extra {
+				units = append(units, covered{j, first + i})
+			}
+		}
+		first += task.Pods
 	}
 	return units
+}
+
+// leastWithin reports whether the least pods of a running gang are covered.
+func (j *job) leastWithin() bool {
+	for i := range j.pods {
+		if p := &j.pods[i]; p.placed() && !p.extra {
+			return p.within
+		}
+	}
+	return true
 }
 
 func compareCovered(a, b covered) int {
@@ -112,7 +162,7 @@ func (e *Engine) claims(u covered) []claim {
 	}
 	for i := range u.job.pods {
 		p := &u.job.pods[i]
-		if u.pod >= 0 && u.pod != i || p.state != podRunning && p.state != podHeld && p.state != podPlanned {
+		if !u.has(i, p) || !p.placed() {
 			continue
 		}
 		if gpu := u.job.gpu(p); gpu > 0 {
@@ -164,16 +214,33 @@ func (e *Engine) wouldBeWithin(j *job) bool {
 	return false
 }
 
+// wouldCover reports whether nominal quota would cover the waiting job in these
+// places.
+func (e *Engine) wouldCover(j *job, placed []place.Placed) bool {
+	if !j.queue.Limited() {
+		return true
+	}
+	e.claimed = e.claimed[:0]
+	for i := range placed {
+		if gpu := placed[i].Alloc.GPU(); gpu > 0 {
+			e.claim(j.queue, e.state.Pool(placed[i].Alloc.Node).Model, gpu)
+		}
+	}
+	return e.coversBefore(j, slices.Clone(e.claimed))
+}
+
 // coversBefore is covers for a job that comes in the order between the running
-// ones: only those before it are served first.
+// ones: those before it, and what runs of it already, are served first.
 func (e *Engine) coversBefore(j *job, wants []claim) bool {
 	clear(e.dealt)
+	if j.Gang && !j.leastWithin() {
+		return false
+	}
 	for _, u := range e.units {
-		if !u.job.key.before(&j.key) {
+		if u.job != j && !u.job.key.before(&j.key) {
 			break
 		}
-		first := max(u.pod, 0)
-		if !u.job.pods[first].within {
+		if u.pod >= 0 && !u.job.pods[u.pod].within || u.pod < 0 && !u.job.leastWithin() {
 			continue
 		}
 		for _, c := range e.claims(u) {

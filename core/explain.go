@@ -125,7 +125,32 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 			}
 		}
 	}
+	if parts == nil {
+		parts = e.quotaTogether(j, u)
+	}
 	return strings.Join(slices.Compact(parts), "; ")
+}
+
+// quotaTogether says which accounts are short for the tasks of a gang together.
+func (e *Engine) quotaTogether(j *job, u *place.Unit) []string {
+	needs := map[string]Milli{}
+	var parts, accounts []string
+	for t := range u.Tasks {
+		if models := u.Tasks[t].Models(); len(models) == 1 {
+			for _, m := range j.queue.Governing(models[0]) {
+				if needs[m] == 0 {
+					accounts = append(accounts, m)
+				}
+				needs[m] += Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
+			}
+		}
+	}
+	for _, m := range accounts {
+		if needs[m] > j.queue.Available(m) {
+			parts = append(parts, e.accountText(j.queue, m, needs[m]))
+		}
+	}
+	return parts
 }
 
 func (e *Engine) accountText(q *quota.Node, account string, need Milli) string {

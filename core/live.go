@@ -30,6 +30,8 @@ type pod struct {
 	// within says that the pod counts as within its queue's nominal quota; see
 	// Engine.cover.
 	within bool
+	// extra says that its gang would stand without it; see Engine.cover.
+	extra bool
 }
 
 // job is a live job.

@@ -14,8 +14,9 @@ import (
 // places are its own; when the last victim has left, it is bound.
 //
 // It cannot loop. Call a pod within quota when its queue's nominal quota covers
-// it, the queue's running pods being counted in the order of their jobs. A job
-// may evict only
+// it, the queue's running pods being counted in the order of their jobs: the
+// least pods of a gang as one, those beyond them and those of other jobs each by
+// itself. A job may evict only
 //
 //   - pods beyond quota, when it would itself be within (reclaim), or
 //   - pods of jobs after it in the order, unless it would be beyond quota and
@@ -121,9 +122,18 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	if j.planned == stamp {
 		return false
 	}
-	vs := e.victims(j, now, head)
-	if len(vs) > 0 && e.plan(j, vs, now) {
+	e.cover()
+	within := e.wouldBeWithin(j)
+	vs := e.victims(j, now, head, within)
+	if len(vs) > 0 && e.plan(j, vs, now, within) {
 		return true
+	}
+	if within && j.queue.Limited() && len(e.modelsOf(j)) > 1 {
+		// It would be within quota on another model than the plan's.
+		vs = e.victims(j, now, head, false)
+		if len(vs) > 0 && e.plan(j, vs, now, false) {
+			return true
+		}
 	}
 	j.planned = stamp
 	return false
@@ -155,49 +165,75 @@ func (e *Engine) mayBypass(j *job) bool {
 	return e.bypassed > 0 && have >= need
 }
 
-// victims returns what may be evicted for the job, the cheapest first.
-func (e *Engine) victims(j *job, now Time, head bool) []victim {
-	e.cover()
-	within := e.wouldBeWithin(j)
+// victims returns what may be evicted for the job, the cheapest first: if
+// within, provided that it starts within its quota.
+func (e *Engine) victims(j *job, now Time, head, within bool) []victim {
+	e.prepare(j)
 	overrun := e.overrun(j)
 	vs := e.victimList[:0]
 	for _, v := range e.running {
 		if v == j || !v.evictable() || j.Class == LP && v.Class == HP {
 			continue
 		}
-		for i := range v.pods {
-			p := &v.pods[i]
-			if p.state != podRunning {
-				continue
-			}
-			reason, ok := e.mayTake(j, v, within, p.within || !e.ledger.Limited(), head)
-			if !ok || !e.useful(j, v, p, overrun) {
-				if v.Gang && !ok {
-					break
-				}
-				continue
-			}
-			since := p.started
-			if v.Gang {
-				since = v.started
-			}
-			if age := now - since; age < e.policy.Preempt.MinRuntime {
-				e.retry(since + e.policy.Preempt.MinRuntime)
-				if v.Gang {
-					break
-				}
-				continue
-			}
-			if v.Gang {
-				vs = append(vs, victim{v, -1, reason, v.lost(now, -1)})
-				break
-			}
-			vs = append(vs, victim{v, i, reason, v.lost(now, i)})
-		}
+		vs = e.addVictims(vs, claimant{j, now, head, within, overrun}, v)
 	}
 	slices.SortFunc(vs, func(a, b victim) int { return a.cheaper(&b) })
 	e.victimList = vs
 	return vs
+}
+
+// claimant is a job for which victims are sought, and what is known of it.
+type claimant struct {
+	*job
+	now                   Time
+	head, within, overrun bool
+}
+
+// addVictims adds what may be evicted of v: a gang whole or, when quota covers
+// its least pods, those that are beyond both; single pods of other jobs.
+func (e *Engine) addVictims(vs []victim, c claimant, v *job) []victim {
+	limited := e.ledger.Limited()
+	useful := false
+	for i := range v.pods {
+		p := &v.pods[i]
+		useful = useful || p.state == podRunning && e.useful(c.job, v, p, c.overrun)
+	}
+	if !useful {
+		return vs
+	}
+	if v.Gang {
+		least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !(limited && p.extra) })
+		if least < 0 {
+			return vs
+		}
+		if reason, ok := e.mayTake(c.job, v, c.within, !limited || v.pods[least].within, c.head); ok {
+			if e.settled(v.started, c.now) {
+				vs = append(vs, victim{v, -1, reason, v.lost(c.now, -1)})
+			}
+			return vs
+		}
+	}
+	for i := range v.pods {
+		p := &v.pods[i]
+		if p.state != podRunning || v.Gang && !(limited && p.extra) {
+			continue
+		}
+		reason, ok := e.mayTake(c.job, v, c.within, !limited || p.within, c.head)
+		if ok && e.useful(c.job, v, p, c.overrun) && e.settled(p.started, c.now) {
+			vs = append(vs, victim{v, i, reason, v.lost(c.now, i)})
+		}
+	}
+	return vs
+}
+
+// settled reports whether what started then has run for long enough; if not, it
+// asks for another pass when it will have.
+func (e *Engine) settled(started, now Time) bool {
+	due := started + e.policy.Preempt.MinRuntime
+	if now < due {
+		e.retry(due)
+	}
+	return now >= due
 }
 
 // retry asks for another pass at t, when more may be evicted than now.
@@ -258,18 +294,26 @@ func (j *job) lost(now Time, pod int) int64 {
 }
 
 // plan finds the victims and the places and, if that succeeds, decides them.
-func (e *Engine) plan(j *job, vs []victim, now Time) bool {
+func (e *Engine) plan(j *job, vs []victim, now Time, within bool) bool {
 	u := e.prepare(j)
+	overrun := e.overrun(j)
 	if !u.Whole {
 		onePod(u)
 	}
 	e.lifted = e.lifted[:0]
 	var placed []place.Placed
 	var gone []victim
-	if len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0 {
+	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
+	if single && !overrun {
 		placed, gone = e.planPod(j, u, vs)
-	} else {
+	}
+	if several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1; placed == nil && (!single || overrun || several) {
+		e.state.Rollback(0)
+		e.dropLifted()
 		placed, gone = e.planGang(j, u, vs)
+	}
+	if placed != nil && within && !e.wouldCover(j, placed) {
+		placed = nil
 	}
 	if placed != nil {
 		placed = slices.Clone(placed)
@@ -545,7 +589,8 @@ func (e *Engine) evict(v *victim, n *nomination) {
 	}
 	e.quotaOpen = true
 	e.budget.spent += len(pods)
-	if v.job.Gang {
+	if v.job.Gang && v.pod < 0 {
+		e.denominate(v.job)
 		v.job.begun = false
 		e.dequeue(v.job) // pods of it that waited to join the gang
 	}

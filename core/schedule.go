@@ -133,10 +133,11 @@ func (e *Engine) try(c *class, j *job, now Time) bool {
 		e.setClass(c, classOverrun)
 		return false
 	}
-	if n := e.start(j, u, now); n > 0 {
+	n := e.start(j, u, now)
+	if n > 0 {
 		return true
 	}
-	if !c.possible {
+	if n == 0 && !c.possible {
 		if e.placer.TooLarge(u).Lack != place.NoLack {
 			e.reject(c)
 			return false
@@ -145,6 +146,10 @@ func (e *Engine) try(c *class, j *job, now Time) bool {
 	}
 	if e.evictFor(j, now, false) {
 		return true
+	}
+	if n < 0 {
+		e.setClass(c, classOverrun)
+		return false
 	}
 	e.setClass(c, classStuck)
 	return false
@@ -305,7 +310,7 @@ func (e *Engine) overrunTogether(j *job) bool {
 }
 
 // start places what it can of a job and, if that is anything, binds it. It
-// returns the number of pods bound.
+// returns the number of pods bound, -1 when only quota is short.
 func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 	var placed []place.Placed
 	if u.Whole {
@@ -320,7 +325,7 @@ func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 	if !e.affords(j, placed) {
 		e.state.Rollback(0)
 		if placed = e.affordable(j, u, placed); len(placed) == 0 {
-			return 0
+			return -1
 		}
 	}
 	e.state.Commit()

@@ -34,10 +34,12 @@ type scenario struct {
 	t     *testing.T
 	world *World
 	out   strings.Builder // of the current block
+	// pending says that events were told since the last pass.
+	pending bool
 }
 
-// block carries out the commands of a block, one a line, and then makes a
-// pass.
+// block carries out the commands of a block, one a line. It makes a pass when
+// time goes on, and at the end before questions.
 func (s *scenario) block(d *datadriven.TestData) (string, error) {
 	s.out.Reset()
 	lines := []string{commandLine(d)}
@@ -50,7 +52,6 @@ func (s *scenario) block(d *datadriven.TestData) (string, error) {
 	for _, text := range lines {
 		parsed = append(parsed, parseLine(text))
 	}
-	pass := false
 	for i := 0; i < len(parsed); i++ {
 		l := parsed[i]
 		tasks := parsed[i+1:]
@@ -58,24 +59,19 @@ func (s *scenario) block(d *datadriven.TestData) (string, error) {
 		for n < len(tasks) && tasks[n].cmd == "task" {
 			n++
 		}
-		decides, err := s.command(l, tasks[:n])
-		if err != nil {
-			return "", err
-		}
-		pass = pass || decides
-		if !decides && pass && i < len(parsed)-1 {
-			return "", fmt.Errorf("%q: questions come last", l.text)
-		}
-		i += n
-		if decides && (i+1 == len(parsed) || isQuestion(parsed[i+1].cmd)) {
+		if s.pending && (l.cmd == "waiting" || l.cmd == "explain") {
 			s.pass()
 		}
+		if err := s.command(l, tasks[:n]); err != nil {
+			return "", err
+		}
+		i += n
+	}
+	if s.pending {
+		s.pass()
 	}
 	return s.out.String(), nil
 }
-
-// isQuestion reports whether a command only asks.
-func isQuestion(cmd string) bool { return cmd == "waiting" || cmd == "explain" }
 
 // commandLine puts the first line of a block together again.
 func commandLine(d *datadriven.TestData) string {
@@ -95,32 +91,35 @@ func commandLine(d *datadriven.TestData) string {
 
 // pass lets the engine decide.
 func (s *scenario) pass() {
+	s.pending = false
 	s.out.WriteString(Format(s.world.Now, s.world.Decide()))
 	if s.world.config.Policy.Queueing.Mode != core.StrictFIFO {
 		s.world.CheckIdle()
 	}
 }
 
-// command carries out one command, with the task lines below it. It reports
-// whether a pass is to follow.
-func (s *scenario) command(l *line, tasks []*line) (decides bool, err error) {
+// command carries out one command, with the task lines below it.
+func (s *scenario) command(l *line, tasks []*line) error {
 	if l.cmd == "policy" {
 		if s.world != nil {
-			return false, fmt.Errorf("policy must be the first command")
+			return fmt.Errorf("policy must be the first command")
 		}
 		c := readPolicy(l)
 		if err := l.finish(); err != nil {
-			return false, err
+			return err
 		}
 		s.start(c)
-		return false, nil
+		return nil
 	}
 	if s.world == nil {
 		s.start(readPolicy(parseLine("policy")))
 	}
 	if at := l.time("at", s.world.Now); at < s.world.Now {
 		l.wrong("time does not go back")
-	} else {
+	} else if at > s.world.Now {
+		if s.pending {
+			s.pass()
+		}
 		s.world.Now = at
 	}
 	switch l.cmd {
@@ -129,10 +128,10 @@ func (s *scenario) command(l *line, tasks []*line) (decides bool, err error) {
 			x, _ := s.world.Engine.Explain(name)
 			fmt.Fprintf(&s.out, "wait %s: %s: %s\n", name, x.Reason, x.Detail)
 		}
-		return false, l.finish()
+		return l.finish()
 	case "explain":
 		s.explain(l)
-		return false, l.finish()
+		return l.finish()
 	}
 	evs := events(l, tasks, s.world.Now)
 	for _, t := range tasks {
@@ -140,18 +139,19 @@ func (s *scenario) command(l *line, tasks []*line) (decides bool, err error) {
 			t.wrong("a task belongs to a submit")
 		}
 		if err := t.finish(); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := l.finish(); err != nil {
-		return false, err
+		return err
 	}
+	s.pending = true
 	for _, ev := range evs {
 		if err := s.world.Apply(ev); err != nil {
 			fmt.Fprintf(&s.out, "error: %v\n", err)
 		}
 	}
-	return true, nil
+	return nil
 }
 
 func (s *scenario) explain(l *line) {

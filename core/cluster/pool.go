@@ -19,6 +19,7 @@ type Pool struct {
 	// MaxGPUs is the most GPUs a node of the pool has.
 	MaxGPUs int
 
+	nodes  []NodeID // in the order in which they joined; -1 for one that left
 	leaves []leaf
 	leafOf map[place]int32
 	trees  []tree      // by free count; up to date but for stale
@@ -26,6 +27,9 @@ type Pool struct {
 	total  []int32     // nodes by free count
 	levels []poolLevel // one a level, then HBD
 	shared shared
+
+	changed []int32
+	forgot  int
 }
 
 // place is the narrowest domain known of a node; level is -1 when none is.
@@ -106,6 +110,8 @@ func (p *Pool) join(s *State, n *Node, id NodeID) {
 	if n.Spec.GPUs > p.MaxGPUs {
 		p.widen(n.Spec.GPUs)
 	}
+	n.member = int32(len(p.nodes))
+	p.nodes = append(p.nodes, id)
 	n.leaf = p.leafFor(n.domains[:len(s.levels)])
 	l := &p.leaves[n.leaf]
 	n.slot = int32(slices.Index(l.nodes, -1))
@@ -122,7 +128,10 @@ func (p *Pool) join(s *State, n *Node, id NodeID) {
 }
 
 // leave gives the node's place back. The node is not filed.
-func (p *Pool) leave(n *Node) { p.leaves[n.leaf].nodes[n.slot] = -1 }
+func (p *Pool) leave(n *Node) {
+	p.nodes[n.member] = -1
+	p.leaves[n.leaf].nodes[n.slot] = -1
+}
 
 // leafFor returns the leaf group for a node with these domains, widest first.
 func (p *Pool) leafFor(domains []int32) int32 {
@@ -183,6 +192,7 @@ func (s *State) index(n *Node) {
 			p.shared.add(free, sharedKey(id, d))
 		}
 	}
+	p.note(n.member)
 	p.file(n, int8(n.Free()))
 }
 
@@ -198,15 +208,17 @@ func (s *State) unindex(n *Node) {
 			p.shared.remove(free, sharedKey(id, d))
 		}
 	}
+	p.note(n.member)
 	p.file(n, -1)
 }
 
 // reindex files a node anew after an allocation changed.
 func (s *State) reindex(n *Node) {
+	p := s.pools[n.pool]
+	p.note(n.member)
 	if n.indexed < 0 {
 		return
 	}
-	p := s.pools[n.pool]
 	if f := int8(n.Free()); f != n.indexed {
 		p.file(n, f)
 		return
@@ -353,6 +365,29 @@ func (p *Pool) DomainLeaves(level int, domain int32) []int32 {
 		return nil
 	}
 	return p.levels[level].leaves[i]
+}
+
+// Members returns all nodes of the pool, lost and closed ones included, by their
+// number in the pool (see [Node.Member]); -1 for one that has left the pool. It
+// is for reading.
+func (p *Pool) Members() []NodeID { return p.nodes }
+
+// Changed returns the numbers of the nodes whose room changed, in the order of
+// the changes since the pool began, and how many changes came before the first
+// that is still known. It is for reading.
+func (p *Pool) Changed() (members []int32, forgotten int) { return p.changed, p.forgot }
+
+// note remembers that a node's room changed.
+func (p *Pool) note(member int32) {
+	if k := len(p.changed); k > 0 && p.changed[k-1] == member {
+		return
+	}
+	if len(p.changed) >= 2*len(p.nodes)+64 {
+		half := len(p.changed) / 2
+		p.forgot += half
+		p.changed = p.changed[:copy(p.changed, p.changed[half:])]
+	}
+	p.changed = append(p.changed, member)
 }
 
 // Leaves returns how many leaf groups the pool has. They are numbered from 0.

@@ -51,6 +51,7 @@ type Node struct {
 	Pods []Held
 
 	pool    int32
+	member  int32 // place in the pool's nodes
 	leaf    int32 // leaf group within the pool
 	slot    int32 // place within the leaf group
 	indexed int8  // the free count it is indexed under, -1 when it takes no pods
@@ -422,6 +423,9 @@ func (s *State) SetHealth(id NodeID, gpu int, healthy bool) {
 	}
 	s.index(n)
 }
+
+// Member returns the node's number in its pool.
+func (n *Node) Member() int { return int(n.member) }
 
 // Healthy returns the set of healthy devices of a node.
 func (n *Node) Healthy() uint64 { return n.healthy }
