@@ -24,15 +24,13 @@ const (
 
 // run runs the command that args ask for and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := interruptible()
-	defer stop()
 	root := newRoot()
 	strict(root)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := root.Execute()
 	if err == nil {
 		return exitDone
 	}
@@ -43,10 +41,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// interruptible returns a context that the first SIGINT or SIGTERM cancels. The
-// second one kills the process.
-func interruptible() (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+// interruptible returns a context that the first SIGINT or SIGTERM from now on
+// cancels. The second one kills the process. It is for what has something to
+// bring to an end; all else just dies.
+func interruptible(c *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }

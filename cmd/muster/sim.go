@@ -130,15 +130,17 @@ type replay struct {
 // runAll replays the workload under every policy, as many at a time as there
 // are cores.
 func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies []core.Policy) ([]replay, error) {
+	ctx, stop := interruptible(c)
+	defer stop()
 	p := newProgress(c.ErrOrStderr(), len(policies))
 	defer p.finish()
 	if p.onTerminal() {
-		go f.count(c.Context(), cluster, p)
+		go f.count(ctx, cluster, p)
 	}
 	runs := make([]replay, len(policies))
 	err := inParallel(len(policies), func(i int) (err error) {
 		runs[i].dir = f.dirOf(policies, i)
-		err = f.replay(c.Context(), cluster, policies[i], p.of(i), &runs[i])
+		err = f.replay(ctx, cluster, policies[i], p.of(i), &runs[i])
 		if err != nil && !workload.IsBadInput(err) {
 			return fmt.Errorf("policy %s: %w", policies[i].Name, err)
 		}

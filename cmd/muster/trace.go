@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +38,7 @@ Built-in workloads:` + generatorList(),
 			if err != nil {
 				return err
 			}
-			s, err := workload.Describe(until(c.Context(), jobs))
+			s, err := workload.Describe(jobs)
 			if err != nil {
 				return err
 			}
@@ -55,20 +53,4 @@ Built-in workloads:` + generatorList(),
 	f.register(c.Flags())
 	c.Flags().Uint64Var(&f.jobs.Seed, "seed", 0, "make up workloads from this `NUMBER`")
 	return c
-}
-
-var errInterrupted = errors.New("interrupted")
-
-// until yields jobs until ctx is cancelled, which is an error.
-func until(ctx context.Context, jobs workload.Jobs) workload.Jobs {
-	return func(yield func(workload.Job, error) bool) {
-		for j, err := range jobs {
-			if err == nil && ctx.Err() != nil {
-				err = errInterrupted
-			}
-			if !yield(j, err) || err != nil {
-				return
-			}
-		}
-	}
 }

@@ -1,0 +1,115 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/policy"
+	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/sim"
+	"github.com/muster-sched/muster/workload"
+)
+
+// jobs yields jobs of whole GPUs, each a pod, submitted together.
+func jobs(durations ...core.Time) workload.Jobs {
+	return func(yield func(workload.Job, error) bool) {
+		for i, d := range durations {
+			j := workload.Job{Duration: d, Job: core.Job{
+				Name: fmt.Sprintf("j%d", i), Queue: "q",
+				Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: core.WholeGPU}}},
+			}}
+			if !yield(j, nil) {
+				return
+			}
+		}
+	}
+}
+
+// replay runs c on nodes of one GPU each, under the policy of that name.
+func replay(t *testing.T, ctx context.Context, nodes int, name string, c sim.Config) (sim.Stats, metrics.Summary) {
+	t.Helper()
+	for i := range nodes {
+		c.Cluster.Nodes = append(c.Cluster.Nodes, core.Node{Name: fmt.Sprintf("n%d", i), Model: "A10", GPUs: 1})
+	}
+	doc, ok := policy.ByName(name)
+	if !ok {
+		t.Fatalf("no policy %s", name)
+	}
+	c.Policy = doc.Policy
+	w, err := runlog.Create("", &c.Cluster, metrics.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats, err := sim.Run(ctx, c, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := w.Close(runlog.Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats, s
+}
+
+// A run ends when the jobs that are left never end by themselves, or cannot
+// start because of those.
+func TestEndlessJobs(t *testing.T) {
+	_, s := replay(t, t.Context(), 2, "default", sim.Config{
+		Jobs: jobs(60*core.Second, workload.Endless, 60*core.Second, workload.Endless, workload.Endless),
+	})
+	want := metrics.Jobs{Submitted: 5, Completed: 2, Running: 2, Pending: 1}
+	if s.Jobs != want || s.VirtualSeconds != 120 {
+		t.Errorf("%+v in %v s, want %+v in 120 s", s.Jobs, s.VirtualSeconds, want)
+	}
+}
+
+// Jobs of nearly a hundred years, one after the other, do not overflow the
+// clock, which has 292.
+func TestEndOfTime(t *testing.T) {
+	d := workload.Endless - core.Second
+	_, s := replay(t, t.Context(), 1, "default", sim.Config{Jobs: jobs(d, d, d, d)})
+	want := metrics.Jobs{Submitted: 4, Completed: 2, Running: 1, Pending: 1}
+	if s.Jobs != want {
+		t.Errorf("%+v, want %+v", s.Jobs, want)
+	}
+}
+
+// A job that no node lives long enough for does not keep the run going for
+// ever; with checkpoints it ends.
+func TestFailuresWithoutEnd(t *testing.T) {
+	const day = 24 * 3600 * core.Second
+	c := sim.Config{Jobs: jobs(day, 100*day), Models: sim.Models{MTBF: day, Repair: core.Second}}
+	_, s := replay(t, t.Context(), 2, "default", c)
+	if want := (metrics.Jobs{Submitted: 2, Completed: 1, Running: 1}); s.Jobs != want {
+		t.Errorf("%+v, want %+v", s.Jobs, want)
+	}
+	c.Models.Checkpoint = 3600 * core.Second
+	_, s = replay(t, t.Context(), 2, "default", c)
+	if want := (metrics.Jobs{Submitted: 2, Completed: 2}); s.Jobs != want {
+		t.Errorf("with checkpoints %+v, want %+v", s.Jobs, want)
+	}
+}
+
+// An interrupt does not wait for a workload that is being made up.
+func TestInterruptBeforeTheFirstJob(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	begun, end := make(chan bool), make(chan bool)
+	defer close(end)
+	slow := func(func(workload.Job, error) bool) {
+		close(begun)
+		<-end
+	}
+	go func() {
+		<-begun
+		cancel()
+	}()
+	before := time.Now()
+	stats, s := replay(t, ctx, 1, "default", sim.Config{Jobs: slow})
+	if !stats.Interrupted || s.Jobs.Submitted != 0 || time.Since(before) > 10*time.Second {
+		t.Errorf("%+v, %+v after %s", stats, s.Jobs, time.Since(before))
+	}
+}
