@@ -82,7 +82,7 @@ func (e *Engine) reactivate() {
 				e.setClass(c, classActive)
 			}
 		case classOverrun:
-			if e.quotaOpen {
+			if e.quotaOpen || e.nodesNew {
 				e.setClass(c, classActive)
 			}
 		case classRejected:
