@@ -172,7 +172,19 @@ func (w *Twin) allows(queue, model string, gpu core.Milli) bool {
 	if gpu == 0 {
 		return true
 	}
-	return w.withinQuota(w.usages(), extra{queue, model, gpu}) == nil
+	now := w.usages()
+	for _, m := range w.weighing(queue, model) {
+		// After a cut, what others use beyond all quotas is missing to everyone.
+		for q := queue; ; q = w.queue(q).Parent {
+			if now[account{q, m}] > w.owned(q, m) && (q == "" || w.borrows(q, m) != core.Unlimited) {
+				return false
+			}
+			if q == "" {
+				break
+			}
+		}
+	}
+	return w.withinQuota(now, extra{queue, model, gpu}) == nil
 }
 
 // withinNominal reports whether all that runs of a queue is surely within its

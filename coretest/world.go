@@ -125,6 +125,7 @@ func (w *World) CheckReplay() {
 // History is everything that happened, one line each.
 func (w *World) History() string {
 	var b bytes.Buffer
+	fmt.Fprintf(&b, "%+v\n", w.config.Policy)
 	for _, s := range w.log {
 		if s.event != nil {
 			fmt.Fprintf(&b, "%v %T%+v\n", seconds(s.at), s.event, s.event)

@@ -1,0 +1,261 @@
+package coretest
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+var testLevels = []string{"superspine", "spine", "leaf"}
+
+// story plays random events to a world.
+type story struct {
+	*World
+	rt    *rapid.T
+	nodes int
+	jobs  int
+	quota bool
+}
+
+func draw[V any](s *story, g *rapid.Generator[V]) V { return g.Draw(s.rt, "v") }
+
+// chance is true once in n.
+func (s *story) chance(n int) bool { return s.up(n) == n-1 }
+
+// up draws from 0 to below n.
+func (s *story) up(n int) int { return draw(s, rapid.IntRange(0, n-1)) }
+
+func pick[V any](s *story, vs ...V) V { return vs[s.up(len(vs))] }
+
+// randomPolicy draws a policy of any mode.
+func randomPolicy(rt *rapid.T) core.Policy {
+	s := &story{rt: rt}
+	p := core.Policy{
+		Queueing: core.Queueing{
+			Mode: core.Mode(s.up(3)), Order: core.Order(s.up(3)), HeadWait: pick(s, 0, 5*core.Second, 60*core.Second),
+		},
+		Preempt: core.Preempt{
+			Priority: s.chance(2), Reclaim: s.chance(2), Backfill: s.chance(2),
+			MinRuntime: pick(s, 0, 0, 7*core.Second), Budget: pick(s, 0, 0, 3), Interval: 10 * core.Second,
+		},
+		Requeue: core.RequeuePolicy{Backoff: pick(s, 0, 4*core.Second), MaxBackoff: 20 * core.Second},
+	}
+	for k := range p.Placement {
+		p.Placement[k] = place.Strategy(s.up(int(place.Consolidate) + 1))
+	}
+	if s.chance(3) {
+		p.Zone.Share = 0.5
+	}
+	return p
+}
+
+func (s *story) addNode(name string) {
+	n := core.Node{
+		Name: name, GPUs: pick(s, 0, 2, 4, 8), CPUMilli: int64(pick(s, 4, 16)) * 1000, MemMiB: int64(pick(s, 64, 256)),
+		Domains: []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, HBD: pick(s, "", "h0", "h1"),
+		Labels: map[string]string{"disk": pick(s, "ssd", "hdd")},
+	}
+	if n.GPUs > 0 {
+		n.Model = pick(s, "A", "A", "B")
+		if s.chance(6) {
+			n.Unhealthy = []int{n.GPUs - 1}
+		}
+	}
+	if s.chance(6) {
+		n.Domains[2] = ""
+	}
+	if s.chance(6) {
+		n.Taints = []core.Taint{{Key: "team", Value: "x"}}
+	}
+	s.Must(core.NodeAdded{Node: n})
+}
+
+var queueNames = []string{"a", "b", "c", "b1", "b2"}
+
+func (s *story) setQueue(name string) {
+	q := core.Queue{Name: name, Weight: 1}
+	if len(name) == 2 {
+		q.Parent = name[:1]
+	}
+	if s.chance(4) {
+		q.Mode = 1
+	}
+	if s.quota && !s.chance(4) {
+		for _, m := range []string{"A", "B", "*"} {
+			if s.chance(2) {
+				continue
+			}
+			x := core.Quota{Model: m, Nominal: core.Milli(s.up(7)) * 1000, BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}
+			if s.chance(3) {
+				x.BorrowingLimit = core.Milli(s.up(4)) * 1000
+			}
+			if s.chance(3) {
+				x.LendingLimit = core.Milli(s.up(4)) * 1000
+			}
+			q.Quota = append(q.Quota, x)
+		}
+	}
+	s.Must(core.QueueSet{Queue: q})
+}
+
+func (s *story) submit() {
+	j := core.Job{
+		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Kind: core.Kind(s.up(4)), Class: core.Class(s.up(2)),
+		Priority: int32(s.up(3)), Gang: s.chance(2), Submitted: s.Now, Estimate: core.Time(s.up(3)) * core.Second,
+		NotPreemptible: s.chance(8), Locked: s.chance(8), Checkpoint: core.Time(s.up(2)) * 5 * core.Second,
+	}
+	s.jobs++
+	tasks := 1
+	if s.chance(4) {
+		tasks = 2
+	}
+	for range tasks {
+		t := core.Task{Pods: 1 + s.up(4)}
+		if j.Gang && s.chance(3) {
+			t.MinPods = s.up(t.Pods + 1)
+		}
+		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 4000, 8000, 250, 600, 0)
+		t.CPUMilli = int64(pick(s, 0, 0, 1, 3)) * 1000
+		t.MemMiB = int64(pick(s, 0, 0, 20, 60))
+		t.Models = pick(s, nil, nil, []string{"A"}, []string{"B"}, []string{"B", "A"})
+		if s.chance(5) {
+			t.Selector = []core.Requirement{{Key: "disk", Op: cluster.Op(s.up(4)), Values: []string{"ssd"}}}
+		}
+		if s.chance(4) {
+			t.Tolerations = []core.Toleration{{Key: "team"}}
+		}
+		j.Tasks = append(j.Tasks, t)
+	}
+	if j.Gang && s.chance(3) {
+		j.Topology.Required = pick(s, "leaf", "spine", "node", "hbd")
+	}
+	if j.Gang && s.chance(3) {
+		j.Topology.Preferred = pick(s, "leaf", "spine", "node", "hbd")
+	}
+	if s.chance(4) {
+		j.Labels = []string{pick(s, "db", "web")}
+	}
+	if s.chance(5) {
+		j.Affinity = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
+	}
+	s.Must(core.JobSubmitted{Job: j})
+}
+
+// somePod returns a pod in a state, drawn among all; false when there is none.
+func (s *story) somePod(ok func(*job, *pod) bool) (string, int, bool) {
+	type ref struct {
+		job string
+		pod int
+	}
+	var refs []ref
+	for _, name := range s.Twin.Live() {
+		j := s.Twin.jobs[name]
+		for i := range j.pods {
+			if ok(j, &j.pods[i]) {
+				refs = append(refs, ref{name, i})
+			}
+		}
+	}
+	if len(refs) == 0 {
+		return "", 0, false
+	}
+	r := refs[s.up(len(refs))]
+	return r.job, r.pod, true
+}
+
+func runs(_ *job, p *pod) bool   { return p.state == running }
+func leaves(_ *job, p *pod) bool { return p.state == leaving }
+
+// event lets something happen.
+func (s *story) event() {
+	name := fmt.Sprintf("n%d", s.up(s.nodes))
+	n := s.Twin.node(name)
+	switch k := s.up(20); {
+	case k < 6:
+		s.submit()
+	case k < 9:
+		if live := s.Twin.Live(); len(live) > 0 {
+			s.Must(core.JobEnded{Job: pick(s, live...)})
+		}
+	case k < 10:
+		if j, i, ok := s.somePod(func(j *job, p *pod) bool { return p.on() }); ok {
+			s.Must(core.PodEnded{Job: j, Pod: i, Failed: s.chance(2)})
+		}
+	case k < 11:
+		if j, i, ok := s.somePod(runs); ok {
+			s.Must(core.BindFailed{Job: j, Pod: i})
+		}
+	case k < 15:
+		if j, i, ok := s.somePod(leaves); ok {
+			ev := core.PodsGone{Job: j}
+			if s.chance(2) {
+				ev.Pods = []int{i}
+			}
+			s.Must(ev)
+		}
+	case k < 16:
+		switch {
+		case n != nil && n.up && s.chance(2):
+			s.Must(core.NodeLost{Node: name})
+		case n == nil || !n.up:
+			s.addNode(name)
+		}
+	case k < 17:
+		if n != nil && n.up {
+			s.Must(core.NodeCordoned{Node: name, Cordoned: !n.cordoned})
+		}
+	case k < 18:
+		if n != nil && n.up && n.GPUs > 0 {
+			s.Must(core.DeviceHealth{Node: name, GPU: s.up(n.GPUs), Healthy: s.chance(2)})
+		}
+	case k < 19:
+		if s.chance(3) {
+			s.setQueue(pick(s, queueNames...))
+		} else if live := s.Twin.Live(); len(live) > 0 {
+			j := pick(s, live...)
+			s.Must(pick[core.Event](s, core.Checkpointed{Job: j}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second}))
+		}
+	default:
+		s.Now += core.Time(1+s.up(8)) * core.Second
+		s.Must(core.Tick{})
+	}
+}
+
+// newStory returns a world with queues and a few nodes.
+func newStory(rt *rapid.T) *story {
+	c := core.Config{Policy: randomPolicy(rt), Levels: testLevels}
+	s := &story{World: NewWorld(rt, c), rt: rt}
+	s.quota = s.chance(2)
+	for _, q := range queueNames {
+		s.setQueue(q)
+	}
+	s.nodes = 1 + s.up(5)
+	for i := range s.nodes {
+		s.addNode(fmt.Sprintf("n%d", i))
+	}
+	return s
+}
+
+// TestRandom plays random events to small clusters with all features. The twin
+// checks every decision; nobody may wait who could start; the same events give
+// the same decisions.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := newStory(rt)
+		for range 10 + s.up(40) {
+			for range 1 + s.up(3) {
+				s.event()
+			}
+			s.Decide()
+			if s.config.Policy.Queueing.Mode != core.StrictFIFO {
+				s.CheckIdle()
+			}
+		}
+		s.CheckReplay()
+	})
+}
