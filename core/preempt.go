@@ -482,11 +482,11 @@ func (e *Engine) spareNeedless(j *job, placed []place.Placed, gone []victim) []v
 // quotas still hold.
 func (e *Engine) putBack(j *job, v *victim) bool {
 	mark := e.state.Mark()
-	ok := true
+	ok := !slices.ContainsFunc(j.Affinity, func(t Term) bool { return slices.Contains(v.job.Labels, t.Label) })
 	n := 0
 	for i := range v.pods {
 		p := &v.job.pods[i]
-		if e.state.Blocks(&p.alloc) != "" {
+		if !ok || e.state.Blocks(&p.alloc) != "" {
 			ok = false
 			break
 		}
