@@ -245,7 +245,7 @@ func (e *Engine) retry(t Time) {
 // mayTake says whether and why a pod of v may be evicted for j; see above.
 func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) {
 	p := &e.policy.Preempt
-	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue {
+	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue && j.GPUs() > 0 {
 		return QuotaReclaim, true
 	}
 	if !jWithin && vWithin {
@@ -369,7 +369,24 @@ func (e *Engine) dropLifted() {
 	e.lifted = e.lifted[:0]
 }
 
-// planPod finds the node on which the pod gets room at the least cost.
+// weakest is a claim below every job's.
+var weakest = key{class: LP + 1}
+
+// price is what the victims on a node come to: the strongest claim among them,
+// then their cost.
+type price struct {
+	claim *key
+	cost  int64
+}
+
+func (p price) less(o price) bool {
+	if r := p.claim.rank(o.claim); r != 0 {
+		return r > 0
+	}
+	return p.cost < o.cost
+}
+
+// planPod finds the node on which the pod gets room at the lowest price.
 func (e *Engine) planPod(j *job, u *place.Unit, vs []victim) ([]place.Placed, []victim) {
 	type onNode struct {
 		node   cluster.NodeID
@@ -389,27 +406,31 @@ func (e *Engine) planPod(j *job, u *place.Unit, vs []victim) ([]place.Placed, []
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.victim, b.victim))
 	})
 	at = slices.Compact(at)
-	best, bestCost, found := []onNode(nil), int64(0), false
+	var best []onNode
+	var lowest price
 	for len(at) > 0 {
 		n := 1
 		for n < len(at) && at[n].node == at[0].node {
 			n++
 		}
-		cost, used := int64(0), 0
-		for used < n && !e.placer.Takes(u, at[0].node) && (!found || cost < bestCost) {
+		cost, used := price{&weakest, 0}, 0
+		for used < n && !e.placer.Takes(u, at[0].node) && (best == nil || cost.less(lowest)) {
 			v := &vs[at[used].victim]
 			e.lift(v)
-			cost += 1 + v.cost
+			if v.job.key.rank(cost.claim) < 0 {
+				cost.claim = &v.job.key
+			}
+			cost.cost += 1 + v.cost
 			used++
 		}
-		if e.placer.Takes(u, at[0].node) && (!found || cost < bestCost) {
-			best, bestCost, found = at[:used], cost, true
+		if used > 0 && e.placer.Takes(u, at[0].node) && (best == nil || cost.less(lowest)) {
+			best, lowest = at[:used], cost
 		}
 		e.state.Rollback(0)
 		e.dropLifted()
 		at = at[n:]
 	}
-	if !found || len(best) == 0 {
+	if best == nil {
 		return nil, nil
 	}
 	var gone []victim
@@ -713,7 +734,7 @@ func (e *Engine) helpHead(now Time) {
 	}
 	for {
 		helped := false
-		if len(e.ready.items) > 0 {
+		if len(e.ready.items) > 0 && e.ready.items[0].state == classStuck {
 			helped = e.helpOne(e.ready.items[0].head(), now)
 		}
 		if j := e.firstOverrun(); j != nil && !helped {

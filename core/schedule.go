@@ -35,12 +35,13 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.resume(now)
 	e.fulfil(now)
 	e.reactivate()
+	// What this pass frees, by evictions, is for the next one.
+	e.freed, e.quotaOpen, e.nodesNew = 0, false, false
 	if e.policy.Queueing.Mode == StrictFIFO {
 		e.passStrict(now)
 	} else {
 		e.pass(now)
 	}
-	e.freed, e.quotaOpen, e.nodesNew = 0, false, false
 	e.wake(e.retryAt)
 	if e.wakeNext < e.wakeAt {
 		e.wakeAt = e.wakeNext
@@ -100,9 +101,18 @@ func (e *Engine) mayFit(c *class) bool {
 }
 
 // pass lets every job that fits start, in order (BestEffortFIFO, Backfill).
+// Before others pass a first job that does not fit, those that passed it
+// earlier are evicted for it, if it is time: what is started now would only be
+// evicted next.
 func (e *Engine) pass(now Time) {
+	helped := e.policy.Queueing.Mode != Backfill
 	for len(e.active.items) > 0 {
 		c := e.active.items[0]
+		if !helped && e.ready.items[0] != c {
+			helped = true
+			e.helpHead(now)
+			continue
+		}
 		e.try(c, c.head(), now)
 	}
 	if e.policy.Queueing.Mode == Backfill {

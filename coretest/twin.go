@@ -491,7 +491,9 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 		if t.Anti && inDomain > 0 {
 			return fmt.Errorf("%d pods labelled %s in its %s", inDomain, t.Label, t.Level)
 		}
-		if !t.Anti && inDomain == 0 && !(own && elsewhere == 0) {
+		// Pods whose places are settled count too; which ones, the twin cannot
+		// know while their victims are leaving.
+		if !t.Anti && inDomain == 0 && !(own && elsewhere == 0) && w.Settled() {
 			return fmt.Errorf("no pod labelled %s in its %s", t.Label, t.Level)
 		}
 	}

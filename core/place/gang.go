@@ -66,18 +66,33 @@ func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
 		if !ok {
 			return false
 		}
-		if p.inDomain(u, sp, level, c.domain) {
+		if p.inDomain(u, sp, level, c.domain) && p.together(u) {
 			return true
 		}
 		p.takeBack(mark)
 	}
 	for _, c := range p.exact(u, sp, level) {
-		if p.inDomain(u, sp, level, c.domain) {
+		if p.inDomain(u, sp, level, c.domain) && p.together(u) {
 			return true
 		}
 		p.takeBack(mark)
 	}
 	return false
+}
+
+// together reports whether what was placed is within one domain of the required
+// level: a preferred HBD may reach over several.
+func (p *Placer) together(u *Unit) bool {
+	if u.Required < 0 {
+		return true
+	}
+	for i := range p.out {
+		d := p.state.Domain(p.out[i].Alloc.Node, u.Required)
+		if d < 0 || d != p.state.Domain(p.out[0].Alloc.Node, u.Required) {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *Placer) takeBack(mark int) {
@@ -243,7 +258,7 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 }
 
 // packs reports whether the strategy keeps the pods of a gang together.
-func (u *Unit) packs() bool { return u.Strategy == EBinpack || u.Strategy == ESpread }
+func (u *Unit) packs() bool { return u.general() == EBinpack }
 
 // levels returns the levels of which one domain should hold the gang, the best
 // first. Strategies that pack try every level from the leaf group up; the
