@@ -28,8 +28,9 @@ type Pool struct {
 	levels []poolLevel // one a level, then HBD
 	shared shared
 
-	changed []int32
-	forgot  int
+	changed []int32 // members whose room changed
+	forgot  int     // changes dropped before the first of changed
+	told    int     // changes that Changed has told of
 }
 
 // place is the narrowest domain known of a node; level is -1 when none is.
@@ -375,12 +376,15 @@ func (p *Pool) Members() []NodeID { return p.nodes }
 // Changed returns the numbers of the nodes whose room changed, in the order of
 // the changes since the pool began, and how many changes came before the first
 // that is still known. It is for reading.
-func (p *Pool) Changed() (members []int32, forgotten int) { return p.changed, p.forgot }
+func (p *Pool) Changed() (members []int32, forgotten int) {
+	p.told = p.forgot + len(p.changed)
+	return p.changed, p.forgot
+}
 
 // note remembers that a node's room changed.
 func (p *Pool) note(member int32) {
-	if k := len(p.changed); k > 0 && p.changed[k-1] == member {
-		return
+	if k := len(p.changed); k > 0 && p.changed[k-1] == member && p.forgot+k > p.told {
+		return // nobody has been told of the last one yet
 	}
 	if len(p.changed) >= 2*len(p.nodes)+64 {
 		half := len(p.changed) / 2

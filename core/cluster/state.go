@@ -75,6 +75,15 @@ func (n *Node) PartFree(gpu int) Milli {
 	return 0
 }
 
+// FreeOn returns the milli-GPU free on a device, WholeGPU when it is untouched;
+// 0 when it is not healthy.
+func (n *Node) FreeOn(gpu int) Milli {
+	if n.healthy>>gpu&1 == 0 {
+		return 0
+	}
+	return Milli(n.part[gpu])
+}
+
 // Parts returns how many pods that each take part of a device the node's GPUs
 // can hold.
 func (n *Node) Parts(part Milli) int {

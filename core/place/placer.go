@@ -10,6 +10,8 @@ import (
 // journal: the caller commits it or rolls it back.
 type Placer struct {
 	state *cluster.State
+	// Mix is the requests that come; the caller tells it of them.
+	Mix *Mix
 	// out collects what was placed for the current unit.
 	out []Placed
 	// last is where the last pod of the unit went, -1 at first.
@@ -34,7 +36,7 @@ type Placed struct {
 }
 
 // NewPlacer returns a placer for a state.
-func NewPlacer(s *cluster.State) *Placer { return &Placer{state: s} }
+func NewPlacer(s *cluster.State) *Placer { return &Placer{state: s, Mix: NewMix(s)} }
 
 // Pods places as many pods of the unit as it can, task by task in their order,
 // each by itself. The result is valid until the next call.
@@ -61,6 +63,12 @@ type stage struct {
 // zone first (Kant §3.3.4).
 func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
+		if u.Strategy == Value && !zone {
+			if st := (stage{p.allowed(u, sh), Value}); len(st.pools) > 0 && !yield(st) {
+				return
+			}
+			continue
+		}
 		for _, m := range sh.models {
 			if p.room(u, sh, m.name) == 0 {
 				continue
@@ -82,6 +90,25 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	}
 }
 
+// allowed returns the general pools of all models that the shape accepts and
+// for which the queue has room.
+func (p *Placer) allowed(u *Unit, sh *Shape) []*cluster.Pool {
+	short := u.Room != nil && slices.ContainsFunc(sh.models, func(m model) bool { return p.room(u, sh, m.name) == 0 })
+	if !short && sh.general != nil {
+		return sh.general
+	}
+	var out []*cluster.Pool
+	for _, m := range sh.models {
+		if !short || p.room(u, sh, m.name) > 0 {
+			out = append(out, m.general...)
+		}
+	}
+	if !short {
+		sh.general = out
+	}
+	return out
+}
+
 // loosest takes the node with the most free GPUs, the first of several.
 const loosest = numStrategies
 
@@ -92,6 +119,8 @@ func (u *Unit) general() Strategy {
 		return EBinpack
 	case Consolidate:
 		return Binpack
+	case Value:
+		return EBinpack
 	}
 	return u.Strategy
 }
@@ -136,6 +165,9 @@ func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64
 // find returns a node for one pod of the shape and, for a shared device, which.
 func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	accept := p.filter(u, sh, within)
+	if st.strategy == Value {
+		return p.findBest(sh, st, accept)
+	}
 	if sh.Part > 0 {
 		return p.findPart(u, sh, st, accept)
 	}
@@ -152,6 +184,16 @@ func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) 
 	}
 	id, ok := p.whole(sh, st, accept)
 	return id, 0, ok
+}
+
+// findBest returns the node with the highest score, and the device for a pod
+// that takes part of one.
+func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
+	id, device, ok := p.rank(sh, st.pools, p.Mix).best(accept)
+	if !ok || sh.Part == 0 {
+		return id, 0, ok
+	}
+	return id, 1 << device, true
 }
 
 func (p *Placer) inStage(st stage, id cluster.NodeID) bool {

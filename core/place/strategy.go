@@ -19,10 +19,13 @@ const (
 	// tasks take the node with the most free GPUs (the rule of that name of
 	// Lucid's and Helios's simulators).
 	Consolidate
+	// Value is EBinpack, but single pods take the node that loses the least
+	// worth to the mix of requests that comes: see docs/placement.md.
+	Value
 	numStrategies
 )
 
 // Strategies names the strategies in their order.
-var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread", "Consolidate"}
+var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread", "Consolidate", "Value"}
 
 func (s Strategy) String() string { return Strategies[s] }

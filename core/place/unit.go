@@ -63,6 +63,10 @@ type Shape struct {
 
 	request *cluster.Request
 	models  []model
+	// general is the general pools of all models, once they have been asked
+	// for; rank ranks their nodes for the strategies that score.
+	general []*cluster.Pool
+	rank    *ranking
 	// suits caches the selector by node: 0 unknown, 1 yes, 2 no.
 	suits []int8
 }

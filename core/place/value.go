@@ -1,0 +1,216 @@
+package place
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// nano is the unit of values: nano is worth one untouched device.
+const nano int64 = 1e9
+
+// value says what the free GPUs of nodes of one model are worth to the mix of
+// requests. Placing a pod where the node loses the least of it keeps the most
+// room for what is still to come. docs/placement.md derives it.
+type value struct {
+	// part is the worth of a device with so many milli-GPU free: what the
+	// requests for parts of a device could make of it (the dual prices of the
+	// cutting-stock programme over them).
+	part [cluster.WholeGPU + 1]int64
+	// cpu and mem are how many milli-cores and MiB the mix asks for with a
+	// device's worth of GPU; 0 when it asks for none. Free GPUs beyond what the
+	// free CPU and memory can feed are worth less: by lackCPU and weightMem a
+	// device.
+	cpu, mem int64
+	lackCPU  int64
+	// scarce is by how many thousandths devices are worth more because many
+	// requests accept no other model.
+	scarce int64
+	// large are the requests for several devices on one node.
+	large []largeRequest
+}
+
+// largeRequest is a request for several devices; a node that still has room for
+// it is worth share (of nano) more.
+type largeRequest struct {
+	gpus     int
+	cpu, mem int64
+	share    int64
+}
+
+// The weights of the parts of a node's worth. They are the same for all
+// clusters and workloads; docs/placement.md says how they were found.
+const (
+	weightCPU    = 117_000 // nano for every milli-core that free GPUs lack
+	weightMem    = 26      // thousandths of a device's worth for a device's worth of memory they lack
+	weightFree   = 116     // nano against every milli-GPU left free: ties go to the fullest node
+	weightLarge  = 12      // thousandths of a device's worth
+	weightScarce = 125     // thousandths at a demand of all the model's devices
+)
+
+// newValue derives the value of a model's devices from the requests that accept
+// it. capacity is the devices of each model, all their sum.
+func newValue(model string, requests []*mixed, capacity map[string]int64, all int64) *value {
+	v := &value{}
+	var sizes []int
+	var demand []float64
+	pods := int64(0)
+	accept := requests[:0:0]
+	for _, q := range requests {
+		if q.gpu > 0 && accepts(q.accepts, model) {
+			accept = append(accept, q)
+			pods += q.pods
+		}
+	}
+	for _, q := range accept {
+		if q.gpu >= cluster.WholeGPU {
+			continue
+		}
+		if k := len(sizes); k > 0 && sizes[k-1] == int(q.gpu) {
+			demand[k-1] += float64(q.pods)
+		} else {
+			sizes, demand = append(sizes, int(q.gpu)), append(demand, float64(q.pods))
+		}
+	}
+	v.price(sizes, demand)
+	v.weigh(model, accept, capacity, all, requests)
+	return v
+}
+
+// weigh derives what the mix asks for beside GPUs.
+func (v *value) weigh(model string, accept []*mixed, capacity map[string]int64, all int64, requests []*mixed) {
+	var worth, cpu, mem, large float64
+	for _, q := range accept {
+		w := float64(v.of(q.gpu)) / float64(nano) * float64(q.pods)
+		worth += w
+		cpu += float64(q.cpu) * float64(q.pods)
+		mem += float64(q.mem) * float64(q.pods)
+		if q.gpu > cluster.WholeGPU {
+			large += w
+		}
+	}
+	if worth == 0 {
+		return
+	}
+	v.cpu, v.mem = int64(cpu/worth), int64(mem/worth)
+	v.lackCPU = v.cpu * weightCPU
+	for _, q := range accept {
+		if q.gpu <= cluster.WholeGPU {
+			continue
+		}
+		w := float64(v.of(q.gpu)) / float64(nano) * float64(q.pods)
+		v.large = append(v.large, largeRequest{
+			gpus: int(q.gpu / cluster.WholeGPU), cpu: q.cpu, mem: q.mem, share: int64(w / large * float64(weightLarge) / 1000 * float64(nano)),
+		})
+	}
+	v.scarce = 1000 + int64(weightScarce*scarcity(model, requests, capacity, all))
+}
+
+// of returns the worth of what a request takes.
+func (v *value) of(gpu cluster.Milli) int64 {
+	if gpu >= cluster.WholeGPU {
+		return int64(gpu/cluster.WholeGPU) * nano
+	}
+	return v.part[gpu]
+}
+
+// scarcity returns the share of the demand that must run on the model, over the
+// share of the devices that are of it. Demand for several models counts for
+// each by its devices.
+func scarcity(model string, requests []*mixed, capacity map[string]int64, all int64) float64 {
+	bound, total := 0.0, 0.0
+	for _, q := range requests {
+		gpu := float64(q.gpu) * float64(q.pods)
+		total += gpu
+		if !slices.Contains(q.accepts, model) {
+			continue
+		}
+		among := int64(0)
+		for _, m := range q.accepts {
+			among += capacity[m]
+		}
+		if among > 0 {
+			bound += gpu * float64(capacity[model]) / float64(among)
+		}
+	}
+	if total == 0 || capacity[model] == 0 {
+		return 0
+	}
+	return bound / total * float64(all) / float64(capacity[model])
+}
+
+// worth returns what free GPUs are worth with so much CPU and memory beside
+// them: gpu is the sum of their parts' worths, whole counts the untouched ones,
+// milli is all that is free of them.
+func (v *value) worth(gpu int64, whole int, milli, cpu, mem int64) int64 {
+	w := gpu + gpu/1000*(v.scarce-1000)
+	if v.cpu > 0 {
+		if lack := gpu - mulDiv(cpu, nano, v.cpu); lack > 0 {
+			w -= mulDiv(lack, v.lackCPU, nano)
+		}
+	}
+	if v.mem > 0 {
+		if lack := gpu - mulDiv(mem, nano, v.mem); lack > 0 {
+			w -= lack / 1000 * weightMem
+		}
+	}
+	w -= milli * weightFree
+	for i := range v.large {
+		l := &v.large[i]
+		if whole >= l.gpus && cpu >= l.cpu && mem >= l.mem {
+			w += l.share
+		}
+	}
+	return w
+}
+
+// mulDiv returns a*b/c for a, b >= 0 and c > 0, without overflow on the way.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return 1 << 62
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, 1<<62))
+}
+
+// score makes Mix a scorer: what a node is worth after a pod came, less what it
+// is worth before.
+func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
+	v := m.values[n.Spec.Model]
+	if v == nil {
+		return 0, -1
+	}
+	var gpu, milli int64
+	for d := range n.Spec.GPUs {
+		f := n.FreeOn(d)
+		gpu += v.part[f]
+		milli += int64(f)
+	}
+	whole := n.Free()
+	before := v.worth(gpu, whole, milli, n.CPU, n.Mem)
+	cpu, mem := n.CPU-sh.CPU, n.Mem-sh.Mem
+	if sh.Part == 0 {
+		k := int64(sh.GPUs)
+		return rounded(v.worth(gpu-k*nano, whole-sh.GPUs, milli-k*int64(cluster.WholeGPU), cpu, mem) - before), -1
+	}
+	best, device := int64(none), -1
+	for d := range n.Spec.GPUs {
+		f := n.FreeOn(d)
+		if f < sh.Part {
+			continue
+		}
+		w := whole
+		if f == cluster.WholeGPU {
+			w--
+		}
+		if after := v.worth(gpu-v.part[f]+v.part[f-sh.Part], w, milli-int64(sh.Part), cpu, mem); after > best {
+			best, device = after, d
+		}
+	}
+	return rounded(best - before), device
+}
+
+// rounded drops what may only be the rounding of divisions on the way.
+func rounded(w int64) int64 { return (w + 1<<40*1000 + 500) / 1000 }
