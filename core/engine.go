@@ -244,6 +244,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 	}
 	j.count[podWaiting] = len(j.pods)
+	for t := range spec.Tasks {
+		e.placer.Mix.Observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
+	}
 	e.slots[j.slot] = j
 	e.jobs[spec.Name] = j
 	e.state.SetLabels(j.slot, spec.Labels)
