@@ -1,0 +1,150 @@
+package rules
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/muster-sched/muster/"
+
+// mayImport says which of Muster's packages each folder, and those below it
+// that are not named, may import beside its tests. "core/" is core and all
+// below it. docs/architecture.md says the same in a picture.
+var mayImport = map[string][]string{
+	"core/cluster": {},
+	"core/quota":   {"core/cluster"},
+	"core/place":   {"core/cluster"},
+	"core":         {"core/cluster", "core/quota", "core/place"},
+	"core/policy":  {"core", "core/place", "core/policy/"},
+
+	"workload":  {"core", "core/cluster", "core/quota"},
+	"sim":       {"core", "workload"},
+	"metrics":   {"core", "workload", "sim"},
+	"report":    {"metrics"},
+	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
+	"api":       {"core", "core/place", "core/quota", "workload", "api/"},
+	"snapshot":  {"core", "core/cluster", "workload", "api/"},
+	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog"},
+
+	"coretest":       {"core/"},
+	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
+
+	"cmd":      {"core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "coretest/audit"},
+	"internal": {},
+}
+
+// pure is what the engine may import of the standard library: packages that
+// compute, and nothing else. So it has no clock, chance, I/O, lock or logger.
+var pure = []string{
+	"bytes", "cmp", "container/heap", "encoding/binary", "errors", "fmt", "hash/fnv", "iter", "maps", "math", "math/bits",
+	"slices", "sort", "strconv", "strings", "unicode",
+}
+
+func TestImports(t *testing.T) {
+	for _, f := range sources(t) {
+		allowed, ok := rule(f.folder)
+		if !ok {
+			t.Errorf("%s: no rule says what it may import", f.name)
+		}
+		for _, imported := range f.imports() {
+			ours, isOurs := strings.CutPrefix(imported, module)
+			switch {
+			case isOurs && !slices.ContainsFunc(allowed, func(a string) bool { return covers(a, ours) }):
+				t.Errorf("%s imports %s; it may import %q", f.name, ours, allowed)
+			case !isOurs && covers("core/", f.folder) && !slices.Contains(pure, imported):
+				t.Errorf("%s imports %s; the engine is pure", f.name, imported)
+			}
+		}
+	}
+}
+
+// One caller owns an engine: it has no goroutines and channels of its own.
+func TestEngineIsSequential(t *testing.T) {
+	for _, f := range sources(t) {
+		if !covers("core/", f.folder) {
+			continue
+		}
+		ast.Inspect(f.file, func(n ast.Node) bool {
+			switch n.(type) {
+			case *ast.GoStmt, *ast.ChanType, *ast.SelectStmt:
+				t.Errorf("%s: the engine has no goroutines and channels", f.set.Position(n.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+// rule returns what a folder may import: its own rule, or that of the nearest
+// folder above it.
+func rule(folder string) (allowed []string, ok bool) {
+	for ; folder != "."; folder = path.Dir(folder) {
+		if allowed, ok = mayImport[folder]; ok {
+			return allowed, true
+		}
+	}
+	return nil, false
+}
+
+// covers reports whether an entry of a rule names a folder.
+func covers(entry, folder string) bool {
+	above, all := strings.CutSuffix(entry, "/")
+	return folder == above || all && strings.HasPrefix(folder, entry)
+}
+
+// source is a Go file of the repository.
+type source struct {
+	name, folder string // from the repository's root, with slashes
+	set          *token.FileSet
+	file         *ast.File
+}
+
+func (s *source) imports() []string {
+	var all []string
+	for _, i := range s.file.Imports {
+		name, _ := strconv.Unquote(i.Path.Value)
+		all = append(all, name)
+	}
+	return all
+}
+
+// sources parses the Go files of the repository but tests.
+func sources(t *testing.T) []source {
+	t.Helper()
+	const root = "../.."
+	var all []source
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && file != root || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		name, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		s := source{name: filepath.ToSlash(name), set: token.NewFileSet()}
+		s.folder = path.Dir(s.name)
+		s.file, err = parser.ParseFile(s.set, file, nil, parser.SkipObjectResolution)
+		all = append(all, s)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("found %d files: is this the repository?", len(all))
+	}
+	return all
+}
