@@ -126,7 +126,7 @@ func (c *class) head() *job { return c.jobs.items[0] }
 
 // enqueue puts a job with waiting pods among the waiting.
 func (e *Engine) enqueue(j *job, now Time) {
-	if j.class != nil || e.pausing(j) || j.count[podWaiting] == 0 || j.nomination != nil {
+	if j.class != nil || e.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
 	if j.notBefore > now {

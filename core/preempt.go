@@ -59,8 +59,8 @@ func (v *victim) cheaper(o *victim) int {
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), cmp.Compare(v.pod, o.pod))
 }
 
-// nomination is a plan under way: a job whose places are settled and that waits
-// for victims to leave.
+// nomination is a plan under way: a gang, or pods of another job, whose places
+// are settled and that wait for victims to leave.
 type nomination struct {
 	job *job
 	// outstanding counts victims' pods still on their nodes, planned the job's
@@ -369,9 +369,6 @@ func (e *Engine) dropLifted() {
 	e.lifted = e.lifted[:0]
 }
 
-// weakest is a claim below every job's.
-var weakest = key{class: LP + 1}
-
 // price is what the victims on a node come to: the strongest claim among them,
 // then their cost.
 type price struct {
@@ -408,6 +405,7 @@ func (e *Engine) planPod(j *job, u *place.Unit, vs []victim) ([]place.Placed, []
 	at = slices.Compact(at)
 	var best []onNode
 	var lowest price
+	weakest := key{class: LP + 1} // below every job's claim
 	for len(at) > 0 {
 		n := 1
 		for n < len(at) && at[n].node == at[0].node {
@@ -571,9 +569,12 @@ func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time
 		return
 	}
 	e.dequeue(j)
-	n := &nomination{job: j}
-	j.nomination = n
-	e.filling = append(e.filling, n)
+	n := j.nomination
+	if n == nil {
+		n = &nomination{job: j}
+		j.nomination = n
+		e.filling = append(e.filling, n)
+	}
 	for k := range gone {
 		e.evict(&gone[k], n)
 	}
@@ -593,6 +594,7 @@ func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time
 	}
 	e.state.Commit()
 	e.version++
+	e.enqueue(j, now) // the other pods of a job that is no gang
 }
 
 // evict tells a victim to leave for a nomination.
@@ -657,6 +659,7 @@ func (e *Engine) fulfil(now Time) {
 			continue
 		}
 		if n.planned > 0 {
+			e.dequeue(n.job)
 			e.denominate(n.job)
 			e.enqueue(n.job, now)
 			continue
@@ -718,6 +721,7 @@ func (e *Engine) dropPlans(node cluster.NodeID, now Time) {
 			p := &n.job.pods[i]
 			if (p.state == podHeld || p.state == podPlanned) && p.alloc.Node == node {
 				j := n.job
+				e.dequeue(j)
 				e.denominate(j)
 				e.enqueue(j, now)
 				break
