@@ -2,7 +2,6 @@ package coretest
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -138,20 +137,4 @@ func (w *Twin) gangFits(j *job, t *core.Task, need int) string {
 		}
 	}
 	return ""
-}
-
-// nics returns the NICs nearest to GPUs of a node.
-func nics(n *node, gpus uint64) uint64 {
-	var out uint64
-	for m := gpus; m != 0; m &= m - 1 {
-		g := bits.TrailingZeros64(m)
-		nic := int8(g)
-		if n.Devices != nil {
-			nic = n.Devices[g].NIC
-		}
-		if nic >= 0 {
-			out |= 1 << nic
-		}
-	}
-	return out
 }
