@@ -17,6 +17,22 @@ type Mix struct {
 	round    uint64
 	state    *cluster.State
 	values   map[string]*value // by GPU model
+	// What the nodes were when the values were derived last.
+	devices  int64
+	capacity map[string]int64 // devices by model
+	shapes   []nodesOfShape
+}
+
+// nodeShape is what nodes of one kind have when they are empty.
+type nodeShape struct {
+	model    string
+	gpus     int
+	cpu, mem int64
+}
+
+type nodesOfShape struct {
+	nodeShape
+	nodes int64
 }
 
 type mixKey struct {
@@ -103,22 +119,47 @@ func (m *Mix) sorted() []*mixed {
 // derive computes the values of every model's free devices from the mix.
 func (m *Mix) derive() {
 	m.round++
+	m.survey()
 	requests := m.sorted()
-	capacity, all := map[string]int64{}, int64(0)
-	for _, p := range m.state.Pools() {
-		if p.Model == "" {
-			continue
-		}
-		for _, id := range p.Members() {
-			if id >= 0 {
-				capacity[p.Model] += int64(m.state.Node(id).Spec.GPUs)
-				all += int64(m.state.Node(id).Spec.GPUs)
-			}
-		}
-	}
 	for _, p := range m.state.Pools() {
 		if p.Model != "" {
-			m.values[p.Model] = newValue(p.Model, requests, capacity, all)
+			m.values[p.Model] = m.newValue(p.Model, requests)
 		}
 	}
+}
+
+// survey counts the devices there are, by model and by shape of node.
+func (m *Mix) survey() {
+	m.devices, m.capacity, m.shapes = 0, map[string]int64{}, m.shapes[:0]
+	at := map[nodeShape]int{}
+	for _, p := range m.state.Pools() {
+		for _, id := range p.Members() {
+			if id < 0 || p.Model == "" {
+				continue
+			}
+			n := m.state.Node(id).Spec
+			s := nodeShape{n.Model, n.GPUs, n.CPUMilli, n.MemMiB}
+			i, ok := at[s]
+			if !ok {
+				i = len(m.shapes)
+				at[s] = i
+				m.shapes = append(m.shapes, nodesOfShape{nodeShape: s})
+			}
+			m.shapes[i].nodes++
+			m.capacity[n.Model] += int64(n.GPUs)
+			m.devices += int64(n.GPUs)
+		}
+	}
+}
+
+// roomy returns how many devices, on nodes large enough for a pod of the
+// request, such pods can use.
+func (m *Mix) roomy(q *mixed) int64 {
+	n, gpus := int64(0), int(q.gpu/cluster.WholeGPU)
+	for _, s := range m.shapes {
+		if s.gpus >= gpus && s.cpu >= q.cpu && s.mem >= q.mem && accepts(q.accepts, s.model) {
+			n += s.nodes * int64(s.gpus/gpus*gpus)
+		}
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -32,7 +33,8 @@ type value struct {
 }
 
 // largeRequest is a request for several devices; a node that still has room for
-// it is worth share (of nano) more.
+// it is worth share more: the more, the more of the demand such requests are and
+// the fewer nodes are large enough for them.
 type largeRequest struct {
 	gpus     int
 	cpu, mem int64
@@ -46,24 +48,24 @@ const (
 	weightMem    = 26      // thousandths of a device's worth for a device's worth of memory they lack
 	weightFree   = 116     // nano against every milli-GPU left free: ties go to the fullest node
 	weightLarge  = 12      // thousandths of a device's worth
-	weightScarce = 125     // thousandths at a demand of all the model's devices
+	weightScarce = 150     // thousandths at a demand of all the model's devices
 )
 
+// mostLarge is how many of the large requests, the most frequent, are looked at.
+const mostLarge = 32
+
 // newValue derives the value of a model's devices from the requests that accept
-// it. capacity is the devices of each model, all their sum.
-func newValue(model string, requests []*mixed, capacity map[string]int64, all int64) *value {
-	v := &value{}
+// it.
+func (m *Mix) newValue(model string, requests []*mixed) *value {
+	v := &value{scarce: 1000}
 	var sizes []int
 	var demand []float64
-	pods := int64(0)
 	accept := requests[:0:0]
 	for _, q := range requests {
-		if q.gpu > 0 && accepts(q.accepts, model) {
-			accept = append(accept, q)
-			pods += q.pods
+		if q.gpu == 0 || !accepts(q.accepts, model) {
+			continue
 		}
-	}
-	for _, q := range accept {
+		accept = append(accept, q)
 		if q.gpu >= cluster.WholeGPU {
 			continue
 		}
@@ -74,37 +76,50 @@ func newValue(model string, requests []*mixed, capacity map[string]int64, all in
 		}
 	}
 	v.price(sizes, demand)
-	v.weigh(model, accept, capacity, all, requests)
+	v.weigh(accept)
+	v.setLarge(m, accept)
+	v.scarce += int64(weightScarce * m.scarcity(model, requests))
 	return v
 }
 
-// weigh derives what the mix asks for beside GPUs.
-func (v *value) weigh(model string, accept []*mixed, capacity map[string]int64, all int64, requests []*mixed) {
-	var worth, cpu, mem, large float64
+// weigh derives what the requests ask for beside GPUs.
+func (v *value) weigh(accept []*mixed) {
+	var worth, cpu, mem float64
 	for _, q := range accept {
-		w := float64(v.of(q.gpu)) / float64(nano) * float64(q.pods)
-		worth += w
+		worth += float64(v.of(q.gpu)) / float64(nano) * float64(q.pods)
 		cpu += float64(q.cpu) * float64(q.pods)
 		mem += float64(q.mem) * float64(q.pods)
+	}
+	if worth > 0 {
+		v.cpu, v.mem = int64(cpu/worth), int64(mem/worth)
+		v.lackCPU = v.cpu * weightCPU
+	}
+}
+
+// setLarge weighs the requests for several devices. One that few nodes are large
+// enough for counts by the square of how few they are.
+func (v *value) setLarge(m *Mix, accept []*mixed) {
+	var large []*mixed
+	total := 0.0
+	for _, q := range accept {
 		if q.gpu > cluster.WholeGPU {
-			large += w
+			large = append(large, q)
+			total += float64(q.gpu) * float64(q.pods)
 		}
 	}
-	if worth == 0 {
-		return
-	}
-	v.cpu, v.mem = int64(cpu/worth), int64(mem/worth)
-	v.lackCPU = v.cpu * weightCPU
-	for _, q := range accept {
-		if q.gpu <= cluster.WholeGPU {
+	slices.SortStableFunc(large, func(a, b *mixed) int { return cmp.Compare(int64(b.gpu)*b.pods, int64(a.gpu)*a.pods) })
+	for _, q := range large[:min(len(large), mostLarge)] {
+		roomy := m.roomy(q)
+		if roomy == 0 {
 			continue
 		}
-		w := float64(v.of(q.gpu)) / float64(nano) * float64(q.pods)
+		share := float64(q.gpu) * float64(q.pods) / total
+		rare := float64(m.devices) / float64(roomy)
 		v.large = append(v.large, largeRequest{
-			gpus: int(q.gpu / cluster.WholeGPU), cpu: q.cpu, mem: q.mem, share: int64(w / large * float64(weightLarge) / 1000 * float64(nano)),
+			gpus: int(q.gpu / cluster.WholeGPU), cpu: q.cpu, mem: q.mem,
+			share: int64(min(share*rare*rare, 1000) * float64(weightLarge) / 1000 * float64(nano)),
 		})
 	}
-	v.scarce = 1000 + int64(weightScarce*scarcity(model, requests, capacity, all))
 }
 
 // of returns the worth of what a request takes.
@@ -118,7 +133,7 @@ func (v *value) of(gpu cluster.Milli) int64 {
 // scarcity returns the share of the demand that must run on the model, over the
 // share of the devices that are of it. Demand for several models counts for
 // each by its devices.
-func scarcity(model string, requests []*mixed, capacity map[string]int64, all int64) float64 {
+func (m *Mix) scarcity(model string, requests []*mixed) float64 {
 	bound, total := 0.0, 0.0
 	for _, q := range requests {
 		gpu := float64(q.gpu) * float64(q.pods)
@@ -127,17 +142,17 @@ func scarcity(model string, requests []*mixed, capacity map[string]int64, all in
 			continue
 		}
 		among := int64(0)
-		for _, m := range q.accepts {
-			among += capacity[m]
+		for _, o := range q.accepts {
+			among += m.capacity[o]
 		}
 		if among > 0 {
-			bound += gpu * float64(capacity[model]) / float64(among)
+			bound += gpu * float64(m.capacity[model]) / float64(among)
 		}
 	}
-	if total == 0 || capacity[model] == 0 {
+	if total == 0 || m.capacity[model] == 0 {
 		return 0
 	}
-	return bound / total * float64(all) / float64(capacity[model])
+	return bound / total * float64(m.devices) / float64(m.capacity[model])
 }
 
 // worth returns what free GPUs are worth with so much CPU and memory beside
