@@ -67,9 +67,10 @@ type job struct {
 	started    core.Time // when it last had no pod running before
 	backfilled bool
 	// adopted jobs may be incomplete: the driver found them so.
-	adopted  bool
-	rejected bool
-	quotaSet int // Twin.quotaSet when others were evicted for it last
+	adopted   bool
+	rejected  bool
+	nominated bool // others were evicted for it since it was bound last
+	quotaSet  int  // Twin.quotaSet when others were evicted for it last
 }
 
 // NewTwin returns a twin of an engine with this configuration.
@@ -221,7 +222,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			planned[d.For] += len(d.Pods)
 		}
 	}
-	paid := map[string]bool{}
+	plans := map[string]map[string]bool{} // queues within quota before a plan
 	for k := range ds {
 		d := &ds[k]
 		if d.Op == core.Wake {
@@ -239,12 +240,15 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		case core.Bind:
 			err = w.bind(j, d, now)
 		case core.Evict:
-			if !paid[d.For] {
-				paid[d.For] = true
+			if plans[d.For] == nil {
+				plans[d.For] = map[string]bool{}
+				for i := range w.queues {
+					plans[d.For][w.queues[i].Name] = w.withinNominal(w.queues[i].Name)
+				}
 				err = w.pay(planned[d.For], now)
 			}
 			if err == nil {
-				err = w.evict(j, d, now)
+				err = w.evict(j, d, plans[d.For], now)
 			}
 		case core.Requeue:
 			err = w.stop(j, d)
@@ -314,7 +318,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			}
 		}
 	}
-	j.backfilled = d.Reason == core.Backfilled
+	j.backfilled, j.nominated = d.Reason == core.Backfilled, false
 	if d.Reason != core.MadeRoom || j.quotaSet == w.quotaSet {
 		if err := w.withinQuota(before); err != nil {
 			return err
@@ -515,13 +519,14 @@ func (w *Twin) stop(j *job, d *core.Decision) error {
 	return nil
 }
 
-// evict checks that the pods may be evicted, and notes it.
-func (w *Twin) evict(j *job, d *core.Decision, now core.Time) error {
+// evict checks that the pods may be evicted, and notes it. within names the
+// queues that are within their quota.
+func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.Time) error {
 	f := w.jobs[d.For]
 	if f == nil {
 		return fmt.Errorf("for %q, which is no live job", d.For)
 	}
-	f.quotaSet = w.quotaSet
+	f.quotaSet, f.nominated = w.quotaSet, true
 	p := &w.policy.Preempt
 	switch {
 	case f == j:
@@ -544,7 +549,7 @@ func (w *Twin) evict(j *job, d *core.Decision, now core.Time) error {
 	outranks := f.Class < j.Class || f.Class == j.Class && f.Priority > j.Priority
 	switch {
 	case d.Reason == core.PriorityPreemption && p.Priority && outranks:
-	case d.Reason == core.QuotaReclaim && p.Reclaim && f.Queue != j.Queue && !w.withinNominal(j.Queue):
+	case d.Reason == core.QuotaReclaim && p.Reclaim && f.Queue != j.Queue && !within[j.Queue]:
 	case d.Reason == core.BackfillPreemption && p.Backfill && j.backfilled && f.Class <= j.Class:
 	default:
 		return fmt.Errorf("for %s by %v, which does not hold", f.Name, d.Reason)

@@ -196,10 +196,10 @@ func (w *Twin) withinNominal(queue string) bool {
 	}
 	used := map[string]core.Milli{}
 	for _, j := range w.jobs {
-		if j.Queue != queue && w.under(j.Queue, queue) {
-			return false
-		}
-		if j.Queue != queue {
+		switch {
+		case j.Queue == queue && j.nominated, w.under(j.Queue, queue):
+			return false // the engine has promised more than runs
+		case j.Queue != queue:
 			continue
 		}
 		for i := range j.pods {

@@ -47,6 +47,9 @@ func (p *Placer) Pods(u *Unit) []Placed {
 			if !p.pod(u, t, pod, nil) {
 				break
 			}
+			if u.Required >= 0 && !u.Joins {
+				u.Joins, u.Home = true, p.state.Domain(p.last, u.Required)
+			}
 		}
 	}
 	return p.out
@@ -287,7 +290,7 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 // filter returns what else a node must satisfy beside free GPUs, or nil when
 // the index alone decides.
 func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
-	if within == nil && sh.suits == nil && len(u.Terms) == 0 && !u.Joins {
+	if within == nil && sh.suits == nil && len(u.Terms) == 0 && !u.Joins && (u.Required < 0 || u.Whole) {
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
@@ -298,11 +301,12 @@ func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) fu
 }
 
 // near reports whether a node satisfies the unit's affinity terms and is where
-// the rest of its gang must be. A near term of which no domain hosts a pod yet is satisfied where the unit's own label
-// is meant: the first pod of a group must be able to start.
+// the rest of its gang must be. A near term of which no domain hosts a pod yet
+// is satisfied where the unit's own label is meant: the first pod of a group must
+// be able to start.
 func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
-	if u.Joins {
-		if d := p.state.Domain(id, u.Required); d < 0 || d != u.Home {
+	if u.Required >= 0 && !u.Whole || u.Joins {
+		if d := p.state.Domain(id, u.Required); d < 0 || u.Joins && d != u.Home {
 			return false
 		}
 	}
