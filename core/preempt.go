@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -369,11 +370,50 @@ func (e *Engine) dropLifted() {
 	e.lifted = e.lifted[:0]
 }
 
+// onNode is what a victim holds on a node.
+type onNode struct {
+	node   cluster.NodeID
+	victim int
+	gpus   uint64
+}
+
+// victimsByNode lists who is on which node, by node.
+func victimsByNode(vs []victim) []onNode {
+	var at []onNode
+	for k := range vs {
+		for i := range vs[k].pods {
+			a := &vs[k].job.pods[i].alloc
+			at = append(at, onNode{a.Node, k, a.GPUs})
+		}
+	}
+	slices.SortFunc(at, func(a, b onNode) int {
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.victim, b.victim))
+	})
+	once := at[:0]
+	for _, o := range at {
+		if n := len(once); n > 0 && once[n-1].node == o.node && once[n-1].victim == o.victim {
+			once[n-1].gpus |= o.gpus
+			continue
+		}
+		once = append(once, o)
+	}
+	return once
+}
+
 // price is what the victims on a node come to: the strongest claim among them,
 // then their cost.
 type price struct {
 	claim *key
 	cost  int64
+}
+
+// plus returns the price with one more victim.
+func (p price) plus(v *victim) price {
+	if v.job.key.rank(p.claim) < 0 {
+		p.claim = &v.job.key
+	}
+	p.cost += 1 + v.cost
+	return p
 }
 
 func (p price) less(o price) bool {
@@ -385,43 +425,32 @@ func (p price) less(o price) bool {
 
 // planPod finds the node on which the pod gets room at the lowest price.
 func (e *Engine) planPod(j *job, u *place.Unit, vs []victim) ([]place.Placed, []victim) {
-	type onNode struct {
-		node   cluster.NodeID
-		victim int
-	}
-	var at []onNode
-	for k := range vs {
-		last := cluster.NodeID(-1)
-		for i := range vs[k].pods {
-			if n := vs[k].job.pods[i].alloc.Node; n != last {
-				at = append(at, onNode{n, k})
-				last = n
-			}
-		}
-	}
-	slices.SortFunc(at, func(a, b onNode) int {
-		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.victim, b.victim))
-	})
-	at = slices.Compact(at)
+	at := victimsByNode(vs)
 	var best []onNode
 	var lowest price
 	weakest := key{class: LP + 1} // below every job's claim
 	for len(at) > 0 {
 		n := 1
+		devices := e.state.Node(at[0].node).Whole | at[0].gpus
 		for n < len(at) && at[n].node == at[0].node {
+			devices |= at[n].gpus
 			n++
 		}
-		cost, used := price{&weakest, 0}, 0
-		for used < n && !e.placer.Takes(u, at[0].node) && (best == nil || cost.less(lowest)) {
-			v := &vs[at[used].victim]
-			e.lift(v)
-			if v.job.key.rank(cost.claim) < 0 {
-				cost.claim = &v.job.key
-			}
-			cost.cost += 1 + v.cost
-			used++
+		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
+			at = at[n:]
+			continue
 		}
-		if used > 0 && e.placer.Takes(u, at[0].node) && (best == nil || cost.less(lowest)) {
+		cost, used, takes := price{&weakest, 0}, 0, e.placer.Takes(u, at[0].node)
+		for used < n && !takes {
+			v := &vs[at[used].victim]
+			if cost = cost.plus(v); best != nil && !cost.less(lowest) {
+				break
+			}
+			e.lift(v)
+			used++
+			takes = e.placer.Takes(u, at[0].node)
+		}
+		if used > 0 && takes {
 			best, lowest = at[:used], cost
 		}
 		e.state.Rollback(0)
