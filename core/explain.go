@@ -118,7 +118,10 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 				continue
 			}
 			for _, m := range j.queue.Governing(model) {
-				parts = append(parts, e.accountText(j.queue, m, need))
+				text := e.accountText(j.queue, m, need)
+				if j.queue.Available(m) < need && !slices.Contains(parts, text) {
+					parts = append(parts, text)
+				}
 			}
 			if len(j.queue.Governing(model)) == 0 {
 				parts = append(parts, fmt.Sprintf("queue %s has no quota for %s", j.queue.Name, model))

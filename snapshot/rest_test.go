@@ -14,7 +14,7 @@ import (
 // evicted leaves for a job that then starts, even where no pod is spared for
 // having just started. Where they are, nobody is evicted twice either.
 func TestRunComesToRest(t *testing.T) {
-	seeds := uint64(3000)
+	seeds := uint64(1000)
 	if testing.Short() {
 		seeds = 300
 	}

@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -51,6 +52,11 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if u.Required >= 0 && len(u.Tasks) > 0 {
 		return p.whyTopology(u)
 	}
+	free := *u
+	free.Room = nil
+	if u.Whole && !slices.ContainsFunc(u.spaces(), func(sp space) bool { return p.enough(&free, sp) }) {
+		return Shortfall{GPUs, "it fits on several GPU models together, on none alone; it may mix those that it names"}
+	}
 	return Shortfall{}
 }
 
@@ -82,6 +88,8 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the CPU beside them %d", wants, sh.on(), c.gpu, c.cpu)}
 	case c.mem < need:
 		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the memory beside them %d", wants, sh.on(), c.gpu, c.mem)}
+	case c.suits < need && u.Joins:
+		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there", wants, p.levelName(u.Required), c.suits)}
 	case c.suits < need:
 		return Shortfall{Constraint, fmt.Sprintf("needs %s: %d fit, %d of them where selectors, taints and affinity allow", wants, c.mem, c.suits)}
 	}
@@ -129,13 +137,6 @@ func (sh *Shape) uses(pool *cluster.Pool, u *Unit) bool {
 }
 
 func (p *Placer) whyTopology(u *Unit) Shortfall {
-	level := cluster.NodeLevel
-	switch {
-	case u.Required == len(p.state.Levels()):
-		level = cluster.HBDLevel
-	case u.Required < len(p.state.Levels()):
-		level = p.state.Levels()[u.Required]
-	}
 	best := 0
 	for _, sp := range u.spaces() {
 		p.countExact(u, sp, u.Required)
@@ -143,7 +144,18 @@ func (p *Placer) whyTopology(u *Unit) Shortfall {
 			best = max(best, p.tally.first[d])
 		}
 	}
-	return Shortfall{Topology, fmt.Sprintf("must be within one %s; the best one holds %d of %d pods", level, best, len(u.Tasks[0].Pods))}
+	return Shortfall{Topology, fmt.Sprintf("must be within one %s; the best one holds %d of %d pods", p.levelName(u.Required), best, len(u.Tasks[0].Pods))}
+}
+
+// levelName returns the name of a level.
+func (p *Placer) levelName(level int) string {
+	switch {
+	case level == len(p.state.Levels()):
+		return cluster.HBDLevel
+	case level < len(p.state.Levels()):
+		return p.state.Levels()[level]
+	}
+	return cluster.NodeLevel
 }
 
 // TooLarge says whether the unit could not be placed even if every node that
@@ -152,9 +164,12 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 	var lack Shortfall
 	for t := range u.Tasks {
 		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
-		fit, nodes := 0, 0
+		fit, nodes, large := 0, 0, 0
 		for id := range p.state.Nodes() {
 			n := p.state.Node(cluster.NodeID(id))
+			if accepts(sh.request.Models, n.Spec.Model) && sh.empty(n.Spec) > 0 {
+				large++
+			}
 			if sh.uses(p.state.Pool(cluster.NodeID(id)), u) && sh.selected(p.state, cluster.NodeID(id)) {
 				if k := sh.empty(n.Spec); k > 0 {
 					fit += k
@@ -165,6 +180,8 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 		switch {
 		case need > 0 && nodes > 0 && !u.Whole:
 			return Shortfall{} // some of its pods may start
+		case nodes == 0 && need > 0 && large > 0:
+			lack = Shortfall{TooLarge, fmt.Sprintf("%d nodes%s are large enough for a pod of %s, none where selectors and taints allow", large, sh.on(), sh)}
 		case nodes == 0 && need > 0:
 			lack = Shortfall{TooLarge, fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)}
 		case u.Whole && fit < need:
