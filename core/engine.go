@@ -88,6 +88,9 @@ func New(c Config) (*Engine, error) {
 		jobs: map[string]*job{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{},
 		dealt: map[account]Milli{}, wakeAt: Never, retryAt: Never, version: 1,
 	}
+	for i := range c.Policy.Mix {
+		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
+	}
 	headFirst := func(a, b *class) bool { return a.head().key.before(&b.head().key) }
 	e.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
 	e.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
@@ -244,8 +247,10 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 	}
 	j.count[podWaiting] = len(j.pods)
-	for t := range spec.Tasks {
-		e.placer.Mix.Observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
+	if len(e.policy.Mix) == 0 {
+		for t := range spec.Tasks {
+			e.placer.Mix.Observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
+		}
 	}
 	e.slots[j.slot] = j
 	e.jobs[spec.Name] = j

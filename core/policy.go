@@ -11,6 +11,16 @@ type Policy struct {
 	Zone      Zone
 	Preempt   Preempt
 	Requeue   RequeuePolicy
+	// Mix is the requests that will come, as far as they are known beforehand;
+	// strategies that depend on the mix then take it from here. Otherwise they
+	// learn it from what comes.
+	Mix []Demand
+}
+
+// Demand is a request and how many pods of it come, in proportion to others.
+type Demand struct {
+	Request
+	Pods int
 }
 
 // Mode says what happens when the first job in the order does not fit

@@ -11,7 +11,9 @@ import (
 type Placer struct {
 	state *cluster.State
 	// Mix is the requests that come; the caller tells it of them.
-	Mix *Mix
+	Mix     *Mix
+	scorers [numStrategies]scorer // made when first asked for
+	drawn   uint64                // random numbers drawn
 	// out collects what was placed for the current unit.
 	out []Placed
 	// last is where the last pod of the unit went, -1 at first.
@@ -66,8 +68,8 @@ type stage struct {
 // zone first (Kant §3.3.4).
 func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
-		if u.Strategy == Value && !zone {
-			if st := (stage{p.allowed(u, sh), Value}); len(st.pools) > 0 && !yield(st) {
+		if u.Strategy.scored() && !zone {
+			if st := (stage{p.allowed(u, sh), u.Strategy}); len(st.pools) > 0 && !yield(st) {
 				return
 			}
 			continue
@@ -120,10 +122,10 @@ func (u *Unit) general() Strategy {
 	switch u.Strategy {
 	case ESpread:
 		return EBinpack
-	case Consolidate:
-		return Binpack
 	case Value:
 		return EBinpack
+	case Consolidate, FGD, BestFit, DotProduct, GPUPacking, GPUClustering, Random:
+		return Binpack
 	}
 	return u.Strategy
 }
@@ -168,7 +170,7 @@ func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64
 // find returns a node for one pod of the shape and, for a shared device, which.
 func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	accept := p.filter(u, sh, within)
-	if st.strategy == Value {
+	if st.strategy.scored() {
 		return p.findBest(sh, st, accept)
 	}
 	if sh.Part > 0 {
@@ -192,11 +194,23 @@ func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) 
 // findBest returns the node with the highest score, and the device for a pod
 // that takes part of one.
 func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
-	id, device, ok := p.rank(sh, st.pools, p.Mix).best(accept)
+	id, device, ok := p.bestNode(sh, st, accept)
 	if !ok || sh.Part == 0 {
 		return id, 0, ok
 	}
 	return id, 1 << device, true
+}
+
+func (p *Placer) bestNode(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, int, bool) {
+	if st.strategy == Random {
+		return p.anyNode(sh, st.pools, accept)
+	}
+	by := p.scorers[st.strategy]
+	if by == nil {
+		by = st.strategy.scorer(p.Mix)
+		p.scorers[st.strategy] = by
+	}
+	return p.rank(sh, st.pools, by).best(accept)
 }
 
 func (p *Placer) inStage(st stage, id cluster.NodeID) bool {

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -26,7 +27,7 @@ type ranking struct {
 	pools  []*cluster.Pool
 	place  [][]int32        // of each pool's members
 	seen   []int            // changes of each pool already taken in
-	nodes  []cluster.NodeID // by place: in order of their numbers, so that ties go to the first
+	nodes  []cluster.NodeID // by place; ties go to the first
 	worth  []int64
 	device []int8
 	// winner[i] is the best place below tree node i; leaves start at half.
@@ -72,14 +73,17 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 			}
 		}
 	}
-	slices.Sort(r.nodes)
+	p.order(r.nodes, by)
+	at := make(map[cluster.NodeID]int32, len(r.nodes))
+	for i, id := range r.nodes {
+		at[id] = int32(i)
+	}
 	for _, pool := range pools {
 		place := make([]int32, len(pool.Members()))
 		for m, id := range pool.Members() {
 			place[m] = -1
 			if id >= 0 {
-				at, _ := slices.BinarySearch(r.nodes, id)
-				place[m] = int32(at)
+				place[m] = at[id]
 			}
 		}
 		r.place = append(r.place, place)
@@ -103,17 +107,32 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 	return r
 }
 
+// order puts nodes into the order in which ties are broken: that of their
+// numbers or, for the rules of FGD's study, a fixed one by chance.
+func (p *Placer) order(nodes []cluster.NodeID, by scorer) {
+	if by == p.Mix {
+		slices.Sort(nodes)
+		return
+	}
+	slices.SortFunc(nodes, func(a, b cluster.NodeID) int {
+		return cmp.Or(cmp.Compare(tieOf(p.state.Node(a)), tieOf(p.state.Node(b))), cmp.Compare(a, b))
+	})
+}
+
 // scoreOf scores a node, none when it has no room.
 func (p *Placer) scoreOf(id cluster.NodeID, sh *Shape, by scorer) (int64, int8) {
-	n := p.state.Node(id)
-	if !n.Open() || n.CPU < sh.CPU || n.Mem < sh.Mem || n.Free() < sh.GPUs || !sh.selected(p.state, id) {
+	if !p.hasRoom(id, sh) {
 		return none, -1
 	}
-	if sh.Part > 0 && n.Parts(sh.Part) == 0 {
-		return none, -1
-	}
-	worth, device := by.score(n, sh)
+	worth, device := by.score(p.state.Node(id), sh)
 	return worth, int8(device)
+}
+
+// hasRoom reports whether a node takes a pod of the shape, affinity aside.
+func (p *Placer) hasRoom(id cluster.NodeID, sh *Shape) bool {
+	n := p.state.Node(id)
+	return n.Open() && n.CPU >= sh.CPU && n.Mem >= sh.Mem && n.Free() >= sh.GPUs &&
+		(sh.Part == 0 || n.Parts(sh.Part) > 0) && sh.selected(p.state, id)
 }
 
 // rescore scores the node at a place again. O(log nodes).

@@ -22,10 +22,39 @@ const (
 	// Value is EBinpack, but single pods take the node that loses the least
 	// worth to the mix of requests that comes: see docs/placement.md.
 	Value
+	// FGD and those after it are the rules that FGD's study compares, for
+	// comparison with it; see peers.go. Gangs are placed as by Binpack.
+	FGD
+	BestFit
+	DotProduct
+	GPUPacking
+	GPUClustering
+	Random
 	numStrategies
 )
 
 // Strategies names the strategies in their order.
-var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread", "Consolidate", "Value"}
+var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread", "Consolidate", "Value",
+	"FGD", "BestFit", "DotProduct", "GPUPacking", "GPUClustering", "Random"}
 
 func (s Strategy) String() string { return Strategies[s] }
+
+// scored reports whether the strategy chooses nodes by a score.
+func (s Strategy) scored() bool { return s >= Value && s < numStrategies }
+
+// scorer returns the strategy's score.
+func (s Strategy) scorer(m *Mix) scorer {
+	switch s {
+	case FGD:
+		return &fgd{mix: m}
+	case BestFit:
+		return bestFit{}
+	case DotProduct:
+		return dotProduct{}
+	case GPUPacking:
+		return gpuPacking{}
+	case GPUClustering:
+		return gpuClustering{}
+	}
+	return m
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core/policy/doc"
+	"github.com/muster-sched/muster/core/policy/fgd"
 	"github.com/muster-sched/muster/core/policy/kant"
 	"github.com/muster-sched/muster/core/policy/lucid"
 )
@@ -14,7 +15,7 @@ import (
 type Doc = doc.Doc
 
 // All lists the built-in policies in the order in which help shows them.
-var All = slices.Concat(kant.Docs, lucid.Docs)
+var All = slices.Concat(kant.Docs, lucid.Docs, fgd.Docs)
 
 // ByName finds a built-in policy.
 func ByName(name string) (Doc, bool) {
