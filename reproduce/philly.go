@@ -44,31 +44,31 @@ var phillySets = []phillySet{
 
 const phillyBand = 0.01
 
-func runPhillyQueueing(ctx context.Context, o Options) (Table, error) {
+func runPhillyQueueing(ctx context.Context, o Options) (Result, error) {
 	file, err := o.trace("philly/jobs.csv.gz", "Philly, job level")
 	if err != nil {
-		return Table{}, err
+		return nil, err
 	}
-	t := Table{Caption: "Philly jobs (Jeon et al., ATC 2019) of 2017-10-01 and after, nodes of 8 GPUs, placement by the consolidate rule;\n" +
+	t := &Table{Caption: "Philly jobs (Jeon et al., ATC 2019) of 2017-10-01 and after, nodes of 8 GPUs, placement by the consolidate rule;\n" +
 		"theirs: the simulator of Lucid (Hu et al., ASPLOS 2023). Band: 1 %, or what the order of simultaneous jobs makes."}
 	for _, s := range phillySets {
 		jobs, err := s.load(file)
 		if err != nil {
-			return t, err
+			return nil, err
 		}
 		o.say("%s: %d jobs, SJF", s.name, len(jobs))
 		sjf, err := s.run(ctx, s.tieOrder(jobs), "LucidSJF")
 		if err != nil {
-			return t, err
+			return nil, err
 		}
 		o.say("%s: %d jobs, FIFO, and under %d other orders of simultaneous jobs", s.name, len(jobs), tieOrders)
 		fifo, err := s.run(ctx, s.tieOrder(jobs), "LucidFIFO")
 		if err != nil {
-			return t, err
+			return nil, err
 		}
 		low, high, err := s.spread(ctx, jobs)
 		if err != nil {
-			return t, err
+			return nil, err
 		}
 		t.Rows = append(t.Rows,
 			s.row("FIFO mean JCT", s.fifo.jct, fifo.jct, low.jct, high.jct), s.row("FIFO mean queueing", s.fifo.queue, fifo.queue, low.queue, high.queue),

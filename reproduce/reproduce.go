@@ -23,18 +23,33 @@ type Options struct {
 	Traces string
 	// Progress, when set, is told what is being done.
 	Progress func(what string)
+
+	// Nodes, Pods, Policies and Seeds replace an experiment's own cluster,
+	// workloads, policies and seeds where it takes others; empty keeps its own.
+	Nodes          string
+	Pods, Policies []string
+	Seeds          []int64
+}
+
+// Result is what an experiment comes to.
+type Result interface {
+	// Text writes it for people, JSON for programs.
+	Text(io.Writer) error
+	JSON(io.Writer) error
+	// Passed reports whether every figure is within its band.
+	Passed() bool
 }
 
 // Experiment is a published experiment that can be run again.
 type Experiment struct {
 	Name, Title string
-	Run         func(context.Context, Options) (Table, error)
+	Run         func(context.Context, Options) (Result, error)
 }
 
 // All lists the experiments in the order in which help shows them.
-var All = []Experiment{phillyQueueing}
+var All = []Experiment{phillyQueueing, openbFGD}
 
-// Table is what an experiment comes to.
+// Table is a result that compares figures.
 type Table struct {
 	// Caption says what was run and against what.
 	Caption string `json:"caption"`

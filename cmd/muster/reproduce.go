@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,14 +15,16 @@ func newReproduce() *cobra.Command {
 	var (
 		list   bool
 		asJSON bool
-		traces string
+		o      reproduce.Options
+		seeds  string
 	)
 	c := &cobra.Command{
 		Use:   "reproduce NAME",
 		Short: "Run a paper's experiment again, and print its figure beside ours",
 		Long:  "Reproduce runs a paper's experiment again:" + experimentList(),
 		Example: `  muster reproduce --list
-  muster reproduce philly-queueing --traces ~/traces`,
+  muster reproduce philly-queueing --traces ~/traces
+  muster reproduce openb-fgd --policies Value,FGD --seeds 42-44 --json`,
 		Args: func(c *cobra.Command, args []string) error {
 			if list {
 				return arguments()(c, args)
@@ -38,7 +42,11 @@ func newReproduce() *cobra.Command {
 			}
 			for _, e := range reproduce.All {
 				if e.Name == args[0] {
-					return reproduceOne(c, e, reproduce.Options{Traces: traces}, asJSON)
+					var err error
+					if o.Seeds, err = parseSeeds(seeds); err != nil {
+						return badUsage(c, "%v", err)
+					}
+					return reproduceOne(c, e, o, asJSON)
 				}
 			}
 			return badUsage(c, "expected the name of an experiment; found %q%s", args[0], didYouMean(args[0], experimentNames()))
@@ -46,8 +54,32 @@ func newReproduce() *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the rows as JSON, alone, on stdout")
 	c.Flags().BoolVar(&list, "list", false, "list the experiments")
-	c.Flags().StringVar(&traces, "traces", tracesFolder(), "the folder `DIR` of the public traces; by default $MUSTER_TRACES")
+	c.Flags().StringVar(&o.Traces, "traces", tracesFolder(), "the folder `DIR` of the public traces; by default $MUSTER_TRACES")
+	c.Flags().StringVar(&o.Nodes, "nodes", "", "openb-fgd: the cluster, instead of openb's")
+	c.Flags().StringSliceVar(&o.Pods, "pods", nil, "openb-fgd: lists of pods, instead of openb's")
+	c.Flags().StringSliceVar(&o.Policies, "policies", nil, "openb-fgd: the policies to compare")
+	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd: the seeds of the orders of arrival, such as 42-51 or 42,43")
 	return c
+}
+
+// parseSeeds reads numbers and ranges of them, separated by commas.
+func parseSeeds(text string) ([]int64, error) {
+	var seeds []int64
+	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+		first, last, ranged := strings.Cut(part, "-")
+		if !ranged {
+			last = first
+		}
+		a, errA := strconv.ParseInt(first, 10, 64)
+		b, errB := strconv.ParseInt(last, 10, 64)
+		if errA != nil || errB != nil || a > b || b-a > 1000 {
+			return nil, fmt.Errorf("--seeds: expected numbers or ranges such as 42-51; found %q", part)
+		}
+		for s := a; s <= b; s++ {
+			seeds = append(seeds, s)
+		}
+	}
+	return seeds, nil
 }
 
 // reproduceOne runs an experiment; a figure out of its band is a failure.

@@ -11,7 +11,7 @@ import (
 
 const minute = 60 * core.Second
 
-// Docs lists the policies. The paper gives no constants: those of base are ours.
+// Docs lists the policies. The paper gives no constants: those of Base are ours.
 var Docs = []doc.Doc{
 	named("default", "Backfill; E-Binpack, inference by E-Spread over a tenth of the nodes; all preemptions", "§3", mixed()),
 	named("StrictFIFO", "Nobody passes the first waiting job", "§3.2.2, Table 1", queueing(core.StrictFIFO)),
@@ -28,8 +28,8 @@ func named(name, title, section string, p core.Policy) doc.Doc {
 	return doc.Doc{Name: name, Title: title, Source: "Kant " + section, Since: "v0.1", Policy: p}
 }
 
-// base is what the policies have in common.
-func base() core.Policy {
+// Base is what the policies have in common: Backfill, E-Binpack, all preemptions.
+func Base() core.Policy {
 	p := core.Policy{
 		Queueing: core.Queueing{Mode: core.Backfill, HeadWait: 60 * minute},
 		Preempt: core.Preempt{
@@ -45,14 +45,14 @@ func base() core.Policy {
 }
 
 func queueing(m core.Mode) core.Policy {
-	p := base()
+	p := Base()
 	p.Queueing.Mode = m
 	p.Preempt.Backfill = m == core.Backfill
 	return p
 }
 
 func placing(s place.Strategy) core.Policy {
-	p := base()
+	p := Base()
 	for k := range p.Placement {
 		p.Placement[k] = s
 	}
@@ -66,7 +66,7 @@ func espread() core.Policy {
 }
 
 func mixed() core.Policy {
-	p := base()
+	p := Base()
 	p.Placement[core.Inference] = place.ESpread
 	p.Zone.Share = 0.1
 	return p

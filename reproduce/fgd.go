@@ -1,0 +1,311 @@
+package reproduce
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/policy"
+	"github.com/muster-sched/muster/workload"
+)
+
+var openbFGD = Experiment{
+	Name:  "openb-fgd",
+	Title: "How full a cluster gets with pods that ask for parts of GPUs, against FGD and its rivals",
+	Run:   runOpenbFGD,
+}
+
+// openbPublished is the GPU allocation ratio at 130 % of arrivals, in per cent,
+// mean of ten seeds, that FGD's authors publish with their simulator.
+var openbPublished = map[string]map[string]float64{
+	"default":     {"Random": 87.47, "DotProduct": 90.85, "GPUClustering": 91.88, "GPUPacking": 92.00, "BestFit": 93.08, "FGD": 95.39},
+	"cpu050":      {"Random": 91.24, "DotProduct": 93.27, "GPUClustering": 93.79, "GPUPacking": 93.72, "BestFit": 93.79, "FGD": 95.21},
+	"cpu100":      {"Random": 89.11, "DotProduct": 91.96, "GPUClustering": 92.64, "GPUPacking": 92.72, "BestFit": 93.44, "FGD": 95.35},
+	"cpu200":      {"Random": 83.77, "DotProduct": 87.70, "GPUClustering": 89.92, "GPUPacking": 90.22, "BestFit": 92.40, "FGD": 95.04},
+	"gpushare40":  {"Random": 86.00, "DotProduct": 89.56, "GPUClustering": 90.02, "GPUPacking": 90.03, "BestFit": 91.69, "FGD": 94.15},
+	"gpushare80":  {"Random": 81.22, "DotProduct": 84.49, "GPUClustering": 84.85, "GPUPacking": 85.00, "BestFit": 87.01, "FGD": 89.30},
+	"gpushare100": {"Random": 79.44, "DotProduct": 82.42, "GPUClustering": 82.65, "GPUPacking": 82.57, "BestFit": 85.01, "FGD": 86.90},
+	"gpuspec10":   {"Random": 87.43, "DotProduct": 90.39, "GPUClustering": 92.18, "GPUPacking": 92.46, "BestFit": 93.30, "FGD": 94.95},
+	"gpuspec20":   {"Random": 87.24, "DotProduct": 89.97, "GPUClustering": 92.24, "GPUPacking": 92.94, "BestFit": 93.30, "FGD": 94.84},
+	"gpuspec25":   {"Random": 86.94, "DotProduct": 89.63, "GPUClustering": 92.08, "GPUPacking": 92.98, "BestFit": 93.23, "FGD": 94.74},
+	"multigpu20":  {"Random": 88.69, "DotProduct": 92.06, "GPUClustering": 93.56, "GPUPacking": 93.71, "BestFit": 93.93, "FGD": 95.65},
+	"multigpu30":  {"Random": 89.27, "DotProduct": 93.28, "GPUClustering": 94.72, "GPUPacking": 94.87, "BestFit": 94.72, "FGD": 96.46},
+	"multigpu40":  {"Random": 90.09, "DotProduct": 94.19, "GPUClustering": 95.50, "GPUPacking": 95.74, "BestFit": 95.24, "FGD": 96.99},
+}
+
+// openbLists are the lists of pods in the order of the study.
+var openbLists = []string{
+	"default", "cpu050", "cpu100", "cpu200", "gpushare40", "gpushare80", "gpushare100",
+	"gpuspec10", "gpuspec20", "gpuspec25", "multigpu20", "multigpu30", "multigpu40",
+}
+
+// openbBands is how far, in points, a rule's mean may be from the published one.
+var openbBands = map[string]float64{"FGD": 0.2, "GPUPacking": 0.2, "DotProduct": 0.2, "BestFit": 0.35, "GPUClustering": 0.35, "Random": 0.35}
+
+// Inflation is the result of openb-fgd.
+type Inflation struct {
+	Lists []InflationList `json:"lists"`
+}
+
+// InflationList is the figures of one list of pods.
+type InflationList struct {
+	List string         `json:"list"`
+	Rows []InflationRow `json:"rows"`
+}
+
+// InflationRow is the figures of one policy on a list: the allocation ratio at
+// 130 % of arrivals, in per cent, mean and standard deviation over the seeds;
+// At95 and At100 are the means at fewer arrivals.
+type InflationRow struct {
+	Policy     string  `json:"policy"`
+	Seeds      []int64 `json:"seeds"`
+	Allocation float64 `json:"allocation_pct"`
+	Std        float64 `json:"std"`
+	At95       float64 `json:"at_95_pct"`
+	At100      float64 `json:"at_100_pct"`
+	// Published is the study's figure, 0 where it has none.
+	Published float64 `json:"published_pct,omitempty"`
+}
+
+func runOpenbFGD(ctx context.Context, o Options) (Result, error) {
+	nodes, lists := o.Nodes, o.Pods
+	if nodes == "" || len(lists) == 0 {
+		dir, err := o.trace("openb-v2023", "Alibaba's GPU trace of 2023")
+		if err != nil {
+			return nil, err
+		}
+		if nodes == "" {
+			nodes = filepath.Join(dir, "openb_node_list_gpu_node.csv.gz")
+		}
+		if len(lists) == 0 {
+			for _, l := range openbLists {
+				lists = append(lists, filepath.Join(dir, "openb_pod_list_"+l+".csv.gz"))
+			}
+		}
+	}
+	policies, seeds := o.Policies, o.Seeds
+	if len(policies) == 0 {
+		policies = []string{"Value", "FGD", "BestFit", "GPUPacking", "GPUClustering", "DotProduct", "Random"}
+	}
+	for s := int64(42); len(o.Seeds) == 0 && s <= 51; s++ {
+		seeds = append(seeds, s)
+	}
+	cluster, err := workload.OpenCluster(nodes, workload.Options{})
+	if err != nil {
+		return nil, err
+	}
+	capacity := int64(0)
+	for i := range cluster.Nodes {
+		capacity += int64(cluster.Nodes[i].GPUs) * int64(core.WholeGPU)
+	}
+	var result Inflation
+	for _, file := range lists {
+		pool, err := readPods(file)
+		if err != nil {
+			return nil, err
+		}
+		list := InflationList{List: listName(file)}
+		for _, name := range policies {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			o.say("%s: %s", list.List, name)
+			row, err := inflationRow(&cluster, pool, name, seeds, capacity)
+			if err != nil {
+				return nil, err
+			}
+			row.Published = openbPublished[list.List][name]
+			list.Rows = append(list.Rows, row)
+		}
+		result.Lists = append(result.Lists, list)
+	}
+	return &result, nil
+}
+
+// listName returns the name of a list of pods by its file's.
+func listName(file string) string {
+	name := filepath.Base(file)
+	for _, s := range []string{".gz", ".csv"} {
+		name = strings.TrimSuffix(name, s)
+	}
+	return strings.TrimPrefix(name, "openb_pod_list_")
+}
+
+func readPods(file string) ([]workload.Job, error) {
+	seq, _, err := workload.OpenJobs(file, workload.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var jobs []workload.Job
+	for j, err := range seq {
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, j)
+	}
+	slices.SortFunc(jobs, func(a, b workload.Job) int { return cmp.Compare(a.Name, b.Name) })
+	return jobs, nil
+}
+
+func inflationRow(cluster *workload.Cluster, pool []workload.Job, name string, seeds []int64, capacity int64) (InflationRow, error) {
+	row := InflationRow{Policy: name, Seeds: seeds}
+	d, ok := policy.ByName(name)
+	if !ok {
+		return row, &workload.Error{Field: "--policies", Want: fmt.Sprintf("the name of a built-in policy, found %q", name)}
+	}
+	p := d.Policy
+	p.Queueing.Mode = core.BestEffortFIFO
+	p.Preempt = core.Preempt{}
+	if name == "FGD" { // it knows the list it is tried on
+		for i := range pool {
+			p.Mix = append(p.Mix, core.Demand{Request: pool[i].Tasks[0].Request, Pods: 1})
+		}
+	}
+	var at130 []float64
+	for _, seed := range seeds {
+		y, err := fill(cluster, inflate(pool, capacity, seed), p, capacity)
+		if err != nil {
+			return row, err
+		}
+		at130 = append(at130, y[130])
+		row.At95 += y[95] / float64(len(seeds))
+		row.At100 += y[100] / float64(len(seeds))
+	}
+	row.Allocation, row.Std = meanStd(at130)
+	return row, nil
+}
+
+func meanStd(v []float64) (mean, std float64) {
+	for _, x := range v {
+		mean += x / float64(len(v))
+	}
+	for _, x := range v {
+		std += (x - mean) * (x - mean) / float64(len(v))
+	}
+	return mean, math.Sqrt(std)
+}
+
+// JSON writes all figures.
+func (r *Inflation) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// Text writes the figures for people.
+func (r *Inflation) Text(w io.Writer) error {
+	fmt.Fprint(w, "GPUs allocated, in per cent of the cluster, when pods of 95, 100 and 130 per cent of it have arrived\n"+
+		"(Weng et al., ATC 2023, Figure 9); means over the seeds. Value learns the requests as they come, FGD knows them.\n\n")
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "list\tpolicy\tat 95\tat 100\tat 130\tstd\tpublished\tdifference\tin band\t")
+	for _, l := range r.Lists {
+		for i := range l.Rows {
+			x := &l.Rows[i]
+			fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t", l.List, x.Policy, x.At95, x.At100, x.Allocation, x.Std)
+			if x.Published == 0 {
+				fmt.Fprint(tw, "\t\t\t\n")
+				continue
+			}
+			in := "yes"
+			if !x.within() {
+				in = "NO"
+			}
+			fmt.Fprintf(tw, "%.2f\t%+.2f\t%s\t\n", x.Published, x.Allocation-x.Published, in)
+		}
+	}
+	return tw.Flush()
+}
+
+func (x *InflationRow) within() bool {
+	return x.Published == 0 || math.Abs(x.Allocation-x.Published) <= openbBands[x.Policy]
+}
+
+// Passed reports whether every rule comes out as published.
+func (r *Inflation) Passed() bool {
+	for _, l := range r.Lists {
+		for i := range l.Rows {
+			if !l.Rows[i].within() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// inflate returns the arrivals of the inflation experiment (Weng et al., ATC
+// 2023, §6.1, as their simulator does it): the pods in random order, then random
+// ones of them again until 1.3 times the capacity (milli-GPU) has been asked
+// for. pool is sorted by name. math/rand's first generator is part of the
+// experiment's definition.
+func inflate(pool []workload.Job, capacity int64, seed int64) []workload.Job {
+	r := rand.New(rand.NewSource(seed))
+	r.Int()
+	pods := slices.Clone(pool)
+	r.Shuffle(len(pods), func(i, k int) { pods[i], pods[k] = pods[k], pods[i] })
+	asked := int64(0)
+	for i := range pods {
+		asked += int64(pods[i].GPUs())
+	}
+	for {
+		p := pool[r.Intn(len(pool))]
+		if float64(asked+perGPU(&p)) > 1.3*float64(capacity) {
+			return pods
+		}
+		p.Name = fmt.Sprintf("%s-tuned-%d", p.Name, len(pods)-len(pool))
+		pods = append(pods, p)
+		asked += int64(p.GPUs())
+	}
+}
+
+// perGPU returns the milli-GPU that a pod takes of each of its devices.
+func perGPU(j *workload.Job) int64 { return int64(min(j.Tasks[0].GPU, core.WholeGPU)) }
+
+// inflation is the GPU allocation ratio, in per cent, by the demand that has
+// arrived, in whole per cent of the capacity.
+type inflation map[int]float64
+
+// fill lets pods arrive one by one; one that finds no room is gone for good.
+func fill(cluster *workload.Cluster, pods []workload.Job, p core.Policy, capacity int64) (inflation, error) {
+	e, err := core.New(core.Config{Policy: p, Levels: cluster.Levels})
+	if err != nil {
+		return nil, err
+	}
+	for i := range cluster.Nodes {
+		if err := e.Apply(0, core.NodeAdded{Node: cluster.Nodes[i]}); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.Apply(0, core.QueueSet{Queue: core.Queue{Name: workload.DefaultQueue, Weight: 1}}); err != nil {
+		return nil, err
+	}
+	y := inflation{}
+	arrived, used := int64(0), int64(0)
+	for i := range pods {
+		j := pods[i].Job
+		j.Queue, j.Submitted, j.Priority, j.Class = workload.DefaultQueue, 0, 0, core.HP
+		if err := e.Apply(0, core.JobSubmitted{Job: j}); err != nil {
+			return nil, err
+		}
+		bound := false
+		for _, d := range e.Decide(0) {
+			bound = bound || d.Op == core.Bind && d.Job == j.Name
+		}
+		arrived += int64(j.GPUs())
+		if bound {
+			used += int64(j.GPUs())
+		} else if err := e.Apply(0, core.JobEnded{Job: j.Name}); err != nil {
+			return nil, err
+		}
+		y[int(math.Round(100*float64(arrived)/float64(capacity)))] = 100 * float64(used) / float64(capacity)
+	}
+	return y, nil
+}
