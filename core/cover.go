@@ -174,7 +174,11 @@ func (e *Engine) claims(u covered) []claim {
 
 // claim adds a demand for a model to e.claimed.
 func (e *Engine) claim(q *quota.Node, model string, gpu Milli) {
-	for _, m := range q.Governing(model) {
+	accounts := q.Governing(model)
+	if len(accounts) == 0 {
+		e.claimed = append(e.claimed, claim{account{nil, model}, gpu}) // it may not even use the model
+	}
+	for _, m := range accounts {
 		a := account{q.Owner(m), m}
 		if i := slices.IndexFunc(e.claimed, func(c claim) bool { return c.account == a }); i >= 0 {
 			e.claimed[i].gpu += gpu

@@ -79,7 +79,7 @@ func (e *Engine) reactivate() {
 		c := e.idle[i]
 		switch c.state {
 		case classStuck:
-			if (e.nodesNew || c.pools&e.freed != 0) && (e.mayFit(c) || e.mayEvict(c.head())) {
+			if (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head())) {
 				e.setClass(c, classActive)
 			}
 		case classOverrun:
@@ -157,10 +157,7 @@ func (e *Engine) try(c *class, j *job, now Time) bool {
 	if e.evictFor(j, now, false) {
 		return true
 	}
-	if n < 0 {
-		e.setClass(c, classOverrun)
-		return false
-	}
+	c.short = n < 0
 	e.setClass(c, classStuck)
 	return false
 }
@@ -385,7 +382,11 @@ func (e *Engine) affords(j *job, placed []place.Placed) bool {
 	book(1)
 	ok := true
 	for i := range placed {
-		if placed[i].Alloc.GPUs != 0 && j.queue.Room(e.state.Pool(placed[i].Alloc.Node).Model) < 0 {
+		if placed[i].Alloc.GPUs == 0 {
+			continue
+		}
+		model := e.state.Pool(placed[i].Alloc.Node).Model
+		if j.queue.Room(model) < 0 || len(j.queue.Governing(model)) == 0 {
 			ok = false
 		}
 	}

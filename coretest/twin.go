@@ -318,10 +318,16 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			}
 		}
 	}
-	j.backfilled, j.nominated = d.Reason == core.Backfilled, false
+	j.backfilled = d.Reason == core.Backfilled
+	j.nominated = j.nominated && d.Reason != core.MadeRoom
 	if d.Reason != core.MadeRoom || j.quotaSet == w.quotaSet {
 		if err := w.withinQuota(before); err != nil {
 			return err
+		}
+		for _, at := range d.Pods {
+			if model := w.node(at.Node).Model; at.GPUs != 0 && !w.lists(j.Queue, model) {
+				return fmt.Errorf("queue %q may not use %s", j.Queue, model)
+			}
 		}
 	}
 	if j.Gang && !j.adopted {

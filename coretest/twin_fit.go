@@ -20,11 +20,12 @@ func (w *Twin) Settled() bool {
 }
 
 // Startable says how the waiting job could start now, by looking at every
-// node; "" when it cannot. Gangs of several tasks or with affinities are not
-// judged: placing them is a search that may fail.
+// node; "" when it cannot. Gangs of several tasks, with affinities, or of
+// several models under quota are not judged: placing them is a search that may
+// fail.
 func (w *Twin) Startable(name string) string {
 	j := w.jobs[name]
-	if j.Gang && (len(j.Tasks) > 1 || len(j.Affinity) > 0) {
+	if j.Gang && (len(j.Tasks) > 1 || len(j.Affinity) > 0 || len(j.Tasks[0].Models) > 1 && len(w.models()) > 0) {
 		return ""
 	}
 	if !j.Gang || j.running() > 0 {

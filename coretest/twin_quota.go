@@ -160,11 +160,16 @@ func (w *Twin) withinQuota(before usages, extra ...extra) error {
 		}
 	}
 	for _, x := range extra {
-		if len(w.models()) > 0 && len(w.weighing(x.queue, x.model)) == 0 {
+		if !w.lists(x.queue, x.model) {
 			return fmt.Errorf("queue %q may not use %s", x.queue, x.model)
 		}
 	}
 	return nil
+}
+
+// lists reports whether the queue may use a model at all.
+func (w *Twin) lists(queue, model string) bool {
+	return len(w.models()) == 0 || len(w.weighing(queue, model)) > 0
 }
 
 // allows reports whether the queue may use so much more of a model.

@@ -247,7 +247,9 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 	}
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
 	all := Shape{GPUs: n * sh.GPUs, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
-	id, ok := p.whole(&all, stage{sp[0], EBinpack}, nil)
+	pools := slices.Clone(sp[0])
+	pools = slices.DeleteFunc(pools, func(pool *cluster.Pool) bool { return p.room(u, sh, pool.Model) < n })
+	id, ok := p.whole(&all, stage{pools, EBinpack}, nil)
 	if !ok {
 		return false
 	}

@@ -1,0 +1,140 @@
+package coretest
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// hostile is a policy that evicts whenever it may.
+func hostile(rt *rapid.T) core.Policy {
+	p := randomPolicy(rt)
+	p.Queueing.HeadWait = 0
+	p.Preempt = core.Preempt{Priority: true, Reclaim: true, Backfill: true}
+	if p.Queueing.Mode == core.StrictFIFO {
+		p.Queueing.Mode = core.Backfill
+	}
+	return p
+}
+
+// newHostile returns a small cluster whose queues own more, and less, than it
+// has.
+func newHostile(rt *rapid.T) *story {
+	s := &story{World: NewWorld(rt, core.Config{Policy: hostile(rt), Levels: testLevels}), rt: rt, quota: true}
+	for _, q := range queueNames {
+		s.setQueue(q)
+	}
+	s.nodes = 1 + s.up(4)
+	for i := range s.nodes {
+		s.Must(core.NodeAdded{Node: core.Node{
+			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), Domains: []string{"z", "s", pick(s, "l0", "l1")},
+		}})
+	}
+	return s
+}
+
+// fight submits a job that wants what others have.
+func (s *story) fight() {
+	j := core.Job{
+		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Class: core.Class(s.up(2)), Priority: int32(s.up(3)),
+		Gang: s.chance(2), Submitted: s.Now, Checkpoint: core.Time(s.up(2)) * 5 * core.Second, NotPreemptible: s.chance(12),
+	}
+	s.jobs++
+	for range 1 + s.up(2) {
+		t := core.Task{Pods: 1 + s.up(3)}
+		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 3000, 500, 300)
+		t.Models = pick(s, nil, []string{"A", "B"}, []string{"B", "A"}, []string{"A"}, []string{"B"})
+		if j.Gang {
+			t.MinPods = s.up(t.Pods + 1)
+		}
+		j.Tasks = append(j.Tasks, t)
+	}
+	s.Must(core.JobSubmitted{Job: j})
+}
+
+// round lets time pass and some of the leaving pods go, and returns how many
+// were evicted.
+func (s *story) round() (evicted int, quiet bool) {
+	s.Now += core.Second
+	s.Must(core.Tick{})
+	for _, name := range s.Twin.Live() {
+		if _, _, leave := s.Twin.Counts(name); leave > 0 && !s.chance(3) {
+			s.Must(core.PodsGone{Job: name})
+		}
+	}
+	quiet = s.Twin.Settled()
+	for _, d := range s.Decide() {
+		if d.Op == core.Evict {
+			evicted += len(d.Pods)
+		}
+		quiet = quiet && d.Op == core.Wake
+	}
+	return evicted, quiet
+}
+
+// TestNoLoop lets hostile mixes of jobs settle: nothing happens but that evicted
+// pods leave and time passes. Evictions must come to an end: see the proof in
+// core/preempt.go.
+func TestNoLoop(t *testing.T) {
+	most := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		s := newHostile(rt)
+		pods := 0
+		for range 3 + s.up(20) {
+			s.fight()
+			if s.chance(3) {
+				s.round()
+			}
+		}
+		if s.chance(3) {
+			// The queues own more than there is from now on.
+			s.Must(core.NodeLost{Node: "n0"})
+		}
+		for _, name := range s.Twin.Live() {
+			pods += len(s.Twin.jobs[name].pods)
+		}
+		evicted := 0
+		for quiet := 0; quiet < 8; {
+			n, q := s.round()
+			if evicted += n; evicted > 10*pods {
+				s.fail(fmt.Errorf("%d evictions among %d pods, and no end", evicted, pods))
+			}
+			if quiet++; !q {
+				quiet = 0
+			}
+		}
+		most = max(most, evicted*100/pods)
+		s.CheckIdle()
+	})
+	t.Logf("at most %d evictions per 100 pods after the last event", most)
+}
+
+// TestEvictionsBounded goes on for long: jobs come and end all the time. What is
+// evicted must stay within a few times what happens.
+func TestEvictionsBounded(t *testing.T) {
+	most := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		s := newHostile(rt)
+		events, evicted := 0, 0
+		for range 100 {
+			if s.chance(2) {
+				s.fight()
+				events++
+			}
+			if live := s.Twin.Live(); len(live) > 12 || len(live) > 0 && s.chance(4) {
+				s.Must(core.JobEnded{Job: pick(s, live...)})
+				events++
+			}
+			n, _ := s.round()
+			evicted += n
+		}
+		most = max(most, evicted*100/events)
+		if evicted > 6*events {
+			s.fail(fmt.Errorf("%d evictions for %d arrivals and ends", evicted, events))
+		}
+	})
+	t.Logf("at most %d evictions per 100 arrivals and ends", most)
+}
