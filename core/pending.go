@@ -22,7 +22,7 @@ type class struct {
 	pools  uint64         // pools its pods may use, a bit each (modulo 64)
 	// possible says that the class is known to fit an empty cluster.
 	possible bool
-	// short says of a stuck class that it found room for which quota is short.
+	// short says of a stuck class that more quota might help it.
 	short bool
 }
 

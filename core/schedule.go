@@ -154,10 +154,10 @@ func (e *Engine) try(c *class, j *job, now Time) bool {
 		}
 		c.possible = true
 	}
+	c.short = n < 0 || e.shortSomewhere(j)
 	if e.evictFor(j, now, false) {
 		return true
 	}
-	c.short = n < 0
 	e.setClass(c, classStuck)
 	return false
 }
@@ -291,6 +291,27 @@ func (e *Engine) overrun(j *job) bool {
 		short = short || lacks
 	}
 	return short || e.unit.Whole && len(e.unit.Tasks) > 1 && e.overrunTogether(j)
+}
+
+// shortSomewhere reports whether quota keeps the job off some of the models that
+// it accepts, where it may otherwise fit.
+func (e *Engine) shortSomewhere(j *job) bool {
+	if !j.queue.Limited() {
+		return false
+	}
+	for t := range e.unit.Tasks {
+		task := &e.unit.Tasks[t]
+		need := task.GPU()
+		if e.unit.Whole {
+			need *= Milli(len(task.Pods))
+		}
+		for _, m := range task.Models() {
+			if need > 0 && len(task.Pods) > 0 && j.queue.Room(m) < need {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // overrunTogether is overrun for the tasks of a gang that accept one model
