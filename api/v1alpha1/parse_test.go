@@ -2,6 +2,7 @@ package v1alpha1_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -71,7 +72,7 @@ func TestParseSpecAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got != want {
+		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\ngot  %+v\nwant %+v", file, got, want)
 		}
 	}
