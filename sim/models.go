@@ -107,6 +107,7 @@ func (r *run) loseNode(now core.Time, n *node) error {
 			}
 		}
 		r.halt(now, s, gone)
+		s.gone(gone)
 		if err := r.release(now, s, gone, NodeLost, ""); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/workload"
@@ -66,6 +67,7 @@ type state struct {
 	placed  []core.Placement // by pod; Node is empty while it has none
 	runners []runner
 	done    int // runners that have done their work
+	leaving []*leave
 }
 
 // runner is what works as one: a whole gang, or one pod of another job.
@@ -449,24 +451,28 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) {
 		s.Evictions++
 	}
 	r.halt(now, s, l.pods)
+	s.leaving = append(s.leaving, l)
 	r.plan(event{at: now + r.Models.Grace, do: depart, job: s, leave: l})
 }
 
-// depart lets evicted pods go, unless their node was lost meanwhile.
+// depart lets evicted pods go, as far as their nodes were not lost meanwhile.
 func (r *run) depart(now core.Time, s *state, l *leave) error {
-	var there []int
-	for _, p := range l.pods {
-		if s.placed[p].Node != "" {
-			there = append(there, p)
-		}
-	}
-	if len(there) == 0 {
+	s.leaving = slices.DeleteFunc(s.leaving, func(o *leave) bool { return o == l })
+	if len(l.pods) == 0 {
 		return nil
 	}
-	if err := r.release(now, s, there, l.why, l.forJob); err != nil {
+	if err := r.release(now, s, l.pods, l.why, l.forJob); err != nil {
 		return err
 	}
-	return r.engine.Apply(now, core.PodsGone{Job: s.Name, Pods: there})
+	return r.engine.Apply(now, core.PodsGone{Job: s.Name, Pods: l.pods})
+}
+
+// gone takes pods off the lists of those that are leaving: they may be bound
+// again before they would have left.
+func (s *state) gone(pods []int) {
+	for _, l := range s.leaving {
+		l.pods = slices.DeleteFunc(l.pods, func(p int) bool { return slices.Contains(pods, p) })
+	}
 }
 
 // release tells that pods left their nodes.
