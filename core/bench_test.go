@@ -1,0 +1,142 @@
+package core_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/policy"
+)
+
+// sizes are the clusters of the benchmarks, in nodes of 8 GPUs; the largest is
+// ASI's.
+var sizes = []int{1000, 4000, 16000, 37707}
+
+// newBench returns an engine with the default policy and empty nodes in leaf
+// groups of 32, spines of 16 leaf groups and superspines of 8 spines.
+func newBench(b *testing.B, nodes int) *core.Engine {
+	b.Helper()
+	doc, ok := policy.ByName("default")
+	if !ok {
+		b.Fatal("no default policy")
+	}
+	e, err := core.New(core.Config{Policy: doc.Policy, Levels: []string{"superspine", "spine", "leaf"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	tell(b, e, core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
+	for i := range nodes {
+		leaf := i / 32
+		tell(b, e, core.NodeAdded{Node: core.Node{
+			Name: fmt.Sprintf("n%d", i), Model: "H800", GPUs: 8, CPUMilli: 128000, MemMiB: 1 << 20,
+			Domains: []string{fmt.Sprint(leaf / 128), fmt.Sprint(leaf / 16), fmt.Sprint(leaf)},
+		}})
+	}
+	e.Decide(0)
+	return e
+}
+
+func tell(b *testing.B, e *core.Engine, ev core.Event) {
+	if err := e.Apply(0, ev); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// gang is a training job of pods with 8 GPUs; one pod, and fewer GPUs, below 8.
+func gang(name string, gpus int) core.Job {
+	t := core.Task{Pods: max(1, gpus/8)}
+	t.GPU = core.Milli(min(gpus, 8)) * core.WholeGPU
+	t.CPUMilli, t.MemMiB = 1000, 1024
+	return core.Job{Name: name, Queue: "q", Gang: true, Tasks: []core.Task{t}}
+}
+
+// BenchmarkFill submits jobs of one GPU, one at a time, each with a pass of its
+// own, and replaces them all when the cluster is full.
+func BenchmarkFill(b *testing.B) {
+	for _, nodes := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			e := newBench(b, nodes)
+			job := gang("", 1)
+			job.Gang = false
+			names := make([]string, min(b.N, nodes*8))
+			for i := range names {
+				names[i] = fmt.Sprintf("j%d", i)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				job.Name = names[i%len(names)]
+				if i >= len(names) {
+					tell(b, e, core.JobEnded{Job: job.Name})
+				}
+				tell(b, e, core.JobSubmitted{Job: job})
+				if ds := e.Decide(0); len(ds) != 1 {
+					b.Fatalf("%d decisions for %s", len(ds), job.Name)
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "placements/s")
+		})
+	}
+}
+
+// BenchmarkGang places a gang on a cluster half full with jobs of 1 to 8 GPUs,
+// and ends it.
+func BenchmarkGang(b *testing.B) {
+	for _, nodes := range sizes {
+		e := newBench(b, nodes)
+		for i := range nodes * 8 / 9 {
+			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1<<(i%4))})
+		}
+		e.Decide(0)
+		for _, gpus := range []int{8, 64, 512, 2048} {
+			b.Run(fmt.Sprintf("nodes=%d/gpus=%d", nodes, gpus), func(b *testing.B) {
+				b.ReportAllocs()
+				for range b.N {
+					tell(b, e, core.JobSubmitted{Job: gang("g", gpus)})
+					if ds := e.Decide(0); len(ds) != 1 || ds[0].Op != core.Bind {
+						b.Fatalf("decided %v", ds)
+					}
+					tell(b, e, core.JobEnded{Job: "g"})
+					e.Decide(0)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkImpossible refuses a gang of 2,048 GPUs on a full cluster, at first
+// sight and again whenever a GPU is freed.
+func BenchmarkImpossible(b *testing.B) {
+	for _, nodes := range sizes {
+		e := newBench(b, nodes)
+		for i := range nodes * 8 {
+			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1)})
+		}
+		e.Decide(0)
+		b.Run(fmt.Sprintf("nodes=%d/first", nodes), func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				tell(b, e, core.JobSubmitted{Job: gang("g", 2048)})
+				e.Decide(0)
+				tell(b, e, core.JobEnded{Job: "g"})
+			}
+		})
+		b.Run(fmt.Sprintf("nodes=%d/again", nodes), func(b *testing.B) {
+			tell(b, e, core.JobSubmitted{Job: gang("g", 2048)})
+			e.Decide(0)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				tell(b, e, core.PodEnded{Job: "s7", Pod: 0, Failed: true})
+				e.Decide(0)
+				b.StopTimer()
+				tell(b, e, core.JobEnded{Job: "s7"})
+				tell(b, e, core.JobSubmitted{Job: gang("s7", 1)})
+				e.Decide(0)
+				b.StartTimer()
+			}
+			b.StopTimer()
+			tell(b, e, core.JobEnded{Job: "g"})
+		})
+	}
+}

@@ -1,0 +1,345 @@
+package cluster
+
+import (
+	"fmt"
+	"math/bits"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// yard is a state with random nodes and pods.
+type yard struct {
+	*State
+	rt   *rapid.T
+	pods []Held
+	seq  int32
+}
+
+func (y *yard) up(n int) int { return rapid.IntRange(0, n-1).Draw(y.rt, "v") }
+
+func newYard(rt *rapid.T) *yard {
+	y := &yard{State: New([]string{"spine", "leaf"}), rt: rt}
+	for i := range 1 + y.up(8) {
+		y.add(fmt.Sprintf("n%d", i))
+	}
+	y.SetLabels(1, []string{"db"})
+	return y
+}
+
+func (y *yard) add(name string) {
+	n := NodeSpec{
+		Name: name, GPUs: y.up(9), CPUMilli: int64(y.up(9)), MemMiB: int64(y.up(9)),
+		Domains: []string{"s", fmt.Sprintf("l%d", y.up(3))}, HBD: []string{"", "h"}[y.up(2)],
+	}
+	if n.GPUs > 0 {
+		n.Model = []string{"A", "B"}[y.up(2)]
+	}
+	if y.up(4) == 0 {
+		n.Domains = n.Domains[:y.up(2)]
+	}
+	if _, err := y.AddNode(n); err != nil {
+		y.rt.Fatal(err)
+	}
+}
+
+// change places or removes a random pod, or looks for a node, which tightens
+// the bounds of the index.
+func (y *yard) change() {
+	id := NodeID(y.up(y.Nodes()))
+	n := y.Node(id)
+	switch k := y.up(4); {
+	case k == 0 && len(y.pods) > 0:
+		i := y.up(len(y.pods))
+		h := y.pods[i]
+		y.Remove(h.Owner, h.Alloc.Node)
+		y.pods = slices.Delete(slices.Clone(y.pods), i, i+1)
+	case k == 1:
+		p := y.Pool(id)
+		for f := range p.MaxGPUs + 1 {
+			y.Find(p, f, LeafOrder(y.up(int(numOrders))), int64(y.up(9)), int64(y.up(9)))
+		}
+	case n.Up:
+		a := Alloc{Node: id, Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
+		if g := y.up(4); g <= n.Free() {
+			a.GPUs = y.PickGPUs(id, g)
+		}
+		if d := y.up(9); d < n.Spec.GPUs && y.up(2) == 0 {
+			a.GPUs, a.Share = 1<<d, []Milli{250, 600}[y.up(2)]
+		}
+		if !y.Holds(&a) {
+			return
+		}
+		y.seq++
+		h := Held{Owner{int32(y.up(2)), y.seq}, a}
+		y.Place(h.Owner, a)
+		y.pods = append(slices.Clone(y.pods), h)
+	}
+}
+
+// event changes nodes; the journal is empty.
+func (y *yard) event() {
+	id := NodeID(y.up(y.Nodes()))
+	n := y.Node(id)
+	switch y.up(5) {
+	case 0:
+		y.SetCordoned(id, y.up(2) == 0)
+	case 1:
+		if n.Spec.GPUs > 0 {
+			y.SetHealth(id, y.up(n.Spec.GPUs), y.up(2) == 0)
+		}
+	case 2:
+		if n.Up {
+			y.RemoveNode(id)
+			y.pods = slices.DeleteFunc(slices.Clone(y.pods), func(h Held) bool { return h.Alloc.Node == id })
+		} else {
+			y.add(n.Spec.Name)
+		}
+	case 3:
+		y.SetZone(id, y.up(2) == 0)
+	}
+}
+
+// picture is all that a state says of itself, but for the bounds of the index,
+// which may be loose.
+func (y *yard) picture() any {
+	var nodes []Node
+	for i := range y.nodes {
+		n := y.nodes[i]
+		n.Pods = append([]Held{}, n.Pods...)
+		n.part = slices.Clone(n.part)
+		nodes = append(nodes, n)
+	}
+	labels := map[labelAt]int32{}
+	for k, v := range y.labels {
+		if v != 0 {
+			labels[k] = v
+		}
+	}
+	var pools []any
+	for _, p := range y.pools {
+		var leaves []any
+		for l := range p.leaves {
+			var sets []any
+			for _, set := range p.leaves[l].sets {
+				sets = append(sets, append([]uint64{}, set.slots...), set.count)
+			}
+			leaves = append(leaves, slices.Clone(p.leaves[l].nodes), p.leaves[l].free, sets)
+		}
+		var counts []any
+		for l := range p.levels {
+			for _, c := range p.levels[l].counts {
+				counts = append(counts, slices.Clone(c))
+			}
+		}
+		var shared []any
+		for free, devices := range p.shared.devices {
+			if len(devices) > 0 {
+				shared = append(shared, free, slices.Clone(devices))
+			}
+		}
+		pools = append(pools, leaves, counts, slices.Clone(p.total), p.shared.filled, shared)
+	}
+	return []any{nodes, labels, pools}
+}
+
+// checkIndex counts every node anew.
+func (y *yard) checkIndex() {
+	y.rt.Helper()
+	for k, p := range y.pools {
+		p.refresh()
+		total := make([]int32, p.MaxGPUs+1)
+		for l := range p.leaves {
+			leaf := &p.leaves[l]
+			counts, free := make([]int32, p.MaxGPUs+1), int32(0)
+			cpu, mem := make([]int64, p.MaxGPUs+1), make([]int64, p.MaxGPUs+1)
+			for slot, id := range leaf.nodes {
+				if id < 0 {
+					continue
+				}
+				n := y.Node(id)
+				if n.Open() != (n.indexed >= 0) || n.Open() && int(n.indexed) != n.Free() {
+					y.rt.Fatalf("node %s is filed under %d, has %d GPUs free, open %v", n.Spec.Name, n.indexed, n.Free(), n.Open())
+				}
+				for f := range leaf.sets {
+					if is := leaf.sets[f].slots[slot/64]>>(slot%64)&1 == 1; is != (f == int(n.indexed)) {
+						y.rt.Fatalf("node %s with %d GPUs free: in set %d is %v", n.Spec.Name, n.indexed, f, is)
+					}
+				}
+				if f := n.indexed; f >= 0 {
+					counts[f]++
+					free += int32(f)
+					cpu[f], mem[f] = max(cpu[f], n.CPU), max(mem[f], n.Mem)
+				}
+			}
+			if free != leaf.free {
+				y.rt.Fatalf("pool %d leaf %d: %d GPUs free, filed are %d", k, l, free, leaf.free)
+			}
+			for f, c := range counts {
+				set := &leaf.sets[f]
+				if set.count != c || c > 0 && (set.cpu < cpu[f] || set.mem < mem[f]) {
+					y.rt.Fatalf("pool %d leaf %d free %d: %d nodes of up to %d CPU, %d memory; filed are %d of %d, %d", k, l, f, c, cpu[f], mem[f], set.count, set.cpu, set.mem)
+				}
+				want := emptySummary
+				if c > 0 {
+					want = leafSummary(int32(l), leaf.free, set.cpu, set.mem)
+				}
+				if got := p.trees[f].sums[p.trees[f].half+l]; got != want {
+					y.rt.Fatalf("pool %d leaf %d free %d: summary %v, want %v", k, l, f, got, want)
+				}
+				total[f] += c
+			}
+		}
+		if !slices.Equal(total, p.total) {
+			y.rt.Fatalf("pool %d: %v nodes by free GPUs, filed are %v", k, total, p.total)
+		}
+		y.checkDomains(p)
+	}
+}
+
+func (y *yard) checkDomains(p *Pool) {
+	y.rt.Helper()
+	for level := range p.levels {
+		for i, d := range p.levels[level].domain {
+			want := make([]int32, p.MaxGPUs+1)
+			for id := range NodeID(y.Nodes()) {
+				if n := y.Node(id); y.Pool(id) == p && n.Open() && y.Domain(id, level) == d {
+					want[n.Free()]++
+				}
+			}
+			if got := p.levels[level].counts[i]; !slices.Equal(got, want) {
+				y.rt.Fatalf("level %d domain %d: %v nodes by free GPUs, filed are %v", level, d, want, got)
+			}
+		}
+	}
+}
+
+// TestIndex compares the fit index with a count of all nodes after random
+// changes, and what it finds with what a scan finds.
+func TestIndex(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		y := newYard(rt)
+		for range 5 + y.up(30) {
+			y.event()
+			for range y.up(6) {
+				y.change()
+			}
+			y.Commit()
+			y.checkIndex()
+			for _, p := range y.pools {
+				y.checkFind(p)
+			}
+		}
+	})
+}
+
+// checkFind looks for random requests both ways.
+func (y *yard) checkFind(p *Pool) {
+	y.rt.Helper()
+	free, order := y.up(p.MaxGPUs+1), LeafOrder(y.up(int(numOrders)))
+	cpu, mem := int64(y.up(9)), int64(y.up(9))
+	// The scan: among nodes with that many free, the best leaf group, then slot.
+	best := NodeID(-1)
+	for l := range p.leaves {
+		for _, id := range p.leaves[l].nodes {
+			if id < 0 {
+				continue
+			}
+			n := y.Node(id)
+			if !n.Open() || n.Free() != free || n.CPU < cpu || n.Mem < mem {
+				continue
+			}
+			if best < 0 || leafBefore(p, order, int32(l), y.LeafOf(best)) {
+				best = id
+			}
+		}
+	}
+	id, ok := y.Find(p, free, order, cpu, mem)
+	if ok != (best >= 0) || ok && id != best {
+		y.rt.Fatalf("pool %s: found %v %v for %d GPUs, %d CPU, %d memory by order %d; a scan finds %v", p.Model, id, ok, free, cpu, mem, order, best)
+	}
+}
+
+func leafBefore(p *Pool, order LeafOrder, a, b int32) bool {
+	switch fa, fb := p.LeafFree(a), p.LeafFree(b); {
+	case order == FullestLeaf && fa != fb:
+		return fa < fb
+	case order == EmptiestLeaf && fa != fb:
+		return fa > fb
+	}
+	return a < b
+}
+
+// TestRollback takes changes back and compares the state, index included, with
+// what it was.
+func TestRollback(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		y := newYard(rt)
+		for range y.up(20) {
+			y.event()
+			y.change()
+			y.Commit()
+		}
+		var marks []int
+		var before []any
+		var pods [][]Held
+		for range 1 + y.up(4) {
+			marks, before, pods = append(marks, y.Mark()), append(before, y.picture()), append(pods, y.pods)
+			for range 1 + y.up(12) {
+				y.change()
+			}
+		}
+		for k := len(marks) - 1; k >= 0; k-- {
+			y.Rollback(marks[k])
+			y.pods = pods[k]
+			if after := y.picture(); !reflect.DeepEqual(before[k], after) {
+				rt.Fatalf("after a rollback to %d:\n%+v\nbefore:\n%+v", marks[k], after, before[k])
+			}
+			y.checkIndex()
+		}
+	})
+}
+
+// TestPick compares the choice of devices with all sets of that size: NVLink
+// before NUMA nodes (PCIe) before the rest.
+func TestPick(t *testing.T) {
+	quality := func(l *layout, set uint64) int {
+		for _, m := range l.islands {
+			if set&^m == 0 {
+				return 2
+			}
+		}
+		for _, m := range l.numas {
+			if set&^m == 0 {
+				return 1
+			}
+		}
+		return 0
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		up := func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "v") }
+		n := 1 + up(8)
+		devices := make([]DeviceSpec, n)
+		for i := range devices {
+			devices[i] = DeviceSpec{Island: int8(up(4)) - 1, NUMA: int8(up(3)) - 1, NIC: int8(i)}
+		}
+		l := newLayout(devices)
+		free := uint64(up(1<<n-1) + 1)
+		g := 1 + up(bits.OnesCount64(free))
+		got := l.pick(free, g)
+		if got&^free != 0 || bits.OnesCount64(got) != g {
+			rt.Fatalf("picked %b of %b for %d", got, free, g)
+		}
+		best := 0
+		for set := free; set > 0; set = (set - 1) & free {
+			if bits.OnesCount64(set) == g {
+				best = max(best, quality(l, set))
+			}
+		}
+		if q := quality(l, got); q < best {
+			rt.Fatalf("picked %b of %b for %d with links of quality %d, %d is possible: %+v", got, free, g, q, best, devices)
+		}
+	})
+}
