@@ -28,7 +28,7 @@ on stderr says where it is and what was expected).`,
 		newExplain(),
 		newAudit(),
 		newTrace(),
-		newReproduce(),
+		newReproduce(), newBench(),
 		newVersion(),
 	)
 	return root
