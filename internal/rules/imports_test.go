@@ -33,11 +33,12 @@ var mayImport = map[string][]string{
 	"api":       {"core", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "workload", "api/"},
 	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog"},
+	"bench":     {"core/"},
 
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
-	"cmd":      {"core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "coretest/audit"},
+	"cmd":      {"core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"internal": {},
 }
 
