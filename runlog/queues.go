@@ -41,7 +41,9 @@ func writeQueues(w io.Writer, queues []core.Queue) error {
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	return enc.Encode(all)
+	return enc.Encode(struct {
+		Queues []queueFile `json:"queues"`
+	}{all})
 }
 
 func limit(m core.Milli) *float64 {

@@ -103,20 +103,22 @@ a,q,training,HP,0,false,1,2,1,1.5,11.5,0.5,0.5,1,1,1,1,0,0,completed
 b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,pending
 `,
 		Nodes: "t,node,up,cordoned,unhealthy,after\n20,n1,false,false,,4\n",
-		Queues: `[
-  {
-    "name": "q",
-    "weight": 1,
-    "mode": "Shared",
-    "quota": [
-      {
-        "model": "*",
-        "nominal": 1.5,
-        "lendingLimit": 0
-      }
-    ]
-  }
-]
+		Queues: `{
+  "queues": [
+    {
+      "name": "q",
+      "weight": 1,
+      "mode": "Shared",
+      "quota": [
+        {
+          "model": "*",
+          "nominal": 1.5,
+          "lendingLimit": 0
+        }
+      ]
+    }
+  ]
+}
 `,
 	} {
 		if got := content(t, dir, name); got != want {

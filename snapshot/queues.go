@@ -4,14 +4,37 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/muster-sched/muster/api/strict"
 	"github.com/muster-sched/muster/core"
 )
 
+// ParseQueues reads the queues section of a snapshot by itself, as queues.json
+// of a run has it: an object with a field queues. Parents come first in the
+// result. Errors are of type [*workload.Error].
+func ParseQueues(name string, data []byte) ([]core.Queue, error) {
+	var f struct {
+		Queues []queue `json:"queues"`
+	}
+	src, err := strict.Decode(name, data, &f)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{src: src}
+	err = r.listed(&file{Queues: f.Queues})
+	return r.s.Queues, err
+}
+
 func (r *reader) queues(f *file) error {
-	r.queue = map[string]bool{}
 	if len(f.Queues) == 0 {
+		r.queue = map[string]bool{}
 		return r.openQueues(f)
 	}
+	return r.listed(f)
+}
+
+// listed reads the queues that the file lists.
+func (r *reader) listed(f *file) error {
+	r.queue = map[string]bool{}
 	for i := range f.Queues {
 		q, at := &f.Queues[i], fmt.Sprintf("queues[%d]", i)
 		if err := r.unique(r.queue, at+".name", q.Name); err != nil {

@@ -48,12 +48,10 @@ type sizeClass struct {
 
 const hour = 3600.0
 
-// kantTraining makes some 17,000 jobs in a week. The GPU-time shares that
-// follow are: below 8 GPUs 3 %, 8 GPUs 4 %, 256 and more 62 %. The load is
-// above 1, for while there is more to run than can be run, and only then, does
-// a policy decide how much of the cluster is in use. In a model that counts
-// GPUs alone, letting jobs pass the head of the queue then gains 3 % of SOR
-// over strict FIFO and doubles the wait of jobs of 1,024 GPUs and more.
+// kantTraining makes some 14,500 jobs in a week. The GPU-time shares that follow
+// are: below 8 GPUs 3 %, 8 GPUs 4 %, 256 and more 62 %. The load is just below
+// what the cluster can bear: there large jobs find it fragmented or busy, and it
+// shows what a policy makes of it.
 var kantTraining = trainingMix{
 	gpus:      8000,
 	model:     "H800",

@@ -142,8 +142,8 @@ func readPhillyCluster(t *table, opt *Options) (Cluster, error) {
 	return c, nil
 }
 
-// phillyQueues returns the queues, with the GPUs they own if quotas are wanted.
-// Then they share a root, for only queues under one root lend to each other.
+// phillyQueues returns the queues, with the GPUs they own if quotas are wanted,
+// below one root.
 func phillyQueues(names []string, gpus []int64, quotas bool) []core.Queue {
 	const root = "philly"
 	var queues []core.Queue

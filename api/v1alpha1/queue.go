@@ -15,8 +15,7 @@ type Queue struct {
 
 // QueueSpec is a queue but for its name.
 type QueueSpec struct {
-	// Parent names the queue this one belongs to; queues under one root lend
-	// to each other.
+	// Parent names the queue this one belongs to; empty at the top.
 	Parent string `json:"parent,omitempty"`
 	// Weight is the share against the siblings; 1 when not given.
 	Weight *int64 `json:"weight,omitempty" min:"1" max:"1000000"`

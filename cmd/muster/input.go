@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,12 +13,15 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/snapshot"
 	"github.com/muster-sched/muster/workload"
 )
 
 // inputFlags say which cluster and workload to read or make up.
 type inputFlags struct {
 	clusterFormat string
+	queues        string
 	jobs          workload.Options
 }
 
@@ -39,6 +44,7 @@ func (f *inputFlags) register(flags *pflag.FlagSet) {
 // registerCluster adds the flags that shape a cluster.
 func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
 	flags.StringVar(&f.clusterFormat, "cluster-format", "", "the cluster's `FORMAT`; by default told by the file")
+	flags.StringVar(&f.queues, "queues", "", "the tenants' queues and quotas, from `FILE`; by default queues.json beside the cluster's file, if it is there")
 	flags.BoolVar(&f.jobs.Quotas, "quotas", false, "give the queues of a trace the quotas it tells of")
 	flags.IntVar(&f.jobs.LeafSize, "leaf-size", 0, "clusters without a topology: `NODES` in a leaf group")
 	flags.IntVar(&f.jobs.SpineSize, "spine-size", 0, "clusters without a topology: leaf `GROUPS` in a spine")
@@ -48,7 +54,28 @@ func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
 func (f *inputFlags) openCluster(path string) (workload.Cluster, error) {
 	o := f.jobs
 	o.Format = f.clusterFormat
-	return workload.OpenCluster(path, o)
+	c, err := workload.OpenCluster(path, o)
+	if err != nil {
+		return c, err
+	}
+	file := f.queues
+	if beside := filepath.Join(filepath.Dir(path), runlog.Queues); file == "" && isFile(path) && isFile(beside) {
+		file = beside
+	}
+	if file == "" {
+		return c, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return c, &workload.Error{File: file, Want: "a file that can be read; found: " + err.Error()}
+	}
+	c.Queues, err = snapshot.ParseQueues(file, data)
+	return c, err
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // openJobs returns the workload that path names, for cluster c.
@@ -68,7 +95,7 @@ func isGenerator(name string) bool {
 func generatorList() string {
 	var b strings.Builder
 	for _, g := range workload.Builtins() {
-		b.WriteString("\n  " + pad(g.Name, 16) + g.Title)
+		b.WriteString("\n  " + pad(g.Name, 20) + g.Title)
 	}
 	return b.String()
 }

@@ -26,18 +26,20 @@ func readQueues(path string) (map[string]*queue, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var rows []struct {
-		Name, Parent, Mode string
-		Quota              []struct {
-			Model   string
-			Nominal float64
+	var file struct {
+		Queues []struct {
+			Name, Parent, Mode string
+			Quota              []struct {
+				Model   string
+				Nominal float64
+			}
 		}
 	}
-	if err := readJSON(path, &rows); err != nil {
+	if err := readJSON(path, &file); err != nil {
 		return nil, err
 	}
 	queues := map[string]*queue{}
-	for _, r := range rows {
+	for _, r := range file.Queues {
 		q := &queue{name: r.Name, parent: queues[r.Parent], used: map[string]int64{}}
 		if r.Parent != "" && q.parent == nil {
 			return nil, &workload.Error{File: path, Field: r.Name, Want: "a parent that comes before it, found " + r.Parent}
