@@ -6,7 +6,6 @@ package cluster
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -36,75 +35,6 @@ func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
 type Held struct {
 	Owner Owner
 	Alloc Alloc
-}
-
-// Node is a node as it stands. The fields are for reading.
-type Node struct {
-	Spec *NodeSpec
-	// Up is false while the node is lost.
-	Up bool
-	// CPU and Mem are free, in thousandths of a core and MiB.
-	CPU, Mem int64
-	// Whole is the set of healthy devices that are wholly free.
-	Whole uint64
-	// Pods are the pods on the node, in the order in which they came.
-	Pods []Held
-
-	pool    int32
-	member  int32 // place in the pool's nodes
-	leaf    int32 // leaf group within the pool
-	slot    int32 // place within the leaf group
-	indexed int8  // the free count it is indexed under, -1 when it takes no pods
-	closed  int32 // how many reasons it is closed for: see Close
-	healthy uint64
-	part    []int16 // milli-GPU free on each device, WholeGPU when untouched
-	layout  *layout
-	domains []int32 // domain at each level, then HBD; -1 when unknown
-	dom     []int32 // the same, numbered within the pool
-}
-
-// Free returns how many devices of the node are healthy and wholly free.
-func (n *Node) Free() int { return bits.OnesCount64(n.Whole) }
-
-// PartFree returns the milli-GPU free on a device that pods share; 0 for
-// others.
-func (n *Node) PartFree(gpu int) Milli {
-	if p := n.part[gpu]; p < int16(WholeGPU) && n.healthy>>gpu&1 == 1 {
-		return Milli(p)
-	}
-	return 0
-}
-
-// FreeOn returns the milli-GPU free on a device, WholeGPU when it is untouched;
-// 0 when it is not healthy.
-func (n *Node) FreeOn(gpu int) Milli {
-	if n.healthy>>gpu&1 == 0 {
-		return 0
-	}
-	return Milli(n.part[gpu])
-}
-
-// Parts returns how many pods that each take part of a device the node's GPUs
-// can hold.
-func (n *Node) Parts(part Milli) int {
-	k := 0
-	for d, free := range n.part {
-		if n.healthy>>d&1 == 1 {
-			k += int(Milli(free) / part)
-		}
-	}
-	return k
-}
-
-// FreeMilli returns how much GPU is free on healthy devices, parts included.
-func (n *Node) FreeMilli() Milli {
-	var m Milli
-	for d, free := range n.part {
-		if n.healthy>>d&1 == 1 {
-			m += Milli(free)
-		}
-	}
-	return m
 }
 
 // State is a cluster. It is not safe for concurrent use.
@@ -182,9 +112,6 @@ func (s *State) Levels() []string { return s.levels }
 // Nodes returns how many nodes were ever added.
 func (s *State) Nodes() int { return len(s.nodes) }
 
-// Node returns a node for reading; it stays valid until the next AddNode.
-func (s *State) Node(id NodeID) *Node { return &s.nodes[id] }
-
 // Lookup finds a node by its name, lost ones included.
 func (s *State) Lookup(name string) (NodeID, bool) {
 	id, ok := s.byName[name]
@@ -215,33 +142,6 @@ func (s *State) DomainName(level int, domain int32) string {
 		return s.nodes[domain].Spec.Name
 	}
 	return s.domains[level].paths[domain]
-}
-
-// Check reports what is wrong with a node's description.
-func Check(n *NodeSpec) error {
-	switch {
-	case n.Name == "":
-		return errors.New("node without a name")
-	case n.GPUs < 0 || n.GPUs > MaxGPUs:
-		return fmt.Errorf("node %s: gpus must be 0..%d, found %d", n.Name, MaxGPUs, n.GPUs)
-	case n.Devices != nil && len(n.Devices) != n.GPUs:
-		return fmt.Errorf("node %s: %d devices described, %d expected", n.Name, len(n.Devices), n.GPUs)
-	case n.CPUMilli < 0 || n.MemMiB < 0:
-		return fmt.Errorf("node %s: negative CPU or memory", n.Name)
-	case (n.GPUs > 0) != (n.Model != ""):
-		return fmt.Errorf("node %s: a GPU model is expected with GPUs, and only then", n.Name)
-	}
-	for _, u := range n.Unhealthy {
-		if u < 0 || u >= n.GPUs {
-			return fmt.Errorf("node %s: unhealthy device %d, expected 0..%d", n.Name, u, n.GPUs-1)
-		}
-	}
-	for _, d := range n.Devices {
-		if d.NIC >= 64 {
-			return fmt.Errorf("node %s: NIC %d, expected below 64", n.Name, d.NIC)
-		}
-	}
-	return nil
 }
 
 // AddNode adds a node, or brings a lost one of that name back. It is an error
@@ -432,12 +332,6 @@ func (s *State) SetHealth(id NodeID, gpu int, healthy bool) {
 	}
 	s.index(n)
 }
-
-// Member returns the node's number in its pool.
-func (n *Node) Member() int { return int(n.member) }
-
-// Healthy returns the set of healthy devices of a node.
-func (n *Node) Healthy() uint64 { return n.healthy }
 
 // Open reports whether the node takes new pods.
 func (n *Node) Open() bool { return n.Up && n.closed == 0 }
@@ -644,11 +538,3 @@ func (s *State) CompareTopology(a, b NodeID) int {
 
 // Domains returns how many domains a level has.
 func (s *State) Domains(level int) int { return len(s.domains[level].paths) }
-
-// Devices returns the positions that the state assumes for n's devices.
-func Devices(n *NodeSpec) []DeviceSpec {
-	if n.Devices != nil {
-		return n.Devices
-	}
-	return defaultDevices(n.GPUs)
-}

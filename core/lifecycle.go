@@ -1,0 +1,353 @@
+package core
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// What happens to jobs and their pods: they come, start to run elsewhere than
+// the engine said, fail, leave and end.
+
+// CheckJob reports what is wrong with a job's description by itself.
+func CheckJob(j *Job) error {
+	if j.Name == "" {
+		return fmt.Errorf("job without a name")
+	}
+	if len(j.Tasks) == 0 {
+		return fmt.Errorf("job %s: no tasks", j.Name)
+	}
+	if j.Kind >= numKinds || j.Class > LP {
+		return fmt.Errorf("job %s: unknown kind or class", j.Name)
+	}
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		switch {
+		case t.Pods < 1:
+			return fmt.Errorf("job %s: task %d has %d pods, expected at least 1", j.Name, i, t.Pods)
+		case t.MinPods < 0 || t.MinPods > t.Pods:
+			return fmt.Errorf("job %s: task %d starts with %d pods, expected 0..%d", j.Name, i, t.MinPods, t.Pods)
+		case t.GPU < 0 || t.GPU >= WholeGPU && t.GPU%WholeGPU != 0:
+			return fmt.Errorf("job %s: %d milli-GPU a pod, expected less than 1000 or a multiple of it", j.Name, t.GPU)
+		case t.GPU > cluster.MaxGPUs*WholeGPU:
+			return fmt.Errorf("job %s: %d milli-GPU a pod, expected at most %d", j.Name, t.GPU, cluster.MaxGPUs*WholeGPU)
+		case t.CPUMilli < 0 || t.MemMiB < 0:
+			return fmt.Errorf("job %s: negative CPU or memory", j.Name)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) submit(now Time, spec Job) error {
+	if err := CheckJob(&spec); err != nil {
+		return err
+	}
+	if e.jobs[spec.Name] != nil {
+		return fmt.Errorf("job %s is there already", spec.Name)
+	}
+	q, ok := e.ledger.Lookup(spec.Queue)
+	if !ok {
+		return fmt.Errorf("job %s: queue %q is unknown", spec.Name, spec.Queue)
+	}
+	levels := []string{spec.Topology.Required, spec.Topology.Preferred}
+	for i := range spec.Affinity {
+		levels = append(levels, spec.Affinity[i].Level)
+	}
+	for _, l := range levels {
+		if _, ok := e.state.Level(l); l != "" && !ok {
+			return fmt.Errorf("job %s: topology level %q is unknown", spec.Name, l)
+		}
+	}
+	e.seq++
+	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot()}
+	j.key = key{class: spec.Class, priority: spec.Priority, submit: spec.Submitted, seq: e.seq}
+	switch e.policy.Queueing.Order {
+	case ByPriority:
+		j.key.size = spec.GPUs()
+	case ByEstimate:
+		j.key.estimate = spec.Estimate
+	}
+	if spec.Submitted < now {
+		j.since = spec.Submitted
+	}
+	j.pods = make([]pod, 0, spec.Pods())
+	for t := range spec.Tasks {
+		for range spec.Tasks[t].Pods {
+			j.pods = append(j.pods, pod{task: int32(t)})
+		}
+	}
+	j.count[podWaiting] = len(j.pods)
+	if len(e.policy.Mix) == 0 {
+		for t := range spec.Tasks {
+			e.placer.Mix.Observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
+		}
+	}
+	e.slots[j.slot] = j
+	e.jobs[spec.Name] = j
+	e.state.SetLabels(j.slot, spec.Labels)
+	q.Jobs++
+	e.enqueue(j, now)
+	return nil
+}
+
+// slot returns a free place in e.slots.
+func (e *Engine) slot() int32 {
+	if k := len(e.spare); k > 0 {
+		s := e.spare[k-1]
+		e.spare = e.spare[:k-1]
+		return s
+	}
+	e.slots = append(e.slots, nil)
+	return int32(len(e.slots) - 1)
+}
+
+// end forgets a job.
+func (e *Engine) end(name string) error {
+	j, err := e.job(name)
+	if err != nil {
+		return err
+	}
+	e.dequeue(j)
+	e.denominate(j)
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving {
+			e.release(j, i, podDone)
+		}
+	}
+	e.state.Commit()
+	e.state.SetLabels(j.slot, nil)
+	j.queue.Jobs--
+	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
+	delete(e.jobs, name)
+	e.slots[j.slot] = nil
+	e.spare = append(e.spare, j.slot)
+	return nil
+}
+
+// release takes a running or leaving pod off its node. The journal grows.
+func (e *Engine) release(j *job, i int, to podState) {
+	p := &j.pods[i]
+	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
+	e.unbook(j, p, to)
+	e.settleNode(p.alloc.Node)
+}
+
+// unbook counts a pod as off its node, which the state knows already.
+func (e *Engine) unbook(j *job, p *pod, to podState) {
+	node := p.alloc.Node
+	if p.state == podRunning {
+		e.charge(j, p, -1)
+		e.quotaOpen = true
+	}
+	was := p.state
+	j.set(p, to)
+	if was == podRunning {
+		e.stopped(j, p)
+	}
+	if p.leavingFor != nil {
+		p.leavingFor.outstanding--
+		p.leavingFor = nil
+	}
+	e.free(node)
+	e.vanished(j)
+}
+
+// vanished notes that pods of the job left: others may have kept their
+// distance from them, in whatever pool.
+func (e *Engine) vanished(j *job) {
+	if len(j.Labels) > 0 {
+		e.freed = ^uint64(0)
+	}
+}
+
+// charge books a pod's GPU to its queue, or gives it back.
+func (e *Engine) charge(j *job, p *pod, by Milli) {
+	if gpu := j.gpu(p); gpu > 0 {
+		j.queue.Add(e.state.Pool(p.alloc.Node).Model, by*gpu)
+	}
+}
+
+func (e *Engine) podEnded(now Time, ev PodEnded) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	if ev.Pod < 0 || ev.Pod >= len(j.pods) {
+		return fmt.Errorf("job %s has no pod %d", ev.Job, ev.Pod)
+	}
+	p := &j.pods[ev.Pod]
+	if p.state != podRunning && p.state != podLeaving {
+		return fmt.Errorf("pod %d of job %s is not running", ev.Pod, ev.Job)
+	}
+	if !ev.Failed {
+		e.release(j, ev.Pod, podDone)
+		e.state.Commit()
+		e.requeueIfGone(j, now)
+		return nil
+	}
+	e.release(j, ev.Pod, podWaiting)
+	e.state.Commit()
+	e.dequeue(j)
+	if now-j.started > e.policy.Requeue.MaxBackoff {
+		j.failures = 0 // it ran well for long: the failure is a new one
+	}
+	j.failures++
+	j.notBefore = now + e.policy.Requeue.pause(j.failures)
+	if j.Gang {
+		e.breakGang(j)
+	}
+	e.requeueIfGone(j, now)
+	return nil
+}
+
+// pause returns how long a job waits after so many failures.
+func (r RequeuePolicy) pause(failures int) Time {
+	p := r.Backoff
+	for i := 1; i < failures && p < r.MaxBackoff; i++ {
+		p *= 2
+	}
+	if r.MaxBackoff > 0 {
+		p = min(p, r.MaxBackoff)
+	}
+	return p
+}
+
+// breakGang stops the pods of a gang that has too few left to go on.
+func (e *Engine) breakGang(j *job) {
+	if j.standing() {
+		return
+	}
+	e.denominate(j)
+	j.begun = false
+	first := len(e.places)
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			e.places = append(e.places, e.placement(j, i))
+			e.charge(j, p, -1)
+			e.quotaOpen = true
+			j.set(p, podLeaving)
+			e.stopped(j, p)
+		}
+	}
+	if len(e.places) > first {
+		pods := append([]Placement(nil), e.places[first:]...)
+		e.ending = append(e.ending, Decision{Op: Requeue, Job: j.Name, Pods: pods, Reason: MemberLost})
+	}
+	e.places = e.places[:first]
+}
+
+// requeueIfGone puts a job's waiting pods back in the queue, once none of a
+// broken gang is left on a node.
+func (e *Engine) requeueIfGone(j *job, now Time) {
+	if j.Gang && !j.begun && j.count[podLeaving] > 0 {
+		return
+	}
+	if j.class == nil && j.count[podWaiting] > 0 {
+		j.since = now
+	}
+	if j.Gang && !j.begun && j.count[podDone] > 0 {
+		j.begun = j.standing() // members may have ended well while they left
+	}
+	e.enqueue(j, now)
+}
+
+func (e *Engine) podsGone(now Time, ev PodsGone) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	for _, i := range ev.Pods {
+		if i < 0 || i >= len(j.pods) || j.pods[i].state != podLeaving {
+			return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
+		}
+	}
+	gone := ev.Pods
+	if gone == nil {
+		for i := range j.pods {
+			if j.pods[i].state == podLeaving {
+				gone = append(gone, i)
+			}
+		}
+	}
+	for _, i := range gone {
+		e.release(j, i, podWaiting)
+	}
+	e.state.Commit()
+	if !j.whole() {
+		e.dequeue(j) // its class may be another now
+	}
+	e.requeueIfGone(j, now)
+	return nil
+}
+
+func (e *Engine) adopt(now Time, ev PodRunning) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	id, err := e.node(ev.Node)
+	if err != nil {
+		return err
+	}
+	if ev.Pod < 0 || ev.Pod >= len(j.pods) || j.pods[ev.Pod].state != podWaiting {
+		return fmt.Errorf("job %s has no waiting pod %d", ev.Job, ev.Pod)
+	}
+	p := &j.pods[ev.Pod]
+	t := &j.Tasks[p.task]
+	a := cluster.Alloc{Node: id, Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
+	for _, g := range ev.GPUs {
+		if g < 0 || g >= e.state.Node(id).Spec.GPUs || a.GPUs>>g&1 == 1 {
+			return fmt.Errorf("pod %d of job %s: node %s has no GPU %d, or it is named twice", ev.Pod, ev.Job, ev.Node, g)
+		}
+		a.GPUs |= 1 << g
+	}
+	want := int((t.GPU + WholeGPU - 1) / WholeGPU)
+	if bits.OnesCount64(a.GPUs) != want {
+		return fmt.Errorf("pod %d of job %s: %d GPUs are named, %d expected", ev.Pod, ev.Job, len(ev.GPUs), want)
+	}
+	if t.GPU < WholeGPU {
+		a.Share = t.GPU
+	}
+	if why := e.state.Blocks(&a); why != "" {
+		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
+	}
+	e.dequeue(j)
+	e.state.Place(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
+	e.state.Commit()
+	p.alloc = a
+	e.setBackfilled(j, ev.Backfilled)
+	e.bound(j, p, ev.Started)
+	j.begun = !j.Gang || j.standing()
+	e.enqueue(j, now)
+	return nil
+}
+
+func (e *Engine) estimate(now Time, ev JobEstimated) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	j.Estimate = ev.Estimate
+	if e.policy.Queueing.Order == ByEstimate && j.key.estimate != ev.Estimate {
+		waits := j.class != nil || e.pausing(j)
+		e.dequeue(j)
+		j.key.estimate = ev.Estimate
+		e.version++
+		if waits {
+			e.enqueue(j, now)
+		}
+	}
+	return nil
+}
+
+// placement describes a pod where it is.
+func (e *Engine) placement(j *job, i int) Placement {
+	p := &j.pods[i]
+	a := &p.alloc
+	return Placement{
+		Pod: i, Node: e.state.Node(a.Node).Spec.Name, GPUs: a.GPUs, GPU: a.Share, NICs: e.state.NICs(a.Node, a.GPUs),
+		CPUMilli: a.CPUMilli, MemMiB: a.MemMiB,
+	}
+}

@@ -1,0 +1,121 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// What happens to nodes: they come, are lost, cordoned or fall ill; and which of
+// them are the dedicated zone.
+
+// free notes that something was freed on a node.
+func (e *Engine) free(id cluster.NodeID) { e.freed |= e.poolBit(id) }
+
+func (e *Engine) poolBit(id cluster.NodeID) uint64 {
+	return 1 << (uint(e.state.PoolNumber(id)) % 64)
+}
+
+func (e *Engine) addNode(n Node) error {
+	id, err := e.state.AddNode(n)
+	if err != nil {
+		return err
+	}
+	if z := &e.policy.Zone; z.Key != "" {
+		e.state.SetZone(id, n.Labels[z.Key] == z.Value && hasKey(n.Labels, z.Key))
+	}
+	e.nodesNew = true
+	e.version++
+	e.free(id)
+	return nil
+}
+
+func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
+
+func (e *Engine) loseNode(now Time, name string) error {
+	id, err := e.node(name)
+	if err != nil {
+		return err
+	}
+	e.dropPlans(id, now)
+	pods := e.state.RemoveNode(id)
+	var hit []*job
+	for _, h := range pods {
+		j := e.slots[h.Owner.Job]
+		p := &j.pods[h.Owner.Pod]
+		e.unbook(j, p, podWaiting)
+		if len(hit) == 0 || hit[len(hit)-1] != j {
+			hit = append(hit, j)
+		}
+	}
+	for _, j := range hit {
+		e.dequeue(j)
+		if j.Gang {
+			e.breakGang(j)
+		}
+		e.requeueIfGone(j, now)
+	}
+	e.version++
+	return nil
+}
+
+func (e *Engine) cordon(now Time, ev NodeCordoned) error {
+	id, err := e.node(ev.Node)
+	if err != nil {
+		return err
+	}
+	if ev.Cordoned {
+		e.dropPlans(id, now)
+	}
+	e.state.SetCordoned(id, ev.Cordoned)
+	e.version++
+	e.free(id)
+	return nil
+}
+
+func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
+	id, err := e.node(ev.Node)
+	if err != nil {
+		return err
+	}
+	if ev.GPU < 0 || ev.GPU >= e.state.Node(id).Spec.GPUs {
+		return fmt.Errorf("node %s has no GPU %d", ev.Node, ev.GPU)
+	}
+	if !ev.Healthy {
+		e.dropPlans(id, now)
+	}
+	e.state.SetHealth(id, ev.GPU, ev.Healthy)
+	e.version++
+	e.free(id)
+	return nil
+}
+
+// assignZone moves nodes into or out of the dedicated zone, so that it has its
+// share of every model's nodes: the last ones in topology order.
+func (e *Engine) assignZone() {
+	z := &e.policy.Zone
+	if z.Share <= 0 || z.Key != "" {
+		return
+	}
+	byModel := map[string][]cluster.NodeID{}
+	var models []string
+	for id := range cluster.NodeID(e.state.Nodes()) {
+		n := e.state.Node(id)
+		if !n.Up || n.Spec.GPUs == 0 {
+			continue
+		}
+		if byModel[n.Spec.Model] == nil {
+			models = append(models, n.Spec.Model)
+		}
+		byModel[n.Spec.Model] = append(byModel[n.Spec.Model], id)
+	}
+	for _, m := range models {
+		nodes := byModel[m]
+		slices.SortStableFunc(nodes, func(a, b cluster.NodeID) int { return e.state.CompareTopology(a, b) })
+		general := len(nodes) - int(z.Share*float64(len(nodes)))
+		for i, id := range nodes {
+			e.state.SetZone(id, i >= general)
+		}
+	}
+}

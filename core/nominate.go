@@ -1,0 +1,202 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// From a plan's decision to its end: victims are told to leave, the job's places
+// are kept for it as they become free, and when the last victim is gone the job
+// is bound.
+
+// nomination is a plan under way: a gang, or pods of another job, whose places
+// are settled and that wait for victims to leave.
+type nomination struct {
+	job *job
+	// outstanding counts victims' pods still on their nodes, planned the job's
+	// pods whose places are not free yet.
+	outstanding, planned int
+}
+
+// planned is a pod whose place on a node is not free yet. The node is closed
+// meanwhile, so that nothing else takes it.
+type planned struct {
+	nomination *nomination
+	pod        int
+}
+
+// nominate decides a plan: it tells the victims to leave and keeps the places
+// for the job.
+func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time) {
+	if len(gone) == 0 {
+		// Nobody needs to leave after all.
+		for i := range placed {
+			e.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
+		}
+		e.state.Commit()
+		e.bind(j, placed, now, e.howStarted(j))
+		return
+	}
+	e.dequeue(j)
+	n := j.nomination
+	if n == nil {
+		n = &nomination{job: j}
+		j.nomination = n
+		e.filling = append(e.filling, n)
+	}
+	for k := range gone {
+		e.evict(&gone[k], n)
+	}
+	for i := range placed {
+		p := &j.pods[placed[i].Pod]
+		p.alloc = placed[i].Alloc
+		e.charge(j, p, 1)
+		if e.state.Holds(&p.alloc) {
+			e.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, p.alloc)
+			j.set(p, podHeld)
+			continue
+		}
+		j.set(p, podPlanned)
+		n.planned++
+		e.plans[p.alloc.Node] = append(e.plans[p.alloc.Node], planned{n, int(placed[i].Pod)})
+		e.state.Close(p.alloc.Node)
+	}
+	e.state.Commit()
+	e.version++
+	e.enqueue(j, now) // the other pods of a job that is no gang
+}
+
+// evict tells a victim to leave for a nomination.
+func (e *Engine) evict(v *victim, n *nomination) {
+	from := len(e.places)
+	pods := slices.Collect(v.pods)
+	for _, i := range pods {
+		p := &v.job.pods[i]
+		e.places = append(e.places, e.placement(v.job, i))
+		e.charge(v.job, p, -1)
+		p.leavingFor = n
+		n.outstanding++
+		v.job.set(p, podLeaving)
+		e.stopped(v.job, p)
+	}
+	e.quotaOpen = true
+	e.budget.spent += len(pods)
+	if v.job.Gang && v.pod < 0 {
+		e.denominate(v.job)
+		v.job.begun = false
+		e.dequeue(v.job) // pods of it that waited to join the gang
+	}
+	e.out = append(e.out, Decision{
+		Op: Evict, Job: v.job.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: v.reason, For: n.job.Name,
+	})
+}
+
+// settleNode gives places on a node, as far as they are free now, to the pods
+// they are planned for.
+func (e *Engine) settleNode(node cluster.NodeID) {
+	list := e.plans[node]
+	for k := 0; k < len(list); {
+		n, p := list[k].nomination, &list[k].nomination.job.pods[list[k].pod]
+		if !e.state.Holds(&p.alloc) {
+			k++
+			continue
+		}
+		e.state.Place(cluster.Owner{Job: n.job.slot, Pod: int32(list[k].pod)}, p.alloc)
+		n.job.set(p, podHeld)
+		n.planned--
+		list = slices.Delete(list, k, k+1)
+		e.state.Open(node)
+	}
+	e.setPlans(node, list)
+}
+
+func (e *Engine) setPlans(node cluster.NodeID, list []planned) {
+	if len(list) == 0 {
+		delete(e.plans, node)
+		return
+	}
+	e.plans[node] = list
+}
+
+// fulfil binds the nominated jobs whose victims have all left, and queues again
+// those whose places were lost meanwhile.
+func (e *Engine) fulfil(now Time) {
+	for k := 0; k < len(e.filling); {
+		n := e.filling[k]
+		if n.outstanding > 0 {
+			k++
+			continue
+		}
+		if n.planned > 0 {
+			e.dequeue(n.job)
+			e.denominate(n.job)
+			e.enqueue(n.job, now)
+			continue
+		}
+		e.filling = slices.Delete(e.filling, k, k+1)
+		j := n.job
+		j.nomination = nil
+		from := len(e.places)
+		e.setBackfilled(j, false)
+		for i := range j.pods {
+			if p := &j.pods[i]; p.state == podHeld {
+				e.charge(j, p, -1)
+				e.bound(j, p, now)
+				e.places = append(e.places, e.placement(j, i))
+			}
+		}
+		j.begun = true
+		e.appeared(j)
+		e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: MadeRoom})
+		e.enqueue(j, now)
+	}
+}
+
+// denominate gives up a job's nomination and the places kept for it.
+func (e *Engine) denominate(j *job) {
+	n := j.nomination
+	if n == nil {
+		return
+	}
+	j.nomination = nil
+	e.filling = slices.DeleteFunc(e.filling, func(o *nomination) bool { return o == n })
+	for i := range j.pods {
+		p := &j.pods[i]
+		switch p.state {
+		case podHeld:
+			e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
+		case podPlanned:
+			e.setPlans(p.alloc.Node, slices.DeleteFunc(e.plans[p.alloc.Node], func(x planned) bool {
+				return x.nomination == n && x.pod == i
+			}))
+			e.state.Open(p.alloc.Node)
+		default:
+			continue
+		}
+		e.charge(j, p, -1)
+		e.quotaOpen = true
+		j.set(p, podWaiting)
+		e.free(p.alloc.Node)
+		e.vanished(j)
+	}
+	e.state.Commit()
+	e.version++
+}
+
+// dropPlans gives up the nominations that count on a node.
+func (e *Engine) dropPlans(node cluster.NodeID, now Time) {
+	for _, n := range slices.Clone(e.filling) {
+		for i := range n.job.pods {
+			p := &n.job.pods[i]
+			if (p.state == podHeld || p.state == podPlanned) && p.alloc.Node == node {
+				j := n.job
+				e.dequeue(j)
+				e.denominate(j)
+				e.enqueue(j, now)
+				break
+			}
+		}
+	}
+}

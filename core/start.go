@@ -1,0 +1,173 @@
+package core
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// From a place found to pods that run: quota is weighed once more, then they are
+// bound and counted.
+
+// start places what it can of a job and, if that is anything, binds it. It
+// returns the number of pods bound, -1 when only quota is short.
+func (e *Engine) start(j *job, u *place.Unit, now Time) int {
+	var placed []place.Placed
+	if u.Whole {
+		got, ok := e.placer.Gang(u)
+		if !ok {
+			return 0
+		}
+		placed = got
+	} else if placed = e.placer.Pods(u); len(placed) == 0 {
+		return 0
+	}
+	if !e.affords(j, placed) {
+		e.state.Rollback(0)
+		if placed = e.affordable(j, u, placed); len(placed) == 0 {
+			return -1
+		}
+	}
+	e.state.Commit()
+	e.bind(j, placed, now, e.howStarted(j))
+	return len(placed)
+}
+
+// affordable places again as many of the first pods as the quota covers: pods
+// of several models may count against one account. None of a gang.
+func (e *Engine) affordable(j *job, u *place.Unit, placed []place.Placed) []place.Placed {
+	n := 0
+	if !u.Whole {
+		n = sort.Search(len(placed), func(k int) bool { return !e.affords(j, placed[:k+1]) })
+	}
+	for i := range placed[:n] {
+		e.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
+	}
+	return placed[:n]
+}
+
+// howStarted says whether the job starts past an earlier one.
+func (e *Engine) howStarted(j *job) Reason {
+	if e.policy.Queueing.Mode == StrictFIFO {
+		return Placed
+	}
+	if len(e.ready.items) > 0 {
+		if first := e.ready.items[0].head(); first != j && first.key.before(&j.key) {
+			return Backfilled
+		}
+	}
+	return Placed
+}
+
+// affords reports whether the queue's quota covers what was placed, task by
+// task and model by model together.
+func (e *Engine) affords(j *job, placed []place.Placed) bool {
+	if !j.queue.Limited() {
+		return true
+	}
+	book := func(by Milli) {
+		for i := range placed {
+			if gpu := placed[i].Alloc.GPU(); gpu > 0 {
+				j.queue.Add(e.state.Pool(placed[i].Alloc.Node).Model, by*gpu)
+			}
+		}
+	}
+	book(1)
+	ok := true
+	for i := range placed {
+		if placed[i].Alloc.GPUs == 0 {
+			continue
+		}
+		model := e.state.Pool(placed[i].Alloc.Node).Model
+		if j.queue.Room(model) < 0 || len(j.queue.Governing(model)) == 0 {
+			ok = false
+		}
+	}
+	book(-1)
+	return ok
+}
+
+// bind counts placed pods as running and decides their binding.
+func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
+	e.dequeue(j)
+	slices.SortFunc(placed, func(a, b place.Placed) int { return int(a.Pod - b.Pod) })
+	from := len(e.places)
+	e.setBackfilled(j, why == Backfilled)
+	for i := range placed {
+		p := &j.pods[placed[i].Pod]
+		p.alloc = placed[i].Alloc
+		e.bound(j, p, now)
+		e.places = append(e.places, e.placement(j, int(placed[i].Pod)))
+	}
+	j.begun = true
+	e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: why})
+	e.appeared(j)
+	e.enqueue(j, now)
+}
+
+// appeared lets those try again that may have to be near pods of the job.
+func (e *Engine) appeared(j *job) {
+	if len(j.Labels) == 0 {
+		return
+	}
+	for i := len(e.idle) - 1; i >= 0; i-- {
+		if c := e.idle[i]; c.state == classStuck && len(c.head().Affinity) > 0 {
+			e.setClass(c, classActive)
+		}
+	}
+}
+
+// setBackfilled says whether a job started past an earlier one.
+func (e *Engine) setBackfilled(j *job, backfilled bool) {
+	if j.backfilled == backfilled {
+		return
+	}
+	j.backfilled = backfilled
+	if !j.evictable() {
+		return
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning && backfilled {
+			e.bypassed += e.gpuOf(j, p)
+		} else if p.state == podRunning {
+			e.bypassed -= e.gpuOf(j, p)
+		}
+	}
+}
+
+// bound counts a pod as running since a time.
+func (e *Engine) bound(j *job, p *pod, since Time) {
+	j.set(p, podRunning)
+	p.started = since
+	e.charge(j, p, 1)
+	if j.backfilled && j.evictable() {
+		e.bypassed += e.gpuOf(j, p)
+	}
+	if j.count[podRunning] == 1 {
+		j.started, j.saved = since, since
+		j.run = len(e.running)
+		e.running = append(e.running, j)
+	}
+	e.ranks.add(j, e.gpuOf(j, p), 1)
+	e.version++
+}
+
+// stopped counts a pod as no longer running; its state is changed already.
+func (e *Engine) stopped(j *job, p *pod) {
+	if j.backfilled && j.evictable() {
+		e.bypassed -= e.gpuOf(j, p)
+	}
+	e.ranks.add(j, e.gpuOf(j, p), -1)
+	if j.count[podRunning] == 0 {
+		last := e.running[len(e.running)-1]
+		e.running[j.run], last.run = last, j.run
+		e.running = e.running[:len(e.running)-1]
+		j.run = -1
+	}
+	e.version++
+}
+
+// gpuOf returns the GPU of a pod, at least 1 so that pods without GPUs count.
+func (e *Engine) gpuOf(j *job, p *pod) Milli { return max(j.gpu(p), 1) }
