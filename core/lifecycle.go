@@ -193,8 +193,10 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	if now-j.started > e.policy.Requeue.MaxBackoff {
 		j.failures = 0 // it ran well for long: the failure is a new one
 	}
-	j.failures++
-	j.notBefore = now + e.policy.Requeue.pause(j.failures)
+	if now >= j.notBefore { // pods that fail together are one failure
+		j.failures++
+		j.notBefore = now + e.policy.Requeue.pause(j.failures)
+	}
 	if j.Gang {
 		e.breakGang(j)
 	}

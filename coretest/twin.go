@@ -28,8 +28,8 @@ type Twin struct {
 	queues []core.Queue
 	jobs   map[string]*job
 	spent  map[core.Time]int // evicted pods by interval
-	// quotaSet counts changes of quotas: places that were settled before one
-	// may exceed the new quota.
+	// quotaSet counts changes of quotas, and of usage from outside: places that
+	// were settled before one may exceed what is left.
 	quotaSet int
 	// Evictions counts the pods evicted so far.
 	Evictions int
@@ -163,12 +163,14 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 func (w *Twin) adopt(ev core.PodRunning) {
 	j := w.jobs[ev.Job]
 	j.adopted = true
+	w.quotaSet++ // what is found running may exceed quotas
 	p := &j.pods[ev.Pod]
 	t := &j.Tasks[p.task]
 	p.at = core.Placement{Pod: ev.Pod, Node: ev.Node, GPU: min(t.GPU, core.WholeGPU), CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
 	for _, g := range ev.GPUs {
 		p.at.GPUs |= 1 << g
 	}
+	p.at.NICs = w.node(ev.Node).nics(p.at.GPUs)
 	if j.running() == 0 {
 		j.started = ev.Started
 	}
@@ -354,6 +356,9 @@ func (w *Twin) mayRunOn(j *job, t *core.Task, at *core.Placement) error {
 	case at.CPUMilli != t.CPUMilli || at.MemMiB != t.MemMiB:
 		return fmt.Errorf("CPU or memory is not what it asked for")
 	}
+	if at.NICs != n.nics(at.GPUs) {
+		return fmt.Errorf("NICs %b for GPUs %b", at.NICs, at.GPUs)
+	}
 	count := bits.OnesCount64(at.GPUs)
 	switch {
 	case t.GPU == 0 && count != 0,
@@ -372,6 +377,9 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 	case !place.Matches(t.Selector, n.Labels):
 		return fmt.Errorf("labels %v, selected are %v", n.Labels, t.Selector)
 	}
+	if z := &w.policy.Zone; z.Exclusive && z.Key != "" && n.Labels[z.Key] == z.Value && j.Kind != core.Inference {
+		return fmt.Errorf("the zone is for inference")
+	}
 	for _, taint := range n.Taints {
 		if !slices.ContainsFunc(t.Tolerations, func(o core.Toleration) bool {
 			return (o.Key == "" || o.Key == taint.Key) && (o.Value == "" || o.Value == taint.Value)
@@ -380,6 +388,21 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 		}
 	}
 	return nil
+}
+
+// nics returns the NICs nearest to GPUs of the node: each has its own where the
+// layout is not known.
+func (n *node) nics(gpus uint64) uint64 {
+	if n.Devices == nil {
+		return gpus
+	}
+	var out uint64
+	for g, d := range n.Devices {
+		if gpus>>g&1 == 1 && d.NIC >= 0 {
+			out |= 1 << d.NIC
+		}
+	}
+	return out
 }
 
 // use is what the pods on a node take.

@@ -28,6 +28,9 @@ func (w *Twin) Startable(name string) string {
 	if j.Gang && (len(j.Tasks) > 1 || len(j.Affinity) > 0 || len(j.Tasks[0].Models) > 1 && len(w.models()) > 0) {
 		return ""
 	}
+	if j.Gang && j.adopted && !j.whole() {
+		return "" // found in part: the rest starts together, near the others
+	}
 	if !j.Gang || j.running() > 0 {
 		for i := range j.pods {
 			if j.pods[i].state != waiting {

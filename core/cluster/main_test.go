@@ -18,6 +18,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	set("rapid.seed", "1")
+	set("rapid.checks", "1000")
 	set("rapid.nofailfile", "true")
 	os.Exit(m.Run())
 }

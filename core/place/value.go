@@ -195,7 +195,7 @@ func mulDiv(a, b, c int64) int64 {
 func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
 	v := m.values[n.Spec.Model]
 	if v == nil {
-		return 0, -1
+		return 0, tightestDevice(n, sh)
 	}
 	var gpu, milli int64
 	for d := range n.Spec.GPUs {
