@@ -190,10 +190,10 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	e.release(j, ev.Pod, podWaiting)
 	e.state.Commit()
 	e.dequeue(j)
-	if now-j.started > e.policy.Requeue.MaxBackoff {
-		j.failures = 0 // it ran well for long: the failure is a new one
-	}
 	if now >= j.notBefore { // pods that fail together are one failure
+		if now-j.started > e.policy.Requeue.MaxBackoff {
+			j.failures = 0 // it ran well for long: the failure is a new one
+		}
 		j.failures++
 		j.notBefore = now + e.policy.Requeue.pause(j.failures)
 	}
