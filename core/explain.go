@@ -113,7 +113,7 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 		task := &u.Tasks[t]
 		need := Milli(len(task.Pods)) * task.GPU()
 		for _, model := range task.Models() {
-			room := j.queue.Room(model)
+			room := j.queue.RoomNow(model)
 			if room >= need || task.GPU() == 0 {
 				continue
 			}
@@ -130,6 +130,9 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 	}
 	if parts == nil {
 		parts = e.quotaTogether(j, u)
+	}
+	if parts == nil {
+		parts = []string{fmt.Sprintf("queue %s gets its quota back when the pods that were evicted have left", j.queue.Name)}
 	}
 	return strings.Join(slices.Compact(parts), "; ")
 }

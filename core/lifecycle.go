@@ -137,8 +137,12 @@ func (e *Engine) release(j *job, i int, to podState) {
 // unbook counts a pod as off its node, which the state knows already.
 func (e *Engine) unbook(j *job, p *pod, to podState) {
 	node := p.alloc.Node
-	if p.state == podRunning {
+	switch p.state {
+	case podRunning:
 		e.charge(j, p, -1)
+		e.quotaOpen = true
+	case podLeaving:
+		e.leaves(j, p, -1)
 		e.quotaOpen = true
 	}
 	was := p.state
@@ -166,6 +170,14 @@ func (e *Engine) vanished(j *job) {
 func (e *Engine) charge(j *job, p *pod, by Milli) {
 	if gpu := j.gpu(p); gpu > 0 {
 		j.queue.Add(e.state.Pool(p.alloc.Node).Model, by*gpu)
+	}
+}
+
+// leaves counts a pod's GPU as told to leave and not gone, or no longer; see
+// [quota.Node.Leave].
+func (e *Engine) leaves(j *job, p *pod, by Milli) {
+	if gpu := j.gpu(p); gpu > 0 {
+		j.queue.Leave(e.state.Pool(p.alloc.Node).Model, by*gpu)
 	}
 }
 
@@ -228,6 +240,7 @@ func (e *Engine) breakGang(j *job) {
 		if p := &j.pods[i]; p.state == podRunning {
 			e.places = append(e.places, e.placement(j, i))
 			e.charge(j, p, -1)
+			e.leaves(j, p, 1)
 			e.quotaOpen = true
 			j.set(p, podLeaving)
 			e.stopped(j, p)

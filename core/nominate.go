@@ -53,6 +53,7 @@ func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time
 		p := &j.pods[placed[i].Pod]
 		p.alloc = placed[i].Alloc
 		e.charge(j, p, 1)
+		e.leaves(j, p, -1)
 		if e.state.Holds(&p.alloc) {
 			e.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, p.alloc)
 			j.set(p, podHeld)
@@ -76,6 +77,7 @@ func (e *Engine) evict(v *victim, n *nomination) {
 		p := &v.job.pods[i]
 		e.places = append(e.places, e.placement(v.job, i))
 		e.charge(v.job, p, -1)
+		e.leaves(v.job, p, 1)
 		p.leavingFor = n
 		n.outstanding++
 		v.job.set(p, podLeaving)
@@ -143,6 +145,7 @@ func (e *Engine) fulfil(now Time) {
 		for i := range j.pods {
 			if p := &j.pods[i]; p.state == podHeld {
 				e.charge(j, p, -1)
+				e.leaves(j, p, 1)
 				e.bound(j, p, now)
 				e.places = append(e.places, e.placement(j, i))
 			}
@@ -176,6 +179,7 @@ func (e *Engine) denominate(j *job) {
 			continue
 		}
 		e.charge(j, p, -1)
+		e.leaves(j, p, 1)
 		e.quotaOpen = true
 		j.set(p, podWaiting)
 		e.free(p.alloc.Node)

@@ -211,7 +211,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		u.Terms = append(u.Terms, place.Term{Term: t, Level: e.level(t.Level), Own: slices.Contains(j.Labels, t.Label)})
 	}
 	if j.queue.Limited() {
-		u.Room = j.queue.Room
+		u.Room = j.queue.RoomNow
 	}
 	e.tasks = e.tasks[:0]
 	e.iota = e.iota[:0]
@@ -282,7 +282,7 @@ func (e *Engine) overrun(j *job) bool {
 			n = 1
 		}
 		need := Milli(n) * task.GPU()
-		lacks := need > 0 && task.Allowed(j.queue.Room) < need
+		lacks := need > 0 && task.Allowed(j.queue.RoomNow) < need
 		if n > 0 && lacks == e.unit.Whole {
 			return lacks // a gang fails by any task, a pod-by-pod job starts by any
 		}
@@ -304,7 +304,7 @@ func (e *Engine) shortSomewhere(j *job) bool {
 			need *= Milli(len(task.Pods))
 		}
 		for _, m := range task.Models() {
-			if need > 0 && len(task.Pods) > 0 && j.queue.Room(m) < need {
+			if need > 0 && len(task.Pods) > 0 && j.queue.RoomNow(m) < need {
 				return true
 			}
 		}
@@ -328,7 +328,7 @@ func (e *Engine) overrunTogether(j *job) bool {
 	for t := range e.unit.Tasks {
 		task := &e.unit.Tasks[t]
 		if m := task.Models(); len(m) == 1 && len(task.Pods) > 0 && task.GPU() > 0 {
-			short = short || j.queue.Room(m[0]) < 0
+			short = short || j.queue.RoomNow(m[0]) < 0
 		}
 	}
 	book(-1)

@@ -81,7 +81,7 @@ func (e *Engine) affords(j *job, placed []place.Placed) bool {
 			continue
 		}
 		model := e.state.Pool(placed[i].Alloc.Node).Model
-		if j.queue.Room(model) < 0 || len(j.queue.Governing(model)) == 0 {
+		if j.queue.RoomNow(model) < 0 || len(j.queue.Governing(model)) == 0 {
 			ok = false
 		}
 	}

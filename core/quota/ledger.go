@@ -30,6 +30,9 @@ type Node struct {
 	accounts map[string]*account // by model or AnyModel
 	own      map[string]Milli    // what its own jobs use, by model
 	governs  map[string][]string // see governing
+	// leaving is what evicted pods of the queue, and of those below it, hold
+	// still, less what is set aside for pods that wait for others to leave.
+	leaving map[string]Milli
 	// Jobs counts live jobs of the queue; the engine keeps it.
 	Jobs int
 }
@@ -274,6 +277,44 @@ func (n *Node) available(model string) Milli {
 		above = min(above, lent-max(0, a.usage-a.kept)+a.borrow)
 	}
 	return max(0, a.kept-a.usage) + above
+}
+
+// RoomNow returns how much more of a model the queue's jobs may be given at
+// once. It is Room, but for [Isolated] queues: those never hold more than their
+// quota, what is leaving counted in.
+func (n *Node) RoomNow(model string) Milli {
+	room := n.Room(model)
+	for q := n; q != nil; q = q.parent {
+		if q.Mode != Isolated || len(q.leaving) == 0 {
+			continue
+		}
+		for _, m := range n.Governing(model) {
+			left := q.leaving[m]
+			if m == AnyModel {
+				left = 0
+				for _, v := range q.leaving {
+					left += v
+				}
+			}
+			if left > 0 {
+				room = min(room, q.available(m)-left)
+			}
+		}
+	}
+	return room
+}
+
+// Leave counts GPU of a model that jobs of the queue were told to give up and
+// hold still; what is set aside for a job that waits for that is negative.
+func (n *Node) Leave(model string, gpu Milli) {
+	for q := n; q != nil; q = q.parent {
+		if q.leaving == nil {
+			q.leaving = map[string]Milli{}
+		}
+		if q.leaving[model] += gpu; q.leaving[model] == 0 {
+			delete(q.leaving, model)
+		}
+	}
 }
 
 // Add books GPU of a model as used by a job of the queue; a negative amount
