@@ -164,11 +164,11 @@ func (r *run) loop(ctx context.Context) error {
 		if err != nil && more {
 			return err
 		}
+		if ctx.Err() != nil {
+			r.stats.Interrupted = true
+			return nil
+		}
 		if step&1023 == 0 {
-			if ctx.Err() != nil {
-				r.stats.Interrupted = true
-				return nil
-			}
 			if r.Progress != nil {
 				r.Progress(r.stats.End, r.stats.Submitted, r.stats.Ended)
 			}
