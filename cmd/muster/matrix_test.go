@@ -153,7 +153,7 @@ func TestMatrixOfTraces(t *testing.T) {
 	if _, err := os.Stat(traces); err != nil {
 		t.Skipf("the public traces are missing: %v; see docs/traces.md, and set MUSTER_TRACES", err)
 	}
-	for _, c := range traceCells(mixedWorkload(t, 4000)) {
+	for _, c := range traceCells(mixedWorkload(t, 2000)) {
 		t.Run(c.name, func(t *testing.T) {
 			c.flags = strings.ReplaceAll(c.flags, "$T", traces)
 			c.replayAndAudit(t)
@@ -194,7 +194,7 @@ func traceCells(mixed string) []cell {
 		cell{"philly with quotas fails", "--quotas --cluster $T/philly/vc_nodes.csv" + philly + fails},
 		cell{"overloaded week", overload},
 		cell{"overloaded week fails", overload + fails},
-		cell{"spot nodes", spotNodes + " --workload " + mixed},
+		cell{"spot nodes", spotNodes + " --misfits --workload " + mixed},
 		cell{"kant-training", "--workload kant-training"},
 		cell{"kant-training fails", "--workload kant-training" + fails},
 		cell{"kant-inference", "--workload kant-inference"},
