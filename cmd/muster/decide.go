@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -78,10 +77,11 @@ func (f *snapshotFlags) open(c *cobra.Command) (snapshot.Snapshot, error) {
 }
 
 func (f *snapshotFlags) read(stdin io.Reader) ([]byte, error) {
+	const most = 64 << 20
 	if f.file == "-" {
-		return io.ReadAll(stdin)
+		return readAll(stdin, most)
 	}
-	return os.ReadFile(f.file)
+	return readFile(f.file, most)
 }
 
 func writeJSON(w io.Writer, v any) error {

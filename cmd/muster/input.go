@@ -50,6 +50,28 @@ func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
 	flags.IntVar(&f.jobs.SpineSize, "spine-size", 0, "clusters without a topology: leaf `GROUPS` in a spine")
 }
 
+// check refuses flags that are out of range or contradict each other.
+func (f *inputFlags) check(c *cobra.Command) error {
+	o := &f.jobs
+	switch {
+	case !(o.Load >= 0 && o.Load <= 10):
+		return badUsage(c, "--load: expected a number above 0, at most 10; found %v", o.Load)
+	case o.GPUs < 0:
+		return badUsage(c, "--gpus: expected a number, at least 1; found %d", o.GPUs)
+	case o.LeafSize < 0:
+		return badUsage(c, "--leaf-size: expected a number, at least 1; found %d", o.LeafSize)
+	case o.SpineSize < 0:
+		return badUsage(c, "--spine-size: expected a number, at least 1; found %d", o.SpineSize)
+	case o.To > 0 && o.From >= o.To:
+		return badUsage(c, "--from: expected a time before --to; found %s", v1alpha1.Duration(o.From))
+	case !o.ToWall.IsZero() && !o.FromWall.Before(o.ToWall):
+		return badUsage(c, "--from-date: expected a date before --to-date; found %s", o.FromWall.Format("2006-01-02T15:04:05"))
+	case o.MaxDuration > 0 && o.MinDuration > o.MaxDuration:
+		return badUsage(c, "--min-duration: expected at most --max-duration; found %s", v1alpha1.Duration(o.MinDuration))
+	}
+	return nil
+}
+
 // openCluster returns the cluster that path names.
 func (f *inputFlags) openCluster(path string) (workload.Cluster, error) {
 	o := f.jobs

@@ -4,12 +4,14 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/sim"
+	"github.com/muster-sched/muster/workload"
 )
 
 // modelFlags say how the simulated world differs from the workload's.
@@ -47,6 +49,23 @@ func (f *modelFlags) check(c *cobra.Command) error {
 			return badUsage(c, "--gpu-speed: expected a speed from 0.001 to 1000 for %s; found %q", model, f.speed[model])
 		}
 		f.Speed[model] = v
+	}
+	return nil
+}
+
+// checkSpeeds refuses the speed of a GPU model that the cluster does not have.
+func (f *modelFlags) checkSpeeds(c *cobra.Command, cluster *workload.Cluster) error {
+	var models []string
+	for i := range cluster.Nodes {
+		if m := cluster.Nodes[i].Model; m != "" && !slices.Contains(models, m) {
+			models = append(models, m)
+		}
+	}
+	slices.Sort(models)
+	for _, m := range slices.Sorted(maps.Keys(f.Speed)) {
+		if !slices.Contains(models, m) {
+			return badUsage(c, "--gpu-speed: expected GPU models of the cluster, %s; found %q", strings.Join(models, ", "), m)
+		}
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -43,7 +45,7 @@ func loadPolicy(c *cobra.Command, arg string) (core.Policy, error) {
 	if p, ok := builtin(arg); ok {
 		return p, nil
 	}
-	data, err := os.ReadFile(arg)
+	data, err := readFile(arg, 1<<20)
 	if os.IsNotExist(err) {
 		return core.Policy{}, badUsage(c, "--policy: expected a policy file, or one of %s; found %q%s",
 			strings.Join(policyNames(), ", "), arg, didYouMean(arg, policyNames()))
@@ -74,6 +76,25 @@ func loadPolicies(c *cobra.Command, args []string) ([]core.Policy, error) {
 
 // completePolicy makes the shell offer the built-in policies.
 func completePolicy(c *cobra.Command) { complete(c, "policy", policyNames) }
+
+// readFile returns what is in a file of at most so many bytes.
+func readFile(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f, most)
+}
+
+// readAll returns what is in r, at most so many bytes.
+func readAll(r io.Reader, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("more than %d MiB", most>>20)
+	}
+	return data, err
+}
 
 // unreadable is the bad input of a file that cannot be read.
 func unreadable(file string, err error) error {

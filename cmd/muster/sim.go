@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/metrics"
 	"github.com/muster-sched/muster/report"
@@ -95,6 +96,9 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := f.models.checkSpeeds(c, &cluster); err != nil {
+		return err
+	}
 	runs, err := f.runAll(c, &cluster, policies)
 	if err != nil {
 		return err
@@ -117,6 +121,12 @@ func (f *simFlags) complete(c *cobra.Command) error {
 		return badUsage(c, "--cluster: expected a file, a list such as 64x8:H800 or the name of a built-in cluster; found nothing")
 	}
 	f.jobs.Seed = f.seed
+	if f.window.To > 0 && f.window.From >= f.window.To {
+		return badUsage(c, "--window-from: expected a time before --window-to; found %s", v1alpha1.Duration(f.window.From))
+	}
+	if err := f.inputFlags.check(c); err != nil {
+		return err
+	}
 	return f.models.check(c)
 }
 

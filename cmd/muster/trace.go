@@ -34,6 +34,9 @@ Built-in workloads:` + generatorList(),
   muster trace info run/workload.csv.gz --json`,
 		Args: arguments("W"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(c); err != nil {
+				return err
+			}
 			jobs, err := f.openJobs(args[0], nil)
 			if err != nil {
 				return err
