@@ -268,6 +268,13 @@ func (e *Engine) requeueIfGone(j *job, now Time) {
 	e.enqueue(j, now)
 }
 
+// untold reports whether the driver has not heard yet that the pod is to leave.
+func (e *Engine) untold(j *job, pod int) bool {
+	return slices.ContainsFunc(e.ending, func(d Decision) bool {
+		return d.Job == j.Name && slices.ContainsFunc(d.Pods, func(p Placement) bool { return p.Pod == pod })
+	})
+}
+
 func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -281,7 +288,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
-			if j.pods[i].state == podLeaving {
+			if j.pods[i].state == podLeaving && !e.untold(j, i) {
 				gone = append(gone, i)
 			}
 		}
@@ -335,6 +342,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
 	j.begun = !j.Gang || j.standing()
+	e.appeared(j)
 	e.enqueue(j, now)
 	return nil
 }
