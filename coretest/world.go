@@ -64,7 +64,7 @@ func (w *World) Must(ev core.Event) {
 // pods, and returns a copy of the decisions.
 func (w *World) Decide() []core.Decision {
 	w.t.Helper()
-	ds := slices.Clone(w.Engine.Decide(w.Now))
+	ds := slices.Clone(w.decide())
 	for i := range ds {
 		ds[i].Pods = slices.Clone(ds[i].Pods)
 	}
@@ -79,6 +79,21 @@ func (w *World) Decide() []core.Decision {
 			w.fail(fmt.Errorf("job %s: engine counts %d waiting, %d running, %d leaving; twin %d, %d, %d",
 				name, x.Waiting, x.Running, x.Leaving, wait, run, leave))
 		}
+	}
+	return ds
+}
+
+// decide is Engine.Decide; should it panic, the test fails with the history.
+func (w *World) decide() []core.Decision {
+	w.t.Helper()
+	var panicked any
+	var ds []core.Decision
+	func() {
+		defer func() { panicked = recover() }()
+		ds = w.Engine.Decide(w.Now)
+	}()
+	if panicked != nil {
+		w.fail(fmt.Errorf("panic: %v", panicked))
 	}
 	return ds
 }
