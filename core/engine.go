@@ -42,12 +42,14 @@ type Engine struct {
 
 	running []*job // jobs with running pods
 	version uint64 // changes with the running jobs
-	ranks   rankTable
-	// bypassed is how much evictable GPU runs that was backfilled.
-	bypassed Milli
-	ending   []Decision // requeues to tell of at the next Decide
-	filling  []*nomination
-	plans    map[cluster.NodeID][]planned
+	world   uint64 // changes with nodes and queues
+	loads   []load // by model number
+	models  map[string]int
+	// poolModel is the model number of each pool of the state.
+	poolModel []int
+	ending    []Decision // requeues to tell of at the next Decide
+	filling   []*nomination
+	plans     map[cluster.NodeID][]planned
 
 	freed     uint64 // pools in which something was freed, a bit each (modulo 64)
 	quotaOpen bool   // some quota was given back
@@ -56,6 +58,7 @@ type Engine struct {
 	wakeNext  Time   // the Wake that the current pass asks for
 	budget    budget
 	retryAt   Time   // when more may be evicted than at the last pass
+	due       Time   // when more may be evicted than in the search for a plan under way
 	coverAt   uint64 // version for which Engine.cover holds
 
 	out    []Decision
@@ -65,6 +68,8 @@ type Engine struct {
 	iota   []int32
 	// Scratch memory of preemption.
 	victimList []victim
+	trial      uint32
+	tried      []cluster.NodeID
 	lifted     []liftedPod
 	units      []covered
 	dealt      map[account]Milli
@@ -83,7 +88,7 @@ func New(c Config) (*Engine, error) {
 	state := cluster.New(c.Levels)
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
-		jobs: map[string]*job{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{},
+		jobs: map[string]*job{}, models: map[string]int{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{},
 		dealt: map[account]Milli{}, wakeAt: Never, retryAt: Never, version: 1,
 	}
 	for i := range c.Policy.Mix {
@@ -138,6 +143,7 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case QueueSet:
 		e.quotaOpen, e.freed = true, ^uint64(0)
 		e.version++
+		e.world++
 		return e.ledger.Set(ev.Queue)
 	case QueueRemoved:
 		return e.ledger.Remove(ev.Queue)

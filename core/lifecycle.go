@@ -358,6 +358,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		e.dequeue(j)
 		j.key.estimate = ev.Estimate
 		e.version++
+		e.world++
 		if waits {
 			e.enqueue(j, now)
 		}

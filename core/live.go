@@ -24,6 +24,8 @@ type pod struct {
 	alloc   cluster.Alloc // valid unless waiting or done
 	started Time
 	task    int32
+	trial   uint32 // the last trial of evictions it was part of
+	lifted  bool   // it is off its node and its quota for a trial
 	state   podState
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
@@ -62,9 +64,10 @@ type job struct {
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	rejected   bool
-	// planned is the state of the running jobs at which evicting for this job
-	// was last tried in vain.
-	planned uint64
+	// attempt is the last search for a plan, if it was in vain.
+	attempt *attempt
+	// models is the GPU models on which pods of it run, a bit each (modulo 64).
+	models uint64
 }
 
 // key orders jobs; see [Order].

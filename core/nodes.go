@@ -27,6 +27,7 @@ func (e *Engine) addNode(n Node) error {
 	}
 	e.nodesNew = true
 	e.version++
+	e.world++
 	e.free(id)
 	return nil
 }
@@ -57,6 +58,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 		e.requeueIfGone(j, now)
 	}
 	e.version++
+	e.world++
 	return nil
 }
 
@@ -70,6 +72,7 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 	}
 	e.state.SetCordoned(id, ev.Cordoned)
 	e.version++
+	e.world++
 	e.free(id)
 	return nil
 }
@@ -87,6 +90,7 @@ func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 	}
 	e.state.SetHealth(id, ev.GPU, ev.Healthy)
 	e.version++
+	e.world++
 	e.free(id)
 	return nil
 }

@@ -187,6 +187,7 @@ func (e *Engine) denominate(j *job) {
 	}
 	e.state.Commit()
 	e.version++
+	e.world++
 }
 
 // dropPlans gives up the nominations that count on a node.

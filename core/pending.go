@@ -20,6 +20,7 @@ type class struct {
 	shapes []*place.Shape // by task
 	epoch  uint64         // of the state, when the shapes were compiled
 	pools  uint64         // pools its pods may use, a bit each (modulo 64)
+	models []int          // the numbers of their models
 	// possible says that the class is known to fit an empty cluster.
 	possible bool
 	// short says of a stuck class that more quota might help it.

@@ -61,6 +61,40 @@ func (e *Engine) plan(j *job, vs []victim, now Time, within bool) bool {
 	return ok
 }
 
+// roomWith reports whether the prepared unit, or one pod of it when it starts pod
+// by pod, would find room by count if all the victims left. False is certain.
+// O(victims + nodes they are on and pods there).
+func (e *Engine) roomWith(vs []victim) bool {
+	e.trial++
+	e.tried = e.tried[:0]
+	for k := range vs {
+		for i := range vs[k].pods {
+			p := &vs[k].job.pods[i]
+			p.trial = e.trial
+			e.tried = append(e.tried, p.alloc.Node)
+		}
+	}
+	slices.Sort(e.tried)
+	e.tried = slices.Compact(e.tried)
+	return e.placer.RoomWith(&e.unit, e.tried, e.withoutTried)
+}
+
+// withoutTried returns what a node would have free without the pods of the
+// current trial.
+func (e *Engine) withoutTried(id cluster.NodeID) (gpus uint64, cpu, mem int64) {
+	n := e.state.Node(id)
+	gpus, cpu, mem = n.Healthy(), n.Spec.CPUMilli, n.Spec.MemMiB
+	for i := range n.Pods {
+		h := &n.Pods[i]
+		if e.slots[h.Owner.Job].pods[h.Owner.Pod].trial != e.trial {
+			gpus &^= h.Alloc.GPUs
+			cpu -= h.Alloc.CPUMilli
+			mem -= h.Alloc.MemMiB
+		}
+	}
+	return gpus, cpu, mem
+}
+
 // onePod reduces a unit that starts pod by pod to its first pod.
 func onePod(u *place.Unit) {
 	for t := range u.Tasks {
@@ -78,11 +112,13 @@ func (e *Engine) lift(v *victim) {
 		p := &v.job.pods[i]
 		e.state.Remove(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc.Node)
 		e.charge(v.job, p, -1)
+		p.lifted = true
 		e.lifted = append(e.lifted, liftedPod{v.job, i})
 	}
 }
 
-// liftedPod is a pod that a trial has taken out of the ledger.
+// liftedPod is a pod that a trial has taken out of the ledger, unless it was put
+// back meanwhile.
 type liftedPod struct {
 	job *job
 	pod int
@@ -91,7 +127,10 @@ type liftedPod struct {
 // dropLifted puts the lifted pods back into the ledger.
 func (e *Engine) dropLifted() {
 	for _, l := range e.lifted {
-		e.charge(l.job, &l.job.pods[l.pod], 1)
+		if p := &l.job.pods[l.pod]; p.lifted {
+			p.lifted = false
+			e.charge(l.job, p, 1)
+		}
 	}
 	e.lifted = e.lifted[:0]
 }
@@ -277,9 +316,9 @@ func (e *Engine) putBack(j *job, v *victim) bool {
 		ok = ok && v.job.queue.Room(e.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
 	}
 	if ok {
-		e.lifted = slices.DeleteFunc(e.lifted, func(l liftedPod) bool {
-			return l.job == v.job && (v.pod < 0 || l.pod == v.pod)
-		})
+		for i := range v.pods {
+			v.job.pods[i].lifted = false
+		}
 		return true
 	}
 	e.state.Rollback(mark)
@@ -305,7 +344,7 @@ func (e *Engine) affordsEvictions(n int, now Time) bool {
 		e.budget = budget{interval: interval}
 	}
 	if e.budget.spent > 0 && e.budget.spent+n > p.Budget {
-		e.retry(Time(interval+1) * p.Interval)
+		e.due = min(e.due, Time(interval+1)*p.Interval)
 		return false
 	}
 	return true

@@ -57,33 +57,6 @@ func (v *victim) cheaper(o *victim) int {
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), cmp.Compare(v.pod, o.pod))
 }
 
-// rankTable holds how much evictable GPU runs at each class and priority.
-type rankTable []rankEntry
-
-type rankEntry struct {
-	key key // class and priority alone
-	gpu Milli
-}
-
-func (r *rankTable) add(j *job, gpu, by Milli) {
-	if !j.evictable() {
-		return
-	}
-	k := key{class: j.key.class, priority: j.key.priority}
-	for i := range *r {
-		if (*r)[i].key == k {
-			(*r)[i].gpu += by * gpu
-			return
-		}
-	}
-	*r = append(*r, rankEntry{k, by * gpu})
-}
-
-// below reports whether anything evictable of a lower rank runs.
-func (r rankTable) below(k *key) bool {
-	return slices.ContainsFunc(r, func(e rankEntry) bool { return e.gpu > 0 && k.rank(&e.key) < 0 })
-}
-
 // evictFor makes a plan by which the job starts in place of others, and decides
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
@@ -91,13 +64,11 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	if head && !e.mayBypass(j) || !head && !e.mayEvict(j) {
 		return false
 	}
-	stamp := e.version << 1
-	if head {
-		stamp |= 1
-	}
-	if j.planned == stamp {
+	this, worth := e.again(j, now, head)
+	if !worth {
 		return false
 	}
+	e.due = Never
 	e.cover()
 	within := e.wouldBeWithin(j)
 	vs := e.victims(j, now, head, within)
@@ -111,50 +82,40 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 			return true
 		}
 	}
-	j.planned = stamp
+	this.retry = Never
+	if e.due != Never {
+		this.retry = max(e.due, now+this.pause())
+		e.retry(this.retry)
+	}
+	j.attempt = &this
 	return false
 }
 
-// mayEvict reports whether there may be anything to evict for the job.
-func (e *Engine) mayEvict(j *job) bool {
-	p := &e.policy.Preempt
-	return p.Priority && e.ranks.below(&j.key) || p.Reclaim && j.queue.Limited()
-}
-
-// mayBypass reports whether what is free and what was backfilled together are
-// as much GPU as the job needs.
-func (e *Engine) mayBypass(j *job) bool {
-	need := Milli(0)
-	for t := range e.unit.Tasks {
-		n := len(e.unit.Tasks[t].Pods)
-		if !e.unit.Whole {
-			n = min(n, 1)
-		}
-		need += Milli(n) * e.unit.Tasks[t].GPU()
-	}
-	have := e.bypassed
-	for i, p := range e.state.Pools() {
-		if j.class.pools>>(uint(i)%64)&1 == 1 {
-			have += p.FreeMilli()
-		}
-	}
-	return e.bypassed > 0 && have >= need
-}
-
 // victims returns what may be evicted for the job, the cheapest first: if
-// within, provided that it starts within its quota.
+// within, provided that it starts within its quota. It returns nothing when all
+// of it together would not make room.
 func (e *Engine) victims(j *job, now Time, head, within bool) []victim {
 	e.prepare(j)
 	overrun := e.overrun(j)
+	reach := uint64(0) // models whose pods are worth a look
+	for _, m := range j.class.models {
+		reach |= 1 << (m % 64)
+	}
+	if overrun {
+		reach = ^uint64(0)
+	}
 	vs := e.victimList[:0]
 	for _, v := range e.running {
-		if v == j || !v.evictable() || j.Class == LP && v.Class == HP {
+		if v == j || !v.evictable() || j.Class == LP && v.Class == HP || v.models&reach == 0 {
 			continue
 		}
 		vs = e.addVictims(vs, claimant{j, now, head, within, overrun}, v)
 	}
-	slices.SortFunc(vs, func(a, b victim) int { return a.cheaper(&b) })
 	e.victimList = vs
+	if !e.roomWith(vs) {
+		return nil // not even all of them together make room
+	}
+	slices.SortFunc(vs, func(a, b victim) int { return a.cheaper(&b) })
 	return vs
 }
 
@@ -203,11 +164,11 @@ func (e *Engine) addVictims(vs []victim, c claimant, v *job) []victim {
 }
 
 // settled reports whether what started then has run for long enough; if not, it
-// asks for another pass when it will have.
+// notes when it will have.
 func (e *Engine) settled(started, now Time) bool {
 	due := started + e.policy.Preempt.MinRuntime
 	if now < due {
-		e.retry(due)
+		e.due = min(e.due, due)
 	}
 	return now >= due
 }

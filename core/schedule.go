@@ -28,7 +28,6 @@ func (e *Engine) Decide(now Time) []Decision {
 	}
 	if now >= e.retryAt {
 		e.retryAt, e.freed, e.quotaOpen = Never, ^uint64(0), true
-		e.version++ // what was tried in vain may succeed now
 	}
 	e.resume(now)
 	e.fulfil(now)
@@ -179,7 +178,7 @@ func (e *Engine) compile(c *class) {
 		return
 	}
 	j := c.head()
-	c.shapes, c.epoch, c.pools = c.shapes[:0], e.state.Epoch(), 0
+	c.shapes, c.epoch, c.pools, c.models = c.shapes[:0], e.state.Epoch(), 0, c.models[:0]
 	for t := range j.Tasks {
 		sh := place.NewShape(e.state, &j.Tasks[t].Request)
 		c.shapes = append(c.shapes, sh)
@@ -188,6 +187,9 @@ func (e *Engine) compile(c *class) {
 		for _, sh := range c.shapes {
 			if sh.Accepts(p) {
 				c.pools |= 1 << (uint(i) % 64)
+				if m := e.modelNumber(p.Model); !slices.Contains(c.models, m) {
+					c.models = append(c.models, m)
+				}
 			}
 		}
 	}

@@ -128,11 +128,13 @@ func (e *Engine) setBackfilled(j *job, backfilled bool) {
 	if !j.evictable() {
 		return
 	}
+	by := Milli(-1)
+	if backfilled {
+		by = 1
+	}
 	for i := range j.pods {
-		if p := &j.pods[i]; p.state == podRunning && backfilled {
-			e.bypassed += e.gpuOf(j, p)
-		} else if p.state == podRunning {
-			e.bypassed -= e.gpuOf(j, p)
+		if p := &j.pods[i]; p.state == podRunning {
+			e.loads[e.modelOn(p.alloc.Node)].bypassed += by * e.gpuOf(j, p)
 		}
 	}
 }
@@ -142,31 +144,23 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 	j.set(p, podRunning)
 	p.started = since
 	e.charge(j, p, 1)
-	if j.backfilled && j.evictable() {
-		e.bypassed += e.gpuOf(j, p)
-	}
 	if j.count[podRunning] == 1 {
 		j.started, j.saved = since, since
 		j.run = len(e.running)
 		e.running = append(e.running, j)
 	}
-	e.ranks.add(j, e.gpuOf(j, p), 1)
-	e.version++
+	e.count(j, p, 1)
 }
 
 // stopped counts a pod as no longer running; its state is changed already.
 func (e *Engine) stopped(j *job, p *pod) {
-	if j.backfilled && j.evictable() {
-		e.bypassed -= e.gpuOf(j, p)
-	}
-	e.ranks.add(j, e.gpuOf(j, p), -1)
+	e.count(j, p, -1)
 	if j.count[podRunning] == 0 {
 		last := e.running[len(e.running)-1]
 		e.running[j.run], last.run = last, j.run
 		e.running = e.running[:len(e.running)-1]
-		j.run = -1
+		j.run, j.models = -1, 0
 	}
-	e.version++
 }
 
 // gpuOf returns the GPU of a pod, at least 1 so that pods without GPUs count.

@@ -312,11 +312,7 @@ func (p *Pool) FreeWhole() int {
 
 // FreeMilli returns how much GPU is free on open nodes, parts included.
 func (p *Pool) FreeMilli() Milli {
-	m := Milli(p.FreeWhole()) * WholeGPU
-	for free, devices := range p.shared.devices {
-		m += Milli(free) * Milli(len(devices))
-	}
-	return m
+	return Milli(p.FreeWhole())*WholeGPU + p.shared.free
 }
 
 // Slots returns how many pods of gpus whole devices (at least one) the open

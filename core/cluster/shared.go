@@ -10,6 +10,7 @@ import (
 type shared struct {
 	filled  [16]uint64 // which free amounts have devices
 	devices [WholeGPU][]uint32
+	free    Milli // in all
 }
 
 // sharedKey names a device: ordered by node, then device.
@@ -25,6 +26,7 @@ func (s *shared) add(free int16, key uint32) {
 	i, _ := slices.BinarySearch(list, key)
 	s.devices[free] = slices.Insert(list, i, key)
 	s.filled[free/64] |= 1 << (free % 64)
+	s.free += Milli(free)
 }
 
 func (s *shared) remove(free int16, key uint32) {
@@ -37,6 +39,7 @@ func (s *shared) remove(free int16, key uint32) {
 		panic("cluster: shared device is not filed")
 	}
 	s.devices[free] = slices.Delete(list, i, i+1)
+	s.free -= Milli(free)
 	if len(s.devices[free]) == 0 {
 		s.filled[free/64] &^= 1 << (free % 64)
 	}

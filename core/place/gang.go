@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -195,6 +196,49 @@ func (p *Placer) MayFit(u *Unit) bool {
 		}
 	}
 	return u.Whole
+}
+
+// RoomWith reports whether what is free, and on some nodes (each named once) what
+// left says would be, would let the unit, or one pod of it when it is not whole, be placed.
+// False is certain, true is not: topology and shared devices are not looked at.
+// O(tasks x (pools x GPUs per node + nodes)).
+func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, cpu, mem int64)) bool {
+	for t := range u.Tasks {
+		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		if need == 0 {
+			continue
+		}
+		if !u.Whole {
+			need = 1
+		}
+		if fits := p.roomWith(u, sh, nodes, left) >= need; fits != u.Whole {
+			return fits
+		}
+	}
+	return u.Whole
+}
+
+func (p *Placer) roomWith(u *Unit, sh *Shape, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, cpu, mem int64)) int {
+	if sh.GPUs == 0 {
+		return 1 << 30 // parts of devices are not counted here
+	}
+	slots := 0
+	for _, m := range sh.models {
+		for _, pools := range [2][]*cluster.Pool{m.general, m.zone} {
+			for _, pool := range pools {
+				slots += pool.Slots(sh.GPUs)
+			}
+		}
+	}
+	for _, id := range nodes {
+		n := p.state.Node(id)
+		if !n.Open() || !sh.uses(p.state.Pool(id), u) || !sh.selected(p.state, id) {
+			continue
+		}
+		gpus, cpu, mem := left(id)
+		slots += capacity(sh, bits.OnesCount64(gpus), cpu, mem) - n.Free()/sh.GPUs
+	}
+	return slots
 }
 
 // slots returns how many pods of the shape a pool holds, by GPUs alone.

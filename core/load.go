@@ -1,0 +1,203 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// load sums up what runs on the nodes of one GPU model. From it follows whether
+// evicting may help a job at all, before anything that runs is looked at.
+type load struct {
+	// evictable is the GPU of pods that may be evicted, by the claims of their
+	// jobs; bypassed the part of it that was backfilled.
+	evictable []claimed
+	bypassed  Milli
+	pods      int
+	// changes counts starts and stops.
+	changes uint64
+}
+
+// claimed is how much evictable GPU runs at a class and priority.
+type claimed struct {
+	key key // class and priority alone
+	gpu Milli
+}
+
+// modelOn returns the number of the GPU model of a node, in Engine.loads.
+func (e *Engine) modelOn(id cluster.NodeID) int {
+	p := e.state.PoolNumber(id)
+	for len(e.poolModel) <= p {
+		e.poolModel = append(e.poolModel, e.modelNumber(e.state.Pools()[len(e.poolModel)].Model))
+	}
+	return e.poolModel[p]
+}
+
+func (e *Engine) modelNumber(model string) int {
+	n, ok := e.models[model]
+	if !ok {
+		n = len(e.loads)
+		e.models[model] = n
+		e.loads = append(e.loads, load{})
+	}
+	return n
+}
+
+// count adds a pod that starts (by 1) or stops (by -1) on a node.
+func (e *Engine) count(j *job, p *pod, by int) {
+	m := e.modelOn(p.alloc.Node)
+	l := &e.loads[m]
+	l.pods += by
+	l.changes++
+	e.version++
+	if by > 0 {
+		j.models |= 1 << (m % 64)
+	}
+	if !j.evictable() {
+		return
+	}
+	gpu := Milli(by) * e.gpuOf(j, p)
+	if j.backfilled {
+		l.bypassed += gpu
+	}
+	k := key{class: j.key.class, priority: j.key.priority}
+	i := slices.IndexFunc(l.evictable, func(c claimed) bool { return c.key == k })
+	if i < 0 {
+		i = len(l.evictable)
+		l.evictable = append(l.evictable, claimed{key: k})
+	}
+	l.evictable[i].gpu += gpu
+}
+
+// weaker returns how much evictable GPU of jobs with a weaker claim than k runs
+// on a model, and how much of all jobs.
+func (l *load) weaker(k *key) (weaker, all Milli) {
+	for i := range l.evictable {
+		all += l.evictable[i].gpu
+		if k.rank(&l.evictable[i].key) < 0 {
+			weaker += l.evictable[i].gpu
+		}
+	}
+	return weaker, all
+}
+
+// needed returns the GPU that the prepared unit asks for at once.
+func (e *Engine) needed() Milli {
+	need := Milli(0)
+	for t := range e.unit.Tasks {
+		n := len(e.unit.Tasks[t].Pods)
+		if !e.unit.Whole {
+			n = min(n, 1)
+			if need > 0 {
+				break
+			}
+		}
+		need += Milli(n) * e.unit.Tasks[t].GPU()
+	}
+	return need
+}
+
+// freeFor returns how much GPU is free on nodes that the class may use.
+func (e *Engine) freeFor(c *class) Milli {
+	free := Milli(0)
+	for i, p := range e.state.Pools() {
+		if c.pools>>(uint(i)%64)&1 == 1 {
+			free += p.FreeMilli()
+		}
+	}
+	return free
+}
+
+// mayEvict reports whether by its claim or its quota there may be enough to evict
+// for the job, which is the prepared one. False is certain, true is not.
+func (e *Engine) mayEvict(j *job) bool {
+	p := &e.policy.Preempt
+	reclaim := p.Reclaim && j.queue.Limited()
+	if !p.Priority && !reclaim {
+		return false
+	}
+	have, any := Milli(0), false
+	for m := range e.loads {
+		weaker, all := e.loads[m].weaker(&j.key)
+		takes := Milli(0)
+		if p.Priority {
+			takes = weaker
+		}
+		if reclaim {
+			takes = all
+		}
+		own := slices.Contains(j.class.models, m)
+		if own {
+			have += takes
+		}
+		any = any || takes > 0 && (own || j.queue.Limited())
+	}
+	return any && have+e.freeFor(j.class) >= e.needed()
+}
+
+// mayBypass is mayEvict for the first job, which may evict what was backfilled.
+func (e *Engine) mayBypass(j *job) bool {
+	have := Milli(0)
+	for _, m := range j.class.models {
+		have += e.loads[m].bypassed
+	}
+	return have > 0 && have+e.freeFor(j.class) >= e.needed()
+}
+
+// attempt is what a search for a plan was made of, in vain.
+type attempt struct {
+	head           bool
+	world, changes uint64
+	pods           int
+	at             Time
+	// retry is when more may be evicted than at that time, Never when it is not
+	// time that is lacking.
+	retry Time
+}
+
+// When to search again after a search was in vain: when enough has started or
+// stopped (a share of the pods that run, and some for every class that waits: so
+// that a change costs a fraction of a search, however many classes wait), or
+// after a pause. Small clusters do without.
+const (
+	attemptShare = 64
+	attemptClass = 8
+	attemptSmall = 256 // pods
+	attemptPause = 300 * Second
+)
+
+// pause returns how long to wait before searching again.
+func (a *attempt) pause() Time {
+	if a.pods <= attemptSmall {
+		return 0
+	}
+	return attemptPause
+}
+
+// again reports whether a search for a plan is worth while after the last one
+// for the job was in vain, and returns what it will be made of.
+func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
+	a := attempt{head: head, world: e.world, at: now}
+	for m := range e.loads {
+		if j.queue.Limited() || slices.Contains(j.class.models, m) {
+			a.changes += e.loads[m].changes
+			a.pods += e.loads[m].pods
+		}
+	}
+	last := j.attempt
+	if last == nil || last.head != head || last.world != a.world || now >= last.retry {
+		return a, true
+	}
+	changed, enough := a.changes-last.changes, 1
+	if a.pods > attemptSmall {
+		enough = a.pods/attemptShare + attemptClass*len(e.idle)
+	}
+	switch {
+	case changed == 0:
+		return a, false
+	case changed >= uint64(enough) || now >= last.at+a.pause():
+		return a, true
+	}
+	e.retry(last.at + a.pause())
+	return a, false
+}
