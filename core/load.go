@@ -69,8 +69,8 @@ func (e *Engine) count(j *job, p *pod, by int) {
 	l.evictable[i].gpu += gpu
 }
 
-// weaker returns how much evictable GPU of jobs with a weaker claim than k runs
-// on a model, and how much of all jobs.
+// weaker returns how much evictable GPU of jobs with a weaker claim than k runs,
+// and how much of all jobs.
 func (l *load) weaker(k *key) (weaker, all Milli) {
 	for i := range l.evictable {
 		all += l.evictable[i].gpu
@@ -108,23 +108,24 @@ func (e *Engine) freeFor(c *class) Milli {
 	return free
 }
 
-// mayEvict reports whether by its claim or its quota there may be enough to evict
-// for the job, which is the prepared one. False is certain, true is not.
-func (e *Engine) mayEvict(j *job) bool {
+// mayEvict reports whether there may be enough to evict for the job, which is the
+// prepared one: by its claim, by its quota and, for the first job (head), of what
+// was backfilled. False is certain, true is not.
+func (e *Engine) mayEvict(j *job, head bool) bool {
 	p := &e.policy.Preempt
 	reclaim := p.Reclaim && j.queue.Limited()
-	if !p.Priority && !reclaim {
-		return false
-	}
 	have, any := Milli(0), false
 	for m := range e.loads {
-		weaker, all := e.loads[m].weaker(&j.key)
-		takes := Milli(0)
-		if p.Priority {
-			takes = weaker
-		}
-		if reclaim {
-			takes = all
+		l := &e.loads[m]
+		weaker, takes := l.weaker(&j.key)
+		if !reclaim {
+			takes = 0
+			if p.Priority {
+				takes = weaker
+			}
+			if head && p.Backfill {
+				takes += l.bypassed // some of it perhaps twice
+			}
 		}
 		own := slices.Contains(j.class.models, m)
 		if own {
@@ -133,15 +134,6 @@ func (e *Engine) mayEvict(j *job) bool {
 		any = any || takes > 0 && (own || j.queue.Limited())
 	}
 	return any && have+e.freeFor(j.class) >= e.needed()
-}
-
-// mayBypass is mayEvict for the first job, which may evict what was backfilled.
-func (e *Engine) mayBypass(j *job) bool {
-	have := Milli(0)
-	for _, m := range j.class.models {
-		have += e.loads[m].bypassed
-	}
-	return have > 0 && have+e.freeFor(j.class) >= e.needed()
 }
 
 // attempt is what a search for a plan was made of, in vain.

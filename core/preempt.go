@@ -61,7 +61,7 @@ func (v *victim) cheaper(o *victim) int {
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
 func (e *Engine) evictFor(j *job, now Time, head bool) bool {
-	if head && !e.mayBypass(j) || !head && !e.mayEvict(j) {
+	if !e.mayEvict(j, head) {
 		return false
 	}
 	this, worth := e.again(j, now, head)

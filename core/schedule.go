@@ -76,7 +76,7 @@ func (e *Engine) reactivate() {
 		c := e.idle[i]
 		switch c.state {
 		case classStuck:
-			if (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head())) {
+			if (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)) {
 				e.setClass(c, classActive)
 			}
 		case classOverrun:
