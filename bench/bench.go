@@ -22,8 +22,10 @@ var Sizes = []int{100, 1000, 4000, 16000, 37707}
 // A benchmark measures one thing on a cluster of so many nodes.
 type benchmark struct {
 	name string
-	// sizes are the sizes it runs at, when it has its own.
+	// sizes are the sizes it runs at, when it has its own; fixed says that it
+	// runs at no others.
 	sizes []int
+	fixed bool
 	run   func(nodes int) (measure, error)
 }
 
@@ -36,6 +38,7 @@ type measure struct {
 }
 
 var benchmarks = []benchmark{
+	{name: "Place/jobs=2000", sizes: []int{1000, 4000, 16000, 37707}, run: place},
 	{name: "Fill", run: fill},
 	{name: "Gang/gpus=8", run: gang(8)},
 	{name: "Gang/gpus=64", run: gang(64)},
@@ -43,8 +46,8 @@ var benchmarks = []benchmark{
 	{name: "Gang/gpus=2048", run: gang(2048)},
 	{name: "ImpossibleGang/gpus=2048", run: impossibleGang},
 	{name: "Churn/load=95", run: churn},
-	{name: "Reclaim/jobs=4000", sizes: []int{500}, run: reclaim},
-	{name: "ReclaimGang/gpus=2000", sizes: []int{500}, run: reclaimGang},
+	{name: "Reclaim/jobs=4000", sizes: []int{500}, fixed: true, run: reclaim},
+	{name: "ReclaimGang/gpus=2000", sizes: []int{500}, fixed: true, run: reclaimGang},
 }
 
 // Run measures the benchmarks whose full names match, at the given sizes (nil
@@ -54,12 +57,12 @@ func Run(ctx context.Context, w io.Writer, match *regexp.Regexp, sizes []int) er
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	fmt.Fprintf(w, "goos: %s\ngoarch: %s\npkg: github.com/muster-sched/muster/bench\n", runtime.GOOS, runtime.GOARCH)
 	for _, b := range benchmarks {
-		at := b.sizes
-		if at == nil {
-			at = sizes
+		at := Sizes
+		if b.sizes != nil {
+			at = b.sizes
 		}
-		if at == nil {
-			at = Sizes
+		if sizes != nil && !b.fixed {
+			at = sizes
 		}
 		for _, nodes := range at {
 			name := b.fullName(nodes)
@@ -95,6 +98,9 @@ func (b *benchmark) fullName(nodes int) string {
 
 // fits reports whether a cluster of so many nodes is large enough.
 func (b *benchmark) fits(nodes int) bool {
+	if b.name == "Place/jobs=2000" {
+		return nodes >= 1000
+	}
 	var gpus int
 	if _, err := fmt.Sscanf(b.name, "Gang/gpus=%d", &gpus); err == nil {
 		return gpus/8 <= large(nodes)

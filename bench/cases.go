@@ -19,6 +19,37 @@ func names(n int) []string {
 	return out
 }
 
+// place submits as many 1-GPU jobs whatever the size of the cluster, again and
+// again: what a placement costs by the size of the cluster alone.
+func place(nodes int) (measure, error) {
+	const jobs, rounds = 2000, 20
+	w, err := newWorld(nodes, func(i int) int { return gpusOf(i, nodes) }, plain)
+	if err != nil {
+		return measure{}, err
+	}
+	name := names(jobs)
+	m := measure{}
+	for range rounds {
+		one, err := timed(jobs, func(i int) error {
+			bound, err := w.submit(job(name[i], plain.Name, 1, 1))
+			if err == nil && bound != 1 {
+				err = fmt.Errorf("job %d found no room", i)
+			}
+			return err
+		})
+		if err != nil {
+			return m, err
+		}
+		m.times, m.bytes, m.placed = append(m.times, one.times...), m.bytes+one.bytes, m.placed+jobs
+		for _, n := range name {
+			if err := w.end(n); err != nil {
+				return m, err
+			}
+		}
+	}
+	return m, nil
+}
+
 // fill submits 1-GPU jobs until the cluster is full.
 func fill(nodes int) (measure, error) {
 	total := 0
