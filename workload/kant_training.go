@@ -59,7 +59,7 @@ var kantTraining = trainingMix{
 	spineSize: 8,
 	tenants:   8,
 
-	load:   0.93,
+	load:   0.96,
 	length: 7 * 24 * 3600 * core.Second,
 	day:    0.3,
 
@@ -72,10 +72,10 @@ var kantTraining = trainingMix{
 	longest:    36 * 3600 * core.Second,
 
 	sizes: []sizeClass{
-		{1, 37.00, logNormal{0.75 * hour, 1.4}},
-		{2, 14.00, logNormal{0.8 * hour, 1.4}},
+		{1, 37.00, logNormal{0.95 * hour, 1.4}},
+		{2, 14.00, logNormal{1.0 * hour, 1.4}},
 		{3, 0.80, logNormal{0.8 * hour, 1.4}},
-		{4, 13.00, logNormal{1.0 * hour, 1.4}},
+		{4, 13.00, logNormal{1.2 * hour, 1.4}},
 		{6, 0.70, logNormal{1.0 * hour, 1.4}},
 		{8, 24.90, logNormal{0.85 * hour, 1.3}},
 		{16, 3.20, logNormal{3.2 * hour, 1.2}},
