@@ -117,7 +117,11 @@ func (e *Engine) assignZone() {
 	for _, m := range models {
 		nodes := byModel[m]
 		slices.SortStableFunc(nodes, func(a, b cluster.NodeID) int { return e.state.CompareTopology(a, b) })
-		general := len(nodes) - int(z.Share*float64(len(nodes)))
+		zone := int(z.Share * float64(len(nodes)))
+		if len(nodes) >= 8 {
+			zone = max(zone, 2) // with one node there, replicas could not be apart
+		}
+		general := len(nodes) - zone
 		for i, id := range nodes {
 			e.state.SetZone(id, i >= general)
 		}

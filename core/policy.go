@@ -68,9 +68,9 @@ type Queueing struct {
 }
 
 // Zone is the inference dedicated zone of E-Spread (Kant §3.3.4): nodes whose
-// label Key has Value, or, without a Key, that share of each pool's nodes, the
-// last ones in topology order. Exclusive keeps all other jobs out; otherwise
-// they use it last.
+// label Key has Value, or, without a Key, that share of each model's nodes, the
+// last ones in topology order (of eight nodes or more, at least two). Exclusive
+// keeps all other jobs out; otherwise they use it last.
 type Zone struct {
 	Key, Value string
 	// Share is 0..1.
