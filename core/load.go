@@ -11,15 +11,15 @@ import (
 type load struct {
 	// evictable is the GPU of pods that may be evicted, by the claims of their
 	// jobs; bypassed the part of it that was backfilled.
-	evictable []claimed
+	evictable []ranked
 	bypassed  Milli
 	pods      int
 	// changes counts starts and stops.
 	changes uint64
 }
 
-// claimed is how much evictable GPU runs at a class and priority.
-type claimed struct {
+// ranked is how much evictable GPU runs at a class and priority.
+type ranked struct {
 	key key // class and priority alone
 	gpu Milli
 }
@@ -61,10 +61,10 @@ func (e *Engine) count(j *job, p *pod, by int) {
 		l.bypassed += gpu
 	}
 	k := key{class: j.key.class, priority: j.key.priority}
-	i := slices.IndexFunc(l.evictable, func(c claimed) bool { return c.key == k })
+	i := slices.IndexFunc(l.evictable, func(c ranked) bool { return c.key == k })
 	if i < 0 {
 		i = len(l.evictable)
-		l.evictable = append(l.evictable, claimed{key: k})
+		l.evictable = append(l.evictable, ranked{key: k})
 	}
 	l.evictable[i].gpu += gpu
 }
