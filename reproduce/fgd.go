@@ -140,20 +140,11 @@ func listName(file string) string {
 	return strings.TrimPrefix(name, "openb_pod_list_")
 }
 
+// readPods reads a list of pods, sorted by name.
 func readPods(file string) ([]workload.Job, error) {
-	seq, _, err := workload.OpenJobs(file, workload.Options{})
-	if err != nil {
-		return nil, err
-	}
-	var jobs []workload.Job
-	for j, err := range seq {
-		if err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, j)
-	}
+	jobs, err := readJobs(file, workload.Options{})
 	slices.SortFunc(jobs, func(a, b workload.Job) int { return cmp.Compare(a.Name, b.Name) })
-	return jobs, nil
+	return jobs, err
 }
 
 func inflationRow(cluster *workload.Cluster, pool []workload.Job, name string, seeds []int64, capacity int64) (InflationRow, error) {

@@ -99,18 +99,7 @@ func (s *phillySet) load(file string) ([]workload.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	seq, _, err := workload.OpenJobs(file, workload.Options{FromWall: from, ToWall: to, MinDuration: s.least, MaxDuration: s.most})
-	if err != nil {
-		return nil, err
-	}
-	var jobs []workload.Job
-	for j, err := range seq {
-		if err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, j)
-	}
-	return jobs, nil
+	return readJobs(file, workload.Options{FromWall: from, ToWall: to, MinDuration: s.least, MaxDuration: s.most})
 }
 
 // run replays jobs and returns their mean JCT and mean queueing, in seconds.

@@ -133,6 +133,23 @@ func (o *Options) trace(name, origin string) (string, error) {
 	return path, nil
 }
 
+// readJobs reads a whole workload.
+func readJobs(file string, o workload.Options) ([]workload.Job, error) {
+	seq, _, err := workload.OpenJobs(file, o)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []workload.Job
+	for j, err := range seq {
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+// say tells what is being done.
 func (o *Options) say(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(fmt.Sprintf(format, args...))

@@ -181,18 +181,23 @@ func (l *poolLevel) number(domain, leaf int32, maxGPUs int) int32 {
 	return i
 }
 
+// eachHealthy calls f with what is free on every healthy device of a node.
+func (p *Pool) eachHealthy(n *Node, f func(free int16, key uint32)) {
+	id := p.leaves[n.leaf].nodes[n.slot]
+	for d, free := range n.part {
+		if n.healthy>>d&1 == 1 {
+			f(free, sharedKey(id, d))
+		}
+	}
+}
+
 // index files a node that is open.
 func (s *State) index(n *Node) {
 	if !n.Open() || n.indexed >= 0 {
 		return
 	}
 	p := s.pools[n.pool]
-	id := p.leaves[n.leaf].nodes[n.slot]
-	for d, free := range n.part {
-		if n.healthy>>d&1 == 1 {
-			p.shared.add(free, sharedKey(id, d))
-		}
-	}
+	p.eachHealthy(n, p.shared.add)
 	p.note(n.member)
 	p.file(n, int8(n.Free()))
 }
@@ -203,12 +208,7 @@ func (s *State) unindex(n *Node) {
 		return
 	}
 	p := s.pools[n.pool]
-	id := p.leaves[n.leaf].nodes[n.slot]
-	for d, free := range n.part {
-		if n.healthy>>d&1 == 1 {
-			p.shared.remove(free, sharedKey(id, d))
-		}
-	}
+	p.eachHealthy(n, p.shared.remove)
 	p.note(n.member)
 	p.file(n, -1)
 }

@@ -174,69 +174,57 @@ func (u *Unit) space(name string, zone bool) (space, bool) {
 // MayFit reports whether free GPUs alone would let the unit, or one pod of it
 // when it is not whole, be placed. False is certain, true is not.
 // O(tasks x pools x GPUs per node).
-func (p *Placer) MayFit(u *Unit) bool {
-	for t := range u.Tasks {
-		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
-		if need == 0 {
-			continue
-		}
-		if !u.Whole {
-			need = 1
-		}
-		slots := 0
-		for _, m := range sh.models {
-			for _, pools := range [2][]*cluster.Pool{m.general, m.zone} {
-				for _, pool := range pools {
-					slots += sh.slots(pool)
-				}
-			}
-		}
-		if fits := slots >= need; fits != u.Whole {
-			return fits // a gang fails by any task, a pod-by-pod job starts by any
-		}
-	}
-	return u.Whole
-}
+func (p *Placer) MayFit(u *Unit) bool { return u.mayFit((*Shape).slotsInAll) }
 
-// RoomWith reports whether what is free, and on some nodes (each named once) what
-// left says would be, would let the unit, or one pod of it when it is not whole, be placed.
-// False is certain, true is not: topology and shared devices are not looked at.
+// RoomWith is MayFit with more room: on nodes, each named once, left says what
+// would be free. Topology and shared devices are not looked at.
 // O(tasks x (pools x GPUs per node + nodes)).
 func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, cpu, mem int64)) bool {
+	return u.mayFit(func(sh *Shape) int {
+		if sh.GPUs == 0 {
+			return 1 << 30 // parts of devices are not counted here
+		}
+		slots := sh.slotsInAll()
+		for _, id := range nodes {
+			n := p.state.Node(id)
+			if !n.Open() || !sh.uses(p.state.Pool(id), u) || !sh.selected(p.state, id) {
+				continue
+			}
+			gpus, cpu, mem := left(id)
+			slots += capacity(sh, bits.OnesCount64(gpus), cpu, mem) - n.Free()/sh.GPUs
+		}
+		return slots
+	})
+}
+
+// mayFit reports whether there are slots enough for the unit: a gang fails by any
+// task, a job that starts pod by pod starts by any.
+func (u *Unit) mayFit(slots func(*Shape) int) bool {
 	for t := range u.Tasks {
-		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		need := len(u.Tasks[t].Pods)
 		if need == 0 {
 			continue
 		}
 		if !u.Whole {
 			need = 1
 		}
-		if fits := p.roomWith(u, sh, nodes, left) >= need; fits != u.Whole {
+		if fits := slots(u.Tasks[t].Shape) >= need; fits != u.Whole {
 			return fits
 		}
 	}
 	return u.Whole
 }
 
-func (p *Placer) roomWith(u *Unit, sh *Shape, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, cpu, mem int64)) int {
-	if sh.GPUs == 0 {
-		return 1 << 30 // parts of devices are not counted here
-	}
+// slotsInAll returns how many pods of the shape all its pools hold, by GPUs
+// alone.
+func (sh *Shape) slotsInAll() int {
 	slots := 0
 	for _, m := range sh.models {
 		for _, pools := range [2][]*cluster.Pool{m.general, m.zone} {
 			for _, pool := range pools {
-				slots += pool.Slots(sh.GPUs)
+				slots += sh.slots(pool)
 			}
 		}
-	}
-	for _, id := range nodes {
-		n := p.state.Node(id)
-		if !n.Open() || !sh.uses(p.state.Pool(id), u) || !sh.selected(p.state, id) {
-			continue
-		}
-		gpus, cpu, mem := left(id)
-		slots += capacity(sh, bits.OnesCount64(gpus), cpu, mem) - n.Free()/sh.GPUs
 	}
 	return slots
 }
