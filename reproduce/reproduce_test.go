@@ -1,0 +1,136 @@
+package reproduce
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
+)
+
+// write makes a file in a new folder of the test and returns its path.
+func write(t *testing.T, dir, name string, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Without its trace an experiment says what is missing and where it looks.
+func TestMissingTrace(t *testing.T) {
+	for _, e := range All {
+		_, err := e.Run(context.Background(), Options{Traces: "nowhere"})
+		if !workload.IsBadInput(err) || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "MUSTER_TRACES") {
+			t.Errorf("%s: error %v, want one that names the folder and $MUSTER_TRACES", e.Name, err)
+		}
+	}
+}
+
+// The peer's order is by submission; jobs of the same second change places, as
+// they do in any sort that is not stable, but only in lists of more than 17.
+func TestNumpySorted(t *testing.T) {
+	jobs := make([]workload.Job, 400)
+	for i := range jobs {
+		jobs[i].Name = fmt.Sprintf("j%03d", i)
+		jobs[i].Submitted = core.Time(i/7) * core.Second
+	}
+	sorted := numpySorted(jobs)
+	if !slices.IsSortedFunc(sorted, func(a, b workload.Job) int { return int(a.Submitted - b.Submitted) }) {
+		t.Error("the jobs are not in order of submission")
+	}
+	names := map[string]bool{}
+	moved := 0
+	for i := range sorted {
+		names[sorted[i].Name] = true
+		if sorted[i].Name != jobs[i].Name {
+			moved++
+		}
+	}
+	if len(names) != len(jobs) {
+		t.Errorf("%d jobs come out, %d went in", len(names), len(jobs))
+	}
+	if moved == 0 {
+		t.Error("no job of the same second changed its place: the sort is stable, unlike the peer's")
+	}
+	few := numpySorted(jobs[:17])
+	for i := range few {
+		if few[i].Name != jobs[i].Name {
+			t.Fatalf("in a list of 17, %s comes at %d", few[i].Name, i)
+		}
+	}
+}
+
+// The experiment runs on any jobs of Philly's form; figures that differ from the
+// published ones are said to be out of the band.
+func TestPhillyQueueing(t *testing.T) {
+	lines := []string{"job_id,submit_s,submit_time,gpus,duration_s,run_s,vc"}
+	for i := range 50 {
+		lines = append(lines, fmt.Sprintf("%d,%d,2017-10-02 00:%02d:00,%d,%d,,", i, 4149180+60*i, i, 1<<(i%6), 600+i))
+	}
+	dir := t.TempDir()
+	write(t, dir, "philly/jobs.csv.gz", lines...)
+	r, err := phillyQueueing.Run(context.Background(), Options{Traces: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := r.(*Table).Rows
+	if len(rows) != 12 || r.Passed() {
+		t.Errorf("%d rows, passed %v; want 12 rows that do not pass", len(rows), r.Passed())
+	}
+	for _, row := range rows {
+		if strings.HasSuffix(row.Figure, "JCT") && row.Ours < 600 {
+			t.Errorf("%s is %.0f s; no job runs less than 600 s", row.Figure, row.Ours)
+		}
+	}
+}
+
+// The inflation experiment takes lists of one's own. Value keeps whole devices
+// for what needs them; random placement does not.
+func TestInflation(t *testing.T) {
+	dir := t.TempDir()
+	nodes := []string{"sn,cpu_milli,memory_mib,gpu,model"}
+	for i := range 20 {
+		nodes = append(nodes, fmt.Sprintf("node-%02d,96000,393216,8,G2", i))
+	}
+	pods := []string{"name,cpu_milli,memory_mib,num_gpu,gpu_milli"}
+	for i := range 240 {
+		switch i % 3 {
+		case 0:
+			pods = append(pods, fmt.Sprintf("pod-%03d,4000,8192,1,250", i))
+		case 1:
+			pods = append(pods, fmt.Sprintf("pod-%03d,8000,16384,1,1000", i))
+		case 2:
+			pods = append(pods, fmt.Sprintf("pod-%03d,6000,16384,1,750", i))
+		}
+	}
+	r, err := openbFGD.Run(context.Background(), Options{
+		Nodes: write(t, dir, "nodes.csv", nodes...), Pods: []string{write(t, dir, "openb_pod_list_mine.csv", pods...)},
+		Policies: []string{"Value", "FGD", "Random"}, Seeds: []int64{1, 2, 3},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := r.(*Inflation).Lists[0]
+	if list.List != "mine" || len(list.Rows) != 3 {
+		t.Fatalf("list %q with %d rows, want mine with 3", list.List, len(list.Rows))
+	}
+	value, random := list.Rows[0], list.Rows[2]
+	if value.Allocation < random.Allocation+1 || value.Allocation > 100 {
+		t.Errorf("Value fills %.2f %%, Random %.2f %%; want at least a point more, and at most 100", value.Allocation, random.Allocation)
+	}
+	var out strings.Builder
+	if err := r.JSON(&out); err != nil || !json.Valid([]byte(out.String())) {
+		t.Errorf("JSON is not valid: %v\n%s", err, &out)
+	}
+}
