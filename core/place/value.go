@@ -48,7 +48,7 @@ const (
 	weightMem    = 26      // thousandths of a device's worth for a device's worth of memory they lack
 	weightFree   = 116     // nano against every milli-GPU left free: ties go to the fullest node
 	weightLarge  = 12      // thousandths of a device's worth
-	weightScarce = 150     // thousandths at a demand of all the model's devices
+	weightScarce = 27      // thousandths at a demand of all the model's devices
 )
 
 // mostLarge is how many of the large requests, the most frequent, are looked at.
