@@ -110,11 +110,3 @@ func (n *Node) Member() int { return int(n.member) }
 
 // Healthy returns the set of healthy devices of a node.
 func (n *Node) Healthy() uint64 { return n.healthy }
-
-// Devices returns the positions that the state assumes for n's devices.
-func Devices(n *NodeSpec) []DeviceSpec {
-	if n.Devices != nil {
-		return n.Devices
-	}
-	return defaultDevices(n.GPUs)
-}

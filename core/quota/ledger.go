@@ -63,9 +63,6 @@ func (l *Ledger) Lookup(name string) (*Node, bool) {
 	return n, ok
 }
 
-// Queues returns the queues in the order in which they were first set.
-func (l *Ledger) Queues() []*Node { return l.order }
-
 // Check reports what is wrong with a queue's description by itself.
 func Check(q *Queue) error {
 	if q.Name == "" {
@@ -343,9 +340,6 @@ func (n *Node) pass(model string, gpu Milli) {
 		n.parent.pass(model, up)
 	}
 }
-
-// Used returns what the queue's own jobs use of a model.
-func (n *Node) Used(model string) Milli { return n.own[model] }
 
 // Nominal returns the queue's own quota for a model or AnyModel, and false
 // when it has none.
