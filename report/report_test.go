@@ -91,36 +91,6 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// GAR rises from nothing to all over eight columns.
-func TestChart(t *testing.T) {
-	var r Run
-	for i := range int64(80) {
-		r.Series = append(r.Series, metrics.Sample{
-			T: core.Time(i) * core.Second, Allocated: core.Milli(i/10) * 1000, Available: 8,
-		})
-	}
-	var b bytes.Buffer
-	if err := Chart(&b, r, 20); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(b.String(), "\n")
-	want := []string{"100.0% ", "   GAR ", "       ", "  0.0% "}
-	for i, prefix := range want {
-		if !strings.HasPrefix(lines[i], prefix) {
-			t.Errorf("line %d is %q, want it to begin with %q", i, lines[i], prefix)
-		}
-	}
-	if top := []rune(lines[0]); top[len(top)-1] != '▄' {
-		t.Errorf("the top row ends in %q, want seven eighths of the chart, ▄", top[len(top)-1])
-	}
-	if bottom := []rune(lines[3]); bottom[7] != ' ' || bottom[len(bottom)-1] != '█' {
-		t.Errorf("the bottom row is %q, want it to begin empty and end full", string(bottom))
-	}
-	if !strings.HasSuffix(lines[8], "79s") {
-		t.Errorf("the last line is %q, want the end of the time", lines[8])
-	}
-}
-
 // The page needs no other file and no network, and holds no broken number.
 func TestHTML(t *testing.T) {
 	elsewhere := regexp.MustCompile(`(?i)https?:|<script|<link|@import|url\(`)
