@@ -48,8 +48,9 @@ type mixed struct {
 }
 
 const (
-	// mixFirst is after how many pods values are derived first; they are again
-	// whenever a fifth more has come.
+	// mixFirst is after how many pods values are derived a second time; the
+	// first time is with the first pod, the later ones whenever a fifth more
+	// has come.
 	mixFirst = 16
 	// mixMemory is how many pods are remembered: past it, all counts are
 	// halved.
@@ -95,7 +96,7 @@ func (m *Mix) halve() {
 	m.next = m.pods + m.pods/5
 }
 
-// version changes when the values do.
+// version derives the values anew when it is time, and changes when it did.
 func (m *Mix) version() uint64 {
 	if m.pods >= m.next {
 		m.derive()

@@ -117,12 +117,11 @@ func (p *Placer) allowed(u *Unit, sh *Shape) []*cluster.Pool {
 // loosest takes the node with the most free GPUs, the first of several.
 const loosest = numStrategies
 
-// general returns the strategy outside the dedicated zone.
+// general returns the strategy by which gangs are placed, and other pods unless
+// they are spread over the dedicated zone or a score decides.
 func (u *Unit) general() Strategy {
 	switch u.Strategy {
-	case ESpread:
-		return EBinpack
-	case Value:
+	case ESpread, Value:
 		return EBinpack
 	case Consolidate, FGD, BestFit, DotProduct, GPUPacking, GPUClustering, Random:
 		return Binpack

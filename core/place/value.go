@@ -25,8 +25,8 @@ type value struct {
 	// device.
 	cpu, mem int64
 	lackCPU  int64
-	// scarce is by how many thousandths devices are worth more because many
-	// requests accept no other model.
+	// scarce is what devices are worth, in thousandths: above 1000 the more
+	// requests insist on the model.
 	scarce int64
 	// large are the requests for several devices on one node.
 	large []largeRequest
@@ -46,9 +46,9 @@ type largeRequest struct {
 const (
 	weightCPU    = 117_000 // nano for every milli-core that free GPUs lack
 	weightMem    = 26      // thousandths of a device's worth for a device's worth of memory they lack
-	weightFree   = 116     // nano against every milli-GPU left free: ties go to the fullest node
+	weightFree   = 116     // nano against every milli-GPU left free: alike for all nodes, but for rounding
 	weightLarge  = 12      // thousandths of a device's worth
-	weightScarce = 27      // thousandths at a demand of all the model's devices
+	weightScarce = 27      // thousandths where the model has the same share of the demand as of the devices
 )
 
 // mostLarge is how many of the large requests, the most frequent, are looked at.

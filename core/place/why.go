@@ -81,17 +81,21 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	wants := fmt.Sprintf("%d x %s", need, sh)
 	switch {
 	case c.gpu < need && c.free < cluster.Milli(need)*sh.GPU():
-		return Shortfall{GPUs, fmt.Sprintf("needs %s: %s GPUs, %s are free%s", wants, gpuText(cluster.Milli(need)*sh.GPU()), gpuText(c.free), sh.on())}
+		return Shortfall{GPUs, fmt.Sprintf("needs %s: %s GPUs, %s are free%s",
+			wants, gpuText(cluster.Milli(need)*sh.GPU()), gpuText(c.free), sh.on())}
 	case c.gpu < need:
-		return Shortfall{Together, fmt.Sprintf("needs %s: %s GPUs are free%s, in pieces that hold %d of the pods; the largest is %d on one node", wants, gpuText(c.free), sh.on(), c.gpu, c.largest)}
+		return Shortfall{Together, fmt.Sprintf("needs %s: %s GPUs are free%s, in pieces that hold %d of the pods; the largest is %d on one node",
+			wants, gpuText(c.free), sh.on(), c.gpu, c.largest)}
 	case c.cpu < need:
 		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the CPU beside them %d", wants, sh.on(), c.gpu, c.cpu)}
 	case c.mem < need:
 		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the memory beside them %d", wants, sh.on(), c.gpu, c.mem)}
 	case c.suits < need && u.Joins:
-		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there", wants, p.levelName(u.Required), c.suits)}
+		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there",
+			wants, p.levelName(u.Required), c.suits)}
 	case c.suits < need:
-		return Shortfall{Constraint, fmt.Sprintf("needs %s: %d fit, %d of them where selectors, taints and affinity allow", wants, c.mem, c.suits)}
+		return Shortfall{Constraint, fmt.Sprintf("needs %s: %d fit, %d of them where selectors, taints and affinity allow",
+			wants, c.mem, c.suits)}
 	}
 	return Shortfall{}
 }
