@@ -73,7 +73,8 @@ const (
 	// BackfillPreemption: evicted because it was started past a job that has
 	// now waited longer than the policy's threshold.
 	BackfillPreemption
-	// MemberLost: a gang whose member ended, failed to start or lost its node.
+	// MemberLost: a gang whose member failed, failed to start or lost its node.
+	// A job waits for it while pods of it are still leaving.
 	MemberLost
 
 	// QuotaExceeded: the queue or one of its parents has not enough quota left.

@@ -66,7 +66,8 @@ type job struct {
 	rejected   bool
 	// attempt is the last search for a plan, if it was in vain.
 	attempt *attempt
-	// models is the GPU models on which pods of it run, a bit each (modulo 64).
+	// models is the GPU models on which pods of it have run since none did, a
+	// bit each (modulo 64).
 	models uint64
 }
 

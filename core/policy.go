@@ -83,7 +83,8 @@ type Preempt struct {
 	Priority, Reclaim, Backfill bool
 	// MinRuntime is how long a pod has run at least before it may be evicted.
 	MinRuntime Time
-	// At most Budget pods are evicted in any Interval; 0 is no bound.
+	// At most Budget pods are evicted in each Interval from time 0 on; 0 is no
+	// bound. A plan that is larger has an interval alone.
 	Budget   int
 	Interval Time
 }

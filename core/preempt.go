@@ -50,8 +50,8 @@ func (v *victim) pods(yield func(int) bool) {
 	}
 }
 
-// cheaper orders victims: low priority first, then what loses the least work,
-// then the last in the order.
+// cheaper orders victims: the weakest claim first, then what loses the least
+// work, then what was submitted last.
 func (v *victim) cheaper(o *victim) int {
 	return cmp.Or(-v.job.key.rank(&o.job.key), cmp.Compare(v.cost, o.cost),
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), cmp.Compare(v.pod, o.pod))
@@ -126,8 +126,8 @@ type claimant struct {
 	head, within, overrun bool
 }
 
-// addVictims adds what may be evicted of v: a gang whole or, when quota covers
-// its least pods, those that are beyond both; single pods of other jobs.
+// addVictims adds what may be evicted of v: a gang whole or, when its least pods
+// may not be evicted, those of the others that may; single pods of other jobs.
 func (e *Engine) addVictims(vs []victim, c claimant, v *job) []victim {
 	limited := e.ledger.Limited()
 	useful := false
@@ -179,7 +179,8 @@ func (e *Engine) retry(t Time) {
 	e.wake(t)
 }
 
-// mayTake says whether and why a pod of v may be evicted for j; see above.
+// mayTake says whether and why a pod of v may be evicted for j, by the rules at
+// the top of this file.
 func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) {
 	p := &e.policy.Preempt
 	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue && j.GPUs() > 0 {

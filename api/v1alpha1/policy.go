@@ -85,7 +85,8 @@ type Preemption struct {
 	Backfill *bool `json:"backfill,omitempty"`
 	// MinRuntime is how long a pod runs at least before it may be evicted.
 	MinRuntime *Duration `json:"minRuntime,omitempty"`
-	// At most Budget pods are evicted in any Interval; 0 is no bound.
+	// At most Budget pods are evicted in each Interval; 0 is no bound. A plan
+	// that is larger has an interval alone.
 	Budget   *int      `json:"budget,omitempty" min:"0"`
 	Interval *Duration `json:"interval,omitempty"`
 }

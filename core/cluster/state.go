@@ -354,8 +354,9 @@ func (s *State) Holds(a *Alloc) bool {
 	return true
 }
 
-// Blocks says what keeps an allocation from being placed on its node, be the
-// node closed or its devices unhealthy; "" when nothing does.
+// Blocks says what keeps an allocation from being placed on its node, where it
+// does not matter that the node is closed or its devices unhealthy; "" when
+// nothing does.
 func (s *State) Blocks(a *Alloc) string {
 	n := &s.nodes[a.Node]
 	for m := a.GPUs; m != 0; m &= m - 1 {
