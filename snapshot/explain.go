@@ -88,4 +88,5 @@ var changes = map[core.Reason]string{
 	core.HeldBack:           "The jobs before it must start first: the policy lets none pass.",
 	core.BackOff:            "Nothing: it is tried again after a pause.",
 	core.Victims:            "Nothing: the pods evicted for it must leave first.",
+	core.MemberLost:         "Nothing: its own pods that were told to leave must leave first.",
 }
