@@ -1,4 +1,4 @@
-// Package report shows runs: as tables and charts on a terminal, and as a page.
+// Package report shows runs: as tables on a terminal, and as a page with charts.
 package report
 
 import (
