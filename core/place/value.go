@@ -46,9 +46,9 @@ type largeRequest struct {
 const (
 	weightCPU    = 117_000 // nano for every milli-core that free GPUs lack
 	weightMem    = 26      // thousandths of a device's worth for a device's worth of memory they lack
-	weightFree   = 116     // nano against every milli-GPU left free: alike for all nodes, but for rounding
+	weightFree   = 116     // nano against every milli-GPU free on the node: ties go to the fullest
 	weightLarge  = 12      // thousandths of a device's worth
-	weightScarce = 27      // thousandths where the model has the same share of the demand as of the devices
+	weightScarce = 40      // thousandths where the model has the same share of the demand as of the devices
 )
 
 // mostLarge is how many of the large requests, the most frequent, are looked at.
@@ -157,8 +157,7 @@ func (m *Mix) scarcity(model string, requests []*mixed) float64 {
 
 // worth returns what free GPUs are worth with so much CPU and memory beside
 // them: gpu is the sum of their parts' worths, whole counts the untouched ones,
-// milli is all that is free of them.
-func (v *value) worth(gpu int64, whole int, milli, cpu, mem int64) int64 {
+func (v *value) worth(gpu int64, whole int, cpu, mem int64) int64 {
 	w := gpu + gpu/1000*(v.scarce-1000)
 	if v.cpu > 0 {
 		if lack := gpu - mulDiv(cpu, nano, v.cpu); lack > 0 {
@@ -170,7 +169,6 @@ func (v *value) worth(gpu int64, whole int, milli, cpu, mem int64) int64 {
 			w -= lack / 1000 * weightMem
 		}
 	}
-	w -= milli * weightFree
 	for i := range v.large {
 		l := &v.large[i]
 		if whole >= l.gpus && cpu >= l.cpu && mem >= l.mem {
@@ -204,11 +202,11 @@ func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
 		milli += int64(f)
 	}
 	whole := n.Free()
-	before := v.worth(gpu, whole, milli, n.CPU, n.Mem)
+	before := v.worth(gpu, whole, n.CPU, n.Mem)
 	cpu, mem := n.CPU-sh.CPU, n.Mem-sh.Mem
 	if sh.Part == 0 {
 		k := int64(sh.GPUs)
-		return rounded(v.worth(gpu-k*nano, whole-sh.GPUs, milli-k*int64(cluster.WholeGPU), cpu, mem) - before), -1
+		return rounded(v.worth(gpu-k*nano, whole-sh.GPUs, cpu, mem) - before - milli*weightFree), -1
 	}
 	best, device := int64(none), -1
 	for d := range n.Spec.GPUs {
@@ -220,11 +218,11 @@ func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
 		if f == cluster.WholeGPU {
 			w--
 		}
-		if after := v.worth(gpu-v.part[f]+v.part[f-sh.Part], w, milli-int64(sh.Part), cpu, mem); after > best {
+		if after := v.worth(gpu-v.part[f]+v.part[f-sh.Part], w, cpu, mem); after > best {
 			best, device = after, d
 		}
 	}
-	return rounded(best - before), device
+	return rounded(best - before - milli*weightFree), device
 }
 
 // rounded drops what may only be the rounding of divisions on the way.
