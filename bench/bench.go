@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -56,6 +57,7 @@ var benchmarks = []benchmark{
 func Run(ctx context.Context, w io.Writer, match *regexp.Regexp, sizes []int) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	fmt.Fprintf(w, "goos: %s\ngoarch: %s\npkg: github.com/muster-sched/muster/bench\n", runtime.GOOS, runtime.GOARCH)
+	matched := false
 	for _, b := range benchmarks {
 		at := Sizes
 		if b.sizes != nil {
@@ -69,6 +71,7 @@ func Run(ctx context.Context, w io.Writer, match *regexp.Regexp, sizes []int) er
 			if match != nil && !match.MatchString(name) || !b.fits(nodes) {
 				continue
 			}
+			matched = true
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -81,8 +84,14 @@ func Run(ctx context.Context, w io.Writer, match *regexp.Regexp, sizes []int) er
 			}
 		}
 	}
+	if !matched {
+		return ErrNoMatch
+	}
 	return nil
 }
+
+// ErrNoMatch says that no benchmark was asked for that exists.
+var ErrNoMatch = errors.New("no benchmark matches")
 
 // fullName is the benchmark's name at a size: BenchmarkGang/nodes=100/gpus=8.
 func (b *benchmark) fullName(nodes int) string {

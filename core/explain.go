@@ -73,9 +73,9 @@ func (e *Engine) Waiting() iter.Seq[string] {
 func (e *Engine) why(j *job) (Reason, string) {
 	switch {
 	case j.nomination != nil:
-		return Victims, fmt.Sprintf("its places are settled; %d pods are leaving for it", j.nomination.outstanding)
+		return Victims, fmt.Sprintf("its places are settled; pods still leaving for it: %d", j.nomination.outstanding)
 	case j.class == nil && j.count[podLeaving] > 0:
-		return MemberLost, fmt.Sprintf("%d of its pods are still leaving", j.count[podLeaving])
+		return MemberLost, fmt.Sprintf("pods of it still leaving: %d", j.count[podLeaving])
 	case e.pausing(j):
 		return BackOff, fmt.Sprintf("%d failed starts; it is tried again in %s", j.failures, secondsText(max(0, j.notBefore-e.now)))
 	}

@@ -114,7 +114,7 @@ func (e *Engine) freeFor(c *class) Milli {
 func (e *Engine) mayEvict(j *job, head bool) bool {
 	p := &e.policy.Preempt
 	reclaim := p.Reclaim && j.queue.Limited()
-	have, any := Milli(0), false
+	have, found := Milli(0), false
 	for m := range e.loads {
 		l := &e.loads[m]
 		weaker, takes := l.weaker(&j.key)
@@ -131,9 +131,9 @@ func (e *Engine) mayEvict(j *job, head bool) bool {
 		if own {
 			have += takes
 		}
-		any = any || takes > 0 && (own || j.queue.Limited())
+		found = found || takes > 0 && (own || j.queue.Limited())
 	}
-	return any && have+e.freeFor(j.class) >= e.needed()
+	return found && have+e.freeFor(j.class) >= e.needed()
 }
 
 // attempt is what a search for a plan was made of, in vain.

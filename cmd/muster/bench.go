@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"regexp"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,11 @@ benchmarks, which benchstat reads.`,
 					return badUsage(c, "--nodes: expected numbers from 1 to 200000; found %d", n)
 				}
 			}
-			return bench.Run(c.Context(), c.OutOrStdout(), re, nodes)
+			err = bench.Run(c.Context(), c.OutOrStdout(), re, nodes)
+			if errors.Is(err, bench.ErrNoMatch) {
+				return badUsage(c, "--run, --nodes: expected some benchmark to match, such as BenchmarkFill/nodes=1000; found none")
+			}
+			return err
 		},
 	}
 	c.Flags().StringVar(&match, "run", "", "only the benchmarks whose names match REGEX")

@@ -156,7 +156,7 @@ func (m *Mix) scarcity(model string, requests []*mixed) float64 {
 }
 
 // worth returns what free GPUs are worth with so much CPU and memory beside
-// them: gpu is the sum of their parts' worths, whole counts the untouched ones,
+// them: gpu is the sum of their parts' worths, whole counts the untouched ones.
 func (v *value) worth(gpu int64, whole int, cpu, mem int64) int64 {
 	w := gpu + gpu/1000*(v.scarce-1000)
 	if v.cpu > 0 {
