@@ -64,8 +64,9 @@ type job struct {
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	rejected   bool
-	// attempt is the last search for a plan, if it was in vain.
-	attempt *attempt
+	// attempts are the last searches for a plan that were in vain: as any other
+	// job, and as the first one.
+	attempts [2]*attempt
 	// models is the GPU models on which pods of it have run since none did, a
 	// bit each (modulo 64).
 	models uint64

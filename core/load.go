@@ -138,7 +138,6 @@ func (e *Engine) mayEvict(j *job, head bool) bool {
 
 // attempt is what a search for a plan was made of, in vain.
 type attempt struct {
-	head           bool
 	world, changes uint64
 	pods           int
 	at             Time
@@ -166,18 +165,27 @@ func (a *attempt) pause() Time {
 	return attemptPause
 }
 
+// attempt returns where the job's last search in vain is kept: those as the first
+// job (head), who may evict more, apart from the others.
+func (j *job) attempt(head bool) **attempt {
+	if head {
+		return &j.attempts[1]
+	}
+	return &j.attempts[0]
+}
+
 // again reports whether a search for a plan is worth while after the last one
 // for the job was in vain, and returns what it will be made of.
 func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
-	a := attempt{head: head, world: e.world, at: now}
+	a := attempt{world: e.world, at: now}
 	for m := range e.loads {
 		if j.queue.Limited() || slices.Contains(j.class.models, m) {
 			a.changes += e.loads[m].changes
 			a.pods += e.loads[m].pods
 		}
 	}
-	last := j.attempt
-	if last == nil || last.head != head || last.world != a.world || now >= last.retry {
+	last := *j.attempt(head)
+	if last == nil || last.world != a.world || now >= last.retry {
 		return a, true
 	}
 	changed, enough := a.changes-last.changes, 1

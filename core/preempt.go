@@ -87,7 +87,7 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 		this.retry = max(e.due, now+this.pause())
 		e.retry(this.retry)
 	}
-	j.attempt = &this
+	*j.attempt(head) = &this
 	return false
 }
 
