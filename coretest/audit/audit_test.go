@@ -159,6 +159,21 @@ func TestBreaches(t *testing.T) {
 		"HP for LP": {`
 			5 bind h-0 a0 0
 			6 release h-0 reclaimed lp`, Class},
+		"HP for an HP job that ended meanwhile": {`
+			5 bind h-0 a0 0
+			5 bind e-0 b0 0
+			6 release e-0 finished
+			6 end e
+			9 release h-0 preempted e`, ""},
+		"HP for an LP job that ended meanwhile": {`
+			5 bind h-0 a0 0
+			5 bind lp-0 a0 1
+			6 release lp-0 finished
+			6 end lp
+			9 release h-0 preempted lp`, Class},
+		"HP for a job to come": {`
+			5 bind h-0 a0 0
+			6 release h-0 preempted z`, Class},
 		"HP for nobody": {`
 			5 bind h-0 a0 0
 			6 release h-0 preempted`, Class},

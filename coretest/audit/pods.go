@@ -316,15 +316,20 @@ func (a *auditor) unlocked(j *job, d *decision) {
 	}
 }
 
-// beneficiary checks that an HP job yields to HP jobs alone.
+// beneficiary checks that an HP job yields to HP jobs alone. The job it yields to
+// may have ended while it took its grace.
 func (a *auditor) beneficiary(j *job, d *decision) {
 	if j.class != "HP" {
 		return
 	}
-	switch by := a.jobs[string(d.forJob)]; {
-	case by == nil:
-		a.breach(Class, "HP pod %s is %s at %s for job %q, which is not live", d.pod, d.reason, seconds(d.t), d.forJob)
-	case by.class != "HP":
-		a.breach(Class, "HP pod %s is %s at %s for %s job %s", d.pod, d.reason, seconds(d.t), by.class, by.name)
+	class, known := a.ended[string(d.forJob)]
+	if by := a.jobs[string(d.forJob)]; by != nil {
+		class, known = by.class, true
+	}
+	switch {
+	case !known:
+		a.breach(Class, "HP pod %s is %s at %s for job %q, which is not submitted", d.pod, d.reason, seconds(d.t), d.forJob)
+	case class != "HP":
+		a.breach(Class, "HP pod %s is %s at %s for %s job %s", d.pod, d.reason, seconds(d.t), class, d.forJob)
 	}
 }
