@@ -41,7 +41,6 @@ type Engine struct {
 	paused  heap[*job]   // by the end of their pause
 
 	running []*job // jobs with running pods
-	version uint64 // changes with the running jobs
 	world   uint64 // changes with nodes and queues
 	loads   []load // by model number
 	models  map[string]int
@@ -57,9 +56,9 @@ type Engine struct {
 	wakeAt    Time   // the pending Wake, Never when there is none
 	wakeNext  Time   // the Wake that the current pass asks for
 	budget    budget
-	retryAt   Time   // when more may be evicted than at the last pass
-	due       Time   // when more may be evicted than in the search for a plan under way
-	coverAt   uint64 // version for which Engine.cover holds
+	retryAt   Time // when more may be evicted than at the last pass
+	due       Time // when more may be evicted than in the search for a plan under way
+	covers    coverage
 
 	out    []Decision
 	places []Placement
@@ -67,13 +66,10 @@ type Engine struct {
 	tasks  []place.Task
 	iota   []int32
 	// Scratch memory of preemption.
-	victimList []victim
-	trial      uint32
-	tried      []cluster.NodeID
-	lifted     []liftedPod
-	units      []covered
-	dealt      map[account]Milli
-	claimed    []claim
+	searches []*search
+	trial    uint32
+	tried    []cluster.NodeID
+	lifted   []liftedPod
 }
 
 // New returns an engine that knows no nodes, queues or jobs.
@@ -89,7 +85,7 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
 		jobs: map[string]*job{}, models: map[string]int{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{},
-		dealt: map[account]Milli{}, wakeAt: Never, retryAt: Never, version: 1,
+		wakeAt: Never, retryAt: Never, covers: coverage{stale: true},
 	}
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
@@ -142,10 +138,11 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.setHealth(now, ev)
 	case QueueSet:
 		e.quotaOpen, e.freed = true, ^uint64(0)
-		e.version++
 		e.world++
+		e.covers.stale = true
 		return e.ledger.Set(ev.Queue)
 	case QueueRemoved:
+		e.covers.stale = true
 		return e.ledger.Remove(ev.Queue)
 	case JobEstimated:
 		return e.estimate(now, ev)

@@ -147,6 +147,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	}
 	was := p.state
 	j.set(p, to)
+	e.touch(j)
 	if was == podRunning {
 		e.stopped(j, p)
 	}
@@ -357,8 +358,8 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		waits := j.class != nil || e.pausing(j)
 		e.dequeue(j)
 		j.key.estimate = ev.Estimate
-		e.version++
 		e.world++
+		e.covers.stale = true
 		if waits {
 			e.enqueue(j, now)
 		}

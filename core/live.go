@@ -64,6 +64,7 @@ type job struct {
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	rejected   bool
+	touched    bool // it is among coverage.touched
 	// attempts are the last searches for a plan that were in vain: as any other
 	// job, and as the first one.
 	attempts [2]*attempt

@@ -49,7 +49,7 @@ func (e *Engine) count(j *job, p *pod, by int) {
 	l := &e.loads[m]
 	l.pods += by
 	l.changes++
-	e.version++
+	e.touch(j)
 	if by > 0 {
 		j.models |= 1 << (m % 64)
 	}

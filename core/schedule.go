@@ -23,6 +23,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		}
 	}
 	e.ending = e.ending[:0]
+	e.dropSearches()
 	if e.nodesNew {
 		e.assignZone()
 	}

@@ -143,6 +143,7 @@ func (e *Engine) setBackfilled(j *job, backfilled bool) {
 func (e *Engine) bound(j *job, p *pod, since Time) {
 	j.set(p, podRunning)
 	p.started = since
+	e.dropSearches()
 	e.charge(j, p, 1)
 	if j.count[podRunning] == 1 {
 		j.started, j.saved = since, since
