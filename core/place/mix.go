@@ -18,6 +18,8 @@ type Mix struct {
 	round    uint64
 	state    *cluster.State
 	values   map[string]*value // by GPU model
+	model    string            // the last one looked up, and its value
+	value    *value
 	// What the nodes were when the values were derived last.
 	devices  int64
 	capacity map[string]int64 // devices by model
@@ -146,7 +148,7 @@ func (m *Mix) derive() {
 		}
 	}
 	if changed {
-		m.values = values
+		m.values, m.model, m.value = values, "", nil
 		m.round++
 	}
 }

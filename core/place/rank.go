@@ -171,7 +171,11 @@ func (p *Placer) rescore(r *ranking, i int, sh *Shape, by scorer) {
 	}
 	r.worth[i], r.device[i] = worth, device
 	for k := (r.half + i) / 2; k > 0; k /= 2 {
+		was := r.winner[k]
 		r.play(k)
+		if was != int32(i) && r.winner[k] != int32(i) {
+			return // it neither won nor wins here, nor further up
+		}
 	}
 }
 

@@ -67,6 +67,9 @@ type Shape struct {
 	// for; ranks rank nodes of pools for the strategies that score.
 	general []*cluster.Pool
 	ranks   []*ranking
+	// most is how many pods all nodes hold when they are empty, without those of
+	// the dedicated zone and with them; -1 when unknown.
+	most [2]int
 	// suits caches the selector by node: 0 unknown, 1 yes, 2 no.
 	suits []int8
 }
@@ -104,7 +107,7 @@ const maxShapes = 1 << 12
 // newShape compiles a request. It must be compiled again when the state has
 // gained pools or the labels of nodes have changed.
 func newShape(s *cluster.State, r *cluster.Request) *Shape {
-	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, request: r, Mixed: len(r.Models) > 1}
+	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, request: r, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
 	if r.GPU < cluster.WholeGPU {
 		sh.Part = r.GPU
 	} else {

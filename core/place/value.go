@@ -217,7 +217,10 @@ func mulDiv(a, b, c int64) int64 {
 // score makes Mix a scorer: what a node is worth after a pod came, less what it
 // is worth before.
 func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
-	v := m.values[n.Spec.Model]
+	if n.Spec.Model != m.model {
+		m.model, m.value = n.Spec.Model, m.values[n.Spec.Model]
+	}
+	v := m.value
 	if v == nil {
 		return 0, tightestDevice(n, sh)
 	}
