@@ -30,9 +30,12 @@ type Engine struct {
 
 	jobs  map[string]*job
 	slots []*job // by job.slot
-	spare []int32
-	seq   uint64
-	now   Time
+	// stands is the standing of a job that may be evicted, by slot, else
+	// unevictable.
+	stands []standing
+	spare  []int32
+	seq    uint64
+	now    Time
 
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
@@ -68,6 +71,7 @@ type Engine struct {
 	// Scratch memory of preemption.
 	searches []*search
 	trial    uint32
+	visits   []uint32 // the last trial that looked at a node
 	tried    []cluster.NodeID
 	lifted   []liftedPod
 }
@@ -137,13 +141,9 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case DeviceHealth:
 		return e.setHealth(now, ev)
 	case QueueSet:
-		e.quotaOpen, e.freed = true, ^uint64(0)
-		e.world++
-		e.covers.stale = true
-		return e.ledger.Set(ev.Queue)
+		return e.changeQueues(func() error { return e.ledger.Set(ev.Queue) })
 	case QueueRemoved:
-		e.covers.stale = true
-		return e.ledger.Remove(ev.Queue)
+		return e.changeQueues(func() error { return e.ledger.Remove(ev.Queue) })
 	case JobEstimated:
 		return e.estimate(now, ev)
 	case Checkpointed:
@@ -160,6 +160,21 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return nil
 	}
 	return fmt.Errorf("event %T is unknown", ev)
+}
+
+// changeQueues changes the ledger, and what depends on the queues' quotas.
+func (e *Engine) changeQueues(change func() error) error {
+	limited := e.ledger.Limited()
+	if err := change(); err != nil {
+		return err
+	}
+	e.quotaOpen, e.freed = true, ^uint64(0)
+	e.world++
+	e.covers.stale = true
+	if e.ledger.Limited() != limited {
+		e.reclassify()
+	}
+	return nil
 }
 
 // job finds a live job.

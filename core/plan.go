@@ -22,6 +22,9 @@ type budget struct {
 
 // plan chooses among what was found and, if that succeeds, decides it.
 func (e *Engine) plan(c claimant, s *search) bool {
+	if len(s.victims) == 0 {
+		return false
+	}
 	j := c.job
 	u := e.prepare(j)
 	if !u.Whole {
@@ -180,14 +183,14 @@ func (s *search) byNode() [][]onNode {
 // price is what the victims on a node come to: the strongest claim among them,
 // then their cost.
 type price struct {
-	claim *key
+	claim standing
 	cost  int64
 }
 
 // plus returns the price with one more victim.
 func (p price) plus(v *victim) price {
 	if v.job.key.rank(p.claim) < 0 {
-		p.claim = &v.job.key
+		p.claim = v.job.key.standing
 	}
 	p.cost += 1 + v.cost
 	return p
@@ -206,12 +209,12 @@ func (p price) less(o price) bool {
 func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	var best []onNode
 	var lowest price
-	weakest := key{class: LP + 1} // below every job's claim
+	weakest := standing{class: LP + 1} // below every job's
 	for len(s.byNode()) > 0 && !e.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // it stays closed for this pass
 	}
 	for _, at := range s.nodes {
-		if best != nil && !(price{&weakest, 0}).plus(&s.victims[at[0].victim]).less(lowest) {
+		if best != nil && !(price{weakest, 0}).plus(&s.victims[at[0].victim]).less(lowest) {
 			break
 		}
 		node := e.state.Node(at[0].node)
@@ -225,7 +228,7 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
 			continue
 		}
-		cost, lifted, takes := price{&weakest, 0}, 0, e.placer.Takes(u, at[0].node)
+		cost, lifted, takes := price{weakest, 0}, 0, e.placer.Takes(u, at[0].node)
 		var used int
 		for used = 0; used < len(at) && !takes; used++ {
 			v := &s.victims[at[used].victim]

@@ -34,13 +34,13 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	e.due = Never
 	e.cover()
 	c := claimant{j, now, head, e.wouldBeWithin(j), e.overrun(j)}
-	if s := e.search(c); s != nil && e.plan(c, s) {
+	if e.planFrom(c) {
 		return true
 	}
 	if c.within && j.queue.Limited() && len(e.modelsOf(j)) > 1 {
 		// It would be within quota on another model than the plan's.
 		c.within = false
-		if s := e.search(c); s != nil && e.plan(c, s) {
+		if e.planFrom(c) {
 			return true
 		}
 	}
@@ -70,7 +70,7 @@ func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) 
 		return 0, false
 	}
 	switch {
-	case p.Priority && j.key.rank(&v.key) < 0:
+	case p.Priority && j.key.rank(v.key.standing) < 0:
 		return PriorityPreemption, true
 	case head && p.Backfill && v.backfilled && j.key.before(&v.key):
 		return BackfillPreemption, true

@@ -160,7 +160,7 @@ func (e *Engine) stopped(j *job, p *pod) {
 		last := e.running[len(e.running)-1]
 		e.running[j.run], last.run = last, j.run
 		e.running = e.running[:len(e.running)-1]
-		j.run, j.models = -1, 0
+		j.run = -1
 	}
 }
 
