@@ -63,12 +63,12 @@ func asiRows(pools []asiPool) (rows []asiRow, work float64) {
 }
 
 // prefers fills in which pools the row prefers, and reports whether there are
-// any: those whose nodes hold its pods and of which it is at most a quarter.
+// any: those whose nodes hold its pods and of which it is at most an eighth, or 8 GPUs.
 func (r *asiRow) prefers(pools []asiPool) bool {
 	any := false
 	r.prior = make([]float64, len(pools))
 	for i, p := range pools {
-		if r.size.pod <= float64(p.gpus) && r.size.gpus <= max(gpusPerNode, 0.26*float64(p.nodes*p.gpus)) {
+		if r.size.pod <= float64(p.gpus) && r.size.gpus <= max(gpusPerNode, 0.125*float64(p.nodes*p.gpus)) {
 			r.prior[i] = r.group.on[p.model]
 		}
 		any = any || r.prior[i] > 0

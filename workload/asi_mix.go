@@ -65,25 +65,25 @@ var asiServices = []asiSize{
 // asiGroups is the mix.
 var asiGroups = []asiGroup{
 	{
-		kind: core.Inference, models: "rec", share: 32.8, hp: 94, locked: 80, day: 0.3,
+		kind: core.Inference, models: "rec", share: 32.8, hp: 94, locked: 80, day: 0.35,
 		life: logNormal{7.3 * hour, 1}, burst: logNormal{30 * minute, 1},
 		sizes: asiServices, cores: []int64{8, 16, 16, 24, 24, 24, 24, 32, 64, 96}, checkpoint: 60 * core.Second,
 		on: asiClassical, trend: steady,
 	},
 	{
-		kind: core.Inference, models: "cv", share: 7.2, hp: 94, locked: 80, day: 0.3,
+		kind: core.Inference, models: "cv", share: 7.2, hp: 94, locked: 80, day: 0.35,
 		life: logNormal{7.3 * hour, 1}, burst: logNormal{30 * minute, 1},
 		sizes: asiServices, cores: []int64{4, 8, 8, 12, 16}, checkpoint: 60 * core.Second,
 		on: asiClassical, trend: steady,
 	},
 	{
-		kind: core.Inference, models: "embedding", share: 2.2, hp: 94, locked: 80, day: 0.3,
+		kind: core.Inference, models: "embedding", share: 2.2, hp: 94, locked: 80, day: 0.35,
 		life: logNormal{7.3 * hour, 1}, burst: logNormal{30 * minute, 1},
 		sizes: asiServices[1:], cores: []int64{8, 8, 8, 16}, checkpoint: 60 * core.Second,
 		on: asiClassical, trend: steady,
 	},
 	{
-		kind: core.Inference, models: "genai", share: 9.8, hp: 93, locked: 80, day: 0.3,
+		kind: core.Inference, models: "genai", share: 9.8, hp: 93, locked: 80, day: 0.35,
 		life: logNormal{6.5 * hour, 1}, burst: logNormal{2.5 * hour, 1},
 		sizes: []asiSize{
 			{30, 1, 1}, {15, 2, 2}, {22, 4, 4}, {20, 8, 8}, {7, 16, 8}, {4, 32, 8}, {2, 64, 8},
@@ -101,7 +101,7 @@ var asiGroups = []asiGroup{
 		trend: trend{0.427, 1.573, 0, 1},
 	},
 	{
-		kind: core.Training, models: "genai", share: 11.4, hp: 91, day: 0.3,
+		kind: core.Training, models: "genai", share: 11.4, hp: 91, day: 0.35,
 		life: logNormal{6.5 * hour, 1}, burst: logNormal{3.1 * hour, 1},
 		sizes: []asiSize{
 			{18, 1, 1}, {12, 2, 2}, {15, 4, 4}, {36.4, 8, 8}, {8, 16, 8}, {5.5, 32, 8}, {3, 64, 8},
@@ -120,7 +120,7 @@ var asiGroups = []asiGroup{
 		trend: steady,
 	},
 	{
-		kind: core.Training, models: "classical", share: 4.6, hp: 91, day: 0.3,
+		kind: core.Training, models: "classical", share: 4.6, hp: 91, day: 0.35,
 		life: logNormal{6.5 * hour, 1}, burst: logNormal{4 * hour, 1},
 		sizes: []asiSize{{40, 1, 1}, {20, 2, 2}, {15, 4, 4}, {18, 8, 8}, {4, 16, 8}, {2, 32, 8}, {1, 64, 8}},
 		cores: []int64{8, 8, 12, 16, 24}, checkpoint: 1800 * core.Second, gang: true,
@@ -128,7 +128,7 @@ var asiGroups = []asiGroup{
 		trend: steady,
 	},
 	{
-		kind: core.Batch, models: "genai", share: 22.5, hp: 16, day: 0,
+		kind: core.Batch, models: "genai", share: 22.5, hp: 16, day: -0.45,
 		life: logNormal{2.9 * hour, 1.1}, burst: logNormal{2.3 * hour, 1},
 		sizes: []asiSize{
 			{20, 1, 1}, {6, 2, 1}, {6, 2, 2}, {8, 4, 1}, {14, 4, 4}, {30, 8, 8}, {6.5, 16, 8}, {4.1, 32, 8}, {2.9, 64, 8}, {1.7, 128, 8}, {0.8, 256, 8},
@@ -138,13 +138,13 @@ var asiGroups = []asiGroup{
 		trend: steady,
 	},
 	{
-		kind: core.Batch, models: "cv", share: 0.5, hp: 16, day: 0,
+		kind: core.Batch, models: "cv", share: 0.5, hp: 16, day: -0.45,
 		life: logNormal{2.9 * hour, 1.1}, burst: logNormal{2.3 * hour, 1},
 		sizes: asiServices[1:6], cores: []int64{8, 16, 24}, checkpoint: 600 * core.Second,
 		on: asiClassical, trend: steady,
 	},
 	{
-		kind: core.Dev, models: "dev", share: 9, hp: 99, day: 0.3,
+		kind: core.Dev, models: "dev", share: 9, hp: 99, day: 0.35,
 		life:  logNormal{12 * hour, 0.9},
 		sizes: []asiSize{{65, 1, 1}, {15, 2, 2}, {10, 4, 4}, {10, 8, 8}}, cores: []int64{8, 8, 12, 16, 24},
 		on:    map[string]float64{"H20": 1, "H800": 1, "A10": 2, "A30": 2, "A100": 1, "A800": 1, "L20": 1, "XPU-A": 1, "XPU-B": 1, "XPU-C": 1, "XPU-D": 1, "XPU-E": 1},
