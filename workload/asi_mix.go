@@ -65,7 +65,7 @@ var asiServices = []asiSize{
 // asiGroups is the mix.
 var asiGroups = []asiGroup{
 	{
-		kind: core.Inference, models: "rec", share: 32.8, hp: 94, locked: 80, day: 0.35,
+		kind: core.Inference, models: "rec", share: 32.8, hp: 93.5, locked: 80, day: 0.35,
 		life: logNormal{7.3 * hour, 1}, burst: logNormal{30 * minute, 1},
 		sizes: asiServices, cores: []int64{8, 16, 16, 24, 24, 24, 24, 32, 64, 96}, checkpoint: 60 * core.Second,
 		on: asiClassical, trend: steady,
@@ -101,7 +101,7 @@ var asiGroups = []asiGroup{
 		trend: trend{0.427, 1.573, 0, 1},
 	},
 	{
-		kind: core.Training, models: "genai", share: 11.4, hp: 91, day: 0.35,
+		kind: core.Training, models: "genai", share: 11.4, hp: 90.5, day: 0.35,
 		life: logNormal{6.5 * hour, 1}, burst: logNormal{3.1 * hour, 1},
 		sizes: []asiSize{
 			{18, 1, 1}, {12, 2, 2}, {15, 4, 4}, {36.4, 8, 8}, {8, 16, 8}, {5.5, 32, 8}, {3, 64, 8},
@@ -120,7 +120,7 @@ var asiGroups = []asiGroup{
 		trend: steady,
 	},
 	{
-		kind: core.Training, models: "classical", share: 4.6, hp: 91, day: 0.35,
+		kind: core.Training, models: "classical", share: 4.6, hp: 90.5, day: 0.35,
 		life: logNormal{6.5 * hour, 1}, burst: logNormal{4 * hour, 1},
 		sizes: []asiSize{{40, 1, 1}, {20, 2, 2}, {15, 4, 4}, {18, 8, 8}, {4, 16, 8}, {2, 32, 8}, {1, 64, 8}},
 		cores: []int64{8, 8, 12, 16, 24}, checkpoint: 1800 * core.Second, gang: true,
