@@ -31,10 +31,10 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 		seconds(90.5):                 "1m30s",
 		coarse(3661 * core.Second):    "1h1m1s",
 		coarse(200_000 * core.Second): "2d7h",
-		blocks(0):                     "",
-		blocks(0.05):                  "█",
-		blocks(0.025):                 "▌",
-		blocks(1):                     strings.Repeat("█", 20),
+		blocks(0, 20):                 "",
+		blocks(0.05, 20):              "█",
+		blocks(0.025, 20):             "▌",
+		blocks(1, 20):                 strings.Repeat("█", 20),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
