@@ -47,7 +47,7 @@ type Experiment struct {
 }
 
 // All lists the experiments in the order in which help shows them.
-var All = []Experiment{phillyQueueing, openbFGD}
+var All = []Experiment{phillyQueueing, openbFGD, asiShape}
 
 // Table is a result that compares figures.
 type Table struct {

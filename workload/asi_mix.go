@@ -118,8 +118,8 @@ var asiGroups = []asiGroup{
 		trend: steady,
 	},
 	{
-		kind: core.Inference, models: "pd", share: 0.063, hp: 100, locked: 80, day: 0,
-		life: logNormal{22 * hour, 0.8}, burst: logNormal{22 * hour, 0.8},
+		kind: core.Inference, models: "pd", share: 0.063, hp: 100, locked: 80,
+		burst: logNormal{22 * hour, 0.8},
 		sizes: []asiSize{{50, 16, 8}, {30, 32, 8}, {15, 64, 8}, {5, 256, 8}},
 		cores: []int64{12}, gang: true,
 		on:    map[string]float64{"H20": 6, "H800": 1},
@@ -137,11 +137,19 @@ var asiGroups = []asiGroup{
 		trend: steady,
 	},
 	{
-		kind: core.Training, models: "genai", share: 0.0002, hp: 100, day: 0,
-		life: logNormal{100 * hour, 0.8}, burst: logNormal{100 * hour, 0.8},
-		sizes: []asiSize{{85, 1024, 8}, {15, 2048, 8}},
+		kind: core.Training, models: "genai", share: 0.00015, hp: 100,
+		burst: logNormal{100 * hour, 0.8},
+		sizes: []asiSize{{100, 1024, 8}},
 		cores: []int64{12}, checkpoint: 1800 * core.Second, gang: true,
 		on:    map[string]float64{"H20": 2, "H800": 6, "A100": 2, "A800": 2},
+		trend: steady,
+	},
+	{
+		kind: core.Training, models: "genai", share: 0.00003, hp: 100,
+		burst: logNormal{500 * hour, 0.4}, // most are cut at asiLongest
+		sizes: []asiSize{{100, 2048, 8}},
+		cores: []int64{12}, checkpoint: 1800 * core.Second, gang: true,
+		on:    map[string]float64{"H20": 1},
 		trend: steady,
 	},
 	{
