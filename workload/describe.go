@@ -139,20 +139,20 @@ func (d *describer) count(j *Job) {
 // spread adds a job to the distributions.
 func (d *describer) spread(j *Job) {
 	all := j.GPUs()
-	at := place{int(j.Kind), int(j.Class), sizeIndex(all)}
+	of := group{int(j.Kind), int(j.Class), sizeIndex(all)}
 	if j.Duration >= Endless {
 		d.sum.Endless++
 	} else {
-		d.durations.add(d.rng, j.Duration.Seconds(), at)
+		d.durations.add(d.rng, j.Duration.Seconds(), of)
 	}
 	if all == 0 {
 		return
 	}
-	d.gpus.add(d.rng, float64(all)/float64(core.WholeGPU), at)
-	d.cores.add(d.rng, cores(j), at)
+	d.gpus.add(d.rng, float64(all)/float64(core.WholeGPU), of)
+	d.cores.add(d.rng, cores(j), of)
 	for i := range j.Tasks {
 		if t := &j.Tasks[i]; t.GPU > 0 {
-			d.ratios.add(d.rng, float64(t.CPUMilli)/float64(t.GPU), at)
+			d.ratios.add(d.rng, float64(t.CPUMilli)/float64(t.GPU), of)
 		}
 	}
 }

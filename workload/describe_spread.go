@@ -44,11 +44,11 @@ type spread struct {
 	sizes   [len(sizeClasses)]sample
 }
 
-// place is a job's kind, class and size class, as indices.
-type place struct{ kind, class, size int }
+// group is a job's kind, class and size class, as indices.
+type group struct{ kind, class, size int }
 
-func (s *spread) add(rng *rand.Rand, v float64, at place) {
-	for _, to := range []*sample{&s.all, &s.kinds[at.kind], &s.classes[at.class], &s.sizes[at.size]} {
+func (s *spread) add(rng *rand.Rand, v float64, of group) {
+	for _, to := range []*sample{&s.all, &s.kinds[of.kind], &s.classes[of.class], &s.sizes[of.size]} {
 		to.add(rng, v)
 	}
 }

@@ -121,7 +121,7 @@ func sparkline(values []float64) string {
 		return ""
 	}
 	sorted := slices.Sorted(slices.Values(means))
-	top := sorted[(len(sorted)-1)*49/50]
+	top := sorted[(len(sorted)*49+49)/50-1]
 	line := ""
 	for _, v := range means {
 		step := 0
