@@ -128,7 +128,7 @@ func (e *asiEntry) level(now, length float64) float64 {
 	return e.trend.at(now/length) * (1 + e.day*math.Cos(2*math.Pi*(now-busiest)/(24*hour)))
 }
 
-func (e *asiEntry) peak() float64 { return max(e.trend.from, e.trend.to) * (1 + e.day) }
+func (e *asiEntry) peak() float64 { return max(e.trend.from, e.trend.to) * (1 + math.Abs(e.day)) }
 
 // trend is how a rate changes over a workload, its mean being 1: from until a
 // part of the workload has passed, then evenly up or down to what it is after

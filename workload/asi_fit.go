@@ -12,7 +12,7 @@ type asiRow struct {
 	class core.Class
 	share float64 // of the jobs, in per cent
 	life  logNormal
-	work  float64   // GPU-seconds of the row's jobs for each job of the workload, in per cent
+	work  float64   // GPU-seconds of the row's jobs in every hundred jobs
 	prior []float64 // how much each pool is preferred
 }
 
@@ -21,7 +21,7 @@ type asiRow struct {
 // columns hp and all say.
 func asiEntries(pools []asiPool, o *Options) []asiEntry {
 	rows, work := asiRows(pools)
-	rate := or(o.Load, asiLoad) * float64(asiGPUs(pools)) / work // jobs a second, a hundredth
+	rate := or(o.Load, asiLoad) * float64(asiGPUs(pools)) / work // hundreds of jobs a second
 	var entries []asiEntry
 	for _, class := range []core.Class{core.HP, core.LP} {
 		for _, r := range spreadOver(pools, rows, class) {
@@ -40,7 +40,7 @@ func asiEntries(pools []asiPool, o *Options) []asiEntry {
 	return entries
 }
 
-// asiRows returns the rows of the mix that fit the pools, and their work.
+// asiRows returns the rows of the mix that fit the pools, and the work of all.
 func asiRows(pools []asiPool) (rows []asiRow, work float64) {
 	for g := range asiGroups {
 		group := &asiGroups[g]
@@ -63,17 +63,17 @@ func asiRows(pools []asiPool) (rows []asiRow, work float64) {
 }
 
 // prefers fills in which pools the row prefers, and reports whether there are
-// any: those whose nodes hold its pods and of which it is at most a quarter.
+// any: those whose nodes hold its pods and of which it is at most an eighth, or 8 GPUs.
 func (r *asiRow) prefers(pools []asiPool) bool {
-	any := false
+	found := false
 	r.prior = make([]float64, len(pools))
 	for i, p := range pools {
-		if r.size.pod <= float64(p.gpus) && r.size.gpus <= max(gpusPerNode, 0.26*float64(p.nodes*p.gpus)) {
+		if r.size.pod <= float64(p.gpus) && r.size.gpus <= max(gpusPerNode, 0.125*float64(p.nodes*p.gpus)) {
 			r.prior[i] = r.group.on[p.model]
 		}
-		any = any || r.prior[i] > 0
+		found = found || r.prior[i] > 0
 	}
-	return any && r.share > 0
+	return found && r.share > 0
 }
 
 // spreadOver divides the rows of a class among the pools, by turns in
