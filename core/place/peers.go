@@ -2,7 +2,6 @@ package place
 
 import (
 	"cmp"
-	"hash/fnv"
 	"math"
 	"math/bits"
 	"slices"
@@ -11,8 +10,7 @@ import (
 )
 
 // The placement rules that FGD's study compares (Weng et al., ATC 2023, §6.1),
-// as its simulator scores them: 0 to 100 in whole points, ties in a fixed order
-// that has nothing to do with the nodes.
+// as its simulator scores them: 0 to 100 in whole points, ties to the first node.
 
 // The largest node of the study, by which the rules scale.
 const (
@@ -144,13 +142,6 @@ func mixBits(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// tieOf places a node among those of equal score.
-func tieOf(n *cluster.Node) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(n.Spec.Name))
-	return mixBits(h.Sum64())
-}
-
 // tightestDevice returns the device with the least free that holds the shape's
 // part; -1 for shapes of whole devices.
 func tightestDevice(n *cluster.Node, sh *Shape) int {
@@ -178,6 +169,7 @@ type typicalPod struct {
 	cpu      int64
 	gpus     int
 	perGPU   cluster.Milli
+	models   string // as a key
 	accepted []string
 }
 
@@ -201,7 +193,8 @@ func (f *fgd) version() uint64 {
 const typicalShare = 0.95
 
 // typical returns the most frequent requests, whatever their memory, that make
-// up typicalShare of all.
+// up typicalShare of all; of equally frequent ones, the largest, as the study's
+// simulator does.
 func (m *Mix) typical() []typicalPod {
 	type key struct {
 		gpu    cluster.Milli
@@ -217,7 +210,7 @@ func (m *Mix) typical() []typicalPod {
 		if !ok {
 			i = len(all)
 			at[k] = i
-			t := typicalPod{cpu: q.cpu, accepted: q.accepts, perGPU: q.gpu}
+			t := typicalPod{cpu: q.cpu, models: q.models, accepted: q.accepts, perGPU: q.gpu}
 			if q.gpu >= cluster.WholeGPU {
 				t.gpus, t.perGPU = int(q.gpu/cluster.WholeGPU), cluster.WholeGPU
 			} else if q.gpu > 0 {
@@ -228,7 +221,10 @@ func (m *Mix) typical() []typicalPod {
 		all[i].share += float64(q.pods)
 		total += float64(q.pods)
 	}
-	slices.SortStableFunc(all, func(a, b typicalPod) int { return cmp.Compare(b.share, a.share) })
+	slices.SortStableFunc(all, func(a, b typicalPod) int {
+		return cmp.Or(cmp.Compare(b.share, a.share), cmp.Compare(b.cpu, a.cpu), cmp.Compare(b.perGPU, a.perGPU),
+			cmp.Compare(b.gpus, a.gpus), cmp.Compare(b.models, a.models))
+	})
 	covered, n := 0.0, 0
 	for n < len(all) && covered < typicalShare*total {
 		covered += all[n].share

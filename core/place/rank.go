@@ -1,7 +1,6 @@
 package place
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -27,7 +26,7 @@ type ranking struct {
 	pools  []*cluster.Pool
 	place  [][]int32        // of each pool's members
 	seen   []int            // changes of each pool already taken in
-	nodes  []cluster.NodeID // by place; ties go to the first
+	nodes  []cluster.NodeID // by place, in order of number; ties go to the first
 	worth  []int64
 	device []int8
 	// winner[i] is the best place below tree node i; leaves start at half.
@@ -73,7 +72,7 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 			}
 		}
 	}
-	p.order(r.nodes, by)
+	slices.Sort(r.nodes)
 	at := make(map[cluster.NodeID]int32, len(r.nodes))
 	for i, id := range r.nodes {
 		at[id] = int32(i)
@@ -105,18 +104,6 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 		r.play(i)
 	}
 	return r
-}
-
-// order puts nodes into the order in which ties are broken: that of their
-// numbers or, for the rules of FGD's study, a fixed one by chance.
-func (p *Placer) order(nodes []cluster.NodeID, by scorer) {
-	if by == p.Mix {
-		slices.Sort(nodes)
-		return
-	}
-	slices.SortFunc(nodes, func(a, b cluster.NodeID) int {
-		return cmp.Or(cmp.Compare(tieOf(p.state.Node(a)), tieOf(p.state.Node(b))), cmp.Compare(a, b))
-	})
 }
 
 // scoreOf scores a node, none when it has no room.
