@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/workload"
@@ -21,44 +19,24 @@ type filling struct {
 	policy core.Policy
 	seed   int64
 	ratio  inflation
-	err    error
 }
 
 // fillAll does every filling, as many at once as there are cores. They share
 // nothing that changes.
 func fillAll(ctx context.Context, o *Options, cluster *workload.Cluster, capacity int64, fills []filling) error {
-	next := make(chan *filling)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for f := range next {
-				pods, nodes := inflate(f.pool, cluster.Nodes, capacity, f.seed)
-				f.ratio, f.err = fill(cluster.Levels, nodes, pods, f.policy, capacity)
-			}
-		})
-	}
 	said := ""
-	for i := range fills {
-		if ctx.Err() != nil {
-			break
-		}
+	say := func(i int) {
 		if what := fills[i].list + ": " + fills[i].policy.Name; what != said {
 			o.say("%s", what)
 			said = what
 		}
-		next <- &fills[i]
 	}
-	close(next)
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
+	return inParallel(ctx, len(fills), say, func(i int) (err error) {
+		f := &fills[i]
+		pods, nodes := inflate(f.pool, cluster.Nodes, capacity, f.seed)
+		f.ratio, err = fill(cluster.Levels, nodes, pods, f.policy, capacity)
 		return err
-	}
-	for i := range fills {
-		if fills[i].err != nil {
-			return fills[i].err
-		}
-	}
-	return nil
+	})
 }
 
 // simulatorWatches is how many watches the simulator starts before it shuffles
