@@ -39,11 +39,14 @@ func runKantInference(ctx context.Context, o Options) (Result, error) {
 	t.Rows = append(t.Rows, allocationRows(i7, i2, a10)...)
 	t.Rows = append(t.Rows, quotaRows(i2)...)
 	t.Notes = []string{
-		fmt.Sprintf("GFR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. GAR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. In a10, of 11 nodes, services wait %.0f s on average.",
-			mean(i7, gfr), mean(i2, gfr), mean(a10, gfr), mean(i7, meanGAR), mean(i2, meanGAR), mean(a10, meanGAR), mean(a10, waitOfAll)),
+		fmt.Sprintf("GFR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. GAR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. A service is pending in i7 for %.1f %%, in i2 for %.1f %%\n"+
+			"and in a10, which has 11 nodes, for %.1f %% of the time; in i2 never with %.0f of %d seeds.",
+			mean(i7, gfr), mean(i2, gfr), mean(a10, gfr), mean(i7, meanGAR), mean(i2, meanGAR), mean(a10, meanGAR),
+			mean(i7, pendingTime), mean(i2, pendingTime), mean(a10, pendingTime), mean(i2, neverPending)*float64(len(seeds)), len(seeds)),
 		"Bands: the services are made up to ask for what the paper's clusters held, so that GAR follows from the workload (2 points: as much as\n" +
-			"seeds differ). That nothing waits, how fragmented the clusters are, and that no quota is exceeded is the scheduler's.\n" +
-			"The sizes of i7 and a10 are ours; the paper gives their order. GFR is held to half to double, its growth to its direction.",
+			"seeds differ). That next to nothing waits, how fragmented the clusters are, and that no quota is exceeded is the scheduler's.\n" +
+			"5 % of the time: in few weeks a large service waits long. The sizes of i7 and a10 are ours; the paper gives their order. GFR is\n" +
+			"held to half to double, its growth to its direction.",
 		"Quotas: the paper shows their use in Figures 10 to 12 and tells no figure. Ours, mean over the week, is within the band when no tenant\n" +
 			"ever used more than its quota and what it may borrow.",
 	}
@@ -56,8 +59,8 @@ func allocationRows(i7, i2, a10 []outcome) []Row {
 	grows := func(figure string, small, big []outcome) Row {
 		return atLeast(figure, 1, 1, mean(small, gfr)/mean(big, gfr), "x")
 	}
-	waits := withinPoints("i2: mean wait", 0, 60, mean(i2, waitOfAll), "s")
-	waits.How = "at most a minute"
+	waits := atMost("i2: time with a service pending", 0, 5, mean(i2, pendingTime), "%")
+	waits.Bound = ""
 	return []Row{
 		withinPoints("i2: GAR", 93, 2, mean(i2, meanGAR), "%"),
 		waits,
@@ -65,6 +68,15 @@ func allocationRows(i7, i2, a10 []outcome) []Row {
 		grows("GFR of i2 over i7", i2, i7),
 		grows("GFR of a10 over i2", a10, i2),
 	}
+}
+
+func pendingTime(r *outcome) float64 { return 100 * r.pending }
+
+func neverPending(r *outcome) float64 {
+	if r.pending > 0 {
+		return 0
+	}
+	return 1
 }
 
 // quotaRows tells what tenants use of their quotas (§5.2.1).

@@ -26,6 +26,8 @@ type outcome struct {
 	metrics.Summary
 	// use is what each queue used of its quotas; see quotaUse.
 	use []usage
+	// pending is the share of the week during which a job waited.
+	pending float64
 }
 
 // week is what the averages over time are of: the arrivals of the built-in
@@ -89,9 +91,24 @@ func (a *arm) replay(ctx context.Context, seed uint64, dir string) (outcome, err
 	if err != nil {
 		return r, errors.Join(err, w.Abort())
 	}
-	r.use = use.until(week)
+	r.use, r.pending = use.until(week), pending(w.Series())
 	r.Summary, err = w.Close(runlog.Facts{Policy: a.policy.Name, Seed: seed, Decisions: int64(stats.Decisions), Wall: time.Since(begin)})
 	return r, err
+}
+
+// pending returns the share of the week's samples at which a job waited.
+func pending(series []metrics.Sample) float64 {
+	n, waiting := 0, 0
+	for _, s := range series {
+		if s.T > week {
+			break
+		}
+		n++
+		if s.Pending > 0 {
+			waiting++
+		}
+	}
+	return float64(waiting) / float64(max(n, 1))
 }
 
 // sampleSeeds returns the seeds to sample with: those asked for, else 0 and so
