@@ -231,10 +231,22 @@ func (m *Mix) typical() []typicalPod {
 		n++
 	}
 	for i := range all[:n] {
-		all[i].share /= covered
+		all[i].share = all[i].share / total / (covered / total)
 	}
 	return all[:n]
 }
+
+// Why a typical pod cannot use what a node has free; lackGPU is also of those
+// that can use some of it.
+const (
+	lackBoth = iota
+	lackGPU
+	lackCPU
+	noGPUAsked
+	noGPUAskedLackCPU
+	otherModel
+	numLacks
+)
 
 // fragmentation returns how much of a node's free GPU, in milli-GPU, typical
 // pods cannot be expected to use.
@@ -246,7 +258,9 @@ func (f *fgd) fragmentation(s *nodeState, gpus int) float64 {
 	for _, d := range s.free[:gpus] {
 		free += int64(d)
 	}
-	sum := 0.0
+	// Summed by what the pods lack, in the order of the study's simulator:
+	// points are cut to whole ones, and the last bit may decide between two.
+	var lack [numLacks]float64
 	for i := range f.typical {
 		t := &f.typical[i]
 		unused, fit := int64(0), 0
@@ -257,10 +271,27 @@ func (f *fgd) fragmentation(s *nodeState, gpus int) float64 {
 				unused += int64(d)
 			}
 		}
-		if t.gpus == 0 || fit < t.gpus || s.cpu < t.cpu || !accepts(t.accepted, s.model) {
+		kind := lackGPU
+		switch cpu := s.cpu >= t.cpu; {
+		case t.gpus == 0 && cpu:
+			kind = noGPUAsked
+		case t.gpus == 0:
+			kind = noGPUAskedLackCPU
+		case !accepts(t.accepted, s.model):
+			kind = otherModel
+		case fit < t.gpus && !cpu:
+			kind = lackBoth
+		case fit >= t.gpus && !cpu:
+			kind = lackCPU
+		}
+		if kind != lackGPU || fit < t.gpus {
 			unused = free
 		}
-		sum += float64(t.share * float64(unused))
+		lack[kind] += float64(t.share * float64(unused))
+	}
+	sum := 0.0
+	for _, x := range lack {
+		sum += x
 	}
 	f.known[*s] = sum
 	return sum
