@@ -71,9 +71,10 @@ type InflationList struct {
 	Rows []InflationRow `json:"rows"`
 }
 
-// InflationRow is the figures of one policy on a list: the allocation ratio at
-// 130 % of arrivals, in per cent, mean and standard deviation over the seeds;
-// At95 and At100 are the means at fewer arrivals.
+// InflationRow is the figures of one policy on a list: the allocation ratio when
+// 130 % have arrived, in per cent, mean and standard deviation over the seeds;
+// At95 and At100 are the means when 95 % and 100 % have. Of one seed it is the
+// mean over the arrivals that round to that per cent.
 type InflationRow struct {
 	Policy     string  `json:"policy"`
 	Seeds      []int64 `json:"seeds"`
@@ -122,6 +123,9 @@ func runOpenbFGD(ctx context.Context, o Options) (Result, error) {
 	capacity := int64(0)
 	for i := range cluster.Nodes {
 		capacity += int64(cluster.Nodes[i].GPUs) * int64(core.WholeGPU)
+	}
+	if capacity == 0 {
+		return nil, &workload.Error{File: nodes, Want: "nodes with GPUs, found none"}
 	}
 	var result Inflation
 	var fills []filling
@@ -178,9 +182,9 @@ func inflationPolicy(name string, pool []workload.Job) (core.Policy, error) {
 func (x *InflationRow) average(fills []filling) {
 	var at130 []float64
 	for _, f := range fills {
-		at130 = append(at130, f.ratio[130])
-		x.At95 += f.ratio[95] / float64(len(fills))
-		x.At100 += f.ratio[100] / float64(len(fills))
+		at130 = append(at130, f.ratio.at(130))
+		x.At95 += f.ratio.at(95) / float64(len(fills))
+		x.At100 += f.ratio.at(100) / float64(len(fills))
 	}
 	x.Allocation, x.Std = meanStd(at130)
 }
@@ -194,9 +198,12 @@ func listName(file string) string {
 	return strings.TrimPrefix(name, "openb_pod_list_")
 }
 
-// readPods reads a list of pods, sorted by name.
+// readPods reads a list of pods, sorted by name. Some ask for GPUs.
 func readPods(file string) ([]workload.Job, error) {
 	jobs, err := readJobs(file, workload.Options{})
+	if err == nil && !slices.ContainsFunc(jobs, func(j workload.Job) bool { return j.GPUs() > 0 }) {
+		err = &workload.Error{File: file, Want: "pods that ask for GPUs, found none"}
+	}
 	slices.SortFunc(jobs, func(a, b workload.Job) int { return cmp.Compare(a.Name, b.Name) })
 	return jobs, err
 }

@@ -2,10 +2,14 @@ package reproduce
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
 )
 
 // traces returns the folder of the public traces, and skips the test where it
@@ -80,6 +84,42 @@ func TestInflationVerdicts(t *testing.T) {
 		r := Inflation{Lists: []InflationList{l}}
 		if r.Passed() != (c.want != "fail") {
 			t.Errorf("%s: passed is %v", c.name, r.Passed())
+		}
+	}
+}
+
+// The ratio at a per cent is the mean over the arrivals that round to it, else
+// over the nearest ones.
+func TestInflationAt(t *testing.T) {
+	y := inflation{}
+	for _, a := range [][2]float64{{94.6, 90}, {95.4, 92}, {95.6, 94}, {99.4, 97}, {130.2, 98}} {
+		y.add(a[0], a[1])
+	}
+	for at, want := range map[int]float64{95: 91, 96: 94, 98: 97, 100: 97, 130: 98, 150: 98} {
+		if got := y.at(at); got != want {
+			t.Errorf("at %d %% it is %g, want %g", at, got, want)
+		}
+	}
+}
+
+// A list that asks for more than 130 % of the cluster loses pods, a shorter one
+// gets copies; either then asks for all but a pod's worth of 130 %.
+func TestInflate(t *testing.T) {
+	var pool []workload.Job
+	for i := range 20 {
+		j := workload.Job{Job: core.Job{Name: fmt.Sprintf("pod-%02d", i)}}
+		j.Tasks = []core.Task{{Pods: 1, Request: core.Request{GPU: core.WholeGPU}}}
+		pool = append(pool, j)
+	}
+	nodes := []core.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	for gpus, want := range map[int64]int{10: 13, 100: 130} {
+		pods, shuffled := inflate(pool, nodes, gpus*int64(core.WholeGPU), 1)
+		names := map[string]bool{}
+		for i := range pods {
+			names[pods[i].Name] = true
+		}
+		if len(pods) != want || len(names) != want || len(shuffled) != len(nodes) {
+			t.Errorf("%d GPUs: %d pods with %d names, %d nodes; want %d pods of different names and %d nodes", gpus, len(pods), len(names), len(shuffled), want, len(nodes))
 		}
 	}
 }
