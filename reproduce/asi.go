@@ -48,19 +48,6 @@ func runASIShape(ctx context.Context, o Options) (Result, error) {
 	return t, nil
 }
 
-// The bands that a figure may have.
-func about(figure string, theirs, ours, share float64, unit string) Row {
-	return Row{Figure: figure, Paper: theirs, Ours: ours, Unit: unit, Within: near(ours, theirs, share)}
-}
-
-func over(figure string, bound, ours float64, unit string) Row {
-	return Row{Figure: figure + ", over", Paper: bound, Ours: ours, Unit: unit, Within: ours > bound}
-}
-
-func below(figure string, bound, ours float64, unit string) Row {
-	return Row{Figure: figure + ", below", Paper: bound, Ours: ours, Unit: unit, Within: ours < bound}
-}
-
 // asiClusterRows compares the cluster: §2, table 1.
 func asiClusterRows(c *workload.Cluster) []Row {
 	gpus, models, leaves, cores := 0, map[string]bool{}, map[string]int{}, map[string]float64{}
@@ -76,14 +63,14 @@ func asiClusterRows(c *workload.Cluster) []Row {
 		least, most = min(least, n), max(most, n)
 	}
 	return []Row{
-		about("nodes", 37_707, float64(len(c.Nodes)), 0, ""),
-		about("GPUs", 155_410, float64(gpus), 0, ""),
-		about("GPU models", 12, float64(len(models)), 0, ""),
-		about("departments", 81, float64(len(c.Queues)), 0, ""),
+		within("nodes", 37_707, float64(len(c.Nodes)), 0, ""),
+		within("GPUs", 155_410, float64(gpus), 0, ""),
+		within("GPU models", 12, float64(len(models)), 0, ""),
+		within("departments", 81, float64(len(c.Queues)), 0, ""),
 		over("nodes of the smallest leaf group", 31, float64(least), ""),
 		below("nodes of the largest leaf group", 65, float64(most), ""),
-		about("cores of an H20 node", 192, cores["H20"], 0, ""),
-		about("cores of an A10 node", 128, cores["A10"], 0, ""),
+		within("cores of an H20 node", 192, cores["H20"], 0, ""),
+		within("cores of an A10 node", 128, cores["A10"], 0, ""),
 	}
 }
 
@@ -104,12 +91,12 @@ func asiJobRows(s *workload.Summary) []Row {
 	}
 	const hour = 3600
 	return []Row{
-		about("jobs", 14e6, float64(s.Jobs), 0.02, ""),
-		about("GPUs of a job, median", 2, s.GPUs.P50, 0, ""),
-		about("GPUs of a job, mean", 11, s.GPUs.Mean, 0.02, ""),
+		within("jobs", 14e6, float64(s.Jobs), 0.02, ""),
+		within("GPUs of a job, median", 2, s.GPUs.P50, 0, ""),
+		within("GPUs of a job, mean", 11, s.GPUs.Mean, 0.02, ""),
 		over("GPUs of the largest job", 2000, s.GPUs.Max, ""),
-		about("run time, median", 5, s.Duration.P50/hour, 0.05, "h"),
-		about("run time of HP jobs, P90", 24, classes["HP"].P90/hour, 0.05, "h"),
+		within("run time, median", 5, s.Duration.P50/hour, 0.05, "h"),
+		within("run time of HP jobs, P90", 24, classes["HP"].P90/hour, 0.05, "h"),
 		over("online inference, of the jobs", 50, 100*kinds["inference"].JobShare, "%"),
 		over("HP of online inference (mostly)", 50, 100*kinds["inference"].HPJobShare, "%"),
 		over("HP of training (mostly)", 50, 100*kinds["training"].HPJobShare, "%"),
@@ -126,10 +113,10 @@ func asiJobRows(s *workload.Summary) []Row {
 func asiDemandRows(s *workload.Summary) []Row {
 	models := byName(s.Models)
 	rows := []Row{
-		about("allocation by HP jobs", 68, 100*s.Allocation[0].HP, 0.02, "%"),
-		about("allocation by HP and LP jobs", 93, 100*s.Allocation[0].All, 0.02, "%"),
-		about("HP part of the GPU-hours of A10", 83, 100*models["A10"].HPGPUShare, 0.03, "%"),
-		about("HP part of the GPU-hours of L20", 85, 100*models["L20"].HPGPUShare, 0.03, "%"),
+		within("allocation by HP jobs", 68, 100*s.Allocation[0].HP, 0.02, "%"),
+		within("allocation by HP and LP jobs", 93, 100*s.Allocation[0].All, 0.02, "%"),
+		within("HP part of the GPU-hours of A10", 83, 100*models["A10"].HPGPUShare, 0.03, "%"),
+		within("HP part of the GPU-hours of L20", 85, 100*models["L20"].HPGPUShare, 0.03, "%"),
 	}
 	// Of a week, the same hour of each day together.
 	byDay := func(week []float64, hour int) float64 {
@@ -261,23 +248,23 @@ func (a *asiJobs) rows() []Row {
 	}
 	first, last := trendLine(a.disaggregated[:])
 	rows := []Row{
-		about("GPUs of a GenAI job, median", 4, median(a.sizes), 0, ""),
-		about("GPUs of a GenAI job, mean", 11, sum/jobs, 0.02, ""),
+		within("GPUs of a GenAI job, median", 4, median(a.sizes), 0, ""),
+		within("GPUs of a GenAI job, mean", 11, sum/jobs, 0.02, ""),
 		over("GPU-hours of the largest job", 800_000, a.largest, ""),
-		about("GenAI of training", 71, part(a.jobs[core.Training], "genai"), 0.02, "%"),
-		about("GenAI of offline inference", 98, part(a.jobs[core.Batch], "genai"), 0.02, "%"),
-		about("recommendation of online inference", 63, part(a.jobs[core.Inference], "rec"), 0.02, "%"),
-		about("classical models, of its GPU-hours", 70, part(a.hours[core.Inference], "rec", "cv", "embedding"), 0.05, "%"),
-		about("locked tasks", 40, 100*a.locked/a.tasks, 0.05, "%"),
-		about("GPUs of prefill and decode, first day", 1041, first/24, 0.2, ""),
-		about("GPUs of prefill and decode, last day", 3841, last/24, 0.2, ""),
-		about("HP demand for XPU-A after day 120 to before", 2.5, a.adopted.after/a.adopted.before, 0.1, ""),
+		within("GenAI of training", 71, part(a.jobs[core.Training], "genai"), 0.02, "%"),
+		within("GenAI of offline inference", 98, part(a.jobs[core.Batch], "genai"), 0.02, "%"),
+		within("recommendation of online inference", 63, part(a.jobs[core.Inference], "rec"), 0.02, "%"),
+		within("classical models, of its GPU-hours", 70, part(a.hours[core.Inference], "rec", "cv", "embedding"), 0.05, "%"),
+		within("locked tasks", 40, 100*a.locked/a.tasks, 0.05, "%"),
+		within("GPUs of prefill and decode, first day", 1041, first/24, 0.2, ""),
+		within("GPUs of prefill and decode, last day", 3841, last/24, 0.2, ""),
+		within("HP demand for XPU-A after day 120 to before", 2.5, a.adopted.after/a.adopted.before, 0.1, ""),
 	}
 	for _, c := range []struct {
 		models, theirs string
 		cores          float64
 	}{{"rec", "CTR", 24}, {"embedding", "BERT", 8}, {"genai", "Qwen", 4}} {
-		rows = append(rows, about(fmt.Sprintf("cores per GPU of %s (%s), median", c.models, c.theirs), c.cores, median(a.cores[c.models]), 0, ""))
+		rows = append(rows, within(fmt.Sprintf("cores per GPU of %s (%s), median", c.models, c.theirs), c.cores, median(a.cores[c.models]), 0, ""))
 	}
 	return rows
 }

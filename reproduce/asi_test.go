@@ -56,7 +56,7 @@ func TestASIJobs(t *testing.T) {
 	}
 	want := map[string]float64{
 		"GPUs of a GenAI job, median": 4, "GPUs of a GenAI job, mean": 10, "GenAI of training": 100,
-		"GPU-hours of the largest job, over": 16 * 24, "recommendation of online inference": 50, "classical models, of its GPU-hours": 100 * 3.0 / 19,
+		"GPU-hours of the largest job": 16 * 24, "recommendation of online inference": 50, "classical models, of its GPU-hours": 100 * 3.0 / 19,
 		"locked tasks": 25, "cores per GPU of rec (CTR), median": 24, "cores per GPU of genai (Qwen), median": 4,
 		"HP demand for XPU-A after day 120 to before": (4.0 / 51) / (19.0 / 120),
 	}

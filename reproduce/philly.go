@@ -84,7 +84,7 @@ func runPhillyQueueing(ctx context.Context, o Options) (Result, error) {
 // row compares one figure. From low to high is what the order of simultaneous
 // jobs makes of it.
 func (s *phillySet) row(figure string, theirs, ours, low, high float64) Row {
-	r := Row{Figure: s.name + " " + figure, Paper: theirs, Ours: ours, Unit: "s", Within: near(ours, theirs, phillyBand)}
+	r := Row{Figure: s.name + " " + figure, Paper: theirs, Ours: ours, Unit: "s", Within: near(ours, theirs, phillyBand), How: "within 1 %"}
 	if !r.Within && low <= theirs && theirs <= high {
 		r.Within = true
 		r.Note = fmt.Sprintf("off by more than %g %%, but theirs is among the %.0f to %.0f s of other orders of simultaneous jobs", 100*phillyBand, low, high)

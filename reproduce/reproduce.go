@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/muster-sched/muster/workload"
@@ -29,6 +30,12 @@ type Options struct {
 	Nodes          string
 	Pods, Policies []string
 	Seeds          []int64
+
+	// Full makes an experiment that works with samples take more of them.
+	Full bool
+	// Out, when set, is the folder that receives the runs of the first seed and a
+	// page that compares them: see Experiment.Runs.
+	Out string
 }
 
 // Result is what an experiment comes to.
@@ -44,10 +51,12 @@ type Result interface {
 type Experiment struct {
 	Name, Title string
 	Run         func(context.Context, Options) (Result, error)
+	// Runs tells that it makes runs, which Options.Out keeps.
+	Runs bool
 }
 
 // All lists the experiments in the order in which help shows them.
-var All = []Experiment{phillyQueueing, openbFGD, asiShape}
+var All = []Experiment{phillyQueueing, openbFGD, kantTraining, kantInference, asiShape}
 
 // Table is a result that compares figures.
 type Table struct {
@@ -64,6 +73,11 @@ type Row struct {
 	Paper  float64 `json:"paper"`
 	Ours   float64 `json:"ours"`
 	Unit   string  `json:"unit"`
+	// Bound says what Paper is where it is no figure to come near to: what ours
+	// should be "above" or "below", or "none" where the paper tells no figure.
+	Bound string `json:"bound,omitempty"`
+	// How says what is within the band.
+	How string `json:"how_compared,omitempty"`
 	// Within says whether ours is within the band that the experiment allows.
 	Within bool   `json:"within_band"`
 	Note   string `json:"note,omitempty"`
@@ -81,7 +95,7 @@ func (t *Table) Text(w io.Writer) error {
 	fmt.Fprintln(w, t.Caption)
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "figure\ttheirs\tours\tdifference\tin band\t")
+	fmt.Fprintln(tw, "figure\ttheirs\tours\tdifference\tin band\thow compared\t")
 	for _, r := range t.Rows {
 		in := "yes"
 		switch {
@@ -90,7 +104,7 @@ func (t *Table) Text(w io.Writer) error {
 		case r.Note != "":
 			in = "see note"
 		}
-		fmt.Fprintf(tw, "%s\t%s %s\t%s %s\t%+.2f %%\t%s\t\n", r.Figure, number(r.Paper), r.Unit, number(r.Ours), r.Unit, 100*(r.Ours/r.Paper-1), in)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Figure, r.theirs(), number(r.Ours)+" "+r.Unit, r.difference(), in, r.How)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -108,10 +122,29 @@ func (t *Table) Text(w io.Writer) error {
 	return nil
 }
 
-// number writes x, with two decimals when it is below a hundred and has some.
+// theirs spells what the paper tells.
+func (r *Row) theirs() string {
+	if r.Bound == "none" {
+		return ""
+	}
+	return strings.TrimSpace(r.Bound+" "+number(r.Paper)) + " " + r.Unit
+}
+
+// difference spells how far ours is from a figure of theirs.
+func (r *Row) difference() string {
+	if r.Bound != "" || r.Paper == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+.2f %%", 100*(r.Ours/r.Paper-1))
+}
+
+// number spells a figure with three digits or, from 100 on, as a whole number.
 func number(x float64) string {
-	if math.Abs(x) >= 100 || x == math.Trunc(x) {
+	switch size := math.Abs(x); {
+	case size >= 99.95 || x == math.Trunc(x):
 		return fmt.Sprintf("%.0f", x)
+	case size >= 9.995:
+		return fmt.Sprintf("%.1f", x)
 	}
 	return fmt.Sprintf("%.2f", x)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -29,10 +30,7 @@ func write(t *testing.T, dir, name string, lines ...string) string {
 
 // Without its trace an experiment says what is missing and where it looks.
 func TestMissingTrace(t *testing.T) {
-	for _, e := range All {
-		if e.Name == asiShape.Name {
-			continue // it needs none
-		}
+	for _, e := range []Experiment{phillyQueueing, openbFGD} {
 		_, err := e.Run(context.Background(), Options{Traces: "nowhere"})
 		if !workload.IsBadInput(err) || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "MUSTER_TRACES") {
 			t.Errorf("%s: error %v, want one that names the folder and $MUSTER_TRACES", e.Name, err)
@@ -117,10 +115,11 @@ func TestInflation(t *testing.T) {
 			pods = append(pods, fmt.Sprintf("pod-%03d,6000,16384,1,750", i))
 		}
 	}
-	r, err := openbFGD.Run(context.Background(), Options{
+	o := Options{
 		Nodes: write(t, dir, "nodes.csv", nodes...), Pods: []string{write(t, dir, "openb_pod_list_mine.csv", pods...)},
 		Policies: []string{"Value", "FGD", "Random"}, Seeds: []int64{1, 2, 3},
-	})
+	}
+	r, err := openbFGD.Run(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,5 +134,9 @@ func TestInflation(t *testing.T) {
 	var out strings.Builder
 	if err := r.JSON(&out); err != nil || !json.Valid([]byte(out.String())) {
 		t.Errorf("JSON is not valid: %v\n%s", err, &out)
+	}
+	again, err := openbFGD.Run(context.Background(), o)
+	if err != nil || !reflect.DeepEqual(r, again) {
+		t.Errorf("a second run differs (%v)", err)
 	}
 }

@@ -24,7 +24,8 @@ func newReproduce() *cobra.Command {
 		Long:  "Reproduce runs a paper's experiment again:" + experimentList(),
 		Example: `  muster reproduce --list
   muster reproduce philly-queueing --traces ~/traces
-  muster reproduce openb-fgd --policies Value,FGD --seeds 42-44 --json`,
+  muster reproduce openb-fgd --policies Value,FGD --seeds 42-44 --json
+  muster reproduce kant-training --out runs`,
 		Args: func(c *cobra.Command, args []string) error {
 			if list {
 				return arguments()(c, args)
@@ -46,6 +47,9 @@ func newReproduce() *cobra.Command {
 					if o.Seeds, err = parseSeeds(seeds); err != nil {
 						return badUsage(c, "%v", err)
 					}
+					if o.Out != "" && !e.Runs {
+						return badUsage(c, "--out: %s makes no runs to keep", e.Name)
+					}
 					return reproduceOne(c, e, o, asJSON)
 				}
 			}
@@ -58,7 +62,9 @@ func newReproduce() *cobra.Command {
 	c.Flags().StringVar(&o.Nodes, "nodes", "", "openb-fgd: the cluster, instead of openb's")
 	c.Flags().StringSliceVar(&o.Pods, "pods", nil, "openb-fgd: lists of pods, instead of openb's")
 	c.Flags().StringSliceVar(&o.Policies, "policies", nil, "openb-fgd: the policies to compare")
-	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd: the seeds of the orders of arrival, such as 42-51 or 42,43")
+	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd, kant-*: the seeds, such as 42-51 or 42,43, instead of the experiment's own")
+	c.Flags().BoolVar(&o.Full, "full", false, "kant-*: sample with fifty seeds instead of ten")
+	c.Flags().StringVar(&o.Out, "out", "", "kant-*: write the runs of the first seed, and a page that compares them, to the folder `DIR`")
 	return c
 }
 

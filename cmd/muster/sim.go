@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -213,13 +212,15 @@ func (f *simFlags) print(c *cobra.Command, runs []replay) error {
 	var (
 		summaries []metrics.Summary
 		reports   []report.Run
+		folders   []string
 	)
 	for _, r := range runs {
+		folders = append(folders, filepath.Base(r.dir))
 		summaries = append(summaries, r.summary)
 		reports = append(reports, report.Run{Name: r.summary.Policy, Summary: r.summary})
 	}
 	if f.out != "" && len(runs) > 1 {
-		if err := f.compare(runs); err != nil {
+		if err := runlog.Compare(f.out, folders); err != nil {
 			return err
 		}
 	}
@@ -235,23 +236,6 @@ func (f *simFlags) print(c *cobra.Command, runs []replay) error {
 	}
 	_, err := fmt.Fprintf(out, "\nThe files are in %s; see %s.\n", f.out, filepath.Join(f.out, runlog.Page))
 	return err
-}
-
-// compare writes a page about all runs beside their folders.
-func (f *simFlags) compare(runs []replay) error {
-	var reports []report.Run
-	for _, r := range runs {
-		read, err := runlog.Read(r.dir)
-		if err != nil {
-			return err
-		}
-		reports = append(reports, read)
-	}
-	page, err := os.Create(filepath.Join(f.out, runlog.Page))
-	if err != nil {
-		return err
-	}
-	return errors.Join(report.HTML(page, reports), page.Close())
 }
 
 // interrupted returns an error if a run was interrupted.

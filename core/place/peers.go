@@ -2,7 +2,6 @@ package place
 
 import (
 	"cmp"
-	"hash/fnv"
 	"math"
 	"math/bits"
 	"slices"
@@ -11,8 +10,7 @@ import (
 )
 
 // The placement rules that FGD's study compares (Weng et al., ATC 2023, §6.1),
-// as its simulator scores them: 0 to 100 in whole points, ties in a fixed order
-// that has nothing to do with the nodes.
+// as its simulator scores them: 0 to 100 in whole points, ties to the first node.
 
 // The largest node of the study, by which the rules scale.
 const (
@@ -144,13 +142,6 @@ func mixBits(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// tieOf places a node among those of equal score.
-func tieOf(n *cluster.Node) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(n.Spec.Name))
-	return mixBits(h.Sum64())
-}
-
 // tightestDevice returns the device with the least free that holds the shape's
 // part; -1 for shapes of whole devices.
 func tightestDevice(n *cluster.Node, sh *Shape) int {
@@ -178,6 +169,7 @@ type typicalPod struct {
 	cpu      int64
 	gpus     int
 	perGPU   cluster.Milli
+	models   string // as a key
 	accepted []string
 }
 
@@ -201,7 +193,8 @@ func (f *fgd) version() uint64 {
 const typicalShare = 0.95
 
 // typical returns the most frequent requests, whatever their memory, that make
-// up typicalShare of all.
+// up typicalShare of all; of equally frequent ones, the largest, as the study's
+// simulator does.
 func (m *Mix) typical() []typicalPod {
 	type key struct {
 		gpu    cluster.Milli
@@ -217,7 +210,7 @@ func (m *Mix) typical() []typicalPod {
 		if !ok {
 			i = len(all)
 			at[k] = i
-			t := typicalPod{cpu: q.cpu, accepted: q.accepts, perGPU: q.gpu}
+			t := typicalPod{cpu: q.cpu, models: q.models, accepted: q.accepts, perGPU: q.gpu}
 			if q.gpu >= cluster.WholeGPU {
 				t.gpus, t.perGPU = int(q.gpu/cluster.WholeGPU), cluster.WholeGPU
 			} else if q.gpu > 0 {
@@ -228,17 +221,32 @@ func (m *Mix) typical() []typicalPod {
 		all[i].share += float64(q.pods)
 		total += float64(q.pods)
 	}
-	slices.SortStableFunc(all, func(a, b typicalPod) int { return cmp.Compare(b.share, a.share) })
+	slices.SortStableFunc(all, func(a, b typicalPod) int {
+		return cmp.Or(cmp.Compare(b.share, a.share), cmp.Compare(b.cpu, a.cpu), cmp.Compare(b.perGPU, a.perGPU),
+			cmp.Compare(b.gpus, a.gpus), cmp.Compare(b.models, a.models))
+	})
 	covered, n := 0.0, 0
 	for n < len(all) && covered < typicalShare*total {
 		covered += all[n].share
 		n++
 	}
 	for i := range all[:n] {
-		all[i].share /= covered
+		all[i].share = all[i].share / total / (covered / total)
 	}
 	return all[:n]
 }
+
+// Why a typical pod cannot use what a node has free; lackGPU is also of those
+// that can use some of it.
+const (
+	lackBoth = iota
+	lackGPU
+	lackCPU
+	noGPUAsked
+	noGPUAskedLackCPU
+	otherModel
+	numLacks
+)
 
 // fragmentation returns how much of a node's free GPU, in milli-GPU, typical
 // pods cannot be expected to use.
@@ -250,7 +258,9 @@ func (f *fgd) fragmentation(s *nodeState, gpus int) float64 {
 	for _, d := range s.free[:gpus] {
 		free += int64(d)
 	}
-	sum := 0.0
+	// Summed by what the pods lack, in the order of the study's simulator:
+	// points are cut to whole ones, and the last bit may decide between two.
+	var lack [numLacks]float64
 	for i := range f.typical {
 		t := &f.typical[i]
 		unused, fit := int64(0), 0
@@ -261,10 +271,27 @@ func (f *fgd) fragmentation(s *nodeState, gpus int) float64 {
 				unused += int64(d)
 			}
 		}
-		if t.gpus == 0 || fit < t.gpus || s.cpu < t.cpu || !accepts(t.accepted, s.model) {
+		kind := lackGPU
+		switch cpu := s.cpu >= t.cpu; {
+		case t.gpus == 0 && cpu:
+			kind = noGPUAsked
+		case t.gpus == 0:
+			kind = noGPUAskedLackCPU
+		case !accepts(t.accepted, s.model):
+			kind = otherModel
+		case fit < t.gpus && !cpu:
+			kind = lackBoth
+		case fit >= t.gpus && !cpu:
+			kind = lackCPU
+		}
+		if kind != lackGPU || fit < t.gpus {
 			unused = free
 		}
-		sum += float64(t.share * float64(unused))
+		lack[kind] += float64(t.share * float64(unused))
+	}
+	sum := 0.0
+	for _, x := range lack {
+		sum += x
 	}
 	f.known[*s] = sum
 	return sum

@@ -1,7 +1,6 @@
 package place
 
 import (
-	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -33,7 +32,7 @@ type ranking struct {
 	pools []*cluster.Pool
 	place [][]int32        // of each pool's members
 	seen  []int            // changes of each pool already taken in
-	nodes []cluster.NodeID // by place; ties go to the first
+	nodes []cluster.NodeID // by place, in order of number; ties go to the first
 	// winner[i] is the best below tree node i; leaves start at half.
 	winner []contender
 	half   int
@@ -93,7 +92,7 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 			}
 		}
 	}
-	p.order(r.nodes, by)
+	slices.Sort(r.nodes)
 	at := make([]int32, p.state.Nodes())
 	for i, id := range r.nodes {
 		at[id] = int32(i)
@@ -134,18 +133,6 @@ func (p *Placer) scoreAll(r *ranking, sh *Shape, by scorer) {
 	for i := r.half - 1; i > 0; i-- {
 		r.play(i)
 	}
-}
-
-// order puts nodes into the order in which ties are broken: that of their
-// numbers or, for the rules of FGD's study, a fixed one by chance.
-func (p *Placer) order(nodes []cluster.NodeID, by scorer) {
-	if by == p.Mix {
-		slices.Sort(nodes)
-		return
-	}
-	slices.SortFunc(nodes, func(a, b cluster.NodeID) int {
-		return cmp.Or(cmp.Compare(tieOf(p.state.Node(a)), tieOf(p.state.Node(b))), cmp.Compare(a, b))
-	})
 }
 
 // scoreOf scores a node, none when it has no room.

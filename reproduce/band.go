@@ -1,0 +1,49 @@
+package reproduce
+
+import "fmt"
+
+// The bands that a figure may have.
+
+// within compares a figure that may be off by a share of theirs.
+func within(figure string, theirs, ours, share float64, unit string) Row {
+	how := "the same"
+	if share > 0 {
+		how = "within " + number(100*share) + " %"
+	}
+	return Row{Figure: figure, Paper: theirs, Ours: ours, Unit: unit, Within: near(ours, theirs, share), How: how}
+}
+
+// over and below hold a figure to a bound that the paper tells.
+func over(figure string, bound, ours float64, unit string) Row {
+	return Row{Figure: figure, Paper: bound, Bound: "above", Ours: ours, Unit: unit, Within: ours > bound, How: "above theirs"}
+}
+
+func below(figure string, bound, ours float64, unit string) Row {
+	return Row{Figure: figure, Paper: bound, Bound: "below", Ours: ours, Unit: unit, Within: ours < bound, How: "below theirs"}
+}
+
+// Kant's workload is not public: ours is made up after what the paper tells of
+// it, and figures can agree in direction and in rough magnitude alone.
+
+// about compares a figure: within half to double of the paper's.
+func about(figure string, paper, ours float64, unit string) Row {
+	return Row{Figure: figure, Paper: paper, Ours: ours, Unit: unit, Within: ours >= paper/2 && ours <= 2*paper, How: "half to double"}
+}
+
+// atLeast and atMost compare with what the paper says ours should be above or
+// below, and hold it to limit.
+func atLeast(figure string, paper, limit, ours float64, unit string) Row {
+	return Row{Figure: figure, Paper: paper, Bound: "above", Ours: ours, Unit: unit, Within: ours >= limit, How: "at least " + number(limit) + " " + unit}
+}
+
+func atMost(figure string, paper, limit, ours float64, unit string) Row {
+	return Row{Figure: figure, Paper: paper, Bound: "below", Ours: ours, Unit: unit, Within: ours <= limit, How: "at most " + number(limit) + " " + unit}
+}
+
+// withinPoints compares a figure that may be off by so many points.
+func withinPoints(figure string, paper, points, ours float64, unit string) Row {
+	return Row{
+		Figure: figure, Paper: paper, Ours: ours, Unit: unit,
+		Within: ours >= paper-points && ours <= paper+points, How: fmt.Sprintf("within %s points", number(points)),
+	}
+}
