@@ -40,7 +40,11 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	if several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1; placed == nil && (!single || c.overrun || several) {
 		e.state.Rollback(0)
 		e.dropLifted()
-		placed, gone = e.planGang(j, u, s)
+		if u.Whole && u.Required >= 0 && !c.overrun {
+			placed, gone = e.planInDomain(j, u, s)
+		} else {
+			placed, gone = e.planGang(j, u, s)
+		}
 	}
 	if placed != nil && c.within && !e.wouldCover(j, placed) {
 		placed = nil
@@ -273,63 +277,6 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 		return nil, nil
 	}
 	return placed, gone
-}
-
-// planGang lifts victims, the cheapest first, until the gang can be placed. Where
-// room is lacking, those on closed nodes come last, and only for quota.
-func (e *Engine) planGang(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
-	if s.spent && !e.roomWith(s) {
-		return nil, nil
-	}
-	var gone []victim
-	step, next := 1, 1
-	fits := func() []place.Placed {
-		if e.overrun(j) || !e.placer.MayFit(u) {
-			return nil
-		}
-		mark := e.state.Mark()
-		if placed, ok := e.placer.Gang(u); ok {
-			if e.affords(j, placed) {
-				return placed
-			}
-			e.state.Rollback(mark)
-		}
-		step *= 2 // what fits by count does not fit in place: lift more at once
-		next = len(gone) + step
-		return nil
-	}
-	roomy := e.placer.MayFit(u)
-	for _, first := range [2]bool{true, false} {
-		for k := range s.victims {
-			v := &s.victims[k]
-			if !v.there() || (roomy || e.onOpenNode(v)) != first || !first && !e.overrun(j) {
-				continue
-			}
-			gone = append(gone, *v)
-			e.lift(v)
-			if first && len(gone) < next {
-				continue
-			}
-			if placed := fits(); placed != nil {
-				return placed, gone
-			}
-		}
-		if placed := fits(); placed != nil {
-			return placed, gone
-		}
-	}
-	return nil, nil
-}
-
-// onOpenNode reports whether a pod of the victim is on a node that others may
-// use.
-func (e *Engine) onOpenNode(v *victim) bool {
-	for i := range v.pods {
-		if e.state.Node(v.job.pods[i].alloc.Node).Open() {
-			return true
-		}
-	}
-	return false
 }
 
 // spareNeedless puts victims back that turn out not to be in the way, the most

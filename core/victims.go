@@ -134,7 +134,7 @@ func (e *Engine) keep(s *search) {
 // find room several times over, and there would be some places to choose from.
 const (
 	enoughTimes  = 4
-	enoughPlaces = 32
+	enoughPlaces = 16
 )
 
 // find finds what may be evicted for the job, on all nodes or on some. The

@@ -1,0 +1,179 @@
+package core
+
+import (
+	"math/bits"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// Plans for gangs, and for pods that lack quota.
+
+// planGang lifts victims, the cheapest first, until the gang can be placed. Where
+// room is lacking, those on closed nodes come last, and only for quota.
+func (e *Engine) planGang(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	if s.spent && !e.roomWith(s) {
+		return nil, nil
+	}
+	var gone []victim
+	step, next := 1, 1
+	fits := func() []place.Placed {
+		placed := e.placeGang(j, u)
+		if placed == nil && !e.overrun(j) && e.placer.MayFit(u) {
+			step *= 2 // what fits by count does not fit in place: lift more at once
+			next = len(gone) + step
+		}
+		return placed
+	}
+	roomy := e.placer.MayFit(u)
+	for _, first := range [2]bool{true, false} {
+		for k := range s.victims {
+			v := &s.victims[k]
+			if !v.there() || (roomy || e.onOpenNode(v)) != first || !first && !e.overrun(j) {
+				continue
+			}
+			gone = append(gone, *v)
+			e.lift(v)
+			if first && len(gone) < next {
+				continue
+			}
+			if placed := fits(); placed != nil {
+				return placed, gone
+			}
+		}
+		if placed := fits(); placed != nil {
+			return placed, gone
+		}
+	}
+	return nil, nil
+}
+
+// onOpenNode reports whether a pod of the victim is on a node that others may
+// use.
+func (e *Engine) onOpenNode(v *victim) bool {
+	for i := range v.pods {
+		if e.state.Node(v.job.pods[i].alloc.Node).Open() {
+			return true
+		}
+	}
+	return false
+}
+
+// placeGang places the gang where it has room and quota, nil when nowhere.
+func (e *Engine) placeGang(j *job, u *place.Unit) []place.Placed {
+	if e.overrun(j) || !e.placer.MayFit(u) {
+		return nil
+	}
+	mark := e.state.Mark()
+	if placed, ok := e.placer.Gang(u); ok {
+		if e.affords(j, placed) {
+			return placed
+		}
+		e.state.Rollback(mark)
+	}
+	return nil
+}
+
+// planInDomain is planGang for a gang that must lie within one domain. Domains are
+// tried in the order in which they have room by count when victims leave, the
+// cheapest first; only victims there are lifted. O(victims + domains), and for
+// each domain that is tried its victims.
+func (e *Engine) planInDomain(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	least, need := cluster.MaxGPUs, 0 // devices of the smallest pod, pods
+	for t := range u.Tasks {
+		least = min(least, u.Tasks[t].GPUs)
+		need += len(u.Tasks[t].Pods)
+	}
+	if least == 0 {
+		return e.planGang(j, u, s)
+	}
+	slots, tried, devices := e.slotsByDomain(j.class, u.Required, least), map[int32]bool{}, map[cluster.NodeID]uint64{}
+	for k := range s.victims {
+		v := &s.victims[k]
+		if !v.there() {
+			continue
+		}
+		for i := range v.pods {
+			a := &v.job.pods[i].alloc
+			d := e.domainFor(j, u, a.Node)
+			if d < 0 || tried[d] {
+				continue
+			}
+			before, ok := devices[a.Node]
+			if !ok {
+				before = e.state.Node(a.Node).Whole
+			}
+			devices[a.Node] = before | a.GPUs
+			slots[d] += bits.OnesCount64(before|a.GPUs)/least - bits.OnesCount64(before)/least
+			if slots[d] < need {
+				continue
+			}
+			tried[d] = true
+			if placed, gone := e.planIn(d, j, u, s, k); placed != nil {
+				return placed, gone
+			}
+			e.state.Rollback(0)
+			e.dropLifted()
+		}
+	}
+	return nil, nil
+}
+
+// domainFor returns the domain of a node, at the level that the gang requires, -1
+// when the gang cannot be there.
+func (e *Engine) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
+	d := e.state.Domain(id, u.Required)
+	if u.Joins && d != u.Home || j.class.pools&e.poolBit(id) == 0 || !e.state.Node(id).Open() {
+		return -1
+	}
+	return d
+}
+
+// slotsByDomain returns how many pods of so many devices find room in the domains
+// of a level, by free devices.
+func (e *Engine) slotsByDomain(c *class, level, devices int) map[int32]int {
+	slots := map[int32]int{}
+	for n, p := range e.state.Pools() {
+		if c.pools>>(uint(n)%64)&1 == 0 {
+			continue
+		}
+		if level == cluster.NodeLevelNum {
+			for _, id := range p.Members() {
+				if id >= 0 {
+					slots[int32(id)] = e.state.Node(id).Free() / devices
+				}
+			}
+			continue
+		}
+		for i, d := range p.Domains(level) {
+			fit, _ := p.DomainSlots(level, i, devices)
+			slots[d] += fit
+		}
+	}
+	return slots
+}
+
+// planIn lifts the victims in a domain: those up to a last one, with which it has
+// room by count, and if the gang does not fit, the others too.
+func (e *Engine) planIn(domain int32, j *job, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
+	var gone []victim
+	for _, part := range [2][]victim{s.victims[:last+1], s.victims[last+1:]} {
+		for k := range part {
+			v := &part[k]
+			if !v.there() {
+				continue
+			}
+			for i := range v.pods {
+				if e.domainFor(j, u, v.job.pods[i].alloc.Node) == domain {
+					gone = append(gone, *v)
+					e.lift(v)
+					break
+				}
+			}
+		}
+		if placed := e.placeGang(j, u); placed != nil {
+			return placed, gone
+		}
+	}
+	return nil, nil
+}
