@@ -39,7 +39,7 @@ type measure struct {
 }
 
 var benchmarks = []benchmark{
-	{name: "Place/jobs=2000", sizes: []int{1000, 4000, 16000, 37707}, run: place},
+	{name: "Place", sizes: []int{1000, 4000, 16000, 37707}, run: place},
 	{name: "Fill", run: fill},
 	{name: "Gang/gpus=8", run: gang(8)},
 	{name: "Gang/gpus=64", run: gang(64)},
@@ -47,7 +47,7 @@ var benchmarks = []benchmark{
 	{name: "Gang/gpus=2048", run: gang(2048)},
 	{name: "ImpossibleGang/gpus=2048", run: impossibleGang},
 	{name: "Churn/load=95", run: churn},
-	{name: "Reclaim/jobs=4000", sizes: []int{500}, fixed: true, run: reclaim},
+	{name: "Reclaim", sizes: []int{500}, fixed: true, run: reclaim},
 	{name: "ReclaimGang/gpus=2000", sizes: []int{500}, fixed: true, run: reclaimGang},
 }
 
@@ -107,7 +107,7 @@ func (b *benchmark) fullName(nodes int) string {
 
 // fits reports whether a cluster of so many nodes is large enough.
 func (b *benchmark) fits(nodes int) bool {
-	if b.name == "Place/jobs=2000" {
+	if b.name == "Place" {
 		return nodes >= 1000
 	}
 	var gpus int
