@@ -8,11 +8,38 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
+// coverage says which running pods their queues' nominal quotas cover. It is
+// brought up to date when a search for evictions asks for it, at the cost of
+// what changed since: quotas are dealt out anew only when something that was
+// covered went, or something came before others.
+type coverage struct {
+	// units are in the order of their jobs; those that are gone stay until
+	// quotas are dealt out anew.
+	units []covered
+	// touched are jobs whose pods changed since.
+	touched []*job
+	// stale says that all is to be made anew: queues or the order changed.
+	stale bool
+	// dealt is what the covered units take, by the number of the account.
+	dealt    []Milli
+	accounts []account
+	number   map[account]int32
+
+	gone int // units that are
+
+	// Scratch memory.
+	fresh, coming, merged []covered
+	before                []Milli
+	claims                []claim
+}
+
 // covered is what is weighed as one while quotas are dealt out: the least pods
 // of a running gang, or one other pod.
 type covered struct {
-	job *job
-	pod int // -1 for the least pods of a gang
+	job          *job
+	pod          int32 // -1 for the least pods of a gang
+	within, gone bool
+	claims       []claim
 }
 
 // account names a queue's nominal quota for a model or for all.
@@ -21,10 +48,25 @@ type account struct {
 	model string
 }
 
-// claim is what a unit asks of an account.
+// claim is what a unit asks of an account, by its number; of none (-1) when its
+// queue may not even use the model.
 type claim struct {
-	account
-	gpu Milli
+	account int32
+	gpu     Milli
+}
+
+// touch notes that pods of a job came to a place or left it.
+func (e *Engine) touch(j *job) {
+	c := &e.covers
+	if j.touched || c.stale || !e.ledger.Limited() {
+		return
+	}
+	if len(c.touched) > len(e.running)+1000 {
+		c.stale = true // nobody has asked for long
+		return
+	}
+	j.touched = true
+	c.touched = append(c.touched, j)
 }
 
 // cover marks the running pods that their queues' nominal quotas cover. Jobs
@@ -33,46 +75,140 @@ type claim struct {
 // one of them could push its whole gang beyond quota by starting. Where no queue
 // has a quota, nothing is marked and all are covered.
 func (e *Engine) cover() {
-	if e.coverAt == e.version || !e.ledger.Limited() {
+	if !e.ledger.Limited() {
 		return
 	}
-	e.coverAt = e.version
-	e.units = e.units[:0]
+	c := &e.covers
+	if c.stale {
+		e.coverAll()
+		return
+	}
+	slices.SortFunc(c.touched, byKey)
+	anew := false
+	c.coming = c.coming[:0]
+	for _, j := range c.touched {
+		j.touched = false
+		anew = e.recover(j) || anew
+	}
+	c.touched = c.touched[:0]
+	n := len(c.units)
+	if !anew && c.gone <= n/2 && (n == 0 || len(c.coming) == 0 || compareCovered(&c.units[n-1], &c.coming[0]) < 0) {
+		for i := range c.coming {
+			c.units = append(c.units, c.coming[i])
+			c.deal(&c.units[n+i])
+		}
+		return
+	}
+	c.merge()
+	e.dealOut()
+}
+
+// merge drops what is gone from the units and sorts in what came.
+func (c *coverage) merge() {
+	out, coming := c.merged[:0], c.coming
+	for i := range c.units {
+		u := &c.units[i]
+		if u.gone {
+			continue
+		}
+		for len(coming) > 0 && compareCovered(&coming[0], u) < 0 {
+			out, coming = append(out, coming[0]), coming[1:]
+		}
+		out = append(out, *u)
+	}
+	c.units, c.merged, c.gone = append(out, coming...), c.units, 0
+}
+
+// coverAll makes the coverage anew.
+func (e *Engine) coverAll() {
+	c := &e.covers
+	for _, j := range c.touched {
+		j.touched = false
+	}
+	c.stale, c.gone, c.touched, c.units = false, 0, c.touched[:0], c.units[:0]
+	c.accounts, c.number = c.accounts[:0], map[account]int32{}
 	for _, j := range e.running {
-		e.units = j.cover(e.units)
+		c.units = e.unitsOf(j, c.units)
 	}
 	for _, n := range e.filling {
 		if n.job.run < 0 {
-			e.units = n.job.cover(e.units)
+			c.units = e.unitsOf(n.job, c.units)
 		}
 	}
-	slices.SortFunc(e.units, compareCovered)
-	clear(e.dealt)
-	for _, u := range e.units {
-		claims := e.claims(u)
-		within := e.covers(claims)
-		if u.pod >= 0 && u.job.Gang && !u.job.leastWithin() {
-			within = false
-		}
-		if within {
-			for _, c := range claims {
-				e.dealt[c.account] += c.gpu
-			}
-		}
-		for i := range u.job.pods {
-			if p := &u.job.pods[i]; u.has(i, p) {
-				p.within = within
-			}
-		}
-	}
+	slices.SortFunc(c.units, func(a, b covered) int { return compareCovered(&a, &b) })
+	e.dealOut()
 }
 
-// has reports whether pod i belongs to the unit.
-func (u covered) has(i int, p *pod) bool {
-	if u.pod < 0 {
-		return !p.extra
+// recover compares a job's units with those that it had. What went is marked,
+// what came goes to c.coming. It reports whether quotas must be dealt out anew
+// for what went.
+func (e *Engine) recover(j *job) (anew bool) {
+	c := &e.covers
+	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
+	c.fresh = e.unitsOf(j, c.fresh[:0])
+	fresh := c.fresh
+	for ; at < len(c.units) && c.units[at].job == j; at++ {
+		u := &c.units[at]
+		if u.gone {
+			continue
+		}
+		i := slices.IndexFunc(fresh, func(f covered) bool { return f.pod >= u.pod })
+		if i < 0 {
+			i = len(fresh)
+		}
+		c.coming = append(c.coming, fresh[:i]...)
+		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
+			if slices.Equal(fresh[0].claims, u.claims) {
+				c.mark(u) // pods may have come to be counted in it or not
+				fresh = fresh[1:]
+				continue
+			}
+			c.coming = append(c.coming, fresh[0])
+			fresh, anew = fresh[1:], true
+		}
+		u.gone = true
+		c.gone++
+		anew = anew || u.within
 	}
-	return u.pod == i
+	c.coming = append(c.coming, fresh...)
+	return anew
+}
+
+// dealOut deals the nominal quotas out anew.
+func (e *Engine) dealOut() {
+	c := &e.covers
+	clear(c.dealt)
+	for i := range c.units {
+		c.deal(&c.units[i])
+	}
+	e.dropSearches()
+}
+
+// deal covers a unit if the quotas have room for it, after those before it.
+func (c *coverage) deal(u *covered) {
+	u.within = c.bear(c.dealt, u.claims)
+	if u.pod >= 0 && u.job.Gang && !u.job.leastWithin() {
+		u.within = false
+	}
+	if u.within {
+		for _, k := range u.claims {
+			c.dealt[k.account] += k.gpu
+		}
+	}
+	c.mark(u)
+}
+
+// mark tells the pods of a unit whether they are covered.
+func (c *coverage) mark(u *covered) {
+	if u.pod >= 0 {
+		u.job.pods[u.pod].within = u.within
+		return
+	}
+	for i := range u.job.pods {
+		if p := &u.job.pods[i]; !p.extra {
+			p.within = u.within
+		}
+	}
 }
 
 // placed reports whether the pod has a place that counts against its quota.
@@ -80,17 +216,21 @@ func (p *pod) placed() bool {
 	return p.state == podRunning || p.state == podHeld || p.state == podPlanned
 }
 
-// cover appends the units of a running or nominated job.
-func (j *job) cover(units []covered) []covered {
+// unitsOf appends the units of a job, in order.
+func (e *Engine) unitsOf(j *job, units []covered) []covered {
 	if !j.Gang {
 		for i := range j.pods {
 			if j.pods[i].placed() {
-				units = append(units, covered{j, i})
+				units = append(units, covered{job: j, pod: int32(i), claims: e.claimsOf(j, i)})
 			}
 		}
 		return units
 	}
-	units = append(units, covered{j, -1})
+	if !j.placed() {
+		return units
+	}
+	at := len(units)
+	units = append(units, covered{job: j, pod: -1})
 	first := 0
 	for t := range j.Tasks {
 		task := &j.Tasks[t]
@@ -111,13 +251,17 @@ func (j *job) cover(units []covered) []covered {
 		}
 		for i := range pods {
 			if pods[i].placed() && pods[i].extra {
-				units = append(units, covered{j, first + i})
+				units = append(units, covered{job: j, pod: int32(first + i), claims: e.claimsOf(j, first+i)})
 			}
 		}
 		first += task.Pods
 	}
+	units[at].claims = e.claimsOf(j, -1)
 	return units
 }
+
+// placed reports whether a pod of the job has a place.
+func (j *job) placed() bool { return j.count[podRunning]+j.count[podHeld]+j.count[podPlanned] > 0 }
 
 // leastWithin reports whether the least pods of a running gang are covered.
 func (j *job) leastWithin() bool {
@@ -129,63 +273,90 @@ func (j *job) leastWithin() bool {
 	return true
 }
 
-func compareCovered(a, b covered) int {
-	if a.job != b.job {
-		if a.job.key.before(&b.job.key) {
-			return -1
-		}
-		return 1
+func compareCovered(a, b *covered) int { return cmp.Or(byKey(a.job, b.job), cmp.Compare(a.pod, b.pod)) }
+
+// byKey compares jobs by their place in the order.
+func byKey(a, b *job) int {
+	switch {
+	case a == b:
+		return 0
+	case a.key.before(&b.key):
+		return -1
 	}
-	return cmp.Compare(a.pod, b.pod)
+	return 1
 }
 
-// covers reports whether the accounts can bear the claims beside what is dealt
-// already.
-func (e *Engine) covers(claims []claim) bool {
-	for _, c := range claims {
-		if c.owner == nil {
+// bear reports whether the accounts can bear claims beside what is dealt.
+func (c *coverage) bear(dealt []Milli, claims []claim) bool {
+	for _, k := range claims {
+		if k.account < 0 {
 			return false
 		}
-		nominal, _ := c.owner.Nominal(c.model)
-		if e.dealt[c.account]+c.gpu > nominal {
+		a := &c.accounts[k.account]
+		if nominal, _ := a.owner.Nominal(a.model); dealt[k.account]+k.gpu > nominal {
 			return false
 		}
 	}
 	return true
 }
 
-// claims returns what a running unit asks of the nominal quotas.
-func (e *Engine) claims(u covered) []claim {
-	e.claimed = e.claimed[:0]
-	if !u.job.queue.Limited() {
-		return e.claimed
+// claimsOf returns what a pod, or the least pods of a gang (-1), ask of the
+// nominal quotas. The slice is the caller's.
+func (e *Engine) claimsOf(j *job, pod int) []claim {
+	if !j.queue.Limited() {
+		return nil
 	}
-	for i := range u.job.pods {
-		p := &u.job.pods[i]
-		if !u.has(i, p) || !p.placed() {
-			continue
+	c := &e.covers
+	c.claims = c.claims[:0]
+	for i := range j.pods {
+		if p := &j.pods[i]; i == pod || pod < 0 && p.placed() && !p.extra {
+			e.claim(j.queue, e.state.Pool(p.alloc.Node).Model, j.gpu(p))
 		}
-		if gpu := u.job.gpu(p); gpu > 0 {
-			e.claim(u.job.queue, e.state.Pool(p.alloc.Node).Model, gpu)
+		if i == pod {
+			break
 		}
 	}
-	return e.claimed
+	return slices.Clone(c.claims)
 }
 
-// claim adds a demand for a model to e.claimed.
+// claim adds a demand for a model to e.covers.claims.
 func (e *Engine) claim(q *quota.Node, model string, gpu Milli) {
-	accounts := q.Governing(model)
-	if len(accounts) == 0 {
-		e.claimed = append(e.claimed, claim{account{nil, model}, gpu}) // it may not even use the model
+	if gpu == 0 {
+		return
 	}
-	for _, m := range accounts {
-		a := account{q.Owner(m), m}
-		if i := slices.IndexFunc(e.claimed, func(c claim) bool { return c.account == a }); i >= 0 {
-			e.claimed[i].gpu += gpu
-			continue
+	c := &e.covers
+	add := func(n int32) {
+		if i := slices.IndexFunc(c.claims, func(k claim) bool { return k.account == n }); i >= 0 {
+			c.claims[i].gpu += gpu
+			return
 		}
-		e.claimed = append(e.claimed, claim{a, gpu})
+		c.claims = append(c.claims, claim{n, gpu})
 	}
+	accounts := q.Governing(model)
+	for _, m := range accounts {
+		add(c.numberOf(account{q.Owner(m), m}))
+	}
+	if len(accounts) == 0 {
+		add(-1)
+	}
+}
+
+// numberOf returns the number of an account, -1 when no queue owns it.
+func (c *coverage) numberOf(a account) int32 {
+	if a.owner == nil {
+		return -1
+	}
+	n, ok := c.number[a]
+	if !ok {
+		n = int32(len(c.accounts))
+		c.number[a] = n
+		c.accounts = append(c.accounts, a)
+		if len(c.dealt) < len(c.accounts) {
+			c.dealt = append(c.dealt, 0)
+		}
+		c.dealt[n] = 0
+	}
+	return n
 }
 
 // wouldBeWithin reports whether nominal quota would cover the waiting job (one
@@ -194,24 +365,22 @@ func (e *Engine) wouldBeWithin(j *job) bool {
 	if !j.queue.Limited() {
 		return true
 	}
+	c := &e.covers
 	for _, model := range e.modelsOf(j) {
-		e.claimed = e.claimed[:0]
+		c.claims = c.claims[:0]
 		for t := range e.unit.Tasks {
 			task := &e.unit.Tasks[t]
 			n := len(task.Pods)
 			if !e.unit.Whole {
 				n = min(n, 1)
 			}
-			if gpu := Milli(n) * task.GPU(); gpu > 0 {
-				m := model
-				if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
-					m = own[0]
-				}
-				e.claim(j.queue, m, gpu)
+			m := model
+			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
+				m = own[0]
 			}
+			e.claim(j.queue, m, Milli(n)*task.GPU())
 		}
-		wants := slices.Clone(e.claimed)
-		if e.coversBefore(j, wants) {
+		if c.bearsBefore(j) {
 			return true
 		}
 	}
@@ -224,34 +393,40 @@ func (e *Engine) wouldCover(j *job, placed []place.Placed) bool {
 	if !j.queue.Limited() {
 		return true
 	}
-	e.claimed = e.claimed[:0]
+	e.covers.claims = e.covers.claims[:0]
 	for i := range placed {
-		if gpu := placed[i].Alloc.GPU(); gpu > 0 {
-			e.claim(j.queue, e.state.Pool(placed[i].Alloc.Node).Model, gpu)
-		}
+		a := &placed[i].Alloc
+		e.claim(j.queue, e.state.Pool(a.Node).Model, a.GPU())
 	}
-	return e.coversBefore(j, slices.Clone(e.claimed))
+	return e.covers.bearsBefore(j)
 }
 
-// coversBefore is covers for a job that comes in the order between the running
-// ones: those before it, and what runs of it already, are served first.
-func (e *Engine) coversBefore(j *job, wants []claim) bool {
-	clear(e.dealt)
+// bearsBefore reports whether the accounts bear c.claims of a job that comes in
+// the order between the running ones: those before it, and what runs of it
+// already, are served first.
+func (c *coverage) bearsBefore(j *job) bool {
 	if j.Gang && !j.leastWithin() {
 		return false
 	}
-	for _, u := range e.units {
-		if u.job != j && !u.job.key.before(&j.key) {
-			break
-		}
-		if u.pod >= 0 && !u.job.pods[u.pod].within || u.pod < 0 && !u.job.leastWithin() {
-			continue
-		}
-		for _, c := range e.claims(u) {
-			e.dealt[c.account] += c.gpu
+	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
+	for at < len(c.units) && c.units[at].job == j {
+		at++
+	}
+	// What those before it take is all without those after it: add up the fewer.
+	first, last, by := at, len(c.units), Milli(-1)
+	c.before = append(c.before[:0], c.dealt...)
+	if at < len(c.units)-at {
+		first, last, by = 0, at, 1
+		clear(c.before)
+	}
+	for i := first; i < last; i++ {
+		if u := &c.units[i]; u.within && !u.gone {
+			for _, k := range u.claims {
+				c.before[k.account] += by * k.gpu
+			}
 		}
 	}
-	return e.covers(wants)
+	return c.bear(c.before, c.claims)
 }
 
 // modelsOf returns the models that a waiting job accepts, in order.

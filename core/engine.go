@@ -30,9 +30,12 @@ type Engine struct {
 
 	jobs  map[string]*job
 	slots []*job // by job.slot
-	spare []int32
-	seq   uint64
-	now   Time
+	// stands is the standing of a job that may be evicted, by slot, else
+	// unevictable.
+	stands []standing
+	spare  []int32
+	seq    uint64
+	now    Time
 
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
@@ -41,7 +44,6 @@ type Engine struct {
 	paused  heap[*job]   // by the end of their pause
 
 	running []*job // jobs with running pods
-	version uint64 // changes with the running jobs
 	world   uint64 // changes with nodes and queues
 	loads   []load // by model number
 	models  map[string]int
@@ -57,9 +59,9 @@ type Engine struct {
 	wakeAt    Time   // the pending Wake, Never when there is none
 	wakeNext  Time   // the Wake that the current pass asks for
 	budget    budget
-	retryAt   Time   // when more may be evicted than at the last pass
-	due       Time   // when more may be evicted than in the search for a plan under way
-	coverAt   uint64 // version for which Engine.cover holds
+	retryAt   Time // when more may be evicted than at the last pass
+	due       Time // when more may be evicted than in the search for a plan under way
+	covers    coverage
 
 	out    []Decision
 	places []Placement
@@ -67,13 +69,11 @@ type Engine struct {
 	tasks  []place.Task
 	iota   []int32
 	// Scratch memory of preemption.
-	victimList []victim
-	trial      uint32
-	tried      []cluster.NodeID
-	lifted     []liftedPod
-	units      []covered
-	dealt      map[account]Milli
-	claimed    []claim
+	searches []*search
+	trial    uint32
+	visits   []uint32 // the last trial that looked at a node
+	tried    []cluster.NodeID
+	lifted   []liftedPod
 }
 
 // New returns an engine that knows no nodes, queues or jobs.
@@ -89,7 +89,7 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
 		jobs: map[string]*job{}, models: map[string]int{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{},
-		dealt: map[account]Milli{}, wakeAt: Never, retryAt: Never, version: 1,
+		wakeAt: Never, retryAt: Never, covers: coverage{stale: true},
 	}
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
@@ -141,12 +141,9 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case DeviceHealth:
 		return e.setHealth(now, ev)
 	case QueueSet:
-		e.quotaOpen, e.freed = true, ^uint64(0)
-		e.version++
-		e.world++
-		return e.ledger.Set(ev.Queue)
+		return e.changeQueues(func() error { return e.ledger.Set(ev.Queue) })
 	case QueueRemoved:
-		return e.ledger.Remove(ev.Queue)
+		return e.changeQueues(func() error { return e.ledger.Remove(ev.Queue) })
 	case JobEstimated:
 		return e.estimate(now, ev)
 	case Checkpointed:
@@ -163,6 +160,21 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return nil
 	}
 	return fmt.Errorf("event %T is unknown", ev)
+}
+
+// changeQueues changes the ledger, and what depends on the queues' quotas.
+func (e *Engine) changeQueues(change func() error) error {
+	limited := e.ledger.Limited()
+	if err := change(); err != nil {
+		return err
+	}
+	e.quotaOpen, e.freed = true, ^uint64(0)
+	e.world++
+	e.covers.stale = true
+	if e.ledger.Limited() != limited {
+		e.reclassify()
+	}
+	return nil
 }
 
 // job finds a live job.

@@ -62,7 +62,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	}
 	e.seq++
 	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot()}
-	j.key = key{class: spec.Class, priority: spec.Priority, submit: spec.Submitted, seq: e.seq}
+	j.key = key{standing: standing{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.seq}
 	switch e.policy.Queueing.Order {
 	case ByPriority:
 		j.key.size = spec.GPUs()
@@ -84,7 +84,10 @@ func (e *Engine) submit(now Time, spec Job) error {
 			e.placer.Mix.Observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 		}
 	}
-	e.slots[j.slot] = j
+	e.slots[j.slot], e.stands[j.slot] = j, unevictable
+	if j.evictable() {
+		e.stands[j.slot] = j.key.standing
+	}
 	e.jobs[spec.Name] = j
 	e.state.SetLabels(j.slot, spec.Labels)
 	q.Jobs++
@@ -99,7 +102,7 @@ func (e *Engine) slot() int32 {
 		e.spare = e.spare[:k-1]
 		return s
 	}
-	e.slots = append(e.slots, nil)
+	e.slots, e.stands = append(e.slots, nil), append(e.stands, unevictable)
 	return int32(len(e.slots) - 1)
 }
 
@@ -147,6 +150,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	}
 	was := p.state
 	j.set(p, to)
+	e.touch(j)
 	if was == podRunning {
 		e.stopped(j, p)
 	}
@@ -357,8 +361,8 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		waits := j.class != nil || e.pausing(j)
 		e.dequeue(j)
 		j.key.estimate = ev.Estimate
-		e.version++
 		e.world++
+		e.covers.stale = true
 		if waits {
 			e.enqueue(j, now)
 		}

@@ -25,6 +25,7 @@ type pod struct {
 	started Time
 	task    int32
 	trial   uint32 // the last trial of evictions it was part of
+	listed  int32  // its place in ranked.pods
 	lifted  bool   // it is off its node and its quota for a trial
 	state   podState
 	// leavingFor is the nomination it was evicted for, if any.
@@ -64,33 +65,38 @@ type job struct {
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	rejected   bool
+	touched    bool // it is among coverage.touched
 	// attempts are the last searches for a plan that were in vain: as any other
 	// job, and as the first one.
 	attempts [2]*attempt
-	// models is the GPU models on which pods of it have run since none did, a
-	// bit each (modulo 64).
-	models uint64
+	trial    uint32 // the last trial of evictions that looked at its gang
+	goes     goes
 }
 
 // key orders jobs; see [Order].
 type key struct {
-	class    Class
-	priority int32
+	standing
 	estimate Time // 0 unless ordered ByEstimate
 	submit   Time
 	size     Milli // 0 unless ordered ByPriority
 	seq      uint64
 }
 
-// rank compares what makes one job's claim stronger than another's, whenever
-// they came: class and priority.
-func (k *key) rank(o *key) int {
-	return cmp.Or(cmp.Compare(k.class, o.class), cmp.Compare(o.priority, k.priority))
+// standing is what makes one job's claim stronger than another's, whenever they
+// came.
+type standing struct {
+	class    Class
+	priority int32
+}
+
+// rank is negative when s is the stronger.
+func (s standing) rank(o standing) int {
+	return cmp.Or(cmp.Compare(s.class, o.class), cmp.Compare(o.priority, s.priority))
 }
 
 // before reports whether k comes first in the order.
 func (k *key) before(o *key) bool {
-	if r := k.rank(o); r != 0 {
+	if r := k.rank(o.standing); r != 0 {
 		return r < 0
 	}
 	if k.estimate != o.estimate {

@@ -9,8 +9,8 @@ import (
 // load sums up what runs on the nodes of one GPU model. From it follows whether
 // evicting may help a job at all, before anything that runs is looked at.
 type load struct {
-	// evictable is the GPU of pods that may be evicted, by the claims of their
-	// jobs; bypassed the part of it that was backfilled.
+	// evictable are the pods that may be evicted, the weakest standing first;
+	// bypassed is the GPU of those of them that were backfilled.
 	evictable []ranked
 	bypassed  Milli
 	pods      int
@@ -18,10 +18,27 @@ type load struct {
 	changes uint64
 }
 
-// ranked is how much evictable GPU runs at a class and priority.
+// ranked is the evictable pods of jobs of one standing.
 type ranked struct {
-	key key // class and priority alone
-	gpu Milli
+	standing
+	gpu  Milli
+	pods []*pod // in no order
+	next int    // where the next search for some of them begins
+}
+
+// list puts a pod that starts (by 1) on the list, or takes one that stops (by
+// -1) off it.
+func (r *ranked) list(p *pod, by int) {
+	if by > 0 {
+		p.listed = int32(len(r.pods))
+		r.pods = append(r.pods, p)
+		return
+	}
+	n := len(r.pods) - 1
+	last := r.pods[n]
+	r.pods[p.listed], last.listed = last, p.listed
+	r.pods[n] = nil
+	r.pods = r.pods[:n]
 }
 
 // modelOn returns the number of the GPU model of a node, in Engine.loads.
@@ -49,10 +66,7 @@ func (e *Engine) count(j *job, p *pod, by int) {
 	l := &e.loads[m]
 	l.pods += by
 	l.changes++
-	e.version++
-	if by > 0 {
-		j.models |= 1 << (m % 64)
-	}
+	e.touch(j)
 	if !j.evictable() {
 		return
 	}
@@ -60,13 +74,12 @@ func (e *Engine) count(j *job, p *pod, by int) {
 	if j.backfilled {
 		l.bypassed += gpu
 	}
-	k := key{class: j.key.class, priority: j.key.priority}
-	i := slices.IndexFunc(l.evictable, func(c ranked) bool { return c.key == k })
-	if i < 0 {
-		i = len(l.evictable)
-		l.evictable = append(l.evictable, ranked{key: k})
+	i, ok := slices.BinarySearchFunc(l.evictable, j.key.standing, func(r ranked, s standing) int { return s.rank(r.standing) })
+	if !ok {
+		l.evictable = slices.Insert(l.evictable, i, ranked{standing: j.key.standing})
 	}
 	l.evictable[i].gpu += gpu
+	l.evictable[i].list(p, by)
 }
 
 // weaker returns how much evictable GPU of jobs with a weaker claim than k runs,
@@ -74,7 +87,7 @@ func (e *Engine) count(j *job, p *pod, by int) {
 func (l *load) weaker(k *key) (weaker, all Milli) {
 	for i := range l.evictable {
 		all += l.evictable[i].gpu
-		if k.rank(&l.evictable[i].key) < 0 {
+		if k.rank(l.evictable[i].standing) < 0 {
 			weaker += l.evictable[i].gpu
 		}
 	}

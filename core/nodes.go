@@ -26,7 +26,6 @@ func (e *Engine) addNode(n Node) error {
 		e.state.SetZone(id, n.Labels[z.Key] == z.Value && hasKey(n.Labels, z.Key))
 	}
 	e.nodesNew = true
-	e.version++
 	e.world++
 	e.free(id)
 	return nil
@@ -57,7 +56,6 @@ func (e *Engine) loseNode(now Time, name string) error {
 		}
 		e.requeueIfGone(j, now)
 	}
-	e.version++
 	e.world++
 	return nil
 }
@@ -71,7 +69,6 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 		e.dropPlans(id, now)
 	}
 	e.state.SetCordoned(id, ev.Cordoned)
-	e.version++
 	e.world++
 	e.free(id)
 	return nil
@@ -89,7 +86,6 @@ func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 		e.dropPlans(id, now)
 	}
 	e.state.SetHealth(id, ev.GPU, ev.Healthy)
-	e.version++
 	e.world++
 	e.free(id)
 	return nil

@@ -65,7 +65,7 @@ func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time
 		e.state.Close(p.alloc.Node)
 	}
 	e.state.Commit()
-	e.version++
+	e.touch(j)
 	e.enqueue(j, now) // the other pods of a job that is no gang
 }
 
@@ -186,8 +186,9 @@ func (e *Engine) denominate(j *job) {
 		e.vanished(j)
 	}
 	e.state.Commit()
-	e.version++
 	e.world++
+	e.touch(j)
+	e.dropSearches()
 }
 
 // dropPlans gives up the nominations that count on a node.

@@ -39,13 +39,14 @@ const (
 
 // classID is what jobs of a class have in common.
 type classID struct {
-	queue    *quota.Node
-	kind     Kind
-	whole    bool
-	pods     int
-	gpu      Milli
-	cpu, mem int64
-	models   string
+	queue     *quota.Node // nil where no queue has a quota
+	strategy  place.Strategy
+	inference bool
+	whole     bool
+	pods      int
+	gpu       Milli
+	cpu, mem  int64
+	models    string
 	// more spells out what few jobs have: several tasks, topology, selectors,
 	// tolerations, affinity.
 	more string
@@ -53,7 +54,10 @@ type classID struct {
 
 // classOf returns what decides where and whether the job's waiting pods start.
 func (e *Engine) classOf(j *job) classID {
-	id := classID{queue: j.queue, kind: j.Kind, whole: j.whole(), gpu: -1}
+	id := classID{strategy: e.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), gpu: -1}
+	if j.queue.Limited() {
+		id.queue = j.queue
+	}
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
 		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
@@ -87,6 +91,16 @@ func (e *Engine) classOf(j *job) classID {
 	}
 	id.more = b.String()
 	return id
+}
+
+// reclassify files the waiting jobs anew.
+func (e *Engine) reclassify() {
+	for _, j := range e.slots {
+		if j != nil && j.class != nil {
+			e.dequeue(j)
+			e.enqueue(j, e.now)
+		}
+	}
 }
 
 // waitingByTask counts the job's waiting pods.

@@ -20,10 +20,13 @@ type budget struct {
 	spent    int
 }
 
-// plan finds the victims and the places and, if that succeeds, decides them.
-func (e *Engine) plan(j *job, vs []victim, now Time, within bool) bool {
+// plan chooses among what was found and, if that succeeds, decides it.
+func (e *Engine) plan(c claimant, s *search) bool {
+	if len(s.victims) == 0 {
+		return false
+	}
+	j := c.job
 	u := e.prepare(j)
-	overrun := e.overrun(j)
 	if !u.Whole {
 		onePod(u)
 	}
@@ -31,15 +34,15 @@ func (e *Engine) plan(j *job, vs []victim, now Time, within bool) bool {
 	var placed []place.Placed
 	var gone []victim
 	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
-	if single && !overrun {
-		placed, gone = e.planPod(j, u, vs)
+	if single && !(c.overrun && e.placer.MayFit(u)) {
+		placed, gone = e.planPod(j, u, s)
 	}
-	if several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1; placed == nil && (!single || overrun || several) {
+	if several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1; placed == nil && (!single || c.overrun || several) {
 		e.state.Rollback(0)
 		e.dropLifted()
-		placed, gone = e.planGang(j, u, vs)
+		placed, gone = e.planGang(j, u, s)
 	}
-	if placed != nil && within && !e.wouldCover(j, placed) {
+	if placed != nil && c.within && !e.wouldCover(j, placed) {
 		placed = nil
 	}
 	if placed != nil {
@@ -52,11 +55,12 @@ func (e *Engine) plan(j *job, vs []victim, now Time, within bool) bool {
 			evicted++
 		}
 	}
-	ok := placed != nil && e.affordsEvictions(evicted, now)
+	ok := placed != nil && e.affordsEvictions(evicted, c.now)
 	e.state.Rollback(0)
 	e.dropLifted()
 	if ok {
-		e.nominate(j, placed, gone, now)
+		s.spent = true
+		e.nominate(j, placed, gone, c.now)
 	}
 	return ok
 }
@@ -64,14 +68,16 @@ func (e *Engine) plan(j *job, vs []victim, now Time, within bool) bool {
 // roomWith reports whether the prepared unit, or one pod of it when it starts pod
 // by pod, would find room by count if all the victims left. False is certain.
 // O(victims + nodes they are on and pods there).
-func (e *Engine) roomWith(vs []victim) bool {
+func (e *Engine) roomWith(s *search) bool {
 	e.trial++
 	e.tried = e.tried[:0]
-	for k := range vs {
-		for i := range vs[k].pods {
-			p := &vs[k].job.pods[i]
-			p.trial = e.trial
-			e.tried = append(e.tried, p.alloc.Node)
+	for k := range s.victims {
+		v := &s.victims[k]
+		for i := range v.pods {
+			if p := &v.job.pods[i]; p.state == podRunning {
+				p.trial = e.trial
+				e.tried = append(e.tried, p.alloc.Node)
+			}
 		}
 	}
 	slices.Sort(e.tried)
@@ -142,40 +148,49 @@ type onNode struct {
 	gpus   uint64
 }
 
-// victimsByNode lists who is on which node, by node.
-func victimsByNode(vs []victim) []onNode {
-	var at []onNode
-	for k := range vs {
-		for i := range vs[k].pods {
-			a := &vs[k].job.pods[i].alloc
-			at = append(at, onNode{a.Node, k, a.GPUs})
+// byNode lists who is on which node, the node with the cheapest victim first.
+func (s *search) byNode() [][]onNode {
+	if s.nodes != nil {
+		return s.nodes
+	}
+	for k := range s.victims {
+		for i := range s.victims[k].pods {
+			a := &s.victims[k].job.pods[i].alloc
+			s.at = append(s.at, onNode{a.Node, k, a.GPUs})
 		}
 	}
-	slices.SortFunc(at, func(a, b onNode) int {
+	slices.SortFunc(s.at, func(a, b onNode) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.victim, b.victim))
 	})
-	once := at[:0]
-	for _, o := range at {
+	once := s.at[:0]
+	for _, o := range s.at {
 		if n := len(once); n > 0 && once[n-1].node == o.node && once[n-1].victim == o.victim {
 			once[n-1].gpus |= o.gpus
 			continue
 		}
 		once = append(once, o)
 	}
-	return once
+	for first, i := 0, 1; i <= len(once); i++ {
+		if i == len(once) || once[i].node != once[first].node {
+			s.nodes = append(s.nodes, once[first:i])
+			first = i
+		}
+	}
+	slices.SortStableFunc(s.nodes, func(a, b []onNode) int { return cmp.Compare(a[0].victim, b[0].victim) })
+	return s.nodes
 }
 
 // price is what the victims on a node come to: the strongest claim among them,
 // then their cost.
 type price struct {
-	claim *key
+	claim standing
 	cost  int64
 }
 
 // plus returns the price with one more victim.
 func (p price) plus(v *victim) price {
 	if v.job.key.rank(p.claim) < 0 {
-		p.claim = &v.job.key
+		p.claim = v.job.key.standing
 	}
 	p.cost += 1 + v.cost
 	return p
@@ -188,52 +203,66 @@ func (p price) less(o price) bool {
 	return p.cost < o.cost
 }
 
-// planPod finds the node on which the pod gets room at the lowest price.
-func (e *Engine) planPod(j *job, u *place.Unit, vs []victim) ([]place.Placed, []victim) {
-	at := victimsByNode(vs)
+// planPod finds the node on which the pod gets room at the lowest price. Nodes
+// come in the order of their cheapest victims: it looks at no more of them than
+// may be cheaper than the best so far.
+func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	var best []onNode
 	var lowest price
-	weakest := key{class: LP + 1} // below every job's claim
-	for len(at) > 0 {
-		n := 1
-		devices := e.state.Node(at[0].node).Whole | at[0].gpus
-		for n < len(at) && at[n].node == at[0].node {
-			devices |= at[n].gpus
-			n++
+	weakest := standing{class: LP + 1} // below every job's
+	for len(s.byNode()) > 0 && !e.state.Node(s.nodes[0][0].node).Open() {
+		s.nodes = s.nodes[1:] // it stays closed for this pass
+	}
+	for _, at := range s.nodes {
+		if best != nil && !(price{weakest, 0}).plus(&s.victims[at[0].victim]).less(lowest) {
+			break
 		}
-		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
-			at = at[n:]
+		node := e.state.Node(at[0].node)
+		if !node.Open() {
 			continue
 		}
-		cost, used, takes := price{&weakest, 0}, 0, e.placer.Takes(u, at[0].node)
-		for used < n && !takes {
-			v := &vs[at[used].victim]
+		devices := node.Whole
+		for _, o := range at {
+			devices |= o.gpus
+		}
+		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
+			continue
+		}
+		cost, lifted, takes := price{weakest, 0}, 0, e.placer.Takes(u, at[0].node)
+		var used int
+		for used = 0; used < len(at) && !takes; used++ {
+			v := &s.victims[at[used].victim]
+			if !v.there() {
+				continue
+			}
 			if cost = cost.plus(v); best != nil && !cost.less(lowest) {
 				break
 			}
 			e.lift(v)
-			used++
+			lifted++
 			takes = e.placer.Takes(u, at[0].node)
 		}
-		if used > 0 && takes {
+		if lifted > 0 && takes {
 			best, lowest = at[:used], cost
 		}
 		e.state.Rollback(0)
 		e.dropLifted()
-		at = at[n:]
 	}
 	if best == nil {
 		return nil, nil
 	}
 	var gone []victim
 	for _, o := range best {
-		gone = append(gone, vs[o.victim])
-		e.lift(&vs[o.victim])
+		if v := &s.victims[o.victim]; v.there() {
+			gone = append(gone, *v)
+			e.lift(v)
+		}
 	}
-	for k := 0; k < len(vs) && e.overrun(j); k++ {
-		if !slices.ContainsFunc(gone, func(g victim) bool { return g.job == vs[k].job && g.pod == vs[k].pod }) {
-			gone = append(gone, vs[k])
-			e.lift(&vs[k])
+	for k := 0; k < len(s.victims) && e.overrun(j); k++ {
+		v := &s.victims[k]
+		if v.there() && !slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod }) {
+			gone = append(gone, *v)
+			e.lift(v)
 		}
 	}
 	if e.overrun(j) {
@@ -246,26 +275,61 @@ func (e *Engine) planPod(j *job, u *place.Unit, vs []victim) ([]place.Placed, []
 	return placed, gone
 }
 
-// planGang lifts victims, the cheapest first, until the gang can be placed.
-func (e *Engine) planGang(j *job, u *place.Unit, vs []victim) ([]place.Placed, []victim) {
-	step := 1
-	for k := 0; k < len(vs); {
-		for end := min(k+step, len(vs)); k < end; k++ {
-			e.lift(&vs[k])
-		}
+// planGang lifts victims, the cheapest first, until the gang can be placed. Where
+// room is lacking, those on closed nodes come last, and only for quota.
+func (e *Engine) planGang(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	if s.spent && !e.roomWith(s) {
+		return nil, nil
+	}
+	var gone []victim
+	step, next := 1, 1
+	fits := func() []place.Placed {
 		if e.overrun(j) || !e.placer.MayFit(u) {
-			continue
+			return nil
 		}
 		mark := e.state.Mark()
 		if placed, ok := e.placer.Gang(u); ok {
 			if e.affords(j, placed) {
-				return placed, slices.Clone(vs[:k])
+				return placed
 			}
 			e.state.Rollback(mark)
 		}
 		step *= 2 // what fits by count does not fit in place: lift more at once
+		next = len(gone) + step
+		return nil
+	}
+	roomy := e.placer.MayFit(u)
+	for _, first := range [2]bool{true, false} {
+		for k := range s.victims {
+			v := &s.victims[k]
+			if !v.there() || (roomy || e.onOpenNode(v)) != first || !first && !e.overrun(j) {
+				continue
+			}
+			gone = append(gone, *v)
+			e.lift(v)
+			if first && len(gone) < next {
+				continue
+			}
+			if placed := fits(); placed != nil {
+				return placed, gone
+			}
+		}
+		if placed := fits(); placed != nil {
+			return placed, gone
+		}
 	}
 	return nil, nil
+}
+
+// onOpenNode reports whether a pod of the victim is on a node that others may
+// use.
+func (e *Engine) onOpenNode(v *victim) bool {
+	for i := range v.pods {
+		if e.state.Node(v.job.pods[i].alloc.Node).Open() {
+			return true
+		}
+	}
+	return false
 }
 
 // spareNeedless puts victims back that turn out not to be in the way, the most

@@ -1,12 +1,5 @@
 package core
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/muster-sched/muster/core/quota"
-)
-
 // Preemption (Kant §3.2.3) is decided only as a whole plan: which pods leave
 // and exactly where the job goes that they make room for. From then on the
 // places are its own; when the last victim has left, it is bound.
@@ -27,36 +20,6 @@ import (
 // without evictions never make either smaller. There are finitely many sets, so
 // that without new events evictions come to an end.
 
-// victim is what is evicted together: a whole gang, or one pod of another job.
-type victim struct {
-	job    *job
-	pod    int // -1 for a gang
-	reason Reason
-	// cost is the work that is lost: milli-GPU times time since the last
-	// checkpoint, in milli-GPU seconds.
-	cost int64
-}
-
-// pods yields the running pods of a victim.
-func (v *victim) pods(yield func(int) bool) {
-	if v.pod >= 0 {
-		yield(v.pod)
-		return
-	}
-	for i := range v.job.pods {
-		if v.job.pods[i].state == podRunning && !yield(i) {
-			return
-		}
-	}
-}
-
-// cheaper orders victims: the weakest claim first, then what loses the least
-// work, then what was submitted last.
-func (v *victim) cheaper(o *victim) int {
-	return cmp.Or(-v.job.key.rank(&o.job.key), cmp.Compare(v.cost, o.cost),
-		-cmp.Compare(v.job.key.seq, o.job.key.seq), cmp.Compare(v.pod, o.pod))
-}
-
 // evictFor makes a plan by which the job starts in place of others, and decides
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
@@ -70,15 +33,14 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	}
 	e.due = Never
 	e.cover()
-	within := e.wouldBeWithin(j)
-	vs := e.victims(j, now, head, within)
-	if len(vs) > 0 && e.plan(j, vs, now, within) {
+	c := claimant{j, now, head, e.wouldBeWithin(j), e.overrun(j)}
+	if e.planFrom(c) {
 		return true
 	}
-	if within && j.queue.Limited() && len(e.modelsOf(j)) > 1 {
+	if c.within && j.queue.Limited() && len(e.modelsOf(j)) > 1 {
 		// It would be within quota on another model than the plan's.
-		vs = e.victims(j, now, head, false)
-		if len(vs) > 0 && e.plan(j, vs, now, false) {
+		c.within = false
+		if e.planFrom(c) {
 			return true
 		}
 	}
@@ -89,88 +51,6 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	}
 	*j.attempt(head) = &this
 	return false
-}
-
-// victims returns what may be evicted for the job, the cheapest first: if
-// within, provided that it starts within its quota. It returns nothing when all
-// of it together would not make room.
-func (e *Engine) victims(j *job, now Time, head, within bool) []victim {
-	e.prepare(j)
-	overrun := e.overrun(j)
-	reach := uint64(0) // models whose pods are worth a look
-	for _, m := range j.class.models {
-		reach |= 1 << (m % 64)
-	}
-	if overrun {
-		reach = ^uint64(0)
-	}
-	vs := e.victimList[:0]
-	for _, v := range e.running {
-		if v == j || !v.evictable() || j.Class == LP && v.Class == HP || v.models&reach == 0 {
-			continue
-		}
-		vs = e.addVictims(vs, claimant{j, now, head, within, overrun}, v)
-	}
-	e.victimList = vs
-	if !e.roomWith(vs) {
-		return nil // not even all of them together make room
-	}
-	slices.SortFunc(vs, func(a, b victim) int { return a.cheaper(&b) })
-	return vs
-}
-
-// claimant is a job for which victims are sought, and what is known of it.
-type claimant struct {
-	*job
-	now                   Time
-	head, within, overrun bool
-}
-
-// addVictims adds what may be evicted of v: a gang whole or, when its least pods
-// may not be evicted, those of the others that may; single pods of other jobs.
-func (e *Engine) addVictims(vs []victim, c claimant, v *job) []victim {
-	limited := e.ledger.Limited()
-	useful := false
-	for i := range v.pods {
-		p := &v.pods[i]
-		useful = useful || p.state == podRunning && e.useful(c.job, v, p, c.overrun)
-	}
-	if !useful {
-		return vs
-	}
-	if v.Gang {
-		least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !(limited && p.extra) })
-		if least < 0 {
-			return vs
-		}
-		if reason, ok := e.mayTake(c.job, v, c.within, !limited || v.pods[least].within, c.head); ok {
-			if e.settled(v.started, c.now) {
-				vs = append(vs, victim{v, -1, reason, v.lost(c.now, -1)})
-			}
-			return vs
-		}
-	}
-	for i := range v.pods {
-		p := &v.pods[i]
-		if p.state != podRunning || v.Gang && !(limited && p.extra) {
-			continue
-		}
-		reason, ok := e.mayTake(c.job, v, c.within, !limited || p.within, c.head)
-		if ok && e.useful(c.job, v, p, c.overrun) && e.settled(p.started, c.now) {
-			vs = append(vs, victim{v, i, reason, v.lost(c.now, i)})
-		}
-	}
-	return vs
-}
-
-// settled reports whether what started then has run for long enough; if not, it
-// notes when it will have.
-func (e *Engine) settled(started, now Time) bool {
-	due := started + e.policy.Preempt.MinRuntime
-	if now < due {
-		e.due = min(e.due, due)
-	}
-	return now >= due
 }
 
 // retry asks for another pass at t, when more may be evicted than now.
@@ -190,45 +70,12 @@ func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) 
 		return 0, false
 	}
 	switch {
-	case p.Priority && j.key.rank(&v.key) < 0:
+	case p.Priority && j.key.rank(v.key.standing) < 0:
 		return PriorityPreemption, true
 	case head && p.Backfill && v.backfilled && j.key.before(&v.key):
 		return BackfillPreemption, true
 	}
 	return 0, false
-}
-
-// useful reports whether evicting a pod of v could help j: it frees GPUs that j
-// can use or quota that j lacks.
-func (e *Engine) useful(j, v *job, p *pod, overrun bool) bool {
-	if j.class.pools&e.poolBit(p.alloc.Node) != 0 {
-		return true
-	}
-	if !overrun {
-		return false
-	}
-	model := e.state.Pool(p.alloc.Node).Model
-	return slices.Contains(v.queue.Governing(model), quota.AnyModel)
-}
-
-// lost returns the work that an eviction of the job's running pods, or of one
-// of them, loses.
-func (j *job) lost(now Time, pod int) int64 {
-	var gpu Milli
-	since := j.started
-	for i := range j.pods {
-		if j.pods[i].state == podRunning && (pod < 0 || i == pod) {
-			gpu += j.gpu(&j.pods[i])
-			if pod >= 0 {
-				since = j.pods[i].started
-			}
-		}
-	}
-	age := now - max(since, j.saved)
-	if j.Checkpoint > 0 {
-		age %= j.Checkpoint
-	}
-	return int64(gpu) * int64(age/1e6) / 1e3
 }
 
 // helpHead evicts backfilled pods for the first waiting job when it has waited

@@ -23,6 +23,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		}
 	}
 	e.ending = e.ending[:0]
+	e.dropSearches()
 	if e.nodesNew {
 		e.assignZone()
 	}
@@ -180,8 +181,7 @@ func (e *Engine) compile(c *class) {
 	j := c.head()
 	c.shapes, c.epoch, c.pools, c.models = c.shapes[:0], e.state.Epoch(), 0, c.models[:0]
 	for t := range j.Tasks {
-		sh := place.NewShape(e.state, &j.Tasks[t].Request)
-		c.shapes = append(c.shapes, sh)
+		c.shapes = append(c.shapes, e.placer.Shape(&j.Tasks[t].Request))
 	}
 	for i, p := range e.state.Pools() {
 		for _, sh := range c.shapes {

@@ -143,6 +143,7 @@ func (e *Engine) setBackfilled(j *job, backfilled bool) {
 func (e *Engine) bound(j *job, p *pod, since Time) {
 	j.set(p, podRunning)
 	p.started = since
+	e.dropSearches()
 	e.charge(j, p, 1)
 	if j.count[podRunning] == 1 {
 		j.started, j.saved = since, since
@@ -159,7 +160,7 @@ func (e *Engine) stopped(j *job, p *pod) {
 		last := e.running[len(e.running)-1]
 		e.running[j.run], last.run = last, j.run
 		e.running = e.running[:len(e.running)-1]
-		j.run, j.models = -1, 0
+		j.run = -1
 	}
 }
 

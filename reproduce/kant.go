@@ -6,8 +6,8 @@ import "fmt"
 // after what the paper tells of it, and figures can agree in direction and in
 // rough magnitude alone.
 
-// about compares a figure: within half to double of the paper's.
-func about(figure string, paper, ours float64, unit string) Row {
+// roughly compares a figure: within half to double of the paper's.
+func roughly(figure string, paper, ours float64, unit string) Row {
 	return Row{Figure: figure, Paper: paper, Ours: ours, Unit: unit, Within: ours >= paper/2 && ours <= 2*paper, How: "half to double"}
 }
 

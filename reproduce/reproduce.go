@@ -56,7 +56,7 @@ type Experiment struct {
 }
 
 // All lists the experiments in the order in which help shows them.
-var All = []Experiment{phillyQueueing, openbFGD, kantTraining, kantInference}
+var All = []Experiment{phillyQueueing, openbFGD, kantTraining, kantInference, asiShape}
 
 // Table is a result that compares figures.
 type Table struct {

@@ -341,8 +341,8 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	for i := range d.Pods {
 		p := &d.Pods[i]
 		s.placed[p.Pod] = *p
-		if jobs := r.nodes[p.Node].jobs; jobs != nil {
-			jobs[s]++
+		if r.Models.MTBF > 0 {
+			r.nodes[p.Node].jobs[s]++
 		}
 	}
 	s.Bound += len(d.Pods)
@@ -484,7 +484,8 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob s
 			continue
 		}
 		gone = append(gone, p)
-		if jobs := r.nodes[p.Node].jobs; jobs != nil {
+		if r.Models.MTBF > 0 {
+			jobs := r.nodes[p.Node].jobs
 			if jobs[s]--; jobs[s] == 0 {
 				delete(jobs, s)
 			}

@@ -11,12 +11,15 @@ import (
 // Mix is what is known of the requests that come: which, and how many pods of
 // each. It is estimated from what has come so far, older requests counting less.
 type Mix struct {
-	requests map[mixKey]*mixed
+	requests map[requestKey]*mixed
 	pods     int64 // counted, after halving
-	next     int64 // count at which the values are derived anew
+	due      int64 // pods until the values are derived anew
+	full     bool  // older requests have been forgotten
 	round    uint64
 	state    *cluster.State
 	values   map[string]*value // by GPU model
+	model    string            // the last one looked up, and its value
+	value    *value
 	// What the nodes were when the values were derived last.
 	devices  int64
 	capacity map[string]int64 // devices by model
@@ -35,14 +38,15 @@ type nodesOfShape struct {
 	nodes int64
 }
 
-type mixKey struct {
+// requestKey is a request for resources of nodes of some models.
+type requestKey struct {
 	gpu      cluster.Milli
 	cpu, mem int64
 	models   string
 }
 
 type mixed struct {
-	mixKey
+	requestKey
 	accepts []string // models; empty for any
 	pods    int64
 }
@@ -53,18 +57,19 @@ const (
 	// has come.
 	mixFirst = 16
 	// mixMemory is how many pods are remembered: past it, all counts are
-	// halved.
-	mixMemory = 1 << 16
+	// halved. From then on values are derived after half as many, and replace
+	// the old ones when one of them changed by more than mixTolerance.
+	mixMemory    = 1 << 16
+	mixTolerance = 0.02
 )
 
 // NewMix returns a mix that has seen nothing.
 func NewMix(s *cluster.State) *Mix {
-	return &Mix{requests: map[mixKey]*mixed{}, next: 1, state: s, values: map[string]*value{}}
+	return &Mix{requests: map[requestKey]*mixed{}, due: 1, state: s, values: map[string]*value{}}
 }
 
-// Observe counts pods of a request that has come.
-func (m *Mix) Observe(r *cluster.Request, pods int) {
-	k := mixKey{r.GPU, r.CPUMilli, r.MemMiB, ""}
+func keyOf(r *cluster.Request) requestKey {
+	k := requestKey{r.GPU, r.CPUMilli, r.MemMiB, ""}
 	switch len(r.Models) {
 	case 0:
 	case 1:
@@ -72,13 +77,20 @@ func (m *Mix) Observe(r *cluster.Request, pods int) {
 	default:
 		k.models = strings.Join(r.Models, "|")
 	}
+	return k
+}
+
+// Observe counts pods of a request that has come.
+func (m *Mix) Observe(r *cluster.Request, pods int) {
+	k := keyOf(r)
 	q := m.requests[k]
 	if q == nil {
-		q = &mixed{mixKey: k, accepts: r.Models}
+		q = &mixed{requestKey: k, accepts: r.Models}
 		m.requests[k] = q
 	}
 	q.pods += int64(pods)
 	m.pods += int64(pods)
+	m.due -= int64(pods)
 	if m.pods > mixMemory {
 		m.halve()
 	}
@@ -93,14 +105,17 @@ func (m *Mix) halve() {
 			delete(m.requests, k)
 		}
 	}
-	m.next = m.pods + m.pods/5
+	m.full = true
 }
 
-// version derives the values anew when it is time, and changes when it did.
+// version derives the values anew when it is time, and changes when they did.
 func (m *Mix) version() uint64 {
-	if m.pods >= m.next {
+	if m.due <= 0 {
 		m.derive()
-		m.next = max(m.pods+m.pods/5, mixFirst)
+		m.due = max(m.pods/5, mixFirst-m.pods)
+		if m.full {
+			m.due = mixMemory / 2
+		}
 	}
 	return m.round
 }
@@ -119,13 +134,22 @@ func (m *Mix) sorted() []*mixed {
 
 // derive computes the values of every model's free devices from the mix.
 func (m *Mix) derive() {
-	m.round++
 	m.survey()
 	requests := m.sorted()
+	values, tolerance, changed := map[string]*value{}, 0.0, false
+	if m.full {
+		tolerance = mixTolerance
+	}
 	for _, p := range m.state.Pools() {
-		if p.Model != "" {
-			m.values[p.Model] = m.newValue(p.Model, requests)
+		if p.Model != "" && values[p.Model] == nil {
+			v := m.newValue(p.Model, requests)
+			values[p.Model] = v
+			changed = changed || !v.near(m.values[p.Model], tolerance)
 		}
+	}
+	if changed {
+		m.values, m.model, m.value = values, "", nil
+		m.round++
 	}
 }
 

@@ -13,7 +13,9 @@ type Placer struct {
 	// Mix is the requests that come; the caller tells it of them.
 	Mix     *Mix
 	scorers [numStrategies]scorer // made when first asked for
-	drawn   uint64                // random numbers drawn
+	shapes  map[requestKey]*Shape // compiled in epoch
+	epoch   uint64
+	drawn   uint64 // random numbers drawn
 	// out collects what was placed for the current unit.
 	out []Placed
 	// last is where the last pod of the unit went, -1 at first.
@@ -38,7 +40,9 @@ type Placed struct {
 }
 
 // NewPlacer returns a placer for a state.
-func NewPlacer(s *cluster.State) *Placer { return &Placer{state: s, Mix: NewMix(s)} }
+func NewPlacer(s *cluster.State) *Placer {
+	return &Placer{state: s, Mix: NewMix(s), shapes: map[requestKey]*Shape{}}
+}
 
 // Pods places as many pods of the unit as it can, task by task in their order,
 // each by itself. The result is valid until the next call.
@@ -170,6 +174,11 @@ func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64
 func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	accept := p.filter(u, sh, within)
 	if st.strategy.scored() {
+		if st.strategy == Value && u.Inference && u.Spread {
+			if id, gpus, ok := p.findBest(sh, st, p.apart(u, sh, accept)); ok {
+				return id, gpus, true
+			}
+		}
 		return p.findBest(sh, st, accept)
 	}
 	if sh.Part > 0 {

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"container/heap"
 	"math"
 	"slices"
 
@@ -16,6 +17,10 @@ type scorer interface {
 	version() uint64
 }
 
+// maxRanks is how many rankings a shape keeps: queues that lack quota for some
+// models have the nodes of the others ranked.
+const maxRanks = 4
+
 // none is the score of a node without room.
 const none = math.MinInt64
 
@@ -23,6 +28,7 @@ const none = math.MinInt64
 // so that the best one is known at once. Only nodes whose room has changed
 // since the last look are scored again.
 type ranking struct {
+	by     scorer
 	pools  []*cluster.Pool
 	place  [][]int32        // of each pool's members
 	seen   []int            // changes of each pool already taken in
@@ -32,6 +38,7 @@ type ranking struct {
 	// winner[i] is the best place below tree node i; leaves start at half.
 	winner []int32
 	half   int
+	open   []int32 // scratch memory of next
 
 	epoch   uint64 // of the state
 	version uint64 // of the scorer
@@ -39,10 +46,20 @@ type ranking struct {
 
 // rank returns the shape's ranking of the nodes of some pools, up to date.
 func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
-	r := sh.rank
-	if r == nil || r.epoch != p.state.Epoch() || r.version != by.version() || !slices.Equal(r.pools, pools) {
-		r = p.newRanking(sh, pools, by)
-		sh.rank = r
+	version := by.version()
+	i := slices.IndexFunc(sh.ranks, func(r *ranking) bool { return r.by == by && slices.Equal(r.pools, pools) })
+	if i < 0 || sh.ranks[i].epoch != p.state.Epoch() {
+		if len(sh.ranks) == maxRanks || i >= 0 {
+			sh.ranks = slices.Delete(sh.ranks, max(i, 0), max(i, 0)+1)
+		}
+		r := p.newRanking(sh, pools, by)
+		sh.ranks = append(sh.ranks, r)
+		return r
+	}
+	r := sh.ranks[i]
+	if r.version != version {
+		r.version = version
+		p.scoreAll(r, sh, by)
 		return r
 	}
 	for k, pool := range r.pools {
@@ -62,10 +79,8 @@ func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
 }
 
 func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
-	r := &ranking{pools: append([]*cluster.Pool(nil), pools...), epoch: p.state.Epoch(), version: by.version()}
+	r := &ranking{by: by, pools: append([]*cluster.Pool(nil), pools...), epoch: p.state.Epoch(), version: by.version()}
 	for _, pool := range pools {
-		changed, forgotten := pool.Changed()
-		r.seen = append(r.seen, forgotten+len(changed))
 		for _, id := range pool.Members() {
 			if id >= 0 {
 				r.nodes = append(r.nodes, id)
@@ -73,7 +88,7 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 		}
 	}
 	slices.Sort(r.nodes)
-	at := make(map[cluster.NodeID]int32, len(r.nodes))
+	at := make([]int32, p.state.Nodes())
 	for i, id := range r.nodes {
 		at[id] = int32(i)
 	}
@@ -96,6 +111,17 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 	for i := range r.winner {
 		r.winner[i] = -1
 	}
+	p.scoreAll(r, sh, by)
+	return r
+}
+
+// scoreAll scores all nodes of a ranking.
+func (p *Placer) scoreAll(r *ranking, sh *Shape, by scorer) {
+	r.seen = r.seen[:0]
+	for _, pool := range r.pools {
+		changed, forgotten := pool.Changed()
+		r.seen = append(r.seen, forgotten+len(changed))
+	}
 	for i := range r.nodes {
 		r.worth[i], r.device[i] = p.scoreOf(r.nodes[i], sh, by)
 		r.winner[r.half+i] = int32(i)
@@ -103,7 +129,6 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 	for i := r.half - 1; i > 0; i-- {
 		r.play(i)
 	}
-	return r
 }
 
 // scoreOf scores a node, none when it has no room.
@@ -133,7 +158,11 @@ func (p *Placer) rescore(r *ranking, i int, sh *Shape, by scorer) {
 	}
 	r.worth[i], r.device[i] = worth, device
 	for k := (r.half + i) / 2; k > 0; k /= 2 {
+		was := r.winner[k]
 		r.play(k)
+		if was != int32(i) && r.winner[k] != int32(i) {
+			return // it neither won nor wins here, nor further up
+		}
 	}
 }
 
@@ -147,22 +176,66 @@ func (r *ranking) play(k int) {
 }
 
 // best returns the best node that accept allows (nil allows all), and the
-// device for a shape that takes part of one. O(1) without accept, else O(nodes).
+// device for a shape that takes part of one. O(1), and O(log nodes) for every
+// better node that accept refuses.
 func (r *ranking) best(accept func(cluster.NodeID) bool) (cluster.NodeID, int, bool) {
-	w := int32(-1)
-	if accept == nil {
-		if len(r.nodes) > 0 {
-			w = r.winner[1]
+	if len(r.nodes) == 0 || r.worth[r.winner[1]] == none {
+		return 0, 0, false
+	}
+	w := r.winner[1]
+	if accept != nil && !accept(r.nodes[w]) {
+		if w = r.next(accept); w < 0 {
+			return 0, 0, false
 		}
-	} else {
-		for i := range r.nodes {
-			if r.worth[i] != none && (w < 0 || r.worth[i] > r.worth[w]) && accept(r.nodes[i]) {
-				w = int32(i)
+	}
+	return r.nodes[w], int(r.device[w]), true
+}
+
+// next returns the best place that accept allows, -1 when there is none. A winner
+// that is refused leaves the subtrees beside its way up, each with its own.
+func (r *ranking) next(accept func(cluster.NodeID) bool) int32 {
+	open := &subtrees{r, append(r.open[:0], 1)}
+	defer func() { r.open = open.roots }()
+	for len(open.roots) > 0 {
+		root := heap.Pop(open).(int32)
+		w := r.winner[root]
+		if r.worth[w] == none {
+			break
+		}
+		if accept(r.nodes[w]) {
+			return w
+		}
+		for k := int32(r.half) + w; k > root; k /= 2 {
+			if r.winner[k^1] >= 0 {
+				heap.Push(open, k^1)
 			}
 		}
 	}
-	if w < 0 || r.worth[w] == none {
-		return 0, 0, false
+	return -1
+}
+
+// subtrees is a heap of tree nodes of a ranking, the one with the best winner on
+// top.
+type subtrees struct {
+	*ranking
+	roots []int32
+}
+
+func (h *subtrees) Len() int      { return len(h.roots) }
+func (h *subtrees) Swap(i, j int) { h.roots[i], h.roots[j] = h.roots[j], h.roots[i] }
+func (h *subtrees) Push(root any) { h.roots = append(h.roots, root.(int32)) }
+
+func (h *subtrees) Pop() any {
+	last := len(h.roots) - 1
+	root := h.roots[last]
+	h.roots = h.roots[:last]
+	return root
+}
+
+func (h *subtrees) Less(i, j int) bool {
+	a, b := h.winner[h.roots[i]], h.winner[h.roots[j]]
+	if h.worth[a] != h.worth[b] {
+		return h.worth[a] > h.worth[b]
 	}
-	return r.nodes[w], int(r.device[w]), true
+	return a < b
 }

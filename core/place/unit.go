@@ -64,9 +64,12 @@ type Shape struct {
 	request *cluster.Request
 	models  []model
 	// general is the general pools of all models, once they have been asked
-	// for; rank ranks their nodes for the strategies that score.
+	// for; ranks rank nodes of pools for the strategies that score.
 	general []*cluster.Pool
-	rank    *ranking
+	ranks   []*ranking
+	// most is how many pods all nodes hold when they are empty, without those of
+	// the dedicated zone and with them; -1 when unknown.
+	most [2]int
 	// suits caches the selector by node: 0 unknown, 1 yes, 2 no.
 	suits []int8
 }
@@ -79,10 +82,32 @@ type model struct {
 	zone    []*cluster.Pool
 }
 
-// NewShape compiles a request. It must be compiled again when the state has
+// Shape returns the compiled request, the same for all who ask for the same. It
+// must be asked for again when the state has another epoch.
+func (p *Placer) Shape(r *cluster.Request) *Shape {
+	if len(r.Selector)+len(r.Tolerations) > 0 {
+		return newShape(p.state, r)
+	}
+	if p.epoch != p.state.Epoch() || len(p.shapes) >= maxShapes {
+		p.epoch = p.state.Epoch()
+		clear(p.shapes)
+	}
+	k := keyOf(r)
+	sh := p.shapes[k]
+	if sh == nil {
+		sh = newShape(p.state, r)
+		p.shapes[k] = sh
+	}
+	return sh
+}
+
+// maxShapes is how many compiled requests are kept at hand.
+const maxShapes = 1 << 12
+
+// newShape compiles a request. It must be compiled again when the state has
 // gained pools or the labels of nodes have changed.
-func NewShape(s *cluster.State, r *cluster.Request) *Shape {
-	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, request: r, Mixed: len(r.Models) > 1}
+func newShape(s *cluster.State, r *cluster.Request) *Shape {
+	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, request: r, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
 	if r.GPU < cluster.WholeGPU {
 		sh.Part = r.GPU
 	} else {

@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -80,6 +81,31 @@ func (m *Mix) newValue(model string, requests []*mixed) *value {
 	v.setLarge(m, accept)
 	v.scarce += int64(weightScarce * m.scarcity(model, requests))
 	return v
+}
+
+// near reports whether no part of v differs from that of o by more than a share
+// of it.
+func (v *value) near(o *value, share float64) bool {
+	if o == nil || len(v.large) != len(o.large) {
+		return false
+	}
+	near := func(a, b int64) bool { return math.Abs(float64(a-b)) <= share*math.Abs(float64(b)) }
+	for f := range v.part {
+		if math.Abs(float64(v.part[f]-o.part[f])) > share*float64(nano) {
+			return false
+		}
+	}
+	for i, l := range v.large {
+		same := o.large[i]
+		if !near(l.share, same.share) {
+			return false
+		}
+		l.share, same.share = 0, 0
+		if l != same {
+			return false
+		}
+	}
+	return near(v.cpu, o.cpu) && near(v.mem, o.mem) && near(v.lackCPU, o.lackCPU) && near(v.scarce, o.scarce)
 }
 
 // weigh derives what the requests ask for beside GPUs.
@@ -191,7 +217,10 @@ func mulDiv(a, b, c int64) int64 {
 // score makes Mix a scorer: what a node is worth after a pod came, less what it
 // is worth before.
 func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
-	v := m.values[n.Spec.Model]
+	if n.Spec.Model != m.model {
+		m.model, m.value = n.Spec.Model, m.values[n.Spec.Model]
+	}
+	v := m.value
 	if v == nil {
 		return 0, tightestDevice(n, sh)
 	}

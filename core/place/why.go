@@ -163,39 +163,56 @@ func (p *Placer) levelName(level int) string {
 }
 
 // TooLarge says whether the unit could not be placed even if every node that
-// was ever known were empty and healthy. O(tasks x nodes).
+// was ever known were empty and healthy. O(nodes) for each shape, once.
 func (p *Placer) TooLarge(u *Unit) Shortfall {
 	var lack Shortfall
 	for t := range u.Tasks {
 		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
-		fit, nodes, large := 0, 0, 0
-		for id := range p.state.Nodes() {
-			n := p.state.Node(cluster.NodeID(id))
-			if accepts(sh.request.Models, n.Spec.Model) && sh.empty(n.Spec) > 0 {
-				large++
-			}
-			if sh.uses(p.state.Pool(cluster.NodeID(id)), u) && sh.selected(p.state, cluster.NodeID(id)) {
-				if k := sh.empty(n.Spec); k > 0 {
-					fit += k
-					nodes++
-				}
-			}
-		}
+		most := p.mostOf(sh, u)
 		switch {
-		case need > 0 && nodes > 0 && !u.Whole:
+		case need > 0 && most > 0 && !u.Whole:
 			return Shortfall{} // some of its pods may start
-		case nodes == 0 && need > 0 && large > 0:
-			lack = Shortfall{TooLarge, fmt.Sprintf("%d nodes%s are large enough for a pod of %s, none where selectors and taints allow", large, sh.on(), sh)}
-		case nodes == 0 && need > 0:
-			lack = Shortfall{TooLarge, fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)}
-		case u.Whole && fit < need:
-			lack = Shortfall{TooLarge, fmt.Sprintf("needs %d x %s; all nodes%s together hold %d", need, sh, sh.on(), fit)}
+		case need > 0 && most == 0:
+			lack = Shortfall{TooLarge, p.whyNoNode(sh)}
+		case u.Whole && most < need:
+			lack = Shortfall{TooLarge, fmt.Sprintf("needs %d x %s; all nodes%s together hold %d", need, sh, sh.on(), most)}
 		}
 		if u.Whole && lack.Lack != NoLack {
 			return lack
 		}
 	}
 	return lack
+}
+
+// mostOf returns how many pods of the shape all nodes hold when they are empty.
+func (p *Placer) mostOf(sh *Shape, u *Unit) int {
+	most := &sh.most[0]
+	if u.Inference || !u.Exclusive {
+		most = &sh.most[1]
+	}
+	if *most < 0 {
+		*most = 0
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			if sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) {
+				*most += sh.empty(p.state.Node(id).Spec)
+			}
+		}
+	}
+	return *most
+}
+
+// whyNoNode says why no node holds a pod of the shape.
+func (p *Placer) whyNoNode(sh *Shape) string {
+	large := 0
+	for id := range cluster.NodeID(p.state.Nodes()) {
+		if n := p.state.Node(id); accepts(sh.request.Models, n.Spec.Model) && sh.empty(n.Spec) > 0 {
+			large++
+		}
+	}
+	if large > 0 {
+		return fmt.Sprintf("%d nodes%s are large enough for a pod of %s, none where selectors and taints allow", large, sh.on(), sh)
+	}
+	return fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)
 }
 
 // empty returns how many pods of the shape a node holds when it is empty.

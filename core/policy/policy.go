@@ -9,14 +9,14 @@ import (
 	"github.com/muster-sched/muster/core/policy/fgd"
 	"github.com/muster-sched/muster/core/policy/kant"
 	"github.com/muster-sched/muster/core/policy/lucid"
-	"github.com/muster-sched/muster/core/policy/value"
+	"github.com/muster-sched/muster/core/policy/muster"
 )
 
 // Doc is a policy with what people should know of it.
 type Doc = doc.Doc
 
 // All lists the built-in policies in the order in which help shows them.
-var All = slices.Concat(kant.Docs, value.Docs, lucid.Docs, fgd.Docs)
+var All = slices.Concat(muster.Docs, kant.Docs, lucid.Docs, fgd.Docs)
 
 // ByName finds a built-in policy.
 func ByName(name string) (Doc, bool) {

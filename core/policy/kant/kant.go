@@ -13,7 +13,6 @@ const minute = 60 * core.Second
 
 // Docs lists the policies. The paper gives no constants: those of Base are ours.
 var Docs = []doc.Doc{
-	named("default", "Backfill; E-Binpack, inference by E-Spread over a tenth of the nodes; all preemptions", "§3", mixed()),
 	named("StrictFIFO", "Nobody passes the first waiting job", "§3.2.2, Table 1", queueing(core.StrictFIFO)),
 	named("BestEffortFIFO", "Whoever fits starts; large jobs may starve", "§3.2.2, Table 1", queueing(core.BestEffortFIFO)),
 	named("Backfill", "Whoever fits starts, but leaves again when the first waiting job has waited too long", "§3.2.2, Table 1", queueing(core.Backfill)),
@@ -61,13 +60,6 @@ func placing(s place.Strategy) core.Policy {
 
 func espread() core.Policy {
 	p := placing(place.ESpread)
-	p.Zone.Share = 0.1
-	return p
-}
-
-func mixed() core.Policy {
-	p := Base()
-	p.Placement[core.Inference] = place.ESpread
 	p.Zone.Share = 0.1
 	return p
 }

@@ -1,0 +1,137 @@
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestCoverByChange lets jobs of queues with quotas come, be evicted and end.
+// What is kept of their coverage from change to change must always be what
+// dealing all quotas out anew makes of it.
+func TestCoverByChange(t *testing.T) {
+	for seed := range uint64(1000) {
+		f := newFight(t, seed)
+		for step := range 60 {
+			f.step()
+			if step%3 > 0 {
+				continue // several changes at once
+			}
+			f.e.cover()
+			by := f.within()
+			f.e.coverAll()
+			if anew := f.within(); !slices.Equal(by, anew) {
+				t.Fatalf("seed %d, step %d: by change, then anew:\n%v\n%v", seed, step, by, anew)
+			}
+		}
+	}
+}
+
+// fight is jobs of three queues that want more than there is.
+type fight struct {
+	t    *testing.T
+	e    *Engine
+	rng  *rand.Rand
+	now  Time
+	jobs int
+	live []string
+}
+
+func newFight(t *testing.T, seed uint64) *fight {
+	var p Policy
+	p.Queueing.Mode = BestEffortFIFO
+	p.Preempt = Preempt{Priority: true, Reclaim: true}
+	e, err := New(Config{Policy: p, Levels: []string{"leaf"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fight{t: t, e: e, rng: rand.New(rand.NewPCG(seed, 1))}
+	for i := range 3 {
+		q := Queue{Name: fmt.Sprint("q", i), Weight: 1}
+		for _, m := range []string{"A", "B", "*"} {
+			if f.rng.IntN(3) > 0 {
+				own := Milli(f.rng.IntN(8)) * WholeGPU
+				q.Quota = append(q.Quota, Quota{Model: m, Nominal: own, BorrowingLimit: Unlimited, LendingLimit: Unlimited})
+			}
+		}
+		f.tell(QueueSet{Queue: q})
+	}
+	for i := range 4 {
+		f.tell(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), GPUs: 4, Model: []string{"A", "B"}[i%2], Domains: []string{"l"}}})
+	}
+	return f
+}
+
+func (f *fight) tell(ev Event) {
+	if err := f.e.Apply(f.now, ev); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// step lets something happen, and the engine decide.
+func (f *fight) step() {
+	f.now += Second
+	if f.rng.IntN(3) > 0 {
+		f.submit()
+	}
+	if len(f.live) > 0 && f.rng.IntN(4) == 0 {
+		f.end(f.rng.IntN(len(f.live)))
+	}
+	if len(f.live) > 0 && f.rng.IntN(2) == 0 {
+		f.endPod(f.live[f.rng.IntN(len(f.live))])
+	}
+	for _, name := range f.live {
+		if j := f.e.jobs[name]; j.count[podLeaving] > 0 && f.rng.IntN(2) == 0 {
+			f.tell(PodsGone{Job: name})
+		}
+	}
+	for _, d := range slices.Clone(f.e.Decide(f.now)) {
+		if i := slices.Index(f.live, d.Job); d.Op == Reject && i >= 0 {
+			f.end(i)
+		}
+	}
+}
+
+func (f *fight) submit() {
+	t := Task{Pods: 1 + f.rng.IntN(4)}
+	t.GPU = Milli(1+f.rng.IntN(2)) * WholeGPU
+	t.MinPods = f.rng.IntN(t.Pods + 1)
+	t.Models = [][]string{nil, {"A"}, {"B"}}[f.rng.IntN(3)]
+	f.jobs++
+	j := Job{
+		Name: fmt.Sprint("j", f.jobs), Queue: fmt.Sprint("q", f.rng.IntN(3)), Priority: int32(f.rng.IntN(3)),
+		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t},
+	}
+	f.live = append(f.live, j.Name)
+	f.tell(JobSubmitted{Job: j})
+}
+
+func (f *fight) end(i int) {
+	f.tell(JobEnded{Job: f.live[i]})
+	f.live = slices.Delete(f.live, i, i+1)
+}
+
+// endPod ends a pod of a job that is on a node, well or not.
+func (f *fight) endPod(name string) {
+	for i, p := range f.e.jobs[name].pods {
+		if (p.state == podRunning || p.state == podLeaving) && f.rng.IntN(2) == 0 {
+			f.tell(PodEnded{Job: name, Pod: i, Failed: f.rng.IntN(3) == 0})
+			return
+		}
+	}
+}
+
+// within lists the pods with places, and whether they are covered.
+func (f *fight) within() []string {
+	var all []string
+	for _, name := range f.live {
+		j := f.e.jobs[name]
+		for i := range j.pods {
+			if p := &j.pods[i]; p.placed() {
+				all = append(all, fmt.Sprint(name, ".", i, " ", p.within, " ", j.Gang && p.extra))
+			}
+		}
+	}
+	return all
+}

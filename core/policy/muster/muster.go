@@ -1,0 +1,29 @@
+// Package muster is Muster's own policy: Kant's queueing, and placement by what
+// free GPUs are worth to the requests that come. docs/placement.md explains it.
+package muster
+
+import (
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/policy/doc"
+	"github.com/muster-sched/muster/core/policy/kant"
+)
+
+// Docs lists the policy.
+var Docs = []doc.Doc{named("default"), named("Value")}
+
+func named(name string) doc.Doc {
+	return doc.Doc{
+		Name: name, Title: "Backfill; the node that loses the least worth to the requests that come; all preemptions",
+		Source: "Muster; Kant §3.2", Since: "v0.1", Policy: policy(name),
+	}
+}
+
+func policy(name string) core.Policy {
+	p := kant.Base()
+	p.Name = name
+	for k := range p.Placement {
+		p.Placement[k] = place.Value
+	}
+	return p
+}

@@ -1,0 +1,330 @@
+package core
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// What may be evicted for a job, the cheapest first.
+
+// victim is what is evicted together: a whole gang, or one pod of another job.
+type victim struct {
+	job    *job
+	pod    int // -1 for a gang
+	reason Reason
+	// cost is the work that is lost: milli-GPU times time since the last
+	// checkpoint, in milli-GPU seconds.
+	cost int64
+}
+
+// pods yields the running pods of a victim.
+func (v *victim) pods(yield func(int) bool) {
+	if v.pod >= 0 {
+		yield(v.pod)
+		return
+	}
+	for i := range v.job.pods {
+		if v.job.pods[i].state == podRunning && !yield(i) {
+			return
+		}
+	}
+}
+
+// there reports whether the victim runs still.
+func (v *victim) there() bool {
+	if v.pod >= 0 {
+		return v.job.pods[v.pod].state == podRunning
+	}
+	return v.job.count[podRunning] > 0
+}
+
+// cheaper orders victims: the weakest claim first, then what loses the least
+// work, then what was submitted last.
+func (v *victim) cheaper(o *victim) int {
+	return cmp.Or(-v.job.key.rank(o.job.key.standing), cmp.Compare(v.cost, o.cost),
+		-cmp.Compare(v.job.key.seq, o.job.key.seq), cmp.Compare(v.pod, o.pod))
+}
+
+// claimant is a job for which victims are sought, and what is known of it.
+type claimant struct {
+	*job
+	now                   Time
+	head, within, overrun bool
+}
+
+// search is the victims that were found for a job. It serves the alike jobs after
+// it too, as long as nothing but evictions happens: victims that have been told
+// to leave are passed over.
+type search struct {
+	of      searchOf
+	all     bool // it looked everywhere
+	victims []victim
+	due     Time // when more may be evicted
+	spent   bool // some of them have been evicted
+	// at is where the victims are, by node; nodes are parts of it, the one with
+	// the cheapest victim first.
+	at    []onNode
+	nodes [][]onNode
+}
+
+// searchOf is what jobs have in common for which the same may be evicted.
+type searchOf struct {
+	class *class
+	standing
+	within, overrun bool
+}
+
+// maxSearches is how many searches are kept.
+const maxSearches = 8
+
+// dropSearches forgets what was found: more may be evicted than then, or under
+// other rules.
+func (e *Engine) dropSearches() { e.searches = e.searches[:0] }
+
+// planFrom makes a plan from the victims of an earlier search for alike jobs,
+// else of some nodes, else of all: where much may be evicted, the cost of a plan
+// does not grow with the cluster.
+func (e *Engine) planFrom(c claimant) bool {
+	of := searchOf{c.class, c.key.standing, c.within, c.overrun}
+	s := e.kept(of, c.head)
+	if s != nil && e.plan(c, s) {
+		return true
+	}
+	e.prepare(c.job)
+	// The first job and one that lacks quota take the cheapest of all, a gang for
+	// one domain looks there.
+	some := !c.head && !c.overrun && e.unit.Required < 0
+	if some && (s == nil || !s.all) {
+		if s = e.find(c, of, false); e.plan(c, s) {
+			return true
+		}
+	}
+	if s == nil || !s.all {
+		return e.plan(c, e.find(c, of, true))
+	}
+	return false
+}
+
+// kept returns an earlier search for alike jobs, nil when there is none. What the
+// first job may evict depends on when it came: it has none.
+func (e *Engine) kept(of searchOf, head bool) *search {
+	for _, s := range e.searches {
+		if s.of == of && !head {
+			e.due = min(e.due, s.due)
+			return s
+		}
+	}
+	return nil
+}
+
+// keep keeps a search for the jobs to come.
+func (e *Engine) keep(s *search) {
+	e.searches = slices.DeleteFunc(e.searches, func(o *search) bool { return o.of == s.of })
+	if len(e.searches) == maxSearches {
+		e.dropSearches()
+	}
+	e.searches = append(e.searches, s)
+}
+
+// Nodes are looked at until, all that may be evicted on them gone, the job would
+// find room several times over, and there would be some places to choose from.
+const (
+	enoughTimes  = 4
+	enoughPlaces = 32
+)
+
+// find finds what may be evicted for the job, on all nodes or on some. The
+// search has no victims if all that were found would not make room.
+func (e *Engine) find(c claimant, of searchOf, all bool) *search {
+	s := &search{of: of, all: true}
+	due := e.due
+	e.due = Never
+	e.trial++
+	devices, enough := e.largest()
+	enough = enoughTimes*enough + enoughPlaces
+	for m := range e.loads {
+		if !c.overrun && !slices.Contains(c.class.models, m) {
+			continue
+		}
+		for k := range e.loads[m].evictable {
+			r := &e.loads[m].evictable[k]
+			if !e.mayFall(c, r.standing) {
+				continue
+			}
+			from := r.next
+			for i := range r.pods {
+				if enough <= 0 && !all {
+					s.all, r.next = false, (from+i)%len(r.pods)
+					break
+				}
+				if id := r.pods[(from+i)%len(r.pods)].alloc.Node; !e.visited(id) {
+					enough -= e.addVictims(s, c, id) / max(devices, 1)
+				}
+			}
+		}
+	}
+	s.due, e.due = e.due, min(e.due, due)
+	if s.all && !e.roomWith(s) {
+		s.victims = nil
+	}
+	slices.SortFunc(s.victims, func(a, b victim) int { return a.cheaper(&b) })
+	if !c.head {
+		e.keep(s)
+	}
+	return s
+}
+
+// largest returns how many devices the largest pods of the prepared unit take,
+// and how many pods start at once.
+func (e *Engine) largest() (devices, pods int) {
+	for t := range e.unit.Tasks {
+		devices = max(devices, e.unit.Tasks[t].GPUs)
+		pods += len(e.unit.Tasks[t].Pods)
+	}
+	if !e.unit.Whole {
+		pods = 1
+	}
+	return devices, pods
+}
+
+// visited reports whether the current trial has been at a node, and notes that
+// it has.
+func (e *Engine) visited(id cluster.NodeID) bool {
+	for len(e.visits) <= int(id) {
+		e.visits = append(e.visits, 0)
+	}
+	been := e.visits[id] == e.trial
+	e.visits[id] = e.trial
+	return been
+}
+
+// mayFall reports whether jobs of a standing may have to make room for the job.
+func (e *Engine) mayFall(c claimant, s standing) bool {
+	p := &e.policy.Preempt
+	reclaim := p.Reclaim && c.within && c.queue.Limited()
+	rank := c.key.rank(s)
+	return s.class >= c.Class && s != unevictable && (reclaim || rank < 0 || rank == 0 && c.head)
+}
+
+// unevictable stands for that of jobs that may not be evicted.
+var unevictable = standing{class: 255}
+
+// addVictims adds what may be evicted on a node, and returns how many devices
+// would then be free there.
+func (e *Engine) addVictims(s *search, c claimant, id cluster.NodeID) int {
+	n := e.state.Node(id)
+	devices := n.Whole
+	for i := range n.Pods {
+		o := n.Pods[i].Owner
+		if !e.mayFall(c, e.stands[o.Job]) {
+			continue // without a look at the job: most are such
+		}
+		v := e.slots[o.Job]
+		p := &v.pods[o.Pod]
+		if v == c.job || p.state != podRunning {
+			continue
+		}
+		if e.addVictim(s, c, v, int(o.Pod)) {
+			devices |= p.alloc.GPUs
+		}
+	}
+	return bits.OnesCount64(devices)
+}
+
+// addVictim adds a pod, if it may be evicted and that is of use, or its gang:
+// whole, unless its least pods may not be evicted.
+func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
+	limited := e.ledger.Limited()
+	p := &v.pods[pod]
+	if !e.useful(c.job, v, p, c.overrun) {
+		return false
+	}
+	if v.Gang {
+		if v.trial != e.trial {
+			v.trial, v.goes = e.trial, e.howGoes(s, c, v)
+		}
+		if v.goes != byPod || !limited || !p.extra {
+			return v.goes == asWhole
+		}
+	}
+	reason, ok := e.mayTake(c.job, v, c.within, !limited || p.within, c.head)
+	if !ok || !e.settled(p.started, c.now) {
+		return false
+	}
+	s.victims = append(s.victims, victim{v, pod, reason, v.lost(c.now, pod)})
+	return true
+}
+
+// goes says how a gang may be evicted in a trial.
+type goes uint8
+
+const (
+	stays goes = iota
+	asWhole
+	byPod // those beyond its least
+)
+
+// howGoes decides how a gang may be evicted; if as a whole, it is added.
+func (e *Engine) howGoes(s *search, c claimant, v *job) goes {
+	limited := e.ledger.Limited()
+	least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !(limited && p.extra) })
+	if least < 0 {
+		return stays
+	}
+	reason, ok := e.mayTake(c.job, v, c.within, !limited || v.pods[least].within, c.head)
+	switch {
+	case !ok:
+		return byPod
+	case !e.settled(v.started, c.now):
+		return stays
+	}
+	s.victims = append(s.victims, victim{v, -1, reason, v.lost(c.now, -1)})
+	return asWhole
+}
+
+// settled reports whether what started then has run for long enough; if not, it
+// notes when it will have.
+func (e *Engine) settled(started, now Time) bool {
+	due := started + e.policy.Preempt.MinRuntime
+	if now < due {
+		e.due = min(e.due, due)
+	}
+	return now >= due
+}
+
+// useful reports whether evicting a pod of v could help j: it frees GPUs that j
+// can use or quota that j lacks.
+func (e *Engine) useful(j, v *job, p *pod, overrun bool) bool {
+	if j.class.pools&e.poolBit(p.alloc.Node) != 0 {
+		return true
+	}
+	if !overrun {
+		return false
+	}
+	model := e.state.Pool(p.alloc.Node).Model
+	return slices.Contains(v.queue.Governing(model), quota.AnyModel)
+}
+
+// lost returns the work that an eviction of the job's running pods, or of one
+// of them, loses.
+func (j *job) lost(now Time, pod int) int64 {
+	var gpu Milli
+	since := j.started
+	for i := range j.pods {
+		if j.pods[i].state == podRunning && (pod < 0 || i == pod) {
+			gpu += j.gpu(&j.pods[i])
+			if pod >= 0 {
+				since = j.pods[i].started
+			}
+		}
+	}
+	age := now - max(since, j.saved)
+	if j.Checkpoint > 0 {
+		age %= j.Checkpoint
+	}
+	return int64(gpu) * int64(age/1e6) / 1e3
+}
