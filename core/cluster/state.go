@@ -488,6 +488,10 @@ func (s *State) sharePart(n *Node, id NodeID, d int, by Milli) {
 		p.shared.remove(n.part[d], sharedKey(id, d))
 	}
 	n.part[d] += int16(by)
+	n.split &^= 1 << d
+	if n.part[d] > 0 && n.part[d] < int16(WholeGPU) {
+		n.split |= 1 << d
+	}
 	if n.part[d] < 0 {
 		panic(fmt.Sprintf("cluster: device %d of node %s over-allocated", d, n.Spec.Name))
 	}

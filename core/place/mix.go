@@ -18,8 +18,7 @@ type Mix struct {
 	round    uint64
 	state    *cluster.State
 	values   map[string]*value // by GPU model
-	model    string            // the last one looked up, and its value
-	value    *value
+	inPool   []*value          // the same by number of the pool
 	// What the nodes were when the values were derived last.
 	devices  int64
 	capacity map[string]int64 // devices by model
@@ -148,9 +147,17 @@ func (m *Mix) derive() {
 		}
 	}
 	if changed {
-		m.values, m.model, m.value = values, "", nil
+		m.values, m.inPool = values, m.inPool[:0]
 		m.round++
 	}
+}
+
+// valueIn returns the value of the devices in a pool, nil when it has none.
+func (m *Mix) valueIn(pool int) *value {
+	for len(m.inPool) <= pool {
+		m.inPool = append(m.inPool, m.values[m.state.Pools()[len(m.inPool)].Model])
+	}
+	return m.inPool[pool]
 }
 
 // survey counts the devices there are, by model and by shape of node.

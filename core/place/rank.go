@@ -28,20 +28,25 @@ const none = math.MinInt64
 // so that the best one is known at once. Only nodes whose room has changed
 // since the last look are scored again.
 type ranking struct {
-	by     scorer
-	pools  []*cluster.Pool
-	place  [][]int32        // of each pool's members
-	seen   []int            // changes of each pool already taken in
-	nodes  []cluster.NodeID // by place, in order of number; ties go to the first
-	worth  []int64
-	device []int8
-	// winner[i] is the best place below tree node i; leaves start at half.
-	winner []int32
+	by    scorer
+	pools []*cluster.Pool
+	place [][]int32        // of each pool's members
+	seen  []int            // changes of each pool already taken in
+	nodes []cluster.NodeID // by place, in order of number; ties go to the first
+	// winner[i] is the best below tree node i; leaves start at half.
+	winner []contender
 	half   int
 	open   []int32 // scratch memory of next
 
 	epoch   uint64 // of the state
 	version uint64 // of the scorer
+}
+
+// contender is a node in the tournament, by its place: its score and device.
+type contender struct {
+	worth  int64
+	place  int32
+	device int8
 }
 
 // rank returns the shape's ranking of the nodes of some pools, up to date.
@@ -106,10 +111,9 @@ func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *rankin
 	for r.half < len(r.nodes) {
 		r.half *= 2
 	}
-	r.worth, r.device = make([]int64, len(r.nodes)), make([]int8, len(r.nodes))
-	r.winner = make([]int32, 2*r.half)
+	r.winner = make([]contender, 2*r.half)
 	for i := range r.winner {
-		r.winner[i] = -1
+		r.winner[i] = contender{none, -1, -1}
 	}
 	p.scoreAll(r, sh, by)
 	return r
@@ -123,8 +127,8 @@ func (p *Placer) scoreAll(r *ranking, sh *Shape, by scorer) {
 		r.seen = append(r.seen, forgotten+len(changed))
 	}
 	for i := range r.nodes {
-		r.worth[i], r.device[i] = p.scoreOf(r.nodes[i], sh, by)
-		r.winner[r.half+i] = int32(i)
+		worth, device := p.scoreOf(r.nodes[i], sh, by)
+		r.winner[r.half+i] = contender{worth, int32(i), device}
 	}
 	for i := r.half - 1; i > 0; i-- {
 		r.play(i)
@@ -153,14 +157,15 @@ func (p *Placer) rescore(r *ranking, i int, sh *Shape, by scorer) {
 		return // it has left the pool
 	}
 	worth, device := p.scoreOf(r.nodes[i], sh, by)
-	if worth == r.worth[i] && device == r.device[i] {
+	now, leaf := contender{worth, int32(i), device}, &r.winner[r.half+i]
+	if *leaf == now {
 		return
 	}
-	r.worth[i], r.device[i] = worth, device
+	*leaf = now
 	for k := (r.half + i) / 2; k > 0; k /= 2 {
-		was := r.winner[k]
+		was := r.winner[k].place
 		r.play(k)
-		if was != int32(i) && r.winner[k] != int32(i) {
+		if was != int32(i) && r.winner[k].place != int32(i) {
 			return // it neither won nor wins here, nor further up
 		}
 	}
@@ -168,50 +173,48 @@ func (p *Placer) rescore(r *ranking, i int, sh *Shape, by scorer) {
 
 // play decides the winner at a tree node: the higher score, then the first.
 func (r *ranking) play(k int) {
-	a, b := r.winner[2*k], r.winner[2*k+1]
-	if a < 0 || b >= 0 && r.worth[b] > r.worth[a] {
-		a = b
+	w := &r.winner[2*k]
+	if other := &r.winner[2*k+1]; other.worth > w.worth {
+		w = other
 	}
-	r.winner[k] = a
+	r.winner[k] = *w
 }
 
 // best returns the best node that accept allows (nil allows all), and the
 // device for a shape that takes part of one. O(1), and O(log nodes) for every
 // better node that accept refuses.
 func (r *ranking) best(accept func(cluster.NodeID) bool) (cluster.NodeID, int, bool) {
-	if len(r.nodes) == 0 || r.worth[r.winner[1]] == none {
+	if len(r.nodes) == 0 {
 		return 0, 0, false
 	}
 	w := r.winner[1]
-	if accept != nil && !accept(r.nodes[w]) {
-		if w = r.next(accept); w < 0 {
-			return 0, 0, false
-		}
+	if w.worth != none && accept != nil && !accept(r.nodes[w.place]) {
+		w = r.next(accept)
 	}
-	return r.nodes[w], int(r.device[w]), true
+	if w.worth == none {
+		return 0, 0, false
+	}
+	return r.nodes[w.place], int(w.device), true
 }
 
-// next returns the best place that accept allows, -1 when there is none. A winner
-// that is refused leaves the subtrees beside its way up, each with its own.
-func (r *ranking) next(accept func(cluster.NodeID) bool) int32 {
+// next returns the best that accept allows. A winner that is refused leaves the
+// subtrees beside its way up, each with its own.
+func (r *ranking) next(accept func(cluster.NodeID) bool) contender {
 	open := &subtrees{r, append(r.open[:0], 1)}
 	defer func() { r.open = open.roots }()
 	for len(open.roots) > 0 {
 		root := heap.Pop(open).(int32)
 		w := r.winner[root]
-		if r.worth[w] == none {
-			break
-		}
-		if accept(r.nodes[w]) {
+		if accept(r.nodes[w.place]) {
 			return w
 		}
-		for k := int32(r.half) + w; k > root; k /= 2 {
-			if r.winner[k^1] >= 0 {
+		for k := int32(r.half) + w.place; k > root; k /= 2 {
+			if r.winner[k^1].worth != none {
 				heap.Push(open, k^1)
 			}
 		}
 	}
-	return -1
+	return contender{none, -1, -1}
 }
 
 // subtrees is a heap of tree nodes of a ranking, the one with the best winner on
@@ -233,9 +236,9 @@ func (h *subtrees) Pop() any {
 }
 
 func (h *subtrees) Less(i, j int) bool {
-	a, b := h.winner[h.roots[i]], h.winner[h.roots[j]]
-	if h.worth[a] != h.worth[b] {
-		return h.worth[a] > h.worth[b]
+	a, b := &h.winner[h.roots[i]], &h.winner[h.roots[j]]
+	if a.worth != b.worth {
+		return a.worth > b.worth
 	}
-	return a < b
+	return a.place < b.place
 }

@@ -25,7 +25,10 @@ type value struct {
 	// free CPU and memory can feed are worth less: by lackCPU and weightMem a
 	// device.
 	cpu, mem int64
-	lackCPU  int64
+	// perCPU and perMem are the worth that a milli-core and a MiB feed, lackCPU
+	// the part of it that GPUs without CPU are worth less.
+	perCPU, perMem float64
+	lackCPU        float64
 	// scarce is what devices are worth, in thousandths: above 1000 the more
 	// requests insist on the model.
 	scarce int64
@@ -105,7 +108,7 @@ func (v *value) near(o *value, share float64) bool {
 			return false
 		}
 	}
-	return near(v.cpu, o.cpu) && near(v.mem, o.mem) && near(v.lackCPU, o.lackCPU) && near(v.scarce, o.scarce)
+	return near(v.cpu, o.cpu) && near(v.mem, o.mem) && near(v.scarce, o.scarce)
 }
 
 // weigh derives what the requests ask for beside GPUs.
@@ -118,7 +121,8 @@ func (v *value) weigh(accept []*mixed) {
 	}
 	if worth > 0 {
 		v.cpu, v.mem = int64(cpu/worth), int64(mem/worth)
-		v.lackCPU = v.cpu * weightCPU
+		v.perCPU, v.perMem = float64(nano)/float64(v.cpu), float64(nano)/float64(v.mem)
+		v.lackCPU = float64(v.cpu) * weightCPU / float64(nano)
 	}
 }
 
@@ -183,15 +187,17 @@ func (m *Mix) scarcity(model string, requests []*mixed) float64 {
 
 // worth returns what free GPUs are worth with so much CPU and memory beside
 // them: gpu is the sum of their parts' worths, whole counts the untouched ones.
+// Products of floats are rounded the same on all machines as long as nothing is
+// added to them at once.
 func (v *value) worth(gpu int64, whole int, cpu, mem int64) int64 {
 	w := gpu + gpu/1000*(v.scarce-1000)
 	if v.cpu > 0 {
-		if lack := gpu - mulDiv(cpu, nano, v.cpu); lack > 0 {
-			w -= mulDiv(lack, v.lackCPU, nano)
+		if lack := gpu - int64(min(float64(cpu)*v.perCPU, 1<<62)); lack > 0 {
+			w -= int64(float64(lack) * v.lackCPU)
 		}
 	}
 	if v.mem > 0 {
-		if lack := gpu - mulDiv(mem, nano, v.mem); lack > 0 {
+		if lack := gpu - int64(min(float64(mem)*v.perMem, 1<<62)); lack > 0 {
 			w -= lack / 1000 * weightMem
 		}
 	}
@@ -204,33 +210,20 @@ func (v *value) worth(gpu int64, whole int, cpu, mem int64) int64 {
 	return w
 }
 
-// mulDiv returns a*b/c for a, b >= 0 and c > 0, without overflow on the way.
-func mulDiv(a, b, c int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	if hi >= uint64(c) {
-		return 1 << 62
-	}
-	q, _ := bits.Div64(hi, lo, uint64(c))
-	return int64(min(q, 1<<62))
-}
-
 // score makes Mix a scorer: what a node is worth after a pod came, less what it
 // is worth before.
 func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
-	if n.Spec.Model != m.model {
-		m.model, m.value = n.Spec.Model, m.values[n.Spec.Model]
-	}
-	v := m.value
+	v := m.valueIn(n.PoolNumber())
 	if v == nil {
 		return 0, tightestDevice(n, sh)
 	}
-	var gpu, milli int64
-	for d := range n.Spec.GPUs {
-		f := n.FreeOn(d)
+	whole := n.Free()
+	gpu, milli := int64(whole)*nano, int64(whole)*int64(cluster.WholeGPU)
+	for split := n.Split(); split != 0; split &= split - 1 {
+		f := n.FreeOn(bits.TrailingZeros64(split))
 		gpu += v.part[f]
 		milli += int64(f)
 	}
-	whole := n.Free()
 	before := v.worth(gpu, whole, n.CPU, n.Mem)
 	cpu, mem := n.CPU-sh.CPU, n.Mem-sh.Mem
 	if sh.Part == 0 {
