@@ -25,8 +25,8 @@ func below(figure string, bound, ours float64, unit string) Row {
 // Kant's workload is not public: ours is made up after what the paper tells of
 // it, and figures can agree in direction and in rough magnitude alone.
 
-// about compares a figure: within half to double of the paper's.
-func about(figure string, paper, ours float64, unit string) Row {
+// roughly compares a figure: within half to double of the paper's.
+func roughly(figure string, paper, ours float64, unit string) Row {
 	return Row{Figure: figure, Paper: paper, Ours: ours, Unit: unit, Within: ours >= paper/2 && ours <= 2*paper, How: "half to double"}
 }
 

@@ -64,7 +64,7 @@ func allocationRows(i7, i2, a10 []outcome) []Row {
 	return []Row{
 		withinPoints("i2: GAR", 93, 2, mean(i2, meanGAR), "%"),
 		waits,
-		about("i2: GFR", 6.5, mean(i2, gfr), "%"),
+		roughly("i2: GFR", 6.5, mean(i2, gfr), "%"),
 		grows("GFR of i2 over i7", i2, i7),
 		grows("GFR of a10 over i2", a10, i2),
 	}

@@ -85,10 +85,10 @@ func TestBands(t *testing.T) {
 		row  Row
 		want bool
 	}{
-		{about("", 8, 4, "%"), true},
-		{about("", 8, 3.9, "%"), false},
-		{about("", 8, 16.1, "%"), false},
-		{about("", 8, -8, "%"), false},
+		{roughly("", 8, 4, "%"), true},
+		{roughly("", 8, 3.9, "%"), false},
+		{roughly("", 8, 16.1, "%"), false},
+		{roughly("", 8, -8, "%"), false},
 		{atLeast("", 0, 10, 9, "%"), false},
 		{atLeast("", 0, 10, 11, "%"), true},
 		{atMost("", 1, 2, 1.5, "%"), true},

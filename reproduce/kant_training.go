@@ -85,7 +85,7 @@ func queueingRows(strict, best, backfill []outcome) []Row {
 	starved := atLeast("BestEffortFIFO: more wait than Backfill, 1,024 GPUs", 0, 10, gainOfMean(best, backfill, wait(large)), "%")
 	starved.Note = fmt.Sprintf("than StrictFIFO, under which all wait long, it is %+.0f %%", gainOfMean(best, strict, wait(large)))
 	return []Row{
-		about("Backfill: gain in SOR over StrictFIFO", 3.6, gain(backfill, strict, sor), "%"),
+		roughly("Backfill: gain in SOR over StrictFIFO", 3.6, gain(backfill, strict, sor), "%"),
 		atLeast("Backfill: gain in GAR over StrictFIFO", 0, 0, gain(backfill, strict, medianGAR), "%"),
 		stable,
 		atMost("Backfill: GFR", 1, 1, mean(backfill, gfr), "%"),
@@ -117,10 +117,10 @@ func placementRows(on, off []outcome) []Row {
 		}
 	}
 	return []Row{
-		about("E-Binpack off: GFR", 8.5, mean(off, gfr), "%"),
+		roughly("E-Binpack off: GFR", 8.5, mean(off, gfr), "%"),
 		left,
-		about("E-Binpack: gain in SOR", 4.1, gain(on, off, sor), "%"),
-		about("E-Binpack: gain in GAR", 4.6, gain(on, off, medianGAR), "%"),
+		roughly("E-Binpack: gain in SOR", 4.1, gain(on, off, sor), "%"),
+		roughly("E-Binpack: gain in GAR", 4.6, gain(on, off, medianGAR), "%"),
 		count("E-Binpack: sizes that wait less", len(sizes), 0, sooner),
 		count("E-Binpack: sizes on fewer leaf groups (JTTED)", len(spreadOver), 1, nearer),
 	}
