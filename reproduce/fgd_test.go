@@ -28,7 +28,7 @@ func traces(t *testing.T) string {
 
 // With the pods in the order of a seed, and the nodes of equal score in theirs,
 // the study's rules come out as its simulator publishes them, seed by seed; and
-// Value reaches its goal.
+// default reaches its goal.
 func TestOpenbPublished(t *testing.T) {
 	dir := traces(t)
 	list := filepath.Join(dir, "openb-v2023", "openb_pod_list_default.csv.gz")
@@ -36,7 +36,7 @@ func TestOpenbPublished(t *testing.T) {
 		42: {"FGD": 95.29, "GPUPacking": 91.57, "DotProduct": 90.54, "BestFit": 93.13},
 		43: {"FGD": 95.32},
 	} {
-		o := Options{Traces: dir, Pods: []string{list}, Policies: []string{"Value"}, Seeds: []int64{seed}}
+		o := Options{Traces: dir, Pods: []string{list}, Policies: []string{"default"}, Seeds: []int64{seed}}
 		for rule := range published {
 			o.Policies = append(o.Policies, rule)
 		}
@@ -45,9 +45,9 @@ func TestOpenbPublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, row := range r.(*Inflation).Lists[0].Rows {
-			if row.Policy == "Value" {
+			if row.Policy == "default" {
 				if row.Verdict != "pass" {
-					t.Errorf("seed %d: Value fills %.2f %%, and %.2f and %.2f %% at fewer arrivals, its goal being %.2f %%", seed, row.Allocation, row.At95, row.At100, row.Goal)
+					t.Errorf("seed %d: default fills %.2f %%, and %.2f and %.2f %% at fewer arrivals, its goal being %.2f %%", seed, row.Allocation, row.At95, row.At100, row.Goal)
 				}
 				continue
 			}
@@ -70,11 +70,11 @@ func TestInflationVerdicts(t *testing.T) {
 	}{
 		{"in its band", "default", InflationRow{Policy: "BestFit", Published: 93.08, Allocation: 93.4}, "pass"},
 		{"out of its band", "default", InflationRow{Policy: "GPUPacking", Published: 92, Allocation: 91.7}, "fail"},
-		{"at the goal", "default", InflationRow{Policy: "Value", At95: 95, At100: 95.2, Allocation: 96.2}, "pass"},
-		{"below the goal", "default", InflationRow{Policy: "Value", At95: 95, At100: 95.2, Allocation: 96.1}, "fail"},
-		{"worse than FGD at 95 %", "default", InflationRow{Policy: "Value", At95: 94.9, At100: 95.2, Allocation: 96.3}, "fail"},
+		{"at the goal", "default", InflationRow{Policy: "default", At95: 95, At100: 95.2, Allocation: 96.2}, "pass"},
+		{"below the goal", "default", InflationRow{Policy: "default", At95: 95, At100: 95.2, Allocation: 96.1}, "fail"},
+		{"worse than FGD at 95 %", "default", InflationRow{Policy: "default", At95: 94.9, At100: 95.2, Allocation: 96.3}, "fail"},
 		{"worse than FGD at 100 %", "default", InflationRow{Policy: "default", At95: 95, At100: 95.1, Allocation: 96.3}, "fail"},
-		{"nothing to compare with", "mine", InflationRow{Policy: "Value", Allocation: 50}, ""},
+		{"nothing to compare with", "mine", InflationRow{Policy: "default", Allocation: 50}, ""},
 	} {
 		l := InflationList{List: c.list, Rows: []InflationRow{c.row, fgd}}
 		l.judge()

@@ -96,7 +96,7 @@ func TestPhillyQueueing(t *testing.T) {
 	}
 }
 
-// The inflation experiment takes lists of one's own. Value keeps whole devices
+// The inflation experiment takes lists of one's own. The default keeps whole devices
 // for what needs them; random placement does not.
 func TestInflation(t *testing.T) {
 	dir := t.TempDir()
@@ -117,7 +117,7 @@ func TestInflation(t *testing.T) {
 	}
 	o := Options{
 		Nodes: write(t, dir, "nodes.csv", nodes...), Pods: []string{write(t, dir, "openb_pod_list_mine.csv", pods...)},
-		Policies: []string{"Value", "FGD", "Random"}, Seeds: []int64{1, 2, 3},
+		Policies: []string{"default", "FGD", "Random"}, Seeds: []int64{1, 2, 3},
 	}
 	r, err := openbFGD.Run(context.Background(), o)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestInflation(t *testing.T) {
 	}
 	value, random := list.Rows[0], list.Rows[2]
 	if value.Allocation < random.Allocation+1 || value.Allocation > 100 {
-		t.Errorf("Value fills %.2f %%, Random %.2f %%; want at least a point more, and at most 100", value.Allocation, random.Allocation)
+		t.Errorf("default fills %.2f %%, Random %.2f %%; want at least a point more, and at most 100", value.Allocation, random.Allocation)
 	}
 	var out strings.Builder
 	if err := r.JSON(&out); err != nil || !json.Valid([]byte(out.String())) {

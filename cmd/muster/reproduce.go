@@ -24,7 +24,7 @@ func newReproduce() *cobra.Command {
 		Long:  "Reproduce runs a paper's experiment again:" + experimentList(),
 		Example: `  muster reproduce --list
   muster reproduce philly-queueing --traces ~/traces
-  muster reproduce openb-fgd --policies Value,FGD --seeds 42-44 --json
+  muster reproduce openb-fgd --policies default,FGD --seeds 42-44 --json
   muster reproduce kant-training --out runs`,
 		Args: func(c *cobra.Command, args []string) error {
 			if list {

@@ -10,18 +10,14 @@ import (
 )
 
 // Docs lists the policy.
-var Docs = []doc.Doc{named("default"), named("Value")}
+var Docs = []doc.Doc{{
+	Name: "default", Title: "Backfill; the node that loses the least worth to the requests that come; all preemptions",
+	Source: "Muster; Kant §3.2", Since: "v0.1", Policy: policy(),
+}}
 
-func named(name string) doc.Doc {
-	return doc.Doc{
-		Name: name, Title: "Backfill; the node that loses the least worth to the requests that come; all preemptions",
-		Source: "Muster; Kant §3.2", Since: "v0.1", Policy: policy(name),
-	}
-}
-
-func policy(name string) core.Policy {
+func policy() core.Policy {
 	p := kant.Base()
-	p.Name = name
+	p.Name = "default"
 	for k := range p.Placement {
 		p.Placement[k] = place.Value
 	}
