@@ -322,14 +322,11 @@ func (a *auditor) beneficiary(j *job, d *decision) {
 	if j.class != "HP" {
 		return
 	}
-	class, known := a.ended[string(d.forJob)]
-	if by := a.jobs[string(d.forJob)]; by != nil {
-		class, known = by.class, true
-	}
+	by, known := a.jobs[string(d.forJob)], a.endedHP[nameHash(string(d.forJob))]
 	switch {
-	case !known:
-		a.breach(Class, "HP pod %s is %s at %s for job %q, which is not submitted", d.pod, d.reason, seconds(d.t), d.forJob)
-	case class != "HP":
-		a.breach(Class, "HP pod %s is %s at %s for %s job %s", d.pod, d.reason, seconds(d.t), class, d.forJob)
+	case by == nil && !known:
+		a.breach(Class, "HP pod %s is %s at %s for job %q, which is not submitted, or an LP job that ended", d.pod, d.reason, seconds(d.t), d.forJob)
+	case by != nil && by.class != "HP":
+		a.breach(Class, "HP pod %s is %s at %s for %s job %s", d.pod, d.reason, seconds(d.t), by.class, d.forJob)
 	}
 }
