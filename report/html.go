@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/workload"
 )
 
 // Run is a run to report on.
@@ -16,6 +17,12 @@ type Run struct {
 	Summary metrics.Summary
 	// Series is the state over time, as timeseries.csv has it.
 	Series []metrics.Sample
+	// Cluster is what it ran on; runs on a page may share it.
+	Cluster *workload.Cluster
+	// History is what nodes, in the order of Cluster, and queues held over time.
+	History metrics.History
+	// Longest is the longest waits.
+	Longest []metrics.LongWait
 }
 
 //go:embed page.html
