@@ -29,13 +29,15 @@ type Run struct {
 	Longest []metrics.LongWait
 }
 
-// The script and the style of the page are made from web/src by web/build.js;
-// the script is at https://echarts.apache.org, with what is ours.
+// The script and the style of the page, and the licences of what the script
+// includes. They are made from web/src by web/build.js.
 var (
 	//go:embed web/dist/page.js
 	script string
 	//go:embed web/dist/page.css
 	style string
+	//go:embed web/dist/LICENCES.txt
+	licences string
 )
 
 // HTML writes one page about one run, or comparing several. It needs nothing
@@ -73,11 +75,15 @@ func write(w io.Writer, title string, data any) error {
 <body>
 <noscript>This page draws its plots with a script, which is part of it. Please allow scripts.</noscript>
 <main id="page"></main>
+<footer>
+<p>Made by Muster. The plots are drawn by Apache ECharts, which is part of this page.</p>
+<details><summary>Licences</summary><pre>%s</pre></details>
+</footer>
 <script type="application/json" id="data">%s</script>
 <script>
 %s</script>
 </body>
 </html>
-`, html.EscapeString(title), style, text, script)
+`, html.EscapeString(title), style, html.EscapeString(licences), text, script)
 	return err
 }

@@ -1,12 +1,14 @@
-// Builds dist/ from src/: the script and the style of the page, and the licences
-// of what the script includes. The same sources give the same bytes.
+// Builds dist/, or the folder that is named, from src/: the script and the style
+// of the page, and the licences of what the script includes. The same sources
+// give the same bytes.
 
 import { readFileSync, writeFileSync, readdirSync, statSync } from 'node:fs'
 import { build } from 'esbuild'
 
+const dist = process.argv[2] ?? 'dist'
 const { metafile } = await build({
   entryPoints: { page: 'src/main.js' },
-  outdir: 'dist',
+  outdir: dist,
   bundle: true,
   minify: true,
   charset: 'ascii',
@@ -33,4 +35,4 @@ for (const name of [...packages].sort()) {
     text += `\n${'-'.repeat(78)}\n${readFileSync(dir + file, 'utf8').replace(/\r\n/g, '\n').trim()}\n`
   }
 }
-writeFileSync('dist/LICENCES.txt', text)
+writeFileSync(dist + '/LICENCES.txt', text)

@@ -21,11 +21,7 @@ export function runs(page) {
     queueUse(page),
     whatWasRun(page),
   ].filter((part) => part)
-  return [
-    header(page, parts),
-    ...parts,
-    el('footer', { class: 'dim' }, 'Made by Muster. The plots are drawn by Apache ECharts (Apache License 2.0), which is part of this page.'),
-  ]
+  return [header(page, parts), ...parts]
 }
 
 /** The parts that the page has links to, as far as it has them. */
