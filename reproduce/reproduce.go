@@ -47,7 +47,7 @@ type Experiment struct {
 }
 
 // All lists the experiments in the order in which help shows them.
-var All = []Experiment{phillyQueueing, openbFGD}
+var All = []Experiment{phillyQueueing, openbFGD, asiShape}
 
 // Table is a result that compares figures.
 type Table struct {
@@ -90,7 +90,7 @@ func (t *Table) Text(w io.Writer) error {
 		case r.Note != "":
 			in = "see note"
 		}
-		fmt.Fprintf(tw, "%s\t%.0f %s\t%.0f %s\t%+.2f %%\t%s\t\n", r.Figure, r.Paper, r.Unit, r.Ours, r.Unit, 100*(r.Ours/r.Paper-1), in)
+		fmt.Fprintf(tw, "%s\t%s %s\t%s %s\t%+.2f %%\t%s\t\n", r.Figure, number(r.Paper), r.Unit, number(r.Ours), r.Unit, 100*(r.Ours/r.Paper-1), in)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -106,6 +106,14 @@ func (t *Table) Text(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// number writes x, with two decimals when it is below a hundred and has some.
+func number(x float64) string {
+	if math.Abs(x) >= 100 || x == math.Trunc(x) {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
 }
 
 // Passed reports whether every row is within its band.

@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,7 +9,7 @@ import (
 )
 
 // Summary describes a workload. GPU-hours are a job's GPUs times its duration;
-// they, and durations, leave out the Endless jobs.
+// they, durations and demand leave out the Endless jobs.
 type Summary struct {
 	Jobs    int `json:"jobs"`
 	Pods    int `json:"pods"`
@@ -24,6 +23,8 @@ type Summary struct {
 	// with GPUs ask for; 0 without such jobs.
 	CoresPerGPU float64 `json:"cores_per_gpu"`
 
+	// All, Kinds, Classes, Models and Queues tell demand too.
+	All      Share   `json:"all"`
 	Kinds    []Share `json:"kinds"`
 	Classes  []Share `json:"classes"`
 	Outcomes []Share `json:"outcomes"`
@@ -39,35 +40,30 @@ type Summary struct {
 	// have jobs, smallest first.
 	Sizes []Share `json:"sizes"`
 
-	Duration Quantiles `json:"duration_s"`
+	// Duration is how long jobs run, in seconds; GPUs and Cores are how many a
+	// job with GPUs asks for in all its pods; TaskCoresPerGPU is of the tasks with
+	// GPUs.
+	Duration        Spread `json:"duration_s"`
+	GPUs            Spread `json:"gpus"`
+	Cores           Spread `json:"cores"`
+	TaskCoresPerGPU Spread `json:"task_cores_per_gpu"`
+
 	// ArrivalsByHour counts submissions by hour of day, the workload's zero
 	// being midnight.
 	ArrivalsByHour [24]int `json:"arrivals_by_hour"`
+	// DemandHours is over how many hours demand is measured: from the first
+	// submission to the last, at most three years.
+	DemandHours int `json:"demand_hours"`
+	// Week is demand over the hours of a week, a row a kind.
+	Week []Week `json:"week"`
+
+	// Allocation is demand over what a cluster has: of all GPUs, then of each
+	// model, most GPUs first. Empty until [Summary.Over] is told of a cluster.
+	Allocation []Allocation `json:"allocation,omitempty"`
 }
 
 // TopQueues is how many queues a [Summary] lists at most.
 const TopQueues = 20
-
-// Share is what part of a workload has a property.
-type Share struct {
-	Name     string  `json:"name"`
-	Jobs     int     `json:"jobs"`
-	GPUHours float64 `json:"gpu_hours"`
-	// JobShare and GPUShare are Jobs and GPUHours over those of the workload.
-	JobShare float64 `json:"job_share"`
-	GPUShare float64 `json:"gpu_share"`
-}
-
-// Quantiles are of the jobs' durations in seconds: exact up to 100,000 jobs,
-// else of a sample of so many, but for Mean and Max, which are always exact.
-type Quantiles struct {
-	Mean float64 `json:"mean"`
-	P10  float64 `json:"p10"`
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90"`
-	P99  float64 `json:"p99"`
-	Max  float64 `json:"max"`
-}
 
 // Describe reads all jobs and describes them. It streams: its memory does not
 // grow with the number of jobs. The error is that of the jobs.
@@ -84,16 +80,20 @@ func Describe(jobs Jobs) (Summary, error) {
 
 // describer gathers a Summary.
 type describer struct {
-	sum                                            Summary
-	kinds, classes, outcomes, queues, models, size tally
-	durations                                      sample
-	coreSeconds, gpuSeconds                        float64
+	sum                                           Summary
+	all, kinds, classes, outcomes, queues, models tally
+	size                                          tally
+	durations, gpus, cores, ratios                spread
+	submitted                                     [len(core.Kinds)][hoursOfWeek]float64
+	rng                                           *rand.Rand
+	coreSeconds, gpuSeconds                       float64
 }
 
 func newDescriber() *describer {
 	return &describer{
-		kinds: tally{}, classes: tally{}, outcomes: tally{}, queues: tally{}, models: tally{}, size: tally{},
-		durations: sample{rng: rand.New(rand.NewPCG(0, 0))},
+		all: newTally(1), kinds: newTally(len(core.Kinds)), classes: newTally(2), outcomes: newTally(0),
+		queues: newTally(meteredNames), models: newTally(meteredNames), size: newTally(0),
+		rng: rand.New(rand.NewPCG(0, 0)),
 	}
 }
 
@@ -110,26 +110,51 @@ func (d *describer) add(j *Job) {
 	}
 	const day = 24 * 3600 * core.Second
 	s.ArrivalsByHour[j.Submitted%day*24/day]++
-	duration := j.Duration.Seconds()
+	d.count(j)
+	d.spread(j)
+}
+
+// count adds a job to the tallies.
+func (d *describer) count(j *Job) {
+	c := counted{class: j.Class, gpus: float64(j.GPUs()) / float64(core.WholeGPU)}
+	c.from = (j.Submitted.Seconds() - d.sum.FirstSeconds) / 3600
+	if j.Duration < Endless {
+		c.hours = j.Duration.Seconds() / 3600
+	}
+	d.sum.GPUHours += c.gpus * c.hours
+	if c.gpus > 0 {
+		d.gpuSeconds += c.gpus * c.hours * 3600
+		d.coreSeconds += cores(j) * c.hours * 3600
+	}
+	d.submitted[j.Kind][hourOfWeek(j.Submitted.Seconds())] += c.gpus
+	d.all.add("all", &c)
+	d.kinds.add(j.Kind.String(), &c)
+	d.classes.add(j.Class.String(), &c)
+	d.outcomes.add(j.Outcome.String(), &c)
+	d.queues.add(j.Queue, &c)
+	d.models.add(modelsAsked(j), &c)
+	d.size.add(sizeName(j.GPUs()), &c)
+}
+
+// spread adds a job to the distributions.
+func (d *describer) spread(j *Job) {
+	all := j.GPUs()
+	of := group{int(j.Kind), int(j.Class), sizeIndex(all)}
 	if j.Duration >= Endless {
-		s.Endless++
-		duration = 0
+		d.sum.Endless++
 	} else {
-		d.durations.add(duration)
+		d.durations.add(d.rng, j.Duration.Seconds(), of)
 	}
-	gpus := float64(j.GPUs()) / float64(core.WholeGPU)
-	if gpus > 0 {
-		d.gpuSeconds += gpus * duration
-		d.coreSeconds += cores(j) * duration
+	if all == 0 {
+		return
 	}
-	hours := gpus * duration / 3600
-	s.GPUHours += hours
-	d.kinds.add(j.Kind.String(), hours)
-	d.classes.add(j.Class.String(), hours)
-	d.outcomes.add(j.Outcome.String(), hours)
-	d.queues.add(j.Queue, hours)
-	d.models.add(modelsAsked(j), hours)
-	d.size.add(sizeName(j.GPUs()), hours)
+	d.gpus.add(d.rng, float64(all)/float64(core.WholeGPU), of)
+	d.cores.add(d.rng, cores(j), of)
+	for i := range j.Tasks {
+		if t := &j.Tasks[i]; t.GPU > 0 {
+			d.ratios.add(d.rng, float64(t.CPUMilli)/float64(t.GPU), of)
+		}
+	}
 }
 
 // cores returns the CPU cores that all pods of a job ask for together.
@@ -162,7 +187,7 @@ func modelsAsked(j *Job) string {
 func sizeName(gpus core.Milli) string { return sizeClasses[sizeIndex(gpus)] }
 
 // sizeClasses are the classes, smallest first.
-var sizeClasses = []string{"0", "<1", "1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65-128", "129-256",
+var sizeClasses = [...]string{"0", "<1", "1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65-128", "129-256",
 	"257-512", "513-1024", "1025-2048", ">2048"}
 
 // sizeIndex returns the index of a size in sizeClasses. Parts of a GPU beyond
@@ -186,79 +211,27 @@ func (d *describer) summary() Summary {
 	if d.gpuSeconds > 0 {
 		s.CoresPerGPU = d.coreSeconds / d.gpuSeconds
 	}
-	all := &Share{Jobs: s.Jobs, GPUHours: s.GPUHours}
-	s.Kinds = d.kinds.shares(all, mostFirst)
-	s.Classes = d.classes.shares(all, mostFirst)
-	s.Outcomes = d.outcomes.shares(all, mostFirst)
-	s.Queues = d.queues.shares(all, mostFirst)
+	s.DemandHours = min(mostHours, max(1, int((s.LastSeconds-s.FirstSeconds)/3600)))
+	if all := d.all.shares(&s, mostFirst); len(all) > 0 {
+		s.All = all[0]
+	}
+	s.Kinds = d.kinds.shares(&s, mostFirst)
+	s.Classes = d.classes.shares(&s, mostFirst)
+	s.Outcomes = d.outcomes.shares(&s, mostFirst)
+	s.Queues = d.queues.shares(&s, mostFirst)
 	s.AllQueues = len(s.Queues)
 	s.Queues = s.Queues[:min(len(s.Queues), TopQueues)]
-	s.Models = d.models.shares(all, mostFirst)
-	s.Sizes = d.size.shares(all, func(a, b Share) int {
-		return cmp.Compare(slices.Index(sizeClasses, a.Name), slices.Index(sizeClasses, b.Name))
-	})
-	s.Duration = d.durations.quantiles()
+	s.Models = d.models.shares(&s, mostFirst)
+	s.Sizes = d.size.shares(&s, bySize)
+	s.Duration = d.durations.result()
+	s.GPUs = d.gpus.result()
+	s.Cores = d.cores.result()
+	s.TaskCoresPerGPU = d.ratios.result()
+	s.Week = d.week(&s)
 	return s
 }
 
-// tally counts jobs and GPU-hours by a property.
-type tally map[string]*Share
-
-func (t tally) add(name string, hours float64) {
-	s := t[name]
-	if s == nil {
-		s = &Share{Name: name}
-		t[name] = s
-	}
-	s.Jobs++
-	s.GPUHours += hours
-}
-
-// shares returns the counts as shares of all, in order.
-func (t tally) shares(all *Share, order func(a, b Share) int) []Share {
-	list := make([]Share, 0, len(t))
-	for _, s := range t {
-		s.JobShare = float64(s.Jobs) / float64(all.Jobs)
-		if all.GPUHours > 0 {
-			s.GPUShare = s.GPUHours / all.GPUHours
-		}
-		list = append(list, *s)
-	}
-	slices.SortFunc(list, order)
-	return list
-}
-
-func mostFirst(a, b Share) int {
-	return cmp.Or(cmp.Compare(b.GPUHours, a.GPUHours), cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Name, b.Name))
-}
-
-// sample keeps sampleSize of the values added, each with the same chance
-// (Vitter's algorithm R), drawn with a fixed seed.
-type sample struct {
-	rng      *rand.Rand
-	kept     []float64
-	n        int
-	sum, max float64
-}
-
-const sampleSize = 100_000
-
-func (s *sample) add(v float64) {
-	s.n++
-	s.sum += v
-	s.max = max(s.max, v)
-	if len(s.kept) < sampleSize {
-		s.kept = append(s.kept, v)
-	} else if i := s.rng.IntN(s.n); i < sampleSize {
-		s.kept[i] = v
-	}
-}
-
-func (s *sample) quantiles() Quantiles {
-	if s.n == 0 {
-		return Quantiles{}
-	}
-	slices.Sort(s.kept)
-	at := func(p float64) float64 { return s.kept[int(p*float64(len(s.kept)-1)+0.5)] }
-	return Quantiles{Mean: s.sum / float64(s.n), P10: at(0.1), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: s.max}
+// bySize orders shares by their size class.
+func bySize(a, b Share) int {
+	return slices.Index(sizeClasses[:], a.Name) - slices.Index(sizeClasses[:], b.Name)
 }

@@ -44,6 +44,10 @@ var generators = []generator{
 		Builtin{"kant-inference-a10", "88 GPUs of two models, 5 tenants (Kant §5.2, cluster a10)"},
 		kantA10.cluster, kantA10.jobs,
 	},
+	{
+		Builtin{"asi", "155,410 GPUs of twelve models, 14 million jobs of all kinds in six months (ASI §2, §3)"},
+		asiCluster, asiJobs,
+	},
 }
 
 // Builtins returns the built-in clusters and workloads, for help texts.

@@ -62,16 +62,21 @@ func addTopology(nodes []core.Node, opt *Options) Cluster {
 			if i > 0 && i%perLeaf == 0 {
 				leaf++
 			}
-			spine := leaf / perSpine
-			nodes[n].Domains = []string{
-				fmt.Sprintf("superspine-%d", spine/superspineSize),
-				fmt.Sprintf("spine-%d", spine),
-				fmt.Sprintf("leaf-%d", leaf),
-			}
+			nodes[n].Domains = domains(leaf, perSpine)
 		}
 		leaf++
 	}
 	return Cluster{Levels: slices.Clone(levels), Nodes: nodes}
+}
+
+// domains returns the topology domains, widest first, of a node in a leaf group.
+func domains(leaf, perSpine int) []string {
+	spine := leaf / perSpine
+	return []string{
+		fmt.Sprintf("superspine-%d", spine/superspineSize),
+		fmt.Sprintf("spine-%d", spine),
+		fmt.Sprintf("leaf-%d", leaf),
+	}
 }
 
 // pools returns the indices of the nodes of each GPU model.

@@ -19,29 +19,32 @@ func newTrace() *cobra.Command {
 
 func newTraceInfo() *cobra.Command {
 	var (
-		f      inputFlags
-		asJSON bool
+		f       inputFlags
+		cluster string
+		asJSON  bool
 	)
 	c := &cobra.Command{
 		Use:   "info W",
-		Short: "Describe a workload: its jobs, sizes, durations and arrivals",
-		Long: `Info reads a workload, a file or a built-in one, and says what is in it.
+		Short: "Describe a workload: its jobs, sizes, durations, arrivals and demand",
+		Long: `Info reads a workload, a file or a built-in one, and says what is in it: of each
+kind, class, GPU model, size and queue how many jobs, GPU-hours and HP jobs; how
+sizes, cores and durations are distributed, how demand goes over the week, and with
+--cluster what part of a cluster it takes. The boxes are from the 10th to the 90th
+percentile, thick from the 25th to the 75th, with a mark at the median. Demand is
+how many GPUs the jobs would hold if none waited, averaged by the hour.
 
 Formats, told by the file: ` + strings.Join(workload.Formats(), ", ") + `
 Built-in workloads:` + generatorList(),
 		Example: `  muster trace info kant-training
   muster trace info jobs.csv.gz --from 7d --to 14d
+  muster trace info asi --length 7d --cluster asi
   muster trace info run/workload.csv.gz --json`,
 		Args: arguments("W"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.check(c); err != nil {
 				return err
 			}
-			jobs, err := f.openJobs(args[0], nil)
-			if err != nil {
-				return err
-			}
-			s, err := workload.Describe(jobs)
+			s, err := f.describe(args[0], cluster)
 			if err != nil {
 				return err
 			}
@@ -53,7 +56,34 @@ Built-in workloads:` + generatorList(),
 	}
 	c.Flags().SortFlags = false
 	c.Flags().BoolVar(&asJSON, "json", false, "print the description as JSON")
+	c.Flags().StringVar(&cluster, "cluster", "", "say too what part of the cluster `C` the jobs would hold")
 	f.register(c.Flags())
+	f.registerCluster(c.Flags())
 	c.Flags().Uint64Var(&f.jobs.Seed, "seed", 0, "make up workloads from this `NUMBER`")
 	return c
+}
+
+// describe describes a workload, beside a cluster if one is named: a made-up
+// workload is then one for that cluster, a file need not fit it.
+func (f *inputFlags) describe(path, cluster string) (workload.Summary, error) {
+	var on, sized *workload.Cluster
+	if cluster != "" {
+		c, err := f.openCluster(cluster)
+		if err != nil {
+			return workload.Summary{}, err
+		}
+		on = &c
+	}
+	if isGenerator(path) {
+		sized = on
+	}
+	jobs, err := f.openJobs(path, sized)
+	if err != nil {
+		return workload.Summary{}, err
+	}
+	s, err := workload.Describe(jobs)
+	if err == nil && on != nil {
+		s.Over(on)
+	}
+	return s, err
 }

@@ -1,0 +1,313 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
+)
+
+var asiShape = Experiment{
+	Name:  "asi-shape",
+	Title: "The cluster and workload asi, against what ASI publishes of its own",
+	Run:   runASIShape,
+}
+
+// runASIShape makes up and describes six months. It runs none of it.
+func runASIShape(ctx context.Context, o Options) (Result, error) {
+	cluster, err := workload.OpenCluster("asi", workload.Options{})
+	if err != nil {
+		return nil, err
+	}
+	jobs, _, err := workload.OpenJobs("asi", workload.Options{})
+	if err != nil {
+		return nil, err
+	}
+	o.say("six months of jobs")
+	a := newASIJobs()
+	s, err := workload.Describe(a.watch(ctx, jobs))
+	if err != nil {
+		return nil, err
+	}
+	s.Over(&cluster)
+	t := &Table{
+		Caption: "The built-in cluster and workload asi, six months, seed 0; theirs: Heterogeneity at Hyperscale (ASI), §2–§4.\n" +
+			"Where the paper gives a bound (over 50 %), theirs is the bound and the band is its side.",
+		Notes: []string{
+			"14 million jobs of 11.0 GPUs that hold 93 % of the GPUs hold each for 4.1 hours, while the median job runs 5 hours: so larger jobs are\n" +
+				"made shorter. The 5 hours are read as of jobs, the 24 hours (said of tasks) as of HP jobs, 14 million as jobs of six months (181 days).",
+			"That CTR, BERT and Qwen request 24, 8 and 4 cores is read as for each GPU.",
+			"Allocation is what the jobs would hold if none waited. What a scheduler makes of it is for muster sim --workload asi to say.",
+			"What the paper only plots (figures 2 to 5, 7, 8, 10) has no row beyond the figures in its text; docs/traces.md says what was assumed.",
+		},
+	}
+	t.Rows = slices.Concat(asiClusterRows(&cluster), asiJobRows(&s), a.rows(), asiDemandRows(&s))
+	return t, nil
+}
+
+// The bands that a figure may have.
+func about(figure string, theirs, ours, share float64, unit string) Row {
+	return Row{Figure: figure, Paper: theirs, Ours: ours, Unit: unit, Within: near(ours, theirs, share)}
+}
+
+func over(figure string, bound, ours float64, unit string) Row {
+	return Row{Figure: figure + ", over", Paper: bound, Ours: ours, Unit: unit, Within: ours > bound}
+}
+
+func below(figure string, bound, ours float64, unit string) Row {
+	return Row{Figure: figure + ", below", Paper: bound, Ours: ours, Unit: unit, Within: ours < bound}
+}
+
+// asiClusterRows compares the cluster: §2, table 1.
+func asiClusterRows(c *workload.Cluster) []Row {
+	gpus, models, leaves, cores := 0, map[string]bool{}, map[string]int{}, map[string]float64{}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		gpus += n.GPUs
+		models[n.Model] = true
+		leaves[n.Domains[len(n.Domains)-1]]++
+		cores[n.Model] = float64(n.CPUMilli) / 1000
+	}
+	least, most := len(c.Nodes), 0
+	for _, n := range leaves {
+		least, most = min(least, n), max(most, n)
+	}
+	return []Row{
+		about("nodes", 37_707, float64(len(c.Nodes)), 0, ""),
+		about("GPUs", 155_410, float64(gpus), 0, ""),
+		about("GPU models", 12, float64(len(models)), 0, ""),
+		about("departments", 81, float64(len(c.Queues)), 0, ""),
+		over("nodes of the smallest leaf group", 31, float64(least), ""),
+		below("nodes of the largest leaf group", 65, float64(most), ""),
+		about("cores of an H20 node", 192, cores["H20"], 0, ""),
+		about("cores of an A10 node", 128, cores["A10"], 0, ""),
+	}
+}
+
+// asiJobRows compares the jobs: §3.
+func asiJobRows(s *workload.Summary) []Row {
+	kinds, sizes, classes := byName(s.Kinds), byName(s.Sizes), map[string]workload.Quantiles{}
+	for _, d := range s.Duration.ByClass {
+		classes[d.Name] = d.Quantiles
+	}
+	one, several := 0.0, 0.0
+	for _, m := range s.Models {
+		switch {
+		case strings.Contains(m.Name, "|"):
+			several += m.JobShare
+		case m.Name != "any":
+			one += m.JobShare
+		}
+	}
+	const hour = 3600
+	return []Row{
+		about("jobs", 14e6, float64(s.Jobs), 0.02, ""),
+		about("GPUs of a job, median", 2, s.GPUs.P50, 0, ""),
+		about("GPUs of a job, mean", 11, s.GPUs.Mean, 0.02, ""),
+		over("GPUs of the largest job", 2000, s.GPUs.Max, ""),
+		about("run time, median", 5, s.Duration.P50/hour, 0.05, "h"),
+		about("run time of HP jobs, P90", 24, classes["HP"].P90/hour, 0.05, "h"),
+		over("online inference, of the jobs", 50, 100*kinds["inference"].JobShare, "%"),
+		over("HP of online inference (mostly)", 50, 100*kinds["inference"].HPJobShare, "%"),
+		over("HP of training (mostly)", 50, 100*kinds["training"].HPJobShare, "%"),
+		below("HP of offline inference (mostly LP)", 50, 100*kinds["batch"].HPJobShare, "%"),
+		over("HP of dev (almost all)", 90, 100*kinds["dev"].HPJobShare, "%"),
+		over("jobs that name one GPU model", 99, 100*one, "%"),
+		below("jobs of several GPU models", 1, 100*several, "%"),
+		below("jobs with part of a GPU (negligible)", 1, 100*sizes["<1"].JobShare, "%"),
+		below("GPU-hours of those (negligible)", 1, 100*sizes["<1"].GPUShare, "%"),
+	}
+}
+
+// asiDemandRows compares demand: §3.1 to §3.3.
+func asiDemandRows(s *workload.Summary) []Row {
+	models := byName(s.Models)
+	rows := []Row{
+		about("allocation by HP jobs", 68, 100*s.Allocation[0].HP, 0.02, "%"),
+		about("allocation by HP and LP jobs", 93, 100*s.Allocation[0].All, 0.02, "%"),
+		about("HP part of the GPU-hours of A10", 83, 100*models["A10"].HPGPUShare, 0.03, "%"),
+		about("HP part of the GPU-hours of L20", 85, 100*models["L20"].HPGPUShare, 0.03, "%"),
+	}
+	// Of a week, the same hour of each day together.
+	byDay := func(week []float64, hour int) float64 {
+		sum := 0.0
+		for at := hour; at < len(week); at += 24 {
+			sum += week[at]
+		}
+		return sum
+	}
+	for _, w := range s.Week {
+		if w.Kind == core.Training.String() || w.Kind == core.Inference.String() {
+			rows = append(rows, over("GPUs asked for at 15:00 to 3:00, "+w.Kind, 1, byDay(w.Submitted, 15)/byDay(w.Submitted, 3), ""))
+		}
+	}
+	return rows
+}
+
+func byName(shares []workload.Share) map[string]workload.Share {
+	m := make(map[string]workload.Share, len(shares))
+	for _, s := range shares {
+		m[s.Name] = s
+	}
+	return m
+}
+
+// asiJobs gathers what a Summary does not tell: by the type of model, which the
+// workload names its tasks for, and over time.
+type asiJobs struct {
+	// jobs and hours are numbers and GPU-hours by kind and type of model.
+	jobs, hours [len(core.Kinds)]map[string]float64
+	// sizes counts jobs of generative models by their GPUs; cores tasks of online
+	// inference by type of model and by the cores for each GPU.
+	sizes         map[float64]int
+	cores         map[string]map[float64]int
+	locked, tasks float64
+	largest       float64                         // GPU-hours of a job
+	disaggregated [asiDays]float64                // GPU-hours of a day
+	adopted       struct{ before, after float64 } // GPUs that HP jobs ask for of XPU-A
+}
+
+// asiDays is how many days six months have. The kernels that made XPU-A popular
+// came out around day 120.
+const (
+	asiDays    = 181
+	asiKernels = 120
+)
+
+func newASIJobs() *asiJobs {
+	a := &asiJobs{sizes: map[float64]int{}, cores: map[string]map[float64]int{}}
+	for k := range a.jobs {
+		a.jobs[k], a.hours[k] = map[string]float64{}, map[string]float64{}
+	}
+	return a
+}
+
+// watch returns the jobs, and adds those that pass by.
+func (a *asiJobs) watch(ctx context.Context, jobs workload.Jobs) workload.Jobs {
+	return func(yield func(workload.Job, error) bool) {
+		for j, err := range jobs {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err == nil {
+				a.add(&j)
+			}
+			if !yield(j, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (a *asiJobs) add(j *workload.Job) {
+	gpus, hours := float64(j.GPUs())/float64(core.WholeGPU), j.Duration.Seconds()/3600
+	models := j.Tasks[0].Name
+	if len(j.Tasks) == 2 { // prefill and decode
+		models = "genai"
+		a.spread(j, gpus)
+	}
+	a.jobs[j.Kind][models]++
+	a.hours[j.Kind][models] += gpus * hours
+	a.tasks += float64(len(j.Tasks))
+	if j.Locked {
+		a.locked += float64(len(j.Tasks))
+	}
+	a.largest = max(a.largest, gpus*hours)
+	if models == "genai" {
+		a.sizes[gpus]++
+	}
+	if t := &j.Tasks[0]; j.Kind == core.Inference {
+		if a.cores[models] == nil {
+			a.cores[models] = map[float64]int{}
+		}
+		a.cores[models][float64(t.CPUMilli)/float64(t.GPU)]++
+	}
+	if m := j.Tasks[0].Models; j.Class == core.HP && len(m) == 1 && m[0] == "XPU-A" && j.Submitted > 0 {
+		// The rise takes some days.
+		if day := j.Submitted.Seconds() / 86400; day < asiKernels {
+			a.adopted.before += gpus / asiKernels
+		} else if day >= asiKernels+10 {
+			a.adopted.after += gpus / (asiDays - asiKernels - 10)
+		}
+	}
+}
+
+// spread adds the GPU-hours of a job to the days it runs on.
+func (a *asiJobs) spread(j *workload.Job, gpus float64) {
+	from, to := j.Submitted.Seconds()/86400, (j.Submitted+j.Duration).Seconds()/86400
+	for day := int(from); day < asiDays && float64(day) < to; day++ {
+		a.disaggregated[day] += gpus * 24 * (min(to, float64(day+1)) - max(from, float64(day)))
+	}
+}
+
+// rows compares what was gathered: §3, §4.1.
+func (a *asiJobs) rows() []Row {
+	part := func(of map[string]float64, names ...string) float64 {
+		sum, all := 0.0, 0.0
+		for name, v := range of {
+			all += v
+			if slices.Contains(names, name) {
+				sum += v
+			}
+		}
+		return 100 * sum / all
+	}
+	sum, jobs := 0.0, 0.0
+	for gpus, n := range a.sizes {
+		sum, jobs = sum+gpus*float64(n), jobs+float64(n)
+	}
+	first, last := trendLine(a.disaggregated[:])
+	rows := []Row{
+		about("GPUs of a GenAI job, median", 4, median(a.sizes), 0, ""),
+		about("GPUs of a GenAI job, mean", 11, sum/jobs, 0.02, ""),
+		over("GPU-hours of the largest job", 800_000, a.largest, ""),
+		about("GenAI of training", 71, part(a.jobs[core.Training], "genai"), 0.02, "%"),
+		about("GenAI of offline inference", 98, part(a.jobs[core.Batch], "genai"), 0.02, "%"),
+		about("recommendation of online inference", 63, part(a.jobs[core.Inference], "rec"), 0.02, "%"),
+		about("classical models, of its GPU-hours", 70, part(a.hours[core.Inference], "rec", "cv", "embedding"), 0.05, "%"),
+		about("locked tasks", 40, 100*a.locked/a.tasks, 0.05, "%"),
+		about("GPUs of prefill and decode, first day", 1041, first/24, 0.2, ""),
+		about("GPUs of prefill and decode, last day", 3841, last/24, 0.2, ""),
+		about("HP demand for XPU-A after day 120 to before", 2.5, a.adopted.after/a.adopted.before, 0.1, ""),
+	}
+	for _, c := range []struct {
+		models, theirs string
+		cores          float64
+	}{{"rec", "CTR", 24}, {"embedding", "BERT", 8}, {"genai", "Qwen", 4}} {
+		rows = append(rows, about(fmt.Sprintf("cores per GPU of %s (%s), median", c.models, c.theirs), c.cores, median(a.cores[c.models]), 0, ""))
+	}
+	return rows
+}
+
+// median returns the median of values that occur so many times.
+func median(counts map[float64]int) float64 {
+	values, all := []float64{}, 0
+	for v, n := range counts {
+		values, all = append(values, v), all+n
+	}
+	slices.Sort(values)
+	for _, v := range values {
+		if all -= 2 * counts[v]; all <= 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// trendLine returns the first and the last value of the straight line that is
+// nearest to values (least squares).
+func trendLine(values []float64) (first, last float64) {
+	n := float64(len(values))
+	mean, slope, squares := 0.0, 0.0, 0.0
+	for i, v := range values {
+		x := float64(i) - (n-1)/2
+		mean += v / n
+		slope += x * v
+		squares += x * x
+	}
+	rise := slope / squares * (n - 1) / 2
+	return mean - rise, mean + rise
+}
