@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/workload"
 )
 
 func pageOf(t *testing.T, runs []Run) []byte {
@@ -115,6 +118,49 @@ func TestBarePagesInABrowser(t *testing.T) {
 			p.shoot(strings.ReplaceAll(name, " ", "-"))
 			p.quiet()
 		})
+	}
+}
+
+// The page about a workload, beside a cluster.
+func TestTracePageInABrowser(t *testing.T) {
+	chromium := browser(t)
+	o := workload.Options{Seed: 1, Length: 24 * 3600 * core.Second, GPUs: 4000}
+	c, err := workload.OpenCluster("kant-inference-i7", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Cluster = &c
+	jobs, _, err := workload.OpenJobs("kant-inference-i7", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := workload.Describe(jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Over(&c)
+	var page bytes.Buffer
+	if err := TraceHTML(&page, "a </script> trace", &s); err != nil {
+		t.Fatal(err)
+	}
+	for name, width := range map[string]int64{"trace": 1280, "trace-phone": 390} {
+		p := open(t, chromium, page.Bytes(), width, 900)
+		for _, scheme := range []string{"light", "dark"} {
+			p.scheme(scheme)
+			drawn := eval[map[string][]int](p, drawnIn)
+			for _, figure := range []string{
+				"wanted", "asked", "hours", "spread-duration", "spread-gpus", "spread-cores", "sizes", "models", "by-queue", "allocated",
+			} {
+				if len(drawn[figure]) == 0 {
+					t.Errorf("%s: %s has no marks", name, figure)
+				}
+			}
+			for _, bad := range eval[[]string](p, overlaps) {
+				t.Errorf("%s: %s", name, bad)
+			}
+			p.shoot(name + "-" + scheme)
+		}
+		p.quiet()
 	}
 }
 

@@ -1,13 +1,13 @@
 // Plots, by Apache ECharts, in the colours of the page.
 
 import { connect, init, use } from 'echarts/core'
-import { BarChart, LineChart } from 'echarts/charts'
+import { BarChart, BoxplotChart, LineChart } from 'echarts/charts'
 import { AriaComponent, GridComponent, MarkLineComponent, TooltipComponent } from 'echarts/components'
 import { SVGRenderer } from 'echarts/renderers'
 import { el } from './dom.js'
 import { moment, timeMarks } from './format.js'
 
-use([LineChart, BarChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, SVGRenderer])
+use([LineChart, BarChart, BoxplotChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, SVGRenderer])
 
 /** The colours of the page, as it is now: light or dark. */
 export function colours() {
@@ -121,6 +121,36 @@ export function time(c, from, to, width) {
     axisTick: { show: true, customValues: marks, lineStyle: { color: c.rule } },
     axisLine: { show: true, lineStyle: { color: c.rule } },
     splitLine: { show: false },
+  }
+}
+
+/** Round marks of a logarithmic scale of seconds between least and most. */
+export function timeLevels(least, most) {
+  const all = [['s', 1, [1, 2, 5, 10, 30]], ['m', 60, [1, 2, 5, 10, 30]], ['h', 3600, [1, 2, 5, 10]], ['d', 86400, [1, 2, 4, 10, 20, 40, 100, 400, 1000]]]
+  const few = [['s', 1, [1, 10]], ['m', 60, [1, 10]], ['h', 3600, [1, 10]], ['d', 86400, [4, 40, 400, 4000]]]
+  return (most / least < 300 ? all : few).flatMap(([unit, seconds, counts]) => counts.map((n) => [n + unit, n * seconds]))
+}
+
+/** Round marks of a logarithmic scale of numbers between least and most. */
+export function levels(least, most, text) {
+  const marks = []
+  const all = most / least < 100 ? [1, 2, 5] : [1]
+  for (let unit = 10 ** Math.floor(Math.log10(least)); unit <= most; unit *= 10) marks.push(...all.map((n) => [text(n * unit), n * unit]))
+  return marks
+}
+
+/** A logarithmic axis for values whose logarithms are drawn, with those of marks [text, value] that are on it. */
+export function logarithmic(c, least, most, marks) {
+  const at = marks.filter(([, v]) => v >= least * 0.999 && v <= most * 1.001)
+  const text = new Map(at.map(([t, v]) => [Math.log10(v), t]))
+  const on = [...text.keys()]
+  return {
+    type: 'value',
+    min: Math.log10(least),
+    max: Math.log10(most),
+    axisLabel: { color: c.dim, formatter: (v) => text.get(v), customValues: on, hideOverlap: true },
+    axisTick: { customValues: on },
+    splitLine: { lineStyle: { color: c.rule } },
   }
 }
 

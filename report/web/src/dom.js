@@ -29,9 +29,9 @@ export function table(caption, header, rows) {
       el('tbody', {}, rows.map((r) => el('tr', {}, r.map((c, i) => (i ? cell('td', c) : cell('th', c, { scope: 'row' }))))))))
 }
 
-/** What a plot shows, as a table that opens. */
+/** What plots show, as a table that opens. */
 export const asTable = (caption, header, rows) =>
-  el('details', {}, el('summary', {}, 'As a table'), table(caption, header, rows))
+  el('details', {}, el('summary', {}, `${caption}, as a table`), table(caption, header, rows))
 
 /** A choice of one of several, as buttons; the first is chosen. */
 export function choice(label, names, choose) {

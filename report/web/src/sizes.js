@@ -1,6 +1,6 @@
 // Waits and distances by the GPUs of the job.
 
-import { grid, line, names, plot, tip, tooltip, topOf } from './charts.js'
+import { grid, line, logarithmic, names, plot, timeLevels, tip, tooltip, topOf } from './charts.js'
 import { asTable, choice, el, legend, section } from './dom.js'
 import { count, duration } from './format.js'
 
@@ -9,9 +9,6 @@ const classesOf = (page, key) => page.classes.filter((c) => page.runs.some((r) =
 
 const statistics = [['mean', 'mean_s'], ['median', 'p50_s'], ['90th percentile', 'p90_s'], ['99th percentile', 'p99_s']]
 
-// The labelled waits of the logarithmic scale.
-const day = 86400
-const waitMarks = { '1s': 1, '10s': 10, '1m': 60, '10m': 600, '1h': 3600, '10h': 36000, '4d': 4 * day, '40d': 40 * day, '400d': 400 * day }
 const level = (s) => Math.log10(Math.max(s, 1))
 
 /** Waiting time by job size (JWTD). */
@@ -32,19 +29,10 @@ export function waitsBySize(page) {
     option: (c, width) => {
       const all = bars()
       const most = Math.max(60, ...all.flatMap((b) => classes.map((k) => wait(b, k) ?? 0)))
-      const marks = Object.entries(waitMarks).map(([text, s]) => [level(s), text]).filter(([l]) => l <= level(most) * 1.02)
-      const at = marks.map(([l]) => l)
       return {
         grid: grid(),
         xAxis: names(c, classes, width),
-        yAxis: {
-          type: 'value',
-          min: 0,
-          max: level(most) * 1.04,
-          axisLabel: { color: c.dim, formatter: (v) => marks.find(([l]) => l === v)?.[1], customValues: at },
-          axisTick: { customValues: at },
-          splitLine: { lineStyle: { color: c.rule } },
-        },
+        yAxis: logarithmic(c, 1, most * 1.2, timeLevels(1, most)),
         tooltip: tooltip(c, {
           axisPointer: { type: 'shadow' },
           formatter: (at) => {
