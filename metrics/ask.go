@@ -13,8 +13,11 @@ import (
 // are asked for from then on.
 type asked struct {
 	said   []answer
-	rarer  int // how often the questions became half as many
-	passes int // since the last question
+	rarer  int       // how often the questions became half as many
+	passes int       // since the last question
+	due    core.Time // when the next question is due, however few passes there were
+	every  core.Time // from one that is due to the next
+	dues   int       // how many were since every was doubled
 }
 
 type answer struct {
@@ -23,12 +26,17 @@ type answer struct {
 	reason             core.Reason
 }
 
-const maxAnswers = 8192
+const maxAnswers = 4096
 
-// A question takes as long as there are nodes and live jobs, and a scheduling
-// pass some hundred times what one of these adds: one question in as many passes
-// as a quarter of them costs some 3 % of a run.
-const askOften = 4
+// A question takes as long as there are nodes and live jobs. One in as many
+// scheduling passes as a quarter of them costs at most some 3 % of a run; that
+// is one in thousands where there are many. So one is due every ten minutes of
+// virtual time too, and when there were firstDues, half as often, and so on.
+const (
+	askOften  = 4
+	askEvery  = 600 * core.Second
+	firstDues = 32
+)
 
 // askAmong is among how many jobs the one to ask for is chosen.
 const askAmong = 32
@@ -39,7 +47,7 @@ const askAmong = 32
 func (c *Collector) Passed(t core.Time, why sim.Why, last bool) {
 	a := &c.asked
 	a.passes++
-	if !last && a.passes*askOften>>a.rarer < len(c.inv.nodes)+len(c.jobs) {
+	if !last && !a.turn(t, len(c.inv.nodes)+len(c.jobs)) {
 		return
 	}
 	// Jobs that wait together start together: then it is too late to ask.
@@ -57,6 +65,20 @@ func (c *Collector) Passed(t core.Time, why sim.Why, last bool) {
 		a.passes = 0
 		a.ask(t, next, why)
 	}
+}
+
+// turn reports whether it is time for a question that costs so much.
+func (a *asked) turn(t core.Time, cost int) bool {
+	if t >= a.due {
+		a.every = max(a.every, askEvery)
+		if a.dues++; a.dues == firstDues {
+			a.dues /= 2
+			a.every *= 2
+		}
+		a.due = t + a.every
+		return true
+	}
+	return a.passes*askOften>>a.rarer >= cost
 }
 
 // ask asks why j waits.

@@ -65,8 +65,8 @@ func TestLongestWaitsAreBounded(t *testing.T) {
 			return core.Explanation{Reason: core.Resources, Waiting: 1}, true
 		}, false)
 	}
-	// One in i/askOften passes while i jobs wait.
-	if most := int(askOften*math.Log(jobs)) + 1; questions == 0 || questions > most {
+	// One in i/askOften passes while i jobs wait, and one every ten minutes.
+	if most := int(askOften*math.Log(jobs)) + jobs/600 + 2; questions < jobs/600 || questions > most {
 		t.Errorf("%d questions in %d passes, want at most %d", questions, jobs, most)
 	}
 	// The later a job came, the earlier it starts: the first waits longest.
@@ -102,5 +102,20 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	if w := r.LongestWaits(); len(w) != 1 || w[0].Asked != len(a.said) || w[0].Reason != "Resources" {
 		t.Errorf("longest waits %+v", w)
+	}
+}
+
+// However long a run is, few questions are asked because of the time alone.
+func TestQuestionsByTimeAreFew(t *testing.T) {
+	var a asked
+	asked := 0
+	const year = 365 * 24 * 3600
+	for s := 0; s < year; s += 60 {
+		if a.turn(seconds(s), math.MaxInt) {
+			asked++
+		}
+	}
+	if asked < firstDues*4 || asked > firstDues*10 {
+		t.Errorf("%d questions in a year, want some hundreds", asked)
 	}
 }
