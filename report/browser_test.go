@@ -215,3 +215,43 @@ func moveTo(end string) string {
 	return document.querySelector('.clock').textContent
 })()`
 }
+
+// pointAtFirstNode puts the pointer on the first node of the map, and returns
+// what is said of it.
+const pointAtFirstNode = `(() => {
+	const canvas = document.getElementById('map-canvas'), box = canvas.getBoundingClientRect()
+	canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 3.5, clientY: box.top + 22 + 3.5, bubbles: true}))
+	const hover = document.querySelector('.hover')
+	return hover.hidden ? '' : [...hover.children].map(e => e.textContent).join(' ')
+})()`
+
+// play plays the map until it has moved, stops, and returns where it is then.
+const play = `new Promise(done => {
+	const button = document.getElementById('map-play'), clock = document.querySelector('.clock'), from = clock.textContent
+	button.click()
+	const look = () => {
+		if (clock.textContent === from) return requestAnimationFrame(look)
+		button.click()
+		done(clock.textContent)
+	}
+	look()
+})`
+
+// textByRun chooses each run in turn in a section, and returns its texts.
+func textByRun(section string) string {
+	return `(async () => {
+	const section = document.getElementById('` + section + `'), map = section.querySelector('.map')
+	const choose = (label) => new Promise(done => {
+		label.querySelector('input').click()
+		const look = () => !map || map.dataset.run === label.textContent ? done() : requestAnimationFrame(look)
+		look()
+	})
+	const texts = [], labels = [...section.querySelectorAll('.choice label')]
+	for (const label of labels) {
+		await choose(label)
+		texts.push(section.textContent)
+	}
+	await choose(labels[0])
+	return texts
+})()`
+}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/metrics"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -53,6 +54,9 @@ func TestPageInABrowser(t *testing.T) {
 				p.scheme(scheme)
 				checkPlots(t, p, len(c.policies))
 				checkMap(t, p)
+				if len(c.policies) > 1 {
+					checkSwitch(t, p, len(c.policies))
+				}
 				background[eval[string](p, `getComputedStyle(document.body).backgroundColor`)] = scheme
 				p.shoot(c.name + "-" + scheme)
 			}
@@ -102,6 +106,52 @@ func checkMap(t *testing.T, p *tab) {
 	}
 	if from == to || maps.Equal(first, last) {
 		t.Errorf("the map does not change from %q to %q", from, to)
+	}
+	if text := eval[string](p, pointAtFirstNode); !regexp.MustCompile(`^gpu-00000 .*(of 8 GPUs allocated|lost) H800 · spine-0/leaf-0$`).MatchString(text) {
+		t.Errorf("the pointer says %q", text)
+	}
+	eval[string](p, moveTo("min"))
+	if played := eval[string](p, play); played == from {
+		t.Errorf("playing leaves the map at %q", played)
+	}
+}
+
+// checkSwitch checks that the map and the longest waits change with the policy.
+func checkSwitch(t *testing.T, p *tab, runs int) {
+	t.Helper()
+	for _, section := range []string{"map", "longest"} {
+		if n := len(slices.Compact(eval[[]string](p, textByRun(section)))); n != runs {
+			t.Errorf("section %s says %d different things of %d policies", section, n, runs)
+		}
+	}
+}
+
+// Twelve queues are shown, parents with those below them, the others together.
+func TestQueuesOfThePage(t *testing.T) {
+	c := &workload.Cluster{Queues: []core.Queue{
+		{Name: "org", Quota: []core.Quota{{Model: "H800", Nominal: 3000}, {Model: "A10", Nominal: 500}}},
+		{Name: "team", Parent: "org", Quota: []core.Quota{{Model: "A10", Nominal: 500}, {Model: "*", Nominal: 2000}}},
+	}}
+	r := Run{Cluster: c, History: metrics.History{Interval: core.Second, End: 3 * core.Second, Queues: []string{"team"}}}
+	first, last := metrics.Frame{Queues: []core.Milli{9000}}, metrics.Frame{Queues: []core.Milli{7000}}
+	for i := range 15 {
+		r.History.Queues = append(r.History.Queues, "q"+strconv.Itoa(i))
+		last.Queues = append(last.Queues, core.Milli(1000+i))
+	}
+	r.History.Frames = []metrics.Frame{first, last}
+	shown := topQueues([]Run{r})
+	times, held := queueUse(&r, shown)
+	if len(shown) != queuesShown+1 || shown[0].Name != "org" || !shown[0].Parent || *shown[0].Quota != 3.5 || shown[1].Name != "team" ||
+		*shown[1].Quota != 2 || shown[2].Name != "q14" || shown[2].Quota != nil || shown[12].Others != 5 {
+		t.Errorf("queues shown are %+v", shown)
+	}
+	for i, want := range map[int][]float64{0: {9, 7}, 1: {9, 7}, 2: {0, 1.01}, 12: {0, 5.01}} {
+		if !slices.Equal(held[i], want) {
+			t.Errorf("queue %d holds %v, want %v", i, held[i], want)
+		}
+	}
+	if !slices.Equal(times, []float64{0, 3}) {
+		t.Errorf("times are %v", times)
 	}
 }
 

@@ -91,7 +91,7 @@ func syntheticRun(c *workload.Cluster, name string, rng *rand.Rand) Run {
 	for i := range metrics.LongestWaits {
 		w := metrics.LongWait{
 			Job: fmt.Sprintf("train-%07d", i*7919), Queue: fmt.Sprintf("tenant-%02d", i), Pods: 1 << (i % 9), GPUs: 8000 << (i % 9),
-			Submitted: core.Time(i) * 86400 * core.Second, Waited: core.Time(20-i) * 36000 * core.Second, Waits: i == 0,
+			Submitted: core.Time(i) * 86400 * core.Second, Waited: core.Time(20-i) * core.Time(36000+rng.IntN(1000)) * core.Second, Waits: i == 0,
 			Asked: i % 5, Times: (i%5 + 1) / 2, Alike: i%5 > 1,
 		}
 		if w.Asked > 0 {

@@ -56,6 +56,7 @@ async function show(view, run) {
   place(view)
   const after = run.frames.t.findIndex((x) => x >= t)
   go(view, after < 0 ? run.frames.t.length - 1 : after)
+  view.box.dataset.run = run.name
 }
 
 function go(view, at) {

@@ -99,7 +99,7 @@ function overview(page) {
   const window = page.runs[0].summary.window
   const length = page.runs[0].series.t?.at(-1) ?? 0
   // Where the averages do not go over all of the run, it is said from where to where.
-  const marks = [window.from_s, window.to_s].filter((t) => t > 0 && t < length * 0.995).map((t) => ({ xAxis: t }))
+  const marks = [window.from_s, window.to_s].filter((t) => t > length * 0.005 && t < length * 0.995).map((t) => ({ xAxis: t }))
   const ratio = { text: (v) => +(v * 100).toPrecision(3) + '%', tipText: percent, marks: marks.length ? marks : null }
   const jobs = { text: short, most: 4 }
   return section('over-time', 'Over time',

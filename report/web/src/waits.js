@@ -21,8 +21,8 @@ export function longestWaits(page) {
 function rows(r) {
   const most = r.waits[0].wait
   const reason = (w) => {
-    if (w.asked === 0) return el('span', { class: 'dim' }, 'it was never asked while this job waited')
-    const times = `${w.times} of ${w.asked} times` + (w.alike ? '' : ', asked for other jobs')
+    if (w.asked === 0) return el('span', { class: 'dim' }, 'not asked while this job waited')
+    const times = (w.asked === 1 ? 'asked once' : `${w.times} of ${w.asked} times`) + (w.alike ? '' : ', of other jobs')
     const of = w.alike && w.asked_for === w.job ? '' : `${w.asked_for}: `
     return el('div', { class: 'reason' }, el('b', {}, w.reason), el('span', { class: 'dim' }, ` ${times}`),
       el('div', { class: 'dim' }, of + w.detail))
