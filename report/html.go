@@ -40,8 +40,11 @@ var (
 	licences string
 )
 
+// pageBytes is how large a page may be: somewhat less than 5 MB.
+const pageBytes = 4_900_000
+
 // HTML writes one page about one run, or comparing several. It needs nothing
-// but itself, and is less than 5 MB.
+// but itself, and is less than 5 MB: frames have what the rest leaves.
 func HTML(w io.Writer, runs []Run) error {
 	var names []string
 	for i := range runs {
@@ -49,6 +52,14 @@ func HTML(w io.Writer, runs []Run) error {
 	}
 	p, err := newPage(runs)
 	if err != nil {
+		return err
+	}
+	rest, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	budget := pageBytes - len(rest) - len(script) - len(style) - len(licences)
+	if err := p.addFrames(runs, budget); err != nil {
 		return err
 	}
 	return write(w, strings.Join(names, ", "), p)

@@ -43,10 +43,6 @@ type pageFrames struct {
 	Packed string `json:"packed"`
 }
 
-// framesBudget is how large the frames of all runs of a page may be, in bytes of
-// the page. With the script and the names of the nodes it stays below 5 MB.
-const framesBudget = 3 << 20
-
 func newCluster(c *workload.Cluster) (pageCluster, error) {
 	var p pageCluster
 	t := clusterTable{Models: []string{}, Leaves: []string{}}

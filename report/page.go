@@ -75,6 +75,7 @@ type pageWait struct {
 // points is how many of them a line has at most.
 const points = 720
 
+// newPage returns the page without the frames.
 func newPage(runs []Run) (*page, error) {
 	p := &page{Classes: metrics.Classes[:], Runs: make([]pageRun, len(runs)), Clusters: []pageCluster{}}
 	p.Queues = topQueues(runs)
@@ -97,11 +98,23 @@ func newPage(runs []Run) (*page, error) {
 			to.Cluster = len(p.Clusters)
 			p.Clusters = append(p.Clusters, c)
 		}
-		if to.Frames, err = newFrames(r, framesBudget/len(runs)); err != nil {
-			return nil, err
-		}
 	}
 	return p, nil
+}
+
+// addFrames adds the frames of all runs that have some, in so many bytes of the
+// page.
+func (p *page) addFrames(runs []Run, budget int) error {
+	for i := range p.Runs {
+		if p.Runs[i].Cluster < 0 {
+			continue
+		}
+		var err error
+		if p.Runs[i].Frames, err = newFrames(&runs[i], budget/len(runs)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newWait(w *metrics.LongWait) pageWait {

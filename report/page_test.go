@@ -242,6 +242,20 @@ func TestLicences(t *testing.T) {
 	}
 }
 
+// A page stays small however many runs it compares.
+func TestPageOfManyRunsIsSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	var policies []string
+	for i := range 12 {
+		policies = append(policies, strconv.Itoa(i))
+	}
+	if n := len(pageOf(t, synthetic(5000, policies...))); n < 4e6 || n > pageBytes {
+		t.Errorf("the page has %d bytes, want them filled up to %d", n, pageBytes)
+	}
+}
+
 // However much nodes change, frames keep to their budget, at even times.
 func TestFramesKeepToTheirBudget(t *testing.T) {
 	r := synthetic(2000, "default")[0]
