@@ -1,11 +1,12 @@
 # The targets are few; `make help` lists them. Each does what it says with
-# nothing installed but Go: what else is needed is fetched at pinned versions.
+# nothing installed but Go (web: npm): what else is needed is fetched at pinned
+# versions.
 
 FUZZTIME ?= 30s
 DEMO     ?= out/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-full lint fmt bench fuzz check clean
+.PHONY: help build demo test test-full lint fmt web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -30,6 +31,10 @@ lint: ## vet and lint
 
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
+
+web: ## build the script of the report anew, after a change in report/web
+	npm --prefix report/web ci
+	npm --prefix report/web run build
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...

@@ -23,7 +23,8 @@ type Options struct {
 }
 
 // Collector is a [sim.Sink] that measures. Its memory is that of the live jobs,
-// of the nodes, and of accumulators that do not grow; a call costs O(pods).
+// of the nodes and queues, and of accumulators that do not grow; a call costs
+// O(pods).
 //
 //   - GAR is the allocated share of the available GPUs: the healthy ones of
 //     nodes that are up and not cordoned. Both sides count those alone, parts of
@@ -50,6 +51,10 @@ type Collector struct {
 	lastEnd   core.Time
 	unstarted core.Milli // held by gangs that are not whole yet
 	count     Jobs
+	queues    queues
+	unserved  unserved
+	longest   longest
+	asked     asked
 
 	over          averages
 	waits         [len(Classes)]Histogram
@@ -75,6 +80,7 @@ func New(o Options) *Collector {
 		inv:    newInventory(o.Levels),
 		jobs:   map[*sim.Live]*Job{},
 		first:  core.Never,
+		queues: queues{byName: map[string]int32{}},
 	}
 }
 
@@ -89,7 +95,10 @@ func (c *Collector) Node(t core.Time, n *core.Node, up bool) error {
 func (c *Collector) Submitted(t core.Time, l *sim.Live) error {
 	c.advance(t)
 	c.first = min(c.first, t)
-	c.jobs[l] = newJob(c.count.Submitted, l)
+	j := newJob(c.count.Submitted, l)
+	c.jobs[l] = j
+	j.queue = c.queues.number(l.Queue)
+	c.unserved.add(j)
 	c.count.Submitted++
 	c.count.Pending++
 	return nil
@@ -113,6 +122,7 @@ func (c *Collector) Bound(t core.Time, l *sim.Live, pods []core.Placement, _ cor
 			return fmt.Errorf("bind %s: %w", l.Name, err)
 		}
 		j.bind(p.Pod, node)
+		c.queues.held[j.queue] += amount(p)
 		if l.Gang && !j.whole {
 			j.held += amount(p)
 			c.unstarted += amount(p)
@@ -134,6 +144,8 @@ func (c *Collector) start(t core.Time, j *Job) {
 		return
 	}
 	j.Started = t
+	c.unserved.remove(j)
+	c.longest.add(j, t)
 	class := ClassOf(j.job.GPUs())
 	c.waits[class].Add((t - j.job.Submitted).Seconds())
 	j.measure(&c.inv)
@@ -158,6 +170,7 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 			return fmt.Errorf("release %s: %w", l.Name, err)
 		}
 		j.release(p.Pod, why)
+		c.queues.held[j.queue] -= amount(p)
 		if l.Gang && !j.whole {
 			j.held -= amount(p)
 			c.unstarted -= amount(p)
@@ -207,6 +220,8 @@ func (c *Collector) Ended(t core.Time, l *sim.Live, rejected bool) error {
 	c.count.Pending--
 	if j.Started >= 0 {
 		c.queueing.Add(j.waited(t).Seconds())
+	} else {
+		c.unserved.remove(j)
 	}
 	if rejected {
 		c.count.Rejected++

@@ -3,7 +3,11 @@ package metrics
 // Summary is what summary.json tells of a run. Keys are added and never
 // renamed. Times are in seconds, ratios between 0 and 1.
 type Summary struct {
-	Policy      string  `json:"policy"`
+	Policy string `json:"policy"`
+	// Cluster and Workload are what the user called the inputs: files or
+	// built-in ones.
+	Cluster     string  `json:"cluster,omitempty"`
+	Workload    string  `json:"workload,omitempty"`
 	Seed        uint64  `json:"seed"`
 	WallSeconds float64 `json:"wall_seconds"`
 	// VirtualSeconds is how long the run took on the virtual clock: from the

@@ -1,12 +1,17 @@
-// Package report shows runs: as tables on a terminal, and as a page with charts.
+// Package report shows runs and workloads: as tables on a terminal, and as a
+// page with plots that needs nothing but itself.
 package report
 
 import (
 	_ "embed"
-	"html/template"
+	"encoding/json"
+	"fmt"
+	"html"
 	"io"
+	"strings"
 
 	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/workload"
 )
 
 // Run is a run to report on.
@@ -16,52 +21,80 @@ type Run struct {
 	Summary metrics.Summary
 	// Series is the state over time, as timeseries.csv has it.
 	Series []metrics.Sample
+	// Cluster is what it ran on. Without it, there is no map and no quota.
+	Cluster *workload.Cluster
+	// History is what nodes, in the order of Cluster, and queues held over time.
+	History metrics.History
+	// Longest is the longest waits.
+	Longest []metrics.LongWait
 }
 
-//go:embed page.html
-var pageText string
+// The script and the style of the page, and the licences of what the script
+// includes. They are made from web/src by web/build.js.
+var (
+	//go:embed web/dist/page.js
+	script string
+	//go:embed web/dist/page.css
+	style string
+	//go:embed web/dist/LICENCES.txt
+	licences string
+)
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"percent":  percent,
-	"duration": duration,
-	"count":    count,
-	"short":    short,
-	"color":    func(i int) int { return i % palette },
-}).Parse(pageText))
-
-// page is what the template shows.
-type page struct {
-	Runs   []Run
-	One    *Run // the only run
-	Plots  []plot
-	Waits  plot
-	Groups []string // the colours of Waits
-	JWTD   table
-	JTTED  table
-}
+// pageBytes is how large a page may be: somewhat less than 5 MB.
+const pageBytes = 4_900_000
 
 // HTML writes one page about one run, or comparing several. It needs nothing
-// but itself: no network, no script.
+// but itself, and is less than 5 MB: frames have what the rest leaves.
 func HTML(w io.Writer, runs []Run) error {
-	p := page{
-		Runs: runs,
-		Plots: []plot{
-			overTime("GPUs allocated (GAR)", runs, true, metrics.Sample.GAR),
-			overTime("Nodes fragmented (GFR)", runs, true, metrics.Sample.GFR),
-			overTime("Jobs pending", runs, false, func(s metrics.Sample) float64 { return float64(s.Pending) }),
-			overTime("Jobs running", runs, false, func(s metrics.Sample) float64 { return float64(s.Running) }),
-		},
+	var names []string
+	for i := range runs {
+		names = append(names, runs[i].Name)
 	}
-	groups := waitGroups(runs)
-	p.Waits = waitsBySize(groups)
-	for _, g := range groups {
-		p.Groups = append(p.Groups, g.name)
+	p, err := newPage(runs)
+	if err != nil {
+		return err
 	}
-	if len(runs) == 1 {
-		p.One = &runs[0]
-		p.JWTD = classes(&runs[0].Summary)
-	} else {
-		p.JWTD, p.JTTED = waits(runs), distances(runs)
+	rest, err := json.Marshal(p)
+	if err != nil {
+		return err
 	}
-	return pageTemplate.Execute(w, p)
+	budget := pageBytes - len(rest) - len(script) - len(style) - len(licences)
+	if err := p.addFrames(runs, budget); err != nil {
+		return err
+	}
+	return write(w, strings.Join(names, ", "), p)
+}
+
+// write writes a page with the data that its script shows. Neither the JSON nor
+// the script has a "<" that could end its element: encoding/json and the
+// bundler escape it.
+func write(w io.Writer, title string, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Muster: %s</title>
+<style>
+%s</style>
+</head>
+<body>
+<noscript>This page draws its plots with a script, which is part of it. Please allow scripts.</noscript>
+<main id="page"></main>
+<footer>
+<p>Made by Muster. The plots are drawn by Apache ECharts, which is part of this page.</p>
+<details><summary>Licences</summary><pre>%s</pre></details>
+</footer>
+<script type="application/json" id="data">%s</script>
+<script>
+%s</script>
+</body>
+</html>
+`, html.EscapeString(title), style, html.EscapeString(licences), text, script)
+	return err
 }

@@ -2,8 +2,6 @@ package report
 
 import (
 	"bytes"
-	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -88,68 +86,5 @@ func TestFormats(t *testing.T) {
 		if got := short(in); got != want {
 			t.Errorf("short(%v) = %s, want %s", in, got, want)
 		}
-	}
-}
-
-// The page needs no other file and no network, and holds no broken number.
-func TestHTML(t *testing.T) {
-	elsewhere := regexp.MustCompile(`(?i)https?:|<script|<link|@import|url\(`)
-	broken := regexp.MustCompile(`NaN|Inf|ZgotmplZ|<no value>|%!`)
-	for name, runs := range map[string][]Run{
-		"one": {run("default")}, "several": three(), "empty": {{}}, "two empty": {{}, {}},
-		"an instant": {{Name: "i", Series: []metrics.Sample{{}}}},
-	} {
-		var b bytes.Buffer
-		if err := HTML(&b, runs); err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if bad := elsewhere.FindString(b.String()); bad != "" {
-			t.Errorf("%s: the page has %q", name, bad)
-		}
-		if bad := broken.FindString(b.String()); bad != "" {
-			t.Errorf("%s: the page has %q", name, bad)
-		}
-		if !strings.Contains(b.String(), "prefers-color-scheme: dark") || !strings.HasSuffix(strings.TrimSpace(b.String()), "</html>") {
-			t.Errorf("%s: the page is not whole, or has no dark theme", name)
-		}
-	}
-}
-
-func TestHTMLShowsEveryRun(t *testing.T) {
-	runs := three()
-	runs[1].Name = `<b>&"x`
-	var b bytes.Buffer
-	if err := HTML(&b, runs); err != nil {
-		t.Fatal(err)
-	}
-	page := b.String()
-	if strings.Contains(page, "<b>&") || !strings.Contains(page, "&lt;b&gt;") {
-		t.Error("a name is not escaped")
-	}
-	if n := strings.Count(page, "<polyline"); n != 4*len(runs) {
-		t.Errorf("%d lines in the plots, want %d", n, 4*len(runs))
-	}
-	if n := strings.Count(page, "<rect"); n != len(runs)*len(metrics.Classes) {
-		t.Errorf("%d bars, want %d", n, len(runs)*len(metrics.Classes))
-	}
-}
-
-// Marks stay in the frame.
-func TestMarksAreInTheFrame(t *testing.T) {
-	p := overTime("x", three(), false, func(s metrics.Sample) float64 { return float64(s.Pending) })
-	for _, l := range p.Lines {
-		for point := range strings.FieldsSeq(l.Points) {
-			var x, y float64
-			if _, err := fmt.Sscanf(point, "%f,%f", &x, &y); err != nil {
-				t.Fatal(err)
-			}
-			if x < p.Frame.Left || x > p.Frame.Right || y < p.Frame.Top || y > p.Frame.Bottom {
-				t.Fatalf("point %s is out of %+v", point, p.Frame)
-			}
-		}
-	}
-	if n := len(p.X); n < 2 || n > 9 {
-		t.Errorf("%d ticks on the time axis", n)
 	}
 }

@@ -20,10 +20,12 @@ const (
 	Jobs       = "jobs.csv"
 	Nodes      = "nodes.csv"
 	Queues     = "queues.json"
+	Frames     = "frames.json.gz"
+	Waits      = "waits.csv"
 	Page       = "report.html"
 )
 
-var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Page}
+var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Frames, Waits, Page}
 
 // unfinished is the folder, inside a run folder, of the run being written.
 const unfinished = ".unfinished"

@@ -2,10 +2,13 @@ package runlog
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
+	"os"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/workload"
 )
 
 // queueFile is a queue in queues.json, spelt as in a snapshot. Amounts are in
@@ -55,3 +58,27 @@ func limit(m core.Milli) *float64 {
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }
+
+// readQueues reads the names, parents and nominal quotas of queues.json, which
+// is all that reports show; nil when it is not there.
+func readQueues(path string) ([]core.Queue, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &workload.Error{File: path, Want: "the queues of a run: " + cause(err)}
+	}
+	var file struct{ Queues []queueFile }
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, &workload.Error{File: path, Want: "the queues of a run: " + err.Error()}
+	}
+	all := make([]core.Queue, len(file.Queues))
+	for i, q := range file.Queues {
+		all[i] = core.Queue{Name: q.Name, Parent: q.Parent, Weight: q.Weight}
+		for _, x := range q.Quota {
+			all[i].Quota = append(all[i].Quota, core.Quota{Model: x.Model, Nominal: inMilli(x.Nominal)})
+		}
+	}
+	return all, nil
+}

@@ -27,14 +27,25 @@ func Read(dir string) (report.Run, error) {
 		return r, err
 	}
 	r.Name = r.Summary.Policy
-	nodes, err := countGPUNodes(filepath.Join(dir, Cluster))
+	c, err := workload.OpenCluster(filepath.Join(dir, Cluster), workload.Options{})
 	if err != nil {
 		return r, err
 	}
-	r.Series, err = readSeries(filepath.Join(dir, Timeseries))
+	r.Cluster = &c
+	if c.Queues, err = readQueues(filepath.Join(dir, Queues)); err != nil {
+		return r, err
+	}
+	if r.Series, err = readSeries(filepath.Join(dir, Timeseries)); err != nil {
+		return r, err
+	}
+	nodes := gpuNodes(&c)
 	for i := range r.Series {
 		r.Series[i].GPUNodes = nodes
 	}
+	if r.History, err = readFrames(filepath.Join(dir, Frames), len(c.Nodes)); err != nil {
+		return r, err
+	}
+	r.Longest, err = readWaits(filepath.Join(dir, Waits))
 	return r, err
 }
 
@@ -49,73 +60,94 @@ func readSummary(path string, s *metrics.Summary) error {
 	return nil
 }
 
-func countGPUNodes(path string) (int64, error) {
+func gpuNodes(c *workload.Cluster) int64 {
 	var n int64
-	column := -1
-	err := eachRow(path, func(line int, row []string) error {
-		if line == 1 {
-			if column = slices.Index(row, "gpus"); column < 0 {
-				return &workload.Error{File: path, Line: 1, Field: "gpus", Want: "this column"}
-			}
-			return nil
-		}
-		if row[column] != "0" {
+	for i := range c.Nodes {
+		if c.Nodes[i].GPUs > 0 {
 			n++
 		}
-		return nil
-	})
-	return n, err
+	}
+	return n
 }
 
 func readSeries(path string) ([]metrics.Sample, error) {
 	var rows []metrics.Sample
-	want := strings.Split(strings.TrimSpace(seriesHeader), ",")
-	err := eachRow(path, func(line int, row []string) error {
-		if line == 1 {
-			if !slices.Equal(row, want) {
-				return &workload.Error{File: path, Line: 1, Want: "the columns " + strings.Join(want, ", ")}
-			}
-			return nil
-		}
-		var v [6]float64
-		for i, field := range row {
-			x, err := strconv.ParseFloat(field, 64)
-			if err != nil {
-				return &workload.Error{File: path, Line: line, Field: want[i], Want: fmt.Sprintf("a number, found %q", field)}
-			}
-			v[i] = x
-		}
+	err := eachRow(path, seriesHeader, func(f *fields) {
 		rows = append(rows, metrics.Sample{
-			T:         core.Time(v[0] * float64(core.Second)),
-			Allocated: core.Milli(v[1]*float64(core.WholeGPU) + 0.5),
-			Available: int64(v[2]), FragmentedNodes: int64(v[3]),
-			Pending: int64(v[4]), Running: int64(v[5]),
+			T:         f.time(),
+			Allocated: f.gpus(),
+			Available: f.int(), FragmentedNodes: f.int(),
+			Pending: f.int(), Running: f.int(),
 		})
-		return nil
 	})
 	return rows, err
 }
 
-// eachRow calls f for every row of a CSV file, the header (line 1) included.
-// All rows have as many fields as the header.
-func eachRow(path string, f func(line int, row []string) error) error {
+// eachRow calls f for every row of a CSV file that has exactly the columns of
+// header.
+func eachRow(path, header string, f func(*fields)) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return &workload.Error{File: path, Want: "a file of a run: " + cause(err)}
 	}
 	defer file.Close()
 	in := csv.NewReader(file)
-	for {
+	want := strings.Split(strings.TrimSpace(header), ",")
+	for first := true; ; first = false {
 		row, err := in.Read()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && !first {
 			return nil
 		}
 		if err != nil {
 			return &workload.Error{File: path, Want: "a CSV file: " + err.Error()}
 		}
+		if first {
+			if !slices.Equal(row, want) {
+				return &workload.Error{File: path, Line: 1, Want: "the columns " + strings.Join(want, ", ")}
+			}
+			continue
+		}
 		line, _ := in.FieldPos(0)
-		if err := f(line, row); err != nil {
-			return err
+		r := fields{path: path, line: line, names: want, row: row}
+		if f(&r); r.err != nil {
+			return r.err
 		}
 	}
+}
+
+// fields reads the fields of a row from left to right, and keeps the first
+// error.
+type fields struct {
+	path       string
+	line, next int
+	names, row []string
+	err        error
+}
+
+func (f *fields) text() string {
+	f.next++
+	return f.row[f.next-1]
+}
+
+func (f *fields) number() float64 {
+	s := f.text()
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil && f.err == nil {
+		f.err = &workload.Error{File: f.path, Line: f.line, Field: f.names[f.next-1], Want: fmt.Sprintf("a number, found %q", s)}
+	}
+	return x
+}
+
+func (f *fields) int() int64       { return int64(f.number()) }
+func (f *fields) time() core.Time  { return core.Time(f.number() * float64(core.Second)) }
+func (f *fields) gpus() core.Milli { return core.Milli(f.number()*float64(core.WholeGPU) + 0.5) }
+
+// name reads the position of a name among all.
+func (f *fields) name(all ...string) int {
+	s := f.text()
+	i := slices.Index(all, s)
+	if i < 0 && f.err == nil {
+		f.err = &workload.Error{File: f.path, Line: f.line, Field: f.names[f.next-1], Want: fmt.Sprintf("%s, found %q", strings.Join(all, ", "), s)}
+	}
+	return max(i, 0)
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// Writer is a [sim.Sink] that measures a run, hashes its decisions and, if it
+// Writer is a [sim.Watcher] that measures a run, hashes its decisions and, if it
 // has a folder, writes them there. Exactly one of Close and Abort must be
 // called.
 type Writer struct {
 	measure   *metrics.Collector
 	decisions *Decisions
-	series    series
+	series    series[metrics.Sample]
 	out       *output // nil without a folder
 }
 
@@ -35,9 +35,11 @@ type output struct {
 	nodes     nodeTable
 	submitted *workload.JobWriter
 	zip       *gzip.Writer // of submitted
+	cluster   *workload.Cluster
+	frames    series[metrics.Frame]
 }
 
-var _ sim.Sink = (*Writer)(nil)
+var _ sim.Watcher = (*Writer)(nil)
 
 // Create begins the run of a workload on c. From and To of window bound the
 // averages over time; its Levels are c's. An empty dir leaves everything
@@ -46,7 +48,7 @@ var _ sim.Sink = (*Writer)(nil)
 // the new one is complete.
 func Create(dir string, c *workload.Cluster, window metrics.Options) (*Writer, error) {
 	window.Levels = len(c.Levels)
-	w := &Writer{measure: metrics.New(window)}
+	w := &Writer{measure: metrics.New(window), series: series[metrics.Sample]{most: maxRows, interval: rowsEvery}}
 	if dir == "" {
 		w.decisions = NewDecisions(nil)
 		return w, nil
@@ -63,7 +65,10 @@ func Create(dir string, c *workload.Cluster, window metrics.Options) (*Writer, e
 
 // open creates the files that grow with the run, and those that are known.
 func (w *Writer) open(f *folder, c *workload.Cluster) error {
-	w.out = &output{folder: f, nodes: nodeTable{seen: map[string]bool{}}}
+	w.out = &output{
+		folder: f, nodes: nodeTable{seen: map[string]bool{}}, cluster: c,
+		frames: series[metrics.Frame]{most: maxFrames, interval: framesEvery},
+	}
 	if err := f.write(Cluster, func(out io.Writer) error { return workload.WriteCluster(out, *c) }); err != nil {
 		return err
 	}
@@ -109,8 +114,30 @@ func (w *Writer) Sample() metrics.Sample { return w.measure.Sample() }
 // or without a folder.
 func (w *Writer) Series() []metrics.Sample {
 	last := w.measure.Sample()
-	w.series.until(last.T, last)
-	return append(slices.Clone(w.series.rows), last)
+	w.series.until(last.T, w.measure.Sample)
+	rows := append(slices.Clone(w.series.rows), last)
+	for i := range w.series.rows {
+		rows[i].T = core.Time(i) * w.series.interval
+	}
+	return rows
+}
+
+// until takes the samples due before t.
+func (w *Writer) until(t core.Time) {
+	w.series.until(t, w.measure.Sample)
+	if w.out != nil {
+		w.out.frames.until(t, w.measure.Frame)
+	}
+}
+
+// history returns the frames up to now.
+func (w *Writer) history() metrics.History {
+	end := w.measure.Sample().T
+	w.until(end)
+	return metrics.History{
+		Interval: w.out.frames.interval, Frames: append(w.out.frames.rows, w.measure.Frame()),
+		End: end, Queues: w.measure.Queues(),
+	}
 }
 
 // Lines returns how many decisions were written.
@@ -118,7 +145,7 @@ func (w *Writer) Lines() int64 { return w.decisions.Lines() }
 
 // Node implements [sim.Sink].
 func (w *Writer) Node(t core.Time, n *core.Node, up bool) error {
-	w.series.until(t, w.measure.Sample())
+	w.until(t)
 	if err := w.measure.Node(t, n, up); err != nil || w.out == nil {
 		return err
 	}
@@ -142,7 +169,7 @@ func (o *output) node(t core.Time, n *core.Node, up bool, after int64) error {
 
 // Submitted implements [sim.Sink].
 func (w *Writer) Submitted(t core.Time, j *sim.Live) error {
-	w.series.until(t, w.measure.Sample())
+	w.until(t)
 	if err := w.measure.Submitted(t, j); err != nil || w.out == nil {
 		return err
 	}
@@ -151,7 +178,7 @@ func (w *Writer) Submitted(t core.Time, j *sim.Live) error {
 
 // Bound implements [sim.Sink].
 func (w *Writer) Bound(t core.Time, j *sim.Live, pods []core.Placement, why core.Reason) error {
-	w.series.until(t, w.measure.Sample())
+	w.until(t)
 	for i := range pods {
 		w.decisions.Bind(t, j.Name, &pods[i], why.String())
 	}
@@ -160,7 +187,7 @@ func (w *Writer) Bound(t core.Time, j *sim.Live, pods []core.Placement, why core
 
 // Released implements [sim.Sink].
 func (w *Writer) Released(t core.Time, j *sim.Live, pods []core.Placement, why sim.Release, forJob string) error {
-	w.series.until(t, w.measure.Sample())
+	w.until(t)
 	for i := range pods {
 		w.decisions.Release(t, j.Name, &pods[i], why.String(), forJob)
 	}
@@ -169,7 +196,7 @@ func (w *Writer) Released(t core.Time, j *sim.Live, pods []core.Placement, why s
 
 // Ended implements [sim.Sink].
 func (w *Writer) Ended(t core.Time, j *sim.Live, rejected bool) error {
-	w.series.until(t, w.measure.Sample())
+	w.until(t)
 	known, ok := w.measure.Job(t, j)
 	if err := w.measure.Ended(t, j, rejected); err != nil || w.out == nil || !ok {
 		return err
@@ -181,10 +208,19 @@ func (w *Writer) Ended(t core.Time, j *sim.Live, rejected bool) error {
 	return w.out.jobs.add(j, &known, t, outcome)
 }
 
+// Passed implements [sim.Watcher].
+func (w *Writer) Passed(t core.Time, why sim.Why, last bool) {
+	if w.out != nil {
+		w.measure.Passed(t, why, last)
+	}
+}
+
 // Facts are what the one who drives a run knows about it.
 type Facts struct {
 	Policy string
 	Seed   uint64
+	// Cluster and Workload are what the user called the inputs.
+	Cluster, Workload string
 	// Decisions is how many decisions the engine made in Wall time; Latency,
 	// when not nil, how long each took.
 	Decisions int64
@@ -225,6 +261,7 @@ func (w *Writer) Abort() error {
 
 func (f *Facts) fill(s *metrics.Summary) {
 	s.Policy, s.Seed, s.Interrupted = f.Policy, f.Seed, f.Interrupted
+	s.Cluster, s.Workload = f.Cluster, f.Workload
 	s.WallSeconds = f.Wall.Seconds()
 	s.Decisions = f.Decisions
 	if f.Wall > 0 {
@@ -252,11 +289,18 @@ func (w *Writer) complete(s metrics.Summary) error {
 	if err != nil {
 		return err
 	}
-	err = w.out.folder.write(Page, func(out io.Writer) error {
-		return report.HTML(out, []report.Run{{Name: s.Policy, Summary: s, Series: rows}})
-	})
-	if err != nil {
-		return err
+	run := report.Run{Name: s.Policy, Summary: s, Series: rows, Cluster: w.out.cluster, History: w.history(), Longest: w.measure.LongestWaits()}
+	for _, file := range []struct {
+		name string
+		fill func(io.Writer) error
+	}{
+		{Frames, func(out io.Writer) error { return writeFrames(out, &run.History) }},
+		{Waits, func(out io.Writer) error { return writeWaits(out, run.Longest) }},
+		{Page, func(out io.Writer) error { return report.HTML(out, []report.Run{run}) }},
+	} {
+		if err := w.out.folder.write(file.name, file.fill); err != nil {
+			return err
+		}
 	}
 	return w.out.folder.write(Summary, func(out io.Writer) error { return WriteSummary(out, s) })
 }

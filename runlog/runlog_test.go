@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,9 @@ func drive(t *testing.T, w *Writer, c *workload.Cluster) {
 	ok(t, w.Submitted(s, a))
 	ok(t, w.Bound(s*3/2, a, onA, core.Placed))
 	ok(t, w.Submitted(2*s, b))
+	w.Passed(2*s, func(string) (core.Explanation, bool) {
+		return core.Explanation{Reason: core.Resources, Detail: "2 GPUs, 1 is free", Waiting: 1}, true
+	}, false)
 	ok(t, w.Submitted(3*s, d))
 	ok(t, w.Ended(3*s, d, true))
 	ok(t, w.Bound(3*s, b, onB, core.Backfilled))
@@ -120,6 +124,10 @@ b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,pending
   ]
 }
 `,
+		Waits: `job,queue,kind,class,pods,gpus,submit_s,wait_s,waits,asked,alike,times,reason,asked_for,detail
+b,q,training,HP,1,0.5,2,1,false,1,true,1,Resources,b,"2 GPUs, 1 is free"
+a,q,training,HP,1,2,1,0.5,false,0,false,0,,,
+`,
 	} {
 		if got := content(t, dir, name); got != want {
 			t.Errorf("%s is\n%swant\n%s", name, got, want)
@@ -139,6 +147,17 @@ b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,pending
 
 	back, err := Read(dir)
 	ok(t, err)
+	if len(back.Cluster.Nodes) != 2 || len(back.Cluster.Queues) != 1 || back.Cluster.Queues[0].Quota[0].Nominal != 1500 {
+		t.Errorf("read back the cluster %+v", back.Cluster)
+	}
+	want := w.history()
+	want.Frames[0].Queues = []core.Milli{0} // the queue was not there yet
+	if h := back.History; len(h.Frames) != 2 || !reflect.DeepEqual(h, want) {
+		t.Errorf("read back the history\n%+v want\n%+v", h, want)
+	}
+	if len(back.Longest) != 2 || back.Longest[0].Job != "b" || back.Longest[0].Waited != core.Second || back.Longest[1].Job != "a" {
+		t.Errorf("read back the longest waits %+v", back.Longest)
+	}
 	if back.Summary.DecisionSHA256 != s.DecisionSHA256 || back.Name != "default" {
 		t.Errorf("read back %+v", back.Summary)
 	}
@@ -213,23 +232,20 @@ func TestEarlierRun(t *testing.T) {
 // sampling at the final interval takes.
 func TestSeriesIsBounded(t *testing.T) {
 	for _, step := range []core.Time{core.Second / 3, 17 * core.Second, 100000 * core.Second} {
-		var s series
-		var now metrics.Sample
+		s := series[int64]{most: maxRows, interval: rowsEvery}
+		now := int64(0)
 		for i := range int64(20000) {
-			at := core.Time(i) * step
-			s.until(at, now)
-			now = metrics.Sample{T: at, Pending: i}
+			s.until(core.Time(i)*step, func() int64 { return now })
+			now = i
 		}
 		rows := s.rows
 		if len(rows) > maxRows || len(rows) < maxRows/2 {
 			t.Errorf("step %v: %d rows", step, len(rows))
 		}
 		for i, r := range rows {
-			if r.T != core.Time(i)*s.interval {
-				t.Fatalf("step %v: row %d is at %d, interval %d", step, i, r.T, s.interval)
-			}
-			if want := int64(r.T / step); r.Pending != want {
-				t.Fatalf("step %v: at %d state %d, want %d", step, r.T, r.Pending, want)
+			at := core.Time(i) * s.interval
+			if want := int64(at / step); r != want {
+				t.Fatalf("step %v: at %d state %d, want %d", step, at, r, want)
 			}
 		}
 	}

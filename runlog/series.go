@@ -9,46 +9,51 @@ import (
 	"github.com/muster-sched/muster/metrics"
 )
 
-// maxRows bounds the rows of timeseries.csv.
-const maxRows = 4096
+// The most rows of timeseries.csv and frames in frames.json.gz, and the
+// intervals between them at first.
+const (
+	maxRows     = 4096
+	rowsEvery   = core.Second
+	maxFrames   = 240
+	framesEvery = 60 * core.Second
+)
 
-// A series samples a run of unknown length at regular instants: every second
-// at first, and when maxRows are full it drops every other row and doubles the
-// interval. A row is the state after all events up to its instant.
-type series struct {
-	rows     []metrics.Sample
+// A series samples a run of unknown length at regular instants: when it has most
+// rows it drops every other one and doubles the interval. Row i is the state after all events up to i times the interval.
+type series[T any] struct {
+	most     int // even
+	rows     []T
 	interval core.Time
 	next     core.Time
 }
 
-// until takes the samples due before t, from the state that held until then.
-func (s *series) until(t core.Time, now metrics.Sample) {
-	if s.interval == 0 {
-		s.interval = core.Second
+// until takes the samples due before t, of the state that held until then.
+func (s *series[T]) until(t core.Time, state func() T) {
+	if s.next >= t {
+		return
 	}
-	for ; s.next < t; s.next += s.interval {
-		if len(s.rows) == maxRows {
+	for now := state(); s.next < t; s.next += s.interval {
+		if len(s.rows) == s.most {
 			s.thin()
 			if s.next >= t {
 				return
 			}
 		}
-		now.T = s.next
 		s.rows = append(s.rows, now)
 	}
 }
 
 // thin keeps the rows at multiples of the doubled interval.
-func (s *series) thin() {
-	s.interval *= 2
-	kept := s.rows[:0]
-	for _, r := range s.rows {
-		if r.T%s.interval == 0 {
-			kept = append(kept, r)
+func (s *series[T]) thin() {
+	for i := range s.rows {
+		if i%2 == 0 {
+			s.rows[i/2] = s.rows[i]
 		}
 	}
-	s.rows = kept
-	s.next = kept[len(kept)-1].T + s.interval
+	clear(s.rows[s.most/2:])
+	s.rows = s.rows[:s.most/2]
+	s.interval *= 2
+	s.next = core.Time(len(s.rows)) * s.interval
 }
 
 const seriesHeader = "t,allocated_gpus,available_gpus,fragmented_nodes,pending_jobs,running_jobs\n"

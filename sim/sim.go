@@ -58,6 +58,9 @@ type run struct {
 	coming  int       // events planned other than failures and repairs
 	down    int       // nodes that are lost
 	moved   core.Time // when a job was last submitted or ended
+
+	watchers []Watcher
+	why      Why
 }
 
 // state is a live job as the simulator sees it.
@@ -101,7 +104,12 @@ func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	if err := r.setUp(); err != nil {
 		return r.stats, err
 	}
-	return r.stats, r.loop(ctx)
+	r.watch()
+	if err := r.loop(ctx); err != nil {
+		return r.stats, err
+	}
+	r.passed(r.stats.End, true)
+	return r.stats, nil
 }
 
 // setUp tells the engine and the sinks of queues and nodes.
@@ -206,6 +214,7 @@ func (r *run) loop(ctx context.Context) error {
 		if err := r.decide(now); err != nil {
 			return err
 		}
+		r.passed(now, false)
 	}
 }
 

@@ -48,9 +48,10 @@ C may also be a list such as 64x8:H800,32x4:A10: nodes x GPUs : GPU model.
 P is a policy file or a built-in policy:` + policyList() + `
 Several policies, separated by commas, run at the same time.
 
-DIR receives summary.json, timeseries.csv, jobs.csv, decisions.jsonl.gz, the
-inputs as cluster.csv and workload.csv.gz, and report.html; with several
-policies, a folder of these for each.
+DIR receives report.html, summary.json, timeseries.csv, jobs.csv, waits.csv,
+frames.json.gz, decisions.jsonl.gz, and the inputs as cluster.csv and
+workload.csv.gz; with several policies, a folder of these for each, and a
+report.html that compares them.
 
 An interrupt (ctrl-C) ends the run where it is: what was to be written is
 written, and the exit code is 1. A second one kills it.`,
@@ -185,7 +186,7 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 		return errors.Join(err, w.Abort())
 	}
 	r.summary, err = w.Close(runlog.Facts{
-		Policy: policy.Name, Seed: f.seed, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
+		Policy: policy.Name, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
 	})
 	return err
 }

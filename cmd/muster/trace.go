@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -22,6 +25,7 @@ func newTraceInfo() *cobra.Command {
 		f       inputFlags
 		cluster string
 		asJSON  bool
+		page    string
 	)
 	c := &cobra.Command{
 		Use:   "info W",
@@ -38,6 +42,7 @@ Built-in workloads:` + generatorList(),
 		Example: `  muster trace info kant-training
   muster trace info jobs.csv.gz --from 7d --to 14d
   muster trace info asi --length 7d --cluster asi
+  muster trace info asi --length 7d --html asi.html
   muster trace info run/workload.csv.gz --json`,
 		Args: arguments("W"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -48,6 +53,11 @@ Built-in workloads:` + generatorList(),
 			if err != nil {
 				return err
 			}
+			if page != "" {
+				if err := writePage(page, args[0], &s); err != nil {
+					return err
+				}
+			}
 			if asJSON {
 				return writeJSON(c.OutOrStdout(), s)
 			}
@@ -56,11 +66,21 @@ Built-in workloads:` + generatorList(),
 	}
 	c.Flags().SortFlags = false
 	c.Flags().BoolVar(&asJSON, "json", false, "print the description as JSON")
+	c.Flags().StringVar(&page, "html", "", "write a page with plots to `FILE` too")
 	c.Flags().StringVar(&cluster, "cluster", "", "say too what part of the cluster `C` the jobs would hold")
 	f.register(c.Flags())
 	f.registerCluster(c.Flags())
 	c.Flags().Uint64Var(&f.jobs.Seed, "seed", 0, "make up workloads from this `NUMBER`")
 	return c
+}
+
+// writePage writes the page about a workload to a file.
+func writePage(path, name string, s *workload.Summary) error {
+	page, err := os.Create(path)
+	if err != nil {
+		return &workload.Error{File: path, Want: "a file that can be written; found: " + err.Error()}
+	}
+	return errors.Join(report.TraceHTML(page, name, s), page.Close())
 }
 
 // describe describes a workload, beside a cluster if one is named: a made-up

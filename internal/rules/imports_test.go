@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
 	"metrics":   {"core", "workload", "sim"},
-	"report":    {"metrics"},
+	"report":    {"core", "workload", "metrics"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "workload", "api/"},

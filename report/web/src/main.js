@@ -1,0 +1,13 @@
+// The page: reads the data that report/page.go or trace.go wrote into it, and shows it.
+
+import './page.css'
+import { drawn, start } from './charts.js'
+import { runs } from './runs.js'
+import { trace } from './trace.js'
+
+const data = JSON.parse(document.getElementById('data').textContent)
+const page = document.getElementById('page')
+page.append(...(data.trace ? trace(data.trace) : runs(data)))
+start(page)
+// Whoever prints or tests the page waits for this.
+Promise.all(drawn).then(() => (document.documentElement.dataset.ready = 'yes'))

@@ -1,0 +1,136 @@
+// The page about one run, or comparing several.
+
+import { chip, el, legend, section, table } from './dom.js'
+import { overTime } from './charts.js'
+import { count, duration, percent, short } from './format.js'
+import { clusterMap } from './map.js'
+import { distances, waitsBySize } from './sizes.js'
+import { queueUse } from './queues.js'
+import { longestWaits } from './waits.js'
+
+/** The parts of the page. */
+export function runs(page) {
+  const one = page.runs.length === 1
+  const parts = [
+    one ? tiles(page.runs[0].summary) : comparison(page.runs),
+    overview(page),
+    clusterMap(page),
+    waitsBySize(page),
+    longestWaits(page),
+    distances(page),
+    queueUse(page),
+    whatWasRun(page),
+  ].filter((part) => part)
+  return [header(page, parts), ...parts]
+}
+
+/** The parts that the page has links to, as far as it has them. */
+const links = {
+  'over-time': 'Over time', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', run: 'What was run',
+}
+
+/** What was run, in a line. */
+function header(page, parts) {
+  const s = page.runs[0].summary
+  const title = page.runs.length === 1 ? page.runs[0].name : `${page.runs.length} policies compared`
+  const cluster = page.clusters[page.runs[0].cluster]
+  const facts = [
+    s.workload ? `${s.workload}` : null,
+    `${count(s.jobs.submitted)} jobs in ${duration(s.virtual_seconds)}`,
+    cluster ? `${count(cluster.nodes)} nodes, ${count(cluster.gpus)} GPUs` : null,
+    `seed ${s.seed}`,
+    page.runs.some((r) => r.summary.interrupted) ? 'interrupted' : null,
+  ]
+  return el('header', {},
+    el('h1', {}, title),
+    el('p', { class: 'dim' }, facts.filter(Boolean).join(' · ')),
+    el('nav', { 'aria-label': 'Parts of the page' }, parts.filter((p) => links[p.id]).map((p) => el('a', { href: '#' + p.id }, links[p.id]))))
+}
+
+/** The headline figures of a run. */
+function tiles(s) {
+  const tile = (name, value, note) => el('div', { class: 'tile' }, el('span', {}, name), el('b', {}, value), el('span', { class: 'dim' }, note))
+  return el('div', { class: 'tiles', id: 'headline' },
+    tile('GPUs allocated (GAR)', percent(s.gar.mean), `median ${percent(s.gar.p50)}`),
+    tile('GPU-hours allocated (SOR)', percent(s.sor), 'of those available'),
+    tile('Nodes fragmented (GFR)', percent(s.gfr.mean), `p95 ${percent(s.gfr.p95)}`),
+    tile('Waiting', duration(s.queueing.mean_s), `p50 ${duration(s.queueing.p50_s)}, p99 ${duration(s.queueing.p99_s)}`),
+    tile('Submission to end (JCT)', duration(s.jct.mean_s), `p50 ${duration(s.jct.p50_s)}, p99 ${duration(s.jct.p99_s)}`),
+    tile('Jobs completed', count(s.jobs.completed), `${count(s.jobs.running)} run, ${count(s.jobs.pending)} wait`),
+    tile('Preemptions', count(s.preemptions), `${count(s.migrations)} migrations`),
+    tile('GPU-hours lost', short(s.lost_gpu_hours), 'by evictions and failures'))
+}
+
+/** What the runs are compared by: a name, the figure, its text, and +1 where more is better, -1 where less is. */
+const measures = [
+  ['GAR', (s) => s.gar.mean, percent, 1],
+  ['SOR', (s) => s.sor, percent, 1],
+  ['GFR', (s) => s.gfr.mean, percent, -1],
+  ['wait, mean', (s) => s.queueing.mean_s, duration, -1],
+  ['p50', (s) => s.queueing.p50_s, duration, -1],
+  ['p99', (s) => s.queueing.p99_s, duration, -1],
+  ['JCT, mean', (s) => s.jct.mean_s, duration, -1],
+  ['preemptions', (s) => s.preemptions, count, 0],
+  ['GPU-h lost', (s) => s.lost_gpu_hours, short, -1],
+  ['completed', (s) => s.jobs.completed, count, 1],
+  ['decisions/s', (s) => s.decisions_per_second, short, 0],
+]
+
+function comparison(all) {
+  const best = measures.map(([, figure, text, better]) => {
+    const figures = all.map((r) => better * figure(r.summary))
+    // Where all look the same, none is best.
+    return better && new Set(all.map((r) => text(figure(r.summary)))).size > 1 ? Math.max(...figures) : NaN
+  })
+  const rows = all.map((r, i) => [
+    el('span', {}, chip(i), r.name),
+    ...measures.map(([, figure, text, better], m) => ({
+      text: text(figure(r.summary)),
+      class: better * figure(r.summary) === best[m] ? 'best' : null,
+    })),
+  ])
+  return section('headline', 'Compared', table('The policies compared', ['policy', ...measures.map((m) => m[0])], rows),
+    el('p', { class: 'dim' }, 'The best of a column is in bold. GAR, SOR and GFR are averages over time; waiting is all waiting of a job, also after evictions.'))
+}
+
+/** The plots over time that all runs share. */
+function overview(page) {
+  const series = (key) => page.runs.map((r, i) => ({ name: r.name, colour: i, t: r.series.t ?? [], y: r.series[key] ?? [] }))
+  const window = page.runs[0].summary.window
+  const length = page.runs[0].series.t?.at(-1) ?? 0
+  // Where the averages do not go over all of the run, it is said from where to where.
+  const marks = [window.from_s, window.to_s].filter((t) => t > length * 0.005 && t < length * 0.995).map((t) => ({ xAxis: t }))
+  const ratio = { text: (v) => +(v * 100).toPrecision(3) + '%', tipText: percent, marks: marks.length ? marks : null }
+  const jobs = { text: short, most: 4 }
+  return section('over-time', 'Over time',
+    page.runs.length > 1 ? legend(page.runs.map((r) => r.name)) : null,
+    el('div', { class: 'grid' },
+      overTime({ id: 'gar', title: 'GPUs allocated (GAR)', series: series('gar'), most: 1, ...ratio }),
+      overTime({ id: 'gfr', title: 'Nodes fragmented (GFR)', series: series('gfr'), ...ratio }),
+      overTime({ id: 'pending', title: 'Jobs waiting', series: series('pending'), ...jobs }),
+      overTime({ id: 'running', title: 'Jobs running', series: series('running'), ...jobs })),
+    marks.length ? el('p', { class: 'dim' }, 'The dashed lines bound the time over which GAR, SOR and GFR are averaged.') : null)
+}
+
+/** What was run, in full. */
+function whatWasRun(page) {
+  const row = (name, tell) => [name, ...page.runs.map((r) => tell(r.summary, r))]
+  const rows = [
+    row('Policy', (s) => s.policy),
+    row('Workload', (s) => s.workload ?? ''),
+    row('Cluster', (s) => s.cluster ?? ''),
+    row('Nodes and GPUs', (s, r) => (r.cluster < 0 ? '' : `${count(page.clusters[r.cluster].nodes)} with ${count(page.clusters[r.cluster].gpus)} GPUs`)),
+    row('Seed', (s) => String(s.seed)),
+    row('Jobs submitted', (s) => count(s.jobs.submitted)),
+    row('completed, failed, cancelled', (s) => [s.jobs.completed, s.jobs.failed, s.jobs.cancelled].map(count).join(', ')),
+    row('running, waiting, rejected', (s) => [s.jobs.running, s.jobs.pending, s.jobs.rejected].map(count).join(', ')),
+    row('Virtual time', (s) => duration(s.virtual_seconds) + (s.interrupted ? ', interrupted' : '')),
+    row('Averages over', (s) => `${duration(s.window.from_s)} to ${duration(s.window.to_s)}: ${s.window.is}`),
+    row('Makespan', (s) => duration(s.makespan_s)),
+    row('Decisions', (s) => `${count(s.decisions)} in ${duration(s.wall_seconds)}: ${short(s.decisions_per_second)} a second`),
+    row('Memory', (s) => short(s.peak_rss_mib) + ' MiB'),
+    row('SHA-256 of the decisions', (s) => el('code', {}, s.decision_sha256)),
+  ]
+  return section('run', 'What was run', table('What was run', ['', ...page.runs.map((r) => r.name)], rows))
+}
+
