@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/metrics"
 	"github.com/muster-sched/muster/report"
@@ -34,7 +32,7 @@ type output struct {
 	jobs      *jobTable
 	nodes     nodeTable
 	submitted *workload.JobWriter
-	zip       *gzip.Writer // of submitted
+	zip       *behind // of submitted
 	cluster   *workload.Cluster
 	frames    series[metrics.Frame]
 }
@@ -94,10 +92,7 @@ func (o *output) openTables() error {
 	if err != nil {
 		return err
 	}
-	o.zip, err = gzip.NewWriterLevel(submitted, gzip.BestSpeed)
-	if err != nil {
-		return err
-	}
+	o.zip = newBehind(newZip(submitted))
 	o.submitted = workload.NewJobWriter(o.zip)
 	jobs, err := o.folder.create(Jobs)
 	if err != nil {
