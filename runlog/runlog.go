@@ -239,7 +239,7 @@ func (w *Writer) Close(f Facts) (metrics.Summary, error) {
 		err = w.complete(s)
 	}
 	if err != nil {
-		return s, errors.Join(err, w.out.folder.discard())
+		return s, errors.Join(err, w.discard())
 	}
 	return s, w.out.folder.finish()
 }
@@ -251,6 +251,11 @@ func (w *Writer) Abort() error {
 	if w.out == nil {
 		return nil
 	}
+	return w.discard()
+}
+
+func (w *Writer) discard() error {
+	w.out.zip.Close() // what it says is of a file that goes
 	return w.out.folder.discard()
 }
 
