@@ -44,9 +44,9 @@ const askAmong = 32
 // Passed implements [sim.Watcher]: now and then it asks why a job waits, of
 // those that have waited longest and may come to be among the longest waits, in
 // turn. At the end it asks for each that waits still.
-func (c *Collector) Passed(t core.Time, why sim.Why, last bool) {
+func (c *Collector) Passed(t core.Time, passes int, why sim.Why, last bool) {
 	a := &c.asked
-	a.passes++
+	a.passes += passes
 	if !last && !a.turn(t, len(c.inv.nodes)+len(c.jobs)) {
 		return
 	}

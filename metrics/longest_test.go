@@ -11,7 +11,7 @@ import (
 
 // pass tells that the engine decided; it says reason to each question.
 func (r *run) pass(at int, reason core.Reason, last bool) {
-	r.Passed(seconds(at), func(job string) (core.Explanation, bool) {
+	r.Passed(seconds(at), 1, func(job string) (core.Explanation, bool) {
 		return core.Explanation{Job: job, Reason: reason, Detail: fmt.Sprintf("%s at %d s", job, at), Waiting: 1}, true
 	}, last)
 }
@@ -60,7 +60,7 @@ func TestLongestWaitsAreBounded(t *testing.T) {
 	for i := range jobs {
 		name := fmt.Sprintf("j%04d", i)
 		r.submit(i, name, true, task(1, 8))
-		r.Passed(seconds(i), func(string) (core.Explanation, bool) {
+		r.Passed(seconds(i), 1, func(string) (core.Explanation, bool) {
 			questions++
 			return core.Explanation{Reason: core.Resources, Waiting: 1}, true
 		}, false)

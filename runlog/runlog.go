@@ -204,9 +204,9 @@ func (w *Writer) Ended(t core.Time, j *sim.Live, rejected bool) error {
 }
 
 // Passed implements [sim.Watcher].
-func (w *Writer) Passed(t core.Time, why sim.Why, last bool) {
+func (w *Writer) Passed(t core.Time, passes int, why sim.Why, last bool) {
 	if w.out != nil {
-		w.measure.Passed(t, why, last)
+		w.measure.Passed(t, passes, why, last)
 	}
 }
 

@@ -58,7 +58,7 @@ func drive(t *testing.T, w *Writer, c *workload.Cluster) {
 	ok(t, w.Submitted(s, a))
 	ok(t, w.Bound(s*3/2, a, onA, core.Placed))
 	ok(t, w.Submitted(2*s, b))
-	w.Passed(2*s, func(string) (core.Explanation, bool) {
+	w.Passed(2*s, 1, func(string) (core.Explanation, bool) {
 		return core.Explanation{Reason: core.Resources, Detail: "2 GPUs, 1 is free", Waiting: 1}, true
 	}, false)
 	ok(t, w.Submitted(3*s, d))

@@ -116,7 +116,7 @@ func (r *run) loseNode(now core.Time, n *node) error {
 		return err
 	}
 	r.plan(event{at: r.after(now, r.Models.Repair), do: repair, node: n})
-	return r.tell(func(k Sink) error { return k.Node(now, n.spec, false) })
+	return r.sinks.node(now, n.spec, false)
 }
 
 // hopeless reports whether failures keep all jobs that are left from ending: none
@@ -138,5 +138,5 @@ func (r *run) repairNode(now core.Time, n *node) error {
 		return err
 	}
 	r.planFailure(n, now)
-	return r.tell(func(k Sink) error { return k.Node(now, n.spec, true) })
+	return r.sinks.node(now, n.spec, true)
 }

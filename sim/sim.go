@@ -46,7 +46,7 @@ type Stats struct {
 type run struct {
 	Config
 	engine  *core.Engine
-	sinks   []Sink
+	sinks   *beside
 	stats   Stats
 	rng     *rand.Rand
 	agenda  agenda
@@ -58,14 +58,13 @@ type run struct {
 	coming  int       // events planned other than failures and repairs
 	down    int       // nodes that are lost
 	moved   core.Time // when a job was last submitted or ended
-
-	watchers []Watcher
-	why      Why
+	gone    []core.Placement
 }
 
 // state is a live job as the simulator sees it.
 type state struct {
 	Live
+	told    *Live // what the sinks are shown
 	serial  int
 	placed  []core.Placement // by pod; Node is empty while it has none
 	runners []runner
@@ -87,8 +86,9 @@ type runner struct {
 
 // Run replays the workload and returns when the last job has ended, when
 // nothing can happen any more, when node failures keep all that are left from
-// ending, at Until, or when the context ends. The sinks have then seen everything up to Stats.End. An error is bad input (see
-// workload.IsBadInput) or a sink's.
+// ending, at Until, or when the context ends. The sinks, which are told in a
+// goroutine of their own, have then seen everything up to Stats.End. An error is
+// bad input (see workload.IsBadInput) or a sink's.
 func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	e, err := core.New(core.Config{Policy: c.Policy, Levels: c.Cluster.Levels})
 	if err != nil {
@@ -98,18 +98,24 @@ func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 		c.Until = core.Never
 	}
 	r := &run{
-		Config: c, engine: e, sinks: sinks, jobs: map[string]*state{}, nodes: map[string]*node{}, queues: map[string]bool{},
+		Config: c, engine: e, sinks: newBeside(sinks), jobs: map[string]*state{}, nodes: map[string]*node{}, queues: map[string]bool{},
 		rng: rand.New(rand.NewPCG(c.Seed, 0)),
 	}
+	err = r.play(ctx)
+	if failed := r.sinks.close(); err == nil {
+		err = failed
+	}
+	return r.stats, err
+}
+
+func (r *run) play(ctx context.Context) error {
 	if err := r.setUp(); err != nil {
-		return r.stats, err
+		return err
 	}
-	r.watch()
 	if err := r.loop(ctx); err != nil {
-		return r.stats, err
+		return err
 	}
-	r.passed(r.stats.End, true)
-	return r.stats, nil
+	return r.sinks.passed(r.stats.End, r.engine.Explain, true)
 }
 
 // setUp tells the engine and the sinks of queues and nodes.
@@ -129,19 +135,10 @@ func (r *run) setUp() error {
 			n.jobs = map[*state]int{}
 		}
 		r.nodes[n.spec.Name] = n
-		if err := r.tell(func(s Sink) error { return s.Node(0, n.spec, true) }); err != nil {
+		if err := r.sinks.node(0, n.spec, true); err != nil {
 			return err
 		}
 		r.planFailure(n, 0)
-	}
-	return nil
-}
-
-func (r *run) tell(f func(Sink) error) error {
-	for _, s := range r.sinks {
-		if err := f(s); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -214,7 +211,9 @@ func (r *run) loop(ctx context.Context) error {
 		if err := r.decide(now); err != nil {
 			return err
 		}
-		r.passed(now, false)
+		if err := r.sinks.passed(now, r.engine.Explain, false); err != nil {
+			return err
+		}
 	}
 }
 
@@ -292,6 +291,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 		return err
 	}
 	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted}
+	s.told = &Live{Job: j, Pods: s.Pods}
 	s.placed = make([]core.Placement, s.Pods)
 	all := make([]int, s.Pods)
 	for i := range all {
@@ -308,7 +308,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	r.jobs[j.Name] = s
 	r.moved = now
 	r.stats.Submitted++
-	return r.tell(func(k Sink) error { return k.Submitted(now, &s.Live) })
+	return r.sinks.job(now, s, told{call: tellSubmitted}, nil)
 }
 
 // decide carries out a scheduling pass. Where evictions take effect at once,
@@ -355,7 +355,7 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 		}
 	}
 	s.Bound += len(d.Pods)
-	if err := r.tell(func(k Sink) error { return k.Bound(now, &s.Live, d.Pods, d.Reason) }); err != nil {
+	if err := r.sinks.job(now, s, told{call: tellBound, reason: d.Reason}, d.Pods); err != nil {
 		return err
 	}
 	if s.Gang {
@@ -438,7 +438,7 @@ func (r *run) finish(now core.Time, s *state, i, turn int32) error {
 	if err := r.engine.Apply(now, core.JobEnded{Job: s.Name}); err != nil {
 		return err
 	}
-	return r.tell(func(k Sink) error { return k.Ended(now, &s.Live, false) })
+	return r.sinks.job(now, s, told{call: tellEnded}, nil)
 }
 
 // evict stops pods, which leave after their grace.
@@ -486,7 +486,7 @@ func (s *state) gone(pods []int) {
 
 // release tells that pods left their nodes.
 func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob string) error {
-	gone := make([]core.Placement, 0, len(pods))
+	gone := r.gone[:0]
 	for _, i := range pods {
 		p := s.placed[i]
 		if p.Node == "" {
@@ -502,10 +502,10 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob s
 		s.placed[i] = core.Placement{}
 		s.Bound--
 	}
-	if len(gone) == 0 {
+	if r.gone = gone; len(gone) == 0 {
 		return nil
 	}
-	return r.tell(func(k Sink) error { return k.Released(now, &s.Live, gone, why, forJob) })
+	return r.sinks.job(now, s, told{call: tellReleased, release: why, forJob: forJob}, gone)
 }
 
 func (r *run) reject(now core.Time, s *state) error {
@@ -515,5 +515,5 @@ func (r *run) reject(now core.Time, s *state) error {
 	if err := r.engine.Apply(now, core.JobEnded{Job: s.Name}); err != nil {
 		return err
 	}
-	return r.tell(func(k Sink) error { return k.Ended(now, &s.Live, true) })
+	return r.sinks.job(now, s, told{call: tellEnded, over: true}, nil)
 }

@@ -30,7 +30,7 @@ func (c *curious) Bound(t core.Time, j *sim.Live, pods []core.Placement, why cor
 	return c.Writer.Bound(t, j, pods, why)
 }
 
-func (c *curious) Passed(_ core.Time, why sim.Why, last bool) {
+func (c *curious) Passed(_ core.Time, _ int, why sim.Why, last bool) {
 	c.last = last
 	if c.passes++; c.passes%100 != 0 {
 		return

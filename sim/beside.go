@@ -1,0 +1,161 @@
+package sim
+
+import (
+	"sync/atomic"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// beside tells sinks what happens in a goroutine of its own: measuring and
+// writing go on while the engine decides. Each sink is told everything, in order.
+type beside struct {
+	sinks []Sink
+	batch *batch
+	full  chan *batch
+	free  chan *batch
+	done  chan struct{}
+	// passes counts scheduling passes, untold those since watchers were told.
+	passes, untold int
+	err            error // the first of a sink; the goroutine's
+	// failed says that there is one.
+	failed atomic.Bool
+}
+
+// batch is some of what happens.
+type batch struct {
+	told   []told
+	places []core.Placement // of those told, one after another
+	// settled, when set, is answered when the batch is done.
+	settled chan error
+}
+
+// told is one thing that happens: a call of a sink.
+type told struct {
+	call     call
+	t        core.Time
+	node     *core.Node
+	live     *Live
+	pods     int // how many of the batch's places
+	bound    int // of the job, with its evictions and lost work
+	evicted  int
+	lost     float64
+	reason   core.Reason
+	release  Release
+	forJob   string
+	up, over bool // a node is there; a job is rejected
+}
+
+// call is which method of a sink is called.
+type call uint8
+
+const (
+	tellNode call = iota
+	tellSubmitted
+	tellBound
+	tellReleased
+	tellEnded
+)
+
+const (
+	batchSize = 128
+	batches   = 32
+)
+
+func newBeside(sinks []Sink) *beside {
+	b := &beside{sinks: sinks, full: make(chan *batch, batches), free: make(chan *batch, batches), done: make(chan struct{})}
+	for range batches - 1 {
+		b.free <- &batch{}
+	}
+	b.batch = &batch{}
+	go b.work()
+	return b
+}
+
+// work makes the calls. After an error it makes none.
+func (b *beside) work() {
+	defer close(b.done)
+	for batch := range b.full {
+		at := 0
+		for i := range batch.told {
+			x := &batch.told[i]
+			pods := batch.places[at : at+x.pods]
+			at += x.pods
+			for _, s := range b.sinks {
+				if b.err == nil {
+					b.err = x.tell(s, pods)
+					b.failed.Store(b.err != nil)
+				}
+			}
+		}
+		if batch.settled != nil {
+			batch.settled <- b.err
+			batch.settled = nil
+		}
+		clear(batch.told) // it keeps jobs from being collected
+		batch.told, batch.places = batch.told[:0], batch.places[:0]
+		b.free <- batch
+	}
+}
+
+func (x *told) tell(s Sink, pods []core.Placement) error {
+	if l := x.live; l != nil {
+		l.Bound, l.Evictions, l.Lost = x.bound, x.evicted, x.lost
+	}
+	switch x.call {
+	case tellNode:
+		return s.Node(x.t, x.node, x.up)
+	case tellSubmitted:
+		return s.Submitted(x.t, x.live)
+	case tellBound:
+		return s.Bound(x.t, x.live, pods, x.reason)
+	case tellReleased:
+		return s.Released(x.t, x.live, pods, x.release, x.forJob)
+	}
+	return s.Ended(x.t, x.live, x.over)
+}
+
+// add tells of something, with the places of pods. The error is a sink's, about
+// what was told before.
+func (b *beside) add(x told, pods []core.Placement) error {
+	if b.failed.Load() {
+		return b.settle()
+	}
+	x.pods = len(pods)
+	b.batch.told = append(b.batch.told, x)
+	b.batch.places = append(b.batch.places, pods...)
+	if len(b.batch.told) < batchSize {
+		return nil
+	}
+	b.full <- b.batch
+	b.batch = <-b.free
+	return nil
+}
+
+// settle waits until the sinks know everything, and returns the first error of
+// one.
+func (b *beside) settle() error {
+	settled := make(chan error, 1)
+	b.batch.settled = settled
+	b.full <- b.batch
+	b.batch = <-b.free
+	return <-settled
+}
+
+// node tells of a node.
+func (b *beside) node(t core.Time, n *core.Node, up bool) error {
+	return b.add(told{call: tellNode, t: t, node: n, up: up}, nil)
+}
+
+// job tells of a job as it is now.
+func (b *beside) job(t core.Time, s *state, x told, pods []core.Placement) error {
+	x.t, x.live, x.bound, x.evicted, x.lost = t, s.told, s.Bound, s.Evictions, s.Lost
+	return b.add(x, pods)
+}
+
+// close ends the goroutine, when the sinks know everything.
+func (b *beside) close() error {
+	err := b.settle()
+	close(b.full)
+	<-b.done
+	return err
+}
