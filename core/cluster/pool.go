@@ -28,9 +28,9 @@ type Pool struct {
 	levels []poolLevel // one a level, then HBD
 	shared shared
 
-	changed []int32 // members whose room changed
-	forgot  int     // changes dropped before the first of changed
-	told    int     // changes that Changed has told of
+	changed []Change
+	forgot  int // changes dropped before the first of changed
+	told    int // changes that Changed has told of
 }
 
 // place is the narrowest domain known of a node; level is -1 when none is.
@@ -198,7 +198,7 @@ func (s *State) index(n *Node) {
 	}
 	p := s.pools[n.pool]
 	p.eachHealthy(n, p.shared.add)
-	p.note(n.member)
+	p.note(n.member, int8(n.Free()))
 	p.file(n, int8(n.Free()))
 }
 
@@ -209,18 +209,19 @@ func (s *State) unindex(n *Node) {
 	}
 	p := s.pools[n.pool]
 	p.eachHealthy(n, p.shared.remove)
-	p.note(n.member)
+	p.note(n.member, n.indexed)
 	p.file(n, -1)
 }
 
 // reindex files a node anew after an allocation changed.
 func (s *State) reindex(n *Node) {
-	p := s.pools[n.pool]
-	p.note(n.member)
 	if n.indexed < 0 {
 		return
 	}
-	if f := int8(n.Free()); f != n.indexed {
+	p := s.pools[n.pool]
+	f := int8(n.Free())
+	p.note(n.member, max(n.indexed, f))
+	if f != n.indexed {
 		p.file(n, f)
 		return
 	}
@@ -369,25 +370,36 @@ func (p *Pool) DomainLeaves(level int, domain int32) []int32 {
 // is for reading.
 func (p *Pool) Members() []NodeID { return p.nodes }
 
-// Changed returns the numbers of the nodes whose room changed, in the order of
-// the changes since the pool began, and how many changes came before the first
-// that is still known. It is for reading.
-func (p *Pool) Changed() (members []int32, forgotten int) {
+// Change says that the room of a node changed.
+type Change struct {
+	// Member is the node's number in the pool.
+	Member int32
+	// Free is how many of its devices were free before or are now, the more of
+	// the two.
+	Free int8
+}
+
+// Changed returns the changes since the pool began, in order, and how many came
+// before the first that is still known. It is for reading.
+func (p *Pool) Changed() (changes []Change, forgotten int) {
 	p.told = p.forgot + len(p.changed)
 	return p.changed, p.forgot
 }
 
-// note remembers that a node's room changed.
-func (p *Pool) note(member int32) {
-	if k := len(p.changed); k > 0 && p.changed[k-1] == member && p.forgot+k > p.told {
-		return // nobody has been told of the last one yet
+// note remembers that a node's room changed, of which so many devices were free
+// before or are now.
+func (p *Pool) note(member int32, free int8) {
+	if k := len(p.changed); k > 0 && p.changed[k-1].Member == member && p.forgot+k > p.told {
+		last := &p.changed[k-1] // nobody has been told of it yet
+		last.Free = max(last.Free, free)
+		return
 	}
 	if len(p.changed) >= 2*len(p.nodes)+64 {
 		half := len(p.changed) / 2
 		p.forgot += half
 		p.changed = p.changed[:copy(p.changed, p.changed[half:])]
 	}
-	p.changed = append(p.changed, member)
+	p.changed = append(p.changed, Change{member, free})
 }
 
 // Leaves returns how many leaf groups the pool has. They are numbered from 0.

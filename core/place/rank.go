@@ -74,8 +74,10 @@ func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
 				p.rescore(r, int(at), sh, by)
 			}
 		} else {
-			for _, m := range changed[r.seen[k]-forgotten:] {
-				p.rescore(r, int(r.place[k][m]), sh, by)
+			for _, c := range changed[r.seen[k]-forgotten:] {
+				if int(c.Free) >= sh.GPUs { // else it had no room and has none
+					p.rescore(r, int(r.place[k][c.Member]), sh, by)
+				}
 			}
 		}
 		r.seen[k] = forgotten + len(changed)
