@@ -372,8 +372,7 @@ func (p *Pool) Members() []NodeID { return p.nodes }
 
 // Change says that the room of a node changed.
 type Change struct {
-	// Member is the node's number in the pool.
-	Member int32
+	Node NodeID
 	// Free is how many of its devices were free before or are now, the more of
 	// the two.
 	Free int8
@@ -389,7 +388,8 @@ func (p *Pool) Changed() (changes []Change, forgotten int) {
 // note remembers that a node's room changed, of which so many devices were free
 // before or are now.
 func (p *Pool) note(member int32, free int8) {
-	if k := len(p.changed); k > 0 && p.changed[k-1].Member == member && p.forgot+k > p.told {
+	id := p.nodes[member]
+	if k := len(p.changed); k > 0 && p.changed[k-1].Node == id && p.forgot+k > p.told {
 		last := &p.changed[k-1] // nobody has been told of it yet
 		last.Free = max(last.Free, free)
 		return
@@ -399,7 +399,7 @@ func (p *Pool) note(member int32, free int8) {
 		p.forgot += half
 		p.changed = p.changed[:copy(p.changed, p.changed[half:])]
 	}
-	p.changed = append(p.changed, Change{member, free})
+	p.changed = append(p.changed, Change{id, free})
 }
 
 // Leaves returns how many leaf groups the pool has. They are numbered from 0.

@@ -102,7 +102,7 @@ func (gpuClustering) score(n *cluster.Node, sh *Shape) (int64, int) {
 // anyNode returns a node with room that accept allows (nil allows all), each as
 // likely as the others, and a device that holds a part. The draws depend on how
 // many there were before.
-func (p *Placer) anyNode(sh *Shape, pools []*cluster.Pool, accept func(cluster.NodeID) bool) (cluster.NodeID, int, bool) {
+func (p *Placer) anyNode(sh *Shape, pools []*cluster.Pool, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	var fit []cluster.NodeID
 	for _, pool := range pools {
 		for _, id := range pool.Members() {
@@ -112,11 +112,11 @@ func (p *Placer) anyNode(sh *Shape, pools []*cluster.Pool, accept func(cluster.N
 		}
 	}
 	if len(fit) == 0 {
-		return 0, -1, false
+		return 0, 0, false
 	}
 	id := fit[p.draw(len(fit))]
 	if sh.Part == 0 {
-		return id, -1, true
+		return id, 0, true
 	}
 	var devices []int
 	for d := range p.state.Node(id).Spec.GPUs {
@@ -124,7 +124,7 @@ func (p *Placer) anyNode(sh *Shape, pools []*cluster.Pool, accept func(cluster.N
 			devices = append(devices, d)
 		}
 	}
-	return id, devices[p.draw(len(devices))], true
+	return id, 1 << devices[p.draw(len(devices))], true
 }
 
 // draw returns a number below n.

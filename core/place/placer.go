@@ -14,6 +14,7 @@ type Placer struct {
 	Mix     *Mix
 	scorers [numStrategies]scorer // made when first asked for
 	shapes  map[requestKey]*Shape // compiled in epoch
+	fields  []*field
 	epoch   uint64
 	drawn   uint64 // random numbers drawn
 	// out collects what was placed for the current unit.
@@ -202,14 +203,6 @@ func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) 
 // findBest returns the node with the highest score, and the device for a pod
 // that takes part of one.
 func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
-	id, device, ok := p.bestNode(sh, st, accept)
-	if !ok || sh.Part == 0 {
-		return id, 0, ok
-	}
-	return id, 1 << device, true
-}
-
-func (p *Placer) bestNode(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, int, bool) {
 	if st.strategy == Random {
 		return p.anyNode(sh, st.pools, accept)
 	}
@@ -218,7 +211,12 @@ func (p *Placer) bestNode(sh *Shape, st stage, accept func(cluster.NodeID) bool)
 		by = st.strategy.scorer(p.Mix)
 		p.scorers[st.strategy] = by
 	}
-	return p.rank(sh, st.pools, by).best(accept)
+	id, ok := p.rank(sh, st.pools, by).top(accept)
+	if !ok || sh.Part == 0 {
+		return id, 0, ok
+	}
+	_, device := by.score(p.state.Node(id), sh)
+	return id, 1 << device, true
 }
 
 func (p *Placer) inStage(st stage, id cluster.NodeID) bool {

@@ -24,60 +24,85 @@ const maxRanks = 4
 // none is the score of a node without room.
 const none = math.MinInt64
 
+// field is the nodes of some pools, as rankings number them.
+type field struct {
+	epoch uint64 // of the state, for which it is good
+	pools []*cluster.Pool
+	nodes []cluster.NodeID // by place, in order of number; ties go to the first
+	place []int32          // by node
+}
+
+// field returns that of pools.
+func (p *Placer) field(pools []*cluster.Pool) *field {
+	epoch := p.state.Epoch()
+	p.fields = slices.DeleteFunc(p.fields, func(f *field) bool { return f.epoch != epoch })
+	for _, f := range p.fields {
+		if slices.Equal(f.pools, pools) {
+			return f
+		}
+	}
+	f := &field{epoch: epoch, pools: slices.Clone(pools), place: make([]int32, p.state.Nodes())}
+	for _, pool := range pools {
+		for _, id := range pool.Members() {
+			if id >= 0 {
+				f.nodes = append(f.nodes, id)
+			}
+		}
+	}
+	slices.Sort(f.nodes)
+	for i, id := range f.nodes {
+		f.place[id] = int32(i)
+	}
+	p.fields = append(p.fields, f)
+	return f
+}
+
 // ranking keeps the nodes that a shape may use in a tournament by their score,
 // so that the best one is known at once. Only nodes whose room has changed
 // since the last look are scored again.
 type ranking struct {
-	by    scorer
-	pools []*cluster.Pool
-	place [][]int32        // of each pool's members
-	seen  []int            // changes of each pool already taken in
-	nodes []cluster.NodeID // by place, in order of number; ties go to the first
-	// winner[i] is the best below tree node i; leaves start at half.
-	winner []contender
+	*field
+	by      scorer
+	version uint64 // of the scorer
+	seen    []int  // changes of each pool already taken in
+	// worth is the scores, by place. The tournament is a binary tree of which
+	// the leaves, numbered from half, are the places: winner[i] is the best
+	// place below tree node i, for the inner ones.
+	worth  []int64
+	winner []int32
 	half   int
 	open   []int32 // scratch memory of next
-
-	epoch   uint64 // of the state
-	version uint64 // of the scorer
-}
-
-// contender is a node in the tournament, by its place: its score and device.
-type contender struct {
-	worth  int64
-	place  int32
-	device int8
 }
 
 // rank returns the shape's ranking of the nodes of some pools, up to date.
 func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
-	version := by.version()
-	i := slices.IndexFunc(sh.ranks, func(r *ranking) bool { return r.by == by && slices.Equal(r.pools, pools) })
-	if i < 0 || sh.ranks[i].epoch != p.state.Epoch() {
-		if len(sh.ranks) == maxRanks || i >= 0 {
-			sh.ranks = slices.Delete(sh.ranks, max(i, 0), max(i, 0)+1)
+	version, epoch := by.version(), p.state.Epoch()
+	i := slices.IndexFunc(sh.ranks, func(r *ranking) bool {
+		return r.by == by && r.epoch == epoch && slices.Equal(r.pools, pools)
+	})
+	if i < 0 {
+		if len(sh.ranks) == maxRanks {
+			sh.ranks = slices.Delete(sh.ranks, 0, 1)
 		}
-		r := p.newRanking(sh, pools, by)
+		r := newRanking(p.field(pools), by)
+		p.scoreAll(r, sh)
 		sh.ranks = append(sh.ranks, r)
 		return r
 	}
 	r := sh.ranks[i]
 	if r.version != version {
-		r.version = version
-		p.scoreAll(r, sh, by)
+		p.scoreAll(r, sh)
 		return r
 	}
 	for k, pool := range r.pools {
 		changed, forgotten := pool.Changed()
 		if r.seen[k] < forgotten || len(changed)-(r.seen[k]-forgotten) > len(pool.Members()) {
-			for _, at := range r.place[k] {
-				p.rescore(r, int(at), sh, by)
-			}
-		} else {
-			for _, c := range changed[r.seen[k]-forgotten:] {
-				if int(c.Free) >= sh.GPUs { // else it had no room and has none
-					p.rescore(r, int(r.place[k][c.Member]), sh, by)
-				}
+			p.scoreAll(r, sh)
+			return r
+		}
+		for _, c := range changed[r.seen[k]-forgotten:] {
+			if int(c.Free) >= sh.GPUs { // else it had no room and has none
+				p.rescore(r, c.Node, sh)
 			}
 		}
 		r.seen[k] = forgotten + len(changed)
@@ -85,65 +110,37 @@ func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
 	return r
 }
 
-func (p *Placer) newRanking(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
-	r := &ranking{by: by, pools: append([]*cluster.Pool(nil), pools...), epoch: p.state.Epoch(), version: by.version()}
-	for _, pool := range pools {
-		for _, id := range pool.Members() {
-			if id >= 0 {
-				r.nodes = append(r.nodes, id)
-			}
-		}
-	}
-	slices.Sort(r.nodes)
-	at := make([]int32, p.state.Nodes())
-	for i, id := range r.nodes {
-		at[id] = int32(i)
-	}
-	for _, pool := range pools {
-		place := make([]int32, len(pool.Members()))
-		for m, id := range pool.Members() {
-			place[m] = -1
-			if id >= 0 {
-				place[m] = at[id]
-			}
-		}
-		r.place = append(r.place, place)
-	}
-	r.half = 1
+func newRanking(f *field, by scorer) *ranking {
+	r := &ranking{field: f, by: by, half: 1, worth: make([]int64, len(f.nodes))}
 	for r.half < len(r.nodes) {
 		r.half *= 2
 	}
-	r.winner = make([]contender, 2*r.half)
-	for i := range r.winner {
-		r.winner[i] = contender{none, -1, -1}
-	}
-	p.scoreAll(r, sh, by)
+	r.winner = make([]int32, r.half)
 	return r
 }
 
 // scoreAll scores all nodes of a ranking.
-func (p *Placer) scoreAll(r *ranking, sh *Shape, by scorer) {
+func (p *Placer) scoreAll(r *ranking, sh *Shape) {
+	r.version = r.by.version()
 	r.seen = r.seen[:0]
 	for _, pool := range r.pools {
 		changed, forgotten := pool.Changed()
 		r.seen = append(r.seen, forgotten+len(changed))
 	}
-	for i := range r.nodes {
-		worth, device := p.scoreOf(r.nodes[i], sh, by)
-		r.winner[r.half+i] = contender{worth, int32(i), device}
+	for i, id := range r.nodes {
+		r.worth[i], _ = p.scoreOf(id, sh, r.by)
 	}
 	for i := r.half - 1; i > 0; i-- {
-		r.play(i)
+		r.winner[i] = r.play(i)
 	}
 }
 
 // scoreOf scores a node, none when it has no room.
-func (p *Placer) scoreOf(id cluster.NodeID, sh *Shape, by scorer) (int64, int8) {
+func (p *Placer) scoreOf(id cluster.NodeID, sh *Shape, by scorer) (worth int64, device int) {
 	if !p.hasRoom(id, sh) {
 		return none, -1
 	}
-	worth, device := by.score(p.state.Node(id), sh)
-	return worth, int8(device)
+	return by.score(p.state.Node(id), sh)
 }
 
 // hasRoom reports whether a node takes a pod of the shape, affinity aside.
@@ -153,70 +150,81 @@ func (p *Placer) hasRoom(id cluster.NodeID, sh *Shape) bool {
 		(sh.Part == 0 || n.Parts(sh.Part) > 0) && sh.selected(p.state, id)
 }
 
-// rescore scores the node at a place again. O(log nodes).
-func (p *Placer) rescore(r *ranking, i int, sh *Shape, by scorer) {
-	if i < 0 {
-		return // it has left the pool
-	}
-	worth, device := p.scoreOf(r.nodes[i], sh, by)
-	now, leaf := contender{worth, int32(i), device}, &r.winner[r.half+i]
-	if *leaf == now {
+// rescore scores a node again. O(log nodes).
+func (p *Placer) rescore(r *ranking, id cluster.NodeID, sh *Shape) {
+	i := r.place[id]
+	worth, _ := p.scoreOf(id, sh, r.by)
+	if worth == r.worth[i] {
 		return
 	}
-	*leaf = now
-	for k := (r.half + i) / 2; k > 0; k /= 2 {
-		was := r.winner[k].place
-		r.play(k)
-		if was != int32(i) && r.winner[k].place != int32(i) {
+	r.worth[i] = worth
+	for k := (r.half + int(i)) / 2; k > 0; k /= 2 {
+		was, is := r.winner[k], r.play(k)
+		r.winner[k] = is
+		if was != i && is != i {
 			return // it neither won nor wins here, nor further up
 		}
 	}
 }
 
-// play decides the winner at a tree node: the higher score, then the first.
-func (r *ranking) play(k int) {
-	w := &r.winner[2*k]
-	if other := &r.winner[2*k+1]; other.worth > w.worth {
-		w = other
+// best returns the place that wins below a tree node; it may be past the last.
+func (r *ranking) best(k int) int32 {
+	if k >= r.half {
+		return int32(k - r.half)
 	}
-	r.winner[k] = *w
+	return r.winner[k]
 }
 
-// best returns the best node that accept allows (nil allows all), and the
-// device for a shape that takes part of one. O(1), and O(log nodes) for every
-// better node that accept refuses.
-func (r *ranking) best(accept func(cluster.NodeID) bool) (cluster.NodeID, int, bool) {
-	if len(r.nodes) == 0 {
-		return 0, 0, false
+// at returns the score of a place, none past the last.
+func (r *ranking) at(place int32) int64 {
+	if int(place) >= len(r.worth) {
+		return none
 	}
-	w := r.winner[1]
-	if w.worth != none && accept != nil && !accept(r.nodes[w.place]) {
+	return r.worth[place]
+}
+
+// play decides the winner at an inner tree node: the higher score, then the first.
+func (r *ranking) play(k int) int32 {
+	a, b := r.best(2*k), r.best(2*k+1)
+	if r.at(b) > r.at(a) {
+		return b
+	}
+	return a
+}
+
+// top returns the node with the highest score that accept allows (nil allows
+// all), false when none has room. O(1), and O(log nodes) for every better node
+// that accept refuses.
+func (r *ranking) top(accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	w := r.best(1)
+	if r.at(w) != none && accept != nil && !accept(r.nodes[w]) {
 		w = r.next(accept)
 	}
-	if w.worth == none {
-		return 0, 0, false
+	if r.at(w) == none {
+		return 0, false
 	}
-	return r.nodes[w.place], int(w.device), true
+	return r.nodes[w], true
 }
 
-// next returns the best that accept allows. A winner that is refused leaves the
-// subtrees beside its way up, each with its own.
-func (r *ranking) next(accept func(cluster.NodeID) bool) contender {
+// next returns the best place that accept allows, one past the last when there is
+// none. A winner that is refused leaves the subtrees beside its way up, each with
+// its own.
+func (r *ranking) next(accept func(cluster.NodeID) bool) int32 {
 	open := &subtrees{r, append(r.open[:0], 1)}
 	defer func() { r.open = open.roots }()
 	for len(open.roots) > 0 {
 		root := heap.Pop(open).(int32)
-		w := r.winner[root]
-		if accept(r.nodes[w.place]) {
+		w := r.best(int(root))
+		if accept(r.nodes[w]) {
 			return w
 		}
-		for k := int32(r.half) + w.place; k > root; k /= 2 {
-			if r.winner[k^1].worth != none {
+		for k := int32(r.half) + w; k > root; k /= 2 {
+			if r.at(r.best(int(k^1))) != none {
 				heap.Push(open, k^1)
 			}
 		}
 	}
-	return contender{none, -1, -1}
+	return int32(len(r.nodes))
 }
 
 // subtrees is a heap of tree nodes of a ranking, the one with the best winner on
@@ -238,9 +246,9 @@ func (h *subtrees) Pop() any {
 }
 
 func (h *subtrees) Less(i, j int) bool {
-	a, b := &h.winner[h.roots[i]], &h.winner[h.roots[j]]
-	if a.worth != b.worth {
-		return a.worth > b.worth
+	a, b := h.best(int(h.roots[i])), h.best(int(h.roots[j]))
+	if h.at(a) != h.at(b) {
+		return h.at(a) > h.at(b)
 	}
-	return a.place < b.place
+	return a < b
 }
