@@ -129,6 +129,10 @@ func (e *Engine) mayEvict(j *job, head bool) bool {
 	reclaim := p.Reclaim && j.queue.Limited()
 	have, found := Milli(0), false
 	for m := range e.loads {
+		own := slices.Contains(j.class.models, m)
+		if !own && !j.queue.Limited() {
+			continue
+		}
 		l := &e.loads[m]
 		weaker, takes := l.weaker(&j.key)
 		if !reclaim {
@@ -140,11 +144,10 @@ func (e *Engine) mayEvict(j *job, head bool) bool {
 				takes += l.bypassed // some of it perhaps twice
 			}
 		}
-		own := slices.Contains(j.class.models, m)
 		if own {
 			have += takes
 		}
-		found = found || takes > 0 && (own || j.queue.Limited())
+		found = found || takes > 0
 	}
 	return found && have+e.freeFor(j.class) >= e.needed()
 }

@@ -157,6 +157,7 @@ func (s *search) byNode() [][]onNode {
 	if s.nodes != nil {
 		return s.nodes
 	}
+	s.sort()
 	for k := range s.victims {
 		for i := range s.victims[k].pods {
 			a := &s.victims[k].job.pods[i].alloc

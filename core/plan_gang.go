@@ -15,6 +15,7 @@ func (e *Engine) planGang(j *job, u *place.Unit, s *search) ([]place.Placed, []v
 	if s.spent && !e.roomWith(s) {
 		return nil, nil
 	}
+	s.sort()
 	var gone []victim
 	step, next := 1, 1
 	fits := func() []place.Placed {
@@ -87,7 +88,33 @@ func (e *Engine) planInDomain(j *job, u *place.Unit, s *search) ([]place.Placed,
 	if least == 0 {
 		return e.planGang(j, u, s)
 	}
-	slots, tried, devices := e.slotsByDomain(j.class, u.Required, least), map[int32]bool{}, map[cluster.NodeID]uint64{}
+	any := false
+	e.fillDomains(j, u, s, least, need, func(int32, int) bool {
+		any = true
+		return true
+	})
+	if !any {
+		return nil, nil // without putting the victims in order
+	}
+	s.sort()
+	var placed []place.Placed
+	var gone []victim
+	e.fillDomains(j, u, s, least, need, func(domain int32, last int) bool {
+		if placed, gone = e.planIn(domain, j, u, s, last); placed == nil {
+			e.state.Rollback(0)
+			e.dropLifted()
+		}
+		return placed != nil
+	})
+	return placed, gone
+}
+
+// fillDomains counts, by domain, how many pods of so many devices find room as
+// victims leave, in the order of the search, and calls enough for each domain
+// that comes to hold as many as are needed, with the last victim it took, until
+// that says to stop.
+func (e *Engine) fillDomains(j *job, u *place.Unit, s *search, devices, need int, enough func(domain int32, last int) bool) {
+	slots, done, free := e.slotsByDomain(j.class, u.Required, devices), map[int32]bool{}, map[cluster.NodeID]uint64{}
 	for k := range s.victims {
 		v := &s.victims[k]
 		if !v.there() {
@@ -96,27 +123,23 @@ func (e *Engine) planInDomain(j *job, u *place.Unit, s *search) ([]place.Placed,
 		for i := range v.pods {
 			a := &v.job.pods[i].alloc
 			d := e.domainFor(j, u, a.Node)
-			if d < 0 || tried[d] {
+			if d < 0 || done[d] {
 				continue
 			}
-			before, ok := devices[a.Node]
+			before, ok := free[a.Node]
 			if !ok {
 				before = e.state.Node(a.Node).Whole
 			}
-			devices[a.Node] = before | a.GPUs
-			slots[d] += bits.OnesCount64(before|a.GPUs)/least - bits.OnesCount64(before)/least
+			free[a.Node] = before | a.GPUs
+			slots[d] += bits.OnesCount64(before|a.GPUs)/devices - bits.OnesCount64(before)/devices
 			if slots[d] < need {
 				continue
 			}
-			tried[d] = true
-			if placed, gone := e.planIn(d, j, u, s, k); placed != nil {
-				return placed, gone
+			if done[d] = true; enough(d, k) {
+				return
 			}
-			e.state.Rollback(0)
-			e.dropLifted()
 		}
 	}
-	return nil, nil
 }
 
 // domainFor returns the domain of a node, at the level that the gang requires, -1

@@ -63,12 +63,21 @@ type search struct {
 	of      searchOf
 	all     bool // it looked everywhere
 	victims []victim
+	sorted  bool
 	due     Time // when more may be evicted
 	spent   bool // some of them have been evicted
 	// at is where the victims are, by node; nodes are parts of it, the one with
 	// the cheapest victim first.
 	at    []onNode
 	nodes [][]onNode
+}
+
+// sort orders the victims, the cheapest first.
+func (s *search) sort() {
+	if !s.sorted {
+		slices.SortFunc(s.victims, func(a, b victim) int { return a.cheaper(&b) })
+		s.sorted = true
+	}
 }
 
 // searchOf is what jobs have in common for which the same may be evicted.
@@ -168,10 +177,9 @@ func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 		}
 	}
 	s.due, e.due = e.due, min(e.due, due)
-	if s.all && !e.roomWith(s) {
+	if s.all && e.unit.Required < 0 && !e.roomWith(s) {
 		s.victims = nil
 	}
-	slices.SortFunc(s.victims, func(a, b victim) int { return a.cheaper(&b) })
 	if !c.head {
 		e.keep(s)
 	}
