@@ -57,8 +57,8 @@ const (
 )
 
 const (
-	batchSize = 128
-	batches   = 32
+	batchSize = 512
+	batches   = 8
 )
 
 func newBeside(sinks []Sink) *beside {

@@ -55,10 +55,12 @@ const (
 	// first time is with the first pod, the later ones whenever a fifth more
 	// has come.
 	mixFirst = 16
-	// mixMemory is how many pods are remembered: past it, all counts are
-	// halved. From then on values are derived after half as many, and replace
-	// the old ones when one of them changed by more than mixTolerance.
+	// mixMemory is how many pods are remembered, or mixPerDevice for each device
+	// if those are more: past it, all counts are halved. From then on values are
+	// derived after half as many, and replace the old ones when one of them
+	// changed by more than mixTolerance.
 	mixMemory    = 1 << 16
+	mixPerDevice = 4
 	mixTolerance = 0.02
 )
 
@@ -90,10 +92,13 @@ func (m *Mix) Observe(r *cluster.Request, pods int) {
 	q.pods += int64(pods)
 	m.pods += int64(pods)
 	m.due -= int64(pods)
-	if m.pods > mixMemory {
+	if m.pods > m.memory() {
 		m.halve()
 	}
 }
+
+// memory is how many pods are remembered.
+func (m *Mix) memory() int64 { return max(mixMemory, mixPerDevice*m.devices) }
 
 func (m *Mix) halve() {
 	m.pods = 0
@@ -113,7 +118,7 @@ func (m *Mix) version() uint64 {
 		m.derive()
 		m.due = max(m.pods/5, mixFirst-m.pods)
 		if m.full {
-			m.due = mixMemory / 2
+			m.due = m.memory() / 2
 		}
 	}
 	return m.round

@@ -366,10 +366,12 @@ func (p *Placer) Takes(u *Unit, id cluster.NodeID) bool {
 // The result is valid until the next call.
 func (p *Placer) PodOn(u *Unit, id cluster.NodeID) []Placed {
 	p.reset()
-	within := func(o cluster.NodeID) bool { return o == id }
-	st := stage{pools: []*cluster.Pool{p.state.Pool(id)}, strategy: Binpack}
-	if node, gpus, ok := p.find(u, u.Tasks[0].Shape, st, within); ok {
-		p.put(u, 0, u.Tasks[0].Pods[0], node, gpus)
+	if sh := u.Tasks[0].Shape; p.Takes(u, id) {
+		gpus := uint64(0)
+		if d := tightestDevice(p.state.Node(id), sh); d >= 0 {
+			gpus = 1 << d
+		}
+		p.put(u, 0, u.Tasks[0].Pods[0], id, gpus)
 	}
 	return p.out
 }
