@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -158,13 +157,9 @@ func (r *run) plan(e event) {
 
 // loop takes what happens at one moment together, then lets the engine decide.
 func (r *run) loop(ctx context.Context) error {
-	next, stop := iter.Pull2(r.Jobs)
-	job, err, more, ok := first(ctx, next)
-	if !ok {
-		r.stats.Interrupted = true
-		return nil
-	}
-	defer stop()
+	jobs := readAhead(r.Jobs)
+	defer close(jobs.ended)
+	job, more, err := jobs.next(ctx)
 	for step := 0; ; step++ {
 		if err != nil && more {
 			return err
@@ -206,7 +201,7 @@ func (r *run) loop(ctx context.Context) error {
 			if err := r.submit(now, job); err != nil {
 				return err
 			}
-			job, err, more = next()
+			job, more, err = jobs.next(ctx)
 		}
 		if err := r.decide(now); err != nil {
 			return err
@@ -214,28 +209,6 @@ func (r *run) loop(ctx context.Context) error {
 		if err := r.sinks.passed(now, r.engine.Explain, false); err != nil {
 			return err
 		}
-	}
-}
-
-// first returns the first job, before which a workload may be read or made up
-// as a whole. It is not ok when the context ends before: next may still be at
-// work then.
-func first(ctx context.Context, next func() (workload.Job, error, bool)) (job workload.Job, err error, more, ok bool) {
-	type pulled struct {
-		job  workload.Job
-		err  error
-		more bool
-	}
-	got := make(chan pulled, 1)
-	go func() {
-		job, err, more := next()
-		got <- pulled{job, err, more}
-	}()
-	select {
-	case p := <-got:
-		return p.job, p.err, p.more, true
-	case <-ctx.Done():
-		return workload.Job{}, nil, false, false
 	}
 }
 
