@@ -40,8 +40,11 @@ type Engine struct {
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
 	ready   heap[*class] // all but those without quota, the same way
-	idle    []*class     // not to be tried for now
-	paused  heap[*job]   // by the end of their pause
+	// stuck are the classes that found no room, the same way, by the number of
+	// each GPU model that they may use.
+	stuck  []heap[*class]
+	idle   []*class   // not to be tried for now
+	paused heap[*job] // by the end of their pause
 
 	running []*job // jobs with running pods
 	world   uint64 // changes with nodes and queues
@@ -94,7 +97,6 @@ func New(c Config) (*Engine, error) {
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
 	}
-	headFirst := func(a, b *class) bool { return a.head().key.before(&b.head().key) }
 	e.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
 	e.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
 	e.paused = heap[*job]{moved: jobMoved, less: func(a, b *job) bool {

@@ -56,6 +56,7 @@ func (e *Engine) modelNumber(model string) int {
 		n = len(e.loads)
 		e.models[model] = n
 		e.loads = append(e.loads, load{})
+		e.stuck = append(e.stuck, heap[*class]{less: headFirst, moved: func(c *class, at int) { c.filed[n] = at }})
 	}
 	return n
 }

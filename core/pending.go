@@ -16,6 +16,8 @@ type class struct {
 	state classState
 	at    [2]int // places in the active and the ready heap, -1 when in none
 	idle  int    // place in Engine.idle, -1 when it is active
+	// filed is its places in Engine.stuck, by model number.
+	filed map[int]int
 
 	shapes []*place.Shape // by task
 	epoch  uint64         // of the state, when the shapes were compiled
@@ -156,7 +158,7 @@ func (e *Engine) enqueue(j *job, now Time) {
 	id := e.classOf(j)
 	c := e.classes[id]
 	if c == nil {
-		c = &class{id: id, at: [2]int{-1, -1}, idle: -1}
+		c = &class{id: id, at: [2]int{-1, -1}, idle: -1, filed: map[int]int{}}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
 		e.classes[id] = c
 	}
@@ -179,8 +181,9 @@ func (e *Engine) pausing(j *job) bool {
 // maxClasses is how many classes are kept at hand after their last job left.
 const maxClasses = 1 << 14
 
-func jobBefore(a, b *job) bool { return a.key.before(&b.key) }
-func jobMoved(j *job, at int)  { j.at = at }
+func jobBefore(a, b *job) bool   { return a.key.before(&b.key) }
+func headFirst(a, b *class) bool { return a.head().key.before(&b.head().key) }
+func jobMoved(j *job, at int)    { j.at = at }
 
 // dequeue takes a job from among the waiting.
 func (e *Engine) dequeue(j *job) {
@@ -219,6 +222,10 @@ func (e *Engine) setClass(c *class, s classState) {
 		e.ready.push(c)
 	case classStuck:
 		e.ready.push(c)
+		e.compile(c)
+		for _, m := range c.models {
+			e.stuck[m].push(c)
+		}
 	}
 	if s != classActive {
 		c.idle = len(e.idle)
@@ -230,6 +237,10 @@ func (e *Engine) setClass(c *class, s classState) {
 func (e *Engine) unlist(c *class) {
 	e.active.remove(c, c.at[0])
 	e.ready.remove(c, c.at[1])
+	for m, at := range c.filed {
+		e.stuck[m].remove(c, at)
+	}
+	clear(c.filed)
 	if c.idle >= 0 && c.idle < len(e.idle) && e.idle[c.idle] == c {
 		last := e.idle[len(e.idle)-1]
 		e.idle[c.idle], last.idle = last, c.idle

@@ -24,11 +24,14 @@ package core
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
 func (e *Engine) evictFor(j *job, now Time, head bool) bool {
-	if !e.mayEvict(j, head) {
-		return false
-	}
 	this, worth := e.again(j, now, head)
 	if !worth {
+		return false
+	}
+	if !e.mayEvict(j, head) {
+		if this.retry = Never; head {
+			*j.attempt(head) = &this // it is asked for in every pass
+		}
 		return false
 	}
 	e.due = Never
@@ -78,29 +81,40 @@ func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) 
 	return 0, false
 }
 
-// helpHead evicts backfilled pods for the first waiting job when it has waited
-// too long, and for the first that lacks quota (Kant §3.2.2, Table 1).
-func (e *Engine) helpHead(now Time) {
+// helpHeads evicts backfilled pods for the first job that waits for a GPU model
+// when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
+// Table 1).
+func (e *Engine) helpHeads(now Time) {
 	if !e.policy.Preempt.Backfill {
 		return
 	}
-	for {
-		helped := false
-		if len(e.ready.items) > 0 && e.ready.items[0].state == classStuck {
-			helped = e.helpOne(e.ready.items[0].head(), now)
-		}
-		if j := e.firstOverrun(); j != nil && !helped {
-			helped = e.helpOne(j, now)
-		}
-		if !helped {
-			return
+	for m := range e.stuck {
+		for len(e.stuck[m].items) > 0 && e.helpOne(e.stuck[m].items[0].head(), now) {
 		}
 	}
+	if e.ledger.Limited() {
+		for j := e.firstOverrun(); j != nil && e.helpOne(j, now); j = e.firstOverrun() {
+		}
+	}
+}
+
+// passes reports whether a job that starts now passes an earlier one that waits
+// for a GPU model of its own.
+func (e *Engine) passes(j *job) bool {
+	for _, m := range j.class.models {
+		if s := e.stuck[m].items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Engine) helpOne(j *job, now Time) bool {
 	if due := j.since + e.policy.Queueing.HeadWait; now < due {
 		e.wake(due)
+		return false
+	}
+	if _, worth := e.again(j, now, true); !worth {
 		return false
 	}
 	e.compile(j.class)

@@ -106,15 +106,15 @@ func (e *Engine) pass(now Time) {
 	helped := e.policy.Queueing.Mode != Backfill
 	for len(e.active.items) > 0 {
 		c := e.active.items[0]
-		if !helped && e.ready.items[0] != c {
+		if e.compile(c); !helped && e.passes(c.head()) {
 			helped = true
-			e.helpHead(now)
+			e.helpHeads(now)
 			continue
 		}
 		e.try(c, c.head(), now)
 	}
 	if e.policy.Queueing.Mode == Backfill {
-		e.helpHead(now)
+		e.helpHeads(now)
 	}
 }
 

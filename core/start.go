@@ -53,10 +53,8 @@ func (e *Engine) howStarted(j *job) Reason {
 	if e.policy.Queueing.Mode == StrictFIFO {
 		return Placed
 	}
-	if len(e.ready.items) > 0 {
-		if first := e.ready.items[0].head(); first != j && first.key.before(&j.key) {
-			return Backfilled
-		}
+	if e.passes(j) {
+		return Backfilled
 	}
 	return Placed
 }
