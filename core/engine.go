@@ -44,6 +44,7 @@ type Engine struct {
 	// each GPU model that they may use.
 	stuck  []heap[*class]
 	idle   []*class   // not to be tried for now
+	woken  []*class   // scratch memory
 	paused heap[*job] // by the end of their pause
 
 	running []*job // jobs with running pods

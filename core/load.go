@@ -43,11 +43,15 @@ func (r *ranked) list(p *pod, by int) {
 
 // modelOn returns the number of the GPU model of a node, in Engine.loads.
 func (e *Engine) modelOn(id cluster.NodeID) int {
-	p := e.state.PoolNumber(id)
-	for len(e.poolModel) <= p {
-		e.poolModel = append(e.poolModel, e.modelNumber(e.state.Pools()[len(e.poolModel)].Model))
+	return e.poolModels()[e.state.PoolNumber(id)]
+}
+
+// poolModels returns the model numbers of all pools.
+func (e *Engine) poolModels() []int {
+	for k := len(e.poolModel); k < len(e.state.Pools()); k++ {
+		e.poolModel = append(e.poolModel, e.modelNumber(e.state.Pools()[k].Model))
 	}
-	return e.poolModel[p]
+	return e.poolModel
 }
 
 func (e *Engine) modelNumber(model string) int {
@@ -56,7 +60,7 @@ func (e *Engine) modelNumber(model string) int {
 		n = len(e.loads)
 		e.models[model] = n
 		e.loads = append(e.loads, load{})
-		e.stuck = append(e.stuck, heap[*class]{less: headFirst, moved: func(c *class, at int) { c.filed[n] = at }})
+		e.stuck = append(e.stuck, heap[*class]{less: headFirst, moved: func(c *class, at int) { c.movedTo(n, at) }})
 	}
 	return n
 }
@@ -172,12 +176,17 @@ const (
 	attemptClass = 8
 	attemptSmall = 256 // pods
 	attemptPause = 300 * Second
+	// headPause is for the first jobs, which have waited for long.
+	headPause = 1200 * Second
 )
 
 // pause returns how long to wait before searching again.
-func (a *attempt) pause() Time {
-	if a.pods <= attemptSmall {
+func (a *attempt) pause(head bool) Time {
+	switch {
+	case a.pods <= attemptSmall:
 		return 0
+	case head:
+		return headPause
 	}
 	return attemptPause
 }
@@ -212,9 +221,9 @@ func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
 	switch {
 	case changed == 0:
 		return a, false
-	case changed >= uint64(enough) || now >= last.at+a.pause():
+	case changed >= uint64(enough) || now >= last.at+a.pause(head):
 		return a, true
 	}
-	e.retry(last.at + a.pause())
+	e.retry(last.at + a.pause(head))
 	return a, false
 }

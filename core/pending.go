@@ -16,8 +16,7 @@ type class struct {
 	state classState
 	at    [2]int // places in the active and the ready heap, -1 when in none
 	idle  int    // place in Engine.idle, -1 when it is active
-	// filed is its places in Engine.stuck, by model number.
-	filed map[int]int
+	filed []filing
 
 	shapes []*place.Shape // by task
 	epoch  uint64         // of the state, when the shapes were compiled
@@ -28,6 +27,9 @@ type class struct {
 	// short says of a stuck class that more quota might help it.
 	short bool
 }
+
+// filing is a place in Engine.stuck.
+type filing struct{ model, at int }
 
 // classState says what is known of a class.
 type classState uint8
@@ -158,7 +160,7 @@ func (e *Engine) enqueue(j *job, now Time) {
 	id := e.classOf(j)
 	c := e.classes[id]
 	if c == nil {
-		c = &class{id: id, at: [2]int{-1, -1}, idle: -1, filed: map[int]int{}}
+		c = &class{id: id, at: [2]int{-1, -1}, idle: -1}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
 		e.classes[id] = c
 	}
@@ -224,6 +226,7 @@ func (e *Engine) setClass(c *class, s classState) {
 		e.ready.push(c)
 		e.compile(c)
 		for _, m := range c.models {
+			c.filed = append(c.filed, filing{model: m})
 			e.stuck[m].push(c)
 		}
 	}
@@ -233,14 +236,23 @@ func (e *Engine) setClass(c *class, s classState) {
 	}
 }
 
+// movedTo notes the place of a class in Engine.stuck.
+func (c *class) movedTo(model, at int) {
+	for i := range c.filed {
+		if c.filed[i].model == model {
+			c.filed[i].at = at
+		}
+	}
+}
+
 // unlist takes a class out of all files.
 func (e *Engine) unlist(c *class) {
 	e.active.remove(c, c.at[0])
 	e.ready.remove(c, c.at[1])
-	for m, at := range c.filed {
-		e.stuck[m].remove(c, at)
+	for _, f := range c.filed {
+		e.stuck[f.model].remove(c, f.at)
 	}
-	clear(c.filed)
+	c.filed = c.filed[:0]
 	if c.idle >= 0 && c.idle < len(e.idle) && e.idle[c.idle] == c {
 		last := e.idle[len(e.idle)-1]
 		e.idle[c.idle], last.idle = last, c.idle

@@ -49,7 +49,7 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	}
 	this.retry = Never
 	if e.due != Never {
-		this.retry = max(e.due, now+this.pause())
+		this.retry = max(e.due, now+this.pause(head))
 		e.retry(this.retry)
 	}
 	*j.attempt(head) = &this

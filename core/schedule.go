@@ -70,24 +70,51 @@ func (e *Engine) resume(now Time) {
 
 // reactivate files the classes to be tried for which something was freed.
 func (e *Engine) reactivate() {
-	if e.freed == 0 && !e.quotaOpen && !e.nodesNew {
+	if e.quotaOpen && e.ledger.Limited() || e.nodesNew {
+		for i := len(e.idle) - 1; i >= 0; i-- {
+			e.reactivateOne(e.idle[i])
+		}
 		return
 	}
-	for i := len(e.idle) - 1; i >= 0; i-- {
-		c := e.idle[i]
-		switch c.state {
-		case classStuck:
-			if (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)) {
-				e.setClass(c, classActive)
-			}
-		case classOverrun:
-			if e.quotaOpen || e.nodesNew {
-				e.setClass(c, classActive)
-			}
-		case classRejected:
-			if e.nodesNew {
-				e.setClass(c, classActive)
-			}
+	if e.freed == 0 {
+		return
+	}
+	e.woken = e.woken[:0]
+	for m := range e.stuck {
+		if len(e.stuck[m].items) > 0 && e.freedOn(m) {
+			e.woken = append(e.woken, e.stuck[m].items...)
+		}
+	}
+	for _, c := range e.woken {
+		e.reactivateOne(c)
+	}
+}
+
+// freedOn reports whether something was freed on nodes of a model.
+func (e *Engine) freedOn(model int) bool {
+	for p, m := range e.poolModels() {
+		if m == model && e.freed>>(uint(p)%64)&1 == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// reactivateOne files a class that waits to be tried if it could use what was
+// freed.
+func (e *Engine) reactivateOne(c *class) {
+	switch c.state {
+	case classStuck:
+		if (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)) {
+			e.setClass(c, classActive)
+		}
+	case classOverrun:
+		if e.quotaOpen || e.nodesNew {
+			e.setClass(c, classActive)
+		}
+	case classRejected:
+		if e.nodesNew {
+			e.setClass(c, classActive)
 		}
 	}
 }

@@ -60,8 +60,8 @@ const (
 	// derived after half as many, and replace the old ones when one of them
 	// changed by more than mixTolerance.
 	mixMemory    = 1 << 16
-	mixPerDevice = 4
-	mixTolerance = 0.02
+	mixPerDevice = 8
+	mixTolerance = 0.05
 )
 
 // NewMix returns a mix that has seen nothing.
