@@ -177,7 +177,7 @@ const (
 	attemptSmall = 256 // pods
 	attemptPause = 300 * Second
 	// headPause is for the first jobs, which have waited for long.
-	headPause = 1200 * Second
+	headPause = 1800 * Second
 )
 
 // pause returns how long to wait before searching again.
