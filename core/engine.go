@@ -74,10 +74,12 @@ type Engine struct {
 	iota   []int32
 	// Scratch memory of preemption.
 	searches []*search
-	trial    uint32
-	visits   []uint32 // the last trial that looked at a node
-	tried    []cluster.NodeID
-	lifted   []liftedPod
+	// spareSearches are dropped ones.
+	spareSearches []*search
+	trial         uint32
+	visits        []uint32 // the last trial that looked at a node
+	tried         []cluster.NodeID
+	lifted        []liftedPod
 }
 
 // New returns an engine that knows no nodes, queues or jobs.

@@ -177,11 +177,14 @@ func (s *search) byNode() [][]onNode {
 	}
 	for first, i := 0, 1; i <= len(once); i++ {
 		if i == len(once) || once[i].node != once[first].node {
-			s.nodes = append(s.nodes, once[first:i])
+			s.groups = append(s.groups, once[first:i])
 			first = i
 		}
 	}
-	slices.SortStableFunc(s.nodes, func(a, b []onNode) int { return cmp.Compare(a[0].victim, b[0].victim) })
+	slices.SortFunc(s.groups, func(a, b []onNode) int {
+		return cmp.Or(cmp.Compare(a[0].victim, b[0].victim), cmp.Compare(a[0].node, b[0].node))
+	})
+	s.nodes = s.groups
 	return s.nodes
 }
 

@@ -66,10 +66,10 @@ type search struct {
 	sorted  bool
 	due     Time // when more may be evicted
 	spent   bool // some of them have been evicted
-	// at is where the victims are, by node; nodes are parts of it, the one with
-	// the cheapest victim first.
-	at    []onNode
-	nodes [][]onNode
+	// at is where the victims are, by node; groups are the parts of it, the one
+	// with the cheapest victim first, and nodes those that are worth a look still.
+	at            []onNode
+	groups, nodes [][]onNode
 }
 
 // sort orders the victims, the cheapest first.
@@ -92,7 +92,22 @@ const maxSearches = 8
 
 // dropSearches forgets what was found: more may be evicted than then, or under
 // other rules.
-func (e *Engine) dropSearches() { e.searches = e.searches[:0] }
+func (e *Engine) dropSearches() {
+	e.spareSearches = append(e.spareSearches, e.searches...)
+	e.searches = e.searches[:0]
+}
+
+// newSearch returns a search without victims, in the memory of a dropped one if
+// there is one.
+func (e *Engine) newSearch(of searchOf) *search {
+	s := &search{}
+	if k := len(e.spareSearches); k > 0 {
+		s = e.spareSearches[k-1]
+		e.spareSearches = e.spareSearches[:k-1]
+	}
+	*s = search{of: of, all: true, victims: s.victims[:0], at: s.at[:0], groups: s.groups[:0]}
+	return s
+}
 
 // planFrom makes a plan from the victims of an earlier search for alike jobs,
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
@@ -143,13 +158,13 @@ func (e *Engine) keep(s *search) {
 // find room several times over, and there would be some places to choose from.
 const (
 	enoughTimes  = 4
-	enoughPlaces = 16
+	enoughPlaces = 12
 )
 
 // find finds what may be evicted for the job, on all nodes or on some. The
 // search has no victims if all that were found would not make room.
 func (e *Engine) find(c claimant, of searchOf, all bool) *search {
-	s := &search{of: of, all: true}
+	s := e.newSearch(of)
 	due := e.due
 	e.due = Never
 	e.trial++
@@ -178,7 +193,7 @@ func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 	}
 	s.due, e.due = e.due, min(e.due, due)
 	if s.all && e.unit.Required < 0 && !e.roomWith(s) {
-		s.victims = nil
+		s.victims = s.victims[:0]
 	}
 	if !c.head {
 		e.keep(s)
@@ -320,13 +335,13 @@ func (e *Engine) useful(j, v *job, p *pod, overrun bool) bool {
 // lost returns the work that an eviction of the job's running pods, or of one
 // of them, loses.
 func (j *job) lost(now Time, pod int) int64 {
-	var gpu Milli
-	since := j.started
-	for i := range j.pods {
-		if j.pods[i].state == podRunning && (pod < 0 || i == pod) {
-			gpu += j.gpu(&j.pods[i])
-			if pod >= 0 {
-				since = j.pods[i].started
+	gpu, since := Milli(0), j.started
+	if pod >= 0 {
+		gpu, since = j.gpu(&j.pods[pod]), j.pods[pod].started
+	} else {
+		for i := range j.pods {
+			if p := &j.pods[i]; p.state == podRunning {
+				gpu += j.gpu(p)
 			}
 		}
 	}
