@@ -1,13 +1,13 @@
 // Plots, by Apache ECharts, in the colours of the page.
 
 import { connect, init, use } from 'echarts/core'
-import { BarChart, BoxplotChart, LineChart } from 'echarts/charts'
+import { BarChart, BoxplotChart, LineChart, ScatterChart } from 'echarts/charts'
 import { AriaComponent, GridComponent, MarkLineComponent, TooltipComponent } from 'echarts/components'
 import { SVGRenderer } from 'echarts/renderers'
 import { el } from './dom.js'
 import { moment, timeMarks } from './format.js'
 
-use([LineChart, BarChart, BoxplotChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, SVGRenderer])
+use([LineChart, BarChart, BoxplotChart, ScatterChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, SVGRenderer])
 
 /** The colours of the page, as it is now: light or dark. */
 export function colours() {
@@ -37,7 +37,7 @@ export const drawn = []
 export function plot({ id, title, note, height = 220, label, option, group, small }) {
   const box = el('div', { class: 'plot', style: `height: ${height}px`, role: 'img', 'aria-label': label ?? title })
   const figure = el('figure', { id, class: small ? 'small' : null },
-    el('figcaption', {}, el('h3', {}, title), note ? el('p', { class: 'dim' }, note) : null), box)
+    el('figcaption', {}, title ? el('h3', {}, title) : null, note ? el('p', { class: 'dim' }, note) : null), box)
   let chart
   const draw = () => chart?.setOption({ ...base(colours()), ...option(colours(), box.clientWidth) }, { notMerge: true })
   figure.start = () => {
