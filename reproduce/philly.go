@@ -87,6 +87,7 @@ func (s *phillySet) row(figure string, theirs, ours, low, high float64) Row {
 	r := within(s.name+" "+figure, theirs, ours, phillyBand, "s")
 	if !r.Within && low <= theirs && theirs <= high {
 		r.Within = true
+		r.How += ", or as other orders"
 		r.Low, r.High = new(theirs-(high-ours)), new(theirs+(ours-low)) // as far as other orders move ours
 		r.Note = fmt.Sprintf("off by more than %g %%, but theirs is among the %.0f to %.0f s of other orders of simultaneous jobs", 100*phillyBand, low, high)
 	}

@@ -147,7 +147,11 @@ func (r *Row) difference() string {
 	if r.Bound != "" || r.Paper == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%+.2f %%", 100*(r.Ours/r.Paper-1))
+	d := 100 * (r.Ours/r.Paper - 1)
+	if math.Abs(d) < 0.005 {
+		return "0.00 %"
+	}
+	return fmt.Sprintf("%+.2f %%", d)
 }
 
 // number spells a figure with three digits or, from 100 on, as a whole number.
