@@ -154,14 +154,19 @@ export function logarithmic(c, least, most, marks) {
   }
 }
 
-/** An axis of names, all of them where there is room. */
-export const names = (c, all, width) => ({
-  type: 'category',
-  data: all,
-  axisLabel: { color: c.dim, interval: width > 8 * (all.join('').length + 2 * all.length) ? 0 : 'auto' },
-  axisTick: { show: false },
-  axisLine: { lineStyle: { color: c.rule } },
-})
+/** An axis of names, all of them where there is room, if need be in two lines. */
+export function names(c, all, width) {
+  const longest = Math.max(...all.flatMap((n) => n.split('-')).map((part) => part.length + 1))
+  const inOne = width > 8 * (all.join('').length + 2 * all.length)
+  const inTwo = (width - 50) / all.length > 7 * longest
+  return {
+    type: 'category',
+    data: all,
+    axisLabel: { color: c.dim, lineHeight: 15, interval: inOne || inTwo ? 0 : 'auto', formatter: (n) => (inTwo && !inOne ? n.replace('-', '-\n') : n) },
+    axisTick: { show: false },
+    axisLine: { lineStyle: { color: c.rule } },
+  }
+}
 
 /** A line of the i-th colour through points [x, y]. */
 export const line = (c, i, name, data, more) => ({
