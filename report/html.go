@@ -1,5 +1,5 @@
-// Package report shows runs and workloads: as tables on a terminal, and as a
-// page with plots that needs nothing but itself.
+// Package report shows runs as tables on a terminal; and runs, workloads and
+// experiments as pages with plots that need nothing but themselves.
 package report
 
 import (

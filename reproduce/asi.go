@@ -13,7 +13,7 @@ import (
 var asiShape = Experiment{
 	Name:  "asi-shape",
 	Title: "The cluster and workload asi, against what ASI publishes of its own",
-	Run:   runASIShape,
+	run:   runASIShape,
 }
 
 // runASIShape makes up and describes six months. It runs none of it.
@@ -34,6 +34,7 @@ func runASIShape(ctx context.Context, o Options) (Result, error) {
 	}
 	s.Over(&cluster)
 	t := &Table{
+		workload: &s,
 		Caption: "The built-in cluster and workload asi, six months, seed 0; theirs: Heterogeneity at Hyperscale (ASI), §2–§4.\n" +
 			"Where the paper gives a bound (over 50 %), theirs is the bound and the band is its side.",
 		Notes: []string{

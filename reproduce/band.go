@@ -10,16 +10,19 @@ func within(figure string, theirs, ours, share float64, unit string) Row {
 	if share > 0 {
 		how = "within " + number(100*share) + " %"
 	}
-	return Row{Figure: figure, Paper: theirs, Ours: ours, Unit: unit, Within: near(ours, theirs, share), How: how}
+	return Row{
+		Figure: figure, Paper: theirs, Ours: ours, Unit: unit, Within: near(ours, theirs, share), How: how,
+		Low: new(theirs - share*theirs), High: new(theirs + share*theirs),
+	}
 }
 
 // over and below hold a figure to a bound that the paper tells.
 func over(figure string, bound, ours float64, unit string) Row {
-	return Row{Figure: figure, Paper: bound, Bound: "above", Ours: ours, Unit: unit, Within: ours > bound, How: "above theirs"}
+	return Row{Figure: figure, Paper: bound, Bound: "above", Ours: ours, Unit: unit, Within: ours > bound, How: "above theirs", Low: &bound}
 }
 
 func below(figure string, bound, ours float64, unit string) Row {
-	return Row{Figure: figure, Paper: bound, Bound: "below", Ours: ours, Unit: unit, Within: ours < bound, How: "below theirs"}
+	return Row{Figure: figure, Paper: bound, Bound: "below", Ours: ours, Unit: unit, Within: ours < bound, How: "below theirs", High: &bound}
 }
 
 // Kant's workload is not public: ours is made up after what the paper tells of
@@ -27,17 +30,26 @@ func below(figure string, bound, ours float64, unit string) Row {
 
 // roughly compares a figure: within half to double of the paper's.
 func roughly(figure string, paper, ours float64, unit string) Row {
-	return Row{Figure: figure, Paper: paper, Ours: ours, Unit: unit, Within: ours >= paper/2 && ours <= 2*paper, How: "half to double"}
+	return Row{
+		Figure: figure, Paper: paper, Ours: ours, Unit: unit,
+		Within: ours >= paper/2 && ours <= 2*paper, How: "half to double", Low: new(paper / 2), High: new(2 * paper),
+	}
 }
 
 // atLeast and atMost compare with what the paper says ours should be above or
 // below, and hold it to limit.
 func atLeast(figure string, paper, limit, ours float64, unit string) Row {
-	return Row{Figure: figure, Paper: paper, Bound: "above", Ours: ours, Unit: unit, Within: ours >= limit, How: "at least " + number(limit) + " " + unit}
+	return Row{
+		Figure: figure, Paper: paper, Bound: "above", Ours: ours, Unit: unit,
+		Within: ours >= limit, How: "at least " + number(limit) + " " + unit, Low: &limit,
+	}
 }
 
 func atMost(figure string, paper, limit, ours float64, unit string) Row {
-	return Row{Figure: figure, Paper: paper, Bound: "below", Ours: ours, Unit: unit, Within: ours <= limit, How: "at most " + number(limit) + " " + unit}
+	return Row{
+		Figure: figure, Paper: paper, Bound: "below", Ours: ours, Unit: unit,
+		Within: ours <= limit, How: "at most " + number(limit) + " " + unit, High: &limit,
+	}
 }
 
 // withinPoints compares a figure that may be off by so many points.
@@ -45,5 +57,6 @@ func withinPoints(figure string, paper, points, ours float64, unit string) Row {
 	return Row{
 		Figure: figure, Paper: paper, Ours: ours, Unit: unit,
 		Within: ours >= paper-points && ours <= paper+points, How: fmt.Sprintf("within %s points", number(points)),
+		Low: new(paper - points), High: new(paper + points),
 	}
 }

@@ -11,8 +11,7 @@ import (
 var kantInference = Experiment{
 	Name:  "kant-inference",
 	Title: "Kant's inference clusters: quota use, GPUs allocated, fragmentation by size of the cluster",
-	Run:   runKantInference,
-	Runs:  true,
+	run:   runKantInference, makesRuns: true,
 }
 
 // inferenceClusters are the clusters of Kant Figure 15, the largest first.

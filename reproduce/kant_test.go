@@ -28,14 +28,20 @@ func TestKant(t *testing.T) {
 	}
 }
 
-// Out keeps a run of each side, and a page that compares them.
+// Out keeps a run of each side, a page that compares them, and the experiment's,
+// which leads there.
 func TestKeptRuns(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := kantInference.Run(context.Background(), Options{Seeds: []int64{5, 6}, Out: dir}); err != nil {
+	result, err := kantInference.Run(context.Background(), Options{Seeds: []int64{5, 6}, Out: dir})
+	if err != nil {
 		t.Fatal(err)
 	}
+	shown := pageIn(t, dir, result)
+	if n := len(result.(*Table).Rows); shown.Runs != "runs/report.html" || len(shown.Figures) != n || shown.Figures[n-1].Theirs != nil {
+		t.Errorf("the page leads to %q and has %d figures of %d", shown.Runs, len(shown.Figures), n)
+	}
 	for _, c := range inferenceClusters {
-		r, err := runlog.Read(filepath.Join(dir, c))
+		r, err := runlog.Read(filepath.Join(dir, Runs, c))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +49,7 @@ func TestKeptRuns(t *testing.T) {
 			t.Errorf("%s is a run of %s with seed %d, want EBinpack with 5", c, r.Summary.Policy, r.Summary.Seed)
 		}
 	}
-	page, err := os.ReadFile(filepath.Join(dir, runlog.Page))
+	page, err := os.ReadFile(filepath.Join(dir, Runs, runlog.Page))
 	if err != nil || !strings.Contains(string(page), "i7") || !strings.Contains(string(page), "a10") {
 		t.Errorf("the page does not name the clusters (%v)", err)
 	}

@@ -35,7 +35,8 @@ type outcome struct {
 const week = 7 * 24 * 3600 * core.Second
 
 // replayAll replays every arm with every seed, and returns the outcomes by arm
-// and by seed. The runs of the first seed are kept in the folder o.Out, if set.
+// and by seed. If o.Out is set, the runs of the first seed are kept in its folder
+// Runs, with a page that compares them.
 func replayAll(ctx context.Context, o *Options, arms []arm, seeds []int64) ([][]outcome, error) {
 	out := make([][]outcome, len(arms))
 	for i := range out {
@@ -50,7 +51,7 @@ func replayAll(ctx context.Context, o *Options, arms []arm, seeds []int64) ([][]
 		a, s := i/len(seeds), i%len(seeds)
 		dir := ""
 		if o.Out != "" && s == 0 {
-			dir = filepath.Join(o.Out, arms[a].name)
+			dir = filepath.Join(o.Out, Runs, arms[a].name)
 		}
 		out[a][s], err = arms[a].replay(ctx, uint64(seeds[s]), dir)
 		return err
@@ -62,7 +63,7 @@ func replayAll(ctx context.Context, o *Options, arms []arm, seeds []int64) ([][]
 	for i := range arms {
 		folders = append(folders, arms[i].name)
 	}
-	return out, runlog.Compare(o.Out, folders)
+	return out, runlog.Compare(filepath.Join(o.Out, Runs), folders)
 }
 
 // replay makes one run and keeps it in the folder dir, if set.
@@ -92,7 +93,9 @@ func (a *arm) replay(ctx context.Context, seed uint64, dir string) (outcome, err
 		return r, errors.Join(err, w.Abort())
 	}
 	r.use, r.pending = use.until(week), pending(w.Series())
-	r.Summary, err = w.Close(runlog.Facts{Policy: a.policy.Name, Seed: seed, Decisions: int64(stats.Decisions), Wall: time.Since(begin)})
+	r.Summary, err = w.Close(runlog.Facts{
+		Policy: a.policy.Name, Seed: seed, Cluster: a.workload, Workload: a.workload, Decisions: int64(stats.Decisions), Wall: time.Since(begin),
+	})
 	return r, err
 }
 

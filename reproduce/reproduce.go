@@ -15,6 +15,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -33,8 +34,9 @@ type Options struct {
 
 	// Full makes an experiment that works with samples take more of them.
 	Full bool
-	// Out, when set, is the folder that receives the runs of the first seed and a
-	// page that compares them: see Experiment.Runs.
+	// Out, when set, is the folder that receives the page and the figures, and
+	// the runs of the first seed with a page that compares them, if there are runs.
+	// It must be new, empty, or an earlier experiment's.
 	Out string
 }
 
@@ -45,14 +47,16 @@ type Result interface {
 	JSON(io.Writer) error
 	// Passed reports whether every figure is within its band.
 	Passed() bool
+	// Report returns what a page shows of it, but for the experiment's name.
+	Report() report.Experiment
 }
 
 // Experiment is a published experiment that can be run again.
 type Experiment struct {
 	Name, Title string
-	Run         func(context.Context, Options) (Result, error)
-	// Runs tells that it makes runs, which Options.Out keeps.
-	Runs bool
+	run         func(context.Context, Options) (Result, error)
+	// makesRuns tells that it makes runs, which Options.Out keeps.
+	makesRuns bool
 }
 
 // All lists the experiments in the order in which help shows them.
@@ -65,6 +69,8 @@ type Table struct {
 	Rows    []Row  `json:"rows"`
 	// Notes explain the differences, a paragraph each.
 	Notes []string `json:"notes,omitempty"`
+	// workload describes the jobs, nil when they are not what is compared.
+	workload *workload.Summary
 }
 
 // Row is one figure, theirs and ours.
@@ -76,8 +82,11 @@ type Row struct {
 	// Bound says what Paper is where it is no figure to come near to: what ours
 	// should be "above" or "below", or "none" where the paper tells no figure.
 	Bound string `json:"bound,omitempty"`
-	// How says what is within the band.
-	How string `json:"how_compared,omitempty"`
+	// How says what is within the band, Low and High bound it; nil where it is
+	// open.
+	How  string   `json:"how_compared,omitempty"`
+	Low  *float64 `json:"band_low,omitempty"`
+	High *float64 `json:"band_high,omitempty"`
 	// Within says whether ours is within the band that the experiment allows.
 	Within bool   `json:"within_band"`
 	Note   string `json:"note,omitempty"`
@@ -104,7 +113,7 @@ func (t *Table) Text(w io.Writer) error {
 		case r.Note != "":
 			in = "see note"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Figure, r.theirs(), number(r.Ours)+" "+r.Unit, r.difference(), in, r.How)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Figure, r.theirs(), r.ours(), r.difference(), in, r.How)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -130,12 +139,19 @@ func (r *Row) theirs() string {
 	return strings.TrimSpace(r.Bound+" "+number(r.Paper)) + " " + r.Unit
 }
 
+// ours spells ours.
+func (r *Row) ours() string { return number(r.Ours) + " " + r.Unit }
+
 // difference spells how far ours is from a figure of theirs.
 func (r *Row) difference() string {
 	if r.Bound != "" || r.Paper == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%+.2f %%", 100*(r.Ours/r.Paper-1))
+	d := 100 * (r.Ours/r.Paper - 1)
+	if math.Abs(d) < 0.005 {
+		return "0.00 %"
+	}
+	return fmt.Sprintf("%+.2f %%", d)
 }
 
 // number spells a figure with three digits or, from 100 on, as a whole number.

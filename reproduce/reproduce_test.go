@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -81,9 +82,13 @@ func TestPhillyQueueing(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write(t, dir, "philly/jobs.csv.gz", lines...)
-	r, err := phillyQueueing.Run(context.Background(), Options{Traces: dir})
+	out := t.TempDir()
+	r, err := phillyQueueing.Run(context.Background(), Options{Traces: dir, Out: out})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if f := pageIn(t, out, r).Figures[0]; *f.Theirs != 135_115 || math.Abs(*f.Low-133_763.85) > 1e-6 || f.Within || f.OursText == "" {
+		t.Errorf("the page shows first %+v", f)
 	}
 	rows := r.(*Table).Rows
 	if len(rows) != 12 || r.Passed() {
@@ -117,7 +122,7 @@ func TestInflation(t *testing.T) {
 	}
 	o := Options{
 		Nodes: write(t, dir, "nodes.csv", nodes...), Pods: []string{write(t, dir, "openb_pod_list_mine.csv", pods...)},
-		Policies: []string{"default", "FGD", "Random"}, Seeds: []int64{1, 2, 3},
+		Policies: []string{"default", "FGD", "Random"}, Seeds: []int64{1, 2, 3}, Out: t.TempDir(),
 	}
 	r, err := openbFGD.Run(context.Background(), o)
 	if err != nil {
@@ -126,6 +131,10 @@ func TestInflation(t *testing.T) {
 	list := r.(*Inflation).Lists[0]
 	if list.List != "mine" || len(list.Rows) != 3 {
 		t.Fatalf("list %q with %d rows, want mine with 3", list.List, len(list.Rows))
+	}
+	shown := pageIn(t, o.Out, r).Lists[0]
+	if f := shown.Fillings[2]; shown.Name != "mine" || f.Policy != "Random" || len(f.Curve) != 131 || f.Curve[130] != list.Rows[2].Allocation || f.Curve[95] != list.Rows[2].At95 {
+		t.Errorf("the page shows of %s %+v", shown.Name, f)
 	}
 	value, random := list.Rows[0], list.Rows[2]
 	if value.Allocation < random.Allocation+1 || value.Allocation > 100 {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,11 @@ func newReproduce() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reproduce NAME",
 		Short: "Run a paper's experiment again, and print its figure beside ours",
-		Long:  "Reproduce runs a paper's experiment again:" + experimentList(),
+		Long: "Reproduce runs a paper's experiment again:" + experimentList() + `
+
+DIR receives report.html, a page with the figures and plots, and figures.json, which
+is what --json prints; kant-* keep the runs of the first seed in a folder runs, with
+a report.html that compares them.`,
 		Example: `  muster reproduce --list
   muster reproduce philly-queueing --traces ~/traces
   muster reproduce openb-fgd --policies default,FGD --seeds 42-44 --json
@@ -47,8 +52,8 @@ func newReproduce() *cobra.Command {
 					if o.Seeds, err = parseSeeds(seeds); err != nil {
 						return badUsage(c, "%v", err)
 					}
-					if o.Out != "" && !e.Runs {
-						return badUsage(c, "--out: %s makes no runs to keep", e.Name)
+					if o.Out == "" && !asJSON {
+						o.Out = filepath.Join("out", e.Name)
 					}
 					return reproduceOne(c, e, o, asJSON)
 				}
@@ -64,7 +69,7 @@ func newReproduce() *cobra.Command {
 	c.Flags().StringSliceVar(&o.Policies, "policies", nil, "openb-fgd: the policies to compare")
 	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd, kant-*: the seeds, such as 42-51 or 42,43, instead of the experiment's own")
 	c.Flags().BoolVar(&o.Full, "full", false, "kant-*: sample with fifty seeds instead of ten")
-	c.Flags().StringVar(&o.Out, "out", "", "kant-*: write the runs of the first seed, and a page that compares them, to the folder `DIR`")
+	c.Flags().StringVar(&o.Out, "out", "", "write the page and the figures, and of kant-* the runs of the first seed, to the folder `DIR`, which must be new, empty, or an earlier experiment's; by default out/NAME, with --json nowhere")
 	return c
 }
 
@@ -101,6 +106,9 @@ func reproduceOne(c *cobra.Command, e reproduce.Experiment, o reproduce.Options,
 	}
 	if err := write(c.OutOrStdout()); err != nil {
 		return err
+	}
+	if !asJSON {
+		fmt.Fprintf(c.OutOrStdout(), "\nThe files are in %s; see %s.\n", o.Out, filepath.Join(o.Out, reproduce.Page))
 	}
 	if !t.Passed() {
 		return fmt.Errorf("%s: a figure is out of its band", e.Name)

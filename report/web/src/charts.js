@@ -1,13 +1,13 @@
 // Plots, by Apache ECharts, in the colours of the page.
 
 import { connect, init, use } from 'echarts/core'
-import { BarChart, BoxplotChart, LineChart } from 'echarts/charts'
+import { BarChart, BoxplotChart, LineChart, ScatterChart } from 'echarts/charts'
 import { AriaComponent, GridComponent, MarkLineComponent, TooltipComponent } from 'echarts/components'
 import { SVGRenderer } from 'echarts/renderers'
 import { el } from './dom.js'
 import { moment, timeMarks } from './format.js'
 
-use([LineChart, BarChart, BoxplotChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, SVGRenderer])
+use([LineChart, BarChart, BoxplotChart, ScatterChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, SVGRenderer])
 
 /** The colours of the page, as it is now: light or dark. */
 export function colours() {
@@ -37,7 +37,7 @@ export const drawn = []
 export function plot({ id, title, note, height = 220, label, option, group, small }) {
   const box = el('div', { class: 'plot', style: `height: ${height}px`, role: 'img', 'aria-label': label ?? title })
   const figure = el('figure', { id, class: small ? 'small' : null },
-    el('figcaption', {}, el('h3', {}, title), note ? el('p', { class: 'dim' }, note) : null), box)
+    el('figcaption', {}, title ? el('h3', {}, title) : null, note ? el('p', { class: 'dim' }, note) : null), box)
   let chart
   const draw = () => chart?.setOption({ ...base(colours()), ...option(colours(), box.clientWidth) }, { notMerge: true })
   figure.start = () => {
@@ -154,14 +154,19 @@ export function logarithmic(c, least, most, marks) {
   }
 }
 
-/** An axis of names, all of them where there is room. */
-export const names = (c, all, width) => ({
-  type: 'category',
-  data: all,
-  axisLabel: { color: c.dim, interval: width > 8 * (all.join('').length + 2 * all.length) ? 0 : 'auto' },
-  axisTick: { show: false },
-  axisLine: { lineStyle: { color: c.rule } },
-})
+/** An axis of names, all of them where there is room, if need be in two lines. */
+export function names(c, all, width) {
+  const longest = Math.max(...all.flatMap((n) => n.split('-')).map((part) => part.length + 1))
+  const inOne = width > 8 * (all.join('').length + 2 * all.length)
+  const inTwo = (width - 50) / all.length > 7 * longest
+  return {
+    type: 'category',
+    data: all,
+    axisLabel: { color: c.dim, lineHeight: 15, interval: inOne || inTwo ? 0 : 'auto', formatter: (n) => (inTwo && !inOne ? n.replace('-', '-\n') : n) },
+    axisTick: { show: false },
+    axisLine: { lineStyle: { color: c.rule } },
+  }
+}
 
 /** A line of the i-th colour through points [x, y]. */
 export const line = (c, i, name, data, more) => ({

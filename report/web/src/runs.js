@@ -29,18 +29,21 @@ const links = {
   'over-time': 'Over time', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', run: 'What was run',
 }
 
-/** What was run, in a line. */
+/** Whether runs are named by their policies. */
+const ofPolicies = (all) => all.every((r) => r.name === r.summary.policy)
+
+/** What was run, as far as all runs share it, in a line. */
 function header(page, parts) {
-  const s = page.runs[0].summary
-  const title = page.runs.length === 1 ? page.runs[0].name : `${page.runs.length} policies compared`
-  const cluster = page.clusters[page.runs[0].cluster]
-  const facts = [
-    s.workload ? `${s.workload}` : null,
-    `${count(s.jobs.submitted)} jobs in ${duration(s.virtual_seconds)}`,
-    cluster ? `${count(cluster.nodes)} nodes, ${count(cluster.gpus)} GPUs` : null,
+  const one = page.runs.length === 1
+  const title = one ? page.runs[0].name : `${page.runs.length} ${ofPolicies(page.runs) ? 'policies' : 'runs'} compared`
+  const about = ({ summary: s, cluster: c }) => [
+    s.workload ?? '',
+    `${count(s.jobs.submitted)} jobs` + (one ? ` in ${duration(s.virtual_seconds)}` : ''),
+    c < 0 ? '' : `${count(page.clusters[c].nodes)} nodes, ${count(page.clusters[c].gpus)} GPUs`,
     `seed ${s.seed}`,
-    page.runs.some((r) => r.summary.interrupted) ? 'interrupted' : null,
   ]
+  const facts = page.runs.map(about).reduce((shared, of) => shared.map((f, i) => (f === of[i] ? f : '')))
+  if (page.runs.some((r) => r.summary.interrupted)) facts.push('interrupted')
   return el('header', {},
     el('h1', {}, title),
     el('p', { class: 'dim' }, facts.filter(Boolean).join(' · ')),
@@ -77,20 +80,20 @@ const measures = [
 ]
 
 function comparison(all) {
+  // Of different jobs or clusters, none is better.
+  const alike = all.every((r) => r.summary.workload === all[0].summary.workload && r.cluster === all[0].cluster)
   const best = measures.map(([, figure, text, better]) => {
+    const texts = all.map((r) => text(figure(r.summary)))
     const figures = all.map((r) => better * figure(r.summary))
-    // Where all look the same, none is best.
-    return better && new Set(all.map((r) => text(figure(r.summary)))).size > 1 ? Math.max(...figures) : NaN
+    // Where all look the same, none is best; what looks like the best is too.
+    return alike && better && new Set(texts).size > 1 ? texts[figures.indexOf(Math.max(...figures))] : null
   })
   const rows = all.map((r, i) => [
     el('span', {}, chip(i), r.name),
-    ...measures.map(([, figure, text, better], m) => ({
-      text: text(figure(r.summary)),
-      class: better * figure(r.summary) === best[m] ? 'best' : null,
-    })),
+    ...measures.map(([, figure, text], m) => ({ text: text(figure(r.summary)), class: text(figure(r.summary)) === best[m] ? 'best' : null })),
   ])
-  return section('headline', 'Compared', table('The policies compared', ['policy', ...measures.map((m) => m[0])], rows),
-    el('p', { class: 'dim' }, 'The best of a column is in bold. GAR, SOR and GFR are averages over time; waiting is all waiting of a job, also after evictions.'))
+  return section('headline', 'Compared', table('The runs compared', [ofPolicies(all) ? 'policy' : 'run', ...measures.map((m) => m[0])], rows),
+    el('p', { class: 'dim' }, (alike ? 'The best of a column is in bold. ' : '') + 'GAR, SOR and GFR are averages over time; waiting is all waiting of a job, also after evictions.'))
 }
 
 /** The plots over time that all runs share. */

@@ -70,7 +70,10 @@ export function distances(page) {
   if (classes.length === 0) return null
   const ratio = (v) => v.toFixed(3)
   const chart = (id, title, key) => {
-    const most = topOf(Math.max(0.2, ...page.runs.flatMap((r) => (r.summary.jtted ?? []).map((e) => e[key] - 1))))
+    const largest = Math.max(1.2, ...page.runs.flatMap((r) => (r.summary.jtted ?? []).map((e) => e[key])))
+    // The scale is from 1 as long as that gives round marks.
+    const least = largest > 5 ? 0 : 1
+    const most = topOf(largest - least)
     return plot({
       id, title,
       option: (c, width) => ({
@@ -78,8 +81,8 @@ export function distances(page) {
         xAxis: names(c, classes, width),
         yAxis: {
           type: 'value',
-          min: 1,
-          max: 1 + most,
+          min: least,
+          max: least + most,
           interval: most / 4,
           axisLabel: { color: c.dim, formatter: (v) => +v.toFixed(2) + '×' },
           splitLine: { lineStyle: { color: c.rule } },

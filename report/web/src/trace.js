@@ -6,8 +6,11 @@ import { count, duration, percent, short } from './format.js'
 
 /** The parts of the page. */
 export function trace({ name, summary: s }) {
-  return [header(name, s), tiles(s), demand(s), arrivals(s), spreads(s), shares(s), allocation(s)].filter((part) => part)
+  return [header(name, s), ...workload(s)]
 }
+
+/** The parts about what is in a workload. */
+export const workload = (s) => [tiles(s), demand(s), arrivals(s), spreads(s), shares(s), allocation(s)].filter((part) => part)
 
 function header(name, s) {
   const facts = [`${count(s.jobs)} jobs`, `submitted from ${duration(s.first_s)} to ${duration(s.last_s)}`, s.endless ? `${count(s.endless)} without an end` : null]
@@ -118,8 +121,9 @@ function spreads(s) {
     all.map(([, title, spread, text]) => asTable(title, header, rowsOf(spread).map((r) => [r.name, ...header.slice(1).map((q) => text(r[q]))]))))
 }
 
-// A plot shows so many rows at most, the tables all.
+// A plot shows so many rows of a list that is longer by more than a few, the tables all.
 const rowsShown = 12
+const few = 3
 
 /** Jobs and GPU-hours by what jobs are. */
 function shares(s) {
@@ -128,7 +132,7 @@ function shares(s) {
     ['by-queue', 'By queue', s.queues]]
     .filter(([, , list]) => list?.length)
   const chart = ([id, name, whole]) => {
-    const list = whole.slice(0, rowsShown)
+    const list = whole.length > rowsShown + few ? whole.slice(0, rowsShown) : whole
     const all = id === 'by-queue' ? s.all_queues : whole.length
     const title = list.length < all ? `${name}: ${list.length} of ${count(all)}` : name
     const top = topOf(Math.max(...list.flatMap((r) => [r.job_share, r.gpu_share]), 0.04))

@@ -1,0 +1,77 @@
+package report
+
+import (
+	"io"
+
+	"github.com/muster-sched/muster/workload"
+)
+
+// Experiment is a published experiment that was run again.
+type Experiment struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	// Caption says what was run and against what.
+	Caption string   `json:"caption"`
+	Figures []Figure `json:"figures,omitempty"`
+	// Lists is how full a cluster gets, by list of pods.
+	Lists []PodList `json:"lists,omitempty"`
+	// Notes explain differences, a paragraph each.
+	Notes []string `json:"notes,omitempty"`
+	// Runs is the address of a page about the experiment's runs, relative to its
+	// own; empty when there is none.
+	Runs string `json:"runs,omitempty"`
+	// Workload describes the jobs, nil when they are not what is compared.
+	Workload *workload.Summary `json:"workload,omitempty"`
+}
+
+// Figure is one figure, theirs and ours.
+type Figure struct {
+	Name string  `json:"name"`
+	Ours float64 `json:"ours"`
+	Unit string  `json:"unit"`
+	// Theirs is nil when nothing is published. It is a bound when Bound is "above"
+	// or "below", a figure to come near to when Bound is empty.
+	Theirs *float64 `json:"theirs"`
+	Bound  string   `json:"bound,omitempty"`
+	// Low and High bound the band of ours; nil where it is open.
+	Low  *float64 `json:"low"`
+	High *float64 `json:"high"`
+	// How says the band in words.
+	How    string `json:"how"`
+	Within bool   `json:"within"`
+	Note   string `json:"note,omitempty"`
+	// The figures as text.
+	TheirsText     string `json:"theirs_text"`
+	OursText       string `json:"ours_text"`
+	DifferenceText string `json:"difference_text"`
+}
+
+// PodList is how full a cluster gets with the pods of a list.
+type PodList struct {
+	Name     string    `json:"name"`
+	Fillings []Filling `json:"fillings"`
+}
+
+// Filling is how full a policy gets a cluster: the GPUs allocated, in per cent,
+// means over the seeds.
+type Filling struct {
+	Policy string `json:"policy"`
+	// Curve has a value for each whole per cent of demand that has arrived, from 0
+	// to 130.
+	Curve []float64 `json:"curve"`
+	// Std is the standard deviation over the seeds at 130 %.
+	Std float64 `json:"std"`
+	// Published and Goal are what is published and what was aimed at, at 130 %; 0
+	// where there is none.
+	Published float64 `json:"published,omitempty"`
+	Goal      float64 `json:"goal,omitempty"`
+	// How says what passes, Verdict whether it does ("pass" or "fail"); both are
+	// empty where there is nothing to compare with.
+	How     string `json:"how,omitempty"`
+	Verdict string `json:"verdict,omitempty"`
+}
+
+// ExperimentHTML writes one page about an experiment. It needs nothing but itself.
+func ExperimentHTML(w io.Writer, e *Experiment) error {
+	return write(w, e.Name, map[string]*Experiment{"experiment": e})
+}
