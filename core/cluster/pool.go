@@ -209,7 +209,7 @@ func (s *State) unindex(n *Node) {
 	}
 	p := s.pools[n.pool]
 	p.eachHealthy(n, p.shared.remove)
-	p.note(n.member, n.indexed)
+	p.note(n.member, -1)
 	p.file(n, -1)
 }
 
@@ -220,7 +220,7 @@ func (s *State) reindex(n *Node) {
 	}
 	p := s.pools[n.pool]
 	f := int8(n.Free())
-	p.note(n.member, max(n.indexed, f))
+	p.note(n.member, f)
 	if f != n.indexed {
 		p.file(n, f)
 		return
@@ -373,8 +373,8 @@ func (p *Pool) Members() []NodeID { return p.nodes }
 // Change says that the room of a node changed.
 type Change struct {
 	Node NodeID
-	// Free is how many of its devices were free before or are now, the more of
-	// the two.
+	// Free is how many of its devices are wholly free since; -1 when it takes no
+	// pods.
 	Free int8
 }
 
@@ -385,13 +385,12 @@ func (p *Pool) Changed() (changes []Change, forgotten int) {
 	return p.changed, p.forgot
 }
 
-// note remembers that a node's room changed, of which so many devices were free
-// before or are now.
+// note remembers that a node's room changed, of which so many devices are free
+// now.
 func (p *Pool) note(member int32, free int8) {
 	id := p.nodes[member]
 	if k := len(p.changed); k > 0 && p.changed[k-1].Node == id && p.forgot+k > p.told {
-		last := &p.changed[k-1] // nobody has been told of it yet
-		last.Free = max(last.Free, free)
+		p.changed[k-1].Free = free // nobody has been told of the last one yet
 		return
 	}
 	if len(p.changed) >= 2*len(p.nodes)+64 {

@@ -211,6 +211,9 @@ func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool)
 		by = st.strategy.scorer(p.Mix)
 		p.scorers[st.strategy] = by
 	}
+	if allowed := accept; allowed != nil {
+		accept = func(id cluster.NodeID) bool { return p.hasRoom(id, sh) && allowed(id) }
+	}
 	id, ok := p.rank(sh, st.pools, by).top(accept)
 	if !ok || sh.Part == 0 {
 		return id, 0, ok

@@ -58,8 +58,9 @@ func (p *Placer) field(pools []*cluster.Pool) *field {
 }
 
 // ranking keeps the nodes that a shape may use in a tournament by their score,
-// so that the best one is known at once. Only nodes whose room has changed
-// since the last look are scored again.
+// so that the best one is known at once. Only nodes whose room has changed since
+// the last look are scored again, and of those that have no room for the shape any
+// more only the ones that would win: the others keep their scores.
 type ranking struct {
 	*field
 	by      scorer
@@ -101,11 +102,14 @@ func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
 			return r
 		}
 		for _, c := range changed[r.seen[k]-forgotten:] {
-			if int(c.Free) >= sh.GPUs { // else it had no room and has none
+			if int(c.Free) >= sh.GPUs {
 				p.rescore(r, c.Node, sh)
 			}
 		}
 		r.seen[k] = forgotten + len(changed)
+	}
+	for w := r.best(1); r.at(w) != none && !p.hasRoom(r.nodes[w], sh); w = r.best(1) {
+		p.rescore(r, r.nodes[w], sh)
 	}
 	return r
 }
@@ -193,8 +197,8 @@ func (r *ranking) play(k int) int32 {
 }
 
 // top returns the node with the highest score that accept allows (nil allows
-// all), false when none has room. O(1), and O(log nodes) for every better node
-// that accept refuses.
+// all), false when none has room; accept must refuse nodes without room. O(1), and
+// O(log nodes) for every better node that accept refuses.
 func (r *ranking) top(accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
 	w := r.best(1)
 	if r.at(w) != none && accept != nil && !accept(r.nodes[w]) {
