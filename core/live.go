@@ -65,12 +65,9 @@ type job struct {
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	rejected   bool
-	touched    bool // it is among coverage.touched
-	// attempts are the last searches for a plan that were in vain: as any other
-	// job, and as the first one.
-	attempts [2]*attempt
-	trial    uint32 // the last trial of evictions that looked at its gang
-	goes     goes
+	touched    bool   // it is among coverage.touched
+	trial      uint32 // the last trial of evictions that looked at its gang
+	goes       goes
 }
 
 // key orders jobs; see [Order].

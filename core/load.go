@@ -157,14 +157,16 @@ func (e *Engine) mayEvict(j *job, head bool) bool {
 	return found && have+e.freeFor(j.class) >= e.needed()
 }
 
-// attempt is what a search for a plan was made of, in vain.
+// attempt is what a search for a plan was made of, in vain, and for which job.
 type attempt struct {
+	of             key
 	world, changes uint64
 	pods           int
 	at             Time
 	// retry is when more may be evicted than at that time, Never when it is not
 	// time that is lacking.
 	retry Time
+	vain  int // searches before, in the same world
 }
 
 // When to search again after a search was in vain: when enough has started or
@@ -176,8 +178,10 @@ const (
 	attemptClass = 8
 	attemptSmall = 256 // pods
 	attemptPause = 300 * Second
-	// headPause is for the first jobs, which have waited for long.
-	headPause = 1800 * Second
+	// headPause is for the first jobs, which have waited for long. It doubles with
+	// every search in vain, headDoubles times.
+	headPause   = 1800 * Second
+	headDoubles = 4
 )
 
 // pause returns how long to wait before searching again.
@@ -186,32 +190,42 @@ func (a *attempt) pause(head bool) Time {
 	case a.pods <= attemptSmall:
 		return 0
 	case head:
-		return headPause
+		return headPause << min(a.vain, headDoubles)
 	}
 	return attemptPause
 }
 
-// attempt returns where the job's last search in vain is kept: those as the first
-// job (head), who may evict more, apart from the others.
-func (j *job) attempt(head bool) **attempt {
+// attempt returns where the class's last search in vain is kept: those for its
+// first job as the first of all (head), who may evict more, apart from the others.
+func (c *class) attempt(head bool) **attempt {
 	if head {
-		return &j.attempts[1]
+		return &c.attempts[1]
 	}
-	return &j.attempts[0]
+	return &c.attempts[0]
+}
+
+// holdsFor reports whether what an attempt found holds for an alike job too: one of
+// the same standing may evict the same or, as the first job, no more than one
+// before it.
+func (a *attempt) holdsFor(j *job, head bool) bool {
+	return a.of.standing == j.key.standing && (!head || !j.key.before(&a.of))
 }
 
 // again reports whether a search for a plan is worth while after the last one
 // for the job was in vain, and returns what it will be made of.
 func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
-	a := attempt{world: e.world, at: now}
+	a := attempt{of: j.key, world: e.world, at: now}
 	for m := range e.loads {
 		if j.queue.Limited() || slices.Contains(j.class.models, m) {
 			a.changes += e.loads[m].changes
 			a.pods += e.loads[m].pods
 		}
 	}
-	last := *j.attempt(head)
-	if last == nil || last.world != a.world || now >= last.retry {
+	last := *j.class.attempt(head)
+	if last == nil || last.world != a.world || !last.holdsFor(j, head) {
+		return a, true
+	}
+	if a.vain = last.vain + 1; now >= last.retry {
 		return a, true
 	}
 	changed, enough := a.changes-last.changes, 1
@@ -221,9 +235,9 @@ func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
 	switch {
 	case changed == 0:
 		return a, false
-	case changed >= uint64(enough) || now >= last.at+a.pause(head):
+	case changed >= uint64(enough) || now >= last.at+last.pause(head):
 		return a, true
 	}
-	e.retry(last.at + a.pause(head))
+	e.retry(last.at + last.pause(head))
 	return a, false
 }

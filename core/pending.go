@@ -17,6 +17,9 @@ type class struct {
 	at    [2]int // places in the active and the ready heap, -1 when in none
 	idle  int    // place in Engine.idle, -1 when it is active
 	filed []filing
+	// attempts are the last searches for a plan that were in vain: for any other
+	// job, and for the first one.
+	attempts [2]*attempt
 
 	shapes []*place.Shape // by task
 	epoch  uint64         // of the state, when the shapes were compiled

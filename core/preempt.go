@@ -30,7 +30,7 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	}
 	if !e.mayEvict(j, head) {
 		if this.retry = Never; head {
-			*j.attempt(head) = &this // it is asked for in every pass
+			*j.class.attempt(head) = &this // it is asked for in every pass
 		}
 		return false
 	}
@@ -52,7 +52,7 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 		this.retry = max(e.due, now+this.pause(head))
 		e.retry(this.retry)
 	}
-	*j.attempt(head) = &this
+	*j.class.attempt(head) = &this
 	return false
 }
 
