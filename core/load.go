@@ -177,11 +177,11 @@ const (
 	attemptShare = 64
 	attemptClass = 8
 	attemptSmall = 256 // pods
-	attemptPause = 300 * Second
-	// headPause is for the first jobs, which have waited for long. It doubles with
-	// every search in vain, headDoubles times.
-	headPause   = 1800 * Second
-	headDoubles = 4
+	// attemptPause is for most jobs, headPause for the first ones, which have
+	// waited for long. Both double with every search in vain, so many times.
+	attemptPause   = 300 * Second
+	headPause      = 1800 * Second
+	attemptDoubles = 4
 )
 
 // pause returns how long to wait before searching again.
@@ -190,9 +190,9 @@ func (a *attempt) pause(head bool) Time {
 	case a.pods <= attemptSmall:
 		return 0
 	case head:
-		return headPause << min(a.vain, headDoubles)
+		return headPause << min(a.vain, attemptDoubles)
 	}
-	return attemptPause
+	return attemptPause << min(a.vain, attemptDoubles)
 }
 
 // attempt returns where the class's last search in vain is kept: those for its
