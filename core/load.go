@@ -220,6 +220,9 @@ func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
 	}
 	switch {
 	case changed == 0:
+		if last.retry != Never {
+			e.retry(last.retry) // the wake-up that was asked for may have been for an earlier time
+		}
 		return a, false
 	case changed >= uint64(enough) || now >= last.at+a.pause(head):
 		return a, true
