@@ -14,7 +14,7 @@ type load struct {
 	evictable []ranked
 	bypassed  Milli
 	pods      int
-	// changes counts starts and stops.
+	// changes counts starts and stops, and pods gone that left for nobody.
 	changes uint64
 }
 
