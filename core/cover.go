@@ -88,7 +88,7 @@ func (e *Engine) cover() {
 	c.coming = c.coming[:0]
 	for _, j := range c.touched {
 		j.touched = false
-		anew = e.recover(j) || anew
+		anew = e.updateUnits(j) || anew
 	}
 	c.touched = c.touched[:0]
 	n := len(c.units)
@@ -139,10 +139,10 @@ func (e *Engine) coverAll() {
 	e.dealOut()
 }
 
-// recover compares a job's units with those that it had. What went is marked,
+// updateUnits compares a job's units with those that it had. What went is marked,
 // what came goes to c.coming. It reports whether quotas must be dealt out anew
 // for what went.
-func (e *Engine) recover(j *job) (anew bool) {
+func (e *Engine) updateUnits(j *job) (anew bool) {
 	c := &e.covers
 	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
 	c.fresh = e.unitsOf(j, c.fresh[:0])

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestCoverByChange lets jobs of queues with quotas come, be evicted and end.
+// TestCoverByChange lets jobs of queues with quotas come, be evicted and end,
+// nodes be lost and quotas change.
 // What is kept of their coverage from change to change must always be what
 // dealing all quotas out anew makes of it.
 func TestCoverByChange(t *testing.T) {
@@ -36,6 +37,7 @@ type fight struct {
 	now  Time
 	jobs int
 	live []string
+	lost int // the node that is, -1 for none
 }
 
 func newFight(t *testing.T, seed uint64) *fight {
@@ -46,21 +48,43 @@ func newFight(t *testing.T, seed uint64) *fight {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fight{t: t, e: e, rng: rand.New(rand.NewPCG(seed, 1))}
+	f := &fight{t: t, e: e, rng: rand.New(rand.NewPCG(seed, 1)), lost: -1}
 	for i := range 3 {
-		q := Queue{Name: fmt.Sprint("q", i), Weight: 1}
-		for _, m := range []string{"A", "B", "*"} {
-			if f.rng.IntN(3) > 0 {
-				own := Milli(f.rng.IntN(8)) * WholeGPU
-				q.Quota = append(q.Quota, Quota{Model: m, Nominal: own, BorrowingLimit: Unlimited, LendingLimit: Unlimited})
-			}
-		}
-		f.tell(QueueSet{Queue: q})
+		f.setQueue(i)
 	}
 	for i := range 4 {
-		f.tell(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), GPUs: 4, Model: []string{"A", "B"}[i%2], Domains: []string{"l"}}})
+		f.addNode(i)
 	}
 	return f
+}
+
+func (f *fight) setQueue(i int) {
+	q := Queue{Name: fmt.Sprint("q", i), Weight: 1}
+	for _, m := range []string{"A", "B", "*"} {
+		if f.rng.IntN(3) > 0 {
+			own := Milli(f.rng.IntN(8)) * WholeGPU
+			q.Quota = append(q.Quota, Quota{Model: m, Nominal: own, BorrowingLimit: Unlimited, LendingLimit: Unlimited})
+		}
+	}
+	f.tell(QueueSet{Queue: q})
+}
+
+func (f *fight) addNode(i int) {
+	f.tell(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), GPUs: 4, Model: []string{"A", "B"}[i%2], Domains: []string{"l"}}})
+}
+
+// nodeOrQueue changes a quota, or loses a node or brings it back.
+func (f *fight) nodeOrQueue() {
+	switch {
+	case f.rng.IntN(2) == 0:
+		f.setQueue(f.rng.IntN(3))
+	case f.lost < 0:
+		f.lost = f.rng.IntN(4)
+		f.tell(NodeLost{Node: fmt.Sprint("n", f.lost)})
+	default:
+		f.addNode(f.lost)
+		f.lost = -1
+	}
 }
 
 func (f *fight) tell(ev Event) {
@@ -74,6 +98,9 @@ func (f *fight) step() {
 	f.now += Second
 	if f.rng.IntN(3) > 0 {
 		f.submit()
+	}
+	if f.rng.IntN(20) == 0 {
+		f.nodeOrQueue()
 	}
 	if len(f.live) > 0 && f.rng.IntN(4) == 0 {
 		f.end(f.rng.IntN(len(f.live)))

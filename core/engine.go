@@ -73,6 +73,7 @@ type Engine struct {
 	tasks  []place.Task
 	iota   []int32
 	// Scratch memory of preemption.
+	ranks    []*ranked
 	searches []*search
 	// spareSearches are dropped ones.
 	spareSearches []*search

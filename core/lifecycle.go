@@ -147,6 +147,9 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	case podLeaving:
 		e.leaves(j, p, -1)
 		e.quotaOpen = true
+		if n := p.leavingFor; n == nil || n.job.nomination != n {
+			e.loads[e.modelOn(node)].changes++ // nobody starts in its place, which would count
+		}
 	}
 	was := p.state
 	j.set(p, to)

@@ -14,7 +14,7 @@ type load struct {
 	evictable []ranked
 	bypassed  Milli
 	pods      int
-	// changes counts starts and stops.
+	// changes counts starts and stops, and pods gone that left for nobody.
 	changes uint64
 }
 
@@ -234,6 +234,9 @@ func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
 	}
 	switch {
 	case changed == 0:
+		if last.retry != Never {
+			e.retry(last.retry) // the wake-up that was asked for may have been for an earlier time
+		}
 		return a, false
 	case changed >= uint64(enough) || now >= last.at+last.pause(head):
 		return a, true

@@ -105,8 +105,11 @@ func (e *Engine) freedOn(model int) bool {
 func (e *Engine) reactivateOne(c *class) {
 	switch c.state {
 	case classStuck:
-		if (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)) {
+		switch {
+		case (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)):
 			e.setClass(c, classActive)
+		case e.nodesNew:
+			e.setClass(c, classStuck) // it may use other models now
 		}
 	case classOverrun:
 		if e.quotaOpen || e.nodesNew {

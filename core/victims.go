@@ -170,24 +170,15 @@ func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 	e.trial++
 	devices, enough := e.largest()
 	enough = enoughTimes*enough + enoughPlaces
-	for m := range e.loads {
-		if !c.overrun && !slices.Contains(c.class.models, m) {
-			continue
-		}
-		for k := range e.loads[m].evictable {
-			r := &e.loads[m].evictable[k]
-			if !e.mayFall(c, r.standing) {
-				continue
+	for _, r := range e.fallible(c) {
+		from := r.next
+		for i := range r.pods {
+			if enough <= 0 && !all {
+				s.all, r.next = false, (from+i)%len(r.pods)
+				break
 			}
-			from := r.next
-			for i := range r.pods {
-				if enough <= 0 && !all {
-					s.all, r.next = false, (from+i)%len(r.pods)
-					break
-				}
-				if id := r.pods[(from+i)%len(r.pods)].alloc.Node; !e.visited(id) {
-					enough -= e.addVictims(s, c, id) / max(devices, 1)
-				}
+			if id := r.pods[(from+i)%len(r.pods)].alloc.Node; !e.visited(id) {
+				enough -= e.addVictims(s, c, id) / max(devices, 1)
 			}
 		}
 	}
@@ -199,6 +190,25 @@ func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 		e.keep(s)
 	}
 	return s
+}
+
+// fallible returns the pods that may have to make room for the job, by standing
+// and GPU model: the weakest first, on whichever model.
+func (e *Engine) fallible(c claimant) []*ranked {
+	out := e.ranks[:0]
+	for m := range e.loads {
+		if !c.overrun && !slices.Contains(c.class.models, m) {
+			continue
+		}
+		for k := range e.loads[m].evictable {
+			if r := &e.loads[m].evictable[k]; e.mayFall(c, r.standing) {
+				out = append(out, r)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *ranked) int { return b.rank(a.standing) })
+	e.ranks = out
+	return out
 }
 
 // largest returns how many devices the largest pods of the prepared unit take,

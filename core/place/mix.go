@@ -16,6 +16,7 @@ type Mix struct {
 	due      int64 // pods until the values are derived anew
 	full     bool  // older requests have been forgotten
 	round    uint64
+	pools    int // of the state, when the values were derived last
 	state    *cluster.State
 	values   map[string]*value // by GPU model
 	inPool   []*value          // the same by number of the pool
@@ -112,9 +113,11 @@ func (m *Mix) halve() {
 	m.full = true
 }
 
-// version derives the values anew when it is time, and changes when they did.
+// version derives the values anew when it is time or pools are new, and changes
+// when they did.
 func (m *Mix) version() uint64 {
-	if m.due <= 0 {
+	if n := len(m.state.Pools()); m.due <= 0 || m.pools != n {
+		m.pools = n // a new one may be of a new model
 		m.derive()
 		m.due = max(m.pods/5, mixFirst-m.pods)
 		if m.full {

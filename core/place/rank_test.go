@@ -1,0 +1,143 @@
+package place
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// TestRankings changes a cluster at random. The node that a ranking kept from
+// change to change puts first must always be the one that scoring all nodes
+// anew does, and among those of some nodes too.
+func TestRankings(t *testing.T) {
+	for seed := range uint64(60) {
+		c := &churn{t: t, rng: rand.New(rand.NewPCG(seed, 0)), state: cluster.New([]string{"leaf"})}
+		for range 3 + c.rng.IntN(20) {
+			c.addNode(fmt.Sprint("n", c.state.Nodes()))
+		}
+		p := NewPlacer(c.state)
+		requests := []cluster.Request{
+			{GPU: 1000}, {GPU: 4000, CPUMilli: 3000}, {GPU: 250, MemMiB: 4}, {CPUMilli: 2000},
+			{GPU: 2000, Models: []string{"A"}}, {GPU: 500, Models: []string{"B", "A"}},
+		}
+		for step := range 150 {
+			c.change()
+			r := &requests[c.rng.IntN(len(requests))]
+			p.Mix.Observe(r, 1+c.rng.IntN(3))
+			sh, u := p.Shape(r), &Unit{}
+			strategy := []Strategy{Value, FGD, BestFit, GPUPacking, GPUClustering}[c.rng.IntN(5)]
+			some := func(id cluster.NodeID) bool { return id%3 != 0 }
+			for _, accept := range []func(cluster.NodeID) bool{nil, some} {
+				st := stage{p.allowed(u, sh), strategy}
+				if len(st.pools) == 0 {
+					continue
+				}
+				got, _, ok := p.findBest(sh, st, accept)
+				want, found := c.best(p, sh, st, accept)
+				if ok != found || got != want {
+					t.Fatalf("seed %d, step %d: %v for %+v: node %d (%t), scored anew %d (%t)", seed, step, strategy, *r, got, ok, want, found)
+				}
+			}
+		}
+	}
+}
+
+// churn is a cluster in which much changes.
+type churn struct {
+	t     *testing.T
+	rng   *rand.Rand
+	state *cluster.State
+	pods  int32 // that ever were
+}
+
+func (c *churn) addNode(name string) {
+	n := cluster.NodeSpec{Name: name, GPUs: []int{0, 2, 4, 8}[c.rng.IntN(4)], CPUMilli: 16000, MemMiB: 32, Domains: []string{"l"}}
+	if n.GPUs > 0 {
+		n.Model = []string{"A", "B"}[c.rng.IntN(2)]
+	}
+	if _, err := c.state.AddNode(n); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// change places or removes some pods, for good or not, or changes a node.
+func (c *churn) change() {
+	moves := 1 + c.rng.IntN(4)
+	if c.rng.IntN(40) == 0 {
+		moves = 400 // more than a pool remembers
+	}
+	for range moves {
+		c.move()
+	}
+	if c.rng.IntN(4) == 0 {
+		c.state.Rollback(0)
+	}
+	c.state.Commit()
+	id := cluster.NodeID(c.rng.IntN(c.state.Nodes()))
+	n := c.state.Node(id)
+	switch c.rng.IntN(12) {
+	case 0:
+		c.state.SetCordoned(id, !n.Spec.Cordoned)
+	case 1, 2:
+		if n.Spec.GPUs > 0 {
+			c.state.SetHealth(id, c.rng.IntN(n.Spec.GPUs), c.rng.IntN(2) == 0)
+		}
+	case 3:
+		if n.Up && c.rng.IntN(3) == 0 {
+			c.state.RemoveNode(id)
+		} else if !n.Up {
+			c.addNode(n.Spec.Name)
+		}
+	case 4:
+		if c.rng.IntN(4) == 0 {
+			c.state.SetZone(id, c.rng.IntN(2) == 0)
+		}
+	}
+}
+
+// move places a pod, or removes one.
+func (c *churn) move() {
+	id := cluster.NodeID(c.rng.IntN(c.state.Nodes()))
+	n := c.state.Node(id)
+	if !n.Up {
+		return
+	}
+	if k := len(n.Pods); k > 0 && c.rng.IntN(2) == 0 {
+		c.state.Remove(n.Pods[c.rng.IntN(k)].Owner, id)
+		return
+	}
+	a := cluster.Alloc{Node: id, Share: cluster.WholeGPU, CPUMilli: int64(c.rng.IntN(3)) * 1000, MemMiB: int64(c.rng.IntN(5))}
+	switch {
+	case n.Spec.GPUs > 0 && c.rng.IntN(3) == 0:
+		a.GPUs, a.Share = 1<<c.rng.IntN(n.Spec.GPUs), 250
+	case n.Free() > 0:
+		a.GPUs = c.state.PickGPUs(id, 1+c.rng.IntN(n.Free()))
+	}
+	if c.state.Holds(&a) {
+		c.state.Place(cluster.Owner{Pod: c.pods}, a)
+		c.pods++
+	}
+}
+
+// best scores all nodes of a stage.
+func (c *churn) best(p *Placer, sh *Shape, st stage, accept func(cluster.NodeID) bool) (best cluster.NodeID, found bool) {
+	by := p.scorers[st.strategy]
+	most := int64(none)
+	for id := range cluster.NodeID(c.state.Nodes()) {
+		n := c.state.Node(id)
+		for d := range n.Spec.GPUs {
+			if f := n.FreeOn(d); (f > 0 && f < cluster.WholeGPU) != (n.Split()>>d&1 == 1) {
+				c.t.Fatalf("device %d of node %d has %d milli-GPU free; those of which a part is: %b", d, id, f, n.Split())
+			}
+		}
+		if !p.inStage(st, id) || accept != nil && !accept(id) {
+			continue
+		}
+		if worth, _ := p.scoreOf(id, sh, by); worth > most {
+			best, most, found = id, worth, true
+		}
+	}
+	return best, found
+}
