@@ -26,6 +26,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.dropSearches()
 	if e.nodesNew {
 		e.assignZone()
+		e.forgetShapes()
 	}
 	if now >= e.retryAt {
 		e.retryAt, e.freed, e.quotaOpen = Never, ^uint64(0), true
@@ -199,6 +200,16 @@ func (e *Engine) reject(c *class) {
 		if !j.rejected {
 			j.rejected = true
 			e.out = append(e.out, Decision{Op: Reject, Job: j.Name, Reason: NoNode})
+		}
+	}
+}
+
+// forgetShapes drops what was compiled for the nodes as they were and is kept by
+// classes without jobs, which may not come back: it grows with the cluster.
+func (e *Engine) forgetShapes() {
+	for _, c := range e.classes {
+		if len(c.jobs.items) == 0 {
+			c.shapes = nil
 		}
 	}
 }
