@@ -205,10 +205,10 @@ func (c *class) attempt(head bool) **attempt {
 }
 
 // holdsFor reports whether what an attempt found holds for an alike job too: one of
-// the same standing may evict the same or, as the first job, no more than one
-// before it.
-func (a *attempt) holdsFor(j *job, head bool) bool {
-	return a.of.standing == j.key.standing && (!head || !j.key.before(&a.of))
+// the same standing may evict no more than one before it. That one may be within
+// quota where this one is not, and as the first job evict more.
+func (a *attempt) holdsFor(j *job) bool {
+	return a.of.standing == j.key.standing && !j.key.before(&a.of)
 }
 
 // again reports whether a search for a plan is worth while after the last one
@@ -222,7 +222,7 @@ func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
 		}
 	}
 	last := *j.class.attempt(head)
-	if last == nil || last.world != a.world || !last.holdsFor(j, head) {
+	if last == nil || last.world != a.world || !last.holdsFor(j) {
 		return a, true
 	}
 	if a.vain = last.vain + 1; now >= last.retry {
