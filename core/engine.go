@@ -39,7 +39,7 @@ type Engine struct {
 
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
-	ready   heap[*class] // all but those without quota, the same way
+	ready   heap[*class] // under StrictFIFO all but those without quota, the same way
 	// stuck are the classes that found no room, the same way, by the number of
 	// each GPU model that they may use.
 	stuck  []heap[*class]

@@ -221,12 +221,13 @@ func (e *Engine) dequeue(j *job) {
 func (e *Engine) setClass(c *class, s classState) {
 	e.unlist(c)
 	c.state = s
+	if e.policy.Queueing.Mode == StrictFIFO && (s == classActive || s == classStuck) {
+		e.ready.push(c)
+	}
 	switch s {
 	case classActive:
 		e.active.push(c)
-		e.ready.push(c)
 	case classStuck:
-		e.ready.push(c)
 		e.compile(c)
 		for _, m := range c.models {
 			c.filed = append(c.filed, filing{model: m})
