@@ -4,9 +4,11 @@
 
 FUZZTIME ?= 30s
 DEMO     ?= out/demo
+COPIES   ?= api/v1alpha1
+CRDS     ?= deploy/crds
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-full lint fmt web bench fuzz check clean
+.PHONY: help build demo test test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -31,6 +33,10 @@ lint: ## vet and lint
 
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
+
+generate: ## write what is made from api/v1alpha1 anew: deep copies, deploy/crds
+	go tool -modfile=tools/go.mod controller-gen paths=./api/... \
+		object output:object:dir=$(COPIES) crd:allowDangerousTypes=true output:crd:dir=$(CRDS)
 
 web: ## build the script of the report anew, after a change in report/web
 	npm --prefix report/web ci

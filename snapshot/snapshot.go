@@ -91,7 +91,7 @@ type place struct {
 
 func (r *reader) policy(p *policy, builtins v1alpha1.Builtins) (err error) {
 	if p.name == "" {
-		r.s.Policy, err = p.Policy("snapshot", builtins, r.src, "policy.")
+		r.s.Policy, err = p.Policy("snapshot", builtins, r.src.Below("policy"))
 		return err
 	}
 	known, ok := builtins(p.name)

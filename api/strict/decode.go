@@ -252,17 +252,27 @@ type field struct {
 
 type fields []field
 
-// fieldsOf lists the fields with a json name, those of embedded structs too.
+// fieldsOf lists the fields with a json name, and those of embedded structs
+// without one.
 func (s *Source) fieldsOf(t reflect.Type) fields {
 	if known, ok := s.fields[t]; ok {
 		return known
 	}
 	var all fields
+	var named []int // the last embedded struct with a name of its own: its fields are below that name
 	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			all = append(all, field{f, name, options != "omitempty"})
+		if named != nil && len(f.Index) > len(named) && slices.Equal(f.Index[:len(named)], named) {
+			continue
 		}
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		if f.Anonymous {
+			named = f.Index
+		}
+		optional := slices.ContainsFunc(strings.Split(options, ","), func(o string) bool { return o == "omitempty" || o == "omitzero" })
+		all = append(all, field{f, name, !optional})
 	}
 	s.fields[t] = all
 	return all

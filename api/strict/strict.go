@@ -2,8 +2,8 @@
 // everything that is not as it should be on which line it stands, which field
 // it is and what was expected there.
 //
-// Fields are named by their json tags. A field without omitempty must be given.
-// Fields that the struct does not have are errors, and so are wrong types,
+// Fields are named by their json tags. A field without omitempty or omitzero must
+// be given. Fields that the struct does not have are errors, and so are wrong types,
 // numbers outside the bounds of a `min:"…"` or `max:"…"` tag, and repeated keys.
 // Anchors, aliases and tags of YAML are not accepted.
 package strict
@@ -62,6 +62,11 @@ func (s *Source) Has(field string) bool {
 // document does not have gets the line of the nearest field around it.
 func (s *Source) Errorf(path, format string, args ...any) error {
 	return s.errorAt(line(find(s.root, path)), path, format, args...)
+}
+
+// Below returns [Source.Errorf] for paths that begin at the field at.
+func (s *Source) Below(at string) func(path, format string, args ...any) error {
+	return func(path, format string, args ...any) error { return s.Errorf(join(at, path), format, args...) }
 }
 
 func (s *Source) errorAt(line int, path, format string, args ...any) error {

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -9,6 +10,8 @@ import (
 )
 
 // Builtins finds a built-in policy by its name.
+//
+// +kubebuilder:object:generate=false
 type Builtins func(name string) (core.Policy, bool)
 
 // Parse reads a policy file: a SchedulingPolicy, or its spec alone. A policy
@@ -24,7 +27,7 @@ func Parse(file string, data []byte, builtins Builtins) (core.Policy, error) {
 		if err := src.Decode(&spec); err != nil {
 			return core.Policy{}, err
 		}
-		return spec.Policy(name, builtins, src, "")
+		return spec.Policy(name, builtins, src.Errorf)
 	}
 	var p SchedulingPolicy
 	if err := src.Decode(&p); err != nil {
@@ -33,14 +36,14 @@ func Parse(file string, data []byte, builtins Builtins) (core.Policy, error) {
 	if err := checkType(src, "SchedulingPolicy", p.Kind, p.APIVersion); err != nil {
 		return core.Policy{}, err
 	}
-	if given := p.Metadata.Name; given != "" {
+	if given := p.Name; given != "" {
 		// The name becomes that of a folder.
 		if strings.ContainsAny(given, "/\\,") || strings.Trim(given, ".") == "" {
 			return core.Policy{}, src.Errorf("metadata.name", "a name without slashes and commas; found %q", given)
 		}
 		name = given
 	}
-	return p.Spec.Policy(name, builtins, src, "spec.")
+	return p.Spec.Policy(name, builtins, src.Below("spec"))
 }
 
 // wrapped reports whether the document is a whole object, not a spec alone.
@@ -58,35 +61,43 @@ func checkType(src *strict.Source, kind, gotKind, gotVersion string) error {
 	return nil
 }
 
-// Policy returns what s and its base say together. s was read from src, where
-// its fields are called at+"queueing" and so on.
-func (s *SchedulingPolicySpec) Policy(name string, builtins Builtins, src *strict.Source, at string) (core.Policy, error) {
+// Policy returns the policy that the object describes. The error names the
+// field that is wrong.
+func (p *SchedulingPolicy) Policy(builtins Builtins) (core.Policy, error) {
+	return p.Spec.Policy(p.Name, builtins, func(path, format string, args ...any) error {
+		return fmt.Errorf("spec.%s: expected %s", path, fmt.Sprintf(format, args...))
+	})
+}
+
+// Policy returns what s and its base say together. wrong makes the error that
+// the field at path, such as "zone.share", is not what format describes.
+func (s *SchedulingPolicySpec) Policy(name string, builtins Builtins, wrong func(path, format string, args ...any) error) (core.Policy, error) {
 	base := s.Base
 	if base == "" {
 		base = "default"
 	}
 	p, ok := builtins(base)
 	if !ok && s.Base != "" {
-		return core.Policy{}, src.Errorf(at+"base", "the name of a built-in policy; found %q", s.Base)
+		return core.Policy{}, wrong("base", "the name of a built-in policy; found %q", s.Base)
 	}
 	s.apply(&p)
 	p.Name = name
-	return p, s.check(&p, src, at)
+	return p, s.check(&p, wrong)
 }
 
 // check finds what no field alone shows to be wrong.
-func (s *SchedulingPolicySpec) check(p *core.Policy, src *strict.Source, at string) error {
+func (s *SchedulingPolicySpec) check(p *core.Policy, wrong func(path, format string, args ...any) error) error {
 	if z := s.Zone; z != nil && z.Label != "" && z.Share != nil {
-		return src.Errorf(at+"zone.share", "a label or a share, not both; found %v beside label %q", *z.Share, z.Label)
+		return wrong("zone.share", "a label or a share, not both; found %v beside label %q", *z.Share, z.Label)
 	}
 	if z := s.Zone; z != nil && z.Value != "" && z.Label == "" {
-		return src.Errorf(at+"zone.value", "a label beside the value; found %q alone", z.Value)
+		return wrong("zone.value", "a label beside the value; found %q alone", z.Value)
 	}
 	if e := p.Preempt; e.Budget > 0 && e.Interval == 0 {
-		return src.Errorf(at+"preemption.budget", "an interval beside the budget; found a budget of %d alone", e.Budget)
+		return wrong("preemption.budget", "an interval beside the budget; found a budget of %d alone", e.Budget)
 	}
 	if r := p.Requeue; r.MaxBackoff < r.Backoff {
-		return src.Errorf(at+"requeue.maxBackoff", "at least the backoff, %s; found %s", Duration(r.Backoff), Duration(r.MaxBackoff))
+		return wrong("requeue.maxBackoff", "at least the backoff, %s; found %s", Duration(r.Backoff), Duration(r.MaxBackoff))
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"unknown field", "queueing:\n  mode: Backfill\n  headwait: 3\n",
 			`p.yaml:3: queueing.headwait: one of mode, order, headWait; found an unknown field`},
 		{"unknown field of an object", "kind: SchedulingPolicy\nspecs: {}\n",
-			`p.yaml:2: specs: one of apiVersion, kind, metadata, spec; found an unknown field`},
+			`p.yaml:2: specs: one of kind, apiVersion, metadata, spec, status; found an unknown field`},
 		{"no spec", "kind: SchedulingPolicy\n", `p.yaml:1: spec: this field; found nothing`},
 		{"twice", "base: ESpread\nbase: default\n", `p.yaml:2: YAML or JSON; found: mapping key "base" already defined at [1:1]`},
 		{"wrong enum", "queueing:\n  mode: Strict\n",

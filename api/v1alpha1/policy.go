@@ -3,49 +3,93 @@ package v1alpha1
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/place"
 )
 
 // SchedulingPolicy says how jobs are queued, placed, preempted and queued again.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,path=schedulingpolicies,shortName=mpol,categories=muster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Base",type=string,JSONPath=`.spec.base`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.queueing.mode`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type SchedulingPolicy struct {
-	APIVersion string               `json:"apiVersion,omitempty"`
-	Kind       string               `json:"kind,omitempty"`
-	Metadata   Metadata             `json:"metadata,omitempty"`
-	Spec       SchedulingPolicySpec `json:"spec"`
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Spec              SchedulingPolicySpec   `json:"spec"`
+	Status            SchedulingPolicyStatus `json:"status,omitempty"`
 }
 
 // SchedulingPolicySpec is a policy but for its name. What is not given is taken
 // from Base.
 type SchedulingPolicySpec struct {
 	// Base names the built-in policy to start from; "default" when not given.
-	Base       string      `json:"base,omitempty"`
-	Queueing   *Queueing   `json:"queueing,omitempty"`
-	Placement  *Placement  `json:"placement,omitempty"`
-	Zone       *Zone       `json:"zone,omitempty"`
+	//
+	// +kubebuilder:default=default
+	// +kubebuilder:validation:MaxLength=63
+	Base string `json:"base,omitempty"`
+	// Queueing is how waiting jobs are ordered, and when a later one may pass.
+	Queueing *Queueing `json:"queueing,omitempty"`
+	// Placement is the strategy for each kind of job.
+	Placement *Placement `json:"placement,omitempty"`
+	// Zone is the inference dedicated zone.
+	Zone *Zone `json:"zone,omitempty"`
+	// Preemption says who may be evicted for whom, and how cautiously.
 	Preemption *Preemption `json:"preemption,omitempty"`
-	Requeue    *Requeue    `json:"requeue,omitempty"`
+	// Requeue says how long a job pauses after a failed start.
+	Requeue *Requeue `json:"requeue,omitempty"`
+}
+
+// SchedulingPolicyStatus is what the scheduler says of a policy.
+type SchedulingPolicyStatus struct {
+	// Conditions has Ready.
+	//
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SchedulingPolicyList is a list of policies.
+//
+// +kubebuilder:object:root=true
+type SchedulingPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SchedulingPolicy `json:"items"`
 }
 
 // Queueing is how waiting jobs are ordered, and when a later one may pass.
 type Queueing struct {
-	Mode  *QueueingMode  `json:"mode,omitempty"`
+	// Mode says what happens when the first job in the order does not fit:
+	// all wait, later ones pass, or they pass and leave again in time.
+	Mode *QueueingMode `json:"mode,omitempty"`
+	// Order is that of waiting jobs within a class.
 	Order *QueueingOrder `json:"order,omitempty"`
 	// HeadWait is how long the first job waits under Backfill before jobs that
 	// passed it are evicted for it.
 	HeadWait *Duration `json:"headWait,omitempty"`
 }
 
-// QueueingMode is the name of a [core.Mode].
+// QueueingMode is StrictFIFO, BestEffortFIFO or Backfill.
+//
+// +kubebuilder:validation:Enum=StrictFIFO;BestEffortFIFO;Backfill
 type QueueingMode string
 
-// Values lists the modes.
+// Values lists the modes, in the order of [core.Mode].
 func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffortFIFO", "Backfill"} }
 
-// QueueingOrder is the name of a [core.Order].
+// QueueingOrder is Priority, Estimate or Submission.
+//
+// +kubebuilder:validation:Enum=Priority;Estimate;Submission
 type QueueingOrder string
 
-// Values lists the orders.
+// Values lists the orders, in the order of [core.Order].
 func (QueueingOrder) Values() []string { return []string{"Priority", "Estimate", "Submission"} }
 
 // Placement is the strategy for each kind of job; Default is for those not
@@ -58,18 +102,33 @@ type Placement struct {
 	Dev       *Strategy `json:"dev,omitempty"`
 }
 
-// Strategy is the name of a [place.Strategy].
+// Strategy is the name of a placement strategy.
+//
+// +kubebuilder:validation:Enum=Binpack;EBinpack;Spread;ESpread;Consolidate;Value;FGD;BestFit;DotProduct;GPUPacking;GPUClustering;Random
 type Strategy string
 
-// Values lists the strategies.
+// Values lists the strategies, in the order of [place.Strategy].
 func (Strategy) Values() []string { return place.Strategies[:] }
 
 // Zone is the inference dedicated zone: the nodes with a label, or a share of
 // each pool.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.label) || !has(self.share)",message="a zone has a label or a share, not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.value) || has(self.label)",message="a value needs its label"
 type Zone struct {
+	// Label is the node label of the zone's nodes.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
 	Label string `json:"label,omitempty"`
+	// Value is the value that Label has there.
+	//
+	// +kubebuilder:validation:MaxLength=63
 	Value string `json:"value,omitempty"`
-	// Share is 0..1.
+	// Share of each GPU model's nodes, from 0 to 1.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1
 	Share *float64 `json:"share,omitempty" min:"0" max:"1"`
 	// Exclusive keeps all other jobs out; otherwise they use the zone last.
 	Exclusive *bool `json:"exclusive,omitempty"`
@@ -87,7 +146,10 @@ type Preemption struct {
 	MinRuntime *Duration `json:"minRuntime,omitempty"`
 	// At most Budget pods are evicted in each Interval; 0 is no bound. A plan
 	// that is larger has an interval alone.
-	Budget   *int      `json:"budget,omitempty" min:"0"`
+	//
+	// +kubebuilder:validation:Minimum=0
+	Budget *int `json:"budget,omitempty" min:"0"`
+	// Interval is the time for which Budget holds.
 	Interval *Duration `json:"interval,omitempty"`
 }
 

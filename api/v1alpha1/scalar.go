@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"encoding"
+	"encoding/json"
 	"errors"
 	"math/big"
 	"strconv"
@@ -11,7 +13,15 @@ import (
 
 // Duration is a time that passes: a number of seconds, or numbers with the
 // units ms, s, m, h and d, as in "90s", "1h30m" or "7d".
-type Duration core.Time
+//
+// +kubebuilder:validation:Type=""
+// +kubebuilder:validation:Format=""
+// +kubebuilder:validation:XIntOrString
+// +kubebuilder:validation:XValidation:rule="type(self) == string || self >= 0 && self <= 3153600000",message="a number of seconds is 0 to 3153600000"
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,3})?|([0-9]{1,4}(\.[0-9]{1,3})?d)?([0-9]{1,5}(\.[0-9]{1,3})?h)?([0-9]{1,6}(\.[0-9]{1,3})?m)?([0-9]{1,8}(\.[0-9]{1,3})?s)?([0-9]{1,9}ms)?)$`
+type Duration int64 // nanoseconds, as core.Time
 
 var errDuration = errors.New("a duration such as 90s, 30m, 2h or 7d, or a number of seconds")
 
@@ -50,6 +60,12 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	*d = Duration(sum)
 	return d.check()
 }
+
+// MarshalJSON writes d as a string.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalJSON reads d from a string or a number.
+func (d *Duration) UnmarshalJSON(data []byte) error { return unmarshalScalar(data, d) }
 
 // maxDuration bounds a duration, so that sums of times do not overflow: a
 // hundred years.
@@ -121,8 +137,16 @@ func (d Duration) String() string {
 	return b.String()
 }
 
-// GPUs is an amount of GPUs, written with up to three decimals.
-type GPUs core.Milli
+// GPUs is an amount of GPUs, written with up to three decimals. In Kubernetes,
+// one with decimals is in quotes.
+//
+// +kubebuilder:validation:Type=""
+// +kubebuilder:validation:Format=""
+// +kubebuilder:validation:XIntOrString
+// +kubebuilder:validation:MaxLength=13
+// +kubebuilder:validation:XValidation:rule="type(self) == string || self >= 0 && self <= 1000000000",message="a number of GPUs is 0 to 1000000000"
+// +kubebuilder:validation:Pattern=`^[0-9]{1,9}(\.[0-9]{1,3})?$`
+type GPUs int64 // thousandths, as core.Milli
 
 var errGPUs = errors.New("a number of GPUs such as 8 or 0.5")
 
@@ -139,9 +163,36 @@ func (g *GPUs) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// MarshalJSON writes whole GPUs as a number, and parts as a string: the API of
+// Kubernetes has no numbers with decimals here.
+func (g GPUs) MarshalJSON() ([]byte, error) {
+	if g%GPUs(core.WholeGPU) == 0 {
+		return []byte(g.String()), nil
+	}
+	return json.Marshal(g.String())
+}
+
+// UnmarshalJSON reads g from a string or a number.
+func (g *GPUs) UnmarshalJSON(data []byte) error { return unmarshalScalar(data, g) }
+
 // MarshalText writes g as "1.5".
 func (g GPUs) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
 func (g GPUs) String() string {
 	return strconv.FormatFloat(float64(g)/float64(core.WholeGPU), 'f', -1, 64)
+}
+
+// unmarshalScalar reads v from the JSON of a string, a number or null, which
+// changes nothing. encoding/json itself gives only strings to UnmarshalText.
+func unmarshalScalar(data []byte, v encoding.TextUnmarshaler) error {
+	if string(data) == "null" {
+		return nil
+	}
+	text := string(data)
+	if strings.HasPrefix(text, `"`) {
+		if err := json.Unmarshal(data, &text); err != nil {
+			return err
+		}
+	}
+	return v.UnmarshalText([]byte(text))
 }

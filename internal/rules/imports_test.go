@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"metrics":   {"core", "workload", "sim"},
 	"report":    {"core", "workload", "metrics"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
-	"api":       {"core", "core/place", "core/quota", "workload", "api/"},
+	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "workload", "api/"},
 	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog"},
 	"bench":     {"core/"},

@@ -1,0 +1,140 @@
+package v1alpha1
+
+// SchedulerName is what pods that Muster places have as spec.schedulerName.
+const SchedulerName = "muster"
+
+// Labels that people set.
+const (
+	// QueueLabel names the queue of a pod, PodGroup or owner. On a namespace
+	// it names the queue of all that say nothing themselves.
+	QueueLabel = "muster.sh/queue"
+	// GangLabel makes one gang of the pods of a namespace that have the same
+	// value, for pods without a PodGroup or an owner that makes them a gang.
+	GangLabel = "muster.sh/gang"
+)
+
+// Annotations that people set, on the pod or its PodGroup; where both have one,
+// the pod's counts.
+const (
+	// KindAnnotation is training, inference, batch or dev.
+	KindAnnotation = "muster.sh/kind"
+	// ClassAnnotation is HP or LP.
+	ClassAnnotation = "muster.sh/class"
+	// PreemptibleAnnotation is "false" when the job may not be evicted for
+	// others.
+	PreemptibleAnnotation = "muster.sh/preemptible"
+	// LockedAnnotation is "true" when the pods may never be moved.
+	LockedAnnotation = "muster.sh/locked"
+	// MinRuntimeAnnotation is how long a pod runs at least before it may be
+	// evicted, where that is longer than the policy's: a [Duration].
+	MinRuntimeAnnotation = "muster.sh/min-runtime"
+	// CheckpointIntervalAnnotation is how often the job saves its progress: a
+	// [Duration].
+	CheckpointIntervalAnnotation = "muster.sh/checkpoint-interval"
+	// LastCheckpointAnnotation is when the job last saved its progress, in the
+	// form of RFC 3339. The job writes it as it runs.
+	LastCheckpointAnnotation = "muster.sh/last-checkpoint"
+	// WalltimeAnnotation is how long the job is expected to run: a [Duration].
+	WalltimeAnnotation = "muster.sh/walltime"
+	// RequiredTopologyAnnotation is the topology level of which one domain must
+	// hold the whole gang: a level's alias or node label, "node" or "hbd".
+	RequiredTopologyAnnotation = "muster.sh/required-topology"
+	// PreferredTopologyAnnotation is the level of which one domain should hold
+	// the gang, if one can.
+	PreferredTopologyAnnotation = "muster.sh/preferred-topology"
+	// GPUModelsAnnotation lists the GPU models the pod can use, parted by "|",
+	// as in "H800|A100"; any when not given.
+	GPUModelsAnnotation = "muster.sh/gpu-models"
+	// GPUFractionAnnotation is the part of one GPU the pod asks for, as in
+	// "0.25", in place of whole GPUs in its resources.
+	GPUFractionAnnotation = "muster.sh/gpu-fraction"
+	// MinMemberAnnotation is how many pods of the gang must start together; the
+	// rest may come later.
+	MinMemberAnnotation = "muster.sh/min-member"
+	// TaskAnnotation is the role of the pod in its gang, such as "worker".
+	TaskAnnotation = "muster.sh/task"
+)
+
+// Annotations that Muster writes on a pod as it binds it.
+const (
+	// GPUsAnnotation lists the indices of the pod's GPUs on its node, as in
+	// "0,3".
+	GPUsAnnotation = "muster.sh/gpus"
+	// NICsAnnotation lists the indices of the RDMA NICs nearest to the GPUs.
+	NICsAnnotation = "muster.sh/nics"
+	// ShareAnnotation is how much of each GPU the pod has, in thousandths; only
+	// for parts of a GPU.
+	ShareAnnotation = "muster.sh/share"
+	// BackfilledAnnotation is "true" when the job started past an earlier one
+	// that waited.
+	BackfilledAnnotation = "muster.sh/backfilled"
+)
+
+// QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
+// autoscalers make no room for them. It repeats what the scheduler found, and
+// the scheduler alone takes it away.
+const QuotaGate = "muster.sh/quota"
+
+// Labels of nodes.
+const (
+	// ProductLabel, of GPU Feature Discovery, has the GPU model.
+	ProductLabel = "nvidia.com/gpu.product"
+	// GPUModelLabel names the GPU model of a node in place of ProductLabel.
+	GPUModelLabel = "muster.sh/gpu-model"
+	// CliqueLabel, of GPU Feature Discovery, names the high-bandwidth domain
+	// (NVLink across nodes) of a node.
+	CliqueLabel = "nvidia.com/gpu.clique"
+	// HBDLabel names it in place of CliqueLabel.
+	HBDLabel = "muster.sh/hbd"
+)
+
+// GPUResource is the extended resource of whole GPUs.
+const GPUResource = "nvidia.com/gpu"
+
+// WaitingCondition is the type of the condition, of pods and PodGroups, that is
+// True while they wait. Its reason is that of the engine (core.Reason), its
+// message has the numbers. Pods have PodScheduled=False beside it, which
+// autoscalers read.
+const WaitingCondition = "muster.sh/Waiting"
+
+// PreemptionReason is the reason of the condition DisruptionTarget of a pod
+// that is evicted for another.
+const PreemptionReason = "PreemptionByScheduler"
+
+// ReadyCondition is the type of the condition of queues, policies and
+// topologies that says whether they are in effect.
+const ReadyCondition = "Ready"
+
+// Reasons of the Ready condition of a [Queue].
+const (
+	// QueueReady: jobs of the queue are scheduled.
+	QueueReady = "Ready"
+	// QueueParentNotFound: the parent does not exist, or is not ready; the
+	// queue's jobs wait.
+	QueueParentNotFound = "ParentNotFound"
+	// QueueCycle: the queue is its own ancestor.
+	QueueCycle = "Cycle"
+	// QueueInvalid: the engine refuses the queue; the message says why.
+	QueueInvalid = "Invalid"
+)
+
+// Reasons of the Ready condition of a [SchedulingPolicy].
+const (
+	// PolicyInUse: the scheduler decides by this policy.
+	PolicyInUse = "InUse"
+	// PolicyAccepted: the policy is right, and another is in use.
+	PolicyAccepted = "Accepted"
+	// PolicyInvalid: the policy contradicts itself or its base; the message
+	// says where. The scheduler goes on with the last policy that was right.
+	PolicyInvalid = "Invalid"
+)
+
+// Reasons of the Ready condition of a [Topology].
+const (
+	// TopologyInUse: the scheduler places by this topology.
+	TopologyInUse = "InUse"
+	// TopologyAccepted: another topology is in use.
+	TopologyAccepted = "Accepted"
+	// TopologyNoNodes: in use, but no node has the labels of its levels.
+	TopologyNoNodes = "NoNodes"
+)
