@@ -4,8 +4,7 @@
 
 FUZZTIME ?= 30s
 DEMO     ?= out/demo
-COPIES   ?= api/v1alpha1
-CRDS     ?= deploy/crds
+OUT      ?= .
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test test-full lint fmt generate web bench fuzz check clean
@@ -34,9 +33,13 @@ lint: ## vet and lint
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
 
-generate: ## write what is made from api/v1alpha1 anew: deep copies, deploy/crds
-	go tool -modfile=tools/go.mod controller-gen paths=./api/... \
-		object output:object:dir=$(COPIES) crd:allowDangerousTypes=true output:crd:dir=$(CRDS)
+generate: ## write what is made from api/v1alpha1 and from the chart anew
+	mkdir -p $(OUT)/deploy/crds $(OUT)/deploy/helm/muster/crds $(OUT)/deploy/helm/muster/files $(OUT)/deploy/kustomize/base
+	go tool -modfile=tools/go.mod controller-gen paths=./api/... object output:object:dir=$(OUT)/api/v1alpha1 \
+		crd:allowDangerousTypes=true output:crd:dir=$(OUT)/deploy/crds
+	cp $(OUT)/deploy/crds/muster.sh_*.yaml $(OUT)/deploy/helm/muster/crds/
+	cp deploy/grafana/muster.json $(OUT)/deploy/helm/muster/files/
+	go run -C tools ./chart >$(OUT)/deploy/kustomize/base/muster.yaml
 
 web: ## build the script of the report anew, after a change in report/web
 	npm --prefix report/web ci

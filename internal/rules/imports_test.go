@@ -39,6 +39,8 @@ var mayImport = map[string][]string{
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
 	"cmd":      {"core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
+	"deploy":   {},
+	"tools":    {},
 	"internal": {},
 }
 
