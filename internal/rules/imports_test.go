@@ -38,6 +38,9 @@ var mayImport = map[string][]string{
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
+	// Modules of their own.
+	"devcluster": {"core", "workload", "devcluster/"},
+
 	"cmd":      {"core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"internal": {},
 }
