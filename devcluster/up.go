@@ -121,6 +121,9 @@ func (f *upFlags) check(c *cobra.Command) (cluster *workload.Cluster, err error)
 		return new(workload.Cluster), nil
 	}
 	list, err := workload.OpenCluster(f.cluster, workload.Options{})
+	if err == nil {
+		err = fleet.Check(&list)
+	}
 	return &list, err
 }
 

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -78,20 +79,33 @@ func (f *Fleet) Nodes() int { return len(f.nodes.store.ListKeys()) }
 // Wait returns when the fleet has ended, after its context.
 func (f *Fleet) Wait() { f.running.Wait() }
 
+// Check returns an error of type *[workload.Error] if the cluster's nodes cannot
+// be nodes of Kubernetes.
+func Check(c *workload.Cluster) error {
+	names := make(map[string]bool, len(c.Nodes))
+	for i := range c.Nodes {
+		name := nodeName(&c.Nodes[i])
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("a name that Kubernetes takes, found %q", name)}
+		}
+		if names[name] {
+			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("names that differ not only in case, found %q again", name)}
+		}
+		names[name] = true
+	}
+	return nil
+}
+
 // populate makes the nodes what cfg says.
 func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) error {
+	if err := Check(cfg.Cluster); err != nil {
+		return err
+	}
 	want := make(map[string]*corev1.Node, len(cfg.Cluster.Nodes))
-	order := make([]string, 0, len(cfg.Cluster.Nodes))
+	order := make([]string, len(cfg.Cluster.Nodes))
 	for i := range cfg.Cluster.Nodes {
-		n, err := node(i, &cfg.Cluster.Nodes[i], cfg.Cluster.Levels, cfg.DRA)
-		if err != nil {
-			return err
-		}
-		if want[n.Name] != nil {
-			return &workload.Error{Field: "node", Want: fmt.Sprintf("names that differ not only in case, found %q again", n.Name)}
-		}
-		want[n.Name] = n
-		order = append(order, n.Name)
+		n := node(i, &cfg.Cluster.Nodes[i], cfg.Cluster.Levels, cfg.DRA)
+		want[n.Name], order[i] = n, n.Name
 	}
 	there, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

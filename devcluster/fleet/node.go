@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/workload"
 )
 
 // What nodes are called and labelled.
@@ -61,11 +60,8 @@ func LevelLabel(level string) string {
 // node returns the i-th node of a cluster as its kubelet and GPU Feature
 // Discovery would have written it, Ready. With dra, its GPUs are not a resource:
 // they are in the node's [slice].
-func node(i int, spec *core.Node, levels []string, dra bool) (*corev1.Node, error) {
-	name := strings.ToLower(spec.Name)
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return nil, &workload.Error{Field: "node", Want: fmt.Sprintf("a name that Kubernetes takes, found %q", spec.Name)}
-	}
+func node(i int, spec *core.Node, levels []string, dra bool) *corev1.Node {
+	name := nodeName(spec)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: nodeLabels(name, spec, levels)}}
 	n.Spec.Unschedulable = spec.Cordoned
 	for _, t := range spec.Taints {
@@ -97,8 +93,11 @@ func node(i int, spec *core.Node, levels []string, dra bool) (*corev1.Node, erro
 		ContainerRuntimeVersion: "simulated://1", OSImage: "simulated",
 	}
 	n.Status.Conditions = conditions()
-	return n, nil
+	return n
 }
+
+// nodeName is what a node is called: Kubernetes has lower case alone.
+func nodeName(spec *core.Node) string { return strings.ToLower(spec.Name) }
 
 // conditions are those of a node that is well.
 func conditions() []corev1.NodeCondition {
