@@ -231,30 +231,27 @@ func (e *Engine) unitsOf(j *job, units []covered) []covered {
 	}
 	at := len(units)
 	units = append(units, covered{job: j, pod: -1})
-	first := 0
 	for t := range j.Tasks {
-		task := &j.Tasks[t]
-		pods := j.pods[first : first+task.Pods]
-		least := task.minPods()
+		lo, hi := j.span(t)
+		pods, least := j.pods[lo:hi], j.Tasks[t].minPods()
 		for i := range pods {
-			if pods[i].state == podDone {
+			if pods[i].state == podDone && int(pods[i].task) == t {
 				least--
 			}
 		}
 		for _, running := range [2]bool{true, false} {
 			for i := range pods {
-				if p := &pods[i]; p.placed() && (p.state == podRunning) == running {
+				if p := &pods[i]; p.placed() && (p.state == podRunning) == running && int(p.task) == t {
 					p.extra = least <= 0
 					least--
 				}
 			}
 		}
-		for i := range pods {
-			if pods[i].placed() && pods[i].extra {
-				units = append(units, covered{job: j, pod: int32(first + i), claims: e.claimsOf(j, first+i)})
-			}
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.placed() && p.extra {
+			units = append(units, covered{job: j, pod: int32(i), claims: e.claimsOf(j, i)})
 		}
-		first += task.Pods
 	}
 	units[at].claims = e.claimsOf(j, -1)
 	return units

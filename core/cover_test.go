@@ -108,6 +108,9 @@ func (f *fight) step() {
 	if len(f.live) > 0 && f.rng.IntN(2) == 0 {
 		f.endPod(f.live[f.rng.IntN(len(f.live))])
 	}
+	if len(f.live) > 0 && f.rng.IntN(3) == 0 {
+		f.comeOrGo(f.live[f.rng.IntN(len(f.live))])
+	}
 	for _, name := range f.live {
 		if j := f.e.jobs[name]; j.count[podLeaving] > 0 && f.rng.IntN(2) == 0 {
 			f.tell(PodsGone{Job: name})
@@ -147,6 +150,33 @@ func (f *fight) endPod(name string) {
 			return
 		}
 	}
+}
+
+// comeOrGo withdraws a pod that does not run, or adds pods to a job: in place of
+// an ended one, or new ones of a role that is there or new.
+func (f *fight) comeOrGo(name string) {
+	j := f.e.jobs[name]
+	ev := PodsAdded{Job: name, Task: j.Tasks[f.rng.IntN(len(j.Tasks))]}
+	for i := range j.pods {
+		p := &j.pods[i]
+		switch {
+		case f.rng.IntN(3) > 0:
+		case p.state >= podDone && j.Tasks[p.task].Name == ev.Task.Name:
+			ev.Pods = append(ev.Pods, i)
+		case p.state == podWaiting || p.state == podHeld || p.state == podPlanned:
+			f.tell(PodEnded{Job: name, Pod: i})
+			return
+		}
+	}
+	switch {
+	case len(ev.Pods) > 0:
+	case f.rng.IntN(2) == 0:
+		ev.Task.Name, ev.Task.MinPods = fmt.Sprint("t", len(j.Tasks)), Elastic
+		fallthrough
+	default:
+		ev.Pods = []int{len(j.pods), len(j.pods) + 1}
+	}
+	f.tell(ev)
 }
 
 // within lists the pods with places, and whether they are covered.

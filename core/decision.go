@@ -74,7 +74,8 @@ const (
 	// now waited longer than the policy's threshold.
 	BackfillPreemption
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
-	// A job waits for it while pods of it are still leaving.
+	// A job waits for it while pods of it are still leaving, and while so many
+	// were withdrawn that it has less than its least.
 	MemberLost
 
 	// QuotaExceeded: the queue or one of its parents has not enough quota left.

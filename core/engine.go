@@ -130,6 +130,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.submit(now, ev.Job)
 	case JobEnded:
 		return e.end(ev.Job)
+	case PodsAdded:
+		return e.addPods(now, ev)
 	case PodEnded:
 		return e.podEnded(now, ev)
 	case PodsGone:

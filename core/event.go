@@ -39,8 +39,26 @@ type (
 
 		Backfilled bool
 	}
+	// PodsAdded tells that pods join a live job, and wait. Task is their role:
+	// one of the job's of the same Name, whose Request must be the same, or a new
+	// one with its MinPods (in a role that is there they stay what they were, and
+	// all of its pods are those it had when they were told of first). Task.Pods is
+	// not looked at. Each number in Pods is that of a pod of the role that ended
+	// well or was withdrawn, which is then forgotten, or the next after the job's
+	// last. A gang that runs takes them in one by one, within the domain that it
+	// requires, and goes on until a failure leaves it with less than its least; one
+	// of which nothing runs starts whole. The job keeps its place in the order.
+	PodsAdded struct {
+		Job  string
+		Task Task
+		Pods []int
+	}
 	// PodEnded tells that a running pod ended by itself. A pod that failed is
-	// started again (its gang whole); one that did not is done.
+	// started again (its gang whole); one that did not is done. A waiting pod that
+	// ends without having failed is withdrawn: a place that is kept for it goes to
+	// an alike pod that waits, if there is one, else it is given up, with those of
+	// its whole gang if that has not begun. A withdrawn pod is no member of its
+	// gang, which does not start, and holds nobody up, with less than its least.
 	PodEnded struct {
 		Job    string
 		Pod    int
@@ -80,6 +98,7 @@ func (QueueSet) event()     {}
 func (QueueRemoved) event() {}
 func (JobSubmitted) event() {}
 func (PodRunning) event()   {}
+func (PodsAdded) event()    {}
 func (PodEnded) event()     {}
 func (PodsGone) event()     {}
 func (BindFailed) event()   {}

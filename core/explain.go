@@ -78,6 +78,8 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return MemberLost, fmt.Sprintf("pods of it still leaving: %d", j.count[podLeaving])
 	case e.pausing(j):
 		return BackOff, fmt.Sprintf("%d failed starts; it is tried again in %s", j.failures, secondsText(max(0, j.notBefore-e.now)))
+	case j.class == nil:
+		return MemberLost, j.missing()
 	}
 	e.compile(j.class)
 	u := e.prepare(j)

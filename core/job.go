@@ -103,10 +103,14 @@ type Job struct {
 type Task struct {
 	Name string
 	// Pods is how many pods the task has. MinPods of them start with the gang,
-	// the rest one by one; 0 means all. It has no meaning outside a gang.
+	// the rest one by one; 0 means all, Elastic none. It has no meaning outside a
+	// gang.
 	Pods, MinPods int
 	Request
 }
+
+// Elastic is the MinPods of a task that its gang can do without.
+const Elastic = -1
 
 // TopologyRequest says how near each other the pods of a gang must be. Levels
 // are names of the configured topology, "node" or "hbd".

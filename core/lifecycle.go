@@ -22,20 +22,32 @@ func CheckJob(j *Job) error {
 	if j.Kind >= numKinds || j.Class > LP {
 		return fmt.Errorf("job %s: unknown kind or class", j.Name)
 	}
+	rigid := false
 	for i := range j.Tasks {
-		t := &j.Tasks[i]
-		switch {
-		case t.Pods < 1:
-			return fmt.Errorf("job %s: task %d has %d pods, expected at least 1", j.Name, i, t.Pods)
-		case t.MinPods < 0 || t.MinPods > t.Pods:
-			return fmt.Errorf("job %s: task %d starts with %d pods, expected 0..%d", j.Name, i, t.MinPods, t.Pods)
-		case t.GPU < 0 || t.GPU >= WholeGPU && t.GPU%WholeGPU != 0:
-			return fmt.Errorf("job %s: %d milli-GPU a pod, expected less than 1000 or a multiple of it", j.Name, t.GPU)
-		case t.GPU > cluster.MaxGPUs*WholeGPU:
-			return fmt.Errorf("job %s: %d milli-GPU a pod, expected at most %d", j.Name, t.GPU, cluster.MaxGPUs*WholeGPU)
-		case t.CPUMilli < 0 || t.MemMiB < 0:
-			return fmt.Errorf("job %s: negative CPU or memory", j.Name)
+		if err := checkTask(j.Name, i, &j.Tasks[i]); err != nil {
+			return err
 		}
+		rigid = rigid || j.Tasks[i].MinPods != Elastic
+	}
+	if j.Gang && !rigid {
+		return fmt.Errorf("job %s: a gang that starts with no pods", j.Name)
+	}
+	return nil
+}
+
+// checkTask reports what is wrong with a task, the i-th of a job.
+func checkTask(job string, i int, t *Task) error {
+	switch {
+	case t.Pods < 1:
+		return fmt.Errorf("job %s: task %d has %d pods, expected at least 1", job, i, t.Pods)
+	case t.MinPods < Elastic || t.MinPods > t.Pods:
+		return fmt.Errorf("job %s: task %d starts with %d pods, expected 0..%d, or %d for none", job, i, t.MinPods, t.Pods, Elastic)
+	case t.GPU < 0 || t.GPU >= WholeGPU && t.GPU%WholeGPU != 0:
+		return fmt.Errorf("job %s: %d milli-GPU a pod, expected less than 1000 or a multiple of it", job, t.GPU)
+	case t.GPU > cluster.MaxGPUs*WholeGPU:
+		return fmt.Errorf("job %s: %d milli-GPU a pod, expected at most %d", job, t.GPU, cluster.MaxGPUs*WholeGPU)
+	case t.CPUMilli < 0 || t.MemMiB < 0:
+		return fmt.Errorf("job %s: negative CPU or memory", job)
 	}
 	return nil
 }
@@ -75,14 +87,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 	j.pods = make([]pod, 0, spec.Pods())
 	for t := range spec.Tasks {
 		for range spec.Tasks[t].Pods {
-			j.pods = append(j.pods, pod{task: int32(t)})
+			j.addPod(t)
 		}
-	}
-	j.count[podWaiting] = len(j.pods)
-	if len(e.policy.Mix) == 0 {
-		for t := range spec.Tasks {
-			e.placer.Mix.Observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
-		}
+		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 	}
 	e.slots[j.slot], e.stands[j.slot] = j, unevictable
 	if j.evictable() {
@@ -93,6 +100,13 @@ func (e *Engine) submit(now Time, spec Job) error {
 	q.Jobs++
 	e.enqueue(j, now)
 	return nil
+}
+
+// observe tells the strategies that depend on the mix of requests of new ones.
+func (e *Engine) observe(r *Request, pods int) {
+	if len(e.policy.Mix) == 0 {
+		e.placer.Mix.Observe(r, pods)
+	}
 }
 
 // slot returns a free place in e.slots.
@@ -197,8 +211,16 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		return fmt.Errorf("job %s has no pod %d", ev.Job, ev.Pod)
 	}
 	p := &j.pods[ev.Pod]
-	if p.state != podRunning && p.state != podLeaving {
-		return fmt.Errorf("pod %d of job %s is not running", ev.Pod, ev.Job)
+	switch p.state {
+	case podRunning, podLeaving:
+	case podWaiting, podHeld, podPlanned:
+		if ev.Failed {
+			return fmt.Errorf("pod %d of job %s is not running", ev.Pod, ev.Job)
+		}
+		e.withdraw(now, j, ev.Pod)
+		return nil
+	default:
+		return fmt.Errorf("pod %d of job %s has ended before", ev.Pod, ev.Job)
 	}
 	if !ev.Failed {
 		e.release(j, ev.Pod, podDone)

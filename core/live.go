@@ -11,12 +11,13 @@ import (
 type podState uint8
 
 const (
-	podWaiting podState = iota
-	podPlanned          // nominated: its place is still taken by victims
-	podHeld             // nominated: its place is kept for it
-	podRunning          // bound, or about to be
-	podLeaving          // told to leave, still on its node
-	podDone
+	podWaiting   podState = iota
+	podPlanned            // nominated: its place is still taken by victims
+	podHeld               // nominated: its place is kept for it
+	podRunning            // bound, or about to be
+	podLeaving            // told to leave, still on its node
+	podDone               // ended well
+	podWithdrawn          // ended before it ran
 )
 
 // pod is a pod of a live job.
@@ -45,7 +46,9 @@ type job struct {
 	queue *quota.Node
 	pods  []pod
 	// count is how many pods are in each state.
-	count [podDone + 1]int
+	count [podWithdrawn + 1]int
+	// spans says where the pods of each task are; nil when there is one task.
+	spans []span
 	// begun says that enough of the gang runs: the rest start one by one.
 	begun bool
 	// backfilled says that it started past a waiting job.
@@ -117,10 +120,41 @@ func (j *job) set(p *pod, s podState) {
 
 // minPods returns how many pods of a task start with the gang.
 func (t *Task) minPods() int {
-	if t.MinPods == 0 {
+	switch t.MinPods {
+	case 0:
 		return t.Pods
+	case Elastic:
+		return 0
 	}
 	return t.MinPods
+}
+
+// span is a range of pod numbers, from lo to before hi.
+type span struct{ lo, hi int }
+
+// span returns where the pods of a task are. Pods of others may be among them.
+func (j *job) span(task int) (lo, hi int) {
+	if j.spans == nil {
+		return 0, len(j.pods)
+	}
+	return j.spans[task].lo, j.spans[task].hi
+}
+
+// addPod numbers one more pod.
+func (j *job) addPod(task int) {
+	i := len(j.pods)
+	j.pods = append(j.pods, pod{task: int32(task)})
+	j.count[podWaiting]++
+	if j.spans == nil && len(j.Tasks) == 1 {
+		return
+	}
+	if j.spans == nil && task > 0 {
+		j.spans = append(j.spans, span{0, i}) // the first task was the only one
+	}
+	for len(j.spans) <= task {
+		j.spans = append(j.spans, span{i, i})
+	}
+	j.spans[task].hi = i + 1
 }
 
 // evictable reports whether the job may be evicted at all.

@@ -79,12 +79,17 @@ func (e *Engine) count(j *job, p *pod, by int) {
 	if j.backfilled {
 		l.bypassed += gpu
 	}
-	i, ok := slices.BinarySearchFunc(l.evictable, j.key.standing, func(r ranked, s standing) int { return s.rank(r.standing) })
+	i, ok := l.find(j.key.standing)
 	if !ok {
 		l.evictable = slices.Insert(l.evictable, i, ranked{standing: j.key.standing})
 	}
 	l.evictable[i].gpu += gpu
 	l.evictable[i].list(p, by)
+}
+
+// find returns where pods of a standing are listed, or would be.
+func (l *load) find(of standing) (int, bool) {
+	return slices.BinarySearchFunc(l.evictable, of, func(r ranked, s standing) int { return s.rank(r.standing) })
 }
 
 // weaker returns how much evictable GPU of jobs with a weaker claim than k runs,

@@ -166,29 +166,53 @@ func (e *Engine) denominate(j *job) {
 	j.nomination = nil
 	e.filling = slices.DeleteFunc(e.filling, func(o *nomination) bool { return o == n })
 	for i := range j.pods {
-		p := &j.pods[i]
-		switch p.state {
-		case podHeld:
-			e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
-		case podPlanned:
-			e.setPlans(p.alloc.Node, slices.DeleteFunc(e.plans[p.alloc.Node], func(x planned) bool {
-				return x.nomination == n && x.pod == i
-			}))
-			e.state.Open(p.alloc.Node)
-		default:
-			continue
-		}
-		e.charge(j, p, -1)
-		e.leaves(j, p, 1)
-		e.quotaOpen = true
-		j.set(p, podWaiting)
-		e.free(p.alloc.Node)
-		e.vanished(j)
+		e.yield(n, i)
 	}
 	e.state.Commit()
 	e.world++
 	e.touch(j)
 	e.dropSearches()
+}
+
+// yield gives up the place kept for a pod of a nominated job, if there is one.
+// The journal grows.
+func (e *Engine) yield(n *nomination, i int) {
+	j := n.job
+	p := &j.pods[i]
+	switch p.state {
+	case podHeld:
+		e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
+	case podPlanned:
+		e.setPlans(p.alloc.Node, slices.DeleteFunc(e.plans[p.alloc.Node], func(x planned) bool {
+			return x.nomination == n && x.pod == i
+		}))
+		n.planned--
+		e.state.Open(p.alloc.Node)
+	default:
+		return
+	}
+	e.charge(j, p, -1)
+	e.leaves(j, p, 1)
+	e.quotaOpen = true
+	j.set(p, podWaiting)
+	e.free(p.alloc.Node)
+	e.vanished(j)
+}
+
+// handOver gives the place kept for a pod to an alike one that waits.
+func (e *Engine) handOver(n *nomination, from, to int) {
+	p, o := &n.job.pods[from], &n.job.pods[to]
+	o.alloc = p.alloc
+	if p.state == podHeld {
+		e.state.Remove(cluster.Owner{Job: n.job.slot, Pod: int32(from)}, p.alloc.Node)
+		e.state.Place(cluster.Owner{Job: n.job.slot, Pod: int32(to)}, o.alloc)
+		e.state.Commit()
+	} else {
+		list := e.plans[p.alloc.Node]
+		list[slices.Index(list, planned{n, from})].pod = to
+	}
+	n.job.set(o, p.state)
+	n.job.set(p, podWaiting)
 }
 
 // dropPlans gives up the nominations that count on a node.

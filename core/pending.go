@@ -153,8 +153,8 @@ func (e *Engine) enqueue(j *job, now Time) {
 	if j.class != nil || e.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
-	if j.whole() && j.count[podLeaving] > 0 {
-		return // its gang starts when all of the last one is gone
+	if j.whole() && (j.count[podLeaving] > 0 || j.count[podWithdrawn] > 0 && !j.complete()) {
+		return // its gang starts when all of the last one is gone, and when it has its least
 	}
 	if j.notBefore > now {
 		e.paused.push(j)

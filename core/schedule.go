@@ -261,25 +261,24 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	for t := range j.Tasks {
 		e.tasks = append(e.tasks, place.Task{Shape: j.class.shapes[t]})
 	}
-	first := 0
 	for t := range j.Tasks {
 		task := &j.Tasks[t]
 		from, most := len(e.iota), task.Pods
+		lo, hi := j.span(t)
 		if u.Whole {
 			most = task.minPods()
-			for i := first; i < first+task.Pods; i++ {
-				if s := j.pods[i].state; s == podDone || s == podRunning {
+			for i := lo; i < hi; i++ {
+				if p := &j.pods[i]; int(p.task) == t && (p.state == podDone || p.state == podRunning) {
 					most-- // a member that is done, or runs already, needs no place
 				}
 			}
 		}
-		for i := first; i < first+task.Pods && len(e.iota)-from < most; i++ {
-			if j.pods[i].state == podWaiting {
+		for i := lo; i < hi && len(e.iota)-from < most; i++ {
+			if p := &j.pods[i]; p.state == podWaiting && int(p.task) == t {
 				e.iota = append(e.iota, int32(i))
 			}
 		}
 		e.tasks[t].Pods = e.iota[from:len(e.iota):len(e.iota)]
-		first += task.Pods
 	}
 	u.Tasks = e.tasks
 	return u

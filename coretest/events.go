@@ -17,9 +17,15 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.QueueSet{Queue: readQueue(l)}}
 	case "submit":
 		return []core.Event{core.JobSubmitted{Job: readJob(l, tasks, now)}}
+	case "add":
+		ev := core.PodsAdded{Job: l.name, Task: core.Task{Name: l.word("task", l.name), MinPods: readLeast(l), Request: readRequest(l)}}
+		for _, w := range l.list("pods") {
+			ev.Pods = append(ev.Pods, int(l.thousandths("pods", w)/1000))
+		}
+		return []core.Event{ev}
 	case "end":
 		return []core.Event{core.JobEnded{Job: l.name}}
-	case "finish":
+	case "finish", "withdraw":
 		return []core.Event{core.PodEnded{Job: l.name, Pod: l.number("pod", 0)}}
 	case "fail":
 		return []core.Event{core.PodEnded{Job: l.name, Pod: l.number("pod", 0), Failed: true}}
@@ -183,18 +189,29 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 }
 
 func readTask(l *line) core.Task {
-	t := core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: l.number("min", 0)}
-	t.GPU = core.Milli(l.milli("gpus", 1000))
-	t.CPUMilli, t.MemMiB = l.milli("cpu", 0), int64(l.number("mem", 0))*1024
-	t.Models = l.list("model")
+	return core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: readLeast(l), Request: readRequest(l)}
+}
+
+// readLeast reads how many pods of a task start with its gang.
+func readLeast(l *line) int {
+	if l.word("min", "") == "none" {
+		return core.Elastic
+	}
+	return l.number("min", 0)
+}
+
+func readRequest(l *line) core.Request {
+	r := core.Request{
+		GPU: core.Milli(l.milli("gpus", 1000)), CPUMilli: l.milli("cpu", 0), MemMiB: int64(l.number("mem", 0)) * 1024, Models: l.list("model"),
+	}
 	for _, w := range l.list("select") {
-		t.Selector = append(t.Selector, readRequirement(w))
+		r.Selector = append(r.Selector, readRequirement(w))
 	}
 	for _, w := range l.list("tolerate") {
 		k, v, _ := strings.Cut(w, "=")
-		t.Tolerations = append(t.Tolerations, core.Toleration{Key: k, Value: v})
+		r.Tolerations = append(r.Tolerations, core.Toleration{Key: k, Value: v})
 	}
-	return t
+	return r
 }
 
 // readRequirement reads k=v, k=v|w, k!=v, k (it exists) or !k (it does not).

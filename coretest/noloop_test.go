@@ -43,8 +43,8 @@ func (s *story) fight() {
 		Gang: s.chance(2), Submitted: s.Now, Checkpoint: core.Time(s.up(2)) * 5 * core.Second, NotPreemptible: s.chance(12),
 	}
 	s.jobs++
-	for range 1 + s.up(2) {
-		t := core.Task{Pods: 1 + s.up(3)}
+	for k := range 1 + s.up(2) {
+		t := core.Task{Name: fmt.Sprint("t", k), Pods: 1 + s.up(3)}
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 3000, 500, 300)
 		t.Models = pick(s, nil, []string{"A", "B"}, []string{"B", "A"}, []string{"A"}, []string{"B"})
 		if j.Gang {
@@ -53,6 +53,16 @@ func (s *story) fight() {
 		j.Tasks = append(j.Tasks, t)
 	}
 	s.Must(core.JobSubmitted{Job: j})
+}
+
+// churn lets pods of live jobs come, or go before they run.
+func (s *story) churn() {
+	switch s.up(6) {
+	case 0:
+		s.withdraw()
+	case 1:
+		s.addPods()
+	}
 }
 
 // round lets time pass and some of the leaving pods go, and returns how many
@@ -85,6 +95,7 @@ func TestNoLoop(t *testing.T) {
 		pods := 0
 		for range 3 + s.up(20) {
 			s.fight()
+			s.churn()
 			if s.chance(3) {
 				s.round()
 			}
@@ -122,6 +133,7 @@ func TestEvictionsBounded(t *testing.T) {
 		for range 100 {
 			if s.chance(2) {
 				s.fight()
+				s.churn()
 				events++
 			}
 			if live := s.Twin.Live(); len(live) > 12 || len(live) > 0 && s.chance(4) {

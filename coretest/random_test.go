@@ -115,8 +115,8 @@ func (s *story) submit() {
 	if s.chance(4) {
 		tasks = 2
 	}
-	for range tasks {
-		t := core.Task{Pods: 1 + s.up(4)}
+	for k := range tasks {
+		t := core.Task{Name: fmt.Sprint("t", k), Pods: 1 + s.up(4)}
 		if j.Gang && s.chance(3) {
 			t.MinPods = s.up(t.Pods + 1)
 		}
@@ -176,7 +176,7 @@ func leaves(_ *job, p *pod) bool { return p.state == leaving }
 func (s *story) event() {
 	name := fmt.Sprintf("n%d", s.up(s.nodes))
 	n := s.Twin.node(name)
-	switch k := s.up(22); {
+	switch k := s.up(24); {
 	case k < 6:
 		s.submit()
 	case k < 9:
@@ -223,10 +223,52 @@ func (s *story) event() {
 		}
 	case k < 20:
 		s.found()
+	case k < 21:
+		s.withdraw()
+	case k < 22:
+		s.addPods()
 	default:
 		s.Now += core.Time(1+s.up(8)) * core.Second
 		s.Must(core.Tick{})
 	}
+}
+
+// withdraw lets a pod that does not run end.
+func (s *story) withdraw() {
+	if j, i, ok := s.somePod(func(_ *job, p *pod) bool { return p.state == waiting }); ok {
+		s.Must(core.PodEnded{Job: j, Pod: i})
+	}
+}
+
+// addPods lets pods join a job, in place of ended ones and as new ones, in a role
+// that is there or a new one.
+func (s *story) addPods() {
+	live := s.Twin.Live()
+	if len(live) == 0 {
+		return
+	}
+	j := s.Twin.jobs[pick(s, live...)]
+	ev := core.PodsAdded{Job: j.Name}
+	t := s.up(len(j.Tasks) + 1)
+	if t < len(j.Tasks) {
+		ev.Task = j.Tasks[t]
+		for i := range j.pods {
+			if p := &j.pods[i]; p.task == t && (p.state == done || p.state == withdrawn) && !s.chance(3) {
+				ev.Pods = append(ev.Pods, i)
+			}
+		}
+	} else {
+		ev.Task = j.Tasks[s.up(len(j.Tasks))]
+		ev.Task.Name = fmt.Sprint("t", t)
+		ev.Task.GPU = pick[core.Milli](s, 1000, 2000, 500, ev.Task.GPU)
+	}
+	for next := len(j.pods); len(ev.Pods) == 0 || s.chance(2); next++ {
+		ev.Pods = append(ev.Pods, next)
+	}
+	if t == len(j.Tasks) {
+		ev.Task.MinPods = pick(s, core.Elastic, 0, s.up(len(ev.Pods)+1))
+	}
+	s.Must(ev)
 }
 
 // found tells of a waiting pod that is found running where it could be.

@@ -50,6 +50,7 @@ const (
 	running
 	leaving
 	done
+	withdrawn // ended before it ran
 )
 
 // pod is a pod of a job; at is where it is while it runs or leaves.
@@ -67,7 +68,10 @@ type job struct {
 	started    core.Time // when it last had no pod running before
 	backfilled bool
 	// adopted jobs may be incomplete: the driver found them so.
-	adopted   bool
+	adopted bool
+	// lacks is how many pods of each task the gang has less than its least since
+	// some were added to it while it ran.
+	lacks     []int
 	rejected  bool
 	nominated bool // others were evicted for it since it was bound last
 	quotaSet  int  // Twin.quotaSet when others were evicted for it last
@@ -133,18 +137,26 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.queues = slices.DeleteFunc(w.queues, func(q core.Queue) bool { return q.Name == ev.Queue })
 	case core.JobSubmitted:
 		j := &job{Job: ev.Job}
+		j.lacks = make([]int, len(j.Tasks))
 		for t := range ev.Job.Tasks {
 			for range ev.Job.Tasks[t].Pods {
 				j.pods = append(j.pods, pod{task: t})
 			}
 		}
 		w.jobs[j.Name] = j
+	case core.PodsAdded:
+		w.jobs[ev.Job].add(&ev)
 	case core.PodRunning:
 		w.adopt(ev)
 	case core.PodEnded:
-		w.jobs[ev.Job].pods[ev.Pod].state = done
-		if ev.Failed {
-			w.jobs[ev.Job].pods[ev.Pod].state = waiting
+		p := &w.jobs[ev.Job].pods[ev.Pod]
+		switch {
+		case ev.Failed:
+			p.state = waiting
+		case p.state == waiting:
+			p.state = withdrawn
+		default:
+			p.state = done
 		}
 	case core.BindFailed:
 		w.jobs[ev.Job].pods[ev.Pod].state = waiting
@@ -177,6 +189,32 @@ func (w *Twin) adopt(ev core.PodRunning) {
 	p.state, p.started = running, ev.Started
 }
 
+// add lets pods join the job.
+func (j *job) add(ev *core.PodsAdded) {
+	j.Tasks = slices.Clone(j.Tasks)
+	t := slices.IndexFunc(j.Tasks, func(o core.Task) bool { return o.Name == ev.Task.Name })
+	if t < 0 {
+		t = len(j.Tasks)
+		j.Tasks, j.lacks = append(j.Tasks, ev.Task), append(j.lacks, 0)
+		j.Tasks[t].Pods = len(ev.Pods)
+	}
+	j.Tasks[t].MinPods = least(&j.Tasks[t])
+	if j.Tasks[t].MinPods == 0 {
+		j.Tasks[t].MinPods = core.Elastic
+	}
+	for _, i := range ev.Pods {
+		if i == len(j.pods) {
+			j.pods = append(j.pods, pod{})
+		}
+		j.pods[i] = pod{task: t}
+	}
+	if j.running() > 0 {
+		for t, have := range j.members() {
+			j.lacks[t] = max(0, least(&j.Tasks[t])-have)
+		}
+	}
+}
+
 // on reports whether the pod is on its node.
 func (p *pod) on() bool { return p.state == running || p.state == leaving }
 
@@ -196,19 +234,25 @@ func least(t *core.Task) int {
 	if t.MinPods == 0 {
 		return t.Pods
 	}
-	return t.MinPods
+	return max(t.MinPods, 0)
 }
 
-// whole reports whether the gang has its least pods, done ones included.
-func (j *job) whole() bool {
+// members counts the pods of each task that run or are done.
+func (j *job) members() []int {
 	have := make([]int, len(j.Tasks))
 	for i := range j.pods {
 		if s := j.pods[i].state; s == running || s == done {
 			have[j.pods[i].task]++
 		}
 	}
-	for t := range j.Tasks {
-		if have[t] < least(&j.Tasks[t]) {
+	return have
+}
+
+// whole reports whether the gang has its least pods, done ones included, or as
+// many as it had when some were added last.
+func (j *job) whole() bool {
+	for t, have := range j.members() {
+		if have+j.lacks[t] < least(&j.Tasks[t]) {
 			return false
 		}
 	}
@@ -298,6 +342,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	before := w.usages()
 	if j.running() == 0 {
 		j.started = now
+		clear(j.lacks)
 	}
 	for k := range d.Pods {
 		at := d.Pods[k]
@@ -335,6 +380,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	if j.Gang && !j.adopted {
 		if !j.whole() {
 			return fmt.Errorf("the gang is not whole")
+		}
+		for t, have := range j.members() {
+			j.lacks[t] = min(j.lacks[t], max(0, least(&j.Tasks[t])-have))
 		}
 		return w.together(j)
 	}

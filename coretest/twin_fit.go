@@ -42,16 +42,12 @@ func (w *Twin) Startable(name string) string {
 		}
 		return ""
 	}
-	need := 0
-	for i := range j.pods {
-		if j.pods[i].state == waiting {
-			need++
-		} else if j.pods[i].state == leaving {
-			return ""
-		}
-	}
+	wait, _, leave := w.Counts(name)
 	t := &j.Tasks[0]
-	need -= t.Pods - least(t)
+	need := least(t) - j.members()[0]
+	if leave > 0 || wait < need {
+		return ""
+	}
 	return w.gangFits(j, t, need)
 }
 

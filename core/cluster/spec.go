@@ -1,5 +1,7 @@
 package cluster
 
+import "slices"
+
 // Time is nanoseconds since an origin the driver chose. Only events carry it.
 type Time int64
 
@@ -109,4 +111,14 @@ type Request struct {
 	Selector []Requirement
 	// Tolerations lists the taints the pod bears.
 	Tolerations []Toleration
+}
+
+// Equal reports whether two requests ask for the same, in the same words.
+func (r *Request) Equal(o *Request) bool {
+	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Models, o.Models) &&
+		slices.EqualFunc(r.Selector, o.Selector, Requirement.equal) && slices.Equal(r.Tolerations, o.Tolerations)
+}
+
+func (r Requirement) equal(o Requirement) bool {
+	return r.Key == o.Key && r.Op == o.Op && slices.Equal(r.Values, o.Values)
 }

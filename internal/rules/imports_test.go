@@ -38,7 +38,10 @@ var mayImport = map[string][]string{
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
-	"cmd":      {"core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
+	"kube":           {"core", "core/cluster", "api/", "kube/"},
+	"kube/translate": {"core", "core/cluster", "api/"},
+
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/muster-sched/muster/kube"
+)
+
+func newScheduler() *cobra.Command {
+	var (
+		api        apiFlags
+		logs       logFlags
+		policy     string
+		workers    int
+		statusRate float32
+		elect      bool
+		namespace  string
+		metrics    string
+		profiles   string
+	)
+	c := &cobra.Command{
+		Use:   "scheduler",
+		Short: "Schedule the pods of a Kubernetes cluster",
+		Long: `Scheduler watches a Kubernetes cluster and places the pods whose schedulerName is
+muster. It runs until it is interrupted. With --leader-elect several may run:
+one decides, the others stand by.`,
+		Example: `  muster scheduler --kubeconfig ~/.kube/config
+  muster scheduler --policy StrictFIFO --metrics-address :8080 --leader-elect`,
+		Args: arguments(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if workers < 1 || workers > 10_000 {
+				return badUsage(c, "--workers: expected a number of requests, 1 to 10000; found %d", workers)
+			}
+			if !(statusRate >= 1) {
+				return badUsage(c, "--status-rate: expected a number, at least 1; found %v", statusRate)
+			}
+			log, err := logs.logger(c)
+			if err != nil {
+				return err
+			}
+			p, err := loadPolicy(c, policy)
+			if err != nil {
+				return err
+			}
+			config, err := api.config(c)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c)
+			defer stop()
+			kc := kube.Config{API: config, Policy: p, Workers: workers, StatusRate: statusRate, Log: log}
+			if elect {
+				kc.Leader, err = leader(namespace)
+				if err != nil {
+					return err
+				}
+			}
+			s, err := kube.New(kc)
+			if err != nil {
+				return err
+			}
+			if metrics != "" {
+				if err := kube.Serve(ctx, metrics, s.Handler()); err != nil {
+					return badUsage(c, "--metrics-address: expected an address that is free; found %v", err)
+				}
+			}
+			if profiles != "" {
+				if err := kube.Serve(ctx, profiles, kube.Profiles()); err != nil {
+					return badUsage(c, "--pprof-address: expected an address that is free; found %v", err)
+				}
+			}
+			context.AfterFunc(ctx, func() { log.Info("stopping") })
+			go func() {
+				select {
+				case <-s.Ready():
+					log.Info("scheduling", "server", config.Host, "policy", p.Name)
+				case <-ctx.Done():
+				}
+			}()
+			return s.Run(ctx)
+		},
+	}
+	api.register(c)
+	logs.register(c)
+	f := c.Flags()
+	f.StringVar(&policy, "policy", "default", "decide by this `POLICY`: a file, or one of"+policyList())
+	completePolicy(c)
+	f.IntVar(&workers, "workers", 64, "bind so many pods at once")
+	f.Float32Var(&statusRate, "status-rate", 100, "write so many conditions in a second at most")
+	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
+	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the lease; by default the one this runs in, or muster-system")
+	f.StringVar(&metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
+	f.StringVar(&profiles, "pprof-address", "", "answer for /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
+	return c
+}
+
+// leader names this instance and the lease's namespace.
+func leader(namespace string) (kube.Leader, error) {
+	if namespace == "" {
+		namespace = "muster-system"
+		if data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
+			namespace = string(data)
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return kube.Leader{}, err
+	}
+	return kube.Leader{Namespace: namespace, Identity: fmt.Sprintf("%s-%d", host, os.Getpid())}, nil
+}
+
+// apiFlags say which API server to talk to.
+type apiFlags struct{ kubeconfig, context string }
+
+func (f *apiFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; by default $KUBECONFIG, ~/.kube/config, or the cluster this runs in")
+	c.Flags().StringVar(&f.context, "context", "", "the `CONTEXT` of the kubeconfig to use")
+}
+
+// clientConfig reads the kubeconfig as kubectl does.
+func (f *apiFlags) clientConfig() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
+}
+
+func (f *apiFlags) config(c *cobra.Command) (*rest.Config, error) {
+	config, err := f.clientConfig().ClientConfig()
+	if err != nil {
+		return nil, badUsage(c, "--kubeconfig: expected a file that says where the API server is; found: %v", err)
+	}
+	return config, nil
+}
+
+// logFlags say how to log.
+type logFlags struct{ level, format string }
+
+var (
+	logLevels  = []string{"debug", "info", "warn", "error"}
+	logFormats = []string{"text", "json"}
+)
+
+func (f *logFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.level, "log-level", "info", "log from this `LEVEL` on: debug, info, warn, error")
+	c.Flags().StringVar(&f.format, "log-format", "text", "log as text or json")
+	complete(c, "log-level", func() []string { return logLevels })
+	complete(c, "log-format", func() []string { return logFormats })
+}
+
+// logger logs to stderr.
+func (f *logFlags) logger(c *cobra.Command) (*slog.Logger, error) {
+	return f.to(c, c.ErrOrStderr())
+}
+
+func (f *logFlags) to(c *cobra.Command, w io.Writer) (*slog.Logger, error) {
+	var o slog.HandlerOptions
+	if level := slog.Level(0); !slices.Contains(logLevels, f.level) || level.UnmarshalText([]byte(f.level)) != nil {
+		return nil, badUsage(c, "--log-level: expected one of debug, info, warn, error; found %q", f.level)
+	} else {
+		o.Level = level
+	}
+	switch f.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &o)), nil
+	}
+	return nil, badUsage(c, "--log-format: expected text or json; found %q", f.format)
+}

@@ -1,0 +1,83 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+)
+
+// departure is an evictAct on its way.
+type departure struct {
+	namespace, name string
+	uid             types.UID
+	reason          core.Reason
+	message         string
+}
+
+// evictPause is how long an eviction waits that a PodDisruptionBudget does not
+// allow now.
+const evictPause = 5 * time.Second
+
+// evict makes a pod leave: it says why in the condition DisruptionTarget, then
+// asks through the Eviction API, so that disruption budgets and grace periods
+// count. What a budget does not allow is asked again until the pod is gone.
+func (s *Scheduler) evict(ctx context.Context, d departure) {
+	s.evicting <- struct{}{}
+	defer func() { <-s.evicting }()
+	err := s.retry(ctx, func() error { return s.mark(ctx, &d) })
+	if err == nil {
+		s.event(d.namespace, "Pod", d.name, d.uid, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", d.reason, d.message))
+	}
+	for err == nil {
+		err = s.client.PolicyV1().Evictions(d.namespace).Evict(ctx, &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Namespace: d.namespace, Name: d.name},
+			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(d.uid))},
+		})
+		s.metrics.request("evict", err)
+		if err != nil && passes(err) {
+			s.log.Info("an eviction has to wait", "pod", d.namespace+"/"+d.name, "why", err)
+			<-s.evicting
+			select {
+			case <-ctx.Done():
+			case <-time.After(evictPause):
+			}
+			s.evicting <- struct{}{}
+			if ctx.Err() != nil {
+				return
+			}
+			err = nil
+			continue
+		}
+		break
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		s.log.Error("a pod could not be evicted", "pod", d.namespace+"/"+d.name, "error", err)
+	}
+}
+
+// mark says on the pod why it is about to leave.
+func (s *Scheduler) mark(ctx context.Context, d *departure) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": d.uid},
+		"status": map[string]any{"conditions": []v1.PodCondition{{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1alpha1.PreemptionReason,
+			Message: fmt.Sprintf("%s: %s", d.reason, d.message), LastTransitionTime: metav1.NewTime(s.now()),
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.CoreV1().Pods(d.namespace).Patch(ctx, d.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	s.metrics.request("mark", err)
+	return err
+}

@@ -1,0 +1,538 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// From groups of pods to the engine's jobs. A group is
+//
+//	collecting  while a gang has fewer pods than its least: the engine does not know it
+//	submitted   the engine has the job; pods that come are added to it, pods that go leave it
+//	draining    its pods were told to leave; what comes meanwhile waits
+//
+// and, when the last of those has left, collecting again. It keeps the time at
+// which it was first seen, and so its place in the queue.
+
+// group is the pods of one job.
+type group struct {
+	id  translate.Group
+	job string
+	membership
+	created time.Time
+	pods    map[types.UID]*pod
+	loose   map[types.UID]*pod // those of them that the engine does not know
+	// Of the engine's job: pods by number, nil for numbers of pods that are
+	// over; roles in their order.
+	slots     []*pod
+	tasks     []*task
+	submitted bool
+	draining  bool
+	dirty     bool
+	// broke says that it drains because it fell apart, not for another job's
+	// good; notBefore is when it is submitted again.
+	broke     bool
+	notBefore core.Time
+	failures  int
+	inFlight  int // bindings sent and not answered
+	waiting   waiting
+	said      said
+}
+
+// membership is what decides how large a gang is.
+type membership struct {
+	native bool
+	object *translate.ObjectRef
+	kind   core.Kind
+	// min is the gang's least pods, 0 or 1 for no gang.
+	min int
+	// size is what the object says, -1 until it has been asked.
+	size int
+}
+
+// task is a role of a group: pods that are alike.
+type task struct {
+	name string
+	spec core.Request
+	free []int // numbers of pods that are over
+}
+
+// waiting is why pods of a group wait, as the API is told.
+type waiting struct {
+	// reason is one of the engine's or one of ours, empty when nothing waits.
+	reason, detail string
+	since          core.Time
+}
+
+// Reasons for which a job waits before the engine knows it. The engine's own
+// are [core.Reason].
+const (
+	// ReasonCollecting: the gang has fewer pods than it needs.
+	ReasonCollecting = "Collecting"
+	// ReasonPodGroupNotFound: there is no PodGroup of the name the pod gives.
+	ReasonPodGroupNotFound = "PodGroupNotFound"
+	// ReasonQueueNotFound: there is no queue of that name, or it is not ready.
+	ReasonQueueNotFound = "QueueNotFound"
+	// ReasonQueueForbidden: the namespace may not use the queue.
+	ReasonQueueForbidden = "QueueForbidden"
+	// ReasonMisconfigured: a label, annotation or field is not as expected.
+	ReasonMisconfigured = "Misconfigured"
+	// ReasonGangUnknown: the object that says how large the gang is cannot be
+	// read.
+	ReasonGangUnknown = "GangUnknown"
+)
+
+// others is the group kind of pods of other schedulers that use GPUs: the
+// engine knows each as a job that it may not touch.
+const others = "foreign"
+
+// groupOf returns the group of a pod, a new one if need be.
+func (m *mirror) groupOf(p *pod) *group {
+	o := p.object
+	id := o.membership.Group
+	if !o.ours {
+		id = translate.Group{Namespace: o.Namespace, Kind: others, Name: o.Name}
+	}
+	g := m.groups[id]
+	if g == nil {
+		g = &group{id: id, job: id.Job(), created: o.created, pods: map[types.UID]*pod{}, loose: map[types.UID]*pod{}}
+		g.membership = membership{
+			native: o.membership.Native, object: o.membership.Object, kind: o.membership.Kind, min: o.membership.Min, size: -1,
+		}
+		m.groups[id] = g
+	}
+	g.min = max(g.min, o.membership.Min)
+	if o.created.Before(g.created) {
+		g.created = o.created
+	}
+	return g
+}
+
+// reset forgets what the engine was told.
+func (g *group) reset() {
+	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
+	for uid, p := range g.pods {
+		p.slot, p.task, p.devices = -1, nil, 0
+		g.loose[uid] = p
+	}
+}
+
+// has gives a pod its number in the engine's job.
+func (g *group) has(p *pod, slot int, t *task) {
+	p.slot, p.task = slot, t
+	if slot == len(g.slots) {
+		g.slots = append(g.slots, p)
+	} else {
+		g.slots[slot] = p
+	}
+	delete(g.loose, p.object.UID)
+}
+
+func (g *group) gang() bool { return g.min > 1 }
+
+// least is how many pods must run for the gang to stand.
+func (g *group) least() int { return min(g.min, len(g.slots)) }
+
+// runs reports whether any pod is bound or being bound, and stays.
+func (g *group) runs() bool {
+	for _, p := range g.pods {
+		if p.slot >= 0 && (p.state == podBinding || p.state == podBound) {
+			return true
+		}
+	}
+	return false
+}
+
+// running counts pods that are bound or being bound, and stay.
+func (g *group) running() int {
+	n := 0
+	for _, p := range g.pods {
+		if p.slot >= 0 && (p.state == podBinding || p.state == podBound) {
+			n++
+		}
+	}
+	return n
+}
+
+// inOrder returns the pods that ok picks, by name: worker-2 comes
+// before worker-10, so that neighbours in a job become neighbours in the
+// cluster.
+func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
+	var list []*pod
+	for _, p := range pods {
+		if ok(p) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(len(a.object.Name), len(b.object.Name)), cmp.Compare(a.object.Name, b.object.Name),
+			cmp.Compare(a.object.UID, b.object.UID))
+	})
+	return list
+}
+
+// advance brings the engine's job up to date with the group.
+func (m *mirror) advance(g *group) {
+	if g.draining {
+		for _, p := range g.pods {
+			if p.slot >= 0 && p.state == podLeaving {
+				return
+			}
+		}
+		if g.broke {
+			g.failures++
+			g.notBefore = m.now + m.pause(g.failures)
+		} else {
+			g.failures = 0
+		}
+		m.withdraw(g)
+	}
+	if len(g.pods) == 0 {
+		m.withdraw(g)
+		delete(m.groups, g.id)
+		return
+	}
+	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
+		m.withdraw(g)
+	}
+	if !g.submitted {
+		if reason, detail := m.blocked(g); reason != "" {
+			g.wait(m.now, reason, detail)
+			return
+		}
+		m.submit(g)
+		return
+	}
+	m.add(g)
+}
+
+// standing counts the pods that run or could.
+func (g *group) standing() int {
+	n := 0
+	for _, p := range g.pods {
+		if p.state != podLeaving && (p.state != podWaiting || p.ready()) {
+			n++
+		}
+	}
+	return n
+}
+
+// withdraw ends the engine's job; the pods stay.
+func (m *mirror) withdraw(g *group) {
+	if g.submitted {
+		m.mustTell(core.JobEnded{Job: g.job})
+		delete(m.jobs, g.job)
+	}
+	g.reset()
+}
+
+// wait notes why the group's pods wait.
+func (g *group) wait(now core.Time, reason, detail string) {
+	if g.waiting.reason != reason {
+		g.waiting.since = now
+	}
+	g.waiting.reason, g.waiting.detail = reason, detail
+}
+
+// blocked says why the group cannot be submitted, "" when it can.
+func (m *mirror) blocked(g *group) (reason, detail string) {
+	pg := m.podGroupOf(g)
+	switch {
+	case pg != nil:
+		g.min = pg.min
+	case g.object != nil:
+		g.min = max(g.min, g.size)
+	}
+	for _, p := range g.pods {
+		if p.state != podWaiting || g.id.Kind == others {
+			return "", "" // it is there: the engine must know
+		}
+	}
+	switch {
+	case g.native && pg == nil:
+		return ReasonPodGroupNotFound, fmt.Sprintf("PodGroup %s does not exist", g.id.Name)
+	case pg != nil && pg.wrong != "":
+		return ReasonMisconfigured, pg.wrong
+	case g.object != nil && g.size < 0:
+		m.acts.ask = append(m.acts.ask, g)
+		return ReasonGangUnknown, fmt.Sprintf("%s %s has not been read yet", g.object.Kind, g.object.Name)
+	}
+	var ready []*pod
+	if len(g.pods) >= g.min {
+		ready = inOrder(g.pods, (*pod).ready)
+	}
+	if len(g.pods) < g.min || len(ready) > 0 && len(ready) < g.min {
+		return ReasonCollecting, fmt.Sprintf("%d of the %d pods of the gang are there and ready", max(len(ready), min(len(g.pods), g.min-1)), g.min)
+	}
+	if len(ready) == 0 {
+		for _, p := range inOrder(g.pods, func(p *pod) bool { return p.object.wrong != "" }) {
+			return ReasonMisconfigured, p.object.wrong
+		}
+		return ReasonCollecting, "its pods have scheduling gates of others"
+	}
+	a := m.attributesOf(g, ready[0])
+	if reason, detail := m.queues.blocks(m, m.queueOf(g, a), g.id.Namespace); reason != "" {
+		return reason, detail
+	}
+	for _, l := range []string{a.Required, a.Preferred} {
+		if _, ok := m.level(l); !ok {
+			return ReasonMisconfigured, fmt.Sprintf("topology level %q is unknown: expected one of %s", l, m.levelNames())
+		}
+	}
+	if m.now < g.notBefore {
+		m.acts.wake = min(m.acts.wake, g.notBefore)
+		m.later = append(m.later, g)
+		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
+	}
+	return "", ""
+}
+
+// podGroupOf returns the PodGroup of a group, nil when it has none or there is
+// none.
+func (m *mirror) podGroupOf(g *group) *podGroupObject {
+	if !g.native {
+		return nil
+	}
+	return m.podGroups[key(g.id.Namespace, g.id.Name)]
+}
+
+// pause is how long a gang waits after so many failed starts.
+func (m *mirror) pause(failures int) core.Time {
+	r := m.policy.Requeue
+	return min(max(r.Backoff, core.Second)<<min(failures-1, 20), max(r.MaxBackoff, core.Second))
+}
+
+// attributesOf is what is said of the job: by its PodGroup, and by the pod
+// where that says more.
+func (m *mirror) attributesOf(g *group, p *pod) translate.Attributes {
+	a := p.object.attributes
+	if pg := m.podGroupOf(g); pg != nil {
+		a = a.Over(&pg.attributes)
+		if a.Required == "" {
+			a.Required = pg.required
+		}
+	}
+	return a
+}
+
+// queueOf names the queue of a group: what its pods say, else its namespace,
+// else the default.
+func (m *mirror) queueOf(g *group, a translate.Attributes) string {
+	return cmp.Or(a.Queue, translate.NamespaceQueue(m.namespaces[g.id.Namespace]), DefaultQueue)
+}
+
+// level returns the engine's name of a topology level.
+func (m *mirror) level(name string) (string, bool) {
+	switch name {
+	case "", cluster.NodeLevel, cluster.HBDLevel:
+		return name, true
+	case "kubernetes.io/hostname":
+		return cluster.NodeLevel, true
+	}
+	for _, l := range m.levels {
+		if l.Name == name || l.Label == name {
+			return l.Name, true
+		}
+	}
+	return "", false
+}
+
+// levelNames lists the levels for those who named another.
+func (m *mirror) levelNames() string {
+	names := make([]string, 0, len(m.levels)+2)
+	for _, l := range m.levels {
+		names = append(names, l.Name)
+	}
+	return strings.Join(append(names, cluster.NodeLevel, cluster.HBDLevel), ", ")
+}
+
+// submit tells the engine of the job with all its pods.
+func (m *mirror) submit(g *group) {
+	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() })
+	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, core.Time(g.created.UnixNano()))}
+	if g.id.Kind == others {
+		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true
+	} else {
+		m.describe(g, list[0], &job)
+	}
+	byTask := map[*task][]*pod{}
+	for _, p := range list {
+		t := g.taskOf(p)
+		byTask[t] = append(byTask[t], p)
+	}
+	surplus := max(0, len(list)-max(g.min, 1))
+	job.Tasks = make([]core.Task, len(g.tasks))
+	for i := len(g.tasks) - 1; i >= 0; i-- {
+		t := g.tasks[i]
+		n := len(byTask[t])
+		extra := min(surplus, n-1)
+		surplus -= extra
+		job.Tasks[i] = core.Task{Name: t.name, Pods: n, Request: t.spec}
+		if job.Gang {
+			job.Tasks[i].MinPods = n - extra
+		}
+	}
+	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
+		g.reset()
+		g.wait(m.now, ReasonMisconfigured, err.Error())
+		return
+	}
+	g.submitted = true
+	m.jobs[g.job] = g
+	for _, t := range g.tasks {
+		for _, p := range byTask[t] {
+			g.has(p, len(g.slots), t)
+		}
+	}
+	for _, p := range list {
+		m.settleIn(p)
+	}
+	if a := m.attributesOf(g, list[0]); !a.LastCheckpoint.IsZero() {
+		m.mustTell(core.Checkpointed{Job: g.job})
+	}
+}
+
+// describe fills in what is said of the job.
+func (m *mirror) describe(g *group, p *pod, job *core.Job) {
+	a := m.attributesOf(g, p)
+	job.Queue = m.queueOf(g, a)
+	if reason, _ := m.queues.blocks(m, job.Queue, g.id.Namespace); reason == ReasonQueueNotFound {
+		job.Queue = DefaultQueue // its pods run: they must be counted somewhere
+	}
+	if a.KindGiven {
+		job.Kind = a.Kind
+	}
+	job.Class, job.Priority = a.Class, p.object.priority
+	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
+		job.Priority = *pg.priority
+	}
+	job.Gang = g.gang()
+	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
+	job.Checkpoint, job.Estimate = a.Checkpoint, a.Estimate
+	job.Topology.Required, _ = m.level(a.Required)
+	job.Topology.Preferred, _ = m.level(a.Preferred)
+}
+
+// taskOf finds the role of a pod, or makes one. Pods that say the same role and
+// ask for different things have roles of their own.
+func (g *group) taskOf(p *pod) *task {
+	spec := p.object.request
+	if g.id.Kind == others {
+		spec = amountsOf(p.object.amounts)
+	}
+	name := cmp.Or(p.object.attributes.Task, "main")
+	for i := 2; ; i++ {
+		t := g.task(name)
+		if t == nil {
+			t = &task{name: name, spec: spec}
+			g.tasks = append(g.tasks, t)
+			return t
+		}
+		if reflect.DeepEqual(t.spec, spec) {
+			return t
+		}
+		name = fmt.Sprintf("%s-%d", cmp.Or(p.object.attributes.Task, "main"), i)
+	}
+}
+
+func (g *group) task(name string) *task {
+	for _, t := range g.tasks {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// add tells the engine of pods that came to a job it has.
+func (m *mirror) add(g *group) {
+	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) })
+	byTask := map[*task][]*pod{}
+	var order []*task
+	for _, p := range list {
+		t := g.taskOf(p)
+		if byTask[t] == nil {
+			order = append(order, t)
+		}
+		byTask[t] = append(byTask[t], p)
+	}
+	for _, t := range order {
+		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, Request: t.spec}}
+		for _, p := range byTask[t] {
+			slot := len(g.slots)
+			if k := len(t.free); k > 0 {
+				slot, t.free = t.free[k-1], t.free[:k-1]
+			}
+			g.has(p, slot, t)
+			ev.Pods = append(ev.Pods, p.slot)
+		}
+		ev.Task.Pods = len(ev.Pods)
+		m.mustTell(ev)
+		for _, p := range byTask[t] {
+			m.settleIn(p)
+		}
+	}
+}
+
+// settleIn tells the engine where a pod is that has a place already.
+func (m *mirror) settleIn(p *pod) {
+	if p.state != podWaiting {
+		m.adopt(p)
+	}
+}
+
+// podGroupSeen takes in a PodGroup as it is now.
+func (m *mirror) podGroupSeen(o *podGroupObject) {
+	m.podGroups[key(o.Namespace, o.Name)] = o
+	m.touchNative(o.Namespace, o.Name)
+}
+
+func (m *mirror) podGroupGone(namespace, name string) {
+	delete(m.podGroups, key(namespace, name))
+	m.touchNative(namespace, name)
+}
+
+func (m *mirror) podGroupsListed(list []*podGroupObject) {
+	there := make(map[types.NamespacedName]bool, len(list))
+	for _, o := range list {
+		there[key(o.Namespace, o.Name)] = true
+		m.podGroupSeen(o)
+	}
+	for k := range m.podGroups {
+		if !there[k] {
+			m.podGroupGone(k.Namespace, k.Name)
+		}
+	}
+}
+
+func (m *mirror) touchNative(namespace, name string) {
+	if g := m.groups[translate.Group{Namespace: namespace, Kind: "podgroup", Name: name}]; g != nil {
+		m.touch(g)
+	}
+}
+
+// sized takes in what an object says of its gang's size; a negative n that it
+// could not be read because of err.
+func (m *mirror) sized(id translate.Group, n int, err error) {
+	g := m.groups[id]
+	if g == nil {
+		return
+	}
+	if err != nil {
+		g.wait(m.now, ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.object.Kind, g.object.Name, err))
+		return
+	}
+	g.size = min(n, math.MaxInt32)
+	m.touch(g)
+}

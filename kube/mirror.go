@@ -1,0 +1,296 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// mirror keeps the engine's picture of the cluster equal to the API's. It turns
+// objects into events and decisions into acts, and does no I/O: one goroutine
+// hands it what was seen and carries out what it answers.
+//
+// Its tables are what the API says and what is under way; the engine is derived
+// from them and can be built anew at any time (rebuild).
+type mirror struct {
+	log    *slog.Logger
+	record func(core.Time, core.Event) // told of every event the engine took; nil: nobody
+	now    core.Time
+
+	policy core.Policy
+	levels []translate.Level
+	// engine is nil until all objects have been listed once; engineWakes is when
+	// it asked to be called.
+	engine      *core.Engine
+	engineWakes core.Time
+
+	nodes      map[string]*node
+	pods       map[types.UID]*pod
+	podGroups  map[types.NamespacedName]*podGroupObject
+	namespaces map[string]map[string]string // labels
+	queues     queues
+	groups     map[translate.Group]*group
+	jobs       map[string]*group
+	dirty      []*group         // to be looked at again before the next decision
+	later      []*group         // to be looked at again when their pause is over
+	dirtyNodes map[string]*node // their capacity may have changed
+
+	asking  []*group // that are to be asked next why they wait
+	acts    acts
+	metrics *metrics
+}
+
+// acts is what is to be done for decisions, in order.
+type acts struct {
+	bind  []bindAct
+	evict []evictAct
+	// ask has the groups whose object is to be asked how large the gang is.
+	ask []*group
+	// said is what is to be written of jobs that waited and start.
+	said []verse
+	// wake is when to decide again, [core.Never] for no need.
+	wake core.Time
+}
+
+// bindAct asks to bind a pod.
+type bindAct struct {
+	pod  *pod
+	node string
+	// annotations go with the binding.
+	annotations map[string]string
+	gated       bool
+}
+
+// evictAct asks to make a pod leave.
+type evictAct struct {
+	pod     *pod
+	reason  core.Reason
+	message string
+}
+
+// node is a node of the cluster.
+type node struct {
+	object *nodeObject
+	gone   bool // deleted; it stays until its pods have left
+	told   core.Node
+	known  bool // the engine knows it
+	// others is what pods of other schedulers take, which the engine is not
+	// told of pod by pod.
+	others translate.Amounts
+	count  int // such pods
+	pods   map[types.UID]*pod
+	sick   uint64 // devices that the engine takes for unhealthy
+}
+
+func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
+	return &mirror{
+		log: log, policy: policy, levels: levels,
+		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
+		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
+		dirtyNodes: map[string]*node{}, queues: newQueues(), acts: acts{wake: core.Never},
+	}
+}
+
+// tell gives the engine an event. What the engine refuses is a fault of the
+// tables: it is logged, and the caller decides.
+func (m *mirror) tell(ev core.Event) error {
+	if err := m.engine.Apply(m.now, ev); err != nil {
+		return err
+	}
+	if m.record != nil {
+		m.record(m.now, ev)
+	}
+	return nil
+}
+
+// mustTell is tell where nothing but a fault of ours can be wrong.
+func (m *mirror) mustTell(ev core.Event) {
+	if err := m.tell(ev); err != nil {
+		m.log.Error("the engine refused an event", "event", fmt.Sprintf("%T", ev), "error", err)
+	}
+}
+
+// rebuild derives the engine anew: at the start, and when the policy, the
+// topology or the GPUs of a node are others.
+func (m *mirror) rebuild() error {
+	names := make([]string, len(m.levels))
+	for i, l := range m.levels {
+		names[i] = l.Name
+	}
+	e, err := core.New(core.Config{Policy: m.policy, Levels: names})
+	if err != nil {
+		return err
+	}
+	m.engine, m.engineWakes = e, core.Never
+	m.queues.rebuild(m)
+	sorted := make([]*node, 0, len(m.nodes))
+	for _, n := range m.nodes {
+		n.known, n.sick = false, 0
+		sorted = append(sorted, n)
+	}
+	slices.SortFunc(sorted, func(a, b *node) int { return cmp.Compare(a.object.Name, b.object.Name) })
+	for _, n := range sorted {
+		m.tellNode(n)
+	}
+	clear(m.dirtyNodes)
+	clear(m.jobs)
+	m.dirty = m.dirty[:0]
+	groups := make([]*group, 0, len(m.groups))
+	for _, g := range m.groups {
+		g.reset()
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b *group) int {
+		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.id.Job(), b.id.Job()))
+	})
+	for _, g := range groups {
+		m.touch(g)
+	}
+	return nil
+}
+
+// decide brings the engine up to date and lets it decide. The acts are valid
+// until done is called.
+func (m *mirror) decide(now core.Time) *acts {
+	m.now = max(m.now, now)
+	if m.engine == nil {
+		return &m.acts
+	}
+	for _, g := range m.later {
+		m.touch(g)
+	}
+	m.later = m.later[:0]
+	m.settle()
+	if m.engineWakes <= m.now {
+		m.engineWakes = core.Never
+		m.mustTell(core.Tick{})
+	}
+	for _, d := range m.engine.Decide(m.now) {
+		m.metrics.decided(&d)
+		switch d.Op {
+		case core.Bind:
+			m.bind(&d)
+		case core.Evict, core.Requeue:
+			m.evict(&d)
+		case core.Wake:
+			m.engineWakes = d.At
+		}
+	}
+	m.acts.wake = min(m.acts.wake, m.engineWakes)
+	return &m.acts
+}
+
+// done forgets the acts, which have been carried out or sent on their way.
+func (m *mirror) done() {
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+}
+
+// settle tells the engine what has changed in nodes and groups.
+func (m *mirror) settle() {
+	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
+		if len(m.dirtyNodes) > 0 {
+			changed := make([]*node, 0, len(m.dirtyNodes))
+			for _, n := range m.dirtyNodes {
+				changed = append(changed, n)
+			}
+			clear(m.dirtyNodes)
+			slices.SortFunc(changed, func(a, b *node) int { return cmp.Compare(a.object.Name, b.object.Name) })
+			for _, n := range changed {
+				m.tellNode(n)
+			}
+		}
+		list := m.dirty
+		m.dirty = nil
+		for _, g := range list {
+			g.dirty = false
+			m.advance(g)
+		}
+	}
+}
+
+// touch has a group looked at before the next decision.
+func (m *mirror) touch(g *group) {
+	if !g.dirty {
+		g.dirty = true
+		m.dirty = append(m.dirty, g)
+	}
+}
+
+// bind turns a decision into an act for each pod.
+func (m *mirror) bind(d *core.Decision) {
+	g := m.jobs[d.Job]
+	for i := range d.Pods {
+		at := &d.Pods[i]
+		p := g.slots[at.Pod]
+		p.state, p.target, p.devices, p.inFlight = podBinding, at.Node, at.GPUs, true
+		m.place(p, at.Node)
+		notes := map[string]string{}
+		if at.GPUs != 0 {
+			notes[v1alpha1.GPUsAnnotation] = translate.Devices(at.GPUs)
+			if at.GPU < core.WholeGPU {
+				notes[v1alpha1.ShareAnnotation] = fmt.Sprint(int64(at.GPU))
+			}
+		}
+		if at.NICs != 0 {
+			notes[v1alpha1.NICsAnnotation] = translate.Devices(at.NICs)
+		}
+		if d.Reason == core.Backfilled {
+			notes[v1alpha1.BackfilledAnnotation] = "true"
+		}
+		m.acts.bind = append(m.acts.bind, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
+	}
+	g.inFlight += len(d.Pods)
+	g.waiting = waiting{}
+}
+
+// evict turns a decision into an act for each pod. A gang that keeps too few
+// pods is drained: what comes anew waits until the old are gone.
+func (m *mirror) evict(d *core.Decision) {
+	g := m.jobs[d.Job]
+	message := d.Detail
+	if message == "" && d.For != "" {
+		message = "evicted to make room for " + d.For
+	}
+	for i := range d.Pods {
+		p := g.slots[d.Pods[i].Pod]
+		p.state = podLeaving
+		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
+		if !p.inFlight {
+			m.acts.evict = append(m.acts.evict, p.cause)
+		}
+	}
+	if g.gang() && g.running() < g.least() {
+		g.draining, g.broke = true, d.Op == core.Requeue
+	}
+}
+
+// place notes where a pod is, or is to be.
+func (m *mirror) place(p *pod, name string) {
+	n := m.nodes[name]
+	if n == nil {
+		n = &node{object: &nodeObject{}, gone: true, pods: map[types.UID]*pod{}}
+		n.object.Name = name
+		m.nodes[name] = n
+	}
+	n.pods[p.object.UID] = p
+}
+
+// unplace takes a pod off its node.
+func (m *mirror) unplace(p *pod, name string) {
+	n := m.nodes[name]
+	if n == nil {
+		return
+	}
+	delete(n.pods, p.object.UID)
+	if n.gone && len(n.pods) == 0 {
+		m.dirtyNodes[name] = n
+	}
+}

@@ -1,0 +1,137 @@
+package kube
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// From the nodes of the API to the engine's.
+
+// nodeSeen takes in a node as it is now.
+func (m *mirror) nodeSeen(o *nodeObject) {
+	n := m.nodes[o.Name]
+	if n == nil {
+		n = &node{pods: map[types.UID]*pod{}}
+		m.nodes[o.Name] = n
+	}
+	if o.wrong != "" {
+		m.log.Warn("a node cannot be used", "node", o.Name, "why", o.wrong)
+	}
+	n.object, n.gone = o, false
+	m.dirtyNodes[o.Name] = n
+}
+
+// nodeGone takes in that a node was deleted. Its pods hold their places until
+// the garbage collector has taken them away.
+func (m *mirror) nodeGone(name string) {
+	if n := m.nodes[name]; n != nil {
+		n.gone = true
+		m.dirtyNodes[name] = n
+	}
+}
+
+// nodesListed takes in all nodes there are.
+func (m *mirror) nodesListed(list []*nodeObject) {
+	there := make(map[string]bool, len(list))
+	for _, o := range list {
+		there[o.Name] = true
+		m.nodeSeen(o)
+	}
+	for name, n := range m.nodes {
+		if !there[name] && !n.gone {
+			m.nodeGone(name)
+		}
+	}
+}
+
+// tellNode tells the engine how a node is now.
+func (m *mirror) tellNode(n *node) {
+	if m.engine == nil {
+		return
+	}
+	name := n.object.Name
+	if n.gone || n.object.wrong != "" {
+		switch {
+		case len(n.pods) > 0 && n.known && !n.told.Cordoned:
+			n.told.Cordoned = true
+			m.mustTell(core.NodeCordoned{Node: name, Cordoned: true})
+		case len(n.pods) == 0:
+			if n.known {
+				m.mustTell(core.NodeLost{Node: name})
+				n.known = false
+			}
+			if n.gone {
+				delete(m.nodes, name)
+			}
+		}
+		return
+	}
+	want := n.object.node
+	want.Domains = translate.Domains(want.Labels, m.levels)
+	want.CPUMilli = max(0, want.CPUMilli-n.others.CPUMilli)
+	want.MemMiB = max(0, want.MemMiB-n.others.MemMiB)
+	switch {
+	case !n.known:
+		if err := m.tell(core.NodeAdded{Node: want}); err != nil {
+			m.log.Warn("a node cannot be used", "node", name, "why", err)
+			return
+		}
+		n.known = true
+	case n.told.GPUs != want.GPUs || n.told.Model != want.Model:
+		// Another machine under the same name, or a driver that came late.
+		if len(n.pods) > 0 {
+			n.told = want
+			if err := m.rebuild(); err != nil {
+				m.log.Error("the engine cannot be built anew", "error", err)
+			}
+			return
+		}
+		m.mustTell(core.NodeLost{Node: name})
+		m.mustTell(core.NodeAdded{Node: want})
+		n.sick = 0
+	default:
+		if n.told.Cordoned != want.Cordoned {
+			m.mustTell(core.NodeCordoned{Node: name, Cordoned: want.Cordoned})
+		}
+		if !sameNode(&n.told, &want) {
+			m.log.Debug("changed")
+		}
+	}
+	n.told = want
+	m.tellHealth(n)
+}
+
+// sameNode reports whether the engine needs no NodeChanged.
+func sameNode(a, b *core.Node) bool {
+	return a.CPUMilli == b.CPUMilli && a.MemMiB == b.MemMiB && a.HBD == b.HBD &&
+		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
+}
+
+// tellHealth makes as many devices unhealthy as the device plugin does not
+// offer. Which they are it does not say: free ones are taken first, those that
+// were taken before stay.
+func (m *mirror) tellHealth(n *node) {
+	used := uint64(0)
+	for _, p := range n.pods {
+		used |= p.devices
+	}
+	for bits.OnesCount64(n.sick) > n.object.missing {
+		g := bits.TrailingZeros64(n.sick)
+		n.sick &^= 1 << g
+		m.mustTell(core.DeviceHealth{Node: n.object.Name, GPU: g, Healthy: true})
+	}
+	for _, free := range []bool{true, false} {
+		for g := n.told.GPUs - 1; g >= 0 && bits.OnesCount64(n.sick) < n.object.missing; g-- {
+			if n.sick>>g&1 == 0 && (used>>g&1 == 0) == free {
+				n.sick |= 1 << g
+				m.mustTell(core.DeviceHealth{Node: n.object.Name, GPU: g, Healthy: false})
+			}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package kube
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// What is kept of the API's objects. A cluster has more pods than memory should
+// hold whole, so each is cut down as it is read off the wire.
+
+// podObject is what the scheduler needs of a pod.
+type podObject struct {
+	metav1.ObjectMeta // name, namespace, UID and resource version alone
+	created           time.Time
+	started           time.Time // when it was bound, as far as known
+	node              string
+	phase             v1.PodPhase
+	deleting          bool
+
+	// ours says that Muster schedules it. What follows is set for such pods.
+	ours        bool
+	membership  translate.Membership
+	attributes  translate.Attributes
+	priority    int32
+	request     core.Request
+	wrong       string // what the author must change before it can run
+	quotaGate   bool   // it has our scheduling gate
+	otherGates  bool   // it has others': it is not ready
+	waitingType bool   // it has the Waiting condition, True
+	owner       *metav1.OwnerReference
+
+	// amounts, gpus and share are what it holds of its node.
+	amounts    translate.Amounts
+	gpus       []int
+	share      core.Milli
+	backfilled bool
+}
+
+// trimPod cuts a pod down.
+func trimPod(p *v1.Pod) *podObject {
+	o := &podObject{
+		ObjectMeta: trimMeta(&p.ObjectMeta),
+		created:    p.CreationTimestamp.Time, node: p.Spec.NodeName, phase: p.Status.Phase, deleting: p.DeletionTimestamp != nil,
+		ours: p.Spec.SchedulerName == v1alpha1.SchedulerName,
+	}
+	o.started = o.created
+	for i := range p.Status.Conditions {
+		switch c := &p.Status.Conditions[i]; c.Type {
+		case v1.PodScheduled:
+			if c.Status == v1.ConditionTrue {
+				o.started = c.LastTransitionTime.Time
+			}
+		case v1alpha1.WaitingCondition:
+			o.waitingType = c.Status == v1.ConditionTrue
+		}
+	}
+	if o.node != "" {
+		o.amounts = translate.Requests(p)
+		gpus, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
+		if err == nil {
+			o.gpus = gpus
+		}
+		o.share = translate.Share(p)
+		o.backfilled = p.Annotations[v1alpha1.BackfilledAnnotation] == "true"
+	}
+	if !o.ours {
+		return o
+	}
+	wrong := func(err error) {
+		if err != nil && o.wrong == "" {
+			o.wrong = err.Error()
+		}
+	}
+	wrong(o.attributes.Read(p))
+	o.membership = translate.MembershipOf(p, &o.attributes)
+	var err error
+	o.request, err = translate.Request(p, &o.attributes)
+	wrong(err)
+	if p.Spec.Priority != nil {
+		o.priority = *p.Spec.Priority
+	}
+	for _, g := range p.Spec.SchedulingGates {
+		if g.Name == v1alpha1.QuotaGate {
+			o.quotaGate = true
+		} else {
+			o.otherGates = true
+		}
+	}
+	o.owner = metav1.GetControllerOf(p)
+	return o
+}
+
+// over reports whether the pod holds nothing any more.
+func (o *podObject) over() bool { return o.phase == v1.PodSucceeded || o.phase == v1.PodFailed }
+
+// nodeObject is what the scheduler needs of a node.
+type nodeObject struct {
+	metav1.ObjectMeta
+	node    core.Node
+	missing int
+	wrong   string // why it cannot be used
+}
+
+func trimNode(n *v1.Node) *nodeObject {
+	o := &nodeObject{ObjectMeta: trimMeta(&n.ObjectMeta)}
+	var err error
+	if o.node, o.missing, err = translate.Node(n); err != nil {
+		o.wrong = err.Error()
+	}
+	return o
+}
+
+// podGroupObject is what the scheduler needs of a native PodGroup.
+type podGroupObject struct {
+	metav1.ObjectMeta
+	created time.Time
+	// min is the gang's least pods, 0 when it is no gang.
+	min        int
+	attributes translate.Attributes
+	wrong      string
+	// required is the node label of the topology level that it must not leave.
+	required string
+	// whole says that its pods are disrupted together.
+	whole    bool
+	priority *int32
+	// scheduled is whether its condition says that it was scheduled once.
+	scheduled bool
+}
+
+func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
+	o := &podGroupObject{
+		ObjectMeta: trimMeta(&g.ObjectMeta),
+		created:    g.CreationTimestamp.Time, priority: g.Spec.Priority,
+		whole: g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil,
+	}
+	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
+		o.min = int(gang.MinCount)
+	}
+	if c := g.Spec.SchedulingConstraints; c != nil && len(c.Topology) > 0 {
+		o.required = c.Topology[0].Key
+	}
+	if err := o.attributes.Read(g); err != nil {
+		o.wrong = err.Error()
+	}
+	for i := range g.Status.Conditions {
+		if c := &g.Status.Conditions[i]; c.Type == schedulingv1beta1.PodGroupInitiallyScheduled {
+			o.scheduled = c.Status == metav1.ConditionTrue
+		}
+	}
+	return o
+}
+
+// namespaceObject is what the scheduler needs of a namespace.
+type namespaceObject struct {
+	metav1.ObjectMeta
+	labels map[string]string
+}
+
+// trimMeta keeps what names an object.
+func trimMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion}
+}
+
+// key is how an object is found in its table.
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}

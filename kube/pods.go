@@ -1,0 +1,284 @@
+package kube
+
+import (
+	"math/bits"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// From the pods of the API to the engine's.
+
+// podState is where a pod stands.
+type podState uint8
+
+const (
+	podWaiting podState = iota
+	// podBinding: the engine has placed it, the API has not said so yet.
+	podBinding
+	// podBound: the API says that it is on its node.
+	podBound
+	// podLeaving: it was told to leave and is still on its node, or its binding
+	// is still under way.
+	podLeaving
+)
+
+// pod is a pod that is not over.
+type pod struct {
+	object *podObject
+	group  *group // nil for pods of other schedulers
+	state  podState
+	// slot is its number in the engine's job, -1 while the engine does not know
+	// it.
+	slot    int
+	task    *task
+	target  string // its node, or the one it is being bound to
+	devices uint64 // its GPUs there
+	// inFlight says that a binding was sent and not answered; what it is to be
+	// evicted for waits meanwhile.
+	inFlight bool
+	cause    evictAct
+	// said is the reason that its conditions give for its waiting.
+	said string
+	// counted says that the node's capacity is less by what the pod takes.
+	counted bool
+}
+
+// podSeen takes in a pod as it is now.
+func (m *mirror) podSeen(o *podObject) {
+	p := m.pods[o.UID]
+	if o.over() || o.deleting && o.node == "" {
+		if p != nil {
+			m.podOver(p)
+		}
+		return
+	}
+	if p == nil {
+		m.newPod(o)
+		return
+	}
+	old := p.object
+	p.object = o
+	if p.group == nil {
+		return
+	}
+	switch {
+	case o.node == "":
+		if old.otherGates != o.otherGates || old.wrong != o.wrong {
+			m.touch(p.group)
+		}
+	case p.state == podBinding && o.node == p.target:
+		p.state = podBound
+	case p.state == podWaiting || o.node != p.target:
+		// Somebody else has bound it.
+		m.leaveSlot(p)
+		m.unplace(p, p.target)
+		p.state, p.target = podBound, o.node
+		m.place(p, o.node)
+		m.touch(p.group)
+	}
+	if p.slot >= 0 && !o.attributes.LastCheckpoint.Equal(old.attributes.LastCheckpoint) {
+		m.mustTell(core.Checkpointed{Job: p.group.job})
+	}
+	if p.slot >= 0 && o.attributes.Estimate != old.attributes.Estimate {
+		m.mustTell(core.JobEstimated{Job: p.group.job, Estimate: o.attributes.Estimate})
+	}
+}
+
+func (m *mirror) newPod(o *podObject) {
+	if !o.ours && o.node == "" {
+		return
+	}
+	p := &pod{object: o, slot: -1}
+	m.pods[o.UID] = p
+	if o.node != "" {
+		p.state, p.target = podBound, o.node
+		m.place(p, o.node)
+	}
+	if !o.ours && o.amounts.GPUs == 0 {
+		m.countOn(p)
+		return
+	}
+	g := m.groupOf(p)
+	p.group = g
+	g.pods[o.UID], g.loose[o.UID] = p, p
+	m.touch(g)
+}
+
+// podGone takes in that a pod was deleted.
+func (m *mirror) podGone(uid types.UID) {
+	if p := m.pods[uid]; p != nil {
+		m.podOver(p)
+	}
+}
+
+// podsListed takes in all pods there are.
+func (m *mirror) podsListed(list []*podObject) {
+	there := make(map[types.UID]bool, len(list))
+	for _, o := range list {
+		there[o.UID] = true
+		m.podSeen(o)
+	}
+	for uid := range m.pods {
+		if !there[uid] {
+			m.podGone(uid)
+		}
+	}
+}
+
+// podOver takes a pod that ended or was deleted off its node.
+func (m *mirror) podOver(p *pod) {
+	delete(m.pods, p.object.UID)
+	m.uncount(p)
+	m.unplace(p, p.target)
+	if p.group != nil {
+		delete(p.group.pods, p.object.UID)
+		delete(p.group.loose, p.object.UID)
+		m.leaveSlot(p)
+		m.touch(p.group)
+	}
+}
+
+// leaveSlot tells the engine that the pod is over; its number is free for
+// another.
+func (m *mirror) leaveSlot(p *pod) {
+	if p.slot < 0 {
+		return
+	}
+	g := p.group
+	m.mustTell(core.PodEnded{Job: g.job, Pod: p.slot})
+	g.slots[p.slot] = nil
+	p.task.free = append(p.task.free, p.slot)
+	p.slot, p.task, p.devices = -1, nil, 0
+	if g.pods[p.object.UID] == p {
+		g.loose[p.object.UID] = p
+	}
+}
+
+// countOn makes the pod's node smaller by what the pod takes.
+func (m *mirror) countOn(p *pod) {
+	n := m.nodes[p.target]
+	if n == nil || p.counted {
+		return
+	}
+	p.counted = true
+	n.others.CPUMilli += p.object.amounts.CPUMilli
+	n.others.MemMiB += p.object.amounts.MemMiB
+	n.count++
+	m.dirtyNodes[p.target] = n
+}
+
+func (m *mirror) uncount(p *pod) {
+	n := m.nodes[p.target]
+	if n == nil || !p.counted {
+		return
+	}
+	p.counted = false
+	n.others.CPUMilli -= p.object.amounts.CPUMilli
+	n.others.MemMiB -= p.object.amounts.MemMiB
+	n.count--
+	m.dirtyNodes[p.target] = n
+}
+
+// bound takes in the outcome of a binding. gone says that the pod is no more.
+func (m *mirror) bound(uid types.UID, ok, gone bool) {
+	p := m.pods[uid]
+	if p == nil || !p.inFlight {
+		return
+	}
+	p.inFlight = false
+	if g := p.group; g != nil {
+		if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
+			defer func() { m.acts.said = append(m.acts.said, m.unsay(g)...) }()
+		}
+	}
+	switch {
+	case ok && p.state == podBinding:
+		p.state = podBound
+	case ok && p.state == podLeaving:
+		m.acts.evict = append(m.acts.evict, p.cause)
+	case gone:
+		m.podOver(p)
+	case ok || p.state == podBound:
+		// The API has said meanwhile where it is.
+	default:
+		leaving := p.state == podLeaving
+		m.unplace(p, p.target)
+		p.state, p.target, p.devices = podWaiting, "", 0
+		if leaving {
+			m.mustTell(core.PodsGone{Job: p.group.job, Pods: []int{p.slot}})
+		} else {
+			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
+		}
+		m.touch(p.group)
+	}
+}
+
+// adopt tells the engine of a pod that is on a node already. Where the engine
+// cannot count it as the job's, it counts it as somebody else's.
+func (m *mirror) adopt(p *pod) {
+	n := m.nodes[p.target]
+	gpus := m.devicesOf(p, n)
+	err := m.tell(core.PodRunning{
+		Job: p.group.job, Pod: p.slot, Node: p.target, GPUs: gpus,
+		Started: min(m.now, core.Time(p.object.started.UnixNano())), Backfilled: p.object.backfilled,
+	})
+	if err == nil {
+		for _, d := range gpus {
+			p.devices |= 1 << d
+		}
+		return
+	}
+	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", err)
+	delete(p.group.pods, p.object.UID)
+	m.leaveSlot(p)
+	p.group = nil
+	m.countOn(p)
+}
+
+// devicesOf returns the GPUs of a pod that is on a node: those its annotation
+// names, else the first that have room.
+func (m *mirror) devicesOf(p *pod, n *node) []int {
+	gpu := p.task.spec.GPU
+	want := int((gpu + core.WholeGPU - 1) / core.WholeGPU)
+	if want == 0 || n == nil {
+		return nil
+	}
+	if len(p.object.gpus) == want {
+		return p.object.gpus
+	}
+	var free [64]core.Milli
+	for i := range free {
+		free[i] = core.WholeGPU
+	}
+	for _, o := range n.pods {
+		for s := o.devices; s != 0; s &= s - 1 {
+			free[bits.TrailingZeros64(s)] -= o.share()
+		}
+	}
+	var out []int
+	for d := 0; d < n.told.GPUs && len(out) < want; d++ {
+		if free[d] >= min(gpu, core.WholeGPU) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// share is how much of each of its GPUs a pod has.
+func (p *pod) share() core.Milli {
+	if p.task != nil && p.task.spec.GPU < core.WholeGPU {
+		return p.task.spec.GPU
+	}
+	return core.WholeGPU
+}
+
+// ready reports whether a pod could be placed as far as the pod goes.
+func (p *pod) ready() bool { return p.object.wrong == "" && !p.object.otherGates }
+
+// amountsOf is the request of a pod of another scheduler.
+func amountsOf(a translate.Amounts) core.Request {
+	return core.Request{GPU: core.Milli(a.GPUs) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB}
+}

@@ -1,0 +1,250 @@
+// Package kube is Muster on Kubernetes: it watches the API, feeds the engine
+// with what it sees and carries out what the engine decides.
+//
+//	watch.go     objects, cut down, into the mailbox
+//	mirror.go    the one goroutine's tables: objects to events, decisions to acts
+//	  nodes.go pods.go groups.go queues.go
+//	bind.go evict.go status.go size.go     acts to the API, and their outcomes
+//
+// Decisions are assumed to hold at once and carried out beside the goroutine
+// that decides; what fails comes back as an event.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Config is what a scheduler is told once.
+type Config struct {
+	// API says where the API server is and who we are. Its limits on requests
+	// are not used: what is sent is bounded by Workers and StatusRate.
+	API *rest.Config
+	// Policy is how to decide.
+	Policy core.Policy
+	// Levels of the topology, widest first; none for nodes alone.
+	Levels []translate.Level
+	// Workers is how many bindings are under way at once; 64 when 0.
+	Workers int
+	// StatusRate is how many conditions are written in a second at most; 100
+	// when 0.
+	StatusRate float32
+	Log        *slog.Logger
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	// Leader says whether other instances stand by.
+	Leader Leader
+	// Record is told every event that the engine takes, in order, in the
+	// goroutine that decides; nil for none.
+	Record func(core.Time, core.Event)
+}
+
+// Scheduler is Muster on one cluster.
+type Scheduler struct {
+	config   Config
+	log      *slog.Logger
+	now      func() time.Time
+	client   kubernetes.Interface
+	muster   rest.Interface // for our own objects
+	dynamic  dynamic.Interface
+	box      *mailbox
+	mirror   *mirror
+	orders   *orders
+	verses   *verses
+	evicting chan struct{} // as many as may be under way
+	metrics  *metrics
+	recorder record.EventRecorder
+
+	statusLimit flowcontrol.RateLimiter
+	listed      chan struct{} // closed when all objects have been listed once
+	ready       chan struct{} // closed when it decides
+}
+
+// New returns a scheduler that has not started.
+func New(c Config) (*Scheduler, error) {
+	if c.Workers == 0 {
+		c.Workers = 64
+	}
+	if c.StatusRate == 0 {
+		c.StatusRate = 100
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	api := rest.CopyConfig(c.API)
+	api.QPS, api.RateLimiter = -1, nil
+	api.UserAgent = "muster"
+	own := rest.CopyConfig(api)
+	api.ContentType, api.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(api)
+	if err != nil {
+		return nil, err
+	}
+	muster, err := NewClient(own)
+	if err != nil {
+		return nil, err
+	}
+	dyn, err := dynamic.NewForConfig(own)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{
+		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn,
+		box: newMailbox(), orders: newOrders(), verses: newVerses(), evicting: make(chan struct{}, 32),
+		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
+		listed: make(chan struct{}), ready: make(chan struct{}),
+	}
+	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
+	s.mirror.record = c.Record
+	s.mirror.metrics = s.metrics
+	if _, err := core.New(core.Config{Policy: c.Policy}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Ready is closed when the scheduler has seen the whole cluster and decides.
+func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
+
+// Run schedules until ctx ends. It returns nil then, and an error when it
+// cannot go on.
+func (s *Scheduler) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{QPS: 1. / 60, BurstSize: 10})
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: s.client.CoreV1().Events("")})
+	s.recorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: v1alpha1.SchedulerName})
+
+	synced, err := s.watch(ctx)
+	if err != nil {
+		return fmt.Errorf("the API server does not answer: %w", err)
+	}
+	var workers sync.WaitGroup
+	for range s.config.Workers {
+		workers.Go(func() { s.bindAll(ctx) })
+	}
+	for range 4 {
+		workers.Go(func() { s.write(ctx) })
+	}
+	workers.Go(func() {
+		for _, c := range synced {
+			select {
+			case <-c:
+			case <-ctx.Done():
+				return
+			}
+		}
+		close(s.listed)
+		s.lead(ctx, func() {
+			s.box.put(func(m *mirror) {
+				if err := m.rebuild(); err != nil {
+					cancel(err)
+					return
+				}
+				close(s.ready)
+			})
+		}, cancel)
+	})
+	s.loop(ctx)
+	s.orders.close()
+	workers.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// loop owns the tables: it takes in what was seen, decides and sends off what
+// was decided.
+func (s *Scheduler) loop(ctx context.Context) {
+	m := s.mirror
+	var spare []fact
+	wake := time.NewTimer(time.Hour)
+	defer wake.Stop()
+	status := time.NewTicker(statusPeriod)
+	defer status.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.box.ready:
+		case <-wake.C:
+		case <-status.C:
+			m.now = max(m.now, core.Time(s.now().UnixNano()))
+			s.verses.put(m.explain(explained))
+			continue
+		}
+		m.now = max(m.now, core.Time(s.now().UnixNano()))
+		list := s.box.take(spare)
+		for _, f := range list {
+			f(m)
+		}
+		spare = list
+		began := time.Now()
+		acts := m.decide(core.Time(s.now().UnixNano()))
+		s.metrics.decide.Observe(time.Since(began).Seconds())
+		s.send(ctx, acts)
+		next := time.Hour
+		if acts.wake != core.Never {
+			next = max(0, time.Unix(0, int64(acts.wake)).Sub(s.now()))
+		}
+		wake.Reset(next)
+		m.done()
+	}
+}
+
+// send sends acts on their way.
+func (s *Scheduler) send(ctx context.Context, a *acts) {
+	for i := range a.bind {
+		b := &a.bind[i]
+		s.orders.put(order{
+			namespace: b.pod.object.Namespace, name: b.pod.object.Name, uid: b.pod.object.UID, node: b.node,
+			annotations: b.annotations, gated: b.gated,
+		})
+	}
+	for i := range a.evict {
+		e := &a.evict[i]
+		go s.evict(ctx, departure{
+			namespace: e.pod.object.Namespace, name: e.pod.object.Name, uid: e.pod.object.UID, reason: e.reason, message: e.message,
+		})
+	}
+	for _, g := range a.ask {
+		go s.ask(ctx, g.id, *g.object)
+	}
+	s.verses.put(a.said)
+}
+
+// event tells people of something that happened to an object.
+func (s *Scheduler) event(namespace, kind, name string, uid types.UID, eventType, reason, message string) {
+	if s.recorder == nil {
+		return
+	}
+	ref := &v1.ObjectReference{Kind: kind, Namespace: namespace, Name: name, UID: uid, APIVersion: "v1"}
+	if kind == "PodGroup" {
+		ref.APIVersion = "scheduling.k8s.io/v1beta1"
+	}
+	s.recorder.Event(ref, eventType, reason, message)
+}

@@ -1,0 +1,299 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+)
+
+// Why jobs wait, as the API is told: in conditions of pods and PodGroups. The
+// engine answers when asked (core.Engine.Explain), which costs; so some jobs
+// are asked about at a time, in turn, and what has not changed is not written.
+
+const (
+	// firstSay is how long a job waits before it is said why: most start at
+	// once.
+	firstSay = core.Second
+	// sayAgain is how often numbers are written anew while the reason stays.
+	sayAgain = 30 * core.Second
+)
+
+// verse is what is to be written of one object.
+type verse struct {
+	namespace, name string
+	uid             types.UID
+	podGroup        bool
+	reason, message string // empty: it waits no more
+	ungate          bool
+}
+
+// said is what was last written of a group.
+type said struct {
+	reason, message string
+	at              core.Time
+}
+
+// explain asks about up to n waiting jobs, in turn, and returns what is to be
+// written.
+func (m *mirror) explain(n int) []verse {
+	if m.engine == nil {
+		return nil
+	}
+	if len(m.asking) == 0 {
+		for _, g := range m.groups {
+			if g.id.Kind != others && g.waits() {
+				m.asking = append(m.asking, g)
+			}
+		}
+		slices.SortFunc(m.asking, func(a, b *group) int { return a.created.Compare(b.created) })
+	}
+	var out []verse
+	for ; n > 0 && len(m.asking) > 0; n-- {
+		g := m.asking[0]
+		m.asking = m.asking[1:]
+		if m.groups[g.id] == g && g.waits() {
+			out = append(out, m.say(g)...)
+		}
+	}
+	return out
+}
+
+// waits reports whether pods of a group wait for a place.
+func (g *group) waits() bool {
+	for _, p := range g.pods {
+		if p.state == podWaiting {
+			return true
+		}
+	}
+	return false
+}
+
+// say returns what is to be written of a group that waits.
+func (m *mirror) say(g *group) []verse {
+	if g.submitted {
+		x, ok := m.engine.Explain(g.job)
+		if !ok || x.Waiting == 0 {
+			return nil
+		}
+		detail := x.Detail
+		if x.Ahead > 0 {
+			detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
+		}
+		g.wait(m.now, x.Reason.String(), detail)
+	}
+	if g.waiting.reason == "" || m.now-g.waiting.since < firstSay {
+		return nil
+	}
+	now := said{g.waiting.reason, g.waiting.detail, m.now}
+	old := g.said
+	if now.reason == old.reason && (now.message == old.message || m.now-old.at < sayAgain) && !g.unsaid() {
+		return nil
+	}
+	g.said = now
+	var out []verse
+	if pg := m.podGroupOf(g); pg != nil {
+		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message})
+	}
+	for i, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.object.otherGates }) {
+		if now.reason == old.reason && i > 0 && p.said == now.reason {
+			continue // the numbers are on the first pod; it would be too much to write them on all
+		}
+		p.said = now.reason
+		out = append(out, verse{
+			namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, reason: now.reason, message: now.message,
+			ungate: p.object.quotaGate && g.submitted && now.reason != core.QuotaExceeded.String(),
+		})
+	}
+	return out
+}
+
+// unsaid reports whether a waiting pod has not been told why it waits.
+func (g *group) unsaid() bool {
+	for _, p := range g.pods {
+		if p.state == podWaiting && p.said == "" && !p.object.otherGates {
+			return true
+		}
+	}
+	return false
+}
+
+// unsay returns what is to be written of pods that waited and run now.
+func (m *mirror) unsay(g *group) []verse {
+	var out []verse
+	for _, p := range g.pods {
+		if p.said != "" && p.state != podWaiting {
+			p.said = ""
+			out = append(out, verse{namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID})
+		}
+	}
+	pg := m.podGroupOf(g)
+	if pg != nil && (g.said.reason != "" || !pg.scheduled) && !g.waits() {
+		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true})
+	}
+	g.said = said{}
+	return out
+}
+
+// verses are what is to be written, the latest for each object, in the order in
+// which objects were first spoken of.
+type verses struct {
+	mu    sync.Mutex
+	by    map[types.UID]verse
+	order []types.UID
+	ready chan struct{}
+}
+
+func newVerses() *verses {
+	return &verses{by: map[types.UID]verse{}, ready: make(chan struct{}, 1)}
+}
+
+func (v *verses) put(list []verse) {
+	if len(list) == 0 {
+		return
+	}
+	v.mu.Lock()
+	for _, x := range list {
+		old, ok := v.by[x.uid]
+		if !ok {
+			v.order = append(v.order, x.uid)
+		}
+		x.ungate = x.ungate || old.ungate
+		v.by[x.uid] = x
+	}
+	v.mu.Unlock()
+	select {
+	case v.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (v *verses) take() (verse, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.order) == 0 {
+		return verse{}, false
+	}
+	uid := v.order[0]
+	v.order = v.order[1:]
+	x := v.by[uid]
+	delete(v.by, uid)
+	return x, true
+}
+
+// write writes what is said until ctx ends, no faster than the limit.
+func (s *Scheduler) write(ctx context.Context) {
+	for ctx.Err() == nil {
+		x, ok := s.verses.take()
+		if !ok {
+			select {
+			case <-ctx.Done():
+			case <-s.verses.ready:
+			}
+			continue
+		}
+		if s.statusLimit.Wait(ctx) != nil {
+			return
+		}
+		var err error
+		if x.podGroup {
+			err = s.writePodGroup(ctx, &x)
+		} else {
+			err = s.writePod(ctx, &x)
+		}
+		s.metrics.request("status", err)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+			s.log.Debug("a condition could not be written", "object", x.namespace+"/"+x.name, "error", err)
+		}
+	}
+}
+
+func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
+	now := metav1.NewTime(s.now())
+	var conditions []v1.PodCondition
+	if x.reason == "" {
+		conditions = []v1.PodCondition{{Type: v1alpha1.WaitingCondition, Status: v1.ConditionFalse, Reason: "Started", LastTransitionTime: now}}
+	} else {
+		conditions = []v1.PodCondition{
+			{Type: v1alpha1.WaitingCondition, Status: v1.ConditionTrue, Reason: x.reason, Message: x.message, LastTransitionTime: now},
+			{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: scheduledReason(x.reason), Message: x.reason + ": " + x.message, LastTransitionTime: now},
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": x.uid}, "status": map[string]any{"conditions": conditions}})
+	if err != nil {
+		return err
+	}
+	if x.ungate {
+		if err := s.ungate(ctx, &order{namespace: x.namespace, name: x.name, uid: x.uid}); err != nil {
+			return err
+		}
+	}
+	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err == nil && x.reason != "" {
+		s.event(x.namespace, "Pod", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
+	}
+	return err
+}
+
+// scheduledReason is the reason of PodScheduled=False: autoscalers make room
+// for pods that are Unschedulable, and more nodes are no help to the others.
+func scheduledReason(reason string) string {
+	switch reason {
+	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(),
+		core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
+		return v1.PodReasonUnschedulable
+	}
+	return reason
+}
+
+func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
+	now := metav1.NewTime(s.now())
+	waiting := metav1.Condition{Type: v1alpha1.WaitingCondition, Status: metav1.ConditionTrue, Reason: x.reason, Message: x.message, LastTransitionTime: now}
+	scheduled := metav1.Condition{
+		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: metav1.ConditionFalse, Reason: schedulingv1beta1.PodGroupReasonUnschedulable,
+		Message: x.reason + ": " + x.message, LastTransitionTime: now,
+	}
+	if x.reason == "" {
+		waiting.Status, waiting.Reason = metav1.ConditionFalse, "Started"
+		scheduled.Status, scheduled.Reason, scheduled.Message = metav1.ConditionTrue, "Scheduled", "all pods of the gang are bound"
+	}
+	groups := s.client.SchedulingV1beta1().PodGroups(x.namespace)
+	g, err := groups.Get(ctx, x.name, metav1.GetOptions{})
+	if err != nil || g.UID != x.uid {
+		return err
+	}
+	was := slices.IndexFunc(g.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == schedulingv1beta1.PodGroupInitiallyScheduled && c.Status == metav1.ConditionTrue
+	})
+	conditions := []metav1.Condition{waiting}
+	if was < 0 { // it never goes back
+		conditions = append(conditions, scheduled)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": x.uid}, "status": map[string]any{"conditions": conditions}})
+	if err != nil {
+		return err
+	}
+	_, err = groups.Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err == nil && x.reason != "" {
+		s.event(x.namespace, "PodGroup", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
+	}
+	return err
+}
+
+// statusPeriod is how often some jobs are asked about, explained how many at
+// most each time: asking costs a millisecond or two in the largest clusters.
+const (
+	statusPeriod = 250 * time.Millisecond
+	explained    = 20
+)

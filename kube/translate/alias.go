@@ -1,0 +1,231 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+)
+
+// Attributes is what labels and annotations say of a job.
+type Attributes struct {
+	// Queue is empty when none is named.
+	Queue string
+	// Kind is valid when KindGiven: else the kind of owner decides.
+	Kind      core.Kind
+	KindGiven bool
+	Class     core.Class
+
+	NotPreemptible, Locked           bool
+	MinRuntime, Checkpoint, Estimate core.Time
+	// LastCheckpoint is zero when unknown.
+	LastCheckpoint time.Time
+	// Required and Preferred are topology levels: names, node labels, "node" or
+	// "hbd".
+	Required, Preferred string
+	// Models are the GPU models accepted; none accepts any.
+	Models []string
+	// Fraction is a part of a GPU, 0 when none is asked for.
+	Fraction core.Milli
+	// MinMember is the gang's least pods, 0 when not given.
+	MinMember int
+	// Task is the role of the pod in its job.
+	Task string
+}
+
+// attribute is one thing that can be said about a job: the labels or
+// annotations that say it, ours first, then what users of other schedulers
+// type (KAI, Kueue, Volcano, YuniKorn, Koordinator, the Kubeflow trainers…),
+// and how the value is read.
+type attribute struct {
+	keys []string
+	read func(a *Attributes, value string) error
+}
+
+var attributes = []attribute{
+	{keys(v1alpha1.QueueLabel, "kai.scheduler/queue", "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name",
+		"yunikorn.apache.org/queue", "quota.scheduling.koordinator.sh/name"), func(a *Attributes, v string) error {
+		a.Queue = v
+		return nil
+	}},
+	{keys(v1alpha1.KindAnnotation), func(a *Attributes, v string) error {
+		k := slices.Index(core.Kinds[:], v)
+		if k < 0 {
+			return fmt.Errorf("%q: expected one of %s", v, strings.Join(core.Kinds[:], ", "))
+		}
+		a.Kind, a.KindGiven = core.Kind(k), true
+		return nil
+	}},
+	{keys(v1alpha1.ClassAnnotation, "koordinator.sh/qosClass"), func(a *Attributes, v string) error {
+		switch v {
+		case "HP", "LSE", "LSR", "LS":
+			a.Class = core.HP
+		case "LP", "BE":
+			a.Class = core.LP
+		default:
+			return fmt.Errorf("%q: expected HP or LP", v)
+		}
+		return nil
+	}},
+	{keys(v1alpha1.PreemptibleAnnotation, "kai.scheduler/preemptibility", "volcano.sh/preemptable", "yunikorn.apache.org/allow-preemption",
+		"quota.scheduling.koordinator.sh/preemptible"), func(a *Attributes, v string) error {
+		switch v {
+		case "true", "preemptible":
+			a.NotPreemptible = false
+		case "false", "non-preemptible":
+			a.NotPreemptible = true
+		default:
+			return fmt.Errorf("%q: expected true or false", v)
+		}
+		return nil
+	}},
+	{keys(v1alpha1.LockedAnnotation), func(a *Attributes, v string) (err error) {
+		a.Locked, err = boolean(v)
+		return err
+	}},
+	{keys(v1alpha1.MinRuntimeAnnotation, "kai.scheduler/min-runtime"), duration(func(a *Attributes) *core.Time { return &a.MinRuntime })},
+	{keys(v1alpha1.CheckpointIntervalAnnotation), duration(func(a *Attributes) *core.Time { return &a.Checkpoint })},
+	{keys(v1alpha1.WalltimeAnnotation, "kueue.x-k8s.io/max-exec-time-seconds"), duration(func(a *Attributes) *core.Time { return &a.Estimate })},
+	{keys(v1alpha1.LastCheckpointAnnotation), func(a *Attributes, v string) error {
+		t, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			return fmt.Errorf("%q: expected a time such as 2026-01-31T12:00:00Z", v)
+		}
+		a.LastCheckpoint = t
+		return nil
+	}},
+	{keys(v1alpha1.RequiredTopologyAnnotation, "kai.scheduler/topology-required-placement", "kueue.x-k8s.io/podset-required-topology"),
+		func(a *Attributes, v string) error {
+			a.Required = v
+			return nil
+		}},
+	{keys(v1alpha1.PreferredTopologyAnnotation, "kai.scheduler/topology-preferred-placement", "kueue.x-k8s.io/podset-preferred-topology"),
+		func(a *Attributes, v string) error {
+			a.Preferred = v
+			return nil
+		}},
+	{keys(v1alpha1.GPUModelsAnnotation), func(a *Attributes, v string) error {
+		a.Models = nil
+		for m := range strings.SplitSeq(strings.ReplaceAll(v, ",", "|"), "|") {
+			if m = strings.TrimSpace(m); m == "" {
+				return fmt.Errorf("%q: expected GPU models such as H800|A100", v)
+			}
+			a.Models = append(a.Models, m)
+		}
+		return nil
+	}},
+	{keys(v1alpha1.GPUFractionAnnotation, "gpu-fraction"), func(a *Attributes, v string) (err error) {
+		a.Fraction, err = fraction(v)
+		return err
+	}},
+	{keys(v1alpha1.MinMemberAnnotation, "kai.scheduler/batch-min-member", "gang.scheduling.koordinator.sh/min-available",
+		"pod-group.scheduling.sigs.k8s.io/min-available", "kueue.x-k8s.io/pod-group-total-count"), func(a *Attributes, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q: expected a number of pods, at least 1", v)
+		}
+		a.MinMember = n
+		return nil
+	}},
+	{keys(v1alpha1.TaskAnnotation, "kai.scheduler/subgroup-name", "yunikorn.apache.org/task-group-name", "volcano.sh/task-spec",
+		"training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group"), func(a *Attributes, v string) error {
+		a.Task = v
+		return nil
+	}},
+}
+
+func keys(k ...string) []string { return k }
+
+// labelled is an object with labels and annotations.
+type labelled interface {
+	GetLabels() map[string]string
+	GetAnnotations() map[string]string
+}
+
+// Read takes over what the object's labels and annotations say; what they do
+// not say stays. Ours come before others' and labels before annotations. The
+// first error names the label and what was expected; what is right is taken
+// over all the same.
+func (a *Attributes) Read(o labelled) error {
+	var bad error
+	for i := range attributes {
+		key, value, ok := lookup(o, attributes[i].keys)
+		if !ok {
+			continue
+		}
+		if err := attributes[i].read(a, value); err != nil && bad == nil {
+			bad = fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return bad
+}
+
+// Over returns what a says and, where it says nothing, what b says.
+func (a Attributes) Over(b *Attributes) Attributes {
+	a.Queue, a.Task = cmp.Or(a.Queue, b.Queue), cmp.Or(a.Task, b.Task)
+	a.Required, a.Preferred = cmp.Or(a.Required, b.Required), cmp.Or(a.Preferred, b.Preferred)
+	if !a.KindGiven {
+		a.Kind, a.KindGiven = b.Kind, b.KindGiven
+	}
+	a.Class = max(a.Class, b.Class)
+	a.NotPreemptible, a.Locked = a.NotPreemptible || b.NotPreemptible, a.Locked || b.Locked
+	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
+	a.Estimate, a.MinMember = cmp.Or(a.Estimate, b.Estimate), cmp.Or(a.MinMember, b.MinMember)
+	a.Fraction = cmp.Or(a.Fraction, b.Fraction)
+	if a.LastCheckpoint.IsZero() {
+		a.LastCheckpoint = b.LastCheckpoint
+	}
+	if a.Models == nil {
+		a.Models = b.Models
+	}
+	return a
+}
+
+// NamespaceQueue is the queue that the labels of a namespace name, for all that
+// name none themselves.
+func NamespaceQueue(labels map[string]string) string {
+	_, queue, _ := lookup(&metav1.ObjectMeta{Labels: labels}, attributes[0].keys)
+	return queue
+}
+
+// lookup finds the first of the keys that is a label or an annotation of o.
+func lookup(o labelled, keys []string) (key, value string, ok bool) {
+	labels, annotations := o.GetLabels(), o.GetAnnotations()
+	for _, k := range keys {
+		if v, ok := labels[k]; ok {
+			return k, v, true
+		}
+		if v, ok := annotations[k]; ok {
+			return k, v, true
+		}
+	}
+	return "", "", false
+}
+
+func boolean(v string) (bool, error) {
+	switch v {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q: expected true or false", v)
+}
+
+func duration(field func(*Attributes) *core.Time) func(*Attributes, string) error {
+	return func(a *Attributes, v string) error {
+		var d v1alpha1.Duration
+		if err := d.UnmarshalText([]byte(v)); err != nil {
+			return fmt.Errorf("%q: expected %w", v, err)
+		}
+		*field(a) = core.Time(d)
+		return nil
+	}
+}

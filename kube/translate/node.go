@@ -1,0 +1,131 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+)
+
+// NodeName is the pseudo label under which the engine knows a node's name:
+// what matchFields may select by.
+const NodeName = "metadata.name"
+
+// modelLabels say the GPU model of a node, the first that is there.
+var modelLabels = []string{
+	v1alpha1.GPUModelLabel, "nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator",
+	"node.kubernetes.io/npu.chip.name", "gpu.intel.com/product",
+}
+
+// hbdLabels say the scale-up domain of a node, the first that is there.
+var hbdLabels = []string{v1alpha1.HBDLabel, "nvidia.com/gpu.clique", "topology.k8s.aws/ultraserver-id", "accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator"}
+
+// UnknownModel is the model of GPUs of which no label says what they are.
+const UnknownModel = "gpu"
+
+// A Level is a level of the topology: the node label that names a node's domain
+// at it, and the name by which the engine knows it.
+type Level struct{ Name, Label string }
+
+// Node describes a node to the engine, but for its [Domains]. missing is how many of its GPUs its
+// device plugin does not offer now (capacity less allocatable): which they are,
+// nobody says. An error says what of the node cannot be used.
+func Node(n *v1.Node) (node core.Node, missing int, err error) {
+	capacity, allocatable := gpusIn(n.Status.Capacity), gpusIn(n.Status.Allocatable)
+	gpus := max(capacity, allocatable)
+	if gpus > 64 {
+		return core.Node{}, 0, fmt.Errorf("node %s has %d GPUs, at most 64 can be used", n.Name, gpus)
+	}
+	node = core.Node{
+		Name: n.Name, GPUs: int(gpus),
+		CPUMilli: n.Status.Allocatable.Cpu().MilliValue(), MemMiB: mebibytes(n.Status.Allocatable.Memory(), false),
+		HBD: first(n.Labels, hbdLabels), Cordoned: !Schedulable(n),
+	}
+	if gpus > 0 {
+		node.Model = Model(n.Labels)
+	}
+	node.Labels = make(map[string]string, len(n.Labels)+1)
+	for k, v := range n.Labels {
+		node.Labels[k] = v
+	}
+	node.Labels[NodeName] = n.Name
+	for _, t := range n.Spec.Taints {
+		if repels(&t) {
+			node.Taints = append(node.Taints, core.Taint{Key: taintKey(t.Key, t.Effect), Value: taintValue(t.Value)})
+		}
+	}
+	return node, int(gpus - min(allocatable, gpus)), nil
+}
+
+// Domains returns the topology domains of a node with the labels, one a level.
+func Domains(labels map[string]string, levels []Level) []string {
+	var out []string
+	for _, l := range levels {
+		out = append(out, labels[l.Label])
+	}
+	return out
+}
+
+// Model returns the GPU model that a node's labels name. Names as GPU Feature
+// Discovery writes them lose the maker and the mark of time-slicing:
+// "NVIDIA-H800-SHARED" is H800.
+func Model(labels map[string]string) string {
+	m := first(labels, modelLabels)
+	if m == "" {
+		return UnknownModel
+	}
+	m = strings.TrimSuffix(m, "-SHARED")
+	for _, maker := range []string{"NVIDIA-", "Tesla-", "nvidia-", "AMD-"} {
+		m = strings.TrimPrefix(m, maker)
+	}
+	return m
+}
+
+func first(labels map[string]string, keys []string) string {
+	for _, k := range keys {
+		if v := labels[k]; v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// Schedulable reports whether a node takes new pods: it is Ready, not cordoned,
+// and none of Kubernetes' own taints keeps pods off it for the time being.
+func Schedulable(n *v1.Node) bool {
+	if n.Spec.Unschedulable || n.DeletionTimestamp != nil {
+		return false
+	}
+	for i := range n.Spec.Taints {
+		if t := &n.Spec.Taints[i]; t.Effect != v1.TaintEffectPreferNoSchedule && passing(t.Key) {
+			return false
+		}
+	}
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// passing reports whether a taint is one of those that Kubernetes sets and takes
+// away as a node comes, fails or is drained. They close a node; they do not
+// make another kind of it.
+func passing(key string) bool {
+	return strings.HasPrefix(key, "node.kubernetes.io/") || strings.HasPrefix(key, "node.cloudprovider.kubernetes.io/") ||
+		key == "ToBeDeletedByClusterAutoscaler" || key == "DeletionCandidateOfClusterAutoscaler"
+}
+
+// repels reports whether a taint keeps away pods that do not tolerate it.
+func repels(t *v1.Taint) bool {
+	return t.Effect != v1.TaintEffectPreferNoSchedule && !passing(t.Key)
+}
+
+// The engine's taints have a key and a value and one effect. Kubernetes' effect
+// goes into the key, and an empty value is told from any value.
+func taintKey(key string, effect v1.TaintEffect) string { return key + ":" + string(effect) }
+func taintValue(value string) string                    { return "=" + value }

@@ -1,0 +1,180 @@
+package translate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Request says what a pod needs of a node. An error says, in the words of the
+// pod's author, what in it cannot be used.
+func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
+	need := Requests(p)
+	r := core.Request{GPU: milli(need.GPUs), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Models: a.Models}
+	if a.Fraction > 0 {
+		if need.GPUs > 0 {
+			return r, fmt.Errorf("a part of a GPU and %d whole ones are asked for: expected one of them", need.GPUs)
+		}
+		r.GPU = a.Fraction
+	}
+	if r.GPU > 64*core.WholeGPU {
+		return r, fmt.Errorf("%d GPUs are asked for, expected at most 64 a pod", need.GPUs)
+	}
+	for _, t := range p.Spec.Tolerations {
+		r.Tolerations = append(r.Tolerations, tolerations(&t)...)
+	}
+	err := selectors(p, &r)
+	return r, err
+}
+
+// tolerations says in the engine's words which taints a toleration bears.
+func tolerations(t *v1.Toleration) []core.Toleration {
+	if t.Effect == v1.TaintEffectPreferNoSchedule || t.Key != "" && passing(t.Key) {
+		return nil
+	}
+	value := ""
+	if t.Operator == "" || t.Operator == v1.TolerationOpEqual {
+		value = taintValue(t.Value)
+	} else if t.Operator != v1.TolerationOpExists {
+		return nil // an operator of later versions: bears nothing
+	}
+	if t.Key == "" {
+		if t.Effect != "" {
+			return nil // rare; the engine cannot tell effects without a key
+		}
+		return []core.Toleration{{}}
+	}
+	effects := []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}
+	if t.Effect != "" {
+		effects = []v1.TaintEffect{t.Effect}
+	}
+	var out []core.Toleration
+	for _, e := range effects {
+		out = append(out, core.Toleration{Key: taintKey(t.Key, e), Value: value})
+	}
+	return out
+}
+
+// selectors translates the node selector and the required node affinity.
+// Preferred affinity is not considered.
+func selectors(p *v1.Pod, r *core.Request) error {
+	keys := make([]string, 0, len(p.Spec.NodeSelector))
+	for k := range p.Spec.NodeSelector {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		r.Selector = append(r.Selector, core.Requirement{Key: k, Op: cluster.In, Values: []string{p.Spec.NodeSelector[k]}})
+	}
+	a := p.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return nodeTerms(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, r)
+}
+
+// nodeTerms adds a node selector to a request: one of its terms must hold.
+func nodeTerms(s *v1.NodeSelector, r *core.Request) error {
+	var terms [][]core.Requirement
+	for i := range s.NodeSelectorTerms {
+		t := &s.NodeSelectorTerms[i]
+		var reqs []core.Requirement
+		for _, e := range slices.Concat(t.MatchExpressions, t.MatchFields) {
+			req, err := requirement(&e)
+			if err != nil {
+				return err
+			}
+			reqs = append(reqs, req)
+		}
+		if len(reqs) > 0 { // a term without conditions matches no node
+			terms = append(terms, reqs)
+		}
+	}
+	switch {
+	case len(terms) == 0:
+		r.Selector = append(r.Selector, core.Requirement{Key: NodeName, Op: cluster.In})
+	case len(terms) == 1:
+		r.Selector = append(r.Selector, terms[0]...)
+	}
+	return nil
+}
+
+// product joins two lists of alternatives: one of each must hold.
+func product(a, b [][]core.Requirement) [][]core.Requirement {
+	var out [][]core.Requirement
+	for _, x := range a {
+		for _, y := range b {
+			out = append(out, slices.Concat(x, y))
+		}
+	}
+	return out
+}
+
+var operators = map[v1.NodeSelectorOperator]cluster.Op{
+	v1.NodeSelectorOpIn: cluster.In, v1.NodeSelectorOpNotIn: cluster.NotIn, v1.NodeSelectorOpExists: cluster.Exists,
+	v1.NodeSelectorOpDoesNotExist: cluster.DoesNotExist,
+}
+
+func requirement(e *v1.NodeSelectorRequirement) (core.Requirement, error) {
+	op, ok := operators[e.Operator]
+	if !ok {
+		return core.Requirement{}, fmt.Errorf("node affinity: operator %q of %s is unknown", e.Operator, e.Key)
+	}
+	return core.Requirement{Key: e.Key, Op: op, Values: e.Values}, nil
+}
+
+// Devices writes a set of devices as the annotation says them: "0,3".
+func Devices(set uint64) string {
+	var b strings.Builder
+	for d := range 64 {
+		if set>>d&1 == 1 {
+			if b.Len() > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(strconv.Itoa(d))
+		}
+	}
+	return b.String()
+}
+
+// ParseDevices reads what [Devices] wrote. An error quotes what is wrong.
+func ParseDevices(s string) ([]int, error) {
+	if s == "" {
+		return nil, nil
+	}
+	var out []int
+	for part := range strings.SplitSeq(s, ",") {
+		d, err := strconv.Atoi(part)
+		if err != nil || d < 0 || d > 63 || slices.Contains(out, d) {
+			return nil, fmt.Errorf("%s: %q: expected device numbers such as 0,3", v1alpha1.GPUsAnnotation, s)
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// Share is how much of each of its GPUs a bound pod has, as it was bound.
+func Share(p *v1.Pod) core.Milli {
+	if n := number(p.Annotations[v1alpha1.ShareAnnotation]); n > 0 && n < 1000 {
+		return core.Milli(n)
+	}
+	return core.WholeGPU
+}
+
+// fraction reads a part of a GPU: "0.25" is 250.
+func fraction(s string) (core.Milli, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	m := math.Round(f * 1000)
+	if err != nil || m < 1 || m > 999 || math.Abs(m-f*1000) > 1e-6 {
+		return 0, fmt.Errorf("%q: expected a part of a GPU such as 0.25, of at most three decimals", s)
+	}
+	return core.Milli(m), nil
+}

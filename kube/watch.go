@@ -1,0 +1,159 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// watched is a kind of object that is kept up with: what of it is kept, and what
+// it does to the tables.
+type watched[T any] struct {
+	box    *mailbox
+	trim   func(any) (T, bool)
+	seen   func(*mirror, T)
+	gone   func(*mirror, T)
+	listed func(*mirror, []T)
+	once   sync.Once
+	synced chan struct{} // closed when all were listed once
+}
+
+// Transformer lets a list be trimmed object by object as it comes.
+func (w *watched[T]) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) {
+		if t, ok := w.trimmed(o); ok {
+			return t, nil
+		}
+		return o, nil
+	}
+}
+
+func (w *watched[T]) trimmed(o any) (T, bool) {
+	if t, ok := o.(T); ok {
+		return t, true
+	}
+	return w.trim(o)
+}
+
+// Add takes in an object that is new.
+func (w *watched[T]) Add(o any) error { return w.each(o, w.seen) }
+
+// Update takes in an object that changed.
+func (w *watched[T]) Update(o any) error { return w.each(o, w.seen) }
+
+// Delete takes in that an object is gone.
+func (w *watched[T]) Delete(o any) error { return w.each(o, w.gone) }
+
+func (w *watched[T]) each(o any, f func(*mirror, T)) error {
+	t, ok := w.trimmed(o)
+	if !ok {
+		return fmt.Errorf("unexpected %T", o)
+	}
+	w.box.put(func(m *mirror) { f(m, t) })
+	return nil
+}
+
+// Replace takes in all objects there are: at the start, and after a watch was
+// lost.
+func (w *watched[T]) Replace(list []any, _ string) error {
+	all := make([]T, 0, len(list))
+	for _, o := range list {
+		if t, ok := w.trimmed(o); ok {
+			all = append(all, t)
+		}
+	}
+	w.box.put(func(m *mirror) { w.listed(m, all) })
+	w.once.Do(func() { close(w.synced) })
+	return nil
+}
+
+// Resync has nothing to do: nothing is cached.
+func (w *watched[T]) Resync() error { return nil }
+
+// run keeps up with a resource until ctx ends.
+func (w *watched[T]) run(ctx context.Context, client rest.Interface, resource string, object runtime.Object) {
+	lw := cache.NewListWatchFromClient(client, resource, "", fields.Everything())
+	cache.NewReflectorWithOptions(lw, object, w, cache.ReflectorOptions{Name: "muster " + resource}).RunWithContext(ctx)
+}
+
+// watch starts to keep up with everything and returns what closes when all has
+// been listed once.
+func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
+	var synced []<-chan struct{}
+	core := s.client.CoreV1().RESTClient()
+
+	pods := follow(s, func(p *v1.Pod) *podObject { return trimPod(p) }, (*mirror).podSeen,
+		func(m *mirror, o *podObject) { m.podGone(o.UID) }, (*mirror).podsListed)
+	nodes := follow(s, func(n *v1.Node) *nodeObject { return trimNode(n) }, (*mirror).nodeSeen,
+		func(m *mirror, o *nodeObject) { m.nodeGone(o.Name) }, (*mirror).nodesListed)
+	namespaces := follow(s, func(n *v1.Namespace) *namespaceObject {
+		return &namespaceObject{ObjectMeta: trimMeta(&n.ObjectMeta), labels: n.Labels}
+	},
+		(*mirror).namespaceSeen, func(m *mirror, o *namespaceObject) { delete(m.namespaces, o.Name) }, (*mirror).namespacesListed)
+	start(ctx, pods, core, "pods", &v1.Pod{}, &synced)
+	start(ctx, nodes, core, "nodes", &v1.Node{}, &synced)
+	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
+
+	if ok, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
+		return nil, err
+	} else if ok {
+		groups := follow(s, func(g *schedulingv1beta1.PodGroup) *podGroupObject { return trimPodGroup(g) }, (*mirror).podGroupSeen,
+			func(m *mirror, o *podGroupObject) { m.podGroupGone(o.Namespace, o.Name) }, (*mirror).podGroupsListed)
+		start(ctx, groups, s.client.SchedulingV1beta1().RESTClient(), "podgroups", &schedulingv1beta1.PodGroup{}, &synced)
+	} else {
+		s.log.Info("this cluster serves no PodGroups of its own", "api", schedulingv1beta1.SchemeGroupVersion)
+	}
+	if ok, err := s.served(v1alpha1.GroupVersion.String()); err != nil {
+		return nil, err
+	} else if ok {
+		queues := follow(s, func(q *v1alpha1.Queue) *v1alpha1.Queue { return q }, (*mirror).queueSeen,
+			func(m *mirror, q *v1alpha1.Queue) { m.queueGone(q.Name) }, (*mirror).queuesListed)
+		start(ctx, queues, s.muster, "queues", &v1alpha1.Queue{}, &synced)
+	} else {
+		s.log.Warn("this cluster has no Queues: their definitions are not installed", "api", v1alpha1.GroupVersion)
+	}
+	return synced, nil
+}
+
+// follow makes a watched kind of object of type O, of which a T is kept.
+func follow[O, T any](s *Scheduler, trim func(O) T, seen, gone func(*mirror, T), listed func(*mirror, []T)) *watched[T] {
+	return &watched[T]{
+		box: s.box, seen: seen, gone: gone, listed: listed, synced: make(chan struct{}),
+		trim: func(o any) (T, bool) {
+			if whole, ok := o.(O); ok {
+				return trim(whole), true
+			}
+			if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				if whole, ok := d.Obj.(O); ok {
+					return trim(whole), true
+				}
+			}
+			var none T
+			return none, false
+		},
+	}
+}
+
+func start[T any](ctx context.Context, w *watched[T], client rest.Interface, resource string, o runtime.Object, synced *[]<-chan struct{}) {
+	*synced = append(*synced, w.synced)
+	go w.run(ctx, client, resource, o)
+}
+
+// served reports whether the API server serves a group version.
+func (s *Scheduler) served(groupVersion string) (bool, error) {
+	_, err := s.client.Discovery().ServerResourcesForGroupVersion(groupVersion)
+	if errors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
