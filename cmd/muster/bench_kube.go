@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -143,7 +144,7 @@ func (b *kubeBench) measure(ctx context.Context, log io.Writer, who string, node
 			return runStock(ctx, c.Kubeconfig)
 		}
 		policy, _ := builtin("default")
-		s, err := kube.New(kube.Config{API: config, Policy: policy, Workers: b.workers})
+		s, err := kube.New(kube.Config{API: config, Policy: policy, Workers: b.workers, Log: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
 			return err
 		}
