@@ -225,6 +225,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	if !ev.Failed {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
+		e.restart(j)
 		e.requeueIfGone(j, now)
 		return nil
 	}

@@ -13,6 +13,9 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 	switch l.cmd {
 	case "node":
 		return readNodes(l)
+	case "change":
+		n := readNodes(l)[0].(core.NodeAdded).Node
+		return []core.Event{core.NodeChanged{Node: n}}
 	case "queue":
 		return []core.Event{core.QueueSet{Queue: readQueue(l)}}
 	case "submit":

@@ -55,13 +55,18 @@ func (s *story) fight() {
 	s.Must(core.JobSubmitted{Job: j})
 }
 
-// churn lets pods of live jobs come, or go before they run.
+// churn lets pods of live jobs come, or go before they run, and a node change.
 func (s *story) churn() {
-	switch s.up(6) {
+	switch s.up(8) {
 	case 0:
 		s.withdraw()
 	case 1:
 		s.addPods()
+	case 2:
+		n := pick(s, s.Twin.nodes...).Node
+		n.Domains = []string{"z", "s", pick(s, "l0", "l1")}
+		n.Taints = pick(s, nil, nil, []core.Taint{{Key: "team", Value: "x"}})
+		s.Must(core.NodeChanged{Node: n})
 	}
 }
 

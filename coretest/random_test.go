@@ -56,24 +56,28 @@ func randomPolicy(rt *rapid.T) core.Policy {
 }
 
 func (s *story) addNode(name string) {
-	n := core.Node{
-		Name: name, GPUs: pick(s, 0, 2, 4, 8), CPUMilli: int64(pick(s, 4, 16)) * 1000, MemMiB: int64(pick(s, 64, 256)),
-		Domains: []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, HBD: pick(s, "", "h0", "h1"),
-		Labels: map[string]string{"disk": pick(s, "ssd", "hdd")},
-	}
+	n := core.Node{Name: name, GPUs: pick(s, 0, 2, 4, 8)}
+	s.describe(&n)
 	if n.GPUs > 0 {
 		n.Model = pick(s, "A", "A", "B")
 		if s.chance(6) {
 			n.Unhealthy = []int{n.GPUs - 1}
 		}
 	}
+	s.Must(core.NodeAdded{Node: n})
+}
+
+// describe sets what may change of a node.
+func (s *story) describe(n *core.Node) {
+	n.CPUMilli, n.MemMiB = int64(pick(s, 4, 16))*1000, int64(pick(s, 64, 256))
+	n.Domains, n.HBD = []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, pick(s, "", "h0", "h1")
+	n.Labels, n.Taints = map[string]string{"disk": pick(s, "ssd", "hdd")}, nil
 	if s.chance(6) {
 		n.Domains[2] = ""
 	}
 	if s.chance(6) {
 		n.Taints = []core.Taint{{Key: "team", Value: "x"}}
 	}
-	s.Must(core.NodeAdded{Node: n})
 }
 
 var queueNames = []string{"a", "b", "c", "b1", "b2"}
@@ -176,7 +180,7 @@ func leaves(_ *job, p *pod) bool { return p.state == leaving }
 func (s *story) event() {
 	name := fmt.Sprintf("n%d", s.up(s.nodes))
 	n := s.Twin.node(name)
-	switch k := s.up(24); {
+	switch k := s.up(25); {
 	case k < 6:
 		s.submit()
 	case k < 9:
@@ -227,6 +231,12 @@ func (s *story) event() {
 		s.withdraw()
 	case k < 22:
 		s.addPods()
+	case k < 23:
+		if n != nil && n.up {
+			changed := n.Node
+			s.describe(&changed)
+			s.Must(core.NodeChanged{Node: changed})
+		}
 	default:
 		s.Now += core.Time(1+s.up(8)) * core.Second
 		s.Must(core.Tick{})

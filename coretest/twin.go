@@ -107,6 +107,11 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		for _, j := range w.jobs {
 			j.rejected = false
 		}
+	case core.NodeChanged:
+		n := w.node(ev.Node.Name)
+		devices := n.Devices
+		n.Node = ev.Node
+		n.Devices = devices
 	case core.NodeLost:
 		w.node(ev.Node).up = false
 		for _, j := range w.jobs {
@@ -340,6 +345,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		return fmt.Errorf("no pods")
 	}
 	before := w.usages()
+	scattered := w.together(j) != nil // nodes have changed their places
 	if j.running() == 0 {
 		j.started = now
 		clear(j.lacks)
@@ -383,6 +389,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		}
 		for t, have := range j.members() {
 			j.lacks[t] = min(j.lacks[t], max(0, least(&j.Tasks[t])-have))
+		}
+		if scattered {
+			return w.joins(j, d.Pods)
 		}
 		return w.together(j)
 	}
@@ -539,6 +548,23 @@ func (w *Twin) together(j *job) error {
 				return fmt.Errorf("pods in %s %q and %q", j.Topology.Required, in, d)
 			}
 			in = d
+		}
+	}
+	return nil
+}
+
+// joins checks that pods which start are in the domain of one that runs.
+func (w *Twin) joins(j *job, start []core.Placement) error {
+	for _, at := range start {
+		in, _ := w.domain(w.node(at.Node), j.Topology.Required)
+		if !slices.ContainsFunc(j.pods, func(p pod) bool {
+			if p.state != running || slices.ContainsFunc(start, func(x core.Placement) bool { return x.Pod == p.at.Pod }) {
+				return false
+			}
+			d, ok := w.domain(w.node(p.at.Node), j.Topology.Required)
+			return ok && d == in
+		}) {
+			return fmt.Errorf("pod %d joins nobody in %s %q", at.Pod, j.Topology.Required, in)
 		}
 	}
 	return nil

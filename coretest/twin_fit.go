@@ -80,6 +80,9 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 		return 0
 	}
 	u := w.use(n)
+	if u.cpu > n.CPUMilli || u.mem > n.MemMiB {
+		return 0 // it has become smaller than its pods
+	}
 	k := 1 << 20
 	switch {
 	case t.GPU >= core.WholeGPU:

@@ -3,14 +3,17 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
 )
 
 // Node is a node as it stands. The fields are for reading.
 type Node struct {
 	// What a search for room looks at comes first: it fits one cache line.
 
-	// CPU and Mem are free, in thousandths of a core and MiB.
+	// CPU and Mem are free, in thousandths of a core and MiB; less than nothing
+	// where the node has become smaller than its pods.
 	CPU, Mem int64
 	// Whole is the set of healthy devices that are wholly free.
 	Whole   uint64
@@ -107,6 +110,12 @@ func Check(n *NodeSpec) error {
 		}
 	}
 	return nil
+}
+
+// equal reports whether nothing that may change of a node differs.
+func (n *NodeSpec) equal(o *NodeSpec) bool {
+	return n.CPUMilli == o.CPUMilli && n.MemMiB == o.MemMiB && n.HBD == o.HBD && maps.Equal(n.Labels, o.Labels) &&
+		slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Domains, o.Domains)
 }
 
 // Split returns the set of healthy devices of which a part is free.

@@ -83,7 +83,7 @@ func (y *yard) change() {
 func (y *yard) event() {
 	id := NodeID(y.up(y.Nodes()))
 	n := y.Node(id)
-	switch y.up(5) {
+	switch y.up(6) {
 	case 0:
 		y.SetCordoned(id, y.up(2) == 0)
 	case 1:
@@ -99,6 +99,19 @@ func (y *yard) event() {
 		}
 	case 3:
 		y.SetZone(id, y.up(2) == 0)
+	case 4:
+		if !n.Up {
+			return
+		}
+		spec := *n.Spec
+		spec.CPUMilli, spec.MemMiB, spec.HBD = int64(y.up(9)), int64(y.up(9)), []string{"", "h"}[y.up(2)]
+		spec.Domains = []string{"s", fmt.Sprintf("l%d", y.up(3))}[:y.up(3)]
+		if y.up(2) == 0 {
+			spec.Taints = []Taint{{Key: "t"}}
+		}
+		if _, err := y.ChangeNode(id, spec); err != nil {
+			y.rt.Fatal(err)
+		}
 	}
 }
 
@@ -154,7 +167,7 @@ func (y *yard) checkIndex() {
 		for l := range p.leaves {
 			leaf := &p.leaves[l]
 			counts, free := make([]int32, p.MaxGPUs+1), int32(0)
-			cpu, mem := make([]int64, p.MaxGPUs+1), make([]int64, p.MaxGPUs+1)
+			cpu, mem := slices.Repeat([]int64{-1}, p.MaxGPUs+1), slices.Repeat([]int64{-1}, p.MaxGPUs+1)
 			for slot, id := range leaf.nodes {
 				if id < 0 {
 					continue

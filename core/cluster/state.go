@@ -186,6 +186,40 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 	return id, nil
 }
 
+// ChangeNode changes the labels, taints, CPU, memory and place of a node that is up,
+// and reports whether anything is other than it was. Its model and number of GPUs
+// may not change; its devices, their health and whether it is cordoned are not
+// looked at. Its pods stay: its free CPU and memory may be less than nothing, and
+// then it takes no pods. The journal must be empty.
+func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
+	s.mustBeSettled()
+	n := &s.nodes[id]
+	old := n.Spec
+	spec.Devices, spec.Unhealthy, spec.Cordoned = old.Devices, old.Unhealthy, old.Cordoned
+	if spec.Model != old.Model || spec.GPUs != old.GPUs {
+		return false, fmt.Errorf("node %s: it has %d GPUs of %q, which may not become %d of %q", spec.Name, old.GPUs, old.Model, spec.GPUs, spec.Model)
+	}
+	if err := Check(&spec); err != nil || spec.equal(old) {
+		return false, err
+	}
+	s.unindex(n)
+	s.countAll(id, -1)
+	n.CPU += spec.CPUMilli - old.CPUMilli
+	n.Mem += spec.MemMiB - old.MemMiB
+	n.Spec = &spec
+	domains := n.domains
+	s.locate(n)
+	if pool := s.poolOf(&spec, s.pools[n.pool].Zone); pool != n.pool || !slices.Equal(domains, n.domains) {
+		s.pools[n.pool].leave(n)
+		n.pool = pool
+		s.pools[pool].join(s, n, id)
+	}
+	s.countAll(id, 1)
+	s.epoch++
+	s.index(n)
+	return true, nil
+}
+
 func (s *State) layoutOf(spec *NodeSpec) *layout {
 	devices := spec.Devices
 	if devices == nil {
@@ -267,7 +301,7 @@ func (s *State) SetZone(id NodeID, zone bool) {
 	s.index(n)
 }
 
-// Epoch changes when a node is added, comes back or changes its pool: what was
+// Epoch changes when a node is added, comes back or changes: what was
 // derived from the nodes' descriptions is then out of date.
 func (s *State) Epoch() uint64 { return s.epoch }
 
@@ -277,9 +311,7 @@ func (s *State) RemoveNode(id NodeID) []Held {
 	s.mustBeSettled()
 	n := &s.nodes[id]
 	s.unindex(n)
-	for _, h := range n.Pods {
-		s.count(id, h.Owner.Job, -1)
-	}
+	s.countAll(id, -1)
 	n.Up = false
 	pods := n.Pods
 	n.Pods = nil
@@ -376,6 +408,9 @@ func (s *State) Blocks(a *Alloc) string {
 // Place puts a pod where a says. The caller has made sure that it fits.
 func (s *State) Place(o Owner, a Alloc) {
 	n := &s.nodes[a.Node]
+	if n.CPU < a.CPUMilli || n.Mem < a.MemMiB {
+		panic(fmt.Sprintf("cluster: CPU or memory of node %s over-allocated", n.Spec.Name))
+	}
 	at := int32(len(n.Pods))
 	n.Pods = append(n.Pods, Held{o, a})
 	s.take(n, &a)
@@ -439,9 +474,6 @@ func (s *State) mustBeSettled() {
 func (s *State) take(n *Node, a *Alloc) {
 	n.CPU -= a.CPUMilli
 	n.Mem -= a.MemMiB
-	if n.CPU < 0 || n.Mem < 0 {
-		panic(fmt.Sprintf("cluster: CPU or memory of node %s over-allocated", n.Spec.Name))
-	}
 	if a.Share == WholeGPU {
 		for m := a.GPUs; m != 0; m &= m - 1 {
 			d := bits.TrailingZeros64(m)
@@ -533,6 +565,13 @@ func (s *State) count(id NodeID, job int32, by int32) {
 		}
 		s.labels[labelAt{label, NodeLevelNum, int32(id)}] += by
 		s.labels[labelAt{label, anywhere, 0}] += by
+	}
+}
+
+// countAll is count for all pods on the node.
+func (s *State) countAll(id NodeID, by int32) {
+	for _, h := range s.nodes[id].Pods {
+		s.count(id, h.Owner.Job, by)
 	}
 }
 

@@ -247,8 +247,11 @@ func (sh *Shape) holds(n *cluster.Node) int {
 }
 
 // capacity returns how many pods of a shape with whole GPUs, or without any,
-// fit in so many GPUs, CPU and memory.
+// fit in so many GPUs, CPU and memory: none where those are overdrawn.
 func capacity(sh *Shape, gpus int, cpu, mem int64) int {
+	if cpu < 0 || mem < 0 {
+		return 0
+	}
 	n := int64(1 << 30)
 	if sh.GPUs > 0 {
 		n = int64(gpus / sh.GPUs)
