@@ -49,6 +49,13 @@ func checkTask(job string, i int, t *Task) error {
 	case t.CPUMilli < 0 || t.MemMiB < 0:
 		return fmt.Errorf("job %s: negative CPU or memory", job)
 	}
+	for _, selector := range append([][]Requirement{t.Selector}, t.AnyOf...) {
+		for k := range selector {
+			if err := selector[k].Check(); err != nil {
+				return fmt.Errorf("job %s: %w", job, err)
+			}
+		}
+	}
 	return nil
 }
 

@@ -210,6 +210,13 @@ func readRequest(l *line) core.Request {
 	for _, w := range l.list("select") {
 		r.Selector = append(r.Selector, readRequirement(w))
 	}
+	for _, w := range l.list("anyof") {
+		var all []core.Requirement
+		for w := range strings.SplitSeq(w, "&") {
+			all = append(all, readRequirement(w))
+		}
+		r.AnyOf = append(r.AnyOf, all)
+	}
 	for _, w := range l.list("tolerate") {
 		k, v, _ := strings.Cut(w, "=")
 		r.Tolerations = append(r.Tolerations, core.Toleration{Key: k, Value: v})
@@ -217,13 +224,20 @@ func readRequest(l *line) core.Request {
 	return r
 }
 
-// readRequirement reads k=v, k=v|w, k!=v, k (it exists) or !k (it does not).
+// readRequirement reads k=v, k=v|w, k!=v, k>n, k<n, k (it exists) or !k (it does
+// not).
 func readRequirement(w string) core.Requirement {
 	if k, v, ok := strings.Cut(w, "!="); ok {
 		return core.Requirement{Key: k, Op: cluster.NotIn, Values: strings.Split(v, "|")}
 	}
 	if k, v, ok := strings.Cut(w, "="); ok {
 		return core.Requirement{Key: k, Op: cluster.In, Values: strings.Split(v, "|")}
+	}
+	if k, v, ok := strings.Cut(w, ">"); ok {
+		return core.Requirement{Key: k, Op: cluster.Gt, Values: []string{v}}
+	}
+	if k, v, ok := strings.Cut(w, "<"); ok {
+		return core.Requirement{Key: k, Op: cluster.Lt, Values: []string{v}}
 	}
 	if k, ok := strings.CutPrefix(w, "!"); ok {
 		return core.Requirement{Key: k, Op: cluster.DoesNotExist}

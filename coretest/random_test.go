@@ -71,7 +71,7 @@ func (s *story) addNode(name string) {
 func (s *story) describe(n *core.Node) {
 	n.CPUMilli, n.MemMiB = int64(pick(s, 4, 16))*1000, int64(pick(s, 64, 256))
 	n.Domains, n.HBD = []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, pick(s, "", "h0", "h1")
-	n.Labels, n.Taints = map[string]string{"disk": pick(s, "ssd", "hdd")}, nil
+	n.Labels, n.Taints = map[string]string{"disk": pick(s, "ssd", "hdd"), "rack": pick(s, "7", "12", "-3", "none")}, nil
 	if s.chance(6) {
 		n.Domains[2] = ""
 	}
@@ -129,7 +129,10 @@ func (s *story) submit() {
 		t.MemMiB = int64(pick(s, 0, 0, 20, 60))
 		t.Models = pick(s, nil, nil, []string{"A"}, []string{"B"}, []string{"B", "A"})
 		if s.chance(5) {
-			t.Selector = []core.Requirement{{Key: "disk", Op: cluster.Op(s.up(4)), Values: []string{"ssd"}}}
+			t.Selector = []core.Requirement{s.requirement()}
+		}
+		for s.chance(6) {
+			t.AnyOf = append(t.AnyOf, []core.Requirement{s.requirement(), s.requirement()}[:1+s.up(2)])
 		}
 		if s.chance(4) {
 			t.Tolerations = []core.Toleration{{Key: "team"}}
@@ -149,6 +152,14 @@ func (s *story) submit() {
 		j.Affinity = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
 	}
 	s.Must(core.JobSubmitted{Job: j})
+}
+
+// requirement draws what a node's labels must be.
+func (s *story) requirement() core.Requirement {
+	if s.chance(3) {
+		return core.Requirement{Key: "rack", Op: pick(s, cluster.Gt, cluster.Lt), Values: []string{pick(s, "5", "10")}}
+	}
+	return core.Requirement{Key: "disk", Op: cluster.Op(s.up(4)), Values: []string{"ssd"}}
 }
 
 // somePod returns a pod in a state, drawn among all; false when there is none.

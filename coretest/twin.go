@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // Twin is a second opinion on an engine: it is told the same events, and checks
@@ -431,8 +432,10 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 	switch {
 	case len(t.Models) > 0 && !slices.Contains(t.Models, n.Model):
 		return fmt.Errorf("model %s, accepted are %v", n.Model, t.Models)
-	case !place.Matches(t.Selector, n.Labels):
+	case !selects(t.Selector, n.Labels):
 		return fmt.Errorf("labels %v, selected are %v", n.Labels, t.Selector)
+	case len(t.AnyOf) > 0 && !slices.ContainsFunc(t.AnyOf, func(rs []core.Requirement) bool { return selects(rs, n.Labels) }):
+		return fmt.Errorf("labels %v, selected is one of %v", n.Labels, t.AnyOf)
 	}
 	if z := &w.policy.Zone; z.Exclusive && z.Key != "" && n.Labels[z.Key] == z.Value && j.Kind != core.Inference {
 		return fmt.Errorf("the zone is for inference")
@@ -445,6 +448,24 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 		}
 	}
 	return nil
+}
+
+// selects reports whether labels satisfy every requirement.
+func selects(selector []core.Requirement, labels map[string]string) bool {
+	for _, r := range selector {
+		v, has := labels[r.Key]
+		in := has && slices.Contains(r.Values, v)
+		var n, than int
+		_, err := fmt.Sscanf(v+" "+strings.Join(r.Values, " "), "%d%d", &n, &than)
+		number := err == nil
+		if ok := [...]bool{
+			cluster.In: in, cluster.NotIn: !in, cluster.Exists: has, cluster.DoesNotExist: !has,
+			cluster.Gt: number && n > than, cluster.Lt: number && n < than,
+		}[r.Op]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // nics returns the NICs nearest to GPUs of the node: each has its own where the

@@ -85,7 +85,7 @@ type model struct {
 // Shape returns the compiled request, the same for all who ask for the same. It
 // must be asked for again when the state has another epoch.
 func (p *Placer) Shape(r *cluster.Request) *Shape {
-	if len(r.Selector)+len(r.Tolerations) > 0 {
+	if len(r.Selector)+len(r.AnyOf)+len(r.Tolerations) > 0 {
 		return newShape(p.state, r)
 	}
 	if p.epoch != p.state.Epoch() || len(p.shapes) >= maxShapes {
@@ -113,7 +113,7 @@ func newShape(s *cluster.State, r *cluster.Request) *Shape {
 	} else {
 		sh.GPUs = int(r.GPU / cluster.WholeGPU)
 	}
-	if len(r.Selector) > 0 {
+	if len(r.Selector)+len(r.AnyOf) > 0 {
 		sh.suits = make([]int8, s.Nodes())
 	}
 	for _, p := range s.Pools() {
@@ -211,33 +211,11 @@ func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {
 	}
 	if sh.suits[id] == 0 {
 		sh.suits[id] = 2
-		if Matches(sh.request.Selector, s.Node(id).Spec.Labels) {
+		if sh.request.Allows(s.Node(id).Spec.Labels) {
 			sh.suits[id] = 1
 		}
 	}
 	return sh.suits[id] == 1
-}
-
-// Matches reports whether labels satisfy every requirement.
-func Matches(selector []cluster.Requirement, labels map[string]string) bool {
-	for _, r := range selector {
-		v, has := labels[r.Key]
-		ok := false
-		switch r.Op {
-		case cluster.In:
-			ok = has && slices.Contains(r.Values, v)
-		case cluster.NotIn:
-			ok = !has || !slices.Contains(r.Values, v)
-		case cluster.Exists:
-			ok = has
-		case cluster.DoesNotExist:
-			ok = !has
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // holds returns how many pods of the shape the node can take now, by GPUs, CPU
