@@ -6,11 +6,11 @@ type Event interface{ event() }
 type (
 	// NodeAdded tells of a new node, or of one that came back.
 	NodeAdded struct{ Node Node }
-	// NodeChanged tells that the labels, taints, CPU, memory or place in the
-	// topology of a node are others. Model and GPUs must be what they were;
+	// NodeChanged tells that the labels, taints, CPU, memory, most pods or place in
+	// the topology of a node are others. Model and GPUs must be what they were;
 	// Devices, Unhealthy and Cordoned are not looked at. Its pods stay, wherever
-	// they could not start now; a node with less CPU or memory than they take gets
-	// no more. Places kept on it are given up.
+	// they could not start now; a node with less room than they take gets no more.
+	// Places kept on it are given up.
 	NodeChanged struct{ Node Node }
 	// NodeLost tells that a node is gone with all its pods.
 	NodeLost struct{ Node string }

@@ -69,7 +69,7 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 func readNodes(l *line) []core.Event {
 	n := core.Node{
 		Name: l.name, GPUs: l.number("gpus", 8), CPUMilli: l.milli("cpu", 128000), MemMiB: int64(l.number("mem", 1024)) * 1024,
-		HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Labels: pairs(l, "labels"),
+		MaxPods: l.number("maxpods", 0), HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Labels: pairs(l, "labels"),
 	}
 	if n.GPUs > 0 {
 		n.Model = "H800"

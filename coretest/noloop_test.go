@@ -30,7 +30,7 @@ func newHostile(rt *rapid.T) *story {
 	s.nodes = 1 + s.up(4)
 	for i := range s.nodes {
 		s.Must(core.NodeAdded{Node: core.Node{
-			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), Domains: []string{"z", "s", pick(s, "l0", "l1")},
+			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), MaxPods: pick(s, 0, 0, 2), Domains: []string{"z", "s", pick(s, "l0", "l1")},
 		}})
 	}
 	return s

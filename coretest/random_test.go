@@ -70,6 +70,7 @@ func (s *story) addNode(name string) {
 // describe sets what may change of a node.
 func (s *story) describe(n *core.Node) {
 	n.CPUMilli, n.MemMiB = int64(pick(s, 4, 16))*1000, int64(pick(s, 64, 256))
+	n.MaxPods = pick(s, 0, 0, 1, 3)
 	n.Domains, n.HBD = []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, pick(s, "", "h0", "h1")
 	n.Labels, n.Taints = map[string]string{"disk": pick(s, "ssd", "hdd"), "rack": pick(s, "7", "12", "-3", "none")}, nil
 	if s.chance(6) {

@@ -13,7 +13,8 @@ import (
 // Twin is a second opinion on an engine: it is told the same events, and checks
 // the decisions by adding up pods, every time anew. It holds that
 //
-//  1. no GPU, CPU or memory is given twice, and no GPU both whole and in part;
+//  1. no GPU, CPU or memory is given twice, and no GPU both whole and in part; no
+//     node has more pods than it takes;
 //  2. pods get what they asked for, on open nodes with healthy GPUs that their
 //     models, selectors, taints and affinities allow;
 //  3. a gang runs with its least pods or not at all, within the domain that it
@@ -489,6 +490,7 @@ type use struct {
 	wholly   uint64 // GPUs taken as a whole
 	partly   uint64
 	cpu, mem int64
+	pods     int
 }
 
 func (w *Twin) use(n *node) use {
@@ -501,6 +503,7 @@ func (w *Twin) use(n *node) use {
 			}
 			u.cpu += p.at.CPUMilli
 			u.mem += p.at.MemMiB
+			u.pods++
 			for g := range n.GPUs {
 				if p.at.GPUs>>g&1 == 0 {
 					continue
@@ -531,6 +534,8 @@ func (w *Twin) notOverfull(n *node) error {
 		return fmt.Errorf("%d of %d milli-cores are given out", u.cpu, n.CPUMilli)
 	case u.mem > n.MemMiB:
 		return fmt.Errorf("%d of %d MiB are given out", u.mem, n.MemMiB)
+	case n.MaxPods > 0 && u.pods > n.MaxPods:
+		return fmt.Errorf("it has %d pods, and takes %d", u.pods, n.MaxPods)
 	}
 	return nil
 }

@@ -29,9 +29,11 @@ func newYard(rt *rapid.T) *yard {
 	return y
 }
 
+func (y *yard) need() Need { return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9))} }
+
 func (y *yard) add(name string) {
 	n := NodeSpec{
-		Name: name, GPUs: y.up(9), CPUMilli: int64(y.up(9)), MemMiB: int64(y.up(9)),
+		Name: name, GPUs: y.up(9), MaxPods: y.up(4), CPUMilli: int64(y.up(9)), MemMiB: int64(y.up(9)),
 		Domains: []string{"s", fmt.Sprintf("l%d", y.up(3))}, HBD: []string{"", "h"}[y.up(2)],
 	}
 	if n.GPUs > 0 {
@@ -59,7 +61,7 @@ func (y *yard) change() {
 	case k == 1:
 		p := y.Pool(id)
 		for f := range p.MaxGPUs + 1 {
-			y.Find(p, f, LeafOrder(y.up(int(numOrders))), int64(y.up(9)), int64(y.up(9)))
+			y.Find(p, f, LeafOrder(y.up(int(numOrders))), y.need())
 		}
 	case n.Up:
 		a := Alloc{Node: id, Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
@@ -104,6 +106,7 @@ func (y *yard) event() {
 			return
 		}
 		spec := *n.Spec
+		spec.MaxPods = y.up(4)
 		spec.CPUMilli, spec.MemMiB, spec.HBD = int64(y.up(9)), int64(y.up(9)), []string{"", "h"}[y.up(2)]
 		spec.Domains = []string{"s", fmt.Sprintf("l%d", y.up(3))}[:y.up(3)]
 		if y.up(2) == 0 {
@@ -184,7 +187,12 @@ func (y *yard) checkIndex() {
 				if f := n.indexed; f >= 0 {
 					counts[f]++
 					free += int32(f)
-					cpu[f], mem[f] = max(cpu[f], n.CPU), max(mem[f], n.Mem)
+					if left := n.Spec.MaxPods - len(n.Pods); n.Spec.MaxPods > 0 && n.PodsLeft() != max(left, 0) {
+						y.rt.Fatalf("node %s takes %d more pods, %d are expected", n.Spec.Name, n.PodsLeft(), left)
+					}
+					if n.PodsLeft() > 0 {
+						cpu[f], mem[f] = max(cpu[f], n.CPU), max(mem[f], n.Mem)
+					}
 				}
 			}
 			if free != leaf.free {
@@ -252,7 +260,7 @@ func TestIndex(t *testing.T) {
 func (y *yard) checkFind(p *Pool) {
 	y.rt.Helper()
 	free, order := y.up(p.MaxGPUs+1), LeafOrder(y.up(int(numOrders)))
-	cpu, mem := int64(y.up(9)), int64(y.up(9))
+	need := y.need()
 	// The scan: among nodes with that many free, the best leaf group, then slot.
 	best := NodeID(-1)
 	for l := range p.leaves {
@@ -261,7 +269,7 @@ func (y *yard) checkFind(p *Pool) {
 				continue
 			}
 			n := y.Node(id)
-			if !n.Open() || n.Free() != free || n.CPU < cpu || n.Mem < mem {
+			if !n.Open() || n.Free() != free || n.CPU < need.CPU || n.Mem < need.Mem || n.PodsLeft() < need.Pods {
 				continue
 			}
 			if best < 0 || leafBefore(p, order, int32(l), y.LeafOf(best)) {
@@ -269,9 +277,9 @@ func (y *yard) checkFind(p *Pool) {
 			}
 		}
 	}
-	id, ok := y.Find(p, free, order, cpu, mem)
+	id, ok := y.Find(p, free, order, need)
 	if ok != (best >= 0) || ok && id != best {
-		y.rt.Fatalf("pool %s: found %v %v for %d GPUs, %d CPU, %d memory by order %d; a scan finds %v", p.Model, id, ok, free, cpu, mem, order, best)
+		y.rt.Fatalf("pool %s: found %v %v for %d GPUs, %+v by order %d; a scan finds %v", p.Model, id, ok, free, need, order, best)
 	}
 }
 

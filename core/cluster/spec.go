@@ -42,8 +42,10 @@ type NodeSpec struct {
 	Unhealthy []int
 	// CPUMilli is in thousandths of a core; MemMiB in MiB.
 	CPUMilli, MemMiB int64
-	Labels           map[string]string
-	Taints           []Taint
+	// MaxPods is the most pods the node takes, at most 32,766; 0 is no limit.
+	MaxPods int
+	Labels  map[string]string
+	Taints  []Taint
 	// Domains names the topology domain of the node at each configured level,
 	// widest first. A domain is identified by its whole path, so names need not
 	// be unique. A missing or empty name means that the place is unknown: such

@@ -31,6 +31,9 @@ type Alloc struct {
 // GPU returns how much GPU the allocation takes in all.
 func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
 
+// need returns what the allocation takes beside GPUs.
+func (a *Alloc) need() Need { return Need{1, a.CPUMilli, a.MemMiB} }
+
 // Held is a pod on a node.
 type Held struct {
 	Owner Owner
@@ -175,6 +178,7 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 		n.healthy &^= 1 << u
 	}
 	n.Whole = n.healthy
+	n.countPods()
 	s.locate(n)
 	n.pool = s.poolOf(&spec, false)
 	s.pools[n.pool].join(s, n, id)
@@ -186,8 +190,8 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 	return id, nil
 }
 
-// ChangeNode changes the labels, taints, CPU, memory and place of a node that is up,
-// and reports whether anything is other than it was. Its model and number of GPUs
+// ChangeNode changes the labels, taints, room and place of a node that is up, and
+// reports whether anything is other than it was. Its model and number of GPUs
 // may not change; its devices, their health and whether it is cordoned are not
 // looked at. Its pods stay: its free CPU and memory may be less than nothing, and
 // then it takes no pods. The journal must be empty.
@@ -207,6 +211,7 @@ func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	n.CPU += spec.CPUMilli - old.CPUMilli
 	n.Mem += spec.MemMiB - old.MemMiB
 	n.Spec = &spec
+	n.countPods()
 	domains := n.domains
 	s.locate(n)
 	if pool := s.poolOf(&spec, s.pools[n.pool].Zone); pool != n.pool || !slices.Equal(domains, n.domains) {
@@ -371,7 +376,7 @@ func (n *Node) Open() bool { return n.Up && n.closed == 0 }
 // Holds reports whether a could be placed now, wherever it came from.
 func (s *State) Holds(a *Alloc) bool {
 	n := &s.nodes[a.Node]
-	if !n.Up || n.CPU < a.CPUMilli || n.Mem < a.MemMiB {
+	if !n.Up || !n.Has(a.need()) {
 		return false
 	}
 	if a.Share == WholeGPU {
@@ -401,6 +406,8 @@ func (s *State) Blocks(a *Alloc) string {
 		return fmt.Sprintf("%d milli-cores are free, %d are needed", n.CPU, a.CPUMilli)
 	case n.Mem < a.MemMiB:
 		return fmt.Sprintf("%d MiB are free, %d are needed", n.Mem, a.MemMiB)
+	case n.left == 0:
+		return fmt.Sprintf("it has all of the %d pods that it takes", n.Spec.MaxPods)
 	}
 	return ""
 }
@@ -408,8 +415,8 @@ func (s *State) Blocks(a *Alloc) string {
 // Place puts a pod where a says. The caller has made sure that it fits.
 func (s *State) Place(o Owner, a Alloc) {
 	n := &s.nodes[a.Node]
-	if n.CPU < a.CPUMilli || n.Mem < a.MemMiB {
-		panic(fmt.Sprintf("cluster: CPU or memory of node %s over-allocated", n.Spec.Name))
+	if !n.Has(a.need()) {
+		panic(fmt.Sprintf("cluster: CPU, memory or pods of node %s over-allocated", n.Spec.Name))
 	}
 	at := int32(len(n.Pods))
 	n.Pods = append(n.Pods, Held{o, a})
@@ -470,8 +477,11 @@ func (s *State) mustBeSettled() {
 	}
 }
 
-// take books an allocation on a node.
+// take books an allocation on a node, of a pod that has come.
 func (s *State) take(n *Node, a *Alloc) {
+	if n.left != anyPods {
+		n.countPods()
+	}
 	n.CPU -= a.CPUMilli
 	n.Mem -= a.MemMiB
 	if a.Share == WholeGPU {
@@ -491,8 +501,11 @@ func (s *State) take(n *Node, a *Alloc) {
 	s.reindex(n)
 }
 
-// give books an allocation back.
+// give books an allocation back, of a pod that has gone.
 func (s *State) give(n *Node, a *Alloc) {
+	if n.left != anyPods {
+		n.countPods()
+	}
 	n.CPU += a.CPUMilli
 	n.Mem += a.MemMiB
 	if a.Share == WholeGPU {

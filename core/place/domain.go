@@ -153,7 +153,7 @@ func (p *Placer) takes(u *Unit, sh *Shape, id cluster.NodeID) int {
 		return 0
 	}
 	if sh.Part > 0 {
-		return min(capacity(sh, 0, n.CPU, n.Mem), n.Parts(sh.Part))
+		return min(capacity(sh, 0, cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem}), n.Parts(sh.Part))
 	}
 	return sh.holds(n)
 }
@@ -318,16 +318,15 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 
 // roomFor returns the node of a leaf group that holds n pods most tightly.
 func (p *Placer) roomFor(sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
-	cpu, mem := int64(n)*sh.CPU, int64(n)*sh.Mem
+	need := cluster.Need{Pods: n, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
 	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {
 		var id cluster.NodeID
 		var ok bool
 		if accept == nil {
-			id, ok = p.state.FindIn(e.pool, e.leaf, f, cpu, mem)
+			id, ok = p.state.FindIn(e.pool, e.leaf, f, need)
 		} else {
 			id, ok = p.state.FindFuncIn(e.pool, e.leaf, f, func(id cluster.NodeID) bool {
-				nd := p.state.Node(id)
-				return nd.CPU >= cpu && nd.Mem >= mem && accept(id)
+				return p.state.Node(id).Has(need) && accept(id)
 			})
 		}
 		if ok {

@@ -192,11 +192,11 @@ func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) 
 		}
 	}
 	if st.strategy == Spread && u.Spread {
-		if id, ok := p.whole(sh, st, p.apart(u, sh, accept)); ok {
+		if id, ok := p.whole(sh.GPUs, sh.need(), st, p.apart(u, sh, accept)); ok {
 			return id, 0, true
 		}
 	}
-	id, ok := p.whole(sh, st, accept)
+	id, ok := p.whole(sh.GPUs, sh.need(), st, accept)
 	return id, 0, ok
 }
 
@@ -226,9 +226,9 @@ func (p *Placer) inStage(st stage, id cluster.NodeID) bool {
 	return slices.Contains(st.pools, p.state.Pool(id))
 }
 
-// whole returns the node for a pod with whole GPUs or none.
-func (p *Placer) whole(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
-	order, low, high, step := st.walk(sh.GPUs)
+// whole returns the node with so many GPUs, or none, and what is needed beside.
+func (p *Placer) whole(gpus int, need cluster.Need, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	order, low, high, step := st.walk(gpus)
 	for f := low; f != high; f += step {
 		for _, pool := range st.pools {
 			if f > pool.MaxGPUs {
@@ -237,7 +237,7 @@ func (p *Placer) whole(sh *Shape, st stage, accept func(cluster.NodeID) bool) (c
 			var id cluster.NodeID
 			var ok bool
 			if accept == nil {
-				id, ok = p.state.Find(pool, f, order, sh.CPU, sh.Mem)
+				id, ok = p.state.Find(pool, f, order, need)
 			} else {
 				id, ok = p.state.FindFunc(pool, f, order, accept)
 			}
@@ -272,8 +272,7 @@ func (st stage) walk(gpus int) (order cluster.LeafOrder, first, last, step int) 
 // round.
 func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	fit := func(id cluster.NodeID) bool {
-		n := p.state.Node(id)
-		return n.CPU >= sh.CPU && n.Mem >= sh.Mem && (accept == nil || accept(id))
+		return p.state.Node(id).Has(sh.need()) && (accept == nil || accept(id))
 	}
 	shared := func() (cluster.NodeID, uint64, bool) {
 		for _, pool := range st.pools {
@@ -284,17 +283,16 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 		return 0, 0, false
 	}
 	untouched := func() (cluster.NodeID, uint64, bool) {
-		one := Shape{GPUs: 1, CPU: sh.CPU, Mem: sh.Mem}
 		ok := accept
 		if accept != nil {
 			ok = fit
 		}
 		if st.strategy == Spread && u.Spread {
-			if id, found := p.whole(&one, st, p.apart(u, sh, fit)); found {
+			if id, found := p.whole(1, sh.need(), st, p.apart(u, sh, fit)); found {
 				return id, p.state.PickGPUs(id, 1), true
 			}
 		}
-		id, found := p.whole(&one, st, ok)
+		id, found := p.whole(1, sh.need(), st, ok)
 		if !found {
 			return 0, 0, false
 		}
@@ -317,8 +315,7 @@ func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) fu
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
-		n := p.state.Node(id)
-		return n.CPU >= sh.CPU && n.Mem >= sh.Mem && (within == nil || within(id)) &&
+		return p.state.Node(id).Has(sh.need()) && (within == nil || within(id)) &&
 			sh.selected(p.state, id) && p.near(u, id)
 	}
 }
@@ -352,7 +349,7 @@ func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
 func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) func(cluster.NodeID) bool {
 	return func(id cluster.NodeID) bool {
 		n := p.state.Node(id)
-		if n.CPU < sh.CPU || n.Mem < sh.Mem || accept != nil && !accept(id) {
+		if !n.Has(sh.need()) || accept != nil && !accept(id) {
 			return false
 		}
 		return !slices.ContainsFunc(n.Pods, func(h cluster.Held) bool { return h.Owner.Job == u.Job })

@@ -221,24 +221,27 @@ func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {
 // holds returns how many pods of the shape the node can take now, by GPUs, CPU
 // and memory.
 func (sh *Shape) holds(n *cluster.Node) int {
-	return capacity(sh, n.Free(), n.CPU, n.Mem)
+	return capacity(sh, n.Free(), cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem})
 }
 
+// need returns what one pod of the shape needs of a node beside GPUs.
+func (sh *Shape) need() cluster.Need { return cluster.Need{Pods: 1, CPU: sh.CPU, Mem: sh.Mem} }
+
 // capacity returns how many pods of a shape with whole GPUs, or without any,
-// fit in so many GPUs, CPU and memory: none where those are overdrawn.
-func capacity(sh *Shape, gpus int, cpu, mem int64) int {
-	if cpu < 0 || mem < 0 {
+// fit in so many GPUs and what else is left: none where that is overdrawn.
+func capacity(sh *Shape, gpus int, left cluster.Need) int {
+	if left.CPU < 0 || left.Mem < 0 {
 		return 0
 	}
-	n := int64(1 << 30)
+	n := min(int64(left.Pods), 1<<30)
 	if sh.GPUs > 0 {
-		n = int64(gpus / sh.GPUs)
+		n = min(n, int64(gpus/sh.GPUs))
 	}
 	if sh.CPU > 0 {
-		n = min(n, cpu/sh.CPU)
+		n = min(n, left.CPU/sh.CPU)
 	}
 	if sh.Mem > 0 {
-		n = min(n, mem/sh.Mem)
+		n = min(n, left.Mem/sh.Mem)
 	}
 	return int(n)
 }
