@@ -85,6 +85,14 @@ type (
 	// JobEnded tells that a job is over, for whatever reason, and that all its
 	// pods have left their nodes.
 	JobEnded struct{ Job string }
+	// JobRelabelled tells that the labels of a live job's pods are others, on those
+	// that run too, and so are its affinities. Pods stay where they run, and
+	// places that are kept for pods stay kept.
+	JobRelabelled struct {
+		Job      string
+		Labels   []string
+		Affinity []Term
+	}
 	// JobEstimated brings a new estimate of a job's whole run time.
 	JobEstimated struct {
 		Job      string
@@ -96,20 +104,21 @@ type (
 	Tick struct{}
 )
 
-func (NodeAdded) event()    {}
-func (NodeChanged) event()  {}
-func (NodeLost) event()     {}
-func (NodeCordoned) event() {}
-func (DeviceHealth) event() {}
-func (QueueSet) event()     {}
-func (QueueRemoved) event() {}
-func (JobSubmitted) event() {}
-func (PodRunning) event()   {}
-func (PodsAdded) event()    {}
-func (PodEnded) event()     {}
-func (PodsGone) event()     {}
-func (BindFailed) event()   {}
-func (JobEnded) event()     {}
-func (JobEstimated) event() {}
-func (Checkpointed) event() {}
-func (Tick) event()         {}
+func (NodeAdded) event()     {}
+func (NodeChanged) event()   {}
+func (NodeLost) event()      {}
+func (NodeCordoned) event()  {}
+func (DeviceHealth) event()  {}
+func (QueueSet) event()      {}
+func (QueueRemoved) event()  {}
+func (JobSubmitted) event()  {}
+func (PodRunning) event()    {}
+func (PodsAdded) event()     {}
+func (PodEnded) event()      {}
+func (PodsGone) event()      {}
+func (BindFailed) event()    {}
+func (JobEnded) event()      {}
+func (JobRelabelled) event() {}
+func (JobEstimated) event()  {}
+func (Checkpointed) event()  {}
+func (Tick) event()          {}

@@ -70,14 +70,13 @@ func (e *Engine) submit(now Time, spec Job) error {
 	if !ok {
 		return fmt.Errorf("job %s: queue %q is unknown", spec.Name, spec.Queue)
 	}
-	levels := []string{spec.Topology.Required, spec.Topology.Preferred}
-	for i := range spec.Affinity {
-		levels = append(levels, spec.Affinity[i].Level)
-	}
-	for _, l := range levels {
+	for _, l := range [2]string{spec.Topology.Required, spec.Topology.Preferred} {
 		if _, ok := e.state.Level(l); l != "" && !ok {
 			return fmt.Errorf("job %s: topology level %q is unknown", spec.Name, l)
 		}
+	}
+	if err := e.checkTerms(spec.Name, spec.Affinity); err != nil {
+		return err
 	}
 	e.seq++
 	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot()}
@@ -103,9 +102,19 @@ func (e *Engine) submit(now Time, spec Job) error {
 		e.stands[j.slot] = j.key.standing
 	}
 	e.jobs[spec.Name] = j
-	e.state.SetLabels(j.slot, spec.Labels)
+	e.state.SetLabels(j.slot, spec.Labels, nil)
 	q.Jobs++
 	e.enqueue(j, now)
+	return nil
+}
+
+// checkTerms reports what is wrong with a job's affinities.
+func (e *Engine) checkTerms(job string, terms []Term) error {
+	for i := range terms {
+		if _, ok := e.state.Level(terms[i].Level); !ok {
+			return fmt.Errorf("job %s: topology level %q is unknown", job, terms[i].Level)
+		}
+	}
 	return nil
 }
 
@@ -141,7 +150,7 @@ func (e *Engine) end(name string) error {
 		}
 	}
 	e.state.Commit()
-	e.state.SetLabels(j.slot, nil)
+	e.state.SetLabels(j.slot, nil, nil)
 	j.queue.Jobs--
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	delete(e.jobs, name)
@@ -380,6 +389,30 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.bound(j, p, ev.Started)
 	j.begun = !j.Gang || j.standing()
 	e.appeared(j)
+	e.enqueue(j, now)
+	return nil
+}
+
+func (e *Engine) relabel(now Time, ev JobRelabelled) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	if err := e.checkTerms(ev.Job, ev.Affinity); err != nil {
+		return err
+	}
+	e.dequeue(j)
+	var on []cluster.NodeID
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving || p.state == podHeld {
+			on = append(on, p.alloc.Node)
+		}
+	}
+	e.state.SetLabels(j.slot, ev.Labels, on)
+	e.vanished(j)
+	j.Labels, j.Affinity = ev.Labels, ev.Affinity
+	e.appeared(j)
+	e.world++
 	e.enqueue(j, now)
 	return nil
 }

@@ -54,6 +54,8 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.DeviceHealth{Node: l.name, GPU: l.number("gpu", 0), Healthy: l.cmd == "repaired"}}
 	case "removequeue":
 		return []core.Event{core.QueueRemoved{Queue: l.name}}
+	case "relabel":
+		return []core.Event{core.JobRelabelled{Job: l.name, Labels: l.list("labels"), Affinity: readTerms(l)}}
 	case "estimate":
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
 	case "checkpoint":
@@ -174,13 +176,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", "")},
 		Labels:   l.list("labels"), Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0),
-		Submitted: l.time("submitted", now),
-	}
-	for _, key := range []string{"near", "apart"} {
-		for _, w := range l.list(key) {
-			level, label := l.pair(key, w, ":")
-			j.Affinity = append(j.Affinity, core.Term{Level: level, Label: label, Anti: key == "apart"})
-		}
+		Submitted: l.time("submitted", now), Affinity: readTerms(l),
 	}
 	if len(tasks) == 0 {
 		j.Tasks = []core.Task{readTask(l)}
@@ -189,6 +185,18 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		j.Tasks = append(j.Tasks, readTask(t))
 	}
 	return j
+}
+
+// readTerms reads near and apart, of LEVEL:LABEL.
+func readTerms(l *line) []core.Term {
+	var out []core.Term
+	for _, key := range []string{"near", "apart"} {
+		for _, w := range l.list(key) {
+			level, label := l.pair(key, w, ":")
+			out = append(out, core.Term{Level: level, Label: label, Anti: key == "apart"})
+		}
+	}
+	return out
 }
 
 func readTask(l *line) core.Task {

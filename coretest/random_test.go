@@ -146,13 +146,19 @@ func (s *story) submit() {
 	if j.Gang && s.chance(3) {
 		j.Topology.Preferred = pick(s, "leaf", "spine", "node", "hbd")
 	}
+	j.Labels, j.Affinity = s.terms()
+	s.Must(core.JobSubmitted{Job: j})
+}
+
+// terms draws the labels of pods, and which they keep to or from.
+func (s *story) terms() (labels []string, terms []core.Term) {
 	if s.chance(4) {
-		j.Labels = []string{pick(s, "db", "web")}
+		labels = []string{pick(s, "db", "web")}
 	}
 	if s.chance(5) {
-		j.Affinity = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
+		terms = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
 	}
-	s.Must(core.JobSubmitted{Job: j})
+	return labels, terms
 }
 
 // requirement draws what a node's labels must be.
@@ -235,7 +241,9 @@ func (s *story) event() {
 			s.setQueue(pick(s, queueNames...))
 		} else if live := s.Twin.Live(); len(live) > 0 {
 			j := pick(s, live...)
-			s.Must(pick[core.Event](s, core.Checkpointed{Job: j}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second}))
+			labels, terms := s.terms()
+			s.Must(pick[core.Event](s, core.Checkpointed{Job: j}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second},
+				core.JobRelabelled{Job: j, Labels: labels, Affinity: terms}))
 		}
 	case k < 20:
 		s.found()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-sched/muster/core"
@@ -174,6 +175,9 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 				j.pods[i].state = waiting
 			}
 		}
+	case core.JobRelabelled:
+		j := w.jobs[ev.Job]
+		j.Labels, j.Affinity = ev.Labels, ev.Affinity
 	case core.JobEnded:
 		delete(w.jobs, ev.Job)
 	}
@@ -456,9 +460,9 @@ func selects(selector []core.Requirement, labels map[string]string) bool {
 	for _, r := range selector {
 		v, has := labels[r.Key]
 		in := has && slices.Contains(r.Values, v)
-		var n, than int
-		_, err := fmt.Sscanf(v+" "+strings.Join(r.Values, " "), "%d%d", &n, &than)
-		number := err == nil
+		n, err := strconv.Atoi(v)
+		than, _ := strconv.Atoi(strings.Join(r.Values, " "))
+		number := has && err == nil
 		if ok := [...]bool{
 			cluster.In: in, cluster.NotIn: !in, cluster.Exists: has, cluster.DoesNotExist: !has,
 			cluster.Gt: number && n > than, cluster.Lt: number && n < than,

@@ -25,7 +25,7 @@ func newYard(rt *rapid.T) *yard {
 	for i := range 1 + y.up(8) {
 		y.add(fmt.Sprintf("n%d", i))
 	}
-	y.SetLabels(1, []string{"db"})
+	y.SetLabels(1, []string{"db"}, nil)
 	return y
 }
 
@@ -101,6 +101,13 @@ func (y *yard) event() {
 		}
 	case 3:
 		y.SetZone(id, y.up(2) == 0)
+		var on []NodeID
+		for _, h := range y.pods {
+			if h.Owner.Job == 1 {
+				on = append(on, h.Alloc.Node)
+			}
+		}
+		y.SetLabels(1, [][]string{{"db"}, {"db", "web"}, nil}[y.up(3)], on)
 	case 4:
 		if !n.Up {
 			return
@@ -161,9 +168,28 @@ func (y *yard) picture() any {
 	return []any{nodes, labels, pools}
 }
 
+// checkLabels counts the pods with labels anew.
+func (y *yard) checkLabels() {
+	y.rt.Helper()
+	for _, label := range []string{"db", "web"} {
+		for id := range NodeID(y.Nodes()) {
+			want := 0
+			for _, h := range y.Node(id).Pods {
+				if slices.Contains(y.jobLabels[h.Owner.Job], label) {
+					want++
+				}
+			}
+			if got := y.Labelled(label, NodeLevelNum, int32(id)); got != want {
+				y.rt.Fatalf("node %d hosts %d pods with label %s, counted are %d", id, want, label, got)
+			}
+		}
+	}
+}
+
 // checkIndex counts every node anew.
 func (y *yard) checkIndex() {
 	y.rt.Helper()
+	y.checkLabels()
 	for k, p := range y.pools {
 		p.refresh()
 		total := make([]int32, p.MaxGPUs+1)

@@ -545,14 +545,20 @@ func (s *State) sharePart(n *Node, id NodeID, d int, by Milli) {
 	}
 }
 
-// SetLabels tells the labels of a job's pods, before the first is placed; nil
-// forgets them.
-func (s *State) SetLabels(job int32, labels []string) {
-	if len(labels) == 0 {
-		delete(s.jobLabels, job)
-		return
+// SetLabels tells the labels of a job's pods, of which there are some on nodes: each
+// is named once for every pod. Without labels what was told of the job is
+// forgotten.
+func (s *State) SetLabels(job int32, labels []string, on []NodeID) {
+	for _, id := range on {
+		s.count(id, job, -1)
 	}
-	s.jobLabels[job] = labels
+	delete(s.jobLabels, job)
+	if len(labels) > 0 {
+		s.jobLabels[job] = labels
+	}
+	for _, id := range on {
+		s.count(id, job, 1)
+	}
 }
 
 // anywhere is the level of which the whole cluster is one domain.
