@@ -160,12 +160,7 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case JobEstimated:
 		return e.estimate(now, ev)
 	case Checkpointed:
-		j, err := e.job(ev.Job)
-		if err != nil {
-			return err
-		}
-		j.saved = now
-		return nil
+		return e.checkpoint(now, ev)
 	case Tick:
 		if now >= e.wakeAt {
 			e.wakeAt = Never

@@ -98,8 +98,12 @@ type (
 		Job      string
 		Estimate Time
 	}
-	// Checkpointed tells that a job saved its progress just now.
-	Checkpointed struct{ Job string }
+	// Checkpointed tells that a job saved its progress at At, 0 for now, which is
+	// not later than now. Reports of earlier times than the last change nothing.
+	Checkpointed struct {
+		Job string
+		At  Time
+	}
 	// Tick answers a Wake decision.
 	Tick struct{}
 )

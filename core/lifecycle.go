@@ -22,6 +22,9 @@ func CheckJob(j *Job) error {
 	if j.Kind >= numKinds || j.Class > LP {
 		return fmt.Errorf("job %s: unknown kind or class", j.Name)
 	}
+	if j.MinRuntime < 0 {
+		return fmt.Errorf("job %s: negative minimum run time", j.Name)
+	}
 	rigid := false
 	for i := range j.Tasks {
 		if err := checkTask(j.Name, i, &j.Tasks[i]); err != nil {
@@ -414,6 +417,22 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	e.appeared(j)
 	e.world++
 	e.enqueue(j, now)
+	return nil
+}
+
+func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	at := ev.At
+	if at == 0 {
+		at = now
+	}
+	if at > now {
+		return fmt.Errorf("job %s: checkpoint at %.9gs, which is later than now, %.9gs", ev.Job, at.Seconds(), now.Seconds())
+	}
+	j.saved = max(j.saved, at)
 	return nil
 }
 

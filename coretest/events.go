@@ -59,7 +59,7 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 	case "estimate":
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
 	case "checkpoint":
-		return []core.Event{core.Checkpointed{Job: l.name}}
+		return []core.Event{core.Checkpointed{Job: l.name, At: l.time("saved", 0)}}
 	case "tick":
 		return []core.Event{core.Tick{}}
 	}
@@ -175,7 +175,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", "")},
-		Labels:   l.list("labels"), Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0),
+		Labels:   l.list("labels"), Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
 		Submitted: l.time("submitted", now), Affinity: readTerms(l),
 	}
 	if len(tasks) == 0 {

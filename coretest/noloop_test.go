@@ -41,6 +41,7 @@ func (s *story) fight() {
 	j := core.Job{
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Class: core.Class(s.up(2)), Priority: int32(s.up(3)),
 		Gang: s.chance(2), Submitted: s.Now, Checkpoint: core.Time(s.up(2)) * 5 * core.Second, NotPreemptible: s.chance(12),
+		MinRuntime: pick(s, 0, 0, 0, 3*core.Second),
 	}
 	s.jobs++
 	for k := range 1 + s.up(2) {

@@ -114,6 +114,7 @@ func (s *story) submit() {
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Kind: core.Kind(s.up(4)), Class: core.Class(s.up(2)),
 		Priority: int32(s.up(3)), Gang: s.chance(2), Submitted: s.Now, Estimate: core.Time(s.up(3)) * core.Second,
 		NotPreemptible: s.chance(8), Locked: s.chance(8), Checkpoint: core.Time(s.up(2)) * 5 * core.Second,
+		MinRuntime: pick(s, 0, 0, 0, 11*core.Second),
 	}
 	s.jobs++
 	tasks := 1
@@ -242,7 +243,7 @@ func (s *story) event() {
 		} else if live := s.Twin.Live(); len(live) > 0 {
 			j := pick(s, live...)
 			labels, terms := s.terms()
-			s.Must(pick[core.Event](s, core.Checkpointed{Job: j}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second},
+			s.Must(pick[core.Event](s, core.Checkpointed{Job: j, At: core.Time(s.up(int(s.Now/core.Second)+1)) * core.Second}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second},
 				core.JobRelabelled{Job: j, Labels: labels, Affinity: terms}))
 		}
 	case k < 20:

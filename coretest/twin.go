@@ -676,7 +676,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 			since = max(since, j.pods[at.Pod].started)
 		}
 	}
-	if now-since < p.MinRuntime {
+	if now-since < max(p.MinRuntime, j.MinRuntime) {
 		return fmt.Errorf("it has run since %v only", since)
 	}
 	outranks := f.Class < j.Class || f.Class == j.Class && f.Priority > j.Priority
