@@ -114,8 +114,12 @@ func (e *Engine) submit(now Time, spec Job) error {
 // checkTerms reports what is wrong with a job's affinities.
 func (e *Engine) checkTerms(job string, terms []Term) error {
 	for i := range terms {
-		if _, ok := e.state.Level(terms[i].Level); !ok {
-			return fmt.Errorf("job %s: topology level %q is unknown", job, terms[i].Level)
+		t := &terms[i]
+		if _, ok := e.state.Level(t.Level); !ok {
+			return fmt.Errorf("job %s: topology level %q is unknown", job, t.Level)
+		}
+		if t.MaxSkew < 0 || t.MaxSkew > 0 && t.Anti {
+			return fmt.Errorf("job %s: skew %d, expected 0 or more, and 0 for an anti-affinity", job, t.MaxSkew)
 		}
 	}
 	return nil

@@ -82,6 +82,8 @@ func (e *Engine) loseNode(now Time, name string) error {
 		}
 		e.requeueIfGone(j, now)
 	}
+	// It may have been the last of a domain that had the fewest pods.
+	e.tryAgain(func(t Term) bool { return t.MaxSkew > 0 })
 	e.world++
 	return nil
 }

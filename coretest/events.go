@@ -187,7 +187,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 	return j
 }
 
-// readTerms reads near and apart, of LEVEL:LABEL.
+// readTerms reads near and apart, of LEVEL:LABEL, and even, of LEVEL:LABEL:SKEW.
 func readTerms(l *line) []core.Term {
 	var out []core.Term
 	for _, key := range []string{"near", "apart"} {
@@ -195,6 +195,11 @@ func readTerms(l *line) []core.Term {
 			level, label := l.pair(key, w, ":")
 			out = append(out, core.Term{Level: level, Label: label, Anti: key == "apart"})
 		}
+	}
+	for _, w := range l.list("even") {
+		level, rest := l.pair("even", w, ":")
+		label, skew := l.pair("even", rest, ":")
+		out = append(out, core.Term{Level: level, Label: label, MaxSkew: int(l.thousandths("even", skew) / 1000)})
 	}
 	return out
 }

@@ -159,6 +159,13 @@ func (s *story) terms() (labels []string, terms []core.Term) {
 	if s.chance(5) {
 		terms = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
 	}
+	if s.chance(5) {
+		label := pick(s, "db", "web")
+		if !s.chance(4) {
+			labels = []string{label}
+		}
+		terms = append(terms, core.Term{Level: pick(s, "node", "leaf", "hbd"), Label: label, MaxSkew: 1 + s.up(2)})
+	}
 	return labels, terms
 }
 

@@ -608,6 +608,12 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 		if !ok {
 			return fmt.Errorf("its %s is not known", t.Level)
 		}
+		if t.MaxSkew > 0 {
+			if err := w.spread(j, at.Pod, &t, here, with); err != nil {
+				return err
+			}
+			continue
+		}
 		inDomain, elsewhere := 0, 0
 		for _, o := range w.jobs {
 			if !slices.Contains(o.Labels, t.Label) {
@@ -633,6 +639,44 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 		if !t.Anti && inDomain == 0 && !(own && elsewhere == 0) && w.Settled() {
 			return fmt.Errorf("no pod labelled %s in its %s", t.Label, t.Level)
 		}
+	}
+	return nil
+}
+
+// spread checks the skew of a pod that starts in a domain, together with others:
+// those of other tasks, which other domains may be open to, may have come later.
+func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Placement) error {
+	if !w.Settled() {
+		return nil // settled places count too, and the twin does not know them
+	}
+	hosts := map[string]int{}
+	task := &j.Tasks[j.pods[pod].task]
+	for _, n := range w.nodes {
+		if d, ok := w.domain(n, t.Level); ok && n.up && !(task.GPU > 0 && n.GPUs == 0) && w.suits(j, task, n) == nil {
+			hosts[d] = 0
+		}
+	}
+	for _, o := range w.jobs {
+		for i := range o.pods {
+			if p := &o.pods[i]; p.on() && slices.Contains(o.Labels, t.Label) {
+				d, ok := w.domain(w.node(p.at.Node), t.Level)
+				if _, eligible := hosts[d]; ok && eligible {
+					hosts[d]++
+				}
+			}
+		}
+	}
+	fewest := hosts[here]
+	for _, k := range hosts {
+		fewest = min(fewest, k)
+	}
+	for _, x := range with {
+		if d, _ := w.domain(w.node(x.Node), t.Level); d == here && j.pods[x.Pod].task != j.pods[pod].task && slices.Contains(j.Labels, t.Label) {
+			hosts[here]--
+		}
+	}
+	if hosts[here]-fewest > t.MaxSkew {
+		return fmt.Errorf("%s %s has %d pods labelled %s, another %d", t.Level, here, hosts[here], t.Label, fewest)
 	}
 	return nil
 }

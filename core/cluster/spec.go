@@ -95,11 +95,18 @@ type Requirement struct {
 
 // Term asks that a pod be placed in (or, with Anti, out of) a topology domain
 // of Level that already hosts a pod carrying Label. Level is a level's name,
-// [NodeLevel] or [HBDLevel].
+// [NodeLevel] or [HBDLevel]. Nodes whose domain is not known are not used.
+//
+// With MaxSkew it asks instead that pods with Label be spread: the domain hosts, the
+// new pod included if it carries Label, at most MaxSkew more of them than the
+// eligible domain that hosts the fewest. Eligible are the domains with a node,
+// cordoned or not, that the pod's models, selectors and tolerations accept.
 type Term struct {
 	Level string
 	Label string
 	Anti  bool
+	// MaxSkew is 0 for affinities, and greater only without Anti.
+	MaxSkew int
 }
 
 // Level names that exist in every topology.

@@ -55,6 +55,8 @@ type State struct {
 	// of their pods each domain hosts.
 	jobLabels map[int32][]string
 	labels    map[labelAt]int32
+	labelled  uint64 // changes of labels
+	losses    uint64 // nodes lost
 }
 
 // domainSet numbers the domains of a level.
@@ -310,6 +312,9 @@ func (s *State) SetZone(id NodeID, zone bool) {
 // derived from the nodes' descriptions is then out of date.
 func (s *State) Epoch() uint64 { return s.epoch }
 
+// Losses returns how often a node was lost so far.
+func (s *State) Losses() uint64 { return s.losses }
+
 // RemoveNode takes a node and its pods away and returns those pods, valid
 // until the node comes back. The journal must be empty.
 func (s *State) RemoveNode(id NodeID) []Held {
@@ -318,6 +323,7 @@ func (s *State) RemoveNode(id NodeID) []Held {
 	s.unindex(n)
 	s.countAll(id, -1)
 	n.Up = false
+	s.losses++
 	pods := n.Pods
 	n.Pods = nil
 	return pods
@@ -561,8 +567,12 @@ func (s *State) SetLabels(job int32, labels []string, on []NodeID) {
 	}
 }
 
-// anywhere is the level of which the whole cluster is one domain.
-const anywhere = -1
+// anywhere is the level of which the whole cluster is one domain; hosts stands for
+// a domain where the domains are counted that host a label.
+const (
+	anywhere = -1
+	hosts    = -1
+)
 
 // LabelledAnywhere reports whether any pod with the label is placed.
 func (s *State) LabelledAnywhere(label string) bool {
@@ -574,16 +584,35 @@ func (s *State) Labelled(label string, level int, domain int32) int {
 	return int(s.labels[labelAt{label, level, domain}])
 }
 
-// count adds by to the label counters for a pod of the job on the node.
+// Hosting returns how many domains of a level host pods with the label.
+func (s *State) Hosting(label string, level int) int {
+	return int(s.labels[labelAt{label, level, hosts}])
+}
+
+// LabelChanges counts the changes of what Labelled and Hosting return.
+func (s *State) LabelChanges() uint64 { return s.labelled }
+
+// count adds by, 1 or -1, to the label counters for a pod of the job on the node.
 func (s *State) count(id NodeID, job int32, by int32) {
 	for _, label := range s.jobLabels[job] {
+		s.labelled++
 		for level := range s.domains {
 			if d := s.nodes[id].domains[level]; d >= 0 {
-				s.labels[labelAt{label, level, d}] += by
+				s.countLabel(labelAt{label, level, d}, by)
 			}
 		}
-		s.labels[labelAt{label, NodeLevelNum, int32(id)}] += by
+		s.countLabel(labelAt{label, NodeLevelNum, int32(id)}, by)
 		s.labels[labelAt{label, anywhere, 0}] += by
+	}
+}
+
+// countLabel counts a pod with a label in a domain, and the domain if it is the only
+// one there.
+func (s *State) countLabel(at labelAt, by int32) {
+	was := s.labels[at]
+	s.labels[at] = was + by
+	if was == 0 || was+by == 0 {
+		s.labels[labelAt{at.label, at.level, hosts}] += by
 	}
 }
 

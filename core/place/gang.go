@@ -304,6 +304,12 @@ func (p *Placer) levels(u *Unit) []int {
 		return []int{u.Required}
 	}
 	var out []int
+	if u.spreads() { // narrow domains are not for it
+		if u.Preferred >= 0 && u.Preferred != u.Required {
+			out = append(out, u.Preferred)
+		}
+		return append(out, u.Required) // anyLevel when there is none
+	}
 	first := leaf
 	switch {
 	case u.Preferred >= hbd:

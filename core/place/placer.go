@@ -316,15 +316,16 @@ func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) fu
 	}
 	return func(id cluster.NodeID) bool {
 		return p.state.Node(id).Has(sh.need()) && (within == nil || within(id)) &&
-			sh.selected(p.state, id) && p.near(u, id)
+			sh.selected(p.state, id) && p.near(u, sh, id, true)
 	}
 }
 
-// near reports whether a node satisfies the unit's affinity terms and is where
-// the rest of its gang must be. A near term of which no domain hosts a pod yet
+// near reports whether a pod of the shape on a node satisfies the unit's affinity
+// terms, those about spreading as pods are now or not at all, and is where the rest
+// of its gang must be. A near term of which no domain hosts a pod yet
 // is satisfied where the unit's own label is meant: the first pod of a group must
 // be able to start.
-func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
+func (p *Placer) near(u *Unit, sh *Shape, id cluster.NodeID, even bool) bool {
 	if u.Required >= 0 && !u.Whole || u.Joins {
 		if d := p.state.Domain(id, u.Required); d < 0 || u.Joins && d != u.Home {
 			return false
@@ -335,6 +336,12 @@ func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
 		d := p.state.Domain(id, t.Level)
 		if d < 0 {
 			return false
+		}
+		if t.MaxSkew > 0 {
+			if even && !p.even(u, sh, t, d) {
+				return false
+			}
+			continue
 		}
 		if has := p.state.Labelled(t.Label, t.Level, d) > 0; has == t.Anti {
 			if t.Anti || !t.Own || p.state.LabelledAnywhere(t.Label) {
@@ -359,7 +366,7 @@ func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) fun
 // Takes reports whether the node has room for a pod of the unit's first task.
 func (p *Placer) Takes(u *Unit, id cluster.NodeID) bool {
 	sh := u.Tasks[0].Shape
-	return sh.uses(p.state.Pool(id), u) && p.takes(u, sh, id) > 0
+	return sh.uses(p.state.Pool(id), u) && p.takes(u, sh, id, true) > 0
 }
 
 // PodOn places the first pod of the unit's first task on a node that takes it.

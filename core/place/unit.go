@@ -50,6 +50,11 @@ type Term struct {
 	Level int
 	// Own says that the unit's own pods carry the label.
 	Own bool
+	// fewest is how many pods with the label the eligible domain has that has the
+	// fewest, for a shape, after so many changes of labels; see Placer.fewest.
+	fewest  int
+	shape   *Shape
+	changes uint64
 }
 
 // Shape is a request compiled against the pools of a state.
@@ -72,6 +77,8 @@ type Shape struct {
 	most [2]int
 	// suits caches the selector by node: 0 unknown, 1 yes, 2 no.
 	suits []int8
+	// reach caches the domains that the shape may use, by level.
+	reach []reach
 }
 
 // model is the pools of one GPU model that a shape may use: general ones,

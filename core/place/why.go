@@ -51,6 +51,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 			return s
 		}
 	}
+	if u.Whole && u.spreads() {
+		return Shortfall{Constraint, "it fits by count, but not with its pods spread as they must be"}
+	}
 	if u.Required >= 0 && len(u.Tasks) > 0 {
 		return p.whyTopology(u)
 	}
@@ -125,7 +128,7 @@ func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
 	c.mem += free(plenty, n.CPU, n.Mem)
 	fit := free(n.PodsLeft(), n.CPU, n.Mem)
 	c.pods += fit
-	if sh.selected(p.state, id) && p.near(u, id) {
+	if sh.selected(p.state, id) && p.near(u, sh, id, !u.Whole) {
 		c.suits += fit
 	}
 }
