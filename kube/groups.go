@@ -249,7 +249,7 @@ func (g *group) wait(now core.Time, reason, detail string) {
 func (m *mirror) blocked(g *group) (reason, detail string) {
 	pg := m.podGroupOf(g)
 	switch {
-	case pg != nil:
+	case pg != nil && pg.min > 0: // else a label may say more, as on a Job whose controller made a basic group
 		g.min = pg.min
 	case g.object != nil:
 		g.min = max(g.min, g.size)
