@@ -203,6 +203,9 @@ func (m *mirror) advance(g *group) {
 		delete(m.groups, g.id)
 		return
 	}
+	if len(g.loose) > 0 || !g.submitted {
+		m.waiters[g] = true
+	}
 	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
 		m.withdraw(g)
 	}
