@@ -37,6 +37,7 @@ type mirror struct {
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
 	queues     queues
+	around     around
 	groups     map[translate.Group]*group
 	jobs       map[string]*group
 	dirty      []*group         // to be looked at again before the next decision
@@ -96,7 +97,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), acts: acts{wake: core.Never},
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), acts: acts{wake: core.Never},
 	}
 }
 

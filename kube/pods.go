@@ -42,6 +42,8 @@ type pod struct {
 	cause    evictAct
 	// said is the reason that its conditions give for its waiting.
 	said string
+	// sort is the pods that are like it to all selectors.
+	sort *sort
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
 }
@@ -60,9 +62,23 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
-	p.object = o
+	o.terms, o.ports = old.terms, old.ports // they cannot change
+	if o.labels != old.labels {
+		m.leaveSort(p)
+		m.joinSort(p, o.labels)
+	}
 	if p.group == nil {
+		m.uncount(p)
+		p.object = o
+		m.countOn(p)
+		if o.labels != old.labels && m.matters(p) {
+			m.enlist(p)
+		}
 		return
+	}
+	p.object = o
+	if o.labels != old.labels {
+		m.relabel(p.group)
 	}
 	switch {
 	case o.node == "":
@@ -97,14 +113,20 @@ func (m *mirror) newPod(o *podObject) {
 		p.state, p.target = podBound, o.node
 		m.place(p, o.node)
 	}
-	if !o.ours && o.amounts.GPUs == 0 {
-		m.countOn(p)
+	m.appear(p)
+	if !o.ours && o.amounts.GPUs == 0 && !m.matters(p) {
+		m.alone(p)
 		return
 	}
+	m.join(p)
+}
+
+// join makes a pod one of its group.
+func (m *mirror) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
-	g.pods[o.UID], g.loose[o.UID] = p, p
-	m.touch(g)
+	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
+	m.relabel(g)
 }
 
 // podGone takes in that a pod was deleted.
@@ -134,11 +156,12 @@ func (m *mirror) podOver(p *pod) {
 	m.uncount(p)
 	m.unplace(p, p.target)
 	m.answered(p)
+	m.disappear(p)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
 		m.leaveSlot(p)
-		m.touch(p.group)
+		m.relabel(p.group)
 	}
 }
 
@@ -221,6 +244,9 @@ func (m *mirror) answered(p *pod) {
 	}
 	p.inFlight = false
 	g := p.group
+	if g == nil {
+		return
+	}
 	if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
 		m.acts.said = append(m.acts.said, m.unsay(g)...)
 	}
@@ -245,7 +271,7 @@ func (m *mirror) adopt(p *pod) {
 	delete(p.group.pods, p.object.UID)
 	m.leaveSlot(p)
 	p.group = nil
-	m.countOn(p)
+	m.alone(p)
 }
 
 // devicesOf returns the GPUs of a pod that is on a node: those its annotation
