@@ -285,8 +285,8 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		return ReasonCollecting, fmt.Sprintf("%d of the %d pods of the gang are there and ready", max(len(ready), min(len(g.pods), g.min-1)), g.min)
 	}
 	if len(ready) == 0 {
-		for _, p := range inOrder(g.pods, func(p *pod) bool { return p.object.wrong != "" }) {
-			return ReasonMisconfigured, p.object.wrong
+		if reason, detail := g.unready(); reason != "" {
+			return reason, detail
 		}
 		return ReasonCollecting, "its pods have scheduling gates of others"
 	}
@@ -306,6 +306,18 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		m.acts.wake = min(m.acts.wake, g.notBefore)
 		m.later = append(m.later, g)
 		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
+	}
+	return "", ""
+}
+
+// unready says why a pod of the group cannot be placed as it is, "" when all could
+// but for scheduling gates of others.
+func (g *group) unready() (reason, detail string) {
+	for _, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates }) {
+		if p.object.wrong != "" {
+			return ReasonMisconfigured, p.object.wrong
+		}
+		return ReasonVolume, p.volumes.wait
 	}
 	return "", ""
 }
@@ -441,7 +453,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
 // ask for different things have roles of their own.
 func (g *group) taskOf(p *pod) *task {
-	spec := p.object.request
+	spec := p.request()
 	if g.id.Kind == others {
 		spec = amountsOf(p.object.amounts)
 	}

@@ -28,6 +28,7 @@ type podObject struct {
 	labels translate.Labels
 	terms  []translate.Term
 	ports  []translate.Port
+	claims []translate.Claim
 
 	// ours says that Muster schedules it. What follows is set for such pods.
 	ours        bool
@@ -54,7 +55,7 @@ func trimPod(p *v1.Pod) *podObject {
 		ObjectMeta: trimMeta(&p.ObjectMeta),
 		created:    p.CreationTimestamp.Time, node: p.Spec.NodeName, phase: p.Status.Phase, deleting: p.DeletionTimestamp != nil,
 		ours:   p.Spec.SchedulerName == v1alpha1.SchedulerName,
-		labels: translate.LabelsOf(p.Labels), ports: translate.Ports(p),
+		labels: translate.LabelsOf(p.Labels), ports: translate.Ports(p), claims: translate.Claims(p),
 	}
 	o.started = o.created
 	for i := range p.Status.Conditions {

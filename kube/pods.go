@@ -41,7 +41,8 @@ type pod struct {
 	inFlight bool
 	cause    evictAct
 	// said is the reason that its conditions give for its waiting.
-	said string
+	said    string
+	volumes volumes
 	// sort is the pods that are like it to all selectors.
 	sort *sort
 	// counted says that the node's capacity is less by what the pod takes.
@@ -83,6 +84,7 @@ func (m *mirror) podSeen(o *podObject) {
 	switch {
 	case o.node == "":
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
+			m.weighUsers(p)
 			m.touch(p.group)
 		}
 	case p.state == podBinding && o.node == p.target:
@@ -114,6 +116,7 @@ func (m *mirror) newPod(o *podObject) {
 		m.place(p, o.node)
 	}
 	m.appear(p)
+	m.use(p)
 	if !o.ours && o.amounts.GPUs == 0 && !m.matters(p) {
 		m.alone(p)
 		return
@@ -157,6 +160,7 @@ func (m *mirror) podOver(p *pod) {
 	m.unplace(p, p.target)
 	m.answered(p)
 	m.disappear(p)
+	m.unuse(p)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
@@ -312,7 +316,9 @@ func (p *pod) share() core.Milli {
 }
 
 // ready reports whether a pod could be placed as far as the pod goes.
-func (p *pod) ready() bool { return p.object.wrong == "" && !p.object.otherGates }
+func (p *pod) ready() bool {
+	return p.object.wrong == "" && !p.object.otherGates && p.volumes.wait == ""
+}
 
 // amountsOf is the request of a pod of another scheduler.
 func amountsOf(a translate.Amounts) core.Request {
