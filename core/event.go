@@ -33,7 +33,8 @@ type (
 	// JobSubmitted adds a job; all its pods wait.
 	JobSubmitted struct{ Job Job }
 	// PodRunning tells that a waiting pod is found running: the engine adopts
-	// it where it is. Drivers send it when they rebuild an engine. Backfilled
+	// it where it is. Its GPUs must be free; it may be more than the node has CPU,
+	// memory or pods left for, as when a node has changed. Drivers send it when they rebuild an engine. Backfilled
 	// says that its job started past one that waited. Of a gang that is found
 	// in part, the rest starts together.
 	PodRunning struct {

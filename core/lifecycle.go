@@ -385,11 +385,14 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if t.GPU < WholeGPU {
 		a.Share = t.GPU
 	}
-	if why := e.state.Blocks(&a); why != "" {
+	if why := e.state.DevicesTaken(&a); why != "" {
 		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
 	}
+	if !e.state.HasBeside(&a) {
+		e.dropPlans(id, now)
+	}
 	e.dequeue(j)
-	e.state.Place(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
+	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc = a
 	e.setBackfilled(j, ev.Backfilled)

@@ -318,7 +318,7 @@ func (s *story) found() {
 	j := s.Twin.jobs[name]
 	t := &j.Tasks[j.pods[i].task]
 	for _, n := range s.Twin.nodes {
-		if s.Twin.slots(j, t, n) == 0 {
+		if !n.up || n.cordoned || s.Twin.suits(j, t, n) != nil {
 			continue
 		}
 		ev := core.PodRunning{Job: name, Pod: i, Node: n.Name, Started: s.Now}
@@ -329,7 +329,8 @@ func (s *story) found() {
 				ev.GPUs = append(ev.GPUs, g)
 			}
 		}
-		// A place may be kept for a job for which others leave: an error, then.
+		// The GPUs may be too few, or kept for a job for which others leave: an error,
+		// then.
 		if s.Apply(ev) == nil {
 			return
 		}
