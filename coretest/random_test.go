@@ -126,6 +126,9 @@ func (s *story) submit() {
 		if j.Gang && s.chance(3) {
 			t.MinPods = s.up(t.Pods + 1)
 		}
+		if k > 0 && s.chance(4) {
+			t.MinPods = core.Elastic
+		}
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 4000, 8000, 250, 600, 0)
 		t.CPUMilli = int64(pick(s, 0, 0, 1, 3)) * 1000
 		t.MemMiB = int64(pick(s, 0, 0, 20, 60))
