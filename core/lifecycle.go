@@ -249,6 +249,10 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
 		e.restart(j)
+		if j.class != nil && j.Topology.Required != "" {
+			e.dequeue(j) // it may have been what the rest of the gang was to join
+			e.enqueue(j, now)
+		}
 		e.requeueIfGone(j, now)
 		return nil
 	}
