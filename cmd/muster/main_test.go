@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 //	exits 2 muster …   the command ends with this exit code
 //	says 'line'        it wrote exactly this line to stderr, and nothing to stdout
 //	api FILE [DENIED…] from now on the kubeconfig leads to a cluster of the file's
-//	                   objects, in which requests are denied that start so
+//	                   objects, which denies requests that match
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -49,8 +50,8 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	fake, err := fakeapi.New(ts.ReadFile(args[0]), time.Now())
 	ts.Check(err)
-	for _, start := range args[1:] {
-		fake.Forbid(start)
+	for _, denied := range args[1:] {
+		fake.Forbid(regexp.MustCompile(denied))
 	}
 	server := httptest.NewServer(fake)
 	ts.Defer(server.Close)

@@ -42,7 +42,7 @@ const RefusedEvictions = "fakeapi/refused-evictions"
 type Server struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
-	forbid  []string
+	forbid  []*regexp.Regexp
 	log     []string
 	made    int
 }
@@ -103,12 +103,12 @@ func (s *Server) Add(o map[string]any) error {
 	return fmt.Errorf("kind %s is not served", u.GetKind())
 }
 
-// Forbid makes requests fail whose method and path start as the text says, such
-// as "GET /api/v1/pods".
-func (s *Server) Forbid(start string) {
+// Forbid makes requests fail whose method and path match, such as "GET
+// /api/v1/pods".
+func (s *Server) Forbid(requests *regexp.Regexp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forbid = append(s.forbid, start)
+	s.forbid = append(s.forbid, requests)
 }
 
 // Object returns what is stored under a path, nil when nothing is.
@@ -179,7 +179,7 @@ func parse(path string) (place, bool) {
 func (s *Server) answer(r *http.Request, body []byte) (any, error) {
 	p, ok := parse(r.URL.Path)
 	resource := schema.GroupResource{Resource: p.resource}
-	if slices.ContainsFunc(s.forbid, func(start string) bool { return strings.HasPrefix(r.Method+" "+r.URL.Path, start) }) {
+	if slices.ContainsFunc(s.forbid, func(f *regexp.Regexp) bool { return f.MatchString(r.Method + " " + r.URL.Path) }) {
 		return nil, apierrors.NewForbidden(resource, p.name, errors.New("the user has no role for it"))
 	}
 	if !ok {
