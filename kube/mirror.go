@@ -230,7 +230,7 @@ func (m *mirror) bind(d *core.Decision) {
 	for i := range d.Pods {
 		at := &d.Pods[i]
 		p := g.slots[at.Pod]
-		p.state, p.target, p.inFlight = podBinding, at.Node, true
+		p.state, p.target, p.devices, p.inFlight = podBinding, at.Node, at.GPUs, true
 		m.place(p, at.Node)
 		notes := map[string]string{}
 		if at.GPUs != 0 {

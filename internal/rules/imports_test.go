@@ -41,6 +41,11 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "core/cluster", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
 	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
+	"kube/bench":     {},
+	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
+
+	// Modules of their own.
+	"devcluster": {"core", "workload", "devcluster/"},
 
 	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"deploy":   {},
