@@ -94,6 +94,7 @@ func (c *Client) Jobs(ctx context.Context, f Filter) ([]Job, error) {
 	if err := c.complete(ctx, f.Namespace, byGroup); err != nil {
 		return nil, err
 	}
+	expect(byGroup)
 	all := make([]Job, 0, len(byGroup))
 	for _, j := range byGroup {
 		if (len(f.Queues) == 0 || slices.Contains(f.Queues, j.Queue)) && (len(f.States) == 0 || slices.Contains(f.States, j.State)) {

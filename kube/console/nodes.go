@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,16 +68,6 @@ type Node struct {
 // fragmented reports whether some of the GPUs are used and some are not.
 func (n *Node) fragmented() bool { return n.Used > 0 && n.Free > 0 }
 
-// Cluster is the nodes, and what waits for them.
-type Cluster struct {
-	At     time.Time    `json:"at"`
-	Models []Model      `json:"models"`
-	Queues []QueueUsage `json:"queues"`
-	// Jobs by state, of Muster's.
-	Jobs  map[State]int `json:"jobs"`
-	nodes []Node
-}
-
 // Nodes lists the nodes by model and name.
 func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	nodes, err := c.listNodes(ctx)
@@ -86,13 +75,7 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 		return nil, err
 	}
 	byName := index(nodes)
-	reset := func() {
-		for i := range nodes {
-			n := &nodes[i]
-			n.Used, n.CPUUsedMilli, n.MemUsedMiB, n.Pods = 0, 0, 0, 0
-		}
-	}
-	if err := c.listPods(ctx, "", live+",spec.nodeName!=", reset, func(p *v1.Pod) { hold(byName, p) }); err != nil {
+	if err := c.listPods(ctx, "", live+",spec.nodeName!=", func() { empty(nodes) }, func(p *v1.Pod) { hold(byName, p) }); err != nil {
 		return nil, err
 	}
 	settle(nodes)
@@ -144,6 +127,14 @@ func index(nodes []Node) map[string]*Node {
 		byName[nodes[i].Name] = &nodes[i]
 	}
 	return byName
+}
+
+// empty takes all pods off their nodes.
+func empty(nodes []Node) {
+	for i := range nodes {
+		n := &nodes[i]
+		n.Used, n.CPUUsedMilli, n.MemUsedMiB, n.Pods = 0, 0, 0, 0
+	}
 }
 
 // hold counts a pod on its node.

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -155,6 +154,3 @@ func endOf(p *v1.Pod) time.Time {
 	}
 	return end
 }
-
-// errNoPods is what a question about a job without pods is answered with.
-var errNoPods = errors.New("no such job")
