@@ -119,7 +119,8 @@ func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error
 	var known []string
 	for _, j := range byGroup {
 		known = append(known, j.ID)
-		if j.ID == name || j.group.Name == name || j.Name == name || slices.ContainsFunc(j.pods, func(p *pod) bool { return p.name == name || "pod/"+p.name == name }) {
+		_, made, _ := strings.Cut(j.ID, "/")
+		if j.ID == name || j.Group == name || j.group.Name == name || made == name || slices.ContainsFunc(j.pods, func(p *pod) bool { return p.name == name || "pod/"+p.name == name }) {
 			found = append(found, j)
 		}
 	}
@@ -184,15 +185,15 @@ func (p *pod) line() PodLine {
 // events reads what was said about a job and its pods, the latest last; nothing
 // where the user may not read it.
 func (c *Client) events(ctx context.Context, j *Job) ([]EventLine, error) {
-	about := map[string]bool{"PodGroup/" + j.group.Name: j.group.Kind == "podgroup", "Job/" + j.Name: true}
+	about := map[string]bool{j.ID: true, j.Group: true} // kinds in lower case
 	for _, p := range j.pods {
-		about["Pod/"+p.name] = true
+		about["pod/"+p.name] = true
 	}
 	lines := []EventLine{}
 	err := pages(ctx, metav1.ListOptions{}, c.kube.CoreV1().Events(j.Namespace).List, func() { lines = lines[:0] }, func(l *v1.EventList) {
 		for i := range l.Items {
 			e := &l.Items[i]
-			object := e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name
+			object := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 			if !about[object] {
 				continue
 			}
@@ -222,8 +223,8 @@ const few = 12
 func (x *Explanation) Write(w io.Writer, v *View) error {
 	t := &table.Table{Align: "ll"}
 	t.Add("Job", x.group.Job()+", "+x.State.name())
-	if x.Name != x.group.Name {
-		t.Add("Made by", x.Name)
+	if x.ID != x.Group {
+		t.Add("Made by", x.ID)
 	}
 	t.Add("Queue", x.queueLine())
 	t.Add("Kind", fmt.Sprintf("%s %s, priority %d", x.Class, x.Kind, x.Priority))
@@ -264,12 +265,13 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 
 // queueLine names the queue and says what it owns and uses.
 func (x *Explanation) queueLine() string {
-	if x.Usage == nil {
-		return x.Queue
+	line := x.Queue
+	if x.Usage == nil || len(x.Usage.Conditions) == 0 {
+		return line // the user may not see it, or the scheduler has said nothing yet
 	}
-	line := fmt.Sprintf("%s, jobs waiting: %d, running: %d", x.Queue, x.Usage.PendingJobs, x.Usage.RunningJobs)
+	line += fmt.Sprintf(", jobs waiting: %d, running: %d", x.Usage.PendingJobs, x.Usage.RunningJobs)
 	for _, u := range x.Usage.Usage {
-		line += fmt.Sprintf("; %s: %s of %s used", cmp.Or(u.Model, "*"), u.Used, u.Nominal)
+		line += fmt.Sprintf("; %s: %s of %s used", u.Model, u.Used, u.Nominal)
 		if u.Borrowed > 0 {
 			line += fmt.Sprintf(", %s borrowed", u.Borrowed)
 		}

@@ -23,12 +23,13 @@ import (
 // Job is the pods that the scheduler takes for one job. Its fields are what
 // -o json prints: keys are added, never renamed.
 type Job struct {
-	// ID is kind/name; with the namespace it is what the scheduler calls it.
+	// ID is kind/name of the group of pods or, where the PodGroups of an object
+	// are but one, of that object.
 	ID        string `json:"id"`
 	Namespace string `json:"namespace"`
-	// Name is that of what made the pods, where that is not the group itself:
-	// a Job whose pods are in a PodGroup is called as the Job.
-	Name     string `json:"name"`
+	// Group is kind/name of the group: with the namespace, it is what the
+	// scheduler calls the job.
+	Group    string `json:"group"`
 	Queue    string `json:"queue"`
 	Kind     string `json:"kind"`
 	Class    string `json:"class"`
@@ -113,7 +114,8 @@ func gather(byGroup map[translate.Group]*Job, p *v1.Pod) {
 	t := trim(p)
 	j := byGroup[t.member.Group]
 	if j == nil {
-		j = &Job{ID: t.member.Group.Kind + "/" + t.member.Group.Name, Namespace: t.namespace, group: t.member.Group}
+		id := t.member.Group.Kind + "/" + t.member.Group.Name
+		j = &Job{ID: id, Group: id, Namespace: t.namespace, group: t.member.Group}
 		byGroup[t.member.Group] = j
 	}
 	j.pods = append(j.pods, &t)
@@ -140,7 +142,7 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 			id := translate.Group{Namespace: o.Namespace, Kind: "job", Name: o.Name}
 			if o.Spec.Suspend != nil && *o.Spec.Suspend && o.Spec.Template.Spec.SchedulerName == v1alpha1.SchedulerName && byGroup[id] == nil {
 				byGroup[id] = suspended(id, o)
-			} else if byGroup[id] != nil {
+			} else {
 				owners[id] = o
 			}
 		}
@@ -152,13 +154,34 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 	if err != nil {
 		return err
 	}
-	for id, j := range byGroup {
+	for _, j := range byGroup {
 		if j.State == "" {
 			j.describe(queues)
-			j.ended(owners[id])
 		}
 	}
+	rename(byGroup)
+	for _, j := range byGroup {
+		kind, name, _ := strings.Cut(j.ID, "/")
+		j.ended(owners[translate.Group{Namespace: j.Namespace, Kind: kind, Name: name}])
+	}
 	return nil
+}
+
+// rename gives PodGroups that an object made, such as a Job, the name of that
+// object, unless it made several.
+func rename(byGroup map[translate.Group]*Job) {
+	owned := map[string][]*Job{}
+	for _, j := range byGroup {
+		if j.group.Kind == "podgroup" && j.pods[0].owner != "" {
+			id := j.Namespace + "/" + j.pods[0].owner
+			owned[id] = append(owned[id], j)
+		}
+	}
+	for _, list := range owned {
+		if len(list) == 1 {
+			list[0].ID = list[0].pods[0].owner
+		}
+	}
 }
 
 // suspended is the job of an owner that makes no pods for now.
@@ -167,7 +190,7 @@ func suspended(id translate.Group, o *batchv1.Job) *Job {
 	_ = a.Read(&o.Spec.Template)
 	r := reasonOf(SuspendedByOwner)
 	j := &Job{
-		ID: "job/" + o.Name, Namespace: o.Namespace, Name: o.Name, Queue: cmp.Or(a.Queue, kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
+		ID: "job/" + o.Name, Group: "job/" + o.Name, Namespace: o.Namespace, Queue: cmp.Or(a.Queue, kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
 		State: Suspended, Reason: r.Name, Code: r.Code, Detail: "the Job has spec.suspend: true", Gang: a.MinMember, Created: o.CreationTimestamp.Time, group: id,
 		Tasks: []Task{}, Nodes: []string{},
 	}
@@ -233,10 +256,6 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 		kind = a.Kind
 	}
 	j.Kind, j.Class, j.Priority = kind.String(), a.Class.String(), first.priority
-	j.Name = j.group.Name
-	if j.group.Kind == "podgroup" || j.group.Kind == "gang" {
-		j.Name = cmp.Or(first.owner, j.group.Name)
-	}
 	for _, p := range j.pods {
 		j.Gang = max(j.Gang, p.member.Min)
 	}

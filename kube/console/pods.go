@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ type pod struct {
 	attributes      translate.Attributes
 	priority        int32
 	gpus            core.Milli // that it asks for
-	owner           string     // what made it, empty when nothing did
+	owner           string     // kind/name of what made it, empty when nothing did
 
 	node    string
 	devices string // "0,3", where Muster wrote them
@@ -78,7 +79,7 @@ func trim(p *v1.Pod) pod {
 		out.priority = *p.Spec.Priority
 	}
 	if o := metav1.GetControllerOf(p); o != nil {
-		out.owner = o.Name
+		out.owner = strings.ToLower(o.Kind) + "/" + o.Name
 	}
 	for _, g := range p.Spec.SchedulingGates {
 		out.gated = out.gated || g.Name != v1alpha1.QuotaGate

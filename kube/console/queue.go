@@ -57,13 +57,12 @@ func allNamespaces(v *View) bool { return v.AllNamespaces }
 
 // Queue writes jobs as squeue does.
 func Queue(w io.Writer, v *View, jobs []Job) error {
-	named := v.Wide || slices.ContainsFunc(jobs, func(j Job) bool { return j.Name != j.group.Name })
 	return list(w, v, []column[*Job]{
 		{name: "JOBID", text: func(j *Job) string { return j.ID }},
 		{name: "NAMESPACE", text: func(j *Job) string { return j.Namespace }, when: allNamespaces},
-		{name: "NAME", text: func(j *Job) string { return j.Name }, when: func(*View) bool { return named }},
 		{name: "QUEUE", text: func(j *Job) string { return j.Queue }},
 		{name: "PRIORITY", right: true, text: func(j *Job) string { return strconv.Itoa(int(j.Priority)) }, when: wide},
+		{name: "GROUP", text: func(j *Job) string { return j.Group }, when: wide},
 		{name: "ST", text: func(j *Job) string { return string(j.State) }},
 		{name: "TIME", right: true, text: func(j *Job) string { return clock(j.ran(v.Now)) }},
 		{name: "NODES", right: true, text: (*Job).nodes},

@@ -46,8 +46,9 @@ type Model struct {
 // QueueLine is a queue: what it owns, what its jobs hold and want, in GPUs.
 type QueueLine struct {
 	Queue string `json:"queue"`
-	// Nominal and Borrowed are what the scheduler says of the queue and all
-	// below it; absent where the user may not read queues.
+	// Nominal is what the queue owns. Borrowed is what the scheduler says that it
+	// and all below it hold of others' quota. They are absent where the user may
+	// not read queues, or the scheduler has said nothing.
 	Nominal  *v1alpha1.GPUs `json:"nominal,omitempty"`
 	Borrowed *v1alpha1.GPUs `json:"borrowed,omitempty"`
 	// Used, Running, Wanted and Waiting are of the queue itself: GPUs and jobs
@@ -136,13 +137,18 @@ func queueLines(queues []v1alpha1.Queue, byGroup map[translate.Group]*Job) []Que
 		return by[name]
 	}
 	for i := range queues {
-		s := &queues[i].Status
-		var borrowed v1alpha1.GPUs
-		for _, u := range s.Usage {
+		var nominal, borrowed v1alpha1.GPUs
+		for _, q := range queues[i].Spec.Quota {
+			nominal += q.Nominal
+		}
+		for _, u := range queues[i].Status.Usage {
 			borrowed += u.Borrowed
 		}
 		l := of(queues[i].Name)
-		l.Nominal, l.Borrowed = &s.Nominal, &borrowed
+		l.Nominal = &nominal
+		if len(queues[i].Status.Conditions) > 0 {
+			l.Borrowed = &borrowed
+		}
 	}
 	for _, j := range byGroup {
 		l := of(j.Queue)
