@@ -399,7 +399,7 @@ func (m *mirror) submit(g *group) {
 		m.settleIn(p)
 	}
 	if a := m.attributesOf(g, list[0]); !a.LastCheckpoint.IsZero() {
-		m.mustTell(core.Checkpointed{Job: g.job})
+		m.mustTell(core.Checkpointed{Job: g.job, At: min(m.now, core.Time(a.LastCheckpoint.UnixNano()))})
 	}
 }
 
@@ -419,7 +419,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	}
 	job.Gang = g.gang()
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
-	job.Checkpoint, job.Estimate = a.Checkpoint, a.Estimate
+	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)
 	job.Topology.Preferred, _ = m.level(a.Preferred)
 }

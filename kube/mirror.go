@@ -146,6 +146,7 @@ func (m *mirror) rebuild() error {
 	groups := make([]*group, 0, len(m.groups))
 	for _, g := range m.groups {
 		g.reset()
+		g.dirty = false
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {

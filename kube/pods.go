@@ -80,7 +80,7 @@ func (m *mirror) podSeen(o *podObject) {
 		m.touch(p.group)
 	}
 	if p.slot >= 0 && !o.attributes.LastCheckpoint.Equal(old.attributes.LastCheckpoint) {
-		m.mustTell(core.Checkpointed{Job: p.group.job})
+		m.mustTell(core.Checkpointed{Job: p.group.job, At: min(m.now, core.Time(o.attributes.LastCheckpoint.UnixNano()))})
 	}
 	if p.slot >= 0 && o.attributes.Estimate != old.attributes.Estimate {
 		m.mustTell(core.JobEstimated{Job: p.group.job, Estimate: o.attributes.Estimate})

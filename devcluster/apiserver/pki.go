@@ -15,19 +15,23 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
 // validFor is how long credentials last: longer than any data folder.
 const validFor = 10 * 365 * 24 * time.Hour
 
-// pki is the credentials of a cluster as paths of PEM files. They are made once
+// pki is the credentials of a cluster, as paths of files. They are made once
 // for a data folder, so that a kubeconfig stays valid over restarts.
 type pki struct {
-	ca                    string // signs the two below, and is what the API server trusts clients by
+	ca                    string // signed the server's certificate
 	serverCert, serverKey string
-	adminCert, adminKey   string // user devcluster-admin, group system:masters
-	tokens                string // the key that signs service account tokens
+	serviceAccounts       string // the key that signs their tokens
+	// users has the token of the one user, devcluster-admin, a system:masters. A
+	// client certificate would do, but to verify one costs the server a twentieth
+	// of its time.
+	users string
 }
 
 // openPKI returns the credentials in dir, and makes them if there are none.
@@ -35,11 +39,11 @@ func openPKI(dir string) (*pki, error) {
 	p := &pki{
 		ca:         filepath.Join(dir, "ca.crt"),
 		serverCert: filepath.Join(dir, "server.crt"), serverKey: filepath.Join(dir, "server.key"),
-		adminCert: filepath.Join(dir, "admin.crt"), adminKey: filepath.Join(dir, "admin.key"),
-		tokens: filepath.Join(dir, "tokens.key"),
+		serviceAccounts: filepath.Join(dir, "service-accounts.key"),
+		users:           filepath.Join(dir, "users.csv"),
 	}
 	// The file written last tells that all are there.
-	if _, err := os.Stat(p.tokens); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(p.users); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return p, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -70,19 +74,24 @@ func (p *pki) create() error {
 	if _, err := issue(server, ca, caKey, p.serverCert, p.serverKey); err != nil {
 		return err
 	}
-	admin := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "devcluster-admin", Organization: []string{"system:masters"}},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	if _, err := issue(admin, ca, caKey, p.adminCert, p.adminKey); err != nil {
-		return err
-	}
-	tokens, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	accounts, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	return writeKey(p.tokens, tokens)
+	if err := writeKey(p.serviceAccounts, accounts); err != nil {
+		return err
+	}
+	return os.WriteFile(p.users, fmt.Appendf(nil, "%s,devcluster-admin,devcluster-admin,system:masters\n", rand.Text()+rand.Text()), 0o600)
+}
+
+// adminToken returns the token of the admin.
+func (p *pki) adminToken() (string, error) {
+	line, err := os.ReadFile(p.users)
+	if err != nil {
+		return "", err
+	}
+	token, _, _ := strings.Cut(string(line), ",")
+	return token, nil
 }
 
 // issue completes template with a new key, has it signed by the parent (nil: by

@@ -192,16 +192,17 @@ const clusterName = "muster-devcluster"
 
 // writeKubeconfig writes the kubeconfig and returns its admin as a client.
 func (s *Server) writeKubeconfig(keys *pki, port int) (*rest.Config, error) {
-	var data [3][]byte
-	for i, file := range []string{keys.ca, keys.adminCert, keys.adminKey} {
-		var err error
-		if data[i], err = os.ReadFile(file); err != nil {
-			return nil, err
-		}
+	ca, err := os.ReadFile(keys.ca)
+	if err != nil {
+		return nil, err
+	}
+	token, err := keys.adminToken()
+	if err != nil {
+		return nil, err
 	}
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters[clusterName] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", port), CertificateAuthorityData: data[0]}
-	cfg.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: data[1], ClientKeyData: data[2]}
+	cfg.Clusters[clusterName] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", port), CertificateAuthorityData: ca}
+	cfg.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: token}
 	cfg.Contexts[clusterName] = &clientcmdapi.Context{Cluster: clusterName, AuthInfo: "admin"}
 	cfg.CurrentContext = clusterName
 	if err := clientcmd.WriteToFile(*cfg, s.Kubeconfig()); err != nil {
@@ -268,9 +269,9 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	err := flags.Parse([]string{
 		"--etcd-servers=" + etcd,
 		"--tls-cert-file=" + keys.serverCert, "--tls-private-key-file=" + keys.serverKey,
-		"--client-ca-file=" + keys.ca, "--anonymous-auth=false", "--authorization-mode=RBAC",
+		"--token-auth-file=" + keys.users, "--anonymous-auth=false", "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + keys.tokens, "--service-account-signing-key-file=" + keys.tokens,
+		"--service-account-key-file=" + keys.serviceAccounts, "--service-account-signing-key-file=" + keys.serviceAccounts,
 		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
 		"--feature-gates=" + strings.Join(Gates, "=true,") + "=true",
 		"--runtime-config=scheduling.k8s.io/v1beta1=true",

@@ -88,6 +88,11 @@ func testCredentials(t *testing.T, s *Server) {
 			t.Errorf("GET %s without credentials: %v", path, err)
 		}
 	}
+	wrong := rest.AnonymousClientConfig(s.RESTConfig())
+	wrong.BearerToken = "wrong"
+	if _, err := clientOf(t, wrong).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		t.Errorf("nodes, asked for with a wrong token: %v", err)
+	}
 	// Roles are those of Kubernetes: who has none may do nothing.
 	someone := s.RESTConfig()
 	someone.Impersonate.UserName = "someone"
@@ -100,7 +105,7 @@ func testCredentials(t *testing.T, s *Server) {
 	if _, err := clientOf(t, other).Discovery().ServerVersion(); err == nil {
 		t.Error("the server's certificate is trusted without its authority")
 	}
-	for _, file := range []string{s.Kubeconfig(), filepath.Join(s.Dir, "pki", "admin.key"), filepath.Join(s.Dir, "pki", "tokens.key")} {
+	for _, file := range []string{s.Kubeconfig(), filepath.Join(s.Dir, "pki", "users.csv"), filepath.Join(s.Dir, "pki", "server.key")} {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s may be read by others (%v)", file, err)
 		}

@@ -185,7 +185,7 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 	n := f.nodes.get(p.node)
 	now := time.Now()
 	switch {
-	case n == nil || p.left:
+	case n == nil || n.ip == "" || p.left: // a node without an address is not simulated
 		return 0, nil
 	case !p.deadline.IsZero():
 		if !p.ended() && p.phase != corev1.PodPending && now.Before(p.stop) {

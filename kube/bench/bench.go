@@ -5,6 +5,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,9 +15,11 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // Shape is what waits: so many groups of so many pods, of one GPU each. Groups
@@ -154,52 +157,67 @@ func (c *Cluster) Raw(ctx context.Context, s Shape, nodes int) error {
 
 // Watch tells of bindings until all pods of a shape are bound or the context
 // ends. start is called once it sees the cluster.
-func (c *Cluster) Watch(ctx context.Context, s Shape, start func(ctx context.Context) error) (r Result, err error) {
-	r.Shape, r.Pods = s.String(), s.Pods()
+func (c *Cluster) Watch(ctx context.Context, s Shape, start func(ctx context.Context) error) (Result, error) {
+	r := Result{Shape: s.String(), Pods: s.Pods()}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	list, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return r, err
+	bindings := make(chan time.Time, s.Pods())
+	seen := func(o any) {
+		if p, ok := o.(*boundPod); ok && p.bound {
+			bindings <- time.Now()
+		}
 	}
-	w, err := c.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		return r, err
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", namespace, fields.Everything()),
+		ObjectType:    &v1.Pod{},
+		Transform: func(o any) (any, error) {
+			if p, ok := o.(*v1.Pod); ok {
+				return &boundPod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, bound: p.Spec.NodeName != ""}, nil
+			}
+			return o, nil
+		},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: seen,
+			UpdateFunc: func(old, now any) {
+				if p, ok := old.(*boundPod); ok && !p.bound {
+					seen(now)
+				}
+			},
+		},
+	})
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return r, context.Cause(ctx)
 	}
-	defer w.Stop()
 	began := time.Now()
 	go func() {
 		if err := start(ctx); err != nil {
 			cancel(err)
 		}
 	}()
-	bound := map[string]bool{}
-	for len(bound) < s.Pods() {
+	for r.Bound < s.Pods() {
 		select {
 		case <-ctx.Done():
-			r.Bound = len(bound)
-			if err := context.Cause(ctx); err != context.DeadlineExceeded && err != context.Canceled {
+			if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 				return r, err
 			}
 			return r, nil
-		case e, ok := <-w.ResultChan():
-			if !ok {
-				return r, fmt.Errorf("the watch ended")
-			}
-			p, ok := e.Object.(*v1.Pod)
-			if !ok || p.Spec.NodeName == "" || bound[p.Name] {
-				continue
-			}
-			r.All = time.Since(began).Seconds()
-			if len(bound) == 0 {
+		case at := <-bindings:
+			r.All = at.Sub(began).Seconds()
+			if r.Bound == 0 {
 				r.First = r.All
 			}
-			bound[p.Name] = true
+			r.Bound++
+		}
+		if r.All > r.First {
+			r.Rate = float64(r.Bound-1) / (r.All - r.First)
 		}
 	}
-	r.Bound = len(bound)
-	if r.All > r.First {
-		r.Rate = float64(r.Bound-1) / (r.All - r.First)
-	}
 	return r, nil
+}
+
+// boundPod is what is kept of a pod.
+type boundPod struct {
+	metav1.ObjectMeta
+	bound bool
 }

@@ -56,7 +56,7 @@ type Cluster struct {
 // messages go to log, line by line. The cluster ends with ctx, with Stop, and
 // with this process however that ends.
 func Start(ctx context.Context, log func(line string), args ...string) (*Cluster, error) {
-	path, err := find()
+	path, err := Find()
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +119,8 @@ func Start(ctx context.Context, log func(line string), args ...string) (*Cluster
 	return c, nil
 }
 
-// find returns the path of the program: beside this one, or on the PATH.
-func find() (string, error) {
+// Find returns the path of the program: beside this one, or on the PATH.
+func Find() (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if self, err = filepath.EvalSymlinks(self); err == nil {
 			if beside := filepath.Join(filepath.Dir(self), Program); isProgram(beside) {
