@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,6 +86,9 @@ func explainJob(c *cobra.Command, cluster *consoleFlags, list *listFlags, job st
 		x, err := client.Explain(ctx, namespace, job)
 		if unknown := (*console.NoJobError)(nil); errors.As(err, &unknown) {
 			hint := didYouMean(job, unknown.Known)
+			if i := slices.IndexFunc(unknown.Known, func(known string) bool { return strings.Contains(known, job) }); i >= 0 {
+				hint = fmt.Sprintf(" (did you mean %q?)", unknown.Known[i])
+			}
 			if hint == "" {
 				hint = ": muster queue -A -t all lists those there are"
 			}

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/internal/table"
@@ -185,16 +186,23 @@ func (p *pod) line() PodLine {
 // events reads what was said about a job and its pods, the latest last; nothing
 // where the user may not read it.
 func (c *Client) events(ctx context.Context, j *Job) ([]EventLine, error) {
-	about := map[string]bool{j.ID: true, j.Group: true} // kinds in lower case
+	// Things of the same name that were there before are others.
+	about := map[string]types.UID{j.Group: "", j.ID: ""}
+	if len(j.pods) > 0 {
+		about[j.ID] = j.pods[0].ownerUID
+	}
+	if j.podGroup != nil {
+		about[j.Group] = j.podGroup.UID
+	}
 	for _, p := range j.pods {
-		about["pod/"+p.name] = true
+		about["pod/"+p.name] = p.uid
 	}
 	lines := []EventLine{}
 	err := pages(ctx, metav1.ListOptions{}, c.kube.CoreV1().Events(j.Namespace).List, func() { lines = lines[:0] }, func(l *v1.EventList) {
 		for i := range l.Items {
 			e := &l.Items[i]
 			object := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
-			if !about[object] {
+			if uid, ok := about[object]; !ok || uid != "" && e.InvolvedObject.UID != "" && uid != e.InvolvedObject.UID {
 				continue
 			}
 			line := EventLine{Count: max(1, e.Count), Object: object, Type: e.Type, Reason: e.Reason, Message: e.Message}
@@ -222,9 +230,9 @@ const few = 12
 // Write writes the explanation for people to read.
 func (x *Explanation) Write(w io.Writer, v *View) error {
 	t := &table.Table{Align: "ll"}
-	t.Add("Job", x.group.Job()+", "+x.State.name())
+	t.Add("Job", x.Namespace+"/"+x.ID+", "+x.State.name())
 	if x.ID != x.Group {
-		t.Add("Made by", x.ID)
+		t.Add("Pods in", x.Group)
 	}
 	t.Add("Queue", x.queueLine())
 	t.Add("Kind", fmt.Sprintf("%s %s, priority %d", x.Class, x.Kind, x.Priority))
@@ -235,10 +243,10 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 	t.Add("Size", size)
 	t.Add("Made", fmt.Sprintf("%s, %s ago", stamp(x.Created), span(v.Now.Sub(x.Created))))
 	if x.Started != nil {
-		t.Add("Started", fmt.Sprintf("%s, ran %s", stamp(*x.Started), span(x.ran(v.Now))))
+		t.Add("Started", fmt.Sprintf("%s, %s ago", stamp(*x.Started), span(v.Now.Sub(*x.Started))))
 	}
 	if x.Ended != nil {
-		t.Add("Ended", stamp(*x.Ended))
+		t.Add("Ended", fmt.Sprintf("%s, %s ago", stamp(*x.Ended), span(v.Now.Sub(*x.Ended))))
 	}
 	if len(x.Nodes) > 0 {
 		t.Add("Nodes", fmt.Sprintf("%d: %s", len(x.Nodes), hostlist(x.Nodes)))
@@ -333,7 +341,12 @@ func (x *Explanation) writeEvents(w io.Writer, v *View) error {
 	return list(w, v, []column[*EventLine]{
 		{name: "LAST", right: true, text: func(e *EventLine) string { return span(v.Now.Sub(e.Last)) }},
 		{name: "TIMES", right: true, text: func(e *EventLine) string { return strconv.Itoa(int(e.Count)) }},
-		{name: "ABOUT", text: func(e *EventLine) string { return e.Object }},
+		{name: "ABOUT", text: func(e *EventLine) string {
+			if e.Object == x.Group && x.Group != x.ID {
+				return x.group.Kind // its name is long, and made up
+			}
+			return e.Object
+		}},
 		{name: "EVENT", text: func(e *EventLine) string { return e.Reason }},
 		{name: "MESSAGE", text: func(e *EventLine) string { return e.Message }},
 	}, pointers(events))

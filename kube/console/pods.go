@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -32,7 +33,8 @@ type pod struct {
 	attributes      translate.Attributes
 	priority        int32
 	gpus            core.Milli // that it asks for
-	owner           string     // kind/name of what made it, empty when nothing did
+	uid, ownerUID   types.UID
+	owner           string // kind/name of what made it, empty when nothing did
 
 	node    string
 	devices string // "0,3", where Muster wrote them
@@ -70,7 +72,7 @@ func (c *Client) listPods(ctx context.Context, namespace, fields string, reset f
 func trim(p *v1.Pod) pod {
 	out := pod{
 		namespace: p.Namespace, name: p.Name, node: p.Spec.NodeName, devices: p.Annotations[v1alpha1.GPUsAnnotation],
-		created: p.CreationTimestamp.Time,
+		created: p.CreationTimestamp.Time, uid: p.UID,
 	}
 	_ = out.attributes.Read(p) // what is wrong, the scheduler says in the condition
 	out.member = translate.MembershipOf(p, &out.attributes)
@@ -80,6 +82,7 @@ func trim(p *v1.Pod) pod {
 	}
 	if o := metav1.GetControllerOf(p); o != nil {
 		out.owner = strings.ToLower(o.Kind) + "/" + o.Name
+		out.ownerUID = o.UID
 	}
 	for _, g := range p.Spec.SchedulingGates {
 		out.gated = out.gated || g.Name != v1alpha1.QuotaGate
