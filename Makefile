@@ -12,8 +12,9 @@ OUT      ?= .
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-build: ## build bin/muster
+build: ## build bin/muster, and bin/kubectl-muster, the same as a plugin of kubectl
 	go build -o bin/ ./cmd/muster
+	ln -sf muster bin/kubectl-muster
 
 # What Kubernetes says its version is: that of devcluster/go.mod.
 KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)

@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
 	"metrics":   {"core", "workload", "sim"},
-	"report":    {"core", "workload", "metrics"},
+	"report":    {"core", "workload", "metrics", "internal/table"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "workload", "api/"},
@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 
 	"kube":           {"core", "core/cluster", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
+	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
 
