@@ -27,6 +27,8 @@ var mayImport = map[string][]string{
 
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
+	"eventlog":  {"core", "core/place", "workload"},
+	"replay":    {"core", "core/quota", "eventlog", "workload"},
 	"metrics":   {"core", "workload", "sim"},
 	"report":    {"core", "workload", "metrics"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
@@ -41,7 +43,7 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "core/cluster", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},
