@@ -23,7 +23,8 @@ type job struct {
 	came  core.Time
 	roles []core.Task
 	lives []*life
-	slots []*life // by the pod's number; nil as long as that is not settled
+	slots []*life   // by the pod's number; nil as long as that is not settled
+	told  core.Time // when pods came last
 	gone  core.Time
 	over  bool // it was taken back, and did not come again
 
@@ -108,7 +109,7 @@ func (f *fold) submitted(told *eventlog.Job) {
 	if j == nil {
 		j = f.newJob(told.Job)
 	}
-	j.over = false
+	j.over, j.told = false, f.now
 	j.slots = make([]*life, len(told.Pods))
 	f.jobs[name] = j
 	f.unsettle(j)
@@ -152,6 +153,7 @@ func (f *fold) added(ev *core.PodsAdded) {
 			l.state, l.lost = eventlog.Waiting, false
 		}
 	}
+	j.told = f.now
 	f.unsettle(j)
 }
 
@@ -183,7 +185,7 @@ func (f *fold) fill(j *job, told *eventlog.Job, i int, fits func(*life) bool) {
 			return
 		}
 	}
-	l := &life{role: role, came: f.now, work: work{began: -1}}
+	l := &life{role: role, came: j.told, work: work{began: -1}}
 	j.lives = append(j.lives, l)
 	j.slots[i] = l
 }
@@ -284,7 +286,7 @@ func (f *fold) park(j *job) {
 // stand.
 func (f *fold) start() {
 	f.settle()
-	f.before = standing{at: f.now, jobs: f.jobs, nodes: map[string]core.Node{}, queues: map[string]core.Queue{}, names: maps.Clone(f.machines.now)}
+	f.before = standing{at: f.seen, jobs: f.jobs, nodes: map[string]core.Node{}, queues: map[string]core.Queue{}, names: maps.Clone(f.machines.now)}
 	for name, n := range f.tables.Nodes {
 		f.before.nodes[name] = n.Node
 	}
@@ -295,7 +297,7 @@ func (f *fold) start() {
 		for i, l := range j.slots {
 			if l.state == eventlog.Running || l.state == eventlog.Leaving || l.state == eventlog.Waiting {
 				p := &f.tables.Jobs[name].Pods[i]
-				l.lost, l.gone, l.at = true, f.now, place{p.Node, p.GPUs}
+				l.lost, l.gone, l.at = true, f.seen, place{p.Node, p.GPUs}
 			}
 		}
 	}

@@ -63,6 +63,7 @@ type fold struct {
 	tables    *eventlog.Tables
 	entry     *eventlog.Entry // the one that is taken in
 	zero, now core.Time       // now counts from zero
+	seen      core.Time       // the time of the entry before
 	begun     bool
 	machines  machines
 	layers    layers
@@ -112,7 +113,7 @@ func (f *fold) take(e *eventlog.Entry) error {
 		f.recording.Policy = e.Begin.Policy
 		f.recording.Cluster.Levels = f.layers.names
 	}
-	f.now = max(f.now, e.Now-f.zero)
+	f.seen, f.now = f.now, max(f.now, e.Now-f.zero)
 	if f.starting && e.Begin == nil && !e.Restored && (f.restored || e.Pass) {
 		f.started()
 	}
