@@ -33,6 +33,7 @@ const (
 	flushEvery = 500 * time.Millisecond
 	retryEvery = 10 * time.Second
 	chunkSize  = 1 << 20 // compressed bytes that are handed on at once
+	mostSpare  = 1 << 16 // items for which memory is kept
 	// closeWithin is how long Close waits for a disk.
 	closeWithin = 5 * time.Second
 )
@@ -57,6 +58,7 @@ type Writer struct {
 
 	// The rest belongs to the goroutine that writes lines.
 
+	spare  []item // memory for the queue
 	tables *Tables
 	header Header
 	disk   *disk
@@ -181,10 +183,14 @@ func (w *Writer) work(every time.Duration) {
 func (w *Writer) turn() {
 	w.mu.Lock()
 	list := w.queue
-	w.queue = nil
+	w.queue = w.spare[:0]
 	w.mu.Unlock()
 	for i := range list {
 		w.take(&list[i])
+	}
+	clear(list)
+	if w.spare = list; cap(list) > mostSpare {
+		w.spare = nil
 	}
 	if w.dirty && w.open {
 		w.zip.Flush()
