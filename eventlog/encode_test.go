@@ -168,3 +168,37 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is a line is one again when it is written, and whatever is none is
+// told in one line.
+func FuzzLine(f *testing.F) {
+	of := reflect.TypeFor[events]()
+	for i := range of.NumField() {
+		v := reflect.New(of.Field(i).Type.Elem()).Elem()
+		fill(v, &i)
+		f.Add(appendEvent(nil, 1, v.Interface().(core.Event)))
+	}
+	f.Add(appendPass(nil, 1, []core.Decision{{Op: core.Bind, Job: "j", Pods: []core.Placement{{Node: "n"}}}}))
+	f.Add(appendHeader(nil, 1, &Header{Version: Version, Part: 1, Levels: []string{"leaf"}}))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		e, err := parse(text)
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q: %q has several lines", text, err.Error())
+			}
+			return
+		}
+		var line []byte
+		switch {
+		case e.Begin != nil:
+			line = appendHeader(nil, e.Now, e.Begin)
+		case e.Pass:
+			line = appendPass(nil, e.Now, e.Decided)
+		default:
+			line = appendEvent(nil, e.Now, e.Event)
+		}
+		if again := back(t, line); !reflect.DeepEqual(again, e) {
+			t.Errorf("%s: %+v is %+v when it is written and read", text, e, again)
+		}
+	})
+}

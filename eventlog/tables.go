@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // Tables are how things stand after some entries. They hold what the engine was
@@ -101,6 +102,9 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 		if t.Nodes[ev.Node.Name] != nil {
 			return fmt.Errorf("node %s is there already", ev.Node.Name)
 		}
+		if err := cluster.Check(&ev.Node); err != nil {
+			return err
+		}
 		t.serial++
 		t.Nodes[ev.Node.Name] = &Node{Node: ev.Node, serial: t.serial, pods: map[podOf]struct{}{}}
 	case core.QueueSet:
@@ -148,6 +152,9 @@ func (t *Tables) nodeChanged(now core.Time, ev core.Event) error {
 	case core.NodeCordoned:
 		n.Cordoned = ev.Cordoned
 	case core.DeviceHealth:
+		if ev.GPU < 0 || ev.GPU >= n.GPUs {
+			return fmt.Errorf("node %s has no GPU %d", ev.Node, ev.GPU)
+		}
 		sick := make([]int, 0, len(n.Unhealthy)+1)
 		for _, g := range n.Unhealthy {
 			if g != ev.GPU {

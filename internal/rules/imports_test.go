@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
-	"eventlog":  {"core", "core/place", "workload"},
+	"eventlog":  {"core", "core/cluster", "core/place", "workload"},
 	"replay":    {"core", "core/quota", "eventlog", "workload"},
 	"metrics":   {"core", "workload", "sim"},
 	"report":    {"core", "workload", "metrics"},
