@@ -7,13 +7,23 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build devcluster kubectl demo test test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 build: ## build bin/muster
 	go build -o bin/ ./cmd/muster
+
+# What Kubernetes says its version is: that of devcluster/go.mod.
+KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)
+KUBEFLAGS  = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
+
+devcluster: ## build bin/muster-devcluster, a Kubernetes control plane with simulated nodes (minutes the first time)
+	cd devcluster && go build -ldflags "$(KUBEFLAGS)" -o ../bin/muster-devcluster .
+
+kubectl: ## build bin/kubectl, for those who have none
+	cd devcluster && go build -ldflags "$(KUBEFLAGS)" -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
 demo: build ## run the built-in kant-training workload under three policies, and print the result
 	bin/muster sim --workload kant-training --seed 1 --policy StrictFIFO,BestEffortFIFO,default --window-to 7d --out $(DEMO)

@@ -87,10 +87,11 @@ const (
 	// Stranded: enough GPUs are free, but not enough of them together on one
 	// node.
 	Stranded
-	// InsufficientCPU, InsufficientMemory: enough GPUs are free together, but
-	// their nodes lack the CPU or memory.
+	// InsufficientCPU, InsufficientMemory, InsufficientPods: enough GPUs are free
+	// together, but their nodes lack the CPU or memory, or take no more pods.
 	InsufficientCPU
 	InsufficientMemory
+	InsufficientPods
 	// TopologyTooTight: the gang fits in the cluster, but not in one domain of
 	// the required level.
 	TopologyTooTight
@@ -108,7 +109,7 @@ const (
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
 	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "MemberLost",
-	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory",
+	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims",
 }
 

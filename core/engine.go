@@ -59,7 +59,8 @@ type Engine struct {
 
 	freed     uint64 // pools in which something was freed, a bit each (modulo 64)
 	quotaOpen bool   // some quota was given back
-	nodesNew  bool   // nodes were added since the last pass
+	nodesNew  bool   // nodes were added or changed since the last pass
+	nodesLess bool   // some of them may allow less than before
 	wakeAt    Time   // the pending Wake, Never when there is none
 	wakeNext  Time   // the Wake that the current pass asks for
 	budget    budget
@@ -142,6 +143,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.adopt(now, ev)
 	case NodeAdded:
 		return e.addNode(ev.Node)
+	case NodeChanged:
+		return e.changeNode(now, ev.Node)
 	case NodeLost:
 		return e.loseNode(now, ev.Node)
 	case NodeCordoned:
@@ -152,15 +155,12 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.changeQueues(func() error { return e.ledger.Set(ev.Queue) })
 	case QueueRemoved:
 		return e.changeQueues(func() error { return e.ledger.Remove(ev.Queue) })
+	case JobRelabelled:
+		return e.relabel(now, ev)
 	case JobEstimated:
 		return e.estimate(now, ev)
 	case Checkpointed:
-		j, err := e.job(ev.Job)
-		if err != nil {
-			return err
-		}
-		j.saved = now
-		return nil
+		return e.checkpoint(now, ev)
 	case Tick:
 		if now >= e.wakeAt {
 			e.wakeAt = Never

@@ -6,6 +6,12 @@ type Event interface{ event() }
 type (
 	// NodeAdded tells of a new node, or of one that came back.
 	NodeAdded struct{ Node Node }
+	// NodeChanged tells that the labels, taints, CPU, memory, most pods or place in
+	// the topology of a node are others. Model and GPUs must be what they were;
+	// Devices, Unhealthy and Cordoned are not looked at. Its pods stay, wherever
+	// they could not start now; a node with less room than they take gets no more.
+	// Places kept on it are given up.
+	NodeChanged struct{ Node Node }
 	// NodeLost tells that a node is gone with all its pods.
 	NodeLost struct{ Node string }
 	// NodeCordoned starts or ends keeping new pods off a node.
@@ -79,30 +85,44 @@ type (
 	// JobEnded tells that a job is over, for whatever reason, and that all its
 	// pods have left their nodes.
 	JobEnded struct{ Job string }
+	// JobRelabelled tells that the labels of a live job's pods are others, on those
+	// that run too, and so are its affinities. Pods stay where they run, and
+	// places that are kept for pods stay kept.
+	JobRelabelled struct {
+		Job      string
+		Labels   []string
+		Affinity []Term
+	}
 	// JobEstimated brings a new estimate of a job's whole run time.
 	JobEstimated struct {
 		Job      string
 		Estimate Time
 	}
-	// Checkpointed tells that a job saved its progress just now.
-	Checkpointed struct{ Job string }
+	// Checkpointed tells that a job saved its progress at At, 0 for now, which is
+	// not later than now. Reports of earlier times than the last change nothing.
+	Checkpointed struct {
+		Job string
+		At  Time
+	}
 	// Tick answers a Wake decision.
 	Tick struct{}
 )
 
-func (NodeAdded) event()    {}
-func (NodeLost) event()     {}
-func (NodeCordoned) event() {}
-func (DeviceHealth) event() {}
-func (QueueSet) event()     {}
-func (QueueRemoved) event() {}
-func (JobSubmitted) event() {}
-func (PodRunning) event()   {}
-func (PodsAdded) event()    {}
-func (PodEnded) event()     {}
-func (PodsGone) event()     {}
-func (BindFailed) event()   {}
-func (JobEnded) event()     {}
-func (JobEstimated) event() {}
-func (Checkpointed) event() {}
-func (Tick) event()         {}
+func (NodeAdded) event()     {}
+func (NodeChanged) event()   {}
+func (NodeLost) event()      {}
+func (NodeCordoned) event()  {}
+func (DeviceHealth) event()  {}
+func (QueueSet) event()      {}
+func (QueueRemoved) event()  {}
+func (JobSubmitted) event()  {}
+func (PodRunning) event()    {}
+func (PodsAdded) event()     {}
+func (PodEnded) event()      {}
+func (PodsGone) event()      {}
+func (BindFailed) event()    {}
+func (JobEnded) event()      {}
+func (JobRelabelled) event() {}
+func (JobEstimated) event()  {}
+func (Checkpointed) event()  {}
+func (Tick) event()          {}

@@ -97,6 +97,9 @@ type Job struct {
 	// Checkpoint is the interval at which the job saves its progress; 0 when
 	// it never does and an eviction loses all its work.
 	Checkpoint Time
+	// MinRuntime is how long the gang, or each pod of another job, runs at least
+	// before it may be evicted, where that is longer than the policy's.
+	MinRuntime Time
 }
 
 // Task is a role of a job: its pods are alike.

@@ -22,6 +22,9 @@ func CheckJob(j *Job) error {
 	if j.Kind >= numKinds || j.Class > LP {
 		return fmt.Errorf("job %s: unknown kind or class", j.Name)
 	}
+	if j.MinRuntime < 0 {
+		return fmt.Errorf("job %s: negative minimum run time", j.Name)
+	}
 	rigid := false
 	for i := range j.Tasks {
 		if err := checkTask(j.Name, i, &j.Tasks[i]); err != nil {
@@ -49,6 +52,13 @@ func checkTask(job string, i int, t *Task) error {
 	case t.CPUMilli < 0 || t.MemMiB < 0:
 		return fmt.Errorf("job %s: negative CPU or memory", job)
 	}
+	for _, selector := range append([][]Requirement{t.Selector}, t.AnyOf...) {
+		for k := range selector {
+			if err := selector[k].Check(); err != nil {
+				return fmt.Errorf("job %s: %w", job, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -63,14 +73,13 @@ func (e *Engine) submit(now Time, spec Job) error {
 	if !ok {
 		return fmt.Errorf("job %s: queue %q is unknown", spec.Name, spec.Queue)
 	}
-	levels := []string{spec.Topology.Required, spec.Topology.Preferred}
-	for i := range spec.Affinity {
-		levels = append(levels, spec.Affinity[i].Level)
-	}
-	for _, l := range levels {
+	for _, l := range [2]string{spec.Topology.Required, spec.Topology.Preferred} {
 		if _, ok := e.state.Level(l); l != "" && !ok {
 			return fmt.Errorf("job %s: topology level %q is unknown", spec.Name, l)
 		}
+	}
+	if err := e.checkTerms(spec.Name, spec.Affinity); err != nil {
+		return err
 	}
 	e.seq++
 	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot()}
@@ -96,9 +105,23 @@ func (e *Engine) submit(now Time, spec Job) error {
 		e.stands[j.slot] = j.key.standing
 	}
 	e.jobs[spec.Name] = j
-	e.state.SetLabels(j.slot, spec.Labels)
+	e.state.SetLabels(j.slot, spec.Labels, nil)
 	q.Jobs++
 	e.enqueue(j, now)
+	return nil
+}
+
+// checkTerms reports what is wrong with a job's affinities.
+func (e *Engine) checkTerms(job string, terms []Term) error {
+	for i := range terms {
+		t := &terms[i]
+		if _, ok := e.state.Level(t.Level); !ok {
+			return fmt.Errorf("job %s: topology level %q is unknown", job, t.Level)
+		}
+		if t.MaxSkew < 0 || t.MaxSkew > 0 && t.Anti {
+			return fmt.Errorf("job %s: skew %d, expected 0 or more, and 0 for an anti-affinity", job, t.MaxSkew)
+		}
+	}
 	return nil
 }
 
@@ -134,7 +157,7 @@ func (e *Engine) end(name string) error {
 		}
 	}
 	e.state.Commit()
-	e.state.SetLabels(j.slot, nil)
+	e.state.SetLabels(j.slot, nil, nil)
 	j.queue.Jobs--
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	delete(e.jobs, name)
@@ -225,6 +248,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	if !ev.Failed {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
+		e.restart(j)
 		e.requeueIfGone(j, now)
 		return nil
 	}
@@ -373,6 +397,46 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	j.begun = !j.Gang || j.standing()
 	e.appeared(j)
 	e.enqueue(j, now)
+	return nil
+}
+
+func (e *Engine) relabel(now Time, ev JobRelabelled) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	if err := e.checkTerms(ev.Job, ev.Affinity); err != nil {
+		return err
+	}
+	e.dequeue(j)
+	var on []cluster.NodeID
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving || p.state == podHeld {
+			on = append(on, p.alloc.Node)
+		}
+	}
+	e.state.SetLabels(j.slot, ev.Labels, on)
+	e.vanished(j)
+	j.Labels, j.Affinity = ev.Labels, ev.Affinity
+	e.appeared(j)
+	e.world++
+	e.enqueue(j, now)
+	return nil
+}
+
+func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	at := ev.At
+	if at == 0 {
+		at = now
+	}
+	if at > now {
+		return fmt.Errorf("job %s: checkpoint at %.9gs, which is later than now, %.9gs", ev.Job, at.Seconds(), now.Seconds())
+	}
+	j.saved = max(j.saved, at)
 	return nil
 }
 

@@ -64,16 +64,23 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 		j.pods[i] = pod{task: int32(t)}
 	}
 	e.observe(&j.Tasks[t].Request, len(ev.Pods))
-	switch {
-	case j.whole() && j.nomination != nil && !j.provided():
+	if j.whole() && j.nomination != nil && !j.provided() {
 		e.denominate(j) // its places were settled for fewer
-	case j.Gang && j.begun && j.count[podRunning] == 0 && !j.standing():
-		e.denominate(j)
-		j.begun = false
 	}
+	e.restart(j)
 	e.touch(j)
 	e.enqueue(j, now)
 	return nil
+}
+
+// restart lets a gang of which nothing runs, and too few have ended well, start
+// whole again.
+func (e *Engine) restart(j *job) {
+	if j.Gang && j.begun && j.count[podRunning] == 0 && !j.standing() {
+		e.dequeue(j)
+		e.denominate(j)
+		j.begun = false
+	}
 }
 
 // reserve makes room for so many pods in all. What runs is listed by its place in

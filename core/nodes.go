@@ -7,8 +7,8 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// What happens to nodes: they come, are lost, cordoned or fall ill; and which of
-// them are the dedicated zone.
+// What happens to nodes: they come, change, are lost, cordoned or fall ill; and
+// which of them are the dedicated zone.
 
 // free notes that something was freed on a node.
 func (e *Engine) free(id cluster.NodeID) { e.freed |= e.poolBit(id) }
@@ -22,12 +22,38 @@ func (e *Engine) addNode(n Node) error {
 	if err != nil {
 		return err
 	}
+	e.nodeNew(id)
+	return nil
+}
+
+// nodeNew takes in what a node that came, or changed, has to offer.
+func (e *Engine) nodeNew(id cluster.NodeID) {
+	labels := e.state.Node(id).Spec.Labels
 	if z := &e.policy.Zone; z.Key != "" {
-		e.state.SetZone(id, n.Labels[z.Key] == z.Value && hasKey(n.Labels, z.Key))
+		e.state.SetZone(id, labels[z.Key] == z.Value && hasKey(labels, z.Key))
 	}
 	e.nodesNew = true
 	e.world++
 	e.free(id)
+}
+
+func (e *Engine) changeNode(now Time, n Node) error {
+	id, err := e.node(n.Name)
+	if err != nil {
+		return err
+	}
+	if changed, err := e.state.ChangeNode(id, n); err != nil || !changed {
+		return err
+	}
+	e.dropPlans(id, now)
+	for _, h := range e.state.Node(id).Pods {
+		if j := e.slots[h.Owner.Job]; j.class != nil && j.Topology.Required != "" {
+			e.dequeue(j) // the domain that the rest of the gang is to join may be another
+			e.enqueue(j, now)
+		}
+	}
+	e.nodesLess = true
+	e.nodeNew(id)
 	return nil
 }
 
@@ -56,6 +82,8 @@ func (e *Engine) loseNode(now Time, name string) error {
 		}
 		e.requeueIfGone(j, now)
 	}
+	// It may have been the last of a domain that had the fewest pods.
+	e.tryAgain(func(t Term) bool { return t.MaxSkew > 0 })
 	e.world++
 	return nil
 }

@@ -76,7 +76,7 @@ func (e *Engine) classOf(j *job) classID {
 		} else if len(t.Models) > 1 {
 			id.models = strings.Join(t.Models, "|")
 		}
-		if t.Selector == nil && t.Tolerations == nil && j.Labels == nil && j.Affinity == nil && j.Topology == (TopologyRequest{}) {
+		if t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && j.Labels == nil && j.Affinity == nil && j.Topology == (TopologyRequest{}) {
 			return id
 		}
 	}

@@ -91,18 +91,22 @@ func (e *Engine) roomWith(s *search) bool {
 
 // withoutTried returns what a node would have free without the pods of the
 // current trial.
-func (e *Engine) withoutTried(id cluster.NodeID) (gpus uint64, cpu, mem int64) {
+func (e *Engine) withoutTried(id cluster.NodeID) (gpus uint64, left cluster.Need) {
 	n := e.state.Node(id)
-	gpus, cpu, mem = n.Healthy(), n.Spec.CPUMilli, n.Spec.MemMiB
+	gpus, left = n.Healthy(), cluster.Need{Pods: n.Spec.MaxPods, CPU: n.Spec.CPUMilli, Mem: n.Spec.MemMiB}
+	if left.Pods == 0 {
+		left.Pods = n.PodsLeft()
+	}
 	for i := range n.Pods {
 		h := &n.Pods[i]
 		if e.slots[h.Owner.Job].pods[h.Owner.Pod].trial != e.trial {
 			gpus &^= h.Alloc.GPUs
-			cpu -= h.Alloc.CPUMilli
-			mem -= h.Alloc.MemMiB
+			left.CPU -= h.Alloc.CPUMilli
+			left.Mem -= h.Alloc.MemMiB
+			left.Pods--
 		}
 	}
-	return gpus, cpu, mem
+	return gpus, left
 }
 
 // onePod reduces a unit that starts pod by pod to its first pod.

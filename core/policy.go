@@ -81,7 +81,8 @@ type Zone struct {
 // Preempt says which preemptions are allowed and how cautiously (Kant §3.2.3).
 type Preempt struct {
 	Priority, Reclaim, Backfill bool
-	// MinRuntime is how long a pod has run at least before it may be evicted.
+	// MinRuntime is how long a pod has run at least before it may be evicted; longer
+	// where its job says so.
 	MinRuntime Time
 	// At most Budget pods are evicted in each Interval from time 0 on; 0 is no
 	// bound. A plan that is larger has an interval alone.

@@ -35,7 +35,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.fulfil(now)
 	e.reactivate()
 	// What this pass frees, by evictions, is for the next one.
-	e.freed, e.quotaOpen, e.nodesNew = 0, false, false
+	e.freed, e.quotaOpen, e.nodesNew, e.nodesLess = 0, false, false, false
 	if e.policy.Queueing.Mode == StrictFIFO {
 		e.passStrict(now)
 	} else {
@@ -205,9 +205,11 @@ func (e *Engine) reject(c *class) {
 }
 
 // forgetShapes drops what was compiled for the nodes as they were and is kept by
-// classes without jobs, which may not come back: it grows with the cluster.
+// classes without jobs, which may not come back: it grows with the cluster. What
+// fitted the nodes may no longer do so.
 func (e *Engine) forgetShapes() {
 	for _, c := range e.classes {
+		c.possible = c.possible && !e.nodesLess
 		if len(c.jobs.items) == 0 {
 			c.shapes = nil
 		}
@@ -285,17 +287,20 @@ func (e *Engine) prepare(j *job) *place.Unit {
 }
 
 // home returns the domain of the required level in which pods of the gang run,
-// and false when none runs or none is required.
+// and false when none runs or none is required; the first one's that is known,
+// should nodes have changed their places.
 func (e *Engine) home(j *job) (int32, bool) {
 	if j.Topology.Required == "" || j.count[podRunning] == 0 {
 		return 0, false
 	}
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
-			return e.state.Domain(p.alloc.Node, e.level(j.Topology.Required)), true
+			if d := e.state.Domain(p.alloc.Node, e.level(j.Topology.Required)); d >= 0 {
+				return d, true
+			}
 		}
 	}
-	return 0, false
+	return -1, true
 }
 
 func (e *Engine) level(name string) int {

@@ -107,11 +107,16 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 
 // appeared lets those try again that may have to be near pods of the job.
 func (e *Engine) appeared(j *job) {
-	if len(j.Labels) == 0 {
-		return
+	if len(j.Labels) > 0 {
+		e.tryAgain(func(Term) bool { return true })
 	}
+}
+
+// tryAgain lets those try again that found no room and have an affinity that
+// matters.
+func (e *Engine) tryAgain(matters func(Term) bool) {
 	for i := len(e.idle) - 1; i >= 0; i-- {
-		if c := e.idle[i]; c.state == classStuck && len(c.head().Affinity) > 0 {
+		if c := e.idle[i]; c.state == classStuck && slices.ContainsFunc(c.head().Affinity, matters) {
 			e.setClass(c, classActive)
 		}
 	}

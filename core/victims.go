@@ -285,7 +285,7 @@ func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
 		}
 	}
 	reason, ok := e.mayTake(c.job, v, c.within, !limited || p.within, c.head)
-	if !ok || !e.settled(p.started, c.now) {
+	if !ok || !e.settled(v, p.started, c.now) {
 		return false
 	}
 	s.victims = append(s.victims, victim{v, pod, reason, v.lost(c.now, pod)})
@@ -312,17 +312,17 @@ func (e *Engine) howGoes(s *search, c claimant, v *job) goes {
 	switch {
 	case !ok:
 		return byPod
-	case !e.settled(v.started, c.now):
+	case !e.settled(v, v.started, c.now):
 		return stays
 	}
 	s.victims = append(s.victims, victim{v, -1, reason, v.lost(c.now, -1)})
 	return asWhole
 }
 
-// settled reports whether what started then has run for long enough; if not, it
-// notes when it will have.
-func (e *Engine) settled(started, now Time) bool {
-	due := started + e.policy.Preempt.MinRuntime
+// settled reports whether what started then of a job has run for long enough; if
+// not, it notes when it will have.
+func (e *Engine) settled(j *job, started, now Time) bool {
+	due := started + max(e.policy.Preempt.MinRuntime, j.MinRuntime)
 	if now < due {
 		e.due = min(e.due, due)
 	}

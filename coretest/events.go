@@ -13,6 +13,9 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 	switch l.cmd {
 	case "node":
 		return readNodes(l)
+	case "change":
+		n := readNodes(l)[0].(core.NodeAdded).Node
+		return []core.Event{core.NodeChanged{Node: n}}
 	case "queue":
 		return []core.Event{core.QueueSet{Queue: readQueue(l)}}
 	case "submit":
@@ -51,10 +54,12 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.DeviceHealth{Node: l.name, GPU: l.number("gpu", 0), Healthy: l.cmd == "repaired"}}
 	case "removequeue":
 		return []core.Event{core.QueueRemoved{Queue: l.name}}
+	case "relabel":
+		return []core.Event{core.JobRelabelled{Job: l.name, Labels: l.list("labels"), Affinity: readTerms(l)}}
 	case "estimate":
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
 	case "checkpoint":
-		return []core.Event{core.Checkpointed{Job: l.name}}
+		return []core.Event{core.Checkpointed{Job: l.name, At: l.time("saved", 0)}}
 	case "tick":
 		return []core.Event{core.Tick{}}
 	}
@@ -66,7 +71,7 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 func readNodes(l *line) []core.Event {
 	n := core.Node{
 		Name: l.name, GPUs: l.number("gpus", 8), CPUMilli: l.milli("cpu", 128000), MemMiB: int64(l.number("mem", 1024)) * 1024,
-		HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Labels: pairs(l, "labels"),
+		MaxPods: l.number("maxpods", 0), HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Labels: pairs(l, "labels"),
 	}
 	if n.GPUs > 0 {
 		n.Model = "H800"
@@ -170,14 +175,8 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", "")},
-		Labels:   l.list("labels"), Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0),
-		Submitted: l.time("submitted", now),
-	}
-	for _, key := range []string{"near", "apart"} {
-		for _, w := range l.list(key) {
-			level, label := l.pair(key, w, ":")
-			j.Affinity = append(j.Affinity, core.Term{Level: level, Label: label, Anti: key == "apart"})
-		}
+		Labels:   l.list("labels"), Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
+		Submitted: l.time("submitted", now), Affinity: readTerms(l),
 	}
 	if len(tasks) == 0 {
 		j.Tasks = []core.Task{readTask(l)}
@@ -186,6 +185,23 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		j.Tasks = append(j.Tasks, readTask(t))
 	}
 	return j
+}
+
+// readTerms reads near and apart, of LEVEL:LABEL, and even, of LEVEL:LABEL:SKEW.
+func readTerms(l *line) []core.Term {
+	var out []core.Term
+	for _, key := range []string{"near", "apart"} {
+		for _, w := range l.list(key) {
+			level, label := l.pair(key, w, ":")
+			out = append(out, core.Term{Level: level, Label: label, Anti: key == "apart"})
+		}
+	}
+	for _, w := range l.list("even") {
+		level, rest := l.pair("even", w, ":")
+		label, skew := l.pair("even", rest, ":")
+		out = append(out, core.Term{Level: level, Label: label, MaxSkew: int(l.thousandths("even", skew) / 1000)})
+	}
+	return out
 }
 
 func readTask(l *line) core.Task {
@@ -207,6 +223,13 @@ func readRequest(l *line) core.Request {
 	for _, w := range l.list("select") {
 		r.Selector = append(r.Selector, readRequirement(w))
 	}
+	for _, w := range l.list("anyof") {
+		var all []core.Requirement
+		for w := range strings.SplitSeq(w, "&") {
+			all = append(all, readRequirement(w))
+		}
+		r.AnyOf = append(r.AnyOf, all)
+	}
 	for _, w := range l.list("tolerate") {
 		k, v, _ := strings.Cut(w, "=")
 		r.Tolerations = append(r.Tolerations, core.Toleration{Key: k, Value: v})
@@ -214,13 +237,20 @@ func readRequest(l *line) core.Request {
 	return r
 }
 
-// readRequirement reads k=v, k=v|w, k!=v, k (it exists) or !k (it does not).
+// readRequirement reads k=v, k=v|w, k!=v, k>n, k<n, k (it exists) or !k (it does
+// not).
 func readRequirement(w string) core.Requirement {
 	if k, v, ok := strings.Cut(w, "!="); ok {
 		return core.Requirement{Key: k, Op: cluster.NotIn, Values: strings.Split(v, "|")}
 	}
 	if k, v, ok := strings.Cut(w, "="); ok {
 		return core.Requirement{Key: k, Op: cluster.In, Values: strings.Split(v, "|")}
+	}
+	if k, v, ok := strings.Cut(w, ">"); ok {
+		return core.Requirement{Key: k, Op: cluster.Gt, Values: []string{v}}
+	}
+	if k, v, ok := strings.Cut(w, "<"); ok {
+		return core.Requirement{Key: k, Op: cluster.Lt, Values: []string{v}}
 	}
 	if k, ok := strings.CutPrefix(w, "!"); ok {
 		return core.Requirement{Key: k, Op: cluster.DoesNotExist}

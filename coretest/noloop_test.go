@@ -30,7 +30,7 @@ func newHostile(rt *rapid.T) *story {
 	s.nodes = 1 + s.up(4)
 	for i := range s.nodes {
 		s.Must(core.NodeAdded{Node: core.Node{
-			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), Domains: []string{"z", "s", pick(s, "l0", "l1")},
+			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), MaxPods: pick(s, 0, 0, 2), Domains: []string{"z", "s", pick(s, "l0", "l1")},
 		}})
 	}
 	return s
@@ -41,6 +41,7 @@ func (s *story) fight() {
 	j := core.Job{
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Class: core.Class(s.up(2)), Priority: int32(s.up(3)),
 		Gang: s.chance(2), Submitted: s.Now, Checkpoint: core.Time(s.up(2)) * 5 * core.Second, NotPreemptible: s.chance(12),
+		MinRuntime: pick(s, 0, 0, 0, 3*core.Second),
 	}
 	s.jobs++
 	for k := range 1 + s.up(2) {
@@ -55,13 +56,18 @@ func (s *story) fight() {
 	s.Must(core.JobSubmitted{Job: j})
 }
 
-// churn lets pods of live jobs come, or go before they run.
+// churn lets pods of live jobs come, or go before they run, and a node change.
 func (s *story) churn() {
-	switch s.up(6) {
+	switch s.up(8) {
 	case 0:
 		s.withdraw()
 	case 1:
 		s.addPods()
+	case 2:
+		n := pick(s, s.Twin.nodes...).Node
+		n.Domains = []string{"z", "s", pick(s, "l0", "l1")}
+		n.Taints = pick(s, nil, nil, []core.Taint{{Key: "team", Value: "x"}})
+		s.Must(core.NodeChanged{Node: n})
 	}
 }
 

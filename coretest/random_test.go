@@ -56,24 +56,29 @@ func randomPolicy(rt *rapid.T) core.Policy {
 }
 
 func (s *story) addNode(name string) {
-	n := core.Node{
-		Name: name, GPUs: pick(s, 0, 2, 4, 8), CPUMilli: int64(pick(s, 4, 16)) * 1000, MemMiB: int64(pick(s, 64, 256)),
-		Domains: []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, HBD: pick(s, "", "h0", "h1"),
-		Labels: map[string]string{"disk": pick(s, "ssd", "hdd")},
-	}
+	n := core.Node{Name: name, GPUs: pick(s, 0, 2, 4, 8)}
+	s.describe(&n)
 	if n.GPUs > 0 {
 		n.Model = pick(s, "A", "A", "B")
 		if s.chance(6) {
 			n.Unhealthy = []int{n.GPUs - 1}
 		}
 	}
+	s.Must(core.NodeAdded{Node: n})
+}
+
+// describe sets what may change of a node.
+func (s *story) describe(n *core.Node) {
+	n.CPUMilli, n.MemMiB = int64(pick(s, 4, 16))*1000, int64(pick(s, 64, 256))
+	n.MaxPods = pick(s, 0, 0, 1, 3)
+	n.Domains, n.HBD = []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, pick(s, "", "h0", "h1")
+	n.Labels, n.Taints = map[string]string{"disk": pick(s, "ssd", "hdd"), "rack": pick(s, "7", "12", "-3", "none")}, nil
 	if s.chance(6) {
 		n.Domains[2] = ""
 	}
 	if s.chance(6) {
 		n.Taints = []core.Taint{{Key: "team", Value: "x"}}
 	}
-	s.Must(core.NodeAdded{Node: n})
 }
 
 var queueNames = []string{"a", "b", "c", "b1", "b2"}
@@ -109,6 +114,7 @@ func (s *story) submit() {
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Kind: core.Kind(s.up(4)), Class: core.Class(s.up(2)),
 		Priority: int32(s.up(3)), Gang: s.chance(2), Submitted: s.Now, Estimate: core.Time(s.up(3)) * core.Second,
 		NotPreemptible: s.chance(8), Locked: s.chance(8), Checkpoint: core.Time(s.up(2)) * 5 * core.Second,
+		MinRuntime: pick(s, 0, 0, 0, 11*core.Second),
 	}
 	s.jobs++
 	tasks := 1
@@ -125,7 +131,10 @@ func (s *story) submit() {
 		t.MemMiB = int64(pick(s, 0, 0, 20, 60))
 		t.Models = pick(s, nil, nil, []string{"A"}, []string{"B"}, []string{"B", "A"})
 		if s.chance(5) {
-			t.Selector = []core.Requirement{{Key: "disk", Op: cluster.Op(s.up(4)), Values: []string{"ssd"}}}
+			t.Selector = []core.Requirement{s.requirement()}
+		}
+		for s.chance(6) {
+			t.AnyOf = append(t.AnyOf, []core.Requirement{s.requirement(), s.requirement()}[:1+s.up(2)])
 		}
 		if s.chance(4) {
 			t.Tolerations = []core.Toleration{{Key: "team"}}
@@ -138,13 +147,34 @@ func (s *story) submit() {
 	if j.Gang && s.chance(3) {
 		j.Topology.Preferred = pick(s, "leaf", "spine", "node", "hbd")
 	}
+	j.Labels, j.Affinity = s.terms()
+	s.Must(core.JobSubmitted{Job: j})
+}
+
+// terms draws the labels of pods, and which they keep to or from.
+func (s *story) terms() (labels []string, terms []core.Term) {
 	if s.chance(4) {
-		j.Labels = []string{pick(s, "db", "web")}
+		labels = []string{pick(s, "db", "web")}
 	}
 	if s.chance(5) {
-		j.Affinity = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
+		terms = []core.Term{{Level: pick(s, "node", "leaf", "hbd"), Label: pick(s, "db", "web"), Anti: s.chance(2)}}
 	}
-	s.Must(core.JobSubmitted{Job: j})
+	if s.chance(5) {
+		label := pick(s, "db", "web")
+		if !s.chance(4) {
+			labels = []string{label}
+		}
+		terms = append(terms, core.Term{Level: pick(s, "node", "leaf", "hbd"), Label: label, MaxSkew: 1 + s.up(2)})
+	}
+	return labels, terms
+}
+
+// requirement draws what a node's labels must be.
+func (s *story) requirement() core.Requirement {
+	if s.chance(3) {
+		return core.Requirement{Key: "rack", Op: pick(s, cluster.Gt, cluster.Lt), Values: []string{pick(s, "5", "10")}}
+	}
+	return core.Requirement{Key: "disk", Op: cluster.Op(s.up(4)), Values: []string{"ssd"}}
 }
 
 // somePod returns a pod in a state, drawn among all; false when there is none.
@@ -176,7 +206,7 @@ func leaves(_ *job, p *pod) bool { return p.state == leaving }
 func (s *story) event() {
 	name := fmt.Sprintf("n%d", s.up(s.nodes))
 	n := s.Twin.node(name)
-	switch k := s.up(24); {
+	switch k := s.up(25); {
 	case k < 6:
 		s.submit()
 	case k < 9:
@@ -219,7 +249,9 @@ func (s *story) event() {
 			s.setQueue(pick(s, queueNames...))
 		} else if live := s.Twin.Live(); len(live) > 0 {
 			j := pick(s, live...)
-			s.Must(pick[core.Event](s, core.Checkpointed{Job: j}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second}))
+			labels, terms := s.terms()
+			s.Must(pick[core.Event](s, core.Checkpointed{Job: j, At: core.Time(s.up(int(s.Now/core.Second)+1)) * core.Second}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second},
+				core.JobRelabelled{Job: j, Labels: labels, Affinity: terms}))
 		}
 	case k < 20:
 		s.found()
@@ -227,6 +259,12 @@ func (s *story) event() {
 		s.withdraw()
 	case k < 22:
 		s.addPods()
+	case k < 23:
+		if n != nil && n.up {
+			changed := n.Node
+			s.describe(&changed)
+			s.Must(core.NodeChanged{Node: changed})
+		}
 	default:
 		s.Now += core.Time(1+s.up(8)) * core.Second
 		s.Must(core.Tick{})

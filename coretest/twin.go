@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // Twin is a second opinion on an engine: it is told the same events, and checks
 // the decisions by adding up pods, every time anew. It holds that
 //
-//  1. no GPU, CPU or memory is given twice, and no GPU both whole and in part;
+//  1. no GPU, CPU or memory is given twice, and no GPU both whole and in part; no
+//     node has more pods than it takes;
 //  2. pods get what they asked for, on open nodes with healthy GPUs that their
 //     models, selectors, taints and affinities allow;
 //  3. a gang runs with its least pods or not at all, within the domain that it
@@ -107,6 +110,11 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		for _, j := range w.jobs {
 			j.rejected = false
 		}
+	case core.NodeChanged:
+		n := w.node(ev.Node.Name)
+		devices := n.Devices
+		n.Node = ev.Node
+		n.Devices = devices
 	case core.NodeLost:
 		w.node(ev.Node).up = false
 		for _, j := range w.jobs {
@@ -167,6 +175,9 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 				j.pods[i].state = waiting
 			}
 		}
+	case core.JobRelabelled:
+		j := w.jobs[ev.Job]
+		j.Labels, j.Affinity = ev.Labels, ev.Affinity
 	case core.JobEnded:
 		delete(w.jobs, ev.Job)
 	}
@@ -340,6 +351,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		return fmt.Errorf("no pods")
 	}
 	before := w.usages()
+	scattered := w.together(j) != nil // nodes have changed their places
 	if j.running() == 0 {
 		j.started = now
 		clear(j.lacks)
@@ -384,6 +396,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		for t, have := range j.members() {
 			j.lacks[t] = min(j.lacks[t], max(0, least(&j.Tasks[t])-have))
 		}
+		if scattered {
+			return w.joins(j, d.Pods)
+		}
 		return w.together(j)
 	}
 	return nil
@@ -422,8 +437,10 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 	switch {
 	case len(t.Models) > 0 && !slices.Contains(t.Models, n.Model):
 		return fmt.Errorf("model %s, accepted are %v", n.Model, t.Models)
-	case !place.Matches(t.Selector, n.Labels):
+	case !selects(t.Selector, n.Labels):
 		return fmt.Errorf("labels %v, selected are %v", n.Labels, t.Selector)
+	case len(t.AnyOf) > 0 && !slices.ContainsFunc(t.AnyOf, func(rs []core.Requirement) bool { return selects(rs, n.Labels) }):
+		return fmt.Errorf("labels %v, selected is one of %v", n.Labels, t.AnyOf)
 	}
 	if z := &w.policy.Zone; z.Exclusive && z.Key != "" && n.Labels[z.Key] == z.Value && j.Kind != core.Inference {
 		return fmt.Errorf("the zone is for inference")
@@ -436,6 +453,24 @@ func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 		}
 	}
 	return nil
+}
+
+// selects reports whether labels satisfy every requirement.
+func selects(selector []core.Requirement, labels map[string]string) bool {
+	for _, r := range selector {
+		v, has := labels[r.Key]
+		in := has && slices.Contains(r.Values, v)
+		n, err := strconv.Atoi(v)
+		than, _ := strconv.Atoi(strings.Join(r.Values, " "))
+		number := has && err == nil
+		if ok := [...]bool{
+			cluster.In: in, cluster.NotIn: !in, cluster.Exists: has, cluster.DoesNotExist: !has,
+			cluster.Gt: number && n > than, cluster.Lt: number && n < than,
+		}[r.Op]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // nics returns the NICs nearest to GPUs of the node: each has its own where the
@@ -459,6 +494,7 @@ type use struct {
 	wholly   uint64 // GPUs taken as a whole
 	partly   uint64
 	cpu, mem int64
+	pods     int
 }
 
 func (w *Twin) use(n *node) use {
@@ -471,6 +507,7 @@ func (w *Twin) use(n *node) use {
 			}
 			u.cpu += p.at.CPUMilli
 			u.mem += p.at.MemMiB
+			u.pods++
 			for g := range n.GPUs {
 				if p.at.GPUs>>g&1 == 0 {
 					continue
@@ -501,6 +538,8 @@ func (w *Twin) notOverfull(n *node) error {
 		return fmt.Errorf("%d of %d milli-cores are given out", u.cpu, n.CPUMilli)
 	case u.mem > n.MemMiB:
 		return fmt.Errorf("%d of %d MiB are given out", u.mem, n.MemMiB)
+	case n.MaxPods > 0 && u.pods > n.MaxPods:
+		return fmt.Errorf("it has %d pods, and takes %d", u.pods, n.MaxPods)
 	}
 	return nil
 }
@@ -544,6 +583,23 @@ func (w *Twin) together(j *job) error {
 	return nil
 }
 
+// joins checks that pods which start are in the domain of one that runs.
+func (w *Twin) joins(j *job, start []core.Placement) error {
+	for _, at := range start {
+		in, _ := w.domain(w.node(at.Node), j.Topology.Required)
+		if !slices.ContainsFunc(j.pods, func(p pod) bool {
+			if p.state != running || slices.ContainsFunc(start, func(x core.Placement) bool { return x.Pod == p.at.Pod }) {
+				return false
+			}
+			d, ok := w.domain(w.node(p.at.Node), j.Topology.Required)
+			return ok && d == in
+		}) {
+			return fmt.Errorf("pod %d joins nobody in %s %q", at.Pod, j.Topology.Required, in)
+		}
+	}
+	return nil
+}
+
 // near checks the affinities of a pod that starts together with others.
 func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 	for _, t := range j.Affinity {
@@ -551,6 +607,12 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 		here, ok := w.domain(w.node(at.Node), t.Level)
 		if !ok {
 			return fmt.Errorf("its %s is not known", t.Level)
+		}
+		if t.MaxSkew > 0 {
+			if err := w.spread(j, at.Pod, &t, here, with); err != nil {
+				return err
+			}
+			continue
 		}
 		inDomain, elsewhere := 0, 0
 		for _, o := range w.jobs {
@@ -577,6 +639,44 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 		if !t.Anti && inDomain == 0 && !(own && elsewhere == 0) && w.Settled() {
 			return fmt.Errorf("no pod labelled %s in its %s", t.Label, t.Level)
 		}
+	}
+	return nil
+}
+
+// spread checks the skew of a pod that starts in a domain, together with others:
+// those of other tasks, which other domains may be open to, may have come later.
+func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Placement) error {
+	if !w.Settled() {
+		return nil // settled places count too, and the twin does not know them
+	}
+	hosts := map[string]int{}
+	task := &j.Tasks[j.pods[pod].task]
+	for _, n := range w.nodes {
+		if d, ok := w.domain(n, t.Level); ok && n.up && !(task.GPU > 0 && n.GPUs == 0) && w.suits(j, task, n) == nil {
+			hosts[d] = 0
+		}
+	}
+	for _, o := range w.jobs {
+		for i := range o.pods {
+			if p := &o.pods[i]; p.on() && slices.Contains(o.Labels, t.Label) {
+				d, ok := w.domain(w.node(p.at.Node), t.Level)
+				if _, eligible := hosts[d]; ok && eligible {
+					hosts[d]++
+				}
+			}
+		}
+	}
+	fewest := hosts[here]
+	for _, k := range hosts {
+		fewest = min(fewest, k)
+	}
+	for _, x := range with {
+		if d, _ := w.domain(w.node(x.Node), t.Level); d == here && j.pods[x.Pod].task != j.pods[pod].task && slices.Contains(j.Labels, t.Label) {
+			hosts[here]--
+		}
+	}
+	if hosts[here]-fewest > t.MaxSkew {
+		return fmt.Errorf("%s %s has %d pods labelled %s, another %d", t.Level, here, hosts[here], t.Label, fewest)
 	}
 	return nil
 }
@@ -620,7 +720,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 			since = max(since, j.pods[at.Pod].started)
 		}
 	}
-	if now-since < p.MinRuntime {
+	if now-since < max(p.MinRuntime, j.MinRuntime) {
 		return fmt.Errorf("it has run since %v only", since)
 	}
 	outranks := f.Class < j.Class || f.Class == j.Class && f.Priority > j.Priority

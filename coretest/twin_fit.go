@@ -80,7 +80,13 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 		return 0
 	}
 	u := w.use(n)
+	if u.cpu > n.CPUMilli || u.mem > n.MemMiB {
+		return 0 // it has become smaller than its pods
+	}
 	k := 1 << 20
+	if n.MaxPods > 0 {
+		k = n.MaxPods - u.pods
+	}
 	switch {
 	case t.GPU >= core.WholeGPU:
 		free := 0
@@ -89,14 +95,15 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 				free++
 			}
 		}
-		k = free / int(t.GPU/core.WholeGPU)
+		k = min(k, free/int(t.GPU/core.WholeGPU))
 	case t.GPU > 0:
-		k = 0
+		parts := 0
 		for g := range n.GPUs {
 			if n.bad>>g&1 == 0 {
-				k += int((core.WholeGPU - u.gpu[g]) / t.GPU)
+				parts += int((core.WholeGPU - u.gpu[g]) / t.GPU)
 			}
 		}
+		k = min(k, parts)
 	}
 	if t.CPUMilli > 0 {
 		k = min(k, int((n.CPUMilli-u.cpu)/t.CPUMilli))

@@ -203,6 +203,9 @@ func (m *mirror) advance(g *group) {
 		delete(m.groups, g.id)
 		return
 	}
+	if len(g.loose) > 0 || !g.submitted {
+		m.waiters[g] = true
+	}
 	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
 		m.withdraw(g)
 	}
@@ -249,7 +252,7 @@ func (g *group) wait(now core.Time, reason, detail string) {
 func (m *mirror) blocked(g *group) (reason, detail string) {
 	pg := m.podGroupOf(g)
 	switch {
-	case pg != nil:
+	case pg != nil && pg.min > 0: // else a label may say more, as on a Job whose controller made a basic group
 		g.min = pg.min
 	case g.object != nil:
 		g.min = max(g.min, g.size)
@@ -399,7 +402,7 @@ func (m *mirror) submit(g *group) {
 		m.settleIn(p)
 	}
 	if a := m.attributesOf(g, list[0]); !a.LastCheckpoint.IsZero() {
-		m.mustTell(core.Checkpointed{Job: g.job})
+		m.mustTell(core.Checkpointed{Job: g.job, At: min(m.now, core.Time(a.LastCheckpoint.UnixNano()))})
 	}
 }
 
@@ -419,7 +422,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	}
 	job.Gang = g.gang()
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
-	job.Checkpoint, job.Estimate = a.Checkpoint, a.Estimate
+	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)
 	job.Topology.Preferred, _ = m.level(a.Preferred)
 }

@@ -76,6 +76,9 @@ func (m *mirror) tellNode(n *node) {
 	want.Domains = translate.Domains(want.Labels, m.levels)
 	want.CPUMilli = max(0, want.CPUMilli-n.others.CPUMilli)
 	want.MemMiB = max(0, want.MemMiB-n.others.MemMiB)
+	if want.MaxPods > 0 {
+		want.MaxPods = max(1, want.MaxPods-n.count)
+	}
 	switch {
 	case !n.known:
 		if err := m.tell(core.NodeAdded{Node: want}); err != nil {
@@ -100,7 +103,7 @@ func (m *mirror) tellNode(n *node) {
 			m.mustTell(core.NodeCordoned{Node: name, Cordoned: want.Cordoned})
 		}
 		if !sameNode(&n.told, &want) {
-			m.log.Debug("changed")
+			m.mustTell(core.NodeChanged{Node: want})
 		}
 	}
 	n.told = want
@@ -109,7 +112,7 @@ func (m *mirror) tellNode(n *node) {
 
 // sameNode reports whether the engine needs no NodeChanged.
 func sameNode(a, b *core.Node) bool {
-	return a.CPUMilli == b.CPUMilli && a.MemMiB == b.MemMiB && a.HBD == b.HBD &&
+	return a.CPUMilli == b.CPUMilli && a.MemMiB == b.MemMiB && a.MaxPods == b.MaxPods && a.HBD == b.HBD &&
 		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
 }
 

@@ -101,6 +101,7 @@ type QueueStatus struct {
 	//
 	// +listType=map
 	// +listMapKey=model
+	// +kubebuilder:validation:MaxItems=1024
 	Usage []QueueUsage `json:"usage,omitempty"`
 	// PendingJobs wait, RunningJobs have pods that run.
 	PendingJobs int32 `json:"pendingJobs,omitempty"`

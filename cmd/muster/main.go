@@ -23,7 +23,7 @@ Exit codes: 0 done, 1 the run failed or was interrupted, 2 bad input (one line
 on stderr says where it is and what was expected).`,
 	}
 	root.AddCommand(
-		newScheduler(),
+		newUp(), newScheduler(),
 		newSim(),
 		newDecide(),
 		newExplain(),

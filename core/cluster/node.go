@@ -3,14 +3,18 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/bits"
+	"slices"
 )
 
 // Node is a node as it stands. The fields are for reading.
 type Node struct {
 	// What a search for room looks at comes first: it fits one cache line.
 
-	// CPU and Mem are free, in thousandths of a core and MiB.
+	// CPU and Mem are free, in thousandths of a core and MiB; less than nothing
+	// where the node has become smaller than its pods.
 	CPU, Mem int64
 	// Whole is the set of healthy devices that are wholly free.
 	Whole   uint64
@@ -22,7 +26,8 @@ type Node struct {
 	member  int32 // place in the pool's nodes
 	// Up is false while the node is lost.
 	Up      bool
-	indexed int8 // the free count it is indexed under, -1 when it takes no pods
+	indexed int8  // the free count it is indexed under, -1 when it takes no pods
+	left    int16 // how many more pods it takes, anyPods without a limit
 
 	// Pods are the pods on the node, in the order in which they came.
 	Pods []Held
@@ -33,6 +38,37 @@ type Node struct {
 	layout  *layout
 	domains []int32 // domain at each level, then HBD; -1 when unknown
 	dom     []int32 // the same, numbered within the pool
+}
+
+// anyPods is what is left of no limit.
+const anyPods = math.MaxInt16
+
+// PodsLeft returns how many more pods the node takes.
+func (n *Node) PodsLeft() int {
+	if n.left == anyPods {
+		return math.MaxInt
+	}
+	return int(n.left)
+}
+
+// countPods brings what is left up to date with the pods on the node.
+func (n *Node) countPods() {
+	if n.Spec.MaxPods == 0 {
+		n.left = anyPods
+		return
+	}
+	n.left = int16(max(0, n.Spec.MaxPods-len(n.Pods)))
+}
+
+// Need is what pods together need of a node beside GPUs.
+type Need struct {
+	Pods     int
+	CPU, Mem int64
+}
+
+// Has reports whether the node has what pods need beside GPUs.
+func (n *Node) Has(need Need) bool {
+	return n.CPU >= need.CPU && n.Mem >= need.Mem && int(n.left) >= need.Pods
 }
 
 // Free returns how many devices of the node are healthy and wholly free.
@@ -93,6 +129,8 @@ func Check(n *NodeSpec) error {
 		return fmt.Errorf("node %s: %d devices described, %d expected", n.Name, len(n.Devices), n.GPUs)
 	case n.CPUMilli < 0 || n.MemMiB < 0:
 		return fmt.Errorf("node %s: negative CPU or memory", n.Name)
+	case n.MaxPods < 0 || n.MaxPods >= anyPods:
+		return fmt.Errorf("node %s: at most %d pods, expected 0..%d", n.Name, n.MaxPods, anyPods-1)
 	case (n.GPUs > 0) != (n.Model != ""):
 		return fmt.Errorf("node %s: a GPU model is expected with GPUs, and only then", n.Name)
 	}
@@ -107,6 +145,12 @@ func Check(n *NodeSpec) error {
 		}
 	}
 	return nil
+}
+
+// equal reports whether nothing that may change of a node differs.
+func (n *NodeSpec) equal(o *NodeSpec) bool {
+	return n.CPUMilli == o.CPUMilli && n.MemMiB == o.MemMiB && n.MaxPods == o.MaxPods && n.HBD == o.HBD && maps.Equal(n.Labels, o.Labels) &&
+		slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Domains, o.Domains)
 }
 
 // Split returns the set of healthy devices of which a part is free.

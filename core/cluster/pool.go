@@ -52,7 +52,7 @@ type leaf struct {
 type nodeSet struct {
 	slots    []uint64 // a bit a slot
 	count    int32
-	cpu, mem int64 // upper bounds of what a node of the set has free
+	cpu, mem int64 // upper bounds of what a node of the set that takes pods has free
 }
 
 // poolLevel is the domains of a level that have nodes in the pool.
@@ -424,30 +424,30 @@ func (p *Pool) LeafNodes(leaf int32) []NodeID { return p.leaves[leaf].nodes }
 // LeafOf returns the leaf group of a node within its pool.
 func (s *State) LeafOf(id NodeID) int32 { return s.nodes[id].leaf }
 
-// Find returns a node with exactly free whole GPUs free and at least cpu and
-// mem: in the preferred leaf group, the first by slot. O(log leaf groups).
-func (s *State) Find(p *Pool, free int, order LeafOrder, cpu, mem int64) (NodeID, bool) {
+// Find returns a node with exactly free whole GPUs free and at least what is
+// needed: in the preferred leaf group, the first by slot. O(log leaf groups).
+func (s *State) Find(p *Pool, free int, order LeafOrder, need Need) (NodeID, bool) {
 	if p.total[free] == 0 {
 		return 0, false
 	}
 	p.refresh()
 	for {
-		leaf := p.trees[free].best(order, cpu, mem)
+		leaf := p.trees[free].best(order, need.CPU, need.Mem)
 		if leaf < 0 {
 			return 0, false
 		}
-		if id, ok := s.FindIn(p, leaf, free, cpu, mem); ok {
+		if id, ok := s.FindIn(p, leaf, free, need); ok {
 			return id, true
 		}
-		if set := &p.leaves[leaf].sets[free]; set.cpu >= cpu && set.mem >= mem {
-			return s.findSlow(p, free, order, cpu, mem)
+		if set := &p.leaves[leaf].sets[free]; set.cpu >= need.CPU && set.mem >= need.Mem {
+			return s.findSlow(p, free, order, need)
 		}
 	}
 }
 
 // findSlow is Find where bounds do not help: in the preferred leaf group, some
-// nodes have the CPU and others the memory.
-func (s *State) findSlow(p *Pool, free int, order LeafOrder, cpu, mem int64) (NodeID, bool) {
+// nodes have the CPU, others the memory or the pods left.
+func (s *State) findSlow(p *Pool, free int, order LeafOrder, need Need) (NodeID, bool) {
 	best, bestKey, found := NodeID(0), int64(0), false
 	t := &p.trees[free]
 	for leaf := range p.leaves {
@@ -455,7 +455,7 @@ func (s *State) findSlow(p *Pool, free int, order LeafOrder, cpu, mem int64) (No
 		if found && key >= bestKey {
 			continue
 		}
-		if id, ok := s.FindIn(p, int32(leaf), free, cpu, mem); ok {
+		if id, ok := s.FindIn(p, int32(leaf), free, need); ok {
 			best, bestKey, found = id, key, true
 		}
 	}
@@ -463,10 +463,10 @@ func (s *State) findSlow(p *Pool, free int, order LeafOrder, cpu, mem int64) (No
 }
 
 // FindIn is [State.Find] in one leaf group.
-func (s *State) FindIn(p *Pool, leaf int32, free int, cpu, mem int64) (NodeID, bool) {
+func (s *State) FindIn(p *Pool, leaf int32, free int, need Need) (NodeID, bool) {
 	l := &p.leaves[leaf]
 	set := &l.sets[free]
-	if set.count == 0 || set.cpu < cpu || set.mem < mem {
+	if set.count == 0 || set.cpu < need.CPU || set.mem < need.Mem {
 		return 0, false
 	}
 	maxCPU, maxMem := int64(-1), int64(-1)
@@ -474,10 +474,12 @@ func (s *State) FindIn(p *Pool, leaf int32, free int, cpu, mem int64) (NodeID, b
 		for ; word != 0; word &= word - 1 {
 			id := l.nodes[w*64+bits.TrailingZeros64(word)]
 			n := &s.nodes[id]
-			if n.CPU >= cpu && n.Mem >= mem {
+			if n.Has(need) {
 				return id, true
 			}
-			maxCPU, maxMem = max(maxCPU, n.CPU), max(maxMem, n.Mem)
+			if n.left > 0 {
+				maxCPU, maxMem = max(maxCPU, n.CPU), max(maxMem, n.Mem)
+			}
 		}
 	}
 	// The bounds had gone loose: tighten them, so that the next search passes

@@ -25,13 +25,15 @@ func newYard(rt *rapid.T) *yard {
 	for i := range 1 + y.up(8) {
 		y.add(fmt.Sprintf("n%d", i))
 	}
-	y.SetLabels(1, []string{"db"})
+	y.SetLabels(1, []string{"db"}, nil)
 	return y
 }
 
+func (y *yard) need() Need { return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9))} }
+
 func (y *yard) add(name string) {
 	n := NodeSpec{
-		Name: name, GPUs: y.up(9), CPUMilli: int64(y.up(9)), MemMiB: int64(y.up(9)),
+		Name: name, GPUs: y.up(9), MaxPods: y.up(4), CPUMilli: int64(y.up(9)), MemMiB: int64(y.up(9)),
 		Domains: []string{"s", fmt.Sprintf("l%d", y.up(3))}, HBD: []string{"", "h"}[y.up(2)],
 	}
 	if n.GPUs > 0 {
@@ -59,7 +61,7 @@ func (y *yard) change() {
 	case k == 1:
 		p := y.Pool(id)
 		for f := range p.MaxGPUs + 1 {
-			y.Find(p, f, LeafOrder(y.up(int(numOrders))), int64(y.up(9)), int64(y.up(9)))
+			y.Find(p, f, LeafOrder(y.up(int(numOrders))), y.need())
 		}
 	case n.Up:
 		a := Alloc{Node: id, Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
@@ -83,7 +85,7 @@ func (y *yard) change() {
 func (y *yard) event() {
 	id := NodeID(y.up(y.Nodes()))
 	n := y.Node(id)
-	switch y.up(5) {
+	switch y.up(6) {
 	case 0:
 		y.SetCordoned(id, y.up(2) == 0)
 	case 1:
@@ -99,6 +101,27 @@ func (y *yard) event() {
 		}
 	case 3:
 		y.SetZone(id, y.up(2) == 0)
+		var on []NodeID
+		for _, h := range y.pods {
+			if h.Owner.Job == 1 {
+				on = append(on, h.Alloc.Node)
+			}
+		}
+		y.SetLabels(1, [][]string{{"db"}, {"db", "web"}, nil}[y.up(3)], on)
+	case 4:
+		if !n.Up {
+			return
+		}
+		spec := *n.Spec
+		spec.MaxPods = y.up(4)
+		spec.CPUMilli, spec.MemMiB, spec.HBD = int64(y.up(9)), int64(y.up(9)), []string{"", "h"}[y.up(2)]
+		spec.Domains = []string{"s", fmt.Sprintf("l%d", y.up(3))}[:y.up(3)]
+		if y.up(2) == 0 {
+			spec.Taints = []Taint{{Key: "t"}}
+		}
+		if _, err := y.ChangeNode(id, spec); err != nil {
+			y.rt.Fatal(err)
+		}
 	}
 }
 
@@ -145,16 +168,35 @@ func (y *yard) picture() any {
 	return []any{nodes, labels, pools}
 }
 
+// checkLabels counts the pods with labels anew.
+func (y *yard) checkLabels() {
+	y.rt.Helper()
+	for _, label := range []string{"db", "web"} {
+		for id := range NodeID(y.Nodes()) {
+			want := 0
+			for _, h := range y.Node(id).Pods {
+				if slices.Contains(y.jobLabels[h.Owner.Job], label) {
+					want++
+				}
+			}
+			if got := y.Labelled(label, NodeLevelNum, int32(id)); got != want {
+				y.rt.Fatalf("node %d hosts %d pods with label %s, counted are %d", id, want, label, got)
+			}
+		}
+	}
+}
+
 // checkIndex counts every node anew.
 func (y *yard) checkIndex() {
 	y.rt.Helper()
+	y.checkLabels()
 	for k, p := range y.pools {
 		p.refresh()
 		total := make([]int32, p.MaxGPUs+1)
 		for l := range p.leaves {
 			leaf := &p.leaves[l]
 			counts, free := make([]int32, p.MaxGPUs+1), int32(0)
-			cpu, mem := make([]int64, p.MaxGPUs+1), make([]int64, p.MaxGPUs+1)
+			cpu, mem := slices.Repeat([]int64{-1}, p.MaxGPUs+1), slices.Repeat([]int64{-1}, p.MaxGPUs+1)
 			for slot, id := range leaf.nodes {
 				if id < 0 {
 					continue
@@ -171,7 +213,12 @@ func (y *yard) checkIndex() {
 				if f := n.indexed; f >= 0 {
 					counts[f]++
 					free += int32(f)
-					cpu[f], mem[f] = max(cpu[f], n.CPU), max(mem[f], n.Mem)
+					if left := n.Spec.MaxPods - len(n.Pods); n.Spec.MaxPods > 0 && n.PodsLeft() != max(left, 0) {
+						y.rt.Fatalf("node %s takes %d more pods, %d are expected", n.Spec.Name, n.PodsLeft(), left)
+					}
+					if n.PodsLeft() > 0 {
+						cpu[f], mem[f] = max(cpu[f], n.CPU), max(mem[f], n.Mem)
+					}
 				}
 			}
 			if free != leaf.free {
@@ -239,7 +286,7 @@ func TestIndex(t *testing.T) {
 func (y *yard) checkFind(p *Pool) {
 	y.rt.Helper()
 	free, order := y.up(p.MaxGPUs+1), LeafOrder(y.up(int(numOrders)))
-	cpu, mem := int64(y.up(9)), int64(y.up(9))
+	need := y.need()
 	// The scan: among nodes with that many free, the best leaf group, then slot.
 	best := NodeID(-1)
 	for l := range p.leaves {
@@ -248,7 +295,7 @@ func (y *yard) checkFind(p *Pool) {
 				continue
 			}
 			n := y.Node(id)
-			if !n.Open() || n.Free() != free || n.CPU < cpu || n.Mem < mem {
+			if !n.Open() || n.Free() != free || n.CPU < need.CPU || n.Mem < need.Mem || n.PodsLeft() < need.Pods {
 				continue
 			}
 			if best < 0 || leafBefore(p, order, int32(l), y.LeafOf(best)) {
@@ -256,9 +303,9 @@ func (y *yard) checkFind(p *Pool) {
 			}
 		}
 	}
-	id, ok := y.Find(p, free, order, cpu, mem)
+	id, ok := y.Find(p, free, order, need)
 	if ok != (best >= 0) || ok && id != best {
-		y.rt.Fatalf("pool %s: found %v %v for %d GPUs, %d CPU, %d memory by order %d; a scan finds %v", p.Model, id, ok, free, cpu, mem, order, best)
+		y.rt.Fatalf("pool %s: found %v %v for %d GPUs, %+v by order %d; a scan finds %v", p.Model, id, ok, free, need, order, best)
 	}
 }
 

@@ -1,6 +1,10 @@
 package cluster
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
 
 // Time is nanoseconds since an origin the driver chose. Only events carry it.
 type Time int64
@@ -38,8 +42,10 @@ type NodeSpec struct {
 	Unhealthy []int
 	// CPUMilli is in thousandths of a core; MemMiB in MiB.
 	CPUMilli, MemMiB int64
-	Labels           map[string]string
-	Taints           []Taint
+	// MaxPods is the most pods the node takes, at most 32,766; 0 is no limit.
+	MaxPods int
+	Labels  map[string]string
+	Taints  []Taint
 	// Domains names the topology domain of the node at each configured level,
 	// widest first. A domain is identified by its whole path, so names need not
 	// be unique. A missing or empty name means that the place is unknown: such
@@ -74,6 +80,10 @@ const (
 	NotIn
 	Exists
 	DoesNotExist
+	// Gt and Lt hold where the label is a whole number greater, or less, than the
+	// only value, which is one too; not where it is missing or something else.
+	Gt
+	Lt
 )
 
 // Requirement is one condition on a node's labels; several must all hold.
@@ -85,11 +95,18 @@ type Requirement struct {
 
 // Term asks that a pod be placed in (or, with Anti, out of) a topology domain
 // of Level that already hosts a pod carrying Label. Level is a level's name,
-// [NodeLevel] or [HBDLevel].
+// [NodeLevel] or [HBDLevel]. Nodes whose domain is not known are not used.
+//
+// With MaxSkew it asks instead that pods with Label be spread: the domain hosts, the
+// new pod included if it carries Label, at most MaxSkew more of them than the
+// eligible domain that hosts the fewest. Eligible are the domains with a node,
+// cordoned or not, that the pod's models, selectors and tolerations accept.
 type Term struct {
 	Level string
 	Label string
 	Anti  bool
+	// MaxSkew is 0 for affinities, and greater only without Anti.
+	MaxSkew int
 }
 
 // Level names that exist in every topology.
@@ -107,8 +124,10 @@ type Request struct {
 	CPUMilli, MemMiB int64
 	// Models lists the GPU models the pod accepts; empty accepts any.
 	Models []string
-	// Selector must hold for the node.
+	// Selector must hold for the node, and one of the alternatives in AnyOf, where
+	// there are any: all requirements of it.
 	Selector []Requirement
+	AnyOf    [][]Requirement
 	// Tolerations lists the taints the pod bears.
 	Tolerations []Toleration
 }
@@ -116,9 +135,60 @@ type Request struct {
 // Equal reports whether two requests ask for the same, in the same words.
 func (r *Request) Equal(o *Request) bool {
 	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Models, o.Models) &&
-		slices.EqualFunc(r.Selector, o.Selector, Requirement.equal) && slices.Equal(r.Tolerations, o.Tolerations)
+		equalSelectors(r.Selector, o.Selector) && slices.EqualFunc(r.AnyOf, o.AnyOf, equalSelectors) && slices.Equal(r.Tolerations, o.Tolerations)
 }
 
-func (r Requirement) equal(o Requirement) bool {
-	return r.Key == o.Key && r.Op == o.Op && slices.Equal(r.Values, o.Values)
+func equalSelectors(a, b []Requirement) bool {
+	return slices.EqualFunc(a, b, func(r, o Requirement) bool {
+		return r.Key == o.Key && r.Op == o.Op && slices.Equal(r.Values, o.Values)
+	})
+}
+
+// Check reports what is wrong with a requirement.
+func (r *Requirement) Check() error {
+	if r.Op > Lt {
+		return fmt.Errorf("label %s: unknown relation %d", r.Key, r.Op)
+	}
+	if r.Op == Gt || r.Op == Lt {
+		if len(r.Values) != 1 {
+			return fmt.Errorf("label %s: %d values to compare with, expected 1", r.Key, len(r.Values))
+		}
+		if _, err := strconv.ParseInt(r.Values[0], 10, 64); err != nil {
+			return fmt.Errorf("label %s: %q to compare with, expected a whole number", r.Key, r.Values[0])
+		}
+	}
+	return nil
+}
+
+// Allows reports whether labels satisfy the request's selector and alternatives.
+func (r *Request) Allows(labels map[string]string) bool {
+	return matches(r.Selector, labels) &&
+		(len(r.AnyOf) == 0 || slices.ContainsFunc(r.AnyOf, func(rs []Requirement) bool { return matches(rs, labels) }))
+}
+
+// matches reports whether labels satisfy every requirement.
+func matches(selector []Requirement, labels map[string]string) bool {
+	for i := range selector {
+		r := &selector[i]
+		v, has := labels[r.Key]
+		ok := false
+		switch r.Op {
+		case In:
+			ok = has && slices.Contains(r.Values, v)
+		case NotIn:
+			ok = !has || !slices.Contains(r.Values, v)
+		case Exists:
+			ok = has
+		case DoesNotExist:
+			ok = !has
+		case Gt, Lt:
+			n, wrong := strconv.ParseInt(v, 10, 64)
+			than, bad := strconv.ParseInt(r.Values[0], 10, 64)
+			ok = wrong == nil && bad == nil && (r.Op == Gt && n > than || r.Op == Lt && n < than)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
 }

@@ -31,6 +31,9 @@ type Alloc struct {
 // GPU returns how much GPU the allocation takes in all.
 func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
 
+// need returns what the allocation takes beside GPUs.
+func (a *Alloc) need() Need { return Need{1, a.CPUMilli, a.MemMiB} }
+
 // Held is a pod on a node.
 type Held struct {
 	Owner Owner
@@ -52,6 +55,8 @@ type State struct {
 	// of their pods each domain hosts.
 	jobLabels map[int32][]string
 	labels    map[labelAt]int32
+	labelled  uint64 // changes of labels
+	losses    uint64 // nodes lost
 }
 
 // domainSet numbers the domains of a level.
@@ -175,6 +180,7 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 		n.healthy &^= 1 << u
 	}
 	n.Whole = n.healthy
+	n.countPods()
 	s.locate(n)
 	n.pool = s.poolOf(&spec, false)
 	s.pools[n.pool].join(s, n, id)
@@ -184,6 +190,41 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 	}
 	s.index(n)
 	return id, nil
+}
+
+// ChangeNode changes the labels, taints, room and place of a node that is up, and
+// reports whether anything is other than it was. Its model and number of GPUs
+// may not change; its devices, their health and whether it is cordoned are not
+// looked at. Its pods stay: its free CPU and memory may be less than nothing, and
+// then it takes no pods. The journal must be empty.
+func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
+	s.mustBeSettled()
+	n := &s.nodes[id]
+	old := n.Spec
+	spec.Devices, spec.Unhealthy, spec.Cordoned = old.Devices, old.Unhealthy, old.Cordoned
+	if spec.Model != old.Model || spec.GPUs != old.GPUs {
+		return false, fmt.Errorf("node %s: it has %d GPUs of %q, which may not become %d of %q", spec.Name, old.GPUs, old.Model, spec.GPUs, spec.Model)
+	}
+	if err := Check(&spec); err != nil || spec.equal(old) {
+		return false, err
+	}
+	s.unindex(n)
+	s.countAll(id, -1)
+	n.CPU += spec.CPUMilli - old.CPUMilli
+	n.Mem += spec.MemMiB - old.MemMiB
+	n.Spec = &spec
+	n.countPods()
+	domains := n.domains
+	s.locate(n)
+	if pool := s.poolOf(&spec, s.pools[n.pool].Zone); pool != n.pool || !slices.Equal(domains, n.domains) {
+		s.pools[n.pool].leave(n)
+		n.pool = pool
+		s.pools[pool].join(s, n, id)
+	}
+	s.countAll(id, 1)
+	s.epoch++
+	s.index(n)
+	return true, nil
 }
 
 func (s *State) layoutOf(spec *NodeSpec) *layout {
@@ -267,9 +308,12 @@ func (s *State) SetZone(id NodeID, zone bool) {
 	s.index(n)
 }
 
-// Epoch changes when a node is added, comes back or changes its pool: what was
+// Epoch changes when a node is added, comes back or changes: what was
 // derived from the nodes' descriptions is then out of date.
 func (s *State) Epoch() uint64 { return s.epoch }
+
+// Losses returns how often a node was lost so far.
+func (s *State) Losses() uint64 { return s.losses }
 
 // RemoveNode takes a node and its pods away and returns those pods, valid
 // until the node comes back. The journal must be empty.
@@ -277,10 +321,9 @@ func (s *State) RemoveNode(id NodeID) []Held {
 	s.mustBeSettled()
 	n := &s.nodes[id]
 	s.unindex(n)
-	for _, h := range n.Pods {
-		s.count(id, h.Owner.Job, -1)
-	}
+	s.countAll(id, -1)
 	n.Up = false
+	s.losses++
 	pods := n.Pods
 	n.Pods = nil
 	return pods
@@ -339,7 +382,7 @@ func (n *Node) Open() bool { return n.Up && n.closed == 0 }
 // Holds reports whether a could be placed now, wherever it came from.
 func (s *State) Holds(a *Alloc) bool {
 	n := &s.nodes[a.Node]
-	if !n.Up || n.CPU < a.CPUMilli || n.Mem < a.MemMiB {
+	if !n.Up || !n.Has(a.need()) {
 		return false
 	}
 	if a.Share == WholeGPU {
@@ -369,6 +412,8 @@ func (s *State) Blocks(a *Alloc) string {
 		return fmt.Sprintf("%d milli-cores are free, %d are needed", n.CPU, a.CPUMilli)
 	case n.Mem < a.MemMiB:
 		return fmt.Sprintf("%d MiB are free, %d are needed", n.Mem, a.MemMiB)
+	case n.left == 0:
+		return fmt.Sprintf("it has all of the %d pods that it takes", n.Spec.MaxPods)
 	}
 	return ""
 }
@@ -376,6 +421,9 @@ func (s *State) Blocks(a *Alloc) string {
 // Place puts a pod where a says. The caller has made sure that it fits.
 func (s *State) Place(o Owner, a Alloc) {
 	n := &s.nodes[a.Node]
+	if !n.Has(a.need()) {
+		panic(fmt.Sprintf("cluster: CPU, memory or pods of node %s over-allocated", n.Spec.Name))
+	}
 	at := int32(len(n.Pods))
 	n.Pods = append(n.Pods, Held{o, a})
 	s.take(n, &a)
@@ -435,13 +483,13 @@ func (s *State) mustBeSettled() {
 	}
 }
 
-// take books an allocation on a node.
+// take books an allocation on a node, of a pod that has come.
 func (s *State) take(n *Node, a *Alloc) {
+	if n.left != anyPods {
+		n.countPods()
+	}
 	n.CPU -= a.CPUMilli
 	n.Mem -= a.MemMiB
-	if n.CPU < 0 || n.Mem < 0 {
-		panic(fmt.Sprintf("cluster: CPU or memory of node %s over-allocated", n.Spec.Name))
-	}
 	if a.Share == WholeGPU {
 		for m := a.GPUs; m != 0; m &= m - 1 {
 			d := bits.TrailingZeros64(m)
@@ -459,8 +507,11 @@ func (s *State) take(n *Node, a *Alloc) {
 	s.reindex(n)
 }
 
-// give books an allocation back.
+// give books an allocation back, of a pod that has gone.
 func (s *State) give(n *Node, a *Alloc) {
+	if n.left != anyPods {
+		n.countPods()
+	}
 	n.CPU += a.CPUMilli
 	n.Mem += a.MemMiB
 	if a.Share == WholeGPU {
@@ -500,18 +551,28 @@ func (s *State) sharePart(n *Node, id NodeID, d int, by Milli) {
 	}
 }
 
-// SetLabels tells the labels of a job's pods, before the first is placed; nil
-// forgets them.
-func (s *State) SetLabels(job int32, labels []string) {
-	if len(labels) == 0 {
-		delete(s.jobLabels, job)
-		return
+// SetLabels tells the labels of a job's pods, of which there are some on nodes: each
+// is named once for every pod. Without labels what was told of the job is
+// forgotten.
+func (s *State) SetLabels(job int32, labels []string, on []NodeID) {
+	for _, id := range on {
+		s.count(id, job, -1)
 	}
-	s.jobLabels[job] = labels
+	delete(s.jobLabels, job)
+	if len(labels) > 0 {
+		s.jobLabels[job] = labels
+	}
+	for _, id := range on {
+		s.count(id, job, 1)
+	}
 }
 
-// anywhere is the level of which the whole cluster is one domain.
-const anywhere = -1
+// anywhere is the level of which the whole cluster is one domain; hosts stands for
+// a domain where the domains are counted that host a label.
+const (
+	anywhere = -1
+	hosts    = -1
+)
 
 // LabelledAnywhere reports whether any pod with the label is placed.
 func (s *State) LabelledAnywhere(label string) bool {
@@ -523,16 +584,42 @@ func (s *State) Labelled(label string, level int, domain int32) int {
 	return int(s.labels[labelAt{label, level, domain}])
 }
 
-// count adds by to the label counters for a pod of the job on the node.
+// Hosting returns how many domains of a level host pods with the label.
+func (s *State) Hosting(label string, level int) int {
+	return int(s.labels[labelAt{label, level, hosts}])
+}
+
+// LabelChanges counts the changes of what Labelled and Hosting return.
+func (s *State) LabelChanges() uint64 { return s.labelled }
+
+// count adds by, 1 or -1, to the label counters for a pod of the job on the node.
 func (s *State) count(id NodeID, job int32, by int32) {
 	for _, label := range s.jobLabels[job] {
+		s.labelled++
 		for level := range s.domains {
 			if d := s.nodes[id].domains[level]; d >= 0 {
-				s.labels[labelAt{label, level, d}] += by
+				s.countLabel(labelAt{label, level, d}, by)
 			}
 		}
-		s.labels[labelAt{label, NodeLevelNum, int32(id)}] += by
+		s.countLabel(labelAt{label, NodeLevelNum, int32(id)}, by)
 		s.labels[labelAt{label, anywhere, 0}] += by
+	}
+}
+
+// countLabel counts a pod with a label in a domain, and the domain if it is the only
+// one there.
+func (s *State) countLabel(at labelAt, by int32) {
+	was := s.labels[at]
+	s.labels[at] = was + by
+	if was == 0 || was+by == 0 {
+		s.labels[labelAt{at.label, at.level, hosts}] += by
+	}
+}
+
+// countAll is count for all pods on the node.
+func (s *State) countAll(id NodeID, by int32) {
+	for _, h := range s.nodes[id].Pods {
+		s.count(id, h.Owner.Job, by)
 	}
 }
 

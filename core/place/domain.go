@@ -122,7 +122,7 @@ func (p *Placer) countExact(u *Unit, sp space, level int) {
 		for _, pool := range sp[t] {
 			for leaf := range pool.Leaves() {
 				for _, id := range pool.LeafNodes(int32(leaf)) {
-					if fit := p.takes(u, u.Tasks[t].Shape, id); fit > 0 {
+					if fit := p.takes(u, u.Tasks[t].Shape, id, false); fit > 0 {
 						if d := p.domainOf(id, level); d >= 0 {
 							y.add(t, d, fit, p.state.Node(id).Free())
 						}
@@ -142,18 +142,19 @@ func (p *Placer) domainOf(id cluster.NodeID, level int) int32 {
 	return p.state.Domain(id, level)
 }
 
-// takes returns how many pods of a shape a node can hold now, all told. Anti-
-// affinity between those pods is not counted.
-func (p *Placer) takes(u *Unit, sh *Shape, id cluster.NodeID) int {
+// takes returns how many pods of a shape a node can hold now, all told; without
+// even, where pods must be spread, when others come elsewhere. Anti-affinity
+// between those pods is not counted.
+func (p *Placer) takes(u *Unit, sh *Shape, id cluster.NodeID, even bool) int {
 	if id < 0 {
 		return 0
 	}
 	n := p.state.Node(id)
-	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, id) {
+	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, sh, id, even) {
 		return 0
 	}
 	if sh.Part > 0 {
-		return min(capacity(sh, 0, n.CPU, n.Mem), n.Parts(sh.Part))
+		return min(capacity(sh, 0, cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem}), n.Parts(sh.Part))
 	}
 	return sh.holds(n)
 }
@@ -179,7 +180,7 @@ func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 	for i, t := range order {
 		var ok bool
 		switch {
-		case u.packs() && u.Tasks[t].GPUs > 0:
+		case u.packs() && u.Tasks[t].GPUs > 0 && !u.spreads():
 			ok = p.pack(u, t, sp[t], level, domain)
 		case u.Strategy == Consolidate && i > 0:
 			ok = p.oneByOne(u, t, sp[t], level, domain, loosest)
@@ -265,7 +266,7 @@ func (p *Placer) addEntries(u *Unit, sh *Shape, pool *cluster.Pool, level int, d
 		if exact {
 			for _, id := range pool.LeafNodes(leaf) {
 				if id >= 0 && (within == nil || within(id)) {
-					slots += p.takes(u, sh, id)
+					slots += p.takes(u, sh, id, true)
 				}
 			}
 		} else {
@@ -318,16 +319,15 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 
 // roomFor returns the node of a leaf group that holds n pods most tightly.
 func (p *Placer) roomFor(sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
-	cpu, mem := int64(n)*sh.CPU, int64(n)*sh.Mem
+	need := cluster.Need{Pods: n, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
 	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {
 		var id cluster.NodeID
 		var ok bool
 		if accept == nil {
-			id, ok = p.state.FindIn(e.pool, e.leaf, f, cpu, mem)
+			id, ok = p.state.FindIn(e.pool, e.leaf, f, need)
 		} else {
 			id, ok = p.state.FindFuncIn(e.pool, e.leaf, f, func(id cluster.NodeID) bool {
-				nd := p.state.Node(id)
-				return nd.CPU >= cpu && nd.Mem >= mem && accept(id)
+				return p.state.Node(id).Has(need) && accept(id)
 			})
 		}
 		if ok {

@@ -179,7 +179,7 @@ func (p *Placer) MayFit(u *Unit) bool { return u.mayFit((*Shape).slotsInAll) }
 // RoomWith is MayFit with more room: on nodes, each named once, left says what
 // would be free. Topology and shared devices are not looked at.
 // O(tasks x (pools x GPUs per node + nodes)).
-func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, cpu, mem int64)) bool {
+func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, left cluster.Need)) bool {
 	return u.mayFit(func(sh *Shape) int {
 		if sh.GPUs == 0 {
 			return 1 << 30 // parts of devices are not counted here
@@ -190,8 +190,8 @@ func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.Nod
 			if !n.Open() || !sh.uses(p.state.Pool(id), u) || !sh.selected(p.state, id) {
 				continue
 			}
-			gpus, cpu, mem := left(id)
-			slots += capacity(sh, bits.OnesCount64(gpus), cpu, mem) - n.Free()/sh.GPUs
+			gpus, beside := left(id)
+			slots += capacity(sh, bits.OnesCount64(gpus), beside) - n.Free()/sh.GPUs
 		}
 		return slots
 	})
@@ -278,10 +278,10 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 		return false
 	}
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
-	all := Shape{GPUs: n * sh.GPUs, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
+	need := cluster.Need{Pods: n, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
 	pools := slices.Clone(sp[0])
 	pools = slices.DeleteFunc(pools, func(pool *cluster.Pool) bool { return p.room(u, sh, pool.Model) < n })
-	id, ok := p.whole(&all, stage{pools, EBinpack}, nil)
+	id, ok := p.whole(n*sh.GPUs, need, stage{pools, EBinpack}, nil)
 	if !ok {
 		return false
 	}
@@ -304,6 +304,12 @@ func (p *Placer) levels(u *Unit) []int {
 		return []int{u.Required}
 	}
 	var out []int
+	if u.spreads() { // narrow domains are not for it
+		if u.Preferred >= 0 && u.Preferred != u.Required {
+			out = append(out, u.Preferred)
+		}
+		return append(out, u.Required) // anyLevel when there is none
+	}
 	first := leaf
 	switch {
 	case u.Preferred >= hbd:

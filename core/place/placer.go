@@ -192,11 +192,11 @@ func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) 
 		}
 	}
 	if st.strategy == Spread && u.Spread {
-		if id, ok := p.whole(sh, st, p.apart(u, sh, accept)); ok {
+		if id, ok := p.whole(sh.GPUs, sh.need(), st, p.apart(u, sh, accept)); ok {
 			return id, 0, true
 		}
 	}
-	id, ok := p.whole(sh, st, accept)
+	id, ok := p.whole(sh.GPUs, sh.need(), st, accept)
 	return id, 0, ok
 }
 
@@ -226,9 +226,9 @@ func (p *Placer) inStage(st stage, id cluster.NodeID) bool {
 	return slices.Contains(st.pools, p.state.Pool(id))
 }
 
-// whole returns the node for a pod with whole GPUs or none.
-func (p *Placer) whole(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
-	order, low, high, step := st.walk(sh.GPUs)
+// whole returns the node with so many GPUs, or none, and what is needed beside.
+func (p *Placer) whole(gpus int, need cluster.Need, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	order, low, high, step := st.walk(gpus)
 	for f := low; f != high; f += step {
 		for _, pool := range st.pools {
 			if f > pool.MaxGPUs {
@@ -237,7 +237,7 @@ func (p *Placer) whole(sh *Shape, st stage, accept func(cluster.NodeID) bool) (c
 			var id cluster.NodeID
 			var ok bool
 			if accept == nil {
-				id, ok = p.state.Find(pool, f, order, sh.CPU, sh.Mem)
+				id, ok = p.state.Find(pool, f, order, need)
 			} else {
 				id, ok = p.state.FindFunc(pool, f, order, accept)
 			}
@@ -272,8 +272,7 @@ func (st stage) walk(gpus int) (order cluster.LeafOrder, first, last, step int) 
 // round.
 func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	fit := func(id cluster.NodeID) bool {
-		n := p.state.Node(id)
-		return n.CPU >= sh.CPU && n.Mem >= sh.Mem && (accept == nil || accept(id))
+		return p.state.Node(id).Has(sh.need()) && (accept == nil || accept(id))
 	}
 	shared := func() (cluster.NodeID, uint64, bool) {
 		for _, pool := range st.pools {
@@ -284,17 +283,16 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 		return 0, 0, false
 	}
 	untouched := func() (cluster.NodeID, uint64, bool) {
-		one := Shape{GPUs: 1, CPU: sh.CPU, Mem: sh.Mem}
 		ok := accept
 		if accept != nil {
 			ok = fit
 		}
 		if st.strategy == Spread && u.Spread {
-			if id, found := p.whole(&one, st, p.apart(u, sh, fit)); found {
+			if id, found := p.whole(1, sh.need(), st, p.apart(u, sh, fit)); found {
 				return id, p.state.PickGPUs(id, 1), true
 			}
 		}
-		id, found := p.whole(&one, st, ok)
+		id, found := p.whole(1, sh.need(), st, ok)
 		if !found {
 			return 0, 0, false
 		}
@@ -317,17 +315,17 @@ func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) fu
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
-		n := p.state.Node(id)
-		return n.CPU >= sh.CPU && n.Mem >= sh.Mem && (within == nil || within(id)) &&
-			sh.selected(p.state, id) && p.near(u, id)
+		return p.state.Node(id).Has(sh.need()) && (within == nil || within(id)) &&
+			sh.selected(p.state, id) && p.near(u, sh, id, true)
 	}
 }
 
-// near reports whether a node satisfies the unit's affinity terms and is where
-// the rest of its gang must be. A near term of which no domain hosts a pod yet
+// near reports whether a pod of the shape on a node satisfies the unit's affinity
+// terms, those about spreading as pods are now or not at all, and is where the rest
+// of its gang must be. A near term of which no domain hosts a pod yet
 // is satisfied where the unit's own label is meant: the first pod of a group must
 // be able to start.
-func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
+func (p *Placer) near(u *Unit, sh *Shape, id cluster.NodeID, even bool) bool {
 	if u.Required >= 0 && !u.Whole || u.Joins {
 		if d := p.state.Domain(id, u.Required); d < 0 || u.Joins && d != u.Home {
 			return false
@@ -338,6 +336,12 @@ func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
 		d := p.state.Domain(id, t.Level)
 		if d < 0 {
 			return false
+		}
+		if t.MaxSkew > 0 {
+			if even && !p.even(u, sh, t, d) {
+				return false
+			}
+			continue
 		}
 		if has := p.state.Labelled(t.Label, t.Level, d) > 0; has == t.Anti {
 			if t.Anti || !t.Own || p.state.LabelledAnywhere(t.Label) {
@@ -352,7 +356,7 @@ func (p *Placer) near(u *Unit, id cluster.NodeID) bool {
 func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) func(cluster.NodeID) bool {
 	return func(id cluster.NodeID) bool {
 		n := p.state.Node(id)
-		if n.CPU < sh.CPU || n.Mem < sh.Mem || accept != nil && !accept(id) {
+		if !n.Has(sh.need()) || accept != nil && !accept(id) {
 			return false
 		}
 		return !slices.ContainsFunc(n.Pods, func(h cluster.Held) bool { return h.Owner.Job == u.Job })
@@ -362,7 +366,7 @@ func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) fun
 // Takes reports whether the node has room for a pod of the unit's first task.
 func (p *Placer) Takes(u *Unit, id cluster.NodeID) bool {
 	sh := u.Tasks[0].Shape
-	return sh.uses(p.state.Pool(id), u) && p.takes(u, sh, id) > 0
+	return sh.uses(p.state.Pool(id), u) && p.takes(u, sh, id, true) > 0
 }
 
 // PodOn places the first pod of the unit's first task on a node that takes it.

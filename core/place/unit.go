@@ -50,6 +50,11 @@ type Term struct {
 	Level int
 	// Own says that the unit's own pods carry the label.
 	Own bool
+	// fewest is how many pods with the label the eligible domain has that has the
+	// fewest, for a shape, after so many changes of labels; see Placer.fewest.
+	fewest  int
+	shape   *Shape
+	changes uint64
 }
 
 // Shape is a request compiled against the pools of a state.
@@ -72,6 +77,8 @@ type Shape struct {
 	most [2]int
 	// suits caches the selector by node: 0 unknown, 1 yes, 2 no.
 	suits []int8
+	// reach caches the domains that the shape may use, by level.
+	reach []reach
 }
 
 // model is the pools of one GPU model that a shape may use: general ones,
@@ -85,7 +92,7 @@ type model struct {
 // Shape returns the compiled request, the same for all who ask for the same. It
 // must be asked for again when the state has another epoch.
 func (p *Placer) Shape(r *cluster.Request) *Shape {
-	if len(r.Selector)+len(r.Tolerations) > 0 {
+	if len(r.Selector)+len(r.AnyOf)+len(r.Tolerations) > 0 {
 		return newShape(p.state, r)
 	}
 	if p.epoch != p.state.Epoch() || len(p.shapes) >= maxShapes {
@@ -113,7 +120,7 @@ func newShape(s *cluster.State, r *cluster.Request) *Shape {
 	} else {
 		sh.GPUs = int(r.GPU / cluster.WholeGPU)
 	}
-	if len(r.Selector) > 0 {
+	if len(r.Selector)+len(r.AnyOf) > 0 {
 		sh.suits = make([]int8, s.Nodes())
 	}
 	for _, p := range s.Pools() {
@@ -211,53 +218,37 @@ func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {
 	}
 	if sh.suits[id] == 0 {
 		sh.suits[id] = 2
-		if Matches(sh.request.Selector, s.Node(id).Spec.Labels) {
+		if sh.request.Allows(s.Node(id).Spec.Labels) {
 			sh.suits[id] = 1
 		}
 	}
 	return sh.suits[id] == 1
 }
 
-// Matches reports whether labels satisfy every requirement.
-func Matches(selector []cluster.Requirement, labels map[string]string) bool {
-	for _, r := range selector {
-		v, has := labels[r.Key]
-		ok := false
-		switch r.Op {
-		case cluster.In:
-			ok = has && slices.Contains(r.Values, v)
-		case cluster.NotIn:
-			ok = !has || !slices.Contains(r.Values, v)
-		case cluster.Exists:
-			ok = has
-		case cluster.DoesNotExist:
-			ok = !has
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
-
 // holds returns how many pods of the shape the node can take now, by GPUs, CPU
 // and memory.
 func (sh *Shape) holds(n *cluster.Node) int {
-	return capacity(sh, n.Free(), n.CPU, n.Mem)
+	return capacity(sh, n.Free(), cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem})
 }
 
+// need returns what one pod of the shape needs of a node beside GPUs.
+func (sh *Shape) need() cluster.Need { return cluster.Need{Pods: 1, CPU: sh.CPU, Mem: sh.Mem} }
+
 // capacity returns how many pods of a shape with whole GPUs, or without any,
-// fit in so many GPUs, CPU and memory.
-func capacity(sh *Shape, gpus int, cpu, mem int64) int {
-	n := int64(1 << 30)
+// fit in so many GPUs and what else is left: none where that is overdrawn.
+func capacity(sh *Shape, gpus int, left cluster.Need) int {
+	if left.CPU < 0 || left.Mem < 0 {
+		return 0
+	}
+	n := min(int64(left.Pods), 1<<30)
 	if sh.GPUs > 0 {
-		n = int64(gpus / sh.GPUs)
+		n = min(n, int64(gpus/sh.GPUs))
 	}
 	if sh.CPU > 0 {
-		n = min(n, cpu/sh.CPU)
+		n = min(n, left.CPU/sh.CPU)
 	}
 	if sh.Mem > 0 {
-		n = min(n, mem/sh.Mem)
+		n = min(n, left.Mem/sh.Mem)
 	}
 	return int(n)
 }

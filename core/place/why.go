@@ -22,9 +22,11 @@ const (
 	GPUs
 	// Together: enough are free, too few of them together on one node.
 	Together
-	// CPU, Memory: enough GPUs are free together, on nodes that lack these.
+	// CPU, Memory, Pods: enough GPUs are free together, on nodes that lack these,
+	// or take no more pods.
 	CPU
 	Memory
+	Pods
 	// Constraint: selectors, taints or affinity exclude the nodes with room.
 	Constraint
 	// Topology: the gang fits, but in no single domain of the required level.
@@ -49,6 +51,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 			return s
 		}
 	}
+	if u.Whole && u.spreads() {
+		return Shortfall{Constraint, "it fits by count, but not with its pods spread as they must be"}
+	}
 	if u.Required >= 0 && len(u.Tasks) > 0 {
 		return p.whyTopology(u)
 	}
@@ -63,10 +68,11 @@ func (p *Placer) Why(u *Unit) Shortfall {
 // counts is how many pods of a task the nodes of its pools hold, as one
 // condition after another is added.
 type counts struct {
-	free            cluster.Milli // idle GPU in all
-	gpu             int           // slots by GPU alone
-	cpu, mem, suits int           // and by CPU; and by memory; and by all
-	largest         int           // most whole GPUs free on one node
+	free           cluster.Milli // idle GPU in all
+	gpu            int           // slots by GPU alone
+	cpu, mem, pods int           // and by CPU; and by memory; and by pods
+	suits          int           // and by all
+	largest        int           // most whole GPUs free on one node
 }
 
 func (p *Placer) whyTask(u *Unit, t int) Shortfall {
@@ -90,12 +96,14 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the CPU beside them %d", wants, sh.on(), c.gpu, c.cpu)}
 	case c.mem < need:
 		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the memory beside them %d", wants, sh.on(), c.gpu, c.mem)}
+	case c.pods < need:
+		return Shortfall{Pods, fmt.Sprintf("needs %s: the nodes%s with room for them take %d more pods", wants, sh.on(), c.pods)}
 	case c.suits < need && u.Joins:
 		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there",
 			wants, p.levelName(u.Required), c.suits)}
 	case c.suits < need:
 		return Shortfall{Constraint, fmt.Sprintf("needs %s: %d fit, %d of them where selectors, taints and affinity allow",
-			wants, c.mem, c.suits)}
+			wants, c.pods, c.suits)}
 	}
 	return Shortfall{}
 }
@@ -106,19 +114,21 @@ func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
 		return
 	}
 	c.largest = max(c.largest, n.Free())
-	free := func(cpu, mem int64) int {
+	free := func(pods int, cpu, mem int64) int {
+		left := cluster.Need{Pods: pods, CPU: cpu, Mem: mem}
 		if sh.Part > 0 {
-			return min(capacity(sh, 0, cpu, mem), n.Parts(sh.Part))
+			return min(capacity(sh, 0, left), n.Parts(sh.Part))
 		}
-		return capacity(sh, n.Free(), cpu, mem)
+		return capacity(sh, n.Free(), left)
 	}
 	const plenty = 1 << 60
 	c.free += n.FreeMilli()
-	c.gpu += free(plenty, plenty)
-	c.cpu += free(n.CPU, plenty)
-	fit := free(n.CPU, n.Mem)
-	c.mem += fit
-	if sh.selected(p.state, id) && p.near(u, id) {
+	c.gpu += free(plenty, plenty, plenty)
+	c.cpu += free(plenty, n.CPU, plenty)
+	c.mem += free(plenty, n.CPU, n.Mem)
+	fit := free(n.PodsLeft(), n.CPU, n.Mem)
+	c.pods += fit
+	if sh.selected(p.state, id) && p.near(u, sh, id, !u.Whole) {
 		c.suits += fit
 	}
 }
@@ -217,7 +227,11 @@ func (p *Placer) whyNoNode(sh *Shape) string {
 
 // empty returns how many pods of the shape a node holds when it is empty.
 func (sh *Shape) empty(n *cluster.NodeSpec) int {
-	k := capacity(sh, n.GPUs, n.CPUMilli, n.MemMiB)
+	left := cluster.Need{Pods: n.MaxPods, CPU: n.CPUMilli, Mem: n.MemMiB}
+	if n.MaxPods == 0 {
+		left.Pods = 1 << 30
+	}
+	k := capacity(sh, n.GPUs, left)
 	if sh.Part > 0 {
 		k = min(k, n.GPUs*int(cluster.WholeGPU/sh.Part))
 	}

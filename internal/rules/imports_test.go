@@ -42,6 +42,11 @@ var mayImport = map[string][]string{
 
 	"kube":           {"core", "core/cluster", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
+	"kube/bench":     {},
+	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
+
+	// Modules of their own.
+	"devcluster": {"core", "workload", "devcluster/"},
 
 	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"deploy":   {},

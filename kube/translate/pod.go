@@ -103,6 +103,10 @@ func nodeTerms(s *v1.NodeSelector, r *core.Request) error {
 		r.Selector = append(r.Selector, core.Requirement{Key: NodeName, Op: cluster.In})
 	case len(terms) == 1:
 		r.Selector = append(r.Selector, terms[0]...)
+	case r.AnyOf == nil:
+		r.AnyOf = terms
+	default:
+		r.AnyOf = product(r.AnyOf, terms)
 	}
 	return nil
 }
@@ -120,7 +124,7 @@ func product(a, b [][]core.Requirement) [][]core.Requirement {
 
 var operators = map[v1.NodeSelectorOperator]cluster.Op{
 	v1.NodeSelectorOpIn: cluster.In, v1.NodeSelectorOpNotIn: cluster.NotIn, v1.NodeSelectorOpExists: cluster.Exists,
-	v1.NodeSelectorOpDoesNotExist: cluster.DoesNotExist,
+	v1.NodeSelectorOpDoesNotExist: cluster.DoesNotExist, v1.NodeSelectorOpGt: cluster.Gt, v1.NodeSelectorOpLt: cluster.Lt,
 }
 
 func requirement(e *v1.NodeSelectorRequirement) (core.Requirement, error) {

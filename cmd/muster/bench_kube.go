@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-sched/muster/kube"
+	kubebench "github.com/muster-sched/muster/kube/bench"
+	"github.com/muster-sched/muster/kube/local"
+)
+
+// What can bind pods in a measurement.
+const (
+	rawLoop = "raw"
+	stock   = "kube-scheduler"
+	ours    = "muster"
+)
+
+// kubeBench measures schedulers on a Kubernetes API on this machine.
+type kubeBench struct {
+	nodes      []int
+	shapes     []string
+	schedulers []string
+	workers    int
+	patience   time.Duration
+	asJSON     bool
+}
+
+func (b *kubeBench) register(c *cobra.Command) {
+	f := c.Flags()
+	f.StringSliceVar(&b.shapes, "shapes", []string{"10000x1", "500x20", "20x500", "1x10000"}, "with --kube: what waits, in `GROUPSxPODS`; groups of 1 are single pods")
+	f.StringSliceVar(&b.schedulers, "schedulers", []string{rawLoop, ours, stock}, "with --kube: who binds: a loop that only creates bindings (raw), muster, kube-scheduler")
+	f.IntVar(&b.workers, "workers", 64, "with --kube: so many requests at once, of the loop and of muster")
+	f.DurationVar(&b.patience, "patience", 2*time.Minute, "with --kube: give up a measurement after this time")
+	f.BoolVar(&b.asJSON, "json", false, "with --kube: print the results as JSON")
+}
+
+// parse reads the shapes.
+func (b *kubeBench) parse(c *cobra.Command) ([]kubebench.Shape, error) {
+	var shapes []kubebench.Shape
+	for _, s := range b.shapes {
+		groups, size, _ := strings.Cut(s, "x")
+		g, err1 := strconv.Atoi(groups)
+		n, err2 := strconv.Atoi(size)
+		if err1 != nil || err2 != nil || g < 1 || n < 1 || g*n > 200_000 {
+			return nil, badUsage(c, "--shapes: expected GROUPSxPODS such as 500x20, of at most 200000 pods; found %q", s)
+		}
+		shapes = append(shapes, kubebench.Shape{Groups: g, Size: n})
+	}
+	for _, s := range b.schedulers {
+		if !slices.Contains([]string{rawLoop, ours, stock}, s) {
+			return nil, badUsage(c, "--schedulers: expected raw, muster or kube-scheduler; found %q", s)
+		}
+	}
+	return shapes, nil
+}
+
+func (b *kubeBench) run(c *cobra.Command) error {
+	shapes, err := b.parse(c)
+	if err != nil {
+		return err
+	}
+	if b.nodes == nil {
+		b.nodes = []int{100, 1000, 5000}
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	var all []kubebench.Result
+	if !b.asJSON {
+		fmt.Fprintf(c.OutOrStdout(), "%-15s %6s %9s %6s %8s %8s %8s\n", "SCHEDULER", "NODES", "SHAPE", "BOUND", "FIRST", "ALL", "PODS/S")
+	}
+	for _, n := range b.nodes {
+		for _, s := range shapes {
+			for _, who := range b.schedulers {
+				if s.Pods() > 8*n {
+					continue // more than the cluster holds
+				}
+				r, err := b.measure(ctx, c.ErrOrStderr(), who, n, s)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					return fmt.Errorf("%s, %d nodes, %s: %w", who, n, s, err)
+				}
+				all = append(all, r)
+				if !b.asJSON {
+					fmt.Fprintf(c.OutOrStdout(), "%-15s %6d %9s %6d %7.2fs %7.2fs %8.0f\n", who, n, s, r.Bound, r.First, r.All, r.Rate)
+				}
+			}
+		}
+	}
+	if b.asJSON {
+		return writeJSON(c.OutOrStdout(), all)
+	}
+	return nil
+}
+
+// measure has one scheduler bind one shape on a new cluster: nodes and pods are
+// there before it starts.
+func (b *kubeBench) measure(ctx context.Context, log io.Writer, who string, nodes int, shape kubebench.Shape) (kubebench.Result, error) {
+	var none kubebench.Result
+	c, err := local.Start(ctx, func(string) {}, "--ephemeral", "--nodes", "0", "--controllers", "podgroup-protection-controller")
+	if err != nil {
+		return none, err
+	}
+	defer c.Stop()
+	config, err := c.Config()
+	if err != nil {
+		return none, err
+	}
+	config.WarningHandler = rest.NoWarnings{}
+	cluster, err := kubebench.NewCluster(config, b.workers)
+	if err != nil {
+		return none, err
+	}
+	if err := local.Install(ctx, config); err != nil {
+		return none, err
+	}
+	if err := cluster.CreateNodes(ctx, nodes); err != nil {
+		return none, err
+	}
+	name := map[string]string{rawLoop: "nobody", ours: "muster", stock: "default-scheduler"}[who]
+	if err := cluster.CreatePods(ctx, shape, name); err != nil {
+		return none, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.patience)
+	defer cancel()
+	r, err := cluster.Watch(ctx, shape, func(ctx context.Context) error {
+		switch who {
+		case rawLoop:
+			return cluster.Raw(ctx, shape, nodes)
+		case stock:
+			return runStock(ctx, c.Kubeconfig)
+		}
+		policy, _ := builtin("default")
+		s, err := kube.New(kube.Config{API: config, Policy: policy, Workers: b.workers, Log: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			return err
+		}
+		return s.Run(ctx)
+	})
+	r.Scheduler, r.Nodes = who, nodes
+	return r, err
+}
+
+// runStock runs the scheduler of Kubernetes until ctx ends.
+func runStock(ctx context.Context, kubeconfig string) error {
+	path, err := local.Find()
+	if err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, path, "kube-scheduler", "--kubeconfig", kubeconfig, "--kube-api-qps", "5000", "--kube-api-burst", "5000")
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	out, err := c.CombinedOutput()
+	if ctx.Err() != nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return fmt.Errorf("kube-scheduler ended: %s (%w)", lines[len(lines)-1], err)
+}

@@ -1,0 +1,83 @@
+package place
+
+import "github.com/muster-sched/muster/core/cluster"
+
+// Topology spread: pods with a label evenly over the domains of a level.
+
+// spreads reports whether pods must be spread over the domains of some level.
+func (u *Unit) spreads() bool {
+	for i := range u.Terms {
+		if u.Terms[i].MaxSkew > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// even reports whether one more pod of the shape in a domain is within the term's
+// skew.
+func (p *Placer) even(u *Unit, sh *Shape, t *Term, domain int32) bool {
+	n := p.state.Labelled(t.Label, t.Level, domain)
+	if t.Own {
+		n++
+	}
+	return n-p.fewest(u, sh, t) <= t.MaxSkew
+}
+
+// fewest returns how many pods with the term's label the eligible domain hosts
+// that hosts the fewest. O(eligible domains) when labels have changed since the
+// last call and there may be none without the label, else O(1).
+func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
+	changes := p.state.LabelChanges()
+	if t.shape == sh && t.changes == changes {
+		return t.fewest
+	}
+	t.shape, t.changes, t.fewest = sh, changes, 0
+	domains := p.reach(u, sh, t.Level)
+	if len(domains) > p.state.Hosting(t.Label, t.Level) {
+		return 0 // some of them do not host it
+	}
+	for i, d := range domains {
+		if n := p.state.Labelled(t.Label, t.Level, d); i == 0 || n < t.fewest {
+			t.fewest = n
+		}
+	}
+	return t.fewest
+}
+
+// reach is the domains of a level with nodes that a shape may use.
+type reach struct {
+	level   int
+	zone    bool   // nodes of the dedicated zone count
+	losses  uint64 // of nodes, when it was made
+	domains []int32
+}
+
+// reach returns the domains of a level with nodes that pods of the shape may use,
+// whatever is free on them. O(nodes) when nodes have come or gone since.
+func (p *Placer) reach(u *Unit, sh *Shape, level int) []int32 {
+	zone, losses := u.Inference || !u.Exclusive, p.state.Losses()
+	var r *reach
+	for i := range sh.reach {
+		if sh.reach[i].level == level && sh.reach[i].zone == zone {
+			r = &sh.reach[i]
+		}
+	}
+	switch {
+	case r == nil:
+		sh.reach = append(sh.reach, reach{level: level, zone: zone})
+		r = &sh.reach[len(sh.reach)-1]
+	case r.losses == losses:
+		return r.domains
+	}
+	r.losses, r.domains = losses, r.domains[:0]
+	seen := map[int32]bool{}
+	for id := range cluster.NodeID(p.state.Nodes()) {
+		d := p.state.Domain(id, level)
+		if d >= 0 && !seen[d] && p.state.Node(id).Up && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) {
+			seen[d] = true
+			r.domains = append(r.domains, d)
+		}
+	}
+	return r.domains
+}

@@ -1,0 +1,203 @@
+// Package fleet simulates the nodes of a cluster and the pods bound to them, from
+// one node to tens of thousands: everything that a kubelet, GPU Feature Discovery
+// and a device plugin or DRA driver would write to the API.
+//
+// It keeps no state of its own. A node whose condition Ready is not True is dead:
+// its pods neither begin nor end. So failures are injected by writing to the API
+// ([FailNode] and others), from any process.
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-sched/muster/workload"
+)
+
+// Config says which nodes there are.
+type Config struct {
+	// Cluster is the nodes there shall be: others are deleted, and those that
+	// differ in labels or capacity are replaced. Nil keeps those there are.
+	Cluster *workload.Cluster
+	// DRA has the nodes of Cluster publish their GPUs in ResourceSlices instead of
+	// as a resource.
+	DRA bool
+	// Progress, if not nil, is called now and then while nodes are created, from
+	// several goroutines.
+	Progress func(done, total int)
+}
+
+// writers is how many requests are under way at a time.
+const writers = 32
+
+// Fleet is running nodes.
+type Fleet struct {
+	client  kubernetes.Interface
+	nodes   *nodes
+	pods    *pods
+	running sync.WaitGroup
+}
+
+// Start makes the nodes what cfg says and runs them, and the pods bound to them,
+// until ctx ends. It returns when all nodes are there. Errors of type
+// *[workload.Error] are about the cluster.
+func Start(ctx context.Context, config *rest.Config, cfg Config) (*Fleet, error) {
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "fleet"))
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Cluster != nil {
+		if err := populate(ctx, client, &cfg); err != nil {
+			return nil, err
+		}
+	}
+	f := &Fleet{client: client}
+	f.nodes = newNodes(client)
+	f.pods = newPods(client, f.nodes)
+	f.nodes.changed = f.pods.nodeChanged
+	if err := f.nodes.start(ctx, &f.running); err != nil {
+		return nil, err
+	}
+	return f, f.pods.start(ctx, &f.running)
+}
+
+// Nodes is how many nodes there are.
+func (f *Fleet) Nodes() int { return len(f.nodes.store.ListKeys()) }
+
+// Wait returns when the fleet has ended, after its context.
+func (f *Fleet) Wait() { f.running.Wait() }
+
+// Check returns an error of type *[workload.Error] if the cluster's nodes cannot
+// be nodes of Kubernetes.
+func Check(c *workload.Cluster) error {
+	names := make(map[string]bool, len(c.Nodes))
+	for i := range c.Nodes {
+		name := nodeName(&c.Nodes[i])
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("a name that Kubernetes takes, found %q", name)}
+		}
+		if names[name] {
+			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("names that differ not only in case, found %q again", name)}
+		}
+		names[name] = true
+	}
+	return nil
+}
+
+// populate makes the nodes what cfg says.
+func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) error {
+	if err := Check(cfg.Cluster); err != nil {
+		return err
+	}
+	want := make(map[string]*corev1.Node, len(cfg.Cluster.Nodes))
+	order := make([]string, len(cfg.Cluster.Nodes))
+	for i := range cfg.Cluster.Nodes {
+		n := node(i, &cfg.Cluster.Nodes[i], cfg.Cluster.Levels, cfg.DRA)
+		want[n.Name], order[i] = n, n.Name
+	}
+	there, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	var surplus []string
+	for i := range there.Items {
+		n := &there.Items[i]
+		if w := want[n.Name]; w != nil && alike(n, w) {
+			delete(want, n.Name)
+		} else {
+			surplus = append(surplus, n.Name)
+		}
+	}
+	err = each(ctx, surplus, func(name string) error {
+		err := client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+		if err == nil || apierrors.IsNotFound(err) {
+			err = client.ResourceV1().ResourceSlices().Delete(ctx, sliceName(name), metav1.DeleteOptions{})
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if cfg.DRA {
+		_, err := client.ResourceV1().DeviceClasses().Create(ctx, deviceClass(), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	var done atomic.Int64
+	total := len(order)
+	return each(ctx, order, func(name string) error {
+		if n := want[name]; n != nil {
+			if err := create(ctx, client, n); err != nil {
+				return fmt.Errorf("node %s: %w", name, err)
+			}
+		}
+		if d := int(done.Add(1)); cfg.Progress != nil && (d%500 == 0 || d == total) {
+			cfg.Progress(d, total)
+		}
+		return nil
+	})
+}
+
+// create creates a node. The answer is not read: it is what was sent.
+func create(ctx context.Context, client kubernetes.Interface, n *corev1.Node) error {
+	return client.CoreV1().RESTClient().Post().Resource("nodes").Body(n).Do(ctx).Error()
+}
+
+// alike reports whether a node is there as it is wanted.
+func alike(n, want *corev1.Node) bool {
+	for k, v := range want.Labels {
+		if n.Labels[k] != v {
+			return false
+		}
+	}
+	return maps.EqualFunc(n.Status.Capacity, want.Status.Capacity, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
+}
+
+// each does something with all names, several at a time, until one fails.
+func each(ctx context.Context, names []string, do func(name string) error) error {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	errs := make([]error, writers)
+	failed := make(chan struct{})
+	fail := sync.OnceFunc(func() { close(failed) })
+	for w := range writers {
+		workers.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(names) || ctx.Err() != nil {
+					return
+				}
+				select {
+				case <-failed:
+					return
+				default:
+				}
+				if errs[w] = do(names[i]); errs[w] != nil {
+					fail()
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return ctx.Err()
+}

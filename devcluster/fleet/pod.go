@@ -1,0 +1,222 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// Annotations of pods by which a user says what the simulated containers do.
+const (
+	// Duration is how long the containers run, such as "90s"; without it, until
+	// the pod is deleted.
+	Duration = "devcluster.muster.sh/duration"
+	// Outcome is how they end then: "succeeded", which is the default, or "failed".
+	Outcome = "devcluster.muster.sh/outcome"
+	// Termination is how long they take to end when the pod is deleted, within its
+	// grace period; without it they end at once.
+	Termination = "devcluster.muster.sh/termination"
+)
+
+// pod is what the simulator remembers of a bound pod: a tenth of it.
+type pod struct {
+	metav1.ObjectMeta // namespace, name, UID and resource version
+
+	node  string
+	phase corev1.PodPhase
+	// began is when the containers began, as the status has it: whole seconds.
+	began    time.Time
+	restarts int32
+	ip       netip.Addr
+	// containers and inits are those of the spec; sidecars are among the inits.
+	containers, inits []container
+	restart           corev1.RestartPolicy
+	duration          time.Duration // negative: until deleted
+	failed            bool          // how it ends
+	// deadline is when a pod that is being deleted must have ended, zero for
+	// others; stop is when its containers do.
+	deadline, stop time.Time
+	// left reports that its node has nothing to do with it any more.
+	left bool
+	// watched reports that somebody wants to see how it ended: it has finalizers.
+	watched bool
+}
+
+type container struct {
+	name, image string
+	sidecar     bool
+}
+
+// condense returns what the simulator remembers of a pod.
+func condense(p *corev1.Pod) *pod {
+	c := &pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: intern(p.Namespace), Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+		node:       intern(p.Spec.NodeName),
+		phase:      corev1.PodPhase(intern(string(p.Status.Phase))),
+		restart:    corev1.RestartPolicy(intern(string(p.Spec.RestartPolicy))),
+		containers: containers(p.Spec.Containers),
+		inits:      containers(p.Spec.InitContainers),
+		duration:   duration(p.Annotations[Duration], -1),
+		failed:     p.Annotations[Outcome] == "failed",
+		watched:    len(p.Finalizers) > 0,
+	}
+	c.ip, _ = netip.ParseAddr(p.Status.PodIP)
+	for _, s := range p.Status.ContainerStatuses {
+		c.restarts = max(c.restarts, s.RestartCount)
+		if s.State.Running != nil {
+			c.began = s.State.Running.StartedAt.Time
+		}
+	}
+	if p.DeletionTimestamp != nil {
+		grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
+		c.deadline = p.DeletionTimestamp.Time
+		c.stop = c.deadline.Add(min(0, duration(p.Annotations[Termination], 0)-grace))
+		c.left = grace == 0
+	}
+	return c
+}
+
+func containers(of []corev1.Container) []container {
+	if len(of) == 0 {
+		return nil
+	}
+	list := make([]container, len(of))
+	for i := range of {
+		always := of[i].RestartPolicy != nil && *of[i].RestartPolicy == corev1.ContainerRestartPolicyAlways
+		list[i] = container{intern(of[i].Name), intern(of[i].Image), always}
+	}
+	return list
+}
+
+// intern returns s as one string shared by all pods.
+func intern(s string) string { return unique.Make(s).Value() }
+
+// duration reads an annotation; what is not a duration counts as not there.
+func duration(text string, without time.Duration) time.Duration {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return d
+	}
+	return without
+}
+
+// ended reports whether the pod has reached its last phase.
+func (p *pod) ended() bool { return p.phase == corev1.PodSucceeded || p.phase == corev1.PodFailed }
+
+// restartsAfter reports whether the containers are begun again after they ended.
+func (p *pod) restartsAfter(failed bool) bool {
+	return p.restart == corev1.RestartPolicyAlways || p.restart == corev1.RestartPolicyOnFailure && failed
+}
+
+// running returns the patch that makes the pod run from now on.
+func (p *pod) running(now time.Time, hostIP string) []byte {
+	at := metav1.NewTime(now)
+	s := corev1.PodStatus{
+		Phase:     corev1.PodRunning,
+		StartTime: &at,
+		HostIP:    hostIP, HostIPs: []corev1.HostIP{{IP: hostIP}},
+		PodIP: p.ip.String(), PodIPs: []corev1.PodIP{{IP: p.ip.String()}},
+		Conditions:        p.conditions(at, corev1.ConditionTrue, ""),
+		ContainerStatuses: p.statuses(p.containers, runningState(at), corev1.ContainerState{}),
+	}
+	for _, c := range p.inits {
+		state := corev1.ContainerState{Terminated: exit(0, at, at)}
+		if c.sidecar {
+			state = runningState(at)
+		}
+		s.InitContainerStatuses = append(s.InitContainerStatuses, p.statuses([]container{c}, state, corev1.ContainerState{})...)
+	}
+	return p.patch(s)
+}
+
+// finished returns the patch that ends the containers now: the pod ends too, or
+// begins them again as its restart policy says, unless it is being deleted.
+func (p *pod) finished(now time.Time, failed bool, code int32) []byte {
+	at, began := metav1.NewTime(now), metav1.NewTime(p.began)
+	last := corev1.ContainerState{Terminated: exit(code, began, at)}
+	if p.restartsAfter(failed) && p.deadline.IsZero() {
+		again := *p
+		again.restarts++
+		return again.patch(corev1.PodStatus{
+			Phase:             corev1.PodRunning,
+			ContainerStatuses: again.statuses(p.containers, runningState(at), last),
+		})
+	}
+	s := corev1.PodStatus{Phase: corev1.PodSucceeded}
+	reason := "PodCompleted"
+	if failed {
+		s.Phase, reason = corev1.PodFailed, "PodFailed"
+	}
+	s.Conditions = p.conditions(at, corev1.ConditionFalse, reason)
+	s.ContainerStatuses = p.statuses(p.containers, last, corev1.ContainerState{})
+	for _, c := range p.inits {
+		s.InitContainerStatuses = append(s.InitContainerStatuses,
+			p.statuses([]container{c}, corev1.ContainerState{Terminated: exit(0, began, at)}, corev1.ContainerState{})...)
+	}
+	return p.patch(s)
+}
+
+// conditions are those of a pod whose containers are ready or, with a reason,
+// not any more.
+func (p *pod) conditions(at metav1.Time, ready corev1.ConditionStatus, reason string) []corev1.PodCondition {
+	list := []corev1.PodCondition{
+		{Type: corev1.PodReadyToStartContainers, Status: ready},
+		{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
+		{Type: corev1.ContainersReady, Status: ready, Reason: reason},
+		{Type: corev1.PodReady, Status: ready, Reason: reason},
+	}
+	for i := range list {
+		list[i].LastTransitionTime = at
+	}
+	return list
+}
+
+func (p *pod) statuses(of []container, state, last corev1.ContainerState) []corev1.ContainerStatus {
+	var list []corev1.ContainerStatus
+	for _, c := range of {
+		ok := state.Running != nil || state.Terminated != nil && slices.Contains(p.inits, c) && state.Terminated.ExitCode == 0
+		list = append(list, corev1.ContainerStatus{
+			Name: c.name, Image: c.image, ImageID: "simulated://" + c.image,
+			ContainerID: fmt.Sprintf("simulated://%s/%s/%d", p.UID, c.name, p.restarts),
+			Ready:       ok, Started: ptr.To(state.Running != nil),
+			RestartCount: p.restarts, State: state, LastTerminationState: last,
+		})
+	}
+	return list
+}
+
+func runningState(at metav1.Time) corev1.ContainerState {
+	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}
+}
+
+func exit(code int32, began, at metav1.Time) *corev1.ContainerStateTerminated {
+	reason := "Completed"
+	if code != 0 {
+		reason = "Error"
+	}
+	return &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, StartedAt: began, FinishedAt: at}
+}
+
+// patch returns a strategic merge patch that gives a status to this very pod, as
+// it is known here: if it has changed since, the patch is refused.
+func (p *pod) patch(status corev1.PodStatus) []byte {
+	type meta struct {
+		UID             types.UID `json:"uid"`
+		ResourceVersion string    `json:"resourceVersion"`
+	}
+	data, err := json.Marshal(struct {
+		Metadata meta             `json:"metadata"`
+		Status   corev1.PodStatus `json:"status"`
+	}{meta{p.UID, p.ResourceVersion}, status})
+	if err != nil {
+		panic(err) // a status is made of what JSON has
+	}
+	return data
+}

@@ -1,0 +1,236 @@
+package fleet
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+// pods follows the pods that are bound and takes each through its life.
+type pods struct {
+	client     kubernetes.Interface
+	nodes      *nodes
+	store      cache.Store // of *pod
+	controller cache.Controller
+	queue      workqueue.TypedRateLimitingInterface[string] // keys in store
+
+	mu sync.Mutex
+	// ends is when running pods end: the status has no more than whole seconds.
+	ends map[types.UID]end
+	last netip.Addr // the highest address given out
+}
+
+// end is when containers that began at a time end; began is as the status has it.
+type end struct{ began, at time.Time }
+
+func newPods(client kubernetes.Interface, nodes *nodes) *pods {
+	f := &pods{
+		client: client,
+		nodes:  nodes,
+		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		ends:   make(map[types.UID]end),
+		last:   netip.AddrFrom4([4]byte{10, 0, 0, 0}),
+	}
+	f.store, f.controller = cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", "",
+			fields.OneTermNotEqualSelector("spec.nodeName", "")),
+		ObjectType: &corev1.Pod{},
+		Transform: func(object any) (any, error) {
+			if p, ok := object.(*corev1.Pod); ok {
+				return condense(p), nil
+			}
+			return object, nil
+		},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: func(object any) {
+				f.took(object.(*pod).ip)
+				f.add(object)
+			},
+			UpdateFunc: func(_, object any) { f.add(object) },
+			DeleteFunc: func(object any) {
+				p, ok := object.(*pod)
+				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
+					p, ok = gone.Obj.(*pod)
+				}
+				if ok {
+					f.forget(p)
+				}
+			},
+		},
+	})
+	return f
+}
+
+func (f *pods) add(object any) {
+	if key, err := cache.MetaNamespaceKeyFunc(object); err == nil {
+		f.queue.Add(key)
+	}
+}
+
+// took notes an address that is in use.
+func (f *pods) took(ip netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ip.Is4() && f.last.Less(ip) {
+		f.last = ip
+	}
+}
+
+// address returns one that was not given out before.
+func (f *pods) address() netip.Addr {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = f.last.Next()
+	return f.last
+}
+
+// forget drops what is known of a pod that ended.
+func (f *pods) forget(p *pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.ends, p.UID)
+}
+
+// endOf returns when the containers of a running pod end.
+func (f *pods) endOf(p *pod) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e, ok := f.ends[p.UID]; ok && e.began.Equal(p.began) {
+		return e.at
+	}
+	return p.began.Add(p.duration)
+}
+
+// begins notes that the containers of a pod begin now.
+func (f *pods) begins(p *pod, now time.Time) {
+	if p.duration < 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ends[p.UID] = end{now.Truncate(time.Second), now.Add(p.duration)}
+}
+
+// nodeChanged has the pods of a node that came to life looked at again.
+func (f *pods) nodeChanged(name string) {
+	for _, object := range f.store.List() {
+		if object.(*pod).node == name {
+			f.add(object)
+		}
+	}
+}
+
+// start runs the pods until ctx ends. It returns when they are known.
+func (f *pods) start(ctx context.Context, running *sync.WaitGroup) error {
+	running.Go(func() { f.controller.RunWithContext(ctx) })
+	for range writers {
+		running.Go(func() {
+			for f.next(ctx) {
+			}
+		})
+	}
+	running.Go(func() {
+		<-ctx.Done()
+		f.queue.ShutDown()
+	})
+	if !cache.WaitForCacheSync(ctx.Done(), f.controller.HasSynced) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// next takes a pod from the queue a step further, and reports whether there may
+// be more.
+func (f *pods) next(ctx context.Context) bool {
+	key, quit := f.queue.Get()
+	if quit {
+		return false
+	}
+	defer f.queue.Done(key)
+	object, ok, _ := f.store.GetByKey(key)
+	if !ok {
+		return true
+	}
+	p := object.(*pod)
+	later, err := f.step(ctx, p)
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err), ctx.Err() != nil:
+		// A pod of which the API knows better is soon known better here.
+		f.queue.Forget(key)
+	default:
+		klog.FromContext(ctx).Error(err, "Running a pod", "pod", key)
+		f.queue.AddRateLimited(key)
+	}
+	if later > 0 {
+		f.queue.AddAfter(key, later)
+	}
+	return true
+}
+
+// step does what is next in the life of a pod, or returns how long it takes until
+// there is something to do; 0: until the pod or its node change.
+func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error) {
+	n := f.nodes.get(p.node)
+	now := time.Now()
+	switch {
+	case n == nil || n.ip == "" || p.left: // a node without an address is not simulated
+		return 0, nil
+	case !p.deadline.IsZero():
+		if !p.ended() && p.phase != corev1.PodPending && now.Before(p.stop) {
+			return p.stop.Sub(now), nil
+		}
+		return 0, f.leave(ctx, p, now)
+	case p.ended():
+		f.forget(p)
+		return 0, nil
+	case p.phase == corev1.PodPending:
+		first := *p
+		first.ip = f.address()
+		f.begins(p, now)
+		return 0, f.patch(ctx, p, first.running(now, n.ip))
+	case p.duration < 0:
+		return 0, nil
+	}
+	if at := f.endOf(p); now.Before(at) {
+		return at.Sub(now), nil
+	}
+	code := int32(0)
+	if p.failed {
+		code = 1
+	}
+	if p.restartsAfter(p.failed) {
+		f.begins(p, now)
+	}
+	return 0, f.patch(ctx, p, p.finished(now, p.failed, code))
+}
+
+// leave takes a pod that is being deleted off its node. Who waits for its end, by
+// a finalizer, sees it fail first, as from a kubelet.
+func (f *pods) leave(ctx context.Context, p *pod, now time.Time) error {
+	if p.watched && !p.ended() {
+		if err := f.patch(ctx, p, p.finished(now, true, 143)); err != nil {
+			return err
+		}
+	}
+	return f.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
+	})
+}
+
+// patch gives a pod a status. The answer is not read: the watch brings it.
+func (f *pods) patch(ctx context.Context, p *pod, status []byte) error {
+	return f.client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).Namespace(p.Namespace).Resource("pods").Name(p.Name).
+		SubResource("status").Body(status).Do(ctx).Error()
+}

@@ -1,0 +1,53 @@
+// Command muster-devcluster runs a whole Kubernetes control plane with simulated
+// GPU nodes in one process: etcd, kube-apiserver and the controllers that jobs
+// need, on 127.0.0.1, from one node to tens of thousands. It schedules nothing:
+// that is for Muster, or for the stock scheduler, which is here too.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit codes.
+const (
+	exitDone = iota
+	exitFailed
+	exitBadInput
+)
+
+// run runs the command that args ask for and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:   "muster-devcluster",
+		Short: "A Kubernetes control plane with simulated GPU nodes",
+		Long: `Runs a whole Kubernetes control plane with simulated GPU nodes in one process, on
+127.0.0.1. Nothing is scheduled by it.
+
+Exit codes: 0 done, 1 failed, 2 bad input (one line on stderr says what was
+expected).`,
+	}
+	root.AddCommand(newUp(), newFail(), newRepair(), newScheduler())
+	strict(root)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.Execute()
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintln(stderr, "muster-devcluster: "+strings.Join(strings.Fields(message(err)), " "))
+	if isBadInput(err) {
+		return exitBadInput
+	}
+	return exitFailed
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+)
+
+// schedulerFlags are those of the stock scheduler as measurements want it: alone,
+// not held back by its client, with the native gang API. Later ones win.
+var schedulerFlags = []string{
+	"--leader-elect=false", "--secure-port=0", "--kube-api-qps=5000", "--kube-api-burst=5000",
+	"--kube-api-content-type=application/vnd.kubernetes.protobuf", "--feature-gates=GenericWorkload=true",
+}
+
+// newScheduler is the stock scheduler of the same version, to compare with.
+func newScheduler() *cobra.Command {
+	return &cobra.Command{
+		Use:   "kube-scheduler [FLAGS]",
+		Short: "Run the stock kube-scheduler of the same version",
+		Long: `Runs the stock kube-scheduler of the same version as the cluster, for comparison,
+with gang scheduling on and no limit of requests. It takes all flags of
+kube-scheduler; --kubeconfig is what it needs.`,
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, stop := until(c, false)
+			defer stop()
+			stock := app.NewSchedulerCommand()
+			stock.SilenceErrors, stock.SilenceUsage = true, true
+			stock.SetArgs(append(schedulerFlags, args...))
+			return unlessAsked(ctx, stock.ExecuteContext(ctx))
+		},
+	}
+}

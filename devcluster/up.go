@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/muster-sched/muster/devcluster/apiserver"
+	"github.com/muster-sched/muster/devcluster/controllers"
+	"github.com/muster-sched/muster/devcluster/fleet"
+	"github.com/muster-sched/muster/workload"
+)
+
+// usual is the cluster of a new folder when none is asked for.
+const usual = "64x8:H800"
+
+// upFlags say what cluster to run.
+type upFlags struct {
+	server         apiserver.Config
+	cluster        string
+	nodes, perNode int
+	models         string
+	dra            bool
+	controllers    []string
+	withParent     bool
+}
+
+// ready is the line that tells, on stdout, that the cluster can be used.
+type ready struct {
+	// Kubeconfig is the path of the admin's kubeconfig, Server the address in it.
+	Kubeconfig string `json:"kubeconfig"`
+	Server     string `json:"server"`
+	Nodes      int    `json:"nodes"`
+	// Topology has the node label of each topology level, widest first.
+	Topology []level `json:"topology"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"ready_seconds"`
+}
+
+// level is a topology level as nodes are labelled with it.
+type level struct {
+	Alias     string `json:"alias"`
+	NodeLabel string `json:"nodeLabel"`
+}
+
+func newUp() *cobra.Command {
+	var f upFlags
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run a cluster until it is interrupted",
+		Long: `Runs a cluster in the foreground. When it is ready, one line of JSON on stdout says
+where: {"kubeconfig": FILE, "server": URL, "nodes": N, "topology": [{"alias",
+"nodeLabel"}...], "ready_seconds": S}. Progress goes to stderr, what the
+components have to say to the file log in the cluster's folder.
+
+The nodes come from --cluster (what muster sim accepts: a file, a list such as
+64x8:H800,32x4:A10, or a built-in cluster such as asi), or from --nodes,
+--gpus-per-node and --models. Without these, a cluster that was run before has the
+nodes it had, and a new one ` + usual + `.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return up(c, &f) },
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.server.Dir, "dir", "", "keep the cluster in `FOLDER` (default ~/.muster/devcluster)")
+	flags.BoolVar(&f.server.Ephemeral, "ephemeral", false, "keep nothing; faster")
+	flags.IntVar(&f.server.Port, "port", 0, "listen on this `PORT` of 127.0.0.1; 0: that of the last time, or a free one")
+	flags.StringVar(&f.cluster, "cluster", "", "the nodes, from a file, a list or a built-in cluster")
+	flags.IntVar(&f.nodes, "nodes", 0, "the number of nodes")
+	flags.IntVar(&f.perNode, "gpus-per-node", 8, "the number of GPUs a node")
+	flags.StringVar(&f.models, "models", "", "GPU models, with the number of nodes each: H800:32,A10:32; without numbers, all the same")
+	flags.BoolVar(&f.dra, "dra", false, "publish GPUs by DRA, in ResourceSlices, not as the resource "+string(fleet.GPUResource))
+	flags.StringSliceVar(&f.controllers, "controllers", []string{"*"}, "the controllers to run, of "+strings.Join(controllers.Names(), ", ")+"; * is all, -NAME leaves one out")
+	flags.BoolVar(&f.withParent, "exit-with-parent", false, "end when stdin does")
+	return c
+}
+
+// check completes the flags and refuses those that contradict each other.
+func (f *upFlags) check(c *cobra.Command) (cluster *workload.Cluster, err error) {
+	if f.controllers, err = controllers.Select(f.controllers); err != nil {
+		return nil, badUsage(c, "--controllers: %s", err)
+	}
+	switch {
+	case f.server.Ephemeral && f.server.Dir != "":
+		return nil, badUsage(c, "--ephemeral: expected no --dir with it; found %q", f.server.Dir)
+	case f.server.Port < 0 || f.server.Port > 65535:
+		return nil, badUsage(c, "--port: expected 0..65535; found %d", f.server.Port)
+	case !f.server.Ephemeral && f.server.Dir == "":
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, badUsage(c, "--dir: expected a folder, for there is no home folder")
+		}
+		f.server.Dir = filepath.Join(home, ".muster", "devcluster")
+	}
+	changed := func(name string) bool { return c.Flags().Changed(name) }
+	listed := changed("nodes") || changed("gpus-per-node") || changed("models")
+	switch {
+	case f.cluster != "" && listed:
+		return nil, badUsage(c, "--cluster: expected none of --nodes, --gpus-per-node and --models with it; found %q", f.cluster)
+	case f.cluster == "" && !listed:
+		return nil, nil
+	case f.cluster == "":
+		if f.cluster, err = f.list(c, changed("nodes")); err != nil {
+			return nil, err
+		}
+	}
+	if f.cluster == "" {
+		return new(workload.Cluster), nil
+	}
+	list, err := workload.OpenCluster(f.cluster, workload.Options{})
+	if err == nil {
+		err = fleet.Check(&list)
+	}
+	return &list, err
+}
+
+// list returns the cluster that --nodes, --gpus-per-node and --models describe,
+// as a list; it is empty for no nodes.
+func (f *upFlags) list(c *cobra.Command, counted bool) (string, error) {
+	switch {
+	case f.nodes < 0:
+		return "", badUsage(c, "--nodes: expected a number from 0; found %d", f.nodes)
+	case f.perNode < 0:
+		return "", badUsage(c, "--gpus-per-node: expected a number from 0; found %d", f.perNode)
+	case !counted && f.models == "":
+		return fmt.Sprintf("64x%d:H800", f.perNode), nil
+	case counted && f.nodes == 0:
+		return "", nil
+	case f.perNode == 0 && f.models == "":
+		return fmt.Sprintf("%dx0", f.nodes), nil
+	case f.models == "":
+		return fmt.Sprintf("%dx%d:H800", f.nodes, f.perNode), nil
+	}
+	models := strings.Split(f.models, ",")
+	var parts []string
+	sum := 0
+	for i, entry := range models {
+		model, number, numbered := strings.Cut(entry, ":")
+		n, err := strconv.Atoi(number)
+		if !numbered {
+			// As even as can be: the first ones get one more.
+			n, err = (f.nodes+len(models)-1-i)/len(models), nil
+			if !counted {
+				return "", badUsage(c, "--models: expected MODEL:NODES,… or --nodes with it; found %q", f.models)
+			}
+		}
+		if err != nil || n < 0 || model == "" {
+			return "", badUsage(c, "--models: expected MODEL:NODES,…; found %q", entry)
+		}
+		sum += n
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%dx%d:%s", n, f.perNode, model))
+		}
+	}
+	if counted && sum != f.nodes {
+		return "", badUsage(c, "--models: expected %d nodes in all, as --nodes says; found %d", f.nodes, sum)
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// up runs the cluster.
+func up(c *cobra.Command, f *upFlags) (err error) {
+	began := time.Now()
+	cluster, err := f.check(c)
+	if err != nil {
+		return err
+	}
+	ctx, stop := until(c, f.withParent)
+	defer stop()
+	report := func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) }
+
+	report("starting etcd and kube-apiserver")
+	server, err := apiserver.Start(ctx, f.server)
+	if err != nil {
+		return unlessAsked(ctx, err)
+	}
+	var running sync.WaitGroup
+	defer func() {
+		stop()
+		running.Wait()
+		err = errors.Join(err, server.Stop())
+	}()
+	client, err := kubernetes.NewForConfig(server.RESTConfig())
+	if err != nil {
+		return err
+	}
+	if cluster == nil {
+		if cluster, err = firstCluster(ctx, client); err != nil {
+			return unlessAsked(ctx, err)
+		}
+	}
+	nodes, err := fleet.Start(ctx, server.RESTConfig(), fleet.Config{Cluster: cluster, DRA: f.dra, Progress: every(2*time.Second, func(done, total int) {
+		report("nodes: %d of %d", done, total)
+	})})
+	if err != nil {
+		return unlessAsked(ctx, err)
+	}
+	running.Go(nodes.Wait)
+	wait, err := controllers.Run(ctx, server.RESTConfig(), f.controllers)
+	if err != nil {
+		return unlessAsked(ctx, err)
+	}
+	running.Go(wait)
+	line := ready{Kubeconfig: server.Kubeconfig(), Server: server.URL(), Nodes: nodes.Nodes()}
+	if line.Topology, err = levels(ctx, client); err != nil {
+		return unlessAsked(ctx, err)
+	}
+	line.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
+	if err := json.NewEncoder(c.OutOrStdout()).Encode(line); err != nil {
+		return err
+	}
+	report("ready: %d nodes; kubectl --kubeconfig %s", line.Nodes, line.Kubeconfig)
+	select {
+	case <-ctx.Done():
+		report("stopping")
+		return nil
+	case <-server.Ended():
+		return fmt.Errorf("the API server ended by itself; its log is %s", server.Log())
+	}
+}
+
+// firstCluster is the nodes of a cluster that has none, nil if it has.
+func firstCluster(ctx context.Context, client kubernetes.Interface) (*workload.Cluster, error) {
+	there, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil || len(there.Items) > 0 {
+		return nil, err
+	}
+	c, err := workload.OpenCluster(usual, workload.Options{})
+	return &c, err
+}
+
+// levels returns the topology levels that nodes are labelled with.
+func levels(ctx context.Context, client kubernetes.Interface) ([]level, error) {
+	list := []level{}
+	there, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil || len(there.Items) == 0 {
+		return list, err
+	}
+	for _, name := range []string{"superspine", "spine", "leaf"} {
+		if label := fleet.LevelLabel(name); there.Items[0].Labels[label] != "" {
+			list = append(list, level{name, label})
+		}
+	}
+	return list, nil
+}
+
+// until returns a context that ends with the first SIGINT or SIGTERM or, if asked,
+// with stdin. The second signal kills the process.
+func until(c *cobra.Command, stdin bool) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if stdin {
+		go func() {
+			io.Copy(io.Discard, c.InOrStdin())
+			stop()
+		}()
+	}
+	return ctx, stop
+}
+
+// unlessAsked returns err, unless it is because the user has had enough.
+func unlessAsked(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// every returns a function that calls f, the first time and then at most so often.
+func every(period time.Duration, f func(done, total int)) func(done, total int) {
+	var mu sync.Mutex
+	var next time.Time
+	return func(done, total int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); done == total || now.After(next) {
+			next = now.Add(period)
+			f(done, total)
+		}
+	}
+}

@@ -1,0 +1,400 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	deployDir = "../../deploy/"
+	chartDir  = deployDir + "helm/muster"
+)
+
+// object is a rendered document. Object is nil for kinds that Kubernetes does
+// not have itself.
+type object struct {
+	kind, name string
+	runtime.Object
+}
+
+// renderObjects renders the chart, and reads what it makes as an API server
+// does that refuses unknown fields.
+func renderObjects(t *testing.T, values map[string]any) []object {
+	t.Helper()
+	docs, err := render(chartDir, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	var all []object
+	for _, doc := range docs {
+		var head struct {
+			metav1.TypeMeta   `json:",inline"`
+			metav1.ObjectMeta `json:"metadata"`
+		}
+		if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		o := object{kind: head.Kind, name: head.Name}
+		gv, err := schema.ParseGroupVersion(head.APIVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if scheme.Scheme.IsVersionRegistered(gv) {
+			if o.Object, _, err = decoder.Decode([]byte(doc), nil, nil); err != nil {
+				t.Fatalf("%v\n%s", err, doc)
+			}
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// find returns the one object of that kind and name.
+func find[T runtime.Object](t *testing.T, all []object, name string) T {
+	t.Helper()
+	for _, o := range all {
+		if typed, ok := o.Object.(T); ok && o.name == name {
+			return typed
+		}
+	}
+	t.Fatalf("there is no %T %s", *new(T), name)
+	panic("unreachable")
+}
+
+func names(all []object) []string {
+	var names []string
+	for _, o := range all {
+		names = append(names, o.kind+" "+o.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func arguments(t *testing.T, all []object) []string {
+	t.Helper()
+	return find[*appsv1.Deployment](t, all, "muster-scheduler").Spec.Template.Spec.Containers[0].Args
+}
+
+func TestTheBaseIsTheChart(t *testing.T) {
+	base, err := os.ReadFile(deployDir + "kustomize/base/muster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := render(chartDir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, after, _ := strings.Cut(string(base), "\n"); after != strings.Join(docs, "") {
+		t.Error("deploy/kustomize/base/muster.yaml is not what the chart makes: make generate")
+	}
+}
+
+func TestTheChartHasCopies(t *testing.T) {
+	definitions, err := fs.Glob(os.DirFS(deployDir), "crds/*_*.yaml")
+	if err != nil || len(definitions) != 3 {
+		t.Fatalf("found %v, %v", definitions, err)
+	}
+	list, err := os.ReadFile(deployDir + "crds/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range definitions {
+		if !bytes.Contains(list, []byte("- "+strings.TrimPrefix(file, "crds/")+"\n")) {
+			t.Errorf("deploy/crds/kustomization.yaml does not list %s", file)
+		}
+		same(t, deployDir+file, chartDir+"/"+file)
+	}
+	same(t, deployDir+"grafana/muster.json", chartDir+"/files/muster.json")
+}
+
+func same(t *testing.T, a, b string) {
+	t.Helper()
+	one, err := os.ReadFile(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.ReadFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(one, other) {
+		t.Errorf("%s and %s differ: make generate", a, b)
+	}
+}
+
+func TestDefaultValues(t *testing.T) {
+	all := renderObjects(t, nil)
+	want := []string{
+		"ClusterRole muster-editor", "ClusterRole muster-queue-admin", "ClusterRole muster-queue-editor",
+		"ClusterRole muster-queue-viewer", "ClusterRole muster-scheduler", "ClusterRole muster-schedulingpolicy-editor",
+		"ClusterRole muster-schedulingpolicy-viewer", "ClusterRole muster-topology-editor",
+		"ClusterRole muster-topology-viewer", "ClusterRole muster-viewer", "ClusterRoleBinding muster-scheduler",
+		"Deployment muster-scheduler", "PodDisruptionBudget muster-scheduler", "Role muster-scheduler",
+		"RoleBinding muster-scheduler", "Service muster-metrics", "ServiceAccount muster",
+	}
+	if got := names(all); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	args := []string{
+		"scheduler", "--policy=default", "--leader-elect", "--leader-elect-namespace=$(POD_NAMESPACE)",
+		"--metrics-address=:8080", "--log-level=info", "--log-format=json",
+	}
+	if got := arguments(t, all); !slices.Equal(got, args) {
+		t.Errorf("got  %q\nwant %q", got, args)
+	}
+}
+
+func TestEveryValue(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	all := renderObjects(t, map[string]any{
+		"image":            map[string]any{"repository": "example.com/muster", "tag": digest},
+		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
+		"policy":           "night", "topology": "datacentre", "workers": 64, "shard": "a100",
+		"log":       map[string]any{"level": "debug", "format": "text"},
+		"record":    map[string]any{"enabled": true, "sizeLimit": "2Gi"},
+		"pprof":     map[string]any{"enabled": true},
+		"quotaGate": map[string]any{"enabled": true},
+		"metrics": map[string]any{
+			"port":           9090,
+			"service":        map[string]any{"annotations": map[string]any{"a": "b"}},
+			"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
+			"dashboard":      map[string]any{"enabled": true},
+		},
+		"serviceAccount": map[string]any{"name": "scheduler", "annotations": map[string]any{"a": "b"}},
+		"tolerations":    []any{map[string]any{"operator": "Exists"}},
+		"affinity":       map[string]any{"nodeAffinity": map[string]any{}},
+		"podAnnotations": map[string]any{"a": "b"}, "podLabels": map[string]any{"c": "d"},
+		"extraArgs": []any{"--log-level=warn"},
+	})
+	want := []string{
+		"scheduler", "--policy=night", "--topology=datacentre", "--leader-elect", "--leader-elect-namespace=$(POD_NAMESPACE)",
+		"--workers=64", "--shard=a100", "--metrics-address=:9090", "--pprof-address=127.0.0.1:6060", "--log-level=debug",
+		"--log-format=text", "--record=/var/lib/muster", "--log-level=warn",
+	}
+	if got := arguments(t, all); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	pod := find[*appsv1.Deployment](t, all, "muster-scheduler").Spec.Template
+	if got := pod.Spec.Containers[0].Image; got != "example.com/muster@"+digest {
+		t.Errorf("image %s", got)
+	}
+	if got := pod.Spec.ServiceAccountName; got != "scheduler" {
+		t.Errorf("service account %s", got)
+	}
+	if pod.Labels["c"] != "d" || pod.Annotations["a"] != "b" || len(pod.Spec.Volumes) != 1 || len(pod.Spec.Tolerations) != 1 {
+		t.Errorf("pod %+v", pod)
+	}
+	for _, name := range []string{"ServiceMonitor muster-scheduler", "ConfigMap muster-dashboard",
+		"MutatingAdmissionPolicy muster-quota-gate", "MutatingAdmissionPolicyBinding muster-quota-gate"} {
+		if !slices.Contains(names(all), name) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if data := find[*corev1.ConfigMap](t, all, "muster-dashboard").Data["muster.json"]; !json.Valid([]byte(data)) {
+		t.Error("the dashboard in the ConfigMap is not JSON")
+	}
+}
+
+// What can be left out leaves objects and flags out.
+func TestWithoutOptions(t *testing.T) {
+	off := map[string]any{"enabled": false}
+	all := renderObjects(t, map[string]any{
+		"replicaCount": 1, "leaderElection": off, "podDisruptionBudget": off,
+		"metrics":        map[string]any{"service": off},
+		"rbac":           map[string]any{"create": false, "people": false},
+		"serviceAccount": map[string]any{"create": false, "name": "given"},
+	})
+	if got := names(all); !slices.Equal(got, []string{"Deployment muster-scheduler"}) {
+		t.Errorf("got %q", got)
+	}
+	if got := arguments(t, all); slices.Contains(got, "--leader-elect") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A value that the chart does not have is an error, not silence.
+func TestUnknownValues(t *testing.T) {
+	for _, values := range []map[string]any{
+		{"replicas": 3},
+		{"log": map[string]any{"level": "verbose"}},
+		{"quotaGate": map[string]any{"enable": true}},
+		{"metrics": map[string]any{"port": 0}},
+	} {
+		if _, err := render(chartDir, values); err == nil {
+			t.Errorf("%v is taken", values)
+		}
+	}
+}
+
+// The scheduler's pod is one that the restricted Pod Security Standard admits.
+func TestPodIsRestricted(t *testing.T) {
+	spec := find[*appsv1.Deployment](t, renderObjects(t, nil), "muster-scheduler").Spec.Template.Spec
+	c := spec.Containers[0].SecurityContext
+	if !*spec.SecurityContext.RunAsNonRoot || *spec.SecurityContext.RunAsUser == 0 ||
+		spec.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault ||
+		*c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem || !slices.Equal(c.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+		t.Errorf("pod %+v, container %+v", spec.SecurityContext, c)
+	}
+}
+
+// Each Service, budget and monitor selects the scheduler's pods.
+func TestSelectorsMatch(t *testing.T) {
+	all := renderObjects(t, nil)
+	d := find[*appsv1.Deployment](t, all, "muster-scheduler")
+	pod := labels.Set(d.Spec.Template.Labels)
+	if s := find[*corev1.Service](t, all, "muster-metrics"); !labels.SelectorFromSet(s.Spec.Selector).Matches(pod) {
+		t.Errorf("the Service selects %v, pods have %v", s.Spec.Selector, pod)
+	}
+	for _, c := range d.Spec.Template.Spec.TopologySpreadConstraints {
+		s, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+		if err != nil || !s.Matches(pod) {
+			t.Errorf("pods are spread by %v, and have %v", c.LabelSelector, pod)
+		}
+	}
+}
+
+// may reports whether a rule allows verb on a resource of a group.
+func may(rules []rbacv1.PolicyRule, verb, group, resource string) bool {
+	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+		return slices.Contains(r.Verbs, verb) && slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource)
+	})
+}
+
+// The scheduler may do what it does, and nothing that would make it worth
+// stealing.
+func TestSchedulerRoleIsLeast(t *testing.T) {
+	rules := find[*rbacv1.ClusterRole](t, renderObjects(t, nil), "muster-scheduler").Rules
+	for _, want := range []struct{ verb, group, resource string }{
+		{"watch", "", "pods"}, {"create", "", "pods/binding"}, {"create", "", "pods/eviction"}, {"patch", "", "pods/status"},
+		{"patch", "", "pods"}, {"watch", "", "nodes"}, {"watch", "scheduling.k8s.io", "podgroups"},
+		{"patch", "scheduling.k8s.io", "podgroups/status"}, {"watch", "resource.k8s.io", "resourceslices"},
+		{"patch", "resource.k8s.io", "resourceclaims/status"}, {"patch", "resource.k8s.io", "resourceclaims/binding"},
+		{"watch", "policy", "poddisruptionbudgets"}, {"patch", "batch", "jobs"}, {"watch", "muster.sh", "queues"},
+		{"patch", "muster.sh", "queues/status"}, {"patch", "events.k8s.io", "events"},
+	} {
+		if !may(rules, want.verb, want.group, want.resource) {
+			t.Errorf("may not %s %s.%s", want.verb, want.resource, want.group)
+		}
+	}
+	for _, r := range rules {
+		if slices.Contains(r.Verbs, "delete") || slices.Contains(r.Verbs, "*") || slices.Contains(r.Verbs, "escalate") ||
+			slices.Contains(r.Resources, "*") || slices.Contains(r.APIGroups, "*") || len(r.NonResourceURLs) > 0 {
+			t.Errorf("too much: %v", r)
+		}
+		if slices.Contains(r.Resources, "secrets") || slices.Contains(r.Resources, "configmaps") || slices.Contains(r.Resources, "leases") {
+			t.Errorf("in all namespaces: %v", r)
+		}
+		if slices.Contains(r.Resources, "nodes") && !slices.Equal(r.Verbs, []string{"get", "list", "watch"}) {
+			t.Errorf("nodes are not the scheduler's to change: %v", r)
+		}
+		if slices.Contains(r.APIGroups, "muster.sh") && slices.Contains(r.Verbs, "patch") &&
+			slices.ContainsFunc(r.Resources, func(name string) bool { return !strings.HasSuffix(name, "/status") }) {
+			t.Errorf("what people write is not the scheduler's to change: %v", r)
+		}
+	}
+}
+
+// The roles for people collect what their names promise.
+func TestPeoplesRoles(t *testing.T) {
+	all := renderObjects(t, nil)
+	collected := func(name string) []rbacv1.PolicyRule {
+		var rules []rbacv1.PolicyRule
+		for _, s := range find[*rbacv1.ClusterRole](t, all, name).AggregationRule.ClusterRoleSelectors {
+			selector, err := metav1.LabelSelectorAsSelector(&s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range all {
+				if r, ok := o.Object.(*rbacv1.ClusterRole); ok && selector.Matches(labels.Set(r.Labels)) {
+					rules = append(rules, r.Rules...)
+				}
+			}
+		}
+		return rules
+	}
+	for _, test := range []struct {
+		role, verb, resource string
+		want                 bool
+	}{
+		{"muster-viewer", "watch", "queues", true},
+		{"muster-viewer", "watch", "topologies", true},
+		{"muster-viewer", "patch", "queues", false},
+		{"muster-queue-admin", "get", "schedulingpolicies", true},
+		{"muster-queue-admin", "delete", "queues", true},
+		{"muster-queue-admin", "patch", "schedulingpolicies", false},
+		{"muster-editor", "patch", "schedulingpolicies", true},
+		{"muster-editor", "create", "topologies", true},
+		{"muster-editor", "list", "queues", true},
+		{"muster-editor", "patch", "queues/status", false},
+	} {
+		if got := may(collected(test.role), test.verb, "muster.sh", test.resource); got != test.want {
+			t.Errorf("%s may %s %s: %v", test.role, test.verb, test.resource, got)
+		}
+	}
+}
+
+// The dashboard is JSON in which each panel has a place of its own, and asks for
+// metrics that the documentation names.
+func TestDashboard(t *testing.T) {
+	data, err := os.ReadFile(deployDir + "grafana/muster.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	metric := regexp.MustCompile(`muster_[a-z_]+`)
+	for i, p := range dashboard.Panels {
+		for _, q := range dashboard.Panels[:i] {
+			apart := p.GridPos.X >= q.GridPos.X+q.GridPos.W || q.GridPos.X >= p.GridPos.X+p.GridPos.W ||
+				p.GridPos.Y >= q.GridPos.Y+q.GridPos.H || q.GridPos.Y >= p.GridPos.Y+p.GridPos.H
+			if !apart || p.ID == q.ID {
+				t.Errorf("%q and %q are in one place", p.Title, q.Title)
+			}
+		}
+		for _, target := range p.Targets {
+			asked := metric.FindAllString(target.Expr, -1)
+			if len(asked) == 0 {
+				t.Errorf("%q asks for no metric: %s", p.Title, target.Expr)
+			}
+			for _, name := range asked {
+				if !bytes.Contains(docs, []byte("`"+strings.TrimSuffix(name, "_bucket")+"`")) {
+					t.Errorf("%q asks for %s, which docs/kubernetes.md does not have", p.Title, name)
+				}
+			}
+		}
+	}
+	if len(dashboard.Panels) < 10 {
+		t.Errorf("%d panels", len(dashboard.Panels))
+	}
+}
