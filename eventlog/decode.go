@@ -72,7 +72,7 @@ func parse(text []byte) (Entry, *workload.Error) {
 		err = nil
 	}
 	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
-		return wrong(kind.Field, "a value of type %s, found a %s", kind.Type, kind.Value)
+		return wrong(fieldOf(kind.Field), "a value of type %s, found a %s", kind.Type, kind.Value)
 	}
 	if field, ok := strings.CutPrefix(fmt.Sprint(err), "json: unknown field "); ok {
 		return wrong("", "a line of version %d, found the unknown field %s", Version, field)
@@ -122,6 +122,22 @@ func parse(text []byte) (Entry, *workload.Error) {
 		return wrong("", "one of begin, pass and an event beside t, found %d of them", found)
 	}
 	return e, nil
+}
+
+// fieldOf spells the way to a field as lines do: encoding/json names the fields
+// of Go, and the structs whose fields have no name before them.
+func fieldOf(way string) string {
+	var parts []string
+	for part := range strings.SplitSeq(way, ".") {
+		switch _, isEvent := reflect.TypeFor[events]().FieldByName(part); {
+		case part == "events" || part == "Request":
+		case isEvent:
+			parts = append(parts, part)
+		default:
+			parts = append(parts, key(part))
+		}
+	}
+	return strings.Join(parts, ".")
 }
 
 // checkHeader finds what an engine would not bear.

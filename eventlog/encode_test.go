@@ -169,6 +169,33 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// What is wrong is said with the field as it is spelt.
+func TestWrongLines(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"t":1,"JobSubmitted":{"job":{"tasks":[{"gpu":"x"}]}}}`: "JobSubmitted.job.tasks.gpu: a value of type cluster.Milli, found a string",
+		`{"t":"1","Tick":{}}`:                                       "t: a value of type cluster.Time, found a string",
+		`{"t":1,"JobEnded":{"jop":"x"}}`:                            `a line of version 1, found the unknown field "jop"`,
+		`{"Tick":{}}`:                                               "t: the time in nanoseconds, found nothing",
+		`{"t":1}`:                                                   "one of begin, pass and an event beside t, found 0 of them",
+		`{"t":1,"Tick":{},"pass":[]}`:                               "one of begin, pass and an event beside t, found 2 of them",
+		`{"t":1,"Tick":{}} {}`:                                      "one JSON object a line, found more",
+		`{"t":1,"pass":[{"op":"bend"}]}`:                            `pass.op: a decision, found "bend"`,
+		`{"t":1,"pass":[{"op":"bind","reason":"Luck"}]}`:            `pass.reason: a reason, found "Luck"`,
+		`{"t":1,"begin":{"version":1}}`:                             "begin.part: a number, at least 1, and a snapshot of no less than 0 lines; found 0 and 0",
+		`{"t":1,"begin":{"version":1,"part":1,"levels":["a","a"]}}`: `begin.levels: topology level "a": names must differ and be neither empty, "node" nor "hbd"`,
+		`{"t":1,"begin":{"version":1,"part":1,"policy":{"placement":[99,0,0,0]}}}`: "begin.policy.placement: numbers below 12, found 99",
+	} {
+		_, err := parse([]byte(line))
+		if err == nil {
+			t.Errorf("%s is taken", line)
+			continue
+		}
+		if got := strings.TrimPrefix(err.Error(), ": "); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}
+
 // Whatever is a line is one again when it is written, and whatever is none is
 // told in one line.
 func FuzzLine(f *testing.F) {
