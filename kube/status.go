@@ -252,7 +252,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 // for pods that are Unschedulable, and more nodes are no help to the others.
 func scheduledReason(reason string) string {
 	switch reason {
-	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(),
+	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
 		core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
 		return v1.PodReasonUnschedulable
 	}
