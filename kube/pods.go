@@ -236,7 +236,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
 		m.waiters[p.group] = true
-		m.touch(p.group)
+		m.weigh(p)
 	}
 }
 

@@ -176,18 +176,25 @@ func (m *mirror) weighClaim(k types.NamespacedName) {
 }
 
 // weigh finds out anew where a pod may be for its volumes. One that waits for a
-// place, and may now be elsewhere, leaves the engine's job and joins it again.
+// place, and may now be elsewhere, leaves the engine's job and joins it again; a
+// gang of which nothing runs does so whole.
 func (m *mirror) weigh(p *pod) {
 	p.volumes = m.volumesOf(p)
-	if p.group == nil {
+	g := p.group
+	if g == nil {
 		return
 	}
-	if p.state == podWaiting && p.slot >= 0 {
-		if spec := p.request(); !p.ready() || !spec.Equal(&p.task.spec) {
-			m.leaveSlot(p)
-		}
+	m.touch(g)
+	if p.state != podWaiting || p.slot < 0 || g.draining {
+		return
 	}
-	m.touch(p.group)
+	switch spec := p.request(); {
+	case p.ready() && spec.Equal(&p.task.spec):
+	case g.gang() && !g.runs():
+		m.withdraw(g)
+	default:
+		m.leaveSlot(p)
+	}
 }
 
 // request is what a pod of ours needs of a node.

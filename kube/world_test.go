@@ -12,9 +12,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -35,13 +37,16 @@ type world struct {
 	binds []string
 	// onBind is told of a binding before it happens, and may refuse it.
 	onBind func(b *bindAct) bool
+	// made says whether claims that are told a node get a volume there.
+	made   bool
+	claims map[string]*v1.PersistentVolumeClaim // by namespace/name
 }
 
 // rack is the level of the topology in these tests.
 var rack = translate.Level{Name: "rack", Label: "topology.example.com/rack"}
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}}
+	w := &world{t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}}
 	w.m = newMirror(muster.Docs[0].Policy, []translate.Level{rack}, slog.New(failing{t}))
 	w.m.metrics = newMetrics()
 	w.m.now = core.Time(w.now.UnixNano())
@@ -140,9 +145,13 @@ func (w *world) settle() {
 		w.now = w.now.Add(time.Second)
 		acts := w.m.decide(core.Time(w.now.UnixNano()))
 		binds, evicts := slices.Clone(acts.bind), slices.Clone(acts.evict)
+		chosen, again := slices.Clone(acts.choose), acts.wake <= core.Time(w.now.UnixNano())
 		w.m.done()
-		if len(binds)+len(evicts) == 0 {
+		if len(binds)+len(evicts)+len(chosen) == 0 && !again {
 			return
+		}
+		for _, c := range chosen {
+			w.choose(c)
 		}
 		for i := range binds {
 			w.bind(&binds[i])
@@ -297,5 +306,72 @@ func hostPort(port int32, protocol v1.Protocol, address string) change[*v1.Pod] 
 	return func(p *v1.Pod) {
 		c := &p.Spec.Containers[0]
 		c.Ports = append(c.Ports, v1.ContainerPort{HostPort: port, ContainerPort: port, Protocol: protocol, HostIP: address})
+	}
+}
+
+// class adds a storage class whose volumes are made late, or at once.
+func (w *world) class(name string, late bool, with ...change[*storagev1.StorageClass]) {
+	mode := storagev1.VolumeBindingImmediate
+	if late {
+		mode = storagev1.VolumeBindingWaitForFirstConsumer
+	}
+	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "disks.example.com", VolumeBindingMode: &mode}
+	for _, f := range with {
+		f(c)
+	}
+	w.m.classSeen(trimClass(c))
+}
+
+// claim adds a volume claim in the namespace default, or changes it.
+func (w *world) claim(name, class string, with ...change[*v1.PersistentVolumeClaim]) {
+	c := w.claims["default/"+name]
+	if c == nil {
+		c = &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: w.uid(), Annotations: map[string]string{}}}
+		c.Spec.StorageClassName = &class
+		w.claims["default/"+name] = c
+	}
+	for _, f := range with {
+		f(c)
+	}
+	w.m.claimSeen(trimClaim(c))
+}
+
+// volume adds a volume that is bound to a claim, and reached from nodes where a
+// label has one of these values.
+func (w *world) volume(claim, label string, values ...string) {
+	v := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}}
+	v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: claim}
+	if label != "" {
+		v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: label, Operator: v1.NodeSelectorOpIn, Values: values}},
+		}}}}
+	}
+	w.m.volumeSeen(trimVolume(v))
+	w.claim(claim, "", func(c *v1.PersistentVolumeClaim) {
+		c.Spec.VolumeName, c.Status.Phase = v.Name, v1.ClaimBound
+		c.Annotations[volume.AnnBindCompleted] = "yes"
+	})
+}
+
+func (w *world) choose(c choice) {
+	w.claim(c.claim.Name, "", func(o *v1.PersistentVolumeClaim) {
+		if o.UID != c.uid {
+			w.t.Errorf("claim %s is another", c.claim)
+		}
+		o.Annotations[volume.AnnSelectedNode] = c.node
+	})
+	if w.made && c.node != "" {
+		w.volume(c.claim.Name, host, c.node)
+	}
+}
+
+// using makes a pod use volume claims.
+func using(claims ...string) change[*v1.Pod] {
+	return func(p *v1.Pod) {
+		for _, c := range claims {
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: c, VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: c},
+			}})
+		}
 	}
 }
