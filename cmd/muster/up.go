@@ -185,7 +185,6 @@ func (f *upFlags) run(c *cobra.Command) error {
 	err = f.wait(ctx, out, began, s, cluster, feed, ended)
 	cancel()
 	<-running
-	say("stopping")
 	return err
 }
 
