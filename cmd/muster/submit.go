@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/muster-sched/muster/kube/console"
 )
@@ -322,12 +322,8 @@ func submitted(w io.Writer, job *batchv1.Job, service *v1.Service, output string
 		output = "yaml"
 	}
 	for i, o := range objects {
-		data, err := json.Marshal(o)
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 		if err != nil {
-			return err
-		}
-		var m map[string]any
-		if err := json.Unmarshal(data, &m); err != nil {
 			return err
 		}
 		delete(m, "status")

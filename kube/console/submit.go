@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -238,11 +239,15 @@ func (s *Submission) container(name string, tasks int, each portion) (v1.Contain
 	case s.Image == "":
 		return c, &UsageError{"image", "expected a container image; found nothing"}
 	case s.Script != "" && len(s.Script) > longestScript:
-		return c, &UsageError{"image", fmt.Sprintf("expected a script of at most %d KiB, or one that is in the image; found %d KiB", longestScript>>10, len(s.Script)>>10)}
+		return c, &UsageError{"", fmt.Sprintf("expected a script of at most %d KiB, or one that is in the image; found %d KiB", longestScript>>10, len(s.Script)>>10)}
 	case s.Script != "":
 		// Through the shell that the script names, as its text: it is not in the
 		// image.
-		c.Command = append([]string{shellOf(s.Script), "-c", s.Script}, s.Command...)
+		shell, err := shellOf(s.Script)
+		if err != nil {
+			return c, err
+		}
+		c.Command = slices.Concat(shell, []string{"-c", s.Script}, s.Command)
 	default:
 		c.Command = slices.Clone(s.Command)
 	}
@@ -284,16 +289,25 @@ func (s *Submission) container(name string, tasks int, each portion) (v1.Contain
 	return c, nil
 }
 
-// shellOf is the program that the first line of a script names.
-func shellOf(script string) string {
-	if line, _, _ := strings.Cut(script, "\n"); strings.HasPrefix(line, "#!") {
-		if words := strings.Fields(line[2:]); len(words) == 2 && path.Base(words[0]) == "env" {
-			return words[1]
-		} else if len(words) > 0 {
-			return words[0]
-		}
+// shells run the text that follows -c.
+var shells = regexp.MustCompile(`^(ba|da|z|k|)sh$|^python[0-9.]*$`)
+
+// shellOf is what the first line of a script names: a shell, or Python, and its
+// options.
+func shellOf(script string) ([]string, error) {
+	line, _, _ := strings.Cut(script, "\n")
+	named, ok := strings.CutPrefix(line, "#!")
+	if !ok {
+		return []string{"/bin/sh"}, nil
 	}
-	return "/bin/sh"
+	words := strings.Fields(named)
+	if len(words) > 1 && path.Base(words[0]) == "env" {
+		words = words[1:]
+	}
+	if len(words) == 0 || !shells.MatchString(path.Base(words[0])) {
+		return nil, &UsageError{"", fmt.Sprintf("expected a script of a shell or of Python; found %q: to run one that is in the image write -- before it", line)}
+	}
+	return words, nil
 }
 
 // Submit makes the objects of a submission. The Service belongs to the Job and
