@@ -203,6 +203,9 @@ func (m *mirror) advance(g *group) {
 		delete(m.groups, g.id)
 		return
 	}
+	if len(g.loose) > 0 || !g.submitted {
+		m.waiters[g] = true
+	}
 	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
 		m.withdraw(g)
 	}
@@ -249,7 +252,7 @@ func (g *group) wait(now core.Time, reason, detail string) {
 func (m *mirror) blocked(g *group) (reason, detail string) {
 	pg := m.podGroupOf(g)
 	switch {
-	case pg != nil:
+	case pg != nil && pg.min > 0: // else a label may say more, as on a Job whose controller made a basic group
 		g.min = pg.min
 	case g.object != nil:
 		g.min = max(g.min, g.size)

@@ -43,7 +43,8 @@ type mirror struct {
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
 
-	asking  []*group // that are to be asked next why they wait
+	waiters map[*group]bool // of which pods wait, and some that wait no more
+	asking  []*group        // those that are to be asked next why they wait
 	acts    acts
 	metrics *metrics
 }
@@ -95,7 +96,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, queues: newQueues(), acts: acts{wake: core.Never},
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), acts: acts{wake: core.Never},
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/muster-sched/muster/core"
 )
 
@@ -17,8 +19,11 @@ type Stats struct {
 	Queues []QueueStats
 	// Nodes counts nodes, Open those that take new pods.
 	Nodes, Open int
-	// Bound and Waiting count pods.
-	Bound, Waiting int
+	// Jobs counts jobs of Muster's that are not over.
+	Jobs int
+	// Waiting, Bound and Running count pods: those without a place, those with
+	// one, and those of them that have started there.
+	Waiting, Bound, Running int
 	// Reasons counts the jobs that wait, by why.
 	Reasons map[string]int
 }
@@ -125,6 +130,9 @@ func (m *mirror) count(g *group, st *Stats, queues map[string]*QueueStats) {
 			continue
 		}
 		st.Bound++
+		if p.object.phase == v1.PodRunning {
+			st.Running++
+		}
 		runs = true
 		if n := m.nodes[p.target]; n != nil {
 			used[n.told.Model] += core.Milli(bits.OnesCount64(p.devices)) * p.share()
@@ -136,6 +144,7 @@ func (m *mirror) count(g *group, st *Stats, queues map[string]*QueueStats) {
 	if first == nil || g.id.Kind == others {
 		return
 	}
+	st.Jobs++
 	q := queues[m.queueOf(g, m.attributesOf(g, first))]
 	if q == nil {
 		return

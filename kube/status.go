@@ -52,9 +52,11 @@ func (m *mirror) explain(n int) []verse {
 		return nil
 	}
 	if len(m.asking) == 0 {
-		for _, g := range m.groups {
-			if g.id.Kind != others && g.waits() {
+		for g := range m.waiters {
+			if m.groups[g.id] == g && g.waits() {
 				m.asking = append(m.asking, g)
+			} else {
+				delete(m.waiters, g)
 			}
 		}
 		slices.SortFunc(m.asking, func(a, b *group) int { return a.created.Compare(b.created) })

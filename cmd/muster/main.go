@@ -49,7 +49,7 @@ on stderr says where it is and what was expected).`,
 		root.AddGroup(without, onCluster)
 	}
 	for _, c := range []*cobra.Command{
-		newScheduler(), newSubmit(), newQueue(), newJobs(), newNodes(), newTop(), newDrain(), newExplain(),
+		newUp(), newScheduler(), newSubmit(), newQueue(), newJobs(), newNodes(), newTop(), newDrain(), newExplain(),
 	} {
 		c.GroupID = onCluster.ID
 		root.AddCommand(c)

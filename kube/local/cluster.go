@@ -45,11 +45,19 @@ type Cluster struct {
 	Server string `json:"server"`
 	// Nodes is how many simulated nodes it has.
 	Nodes int `json:"nodes"`
+	// Topology is the levels by which nodes are labelled, widest first.
+	Topology []Level `json:"topology"`
 
 	command *exec.Cmd
 	stdin   io.Closer
 	ended   chan struct{}
 	err     error // of the process, once ended is closed
+}
+
+// Level is a level of the topology.
+type Level struct {
+	Alias     string `json:"alias"`
+	NodeLabel string `json:"nodeLabel"`
 }
 
 // Start starts a cluster with the arguments of `muster-devcluster up`. Its

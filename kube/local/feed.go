@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,10 +71,16 @@ func (f *Feeder) queue(ctx context.Context, q *v1alpha1.Queue) error {
 	return nil
 }
 
-// Feed submits jobs until there are no more or ctx ends; told is called after
-// each. A job that the API server refuses is an error.
+// Feed submits jobs until there are no more or ctx ends, and returns when all
+// are there; told is called after each, from several goroutines. The first job
+// that the API server refuses is an error.
 func (f *Feeder) Feed(ctx context.Context, jobs workload.Jobs, told func(*workload.Job)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	began := time.Now()
+	requests := make(chan struct{}, f.Workers)
+	var under sync.WaitGroup
+	defer under.Wait()
 	for j, err := range jobs {
 		if err != nil {
 			return err
@@ -81,63 +89,114 @@ func (f *Feeder) Feed(ctx context.Context, jobs workload.Jobs, told func(*worklo
 		if wait := time.Until(at); wait > 0 {
 			select {
 			case <-ctx.Done():
-				return nil
 			case <-time.After(wait):
 			}
 		}
-		if err := f.submit(ctx, &j); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("job %s: %w", j.Name, err)
+		if err := f.queue(ctx, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: translate.ObjectName(j.Queue)}}); err != nil {
+			return err
 		}
-		told(&j)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case requests <- struct{}{}: // the first request of the job
+		}
+		under.Go(func() {
+			if err := f.submit(ctx, &j, requests); err != nil {
+				cancel(fmt.Errorf("job %s: %w", j.Name, err))
+				return
+			}
+			told(&j)
+		})
 	}
-	return nil
+	under.Wait()
+	return context.Cause(ctx)
 }
 
-func (f *Feeder) submit(ctx context.Context, j *workload.Job) error {
-	if err := f.queue(ctx, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: translate.ObjectName(j.Queue)}}); err != nil {
-		return err
-	}
+// submit creates the objects of a job. It holds one of the requests that may be
+// under way, and gives it back.
+func (f *Feeder) submit(ctx context.Context, j *workload.Job, requests chan struct{}) error {
 	job := j.Job
 	job.Queue = translate.ObjectName(j.Queue)
 	job.Estimate = core.Time(float64(job.Estimate) / f.Speed)
 	group, pods := translate.Objects(&job)
+	var err error
 	if group != nil {
-		if _, err := f.client.SchedulingV1beta1().PodGroups(namespace).Create(ctx, group, metav1.CreateOptions{}); err != nil {
-			return err
+		_, err = f.client.SchedulingV1beta1().PodGroups(namespace).Create(ctx, group, metav1.CreateOptions{})
+	}
+	for _, p := range pods {
+		if err != nil {
+			break
+		}
+		if j.Duration > 0 {
+			translate.RunFor(p, time.Duration(float64(j.Duration)/f.Speed).Round(time.Millisecond))
+		}
+		if j.Outcome == workload.Failed {
+			p.Annotations[translate.SimulatedOutcome] = "failed"
+		}
+		_, err = f.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
+	}
+	<-requests
+	return err
+}
+
+// Cluster reads back the nodes of the cluster, as a workload's generator needs
+// to know them.
+func (f *Feeder) Cluster(ctx context.Context) (workload.Cluster, error) {
+	var c workload.Cluster
+	o := metav1.ListOptions{Limit: 5000}
+	for {
+		list, err := f.client.CoreV1().Nodes().List(ctx, o)
+		if err != nil {
+			return c, err
+		}
+		for i := range list.Items {
+			n, _, err := translate.Node(&list.Items[i])
+			if err != nil {
+				return c, err
+			}
+			c.Nodes = append(c.Nodes, n)
+		}
+		if o.Continue = list.Continue; o.Continue == "" {
+			return c, nil
 		}
 	}
-	run := time.Duration(float64(j.Duration) / f.Speed).Round(time.Millisecond)
-	work := make(chan int)
-	errs := make(chan error, f.Workers)
-	var workers sync.WaitGroup
-	for range min(f.Workers, len(pods)) {
-		workers.Go(func() {
-			for i := range work {
-				translate.RunFor(pods[i], run)
-				if j.Outcome == workload.Failed {
-					pods[i].Annotations[translate.SimulatedOutcome] = "failed"
-				}
-				if _, err := f.client.CoreV1().Pods(namespace).Create(ctx, pods[i], metav1.CreateOptions{}); err != nil {
-					select {
-					case errs <- err:
-					default:
-					}
+}
+
+// Fill returns the workload that has a pod of one GPU for every GPU there is,
+// of its model, all at once and without end.
+func (f *Feeder) Fill(ctx context.Context) (workload.Jobs, error) {
+	c, err := f.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	gpus := map[string]int{}
+	cpu, mem := map[string]int64{}, map[string]int64{}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.GPUs == 0 {
+			continue
+		}
+		if gpus[n.Model] == 0 || n.CPUMilli/int64(n.GPUs) < cpu[n.Model] {
+			cpu[n.Model] = n.CPUMilli / int64(n.GPUs)
+		}
+		if gpus[n.Model] == 0 || n.MemMiB/int64(n.GPUs) < mem[n.Model] {
+			mem[n.Model] = n.MemMiB / int64(n.GPUs)
+		}
+		gpus[n.Model] += n.GPUs
+	}
+	return func(yield func(workload.Job, error) bool) {
+		for _, model := range slices.Sorted(maps.Keys(gpus)) {
+			for i := range gpus[model] {
+				j := workload.Job{Job: core.Job{
+					Name: fmt.Sprintf("%s-%06d", model, i), Queue: "default",
+					Tasks: []core.Task{{Pods: 1, Request: core.Request{
+						GPU: core.WholeGPU, CPUMilli: cpu[model] / 2, MemMiB: mem[model] / 2, Models: []string{model},
+					}}},
+				}}
+				if !yield(j, nil) {
+					return
 				}
 			}
-		})
-	}
-	for i := range pods {
-		work <- i
-	}
-	close(work)
-	workers.Wait()
-	select {
-	case err := <-errs:
-		return err
-	default:
-		return nil
-	}
+		}
+	}, nil
 }

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/local"
+	"github.com/muster-sched/muster/kube/translate"
+	"github.com/muster-sched/muster/workload"
+)
+
+// upFlags are what `muster up` is told.
+type upFlags struct {
+	nodes, perNode  int
+	models, cluster string
+	workload        string
+	speed           float64
+	policy, dir     string
+	port            int
+	dra             bool
+	seed            uint64
+	until           core.Time
+	metrics         string
+	logs            logFlags
+}
+
+// fill is the workload that has a pod for every GPU.
+const fill = "fill"
+
+func newUp() *cobra.Command {
+	var f upFlags
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a Kubernetes API with simulated GPU nodes, and schedule on it",
+		Long: `Up starts a real Kubernetes API server on this machine, with simulated GPU nodes,
+and Muster scheduling them. It prints the kubeconfig and what to try, and runs
+until it is interrupted. With --workload it submits jobs as their users would,
+faster than real time; the workload ` + fill + ` has a pod for every GPU.
+
+Without --dir nothing is kept. With it, the cluster is there again the next time.`,
+		Example: `  muster up
+  muster up --nodes 64 --models H800:32,A10:32 --workload kant-training
+  muster up --cluster asi --workload fill
+  muster up --dir ~/my-cluster`,
+		Args: arguments(),
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	fs := c.Flags()
+	fs.IntVar(&f.nodes, "nodes", 64, "the number of nodes")
+	fs.IntVar(&f.perNode, "gpus-per-node", 8, "the number of GPUs a node")
+	fs.StringVar(&f.models, "models", "", "GPU models, with the number of nodes each, such as `H800:32,A10:32`")
+	fs.StringVar(&f.cluster, "cluster", "", "the nodes, from a `FILE`, a list such as 64x8:H800,32x4:A10, or a built-in cluster such as asi")
+	fs.StringVar(&f.workload, "workload", "", "submit this `WORKLOAD`: "+fill+", a file, or one of"+generatorList())
+	fs.Float64Var(&f.speed, "speed", 600, "time passes so much faster in the workload")
+	fs.Uint64Var(&f.seed, "seed", 1, "the seed of a made-up workload")
+	durationVar(fs, &f.until, "until", "stop when so much time of the workload has passed; by default run until interrupted")
+	fs.StringVar(&f.policy, "policy", "default", "decide by this `POLICY`: a file, or one of"+policyList())
+	completePolicy(c)
+	fs.StringVar(&f.dir, "dir", "", "keep the cluster in `FOLDER`")
+	fs.IntVar(&f.port, "port", 0, "the API server's `PORT` of 127.0.0.1; by default a free one")
+	fs.BoolVar(&f.dra, "dra", false, "nodes publish their GPUs by DRA, in ResourceSlices")
+	fs.StringVar(&f.metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`")
+	f.logs.register(c)
+	return c
+}
+
+// args checks the flags and returns those of the cluster's program.
+func (f *upFlags) args(c *cobra.Command) ([]string, error) {
+	changed := c.Flags().Changed
+	if !(f.speed > 0) {
+		return nil, badUsage(c, "--speed: expected a number above 0; found %v", f.speed)
+	}
+	args := []string{"--port", fmt.Sprint(f.port)}
+	if f.dir == "" {
+		args = append(args, "--ephemeral")
+	} else {
+		dir, err := filepath.Abs(f.dir)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--dir", dir)
+	}
+	if f.dra {
+		args = append(args, "--dra")
+	}
+	switch {
+	case f.cluster != "" && (changed("nodes") || changed("models") || changed("gpus-per-node")):
+		return nil, badUsage(c, "--cluster: expected none of --nodes, --gpus-per-node and --models with it; found %q", f.cluster)
+	case f.cluster != "":
+		args = append(args, "--cluster", f.cluster)
+	case f.dir == "" || changed("nodes") || changed("models") || changed("gpus-per-node"):
+		args = append(args, "--nodes", fmt.Sprint(f.nodes), "--gpus-per-node", fmt.Sprint(f.perNode))
+		if f.models != "" {
+			args = append(args, "--models", f.models)
+		}
+	}
+	return args, nil
+}
+
+func (f *upFlags) run(c *cobra.Command) error {
+	args, err := f.args(c)
+	if err != nil {
+		return err
+	}
+	policy, err := loadPolicy(c, f.policy)
+	if err != nil {
+		return err
+	}
+	if _, err := f.logs.to(c, io.Discard); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	out := c.ErrOrStderr()
+	began := time.Now()
+	say := func(format string, a ...any) {
+		fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, a...))
+	}
+
+	cluster, err := local.Start(ctx, func(line string) { say("%s", line) }, args...)
+	if err != nil {
+		return unlessInterrupted(ctx, err)
+	}
+	defer cluster.Stop()
+	config, err := cluster.Config()
+	if err != nil {
+		return err
+	}
+	config.WarningHandler = rest.NoWarnings{}
+	if err := local.Install(ctx, config); err != nil {
+		return unlessInterrupted(ctx, err)
+	}
+	logFile, err := os.Create(filepath.Join(filepath.Dir(cluster.Kubeconfig), "scheduler.log"))
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	log, err := f.logs.to(c, logFile)
+	if err != nil {
+		return err
+	}
+	s, err := kube.New(kube.Config{API: config, Policy: policy, Levels: levelsOf(cluster.Topology), Log: log})
+	if err != nil {
+		return err
+	}
+	if f.metrics != "" {
+		if err := kube.Serve(ctx, f.metrics, s.Handler()); err != nil {
+			return badUsage(c, "--metrics-address: expected an address that is free; found %v", err)
+		}
+	}
+	ended := make(chan error, 2)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	running := make(chan struct{})
+	go func() { ended <- s.Run(ctx); close(running) }()
+	select {
+	case <-s.Ready():
+	case err := <-ended:
+		return unlessInterrupted(ctx, err)
+	}
+	say("Muster schedules on %d nodes", cluster.Nodes)
+	f.greet(c.OutOrStdout(), cluster, logFile.Name())
+
+	feed := &feeding{}
+	if f.workload != "" {
+		go func() {
+			if err := f.feed(ctx, config, feed); err != nil {
+				ended <- err
+			}
+		}()
+	}
+	err = f.wait(ctx, out, began, s, cluster, feed, ended)
+	cancel()
+	<-running
+	say("stopping")
+	return err
+}
+
+// unlessInterrupted drops the error of what an interrupt cut short.
+func unlessInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func levelsOf(list []local.Level) []translate.Level {
+	var out []translate.Level
+	for _, l := range list {
+		out = append(out, translate.Level{Name: l.Alias, Label: l.NodeLabel})
+	}
+	return out
+}
+
+func (f *upFlags) greet(out io.Writer, cluster *local.Cluster, log string) {
+	fmt.Fprintf(out, `
+The cluster is at %s. In another terminal:
+
+  export KUBECONFIG=%s
+  muster queue                  # who waits, who runs, and why
+  muster nodes                  # what is free
+  muster submit --gpus 8 --time 1m -- train
+  kubectl get pods,podgroups
+
+The scheduler's log is %s. Ctrl-C stops everything.
+
+`, cluster.Server, cluster.Kubeconfig, log)
+}
+
+// feeding is how far the submission of a workload is.
+type feeding struct {
+	jobs, pods atomic.Int64
+	done       atomic.Bool
+}
+
+// feed submits the workload.
+func (f *upFlags) feed(ctx context.Context, config *rest.Config, told *feeding) error {
+	feeder, err := local.NewFeeder(config, f.speed)
+	if err != nil {
+		return err
+	}
+	var jobs workload.Jobs
+	if f.workload == fill {
+		jobs, err = feeder.Fill(ctx)
+	} else {
+		var c workload.Cluster
+		if c, err = feeder.Cluster(ctx); err == nil {
+			if err = feeder.Queues(ctx, c.Queues); err == nil {
+				jobs, _, err = workload.OpenJobs(f.workload, workload.Options{Cluster: &c, Seed: f.seed})
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	err = feeder.Feed(ctx, jobs, func(j *workload.Job) {
+		told.jobs.Add(1)
+		told.pods.Add(int64(j.Pods()))
+	})
+	told.done.Store(err == nil)
+	return err
+}
+
+// wait says every now and then how things stand, until it is over.
+func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *kube.Scheduler, cluster *local.Cluster, feed *feeding, ended <-chan error) error {
+	terminal := false
+	if file, ok := out.(*os.File); ok {
+		terminal = term.IsTerminal(int(file.Fd()))
+	}
+	every := 5 * time.Second
+	if terminal {
+		every = time.Second
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var stop <-chan time.Time
+	if f.until > 0 {
+		stop = time.After(time.Duration(float64(f.until) / f.speed))
+	}
+	last, full := "", false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-stop:
+			return nil
+		case err := <-ended:
+			return unlessInterrupted(ctx, err)
+		case <-cluster.Ended():
+			return unlessInterrupted(ctx, errors.Join(errors.New("the cluster ended by itself"), cluster.Err()))
+		case <-tick.C:
+		}
+		st, err := s.Stats(ctx)
+		if err != nil {
+			return nil
+		}
+		line := standing(&st, feed)
+		switch {
+		case terminal:
+			fmt.Fprintf(out, "\r\x1b[K%6.1fs  %s", time.Since(began).Seconds(), line)
+		case line != last:
+			fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(began).Seconds(), line)
+		}
+		last = line
+		if f.workload == fill && feed.done.Load() && !full && st.Waiting == 0 && int64(st.Running) == feed.pods.Load() {
+			full = true
+			fmt.Fprintf(out, "%6.1fs  every GPU is in use: %d pods run\n", time.Since(began).Seconds(), st.Running)
+		}
+	}
+}
+
+// standing is how a cluster stands, in a line.
+func standing(st *kube.Stats, feed *feeding) string {
+	var gpus, used, waiting, running float64
+	for _, m := range st.Models {
+		gpus += float64(m.GPUs - m.Unhealthy)
+		used += float64(m.Used) / float64(core.WholeGPU)
+	}
+	for _, q := range st.Queues {
+		waiting += float64(q.Waiting)
+		running += float64(q.Running)
+	}
+	var parts []string
+	jobs := fmt.Sprintf("jobs: %.0f wait, %.0f run", waiting, running)
+	if n := feed.jobs.Load(); n > 0 {
+		jobs += fmt.Sprintf(", %d of %d are done", max(0, n-int64(st.Jobs)), n)
+	}
+	parts = append(parts, jobs,
+		fmt.Sprintf("pods: %d wait, %d run", st.Waiting, st.Running))
+	if gpus > 0 {
+		parts = append(parts, fmt.Sprintf("GPUs: %.4g of %.0f in use (%.0f%%)", used, gpus, 100*used/gpus))
+	}
+	return strings.Join(parts, "; ")
+}
