@@ -74,6 +74,7 @@ func (f *submitFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Preferred, "preferred-topology", "", "the topology `LEVEL` of which one domain should hold the job")
 	flags.StringVarP(&s.WorkDir, "chdir", "D", "", "run in this `FOLDER` of the image")
 	flags.StringArrayVar(&s.Env, "env", nil, "set a variable, `NAME=VALUE`; may be repeated")
+	flags.StringArrayVar(&s.Annotations, "annotation", nil, "give the pods an annotation, `KEY=VALUE`; may be repeated")
 	flags.BoolVarP(&s.Hold, "hold", "H", false, "make it suspended: it waits until it is resumed")
 	flags.BoolVar(&s.NotPreemptible, "no-preempt", false, "do not evict it for other jobs")
 	flags.BoolVar(&f.requeue, "requeue", true, "start it again after it was evicted or its node was lost")

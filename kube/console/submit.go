@@ -56,6 +56,7 @@ type Submission struct {
 	Preferred      string
 	WorkDir        string
 	Env            []string // NAME=VALUE
+	Annotations    []string // of the pods, KEY=VALUE
 	Hold           bool     // made suspended
 	NotRequeued    bool     // an eviction fails it
 	NotPreemptible bool
@@ -93,6 +94,10 @@ func (s *Submission) Objects() (*batchv1.Job, *v1.Service, error) {
 	if s.Queue != "" {
 		labels[v1alpha1.QueueLabel] = s.Queue
 	}
+	annotations, err := s.annotations(tasks)
+	if err != nil {
+		return nil, nil, err
+	}
 	container, err := s.container(name, tasks, each)
 	if err != nil {
 		return nil, nil, err
@@ -109,7 +114,7 @@ func (s *Submission) Objects() (*batchv1.Job, *v1.Service, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: labels},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: ptr(int32(0)), CompletionMode: ptr(batchv1.IndexedCompletion), Parallelism: ptr(int32(tasks)), Completions: ptr(int32(tasks)),
-			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: s.annotations(tasks)}, Spec: pods},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: annotations}, Spec: pods},
 		},
 	}
 	if err := new(translate.Attributes).Read(&job.Spec.Template); err != nil {
@@ -204,8 +209,15 @@ func (s *Submission) madeUpName() string {
 }
 
 // annotations are what the scheduler is told of the pods.
-func (s *Submission) annotations(tasks int) map[string]string {
+func (s *Submission) annotations(tasks int) (map[string]string, error) {
 	a := map[string]string{}
+	for _, text := range s.Annotations {
+		k, v, ok := strings.Cut(text, "=")
+		if !ok || len(validation.IsQualifiedName(k)) > 0 {
+			return nil, &UsageError{"annotation", fmt.Sprintf("expected KEY=VALUE; found %q", text)}
+		}
+		a[k] = v
+	}
 	set := func(key, value string) {
 		if value != "" {
 			a[key] = value
@@ -227,9 +239,9 @@ func (s *Submission) annotations(tasks int) map[string]string {
 		a[v1alpha1.PreemptibleAnnotation] = "false"
 	}
 	if len(a) == 0 {
-		return nil
+		return nil, nil
 	}
-	return a
+	return a, nil
 }
 
 // container is what runs in each pod.

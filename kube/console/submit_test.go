@@ -132,6 +132,7 @@ func TestSubmissionsThatCannotBe(t *testing.T) {
 		"--array: expected jobs of one task: ":                                                                    {Array: 3, Nodes: 2},
 		"--job-name: expected at most 52 lower-case letters, ":                                                    {Name: "My_Job"},
 		"--env: expected NAME=VALUE; found \"X\"":                                                                 {Env: []string{"X"}},
+		"--annotation: expected KEY=VALUE; found \"a b=c\"":                                                       {Annotations: []string{"a b=c"}},
 		"muster.sh/kind: \"trainig\": expected one of ":                                                           {Kind: "trainig"},
 		"muster.sh/gpu-fraction: \"2\": expected a part of a GPU":                                                 {Fraction: "2"},
 	} {
