@@ -22,7 +22,7 @@ import (
 // from them and can be built anew at any time (rebuild).
 type mirror struct {
 	log    *slog.Logger
-	record func(core.Time, core.Event) // told of every event the engine took; nil: nobody
+	record Recorder // nil: nobody
 	now    core.Time
 
 	policy core.Policy
@@ -107,7 +107,7 @@ func (m *mirror) tell(ev core.Event) error {
 		return err
 	}
 	if m.record != nil {
-		m.record(m.now, ev)
+		m.record.Told(m.now, ev)
 	}
 	return nil
 }
@@ -126,9 +126,13 @@ func (m *mirror) rebuild() error {
 	for i, l := range m.levels {
 		names[i] = l.Name
 	}
-	e, err := core.New(core.Config{Policy: m.policy, Levels: names})
+	c := core.Config{Policy: m.policy, Levels: names}
+	e, err := core.New(c)
 	if err != nil {
 		return err
+	}
+	if m.record != nil {
+		m.record.Began(m.now, c)
 	}
 	m.engine, m.engineWakes = e, core.Never
 	m.queues.rebuild(m)
@@ -175,7 +179,11 @@ func (m *mirror) decide(now core.Time) *acts {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
 	}
-	for _, d := range m.engine.Decide(m.now) {
+	decisions := m.engine.Decide(m.now)
+	if m.record != nil {
+		m.record.Decided(m.now, decisions)
+	}
+	for _, d := range decisions {
 		m.metrics.decided(&d)
 		switch d.Op {
 		case core.Bind:

@@ -30,8 +30,7 @@ var (
 	without   = &cobra.Group{ID: "without", Title: "Without a cluster:"}
 )
 
-// newRoot puts the commands together. The plugin of kubectl has the same ones,
-// those for a cluster first.
+// newRoot puts the commands together. The plugin of kubectl has the same ones.
 func newRoot(plugin bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "muster",
@@ -44,10 +43,8 @@ on stderr says where it is and what was expected).`,
 	if plugin {
 		root.Use = pluginName
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl muster"}
-		root.AddGroup(onCluster, without)
-	} else {
-		root.AddGroup(without, onCluster)
 	}
+	root.AddGroup(onCluster, without)
 	for _, c := range []*cobra.Command{
 		newUp(), newScheduler(), newSubmit(), newQueue(), newJobs(), newNodes(), newTop(), newDrain(), newExplain(),
 	} {

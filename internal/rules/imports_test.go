@@ -27,6 +27,8 @@ var mayImport = map[string][]string{
 
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
+	"eventlog":  {"core", "core/cluster", "core/place", "workload"},
+	"replay":    {"core", "core/quota", "eventlog", "workload"},
 	"metrics":   {"core", "workload", "sim"},
 	"report":    {"core", "workload", "metrics", "internal/table"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
@@ -47,7 +49,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

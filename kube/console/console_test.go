@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -386,5 +388,24 @@ status: {capacity: {nvidia.com/gpu: "8"}, allocatable: {nvidia.com/gpu: "7"}, co
 	got := []any{n.Model, n.State, n.GPUs, n.Unhealthy, n.Used.String(), n.Free.String(), n.Pods}
 	if want := []any{"H800", Mixed, 8, 1, "4", "3", 2}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// docs/cli.md has every reason with its code.
+func TestReasonsAreDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Za-z]+)`[^|]* \\| `([A-Za-z]+)` \\|$").FindAllStringSubmatch(string(data), -1) {
+		got[row[1]] = row[2]
+	}
+	want := map[string]string{}
+	for _, r := range Reasons {
+		want[r.Name] = r.Code
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the table has %v, want %v", got, want)
 	}
 }
