@@ -352,7 +352,7 @@ func sorted[V any](m map[string]V) []string {
 	return keys
 }
 
-// pods counts the pods of the phase.
+// has counts the pods of the phase.
 func (j *Job) has(phase podPhase) int {
 	n := 0
 	for _, p := range j.pods {
