@@ -280,7 +280,7 @@ func TestBeginsInTheMiddle(t *testing.T) {
 	a.pass(150)
 	a.want("runs at 0 gang 2: 20, 0 on n0, 1 on n0\nleaves at 0 pods 1: -, 0 on n0\nwaits at 0 pods 1: 20\n")
 	for i, want := range []float64{-20, -20, -19} {
-		if got := a.f.recording.List[i].Recorded.Since.Seconds(); got != want {
+		if got := a.f.recording.List[i].Recorded.Spec.Submitted.Seconds(); got != want {
 			t.Errorf("%s orders the queue as of %g, want %g", a.f.recording.List[i].Name, got, want)
 		}
 	}
