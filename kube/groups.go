@@ -379,10 +379,14 @@ func (m *mirror) submit(g *group) {
 	for i := len(g.tasks) - 1; i >= 0; i-- {
 		t := g.tasks[i]
 		n := len(byTask[t])
-		extra := min(surplus, n-1)
+		extra := min(surplus, n)
 		surplus -= extra
 		job.Tasks[i] = core.Task{Name: t.name, Pods: n, Request: t.spec}
-		if job.Gang {
+		switch {
+		case !job.Gang:
+		case extra == n:
+			job.Tasks[i].MinPods = core.Elastic
+		default:
 			job.Tasks[i].MinPods = n - extra
 		}
 	}
@@ -471,7 +475,7 @@ func (m *mirror) add(g *group) {
 		byTask[t] = append(byTask[t], p)
 	}
 	for _, t := range order {
-		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, Request: t.spec}}
+		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, MinPods: core.Elastic, Request: t.spec}}
 		for _, p := range byTask[t] {
 			slot := len(g.slots)
 			if k := len(t.free); k > 0 {

@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"eventlog":  {"core", "core/cluster", "core/place", "workload"},
 	"replay":    {"core", "core/cluster", "core/quota", "eventlog", "workload"},
 	"metrics":   {"core", "workload", "sim"},
-	"report":    {"core", "workload", "metrics"},
+	"report":    {"core", "workload", "metrics", "internal/table"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "workload", "api/"},
@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 
 	"kube":           {"core", "core/cluster", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
+	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
 
