@@ -34,6 +34,7 @@ type upFlags struct {
 	seed            uint64
 	until           core.Time
 	metrics         string
+	record          recordFlags
 	logs            logFlags
 }
 
@@ -74,6 +75,7 @@ Without --dir nothing is kept. With it, the cluster is there again the next time
 	fs.BoolVar(&f.dra, "dra", false, "nodes publish their GPUs by DRA, in ResourceSlices")
 	fs.StringVar(&f.metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`")
 	f.logs.register(c)
+	f.record.register(c)
 	return c
 }
 
@@ -152,7 +154,16 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s, err := kube.New(kube.Config{API: config, Policy: policy, Levels: levelsOf(cluster.Topology), Log: log})
+	kc := kube.Config{API: config, Policy: policy, Levels: levelsOf(cluster.Topology), Log: log}
+	recorder, err := f.record.open(c, log)
+	if err != nil {
+		return err
+	}
+	if recorder != nil {
+		kc.Record = recorder
+		defer recorder.Close() // it has logged what is wrong
+	}
+	s, err := kube.New(kc)
 	if err != nil {
 		return err
 	}
