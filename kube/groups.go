@@ -154,6 +154,16 @@ func (g *group) runs() bool {
 	return false
 }
 
+// leaving reports whether pods that were told to leave are still there.
+func (g *group) leaving() bool {
+	for _, p := range g.pods {
+		if p.state == podLeaving {
+			return true
+		}
+	}
+	return false
+}
+
 // running counts pods that are bound or being bound, and stay.
 func (g *group) running() int {
 	n := 0
@@ -185,10 +195,11 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
 	if g.draining {
-		for _, p := range g.pods {
-			if p.slot >= 0 && p.state == podLeaving {
-				return
+		if g.leaving() {
+			if !g.submitted { // the engine is new: it must know what they hold
+				m.submit(g)
 			}
+			return
 		}
 		if g.broke {
 			g.failures++
@@ -359,7 +370,7 @@ func (m *mirror) levelNames() string {
 
 // submit tells the engine of the job with all its pods.
 func (m *mirror) submit(g *group) {
-	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() })
+	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining })
 	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, core.Time(g.created.UnixNano()))}
 	if g.id.Kind == others {
 		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true
