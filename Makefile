@@ -7,13 +7,14 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build devcluster kubectl demo test test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build devcluster kubectl demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-build: ## build bin/muster
+build: ## build bin/muster, and bin/kubectl-muster, the same as a plugin of kubectl
 	go build -o bin/ ./cmd/muster
+	ln -sf muster bin/kubectl-muster
 
 # What Kubernetes says its version is: that of devcluster/go.mod.
 KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)
@@ -31,6 +32,9 @@ demo: build ## run the built-in kant-training workload under three policies, and
 test: ## run the tests, in minutes
 	go test -short ./...
 
+test-devcluster: ## run the tests of the control plane with simulated nodes
+	cd devcluster && go test ./...
+
 test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTIME
 	MUSTER_FULL=1 go test -timeout 60m ./...
 	$(MAKE) fuzz
@@ -38,6 +42,7 @@ test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTI
 lint: ## vet and lint
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
+	cd devcluster && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	.ci/docs
 
 fmt: ## format the code

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/translate"
@@ -214,6 +215,9 @@ func (m *mirror) advance(g *group) {
 		delete(m.groups, g.id)
 		return
 	}
+	if len(g.loose) > 0 || !g.submitted {
+		m.waiters[g] = true
+	}
 	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
 		m.withdraw(g)
 	}
@@ -345,10 +349,15 @@ func (m *mirror) queueOf(g *group, a translate.Attributes) string {
 
 // level returns the engine's name of a topology level.
 func (m *mirror) level(name string) (string, bool) {
+	if t := m.topologies.objects[m.topologies.used]; t != nil {
+		if l, ok := t.Spec.Level(name); ok {
+			name = l
+		}
+	}
 	switch name {
 	case "", cluster.NodeLevel, cluster.HBDLevel:
 		return name, true
-	case "kubernetes.io/hostname":
+	case v1alpha1.HostnameLabel:
 		return cluster.NodeLevel, true
 	}
 	for _, l := range m.levels {
@@ -387,10 +396,14 @@ func (m *mirror) submit(g *group) {
 	for i := len(g.tasks) - 1; i >= 0; i-- {
 		t := g.tasks[i]
 		n := len(byTask[t])
-		extra := min(surplus, n-1)
+		extra := min(surplus, n)
 		surplus -= extra
 		job.Tasks[i] = core.Task{Name: t.name, Pods: n, Request: t.spec}
-		if job.Gang {
+		switch {
+		case !job.Gang:
+		case extra == n:
+			job.Tasks[i].MinPods = core.Elastic
+		default:
 			job.Tasks[i].MinPods = n - extra
 		}
 	}
@@ -479,7 +492,7 @@ func (m *mirror) add(g *group) {
 		byTask[t] = append(byTask[t], p)
 	}
 	for _, t := range order {
-		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, Request: t.spec}}
+		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, MinPods: core.Elastic, Request: t.spec}}
 		for _, p := range byTask[t] {
 			slot := len(g.slots)
 			if k := len(t.free); k > 0 {

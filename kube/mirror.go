@@ -22,7 +22,7 @@ import (
 // from them and can be built anew at any time (rebuild).
 type mirror struct {
 	log    *slog.Logger
-	record func(core.Time, core.Event) // told of every event the engine took; nil: nobody
+	record Recorder // nil: nobody
 	now    core.Time
 
 	policy core.Policy
@@ -49,7 +49,8 @@ type mirror struct {
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
 
-	asking  []*group // that are to be asked next why they wait
+	waiters map[*group]bool // of which pods wait, and some that wait no more
+	asking  []*group        // those that are to be asked next why they wait
 	acts    acts
 	metrics *metrics
 }
@@ -103,7 +104,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, queues: newQueues(), policies: newPolicies(policy), topologies: newTopologies(levels),
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), policies: newPolicies(policy), topologies: newTopologies(levels),
 		acts: acts{wake: core.Never},
 	}
 }
@@ -115,7 +116,7 @@ func (m *mirror) tell(ev core.Event) error {
 		return err
 	}
 	if m.record != nil {
-		m.record(m.now, ev)
+		m.record.Told(m.now, ev)
 	}
 	return nil
 }
@@ -139,9 +140,13 @@ func (m *mirror) rebuild() error {
 	for i, l := range m.levels {
 		names[i] = l.Name
 	}
-	e, err := core.New(core.Config{Policy: m.policy, Levels: names})
+	c := core.Config{Policy: m.policy, Levels: names}
+	e, err := core.New(c)
 	if err != nil {
 		return err
+	}
+	if m.record != nil {
+		m.record.Began(m.now, c)
 	}
 	m.engine, m.engineWakes = e, core.Never
 	m.queues.rebuild(m)
@@ -198,7 +203,11 @@ func (m *mirror) decide(now core.Time) *acts {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
 	}
-	for _, d := range m.engine.Decide(m.now) {
+	decisions := m.engine.Decide(m.now)
+	if m.record != nil {
+		m.record.Decided(m.now, decisions)
+	}
+	for _, d := range decisions {
 		m.metrics.decided(&d)
 		switch d.Op {
 		case core.Bind:

@@ -133,6 +133,7 @@ func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
 	m.uncount(p)
 	m.unplace(p, p.target)
+	m.answered(p)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
@@ -188,12 +189,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 	if p == nil || !p.inFlight {
 		return
 	}
-	p.inFlight = false
-	if g := p.group; g != nil {
-		if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
-			defer func() { m.acts.said = append(m.acts.said, m.unsay(g)...) }()
-		}
-	}
+	defer m.answered(p)
 	switch {
 	case ok && p.state == podBinding:
 		p.state = podBound
@@ -217,7 +213,24 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		} else {
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
+		m.waiters[p.group] = true
 		m.touch(p.group)
+	}
+}
+
+// answered notes that no binding of the pod is under way. When that is so for
+// the last pod of its group, what is said of the group's waiting is taken back.
+func (m *mirror) answered(p *pod) {
+	if !p.inFlight {
+		return
+	}
+	p.inFlight = false
+	g := p.group
+	if g == nil {
+		return
+	}
+	if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
+		m.acts.said = append(m.acts.said, m.unsay(g)...)
 	}
 }
 

@@ -52,9 +52,11 @@ func (m *mirror) explain(n int) []verse {
 		return nil
 	}
 	if len(m.asking) == 0 {
-		for _, g := range m.groups {
-			if g.id.Kind != others && g.waits() {
+		for g := range m.waiters {
+			if m.groups[g.id] == g && g.waits() {
 				m.asking = append(m.asking, g)
+			} else {
+				delete(m.waiters, g)
 			}
 		}
 		slices.SortFunc(m.asking, func(a, b *group) int { return a.created.Compare(b.created) })
@@ -250,7 +252,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 // for pods that are Unschedulable, and more nodes are no help to the others.
 func scheduledReason(reason string) string {
 	switch reason {
-	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(),
+	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
 		core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
 		return v1.PodReasonUnschedulable
 	}

@@ -308,10 +308,11 @@ func standing(st *kube.Stats, feed *feeding) string {
 		running += float64(q.Running)
 	}
 	var parts []string
+	jobs := fmt.Sprintf("jobs: %.0f wait, %.0f run", waiting, running)
 	if n := feed.jobs.Load(); n > 0 {
-		parts = append(parts, fmt.Sprintf("submitted %d jobs", n))
+		jobs += fmt.Sprintf(", %d of %d are done", max(0, n-int64(st.Jobs)), n)
 	}
-	parts = append(parts, fmt.Sprintf("jobs: %.0f wait, %.0f run", waiting, running),
+	parts = append(parts, jobs,
 		fmt.Sprintf("pods: %d wait, %d run", st.Waiting, st.Running))
 	if gpus > 0 {
 		parts = append(parts, fmt.Sprintf("GPUs: %.4g of %.0f in use (%.0f%%)", used, gpus, 100*used/gpus))
