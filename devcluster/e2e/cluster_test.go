@@ -13,12 +13,14 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -30,7 +32,7 @@ import (
 
 // patience is how long a condition may take to become true. Those that hold do
 // within a second or two; a machine may have much else to do.
-const patience = time.Minute
+const patience = 30 * time.Second
 
 // cluster is what a test has of the cluster.
 type cluster struct {
@@ -217,8 +219,8 @@ func (c *cluster) editNode(name string, edit func(*v1.Node)) {
 
 // Queues.
 
-// queue makes a queue with so many GPUs of its own, of any model, and waits
-// until nothing; options change it first.
+// queue makes a queue with so many GPUs of its own, of any model; options
+// change it first.
 func (c *cluster) queue(name string, nominal int, options ...func(*v1alpha1.Queue)) {
 	c.Helper()
 	q := &v1alpha1.Queue{
@@ -233,7 +235,7 @@ func (c *cluster) queue(name string, nominal int, options ...func(*v1alpha1.Queu
 	c.queues = append(c.queues, name)
 }
 
-// lendsTo puts a queue below another and limits what it borrows.
+// borrows limits what a queue borrows.
 func borrows(most int) func(*v1alpha1.Queue) {
 	return func(q *v1alpha1.Queue) { q.Spec.Quota[0].BorrowingLimit = ptr.To(v1alpha1.GPUs(1000 * most)) }
 }
@@ -440,7 +442,7 @@ func (c *cluster) groupIs(name, kind string, status metav1.ConditionStatus, reas
 	return message
 }
 
-// runs waits until a pod is in a phase.
+// phase waits until pods are in a phase.
 func (c *cluster) phase(phase v1.PodPhase, names ...string) {
 	c.Helper()
 	for _, name := range names {
@@ -567,4 +569,41 @@ func (r *record) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.buf.String()
+}
+
+// has returns an error unless the log has a text.
+func (r *record) has(text string) error {
+	if !strings.Contains(r.String(), text) {
+		return fmt.Errorf("the scheduler has not said %q", text)
+	}
+	return nil
+}
+
+// labelNamespace labels the test's namespace.
+func (c *cluster) labelNamespace(key, value string) {
+	c.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
+	_, err := admin.CoreV1().Namespaces().Patch(ctx(), c.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	c.must(err)
+}
+
+// priority makes a priority class for the time of the test, and returns what
+// gives it to a pod.
+func (c *cluster) priority(name string, value int32) func(*v1.Pod) {
+	c.Helper()
+	classes := admin.SchedulingV1().PriorityClasses()
+	_, err := classes.Create(ctx(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+	c.must(err)
+	c.Cleanup(func() { c.must(classes.Delete(ctx(), name, metav1.DeleteOptions{})) })
+	// The API server takes a moment to know it.
+	c.until("the priority class is known", func() error {
+		p := pod("probe", withPriority(name))
+		_, err := admin.CoreV1().Pods(c.namespace).Create(ctx(), p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+	return withPriority(name)
+}
+
+func withPriority(class string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.PriorityClassName = class }
 }

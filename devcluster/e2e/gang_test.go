@@ -27,18 +27,32 @@ func TestGangTooLarge(t *testing.T) {
 	c := begin(t)
 	c.nodesNamed("n", 2)
 	c.schedule()
-	c.group("big", 5)
-	big := c.several("big", 0, 5, asks(4), ofGroup("big"))
+	c.create(pod("other"))
+	c.bound("other")
+	c.group("big", 4)
+	big := c.several("big", 0, 4, asks(4), ofGroup("big"))
 	for _, p := range big {
 		c.waits(p, "Resources")
 	}
-	if said := c.groupIs("big", v1alpha1.WaitingCondition, metav1.ConditionTrue, "Resources"); !strings.Contains(said, "5") {
-		t.Errorf("the PodGroup is said to wait because %q; expected the number of pods in it", said)
+	if said := c.groupIs("big", v1alpha1.WaitingCondition, metav1.ConditionTrue, "Resources"); !strings.Contains(said, "4 x 4") {
+		t.Errorf("the PodGroup is said to wait because %q; expected what it needs in it", said)
 	}
 	c.groupIs("big", schedulingv1beta1.PodGroupInitiallyScheduled, metav1.ConditionFalse, schedulingv1beta1.PodGroupReasonUnschedulable)
 	c.unbound(big...)
 	c.group("small", 2)
 	c.bound(c.several("small", 0, 2, asks(4), ofGroup("small"))...)
+	c.unbound(big...)
+}
+
+// A gang that the whole cluster could not hold is told so.
+func TestGangForNoCluster(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2)
+	c.schedule()
+	c.group("big", 5)
+	big := c.several("big", 0, 5, asks(4), ofGroup("big"))
+	c.waits(big[4], "NoNode")
+	c.groupIs("big", v1alpha1.WaitingCondition, metav1.ConditionTrue, "NoNode")
 	c.unbound(big...)
 }
 

@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-sched/muster/kube"
@@ -44,8 +43,7 @@ var (
 	// the chart.
 	identity *rest.Config
 	// address is how the admin does.
-	address    *rest.Config
-	kubeconfig string
+	address *rest.Config
 )
 
 // systemNamespace is where the chart is installed.
@@ -64,6 +62,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
+	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // that an API is beta
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	bin, err := filepath.Abs(filepath.Join(root, "bin"))
@@ -79,7 +78,6 @@ func run(m *testing.M) (int, error) {
 		return 0, fmt.Errorf("%w\n%s", err, &log)
 	}
 	defer server.Stop()
-	kubeconfig = server.Kubeconfig
 	if address, err = server.Config(); err != nil {
 		return 0, err
 	}
@@ -192,14 +190,4 @@ func chart(t *testing.T, name string) []string {
 		t.Fatal(err)
 	}
 	return strings.Split(out.String(), "\n---\n")
-}
-
-// userConfig reads a kubeconfig.
-func userConfig(t *testing.T, file string) *rest.Config {
-	t.Helper()
-	c, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
