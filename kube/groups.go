@@ -129,7 +129,7 @@ func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
 	g.told, g.relabel = surroundings{}, false
 	for uid, p := range g.pods {
-		p.slot, p.task, p.devices = -1, nil, 0
+		p.slot, p.task, p.devices, p.dismissed = -1, nil, 0, false
 		g.loose[uid] = p
 	}
 }

@@ -305,7 +305,7 @@ func (m *mirror) evict(d *core.Decision) {
 	}
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
-		p.state = podLeaving
+		p.state, p.dismissed = podLeaving, true
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
 		switch {
 		case !p.inFlight:

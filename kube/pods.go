@@ -40,6 +40,9 @@ type pod struct {
 	// evicted for waits meanwhile.
 	inFlight bool
 	cause    evictAct
+	// dismissed says that the engine told it to leave, and not one before the
+	// engine was built anew: to that one it runs.
+	dismissed bool
 	// said is the reason that its conditions give for its waiting.
 	said    string
 	volumes volumes
@@ -232,12 +235,14 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 			m.newPod(p.object)
 			return
 		}
-		leaving := p.state == podLeaving
+		leaving, dismissed := p.state == podLeaving, p.dismissed
 		m.unplace(p, p.target)
-		p.state, p.target, p.devices = podWaiting, "", 0
-		if leaving {
+		p.state, p.target, p.devices, p.dismissed = podWaiting, "", 0, false
+		switch {
+		case p.slot < 0: // the engine was built anew, and has not been told of it yet
+		case leaving && dismissed:
 			m.mustTell(core.PodsGone{Job: p.group.job, Pods: []int{p.slot}})
-		} else {
+		default:
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
 		m.waiters[p.group] = true
@@ -282,6 +287,7 @@ func (m *mirror) adopt(p *pod) {
 	if p.inFlight {
 		p.group.inFlight--
 	}
+	m.touch(p.group) // which may have no pods now
 	p.group = nil
 	m.alone(p)
 }

@@ -61,7 +61,9 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	switch pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "node", "cordon", "drop", "smaller", "volume", "rebuild") {
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "node", "cordon", "drop", "smaller", "volume", "rebuild")
+	s.t.Log(what)
+	switch what {
 	case "pod":
 		s.newPods()
 	case "others":
@@ -208,26 +210,35 @@ func (s *story) decide() {
 	s.now = s.now.Add(pick(s, time.Second, time.Minute, 10*time.Minute))
 	before := maps.Clone(s.m.storage.providing)
 	acts := s.m.decide(core.Time(s.now.UnixNano()))
-	touched := map[string]bool{}
+	touched := map[string][]*v1.Pod{} // what comes to a node
 	for uid, x := range s.m.storage.providing {
 		if before[uid] == nil {
-			touched[x.act.node] = true
+			touched[x.act.node] = append(touched[x.act.node], s.object(x.act.pod))
 		}
 	}
 	for i := 0; i < len(acts.bind); {
 		from, g := i, acts.bind[i].pod.group
 		for ; i < len(acts.bind) && acts.bind[i].pod.group == g; i++ {
 			s.send(&acts.bind[i])
-			touched[acts.bind[i].node] = true
+			touched[acts.bind[i].node] = append(touched[acts.bind[i].node], s.object(acts.bind[i].pod))
 		}
 		for k := from; k < i; k++ {
 			if why := s.forbids(s.object(acts.bind[k].pod), acts.bind[k].node); why != "" {
+				for _, n := range slices.Sorted(maps.Keys(s.pods)) {
+					x := s.pods[n]
+					g := s.m.pods[x.UID].group
+					if g == nil {
+						s.t.Log(n, "lone", s.where(x), x.Labels)
+					} else {
+						s.t.Log(n, g.job, s.where(x), x.Labels, g.told, s.m.pods[x.UID].state)
+					}
+				}
 				s.t.Fatalf("%s is bound to %s: %s", acts.bind[k].pod.object.Name, acts.bind[k].node, why)
 			}
 		}
 	}
-	for n := range touched {
-		if why := s.overfull(n); why != "" {
+	for n, pods := range touched {
+		if why := s.overfull(n, pods); why != "" {
 			s.t.Fatalf("%s: %s", n, why)
 		}
 	}
@@ -247,6 +258,7 @@ func (s *story) send(b *bindAct) {
 	if p := s.object(b.pod); p == nil || p.Spec.NodeName != "" || s.sent[name].pod != nil && s.sent[name].pod.object.UID == p.UID {
 		s.t.Fatalf("%s is bound twice, or is no more", name)
 	}
+	s.t.Log("bind", name, b.node)
 	s.sent[name] = *b
 }
 
@@ -256,6 +268,7 @@ func (s *story) answer(name string) {
 	b := s.sent[name]
 	delete(s.sent, name)
 	p := s.pods["default/"+name]
+	s.t.Log("answer", name)
 	uid := b.pod.object.UID
 	if p == nil || p.UID != uid {
 		s.m.bound(uid, false, true)
@@ -488,8 +501,9 @@ func clash(p, o *v1.Pod) bool {
 	return false
 }
 
-// overfull says what a node has too little of for the pods on it.
-func (s *story) overfull(node string) string {
+// overfull says what a node has too little of for pods that come to it. What others
+// have put there is their affair.
+func (s *story) overfull(node string, come []*v1.Pod) string {
 	n := s.nodes[node]
 	left := n.Status.Allocatable.DeepCopy()
 	used, pods := uint64(0), int64(0)
@@ -519,7 +533,11 @@ func (s *story) overfull(node string) string {
 		}
 	}
 	for name, q := range left {
-		if q.Sign() < 0 && name != v1.ResourcePods {
+		asked := slices.ContainsFunc(come, func(p *v1.Pod) bool {
+			ask := p.Spec.Containers[0].Resources.Requests[name]
+			return ask.Sign() > 0
+		})
+		if q.Sign() < 0 && asked {
 			return fmt.Sprintf("%s is overdrawn by %s", name, q.String())
 		}
 	}
@@ -536,7 +554,7 @@ func (s *story) overfull(node string) string {
 // need not, and takes everything away.
 func (s *story) quiet() {
 	s.made = true
-	for range 60 {
+	for range 20 {
 		for len(s.sent) > 0 {
 			name, _ := some(s, s.sent)
 			s.answer(name)
