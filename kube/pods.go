@@ -36,6 +36,7 @@ type pod struct {
 	task    *task
 	target  string // its node, or the one it is being bound to
 	devices uint64 // its GPUs there
+	given   uint64 // its GPUs as the binding says that was sent
 	// inFlight says that a binding was sent and not answered; what it is to be
 	// evicted for waits meanwhile.
 	inFlight bool
@@ -237,7 +238,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		}
 		leaving, dismissed := p.state == podLeaving, p.dismissed
 		m.unplace(p, p.target)
-		p.state, p.target, p.devices, p.dismissed = podWaiting, "", 0, false
+		p.state, p.target, p.devices, p.given, p.dismissed = podWaiting, "", 0, 0, false
 		switch {
 		case p.slot < 0: // the engine was built anew, and has not been told of it yet
 		case leaving && dismissed:
@@ -302,6 +303,13 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 	}
 	if len(p.object.gpus) == want {
 		return p.object.gpus
+	}
+	if bits.OnesCount64(p.given) == want { // the API has not shown it yet
+		var out []int
+		for s := p.given; s != 0; s &= s - 1 {
+			out = append(out, bits.TrailingZeros64(s))
+		}
+		return out
 	}
 	var free [64]core.Milli
 	for i := range free {

@@ -220,25 +220,24 @@ func (s *story) decide() {
 		from, g := i, acts.bind[i].pod.group
 		for ; i < len(acts.bind) && acts.bind[i].pod.group == g; i++ {
 			s.send(&acts.bind[i])
+			if before[acts.bind[i].pod.object.UID] != nil {
+				continue // it was placed when its volume was asked for
+			}
 			touched[acts.bind[i].node] = append(touched[acts.bind[i].node], s.object(acts.bind[i].pod))
 		}
 		for k := from; k < i; k++ {
+			if before[acts.bind[k].pod.object.UID] != nil {
+				continue
+			}
 			if why := s.forbids(s.object(acts.bind[k].pod), acts.bind[k].node); why != "" {
-				for _, n := range slices.Sorted(maps.Keys(s.pods)) {
-					x := s.pods[n]
-					g := s.m.pods[x.UID].group
-					if g == nil {
-						s.t.Log(n, "lone", s.where(x), x.Labels)
-					} else {
-						s.t.Log(n, g.job, s.where(x), x.Labels, g.told, s.m.pods[x.UID].state)
-					}
-				}
+				s.show()
 				s.t.Fatalf("%s is bound to %s: %s", acts.bind[k].pod.object.Name, acts.bind[k].node, why)
 			}
 		}
 	}
 	for n, pods := range touched {
 		if why := s.overfull(n, pods); why != "" {
+			s.show()
 			s.t.Fatalf("%s: %s", n, why)
 		}
 	}
@@ -249,6 +248,23 @@ func (s *story) decide() {
 		s.choose(c)
 	}
 	s.m.done()
+}
+
+// show writes how things stand, for those who look for a fault.
+func (s *story) show() {
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		n := s.m.nodes[name]
+		s.t.Logf("%s: %+v, others %+v, %d pods", name, n.told, n.others, n.count)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
+		o := s.pods[name]
+		p := s.m.pods[o.UID]
+		job := "none"
+		if p.group != nil {
+			job = fmt.Sprint(p.group.job, " ", p.group.told)
+		}
+		s.t.Logf("%s on %q: job %s, state %d, %v, %+v", name, s.where(o), job, p.state, o.Labels, p.object.amounts)
+	}
 }
 
 func (s *story) object(p *pod) *v1.Pod { return s.pods["default/"+p.object.Name] }

@@ -47,7 +47,9 @@ var rack = translate.Level{Name: "rack", Label: "topology.example.com/rack"}
 // tester is what tests of all kinds have.
 type tester interface {
 	Helper()
+	Cleanup(func())
 	Log(...any)
+	Logf(string, ...any)
 	Error(...any)
 	Errorf(string, ...any)
 	Fatal(...any)
