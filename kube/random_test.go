@@ -439,6 +439,9 @@ func (s *story) forbids(p *v1.Pod, node string) string {
 		return why
 	}
 	for i := range p.Spec.TopologySpreadConstraints {
+		if len(p.Spec.Volumes) > 0 {
+			break // only the nodes count from which its volume can be reached
+		}
 		if why := s.uneven(p, &p.Spec.TopologySpreadConstraints[i], node, placed); why != "" {
 			return why
 		}
