@@ -68,11 +68,13 @@ func (s *story) happen() {
 		s.newPods()
 	case "others":
 		if n, ok := some(s, s.nodes); ok {
-			s.pod(s.name(), foreign(n), s.label, s.term, s.port, func(p *v1.Pod) {
-				if s.chance(4) {
-					p.Spec.Containers[0].Resources.Requests = amounts("cpu", "1", v1alpha1.GPUResource, "1")
-				}
-			})
+			if s.chance(4) {
+				// Without labels: it is known by what it takes alone while somebody
+				// else has the GPU that it says it has.
+				s.pod(s.name(), foreign(n), asking("cpu", "1", v1alpha1.GPUResource, "1"))
+			} else {
+				s.pod(s.name(), foreign(n), s.label, s.term, s.port)
+			}
 		}
 	case "answer":
 		if p, ok := some(s, s.sent); ok {
@@ -87,7 +89,7 @@ func (s *story) happen() {
 			s.over(p)
 		}
 	case "relabel":
-		if p, ok := some(s, s.pods); ok && s.pods[p].Labels[v1alpha1.GangLabel] == "" {
+		if p, ok := some(s, s.pods); ok && s.pods[p].Labels[v1alpha1.GangLabel] == "" && (s.pods[p].Spec.SchedulerName == v1alpha1.SchedulerName || len(s.pods[p].Labels) > 0) {
 			s.pod(p, s.label)
 		}
 	case "node":
