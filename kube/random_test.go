@@ -89,8 +89,13 @@ func (s *story) happen() {
 			s.over(p)
 		}
 	case "relabel":
-		if p, ok := some(s, s.pods); ok && s.pods[p].Labels[v1alpha1.GangLabel] == "" && (s.pods[p].Spec.SchedulerName == v1alpha1.SchedulerName || len(s.pods[p].Labels) > 0) {
-			s.pod(p, s.label)
+		// Not those of a gang, nor those that are known by what they take alone.
+		if name, ok := some(s, s.pods); ok {
+			p := s.pods[name]
+			ours := p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" && len(p.Spec.Volumes) == 0
+			if ours || len(p.Labels) > 0 && p.Labels[v1alpha1.GangLabel] == "" && p.Spec.SchedulerName != v1alpha1.SchedulerName {
+				s.pod(name, s.label)
+			}
 		}
 	case "node":
 		s.newNode()
