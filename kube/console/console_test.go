@@ -156,6 +156,49 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// What a Job says counts for more than what its pods do: they may be gone for
+// now, and those that failed may have been made again.
+func TestJobsSayHowTheyStand(t *testing.T) {
+	const (
+		job      = "\n---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: a, namespace: team, creationTimestamp: ago(1h)}\nspec: {suspend: %s, parallelism: 2, template: {spec: {schedulerName: muster, containers: [{name: main, resources: {limits: {nvidia.com/gpu: '4'}}}]}}}\nstatus: {conditions: [%s]}"
+		podGroup = "\n---\napiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: g, namespace: team, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: u, controller: true}]}\nstatus: {conditions: [{type: PodGroupInitiallyScheduled, status: 'True'}]}"
+		owner    = ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: u, controller: true}]"
+		native   = ", nodeName: n, schedulingGroup: {podGroupName: g}"
+	)
+	for name, c := range map[string]struct {
+		objects string
+		want    string // ID, state, code and GPUs of each job
+	}{
+		"suspended":                  {fmt.Sprintf(job, "true", ""), "job/a S JobHeldUser 8"},
+		"no pods yet":                {fmt.Sprintf(job, "false", ""), "job/a PD Dependency 8"},
+		"its pods were evicted":      {fmt.Sprintf(job, "false", "") + podGroup, "job/a RQ Dependency 8"},
+		"its pods failed":            {fmt.Sprintf(job, "false", "") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a RQ Dependency 8"},
+		"suspended after it ran":     {fmt.Sprintf(job, "true", "") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a S JobHeldUser 8"},
+		"suspended, and still there": {fmt.Sprintf(job, "true", "") + podGroup + podText("p", owner+", deletionTimestamp: ago(-9s)", native, "phase: Running"), "job/a CG  2"},
+		"runs":                       {fmt.Sprintf(job, "false", "") + podGroup + podText("p", owner, native, "phase: Running"), "job/a R  2"},
+		"over, and its pods too":     {fmt.Sprintf(job, "false", "{type: Complete, status: 'True'}") + podGroup, ""},
+		"completed in the end":       {fmt.Sprintf(job, "false", "{type: Complete, status: 'True'}") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a CD  2"},
+		"failed in the end":          {fmt.Sprintf(job, "false", "{type: Failed, status: 'True'}") + podGroup + podText("p", owner, native, "phase: Succeeded"), "job/a F  2"},
+		"ran too long":               {fmt.Sprintf(job, "false", "{type: Failed, status: 'True', reason: DeadlineExceeded}") + podText("p", owner, "", "phase: Failed"), "job/a TO  2"},
+		"its pod ran too long":       {fmt.Sprintf(job, "false", "{type: Failed, status: 'True'}") + podText("p", owner, "", "phase: Failed, reason: DeadlineExceeded"), "job/a TO  2"},
+		"of another scheduler":       {strings.Replace(fmt.Sprintf(job, "true", ""), "muster", "other", 1), ""},
+	} {
+		all, err := ParseStates([]string{"all"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, _ := cluster(t, c.objects)
+		jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team", States: all})
+		var got []string
+		for _, j := range jobs {
+			got = append(got, fmt.Sprintf("%s %s %s %s", j.ID, j.State, j.Code, j.GPUs))
+		}
+		if err != nil || strings.Join(got, "; ") != c.want {
+			t.Errorf("%s: got %q, %v; want %q", name, got, err, c.want)
+		}
+	}
+}
+
 // Two PodGroups of one owner are two jobs, under their own names.
 func TestOwnersNameTheirOnlyPodGroup(t *testing.T) {
 	const owner = ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: %s, uid: u, controller: true}]"
