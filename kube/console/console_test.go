@@ -342,6 +342,29 @@ func TestExplainFindsByAnyName(t *testing.T) {
 	}
 }
 
+// Events are those about the job, and about the pods that its Job made before;
+// not of other things of the same name.
+func TestExplainHasTheEventsOfTheJob(t *testing.T) {
+	event := func(name, kind, object, uid, ago string) string {
+		return fmt.Sprintf("\n---\napiVersion: v1\nkind: Event\nmetadata: {name: %s, namespace: team}\ninvolvedObject: {kind: %s, name: %s, uid: '%s'}\nreason: %[1]s\nlastTimestamp: ago(%[5]s)", name, kind, object, uid, ago)
+	}
+	client, _ := cluster(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a, namespace: team, uid: u, creationTimestamp: ago(2h)}\nspec: {template: {spec: {schedulerName: muster}}}"+
+		podText("a-0-aaaaa", ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: u, controller: true}]", "", "phase: Pending")+
+		event("made", "Job", "a", "u", "119m")+event("preempted", "Pod", "a-0-zzzzz", "gone", "90m")+event("waits", "Pod", "a-0-aaaaa", "uid-a-0-aaaaa", "1m")+
+		event("other-uid", "Job", "a", "v", "1m")+event("other-pod", "Pod", "a-b-zzzzz", "x", "1m")+event("older", "Pod", "a-0-yyyyy", "x", "3h"))
+	x, err := client.Explain(context.Background(), "team", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range x.Events {
+		got = append(got, e.Reason)
+	}
+	if want := []string{"made", "preempted", "waits"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestHostlist(t *testing.T) {
 	for want, names := range map[string][]string{
 		"":                          nil,

@@ -47,8 +47,9 @@ type Job struct {
 	Gang  int      `json:"gang"`
 	Tasks []Task   `json:"tasks"`
 	Nodes []string `json:"nodes"`
-	// Created is when the oldest of its pods was made, Started when the first
-	// of those that run was bound, Ended when the last ended.
+	// Created is when the Job that makes its pods was made or, without one, the
+	// oldest of them. Started is when the first of those that run was bound, Ended
+	// when the last ended.
 	Created time.Time  `json:"created"`
 	Started *time.Time `json:"started,omitempty"`
 	Ended   *time.Time `json:"ended,omitempty"`

@@ -27,6 +27,11 @@ func own(byGroup map[translate.Group]*Job, owners map[translate.Group]*batchv1.J
 	}
 	for id, o := range owners {
 		list := pods[id.Job()]
+		for _, j := range list {
+			if made := o.CreationTimestamp.Time; made.Before(j.Created) {
+				j.Created = made
+			}
+		}
 		if slices.ContainsFunc(list, func(j *Job) bool { return j.live }) {
 			continue
 		}
