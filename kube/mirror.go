@@ -37,6 +37,14 @@ type mirror struct {
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
 	queues     queues
+	around     around
+	storage    storage
+	policies   policies
+	topologies topologies
+	// outdated says that the engine is to be built anew before it decides: the
+	// policy or the levels are others.
+	outdated bool
+
 	groups     map[translate.Group]*group
 	jobs       map[string]*group
 	dirty      []*group         // to be looked at again before the next decision
@@ -53,6 +61,8 @@ type mirror struct {
 type acts struct {
 	bind  []bindAct
 	evict []evictAct
+	// choose has the claims that are to be told a node.
+	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
 	ask []*group
 	// said is what is to be written of jobs that waited and start.
@@ -89,6 +99,8 @@ type node struct {
 	count  int // such pods
 	pods   map[types.UID]*pod
 	sick   uint64 // devices that the engine takes for unhealthy
+	// surveyed is what of its labels is counted in topologies.
+	surveyed uint64
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
@@ -96,7 +108,8 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), acts: acts{wake: core.Never},
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
+		policies: newPolicies(policy), topologies: newTopologies(levels), acts: acts{wake: core.Never},
 	}
 }
 
@@ -122,6 +135,11 @@ func (m *mirror) mustTell(ev core.Event) {
 // rebuild derives the engine anew: at the start, and when the policy, the
 // topology or the GPUs of a node are others.
 func (m *mirror) rebuild() error {
+	m.outdated = false
+	if err := m.settlePolicy(); err != nil {
+		return err
+	}
+	m.pickLevels()
 	names := make([]string, len(m.levels))
 	for i, l := range m.levels {
 		names[i] = l.Name
@@ -150,8 +168,12 @@ func (m *mirror) rebuild() error {
 	m.dirty = m.dirty[:0]
 	groups := make([]*group, 0, len(m.groups))
 	for _, g := range m.groups {
+		draining, broke := g.draining, g.broke
 		g.reset()
 		g.dirty = false
+		if g.leaving() {
+			g.draining, g.broke = draining, broke
+		}
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {
@@ -170,10 +192,17 @@ func (m *mirror) decide(now core.Time) *acts {
 	if m.engine == nil {
 		return &m.acts
 	}
+	m.watchLabels()
+	if m.outdated {
+		if err := m.rebuild(); err != nil {
+			m.log.Error("the engine cannot be built anew", "error", err)
+		}
+	}
 	for _, g := range m.later {
 		m.touch(g)
 	}
 	m.later = m.later[:0]
+	m.provided()
 	m.settle()
 	if m.engineWakes <= m.now {
 		m.engineWakes = core.Never
@@ -200,7 +229,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
@@ -255,7 +284,12 @@ func (m *mirror) bind(d *core.Decision) {
 		if d.Reason == core.Backfilled {
 			notes[v1alpha1.BackfilledAnnotation] = "true"
 		}
-		m.acts.bind = append(m.acts.bind, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
+		act := bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate}
+		if len(p.volumes.unbound) > 0 {
+			m.provide(act)
+		} else {
+			m.acts.bind = append(m.acts.bind, act)
+		}
 	}
 	g.inFlight += len(d.Pods)
 	g.waiting = waiting{}
@@ -273,8 +307,11 @@ func (m *mirror) evict(d *core.Decision) {
 		p := g.slots[d.Pods[i].Pod]
 		p.state = podLeaving
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
-		if !p.inFlight {
+		switch {
+		case !p.inFlight:
 			m.acts.evict = append(m.acts.evict, p.cause)
+		case m.storage.providing[p.object.UID] != nil:
+			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
 	}
 	if g.gang() && g.running() < g.least() {

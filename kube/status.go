@@ -87,14 +87,15 @@ func (g *group) waits() bool {
 func (m *mirror) say(g *group) []verse {
 	if g.submitted {
 		x, ok := m.engine.Explain(g.job)
+		reason, detail := x.Reason.String(), x.Detail
 		if !ok || x.Waiting == 0 {
-			return nil
-		}
-		detail := x.Detail
-		if x.Ahead > 0 {
+			if reason, detail = g.unready(); reason == "" {
+				return nil
+			}
+		} else if x.Ahead > 0 {
 			detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
 		}
-		g.wait(m.now, x.Reason.String(), detail)
+		g.wait(m.now, reason, detail)
 	}
 	if g.waiting.reason == "" || m.now-g.waiting.since < firstSay {
 		return nil
