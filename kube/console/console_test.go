@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -59,11 +60,24 @@ status: {%s}`, name, metadata, spec, status)
 }
 
 // Every reason for which a job may wait has a code and says what would change
-// it: a reason that is added to the engine is added here too.
+// it: a reason that is added to the engine or the scheduler is added here too.
 func TestReasonsAreWhole(t *testing.T) {
-	names := []string{
-		kube.ReasonCollecting, kube.ReasonPodGroupNotFound, kube.ReasonQueueNotFound, kube.ReasonQueueForbidden, kube.ReasonMisconfigured,
-		kube.ReasonGangUnknown, core.MemberLost.String(), NotSeen, Gated, SuspendedByOwner,
+	names := []string{core.MemberLost.String(), NotSeen, Gated, SuspendedByOwner}
+	files, err := filepath.Glob("../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, constant := range regexp.MustCompile(`\bReason[A-Z]\w* += "(\w+)"`).FindAllSubmatch(source, -1) {
+			names = append(names, string(constant[1]))
+		}
+	}
+	if !slices.Contains(names, kube.ReasonCollecting) {
+		t.Fatal("the scheduler's reasons are not found in its source")
 	}
 	for r := core.QuotaExceeded; r <= core.Victims; r++ {
 		names = append(names, r.String())
