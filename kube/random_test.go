@@ -576,8 +576,8 @@ func (s *story) overfull(node string, come []*v1.Pod) string {
 	return ""
 }
 
-// quiet lets everything under way come to an end, looks whether any pod waits that
-// need not, and takes everything away.
+// quiet lets everything under way come to an end and takes everything away: nothing
+// must be left.
 func (s *story) quiet() {
 	s.made = true
 	for range 20 {
