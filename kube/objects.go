@@ -42,7 +42,7 @@ type podObject struct {
 	waitingType bool   // it has the Waiting condition, True
 	owner       *metav1.OwnerReference
 
-	// amounts, gpus and share are what it holds of its node.
+	// amounts, gpus and share are what it holds of its node, when it has one.
 	amounts    translate.Amounts
 	gpus       []int
 	share      core.Milli
@@ -68,8 +68,8 @@ func trimPod(p *v1.Pod) *podObject {
 			o.waitingType = c.Status == v1.ConditionTrue
 		}
 	}
+	o.amounts = translate.Requests(p)
 	if o.node != "" {
-		o.amounts = translate.Requests(p)
 		gpus, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
 		if err == nil {
 			o.gpus = gpus

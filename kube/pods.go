@@ -316,7 +316,7 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 		free[i] = core.WholeGPU
 	}
 	for _, o := range n.pods {
-		for s := o.devices; s != 0; s &= s - 1 {
+		for s := o.holds(); s != 0; s &= s - 1 {
 			free[bits.TrailingZeros64(s)] -= o.share()
 		}
 	}
@@ -329,10 +329,23 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 	return out
 }
 
+// holds returns the GPUs of a pod, as far as it says them where the engine has not
+// been told of it.
+func (p *pod) holds() uint64 {
+	set := p.devices | p.given
+	for _, d := range p.object.gpus {
+		set |= 1 << d
+	}
+	return set
+}
+
 // share is how much of each of its GPUs a pod has.
 func (p *pod) share() core.Milli {
-	if p.task != nil && p.task.spec.GPU < core.WholeGPU {
+	switch {
+	case p.task != nil && p.task.spec.GPU < core.WholeGPU:
 		return p.task.spec.GPU
+	case p.task == nil && p.object.request.GPU < core.WholeGPU && p.object.ours:
+		return p.object.request.GPU
 	}
 	return core.WholeGPU
 }

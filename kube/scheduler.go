@@ -3,7 +3,7 @@
 //
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
-//	  nodes.go pods.go groups.go queues.go policies.go topologies.go
+//	  nodes.go pods.go groups.go terms.go volumes.go queues.go policies.go topologies.go
 //	bind.go evict.go status.go size.go     acts to the API, and their outcomes
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
