@@ -49,6 +49,9 @@ type group struct {
 	inFlight  int // bindings sent and not answered
 	waiting   waiting
 	said      said
+	// queue is where the engine's job is, once it was submitted.
+	queue   string
+	counted groupCount
 }
 
 // membership is what decides how large a gang is.
@@ -195,6 +198,7 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
+	m.noteGroup(g)
 	if g.draining {
 		if g.leaving() {
 			if !g.submitted { // the engine is new: it must know what they hold
@@ -248,6 +252,9 @@ func (m *mirror) withdraw(g *group) {
 	if g.submitted {
 		m.mustTell(core.JobEnded{Job: g.job})
 		delete(m.jobs, g.job)
+	}
+	for _, p := range g.pods {
+		m.notePod(p)
 	}
 	g.reset()
 }
@@ -386,6 +393,7 @@ func (m *mirror) submit(g *group) {
 	} else {
 		m.describe(g, list[0], &job)
 	}
+	g.queue = job.Queue
 	byTask := map[*task][]*pod{}
 	for _, p := range list {
 		t := g.taskOf(p)
@@ -554,6 +562,7 @@ func (m *mirror) sized(id translate.Group, n int, err error) {
 		return
 	}
 	if err != nil {
+		m.noteGroup(g)
 		g.wait(m.now, ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.object.Kind, g.object.Name, err))
 		return
 	}

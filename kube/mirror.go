@@ -53,6 +53,7 @@ type mirror struct {
 	asking  []*group        // those that are to be asked next why they wait
 	acts    acts
 	metrics *metrics
+	census  census
 }
 
 // acts is what is to be done for decisions, in order.
@@ -97,6 +98,7 @@ type node struct {
 	sick   uint64 // devices that the engine takes for unhealthy
 	// surveyed is what of its labels is counted in topologies.
 	surveyed uint64
+	counted  nodeCount
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
@@ -105,7 +107,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), policies: newPolicies(policy), topologies: newTopologies(levels),
-		acts: acts{wake: core.Never},
+		acts: acts{wake: core.Never}, census: newCensus(),
 	}
 }
 
@@ -164,6 +166,9 @@ func (m *mirror) rebuild() error {
 	m.dirty = m.dirty[:0]
 	groups := make([]*group, 0, len(m.groups))
 	for _, g := range m.groups {
+		for _, p := range g.pods {
+			m.notePod(p)
+		}
 		draining, broke := g.draining, g.broke
 		g.reset()
 		g.dirty = false
@@ -266,6 +271,7 @@ func (m *mirror) bind(d *core.Decision) {
 		p := g.slots[at.Pod]
 		p.state, p.target, p.devices, p.inFlight = podBinding, at.Node, at.GPUs, true
 		m.place(p, at.Node)
+		m.notePod(p)
 		notes := map[string]string{}
 		if at.GPUs != 0 {
 			notes[v1alpha1.GPUsAnnotation] = translate.Devices(at.GPUs)
@@ -296,6 +302,7 @@ func (m *mirror) evict(d *core.Decision) {
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
 		p.state = podLeaving
+		m.notePod(p)
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
 		if !p.inFlight {
 			m.acts.evict = append(m.acts.evict, p.cause)
@@ -315,6 +322,7 @@ func (m *mirror) place(p *pod, name string) {
 		m.nodes[name] = n
 	}
 	n.pods[p.object.UID] = p
+	m.noteNode(n)
 }
 
 // unplace takes a pod off its node.
@@ -324,6 +332,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		return
 	}
 	delete(n.pods, p.object.UID)
+	m.noteNode(n)
 	if n.gone && len(n.pods) == 0 {
 		m.dirtyNodes[name] = n
 	}

@@ -57,6 +57,7 @@ func (m *mirror) tellNode(n *node) {
 	if m.engine == nil {
 		return
 	}
+	m.noteNode(n)
 	name := n.object.Name
 	if n.gone || n.object.wrong != "" {
 		switch {

@@ -160,13 +160,15 @@ func TestTopologyObject(t *testing.T) {
 		t.Errorf("got %v", at)
 	}
 
-	// A second one leaves the choice to the labels again, a name makes it.
-	y.topologySeen(topologyObject("other", "x/leaf"))
-	if y.run(); y.levelNames() != "tier-1, tier-0, node, hbd" || y.topologies.verdict["net"].reason != v1alpha1.TopologyAccepted {
+	// A second one changes nothing, unless it is named.
+	other := topologyObject("other", "x/leaf")
+	other.CreationTimestamp.Time = startOfTime
+	y.topologySeen(other)
+	if y.run(); y.levelNames() != "spine, leaf, node, hbd" || y.topologies.verdict["other"].reason != v1alpha1.TopologyAccepted {
 		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
 	}
 	y.topologies.name = "other"
-	y.topologyGone("net")
+	y.chooseLevels()
 	if y.run(); y.levelNames() != "leaf, node, hbd" || y.topologies.verdict["other"].reason != v1alpha1.TopologyInUse {
 		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
 	}

@@ -61,6 +61,7 @@ func (m *mirror) podSeen(o *podObject) {
 	}
 	old := p.object
 	p.object = o
+	m.notePod(p)
 	if p.group == nil {
 		return
 	}
@@ -131,6 +132,7 @@ func (m *mirror) podsListed(list []*podObject) {
 // podOver takes a pod that ended or was deleted off its node.
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
+	m.notePod(p)
 	m.uncount(p)
 	m.unplace(p, p.target)
 	m.answered(p)
@@ -148,6 +150,7 @@ func (m *mirror) leaveSlot(p *pod) {
 	if p.slot < 0 {
 		return
 	}
+	m.notePod(p)
 	g := p.group
 	m.mustTell(core.PodEnded{Job: g.job, Pod: p.slot})
 	g.slots[p.slot] = nil
@@ -190,6 +193,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		return
 	}
 	defer m.answered(p)
+	m.notePod(p)
 	switch {
 	case ok && p.state == podBinding:
 		p.state = podBound
@@ -247,9 +251,11 @@ func (m *mirror) adopt(p *pod) {
 		for _, d := range gpus {
 			p.devices |= 1 << d
 		}
+		m.notePod(p)
 		return
 	}
 	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", err)
+	m.notePod(p)
 	delete(p.group.pods, p.object.UID)
 	m.leaveSlot(p)
 	if p.inFlight {

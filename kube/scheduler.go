@@ -5,6 +5,7 @@
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  nodes.go pods.go groups.go queues.go policies.go topologies.go
 //	bind.go evict.go status.go size.go     acts to the API, and their outcomes
+//	stats.go standing.go metrics.go        how all stands, as the API and Prometheus are told
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
 // that decides; what fails comes back as an event.
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -47,7 +49,7 @@ type Config struct {
 	// Builtins finds the policies that SchedulingPolicy objects start from.
 	Builtins v1alpha1.Builtins
 	// Topology is the name of the Topology object to place by. When empty, the
-	// only one there is counts or, without any, the labels of nodes.
+	// oldest there is counts or, without any, the labels of nodes.
 	Topology string
 	// Levels of the topology, widest first, in place of any object; none is
 	// usual.
@@ -91,6 +93,7 @@ type Scheduler struct {
 	metrics  *metrics
 	recorder record.EventRecorder
 
+	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	listed      chan struct{} // closed when all objects have been listed once
 	ready       chan struct{} // closed when it decides
@@ -131,7 +134,7 @@ func New(c Config) (*Scheduler, error) {
 		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn,
 		box: newMailbox(), orders: newOrders(), verses: newVerses(), evicting: make(chan struct{}, 32),
 		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
-		listed: make(chan struct{}), ready: make(chan struct{}),
+		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
 	}
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record = c.Record
@@ -170,6 +173,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	for range 4 {
 		workers.Go(func() { s.write(ctx) })
 	}
+	workers.Go(func() { s.showStandings(ctx) })
 	workers.Go(func() {
 		for _, c := range synced {
 			select {
@@ -207,6 +211,10 @@ func (s *Scheduler) loop(ctx context.Context) {
 	defer wake.Stop()
 	status := time.NewTicker(statusPeriod)
 	defer status.Stop()
+	stand := time.NewTicker(standingPeriod)
+	defer stand.Stop()
+	var standings []standing
+	var show chan []standing // nil while there is nothing to show
 	for {
 		select {
 		case <-ctx.Done():
@@ -216,6 +224,14 @@ func (s *Scheduler) loop(ctx context.Context) {
 		case <-status.C:
 			m.now = max(m.now, core.Time(s.now().UnixNano()))
 			s.verses.put(m.explain(explained))
+			continue
+		case <-stand.C:
+			if standings, show = m.standings(metav1.NewTime(s.now())), nil; len(standings) > 0 {
+				show = s.standings
+			}
+			continue
+		case show <- standings:
+			show = nil
 			continue
 		}
 		m.now = max(m.now, core.Time(s.now().UnixNano()))

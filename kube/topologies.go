@@ -99,7 +99,15 @@ func (t *topologies) family() []translate.Level {
 	return nil
 }
 
-// chooseLevels puts in use the Topology that was named, else the only one there
+// oldest names the object that has been there for longest.
+func (t *topologies) oldest() string {
+	names := sortedKeys(t.objects)
+	return slices.MinFunc(names, func(a, b string) int {
+		return t.objects[a].CreationTimestamp.Compare(t.objects[b].CreationTimestamp.Time)
+	})
+}
+
+// chooseLevels puts in use the Topology that was named, else the oldest there
 // is, else what the labels of nodes suggest. Before all objects were listed it
 // is too early.
 func (m *mirror) chooseLevels() {
@@ -120,9 +128,8 @@ func (m *mirror) pickLevels() bool {
 	case len(levels) > 0:
 	case t.objects[t.name] != nil:
 		t.used = t.name
-	case len(t.objects) == 1 && t.name == "":
-		for t.used = range t.objects {
-		}
+	case t.name == "" && len(t.objects) > 0:
+		t.used = t.oldest()
 	case t.name == "":
 		levels = t.family()
 	}
@@ -136,8 +143,6 @@ func (m *mirror) pickLevels() bool {
 			t.verdict[name] = verdict{v1alpha1.TopologyInUse, "the scheduler places by this topology"}
 		case t.used != "":
 			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, fmt.Sprintf("topology %s is in use", t.used)}
-		case t.name == "" && len(t.given) == 0:
-			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "there are several: --topology says which to use"}
 		default:
 			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "the scheduler was told to use another"}
 		}

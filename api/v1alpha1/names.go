@@ -102,7 +102,7 @@ const WaitingCondition = "muster.sh/Waiting"
 const PreemptionReason = "PreemptionByScheduler"
 
 // ReadyCondition is the type of the condition of queues, policies and
-// topologies that says whether they are in effect.
+// topologies that is True when they are right, and in effect unless another is.
 const ReadyCondition = "Ready"
 
 // Reasons of the Ready condition of a [Queue].

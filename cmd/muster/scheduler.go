@@ -108,7 +108,7 @@ one decides, the others stand by.`,
 	f := c.Flags()
 	f.StringVar(&policy, "policy", "default", "decide by this `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
 	completePolicy(c)
-	f.StringVar(&topology, "topology", "", "place by the Topology of this `NAME`; by default the only one there is, else what the labels of nodes tell")
+	f.StringVar(&topology, "topology", "", "place by the Topology of this `NAME`; by default the oldest there is, else what the labels of nodes tell")
 	f.IntVar(&workers, "workers", 64, "bind so many pods at once")
 	f.Float32Var(&statusRate, "status-rate", 100, "write so many conditions in a second at most")
 	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
