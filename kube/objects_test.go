@@ -154,7 +154,7 @@ func TestTopologyObject(t *testing.T) {
 	if at := y.run(); len(at) > 0 {
 		t.Fatalf("a level that is not there: got %v", at)
 	}
-	y.topologySeen(topologyObject("net", "x/spine", "x/leaf", "kubernetes.io/host"))
+	y.topologySeen(topologyObject("net", "x/spine", "x/leaf", "kubernetes.io/hostname"))
 	at := y.run()
 	if a, b := at["g-0"], at["g-1"]; a == "" || a[1]/2 != b[1]/2 {
 		t.Errorf("got %v", at)
