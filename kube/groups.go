@@ -50,7 +50,9 @@ type group struct {
 	waiting   waiting
 	said      said
 	// queue is where the engine's job is, once it was submitted.
-	queue   string
+	queue string
+	// ran says that a pod of it had a place once.
+	ran     bool
 	counted groupCount
 }
 

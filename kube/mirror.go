@@ -288,6 +288,10 @@ func (m *mirror) bind(d *core.Decision) {
 		m.acts.bind = append(m.acts.bind, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
 	}
 	g.inFlight += len(d.Pods)
+	if !g.ran {
+		g.ran = true
+		m.metrics.bound(g.queue, m.now-core.Time(g.created.UnixNano()))
+	}
 	g.waiting = waiting{}
 }
 

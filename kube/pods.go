@@ -248,6 +248,7 @@ func (m *mirror) adopt(p *pod) {
 		Started: min(m.now, core.Time(p.object.started.UnixNano())), Backfilled: p.object.backfilled,
 	})
 	if err == nil {
+		p.group.ran = true
 		for _, d := range gpus {
 			p.devices |= 1 << d
 		}

@@ -139,6 +139,7 @@ func New(c Config) (*Scheduler, error) {
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record = c.Record
 	s.mirror.metrics = s.metrics
+	s.metrics.registry.MustRegister(&gauges{stats: s.Stats, now: c.Now})
 	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology
 	if c.Builtins != nil {
 		s.mirror.policies.builtins = c.Builtins

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -208,6 +209,22 @@ func BenchmarkStats(b *testing.B) {
 			}
 		}
 		y.stats()
+	}
+}
+
+// A look at the statuses of a hundred queues and a topology while nothing
+// changes.
+func BenchmarkStandings(b *testing.B) {
+	y := full(b)
+	for i := range 100 {
+		q := queueObject(fmt.Sprint("q", i), "", v1alpha1.Quota{Model: "H800", Nominal: gpus(100)})
+		y.queueSeen(q)
+	}
+	y.topologySeen(topologyObject("net", "x/core", "x/spine", "x/leaf"))
+	for b.Loop() {
+		if n := len(y.standings(metav1.NewTime(startOfTime))); n != 101 {
+			b.Fatalf("%d statuses", n)
+		}
 	}
 }
 
