@@ -23,6 +23,9 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	if o.wrong != "" {
 		m.log.Warn("a node cannot be used", "node", o.Name, "why", o.wrong)
 	}
+	if n.gone || n.object == nil || !maps.Equal(n.object.node.Labels, o.node.Labels) {
+		clear(m.topologies.labelled)
+	}
 	n.object, n.gone = o, false
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
 	m.dirtyNodes[o.Name] = n
@@ -33,6 +36,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 func (m *mirror) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil {
 		n.gone = true
+		clear(m.topologies.labelled)
 		m.topologies.survey(n, 0)
 		m.dirtyNodes[name] = n
 	}

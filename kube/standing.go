@@ -12,7 +12,6 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core/quota"
-	"github.com/muster-sched/muster/kube/translate"
 )
 
 // How queues, policies and topologies stand, as their statuses say. The instance
@@ -60,7 +59,7 @@ func (m *mirror) standings(now metav1.Time) []standing {
 		t := *m.topologies.objects[name]
 		old := t.Status
 		v := m.topologies.verdict[name]
-		nodes := m.labelledNodes(translate.Levels(&t.Spec))
+		nodes := m.labelledNodes(&t)
 		if nodes == 0 && v.reason == v1alpha1.TopologyInUse {
 			v = verdict{v1alpha1.TopologyNoNodes, "no node has the labels of all levels"}
 		}

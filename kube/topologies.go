@@ -28,6 +28,9 @@ type topologies struct {
 	// relabelled says that these have changed since the levels were chosen.
 	relabelled bool
 	chosen     core.Time
+	// labelled is how many nodes have the labels of all levels of each object,
+	// as far as it was counted since any node came, went or was relabelled.
+	labelled map[string]int
 }
 
 // chooseAgain is how long levels that labels of nodes suggested stay at least:
@@ -35,7 +38,7 @@ type topologies struct {
 const chooseAgain = 60 * core.Second
 
 func newTopologies(given []translate.Level) topologies {
-	t := topologies{objects: map[string]*v1alpha1.Topology{}, verdict: map[string]verdict{}, given: given}
+	t := topologies{objects: map[string]*v1alpha1.Topology{}, verdict: map[string]verdict{}, given: given, labelled: map[string]int{}}
 	for _, f := range translate.LevelFamilies {
 		t.having = append(t.having, make([]int, len(f))...)
 	}
@@ -44,6 +47,7 @@ func newTopologies(given []translate.Level) topologies {
 
 func (m *mirror) topologiesListed(list []*v1alpha1.Topology) {
 	clear(m.topologies.objects)
+	clear(m.topologies.labelled)
 	for _, t := range list {
 		m.topologies.objects[t.Name] = t
 	}
@@ -55,6 +59,7 @@ func (m *mirror) topologySeen(t *v1alpha1.Topology) {
 	old := m.topologies.objects[t.Name]
 	m.topologies.objects[t.Name] = t
 	if old == nil || !reflect.DeepEqual(old.Spec, t.Spec) {
+		delete(m.topologies.labelled, t.Name)
 		m.chooseLevels()
 	}
 }
@@ -168,9 +173,13 @@ func (m *mirror) watchLabels() {
 	m.chooseLevels()
 }
 
-// labelledNodes counts the nodes that have the labels of all levels.
-func (m *mirror) labelledNodes(levels []translate.Level) int {
-	count := 0
+// labelledNodes counts the nodes that have the labels of all levels of an
+// object.
+func (m *mirror) labelledNodes(o *v1alpha1.Topology) int {
+	if count, ok := m.topologies.labelled[o.Name]; ok {
+		return count
+	}
+	levels, count := translate.Levels(&o.Spec), 0
 nodes:
 	for _, n := range m.nodes {
 		if n.gone {
@@ -183,5 +192,6 @@ nodes:
 		}
 		count++
 	}
+	m.topologies.labelled[o.Name] = count
 	return count
 }
