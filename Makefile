@@ -7,7 +7,7 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build devcluster kubectl demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -25,6 +25,9 @@ devcluster: ## build bin/muster-devcluster, a Kubernetes control plane with simu
 
 kubectl: ## build bin/kubectl, for those who have none
 	cd devcluster && go build -ldflags "$(KUBEFLAGS)" -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl
+
+up: build devcluster ## build all, start a Kubernetes API with simulated GPU nodes, and schedule a workload on it
+	bin/muster up --models H800:32,A10:32 --workload kant-training
 
 demo: build ## run the built-in kant-training workload under three policies, and print the result
 	bin/muster sim --workload kant-training --seed 1 --policy StrictFIFO,BestEffortFIFO,default --window-to 7d --out $(DEMO)

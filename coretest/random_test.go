@@ -167,7 +167,7 @@ func (s *story) terms() (labels []string, terms []core.Term) {
 		if !s.chance(4) {
 			labels = []string{label}
 		}
-		terms = append(terms, core.Term{Level: pick(s, "node", "leaf", "hbd"), Label: label, MaxSkew: 1 + s.up(2)})
+		terms = append(terms, core.Term{Level: pick(s, "node", "leaf", "hbd"), Label: label, MaxSkew: 1 + s.up(2), MinDomains: s.up(3)})
 	}
 	return labels, terms
 }

@@ -24,22 +24,24 @@ type line struct {
 
 // events has a field for each type of event, of its name.
 type events struct {
-	NodeAdded    *core.NodeAdded
-	NodeLost     *core.NodeLost
-	NodeCordoned *core.NodeCordoned
-	DeviceHealth *core.DeviceHealth
-	QueueSet     *core.QueueSet
-	QueueRemoved *core.QueueRemoved
-	JobSubmitted *core.JobSubmitted
-	PodRunning   *core.PodRunning
-	PodsAdded    *core.PodsAdded
-	PodEnded     *core.PodEnded
-	PodsGone     *core.PodsGone
-	BindFailed   *core.BindFailed
-	JobEnded     *core.JobEnded
-	JobEstimated *core.JobEstimated
-	Checkpointed *core.Checkpointed
-	Tick         *core.Tick
+	NodeAdded     *core.NodeAdded
+	NodeChanged   *core.NodeChanged
+	NodeLost      *core.NodeLost
+	NodeCordoned  *core.NodeCordoned
+	DeviceHealth  *core.DeviceHealth
+	QueueSet      *core.QueueSet
+	QueueRemoved  *core.QueueRemoved
+	JobSubmitted  *core.JobSubmitted
+	PodRunning    *core.PodRunning
+	PodsAdded     *core.PodsAdded
+	PodEnded      *core.PodEnded
+	PodsGone      *core.PodsGone
+	BindFailed    *core.BindFailed
+	JobEnded      *core.JobEnded
+	JobRelabelled *core.JobRelabelled
+	JobEstimated  *core.JobEstimated
+	Checkpointed  *core.Checkpointed
+	Tick          *core.Tick
 }
 
 var (

@@ -38,12 +38,15 @@ type podOf struct {
 
 // Job is a live job.
 type Job struct {
-	// Job is the job as it was submitted; Told is when the engine was told.
+	// Job is the job as it was submitted, with its labels and estimate as they are
+	// now; Told is when the engine was told.
 	core.Job
 	Told core.Time
 	// Roles are its tasks, those that came later included.
 	Roles []core.Task
 	Pods  []Pod
+	// Saved is when it last told of a checkpoint, 0 when it never did.
+	Saved core.Time
 
 	serial int
 }
@@ -111,7 +114,7 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 		t.Queues[ev.Queue.Name] = ev.Queue
 	case core.QueueRemoved:
 		delete(t.Queues, ev.Queue)
-	case core.NodeLost, core.NodeCordoned, core.DeviceHealth:
+	case core.NodeChanged, core.NodeLost, core.NodeCordoned, core.DeviceHealth:
 		return t.nodeChanged(now, ev)
 	case core.JobSubmitted:
 		return t.submitted(now, ev.Job)
@@ -127,6 +130,8 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 func (t *Tables) nodeChanged(now core.Time, ev core.Event) error {
 	name := ""
 	switch ev := ev.(type) {
+	case core.NodeChanged:
+		name = ev.Node.Name
 	case core.NodeLost:
 		name = ev.Node
 	case core.NodeCordoned:
@@ -139,6 +144,8 @@ func (t *Tables) nodeChanged(now core.Time, ev core.Event) error {
 		return fmt.Errorf("node %s is unknown or lost", name)
 	}
 	switch ev := ev.(type) {
+	case core.NodeChanged:
+		n.Node = changed(&n.Node, ev)
 	case core.NodeLost:
 		gone := make([]podOf, 0, len(n.pods))
 		for p := range n.pods {
@@ -168,6 +175,13 @@ func (t *Tables) nodeChanged(now core.Time, ev core.Event) error {
 		n.Unhealthy = sick
 	}
 	return nil
+}
+
+// changed is a node as it is after the event.
+func changed(n *core.Node, ev core.NodeChanged) core.Node {
+	is := ev.Node
+	is.Model, is.GPUs, is.Devices, is.Unhealthy, is.Cordoned = n.Model, n.GPUs, n.Devices, n.Unhealthy, n.Cordoned
+	return is
 }
 
 func (t *Tables) submitted(now core.Time, spec core.Job) error {
@@ -247,8 +261,14 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 		})
 	case core.JobEstimated:
 		return t.at(ev.Job, nil, nil, func(j *Job) { j.Estimate = ev.Estimate })
+	case core.JobRelabelled:
+		return t.at(ev.Job, nil, nil, func(j *Job) { j.Labels, j.Affinity = ev.Labels, ev.Affinity })
 	case core.Checkpointed:
-		return t.at(ev.Job, nil, nil)
+		at := ev.At
+		if at == 0 {
+			at = now
+		}
+		return t.at(ev.Job, nil, nil, func(j *Job) { j.Saved = max(j.Saved, at) })
 	}
 	return fmt.Errorf("event %T is unknown", ev)
 }
@@ -445,6 +465,9 @@ func (j *Job) snapshot(add func(core.Event), leaving []core.Decision) []core.Dec
 		case Ended, Withdrawn:
 			add(core.PodEnded{Job: j.Name, Pod: i})
 		}
+	}
+	if j.Saved != 0 {
+		add(core.Checkpointed{Job: j.Name, At: j.Saved})
 	}
 	if gone.Pods == nil {
 		return leaving

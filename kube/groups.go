@@ -54,6 +54,10 @@ type group struct {
 	// ran says that a pod of it had a place once.
 	ran     bool
 	counted groupCount
+	// told is what the engine knows of the pods around; relabel says that it may
+	// be otherwise now.
+	told    surroundings
+	relabel bool
 }
 
 // membership is what decides how large a gang is.
@@ -128,6 +132,7 @@ func (m *mirror) groupOf(p *pod) *group {
 // reset forgets what the engine was told.
 func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
+	g.told, g.relabel = surroundings{}, false
 	for uid, p := range g.pods {
 		p.slot, p.task, p.devices = -1, nil, 0
 		g.loose[uid] = p
@@ -201,6 +206,7 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
 	m.noteGroup(g)
+	m.tellSurroundings(g)
 	if g.draining {
 		if g.leaving() {
 			if !g.submitted { // the engine is new: it must know what they hold
@@ -300,8 +306,8 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		return ReasonCollecting, fmt.Sprintf("%d of the %d pods of the gang are there and ready", max(len(ready), min(len(g.pods), g.min-1)), g.min)
 	}
 	if len(ready) == 0 {
-		for _, p := range inOrder(g.pods, func(p *pod) bool { return p.object.wrong != "" }) {
-			return ReasonMisconfigured, p.object.wrong
+		if reason, detail := g.unready(); reason != "" {
+			return reason, detail
 		}
 		return ReasonCollecting, "its pods have scheduling gates of others"
 	}
@@ -314,10 +320,25 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 			return ReasonMisconfigured, fmt.Sprintf("topology level %q is unknown: expected one of %s", l, m.levelNames())
 		}
 	}
+	if wrong := m.cannotMean(g); wrong != "" {
+		return ReasonMisconfigured, wrong
+	}
 	if m.now < g.notBefore {
 		m.acts.wake = min(m.acts.wake, g.notBefore)
 		m.later = append(m.later, g)
 		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
+	}
+	return "", ""
+}
+
+// unready says why a pod of the group cannot be placed as it is, "" when all could
+// but for scheduling gates of others.
+func (g *group) unready() (reason, detail string) {
+	for _, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates }) {
+		if p.object.wrong != "" {
+			return ReasonMisconfigured, p.object.wrong
+		}
+		return ReasonVolume, p.volumes.wait
 	}
 	return "", ""
 }
@@ -417,12 +438,14 @@ func (m *mirror) submit(g *group) {
 			job.Tasks[i].MinPods = n - extra
 		}
 	}
+	told := m.surroundingsOf(g)
+	job.Labels, job.Affinity = told.labels, told.terms
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
 		g.reset()
 		g.wait(m.now, ReasonMisconfigured, err.Error())
 		return
 	}
-	g.submitted = true
+	g.submitted, g.told = true, told
 	m.jobs[g.job] = g
 	for _, t := range g.tasks {
 		for _, p := range byTask[t] {
@@ -461,7 +484,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
 // ask for different things have roles of their own.
 func (g *group) taskOf(p *pod) *task {
-	spec := p.object.request
+	spec := p.request()
 	if g.id.Kind == others {
 		spec = amountsOf(p.object.amounts)
 	}

@@ -37,6 +37,8 @@ type mirror struct {
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
 	queues     queues
+	around     around
+	storage    storage
 	policies   policies
 	topologies topologies
 	// outdated says that the engine is to be built anew before it decides: the
@@ -60,6 +62,8 @@ type mirror struct {
 type acts struct {
 	bind  []bindAct
 	evict []evictAct
+	// choose has the claims that are to be told a node.
+	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
 	ask []*group
 	// said is what is to be written of jobs that waited and start.
@@ -106,8 +110,8 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), policies: newPolicies(policy), topologies: newTopologies(levels),
-		acts: acts{wake: core.Never}, census: newCensus(),
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
+		policies: newPolicies(policy), topologies: newTopologies(levels), acts: acts{wake: core.Never}, census: newCensus(),
 	}
 }
 
@@ -203,6 +207,7 @@ func (m *mirror) decide(now core.Time) *acts {
 		m.touch(g)
 	}
 	m.later = m.later[:0]
+	m.provided()
 	m.settle()
 	if m.engineWakes <= m.now {
 		m.engineWakes = core.Never
@@ -229,7 +234,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
@@ -285,7 +290,12 @@ func (m *mirror) bind(d *core.Decision) {
 		if d.Reason == core.Backfilled {
 			notes[v1alpha1.BackfilledAnnotation] = "true"
 		}
-		m.acts.bind = append(m.acts.bind, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
+		act := bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate}
+		if len(p.volumes.unbound) > 0 {
+			m.provide(act)
+		} else {
+			m.acts.bind = append(m.acts.bind, act)
+		}
 	}
 	g.inFlight += len(d.Pods)
 	if !g.ran {
@@ -308,8 +318,11 @@ func (m *mirror) evict(d *core.Decision) {
 		p.state = podLeaving
 		m.notePod(p)
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
-		if !p.inFlight {
+		switch {
+		case !p.inFlight:
 			m.acts.evict = append(m.acts.evict, p.cause)
+		case m.storage.providing[p.object.UID] != nil:
+			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
 	}
 	if g.gang() && g.running() < g.least() {

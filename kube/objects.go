@@ -24,6 +24,11 @@ type podObject struct {
 	node              string
 	phase             v1.PodPhase
 	deleting          bool
+	// labels, terms and ports are what matters to the pods around it.
+	labels translate.Labels
+	terms  []translate.Term
+	ports  []translate.Port
+	claims []translate.Claim
 
 	// ours says that Muster schedules it. What follows is set for such pods.
 	ours        bool
@@ -49,7 +54,8 @@ func trimPod(p *v1.Pod) *podObject {
 	o := &podObject{
 		ObjectMeta: trimMeta(&p.ObjectMeta),
 		created:    p.CreationTimestamp.Time, node: p.Spec.NodeName, phase: p.Status.Phase, deleting: p.DeletionTimestamp != nil,
-		ours: p.Spec.SchedulerName == v1alpha1.SchedulerName,
+		ours:   p.Spec.SchedulerName == v1alpha1.SchedulerName,
+		labels: translate.LabelsOf(p.Labels), ports: translate.Ports(p), claims: translate.Claims(p),
 	}
 	o.started = o.created
 	for i := range p.Status.Conditions {
@@ -72,6 +78,8 @@ func trimPod(p *v1.Pod) *podObject {
 		o.backfilled = p.Annotations[v1alpha1.BackfilledAnnotation] == "true"
 	}
 	if !o.ours {
+		// Terms that the API server let pass and that cannot be read mean nobody.
+		o.terms, _ = translate.AntiTerms(p)
 		return o
 	}
 	wrong := func(err error) {
@@ -83,6 +91,8 @@ func trimPod(p *v1.Pod) *podObject {
 	o.membership = translate.MembershipOf(p, &o.attributes)
 	var err error
 	o.request, err = translate.Request(p, &o.attributes)
+	wrong(err)
+	o.terms, err = translate.Terms(p)
 	wrong(err)
 	if p.Spec.Priority != nil {
 		o.priority = *p.Spec.Priority

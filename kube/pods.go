@@ -41,7 +41,10 @@ type pod struct {
 	inFlight bool
 	cause    evictAct
 	// said is the reason that its conditions give for its waiting.
-	said string
+	said    string
+	volumes volumes
+	// sort is the pods that are like it to all selectors.
+	sort *sort
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
 }
@@ -60,14 +63,29 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
-	p.object = o
-	m.notePod(p)
+	defer m.notePod(p)
+	o.terms, o.ports = old.terms, old.ports // they cannot change
+	if o.labels != old.labels {
+		m.leaveSort(p)
+		m.joinSort(p, o.labels)
+	}
 	if p.group == nil {
+		m.uncount(p)
+		p.object = o
+		m.countOn(p)
+		if o.labels != old.labels && m.matters(p) {
+			m.enlist(p)
+		}
 		return
+	}
+	p.object = o
+	if o.labels != old.labels {
+		m.relabel(p.group)
 	}
 	switch {
 	case o.node == "":
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
+			m.weighUsers(p)
 			m.touch(p.group)
 		}
 	case p.state == podBinding && o.node == p.target:
@@ -98,14 +116,21 @@ func (m *mirror) newPod(o *podObject) {
 		p.state, p.target = podBound, o.node
 		m.place(p, o.node)
 	}
-	if !o.ours && o.amounts.GPUs == 0 {
-		m.countOn(p)
+	m.appear(p)
+	m.use(p)
+	if !o.ours && o.amounts.GPUs == 0 && !m.matters(p) {
+		m.alone(p)
 		return
 	}
+	m.join(p)
+}
+
+// join makes a pod one of its group.
+func (m *mirror) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
-	g.pods[o.UID], g.loose[o.UID] = p, p
-	m.touch(g)
+	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
+	m.relabel(g)
 }
 
 // podGone takes in that a pod was deleted.
@@ -136,11 +161,13 @@ func (m *mirror) podOver(p *pod) {
 	m.uncount(p)
 	m.unplace(p, p.target)
 	m.answered(p)
+	m.disappear(p)
+	m.unuse(p)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
 		m.leaveSlot(p)
-		m.touch(p.group)
+		m.relabel(p.group)
 	}
 }
 
@@ -218,7 +245,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
 		m.waiters[p.group] = true
-		m.touch(p.group)
+		m.weigh(p)
 	}
 }
 
@@ -263,7 +290,7 @@ func (m *mirror) adopt(p *pod) {
 		p.group.inFlight--
 	}
 	p.group = nil
-	m.countOn(p)
+	m.alone(p)
 }
 
 // devicesOf returns the GPUs of a pod that is on a node: those its annotation
@@ -304,7 +331,9 @@ func (p *pod) share() core.Milli {
 }
 
 // ready reports whether a pod could be placed as far as the pod goes.
-func (p *pod) ready() bool { return p.object.wrong == "" && !p.object.otherGates }
+func (p *pod) ready() bool {
+	return p.object.wrong == "" && !p.object.otherGates && p.volumes.wait == ""
+}
 
 // amountsOf is the request of a pod of another scheduler.
 func amountsOf(a translate.Amounts) core.Request {

@@ -179,6 +179,7 @@ func (m *mirror) namespaceSeen(o *namespaceObject) {
 		return
 	}
 	m.namespaces[o.Name] = o.labels
+	m.namespaceRelabelled(o.Name)
 	for _, g := range m.groups {
 		if !g.submitted && g.id.Namespace == o.Name {
 			m.touch(g)

@@ -269,6 +269,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 			namespace: e.pod.object.Namespace, name: e.pod.object.Name, uid: e.pod.object.UID, reason: e.reason, message: e.message,
 		})
 	}
+	for _, c := range a.choose {
+		go s.choose(ctx, c)
+	}
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)
 	}

@@ -37,6 +37,7 @@ type verse struct {
 	podGroup        bool
 	reason, message string // empty: it waits no more
 	ungate          bool
+	event           bool // people are told in an event too: once a job
 }
 
 // said is what was last written of a group.
@@ -86,14 +87,15 @@ func (g *group) waits() bool {
 func (m *mirror) say(g *group) []verse {
 	if g.submitted {
 		x, ok := m.engine.Explain(g.job)
+		reason, detail := x.Reason.String(), x.Detail
 		if !ok || x.Waiting == 0 {
-			return nil
-		}
-		detail := x.Detail
-		if x.Ahead > 0 {
+			if reason, detail = g.unready(); reason == "" {
+				return nil
+			}
+		} else if x.Ahead > 0 {
 			detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
 		}
-		g.wait(m.now, x.Reason.String(), detail)
+		g.wait(m.now, reason, detail)
 		m.noteGroup(g)
 	}
 	if g.waiting.reason == "" || m.now-g.waiting.since < firstSay {
@@ -107,7 +109,7 @@ func (m *mirror) say(g *group) []verse {
 	g.said = now
 	var out []verse
 	if pg := m.podGroupOf(g); pg != nil {
-		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message})
+		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message, event: true})
 	}
 	for i, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.object.otherGates }) {
 		if now.reason == old.reason && i > 0 && p.said == now.reason {
@@ -116,6 +118,7 @@ func (m *mirror) say(g *group) []verse {
 		p.said = now.reason
 		out = append(out, verse{
 			namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, reason: now.reason, message: now.message,
+			event:  i == 0 && !g.native,
 			ungate: p.object.quotaGate && g.submitted && now.reason != core.QuotaExceeded.String(),
 		})
 	}
@@ -243,7 +246,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 		}
 	}
 	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.reason != "" {
+	if err == nil && x.event {
 		s.event(x.namespace, "Pod", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
 	}
 	return err
@@ -288,7 +291,7 @@ func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
 		return err
 	}
 	_, err = groups.Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.reason != "" {
+	if err == nil && x.event {
 		s.event(x.namespace, "PodGroup", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
 	}
 	return err

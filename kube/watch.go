@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -103,6 +104,13 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(ctx, pods, core, "pods", &v1.Pod{}, &synced)
 	start(ctx, nodes, core, "nodes", &v1.Node{}, &synced)
 	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
+
+	claims := follow(s, trimClaim, (*mirror).claimSeen, (*mirror).claimGone, (*mirror).claimsListed)
+	volumes := follow(s, trimVolume, (*mirror).volumeSeen, (*mirror).volumeGone, (*mirror).volumesListed)
+	classes := follow(s, trimClass, (*mirror).classSeen, (*mirror).classGone, (*mirror).classesListed)
+	start(ctx, claims, core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, &synced)
+	start(ctx, volumes, core, "persistentvolumes", &v1.PersistentVolume{}, &synced)
+	start(ctx, classes, s.client.StorageV1().RESTClient(), "storageclasses", &storagev1.StorageClass{}, &synced)
 
 	if served, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
 		return nil, err

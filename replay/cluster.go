@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
 	"github.com/muster-sched/muster/workload"
 )
@@ -39,15 +40,28 @@ func (l *layers) node(n *core.Node) {
 	}
 }
 
-// job gives a job the names of the levels that are kept, and its labels a form
-// that files can have.
+// job gives a job the names of the levels that are kept.
 func (l *layers) job(j *core.Job) {
 	j.Topology.Required, j.Topology.Preferred = l.of[j.Topology.Required], l.of[j.Topology.Preferred]
 	terms := j.Affinity
 	j.Affinity = nil
 	for _, t := range terms {
 		if level, ok := l.of[t.Level]; ok {
-			t.Level, t.Label = level, separators.Replace(t.Label)
+			t.Level = level
+			j.Affinity = append(j.Affinity, t)
+		}
+	}
+}
+
+// plain is a job as far as files can say it. Nobody moves jobs here, so Locked
+// says what NotPreemptible does.
+func plain(j core.Job) core.Job {
+	j.Locked, j.NotPreemptible = j.Locked || j.NotPreemptible, false
+	terms := j.Affinity
+	j.Affinity = nil
+	for _, t := range terms {
+		if t.MaxSkew == 0 {
+			t.Label = separators.Replace(t.Label)
 			j.Affinity = append(j.Affinity, t)
 		}
 	}
@@ -55,6 +69,13 @@ func (l *layers) job(j *core.Job) {
 	for i := range j.Labels {
 		j.Labels[i] = separators.Replace(j.Labels[i])
 	}
+	j.Tasks = slices.Clone(j.Tasks)
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		t.AnyOf = nil
+		t.Selector = slices.DeleteFunc(slices.Clone(t.Selector), func(r core.Requirement) bool { return r.Op > cluster.DoesNotExist })
+	}
+	return j
 }
 
 var separators = strings.NewReplacer(";", "_", "\n", "_")
@@ -104,6 +125,12 @@ func (f *fold) change(ev core.Event) {
 	case core.NodeAdded:
 		e.Node.Name = f.machines.now[e.Node.Name]
 		f.layers.node(&e.Node)
+		ev = e
+	case core.NodeChanged:
+		e.Node.Name = f.machines.now[e.Node.Name]
+		f.layers.node(&e.Node)
+		row := &f.recording.Cluster.Nodes[f.machines.at[e.Node.Name]]
+		row.CPUMilli, row.MemMiB = max(row.CPUMilli, e.Node.CPUMilli), max(row.MemMiB, e.Node.MemMiB)
 		ev = e
 	case core.NodeLost:
 		e.Node = f.machines.now[e.Node]
@@ -179,6 +206,9 @@ func (f *fold) compareNode(old *core.Node, known bool, ev core.NodeAdded) {
 	if !known {
 		f.change(ev)
 		return
+	}
+	if !sameSite(old, &ev.Node) || old.CPUMilli != ev.Node.CPUMilli || old.MemMiB != ev.Node.MemMiB || old.MaxPods != ev.Node.MaxPods {
+		f.change(core.NodeChanged(ev))
 	}
 	if old.Cordoned != ev.Node.Cordoned {
 		f.change(core.NodeCordoned{Node: name, Cordoned: ev.Node.Cordoned})

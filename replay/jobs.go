@@ -429,16 +429,15 @@ func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []worklo
 	for _, l := range lives {
 		out.Submitted = min(out.Submitted, l.came)
 	}
-	if out.Recorded.Since = out.Submitted; out.Submitted == j.came {
-		out.Recorded.Since = min(out.Submitted, j.spec.Submitted-f.zero)
+	since := out.Submitted
+	if out.Submitted == j.came {
+		since = min(since, j.spec.Submitted-f.zero)
 	}
 	out.Gang = gang
 	f.layers.job(&out.Job)
 	if !gang {
 		out.Topology = core.TopologyRequest{}
 	}
-	// Nobody moves jobs here: the two say the same, and files know the one.
-	out.Locked, out.NotPreemptible = out.Locked || out.NotPreemptible, false
 	out.Tasks = nil
 	role := -1
 	for i, l := range lives {
@@ -470,5 +469,8 @@ func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []worklo
 			t.MinPods = 0 // all
 		}
 	}
+	out.Recorded.Spec = out.Job
+	out.Recorded.Spec.Submitted = since
+	out.Job = plain(out.Job)
 	return out
 }

@@ -2,12 +2,21 @@ package replay
 
 import (
 	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/gzip"
+
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/coretest/audit"
 	"github.com/muster-sched/muster/eventlog"
+	"github.com/muster-sched/muster/runlog"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -280,7 +289,7 @@ func TestBeginsInTheMiddle(t *testing.T) {
 	a.pass(150)
 	a.want("runs at 0 gang 2: 20, 0 on n0, 1 on n0\nleaves at 0 pods 1: -, 0 on n0\nwaits at 0 pods 1: 20\n")
 	for i, want := range []float64{-20, -20, -19} {
-		if got := a.f.recording.List[i].Recorded.Since.Seconds(); got != want {
+		if got := a.f.recording.List[i].Recorded.Spec.Submitted.Seconds(); got != want {
 			t.Errorf("%s orders the queue as of %g, want %g", a.f.recording.List[i].Name, got, want)
 		}
 	}
@@ -306,4 +315,66 @@ func TestNodesComeBack(t *testing.T) {
 	if last := r.Changes[len(r.Changes)-2].Event; last != (core.NodeLost{Node: "n1~2"}) {
 		t.Errorf("the last change is %+v", last)
 	}
+}
+
+// What files cannot say decides all the same: here that one of two nodes has a
+// label only later, and that pods are spread. The run's files hold what they can.
+func TestBeyondFiles(t *testing.T) {
+	a := &tale{t, newFold()}
+	a.begin(100, 0)
+	node := func(name, zone string) core.Node {
+		return core.Node{Name: name, GPUs: 8, Model: "H800", Labels: map[string]string{"gen": zone}, Domains: []string{name}, MaxPods: 9}
+	}
+	a.event(100, core.NodeAdded{Node: node("n0", "1")})
+	a.event(100, core.NodeAdded{Node: node("n1", "3")})
+	a.event(100, core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
+	a.submit(100, "new", 12, func(j *core.Job) {
+		j.NotPreemptible, j.Labels, j.MinRuntime = true, []string{"a;b"}, core.Second
+		j.Tasks[0].Selector = []core.Requirement{{Key: "gen", Op: cluster.Gt, Values: []string{"2"}}}
+		j.Tasks[0].AnyOf = [][]core.Requirement{{{Key: "gen", Op: cluster.Exists}}}
+	})
+	a.submit(100, "even", 2, func(j *core.Job) {
+		j.Labels, j.Affinity = []string{"e"}, []core.Term{{Level: "rack", Label: "e", MaxSkew: 1}}
+	})
+	a.pass(100)
+	a.event(110, core.NodeChanged{Node: node("n0", "4")})
+	a.pass(200)
+	r := a.f.finish()
+	r.Policy = policyOf(t, "default")
+	dir := t.TempDir()
+	s := simulate(t, dir, config(r))
+	if report, err := audit.Audit(dir); err != nil || !report.OK() {
+		t.Errorf("%v %v", report, err)
+	}
+	lines := read(t, filepath.Join(dir, runlog.Log))
+	at := map[string]int{}
+	for _, l := range lines {
+		job, _, _ := strings.Cut(l[strings.Index(l, `"job":"`)+7:], `"`)
+		on, _, _ := strings.Cut(l[strings.Index(l, `"node":"`)+8:], `"`)
+		when, _, _ := strings.Cut(l[strings.Index(l, `"t":`)+4:], ",")
+		at[job+" "+on+" at "+when]++
+	}
+	want := map[string]int{"new n1 at 0": 7, "even n0 at 0": 1, "even n1 at 0": 1, "new n0 at 10": 5}
+	if !maps.Equal(at, want) || s.Jobs.Running != 2 {
+		t.Errorf("%v, want %v; %+v", at, want, s.Jobs)
+	}
+}
+
+// read returns the lines of a compressed file.
+func read(t *testing.T, path string) []string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }

@@ -145,6 +145,9 @@ func (f *fold) takeIn(e *eventlog.Entry) error {
 		f.submitted(f.tables.Jobs[ev.Job.Name])
 	case core.PodsAdded:
 		f.added(&ev)
+	case core.JobRelabelled:
+		j := f.jobs[ev.Job]
+		j.spec.Labels, j.spec.Affinity = ev.Labels, ev.Affinity
 	}
 	if gone != "" {
 		f.park(f.jobs[gone])

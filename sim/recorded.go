@@ -94,6 +94,12 @@ func (r *run) change(now core.Time, ev core.Event) error {
 		return err
 	}
 	switch ev := ev.(type) {
+	case core.NodeChanged:
+		n := r.nodes[ev.Node.Name]
+		spec := ev.Node
+		spec.Model, spec.GPUs, spec.Devices = n.spec.Model, n.spec.GPUs, n.spec.Devices
+		spec.Unhealthy, spec.Cordoned = n.spec.Unhealthy, n.spec.Cordoned
+		n.spec, n.group = &spec, leafOf(&spec)
 	case core.NodeCordoned:
 		return r.nodeIs(now, ev.Node, func(n *core.Node) { n.Cordoned = ev.Cordoned })
 	case core.DeviceHealth:

@@ -312,7 +312,8 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	}
 	spec := j.Job
 	if j.Recorded != nil {
-		spec.Submitted = j.Recorded.Since
+		spec = j.Recorded.Spec
+		spec.Estimate, spec.Checkpoint = j.Estimate, j.Checkpoint
 	}
 	if err := r.tell(now, core.JobSubmitted{Job: spec}); err != nil {
 		return err

@@ -52,9 +52,11 @@ type Job struct {
 // Recorded is what a job did in a cluster that was recorded, as far as a file
 // has no column for it.
 type Recorded struct {
-	// Since orders the queue: it is when the user submitted the job, no later
-	// than when it came (Submitted), and negative before the recording began.
-	Since core.Time
+	// Spec is the job as the engine is told of it, of which the other has what
+	// files can say. Its Submitted, which orders the queue, is when the user
+	// submitted it: no later than when it came, and negative before the recording
+	// began.
+	Spec core.Job
 	// Found are pods that run when the job is submitted, and where; as long as
 	// there is no room, they wait.
 	Found []core.PodRunning

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/muster-sched/muster/kube/console"
 )
@@ -74,6 +74,7 @@ func (f *submitFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Preferred, "preferred-topology", "", "the topology `LEVEL` of which one domain should hold the job")
 	flags.StringVarP(&s.WorkDir, "chdir", "D", "", "run in this `FOLDER` of the image")
 	flags.StringArrayVar(&s.Env, "env", nil, "set a variable, `NAME=VALUE`; may be repeated")
+	flags.StringArrayVar(&s.Annotations, "annotation", nil, "give the pods an annotation, `KEY=VALUE`; may be repeated")
 	flags.BoolVarP(&s.Hold, "hold", "H", false, "make it suspended: it waits until it is resumed")
 	flags.BoolVar(&s.NotPreemptible, "no-preempt", false, "do not evict it for other jobs")
 	flags.BoolVar(&f.requeue, "requeue", true, "start it again after it was evicted or its node was lost")
@@ -322,12 +323,8 @@ func submitted(w io.Writer, job *batchv1.Job, service *v1.Service, output string
 		output = "yaml"
 	}
 	for i, o := range objects {
-		data, err := json.Marshal(o)
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 		if err != nil {
-			return err
-		}
-		var m map[string]any
-		if err := json.Unmarshal(data, &m); err != nil {
 			return err
 		}
 		delete(m, "status")

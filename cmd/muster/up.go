@@ -33,6 +33,7 @@ type upFlags struct {
 	seed            uint64
 	until           core.Time
 	metrics         string
+	record          recordFlags
 	logs            logFlags
 }
 
@@ -73,6 +74,7 @@ Without --dir nothing is kept. With it, the cluster is there again the next time
 	fs.BoolVar(&f.dra, "dra", false, "nodes publish their GPUs by DRA, in ResourceSlices")
 	fs.StringVar(&f.metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`")
 	f.logs.register(c)
+	f.record.register(c)
 	return c
 }
 
@@ -154,7 +156,16 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s, err := kube.New(kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Log: log})
+	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Log: log}
+	recorder, err := f.record.open(c, log)
+	if err != nil {
+		return err
+	}
+	if recorder != nil {
+		kc.Record = recorder
+		defer recorder.Close() // it has logged what is wrong
+	}
+	s, err := kube.New(kc)
 	if err != nil {
 		return err
 	}
@@ -187,7 +198,6 @@ func (f *upFlags) run(c *cobra.Command) error {
 	err = f.wait(ctx, out, began, s, cluster, feed, ended)
 	cancel()
 	<-running
-	say("stopping")
 	return err
 }
 
@@ -206,7 +216,7 @@ The cluster is at %s. In another terminal:
   export KUBECONFIG=%s
   muster queue                  # who waits, who runs, and why
   muster nodes                  # what is free
-  muster submit --gpus 8 --time 1m -- train
+  muster submit --gpus 8 --time 1m --image demo -- train
   kubectl get pods,podgroups
 
 The scheduler's log is %s. Ctrl-C stops everything.

@@ -43,7 +43,8 @@ type Server struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
 	forbid  []*regexp.Regexp
-	log     []string
+	refuse  *regexp.Regexp // objects that are invalid, and why
+	why     string
 	made    int
 }
 
@@ -111,6 +112,14 @@ func (s *Server) Forbid(requests *regexp.Regexp) {
 	s.forbid = append(s.forbid, requests)
 }
 
+// Refuse makes the server find objects invalid, because of why, whose JSON
+// matches as they are made.
+func (s *Server) Refuse(objects *regexp.Regexp, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse, s.why = objects, why
+}
+
 // Object returns what is stored under a path, nil when nothing is.
 func (s *Server) Object(path string) map[string]any {
 	s.mu.Lock()
@@ -118,18 +127,10 @@ func (s *Server) Object(path string) map[string]any {
 	return s.objects[path]
 }
 
-// Requests returns the methods and paths of the requests that came.
-func (s *Server) Requests() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.log)
-}
-
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log = append(s.log, r.Method+" "+r.URL.Path)
 	body, err := io.ReadAll(r.Body)
 	var answer any
 	if err == nil {
@@ -259,6 +260,11 @@ func (s *Server) create(path string, body []byte) (any, error) {
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(bytes.TrimSpace(body)); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if s.refuse != nil && s.refuse.Match(body) {
+		invalid := apierrors.NewInvalid(schema.GroupKind{Kind: u.GetKind()}, u.GetName(), nil)
+		invalid.ErrStatus.Message = s.why
+		return nil, invalid
 	}
 	s.made++
 	if u.GetName() == "" {

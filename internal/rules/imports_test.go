@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
 	"eventlog":  {"core", "core/cluster", "core/place", "workload"},
-	"replay":    {"core", "core/quota", "eventlog", "workload"},
+	"replay":    {"core", "core/cluster", "core/quota", "eventlog", "workload"},
 	"metrics":   {"core", "workload", "sim"},
 	"report":    {"core", "workload", "metrics", "internal/table"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},

@@ -116,7 +116,7 @@ func (c *Client) say(doing string, err error) error {
 	case err == nil || errors.Is(err, context.Canceled):
 		return err
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not %s: %s; name a namespace of yours with -n, or ask for the right", doing, reasonText(err))
+		return fmt.Errorf("you may not %s: %s; ask for the right, or look at a namespace of yours with muster queue -n", doing, reasonText(err))
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server at %s does not accept your credentials: renew those of your kubeconfig, or choose another with --context", c.host)
 	case errors.As(err, &dial), errors.As(err, &failed):

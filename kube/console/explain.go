@@ -308,7 +308,12 @@ func (x *Explanation) writePods(w io.Writer, v *View) error {
 		{name: "GPUS", right: true, text: func(p *PodLine) string { return p.GPUs.String() }},
 		{name: "DEVICES", text: func(p *PodLine) string { return cmp.Or(p.Devices, "-") }},
 		{name: "SINCE", right: true, text: func(p *PodLine) string { return span(v.Now.Sub(p.Since)) }},
-		{name: "WHY", text: func(p *PodLine) string { return cmp.Or(p.Why, "-") }},
+		{name: "WHY", text: func(p *PodLine) string {
+			if strings.HasPrefix(p.Why, x.Reason+": "+x.Detail) {
+				return cmp.Or(x.Reason, "-") // the rest is said above
+			}
+			return cmp.Or(p.Why, "-")
+		}},
 	}, pointers(pods))
 	if err == nil && more > 0 {
 		_, err = fmt.Fprintf(w, "and %d more; -o wide has them all\n", more)
@@ -332,6 +337,7 @@ func telling(p PodLine) int {
 func (x *Explanation) writeEvents(w io.Writer, v *View) error {
 	events := x.Events
 	if !v.Wide {
+		events = together(events)
 		events = events[max(0, len(events)-few):]
 	}
 	if len(events) == 0 {
@@ -350,4 +356,23 @@ func (x *Explanation) writeEvents(w io.Writer, v *View) error {
 		{name: "EVENT", text: func(e *EventLine) string { return e.Reason }},
 		{name: "MESSAGE", text: func(e *EventLine) string { return e.Message }},
 	}, pointers(events))
+}
+
+// together puts events that say the same of several objects into one.
+func together(events []EventLine) []EventLine {
+	type said struct{ reason, message string }
+	objects := map[said]int{}
+	var out []EventLine
+	for _, e := range slices.Backward(events) { // the latest stays
+		s := said{e.Reason, e.Message}
+		objects[s]++
+		if i := slices.IndexFunc(out, func(o EventLine) bool { return o.Reason == e.Reason && o.Message == e.Message }); i >= 0 {
+			out[i].Count += e.Count
+			out[i].Object = fmt.Sprintf("%d objects", objects[s])
+			continue
+		}
+		out = append(out, e)
+	}
+	slices.Reverse(out)
+	return out
 }

@@ -39,7 +39,8 @@ type Job struct {
 	Reason string `json:"reason,omitempty"`
 	Code   string `json:"code,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// GPUs is what its pods ask for, but for those that ended.
+	// GPUs is what its pods ask for, but for those that ended; once all have, what
+	// those had that ended well or, if none did, all.
 	GPUs v1alpha1.GPUs `json:"gpus"`
 	// Gang is how many pods must run together, 0 when it is no gang or not said
 	// by pods and PodGroup.
@@ -135,13 +136,13 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 	if err != nil && !optional(err) {
 		return c.say("list PodGroups", err)
 	}
-	owners := map[translate.Group]*batchv1.Job{}
+	owners, held := map[translate.Group]*batchv1.Job{}, map[translate.Group]*batchv1.Job{}
 	err = pages(ctx, metav1.ListOptions{}, c.kube.BatchV1().Jobs(namespace).List, func() {}, func(l *batchv1.JobList) {
 		for i := range l.Items {
 			o := &l.Items[i]
 			id := translate.Group{Namespace: o.Namespace, Kind: "job", Name: o.Name}
 			if o.Spec.Suspend != nil && *o.Spec.Suspend && o.Spec.Template.Spec.SchedulerName == v1alpha1.SchedulerName && byGroup[id] == nil {
-				byGroup[id] = suspended(id, o)
+				held[id] = o
 			} else {
 				owners[id] = o
 			}
@@ -150,14 +151,15 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 	if err != nil && !optional(err) {
 		return c.say("list Jobs", err)
 	}
-	queues, err := c.namespaceQueues(ctx, namespace, byGroup)
+	queues, err := c.namespaceQueues(ctx, namespace, len(held) > 0 || lacksQueue(byGroup))
 	if err != nil {
 		return err
 	}
 	for _, j := range byGroup {
-		if j.State == "" {
-			j.describe(queues)
-		}
+		j.describe(queues)
+	}
+	for id, o := range held {
+		byGroup[id] = suspended(id, o, queues)
 	}
 	rename(byGroup)
 	for _, j := range byGroup {
@@ -185,12 +187,12 @@ func rename(byGroup map[translate.Group]*Job) {
 }
 
 // suspended is the job of an owner that makes no pods for now.
-func suspended(id translate.Group, o *batchv1.Job) *Job {
+func suspended(id translate.Group, o *batchv1.Job, namespaceQueues map[string]string) *Job {
 	var a translate.Attributes
 	_ = a.Read(&o.Spec.Template)
 	r := reasonOf(SuspendedByOwner)
 	j := &Job{
-		ID: "job/" + o.Name, Group: "job/" + o.Name, Namespace: o.Namespace, Queue: cmp.Or(a.Queue, kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
+		ID: "job/" + o.Name, Group: "job/" + o.Name, Namespace: o.Namespace, Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
 		State: Suspended, Reason: r.Name, Code: r.Code, Detail: "the Job has spec.suspend: true", Gang: a.MinMember, Created: o.CreationTimestamp.Time, group: id,
 		Tasks: []Task{}, Nodes: []string{},
 	}
@@ -198,18 +200,37 @@ func suspended(id translate.Group, o *batchv1.Job) *Job {
 	if o.Spec.Parallelism != nil {
 		pods = *o.Spec.Parallelism
 	}
-	j.GPUs = v1alpha1.GPUs(gpusOf(&v1.Pod{Spec: o.Spec.Template.Spec}, &a)) * v1alpha1.GPUs(pods)
+	// The template of a pod may say limits alone, which requests follow.
+	pod := &v1.Pod{Spec: *o.Spec.Template.Spec.DeepCopy()}
+	for i := range pod.Spec.Containers {
+		r := &pod.Spec.Containers[i].Resources
+		for name, limit := range r.Limits {
+			if _, ok := r.Requests[name]; !ok {
+				if r.Requests == nil {
+					r.Requests = v1.ResourceList{}
+				}
+				r.Requests[name] = limit
+			}
+		}
+	}
+	j.GPUs = v1alpha1.GPUs(gpusOf(pod, &a)) * v1alpha1.GPUs(pods)
 	return j
 }
 
-// namespaceQueues returns the queues that namespaces name, if any job needs
-// them and the user may read them.
-func (c *Client) namespaceQueues(ctx context.Context, namespace string, byGroup map[translate.Group]*Job) (map[string]string, error) {
-	queues := map[string]string{}
-	needed := false
+// lacksQueue reports whether any job names no queue.
+func lacksQueue(byGroup map[translate.Group]*Job) bool {
 	for _, j := range byGroup {
-		needed = needed || len(j.pods) > 0 && j.attributes().Queue == ""
+		if j.attributes().Queue == "" {
+			return true
+		}
 	}
+	return false
+}
+
+// namespaceQueues returns the queues that namespaces name, if they are needed
+// and the user may read them.
+func (c *Client) namespaceQueues(ctx context.Context, namespace string, needed bool) (map[string]string, error) {
+	queues := map[string]string{}
 	if !needed {
 		return queues, nil
 	}
@@ -281,8 +302,9 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 func (j *Job) count() {
 	tasks := map[string]*Task{}
 	nodes := map[string]bool{}
-	var gpus core.Milli
+	var gpus [failed + 1]core.Milli // by phase
 	for _, p := range j.pods {
+		gpus[p.phase] += p.gpus
 		name := cmp.Or(p.attributes.Task, "main")
 		t := tasks[name]
 		if t == nil {
@@ -303,9 +325,6 @@ func (j *Job) count() {
 		if p.phase == running || p.phase == leaving {
 			nodes[p.node] = true
 		}
-		if p.phase < succeeded {
-			gpus += p.gpus
-		}
 		if j.Created.IsZero() || p.created.Before(j.Created) {
 			j.Created = p.created
 		}
@@ -316,7 +335,7 @@ func (j *Job) count() {
 			j.Ended = &p.over
 		}
 	}
-	j.GPUs = v1alpha1.GPUs(gpus)
+	j.GPUs = v1alpha1.GPUs(cmp.Or(gpus[waiting]+gpus[withdrawn]+gpus[running]+gpus[leaving], gpus[succeeded], gpus[failed]))
 	j.Nodes = sorted(nodes)
 	for _, name := range sorted(tasks) {
 		j.Tasks = append(j.Tasks, *tasks[name])
@@ -333,7 +352,7 @@ func sorted[V any](m map[string]V) []string {
 	return keys
 }
 
-// pods counts the pods of the phase.
+// has counts the pods of the phase.
 func (j *Job) has(phase podPhase) int {
 	n := 0
 	for _, p := range j.pods {

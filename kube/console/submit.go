@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,6 +56,7 @@ type Submission struct {
 	Preferred      string
 	WorkDir        string
 	Env            []string // NAME=VALUE
+	Annotations    []string // of the pods, KEY=VALUE
 	Hold           bool     // made suspended
 	NotRequeued    bool     // an eviction fails it
 	NotPreemptible bool
@@ -92,6 +94,10 @@ func (s *Submission) Objects() (*batchv1.Job, *v1.Service, error) {
 	if s.Queue != "" {
 		labels[v1alpha1.QueueLabel] = s.Queue
 	}
+	annotations, err := s.annotations(tasks)
+	if err != nil {
+		return nil, nil, err
+	}
 	container, err := s.container(name, tasks, each)
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +114,7 @@ func (s *Submission) Objects() (*batchv1.Job, *v1.Service, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: labels},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: ptr(int32(0)), CompletionMode: ptr(batchv1.IndexedCompletion), Parallelism: ptr(int32(tasks)), Completions: ptr(int32(tasks)),
-			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: s.annotations(tasks)}, Spec: pods},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: annotations}, Spec: pods},
 		},
 	}
 	if err := new(translate.Attributes).Read(&job.Spec.Template); err != nil {
@@ -203,8 +209,15 @@ func (s *Submission) madeUpName() string {
 }
 
 // annotations are what the scheduler is told of the pods.
-func (s *Submission) annotations(tasks int) map[string]string {
+func (s *Submission) annotations(tasks int) (map[string]string, error) {
 	a := map[string]string{}
+	for _, text := range s.Annotations {
+		k, v, ok := strings.Cut(text, "=")
+		if !ok || len(validation.IsQualifiedName(k)) > 0 {
+			return nil, &UsageError{"annotation", fmt.Sprintf("expected KEY=VALUE; found %q", text)}
+		}
+		a[k] = v
+	}
 	set := func(key, value string) {
 		if value != "" {
 			a[key] = value
@@ -226,9 +239,9 @@ func (s *Submission) annotations(tasks int) map[string]string {
 		a[v1alpha1.PreemptibleAnnotation] = "false"
 	}
 	if len(a) == 0 {
-		return nil
+		return nil, nil
 	}
-	return a
+	return a, nil
 }
 
 // container is what runs in each pod.
@@ -238,11 +251,15 @@ func (s *Submission) container(name string, tasks int, each portion) (v1.Contain
 	case s.Image == "":
 		return c, &UsageError{"image", "expected a container image; found nothing"}
 	case s.Script != "" && len(s.Script) > longestScript:
-		return c, &UsageError{"image", fmt.Sprintf("expected a script of at most %d KiB, or one that is in the image; found %d KiB", longestScript>>10, len(s.Script)>>10)}
+		return c, &UsageError{"", fmt.Sprintf("expected a script of at most %d KiB, or one that is in the image; found %d KiB", longestScript>>10, len(s.Script)>>10)}
 	case s.Script != "":
 		// Through the shell that the script names, as its text: it is not in the
 		// image.
-		c.Command = append([]string{shellOf(s.Script), "-c", s.Script}, s.Command...)
+		shell, err := shellOf(s.Script)
+		if err != nil {
+			return c, err
+		}
+		c.Command = slices.Concat(shell, []string{"-c", s.Script}, s.Command)
 	default:
 		c.Command = slices.Clone(s.Command)
 	}
@@ -284,16 +301,25 @@ func (s *Submission) container(name string, tasks int, each portion) (v1.Contain
 	return c, nil
 }
 
-// shellOf is the program that the first line of a script names.
-func shellOf(script string) string {
-	if line, _, _ := strings.Cut(script, "\n"); strings.HasPrefix(line, "#!") {
-		if words := strings.Fields(line[2:]); len(words) == 2 && path.Base(words[0]) == "env" {
-			return words[1]
-		} else if len(words) > 0 {
-			return words[0]
-		}
+// shells run the text that follows -c.
+var shells = regexp.MustCompile(`^(ba|da|z|k|)sh$|^python[0-9.]*$`)
+
+// shellOf is what the first line of a script names: a shell, or Python, and its
+// options.
+func shellOf(script string) ([]string, error) {
+	line, _, _ := strings.Cut(script, "\n")
+	named, ok := strings.CutPrefix(line, "#!")
+	if !ok {
+		return []string{"/bin/sh"}, nil
 	}
-	return "/bin/sh"
+	words := strings.Fields(named)
+	if len(words) > 1 && path.Base(words[0]) == "env" {
+		words = words[1:]
+	}
+	if len(words) == 0 || !shells.MatchString(path.Base(words[0])) {
+		return nil, &UsageError{"", fmt.Sprintf("expected a script of a shell or of Python; found %q: to run one that is in the image write -- before it", line)}
+	}
+	return words, nil
 }
 
 // Submit makes the objects of a submission. The Service belongs to the Job and

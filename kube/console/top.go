@@ -46,9 +46,10 @@ type Model struct {
 // QueueLine is a queue: what it owns, what its jobs hold and want, in GPUs.
 type QueueLine struct {
 	Queue string `json:"queue"`
-	// Nominal is what the queue owns. Borrowed is what the scheduler says that it
-	// and all below it hold of others' quota. They are absent where the user may
-	// not read queues, or the scheduler has said nothing.
+	// Nominal is what the queue owns; absent where it has no quota, and so no
+	// limit. Borrowed is what the scheduler says that it
+	// and all below it hold of others' quota. Both are absent where the user may
+	// not read queues.
 	Nominal  *v1alpha1.GPUs `json:"nominal,omitempty"`
 	Borrowed *v1alpha1.GPUs `json:"borrowed,omitempty"`
 	// Used, Running, Wanted and Waiting are of the queue itself: GPUs and jobs
@@ -145,7 +146,9 @@ func queueLines(queues []v1alpha1.Queue, byGroup map[translate.Group]*Job) []Que
 			borrowed += u.Borrowed
 		}
 		l := of(queues[i].Name)
-		l.Nominal = &nominal
+		if len(queues[i].Spec.Quota) > 0 {
+			l.Nominal = &nominal
+		}
 		if len(queues[i].Status.Conditions) > 0 {
 			l.Borrowed = &borrowed
 		}
