@@ -52,7 +52,9 @@ type group struct {
 	// queue is where the engine's job is, once it was submitted.
 	queue string
 	// ran says that a pod of it had a place once.
-	ran     bool
+	ran bool
+	// parked is set while its owner is suspended by us, and a while longer.
+	parked  *parked
 	counted groupCount
 	// told is what the engine knows of the pods around; relabel says that it may
 	// be otherwise now.
@@ -117,10 +119,15 @@ func (m *mirror) groupOf(p *pod) *group {
 	g := m.groups[id]
 	if g == nil {
 		g = &group{id: id, job: id.Job(), created: o.created, pods: map[types.UID]*pod{}, loose: map[types.UID]*pod{}}
+		m.groups[id] = g
+	}
+	if len(g.pods) == 0 && !g.submitted {
 		g.membership = membership{
 			native: o.membership.Native, object: o.membership.Object, kind: o.membership.Kind, min: o.membership.Min, size: -1,
 		}
-		m.groups[id] = g
+		if g.parked != nil && g.parked.until != core.Never {
+			g.parked = nil
+		}
 	}
 	g.min = max(g.min, o.membership.Min)
 	if o.created.Before(g.created) {
@@ -224,7 +231,9 @@ func (m *mirror) advance(g *group) {
 	}
 	if len(g.pods) == 0 {
 		m.withdraw(g)
-		delete(m.groups, g.id)
+		if !m.stays(g) {
+			delete(m.groups, g.id)
+		}
 		return
 	}
 	if len(g.loose) > 0 || !g.submitted {

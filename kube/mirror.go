@@ -62,6 +62,8 @@ type mirror struct {
 type acts struct {
 	bind  []bindAct
 	evict []evictAct
+	// suspend has the groups of which all pods are to leave.
+	suspend []suspendAct
 	// choose has the claims that are to be told a node.
 	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
@@ -234,7 +236,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
@@ -313,6 +315,7 @@ func (m *mirror) evict(d *core.Decision) {
 	if message == "" && d.For != "" {
 		message = "evicted to make room for " + d.For
 	}
+	var list []evictAct
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
 		p.state = podLeaving
@@ -320,13 +323,18 @@ func (m *mirror) evict(d *core.Decision) {
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
 		switch {
 		case !p.inFlight:
-			m.acts.evict = append(m.acts.evict, p.cause)
+			list = append(list, p.cause)
 		case m.storage.providing[p.object.UID] != nil:
 			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
 	}
 	if g.gang() && g.running() < g.least() {
 		g.draining, g.broke = true, d.Op == core.Requeue
+	}
+	if len(list) > 0 && m.maySuspend(g) {
+		m.suspend(g, list)
+	} else {
+		m.acts.evict = append(m.acts.evict, list...)
 	}
 }
 

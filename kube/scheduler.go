@@ -4,8 +4,8 @@
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  nodes.go pods.go groups.go queues.go policies.go topologies.go
-//	bind.go evict.go status.go size.go     acts to the API, and their outcomes
-//	stats.go standing.go metrics.go        how all stands, as the API and Prometheus are told
+//	bind.go evict.go suspend.go status.go size.go     acts to the API, and their outcomes
+//	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
 // that decides; what fails comes back as an event.
@@ -93,6 +93,7 @@ type Scheduler struct {
 	metrics  *metrics
 	recorder record.EventRecorder
 
+	suspensions suspensions
 	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	listed      chan struct{} // closed when all objects have been listed once
@@ -192,6 +193,13 @@ func (s *Scheduler) Run(ctx context.Context) error {
 				}
 				close(s.ready)
 			})
+			workers.Go(func() {
+				select {
+				case <-s.ready:
+					s.resume(ctx)
+				case <-ctx.Done():
+				}
+			})
 		}, cancel)
 	})
 	s.loop(ctx)
@@ -264,13 +272,13 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		})
 	}
 	for i := range a.evict {
-		e := &a.evict[i]
-		go s.evict(ctx, departure{
-			namespace: e.pod.object.Namespace, name: e.pod.object.Name, uid: e.pod.object.UID, reason: e.reason, message: e.message,
-		})
+		go s.evict(ctx, a.evict[i].onItsWay())
 	}
 	for _, c := range a.choose {
 		go s.choose(ctx, c)
+	}
+	for i := range a.suspend {
+		go s.suspend(ctx, a.suspend[i].onItsWay())
 	}
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)

@@ -70,6 +70,17 @@ const (
 	BackfilledAnnotation = "muster.sh/backfilled"
 )
 
+// What Muster writes on the owner of pods that it suspends so that they leave.
+// Taking the annotation away keeps the owner suspended.
+const (
+	// SuspendedLabel is "true" on such owners.
+	SuspendedLabel = "muster.sh/suspended"
+	// SuspendedAnnotation says what the scheduler needs to resume it: the kind
+	// and name of the group, since when it is in the queue, and the selector of
+	// its pods, parted by blanks.
+	SuspendedAnnotation = "muster.sh/suspended"
+)
+
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
 // autoscalers make no room for them. It repeats what the scheduler found, and
 // the scheduler alone takes it away.
