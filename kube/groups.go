@@ -53,6 +53,8 @@ type group struct {
 	queue string
 	// ran says that a pod of it had a place once.
 	ran bool
+	// worked says that a pod of it did its work, and is not there any more.
+	worked bool
 	// parked is set while its owner is suspended by us, and a while longer.
 	parked  *parked
 	counted groupCount
@@ -273,6 +275,7 @@ func (m *mirror) withdraw(g *group) {
 	for _, p := range g.pods {
 		m.notePod(p)
 	}
+	g.worked = false
 	g.reset()
 }
 
@@ -455,6 +458,7 @@ func (m *mirror) submit(g *group) {
 		return
 	}
 	g.submitted, g.told = true, told
+	g.worked = g.worked || g.runs() && len(list) < g.min // it is found so: some may have done their work before
 	m.jobs[g.job] = g
 	for _, t := range g.tasks {
 		for _, p := range byTask[t] {

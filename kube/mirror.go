@@ -56,6 +56,10 @@ type mirror struct {
 	acts    acts
 	metrics *metrics
 	census  census
+	// unready are the nodes that are not ready and not taken for lost yet, which
+	// they are after lostAfter; 0 for never.
+	unready   map[string]*node
+	lostAfter core.Time
 }
 
 // acts is what is to be done for decisions, in order.
@@ -113,7 +117,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
-		policies: newPolicies(policy), topologies: newTopologies(levels), acts: acts{wake: core.Never}, census: newCensus(),
+		policies: newPolicies(policy), topologies: newTopologies(levels), acts: acts{wake: core.Never}, census: newCensus(), unready: map[string]*node{},
 	}
 }
 
@@ -210,6 +214,8 @@ func (m *mirror) decide(now core.Time) *acts {
 	}
 	m.later = m.later[:0]
 	m.provided()
+	m.settle()
+	m.sweepLost()
 	m.settle()
 	if m.engineWakes <= m.now {
 		m.engineWakes = core.Never
@@ -318,6 +324,9 @@ func (m *mirror) evict(d *core.Decision) {
 	var list []evictAct
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
+		if p.state == podLeaving {
+			continue // we told it to before the engine did
+		}
 		p.state = podLeaving
 		m.notePod(p)
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
@@ -331,11 +340,7 @@ func (m *mirror) evict(d *core.Decision) {
 	if g.gang() && g.running() < g.least() {
 		g.draining, g.broke = true, d.Op == core.Requeue
 	}
-	if len(list) > 0 && m.maySuspend(g) {
-		m.suspend(g, list)
-	} else {
-		m.acts.evict = append(m.acts.evict, list...)
-	}
+	m.sendOff(g, list)
 }
 
 // place notes where a pod is, or is to be.

@@ -28,6 +28,10 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	}
 	n.object, n.gone = o, false
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
+	delete(m.unready, o.Name)
+	if !o.unready.IsZero() {
+		m.unready[o.Name] = n
+	}
 	m.dirtyNodes[o.Name] = n
 }
 
@@ -38,6 +42,7 @@ func (m *mirror) nodeGone(name string) {
 		n.gone = true
 		clear(m.topologies.labelled)
 		m.topologies.survey(n, 0)
+		delete(m.unready, name)
 		m.dirtyNodes[name] = n
 	}
 }

@@ -3,6 +3,7 @@ package kube
 import (
 	"math/bits"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
@@ -52,9 +53,16 @@ type pod struct {
 // podSeen takes in a pod as it is now.
 func (m *mirror) podSeen(o *podObject) {
 	p := m.pods[o.UID]
-	if o.over() || o.deleting && o.node == "" {
-		if p != nil {
-			m.podOver(p)
+	if o.over() || o.deleting && (o.node == "" || m.lost(o.node)) {
+		if p == nil {
+			return
+		}
+		g, ran := p.group, p.state == podBound || p.state == podBinding
+		m.podOver(p)
+		if g != nil && o.phase == v1.PodSucceeded {
+			g.worked = true
+		} else if g != nil && ran {
+			m.memberLost(g, p)
 		}
 		return
 	}
@@ -135,8 +143,14 @@ func (m *mirror) join(p *pod) {
 
 // podGone takes in that a pod was deleted.
 func (m *mirror) podGone(uid types.UID) {
-	if p := m.pods[uid]; p != nil {
-		m.podOver(p)
+	p := m.pods[uid]
+	if p == nil {
+		return
+	}
+	g, ran := p.group, p.state == podBound || p.state == podBinding
+	m.podOver(p)
+	if g != nil && ran {
+		m.memberLost(g, p)
 	}
 }
 

@@ -54,6 +54,9 @@ type Config struct {
 	// Levels of the topology, widest first, in place of any object; none is
 	// usual.
 	Levels []translate.Level
+	// NodeLostAfter is how long a node may be not ready until its pods are
+	// evicted; 0 for ever.
+	NodeLostAfter time.Duration
 	// Workers is how many bindings are under way at once; 64 when 0.
 	Workers int
 	// StatusRate is how many conditions are written in a second at most; 100
@@ -142,6 +145,7 @@ func New(c Config) (*Scheduler, error) {
 	s.mirror.metrics = s.metrics
 	s.metrics.registry.MustRegister(&gauges{stats: s.Stats, now: c.Now})
 	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology
+	s.mirror.lostAfter = core.Time(c.NodeLostAfter)
 	if c.Builtins != nil {
 		s.mirror.policies.builtins = c.Builtins
 	}

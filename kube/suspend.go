@@ -200,7 +200,7 @@ func (s *Scheduler) stop(ctx context.Context, x *suspension) (owner *suspended, 
 		return nil, "", err
 	case o == nil:
 		return nil, "the pods have no owner in common that can be suspended", nil
-	case translate.Ended(o.object):
+	case translate.Ended(o.object) || o.object.GetDeletionTimestamp() != nil:
 		return nil, "the owner is over", nil
 	case o.flag():
 		return nil, "the owner is suspended already", nil
@@ -386,6 +386,10 @@ func (l *suspensions) take() []suspended {
 	return list
 }
 
+// overdue is how long after its grace a pod is waited for that is being deleted:
+// on a node that is lost, nobody ends it.
+const overdue = time.Minute
+
 // resumePeriod is how often suspended owners are looked at.
 const resumePeriod = time.Second
 
@@ -497,7 +501,11 @@ func (s *Scheduler) resumeOne(ctx context.Context, o *suspended) (over bool, err
 			return false, err
 		}
 		for i := range pods.Items {
-			if phase := pods.Items[i].Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
+			p := &pods.Items[i]
+			if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+				continue
+			}
+			if p.DeletionTimestamp == nil || s.now().Sub(p.DeletionTimestamp.Time) < overdue {
 				return false, nil
 			}
 		}

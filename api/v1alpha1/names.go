@@ -51,6 +51,9 @@ const (
 	// MinMemberAnnotation is how many pods of the gang must start together; the
 	// rest may come later.
 	MinMemberAnnotation = "muster.sh/min-member"
+	// OnFailureAnnotation says what becomes of a running gang that loses a pod:
+	// "replace" lets another join, "requeue" stops the gang, and it waits again.
+	OnFailureAnnotation = "muster.sh/on-failure"
 	// TaskAnnotation is the role of the pod in its gang, such as "worker".
 	TaskAnnotation = "muster.sh/task"
 )
