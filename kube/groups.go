@@ -53,6 +53,8 @@ type group struct {
 	queue string
 	// ran says that a pod of it had a place once.
 	ran bool
+	// journey is its way to its first pods running, while somebody traces it.
+	journey *journey
 	// worked says that a pod of it did its work, and is not there any more.
 	worked bool
 	// parked is set while its owner is suspended by us, and a while longer.
@@ -458,6 +460,7 @@ func (m *mirror) submit(g *group) {
 		return
 	}
 	g.submitted, g.told = true, told
+	m.setOff(g)
 	g.worked = g.worked || g.runs() && len(list) < g.min // it is found so: some may have done their work before
 	m.jobs[g.job] = g
 	for _, t := range g.tasks {

@@ -28,17 +28,19 @@ func (m *mirror) requeues(g *group, p *pod) bool {
 // memberLost takes in that a pod of a gang, which ran and was not told to leave,
 // is over without having done its work. A gang of which pods have done theirs
 // is not stopped: they will not come again, and it would wait for them.
-func (m *mirror) memberLost(g *group, p *pod) {
-	if !g.gang() || !g.submitted || g.draining || g.worked || g.running() >= g.least() || !g.runs() || !m.requeues(g, p) {
-		return
+//
+// list has what is to leave besides.
+func (m *mirror) memberLost(g *group, p *pod, list ...evictAct) {
+	if g.gang() && g.submitted && !g.draining && !g.worked && g.running() < g.least() && g.runs() && m.requeues(g, p) {
+		m.log.Info("a gang is stopped because it lost a pod", "job", g.job, "pod", p.object.Name)
+		list = m.breakUp(g, fmt.Sprintf("pod %s of the gang was lost", p.object.Name), list)
 	}
-	m.log.Info("a gang is stopped because it lost a pod", "job", g.job, "pod", p.object.Name)
-	m.breakUp(g, fmt.Sprintf("pod %s of the gang was lost", p.object.Name))
+	m.sendOff(g, list)
 }
 
-// breakUp makes all pods of a gang leave that run. The engine is told as they go.
-func (m *mirror) breakUp(g *group, why string) {
-	var list []evictAct
+// breakUp makes all pods of a gang leave that run, and adds them to list. The
+// engine is told as they go.
+func (m *mirror) breakUp(g *group, why string, list []evictAct) []evictAct {
 	for _, p := range g.pods {
 		if p.state != podBinding && p.state != podBound {
 			continue
@@ -51,7 +53,7 @@ func (m *mirror) breakUp(g *group, why string) {
 		}
 	}
 	g.draining, g.broke = true, true
-	m.sendOff(g, list)
+	return list
 }
 
 // sendOff makes pods of a group leave that are told to.
@@ -106,8 +108,7 @@ func (m *mirror) sweep(n *node) {
 			p.state = podLeaving
 			m.notePod(p)
 			p.cause = evictAct{pod: p, reason: core.MemberLost, message: why}
-			m.acts.evict = append(m.acts.evict, p.cause)
-			m.memberLost(g, p)
+			m.memberLost(g, p, p.cause)
 		}
 	}
 }

@@ -22,7 +22,8 @@ import (
 // from them and can be built anew at any time (rebuild).
 type mirror struct {
 	log    *slog.Logger
-	record Recorder // nil: nobody
+	record Recorder       // nil: nobody
+	traced func(*Journey) // told of jobs that run for the first time; nil: nobody
 	now    core.Time
 
 	policy core.Policy
@@ -306,6 +307,7 @@ func (m *mirror) bind(d *core.Decision) {
 		}
 	}
 	g.inFlight += len(d.Pods)
+	m.decidedOn(g, len(d.Pods))
 	if !g.ran {
 		g.ran = true
 		m.metrics.bound(g.queue, m.now-core.Time(g.created.UnixNano()))

@@ -87,6 +87,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	p.object = o
+	m.movesOn(p.group, old.phase, o.phase)
 	if o.labels != old.labels {
 		m.relabel(p.group)
 	}
@@ -273,6 +274,9 @@ func (m *mirror) answered(p *pod) {
 	g := p.group
 	if g == nil {
 		return
+	}
+	if g.inFlight == 1 {
+		m.boundAll(g)
 	}
 	if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
 		m.acts.said = append(m.acts.said, m.unsay(g)...)

@@ -67,6 +67,9 @@ type Config struct {
 	Now func() time.Time
 	// Leader says whether other instances stand by.
 	Leader Leader
+	// Traced is told of each job once, when enough of it runs, in the goroutine that
+	// decides; nil for nobody.
+	Traced func(*Journey)
 	// Record is told of all that happens in the engine; nil for nobody.
 	Record Recorder
 }
@@ -141,7 +144,7 @@ func New(c Config) (*Scheduler, error) {
 		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
 	}
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
-	s.mirror.record = c.Record
+	s.mirror.record, s.mirror.traced = c.Record, c.Traced
 	s.mirror.metrics = s.metrics
 	s.metrics.registry.MustRegister(&gauges{stats: s.Stats, now: c.Now})
 	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology

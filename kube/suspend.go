@@ -388,7 +388,7 @@ func (l *suspensions) take() []suspended {
 
 // overdue is how long after its grace a pod is waited for that is being deleted:
 // on a node that is lost, nobody ends it.
-const overdue = time.Minute
+const overdue = 15 * time.Second
 
 // resumePeriod is how often suspended owners are looked at.
 const resumePeriod = time.Second

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/trace"
 )
 
 func newScheduler() *cobra.Command {
@@ -71,6 +72,20 @@ one decides, the others stand by.`,
 				if err != nil {
 					return err
 				}
+			}
+			tracer, err := trace.FromEnvironment(ctx)
+			if err != nil {
+				return err
+			}
+			if tracer != nil {
+				kc.Traced = tracer.Journey
+				defer func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+					defer cancel()
+					if err := tracer.Close(ctx); err != nil {
+						log.Warn("the last traces are lost", "error", err)
+					}
+				}()
 			}
 			recorder, err := record.open(c, log)
 			if err != nil {

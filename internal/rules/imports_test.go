@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "core/cluster", "core/quota", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
 	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
+	"kube/trace":     {"kube"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
 
