@@ -143,6 +143,7 @@ func (m *mirror) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
 	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
+	m.notePod(p)
 	m.relabel(g)
 }
 
