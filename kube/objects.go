@@ -116,7 +116,8 @@ type nodeObject struct {
 	metav1.ObjectMeta
 	node    core.Node
 	missing int
-	wrong   string // why it cannot be used
+	unready time.Time // since when it is not ready, zero when it is
+	wrong   string    // why it cannot be used
 }
 
 func trimNode(n *v1.Node) *nodeObject {
@@ -124,6 +125,11 @@ func trimNode(n *v1.Node) *nodeObject {
 	var err error
 	if o.node, o.missing, err = translate.Node(n); err != nil {
 		o.wrong = err.Error()
+	}
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
+			o.unready = c.LastTransitionTime.Time
+		}
 	}
 	return o
 }
@@ -148,8 +154,13 @@ type podGroupObject struct {
 func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	o := &podGroupObject{
 		ObjectMeta: trimMeta(&g.ObjectMeta),
-		created:    g.CreationTimestamp.Time, priority: g.Spec.Priority,
-		whole: g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil,
+		created:    g.CreationTimestamp.Time,
+		whole:      g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil,
+	}
+	// The API server writes a priority into groups that name no class: that of
+	// their pods counts then.
+	if g.Spec.PriorityClassName != "" {
+		o.priority = g.Spec.Priority
 	}
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		o.min = int(gang.MinCount)
