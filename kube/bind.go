@@ -22,6 +22,7 @@ type order struct {
 	uid                   types.UID
 	annotations           map[string]string
 	gated                 bool
+	claims                []claimOrder
 }
 
 // orders is a queue without bound, first in first out.
@@ -103,6 +104,11 @@ func (s *Scheduler) bind(ctx context.Context, o *order) error {
 			return err
 		}
 	}
+	if len(o.claims) > 0 {
+		if err := s.reserve(ctx, o.claims); err != nil {
+			return err
+		}
+	}
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, Annotations: o.annotations},
 		Target:     v1.ObjectReference{Kind: "Node", Name: o.node},
@@ -116,6 +122,9 @@ func (s *Scheduler) bind(ctx context.Context, o *order) error {
 		if apierrors.IsNotFound(getErr) || getErr == nil && p.UID != o.uid {
 			return apierrors.NewNotFound(v1.Resource("pods"), o.name)
 		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		s.giveBack(ctx, o.claims) // those of a pod that is gone go with it
 	}
 	return err
 }

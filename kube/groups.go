@@ -123,7 +123,7 @@ func (m *mirror) groupOf(p *pod) *group {
 func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
 	for uid, p := range g.pods {
-		p.slot, p.task, p.devices = -1, nil, 0
+		p.slot, p.task, p.devices, p.needs = -1, nil, 0, nil
 		g.loose[uid] = p
 	}
 }
@@ -203,6 +203,9 @@ func (m *mirror) advance(g *group) {
 		delete(m.groups, g.id)
 		return
 	}
+	for _, p := range g.loose {
+		m.resolve(p)
+	}
 	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
 		m.withdraw(g)
 	}
@@ -271,6 +274,11 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	var ready []*pod
 	if len(g.pods) >= g.min {
 		ready = inOrder(g.pods, (*pod).ready)
+	}
+	if len(g.pods) >= g.min && len(ready) < max(g.min, 1) {
+		if reason, detail := g.claimsBlock(); reason != "" {
+			return reason, detail
+		}
 	}
 	if len(g.pods) < g.min || len(ready) > 0 && len(ready) < g.min {
 		return ReasonCollecting, fmt.Sprintf("%d of the %d pods of the gang are there and ready", max(len(ready), min(len(g.pods), g.min-1)), g.min)
@@ -422,12 +430,18 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)
 	job.Topology.Preferred, _ = m.level(a.Preferred)
+	if g.together() {
+		job.Topology.Required = cluster.NodeLevel
+	}
 }
 
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
 // ask for different things have roles of their own.
 func (g *group) taskOf(p *pod) *task {
 	spec := p.object.request
+	if p.needs != nil {
+		spec = p.needs.request
+	}
 	if g.id.Kind == others {
 		spec = amountsOf(p.object.amounts)
 	}

@@ -43,6 +43,8 @@ type mirror struct {
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
 
+	dra draTables
+
 	asking  []*group // that are to be asked next why they wait
 	acts    acts
 	metrics *metrics
@@ -54,6 +56,8 @@ type acts struct {
 	evict []evictAct
 	// ask has the groups whose object is to be asked how large the gang is.
 	ask []*group
+	// release has the claims whose devices are to be given back.
+	release []claimOrder
 	// said is what is to be written of jobs that waited and start.
 	said []verse
 	// wake is when to decide again, [core.Never] for no need.
@@ -67,6 +71,7 @@ type bindAct struct {
 	// annotations go with the binding.
 	annotations map[string]string
 	gated       bool
+	claims      []claimOrder
 }
 
 // evictAct asks to make a pod leave.
@@ -95,7 +100,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, queues: newQueues(), acts: acts{wake: core.Never},
+		dirtyNodes: map[string]*node{}, queues: newQueues(), dra: newDRA(), acts: acts{wake: core.Never},
 	}
 }
 
@@ -228,6 +233,7 @@ func (m *mirror) touch(g *group) {
 // bind turns a decision into an act for each pod.
 func (m *mirror) bind(d *core.Decision) {
 	g := m.jobs[d.Job]
+	first := len(m.acts.bind)
 	for i := range d.Pods {
 		at := &d.Pods[i]
 		p := g.slots[at.Pod]
@@ -248,6 +254,7 @@ func (m *mirror) bind(d *core.Decision) {
 		}
 		m.acts.bind = append(m.acts.bind, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
 	}
+	m.grant(m.acts.bind[first:])
 	g.inFlight += len(d.Pods)
 	g.waiting = waiting{}
 }
@@ -291,7 +298,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		return
 	}
 	delete(n.pods, p.object.UID)
-	if n.gone && len(n.pods) == 0 {
+	if n.gone && len(n.pods) == 0 || len(p.object.claims) > 0 {
 		m.dirtyNodes[name] = n
 	}
 }

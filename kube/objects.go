@@ -36,6 +36,7 @@ type podObject struct {
 	otherGates  bool   // it has others': it is not ready
 	waitingType bool   // it has the Waiting condition, True
 	owner       *metav1.OwnerReference
+	claims      []claimRef
 
 	// amounts, gpus and share are what it holds of its node.
 	amounts    translate.Amounts
@@ -95,6 +96,7 @@ func trimPod(p *v1.Pod) *podObject {
 		}
 	}
 	o.owner = metav1.GetControllerOf(p)
+	o.claims = podClaims(p)
 	return o
 }
 
@@ -133,13 +135,14 @@ type podGroupObject struct {
 	priority *int32
 	// scheduled is whether its condition says that it was scheduled once.
 	scheduled bool
+	claims    []claimRef
 }
 
 func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	o := &podGroupObject{
 		ObjectMeta: trimMeta(&g.ObjectMeta),
 		created:    g.CreationTimestamp.Time, priority: g.Spec.Priority,
-		whole: g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil,
+		whole: g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, claims: groupClaims(g),
 	}
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		o.min = int(gang.MinCount)

@@ -42,6 +42,9 @@ type pod struct {
 	cause    evictAct
 	// said is the reason that its conditions give for its waiting.
 	said string
+	// needs is what it needs of a node; nil for its request, or when that has to
+	// be found out.
+	needs *needs
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
 }
@@ -64,6 +67,7 @@ func (m *mirror) podSeen(o *podObject) {
 	if p.group == nil {
 		return
 	}
+	m.claimsSeen(p, old)
 	switch {
 	case o.node == "":
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
@@ -104,6 +108,7 @@ func (m *mirror) newPod(o *podObject) {
 	g := m.groupOf(p)
 	p.group = g
 	g.pods[o.UID], g.loose[o.UID] = p, p
+	m.uses(p, o.claims)
 	m.touch(g)
 }
 
@@ -131,8 +136,10 @@ func (m *mirror) podsListed(list []*podObject) {
 // podOver takes a pod that ended or was deleted off its node.
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
+	m.lifted(p)
 	m.uncount(p)
 	m.unplace(p, p.target)
+	m.unuses(p)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
@@ -186,6 +193,7 @@ func (m *mirror) uncount(p *pod) {
 func (m *mirror) bound(uid types.UID, ok, gone bool) {
 	p := m.pods[uid]
 	if p == nil || !p.inFlight {
+		m.landed(uid)
 		return
 	}
 	p.inFlight = false
@@ -212,6 +220,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		} else {
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
+		m.notGranted(p)
 		m.touch(p.group)
 	}
 }
@@ -246,6 +255,9 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 	if want == 0 || n == nil {
 		return nil
 	}
+	if gpus, ok := m.claimed(p); ok && len(gpus) == want {
+		return gpus
+	}
 	if len(p.object.gpus) == want {
 		return p.object.gpus
 	}
@@ -276,7 +288,9 @@ func (p *pod) share() core.Milli {
 }
 
 // ready reports whether a pod could be placed as far as the pod goes.
-func (p *pod) ready() bool { return p.object.wrong == "" && !p.object.otherGates }
+func (p *pod) ready() bool {
+	return p.object.wrong == "" && !p.object.otherGates && (p.needs == nil || p.needs.reason == "")
+}
 
 // amountsOf is the request of a pod of another scheduler.
 func amountsOf(a translate.Amounts) core.Request {

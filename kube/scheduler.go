@@ -222,7 +222,7 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		b := &a.bind[i]
 		s.orders.put(order{
 			namespace: b.pod.object.Namespace, name: b.pod.object.Name, uid: b.pod.object.UID, node: b.node,
-			annotations: b.annotations, gated: b.gated,
+			annotations: b.annotations, gated: b.gated, claims: b.claims,
 		})
 	}
 	for i := range a.evict {
@@ -230,6 +230,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		go s.evict(ctx, departure{
 			namespace: e.pod.object.Namespace, name: e.pod.object.Name, uid: e.pod.object.UID, reason: e.reason, message: e.message,
 		})
+	}
+	if len(a.release) > 0 {
+		go s.giveBack(ctx, a.release)
 	}
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)

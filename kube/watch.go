@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // watched is a kind of object that is kept up with: what of it is kept, and what
@@ -122,7 +124,33 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	} else {
 		s.log.Warn("this cluster has no Queues: their definitions are not installed", "api", v1alpha1.GroupVersion)
 	}
-	return synced, nil
+	return synced, s.watchDevices(ctx, &synced)
+}
+
+// watchDevices keeps up with what DRA has.
+func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{}) error {
+	list, err := s.client.Discovery().ServerResourcesForGroupVersion(resourceapi.SchemeGroupVersion.String())
+	if errors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	client := s.client.ResourceV1().RESTClient()
+	slices := follow(s, translate.SliceOf, (*mirror).sliceSeen, (*mirror).sliceGone, (*mirror).slicesListed)
+	classes := follow(s, trimClass, (*mirror).classSeen, func(m *mirror, o *classObject) { m.classGone(o.Name) }, (*mirror).classesListed)
+	claims := follow(s, trimClaim, (*mirror).claimSeen, func(m *mirror, o *claimObject) { m.claimGone(o.Namespace, o.Name) }, (*mirror).claimsListed)
+	rules := follow(s, trimTaintRule, (*mirror).taintRuleSeen, func(m *mirror, o *taintRule) { m.taintRuleGone(o.Name) }, (*mirror).taintRulesListed)
+	start(ctx, slices, client, "resourceslices", &resourceapi.ResourceSlice{}, synced)
+	start(ctx, classes, client, "deviceclasses", &resourceapi.DeviceClass{}, synced)
+	start(ctx, claims, client, "resourceclaims", &resourceapi.ResourceClaim{}, synced)
+	for i := range list.APIResources {
+		if list.APIResources[i].Name == "devicetaintrules" {
+			start(ctx, rules, client, "devicetaintrules", &resourceapi.DeviceTaintRule{}, synced)
+		}
+	}
+	s.mirror.dra.served = true
+	return nil
 }
 
 // follow makes a watched kind of object of type O, of which a T is kept.
