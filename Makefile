@@ -7,13 +7,14 @@ DEMO     ?= out/demo
 OUT      ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build devcluster kubectl demo test test-full lint fmt generate web bench fuzz check clean
+.PHONY: help build devcluster kubectl up demo test test-devcluster test-full lint fmt generate web bench fuzz check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-build: ## build bin/muster
+build: ## build bin/muster, and bin/kubectl-muster, the same as a plugin of kubectl
 	go build -o bin/ ./cmd/muster
+	ln -sf muster bin/kubectl-muster
 
 # What Kubernetes says its version is: that of devcluster/go.mod.
 KUBERNETES = $(shell sed -nE 's/^\tk8s.io\/kubernetes (v[0-9.]+).*/\1/p' devcluster/go.mod)
@@ -25,11 +26,17 @@ devcluster: ## build bin/muster-devcluster, a Kubernetes control plane with simu
 kubectl: ## build bin/kubectl, for those who have none
 	cd devcluster && go build -ldflags "$(KUBEFLAGS)" -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
+up: build devcluster ## build all, start a Kubernetes API with simulated GPU nodes, and schedule a workload on it
+	bin/muster up --models H800:32,A10:32 --workload kant-training
+
 demo: build ## run the built-in kant-training workload under three policies, and print the result
 	bin/muster sim --workload kant-training --seed 1 --policy StrictFIFO,BestEffortFIFO,default --window-to 7d --out $(DEMO)
 
 test: ## run the tests, in minutes
 	go test -short ./...
+
+test-devcluster: ## run the tests of the control plane with simulated nodes
+	cd devcluster && go test ./...
 
 test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTIME
 	MUSTER_FULL=1 go test -timeout 60m ./...
@@ -38,6 +45,7 @@ test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTI
 lint: ## vet and lint
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
+	cd devcluster && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	.ci/docs
 
 fmt: ## format the code

@@ -32,10 +32,11 @@ type (
 	QueueRemoved struct{ Queue string }
 	// JobSubmitted adds a job; all its pods wait.
 	JobSubmitted struct{ Job Job }
-	// PodRunning tells that a waiting pod is found running: the engine adopts
-	// it where it is. Drivers send it when they rebuild an engine. Backfilled
-	// says that its job started past one that waited. Of a gang that is found
-	// in part, the rest starts together.
+	// PodRunning tells that a waiting pod is found running: the engine adopts it
+	// where it is. Its GPUs must be free, CPU, memory and pods of the node may be
+	// too few. Drivers send it when they rebuild an engine. Backfilled says that its
+	// job started past one that waited. Of a gang that is found in part, the rest
+	// starts together.
 	PodRunning struct {
 		Job     string
 		Pod     int
@@ -47,9 +48,8 @@ type (
 	}
 	// PodsAdded tells that pods join a live job, and wait. Task is their role:
 	// one of the job's of the same Name, whose Request must be the same, or a new
-	// one with its MinPods (in a role that is there they stay what they were, and
-	// all of its pods are those it had when they were told of first). Task.Pods is
-	// not looked at. Each number in Pods is that of a pod of the role that ended
+	// one with its MinPods: of a role that is there they stay what they were, and if
+	// that is all of its pods, all that it had before. Task.Pods is not looked at. Each number in Pods is that of a pod of the role that ended
 	// well or was withdrawn, which is then forgotten, or the next after the job's
 	// last. A gang that runs takes them in one by one, within the domain that it
 	// requires, and goes on until a failure leaves it with less than its least; one

@@ -249,6 +249,10 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
 		e.restart(j)
+		if j.class != nil && j.Topology.Required != "" {
+			e.dequeue(j) // it may have been what the rest of the gang was to join
+			e.enqueue(j, now)
+		}
 		e.requeueIfGone(j, now)
 		return nil
 	}
@@ -385,11 +389,14 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if t.GPU < WholeGPU {
 		a.Share = t.GPU
 	}
-	if why := e.state.Blocks(&a); why != "" {
+	if why := e.state.DevicesTaken(&a); why != "" {
 		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
 	}
+	if !e.state.HasBeside(&a) {
+		e.dropPlans(id, now)
+	}
 	e.dequeue(j)
-	e.state.Place(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
+	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc = a
 	e.setBackfilled(j, ev.Backfilled)

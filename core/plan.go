@@ -318,7 +318,7 @@ func (e *Engine) putBack(j *job, v *victim) bool {
 	n := 0
 	for i := range v.pods {
 		p := &v.job.pods[i]
-		if !ok || e.state.Blocks(&p.alloc) != "" {
+		if !ok || e.state.DevicesTaken(&p.alloc) != "" || !e.state.HasBeside(&p.alloc) {
 			ok = false
 			break
 		}

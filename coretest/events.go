@@ -187,7 +187,8 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 	return j
 }
 
-// readTerms reads near and apart, of LEVEL:LABEL, and even, of LEVEL:LABEL:SKEW.
+// readTerms reads near and apart, of LEVEL:LABEL, and even, of LEVEL:LABEL:SKEW or
+// LEVEL:LABEL:SKEW:DOMAINS.
 func readTerms(l *line) []core.Term {
 	var out []core.Term
 	for _, key := range []string{"near", "apart"} {
@@ -199,7 +200,12 @@ func readTerms(l *line) []core.Term {
 	for _, w := range l.list("even") {
 		level, rest := l.pair("even", w, ":")
 		label, skew := l.pair("even", rest, ":")
-		out = append(out, core.Term{Level: level, Label: label, MaxSkew: int(l.thousandths("even", skew) / 1000)})
+		skew, domains, _ := strings.Cut(skew, ":")
+		t := core.Term{Level: level, Label: label, MaxSkew: int(l.thousandths("even", skew) / 1000)}
+		if domains != "" {
+			t.MinDomains = int(l.thousandths("even", domains) / 1000)
+		}
+		out = append(out, t)
 	}
 	return out
 }

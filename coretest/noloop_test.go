@@ -51,6 +51,9 @@ func (s *story) fight() {
 		if j.Gang {
 			t.MinPods = s.up(t.Pods + 1)
 		}
+		if k > 0 && s.chance(4) {
+			t.MinPods = core.Elastic
+		}
 		j.Tasks = append(j.Tasks, t)
 	}
 	s.Must(core.JobSubmitted{Job: j})

@@ -126,6 +126,9 @@ func (s *story) submit() {
 		if j.Gang && s.chance(3) {
 			t.MinPods = s.up(t.Pods + 1)
 		}
+		if k > 0 && s.chance(4) {
+			t.MinPods = core.Elastic
+		}
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 4000, 8000, 250, 600, 0)
 		t.CPUMilli = int64(pick(s, 0, 0, 1, 3)) * 1000
 		t.MemMiB = int64(pick(s, 0, 0, 20, 60))
@@ -164,7 +167,7 @@ func (s *story) terms() (labels []string, terms []core.Term) {
 		if !s.chance(4) {
 			labels = []string{label}
 		}
-		terms = append(terms, core.Term{Level: pick(s, "node", "leaf", "hbd"), Label: label, MaxSkew: 1 + s.up(2)})
+		terms = append(terms, core.Term{Level: pick(s, "node", "leaf", "hbd"), Label: label, MaxSkew: 1 + s.up(2), MinDomains: s.up(3)})
 	}
 	return labels, terms
 }
@@ -318,7 +321,7 @@ func (s *story) found() {
 	j := s.Twin.jobs[name]
 	t := &j.Tasks[j.pods[i].task]
 	for _, n := range s.Twin.nodes {
-		if s.Twin.slots(j, t, n) == 0 {
+		if !n.up || n.cordoned || s.Twin.suits(j, t, n) != nil {
 			continue
 		}
 		ev := core.PodRunning{Job: name, Pod: i, Node: n.Name, Started: s.Now}
@@ -329,7 +332,8 @@ func (s *story) found() {
 				ev.GPUs = append(ev.GPUs, g)
 			}
 		}
-		// A place may be kept for a job for which others leave: an error, then.
+		// The GPUs may be too few, or kept for a job for which others leave: an error,
+		// then.
 		if s.Apply(ev) == nil {
 			return
 		}

@@ -670,6 +670,9 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 	for _, k := range hosts {
 		fewest = min(fewest, k)
 	}
+	if len(hosts) < t.MinDomains {
+		fewest = 0
+	}
 	for _, x := range with {
 		if d, _ := w.domain(w.node(x.Node), t.Level); d == here && j.pods[x.Pod].task != j.pods[pod].task && slices.Contains(j.Labels, t.Label) {
 			hosts[here]--

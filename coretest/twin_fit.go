@@ -31,7 +31,7 @@ func (w *Twin) Startable(name string) string {
 	if j.Gang && j.adopted && !j.whole() {
 		return "" // found in part: the rest starts together, near the others
 	}
-	if !j.Gang || j.running() > 0 {
+	if !j.Gang || j.running() > 0 || j.members()[0] >= least(&j.Tasks[0]) {
 		for i := range j.pods {
 			if j.pods[i].state != waiting {
 				continue

@@ -115,7 +115,7 @@ func (s *Scheduler) patchClaim(ctx context.Context, o *claimOrder, version strin
 }
 
 func (s *Scheduler) wrote(c *resourceapi.ResourceClaim) {
-	o := trimClaim(c)
+	o := trimDeviceClaim(c)
 	s.box.put(func(m *mirror) { m.claimWritten(o) })
 }
 

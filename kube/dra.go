@@ -43,14 +43,14 @@ const (
 	matchLabel = "dra.muster.sh/match-"
 )
 
-// claimObject is what is kept of a ResourceClaim.
-type claimObject struct {
+// deviceClaimObject is what is kept of a ResourceClaim.
+type deviceClaimObject struct {
 	metav1.ObjectMeta
 	version   uint64
 	owner     types.UID // what it was made for, empty when users made it
 	deleting  bool
 	finalizer bool
-	spec      *translate.Claim
+	spec      *translate.DeviceClaim
 	wrong     string
 	allocated bool
 	devices   []translate.DeviceID
@@ -58,8 +58,8 @@ type claimObject struct {
 	consumers []resourceapi.ResourceClaimConsumerReference
 }
 
-func trimClaim(c *resourceapi.ResourceClaim) *claimObject {
-	o := &claimObject{
+func trimDeviceClaim(c *resourceapi.ResourceClaim) *deviceClaimObject {
+	o := &deviceClaimObject{
 		ObjectMeta: trimMeta(&c.ObjectMeta), deleting: c.DeletionTimestamp != nil,
 		finalizer: slices.Contains(c.Finalizers, resourceapi.Finalizer),
 		consumers: c.Status.ReservedFor,
@@ -69,7 +69,7 @@ func trimClaim(c *resourceapi.ResourceClaim) *claimObject {
 		o.owner = owner.UID
 	}
 	var err error
-	if o.spec, err = translate.ClaimOf(&c.Spec); err != nil {
+	if o.spec, err = translate.DeviceClaimOf(&c.Spec); err != nil {
 		o.wrong = err.Error()
 	}
 	if a := c.Status.Allocation; a != nil {
@@ -78,16 +78,16 @@ func trimClaim(c *resourceapi.ResourceClaim) *claimObject {
 	return o
 }
 
-// classObject is what is kept of a DeviceClass.
-type classObject struct {
+// deviceClassObject is what is kept of a DeviceClass.
+type deviceClassObject struct {
 	metav1.ObjectMeta
 	selectors []string
 	config    []resourceapi.DeviceClassConfiguration
 	wrong     string
 }
 
-func trimClass(c *resourceapi.DeviceClass) *classObject {
-	o := &classObject{ObjectMeta: trimMeta(&c.ObjectMeta), config: c.Spec.Config}
+func trimDeviceClass(c *resourceapi.DeviceClass) *deviceClassObject {
+	o := &deviceClassObject{ObjectMeta: trimMeta(&c.ObjectMeta), config: c.Spec.Config}
 	var err error
 	if o.selectors, err = translate.Expressions(c.Spec.Selectors); err != nil {
 		o.wrong = err.Error()
@@ -161,7 +161,7 @@ func groupClaims(g *schedulingv1beta1.PodGroup) []claimRef {
 
 // claim is a ResourceClaim, or the name of one that pods wait for.
 type claim struct {
-	object *claimObject // nil while there is none
+	object *deviceClaimObject // nil while there is none
 	users  map[types.UID]*pod
 	// carrier is the pod to which the engine counts the devices; the others that
 	// share the claim go where it is.
@@ -202,7 +202,7 @@ type poolID struct{ driver, name string }
 type draTables struct {
 	served    bool
 	claims    map[types.NamespacedName]*claim
-	classes   map[string]*classObject
+	classes   map[string]*deviceClassObject
 	rules     map[string]*taintRule
 	nodes     map[string]*published
 	pools     map[poolID]string // their nodes
@@ -218,7 +218,7 @@ type draTables struct {
 
 func newDRA() draTables {
 	return draTables{
-		claims: map[types.NamespacedName]*claim{}, classes: map[string]*classObject{}, rules: map[string]*taintRule{},
+		claims: map[types.NamespacedName]*claim{}, classes: map[string]*deviceClassObject{}, rules: map[string]*taintRule{},
 		nodes: map[string]*published{}, pools: map[poolID]string{}, held: map[translate.DeviceID]*claim{},
 		questions: map[string]*question{}, inFlight: map[types.UID][]translate.DeviceID{},
 	}
@@ -358,7 +358,7 @@ func (m *mirror) ask(key string, answer func(*translate.Inventory) answer) *ques
 
 // askSelector asks on how many nodes the devices are as a class and selectors
 // say.
-func (m *mirror) askSelector(class *classObject, selectors []string) (*question, error) {
+func (m *mirror) askSelector(class *deviceClassObject, selectors []string) (*question, error) {
 	all := slices.Concat(class.selectors, selectors)
 	key := strings.Join(all, "\x00")
 	if q := m.dra.questions[key]; q != nil {
@@ -452,9 +452,9 @@ func (m *mirror) claimOf(k types.NamespacedName) *claim {
 	return c
 }
 
-// claimSeen takes in a claim as it is now; what is older than what is known is
+// deviceClaimSeen takes in a claim as it is now; what is older than what is known is
 // passed over, for what is written is taken in at once.
-func (m *mirror) claimSeen(o *claimObject) {
+func (m *mirror) deviceClaimSeen(o *deviceClaimObject) {
 	k := key(o.Namespace, o.Name)
 	c := m.claimOf(k)
 	if c.object != nil && c.object.UID == o.UID && o.version < c.object.version {
@@ -465,13 +465,13 @@ func (m *mirror) claimSeen(o *claimObject) {
 }
 
 // claimWritten takes in a claim as the API returned it after a change.
-func (m *mirror) claimWritten(o *claimObject) {
+func (m *mirror) claimWritten(o *deviceClaimObject) {
 	if c := m.dra.claims[key(o.Namespace, o.Name)]; c != nil && c.object != nil && c.object.UID == o.UID {
-		m.claimSeen(o)
+		m.deviceClaimSeen(o)
 	}
 }
 
-func (m *mirror) claimGone(namespace, name string) {
+func (m *mirror) deviceClaimGone(namespace, name string) {
 	k := key(namespace, name)
 	c := m.dra.claims[k]
 	if c == nil {
@@ -484,21 +484,21 @@ func (m *mirror) claimGone(namespace, name string) {
 	}
 }
 
-func (m *mirror) claimsListed(list []*claimObject) {
+func (m *mirror) deviceClaimsListed(list []*deviceClaimObject) {
 	there := make(map[types.NamespacedName]bool, len(list))
 	for _, o := range list {
 		there[key(o.Namespace, o.Name)] = true
-		m.claimSeen(o)
+		m.deviceClaimSeen(o)
 	}
 	for k, c := range m.dra.claims {
 		if c.object != nil && !there[k] {
-			m.claimGone(k.Namespace, k.Name)
+			m.deviceClaimGone(k.Namespace, k.Name)
 		}
 	}
 }
 
 // holds notes which devices a claim has now.
-func (m *mirror) holds(c *claim, o *claimObject) {
+func (m *mirror) holds(c *claim, o *deviceClaimObject) {
 	dirty := func(list []translate.DeviceID) {
 		for _, d := range list {
 			m.nodeDirty(m.dra.pools[poolID{d.Driver, d.Pool}])
@@ -538,15 +538,9 @@ func (m *mirror) reconsider(p *pod) {
 	if p.state != podWaiting || p.group == nil {
 		return
 	}
-	old := p.needs
 	p.needs = nil
-	if p.slot >= 0 {
-		if m.resolve(p); p.needs.reason == "" && old != nil && p.needs.request.Equal(&old.request) {
-			return
-		}
-		m.leaveSlot(p)
-	}
-	m.touch(p.group)
+	m.resolve(p)
+	m.weigh(p)
 }
 
 // recheck has pods looked at again that wait for claims, classes or devices.
@@ -560,17 +554,17 @@ func (m *mirror) recheck() {
 	}
 }
 
-func (m *mirror) classSeen(o *classObject) {
+func (m *mirror) deviceClassSeen(o *deviceClassObject) {
 	m.dra.classes[o.Name] = o
 	m.classesChanged()
 }
 
-func (m *mirror) classGone(name string) {
+func (m *mirror) deviceClassGone(name string) {
 	delete(m.dra.classes, name)
 	m.classesChanged()
 }
 
-func (m *mirror) classesListed(list []*classObject) {
+func (m *mirror) deviceClassesListed(list []*deviceClassObject) {
 	clear(m.dra.classes)
 	for _, o := range list {
 		m.dra.classes[o.Name] = o
@@ -639,18 +633,18 @@ type claimNeed struct {
 	consumer resourceapi.ResourceClaimConsumerReference
 }
 
-// uses notes which claims a pod refers to.
-func (m *mirror) uses(p *pod, refs []claimRef) {
-	for _, r := range refs {
+// refer notes which claims a pod refers to.
+func (m *mirror) refer(p *pod) {
+	for _, r := range p.object.deviceClaims {
 		if r.claim != "" {
 			m.claimOf(key(p.object.Namespace, r.claim)).users[p.object.UID] = p
 		}
 	}
 }
 
-// unuses takes that back.
-func (m *mirror) unuses(p *pod) {
-	for _, r := range p.object.claims {
+// unrefer takes back that it refers to those.
+func (m *mirror) unrefer(p *pod, refs []claimRef) {
+	for _, r := range refs {
 		k := key(p.object.Namespace, r.claim)
 		c := m.dra.claims[k]
 		if c == nil {
@@ -667,17 +661,14 @@ func (m *mirror) unuses(p *pod) {
 	}
 }
 
-// claimsSeen takes in the names of a pod's claims, which become known after the
-// pod.
-func (m *mirror) claimsSeen(p *pod, old *podObject) {
-	if slices.Equal(p.object.claims, old.claims) {
+// deviceClaimsSeen takes in the names of a pod's claims, which become known after
+// the pod.
+func (m *mirror) deviceClaimsSeen(p *pod, old *podObject) {
+	if slices.Equal(p.object.deviceClaims, old.deviceClaims) {
 		return
 	}
-	now := p.object
-	p.object = old
-	m.unuses(p)
-	p.object = now
-	m.uses(p, now.claims)
+	m.unrefer(p, old.deviceClaims)
+	m.refer(p)
 	m.reconsider(p)
 }
 
@@ -688,7 +679,7 @@ func (m *mirror) resolve(p *pod) {
 		return
 	}
 	byResource := o.request.GPU >= core.WholeGPU
-	if len(o.claims) == 0 {
+	if len(o.deviceClaims) == 0 {
 		if m.dra.any && o.request.GPU > 0 {
 			p.needs = &needs{request: withSelector(o.request, core.Requirement{Key: gpusLabel, Op: cluster.DoesNotExist})}
 		}
@@ -706,8 +697,8 @@ func (m *mirror) resolve(p *pod) {
 		return
 	}
 	gpus, nics := 0, 0
-	for i := range o.claims {
-		r := &o.claims[i]
+	for i := range o.deviceClaims {
+		r := &o.deviceClaims[i]
 		if r.none {
 			continue
 		}
@@ -718,7 +709,7 @@ func (m *mirror) resolve(p *pod) {
 		}
 		need, shared := claimNeed{claim: c, consumer: consumer(p)}, false
 		if pg := m.podGroupOf(p.group); pg != nil {
-			for _, g := range pg.claims {
+			for _, g := range pg.deviceClaims {
 				if g.name == r.name && g.source == r.source && g.template == r.template {
 					shared = true
 					need.consumer = resourceapi.ResourceClaimConsumerReference{
@@ -835,7 +826,7 @@ func (m *mirror) carrier(c *claim) *pod {
 }
 
 // resolveRequests adds the requests of a claim to what a pod needs.
-func (m *mirror) resolveRequests(p *pod, o *claimObject, stop func(reason, format string, args ...any), gpus, nics *int) {
+func (m *mirror) resolveRequests(p *pod, o *deviceClaimObject, stop func(reason, format string, args ...any), gpus, nics *int) {
 	fail := func(reason, format string, args ...any) {
 		stop(reason, "resource claim "+o.Name+": "+format, args...)
 	}
@@ -986,14 +977,6 @@ func (m *mirror) claimed(p *pod) ([]int, bool) {
 	return out, true
 }
 
-// claimsBlock says why pods of a group wait for claims, "" when none does.
-func (g *group) claimsBlock() (reason, detail string) {
-	for _, p := range inOrder(g.pods, func(p *pod) bool { return p.needs != nil && p.needs.reason != "" }) {
-		return p.needs.reason, p.needs.detail
-	}
-	return "", ""
-}
-
 // together reports whether pods of the group share devices, and so a node.
 func (g *group) together() bool {
 	for _, p := range g.pods {
@@ -1080,7 +1063,8 @@ func (m *mirror) notGranted(p *pod) {
 			need.claim.granted = nil
 		}
 	}
-	m.reconsider(p)
+	p.needs = nil
+	m.resolve(p)
 }
 
 // lifted notes the devices of a pod that went while its claims were written: they

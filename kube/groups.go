@@ -48,6 +48,10 @@ type group struct {
 	inFlight  int // bindings sent and not answered
 	waiting   waiting
 	said      said
+	// told is what the engine knows of the pods around; relabel says that it may
+	// be otherwise now.
+	told    surroundings
+	relabel bool
 }
 
 // membership is what decides how large a gang is.
@@ -122,6 +126,7 @@ func (m *mirror) groupOf(p *pod) *group {
 // reset forgets what the engine was told.
 func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
+	g.told, g.relabel = surroundings{}, false
 	for uid, p := range g.pods {
 		p.slot, p.task, p.devices, p.needs = -1, nil, 0, nil
 		g.loose[uid] = p
@@ -184,6 +189,7 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
+	m.tellSurroundings(g)
 	if g.draining {
 		for _, p := range g.pods {
 			if p.slot >= 0 && p.state == podLeaving {
@@ -205,6 +211,9 @@ func (m *mirror) advance(g *group) {
 	}
 	for _, p := range g.loose {
 		m.resolve(p)
+	}
+	if len(g.loose) > 0 || !g.submitted {
+		m.waiters[g] = true
 	}
 	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
 		m.withdraw(g)
@@ -275,17 +284,12 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	if len(g.pods) >= g.min {
 		ready = inOrder(g.pods, (*pod).ready)
 	}
-	if len(g.pods) >= g.min && len(ready) < max(g.min, 1) {
-		if reason, detail := g.claimsBlock(); reason != "" {
-			return reason, detail
-		}
-	}
 	if len(g.pods) < g.min || len(ready) > 0 && len(ready) < g.min {
 		return ReasonCollecting, fmt.Sprintf("%d of the %d pods of the gang are there and ready", max(len(ready), min(len(g.pods), g.min-1)), g.min)
 	}
 	if len(ready) == 0 {
-		for _, p := range inOrder(g.pods, func(p *pod) bool { return p.object.wrong != "" }) {
-			return ReasonMisconfigured, p.object.wrong
+		if reason, detail := g.unready(); reason != "" {
+			return reason, detail
 		}
 		return ReasonCollecting, "its pods have scheduling gates of others"
 	}
@@ -298,10 +302,28 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 			return ReasonMisconfigured, fmt.Sprintf("topology level %q is unknown: expected one of %s", l, m.levelNames())
 		}
 	}
+	if wrong := m.cannotMean(g); wrong != "" {
+		return ReasonMisconfigured, wrong
+	}
 	if m.now < g.notBefore {
 		m.acts.wake = min(m.acts.wake, g.notBefore)
 		m.later = append(m.later, g)
 		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
+	}
+	return "", ""
+}
+
+// unready says why a pod of the group cannot be placed as it is, "" when all could
+// but for scheduling gates of others.
+func (g *group) unready() (reason, detail string) {
+	for _, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates }) {
+		if p.object.wrong != "" {
+			return ReasonMisconfigured, p.object.wrong
+		}
+		if p.needs != nil && p.needs.reason != "" {
+			return p.needs.reason, p.needs.detail
+		}
+		return ReasonVolume, p.volumes.wait
 	}
 	return "", ""
 }
@@ -384,19 +406,25 @@ func (m *mirror) submit(g *group) {
 	for i := len(g.tasks) - 1; i >= 0; i-- {
 		t := g.tasks[i]
 		n := len(byTask[t])
-		extra := min(surplus, n-1)
+		extra := min(surplus, n)
 		surplus -= extra
 		job.Tasks[i] = core.Task{Name: t.name, Pods: n, Request: t.spec}
-		if job.Gang {
+		switch {
+		case !job.Gang:
+		case extra == n:
+			job.Tasks[i].MinPods = core.Elastic
+		default:
 			job.Tasks[i].MinPods = n - extra
 		}
 	}
+	told := m.surroundingsOf(g)
+	job.Labels, job.Affinity = told.labels, told.terms
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
 		g.reset()
 		g.wait(m.now, ReasonMisconfigured, err.Error())
 		return
 	}
-	g.submitted = true
+	g.submitted, g.told = true, told
 	m.jobs[g.job] = g
 	for _, t := range g.tasks {
 		for _, p := range byTask[t] {
@@ -438,10 +466,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
 // ask for different things have roles of their own.
 func (g *group) taskOf(p *pod) *task {
-	spec := p.object.request
-	if p.needs != nil {
-		spec = p.needs.request
-	}
+	spec := p.request()
 	if g.id.Kind == others {
 		spec = amountsOf(p.object.amounts)
 	}
@@ -482,7 +507,7 @@ func (m *mirror) add(g *group) {
 		byTask[t] = append(byTask[t], p)
 	}
 	for _, t := range order {
-		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, Request: t.spec}}
+		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, MinPods: core.Elastic, Request: t.spec}}
 		for _, p := range byTask[t] {
 			slot := len(g.slots)
 			if k := len(t.free); k > 0 {

@@ -22,7 +22,7 @@ import (
 // from them and can be built anew at any time (rebuild).
 type mirror struct {
 	log    *slog.Logger
-	record func(core.Time, core.Event) // told of every event the engine took; nil: nobody
+	record Recorder // nil: nobody
 	now    core.Time
 
 	policy core.Policy
@@ -37,6 +37,8 @@ type mirror struct {
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
 	queues     queues
+	around     around
+	storage    storage
 	groups     map[translate.Group]*group
 	jobs       map[string]*group
 	dirty      []*group         // to be looked at again before the next decision
@@ -45,7 +47,8 @@ type mirror struct {
 
 	dra draTables
 
-	asking  []*group // that are to be asked next why they wait
+	waiters map[*group]bool // of which pods wait, and some that wait no more
+	asking  []*group        // those that are to be asked next why they wait
 	acts    acts
 	metrics *metrics
 }
@@ -54,6 +57,8 @@ type mirror struct {
 type acts struct {
 	bind  []bindAct
 	evict []evictAct
+	// choose has the claims that are to be told a node.
+	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
 	ask []*group
 	// release has the claims whose devices are to be given back.
@@ -100,7 +105,8 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, queues: newQueues(), dra: newDRA(), acts: acts{wake: core.Never},
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
+		dra: newDRA(), acts: acts{wake: core.Never},
 	}
 }
 
@@ -111,7 +117,7 @@ func (m *mirror) tell(ev core.Event) error {
 		return err
 	}
 	if m.record != nil {
-		m.record(m.now, ev)
+		m.record.Told(m.now, ev)
 	}
 	return nil
 }
@@ -130,9 +136,13 @@ func (m *mirror) rebuild() error {
 	for i, l := range m.levels {
 		names[i] = l.Name
 	}
-	e, err := core.New(core.Config{Policy: m.policy, Levels: names})
+	c := core.Config{Policy: m.policy, Levels: names}
+	e, err := core.New(c)
 	if err != nil {
 		return err
+	}
+	if m.record != nil {
+		m.record.Began(m.now, c)
 	}
 	m.engine, m.engineWakes = e, core.Never
 	m.queues.rebuild(m)
@@ -174,12 +184,17 @@ func (m *mirror) decide(now core.Time) *acts {
 		m.touch(g)
 	}
 	m.later = m.later[:0]
+	m.provided()
 	m.settle()
 	if m.engineWakes <= m.now {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
 	}
-	for _, d := range m.engine.Decide(m.now) {
+	decisions := m.engine.Decide(m.now)
+	if m.record != nil {
+		m.record.Decided(m.now, decisions)
+	}
+	for _, d := range decisions {
 		m.metrics.decided(&d)
 		switch d.Op {
 		case core.Bind:
@@ -196,7 +211,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
@@ -233,7 +248,7 @@ func (m *mirror) touch(g *group) {
 // bind turns a decision into an act for each pod.
 func (m *mirror) bind(d *core.Decision) {
 	g := m.jobs[d.Job]
-	first := len(m.acts.bind)
+	list := make([]bindAct, 0, len(d.Pods))
 	for i := range d.Pods {
 		at := &d.Pods[i]
 		p := g.slots[at.Pod]
@@ -252,9 +267,16 @@ func (m *mirror) bind(d *core.Decision) {
 		if d.Reason == core.Backfilled {
 			notes[v1alpha1.BackfilledAnnotation] = "true"
 		}
-		m.acts.bind = append(m.acts.bind, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
+		list = append(list, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
 	}
-	m.grant(m.acts.bind[first:])
+	m.grant(list)
+	for _, act := range list {
+		if len(act.pod.volumes.unbound) > 0 {
+			m.provide(act)
+		} else {
+			m.acts.bind = append(m.acts.bind, act)
+		}
+	}
 	g.inFlight += len(d.Pods)
 	g.waiting = waiting{}
 }
@@ -271,8 +293,11 @@ func (m *mirror) evict(d *core.Decision) {
 		p := g.slots[d.Pods[i].Pod]
 		p.state = podLeaving
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
-		if !p.inFlight {
+		switch {
+		case !p.inFlight:
 			m.acts.evict = append(m.acts.evict, p.cause)
+		case m.storage.providing[p.object.UID] != nil:
+			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
 	}
 	if g.gang() && g.running() < g.least() {
@@ -298,7 +323,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		return
 	}
 	delete(n.pods, p.object.UID)
-	if n.gone && len(n.pods) == 0 || len(p.object.claims) > 0 {
+	if n.gone && len(n.pods) == 0 || len(p.object.deviceClaims) > 0 {
 		m.dirtyNodes[name] = n
 	}
 }

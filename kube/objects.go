@@ -24,19 +24,24 @@ type podObject struct {
 	node              string
 	phase             v1.PodPhase
 	deleting          bool
+	// labels, terms and ports are what matters to the pods around it.
+	labels translate.Labels
+	terms  []translate.Term
+	ports  []translate.Port
+	claims []translate.Claim
 
 	// ours says that Muster schedules it. What follows is set for such pods.
-	ours        bool
-	membership  translate.Membership
-	attributes  translate.Attributes
-	priority    int32
-	request     core.Request
-	wrong       string // what the author must change before it can run
-	quotaGate   bool   // it has our scheduling gate
-	otherGates  bool   // it has others': it is not ready
-	waitingType bool   // it has the Waiting condition, True
-	owner       *metav1.OwnerReference
-	claims      []claimRef
+	ours         bool
+	membership   translate.Membership
+	attributes   translate.Attributes
+	priority     int32
+	request      core.Request
+	wrong        string // what the author must change before it can run
+	quotaGate    bool   // it has our scheduling gate
+	otherGates   bool   // it has others': it is not ready
+	waitingType  bool   // it has the Waiting condition, True
+	owner        *metav1.OwnerReference
+	deviceClaims []claimRef
 
 	// amounts, gpus and share are what it holds of its node.
 	amounts    translate.Amounts
@@ -50,7 +55,8 @@ func trimPod(p *v1.Pod) *podObject {
 	o := &podObject{
 		ObjectMeta: trimMeta(&p.ObjectMeta),
 		created:    p.CreationTimestamp.Time, node: p.Spec.NodeName, phase: p.Status.Phase, deleting: p.DeletionTimestamp != nil,
-		ours: p.Spec.SchedulerName == v1alpha1.SchedulerName,
+		ours:   p.Spec.SchedulerName == v1alpha1.SchedulerName,
+		labels: translate.LabelsOf(p.Labels), ports: translate.Ports(p), claims: translate.Claims(p),
 	}
 	o.started = o.created
 	for i := range p.Status.Conditions {
@@ -73,6 +79,8 @@ func trimPod(p *v1.Pod) *podObject {
 		o.backfilled = p.Annotations[v1alpha1.BackfilledAnnotation] == "true"
 	}
 	if !o.ours {
+		// Terms that the API server let pass and that cannot be read mean nobody.
+		o.terms, _ = translate.AntiTerms(p)
 		return o
 	}
 	wrong := func(err error) {
@@ -85,6 +93,8 @@ func trimPod(p *v1.Pod) *podObject {
 	var err error
 	o.request, err = translate.Request(p, &o.attributes)
 	wrong(err)
+	o.terms, err = translate.Terms(p)
+	wrong(err)
 	if p.Spec.Priority != nil {
 		o.priority = *p.Spec.Priority
 	}
@@ -96,7 +106,7 @@ func trimPod(p *v1.Pod) *podObject {
 		}
 	}
 	o.owner = metav1.GetControllerOf(p)
-	o.claims = podClaims(p)
+	o.deviceClaims = podClaims(p)
 	return o
 }
 
@@ -134,15 +144,15 @@ type podGroupObject struct {
 	whole    bool
 	priority *int32
 	// scheduled is whether its condition says that it was scheduled once.
-	scheduled bool
-	claims    []claimRef
+	scheduled    bool
+	deviceClaims []claimRef
 }
 
 func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	o := &podGroupObject{
 		ObjectMeta: trimMeta(&g.ObjectMeta),
 		created:    g.CreationTimestamp.Time, priority: g.Spec.Priority,
-		whole: g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, claims: groupClaims(g),
+		whole: g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, deviceClaims: groupClaims(g),
 	}
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		o.min = int(gang.MinCount)

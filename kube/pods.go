@@ -41,10 +41,13 @@ type pod struct {
 	inFlight bool
 	cause    evictAct
 	// said is the reason that its conditions give for its waiting.
-	said string
-	// needs is what it needs of a node; nil for its request, or when that has to
-	// be found out.
+	said    string
+	volumes volumes
+	// needs is what it needs of a node with its devices; nil for its request, or
+	// when that has to be found out.
 	needs *needs
+	// sort is the pods that are like it to all selectors.
+	sort *sort
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
 }
@@ -63,14 +66,29 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
-	p.object = o
+	o.terms, o.ports = old.terms, old.ports // they cannot change
+	if o.labels != old.labels {
+		m.leaveSort(p)
+		m.joinSort(p, o.labels)
+	}
 	if p.group == nil {
+		m.uncount(p)
+		p.object = o
+		m.countOn(p)
+		if o.labels != old.labels && m.matters(p) {
+			m.enlist(p)
+		}
 		return
 	}
-	m.claimsSeen(p, old)
+	p.object = o
+	m.deviceClaimsSeen(p, old)
+	if o.labels != old.labels {
+		m.relabel(p.group)
+	}
 	switch {
 	case o.node == "":
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
+			m.weighUsers(p)
 			m.touch(p.group)
 		}
 	case p.state == podBinding && o.node == p.target:
@@ -101,15 +119,22 @@ func (m *mirror) newPod(o *podObject) {
 		p.state, p.target = podBound, o.node
 		m.place(p, o.node)
 	}
-	if !o.ours && o.amounts.GPUs == 0 {
-		m.countOn(p)
+	m.appear(p)
+	m.use(p)
+	if !o.ours && o.amounts.GPUs == 0 && !m.matters(p) {
+		m.alone(p)
 		return
 	}
+	m.join(p)
+}
+
+// join makes a pod one of its group.
+func (m *mirror) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
-	g.pods[o.UID], g.loose[o.UID] = p, p
-	m.uses(p, o.claims)
-	m.touch(g)
+	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
+	m.refer(p)
+	m.relabel(g)
 }
 
 // podGone takes in that a pod was deleted.
@@ -139,12 +164,15 @@ func (m *mirror) podOver(p *pod) {
 	m.lifted(p)
 	m.uncount(p)
 	m.unplace(p, p.target)
-	m.unuses(p)
+	m.answered(p)
+	m.disappear(p)
+	m.unuse(p)
+	m.unrefer(p, p.object.deviceClaims)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
 		m.leaveSlot(p)
-		m.touch(p.group)
+		m.relabel(p.group)
 	}
 }
 
@@ -196,12 +224,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		m.landed(uid)
 		return
 	}
-	p.inFlight = false
-	if g := p.group; g != nil {
-		if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
-			defer func() { m.acts.said = append(m.acts.said, m.unsay(g)...) }()
-		}
-	}
+	defer m.answered(p)
 	switch {
 	case ok && p.state == podBinding:
 		p.state = podBound
@@ -221,7 +244,24 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
 		m.notGranted(p)
-		m.touch(p.group)
+		m.waiters[p.group] = true
+		m.weigh(p)
+	}
+}
+
+// answered notes that no binding of the pod is under way. When that is so for
+// the last pod of its group, what is said of the group's waiting is taken back.
+func (m *mirror) answered(p *pod) {
+	if !p.inFlight {
+		return
+	}
+	p.inFlight = false
+	g := p.group
+	if g == nil {
+		return
+	}
+	if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
+		m.acts.said = append(m.acts.said, m.unsay(g)...)
 	}
 }
 
@@ -244,7 +284,7 @@ func (m *mirror) adopt(p *pod) {
 	delete(p.group.pods, p.object.UID)
 	m.leaveSlot(p)
 	p.group = nil
-	m.countOn(p)
+	m.alone(p)
 }
 
 // devicesOf returns the GPUs of a pod that is on a node: those its annotation
@@ -289,7 +329,7 @@ func (p *pod) share() core.Milli {
 
 // ready reports whether a pod could be placed as far as the pod goes.
 func (p *pod) ready() bool {
-	return p.object.wrong == "" && !p.object.otherGates && (p.needs == nil || p.needs.reason == "")
+	return p.object.wrong == "" && !p.object.otherGates && p.volumes.wait == "" && (p.needs == nil || p.needs.reason == "")
 }
 
 // amountsOf is the request of a pod of another scheduler.

@@ -69,10 +69,14 @@ func (m *mirror) queuesChanged() {
 	}
 	m.queues.tellAll(m)
 	for _, g := range m.groups {
+		if g.submitted && !g.runs() && g.id.Kind != others {
+			m.withdraw(g) // its queue may be gone: it is weighed anew
+		}
 		if !g.submitted {
 			m.touch(g)
 		}
 	}
+	m.queues.tellAll(m) // and those that only waiting jobs kept
 }
 
 // rebuild tells a new engine of all queues.
@@ -175,6 +179,7 @@ func (m *mirror) namespaceSeen(o *namespaceObject) {
 		return
 	}
 	m.namespaces[o.Name] = o.labels
+	m.namespaceRelabelled(o.Name)
 	for _, g := range m.groups {
 		if !g.submitted && g.id.Namespace == o.Name {
 			m.touch(g)

@@ -53,9 +53,17 @@ type Config struct {
 	Now func() time.Time
 	// Leader says whether other instances stand by.
 	Leader Leader
-	// Record is told every event that the engine takes, in order, in the
-	// goroutine that decides; nil for none.
-	Record func(core.Time, core.Event)
+	// Record is told of all that happens in the engine; nil for nobody.
+	Record Recorder
+}
+
+// Recorder is told, in the goroutine that decides and in order, that an engine
+// begins with nothing in it, of every event that it takes, and of every pass with
+// what it decided, which is valid during the call.
+type Recorder interface {
+	Began(now core.Time, c core.Config)
+	Told(now core.Time, ev core.Event)
+	Decided(now core.Time, ds []core.Decision)
 }
 
 // Scheduler is Muster on one cluster.
@@ -233,6 +241,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 	}
 	if len(a.release) > 0 {
 		go s.giveBack(ctx, a.release)
+	}
+	for _, c := range a.choose {
+		go s.choose(ctx, c)
 	}
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)

@@ -19,6 +19,8 @@ type Stats struct {
 	Queues []QueueStats
 	// Nodes counts nodes, Open those that take new pods.
 	Nodes, Open int
+	// Jobs counts jobs of Muster's that are not over.
+	Jobs int
 	// Waiting, Bound and Running count pods: those without a place, those with
 	// one, and those of them that have started there.
 	Waiting, Bound, Running int
@@ -142,6 +144,7 @@ func (m *mirror) count(g *group, st *Stats, queues map[string]*QueueStats) {
 	if first == nil || g.id.Kind == others {
 		return
 	}
+	st.Jobs++
 	q := queues[m.queueOf(g, m.attributesOf(g, first))]
 	if q == nil {
 		return

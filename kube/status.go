@@ -37,6 +37,7 @@ type verse struct {
 	podGroup        bool
 	reason, message string // empty: it waits no more
 	ungate          bool
+	event           bool // people are told in an event too: once a job
 }
 
 // said is what was last written of a group.
@@ -52,9 +53,11 @@ func (m *mirror) explain(n int) []verse {
 		return nil
 	}
 	if len(m.asking) == 0 {
-		for _, g := range m.groups {
-			if g.id.Kind != others && g.waits() {
+		for g := range m.waiters {
+			if m.groups[g.id] == g && g.waits() {
 				m.asking = append(m.asking, g)
+			} else {
+				delete(m.waiters, g)
 			}
 		}
 		slices.SortFunc(m.asking, func(a, b *group) int { return a.created.Compare(b.created) })
@@ -84,14 +87,15 @@ func (g *group) waits() bool {
 func (m *mirror) say(g *group) []verse {
 	if g.submitted {
 		x, ok := m.engine.Explain(g.job)
+		reason, detail := x.Reason.String(), x.Detail
 		if !ok || x.Waiting == 0 {
-			return nil
-		}
-		detail := x.Detail
-		if x.Ahead > 0 {
+			if reason, detail = g.unready(); reason == "" {
+				return nil
+			}
+		} else if x.Ahead > 0 {
 			detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
 		}
-		g.wait(m.now, x.Reason.String(), detail)
+		g.wait(m.now, reason, detail)
 	}
 	if g.waiting.reason == "" || m.now-g.waiting.since < firstSay {
 		return nil
@@ -104,7 +108,7 @@ func (m *mirror) say(g *group) []verse {
 	g.said = now
 	var out []verse
 	if pg := m.podGroupOf(g); pg != nil {
-		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message})
+		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message, event: true})
 	}
 	for i, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.object.otherGates }) {
 		if now.reason == old.reason && i > 0 && p.said == now.reason {
@@ -113,6 +117,7 @@ func (m *mirror) say(g *group) []verse {
 		p.said = now.reason
 		out = append(out, verse{
 			namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, reason: now.reason, message: now.message,
+			event:  i == 0 && !g.native,
 			ungate: p.object.quotaGate && g.submitted && now.reason != core.QuotaExceeded.String(),
 		})
 	}
@@ -240,7 +245,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 		}
 	}
 	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.reason != "" {
+	if err == nil && x.event {
 		s.event(x.namespace, "Pod", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
 	}
 	return err
@@ -250,7 +255,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 // for pods that are Unschedulable, and more nodes are no help to the others.
 func scheduledReason(reason string) string {
 	switch reason {
-	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(),
+	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
 		core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
 		return v1.PodReasonUnschedulable
 	}
@@ -285,7 +290,7 @@ func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
 		return err
 	}
 	_, err = groups.Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.reason != "" {
+	if err == nil && x.event {
 		s.event(x.namespace, "PodGroup", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -106,6 +107,13 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(ctx, nodes, core, "nodes", &v1.Node{}, &synced)
 	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
 
+	claims := follow(s, trimClaim, (*mirror).claimSeen, (*mirror).claimGone, (*mirror).claimsListed)
+	volumes := follow(s, trimVolume, (*mirror).volumeSeen, (*mirror).volumeGone, (*mirror).volumesListed)
+	classes := follow(s, trimClass, (*mirror).classSeen, (*mirror).classGone, (*mirror).classesListed)
+	start(ctx, claims, core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, &synced)
+	start(ctx, volumes, core, "persistentvolumes", &v1.PersistentVolume{}, &synced)
+	start(ctx, classes, s.client.StorageV1().RESTClient(), "storageclasses", &storagev1.StorageClass{}, &synced)
+
 	if ok, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
 		return nil, err
 	} else if ok {
@@ -138,8 +146,8 @@ func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{})
 	}
 	client := s.client.ResourceV1().RESTClient()
 	slices := follow(s, translate.SliceOf, (*mirror).sliceSeen, (*mirror).sliceGone, (*mirror).slicesListed)
-	classes := follow(s, trimClass, (*mirror).classSeen, func(m *mirror, o *classObject) { m.classGone(o.Name) }, (*mirror).classesListed)
-	claims := follow(s, trimClaim, (*mirror).claimSeen, func(m *mirror, o *claimObject) { m.claimGone(o.Namespace, o.Name) }, (*mirror).claimsListed)
+	classes := follow(s, trimDeviceClass, (*mirror).deviceClassSeen, func(m *mirror, o *deviceClassObject) { m.deviceClassGone(o.Name) }, (*mirror).deviceClassesListed)
+	claims := follow(s, trimDeviceClaim, (*mirror).deviceClaimSeen, func(m *mirror, o *deviceClaimObject) { m.deviceClaimGone(o.Namespace, o.Name) }, (*mirror).deviceClaimsListed)
 	rules := follow(s, trimTaintRule, (*mirror).taintRuleSeen, func(m *mirror, o *taintRule) { m.taintRuleGone(o.Name) }, (*mirror).taintRulesListed)
 	start(ctx, slices, client, "resourceslices", &resourceapi.ResourceSlice{}, synced)
 	start(ctx, classes, client, "deviceclasses", &resourceapi.DeviceClass{}, synced)

@@ -5,8 +5,12 @@ import (
 	"io"
 	"strings"
 
+	"github.com/muster-sched/muster/internal/table"
 	"github.com/muster-sched/muster/metrics"
 )
+
+// screen is the width that tables keep to, in characters.
+const screen = 100
 
 // Text writes runs for a terminal 100 columns wide: one in full, several side
 // by side.
@@ -22,15 +26,15 @@ func one(w io.Writer, r *Run) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n", title(r)); err != nil {
 		return err
 	}
-	if err := figures(s).write(w); err != nil {
+	if err := figures(s).Write(w, screen); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	if err := facts(s).write(w); err != nil {
+	if err := facts(s).Write(w, screen); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nWaiting time (JWTD) and distance from the fewest nodes and groups (JTTED), by GPUs of the job\n\n")
-	if err := classes(s).write(w); err != nil {
+	if err := classes(s).Write(w, screen); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\nGAR, SOR and GFR are averages from %s to %s: %s.\nDecisions have SHA-256 %s.\n",
@@ -47,40 +51,40 @@ func title(r *Run) string {
 	return t
 }
 
-func figures(s *metrics.Summary) table {
-	var t table
-	t.add("", "mean", "p5", "p50", "p90", "p95", "p99")
-	t.add("GPUs allocated (GAR)", percent(s.GAR.Mean), percent(s.GAR.P5), percent(s.GAR.P50), "", percent(s.GAR.P95))
-	t.add("GPU-hours allocated (SOR)", percent(s.SOR))
-	t.add("Nodes fragmented (GFR)", percent(s.GFR.Mean), percent(s.GFR.P5), percent(s.GFR.P50), "", percent(s.GFR.P95))
+func figures(s *metrics.Summary) *table.Table {
+	t := new(table.Table)
+	t.Add("", "mean", "p5", "p50", "p90", "p95", "p99")
+	t.Add("GPUs allocated (GAR)", percent(s.GAR.Mean), percent(s.GAR.P5), percent(s.GAR.P50), "", percent(s.GAR.P95))
+	t.Add("GPU-hours allocated (SOR)", percent(s.SOR))
+	t.Add("Nodes fragmented (GFR)", percent(s.GFR.Mean), percent(s.GFR.P5), percent(s.GFR.P50), "", percent(s.GFR.P95))
 	for _, x := range []struct {
 		name string
 		metrics.Times
 	}{{"Waiting, all of it", s.Queueing}, {"Submission to end (JCT)", s.JCT}} {
-		t.add(x.name, duration(x.Mean), "", duration(x.P50), duration(x.P90), "", duration(x.P99))
+		t.Add(x.name, duration(x.Mean), "", duration(x.P50), duration(x.P90), "", duration(x.P99))
 	}
 	return t
 }
 
 // facts are the figures that are one number or two.
-func facts(s *metrics.Summary) table {
-	var t table
+func facts(s *metrics.Summary) *table.Table {
+	t := new(table.Table)
 	j := &s.Jobs
-	t.add("Jobs completed, failed, cancelled", count(j.Completed), count(j.Failed), count(j.Cancelled))
-	t.add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
-	t.add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
-	t.add("Decisions, in all and per second", count(s.Decisions), short(s.DecisionsPerSecond))
+	t.Add("Jobs completed, failed, cancelled", count(j.Completed), count(j.Failed), count(j.Cancelled))
+	t.Add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
+	t.Add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
+	t.Add("Decisions, in all and per second", count(s.Decisions), short(s.DecisionsPerSecond))
 	if l := s.DecisionLatency; l != nil {
-		t.add("A decision's p50 and p99", short(l.P50Micros)+"µs", short(l.P99Micros)+"µs")
+		t.Add("A decision's p50 and p99", short(l.P50Micros)+"µs", short(l.P99Micros)+"µs")
 	}
-	t.add("Makespan", duration(s.MakespanSeconds))
-	t.add("Wall time and memory", duration(s.WallSeconds), short(s.PeakRSSMiB)+"MiB")
+	t.Add("Makespan", duration(s.MakespanSeconds))
+	t.Add("Wall time and memory", duration(s.WallSeconds), short(s.PeakRSSMiB)+"MiB")
 	return t
 }
 
-func classes(s *metrics.Summary) table {
-	var t table
-	t.add("GPUs", "jobs", "mean", "p50", "p90", "p99", "nodes", "groups")
+func classes(s *metrics.Summary) *table.Table {
+	t := new(table.Table)
+	t.Add("GPUs", "jobs", "mean", "p50", "p90", "p99", "nodes", "groups")
 	for _, w := range s.JWTD {
 		row := []string{w.Class, count(w.Jobs), duration(w.Mean), duration(w.P50), duration(w.P90), duration(w.P99)}
 		if d := distance(s, w.Class); d != nil {
@@ -88,7 +92,7 @@ func classes(s *metrics.Summary) table {
 		} else {
 			row = append(row, "", "")
 		}
-		t.add(row...)
+		t.Add(row...)
 	}
 	return t
 }
@@ -119,19 +123,19 @@ func ratio(x float64) string { return fmt.Sprintf("%.3f", x) }
 const nameWidth = 16
 
 func several(w io.Writer, runs []Run) error {
-	if err := comparison(runs).write(w); err != nil {
+	if err := comparison(runs).Write(w, screen); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nWaiting time (JWTD), mean and p99, by GPUs of the job\n\n")
 	for part := range chunks(runs, 5) {
-		if err := waits(part).write(w); err != nil {
+		if err := waits(part).Write(w, screen); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "Nodes and leaf groups used to the fewest possible (JTTED)\n\n")
 	for part := range chunks(runs, 5) {
-		if err := distances(part).write(w); err != nil {
+		if err := distances(part).Write(w, screen); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -153,13 +157,13 @@ func chunks(runs []Run, n int) func(yield func([]Run) bool) {
 }
 
 // comparison has a row a run; waiting is all waiting of a job.
-func comparison(runs []Run) table {
-	var t table
-	t.add("", "", "", "", "wait", "wait", "wait", "JCT", "pre-", "lost", "com-", "dec.")
-	t.add("policy", "GAR", "SOR", "GFR", "mean", "p50", "p99", "mean", "empted", "GPU-h", "pleted", "per s")
+func comparison(runs []Run) *table.Table {
+	t := new(table.Table)
+	t.Add("", "", "", "", "wait", "wait", "wait", "JCT", "pre-", "lost", "com-", "dec.")
+	t.Add("policy", "GAR", "SOR", "GFR", "mean", "p50", "p99", "mean", "empted", "GPU-h", "pleted", "per s")
 	for i := range runs {
 		s := &runs[i].Summary
-		t.add(shorten(runs[i].Name, nameWidth), percent(s.GAR.Mean), percent(s.SOR), percent(s.GFR.Mean),
+		t.Add(table.Shorten(runs[i].Name, nameWidth), percent(s.GAR.Mean), percent(s.SOR), percent(s.GFR.Mean),
 			duration(s.Queueing.Mean), duration(s.Queueing.P50), duration(s.Queueing.P99), duration(s.JCT.Mean),
 			short(float64(s.Preemptions)), short(s.LostGPUHours), short(float64(s.Jobs.Completed)), short(s.DecisionsPerSecond))
 	}
@@ -167,7 +171,7 @@ func comparison(runs []Run) table {
 }
 
 // waits has a row a class and a column a run.
-func waits(runs []Run) table {
+func waits(runs []Run) *table.Table {
 	return byClass(runs, func(s *metrics.Summary, class string) string {
 		if w := wait(s, class); w != nil {
 			return duration(w.Mean) + " " + pad(duration(w.P99), 6)
@@ -176,7 +180,7 @@ func waits(runs []Run) table {
 	})
 }
 
-func distances(runs []Run) table {
+func distances(runs []Run) *table.Table {
 	return byClass(runs, func(s *metrics.Summary, class string) string {
 		if d := distance(s, class); d != nil {
 			return ratio(d.NodeRatio) + " " + pad(ratio(d.GroupRatio), 6)
@@ -188,20 +192,20 @@ func distances(runs []Run) table {
 func pad(s string, width int) string { return fmt.Sprintf("%*s", width, s) }
 
 // byClass has a row for every class that any run has a cell for.
-func byClass(runs []Run, cell func(s *metrics.Summary, class string) string) table {
-	var t table
+func byClass(runs []Run, cell func(s *metrics.Summary, class string) string) *table.Table {
+	t := new(table.Table)
 	header := []string{"GPUs"}
 	for i := range runs {
-		header = append(header, shorten(runs[i].Name, nameWidth))
+		header = append(header, table.Shorten(runs[i].Name, nameWidth))
 	}
-	t.add(header...)
+	t.Add(header...)
 	for _, class := range metrics.Classes {
 		row := []string{class}
 		for i := range runs {
 			row = append(row, cell(&runs[i].Summary, class))
 		}
 		if strings.Join(row[1:], "") != "" {
-			t.add(row...)
+			t.Add(row...)
 		}
 	}
 	return t

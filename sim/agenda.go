@@ -18,11 +18,12 @@ type event struct {
 type happening uint8
 
 const (
-	finish  happening = iota // a runner has done its work
-	depart                   // evicted pods leave
-	fail                     // a node is lost
-	repair                   // a node comes back
-	timeout                  // the engine asked to be woken
+	finish   happening = iota // a runner has done its work
+	depart                    // evicted pods leave
+	fail                      // a node is lost
+	repair                    // a node comes back
+	timeout                   // the engine asked to be woken
+	withdraw                  // a runner leaves, whatever it does
 )
 
 // leave is pods on their way out.

@@ -32,7 +32,7 @@ type Models struct {
 type node struct {
 	spec  *core.Node
 	group string
-	// jobs counts the placed pods by job; kept only when nodes may fail.
+	// jobs counts the placed pods by job; kept only when nodes may be lost.
 	jobs map[*state]int
 }
 
@@ -91,9 +91,21 @@ func (r *run) planFailure(n *node, now core.Time) {
 	}
 }
 
+// nodesFail reports whether nodes may be lost.
+func (r *run) nodesFail() bool { return r.Models.MTBF > 0 || r.recordedNodes }
+
+// failNode takes a node and its pods away for a while.
+func (r *run) failNode(now core.Time, n *node) error {
+	r.down++
+	if err := r.loseNode(now, n); err != nil {
+		return err
+	}
+	r.plan(event{at: r.after(now, r.Models.Repair), do: repair, node: n})
+	return nil
+}
+
 // loseNode takes a node and its pods away.
 func (r *run) loseNode(now core.Time, n *node) error {
-	r.down++
 	hit := make([]*state, 0, len(n.jobs))
 	for s := range n.jobs {
 		hit = append(hit, s)
@@ -112,10 +124,9 @@ func (r *run) loseNode(now core.Time, n *node) error {
 			return err
 		}
 	}
-	if err := r.engine.Apply(now, core.NodeLost{Node: n.spec.Name}); err != nil {
+	if err := r.tell(now, core.NodeLost{Node: n.spec.Name}); err != nil {
 		return err
 	}
-	r.plan(event{at: r.after(now, r.Models.Repair), do: repair, node: n})
 	return r.sinks.node(now, n.spec, false)
 }
 
@@ -134,7 +145,7 @@ func (r *run) hopeless(now core.Time) bool {
 
 func (r *run) repairNode(now core.Time, n *node) error {
 	r.down--
-	if err := r.engine.Apply(now, core.NodeAdded{Node: *n.spec}); err != nil {
+	if err := r.tell(now, core.NodeAdded{Node: *n.spec}); err != nil {
 		return err
 	}
 	r.planFailure(n, now)

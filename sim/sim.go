@@ -16,6 +16,10 @@ type Config struct {
 	Cluster workload.Cluster
 	Jobs    workload.Jobs
 	Policy  core.Policy
+	// Changes, when there are any, are in order what happens to nodes and queues:
+	// those of the cluster are not there before a change adds them. Nodes do not
+	// fail by chance then.
+	Changes []workload.Change
 	// Seed decides what happens by chance: node failures.
 	Seed uint64
 	// Until ends the run at that time; 0 runs to the end of the last job that
@@ -25,8 +29,19 @@ type Config struct {
 	// submitted: an oracle, for policies that order by estimate.
 	Estimates bool
 	Models    Models
+	// Record, when set, is told of all that happens in the engine.
+	Record Recorder
 	// Progress, when set, is called now and then.
 	Progress func(now core.Time, submitted, ended int)
+}
+
+// Recorder is told, in order, that an engine begins with nothing in it, of every
+// event that it takes, and of every pass with what it decided, which is valid
+// during the call.
+type Recorder interface {
+	Began(now core.Time, c core.Config)
+	Told(now core.Time, ev core.Event)
+	Decided(now core.Time, ds []core.Decision)
 }
 
 // Stats is what a run comes to, beside what its sinks collect.
@@ -53,11 +68,15 @@ type run struct {
 	jobs    map[string]*state
 	nodes   map[string]*node
 	queues  map[string]bool
-	working int       // runners at work that will end
-	coming  int       // events planned other than failures and repairs
-	down    int       // nodes that are lost
-	moved   core.Time // when a job was last submitted or ended
-	gone    []core.Placement
+	working int // runners at work that will end
+	coming  int // events planned other than failures and repairs
+	down    int // nodes that failed
+	// recordedNodes says that nodes come and go as Changes say; unremoved are
+	// queues that are to go as soon as they can.
+	recordedNodes bool
+	unremoved     []string
+	moved         core.Time // when a job was last submitted or ended
+	gone          []core.Placement
 }
 
 // state is a live job as the simulator sees it.
@@ -78,7 +97,9 @@ type runner struct {
 	left    core.Time
 	started core.Time
 	speed   float64 // 0 while it does not work
-	ends    bool    // by itself, before the end of time
+	endless bool
+	over    bool // it has done its work, or was withdrawn
+	ends    bool // by itself, before the end of time
 	// turn counts starts and stops: an end planned in an earlier turn is void.
 	turn int32
 }
@@ -89,9 +110,16 @@ type runner struct {
 // goroutine of their own, have then seen everything up to Stats.End. An error is
 // bad input (see workload.IsBadInput) or a sink's.
 func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
-	e, err := core.New(core.Config{Policy: c.Policy, Levels: c.Cluster.Levels})
+	config := core.Config{Policy: c.Policy, Levels: c.Cluster.Levels}
+	e, err := core.New(config)
 	if err != nil {
 		return Stats{}, err
+	}
+	if c.Record != nil {
+		c.Record.Began(0, config)
+	}
+	if len(c.Changes) > 0 {
+		c.Models.MTBF = 0
 	}
 	if c.Until == 0 {
 		c.Until = core.Never
@@ -117,20 +145,34 @@ func (r *run) play(ctx context.Context) error {
 	return r.sinks.passed(r.stats.End, r.engine.Explain, true)
 }
 
+// tell tells the engine of an event.
+func (r *run) tell(now core.Time, ev core.Event) error {
+	if err := r.engine.Apply(now, ev); err != nil {
+		return err
+	}
+	if r.Record != nil {
+		r.Record.Told(now, ev)
+	}
+	return nil
+}
+
 // setUp tells the engine and the sinks of queues and nodes.
 func (r *run) setUp() error {
+	if len(r.Changes) > 0 {
+		return r.setUpRecorded()
+	}
 	for _, q := range r.Cluster.Queues {
 		r.queues[q.Name] = true
-		if err := r.engine.Apply(0, core.QueueSet{Queue: q}); err != nil {
+		if err := r.tell(0, core.QueueSet{Queue: q}); err != nil {
 			return err
 		}
 	}
 	for i := range r.Cluster.Nodes {
 		n := &node{spec: &r.Cluster.Nodes[i], group: leafOf(&r.Cluster.Nodes[i])}
-		if err := r.engine.Apply(0, core.NodeAdded{Node: *n.spec}); err != nil {
+		if err := r.tell(0, core.NodeAdded{Node: *n.spec}); err != nil {
 			return err
 		}
-		if r.Models.MTBF > 0 {
+		if r.nodesFail() {
 			n.jobs = map[*state]int{}
 		}
 		r.nodes[n.spec.Name] = n
@@ -183,6 +225,9 @@ func (r *run) loop(ctx context.Context) error {
 		if len(r.agenda) > 0 {
 			now = r.agenda[0].at
 		}
+		if len(r.Changes) > 0 {
+			now = min(now, r.Changes[0].At)
+		}
 		if more {
 			now = min(now, job.Submitted)
 		}
@@ -195,6 +240,9 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		r.stats.End = now
 		if err := r.happenAt(now); err != nil {
+			return err
+		}
+		if err := r.changeAt(now); err != nil {
 			return err
 		}
 		for more && err == nil && job.Submitted <= now {
@@ -215,7 +263,7 @@ func (r *run) loop(ctx context.Context) error {
 // settled reports whether nothing can happen any more: no job is live, or those
 // that are wait for room that nothing will make.
 func (r *run) settled() bool {
-	return len(r.jobs) == 0 || r.working == 0 && r.coming == 0 && r.down == 0
+	return len(r.Changes) == 0 && (len(r.jobs) == 0 || r.working == 0 && r.coming == 0 && r.down == 0)
 }
 
 func (r *run) happenAt(now core.Time) error {
@@ -237,11 +285,13 @@ func (r *run) happen(now core.Time, e event) error {
 	case depart:
 		return r.depart(now, e.job, e.leave)
 	case fail:
-		return r.loseNode(now, e.node)
+		return r.failNode(now, e.node)
 	case repair:
 		return r.repairNode(now, e.node)
+	case withdraw:
+		return r.withdraw(now, e.job, e.runner)
 	}
-	return r.engine.Apply(now, core.Tick{})
+	return r.tell(now, core.Tick{})
 }
 
 func (r *run) submit(now core.Time, j workload.Job) error {
@@ -256,11 +306,16 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	}
 	if !r.queues[j.Queue] {
 		r.queues[j.Queue] = true
-		if err := r.engine.Apply(now, core.QueueSet{Queue: core.Queue{Name: j.Queue, Weight: 1}}); err != nil {
+		if err := r.tell(now, core.QueueSet{Queue: core.Queue{Name: j.Queue, Weight: 1}}); err != nil {
 			return err
 		}
 	}
-	if err := r.engine.Apply(now, core.JobSubmitted{Job: j.Job}); err != nil {
+	spec := j.Job
+	if j.Recorded != nil {
+		spec = j.Recorded.Spec
+		spec.Estimate, spec.Checkpoint = j.Estimate, j.Checkpoint
+	}
+	if err := r.tell(now, core.JobSubmitted{Job: spec}); err != nil {
 		return err
 	}
 	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted}
@@ -271,17 +326,27 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 		all[i] = i
 	}
 	if j.Gang {
-		s.runners = []runner{{pods: all, left: j.Duration}}
+		s.runners = []runner{{pods: all}}
 	} else {
 		s.runners = make([]runner, s.Pods)
 		for i := range s.runners {
-			s.runners[i] = runner{pods: all[i : i+1], left: j.Duration}
+			s.runners[i].pods = all[i : i+1]
 		}
+	}
+	for i := range s.runners {
+		w := &s.runners[i]
+		if w.left = j.Duration; j.Recorded != nil {
+			w.left = j.Recorded.Runs[i].Duration
+		}
+		w.endless = w.left >= workload.Endless
 	}
 	r.jobs[j.Name] = s
 	r.moved = now
 	r.stats.Submitted++
-	return r.sinks.job(now, s, told{call: tellSubmitted}, nil)
+	if err := r.sinks.job(now, s, told{call: tellSubmitted}, nil); err != nil || j.Recorded == nil {
+		return err
+	}
+	return r.recorded(now, s)
 }
 
 // decide carries out a scheduling pass. Where evictions take effect at once,
@@ -289,7 +354,11 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 func (r *run) decide(now core.Time) error {
 	for again := true; again; {
 		again = false
-		for _, d := range r.engine.Decide(now) {
+		decisions := r.engine.Decide(now)
+		if r.Record != nil {
+			r.Record.Decided(now, decisions)
+		}
+		for _, d := range decisions {
 			s := r.jobs[d.Job]
 			switch d.Op {
 			case core.Bind:
@@ -323,7 +392,7 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	for i := range d.Pods {
 		p := &d.Pods[i]
 		s.placed[p.Pod] = *p
-		if r.Models.MTBF > 0 {
+		if r.nodesFail() {
 			r.nodes[p.Node].jobs[s]++
 		}
 	}
@@ -343,7 +412,7 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 
 func (r *run) start(now core.Time, s *state, i int) {
 	w := &s.runners[i]
-	if w.speed > 0 {
+	if w.speed > 0 || w.over {
 		return
 	}
 	w.turn++
@@ -352,7 +421,7 @@ func (r *run) start(now core.Time, s *state, i int) {
 	if w.speed != 1 {
 		takes = core.Time(min(math.Round(float64(w.left)/w.speed), float64(workload.Endless)))
 	}
-	w.ends = s.Duration < workload.Endless && takes <= core.Never-w.started
+	w.ends = !w.endless && takes <= core.Never-w.started
 	if w.ends {
 		r.working++
 		r.plan(event{at: w.started + takes, do: finish, job: s, runner: int32(i), turn: w.turn})
@@ -397,18 +466,25 @@ func (r *run) finish(now core.Time, s *state, i, turn int32) error {
 	}
 	w.speed, w.left = 0, 0
 	r.working--
-	s.done++
 	why := [...]Release{workload.Completed: Finished, workload.Failed: Failed, workload.Cancelled: Cancelled}[s.Outcome]
+	return r.end(now, s, w, why)
+}
+
+// end takes a runner that does not work any more out of its job and, with the
+// last, ends the job.
+func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
+	w.over = true
+	s.done++
 	if err := r.release(now, s, w.pods, why, ""); err != nil {
 		return err
 	}
 	if s.done < len(s.runners) {
-		return r.engine.Apply(now, core.PodEnded{Job: s.Name, Pod: w.pods[0]})
+		return r.tell(now, core.PodEnded{Job: s.Name, Pod: w.pods[0]})
 	}
 	delete(r.jobs, s.Name)
 	r.moved = now
 	r.stats.Ended++
-	if err := r.engine.Apply(now, core.JobEnded{Job: s.Name}); err != nil {
+	if err := r.tell(now, core.JobEnded{Job: s.Name}); err != nil {
 		return err
 	}
 	return r.sinks.job(now, s, told{call: tellEnded}, nil)
@@ -446,7 +522,7 @@ func (r *run) depart(now core.Time, s *state, l *leave) error {
 	if err := r.release(now, s, l.pods, l.why, l.forJob); err != nil {
 		return err
 	}
-	return r.engine.Apply(now, core.PodsGone{Job: s.Name, Pods: l.pods})
+	return r.tell(now, core.PodsGone{Job: s.Name, Pods: l.pods})
 }
 
 // gone takes pods off the lists of those that are leaving: they may be bound
@@ -466,7 +542,7 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob s
 			continue
 		}
 		gone = append(gone, p)
-		if r.Models.MTBF > 0 {
+		if r.nodesFail() {
 			jobs := r.nodes[p.Node].jobs
 			if jobs[s]--; jobs[s] == 0 {
 				delete(jobs, s)
@@ -482,10 +558,13 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob s
 }
 
 func (r *run) reject(now core.Time, s *state) error {
+	if r.recordedNodes {
+		return nil // there may be other nodes later
+	}
 	delete(r.jobs, s.Name)
 	r.stats.Decisions++
 	r.stats.Rejected++
-	if err := r.engine.Apply(now, core.JobEnded{Job: s.Name}); err != nil {
+	if err := r.tell(now, core.JobEnded{Job: s.Name}); err != nil {
 		return err
 	}
 	return r.sinks.job(now, s, told{call: tellEnded, over: true}, nil)

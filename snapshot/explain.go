@@ -56,7 +56,7 @@ func (r *runner) standing(job string, round *Round) Standing {
 	s.Waiting, s.Running, s.Leaving, s.Ahead = e.Waiting, e.Running, e.Leaving, e.Ahead
 	s.State = state(&e)
 	if e.Waiting > 0 {
-		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail, changes[e.Reason]
+		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail, Change(e.Reason)
 	}
 	return s
 }
@@ -74,6 +74,10 @@ func state(e *core.Explanation) string {
 	}
 	return "waiting"
 }
+
+// Change says what would have to change for a job that waits for the reason;
+// empty when r is no reason to wait.
+func Change(r core.Reason) string { return changes[r] }
 
 // changes says, for each reason to wait, what would have to change.
 var changes = map[core.Reason]string{

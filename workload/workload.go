@@ -45,6 +45,37 @@ type Job struct {
 	// Duration is how long the job runs once all its pods run.
 	Duration core.Time
 	Outcome  Outcome
+	// Recorded is what else is known of a job of a recorded cluster; nil of others.
+	Recorded *Recorded
+}
+
+// Recorded is what a job did in a cluster that was recorded, as far as a file
+// has no column for it.
+type Recorded struct {
+	// Spec is the job as the engine is told of it, of which the other has what
+	// files can say. Its Submitted, which orders the queue, is when the user
+	// submitted it: no later than when it came, and negative before the recording
+	// began.
+	Spec core.Job
+	// Found are pods that run when the job is submitted, and where; as long as
+	// there is no room, they wait.
+	Found []core.PodRunning
+	// Runs has an entry for each pod, or one for a whole gang.
+	Runs []Run
+}
+
+// Run is how long a pod, or a gang, works.
+type Run struct {
+	// Duration is [Endless] when it did so to the end.
+	Duration core.Time
+	// Withdrawn is when it leaves, whether it works then or not; 0 for never.
+	Withdrawn core.Time
+}
+
+// Change is something that happens to the nodes or queues of a recorded cluster.
+type Change struct {
+	At    core.Time
+	Event core.Event
 }
 
 // Jobs yields jobs in the order of their submission. It stops after the first

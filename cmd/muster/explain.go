@@ -1,48 +1,104 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/snapshot"
 )
 
 func newExplain() *cobra.Command {
 	var (
-		from   snapshotFlags
-		asJSON bool
+		from    snapshotFlags
+		cluster consoleFlags
+		asJSON  bool
+		output  string
 	)
 	c := &cobra.Command{
-		Use:   "explain {--snapshot FILE | DIR} JOB",
+		Use:   "explain {JOB | DIR JOB | --snapshot FILE JOB}",
 		Short: "Say where a job stands, why, and what would have to change",
-		Long: `Explain answers for one job: of a cluster described by a file (see muster decide),
-where it stands, why it waits, with the numbers, and what would have to change;
-of a finished run, from the folder that muster sim wrote, what became of it.`,
-		Example: `  muster explain --snapshot cluster.yaml train-7b
+		Long: `Explain answers for one job: where it stands, why it waits, with the numbers, and
+what would have to change.
+
+  JOB                  a job or pod of the Kubernetes cluster that the kubeconfig
+                       leads to: NAME, KIND/NAME or NAMESPACE/KIND/NAME
+  DIR JOB              a job of a finished run, from the folder that muster sim
+                       wrote: what became of it
+  --snapshot FILE JOB  a job of a cluster described by a file (see muster decide)`,
+		Example: `  muster explain train-7b
+  muster explain -n team-a job/train-7b -o wide
   muster explain --snapshot cluster.yaml --json train-7b
   muster explain run job-00042`,
 		Args: func(c *cobra.Command, args []string) error {
-			if from.file != "" {
+			switch {
+			case from.file != "":
 				return arguments("JOB")(c, args)
+			case len(args) == 0:
+				return errors.New("expected JOB, or DIR JOB; found 0 arguments")
+			case len(args) > 2:
+				return arguments("DIR", "JOB")(c, args)
 			}
-			return arguments("DIR", "JOB")(c, args)
+			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			answer, err := from.explain(c, args)
-			switch {
-			case err != nil:
+			list := listFlags{output: output, every: time.Second}
+			if err := list.check(c); err != nil {
 				return err
-			case asJSON:
-				return writeJSON(c.OutOrStdout(), answer)
 			}
-			return answer.WriteText(c.OutOrStdout())
+			if asJSON {
+				list.output = "json"
+			}
+			if from.file == "" && len(args) == 1 {
+				return explainJob(c, &cluster, &list, args[0])
+			}
+			answer, err := from.explain(c, args)
+			if err != nil {
+				return err
+			}
+			return list.show(c, console.View{}, func(context.Context) (page, error) {
+				return page{answer, func(w io.Writer, _ *console.View) error { return answer.WriteText(w) }}, nil
+			})
 		},
 	}
 	from.register(c)
+	cluster.register(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
+	c.Flags().StringVarP(&output, "output", "o", "", "print the answer in another way, `HOW`: wide (all pods and events), json or yaml")
+	complete(c, "output", func() []string { return outputs })
 	return c
+}
+
+// explainJob explains a job of a Kubernetes cluster.
+func explainJob(c *cobra.Command, cluster *consoleFlags, list *listFlags, job string) error {
+	client, namespace, err := cluster.open(c)
+	if err != nil {
+		return err
+	}
+	return list.show(c, console.View{}, func(ctx context.Context) (page, error) {
+		x, err := client.Explain(ctx, namespace, job)
+		if unknown := (*console.NoJobError)(nil); errors.As(err, &unknown) {
+			hint := didYouMean(job, unknown.Known)
+			if i := slices.IndexFunc(unknown.Known, func(known string) bool { return strings.Contains(known, job) }); i >= 0 {
+				hint = fmt.Sprintf(" (did you mean %q?)", unknown.Known[i])
+			}
+			if hint == "" {
+				hint = ": muster queue -A -t all lists those there are"
+			}
+			err = fmt.Errorf("%w%s", err, hint)
+		}
+		if err != nil {
+			return page{}, err
+		}
+		return page{x, x.Write}, nil
+	})
 }
 
 // answer is what explain has to say.

@@ -1,9 +1,13 @@
-// Command muster schedules jobs on shared AI clusters. This binary replays
-// workloads, audits runs, and asks the engine what it would do and why.
+// Command muster schedules jobs on shared AI clusters. This binary is the
+// scheduler for Kubernetes and what people see of it, and replays workloads,
+// audits runs, and asks the engine what it would do and why. Called as
+// kubectl-muster it is a plugin of kubectl.
 package main
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -12,8 +16,22 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// newRoot puts the commands together.
-func newRoot() *cobra.Command {
+// pluginName is the name under which kubectl finds the binary as its plugin.
+const pluginName = "kubectl-muster"
+
+// isPlugin reports whether a binary is called as a plugin of kubectl.
+func isPlugin(program string) bool {
+	return strings.TrimSuffix(filepath.Base(program), ".exe") == pluginName
+}
+
+// The groups of commands.
+var (
+	onCluster = &cobra.Group{ID: "cluster", Title: "On a Kubernetes cluster:"}
+	without   = &cobra.Group{ID: "without", Title: "Without a cluster:"}
+)
+
+// newRoot puts the commands together. The plugin of kubectl has the same ones.
+func newRoot(plugin bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "muster",
 		Short: "The scheduler for shared AI clusters",
@@ -22,15 +40,23 @@ func newRoot() *cobra.Command {
 Exit codes: 0 done, 1 the run failed or was interrupted, 2 bad input (one line
 on stderr says where it is and what was expected).`,
 	}
-	root.AddCommand(
-		newUp(), newScheduler(),
-		newSim(),
-		newDecide(),
-		newExplain(),
-		newAudit(),
-		newTrace(),
-		newReproduce(), newBench(),
-		newVersion(),
-	)
+	if plugin {
+		root.Use = pluginName
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl muster"}
+	}
+	root.AddGroup(onCluster, without)
+	for _, c := range []*cobra.Command{
+		newUp(), newScheduler(), newSubmit(), newQueue(), newJobs(), newNodes(), newTop(), newDrain(), newExplain(),
+	} {
+		c.GroupID = onCluster.ID
+		root.AddCommand(c)
+	}
+	for _, c := range []*cobra.Command{
+		newSim(), newDecide(), newAudit(), newTrace(), newReproduce(), newBench(),
+	} {
+		c.GroupID = without.ID
+		root.AddCommand(c)
+	}
+	root.AddCommand(newVersion())
 	return root
 }

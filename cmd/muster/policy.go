@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,13 +57,17 @@ func loadPolicy(c *cobra.Command, arg string) (core.Policy, error) {
 	return v1alpha1.Parse(arg, data, builtin)
 }
 
-// loadPolicies returns the policies of a list a,b,c. Their names are unique.
-func loadPolicies(c *cobra.Command, args []string) ([]core.Policy, error) {
+// loadPolicies returns the policies of a list a,b,c, which may have those of
+// known, by name. Their names are unique.
+func loadPolicies(c *cobra.Command, args []string, known ...core.Policy) ([]core.Policy, error) {
 	var all []core.Policy
 	seen := map[string]bool{}
 	for _, arg := range args {
-		p, err := loadPolicy(c, arg)
-		if err != nil {
+		var p core.Policy
+		var err error
+		if i := slices.IndexFunc(known, func(k core.Policy) bool { return k.Name == arg }); i >= 0 {
+			p = known[i]
+		} else if p, err = loadPolicy(c, arg); err != nil {
 			return nil, err
 		}
 		if seen[p.Name] {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -24,7 +25,7 @@ const (
 
 // run runs the command that args ask for and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot()
+	root := newRoot(isPlugin(os.Args[0]))
 	strict(root)
 	root.SetArgs(args)
 	root.SetIn(stdin)

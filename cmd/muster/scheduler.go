@@ -26,6 +26,7 @@ func newScheduler() *cobra.Command {
 		namespace  string
 		metrics    string
 		profiles   string
+		record     recordFlags
 	)
 	c := &cobra.Command{
 		Use:   "scheduler",
@@ -64,6 +65,14 @@ one decides, the others stand by.`,
 					return err
 				}
 			}
+			recorder, err := record.open(c, log)
+			if err != nil {
+				return err
+			}
+			if recorder != nil {
+				kc.Record = recorder
+				defer recorder.Close() // it has logged what is wrong
+			}
 			s, err := kube.New(kc)
 			if err != nil {
 				return err
@@ -91,6 +100,7 @@ one decides, the others stand by.`,
 	}
 	api.register(c)
 	logs.register(c)
+	record.register(c)
 	f := c.Flags()
 	f.StringVar(&policy, "policy", "default", "decide by this `POLICY`: a file, or one of"+policyList())
 	completePolicy(c)

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/replay"
 	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/runlog"
 	"github.com/muster-sched/muster/sim"
@@ -24,6 +25,8 @@ import (
 // simFlags are the flags of muster sim.
 type simFlags struct {
 	inputFlags
+	events            string
+	recording         *replay.Recording // of events
 	cluster, workload string
 	policies          []string
 	seed              uint64
@@ -37,7 +40,7 @@ type simFlags struct {
 func newSim() *cobra.Command {
 	var f simFlags
 	c := &cobra.Command{
-		Use:   "sim --cluster C --workload W [--policy P]",
+		Use:   "sim (--cluster C --workload W | --events LOG) [--policy P]",
 		Short: "Replay a workload on a cluster, on a virtual clock",
 		Long: `Sim replays a workload on a cluster with the same engine that schedules real
 ones, and measures how full the cluster was and how long jobs waited.
@@ -48,6 +51,10 @@ C may also be a list such as 64x8:H800,32x4:A10: nodes x GPUs : GPU model.
 P is a policy file or a built-in policy:` + policyList() + `
 Several policies, separated by commas, run at the same time.
 
+LOG is what muster scheduler --record wrote: a folder, or a file of it. The nodes
+and jobs of that cluster come and go as they did, and P decides; "recorded", the
+default then, is the policy that did. The run ends where the log does.
+
 DIR receives report.html, summary.json, timeseries.csv, jobs.csv, waits.csv,
 frames.json.gz, decisions.jsonl.gz, and the inputs as cluster.csv and
 workload.csv.gz; with several policies, a folder of these for each, and a
@@ -57,7 +64,8 @@ An interrupt (ctrl-C) ends the run where it is: what was to be written is
 written, and the exit code is 1. A second one kills it.`,
 		Example: `  muster sim --cluster kant-training --workload kant-training --seed 1 --out run
   muster sim --cluster 64x8:H800 --workload jobs.csv.gz --policy StrictFIFO,Backfill --out runs
-  muster sim --cluster cluster.csv --workload jobs.csv --policy mine.yaml --until 7d --json`,
+  muster sim --cluster cluster.csv --workload jobs.csv --policy mine.yaml --until 7d --json
+  muster sim --events /var/lib/muster/events --policy recorded,mine.yaml --out runs`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
@@ -70,6 +78,7 @@ func (f *simFlags) register(c *cobra.Command) {
 	flags.SortFlags = false
 	flags.StringVar(&f.cluster, "cluster", "", "the cluster `C`; may be left out for a built-in workload")
 	flags.StringVar(&f.workload, "workload", "", "the workload `W`")
+	flags.StringVar(&f.events, "events", "", "the event log `LOG` of a cluster, instead of C and W")
 	flags.StringSliceVar(&f.policies, "policy", []string{"default"}, "the policy `P`, or several: P,P,…")
 	flags.Uint64Var(&f.seed, "seed", 0, "make up workloads from this `NUMBER`: the same one gives the same run")
 	durationVar(flags, &f.until, "until", "end the run at this virtual time")
@@ -88,11 +97,11 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err := f.complete(c); err != nil {
 		return err
 	}
-	policies, err := loadPolicies(c, f.policies)
+	cluster, err := f.openInput()
 	if err != nil {
 		return err
 	}
-	cluster, err := f.openCluster(f.cluster)
+	policies, err := f.loadPolicies(c)
 	if err != nil {
 		return err
 	}
@@ -109,8 +118,74 @@ func (f *simFlags) run(c *cobra.Command) error {
 	return f.interrupted(runs)
 }
 
+// recorded names the policy of a log.
+const recorded = "recorded"
+
+// notRecorded are the flags that say what a log does.
+var notRecorded = []string{
+	"cluster", "workload", "cluster-format", "format", "queues", "quotas", "leaf-size", "spine-size", "misfits", "from", "to", "from-date", "to-date",
+	"min-duration", "max-duration", "rebase", "load", "length", "gpus", "seed", "node-mtbf", "node-repair",
+}
+
+// completeRecorded is complete for a log.
+func (f *simFlags) completeRecorded(c *cobra.Command) error {
+	for _, name := range notRecorded {
+		if c.Flags().Changed(name) {
+			return badUsage(c, "--%s: expected no such flag beside --events, for the log says it", name)
+		}
+	}
+	f.cluster, f.workload = f.events, f.events
+	if !c.Flags().Changed("policy") {
+		f.policies = []string{recorded}
+	}
+	return nil
+}
+
+// openInput opens the cluster, or the log.
+func (f *simFlags) openInput() (workload.Cluster, error) {
+	if f.events == "" {
+		return f.openCluster(f.cluster)
+	}
+	r, err := replay.Read(f.events)
+	if err != nil {
+		return workload.Cluster{}, err
+	}
+	f.recording = r
+	if f.until == 0 {
+		f.until = r.End
+	}
+	return r.Cluster, nil
+}
+
+// openJobs opens the workload for a cluster, or has it from the log.
+func (f *simFlags) openJobs(cluster *workload.Cluster) (workload.Jobs, error) {
+	if f.recording != nil {
+		return f.recording.Jobs(), nil
+	}
+	return f.inputFlags.openJobs(f.workload, cluster)
+}
+
+// loadPolicies returns the policies to run under.
+func (f *simFlags) loadPolicies(c *cobra.Command) ([]core.Policy, error) {
+	if f.recording == nil {
+		return loadPolicies(c, f.policies)
+	}
+	p := f.recording.Policy
+	p.Name = recorded
+	return loadPolicies(c, f.policies, p)
+}
+
 // complete fills in what the flags leave open, and checks them.
 func (f *simFlags) complete(c *cobra.Command) error {
+	if f.window.To > 0 && f.window.From >= f.window.To {
+		return badUsage(c, "--window-from: expected a time before --window-to; found %s", v1alpha1.Duration(f.window.From))
+	}
+	if f.events != "" {
+		if err := f.completeRecorded(c); err != nil {
+			return err
+		}
+		return f.models.check(c)
+	}
 	if f.workload == "" {
 		return badUsage(c, "--workload: expected a file or the name of a built-in workload; found nothing")
 	}
@@ -121,17 +196,14 @@ func (f *simFlags) complete(c *cobra.Command) error {
 		return badUsage(c, "--cluster: expected a file, a list such as 64x8:H800 or the name of a built-in cluster; found nothing")
 	}
 	f.jobs.Seed = f.seed
-	if f.window.To > 0 && f.window.From >= f.window.To {
-		return badUsage(c, "--window-from: expected a time before --window-to; found %s", v1alpha1.Duration(f.window.From))
-	}
 	if err := f.inputFlags.check(c); err != nil {
 		return err
 	}
 	return f.models.check(c)
 }
 
-// replay is a run that was made.
-type replay struct {
+// simulated is a run that was made.
+type simulated struct {
 	dir     string
 	stats   sim.Stats
 	summary metrics.Summary
@@ -139,7 +211,7 @@ type replay struct {
 
 // runAll replays the workload under every policy, as many at a time as there
 // are cores.
-func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies []core.Policy) ([]replay, error) {
+func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies []core.Policy) ([]simulated, error) {
 	ctx, stop := interruptible(c)
 	defer stop()
 	p := newProgress(c.ErrOrStderr(), len(policies))
@@ -147,7 +219,7 @@ func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies 
 	if p.onTerminal() {
 		go f.count(ctx, cluster, p)
 	}
-	runs := make([]replay, len(policies))
+	runs := make([]simulated, len(policies))
 	err := inParallel(len(policies), func(i int) (err error) {
 		runs[i].dir = f.dirOf(policies, i)
 		err = f.replay(ctx, cluster, policies[i], p.of(i), &runs[i])
@@ -168,8 +240,8 @@ func (f *simFlags) dirOf(policies []core.Policy, i int) string {
 }
 
 // replay makes one run.
-func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy core.Policy, progress func(core.Time, int, int), r *replay) error {
-	jobs, err := f.openJobs(f.workload, cluster)
+func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy core.Policy, progress func(core.Time, int, int), r *simulated) error {
+	jobs, err := f.openJobs(cluster)
 	if err != nil {
 		return err
 	}
@@ -178,10 +250,14 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 		return err
 	}
 	begin := time.Now()
-	r.stats, err = sim.Run(ctx, sim.Config{
+	config := sim.Config{
 		Cluster: *cluster, Jobs: jobs, Policy: policy, Seed: f.seed, Until: f.until,
 		Estimates: f.models.estimates, Models: f.models.Models, Progress: progress,
-	}, w)
+	}
+	if f.recording != nil {
+		config.Changes = f.recording.Changes
+	}
+	r.stats, err = sim.Run(ctx, config, w)
 	if err != nil {
 		return errors.Join(err, w.Abort())
 	}
@@ -193,7 +269,7 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 
 // count tells p how many jobs there are.
 func (f *simFlags) count(ctx context.Context, cluster *workload.Cluster, p *progress) {
-	jobs, err := f.openJobs(f.workload, cluster)
+	jobs, err := f.openJobs(cluster)
 	if err != nil {
 		return
 	}
@@ -209,7 +285,7 @@ func (f *simFlags) count(ctx context.Context, cluster *workload.Cluster, p *prog
 
 // print prints the summaries and, for several runs in folders, writes the page
 // that compares them.
-func (f *simFlags) print(c *cobra.Command, runs []replay) error {
+func (f *simFlags) print(c *cobra.Command, runs []simulated) error {
 	var (
 		summaries []metrics.Summary
 		reports   []report.Run
@@ -240,7 +316,7 @@ func (f *simFlags) print(c *cobra.Command, runs []replay) error {
 }
 
 // interrupted returns an error if a run was interrupted.
-func (f *simFlags) interrupted(runs []replay) error {
+func (f *simFlags) interrupted(runs []simulated) error {
 	var when []string
 	for i := range runs {
 		if r := &runs[i]; r.stats.Interrupted {

@@ -34,6 +34,7 @@ type upFlags struct {
 	seed            uint64
 	until           core.Time
 	metrics         string
+	record          recordFlags
 	logs            logFlags
 }
 
@@ -74,6 +75,7 @@ Without --dir nothing is kept. With it, the cluster is there again the next time
 	fs.BoolVar(&f.dra, "dra", false, "nodes publish their GPUs by DRA, in ResourceSlices")
 	fs.StringVar(&f.metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`")
 	f.logs.register(c)
+	f.record.register(c)
 	return c
 }
 
@@ -152,7 +154,16 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s, err := kube.New(kube.Config{API: config, Policy: policy, Levels: levelsOf(cluster.Topology), Log: log})
+	kc := kube.Config{API: config, Policy: policy, Levels: levelsOf(cluster.Topology), Log: log}
+	recorder, err := f.record.open(c, log)
+	if err != nil {
+		return err
+	}
+	if recorder != nil {
+		kc.Record = recorder
+		defer recorder.Close() // it has logged what is wrong
+	}
+	s, err := kube.New(kc)
 	if err != nil {
 		return err
 	}
@@ -185,7 +196,6 @@ func (f *upFlags) run(c *cobra.Command) error {
 	err = f.wait(ctx, out, began, s, cluster, feed, ended)
 	cancel()
 	<-running
-	say("stopping")
 	return err
 }
 
@@ -212,7 +222,7 @@ The cluster is at %s. In another terminal:
   export KUBECONFIG=%s
   muster queue                  # who waits, who runs, and why
   muster nodes                  # what is free
-  muster submit --gpus 8 --time 1m -- train
+  muster submit --gpus 8 --time 1m --image demo -- train
   kubectl get pods,podgroups
 
 The scheduler's log is %s. Ctrl-C stops everything.
@@ -314,10 +324,11 @@ func standing(st *kube.Stats, feed *feeding) string {
 		running += float64(q.Running)
 	}
 	var parts []string
+	jobs := fmt.Sprintf("jobs: %.0f wait, %.0f run", waiting, running)
 	if n := feed.jobs.Load(); n > 0 {
-		parts = append(parts, fmt.Sprintf("submitted %d jobs", n))
+		jobs += fmt.Sprintf(", %d of %d are done", max(0, n-int64(st.Jobs)), n)
 	}
-	parts = append(parts, fmt.Sprintf("jobs: %.0f wait, %.0f run", waiting, running),
+	parts = append(parts, jobs,
 		fmt.Sprintf("pods: %d wait, %d run", st.Waiting, st.Running))
 	if gpus > 0 {
 		parts = append(parts, fmt.Sprintf("GPUs: %.4g of %.0f in use (%.0f%%)", used, gpus, 100*used/gpus))

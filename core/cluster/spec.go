@@ -105,8 +105,9 @@ type Term struct {
 	Level string
 	Label string
 	Anti  bool
-	// MaxSkew is 0 for affinities, and greater only without Anti.
-	MaxSkew int
+	// MaxSkew is 0 for affinities, and greater only without Anti. With fewer than
+	// MinDomains eligible domains, one without any is thought of beside them.
+	MaxSkew, MinDomains int
 }
 
 // Level names that exist in every topology.

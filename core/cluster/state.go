@@ -397,33 +397,34 @@ func (s *State) Holds(a *Alloc) bool {
 	return true
 }
 
-// Blocks says what keeps an allocation from being placed on its node, where it
-// does not matter that the node is closed or its devices unhealthy; "" when
-// nothing does.
-func (s *State) Blocks(a *Alloc) string {
+// DevicesTaken says which of an allocation's devices has not enough left for it,
+// healthy or not; "" when all have.
+func (s *State) DevicesTaken(a *Alloc) string {
 	n := &s.nodes[a.Node]
 	for m := a.GPUs; m != 0; m &= m - 1 {
 		if d := bits.TrailingZeros64(m); Milli(n.part[d]) < a.Share {
 			return fmt.Sprintf("GPU %d has %d milli-GPU free, %d are needed", d, n.part[d], a.Share)
 		}
 	}
-	switch {
-	case n.CPU < a.CPUMilli:
-		return fmt.Sprintf("%d milli-cores are free, %d are needed", n.CPU, a.CPUMilli)
-	case n.Mem < a.MemMiB:
-		return fmt.Sprintf("%d MiB are free, %d are needed", n.Mem, a.MemMiB)
-	case n.left == 0:
-		return fmt.Sprintf("it has all of the %d pods that it takes", n.Spec.MaxPods)
-	}
 	return ""
 }
 
+// HasBeside reports whether the node of an allocation has what that takes beside
+// devices.
+func (s *State) HasBeside(a *Alloc) bool { return s.nodes[a.Node].Has(a.need()) }
+
 // Place puts a pod where a says. The caller has made sure that it fits.
 func (s *State) Place(o Owner, a Alloc) {
-	n := &s.nodes[a.Node]
-	if !n.Has(a.need()) {
-		panic(fmt.Sprintf("cluster: CPU, memory or pods of node %s over-allocated", n.Spec.Name))
+	if !s.HasBeside(&a) {
+		panic(fmt.Sprintf("cluster: CPU, memory or pods of node %s over-allocated", s.nodes[a.Node].Spec.Name))
 	}
+	s.PlaceFound(o, a)
+}
+
+// PlaceFound is Place for a pod that is there, whatever CPU, memory and pods the
+// node has left; its devices are free.
+func (s *State) PlaceFound(o Owner, a Alloc) {
+	n := &s.nodes[a.Node]
 	at := int32(len(n.Pods))
 	n.Pods = append(n.Pods, Held{o, a})
 	s.take(n, &a)

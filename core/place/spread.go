@@ -34,8 +34,8 @@ func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
 	}
 	t.shape, t.changes, t.fewest = sh, changes, 0
 	domains := p.reach(u, sh, t.Level)
-	if len(domains) > p.state.Hosting(t.Label, t.Level) {
-		return 0 // some of them do not host it
+	if len(domains) < t.MinDomains || len(domains) > p.state.Hosting(t.Label, t.Level) {
+		return 0 // some of them do not host it, or are missing
 	}
 	for i, d := range domains {
 		if n := p.state.Labelled(t.Label, t.Level, d); i == 0 || n < t.fewest {

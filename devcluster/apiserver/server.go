@@ -391,7 +391,6 @@ func (s *Server) Stop() error {
 func (s *Server) release() {
 	if s.cancel != nil {
 		s.cancel()
-		s.cancel = nil
 	}
 	if s.ended != nil {
 		<-s.ended

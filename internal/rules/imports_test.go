@@ -27,8 +27,10 @@ var mayImport = map[string][]string{
 
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
+	"eventlog":  {"core", "core/cluster", "core/place", "workload"},
+	"replay":    {"core", "core/cluster", "core/quota", "eventlog", "workload"},
 	"metrics":   {"core", "workload", "sim"},
-	"report":    {"core", "workload", "metrics"},
+	"report":    {"core", "workload", "metrics", "internal/table"},
 	"runlog":    {"core", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "workload", "api/"},
@@ -40,13 +42,14 @@ var mayImport = map[string][]string{
 
 	"kube":           {"core", "core/cluster", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
+	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

@@ -70,8 +70,7 @@ func Start(ctx context.Context, log func(line string), args ...string) (*Cluster
 	}
 	c := &Cluster{ended: make(chan struct{})}
 	c.command = exec.Command(path, append([]string{"up", "--exit-with-parent"}, args...)...)
-	// A terminal's interrupt is for us: the cluster ends after what uses it.
-	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	apart(c.command)
 	stdin, err := c.command.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ type Amounts struct {
 // Requests sums what a pod's containers ask for, init containers, sidecars,
 // pod-level requests and overhead included, as Kubernetes does.
 func Requests(p *v1.Pod) Amounts {
-	list := podresources.PodRequests(p, podresources.PodResourcesOptions{})
+	list := podresources.PodRequests(p, podresources.PodResourcesOptions{UseStatusResources: true})
 	return Amounts{GPUs: gpusIn(list), CPUMilli: list.Cpu().MilliValue(), MemMiB: mebibytes(list.Memory(), true)}
 }
 

@@ -16,8 +16,8 @@ import (
 // From claims for devices to what a pod needs, and from the devices that the
 // engine chose to the allocation of a claim.
 
-// Claim is what a ResourceClaim asks for.
-type Claim struct {
+// DeviceClaim is what a ResourceClaim asks for.
+type DeviceClaim struct {
 	Requests    []ClaimRequest
 	Constraints []Constraint
 	config      []resourceapi.DeviceClaimConfiguration
@@ -48,10 +48,10 @@ type Constraint struct {
 	Distinct  bool
 }
 
-// ClaimOf reads a claim. An error says, in the words of its author, what in it is
+// DeviceClaimOf reads a claim. An error says, in the words of its author, what in it is
 // not supported.
-func ClaimOf(s *resourceapi.ResourceClaimSpec) (*Claim, error) {
-	c := &Claim{config: s.Devices.Config}
+func DeviceClaimOf(s *resourceapi.ResourceClaimSpec) (*DeviceClaim, error) {
+	c := &DeviceClaim{config: s.Devices.Config}
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
 		out := ClaimRequest{Name: r.Name}
@@ -222,7 +222,7 @@ type Grant struct {
 
 // Allocation writes down which devices of a node a claim has: one grant a
 // request, in their order.
-func (c *Claim) Allocation(node string, grants []Grant) *resourceapi.AllocationResult {
+func (c *DeviceClaim) Allocation(node string, grants []Grant) *resourceapi.AllocationResult {
 	out := &resourceapi.AllocationResult{NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 		MatchFields: []v1.NodeSelectorRequirement{{Key: NodeName, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
 	}}}}

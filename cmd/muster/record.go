@@ -1,0 +1,49 @@
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/eventlog"
+)
+
+// recordFlags say where to record what the engine is told and decides.
+type recordFlags struct {
+	dir         string
+	mebi, files int
+	age         core.Time
+}
+
+func (f *recordFlags) register(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.dir, "record", "", "record what happens in the folder `DIR`, for muster sim --events")
+	flags.IntVar(&f.mebi, "record-size", 64, "begin another file at this `SIZE`, in MiB")
+	f.age = 24 * 3600 * core.Second
+	durationVar(flags, &f.age, "record-age", "begin another file after this time")
+	flags.IntVar(&f.files, "record-files", 100, "keep this `NUMBER` of files, the newest")
+}
+
+// open returns a recorder, nil when nothing is to be recorded.
+func (f *recordFlags) open(c *cobra.Command, log *slog.Logger) (*eventlog.Writer, error) {
+	switch {
+	case f.mebi < 1 || f.mebi > 1<<20:
+		return nil, badUsage(c, "--record-size: expected a number of MiB, 1 to %d; found %d", 1<<20, f.mebi)
+	case f.age < 60*core.Second:
+		return nil, badUsage(c, "--record-age: expected at least 1m; found %s", v1alpha1.Duration(f.age))
+	case f.files < 2:
+		return nil, badUsage(c, "--record-files: expected a number, at least 2; found %d", f.files)
+	case f.dir == "":
+		return nil, nil
+	}
+	w, err := eventlog.NewWriter(eventlog.Config{
+		Dir: f.dir, MaxBytes: int64(f.mebi) << 20, MaxAge: time.Duration(f.age), MaxFiles: f.files, Log: log,
+	})
+	if err != nil {
+		return nil, badUsage(c, "--record: expected a folder that can be written; found: %v", err)
+	}
+	return w, nil
+}

@@ -1,0 +1,170 @@
+package eventlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/workload"
+)
+
+// line is any line.
+type line struct {
+	T     *core.Time
+	Begin *Header
+	Pass  []decision
+	events
+}
+
+// events has a field for each type of event, of its name.
+type events struct {
+	NodeAdded     *core.NodeAdded
+	NodeChanged   *core.NodeChanged
+	NodeLost      *core.NodeLost
+	NodeCordoned  *core.NodeCordoned
+	DeviceHealth  *core.DeviceHealth
+	QueueSet      *core.QueueSet
+	QueueRemoved  *core.QueueRemoved
+	JobSubmitted  *core.JobSubmitted
+	PodRunning    *core.PodRunning
+	PodsAdded     *core.PodsAdded
+	PodEnded      *core.PodEnded
+	PodsGone      *core.PodsGone
+	BindFailed    *core.BindFailed
+	JobEnded      *core.JobEnded
+	JobRelabelled *core.JobRelabelled
+	JobEstimated  *core.JobEstimated
+	Checkpointed  *core.Checkpointed
+	Tick          *core.Tick
+}
+
+var (
+	ops     = map[string]core.Op{}
+	reasons = map[string]core.Reason{}
+)
+
+func init() {
+	for op := core.Bind; op <= core.Wake; op++ {
+		ops[op.String()] = op
+	}
+	for r := core.Placed; r <= core.Victims; r++ {
+		reasons[r.String()] = r
+	}
+}
+
+// parse reads a line. The error has neither file nor line.
+func parse(text []byte) (Entry, *workload.Error) {
+	wrong := func(field, format string, args ...any) (Entry, *workload.Error) {
+		return Entry{}, &workload.Error{Field: field, Want: fmt.Sprintf(format, args...)}
+	}
+	var l line
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	err := in.Decode(&l)
+	if err == nil {
+		if _, err = in.Token(); err == nil {
+			return wrong("", "one JSON object a line, found more")
+		}
+		err = nil
+	}
+	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
+		return wrong(fieldOf(kind.Field), "a value of type %s, found a %s", kind.Type, kind.Value)
+	}
+	if field, ok := strings.CutPrefix(fmt.Sprint(err), "json: unknown field "); ok {
+		return wrong("", "a line of version %d, found the unknown field %s", Version, field)
+	}
+	if err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the line ends in it")
+		}
+		return wrong("", "a JSON object: %v", err)
+	}
+	if l.T == nil {
+		return wrong("t", "the time in nanoseconds, found nothing")
+	}
+	e := Entry{Now: *l.T, Begin: l.Begin}
+	found := 0
+	if l.Begin != nil {
+		found++
+		if err := checkHeader(l.Begin); err != nil {
+			return Entry{}, err
+		}
+	}
+	if l.Pass != nil {
+		found++
+		e.Pass = true
+		for i := range l.Pass {
+			d := &l.Pass[i]
+			op, ok := ops[d.Op]
+			if !ok {
+				return wrong("pass.op", "a decision, found %q", d.Op)
+			}
+			reason, ok := reasons[d.Reason]
+			if !ok {
+				return wrong("pass.reason", "a reason, found %q", d.Reason)
+			}
+			e.Decided = append(e.Decided, core.Decision{
+				Op: op, Job: d.Job, Pods: d.Pods, Reason: reason, Detail: d.Detail, For: d.For, At: d.At,
+			})
+		}
+	}
+	for v, i := reflect.ValueOf(&l.events).Elem(), 0; i < v.NumField(); i++ {
+		if f := v.Field(i); !f.IsNil() {
+			found++
+			e.Event = f.Elem().Interface().(core.Event)
+		}
+	}
+	if found != 1 {
+		return wrong("", "one of begin, pass and an event beside t, found %d of them", found)
+	}
+	return e, nil
+}
+
+// fieldOf spells the way to a field as lines do: encoding/json names the fields
+// of Go, and the structs whose fields have no name before them.
+func fieldOf(way string) string {
+	var parts []string
+	for part := range strings.SplitSeq(way, ".") {
+		switch _, isEvent := reflect.TypeFor[events]().FieldByName(part); {
+		case part == "events" || part == "Request":
+		case isEvent:
+			parts = append(parts, part)
+		default:
+			parts = append(parts, key(part))
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// checkHeader finds what an engine would not bear.
+func checkHeader(h *Header) *workload.Error {
+	wrong := func(field, format string, args ...any) *workload.Error {
+		return &workload.Error{Field: "begin." + field, Want: fmt.Sprintf(format, args...)}
+	}
+	p := &h.Policy
+	switch {
+	case h.Version != Version:
+		return wrong("version", "%d, found %d", Version, h.Version)
+	case h.Part < 1 || h.Snapshot < 0:
+		return wrong("part", "a number, at least 1, and a snapshot of no less than 0 lines; found %d and %d", h.Part, h.Snapshot)
+	case p.Queueing.Mode > core.Backfill:
+		return wrong("policy.queueing.mode", "a number, at most %d, found %d", core.Backfill, uint8(p.Queueing.Mode))
+	case p.Queueing.Order > core.BySubmission:
+		return wrong("policy.queueing.order", "a number, at most %d, found %d", core.BySubmission, uint8(p.Queueing.Order))
+	}
+	for _, s := range p.Placement {
+		if int(s) >= len(place.Strategies) {
+			return wrong("policy.placement", "numbers below %d, found %d", len(place.Strategies), uint8(s))
+		}
+	}
+	if _, err := core.New(core.Config{Levels: h.Levels}); err != nil {
+		return wrong("levels", "%v", err)
+	}
+	return nil
+}

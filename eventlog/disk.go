@@ -1,0 +1,188 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// disk writes files in a goroutine of its own, so that nobody waits for a disk
+// that hangs.
+type disk struct {
+	dir  string
+	most int // files
+	acts chan act
+	done chan struct{}
+	busy atomic.Int64 // acts that are not done
+
+	mu  sync.Mutex
+	err error // since the last file was created
+}
+
+// act is one thing to do: create a file, add data to it, or end it.
+type act struct {
+	create, end bool
+	data        []byte
+	did         chan struct{} // closed when it is done, if set
+}
+
+// backlog is how many acts may wait.
+const backlog = 256
+
+var errSlow = errors.New("the disk does not keep up")
+
+func makeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+func newDisk(dir string, most int) *disk {
+	d := &disk{dir: dir, most: most, acts: make(chan act, backlog), done: make(chan struct{})}
+	go d.work()
+	return d
+}
+
+// create asks for another file; what went wrong with the last is forgotten.
+func (d *disk) create() bool { return d.put(act{create: true}) }
+
+// write asks to add to the file. Like the others it reports whether it could be
+// asked for.
+func (d *disk) write(data []byte) bool { return d.put(act{data: data}) }
+
+func (d *disk) end() bool { return d.put(act{end: true}) }
+
+func (d *disk) put(a act) bool {
+	d.busy.Add(1)
+	select {
+	case d.acts <- a:
+		return true
+	default:
+		d.busy.Add(-1)
+		d.note(errSlow)
+		return false
+	}
+}
+
+func (d *disk) note(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+func (d *disk) error() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+func (d *disk) failed() bool { return d.error() != nil }
+
+// idle reports whether all that was asked for is done, well.
+func (d *disk) idle() bool { return d.busy.Load() == 0 && !d.failed() }
+
+// wait waits until all that was asked for is done.
+func (d *disk) wait() {
+	did := make(chan struct{})
+	if d.put(act{did: did}) {
+		<-did
+	}
+}
+
+// close ends the goroutine, and gives up on a disk that hangs.
+func (d *disk) close() error {
+	close(d.acts)
+	select {
+	case <-d.done:
+		return d.error()
+	case <-time.After(closeWithin):
+		return errSlow
+	}
+}
+
+func (d *disk) work() {
+	defer close(d.done)
+	var f *os.File
+	for a := range d.acts {
+		var err error
+		switch {
+		case a.create:
+			if f != nil {
+				f.Close()
+			}
+			d.mu.Lock()
+			d.err = nil
+			d.mu.Unlock()
+			f, err = d.next()
+		case a.did != nil:
+			close(a.did)
+		case f == nil:
+		case a.end:
+			err = f.Close()
+			f = nil
+		default:
+			_, err = f.Write(a.data)
+		}
+		if err != nil {
+			d.note(err)
+			if f != nil {
+				f.Close()
+				f = nil
+			}
+		}
+		d.busy.Add(-1)
+	}
+	if f != nil {
+		f.Close()
+	}
+}
+
+// next creates the file after the last one, and removes the first ones that are
+// too many.
+func (d *disk) next() (*os.File, error) {
+	files, err := list(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	n := 1
+	if len(files) > 0 {
+		n += files[len(files)-1]
+	}
+	f, err := os.OpenFile(filepath.Join(d.dir, name(n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	for k := 0; err == nil && k <= len(files)-d.most; k++ {
+		if gone := os.Remove(filepath.Join(d.dir, name(files[k]))); gone != nil && !errors.Is(gone, os.ErrNotExist) {
+			err = fmt.Errorf("an old file is in the way: %w", gone)
+		}
+	}
+	if err != nil && f != nil {
+		f.Close()
+		f = nil
+	}
+	return f, err
+}
+
+// list returns the numbers of the files of a folder, in order.
+func list(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir) // by name
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for _, e := range entries {
+		if n, ok := number(e.Name()); ok {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,42 @@
+package eventlog
+
+import (
+	"time"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Manual returns a writer that writes when turn is called, which returns when
+// the disk is done.
+func Manual(c Config) (w *Writer, turn func(), err error) {
+	w, err = newWriter(c, 24*time.Hour)
+	return w, func() { w.sync() }, err
+}
+
+// sync makes w write what it was told.
+func (w *Writer) sync() {
+	done := make(chan struct{})
+	w.asked <- done
+	<-done
+}
+
+// Turning is w, made to write after every so many calls.
+func Turning(w *Writer, every int) *Turns { return &Turns{w: w, every: every} }
+
+// Turns writes after every so many calls.
+type Turns struct {
+	w           *Writer
+	every, call int
+}
+
+func (t *Turns) turn() {
+	if t.call++; t.call%t.every == 0 {
+		t.w.sync()
+	}
+}
+
+func (t *Turns) Began(now core.Time, c core.Config) { t.w.Began(now, c); t.turn() }
+
+func (t *Turns) Told(now core.Time, ev core.Event) { t.w.Told(now, ev); t.turn() }
+
+func (t *Turns) Decided(now core.Time, ds []core.Decision) { t.w.Decided(now, ds); t.turn() }

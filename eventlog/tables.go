@@ -1,0 +1,493 @@
+package eventlog
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Tables are how things stand after some entries. They hold what the engine was
+// told and decided, not what it makes of that.
+type Tables struct {
+	Nodes  map[string]*Node
+	Queues map[string]core.Queue
+	Jobs   map[string]*Job
+	// Moved, when set, is told of each pod that comes to stand elsewhere, before
+	// it does.
+	Moved func(now core.Time, j *Job, pod int, to State)
+
+	serial int
+}
+
+// Node is a node that is there.
+type Node struct {
+	// Node is the node as it is now.
+	core.Node
+	serial int
+	pods   map[podOf]struct{} // on it
+}
+
+type podOf struct {
+	job *Job
+	pod int
+}
+
+// Job is a live job.
+type Job struct {
+	// Job is the job as it was submitted, with its labels and estimate as they are
+	// now; Told is when the engine was told.
+	core.Job
+	Told core.Time
+	// Roles are its tasks, those that came later included.
+	Roles []core.Task
+	Pods  []Pod
+	// Saved is when it last told of a checkpoint, 0 when it never did.
+	Saved core.Time
+
+	serial int
+}
+
+// Pod is a pod of a live job.
+type Pod struct {
+	Role  int // its place in Job.Roles
+	State State
+	// Node and GPUs (a bit each) are where it runs, or leaves, since Started.
+	Node       string
+	GPUs       uint64
+	Started    core.Time
+	Backfilled bool
+}
+
+// State is where a pod stands.
+type State uint8
+
+// The states of a pod.
+const (
+	Waiting   State = iota
+	Running         // bound, or found running
+	Leaving         // told to leave, still on its node
+	Ended           // it ended by itself
+	Withdrawn       // it ended before it ran
+)
+
+// NewTables returns tables of nothing.
+func NewTables() *Tables {
+	return &Tables{Nodes: map[string]*Node{}, Queues: map[string]core.Queue{}, Jobs: map[string]*Job{}}
+}
+
+// Take takes in an entry. The error says what in it does not go with those
+// before.
+func (t *Tables) Take(e *Entry) error {
+	switch {
+	case e.Begin != nil:
+		clear(t.Nodes)
+		clear(t.Queues)
+		clear(t.Jobs)
+	case e.Pass:
+		for i := range e.Decided {
+			if err := t.decided(e.Now, &e.Decided[i]); err != nil {
+				return err
+			}
+		}
+	default:
+		return t.told(e.Now, e.Event)
+	}
+	return nil
+}
+
+func (t *Tables) told(now core.Time, ev core.Event) error {
+	switch ev := ev.(type) {
+	case core.NodeAdded:
+		if t.Nodes[ev.Node.Name] != nil {
+			return fmt.Errorf("node %s is there already", ev.Node.Name)
+		}
+		if err := cluster.Check(&ev.Node); err != nil {
+			return err
+		}
+		t.serial++
+		t.Nodes[ev.Node.Name] = &Node{Node: ev.Node, serial: t.serial, pods: map[podOf]struct{}{}}
+	case core.QueueSet:
+		t.Queues[ev.Queue.Name] = ev.Queue
+	case core.QueueRemoved:
+		delete(t.Queues, ev.Queue)
+	case core.NodeChanged, core.NodeLost, core.NodeCordoned, core.DeviceHealth:
+		return t.nodeChanged(now, ev)
+	case core.JobSubmitted:
+		return t.submitted(now, ev.Job)
+	case *core.JobSubmitted:
+		return t.submitted(now, ev.Job)
+	case core.Tick:
+	default:
+		return t.jobChanged(now, ev)
+	}
+	return nil
+}
+
+func (t *Tables) nodeChanged(now core.Time, ev core.Event) error {
+	name := ""
+	switch ev := ev.(type) {
+	case core.NodeChanged:
+		name = ev.Node.Name
+	case core.NodeLost:
+		name = ev.Node
+	case core.NodeCordoned:
+		name = ev.Node
+	case core.DeviceHealth:
+		name = ev.Node
+	}
+	n := t.Nodes[name]
+	if n == nil {
+		return fmt.Errorf("node %s is unknown or lost", name)
+	}
+	switch ev := ev.(type) {
+	case core.NodeChanged:
+		n.Node = changed(&n.Node, ev)
+	case core.NodeLost:
+		gone := make([]podOf, 0, len(n.pods))
+		for p := range n.pods {
+			gone = append(gone, p)
+		}
+		slices.SortFunc(gone, func(a, b podOf) int { return cmp.Or(a.job.serial-b.job.serial, a.pod-b.pod) })
+		for _, p := range gone {
+			t.move(now, p.job, p.pod, Waiting)
+		}
+		delete(t.Nodes, name)
+	case core.NodeCordoned:
+		n.Cordoned = ev.Cordoned
+	case core.DeviceHealth:
+		if ev.GPU < 0 || ev.GPU >= n.GPUs {
+			return fmt.Errorf("node %s has no GPU %d", ev.Node, ev.GPU)
+		}
+		sick := make([]int, 0, len(n.Unhealthy)+1)
+		for _, g := range n.Unhealthy {
+			if g != ev.GPU {
+				sick = append(sick, g)
+			}
+		}
+		if !ev.Healthy {
+			sick = append(sick, ev.GPU)
+			slices.Sort(sick)
+		}
+		n.Unhealthy = sick
+	}
+	return nil
+}
+
+// changed is a node as it is after the event.
+func changed(n *core.Node, ev core.NodeChanged) core.Node {
+	is := ev.Node
+	is.Model, is.GPUs, is.Devices, is.Unhealthy, is.Cordoned = n.Model, n.GPUs, n.Devices, n.Unhealthy, n.Cordoned
+	return is
+}
+
+func (t *Tables) submitted(now core.Time, spec core.Job) error {
+	if err := core.CheckJob(&spec); err != nil {
+		return err
+	}
+	if t.Jobs[spec.Name] != nil {
+		return fmt.Errorf("job %s is there already", spec.Name)
+	}
+	t.serial++
+	j := &Job{Job: spec, Told: now, Roles: slices.Clone(spec.Tasks), serial: t.serial}
+	if n := spec.Pods(); n > maxPods {
+		return fmt.Errorf("job %s: at most %d pods, found %d", spec.Name, maxPods, n)
+	}
+	for role := range spec.Tasks {
+		for range spec.Tasks[role].Pods {
+			j.Pods = append(j.Pods, Pod{Role: role})
+		}
+	}
+	t.Jobs[spec.Name] = j
+	return nil
+}
+
+// maxPods bounds what a line can make us remember.
+const maxPods = 1_000_000
+
+// jobChanged takes in what happens to a live job.
+func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
+	switch ev := ev.(type) {
+	case core.PodRunning:
+		return t.at(ev.Job, []int{ev.Pod}, func(j *Job, i int) error {
+			p := &j.Pods[i]
+			if p.State != Waiting || t.Nodes[ev.Node] == nil {
+				return fmt.Errorf("job %s has no waiting pod %d, or there is no node %s", ev.Job, i, ev.Node)
+			}
+			place := Pod{Role: p.Role, Node: ev.Node, Started: ev.Started, Backfilled: ev.Backfilled}
+			for _, g := range ev.GPUs {
+				if g < 0 || g >= 64 {
+					return fmt.Errorf("job %s: pod %d has GPU %d, expected 0..63", ev.Job, i, g)
+				}
+				place.GPUs |= 1 << g
+			}
+			t.run(now, j, i, place)
+			return nil
+		})
+	case core.PodsAdded:
+		return t.added(ev)
+	case core.PodEnded:
+		return t.at(ev.Job, []int{ev.Pod}, func(j *Job, i int) error { return t.ended(now, j, i, ev.Failed) })
+	case core.BindFailed:
+		return t.at(ev.Job, []int{ev.Pod}, func(j *Job, i int) error { return t.ended(now, j, i, true) })
+	case core.PodsGone:
+		j := t.Jobs[ev.Job]
+		gone := ev.Pods
+		if gone == nil && j != nil {
+			for i := range j.Pods {
+				if j.Pods[i].State == Leaving {
+					gone = append(gone, i)
+				}
+			}
+		}
+		return t.at(ev.Job, gone, func(j *Job, i int) error {
+			if j.Pods[i].State != Leaving {
+				return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
+			}
+			t.move(now, j, i, Waiting)
+			return nil
+		})
+	case core.JobEnded:
+		return t.at(ev.Job, nil, nil, func(j *Job) {
+			for i := range j.Pods {
+				if s := j.Pods[i].State; s == Running || s == Leaving {
+					t.move(now, j, i, Ended)
+				}
+			}
+			delete(t.Jobs, ev.Job)
+		})
+	case core.JobEstimated:
+		return t.at(ev.Job, nil, nil, func(j *Job) { j.Estimate = ev.Estimate })
+	case core.JobRelabelled:
+		return t.at(ev.Job, nil, nil, func(j *Job) { j.Labels, j.Affinity = ev.Labels, ev.Affinity })
+	case core.Checkpointed:
+		at := ev.At
+		if at == 0 {
+			at = now
+		}
+		return t.at(ev.Job, nil, nil, func(j *Job) { j.Saved = max(j.Saved, at) })
+	}
+	return fmt.Errorf("event %T is unknown", ev)
+}
+
+// at finds a job and does something to some of its pods, then to the job.
+func (t *Tables) at(job string, pods []int, do func(j *Job, pod int) error, then ...func(*Job)) error {
+	j := t.Jobs[job]
+	if j == nil {
+		return fmt.Errorf("job %s is unknown", job)
+	}
+	for _, i := range pods {
+		if i < 0 || i >= len(j.Pods) {
+			return fmt.Errorf("job %s has no pod %d", job, i)
+		}
+		if err := do(j, i); err != nil {
+			return err
+		}
+	}
+	for _, f := range then {
+		f(j)
+	}
+	return nil
+}
+
+func (t *Tables) ended(now core.Time, j *Job, i int, failed bool) error {
+	s := j.Pods[i].State
+	switch {
+	case s == Ended || s == Withdrawn || failed && s == Waiting:
+		return fmt.Errorf("pod %d of job %s is not running", i, j.Name)
+	case failed:
+		t.move(now, j, i, Waiting)
+	case s == Waiting:
+		t.move(now, j, i, Withdrawn)
+	default:
+		t.move(now, j, i, Ended)
+	}
+	return nil
+}
+
+func (t *Tables) added(ev core.PodsAdded) error {
+	j := t.Jobs[ev.Job]
+	if j == nil {
+		return fmt.Errorf("job %s is unknown", ev.Job)
+	}
+	role := slices.IndexFunc(j.Roles, func(o core.Task) bool { return o.Name == ev.Task.Name })
+	isNew := role < 0
+	if isNew {
+		role = len(j.Roles)
+	}
+	next := len(j.Pods)
+	for k, i := range ev.Pods {
+		switch {
+		case i == next:
+			next++
+		case i < 0 || i > next || slices.Contains(ev.Pods[:k], i) || j.Pods[i].State < Ended || j.Pods[i].Role != role:
+			return fmt.Errorf("job %s: pod %d is added, which is neither the next nor one that is over", ev.Job, i)
+		}
+	}
+	if len(j.Pods)+len(ev.Pods) > maxPods {
+		return fmt.Errorf("job %s: at most %d pods", ev.Job, maxPods)
+	}
+	if isNew {
+		task := ev.Task
+		task.Pods = len(ev.Pods)
+		if task.MinPods == 0 {
+			task.MinPods = task.Pods
+		}
+		j.Roles = append(j.Roles, task)
+	}
+	for _, i := range ev.Pods {
+		if i == len(j.Pods) {
+			j.Pods = append(j.Pods, Pod{})
+		}
+		j.Pods[i] = Pod{Role: role}
+	}
+	return nil
+}
+
+func (t *Tables) decided(now core.Time, d *core.Decision) error {
+	switch d.Op {
+	case core.Bind:
+		for k := range d.Pods {
+			at := &d.Pods[k]
+			err := t.at(d.Job, []int{at.Pod}, func(j *Job, i int) error {
+				if j.Pods[i].State != Waiting || t.Nodes[at.Node] == nil {
+					return fmt.Errorf("job %s has no waiting pod %d, or there is no node %s", d.Job, i, at.Node)
+				}
+				t.run(now, j, i, Pod{Role: j.Pods[i].Role, Node: at.Node, GPUs: at.GPUs, Started: now, Backfilled: d.Reason == core.Backfilled})
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	case core.Evict, core.Requeue:
+		for k := range d.Pods {
+			err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
+				if j.Pods[i].State != Running {
+					return fmt.Errorf("pod %d of job %s is not running", i, d.Job)
+				}
+				t.move(now, j, i, Leaving)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// run puts a waiting pod where place says.
+func (t *Tables) run(now core.Time, j *Job, i int, place Pod) {
+	t.tell(now, j, i, Running)
+	place.State = Running
+	j.Pods[i] = place
+	t.Nodes[place.Node].pods[podOf{j, i}] = struct{}{}
+}
+
+// move lets a pod come to stand elsewhere than on a node, or begin to leave it.
+func (t *Tables) move(now core.Time, j *Job, i int, to State) {
+	t.tell(now, j, i, to)
+	p := &j.Pods[i]
+	if p.State = to; to == Leaving {
+		return
+	}
+	if n := t.Nodes[p.Node]; n != nil {
+		delete(n.pods, podOf{j, i})
+	}
+	p.Node, p.GPUs, p.Started, p.Backfilled = "", 0, 0, false
+}
+
+func (t *Tables) tell(now core.Time, j *Job, i int, to State) {
+	if t.Moved != nil {
+		t.Moved(now, j, i, to)
+	}
+}
+
+// Snapshot returns entries that give these tables when they are taken in after
+// nothing.
+func (t *Tables) Snapshot(now core.Time) []Entry {
+	var all []Entry
+	add := func(ev core.Event) { all = append(all, Entry{Now: now, Event: ev, Restored: true}) }
+	for _, q := range t.queuesInOrder() {
+		add(core.QueueSet{Queue: q})
+	}
+	nodes := make([]*Node, 0, len(t.Nodes))
+	for _, n := range t.Nodes {
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b *Node) int { return a.serial - b.serial })
+	for _, n := range nodes {
+		add(core.NodeAdded{Node: n.Node})
+	}
+	jobs := make([]*Job, 0, len(t.Jobs))
+	for _, j := range t.Jobs {
+		jobs = append(jobs, j)
+	}
+	slices.SortFunc(jobs, func(a, b *Job) int { return a.serial - b.serial })
+	var leaving []core.Decision
+	for _, j := range jobs {
+		leaving = j.snapshot(add, leaving)
+	}
+	if leaving != nil {
+		all = append(all, Entry{Now: now, Pass: true, Decided: leaving, Restored: true})
+	}
+	return all
+}
+
+// snapshot adds the events of a job. Pods that leave are added to leaving.
+func (j *Job) snapshot(add func(core.Event), leaving []core.Decision) []core.Decision {
+	add(core.JobSubmitted{Job: j.Job})
+	for i := j.Job.Pods(); i < len(j.Pods); {
+		role := j.Pods[i].Role
+		ev := core.PodsAdded{Job: j.Name, Task: j.Roles[role]}
+		for ; i < len(j.Pods) && j.Pods[i].Role == role; i++ {
+			ev.Pods = append(ev.Pods, i)
+		}
+		add(ev)
+	}
+	gone := core.Decision{Op: core.Requeue, Job: j.Name, Reason: core.MemberLost}
+	for i := range j.Pods {
+		p := &j.Pods[i]
+		switch p.State {
+		case Running, Leaving:
+			ev := core.PodRunning{Job: j.Name, Pod: i, Node: p.Node, Started: p.Started, Backfilled: p.Backfilled}
+			for s := p.GPUs; s != 0; s &= s - 1 {
+				ev.GPUs = append(ev.GPUs, bits.TrailingZeros64(s))
+			}
+			add(ev)
+			if p.State == Leaving {
+				gone.Pods = append(gone.Pods, core.Placement{Pod: i, Node: p.Node, GPUs: p.GPUs})
+			}
+		case Ended, Withdrawn:
+			add(core.PodEnded{Job: j.Name, Pod: i})
+		}
+	}
+	if j.Saved != 0 {
+		add(core.Checkpointed{Job: j.Name, At: j.Saved})
+	}
+	if gone.Pods == nil {
+		return leaving
+	}
+	return append(leaving, gone)
+}
+
+// queuesInOrder returns the queues, parents before children.
+func (t *Tables) queuesInOrder() []core.Queue {
+	depth := func(q core.Queue) int {
+		d := 0
+		for parent, ok := t.Queues[q.Parent]; ok && d < len(t.Queues); parent, ok = t.Queues[parent.Parent] {
+			d++
+		}
+		return d
+	}
+	all := make([]core.Queue, 0, len(t.Queues))
+	for _, q := range t.Queues {
+		all = append(all, q)
+	}
+	slices.SortFunc(all, func(a, b core.Queue) int { return cmp.Or(depth(a)-depth(b), cmp.Compare(a.Name, b.Name)) })
+	return all
+}

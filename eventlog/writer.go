@@ -1,0 +1,314 @@
+package eventlog
+
+import (
+	"bytes"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Config is what a writer is told once.
+type Config struct {
+	// Dir is the folder of the files. It is made if need be.
+	Dir string
+	// A file is followed by another when it has MaxBytes, compressed (64 MiB
+	// when 0), or is MaxAge old (a day when 0).
+	MaxBytes int64
+	MaxAge   time.Duration
+	// MaxFiles is how many files there are at most (100 when 0): the oldest is
+	// removed for the newest.
+	MaxFiles int
+	// Log is told when recording stops and goes on again; nil: nobody.
+	Log *slog.Logger
+	// Now is the clock, time.Now when nil.
+	Now func() time.Time
+}
+
+const (
+	flushEvery = 500 * time.Millisecond
+	retryEvery = 10 * time.Second
+	chunkSize  = 1 << 20 // compressed bytes that are handed on at once
+	mostSpare  = 1 << 16 // items for which memory is kept
+	// closeWithin is how long Close waits for a disk.
+	closeWithin = 5 * time.Second
+)
+
+// Writer writes down what an engine is told and decides. Its methods cost the
+// caller as good as nothing: lines are made, compressed and written beside it.
+// What is written is never more than a second behind. When it cannot be
+// written, recording stops and is tried again every ten seconds; nobody waits
+// for it.
+//
+// The caller tells of everything, in order and from one goroutine: Began,
+// then Told and Decided. It does not change what it hands over; decisions are
+// copied.
+type Writer struct {
+	config Config
+	mu     sync.Mutex
+	queue  []item
+	asked  chan chan struct{} // to write what was told, now; for tests
+	stop   chan struct{}
+	done   chan struct{}
+	err    error // of Close
+
+	// The rest belongs to the goroutine that writes lines.
+
+	spare  []item // memory for the queue
+	tables *Tables
+	header Header
+	disk   *disk
+	open   bool // there is a file, and it is whole so far
+	opened time.Time
+	now    core.Time    // of what was told last
+	size   int64        // handed on
+	enough int64        // the size at which another file begins
+	buffer bytes.Buffer // compressed and not handed on
+	zip    *gzip.Writer
+	dirty  bool // zip has something
+	line   []byte
+	broken bool // recording has stopped, and people were told
+	retry  time.Time
+}
+
+// item is one thing that was told.
+type item struct {
+	now     core.Time
+	begin   *core.Config
+	event   core.Event // of neither: a pass
+	decided []core.Decision
+}
+
+// NewWriter returns a writer that has begun. Close ends it. The error is that
+// the folder cannot be made or written.
+func NewWriter(c Config) (*Writer, error) { return newWriter(c, flushEvery) }
+
+// newWriter returns a writer that writes so often.
+func newWriter(c Config, every time.Duration) (*Writer, error) {
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 64 << 20
+	}
+	if c.MaxAge == 0 {
+		c.MaxAge = 24 * time.Hour
+	}
+	if c.MaxFiles == 0 {
+		c.MaxFiles = 100
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if err := makeFolder(c.Dir); err != nil {
+		return nil, err
+	}
+	w := &Writer{
+		config: c, asked: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		tables: NewTables(), disk: newDisk(c.Dir, c.MaxFiles),
+	}
+	w.zip, _ = gzip.NewWriterLevel(&w.buffer, gzip.BestSpeed) // the level is valid: there is no error
+	go w.work(every)
+	return w, nil
+}
+
+// Began tells that an engine begins, with nothing in it.
+func (w *Writer) Began(now core.Time, c core.Config) { w.put(item{now: now, begin: &c}) }
+
+// Told tells of an event that the engine took in.
+func (w *Writer) Told(now core.Time, ev core.Event) { w.put(item{now: now, event: ev}) }
+
+// Decided tells of a pass and what was decided in it, if anything.
+func (w *Writer) Decided(now core.Time, ds []core.Decision) {
+	pods := 0
+	for i := range ds {
+		pods += len(ds[i].Pods)
+	}
+	all := make([]core.Placement, 0, pods)
+	ds = slices.Clone(ds)
+	for i := range ds {
+		all = append(all, ds[i].Pods...)
+		ds[i].Pods = all[len(all)-len(ds[i].Pods):]
+	}
+	w.put(item{now: now, decided: ds})
+}
+
+func (w *Writer) put(i item) {
+	w.mu.Lock()
+	w.queue = append(w.queue, i)
+	w.mu.Unlock()
+}
+
+// Close writes what is left. The error is the last there was, if what was told
+// last is not on the disk.
+func (w *Writer) Close() error {
+	select {
+	case <-w.stop:
+	default:
+		close(w.stop)
+	}
+	<-w.done
+	return w.err
+}
+
+// work writes lines until Close.
+func (w *Writer) work(every time.Duration) {
+	defer close(w.done)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.turn()
+			w.rotate()
+		case done := <-w.asked:
+			w.turn()
+			w.rotate()
+			w.disk.wait()
+			close(done)
+		case <-w.stop:
+			w.turn()
+			w.finish()
+			w.err = w.disk.close()
+			return
+		}
+	}
+}
+
+// turn writes what was told since the last one.
+func (w *Writer) turn() {
+	w.mu.Lock()
+	list := w.queue
+	w.queue = w.spare[:0]
+	w.mu.Unlock()
+	for i := range list {
+		w.take(&list[i])
+	}
+	clear(list)
+	if w.spare = list; cap(list) > mostSpare {
+		w.spare = nil
+	}
+	if w.dirty && w.open {
+		w.zip.Flush()
+		w.hand()
+	}
+}
+
+// take writes one thing down.
+func (w *Writer) take(i *item) {
+	w.now = i.now
+	e := Entry{Now: i.now, Event: i.event, Pass: i.event == nil, Decided: i.decided}
+	if i.begin != nil {
+		e = Entry{Now: i.now, Begin: &w.header}
+		w.finish()
+		w.header = Header{Version: Version, Engine: i.now, Policy: i.begin.Policy, Levels: i.begin.Levels}
+	}
+	if err := w.tables.Take(&e); err != nil {
+		// What the engine took in the tables must take; the next snapshot may lack it.
+		w.config.Log.Error("the event log's tables refused an entry", "error", err)
+	}
+	switch {
+	case i.begin != nil:
+		w.begin()
+	case w.open:
+		w.write(&e)
+	}
+}
+
+// begin begins a file with how things stand.
+func (w *Writer) begin() {
+	snapshot := w.tables.Snapshot(w.now)
+	w.header.Part++
+	w.header.Snapshot = len(snapshot)
+	w.buffer.Reset()
+	w.zip.Reset(&w.buffer)
+	w.opened, w.size, w.open = w.config.Now(), 0, w.disk.create()
+	if !w.open {
+		w.fail()
+		return
+	}
+	w.add(appendHeader(w.line[:0], w.now, &w.header))
+	w.header.Gap = false
+	for i := range snapshot {
+		w.write(&snapshot[i])
+	}
+	w.zip.Flush()
+	w.hand()
+	w.enough = max(w.config.MaxBytes, 2*w.size) // a file is not all snapshot
+}
+
+// write adds the line of an event or a pass.
+func (w *Writer) write(e *Entry) {
+	if e.Pass {
+		w.add(appendPass(w.line[:0], e.Now, e.Decided))
+		return
+	}
+	w.add(appendEvent(w.line[:0], e.Now, e.Event))
+}
+
+func (w *Writer) add(line []byte) {
+	w.line = line
+	w.zip.Write(line) // to memory: there is no error
+	w.dirty = true
+	if w.buffer.Len() >= chunkSize {
+		w.hand()
+	}
+}
+
+// hand hands on what is compressed.
+func (w *Writer) hand() {
+	w.dirty = false
+	if w.buffer.Len() == 0 || !w.open {
+		return
+	}
+	w.size += int64(w.buffer.Len())
+	if !w.disk.write(bytes.Clone(w.buffer.Bytes())) {
+		w.fail()
+	}
+	w.buffer.Reset()
+}
+
+// finish ends the file, if there is one.
+func (w *Writer) finish() {
+	if w.open {
+		w.zip.Close() // to memory: there is no error
+		w.hand()
+	}
+	if w.open && !w.disk.end() {
+		w.fail()
+	}
+	w.open = false
+}
+
+// fail notes that the file cannot be gone on with.
+func (w *Writer) fail() {
+	w.open, w.header.Gap = false, true
+	w.retry = w.config.Now().Add(retryEvery)
+	if !w.broken {
+		w.config.Log.Error("events are not recorded any more; it is tried again", "folder", w.config.Dir, "error", w.disk.error(), "every", retryEvery)
+	}
+	w.broken = true
+}
+
+// rotate begins another file when it is time.
+func (w *Writer) rotate() {
+	now := w.config.Now()
+	if w.open && w.disk.failed() {
+		w.fail()
+	}
+	switch {
+	case w.header.Version == 0: // no engine has begun
+	case !w.open && !now.Before(w.retry):
+		w.begin()
+	case w.open && w.broken && w.disk.idle():
+		w.config.Log.Info("events are recorded again", "folder", w.config.Dir)
+		w.broken = false
+	case w.open && (w.size >= w.enough || now.Sub(w.opened) >= w.config.MaxAge):
+		w.finish()
+		w.begin()
+	}
+}

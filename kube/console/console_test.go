@@ -1,0 +1,411 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/internal/fakeapi"
+	"github.com/muster-sched/muster/kube"
+)
+
+var epoch = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// cluster returns a client of an API that has the objects, and the API.
+func cluster(t *testing.T, objects string) (*Client, *fakeapi.Server) {
+	t.Helper()
+	fake, err := fakeapi.New(objects, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client(t, fake), fake
+}
+
+func client(t *testing.T, api http.Handler) *Client {
+	t.Helper()
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	c, err := New(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// podText is a pod of Muster's in namespace team; more is what follows in its
+// metadata, spec and status, each in the braces of YAML.
+func podText(name, metadata, spec, status string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: team, uid: uid-%[1]s, creationTimestamp: ago(1h)%s}
+spec: {schedulerName: muster, containers: [{name: main, resources: {requests: {nvidia.com/gpu: "2"}}}]%s}
+status: {%s}`, name, metadata, spec, status)
+}
+
+// Every reason for which a job may wait has a code and says what would change
+// it: a reason that is added to the engine is added here too.
+func TestReasonsAreWhole(t *testing.T) {
+	names := []string{
+		kube.ReasonCollecting, kube.ReasonPodGroupNotFound, kube.ReasonQueueNotFound, kube.ReasonQueueForbidden, kube.ReasonMisconfigured,
+		kube.ReasonGangUnknown, core.MemberLost.String(), NotSeen, Gated, SuspendedByOwner,
+	}
+	for r := core.QuotaExceeded; r <= core.Victims; r++ {
+		names = append(names, r.String())
+	}
+	for _, name := range names {
+		n := 0
+		for _, r := range Reasons {
+			if r.Name == name {
+				n++
+				if r.Code == "" || !strings.HasSuffix(r.Change, ".") {
+					t.Errorf("%+v: want a code and a sentence", r)
+				}
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s is in the table %d times, want once", name, n)
+		}
+	}
+	if len(Reasons) != len(names) {
+		t.Errorf("the table has %d reasons, want %d", len(Reasons), len(names))
+	}
+}
+
+func TestParseStates(t *testing.T) {
+	for text, want := range map[string][]State{
+		"PD":                {Pending},
+		"pd,running":        {Pending, Running},
+		"TIMEOUT,node_fail": {TimedOut, NodeFailed},
+	} {
+		got, err := ParseStates(strings.Split(text, ","))
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	if all, err := ParseStates([]string{"all"}); err != nil || len(all) != len(states) {
+		t.Errorf("all: got %v, %v", all, err)
+	}
+	if _, err := ParseStates([]string{"PD", "RUNING"}); err == nil {
+		t.Error("RUNING: want an error")
+	}
+}
+
+// What the pods of a job do makes its state.
+func TestStates(t *testing.T) {
+	const (
+		bound    = ", nodeName: n1"
+		deleted  = ", deletionTimestamp: ago(-30s)"
+		running  = "phase: Running, conditions: [{type: PodScheduled, status: 'True', lastTransitionTime: ago(30m)}]"
+		waits    = "phase: Pending, conditions: [{type: muster.sh/Waiting, status: 'True', reason: %s, message: why, lastTransitionTime: ago(1m)}]"
+		preempts = "phase: %s, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler, message: 'PriorityPreemption: evicted to make room for team/pod/x'}]"
+		gang     = ", labels: {muster.sh/gang: g}"
+	)
+	for name, c := range map[string]struct {
+		pods  string
+		state State
+		code  string
+	}{
+		"waits, and nothing was said":     {podText("a", "", "", "phase: Pending"), Pending, "None"},
+		"waits for resources":             {podText("a", "", "", fmt.Sprintf(waits, "Stranded")), Pending, "Resources"},
+		"waits for a reason of later":     {podText("a", "", "", fmt.Sprintf(waits, "NewReason")), Pending, "NewReason"},
+		"held by a gate":                  {podText("a", "", ", schedulingGates: [{name: example.com/hold}]", "phase: Pending"), Pending, "JobHeldUser"},
+		"the quota's gate is the queue's": {podText("a", "", ", schedulingGates: [{name: muster.sh/quota}]", fmt.Sprintf(waits, "QuotaExceeded")), Pending, "QOSGrpGRES"},
+		"runs":                            {podText("a", "", bound, running), Running, ""},
+		"runs in part":                    {podText("a", gang, bound, running) + podText("b", gang, "", fmt.Sprintf(waits, "Resources")), Running, "Resources"},
+		"failed to start and waits":       {podText("a", "", "", fmt.Sprintf(waits, "BackOff")), Requeued, "BeginTime"},
+		"evicted, and made again":         {podText("a", gang+deleted, bound, running) + podText("b", gang, "", fmt.Sprintf(waits, "MemberLost")), Requeued, "Cleaning"},
+		"leaves":                          {podText("a", deleted, bound, running), Completing, ""},
+		"leaves for another":              {podText("a", deleted, bound, fmt.Sprintf(preempts, "Running")), Preempted, ""},
+		"left for another":                {podText("a", "", bound, fmt.Sprintf(preempts, "Failed")), Preempted, ""},
+		"deleted before it ran":           {podText("a", deleted, "", "phase: Pending"), Cancelled, ""},
+		"ended":                           {podText("a", "", bound, "phase: Succeeded"), Completed, ""},
+		"ended in part":                   {podText("a", gang, bound, "phase: Succeeded") + podText("b", gang, bound, running), Running, ""},
+		"failed":                          {podText("a", gang, bound, "phase: Succeeded") + podText("b", gang, bound, "phase: Failed"), Failed, ""},
+		"ran too long":                    {podText("a", "", bound, "phase: Failed, reason: DeadlineExceeded"), TimedOut, ""},
+		"its node went down":              {podText("a", "", bound, "phase: Failed, reason: NodeLost"), NodeFailed, "NodeDown"},
+	} {
+		all, err := ParseStates([]string{"all"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, _ := cluster(t, c.pods)
+		jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team", States: all})
+		if err != nil || len(jobs) != 1 {
+			t.Errorf("%s: got %v, %v; want one job", name, jobs, err)
+			continue
+		}
+		if j := jobs[0]; j.State != c.state || j.Code != c.code {
+			t.Errorf("%s: got %s (%s), want %s (%s)", name, j.State, j.Code, c.state, c.code)
+		}
+	}
+}
+
+// Two PodGroups of one owner are two jobs, under their own names.
+func TestOwnersNameTheirOnlyPodGroup(t *testing.T) {
+	const owner = ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: %s, uid: u, controller: true}]"
+	client, _ := cluster(t, podText("a-0", fmt.Sprintf(owner, "a"), ", schedulingGroup: {podGroupName: a-1}", "phase: Pending")+
+		podText("b-0", fmt.Sprintf(owner, "b"), ", schedulingGroup: {podGroupName: b-1}", "phase: Pending")+
+		podText("b-1", fmt.Sprintf(owner, "b"), ", schedulingGroup: {podGroupName: b-2}", "phase: Pending"))
+	jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, j := range jobs {
+		ids = append(ids, j.ID)
+	}
+	if want := []string{"job/a", "podgroup/b-1", "podgroup/b-2"}; !slices.Equal(ids, want) {
+		t.Errorf("got %v, want %v", ids, want)
+	}
+}
+
+// A job whose places are settled starts when the last pod that leaves for it is
+// gone; of others it is not known.
+func TestStart(t *testing.T) {
+	const evicted = "phase: Running, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler, message: 'PriorityPreemption: evicted to make room for team/pod/next'}]"
+	client, _ := cluster(t, podText("next", "", "", "phase: Pending, conditions: [{type: muster.sh/Waiting, status: 'True', reason: Victims, message: 'pods still leaving for it: 2', lastTransitionTime: ago(1s)}]")+
+		podText("later", "", "", "phase: Pending")+
+		podText("v1", ", deletionTimestamp: ago(-20s)", ", nodeName: n", evicted)+podText("v2", ", deletionTimestamp: ago(-30s)", ", nodeName: n", evicted))
+	jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		switch want := epoch.Add(30 * time.Second); {
+		case j.ID == "pod/next" && (j.Start == nil || !j.Start.Equal(want)):
+			t.Errorf("next starts by %v, want %v", j.Start, want)
+		case j.ID == "pod/later" && j.Start != nil:
+			t.Errorf("later starts by %v, want it unknown", j.Start)
+		}
+	}
+	var text bytes.Buffer
+	if err := Starts(&text, &View{Now: epoch}, jobs); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(text.String(), "\n")
+	if len(lines) != 4 || !strings.HasPrefix(lines[1], "pod/next") || !strings.Contains(lines[1], "by 2026-01-31T") || !strings.Contains(lines[2], "N/A") {
+		t.Errorf("got\n%s", text.String())
+	}
+}
+
+// A list that becomes too old while it is read is read again, without counting
+// anything twice.
+func TestListThatExpires(t *testing.T) {
+	var objects strings.Builder
+	for i := range page + 10 {
+		objects.WriteString(podText(fmt.Sprintf("p-%d", i), ", labels: {muster.sh/gang: g}", "", "phase: Pending"))
+	}
+	fake, err := fakeapi.New(objects.String(), epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var expired atomic.Bool
+	client := client(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("continue") != "" && expired.CompareAndSwap(false, true) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusGone)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
+			return
+		}
+		fake.ServeHTTP(w, r)
+	}))
+	jobs, err := client.Jobs(context.Background(), Filter{})
+	if err != nil || len(jobs) != 1 || jobs[0].Tasks[0].Pods != page+10 {
+		t.Fatalf("got %v, %v; want one job of %d pods", len(jobs), err, page+10)
+	}
+	if !expired.Load() {
+		t.Error("no list was continued")
+	}
+}
+
+// A drain goes on until budgets allow it, and leaves pods of others.
+func TestDrainWaitsForBudgets(t *testing.T) {
+	client, fake := cluster(t, `
+apiVersion: v1
+kind: Node
+metadata: {name: n1}`+podText("a", ", annotations: {fakeapi/refused-evictions: '2'}", ", nodeName: n1", "phase: Running")+
+		strings.Replace(podText("b", "", ", nodeName: n1", "phase: Running"), "schedulerName: muster", "schedulerName: other", 1))
+	var told []string
+	err := client.Drain(context.Background(), Drain{Node: "n1", Pause: time.Millisecond, Tell: func(line string) { told = append(told, line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"node n1 is closed to new pods",
+		"team/a has to stay for now: Cannot evict pod as it would violate the pod's disruption budget.",
+		"team/a evicted", "team/a is gone; pods left: 0",
+		"node n1 is drained: no pod of Muster's is left; pods of other schedulers: 1",
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
+	}
+	if fake.Object("/api/v1/namespaces/team/pods/b") == nil {
+		t.Error("another scheduler's pod was evicted")
+	}
+}
+
+// A drain that ends early says what is left.
+func TestDrainThatIsInterrupted(t *testing.T) {
+	client, _ := cluster(t, `
+apiVersion: v1
+kind: Node
+metadata: {name: n1}`+podText("a", ", annotations: {fakeapi/refused-evictions: '1000000'}", ", nodeName: n1", "phase: Running"))
+	ctx, stop := context.WithCancel(context.Background())
+	err := client.Drain(ctx, Drain{Node: "n1", Pause: time.Hour, Tell: func(line string) {
+		if strings.HasPrefix(line, "team/a has to stay") {
+			stop()
+		}
+	}})
+	if err == nil || err.Error() != "interrupted, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestExplainFindsByAnyName(t *testing.T) {
+	const owner = ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]"
+	client, _ := cluster(t, podText("train-0", owner, ", schedulingGroup: {podGroupName: train-x}", "phase: Pending")+podText("x", "", "", "phase: Pending")+
+		podText("y", ", labels: {muster.sh/gang: x}", "", "phase: Pending"))
+	for name, want := range map[string]string{
+		"train": "job/train", "job/train": "job/train", "podgroup/train-x": "job/train", "team/podgroup/train-x": "job/train", "train-0": "job/train",
+		"pod/x": "pod/x", "gang/x": "gang/x", "y": "gang/x",
+	} {
+		x, err := client.Explain(context.Background(), "team", name)
+		if err != nil || x.ID != want {
+			t.Errorf("%s: got %v, %v; want %s", name, x, err, want)
+		}
+	}
+	if _, err := client.Explain(context.Background(), "team", "x"); err == nil || err.Error() != `"x" may be any of gang/x, pod/x: name one of them` {
+		t.Errorf("x: got %v", err)
+	}
+	unknown := (*NoJobError)(nil)
+	if _, err := client.Explain(context.Background(), "team", "z"); !errors.As(err, &unknown) || !slices.Equal(unknown.Known, []string{"gang/x", "job/train", "pod/x"}) {
+		t.Errorf("z: got %v", err)
+	}
+}
+
+func TestHostlist(t *testing.T) {
+	for want, names := range map[string][]string{
+		"":                          nil,
+		"gpu-1":                     {"gpu-1"},
+		"gpu-[1-3]":                 {"gpu-3", "gpu-1", "gpu-2", "gpu-2"},
+		"gpu-[09-11,20]":            {"gpu-20", "gpu-10", "gpu-09", "gpu-11"},
+		"gpu-[9,09-10]":             {"gpu-9", "gpu-09", "gpu-10"},
+		"a-[1-2].site,b-7.site":     {"a-1.site", "b-7.site", "a-2.site"},
+		"login,n-[0-1]":             {"n-0", "login", "n-1"},
+		"i-99999999999999999999999": {"i-99999999999999999999999"},
+	} {
+		if got := hostlist(names); got != want {
+			t.Errorf("%v: got %s, want %s", names, got, want)
+		}
+	}
+}
+
+func TestTimesAreWritten(t *testing.T) {
+	for d, want := range map[time.Duration][2]string{
+		0:                              {"0:00", "-"},
+		59 * time.Second:               {"0:59", "59s"},
+		61 * time.Second:               {"1:01", "1m01s"},
+		3661 * time.Second:             {"1:01:01", "1h01m"},
+		(86400*2 + 3661) * time.Second: {"2-01:01:01", "2d01h"},
+	} {
+		if got := [2]string{clock(d), span(d)}; got != want {
+			t.Errorf("%v: got %q, want %q", d, got, want)
+		}
+	}
+}
+
+// A terminal's lines are not longer than it is wide: the last column is cut.
+func TestTablesFitTheScreen(t *testing.T) {
+	client, _ := cluster(t, podText("a", "", "", "phase: Pending, conditions: [{type: muster.sh/Waiting, status: 'True', reason: TopologyTooTight, message: why, lastTransitionTime: ago(1s)}]"))
+	jobs, err := client.Jobs(context.Background(), Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wide, narrow bytes.Buffer
+	if err := errors.Join(Queue(&wide, &View{Now: epoch}, jobs), Queue(&narrow, &View{Now: epoch, Screen: 60}, jobs)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(wide.String(), "(Resources: TopologyTooTight)") {
+		t.Errorf("got\n%s", wide.String())
+	}
+	for line := range strings.Lines(narrow.String()) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 60 {
+			t.Errorf("%d characters: %q", n, line)
+		}
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	answer := func(code int, reason string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":"because","code":%d}`, reason, code)
+		})
+	}
+	for want, c := range map[string]*Client{
+		"you may not list the pods of namespace team: because":        client(t, answer(403, "Forbidden")),
+		"does not accept your credentials: renew those":               client(t, answer(401, "Unauthorized")),
+		"list the pods of namespace team: because":                    client(t, answer(500, "InternalError")),
+		"does not answer (connection refused): see that it runs, and": func() *Client { c, _ := New(&rest.Config{Host: "http://127.0.0.1:1"}); return c }(),
+	} {
+		if _, err := c.Jobs(context.Background(), Filter{Namespace: "team"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// A node's GPUs are those that are used, those that can be, and the broken.
+func TestNodesCountAllPods(t *testing.T) {
+	client, _ := cluster(t, `
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {nvidia.com/gpu.product: NVIDIA-H800}}
+status: {capacity: {nvidia.com/gpu: "8"}, allocatable: {nvidia.com/gpu: "7"}, conditions: [{type: Ready, status: 'True'}]}`+
+		podText("a", "", ", nodeName: n1", "phase: Running")+podText("b", ", deletionTimestamp: ago(-9s)", ", nodeName: n1", "phase: Running")+
+		podText("done", "", ", nodeName: n1", "phase: Succeeded")+podText("waits", "", "", "phase: Pending"))
+	nodes, err := client.Nodes(context.Background())
+	if err != nil || len(nodes) != 1 {
+		t.Fatal(nodes, err)
+	}
+	n := nodes[0]
+	got := []any{n.Model, n.State, n.GPUs, n.Unhealthy, n.Used.String(), n.Free.String(), n.Pods}
+	if want := []any{"H800", Mixed, 8, 1, "4", "3", 2}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// docs/cli.md has every reason with its code.
+func TestReasonsAreDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Za-z]+)`[^|]* \\| `([A-Za-z]+)` \\|$").FindAllStringSubmatch(string(data), -1) {
+		got[row[1]] = row[2]
+	}
+	want := map[string]string{}
+	for _, r := range Reasons {
+		want[r.Name] = r.Code
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the table has %v, want %v", got, want)
+	}
+}

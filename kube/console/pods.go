@@ -1,0 +1,160 @@
+package console
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// podPhase is where a pod stands, as far as its job goes.
+type podPhase uint8
+
+const (
+	waiting   podPhase = iota
+	withdrawn          // told to leave before it had a node
+	running
+	leaving // told to leave, and still on its node
+	succeeded
+	failed
+)
+
+// pod is what is kept of a pod: a cluster has too many to keep them whole.
+type pod struct {
+	namespace, name string
+	member          translate.Membership
+	attributes      translate.Attributes
+	priority        int32
+	gpus            core.Milli // that it asks for
+	uid, ownerUID   types.UID
+	owner           string // kind/name of what made it, empty when nothing did
+
+	node    string
+	devices string // "0,3", where Muster wrote them
+	phase   podPhase
+	ended   State // of a pod that failed: how
+	// created, started (when it was bound) and over are when; the last two are
+	// zero when not yet or not known.
+	created, started, over time.Time
+	deadline               time.Time // by when a pod that is told to leave is gone
+
+	reason, detail string // why it waits
+	since          time.Time
+	gated          bool
+	disrupted      string // why it was told to leave, if it was evicted
+}
+
+// ours selects the pods that Muster schedules.
+const ours = "spec.schedulerName=" + v1alpha1.SchedulerName
+
+// listPods calls each with what is kept of every pod that the selector of
+// fields picks, in all namespaces when namespace is empty.
+func (c *Client) listPods(ctx context.Context, namespace, fields string, reset func(), each func(*v1.Pod)) error {
+	err := pages(ctx, metav1.ListOptions{FieldSelector: fields}, c.kube.CoreV1().Pods(namespace).List, reset, func(l *v1.PodList) {
+		for i := range l.Items {
+			each(&l.Items[i])
+		}
+	})
+	if namespace == "" {
+		return c.say("list the pods of all namespaces", err)
+	}
+	return c.say("list the pods of namespace "+namespace, err)
+}
+
+// trim keeps what is needed of a pod.
+func trim(p *v1.Pod) pod {
+	out := pod{
+		namespace: p.Namespace, name: p.Name, node: p.Spec.NodeName, devices: p.Annotations[v1alpha1.GPUsAnnotation],
+		created: p.CreationTimestamp.Time, uid: p.UID,
+	}
+	_ = out.attributes.Read(p) // what is wrong, the scheduler says in the condition
+	out.member = translate.MembershipOf(p, &out.attributes)
+	out.gpus = gpusOf(p, &out.attributes)
+	if p.Spec.Priority != nil {
+		out.priority = *p.Spec.Priority
+	}
+	if o := metav1.GetControllerOf(p); o != nil {
+		out.owner = strings.ToLower(o.Kind) + "/" + o.Name
+		out.ownerUID = o.UID
+	}
+	for _, g := range p.Spec.SchedulingGates {
+		out.gated = out.gated || g.Name != v1alpha1.QuotaGate
+	}
+	var disruption *v1.PodCondition
+	for i := range p.Status.Conditions {
+		switch k := &p.Status.Conditions[i]; {
+		case k.Type == v1.PodScheduled && k.Status == v1.ConditionTrue:
+			out.started = k.LastTransitionTime.Time
+		case k.Type == v1alpha1.WaitingCondition && k.Status == v1.ConditionTrue:
+			out.reason, out.detail, out.since = k.Reason, k.Message, k.LastTransitionTime.Time
+		case k.Type == v1.DisruptionTarget && k.Status == v1.ConditionTrue:
+			disruption = k
+			out.disrupted = k.Reason + ": " + k.Message
+		}
+	}
+	if p.DeletionTimestamp != nil {
+		out.deadline = p.DeletionTimestamp.Time
+	}
+	switch deleted := p.DeletionTimestamp != nil; {
+	case p.Status.Phase == v1.PodSucceeded:
+		out.phase = succeeded
+	case p.Status.Phase == v1.PodFailed:
+		out.phase, out.ended = failed, howFailed(p, disruption)
+	case deleted && out.node == "":
+		out.phase = withdrawn
+	case deleted:
+		out.phase = leaving
+		if disruption != nil && disruption.Reason == v1alpha1.PreemptionReason {
+			out.ended = Preempted
+		}
+	case out.node != "":
+		out.phase = running
+	}
+	if out.phase >= succeeded {
+		out.over = endOf(p)
+	}
+	return out
+}
+
+// gpusOf is how many GPUs a pod asks for.
+func gpusOf(p *v1.Pod, a *translate.Attributes) core.Milli {
+	if a.Fraction > 0 {
+		return a.Fraction
+	}
+	return core.Milli(translate.Requests(p).GPUs) * core.WholeGPU
+}
+
+// howFailed says how a pod that failed did.
+func howFailed(p *v1.Pod, disruption *v1.PodCondition) State {
+	switch {
+	case p.Status.Reason == "DeadlineExceeded":
+		return TimedOut
+	case p.Status.Reason == "NodeLost" || p.Status.Reason == "NodeShutdown" || p.Status.Reason == "Shutdown":
+		return NodeFailed
+	case disruption == nil:
+		return Failed
+	case disruption.Reason == v1alpha1.PreemptionReason:
+		return Preempted
+	case disruption.Reason == "DeletionByPodGC" || disruption.Reason == "DeletionByTaintManager" || disruption.Reason == v1.PodReasonTerminationByKubelet:
+		return NodeFailed
+	}
+	return Failed
+}
+
+// endOf is when the last container of a pod ended, zero when unknown.
+func endOf(p *v1.Pod) time.Time {
+	var end time.Time
+	for i := range p.Status.ContainerStatuses {
+		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(end) {
+			end = t.FinishedAt.Time
+		}
+	}
+	return end
+}

@@ -1,0 +1,218 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/muster-sched/muster/internal/table"
+)
+
+// View is how lists are written.
+type View struct {
+	Now time.Time
+	// Screen is how many characters a line has room for, 0 for all.
+	Screen int
+	// Wide asks for more columns, NoHeaders for no header, AllNamespaces for a
+	// column of the namespaces.
+	Wide, NoHeaders, AllNamespaces bool
+}
+
+// column is a column of a list of T.
+type column[T any] struct {
+	name  string
+	right bool
+	text  func(T) string
+	// when says whether the column is there; always, when it is nil.
+	when func(*View) bool
+}
+
+// list writes rows under the columns that are there in the view.
+func list[T any](w io.Writer, v *View, columns []column[T], rows []T) error {
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return c.when != nil && !c.when(v) })
+	t := new(table.Table)
+	header := make([]string, len(columns))
+	for i, c := range columns {
+		header[i] = c.name
+		t.Align += map[bool]string{false: "l", true: "r"}[c.right]
+	}
+	if !v.NoHeaders {
+		t.Add(header...)
+	}
+	for _, r := range rows {
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			cells[i] = c.text(r)
+		}
+		t.Add(cells...)
+	}
+	return t.Write(w, v.Screen)
+}
+
+func wide(v *View) bool          { return v.Wide }
+func allNamespaces(v *View) bool { return v.AllNamespaces }
+
+// Queue writes jobs as squeue does.
+func Queue(w io.Writer, v *View, jobs []Job) error {
+	return list(w, v, []column[*Job]{
+		{name: "JOBID", text: func(j *Job) string { return j.ID }},
+		{name: "NAMESPACE", text: func(j *Job) string { return j.Namespace }, when: allNamespaces},
+		{name: "QUEUE", text: func(j *Job) string { return j.Queue }},
+		{name: "PRIORITY", right: true, text: func(j *Job) string { return strconv.Itoa(int(j.Priority)) }, when: wide},
+		{name: "GROUP", text: func(j *Job) string { return j.Group }, when: wide},
+		{name: "ST", text: func(j *Job) string { return string(j.State) }},
+		{name: "TIME", right: true, text: func(j *Job) string { return clock(j.ran(v.Now)) }},
+		{name: "NODES", right: true, text: (*Job).nodes},
+		{name: "GPUS", right: true, text: func(j *Job) string { return j.GPUs.String() }},
+		{name: "NODELIST(REASON)", text: func(j *Job) string { return j.where(v) }},
+	}, pointers(jobs))
+}
+
+// Starts writes when jobs that wait are expected to start, as squeue --start
+// does.
+func Starts(w io.Writer, v *View, jobs []Job) error {
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return j.State != Pending && j.State != Requeued })
+	slices.SortStableFunc(jobs, func(a, b Job) int {
+		switch {
+		case a.Start != nil && b.Start != nil:
+			return a.Start.Compare(*b.Start)
+		case a.Start != nil:
+			return -1
+		case b.Start != nil:
+			return 1
+		}
+		return 0
+	})
+	return list(w, v, []column[*Job]{
+		{name: "JOBID", text: func(j *Job) string { return j.ID }},
+		{name: "NAMESPACE", text: func(j *Job) string { return j.Namespace }, when: allNamespaces},
+		{name: "QUEUE", text: func(j *Job) string { return j.Queue }},
+		{name: "ST", text: func(j *Job) string { return string(j.State) }},
+		{name: "START_TIME", text: func(j *Job) string {
+			if j.Start == nil {
+				return "N/A"
+			}
+			return "by " + stamp(*j.Start)
+		}},
+		{name: "GPUS", right: true, text: func(j *Job) string { return j.GPUs.String() }},
+		{name: "NODELIST(REASON)", text: func(j *Job) string { return j.where(v) }},
+	}, pointers(jobs))
+}
+
+// List writes jobs with their tasks and gangs.
+func List(w io.Writer, v *View, jobs []Job) error {
+	return list(w, v, []column[*Job]{
+		{name: "NAMESPACE", text: func(j *Job) string { return j.Namespace }, when: allNamespaces},
+		{name: "JOB", text: func(j *Job) string { return j.ID }},
+		{name: "QUEUE", text: func(j *Job) string { return j.Queue }},
+		{name: "KIND", text: func(j *Job) string { return j.Kind }},
+		{name: "CLASS", text: func(j *Job) string { return j.Class }, when: wide},
+		{name: "PRIORITY", right: true, text: func(j *Job) string { return strconv.Itoa(int(j.Priority)) }, when: wide},
+		{name: "STATE", text: func(j *Job) string { return j.State.name() }},
+		{name: "GANG", text: (*Job).gang},
+		{name: "TASKS", text: (*Job).tasks},
+		{name: "GPUS", right: true, text: func(j *Job) string { return j.GPUs.String() }},
+		{name: "RUNNING", right: true, text: func(j *Job) string { return span(j.ran(v.Now)) }},
+		{name: "WAITING", right: true, text: func(j *Job) string { return span(j.waited(v.Now)) }},
+		{name: "REASON", text: func(j *Job) string {
+			if v.Wide && j.Detail != "" {
+				return j.Reason + ": " + j.Detail
+			}
+			return cmp.Or(j.Reason, "-")
+		}},
+	}, pointers(jobs))
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}
+
+// ran is how long the job has run, or ran; 0 when it has not.
+func (j *Job) ran(now time.Time) time.Duration {
+	switch {
+	case j.Started == nil:
+		return 0
+	case j.Ended != nil:
+		return j.Ended.Sub(*j.Started)
+	}
+	return max(0, now.Sub(*j.Started))
+}
+
+// waited is how long the oldest pod that waits has; 0 when none does.
+func (j *Job) waited(now time.Time) time.Duration {
+	var oldest time.Time
+	for _, p := range j.pods {
+		if p.phase == waiting && (oldest.IsZero() || p.created.Before(oldest)) {
+			oldest = p.created
+		}
+	}
+	if oldest.IsZero() {
+		return 0
+	}
+	return max(time.Second, now.Sub(oldest))
+}
+
+func (j *Job) nodes() string {
+	if len(j.Nodes) == 0 {
+		return "-"
+	}
+	return strconv.Itoa(len(j.Nodes))
+}
+
+// where is where the job runs or, in brackets, why it does not.
+func (j *Job) where(v *View) string {
+	text := hostlist(j.Nodes)
+	if j.State == Running || j.Code == "" {
+		return text
+	}
+	why := j.Code
+	if j.Reason != "" && j.Reason != j.Code {
+		why += ": " + j.Reason
+	}
+	if v.Wide && j.Detail != "" {
+		why += ": " + j.Detail
+	}
+	if text != "" {
+		text += " "
+	}
+	return text + "(" + why + ")"
+}
+
+// clock writes a time as Slurm does: 0:00, 59:59, 1:00:00, 1-00:00:00.
+func clock(d time.Duration) string {
+	s := int64(d / time.Second)
+	days, h, m, s := s/86400, s/3600%24, s/60%60, s%60
+	switch {
+	case days > 0:
+		return fmt.Sprintf("%d-%02d:%02d:%02d", days, h, m, s)
+	case h > 0:
+		return fmt.Sprintf("%d:%02d:%02d", h, m, s)
+	}
+	return fmt.Sprintf("%d:%02d", m, s)
+}
+
+// span writes a time in its two largest units; "-" for none.
+func span(d time.Duration) string {
+	s := int64(d / time.Second)
+	switch {
+	case s <= 0:
+		return "-"
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	}
+	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
+}
+
+// stamp writes a point in time.
+func stamp(t time.Time) string { return t.Local().Format("2006-01-02T15:04:05") }

@@ -1,0 +1,169 @@
+package console
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/snapshot"
+)
+
+// State is where a job stands, in the letters of Slurm.
+type State string
+
+// The states, in the order in which lists have them.
+const (
+	// Pending: its pods wait for a place.
+	Pending State = "PD"
+	// Requeued: it ran or started, had to stop, and waits again.
+	Requeued State = "RQ"
+	// Running: at least one of its pods is on a node and stays there.
+	Running State = "R"
+	// Suspended: its owner makes no pods until it is resumed.
+	Suspended State = "S"
+	// Completing: its last pods were told to leave and are still on their nodes.
+	Completing State = "CG"
+	// Preempted: as Completing, or over, for another job's good.
+	Preempted State = "PR"
+	// Completed: all pods ended well.
+	Completed State = "CD"
+	// Failed: a pod failed.
+	Failed State = "F"
+	// TimedOut: it ran longer than it may.
+	TimedOut State = "TO"
+	// NodeFailed: it ended because a node was lost.
+	NodeFailed State = "NF"
+	// Cancelled: it was deleted before it ran.
+	Cancelled State = "CA"
+)
+
+// states has the states in their order, and their names in full.
+var states = []struct {
+	State
+	name string
+	// over says that all pods of such a job ended.
+	over bool
+}{
+	{Pending, "PENDING", false},
+	{Requeued, "REQUEUED", false},
+	{Running, "RUNNING", false},
+	{Suspended, "SUSPENDED", false},
+	{Completing, "COMPLETING", false},
+	{Preempted, "PREEMPTED", false},
+	{Completed, "COMPLETED", true},
+	{Failed, "FAILED", true},
+	{TimedOut, "TIMEOUT", true},
+	{NodeFailed, "NODE_FAIL", true},
+	{Cancelled, "CANCELLED", true},
+}
+
+func (s State) rank() int {
+	for i := range states {
+		if states[i].State == s {
+			return i
+		}
+	}
+	return len(states)
+}
+
+// name is the state in words.
+func (s State) name() string {
+	if i := s.rank(); i < len(states) {
+		return strings.ToLower(strings.ReplaceAll(states[i].name, "_", " "))
+	}
+	return string(s)
+}
+
+// ParseStates reads a list such as "PD,R" or "pending,running"; "all" is all of
+// them.
+func ParseStates(list []string) ([]State, error) {
+	var out []State
+	for _, word := range list {
+		before := len(out)
+		for i := range states {
+			if s := &states[i]; strings.EqualFold(word, string(s.State)) || strings.EqualFold(word, s.name) || strings.EqualFold(word, "all") {
+				out = append(out, s.State)
+			}
+		}
+		if len(out) == before {
+			return nil, fmt.Errorf("expected states such as %s, or all; found %q", StateLetters(), word)
+		}
+	}
+	return out, nil
+}
+
+// StateLetters lists the states, for help texts.
+func StateLetters() string {
+	var all []string
+	for i := range states {
+		all = append(all, string(states[i].State))
+	}
+	return strings.Join(all, ", ")
+}
+
+// over reports whether jobs that ended may be in any of the states.
+func over(list []State) bool {
+	return slices.ContainsFunc(list, func(s State) bool { return s == Preempted || s.rank() < len(states) && states[s.rank()].over })
+}
+
+// Reasons for which a job waits that neither the engine nor the scheduler
+// gives: they are found here.
+const (
+	// NotSeen: no scheduler has said anything about the pods yet.
+	NotSeen = "NotSeen"
+	// Gated: the pods have scheduling gates that others must take away.
+	Gated = "Gated"
+	// SuspendedByOwner: the owner was told to make no pods.
+	SuspendedByOwner = "Suspended"
+)
+
+// Reason is what people are told of a reason to wait.
+type Reason struct {
+	// Name is the typed reason, as conditions have it.
+	Name string
+	// Code is the short code of Slurm that comes nearest.
+	Code string
+	// Change is what would have to change.
+	Change string
+}
+
+// Reasons has every reason for which a job may wait.
+var Reasons = func() []Reason {
+	var all []Reason
+	add := func(code string, reasons ...core.Reason) {
+		for _, r := range reasons {
+			all = append(all, Reason{r.String(), code, snapshot.Change(r)})
+		}
+	}
+	add("QOSGrpGRES", core.QuotaExceeded)
+	add("BadConstraints", core.NoNode)
+	add("Resources", core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.TopologyTooTight, core.Victims)
+	add("ReqNodeNotAvail", core.Affinity)
+	add("Priority", core.HeldBack)
+	add("BeginTime", core.BackOff)
+	add("Cleaning", core.MemberLost)
+	return append(all,
+		Reason{kube.ReasonCollecting, "Dependency", "The rest of the gang's pods must be created and have no scheduling gates of others."},
+		Reason{kube.ReasonPodGroupNotFound, "Dependency", "The PodGroup that its pods name must be created."},
+		Reason{kube.ReasonGangUnknown, "Dependency", "The object that says how large the gang is must exist, and the scheduler must be allowed to read it."},
+		Reason{kube.ReasonQueueNotFound, "InvalidQOS", "The queue must be created, or the job must name another."},
+		Reason{kube.ReasonQueueForbidden, "QOSNotAllowed", "The queue's namespaceSelector must admit the namespace, or the job must name another queue."},
+		Reason{kube.ReasonMisconfigured, "BadConstraints", "The label, annotation or field must be corrected: the job must be submitted anew."},
+		Reason{Gated, "JobHeldUser", "Whoever set the scheduling gates must take them away."},
+		Reason{SuspendedByOwner, "JobHeldUser", "Its owner must be resumed: spec.suspend must be false."},
+		Reason{NotSeen, "None", "Nothing, if it was created just now; else see whether the scheduler runs: kubectl -n muster-system get pods."},
+	)
+}()
+
+// reasonOf finds a reason by name. One that is not known, of a later version,
+// is its own code.
+func reasonOf(name string) Reason {
+	for _, r := range Reasons {
+		if r.Name == name {
+			return r
+		}
+	}
+	return Reason{Name: name, Code: name}
+}

@@ -1,0 +1,410 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// What pods require of the pods around them. The engine knows labels of jobs, so
+// each selector that a live pod uses is a label, and the jobs carry it whose pods
+// match: those that run when a selector comes are relabelled. Anti-affinity holds
+// both ways, so pods that a selector means must also keep off the pods that use it.
+//
+// A job may have pods that match and pods that do not. Where pods are kept apart it
+// counts as if all matched, where they are to be near each other or spread as if
+// none did: it may wait longer, but nothing is required in vain. All pods of a job
+// keep to what any of them requires.
+
+// around is who is meant, and by whom.
+type around struct {
+	// sorts has the pods that are alike: of one namespace, with the same labels.
+	sorts map[sortKey]*sort
+	// by has the sorts of each namespace.
+	by    map[string]map[*sort]bool
+	peers map[string]*meant
+	// named has those of peers that may be in a namespace, and under "" those that
+	// may be in any.
+	named map[string]map[*meant]bool
+	// ports has the ports that our pods ask for, and on what, by name.
+	ports map[string]*port
+}
+
+type sortKey struct {
+	namespace string
+	labels    translate.Labels
+}
+
+// sort is pods that are alike to all selectors.
+type sort struct {
+	sortKey
+	set  labels.Set
+	pods map[types.UID]*pod
+}
+
+// meant is pods that terms of live pods mean.
+type meant struct {
+	*translate.Peers
+	// near counts the terms that want such pods near or spread, apart those that
+	// want to be apart from them, by the node label that makes a domain.
+	near  int
+	apart map[string]int
+}
+
+// port is a port of nodes that pods of ours take.
+type port struct {
+	users int
+	// lone has the pods that take it of which the engine does not know.
+	lone map[types.UID]*pod
+}
+
+func newAround() around {
+	return around{
+		sorts: map[sortKey]*sort{}, by: map[string]map[*sort]bool{}, peers: map[string]*meant{},
+		named: map[string]map[*meant]bool{}, ports: map[string]*port{},
+	}
+}
+
+// The labels by which the engine knows the pods that selectors mean, all of the
+// job's or any of them, and the pods that avoid those in their domain of a level.
+func allOf(p *translate.Peers) string                { return "all: " + p.Name }
+func anyOf(p *translate.Peers) string                { return "any: " + p.Name }
+func avoids(p *translate.Peers, level string) string { return "apart in " + level + ": " + p.Name }
+
+// appear counts a pod among those around.
+func (m *mirror) appear(p *pod) {
+	a, o := &m.around, p.object
+	m.joinSort(p, o.labels)
+	for i := range o.terms {
+		m.mean(&o.terms[i])
+	}
+	for _, q := range o.ports {
+		of := a.port(q)
+		if !o.ours {
+			continue
+		}
+		if of.users++; of.users == 1 {
+			for _, lone := range of.lone {
+				m.enlist(lone)
+			}
+		}
+	}
+}
+
+// mean takes in a term of a pod.
+func (m *mirror) mean(t *translate.Term) {
+	a := &m.around
+	u := a.peers[t.Peers.Name]
+	if u == nil {
+		u = &meant{Peers: t.Peers, apart: map[string]int{}}
+		a.peers[u.Name] = u
+		for _, n := range u.where() {
+			put(a.named, n, u)
+		}
+	}
+	t.Peers = u.Peers // pods of one template share it
+	if t.Anti {
+		if u.apart[t.Key]++; u.apart[t.Key] > 1 {
+			return
+		}
+	} else if u.near++; u.near > 1 {
+		return
+	}
+	if u.ByLabel {
+		for _, s := range a.sorts {
+			m.relabelSort(u, s)
+		}
+		return
+	}
+	for _, n := range u.Namespaces {
+		for s := range a.by[n] {
+			m.relabelSort(u, s)
+		}
+	}
+}
+
+// relabelSort has the jobs of pods that are meant looked at again.
+func (m *mirror) relabelSort(u *meant, s *sort) {
+	if !m.means(u, s) {
+		return
+	}
+	for _, p := range s.pods {
+		if p.group != nil {
+			m.relabel(p.group)
+		} else {
+			m.enlist(p)
+		}
+	}
+}
+
+func (m *mirror) means(u *meant, s *sort) bool {
+	return u.Match(s.namespace, m.namespaces[s.namespace], s.set)
+}
+
+// where lists the keys of around.named.
+func (u *meant) where() []string {
+	if u.ByLabel {
+		return []string{""}
+	}
+	return u.Namespaces
+}
+
+// disappear takes a pod from among those around. What it meant others need not be
+// told: labels that nobody asks for do no harm.
+func (m *mirror) disappear(p *pod) {
+	a, o := &m.around, p.object
+	m.leaveSort(p)
+	for i := range o.terms {
+		t := &o.terms[i]
+		u := a.peers[t.Peers.Name]
+		if !t.Anti {
+			u.near--
+		} else if u.apart[t.Key]--; u.apart[t.Key] == 0 {
+			delete(u.apart, t.Key)
+		}
+		if u.near+len(u.apart) == 0 {
+			delete(a.peers, u.Name)
+			for _, n := range u.where() {
+				cut(a.named, n, u)
+			}
+		}
+	}
+	for _, q := range o.ports {
+		of := a.port(q)
+		delete(of.lone, o.UID)
+		if o.ours {
+			of.users--
+		}
+		if of.users == 0 && len(of.lone) == 0 {
+			delete(a.ports, q.String())
+		}
+	}
+}
+
+// joinSort files a pod with those that have the same labels.
+func (m *mirror) joinSort(p *pod, l translate.Labels) {
+	k := sortKey{p.object.Namespace, l}
+	s := m.around.sorts[k]
+	if s == nil {
+		s = &sort{sortKey: k, set: l.Set(), pods: map[types.UID]*pod{}}
+		m.around.sorts[k] = s
+		put(m.around.by, k.namespace, s)
+	}
+	s.pods[p.object.UID], p.sort = p, s
+}
+
+func (m *mirror) leaveSort(p *pod) {
+	s := p.sort
+	if delete(s.pods, p.object.UID); len(s.pods) == 0 {
+		delete(m.around.sorts, s.sortKey)
+		cut(m.around.by, s.namespace, s)
+	}
+}
+
+// namespaceRelabelled has all looked at again that may be meant by the labels of
+// their namespace.
+func (m *mirror) namespaceRelabelled(name string) {
+	if len(m.around.named[""]) == 0 {
+		return
+	}
+	for s := range m.around.by[name] {
+		for _, p := range s.pods {
+			if p.group != nil {
+				m.relabel(p.group)
+			} else if m.matters(p) {
+				m.enlist(p)
+			}
+		}
+	}
+}
+
+func (a *around) port(q translate.Port) *port {
+	name := q.String()
+	of := a.ports[name]
+	if of == nil {
+		of = &port{lone: map[types.UID]*pod{}}
+		a.ports[name] = of
+	}
+	return of
+}
+
+// meaning yields those of peers that mean pods of a sort.
+func (m *mirror) meaning(s *sort) func(func(*meant) bool) {
+	return func(yield func(*meant) bool) {
+		for _, n := range []string{s.namespace, ""} {
+			for u := range m.around.named[n] {
+				if m.means(u, s) && !yield(u) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// matters reports whether a pod of another scheduler restrains ours, beyond what it
+// takes of its node.
+func (m *mirror) matters(p *pod) bool {
+	if len(p.object.terms) > 0 {
+		return true
+	}
+	for range m.meaning(p.sort) {
+		return true
+	}
+	return slices.ContainsFunc(p.object.ports, func(q translate.Port) bool { return m.around.port(q).users > 0 })
+}
+
+// enlist makes a pod of another scheduler a job of the engine's, which its node
+// alone told of before.
+func (m *mirror) enlist(p *pod) {
+	m.uncount(p)
+	for _, q := range p.object.ports {
+		delete(m.around.port(q).lone, p.object.UID)
+	}
+	m.join(p)
+}
+
+// alone counts a pod of another scheduler as something that its node lacks.
+func (m *mirror) alone(p *pod) {
+	m.countOn(p)
+	for _, q := range p.object.ports {
+		m.around.port(q).lone[p.object.UID] = p
+	}
+}
+
+// relabel has the labels of a group looked at before the next decision.
+func (m *mirror) relabel(g *group) {
+	g.relabel = true
+	m.touch(g)
+}
+
+// surroundings is what the engine is told of a job's pods and the pods around them.
+type surroundings struct {
+	labels []string
+	terms  []core.Term
+}
+
+func (s *surroundings) equal(o *surroundings) bool {
+	return slices.Equal(s.labels, o.labels) && slices.Equal(s.terms, o.terms)
+}
+
+// surroundingsOf derives what the engine is to be told of a group.
+func (m *mirror) surroundingsOf(g *group) surroundings {
+	g.relabel = false
+	if len(m.around.peers)+len(m.around.ports) == 0 {
+		return surroundings{}
+	}
+	labels, terms := map[string]bool{}, map[core.Term]bool{}
+	sorts := map[*sort]bool{}
+	for _, p := range g.pods {
+		sorts[p.sort] = true
+		for i := range p.object.terms {
+			t := &p.object.terms[i]
+			level, ok := m.level(t.Key)
+			switch {
+			case !ok: // of a pod that others placed, or we under another topology
+			case t.Anti:
+				labels[avoids(t.Peers, level)] = true
+				terms[core.Term{Level: level, Label: anyOf(t.Peers), Anti: true}] = true
+			default:
+				terms[core.Term{Level: level, Label: allOf(t.Peers), MaxSkew: t.MaxSkew, MinDomains: t.MinDomains}] = true
+			}
+		}
+		for _, q := range p.object.ports {
+			for _, l := range q.Labels() {
+				labels[l] = true
+			}
+			for _, t := range q.Terms() {
+				terms[t] = true
+			}
+		}
+	}
+	matched := map[*meant]int{}
+	for s := range sorts {
+		for u := range m.meaning(s) {
+			matched[u]++
+		}
+	}
+	for u, n := range matched {
+		if len(u.apart) > 0 {
+			labels[anyOf(u.Peers)] = true
+		}
+		if u.near > 0 && n == len(sorts) {
+			labels[allOf(u.Peers)] = true
+		}
+		for key := range u.apart {
+			if level, ok := m.level(key); ok {
+				terms[core.Term{Level: level, Label: avoids(u.Peers, level), Anti: true}] = true
+			}
+		}
+	}
+	if g.id.Kind == others {
+		clear(terms) // it is where it is
+	}
+	return surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), func(a, b core.Term) int {
+		return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Label, b.Label), cmp.Compare(a.MaxSkew, b.MaxSkew), cmp.Compare(a.MinDomains, b.MinDomains))
+	})}
+}
+
+// tellSurroundings brings the labels and terms of a live job up to date.
+func (m *mirror) tellSurroundings(g *group) {
+	if !g.relabel || !g.submitted {
+		return
+	}
+	if now := m.surroundingsOf(g); !now.equal(&g.told) {
+		m.mustTell(core.JobRelabelled{Job: g.job, Labels: now.labels, Affinity: now.terms})
+		g.told = now
+	}
+}
+
+// cannotMean says what is wrong with the terms of a group's pods: levels that are
+// not there, and that they mean some of its pods alone.
+func (m *mirror) cannotMean(g *group) string {
+	if len(m.around.peers) == 0 {
+		return ""
+	}
+	sorts, wants := map[*sort]bool{}, map[string]bool{}
+	for _, p := range g.pods {
+		sorts[p.sort] = true
+		for i := range p.object.terms {
+			t := &p.object.terms[i]
+			if _, ok := m.level(t.Key); !ok {
+				return fmt.Sprintf("topologyKey %s is no level of the topology: expected one of %s", t.Key, m.levelNames())
+			}
+			if !t.Anti {
+				wants[t.Peers.Name] = true
+			}
+		}
+	}
+	for name := range wants {
+		n := 0
+		for s := range sorts {
+			if m.means(m.around.peers[name], s) {
+				n++
+			}
+		}
+		if n > 0 && n < len(sorts) {
+			return "an affinity or spread constraint selects some pods of its own job and not the others: expected all or none (" + name + ")"
+		}
+	}
+	return ""
+}
+
+func put[K comparable](by map[string]map[K]bool, at string, k K) {
+	if by[at] == nil {
+		by[at] = map[K]bool{}
+	}
+	by[at][k] = true
+}
+
+func cut[K comparable](by map[string]map[K]bool, at string, k K) {
+	if delete(by[at], k); len(by[at]) == 0 {
+		delete(by, at)
+	}
+}

@@ -1,0 +1,263 @@
+package kube
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const host = "kubernetes.io/hostname"
+
+// twoRacks has nodes a and b in rack 1, c and d in rack 2.
+func twoRacks(t testing.TB) *world {
+	w := newWorld(t)
+	w.node("a", "1")
+	w.node("b", "1")
+	w.node("c", "2")
+	w.node("d", "2")
+	return w
+}
+
+func on(node string) change[*v1.Pod] {
+	return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{host: node} }
+}
+
+func TestAffinity(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("db", labelled("app=db"), on("d"))
+	w.on("db>d")
+	w.pod("beside", near(host, "app=db"))
+	w.pod("around", near(rack.Label, "app=db"), asking("nvidia.com/gpu", "8"))
+	w.pod("lonely", near(host, "app=none"))
+	w.on("beside>d", "around>c", "lonely>")
+	w.waits("lonely", "Affinity", "0 of them where selectors, taints and affinity allow")
+
+	// It is not of the group that it wants to be near until its label says so.
+	w.pod("lonely", labelled("app=none"))
+	w.settle()
+	if w.pods["default/lonely"].Spec.NodeName == "" {
+		t.Error("the first pod of a group does not start")
+	}
+}
+
+// All affinities must be satisfied by pods that all of them mean.
+func TestAffinityOfSeveralTerms(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("x", labelled("app=x"), on("a"))
+	w.pod("y", labelled("tier=y"), on("a"))
+	w.pod("both", near(host, "app=x"), near(rack.Label, "tier=y"))
+	w.on("x>a", "y>a", "both>")
+	w.pod("xy", labelled("app=x", "tier=y"), on("c"))
+	w.on("both>c")
+}
+
+func TestAffinityWaitsForPodsToCome(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("late", near(host, "app=db"))
+	w.on("late>")
+	w.pod("db", labelled("app=db"), on("c"))
+	w.on("db>c", "late>c")
+}
+
+// Pods that run when a selector comes are labelled then.
+func TestRunningPodsAreRelabelled(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("db", labelled("app=db"), on("d"))
+	w.on("db>d")
+	if told := w.m.jobs["default/pod/db"].told; len(told.labels) != 0 {
+		t.Fatalf("labels %q that nobody asks for", told.labels)
+	}
+	w.pod("web", near(host, "app=db"))
+	w.on("web>d")
+	w.pod("db", labelled("app=other"))
+	w.pod("web2", near(host, "app=db"))
+	w.on("web2>")
+	w.pod("db", labelled("app=db"))
+	w.on("web2>d")
+}
+
+func TestAntiAffinity(t *testing.T) {
+	w := twoRacks(t)
+	for _, name := range []string{"p0", "p1", "p2", "p3", "p4"} {
+		w.pod(name, labelled("app=p"), apart(host, "app=p"))
+	}
+	w.on("p0,p1,p2,p3>a,b,c,d", "p4>")
+	w.gone("p2")
+	w.settle()
+	if w.pods["default/p4"].Spec.NodeName == "" {
+		t.Error("a place that became free is not used")
+	}
+}
+
+// Anti-affinity of a pod that runs keeps off those that it means, though they say
+// nothing themselves.
+func TestAntiAffinityHoldsBothWays(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("quiet", labelled("app=quiet"), apart(rack.Label, "noise=yes"), on("b"))
+	w.on("quiet>b")
+	w.pod("loud", labelled("noise=yes"), on("a"))
+	w.pod("loud2", labelled("noise=yes"))
+	w.pod("other", on("a"))
+	w.on("loud>", "other>a")
+	if at := w.pods["default/loud2"].Spec.NodeName; at != "c" && at != "d" {
+		t.Errorf("loud2 is on %q, expected another rack than b's", at)
+	}
+	w.gone("quiet")
+	w.on("loud>a")
+}
+
+func TestAntiAffinityHoldsBothWaysForGangs(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("quiet", apart(rack.Label, "noise=yes"), on("b"))
+	for _, name := range []string{"w0", "w1", "w2"} {
+		w.pod(name, gang("loud", 3), labelled("noise=yes"), asking("nvidia.com/gpu", "8"))
+	}
+	w.on("quiet>b", "w0>", "w1>", "w2>")
+	w.node("e", "2")
+	w.on("w0,w1,w2>c,d,e")
+}
+
+// Pods of other schedulers are seen, though they take no GPUs.
+func TestTermsAndPodsOfOtherSchedulers(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("cache", foreign("d"), labelled("app=cache"))
+	w.pod("guard", foreign("a"), labelled("app=guard"), apart(host, "app=web"))
+	w.settle()
+	if w.m.pods[w.pods["default/cache"].UID].group != nil {
+		t.Error("a pod that restrains nobody is a job")
+	}
+	w.pod("web", labelled("app=web"), on("a"))
+	w.pod("reader", near(host, "app=cache"))
+	w.on("web>", "reader>d")
+	w.gone("guard")
+	w.on("web>a")
+	n := w.m.nodes["d"]
+	if n.others.CPUMilli != 0 || n.count != 0 {
+		t.Errorf("a pod that became a job is counted on its node too: %+v, %d pods", n.others, n.count)
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	w := twoRacks(t)
+	w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "prod"}, labels: map[string]string{"env": "prod"}})
+	w.pod("prod/db", labelled("app=db"), on("c"))
+	w.pod("own", near(host, "app=db"))
+	w.pod("named", near(host, "app=db", func(t *v1.PodAffinityTerm) { t.Namespaces = []string{"prod"} }))
+	w.pod("chosen", near(host, "app=db", func(t *v1.PodAffinityTerm) { t.NamespaceSelector = selecting("env=prod") }))
+	w.pod("any", near(host, "app=db", func(t *v1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }))
+	w.pod("test", near(host, "app=db", func(t *v1.PodAffinityTerm) { t.NamespaceSelector = selecting("env=test") }))
+	w.on("own>", "named>c", "chosen>c", "any>c", "test>")
+	w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "prod"}, labels: map[string]string{"env": "test"}})
+	w.on("test>c", "own>")
+}
+
+func TestSpread(t *testing.T) {
+	w := twoRacks(t)
+	for _, name := range []string{"p0", "p1", "p2", "p3"} {
+		w.pod(name, labelled("app=p"), spread(rack.Label, "app=p", 1))
+	}
+	w.settle()
+	racks := map[string]int{}
+	for _, name := range []string{"p0", "p1", "p2", "p3"} {
+		racks[w.nodes[w.pods["default/"+name].Spec.NodeName].Labels[rack.Label]]++
+	}
+	if racks["1"] != 2 || racks["2"] != 2 {
+		t.Errorf("pods by rack: %v, expected 2 in each", racks)
+	}
+	three := int32(3)
+	for _, name := range []string{"q0", "q1", "q2"} {
+		w.pod(name, labelled("app=q"), spread(rack.Label, "app=q", 1, func(c *v1.TopologySpreadConstraint) { c.MinDomains = &three }))
+	}
+	w.on("q2>")
+	w.node("e", "3")
+	w.on("q2>e")
+	w.pod("soft", labelled("app=p"), on("a"), spread(rack.Label, "app=p", 1, func(c *v1.TopologySpreadConstraint) { c.WhenUnsatisfiable = v1.ScheduleAnyway }))
+	w.on("soft>a")
+}
+
+func TestHostPorts(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "1")
+	w.pod("ds", foreign("a"), hostPort(9100, "TCP", ""))
+	w.pod("all", hostPort(80, "TCP", ""))
+	w.pod("one", hostPort(80, "TCP", "10.0.0.1"))
+	w.pod("udp", hostPort(80, "UDP", "10.0.0.1"))
+	w.pod("same", hostPort(80, "UDP", "10.0.0.1"))
+	w.pod("two", hostPort(80, "UDP", "10.0.0.2"))
+	w.pod("every", hostPort(80, "UDP", "0.0.0.0"))
+	w.pod("scrape", hostPort(9100, "TCP", "127.0.0.1"))
+	w.on("all>a", "one>", "udp>a", "same>", "two>a", "every>", "scrape>")
+	w.gone("all")
+	w.gone("udp")
+	w.gone("ds")
+	w.on("one>a", "same>a", "every>", "scrape>a")
+}
+
+func TestTermsThatCannotBe(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("zone", near("topology.kubernetes.io/zone", "app=x"))
+	w.waits("zone", ReasonMisconfigured, "topologyKey topology.kubernetes.io/zone is no level of the topology: expected one of rack, node, hbd")
+	w.pod("bad", func(p *v1.Pod) {
+		near(host, "app=x")(p)
+		p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions =
+			[]metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}
+	})
+	w.waits("bad", ReasonMisconfigured, "pod affinity: labelSelector:")
+	ignore := v1.NodeInclusionPolicyIgnore
+	w.pod("taints", spread(host, "app=x", 1, func(c *v1.TopologySpreadConstraint) { c.NodeTaintsPolicy = &ignore }))
+	w.waits("taints", ReasonMisconfigured, "nodeTaintsPolicy Ignore is not supported")
+
+	// A gang of which a selector means one pod alone.
+	w.pod("m", gang("mixed", 2), labelled("role=master"), near(host, "role=master"))
+	w.pod("w", gang("mixed", 2), labelled("role=worker"))
+	w.waits("m", ReasonMisconfigured, "selects some pods of its own job and not the others")
+}
+
+// What pods of a job do not have in common counts for none where others are to be
+// near, and for all where they are to be apart.
+func TestMixedJobs(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("m", gang("mixed", 2), labelled("role=master"), asking("nvidia.com/gpu", "8"))
+	w.pod("w", gang("mixed", 2), labelled("role=worker"), asking("nvidia.com/gpu", "8"))
+	w.settle()
+	w.pod("near", near(rack.Label, "role=master"), asking("cpu", "1"))
+	w.pod("apart", apart(host, "role=master"), asking("cpu", "1"))
+	w.on("near>")
+	free := map[string]bool{"a": true, "b": true, "c": true, "d": true}
+	delete(free, w.pods["default/m"].Spec.NodeName)
+	delete(free, w.pods["default/w"].Spec.NodeName)
+	if at := w.pods["default/apart"].Spec.NodeName; !free[at] {
+		t.Errorf("apart is on %q, expected one of %v", at, free)
+	}
+}
+
+// An engine that is built anew knows the same.
+func TestTermsAfterRebuild(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("quiet", labelled("app=quiet"), apart(rack.Label, "noise=yes"), on("b"))
+	w.pod("db", labelled("app=db"), on("d"))
+	w.pod("ds", foreign("c"), hostPort(80, "TCP", ""))
+	w.on("quiet>b", "db>d")
+	if err := w.m.rebuild(); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("loud", labelled("noise=yes"), on("a"))
+	w.pod("web", near(host, "app=db"))
+	w.pod("port", hostPort(80, "TCP", ""), on("c"))
+	w.on("loud>", "web>d", "port>")
+}
+
+// What nobody uses any more is forgotten.
+func TestTermsAreForgotten(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("a", labelled("app=a"), apart(host, "app=b"), near(host, "app=a"), hostPort(80, "TCP", ""))
+	w.pod("f", foreign("a"), hostPort(81, "TCP", ""))
+	w.settle()
+	w.gone("a")
+	w.gone("f")
+	w.settle()
+	if a := &w.m.around; len(a.sorts)+len(a.by)+len(a.peers)+len(a.named)+len(a.ports) != 0 {
+		t.Errorf("left: %d sorts, %d peers, %d ports", len(a.sorts), len(a.peers), len(a.ports))
+	}
+}

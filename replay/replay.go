@@ -1,0 +1,159 @@
+// Package replay reads the event log of a cluster as a workload: which nodes and
+// queues it had when, which jobs came when, and how long they ran. So the
+// simulator can do with them what another policy would have done.
+package replay
+
+import (
+	"errors"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/eventlog"
+	"github.com/muster-sched/muster/workload"
+)
+
+// Recording is what happened to a cluster. Times count from its beginning.
+type Recording struct {
+	// Cluster has all nodes and queues there ever were. A queue that is Isolated
+	// has the most that it ever had.
+	Cluster workload.Cluster
+	// Changes say when nodes and queues came, changed and went. The last one is
+	// the end of the recording.
+	Changes []workload.Change
+	// List has the jobs in the order in which they came.
+	List []workload.Job
+	// Policy is the one that decided.
+	Policy core.Policy
+	// End is how long the recording is.
+	End core.Time
+}
+
+// Jobs yields the jobs.
+func (r *Recording) Jobs() workload.Jobs {
+	return func(yield func(workload.Job, error) bool) {
+		for i := range r.List {
+			if !yield(r.List[i], nil) {
+				return
+			}
+		}
+	}
+}
+
+// Read reads the event log at path, a file or a folder. Errors are of type
+// [*workload.Error].
+func Read(path string) (*Recording, error) {
+	f := newFold()
+	for e, err := range eventlog.Read(path) {
+		if err != nil {
+			return nil, err
+		}
+		if err := f.take(&e); err != nil {
+			return nil, &workload.Error{File: e.File, Line: e.Line, Want: "what goes with the lines before: " + err.Error()}
+		}
+	}
+	r := f.finish()
+	if len(r.Cluster.Nodes) == 0 {
+		return nil, &workload.Error{File: path, Want: "a log with nodes in it, found none"}
+	}
+	return r, nil
+}
+
+// fold reads entries, one after the other.
+type fold struct {
+	recording Recording
+	tables    *eventlog.Tables
+	entry     *eventlog.Entry // the one that is taken in
+	zero, now core.Time       // now counts from zero
+	seen      core.Time       // the time of the entry before
+	begun     bool
+	machines  machines
+	layers    layers
+
+	jobs   map[string]*job // live
+	parked map[string]*job // that the log took back, and may go on with
+	all    []*job
+	names  map[string]int // how many jobs had a name
+	// unsettled are jobs with pods of which it is not known yet whether they
+	// continue others.
+	unsettled []*job
+
+	// starting says that an engine is told how things stand, restored that a
+	// snapshot does; before is how they stood before.
+	starting, restored bool
+	before             standing
+}
+
+// standing is how things stood before an engine began.
+type standing struct {
+	at     core.Time
+	jobs   map[string]*job
+	nodes  map[string]core.Node
+	queues map[string]core.Queue
+	names  map[string]string // of nodes, by the log's
+}
+
+func newFold() *fold {
+	f := &fold{
+		tables: eventlog.NewTables(), jobs: map[string]*job{}, parked: map[string]*job{}, names: map[string]int{},
+		machines: machines{now: map[string]string{}, at: map[string]int{}},
+	}
+	f.tables.Moved = f.moved
+	return f
+}
+
+var errFirst = errors.New("a header comes first")
+
+func (f *fold) take(e *eventlog.Entry) error {
+	f.entry = e
+	switch {
+	case !f.begun && e.Begin == nil:
+		return errFirst
+	case !f.begun:
+		f.begun, f.zero = true, e.Now
+		f.layers = newLayers(e.Begin.Levels)
+		f.recording.Policy = e.Begin.Policy
+		f.recording.Cluster.Levels = f.layers.names
+	}
+	f.seen, f.now = f.now, max(f.now, e.Now-f.zero)
+	if f.starting && e.Begin == nil && !e.Restored && (f.restored || e.Pass) {
+		f.started()
+	}
+	return f.takeIn(e)
+}
+
+func (f *fold) takeIn(e *eventlog.Entry) error {
+	switch {
+	case e.Begin != nil:
+		f.start()
+	case e.Pass:
+		f.settle()
+	}
+	gone := ""
+	switch ev := e.Event.(type) {
+	case core.JobEnded:
+		gone = ev.Job
+		f.settle()
+	case core.PodsAdded:
+		f.settle()
+	}
+	if err := f.tables.Take(e); err != nil {
+		return err
+	}
+	switch ev := e.Event.(type) {
+	case core.NodeAdded:
+		f.machines.added(&ev.Node, &f.recording.Cluster, f.layers, !f.starting)
+	case core.JobSubmitted:
+		f.submitted(f.tables.Jobs[ev.Job.Name])
+	case core.PodsAdded:
+		f.added(&ev)
+	case core.JobRelabelled:
+		j := f.jobs[ev.Job]
+		j.spec.Labels, j.spec.Affinity = ev.Labels, ev.Affinity
+	}
+	if gone != "" {
+		f.park(f.jobs[gone])
+	}
+	if !f.starting && e.Event != nil {
+		f.change(e.Event)
+	}
+	return nil
+}
