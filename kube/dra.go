@@ -760,7 +760,7 @@ func (m *mirror) resolveClaim(p *pod, need *claimNeed, stop func(reason, format 
 		stop(ReasonMisconfigured, "resource claim %s: %s", o.Name, o.wrong)
 		return
 	}
-	carrier := m.carrier(c)
+	carrier, gang := m.carrier(c), m.inGang(p)
 	if p.state != podWaiting {
 		if need.carries = carrier == p; !need.carries {
 			return
@@ -788,19 +788,25 @@ func (m *mirror) resolveClaim(p *pod, need *claimNeed, stop func(reason, format 
 		return
 	}
 	switch {
+	case carrier != nil && carrier != p && carrier.slot < 0 && carrier.state == podWaiting && !carrier.ready():
+		carrier.needs = nil // another goes first
+		fallthrough
 	case carrier == nil || carrier == p:
 		c.carrier, need.carries = p, true
-	case carrier.group == p.group && p.group.gang():
+	case carrier.group == p.group && gang:
 		p.needs.together = true
 		return
 	default:
 		stop(ReasonClaimPending, "the devices of resource claim %s are to be those of pod %s first", o.Name, carrier.object.Name)
 		return
 	}
-	if len(c.users) > 1 && p.group.gang() {
-		p.needs.together = slices.ContainsFunc(slices.Collect(maps.Values(c.users)), func(u *pod) bool { return u != p && u.group == p.group })
-	}
 	m.resolveRequests(p, o, stop, gpus, nics)
+}
+
+// inGang reports whether a pod's group starts whole.
+func (m *mirror) inGang(p *pod) bool {
+	pg := m.podGroupOf(p.group)
+	return pg != nil && pg.min > 1 || p.group.gang()
 }
 
 // carrier returns the pod to which the devices of a claim are counted, nil when

@@ -557,6 +557,11 @@ func (m *mirror) podGroupsListed(list []*podGroupObject) {
 
 func (m *mirror) touchNative(namespace, name string) {
 	if g := m.groups[translate.Group{Namespace: namespace, Kind: "podgroup", Name: name}]; g != nil {
+		for _, p := range g.pods {
+			if len(p.object.deviceClaims) > 0 {
+				m.reconsider(p)
+			}
+		}
 		m.touch(g)
 	}
 }
