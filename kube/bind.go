@@ -23,6 +23,7 @@ type order struct {
 	annotations           map[string]string
 	gated                 bool
 	claims                []claimOrder
+	extended              *extendedOrder
 }
 
 // orders is a queue without bound, first in first out.
@@ -109,6 +110,11 @@ func (s *Scheduler) bind(ctx context.Context, o *order) error {
 			return err
 		}
 	}
+	if o.extended != nil {
+		if err := s.extend(ctx, o); err != nil {
+			return err
+		}
+	}
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, Annotations: o.annotations},
 		Target:     v1.ObjectReference{Kind: "Node", Name: o.node},
@@ -125,6 +131,7 @@ func (s *Scheduler) bind(ctx context.Context, o *order) error {
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		s.giveBack(ctx, o.claims) // those of a pod that is gone go with it
+		s.unextend(ctx, o)
 	}
 	return err
 }

@@ -84,10 +84,17 @@ type deviceClassObject struct {
 	selectors []string
 	config    []resourceapi.DeviceClassConfiguration
 	wrong     string
+	// resource is the extended resource that its devices are; where several
+	// classes have it, the last that was made has.
+	resource v1.ResourceName
+	created  metav1.Time
 }
 
 func trimDeviceClass(c *resourceapi.DeviceClass) *deviceClassObject {
-	o := &deviceClassObject{ObjectMeta: trimMeta(&c.ObjectMeta), config: c.Spec.Config}
+	o := &deviceClassObject{
+		ObjectMeta: trimMeta(&c.ObjectMeta), config: c.Spec.Config,
+		resource: v1.ResourceName(ptr.Deref(c.Spec.ExtendedResourceName, "")), created: c.CreationTimestamp,
+	}
 	var err error
 	if o.selectors, err = translate.Expressions(c.Spec.Selectors); err != nil {
 		o.wrong = err.Error()
@@ -203,12 +210,17 @@ type draTables struct {
 	served    bool
 	claims    map[types.NamespacedName]*claim
 	classes   map[string]*deviceClassObject
+	resources map[v1.ResourceName]*deviceClassObject // the classes that provide them
 	rules     map[string]*taintRule
 	nodes     map[string]*published
 	pools     map[poolID]string // their nodes
 	held      map[translate.DeviceID]*claim
 	questions map[string]*question
 	asked     int // questions ever
+	// changed says that devices are others than when pods were last looked at that
+	// wait for some; stuck has those.
+	changed bool
+	stuck   map[*pod]bool
 	// any says that there was a node with GPUs published by DRA: pods that ask for
 	// GPUs by the resource are kept off such nodes.
 	any bool
@@ -220,7 +232,7 @@ func newDRA() draTables {
 	return draTables{
 		claims: map[types.NamespacedName]*claim{}, classes: map[string]*deviceClassObject{}, rules: map[string]*taintRule{},
 		nodes: map[string]*published{}, pools: map[poolID]string{}, held: map[translate.DeviceID]*claim{},
-		questions: map[string]*question{}, inFlight: map[types.UID][]translate.DeviceID{},
+		questions: map[string]*question{}, inFlight: map[types.UID][]translate.DeviceID{}, stuck: map[*pod]bool{},
 	}
 }
 
@@ -287,7 +299,7 @@ func (m *mirror) inventory(name string, p *published) {
 		for _, q := range m.dra.questions {
 			m.put(q, p)
 		}
-		m.recheck()
+		m.dra.changed = true
 	}
 	m.nodeDirty(name)
 	if len(v.GPUs) > 0 && !m.dra.any {
@@ -539,17 +551,23 @@ func (m *mirror) reconsider(p *pod) {
 		return
 	}
 	p.needs = nil
-	m.resolve(p)
-	m.weigh(p)
+	if m.engine != nil {
+		m.resolve(p)
+		m.weigh(p)
+	}
 }
 
 // recheck has pods looked at again that wait for claims, classes or devices.
 func (m *mirror) recheck() {
-	for _, c := range m.dra.claims {
-		for _, p := range c.users {
-			if p.needs != nil && p.needs.reason != "" {
-				m.reconsider(p)
-			}
+	if !m.dra.changed {
+		return
+	}
+	m.dra.changed = false
+	stuck := m.dra.stuck
+	m.dra.stuck = map[*pod]bool{}
+	for p := range stuck {
+		if p.needs != nil && p.needs.reason != "" && m.pods[p.object.UID] == p {
+			m.reconsider(p)
 		}
 	}
 }
@@ -575,6 +593,22 @@ func (m *mirror) deviceClassesListed(list []*deviceClassObject) {
 func (m *mirror) classesChanged() {
 	for _, c := range m.dra.claims {
 		m.claimChanged(c)
+	}
+	resources := map[v1.ResourceName]*deviceClassObject{}
+	for _, o := range m.dra.classes {
+		if old := resources[o.resource]; o.resource != "" && (old == nil || old.created.Before(&o.created) ||
+			old.created.Equal(&o.created) && o.Name < old.Name) {
+			resources[o.resource] = o
+		}
+	}
+	same := maps.EqualFunc(resources, m.dra.resources, func(a, b *deviceClassObject) bool {
+		return a.Name == b.Name && slices.Equal(a.selectors, b.selectors)
+	})
+	m.dra.resources = resources
+	if m.dra.any && !same && m.engine != nil {
+		if err := m.rebuild(); err != nil { // all requests for the resource are others
+			m.log.Error("the engine cannot be built anew", "error", err)
+		}
 	}
 }
 
@@ -653,8 +687,8 @@ func (m *mirror) unrefer(p *pod, refs []claimRef) {
 		delete(c.users, p.object.UID)
 		if c.carrier == p {
 			c.carrier = nil
-			m.claimChanged(c)
 		}
+		m.claimChanged(c)
 		if c.object == nil && len(c.users) == 0 {
 			delete(m.dra.claims, k)
 		}
@@ -678,10 +712,9 @@ func (m *mirror) resolve(p *pod) {
 	if p.needs != nil || p.group == nil || !o.ours {
 		return
 	}
-	byResource := o.request.GPU >= core.WholeGPU
 	if len(o.deviceClaims) == 0 {
 		if m.dra.any && o.request.GPU > 0 {
-			p.needs = &needs{request: withSelector(o.request, core.Requirement{Key: gpusLabel, Op: cluster.DoesNotExist})}
+			p.needs = &needs{request: m.byResource(o)}
 		}
 		return
 	}
@@ -726,12 +759,15 @@ func (m *mirror) resolve(p *pod) {
 		n.claims = append(n.claims, need)
 	}
 	switch {
-	case gpus > 0 && (byResource || o.attributes.Fraction > 0):
-		stop(ReasonMisconfigured, "GPUs are asked for by claims and by %s: expected one of them", "resources")
+	case gpus > 0 && o.request.GPU > 0:
+		stop(ReasonMisconfigured, "GPUs are asked for by claims and by a resource or an annotation: expected one of them")
 	case gpus > cluster.MaxGPUs:
 		stop(ReasonMisconfigured, "%d GPUs are asked for, expected at most %d a pod", gpus, cluster.MaxGPUs)
 	case nics > gpus && p.state == podWaiting:
 		stop(ReasonMisconfigured, "%d network devices and %d GPUs are asked for: each comes with a GPU, so expected no more of them", nics, gpus)
+	}
+	if n.reason != "" {
+		m.dra.stuck[p] = true
 	}
 	if gpus > 0 {
 		n.request.GPU = core.Milli(gpus) * core.WholeGPU
@@ -739,6 +775,23 @@ func (m *mirror) resolve(p *pod) {
 	if nics > 0 {
 		n.request.Selector = append(n.request.Selector, core.Requirement{Key: nicsLabel, Op: cluster.In, Values: []string{"paired"}})
 	}
+}
+
+// byResource is what a pod needs that asks for GPUs by a resource: nodes with a
+// device plugin or, where a device class provides the resource, with its devices.
+func (m *mirror) byResource(o *podObject) core.Request {
+	plain := core.Requirement{Key: gpusLabel, Op: cluster.DoesNotExist}
+	class := m.dra.resources[o.resource]
+	if class == nil || o.resource == "" || class.wrong != "" {
+		return withSelector(o.request, plain)
+	}
+	q, err := m.askSelector(class, nil)
+	if err != nil {
+		return withSelector(o.request, plain)
+	}
+	r := withSelector(o.request)
+	translate.AddAlternatives(&r, [][]core.Requirement{{plain}, {{Key: q.label, Op: cluster.In, Values: []string{"all"}}}})
+	return r
 }
 
 // withSelector returns a request with further requirements, its lists its own.
@@ -773,10 +826,16 @@ func (m *mirror) resolveClaim(p *pod, need *claimNeed, stop func(reason, format 
 		return
 	}
 	if o.allocated {
-		others := slices.ContainsFunc(o.consumers, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID != p.object.UID })
-		if !others {
-			// Left over from a start that failed.
-			m.acts.release = append(m.acts.release, claimOrder{namespace: o.Namespace, name: o.Name, uid: o.UID, consumer: need.consumer})
+		switch other, live := m.inUse(c, p, need.consumer.UID); {
+		case live:
+		case other != "":
+			stop(ReasonClaimPending, "resource claim %s is reserved for %s still", o.Name, other)
+			return
+		default:
+			// Left over from a start that failed, or from a gang that left.
+			m.acts.release = append(m.acts.release, claimOrder{
+				namespace: o.Namespace, name: o.Name, uid: o.UID, consumer: need.consumer, last: true,
+			})
 			stop(ReasonClaimPending, "the devices of resource claim %s are being given back", o.Name)
 			return
 		}
@@ -801,6 +860,25 @@ func (m *mirror) resolveClaim(p *pod, need *claimNeed, stop func(reason, format 
 		return
 	}
 	m.resolveRequests(p, o, stop, gpus, nics)
+}
+
+// inUse reports whether a pod that has a node uses a claim, or else names who
+// beside p, or the consumer that stands for it, the claim is reserved for.
+func (m *mirror) inUse(c *claim, p *pod, consumer types.UID) (other string, live bool) {
+	for _, u := range c.users {
+		if u != p && u.state != podWaiting {
+			return "", true
+		}
+	}
+	for _, r := range c.object.consumers {
+		if u := m.pods[r.UID]; u != nil && u != p && u.state != podWaiting {
+			return "", true
+		}
+		if r.UID != p.object.UID && r.UID != consumer {
+			other = r.Resource + " " + r.Name
+		}
+	}
+	return other, false
 }
 
 // inGang reports whether a pod's group starts whole.
@@ -971,6 +1049,11 @@ func (m *mirror) gpusOf(c *claim, node string) []int {
 // claimed returns the GPUs of the claims that a pod carries, where it is; false
 // when it has no claims.
 func (m *mirror) claimed(p *pod) ([]int, bool) {
+	if p.object.extended != "" {
+		if c := m.dra.claims[key(p.object.Namespace, p.object.extended)]; c != nil {
+			return m.gpusOf(c, p.target), true
+		}
+	}
 	if p.needs == nil || len(p.needs.claims) == 0 {
 		return nil, false
 	}
@@ -1008,6 +1091,10 @@ func (m *mirror) grant(list []bindAct) {
 		if p.needs == nil {
 			continue
 		}
+		if v := m.dra.nodes[p.target]; len(p.object.deviceClaims) == 0 && p.devices != 0 && v != nil && m.nodes[p.target].told.Labels[gpusLabel] != "" {
+			gpus, _ := v.devices(p.devices)
+			list[i].extended = &extendedOrder{resource: p.object.resource, class: m.dra.resources[p.object.resource], devices: gpus}
+		}
 		for _, need := range p.needs.claims {
 			c := need.claim
 			if c.object == nil {
@@ -1027,17 +1114,7 @@ func (m *mirror) deal(p *pod, wrong map[*claim]string) {
 	if v == nil || v.inventory == nil {
 		return
 	}
-	var gpus, nics []translate.DeviceID
-	for s := p.devices; s != 0; s &= s - 1 {
-		i := bits.TrailingZeros64(s)
-		if i >= len(v.inventory.GPUs) {
-			break
-		}
-		gpus = append(gpus, v.inventory.GPUs[i].DeviceID)
-		if nic := v.inventory.Layout[i].NIC; nic >= 0 {
-			nics = append(nics, v.inventory.NICs[nic].DeviceID)
-		}
-	}
+	gpus, nics := v.devices(p.devices)
 	for _, need := range p.needs.claims {
 		c := need.claim
 		if !need.carries || c.object == nil || c.object.allocated {
@@ -1077,14 +1154,24 @@ func (m *mirror) notGranted(p *pod) {
 // are not free before that is over.
 func (m *mirror) lifted(p *pod) {
 	v := m.dra.nodes[p.target]
-	if !p.inFlight || p.needs == nil || len(p.needs.claims) == 0 || v == nil || v.inventory == nil {
-		return
+	if p.inFlight && v != nil && p.devices != 0 {
+		m.dra.inFlight[p.object.UID], _ = v.devices(p.devices)
 	}
-	for s := p.devices; s != 0; s &= s - 1 {
-		if i := bits.TrailingZeros64(s); i < len(v.inventory.GPUs) {
-			m.dra.inFlight[p.object.UID] = append(m.dra.inFlight[p.object.UID], v.inventory.GPUs[i].DeviceID)
+}
+
+// devices names the GPUs of a set, and the NICs that are nearest to them.
+func (v *published) devices(set uint64) (gpus, nics []translate.DeviceID) {
+	for s := set; s != 0 && v.inventory != nil; s &= s - 1 {
+		i := bits.TrailingZeros64(s)
+		if i >= len(v.inventory.GPUs) {
+			break
+		}
+		gpus = append(gpus, v.inventory.GPUs[i].DeviceID)
+		if nic := v.inventory.Layout[i].NIC; nic >= 0 {
+			nics = append(nics, v.inventory.NICs[nic].DeviceID)
 		}
 	}
+	return gpus, nics
 }
 
 // landed takes in that it is over.

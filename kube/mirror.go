@@ -77,6 +77,7 @@ type bindAct struct {
 	annotations map[string]string
 	gated       bool
 	claims      []claimOrder
+	extended    *extendedOrder
 }
 
 // evictAct asks to make a pod leave.
@@ -216,6 +217,7 @@ func (m *mirror) done() {
 
 // settle tells the engine what has changed in nodes and groups.
 func (m *mirror) settle() {
+	m.recheck()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
 			changed := make([]*node, 0, len(m.dirtyNodes))
@@ -323,7 +325,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		return
 	}
 	delete(n.pods, p.object.UID)
-	if n.gone && len(n.pods) == 0 || len(p.object.deviceClaims) > 0 {
+	if n.gone && len(n.pods) == 0 || m.dra.nodes[name] != nil {
 		m.dirtyNodes[name] = n
 	}
 }

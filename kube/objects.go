@@ -42,6 +42,10 @@ type podObject struct {
 	waitingType  bool   // it has the Waiting condition, True
 	owner        *metav1.OwnerReference
 	deviceClaims []claimRef
+	// resource is the resource by which it asks for GPUs; extended the claim that
+	// was made for it where DRA provides that resource.
+	resource v1.ResourceName
+	extended string
 
 	// amounts, gpus and share are what it holds of its node.
 	amounts    translate.Amounts
@@ -107,6 +111,12 @@ func trimPod(p *v1.Pod) *podObject {
 	}
 	o.owner = metav1.GetControllerOf(p)
 	o.deviceClaims = podClaims(p)
+	if o.request.GPU >= core.WholeGPU {
+		o.resource = translate.GPUResource(p)
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		o.extended = s.ResourceClaimName
+	}
 	return o
 }
 

@@ -230,7 +230,7 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		b := &a.bind[i]
 		s.orders.put(order{
 			namespace: b.pod.object.Namespace, name: b.pod.object.Name, uid: b.pod.object.UID, node: b.node,
-			annotations: b.annotations, gated: b.gated, claims: b.claims,
+			annotations: b.annotations, gated: b.gated, claims: b.claims, extended: b.extended,
 		})
 	}
 	for i := range a.evict {

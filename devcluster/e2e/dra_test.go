@@ -17,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -382,4 +383,45 @@ func TestDRAShared(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A pod that asks for a resource which a device class provides gets devices by a
+// claim that the scheduler makes.
+func TestDRAExtended(t *testing.T) {
+	c := startDRA(t, "1x4:H800")
+	gpus := func(n string) v1.Container {
+		list := v1.ResourceList{"cpu": resource.MustParse("1"), "nvidia.com/gpu": resource.MustParse(n)}
+		return v1.Container{Name: "c" + n, Image: "none", Resources: v1.ResourceRequirements{Requests: list, Limits: list}}
+	}
+	extended := func(name string, containers ...v1.Container) {
+		c.pod(name, "", "", func(p *v1.Pod) { p.Spec.ResourceClaims, p.Spec.Containers = nil, containers })
+	}
+	extended("p", gpus("1"), gpus("2"))
+	c.runs("p")
+	p := c.get("p")
+	status := p.Status.ExtendedResourceClaimStatus
+	if status == nil || len(status.RequestMappings) != 2 {
+		t.Fatalf("the pod's claim is %+v", status)
+	}
+	claim, err := c.admin.ResourceV1().ResourceClaims("default").Get(c.ctx, status.ResourceClaimName, metav1.GetOptions{})
+	c.must(err)
+	var got []string
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		got = append(got, r.Request+":"+r.Device)
+	}
+	if want := "container-0-request-1:gpu-0 container-1-request-1:gpu-1 container-1-request-1:gpu-2"; strings.Join(got, " ") != want {
+		t.Errorf("the claim has %v; want %s", got, want)
+	}
+	if len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != p.UID {
+		t.Errorf("the claim is reserved for %+v", claim.Status.ReservedFor)
+	}
+	c.audit()
+
+	extended("q", gpus("2"))
+	c.waits("q", "Resources", "")
+	c.stop()
+	c.start()
+	c.remove("p")
+	c.runs("q")
+	c.audit()
 }
