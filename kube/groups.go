@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/translate"
@@ -159,6 +160,16 @@ func (g *group) runs() bool {
 	return false
 }
 
+// leaving reports whether pods that were told to leave are still there.
+func (g *group) leaving() bool {
+	for _, p := range g.pods {
+		if p.state == podLeaving {
+			return true
+		}
+	}
+	return false
+}
+
 // running counts pods that are bound or being bound, and stay.
 func (g *group) running() int {
 	n := 0
@@ -191,10 +202,11 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 func (m *mirror) advance(g *group) {
 	m.tellSurroundings(g)
 	if g.draining {
-		for _, p := range g.pods {
-			if p.slot >= 0 && p.state == podLeaving {
-				return
+		if g.leaving() {
+			if !g.submitted { // the engine is new: it must know what they hold
+				m.submit(g)
 			}
+			return
 		}
 		if g.broke {
 			g.failures++
@@ -364,10 +376,15 @@ func (m *mirror) queueOf(g *group, a translate.Attributes) string {
 
 // level returns the engine's name of a topology level.
 func (m *mirror) level(name string) (string, bool) {
+	if t := m.topologies.objects[m.topologies.used]; t != nil {
+		if l, ok := t.Spec.Level(name); ok {
+			name = l
+		}
+	}
 	switch name {
 	case "", cluster.NodeLevel, cluster.HBDLevel:
 		return name, true
-	case "kubernetes.io/hostname":
+	case v1alpha1.HostnameLabel:
 		return cluster.NodeLevel, true
 	}
 	for _, l := range m.levels {
@@ -389,7 +406,7 @@ func (m *mirror) levelNames() string {
 
 // submit tells the engine of the job with all its pods.
 func (m *mirror) submit(g *group) {
-	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() })
+	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining })
 	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, core.Time(g.created.UnixNano()))}
 	if g.id.Kind == others {
 		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true

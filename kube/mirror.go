@@ -39,6 +39,12 @@ type mirror struct {
 	queues     queues
 	around     around
 	storage    storage
+	policies   policies
+	topologies topologies
+	// outdated says that the engine is to be built anew before it decides: the
+	// policy or the levels are others.
+	outdated bool
+
 	groups     map[translate.Group]*group
 	jobs       map[string]*group
 	dirty      []*group         // to be looked at again before the next decision
@@ -99,6 +105,8 @@ type node struct {
 	count  int // such pods
 	pods   map[types.UID]*pod
 	sick   uint64 // devices that the engine takes for unhealthy
+	// surveyed is what of its labels is counted in topologies.
+	surveyed uint64
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
@@ -107,7 +115,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
-		dra: newDRA(), acts: acts{wake: core.Never},
+		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 	}
 }
 
@@ -133,6 +141,11 @@ func (m *mirror) mustTell(ev core.Event) {
 // rebuild derives the engine anew: at the start, and when the policy, the
 // topology or the GPUs of a node are others.
 func (m *mirror) rebuild() error {
+	m.outdated = false
+	if err := m.settlePolicy(); err != nil {
+		return err
+	}
+	m.pickLevels()
 	names := make([]string, len(m.levels))
 	for i, l := range m.levels {
 		names[i] = l.Name
@@ -161,8 +174,12 @@ func (m *mirror) rebuild() error {
 	m.dirty = m.dirty[:0]
 	groups := make([]*group, 0, len(m.groups))
 	for _, g := range m.groups {
+		draining, broke := g.draining, g.broke
 		g.reset()
 		g.dirty = false
+		if g.leaving() {
+			g.draining, g.broke = draining, broke
+		}
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {
@@ -180,6 +197,12 @@ func (m *mirror) decide(now core.Time) *acts {
 	m.now = max(m.now, now)
 	if m.engine == nil {
 		return &m.acts
+	}
+	m.watchLabels()
+	if m.outdated {
+		if err := m.rebuild(); err != nil {
+			m.log.Error("the engine cannot be built anew", "error", err)
+		}
 	}
 	for _, g := range m.later {
 		m.touch(g)

@@ -24,6 +24,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 		m.log.Warn("a node cannot be used", "node", o.Name, "why", o.wrong)
 	}
 	n.object, n.gone = o, false
+	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
 	m.dirtyNodes[o.Name] = n
 }
 
@@ -32,6 +33,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 func (m *mirror) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil {
 		n.gone = true
+		m.topologies.survey(n, 0)
 		m.dirtyNodes[name] = n
 	}
 }

@@ -235,6 +235,11 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 	case ok || p.state == podBound:
 		// The API has said meanwhile where it is.
 	default:
+		if p.group == nil { // it was counted as another scheduler's
+			m.podOver(p)
+			m.newPod(p.object)
+			return
+		}
 		leaving := p.state == podLeaving
 		m.unplace(p, p.target)
 		p.state, p.target, p.devices = podWaiting, "", 0
@@ -283,6 +288,9 @@ func (m *mirror) adopt(p *pod) {
 	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", err)
 	delete(p.group.pods, p.object.UID)
 	m.leaveSlot(p)
+	if p.inFlight {
+		p.group.inFlight--
+	}
 	p.group = nil
 	m.alone(p)
 }

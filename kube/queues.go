@@ -69,7 +69,7 @@ func (m *mirror) queuesChanged() {
 	}
 	m.queues.tellAll(m)
 	for _, g := range m.groups {
-		if g.submitted && !g.runs() && g.id.Kind != others {
+		if g.submitted && !g.runs() && !g.leaving() && g.id.Kind != others {
 			m.withdraw(g) // its queue may be gone: it is weighed anew
 		}
 		if !g.submitted {

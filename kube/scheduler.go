@@ -3,7 +3,7 @@
 //
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
-//	  nodes.go pods.go groups.go queues.go
+//	  nodes.go pods.go groups.go queues.go policies.go topologies.go
 //	bind.go evict.go status.go size.go     acts to the API, and their outcomes
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
@@ -39,9 +39,18 @@ type Config struct {
 	// API says where the API server is and who we are. Its limits on requests
 	// are not used: what is sent is bounded by Workers and StatusRate.
 	API *rest.Config
-	// Policy is how to decide.
-	Policy core.Policy
-	// Levels of the topology, widest first; none for nodes alone.
+	// Policy is how to decide where there is no SchedulingPolicy object of the
+	// name PolicyName. Without a name of its own it is no policy, and Run fails
+	// when there is no such object.
+	Policy     core.Policy
+	PolicyName string
+	// Builtins finds the policies that SchedulingPolicy objects start from.
+	Builtins v1alpha1.Builtins
+	// Topology is the name of the Topology object to place by. When empty, the
+	// only one there is counts or, without any, the labels of nodes.
+	Topology string
+	// Levels of the topology, widest first, in place of any object; none is
+	// usual.
 	Levels []translate.Level
 	// Workers is how many bindings are under way at once; 64 when 0.
 	Workers int
@@ -127,6 +136,10 @@ func New(c Config) (*Scheduler, error) {
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record = c.Record
 	s.mirror.metrics = s.metrics
+	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology
+	if c.Builtins != nil {
+		s.mirror.policies.builtins = c.Builtins
+	}
 	if _, err := core.New(core.Config{Policy: c.Policy}); err != nil {
 		return nil, err
 	}

@@ -114,34 +114,44 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(ctx, volumes, core, "persistentvolumes", &v1.PersistentVolume{}, &synced)
 	start(ctx, classes, s.client.StorageV1().RESTClient(), "storageclasses", &storagev1.StorageClass{}, &synced)
 
-	if ok, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
+	if served, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
 		return nil, err
-	} else if ok {
+	} else if served["podgroups"] {
 		groups := follow(s, func(g *schedulingv1beta1.PodGroup) *podGroupObject { return trimPodGroup(g) }, (*mirror).podGroupSeen,
 			func(m *mirror, o *podGroupObject) { m.podGroupGone(o.Namespace, o.Name) }, (*mirror).podGroupsListed)
 		start(ctx, groups, s.client.SchedulingV1beta1().RESTClient(), "podgroups", &schedulingv1beta1.PodGroup{}, &synced)
 	} else {
 		s.log.Info("this cluster serves no PodGroups of its own", "api", schedulingv1beta1.SchemeGroupVersion)
 	}
-	if ok, err := s.served(v1alpha1.GroupVersion.String()); err != nil {
+	served, err := s.served(v1alpha1.GroupVersion.String())
+	if err != nil {
 		return nil, err
-	} else if ok {
+	}
+	if served["queues"] {
 		queues := follow(s, func(q *v1alpha1.Queue) *v1alpha1.Queue { return q }, (*mirror).queueSeen,
 			func(m *mirror, q *v1alpha1.Queue) { m.queueGone(q.Name) }, (*mirror).queuesListed)
 		start(ctx, queues, s.muster, "queues", &v1alpha1.Queue{}, &synced)
 	} else {
 		s.log.Warn("this cluster has no Queues: their definitions are not installed", "api", v1alpha1.GroupVersion)
 	}
-	return synced, s.watchDevices(ctx, &synced)
+	if served["schedulingpolicies"] {
+		policies := follow(s, func(p *v1alpha1.SchedulingPolicy) *v1alpha1.SchedulingPolicy { return p }, (*mirror).policySeen,
+			func(m *mirror, p *v1alpha1.SchedulingPolicy) { m.policyGone(p.Name) }, (*mirror).policiesListed)
+		start(ctx, policies, s.muster, "schedulingpolicies", &v1alpha1.SchedulingPolicy{}, &synced)
+	}
+	if served["topologies"] {
+		topologies := follow(s, func(t *v1alpha1.Topology) *v1alpha1.Topology { return t }, (*mirror).topologySeen,
+			func(m *mirror, t *v1alpha1.Topology) { m.topologyGone(t.Name) }, (*mirror).topologiesListed)
+		start(ctx, topologies, s.muster, "topologies", &v1alpha1.Topology{}, &synced)
+	}
+	err = s.watchDevices(ctx, &synced)
+	return synced, err
 }
 
 // watchDevices keeps up with what DRA has.
 func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{}) error {
-	list, err := s.client.Discovery().ServerResourcesForGroupVersion(resourceapi.SchemeGroupVersion.String())
-	if errors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	served, err := s.served(resourceapi.SchemeGroupVersion.String())
+	if err != nil || !served["resourceclaims"] {
 		return err
 	}
 	client := s.client.ResourceV1().RESTClient()
@@ -152,10 +162,8 @@ func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{})
 	start(ctx, slices, client, "resourceslices", &resourceapi.ResourceSlice{}, synced)
 	start(ctx, classes, client, "deviceclasses", &resourceapi.DeviceClass{}, synced)
 	start(ctx, claims, client, "resourceclaims", &resourceapi.ResourceClaim{}, synced)
-	for i := range list.APIResources {
-		if list.APIResources[i].Name == "devicetaintrules" {
-			start(ctx, rules, client, "devicetaintrules", &resourceapi.DeviceTaintRule{}, synced)
-		}
+	if served["devicetaintrules"] {
+		start(ctx, rules, client, "devicetaintrules", &resourceapi.DeviceTaintRule{}, synced)
 	}
 	s.mirror.dra.served = true
 	return nil
@@ -185,11 +193,18 @@ func start[T any](ctx context.Context, w *watched[T], client rest.Interface, res
 	go w.run(ctx, client, resource, o)
 }
 
-// served reports whether the API server serves a group version.
-func (s *Scheduler) served(groupVersion string) (bool, error) {
-	_, err := s.client.Discovery().ServerResourcesForGroupVersion(groupVersion)
+// served says which resources of a group version the API server serves.
+func (s *Scheduler) served(groupVersion string) (map[string]bool, error) {
+	list, err := s.client.Discovery().ServerResourcesForGroupVersion(groupVersion)
 	if errors.IsNotFound(err) {
-		return false, nil
+		return nil, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return nil, err
+	}
+	served := map[string]bool{}
+	for _, r := range list.APIResources {
+		served[r.Name] = true
+	}
+	return served, nil
 }

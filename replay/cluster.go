@@ -208,7 +208,7 @@ func (f *fold) compareNode(old *core.Node, known bool, ev core.NodeAdded) {
 		return
 	}
 	if !sameSite(old, &ev.Node) || old.CPUMilli != ev.Node.CPUMilli || old.MemMiB != ev.Node.MemMiB || old.MaxPods != ev.Node.MaxPods {
-		f.change(core.NodeChanged{Node: ev.Node})
+		f.change(core.NodeChanged(ev))
 	}
 	if old.Cordoned != ev.Node.Cordoned {
 		f.change(core.NodeCordoned{Node: name, Cordoned: ev.Node.Cordoned})

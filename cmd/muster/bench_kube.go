@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -34,6 +32,7 @@ type kubeBench struct {
 	schedulers []string
 	workers    int
 	patience   time.Duration
+	arriving   bool
 	asJSON     bool
 }
 
@@ -43,6 +42,7 @@ func (b *kubeBench) register(c *cobra.Command) {
 	f.StringSliceVar(&b.schedulers, "schedulers", []string{rawLoop, ours, stock}, "with --kube: who binds: a loop that only creates bindings (raw), muster, kube-scheduler")
 	f.IntVar(&b.workers, "workers", 64, "with --kube: so many requests at once, of the loop and of muster")
 	f.DurationVar(&b.patience, "patience", 2*time.Minute, "with --kube: give up a measurement after this time")
+	f.BoolVar(&b.arriving, "arriving", false, "with --kube: the scheduler runs before the pods are created, and times are from the first creation")
 	f.BoolVar(&b.asJSON, "json", false, "with --kube: print the results as JSON")
 }
 
@@ -59,6 +59,9 @@ func (b *kubeBench) parse(c *cobra.Command) ([]kubebench.Shape, error) {
 		shapes = append(shapes, kubebench.Shape{Groups: g, Size: n})
 	}
 	for _, s := range b.schedulers {
+		if s == rawLoop && b.arriving {
+			return nil, badUsage(c, "--arriving: expected schedulers that wait for pods; found raw")
+		}
 		if !slices.Contains([]string{rawLoop, ours, stock}, s) {
 			return nil, badUsage(c, "--schedulers: expected raw, muster or kube-scheduler; found %q", s)
 		}
@@ -86,7 +89,7 @@ func (b *kubeBench) run(c *cobra.Command) error {
 				if s.Pods() > 8*n {
 					continue // more than the cluster holds
 				}
-				r, err := b.measure(ctx, c.ErrOrStderr(), who, n, s)
+				r, err := b.measure(ctx, who, n, s)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -108,7 +111,7 @@ func (b *kubeBench) run(c *cobra.Command) error {
 
 // measure has one scheduler bind one shape on a new cluster: nodes and pods are
 // there before it starts.
-func (b *kubeBench) measure(ctx context.Context, log io.Writer, who string, nodes int, shape kubebench.Shape) (kubebench.Result, error) {
+func (b *kubeBench) measure(ctx context.Context, who string, nodes int, shape kubebench.Shape) (kubebench.Result, error) {
 	var none kubebench.Result
 	c, err := local.Start(ctx, func(string) {}, "--ephemeral", "--nodes", "0", "--controllers", "podgroup-protection-controller")
 	if err != nil {
@@ -130,28 +133,49 @@ func (b *kubeBench) measure(ctx context.Context, log io.Writer, who string, node
 	if err := cluster.CreateNodes(ctx, nodes); err != nil {
 		return none, err
 	}
-	name := map[string]string{rawLoop: "nobody", ours: "muster", stock: "default-scheduler"}[who]
-	if err := cluster.CreatePods(ctx, shape, name); err != nil {
-		return none, err
-	}
+	schedule, name := b.scheduler(cluster, config, c.Kubeconfig, who, nodes, shape)
 	ctx, cancel := context.WithTimeout(ctx, b.patience)
 	defer cancel()
-	r, err := cluster.Watch(ctx, shape, func(ctx context.Context) error {
-		switch who {
-		case rawLoop:
-			return cluster.Raw(ctx, shape, nodes)
-		case stock:
-			return runStock(ctx, c.Kubeconfig)
+	if !b.arriving {
+		if err := cluster.CreatePods(ctx, shape, name); err != nil {
+			return none, err
 		}
+		r, err := cluster.Watch(ctx, shape, schedule)
+		r.Scheduler, r.Nodes = who, nodes
+		return r, err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	go func() {
+		if err := schedule(ctx); err != nil {
+			fail(err)
+		}
+	}()
+	if err := cluster.WarmUp(ctx, name); err != nil {
+		return none, context.Cause(ctx)
+	}
+	r, err := cluster.Watch(ctx, shape, func(ctx context.Context) error { return cluster.CreatePods(ctx, shape, name) })
+	r.Scheduler, r.Nodes = who, nodes
+	return r, err
+}
+
+// scheduler returns what binds the pods of a shape, and the name by which the
+// pods ask for it.
+func (b *kubeBench) scheduler(cluster *kubebench.Cluster, config *rest.Config, kubeconfig, who string, nodes int, shape kubebench.Shape) (run func(context.Context) error, name string) {
+	switch who {
+	case rawLoop:
+		return func(ctx context.Context) error { return cluster.Raw(ctx, shape, nodes) }, "nobody"
+	case stock:
+		return func(ctx context.Context) error { return runStock(ctx, kubeconfig) }, "default-scheduler"
+	}
+	return func(ctx context.Context) error {
 		policy, _ := builtin("default")
-		s, err := kube.New(kube.Config{API: config, Policy: policy, Workers: b.workers, Log: slog.New(slog.NewTextHandler(log, nil))})
+		s, err := kube.New(kube.Config{API: config, Policy: policy, Workers: b.workers})
 		if err != nil {
 			return err
 		}
 		return s.Run(ctx)
-	})
-	r.Scheduler, r.Nodes = who, nodes
-	return r, err
+	}, ours
 }
 
 // runStock runs the scheduler of Kubernetes until ctx ends.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -55,6 +57,20 @@ func loadPolicy(c *cobra.Command, arg string) (core.Policy, error) {
 		return core.Policy{}, unreadable(arg, err)
 	}
 	return v1alpha1.Parse(arg, data, builtin)
+}
+
+// clusterPolicy returns the policy that arg names for a cluster: a file, or the
+// object of that name, in place of which the built-in of that name counts while
+// there is none. name is empty for a file.
+func clusterPolicy(c *cobra.Command, arg string) (p core.Policy, name string, err error) {
+	if p, ok := builtin(arg); ok {
+		return p, arg, nil
+	}
+	if _, err := os.Stat(arg); os.IsNotExist(err) && len(validation.IsDNS1123Subdomain(arg)) == 0 && filepath.Ext(arg) == "" {
+		return core.Policy{}, arg, nil
+	}
+	p, err = loadPolicy(c, arg)
+	return p, "", err
 }
 
 // loadPolicies returns the policies of a list a,b,c, which may have those of

@@ -20,6 +20,7 @@ func newScheduler() *cobra.Command {
 		api        apiFlags
 		logs       logFlags
 		policy     string
+		topology   string
 		workers    int
 		statusRate float32
 		elect      bool
@@ -48,7 +49,7 @@ one decides, the others stand by.`,
 			if err != nil {
 				return err
 			}
-			p, err := loadPolicy(c, policy)
+			p, name, err := clusterPolicy(c, policy)
 			if err != nil {
 				return err
 			}
@@ -58,7 +59,10 @@ one decides, the others stand by.`,
 			}
 			ctx, stop := interruptible(c)
 			defer stop()
-			kc := kube.Config{API: config, Policy: p, Workers: workers, StatusRate: statusRate, Log: log}
+			kc := kube.Config{
+				API: config, Policy: p, PolicyName: name, Builtins: builtin, Topology: topology,
+				Workers: workers, StatusRate: statusRate, Log: log,
+			}
 			if elect {
 				kc.Leader, err = leader(namespace)
 				if err != nil {
@@ -91,7 +95,7 @@ one decides, the others stand by.`,
 			go func() {
 				select {
 				case <-s.Ready():
-					log.Info("scheduling", "server", config.Host, "policy", p.Name)
+					log.Info("scheduling", "server", config.Host, "policy", policy)
 				case <-ctx.Done():
 				}
 			}()
@@ -102,8 +106,9 @@ one decides, the others stand by.`,
 	logs.register(c)
 	record.register(c)
 	f := c.Flags()
-	f.StringVar(&policy, "policy", "default", "decide by this `POLICY`: a file, or one of"+policyList())
+	f.StringVar(&policy, "policy", "default", "decide by this `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
 	completePolicy(c)
+	f.StringVar(&topology, "topology", "", "place by the Topology of this `NAME`; by default the only one there is, else what the labels of nodes tell")
 	f.IntVar(&workers, "workers", 64, "bind so many pods at once")
 	f.Float32Var(&statusRate, "status-rate", 100, "write so many conditions in a second at most")
 	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")

@@ -18,7 +18,6 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/local"
-	"github.com/muster-sched/muster/kube/translate"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -68,7 +67,7 @@ Without --dir nothing is kept. With it, the cluster is there again the next time
 	fs.Float64Var(&f.speed, "speed", 600, "time passes so much faster in the workload")
 	fs.Uint64Var(&f.seed, "seed", 1, "the seed of a made-up workload")
 	durationVar(fs, &f.until, "until", "stop when so much time of the workload has passed; by default run until interrupted")
-	fs.StringVar(&f.policy, "policy", "default", "decide by this `POLICY`: a file, or one of"+policyList())
+	fs.StringVar(&f.policy, "policy", "default", "decide by this `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
 	completePolicy(c)
 	fs.StringVar(&f.dir, "dir", "", "keep the cluster in `FOLDER`")
 	fs.IntVar(&f.port, "port", 0, "the API server's `PORT` of 127.0.0.1; by default a free one")
@@ -117,7 +116,7 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	policy, err := loadPolicy(c, f.policy)
+	policy, policyName, err := clusterPolicy(c, f.policy)
 	if err != nil {
 		return err
 	}
@@ -145,6 +144,9 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err := local.Install(ctx, config); err != nil {
 		return unlessInterrupted(ctx, err)
 	}
+	if err := cluster.ShowTopology(ctx, config); err != nil {
+		return unlessInterrupted(ctx, err)
+	}
 	logFile, err := os.Create(filepath.Join(filepath.Dir(cluster.Kubeconfig), "scheduler.log"))
 	if err != nil {
 		return err
@@ -154,7 +156,7 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	kc := kube.Config{API: config, Policy: policy, Levels: levelsOf(cluster.Topology), Log: log}
+	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Log: log}
 	recorder, err := f.record.open(c, log)
 	if err != nil {
 		return err
@@ -205,14 +207,6 @@ func unlessInterrupted(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-func levelsOf(list []local.Level) []translate.Level {
-	var out []translate.Level
-	for _, l := range list {
-		out = append(out, translate.Level{Name: l.Alias, Label: l.NodeLabel})
-	}
-	return out
 }
 
 func (f *upFlags) greet(out io.Writer, cluster *local.Cluster, log string) {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -214,6 +215,28 @@ func (c *Cluster) Watch(ctx context.Context, s Shape, start func(ctx context.Con
 		}
 	}
 	return r, nil
+}
+
+// WarmUp waits until a scheduler binds a pod.
+func (c *Cluster) WarmUp(ctx context.Context, scheduler string) error {
+	const name = "warm-up"
+	pods := c.client.CoreV1().Pods(namespace)
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1.PodSpec{SchedulerName: scheduler, Containers: []v1.Container{{Name: "main", Image: "none"}}},
+	}
+	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		p, err := pods.Get(ctx, name, metav1.GetOptions{})
+		return err == nil && p.Spec.NodeName != "", err
+	})
+	if err != nil {
+		return err
+	}
+	now := int64(0)
+	return pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
 // boundPod is what is kept of a pod.

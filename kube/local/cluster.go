@@ -28,7 +28,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/deploy"
+	"github.com/muster-sched/muster/kube"
 )
 
 // Program is the name of the program that is the cluster.
@@ -36,6 +38,9 @@ const Program = "muster-devcluster"
 
 // ErrNoProgram says that the program is not there.
 var ErrNoProgram = errors.New(Program + " is neither beside this program nor on the PATH: build it with make devcluster")
+
+// TopologyName is the Topology object that [Cluster.ShowTopology] makes.
+const TopologyName = "local"
 
 // Cluster is a cluster that runs on this machine.
 type Cluster struct {
@@ -217,6 +222,28 @@ func Install(ctx context.Context, config *rest.Config) error {
 		if err != nil {
 			return fmt.Errorf("%s is not served: %w", crd.Name, err)
 		}
+	}
+	return nil
+}
+
+// ShowTopology makes a Topology object of the levels by which nodes are
+// labelled, so that all who schedule here know them. One that is there stays.
+func (c *Cluster) ShowTopology(ctx context.Context, config *rest.Config) error {
+	if len(c.Topology) == 0 {
+		return nil
+	}
+	client, err := kube.NewClient(config)
+	if err != nil {
+		return err
+	}
+	t := &v1alpha1.Topology{ObjectMeta: metav1.ObjectMeta{Name: TopologyName}}
+	for _, l := range c.Topology {
+		t.Spec.Levels = append(t.Spec.Levels, v1alpha1.TopologyLevel{NodeLabel: l.NodeLabel, Alias: l.Alias})
+	}
+	t.Spec.Levels = append(t.Spec.Levels, v1alpha1.TopologyLevel{NodeLabel: v1alpha1.HostnameLabel})
+	err = client.Post().Resource("topologies").Body(t).Do(ctx).Error()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("topology %s: %w", t.Name, err)
 	}
 	return nil
 }

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube"
+)
+
+// A pod is bound to a node with room, told its GPU, runs and ends.
+func TestPod(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.create(pod("p", asks(2), runsFor(100*time.Millisecond)))
+	c.bound("p")
+	if got := c.get("p").Annotations[v1alpha1.GPUsAnnotation]; len(strings.Split(got, ",")) != 2 {
+		t.Errorf("it was given the GPUs %q; expected two", got)
+	}
+	c.phase(v1.PodSucceeded, "p")
+}
+
+// A pod that does not fit says why, in the words of autoscalers too, and says no
+// more when it starts.
+func TestPodWaits(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.create(pod("first", asks(8)))
+	c.bound("first")
+	c.create(pod("second", asks(8)))
+	if said := c.waits("second", "Resources"); !strings.Contains(said, "8") {
+		t.Errorf("it waits because %q; expected numbers", said)
+	}
+	if k := condition(c.get("second"), v1.PodScheduled); k == nil || k.Status != v1.ConditionFalse || k.Reason != v1.PodReasonUnschedulable {
+		t.Errorf("its condition PodScheduled is %+v; expected False, Unschedulable", k)
+	}
+	c.until("an event says so", func() error {
+		_, err := c.event("second", "Resources")
+		return err
+	})
+	c.delete("first")
+	c.bound("second")
+	c.until("it is said to wait no more", func() error { return waitsNoMore(c.get("second")) })
+}
+
+// A pod whose annotation is wrong is told so.
+func TestPodMisconfigured(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.create(pod("p", note(v1alpha1.KindAnnotation, "traning")))
+	if said := c.waits("p", kube.ReasonMisconfigured); !strings.Contains(said, v1alpha1.KindAnnotation) || !strings.Contains(said, "training") {
+		t.Errorf("it waits because %q; expected the annotation and what it may be", said)
+	}
+}
+
+// Pods of other schedulers count: their GPUs are not given away.
+func TestPodsOfOthers(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	theirs := pod("theirs", asks(6))
+	theirs.Spec.SchedulerName = "other"
+	c.create(theirs)
+	c.must(admin.CoreV1().Pods(c.namespace).Bind(ctx(), &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Target: v1.ObjectReference{Kind: "Node", Name: "n"},
+	}, metav1.CreateOptions{}))
+	c.schedule()
+	c.create(pod("ours", asks(4)))
+	c.waits("ours", "Resources")
+	c.unbound("ours")
+	c.delete("theirs")
+	c.bound("ours")
+}
+
+// A part of a GPU is given out by device: parts share one as far as it goes, and
+// whole GPUs go to others.
+func TestPodFraction(t *testing.T) {
+	c := begin(t)
+	c.node("n", gpus(2, "A10"))
+	c.schedule()
+	half := func(name string) *v1.Pod { return pod(name, asks(0), note(v1alpha1.GPUFractionAnnotation, "0.5")) }
+	c.create(half("a"), half("b"), pod("whole"))
+	c.bound("a", "b", "whole")
+	a, b, whole := c.get("a").Annotations, c.get("b").Annotations, c.get("whole").Annotations
+	if a[v1alpha1.ShareAnnotation] != "500" || a[v1alpha1.GPUsAnnotation] == "" || a[v1alpha1.GPUsAnnotation] != b[v1alpha1.GPUsAnnotation] {
+		t.Errorf("two halves are %v and %v; expected the same GPU", a, b)
+	}
+	if whole[v1alpha1.GPUsAnnotation] == a[v1alpha1.GPUsAnnotation] {
+		t.Errorf("a whole GPU and a half are both %v", whole)
+	}
+	c.create(half("c"))
+	c.waits("c", "Resources")
+}
+
+// A pod goes to a model it can use, and waits when there is none of them.
+func TestPodModels(t *testing.T) {
+	c := begin(t)
+	c.node("a10", gpus(8, "A10"))
+	c.node("h800", gpus(8, "H800"))
+	c.schedule()
+	c.create(
+		pod("one", note(v1alpha1.GPUModelsAnnotation, "H800")),
+		pod("either", asks(8), note(v1alpha1.GPUModelsAnnotation, "H800|A10")),
+		pod("neither", note(v1alpha1.GPUModelsAnnotation, "A100")))
+	if n := c.bound("one", "either"); n[0] != "h800" || n[1] != "a10" {
+		t.Errorf("they are on %v; expected h800 and a10", n)
+	}
+	c.waits("neither", "NoNode")
+}

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube"
+)
+
+// A pod waits for quota, though there are GPUs, and starts when there is some.
+func TestQueueQuota(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("team", 4, isolated)
+	c.schedule()
+	c.create(pod("first", asks(4), in("team")))
+	c.bound("first")
+	c.create(pod("second", asks(2), in("team")))
+	if said := c.waits("second", "QuotaExceeded"); !strings.Contains(said, "team") {
+		t.Errorf("it waits because %q; expected the queue's name in it", said)
+	}
+	if k := condition(c.get("second"), v1.PodScheduled); k == nil || k.Reason == v1.PodReasonUnschedulable {
+		t.Errorf("PodScheduled is %+v; more nodes, which Unschedulable asks for, would be no help", k)
+	}
+	c.unbound("second")
+	c.editQueue("team", func(q *v1alpha1.Queue) { q.Spec.Quota[0].Nominal = 6000 })
+	c.bound("second")
+}
+
+// A queue borrows what others do not use, as far as it may.
+func TestQueueBorrows(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("poor", 2, borrows(4))
+	c.queue("rich", 6)
+	c.schedule()
+	c.bound(c.several("p", 0, 6, in("poor"))...)
+	c.create(pod("p-6", in("poor")))
+	c.waits("p-6", "QuotaExceeded")
+	c.unbound("p-6")
+}
+
+// A queue takes back what it lent: borrowers are told why and leave through the
+// Eviction API.
+func TestQueueReclaims(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("poor", 4)
+	c.queue("rich", 4)
+	c.schedule()
+	borrowers := c.several("p", 0, 8, in("poor"))
+	c.bound(borrowers...)
+	seen := c.watch()
+	c.create(pod("owner", asks(4), in("rich")))
+	c.bound("owner")
+	if n := len(seen.evicted(v1alpha1.PreemptionReason)); n != 4 {
+		t.Errorf("%d pods were evicted; expected 4", n)
+	}
+	for _, p := range seen.evicted(v1alpha1.PreemptionReason) {
+		if k := condition(p, v1.DisruptionTarget); !strings.Contains(k.Message, "owner") {
+			t.Errorf("%s was evicted because %q; expected for whom", p.Name, k.Message)
+		}
+	}
+}
+
+// What a PodDisruptionBudget does not allow now is evicted when it does.
+func TestQueueReclaimsWithinBudget(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("poor", 4)
+	c.queue("rich", 4)
+	least := intstr.FromInt32(1)
+	budgets := admin.PolicyV1().PodDisruptionBudgets(c.namespace)
+	_, err := budgets.Create(ctx(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "keep"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	s := c.schedule()
+	c.create(pod("borrower", asks(8), in("poor"), label("app", "db")))
+	c.bound("borrower")
+	c.phase(v1.PodRunning, "borrower")
+	borrower := c.get("borrower")
+	c.create(pod("owner", asks(4), in("rich")))
+	c.until("the eviction is refused", func() error { return s.log.has("an eviction has to wait") })
+	if p := c.get("borrower"); p.DeletionTimestamp != nil {
+		t.Error("the budget did not keep the pod")
+	}
+	c.unbound("owner")
+	c.must(budgets.Delete(ctx(), "keep", metav1.DeleteOptions{}))
+	c.gone(borrower)
+	c.bound("owner")
+}
+
+// A queue that is not there yet is waited for.
+func TestQueueComesLate(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.create(pod("p", in("late")))
+	if said := c.waits("p", kube.ReasonQueueNotFound); !strings.Contains(said, "late") {
+		t.Errorf("it waits because %q; expected the queue's name", said)
+	}
+	c.queue("late", 8)
+	c.bound("p")
+}
+
+// Namespaces that a queue does not select may not use it, until they are
+// labelled so.
+func TestQueueForbidden(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("private", 8, func(q *v1alpha1.Queue) {
+		q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
+	})
+	c.schedule()
+	c.create(pod("p", in("private")))
+	c.waits("p", kube.ReasonQueueForbidden)
+	c.unbound("p")
+	c.labelNamespace("team", "a")
+	c.bound("p")
+}
+
+// Pods that name no queue wait in that of their namespace.
+func TestQueueOfNamespace(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("small", 2, isolated)
+	c.labelNamespace(v1alpha1.QueueLabel, "small")
+	c.schedule()
+	c.create(pod("p", asks(3)))
+	if said := c.waits("p", "QuotaExceeded"); !strings.Contains(said, "small") {
+		t.Errorf("it waits because %q; expected the queue of its namespace", said)
+	}
+}
+
+// A pod of a higher priority takes the place of others; not of those that may
+// not be preempted.
+func TestPriority(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	high := c.priority("e2e-high", 1000)
+	c.schedule()
+	c.create(pod("weak", asks(4)), pod("safe", asks(4), note(v1alpha1.PreemptibleAnnotation, "false")))
+	c.bound("weak", "safe")
+	weak := c.get("weak")
+	seen := c.watch()
+	c.create(pod("strong", asks(4), high))
+	c.bound("strong")
+	c.gone(weak)
+	if got := seen.evicted(v1alpha1.PreemptionReason); len(got) != 1 || got[0].Name != "weak" {
+		t.Errorf("these were evicted: %v; expected weak alone", names(got))
+	}
+	c.create(pod("stronger", asks(4), high))
+	c.waits("stronger", "Resources")
+	if c.get("safe").DeletionTimestamp != nil {
+		t.Error("a pod that may not be preempted was")
+	}
+}
+
+// A gang is preempted whole: what is left of it could not run.
+func TestPriorityAgainstGang(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2)
+	high := c.priority("e2e-high", 1000)
+	c.schedule()
+	c.group("weak", 4)
+	weak := c.several("weak", 0, 4, asks(4), ofGroup("weak"))
+	c.bound(weak...)
+	seen := c.watch()
+	c.create(pod("strong", asks(8), high))
+	c.bound("strong")
+	c.until("the whole gang is evicted", func() error { return seen.wantEvicted(4) })
+	c.create(pod("another", asks(4)))
+	c.bound("another")
+}

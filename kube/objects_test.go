@@ -1,0 +1,210 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+)
+
+func policyObject(name, base string, mode v1alpha1.QueueingMode) *v1alpha1.SchedulingPolicy {
+	p := &v1alpha1.SchedulingPolicy{Spec: v1alpha1.SchedulingPolicySpec{Base: base, Queueing: &v1alpha1.Queueing{Mode: &mode}}}
+	p.Name = name
+	return p
+}
+
+// A policy object comes into effect while jobs run, and a mistake in it changes
+// nothing.
+func TestPolicyObject(t *testing.T) {
+	y := newToy(t)
+	y.policies.name, y.policies.given, y.mirror.policy = "night", core.Policy{}, core.Policy{}
+	y.node("a", 8)
+	if err := y.rebuild(); err == nil || !strings.Contains(err.Error(), "night") {
+		t.Fatalf("without any policy: got %v", err)
+	}
+	y.policiesListed([]*v1alpha1.SchedulingPolicy{policyObject("night", "default", "StrictFIFO"), policyObject("day", "default", "Backfill")})
+	y.start()
+	if got := y.policies.verdict["night"].reason + y.policies.verdict["day"].reason; got != "InUseAccepted" {
+		t.Errorf("verdicts %s", got)
+	}
+
+	// Under StrictFIFO a job that does not fit holds back a later one.
+	y.see(newTestPod("first", 6))
+	if at := y.run(); at["first"] != "a" {
+		t.Fatalf("got %v", at)
+	}
+	y.see(newTestPod("large", 4))
+	y.run()
+	small := newTestPod("small", 1)
+	small.CreationTimestamp.Time = startOfTime.Add(1e9)
+	y.now += core.Second
+	y.see(small)
+	if at := y.run(); len(at) > 0 {
+		t.Fatalf("StrictFIFO: got %v", at)
+	}
+
+	// A wrong one keeps it so.
+	wrong := policyObject("night", "nobody", "BestEffortFIFO")
+	y.policySeen(wrong)
+	if at := y.run(); len(at) > 0 || y.policies.verdict["night"].reason != v1alpha1.PolicyInvalid {
+		t.Fatalf("got %v, %v", at, y.policies.verdict)
+	}
+
+	// A right one lets it pass; what runs stays where it is.
+	y.policySeen(policyObject("night", "default", "BestEffortFIFO"))
+	at := y.run()
+	if want := map[string]string{"small": "a"}; !maps.Equal(at, want) {
+		t.Fatalf("got %v, want %v", at, want)
+	}
+	if devices := y.pods["first"].devices; devices&y.pods["small"].devices != 0 || y.pods["first"].slot < 0 {
+		t.Errorf("first has devices %b, small %b", devices, y.pods["small"].devices)
+	}
+
+	// A deleted one goes on until there is a built-in of its name to go by.
+	y.policyGone("night")
+	if y.run(); y.mirror.policy.Name != "night" {
+		t.Errorf("decides by %q", y.mirror.policy.Name)
+	}
+}
+
+// A wrong policy at the start, with nothing right before it, leaves the default.
+func TestWrongPolicyAtStart(t *testing.T) {
+	y := newToy(t)
+	y.policies.name, y.policies.given, y.mirror.policy = "night", core.Policy{}, core.Policy{}
+	y.policiesListed([]*v1alpha1.SchedulingPolicy{policyObject("night", "nobody", "StrictFIFO")})
+	y.start()
+	if v := y.policies.verdict["night"]; y.mirror.policy.Name != "default" || v.reason != v1alpha1.PolicyInvalid || !strings.Contains(v.message, "decides by default") {
+		t.Errorf("decides by %q, %v", y.mirror.policy.Name, v)
+	}
+}
+
+// An engine that is built anew while bindings are under way and a gang drains
+// forgets neither.
+func TestRebuildUnderWay(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	y.start()
+	low := newTestGang("low", 2, 4)
+	y.see(low...)
+	y.run()
+	high := newTestPod("high", 8)
+	high.Spec.Priority = new(int32)
+	*high.Spec.Priority = 1000
+	y.see(high)
+	y.now += 3600 * core.Second
+	if _, evict := y.pass(); len(evict) != 2 {
+		t.Fatalf("%d evictions", len(evict))
+	}
+	y.outdated = true
+	again := newTestPod("low-2", 4) // the owner makes a new pod at once
+	again.Labels, again.Annotations = low[0].Labels, low[0].Annotations
+	y.see(again)
+	if at := y.run(); len(at) > 0 {
+		t.Fatalf("before the old pods are gone: got %v", at)
+	}
+	if g := y.pods["low-2"].group; !g.draining || len(g.slots) != 2 || y.pods["low-2"].slot >= 0 {
+		t.Errorf("the engine knows %d pods of the gang that drains", len(g.slots))
+	}
+	for _, p := range low {
+		y.podGone(p.UID)
+	}
+	bind, _ := y.pass()
+	if len(bind) != 1 || bind[0].pod.object.Name != "high" {
+		t.Fatalf("got %v", bind)
+	}
+	y.outdated = true
+	y.pass()
+	y.bound("high", false, false) // the answer to a binding that an earlier engine decided
+	y.now += 60 * core.Second
+	if at := y.run(); at["high"] != "a" {
+		t.Errorf("got %v", at)
+	}
+}
+
+func topologyObject(name string, labels ...string) *v1alpha1.Topology {
+	t := &v1alpha1.Topology{}
+	t.Name = name
+	for _, l := range labels {
+		_, alias, _ := strings.Cut(l, "/")
+		t.Spec.Levels = append(t.Spec.Levels, v1alpha1.TopologyLevel{NodeLabel: l, Alias: alias})
+	}
+	return t
+}
+
+func TestTopologyObject(t *testing.T) {
+	y := newToy(t)
+	for i := range 4 {
+		y.node(fmt.Sprint("n", i), 8, "x/spine", "s", "x/leaf", fmt.Sprint("l", i/2), "topology.kubernetes.io/zone", "z",
+			"fabric.topograph.run/tier-1", "up", "fabric.topograph.run/tier-0", fmt.Sprint("t", i/2))
+	}
+	y.start()
+	if got := y.levelNames(); got != "tier-1, tier-0, node, hbd" {
+		t.Errorf("by labels: levels %s", got)
+	}
+
+	// The only object is in use, and a gang that needs one of its levels runs.
+	gang := newTestGang("g", 2, 8)
+	for _, p := range gang {
+		p.Annotations[v1alpha1.RequiredTopologyAnnotation] = "leaf"
+	}
+	y.see(gang...)
+	if at := y.run(); len(at) > 0 {
+		t.Fatalf("a level that is not there: got %v", at)
+	}
+	y.topologySeen(topologyObject("net", "x/spine", "x/leaf", "kubernetes.io/host"))
+	at := y.run()
+	if a, b := at["g-0"], at["g-1"]; a == "" || a[1]/2 != b[1]/2 {
+		t.Errorf("got %v", at)
+	}
+
+	// A second one leaves the choice to the labels again, a name makes it.
+	y.topologySeen(topologyObject("other", "x/leaf"))
+	if y.run(); y.levelNames() != "tier-1, tier-0, node, hbd" || y.topologies.verdict["net"].reason != v1alpha1.TopologyAccepted {
+		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
+	}
+	y.topologies.name = "other"
+	y.topologyGone("net")
+	if y.run(); y.levelNames() != "leaf, node, hbd" || y.topologies.verdict["other"].reason != v1alpha1.TopologyInUse {
+		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
+	}
+	if l, ok := y.level("hostname"); ok {
+		t.Errorf("no alias of nodes: got %q", l)
+	}
+}
+
+// The labels of nodes suggest levels: those that most nodes have, and others
+// when nodes come that are labelled otherwise, but not at once.
+func TestLevelsFromLabels(t *testing.T) {
+	y := newToy(t)
+	y.start()
+	zone := []string{"topology.kubernetes.io/zone", "z"}
+	y.node("a", 8, zone...)
+	if y.run(); y.levelNames() != "zone, node, hbd" {
+		t.Fatalf("levels %s", y.levelNames())
+	}
+	rack := append(zone, "cloud.provider.com/topology-block", "b", "cloud.provider.com/topology-rack", "r")
+	for i := range 3 {
+		y.node(fmt.Sprint("r", i), 8, rack...)
+	}
+	y.now += core.Second
+	a := y.decide(y.now)
+	wake := a.wake
+	y.done()
+	if y.levelNames() != "zone, node, hbd" || wake != y.now-core.Second+chooseAgain {
+		t.Fatalf("levels %s, wakes in %v", y.levelNames(), wake-y.now)
+	}
+	y.now = wake
+	if y.run(); y.levelNames() != "block, rack, node, hbd" {
+		t.Fatalf("levels %s", y.levelNames())
+	}
+	y.nodeGone("r0")
+	y.nodeGone("r1")
+	y.nodeGone("r2")
+	y.now += chooseAgain
+	if y.run(); y.levelNames() != "zone, node, hbd" || y.topologies.nodes != 1 {
+		t.Errorf("levels %s, %d nodes", y.levelNames(), y.topologies.nodes)
+	}
+}

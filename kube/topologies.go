@@ -1,0 +1,182 @@
+package kube
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// From Topology objects, or the labels of nodes, to the engine's levels.
+
+// topologies are the Topology objects, and what is known of the labels of nodes.
+type topologies struct {
+	objects map[string]*v1alpha1.Topology
+	// given are levels to use in place of any object. name is that of the object to place by, empty when none was named; used is
+	// that of the one in use, empty for none.
+	given      []translate.Level
+	name, used string
+	verdict    map[string]verdict
+
+	// Of the nodes there are, and of those that have each label of
+	// translate.LevelFamilies, in their order.
+	nodes  int
+	having []int
+	// relabelled says that these have changed since the levels were chosen.
+	relabelled bool
+	chosen     core.Time
+}
+
+// chooseAgain is how long levels that labels of nodes suggested stay at least:
+// while nodes come, the first hundred may be labelled otherwise than the rest.
+const chooseAgain = 60 * core.Second
+
+func newTopologies(given []translate.Level) topologies {
+	t := topologies{objects: map[string]*v1alpha1.Topology{}, verdict: map[string]verdict{}, given: given}
+	for _, f := range translate.LevelFamilies {
+		t.having = append(t.having, make([]int, len(f))...)
+	}
+	return t
+}
+
+func (m *mirror) topologiesListed(list []*v1alpha1.Topology) {
+	clear(m.topologies.objects)
+	for _, t := range list {
+		m.topologies.objects[t.Name] = t
+	}
+	m.chooseLevels()
+}
+
+// topologySeen takes in a topology as it is now.
+func (m *mirror) topologySeen(t *v1alpha1.Topology) {
+	old := m.topologies.objects[t.Name]
+	m.topologies.objects[t.Name] = t
+	if old == nil || !reflect.DeepEqual(old.Spec, t.Spec) {
+		m.chooseLevels()
+	}
+}
+
+func (m *mirror) topologyGone(name string) {
+	delete(m.topologies.objects, name)
+	m.chooseLevels()
+}
+
+// present is the bit of a node that is there, beside those of its labels.
+const present = 1 << 63
+
+// survey notes that a node has other labels than it had: bits as those of
+// translate.FamilyLabels and present, 0 for a node that is not there.
+func (t *topologies) survey(n *node, labels uint64) {
+	if n.surveyed == labels {
+		return
+	}
+	for i := range t.having {
+		t.having[i] += int(labels>>i&1) - int(n.surveyed>>i&1)
+	}
+	t.nodes += int(labels>>63) - int(n.surveyed>>63)
+	n.surveyed, t.relabelled = labels, true
+}
+
+// family returns the levels that the labels of nodes suggest: those labels of
+// the first family that most nodes have.
+func (t *topologies) family() []translate.Level {
+	i := 0
+	for _, f := range translate.LevelFamilies {
+		var levels []translate.Level
+		for _, l := range f {
+			if 2*t.having[i] > t.nodes {
+				levels = append(levels, l)
+			}
+			i++
+		}
+		if levels != nil {
+			return levels
+		}
+	}
+	return nil
+}
+
+// chooseLevels puts in use the Topology that was named, else the only one there
+// is, else what the labels of nodes suggest. Before all objects were listed it
+// is too early.
+func (m *mirror) chooseLevels() {
+	if m.engine == nil {
+		return
+	}
+	if m.pickLevels() {
+		m.outdated = true
+	}
+}
+
+// pickLevels does it, and reports whether the levels are others.
+func (m *mirror) pickLevels() bool {
+	t := &m.topologies
+	t.used, t.relabelled, t.chosen = "", false, m.now
+	levels := t.given
+	switch {
+	case len(levels) > 0:
+	case t.objects[t.name] != nil:
+		t.used = t.name
+	case len(t.objects) == 1 && t.name == "":
+		for t.used = range t.objects {
+		}
+	case t.name == "":
+		levels = t.family()
+	}
+	if t.used != "" {
+		levels = translate.Levels(&t.objects[t.used].Spec)
+	}
+	clear(t.verdict)
+	for name := range t.objects {
+		switch {
+		case name == t.used:
+			t.verdict[name] = verdict{v1alpha1.TopologyInUse, "the scheduler places by this topology"}
+		case t.used != "":
+			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, fmt.Sprintf("topology %s is in use", t.used)}
+		case t.name == "" && len(t.given) == 0:
+			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "there are several: --topology says which to use"}
+		default:
+			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "the scheduler was told to use another"}
+		}
+	}
+	if slices.Equal(levels, m.levels) {
+		return false
+	}
+	m.levels = levels
+	m.log.Info("other topology levels are in use", "topology", t.used, "levels", m.levelNames())
+	return true
+}
+
+// watchLabels chooses levels anew when the labels of nodes suggest others.
+func (m *mirror) watchLabels() {
+	t := &m.topologies
+	if m.engine == nil || !t.relabelled || t.used != "" || t.name != "" || len(t.given) > 0 {
+		return
+	}
+	if at := t.chosen + chooseAgain; len(m.levels) > 0 && m.now < at {
+		m.acts.wake = min(m.acts.wake, at)
+		return
+	}
+	m.chooseLevels()
+}
+
+// labelledNodes counts the nodes that have the labels of all levels.
+func (m *mirror) labelledNodes(levels []translate.Level) int {
+	count := 0
+nodes:
+	for _, n := range m.nodes {
+		if n.gone {
+			continue
+		}
+		for _, l := range levels {
+			if n.object.node.Labels[l.Label] == "" {
+				continue nodes
+			}
+		}
+		count++
+	}
+	return count
+}
