@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -67,6 +66,18 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 		}
 		ended = append(ended, name)
 	}
+	evicted := func() { // takes in the pods that had to leave
+		for i := 0; i < len(live); i++ {
+			if d.pods["default/"+live[i]] == nil {
+				claim := uses[live[i]]
+				d.unreserve(claim, live[i])
+				delete(uses, live[i])
+				free(claim)
+				live = slices.Delete(live, i, i+1)
+				i--
+			}
+		}
+	}
 	for step := range 150 {
 		switch r.IntN(9) {
 		case 0, 1, 2:
@@ -123,17 +134,7 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 			}
 		}
 		d.settle()
-		d.giveBack()
-		for i := 0; i < len(live); i++ { // those that were evicted
-			if d.pods["default/"+live[i]] == nil {
-				claim := uses[live[i]]
-				d.unreserve(claim, live[i])
-				delete(uses, live[i])
-				free(claim)
-				live = slices.Delete(live, i, i+1)
-				i--
-			}
-		}
+		evicted()
 	}
 	// All is well again: everything over is freed, nothing is tainted.
 	for _, name := range names {
@@ -143,13 +144,14 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 			}
 		})
 	}
-	for _, name := range ended {
-		d.freed(name)
-	}
 	d.onBind = d.reserve
 	for range 20 {
+		for _, name := range ended {
+			d.freed(name)
+		}
+		ended = nil
 		d.settle()
-		d.giveBack()
+		evicted()
 		d.now = d.now.Add(time.Hour)
 	}
 	used := map[string]int{}
@@ -162,6 +164,9 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 		p := d.pods["default/"+name]
 		if p.Spec.NodeName != "" {
 			continue
+		}
+		if d.m.pods[p.UID].group.waiting.reason == ReasonCollecting {
+			continue // the other pod of its gang was deleted
 		}
 		c := d.claims[uses[name]]
 		if c.Status.Allocation != nil {
@@ -190,27 +195,3 @@ func (d *devices) sliceAway(node string) {
 	d.settle()
 	d.m.sliceSeen(translate.SliceOf(s))
 }
-
-// giveBack carries out what the mirror asks to give back.
-func (d *devices) giveBack() {
-	for {
-		acts := d.m.decide(d.m.now)
-		release, binds := slices.Clone(acts.release), slices.Clone(acts.bind)
-		d.m.done()
-		for i := range binds {
-			d.bind(&binds[i])
-		}
-		if len(release)+len(binds) == 0 {
-			return
-		}
-		for _, o := range release {
-			c := d.claims[o.name]
-			if c.Status.Allocation != nil {
-				c.Status.ReservedFor, c.Status.Allocation = nil, nil
-				d.seen(c)
-			}
-		}
-	}
-}
-
-var _ = ptr.To[int]
