@@ -123,7 +123,8 @@ func (e *Engine) setPlans(node cluster.NodeID, list []planned) {
 }
 
 // fulfil binds the nominated jobs whose victims have all left, and queues again
-// those whose places were lost meanwhile.
+// those whose places were lost meanwhile, or may not be theirs any more for the pods
+// that have come and gone around them.
 func (e *Engine) fulfil(now Time) {
 	for k := 0; k < len(e.filling); {
 		n := e.filling[k]
@@ -131,7 +132,7 @@ func (e *Engine) fulfil(now Time) {
 			k++
 			continue
 		}
-		if n.planned > 0 {
+		if n.planned > 0 || !e.placesHold(n.job) {
 			e.dequeue(n.job)
 			e.denominate(n.job)
 			e.enqueue(n.job, now)
@@ -155,6 +156,25 @@ func (e *Engine) fulfil(now Time) {
 		e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: MadeRoom})
 		e.enqueue(j, now)
 	}
+}
+
+// placesHold reports whether the places kept for a job satisfy its affinities.
+func (e *Engine) placesHold(j *job) bool {
+	if len(j.Affinity) == 0 {
+		return true
+	}
+	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1, Terms: e.terms(j, nil)}
+	for i := range j.pods {
+		p := &j.pods[i]
+		if p.state != podHeld {
+			continue
+		}
+		sh := e.placer.Shape(&j.Tasks[p.task].Request)
+		if !e.placer.Stands(&u, sh, cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node) {
+			return false
+		}
+	}
+	return true
 }
 
 // denominate gives up a job's nomination and the places kept for it.

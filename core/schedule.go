@@ -245,15 +245,11 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	*u = place.Unit{
 		Job: j.slot, Strategy: e.policy.Placement[j.Kind], Whole: j.whole(),
 		Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive,
-		Required: -1, Preferred: -1, Terms: u.Terms[:0], Spread: len(j.pods) > 1,
+		Required: -1, Preferred: -1, Terms: e.terms(j, u.Terms[:0]), Spread: len(j.pods) > 1,
 	}
 	if j.Gang {
 		u.Required, u.Preferred = e.level(j.Topology.Required), e.level(j.Topology.Preferred)
 		u.Home, u.Joins = e.home(j)
-	}
-	for i := range j.Affinity {
-		t := j.Affinity[i]
-		u.Terms = append(u.Terms, place.Term{Term: t, Level: e.level(t.Level), Own: slices.Contains(j.Labels, t.Label)})
 	}
 	if j.queue.Limited() {
 		u.Room = j.queue.RoomNow
@@ -284,6 +280,14 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	}
 	u.Tasks = e.tasks
 	return u
+}
+
+// terms appends the compiled affinities of a job.
+func (e *Engine) terms(j *job, to []place.Term) []place.Term {
+	for _, t := range j.Affinity {
+		to = append(to, place.Term{Term: t, Level: e.level(t.Level), Own: slices.Contains(j.Labels, t.Label)})
+	}
+	return to
 }
 
 // home returns the domain of the required level in which pods of the gang run,

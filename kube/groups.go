@@ -129,7 +129,7 @@ func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
 	g.told, g.relabel = surroundings{}, false
 	for uid, p := range g.pods {
-		p.slot, p.task, p.devices, p.needs = -1, nil, 0, nil
+		p.slot, p.task, p.devices, p.needs, p.dismissed = -1, nil, 0, nil, false
 		g.loose[uid] = p
 	}
 }
@@ -328,16 +328,16 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 // unready says why a pod of the group cannot be placed as it is, "" when all could
 // but for scheduling gates of others.
 func (g *group) unready() (reason, detail string) {
-	for _, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates }) {
-		if p.object.wrong != "" {
-			return ReasonMisconfigured, p.object.wrong
-		}
-		if p.needs != nil && p.needs.reason != "" {
-			return p.needs.reason, p.needs.detail
-		}
-		return ReasonVolume, p.volumes.wait
+	list := inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates })
+	switch {
+	case len(list) == 0:
+		return "", ""
+	case list[0].object.wrong != "":
+		return ReasonMisconfigured, list[0].object.wrong
+	case list[0].needs != nil && list[0].needs.reason != "":
+		return list[0].needs.reason, list[0].needs.detail
 	}
-	return "", ""
+	return ReasonVolume, list[0].volumes.wait
 }
 
 // podGroupOf returns the PodGroup of a group, nil when it has none or there is

@@ -277,7 +277,7 @@ func (m *mirror) bind(d *core.Decision) {
 	for i := range d.Pods {
 		at := &d.Pods[i]
 		p := g.slots[at.Pod]
-		p.state, p.target, p.devices, p.inFlight = podBinding, at.Node, at.GPUs, true
+		p.state, p.target, p.devices, p.given, p.inFlight = podBinding, at.Node, at.GPUs, at.GPUs, true
 		m.place(p, at.Node)
 		notes := map[string]string{}
 		if at.GPUs != 0 {
@@ -316,7 +316,7 @@ func (m *mirror) evict(d *core.Decision) {
 	}
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
-		p.state = podLeaving
+		p.state, p.dismissed = podLeaving, true
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
 		switch {
 		case !p.inFlight:
@@ -348,6 +348,9 @@ func (m *mirror) unplace(p *pod, name string) {
 		return
 	}
 	delete(n.pods, p.object.UID)
+	for _, o := range inOrder(n.pods, func(o *pod) bool { return o.group == nil && o.object.amounts.GPUs > 0 }) {
+		m.enlist(o) // there may be GPUs for it now
+	}
 	if n.gone && len(n.pods) == 0 || m.dra.nodes[name] != nil {
 		m.dirtyNodes[name] = n
 	}

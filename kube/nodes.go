@@ -78,7 +78,8 @@ func (m *mirror) tellNode(n *node) {
 	want.Domains = translate.Domains(want.Labels, m.levels)
 	want.CPUMilli = max(0, want.CPUMilli-n.others.CPUMilli)
 	want.MemMiB = max(0, want.MemMiB-n.others.MemMiB)
-	if want.MaxPods > 0 {
+	if want.MaxPods > 0 { // 0 would be no limit
+		want.Cordoned = want.Cordoned || n.count >= want.MaxPods
 		want.MaxPods = max(1, want.MaxPods-n.count)
 	}
 	m.publish(n, &want)

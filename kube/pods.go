@@ -36,10 +36,14 @@ type pod struct {
 	task    *task
 	target  string // its node, or the one it is being bound to
 	devices uint64 // its GPUs there
+	given   uint64 // its GPUs as the binding says that was sent
 	// inFlight says that a binding was sent and not answered; what it is to be
 	// evicted for waits meanwhile.
 	inFlight bool
 	cause    evictAct
+	// dismissed says that the engine told it to leave, and not one before the
+	// engine was built anew: to that one it runs.
+	dismissed bool
 	// said is the reason that its conditions give for its waiting.
 	said    string
 	volumes volumes
@@ -240,12 +244,14 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 			m.newPod(p.object)
 			return
 		}
-		leaving := p.state == podLeaving
+		leaving, dismissed := p.state == podLeaving, p.dismissed
 		m.unplace(p, p.target)
-		p.state, p.target, p.devices = podWaiting, "", 0
-		if leaving {
+		p.state, p.target, p.devices, p.given, p.dismissed = podWaiting, "", 0, 0, false
+		switch {
+		case p.slot < 0: // the engine was built anew, and has not been told of it yet
+		case leaving && dismissed:
 			m.mustTell(core.PodsGone{Job: p.group.job, Pods: []int{p.slot}})
-		} else {
+		default:
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
 		m.notGranted(p)
@@ -291,6 +297,7 @@ func (m *mirror) adopt(p *pod) {
 	if p.inFlight {
 		p.group.inFlight--
 	}
+	m.touch(p.group) // which may have no pods now
 	p.group = nil
 	m.alone(p)
 }
@@ -308,6 +315,13 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 	}
 	if len(p.object.gpus) == want {
 		return p.object.gpus
+	}
+	if bits.OnesCount64(p.given) == want { // the API has not shown it yet
+		var out []int
+		for s := p.given; s != 0; s &= s - 1 {
+			out = append(out, bits.TrailingZeros64(s))
+		}
+		return out
 	}
 	var free [64]core.Milli
 	for i := range free {

@@ -1,8 +1,6 @@
 package kube
 
 import (
-	"testing"
-
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/coretest"
 )
@@ -19,7 +17,7 @@ type step struct {
 	decided string
 }
 
-func newTape(t testing.TB) *tape {
+func newTape(t tester) *tape {
 	p := &tape{}
 	t.Cleanup(func() { p.play(t) })
 	return p
@@ -37,7 +35,7 @@ func (p *tape) Decided(now core.Time, ds []core.Decision) {
 	p.steps = append(p.steps, step{now: now, decided: coretest.Format(now, ds)})
 }
 
-func (p *tape) play(t testing.TB) {
+func (p *tape) play(t tester) {
 	var e *core.Engine
 	for i := range p.steps {
 		var err error

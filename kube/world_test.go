@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,7 +26,7 @@ import (
 // world is a mirror with objects in place of an API: what the mirror asks for
 // happens to the objects, and it is told.
 type world struct {
-	t     testing.TB
+	t     tester
 	m     *mirror
 	now   time.Time
 	nodes map[string]*v1.Node
@@ -47,7 +46,19 @@ type world struct {
 // rack is the level of the topology in these tests.
 var rack = translate.Level{Name: "rack", Label: "topology.example.com/rack"}
 
-func newWorld(t testing.TB) *world {
+// tester is what tests of all kinds have.
+type tester interface {
+	Helper()
+	Cleanup(func())
+	Log(...any)
+	Logf(string, ...any)
+	Error(...any)
+	Errorf(string, ...any)
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+func newWorld(t tester) *world {
 	w := &world{t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}}
 	w.m = newMirror(muster.Docs[0].Policy, []translate.Level{rack}, slog.New(failing{t}))
 	w.m.metrics = newMetrics()
@@ -60,7 +71,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // failing is a log in which nothing above a warning may be written.
-type failing struct{ t testing.TB }
+type failing struct{ t tester }
 
 func (f failing) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 func (f failing) WithAttrs([]slog.Attr) slog.Handler           { return f }

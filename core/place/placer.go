@@ -352,6 +352,16 @@ func (p *Placer) near(u *Unit, sh *Shape, id cluster.NodeID, even bool) bool {
 	return true
 }
 
+// Stands reports whether a pod of the shape that is placed on a node satisfies the
+// unit's affinity terms as the other pods are now.
+func (p *Placer) Stands(u *Unit, sh *Shape, pod cluster.Owner, id cluster.NodeID) bool {
+	mark := p.state.Mark()
+	p.state.Remove(pod, id)
+	ok := p.near(u, sh, id, true)
+	p.state.Rollback(mark)
+	return ok
+}
+
 // apart returns a filter that also refuses nodes which host a pod of the job.
 func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) func(cluster.NodeID) bool {
 	return func(id cluster.NodeID) bool {

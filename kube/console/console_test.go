@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -59,11 +60,24 @@ status: {%s}`, name, metadata, spec, status)
 }
 
 // Every reason for which a job may wait has a code and says what would change
-// it: a reason that is added to the engine is added here too.
+// it: a reason that is added to the engine or the scheduler is added here too.
 func TestReasonsAreWhole(t *testing.T) {
-	names := []string{
-		kube.ReasonCollecting, kube.ReasonPodGroupNotFound, kube.ReasonQueueNotFound, kube.ReasonQueueForbidden, kube.ReasonMisconfigured,
-		kube.ReasonGangUnknown, core.MemberLost.String(), NotSeen, Gated, SuspendedByOwner,
+	names := []string{core.MemberLost.String(), NotSeen, Gated, SuspendedByOwner}
+	files, err := filepath.Glob("../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, constant := range regexp.MustCompile(`\bReason[A-Z]\w* += "(\w+)"`).FindAllSubmatch(source, -1) {
+			names = append(names, string(constant[1]))
+		}
+	}
+	if !slices.Contains(names, kube.ReasonCollecting) {
+		t.Fatal("the scheduler's reasons are not found in its source")
 	}
 	for r := core.QuotaExceeded; r <= core.Victims; r++ {
 		names = append(names, r.String())
@@ -152,6 +166,49 @@ func TestStates(t *testing.T) {
 		}
 		if j := jobs[0]; j.State != c.state || j.Code != c.code {
 			t.Errorf("%s: got %s (%s), want %s (%s)", name, j.State, j.Code, c.state, c.code)
+		}
+	}
+}
+
+// What a Job says counts for more than what its pods do: they may be gone for
+// now, and those that failed may have been made again.
+func TestJobsSayHowTheyStand(t *testing.T) {
+	const (
+		job      = "\n---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: a, namespace: team, creationTimestamp: ago(1h)}\nspec: {suspend: %s, parallelism: 2, template: {spec: {schedulerName: muster, containers: [{name: main, resources: {limits: {nvidia.com/gpu: '4'}}}]}}}\nstatus: {conditions: [%s]}"
+		podGroup = "\n---\napiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: g, namespace: team, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: u, controller: true}]}\nstatus: {conditions: [{type: PodGroupInitiallyScheduled, status: 'True'}]}"
+		owner    = ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: u, controller: true}]"
+		native   = ", nodeName: n, schedulingGroup: {podGroupName: g}"
+	)
+	for name, c := range map[string]struct {
+		objects string
+		want    string // ID, state, code and GPUs of each job
+	}{
+		"suspended":                  {fmt.Sprintf(job, "true", ""), "job/a S JobHeldUser 8"},
+		"no pods yet":                {fmt.Sprintf(job, "false", ""), "job/a PD Dependency 8"},
+		"its pods were evicted":      {fmt.Sprintf(job, "false", "") + podGroup, "job/a RQ Dependency 8"},
+		"its pods failed":            {fmt.Sprintf(job, "false", "") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a RQ Dependency 8"},
+		"suspended after it ran":     {fmt.Sprintf(job, "true", "") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a S JobHeldUser 8"},
+		"suspended, and still there": {fmt.Sprintf(job, "true", "") + podGroup + podText("p", owner+", deletionTimestamp: ago(-9s)", native, "phase: Running"), "job/a CG  2"},
+		"runs":                       {fmt.Sprintf(job, "false", "") + podGroup + podText("p", owner, native, "phase: Running"), "job/a R  2"},
+		"over, and its pods too":     {fmt.Sprintf(job, "false", "{type: Complete, status: 'True'}") + podGroup, ""},
+		"completed in the end":       {fmt.Sprintf(job, "false", "{type: Complete, status: 'True'}") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a CD  2"},
+		"failed in the end":          {fmt.Sprintf(job, "false", "{type: Failed, status: 'True'}") + podGroup + podText("p", owner, native, "phase: Succeeded"), "job/a F  2"},
+		"ran too long":               {fmt.Sprintf(job, "false", "{type: Failed, status: 'True', reason: DeadlineExceeded}") + podText("p", owner, "", "phase: Failed"), "job/a TO  2"},
+		"its pod ran too long":       {fmt.Sprintf(job, "false", "{type: Failed, status: 'True'}") + podText("p", owner, "", "phase: Failed, reason: DeadlineExceeded"), "job/a TO  2"},
+		"of another scheduler":       {strings.Replace(fmt.Sprintf(job, "true", ""), "muster", "other", 1), ""},
+	} {
+		all, err := ParseStates([]string{"all"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, _ := cluster(t, c.objects)
+		jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team", States: all})
+		var got []string
+		for _, j := range jobs {
+			got = append(got, fmt.Sprintf("%s %s %s %s", j.ID, j.State, j.Code, j.GPUs))
+		}
+		if err != nil || strings.Join(got, "; ") != c.want {
+			t.Errorf("%s: got %q, %v; want %q", name, got, err, c.want)
 		}
 	}
 }
@@ -296,6 +353,29 @@ func TestExplainFindsByAnyName(t *testing.T) {
 	unknown := (*NoJobError)(nil)
 	if _, err := client.Explain(context.Background(), "team", "z"); !errors.As(err, &unknown) || !slices.Equal(unknown.Known, []string{"gang/x", "job/train", "pod/x"}) {
 		t.Errorf("z: got %v", err)
+	}
+}
+
+// Events are those about the job, and about the pods that its Job made before;
+// not of other things of the same name.
+func TestExplainHasTheEventsOfTheJob(t *testing.T) {
+	event := func(name, kind, object, uid, ago string) string {
+		return fmt.Sprintf("\n---\napiVersion: v1\nkind: Event\nmetadata: {name: %s, namespace: team}\ninvolvedObject: {kind: %s, name: %s, uid: '%s'}\nreason: %[1]s\nlastTimestamp: ago(%[5]s)", name, kind, object, uid, ago)
+	}
+	client, _ := cluster(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a, namespace: team, uid: u, creationTimestamp: ago(2h)}\nspec: {template: {spec: {schedulerName: muster}}}"+
+		podText("a-0-aaaaa", ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: u, controller: true}]", "", "phase: Pending")+
+		event("made", "Job", "a", "u", "119m")+event("preempted", "Pod", "a-0-zzzzz", "gone", "90m")+event("waits", "Pod", "a-0-aaaaa", "uid-a-0-aaaaa", "1m")+
+		event("other-uid", "Job", "a", "v", "1m")+event("other-pod", "Pod", "a-b-zzzzz", "x", "1m")+event("older", "Pod", "a-0-yyyyy", "x", "3h"))
+	x, err := client.Explain(context.Background(), "team", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range x.Events {
+		got = append(got, e.Reason)
+	}
+	if want := []string{"made", "preempted", "waits"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

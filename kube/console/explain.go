@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,6 +195,11 @@ func (c *Client) events(ctx context.Context, j *Job) ([]EventLine, error) {
 	if j.podGroup != nil {
 		about[j.Group] = j.podGroup.UID
 	}
+	// Pods that a Job had before are named as those that it has.
+	before := regexp.MustCompile("^$")
+	if name, ok := strings.CutPrefix(j.ID, "job/"); ok {
+		before = regexp.MustCompile("^pod/" + regexp.QuoteMeta(name) + "(-[0-9]+)?-[a-z0-9]{5}$")
+	}
 	for _, p := range j.pods {
 		about["pod/"+p.name] = p.uid
 	}
@@ -202,7 +208,7 @@ func (c *Client) events(ctx context.Context, j *Job) ([]EventLine, error) {
 		for i := range l.Items {
 			e := &l.Items[i]
 			object := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
-			if uid, ok := about[object]; !ok || uid != "" && e.InvolvedObject.UID != "" && uid != e.InvolvedObject.UID {
+			if uid, ok := about[object]; ok && uid != "" && e.InvolvedObject.UID != "" && uid != e.InvolvedObject.UID || !ok && !before.MatchString(object) {
 				continue
 			}
 			line := EventLine{Count: max(1, e.Count), Object: object, Type: e.Type, Reason: e.Reason, Message: e.Message}
@@ -214,7 +220,9 @@ func (c *Client) events(ctx context.Context, j *Job) ([]EventLine, error) {
 			if s := e.Series; s != nil {
 				line.Count, line.Last = max(line.Count, s.Count), s.LastObservedTime.Time
 			}
-			lines = append(lines, line)
+			if !line.Last.Before(j.Created) {
+				lines = append(lines, line)
+			}
 		}
 	})
 	if err != nil && !optional(err) {

@@ -47,8 +47,9 @@ type Job struct {
 	Gang  int      `json:"gang"`
 	Tasks []Task   `json:"tasks"`
 	Nodes []string `json:"nodes"`
-	// Created is when the oldest of its pods was made, Started when the first
-	// of those that run was bound, Ended when the last ended.
+	// Created is when the Job that makes its pods was made or, without one, the
+	// oldest of them. Started is when the first of those that run was bound, Ended
+	// when the last ended.
 	Created time.Time  `json:"created"`
 	Started *time.Time `json:"started,omitempty"`
 	Ended   *time.Time `json:"ended,omitempty"`
@@ -57,6 +58,7 @@ type Job struct {
 	Start *time.Time `json:"expected_start,omitempty"`
 
 	pods     []*pod
+	live     bool // not all of them ended
 	group    translate.Group
 	podGroup *schedulingv1beta1.PodGroup
 }
@@ -125,47 +127,41 @@ func gather(byGroup map[translate.Group]*Job, p *v1.Pod) {
 // complete finishes jobs whose pods are there: with what PodGroups, owners and
 // namespaces say.
 func (c *Client) complete(ctx context.Context, namespace string, byGroup map[translate.Group]*Job) error {
+	ran := map[translate.Group]bool{} // owners of PodGroups that were scheduled once
 	err := pages(ctx, metav1.ListOptions{}, c.kube.SchedulingV1beta1().PodGroups(namespace).List, func() {}, func(l *schedulingv1beta1.PodGroupList) {
 		for i := range l.Items {
 			g := &l.Items[i]
 			if j := byGroup[translate.Group{Namespace: g.Namespace, Kind: "podgroup", Name: g.Name}]; j != nil {
 				j.podGroup = g
 			}
+			if o := metav1.GetControllerOf(g); o != nil && meta.IsStatusConditionTrue(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled) {
+				ran[translate.Group{Namespace: g.Namespace, Kind: strings.ToLower(o.Kind), Name: o.Name}] = true
+			}
 		}
 	})
 	if err != nil && !optional(err) {
 		return c.say("list PodGroups", err)
 	}
-	owners, held := map[translate.Group]*batchv1.Job{}, map[translate.Group]*batchv1.Job{}
+	owners := map[translate.Group]*batchv1.Job{}
 	err = pages(ctx, metav1.ListOptions{}, c.kube.BatchV1().Jobs(namespace).List, func() {}, func(l *batchv1.JobList) {
 		for i := range l.Items {
-			o := &l.Items[i]
-			id := translate.Group{Namespace: o.Namespace, Kind: "job", Name: o.Name}
-			if o.Spec.Suspend != nil && *o.Spec.Suspend && o.Spec.Template.Spec.SchedulerName == v1alpha1.SchedulerName && byGroup[id] == nil {
-				held[id] = o
-			} else {
-				owners[id] = o
+			if o := &l.Items[i]; o.Spec.Template.Spec.SchedulerName == v1alpha1.SchedulerName {
+				owners[translate.Group{Namespace: o.Namespace, Kind: "job", Name: o.Name}] = o
 			}
 		}
 	})
 	if err != nil && !optional(err) {
 		return c.say("list Jobs", err)
 	}
-	queues, err := c.namespaceQueues(ctx, namespace, len(held) > 0 || lacksQueue(byGroup))
+	queues, err := c.namespaceQueues(ctx, namespace, len(owners) > 0 || lacksQueue(byGroup))
 	if err != nil {
 		return err
 	}
 	for _, j := range byGroup {
 		j.describe(queues)
 	}
-	for id, o := range held {
-		byGroup[id] = suspended(id, o, queues)
-	}
 	rename(byGroup)
-	for _, j := range byGroup {
-		kind, name, _ := strings.Cut(j.ID, "/")
-		j.ended(owners[translate.Group{Namespace: j.Namespace, Kind: kind, Name: name}])
-	}
+	own(byGroup, owners, ran, queues)
 	return nil
 }
 
@@ -184,37 +180,6 @@ func rename(byGroup map[translate.Group]*Job) {
 			list[0].ID = list[0].pods[0].owner
 		}
 	}
-}
-
-// suspended is the job of an owner that makes no pods for now.
-func suspended(id translate.Group, o *batchv1.Job, namespaceQueues map[string]string) *Job {
-	var a translate.Attributes
-	_ = a.Read(&o.Spec.Template)
-	r := reasonOf(SuspendedByOwner)
-	j := &Job{
-		ID: "job/" + o.Name, Group: "job/" + o.Name, Namespace: o.Namespace, Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
-		State: Suspended, Reason: r.Name, Code: r.Code, Detail: "the Job has spec.suspend: true", Gang: a.MinMember, Created: o.CreationTimestamp.Time, group: id,
-		Tasks: []Task{}, Nodes: []string{},
-	}
-	pods := int32(1)
-	if o.Spec.Parallelism != nil {
-		pods = *o.Spec.Parallelism
-	}
-	// The template of a pod may say limits alone, which requests follow.
-	pod := &v1.Pod{Spec: *o.Spec.Template.Spec.DeepCopy()}
-	for i := range pod.Spec.Containers {
-		r := &pod.Spec.Containers[i].Resources
-		for name, limit := range r.Limits {
-			if _, ok := r.Requests[name]; !ok {
-				if r.Requests == nil {
-					r.Requests = v1.ResourceList{}
-				}
-				r.Requests[name] = limit
-			}
-		}
-	}
-	j.GPUs = v1alpha1.GPUs(gpusOf(pod, &a)) * v1alpha1.GPUs(pods)
-	return j
 }
 
 // lacksQueue reports whether any job names no queue.
@@ -292,7 +257,9 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 		j.Gang = 0
 	}
 	j.count()
-	j.State = j.state()
+	if j.State = j.state(); j.State == NodeFailed {
+		j.Code = "NodeDown"
+	}
 	if slices.ContainsFunc(j.pods, func(p *pod) bool { return p.phase == waiting }) {
 		j.whyWaiting()
 	}
@@ -331,9 +298,12 @@ func (j *Job) count() {
 		if !p.started.IsZero() && (j.Started == nil || p.started.Before(*j.Started)) {
 			j.Started = &p.started
 		}
-		if p.phase >= succeeded && !p.over.IsZero() && (j.Ended == nil || p.over.After(*j.Ended)) {
+		if !p.over.IsZero() && (j.Ended == nil || p.over.After(*j.Ended)) {
 			j.Ended = &p.over
 		}
+	}
+	if j.live = slices.ContainsFunc(j.pods, func(p *pod) bool { return p.phase < succeeded }); j.live {
+		j.Ended = nil
 	}
 	j.GPUs = v1alpha1.GPUs(cmp.Or(gpus[waiting]+gpus[withdrawn]+gpus[running]+gpus[leaving], gpus[succeeded], gpus[failed]))
 	j.Nodes = sorted(nodes)
@@ -392,28 +362,6 @@ func (j *Job) state() State {
 		return Completed
 	}
 	return Cancelled
-}
-
-// ended lets the owner of a job that is over say how it ended: pods that failed
-// and were replaced do not make it fail.
-func (j *Job) ended(o *batchv1.Job) {
-	if states[j.State.rank()].over && o != nil {
-		for _, k := range o.Status.Conditions {
-			switch {
-			case k.Status != v1.ConditionTrue:
-			case k.Type == batchv1.JobComplete:
-				j.State = Completed
-			case k.Type == batchv1.JobFailed && k.Reason == batchv1.JobReasonDeadlineExceeded:
-				j.State = TimedOut
-			}
-		}
-	}
-	if !states[j.State.rank()].over {
-		j.Ended = nil
-	}
-	if j.State == NodeFailed {
-		j.Code = "NodeDown"
-	}
 }
 
 // whyWaiting takes over what the scheduler says about the pods that wait.

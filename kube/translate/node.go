@@ -23,6 +23,9 @@ var modelLabels = []string{
 // hbdLabels say the scale-up domain of a node, the first that is there.
 var hbdLabels = []string{v1alpha1.HBDLabel, "nvidia.com/gpu.clique", "topology.k8s.aws/ultraserver-id", "accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator"}
 
+// maxPods is the largest limit on the pods of a node that the engine knows.
+const maxPods = 32766
+
 // UnknownModel is the model of GPUs of which no label says what they are.
 const UnknownModel = "gpu"
 
@@ -42,7 +45,8 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	node = core.Node{
 		Name: n.Name, GPUs: int(gpus),
 		CPUMilli: n.Status.Allocatable.Cpu().MilliValue(), MemMiB: mebibytes(n.Status.Allocatable.Memory(), false),
-		HBD: first(n.Labels, hbdLabels), Cordoned: !Schedulable(n),
+		MaxPods: int(min(n.Status.Allocatable.Pods().Value(), maxPods)),
+		HBD:     first(n.Labels, hbdLabels), Cordoned: !Schedulable(n),
 	}
 	if gpus > 0 {
 		node.Model = Model(n.Labels)
