@@ -216,7 +216,6 @@ type draTables struct {
 	pools     map[poolID]string // their nodes
 	held      map[translate.DeviceID]*claim
 	questions map[string]*question
-	asked     int // questions ever
 	// changed says that devices are others than when pods were last looked at that
 	// wait for some; stuck has those.
 	changed bool

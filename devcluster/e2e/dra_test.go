@@ -1,288 +1,159 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
+	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/yaml"
 
-	"github.com/muster-sched/muster/core/policy/muster"
-	"github.com/muster-sched/muster/kube"
-	"github.com/muster-sched/muster/kube/local"
+	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// draCluster is a cluster whose nodes publish their GPUs by DRA: it is one of its
-// own, for DRA holds for all of a cluster's nodes.
-type draCluster struct {
-	t      *testing.T
-	ctx    context.Context
-	admin  kubernetes.Interface
-	config *rest.Config // the scheduler's
-	stop   func()
-	log    bytes.Buffer
+// gpuClass is the device class of the GPUs that nodes publish, and their driver.
+const gpuClass = "gpu.nvidia.com"
+
+// published has a node publish its GPUs by DRA in place of the resource: the
+// simulator writes its slice of what the labels say.
+func published(n *v1.Node) {
+	delete(n.Status.Capacity, v1alpha1.GPUResource)
+	delete(n.Status.Allocatable, v1alpha1.GPUResource)
+	n.Labels["nvidia.com/gpu.family"] = "hopper"
+	n.Labels["nvidia.com/gpu.compute.major"], n.Labels["nvidia.com/gpu.compute.minor"] = "9", "0"
 }
 
-func startDRA(t *testing.T, nodes string) *draCluster {
-	t.Helper()
-	bin, err := filepath.Abs("../../bin")
-	if err != nil {
-		t.Fatal(err)
+// publishing makes nodes that publish their GPUs, and the class of these; options
+// change it first.
+func (c *cluster) publishing(gpusOf func(*v1.Node), names []string, options ...func(*resourceapi.DeviceClass)) {
+	c.Helper()
+	for _, name := range names {
+		c.node(name, gpusOf, published)
+		c.until("node "+name+" publishes its GPUs", func() error {
+			_, err := admin.ResourceV1().ResourceSlices().Get(ctx(), name+"-"+gpuClass, metav1.GetOptions{})
+			return err
+		})
 	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	var log bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	t.Cleanup(cancel)
-	server, err := local.Start(ctx, func(line string) { fmt.Fprintln(&log, line) }, "--ephemeral", "--dra", "--cluster", nodes)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &log)
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: gpuClass}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: selectors(fmt.Sprintf("device.driver == %q && device.attributes[%q].type == 'gpu'", gpuClass, gpuClass)),
+	}}
+	for _, o := range options {
+		o(class)
 	}
-	t.Cleanup(server.Stop)
-	address, err := server.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	address.QPS = -1
-	if err := local.Install(ctx, address); err != nil {
-		t.Fatal(err)
-	}
-	c := &draCluster{t: t, ctx: ctx}
-	if c.admin, err = kubernetes.NewForConfig(address); err != nil {
-		t.Fatal(err)
-	}
-	c.identify(address)
-	c.start()
-	t.Cleanup(func() {
-		c.stop()
-		if t.Failed() {
-			t.Log(c.log.String())
-		}
-	})
-	return c
-}
-
-// identify gives the scheduler the ServiceAccount and the role of the chart, as
-// the kustomize base has them.
-func (c *draCluster) identify(address *rest.Config) {
-	c.t.Helper()
-	const namespace = "muster-system"
-	_, err := c.admin.CoreV1().Namespaces().Create(c.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := admin.ResourceV1().DeviceClasses().Create(ctx(), class, metav1.CreateOptions{})
 	c.must(err)
-	_, err = c.admin.CoreV1().ServiceAccounts(namespace).Create(c.ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "muster"}}, metav1.CreateOptions{})
-	c.must(err)
-	data, err := os.ReadFile("../../deploy/kustomize/base/muster.yaml")
-	c.must(err)
-	for doc := range strings.SplitSeq(string(data), "\n---\n") {
-		role := &rbacv1.ClusterRole{}
-		c.must(yaml.Unmarshal([]byte(doc), role))
-		if role.Kind != "ClusterRole" || role.Name != "muster-scheduler" {
-			continue
-		}
-		_, err := c.admin.RbacV1().ClusterRoles().Create(c.ctx, role, metav1.CreateOptions{})
-		c.must(err)
-		_, err = c.admin.RbacV1().ClusterRoleBindings().Create(c.ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "muster", Namespace: namespace}},
-		}, metav1.CreateOptions{})
-		c.must(err)
-	}
-	token, err := c.admin.CoreV1().ServiceAccounts(namespace).CreateToken(c.ctx, "muster",
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)}}, metav1.CreateOptions{})
-	c.must(err)
-	c.config = rest.AnonymousClientConfig(address)
-	c.config.BearerToken = token.Status.Token
+	c.Cleanup(func() { c.must(admin.ResourceV1().DeviceClasses().Delete(ctx(), gpuClass, metav1.DeleteOptions{})) })
 }
 
-// start runs a scheduler; c.stop ends it.
-func (c *draCluster) start() {
-	c.t.Helper()
-	s, err := kube.New(kube.Config{
-		API: c.config, Policy: muster.Docs[0].Policy, Log: slog.New(slog.NewTextHandler(&c.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
-	c.must(err)
-	ctx, cancel := context.WithCancel(c.ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	c.stop = func() {
-		cancel()
-		if err := <-ended; err != nil {
-			c.t.Error(err)
-		}
+func selectors(list ...string) []resourceapi.DeviceSelector {
+	var out []resourceapi.DeviceSelector
+	for _, s := range list {
+		out = append(out, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: s}})
 	}
-	select {
-	case <-s.Ready():
-	case <-c.ctx.Done():
-		c.t.Fatalf("the scheduler is not ready\n%s", &c.log)
-	}
+	return out
 }
 
-func (c *draCluster) must(err error) {
-	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+// devices asks for so many GPUs that are as selectors say.
+func devices(count int64, conditions ...string) resourceapi.ResourceClaimSpec {
+	return resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
+		Name: "gpus", Exactly: &resourceapi.ExactDeviceRequest{
+			DeviceClassName: gpuClass, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count, Selectors: selectors(conditions...),
+		},
+	}}}}
 }
 
-// eventually waits until what is asked is so.
-func (c *draCluster) eventually(what string, ask func() error) {
-	c.t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(c.ctx, 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		last = ask()
-		return last == nil, nil
-	})
-	if err != nil {
-		c.t.Fatalf("%s: %v\n%s", what, last, &c.log)
-	}
-}
-
-func asks(class string, count int64, selectors ...string) resourceapi.ResourceClaimSpec {
-	e := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count}
-	for _, s := range selectors {
-		e.Selectors = append(e.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: s}})
-	}
-	return resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "gpus", Exactly: e}}}}
-}
-
-func (c *draCluster) template(name string, spec resourceapi.ResourceClaimSpec) {
-	c.t.Helper()
-	_, err := c.admin.ResourceV1().ResourceClaimTemplates("default").Create(c.ctx, &resourceapi.ResourceClaimTemplate{
+func (c *cluster) template(name string, spec resourceapi.ResourceClaimSpec) {
+	c.Helper()
+	_, err := admin.ResourceV1().ResourceClaimTemplates(c.namespace).Create(ctx(), &resourceapi.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec},
 	}, metav1.CreateOptions{})
 	c.must(err)
 }
 
-// pod makes a pod with a claim from a template, or with a claim of that name.
-func (c *draCluster) pod(name, template, claim string, with ...func(*v1.Pod)) {
-	c.t.Helper()
-	r := v1.PodResourceClaim{Name: "gpus"}
-	if template != "" {
-		r.ResourceClaimTemplateName = &template
-	} else {
-		r.ResourceClaimName = &claim
-	}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: v1.PodSpec{
-		SchedulerName: "muster", ResourceClaims: []v1.PodResourceClaim{r}, RestartPolicy: v1.RestartPolicyNever,
-		Containers: []v1.Container{{Name: "main", Image: "none", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "gpus"}}}}},
-	}}
-	for _, f := range with {
-		f(p)
-	}
-	_, err := c.admin.CoreV1().Pods("default").Create(c.ctx, p, metav1.CreateOptions{})
+func (c *cluster) claim(name string, spec resourceapi.ResourceClaimSpec) {
+	c.Helper()
+	_, err := admin.ResourceV1().ResourceClaims(c.namespace).Create(ctx(), &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec,
+	}, metav1.CreateOptions{})
 	c.must(err)
 }
 
-func (c *draCluster) get(name string) *v1.Pod {
-	c.t.Helper()
-	p, err := c.admin.CoreV1().Pods("default").Get(c.ctx, name, metav1.GetOptions{})
-	c.must(err)
-	return p
+// byTemplate and byClaim have a pod ask by a claim of its own, or by that one.
+func byTemplate(name string) func(*v1.Pod) {
+	return claiming(v1.PodResourceClaim{Name: "gpus", ResourceClaimTemplateName: &name})
 }
 
-func (c *draCluster) remove(names ...string) {
-	c.t.Helper()
-	for _, name := range names {
-		c.must(c.admin.CoreV1().Pods("default").Delete(c.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+func byClaim(name string) func(*v1.Pod) {
+	return claiming(v1.PodResourceClaim{Name: "gpus", ResourceClaimName: &name})
+}
+
+func claiming(claim v1.PodResourceClaim) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.ResourceClaims = []v1.PodResourceClaim{claim}
+		p.Spec.Containers[0].Resources = v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: claim.Name}}}
 	}
 }
 
-// runs waits until the pods run.
-func (c *draCluster) runs(names ...string) {
-	c.t.Helper()
-	for _, name := range names {
-		c.eventually(name+" runs", func() error {
-			if p := c.get(name); p.Status.Phase != v1.PodRunning {
-				return fmt.Errorf("it is %s on %q: %+v", p.Status.Phase, p.Spec.NodeName, p.Status.Conditions)
-			}
-			return nil
-		})
-	}
-}
-
-// waits waits until the pod says that it waits for the reason.
-func (c *draCluster) waits(name, reason, text string) {
-	c.t.Helper()
-	c.eventually(name+" waits", func() error {
-		p := c.get(name)
-		for _, k := range p.Status.Conditions {
-			if k.Type == "muster.sh/Waiting" && k.Status == v1.ConditionTrue && k.Reason == reason && strings.Contains(k.Message, text) {
-				return nil
-			}
-		}
-		return fmt.Errorf("on %q, its conditions are %+v", p.Spec.NodeName, p.Status.Conditions)
-	})
-}
-
-// audit fails the test unless every device is in one claim, every pod that runs
-// has the devices that its annotation says, on its node, and its claims say that
-// they are its.
-func (c *draCluster) audit() {
-	c.t.Helper()
-	claims, err := c.admin.ResourceV1().ResourceClaims("default").List(c.ctx, metav1.ListOptions{})
+// auditClaims fails the test unless every device is in one claim, and every pod
+// that runs has claims that are reserved for it, with the devices on its node that
+// its annotation says.
+func (c *cluster) auditClaims() {
+	c.Helper()
+	list, err := admin.ResourceV1().ResourceClaims(c.namespace).List(ctx(), metav1.ListOptions{})
 	c.must(err)
-	holder := map[string]string{}
-	byName := map[string]*resourceapi.ResourceClaim{}
-	for i := range claims.Items {
-		k := &claims.Items[i]
-		byName[k.Name] = k
-		if k.Status.Allocation == nil {
+	holder, claims := map[string]string{}, map[string]*resourceapi.ResourceClaim{}
+	for i := range list.Items {
+		k := &list.Items[i]
+		if claims[k.Name] = k; k.Status.Allocation == nil {
 			continue
 		}
 		if !slices.Contains(k.Finalizers, resourceapi.Finalizer) {
-			c.t.Errorf("claim %s has devices and no finalizer", k.Name)
+			c.Errorf("claim %s has devices and no finalizer", k.Name)
 		}
 		for _, r := range k.Status.Allocation.Devices.Results {
 			id := r.Pool + "/" + r.Device
 			if holder[id] != "" {
-				c.t.Errorf("device %s is in the claims %s and %s", id, holder[id], k.Name)
+				c.Errorf("device %s is in the claims %s and %s", id, holder[id], k.Name)
 			}
 			holder[id] = k.Name
 		}
 	}
-	pods, err := c.admin.CoreV1().Pods("default").List(c.ctx, metav1.ListOptions{})
+	pods, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{})
 	c.must(err)
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Status.Phase != v1.PodRunning {
-			continue
-		}
+		var names []string
 		for _, s := range p.Status.ResourceClaimStatuses {
-			k := byName[ptr.Deref(s.ResourceClaimName, "")]
-			if k == nil || k.Status.Allocation == nil {
-				c.t.Errorf("pod %s runs without devices", p.Name)
-				continue
-			}
-			if len(k.Status.ReservedFor) != 1 || k.Status.ReservedFor[0].UID != p.UID {
-				c.t.Errorf("claim %s of pod %s is reserved for %+v", k.Name, p.Name, k.Status.ReservedFor)
-			}
-			var got []string
-			for _, r := range k.Status.Allocation.Devices.Results {
-				if r.Pool != p.Spec.NodeName || r.Request != "gpus" || r.Driver != "gpu.nvidia.com" {
-					c.t.Errorf("claim %s of pod %s on %s has %+v", k.Name, p.Name, p.Spec.NodeName, r)
+			names = append(names, ptr.Deref(s.ResourceClaimName, ""))
+		}
+		if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+			names = append(names, s.ResourceClaimName)
+		}
+		for _, name := range names {
+			k := claims[name]
+			switch {
+			case p.Status.Phase != v1.PodRunning:
+			case k == nil || k.Status.Allocation == nil:
+				c.Errorf("pod %s runs without devices", p.Name)
+			case len(k.Status.ReservedFor) != 1 || k.Status.ReservedFor[0].UID != p.UID:
+				c.Errorf("claim %s of pod %s is reserved for %+v", k.Name, p.Name, k.Status.ReservedFor)
+			default:
+				var got []string
+				for _, r := range k.Status.Allocation.Devices.Results {
+					if r.Pool != p.Spec.NodeName || r.Driver != gpuClass {
+						c.Errorf("claim %s of pod %s on %s has %+v", k.Name, p.Name, p.Spec.NodeName, r)
+					}
+					got = append(got, strings.TrimPrefix(r.Device, "gpu-"))
 				}
-				got = append(got, strings.TrimPrefix(r.Device, "gpu-"))
-			}
-			if want := p.Annotations["muster.sh/gpus"]; strings.Join(got, ",") != want {
-				c.t.Errorf("pod %s has devices %v, and its annotation is %q", p.Name, got, want)
+				if want := p.Annotations[v1alpha1.GPUsAnnotation]; strings.Join(got, ",") != want {
+					c.Errorf("pod %s has devices %v, and its annotation is %q", p.Name, got, want)
+				}
 			}
 		}
 	}
@@ -292,94 +163,92 @@ func (c *draCluster) audit() {
 // they are another's; what cannot be had is said; and a scheduler that starts anew
 // finds everything as it is.
 func TestDRA(t *testing.T) {
-	c := startDRA(t, "2x4:H800,1x4:A100")
-	c.template("two", asks("gpu.nvidia.com", 2))
-	c.template("a100", asks("gpu.nvidia.com", 4, `device.attributes["gpu.nvidia.com"].productName.contains("A100")`))
-	c.template("third", asks("gpu.nvidia.com", 1, `device.attributes["gpu.nvidia.com"].index == 3`))
+	c := begin(t)
+	c.publishing(gpus(4, "A100"), []string{"a"})
+	c.nodesNamed("h", 2, gpus(4, "H800"), published)
+	s := c.schedule()
+	c.template("two", devices(2))
+	c.template("a100", devices(4, `device.attributes["gpu.nvidia.com"].productName.contains("A100")`))
+	c.template("third", devices(1, `device.attributes["gpu.nvidia.com"].index == 3`))
 
-	c.pod("big", "a100", "")
-	c.runs("big")
-	if at := c.get("big").Spec.NodeName; at != "node-00002" {
+	c.create(pod("big", byTemplate("a100")))
+	if at := c.bound("big")[0]; at != "a" {
 		t.Errorf("the pod for an A100 is on %s", at)
 	}
-	for i := range 4 {
-		c.pod(fmt.Sprintf("p%d", i), "two", "")
+	names := c.several("p", 0, 4, byTemplate("two"))
+	c.phase(v1.PodRunning, append(names, "big")...)
+	c.auditClaims()
+
+	c.create(pod("late", byTemplate("two")), pod("picky", byTemplate("third")))
+	c.waits("late", "Resources")
+	if why := c.waits("picky", "Misconfigured"); !strings.Contains(why, "its selectors hold for some GPUs of a node and not for others") {
+		t.Error(why)
 	}
-	c.runs("p0", "p1", "p2", "p3")
-	c.audit()
 
-	c.pod("late", "two", "")
-	c.pod("picky", "third", "")
-	c.waits("late", "Resources", "")
-	c.waits("picky", "Misconfigured", "its selectors hold for some GPUs of a node and not for others")
+	s.stop()
+	c.schedule()
+	c.delete(names[2])
+	c.phase(v1.PodRunning, "late")
+	c.auditClaims()
+}
 
-	c.stop()
-	c.start()
-	c.remove("p2")
-	c.runs("late")
-	c.audit()
-
-	c.remove("big")
-	_, err := c.admin.ResourceV1().DeviceTaintRules().Create(c.ctx, &resourceapi.DeviceTaintRule{
-		ObjectMeta: metav1.ObjectMeta{Name: "worn"},
-		Spec: resourceapi.DeviceTaintRuleSpec{
-			DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: ptr.To("node-00002"), Device: ptr.To("gpu-1")},
-			Taint:          resourceapi.DeviceTaint{Key: "worn", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-		},
-	}, metav1.CreateOptions{})
+// Taints close devices, until they are taken away.
+func TestDRATaints(t *testing.T) {
+	c := begin(t)
+	c.publishing(gpus(4, "H800"), []string{"a"})
+	rules := admin.ResourceV1().DeviceTaintRules()
+	_, err := rules.Create(ctx(), &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "worn"}, Spec: resourceapi.DeviceTaintRuleSpec{
+		DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: ptr.To("a"), Device: ptr.To("gpu-1")},
+		Taint:          resourceapi.DeviceTaint{Key: "worn", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+	}}, metav1.CreateOptions{})
 	c.must(err)
-	c.pod("again", "a100", "")
-	c.waits("again", "Resources", "")
-	c.must(c.admin.ResourceV1().DeviceTaintRules().Delete(c.ctx, "worn", metav1.DeleteOptions{}))
-	c.runs("again")
-	c.audit()
+	c.schedule()
+	c.template("three", devices(3))
+	c.template("one", devices(1))
+	c.create(pod("three", byTemplate("three")))
+	c.bound("three")
+	if got := c.get("three").Annotations[v1alpha1.GPUsAnnotation]; got != "0,2,3" {
+		t.Errorf("the pod has %s", got)
+	}
+	c.create(pod("one", byTemplate("one")))
+	c.waits("one", "Resources")
+	c.must(rules.Delete(ctx(), "worn", metav1.DeleteOptions{}))
+	c.phase(v1.PodRunning, "one")
+	c.auditClaims()
 }
 
 // Pods that share a claim run on the node of its devices, a gang of them too.
 func TestDRAShared(t *testing.T) {
-	c := startDRA(t, "2x4:H800")
-	for _, name := range []string{"alone", "gang"} {
-		_, err := c.admin.ResourceV1().ResourceClaims("default").Create(c.ctx, &resourceapi.ResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: asks("gpu.nvidia.com", 3),
-		}, metav1.CreateOptions{})
-		c.must(err)
-	}
-	c.pod("s1", "", "alone")
-	c.pod("s2", "", "alone")
-	c.runs("s1", "s2")
-	if a, b := c.get("s1"), c.get("s2"); a.Spec.NodeName != b.Spec.NodeName {
-		t.Errorf("pods that share a claim are on %s and %s", a.Spec.NodeName, b.Spec.NodeName)
+	c := begin(t)
+	c.publishing(gpus(4, "H800"), []string{"a", "b"})
+	c.schedule()
+	c.claim("alone", devices(3))
+	c.claim("gang", devices(3))
+	c.create(pod("s1", byClaim("alone")), pod("s2", byClaim("alone")))
+	if at := c.bound("s1", "s2"); at[0] != at[1] {
+		t.Errorf("pods that share a claim are on %v", at)
 	}
 
-	_, err := c.admin.SchedulingV1beta1().PodGroups("default").Create(c.ctx, &schedulingv1beta1.PodGroup{
-		ObjectMeta: metav1.ObjectMeta{Name: "gang"},
-		Spec: schedulingv1beta1.PodGroupSpec{
-			SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: 3}},
-			ResourceClaims:   []schedulingv1beta1.PodGroupResourceClaim{{Name: "gpus", ResourceClaimName: ptr.To("gang")}},
-		},
-	}, metav1.CreateOptions{})
+	c.group("g", 3, func(g *schedulingv1beta1.PodGroup) {
+		g.Spec.ResourceClaims = []schedulingv1beta1.PodGroupResourceClaim{{Name: "gpus", ResourceClaimName: ptr.To("gang")}}
+	})
+	at := c.bound(c.several("g", 0, 3, byClaim("gang"), ofGroup("g"))...)
+	claims := admin.ResourceV1().ResourceClaims(c.namespace)
+	k, err := claims.Get(ctx(), "gang", metav1.GetOptions{})
 	c.must(err)
-	for _, name := range []string{"g1", "g2", "g3"} {
-		c.pod(name, "", "gang", func(p *v1.Pod) {
-			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To("gang")}
-		})
-	}
-	c.runs("g1", "g2", "g3")
-	claim, err := c.admin.ResourceV1().ResourceClaims("default").Get(c.ctx, "gang", metav1.GetOptions{})
-	c.must(err)
-	if r := claim.Status.ReservedFor; len(r) != 1 || r[0].Resource != "podgroups" || r[0].Name != "gang" {
+	if r := k.Status.ReservedFor; len(r) != 1 || r[0].Resource != "podgroups" || r[0].Name != "g" {
 		t.Errorf("the gang's claim is reserved for %+v", r)
 	}
-	for _, name := range []string{"g1", "g2", "g3"} {
-		if at := c.get(name).Spec.NodeName; at != claim.Status.Allocation.Devices.Results[0].Pool {
-			t.Errorf("%s is on %s, and the devices of its claim in %s", name, at, claim.Status.Allocation.Devices.Results[0].Pool)
+	for _, node := range at {
+		if pool := k.Status.Allocation.Devices.Results[0].Pool; node != pool {
+			t.Errorf("pods of the gang are on %v, and the devices of its claim on %s", at, pool)
 		}
 	}
-	c.remove("s1", "s2")
-	c.eventually("the claim is free", func() error {
-		k, err := c.admin.ResourceV1().ResourceClaims("default").Get(c.ctx, "alone", metav1.GetOptions{})
+	c.delete("s1", "s2")
+	c.until("the claim is free", func() error {
+		k, err := claims.Get(ctx(), "alone", metav1.GetOptions{})
 		if err == nil && k.Status.Allocation != nil {
-			return fmt.Errorf("it is reserved for %+v", k.Status.ReservedFor)
+			err = errors.New("it has devices")
 		}
 		return err
 	})
@@ -388,40 +257,39 @@ func TestDRAShared(t *testing.T) {
 // A pod that asks for a resource which a device class provides gets devices by a
 // claim that the scheduler makes.
 func TestDRAExtended(t *testing.T) {
-	c := startDRA(t, "1x4:H800")
-	gpus := func(n string) v1.Container {
-		list := v1.ResourceList{"cpu": resource.MustParse("1"), "nvidia.com/gpu": resource.MustParse(n)}
-		return v1.Container{Name: "c" + n, Image: "none", Resources: v1.ResourceRequirements{Requests: list, Limits: list}}
-	}
-	extended := func(name string, containers ...v1.Container) {
-		c.pod(name, "", "", func(p *v1.Pod) { p.Spec.ResourceClaims, p.Spec.Containers = nil, containers })
-	}
-	extended("p", gpus("1"), gpus("2"))
-	c.runs("p")
-	p := c.get("p")
-	status := p.Status.ExtendedResourceClaimStatus
+	c := begin(t)
+	c.publishing(gpus(4, "H800"), []string{"a"}, func(d *resourceapi.DeviceClass) {
+		d.Spec.ExtendedResourceName = ptr.To(v1alpha1.GPUResource)
+	})
+	s := c.schedule()
+	c.create(pod("p", func(p *v1.Pod) {
+		second := p.Spec.Containers[0]
+		second.Name = "second"
+		list := v1.ResourceList{v1alpha1.GPUResource: resource.MustParse("2")}
+		second.Resources = v1.ResourceRequirements{Requests: list, Limits: list}
+		p.Spec.Containers = append(p.Spec.Containers, second)
+	}))
+	c.phase(v1.PodRunning, "p")
+	status := c.get("p").Status.ExtendedResourceClaimStatus
 	if status == nil || len(status.RequestMappings) != 2 {
 		t.Fatalf("the pod's claim is %+v", status)
 	}
-	claim, err := c.admin.ResourceV1().ResourceClaims("default").Get(c.ctx, status.ResourceClaimName, metav1.GetOptions{})
+	k, err := admin.ResourceV1().ResourceClaims(c.namespace).Get(ctx(), status.ResourceClaimName, metav1.GetOptions{})
 	c.must(err)
 	var got []string
-	for _, r := range claim.Status.Allocation.Devices.Results {
+	for _, r := range k.Status.Allocation.Devices.Results {
 		got = append(got, r.Request+":"+r.Device)
 	}
-	if want := "container-0-request-1:gpu-0 container-1-request-1:gpu-1 container-1-request-1:gpu-2"; strings.Join(got, " ") != want {
+	if want := "container-0-request-0:gpu-0 container-1-request-0:gpu-1 container-1-request-0:gpu-2"; strings.Join(got, " ") != want {
 		t.Errorf("the claim has %v; want %s", got, want)
 	}
-	if len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != p.UID {
-		t.Errorf("the claim is reserved for %+v", claim.Status.ReservedFor)
-	}
-	c.audit()
+	c.auditClaims()
 
-	extended("q", gpus("2"))
-	c.waits("q", "Resources", "")
-	c.stop()
-	c.start()
-	c.remove("p")
-	c.runs("q")
-	c.audit()
+	c.create(pod("q", asks(2)))
+	c.waits("q", "Resources")
+	s.stop()
+	c.schedule()
+	c.delete("p")
+	c.phase(v1.PodRunning, "q")
+	c.auditClaims()
 }
