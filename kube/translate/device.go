@@ -2,14 +2,11 @@ package translate
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -272,35 +269,6 @@ func (v *Inventory) Unusable(tainted func(DeviceID) bool, inUse func(DeviceID) b
 		}
 	}
 	return set
-}
-
-// Selector is conditions on a device that must all hold, in CEL.
-type Selector struct{ programs []cel.CompilationResult }
-
-// CompileSelector reads conditions. An error quotes the one that is wrong.
-func CompileSelector(expressions []string) (*Selector, error) {
-	s := &Selector{}
-	compiler := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
-	for _, e := range expressions {
-		p := compiler.CompileCELExpression(e, cel.Options{DisableCostEstimation: true})
-		if p.Error != nil {
-			return nil, fmt.Errorf("selector %q: %s", e, p.Error.Detail)
-		}
-		s.programs = append(s.programs, p)
-	}
-	return s, nil
-}
-
-// Holds reports whether the conditions hold for a device. One that cannot be
-// answered, as it asks for an attribute that is not there, does not hold.
-func (s *Selector) Holds(d *Device) bool {
-	in := cel.Device{Driver: d.Driver, Attributes: d.attributes, Capacity: d.capacity}
-	for i := range s.programs {
-		if ok, _, err := s.programs[i].DeviceMatches(context.Background(), in); err != nil || !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // Match says for how many of some devices a selector holds.

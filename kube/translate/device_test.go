@@ -158,6 +158,51 @@ func TestSelector(t *testing.T) {
 	}
 }
 
+// Kept answers are those that evaluating gives, for devices that differ in
+// whatever the conditions ask for.
+func TestSelectorKeeps(t *testing.T) {
+	var list []Device
+	for i := range 4 {
+		d := dev(fmt.Sprint("gpu-", i), fmt.Sprint("index=", i), fmt.Sprintf("model=m%d", i%2), "own.example.com/x="+fmt.Sprint(i/2))
+		if i == 3 {
+			delete(d.Attributes, "model")
+		}
+		list = append(list, SliceOf(&resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+			NodeName: ptr.To("n"), Driver: "d.example.com", Devices: []resourceapi.Device{d},
+		}}).Devices[0])
+		list[i].capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse(fmt.Sprint(i%2+1, "Gi"))}}
+	}
+	const own = `device.attributes["d.example.com"]`
+	for expression, known := range map[string]bool{
+		`device.driver == "d.example.com"`:                                          true,
+		own + `.model == "m1"`:                                                      true,
+		own + `["model"] == "m0" || ` + own + `["index"] == 2`:                      true,
+		`has(` + own + `.model) && device.attributes["own.example.com"].x == 0`:     true,
+		`"model" in ` + own:                                                         true,
+		`device.capacity["d.example.com"].memory.compareTo(quantity("1500Mi")) > 0`: true,
+		own + `["in" + "dex"] == 1`:                                                 false,
+		own + `.exists(k, k == "model")`:                                            false,
+		`"d.example.com" in device.attributes`:                                      false,
+		`cel.bind(a, ` + own + `, a.index == 3)`:                                    false,
+		`[device][0].attributes["d.example.com"].index == 1`:                        false,
+	} {
+		s, err := CompileSelector([]string{expression})
+		if err != nil {
+			t.Fatalf("%s: %v", expression, err)
+		}
+		if s.known != known {
+			t.Errorf("%s: what it asks for is known: %t; want %t", expression, s.known, known)
+		}
+		for range 2 {
+			for i := range list {
+				if got, want := s.Holds(&list[i]), s.evaluate(&list[i]); got != want {
+					t.Errorf("%s of device %d: %t; want %t", expression, i, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestConstraint(t *testing.T) {
 	v := InventoryOf([]*Slice{
 		sliceOn("n", "gpu.nvidia.com", dev("gpu-0", "resource.kubernetes.io/pcieRoot=a", "model=x", "odd=1"), dev("gpu-1", "resource.kubernetes.io/pcieRoot=b", "model=x")),

@@ -163,8 +163,8 @@ func (k *Constraint) Holds(v *Inventory, gpus, nics int, aligned bool) bool {
 				if v.Layout[i].NIC < 0 {
 					return false
 				}
-				a, ok := g.qualified(k.Attribute)
-				b, also := v.NICs[v.Layout[i].NIC].qualified(k.Attribute)
+				a, _, ok := g.qualified(k.Attribute)
+				b, _, also := v.NICs[v.Layout[i].NIC].qualified(k.Attribute)
 				if !ok || !also || a != b {
 					return false
 				}
@@ -181,7 +181,7 @@ func (k *Constraint) Holds(v *Inventory, gpus, nics int, aligned bool) bool {
 			if set.count == 0 || set.devices[i].Name == "" {
 				continue
 			}
-			value, ok := set.devices[i].qualified(k.Attribute)
+			value, _, ok := set.devices[i].qualified(k.Attribute)
 			if !ok || k.Distinct && seen[value] {
 				return false
 			}
@@ -191,9 +191,9 @@ func (k *Constraint) Holds(v *Inventory, gpus, nics int, aligned bool) bool {
 	return k.Distinct || len(seen) == 1
 }
 
-// qualified returns the value of the attribute of that whole name, as text that
-// differs where values do.
-func (d *Device) qualified(name string) (string, bool) {
+// qualified returns the value of the attribute of that whole name as text, which
+// differs where values do; whether it is there, and is one value.
+func (d *Device) qualified(name string) (value string, there, single bool) {
 	a, ok := d.attributes[resourceapi.QualifiedName(name)]
 	if domain, id, cut := strings.Cut(name, "/"); !ok && cut && domain == d.Driver {
 		a, ok = d.attributes[resourceapi.QualifiedName(id)]
@@ -201,15 +201,15 @@ func (d *Device) qualified(name string) (string, bool) {
 	switch {
 	case !ok:
 	case a.StringValue != nil:
-		return "s" + *a.StringValue, true
+		return "s" + *a.StringValue, true, true
 	case a.IntValue != nil:
-		return "i" + strconv.FormatInt(*a.IntValue, 10), true
+		return "i" + strconv.FormatInt(*a.IntValue, 10), true, true
 	case a.BoolValue != nil:
-		return "b" + strconv.FormatBool(*a.BoolValue), true
+		return "b" + strconv.FormatBool(*a.BoolValue), true, true
 	case a.VersionValue != nil:
-		return "v" + *a.VersionValue, true
+		return "v" + *a.VersionValue, true, true
 	}
-	return "", false
+	return "", ok, false
 }
 
 // Grant is the devices that are given for a request.
