@@ -172,7 +172,7 @@ func (s *Scheduler) retry(ctx context.Context, do func() error) error {
 
 // passes reports whether an error may go away by itself.
 func passes(err error) bool {
-	if errors.Is(err, context.Canceled) {
+	if _, refused := errors.AsType[refusal](err); refused || errors.Is(err, context.Canceled) {
 		return false
 	}
 	var status apierrors.APIStatus

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -34,13 +33,18 @@ type claimOrder struct {
 	wrong string
 }
 
+// refusal says why devices cannot be had as things are: trying again is of no use.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
 // reserve writes into the claims of a pod which devices they have, and that it is
 // the pod's. When one cannot be had, those before it are given back. Errors do
 // not say that the pod is gone, whatever they are about.
 func (s *Scheduler) reserve(ctx context.Context, list []claimOrder) error {
 	for i := range list {
 		o := &list[i]
-		err := errors.New(o.wrong)
+		err := error(refusal(o.wrong))
 		if o.wrong == "" {
 			err = s.retry(ctx, func() error { return s.allocate(ctx, o) })
 		}
@@ -69,17 +73,17 @@ func (s *Scheduler) allocate(ctx context.Context, o *claimOrder) error {
 			version, finalizer = c.ResourceVersion, slices.Contains(c.Finalizers, resourceapi.Finalizer)
 			switch a := c.Status.Allocation; {
 			case c.UID != o.uid || c.DeletionTimestamp != nil:
-				return errors.New("it is being replaced")
+				return refusal("it is being replaced")
 			case a == nil && allocation == nil:
-				return errors.New("its devices were taken away")
+				return refusal("its devices were taken away")
 			case a != nil && allocation != nil && !slices.Equal(translate.AllocatedDevices(a), translate.AllocatedDevices(allocation)):
-				return errors.New("it has other devices already")
+				return refusal("it has other devices already")
 			case a != nil:
 				allocation = nil
 			}
 		}
 		if !finalizer && allocation != nil {
-			c, err := s.patchClaim(ctx, o, version, map[string]any{}, []string{resourceapi.Finalizer}, "")
+			c, err := s.patchClaim(ctx, o, map[string]any{"resourceVersion": version, "finalizers": []string{resourceapi.Finalizer}}, nil)
 			if err != nil {
 				return err
 			}
@@ -92,25 +96,22 @@ func (s *Scheduler) allocate(ctx context.Context, o *claimOrder) error {
 			a.AllocationTimestamp = &now
 			status["allocation"] = a
 		}
-		_, err := s.patchClaim(ctx, o, version, map[string]any{"status": status}, nil, "status")
+		_, err := s.patchClaim(ctx, o, map[string]any{"resourceVersion": version}, status, "status")
 		return err
 	})
 }
 
-// patchClaim changes a claim that is as it was at a version, and has the tables
-// know the outcome at once. Lists are added to.
-func (s *Scheduler) patchClaim(ctx context.Context, o *claimOrder, version string, body map[string]any, finalizers []string, sub ...string) (*resourceapi.ResourceClaim, error) {
-	meta := map[string]any{"uid": o.uid, "resourceVersion": version}
-	if finalizers != nil {
-		meta["finalizers"] = finalizers
+// patchClaim changes a claim, adding to its lists, and has the tables know the
+// outcome at once.
+func (s *Scheduler) patchClaim(ctx context.Context, o *claimOrder, meta, status map[string]any, sub ...string) (*resourceapi.ResourceClaim, error) {
+	meta["uid"] = o.uid
+	body := map[string]any{"metadata": meta}
+	if status != nil {
+		body["status"] = status
 	}
-	body["metadata"] = meta
 	patch, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
-	}
-	if sub[0] == "" {
-		sub = nil
 	}
 	c, err := s.client.ResourceV1().ResourceClaims(o.namespace).Patch(ctx, o.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, sub...)
 	if err == nil {
@@ -185,18 +186,18 @@ func (s *Scheduler) extend(ctx context.Context, o *order) error {
 func (s *Scheduler) makeExtended(ctx context.Context, o *order) error {
 	x := o.extended
 	if x.class == nil {
-		return errors.New("no device class provides it any more")
+		return refusal("no device class provides it any more")
 	}
 	pod, err := s.client.CoreV1().Pods(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if pod.UID != o.uid {
-		return errors.New("the pod is another")
+		return refusal("the pod is another")
 	}
 	requests, mappings, err := translate.ExtendedRequests(pod, x.resource, x.class.Name)
 	if err != nil {
-		return err
+		return refusal(err.Error())
 	}
 	if old := pod.Status.ExtendedResourceClaimStatus; old != nil && x.claim == nil {
 		if err := s.discard(ctx, o.namespace, old.ResourceClaimName, o.uid); err != nil {
@@ -230,7 +231,7 @@ func (s *Scheduler) makeExtended(ctx context.Context, o *order) error {
 	for i := range wanted.Requests {
 		need := &wanted.Requests[i].Any[0]
 		if len(left) < need.Count {
-			return fmt.Errorf("%d devices were chosen, too few for its containers", len(x.devices))
+			return refusal(fmt.Sprintf("%d devices were chosen, too few for its containers", len(x.devices)))
 		}
 		grants = append(grants, translate.Grant{Need: need, Devices: left[:need.Count], Config: x.class.config})
 		left = left[need.Count:]
