@@ -42,6 +42,10 @@ test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTI
 	MUSTER_FULL=1 go test -timeout 60m ./...
 	$(MAKE) fuzz
 
+test-e2e: build devcluster ## run the tests on a real Kubernetes API, in minutes
+	cd devcluster && go test -count=1 -timeout 15m ./e2e
+	PATH="$(CURDIR)/bin:$$PATH" MUSTER_E2E=1 go test -count=1 -run TestScenariosOnAPI ./kube
+
 lint: ## vet and lint
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...

@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,9 +14,35 @@ import (
 	"github.com/muster-sched/muster/core/policy"
 )
 
-// Scenario plays one scenario file. -rewrite accepts what it decides.
+// Cluster is what a scenario is played on: a [World], or what has an engine
+// inside it.
+type Cluster interface {
+	// Set says what time it is.
+	Set(now core.Time)
+	// Apply says what has happened. An error says why it cannot have.
+	Apply(ev core.Event) error
+	// Decide returns what is decided now.
+	Decide() []core.Decision
+	// Waiting yields the names of the jobs that wait, in their order; Explain
+	// says why one does.
+	Waiting() iter.Seq[string]
+	Explain(job string) (core.Explanation, bool)
+	// Check fails the test when what was decided last cannot be right; it is
+	// called after every pass. Finish is called at the end.
+	Check()
+	Finish()
+}
+
+// Scenario plays one scenario file on an engine. -rewrite accepts what it
+// decides.
 func Scenario(t *testing.T, path string) {
-	s := &scenario{t: t}
+	ScenarioOn(t, path, func(t *testing.T, c core.Config) Cluster { return NewWorld(t, c) })
+}
+
+// ScenarioOn plays one scenario file on a cluster that start makes, and fails
+// the test unless it decides what the file says.
+func ScenarioOn(t *testing.T, path string, start func(*testing.T, core.Config) Cluster) {
+	s := &scenario{file: t, t: t, start: start}
 	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 		s.t = t
 		out, err := s.block(d)
@@ -24,16 +51,18 @@ func Scenario(t *testing.T, path string) {
 		}
 		return out
 	})
-	if s.world != nil {
-		s.world.CheckReplay()
+	if s.on != nil {
+		s.on.Finish()
 	}
 }
 
 // scenario is a file being played.
 type scenario struct {
-	t     *testing.T
-	world *World
-	out   strings.Builder // of the current block
+	file, t *testing.T // of the file, and of the current block
+	start   func(*testing.T, core.Config) Cluster
+	on      Cluster
+	now     core.Time
+	out     strings.Builder // of the current block
 	// pending says that events were told since the last pass.
 	pending bool
 }
@@ -92,40 +121,39 @@ func commandLine(d *datadriven.TestData) string {
 // pass lets the engine decide.
 func (s *scenario) pass() {
 	s.pending = false
-	s.out.WriteString(Format(s.world.Now, s.world.Decide()))
-	if s.world.config.Policy.Queueing.Mode != core.StrictFIFO {
-		s.world.CheckIdle()
-	}
+	s.out.WriteString(Format(s.now, s.on.Decide()))
+	s.on.Check()
 }
 
 // command carries out one command, with the task lines below it.
 func (s *scenario) command(l *line, tasks []*line) error {
 	if l.cmd == "policy" {
-		if s.world != nil {
+		if s.on != nil {
 			return fmt.Errorf("policy must be the first command")
 		}
 		c := readPolicy(l)
 		if err := l.finish(); err != nil {
 			return err
 		}
-		s.start(c)
+		s.begin(c)
 		return nil
 	}
-	if s.world == nil {
-		s.start(readPolicy(parseLine("policy")))
+	if s.on == nil {
+		s.begin(readPolicy(parseLine("policy")))
 	}
-	if at := l.time("at", s.world.Now); at < s.world.Now {
+	if at := l.time("at", s.now); at < s.now {
 		l.wrong("time does not go back")
-	} else if at > s.world.Now {
+	} else if at > s.now {
 		if s.pending {
 			s.pass()
 		}
-		s.world.Now = at
+		s.now = at
+		s.on.Set(at)
 	}
 	switch l.cmd {
 	case "waiting":
-		for name := range s.world.Engine.Waiting() {
-			x, _ := s.world.Engine.Explain(name)
+		for name := range s.on.Waiting() {
+			x, _ := s.on.Explain(name)
 			fmt.Fprintf(&s.out, "wait %s: %s: %s\n", name, x.Reason, x.Detail)
 		}
 		return l.finish()
@@ -133,7 +161,7 @@ func (s *scenario) command(l *line, tasks []*line) error {
 		s.explain(l)
 		return l.finish()
 	}
-	evs := events(l, tasks, s.world.Now)
+	evs := events(l, tasks, s.now)
 	for _, t := range tasks {
 		if l.cmd != "submit" {
 			t.wrong("a task belongs to a submit")
@@ -147,7 +175,7 @@ func (s *scenario) command(l *line, tasks []*line) error {
 	}
 	s.pending = true
 	for _, ev := range evs {
-		if err := s.world.Apply(ev); err != nil {
+		if err := s.on.Apply(ev); err != nil {
 			fmt.Fprintf(&s.out, "error: %v\n", err)
 		}
 	}
@@ -155,7 +183,7 @@ func (s *scenario) command(l *line, tasks []*line) error {
 }
 
 func (s *scenario) explain(l *line) {
-	x, ok := s.world.Engine.Explain(l.name)
+	x, ok := s.on.Explain(l.name)
 	if !ok {
 		fmt.Fprintf(&s.out, "job %s is unknown\n", l.name)
 		return
@@ -167,11 +195,13 @@ func (s *scenario) explain(l *line) {
 	}
 }
 
-// start makes the world. There is a queue "q" without a quota, for jobs that
+// begin makes the cluster. There is a queue "q" without a quota, for jobs that
 // name none.
-func (s *scenario) start(c core.Config) {
-	s.world = NewWorld(s.t, c)
-	s.world.Must(core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
+func (s *scenario) begin(c core.Config) {
+	s.on = s.start(s.file, c)
+	if err := s.on.Apply(core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // readPolicy makes a configuration: a built-in policy (Backfill without a

@@ -3,6 +3,7 @@ package coretest
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/muster-sched/muster/core"
@@ -50,6 +51,29 @@ func (w *World) Apply(ev core.Event) error {
 	w.Twin.Apply(w.Now, ev)
 	w.log = append(w.log, step{at: w.Now, event: ev})
 	return nil
+}
+
+// Set says what time it is.
+func (w *World) Set(now core.Time) { w.Now = now }
+
+// Waiting yields the names of the jobs that wait, in their order.
+func (w *World) Waiting() iter.Seq[string] { return w.Engine.Waiting() }
+
+// Explain says why a job waits.
+func (w *World) Explain(job string) (core.Explanation, bool) { return w.Engine.Explain(job) }
+
+// Check is CheckIdle where a job that could start may not wait.
+func (w *World) Check() {
+	w.t.Helper()
+	if w.config.Policy.Queueing.Mode != core.StrictFIFO {
+		w.CheckIdle()
+	}
+}
+
+// Finish is CheckReplay.
+func (w *World) Finish() {
+	w.t.Helper()
+	w.CheckReplay()
 }
 
 // Must is Apply for events that cannot be wrong.

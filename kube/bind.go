@@ -99,16 +99,8 @@ func (s *Scheduler) bindAll(ctx context.Context) {
 // bind binds one pod. That the answer to an earlier attempt was lost is no
 // error: the API server binds a pod once.
 func (s *Scheduler) bind(ctx context.Context, o *order) error {
-	pods := s.client.CoreV1().Pods(o.namespace)
-	if o.gated {
-		if err := s.retry(ctx, func() error { return s.ungate(ctx, o) }); err != nil {
-			return err
-		}
-	}
-	if len(o.claims) > 0 {
-		if err := s.reserve(ctx, o.claims); err != nil {
-			return err
-		}
+	if err := s.reserve(ctx, o.claims); err != nil {
+		return err
 	}
 	if o.extended != nil {
 		if err := s.extend(ctx, o); err != nil {
@@ -119,19 +111,39 @@ func (s *Scheduler) bind(ctx context.Context, o *order) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, Annotations: o.annotations},
 		Target:     v1.ObjectReference{Kind: "Node", Name: o.node},
 	}
-	err := s.retry(ctx, func() error { return pods.Bind(ctx, binding, metav1.CreateOptions{}) })
-	if apierrors.IsConflict(err) {
-		p, getErr := pods.Get(ctx, o.name, metav1.GetOptions{})
-		if getErr == nil && p.UID == o.uid && p.Spec.NodeName == o.node {
-			return nil
+	err := s.retry(ctx, func() error {
+		if o.gated {
+			if err := s.ungate(ctx, o); err != nil {
+				return s.bindConflict(ctx, o, err)
+			}
 		}
-		if apierrors.IsNotFound(getErr) || getErr == nil && p.UID != o.uid {
-			return apierrors.NewNotFound(v1.Resource("pods"), o.name)
-		}
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		s.giveBack(ctx, o.claims) // those of a pod that is gone go with it
+		return s.bindConflict(ctx, o, s.client.CoreV1().Pods(o.namespace).Bind(ctx, binding, metav1.CreateOptions{}))
+	})
+	if err != nil && !apierrors.IsNotFound(err) { // the claims of a pod that is gone go with it
+		s.giveBack(ctx, o.claims)
 		s.unextend(ctx, o)
+	}
+	return err
+}
+
+// bindConflict returns err, unless it is a conflict of which the pod as it is now
+// says what it means: that the pod is another, that it is bound (the watch says
+// where: an earlier attempt may have bound it, or an earlier scheduler), or that
+// nothing is wrong with it and it may be tried again.
+func (s *Scheduler) bindConflict(ctx context.Context, o *order, err error) error {
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	p, getErr := s.client.CoreV1().Pods(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
+	switch {
+	case getErr != nil:
+		return getErr
+	case p.UID != o.uid:
+		return apierrors.NewNotFound(v1.Resource("pods"), o.name)
+	case p.Spec.NodeName != "":
+		return nil
+	case p.DeletionTimestamp == nil:
+		return apierrors.NewServerTimeout(v1.Resource("pods"), "bind", 0)
 	}
 	return err
 }

@@ -34,44 +34,49 @@ func (e *evictAct) onItsWay() departure {
 // allow now.
 const evictPause = 5 * time.Second
 
-// evict makes a pod leave: it says why in the condition DisruptionTarget, then
-// asks through the Eviction API, so that disruption budgets and grace periods
-// count. What a budget does not allow is asked again until the pod is gone.
+// evict makes a pod leave. It asks through the Eviction API, so that disruption
+// budgets and grace periods count; what a budget does not allow is asked again
+// until the pod is gone. Then it says why, in the condition DisruptionTarget:
+// the Eviction API sets the condition too, and would write over what was there.
 func (s *Scheduler) evict(ctx context.Context, d departure) {
 	s.evicting <- struct{}{}
 	defer func() { <-s.evicting }()
-	err := s.retry(ctx, func() error { return s.mark(ctx, &d) })
-	if err == nil {
-		s.event(d.namespace, "Pod", d.name, d.uid, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", d.reason, d.message))
-	}
-	for err == nil {
+	var err error
+	for {
 		err = s.client.PolicyV1().Evictions(d.namespace).Evict(ctx, &policyv1.Eviction{
 			ObjectMeta:    metav1.ObjectMeta{Namespace: d.namespace, Name: d.name},
 			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(d.uid))},
 		})
 		s.metrics.request("evict", err)
-		if err != nil && passes(err) {
-			s.log.Info("an eviction has to wait", "pod", d.namespace+"/"+d.name, "why", err)
-			<-s.evicting
-			select {
-			case <-ctx.Done():
-			case <-time.After(evictPause):
-			}
-			s.evicting <- struct{}{}
-			if ctx.Err() != nil {
-				return
-			}
-			err = nil
-			continue
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			break
 		}
-		break
+		// The engine waits for the pod to leave: there is no other way on.
+		if passes(err) {
+			s.log.Info("an eviction has to wait", "pod", d.namespace+"/"+d.name, "why", err)
+		} else {
+			s.log.Error("a pod could not be evicted", "pod", d.namespace+"/"+d.name, "error", err)
+		}
+		<-s.evicting
+		select {
+		case <-ctx.Done():
+		case <-time.After(evictPause):
+		}
+		s.evicting <- struct{}{}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	if err == nil {
+		s.event(d.namespace, "Pod", d.name, d.uid, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", d.reason, d.message))
+		err = s.retry(ctx, func() error { return s.mark(ctx, &d) })
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		s.log.Error("a pod could not be evicted", "pod", d.namespace+"/"+d.name, "error", err)
+		s.log.Warn("a pod that is evicted was not told why", "pod", d.namespace+"/"+d.name, "error", err)
 	}
 }
 
-// mark says on the pod why it is about to leave.
+// mark says on the pod why it leaves.
 func (s *Scheduler) mark(ctx context.Context, d *departure) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": d.uid},

@@ -167,8 +167,13 @@ type podGroupObject struct {
 func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	o := &podGroupObject{
 		ObjectMeta: trimMeta(&g.ObjectMeta),
-		created:    g.CreationTimestamp.Time, priority: g.Spec.Priority,
-		whole: g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, deviceClaims: groupClaims(g),
+		created:    g.CreationTimestamp.Time,
+		whole:      g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, deviceClaims: groupClaims(g),
+	}
+	// The API server writes a priority into groups that name no class: that of
+	// their pods counts then.
+	if g.Spec.PriorityClassName != "" {
+		o.priority = g.Spec.Priority
 	}
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		o.min = int(gang.MinCount)

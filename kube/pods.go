@@ -105,15 +105,16 @@ func (m *mirror) podSeen(o *podObject) {
 			m.weighUsers(p)
 			m.touch(p.group)
 		}
-	case p.state == podBinding && o.node == p.target:
-		p.state = podBound
-	case p.state == podWaiting || o.node != p.target:
-		// Somebody else has bound it.
+	case p.state == podWaiting || o.node != p.target || p.otherDevices():
+		// Somebody else has bound it: an earlier scheduler, perhaps, whose last
+		// requests took effect late.
 		m.leaveSlot(p)
 		m.unplace(p, p.target)
 		p.state, p.target = podBound, o.node
 		m.place(p, o.node)
 		m.touch(p.group)
+	case p.state == podBinding:
+		p.state = podBound
 	}
 	if p.slot >= 0 && !o.attributes.LastCheckpoint.Equal(old.attributes.LastCheckpoint) {
 		m.mustTell(core.Checkpointed{Job: p.group.job, At: min(m.now, core.Time(o.attributes.LastCheckpoint.UnixNano()))})
@@ -375,6 +376,16 @@ func (p *pod) holds() uint64 {
 		set |= 1 << d
 	}
 	return set
+}
+
+// otherDevices reports whether the pod was bound with other GPUs than the engine
+// has for it.
+func (p *pod) otherDevices() bool {
+	var set uint64
+	for _, d := range p.object.gpus {
+		set |= 1 << d
+	}
+	return set != p.devices && bits.OnesCount64(set) == bits.OnesCount64(p.devices)
 }
 
 // share is how much of each of its GPUs a pod has.

@@ -102,8 +102,9 @@ type Scheduler struct {
 	suspensions suspensions
 	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
-	listed      chan struct{} // closed when all objects have been listed once
-	ready       chan struct{} // closed when it decides
+	drive       func(context.Context) // the loop, until its context ends
+	listed      chan struct{}         // closed when all objects have been listed once
+	ready       chan struct{}         // closed when it decides
 }
 
 // New returns a scheduler that has not started.
@@ -143,6 +144,7 @@ func New(c Config) (*Scheduler, error) {
 		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
 		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
 	}
+	s.drive = s.loop
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record, s.mirror.traced = c.Record, c.Traced
 	s.mirror.metrics = s.metrics
@@ -209,7 +211,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			})
 		}, cancel)
 	})
-	s.loop(ctx)
+	s.drive(ctx)
 	s.orders.close()
 	workers.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

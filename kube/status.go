@@ -153,16 +153,18 @@ func (m *mirror) unsay(g *group) []verse {
 }
 
 // verses are what is to be written, the latest for each object, in the order in
-// which objects were first spoken of.
+// which objects were first spoken of. Of one object one thing is written at a
+// time, so that the latest stays.
 type verses struct {
 	mu    sync.Mutex
 	by    map[types.UID]verse
-	order []types.UID
+	busy  map[types.UID]bool // being written
+	order []types.UID        // those in by that are not busy
 	ready chan struct{}
 }
 
 func newVerses() *verses {
-	return &verses{by: map[types.UID]verse{}, ready: make(chan struct{}, 1)}
+	return &verses{by: map[types.UID]verse{}, busy: map[types.UID]bool{}, ready: make(chan struct{}, 1)}
 }
 
 func (v *verses) put(list []verse) {
@@ -172,13 +174,17 @@ func (v *verses) put(list []verse) {
 	v.mu.Lock()
 	for _, x := range list {
 		old, ok := v.by[x.uid]
-		if !ok {
+		if !ok && !v.busy[x.uid] {
 			v.order = append(v.order, x.uid)
 		}
 		x.ungate = x.ungate || old.ungate
 		v.by[x.uid] = x
 	}
 	v.mu.Unlock()
+	v.wake()
+}
+
+func (v *verses) wake() {
 	select {
 	case v.ready <- struct{}{}:
 	default:
@@ -195,7 +201,23 @@ func (v *verses) take() (verse, bool) {
 	v.order = v.order[1:]
 	x := v.by[uid]
 	delete(v.by, uid)
+	v.busy[uid] = true
 	return x, true
+}
+
+// written says that a verse was written, or not: then it is to be written again,
+// unless there is a later one.
+func (v *verses) written(x *verse, ok bool) {
+	v.mu.Lock()
+	delete(v.busy, x.uid)
+	if _, later := v.by[x.uid]; later || !ok {
+		if !later {
+			v.by[x.uid] = *x
+		}
+		v.order = append(v.order, x.uid)
+	}
+	v.mu.Unlock()
+	v.wake()
 }
 
 // write writes what is said until ctx ends, no faster than the limit.
@@ -219,11 +241,20 @@ func (s *Scheduler) write(ctx context.Context) {
 			err = s.writePod(ctx, &x)
 		}
 		s.metrics.request("status", err)
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			s.log.Debug("a condition could not be written", "object", x.namespace+"/"+x.name, "error", err)
+			if passes(err) {
+				time.AfterFunc(writeAgain, func() { s.verses.written(&x, false) })
+				continue
+			}
 		}
+		s.verses.written(&x, true)
 	}
 }
+
+// writeAgain is how long it takes until a condition is written again that the
+// API server could not take.
+const writeAgain = time.Second
 
 func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 	now := metav1.NewTime(s.now())

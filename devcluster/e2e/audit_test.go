@@ -13,15 +13,31 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// audit looks at the whole cluster and fails the test unless
+// audit is auditNodes, and fails the test when a native gang runs with fewer
+// pods than it needs, unless some of them have ended or are about to go.
+func (c *cluster) audit() {
+	c.Helper()
+	pods := c.auditNodes()
+	groups, err := admin.SchedulingV1beta1().PodGroups("").List(ctx(), metav1.ListOptions{})
+	c.must(err)
+	for _, g := range groups.Items {
+		if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
+			if p := torn(g.Namespace, g.Name, int(gang.MinCount), pods); p != "" {
+				c.Error("audit: " + p)
+			}
+		}
+	}
+}
+
+// auditNodes looks at the whole cluster and fails the test unless
 //
 //   - no GPU is given to more than it has: its parts sum to one at most
 //   - no node has more than it has room for: CPU, memory, GPUs, pods
-//   - every pod of Muster's that asks for GPUs and was bound by it knows which
-//     they are, as many as it asks for
-//   - no native gang runs with fewer pods than it needs, unless some of them
-//     have ended or are about to go
-func (c *cluster) audit() {
+//   - every pod of Muster's that asks for GPUs and has a node knows which they
+//     are, as many as it asks for
+//
+// It returns all pods.
+func (c *cluster) auditNodes() []v1.Pod {
 	c.Helper()
 	nodes, err := admin.CoreV1().Nodes().List(ctx(), metav1.ListOptions{})
 	c.must(err)
@@ -30,15 +46,7 @@ func (c *cluster) audit() {
 	for _, problem := range problems(nodes.Items, pods.Items) {
 		c.Error("audit: " + problem)
 	}
-	groups, err := admin.SchedulingV1beta1().PodGroups("").List(ctx(), metav1.ListOptions{})
-	c.must(err)
-	for _, g := range groups.Items {
-		if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
-			if p := torn(g.Namespace, g.Name, int(gang.MinCount), pods.Items); p != "" {
-				c.Error("audit: " + p)
-			}
-		}
-	}
+	return pods.Items
 }
 
 // use is what pods take of a node.
@@ -72,8 +80,7 @@ func problems(nodes []v1.Node, pods []v1.Pod) []string {
 		for _, d := range set {
 			u.devices[d] += int64(translate.Share(p))
 		}
-		byUs := p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Annotations["e2e/bound-by"] == ""
-		if byUs && need.GPUs > 0 && int64(len(set)) != need.GPUs {
+		if p.Spec.SchedulerName == v1alpha1.SchedulerName && need.GPUs > 0 && int64(len(set)) != need.GPUs {
 			out = append(out, fmt.Sprintf("pod %s asks for %d GPUs and was given %v", p.Name, need.GPUs, set))
 		}
 	}

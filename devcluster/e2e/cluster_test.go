@@ -19,13 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core/policy"
+	"github.com/muster-sched/muster/devcluster/fleet"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -304,6 +304,13 @@ func ofGroup(name string) func(*v1.Pod) {
 // runsFor has the simulated node end a pod by itself.
 func runsFor(d time.Duration) func(*v1.Pod) { return note(translate.SimulatedDuration, d.String()) }
 
+// lingers has a pod take a part of its grace to end when it is deleted, so that
+// what it is told can be seen.
+func lingers(p *v1.Pod) {
+	p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](30)
+	p.Annotations[fleet.Termination] = "2s" // times in the API are whole seconds
+}
+
 // create creates pods.
 func (c *cluster) create(pods ...*v1.Pod) {
 	c.Helper()
@@ -468,24 +475,6 @@ func (c *cluster) gone(pods ...*v1.Pod) {
 			return errors.Join(err, errors.New("it is there"))
 		})
 	}
-}
-
-// makeKind makes a kind of object that this cluster does not have: a definition
-// that takes any spec. It stays.
-func (c *cluster) makeKind(gvk schema.GroupVersionKind, plural string) schema.GroupVersionResource {
-	c.Helper()
-	c.must(apply(ctx(), fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[3]s.%[1]s,
-		annotations: {api-approved.kubernetes.io: unapproved}},
-		spec: {group: %[1]s, scope: Namespaced, names: {plural: %[3]s, singular: %[4]s, kind: %[2]s},
-		versions: [{name: %[5]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {
-		spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}]}}`,
-		gvk.Group, gvk.Kind, plural, strings.ToLower(gvk.Kind), gvk.Version), ""))
-	r := gvk.GroupVersion().WithResource(plural)
-	c.until(plural+" are served", func() error {
-		_, err := anyKind.Resource(r).Namespace(c.namespace).List(ctx(), metav1.ListOptions{})
-		return err
-	})
-	return r
 }
 
 // The scheduler.

@@ -18,6 +18,7 @@ func TestQuotaGate(t *testing.T) {
 	c.quotaGate()
 	c.node("n")
 	c.queue("team", 4, isolated)
+	c.queue("other", 8, isolated)
 	c.schedule()
 	c.create(pod("first", asks(4), in("team")))
 	c.bound("first")
@@ -26,7 +27,7 @@ func TestQuotaGate(t *testing.T) {
 	if !gated(c.get("second")) {
 		t.Error("a pod that waits for quota has no gate")
 	}
-	c.create(pod("third", asks(8), in("default")))
+	c.create(pod("third", asks(8), in("other")))
 	c.waits("third", "Resources")
 	c.until("the pod that GPUs lack for has no gate", func() error {
 		if gated(c.get("third")) {

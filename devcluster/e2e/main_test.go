@@ -19,6 +19,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-sched/muster/kube"
@@ -63,6 +65,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (int, error) {
 	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // that an API is beta
+	klog.SetLogger(logr.Discard())                   // what client-go says of watches that break off
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	bin, err := filepath.Abs(filepath.Join(root, "bin"))
@@ -94,6 +97,9 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	if err := local.Install(ctx, address); err != nil {
+		return 0, err
+	}
+	if err := installForeign(ctx); err != nil {
 		return 0, err
 	}
 	if identity, err = chartIdentity(ctx); err != nil {

@@ -54,7 +54,7 @@ func TestQueueReclaims(t *testing.T) {
 	c.queue("poor", 4)
 	c.queue("rich", 4)
 	c.schedule()
-	borrowers := c.several("p", 0, 8, in("poor"))
+	borrowers := c.several("p", 0, 8, in("poor"), lingers)
 	c.bound(borrowers...)
 	seen := c.watch()
 	c.create(pod("owner", asks(4), in("rich")))
@@ -147,7 +147,7 @@ func TestPriority(t *testing.T) {
 	c.node("n")
 	high := c.priority("e2e-high", 1000)
 	c.schedule()
-	c.create(pod("weak", asks(4)), pod("safe", asks(4), note(v1alpha1.PreemptibleAnnotation, "false")))
+	c.create(pod("weak", asks(4), lingers), pod("safe", asks(4), note(v1alpha1.PreemptibleAnnotation, "false")))
 	c.bound("weak", "safe")
 	weak := c.get("weak")
 	seen := c.watch()
@@ -171,7 +171,7 @@ func TestPriorityAgainstGang(t *testing.T) {
 	high := c.priority("e2e-high", 1000)
 	c.schedule()
 	c.group("weak", 4)
-	weak := c.several("weak", 0, 4, asks(4), ofGroup("weak"))
+	weak := c.several("weak", 0, 4, asks(4), ofGroup("weak"), lingers)
 	c.bound(weak...)
 	seen := c.watch()
 	c.create(pod("strong", asks(8), high))
@@ -179,4 +179,17 @@ func TestPriorityAgainstGang(t *testing.T) {
 	c.until("the whole gang is evicted", func() error { return seen.wantEvicted(4) })
 	c.create(pod("another", asks(4)))
 	c.bound("another")
+}
+
+// The priority of a gang is that of its pods as long as its PodGroup names no
+// class of its own.
+func TestPriorityOfGang(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	high := c.priority("e2e-high", 1000)
+	c.schedule()
+	c.create(pod("weak", asks(8)))
+	c.bound("weak")
+	c.group("strong", 2)
+	c.bound(c.several("strong", 0, 2, asks(4), high, ofGroup("strong"))...)
 }

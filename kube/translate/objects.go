@@ -36,6 +36,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 	note(v1alpha1.PreemptibleAnnotation, "false", j.NotPreemptible)
 	note(v1alpha1.LockedAnnotation, "true", j.Locked)
 	note(v1alpha1.WalltimeAnnotation, v1alpha1.Duration(j.Estimate).String(), j.Estimate > 0)
+	note(v1alpha1.MinRuntimeAnnotation, v1alpha1.Duration(j.MinRuntime).String(), j.MinRuntime > 0)
 	note(v1alpha1.CheckpointIntervalAnnotation, v1alpha1.Duration(j.Checkpoint).String(), j.Checkpoint > 0)
 	note(v1alpha1.RequiredTopologyAnnotation, j.Topology.Required, j.Topology.Required != "")
 	note(v1alpha1.PreferredTopologyAnnotation, j.Topology.Preferred, j.Topology.Preferred != "")
@@ -117,16 +118,29 @@ func podOf(r *core.Request) *v1.Pod {
 	for _, t := range r.Tolerations {
 		p.Spec.Tolerations = append(p.Spec.Tolerations, toleration(t))
 	}
-	var must []v1.NodeSelectorRequirement
-	for _, s := range r.Selector {
-		must = append(must, v1.NodeSelectorRequirement{Key: s.Key, Operator: nodeOperators[s.Op], Values: s.Values})
+	var terms []v1.NodeSelectorTerm
+	if must := expressions(r.Selector); r.AnyOf == nil && must != nil {
+		terms = []v1.NodeSelectorTerm{{MatchExpressions: must}}
+	} else {
+		for _, either := range r.AnyOf {
+			terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: append(expressions(either), must...)})
+		}
 	}
-	if must != nil {
-		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
-			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: must}},
-		}}}
+	if terms != nil {
+		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms},
+		}}
 	}
 	return p
+}
+
+// expressions writes requirements as Kubernetes has them.
+func expressions(list []core.Requirement) []v1.NodeSelectorRequirement {
+	var out []v1.NodeSelectorRequirement
+	for _, r := range list {
+		out = append(out, v1.NodeSelectorRequirement{Key: r.Key, Operator: nodeOperators[r.Op], Values: r.Values})
+	}
+	return out
 }
 
 // limits has the extended resources, of which requests and limits must agree.

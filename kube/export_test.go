@@ -1,0 +1,134 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Puppet is a scheduler of which a test turns the loop: what was seen is taken
+// in and a pass is made when the test says so, and not else.
+type Puppet struct {
+	*Scheduler
+	ended chan error
+	stop  context.CancelFunc
+}
+
+// NewPuppet starts a scheduler and returns when it could decide.
+func NewPuppet(c Config) (*Puppet, error) {
+	s, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	p := &Puppet{Scheduler: s, ended: make(chan error, 1)}
+	begun := make(chan struct{})
+	s.drive = func(ctx context.Context) {
+		close(begun)
+		<-ctx.Done()
+	}
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(context.Background())
+	go func() { p.ended <- s.Run(ctx) }()
+	select {
+	case <-begun:
+	case err := <-p.ended:
+		return nil, err
+	}
+	return p, p.Until(func() error {
+		if s.mirror.engine == nil {
+			return fmt.Errorf("the cluster has not been listed")
+		}
+		return nil
+	})
+}
+
+// Stop ends the scheduler.
+func (p *Puppet) Stop() error {
+	p.stop()
+	return <-p.ended
+}
+
+// Until takes in what is seen until check returns nothing, or returns what it
+// returned last.
+func (p *Puppet) Until(check func() error) error {
+	m := p.mirror
+	for deadline := time.Now().Add(3 * time.Second); ; {
+		m.now = max(m.now, core.Time(p.now().UnixNano()))
+		for _, f := range p.box.take(nil) {
+			f(m)
+		}
+		p.send(context.Background(), &m.acts)
+		m.done()
+		err := check()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-p.box.ready:
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Decide makes a pass and waits until what was decided has been done, as far as
+// the API does it.
+func (p *Puppet) Decide() error {
+	m := p.mirror
+	acts := m.decide(core.Time(p.now().UnixNano()))
+	p.send(context.Background(), acts)
+	m.done()
+	return p.Until(func() error {
+		for _, x := range m.pods {
+			switch {
+			case x.inFlight, x.state == podBound && x.object.node == "":
+				return fmt.Errorf("pod %s has not been bound", x.object.Name)
+			case x.state == podLeaving && !x.object.deleting:
+				return fmt.Errorf("pod %s has not been evicted", x.object.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// Settle tells the engine what has changed, so that what happened first is told
+// first.
+func (p *Puppet) Settle() { p.mirror.settle() }
+
+// Saw returns an error until an object has been seen as it was at a resource
+// version, or later; version "" asks that it is there no more.
+func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string) error {
+	m := p.mirror
+	seen := ""
+	switch kind {
+	case "Pod":
+		if x := m.pods[uid]; x != nil {
+			seen = x.object.ResourceVersion
+		}
+	case "PodGroup":
+		if x := m.podGroups[key(namespace, name)]; x != nil {
+			seen = x.ResourceVersion
+		}
+	case "Node":
+		if x := m.nodes[name]; x != nil && !x.gone {
+			seen = x.object.ResourceVersion
+		}
+	case "Queue":
+		if x := m.queues.objects[name]; x != nil {
+			seen = x.ResourceVersion
+		}
+	}
+	want, _ := strconv.ParseUint(version, 10, 64)
+	at, _ := strconv.ParseUint(seen, 10, 64)
+	if version == "" && seen != "" || version != "" && at < want {
+		return fmt.Errorf("%s %s has been seen at version %q; expected %q", kind, name, seen, version)
+	}
+	return nil
+}
+
+// Engine is what decides. It is the caller's between calls of the others.
+func (p *Puppet) Engine() *core.Engine { return p.mirror.engine }

@@ -1,0 +1,116 @@
+package kube
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core/policy"
+)
+
+// seen is a mirror that has seen a node of so many GPUs.
+func seen(t *testing.T, gpus int64) *mirror {
+	t.Helper()
+	doc, _ := policy.ByName("default")
+	m := newMirror(doc.Policy, nil, slog.New(slog.DiscardHandler))
+	if err := m.rebuild(); err != nil {
+		t.Fatal(err)
+	}
+	room := v1.ResourceList{v1alpha1.GPUResource: *resource.NewQuantity(gpus, resource.DecimalSI)}
+	m.nodeSeen(trimNode(&v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Status: v1.NodeStatus{
+			Capacity: room, Allocatable: room, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
+		},
+	}))
+	return m
+}
+
+// oneGPU is a pod that asks for a GPU; on a node when gpus says which it has.
+func oneGPU(name, gpus string) *podObject {
+	one := v1.ResourceList{v1alpha1.GPUResource: resource.MustParse("1")}
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Annotations: map[string]string{}},
+		Spec: v1.PodSpec{
+			SchedulerName: v1alpha1.SchedulerName, Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: one, Limits: one}}},
+		},
+	}
+	if gpus != "" {
+		p.Spec.NodeName, p.Annotations[v1alpha1.GPUsAnnotation] = "n", gpus
+	}
+	return trimPod(p)
+}
+
+// given decides and returns the GPUs of the one pod that is bound.
+func given(t *testing.T, m *mirror) string {
+	t.Helper()
+	defer m.done()
+	acts := m.decide(m.now)
+	if len(acts.bind) != 1 {
+		t.Fatalf("%d pods are bound; want 1", len(acts.bind))
+	}
+	return acts.bind[0].annotations[v1alpha1.GPUsAnnotation]
+}
+
+// A request of an earlier scheduler may take effect after a new one has decided
+// otherwise: the pod has the GPUs that the API says.
+func TestBoundWithOtherDevices(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		t.Run(fmt.Sprintf("answered first %t", answered), func(t *testing.T) {
+			m := seen(t, 2)
+			m.podSeen(oneGPU("p", ""))
+			mine := given(t, m)
+			other := map[string]string{"0": "1", "1": "0"}[mine]
+			if answered {
+				m.bound("p", true, false)
+			}
+			m.podSeen(oneGPU("p", other))
+			if !answered {
+				m.bound("p", true, false)
+			}
+			m.podSeen(oneGPU("q", ""))
+			if got := given(t, m); got != mine {
+				t.Errorf("the second pod gets GPU %s; want %s, for the first has %s", got, mine, other)
+			}
+		})
+	}
+}
+
+// Of one object the latest is written last, and what could not be written is
+// written again unless there is something later.
+func TestVerses(t *testing.T) {
+	v := newVerses()
+	say := func(reason string) { v.put([]verse{{uid: "p", reason: reason}}) }
+	take := func(want string) *verse {
+		t.Helper()
+		x, ok := v.take()
+		if !ok || x.reason != want {
+			t.Fatalf("%q (%t) is written; want %q", x.reason, ok, want)
+		}
+		return &x
+	}
+	none := func() {
+		t.Helper()
+		if x, ok := v.take(); ok {
+			t.Fatalf("%q is written beside what is being written", x.reason)
+		}
+	}
+	say("first")
+	say("second")
+	x := take("second")
+	say("third")
+	none()
+	v.written(x, false)
+	x = take("third")
+	none()
+	v.written(x, false)
+	x = take("third")
+	v.written(x, true)
+	none()
+}

@@ -1,0 +1,620 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/coretest"
+	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/local"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// beyond are the scenarios that cannot be played on a cluster, by why. Beside
+// these a cluster decides what the engine alone decides.
+var beyond = map[string][]string{
+	"a failed pod is over: its owner makes another, which is told of as a new pod": {
+		"gang/broken_while_others_leave.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
+		"preemption/min_runtime_pods.txt", "requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
+	},
+	"evicted pods are over: what their owner makes for a job of one pod is a new job": {"preemption/class.txt"},
+	"the API server does not fail to bind when it is told to": {
+		"reasons/queueing.txt", "requeue/estimates.txt", "requeue/failed_start.txt",
+	},
+	"the pods of a node that is gone stay until they are deleted": {"placement/even.txt", "requeue/lost_node.txt"},
+	"a device plugin says how many GPUs are sick, not which, and nothing of their links": {
+		"devices/links.txt", "devices/unhealthy.txt",
+	},
+	"the time of creation is the API server's": {
+		"preemption/earlier_alike.txt", "queueing/order.txt", "queueing/strict_fifo_priority.txt",
+	},
+	"a gang that is too small to start is not yet the engine's": {
+		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
+	},
+	"a PodGroup has one least number of pods, at least two, for all its roles": {
+		"gang/elastic_task.txt", "gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
+	},
+	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
+	"affinities of a pod do not change":                                               {"placement/relabelled.txt", "preemption/places_forbidden.txt"},
+	"it is about events that the engine refuses": {
+		"gang/found_running.txt", "members/pods_added.txt", "nodes/changed.txt", "placement/selectors.txt", "preemption/checkpoint_before.txt", "reasons/rejected.txt",
+	},
+}
+
+// TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
+// what happens is written to the API as users and controllers would, and the
+// scheduler must decide what the engine alone decides.
+func TestScenariosOnAPI(t *testing.T) {
+	if os.Getenv("MUSTER_E2E") == "" {
+		t.Skip("it needs muster-devcluster: make test-e2e runs it")
+	}
+	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // that an API is beta
+	server, err := local.Start(t.Context(), func(string) {}, "--ephemeral", "--nodes", "0", "--controllers", "namespace-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	api, err := server.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.QPS = -1
+	if err := local.Install(t.Context(), api); err != nil {
+		t.Fatal(err)
+	}
+	why := map[string]string{}
+	for reason, files := range beyond {
+		for _, f := range files {
+			why[f] = reason
+		}
+	}
+	const folder = "../coretest/testdata"
+	datadriven.Walk(t, folder, func(t *testing.T, path string) {
+		name, err := filepath.Rel(folder, path)
+		if err != nil || filepath.Ext(path) != ".txt" {
+			return
+		}
+		if reason := why[name]; reason != "" {
+			t.Skip(reason)
+		}
+		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster { return newStage(t, api, c) })
+	})
+}
+
+// stage is a Kubernetes cluster on which a scenario is played. The scheduler's
+// clock is the scenario's.
+type stage struct {
+	t         *testing.T
+	client    kubernetes.Interface
+	queues    *rest.RESTClient
+	puppet    *kube.Puppet
+	now       core.Time
+	namespace string
+	levels    []string
+	decided   []core.Decision
+
+	// jobs are the jobs of the scenario by name; names is the scenario's name of
+	// an engine's job.
+	jobs  map[string]*job
+	names map[string]string
+	nodes map[string]bool
+	there map[string]bool // queues
+}
+
+// job is a job of the scenario, as objects.
+type job struct {
+	spec     core.Job
+	engine   string // its name in the engine
+	pods     []*v1.Pod
+	podGroup string
+}
+
+func newStage(t *testing.T, api *rest.Config, c core.Config) *stage {
+	s := &stage{t: t, levels: c.Levels, jobs: map[string]*job{}, names: map[string]string{}, nodes: map[string]bool{}, there: map[string]bool{}}
+	var err error
+	if s.client, err = kubernetes.NewForConfig(api); err != nil {
+		t.Fatal(err)
+	}
+	if s.queues, err = kube.NewClient(api); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := s.client.CoreV1().Namespaces().Create(context.Background(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scenario-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.namespace = ns.Name
+	config := kube.Config{API: api, Policy: c.Policy, Now: func() time.Time { return time.Unix(0, int64(s.now)) }, Record: s}
+	for _, l := range c.Levels {
+		config.Levels = append(config.Levels, translate.Level{Name: l, Label: levelLabel(l)})
+	}
+	if s.puppet, err = kube.NewPuppet(config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.remove)
+	return s
+}
+
+func levelLabel(level string) string { return "scenario/" + level }
+
+// Began, Told and Decided record what the scheduler does.
+func (s *stage) Began(core.Time, core.Config) {}
+func (s *stage) Told(core.Time, core.Event)   {}
+func (s *stage) Decided(_ core.Time, ds []core.Decision) {
+	for _, d := range ds {
+		d.Pods = slices.Clone(d.Pods)
+		s.decided = append(s.decided, d)
+	}
+}
+
+func (s *stage) Set(now core.Time) { s.now = now }
+
+// Decide makes a pass and returns its decisions in the scenario's names.
+func (s *stage) Decide() []core.Decision {
+	s.decided = nil
+	if err := s.puppet.Decide(); err != nil {
+		s.t.Error(err)
+	}
+	for i := range s.decided {
+		d := &s.decided[i]
+		d.Job, d.For, d.Detail = s.plain(d.Job), s.plain(d.For), s.plain(d.Detail)
+	}
+	return s.decided
+}
+
+// plain has the scenario's names in place of the engine's.
+func (s *stage) plain(text string) string {
+	long := slices.Sorted(maps.Keys(s.names))
+	for _, name := range slices.Backward(long) { // train10 before train1
+		text = strings.ReplaceAll(text, name, s.names[name])
+	}
+	return text
+}
+
+func (s *stage) Waiting() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range s.puppet.Engine().Waiting() {
+			if !yield(s.plain(name)) {
+				return
+			}
+		}
+	}
+}
+
+func (s *stage) Explain(name string) (core.Explanation, bool) {
+	j := s.jobs[name]
+	if j == nil {
+		return core.Explanation{}, false
+	}
+	x, ok := s.puppet.Engine().Explain(j.engine)
+	x.Detail = s.plain(x.Detail)
+	return x, ok
+}
+
+// Check and Finish have nothing to do: there is no twin of a cluster.
+func (s *stage) Check()  {}
+func (s *stage) Finish() {}
+
+// remove removes what the scenario made.
+func (s *stage) remove() {
+	ctx := context.Background()
+	var errs []error
+	for _, j := range s.jobs {
+		errs = append(errs, s.removePods(j, nil))
+	}
+	errs = append(errs, s.client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}))
+	for name := range s.nodes {
+		errs = append(errs, s.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}))
+	}
+	for name := range s.there {
+		errs = append(errs, s.queues.Delete().Resource("queues").Name(name).Do(ctx).Error())
+	}
+	errs = append(errs, s.puppet.Stop())
+	if err := errors.Join(errs...); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// Apply does to the cluster what has happened, and waits until the scheduler has
+// seen it.
+func (s *stage) Apply(ev core.Event) error {
+	defer s.puppet.Settle()
+	switch ev := ev.(type) {
+	case core.NodeAdded:
+		return s.addNode(&ev.Node)
+	case core.NodeChanged:
+		return s.changeNode(ev.Node.Name, s.node(&ev.Node))
+	case core.NodeCordoned:
+		n, err := s.client.CoreV1().Nodes().Get(context.Background(), ev.Node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n.Spec.Unschedulable = ev.Cordoned
+		return s.changeNode(ev.Node, n)
+	case core.QueueSet:
+		return s.setQueue(&ev.Queue)
+	case core.QueueRemoved:
+		delete(s.there, ev.Queue)
+		if err := s.queues.Delete().Resource("queues").Name(ev.Queue).Do(context.Background()).Error(); err != nil {
+			return err
+		}
+		return s.saw("Queue", ev.Queue, "", "")
+	case core.JobSubmitted:
+		return s.submit(&ev.Job)
+	case core.PodsAdded:
+		return s.addPods(s.jobs[ev.Job], &ev)
+	case core.JobEnded:
+		j := s.jobs[ev.Job]
+		delete(s.jobs, ev.Job)
+		return s.removePods(j, nil)
+	case core.PodEnded:
+		return s.endPod(s.jobs[ev.Job], ev.Pod, ev.Failed)
+	case core.PodsGone:
+		return s.replacePods(s.jobs[ev.Job], ev.Pods)
+	case core.PodRunning:
+		return s.foundPod(s.jobs[ev.Job], &ev)
+	case core.JobEstimated:
+		return s.annotate(s.jobs[ev.Job], v1alpha1.WalltimeAnnotation, v1alpha1.Duration(ev.Estimate).String())
+	case core.Checkpointed:
+		at := ev.At
+		if at == 0 {
+			at = s.now
+		}
+		return s.annotate(s.jobs[ev.Job], v1alpha1.LastCheckpointAnnotation, time.Unix(0, int64(at)).UTC().Format(time.RFC3339Nano))
+	case core.Tick:
+		return nil
+	}
+	return fmt.Errorf("a cluster knows no %T", ev)
+}
+
+func (s *stage) saw(kind, name string, uid types.UID, version string) error {
+	return s.puppet.Until(func() error { return s.puppet.Saw(kind, s.namespace, name, uid, version) })
+}
+
+// node is a node of the engine's as an object: translate.Node the other way
+// round.
+func (s *stage) node(n *core.Node) *v1.Node {
+	labels := map[string]string{v1.LabelHostname: n.Name}
+	maps.Copy(labels, n.Labels)
+	if n.GPUs > 0 {
+		labels[v1alpha1.GPUModelLabel] = n.Model
+	}
+	if n.HBD != "" {
+		labels[v1alpha1.HBDLabel] = n.HBD
+	}
+	for i, d := range n.Domains {
+		if d != "" {
+			labels[levelLabel(s.levels[i])] = d
+		}
+	}
+	room := v1.ResourceList{
+		v1.ResourceCPU: *resource.NewMilliQuantity(n.CPUMilli, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(n.MemMiB<<20, resource.BinarySI),
+		v1alpha1.GPUResource: *resource.NewQuantity(int64(n.GPUs), resource.DecimalSI),
+	}
+	if n.MaxPods > 0 {
+		room[v1.ResourcePods] = *resource.NewQuantity(int64(n.MaxPods), resource.DecimalSI)
+	}
+	o := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: v1.NodeSpec{Unschedulable: n.Cordoned},
+		Status: v1.NodeStatus{Capacity: room, Allocatable: room.DeepCopy(), Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
+	}
+	o.Status.Allocatable[v1alpha1.GPUResource] = *resource.NewQuantity(int64(n.GPUs-len(n.Unhealthy)), resource.DecimalSI)
+	for _, t := range n.Taints {
+		o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: v1.TaintEffectNoSchedule})
+	}
+	return o
+}
+
+func (s *stage) addNode(n *core.Node) error {
+	o, err := s.client.CoreV1().Nodes().Create(context.Background(), s.node(n), metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	s.nodes[n.Name] = true
+	return s.saw("Node", o.Name, "", o.ResourceVersion)
+}
+
+func (s *stage) changeNode(name string, want *v1.Node) error {
+	nodes := s.client.CoreV1().Nodes()
+	o, err := nodes.Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	o.Labels, o.Spec, o.Status.Capacity, o.Status.Allocatable = want.Labels, want.Spec, want.Status.Capacity, want.Status.Allocatable
+	status := o.Status
+	if o, err = nodes.Update(context.Background(), o, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	o.Status = status
+	if o, err = nodes.UpdateStatus(context.Background(), o, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return s.saw("Node", name, "", o.ResourceVersion)
+}
+
+func (s *stage) setQueue(q *core.Queue) error {
+	o := translate.QueueObject(q)
+	made := &v1alpha1.Queue{}
+	var err error
+	if s.there[o.Name] {
+		old := &v1alpha1.Queue{}
+		if err := s.queues.Get().Resource("queues").Name(o.Name).Do(context.Background()).Into(old); err != nil {
+			return err
+		}
+		o.ResourceVersion = old.ResourceVersion
+		err = s.queues.Put().Resource("queues").Name(o.Name).Body(o).Do(context.Background()).Into(made)
+	} else {
+		err = s.queues.Post().Resource("queues").Body(o).Do(context.Background()).Into(made)
+	}
+	if err != nil {
+		return err
+	}
+	s.there[o.Name] = true
+	return s.saw("Queue", o.Name, "", made.ResourceVersion)
+}
+
+func (s *stage) submit(spec *core.Job) error {
+	g, pods := translate.Objects(spec)
+	j := &job{spec: *spec, pods: pods}
+	kind, name := "pod", translate.ObjectName(spec.Name)
+	switch {
+	case g != nil:
+		kind, j.podGroup = "podgroup", name
+		o, err := s.client.SchedulingV1beta1().PodGroups(s.namespace).Create(context.Background(), g, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		if err := s.saw("PodGroup", o.Name, "", o.ResourceVersion); err != nil {
+			return err
+		}
+	case len(pods) > 1:
+		kind = "gang"
+	}
+	j.engine = s.namespace + "/" + kind + "/" + name
+	s.jobs[spec.Name], s.names[j.engine] = j, spec.Name
+	class, err := s.priorityClass(spec.Priority)
+	if err != nil {
+		return err
+	}
+	for i, p := range pods {
+		p.Spec.PriorityClassName = class
+		label(p, spec)
+		if err := s.createPod(j, i, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// label writes the engine's labels and terms on a pod: each label is a label, and
+// terms are affinities and spread constraints.
+func label(p *v1.Pod, spec *core.Job) {
+	p.Labels = maps.Clone(p.Labels)
+	for _, l := range spec.Labels {
+		p.Labels["scenario/"+l] = "yes"
+	}
+	for _, t := range spec.Affinity {
+		selects := &metav1.LabelSelector{MatchLabels: map[string]string{"scenario/" + t.Label: "yes"}}
+		domain := v1.LabelHostname
+		if t.Level != "node" {
+			domain = levelLabel(t.Level)
+		}
+		if t.MaxSkew > 0 {
+			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
+				MaxSkew: int32(t.MaxSkew), TopologyKey: domain, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selects,
+			})
+			if t.MinDomains > 0 {
+				least := int32(t.MinDomains)
+				p.Spec.TopologySpreadConstraints[len(p.Spec.TopologySpreadConstraints)-1].MinDomains = &least
+			}
+			continue
+		}
+		if p.Spec.Affinity == nil {
+			p.Spec.Affinity = &v1.Affinity{}
+		}
+		term := v1.PodAffinityTerm{LabelSelector: selects, TopologyKey: domain}
+		if t.Anti {
+			if p.Spec.Affinity.PodAntiAffinity == nil {
+				p.Spec.Affinity.PodAntiAffinity = &v1.PodAntiAffinity{}
+			}
+			a := p.Spec.Affinity.PodAntiAffinity
+			a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, term)
+			continue
+		}
+		if p.Spec.Affinity.PodAffinity == nil {
+			p.Spec.Affinity.PodAffinity = &v1.PodAffinity{}
+		}
+		a := p.Spec.Affinity.PodAffinity
+		a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, term)
+	}
+}
+
+// createPod makes pod i of a job.
+func (s *stage) createPod(j *job, i int, p *v1.Pod) error {
+	var made *v1.Pod
+	err := s.puppet.Until(func() (err error) { // the API server learns of a new priority class in a moment
+		made, err = s.client.CoreV1().Pods(s.namespace).Create(context.Background(), p, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	j.pods[i] = made
+	return s.saw("Pod", made.Name, made.UID, made.ResourceVersion)
+}
+
+func (s *stage) priorityClass(value int32) (string, error) {
+	if value == 0 {
+		return "", nil
+	}
+	name := strings.ReplaceAll(fmt.Sprintf("priority%d", value), "-", "-minus-")
+	_, err := s.client.SchedulingV1().PriorityClasses().Create(context.Background(),
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		err = nil
+	}
+	return name, err
+}
+
+// addPods makes pods that join a job.
+func (s *stage) addPods(j *job, ev *core.PodsAdded) error {
+	spec := j.spec
+	spec.Tasks = []core.Task{ev.Task}
+	spec.Tasks[0].Pods = len(ev.Pods)
+	_, pods := translate.Objects(&spec)
+	for k, number := range ev.Pods {
+		p := pods[k]
+		p.Name = fmt.Sprintf("%s-%d", translate.ObjectName(spec.Name), number)
+		p.Spec.SchedulingGroup, p.Labels = j.pods[0].Spec.SchedulingGroup, j.pods[0].Labels
+		p.Spec.PriorityClassName = j.pods[0].Spec.PriorityClassName
+		for number >= len(j.pods) {
+			j.pods = append(j.pods, nil)
+		}
+		if number < len(j.pods) && j.pods[number] != nil { // it ended
+			if err := s.removePods(j, []int{number}); err != nil {
+				return err
+			}
+		}
+		if err := s.createPod(j, number, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numbers returns those given, or all of a job's pods.
+func (j *job) numbers(given []int) []int {
+	if given != nil {
+		return given
+	}
+	var all []int
+	for i, p := range j.pods {
+		if p != nil {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// removePods takes pods out of the API at once: those given, or all.
+func (s *stage) removePods(j *job, given []int) error {
+	var none int64
+	for _, i := range j.numbers(given) {
+		p := j.pods[i]
+		err := s.client.CoreV1().Pods(s.namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &none})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	for _, i := range j.numbers(given) {
+		if err := s.saw("Pod", j.pods[i].Name, j.pods[i].UID, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endPod has a pod end, or takes it away when it has not begun.
+func (s *stage) endPod(j *job, number int, failed bool) error {
+	pods := s.client.CoreV1().Pods(s.namespace)
+	p, err := pods.Get(context.Background(), j.pods[number].Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if p.Spec.NodeName == "" {
+		err := s.removePods(j, []int{number})
+		j.pods[number] = nil
+		return err
+	}
+	p.Status.Phase = v1.PodSucceeded
+	if failed {
+		p.Status.Phase = v1.PodFailed
+	}
+	if _, err = pods.UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return s.saw("Pod", p.Name, p.UID, "")
+}
+
+// replacePods takes away pods that were told to leave, and makes them anew as
+// their owner would.
+func (s *stage) replacePods(j *job, given []int) error {
+	var leaving []int
+	for _, i := range j.numbers(given) {
+		p, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), j.pods[i].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if p.DeletionTimestamp != nil {
+			leaving = append(leaving, i)
+		}
+	}
+	if err := s.removePods(j, leaving); err != nil {
+		return err
+	}
+	for _, i := range leaving {
+		old := j.pods[i]
+		again := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: old.Name, Labels: old.Labels, Annotations: old.Annotations}, Spec: old.Spec}
+		again.Spec.NodeName = ""
+		if err := s.createPod(j, i, again); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foundPod binds a pod behind the scheduler's back.
+func (s *stage) foundPod(j *job, ev *core.PodRunning) error {
+	var set uint64
+	for _, g := range ev.GPUs {
+		set |= 1 << g
+	}
+	p := j.pods[ev.Pod]
+	pods := s.client.CoreV1().Pods(s.namespace)
+	err := pods.Bind(context.Background(), &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: map[string]string{v1alpha1.GPUsAnnotation: translate.Devices(set)}},
+		Target:     v1.ObjectReference{Kind: "Node", Name: ev.Node},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if p, err = pods.Get(context.Background(), p.Name, metav1.GetOptions{}); err != nil {
+		return err
+	}
+	return s.saw("Pod", p.Name, p.UID, p.ResourceVersion)
+}
+
+// annotate writes an annotation on all pods of a job.
+func (s *stage) annotate(j *job, key, value string) error {
+	for _, i := range j.numbers(nil) {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
+		p, err := s.client.CoreV1().Pods(s.namespace).Patch(context.Background(), j.pods[i].Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		if err != nil {
+			return err
+		}
+		if err := s.saw("Pod", p.Name, p.UID, p.ResourceVersion); err != nil {
+			return err
+		}
+	}
+	return nil
+}
