@@ -279,6 +279,7 @@ func (m *mirror) settle() {
 
 // touch has a group looked at before the next decision.
 func (m *mirror) touch(g *group) {
+	m.noteGroup(g)
 	if !g.dirty {
 		g.dirty = true
 		m.dirty = append(m.dirty, g)
@@ -338,10 +339,11 @@ func (m *mirror) evict(d *core.Decision) {
 	var list []evictAct
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
+		p.dismissed = true
 		if p.state == podLeaving {
-			continue // we told it to before the engine did
+			continue // we, or an engine before this one, told it to before
 		}
-		p.state, p.dismissed = podLeaving, true
+		p.state = podLeaving
 		m.notePod(p)
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
 		switch {
