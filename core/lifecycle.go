@@ -389,10 +389,11 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if t.GPU < WholeGPU {
 		a.Share = t.GPU
 	}
-	if why := e.state.DevicesTaken(&a); why != "" {
+	kept, why := e.takenBy(&a)
+	if why != "" {
 		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
 	}
-	if !e.state.HasBeside(&a) {
+	if kept || !e.state.HasBeside(&a) {
 		e.dropPlans(id, now)
 	}
 	e.dequeue(j)
@@ -405,6 +406,23 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.appeared(j)
 	e.enqueue(j, now)
 	return nil
+}
+
+// takenBy says which device of an allocation pods have that are on its node; or
+// else reports whether some are kept for pods that are to come.
+func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
+	if e.state.DevicesTaken(a) == "" {
+		return false, ""
+	}
+	mark := e.state.Mark()
+	for _, h := range slices.Clone(e.state.Node(a.Node).Pods) {
+		if j := e.slots[h.Owner.Job]; j.pods[h.Owner.Pod].state == podHeld {
+			e.state.Remove(h.Owner, a.Node)
+		}
+	}
+	why = e.state.DevicesTaken(a)
+	e.state.Rollback(mark)
+	return why == "", why
 }
 
 func (e *Engine) relabel(now Time, ev JobRelabelled) error {

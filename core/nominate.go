@@ -158,12 +158,31 @@ func (e *Engine) fulfil(now Time) {
 	}
 }
 
+// keptFor counts the places with a label in a domain that are kept for pods of other
+// jobs than j. Nobody is near a pod that is not there yet.
+func (e *Engine) keptFor(j *job) func(string, int, int32) int {
+	return func(label string, level int, domain int32) int {
+		n := 0
+		for _, o := range e.filling {
+			if o.job == j || !slices.Contains(o.job.Labels, label) {
+				continue
+			}
+			for i := range o.job.pods {
+				if p := &o.job.pods[i]; p.state == podHeld && e.state.Domain(p.alloc.Node, level) == domain {
+					n++
+				}
+			}
+		}
+		return n
+	}
+}
+
 // placesHold reports whether the places kept for a job satisfy its affinities.
 func (e *Engine) placesHold(j *job) bool {
 	if len(j.Affinity) == 0 {
 		return true
 	}
-	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1, Terms: e.terms(j, nil)}
+	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1, Terms: e.terms(j, nil), Kept: e.keptFor(j)}
 	for i := range j.pods {
 		p := &j.pods[i]
 		if p.state != podHeld {

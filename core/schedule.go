@@ -247,6 +247,9 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive,
 		Required: -1, Preferred: -1, Terms: e.terms(j, u.Terms[:0]), Spread: len(j.pods) > 1,
 	}
+	if len(j.Affinity) > 0 && len(e.filling) > 0 {
+		u.Kept = e.keptFor(j)
+	}
 	if j.Gang {
 		u.Required, u.Preferred = e.level(j.Topology.Required), e.level(j.Topology.Preferred)
 		u.Home, u.Joins = e.home(j)

@@ -8,13 +8,27 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
 func main() {
+	tuneGC()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// tuneGC trades memory for time while there is little of it in use: with a few
+// nodes the API server spends a fifth of its time on garbage. GOGC and GOMEMLIMIT
+// say otherwise, as in any Go program.
+func tuneGC() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(300)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(9 << 30)
+	}
 }
 
 // Exit codes.

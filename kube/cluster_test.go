@@ -19,7 +19,7 @@ import (
 // toy is a mirror without an API: a test tells it what it sees, and answers for
 // the API server.
 type toy struct {
-	t *testing.T
+	t testing.TB
 	*mirror
 	now core.Time
 }
@@ -27,7 +27,7 @@ type toy struct {
 // startOfTime is when tests begin.
 var startOfTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func newToy(t *testing.T) *toy {
+func newToy(t testing.TB) *toy {
 	doc, _ := policy.ByName("default")
 	m := newMirror(doc.Policy, nil, slog.New(slog.DiscardHandler))
 	m.policies.builtins = func(name string) (core.Policy, bool) {

@@ -24,6 +24,12 @@ type departure struct {
 	message         string
 }
 
+// onItsWay is what of an act concerns the API.
+func (e *evictAct) onItsWay() departure {
+	o := e.pod.object
+	return departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message}
+}
+
 // evictPause is how long an eviction waits that a PodDisruptionBudget does not
 // allow now.
 const evictPause = 5 * time.Second

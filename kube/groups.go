@@ -49,6 +49,17 @@ type group struct {
 	inFlight  int // bindings sent and not answered
 	waiting   waiting
 	said      said
+	// queue is where the engine's job is, once it was submitted.
+	queue string
+	// ran says that a pod of it had a place once.
+	ran bool
+	// journey is its way to its first pods running, while somebody traces it.
+	journey *journey
+	// worked says that a pod of it did its work, and is not there any more.
+	worked bool
+	// parked is set while its owner is suspended by us, and a while longer.
+	parked  *parked
+	counted groupCount
 	// told is what the engine knows of the pods around; relabel says that it may
 	// be otherwise now.
 	told    surroundings
@@ -112,10 +123,15 @@ func (m *mirror) groupOf(p *pod) *group {
 	g := m.groups[id]
 	if g == nil {
 		g = &group{id: id, job: id.Job(), created: o.created, pods: map[types.UID]*pod{}, loose: map[types.UID]*pod{}}
+		m.groups[id] = g
+	}
+	if len(g.pods) == 0 && !g.submitted {
 		g.membership = membership{
 			native: o.membership.Native, object: o.membership.Object, kind: o.membership.Kind, min: o.membership.Min, size: -1,
 		}
-		m.groups[id] = g
+		if g.parked != nil && g.parked.until != core.Never {
+			g.parked = nil
+		}
 	}
 	g.min = max(g.min, o.membership.Min)
 	if o.created.Before(g.created) {
@@ -200,6 +216,7 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
+	m.noteGroup(g)
 	m.tellSurroundings(g)
 	if g.draining {
 		if g.leaving() {
@@ -218,7 +235,9 @@ func (m *mirror) advance(g *group) {
 	}
 	if len(g.pods) == 0 {
 		m.withdraw(g)
-		delete(m.groups, g.id)
+		if !m.stays(g) {
+			delete(m.groups, g.id)
+		}
 		return
 	}
 	if len(g.loose) > 0 || !g.submitted {
@@ -255,6 +274,10 @@ func (m *mirror) withdraw(g *group) {
 		m.mustTell(core.JobEnded{Job: g.job})
 		delete(m.jobs, g.job)
 	}
+	for _, p := range g.pods {
+		m.notePod(p)
+	}
+	g.worked = false
 	g.reset()
 }
 
@@ -408,6 +431,7 @@ func (m *mirror) submit(g *group) {
 	} else {
 		m.describe(g, list[0], &job)
 	}
+	g.queue = job.Queue
 	byTask := map[*task][]*pod{}
 	for _, p := range list {
 		t := g.taskOf(p)
@@ -437,6 +461,8 @@ func (m *mirror) submit(g *group) {
 		return
 	}
 	g.submitted, g.told = true, told
+	m.setOff(g)
+	g.worked = g.worked || g.runs() && len(list) < g.min // it is found so: some may have done their work before
 	m.jobs[g.job] = g
 	for _, t := range g.tasks {
 		for _, p := range byTask[t] {
@@ -578,6 +604,7 @@ func (m *mirror) sized(id translate.Group, n int, err error) {
 		return
 	}
 	if err != nil {
+		m.noteGroup(g)
 		g.wait(m.now, ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.object.Kind, g.object.Name, err))
 		return
 	}

@@ -59,6 +59,13 @@ func (m *metrics) request(verb string, err error) {
 	m.requests.WithLabelValues(verb, result).Inc()
 }
 
+// bound observes the first binding of a job.
+func (m *metrics) bound(queue string, waited core.Time) {
+	if m != nil {
+		m.waited.WithLabelValues(queue).Observe(waited.Seconds())
+	}
+}
+
 // decided counts a decision.
 func (m *metrics) decided(d *core.Decision) {
 	if m == nil || d.Op == core.Wake {

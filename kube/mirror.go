@@ -22,7 +22,8 @@ import (
 // from them and can be built anew at any time (rebuild).
 type mirror struct {
 	log    *slog.Logger
-	record Recorder // nil: nobody
+	record Recorder       // nil: nobody
+	traced func(*Journey) // told of jobs that run for the first time; nil: nobody
 	now    core.Time
 
 	policy core.Policy
@@ -55,12 +56,19 @@ type mirror struct {
 	asking  []*group        // those that are to be asked next why they wait
 	acts    acts
 	metrics *metrics
+	census  census
+	// unready are the nodes that are not ready and not taken for lost yet, which
+	// they are after lostAfter; 0 for never.
+	unready   map[string]*node
+	lostAfter core.Time
 }
 
 // acts is what is to be done for decisions, in order.
 type acts struct {
 	bind  []bindAct
 	evict []evictAct
+	// suspend has the groups of which all pods are to leave.
+	suspend []suspendAct
 	// choose has the claims that are to be told a node.
 	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
@@ -101,6 +109,7 @@ type node struct {
 	sick   uint64 // devices that the engine takes for unhealthy
 	// surveyed is what of its labels is counted in topologies.
 	surveyed uint64
+	counted  nodeCount
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
@@ -109,7 +118,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
-		policies: newPolicies(policy), topologies: newTopologies(levels), acts: acts{wake: core.Never},
+		policies: newPolicies(policy), topologies: newTopologies(levels), acts: acts{wake: core.Never}, census: newCensus(), unready: map[string]*node{},
 	}
 }
 
@@ -168,6 +177,9 @@ func (m *mirror) rebuild() error {
 	m.dirty = m.dirty[:0]
 	groups := make([]*group, 0, len(m.groups))
 	for _, g := range m.groups {
+		for _, p := range g.pods {
+			m.notePod(p)
+		}
 		draining, broke := g.draining, g.broke
 		g.reset()
 		g.dirty = false
@@ -204,6 +216,8 @@ func (m *mirror) decide(now core.Time) *acts {
 	m.later = m.later[:0]
 	m.provided()
 	m.settle()
+	m.sweepLost()
+	m.settle()
 	if m.engineWakes <= m.now {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
@@ -229,7 +243,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
@@ -271,6 +285,7 @@ func (m *mirror) bind(d *core.Decision) {
 		p := g.slots[at.Pod]
 		p.state, p.target, p.devices, p.given, p.inFlight = podBinding, at.Node, at.GPUs, at.GPUs, true
 		m.place(p, at.Node)
+		m.notePod(p)
 		notes := map[string]string{}
 		if at.GPUs != 0 {
 			notes[v1alpha1.GPUsAnnotation] = translate.Devices(at.GPUs)
@@ -292,6 +307,11 @@ func (m *mirror) bind(d *core.Decision) {
 		}
 	}
 	g.inFlight += len(d.Pods)
+	m.decidedOn(g, len(d.Pods))
+	if !g.ran {
+		g.ran = true
+		m.metrics.bound(g.queue, m.now-core.Time(g.created.UnixNano()))
+	}
 	g.waiting = waiting{}
 }
 
@@ -303,13 +323,18 @@ func (m *mirror) evict(d *core.Decision) {
 	if message == "" && d.For != "" {
 		message = "evicted to make room for " + d.For
 	}
+	var list []evictAct
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
+		if p.state == podLeaving {
+			continue // we told it to before the engine did
+		}
 		p.state, p.dismissed = podLeaving, true
+		m.notePod(p)
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
 		switch {
 		case !p.inFlight:
-			m.acts.evict = append(m.acts.evict, p.cause)
+			list = append(list, p.cause)
 		case m.storage.providing[p.object.UID] != nil:
 			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
@@ -317,6 +342,7 @@ func (m *mirror) evict(d *core.Decision) {
 	if g.gang() && g.running() < g.least() {
 		g.draining, g.broke = true, d.Op == core.Requeue
 	}
+	m.sendOff(g, list)
 }
 
 // place notes where a pod is, or is to be.
@@ -328,6 +354,7 @@ func (m *mirror) place(p *pod, name string) {
 		m.nodes[name] = n
 	}
 	n.pods[p.object.UID] = p
+	m.noteNode(n)
 }
 
 // unplace takes a pod off its node.
@@ -340,6 +367,7 @@ func (m *mirror) unplace(p *pod, name string) {
 	for _, o := range inOrder(n.pods, func(o *pod) bool { return o.group == nil && o.object.amounts.GPUs > 0 }) {
 		m.enlist(o) // there may be GPUs for it now
 	}
+	m.noteNode(n)
 	if n.gone && len(n.pods) == 0 {
 		m.dirtyNodes[name] = n
 	}

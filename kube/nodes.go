@@ -23,8 +23,15 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	if o.wrong != "" {
 		m.log.Warn("a node cannot be used", "node", o.Name, "why", o.wrong)
 	}
+	if n.gone || n.object == nil || !maps.Equal(n.object.node.Labels, o.node.Labels) {
+		clear(m.topologies.labelled)
+	}
 	n.object, n.gone = o, false
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
+	delete(m.unready, o.Name)
+	if !o.unready.IsZero() {
+		m.unready[o.Name] = n
+	}
 	m.dirtyNodes[o.Name] = n
 }
 
@@ -33,7 +40,9 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 func (m *mirror) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil {
 		n.gone = true
+		clear(m.topologies.labelled)
 		m.topologies.survey(n, 0)
+		delete(m.unready, name)
 		m.dirtyNodes[name] = n
 	}
 }
@@ -57,6 +66,7 @@ func (m *mirror) tellNode(n *node) {
 	if m.engine == nil {
 		return
 	}
+	m.noteNode(n)
 	name := n.object.Name
 	if n.gone || n.object.wrong != "" {
 		switch {

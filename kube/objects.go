@@ -42,7 +42,7 @@ type podObject struct {
 	waitingType bool   // it has the Waiting condition, True
 	owner       *metav1.OwnerReference
 
-	// amounts, gpus and share are what it holds of its node.
+	// amounts, gpus and share are what it holds of its node, when it has one.
 	amounts    translate.Amounts
 	gpus       []int
 	share      core.Milli
@@ -68,8 +68,8 @@ func trimPod(p *v1.Pod) *podObject {
 			o.waitingType = c.Status == v1.ConditionTrue
 		}
 	}
+	o.amounts = translate.Requests(p)
 	if o.node != "" {
-		o.amounts = translate.Requests(p)
 		gpus, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
 		if err == nil {
 			o.gpus = gpus
@@ -116,7 +116,8 @@ type nodeObject struct {
 	metav1.ObjectMeta
 	node    core.Node
 	missing int
-	wrong   string // why it cannot be used
+	unready time.Time // since when it is not ready, zero when it is
+	wrong   string    // why it cannot be used
 }
 
 func trimNode(n *v1.Node) *nodeObject {
@@ -124,6 +125,11 @@ func trimNode(n *v1.Node) *nodeObject {
 	var err error
 	if o.node, o.missing, err = translate.Node(n); err != nil {
 		o.wrong = err.Error()
+	}
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
+			o.unready = c.LastTransitionTime.Time
+		}
 	}
 	return o
 }

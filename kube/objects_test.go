@@ -154,19 +154,21 @@ func TestTopologyObject(t *testing.T) {
 	if at := y.run(); len(at) > 0 {
 		t.Fatalf("a level that is not there: got %v", at)
 	}
-	y.topologySeen(topologyObject("net", "x/spine", "x/leaf", "kubernetes.io/host"))
+	y.topologySeen(topologyObject("net", "x/spine", "x/leaf", "kubernetes.io/hostname"))
 	at := y.run()
 	if a, b := at["g-0"], at["g-1"]; a == "" || a[1]/2 != b[1]/2 {
 		t.Errorf("got %v", at)
 	}
 
-	// A second one leaves the choice to the labels again, a name makes it.
-	y.topologySeen(topologyObject("other", "x/leaf"))
-	if y.run(); y.levelNames() != "tier-1, tier-0, node, hbd" || y.topologies.verdict["net"].reason != v1alpha1.TopologyAccepted {
+	// A second one changes nothing, unless it is named.
+	other := topologyObject("other", "x/leaf")
+	other.CreationTimestamp.Time = startOfTime
+	y.topologySeen(other)
+	if y.run(); y.levelNames() != "spine, leaf, node, hbd" || y.topologies.verdict["other"].reason != v1alpha1.TopologyAccepted {
 		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
 	}
 	y.topologies.name = "other"
-	y.topologyGone("net")
+	y.chooseLevels()
 	if y.run(); y.levelNames() != "leaf, node, hbd" || y.topologies.verdict["other"].reason != v1alpha1.TopologyInUse {
 		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
 	}

@@ -3,6 +3,7 @@ package kube
 import (
 	"math/bits"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
@@ -56,9 +57,16 @@ type pod struct {
 // podSeen takes in a pod as it is now.
 func (m *mirror) podSeen(o *podObject) {
 	p := m.pods[o.UID]
-	if o.over() || o.deleting && o.node == "" {
-		if p != nil {
-			m.podOver(p)
+	if o.over() || o.deleting && (o.node == "" || m.lost(o.node)) {
+		if p == nil {
+			return
+		}
+		g, ran := p.group, p.state == podBound || p.state == podBinding
+		m.podOver(p)
+		if g != nil && o.phase == v1.PodSucceeded {
+			g.worked = true
+		} else if g != nil && ran {
+			m.memberLost(g, p)
 		}
 		return
 	}
@@ -67,6 +75,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
+	defer m.notePod(p)
 	o.terms, o.ports = old.terms, old.ports // they cannot change
 	if o.labels != old.labels {
 		m.leaveSort(p)
@@ -82,6 +91,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	p.object = o
+	m.movesOn(p.group, old.phase, o.phase)
 	if o.labels != old.labels {
 		m.relabel(p.group)
 	}
@@ -134,13 +144,20 @@ func (m *mirror) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
 	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
+	m.notePod(p)
 	m.relabel(g)
 }
 
 // podGone takes in that a pod was deleted.
 func (m *mirror) podGone(uid types.UID) {
-	if p := m.pods[uid]; p != nil {
-		m.podOver(p)
+	p := m.pods[uid]
+	if p == nil {
+		return
+	}
+	g, ran := p.group, p.state == podBound || p.state == podBinding
+	m.podOver(p)
+	if g != nil && ran {
+		m.memberLost(g, p)
 	}
 }
 
@@ -161,6 +178,7 @@ func (m *mirror) podsListed(list []*podObject) {
 // podOver takes a pod that ended or was deleted off its node.
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
+	m.notePod(p)
 	m.uncount(p)
 	m.unplace(p, p.target)
 	m.answered(p)
@@ -180,6 +198,7 @@ func (m *mirror) leaveSlot(p *pod) {
 	if p.slot < 0 {
 		return
 	}
+	m.notePod(p)
 	g := p.group
 	m.mustTell(core.PodEnded{Job: g.job, Pod: p.slot})
 	g.slots[p.slot] = nil
@@ -222,6 +241,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		return
 	}
 	defer m.answered(p)
+	m.notePod(p)
 	switch {
 	case ok && p.state == podBinding:
 		p.state = podBound
@@ -263,6 +283,9 @@ func (m *mirror) answered(p *pod) {
 	if g == nil {
 		return
 	}
+	if g.inFlight == 1 {
+		m.boundAll(g)
+	}
 	if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
 		m.acts.said = append(m.acts.said, m.unsay(g)...)
 	}
@@ -278,12 +301,15 @@ func (m *mirror) adopt(p *pod) {
 		Started: min(m.now, core.Time(p.object.started.UnixNano())), Backfilled: p.object.backfilled,
 	})
 	if err == nil {
+		p.group.ran = true
 		for _, d := range gpus {
 			p.devices |= 1 << d
 		}
+		m.notePod(p)
 		return
 	}
 	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", err)
+	m.notePod(p)
 	delete(p.group.pods, p.object.UID)
 	m.leaveSlot(p)
 	if p.inFlight {
@@ -317,7 +343,7 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 		free[i] = core.WholeGPU
 	}
 	for _, o := range n.pods {
-		for s := o.devices; s != 0; s &= s - 1 {
+		for s := o.holds(); s != 0; s &= s - 1 {
 			free[bits.TrailingZeros64(s)] -= o.share()
 		}
 	}
@@ -328,6 +354,16 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 		}
 	}
 	return out
+}
+
+// holds returns the GPUs of a pod, as far as it says them where the engine has not
+// been told of it.
+func (p *pod) holds() uint64 {
+	set := p.devices | p.given
+	for _, d := range p.object.gpus {
+		set |= 1 << d
+	}
+	return set
 }
 
 // otherDevices reports whether the pod was bound with other GPUs than the engine
@@ -342,8 +378,11 @@ func (p *pod) otherDevices() bool {
 
 // share is how much of each of its GPUs a pod has.
 func (p *pod) share() core.Milli {
-	if p.task != nil && p.task.spec.GPU < core.WholeGPU {
+	switch {
+	case p.task != nil && p.task.spec.GPU < core.WholeGPU:
 		return p.task.spec.GPU
+	case p.task == nil && p.object.request.GPU < core.WholeGPU && p.object.ours:
+		return p.object.request.GPU
 	}
 	return core.WholeGPU
 }

@@ -68,11 +68,13 @@ func (s *story) happen() {
 		s.newPods()
 	case "others":
 		if n, ok := some(s, s.nodes); ok {
-			s.pod(s.name(), foreign(n), s.label, s.term, s.port, func(p *v1.Pod) {
-				if s.chance(4) {
-					p.Spec.Containers[0].Resources.Requests = amounts("cpu", "1", v1alpha1.GPUResource, "1")
-				}
-			})
+			if s.chance(4) {
+				// Without labels: it is known by what it takes alone while somebody
+				// else has the GPU that it says it has.
+				s.pod(s.name(), foreign(n), asking("cpu", "1", v1alpha1.GPUResource, "1"))
+			} else {
+				s.pod(s.name(), foreign(n), s.label, s.term, s.port)
+			}
 		}
 	case "answer":
 		if p, ok := some(s, s.sent); ok {
@@ -87,8 +89,13 @@ func (s *story) happen() {
 			s.over(p)
 		}
 	case "relabel":
-		if p, ok := some(s, s.pods); ok && s.pods[p].Labels[v1alpha1.GangLabel] == "" {
-			s.pod(p, s.label)
+		// Not those of a gang, nor those that are known by what they take alone.
+		if name, ok := some(s, s.pods); ok {
+			p := s.pods[name]
+			ours := p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" && len(p.Spec.Volumes) == 0
+			if ours || len(p.Labels) > 0 && p.Labels[v1alpha1.GangLabel] == "" && p.Spec.SchedulerName != v1alpha1.SchedulerName {
+				s.pod(name, s.label)
+			}
 		}
 	case "node":
 		s.newNode()
@@ -439,6 +446,9 @@ func (s *story) forbids(p *v1.Pod, node string) string {
 		return why
 	}
 	for i := range p.Spec.TopologySpreadConstraints {
+		if len(p.Spec.Volumes) > 0 {
+			break // only the nodes count from which its volume can be reached
+		}
 		if why := s.uneven(p, &p.Spec.TopologySpreadConstraints[i], node, placed); why != "" {
 			return why
 		}
@@ -566,8 +576,8 @@ func (s *story) overfull(node string, come []*v1.Pod) string {
 	return ""
 }
 
-// quiet lets everything under way come to an end, looks whether any pod waits that
-// need not, and takes everything away.
+// quiet lets everything under way come to an end and takes everything away: nothing
+// must be left.
 func (s *story) quiet() {
 	s.made = true
 	for range 20 {

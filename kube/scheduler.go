@@ -3,8 +3,9 @@
 //
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
-//	  nodes.go pods.go groups.go queues.go policies.go topologies.go
-//	bind.go evict.go status.go size.go     acts to the API, and their outcomes
+//	  nodes.go pods.go groups.go terms.go volumes.go queues.go policies.go topologies.go
+//	bind.go evict.go suspend.go status.go size.go     acts to the API, and their outcomes
+//	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
 // that decides; what fails comes back as an event.
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -47,11 +49,14 @@ type Config struct {
 	// Builtins finds the policies that SchedulingPolicy objects start from.
 	Builtins v1alpha1.Builtins
 	// Topology is the name of the Topology object to place by. When empty, the
-	// only one there is counts or, without any, the labels of nodes.
+	// oldest there is counts or, without any, the labels of nodes.
 	Topology string
 	// Levels of the topology, widest first, in place of any object; none is
 	// usual.
 	Levels []translate.Level
+	// NodeLostAfter is how long a node may be not ready until its pods are
+	// evicted; 0 for ever.
+	NodeLostAfter time.Duration
 	// Workers is how many bindings are under way at once; 64 when 0.
 	Workers int
 	// StatusRate is how many conditions are written in a second at most; 100
@@ -62,6 +67,9 @@ type Config struct {
 	Now func() time.Time
 	// Leader says whether other instances stand by.
 	Leader Leader
+	// Traced is told of each job once, when enough of it runs, in the goroutine that
+	// decides; nil for nobody.
+	Traced func(*Journey)
 	// Record is told of all that happens in the engine; nil for nobody.
 	Record Recorder
 }
@@ -91,6 +99,8 @@ type Scheduler struct {
 	metrics  *metrics
 	recorder record.EventRecorder
 
+	suspensions suspensions
+	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	drive       func(context.Context) // the loop, until its context ends
 	listed      chan struct{}         // closed when all objects have been listed once
@@ -132,13 +142,15 @@ func New(c Config) (*Scheduler, error) {
 		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn,
 		box: newMailbox(), orders: newOrders(), verses: newVerses(), evicting: make(chan struct{}, 32),
 		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
-		listed: make(chan struct{}), ready: make(chan struct{}),
+		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
 	}
 	s.drive = s.loop
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
-	s.mirror.record = c.Record
+	s.mirror.record, s.mirror.traced = c.Record, c.Traced
 	s.mirror.metrics = s.metrics
+	s.metrics.registry.MustRegister(&gauges{stats: s.Stats, now: c.Now})
 	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology
+	s.mirror.lostAfter = core.Time(c.NodeLostAfter)
 	if c.Builtins != nil {
 		s.mirror.policies.builtins = c.Builtins
 	}
@@ -172,6 +184,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	for range 4 {
 		workers.Go(func() { s.write(ctx) })
 	}
+	workers.Go(func() { s.showStandings(ctx) })
 	workers.Go(func() {
 		for _, c := range synced {
 			select {
@@ -188,6 +201,13 @@ func (s *Scheduler) Run(ctx context.Context) error {
 					return
 				}
 				close(s.ready)
+			})
+			workers.Go(func() {
+				select {
+				case <-s.ready:
+					s.resume(ctx)
+				case <-ctx.Done():
+				}
 			})
 		}, cancel)
 	})
@@ -209,6 +229,10 @@ func (s *Scheduler) loop(ctx context.Context) {
 	defer wake.Stop()
 	status := time.NewTicker(statusPeriod)
 	defer status.Stop()
+	stand := time.NewTicker(standingPeriod)
+	defer stand.Stop()
+	var standings []standing
+	var show chan []standing // nil while there is nothing to show
 	for {
 		select {
 		case <-ctx.Done():
@@ -218,6 +242,14 @@ func (s *Scheduler) loop(ctx context.Context) {
 		case <-status.C:
 			m.now = max(m.now, core.Time(s.now().UnixNano()))
 			s.verses.put(m.explain(explained))
+			continue
+		case <-stand.C:
+			if standings, show = m.standings(metav1.NewTime(s.now())), nil; len(standings) > 0 {
+				show = s.standings
+			}
+			continue
+		case show <- standings:
+			show = nil
 			continue
 		}
 		m.now = max(m.now, core.Time(s.now().UnixNano()))
@@ -249,13 +281,13 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		})
 	}
 	for i := range a.evict {
-		e := &a.evict[i]
-		go s.evict(ctx, departure{
-			namespace: e.pod.object.Namespace, name: e.pod.object.Name, uid: e.pod.object.UID, reason: e.reason, message: e.message,
-		})
+		go s.evict(ctx, a.evict[i].onItsWay())
 	}
 	for _, c := range a.choose {
 		go s.choose(ctx, c)
+	}
+	for i := range a.suspend {
+		go s.suspend(ctx, a.suspend[i].onItsWay())
 	}
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)

@@ -96,6 +96,7 @@ func (m *mirror) say(g *group) []verse {
 			detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
 		}
 		g.wait(m.now, reason, detail)
+		m.noteGroup(g)
 	}
 	if g.waiting.reason == "" || m.now-g.waiting.since < firstSay {
 		return nil

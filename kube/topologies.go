@@ -28,6 +28,9 @@ type topologies struct {
 	// relabelled says that these have changed since the levels were chosen.
 	relabelled bool
 	chosen     core.Time
+	// labelled is how many nodes have the labels of all levels of each object,
+	// as far as it was counted since any node came, went or was relabelled.
+	labelled map[string]int
 }
 
 // chooseAgain is how long levels that labels of nodes suggested stay at least:
@@ -35,7 +38,7 @@ type topologies struct {
 const chooseAgain = 60 * core.Second
 
 func newTopologies(given []translate.Level) topologies {
-	t := topologies{objects: map[string]*v1alpha1.Topology{}, verdict: map[string]verdict{}, given: given}
+	t := topologies{objects: map[string]*v1alpha1.Topology{}, verdict: map[string]verdict{}, given: given, labelled: map[string]int{}}
 	for _, f := range translate.LevelFamilies {
 		t.having = append(t.having, make([]int, len(f))...)
 	}
@@ -44,6 +47,7 @@ func newTopologies(given []translate.Level) topologies {
 
 func (m *mirror) topologiesListed(list []*v1alpha1.Topology) {
 	clear(m.topologies.objects)
+	clear(m.topologies.labelled)
 	for _, t := range list {
 		m.topologies.objects[t.Name] = t
 	}
@@ -55,6 +59,7 @@ func (m *mirror) topologySeen(t *v1alpha1.Topology) {
 	old := m.topologies.objects[t.Name]
 	m.topologies.objects[t.Name] = t
 	if old == nil || !reflect.DeepEqual(old.Spec, t.Spec) {
+		delete(m.topologies.labelled, t.Name)
 		m.chooseLevels()
 	}
 }
@@ -99,7 +104,15 @@ func (t *topologies) family() []translate.Level {
 	return nil
 }
 
-// chooseLevels puts in use the Topology that was named, else the only one there
+// oldest names the object that has been there for longest.
+func (t *topologies) oldest() string {
+	names := sortedKeys(t.objects)
+	return slices.MinFunc(names, func(a, b string) int {
+		return t.objects[a].CreationTimestamp.Compare(t.objects[b].CreationTimestamp.Time)
+	})
+}
+
+// chooseLevels puts in use the Topology that was named, else the oldest there
 // is, else what the labels of nodes suggest. Before all objects were listed it
 // is too early.
 func (m *mirror) chooseLevels() {
@@ -120,9 +133,8 @@ func (m *mirror) pickLevels() bool {
 	case len(levels) > 0:
 	case t.objects[t.name] != nil:
 		t.used = t.name
-	case len(t.objects) == 1 && t.name == "":
-		for t.used = range t.objects {
-		}
+	case t.name == "" && len(t.objects) > 0:
+		t.used = t.oldest()
 	case t.name == "":
 		levels = t.family()
 	}
@@ -136,8 +148,6 @@ func (m *mirror) pickLevels() bool {
 			t.verdict[name] = verdict{v1alpha1.TopologyInUse, "the scheduler places by this topology"}
 		case t.used != "":
 			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, fmt.Sprintf("topology %s is in use", t.used)}
-		case t.name == "" && len(t.given) == 0:
-			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "there are several: --topology says which to use"}
 		default:
 			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "the scheduler was told to use another"}
 		}
@@ -163,9 +173,13 @@ func (m *mirror) watchLabels() {
 	m.chooseLevels()
 }
 
-// labelledNodes counts the nodes that have the labels of all levels.
-func (m *mirror) labelledNodes(levels []translate.Level) int {
-	count := 0
+// labelledNodes counts the nodes that have the labels of all levels of an
+// object.
+func (m *mirror) labelledNodes(o *v1alpha1.Topology) int {
+	if count, ok := m.topologies.labelled[o.Name]; ok {
+		return count
+	}
+	levels, count := translate.Levels(&o.Spec), 0
 nodes:
 	for _, n := range m.nodes {
 		if n.gone {
@@ -178,5 +192,6 @@ nodes:
 		}
 		count++
 	}
+	m.topologies.labelled[o.Name] = count
 	return count
 }

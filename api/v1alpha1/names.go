@@ -51,6 +51,9 @@ const (
 	// MinMemberAnnotation is how many pods of the gang must start together; the
 	// rest may come later.
 	MinMemberAnnotation = "muster.sh/min-member"
+	// OnFailureAnnotation says what becomes of a running gang that loses a pod:
+	// "replace" lets another join, "requeue" stops the gang, and it waits again.
+	OnFailureAnnotation = "muster.sh/on-failure"
 	// TaskAnnotation is the role of the pod in its gang, such as "worker".
 	TaskAnnotation = "muster.sh/task"
 )
@@ -68,6 +71,17 @@ const (
 	// BackfilledAnnotation is "true" when the job started past an earlier one
 	// that waited.
 	BackfilledAnnotation = "muster.sh/backfilled"
+)
+
+// What Muster writes on the owner of pods that it suspends so that they leave.
+// Taking the annotation away keeps the owner suspended.
+const (
+	// SuspendedLabel is "true" on such owners.
+	SuspendedLabel = "muster.sh/suspended"
+	// SuspendedAnnotation says what the scheduler needs to resume it: the kind
+	// and name of the group, since when it is in the queue, and the selector of
+	// its pods, parted by blanks.
+	SuspendedAnnotation = "muster.sh/suspended"
 )
 
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
@@ -102,7 +116,7 @@ const WaitingCondition = "muster.sh/Waiting"
 const PreemptionReason = "PreemptionByScheduler"
 
 // ReadyCondition is the type of the condition of queues, policies and
-// topologies that says whether they are in effect.
+// topologies that is True when they are right, and in effect unless another is.
 const ReadyCondition = "Ready"
 
 // Reasons of the Ready condition of a [Queue].

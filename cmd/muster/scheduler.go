@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/trace"
 )
 
 func newScheduler() *cobra.Command {
@@ -23,6 +26,7 @@ func newScheduler() *cobra.Command {
 		topology   string
 		workers    int
 		statusRate float32
+		lostAfter  = nodeLostAfter
 		elect      bool
 		namespace  string
 		metrics    string
@@ -61,13 +65,27 @@ one decides, the others stand by.`,
 			defer stop()
 			kc := kube.Config{
 				API: config, Policy: p, PolicyName: name, Builtins: builtin, Topology: topology,
-				Workers: workers, StatusRate: statusRate, Log: log,
+				Workers: workers, StatusRate: statusRate, NodeLostAfter: time.Duration(lostAfter), Log: log,
 			}
 			if elect {
 				kc.Leader, err = leader(namespace)
 				if err != nil {
 					return err
 				}
+			}
+			tracer, err := trace.FromEnvironment(ctx)
+			if err != nil {
+				return err
+			}
+			if tracer != nil {
+				kc.Traced = tracer.Journey
+				defer func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+					defer cancel()
+					if err := tracer.Close(ctx); err != nil {
+						log.Warn("the last traces are lost", "error", err)
+					}
+				}()
 			}
 			recorder, err := record.open(c, log)
 			if err != nil {
@@ -108,15 +126,20 @@ one decides, the others stand by.`,
 	f := c.Flags()
 	f.StringVar(&policy, "policy", "default", "decide by this `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
 	completePolicy(c)
-	f.StringVar(&topology, "topology", "", "place by the Topology of this `NAME`; by default the only one there is, else what the labels of nodes tell")
+	f.StringVar(&topology, "topology", "", "place by the Topology of this `NAME`; by default the oldest there is, else what the labels of nodes tell")
 	f.IntVar(&workers, "workers", 64, "bind so many pods at once")
 	f.Float32Var(&statusRate, "status-rate", 100, "write so many conditions in a second at most")
+	durationVar(f, &lostAfter, "node-lost-after", "evict the pods of a node that has not been ready for so long; 0 never does")
 	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
 	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the lease; by default the one this runs in, or muster-system")
 	f.StringVar(&metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
 	f.StringVar(&profiles, "pprof-address", "", "answer for /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
 	return c
 }
+
+// nodeLostAfter is how long a node may be not ready unless said otherwise: as
+// long as pods tolerate it that say nothing, so that Kubernetes comes first.
+const nodeLostAfter = 300 * core.Second
 
 // leader names this instance and the lease's namespace.
 func leader(namespace string) (kube.Leader, error) {

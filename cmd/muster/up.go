@@ -156,7 +156,7 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Log: log}
+	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, NodeLostAfter: time.Duration(nodeLostAfter), Log: log}
 	recorder, err := f.record.open(c, log)
 	if err != nil {
 		return err

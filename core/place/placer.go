@@ -343,7 +343,11 @@ func (p *Placer) near(u *Unit, sh *Shape, id cluster.NodeID, even bool) bool {
 			}
 			continue
 		}
-		if has := p.state.Labelled(t.Label, t.Level, d) > 0; has == t.Anti {
+		n := p.state.Labelled(t.Label, t.Level, d)
+		if n > 0 && !t.Anti && u.Kept != nil {
+			n -= u.Kept(t.Label, t.Level, d)
+		}
+		if has := n > 0; has == t.Anti {
 			if t.Anti || !t.Own || p.state.LabelledAnywhere(t.Label) {
 				return false
 			}

@@ -38,7 +38,11 @@ func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
 		return 0 // some of them do not host it, or are missing
 	}
 	for i, d := range domains {
-		if n := p.state.Labelled(t.Label, t.Level, d); i == 0 || n < t.fewest {
+		n := p.state.Labelled(t.Label, t.Level, d)
+		if n > 0 && u.Kept != nil {
+			n -= u.Kept(t.Label, t.Level, d)
+		}
+		if i == 0 || n < t.fewest {
 			t.fewest = n
 		}
 	}

@@ -32,6 +32,9 @@ type Unit struct {
 	// level Required: the rest must join it there.
 	Joins bool
 	Home  int32
+	// Kept returns how many of the pods with a label in a domain are not there yet:
+	// their places are kept for them. nil when there are none.
+	Kept func(label string, level int, domain int32) int
 	// Room returns how much more of a model the unit's queue may use; nil when
 	// there is no limit.
 	Room func(model string) cluster.Milli

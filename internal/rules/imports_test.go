@@ -40,9 +40,10 @@ var mayImport = map[string][]string{
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
-	"kube":           {"core", "core/cluster", "api/", "kube/"},
+	"kube":           {"core", "core/cluster", "core/quota", "api/", "kube/"},
 	"kube/translate": {"core", "core/cluster", "api/"},
 	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
+	"kube/trace":     {"kube"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
 

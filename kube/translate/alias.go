@@ -36,6 +36,9 @@ type Attributes struct {
 	Fraction core.Milli
 	// MinMember is the gang's least pods, 0 when not given.
 	MinMember int
+	// OnFailure says what becomes of a gang that loses a pod: "replace",
+	// "requeue", or nothing.
+	OnFailure string
 	// Task is the role of the pod in its job.
 	Task string
 }
@@ -134,6 +137,13 @@ var attributes = []attribute{
 		a.MinMember = n
 		return nil
 	}},
+	{keys(v1alpha1.OnFailureAnnotation), func(a *Attributes, v string) error {
+		if v != "replace" && v != "requeue" {
+			return fmt.Errorf("%q: expected replace or requeue", v)
+		}
+		a.OnFailure = v
+		return nil
+	}},
 	{keys(v1alpha1.TaskAnnotation, "kai.scheduler/subgroup-name", "yunikorn.apache.org/task-group-name", "volcano.sh/task-spec",
 		"training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group"), func(a *Attributes, v string) error {
 		a.Task = v
@@ -178,7 +188,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.NotPreemptible, a.Locked = a.NotPreemptible || b.NotPreemptible, a.Locked || b.Locked
 	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
 	a.Estimate, a.MinMember = cmp.Or(a.Estimate, b.Estimate), cmp.Or(a.MinMember, b.MinMember)
-	a.Fraction = cmp.Or(a.Fraction, b.Fraction)
+	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
 	if a.LastCheckpoint.IsZero() {
 		a.LastCheckpoint = b.LastCheckpoint
 	}

@@ -167,7 +167,7 @@ func TestEveryValue(t *testing.T) {
 	all := renderObjects(t, map[string]any{
 		"image":            map[string]any{"repository": "example.com/muster", "tag": digest},
 		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
-		"policy":           "night", "topology": "datacentre", "workers": 64, "shard": "a100",
+		"policy":           "night", "topology": "datacentre", "workers": 64,
 		"log":       map[string]any{"level": "debug", "format": "text"},
 		"record":    map[string]any{"enabled": true, "sizeLimit": "2Gi"},
 		"pprof":     map[string]any{"enabled": true},
@@ -183,10 +183,11 @@ func TestEveryValue(t *testing.T) {
 		"affinity":       map[string]any{"nodeAffinity": map[string]any{}},
 		"podAnnotations": map[string]any{"a": "b"}, "podLabels": map[string]any{"c": "d"},
 		"extraArgs": []any{"--log-level=warn"},
+		"extraEnv":  []any{map[string]any{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}},
 	})
 	want := []string{
 		"scheduler", "--policy=night", "--topology=datacentre", "--leader-elect", "--leader-elect-namespace=$(POD_NAMESPACE)",
-		"--workers=64", "--shard=a100", "--metrics-address=:9090", "--pprof-address=127.0.0.1:6060", "--log-level=debug",
+		"--workers=64", "--metrics-address=:9090", "--pprof-address=127.0.0.1:6060", "--log-level=debug",
 		"--log-format=text", "--record=/var/lib/muster", "--log-level=warn",
 	}
 	if got := arguments(t, all); !slices.Equal(got, want) {
@@ -195,6 +196,9 @@ func TestEveryValue(t *testing.T) {
 	pod := find[*appsv1.Deployment](t, all, "muster-scheduler").Spec.Template
 	if got := pod.Spec.Containers[0].Image; got != "example.com/muster@"+digest {
 		t.Errorf("image %s", got)
+	}
+	if got := pod.Spec.Containers[0].Env; len(got) != 2 || got[1].Value != "http://collector:4318" {
+		t.Errorf("environment %v", got)
 	}
 	if got := pod.Spec.ServiceAccountName; got != "scheduler" {
 		t.Errorf("service account %s", got)

@@ -1,0 +1,100 @@
+package kube
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// gauges tells Prometheus how the cluster stands. Scrapes ask the goroutine that
+// decides, at most once a second all together.
+type gauges struct {
+	stats func(context.Context) (Stats, error)
+	now   func() time.Time
+
+	mu    sync.Mutex
+	asked time.Time
+	last  Stats
+}
+
+const (
+	// gaugesFor is how long an answer is good for others that ask.
+	gaugesFor = time.Second
+	// gaugesPatience is how long a scrape waits for an answer. A scheduler that
+	// is busy for longer is asked again by the next.
+	gaugesPatience = 5 * time.Second
+)
+
+var (
+	jobsGauge = prometheus.NewDesc("muster_jobs", "Jobs that wait (pending), and jobs of which pods run (running); a job may be both.",
+		[]string{"queue", "state"}, nil)
+	waitingGauge   = prometheus.NewDesc("muster_waiting_jobs", "Jobs that wait, by why.", []string{"reason"}, nil)
+	queueGPUsGauge = prometheus.NewDesc("muster_queue_gpus", "GPUs that a queue and all below it own (nominal), use and borrow.",
+		[]string{"queue", "model", "kind"}, nil)
+	gpusGauge = prometheus.NewDesc("muster_gpus", "GPUs of the cluster. Unavailable are those not allocated that failed, or whose node takes no pods.",
+		[]string{"model", "state"}, nil)
+	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
+)
+
+// Describe lists the gauges.
+func (g *gauges) Describe(c chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, gpusGauge, fragmentedGauge} {
+		c <- d
+	}
+}
+
+// Collect asks how the cluster stands. Without an answer it tells nothing.
+func (g *gauges) Collect(c chan<- prometheus.Metric) {
+	st, ok := g.ask()
+	if !ok {
+		return
+	}
+	put := func(d *prometheus.Desc, value float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for i := range st.Models {
+		m := &st.Models[i]
+		put(gpusGauge, inGPUs(m.Used), m.Model, "allocated")
+		put(gpusGauge, inGPUs(m.Free), m.Model, "free")
+		put(gpusGauge, inGPUs(m.Unavailable), m.Model, "unavailable")
+		put(fragmentedGauge, float64(m.Fragmented), m.Model)
+	}
+	for i := range st.Queues {
+		q := &st.Queues[i]
+		put(jobsGauge, float64(q.Waiting), q.Name, "pending")
+		put(jobsGauge, float64(q.Running), q.Name, "running")
+		for _, u := range q.Subtree.Usage {
+			put(queueGPUsGauge, inGPUs(u.Nominal), q.Name, u.Model, "nominal")
+			put(queueGPUsGauge, inGPUs(u.Borrowed), q.Name, u.Model, "borrowed")
+			if u.Model != quota.AnyModel { // it counts the others again
+				put(queueGPUsGauge, inGPUs(u.Used), q.Name, u.Model, "used")
+			}
+		}
+	}
+	for reason, n := range st.Reasons {
+		put(waitingGauge, float64(n), reason)
+	}
+}
+
+// ask returns how the cluster stands, as it was answered in the last second.
+func (g *gauges) ask() (Stats, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := g.now(); g.asked.IsZero() || now.Sub(g.asked) >= gaugesFor || now.Before(g.asked) {
+		ctx, cancel := context.WithTimeout(context.Background(), gaugesPatience)
+		defer cancel()
+		st, err := g.stats(ctx)
+		if err != nil {
+			return Stats{}, false
+		}
+		g.asked, g.last = now, st
+	}
+	return g.last, true
+}
+
+func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }

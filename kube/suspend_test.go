@@ -1,0 +1,339 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// A job whose pods all leave is suspended, and its next pods wait where it did.
+func TestGangOfAJobIsSuspended(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	y.start()
+	job := func(generation int) []*v1.Pod {
+		var out []*v1.Pod
+		for i := range 2 {
+			p := newTestPod(fmt.Sprintf("train-%d-%d", generation, i), 4)
+			p.Annotations[v1alpha1.MinMemberAnnotation] = "2"
+			p.CreationTimestamp.Time = startOfTime.Add(time.Duration(generation) * time.Hour)
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "job", Controller: new(true)}}
+			out = append(out, p)
+		}
+		return out
+	}
+	old := job(0)
+	y.see(old...)
+	y.run()
+	high := newTestPod("high", 8)
+	high.Spec.Priority = new(int32(1000))
+	y.see(high)
+	y.now += 3600 * core.Second
+	a := y.decide(y.now)
+	if len(a.evict) != 0 || len(a.suspend) != 1 {
+		t.Fatalf("%d evictions, %d suspensions", len(a.evict), len(a.suspend))
+	}
+	x := a.suspend[0].onItsWay()
+	y.done()
+	if len(x.owners) != 1 || x.owners[0].Name != "train" || len(x.pods) != 2 || len(x.members) != 2 || !x.since.Equal(startOfTime) {
+		t.Errorf("got %+v", x)
+	}
+	for _, p := range old {
+		y.podGone(p.UID)
+	}
+	if at := y.run(); at["high"] != "a" {
+		t.Fatalf("got %v", at)
+	}
+	id := translate.Group{Namespace: "default", Kind: "job", Name: "train"}
+	if g := y.groups[id]; g == nil || g.submitted {
+		t.Fatal("the place of the job is lost")
+	}
+	y.resumed(id)
+	y.see(job(1)...)
+	y.run()
+	if g := y.groups[id]; !g.created.Equal(startOfTime) || !g.submitted || g.parked != nil {
+		t.Errorf("waits since %v, submitted %v", g.created, g.submitted)
+	}
+
+	// A place that nobody comes for is given up.
+	for _, p := range job(1) {
+		y.podGone(p.UID)
+	}
+	y.park(id, startOfTime)
+	y.resumed(id)
+	y.run()
+	a = y.decide(y.now)
+	wake := a.wake
+	y.done()
+	if y.now = wake; y.groups[id] == nil || wake == core.Never {
+		t.Fatal("the place is given up at once")
+	}
+	if y.run(); y.groups[id] != nil {
+		t.Error("the place is kept for good")
+	}
+}
+
+// owners is a scheduler with a fake API that has owners of pods.
+type owners struct {
+	*Scheduler
+	t *testing.T
+}
+
+var ownerKinds = []*metav1.APIResourceList{
+	{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}}},
+	{GroupVersion: "jobset.x-k8s.io/v1alpha2", APIResources: []metav1.APIResource{{Name: "jobsets", Kind: "JobSet", Namespaced: true}}},
+	{GroupVersion: "kubeflow.org/v1", APIResources: []metav1.APIResource{{Name: "pytorchjobs", Kind: "PyTorchJob", Namespaced: true}}},
+}
+
+func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
+	client := fake.NewClientset()
+	client.Resources = ownerKinds
+	lists := map[schema.GroupVersionResource]string{}
+	for _, l := range ownerKinds {
+		gv, _ := schema.ParseGroupVersion(l.GroupVersion)
+		lists[gv.WithResource(l.APIResources[0].Name)] = l.APIResources[0].Kind + "List"
+	}
+	var all []runtime.Object
+	for _, o := range objects {
+		all = append(all, o)
+	}
+	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, all...)
+	return &owners{t: t, Scheduler: &Scheduler{
+		log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, dynamic: dyn,
+		box: newMailbox(), evicting: make(chan struct{}, 1), metrics: newMetrics(),
+	}}
+}
+
+// owner is an object that owns pods, or owners.
+func owner(apiVersion, kind, name string, by *unstructured.Unstructured) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": map[string]any{}}}
+	o.SetName(name)
+	o.SetNamespace("default")
+	o.SetUID(types.UID(kind + name))
+	if by != nil {
+		o.SetOwnerReferences([]metav1.OwnerReference{refTo(by)})
+	}
+	return o
+}
+
+func refTo(o *unstructured.Unstructured) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), Controller: new(true)}
+}
+
+// pods adds pods that run, with a label.
+func (o *owners) pods(key, value string, names ...string) {
+	for _, name := range names {
+		p := newTestPod(name, 1)
+		p.Labels[key], p.Spec.NodeName, p.Status.Phase = value, "a", v1.PodRunning
+		if _, err := o.client.CoreV1().Pods("default").Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+}
+
+func (o *owners) noPods() {
+	list, _ := o.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	for _, p := range list.Items {
+		if err := o.client.CoreV1().Pods("default").Delete(context.Background(), p.Name, metav1.DeleteOptions{}); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+}
+
+// state is how an owner stands: whether it is suspended, and by us.
+func (o *owners) state(x *unstructured.Unstructured, field ...string) string {
+	r, err := o.resource(x.GroupVersionKind())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	got, err := o.dynamic.Resource(r).Namespace("default").Get(context.Background(), x.GetName(), metav1.GetOptions{})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	on, found, _ := unstructured.NestedBool(got.Object, field...)
+	_, mark := got.GetAnnotations()[v1alpha1.SuspendedAnnotation]
+	_, label := got.GetLabels()[v1alpha1.SuspendedLabel]
+	if mark != label {
+		o.t.Errorf("annotation %v, label %v", mark, label)
+	}
+	switch {
+	case on && mark:
+		return "suspended by us"
+	case on:
+		return "suspended"
+	case mark:
+		return "marked"
+	case found:
+		return "resumed"
+	}
+	return "never suspended"
+}
+
+// leaving is what asks for the pods a and b to leave.
+func leaving(by *unstructured.Unstructured) *suspension {
+	x := &suspension{
+		id: translate.Group{Namespace: "default", Kind: "job", Name: "train"}, since: startOfTime,
+		owners: []metav1.OwnerReference{refTo(by)}, members: map[types.UID]bool{"a": true, "b": true},
+	}
+	for _, name := range []string{"a", "b"} {
+		x.pods = append(x.pods, departure{namespace: "default", name: name, uid: types.UID(name), reason: core.PriorityPreemption, message: "room"})
+	}
+	return x
+}
+
+func TestSuspendAndResume(t *testing.T) {
+	ctx := context.Background()
+	job := owner("batch/v1", "Job", "train", nil)
+	o := newOwners(t, job)
+	o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
+	o.suspend(ctx, leaving(job))
+	if got := o.state(job, "spec", "suspend"); got != "suspended by us" {
+		t.Fatalf("the job is %s", got)
+	}
+	for _, name := range []string{"a", "b"} {
+		p, _ := o.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if len(p.Status.Conditions) != 1 || p.Status.Conditions[0].Type != v1.DisruptionTarget || p.Status.Conditions[0].Reason != v1alpha1.PreemptionReason {
+			t.Errorf("%s: conditions %v", name, p.Status.Conditions)
+		}
+	}
+	o.resumeGone(ctx)
+	if got := o.state(job, "spec", "suspend"); got != "suspended by us" {
+		t.Fatalf("while its pods are there, the job is %s", got)
+	}
+
+	// Another instance finds it, and finishes.
+	next := newOwners(t)
+	next.Scheduler.client, next.Scheduler.dynamic = o.client, o.dynamic
+	if err := next.findSuspended(ctx); err != nil {
+		t.Fatal(err)
+	}
+	m := newToy(t)
+	for _, f := range next.box.take(nil) {
+		f(m.mirror)
+	}
+	if g := m.groups[translate.Group{Namespace: "default", Kind: "job", Name: "train"}]; g == nil || !g.created.Equal(startOfTime) {
+		t.Errorf("the place of the job is lost")
+	}
+	next.noPods()
+	next.resumeGone(ctx)
+	if got := o.state(job, "spec", "suspend"); got != "resumed" || len(next.suspensions.list) != 0 {
+		t.Errorf("when its pods are gone, the job is %s", got)
+	}
+	o.resumeGone(ctx)
+	if len(o.suspensions.list) != 0 {
+		t.Error("who suspended it goes on looking at it")
+	}
+}
+
+// The topmost owner is suspended, if all above the pods are of kinds that are
+// known, and have no other pods.
+func TestWhichOwnerIsSuspended(t *testing.T) {
+	ctx := context.Background()
+	set := owner("jobset.x-k8s.io/v1alpha2", "JobSet", "train", nil)
+	inSet := owner("batch/v1", "Job", "train-w-0", set)
+	torch := owner("kubeflow.org/v1", "PyTorchJob", "train", nil)
+	workflow := owner("batch/v1", "Job", "step", owner("argoproj.io/v1alpha1", "Workflow", "flow", nil))
+	nightly := owner("batch/v1", "Job", "nightly-1", owner("batch/v1", "CronJob", "nightly", nil))
+	users := owner("batch/v1", "Job", "users", nil)
+	_ = unstructured.SetNestedField(users.Object, true, "spec", "suspend")
+	ended := owner("batch/v1", "Job", "ended", nil)
+	_ = unstructured.SetNestedSlice(ended.Object, []any{map[string]any{"type": "Complete", "status": "True"}}, "status", "conditions")
+	for name, c := range map[string]struct {
+		by, stops  *unstructured.Unstructured
+		field      []string
+		label      [2]string
+		more       []string // other pods
+		budget     int32    // disruptions allowed, less than 0 for no budget
+		want, then string
+	}{
+		"a job set":           {inSet, set, []string{"spec", "suspend"}, [2]string{"jobset.sigs.k8s.io/jobset-name", "train"}, nil, -1, "suspended by us", "resumed"},
+		"PyTorchJob":          {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, nil, -1, "suspended by us", "resumed"},
+		"an unknown owner":    {workflow, workflow, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "step"}, nil, -1, "never suspended", "never suspended"},
+		"a cron job's":        {nightly, nightly, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "nightly-1"}, nil, -1, "suspended by us", "resumed"},
+		"suspended by others": {users, users, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "users"}, nil, -1, "suspended", "suspended"},
+		"over":                {ended, ended, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "ended"}, nil, -1, "never suspended", "never suspended"},
+		"another pod":         {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, []string{"c"}, -1, "never suspended", "never suspended"},
+		"a budget":            {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, nil, 1, "never suspended", "never suspended"},
+		"a larger budget":     {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, nil, 2, "suspended by us", "resumed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOwners(t, set.DeepCopy(), inSet.DeepCopy(), torch.DeepCopy(), workflow.DeepCopy(), nightly.DeepCopy(), users.DeepCopy(), ended.DeepCopy())
+			o.pods(c.label[0], c.label[1], append([]string{"a", "b"}, c.more...)...)
+			if c.budget >= 0 {
+				b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"}}
+				b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{c.label[0]: c.label[1]}}
+				b.Status.DisruptionsAllowed = c.budget
+				if _, err := o.client.PolicyV1().PodDisruptionBudgets("default").Create(ctx, b, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, why, err := o.stop(ctx, leaving(c.by))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := o.state(c.stops, c.field...); got != c.want || (why == "") != (c.want == "suspended by us") {
+				t.Errorf("it is %s, want %s; because %q", got, c.want, why)
+			}
+			o.noPods()
+			if err := o.findSuspended(ctx); err != nil {
+				t.Fatal(err)
+			}
+			o.resumeGone(ctx)
+			if got := o.state(c.stops, c.field...); got != c.then {
+				t.Errorf("then it is %s, want %s", got, c.then)
+			}
+		})
+	}
+}
+
+// Who takes our mark off has decided that the owner stays suspended; who takes
+// the flag back gets the mark off too.
+func TestOthersDecideOtherwise(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct{ patch, want string }{
+		{`{"metadata":{"annotations":{"muster.sh/suspended":null},"labels":{"muster.sh/suspended":null}}}`, "suspended"},
+		{`{"spec":{"suspend":false}}`, "resumed"},
+	} {
+		job := owner("batch/v1", "Job", "train", nil)
+		o := newOwners(t, job)
+		o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
+		o.suspend(ctx, leaving(job))
+		jobs := o.dynamic.Resource(schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}).Namespace("default")
+		if _, err := jobs.Patch(ctx, "train", types.MergePatchType, []byte(c.patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		o.noPods()
+		o.resumeGone(ctx)
+		if got := o.state(job, "spec", "suspend"); got != c.want || len(o.suspensions.list) != 0 {
+			t.Errorf("%s: it is %s, want %s", c.patch, got, c.want)
+		}
+	}
+}
+
+func TestSuspendMark(t *testing.T) {
+	k := suspendMark{"job/train", startOfTime, "batch.kubernetes.io/job-name=train"}
+	if got, ok := readSuspendMark(k.String()); !ok || got != k {
+		t.Errorf("got %v", got)
+	}
+	for _, s := range []string{"", "job/train", "train 2026-01-02T03:04:05Z a=b", "job/train yesterday a=b", "job/train 2026-01-02T03:04:05Z a=b=c"} {
+		if _, ok := readSuspendMark(s); ok {
+			t.Errorf("%q is taken", s)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package translate
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// read reads an object from YAML, in which tabs are not looked at.
+func read[T any](t *testing.T, text string) *T {
+	t.Helper()
+	var o T
+	if err := yaml.UnmarshalStrict([]byte(text), &o); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return &o
+}
+
+func TestRequests(t *testing.T) {
+	for _, c := range []struct {
+		name, pod string
+		want      Amounts
+	}{
+		{"containers", `spec: {containers: [{name: a, resources: {requests: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 2}}}, {name: b, resources: {requests: {cpu: 1, memory: 1}}}]}`,
+			Amounts{GPUs: 2, CPUMilli: 1500, MemMiB: 1025}},
+		{"an init container asks for more", `spec: {containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}}}], initContainers: [{name: i, resources: {requests: {cpu: 3, memory: 1Mi}}}]}`,
+			Amounts{CPUMilli: 3000, MemMiB: 1024}},
+		{"a sidecar adds, to later init containers too", `spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}], initContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 2}}}, {name: i, resources: {requests: {cpu: 4}}}]}`,
+			Amounts{CPUMilli: 6000}},
+		{"overhead", `spec: {runtimeClassName: kata, overhead: {cpu: 250m, memory: 120Mi}, containers: [{name: a, resources: {requests: {cpu: 1}}}]}`,
+			Amounts{CPUMilli: 1250, MemMiB: 120}},
+		{"for the whole pod", `spec: {resources: {requests: {cpu: 8, memory: 2Gi}}, containers: [{name: a, resources: {requests: {cpu: 1}}}]}`,
+			Amounts{CPUMilli: 8000, MemMiB: 2048}},
+		{"being made smaller in place", `{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]},
+  status: {containerStatuses: [{name: a, image: i, imageID: i, ready: true, restartCount: 0, allocatedResources: {cpu: 4}, resources: {requests: {cpu: 4}}}]}}`,
+			Amounts{CPUMilli: 4000}},
+		{"to be made larger, which cannot be now", `{spec: {containers: [{name: a, resources: {requests: {cpu: 9}}}]},
+  status: {conditions: [{type: PodResizePending, status: "True", reason: Infeasible}], containerStatuses: [{name: a, image: i, imageID: i, ready: true, restartCount: 0, allocatedResources: {cpu: 4}, resources: {requests: {cpu: 4}}}]}}`,
+			Amounts{CPUMilli: 4000}},
+		{"other makers", `spec: {containers: [{name: a, resources: {requests: {amd.com/gpu: 1, huawei.com/Ascend910: 4, example.com/gpu: 8}}}]}`, Amounts{GPUs: 5}},
+	} {
+		if got := Requests(read[v1.Pod](t, c.pod)); got != c.want {
+			t.Errorf("%s: %+v, expected %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestRequest(t *testing.T) {
+	in := func(k string, v ...string) core.Requirement {
+		return core.Requirement{Key: k, Op: cluster.In, Values: v}
+	}
+	for _, c := range []struct {
+		name, pod string
+		want      core.Request
+		wrong     string
+	}{
+		{"node selector", `spec: {nodeSelector: {b: "2", a: "1"}}`, core.Request{Selector: []core.Requirement{in("a", "1"), in("b", "2")}}, ""},
+		{"one term", `spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Gt, values: ["3"]}], matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}}`,
+			core.Request{Selector: []core.Requirement{{Key: "a", Op: cluster.Gt, Values: []string{"3"}}, in(NodeName, "n1")}}, ""},
+		{"several terms, one of them empty", `spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}, {}, {matchExpressions: [{key: b, operator: DoesNotExist}]}]}}}}`,
+			core.Request{AnyOf: [][]core.Requirement{{{Key: "a", Op: cluster.Exists}}, {{Key: "b", Op: cluster.DoesNotExist}}}}, ""},
+		{"no term", `spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}}`,
+			core.Request{Selector: []core.Requirement{{Key: NodeName, Op: cluster.In}}}, ""},
+		{"preferred", `spec: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Exists}]}}]}}}`, core.Request{}, ""},
+		{"unknown operator", `spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Like}]}]}}}}`,
+			core.Request{}, `node affinity: operator "Like" of a is unknown`},
+		{"tolerations", `spec: {tolerations: [{key: k, value: v, effect: NoSchedule}, {key: k, operator: Exists}, {operator: Exists}, {key: node.kubernetes.io/not-ready, operator: Exists}, {key: k, operator: Exists, effect: PreferNoSchedule}, {operator: Exists, effect: NoSchedule}, {key: k, operator: Lt, value: "3"}]}`,
+			core.Request{Tolerations: []core.Toleration{{Key: "k:NoSchedule", Value: "=v"}, {Key: "k:NoSchedule"}, {Key: "k:NoExecute"}, {}}}, ""},
+		{"a part", `metadata: {annotations: {muster.sh/gpu-fraction: "0.25", muster.sh/gpu-models: "H800|A100"}}`, core.Request{GPU: 250, Models: []string{"H800", "A100"}}, ""},
+		{"a part and a whole", `{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}`,
+			core.Request{GPU: 1000}, "a part of a GPU and 1 whole ones are asked for: expected one of them"},
+		{"too many", `spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 65}}}]}`, core.Request{GPU: 65000}, "65 GPUs are asked for, expected at most 64 a pod"},
+	} {
+		p := read[v1.Pod](t, c.pod)
+		var a Attributes
+		if err := a.Read(p); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Request(p, &a)
+		if c.wrong != "" {
+			if err == nil || err.Error() != c.wrong {
+				t.Errorf("%s: error %v, expected %s", c.name, err, c.wrong)
+			}
+			continue
+		}
+		if err != nil || !got.Equal(&c.want) {
+			t.Errorf("%s: %+v, %v; expected %+v", c.name, got, err, c.want)
+		}
+	}
+}
+
+func TestNode(t *testing.T) {
+	n := read[v1.Node](t, `
+metadata: {name: n1, labels: {nvidia.com/gpu.product: NVIDIA-H800-SHARED, nvidia.com/gpu.clique: c1, zone: z}}
+spec:
+  taints: [{key: gpu, value: "yes", effect: NoSchedule}, {key: soft, effect: PreferNoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoExecute}]
+status:
+  capacity: {cpu: 64, memory: 512Gi, nvidia.com/gpu: 8, pods: 110}
+  allocatable: {cpu: 63500m, memory: 500Gi, nvidia.com/gpu: 7, pods: 110}
+  conditions: [{type: Ready, status: "True"}]
+`)
+	got, missing, err := Node(n)
+	want := core.Node{
+		Name: "n1", Model: "H800", GPUs: 8, CPUMilli: 63500, MemMiB: 500 << 10, MaxPods: 110, HBD: "c1", Cordoned: true,
+		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1"},
+		Taints: []core.Taint{{Key: "gpu:NoSchedule", Value: "=yes"}},
+	}
+	if err != nil || missing != 1 || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %d, %v; expected %+v", got, missing, err, want)
+	}
+	n.Spec.Taints = n.Spec.Taints[:2]
+	if !Schedulable(n) {
+		t.Error("a ready node is closed")
+	}
+	n.Status.Conditions[0].Status = v1.ConditionUnknown
+	if Schedulable(n) {
+		t.Error("a node that is not ready is open")
+	}
+	n.Status.Capacity["nvidia.com/gpu"] = resource.MustParse("65")
+	if _, _, err := Node(n); err == nil || !strings.Contains(err.Error(), "node n1 has 65 GPUs, at most 64") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestModel(t *testing.T) {
+	for _, c := range []struct{ labels, want string }{
+		{"nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB", "A100-SXM4-80GB"}, {"nvidia.com/gpu.product=Tesla-V100-SHARED", "V100"},
+		{"muster.sh/gpu-model=X,nvidia.com/gpu.product=NVIDIA-Y", "X"}, {"cloud.google.com/gke-accelerator=nvidia-l4", "l4"}, {"a=b", UnknownModel},
+	} {
+		if got := Model(Labels(c.labels).Set()); got != c.want {
+			t.Errorf("%s: %s, expected %s", c.labels, got, c.want)
+		}
+	}
+}
+
+// Who says the same in other words.
+func TestAttributes(t *testing.T) {
+	for _, c := range []struct {
+		says string // as a label and as an annotation
+		want Attributes
+	}{
+		{"muster.sh/queue=q", Attributes{Queue: "q"}}, {"kai.scheduler/queue=q", Attributes{Queue: "q"}}, {"kueue.x-k8s.io/queue-name=q", Attributes{Queue: "q"}},
+		{"volcano.sh/queue-name=q", Attributes{Queue: "q"}}, {"yunikorn.apache.org/queue=q", Attributes{Queue: "q"}},
+		{"quota.scheduling.koordinator.sh/name=q", Attributes{Queue: "q"}},
+		{"muster.sh/kind=batch", Attributes{Kind: core.Batch, KindGiven: true}}, {"muster.sh/class=LP", Attributes{Class: core.LP}},
+		{"koordinator.sh/qosClass=BE", Attributes{Class: core.LP}}, {"koordinator.sh/qosClass=LSR", Attributes{}},
+		{"muster.sh/preemptible=false", Attributes{NotPreemptible: true}}, {"kai.scheduler/preemptibility=non-preemptible", Attributes{NotPreemptible: true}},
+		{"volcano.sh/preemptable=false", Attributes{NotPreemptible: true}}, {"muster.sh/locked=true", Attributes{Locked: true}},
+		{"muster.sh/min-runtime=30m", Attributes{MinRuntime: 1800 * core.Second}}, {"muster.sh/walltime=90", Attributes{Estimate: 90 * core.Second}},
+		{"kueue.x-k8s.io/max-exec-time-seconds=60", Attributes{Estimate: 60 * core.Second}},
+		{"kai.scheduler/topology-required-placement=rack", Attributes{Required: "rack"}}, {"kueue.x-k8s.io/podset-preferred-topology=rack", Attributes{Preferred: "rack"}},
+		{"gpu-fraction=0.5", Attributes{Fraction: 500}}, {"gang.scheduling.koordinator.sh/min-available=4", Attributes{MinMember: 4}},
+		{"kueue.x-k8s.io/pod-group-total-count=4", Attributes{MinMember: 4}}, {"training.kubeflow.org/replica-type=worker", Attributes{Task: "worker"}},
+		{"ray.io/group=g", Attributes{Task: "g"}}, {"volcano.sh/task-spec=t", Attributes{Task: "t"}},
+	} {
+		key, value, _ := strings.Cut(c.says, "=")
+		said := map[string]string{key: value}
+		for _, o := range []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Labels: said}}, {ObjectMeta: metav1.ObjectMeta{Annotations: said}}} {
+			var got Attributes
+			if err := got.Read(o); err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s: %+v, %v; expected %+v", c.says, got, err, c.want)
+			}
+		}
+	}
+	for says, wrong := range map[string]string{
+		"muster.sh/kind=cooking": "expected one of training, inference, batch, dev", "muster.sh/class=MP": "expected HP or LP",
+		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a part of a GPU", "muster.sh/min-member=0": "at least 1",
+		"muster.sh/last-checkpoint=today": "expected a time", "muster.sh/walltime=long": "muster.sh/walltime:", "muster.sh/gpu-models=H800,,A10": "expected GPU models",
+	} {
+		key, value, _ := strings.Cut(says, "=")
+		var a Attributes
+		if err := a.Read(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: value}}}); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: error %v, expected %q", says, err, wrong)
+		}
+	}
+	ours := Attributes{Queue: "a", MinMember: 2}
+	if got := ours.Over(&Attributes{Queue: "b", Task: "t", Locked: true}); !reflect.DeepEqual(got, Attributes{Queue: "a", MinMember: 2, Task: "t", Locked: true}) {
+		t.Errorf("one over the other: %+v", got)
+	}
+}
+
+func TestMembershipOf(t *testing.T) {
+	owned := func(api, kind, name string) string {
+		return "ownerReferences: [{apiVersion: " + api + ", kind: " + kind + ", name: " + name + ", uid: u, controller: true}]"
+	}
+	for _, c := range []struct {
+		name, meta, spec, job string
+		native                bool
+		min                   int
+		object                string
+		kind                  core.Kind
+	}{
+		{"bare", "name: p", "", "ns/pod/p", false, 0, "", core.Training},
+		{"native", "name: p", "schedulingGroup: {podGroupName: g}", "ns/podgroup/g", true, 0, "", core.Training},
+		{"our label", "labels: {muster.sh/gang: g}, annotations: {muster.sh/min-member: \"3\"}", "", "ns/gang/g", false, 3, "", core.Training},
+		{"Volcano", "annotations: {scheduling.k8s.io/group-name: g}", "", "ns/gang/g", false, 0, "PodGroup g", core.Training},
+		{"Koordinator", "labels: {gang.scheduling.koordinator.sh/name: g}, annotations: {gang.scheduling.koordinator.sh/min-available: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
+		{"Kueue", "labels: {kueue.x-k8s.io/pod-group-name: g}, annotations: {kueue.x-k8s.io/pod-group-total-count: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
+		{"Job", owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "", core.Training},
+		{"ReplicaSet", owned("apps/v1", "ReplicaSet", "r"), "", "ns/replicaset/r", false, 0, "", core.Inference},
+		{"PyTorchJob", owned("kubeflow.org/v1", "PyTorchJob", "t"), "", "ns/pytorchjob/t", false, 0, "PyTorchJob t", core.Training},
+		{"JobSet", "labels: {jobset.sigs.k8s.io/jobset-name: s}, " + owned("batch/v1", "Job", "j"), "", "ns/jobset/s", false, 0, "JobSet s", core.Training},
+		{"RayCluster", "labels: {ray.io/cluster: r}", "", "ns/raycluster/r", false, 0, "RayCluster r", core.Training},
+		{"LeaderWorkerSet", "labels: {leaderworkerset.sigs.k8s.io/name: l, leaderworkerset.sigs.k8s.io/group-index: \"1\"}, annotations: {leaderworkerset.sigs.k8s.io/size: \"4\"}", "",
+			"ns/leaderworkerset/l-1", false, 4, "", core.Inference},
+		{"Notebook", owned("kubeflow.org/v1", "Notebook", "nb"), "", "ns/notebook/nb", false, 0, "", core.Dev},
+	} {
+		p := read[v1.Pod](t, "{metadata: {namespace: ns, "+c.meta+"}, spec: {"+c.spec+"}}")
+		var a Attributes
+		if err := a.Read(p); err != nil {
+			t.Fatal(err)
+		}
+		m := MembershipOf(p, &a)
+		object := ""
+		if m.Object != nil {
+			object = m.Object.Kind + " " + m.Object.Name
+		}
+		if m.Group.Job() != c.job || m.Native != c.native || m.Min != c.min || object != c.object || m.Kind != c.kind {
+			t.Errorf("%s: %s, native %v, at least %d, %q, %v", c.name, m.Group.Job(), m.Native, m.Min, object, m.Kind)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for _, c := range []struct {
+		object string
+		want   int
+	}{
+		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3}}`, 3},
+		{`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {minAvailable: 5}}`, 5},
+		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {pytorchReplicaSpecs: {Master: {}, Worker: {replicas: 7}}}}`, 8},
+		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {runPolicy: {schedulingPolicy: {minAvailable: 4}}, pytorchReplicaSpecs: {Worker: {replicas: 7}}}}`, 4},
+		{`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [{replicas: 2, template: {spec: {parallelism: 4, completions: 3}}}, {template: {spec: {}}}]}}`, 7},
+		{`{apiVersion: ray.io/v1, kind: RayCluster, spec: {workerGroupSpecs: [{replicas: 4, minReplicas: 2, numOfHosts: 3}, {replicas: 5}]}}`, 12},
+		{`{apiVersion: batch/v1, kind: Job, spec: {parallelism: 3}}`, 0},
+		{`{apiVersion: ray.io/v1, kind: RayCluster}`, 0},
+	} {
+		if got := Size(&unstructured.Unstructured{Object: *read[map[string]any](t, c.object)}); got != c.want {
+			t.Errorf("%s: %d, expected %d", c.object, got, c.want)
+		}
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	p := read[v1.Pod](t, `{metadata: {name: p}, spec: {volumes: [{name: b, persistentVolumeClaim: {claimName: z}}, {name: a, ephemeral: {}}, {name: c, persistentVolumeClaim: {claimName: z}}, {name: d, emptyDir: {}}]}}`)
+	if got, want := Claims(p), []Claim{{"p-a", true}, {"z", false}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("claims %v, expected %v", got, want)
+	}
+	in := func(k string, v ...string) core.Requirement {
+		return core.Requirement{Key: k, Op: cluster.In, Values: v}
+	}
+	var r core.Request
+	if err := VolumeNodes(read[v1.PersistentVolume](t, `{metadata: {labels: {topology.kubernetes.io/zone: a__b}}, spec: {nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: h, operator: In, values: [x]}]}]}}}}`), &r); err != nil {
+		t.Fatal(err)
+	}
+	if want := (core.Request{Selector: []core.Requirement{in("topology.kubernetes.io/zone", "a", "b"), in("h", "x")}}); !r.Equal(&want) {
+		t.Errorf("%+v, expected %+v", r, want)
+	}
+	ClassNodes(read[storagev1.StorageClass](t, `allowedTopologies: [{matchLabelExpressions: [{key: z, values: [a]}]}, {matchLabelExpressions: [{key: z, values: [b, c]}]}]`), &r)
+	if want := [][]core.Requirement{{in("z", "a")}, {in("z", "b", "c")}}; !reflect.DeepEqual(r.AnyOf, want) {
+		t.Errorf("%+v, expected %+v", r.AnyOf, want)
+	}
+	Require(&r, &core.Request{AnyOf: [][]core.Requirement{{in("k", "1")}, {in("k", "2")}}})
+	if len(r.AnyOf) != 4 || !reflect.DeepEqual(r.AnyOf[3], []core.Requirement{in("z", "b", "c"), in("k", "2")}) {
+		t.Errorf("%+v", r.AnyOf)
+	}
+}
