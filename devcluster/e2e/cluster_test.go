@@ -109,7 +109,7 @@ func (c *cluster) end() {
 // may not do what it has to.
 func (c *cluster) blame(s *scheduler) {
 	c.Helper()
-	for _, fault := range []string{"the engine refused an event", "cannot be built anew", "counted as another scheduler's", "is forbidden"} {
+	for _, fault := range []string{"the engine refused an event", "cannot be built anew", "is forbidden"} {
 		if s.log.has(fault) == nil {
 			c.Errorf("the scheduler said that %s", fault)
 		}
@@ -499,7 +499,6 @@ func (c *cluster) gone(pods ...*v1.Pod) {
 // scheduler is a running scheduler of a test.
 type scheduler struct {
 	*kube.Scheduler
-	name   string
 	cancel context.CancelFunc
 	ended  chan struct{}
 	err    error
