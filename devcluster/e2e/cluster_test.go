@@ -41,7 +41,9 @@ type cluster struct {
 	nodes     []string
 	queues    []string
 	others    []string // namespaces
-	scheduler *scheduler
+	// schedulers are all that were started; scheduler is the last.
+	schedulers []*scheduler
+	scheduler  *scheduler
 }
 
 // begin gives a test a namespace. When the test ends, what it made is audited
@@ -65,8 +67,9 @@ func (c *cluster) newNamespace(labels map[string]string) string {
 
 // end audits the cluster and removes what the test made.
 func (c *cluster) end() {
-	if c.scheduler != nil {
-		c.scheduler.stop()
+	for _, s := range c.schedulers {
+		s.stop()
+		c.blame(s)
 	}
 	if !c.Failed() {
 		c.audit()
@@ -99,6 +102,20 @@ func (c *cluster) end() {
 		if err := muster.Delete().Resource("queues").Name(q).Do(ctx()).Error(); !apierrors.IsNotFound(err) {
 			c.must(err)
 		}
+	}
+}
+
+// blame fails the test when a scheduler said that its tables are wrong, or that it
+// may not do what it has to.
+func (c *cluster) blame(s *scheduler) {
+	c.Helper()
+	for _, fault := range []string{"the engine refused an event", "cannot be built anew", "is forbidden"} {
+		if s.log.has(fault) == nil {
+			c.Errorf("the scheduler said that %s", fault)
+		}
+	}
+	if c.Failed() {
+		c.Logf("the scheduler said:\n%s", s.log)
 	}
 }
 
@@ -482,7 +499,6 @@ func (c *cluster) gone(pods ...*v1.Pod) {
 // scheduler is a running scheduler of a test.
 type scheduler struct {
 	*kube.Scheduler
-	name   string
 	cancel context.CancelFunc
 	ended  chan struct{}
 	err    error
@@ -526,13 +542,7 @@ func (c *cluster) start(options ...func(*kube.Config)) *scheduler {
 		defer close(s.ended)
 		s.err = s.Run(running)
 	}()
-	c.Cleanup(func() {
-		s.stop()
-		if c.Failed() {
-			c.Logf("the scheduler said:\n%s", s.log)
-		}
-	})
-	c.scheduler = s
+	c.schedulers, c.scheduler = append(c.schedulers, s), s
 	return s
 }
 
