@@ -163,6 +163,11 @@ func (s *stage) Told(core.Time, core.Event)   {}
 func (s *stage) Decided(_ core.Time, ds []core.Decision) {
 	for _, d := range ds {
 		d.Pods = slices.Clone(d.Pods)
+		for i := range d.Pods {
+			// Labels and resources of a node do not say which NICs are near its
+			// GPUs; a scenario means those of the same number.
+			d.Pods[i].NICs = d.Pods[i].GPUs
+		}
 		s.decided = append(s.decided, d)
 	}
 }

@@ -50,6 +50,7 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	}
 	if gpus > 0 {
 		node.Model = Model(n.Labels)
+		node.Devices = devicesOf(node.GPUs)
 	}
 	node.Labels = make(map[string]string, len(n.Labels)+1)
 	for k, v := range n.Labels {
@@ -62,6 +63,16 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 		}
 	}
 	return node, int(gpus - min(allocatable, gpus)), nil
+}
+
+// devicesOf is how GPUs lie in a node of which only their number is known: one
+// NVLink island, the NUMA nodes half each. Which NICs are near, nobody says.
+func devicesOf(gpus int) []core.Device {
+	list := make([]core.Device, gpus)
+	for i := range list {
+		list[i] = core.Device{NUMA: int8(2 * i / gpus), NIC: -1}
+	}
+	return list
 }
 
 // Domains returns the topology domains of a node with the labels, one a level.

@@ -115,6 +115,9 @@ status:
 		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1"},
 		Taints: []core.Taint{{Key: "gpu:NoSchedule", Value: "=yes"}},
 	}
+	for i := range want.GPUs {
+		want.Devices = append(want.Devices, core.Device{NUMA: int8(i / 4), NIC: -1})
+	}
 	if err != nil || missing != 1 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %d, %v; expected %+v", got, missing, err, want)
 	}
