@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/muster-sched/muster/kube"
 	kubebench "github.com/muster-sched/muster/kube/bench"
@@ -79,6 +81,7 @@ func (b *kubeBench) run(c *cobra.Command) error {
 	}
 	ctx, stop := interruptible(c)
 	defer stop()
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // requests that the end of a measurement cuts short
 	var all []kubebench.Result
 	if !b.asJSON {
 		fmt.Fprintf(c.OutOrStdout(), "%-15s %6s %9s %6s %8s %8s %8s\n", "SCHEDULER", "NODES", "SHAPE", "BOUND", "FIRST", "ALL", "PODS/S")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
@@ -206,11 +207,16 @@ func (f *logFlags) to(c *cobra.Command, w io.Writer) (*slog.Logger, error) {
 	} else {
 		o.Level = level
 	}
+	var log *slog.Logger
 	switch f.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, &o)), nil
+		log = slog.New(slog.NewTextHandler(w, &o))
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, &o)), nil
+		log = slog.New(slog.NewJSONHandler(w, &o))
+	}
+	if log != nil {
+		klog.SetSlogLogger(log) // what Kubernetes' libraries have to say
+		return log, nil
 	}
 	return nil, badUsage(c, "--log-format: expected text or json; found %q", f.format)
 }
