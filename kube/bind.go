@@ -22,6 +22,8 @@ type order struct {
 	uid                   types.UID
 	annotations           map[string]string
 	gated                 bool
+	claims                []claimOrder
+	extended              *extendedOrder
 }
 
 // orders is a queue without bound, first in first out.
@@ -97,11 +99,19 @@ func (s *Scheduler) bindAll(ctx context.Context) {
 // bind binds one pod. That the answer to an earlier attempt was lost is no
 // error: the API server binds a pod once.
 func (s *Scheduler) bind(ctx context.Context, o *order) error {
+	if err := s.reserve(ctx, o.claims); err != nil {
+		return err
+	}
+	if o.extended != nil {
+		if err := s.extend(ctx, o); err != nil {
+			return err
+		}
+	}
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, Annotations: o.annotations},
 		Target:     v1.ObjectReference{Kind: "Node", Name: o.node},
 	}
-	return s.retry(ctx, func() error {
+	err := s.retry(ctx, func() error {
 		if o.gated {
 			if err := s.ungate(ctx, o); err != nil {
 				return s.bindConflict(ctx, o, err)
@@ -109,6 +119,11 @@ func (s *Scheduler) bind(ctx context.Context, o *order) error {
 		}
 		return s.bindConflict(ctx, o, s.client.CoreV1().Pods(o.namespace).Bind(ctx, binding, metav1.CreateOptions{}))
 	})
+	if err != nil && !apierrors.IsNotFound(err) { // the claims of a pod that is gone go with it
+		s.giveBack(ctx, o.claims)
+		s.unextend(ctx, o)
+	}
+	return err
 }
 
 // bindConflict returns err, unless it is a conflict of which the pod as it is now
@@ -169,7 +184,7 @@ func (s *Scheduler) retry(ctx context.Context, do func() error) error {
 
 // passes reports whether an error may go away by itself.
 func passes(err error) bool {
-	if errors.Is(err, context.Canceled) {
+	if _, refused := errors.AsType[refusal](err); refused || errors.Is(err, context.Canceled) {
 		return false
 	}
 	var status apierrors.APIStatus

@@ -145,7 +145,7 @@ func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
 	g.told, g.relabel = surroundings{}, false
 	for uid, p := range g.pods {
-		p.slot, p.task, p.devices, p.dismissed = -1, nil, 0, false
+		p.slot, p.task, p.devices, p.needs, p.dismissed = -1, nil, 0, nil, false
 		g.loose[uid] = p
 	}
 }
@@ -239,6 +239,9 @@ func (m *mirror) advance(g *group) {
 			delete(m.groups, g.id)
 		}
 		return
+	}
+	for _, p := range g.loose {
+		m.resolve(p)
 	}
 	if len(g.loose) > 0 || !g.submitted {
 		m.waiters[g] = true
@@ -354,6 +357,8 @@ func (g *group) unready() (reason, detail string) {
 		return "", ""
 	case list[0].object.wrong != "":
 		return ReasonMisconfigured, list[0].object.wrong
+	case list[0].needs != nil && list[0].needs.reason != "":
+		return list[0].needs.reason, list[0].needs.detail
 	}
 	return ReasonVolume, list[0].volumes.wait
 }
@@ -496,6 +501,9 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)
 	job.Topology.Preferred, _ = m.level(a.Preferred)
+	if g.together() {
+		job.Topology.Required = cluster.NodeLevel
+	}
 }
 
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
@@ -592,6 +600,11 @@ func (m *mirror) podGroupsListed(list []*podGroupObject) {
 
 func (m *mirror) touchNative(namespace, name string) {
 	if g := m.groups[translate.Group{Namespace: namespace, Kind: "podgroup", Name: name}]; g != nil {
+		for _, p := range g.pods {
+			if len(p.object.deviceClaims) > 0 {
+				m.reconsider(p)
+			}
+		}
 		m.touch(g)
 	}
 }

@@ -52,6 +52,8 @@ type mirror struct {
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
 
+	dra draTables
+
 	waiters map[*group]bool // of which pods wait, and some that wait no more
 	asking  []*group        // those that are to be asked next why they wait
 	acts    acts
@@ -73,6 +75,8 @@ type acts struct {
 	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
 	ask []*group
+	// release has the claims whose devices are to be given back.
+	release []claimOrder
 	// said is what is to be written of jobs that waited and start.
 	said []verse
 	// wake is when to decide again, [core.Never] for no need.
@@ -86,6 +90,8 @@ type bindAct struct {
 	// annotations go with the binding.
 	annotations map[string]string
 	gated       bool
+	claims      []claimOrder
+	extended    *extendedOrder
 }
 
 // evictAct asks to make a pod leave.
@@ -118,7 +124,8 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
-		policies: newPolicies(policy), topologies: newTopologies(levels), acts: acts{wake: core.Never}, census: newCensus(), unready: map[string]*node{},
+		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
+		census: newCensus(), unready: map[string]*node{},
 	}
 }
 
@@ -248,6 +255,7 @@ func (m *mirror) done() {
 
 // settle tells the engine what has changed in nodes and groups.
 func (m *mirror) settle() {
+	m.recheck()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
 			changed := make([]*node, 0, len(m.dirtyNodes))
@@ -271,6 +279,7 @@ func (m *mirror) settle() {
 
 // touch has a group looked at before the next decision.
 func (m *mirror) touch(g *group) {
+	m.noteGroup(g)
 	if !g.dirty {
 		g.dirty = true
 		m.dirty = append(m.dirty, g)
@@ -280,6 +289,7 @@ func (m *mirror) touch(g *group) {
 // bind turns a decision into an act for each pod.
 func (m *mirror) bind(d *core.Decision) {
 	g := m.jobs[d.Job]
+	list := make([]bindAct, 0, len(d.Pods))
 	for i := range d.Pods {
 		at := &d.Pods[i]
 		p := g.slots[at.Pod]
@@ -299,8 +309,11 @@ func (m *mirror) bind(d *core.Decision) {
 		if d.Reason == core.Backfilled {
 			notes[v1alpha1.BackfilledAnnotation] = "true"
 		}
-		act := bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate}
-		if len(p.volumes.unbound) > 0 {
+		list = append(list, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
+	}
+	m.grant(list)
+	for _, act := range list {
+		if len(act.pod.volumes.unbound) > 0 {
 			m.provide(act)
 		} else {
 			m.acts.bind = append(m.acts.bind, act)
@@ -326,10 +339,11 @@ func (m *mirror) evict(d *core.Decision) {
 	var list []evictAct
 	for i := range d.Pods {
 		p := g.slots[d.Pods[i].Pod]
+		p.dismissed = true
 		if p.state == podLeaving {
-			continue // we told it to before the engine did
+			continue // we, or an engine before this one, told it to before
 		}
-		p.state, p.dismissed = podLeaving, true
+		p.state = podLeaving
 		m.notePod(p)
 		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
 		switch {
@@ -368,7 +382,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.noteNode(n)
-	if n.gone && len(n.pods) == 0 {
+	if n.gone && len(n.pods) == 0 || m.dra.nodes[name] != nil {
 		m.dirtyNodes[name] = n
 	}
 }

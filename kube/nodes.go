@@ -92,6 +92,7 @@ func (m *mirror) tellNode(n *node) {
 		want.Cordoned = want.Cordoned || n.count >= want.MaxPods
 		want.MaxPods = max(1, want.MaxPods-n.count)
 	}
+	m.publish(n, &want)
 	switch {
 	case !n.known:
 		if err := m.tell(core.NodeAdded{Node: want}); err != nil {
@@ -101,7 +102,7 @@ func (m *mirror) tellNode(n *node) {
 		n.known = true
 	case n.told.GPUs != want.GPUs || n.told.Model != want.Model:
 		// Another machine under the same name, or a driver that came late.
-		if len(n.pods) > 0 {
+		if n.hosts() {
 			n.told = want
 			if err := m.rebuild(); err != nil {
 				m.log.Error("the engine cannot be built anew", "error", err)
@@ -129,10 +130,28 @@ func sameNode(a, b *core.Node) bool {
 		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
 }
 
+// hosts reports whether pods that the engine knows are on the node.
+func (n *node) hosts() bool {
+	for _, p := range n.pods {
+		if p.slot >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // tellHealth makes as many devices unhealthy as the device plugin does not
 // offer. Which they are it does not say: free ones are taken first, those that
 // were taken before stay.
 func (m *mirror) tellHealth(n *node) {
+	if want, ok := m.unusable(n); ok {
+		for s := n.sick ^ want; s != 0; s &= s - 1 {
+			g := bits.TrailingZeros64(s)
+			m.mustTell(core.DeviceHealth{Node: n.object.Name, GPU: g, Healthy: want>>g&1 == 0})
+		}
+		n.sick = want
+		return
+	}
 	used := uint64(0)
 	for _, p := range n.pods {
 		used |= p.devices

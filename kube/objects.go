@@ -31,16 +31,21 @@ type podObject struct {
 	claims []translate.Claim
 
 	// ours says that Muster schedules it. What follows is set for such pods.
-	ours        bool
-	membership  translate.Membership
-	attributes  translate.Attributes
-	priority    int32
-	request     core.Request
-	wrong       string // what the author must change before it can run
-	quotaGate   bool   // it has our scheduling gate
-	otherGates  bool   // it has others': it is not ready
-	waitingType bool   // it has the Waiting condition, True
-	owner       *metav1.OwnerReference
+	ours         bool
+	membership   translate.Membership
+	attributes   translate.Attributes
+	priority     int32
+	request      core.Request
+	wrong        string // what the author must change before it can run
+	quotaGate    bool   // it has our scheduling gate
+	otherGates   bool   // it has others': it is not ready
+	waitingType  bool   // it has the Waiting condition, True
+	owner        *metav1.OwnerReference
+	deviceClaims []claimRef
+	// resource is the resource by which it asks for GPUs; extended the claim that
+	// was made for it where DRA provides that resource.
+	resource v1.ResourceName
+	extended string
 
 	// amounts, gpus and share are what it holds of its node, when it has one.
 	amounts    translate.Amounts
@@ -105,6 +110,13 @@ func trimPod(p *v1.Pod) *podObject {
 		}
 	}
 	o.owner = metav1.GetControllerOf(p)
+	o.deviceClaims = podClaims(p)
+	if o.request.GPU >= core.WholeGPU {
+		o.resource = translate.GPUResource(p)
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		o.extended = s.ResourceClaimName
+	}
 	return o
 }
 
@@ -148,14 +160,15 @@ type podGroupObject struct {
 	whole    bool
 	priority *int32
 	// scheduled is whether its condition says that it was scheduled once.
-	scheduled bool
+	scheduled    bool
+	deviceClaims []claimRef
 }
 
 func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	o := &podGroupObject{
 		ObjectMeta: trimMeta(&g.ObjectMeta),
 		created:    g.CreationTimestamp.Time,
-		whole:      g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil,
+		whole:      g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, deviceClaims: groupClaims(g),
 	}
 	// The API server writes a priority into groups that name no class: that of
 	// their pods counts then.

@@ -48,6 +48,9 @@ type pod struct {
 	// said is the reason that its conditions give for its waiting.
 	said    string
 	volumes volumes
+	// needs is what it needs of a node with its devices; nil for its request, or
+	// when that has to be found out.
+	needs *needs
 	// sort is the pods that are like it to all selectors.
 	sort *sort
 	// counted says that the node's capacity is less by what the pod takes.
@@ -91,6 +94,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	p.object = o
+	m.deviceClaimsSeen(p, old)
 	m.movesOn(p.group, old.phase, o.phase)
 	if o.labels != old.labels {
 		m.relabel(p.group)
@@ -144,6 +148,7 @@ func (m *mirror) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
 	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
+	m.refer(p)
 	m.notePod(p)
 	m.relabel(g)
 }
@@ -178,12 +183,14 @@ func (m *mirror) podsListed(list []*podObject) {
 // podOver takes a pod that ended or was deleted off its node.
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
+	m.lifted(p)
 	m.notePod(p)
 	m.uncount(p)
 	m.unplace(p, p.target)
 	m.answered(p)
 	m.disappear(p)
 	m.unuse(p)
+	m.unrefer(p, p.object.deviceClaims)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
@@ -238,6 +245,7 @@ func (m *mirror) uncount(p *pod) {
 func (m *mirror) bound(uid types.UID, ok, gone bool) {
 	p := m.pods[uid]
 	if p == nil || !p.inFlight {
+		m.landed(uid)
 		return
 	}
 	defer m.answered(p)
@@ -267,6 +275,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		default:
 			m.mustTell(core.BindFailed{Job: p.group.job, Pod: p.slot})
 		}
+		m.notGranted(p)
 		m.waiters[p.group] = true
 		m.weigh(p)
 	}
@@ -327,6 +336,9 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 	want := int((gpu + core.WholeGPU - 1) / core.WholeGPU)
 	if want == 0 || n == nil {
 		return nil
+	}
+	if gpus, ok := m.claimed(p); ok && len(gpus) == want {
+		return gpus
 	}
 	if len(p.object.gpus) == want {
 		return p.object.gpus
@@ -389,7 +401,7 @@ func (p *pod) share() core.Milli {
 
 // ready reports whether a pod could be placed as far as the pod goes.
 func (p *pod) ready() bool {
-	return p.object.wrong == "" && !p.object.otherGates && p.volumes.wait == ""
+	return p.object.wrong == "" && !p.object.otherGates && p.volumes.wait == "" && (p.needs == nil || p.needs.reason == "")
 }
 
 // amountsOf is the request of a pod of another scheduler.

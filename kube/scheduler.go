@@ -277,11 +277,14 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		b := &a.bind[i]
 		s.orders.put(order{
 			namespace: b.pod.object.Namespace, name: b.pod.object.Name, uid: b.pod.object.UID, node: b.node,
-			annotations: b.annotations, gated: b.gated,
+			annotations: b.annotations, gated: b.gated, claims: b.claims, extended: b.extended,
 		})
 	}
 	for i := range a.evict {
 		go s.evict(ctx, a.evict[i].onItsWay())
+	}
+	if len(a.release) > 0 {
+		go s.giveBack(ctx, a.release)
 	}
 	for _, c := range a.choose {
 		go s.choose(ctx, c)

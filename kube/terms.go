@@ -27,6 +27,9 @@ import (
 type around struct {
 	// sorts has the pods that are alike: of one namespace, with the same labels.
 	sorts map[sortKey]*sort
+	// having has the sorts by their value of a label, for the labels that selectors
+	// have asked for: most selectors ask for one value of one label.
+	having map[string]map[string]map[*sort]bool
 	// by has the sorts of each namespace.
 	by    map[string]map[*sort]bool
 	peers map[string]*meant
@@ -45,7 +48,7 @@ type sortKey struct {
 // sort is pods that are alike to all selectors.
 type sort struct {
 	sortKey
-	set  labels.Set
+	set  labels.Set // nil until it is asked for
 	pods map[types.UID]*pod
 }
 
@@ -67,7 +70,7 @@ type port struct {
 
 func newAround() around {
 	return around{
-		sorts: map[sortKey]*sort{}, by: map[string]map[*sort]bool{}, peers: map[string]*meant{},
+		sorts: map[sortKey]*sort{}, having: map[string]map[string]map[*sort]bool{}, by: map[string]map[*sort]bool{}, peers: map[string]*meant{},
 		named: map[string]map[*meant]bool{}, ports: map[string]*port{},
 	}
 }
@@ -117,6 +120,14 @@ func (m *mirror) mean(t *translate.Term) {
 	} else if u.near++; u.near > 1 {
 		return
 	}
+	if key, values, ok := u.Pair(); ok {
+		for _, v := range values {
+			for s := range a.with(key)[v] {
+				m.relabelSort(u, s)
+			}
+		}
+		return
+	}
 	if u.ByLabel {
 		for _, s := range a.sorts {
 			m.relabelSort(u, s)
@@ -128,6 +139,29 @@ func (m *mirror) mean(t *translate.Term) {
 			m.relabelSort(u, s)
 		}
 	}
+}
+
+// with returns the sorts by their value of a label.
+func (a *around) with(key string) map[string]map[*sort]bool {
+	by := a.having[key]
+	if by == nil {
+		by = map[string]map[*sort]bool{}
+		a.having[key] = by
+		for _, s := range a.sorts {
+			if v, ok := s.all()[key]; ok {
+				put(by, v, s)
+			}
+		}
+	}
+	return by
+}
+
+// all returns the labels of the pods.
+func (s *sort) all() labels.Set {
+	if s.set == nil {
+		s.set = s.labels.Set()
+	}
+	return s.set
 }
 
 // relabelSort has the jobs of pods that are meant looked at again.
@@ -145,7 +179,7 @@ func (m *mirror) relabelSort(u *meant, s *sort) {
 }
 
 func (m *mirror) means(u *meant, s *sort) bool {
-	return u.Match(s.namespace, m.namespaces[s.namespace], s.set)
+	return u.Match(s.namespace, m.namespaces[s.namespace], s.all())
 }
 
 // where lists the keys of around.named.
@@ -193,9 +227,14 @@ func (m *mirror) joinSort(p *pod, l translate.Labels) {
 	k := sortKey{p.object.Namespace, l}
 	s := m.around.sorts[k]
 	if s == nil {
-		s = &sort{sortKey: k, set: l.Set(), pods: map[types.UID]*pod{}}
+		s = &sort{sortKey: k, pods: map[types.UID]*pod{}}
 		m.around.sorts[k] = s
 		put(m.around.by, k.namespace, s)
+		for key, by := range m.around.having {
+			if v, ok := s.all()[key]; ok {
+				put(by, v, s)
+			}
+		}
 	}
 	s.pods[p.object.UID], p.sort = p, s
 }
@@ -204,6 +243,11 @@ func (m *mirror) leaveSort(p *pod) {
 	s := p.sort
 	if delete(s.pods, p.object.UID); len(s.pods) == 0 {
 		delete(m.around.sorts, s.sortKey)
+		for key, by := range m.around.having {
+			if v, ok := s.all()[key]; ok {
+				cut(by, v, s)
+			}
+		}
 		cut(m.around.by, s.namespace, s)
 	}
 }

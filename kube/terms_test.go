@@ -257,6 +257,11 @@ func TestTermsAreForgotten(t *testing.T) {
 	w.gone("a")
 	w.gone("f")
 	w.settle()
+	for key, by := range w.m.around.having {
+		if len(by) > 0 {
+			t.Errorf("label %s is still kept of %d", key, len(by))
+		}
+	}
 	if a := &w.m.around; len(a.sorts)+len(a.by)+len(a.peers)+len(a.named)+len(a.ports) != 0 {
 		t.Errorf("left: %d sorts, %d peers, %d ports", len(a.sorts), len(a.peers), len(a.ports))
 	}

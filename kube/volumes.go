@@ -200,6 +200,9 @@ func (m *mirror) weigh(p *pod) {
 // request is what a pod of ours needs of a node.
 func (p *pod) request() core.Request {
 	r := p.object.request
+	if p.needs != nil {
+		r = p.needs.request
+	}
 	if len(p.object.claims) > 0 {
 		translate.Require(&r, &p.volumes.nodes)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // watched is a kind of object that is kept up with: what of it is kept, and what
@@ -142,7 +144,29 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 			func(m *mirror, t *v1alpha1.Topology) { m.topologyGone(t.Name) }, (*mirror).topologiesListed)
 		start(ctx, topologies, s.muster, "topologies", &v1alpha1.Topology{}, &synced)
 	}
-	return synced, nil
+	err = s.watchDevices(ctx, &synced)
+	return synced, err
+}
+
+// watchDevices keeps up with what DRA has.
+func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{}) error {
+	served, err := s.served(resourceapi.SchemeGroupVersion.String())
+	if err != nil || !served["resourceclaims"] {
+		return err
+	}
+	client := s.client.ResourceV1().RESTClient()
+	slices := follow(s, translate.SliceOf, (*mirror).sliceSeen, (*mirror).sliceGone, (*mirror).slicesListed)
+	classes := follow(s, trimDeviceClass, (*mirror).deviceClassSeen, func(m *mirror, o *deviceClassObject) { m.deviceClassGone(o.Name) }, (*mirror).deviceClassesListed)
+	claims := follow(s, trimDeviceClaim, (*mirror).deviceClaimSeen, func(m *mirror, o *deviceClaimObject) { m.deviceClaimGone(o.Namespace, o.Name) }, (*mirror).deviceClaimsListed)
+	rules := follow(s, trimTaintRule, (*mirror).taintRuleSeen, func(m *mirror, o *taintRule) { m.taintRuleGone(o.Name) }, (*mirror).taintRulesListed)
+	start(ctx, slices, client, "resourceslices", &resourceapi.ResourceSlice{}, synced)
+	start(ctx, classes, client, "deviceclasses", &resourceapi.DeviceClass{}, synced)
+	start(ctx, claims, client, "resourceclaims", &resourceapi.ResourceClaim{}, synced)
+	if served["devicetaintrules"] {
+		start(ctx, rules, client, "devicetaintrules", &resourceapi.DeviceTaintRule{}, synced)
+	}
+	s.mirror.dra.served = true
+	return nil
 }
 
 // follow makes a watched kind of object of type O, of which a T is kept.

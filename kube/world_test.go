@@ -36,6 +36,8 @@ type world struct {
 	binds []string
 	// onBind is told of a binding before it happens, and may refuse it.
 	onBind func(b *bindAct) bool
+	// onRelease is told of the claims whose devices are to be given back.
+	onRelease func(claimOrder)
 	// made says whether claims that are told a node get a volume there.
 	made   bool
 	claims map[string]*v1.PersistentVolumeClaim // by namespace/name
@@ -157,13 +159,17 @@ func (w *world) settle() {
 		w.now = w.now.Add(time.Second)
 		acts := w.m.decide(core.Time(w.now.UnixNano()))
 		binds, evicts := slices.Clone(acts.bind), slices.Clone(acts.evict)
+		release := slices.Clone(acts.release)
 		chosen, again := slices.Clone(acts.choose), acts.wake <= core.Time(w.now.UnixNano())
 		w.m.done()
-		if len(binds)+len(evicts)+len(chosen) == 0 && !again {
+		if len(binds)+len(evicts)+len(chosen)+len(release) == 0 && !again {
 			return
 		}
 		for _, c := range chosen {
 			w.choose(c)
+		}
+		for _, o := range release {
+			w.onRelease(o)
 		}
 		for i := range binds {
 			w.bind(&binds[i])

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -301,6 +302,11 @@ func newParts(ctx context.Context, config *rest.Config) (*parts, error) {
 func strip(object any) (any, error) {
 	if o, err := meta.Accessor(object); err == nil {
 		o.SetManagedFields(nil)
+	}
+	// A pod without a controller is written by none: what it is made of can go.
+	if p, ok := object.(*corev1.Pod); ok && metav1.GetControllerOf(p) == nil {
+		p.Annotations, p.Spec.Containers, p.Spec.InitContainers, p.Spec.Volumes = nil, nil, nil, nil
+		p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.PodIPs, p.Status.HostIPs = nil, nil, nil, nil
 	}
 	return object, nil
 }

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -91,6 +93,9 @@ func problems(nodes []v1.Node, pods []v1.Pod) []string {
 		delete(used, n.Name)
 		room := n.Status.Capacity
 		gpus := room[v1alpha1.GPUResource]
+		if gpus.IsZero() { // it publishes them
+			gpus = resource.MustParse(cmp.Or(n.Labels["nvidia.com/gpu.count"], "0"))
+		}
 		for _, x := range []struct {
 			what       string
 			used, room int64

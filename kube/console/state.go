@@ -148,6 +148,7 @@ var Reasons = func() []Reason {
 		Reason{kube.ReasonCollecting, "Dependency", "The rest of the gang's pods must be created and have no scheduling gates of others."},
 		Reason{kube.ReasonPodGroupNotFound, "Dependency", "The PodGroup that its pods name must be created."},
 		Reason{kube.ReasonGangUnknown, "Dependency", "The object that says how large the gang is must exist, and the scheduler must be allowed to read it."},
+		Reason{kube.ReasonClaimPending, "Dependency", "Its ResourceClaims and their device classes must exist, nodes must publish such devices, and a claim must be free."},
 		Reason{kube.ReasonVolume, "Dependency", "Its PersistentVolumeClaims must exist and be bound, or be of a storage class that binds them once a node is chosen."},
 		Reason{kube.ReasonQueueNotFound, "InvalidQOS", "The queue must be created, or the job must name another."},
 		Reason{kube.ReasonQueueForbidden, "QOSNotAllowed", "The queue's namespaceSelector must admit the namespace, or the job must name another queue."},

@@ -81,6 +81,11 @@ func Model(labels map[string]string) string {
 	if m == "" {
 		return UnknownModel
 	}
+	return plainModel(m)
+}
+
+// plainModel takes the maker off the name of a GPU model.
+func plainModel(m string) string {
 	m = strings.TrimSuffix(m, "-SHARED")
 	for _, maker := range []string{"NVIDIA-", "Tesla-", "nvidia-", "AMD-"} {
 		m = strings.TrimPrefix(m, maker)

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
@@ -49,6 +50,21 @@ func (p *Peers) Match(namespace string, of map[string]string, pod labels.Labels)
 		}
 	}
 	return true
+}
+
+// Pair returns a label that each of them has, and the values of which it has one;
+// false when they need have none.
+func (p *Peers) Pair() (key string, values []string, ok bool) {
+	for i := range p.all {
+		requirements, _ := p.all[i].pods.Requirements()
+		for _, r := range requirements {
+			switch r.Operator() {
+			case selection.In, selection.Equals, selection.DoubleEquals:
+				return r.Key(), r.Values().UnsortedList(), true
+			}
+		}
+	}
+	return "", nil, false
 }
 
 // newPeers names the pods that match all of the selectors.
