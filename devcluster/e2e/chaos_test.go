@@ -202,6 +202,8 @@ func TestChaos(t *testing.T) {
 			}
 			c.until("all pods are bound", runs(func() error { return c.bindings(10) }))
 			seen.stayed(t)
+			bad.mu.Lock()
+			defer bad.mu.Unlock()
 			for what, n := range bad.counts {
 				happened[what] += n
 			}
