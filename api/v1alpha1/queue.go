@@ -48,7 +48,8 @@ type QueueSpec struct {
 	//
 	// +kubebuilder:default=Shared
 	Mode QueueMode `json:"mode,omitempty"`
-	// Quota has at most one entry a GPU model. A queue without any has no limit.
+	// Quota has at most one entry a GPU model. Where no queue has any, there is no
+	// limit; a queue without any owns nothing and only borrows where others have.
 	//
 	// +listType=map
 	// +listMapKey=model
