@@ -27,7 +27,7 @@ func tuneGC() {
 		debug.SetGCPercent(300)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(9 << 30)
+		debug.SetMemoryLimit(11 << 30)
 	}
 }
 

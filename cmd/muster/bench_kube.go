@@ -40,7 +40,7 @@ type kubeBench struct {
 
 func (b *kubeBench) register(c *cobra.Command) {
 	f := c.Flags()
-	f.StringSliceVar(&b.shapes, "shapes", []string{"10000x1", "500x20", "20x500", "1x10000"}, "with --kube: what waits, in `GROUPSxPODS`; groups of 1 are single pods")
+	f.StringSliceVar(&b.shapes, "shapes", []string{"10000x1", "500x20", "20x500", "1x10000"}, "with --kube: what waits, in `GROUPSxPODS`; groups of 1 are single pods. A pod asks for a GPU, or for a core where there are more pods than GPUs")
 	f.StringSliceVar(&b.schedulers, "schedulers", []string{rawLoop, ours, stock}, "with --kube: who binds: a loop that only creates bindings (raw), muster, kube-scheduler")
 	f.IntVar(&b.workers, "workers", 64, "with --kube: so many requests at once, of the loop and of muster")
 	f.DurationVar(&b.patience, "patience", 2*time.Minute, "with --kube: give up a measurement after this time")
@@ -89,7 +89,7 @@ func (b *kubeBench) run(c *cobra.Command) error {
 	for _, n := range b.nodes {
 		for _, s := range shapes {
 			for _, who := range b.schedulers {
-				if s.Pods() > 8*n {
+				if s.Pods() > 120*n {
 					continue // more than the cluster holds
 				}
 				r, err := b.measure(ctx, who, n, s)
@@ -140,7 +140,7 @@ func (b *kubeBench) measure(ctx context.Context, who string, nodes int, shape ku
 	ctx, cancel := context.WithTimeout(ctx, b.patience)
 	defer cancel()
 	if !b.arriving {
-		if err := cluster.CreatePods(ctx, shape, name); err != nil {
+		if err := cluster.CreatePods(ctx, shape, nodes, name); err != nil {
 			return none, err
 		}
 		r, err := cluster.Watch(ctx, shape, schedule)
@@ -157,7 +157,7 @@ func (b *kubeBench) measure(ctx context.Context, who string, nodes int, shape ku
 	if err := cluster.WarmUp(ctx, name); err != nil {
 		return none, context.Cause(ctx)
 	}
-	r, err := cluster.Watch(ctx, shape, func(ctx context.Context) error { return cluster.CreatePods(ctx, shape, name) })
+	r, err := cluster.Watch(ctx, shape, func(ctx context.Context) error { return cluster.CreatePods(ctx, shape, nodes, name) })
 	r.Scheduler, r.Nodes = who, nodes
 	return r, err
 }

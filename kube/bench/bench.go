@@ -23,8 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Shape is what waits: so many groups of so many pods, of one GPU each. Groups
-// of one pod are pods without a group.
+// Shape is what waits: so many groups of so many pods. Groups of one pod are pods without a group.
 type Shape struct{ Groups, Size int }
 
 func (s Shape) String() string { return fmt.Sprintf("%dx%d", s.Groups, s.Size) }
@@ -109,8 +108,10 @@ func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
 const namespace = metav1.NamespaceDefault
 
-// CreatePods creates the pods of a shape, for the scheduler of that name.
-func (c *Cluster) CreatePods(ctx context.Context, s Shape, scheduler string) error {
+// CreatePods creates the pods of a shape, for the scheduler of that name. Where
+// there are more pods than the nodes have GPUs they ask for a core each, and no
+// GPU.
+func (c *Cluster) CreatePods(ctx context.Context, s Shape, nodes int, scheduler string) error {
 	if s.Size > 1 {
 		err := c.each(ctx, s.Groups, func(ctx context.Context, i int) error {
 			_, err := c.client.SchedulingV1beta1().PodGroups(namespace).Create(ctx, &schedulingv1beta1.PodGroup{
@@ -126,6 +127,9 @@ func (c *Cluster) CreatePods(ctx context.Context, s Shape, scheduler string) err
 		}
 	}
 	one := v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), "nvidia.com/gpu": resource.MustParse("1")}
+	if s.Pods() > 8*nodes {
+		one = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	}
 	return c.each(ctx, s.Pods(), func(ctx context.Context, i int) error {
 		p := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: podName(i)},
@@ -151,7 +155,7 @@ func (c *Cluster) Raw(ctx context.Context, s Shape, nodes int) error {
 	return c.each(ctx, s.Pods(), func(ctx context.Context, i int) error {
 		return c.client.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: podName(i)},
-			Target:     v1.ObjectReference{Kind: "Node", Name: nodeName(i / 8 % nodes)},
+			Target:     v1.ObjectReference{Kind: "Node", Name: nodeName(i % nodes)},
 		}, metav1.CreateOptions{})
 	})
 }
