@@ -216,7 +216,7 @@ The cluster is at %s. In another terminal:
   export KUBECONFIG=%s
   muster queue                  # who waits, who runs, and why
   muster nodes                  # what is free
-  muster submit --gpus 8 --time 1m --image demo -- train
+  muster submit --gpus 8 --image demo --annotation devcluster.muster.sh/duration=1m -- train
   kubectl get pods,podgroups
 
 The scheduler's log is %s. Ctrl-C stops everything.
