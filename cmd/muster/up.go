@@ -132,6 +132,9 @@ func (f *upFlags) run(c *cobra.Command) error {
 	}
 
 	cluster, err := local.Start(ctx, func(line string) { say("%s", line) }, args...)
+	if bad := (*local.BadInput)(nil); errors.As(err, &bad) {
+		return badUsage(c, "%s", bad)
+	}
 	if err != nil {
 		return unlessInterrupted(ctx, err)
 	}

@@ -59,6 +59,15 @@ type Cluster struct {
 	err     error // of the process, once ended is closed
 }
 
+// badInput is the exit code of the program for arguments that it refuses.
+const badInput = 2
+
+// BadInput is an argument of Start that the program refuses: which, and what was
+// expected.
+type BadInput struct{ problem string }
+
+func (e *BadInput) Error() string { return e.problem }
+
 // Level is a level of the topology.
 type Level struct {
 	Alias     string `json:"alias"`
@@ -97,7 +106,9 @@ func Start(ctx context.Context, log func(line string), args ...string) (*Cluster
 		line := ""
 		for s := bufio.NewScanner(stderr); s.Scan(); {
 			line = s.Text()
-			log(line)
+			if !strings.HasPrefix(line, Program+": ") { // why it ended: Start or Err says it
+				log(line)
+			}
 		}
 		last <- line
 	}()
@@ -112,7 +123,12 @@ func Start(ctx context.Context, log func(line string), args ...string) (*Cluster
 		_, _ = io.Copy(io.Discard, r)
 		why := <-last
 		if c.err = c.command.Wait(); c.err != nil {
-			c.err = fmt.Errorf("%s: %s (%w)", Program, strings.TrimPrefix(why, Program+": "), c.err)
+			why, _, _ = strings.Cut(strings.TrimPrefix(why, Program+": "), "; see "+Program)
+			if c.command.ProcessState.ExitCode() == badInput {
+				c.err = &BadInput{why}
+			} else {
+				c.err = fmt.Errorf("%s: %s (%w)", Program, why, c.err)
+			}
 		}
 		close(c.ended)
 	}()
