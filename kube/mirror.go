@@ -353,7 +353,7 @@ func (m *mirror) evict(d *core.Decision) {
 			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
 	}
-	if g.gang() && g.running() < g.least() {
+	if g.gang() && g.broken() {
 		g.draining, g.broke = true, d.Op == core.Requeue
 	}
 	m.sendOff(g, list)

@@ -19,9 +19,9 @@ const sizePause = 5 * time.Second
 // ask reads the object that says how large a gang is, until it can be read.
 func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.ObjectRef) {
 	for ctx.Err() == nil {
-		n, err := s.size(ctx, id.Namespace, ref)
+		gang, err := s.gang(ctx, id.Namespace, ref)
 		s.metrics.request("get", err)
-		s.box.put(func(m *mirror) { m.sized(id, n, err) })
+		s.box.put(func(m *mirror) { m.asked(id, gang, err) })
 		if err == nil {
 			return
 		}
@@ -32,16 +32,16 @@ func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.O
 	}
 }
 
-func (s *Scheduler) size(ctx context.Context, namespace string, ref translate.ObjectRef) (int, error) {
+func (s *Scheduler) gang(ctx context.Context, namespace string, ref translate.ObjectRef) (*translate.Gang, error) {
 	resource, err := s.resource(ref.GroupVersionKind)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	o, err := s.dynamic.Resource(resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return translate.Size(o), nil
+	return translate.GangOf(o)
 }
 
 // resource finds the resource of a kind.

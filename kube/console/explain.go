@@ -168,7 +168,7 @@ func expect(byGroup map[translate.Group]*Job) {
 
 func (p *pod) line() PodLine {
 	l := PodLine{
-		Name: p.name, Task: cmp.Or(p.attributes.Task, "main"), Node: p.node, GPUs: v1alpha1.GPUs(p.gpus), Devices: p.devices,
+		Name: p.name, Task: cmp.Or(p.member.Role, translate.MainRole), Node: p.node, GPUs: v1alpha1.GPUs(p.gpus), Devices: p.devices,
 		Since: p.created, Why: p.disrupted,
 	}
 	l.State = [...]string{"waiting", "withdrawn", "running", "leaving", "succeeded", "failed"}[p.phase]

@@ -243,7 +243,7 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 	}
 	j.Kind, j.Class, j.Priority = kind.String(), a.Class.String(), first.priority
 	for _, p := range j.pods {
-		j.Gang = max(j.Gang, p.member.Min)
+		j.Gang = max(j.Gang, p.member.Least())
 	}
 	if g := j.podGroup; g != nil {
 		if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
@@ -272,7 +272,7 @@ func (j *Job) count() {
 	var gpus [failed + 1]core.Milli // by phase
 	for _, p := range j.pods {
 		gpus[p.phase] += p.gpus
-		name := cmp.Or(p.attributes.Task, "main")
+		name := cmp.Or(p.member.Role, translate.MainRole)
 		t := tasks[name]
 		if t == nil {
 			t = &Task{Name: name}
