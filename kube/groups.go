@@ -79,8 +79,10 @@ type membership struct {
 	// soft says that it was too long, and pods start one by one.
 	patience core.Time
 	soft     bool
-	// says is what the object says, nil until it has been asked.
-	says *translate.Gang
+	// says is what the object says, nil until it has been asked; sized that pods
+	// say how large the gang is.
+	says  *translate.Gang
+	sized bool
 }
 
 // task is a role of a group: pods that are alike.
@@ -141,6 +143,7 @@ func (m *mirror) groupOf(p *pod) *group {
 		}
 	}
 	g.needs(o.membership.Min, o.membership.Roles)
+	g.sized = g.sized || o.membership.Least() > 0
 	if p := o.membership.Patience; p != core.Never {
 		g.patience = max(g.patience, p)
 	}
@@ -354,7 +357,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	case pg != nil && pg.min > 0: // else a label may say more, as on a Job whose controller made a basic group
 		g.min = pg.min
 		g.needs(0, pg.attributes.Roles)
-	case g.says != nil:
+	case g.says != nil && !g.sized:
 		g.needs(g.says.Min, g.says.Roles)
 	}
 	for _, p := range g.pods {
@@ -740,5 +743,8 @@ func (m *mirror) asked(id translate.Group, says *translate.Gang, err error) {
 		return
 	}
 	g.says = says
+	if !says.Since.IsZero() && says.Since.Before(g.created) {
+		g.created = says.Since
+	}
 	m.touch(g)
 }

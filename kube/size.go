@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/muster-sched/muster/kube/translate"
@@ -41,7 +42,34 @@ func (s *Scheduler) gang(ctx context.Context, namespace string, ref translate.Ob
 	if err != nil {
 		return nil, err
 	}
-	return translate.GangOf(o)
+	g, err := translate.GangOf(o)
+	if err != nil {
+		return nil, err
+	}
+	g.Since, err = s.ownerSince(ctx, o)
+	return g, err
+}
+
+// ownerSince is when the topmost owner of an object was made, of those that
+// make it anew after they were suspended; zero without one. A RayJob has another
+// RayCluster then, which waits in the place of the first.
+func (s *Scheduler) ownerSince(ctx context.Context, o *unstructured.Unstructured) (since time.Time, err error) {
+	for ref := metav1.GetControllerOf(o); ref != nil; ref = metav1.GetControllerOf(o) {
+		how, ok := translate.SuspensionOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind())
+		if !ok {
+			break
+		}
+		owner, err := s.readOwner(ctx, o.GetNamespace(), ref, how)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			break // what is not known changes nothing
+		}
+		if err != nil {
+			return since, err
+		}
+		o = owner.object
+		since = o.GetCreationTimestamp().Time
+	}
+	return since, nil
 }
 
 // resource finds the resource of a kind.

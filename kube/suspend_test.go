@@ -99,6 +99,7 @@ var ownerKinds = []*metav1.APIResourceList{
 	{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}}},
 	{GroupVersion: "jobset.x-k8s.io/v1alpha2", APIResources: []metav1.APIResource{{Name: "jobsets", Kind: "JobSet", Namespaced: true}}},
 	{GroupVersion: "kubeflow.org/v1", APIResources: []metav1.APIResource{{Name: "pytorchjobs", Kind: "PyTorchJob", Namespaced: true}}},
+	{GroupVersion: "ray.io/v1", APIResources: []metav1.APIResource{{Name: "rayjobs", Kind: "RayJob", Namespaced: true}, {Name: "rayclusters", Kind: "RayCluster", Namespaced: true}}},
 }
 
 func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
@@ -107,7 +108,9 @@ func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
 	lists := map[schema.GroupVersionResource]string{}
 	for _, l := range ownerKinds {
 		gv, _ := schema.ParseGroupVersion(l.GroupVersion)
-		lists[gv.WithResource(l.APIResources[0].Name)] = l.APIResources[0].Kind + "List"
+		for _, r := range l.APIResources {
+			lists[gv.WithResource(r.Name)] = r.Kind + "List"
+		}
 	}
 	var all []runtime.Object
 	for _, o := range objects {
@@ -336,4 +339,49 @@ func TestSuspendMark(t *testing.T) {
 			t.Errorf("%q is taken", s)
 		}
 	}
+}
+
+// A RayJob that was suspended makes another RayCluster, which waits in the place
+// of the first: since the RayJob was made.
+func TestRayJobKeepsItsPlace(t *testing.T) {
+	ctx := context.Background()
+	job := owner("ray.io/v1", "RayJob", "train", nil)
+	job.SetCreationTimestamp(metav1.NewTime(startOfTime))
+	second := owner("ray.io/v1", "RayCluster", "train-x2", job)
+	second.SetCreationTimestamp(metav1.NewTime(startOfTime.Add(2 * time.Hour)))
+	_ = unstructured.SetNestedSlice(second.Object, []any{map[string]any{"groupName": "w", "replicas": int64(1)}}, "spec", "workerGroupSpecs")
+	alone := owner("ray.io/v1", "RayCluster", "alone", nil)
+	orphan := owner("ray.io/v1", "RayCluster", "orphan", owner("ray.io/v1", "RayJob", "gone", nil))
+	o := newOwners(t, job, second, alone, orphan)
+	says := func(name string) *translate.Gang {
+		g, err := o.gang(ctx, "default", translate.ObjectRef{GroupVersionKind: second.GroupVersionKind(), Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	for _, name := range []string{"alone", "orphan"} {
+		if g := says(name); !g.Since.IsZero() {
+			t.Errorf("%s is there since %v", name, g.Since)
+		}
+	}
+	g := says("train-x2")
+	if !g.Since.Equal(startOfTime) || g.Min != 2 || g.Roles["w"] != 1 {
+		t.Fatalf("it says %+v", g)
+	}
+
+	w := newWorld(t)
+	w.now = startOfTime.Add(2 * time.Hour)
+	w.node("n1", "r1")
+	w.pod("blocker", asking(v1alpha1.GPUResource, "8"))
+	w.on("blocker>n1")
+	w.pod("second", asking(v1alpha1.GPUResource, "8")) // it came before the pods of the new cluster
+	for i, group := range []string{"headgroup", "w"} {
+		w.pod(fmt.Sprint("ray-", i), labelled("ray.io/cluster=train-x2", "ray.io/group="+group), asking(v1alpha1.GPUResource, "4"))
+	}
+	w.settle()
+	w.m.asked(translate.Group{Namespace: "default", Kind: "raycluster", Name: "train-x2"}, g, nil)
+	w.settle()
+	w.gone("blocker")
+	w.on("ray-0,ray-1>n1,n1", "second>")
 }

@@ -28,8 +28,8 @@ type Membership struct {
 	Group Group
 	// Native says that the group is a PodGroup of Kubernetes' own.
 	Native bool
-	// Object is what says how many pods the gang has, when the pods do not;
-	// Size reads it.
+	// Object is what says more of the gang, such as how many pods it has where they
+	// do not; [GangOf] reads it.
 	Object *ObjectRef
 	// Min is the gang's least pods as far as the pod says it; 0 when it does not.
 	Min int
@@ -130,9 +130,7 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	for _, o := range owners {
 		if name := p.Labels[o.label]; name != "" {
 			m.Group.Kind, m.Group.Name, m.Kind = strings.ToLower(o.gvk.Kind), name, o.kind
-			if !m.sized() {
-				m.Object = &ObjectRef{o.gvk, name}
-			}
+			m.Object = &ObjectRef{o.gvk, name} // it says since when, too
 			return m
 		}
 	}

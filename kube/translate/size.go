@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +16,9 @@ type Gang struct {
 	// least of each role.
 	Min   int
 	Roles map[string]int
+	// Since is when the owner of the object was made, where it has one that makes
+	// another when it was stopped; zero where it has none.
+	Since time.Time
 	// Attributes is what its labels, annotations and spec say of the job.
 	Attributes Attributes
 }
