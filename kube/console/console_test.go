@@ -471,6 +471,71 @@ status: {capacity: {nvidia.com/gpu: "8"}, allocatable: {nvidia.com/gpu: "7"}, co
 	}
 }
 
+// GPUs that a node publishes by DRA are its GPUs: used are those that claims have,
+// and those that Muster has written on pods.
+func TestNodesHavePublishedGPUs(t *testing.T) {
+	slice := func(node string, devices ...string) string {
+		text := fmt.Sprintf(`
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: %s-gpus}
+spec: {driver: gpu.nvidia.com, nodeName: %[1]s, pool: {name: %[1]s, generation: 1, resourceSliceCount: 1}, devices: [`, node)
+		for i, extra := range devices {
+			text += fmt.Sprintf("{name: gpu-%d, attributes: {type: {string: gpu}, index: {int: %[1]d}, productName: {string: NVIDIA H800}}%s},", i, extra)
+		}
+		return text + "]}"
+	}
+	objects := `
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "8"}, conditions: [{type: Ready, status: 'True'}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+status: {allocatable: {cpu: "8"}, conditions: [{type: Ready, status: 'True'}]}` +
+		slice("n1", "", "", ", taints: [{key: broken, effect: NoSchedule}]", "") + `
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c, namespace: other}
+spec: {}
+status: {allocation: {devices: {results: [{request: r, driver: gpu.nvidia.com, pool: n1, device: gpu-0}]}}}` +
+		podText("a", ", annotations: {muster.sh/gpus: '3'}", ", nodeName: n1, resourceClaims: [{name: g, resourceClaimName: d}]", "phase: Running") +
+		podText("b", "", ", nodeName: n2", "phase: Running")
+	objects = regexp.MustCompile(`nvidia.com/gpu: "?2"?`).ReplaceAllString(objects, `cpu: "2"`)
+	for forbid, want := range map[string][]any{
+		"^$":             {"H800", 4, 1, "2", "1"},
+		"resourceclaims": {"H800", 4, 1, "1", "2"},
+		"resourceslices": {"", 0, 0, "1", "0"},
+	} {
+		client, fake := cluster(t, objects)
+		fake.Forbid(regexp.MustCompile(forbid))
+		nodes, err := client.Nodes(context.Background())
+		if err != nil || len(nodes) != 2 {
+			t.Fatal(nodes, err)
+		}
+		n := nodes[slices.IndexFunc(nodes, func(n Node) bool { return n.Name == "n1" })]
+		if got := []any{n.Model, n.GPUs, n.Unhealthy, n.Used.String(), n.Free.String()}; !reflect.DeepEqual(got, want) {
+			t.Errorf("without %s: got %v, want %v", forbid, got, want)
+		}
+		top, err := client.Top(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.GPUs > 0 && (len(top.Models) != 1 || top.Models[0].GPUs != 4 || top.Models[0].Used != n.Used) {
+			t.Errorf("without %s: models %+v", forbid, top.Models)
+		}
+	}
+	client, _ := cluster(t, objects)
+	jobs, err := client.Jobs(context.Background(), Filter{})
+	if err != nil || len(jobs) != 2 || jobs[0].GPUs.String() != "1" {
+		t.Errorf("jobs %+v, %v", jobs, err)
+	}
+}
+
 // docs/cli.md has every reason with its code.
 func TestReasonsAreDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../docs/cli.md")
