@@ -56,6 +56,7 @@ type mirror struct {
 
 	waiters map[*group]bool // of which pods wait, and some that wait no more
 	asking  []*group        // those that are to be asked next why they wait
+	outlook outlook
 	acts    acts
 	metrics *metrics
 	census  census
@@ -168,7 +169,7 @@ func (m *mirror) rebuild() error {
 	if m.record != nil {
 		m.record.Began(m.now, c)
 	}
-	m.engine, m.engineWakes = e, core.Never
+	m.engine, m.engineWakes, m.outlook = e, core.Never, outlook{}
 	m.queues.rebuild(m)
 	sorted := make([]*node, 0, len(m.nodes))
 	for _, n := range m.nodes {

@@ -233,30 +233,59 @@ func TestOwnersNameTheirOnlyPodGroup(t *testing.T) {
 }
 
 // A job whose places are settled starts when the last pod that leaves for it is
-// gone; of others it is not known.
+// gone; of others the scheduler says when, or why nobody knows.
 func TestStart(t *testing.T) {
 	const evicted = "phase: Running, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler, message: 'PriorityPreemption: evicted to make room for team/pod/next'}]"
-	client, _ := cluster(t, podText("next", "", "", "phase: Pending, conditions: [{type: muster.sh/Waiting, status: 'True', reason: Victims, message: 'pods still leaving for it: 2', lastTransitionTime: ago(1s)}]")+
-		podText("later", "", "", "phase: Pending")+
+	says := func(name, reason, text string) string {
+		return podText(name, "", "", "phase: Pending, conditions: [{type: muster.sh/Waiting, status: 'True', reason: "+reason+", message: '"+text+"', lastTransitionTime: ago(1s)}]")
+	}
+	client, _ := cluster(t, says("next", "Victims", "pods still leaving for it: 2")+podText("later", "", "", "phase: Pending")+
+		says("then", "Resources", "needs much; jobs ahead: 2; expected start: 2026-01-31T18:00:00Z")+
+		says("some-day", "Resources", "needs more; jobs ahead: 3; expected start unknown: running jobs without a walltime, or past it: 4")+
 		podText("v1", ", deletionTimestamp: ago(-20s)", ", nodeName: n", evicted)+podText("v2", ", deletionTimestamp: ago(-30s)", ", nodeName: n", evicted))
 	jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, j := range jobs {
-		switch want := epoch.Add(30 * time.Second); {
-		case j.ID == "pod/next" && (j.Start == nil || !j.Start.Equal(want)):
-			t.Errorf("next starts by %v, want %v", j.Start, want)
-		case j.ID == "pod/later" && j.Start != nil:
-			t.Errorf("later starts by %v, want it unknown", j.Start)
+	soon, late := epoch.Add(30*time.Second), time.Date(2026, 1, 31, 18, 0, 0, 0, time.UTC)
+	for name, want := range map[string]struct {
+		start           *time.Time
+		settled         bool
+		why, said, says string
+	}{
+		"next":     {&soon, true, "", "at the latest: its places are settled", `Starts by +` + stamp(soon) + `\n`},
+		"then":     {&late, false, "", "if walltimes hold", `Starts +` + stamp(late) + `, if jobs that run end by their walltimes\n`},
+		"some-day": {nil, false, "running jobs without a walltime, or past it: 4", "running jobs without a walltime, or past it: 4", `Starts +not known: running jobs without a walltime, or past it: 4\n`},
+		"later":    {nil, false, "", reasonOf(NotSeen).Change, `Reason +NotSeen`},
+	} {
+		j := jobs[slices.IndexFunc(jobs, func(j Job) bool { return j.ID == "pod/"+name })]
+		if (j.Start == nil) != (want.start == nil) || j.Start != nil && !j.Start.Equal(*want.start) || j.Settled != want.settled || j.NoStart != want.why || j.expected() != want.said {
+			t.Errorf("%s starts at %v, settled: %v, %q, %q", name, j.Start, j.Settled, j.NoStart, j.expected())
+		}
+		if strings.Contains(j.Detail, "expected") {
+			t.Errorf("%s: detail %q", name, j.Detail)
+		}
+		x, err := client.Explain(context.Background(), "team", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "then" && x.Ahead != 2 || name == "some-day" && (x.Ahead != 3 || x.Detail != "needs more") {
+			t.Errorf("%s: %d ahead, detail %q", name, x.Ahead, x.Detail)
+		}
+		var text bytes.Buffer
+		if err := x.Write(&text, &View{Now: epoch}); err != nil || !regexp.MustCompile(want.says).MatchString(text.String()) {
+			t.Errorf("%s: %v\n%s", name, err, text.String())
 		}
 	}
 	var text bytes.Buffer
 	if err := Starts(&text, &View{Now: epoch}, jobs); err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(text.String(), "\n")
-	if len(lines) != 4 || !strings.HasPrefix(lines[1], "pod/next") || !strings.Contains(lines[1], "by 2026-01-31T") || !strings.Contains(lines[2], "N/A") {
+	var order []string
+	for line := range strings.Lines(text.String()) {
+		order = append(order, strings.Fields(line)[0])
+	}
+	if !slices.Equal(order[:3], []string{"JOBID", "pod/next", "pod/then"}) || len(order) != 5 {
 		t.Errorf("got\n%s", text.String())
 	}
 }

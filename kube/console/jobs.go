@@ -53,9 +53,12 @@ type Job struct {
 	Created time.Time  `json:"created"`
 	Started *time.Time `json:"started,omitempty"`
 	Ended   *time.Time `json:"ended,omitempty"`
-	// Start is when it is expected to start, where that is known: its places
-	// are settled, and the pods on them must leave by then.
-	Start *time.Time `json:"expected_start,omitempty"`
+	// Start is when it is expected to start, where that is known. Settled says that
+	// it has its places, and that the pods on them must leave by then; else jobs
+	// that run are taken to end by their walltimes. NoStart says why it is not known.
+	Start   *time.Time `json:"expected_start,omitempty"`
+	Settled bool       `json:"settled,omitempty"`
+	NoStart string     `json:"no_expected_start,omitempty"`
 
 	pods     []*pod
 	live     bool // not all of them ended
@@ -384,6 +387,13 @@ func (j *Job) whyWaiting() {
 		}
 	}
 	r := reasonOf(name)
+	if text, at, ok := strings.Cut(detail, kube.StartMark); ok {
+		if t, err := time.Parse(time.RFC3339, at); err == nil {
+			detail, j.Start = text, &t
+		}
+	} else if text, why, ok := strings.Cut(detail, kube.NoStartMark); ok {
+		detail, j.NoStart = text, why
+	}
 	j.Reason, j.Code, j.Detail = r.Name, r.Code, detail
 	if j.State == Pending || j.State == Requeued {
 		j.Started = nil
