@@ -52,7 +52,8 @@ type mirror struct {
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
 
-	dra draTables
+	dra      draTables
+	memories memories
 
 	waiters map[*group]bool // of which pods wait, and some that wait no more
 	asking  []*group        // those that are to be asked next why they wait
@@ -257,6 +258,7 @@ func (m *mirror) done() {
 // settle tells the engine what has changed in nodes and groups.
 func (m *mirror) settle() {
 	m.recheck()
+	m.remember()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
 			changed := make([]*node, 0, len(m.dirtyNodes))

@@ -183,6 +183,7 @@ func (m *mirror) podsListed(list []*podObject) {
 // podOver takes a pod that ended or was deleted off its node.
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
+	delete(m.memories.pods, p)
 	m.lifted(p)
 	m.notePod(p)
 	m.uncount(p)

@@ -50,7 +50,9 @@ func TestRolesOfAGang(t *testing.T) {
 	w.pod("ps", member("ps"))
 	w.on("ps,worker-0,worker-1,worker-2,worker-3>,,,,") // two GPUs too few for three, and for the least
 	w.waits("ps", "Resources", "")
-	w.node("n2", "r1", func(n *v1.Node) { n.Status.Allocatable = amounts("cpu", "64", "memory", "512Gi", "pods", "110", "nvidia.com/gpu", "4") })
+	w.node("n2", "r1", func(n *v1.Node) {
+		n.Status.Allocatable = amounts("cpu", "64", "memory", "512Gi", "pods", "110", "nvidia.com/gpu", "4")
+	})
 	w.settle()
 	bound := map[string]int{}
 	for name, p := range w.pods {

@@ -128,6 +128,9 @@ func gpusOf(p *v1.Pod, a *translate.Attributes) core.Milli {
 	if a.Fraction > 0 {
 		return a.Fraction
 	}
+	if a.GPUMemory > 0 { // which part that is, is known once it has a node
+		return part(p)
+	}
 	n := int(translate.Requests(p).GPUs)
 	if n == 0 && len(p.Spec.ResourceClaims) > 0 { // those that its claims have, once it has a node
 		devices, _ := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])

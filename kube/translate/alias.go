@@ -36,6 +36,8 @@ type Attributes struct {
 	Models []string
 	// Fraction is a part of a GPU, 0 when none is asked for.
 	Fraction core.Milli
+	// GPUMemory is how much memory of one GPU is asked for, in MiB; 0 when none is.
+	GPUMemory int64
 	// MinMember is the gang's least pods, 0 when not given; Roles the least of
 	// each role of which that is said.
 	MinMember int
@@ -135,6 +137,20 @@ var attributes = []attribute{
 		a.Fraction, err = fraction(v)
 		return err
 	}},
+	{keys(v1alpha1.GPUMemoryAnnotation, "gpu-memory"), func(a *Attributes, v string) error {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < 1 || n > 1<<30 {
+			return fmt.Errorf("%q: expected MiB of one GPU's memory, such as 8192", v)
+		}
+		a.GPUMemory = n
+		return nil
+	}},
+	{keys("gpu-fraction-num-devices"), func(_ *Attributes, v string) error {
+		if v != "1" {
+			return fmt.Errorf("%q: a pod has a part of one GPU, or whole ones: expected 1", v)
+		}
+		return nil
+	}},
 	{keys(v1alpha1.MinMemberAnnotation, "kai.scheduler/batch-min-member", "gang.scheduling.koordinator.sh/min-available",
 		"pod-group.scheduling.sigs.k8s.io/min-available", "kueue.x-k8s.io/pod-group-total-count", "scheduling.volcano.sh/group-min-member"), minMember},
 	{keys(taskGroupsKey), taskGroups},
@@ -203,7 +219,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
 	a.Estimate, a.MinMember = cmp.Or(a.Estimate, b.Estimate), cmp.Or(a.MinMember, b.MinMember)
 	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
-	a.Patience = cmp.Or(a.Patience, b.Patience)
+	a.Patience, a.GPUMemory = cmp.Or(a.Patience, b.Patience), cmp.Or(a.GPUMemory, b.GPUMemory)
 	if a.Roles == nil {
 		a.Roles = b.Roles
 	}

@@ -79,6 +79,8 @@ func TestRequest(t *testing.T) {
 		{"a part", `metadata: {annotations: {muster.sh/gpu-fraction: "0.25", muster.sh/gpu-models: "H800|A100"}}`, core.Request{GPU: 250, Models: []string{"H800", "A100"}}, ""},
 		{"a part and a whole", `{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}`,
 			core.Request{GPU: 1000}, "a part of a GPU and 1 whole ones are asked for: expected one of them"},
+		{"memory and a part", `{metadata: {annotations: {gpu-memory: "10", gpu-fraction: "0.5"}}, spec: {containers: [{name: a}]}}`,
+			core.Request{}, "memory of a GPU and GPUs, or a part of one, are asked for: expected one of them"},
 		{"too many", `spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 65}}}]}`, core.Request{GPU: 65000}, "65 GPUs are asked for, expected at most 64 a pod"},
 	} {
 		p := read[v1.Pod](t, c.pod)
@@ -165,6 +167,7 @@ func TestAttributes(t *testing.T) {
 		{"gpu-fraction=0.5", Attributes{Fraction: 500}}, {"gang.scheduling.koordinator.sh/min-available=4", Attributes{MinMember: 4}},
 		{"kueue.x-k8s.io/pod-group-total-count=4", Attributes{MinMember: 4}}, {"training.kubeflow.org/replica-type=worker", Attributes{Task: "worker"}},
 		{"ray.io/group=g", Attributes{Task: "g"}}, {"volcano.sh/task-spec=t", Attributes{Task: "t"}},
+		{"gpu-memory=8192", Attributes{GPUMemory: 8192}}, {"muster.sh/gpu-memory=1", Attributes{GPUMemory: 1}}, {"gpu-fraction-num-devices=1", Attributes{}},
 		{"kueue.x-k8s.io/podset=t", Attributes{Task: "t"}}, {"scheduling.volcano.sh/group-min-member=4", Attributes{MinMember: 4}},
 	} {
 		key, value, _ := strings.Cut(c.says, "=")
@@ -179,6 +182,7 @@ func TestAttributes(t *testing.T) {
 	for says, wrong := range map[string]string{
 		"muster.sh/kind=cooking": "expected one of training, inference, batch, dev", "muster.sh/class=MP": "expected HP or LP",
 		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a part of a GPU", "muster.sh/min-member=0": "at least 1",
+		"gpu-memory=8Gi": "expected MiB of one GPU's memory", "gpu-fraction-num-devices=2": "expected 1",
 		"muster.sh/last-checkpoint=today": "expected a time", "muster.sh/walltime=long": "muster.sh/walltime:", "muster.sh/gpu-models=H800,,A10": "expected GPU models",
 	} {
 		key, value, _ := strings.Cut(says, "=")
