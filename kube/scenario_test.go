@@ -52,9 +52,6 @@ var beyond = map[string][]string{
 	"a gang that is too small to start is not yet the engine's": {
 		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
 	},
-	"a PodGroup has one least number of pods, at least two, for all its roles": {
-		"gang/elastic_task.txt", "gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
-	},
 	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
 	"affinities of a pod do not change":                                               {"placement/relabelled.txt", "preemption/places_forbidden.txt"},
 	"it is about events that the engine refuses": {

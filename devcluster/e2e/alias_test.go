@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
 )
 
@@ -31,6 +33,8 @@ func TestAliases(t *testing.T) {
 			p.Annotations["gang.scheduling.koordinator.sh/name"] = "train"
 			p.Annotations["gang.scheduling.koordinator.sh/min-available"] = "3"
 		}, schema.GroupVersion{}},
+		{"Koordinator's PodGroup", "", label("pod-group.scheduling.sigs.k8s.io", "train"), schema.GroupVersion{Group: "scheduling.sigs.k8s.io", Version: "v1alpha1"}},
+		{"Volcano's newer name", "", note("scheduling.volcano.sh/group-name", "train"), schema.GroupVersion{Group: "scheduling.volcano.sh", Version: "v1beta1"}},
 		{"coscheduling", "", label("scheduling.x-k8s.io/pod-group", "train"), schema.GroupVersion{Group: "scheduling.x-k8s.io", Version: "v1alpha1"}},
 		{"YuniKorn", "yunikorn.apache.org/queue", nil, schema.GroupVersion{}},
 		{"Muster", "muster.sh/queue", func(p *v1.Pod) {
@@ -61,6 +65,84 @@ func TestAliases(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Gangs of several roles, each with a least of its own, start when all roles have it:
+// two workers and a ps.
+func TestRoles(t *testing.T) {
+	volcano, kai := kind("scheduling.volcano.sh", "v1beta1", "PodGroup"), kind("scheduling.run.ai", "v2alpha2", "PodGroup")
+	for _, r := range []struct {
+		scheduler string
+		role      func(p *v1.Pod, role string)
+		group     schema.GroupVersionKind
+		spec      string
+	}{
+		{"YuniKorn", func(p *v1.Pod, role string) {
+			p.Labels["applicationId"], p.Labels["queue"] = "train", kube.DefaultQueue
+			p.Annotations["yunikorn.apache.org/task-group-name"] = role
+			if role == "ps" { // one that says it is enough
+				p.Annotations["yunikorn.apache.org/task-groups"] = `[{"name": "ps", "minMember": 1, "minResource": {"cpu": "1"}}, {"name": "worker", "minMember": 2, "minResource": {}}]`
+			}
+		}, schema.GroupVersionKind{}, ""},
+		{"Koordinator", func(p *v1.Pod, role string) {
+			p.Annotations["gang.scheduling.koordinator.sh/name"] = role
+			p.Annotations["gang.scheduling.koordinator.sh/min-available"] = map[string]string{"ps": "1", "worker": "2"}[role]
+			p.Annotations["gang.scheduling.koordinator.sh/groups"] = fmt.Sprintf(`["%[1]s/ps", "%[1]s/worker"]`, p.Namespace)
+		}, schema.GroupVersionKind{}, ""},
+		{"Volcano", func(p *v1.Pod, role string) {
+			p.Annotations["scheduling.k8s.io/group-name"], p.Annotations["volcano.sh/task-spec"] = "train", role
+		}, volcano, "{minMember: 3, minTaskMember: {ps: 1, worker: 2}}"},
+		{"KAI", func(p *v1.Pod, role string) {
+			p.Annotations["pod-group-name"], p.Labels["kai.scheduler/subgroup-name"] = "train", role
+		}, kai, "{minMember: 3, subGroups: [{name: ps, minMember: 1}, {name: worker, minMember: 2}]}"},
+		{"Muster", func(p *v1.Pod, role string) {
+			p.Labels["muster.sh/gang"] = "train"
+			p.Annotations["muster.sh/task"], p.Annotations["muster.sh/min-member"] = role, "ps=1,worker=2"
+		}, schema.GroupVersionKind{}, ""},
+	} {
+		t.Run(r.scheduler, func(t *testing.T) {
+			c := begin(t)
+			c.node("n")
+			c.schedule()
+			as := func(role string) func(*v1.Pod) {
+				return func(p *v1.Pod) { p.Namespace = c.namespace; r.role(p, role) }
+			}
+			if r.spec != "" {
+				c.makeObject(r.group, "train", r.spec)
+			}
+			workers := c.several("worker", 0, 3, as("worker"))
+			c.waits(workers[0], kube.ReasonCollecting)
+			c.unbound(workers...)
+			c.bound(append(workers, c.several("ps", 0, 1, as("ps"))...)...)
+		})
+	}
+}
+
+// A gang of YuniKorn's soft style starts without the pods that do not come in time.
+func TestYuniKornTimeout(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.create(pod("a", label("applicationId", "train"), note("yunikorn.apache.org/task-group-name", "w"),
+		note("yunikorn.apache.org/task-groups", `[{"name": "w", "minMember": 2}]`),
+		note("yunikorn.apache.org/schedulingPolicyParameters", "placeholderTimeoutInSeconds=2 gangSchedulingStyle=Soft")))
+	if said := c.waits("a", kube.ReasonCollecting); !strings.Contains(said, "start without the others") {
+		t.Error(said)
+	}
+	c.bound("a")
+}
+
+// Memory of a GPU is asked for as KAI has it; the pod gets the part that has it.
+func TestGPUMemory(t *testing.T) {
+	c := begin(t)
+	c.node("n", func(n *v1.Node) { n.Labels[v1alpha1.MemoryLabel] = "80000" })
+	c.schedule()
+	c.create(pod("a", asks(0), note("gpu-memory", "20000")), pod("large", asks(0), note("gpu-memory", "90000")))
+	c.bound("a")
+	if got := c.get("a").Annotations[v1alpha1.ShareAnnotation]; got != "250" {
+		t.Errorf("it has %s thousandths of a GPU, expected 250", got)
+	}
+	c.waits("large", "NoNode")
 }
 
 // parse reads an object in YAML.
