@@ -300,6 +300,9 @@ func (m *mirror) bind(d *core.Decision) {
 		m.place(p, at.Node)
 		m.notePod(p)
 		notes := map[string]string{}
+		if g.says != nil {
+			notes = g.says.Notes(&p.object.attributes)
+		}
 		if at.GPUs != 0 {
 			notes[v1alpha1.GPUsAnnotation] = translate.Devices(at.GPUs)
 			if at.GPU < core.WholeGPU {

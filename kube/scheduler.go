@@ -99,6 +99,7 @@ type Scheduler struct {
 	metrics  *metrics
 	recorder record.EventRecorder
 
+	resources   sync.Map // schema.GroupVersionKind to schema.GroupVersionResource
 	suspensions suspensions
 	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter

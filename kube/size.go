@@ -39,6 +39,9 @@ func (s *Scheduler) gang(ctx context.Context, namespace string, ref translate.Ob
 		return nil, err
 	}
 	o, err := s.dynamic.Resource(resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if !ref.Sizes() && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
+		return &translate.Gang{}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +75,11 @@ func (s *Scheduler) ownerSince(ctx context.Context, o *unstructured.Unstructured
 	return since, nil
 }
 
-// resource finds the resource of a kind.
+// resource finds the resource of a kind, and remembers it.
 func (s *Scheduler) resource(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	if r, ok := s.resources.Load(gvk); ok {
+		return r.(schema.GroupVersionResource), nil
+	}
 	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gvk.GroupVersion().String())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return schema.GroupVersionResource{}, err
@@ -81,7 +87,9 @@ func (s *Scheduler) resource(gvk schema.GroupVersionKind) (schema.GroupVersionRe
 	if list != nil {
 		for _, r := range list.APIResources {
 			if r.Kind == gvk.Kind {
-				return gvk.GroupVersion().WithResource(r.Name), nil
+				found := gvk.GroupVersion().WithResource(r.Name)
+				s.resources.Store(gvk, found)
+				return found, nil
 			}
 		}
 	}

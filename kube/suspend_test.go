@@ -31,7 +31,7 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 		var out []*v1.Pod
 		for i := range 2 {
 			p := newTestPod(fmt.Sprintf("train-%d-%d", generation, i), 4)
-			p.Annotations[v1alpha1.MinMemberAnnotation] = "2"
+			p.Annotations[v1alpha1.MinMemberAnnotation], p.Labels[v1alpha1.QueueLabel] = "2", DefaultQueue
 			p.CreationTimestamp.Time = startOfTime.Add(time.Duration(generation) * time.Hour)
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "job", Controller: new(true)}}
 			out = append(out, p)
@@ -338,6 +338,44 @@ func TestSuspendMark(t *testing.T) {
 		if _, ok := readSuspendMark(s); ok {
 			t.Errorf("%q is taken", s)
 		}
+	}
+}
+
+// Where users label the Job rather than its pods, the Job is asked; one that is
+// gone, or that may not be read, holds nobody up.
+func TestJobIsAsked(t *testing.T) {
+	ctx := context.Background()
+	job := owner("batch/v1", "Job", "train", nil)
+	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/max-exec-time-seconds": "60"})
+	o := newOwners(t, job)
+	ref := translate.ObjectRef{GroupVersionKind: job.GroupVersionKind(), Name: "train"}
+	says, err := o.gang(ctx, "default", ref)
+	if err != nil || says.Attributes.Queue != "q" || says.Attributes.Estimate != 60*core.Second {
+		t.Fatalf("it says %+v, %v", says, err)
+	}
+	ref.Name = "gone"
+	if nothing, err := o.gang(ctx, "default", ref); err != nil || nothing.Attributes.Queue != "" {
+		t.Errorf("a Job that is gone says %+v, %v", nothing, err)
+	}
+
+	w := newWorld(t)
+	w.node("n1", "r1")
+	made := func(p *v1.Pod) { p.OwnerReferences = []metav1.OwnerReference{refTo(job)} }
+	w.pod("a", made)
+	w.waits("a", ReasonGangUnknown, "Job train has not been read yet")
+	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
+	w.waits("a", ReasonQueueNotFound, "q")
+	w.pod("b", made, labelled(v1alpha1.QueueLabel+"="+DefaultQueue)) // its own label counts; it is of the same job
+	says.Attributes.Queue = DefaultQueue
+	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
+	w.on("a,b>n1,n1")
+	if got := [2]string{w.pods["default/a"].Annotations[v1alpha1.QueueLabel], w.pods["default/b"].Annotations[v1alpha1.QueueLabel]}; got != [2]string{DefaultQueue, ""} {
+		t.Errorf("the pods are told the queues %v", got)
+	}
+	// A scheduler that starts anew knows from the pods.
+	p := trimPod(w.pods["default/a"])
+	if p.membership.Object != nil || p.attributes.Queue != DefaultQueue {
+		t.Errorf("of a pod that runs, %v is to be asked; queue %q", p.membership.Object, p.attributes.Queue)
 	}
 }
 

@@ -500,6 +500,20 @@ status: {capacity: {nvidia.com/gpu: "8"}, allocatable: {nvidia.com/gpu: "7"}, co
 	}
 }
 
+// The queue of pods that name none is that of the Job that makes them, whether they
+// are there or not.
+func TestQueueOfTheJob(t *testing.T) {
+	job := func(name, spec string) string {
+		return "\n---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: " + name + ", namespace: team, uid: u" + name + ", labels: {kueue.x-k8s.io/queue-name: q}}\nspec: {" + spec + "template: {spec: {schedulerName: muster}}}"
+	}
+	client, _ := cluster(t, job("a", "")+job("b", "suspend: true, ")+
+		podText("a-0", ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: ua, controller: true}]", "", "phase: Pending"))
+	jobs, err := client.Jobs(context.Background(), Filter{Queues: []string{"q"}})
+	if err != nil || len(jobs) != 2 || jobs[0].ID != "job/a" || jobs[1].ID != "job/b" {
+		t.Errorf("got %+v, %v", jobs, err)
+	}
+}
+
 // GPUs that a node publishes by DRA are its GPUs: used are those that claims have,
 // and those that Muster has written on pods.
 func TestNodesHavePublishedGPUs(t *testing.T) {

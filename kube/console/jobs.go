@@ -64,6 +64,7 @@ type Job struct {
 	live     bool // not all of them ended
 	group    translate.Group
 	podGroup *schedulingv1beta1.PodGroup
+	made     *batchv1.Job // that made its pods
 }
 
 // Task is the pods of one role.
@@ -161,6 +162,9 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 		return err
 	}
 	for _, j := range byGroup {
+		if name, ok := strings.CutPrefix(j.pods[0].owner, "job/"); ok {
+			j.made = owners[translate.Group{Namespace: j.Namespace, Kind: "job", Name: name}]
+		}
 		j.describe(queues)
 	}
 	rename(byGroup)
@@ -222,9 +226,15 @@ func (c *Client) namespaceQueues(ctx context.Context, namespace string, needed b
 	return queues, nil
 }
 
-// attributes is what is said of the job: by its first pod, and its PodGroup.
+// attributes is what is said of the job: by its first pod, the Job that made it, and
+// its PodGroup.
 func (j *Job) attributes() translate.Attributes {
 	a := j.pods[0].attributes
+	if j.made != nil {
+		var b translate.Attributes
+		_ = b.Read(j.made)
+		a = a.Over(&b)
+	}
 	if j.podGroup != nil {
 		var b translate.Attributes
 		_ = b.Read(j.podGroup)

@@ -232,6 +232,17 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	return a
 }
 
+// Least is the gang's least pods, of all its roles; 0 when not given.
+func (a *Attributes) Least() int { return max(a.MinMember, sum(a.Roles)) }
+
+func sum(roles map[string]int) int {
+	n := 0
+	for _, least := range roles {
+		n += least
+	}
+	return n
+}
+
 // NamespaceQueue is the queue that the labels of a namespace name, for all that
 // name none themselves.
 func NamespaceQueue(labels map[string]string) string {

@@ -103,6 +103,7 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	if g := p.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
 		m.Group.Kind, m.Group.Name, m.Native = "podgroup", *g.PodGroupName, true
 		m.Kind = ownerKind(p)
+		m.askOwner(p, a)
 		return m
 	}
 	for _, g := range gangNames {
@@ -143,20 +144,32 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); !m.sized() && sized(gvk) {
 		m.Object = &ObjectRef{gvk, o.Name}
 	}
+	m.askOwner(p, a)
 	return m
 }
+
+// askOwner has the Job be asked that made a pod, if the pod does not name its queue:
+// users of Kueue and KAI label the Job.
+func (m *Membership) askOwner(p *v1.Pod, a *Attributes) {
+	o := metav1.GetControllerOf(p)
+	if o == nil || a.Queue != "" || m.Object != nil {
+		return
+	}
+	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); gvk.GroupKind() == (schema.GroupKind{Group: "batch", Kind: "Job"}) {
+		m.Object = &ObjectRef{gvk, o.Name}
+	}
+}
+
+// Sizes reports whether an object of the kind says how large a gang is: then
+// nothing starts before it was asked. Of others it is good to know what they
+// say.
+func (o *ObjectRef) Sizes() bool { return sized(o.GroupVersionKind) }
 
 // sized reports whether the pod says how large its gang is.
 func (m *Membership) sized() bool { return m.Min > 0 || len(m.Roles) > 0 }
 
 // Least is the gang's least pods as far as the pod says it; 0 when it does not.
-func (m *Membership) Least() int {
-	sum := 0
-	for _, n := range m.Roles {
-		sum += n
-	}
-	return max(m.Min, sum)
-}
+func (m *Membership) Least() int { return max(m.Min, sum(m.Roles)) }
 
 // withGangs makes one gang of those that Koordinator starts together: each is a
 // role of it, with its own least. Gangs of other namespaces are other jobs.

@@ -216,7 +216,9 @@ func TestMembershipOf(t *testing.T) {
 		{"Koordinator's PodGroup", "labels: {pod-group.scheduling.sigs.k8s.io: g}", "", "ns/gang/g", false, 0, "PodGroup g", core.Training},
 		{"Koordinator", "labels: {gang.scheduling.koordinator.sh/name: g}, annotations: {gang.scheduling.koordinator.sh/min-available: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
 		{"Kueue", "labels: {kueue.x-k8s.io/pod-group-name: g}, annotations: {kueue.x-k8s.io/pod-group-total-count: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
-		{"Job", owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "", core.Training},
+		{"Job", owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "Job j", core.Training},
+		{"Job with a queue on its pods", "labels: {volcano.sh/queue-name: q}, " + owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "", core.Training},
+		{"Job with a PodGroup", owned("batch/v1", "Job", "j"), "schedulingGroup: {podGroupName: g}", "ns/podgroup/g", true, 0, "Job j", core.Training},
 		{"ReplicaSet", owned("apps/v1", "ReplicaSet", "r"), "", "ns/replicaset/r", false, 0, "", core.Inference},
 		{"PyTorchJob", owned("kubeflow.org/v1", "PyTorchJob", "t"), "", "ns/pytorchjob/t", false, 0, "PyTorchJob t", core.Training},
 		{"JobSet", "labels: {jobset.sigs.k8s.io/jobset-name: s}, " + owned("batch/v1", "Job", "j"), "", "ns/jobset/s", false, 0, "JobSet s", core.Training},
@@ -270,6 +272,25 @@ func TestGangOf(t *testing.T) {
 		if got, err := GangOf(&unstructured.Unstructured{Object: *read[map[string]any](t, c.object)}); err != nil || !reflect.DeepEqual(*got, c.want) {
 			t.Errorf("%s: %+v, %v; expected %+v", c.object, got, err, c.want)
 		}
+	}
+}
+
+// What is written on pods is what their object says and they do not.
+func TestNotes(t *testing.T) {
+	g := Gang{Min: 3, Attributes: Attributes{Queue: "q", NotPreemptible: true, Required: "rack", OnFailure: "requeue"}}
+	want := map[string]string{"muster.sh/queue": "q", "muster.sh/min-member": "3", "muster.sh/preemptible": "false", "muster.sh/required-topology": "rack", "muster.sh/on-failure": "requeue"}
+	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v", got)
+	}
+	if got := g.Notes(&Attributes{Queue: "p", NotPreemptible: true, Required: "hbd", OnFailure: "replace", MinMember: 2}); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	g = Gang{Min: 3, Roles: map[string]int{"b": 1, "a": 2}}
+	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, map[string]string{"muster.sh/min-member": "a=2,b=1"}) {
+		t.Errorf("%v", got)
+	}
+	if got := (&Gang{}).Notes(&Attributes{}); len(got) != 0 {
+		t.Errorf("%v", got)
 	}
 }
 

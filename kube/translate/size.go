@@ -2,11 +2,17 @@ package translate
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
 // Gang is what an object says of the gang of pods that it makes, or that names
@@ -54,6 +60,32 @@ func GangOf(o *unstructured.Unstructured) (*Gang, error) {
 		f(spec, g)
 	}
 	return g, err
+}
+
+// Notes are the annotations that say of the gang what its object says and pods with
+// the attributes do not: with them on its pods, a scheduler that starts anew
+// knows of a gang that runs without asking.
+func (g *Gang) Notes(a *Attributes) map[string]string {
+	out := map[string]string{}
+	note := func(key, value string, given bool) {
+		if given {
+			out[key] = value
+		}
+	}
+	of := &g.Attributes
+	note(v1alpha1.QueueLabel, of.Queue, a.Queue == "" && of.Queue != "")
+	note(v1alpha1.PreemptibleAnnotation, "false", of.NotPreemptible && !a.NotPreemptible)
+	note(v1alpha1.RequiredTopologyAnnotation, of.Required, of.Required != "" && a.Required == "")
+	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")
+	if a.MinMember == 0 && a.Roles == nil {
+		note(v1alpha1.MinMemberAnnotation, strconv.Itoa(g.Min), g.Min > 0)
+		var roles []string
+		for _, r := range slices.Sorted(maps.Keys(g.Roles)) {
+			roles = append(roles, fmt.Sprintf("%s=%d", r, g.Roles[r]))
+		}
+		note(v1alpha1.MinMemberAnnotation, strings.Join(roles, ","), roles != nil)
+	}
+	return out
 }
 
 func field(name string) func(map[string]any, *Gang) {
