@@ -1,13 +1,17 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -116,6 +120,35 @@ func TestRoles(t *testing.T) {
 			c.bound(append(workers, c.several("ps", 0, 1, as("ps"))...)...)
 		})
 	}
+}
+
+// A Job that names its queue itself, and not on its pods, is counted there; also by a
+// scheduler that finds it running.
+func TestQueueOfTheJob(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("one", 1, isolated)
+	s := c.schedule()
+	_, err := admin.BatchV1().Jobs(c.namespace).Create(ctx(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "train", Labels: map[string]string{"kueue.x-k8s.io/queue-name": "one"}},
+		Spec:       batchv1.JobSpec{Parallelism: ptr.To[int32](1), Completions: ptr.To[int32](1), Template: podTemplate()},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.until("its pod runs", func() error {
+		for _, p := range c.podsWith(batchv1.JobNameLabel, "train") {
+			if p.Status.Phase == v1.PodRunning && p.Annotations[v1alpha1.QueueLabel] == "one" {
+				return nil
+			}
+		}
+		return errors.New("it does not, or has no queue")
+	})
+	c.create(pod("next", in("one")))
+	c.waits("next", "QuotaExceeded")
+	s.stop()
+	c.schedule()
+	c.create(pod("another", in("one")))
+	c.waits("another", "QuotaExceeded")
+	c.unbound("next")
 }
 
 // A gang of YuniKorn's soft style starts without the pods that do not come in time.
