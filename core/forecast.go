@@ -110,8 +110,8 @@ func (f *forecaster) endings() {
 		return
 	}
 	for _, j := range f.jobs {
-		for i := range j.pods {
-			if j.count[podLeaving] > 0 && j.pods[i].state == podLeaving {
+		for i := 0; j.count[podLeaving] > 0 && i < len(j.pods); i++ {
+			if j.pods[i].state == podLeaving {
 				list = append(list, ending{f.now, j, i})
 			}
 		}
@@ -127,7 +127,7 @@ func (f *forecaster) endings() {
 
 // play lets pods end and jobs start, until nothing does any more.
 func (f *forecaster) play() {
-	for len(f.ends.items) > 0 && len(f.waiting) > 0 && !f.Cut {
+	for len(f.ends.items) > 0 && len(f.waiting) > 0 && f.tries < forecastTries {
 		t := f.ends.items[0].at
 		until := t + max((t-f.now)/100, Second/2)
 		for len(f.ends.items) > 0 && f.ends.items[0].at <= until {
@@ -163,7 +163,7 @@ func (f *forecaster) pass(t Time) {
 	left := f.waiting[:0]
 	strict := false
 	for _, j := range f.waiting {
-		if strict || failed[j.class] || f.Cut {
+		if strict || failed[j.class] || f.tries >= forecastTries {
 			left = append(left, j)
 			continue
 		}
@@ -187,10 +187,8 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	if !f.placer.MayFit(u) {
 		return false
 	}
-	if f.tries++; f.tries > forecastTries {
-		f.Cut = true
-		return false
-	}
+	f.tries++
+	f.Cut = f.Cut || f.tries >= forecastTries
 	mark := f.state.Mark()
 	var placed []place.Placed
 	if u.Whole {

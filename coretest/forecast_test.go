@@ -83,6 +83,20 @@ func TestForecastQuota(t *testing.T) {
 	}
 }
 
+// Of very many jobs the first are looked at, and it is said so.
+func TestForecastOfMany(t *testing.T) {
+	w := forecasting(t, core.Backfill)
+	w.gang("a", "q", 8, 100)
+	for i := range 1100 {
+		w.gang(fmt.Sprintf("w%d", i), "q", 8, 100)
+	}
+	w.Decide()
+	f := w.Engine.Forecast()
+	if !f.Cut || len(f.Starts) != 1000 || f.Starts["w999"] < 99000*core.Second || f.Starts["w1000"] != 0 {
+		t.Errorf("%d starts, cut: %v; w999 at %.9gs", len(f.Starts), f.Cut, f.Starts["w999"].Seconds())
+	}
+}
+
 // What is forecast comes true where jobs run for as long as they say, nobody is
 // evicted and nobody comes.
 func TestForecastComesTrue(t *testing.T) {

@@ -29,5 +29,5 @@ func TestExpectedStart(t *testing.T) {
 	w.pod("runs", noted("muster.sh/walltime", "1s")) // that is over
 	w.waits("next", "Resources", NoStartMark+"running jobs without a walltime, or past it: 1")
 	w.m.outlook = outlook{core.Forecast{Cut: true}, core.Never}
-	w.waits("next", "Resources", NoStartMark+"too many jobs wait before it")
+	w.waits("next", "Resources", NoStartMark+"too many jobs wait to look at them all")
 }

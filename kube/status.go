@@ -159,7 +159,7 @@ func (m *mirror) expects(job string, why core.Reason) string {
 	case ok:
 		return StartMark + time.Unix(0, int64(at)).UTC().Format(time.RFC3339)
 	case f.Cut:
-		return NoStartMark + "too many jobs wait before it"
+		return NoStartMark + "too many jobs wait to look at them all"
 	case f.Endless > 0:
 		return NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
 	}
