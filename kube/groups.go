@@ -614,6 +614,9 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 		job.Kind = a.Kind
 	}
 	job.Class, job.Priority = a.Class, p.object.priority
+	if value, ok := m.priorities[a.PriorityClass]; ok {
+		job.Priority = value
+	}
 	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
 		job.Priority = *pg.priority
 	}

@@ -37,6 +37,7 @@ type mirror struct {
 	pods       map[types.UID]*pod
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
+	priorities map[string]int32             // of PriorityClasses
 	queues     queues
 	around     around
 	storage    storage
@@ -124,7 +125,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 	return &mirror{
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
-		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
+		namespaces: map[string]map[string]string{}, priorities: map[string]int32{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), unready: map[string]*node{},

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -148,6 +150,20 @@ func TestGangsTogether(t *testing.T) {
 	w.waits("a-0", ReasonCollecting, "nobody has said how many pods of b")
 	w.pod("b-0", of("b", "1"))
 	w.on("a-0,a-1,b-0>n1,n1,n1")
+}
+
+// A label may name the class of the priority; one that there is not changes nothing.
+func TestPriorityByLabel(t *testing.T) {
+	w := newWorld(t)
+	w.m.priorityClassesListed([]*priorityClassObject{trimPriorityClass(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})})
+	w.node("n1", "r1")
+	w.pod("blocker", asking("nvidia.com/gpu", "8"), noted("muster.sh/preemptible", "false"))
+	w.on("blocker>n1")
+	w.pod("first", asking("nvidia.com/gpu", "8"), labelled("priorityClassName=none"))
+	w.pod("second", asking("nvidia.com/gpu", "8"), labelled("priorityClassName=urgent"))
+	w.on("first,second>,")
+	w.gone("blocker")
+	w.on("first>", "second>n1")
 }
 
 // Of several levels the narrowest is meant.

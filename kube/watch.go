@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -106,6 +107,10 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(ctx, pods, core, "pods", &v1.Pod{}, &synced)
 	start(ctx, nodes, core, "nodes", &v1.Node{}, &synced)
 	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
+
+	priorities := follow(s, trimPriorityClass, (*mirror).priorityClassSeen,
+		func(m *mirror, o *priorityClassObject) { delete(m.priorities, o.Name) }, (*mirror).priorityClassesListed)
+	start(ctx, priorities, s.client.SchedulingV1().RESTClient(), "priorityclasses", &schedulingv1.PriorityClass{}, &synced)
 
 	claims := follow(s, trimClaim, (*mirror).claimSeen, (*mirror).claimGone, (*mirror).claimsListed)
 	volumes := follow(s, trimVolume, (*mirror).volumeSeen, (*mirror).volumeGone, (*mirror).volumesListed)

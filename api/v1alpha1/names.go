@@ -20,6 +20,9 @@ const (
 	KindAnnotation = "muster.sh/kind"
 	// ClassAnnotation is HP or LP.
 	ClassAnnotation = "muster.sh/class"
+	// PriorityClassAnnotation names the PriorityClass of the job, in place of that of
+	// its pods.
+	PriorityClassAnnotation = "muster.sh/priority-class"
 	// PreemptibleAnnotation is "false" when the job may not be evicted for
 	// others.
 	PreemptibleAnnotation = "muster.sh/preemptible"

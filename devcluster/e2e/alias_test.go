@@ -165,6 +165,23 @@ func TestYuniKornTimeout(t *testing.T) {
 	c.bound("a")
 }
 
+// A label names the PriorityClass, as with KAI.
+func TestPriorityByLabel(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.priority("urgent", 1000)
+	c.schedule()
+	c.create(pod("blocker", asks(8), note(v1alpha1.PreemptibleAnnotation, "false")))
+	c.bound("blocker")
+	c.create(pod("first", asks(8)))
+	c.waits("first", "Resources")
+	c.create(pod("second", asks(8), label("priorityClassName", "urgent")))
+	c.waits("second", "Resources")
+	c.delete("blocker")
+	c.bound("second")
+	c.unbound("first")
+}
+
 // Memory of a GPU is asked for as KAI has it; the pod gets the part that has it.
 func TestGPUMemory(t *testing.T) {
 	c := begin(t)

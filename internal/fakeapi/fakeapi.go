@@ -32,7 +32,7 @@ import (
 var kinds = map[string]string{
 	"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "events": "Event", "services": "Service",
 	"jobs": "Job", "podgroups": "PodGroup", "queues": "Queue", "topologies": "Topology",
-	"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim",
+	"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "priorityclasses": "PriorityClass",
 }
 
 // RefusedEvictions is an annotation of a pod: so many evictions of it are

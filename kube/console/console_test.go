@@ -500,6 +500,16 @@ status: {capacity: {nvidia.com/gpu: "8"}, allocatable: {nvidia.com/gpu: "7"}, co
 	}
 }
 
+// A label that names a PriorityClass says the priority.
+func TestPriorityByLabel(t *testing.T) {
+	client, _ := cluster(t, "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: urgent}\nvalue: 1000"+
+		podText("a", ", labels: {priorityClassName: urgent}", "", "phase: Pending")+podText("b", ", labels: {priorityClassName: none}", ", priority: 5", "phase: Pending"))
+	jobs, err := client.Jobs(context.Background(), Filter{})
+	if err != nil || len(jobs) != 2 || jobs[0].Priority != 1000 || jobs[1].Priority != 5 {
+		t.Errorf("got %+v, %v", jobs, err)
+	}
+}
+
 // The queue of pods that name none is that of the Job that makes them, whether they
 // are there or not.
 func TestQueueOfTheJob(t *testing.T) {

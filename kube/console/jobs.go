@@ -65,6 +65,7 @@ type Job struct {
 	group    translate.Group
 	podGroup *schedulingv1beta1.PodGroup
 	made     *batchv1.Job // that made its pods
+	class    string       // the PriorityClass that a label names
 }
 
 // Task is the pods of one role.
@@ -167,8 +168,37 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 		}
 		j.describe(queues)
 	}
+	if err := c.prioritize(ctx, byGroup); err != nil {
+		return err
+	}
 	rename(byGroup)
 	own(byGroup, owners, ran, queues)
+	return nil
+}
+
+// prioritize gives jobs the priority of the class that a label of theirs names.
+func (c *Client) prioritize(ctx context.Context, byGroup map[translate.Group]*Job) error {
+	classes := map[string]int32{}
+	for _, j := range byGroup {
+		if j.class == "" || j.podGroup != nil && j.podGroup.Spec.PriorityClassName != "" {
+			continue
+		}
+		if len(classes) == 0 {
+			l, err := c.kube.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+			if optional(err) {
+				return nil
+			}
+			if err != nil {
+				return c.say("list PriorityClasses", err)
+			}
+			for i := range l.Items {
+				classes[l.Items[i].Name] = l.Items[i].Value
+			}
+		}
+		if value, ok := classes[j.class]; ok {
+			j.Priority = value
+		}
+	}
 	return nil
 }
 
@@ -249,6 +279,7 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 		return cmp.Or(cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name))
 	})
 	first, a := j.pods[0], j.attributes()
+	j.class = a.PriorityClass
 	j.Queue = cmp.Or(a.Queue, namespaceQueues[j.Namespace], kube.DefaultQueue)
 	kind := first.member.Kind
 	if a.KindGiven {

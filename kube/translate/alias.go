@@ -38,6 +38,9 @@ type Attributes struct {
 	Fraction core.Milli
 	// GPUMemory is how much memory of one GPU is asked for, in MiB; 0 when none is.
 	GPUMemory int64
+	// PriorityClass names the class of the job's priority, where that of its pods
+	// does not count.
+	PriorityClass string
 	// MinMember is the gang's least pods, 0 when not given; Roles the least of
 	// each role of which that is said.
 	MinMember int
@@ -96,6 +99,10 @@ var attributes = []attribute{
 		default:
 			return fmt.Errorf("%q: expected true or false", v)
 		}
+		return nil
+	}},
+	{keys(v1alpha1.PriorityClassAnnotation, "priorityClassName", "kueue.x-k8s.io/priority-class", "ray.io/priority-class-name"), func(a *Attributes, v string) error {
+		a.PriorityClass = v
 		return nil
 	}},
 	{keys(v1alpha1.LockedAnnotation), func(a *Attributes, v string) (err error) {
@@ -219,6 +226,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
 	a.Estimate, a.MinMember = cmp.Or(a.Estimate, b.Estimate), cmp.Or(a.MinMember, b.MinMember)
 	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
+	a.PriorityClass = cmp.Or(a.PriorityClass, b.PriorityClass)
 	a.Patience, a.GPUMemory = cmp.Or(a.Patience, b.Patience), cmp.Or(a.GPUMemory, b.GPUMemory)
 	if a.Roles == nil {
 		a.Roles = b.Roles

@@ -167,6 +167,8 @@ func TestAttributes(t *testing.T) {
 		{"gpu-fraction=0.5", Attributes{Fraction: 500}}, {"gang.scheduling.koordinator.sh/min-available=4", Attributes{MinMember: 4}},
 		{"kueue.x-k8s.io/pod-group-total-count=4", Attributes{MinMember: 4}}, {"training.kubeflow.org/replica-type=worker", Attributes{Task: "worker"}},
 		{"ray.io/group=g", Attributes{Task: "g"}}, {"volcano.sh/task-spec=t", Attributes{Task: "t"}},
+		{"priorityClassName=c", Attributes{PriorityClass: "c"}}, {"kueue.x-k8s.io/priority-class=c", Attributes{PriorityClass: "c"}},
+		{"ray.io/priority-class-name=c", Attributes{PriorityClass: "c"}},
 		{"gpu-memory=8192", Attributes{GPUMemory: 8192}}, {"muster.sh/gpu-memory=1", Attributes{GPUMemory: 1}}, {"gpu-fraction-num-devices=1", Attributes{}},
 		{"kueue.x-k8s.io/podset=t", Attributes{Task: "t"}}, {"scheduling.volcano.sh/group-min-member=4", Attributes{MinMember: 4}},
 	} {
@@ -248,7 +250,8 @@ func TestGangOf(t *testing.T) {
 		object string
 		want   Gang
 	}{
-		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3, queue: q}}`, Gang{Min: 3, Attributes: Attributes{Queue: "q"}}},
+		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3, queue: q, priorityClassName: c}}`,
+			Gang{Min: 3, Attributes: Attributes{Queue: "q", PriorityClass: "c"}}},
 		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3, minTaskMember: {ps: 1, worker: 2}}}`,
 			Gang{Min: 3, Roles: map[string]int{"ps": 1, "worker": 2}}},
 		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 2, minTaskMember: {ps: 1, worker: 2}}}`, Gang{Min: 2}},
@@ -277,12 +280,12 @@ func TestGangOf(t *testing.T) {
 
 // What is written on pods is what their object says and they do not.
 func TestNotes(t *testing.T) {
-	g := Gang{Min: 3, Attributes: Attributes{Queue: "q", NotPreemptible: true, Required: "rack", OnFailure: "requeue"}}
-	want := map[string]string{"muster.sh/queue": "q", "muster.sh/min-member": "3", "muster.sh/preemptible": "false", "muster.sh/required-topology": "rack", "muster.sh/on-failure": "requeue"}
+	g := Gang{Min: 3, Attributes: Attributes{Queue: "q", PriorityClass: "c", NotPreemptible: true, Required: "rack", OnFailure: "requeue"}}
+	want := map[string]string{"muster.sh/queue": "q", "muster.sh/priority-class": "c", "muster.sh/min-member": "3", "muster.sh/preemptible": "false", "muster.sh/required-topology": "rack", "muster.sh/on-failure": "requeue"}
 	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v", got)
 	}
-	if got := g.Notes(&Attributes{Queue: "p", NotPreemptible: true, Required: "hbd", OnFailure: "replace", MinMember: 2}); len(got) != 0 {
+	if got := g.Notes(&Attributes{Queue: "p", PriorityClass: "d", NotPreemptible: true, Required: "hbd", OnFailure: "replace", MinMember: 2}); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 	g = Gang{Min: 3, Roles: map[string]int{"b": 1, "a": 2}}

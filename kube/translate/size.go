@@ -74,6 +74,7 @@ func (g *Gang) Notes(a *Attributes) map[string]string {
 	}
 	of := &g.Attributes
 	note(v1alpha1.QueueLabel, of.Queue, a.Queue == "" && of.Queue != "")
+	note(v1alpha1.PriorityClassAnnotation, of.PriorityClass, of.PriorityClass != "" && a.PriorityClass == "")
 	note(v1alpha1.PreemptibleAnnotation, "false", of.NotPreemptible && !a.NotPreemptible)
 	note(v1alpha1.RequiredTopologyAnnotation, of.Required, of.Required != "" && a.Required == "")
 	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")
@@ -95,8 +96,9 @@ func field(name string) func(map[string]any, *Gang) {
 // volcanoPodGroup is Volcano's. The least pods of tasks count where the least of
 // all is no less than their sum: so does Volcano.
 func volcanoPodGroup(spec map[string]any, g *Gang) {
+	a := &g.Attributes
 	g.Min = count(spec, g.Min, "minMember")
-	g.Attributes.Queue = cmp.Or(g.Attributes.Queue, text(spec, "queue"))
+	a.Queue, a.PriorityClass = cmp.Or(a.Queue, text(spec, "queue")), cmp.Or(a.PriorityClass, text(spec, "priorityClassName"))
 	tasks, _, _ := unstructured.NestedMap(spec, "minTaskMember")
 	roles, sum := map[string]int{}, 0
 	for name := range tasks {
@@ -114,7 +116,7 @@ func volcanoPodGroup(spec map[string]any, g *Gang) {
 func kaiPodGroup(spec map[string]any, g *Gang) {
 	a := &g.Attributes
 	g.Min = count(spec, g.Min, "minMember")
-	a.Queue = cmp.Or(a.Queue, text(spec, "queue"))
+	a.Queue, a.PriorityClass = cmp.Or(a.Queue, text(spec, "queue")), cmp.Or(a.PriorityClass, text(spec, "priorityClassName"))
 	a.Required = cmp.Or(a.Required, text(spec, "topologyConstraint", "requiredTopologyLevel"))
 	a.Preferred = cmp.Or(a.Preferred, text(spec, "topologyConstraint", "preferredTopologyLevel"))
 	a.NotPreemptible = a.NotPreemptible || text(spec, "preemptibility") == "non-preemptible"
