@@ -223,8 +223,7 @@ func (m *mirror) countOn(p *pod) {
 		return
 	}
 	p.counted = true
-	n.others.CPUMilli += p.object.amounts.CPUMilli
-	n.others.MemMiB += p.object.amounts.MemMiB
+	n.others.Add(&p.object.amounts, 1)
 	n.count++
 	m.dirtyNodes[p.target] = n
 }
@@ -235,8 +234,7 @@ func (m *mirror) uncount(p *pod) {
 		return
 	}
 	p.counted = false
-	n.others.CPUMilli -= p.object.amounts.CPUMilli
-	n.others.MemMiB -= p.object.amounts.MemMiB
+	n.others.Add(&p.object.amounts, -1)
 	n.count--
 	m.dirtyNodes[p.target] = n
 }
@@ -406,5 +404,5 @@ func (p *pod) ready() bool {
 
 // amountsOf is the request of a pod of another scheduler.
 func amountsOf(a translate.Amounts) core.Request {
-	return core.Request{GPU: core.Milli(a.GPUs) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB}
+	return core.Request{GPU: core.Milli(a.GPUs) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
 }

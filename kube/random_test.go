@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func (s *story) happen() {
 				// else has the GPU that it says it has.
 				s.pod(s.name(), foreign(n), asking("cpu", "1", v1alpha1.GPUResource, "1"))
 			} else {
-				s.pod(s.name(), foreign(n), s.label, s.term, s.port)
+				s.pod(s.name(), foreign(n), asking("cpu", "1", hca, pick(s, "0", "0", "1")), s.label, s.term, s.port)
 			}
 		}
 	case "answer":
@@ -105,7 +106,9 @@ func (s *story) happen() {
 		}
 	case "smaller":
 		if n, ok := some(s, s.nodes); ok {
-			s.node(n, "", func(n *v1.Node) { n.Status.Allocatable["cpu"] = amounts("cpu", pick(s, "2", "4", "16"))["cpu"] })
+			s.node(n, "", func(n *v1.Node) {
+				maps.Copy(n.Status.Allocatable, amounts("cpu", pick(s, "2", "4", "16"), hca, pick(s, "0", "1", "2")))
+			})
 		}
 	case "drop":
 		if n, ok := some(s, s.nodes); ok && len(s.nodes) > 2 {
@@ -122,6 +125,9 @@ func (s *story) happen() {
 	}
 }
 
+// hca is a resource of nodes that has no meaning to the scheduler.
+const hca = "rdma/hca"
+
 func (s *story) name() string {
 	s.serial++
 	return fmt.Sprint("p", s.serial)
@@ -131,6 +137,9 @@ func (s *story) newNode() {
 	s.serial++
 	s.node(fmt.Sprint("n", s.serial), pick(s, "", "1", "2", "3"), func(n *v1.Node) {
 		n.Status.Allocatable = amounts("cpu", pick(s, "4", "16"), "memory", "64Gi", "pods", pick(s, "3", "110"), v1alpha1.GPUResource, pick(s, "1", "4"))
+		if s.chance(2) {
+			maps.Copy(n.Status.Allocatable, amounts(hca, pick(s, "0", "1", "2")))
+		}
 	})
 }
 
@@ -174,7 +183,7 @@ func (s *story) newPods() {
 	like.Labels, like.Spec.Containers = map[string]string{}, []v1.Container{{}}
 	size := pick(s, 1, 1, 1, 2, 3)
 	priority := pick[int32](s, 0, 0, 9)
-	ask := amounts("cpu", pick(s, "1", "3"), "memory", pick(s, "1Gi", "40Gi"), v1alpha1.GPUResource, pick(s, "0", "1", "2"))
+	ask := amounts("cpu", pick(s, "1", "3"), "memory", pick(s, "1Gi", "40Gi"), v1alpha1.GPUResource, pick(s, "0", "1", "2"), hca, pick(s, "0", "0", "0", "1", "2"))
 	late := s.chance(8)
 	if !late {
 		s.label(&like)
@@ -604,7 +613,7 @@ func (s *story) quiet() {
 		s.t.Errorf("left: groups %d, jobs %d, pods %d, sorts %d, peers %d, ports %d", len(m.groups), len(m.jobs), len(m.pods), len(a.sorts), len(a.peers), len(a.ports))
 	}
 	for _, n := range m.nodes {
-		if n.count != 0 || n.others != (translate.Amounts{}) || len(n.pods) > 0 {
+		if n.count != 0 || !reflect.DeepEqual(n.others, translate.Amounts{}) || len(n.pods) > 0 {
 			s.t.Errorf("node %s still has %d pods of others, %+v, %d pods", n.object.Name, n.count, n.others, len(n.pods))
 		}
 	}
