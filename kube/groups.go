@@ -635,7 +635,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 func (g *group) taskOf(p *pod) *task {
 	spec := p.request()
 	if g.id.Kind == others {
-		spec = amountsOf(p.object.amounts)
+		spec = amountsOf(p.takes())
 	}
 	role := cmp.Or(p.object.membership.Role, translate.MainRole)
 	name := role

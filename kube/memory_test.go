@@ -82,3 +82,20 @@ func TestGPUMemory(t *testing.T) {
 		t.Errorf("pods are kept: %d", len(w.m.memories.pods))
 	}
 }
+
+// Slices of a GPU by MIG are counted by their names, beside whole GPUs.
+func TestMIGSlices(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1", func(n *v1.Node) {
+		n.Status.Allocatable = amounts("cpu", "64", "memory", "512Gi", "pods", "110", "nvidia.com/gpu", "1", "nvidia.com/mig-1g.5gb", "2")
+	})
+	slice := func(n string) change[*v1.Pod] { return asking("cpu", "1", "nvidia.com/mig-1g.5gb", n) }
+	w.pod("a", slice("1"))
+	w.pod("b", slice("1"))
+	w.pod("whole")
+	w.pod("c", slice("1"))
+	w.on("a,b,whole>n1,n1,n1")
+	w.waits("c", "InsufficientOther", "nvidia.com/mig-1g.5gb")
+	w.gone("a")
+	w.on("c>n1")
+}

@@ -145,7 +145,7 @@ const (
 // it does not wait for what others hold.
 func (m *mirror) expects(job string, why core.Reason) string {
 	switch why {
-	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.TopologyTooTight,
+	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.TopologyTooTight,
 		core.Affinity, core.QuotaExceeded, core.HeldBack:
 	default:
 		return ""
@@ -329,7 +329,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 func scheduledReason(reason string) string {
 	switch reason {
 	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
-		core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
+		core.InsufficientOther.String(), core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
 		return v1.PodReasonUnschedulable
 	}
 	return reason
