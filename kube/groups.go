@@ -75,8 +75,8 @@ type membership struct {
 	// role of which there is one, 0 while nobody has said it.
 	min   int
 	roles map[string]int
-	// patience is how long the gang waits for its pods to be made; 0 for ever.
-	// soft says that it was too long, and pods start one by one.
+	// patience is how long the gang waits for its pods to be made; 0 and Never for
+	// ever. soft says that it was too long, and pods start one by one.
 	patience core.Time
 	soft     bool
 	// says is what the object says, nil until it has been asked; sized that pods
@@ -144,9 +144,7 @@ func (m *mirror) groupOf(p *pod) *group {
 	}
 	g.needs(o.membership.Min, o.membership.Roles)
 	g.sized = g.sized || o.membership.Least() > 0
-	if p := o.membership.Patience; p != core.Never {
-		g.patience = max(g.patience, p)
-	}
+	g.patience = max(g.patience, o.membership.Patience)
 	if o.created.Before(g.created) {
 		g.created = o.created
 	}
@@ -414,7 +412,7 @@ func (m *mirror) collecting(g *group) string {
 	if detail == "" && g.count("", (*pod).ready) > 0 { // with none ready, why says more
 		detail = g.few((*pod).ready)
 	}
-	if detail == "" || g.patience == 0 {
+	if detail == "" || g.patience == 0 || g.patience == core.Never {
 		return detail
 	}
 	since := m.now

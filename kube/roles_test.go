@@ -101,13 +101,15 @@ func TestPatience(t *testing.T) {
 		w.node("n1", "r1")
 		with := []change[*v1.Pod]{member("worker"), noted("yunikorn.apache.org/task-groups", roles), noted("yunikorn.apache.org/schedulingPolicyParameters", c.parameters)}
 		w.pod("worker-0", with...)
-		w.on("worker-0>")
+		w.pod("other", member("worker"), asking("cpu", "1")) // says nothing of it: 15 minutes
+		w.on("worker-0,other>,")
 		w.collects("worker-0", "0 of the 1 pods of ps")
 		w.now = w.now.Add(time.Hour)
-		w.on("worker-0>" + c.on)
+		w.on("worker-0>"+c.on, "other>"+c.on)
 		if c.on != "" {
 			w.pod("worker-1", with...)
 			w.on("worker-1>n1")
+			w.gone("other")
 			w.gone("worker-0")
 			w.gone("worker-1")
 			w.settle()

@@ -46,7 +46,7 @@ type Attributes struct {
 	MinMember int
 	Roles     map[string]int
 	// Patience is how long a gang waits for its pods to be made before those that
-	// are there start one by one; 0 for ever.
+	// are there start one by one: 0 and, whatever other pods say, Never for ever.
 	Patience core.Time
 	// OnFailure says what becomes of a gang that loses a pod: "replace",
 	// "requeue", or nothing.
