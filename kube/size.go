@@ -49,30 +49,33 @@ func (s *Scheduler) gang(ctx context.Context, namespace string, ref translate.Ob
 	if err != nil {
 		return nil, err
 	}
-	g.Since, err = s.ownerSince(ctx, o)
-	return g, err
+	return g, s.askOwners(ctx, o, g)
 }
 
-// ownerSince is when the topmost owner of an object was made, of those that
-// make it anew after they were suspended; zero without one. A RayJob has another
-// RayCluster then, which waits in the place of the first.
-func (s *Scheduler) ownerSince(ctx context.Context, o *unstructured.Unstructured) (since time.Time, err error) {
+// askOwners adds what the owners of an object say of the job, of those that make it
+// anew after they were suspended, and when the topmost was made. A RayJob has
+// another RayCluster then, which waits in the place of the first.
+func (s *Scheduler) askOwners(ctx context.Context, o *unstructured.Unstructured, g *translate.Gang) error {
 	for ref := metav1.GetControllerOf(o); ref != nil; ref = metav1.GetControllerOf(o) {
 		how, ok := translate.SuspensionOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind())
 		if !ok {
-			break
+			return nil
 		}
 		owner, err := s.readOwner(ctx, o.GetNamespace(), ref, how)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			break // what is not known changes nothing
+			return nil // what is not known changes nothing
 		}
 		if err != nil {
-			return since, err
+			return err
 		}
 		o = owner.object
-		since = o.GetCreationTimestamp().Time
+		var says translate.Attributes
+		if err := says.Read(o); err != nil {
+			return fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)
+		}
+		g.Attributes, g.Since = g.Attributes.Over(&says), o.GetCreationTimestamp().Time
 	}
-	return since, nil
+	return nil
 }
 
 // resource finds the resource of a kind, and remembers it.

@@ -385,6 +385,7 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 	ctx := context.Background()
 	job := owner("ray.io/v1", "RayJob", "train", nil)
 	job.SetCreationTimestamp(metav1.NewTime(startOfTime))
+	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": DefaultQueue})
 	second := owner("ray.io/v1", "RayCluster", "train-x2", job)
 	second.SetCreationTimestamp(metav1.NewTime(startOfTime.Add(2 * time.Hour)))
 	_ = unstructured.SetNestedSlice(second.Object, []any{map[string]any{"groupName": "w", "replicas": int64(1)}}, "spec", "workerGroupSpecs")
@@ -404,7 +405,7 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 		}
 	}
 	g := says("train-x2")
-	if !g.Since.Equal(startOfTime) || g.Min != 2 || g.Roles["w"] != 1 {
+	if !g.Since.Equal(startOfTime) || g.Min != 2 || g.Roles["w"] != 1 || g.Attributes.Queue != DefaultQueue {
 		t.Fatalf("it says %+v", g)
 	}
 

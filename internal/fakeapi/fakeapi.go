@@ -33,6 +33,7 @@ var kinds = map[string]string{
 	"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "events": "Event", "services": "Service",
 	"jobs": "Job", "podgroups": "PodGroup", "queues": "Queue", "topologies": "Topology",
 	"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "priorityclasses": "PriorityClass",
+	"devicetaintrules": "DeviceTaintRule",
 }
 
 // RefusedEvictions is an annotation of a pod: so many evictions of it are

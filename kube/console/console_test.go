@@ -552,6 +552,11 @@ status: {allocatable: {cpu: "8"}, conditions: [{type: Ready, status: 'True'}]}` 
 		slice("n1", "", "", ", taints: [{key: broken, effect: NoSchedule}]", "") + `
 ---
 apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: r}
+spec: {deviceSelector: {pool: n1, device: gpu-1}, taint: {key: service, effect: NoSchedule}}
+---
+apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: c, namespace: other}
 spec: {}
@@ -560,9 +565,10 @@ status: {allocation: {devices: {results: [{request: r, driver: gpu.nvidia.com, p
 		podText("b", "", ", nodeName: n2", "phase: Running")
 	objects = regexp.MustCompile(`nvidia.com/gpu: "?2"?`).ReplaceAllString(objects, `cpu: "2"`)
 	for forbid, want := range map[string][]any{
-		"^$":             {"H800", 4, 1, "2", "1"},
-		"resourceclaims": {"H800", 4, 1, "1", "2"},
-		"resourceslices": {"", 0, 0, "1", "0"},
+		"^$":               {"H800", 4, 2, "2", "0"},
+		"resourceclaims":   {"H800", 4, 2, "1", "1"},
+		"devicetaintrules": {"H800", 4, 1, "2", "1"},
+		"resourceslices":   {"", 0, 0, "1", "0"},
 	} {
 		client, fake := cluster(t, objects)
 		fake.Forbid(regexp.MustCompile(forbid))

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"math/bits"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -49,6 +50,18 @@ func (c *Client) publish(ctx context.Context, nodes []Node) error {
 	if err != nil && !optional(err) {
 		return c.say("list ResourceClaims", err)
 	}
+	var rules []*translate.TaintRule
+	err = pages(ctx, metav1.ListOptions{}, c.kube.ResourceV1().DeviceTaintRules().List, func() { rules = rules[:0] }, func(l *resourceapi.DeviceTaintRuleList) {
+		for i := range l.Items {
+			rules = append(rules, translate.TaintRuleOf(&l.Items[i]))
+		}
+	})
+	if err != nil && !optional(err) {
+		return c.say("list DeviceTaintRules", err)
+	}
+	tainted := func(d translate.DeviceID) bool {
+		return slices.ContainsFunc(rules, func(r *translate.TaintRule) bool { return r.Taints(d) })
+	}
 	for i := range nodes {
 		n := &nodes[i]
 		v := translate.InventoryOf(byNode[n.Name])
@@ -61,8 +74,8 @@ func (c *Client) publish(ctx context.Context, nodes []Node) error {
 		}
 		no := func(translate.DeviceID) bool { return false }
 		inUse := func(d translate.DeviceID) bool { return held[d] }
-		unfit := v.Unusable(no, no)
-		n.published = &published{claims: v.Unusable(no, inUse) &^ unfit}
+		unfit := v.Unusable(tainted, no)
+		n.published = &published{claims: v.Unusable(tainted, inUse) &^ unfit}
 		for g := range v.GPUs {
 			switch d := v.GPUs[g].DeviceID; {
 			case d.Name == "":
