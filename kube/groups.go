@@ -195,8 +195,7 @@ func (g *group) gang() bool { return g.min > 1 && !g.soft }
 // broken reports whether fewer pods run, and stay, than must for the gang to
 // stand.
 func (g *group) broken() bool {
-	runs := func(p *pod) bool { return p.slot >= 0 && (p.state == podBinding || p.state == podBound) }
-	if g.count("", runs) < min(g.min, len(g.slots)) {
+	if g.count("", (*pod).runs) < min(g.min, len(g.slots)) {
 		return true
 	}
 	for role, least := range g.roles {
@@ -206,7 +205,7 @@ func (g *group) broken() bool {
 				slots += t.slots
 			}
 		}
-		if g.count(role, runs) < min(least, slots) {
+		if g.count(role, (*pod).runs) < min(least, slots) {
 			return true
 		}
 	}
@@ -241,10 +240,14 @@ func (g *group) few(ok func(*pod) bool) string {
 	return ""
 }
 
-// runs reports whether any pod is bound or being bound, and stays.
+// runs reports whether a pod that the engine knows is bound or being bound, and
+// stays.
+func (p *pod) runs() bool { return p.slot >= 0 && (p.state == podBinding || p.state == podBound) }
+
+// runs reports whether any pod does.
 func (g *group) runs() bool {
 	for _, p := range g.pods {
-		if p.slot >= 0 && (p.state == podBinding || p.state == podBound) {
+		if p.runs() {
 			return true
 		}
 	}
