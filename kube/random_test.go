@@ -217,7 +217,7 @@ func (s *story) newPods() {
 			}
 			if roles { // a ps, and one worker of two
 				p.Annotations[v1alpha1.MinMemberAnnotation], p.Annotations[v1alpha1.TaskAnnotation] = "ps=1,worker=1", "worker"
-				if k == 0 {
+				if k == 2 { // the last in the order: the least does not come of itself
 					p.Annotations[v1alpha1.TaskAnnotation] = "ps"
 				}
 			}
