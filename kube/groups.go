@@ -234,7 +234,11 @@ func (g *group) few(ok func(*pod) bool) string {
 			return fmt.Sprintf("%d of the %d pods of %s that the gang needs are there and ready", there, least, role)
 		}
 	}
-	if there := g.count("", ok); there < g.min {
+	there := len(g.pods) // the most that ok may pick: large gangs come pod by pod
+	if there >= g.min {
+		there = g.count("", ok)
+	}
+	if there < g.min {
 		return fmt.Sprintf("%d of the %d pods of the gang are there and ready", there, g.min)
 	}
 	return ""
