@@ -45,6 +45,10 @@ type pod struct {
 	// dismissed says that the engine told it to leave, and not one before the
 	// engine was built anew: to that one it runs.
 	dismissed bool
+	// moves says that it is on its way off a node that is drained; stayed is the
+	// request for which it could not leave.
+	moves  bool
+	stayed *string
 	// said is the reason that its conditions give for its waiting.
 	said    string
 	volumes volumes
@@ -78,6 +82,15 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
+	if p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() && o.node == p.target && o.membership.Group != old.membership.Group && o.ours {
+		// It was taken out of its owner's hands, or given back.
+		moves, stayed := p.moves, p.stayed
+		m.podOver(p)
+		m.newPod(o)
+		p = m.pods[o.UID]
+		p.moves, p.stayed = moves, stayed
+		return
+	}
 	defer m.notePod(p)
 	o.terms, o.ports = old.terms, old.ports // they cannot change
 	if o.labels != old.labels {
@@ -141,6 +154,9 @@ func (m *mirror) newPod(o *podObject) {
 		return
 	}
 	m.join(p)
+	if o.move.Active() && o.node != "" {
+		m.moving = append(m.moving, p)
+	}
 }
 
 // join makes a pod one of its group.
