@@ -13,8 +13,8 @@ import (
 // would keep too few leaves whole, and so does what can be suspended: it waits
 // for new places in its old place in the queue.
 
-// ReasonDrained is why pods leave a node that is emptied.
-const ReasonDrained = "Drained"
+// causeDrained is why pods leave a node that is emptied.
+const causeDrained = "Drained"
 
 // sweepDraining makes the pods leave that are on nodes which are to be emptied.
 func (m *mirror) sweepDraining() {
@@ -27,7 +27,7 @@ func (m *mirror) sweepDraining() {
 			}
 			g := p.group
 			if m.leavesWhole(g, name) {
-				list := m.breakUp(g, ReasonDrained, why, nil)
+				list := m.breakUp(g, causeDrained, why, nil)
 				g.draining, g.broke = g.gang(), false
 				m.sendOff(g, list)
 				continue

@@ -49,7 +49,7 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 		// The engine waits for the pod to leave: there is no other way on.
 		if passes(err) {
 			s.log.Info("an eviction has to wait", "pod", d.namespace+"/"+d.name, "why", err)
-			if d.reason == ReasonDrained && apierrors.IsTooManyRequests(err) {
+			if d.reason == causeDrained && apierrors.IsTooManyRequests(err) {
 				_ = s.sayMoving(ctx, d.namespace, d.name, d.uid, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error())
 			}
 		} else {
@@ -86,7 +86,7 @@ func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid 
 
 // tellOf tells people that a pod was told to leave.
 func (s *Scheduler) tellOf(d *departure) {
-	if d.reason == ReasonDrained {
+	if d.reason == causeDrained {
 		s.event(d.namespace, "Pod", d.name, d.uid, v1.EventTypeNormal, d.reason, d.message)
 		return
 	}
@@ -95,7 +95,7 @@ func (s *Scheduler) tellOf(d *departure) {
 
 // mark says on the pod why it leaves, if that is for another.
 func (s *Scheduler) mark(ctx context.Context, d *departure) error {
-	if d.reason == ReasonDrained {
+	if d.reason == causeDrained {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{

@@ -257,7 +257,7 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 		s.log.Info("a pod is evicted before another is in its place", "pod", x.namespace+"/"+x.name, "why", why)
 		x.replace = false
 	}
-	err = s.dismiss(ctx, x, p, ReasonDrained, fmt.Sprintf("node %s is drained", x.node))
+	err = s.dismiss(ctx, x, p, causeDrained, fmt.Sprintf("node %s is drained", x.node))
 	return err == nil, ignoreBudget(err)
 }
 

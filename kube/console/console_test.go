@@ -414,6 +414,26 @@ func TestDrainThatEndsEarly(t *testing.T) {
 	}
 }
 
+// A pod that moves is still its owner's, and says what it waits for.
+func TestExplainMoving(t *testing.T) {
+	const labels = ", labels: {app: serve}"
+	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "serve-5d4f", UID: "u", Controller: new(true)}
+	move := &translate.Move{Owner: owner, Hash: "5d4f"}
+	client, _ := cluster(t, podText("serve-5d4f-a", labels+", ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: serve-5d4f, uid: u, controller: true}]", "", "phase: Pending")+
+		podText("serve-5d4f-b", labels+", annotations: {muster.sh/moving: '"+move.String()+"'}", ", nodeName: n1",
+			"phase: Running, conditions: [{type: muster.sh/Moving, status: 'True', reason: Replacing, message: serve-5d4f-a waits}]"))
+	x, err := client.Explain(context.Background(), "team", "serve-5d4f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Pods) != 2 || x.ID != "replicaset/serve-5d4f" || x.Kind != "inference" || x.tasks() != "main 1/2 (moving: 1)" {
+		t.Errorf("%s %s: %s, pods %v", x.ID, x.Kind, x.tasks(), x.Pods)
+	}
+	if p := x.Pods[1]; p.State != "moving" || p.Why != "serve-5d4f-a waits" {
+		t.Errorf("got %+v", p)
+	}
+}
+
 func TestExplainFindsByAnyName(t *testing.T) {
 	const owner = ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]"
 	client, _ := cluster(t, podText("train-0", owner, ", schedulingGroup: {podGroupName: train-x}", "phase: Pending")+podText("x", "", "", "phase: Pending")+
