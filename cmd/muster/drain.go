@@ -37,11 +37,7 @@ It ends when the others are gone. The node stays closed until it is opened with
 			if timeout < 0 {
 				return badUsage(c, "--timeout: expected a time, at least 0; found %s", timeout)
 			}
-			config, err := api.config(c)
-			if err != nil {
-				return err
-			}
-			client, err := console.New(config)
+			client, err := api.client(c)
 			if err != nil {
 				return err
 			}
