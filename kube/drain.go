@@ -39,13 +39,10 @@ func (m *mirror) sweepDraining() {
 		}
 	}
 	// What an instance before this one began is brought to an end.
-	for _, p := range m.moving {
-		if !p.moves && m.pods[p.object.UID] == p {
-			p.moves = true
-			m.acts.move = append(m.acts.move, moveOf(p, p.object.move.Request))
-		}
+	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves }) {
+		p.moves = true
+		m.acts.move = append(m.acts.move, moveOf(p, p.object.move.Request))
 	}
-	m.moving = m.moving[:0]
 }
 
 // mustLeave reports whether a pod of a node that is emptied is to be told to leave

@@ -63,8 +63,8 @@ type mirror struct {
 	// they are after lostAfter; 0 for never.
 	unready   map[string]*node
 	lostAfter core.Time
-	draining  map[string]*node // to be emptied
-	moving    []*pod           // found as they were on their way off their node
+	draining  map[string]*node   // to be emptied
+	moving    map[types.UID]*pod // out of their owners' hands
 }
 
 // acts is what is to be done for decisions, in order.
@@ -129,7 +129,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
-		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{},
+		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
 	}
 }
 

@@ -245,6 +245,9 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 	if rec := translate.MoveOf(p); rec.Active() {
 		return s.replaceMoving(ctx, l, x, p, rec, drain)
 	}
+	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+		return true, nil
+	}
 	if drain == nil {
 		s.box.put(func(m *mirror) { m.movedOff(x.uid, nil) })
 		return true, s.sayMoving(ctx, x.namespace, x.name, x.uid, v1.ConditionFalse, v1alpha1.MovingCancelled, cancelled(x))

@@ -155,7 +155,7 @@ func (m *mirror) newPod(o *podObject) {
 	}
 	m.join(p)
 	if o.move.Active() && o.node != "" {
-		m.moving = append(m.moving, p)
+		m.moving[o.UID] = p
 	}
 }
 
@@ -199,6 +199,7 @@ func (m *mirror) podsListed(list []*podObject) {
 // podOver takes a pod that ended or was deleted off its node.
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
+	delete(m.moving, p.object.UID)
 	m.lifted(p)
 	m.notePod(p)
 	m.uncount(p)

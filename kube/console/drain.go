@@ -84,6 +84,7 @@ type drainLook struct {
 	told  map[string]string // of the pods that are left, what was last told of each
 	began time.Time
 	idle  bool // people were told that nothing is done
+	empty bool // no pod was there at the last look
 }
 
 // undrained says that pods are left.
@@ -140,8 +141,12 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 			l.d.Tell(fmt.Sprintf("nothing has been done about %s for %s: see that the scheduler runs", name, l.d.Idle))
 		}
 	}
+	was := l.empty
+	l.empty = len(there) == 0
 	switch {
-	case len(there) == 0:
+	case l.empty && !was:
+		// A pod may be on its way there that was placed before.
+	case l.empty:
 		l.d.Tell(fmt.Sprintf("node %s is drained: no pod of Muster's is left; other pods: %d", l.d.Node, others))
 		return true, nil
 	case stay == len(there):
