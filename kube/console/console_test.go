@@ -352,20 +352,22 @@ func movingText(status, message string) string {
 func TestDrain(t *testing.T) {
 	on := ", nodeName: n1"
 	told, node, err := drains(t, context.Background(), Drain{Replace: 10 * time.Minute, Idle: time.Hour},
-		podText("a", "", on, "phase: Running")+podText("b", "", on, "phase: Running")+
+		podText("a", "", on, "phase: Running")+podText("b", "", on, "phase: Running")+podText("late", "", "", "phase: Pending")+
 			strings.Replace(podText("c", "", on, "phase: Running"), "schedulerName: muster", "schedulerName: other", 1)+
 			podText("d", ", ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: d, uid: u, controller: true}]", on, "phase: Running"),
 		map[string]string{"a": movingText("True", "a-2 waits")},
 		map[string]string{"b": movingText("True", "a budget")},
 		map[string]string{"b": `{"metadata":{"deletionTimestamp":"2026-01-31T12:00:00Z"}}`},
 		map[string]string{"a": "", "b": ""},
+		map[string]string{"late": `{"spec":{"nodeName":"n1"}}`}, // it was being bound
+		map[string]string{"late": ""},
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"node n1 is closed to new pods",
-		"team/a waits to leave: a-2 waits", "team/b waits to leave: a budget", "team/b leaves", "team/a is gone; pods left: 0", "team/b is gone; pods left: 0",
+		"team/a waits to leave: a-2 waits", "team/b waits to leave: a budget", "team/b leaves", "team/a is gone; pods left: 0", "team/b is gone; pods left: 0", "team/late is gone; pods left: 0",
 		"node n1 is drained: no pod of Muster's is left; other pods: 2",
 	}
 	if !slices.Equal(told, want) {
