@@ -18,6 +18,13 @@ const causeDrained = "Drained"
 
 // sweepDraining makes the pods leave that are on nodes which are to be emptied.
 func (m *mirror) sweepDraining() {
+	// What an instance before this one began is brought to an end.
+	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves && p.stayed == nil }) {
+		p.moves = true
+		x := moveOf(p, p.object.move.Request)
+		x.found = true
+		m.acts.move = append(m.acts.move, x)
+	}
 	for _, name := range sortedKeys(m.draining) {
 		n := m.draining[name]
 		why := fmt.Sprintf("node %s is drained", name)
@@ -38,11 +45,6 @@ func (m *mirror) sweepDraining() {
 			m.acts.move = append(m.acts.move, x)
 		}
 	}
-	// What an instance before this one began is brought to an end.
-	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves }) {
-		p.moves = true
-		m.acts.move = append(m.acts.move, moveOf(p, p.object.move.Request))
-	}
 }
 
 // mustLeave reports whether a pod of a node that is emptied is to be told to leave
@@ -59,7 +61,7 @@ func (m *mirror) mustLeave(p *pod) bool {
 	if p.stayed != nil {
 		return *p.stayed != request
 	}
-	return o.move == nil || !o.move.Kept || o.move.Request != request
+	return !o.move.NotReplaced(request)
 }
 
 // leavesWhole reports whether all pods of a group leave when those of one node do.

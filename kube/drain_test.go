@@ -158,7 +158,7 @@ func TestDrainedAgain(t *testing.T) {
 	}
 	// The next instance reads it on the pod.
 	w.pod("a", func(p *v1.Pod) {
-		p.Annotations[v1alpha1.MovingAnnotation] = (&translate.Move{Owner: p.OwnerReferences[0], Hash: "5d4f", Request: "first", Kept: true}).String()
+		p.Annotations[v1alpha1.MovingAnnotation] = (&translate.Move{Owner: p.OwnerReferences[0], Hash: "5d4f", Request: "first", Kept: v1alpha1.MovingNotReplaced}).String()
 	})
 	w.restart()
 	if got := w.leave(); len(got) > 0 {
@@ -167,6 +167,14 @@ func TestDrainedAgain(t *testing.T) {
 	w.node("n", "", drained("10m second"))
 	if got := w.leave(); !slices.Equal(got, []string{">a"}) {
 		t.Errorf("after a new request: %v", got)
+	}
+	// One that came back because the node was opened is asked again in any case.
+	w.m.movedOff(uid, nil)
+	w.pod("a", func(p *v1.Pod) {
+		p.Annotations[v1alpha1.MovingAnnotation] = (&translate.Move{Owner: p.OwnerReferences[0], Hash: "5d4f", Request: "second", Kept: v1alpha1.MovingCancelled}).String()
+	})
+	if got := w.leave(); !slices.Equal(got, []string{">a"}) {
+		t.Errorf("after the node was closed again: %v", got)
 	}
 }
 
@@ -201,12 +209,17 @@ func TestMovingPodInTheTables(t *testing.T) {
 	if got := w.leave(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("a new instance finds %v on the way", got)
 	}
+	// It was given back, and that has not been seen yet.
+	w.m.movedOff(w.pods["default/a"].UID, new(""))
+	if got := w.leave(); len(got) > 0 {
+		t.Errorf("%v, which could not be replaced, is told again", got)
+	}
 	w.inGroup("a", "pod/a", 16)
 	w.node("p", "r1")
 	w.on("c>p")
 	w.pod("a", func(p *v1.Pod) {
 		p.OwnerReferences = owner
-		p.Annotations[v1alpha1.MovingAnnotation] = (&translate.Move{Owner: owner[0], Hash: "5d4f", Kept: true}).String()
+		p.Annotations[v1alpha1.MovingAnnotation] = (&translate.Move{Owner: owner[0], Hash: "5d4f", Kept: v1alpha1.MovingNotReplaced}).String()
 		p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "5d4f"
 	})
 	w.inGroup("a", "replicaset/serve-5d4f", 24)

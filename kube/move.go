@@ -39,6 +39,8 @@ type move struct {
 	// replace says that another is to be ready before, unless it turns out that
 	// this cannot be.
 	replace bool
+	// found says that it was under way already: it is brought to an end, not begun.
+	found bool
 	// begun says that this instance has said what it is about.
 	begun bool
 }
@@ -87,7 +89,7 @@ func (s *Scheduler) moveAll(ctx context.Context) {
 
 // moveOn brings each move a step on.
 func (s *Scheduler) moveOn(ctx context.Context) {
-	l := &look{s: s, nodes: map[string]*v1.Node{}, owners: map[types.UID]*replicas{}}
+	l := newLook(s)
 	for _, x := range s.moves.take() {
 		over, err := s.step(ctx, l, &x)
 		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
@@ -107,11 +109,14 @@ type look struct {
 	owners map[types.UID]*replicas
 }
 
+func newLook(s *Scheduler) *look {
+	return &look{s: s, nodes: map[string]*v1.Node{}, owners: map[types.UID]*replicas{}}
+}
+
 // replicas is a ReplicaSet with its pods, those that are being moved too.
 type replicas struct {
 	set  *appsv1.ReplicaSet // nil when it is gone
 	pods []v1.Pod
-	left map[types.UID]bool // told to leave since they were read
 }
 
 // node reads a node; nil when it is gone.
@@ -135,7 +140,7 @@ func (l *look) replicas(ctx context.Context, namespace string, owner *metav1.Own
 	if r := l.owners[owner.UID]; r != nil {
 		return r, nil
 	}
-	r := &replicas{left: map[types.UID]bool{}}
+	r := &replicas{}
 	set, err := l.s.client.AppsV1().ReplicaSets(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
 	l.s.metrics.request("get", err)
 	switch {
@@ -161,11 +166,14 @@ func (l *look) replicas(ctx context.Context, namespace string, owner *metav1.Own
 	return r, nil
 }
 
-// available counts the pods that are, but for one.
-func (r *replicas) available(but types.UID, now time.Time) int32 {
+// available counts the pods that are, without one and, of those that move too, only
+// those after it in their order: pods of which each has enough without those before
+// it may all leave at once, whoever evicts them, and enough is left.
+func (r *replicas) available(without types.UID, now time.Time) int32 {
 	n := int32(0)
 	for i := range r.pods {
-		if p := &r.pods[i]; p.UID != but && !r.left[p.UID] && r.isAvailable(p, now) {
+		p := &r.pods[i]
+		if p.UID != without && r.isAvailable(p, now) && (p.UID > without || !translate.MoveOf(p).Active()) {
 			n++
 		}
 	}
@@ -242,8 +250,13 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 			drain = nil
 		}
 	}
-	if rec := translate.MoveOf(p); rec.Active() {
+	rec := translate.MoveOf(p)
+	if rec.Active() {
 		return s.replaceMoving(ctx, l, x, p, rec, drain)
+	}
+	if x.found {
+		s.box.put(func(m *mirror) { m.movedOff(x.uid, stayed(rec)) })
+		return true, nil
 	}
 	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 		return true, nil
@@ -308,6 +321,9 @@ func (s *Scheduler) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *
 	if r.set.Spec.Selector == nil || r.set.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] != hash {
 		return "its owner has no label of its own to select by", nil
 	}
+	if metav1.GetControllerOf(p) == nil {
+		return "", nil // it takes the pod back any moment
+	}
 	by := metav1.GetControllerOf(r.set)
 	if by == nil || by.Kind != "Deployment" {
 		return "its owner is no Deployment's", nil
@@ -328,7 +344,7 @@ func (s *Scheduler) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *
 		Owner: *owner, Hash: hash, Until: metav1.NewTime(now.Add(d.Wait)), Request: d.Request,
 		Least: min(r.available("", now), r.wanted()),
 	}
-	if err := s.relabelMoving(ctx, p, translate.MovingHash(hash), rec); err != nil {
+	if err := s.relabelMoving(ctx, p, rec); err != nil {
 		return "", err
 	}
 	s.log.Info("a pod is moved: its owner makes another first", "pod", x.namespace+"/"+x.name, "owner", owner.Name, "node", x.node)
@@ -350,7 +366,6 @@ func (s *Scheduler) replaceMoving(ctx context.Context, l *look, x *move, p *v1.P
 		}
 		err := s.dismiss(ctx, x, p, "Moved", why)
 		if err == nil {
-			r.left[x.uid] = true
 			s.metrics.moves.WithLabelValues("moved").Inc()
 		}
 		return err == nil, ignoreBudget(err)
@@ -375,27 +390,37 @@ func (s *Scheduler) replaceMoving(ctx context.Context, l *look, x *move, p *v1.P
 		return false, err
 	}
 	back := *rec
-	back.Kept = true
+	back.Kept = reason
 	if d != nil {
 		back.Request = d.Request
 	}
-	if err := s.relabelMoving(ctx, p, rec.Hash, &back); err != nil {
+	if err := s.relabelMoving(ctx, p, &back); err != nil {
 		return false, err
 	}
 	s.log.Info("a pod is not moved: its owner has it back", "pod", x.namespace+"/"+x.name, "owner", rec.Owner.Name, "why", why)
 	s.event(x.namespace, "Pod", x.name, x.uid, v1.EventTypeWarning, reason, why)
 	s.metrics.moves.WithLabelValues("kept").Inc()
-	s.box.put(func(m *mirror) { m.movedOff(x.uid, &back.Request) })
+	s.box.put(func(m *mirror) { m.movedOff(x.uid, stayed(&back)) })
 	return true, nil
 }
 
-// relabelMoving writes the label that the owner selects by, and how the move
-// stands, at once. It fails when the pod has changed owners since it was read.
-func (s *Scheduler) relabelMoving(ctx context.Context, p *v1.Pod, hash string, rec *translate.Move) error {
+// stayed is the request for which a pod could not leave; nil when there is none.
+func stayed(rec *translate.Move) *string {
+	if rec == nil || !rec.NotReplaced(rec.Request) {
+		return nil
+	}
+	return &rec.Request
+}
+
+// relabelMoving writes how a move stands and the labels by which its owner has the
+// pod or not, at once.
+func (s *Scheduler) relabelMoving(ctx context.Context, p *v1.Pod, rec *translate.Move) error {
+	labels := map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: translate.MovingHash(rec.Hash), v1alpha1.MovingLabel: "true"}
+	if !rec.Active() {
+		labels = map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: rec.Hash, v1alpha1.MovingLabel: nil}
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":         p.UID,
-		"labels":      map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: hash},
-		"annotations": map[string]string{v1alpha1.MovingAnnotation: rec.String()},
+		"uid": p.UID, "labels": labels, "annotations": map[string]string{v1alpha1.MovingAnnotation: rec.String()},
 	}})
 	if err != nil {
 		return err

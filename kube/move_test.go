@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -144,9 +145,9 @@ func (x *moving) is(want string) {
 	if p := x.pod("old"); p != nil {
 		got = "its owner's"
 		switch hash, m := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey], translate.MoveOf(p); {
-		case hash == "5d4f-moving" && m.Active() && m.Hash == "5d4f":
+		case hash == "5d4f-moving" && m.Active() && m.Hash == "5d4f" && p.Labels[v1alpha1.MovingLabel] == "true":
 			got = "taken out"
-		case hash != "5d4f" || m.Active():
+		case hash != "5d4f" || m.Active() || p.Labels[v1alpha1.MovingLabel] != "":
 			got = fmt.Sprintf("between: %s, %v", hash, m)
 		case m != nil:
 			got = "given back"
@@ -202,13 +203,37 @@ func TestMakeBeforeBreakByTheNext(t *testing.T) {
 	x.begin()
 	x.is("taken out")
 	x.next()
-	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now"})
+	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", found: true})
 	x.is("taken out, Replacing True")
 	x.make("new", "o")
 	x.ready("new")
 	x.next()
-	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now"})
+	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", found: true})
 	x.is("gone")
+}
+
+// A pod that is asked again, just as it was given back, waits until its owner has it.
+func TestMakeBeforeBreakAgain(t *testing.T) {
+	x := newMoving(t)
+	owner := x.pod("old").OwnerReferences
+	x.begin()
+	x.is("taken out")
+	x.edit("old", func(p *v1.Pod) { p.OwnerReferences = nil })
+	x.clock = x.clock.Add(11 * time.Minute)
+	x.is("given back, NotReplaced False")
+	if translate.Replaceable(x.pod("old")) == nil {
+		t.Error("it would be evicted at once")
+	}
+	// Who does not know yet that it was given back has nothing to end.
+	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", found: true})
+	x.is("given back, NotReplaced False")
+	x.begin()
+	x.moveOn(context.Background())
+	if p := x.pod("old"); p == nil || translate.MoveOf(p).Active() {
+		t.Fatalf("got %v", p)
+	}
+	x.edit("old", func(p *v1.Pod) { p.OwnerReferences = owner })
+	x.is("taken out, NotReplaced False")
 }
 
 // What else may happen to a pod that was taken out of its owner's hands.
@@ -289,6 +314,35 @@ func TestMakeBeforeBreakOfTwo(t *testing.T) {
 	x.moveOn(context.Background())
 	if x.pod("old") != nil || x.pod("other") != nil {
 		t.Error("both are to go")
+	}
+}
+
+// Two instances that each evict one of two pods of an owner, and know nothing of each
+// other, leave as many as are needed.
+func TestMakeBeforeBreakByTwo(t *testing.T) {
+	for _, first := range []string{"old", "other"} {
+		x := newMoving(t)
+		x.begin()
+		x.moves.add(move{namespace: "default", name: "other", uid: "other", node: "n", request: "now", replace: true})
+		x.moveOn(context.Background())
+		x.make("new", "o")
+		x.ready("new")
+		// Both have read how things are before either evicts.
+		looks := map[string]*look{}
+		for _, name := range []string{"old", "other"} {
+			looks[name] = newLook(x.Scheduler)
+			if _, err := looks[name].replicas(context.Background(), "default", &translate.MoveOf(x.pod(name)).Owner, "5d4f"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{first, map[string]string{"old": "other", "other": "old"}[first]} {
+			if _, err := x.step(context.Background(), looks[name], &move{namespace: "default", name: name, uid: types.UID(name), node: "n", request: "now"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if (x.pod("old") == nil) == (x.pod("other") == nil) {
+			t.Errorf("one of them is to go, and one to stay: %v, %v", x.pod("old"), x.pod("other"))
+		}
 	}
 }
 

@@ -96,6 +96,8 @@ const (
 	// that the owner makes another, and says how to give it back. It stays, marked
 	// so, on a pod that was given back.
 	MovingAnnotation = "muster.sh/moving"
+	// MovingLabel is "true" on such a pod until it is given back.
+	MovingLabel = "muster.sh/moving"
 )
 
 // MovingCondition is the type of the condition of pods of a node that is drained:

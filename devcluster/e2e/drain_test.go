@@ -154,6 +154,24 @@ func TestDrainJob(t *testing.T) {
 	}
 }
 
+// A gang that would keep too few leaves whole, and its pods are not told that they
+// were preempted.
+func TestDrainGang(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2)
+	c.schedule()
+	seen := c.watch()
+	c.group("train", 2)
+	pods := c.several("train", 0, 2, asks(8), ofGroup("train"))
+	c.bound(pods...)
+	first, second := c.get(pods[0]), c.get(pods[1])
+	c.must(c.drain(first.Spec.NodeName, time.Minute))
+	c.gone(first, second)
+	if list := seen.evicted(v1alpha1.PreemptionReason); len(list) > 0 {
+		t.Errorf("%v were preempted", names(list))
+	}
+}
+
 // runs waits until so many pods of a Job run, all on a node.
 func (c *cluster) runs(job string, n int, node string) {
 	c.Helper()

@@ -382,7 +382,7 @@ func TestDrain(t *testing.T) {
 func TestDrainThatEndsEarly(t *testing.T) {
 	pod := podText("a", "", ", nodeName: n1", "phase: Running")
 	kept := func(request string) string {
-		m := &translate.Move{Owner: metav1.OwnerReference{Name: "r"}, Hash: "h", Kept: true, Request: request}
+		m := &translate.Move{Owner: metav1.OwnerReference{Name: "r"}, Hash: "h", Kept: v1alpha1.MovingNotReplaced, Request: request}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.MovingAnnotation: m.String()}}})
 		if err != nil {
 			t.Fatal(err)

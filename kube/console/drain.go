@@ -169,7 +169,7 @@ func (l *drainLook) standing(p *v1.Pod) (now string, stays bool) {
 	}
 	m := translate.MoveOf(p)
 	switch {
-	case m != nil && m.Kept && m.Request == l.asked.Request:
+	case m.NotReplaced(l.asked.Request):
 		return "stays: " + told.Message, true
 	case told.Status == v1.ConditionTrue:
 		return "waits to leave: " + told.Message, false

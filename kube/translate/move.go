@@ -54,8 +54,9 @@ type Move struct {
 	Until metav1.Time `json:"until"`
 	// Request is that of the [Drain] it moves for.
 	Request string `json:"request,omitempty"`
-	// Kept says that it was given back.
-	Kept bool `json:"kept,omitempty"`
+	// Kept is why it was given back, [v1alpha1.MovingNotReplaced] or
+	// [v1alpha1.MovingCancelled]; empty while it is not.
+	Kept string `json:"kept,omitempty"`
 }
 
 // MoveOf returns what the annotation of a pod says, nil when it has none that can
@@ -73,7 +74,12 @@ func MoveOf(p *v1.Pod) *Move {
 }
 
 // Active reports whether the pod is out of its owner's hands.
-func (m *Move) Active() bool { return m != nil && !m.Kept }
+func (m *Move) Active() bool { return m != nil && m.Kept == "" }
+
+// NotReplaced reports whether no other took its place when a drain asked for it.
+func (m *Move) NotReplaced(request string) bool {
+	return m != nil && m.Kept == v1alpha1.MovingNotReplaced && m.Request == request
+}
 
 // String is the value of the annotation.
 func (m *Move) String() string {
@@ -102,9 +108,12 @@ func ControllerOf(p *v1.Pod) *metav1.OwnerReference {
 // Replaceable says by which owner another is made for a pod that is taken out of
 // its hands, while Services go on to send requests to both; nil when by none. The
 // owners are the ReplicaSets of Deployments: they select by one label that nobody
-// else selects by.
+// else selects by. One to which the pod was given back may not have taken it yet.
 func Replaceable(p *v1.Pod) *metav1.OwnerReference {
 	o := metav1.GetControllerOf(p)
+	if m := MoveOf(p); o == nil && m != nil {
+		o = &m.Owner
+	}
 	if o == nil || o.Kind != "ReplicaSet" || !strings.HasPrefix(o.APIVersion, appsv1.GroupName+"/") || p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "" {
 		return nil
 	}
