@@ -254,7 +254,7 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 	if rec.Active() {
 		return s.replaceMoving(ctx, l, x, p, rec, drain)
 	}
-	if x.found {
+	if x.found || drain != nil && rec.NotReplaced(drain.Request) { // it was given back, and the answer lost
 		s.box.put(func(m *mirror) { m.movedOff(x.uid, stayed(rec)) })
 		return true, nil
 	}

@@ -224,9 +224,13 @@ func TestMakeBeforeBreakAgain(t *testing.T) {
 	if translate.Replaceable(x.pod("old")) == nil {
 		t.Error("it would be evicted at once")
 	}
+	// Who gave it back and did not hear so leaves it at that.
+	x.begin()
+	x.is("given back, NotReplaced False")
 	// Who does not know yet that it was given back has nothing to end.
 	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", found: true})
 	x.is("given back, NotReplaced False")
+	x.node(func(n *v1.Node) { n.Annotations[v1alpha1.DrainAnnotation] = "10m again" })
 	x.begin()
 	x.moveOn(context.Background())
 	if p := x.pod("old"); p == nil || translate.MoveOf(p).Active() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -134,6 +136,94 @@ func TestDrainTakenBack(t *testing.T) {
 		return nil
 	})
 	s.neverFewer(2)
+}
+
+// With a bad cable and restarts, nodes that are drained one after the other, with room
+// for others and without, leave no pod that is nobody's and never too few.
+func TestDrainChaos(t *testing.T) {
+	c := begin(t)
+	bad := &cable{rng: rand.New(rand.NewPCG(9, 1)), counts: map[string]int{}}
+	chaotic := func(k *kube.Config) { k.API = throughCable(k.API, bad) }
+	c.nodesNamed("n", 4)
+	c.schedule(chaotic)
+	s := c.service(3)
+	bad.bad.Store(200)
+	people, err := console.New(address)
+	c.must(err)
+	for round := range 5 {
+		node := ""
+		for _, p := range c.podsWith("app", "serve") {
+			if p.Spec.NodeName != "" {
+				node = p.Spec.NodeName
+			}
+		}
+		spare := round%3 != 0 // else there is no room
+		if !spare {
+			c.create(pod("taken", asks(8), func(p *v1.Pod) { p.Spec.NodeName = c.freeNode() }))
+		}
+		drained := make(chan error, 1)
+		go func() { drained <- c.drain(node, 2*time.Second) }()
+		if round%2 == 1 {
+			c.until("a pod is out of its owner's hands", func() error {
+				if pods := c.podsWith(v1alpha1.MovingLabel, "true"); len(pods) == 0 && len(drained) == 0 {
+					return errors.New("none is")
+				}
+				return nil
+			})
+			c.scheduler.stop()
+			c.start(chaotic)
+		}
+		c.until("the drain ends", func() error {
+			select {
+			case <-c.scheduler.ended: // it could not reach the API at the start
+				c.start(chaotic)
+			default:
+			}
+			if len(drained) == 0 {
+				return errors.New("it goes on")
+			}
+			return nil
+		})
+		if err := <-drained; err == nil && !spare {
+			t.Error("a node was drained though there was no room")
+		}
+		c.must(people.Uncordon(ctx(), node))
+		if !spare {
+			c.kill("taken")
+		}
+	}
+	bad.bad.Store(0)
+	c.until("all are the owner's, and none too many", func() error {
+		pods := c.podsWith("app", "serve")
+		for i := range pods {
+			if p := &pods[i]; metav1.GetControllerOf(p) == nil || translate.MoveOf(p).Active() || p.Spec.NodeName == "" {
+				return fmt.Errorf("%s is %v on %q", p.Name, p.ObjectMeta, p.Spec.NodeName)
+			}
+		}
+		if len(pods) != 3 {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		return nil
+	})
+	s.neverFewer(3)
+}
+
+// freeNode returns a node that is open and has no pod.
+func (c *cluster) freeNode() string {
+	c.Helper()
+	used := map[string]bool{}
+	list, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{})
+	c.must(err)
+	for _, p := range list.Items {
+		used[p.Spec.NodeName] = true
+	}
+	for _, n := range c.nodes {
+		if !used[n] {
+			return n
+		}
+	}
+	c.Fatal("no node is free")
+	return ""
 }
 
 // A Job whose pods are all on the node is suspended and comes again elsewhere,
