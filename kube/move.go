@@ -244,7 +244,7 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 		return false, err
 	}
 	// What is asked of a node that is gone, nobody has taken back.
-	drain := &translate.Drain{Request: x.request}
+	drain := &translate.Drain{Wait: time.Minute, Request: x.request}
 	if n != nil {
 		if drain, err = translate.DrainOf(n); err != nil {
 			drain = nil
@@ -265,7 +265,7 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 		s.box.put(func(m *mirror) { m.movedOff(x.uid, nil) })
 		return true, s.sayMoving(ctx, x.namespace, x.name, x.uid, v1.ConditionFalse, v1alpha1.MovingCancelled, cancelled(x))
 	}
-	if x.replace {
+	if x.replace && drain.Wait > 0 {
 		why, err := s.detach(ctx, l, x, p, drain)
 		if err != nil || why == "" {
 			return false, err
@@ -359,7 +359,7 @@ func (s *Scheduler) replaceMoving(ctx context.Context, l *look, x *move, p *v1.P
 		return false, err
 	}
 	now := s.now()
-	if least := min(rec.Least, r.wanted()); r.set == nil || d != nil && r.available(x.uid, now) >= least {
+	if least := min(rec.Least, r.wanted()); r.set == nil || d != nil && (d.Wait == 0 || r.available(x.uid, now) >= least) {
 		why := fmt.Sprintf("node %s is drained: of ReplicaSet %s, %d pods are available without it; needed: %d", x.node, rec.Owner.Name, r.available(x.uid, now), least)
 		if r.set == nil {
 			why = fmt.Sprintf("ReplicaSet %s, whose pod it was, is gone", rec.Owner.Name)
