@@ -80,10 +80,16 @@ func (m *mirror) leavesWhole(g *group, node string) bool {
 }
 
 // replaced reports whether another pod is to be ready in the place of one before
-// that leaves. It cannot be where both would need a volume that is one node's.
+// that leaves. It cannot be where both would need a volume, or devices, that are one
+// node's.
 func (m *mirror) replaced(p *pod, d *translate.Drain) bool {
 	if d.Wait == 0 || !p.object.replaceable || p.group.gang() {
 		return false
+	}
+	for _, r := range p.object.deviceClaims {
+		if !r.template {
+			return false
+		}
 	}
 	for _, c := range p.object.claims {
 		if o := m.storage.claims[key(p.object.Namespace, c.Name)]; !c.Ephemeral && (o == nil || !o.shared) {

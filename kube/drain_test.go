@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -98,6 +99,18 @@ func TestDrained(t *testing.T) {
 			w.volume("data", "")
 			w.pod("a", replica, using("data"), here)
 		}, []string{">a"}},
+		"with a claim of its own": {"10m", func(w *world) {
+			w.pod("a", replica, here, func(p *v1.Pod) {
+				p.Spec.NodeName = "n"
+				p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "x", ResourceClaimTemplateName: new("x")}}
+			})
+		}, []string{">a"}},
+		"with a claim of all": {"10m", func(w *world) {
+			w.pod("a", replica, here, func(p *v1.Pod) {
+				p.Spec.NodeName = "n"
+				p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "x", ResourceClaimName: new("x")}}
+			})
+		}, []string{"a"}},
 		"a gang": {"10m", func(w *world) { w.pod("a", gang("g", 2), here); w.pod("b", gang("g", 2), there) }, []string{"!a", "!b"}},
 		"a gang with one to spare": {"10m", func(w *world) {
 			w.pod("a", gang("g", 2), here)
@@ -223,6 +236,23 @@ func TestMovingPodInTheTables(t *testing.T) {
 		p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "5d4f"
 	})
 	w.inGroup("a", "replicaset/serve-5d4f", 24)
+}
+
+// Pods that share a device with a pod that is taken out of its owner's hands, or given
+// back, are none the worse.
+func TestMovingPodWithDevices(t *testing.T) {
+	d := newDevices(t)
+	d.published("a", "NVIDIA H800", 4)
+	d.deviceClaim("x", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 1)})
+	d.pod("p", claiming("x"), of("apps/v1", "ReplicaSet", "r"))
+	d.pod("hog", asking("cpu", "60"))
+	d.on("p>a", "hog>a")
+	d.pod("u", claiming("x"), asking("cpu", "10"))
+	d.on("u>")
+	d.pod("p", func(p *v1.Pod) { p.OwnerReferences = nil })
+	d.on("u>", "p>a")
+	d.gone("hog")
+	d.on("u>a", "p>a")
 }
 
 // inGroup fails the test unless a pod is counted in a group, and so many GPUs are

@@ -252,6 +252,9 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 	}
 	rec := translate.MoveOf(p)
 	if rec.Active() {
+		if n == nil {
+			drain.Request = rec.Request
+		}
 		return s.replaceMoving(ctx, l, x, p, rec, drain)
 	}
 	if x.found || drain != nil && rec.NotReplaced(drain.Request) { // it was given back, and the answer lost
@@ -370,6 +373,11 @@ func (s *Scheduler) replaceMoving(ctx context.Context, l *look, x *move, p *v1.P
 		}
 		return err == nil, ignoreBudget(err)
 	}
+	if d != nil && d.Request != rec.Request { // somebody has asked anew, and waits from now on
+		anew := *rec
+		anew.Request, anew.Until = d.Request, metav1.NewTime(now.Add(d.Wait))
+		return false, s.relabelMoving(ctx, p, &anew)
+	}
 	lacks := r.lacks(x.uid, now)
 	reason, why := "", ""
 	switch {
@@ -391,9 +399,6 @@ func (s *Scheduler) replaceMoving(ctx context.Context, l *look, x *move, p *v1.P
 	}
 	back := *rec
 	back.Kept = reason
-	if d != nil {
-		back.Request = d.Request
-	}
 	if err := s.relabelMoving(ctx, p, &back); err != nil {
 		return false, err
 	}

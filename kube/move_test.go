@@ -240,6 +240,23 @@ func TestMakeBeforeBreakAgain(t *testing.T) {
 	x.is("taken out, NotReplaced False")
 }
 
+// Who asks anew gives the pod as much time as at first.
+func TestMakeBeforeBreakAskedAnew(t *testing.T) {
+	x := newMoving(t)
+	x.begin()
+	x.is("taken out")
+	x.clock = x.clock.Add(9 * time.Minute)
+	x.node(func(n *v1.Node) { n.Annotations[v1alpha1.DrainAnnotation] = "10m again" })
+	x.is("taken out")
+	x.clock = x.clock.Add(9 * time.Minute)
+	x.is("taken out, Replacing True")
+	x.clock = x.clock.Add(2 * time.Minute)
+	x.is("given back, NotReplaced False")
+	if !translate.MoveOf(x.pod("old")).NotReplaced("again") {
+		t.Error("it does not say for which request it could not leave")
+	}
+}
+
 // What else may happen to a pod that was taken out of its owner's hands.
 func TestMakeBeforeBreakGoesOtherwise(t *testing.T) {
 	scale := func(n int32) func(*moving) {

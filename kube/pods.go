@@ -83,12 +83,7 @@ func (m *mirror) podSeen(o *podObject) {
 	}
 	old := p.object
 	if p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() && o.node == p.target && o.membership.Group != old.membership.Group && o.ours {
-		// It was taken out of its owner's hands, or given back.
-		moves, stayed := p.moves, p.stayed
-		m.podOver(p)
-		m.newPod(o)
-		p = m.pods[o.UID]
-		p.moves, p.stayed = moves, stayed
+		m.changeOwner(p, o)
 		return
 	}
 	defer m.notePod(p)
@@ -134,6 +129,21 @@ func (m *mirror) podSeen(o *podObject) {
 	}
 	if p.slot >= 0 && o.attributes.Estimate != old.attributes.Estimate {
 		m.mustTell(core.JobEstimated{Job: p.group.job, Estimate: o.attributes.Estimate})
+	}
+}
+
+// changeOwner takes in that a pod on a node was taken out of its owner's hands, or
+// given back: it is one of another group.
+func (m *mirror) changeOwner(p *pod, o *podObject) {
+	moves, stayed := p.moves, p.stayed
+	m.podOver(p)
+	m.newPod(o)
+	p = m.pods[o.UID]
+	p.moves, p.stayed = moves, stayed
+	for _, r := range o.deviceClaims {
+		if c := m.dra.claims[key(o.Namespace, r.claim)]; c != nil {
+			m.claimChanged(c) // to those that share it, it was gone
+		}
 	}
 }
 
