@@ -192,10 +192,9 @@ func (g *group) has(p *pod, slot int, t *task) {
 
 func (g *group) gang() bool { return g.min > 1 && !g.soft }
 
-// broken reports whether fewer pods run, and stay, than must for the gang to
-// stand.
-func (g *group) broken() bool {
-	if g.count("", (*pod).runs) < min(g.min, len(g.slots)) {
+// broken reports whether fewer pods stay than must for the gang to stand.
+func (g *group) broken(stays func(*pod) bool) bool {
+	if g.count("", stays) < min(g.min, len(g.slots)) {
 		return true
 	}
 	for role, least := range g.roles {
@@ -205,7 +204,7 @@ func (g *group) broken() bool {
 				slots += t.slots
 			}
 		}
-		if g.count(role, (*pod).runs) < min(least, slots) {
+		if g.count(role, stays) < min(least, slots) {
 			return true
 		}
 	}

@@ -63,7 +63,7 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -104,6 +104,19 @@ func (s *story) happen() {
 			ours := p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" && len(p.Spec.Volumes) == 0
 			if ours || len(p.Labels) > 0 && p.Labels[v1alpha1.GangLabel] == "" && p.Spec.SchedulerName != v1alpha1.SchedulerName {
 				s.pod(name, s.label)
+			}
+		}
+	case "own":
+		// A pod is taken out of its owner's hands, or given to one.
+		if name, ok := some(s, s.pods); ok {
+			if p := s.pods[name]; p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" {
+				s.pod(name, func(p *v1.Pod) {
+					if p.OwnerReferences != nil {
+						p.OwnerReferences = nil
+						return
+					}
+					of("apps/v1", "ReplicaSet", p.Name)(p)
+				})
 			}
 		}
 	case "node":
@@ -264,7 +277,7 @@ func (s *story) decide() {
 		// Of a gang of which some pods are over, the rest may start.
 		// Some may have been placed before, when a volume was asked for.
 		late := slices.ContainsFunc(acts.bind[from:i], func(b bindAct) bool { return before[b.pod.object.UID] != nil })
-		if !late && g.gang() && g.count("", (*pod).runs) == i-from && !slices.Contains(g.slots, nil) && g.broken() {
+		if !late && g.gang() && g.count("", (*pod).runs) == i-from && !slices.Contains(g.slots, nil) && g.broken((*pod).runs) {
 			s.t.Errorf("gang %s starts with less than its least: %d of %v", g.job, i-from, g.roles)
 		}
 		for k := from; k < i; k++ {
