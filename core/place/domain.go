@@ -122,7 +122,7 @@ func (p *Placer) countExact(u *Unit, sp space, level int) {
 		for _, pool := range sp[t] {
 			for leaf := range pool.Leaves() {
 				for _, id := range pool.LeafNodes(int32(leaf)) {
-					if fit := p.takes(u, u.Tasks[t].Shape, id, false); fit > 0 {
+					if fit := p.takes(u, &u.Tasks[t], id, false); fit > 0 {
 						if d := p.domainOf(id, level); d >= 0 {
 							y.add(t, d, fit, p.state.Node(id).Free())
 						}
@@ -142,15 +142,15 @@ func (p *Placer) domainOf(id cluster.NodeID, level int) int32 {
 	return p.state.Domain(id, level)
 }
 
-// takes returns how many pods of a shape a node can hold now, all told; without
-// even, where pods must be spread, when others come elsewhere. Anti-affinity
-// between those pods is not counted.
-func (p *Placer) takes(u *Unit, sh *Shape, id cluster.NodeID, even bool) int {
+// takes returns how many pods of a task a node can hold, all told, as other pods are
+// now or, where they matter, may come to be. Anti-affinity between those pods is not
+// counted.
+func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, now bool) int {
 	if id < 0 {
 		return 0
 	}
-	n := p.state.Node(id)
-	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, sh, id, even) {
+	sh, n := t.Shape, p.state.Node(id)
+	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, t, id, now) {
 		return 0
 	}
 	if sh.Part > 0 {
@@ -167,20 +167,14 @@ type entry struct {
 	slots, free int
 }
 
-// inDomain places the gang in one domain, its largest pods first. What it
-// placed before it failed is left to be taken back.
+// inDomain places the gang in one domain, its largest pods first, but those that
+// others keep to, or from, before them. What it placed before it failed is left to
+// be taken back.
 func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
-	order := make([]int, len(u.Tasks))
-	for t := range order {
-		order[t] = t
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
-	})
-	for i, t := range order {
+	for i, t := range u.order() {
 		var ok bool
 		switch {
-		case u.packs() && u.Tasks[t].GPUs > 0 && !u.spreads():
+		case u.packs() && u.Tasks[t].GPUs > 0 && !u.Tasks[t].spreads():
 			ok = p.pack(u, t, sp[t], level, domain)
 		case u.Strategy == Consolidate && i > 0:
 			ok = p.oneByOne(u, t, sp[t], level, domain, loosest)
@@ -189,6 +183,70 @@ func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 		}
 		if !ok {
 			return false
+		}
+	}
+	return true
+}
+
+// order returns the tasks in the order in which they are placed.
+func (u *Unit) order() []int {
+	order := make([]int, len(u.Tasks))
+	for t := range order {
+		order[t] = t
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
+	})
+	if !u.keepsToMates() {
+		return order
+	}
+	out, seen := make([]int, 0, len(order)), make([]bool, len(order))
+	var add func(t int)
+	add = func(t int) {
+		if seen[t] {
+			return
+		}
+		seen[t] = true
+		for i := range u.Tasks[t].Terms {
+			for _, o := range u.Tasks[t].Terms[i].Mates {
+				add(o)
+			}
+		}
+		out = append(out, t)
+	}
+	for _, t := range order {
+		add(t)
+	}
+	return out
+}
+
+// keepsToMates reports whether pods of the unit keep to, or from, other tasks of it.
+func (u *Unit) keepsToMates() bool {
+	return slices.ContainsFunc(u.Tasks, func(t Task) bool {
+		return slices.ContainsFunc(t.Terms, func(t Term) bool { return len(t.Mates) > 0 })
+	})
+}
+
+// apartFromMates reports whether the pods that were placed are apart from those of
+// other tasks that were placed after them, where they must be.
+func (p *Placer) apartFromMates(u *Unit) bool {
+	if !u.keepsToMates() {
+		return true
+	}
+	for i := range p.out {
+		terms := u.Tasks[p.out[i].Task].Terms
+		for k := range terms {
+			t := &terms[k]
+			if !t.Anti || len(t.Mates) == 0 {
+				continue
+			}
+			n := p.state.Labelled(t.Label, t.Level, p.state.Domain(p.out[i].Alloc.Node, t.Level))
+			if t.Own {
+				n--
+			}
+			if n > 0 {
+				return false
+			}
 		}
 	}
 	return true
@@ -206,7 +264,7 @@ func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, doma
 				st.pools = append(st.pools, pool)
 			}
 		}
-		id, gpus, ok := p.find(u, sh, st, within)
+		id, gpus, ok := p.find(u, &u.Tasks[t], st, within)
 		if !ok {
 			return false
 		}
@@ -231,10 +289,10 @@ func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain i
 	if level > len(p.state.Levels())-1 {
 		within = p.within(level, domain) // not made up of whole leaf groups
 	}
-	accept := p.filter(u, sh, within)
+	accept := p.filter(u, &u.Tasks[t], within)
 	p.entries = p.entries[:0]
 	for _, pool := range pools {
-		p.addEntries(u, sh, pool, level, domain, accept != nil, within)
+		p.addEntries(u, &u.Tasks[t], pool, level, domain, accept != nil, within)
 	}
 	// The roomiest leaf group first, but as soon as one holds all the rest, the
 	// tightest that does: the fewest groups, and open ones stay open.
@@ -260,17 +318,17 @@ func (e entry) roomier(o entry) int {
 }
 
 // addEntries lists the leaf groups of a pool in a domain that can take pods.
-func (p *Placer) addEntries(u *Unit, sh *Shape, pool *cluster.Pool, level int, domain int32, exact bool, within func(cluster.NodeID) bool) {
+func (p *Placer) addEntries(u *Unit, t *Task, pool *cluster.Pool, level int, domain int32, exact bool, within func(cluster.NodeID) bool) {
 	add := func(leaf int32) {
 		slots := 0
 		if exact {
 			for _, id := range pool.LeafNodes(leaf) {
 				if id >= 0 && (within == nil || within(id)) {
-					slots += p.takes(u, sh, id, true)
+					slots += p.takes(u, t, id, true)
 				}
 			}
 		} else {
-			slots = pool.LeafSlots(leaf, sh.GPUs)
+			slots = pool.LeafSlots(leaf, t.GPUs)
 		}
 		if slots > 0 {
 			p.entries = append(p.entries, entry{pool, leaf, slots, pool.LeafFree(leaf)})

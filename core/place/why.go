@@ -82,7 +82,7 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	}
 	var c counts
 	for id := range p.state.Nodes() {
-		p.countNode(u, sh, cluster.NodeID(id), &c)
+		p.countNode(u, &u.Tasks[t], cluster.NodeID(id), &c)
 	}
 	wants := fmt.Sprintf("%d x %s", need, sh)
 	switch {
@@ -108,8 +108,8 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	return Shortfall{}
 }
 
-func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
-	n := p.state.Node(id)
+func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
+	sh, n := t.Shape, p.state.Node(id)
 	if !n.Open() || !sh.uses(p.state.Pool(id), u) {
 		return
 	}
@@ -128,7 +128,7 @@ func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
 	c.mem += free(plenty, n.CPU, n.Mem)
 	fit := free(n.PodsLeft(), n.CPU, n.Mem)
 	c.pods += fit
-	if sh.selected(p.state, id) && p.near(u, sh, id, !u.Whole) {
+	if sh.selected(p.state, id) && p.near(u, t, id, !u.Whole) {
 		c.suits += fit
 	}
 }
