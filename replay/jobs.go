@@ -119,12 +119,15 @@ func (f *fold) submitted(told *eventlog.Job) {
 // roles takes in the roles of a job as they are now; lives know theirs by place.
 func (f *fold) roles(j *job, told *eventlog.Job) {
 	for _, r := range told.Roles {
-		if f.role(j, r.Name) < 0 {
+		at := f.role(j, r.Name)
+		if at < 0 {
 			if r.MinPods == 0 {
 				r.MinPods = r.Pods // those that come later are not among all
 			}
 			j.roles = append(j.roles, r)
+			continue
 		}
+		j.roles[at].Labels, j.roles[at].Affinity = r.Labels, r.Affinity
 	}
 }
 
@@ -434,7 +437,6 @@ func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []worklo
 		since = min(since, j.spec.Submitted-f.zero)
 	}
 	out.Gang = gang
-	f.layers.job(&out.Job)
 	if !gang {
 		out.Topology = core.TopologyRequest{}
 	}
@@ -469,6 +471,7 @@ func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []worklo
 			t.MinPods = 0 // all
 		}
 	}
+	f.layers.job(&out.Job)
 	out.Recorded.Spec = out.Job
 	out.Recorded.Spec.Submitted = since
 	out.Job = plain(out.Job)

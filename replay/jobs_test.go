@@ -329,12 +329,12 @@ func TestBeyondFiles(t *testing.T) {
 	a.event(100, core.NodeAdded{Node: node("n1", "3")})
 	a.event(100, core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
 	a.submit(100, "new", 12, func(j *core.Job) {
-		j.NotPreemptible, j.Labels, j.MinRuntime = true, []string{"a;b"}, core.Second
+		j.NotPreemptible, j.Tasks[0].Labels, j.MinRuntime = true, []string{"a;b"}, core.Second
 		j.Tasks[0].Selector = []core.Requirement{{Key: "gen", Op: cluster.Gt, Values: []string{"2"}}}
 		j.Tasks[0].AnyOf = [][]core.Requirement{{{Key: "gen", Op: cluster.Exists}}}
 	})
 	a.submit(100, "even", 2, func(j *core.Job) {
-		j.Labels, j.Affinity = []string{"e"}, []core.Term{{Level: "rack", Label: "e", MaxSkew: 1}}
+		j.Tasks[0].Labels, j.Tasks[0].Affinity = []string{"e"}, []core.Term{{Level: "rack", Label: "e", MaxSkew: 1}}
 	})
 	a.pass(100)
 	a.event(110, core.NodeChanged{Node: node("n0", "4")})

@@ -146,8 +146,7 @@ func (f *fold) takeIn(e *eventlog.Entry) error {
 	case core.PodsAdded:
 		f.added(&ev)
 	case core.JobRelabelled:
-		j := f.jobs[ev.Job]
-		j.spec.Labels, j.spec.Affinity = ev.Labels, ev.Affinity
+		f.roles(f.jobs[ev.Job], f.tables.Jobs[ev.Job])
 	}
 	if gone != "" {
 		f.park(f.jobs[gone])

@@ -167,8 +167,7 @@ type entry struct {
 	slots, free int
 }
 
-// inDomain places the gang in one domain, its largest pods first, but those that
-// others keep to, or from, before them. What it placed before it failed is left to
+// inDomain places the gang in one domain. What it placed before it failed is left to
 // be taken back.
 func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 	for i, t := range u.order() {
@@ -188,13 +187,20 @@ func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 	return true
 }
 
-// order returns the tasks in the order in which they are placed.
+// order returns the tasks in the order in which they are placed: those that must be
+// spread first, then the largest, but what others keep to, or from, before them.
 func (u *Unit) order() []int {
 	order := make([]int, len(u.Tasks))
 	for t := range order {
 		order[t] = t
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
+		if s := u.Tasks[a].spreads(); s != u.Tasks[b].spreads() {
+			if s {
+				return -1
+			}
+			return 1
+		}
 		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
 	})
 	if !u.keepsToMates() {

@@ -54,6 +54,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if u.Whole && u.spreads() {
 		return Shortfall{Constraint, "it fits by count, but not with its pods spread as they must be"}
 	}
+	if u.Whole && u.keepsToMates() {
+		return Shortfall{Constraint, "it fits by count, but not with its roles near each other, or apart, as they must be"}
+	}
 	if u.Required >= 0 && len(u.Tasks) > 0 {
 		return p.whyTopology(u)
 	}
