@@ -51,8 +51,10 @@ type pod struct {
 	// needs is what it needs of a node with its devices; nil for its request, or
 	// when that has to be found out.
 	needs *needs
-	// sort is the pods that are like it to all selectors.
-	sort *sort
+	// sort is the pods that are like it to all selectors, wants what it requires of
+	// others itself.
+	sort  *sort
+	wants wants
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
 }

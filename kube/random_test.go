@@ -268,7 +268,10 @@ func (s *story) show() {
 		p := s.m.pods[o.UID]
 		job := "none"
 		if p.group != nil {
-			job = fmt.Sprint(p.group.job, " ", p.group.told)
+			job = fmt.Sprint(p.group.job)
+			if p.task != nil {
+				job += fmt.Sprintf(" %s %v", p.task.name, p.task.around)
+			}
 		}
 		s.t.Logf("%s on %q: job %s, state %d, %v, %+v", name, s.where(o), job, p.state, o.Labels, p.object.amounts)
 	}

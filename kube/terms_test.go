@@ -65,7 +65,7 @@ func TestRunningPodsAreRelabelled(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("db", labelled("app=db"), on("d"))
 	w.on("db>d")
-	if told := w.m.jobs["default/pod/db"].told; len(told.labels) != 0 {
+	if told := w.m.jobs["default/pod/db"].tasks[0].around; len(told.labels) != 0 {
 		t.Fatalf("labels %q that nobody asks for", told.labels)
 	}
 	w.pod("web", near(host, "app=db"))
@@ -207,11 +207,6 @@ func TestTermsThatCannotBe(t *testing.T) {
 	ignore := v1.NodeInclusionPolicyIgnore
 	w.pod("taints", spread(host, "app=x", 1, func(c *v1.TopologySpreadConstraint) { c.NodeTaintsPolicy = &ignore }))
 	w.waits("taints", ReasonMisconfigured, "nodeTaintsPolicy Ignore is not supported")
-
-	// A gang of which a selector means one pod alone.
-	w.pod("m", gang("mixed", 2), labelled("role=master"), near(host, "role=master"))
-	w.pod("w", gang("mixed", 2), labelled("role=worker"))
-	w.waits("m", ReasonMisconfigured, "selects some pods of its own job and not the others")
 }
 
 // What pods of a job do not have in common counts for none where others are to be
