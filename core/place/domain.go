@@ -206,24 +206,33 @@ func (u *Unit) order() []int {
 	if !u.keepsToMates() {
 		return order
 	}
-	out, seen := make([]int, 0, len(order)), make([]bool, len(order))
-	var add func(t int)
-	add = func(t int) {
-		if seen[t] {
-			return
-		}
-		seen[t] = true
-		for i := range u.Tasks[t].Terms {
-			for _, o := range u.Tasks[t].Terms[i].Mates {
-				add(o)
-			}
-		}
-		out = append(out, t)
+	left := make([]bool, len(order))
+	for t := range left {
+		left[t] = true
 	}
-	for _, t := range order {
-		add(t)
+	for i := range order {
+		next := i + u.next(order[i:], left)
+		t := order[next]
+		copy(order[i+1:next+1], order[i:next])
+		order[i], left[t] = t, false
 	}
-	return out
+	return order
+}
+
+// next returns the place of the task to be placed next among those that are left:
+// the first that no other of them must come before, if possible; else that none must
+// come before which it is to be near, as otherwise it could not be placed.
+func (u *Unit) next(order []int, left []bool) int {
+	waits := func(t int, near bool) bool {
+		return slices.ContainsFunc(u.Tasks[t].Terms, func(o Term) bool {
+			return near == (!o.Anti && o.MaxSkew == 0) && slices.ContainsFunc(o.Mates, func(m int) bool { return left[m] })
+		})
+	}
+	i := slices.IndexFunc(order, func(t int) bool { return !waits(t, true) && !waits(t, false) })
+	if i < 0 {
+		i = slices.IndexFunc(order, func(t int) bool { return !waits(t, true) })
+	}
+	return max(i, 0)
 }
 
 // keepsToMates reports whether pods of the unit keep to, or from, other tasks of it.
