@@ -60,8 +60,9 @@ type group struct {
 	// parked is set while its owner is suspended by us, and a while longer.
 	parked  *parked
 	counted groupCount
-	// relabel says that what the engine knows of the pods around may be otherwise.
-	relabel bool
+	// relabel says that what the engine knows of the pods around may be otherwise,
+	// resized that what pods take is, which were resized in place.
+	relabel, resized bool
 }
 
 // membership is what decides how large a gang is.
@@ -160,7 +161,7 @@ func (m *mirror) startOver(g *group) {
 // reset forgets what the engine was told.
 func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
-	g.relabel = false
+	g.relabel, g.resized = false, false
 	for uid, p := range g.pods {
 		p.slot, p.task, p.devices, p.needs, p.dismissed = -1, nil, 0, nil, false
 		g.loose[uid] = p
@@ -234,6 +235,9 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
 	m.noteGroup(g)
+	if g.resized && g.submitted {
+		m.tellAnew(g)
+	}
 	m.tellSurroundings(g)
 	if g.draining {
 		if g.leaving() {

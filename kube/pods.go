@@ -2,6 +2,7 @@ package kube
 
 import (
 	"math/bits"
+	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,6 +101,10 @@ func (m *mirror) podSeen(o *podObject) {
 	m.movesOn(p.group, old.phase, o.phase)
 	if o.labels != old.labels {
 		m.relabel(p.group)
+	}
+	if p.slot >= 0 && !reflect.DeepEqual(o.amounts, old.amounts) {
+		p.group.resized = true
+		m.touch(p.group)
 	}
 	switch {
 	case o.node == "":

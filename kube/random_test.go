@@ -61,7 +61,7 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "node", "cordon", "drop", "smaller", "volume", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "node", "cordon", "drop", "smaller", "volume", "rebuild")
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -96,6 +96,13 @@ func (s *story) happen() {
 			if ours || len(p.Labels) > 0 && p.Spec.SchedulerName != v1alpha1.SchedulerName {
 				s.pod(name, s.label)
 			}
+		}
+	case "resize":
+		if name, ok := some(s, s.pods); ok {
+			c := &s.pods[name].Spec.Containers[0]
+			ask := c.Resources.Requests.DeepCopy()
+			ask["cpu"] = amounts("cpu", pick(s, "1", "2", "5"))["cpu"]
+			s.pod(name, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = ask })
 		}
 	case "node":
 		s.newNode()
