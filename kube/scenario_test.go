@@ -42,7 +42,7 @@ var beyond = map[string][]string{
 	"the API server does not fail to bind when it is told to": {
 		"reasons/queueing.txt", "requeue/estimates.txt", "requeue/failed_start.txt",
 	},
-	"the pods of a node that is gone stay until they are deleted": {"placement/even.txt", "requeue/lost_node.txt"},
+	"the pods of a node that is gone are over: a gang that loses all is a new one": {"requeue/lost_node.txt"},
 	"a device plugin says how many GPUs are sick, not which, and nothing of their links": {
 		"devices/links.txt", "devices/unhealthy.txt",
 	},
@@ -57,9 +57,7 @@ var beyond = map[string][]string{
 	},
 	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
 	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses": {
-		"gang/found_running.txt", "members/pods_added.txt", "nodes/changed.txt", "placement/selectors.txt", "preemption/checkpoint_before.txt", "reasons/rejected.txt",
-	},
+	"it is about events that the engine refuses": {"refused/events.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
@@ -249,7 +247,15 @@ func (s *stage) Apply(ev core.Event) error {
 	case core.NodeAdded:
 		return s.addNode(&ev.Node)
 	case core.NodeChanged:
-		return s.changeNode(ev.Node.Name, s.node(&ev.Node))
+		is := ev.Node
+		n, err := s.client.CoreV1().Nodes().Get(context.Background(), is.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		is.Cordoned = n.Spec.Unschedulable
+		return s.changeNode(is.Name, s.node(&is))
+	case core.NodeLost:
+		return s.loseNode(ev.Node)
 	case core.NodeCordoned:
 		n, err := s.client.CoreV1().Nodes().Get(context.Background(), ev.Node, metav1.GetOptions{})
 		if err != nil {
@@ -358,6 +364,25 @@ func (s *stage) changeNode(name string, want *v1.Node) error {
 		return err
 	}
 	return s.saw("Node", name, "", o.ResourceVersion)
+}
+
+// loseNode deletes a node, then its pods as the garbage collector does, and makes
+// them anew as their owners would.
+func (s *stage) loseNode(name string) error {
+	delete(s.nodes, name)
+	if err := s.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	if err := s.saw("Node", name, "", ""); err != nil {
+		return err
+	}
+	for _, j := range s.jobs {
+		err := s.makeAnew(j, j.numbers(nil), func(p *v1.Pod) bool { return p.Spec.NodeName == name })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *stage) setQueue(q *core.Queue) error {
@@ -616,13 +641,18 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 // replacePods takes away pods that were told to leave, and makes them anew as
 // their owner would.
 func (s *stage) replacePods(j *job, given []int) error {
+	return s.makeAnew(j, j.numbers(given), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
+}
+
+// makeAnew takes away those pods of a job that are over, and makes them anew.
+func (s *stage) makeAnew(j *job, among []int, over func(*v1.Pod) bool) error {
 	var leaving []int
-	for _, i := range j.numbers(given) {
+	for _, i := range among {
 		p, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), j.pods[i].Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if p.DeletionTimestamp != nil {
+		if over(p) {
 			leaving = append(leaving, i)
 		}
 	}
