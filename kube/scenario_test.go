@@ -656,6 +656,9 @@ func (s *stage) makeAnew(j *job, among []int, over func(*v1.Pod) bool) error {
 			leaving = append(leaving, i)
 		}
 	}
+	if leaving == nil {
+		return nil
+	}
 	if err := s.removePods(j, leaving); err != nil {
 		return err
 	}
