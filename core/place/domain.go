@@ -142,9 +142,8 @@ func (p *Placer) domainOf(id cluster.NodeID, level int) int32 {
 	return p.state.Domain(id, level)
 }
 
-// takes returns how many pods of a task a node can hold, all told, as other pods are
-// now or, where they matter, may come to be. Anti-affinity between those pods is not
-// counted.
+// takes returns how many pods of a task a node can hold, all told; now is as for
+// near. Anti-affinity between those pods is not counted.
 func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, now bool) int {
 	if id < 0 {
 		return 0

@@ -321,11 +321,11 @@ func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func
 	}
 }
 
-// near reports whether a pod of the task on a node satisfies its affinity terms, as
-// other pods are now or, where the unit's own may come to be in the way or of help,
-// not at all, and is where the rest of its gang must be. A near term of which no
-// domain hosts a pod yet is satisfied where the task's own label is meant: the first
-// pod of a group must be able to start.
+// near reports whether a pod of the task on a node satisfies its affinity terms and
+// is where the rest of its gang must be. The other pods are as they are now; if not
+// now, how pods are spread is not looked at, nor whether one is near that the unit
+// brings itself. A near term of which no domain hosts a pod yet is satisfied where
+// the task's own label is meant: the first pod of a group must be able to start.
 func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 	if u.Required >= 0 && !u.Whole || u.Joins {
 		if d := p.state.Domain(id, u.Required); d < 0 || u.Joins && d != u.Home {
