@@ -531,7 +531,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 func (m *mirror) taskOf(g *group, p *pod, known views) *task {
 	spec, around := p.request(), m.surroundingsOf(p, known)
 	if g.id.Kind == others {
-		spec = amountsOf(p.object.amounts)
+		spec = amountsOf(p.takes())
 	}
 	name := cmp.Or(p.object.attributes.Task, "main")
 	for i := 2; ; i++ {

@@ -57,7 +57,7 @@ var beyond = map[string][]string{
 	},
 	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
 	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses": {"refused/events.txt"},
+	"it is about events that the engine refuses":                                      {"refused/events.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
@@ -327,6 +327,9 @@ func (s *stage) node(n *core.Node) *v1.Node {
 	}
 	if n.MaxPods > 0 {
 		room[v1.ResourcePods] = *resource.NewQuantity(int64(n.MaxPods), resource.DecimalSI)
+	}
+	for _, a := range n.Others {
+		room[v1.ResourceName(a.Name)] = *resource.NewQuantity(a.Value, resource.DecimalSI)
 	}
 	o := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: v1.NodeSpec{Unschedulable: n.Cordoned},
