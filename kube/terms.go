@@ -361,10 +361,15 @@ type view struct {
 	wants
 }
 
+// nobody is the surroundings of all pods while none requires anything of others.
+var nobody surroundings
+
+func (m *mirror) nobodyAround() bool { return len(m.around.peers)+len(m.around.ports) == 0 }
+
 // surroundingsOf returns what the engine is to be told of a pod.
 func (m *mirror) surroundingsOf(p *pod, known views) *surroundings {
-	if len(m.around.peers)+len(m.around.ports) == 0 {
-		return &surroundings{}
+	if m.nobodyAround() {
+		return &nobody
 	}
 	k := view{p.sort, p.wants}
 	if known[k] == nil {
@@ -417,7 +422,29 @@ func (m *mirror) tellSurroundings(g *group) {
 		return
 	}
 	g.relabel = false
-	known, now := views{}, map[*task]*surroundings{}
+	now, ok := m.surroundingsOfRoles(g)
+	if !ok {
+		m.tellAnew(g)
+		return
+	}
+	for _, t := range g.tasks {
+		if s := now[t]; s != nil && !s.equal(&t.around) {
+			m.mustTell(core.JobRelabelled{Job: g.job, Task: t.name, Labels: s.labels, Affinity: s.terms})
+			t.around = *s
+		}
+	}
+}
+
+// surroundingsOfRoles returns what the engine is to be told of each role of a group
+// that has pods, and false when the pods of one differ.
+func (m *mirror) surroundingsOfRoles(g *group) (map[*task]*surroundings, bool) {
+	now, known := map[*task]*surroundings{}, views{}
+	if m.nobodyAround() {
+		for _, t := range g.tasks {
+			now[t] = &nobody
+		}
+		return now, true
+	}
 	for _, p := range g.slots {
 		if p == nil {
 			continue
@@ -426,16 +453,10 @@ func (m *mirror) tellSurroundings(g *group) {
 		if now[p.task] == nil {
 			now[p.task] = s
 		} else if !s.equal(now[p.task]) {
-			m.tellAnew(g)
-			return
+			return nil, false
 		}
 	}
-	for _, t := range g.tasks {
-		if s := now[t]; s != nil && !s.equal(&t.around) {
-			m.mustTell(core.JobRelabelled{Job: g.job, Task: t.name, Labels: s.labels, Affinity: s.terms})
-			t.around = *s
-		}
-	}
+	return now, true
 }
 
 // tellAnew takes the job of a group back, which is submitted again as it is now.
