@@ -45,7 +45,7 @@ type events struct {
 }
 
 // early is a line of logs that have labels and affinities with a job, for all of its
-// tasks.
+// tasks; those that came to it later are read without.
 type early struct {
 	T            *core.Time
 	JobSubmitted struct {
