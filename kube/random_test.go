@@ -63,7 +63,7 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -112,6 +112,19 @@ func (s *story) happen() {
 			ask := c.Resources.Requests.DeepCopy()
 			ask["cpu"] = amounts("cpu", pick(s, "1", "2", "5"))["cpu"]
 			s.pod(name, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = ask })
+		}
+	case "own":
+		// A pod is taken out of its owner's hands, or given to one.
+		if name, ok := some(s, s.pods); ok {
+			if p := s.pods[name]; p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" {
+				s.pod(name, func(p *v1.Pod) {
+					if p.OwnerReferences != nil {
+						p.OwnerReferences = nil
+						return
+					}
+					of("apps/v1", "ReplicaSet", p.Name)(p)
+				})
+			}
 		}
 	case "node":
 		s.newNode()

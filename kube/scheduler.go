@@ -4,7 +4,8 @@
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  nodes.go dra*.go pods.go groups.go terms.go volumes.go attach.go queues.go policies.go topologies.go
-//	bind.go evict.go suspend.go status.go size.go     acts to the API, and their outcomes
+//	drain.go loss.go                                  who leaves nodes that are emptied, or lost
+//	bind.go evict.go suspend.go move.go status.go size.go     acts to the API, and their outcomes
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
@@ -100,6 +101,7 @@ type Scheduler struct {
 	recorder record.EventRecorder
 
 	suspensions suspensions
+	moves       moves
 	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	drive       func(context.Context) // the loop, until its context ends
@@ -209,6 +211,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 				case <-ctx.Done():
 				}
 			})
+			workers.Go(func() { s.moveAll(ctx) })
 		}, cancel)
 	})
 	s.drive(ctx)
@@ -292,6 +295,7 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 	for i := range a.suspend {
 		go s.suspend(ctx, a.suspend[i].onItsWay())
 	}
+	s.moves.add(a.move...)
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)
 	}

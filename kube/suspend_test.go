@@ -192,7 +192,7 @@ func leaving(by *unstructured.Unstructured) *suspension {
 		owners: []metav1.OwnerReference{refTo(by)}, members: map[types.UID]bool{"a": true, "b": true},
 	}
 	for _, name := range []string{"a", "b"} {
-		x.pods = append(x.pods, departure{namespace: "default", name: name, uid: types.UID(name), reason: core.PriorityPreemption, message: "room"})
+		x.pods = append(x.pods, departure{namespace: "default", name: name, uid: types.UID(name), reason: core.PriorityPreemption.String(), message: "room"})
 	}
 	return x
 }
