@@ -140,3 +140,29 @@ func BenchmarkImpossible(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkForecast says when 3,000 jobs start that wait for a full cluster of jobs of
+// 8 GPUs, each of which ends at another time.
+func BenchmarkForecast(b *testing.B) {
+	for _, nodes := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			e := newBench(b, nodes)
+			for i := range nodes + 3000 {
+				j := gang(fmt.Sprintf("s%d", i), 8<<(i%4))
+				if i < nodes {
+					j = gang(fmt.Sprintf("s%d", i), 8)
+				}
+				j.Estimate = core.Time(3600+i*7919%86400) * core.Second
+				tell(b, e, core.JobSubmitted{Job: j})
+			}
+			e.Decide(0)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				if f := e.Forecast(); len(f.Starts) == 0 {
+					b.Fatalf("%+v", f)
+				}
+			}
+		})
+	}
+}

@@ -104,7 +104,19 @@ func (w *World) Decide() []core.Decision {
 				name, x.Waiting, x.Running, x.Leaving, wait, run, leave))
 		}
 	}
+	w.forecast()
 	return ds
+}
+
+// forecast asks when jobs start: for the decisions to come that must not matter,
+// which CheckReplay checks.
+func (w *World) forecast() {
+	w.t.Helper()
+	for name, at := range w.Engine.Forecast().Starts {
+		if x, ok := w.Engine.Explain(name); !ok || x.Waiting == 0 || at < w.Now {
+			w.fail(fmt.Errorf("job %s is forecast to start at %.9gs: now it is %.9gs, pods waiting: %d", name, at.Seconds(), w.Now.Seconds(), x.Waiting))
+		}
+	}
 }
 
 // decide is Engine.Decide; should it panic, the test fails with the history.

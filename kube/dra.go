@@ -96,29 +96,6 @@ func trimDeviceClass(c *resourceapi.DeviceClass) *deviceClassObject {
 	return o
 }
 
-// taintRule is what is kept of a DeviceTaintRule.
-type taintRule struct {
-	metav1.ObjectMeta
-	driver, pool, device *string
-	none                 bool // it taints nothing
-}
-
-func trimTaintRule(r *resourceapi.DeviceTaintRule) *taintRule {
-	o := &taintRule{ObjectMeta: trimMeta(&r.ObjectMeta)}
-	if s := r.Spec.DeviceSelector; s != nil {
-		o.driver, o.pool, o.device = s.Driver, s.Pool, s.Device
-	}
-	effect := r.Spec.Taint.Effect
-	o.none = r.Spec.DeviceSelector == nil ||
-		effect != resourceapi.DeviceTaintEffectNoSchedule && effect != resourceapi.DeviceTaintEffectNoExecute
-	return o
-}
-
-func (r *taintRule) taints(d translate.DeviceID) bool {
-	is := func(want *string, name string) bool { return want == nil || *want == name }
-	return !r.none && is(r.driver, d.Driver) && is(r.pool, d.Pool) && is(r.device, d.Name)
-}
-
 // claimRef is how a pod, or a PodGroup, refers to a claim.
 type claimRef struct {
 	// name is what it is called in the pod; source the claim or the template.
@@ -205,7 +182,7 @@ type draTables struct {
 	claims    map[types.NamespacedName]*claim
 	classes   map[string]*deviceClassObject
 	resources map[v1.ResourceName]*deviceClassObject // the classes that provide them
-	rules     map[string]*taintRule
+	rules     map[string]*translate.TaintRule
 	nodes     map[string]*published
 	pools     map[poolID]string // their nodes
 	held      map[translate.DeviceID]*claim
@@ -223,7 +200,7 @@ type draTables struct {
 
 func newDRA() draTables {
 	return draTables{
-		claims: map[types.NamespacedName]*claim{}, classes: map[string]*deviceClassObject{}, rules: map[string]*taintRule{},
+		claims: map[types.NamespacedName]*claim{}, classes: map[string]*deviceClassObject{}, rules: map[string]*translate.TaintRule{},
 		nodes: map[string]*published{}, pools: map[poolID]string{}, held: map[translate.DeviceID]*claim{},
 		questions: map[string]*question{}, inFlight: map[types.UID][]translate.DeviceID{}, stuck: map[*pod]bool{},
 	}
@@ -387,7 +364,7 @@ func (m *mirror) classesChanged() {
 	}
 }
 
-func (m *mirror) taintRuleSeen(o *taintRule) {
+func (m *mirror) taintRuleSeen(o *translate.TaintRule) {
 	old := m.dra.rules[o.Name]
 	m.dra.rules[o.Name] = o
 	m.tainted(old)
@@ -400,7 +377,7 @@ func (m *mirror) taintRuleGone(name string) {
 	m.tainted(old)
 }
 
-func (m *mirror) taintRulesListed(list []*taintRule) {
+func (m *mirror) taintRulesListed(list []*translate.TaintRule) {
 	there := map[string]bool{}
 	for _, o := range list {
 		there[o.Name] = true
@@ -414,12 +391,12 @@ func (m *mirror) taintRulesListed(list []*taintRule) {
 }
 
 // tainted has the nodes looked at again that a rule may concern.
-func (m *mirror) tainted(r *taintRule) {
-	if r == nil || r.none {
+func (m *mirror) tainted(r *translate.TaintRule) {
+	if r == nil {
 		return
 	}
 	for pool, name := range m.dra.pools {
-		if (r.pool == nil || *r.pool == pool.name) && (r.driver == nil || *r.driver == pool.driver) {
+		if r.Concerns(pool.driver, pool.name) {
 			m.nodeDirty(name)
 		}
 	}

@@ -201,7 +201,7 @@ func (m *mirror) unusable(n *node) (uint64, bool) {
 	}
 	tainted := func(d translate.DeviceID) bool {
 		for _, r := range m.dra.rules {
-			if r.taints(d) {
+			if r.Taints(d) {
 				return true
 			}
 		}

@@ -81,6 +81,10 @@ func (m *mirror) resolve(p *pod) {
 	if p.needs != nil || p.group == nil || !o.ours {
 		return
 	}
+	if o.attributes.GPUMemory > 0 {
+		m.resolveMemory(p)
+		return
+	}
 	if len(o.deviceClaims) == 0 {
 		if m.dra.any && o.request.GPU > 0 {
 			p.needs = &needs{request: m.byResource(o)}

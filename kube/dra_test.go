@@ -344,7 +344,7 @@ func TestDeviceHealth(t *testing.T) {
 		DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: ptr.To("a"), Device: ptr.To("gpu-2")},
 		Taint:          resourceapi.DeviceTaint{Key: "worn", Effect: resourceapi.DeviceTaintEffectNoSchedule},
 	}}
-	d.m.taintRuleSeen(trimTaintRule(rule))
+	d.m.taintRuleSeen(translate.TaintRuleOf(rule))
 	for _, name := range []string{"one", "two", "three"} {
 		d.deviceClaim(name, []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 1)})
 		d.pod(name, claiming(name))

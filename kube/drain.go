@@ -66,17 +66,12 @@ func (m *mirror) mustLeave(p *pod) bool {
 
 // leavesWhole reports whether all pods of a group leave when those of one node do.
 func (m *mirror) leavesWhole(g *group, node string) bool {
-	stay := 0
-	for _, p := range g.pods {
-		if p.state == podBinding || p.state == podBound && p.target != node {
-			stay++
-		}
-	}
-	if g.gang() && stay < g.least() {
+	stays := func(p *pod) bool { return p.state == podBinding || p.state == podBound && p.target != node }
+	if g.gang() && g.broken(stays) {
 		first := inOrder(g.pods, func(*pod) bool { return true })[0]
 		return m.attributesOf(g, first).OnFailure != "replace"
 	}
-	return stay == 0 && m.suspendable(g)
+	return g.count("", stays) == 0 && m.suspendable(g)
 }
 
 // replaced reports whether another pod is to be ready in the place of one before

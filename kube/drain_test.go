@@ -24,10 +24,11 @@ func drained(asked string) change[*v1.Node] {
 	}
 }
 
-// of makes a pod one of an owner's.
+// of makes a pod one of an owner's, which need not be asked for the queue.
 func of(apiVersion, kind, name string) change[*v1.Pod] {
 	return func(p *v1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(kind + name), Controller: new(true)}}
+		p.Labels[v1alpha1.QueueLabel] = DefaultQueue
 	}
 }
 

@@ -3,7 +3,7 @@ package kube
 import (
 	"cmp"
 	"fmt"
-	"math"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -70,18 +70,27 @@ type membership struct {
 	native bool
 	object *translate.ObjectRef
 	kind   core.Kind
-	// min is the gang's least pods, 0 or 1 for no gang.
-	min int
-	// size is what the object says, -1 until it has been asked.
-	size int
+	// min is the gang's least pods, 0 or 1 for no gang; roles the least of each
+	// role of which there is one, 0 while nobody has said it.
+	min   int
+	roles map[string]int
+	// patience is how long the gang waits for its pods to be made; 0 and Never for
+	// ever. soft says that it was too long, and pods start one by one.
+	patience core.Time
+	soft     bool
+	// says is what the object says, nil until it has been asked; sized that pods
+	// say how large the gang is.
+	says  *translate.Gang
+	sized bool
 }
 
 // task is a role of a group: pods that are alike.
 type task struct {
-	name   string
-	spec   core.Request
-	around surroundings // as the engine was told
-	free   []int        // numbers of pods that are over
+	name, role string
+	spec       core.Request
+	around     surroundings // as the engine was told
+	free       []int        // numbers of pods that are over
+	slots      int          // numbers that were given to its pods
 }
 
 // as is the task as the engine is told of it.
@@ -132,13 +141,15 @@ func (m *mirror) groupOf(p *pod) *group {
 	}
 	if len(g.pods) == 0 && !g.submitted {
 		g.membership = membership{
-			native: o.membership.Native, object: o.membership.Object, kind: o.membership.Kind, min: o.membership.Min, size: -1,
+			native: o.membership.Native, object: o.membership.Object, kind: o.membership.Kind,
 		}
 		if g.parked != nil && g.parked.until != core.Never {
 			g.parked = nil
 		}
 	}
-	g.min = max(g.min, o.membership.Min)
+	g.needs(o.membership.Min, o.membership.Roles)
+	g.sized = g.sized || o.membership.Least() > 0
+	g.patience = max(g.patience, o.membership.Patience)
 	if o.created.Before(g.created) {
 		g.created = o.created
 	}
@@ -158,9 +169,26 @@ func (m *mirror) startOver(g *group) {
 	}
 }
 
+// needs takes in what somebody says of how large the gang is.
+func (g *group) needs(pods int, roles map[string]int) {
+	sum := 0
+	if len(roles) > 0 {
+		if g.roles == nil {
+			g.roles = map[string]int{}
+		}
+		for r, n := range roles {
+			g.roles[r] = max(g.roles[r], n)
+		}
+	}
+	for _, n := range g.roles {
+		sum += n
+	}
+	g.min = max(g.min, pods, sum)
+}
+
 // reset forgets what the engine was told.
 func (g *group) reset() {
-	g.slots, g.tasks, g.submitted, g.draining, g.broke = nil, nil, false, false, false
+	g.slots, g.tasks, g.submitted, g.draining, g.broke, g.soft = nil, nil, false, false, false, false
 	g.relabel, g.resized = false, false
 	for uid, p := range g.pods {
 		p.slot, p.task, p.devices, p.needs, p.dismissed = -1, nil, 0, nil, false
@@ -173,21 +201,70 @@ func (g *group) has(p *pod, slot int, t *task) {
 	p.slot, p.task = slot, t
 	if slot == len(g.slots) {
 		g.slots = append(g.slots, p)
+		t.slots++
 	} else {
 		g.slots[slot] = p
 	}
 	delete(g.loose, p.object.UID)
 }
 
-func (g *group) gang() bool { return g.min > 1 }
+func (g *group) gang() bool { return g.min > 1 && !g.soft }
 
-// least is how many pods must run for the gang to stand.
-func (g *group) least() int { return min(g.min, len(g.slots)) }
+// broken reports whether fewer pods stay than must for the gang to stand.
+func (g *group) broken(stays func(*pod) bool) bool {
+	if g.count("", stays) < min(g.min, len(g.slots)) {
+		return true
+	}
+	for role, least := range g.roles {
+		slots := 0
+		for _, t := range g.tasks {
+			if t.role == role {
+				slots += t.slots
+			}
+		}
+		if g.count(role, stays) < min(least, slots) {
+			return true
+		}
+	}
+	return false
+}
 
-// runs reports whether any pod is bound or being bound, and stays.
+// count counts the pods of a role, of all when it is empty, that ok picks.
+func (g *group) count(role string, ok func(*pod) bool) int {
+	n := 0
+	for _, p := range g.pods {
+		if (role == "" || p.object.membership.Role == role) && ok(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// few says which pods the gang lacks to start with those that ok picks; empty
+// when it lacks none.
+func (g *group) few(ok func(*pod) bool) string {
+	for _, role := range slices.Sorted(maps.Keys(g.roles)) {
+		switch least, there := g.roles[role], g.count(role, ok); {
+		case least == 0:
+			return fmt.Sprintf("nobody has said how many pods of %s the gang needs", role)
+		case there < least:
+			return fmt.Sprintf("%d of the %d pods of %s that the gang needs are there and ready", there, least, role)
+		}
+	}
+	if there := g.count("", ok); there < g.min {
+		return fmt.Sprintf("%d of the %d pods of the gang are there and ready", there, g.min)
+	}
+	return ""
+}
+
+// runs reports whether a pod that the engine knows is bound or being bound, and
+// stays.
+func (p *pod) runs() bool { return p.slot >= 0 && (p.state == podBinding || p.state == podBound) }
+
+// runs reports whether any pod does.
 func (g *group) runs() bool {
 	for _, p := range g.pods {
-		if p.slot >= 0 && (p.state == podBinding || p.state == podBound) {
+		if p.runs() {
 			return true
 		}
 	}
@@ -202,17 +279,6 @@ func (g *group) leaving() bool {
 		}
 	}
 	return false
-}
-
-// running counts pods that are bound or being bound, and stay.
-func (g *group) running() int {
-	n := 0
-	for _, p := range g.pods {
-		if p.slot >= 0 && (p.state == podBinding || p.state == podBound) {
-			n++
-		}
-	}
-	return n
 }
 
 // inOrder returns the pods that ok picks, by name: worker-2 comes
@@ -267,7 +333,7 @@ func (m *mirror) advance(g *group) {
 	if len(g.loose) > 0 || !g.submitted {
 		m.waiters[g] = true
 	}
-	if g.submitted && g.gang() && !g.runs() && g.standing() < g.min {
+	if g.submitted && g.gang() && !g.runs() && g.few((*pod).stands) != "" {
 		m.withdraw(g)
 	}
 	if !g.submitted {
@@ -281,16 +347,8 @@ func (m *mirror) advance(g *group) {
 	m.add(g)
 }
 
-// standing counts the pods that run or could.
-func (g *group) standing() int {
-	n := 0
-	for _, p := range g.pods {
-		if p.state != podLeaving && (p.state != podWaiting || p.ready()) {
-			n++
-		}
-	}
-	return n
-}
+// stands reports whether a pod runs or could.
+func (p *pod) stands() bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) }
 
 // withdraw ends the engine's job; the pods stay.
 func (m *mirror) withdraw(g *group) {
@@ -319,8 +377,9 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	switch {
 	case pg != nil && pg.min > 0: // else a label may say more, as on a Job whose controller made a basic group
 		g.min = pg.min
-	case g.object != nil:
-		g.min = max(g.min, g.size)
+		g.needs(0, pg.attributes.Roles)
+	case g.says != nil && !g.sized:
+		g.needs(g.says.Min, g.says.Roles)
 	}
 	for _, p := range g.pods {
 		if p.state != podWaiting || g.id.Kind == others {
@@ -332,17 +391,14 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		return ReasonPodGroupNotFound, fmt.Sprintf("PodGroup %s does not exist", g.id.Name)
 	case pg != nil && pg.wrong != "":
 		return ReasonMisconfigured, pg.wrong
-	case g.object != nil && g.size < 0:
+	case g.object != nil && g.says == nil:
 		m.acts.ask = append(m.acts.ask, g)
 		return ReasonGangUnknown, fmt.Sprintf("%s %s has not been read yet", g.object.Kind, g.object.Name)
 	}
-	var ready []*pod
-	if len(g.pods) >= g.min {
-		ready = inOrder(g.pods, (*pod).ready)
+	if detail := m.collecting(g); detail != "" {
+		return ReasonCollecting, detail
 	}
-	if len(g.pods) < g.min || len(ready) > 0 && len(ready) < g.min {
-		return ReasonCollecting, fmt.Sprintf("%d of the %d pods of the gang are there and ready", max(len(ready), min(len(g.pods), g.min-1)), g.min)
-	}
+	ready := inOrder(g.pods, (*pod).ready)
 	if len(ready) == 0 {
 		if reason, detail := g.unready(); reason != "" {
 			return reason, detail
@@ -367,6 +423,32 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
 	}
 	return "", ""
+}
+
+// collecting says which pods a gang lacks that is to be submitted; empty when it
+// lacks none, or has waited for them long enough.
+func (m *mirror) collecting(g *group) string {
+	if g.min <= 1 && len(g.roles) == 0 || g.soft { // it has waited, and is told of anew
+		return ""
+	}
+	detail := g.few(func(*pod) bool { return true })
+	if detail == "" && g.count("", (*pod).ready) > 0 { // with none ready, why says more
+		detail = g.few((*pod).ready)
+	}
+	if detail == "" || g.patience == 0 || g.patience == core.Never {
+		return detail
+	}
+	since := m.now
+	if g.waiting.reason == ReasonCollecting {
+		since = g.waiting.since
+	}
+	if m.now < since+g.patience {
+		m.acts.wake = min(m.acts.wake, since+g.patience)
+		m.later = append(m.later, g)
+		return fmt.Sprintf("%s; in %.3gs those that are there start without the others", detail, (since + g.patience - m.now).Seconds())
+	}
+	g.soft = true
+	return ""
 }
 
 // unready says why a pod of the group cannot be placed as it is, "" when all could
@@ -403,6 +485,9 @@ func (m *mirror) pause(failures int) core.Time {
 // where that says more.
 func (m *mirror) attributesOf(g *group, p *pod) translate.Attributes {
 	a := p.object.attributes
+	if g.says != nil {
+		a = a.Over(&g.says.Attributes)
+	}
 	if pg := m.podGroupOf(g); pg != nil {
 		a = a.Over(&pg.attributes)
 		if a.Required == "" {
@@ -418,8 +503,30 @@ func (m *mirror) queueOf(g *group, a translate.Attributes) string {
 	return cmp.Or(a.Queue, translate.NamespaceQueue(m.namespaces[g.id.Namespace]), DefaultQueue)
 }
 
-// level returns the engine's name of a topology level.
-func (m *mirror) level(name string) (string, bool) {
+// level returns the engine's name of a topology level, of the narrowest of
+// several.
+func (m *mirror) level(names string) (string, bool) {
+	narrowest, found := "", -1
+	for name := range strings.SplitSeq(names, ",") {
+		l, ok := m.oneLevel(name)
+		if !ok {
+			return "", false
+		}
+		i := slices.IndexFunc(m.levels, func(o translate.Level) bool { return o.Name == l })
+		switch l {
+		case cluster.HBDLevel:
+			i = len(m.levels)
+		case cluster.NodeLevel:
+			i = len(m.levels) + 1
+		}
+		if i >= found {
+			narrowest, found = l, i
+		}
+	}
+	return narrowest, true
+}
+
+func (m *mirror) oneLevel(name string) (string, bool) {
 	if t := m.topologies.objects[m.topologies.used]; t != nil {
 		if l, ok := t.Spec.Level(name); ok {
 			name = l
@@ -463,21 +570,17 @@ func (m *mirror) submit(g *group) {
 		t := m.taskOf(g, p, known)
 		byTask[t] = append(byTask[t], p)
 	}
-	surplus := max(0, len(list)-max(g.min, 1))
-	job.Tasks = make([]core.Task, len(g.tasks))
-	for i := len(g.tasks) - 1; i >= 0; i-- {
-		t := g.tasks[i]
-		n := len(byTask[t])
-		extra := min(surplus, n)
-		surplus -= extra
-		job.Tasks[i] = t.as(n, 0)
-		switch {
+	least := g.spread(byTask)
+	for _, t := range g.tasks {
+		task := t.as(len(byTask[t]), 0)
+		switch n := least[t]; {
 		case !job.Gang:
-		case extra == n:
-			job.Tasks[i].MinPods = core.Elastic
+		case n == 0:
+			task.MinPods = core.Elastic
 		default:
-			job.Tasks[i].MinPods = n - extra
+			task.MinPods = n
 		}
+		job.Tasks = append(job.Tasks, task)
 	}
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
 		g.reset()
@@ -501,6 +604,24 @@ func (m *mirror) submit(g *group) {
 	}
 }
 
+// spread says how many pods of each task a gang starts with: the least of each
+// role and, where that of the gang is more, of those that come first.
+func (g *group) spread(pods map[*task][]*pod) map[*task]int {
+	least, roles, rest := map[*task]int{}, maps.Clone(g.roles), max(g.min, 1)
+	for _, t := range g.tasks {
+		n := min(roles[t.role], len(pods[t]))
+		if n > 0 {
+			roles[t.role] -= n
+		}
+		least[t], rest = n, rest-n
+	}
+	for _, t := range g.tasks {
+		n := min(max(rest, 0), len(pods[t])-least[t])
+		least[t], rest = least[t]+n, rest-n
+	}
+	return least
+}
+
 // describe fills in what is said of the job.
 func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	a := m.attributesOf(g, p)
@@ -512,6 +633,9 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 		job.Kind = a.Kind
 	}
 	job.Class, job.Priority = a.Class, p.object.priority
+	if value, ok := m.priorities[a.PriorityClass]; ok {
+		job.Priority = value
+	}
 	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
 		job.Priority = *pg.priority
 	}
@@ -533,18 +657,19 @@ func (m *mirror) taskOf(g *group, p *pod, known views) *task {
 	if g.id.Kind == others {
 		spec = amountsOf(p.takes())
 	}
-	name := cmp.Or(p.object.attributes.Task, "main")
+	role := cmp.Or(p.object.membership.Role, translate.MainRole)
+	name := role
 	for i := 2; ; i++ {
 		t := g.task(name)
 		if t == nil {
-			t = &task{name: name, spec: spec, around: *around}
+			t = &task{name: name, role: role, spec: spec, around: *around}
 			g.tasks = append(g.tasks, t)
 			return t
 		}
 		if around.equal(&t.around) && reflect.DeepEqual(t.spec, spec) {
 			return t
 		}
-		name = fmt.Sprintf("%s-%d", cmp.Or(p.object.attributes.Task, "main"), i)
+		name = fmt.Sprintf("%s-%d", role, i)
 	}
 }
 
@@ -628,9 +753,8 @@ func (m *mirror) touchNative(namespace, name string) {
 	}
 }
 
-// sized takes in what an object says of its gang's size; a negative n that it
-// could not be read because of err.
-func (m *mirror) sized(id translate.Group, n int, err error) {
+// asked takes in what an object says of its gang, or why it could not be read.
+func (m *mirror) asked(id translate.Group, says *translate.Gang, err error) {
 	g := m.groups[id]
 	if g == nil {
 		return
@@ -640,6 +764,9 @@ func (m *mirror) sized(id translate.Group, n int, err error) {
 		g.wait(m.now, ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.object.Kind, g.object.Name, err))
 		return
 	}
-	g.size = min(n, math.MaxInt32)
+	g.says = says
+	if !says.Since.IsZero() && says.Since.Before(g.created) {
+		g.created = says.Since
+	}
 	m.touch(g)
 }

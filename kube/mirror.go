@@ -37,6 +37,7 @@ type mirror struct {
 	pods       map[types.UID]*pod
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
+	priorities map[string]int32             // of PriorityClasses
 	queues     queues
 	around     around
 	storage    storage
@@ -52,10 +53,12 @@ type mirror struct {
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
 
-	dra draTables
+	dra      draTables
+	memories memories
 
 	waiters map[*group]bool // of which pods wait, and some that wait no more
 	asking  []*group        // those that are to be asked next why they wait
+	outlook outlook
 	acts    acts
 	metrics *metrics
 	census  census
@@ -126,7 +129,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 	return &mirror{
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
-		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
+		namespaces: map[string]map[string]string{}, priorities: map[string]int32{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
@@ -172,7 +175,7 @@ func (m *mirror) rebuild() error {
 	if m.record != nil {
 		m.record.Began(m.now, c)
 	}
-	m.engine, m.engineWakes = e, core.Never
+	m.engine, m.engineWakes, m.outlook = e, core.Never, outlook{}
 	m.queues.rebuild(m)
 	sorted := make([]*node, 0, len(m.nodes))
 	for _, n := range m.nodes {
@@ -254,6 +257,7 @@ func (m *mirror) done() {
 // settle tells the engine what has changed in nodes and groups.
 func (m *mirror) settle() {
 	m.recheck()
+	m.remember()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
 			changed := make([]*node, 0, len(m.dirtyNodes))
@@ -295,6 +299,9 @@ func (m *mirror) bind(d *core.Decision) {
 		m.place(p, at.Node)
 		m.notePod(p)
 		notes := map[string]string{}
+		if g.says != nil {
+			notes = g.says.Notes(&p.object.attributes)
+		}
 		if at.GPUs != 0 {
 			notes[v1alpha1.GPUsAnnotation] = translate.Devices(at.GPUs)
 			if at.GPU < core.WholeGPU {
@@ -351,7 +358,7 @@ func (m *mirror) evict(d *core.Decision) {
 			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
 	}
-	if g.gang() && g.running() < g.least() {
+	if g.gang() && g.broken((*pod).runs) {
 		g.draining, g.broke = true, d.Op == core.Requeue
 	}
 	m.sendOff(g, list)

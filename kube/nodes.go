@@ -25,6 +25,9 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	}
 	if n.gone || n.object == nil || !maps.Equal(n.object.node.Labels, o.node.Labels) {
 		clear(m.topologies.labelled)
+		m.memories.mib = nil
+	} else if n.object.node.GPUs != o.node.GPUs { // a driver that came late
+		m.memories.mib = nil
 	}
 	n.object, n.gone = o, false
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
@@ -48,6 +51,7 @@ func (m *mirror) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil {
 		n.gone = true
 		clear(m.topologies.labelled)
+		m.memories.mib = nil
 		m.topologies.survey(n, 0)
 		delete(m.unready, name)
 		delete(m.draining, name)

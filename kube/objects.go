@@ -4,6 +4,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -206,6 +207,25 @@ func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 type namespaceObject struct {
 	metav1.ObjectMeta
 	labels map[string]string
+}
+
+// priorityClassObject is what the scheduler needs of a PriorityClass.
+type priorityClassObject struct {
+	metav1.ObjectMeta
+	value int32
+}
+
+func trimPriorityClass(c *schedulingv1.PriorityClass) *priorityClassObject {
+	return &priorityClassObject{ObjectMeta: trimMeta(&c.ObjectMeta), value: c.Value}
+}
+
+func (m *mirror) priorityClassSeen(o *priorityClassObject) { m.priorities[o.Name] = o.value }
+
+func (m *mirror) priorityClassesListed(list []*priorityClassObject) {
+	clear(m.priorities)
+	for _, o := range list {
+		m.priorityClassSeen(o)
+	}
 }
 
 // trimMeta keeps what names an object.

@@ -217,6 +217,7 @@ func (m *mirror) podsListed(list []*podObject) {
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
 	delete(m.moving, p.object.UID)
+	delete(m.memories.pods, p)
 	m.lifted(p)
 	m.notePod(p)
 	m.uncount(p)

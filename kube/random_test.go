@@ -225,7 +225,8 @@ func (s *story) newPods() {
 	}
 	group := s.name()
 	exclusive, mixed := s.chance(10), !late && s.chance(2)
-	for range size {
+	roles := size == 3 && s.chance(2)
+	for k := range size {
 		s.pod(s.name(), func(p *v1.Pod) {
 			if mixed && s.chance(2) {
 				like.Spec.Affinity, like.Spec.TopologySpreadConstraints = nil, nil
@@ -238,6 +239,12 @@ func (s *story) newPods() {
 			c.Resources.Requests, c.Ports = ask, like.Spec.Containers[0].Ports
 			if size > 1 {
 				gang(group, size)(p)
+			}
+			if roles { // a ps, and one worker of two
+				p.Annotations[v1alpha1.MinMemberAnnotation], p.Annotations[v1alpha1.TaskAnnotation] = "ps=1,worker=1", "worker"
+				if k == 2 { // the last in the order: the least does not come of itself
+					p.Annotations[v1alpha1.TaskAnnotation] = "ps"
+				}
 			}
 			switch {
 			case late:
@@ -278,6 +285,12 @@ func (s *story) decide() {
 				continue // it was placed when its volume was asked for
 			}
 			touched[acts.bind[i].node] = append(touched[acts.bind[i].node], s.object(acts.bind[i].pod))
+		}
+		// Of a gang of which some pods are over, the rest may start.
+		// Some may have been placed before, when a volume was asked for.
+		late := slices.ContainsFunc(acts.bind[from:i], func(b bindAct) bool { return before[b.pod.object.UID] != nil })
+		if !late && g.gang() && g.count("", (*pod).runs) == i-from && !slices.Contains(g.slots, nil) && g.broken((*pod).runs) {
+			s.t.Errorf("gang %s starts with less than its least: %d of %v", g.job, i-from, g.roles)
 		}
 		for k := from; k < i; k++ {
 			if before[acts.bind[k].pod.object.UID] != nil {

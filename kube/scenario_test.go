@@ -35,7 +35,7 @@ import (
 // these a cluster decides what the engine alone decides.
 var beyond = map[string][]string{
 	"a failed pod is over: its owner makes another, which is told of as a new pod": {
-		"gang/broken_while_others_leave.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
+		"gang/broken_while_others_leave.txt", "gang/elastic_task.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
 		"preemption/min_runtime_pods.txt", "requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
 	},
 	"evicted pods are over: what their owner makes for a job of one pod is a new job": {"preemption/class.txt"},
@@ -52,8 +52,8 @@ var beyond = map[string][]string{
 	"a gang that is too small to start is not yet the engine's": {
 		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
 	},
-	"a PodGroup has one least number of pods, at least two, for all its roles": {
-		"gang/elastic_task.txt", "gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
+	"a gang of which one pod is enough is no gang to Kubernetes": {
+		"gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
 	},
 	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
 	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},

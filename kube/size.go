@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/muster-sched/muster/kube/translate"
@@ -23,9 +24,9 @@ const (
 // ask reads the object that says how large a gang is, until it can be read.
 func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.ObjectRef) {
 	for pause := sizePause; ctx.Err() == nil; pause = min(2*pause, sizePauseMost) {
-		n, err := s.size(ctx, id.Namespace, ref)
+		gang, err := s.gang(ctx, id.Namespace, ref)
 		s.metrics.request("get", err)
-		s.box.put(func(m *mirror) { m.sized(id, n, err) })
+		s.box.put(func(m *mirror) { m.asked(id, gang, err) })
 		if err == nil {
 			return
 		}
@@ -36,20 +37,56 @@ func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.O
 	}
 }
 
-func (s *Scheduler) size(ctx context.Context, namespace string, ref translate.ObjectRef) (int, error) {
+func (s *Scheduler) gang(ctx context.Context, namespace string, ref translate.ObjectRef) (*translate.Gang, error) {
 	resource, err := s.resource(ref.GroupVersionKind)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	o, err := s.dynamic.Resource(resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil {
-		return 0, err
+	if !ref.Sizes() && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
+		return &translate.Gang{}, nil
 	}
-	return translate.Size(o), nil
+	if err != nil {
+		return nil, err
+	}
+	g, err := translate.GangOf(o)
+	if err != nil {
+		return nil, err
+	}
+	return g, s.askOwners(ctx, o, g)
 }
 
-// resource finds the resource of a kind.
+// askOwners adds what the owners of an object say of the job, of those that make it
+// anew after they were suspended, and when the topmost was made. A RayJob has
+// another RayCluster then, which waits in the place of the first.
+func (s *Scheduler) askOwners(ctx context.Context, o *unstructured.Unstructured, g *translate.Gang) error {
+	for ref := metav1.GetControllerOf(o); ref != nil; ref = metav1.GetControllerOf(o) {
+		how, ok := translate.SuspensionOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind())
+		if !ok {
+			return nil
+		}
+		owner, err := s.readOwner(ctx, o.GetNamespace(), ref, how)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			return nil // what is not known changes nothing
+		}
+		if err != nil {
+			return err
+		}
+		o = owner.object
+		var says translate.Attributes
+		if err := says.Read(o); err != nil {
+			return fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)
+		}
+		g.Attributes, g.Since = g.Attributes.Over(&says), o.GetCreationTimestamp().Time
+	}
+	return nil
+}
+
+// resource finds the resource of a kind, and remembers it.
 func (s *Scheduler) resource(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	if r, ok := s.resources.Load(gvk); ok {
+		return r.(schema.GroupVersionResource), nil
+	}
 	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gvk.GroupVersion().String())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return schema.GroupVersionResource{}, err
@@ -57,7 +94,9 @@ func (s *Scheduler) resource(gvk schema.GroupVersionKind) (schema.GroupVersionRe
 	if list != nil {
 		for _, r := range list.APIResources {
 			if r.Kind == gvk.Kind {
-				return gvk.GroupVersion().WithResource(r.Name), nil
+				found := gvk.GroupVersion().WithResource(r.Name)
+				s.resources.Store(gvk, found)
+				return found, nil
 			}
 		}
 	}

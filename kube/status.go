@@ -92,8 +92,11 @@ func (m *mirror) say(g *group) []verse {
 			if reason, detail = g.unready(); reason == "" {
 				return nil
 			}
-		} else if x.Ahead > 0 {
-			detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
+		} else {
+			if x.Ahead > 0 {
+				detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
+			}
+			detail += m.expects(g.job, x.Reason)
 		}
 		g.wait(m.now, reason, detail)
 		m.noteGroup(g)
@@ -123,6 +126,44 @@ func (m *mirror) say(g *group) []verse {
 		})
 	}
 	return out
+}
+
+// outlook is the last forecast.
+type outlook struct {
+	core.Forecast
+	until core.Time // when it is to be made anew
+}
+
+// StartMark and NoStartMark are what the message of the condition has before the
+// time at which the job is expected to start, and before why nobody knows it.
+const (
+	StartMark   = "; expected start: "
+	NoStartMark = "; expected start unknown: "
+)
+
+// expects says when a job is expected to start, or why that is not known; nothing where
+// it does not wait for what others hold.
+func (m *mirror) expects(job string, why core.Reason) string {
+	switch why {
+	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.TopologyTooTight,
+		core.Affinity, core.QuotaExceeded, core.HeldBack:
+	default:
+		return ""
+	}
+	if m.now >= m.outlook.until {
+		m.outlook = outlook{m.engine.Forecast(), m.now + sayAgain}
+	}
+	f := &m.outlook
+	at, ok := f.Starts[job]
+	switch {
+	case ok:
+		return StartMark + time.Unix(0, int64(at)).UTC().Format(time.RFC3339)
+	case f.Cut:
+		return NoStartMark + "too many jobs wait to look at them all"
+	case f.Endless > 0:
+		return NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
+	}
+	return NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
 }
 
 // unsaid reports whether a waiting pod has not been told why it waits.

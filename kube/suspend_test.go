@@ -31,7 +31,7 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 		var out []*v1.Pod
 		for i := range 2 {
 			p := newTestPod(fmt.Sprintf("train-%d-%d", generation, i), 4)
-			p.Annotations[v1alpha1.MinMemberAnnotation] = "2"
+			p.Annotations[v1alpha1.MinMemberAnnotation], p.Labels[v1alpha1.QueueLabel] = "2", DefaultQueue
 			p.CreationTimestamp.Time = startOfTime.Add(time.Duration(generation) * time.Hour)
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "job", Controller: new(true)}}
 			out = append(out, p)
@@ -99,6 +99,7 @@ var ownerKinds = []*metav1.APIResourceList{
 	{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}}},
 	{GroupVersion: "jobset.x-k8s.io/v1alpha2", APIResources: []metav1.APIResource{{Name: "jobsets", Kind: "JobSet", Namespaced: true}}},
 	{GroupVersion: "kubeflow.org/v1", APIResources: []metav1.APIResource{{Name: "pytorchjobs", Kind: "PyTorchJob", Namespaced: true}}},
+	{GroupVersion: "ray.io/v1", APIResources: []metav1.APIResource{{Name: "rayjobs", Kind: "RayJob", Namespaced: true}, {Name: "rayclusters", Kind: "RayCluster", Namespaced: true}}},
 }
 
 func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
@@ -107,7 +108,9 @@ func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
 	lists := map[schema.GroupVersionResource]string{}
 	for _, l := range ownerKinds {
 		gv, _ := schema.ParseGroupVersion(l.GroupVersion)
-		lists[gv.WithResource(l.APIResources[0].Name)] = l.APIResources[0].Kind + "List"
+		for _, r := range l.APIResources {
+			lists[gv.WithResource(r.Name)] = r.Kind + "List"
+		}
 	}
 	var all []runtime.Object
 	for _, o := range objects {
@@ -336,4 +339,88 @@ func TestSuspendMark(t *testing.T) {
 			t.Errorf("%q is taken", s)
 		}
 	}
+}
+
+// Where users label the Job rather than its pods, the Job is asked; one that is
+// gone, or that may not be read, holds nobody up.
+func TestJobIsAsked(t *testing.T) {
+	ctx := context.Background()
+	job := owner("batch/v1", "Job", "train", nil)
+	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/max-exec-time-seconds": "60"})
+	o := newOwners(t, job)
+	ref := translate.ObjectRef{GroupVersionKind: job.GroupVersionKind(), Name: "train"}
+	says, err := o.gang(ctx, "default", ref)
+	if err != nil || says.Attributes.Queue != "q" || says.Attributes.Estimate != 60*core.Second {
+		t.Fatalf("it says %+v, %v", says, err)
+	}
+	ref.Name = "gone"
+	if nothing, err := o.gang(ctx, "default", ref); err != nil || nothing.Attributes.Queue != "" {
+		t.Errorf("a Job that is gone says %+v, %v", nothing, err)
+	}
+
+	w := newWorld(t)
+	w.node("n1", "r1")
+	made := func(p *v1.Pod) { p.OwnerReferences = []metav1.OwnerReference{refTo(job)} }
+	w.pod("a", made)
+	w.waits("a", ReasonGangUnknown, "Job train has not been read yet")
+	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
+	w.waits("a", ReasonQueueNotFound, "q")
+	w.pod("b", made, labelled(v1alpha1.QueueLabel+"="+DefaultQueue)) // its own label counts; it is of the same job
+	says.Attributes.Queue = DefaultQueue
+	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
+	w.on("a,b>n1,n1")
+	if got := [2]string{w.pods["default/a"].Annotations[v1alpha1.QueueLabel], w.pods["default/b"].Annotations[v1alpha1.QueueLabel]}; got != [2]string{DefaultQueue, ""} {
+		t.Errorf("the pods are told the queues %v", got)
+	}
+	// A scheduler that starts anew knows from the pods.
+	p := trimPod(w.pods["default/a"])
+	if p.membership.Object != nil || p.attributes.Queue != DefaultQueue {
+		t.Errorf("of a pod that runs, %v is to be asked; queue %q", p.membership.Object, p.attributes.Queue)
+	}
+}
+
+// A RayJob that was suspended makes another RayCluster, which waits in the place
+// of the first: since the RayJob was made.
+func TestRayJobKeepsItsPlace(t *testing.T) {
+	ctx := context.Background()
+	job := owner("ray.io/v1", "RayJob", "train", nil)
+	job.SetCreationTimestamp(metav1.NewTime(startOfTime))
+	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": DefaultQueue})
+	second := owner("ray.io/v1", "RayCluster", "train-x2", job)
+	second.SetCreationTimestamp(metav1.NewTime(startOfTime.Add(2 * time.Hour)))
+	_ = unstructured.SetNestedSlice(second.Object, []any{map[string]any{"groupName": "w", "replicas": int64(1)}}, "spec", "workerGroupSpecs")
+	alone := owner("ray.io/v1", "RayCluster", "alone", nil)
+	orphan := owner("ray.io/v1", "RayCluster", "orphan", owner("ray.io/v1", "RayJob", "gone", nil))
+	o := newOwners(t, job, second, alone, orphan)
+	says := func(name string) *translate.Gang {
+		g, err := o.gang(ctx, "default", translate.ObjectRef{GroupVersionKind: second.GroupVersionKind(), Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	for _, name := range []string{"alone", "orphan"} {
+		if g := says(name); !g.Since.IsZero() {
+			t.Errorf("%s is there since %v", name, g.Since)
+		}
+	}
+	g := says("train-x2")
+	if !g.Since.Equal(startOfTime) || g.Min != 2 || g.Roles["w"] != 1 || g.Attributes.Queue != DefaultQueue {
+		t.Fatalf("it says %+v", g)
+	}
+
+	w := newWorld(t)
+	w.now = startOfTime.Add(2 * time.Hour)
+	w.node("n1", "r1")
+	w.pod("blocker", asking(v1alpha1.GPUResource, "8"))
+	w.on("blocker>n1")
+	w.pod("second", asking(v1alpha1.GPUResource, "8")) // it came before the pods of the new cluster
+	for i, group := range []string{"headgroup", "w"} {
+		w.pod(fmt.Sprint("ray-", i), labelled("ray.io/cluster=train-x2", "ray.io/group="+group), asking(v1alpha1.GPUResource, "4"))
+	}
+	w.settle()
+	w.m.asked(translate.Group{Namespace: "default", Kind: "raycluster", Name: "train-x2"}, g, nil)
+	w.settle()
+	w.gone("blocker")
+	w.on("ray-0,ray-1>n1,n1", "second>")
 }

@@ -284,6 +284,29 @@ func TestRoleParts(t *testing.T) {
 	w.on("near2>c")
 }
 
+// A gang that waits without some of its pods, as they did not come, does so still when
+// it is told of anew.
+func TestRolePartsOfSoftGang(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "1")
+	for _, name := range []string{"a", "b"} {
+		w.pod(name, member("worker"), noted("yunikorn.apache.org/task-groups", roles), labelled("who="+name), asking("nvidia.com/gpu", "16"),
+			noted("yunikorn.apache.org/schedulingPolicyParameters", "placeholderTimeoutInSeconds=30"))
+	}
+	w.settle()
+	w.now = w.now.Add(time.Hour)
+	w.settle()
+	g := w.m.pods[w.pods["default/a"].UID].group
+	if !g.submitted || len(g.tasks) != 1 {
+		t.Fatalf("the gang is submitted: %v, with %d roles", g.submitted, len(g.tasks))
+	}
+	w.pod("near", near(host, "who=a"))
+	w.settle()
+	if !g.submitted || !g.soft || len(g.tasks) != 2 {
+		t.Errorf("the gang is submitted: %v, starts pod by pod: %v, with %d roles", g.submitted, g.soft, len(g.tasks))
+	}
+}
+
 // The pods of a job that is told of anew while some of them leave leave still.
 func TestRolePartsWhilePodsLeave(t *testing.T) {
 	w := twoRacks(t)

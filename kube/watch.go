@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -107,6 +108,10 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(ctx, nodes, core, "nodes", &v1.Node{}, &synced)
 	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
 
+	priorities := follow(s, trimPriorityClass, (*mirror).priorityClassSeen,
+		func(m *mirror, o *priorityClassObject) { delete(m.priorities, o.Name) }, (*mirror).priorityClassesListed)
+	start(ctx, priorities, s.client.SchedulingV1().RESTClient(), "priorityclasses", &schedulingv1.PriorityClass{}, &synced)
+
 	claims := follow(s, trimClaim, (*mirror).claimSeen, (*mirror).claimGone, (*mirror).claimsListed)
 	volumes := follow(s, trimVolume, (*mirror).volumeSeen, (*mirror).volumeGone, (*mirror).volumesListed)
 	classes := follow(s, trimClass, (*mirror).classSeen, (*mirror).classGone, (*mirror).classesListed)
@@ -161,7 +166,7 @@ func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{})
 	slices := follow(s, translate.SliceOf, (*mirror).sliceSeen, (*mirror).sliceGone, (*mirror).slicesListed)
 	classes := follow(s, trimDeviceClass, (*mirror).deviceClassSeen, func(m *mirror, o *deviceClassObject) { m.deviceClassGone(o.Name) }, (*mirror).deviceClassesListed)
 	claims := follow(s, trimDeviceClaim, (*mirror).deviceClaimSeen, func(m *mirror, o *deviceClaimObject) { m.deviceClaimGone(o.Namespace, o.Name) }, (*mirror).deviceClaimsListed)
-	rules := follow(s, trimTaintRule, (*mirror).taintRuleSeen, func(m *mirror, o *taintRule) { m.taintRuleGone(o.Name) }, (*mirror).taintRulesListed)
+	rules := follow(s, translate.TaintRuleOf, (*mirror).taintRuleSeen, func(m *mirror, o *translate.TaintRule) { m.taintRuleGone(o.Name) }, (*mirror).taintRulesListed)
 	start(ctx, slices, client, "resourceslices", &resourceapi.ResourceSlice{}, synced)
 	start(ctx, classes, client, "deviceclasses", &resourceapi.DeviceClass{}, synced)
 	start(ctx, claims, client, "resourceclaims", &resourceapi.ResourceClaim{}, synced)

@@ -20,6 +20,9 @@ const (
 	KindAnnotation = "muster.sh/kind"
 	// ClassAnnotation is HP or LP.
 	ClassAnnotation = "muster.sh/class"
+	// PriorityClassAnnotation names the PriorityClass of the job, in place of that of
+	// its pods.
+	PriorityClassAnnotation = "muster.sh/priority-class"
 	// PreemptibleAnnotation is "false" when the job may not be evicted for
 	// others.
 	PreemptibleAnnotation = "muster.sh/preemptible"
@@ -48,8 +51,11 @@ const (
 	// GPUFractionAnnotation is the part of one GPU the pod asks for, as in
 	// "0.25", in place of whole GPUs in its resources.
 	GPUFractionAnnotation = "muster.sh/gpu-fraction"
-	// MinMemberAnnotation is how many pods of the gang must start together; the
-	// rest may come later.
+	// GPUMemoryAnnotation is how much memory of one GPU the pod asks for, in MiB, in
+	// place of a part: it gets the part that holds so much.
+	GPUMemoryAnnotation = "muster.sh/gpu-memory"
+	// MinMemberAnnotation is how many pods of the gang must start together, of all or
+	// of each role, as in "ps=1,worker=3"; the rest may come later.
 	MinMemberAnnotation = "muster.sh/min-member"
 	// OnFailureAnnotation says what becomes of a running gang that loses a pod:
 	// "replace" lets another join, "requeue" stops the gang, and it waits again.
@@ -127,6 +133,8 @@ const (
 	ProductLabel = "nvidia.com/gpu.product"
 	// GPUModelLabel names the GPU model of a node in place of ProductLabel.
 	GPUModelLabel = "muster.sh/gpu-model"
+	// MemoryLabel, of GPU Feature Discovery, has the memory of each GPU in MiB.
+	MemoryLabel = "nvidia.com/gpu.memory"
 	// CliqueLabel, of GPU Feature Discovery, names the high-bandwidth domain
 	// (NVLink across nodes) of a node.
 	CliqueLabel = "nvidia.com/gpu.clique"

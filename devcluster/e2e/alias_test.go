@@ -1,14 +1,20 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
 )
 
@@ -31,6 +37,8 @@ func TestAliases(t *testing.T) {
 			p.Annotations["gang.scheduling.koordinator.sh/name"] = "train"
 			p.Annotations["gang.scheduling.koordinator.sh/min-available"] = "3"
 		}, schema.GroupVersion{}},
+		{"Koordinator's PodGroup", "", label("pod-group.scheduling.sigs.k8s.io", "train"), schema.GroupVersion{Group: "scheduling.sigs.k8s.io", Version: "v1alpha1"}},
+		{"Volcano's newer name", "", note("scheduling.volcano.sh/group-name", "train"), schema.GroupVersion{Group: "scheduling.volcano.sh", Version: "v1beta1"}},
 		{"coscheduling", "", label("scheduling.x-k8s.io/pod-group", "train"), schema.GroupVersion{Group: "scheduling.x-k8s.io", Version: "v1alpha1"}},
 		{"YuniKorn", "yunikorn.apache.org/queue", nil, schema.GroupVersion{}},
 		{"Muster", "muster.sh/queue", func(p *v1.Pod) {
@@ -61,6 +69,130 @@ func TestAliases(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Gangs of several roles, each with a least of its own, start when all roles have it:
+// two workers and a ps.
+func TestRoles(t *testing.T) {
+	volcano, kai := kind("scheduling.volcano.sh", "v1beta1", "PodGroup"), kind("scheduling.run.ai", "v2alpha2", "PodGroup")
+	for _, r := range []struct {
+		scheduler string
+		role      func(p *v1.Pod, role string)
+		group     schema.GroupVersionKind
+		spec      string
+	}{
+		{"YuniKorn", func(p *v1.Pod, role string) {
+			p.Labels["applicationId"], p.Labels["queue"] = "train", kube.DefaultQueue
+			p.Annotations["yunikorn.apache.org/task-group-name"] = role
+			if role == "ps" { // one that says it is enough
+				p.Annotations["yunikorn.apache.org/task-groups"] = `[{"name": "ps", "minMember": 1, "minResource": {"cpu": "1"}}, {"name": "worker", "minMember": 2, "minResource": {}}]`
+			}
+		}, schema.GroupVersionKind{}, ""},
+		{"Koordinator", func(p *v1.Pod, role string) {
+			p.Annotations["gang.scheduling.koordinator.sh/name"] = role
+			p.Annotations["gang.scheduling.koordinator.sh/min-available"] = map[string]string{"ps": "1", "worker": "2"}[role]
+			p.Annotations["gang.scheduling.koordinator.sh/groups"] = fmt.Sprintf(`["%[1]s/ps", "%[1]s/worker"]`, p.Namespace)
+		}, schema.GroupVersionKind{}, ""},
+		{"Volcano", func(p *v1.Pod, role string) {
+			p.Annotations["scheduling.k8s.io/group-name"], p.Annotations["volcano.sh/task-spec"] = "train", role
+		}, volcano, "{minMember: 3, minTaskMember: {ps: 1, worker: 2}}"},
+		{"KAI", func(p *v1.Pod, role string) {
+			p.Annotations["pod-group-name"], p.Labels["kai.scheduler/subgroup-name"] = "train", role
+		}, kai, "{minMember: 3, subGroups: [{name: ps, minMember: 1}, {name: worker, minMember: 2}]}"},
+		{"Muster", func(p *v1.Pod, role string) {
+			p.Labels["muster.sh/gang"] = "train"
+			p.Annotations["muster.sh/task"], p.Annotations["muster.sh/min-member"] = role, "ps=1,worker=2"
+		}, schema.GroupVersionKind{}, ""},
+	} {
+		t.Run(r.scheduler, func(t *testing.T) {
+			c := begin(t)
+			c.node("n")
+			c.schedule()
+			as := func(role string) func(*v1.Pod) {
+				return func(p *v1.Pod) { p.Namespace = c.namespace; r.role(p, role) }
+			}
+			if r.spec != "" {
+				c.makeObject(r.group, "train", r.spec)
+			}
+			workers := c.several("worker", 0, 3, as("worker"))
+			c.waits(workers[0], kube.ReasonCollecting)
+			c.unbound(workers...)
+			c.bound(append(workers, c.several("ps", 0, 1, as("ps"))...)...)
+		})
+	}
+}
+
+// A Job that names its queue itself, and not on its pods, is counted there; also by a
+// scheduler that finds it running.
+func TestQueueOfTheJob(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("one", 1, isolated)
+	s := c.schedule()
+	_, err := admin.BatchV1().Jobs(c.namespace).Create(ctx(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "train", Labels: map[string]string{"kueue.x-k8s.io/queue-name": "one"}},
+		Spec:       batchv1.JobSpec{Parallelism: ptr.To[int32](1), Completions: ptr.To[int32](1), Template: podTemplate()},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.until("its pod runs", func() error {
+		for _, p := range c.podsWith(batchv1.JobNameLabel, "train") {
+			if p.Status.Phase == v1.PodRunning && p.Annotations[v1alpha1.QueueLabel] == "one" {
+				return nil
+			}
+		}
+		return errors.New("it does not, or has no queue")
+	})
+	c.create(pod("next", in("one")))
+	c.waits("next", "QuotaExceeded")
+	s.stop()
+	c.schedule()
+	c.create(pod("another", in("one")))
+	c.waits("another", "QuotaExceeded")
+	c.unbound("next")
+}
+
+// A gang of YuniKorn's soft style starts without the pods that do not come in time.
+func TestYuniKornTimeout(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.create(pod("a", label("applicationId", "train"), note("yunikorn.apache.org/task-group-name", "w"),
+		note("yunikorn.apache.org/task-groups", `[{"name": "w", "minMember": 2}]`),
+		note("yunikorn.apache.org/schedulingPolicyParameters", "placeholderTimeoutInSeconds=2 gangSchedulingStyle=Soft")))
+	if said := c.waits("a", kube.ReasonCollecting); !strings.Contains(said, "start without the others") {
+		t.Error(said)
+	}
+	c.bound("a")
+}
+
+// A label names the PriorityClass, as with KAI.
+func TestPriorityByLabel(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.priority("urgent", 1000)
+	c.schedule()
+	c.create(pod("blocker", asks(8), note(v1alpha1.PreemptibleAnnotation, "false")))
+	c.bound("blocker")
+	c.create(pod("first", asks(8)))
+	c.waits("first", "Resources")
+	c.create(pod("second", asks(8), label("priorityClassName", "urgent")))
+	c.waits("second", "Resources")
+	c.delete("blocker")
+	c.bound("second")
+	c.unbound("first")
+}
+
+// Memory of a GPU is asked for as KAI has it; the pod gets the part that has it.
+func TestGPUMemory(t *testing.T) {
+	c := begin(t)
+	c.node("n", func(n *v1.Node) { n.Labels[v1alpha1.MemoryLabel] = "80000" })
+	c.schedule()
+	c.create(pod("a", asks(0), note("gpu-memory", "20000")), pod("large", asks(0), note("gpu-memory", "90000")))
+	c.bound("a")
+	if got := c.get("a").Annotations[v1alpha1.ShareAnnotation]; got != "250" {
+		t.Errorf("it has %s thousandths of a GPU, expected 250", got)
+	}
+	c.waits("large", "NoNode")
 }
 
 // parse reads an object in YAML.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/console"
 )
 
 // gpuClass is the device class of the GPUs that nodes publish, and their driver.
@@ -178,6 +179,7 @@ func TestDRA(t *testing.T) {
 	names := c.several("p", 0, 4, byTemplate("two"))
 	c.phase(v1.PodRunning, append(names, "big")...)
 	c.auditClaims()
+	c.seesPublished()
 
 	c.create(pod("late", byTemplate("two")), pod("picky", byTemplate("third")))
 	c.waits("late", "Resources")
@@ -190,6 +192,23 @@ func TestDRA(t *testing.T) {
 	c.delete(names[2])
 	c.phase(v1.PodRunning, "late")
 	c.auditClaims()
+}
+
+// seesPublished fails the test unless the nodes and their GPUs are seen that pods of
+// TestDRA use.
+func (c *cluster) seesPublished() {
+	c.Helper()
+	people, err := console.New(address)
+	c.must(err)
+	nodes, err := people.Nodes(ctx())
+	c.must(err)
+	var got []string
+	for _, n := range nodes {
+		got = append(got, fmt.Sprintf("%s %s %d %s %s", n.Name, n.Model, n.GPUs, n.Used, n.State))
+	}
+	if want := []string{"a A100 4 4 alloc", "h0 H800 4 4 alloc", "h1 H800 4 4 alloc"}; !slices.Equal(got, want) {
+		c.Errorf("the nodes are %v, expected %v", got, want)
+	}
 }
 
 // Taints close devices, until they are taken away.

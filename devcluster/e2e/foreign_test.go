@@ -17,7 +17,9 @@ var foreignKinds = []schema.GroupVersionKind{
 	kind("kubeflow.org", "v1", "PyTorchJob"),
 	kind("kubeflow.org", "v2beta1", "MPIJob"),
 	kind("ray.io", "v1", "RayCluster"),
+	kind("ray.io", "v1", "RayJob"),
 	kind("scheduling.run.ai", "v2alpha2", "PodGroup"),
+	kind("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup"),
 	kind("scheduling.volcano.sh", "v1beta1", "PodGroup"),
 	kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup"),
 }

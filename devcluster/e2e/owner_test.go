@@ -182,7 +182,10 @@ func TestOwners(t *testing.T) {
 			`{mpiReplicaSpecs: {Launcher: {replicas: 1}, Worker: {replicas: 2}}}`, 3, label("training.kubeflow.org/job-name", "train"), true,
 		}, {
 			"RayCluster", kind("ray.io", "v1", "RayCluster"),
-			`{headGroupSpec: {}, workerGroupSpecs: [{groupName: small, replicas: 4, minReplicas: 2}]}`, 3, label("ray.io/cluster", "train"), false,
+			`{headGroupSpec: {}, workerGroupSpecs: [{groupName: small, replicas: 4, minReplicas: 2}]}`, 3, func(p *v1.Pod) {
+				p.Labels["ray.io/cluster"] = "train"
+				p.Labels["ray.io/group"] = map[bool]string{true: "headgroup", false: "small"}[p.Name == "train-0"]
+			}, false,
 		}, {
 			"LeaderWorkerSet", schema.GroupVersionKind{}, "", 3, func(p *v1.Pod) {
 				p.Labels["leaderworkerset.sigs.k8s.io/name"], p.Labels["leaderworkerset.sigs.k8s.io/group-index"] = "train", "0"
@@ -209,6 +212,37 @@ func TestOwners(t *testing.T) {
 			c.bound(append(early, c.several("train", o.least-1, 1, options...)...)...)
 		})
 	}
+}
+
+// A RayJob that was suspended makes another RayCluster, whose pods wait since the
+// RayJob was made.
+func TestRayJobKeepsItsPlace(t *testing.T) {
+	c := begin(t)
+	c.node("n", gpus(2, "H800"))
+	c.schedule()
+	c.create(pod("blocker", asks(2)))
+	c.bound("blocker")
+	job := c.makeObject(kind("ray.io", "v1", "RayJob"), "train", "{}")
+	c.until("the time of creation is another", func() error {
+		if !time.Now().Truncate(time.Second).After(job.GetCreationTimestamp().Time) {
+			return fmt.Errorf("it is %v still", job.GetCreationTimestamp())
+		}
+		return nil
+	})
+	c.create(pod("second", asks(2)))
+	ray := parse(t, "{metadata: {name: train-x2}, spec: {workerGroupSpecs: [{groupName: w, replicas: 1}]}}")
+	ray.SetGroupVersionKind(kind("ray.io", "v1", "RayCluster"))
+	ray.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(job, job.GroupVersionKind())})
+	_, err := anyKind.Resource(foreign(ray.GroupVersionKind())).Namespace(c.namespace).Create(ctx(), ray, metav1.CreateOptions{})
+	c.must(err)
+	for _, group := range []string{"headgroup", "w"} {
+		c.create(pod(group, label("ray.io/cluster", "train-x2"), label("ray.io/group", group)))
+	}
+	c.waits("w", "Resources")
+	c.waits("second", "Resources")
+	c.delete("blocker")
+	c.bound("headgroup", "w")
+	c.unbound("second")
 }
 
 // makeObject makes an object of another maker's.

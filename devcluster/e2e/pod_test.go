@@ -157,3 +157,20 @@ func TestPodModels(t *testing.T) {
 	}
 	c.waits("neither", "NoNode")
 }
+
+// A job that waits for another to end is told when it starts, by the other's
+// walltime.
+func TestExpectedStart(t *testing.T) {
+	c := begin(t)
+	c.node("n", gpus(2, "H800"))
+	c.schedule()
+	c.create(pod("runs", asks(2), note(v1alpha1.WalltimeAnnotation, "1h")))
+	c.bound("runs")
+	c.create(pod("next", asks(2)))
+	said := c.waits("next", "Resources")
+	_, at, ok := strings.Cut(said, kube.StartMark)
+	start, err := time.Parse(time.RFC3339, at)
+	if until := time.Until(start); !ok || err != nil || until < 50*time.Minute || until > 61*time.Minute {
+		t.Errorf("it says %q", said)
+	}
+}

@@ -30,6 +30,8 @@ import (
 var kinds = map[string]string{
 	"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "events": "Event", "services": "Service",
 	"jobs": "Job", "podgroups": "PodGroup", "queues": "Queue", "topologies": "Topology",
+	"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "priorityclasses": "PriorityClass",
+	"devicetaintrules": "DeviceTaintRule",
 }
 
 // Server answers requests of clients.

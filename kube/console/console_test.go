@@ -238,30 +238,59 @@ func TestOwnersNameTheirOnlyPodGroup(t *testing.T) {
 }
 
 // A job whose places are settled starts when the last pod that leaves for it is
-// gone; of others it is not known.
+// gone; of others the scheduler says when, or why nobody knows.
 func TestStart(t *testing.T) {
 	const evicted = "phase: Running, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler, message: 'PriorityPreemption: evicted to make room for team/pod/next'}]"
-	client, _ := cluster(t, podText("next", "", "", "phase: Pending, conditions: [{type: muster.sh/Waiting, status: 'True', reason: Victims, message: 'pods still leaving for it: 2', lastTransitionTime: ago(1s)}]")+
-		podText("later", "", "", "phase: Pending")+
+	says := func(name, reason, text string) string {
+		return podText(name, "", "", "phase: Pending, conditions: [{type: muster.sh/Waiting, status: 'True', reason: "+reason+", message: '"+text+"', lastTransitionTime: ago(1s)}]")
+	}
+	client, _ := cluster(t, says("next", "Victims", "pods still leaving for it: 2")+podText("later", "", "", "phase: Pending")+
+		says("then", "Resources", "needs much; jobs ahead: 2; expected start: 2026-01-31T18:00:00Z")+
+		says("some-day", "Resources", "needs more; jobs ahead: 3; expected start unknown: running jobs without a walltime, or past it: 4")+
 		podText("v1", ", deletionTimestamp: ago(-20s)", ", nodeName: n", evicted)+podText("v2", ", deletionTimestamp: ago(-30s)", ", nodeName: n", evicted))
 	jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, j := range jobs {
-		switch want := epoch.Add(30 * time.Second); {
-		case j.ID == "pod/next" && (j.Start == nil || !j.Start.Equal(want)):
-			t.Errorf("next starts by %v, want %v", j.Start, want)
-		case j.ID == "pod/later" && j.Start != nil:
-			t.Errorf("later starts by %v, want it unknown", j.Start)
+	soon, late := epoch.Add(30*time.Second), time.Date(2026, 1, 31, 18, 0, 0, 0, time.UTC)
+	for name, want := range map[string]struct {
+		start           *time.Time
+		settled         bool
+		why, said, says string
+	}{
+		"next":     {&soon, true, "", "at the latest: its places are settled", `Starts by +` + stamp(soon) + `\n`},
+		"then":     {&late, false, "", "if walltimes hold", `Starts +` + stamp(late) + `, if jobs that run end by their walltimes\n`},
+		"some-day": {nil, false, "running jobs without a walltime, or past it: 4", "running jobs without a walltime, or past it: 4", `Starts +not known: running jobs without a walltime, or past it: 4\n`},
+		"later":    {nil, false, "", reasonOf(NotSeen).Change, `Reason +NotSeen`},
+	} {
+		j := jobs[slices.IndexFunc(jobs, func(j Job) bool { return j.ID == "pod/"+name })]
+		if (j.Start == nil) != (want.start == nil) || j.Start != nil && !j.Start.Equal(*want.start) || j.Settled != want.settled || j.NoStart != want.why || j.expected() != want.said {
+			t.Errorf("%s starts at %v, settled: %v, %q, %q", name, j.Start, j.Settled, j.NoStart, j.expected())
+		}
+		if strings.Contains(j.Detail, "expected") {
+			t.Errorf("%s: detail %q", name, j.Detail)
+		}
+		x, err := client.Explain(context.Background(), "team", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "then" && x.Ahead != 2 || name == "some-day" && (x.Ahead != 3 || x.Detail != "needs more") {
+			t.Errorf("%s: %d ahead, detail %q", name, x.Ahead, x.Detail)
+		}
+		var text bytes.Buffer
+		if err := x.Write(&text, &View{Now: epoch}); err != nil || !regexp.MustCompile(want.says).MatchString(text.String()) {
+			t.Errorf("%s: %v\n%s", name, err, text.String())
 		}
 	}
 	var text bytes.Buffer
 	if err := Starts(&text, &View{Now: epoch}, jobs); err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(text.String(), "\n")
-	if len(lines) != 4 || !strings.HasPrefix(lines[1], "pod/next") || !strings.Contains(lines[1], "by 2026-01-31T") || !strings.Contains(lines[2], "N/A") {
+	var order []string
+	for line := range strings.Lines(text.String()) {
+		order = append(order, strings.Fields(line)[0])
+	}
+	if !slices.Equal(order[:3], []string{"JOBID", "pod/next", "pod/then"}) || len(order) != 5 {
 		t.Errorf("got\n%s", text.String())
 	}
 }
@@ -570,6 +599,101 @@ status: {capacity: {nvidia.com/gpu: "8"}, allocatable: {nvidia.com/gpu: "7"}, co
 	got := []any{n.Model, n.State, n.GPUs, n.Unhealthy, n.Used.String(), n.Free.String(), n.Pods}
 	if want := []any{"H800", Mixed, 8, 1, "4", "3", 2}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A label that names a PriorityClass says the priority.
+func TestPriorityByLabel(t *testing.T) {
+	client, _ := cluster(t, "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: urgent}\nvalue: 1000"+
+		podText("a", ", labels: {priorityClassName: urgent}", "", "phase: Pending")+podText("b", ", labels: {priorityClassName: none}", ", priority: 5", "phase: Pending"))
+	jobs, err := client.Jobs(context.Background(), Filter{})
+	if err != nil || len(jobs) != 2 || jobs[0].Priority != 1000 || jobs[1].Priority != 5 {
+		t.Errorf("got %+v, %v", jobs, err)
+	}
+}
+
+// The queue of pods that name none is that of the Job that makes them, whether they
+// are there or not.
+func TestQueueOfTheJob(t *testing.T) {
+	job := func(name, spec string) string {
+		return "\n---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: " + name + ", namespace: team, uid: u" + name + ", labels: {kueue.x-k8s.io/queue-name: q}}\nspec: {" + spec + "template: {spec: {schedulerName: muster}}}"
+	}
+	client, _ := cluster(t, job("a", "")+job("b", "suspend: true, ")+
+		podText("a-0", ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: a, uid: ua, controller: true}]", "", "phase: Pending"))
+	jobs, err := client.Jobs(context.Background(), Filter{Queues: []string{"q"}})
+	if err != nil || len(jobs) != 2 || jobs[0].ID != "job/a" || jobs[1].ID != "job/b" {
+		t.Errorf("got %+v, %v", jobs, err)
+	}
+}
+
+// GPUs that a node publishes by DRA are its GPUs: used are those that claims have,
+// and those that Muster has written on pods.
+func TestNodesHavePublishedGPUs(t *testing.T) {
+	slice := func(node string, devices ...string) string {
+		text := fmt.Sprintf(`
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: %s-gpus}
+spec: {driver: gpu.nvidia.com, nodeName: %[1]s, pool: {name: %[1]s, generation: 1, resourceSliceCount: 1}, devices: [`, node)
+		for i, extra := range devices {
+			text += fmt.Sprintf("{name: gpu-%d, attributes: {type: {string: gpu}, index: {int: %[1]d}, productName: {string: NVIDIA H800}}%s},", i, extra)
+		}
+		return text + "]}"
+	}
+	objects := `
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "8"}, conditions: [{type: Ready, status: 'True'}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+status: {allocatable: {cpu: "8"}, conditions: [{type: Ready, status: 'True'}]}` +
+		slice("n1", "", "", ", taints: [{key: broken, effect: NoSchedule}]", "") + `
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: r}
+spec: {deviceSelector: {pool: n1, device: gpu-1}, taint: {key: service, effect: NoSchedule}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c, namespace: other}
+spec: {}
+status: {allocation: {devices: {results: [{request: r, driver: gpu.nvidia.com, pool: n1, device: gpu-0}]}}}` +
+		podText("a", ", annotations: {muster.sh/gpus: '3'}", ", nodeName: n1, resourceClaims: [{name: g, resourceClaimName: d}]", "phase: Running") +
+		podText("b", "", ", nodeName: n2", "phase: Running")
+	objects = regexp.MustCompile(`nvidia.com/gpu: "?2"?`).ReplaceAllString(objects, `cpu: "2"`)
+	for forbid, want := range map[string][]any{
+		"^$":               {"H800", 4, 2, "2", "0"},
+		"resourceclaims":   {"H800", 4, 2, "1", "1"},
+		"devicetaintrules": {"H800", 4, 1, "2", "1"},
+		"resourceslices":   {"", 0, 0, "1", "0"},
+	} {
+		client, fake := cluster(t, objects)
+		fake.Forbid(regexp.MustCompile(forbid))
+		nodes, err := client.Nodes(context.Background())
+		if err != nil || len(nodes) != 2 {
+			t.Fatal(nodes, err)
+		}
+		n := nodes[slices.IndexFunc(nodes, func(n Node) bool { return n.Name == "n1" })]
+		if got := []any{n.Model, n.GPUs, n.Unhealthy, n.Used.String(), n.Free.String()}; !reflect.DeepEqual(got, want) {
+			t.Errorf("without %s: got %v, want %v", forbid, got, want)
+		}
+		top, err := client.Top(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.GPUs > 0 && (len(top.Models) != 1 || top.Models[0].GPUs != 4 || top.Models[0].Used != n.Used) {
+			t.Errorf("without %s: models %+v", forbid, top.Models)
+		}
+	}
+	client, _ := cluster(t, objects)
+	jobs, err := client.Jobs(context.Background(), Filter{})
+	if err != nil || len(jobs) != 2 || jobs[0].GPUs.String() != "1" {
+		t.Errorf("jobs %+v, %v", jobs, err)
 	}
 }
 

@@ -160,7 +160,7 @@ func expect(byGroup map[translate.Group]*Job) {
 			}
 			job := settled[p.disrupted[strings.LastIndexByte(p.disrupted, ' ')+1:]]
 			if job != nil && (job.Start == nil || p.deadline.After(*job.Start)) {
-				job.Start = &p.deadline
+				job.Start, job.Settled = &p.deadline, true
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func expect(byGroup map[translate.Group]*Job) {
 
 func (p *pod) line() PodLine {
 	l := PodLine{
-		Name: p.name, Task: cmp.Or(p.attributes.Task, "main"), Node: p.node, GPUs: v1alpha1.GPUs(p.gpus), Devices: p.devices,
+		Name: p.name, Task: cmp.Or(p.member.Role, translate.MainRole), Node: p.node, GPUs: v1alpha1.GPUs(p.gpus), Devices: p.devices,
 		Since: p.created, Why: p.disrupted,
 	}
 	l.State = [...]string{"waiting", "withdrawn", "running", "leaving", "succeeded", "failed"}[p.phase]
@@ -267,8 +267,13 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 		if x.Ahead >= 0 {
 			t.Add("Ahead", fmt.Sprintf("waiting jobs before it: %d", x.Ahead))
 		}
-		if x.Start != nil {
+		switch {
+		case x.Settled:
 			t.Add("Starts by", stamp(*x.Start))
+		case x.Start != nil:
+			t.Add("Starts", stamp(*x.Start)+", if jobs that run end by their walltimes")
+		case x.NoStart != "":
+			t.Add("Starts", "not known: "+x.NoStart)
 		}
 		t.Add("To change", x.Change)
 	}

@@ -53,14 +53,19 @@ type Job struct {
 	Created time.Time  `json:"created"`
 	Started *time.Time `json:"started,omitempty"`
 	Ended   *time.Time `json:"ended,omitempty"`
-	// Start is when it is expected to start, where that is known: its places
-	// are settled, and the pods on them must leave by then.
-	Start *time.Time `json:"expected_start,omitempty"`
+	// Start is when it is expected to start, where that is known. Settled says that
+	// it has its places, and that the pods on them must leave by then; else jobs
+	// that run are taken to end by their walltimes. NoStart says why it is not known.
+	Start   *time.Time `json:"expected_start,omitempty"`
+	Settled bool       `json:"settled,omitempty"`
+	NoStart string     `json:"no_expected_start,omitempty"`
 
 	pods     []*pod
 	live     bool // not all of them ended
 	group    translate.Group
 	podGroup *schedulingv1beta1.PodGroup
+	made     *batchv1.Job // that made its pods
+	class    string       // the PriorityClass that a label names
 }
 
 // Task is the pods of one role.
@@ -160,10 +165,42 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 		return err
 	}
 	for _, j := range byGroup {
+		if name, ok := strings.CutPrefix(j.pods[0].owner, "job/"); ok {
+			j.made = owners[translate.Group{Namespace: j.Namespace, Kind: "job", Name: name}]
+		}
 		j.describe(queues)
+	}
+	if err := c.prioritize(ctx, byGroup); err != nil {
+		return err
 	}
 	rename(byGroup)
 	own(byGroup, owners, ran, queues)
+	return nil
+}
+
+// prioritize gives jobs the priority of the class that a label of theirs names.
+func (c *Client) prioritize(ctx context.Context, byGroup map[translate.Group]*Job) error {
+	classes := map[string]int32{}
+	for _, j := range byGroup {
+		if j.class == "" || j.podGroup != nil && j.podGroup.Spec.PriorityClassName != "" {
+			continue
+		}
+		if len(classes) == 0 {
+			l, err := c.kube.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+			if optional(err) {
+				return nil
+			}
+			if err != nil {
+				return c.say("list PriorityClasses", err)
+			}
+			for i := range l.Items {
+				classes[l.Items[i].Name] = l.Items[i].Value
+			}
+		}
+		if value, ok := classes[j.class]; ok {
+			j.Priority = value
+		}
+	}
 	return nil
 }
 
@@ -221,9 +258,15 @@ func (c *Client) namespaceQueues(ctx context.Context, namespace string, needed b
 	return queues, nil
 }
 
-// attributes is what is said of the job: by its first pod, and its PodGroup.
+// attributes is what is said of the job: by its first pod, the Job that made it, and
+// its PodGroup.
 func (j *Job) attributes() translate.Attributes {
 	a := j.pods[0].attributes
+	if j.made != nil {
+		var b translate.Attributes
+		_ = b.Read(j.made)
+		a = a.Over(&b)
+	}
 	if j.podGroup != nil {
 		var b translate.Attributes
 		_ = b.Read(j.podGroup)
@@ -238,6 +281,7 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 		return cmp.Or(cmp.Compare(len(a.name), len(b.name)), cmp.Compare(a.name, b.name))
 	})
 	first, a := j.pods[0], j.attributes()
+	j.class = a.PriorityClass
 	j.Queue = cmp.Or(a.Queue, namespaceQueues[j.Namespace], kube.DefaultQueue)
 	kind := first.member.Kind
 	if a.KindGiven {
@@ -245,7 +289,7 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 	}
 	j.Kind, j.Class, j.Priority = kind.String(), a.Class.String(), first.priority
 	for _, p := range j.pods {
-		j.Gang = max(j.Gang, p.member.Min)
+		j.Gang = max(j.Gang, p.member.Least())
 	}
 	if g := j.podGroup; g != nil {
 		if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
@@ -274,7 +318,7 @@ func (j *Job) count() {
 	var gpus [failed + 1]core.Milli // by phase
 	for _, p := range j.pods {
 		gpus[p.phase] += p.gpus
-		name := cmp.Or(p.attributes.Task, "main")
+		name := cmp.Or(p.member.Role, translate.MainRole)
 		t := tasks[name]
 		if t == nil {
 			t = &Task{Name: name}
@@ -389,6 +433,13 @@ func (j *Job) whyWaiting() {
 		}
 	}
 	r := reasonOf(name)
+	if text, at, ok := strings.Cut(detail, kube.StartMark); ok {
+		if t, err := time.Parse(time.RFC3339, at); err == nil {
+			detail, j.Start = text, &t
+		}
+	} else if text, why, ok := strings.Cut(detail, kube.NoStartMark); ok {
+		detail, j.NoStart = text, why
+	}
 	j.Reason, j.Code, j.Detail = r.Name, r.Code, detail
 	if j.State == Pending || j.State == Requeued {
 		j.Started = nil

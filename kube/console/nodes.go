@@ -45,7 +45,8 @@ type Node struct {
 	// Cordoned says that the node is closed to new pods.
 	Cordoned bool `json:"cordoned"`
 	// GPUs counts the devices, Unhealthy those that the device plugin does not
-	// offer. Used is what pods of any scheduler hold, Free the healthy rest.
+	// offer or, of those published by DRA, that a taint keeps pods off. Used is
+	// what pods of any scheduler hold, Free the healthy rest.
 	GPUs      int           `json:"gpus"`
 	Unhealthy int           `json:"unhealthy"`
 	Used      v1alpha1.GPUs `json:"used"`
@@ -63,6 +64,8 @@ type Node struct {
 	HBD  string `json:"hbd,omitempty"`
 
 	ready, closed bool
+	published     *published // nil where a device plugin offers the GPUs
+	labelled      string     // the GPU model that its labels name
 }
 
 // fragmented reports whether some of the GPUs are used and some are not.
@@ -86,12 +89,15 @@ func (c *Client) listNodes(ctx context.Context, fields string, reset func(), eac
 			nodes = append(nodes, newNode(&l.Items[i], levels))
 		}
 	})
-	slices.SortFunc(nodes, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
-	})
 	if err != nil {
 		return nil, c.say("list nodes", err)
 	}
+	if err := c.publish(ctx, nodes); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
 	byName := make(map[string]*Node, len(nodes))
 	for i := range nodes {
 		byName[nodes[i].Name] = &nodes[i]
@@ -114,7 +120,7 @@ func newNode(o *v1.Node, levels []string) Node {
 	}
 	out := Node{
 		Name: o.Name, Model: n.Model, Cordoned: o.Spec.Unschedulable, GPUs: n.GPUs, Unhealthy: missing,
-		CPUMilli: n.CPUMilli, MemMiB: n.MemMiB, HBD: n.HBD, closed: n.Cordoned,
+		CPUMilli: n.CPUMilli, MemMiB: n.MemMiB, HBD: n.HBD, closed: n.Cordoned, labelled: translate.Model(o.Labels),
 	}
 	for i := range o.Status.Conditions {
 		if k := &o.Status.Conditions[i]; k.Type == v1.NodeReady {
@@ -132,6 +138,9 @@ func empty(nodes []Node) {
 	for i := range nodes {
 		n := &nodes[i]
 		n.Used, n.CPUUsedMilli, n.MemUsedMiB, n.Pods = 0, 0, 0, 0
+		if n.published != nil {
+			n.published.pods = 0
+		}
 	}
 }
 
@@ -142,8 +151,12 @@ func hold(nodes map[string]*Node, p *v1.Pod) {
 		return
 	}
 	need := translate.Requests(p)
-	n.Used += v1alpha1.GPUs(core.Milli(need.GPUs) * core.WholeGPU)
-	if need.GPUs == 0 {
+	switch {
+	case n.published != nil:
+		n.published.hold(p)
+	case need.GPUs > 0:
+		n.Used += v1alpha1.GPUs(core.Milli(need.GPUs) * core.WholeGPU)
+	default:
 		n.Used += v1alpha1.GPUs(part(p))
 	}
 	n.CPUUsedMilli += need.CPUMilli
@@ -168,6 +181,9 @@ func part(p *v1.Pod) core.Milli {
 func settle(nodes []Node) {
 	for i := range nodes {
 		n := &nodes[i]
+		if n.published != nil {
+			n.Used = n.published.used()
+		}
 		healthy := v1alpha1.GPUs(core.Milli(n.GPUs-n.Unhealthy) * core.WholeGPU)
 		n.Free = max(0, healthy-n.Used)
 		busy := n.Used > 0 || n.GPUs == 0 && n.Pods > 0

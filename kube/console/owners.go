@@ -81,12 +81,13 @@ func endOfJob(o *batchv1.Job) State {
 
 // podless is the job of an owner that has no pods now.
 func podless(id translate.Group, o *batchv1.Job, namespaceQueues map[string]string, state State, reason, detail string) *Job {
-	var a translate.Attributes
-	_ = a.Read(&o.Spec.Template)
+	var a, job translate.Attributes
+	_, _ = a.Read(&o.Spec.Template), job.Read(o)
+	a = a.Over(&job)
 	j := &Job{
 		ID: id.Kind + "/" + id.Name, Group: id.Kind + "/" + id.Name, Namespace: o.Namespace,
 		Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
-		State: state, Reason: reason, Code: reasonOf(reason).Code, Detail: detail, Gang: a.MinMember, Created: o.CreationTimestamp.Time, group: id,
+		State: state, Reason: reason, Code: reasonOf(reason).Code, Detail: detail, Gang: a.Least(), Created: o.CreationTimestamp.Time, group: id,
 		Tasks: []Task{}, Nodes: []string{},
 	}
 	pods := int32(1)

@@ -141,12 +141,20 @@ func trim(p *v1.Pod) pod {
 	return out
 }
 
-// gpusOf is how many GPUs a pod asks for.
+// gpusOf is how many GPUs a pod asks for, or has by claims.
 func gpusOf(p *v1.Pod, a *translate.Attributes) core.Milli {
 	if a.Fraction > 0 {
 		return a.Fraction
 	}
-	return core.Milli(translate.Requests(p).GPUs) * core.WholeGPU
+	if a.GPUMemory > 0 { // which part that is, is known once it has a node
+		return part(p)
+	}
+	n := int(translate.Requests(p).GPUs)
+	if n == 0 && len(p.Spec.ResourceClaims) > 0 { // those that its claims have, once it has a node
+		devices, _ := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
+		n = len(devices)
+	}
+	return core.Milli(n) * core.WholeGPU
 }
 
 // howFailed says how a pod that failed did.

@@ -95,11 +95,25 @@ func Starts(w io.Writer, v *View, jobs []Job) error {
 			if j.Start == nil {
 				return "N/A"
 			}
-			return "by " + stamp(*j.Start)
+			return stamp(*j.Start)
 		}},
 		{name: "GPUS", right: true, text: func(j *Job) string { return j.GPUs.String() }},
 		{name: "NODELIST(REASON)", text: func(j *Job) string { return j.where(v) }},
+		{name: "EXPECTED", text: (*Job).expected},
 	}, pointers(jobs))
+}
+
+// expected says on what the expected start rests, or why there is none.
+func (j *Job) expected() string {
+	switch {
+	case j.Settled:
+		return "at the latest: its places are settled"
+	case j.Start != nil:
+		return "if walltimes hold"
+	case j.NoStart != "":
+		return j.NoStart
+	}
+	return cmp.Or(reasonOf(j.Reason).Change, "-")
 }
 
 // List writes jobs with their tasks and gangs.

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // Attributes is what labels and annotations say of a job.
@@ -28,14 +30,24 @@ type Attributes struct {
 	// LastCheckpoint is zero when unknown.
 	LastCheckpoint time.Time
 	// Required and Preferred are topology levels: names, node labels, "node" or
-	// "hbd".
+	// "hbd". Of several, parted by commas, the narrowest is meant.
 	Required, Preferred string
 	// Models are the GPU models accepted; none accepts any.
 	Models []string
 	// Fraction is a part of a GPU, 0 when none is asked for.
 	Fraction core.Milli
-	// MinMember is the gang's least pods, 0 when not given.
+	// GPUMemory is how much memory of one GPU is asked for, in MiB; 0 when none is.
+	GPUMemory int64
+	// PriorityClass names the class of the job's priority, where that of its pods
+	// does not count.
+	PriorityClass string
+	// MinMember is the gang's least pods, 0 when not given; Roles the least of
+	// each role of which that is said.
 	MinMember int
+	Roles     map[string]int
+	// Patience is how long a gang waits for its pods to be made before those that
+	// are there start one by one: 0 and, whatever other pods say, Never for ever.
+	Patience core.Time
 	// OnFailure says what becomes of a gang that loses a pod: "replace",
 	// "requeue", or nothing.
 	OnFailure string
@@ -89,6 +101,10 @@ var attributes = []attribute{
 		}
 		return nil
 	}},
+	{keys(v1alpha1.PriorityClassAnnotation, "priorityClassName", "kueue.x-k8s.io/priority-class", "ray.io/priority-class-name"), func(a *Attributes, v string) error {
+		a.PriorityClass = v
+		return nil
+	}},
 	{keys(v1alpha1.LockedAnnotation), func(a *Attributes, v string) (err error) {
 		a.Locked, err = boolean(v)
 		return err
@@ -128,15 +144,32 @@ var attributes = []attribute{
 		a.Fraction, err = fraction(v)
 		return err
 	}},
-	{keys(v1alpha1.MinMemberAnnotation, "kai.scheduler/batch-min-member", "gang.scheduling.koordinator.sh/min-available",
-		"pod-group.scheduling.sigs.k8s.io/min-available", "kueue.x-k8s.io/pod-group-total-count"), func(a *Attributes, v string) error {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 {
-			return fmt.Errorf("%q: expected a number of pods, at least 1", v)
+	{keys(v1alpha1.GPUMemoryAnnotation, "gpu-memory"), func(a *Attributes, v string) error {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < 1 || n > 1<<30 {
+			return fmt.Errorf("%q: expected MiB of one GPU's memory, such as 8192", v)
 		}
-		a.MinMember = n
+		a.GPUMemory = n
 		return nil
 	}},
+	{keys("gpu-fraction-num-devices"), func(_ *Attributes, v string) error {
+		if v != "1" {
+			return fmt.Errorf("%q: a pod has a part of one GPU, or whole ones: expected 1", v)
+		}
+		return nil
+	}},
+	{keys(v1alpha1.MinMemberAnnotation, "kai.scheduler/batch-min-member", "gang.scheduling.koordinator.sh/min-available",
+		"pod-group.scheduling.sigs.k8s.io/min-available", "kueue.x-k8s.io/pod-group-total-count", "scheduling.volcano.sh/group-min-member"), minMember},
+	{keys(taskGroupsKey), taskGroups},
+	{keys("yunikorn.apache.org/schedulingPolicyParameters"), policyParameters},
+	{keys(koordinatorGangs), func(_ *Attributes, v string) error { // MembershipOf uses it
+		var list []string
+		if err := json.Unmarshal([]byte(v), &list); err != nil {
+			return fmt.Errorf("expected gangs in JSON, such as [\"namespace/name\"]: %w", err)
+		}
+		return nil
+	}},
+	{keys("gang.scheduling.koordinator.sh/network-topology-spec"), gathering},
 	{keys(v1alpha1.OnFailureAnnotation), func(a *Attributes, v string) error {
 		if v != "replace" && v != "requeue" {
 			return fmt.Errorf("%q: expected replace or requeue", v)
@@ -145,7 +178,8 @@ var attributes = []attribute{
 		return nil
 	}},
 	{keys(v1alpha1.TaskAnnotation, "kai.scheduler/subgroup-name", "yunikorn.apache.org/task-group-name", "volcano.sh/task-spec",
-		"training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group"), func(a *Attributes, v string) error {
+		"training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group",
+		"kueue.x-k8s.io/podset"), func(a *Attributes, v string) error {
 		a.Task = v
 		return nil
 	}},
@@ -174,6 +208,9 @@ func (a *Attributes) Read(o labelled) error {
 			bad = fmt.Errorf("%s: %w", key, err)
 		}
 	}
+	if _, v, ok := lookup(o, keys("queue")); ok && a.Queue == "" && application(o) != "" {
+		a.Queue = v
+	}
 	return bad
 }
 
@@ -189,6 +226,11 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
 	a.Estimate, a.MinMember = cmp.Or(a.Estimate, b.Estimate), cmp.Or(a.MinMember, b.MinMember)
 	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
+	a.PriorityClass = cmp.Or(a.PriorityClass, b.PriorityClass)
+	a.Patience, a.GPUMemory = cmp.Or(a.Patience, b.Patience), cmp.Or(a.GPUMemory, b.GPUMemory)
+	if a.Roles == nil {
+		a.Roles = b.Roles
+	}
 	if a.LastCheckpoint.IsZero() {
 		a.LastCheckpoint = b.LastCheckpoint
 	}
@@ -196,6 +238,17 @@ func (a Attributes) Over(b *Attributes) Attributes {
 		a.Models = b.Models
 	}
 	return a
+}
+
+// Least is the gang's least pods, of all its roles; 0 when not given.
+func (a *Attributes) Least() int { return max(a.MinMember, sum(a.Roles)) }
+
+func sum(roles map[string]int) int {
+	n := 0
+	for _, least := range roles {
+		n += least
+	}
+	return n
 }
 
 // NamespaceQueue is the queue that the labels of a namespace name, for all that
@@ -217,6 +270,57 @@ func lookup(o labelled, keys []string) (key, value string, ok bool) {
 		}
 	}
 	return "", "", false
+}
+
+// minMember reads how many pods a gang needs: a number or, by role,
+// "ps=1,worker=3".
+func minMember(a *Attributes, v string) error {
+	if !strings.Contains(v, "=") {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q: expected a number of pods, at least 1, or of each role, as in ps=1,worker=3", v)
+		}
+		a.MinMember = n
+		return nil
+	}
+	roles := map[string]int{}
+	for part := range strings.SplitSeq(v, ",") {
+		role, least, _ := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.Atoi(least)
+		if err != nil || n < 1 || role == "" || roles[role] > 0 {
+			return fmt.Errorf("%q: expected each role once with its number of pods, at least 1, as in ps=1,worker=3", v)
+		}
+		roles[role] = n
+	}
+	a.Roles = roles
+	return nil
+}
+
+// gathering reads Koordinator's strategies for the layers of its network
+// topology.
+func gathering(a *Attributes, v string) error {
+	var spec struct {
+		GatherStrategy []struct{ Layer, Strategy string }
+	}
+	if err := json.Unmarshal([]byte(v), &spec); err != nil {
+		return fmt.Errorf("expected a gatherStrategy in JSON: %w", err)
+	}
+	var required, preferred []string
+	for _, s := range spec.GatherStrategy {
+		if s.Layer == "NodeTopologyLayer" {
+			s.Layer = cluster.NodeLevel
+		}
+		switch s.Strategy {
+		case "MustGather":
+			required = append(required, s.Layer)
+		case "PreferGather":
+			preferred = append(preferred, s.Layer)
+		default:
+			return fmt.Errorf("strategy %q: expected MustGather or PreferGather", s.Strategy)
+		}
+	}
+	a.Required, a.Preferred = cmp.Or(a.Required, strings.Join(required, ",")), cmp.Or(a.Preferred, strings.Join(preferred, ","))
+	return nil
 }
 
 func boolean(v string) (bool, error) {

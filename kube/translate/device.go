@@ -75,7 +75,7 @@ func SliceOf(s *resourceapi.ResourceSlice) *Slice {
 			unfit: ptr.Deref(d.AllowMultipleAllocations, false) || len(d.BindingConditions) > 0,
 		}
 		for j := range d.Taints {
-			out.Tainted = out.Tainted || taintsDevice(&d.Taints[j])
+			out.Tainted = out.Tainted || keepsOff(d.Taints[j].Effect)
 		}
 		for j := range d.ConsumesCounters {
 			out.Counters = append(out.Counters, d.ConsumesCounters[j].CounterSet)
@@ -83,10 +83,6 @@ func SliceOf(s *resourceapi.ResourceSlice) *Slice {
 		o.Devices = append(o.Devices, out)
 	}
 	return o
-}
-
-func taintsDevice(t *resourceapi.DeviceTaint) bool {
-	return t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute
 }
 
 // attribute returns the first of the attributes that the device has.
@@ -269,6 +265,39 @@ func (v *Inventory) Unusable(tainted func(DeviceID) bool, inUse func(DeviceID) b
 		}
 	}
 	return set
+}
+
+// TaintRule is what is kept of a DeviceTaintRule, which taints devices beside what
+// their drivers say.
+type TaintRule struct {
+	Name                 string
+	driver, pool, device *string
+	none                 bool // it keeps nothing off
+}
+
+// TaintRuleOf cuts a rule down.
+func TaintRuleOf(r *resourceapi.DeviceTaintRule) *TaintRule {
+	o := &TaintRule{Name: r.Name}
+	if s := r.Spec.DeviceSelector; s != nil {
+		o.driver, o.pool, o.device = s.Driver, s.Pool, s.Device
+	}
+	o.none = r.Spec.DeviceSelector == nil || !keepsOff(r.Spec.Taint.Effect)
+	return o
+}
+
+// Concerns reports whether the rule may keep claims off devices of a pool.
+func (r *TaintRule) Concerns(driver, pool string) bool {
+	return !r.none && (r.driver == nil || *r.driver == driver) && (r.pool == nil || *r.pool == pool)
+}
+
+// Taints reports whether the rule keeps claims off a device.
+func (r *TaintRule) Taints(d DeviceID) bool {
+	return r.Concerns(d.Driver, d.Pool) && (r.device == nil || *r.device == d.Name)
+}
+
+// keepsOff reports whether a taint of the effect keeps claims off a device.
+func keepsOff(e resourceapi.DeviceTaintEffect) bool {
+	return e == resourceapi.DeviceTaintEffectNoSchedule || e == resourceapi.DeviceTaintEffectNoExecute
 }
 
 // Match says for how many of some devices a selector holds.

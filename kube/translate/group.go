@@ -1,6 +1,9 @@
 package translate
 
 import (
+	"cmp"
+	"encoding/json"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,14 +28,24 @@ type Membership struct {
 	Group Group
 	// Native says that the group is a PodGroup of Kubernetes' own.
 	Native bool
-	// Object is what says how many pods the gang has, when the pods do not;
-	// Size reads it.
+	// Object is what says more of the gang, such as how many pods it has where they
+	// do not; [GangOf] reads it.
 	Object *ObjectRef
 	// Min is the gang's least pods as far as the pod says it; 0 when it does not.
 	Min int
+	// Roles is the least of each role that the pod speaks of: 0 of one that must
+	// have a least, which other pods say.
+	Roles map[string]int
+	// Role is the pod's own.
+	Role string
+	// Patience is [Attributes.Patience].
+	Patience core.Time
 	// Kind is what jobs of the group do unless an annotation says otherwise.
 	Kind core.Kind
 }
+
+// MainRole is the role of pods that say none.
+const MainRole = "main"
 
 // ObjectRef names an object in the pod's namespace.
 type ObjectRef struct {
@@ -47,13 +60,24 @@ var gangNames = []struct {
 	gvk schema.GroupVersionKind
 }{
 	{v1alpha1.GangLabel, schema.GroupVersionKind{}},
-	{"gang.scheduling.koordinator.sh/name", schema.GroupVersionKind{}},
+	{koordinatorGang, schema.GroupVersionKind{}},
 	{"kueue.x-k8s.io/pod-group-name", schema.GroupVersionKind{}},
 	{"pod-group.scheduling.sigs.k8s.io/name", schema.GroupVersionKind{}},
 	{"scheduling.x-k8s.io/pod-group", schema.GroupVersionKind{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Kind: "PodGroup"}},
-	{"scheduling.k8s.io/group-name", schema.GroupVersionKind{Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"}},
+	{"pod-group.scheduling.sigs.k8s.io", schema.GroupVersionKind{Group: "scheduling.sigs.k8s.io", Version: "v1alpha1", Kind: "PodGroup"}},
+	{"scheduling.volcano.sh/group-name", volcanoGroup},
+	{"scheduling.k8s.io/group-name", volcanoGroup},
 	{"pod-group-name", schema.GroupVersionKind{Group: "scheduling.run.ai", Version: "v2alpha2", Kind: "PodGroup"}},
 }
+
+var volcanoGroup = schema.GroupVersionKind{Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"}
+
+// koordinatorGang names Koordinator's gang; koordinatorGangs lists, in JSON, gangs
+// as namespace/name that start together.
+const (
+	koordinatorGang  = "gang.scheduling.koordinator.sh/name"
+	koordinatorGangs = "gang.scheduling.koordinator.sh/groups"
+)
 
 // owners are the labels that controllers put on the pods they make, directly
 // or through other controllers, and the object whose gang the pods are.
@@ -73,24 +97,34 @@ var servers = map[string]bool{"ReplicaSet": true, "StatefulSet": true, "Deployme
 // gang that a label names, else the owner that made it, else itself. A pod that
 // moves is on its own: its labels are not those of its owner's others.
 func MembershipOf(p *v1.Pod, a *Attributes) Membership {
-	m := Membership{Group: Group{Namespace: p.Namespace}, Min: a.MinMember}
+	m := Membership{Group: Group{Namespace: p.Namespace}, Min: a.MinMember, Roles: a.Roles, Role: cmp.Or(a.Task, MainRole)}
+	if sparks(p) {
+		m.Roles = nil
+	}
 	if g := p.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
 		m.Group.Kind, m.Group.Name, m.Native = "podgroup", *g.PodGroupName, true
 		m.Kind = ownerKind(p)
+		m.askOwner(p, a)
 		return m
 	}
 	for _, g := range gangNames {
 		if _, name, ok := lookup(p, []string{g.key}); ok && name != "" {
 			m.Group.Kind, m.Group.Name = "gang", name
-			if g.gvk.Kind != "" && m.Min == 0 {
+			if g.gvk.Kind != "" && !m.sized() {
 				m.Object = &ObjectRef{g.gvk, name}
+			}
+			if g.key == koordinatorGang {
+				m.withGangs(p, a, name)
 			}
 			return m
 		}
 	}
+	if m.inApplication(p, a) {
+		return m
+	}
 	if name := p.Labels["leaderworkerset.sigs.k8s.io/name"]; name != "" {
 		m.Group.Kind, m.Group.Name, m.Kind = "leaderworkerset", name+"-"+p.Labels["leaderworkerset.sigs.k8s.io/group-index"], core.Inference
-		if m.Min == 0 {
+		if !m.sized() {
 			m.Min = number(p.Annotations["leaderworkerset.sigs.k8s.io/size"])
 		}
 		return m
@@ -98,9 +132,7 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	for _, o := range owners {
 		if name := p.Labels[o.label]; name != "" {
 			m.Group.Kind, m.Group.Name, m.Kind = strings.ToLower(o.gvk.Kind), name, o.kind
-			if m.Min == 0 {
-				m.Object = &ObjectRef{o.gvk, name}
-			}
+			m.Object = &ObjectRef{o.gvk, name} // it says since when, too
 			return m
 		}
 	}
@@ -110,10 +142,63 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 		return m
 	}
 	m.Group.Kind, m.Group.Name, m.Kind = strings.ToLower(o.Kind), o.Name, ownerKind(p)
-	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); m.Min == 0 && sized(gvk) {
+	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); !m.sized() && sized(gvk) {
 		m.Object = &ObjectRef{gvk, o.Name}
 	}
+	m.askOwner(p, a)
 	return m
+}
+
+// askOwner has the Job be asked that made a pod, if the pod does not name its queue:
+// users of Kueue and KAI label the Job.
+func (m *Membership) askOwner(p *v1.Pod, a *Attributes) {
+	o := metav1.GetControllerOf(p)
+	if o == nil || a.Queue != "" || m.Object != nil {
+		return
+	}
+	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); gvk.GroupKind() == (schema.GroupKind{Group: "batch", Kind: "Job"}) {
+		m.Object = &ObjectRef{gvk, o.Name}
+	}
+}
+
+// Sizes reports whether an object of the kind says how large a gang is: then
+// nothing starts before it was asked. Of others it is good to know what they
+// say.
+func (o *ObjectRef) Sizes() bool { return sized(o.GroupVersionKind) }
+
+// sized reports whether the pod says how large its gang is.
+func (m *Membership) sized() bool { return m.Min > 0 || len(m.Roles) > 0 }
+
+// Least is the gang's least pods as far as the pod says it; 0 when it does not.
+func (m *Membership) Least() int { return max(m.Min, sum(m.Roles)) }
+
+// withGangs makes one gang of those that Koordinator starts together: each is a
+// role of it, with its own least. Gangs of other namespaces are other jobs.
+func (m *Membership) withGangs(p *v1.Pod, a *Attributes, own string) {
+	_, list, _ := lookup(p, keys(koordinatorGangs))
+	var gangs, names []string
+	if json.Unmarshal([]byte(list), &gangs) != nil {
+		return // Read has said so
+	}
+	for _, g := range gangs {
+		namespace, name, ok := strings.Cut(g, "/")
+		if !ok {
+			namespace, name = p.Namespace, g
+		}
+		if namespace == p.Namespace {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) < 2 || !slices.Contains(names, own) {
+		return
+	}
+	m.Group.Name, m.Role, m.Min = strings.Join(names, "+"), own, 0
+	m.Roles = map[string]int{}
+	for _, n := range names {
+		m.Roles[n] = 0
+	}
+	m.Roles[own] = a.MinMember
 }
 
 // ownerKind is what pods of an owner do, as far as its kind tells.

@@ -44,14 +44,19 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 
 	var group *schedulingv1beta1.PodGroup
 	if j.Gang && j.Pods() > 1 {
-		least := 0
+		least, roles := 0, []string{}
 		for i := range j.Tasks {
-			if t := &j.Tasks[i]; t.MinPods > 0 {
-				least += t.MinPods
-			} else {
-				least += t.Pods
+			t := &j.Tasks[i]
+			n := t.MinPods
+			if n == 0 {
+				n = t.Pods
+			}
+			if n != core.Elastic {
+				least += n
+				roles = append(roles, fmt.Sprintf("%s=%d", t.Name, n))
 			}
 		}
+		note(v1alpha1.MinMemberAnnotation, strings.Join(roles, ","), len(j.Tasks) > 1)
 		group = &schedulingv1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: notes},
 			Spec: schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{

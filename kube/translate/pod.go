@@ -25,6 +25,9 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 		}
 		r.GPU = a.Fraction
 	}
+	if a.GPUMemory > 0 && r.GPU > 0 {
+		return r, fmt.Errorf("memory of a GPU and GPUs, or a part of one, are asked for: expected one of them")
+	}
 	if r.GPU > 64*core.WholeGPU {
 		return r, fmt.Errorf("%d GPUs are asked for, expected at most 64 a pod", need.GPUs)
 	}

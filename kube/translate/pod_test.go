@@ -109,6 +109,8 @@ func TestRequest(t *testing.T) {
 		{"a part", `metadata: {annotations: {muster.sh/gpu-fraction: "0.25", muster.sh/gpu-models: "H800|A100"}}`, core.Request{GPU: 250, Models: []string{"H800", "A100"}}, ""},
 		{"a part and a whole", `{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}`,
 			core.Request{GPU: 1000}, "a part of a GPU and 1 whole ones are asked for: expected one of them"},
+		{"memory and a part", `{metadata: {annotations: {gpu-memory: "10", gpu-fraction: "0.5"}}, spec: {containers: [{name: a}]}}`,
+			core.Request{}, "memory of a GPU and GPUs, or a part of one, are asked for: expected one of them"},
 		{"too many", `spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 65}}}]}`, core.Request{GPU: 65000}, "65 GPUs are asked for, expected at most 64 a pod"},
 	} {
 		p := read[v1.Pod](t, c.pod)
@@ -196,6 +198,10 @@ func TestAttributes(t *testing.T) {
 		{"gpu-fraction=0.5", Attributes{Fraction: 500}}, {"gang.scheduling.koordinator.sh/min-available=4", Attributes{MinMember: 4}},
 		{"kueue.x-k8s.io/pod-group-total-count=4", Attributes{MinMember: 4}}, {"training.kubeflow.org/replica-type=worker", Attributes{Task: "worker"}},
 		{"ray.io/group=g", Attributes{Task: "g"}}, {"volcano.sh/task-spec=t", Attributes{Task: "t"}},
+		{"priorityClassName=c", Attributes{PriorityClass: "c"}}, {"kueue.x-k8s.io/priority-class=c", Attributes{PriorityClass: "c"}},
+		{"ray.io/priority-class-name=c", Attributes{PriorityClass: "c"}},
+		{"gpu-memory=8192", Attributes{GPUMemory: 8192}}, {"muster.sh/gpu-memory=1", Attributes{GPUMemory: 1}}, {"gpu-fraction-num-devices=1", Attributes{}},
+		{"kueue.x-k8s.io/podset=t", Attributes{Task: "t"}}, {"scheduling.volcano.sh/group-min-member=4", Attributes{MinMember: 4}},
 	} {
 		key, value, _ := strings.Cut(c.says, "=")
 		said := map[string]string{key: value}
@@ -209,6 +215,7 @@ func TestAttributes(t *testing.T) {
 	for says, wrong := range map[string]string{
 		"muster.sh/kind=cooking": "expected one of training, inference, batch, dev", "muster.sh/class=MP": "expected HP or LP",
 		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a part of a GPU", "muster.sh/min-member=0": "at least 1",
+		"gpu-memory=8Gi": "expected MiB of one GPU's memory", "gpu-fraction-num-devices=2": "expected 1",
 		"muster.sh/last-checkpoint=today": "expected a time", "muster.sh/walltime=long": "muster.sh/walltime:", "muster.sh/gpu-models=H800,,A10": "expected GPU models",
 	} {
 		key, value, _ := strings.Cut(says, "=")
@@ -238,9 +245,13 @@ func TestMembershipOf(t *testing.T) {
 		{"native", "name: p", "schedulingGroup: {podGroupName: g}", "ns/podgroup/g", true, 0, "", core.Training},
 		{"our label", "labels: {muster.sh/gang: g}, annotations: {muster.sh/min-member: \"3\"}", "", "ns/gang/g", false, 3, "", core.Training},
 		{"Volcano", "annotations: {scheduling.k8s.io/group-name: g}", "", "ns/gang/g", false, 0, "PodGroup g", core.Training},
+		{"Volcano, newer", "annotations: {scheduling.volcano.sh/group-name: g}", "", "ns/gang/g", false, 0, "PodGroup g", core.Training},
+		{"Koordinator's PodGroup", "labels: {pod-group.scheduling.sigs.k8s.io: g}", "", "ns/gang/g", false, 0, "PodGroup g", core.Training},
 		{"Koordinator", "labels: {gang.scheduling.koordinator.sh/name: g}, annotations: {gang.scheduling.koordinator.sh/min-available: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
 		{"Kueue", "labels: {kueue.x-k8s.io/pod-group-name: g}, annotations: {kueue.x-k8s.io/pod-group-total-count: \"2\"}", "", "ns/gang/g", false, 2, "", core.Training},
-		{"Job", owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "", core.Training},
+		{"Job", owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "Job j", core.Training},
+		{"Job with a queue on its pods", "labels: {volcano.sh/queue-name: q}, " + owned("batch/v1", "Job", "j"), "", "ns/job/j", false, 0, "", core.Training},
+		{"Job with a PodGroup", owned("batch/v1", "Job", "j"), "schedulingGroup: {podGroupName: g}", "ns/podgroup/g", true, 0, "Job j", core.Training},
 		{"ReplicaSet", owned("apps/v1", "ReplicaSet", "r"), "", "ns/replicaset/r", false, 0, "", core.Inference},
 		{"PyTorchJob", owned("kubeflow.org/v1", "PyTorchJob", "t"), "", "ns/pytorchjob/t", false, 0, "PyTorchJob t", core.Training},
 		{"JobSet", "labels: {jobset.sigs.k8s.io/jobset-name: s}, " + owned("batch/v1", "Job", "j"), "", "ns/jobset/s", false, 0, "JobSet s", core.Training},
@@ -265,22 +276,106 @@ func TestMembershipOf(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
+func TestGangOf(t *testing.T) {
 	for _, c := range []struct {
 		object string
-		want   int
+		want   Gang
 	}{
-		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3}}`, 3},
-		{`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {minAvailable: 5}}`, 5},
-		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {pytorchReplicaSpecs: {Master: {}, Worker: {replicas: 7}}}}`, 8},
-		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {runPolicy: {schedulingPolicy: {minAvailable: 4}}, pytorchReplicaSpecs: {Worker: {replicas: 7}}}}`, 4},
-		{`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [{replicas: 2, template: {spec: {parallelism: 4, completions: 3}}}, {template: {spec: {}}}]}}`, 7},
-		{`{apiVersion: ray.io/v1, kind: RayCluster, spec: {workerGroupSpecs: [{replicas: 4, minReplicas: 2, numOfHosts: 3}, {replicas: 5}]}}`, 12},
-		{`{apiVersion: batch/v1, kind: Job, spec: {parallelism: 3}}`, 0},
-		{`{apiVersion: ray.io/v1, kind: RayCluster}`, 0},
+		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3, queue: q, priorityClassName: c}}`,
+			Gang{Min: 3, Attributes: Attributes{Queue: "q", PriorityClass: "c"}}},
+		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 3, minTaskMember: {ps: 1, worker: 2}}}`,
+			Gang{Min: 3, Roles: map[string]int{"ps": 1, "worker": 2}}},
+		{`{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, spec: {minMember: 2, minTaskMember: {ps: 1, worker: 2}}}`, Gang{Min: 2}},
+		{`{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: PodGroup, metadata: {annotations: {
+			gang.scheduling.koordinator.sh/network-topology-spec: '{"gatherStrategy": [{"layer": "SpineLayer", "strategy": "MustGather"}, {"layer": "BlockLayer", "strategy": "PreferGather"}, {"layer": "NodeTopologyLayer", "strategy": "PreferGather"}]}'}},
+			spec: {minMember: 3}}`, Gang{Min: 3, Attributes: Attributes{Required: "SpineLayer", Preferred: "BlockLayer,node"}}},
+		{`{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, spec: {minMember: 2, queue: q, preemptibility: non-preemptible, topologyConstraint: {requiredTopologyLevel: rack, preferredTopologyLevel: hbd},
+			subGroups: [{name: all}, {name: a, parent: all, minMember: 2}, {name: b, minMember: 1, parent: all}]}}`,
+			Gang{Min: 2, Roles: map[string]int{"a": 2, "b": 1}, Attributes: Attributes{Queue: "q", Required: "rack", Preferred: "hbd", NotPreemptible: true}}},
+		{`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {minAvailable: 5}}`, Gang{Min: 5}},
+		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {labels: {kueue.x-k8s.io/queue-name: q}}, spec: {pytorchReplicaSpecs: {Master: {}, Worker: {replicas: 7}}}}`,
+			Gang{Min: 8, Attributes: Attributes{Queue: "q"}}},
+		{`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {runPolicy: {schedulingPolicy: {minAvailable: 4, queue: q}}, pytorchReplicaSpecs: {Worker: {replicas: 7}}}}`,
+			Gang{Min: 4, Attributes: Attributes{Queue: "q"}}},
+		{`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [{replicas: 2, template: {spec: {parallelism: 4, completions: 3}}}, {template: {spec: {}}}]}}`, Gang{Min: 7}},
+		{`{apiVersion: ray.io/v1, kind: RayCluster, spec: {workerGroupSpecs: [{groupName: a, replicas: 4, minReplicas: 2, numOfHosts: 3}, {groupName: b, replicas: 5}, {groupName: c, minReplicas: 0}]}}`,
+			Gang{Min: 12, Roles: map[string]int{"headgroup": 1, "a": 6, "b": 5}}},
+		{`{apiVersion: batch/v1, kind: Job, spec: {parallelism: 3}}`, Gang{}},
+		{`{apiVersion: ray.io/v1, kind: RayCluster}`, Gang{}},
 	} {
-		if got := Size(&unstructured.Unstructured{Object: *read[map[string]any](t, c.object)}); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %d, expected %d", c.object, got, c.want)
+		if got, err := GangOf(&unstructured.Unstructured{Object: *read[map[string]any](t, c.object)}); err != nil || !reflect.DeepEqual(*got, c.want) {
+			t.Errorf("%s: %+v, %v; expected %+v", c.object, got, err, c.want)
+		}
+	}
+}
+
+// What is written on pods is what their object says and they do not.
+func TestNotes(t *testing.T) {
+	g := Gang{Min: 3, Attributes: Attributes{Queue: "q", PriorityClass: "c", NotPreemptible: true, Required: "rack", OnFailure: "requeue"}}
+	want := map[string]string{"muster.sh/queue": "q", "muster.sh/priority-class": "c", "muster.sh/min-member": "3", "muster.sh/preemptible": "false", "muster.sh/required-topology": "rack", "muster.sh/on-failure": "requeue"}
+	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v", got)
+	}
+	if got := g.Notes(&Attributes{Queue: "p", PriorityClass: "d", NotPreemptible: true, Required: "hbd", OnFailure: "replace", MinMember: 2}); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	g = Gang{Min: 3, Roles: map[string]int{"b": 1, "a": 2}}
+	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, map[string]string{"muster.sh/min-member": "a=2,b=1"}) {
+		t.Errorf("%v", got)
+	}
+	if got := (&Gang{}).Notes(&Attributes{}); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+// What users of YuniKorn and Koordinator write of gangs of several roles.
+func TestRoles(t *testing.T) {
+	const groups = `yunikorn.apache.org/task-groups: '[{"name": "ps", "minMember": 1, "minResource": {"cpu": 1}, "nodeSelector": {"a": "b"}, "tolerations": [], "affinity": {}, "topologySpreadConstraints": []}, {"name": "w", "minMember": 2}]'`
+	minutes := func(n int) core.Time { return core.Time(n) * 60 * core.Second }
+	for _, c := range []struct {
+		name, meta, job, queue, role string
+		min                          int
+		roles                        map[string]int
+		patience                     core.Time
+	}{
+		{"YuniKorn", "labels: {applicationId: a1, queue: root.x}, annotations: {yunikorn.apache.org/task-group-name: w, " + groups + "}", "ns/application/a1", "root.x", "w",
+			0, map[string]int{"ps": 1, "w": 2}, minutes(15)},
+		{"its parameters", `labels: {yunikorn.apache.org/app-id: a1}, annotations: {yunikorn.apache.org/task-group-name: w, yunikorn.apache.org/schedulingPolicyParameters: "placeholderTimeoutInSeconds=60 gangSchedulingStyle=Soft", ` + groups + "}",
+			"ns/application/a1", "", "w", 0, map[string]int{"ps": 1, "w": 2}, minutes(1)},
+		{"in no group", "labels: {yunikorn.apache.org/app-id: a1}, annotations: {" + groups + "}", "ns/application/a1", "", "main", 0, map[string]int{"ps": 1, "w": 2}, minutes(15)},
+		{"of a group that others describe", `labels: {applicationId: a1}, annotations: {yunikorn.apache.org/task-group-name: w, yunikorn.apache.org/schedulingPolicyParameters: "gangSchedulingStyle=Hard"}`,
+			"ns/application/a1", "", "w", 0, map[string]int{"w": 0}, core.Never},
+		{"without groups", "labels: {applicationId: a1, queue: x}", "ns/pod/p", "x", "main", 0, nil, 0},
+		{"a label queue of something else", "labels: {queue: x}", "ns/pod/p", "", "main", 0, nil, 0},
+		{"Spark", "labels: {applicationId: a1, spark-role: driver}, annotations: {yunikorn.apache.org/task-group-name: w, " + groups + "}", "ns/pod/p", "", "w", 0, nil, 0},
+		{"Koordinator", `labels: {muster.sh/task: t}, annotations: {gang.scheduling.koordinator.sh/name: b, gang.scheduling.koordinator.sh/min-available: "3", gang.scheduling.koordinator.sh/groups: '["ns/b", "other/x", "ns/a"]'}`,
+			"ns/gang/a+b", "", "b", 0, map[string]int{"a": 0, "b": 3}, 0},
+		{"one gang of Koordinator", `annotations: {gang.scheduling.koordinator.sh/name: b, gang.scheduling.koordinator.sh/min-available: "3", gang.scheduling.koordinator.sh/groups: '["ns/b"]'}`,
+			"ns/gang/b", "", "main", 3, nil, 0},
+		{"ours", `labels: {muster.sh/gang: g}, annotations: {muster.sh/task: ps, muster.sh/min-member: "ps=1, w=2"}`, "ns/gang/g", "", "ps", 0, map[string]int{"ps": 1, "w": 2}, 0},
+	} {
+		p := read[v1.Pod](t, "{metadata: {namespace: ns, name: p, "+c.meta+"}}")
+		var a Attributes
+		if err := a.Read(p); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		m := MembershipOf(p, &a)
+		if m.Group.Job() != c.job || a.Queue != c.queue || m.Role != c.role || m.Min != c.min || !reflect.DeepEqual(m.Roles, c.roles) || m.Patience != c.patience {
+			t.Errorf("%s: %s, queue %q, role %s, at least %d, %v, patience %d", c.name, m.Group.Job(), a.Queue, m.Role, m.Min, m.Roles, m.Patience)
+		}
+	}
+	for key, values := range map[string][]string{
+		"yunikorn.apache.org/task-groups":                      {"{}", `[{"name": "a"}]`, `[{"minMember": 1}]`, `[{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]`},
+		"yunikorn.apache.org/schedulingPolicyParameters":       {"placeholderTimeoutInSeconds=soon", "gangSchedulingStyle=Firm"},
+		"gang.scheduling.koordinator.sh/groups":                {"ns/a"},
+		"gang.scheduling.koordinator.sh/network-topology-spec": {"BlockLayer", `{"gatherStrategy": [{"layer": "BlockLayer", "strategy": "Gather"}]}`},
+		"muster.sh/min-member":                                 {"ps=1,ps=2", "ps=0", "=1", "ps=1,"},
+	} {
+		for _, v := range values {
+			var a Attributes
+			if err := a.Read(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: v}}}); err == nil || !strings.Contains(err.Error(), key+": ") {
+				t.Errorf("%s: %s: error %v", key, v, err)
+			}
 		}
 	}
 }

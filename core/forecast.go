@@ -1,0 +1,233 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// Forecast is when jobs that wait will start, if the jobs that run end by their
+// estimates, those before them in the order start first, nothing else comes, and
+// nobody is evicted.
+type Forecast struct {
+	// Starts has the jobs for which that is known, by name: when the gang starts,
+	// or the next pod of another job.
+	Starts map[string]Time
+	// Endless counts the jobs that run of which nobody knows when they end: they
+	// have no estimate, or have outrun it.
+	Endless int
+	// Cut says that so much waits or runs that only a part was looked at.
+	Cut bool
+}
+
+// What a forecast looks at, so that it costs no more than a large pass: jobs that
+// wait, and attempts to place one.
+const (
+	forecastJobs  = 1000
+	forecastTries = 2000
+)
+
+// Forecast says when the jobs that wait will start. It plays what is to come on the
+// state and takes it back: decisions are as without it. Times are exact to a
+// hundredth of what lies ahead, or half a second.
+func (e *Engine) Forecast() Forecast {
+	f := forecaster{Engine: e, Forecast: Forecast{Starts: map[string]Time{}}}
+	for _, j := range e.jobs {
+		if j.class != nil {
+			f.waiting = append(f.waiting, j)
+		}
+	}
+	if len(f.waiting) == 0 {
+		return f.Forecast
+	}
+	f.endings()
+	if f.ends.items == nil {
+		return f.Forecast
+	}
+	slices.SortFunc(f.waiting, func(a, b *job) int {
+		if a.key.before(&b.key) {
+			return -1
+		}
+		return 1
+	})
+	if len(f.waiting) > forecastJobs {
+		f.waiting, f.Cut = f.waiting[:forecastJobs], true
+	}
+	drawn := e.placer.Drawn()
+	f.play()
+	f.undo()
+	e.placer.Redraw(drawn)
+	return f.Forecast
+}
+
+// forecaster is a forecast under way.
+type forecaster struct {
+	*Engine
+	Forecast
+	waiting []*job
+	ends    heap[ending]
+	tries   int
+	booked  []booking
+	begun   []*pod
+}
+
+// ending is when a pod is expected to end.
+type ending struct {
+	at  Time
+	job *job
+	pod int
+}
+
+// booking is GPU that was given to a queue's account, or taken from it.
+type booking struct {
+	queue *quota.Node
+	model string
+	gpu   Milli
+}
+
+// endings lists when running pods end. Those that were told to leave end now.
+func (f *forecaster) endings() {
+	f.ends = heap[ending]{moved: func(ending, int) {}, less: func(a, b ending) bool {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job.key.seq, b.job.key.seq), cmp.Compare(a.pod, b.pod)) < 0
+	}}
+	var list []ending
+	for _, j := range f.running {
+		known := false
+		for i := range j.pods {
+			p := &j.pods[i]
+			if at := p.started + j.Estimate; p.state == podRunning && j.Estimate > 0 && at > f.now {
+				list, known = append(list, ending{at, j, i}), true
+			}
+		}
+		if !known {
+			f.Endless++
+		}
+	}
+	if list == nil {
+		return
+	}
+	for _, j := range f.jobs {
+		for i := 0; j.count[podLeaving] > 0 && i < len(j.pods); i++ {
+			if j.pods[i].state == podLeaving {
+				list = append(list, ending{f.now, j, i})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b ending) int {
+		if f.ends.less(a, b) {
+			return -1
+		}
+		return 1
+	})
+	f.ends.items = list // in order, it is a heap
+}
+
+// play lets pods end and jobs start, until nothing does any more.
+func (f *forecaster) play() {
+	for len(f.ends.items) > 0 && len(f.waiting) > 0 && f.tries < forecastTries {
+		t := f.ends.items[0].at
+		until := t + max((t-f.now)/100, Second/2)
+		for len(f.ends.items) > 0 && f.ends.items[0].at <= until {
+			x := f.ends.items[0]
+			f.ends.remove(x, 0)
+			t = x.at
+			f.end(x)
+		}
+		f.pass(t)
+	}
+}
+
+// end takes a pod off its node.
+func (f *forecaster) end(x ending) {
+	p := &x.job.pods[x.pod]
+	f.state.Remove(cluster.Owner{Job: x.job.slot, Pod: int32(x.pod)}, p.alloc.Node)
+	if p.state != podLeaving { // whose GPUs the queue has back
+		f.book(x.job, p, -1)
+	}
+}
+
+func (f *forecaster) book(j *job, p *pod, by Milli) {
+	if gpu := j.gpu(p); gpu > 0 {
+		b := booking{j.queue, f.state.Pool(p.alloc.Node).Model, by * gpu}
+		b.queue.Add(b.model, b.gpu)
+		f.booked = append(f.booked, b)
+	}
+}
+
+// pass lets jobs start that fit at t, in their order.
+func (f *forecaster) pass(t Time) {
+	failed := map[*class]bool{}
+	left := f.waiting[:0]
+	strict := false
+	for _, j := range f.waiting {
+		if strict || failed[j.class] || f.tries >= forecastTries {
+			left = append(left, j)
+			continue
+		}
+		if !f.start(j, t, &strict) {
+			failed[j.class] = true
+			left = append(left, j)
+		}
+	}
+	f.waiting = left
+}
+
+// start starts what it can of a job at t, and reports whether that is all. strict is set
+// when nobody may pass it.
+func (f *forecaster) start(j *job, t Time, strict *bool) bool {
+	f.compile(j.class)
+	u := f.prepare(j)
+	if f.overrun(j) {
+		return false
+	}
+	*strict = f.policy.Queueing.Mode == StrictFIFO
+	if !f.placer.MayFit(u) {
+		return false
+	}
+	f.tries++
+	f.Cut = f.Cut || f.tries >= forecastTries
+	mark := f.state.Mark()
+	var placed []place.Placed
+	if u.Whole {
+		placed, _ = f.placer.Gang(u)
+	} else {
+		placed = f.placer.Pods(u)
+	}
+	if len(placed) > 0 && !f.affords(j, placed) {
+		f.state.Rollback(mark)
+		placed = f.affordable(j, u, placed)
+	}
+	if len(placed) == 0 {
+		return false
+	}
+	if _, ok := f.Starts[j.Name]; !ok {
+		f.Starts[j.Name] = t
+	}
+	for k := range placed {
+		i := int(placed[k].Pod)
+		p := &j.pods[i]
+		p.alloc, p.state = placed[k].Alloc, podHeld
+		f.begun = append(f.begun, p)
+		f.book(j, p, 1)
+		if j.Estimate > 0 {
+			f.ends.push(ending{t + j.Estimate, j, i})
+		}
+	}
+	whole := u.Whole || !slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == podWaiting })
+	*strict = *strict && !whole
+	return whole
+}
+
+// undo takes back what was played.
+func (f *forecaster) undo() {
+	f.state.Rollback(0)
+	for _, p := range f.begun {
+		p.state, p.alloc = podWaiting, cluster.Alloc{}
+	}
+	for _, b := range f.booked {
+		b.queue.Add(b.model, -b.gpu)
+	}
+}

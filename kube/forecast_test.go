@@ -1,0 +1,33 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+)
+
+// Of a job that waits for others to end it is said when it starts, or why nobody
+// knows; the answer is made anew now and then.
+func TestExpectedStart(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	w.pod("runs", asking(v1alpha1.GPUResource, "8"), noted("muster.sh/walltime", "4h"))
+	w.on("runs>n1")
+	ends := w.now.Add(4 * time.Hour).Add(-time.Second) // it was bound a second ago
+	w.pod("next", asking(v1alpha1.GPUResource, "8"))
+	w.pod("never", asking(v1alpha1.GPUResource, "9"))
+	w.pod("then", asking(v1alpha1.GPUResource, "8"))
+	w.waits("next", "Resources", "are free"+StartMark+ends.UTC().Format(time.RFC3339))
+	w.waits("then", "Resources", "; jobs ahead: 2"+NoStartMark+"jobs before it have no walltime, or it takes more than the end of those that run")
+	w.waits("never", "NoNode", "")
+	if g := w.m.pods[w.pods["default/never"].UID].group; strings.Contains(g.waiting.detail, "expected") {
+		t.Errorf("of a pod that fits no node it says %q", g.waiting.detail)
+	}
+	w.pod("runs", noted("muster.sh/walltime", "1s")) // that is over
+	w.waits("next", "Resources", NoStartMark+"running jobs without a walltime, or past it: 1")
+	w.m.outlook = outlook{core.Forecast{Cut: true}, core.Never}
+	w.waits("next", "Resources", NoStartMark+"too many jobs wait to look at them all")
+}

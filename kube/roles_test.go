@@ -1,0 +1,182 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// noted gives a pod an annotation.
+func noted(key, value string) change[*v1.Pod] {
+	return func(p *v1.Pod) { p.Annotations[key] = value }
+}
+
+// collects fails the test unless the pod's gang waits for pods to be made.
+func (w *world) collects(name, text string) {
+	w.t.Helper()
+	w.settle()
+	if g := w.m.pods[w.pods["default/"+name].UID].group; g.waiting.reason != ReasonCollecting || !strings.Contains(g.waiting.detail, text) {
+		w.t.Errorf("%s waits: %s: %s; expected %q", name, g.waiting.reason, g.waiting.detail, text)
+	}
+}
+
+const roles = `[{"name": "ps", "minMember": 1}, {"name": "worker", "minMember": 2}]`
+
+// member makes a pod one of YuniKorn's application app, of 4 GPUs, in a task group.
+func member(group string) change[*v1.Pod] {
+	return func(p *v1.Pod) {
+		p.Labels["applicationId"] = "app"
+		p.Annotations["yunikorn.apache.org/task-group-name"] = group
+		asking("nvidia.com/gpu", "4")(p)
+	}
+}
+
+// A gang starts when each of its roles has its least; the rest comes one by one.
+func TestRolesOfAGang(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	w.pod("worker-0", member("worker"))
+	w.collects("worker-0", "nobody has said how many pods of worker the gang needs; in 900s")
+	w.pod("worker-1", member("worker"), noted("yunikorn.apache.org/task-groups", roles))
+	w.pod("worker-2", member("worker"))
+	w.pod("worker-3", member("worker"))
+	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs are there and ready; in ")
+	w.pod("the-ps-comes-last", member("ps"))
+	w.on("the-ps-comes-last,worker-0,worker-1,worker-2,worker-3>,,,,") // two GPUs too few for three, and for the least
+	w.waits("the-ps-comes-last", "Resources", "")
+	w.node("n2", "r1", func(n *v1.Node) {
+		n.Status.Allocatable = amounts("cpu", "64", "memory", "512Gi", "pods", "110", "nvidia.com/gpu", "4")
+	})
+	w.settle()
+	bound := map[string]int{}
+	for name, p := range w.pods {
+		if p.Spec.NodeName != "" {
+			bound[name]++
+		}
+	}
+	if len(bound) != 3 || bound["default/the-ps-comes-last"] != 1 {
+		t.Errorf("bound: %v; expected ps and two workers", bound)
+	}
+	w.node("n3", "r1")
+	w.on("worker-3>n3")
+}
+
+// A gang with enough pods, but too few of a role, is broken.
+func TestRoleIsBroken(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	for i := range 4 {
+		role := map[bool]string{true: "ps", false: "worker"}[i == 0]
+		w.pod(fmt.Sprint("p", i), gang("g", 1), noted("muster.sh/min-member", "ps=1,worker=2"), noted("muster.sh/task", role), noted("muster.sh/on-failure", "requeue"))
+	}
+	w.on("p0,p1,p2,p3>n1,n1,n1,n1")
+	w.gone("p3") // one of three workers: two are left
+	w.on("p0,p1,p2>n1,n1,n1")
+	w.pod("p4", gang("g", 1), noted("muster.sh/min-member", "ps=1,worker=2"), noted("muster.sh/task", "worker"))
+	w.on("p4>n1")
+	w.gone("p0") // the only ps
+	w.settle()
+	if len(w.pods) != 0 {
+		t.Errorf("pods are left: %d", len(w.pods))
+	}
+}
+
+// With YuniKorn's soft style, a gang whose pods do not come starts without them;
+// with the hard one it waits.
+func TestPatience(t *testing.T) {
+	for _, c := range []struct {
+		parameters, on string
+	}{
+		{"placeholderTimeoutInSeconds=30", "n1"}, {"placeholderTimeoutInSeconds=30 gangSchedulingStyle=Hard", ""},
+	} {
+		w := newWorld(t)
+		w.node("n1", "r1")
+		with := []change[*v1.Pod]{member("worker"), noted("yunikorn.apache.org/task-groups", roles), noted("yunikorn.apache.org/schedulingPolicyParameters", c.parameters)}
+		w.pod("worker-0", with...)
+		w.pod("other", member("worker"), asking("cpu", "1")) // says nothing of it: 15 minutes
+		w.on("worker-0,other>,")
+		w.collects("worker-0", "0 of the 1 pods of ps")
+		w.now = w.now.Add(time.Hour)
+		w.on("worker-0>"+c.on, "other>"+c.on)
+		if c.on != "" {
+			w.pod("worker-1", with...)
+			w.on("worker-1>n1")
+			w.gone("other")
+			w.gone("worker-0")
+			w.gone("worker-1")
+			w.settle()
+			w.pod("worker-0", with...) // the next waits again
+			w.on("worker-0>")
+		}
+	}
+}
+
+// What an object says of a gang: its roles, its queue, its topology.
+func TestGangObject(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	for i := range 3 {
+		w.pod(fmt.Sprint("p", i), noted("scheduling.k8s.io/group-name", "g"), noted("volcano.sh/task-spec", "w"))
+	}
+	w.waits("p0", ReasonGangUnknown, "PodGroup g has not been read yet")
+	id := translate.Group{Namespace: "default", Kind: "gang", Name: "g"}
+	w.m.asked(id, nil, errors.New("no"))
+	w.waits("p0", ReasonGangUnknown, "PodGroup g cannot be read: no")
+	w.m.asked(id, &translate.Gang{Min: 3, Roles: map[string]int{"w": 2, "ps": 1}, Attributes: translate.Attributes{Queue: "elsewhere"}}, nil)
+	w.waits("p0", ReasonCollecting, "0 of the 1 pods of ps")
+	w.pod("ps", noted("scheduling.k8s.io/group-name", "g"), noted("volcano.sh/task-spec", "ps"))
+	w.waits("p0", ReasonQueueNotFound, "elsewhere")
+}
+
+// Gangs that Koordinator starts together are roles of one.
+func TestGangsTogether(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	of := func(name, least string) change[*v1.Pod] {
+		return func(p *v1.Pod) {
+			p.Annotations["gang.scheduling.koordinator.sh/name"] = name
+			p.Annotations["gang.scheduling.koordinator.sh/min-available"] = least
+			p.Annotations["gang.scheduling.koordinator.sh/groups"] = `["default/a", "default/b"]`
+		}
+	}
+	w.pod("a-0", of("a", "2"))
+	w.pod("a-1", of("a", "2"))
+	w.waits("a-0", ReasonCollecting, "nobody has said how many pods of b")
+	w.pod("b-0", of("b", "1"))
+	w.on("a-0,a-1,b-0>n1,n1,n1")
+}
+
+// A label may name the class of the priority; one that there is not changes nothing.
+func TestPriorityByLabel(t *testing.T) {
+	w := newWorld(t)
+	w.m.priorityClassesListed([]*priorityClassObject{trimPriorityClass(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})})
+	w.node("n1", "r1")
+	w.pod("blocker", asking("nvidia.com/gpu", "8"), noted("muster.sh/preemptible", "false"))
+	w.on("blocker>n1")
+	w.pod("first", asking("nvidia.com/gpu", "8"), labelled("priorityClassName=none"))
+	w.pod("second", asking("nvidia.com/gpu", "8"), labelled("priorityClassName=urgent"))
+	w.on("first,second>,")
+	w.gone("blocker")
+	w.on("first>", "second>n1")
+}
+
+// Of several levels the narrowest is meant.
+func TestNarrowestLevel(t *testing.T) {
+	m := newWorld(t).m
+	for names, want := range map[string]string{"": "", "rack": "rack", "node,rack": "node", "rack,topology.example.com/rack": "rack", "hbd,rack": "hbd", "hbd,kubernetes.io/hostname": "node"} {
+		if l, ok := m.level(names); !ok || l != want {
+			t.Errorf("%s: %s, %v", names, l, ok)
+		}
+	}
+	if _, ok := m.level("rack,row"); ok {
+		t.Error("row is no level")
+	}
+}
