@@ -48,8 +48,9 @@ type (
 	}
 	// PodsAdded tells that pods join a live job, and wait. Task is their role:
 	// one of the job's of the same Name, whose Request must be the same, or a new
-	// one with its MinPods: of a role that is there they stay what they were, and if
-	// that is all of its pods, all that it had before. Task.Pods is not looked at. Each number in Pods is that of a pod of the role that ended
+	// one with its MinPods, Labels and Affinity: of a role that is there they stay what
+	// they were, and if MinPods is all of its pods, all that it had before. Task.Pods
+	// is not looked at. Each number in Pods is that of a pod of the role that ended
 	// well or was withdrawn, which is then forgotten, or the next after the job's
 	// last. A gang that runs takes them in one by one, within the domain that it
 	// requires, and goes on until a failure leaves it with less than its least; one
@@ -85,11 +86,13 @@ type (
 	// JobEnded tells that a job is over, for whatever reason, and that all its
 	// pods have left their nodes.
 	JobEnded struct{ Job string }
-	// JobRelabelled tells that the labels of a live job's pods are others, on those
-	// that run too, and so are its affinities. Pods stay where they run, and
-	// places that are kept for pods stay kept.
+	// JobRelabelled tells that the labels of the pods of a live job's role are
+	// others, on those that run too, and so are its affinities; those of all roles
+	// where Task is empty. Pods stay where they run, and places that are kept for
+	// pods stay kept.
 	JobRelabelled struct {
-		Job      string
+		Job, Task string
+
 		Labels   []string
 		Affinity []Term
 	}

@@ -90,9 +90,6 @@ type Job struct {
 	// their order.
 	Tasks    []Task
 	Topology TopologyRequest
-	// Labels mark the pods of the job for the Affinity terms of others.
-	Labels   []string
-	Affinity []Term
 	// Submitted is when the user submitted the job; it orders the queue.
 	Submitted Time
 	// Estimate is the expected run time; 0 when unknown.
@@ -113,6 +110,10 @@ type Task struct {
 	// gang.
 	Pods, MinPods int
 	Request
+	// Labels mark the pods for the Affinity terms of others, in the job too.
+	// Affinity is what each of the pods requires of those around it.
+	Labels   []string
+	Affinity []Term
 }
 
 // Elastic is the MinPods of a task that its gang can do without.

@@ -72,8 +72,10 @@ func (e *Engine) submit(now Time, spec Job) error {
 			return fmt.Errorf("job %s: topology level %q is unknown", spec.Name, l)
 		}
 	}
-	if err := e.checkTerms(spec.Name, spec.Affinity); err != nil {
-		return err
+	for i := range spec.Tasks {
+		if err := e.checkTerms(spec.Name, spec.Tasks[i].Affinity); err != nil {
+			return err
+		}
 	}
 	e.seq++
 	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot()}
@@ -99,13 +101,27 @@ func (e *Engine) submit(now Time, spec Job) error {
 		e.stands[j.slot] = j.key.standing
 	}
 	e.jobs[spec.Name] = j
-	e.state.SetLabels(j.slot, spec.Labels, nil)
+	e.label(j, nil)
 	q.Jobs++
 	e.enqueue(j, now)
 	return nil
 }
 
-// checkTerms reports what is wrong with a job's affinities.
+// label tells the state how the pods of a job are labelled, of which those that are
+// on nodes were labelled otherwise.
+func (e *Engine) label(j *job, on []cluster.Held) {
+	if !j.labelled() {
+		e.state.SetLabels(j.slot, nil, on)
+		return
+	}
+	labels := make([][]string, len(j.Tasks))
+	for t := range j.Tasks {
+		labels[t] = j.Tasks[t].Labels
+	}
+	e.state.SetLabels(j.slot, func(pod int32) []string { return labels[j.pods[pod].task] }, on)
+}
+
+// checkTerms reports what is wrong with a task's affinities.
 func (e *Engine) checkTerms(job string, terms []Term) error {
 	for i := range terms {
 		t := &terms[i]
@@ -199,7 +215,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 // vanished notes that pods of the job left: others may have kept their
 // distance from them, in whatever pool.
 func (e *Engine) vanished(j *job) {
-	if len(j.Labels) > 0 {
+	if j.labelled() {
 		e.freed = ^uint64(0)
 	}
 }
@@ -427,16 +443,25 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	if err := e.checkTerms(ev.Job, ev.Affinity); err != nil {
 		return err
 	}
+	meant := func(t Task) bool { return ev.Task == "" || t.Name == ev.Task }
+	if !slices.ContainsFunc(j.Tasks, meant) {
+		return fmt.Errorf("job %s has no task %q", ev.Job, ev.Task)
+	}
 	e.dequeue(j)
-	var on []cluster.NodeID
+	var on []cluster.Held
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving || p.state == podHeld {
-			on = append(on, p.alloc.Node)
+			on = append(on, cluster.Held{Owner: cluster.Owner{Job: j.slot, Pod: int32(i)}, Alloc: p.alloc})
 		}
 	}
-	e.state.SetLabels(j.slot, ev.Labels, on)
 	e.vanished(j)
-	j.Labels, j.Affinity = ev.Labels, ev.Affinity
+	j.Tasks = slices.Clone(j.Tasks) // they were the driver's
+	for t := range j.Tasks {
+		if meant(j.Tasks[t]) {
+			j.Tasks[t].Labels, j.Tasks[t].Affinity = ev.Labels, ev.Affinity
+		}
+	}
+	e.label(j, on)
 	e.appeared(j)
 	e.world++
 	e.enqueue(j, now)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
@@ -159,6 +160,16 @@ func (j *job) addPod(task int) {
 
 // evictable reports whether the job may be evicted at all.
 func (j *job) evictable() bool { return !j.NotPreemptible && !j.Locked }
+
+// labelled reports whether pods of the job have labels.
+func (j *job) labelled() bool {
+	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return len(t.Labels) > 0 })
+}
+
+// requires reports whether pods of the job have an affinity of which ok holds.
+func (j *job) requires(ok func(Term) bool) bool {
+	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.ContainsFunc(t.Affinity, ok) })
+}
 
 // whole reports whether the job waits to start as a gang.
 func (j *job) whole() bool { return j.Gang && !j.begun }

@@ -19,7 +19,9 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	switch {
 	case t < 0:
 		t = len(j.Tasks)
-		err = checkTask(j.Name, t, &task)
+		if err = checkTask(j.Name, t, &task); err == nil {
+			err = e.checkTerms(j.Name, task.Affinity)
+		}
 	case !j.Tasks[t].Request.Equal(&task.Request):
 		err = fmt.Errorf("job %s: the pods of task %q request something else", j.Name, task.Name)
 	case len(ev.Pods) == 0:
@@ -50,6 +52,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 			task.MinPods = len(ev.Pods)
 		}
 		j.Tasks = append(j.Tasks, task)
+		e.label(j, nil)
 	} else if j.Tasks[t].MinPods == 0 {
 		j.Tasks[t].MinPods = j.Tasks[t].Pods
 	}

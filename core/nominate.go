@@ -164,11 +164,12 @@ func (e *Engine) keptFor(j *job) func(string, int, int32) int {
 	return func(label string, level int, domain int32) int {
 		n := 0
 		for _, o := range e.filling {
-			if o.job == j || !slices.Contains(o.job.Labels, label) {
+			if o.job == j || !o.job.labelled() {
 				continue
 			}
 			for i := range o.job.pods {
-				if p := &o.job.pods[i]; p.state == podHeld && e.state.Domain(p.alloc.Node, level) == domain {
+				p := &o.job.pods[i]
+				if p.state == podHeld && slices.Contains(o.job.Tasks[p.task].Labels, label) && e.state.Domain(p.alloc.Node, level) == domain {
 					n++
 				}
 			}
@@ -179,17 +180,19 @@ func (e *Engine) keptFor(j *job) func(string, int, int32) int {
 
 // placesHold reports whether the places kept for a job satisfy its affinities.
 func (e *Engine) placesHold(j *job) bool {
-	if len(j.Affinity) == 0 {
+	if !j.requires(func(Term) bool { return true }) {
 		return true
 	}
-	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1, Terms: e.terms(j, nil), Kept: e.keptFor(j)}
+	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1, Kept: e.keptFor(j)}
+	for t := range j.Tasks {
+		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(&j.Tasks[t].Request), Terms: e.terms(&j.Tasks[t])})
+	}
 	for i := range j.pods {
 		p := &j.pods[i]
 		if p.state != podHeld {
 			continue
 		}
-		sh := e.placer.Shape(&j.Tasks[p.task].Request)
-		if !e.placer.Stands(&u, sh, cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node) {
+		if !e.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node) {
 			return false
 		}
 	}

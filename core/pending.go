@@ -76,12 +76,12 @@ func (e *Engine) classOf(j *job) classID {
 		} else if len(t.Models) > 1 {
 			id.models = strings.Join(t.Models, "|")
 		}
-		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && j.Labels == nil && j.Affinity == nil && j.Topology == (TopologyRequest{}) {
+		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && t.Labels == nil && t.Affinity == nil && j.Topology == (TopologyRequest{}) {
 			return id
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %+v %+v", j.Labels, j.Affinity, j.Topology)
+	fmt.Fprintf(&b, "%+v", j.Topology)
 	if home, ok := e.home(j); ok {
 		fmt.Fprintf(&b, " in %d", home)
 	}
@@ -94,7 +94,7 @@ func (e *Engine) classOf(j *job) classID {
 		if id.whole {
 			n = j.Tasks[t].minPods() - members[t]
 		}
-		fmt.Fprintf(&b, " %d %+v", n, j.Tasks[t].Request)
+		fmt.Fprintf(&b, " %d %q %+v %+v", n, j.Tasks[t].Labels, j.Tasks[t].Affinity, j.Tasks[t].Request)
 	}
 	id.more = b.String()
 	return id

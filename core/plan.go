@@ -314,11 +314,11 @@ func (e *Engine) spareNeedless(j *job, placed []place.Placed, gone []victim) []v
 // quotas still hold.
 func (e *Engine) putBack(j *job, v *victim) bool {
 	mark := e.state.Mark()
-	ok := !slices.ContainsFunc(j.Affinity, func(t Term) bool { return slices.Contains(v.job.Labels, t.Label) })
-	n := 0
+	ok, n := true, 0
 	for i := range v.pods {
 		p := &v.job.pods[i]
-		if !ok || e.state.DevicesTaken(&p.alloc) != "" || !e.state.HasBeside(&p.alloc) {
+		labels := v.job.Tasks[p.task].Labels
+		if !ok || len(labels) > 0 && j.requires(func(t Term) bool { return slices.Contains(labels, t.Label) }) || e.state.DevicesTaken(&p.alloc) != "" || !e.state.HasBeside(&p.alloc) {
 			ok = false
 			break
 		}

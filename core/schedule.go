@@ -245,9 +245,10 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	*u = place.Unit{
 		Job: j.slot, Strategy: e.policy.Placement[j.Kind], Whole: j.whole(),
 		Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive,
-		Required: -1, Preferred: -1, Terms: e.terms(j, u.Terms[:0]), Spread: len(j.pods) > 1,
+		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
 	}
-	if len(j.Affinity) > 0 && len(e.filling) > 0 {
+	terms := j.requires(func(Term) bool { return true })
+	if terms && len(e.filling) > 0 {
 		u.Kept = e.keptFor(j)
 	}
 	if j.Gang {
@@ -282,15 +283,43 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		e.tasks[t].Pods = e.iota[from:len(e.iota):len(e.iota)]
 	}
 	u.Tasks = e.tasks
+	if terms {
+		e.addTerms(j, u)
+	}
 	return u
 }
 
-// terms appends the compiled affinities of a job.
-func (e *Engine) terms(j *job, to []place.Term) []place.Term {
-	for _, t := range j.Affinity {
-		to = append(to, place.Term{Term: t, Level: e.level(t.Level), Own: slices.Contains(j.Labels, t.Label)})
+// addTerms gives a unit the affinities of the job's tasks.
+func (e *Engine) addTerms(j *job, u *place.Unit) {
+	for t := range u.Tasks {
+		u.Tasks[t].Terms = e.terms(&j.Tasks[t])
 	}
-	return to
+	if !u.Whole || len(u.Tasks) == 1 {
+		return
+	}
+	carriers := map[string][]int{}
+	for t := range u.Tasks {
+		if len(u.Tasks[t].Pods) > 0 {
+			for _, label := range j.Tasks[t].Labels {
+				carriers[label] = append(carriers[label], t)
+			}
+		}
+	}
+	for t := range u.Tasks {
+		for i := range u.Tasks[t].Terms {
+			term := &u.Tasks[t].Terms[i]
+			term.Mates = slices.DeleteFunc(slices.Clone(carriers[term.Label]), func(o int) bool { return o == t })
+		}
+	}
+}
+
+// terms compiles the affinities of a task.
+func (e *Engine) terms(task *Task) []place.Term {
+	var out []place.Term
+	for _, t := range task.Affinity {
+		out = append(out, place.Term{Term: t, Level: e.level(t.Level), Own: slices.Contains(task.Labels, t.Label)})
+	}
+	return out
 }
 
 // home returns the domain of the required level in which pods of the gang run,

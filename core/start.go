@@ -107,7 +107,7 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 
 // appeared lets those try again that may have to be near pods of the job.
 func (e *Engine) appeared(j *job) {
-	if len(j.Labels) > 0 {
+	if j.labelled() {
 		e.tryAgain(func(Term) bool { return true })
 	}
 }
@@ -116,7 +116,7 @@ func (e *Engine) appeared(j *job) {
 // matters.
 func (e *Engine) tryAgain(matters func(Term) bool) {
 	for i := len(e.idle) - 1; i >= 0; i-- {
-		if c := e.idle[i]; c.state == classStuck && slices.ContainsFunc(c.head().Affinity, matters) {
+		if c := e.idle[i]; c.state == classStuck && c.head().requires(matters) {
 			e.setClass(c, classActive)
 		}
 	}

@@ -22,7 +22,9 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 	case "submit":
 		return []core.Event{core.JobSubmitted{Job: readJob(l, tasks, now)}}
 	case "add":
-		ev := core.PodsAdded{Job: l.name, Task: core.Task{Name: l.word("task", l.name), MinPods: readLeast(l), Request: readRequest(l)}}
+		ev := core.PodsAdded{Job: l.name, Task: core.Task{
+			Name: l.word("task", l.name), MinPods: readLeast(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l),
+		}}
 		for _, w := range l.list("pods") {
 			ev.Pods = append(ev.Pods, int(l.thousandths("pods", w)/1000))
 		}
@@ -56,7 +58,7 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 	case "removequeue":
 		return []core.Event{core.QueueRemoved{Queue: l.name}}
 	case "relabel":
-		return []core.Event{core.JobRelabelled{Job: l.name, Labels: l.list("labels"), Affinity: readTerms(l)}}
+		return []core.Event{core.JobRelabelled{Job: l.name, Task: l.word("task", ""), Labels: l.list("labels"), Affinity: readTerms(l)}}
 	case "estimate":
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
 	case "checkpoint":
@@ -188,8 +190,8 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", "")},
-		Labels:   l.list("labels"), Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
-		Submitted: l.time("submitted", now), Affinity: readTerms(l),
+		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
+		Submitted: l.time("submitted", now),
 	}
 	if len(tasks) == 0 {
 		j.Tasks = []core.Task{readTask(l)}
@@ -224,7 +226,7 @@ func readTerms(l *line) []core.Term {
 }
 
 func readTask(l *line) core.Task {
-	return core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: readLeast(l), Request: readRequest(l)}
+	return core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: readLeast(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l)}
 }
 
 // readLeast reads how many pods of a task start with its gang.

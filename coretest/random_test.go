@@ -149,6 +149,7 @@ func (s *story) submit() {
 		if s.chance(4) {
 			t.Tolerations = []core.Toleration{{Key: "team"}}
 		}
+		t.Labels, t.Affinity = s.terms()
 		j.Tasks = append(j.Tasks, t)
 	}
 	if j.Gang && s.chance(3) {
@@ -157,8 +158,16 @@ func (s *story) submit() {
 	if j.Gang && s.chance(3) {
 		j.Topology.Preferred = pick(s, "leaf", "spine", "node", "hbd")
 	}
-	j.Labels, j.Affinity = s.terms()
 	s.Must(core.JobSubmitted{Job: j})
+}
+
+// role draws the name of one of a job's tasks, or none.
+func (s *story) role(name string) string {
+	j := s.Twin.jobs[name]
+	if t := s.up(len(j.Tasks) + 1); t > 0 {
+		return j.Tasks[t-1].Name
+	}
+	return ""
 }
 
 // terms draws the labels of pods, and which they keep to or from.
@@ -261,7 +270,7 @@ func (s *story) event() {
 			j := pick(s, live...)
 			labels, terms := s.terms()
 			s.Must(pick[core.Event](s, core.Checkpointed{Job: j, At: core.Time(s.up(int(s.Now/core.Second)+1)) * core.Second}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second},
-				core.JobRelabelled{Job: j, Labels: labels, Affinity: terms}))
+				core.JobRelabelled{Job: j, Task: s.role(j), Labels: labels, Affinity: terms}))
 		}
 	case k < 20:
 		s.found()
@@ -309,6 +318,7 @@ func (s *story) addPods() {
 		ev.Task = j.Tasks[s.up(len(j.Tasks))]
 		ev.Task.Name = fmt.Sprint("t", t)
 		ev.Task.GPU = pick[core.Milli](s, 1000, 2000, 500, ev.Task.GPU)
+		ev.Task.Labels, ev.Task.Affinity = s.terms()
 	}
 	for next := len(j.pods); len(ev.Pods) == 0 || s.chance(2); next++ {
 		ev.Pods = append(ev.Pods, next)

@@ -177,7 +177,12 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		}
 	case core.JobRelabelled:
 		j := w.jobs[ev.Job]
-		j.Labels, j.Affinity = ev.Labels, ev.Affinity
+		j.Tasks = slices.Clone(j.Tasks)
+		for t := range j.Tasks {
+			if ev.Task == "" || j.Tasks[t].Name == ev.Task {
+				j.Tasks[t].Labels, j.Tasks[t].Affinity = ev.Labels, ev.Affinity
+			}
+		}
 	case core.JobEnded:
 		delete(w.jobs, ev.Job)
 	}
@@ -352,6 +357,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	}
 	before := w.usages()
 	scattered := w.together(j) != nil // nodes have changed their places
+	asGang := j.Gang && !j.whole()
 	if j.running() == 0 {
 		j.started = now
 		clear(j.lacks)
@@ -372,7 +378,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	}
 	if d.Reason != core.MadeRoom {
 		for k := range d.Pods {
-			if err := w.near(j, &d.Pods[k], d.Pods); err != nil {
+			if err := w.near(j, &d.Pods[k], d.Pods, asGang); err != nil {
 				return fmt.Errorf("pod %d on %s: %w", d.Pods[k].Pod, d.Pods[k].Node, err)
 			}
 		}
@@ -621,10 +627,12 @@ func (w *Twin) joins(j *job, start []core.Placement) error {
 	return nil
 }
 
-// near checks the affinities of a pod that starts together with others.
-func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
-	for _, t := range j.Affinity {
-		own := slices.Contains(j.Labels, t.Label)
+// near checks the affinities of a pod that starts together with others, as a gang or
+// one by one: then those of other tasks may have come later.
+func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bool) error {
+	task := &j.Tasks[j.pods[at.Pod].task]
+	for _, t := range task.Affinity {
+		own := slices.Contains(task.Labels, t.Label)
 		here, ok := w.domain(w.node(at.Node), t.Level)
 		if !ok {
 			return fmt.Errorf("its %s is not known", t.Level)
@@ -637,17 +645,15 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 		}
 		inDomain, elsewhere := 0, 0
 		for _, o := range w.jobs {
-			if !slices.Contains(o.Labels, t.Label) {
-				continue
-			}
 			for i := range o.pods {
 				p := &o.pods[i]
-				if !p.on() || o == j && i == at.Pod {
+				together := o == j && slices.ContainsFunc(with, func(x core.Placement) bool { return x.Pod == i })
+				if !p.on() || !o.labelled(p, t.Label) || o == j && i == at.Pod || t.Anti && together && !asGang && p.task != j.pods[at.Pod].task {
 					continue
 				}
 				if d, ok := w.domain(w.node(p.at.Node), t.Level); ok && d == here {
 					inDomain++
-				} else if o != j || !slices.ContainsFunc(with, func(x core.Placement) bool { return x.Pod == i }) {
+				} else if !together {
 					elsewhere++
 				}
 			}
@@ -662,6 +668,11 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement) error {
 		}
 	}
 	return nil
+}
+
+// labelled reports whether a pod of the job has a label.
+func (j *job) labelled(p *pod, label string) bool {
+	return slices.Contains(j.Tasks[p.task].Labels, label)
 }
 
 // spread checks the skew of a pod that starts in a domain, together with others:
@@ -679,7 +690,7 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 	}
 	for _, o := range w.jobs {
 		for i := range o.pods {
-			if p := &o.pods[i]; p.on() && slices.Contains(o.Labels, t.Label) {
+			if p := &o.pods[i]; p.on() && o.labelled(p, t.Label) {
 				d, ok := w.domain(w.node(p.at.Node), t.Level)
 				if _, eligible := hosts[d]; ok && eligible {
 					hosts[d]++
@@ -695,7 +706,7 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 		fewest = 0
 	}
 	for _, x := range with {
-		if d, _ := w.domain(w.node(x.Node), t.Level); d == here && j.pods[x.Pod].task != j.pods[pod].task && slices.Contains(j.Labels, t.Label) {
+		if d, _ := w.domain(w.node(x.Node), t.Level); d == here && j.pods[x.Pod].task != j.pods[pod].task && j.labelled(&j.pods[x.Pod], t.Label) {
 			hosts[here]--
 		}
 	}

@@ -25,7 +25,7 @@ func (w *Twin) Settled() bool {
 // fail.
 func (w *Twin) Startable(name string) string {
 	j := w.jobs[name]
-	if j.Gang && (len(j.Tasks) > 1 || len(j.Affinity) > 0 || len(j.Tasks[0].Models) > 1 && len(w.models()) > 0) {
+	if j.Gang && (len(j.Tasks) > 1 || len(j.Tasks[0].Affinity) > 0 || len(j.Tasks[0].Models) > 1 && len(w.models()) > 0) {
 		return ""
 	}
 	if j.Gang && j.adopted && !j.whole() {
@@ -62,7 +62,7 @@ func (w *Twin) podFits(j *job, i int) string {
 		old := *p
 		at := core.Placement{Pod: i, Node: n.Name}
 		p.state, p.at = running, at
-		err := w.near(j, &at, []core.Placement{at})
+		err := w.near(j, &at, []core.Placement{at}, false)
 		if err == nil && j.Gang {
 			err = w.together(j)
 		}

@@ -44,6 +44,28 @@ type events struct {
 	Tick          *core.Tick
 }
 
+// early is a line of logs that have labels and affinities with a job, for all of its
+// tasks; those that came to it later are read without.
+type early struct {
+	T            *core.Time
+	JobSubmitted struct {
+		Job struct {
+			core.Job
+			Labels   []string
+			Affinity []core.Term
+		}
+	}
+}
+
+// line returns the line as it is written now.
+func (e *early) line() line {
+	j := &e.JobSubmitted.Job
+	for i := range j.Tasks {
+		j.Tasks[i].Labels, j.Tasks[i].Affinity = j.Labels, j.Affinity
+	}
+	return line{T: e.T, events: events{JobSubmitted: &core.JobSubmitted{Job: j.Job}}}
+}
+
 var (
 	ops     = map[string]core.Op{}
 	reasons = map[string]core.Reason{}
@@ -64,9 +86,12 @@ func parse(text []byte) (Entry, *workload.Error) {
 		return Entry{}, &workload.Error{Field: field, Want: fmt.Sprintf(format, args...)}
 	}
 	var l line
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.DisallowUnknownFields()
-	err := in.Decode(&l)
+	in, err := decode(text, &l)
+	if before := (early{}); err != nil {
+		if again, e := decode(text, &before); e == nil {
+			in, l, err = again, before.line(), nil
+		}
+	}
 	if err == nil {
 		if _, err = in.Token(); err == nil {
 			return wrong("", "one JSON object a line, found more")
@@ -124,6 +149,13 @@ func parse(text []byte) (Entry, *workload.Error) {
 		return wrong("", "one of begin, pass and an event beside t, found %d of them", found)
 	}
 	return e, nil
+}
+
+// decode reads the first JSON object of a line. What may follow is left to read.
+func decode(text []byte, to any) (*json.Decoder, error) {
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	return in, in.Decode(to)
 }
 
 // fieldOf spells the way to a field as lines do: encoding/json names the fields

@@ -89,6 +89,18 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
+// Early logs say of a job what now its tasks say.
+func TestLabelsOfJobs(t *testing.T) {
+	terms := []core.Term{{Level: "node", Label: "x", Anti: true}}
+	e := back(t, []byte(`{"t":1,"JobSubmitted":{"job":{"name":"j","tasks":[{"name":"a","gpu":1},{"name":"b"}],"labels":["x"],"affinity":[{"level":"node","label":"x","anti":true}]}}}`+"\n"))
+	want := core.JobSubmitted{Job: core.Job{Name: "j", Tasks: []core.Task{
+		{Name: "a", Request: core.Request{GPU: 1}, Labels: []string{"x"}, Affinity: terms}, {Name: "b", Labels: []string{"x"}, Affinity: terms},
+	}}}
+	if !reflect.DeepEqual(e.Event, want) {
+		t.Errorf("got %+v", e.Event)
+	}
+}
+
 // What is empty is not what is not there: PodsGone without Pods means all.
 func TestEmptyIsNotNil(t *testing.T) {
 	for _, want := range []core.Event{core.PodsGone{Job: "j"}, core.PodsGone{Job: "j", Pods: []int{}}} {

@@ -262,7 +262,16 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 	case core.JobEstimated:
 		return t.at(ev.Job, nil, nil, func(j *Job) { j.Estimate = ev.Estimate })
 	case core.JobRelabelled:
-		return t.at(ev.Job, nil, nil, func(j *Job) { j.Labels, j.Affinity = ev.Labels, ev.Affinity })
+		return t.at(ev.Job, nil, nil, func(j *Job) {
+			j.Tasks = slices.Clone(j.Tasks) // they were the event's
+			for _, tasks := range [][]core.Task{j.Tasks, j.Roles} {
+				for i := range tasks {
+					if ev.Task == "" || tasks[i].Name == ev.Task {
+						tasks[i].Labels, tasks[i].Affinity = ev.Labels, ev.Affinity
+					}
+				}
+			}
+		})
 	case core.Checkpointed:
 		at := ev.At
 		if at == 0 {

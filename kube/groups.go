@@ -60,10 +60,9 @@ type group struct {
 	// parked is set while its owner is suspended by us, and a while longer.
 	parked  *parked
 	counted groupCount
-	// told is what the engine knows of the pods around; relabel says that it may
-	// be otherwise now.
-	told    surroundings
-	relabel bool
+	// relabel says that what the engine knows of the pods around may be otherwise,
+	// resized that what pods take is, which were resized in place.
+	relabel, resized bool
 }
 
 // membership is what decides how large a gang is.
@@ -89,8 +88,14 @@ type membership struct {
 type task struct {
 	name, role string
 	spec       core.Request
-	free       []int // numbers of pods that are over
-	slots      int   // numbers that were given to its pods
+	around     surroundings // as the engine was told
+	free       []int        // numbers of pods that are over
+	slots      int          // numbers that were given to its pods
+}
+
+// as is the task as the engine is told of it.
+func (t *task) as(pods, least int) core.Task {
+	return core.Task{Name: t.name, Pods: pods, MinPods: least, Request: t.spec, Labels: t.around.labels, Affinity: t.around.terms}
 }
 
 // waiting is why pods of a group wait, as the API is told.
@@ -151,6 +156,19 @@ func (m *mirror) groupOf(p *pod) *group {
 	return g
 }
 
+// startOver is reset for a group that is to be submitted as it is: what was told to
+// leave, and is there, is drained still.
+func (m *mirror) startOver(g *group) {
+	for _, p := range g.pods {
+		m.notePod(p)
+	}
+	draining, broke := g.draining, g.broke
+	g.reset()
+	if g.leaving() {
+		g.draining, g.broke = draining, broke
+	}
+}
+
 // needs takes in what somebody says of how large the gang is.
 func (g *group) needs(pods int, roles map[string]int) {
 	sum := 0
@@ -171,7 +189,7 @@ func (g *group) needs(pods int, roles map[string]int) {
 // reset forgets what the engine was told.
 func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke, g.soft = nil, nil, false, false, false, false
-	g.told, g.relabel = surroundings{}, false
+	g.relabel, g.resized = false, false
 	for uid, p := range g.pods {
 		p.slot, p.task, p.devices, p.needs, p.dismissed = -1, nil, 0, nil, false
 		g.loose[uid] = p
@@ -287,6 +305,9 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
 	m.noteGroup(g)
+	if g.resized && g.submitted {
+		m.tellAnew(g)
+	}
 	m.tellSurroundings(g)
 	if g.draining {
 		if g.leaving() {
@@ -411,7 +432,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 // collecting says which pods a gang lacks that is to be submitted; empty when it
 // lacks none, or has waited for them long enough.
 func (m *mirror) collecting(g *group) string {
-	if g.min <= 1 && len(g.roles) == 0 {
+	if g.min <= 1 && len(g.roles) == 0 || g.soft { // it has waited, and is told of anew
 		return ""
 	}
 	detail := g.few(func(*pod) bool { return true })
@@ -548,14 +569,14 @@ func (m *mirror) submit(g *group) {
 		m.describe(g, list[0], &job)
 	}
 	g.queue = job.Queue
-	byTask := map[*task][]*pod{}
+	byTask, known := map[*task][]*pod{}, views{}
 	for _, p := range list {
-		t := g.taskOf(p)
+		t := m.taskOf(g, p, known)
 		byTask[t] = append(byTask[t], p)
 	}
 	least := g.spread(byTask)
 	for _, t := range g.tasks {
-		task := core.Task{Name: t.name, Pods: len(byTask[t]), Request: t.spec}
+		task := t.as(len(byTask[t]), 0)
 		switch n := least[t]; {
 		case !job.Gang:
 		case n == 0:
@@ -565,14 +586,12 @@ func (m *mirror) submit(g *group) {
 		}
 		job.Tasks = append(job.Tasks, task)
 	}
-	told := m.surroundingsOf(g)
-	job.Labels, job.Affinity = told.labels, told.terms
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
 		g.reset()
 		g.wait(m.now, ReasonMisconfigured, err.Error())
 		return
 	}
-	g.submitted, g.told = true, told
+	g.submitted, g.relabel = true, false
 	m.setOff(g)
 	g.worked = g.worked || g.runs() && len(list) < g.min // it is found so: some may have done their work before
 	m.jobs[g.job] = g
@@ -635,9 +654,10 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 }
 
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
-// ask for different things have roles of their own.
-func (g *group) taskOf(p *pod) *task {
-	spec := p.request()
+// ask for different things, of their nodes or of the pods around, or that others
+// mean alone, have roles of their own.
+func (m *mirror) taskOf(g *group, p *pod, known views) *task {
+	spec, around := p.request(), m.surroundingsOf(p, known)
 	if g.id.Kind == others {
 		spec = amountsOf(p.takes())
 	}
@@ -646,11 +666,11 @@ func (g *group) taskOf(p *pod) *task {
 	for i := 2; ; i++ {
 		t := g.task(name)
 		if t == nil {
-			t = &task{name: name, role: role, spec: spec}
+			t = &task{name: name, role: role, spec: spec, around: *around}
 			g.tasks = append(g.tasks, t)
 			return t
 		}
-		if reflect.DeepEqual(t.spec, spec) {
+		if around.equal(&t.around) && reflect.DeepEqual(t.spec, spec) {
 			return t
 		}
 		name = fmt.Sprintf("%s-%d", role, i)
@@ -669,17 +689,17 @@ func (g *group) task(name string) *task {
 // add tells the engine of pods that came to a job it has.
 func (m *mirror) add(g *group) {
 	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) })
-	byTask := map[*task][]*pod{}
+	byTask, known := map[*task][]*pod{}, views{}
 	var order []*task
 	for _, p := range list {
-		t := g.taskOf(p)
+		t := m.taskOf(g, p, known)
 		if byTask[t] == nil {
 			order = append(order, t)
 		}
 		byTask[t] = append(byTask[t], p)
 	}
 	for _, t := range order {
-		ev := core.PodsAdded{Job: g.job, Task: core.Task{Name: t.name, MinPods: core.Elastic, Request: t.spec}}
+		ev := core.PodsAdded{Job: g.job, Task: t.as(len(byTask[t]), core.Elastic)}
 		for _, p := range byTask[t] {
 			slot := len(g.slots)
 			if k := len(t.free); k > 0 {
@@ -688,7 +708,6 @@ func (m *mirror) add(g *group) {
 			g.has(p, slot, t)
 			ev.Pods = append(ev.Pods, p.slot)
 		}
-		ev.Task.Pods = len(ev.Pods)
 		m.mustTell(ev)
 		for _, p := range byTask[t] {
 			m.settleIn(p)

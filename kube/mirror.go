@@ -191,15 +191,8 @@ func (m *mirror) rebuild() error {
 	m.dirty = m.dirty[:0]
 	groups := make([]*group, 0, len(m.groups))
 	for _, g := range m.groups {
-		for _, p := range g.pods {
-			m.notePod(p)
-		}
-		draining, broke := g.draining, g.broke
-		g.reset()
+		m.startOver(g)
 		g.dirty = false
-		if g.leaving() {
-			g.draining, g.broke = draining, broke
-		}
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {

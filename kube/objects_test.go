@@ -210,3 +210,33 @@ func TestLevelsFromLabels(t *testing.T) {
 		t.Errorf("levels %s, %d nodes", y.levelNames(), y.topologies.nodes)
 	}
 }
+
+// What a pod takes that is resized in place counts at once, of ours and of others.
+func TestResizedInPlace(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "1")
+	w.pod("a", gang("g", 2), asking("cpu", "20", v1alpha1.GPUResource, "1"))
+	w.pod("b", gang("g", 2), asking("cpu", "20", v1alpha1.GPUResource, "1"))
+	w.pod("others", foreign("n"), asking("cpu", "20", v1alpha1.GPUResource, "1"))
+	w.on("a>n", "b>n")
+	w.pod("next", asking("cpu", "26"))
+	w.on("next>")
+	devices := w.m.pods[w.pods["default/a"].UID].devices
+	w.pod("a", asking("cpu", "4", v1alpha1.GPUResource, "1"))
+	w.on("next>")
+	w.pod("others", asking("cpu", "10", v1alpha1.GPUResource, "1"))
+	w.on("next>n")
+	if got := w.m.pods[w.pods["default/a"].UID].devices; got != devices {
+		t.Errorf("the pod had devices %b, and has %b", devices, got)
+	}
+
+	// Larger too: then there is too little for anybody.
+	w.pod("small", asking("cpu", "3"))
+	w.on("small>n")
+	w.gone("small")
+	w.pod("b", asking("cpu", "64", v1alpha1.GPUResource, "1"))
+	w.pod("none", asking("cpu", "1"))
+	w.on("none>")
+	w.pod("b", asking("cpu", "1", v1alpha1.GPUResource, "1"))
+	w.on("none>n")
+}

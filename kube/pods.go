@@ -2,6 +2,7 @@ package kube
 
 import (
 	"math/bits"
+	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,8 +56,10 @@ type pod struct {
 	// needs is what it needs of a node with its devices; nil for its request, or
 	// when that has to be found out.
 	needs *needs
-	// sort is the pods that are like it to all selectors.
-	sort *sort
+	// sort is the pods that are like it to all selectors, wants what it requires of
+	// others itself.
+	sort  *sort
+	wants wants
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
 }
@@ -106,6 +109,10 @@ func (m *mirror) podSeen(o *podObject) {
 	m.movesOn(p.group, old.phase, o.phase)
 	if o.labels != old.labels {
 		m.relabel(p.group)
+	}
+	if p.slot >= 0 && !reflect.DeepEqual(o.amounts, old.amounts) {
+		p.group.resized = true
+		m.touch(p.group)
 	}
 	switch {
 	case o.node == "":

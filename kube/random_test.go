@@ -63,7 +63,7 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -98,13 +98,20 @@ func (s *story) happen() {
 			s.over(p)
 		}
 	case "relabel":
-		// Not those of a gang, nor those that are known by what they take alone.
+		// Not those that are known by what they take alone.
 		if name, ok := some(s, s.pods); ok {
 			p := s.pods[name]
-			ours := p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" && len(p.Spec.Volumes) == 0
-			if ours || len(p.Labels) > 0 && p.Labels[v1alpha1.GangLabel] == "" && p.Spec.SchedulerName != v1alpha1.SchedulerName {
+			ours := p.Spec.SchedulerName == v1alpha1.SchedulerName && len(p.Spec.Volumes) == 0
+			if ours || len(p.Labels) > 0 && p.Spec.SchedulerName != v1alpha1.SchedulerName {
 				s.pod(name, s.label)
 			}
+		}
+	case "resize":
+		if name, ok := some(s, s.pods); ok {
+			c := &s.pods[name].Spec.Containers[0]
+			ask := c.Resources.Requests.DeepCopy()
+			ask["cpu"] = amounts("cpu", pick(s, "1", "2", "5"))["cpu"]
+			s.pod(name, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = ask })
 		}
 	case "own":
 		// A pod is taken out of its owner's hands, or given to one.
@@ -203,7 +210,7 @@ func (s *story) port(p *v1.Pod) {
 	}
 }
 
-// newPods draws a pod, or a gang of them that are alike.
+// newPods draws a pod, or a gang of them, alike or of several roles.
 func (s *story) newPods() {
 	var like v1.Pod
 	like.Labels, like.Spec.Containers = map[string]string{}, []v1.Container{{}}
@@ -217,10 +224,15 @@ func (s *story) newPods() {
 		s.port(&like)
 	}
 	group := s.name()
-	exclusive := s.chance(10)
+	exclusive, mixed := s.chance(10), !late && s.chance(2)
 	roles := size == 3 && s.chance(2)
 	for k := range size {
 		s.pod(s.name(), func(p *v1.Pod) {
+			if mixed && s.chance(2) {
+				like.Spec.Affinity, like.Spec.TopologySpreadConstraints = nil, nil
+				s.label(&like)
+				s.term(&like)
+			}
 			maps.Copy(p.Labels, like.Labels)
 			p.Spec.Affinity, p.Spec.TopologySpreadConstraints, p.Spec.Priority = like.Spec.Affinity, like.Spec.TopologySpreadConstraints, &priority
 			c := &p.Spec.Containers[0]
@@ -284,7 +296,11 @@ func (s *story) decide() {
 			if before[acts.bind[k].pod.object.UID] != nil {
 				continue
 			}
-			if why := s.forbids(s.object(acts.bind[k].pod), acts.bind[k].node); why != "" {
+			with := map[*v1.Pod]bool{}
+			for _, b := range acts.bind[from:i] {
+				with[s.object(b.pod)] = b.pod.task != acts.bind[k].pod.task
+			}
+			if why := s.forbids(s.object(acts.bind[k].pod), acts.bind[k].node, with); why != "" {
 				s.show()
 				s.t.Fatalf("%s is bound to %s: %s", acts.bind[k].pod.object.Name, acts.bind[k].node, why)
 			}
@@ -316,7 +332,10 @@ func (s *story) show() {
 		p := s.m.pods[o.UID]
 		job := "none"
 		if p.group != nil {
-			job = fmt.Sprint(p.group.job, " ", p.group.told)
+			job = fmt.Sprint(p.group.job)
+			if p.task != nil {
+				job += fmt.Sprintf(" %s %v", p.task.name, p.task.around)
+			}
 		}
 		s.t.Logf("%s on %q: job %s, state %d, %v, %+v", name, s.where(o), job, p.state, o.Labels, p.object.amounts)
 	}
@@ -451,8 +470,8 @@ func (s *story) domain(node, key string) (string, bool) {
 }
 
 // forbids says why a pod may not be where it is, or would go, as Kubernetes' rules
-// have it.
-func (s *story) forbids(p *v1.Pod, node string) string {
+// have it. Of what starts with it some may have come later.
+func (s *story) forbids(p *v1.Pod, node string, later map[*v1.Pod]bool) string {
 	n := s.nodes[node]
 	if n == nil || n.Spec.Unschedulable {
 		return "the node is closed"
@@ -490,21 +509,21 @@ func (s *story) forbids(p *v1.Pod, node string) string {
 			}
 		}
 	}
-	if why := s.notNear(p, node, placed, together); why != "" {
+	if why := s.notNear(p, node, placed, together, later); why != "" {
 		return why
 	}
 	for i := range p.Spec.TopologySpreadConstraints {
 		if len(p.Spec.Volumes) > 0 {
 			break // only the nodes count from which its volume can be reached
 		}
-		if why := s.uneven(p, &p.Spec.TopologySpreadConstraints[i], node, placed); why != "" {
+		if why := s.unevenWith(p, &p.Spec.TopologySpreadConstraints[i], node, placed, later); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-func (s *story) notNear(p *v1.Pod, node string, placed []*v1.Pod, together func(*v1.Pod, string) bool) string {
+func (s *story) notNear(p *v1.Pod, node string, placed []*v1.Pod, together func(*v1.Pod, string) bool, later map[*v1.Pod]bool) string {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAffinity == nil {
 		return ""
 	}
@@ -512,7 +531,7 @@ func (s *story) notNear(p *v1.Pod, node string, placed []*v1.Pod, together func(
 	all := func(o *v1.Pod) bool {
 		return !slices.ContainsFunc(terms, func(t v1.PodAffinityTerm) bool { return !means(t.LabelSelector, o) })
 	}
-	first := all(p) && !slices.ContainsFunc(placed, all)
+	first := all(p) && !slices.ContainsFunc(placed, func(o *v1.Pod) bool { return !later[o] && all(o) })
 	for _, t := range terms {
 		if _, ok := s.domain(node, t.TopologyKey); !ok {
 			return "its node has no " + t.TopologyKey
@@ -522,6 +541,17 @@ func (s *story) notNear(p *v1.Pod, node string, placed []*v1.Pod, together func(
 		}
 	}
 	return ""
+}
+
+// unevenWith is uneven whichever of the later ones were there already.
+func (s *story) unevenWith(p *v1.Pod, c *v1.TopologySpreadConstraint, node string, placed []*v1.Pod, later map[*v1.Pod]bool) string {
+	why := s.uneven(p, c, node, placed)
+	for k, o := range placed {
+		if why != "" && later[o] {
+			why = s.unevenWith(p, c, node, slices.Delete(slices.Clone(placed), k, k+1), later)
+		}
+	}
+	return why
 }
 
 func (s *story) uneven(p *v1.Pod, c *v1.TopologySpreadConstraint, node string, placed []*v1.Pod) string {

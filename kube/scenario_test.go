@@ -42,7 +42,7 @@ var beyond = map[string][]string{
 	"the API server does not fail to bind when it is told to": {
 		"reasons/queueing.txt", "requeue/estimates.txt", "requeue/failed_start.txt",
 	},
-	"the pods of a node that is gone stay until they are deleted": {"placement/even.txt", "requeue/lost_node.txt"},
+	"the pods of a node that is gone are over: a gang that loses all is a new one": {"requeue/lost_node.txt"},
 	"a device plugin says how many GPUs are sick, not which, and nothing of their links": {
 		"devices/links.txt", "devices/unhealthy.txt",
 	},
@@ -56,10 +56,8 @@ var beyond = map[string][]string{
 		"gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
 	},
 	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
-	"affinities of a pod do not change":                                               {"placement/relabelled.txt", "preemption/places_forbidden.txt"},
-	"it is about events that the engine refuses": {
-		"gang/found_running.txt", "members/pods_added.txt", "nodes/changed.txt", "placement/selectors.txt", "preemption/checkpoint_before.txt", "reasons/rejected.txt",
-	},
+	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
+	"it is about events that the engine refuses":                                      {"refused/events.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
@@ -127,6 +125,7 @@ type job struct {
 	spec     core.Job
 	engine   string // its name in the engine
 	pods     []*v1.Pod
+	tasks    []int // by pod: its role's place in spec
 	podGroup string
 }
 
@@ -248,7 +247,15 @@ func (s *stage) Apply(ev core.Event) error {
 	case core.NodeAdded:
 		return s.addNode(&ev.Node)
 	case core.NodeChanged:
-		return s.changeNode(ev.Node.Name, s.node(&ev.Node))
+		is := ev.Node
+		n, err := s.client.CoreV1().Nodes().Get(context.Background(), is.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		is.Cordoned = n.Spec.Unschedulable
+		return s.changeNode(is.Name, s.node(&is))
+	case core.NodeLost:
+		return s.loseNode(ev.Node)
 	case core.NodeCordoned:
 		n, err := s.client.CoreV1().Nodes().Get(context.Background(), ev.Node, metav1.GetOptions{})
 		if err != nil {
@@ -278,6 +285,8 @@ func (s *stage) Apply(ev core.Event) error {
 		return s.replacePods(s.jobs[ev.Job], ev.Pods)
 	case core.PodRunning:
 		return s.foundPod(s.jobs[ev.Job], &ev)
+	case core.JobRelabelled:
+		return s.relabel(s.jobs[ev.Job], &ev)
 	case core.JobEstimated:
 		return s.annotate(s.jobs[ev.Job], v1alpha1.WalltimeAnnotation, v1alpha1.Duration(ev.Estimate).String())
 	case core.Checkpointed:
@@ -360,6 +369,25 @@ func (s *stage) changeNode(name string, want *v1.Node) error {
 	return s.saw("Node", name, "", o.ResourceVersion)
 }
 
+// loseNode deletes a node, then its pods as the garbage collector does, and makes
+// them anew as their owners would.
+func (s *stage) loseNode(name string) error {
+	delete(s.nodes, name)
+	if err := s.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	if err := s.saw("Node", name, "", ""); err != nil {
+		return err
+	}
+	for _, j := range s.jobs {
+		err := s.makeAnew(j, j.numbers(nil), func(p *v1.Pod) bool { return p.Spec.NodeName == name })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *stage) setQueue(q *core.Queue) error {
 	o := translate.QueueObject(q)
 	made := &v1alpha1.Queue{}
@@ -384,6 +412,7 @@ func (s *stage) setQueue(q *core.Queue) error {
 func (s *stage) submit(spec *core.Job) error {
 	g, pods := translate.Objects(spec)
 	j := &job{spec: *spec, pods: pods}
+	j.spec.Tasks = slices.Clone(spec.Tasks)
 	kind, name := "pod", translate.ObjectName(spec.Name)
 	switch {
 	case g != nil:
@@ -404,11 +433,17 @@ func (s *stage) submit(spec *core.Job) error {
 	if err != nil {
 		return err
 	}
-	for i, p := range pods {
-		p.Spec.PriorityClassName = class
-		label(p, spec)
-		if err := s.createPod(j, i, p); err != nil {
-			return err
+	i := 0
+	for t := range spec.Tasks {
+		for range spec.Tasks[t].Pods {
+			p := pods[i]
+			p.Spec.PriorityClassName = class
+			j.tasks = append(j.tasks, t)
+			label(p, &spec.Tasks[t])
+			if err := s.createPod(j, i, p); err != nil {
+				return err
+			}
+			i++
 		}
 	}
 	return nil
@@ -416,11 +451,8 @@ func (s *stage) submit(spec *core.Job) error {
 
 // label writes the engine's labels and terms on a pod: each label is a label, and
 // terms are affinities and spread constraints.
-func label(p *v1.Pod, spec *core.Job) {
-	p.Labels = maps.Clone(p.Labels)
-	for _, l := range spec.Labels {
-		p.Labels["scenario/"+l] = "yes"
-	}
+func label(p *v1.Pod, spec *core.Task) {
+	p.Labels = labelled(p.Labels, spec)
 	for _, t := range spec.Affinity {
 		selects := &metav1.LabelSelector{MatchLabels: map[string]string{"scenario/" + t.Label: "yes"}}
 		domain := v1.LabelHostname
@@ -457,6 +489,45 @@ func label(p *v1.Pod, spec *core.Job) {
 	}
 }
 
+// labelled returns labels of a pod with those of the engine.
+func labelled(with map[string]string, spec *core.Task) map[string]string {
+	out := maps.Clone(with)
+	maps.DeleteFunc(out, func(key, _ string) bool { return strings.HasPrefix(key, "scenario/") })
+	for _, l := range spec.Labels {
+		out["scenario/"+l] = "yes"
+	}
+	return out
+}
+
+// relabel gives the pods of a job, or of a role, other labels.
+func (s *stage) relabel(j *job, ev *core.JobRelabelled) error {
+	for t := range j.spec.Tasks {
+		task := &j.spec.Tasks[t]
+		if ev.Task != "" && ev.Task != task.Name {
+			continue
+		}
+		if !slices.Equal(ev.Affinity, task.Affinity) {
+			return errors.New("affinities of a pod do not change")
+		}
+		task.Labels = ev.Labels
+	}
+	for _, i := range j.numbers(nil) {
+		p, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), j.pods[i].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		p.Labels = labelled(p.Labels, &j.spec.Tasks[j.tasks[i]])
+		if p, err = s.client.CoreV1().Pods(s.namespace).Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		j.pods[i] = p
+		if err := s.saw("Pod", p.Name, p.UID, p.ResourceVersion); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // createPod makes pod i of a job.
 func (s *stage) createPod(j *job, i int, p *v1.Pod) error {
 	var made *v1.Pod
@@ -486,8 +557,13 @@ func (s *stage) priorityClass(value int32) (string, error) {
 
 // addPods makes pods that join a job.
 func (s *stage) addPods(j *job, ev *core.PodsAdded) error {
+	role := slices.IndexFunc(j.spec.Tasks, func(t core.Task) bool { return t.Name == ev.Task.Name })
+	if role < 0 {
+		role = len(j.spec.Tasks)
+		j.spec.Tasks = append(j.spec.Tasks, ev.Task)
+	}
 	spec := j.spec
-	spec.Tasks = []core.Task{ev.Task}
+	spec.Tasks = []core.Task{j.spec.Tasks[role]}
 	spec.Tasks[0].Pods = len(ev.Pods)
 	_, pods := translate.Objects(&spec)
 	for k, number := range ev.Pods {
@@ -495,8 +571,9 @@ func (s *stage) addPods(j *job, ev *core.PodsAdded) error {
 		p.Name = fmt.Sprintf("%s-%d", translate.ObjectName(spec.Name), number)
 		p.Spec.SchedulingGroup, p.Labels = j.pods[0].Spec.SchedulingGroup, j.pods[0].Labels
 		p.Spec.PriorityClassName = j.pods[0].Spec.PriorityClassName
+		label(p, &spec.Tasks[0])
 		for number >= len(j.pods) {
-			j.pods = append(j.pods, nil)
+			j.pods, j.tasks = append(j.pods, nil), append(j.tasks, role)
 		}
 		if number < len(j.pods) && j.pods[number] != nil { // it ended
 			if err := s.removePods(j, []int{number}); err != nil {
@@ -567,15 +644,23 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 // replacePods takes away pods that were told to leave, and makes them anew as
 // their owner would.
 func (s *stage) replacePods(j *job, given []int) error {
+	return s.makeAnew(j, j.numbers(given), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
+}
+
+// makeAnew takes away those pods of a job that are over, and makes them anew.
+func (s *stage) makeAnew(j *job, among []int, over func(*v1.Pod) bool) error {
 	var leaving []int
-	for _, i := range j.numbers(given) {
+	for _, i := range among {
 		p, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), j.pods[i].Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if p.DeletionTimestamp != nil {
+		if over(p) {
 			leaving = append(leaving, i)
 		}
+	}
+	if leaving == nil {
+		return nil
 	}
 	if err := s.removePods(j, leaving); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,15 +15,13 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// What pods require of the pods around them. The engine knows labels of jobs, so
-// each selector that a live pod uses is a label, and the jobs carry it whose pods
+// What pods require of the pods around them. The engine knows labels of roles, so
+// each selector that a live pod uses is a label, and the roles carry it whose pods
 // match: those that run when a selector comes are relabelled. Anti-affinity holds
 // both ways, so pods that a selector means must also keep off the pods that use it.
 //
-// A job may have pods that match and pods that do not. Where pods are kept apart it
-// counts as if all matched, where they are to be near each other or spread as if
-// none did: it may wait longer, but nothing is required in vain. All pods of a job
-// keep to what any of them requires.
+// The pods of a role are alike in what they require and in who means them. When a
+// selector comes that means some of them alone, the engine is told of the job anew.
 
 // around is who is meant, and by whom.
 type around struct {
@@ -75,15 +75,15 @@ func newAround() around {
 	}
 }
 
-// The labels by which the engine knows the pods that selectors mean, all of the
-// job's or any of them, and the pods that avoid those in their domain of a level.
-func allOf(p *translate.Peers) string                { return "all: " + p.Name }
-func anyOf(p *translate.Peers) string                { return "any: " + p.Name }
+// The labels by which the engine knows the pods that selectors mean, and the pods
+// that avoid those in their domain of a level.
+func among(p *translate.Peers) string                { return "among: " + p.Name }
 func avoids(p *translate.Peers, level string) string { return "apart in " + level + ": " + p.Name }
 
 // appear counts a pod among those around.
 func (m *mirror) appear(p *pod) {
 	a, o := &m.around, p.object
+	p.wants = wantsOf(o)
 	m.joinSort(p, o.labels)
 	for i := range o.terms {
 		m.mean(&o.terms[i])
@@ -328,7 +328,7 @@ func (m *mirror) relabel(g *group) {
 	m.touch(g)
 }
 
-// surroundings is what the engine is told of a job's pods and the pods around them.
+// surroundings is what the engine is told of the pods of a role and those around.
 type surroundings struct {
 	labels []string
 	terms  []core.Term
@@ -338,60 +338,80 @@ func (s *surroundings) equal(o *surroundings) bool {
 	return slices.Equal(s.labels, o.labels) && slices.Equal(s.terms, o.terms)
 }
 
-// surroundingsOf derives what the engine is to be told of a group.
-func (m *mirror) surroundingsOf(g *group) surroundings {
-	g.relabel = false
-	if len(m.around.peers)+len(m.around.ports) == 0 {
-		return surroundings{}
+// wants is what a pod requires of others, in words.
+type wants = unique.Handle[string]
+
+func wantsOf(o *podObject) wants {
+	var b strings.Builder
+	for i := range o.terms {
+		t := &o.terms[i]
+		fmt.Fprintf(&b, "%q %q %v %d %d\n", t.Peers.Name, t.Key, t.Anti, t.MaxSkew, t.MinDomains)
 	}
+	for _, q := range o.ports {
+		fmt.Fprintf(&b, "%v %q\n", q, q.Address)
+	}
+	return unique.Make(b.String())
+}
+
+// views are the surroundings of pods that are alike, as they are now.
+type views map[view]*surroundings
+
+type view struct {
+	*sort
+	wants
+}
+
+// nobody is the surroundings of all pods while none requires anything of others.
+var nobody surroundings
+
+func (m *mirror) nobodyAround() bool { return len(m.around.peers)+len(m.around.ports) == 0 }
+
+// surroundingsOf returns what the engine is to be told of a pod.
+func (m *mirror) surroundingsOf(p *pod, known views) *surroundings {
+	if m.nobodyAround() {
+		return &nobody
+	}
+	k := view{p.sort, p.wants}
+	if known[k] == nil {
+		known[k] = m.lookAround(p)
+	}
+	return known[k]
+}
+
+func (m *mirror) lookAround(p *pod) *surroundings {
 	labels, terms := map[string]bool{}, map[core.Term]bool{}
-	sorts := map[*sort]bool{}
-	for _, p := range g.pods {
-		sorts[p.sort] = true
-		for i := range p.object.terms {
-			t := &p.object.terms[i]
-			level, ok := m.level(t.Key)
-			switch {
-			case !ok: // of a pod that others placed, or we under another topology
-			case t.Anti:
-				labels[avoids(t.Peers, level)] = true
-				terms[core.Term{Level: level, Label: anyOf(t.Peers), Anti: true}] = true
-			default:
-				terms[core.Term{Level: level, Label: allOf(t.Peers), MaxSkew: t.MaxSkew, MinDomains: t.MinDomains}] = true
-			}
-		}
-		for _, q := range p.object.ports {
-			for _, l := range q.Labels() {
-				labels[l] = true
-			}
-			for _, t := range q.Terms() {
-				terms[t] = true
-			}
+	for i := range p.object.terms {
+		t := &p.object.terms[i]
+		level, ok := m.level(t.Key)
+		switch {
+		case !ok: // of a pod that others placed, or we under another topology
+		case t.Anti:
+			labels[avoids(t.Peers, level)] = true
+			terms[core.Term{Level: level, Label: among(t.Peers), Anti: true}] = true
+		default:
+			terms[core.Term{Level: level, Label: among(t.Peers), MaxSkew: t.MaxSkew, MinDomains: t.MinDomains}] = true
 		}
 	}
-	matched := map[*meant]int{}
-	for s := range sorts {
-		for u := range m.meaning(s) {
-			matched[u]++
+	for _, q := range p.object.ports {
+		for _, l := range q.Labels() {
+			labels[l] = true
+		}
+		for _, t := range q.Terms() {
+			terms[t] = true
 		}
 	}
-	for u, n := range matched {
-		if len(u.apart) > 0 {
-			labels[anyOf(u.Peers)] = true
-		}
-		if u.near > 0 && n == len(sorts) {
-			labels[allOf(u.Peers)] = true
-		}
+	for u := range m.meaning(p.sort) {
+		labels[among(u.Peers)] = true
 		for key := range u.apart {
 			if level, ok := m.level(key); ok {
 				terms[core.Term{Level: level, Label: avoids(u.Peers, level), Anti: true}] = true
 			}
 		}
 	}
-	if g.id.Kind == others {
+	if !p.object.ours {
 		clear(terms) // it is where it is
 	}
-	return surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), func(a, b core.Term) int {
+	return &surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), func(a, b core.Term) int {
 		return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Label, b.Label), cmp.Compare(a.MaxSkew, b.MaxSkew), cmp.Compare(a.MinDomains, b.MinDomains))
 	})}
 }
@@ -401,40 +421,60 @@ func (m *mirror) tellSurroundings(g *group) {
 	if !g.relabel || !g.submitted {
 		return
 	}
-	if now := m.surroundingsOf(g); !now.equal(&g.told) {
-		m.mustTell(core.JobRelabelled{Job: g.job, Labels: now.labels, Affinity: now.terms})
-		g.told = now
+	g.relabel = false
+	now, ok := m.surroundingsOfRoles(g)
+	if !ok {
+		m.tellAnew(g)
+		return
+	}
+	for _, t := range g.tasks {
+		if s := now[t]; s != nil && !s.equal(&t.around) {
+			m.mustTell(core.JobRelabelled{Job: g.job, Task: t.name, Labels: s.labels, Affinity: s.terms})
+			t.around = *s
+		}
 	}
 }
 
-// cannotMean says what is wrong with the terms of a group's pods: levels that are
-// not there, and that they mean some of its pods alone.
+// surroundingsOfRoles returns what the engine is to be told of each role of a group
+// that has pods, and false when the pods of one differ.
+func (m *mirror) surroundingsOfRoles(g *group) (map[*task]*surroundings, bool) {
+	now, known := map[*task]*surroundings{}, views{}
+	if m.nobodyAround() {
+		for _, t := range g.tasks {
+			now[t] = &nobody
+		}
+		return now, true
+	}
+	for _, p := range g.slots {
+		if p == nil {
+			continue
+		}
+		s := m.surroundingsOf(p, known)
+		if now[p.task] == nil {
+			now[p.task] = s
+		} else if !s.equal(now[p.task]) {
+			return nil, false
+		}
+	}
+	return now, true
+}
+
+// tellAnew takes the job of a group back, which is submitted again as it is now.
+func (m *mirror) tellAnew(g *group) {
+	m.mustTell(core.JobEnded{Job: g.job})
+	delete(m.jobs, g.job)
+	soft := g.soft
+	m.startOver(g)
+	g.soft = soft
+}
+
+// cannotMean says which terms of a group's pods have no level of the topology.
 func (m *mirror) cannotMean(g *group) string {
-	if len(m.around.peers) == 0 {
-		return ""
-	}
-	sorts, wants := map[*sort]bool{}, map[string]bool{}
 	for _, p := range g.pods {
-		sorts[p.sort] = true
 		for i := range p.object.terms {
-			t := &p.object.terms[i]
-			if _, ok := m.level(t.Key); !ok {
-				return fmt.Sprintf("topologyKey %s is no level of the topology: expected one of %s", t.Key, m.levelNames())
+			if _, ok := m.level(p.object.terms[i].Key); !ok {
+				return fmt.Sprintf("topologyKey %s is no level of the topology: expected one of %s", p.object.terms[i].Key, m.levelNames())
 			}
-			if !t.Anti {
-				wants[t.Peers.Name] = true
-			}
-		}
-	}
-	for name := range wants {
-		n := 0
-		for s := range sorts {
-			if m.means(m.around.peers[name], s) {
-				n++
-			}
-		}
-		if n > 0 && n < len(sorts) {
-			return "an affinity or spread constraint selects some pods of its own job and not the others: expected all or none (" + name + ")"
 		}
 	}
 	return ""

@@ -2,9 +2,13 @@ package kube
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 const host = "kubernetes.io/hostname"
@@ -65,7 +69,7 @@ func TestRunningPodsAreRelabelled(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("db", labelled("app=db"), on("d"))
 	w.on("db>d")
-	if told := w.m.jobs["default/pod/db"].told; len(told.labels) != 0 {
+	if told := w.m.jobs["default/pod/db"].tasks[0].around; len(told.labels) != 0 {
 		t.Fatalf("labels %q that nobody asks for", told.labels)
 	}
 	w.pod("web", near(host, "app=db"))
@@ -207,29 +211,130 @@ func TestTermsThatCannotBe(t *testing.T) {
 	ignore := v1.NodeInclusionPolicyIgnore
 	w.pod("taints", spread(host, "app=x", 1, func(c *v1.TopologySpreadConstraint) { c.NodeTaintsPolicy = &ignore }))
 	w.waits("taints", ReasonMisconfigured, "nodeTaintsPolicy Ignore is not supported")
-
-	// A gang of which a selector means one pod alone.
-	w.pod("m", gang("mixed", 2), labelled("role=master"), near(host, "role=master"))
-	w.pod("w", gang("mixed", 2), labelled("role=worker"))
-	w.waits("m", ReasonMisconfigured, "selects some pods of its own job and not the others")
 }
 
-// What pods of a job do not have in common counts for none where others are to be
-// near, and for all where they are to be apart.
+// Roles of a gang are meant, and mean others, each for itself.
 func TestMixedJobs(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("m", gang("mixed", 2), labelled("role=master"), asking("nvidia.com/gpu", "8"))
 	w.pod("w", gang("mixed", 2), labelled("role=worker"), asking("nvidia.com/gpu", "8"))
+	w.on("m>a", "w>b")
+	w.pod("near", near(rack.Label, "role=master"), asking("cpu", "1"), on("b"))
+	w.pod("beside", near(host, "role=worker"), asking("cpu", "1"))
+	w.pod("apart", apart(host, "role=master"), asking("cpu", "1"), on("b"))
+	w.pod("forbidden", apart(host, "role=master"), asking("cpu", "1"), on("a"))
+	w.on("near>b", "beside>b", "apart>b", "forbidden>")
+
+	// One that wants to be near its like starts with those that do not.
+	w.pod("m2", gang("self", 2), labelled("role=self"), near(host, "role=self"), asking("nvidia.com/gpu", "1"))
+	w.pod("w2", gang("self", 2), asking("nvidia.com/gpu", "8"))
 	w.settle()
-	w.pod("near", near(rack.Label, "role=master"), asking("cpu", "1"))
-	w.pod("apart", apart(host, "role=master"), asking("cpu", "1"))
-	w.on("near>")
-	free := map[string]bool{"a": true, "b": true, "c": true, "d": true}
-	delete(free, w.pods["default/m"].Spec.NodeName)
-	delete(free, w.pods["default/w"].Spec.NodeName)
-	if at := w.pods["default/apart"].Spec.NodeName; !free[at] {
-		t.Errorf("apart is on %q, expected one of %v", at, free)
+	if w.pods["default/m2"].Spec.NodeName == w.pods["default/w2"].Spec.NodeName {
+		t.Error("the gang does not run as it should")
 	}
+}
+
+// A launcher goes beside workers that keep apart from each other.
+func TestLauncherBesideWorkers(t *testing.T) {
+	w := twoRacks(t)
+	for _, n := range []string{"c", "d"} {
+		w.node(n, "", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	}
+	w.pod("launcher", gang("mpi", 3), labelled("app=mpi"), asking("cpu", "1"))
+	for _, name := range []string{"w0", "w1"} {
+		w.pod(name, gang("mpi", 3), labelled("app=mpi", "role=worker"), apart(host, "role=worker"), asking("nvidia.com/gpu", "8"))
+	}
+	w.on("w0,w1>a,b")
+	if w.pods["default/launcher"].Spec.NodeName == "" {
+		t.Error("the launcher does not start")
+	}
+}
+
+// A selector that means some pods of a role alone, which run, makes them a role of
+// their own: the engine is told of the job anew, as it is.
+func TestRoleParts(t *testing.T) {
+	w := twoRacks(t)
+	w.pod("m", gang("mixed", 3), labelled("role=master"), asking("nvidia.com/gpu", "8"))
+	for _, name := range []string{"w0", "w1"} {
+		w.pod(name, gang("mixed", 3), labelled("role=worker"), asking("nvidia.com/gpu", "8"))
+	}
+	w.pod("more", gang("mixed", 3), labelled("role=worker"), asking("nvidia.com/gpu", "8"), on("nowhere"))
+	w.on("m>a", "w0>b", "w1>c", "more>")
+	g := w.m.jobs["default/gang/mixed"]
+	if len(g.tasks) != 2 {
+		t.Fatalf("%d roles, expected one and that of the pod with a selector", len(g.tasks))
+	}
+	w.pod("near", near(host, "role=master"), asking("cpu", "1"))
+	w.on("near>a", "m>a", "w0>b", "w1>c")
+	if len(g.tasks) != 3 {
+		t.Fatalf("%d roles, expected one of the master's more", len(g.tasks))
+	}
+	if x, ok := w.m.engine.Explain(g.job); !ok || x.Running != 3 || x.Waiting != 1 {
+		t.Errorf("the engine has %+v of the job", x)
+	}
+	for _, name := range []string{"m", "w0", "w1"} {
+		if p := w.m.pods[w.pods["default/"+name].UID]; p.devices != 0xff {
+			t.Errorf("pod %s has devices %b", name, p.devices)
+		}
+	}
+
+	// One of a role that is relabelled leaves it too.
+	w.pod("w1", labelled("role=master"))
+	w.pod("near2", near(host, "role=master"), asking("cpu", "1"), on("c"))
+	w.on("near2>c")
+}
+
+// A gang that waits without some of its pods, as they did not come, does so still when
+// it is told of anew.
+func TestRolePartsOfSoftGang(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "1")
+	for _, name := range []string{"a", "b"} {
+		w.pod(name, member("worker"), noted("yunikorn.apache.org/task-groups", roles), labelled("who="+name), asking("nvidia.com/gpu", "16"),
+			noted("yunikorn.apache.org/schedulingPolicyParameters", "placeholderTimeoutInSeconds=30"))
+	}
+	w.settle()
+	w.now = w.now.Add(time.Hour)
+	w.settle()
+	g := w.m.pods[w.pods["default/a"].UID].group
+	if !g.submitted || len(g.tasks) != 1 {
+		t.Fatalf("the gang is submitted: %v, with %d roles", g.submitted, len(g.tasks))
+	}
+	w.pod("near", near(host, "who=a"))
+	w.settle()
+	if !g.submitted || !g.soft || len(g.tasks) != 2 {
+		t.Errorf("the gang is submitted: %v, starts pod by pod: %v, with %d roles", g.submitted, g.soft, len(g.tasks))
+	}
+}
+
+// The pods of a job that is told of anew while some of them leave leave still.
+func TestRolePartsWhilePodsLeave(t *testing.T) {
+	w := twoRacks(t)
+	low := func(p *v1.Pod) { p.Annotations[v1alpha1.ClassAnnotation] = "LP" }
+	for _, name := range []string{"m", "w0", "w1", "w2"} {
+		w.pod(name, gang("low", 4), low, labelled("role="+name[:1]), asking("nvidia.com/gpu", "8"))
+	}
+	w.on("m>a", "w0>b", "w1>c", "w2>d")
+	w.pod("high", func(p *v1.Pod) { p.Spec.Priority = new(int32(9)) }, asking("nvidia.com/gpu", "8"), on("c"))
+	w.now = w.now.Add(24 * time.Hour)
+	decide := func() (evicted, bound int) {
+		w.now = w.now.Add(time.Second)
+		acts := w.m.decide(core.Time(w.now.UnixNano()))
+		defer w.m.done()
+		return len(acts.evict), len(acts.bind)
+	}
+	if evicted, bound := decide(); evicted != 4 || bound != 0 {
+		t.Fatalf("%d evictions, %d bindings, expected the gang's 4, and none", evicted, bound)
+	}
+	w.pod("near", near(host, "role=m"), asking("cpu", "1"), on("a"))
+	evicted, bound := decide()
+	if g := w.m.jobs["default/gang/low"]; evicted != 0 || bound != 1 || len(g.tasks) != 2 || !g.draining {
+		t.Fatalf("%d evictions, %d bindings, %d roles, draining %v; expected that of the pod that came", evicted, bound, len(g.tasks), g.draining)
+	}
+	for _, name := range []string{"m", "w0", "w1", "w2"} {
+		w.gone(name)
+	}
+	w.on("high>c")
 }
 
 // An engine that is built anew knows the same.

@@ -102,7 +102,7 @@ func (a *asked) ask(t core.Time, j *Job, why sim.Why) {
 // shape says what decides whether a job can start: jobs of one shape wait for
 // the same reason.
 func shape(l *sim.Live) string {
-	return fmt.Sprint(l.Queue, l.Kind, l.Class, l.Priority, l.Gang, l.Topology, l.Affinity, l.Tasks)
+	return fmt.Sprint(l.Queue, l.Kind, l.Class, l.Priority, l.Gang, l.Topology, l.Tasks)
 }
 
 // tell fills in what was said during a wait, of jobs of one shape or else of

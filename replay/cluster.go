@@ -43,12 +43,15 @@ func (l *layers) node(n *core.Node) {
 // job gives a job the names of the levels that are kept.
 func (l *layers) job(j *core.Job) {
 	j.Topology.Required, j.Topology.Preferred = l.of[j.Topology.Required], l.of[j.Topology.Preferred]
-	terms := j.Affinity
-	j.Affinity = nil
-	for _, t := range terms {
-		if level, ok := l.of[t.Level]; ok {
-			t.Level = level
-			j.Affinity = append(j.Affinity, t)
+	for i := range j.Tasks {
+		task := &j.Tasks[i]
+		terms := task.Affinity
+		task.Affinity = nil
+		for _, t := range terms {
+			if level, ok := l.of[t.Level]; ok {
+				t.Level = level
+				task.Affinity = append(task.Affinity, t)
+			}
 		}
 	}
 }
@@ -57,23 +60,23 @@ func (l *layers) job(j *core.Job) {
 // says what NotPreemptible does.
 func plain(j core.Job) core.Job {
 	j.Locked, j.NotPreemptible = j.Locked || j.NotPreemptible, false
-	terms := j.Affinity
-	j.Affinity = nil
-	for _, t := range terms {
-		if t.MaxSkew == 0 {
-			t.Label = separators.Replace(t.Label)
-			j.Affinity = append(j.Affinity, t)
-		}
-	}
-	j.Labels = slices.Clone(j.Labels)
-	for i := range j.Labels {
-		j.Labels[i] = separators.Replace(j.Labels[i])
-	}
 	j.Tasks = slices.Clone(j.Tasks)
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
 		t.AnyOf, t.Others = nil, nil
 		t.Selector = slices.DeleteFunc(slices.Clone(t.Selector), func(r core.Requirement) bool { return r.Op > cluster.DoesNotExist })
+		terms := t.Affinity
+		t.Affinity = nil
+		for _, o := range terms {
+			if o.MaxSkew == 0 {
+				o.Label = separators.Replace(o.Label)
+				t.Affinity = append(t.Affinity, o)
+			}
+		}
+		t.Labels = slices.Clone(t.Labels)
+		for k := range t.Labels {
+			t.Labels[k] = separators.Replace(t.Labels[k])
+		}
 	}
 	return j
 }

@@ -108,6 +108,7 @@ func (f *fold) submitted(told *eventlog.Job) {
 	delete(f.parked, name)
 	if j == nil {
 		j = f.newJob(told.Job)
+		delete(f.taken, name)
 	}
 	j.over, j.told = false, f.now
 	j.slots = make([]*life, len(told.Pods))
@@ -119,12 +120,15 @@ func (f *fold) submitted(told *eventlog.Job) {
 // roles takes in the roles of a job as they are now; lives know theirs by place.
 func (f *fold) roles(j *job, told *eventlog.Job) {
 	for _, r := range told.Roles {
-		if f.role(j, r.Name) < 0 {
+		at := f.role(j, r.Name)
+		if at < 0 {
 			if r.MinPods == 0 {
 				r.MinPods = r.Pods // those that come later are not among all
 			}
 			j.roles = append(j.roles, r)
+			continue
 		}
+		j.roles[at].Labels, j.roles[at].Affinity = r.Labels, r.Affinity
 	}
 }
 
@@ -177,17 +181,38 @@ func (f *fold) settle() {
 // fill gives a pod a life that goes on in it, one that fits, else a new one.
 func (f *fold) fill(j *job, told *eventlog.Job, i int, fits func(*life) bool) {
 	role := f.role(j, told.Roles[told.Pods[i].Role].Name)
+	again := f.taken[told.Name] != nil
 	for _, l := range j.lives {
-		if l.lost && l.role == role && fits(l) {
-			l.lost = false
-			j.slots[i] = l
-			l.state = eventlog.Waiting
+		if l.lost && fits(l) && (l.role == role || again && l.gone == f.now) {
+			j.goOn(l, i, role)
 			return
 		}
 	}
 	l := &life{role: role, came: j.told, work: work{began: -1}}
 	j.lives = append(j.lives, l)
 	j.slots[i] = l
+}
+
+// goOn lets a life go on in a pod.
+func (j *job) goOn(l *life, pod, role int) {
+	l.lost, l.role, l.state = false, role, eventlog.Waiting
+	j.slots[pod] = l
+}
+
+// whereabouts notes where the pods of a job are that the log takes back.
+func (f *fold) whereabouts(name string) {
+	j := f.jobs[name]
+	if j == nil {
+		return
+	}
+	at := map[place][]*life{}
+	for i, p := range f.tables.Jobs[name].Pods {
+		if p.Node != "" && j.slots[i] != nil {
+			p := place{p.Node, p.GPUs}
+			at[p] = append(at[p], j.slots[i])
+		}
+	}
+	f.taken[name] = at
 }
 
 // moved takes in that a pod comes to stand elsewhere.
@@ -225,6 +250,11 @@ func (f *fold) fillRunning(j *job, told *eventlog.Job, i int, found *core.PodRun
 	at := place{}
 	if found != nil {
 		at = placeOf(found)
+	}
+	if were := f.taken[told.Name][at]; len(were) > 0 && found != nil {
+		f.taken[told.Name][at] = were[1:]
+		j.goOn(were[0], i, f.role(j, told.Roles[told.Pods[i].Role].Name))
+		return
 	}
 	if found == nil || !slices.ContainsFunc(j.lives, func(l *life) bool { return l.lost && l.at == at }) {
 		f.fill(j, told, i, func(l *life) bool { return l.at == place{} })
@@ -434,7 +464,6 @@ func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []worklo
 		since = min(since, j.spec.Submitted-f.zero)
 	}
 	out.Gang = gang
-	f.layers.job(&out.Job)
 	if !gang {
 		out.Topology = core.TopologyRequest{}
 	}
@@ -469,6 +498,7 @@ func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []worklo
 			t.MinPods = 0 // all
 		}
 	}
+	f.layers.job(&out.Job)
 	out.Recorded.Spec = out.Job
 	out.Recorded.Spec.Submitted = since
 	out.Job = plain(out.Job)

@@ -203,6 +203,37 @@ func TestPodsComeOneByOne(t *testing.T) {
 	a.want("p at 0 pods 3: - - -\ng at 0 gang 3 of 2: -\np+1 at 20 pods 1: -\ng+1 at 40 pods 1: -\n")
 }
 
+// A job that the log takes back and submits again at once, in other roles, is the same
+// one, and so are its pods.
+func TestToldAnew(t *testing.T) {
+	a := newTale(t)
+	a.submit(100, "j", 3, gang)
+	a.pass(110, pods(core.Bind, "j", 0, 1, 2))
+	a.submit(110, "w", 2, gang)
+	a.pass(120)
+	parts := func(j *core.Job) {
+		gang(j)
+		j.Submitted = seconds(100)
+		j.Tasks = append(j.Tasks, j.Tasks[0])
+		j.Tasks[0].Pods, j.Tasks[1].Pods, j.Tasks[1].Name = j.Tasks[0].Pods-1, 1, "w-2"
+	}
+	a.event(130, core.JobEnded{Job: "j"})
+	a.submit(130, "j", 3, parts)
+	for i, g := range []int{2, 0, 1} {
+		a.event(130, core.PodRunning{Job: "j", Pod: i, Node: "n0", GPUs: []int{g}, Started: seconds(110)})
+	}
+	a.event(130, core.JobEnded{Job: "w"})
+	a.submit(130, "w", 2, func(j *core.Job) { parts(j); j.Submitted = seconds(110) })
+	a.pass(130)
+	a.pass(140, core.Decision{Op: core.Bind, Job: "w", Pods: []core.Placement{{Pod: 0, Node: "n1", GPUs: 1}, {Pod: 1, Node: "n1", GPUs: 2}}})
+	for i := range 3 {
+		a.event(150, core.PodEnded{Job: "j", Pod: i})
+	}
+	a.event(155, core.JobEnded{Job: "w"})
+	a.pass(160)
+	a.want("j at 0 gang 2 1: 40\nw at 10 gang 1 1: 15\n")
+}
+
 // What is withdrawn before it ran leaves when it did; what the log takes back and
 // submits again as of the same time stays the same job; a name that is used again
 // after its end is another job.
@@ -330,12 +361,12 @@ func TestBeyondFiles(t *testing.T) {
 	a.event(100, core.NodeAdded{Node: node("n1", "3", hca)})
 	a.event(100, core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
 	a.submit(100, "new", 12, func(j *core.Job) {
-		j.NotPreemptible, j.Labels, j.MinRuntime = true, []string{"a;b"}, core.Second
+		j.NotPreemptible, j.Tasks[0].Labels, j.MinRuntime = true, []string{"a;b"}, core.Second
 		j.Tasks[0].Selector = []core.Requirement{{Key: "gen", Op: cluster.Gt, Values: []string{"2"}}}
 		j.Tasks[0].AnyOf = [][]core.Requirement{{{Key: "gen", Op: cluster.Exists}}}
 	})
 	a.submit(100, "even", 2, func(j *core.Job) {
-		j.Labels, j.Affinity = []string{"e"}, []core.Term{{Level: "rack", Label: "e", MaxSkew: 1}}
+		j.Tasks[0].Labels, j.Tasks[0].Affinity = []string{"e"}, []core.Term{{Level: "rack", Label: "e", MaxSkew: 1}}
 	})
 	a.pass(100)
 	a.submit(105, "other", 1, func(j *core.Job) { j.Tasks[0].Others = hca })

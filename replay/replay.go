@@ -72,6 +72,9 @@ type fold struct {
 	parked map[string]*job // that the log took back, and may go on with
 	all    []*job
 	names  map[string]int // how many jobs had a name
+	// taken are the jobs that the log took back since the last pass, and where their
+	// lives were then: it may submit them again as they are, in other roles.
+	taken map[string]map[place][]*life
 	// unsettled are jobs with pods of which it is not known yet whether they
 	// continue others.
 	unsettled []*job
@@ -94,7 +97,7 @@ type standing struct {
 func newFold() *fold {
 	f := &fold{
 		tables: eventlog.NewTables(), jobs: map[string]*job{}, parked: map[string]*job{}, names: map[string]int{},
-		machines: machines{now: map[string]string{}, at: map[string]int{}},
+		taken: map[string]map[place][]*life{}, machines: machines{now: map[string]string{}, at: map[string]int{}},
 	}
 	f.tables.Moved = f.moved
 	return f
@@ -126,12 +129,14 @@ func (f *fold) takeIn(e *eventlog.Entry) error {
 		f.start()
 	case e.Pass:
 		f.settle()
+		clear(f.taken)
 	}
 	gone := ""
 	switch ev := e.Event.(type) {
 	case core.JobEnded:
 		gone = ev.Job
 		f.settle()
+		f.whereabouts(ev.Job)
 	case core.PodsAdded:
 		f.settle()
 	}
@@ -146,8 +151,7 @@ func (f *fold) takeIn(e *eventlog.Entry) error {
 	case core.PodsAdded:
 		f.added(&ev)
 	case core.JobRelabelled:
-		j := f.jobs[ev.Job]
-		j.spec.Labels, j.spec.Affinity = ev.Labels, ev.Affinity
+		f.roles(f.jobs[ev.Job], f.tables.Jobs[ev.Job])
 	}
 	if gone != "" {
 		f.park(f.jobs[gone])

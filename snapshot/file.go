@@ -87,10 +87,6 @@ type job struct {
 	Locked   bool    `json:"locked,omitempty"`
 	Preempt  *bool   `json:"preemptible,omitempty"` // true
 	Topology request `json:"topology,omitempty"`
-	// Labels mark the pods for the affinity of others.
-	Labels   []string   `json:"labels,omitempty"`
-	Affinity []affinity `json:"affinity,omitempty"`
-	// Selector, MatchExpressions and Tolerations hold for every task.
 	placing
 	// Checkpoint is the interval at which progress is saved, Estimate the
 	// expected run time.
@@ -122,8 +118,12 @@ type affinity struct {
 	Anti  bool   `json:"anti,omitempty"`
 }
 
-// placing says which nodes a pod may be placed on.
+// placing says where a pod may be placed: what a job says of that holds for each of
+// its tasks too.
 type placing struct {
+	// Labels mark the pods for the affinity of others.
+	Labels           []string          `json:"labels,omitempty"`
+	Affinity         []affinity        `json:"affinity,omitempty"`
 	Selector         map[string]string `json:"selector,omitempty"`
 	MatchExpressions []expression      `json:"matchExpressions,omitempty"`
 	Tolerations      []toleration      `json:"tolerations,omitempty"`

@@ -125,7 +125,19 @@ func (r *reader) checkNearness(j *job, at string) error {
 			return err
 		}
 	}
-	for i, a := range j.Affinity {
+	if err := r.checkAffinity(&j.placing, at); err != nil {
+		return err
+	}
+	for i := range j.Tasks {
+		if err := r.checkAffinity(&j.Tasks[i].placing, fmt.Sprintf("%s.tasks[%d]", at, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) checkAffinity(p *placing, at string) error {
+	for i, a := range p.Affinity {
 		if err := r.level(fmt.Sprintf("%s.affinity[%d].level", at, i), a.Level); err != nil {
 			return err
 		}
@@ -135,7 +147,7 @@ func (r *reader) checkNearness(j *job, at string) error {
 
 // job returns the job without its tasks. now is the snapshot's moment.
 func (j *job) job(now core.Time) core.Job {
-	c := core.Job{
+	return core.Job{
 		Name:           j.Name,
 		Queue:          j.Queue,
 		Kind:           core.Kind(max(0, slices.Index(j.Kind.Values(), string(j.Kind)))),
@@ -145,15 +157,10 @@ func (j *job) job(now core.Time) core.Job {
 		Locked:         j.Locked,
 		NotPreemptible: j.Preempt != nil && !*j.Preempt,
 		Topology:       core.TopologyRequest{Required: j.Topology.Required, Preferred: j.Topology.Preferred},
-		Labels:         j.Labels,
 		Submitted:      now - j.age(),
 		Estimate:       core.Time(j.Estimate),
 		Checkpoint:     core.Time(j.Checkpoint),
 	}
-	for _, a := range j.Affinity {
-		c.Affinity = append(c.Affinity, core.Term{Level: a.Level, Label: a.Label, Anti: a.Anti})
-	}
-	return c
 }
 
 // addTask adds the i-th task of j to c, with the pods of it that run.
@@ -178,7 +185,7 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		Models:      t.Models,
 		Selector:    append(j.requirements(), t.requirements()...),
 		Tolerations: append(j.tolerations(), t.tolerations()...),
-	}})
+	}, Labels: slices.Concat(j.Labels, t.Labels), Affinity: append(j.terms(), t.terms()...)})
 	return r.addRunning(c, t, j.runningFor(), first, pods, at)
 }
 
@@ -297,6 +304,14 @@ func (p *placing) requirements() []core.Requirement {
 	for _, e := range p.MatchExpressions {
 		op := cluster.Op(slices.Index(e.Operator.Values(), string(e.Operator)))
 		all = append(all, core.Requirement{Key: e.Key, Op: op, Values: e.Values})
+	}
+	return all
+}
+
+func (p *placing) terms() []core.Term {
+	var all []core.Term
+	for _, a := range p.Affinity {
+		all = append(all, core.Term{Level: a.Level, Label: a.Label, Anti: a.Anti})
 	}
 	return all
 }

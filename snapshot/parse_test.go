@@ -93,7 +93,8 @@ jobs:
   checkpoint: 30m
   estimate: 2h
   tasks:
-  - {gpuMilli: 500, matchExpressions: [{key: c, operator: NotIn, values: [z]}]}
+  - {gpuMilli: 500, matchExpressions: [{key: c, operator: NotIn, values: [z]}], labels: [db], affinity: [{level: hbd, label: x}]}
+  - {}
 `)
 	if s.Policy.Queueing.Mode != core.StrictFIFO {
 		t.Errorf("policy %+v", s.Policy)
@@ -107,14 +108,20 @@ jobs:
 	}
 	want := core.Job{
 		Name: "j", Queue: "default", Kind: core.Dev, Class: core.LP, NotPreemptible: true,
-		Labels: []string{"web"}, Affinity: []core.Term{{Level: "node", Label: "web", Anti: true}},
 		Checkpoint: 1800 * core.Second, Estimate: 7200 * core.Second,
 		Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: 500, Tolerations: []core.Toleration{{Key: "spot"}},
 			Selector: []core.Requirement{
 				{Key: "a", Op: cluster.In, Values: []string{"y"}},
 				{Key: "b", Op: cluster.In, Values: []string{"x"}},
 				{Key: "c", Op: cluster.NotIn, Values: []string{"z"}},
-			}}}},
+			}},
+			Labels: []string{"web", "db"}, Affinity: []core.Term{{Level: "node", Label: "web", Anti: true}, {Level: "hbd", Label: "x"}},
+		}, {
+			Pods: 1, Request: core.Request{Tolerations: []core.Toleration{{Key: "spot"}}, Selector: []core.Requirement{
+				{Key: "a", Op: cluster.In, Values: []string{"y"}}, {Key: "b", Op: cluster.In, Values: []string{"x"}},
+			}},
+			Labels: []string{"web"}, Affinity: []core.Term{{Level: "node", Label: "web", Anti: true}},
+		}},
 	}
 	if got := s.Jobs[0].Job; !reflect.DeepEqual(got, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)

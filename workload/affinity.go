@@ -15,10 +15,8 @@ import (
 //
 //	key=value  key=v1|v2  key!=v1|v2  key  !key    conditions on a node's labels
 //	tolerate:key=value  tolerate:key  tolerate:    tolerations
-//	near:LEVEL:label  apart:LEVEL:label            terms (of the job)
-//	label:x                                        labels (of the job)
-//
-// Conditions and tolerations are the task's own.
+//	near:LEVEL:label  apart:LEVEL:label            terms
+//	label:x                                        labels
 type affinity struct {
 	selector    []core.Requirement
 	tolerations []core.Toleration
@@ -86,9 +84,9 @@ func parseRequirement(text string) (core.Requirement, error) {
 	return r, nil
 }
 
-// appendAffinity appends the column for a task of a job. It does not check
-// that it can be parsed back; see errUnwritable.
-func appendAffinity(b []byte, j *core.Job, t *core.Task) []byte {
+// appendAffinity appends the column for a task. It does not check that it can be
+// parsed back; see errUnwritable.
+func appendAffinity(b []byte, t *core.Task) []byte {
 	start := len(b)
 	add := func(parts ...string) {
 		if len(b) > start {
@@ -98,10 +96,10 @@ func appendAffinity(b []byte, j *core.Job, t *core.Task) []byte {
 			b = append(b, p...)
 		}
 	}
-	for _, label := range j.Labels {
+	for _, label := range t.Labels {
 		add("label:", label)
 	}
-	for _, term := range j.Affinity {
+	for _, term := range t.Affinity {
 		word := "near:"
 		if term.Anti {
 			word = "apart:"

@@ -77,12 +77,12 @@ func (c *Capacity) Check(j *core.Job) error {
 			return c.noLevel("topology", level)
 		}
 	}
-	for i := range j.Affinity {
-		if !slices.Contains(c.levels, j.Affinity[i].Level) {
-			return c.noLevel("affinity", j.Affinity[i].Level)
-		}
-	}
 	for i := range j.Tasks {
+		for _, t := range j.Tasks[i].Affinity {
+			if !slices.Contains(c.levels, t.Level) {
+				return c.noLevel("affinity", t.Level)
+			}
+		}
 		if err := c.checkRequest(&j.Tasks[i].Request); err != nil {
 			return err
 		}

@@ -110,7 +110,6 @@ func (r *jobReader) row() Job {
 	j.Outcome = Outcome(t.choice(jobOutcome, outcomes))
 	j.Topology = r.topology()
 	a := r.affinity()
-	j.Labels, j.Affinity = a.labels, a.terms
 	j.Tasks = []core.Task{r.task(j.Gang, &a)}
 	return j
 }
@@ -118,7 +117,7 @@ func (r *jobReader) row() Job {
 // task reads what a row says of the task alone.
 func (r *jobReader) task(gang bool, a *affinity) core.Task {
 	t := r.t
-	task := core.Task{Name: r.names.get(t.text(jobTask), clone)}
+	task := core.Task{Name: r.names.get(t.text(jobTask), clone), Labels: a.labels, Affinity: a.terms}
 	task.Pods, task.MinPods = t.pods(gang)
 	task.Request = core.Request{
 		GPU:         t.gpu(jobGPU),
@@ -178,7 +177,6 @@ func (r *jobReader) join(j *Job) {
 		{jobCheckpoint, k.Checkpoint == j.Checkpoint},
 		{jobLocked, k.Locked == j.Locked},
 		{jobTopology, k.Topology == j.Topology},
-		{jobAffinity, slices.Equal(k.Labels, j.Labels) && slices.Equal(k.Affinity, j.Affinity)},
 	} {
 		if !agreed.same {
 			r.t.wrong(agreed.column, fmt.Sprintf("the same as in the row above, of the same job %q", j.Name))

@@ -66,19 +66,21 @@ const clusterHeader = "node,gpu_model,gpus,cpu_milli,mem_mib,leaf,spine,superspi
 
 func TestReadMusterJobs(t *testing.T) {
 	got, err := collect(jobsHeader+
-		`llm,driver,research,training,HP,70,true,1,0,4000,8192,,0.25,3600,failed,900,true,required=spine;preferred=leaf,label:llm;apart:node:llm`+"\n"+
+		`llm,driver,research,training,HP,70,true,1,0,4000,8192,,0.25,3600,failed,900,true,required=spine;preferred=leaf,label:driver;near:leaf:llm`+"\n"+
 		`llm,worker,research,training,HP,70,true,4-8,8000,96000,524288,H800|A100,0.25,3600,failed,900,true,required=spine;preferred=leaf,"label:llm;apart:node:llm;disk=ssd|nvme;zone!=b;fast;!slow;tolerate:team=x"`+"\n"+
 		`"odd,name",,"say ""hi""",dev,LP,-3,false,2,250,500,1024,,1.000000001,0,cancelled,0,false,leaf,`+"\n", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	terms := []core.Term{{Level: "node", Label: "llm", Anti: true}}
 	want := []Job{
 		{
 			Job: core.Job{
 				Name: "llm", Queue: "research", Priority: 70, Gang: true, Locked: true,
 				Tasks: []core.Task{
-					{Name: "driver", Pods: 1, Request: core.Request{CPUMilli: 4000, MemMiB: 8192}},
+					{
+						Name: "driver", Pods: 1, Request: core.Request{CPUMilli: 4000, MemMiB: 8192},
+						Labels: []string{"driver"}, Affinity: []core.Term{{Level: "leaf", Label: "llm"}},
+					},
 					{Name: "worker", Pods: 8, MinPods: 4, Request: core.Request{
 						GPU: 8000, CPUMilli: 96000, MemMiB: 524288, Models: []string{"H800", "A100"},
 						Selector: []core.Requirement{
@@ -88,11 +90,9 @@ func TestReadMusterJobs(t *testing.T) {
 							{Key: "slow", Op: cluster.DoesNotExist},
 						},
 						Tolerations: []core.Toleration{{Key: "team", Value: "x"}},
-					}},
+					}, Labels: []string{"llm"}, Affinity: []core.Term{{Level: "node", Label: "llm", Anti: true}}},
 				},
 				Topology:   core.TopologyRequest{Required: "spine", Preferred: "leaf"},
-				Labels:     []string{"llm"},
-				Affinity:   terms,
 				Submitted:  core.Second / 4,
 				Checkpoint: 900 * core.Second,
 			},
@@ -195,10 +195,6 @@ func randomJobs(rng *rand.Rand, n int) []Job {
 				Name: fmt.Sprint(randomName(rng, ""), i), Queue: randomName(rng, ""),
 				Kind: core.Kind(rng.IntN(len(core.Kinds))), Class: core.Class(rng.IntN(2)), Priority: int32(rng.Uint32()),
 				Gang: rng.IntN(2) == 0, Locked: rng.IntN(2) == 0,
-				Labels: some(rng, func() string { return randomName(rng, ";") }),
-				Affinity: some(rng, func() core.Term {
-					return core.Term{Level: randomName(rng, ":;"), Label: randomName(rng, ";"), Anti: rng.IntN(2) == 0}
-				}),
 				Submitted: at, Checkpoint: randomTime(rng, Endless),
 			},
 			Duration: randomTime(rng, Endless), Outcome: Outcome(rng.IntN(3)),
@@ -218,8 +214,12 @@ func randomJobs(rng *rand.Rand, n int) []Job {
 
 func randomTask(rng *rand.Rand, k int, gang bool) core.Task {
 	task := core.Task{
-		Name: fmt.Sprint(k, randomName(rng, "")),
-		Pods: 1 + rng.IntN(100),
+		Name:   fmt.Sprint(k, randomName(rng, "")),
+		Pods:   1 + rng.IntN(100),
+		Labels: some(rng, func() string { return randomName(rng, ";") }),
+		Affinity: some(rng, func() core.Term {
+			return core.Term{Level: randomName(rng, ":;"), Label: randomName(rng, ";"), Anti: rng.IntN(2) == 0}
+		}),
 		Request: core.Request{
 			GPU: core.Milli(rng.IntN(1000)), CPUMilli: rng.Int64N(maxCPUMilli), MemMiB: rng.Int64N(maxMemMiB),
 			Models: some(rng, func() string { return randomName(rng, "|") }),
@@ -299,9 +299,9 @@ func TestWritersRefuse(t *testing.T) {
 		"no pods":                   func(j *Job) { j.Tasks[0].Pods = 0 },
 		"one GPU and a half":        func(j *Job) { j.Tasks[0].GPU = 1500 },
 		"a model with a separator":  func(j *Job) { j.Tasks[0].Models = []string{"a|b"} },
-		"a label with a separator":  func(j *Job) { j.Labels = []string{"a;b"} },
+		"a label with a separator":  func(j *Job) { j.Tasks[0].Labels = []string{"a;b"} },
 		"a level with a separator":  func(j *Job) { j.Topology.Required = "a=b" },
-		"a term without a level":    func(j *Job) { j.Affinity = []core.Term{{Label: "x"}} },
+		"a term without a level":    func(j *Job) { j.Tasks[0].Affinity = []core.Term{{Label: "x"}} },
 		"a toleration, key with =":  func(j *Job) { j.Tasks[0].Tolerations = []core.Toleration{{Key: "a=b"}} },
 		"a condition without value": func(j *Job) { j.Tasks[0].Selector = []core.Requirement{{Key: "k", Op: cluster.In}} },
 		"a condition, key with !":   func(j *Job) { j.Tasks[0].Selector = []core.Requirement{{Key: "!k", Op: cluster.Exists}} },

@@ -67,16 +67,6 @@ func writableJob(j *Job) error {
 	case !word(j.Topology.Required, "=;") || !word(j.Topology.Preferred, "=;"):
 		return fmt.Errorf("topology %v %w", j.Topology, errUnwritable)
 	}
-	for _, l := range j.Labels {
-		if l == "" || !word(l, ";") {
-			return fmt.Errorf("label %q %w", l, errUnwritable)
-		}
-	}
-	for _, t := range j.Affinity {
-		if t.Level == "" || t.Label == "" || !word(t.Level, ":;") || !word(t.Label, ";") {
-			return fmt.Errorf("affinity %v %w", t, errUnwritable)
-		}
-	}
 	for i := range j.Tasks {
 		if err := writableTask(j, &j.Tasks[i]); err != nil {
 			return fmt.Errorf("task %q: %w", j.Tasks[i].Name, err)
@@ -95,6 +85,16 @@ func writableTask(j *Job, t *core.Task) error {
 		return fmt.Errorf("pods %d with MinPods %d %w", t.Pods, t.MinPods, errUnwritable)
 	case !sized:
 		return fmt.Errorf("pod size %d milli-GPUs, %d milli-cores, %d MiB %w", t.GPU, t.CPUMilli, t.MemMiB, errUnwritable)
+	}
+	for _, l := range t.Labels {
+		if l == "" || !word(l, ";") {
+			return fmt.Errorf("label %q %w", l, errUnwritable)
+		}
+	}
+	for _, o := range t.Affinity {
+		if o.Level == "" || o.Label == "" || !word(o.Level, ":;") || !word(o.Label, ";") {
+			return fmt.Errorf("affinity %v %w", o, errUnwritable)
+		}
 	}
 	for i := range t.Selector {
 		if !writableRequirement(&t.Selector[i]) {
@@ -143,7 +143,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.seconds(j.Checkpoint)
 	r.bool(j.Locked)
 	r.text(string(appendTopology(nil, j.Topology)))
-	r.text(string(appendAffinity(nil, &j.Job, t)))
+	r.text(string(appendAffinity(nil, t)))
 	r.end()
 }
 

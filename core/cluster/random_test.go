@@ -26,8 +26,16 @@ func newYard(rt *rapid.T) *yard {
 	for i := range 1 + y.up(8) {
 		y.add(fmt.Sprintf("n%d", i))
 	}
-	y.SetLabels(1, []string{"db"}, nil)
+	y.SetLabels(1, labelled([]string{"db"}), nil)
 	return y
+}
+
+// labelled labels the pods of even numbers; those of odd ones have one label less.
+func labelled(labels []string) func(int32) []string {
+	if labels == nil {
+		return nil
+	}
+	return func(pod int32) []string { return labels[pod%2:] }
 }
 
 func (y *yard) need() Need {
@@ -113,13 +121,13 @@ func (y *yard) event() {
 		}
 	case 3:
 		y.SetZone(id, y.up(2) == 0)
-		var on []NodeID
+		var on []Held
 		for _, h := range y.pods {
 			if h.Owner.Job == 1 {
-				on = append(on, h.Alloc.Node)
+				on = append(on, h)
 			}
 		}
-		y.SetLabels(1, [][]string{{"db"}, {"db", "web"}, nil}[y.up(3)], on)
+		y.SetLabels(1, labelled([][]string{{"db"}, {"db", "web"}, nil}[y.up(3)]), on)
 	case 4:
 		if !n.Up {
 			return
@@ -188,7 +196,7 @@ func (y *yard) checkLabels() {
 		for id := range NodeID(y.Nodes()) {
 			want := 0
 			for _, h := range y.Node(id).Pods {
-				if slices.Contains(y.jobLabels[h.Owner.Job], label) {
+				if of := y.podLabels[h.Owner.Job]; of != nil && slices.Contains(of(h.Owner.Pod), label) {
 					want++
 				}
 			}

@@ -57,9 +57,9 @@ type State struct {
 	amounts    []*Amounts // by number
 	journal    []change
 	epoch      uint64
-	// jobLabels holds the labels of the jobs that have some, labels how many
-	// of their pods each domain hosts.
-	jobLabels map[int32][]string
+	// podLabels returns the labels of the pods of jobs that have some, labels
+	// holds how many of them each domain hosts.
+	podLabels map[int32]func(pod int32) []string
 	labels    map[labelAt]int32
 	labelled  uint64 // changes of labels
 	losses    uint64 // nodes lost
@@ -92,7 +92,7 @@ func New(levels []string) *State {
 		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
 		layouts:   map[string]*layout{},
 		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
-		jobLabels: map[int32][]string{}, labels: map[labelAt]int32{},
+		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{},
 		domains: make([]domainSet, len(levels)+1),
 	}
 	for i := range s.domains {
@@ -444,8 +444,8 @@ func (s *State) PlaceFound(o Owner, a Alloc) {
 	at := int32(len(n.Pods))
 	n.Pods = append(n.Pods, Held{o, a})
 	s.take(n, &a)
-	if len(s.jobLabels) > 0 {
-		s.count(a.Node, o.Job, 1)
+	if len(s.podLabels) > 0 {
+		s.count(a.Node, o, 1)
 	}
 	s.journal = append(s.journal, change{Held{o, a}, at, true})
 }
@@ -460,8 +460,8 @@ func (s *State) Remove(o Owner, node NodeID) Alloc {
 	h := n.Pods[at]
 	n.Pods = slices.Delete(n.Pods, at, at+1)
 	s.give(n, &h.Alloc)
-	if len(s.jobLabels) > 0 {
-		s.count(node, o.Job, -1)
+	if len(s.podLabels) > 0 {
+		s.count(node, o, -1)
 	}
 	s.journal = append(s.journal, change{h, int32(at), false})
 	return h.Alloc
@@ -484,8 +484,8 @@ func (s *State) Rollback(mark int) {
 			n.Pods = slices.Insert(n.Pods, int(c.at), c.held)
 			s.take(n, &c.held.Alloc)
 		}
-		if len(s.jobLabels) > 0 {
-			s.count(c.held.Alloc.Node, c.held.Owner.Job, by)
+		if len(s.podLabels) > 0 {
+			s.count(c.held.Alloc.Node, c.held.Owner, by)
 		}
 	}
 	s.journal = s.journal[:mark]
@@ -574,19 +574,18 @@ func (s *State) sharePart(n *Node, id NodeID, d int, by Milli) {
 	}
 }
 
-// SetLabels tells the labels of a job's pods, of which there are some on nodes: each
-// is named once for every pod. Without labels what was told of the job is
-// forgotten.
-func (s *State) SetLabels(job int32, labels []string, on []NodeID) {
-	for _, id := range on {
-		s.count(id, job, -1)
+// SetLabels tells how the pods of a job are labelled, by their numbers; nil is that
+// none is. on has those of the job that are on nodes and were labelled otherwise.
+func (s *State) SetLabels(job int32, labels func(pod int32) []string, on []Held) {
+	for i := range on {
+		s.count(on[i].Alloc.Node, on[i].Owner, -1)
 	}
-	delete(s.jobLabels, job)
-	if len(labels) > 0 {
-		s.jobLabels[job] = labels
+	delete(s.podLabels, job)
+	if labels != nil {
+		s.podLabels[job] = labels
 	}
-	for _, id := range on {
-		s.count(id, job, 1)
+	for i := range on {
+		s.count(on[i].Alloc.Node, on[i].Owner, 1)
 	}
 }
 
@@ -615,9 +614,13 @@ func (s *State) Hosting(label string, level int) int {
 // LabelChanges counts the changes of what Labelled and Hosting return.
 func (s *State) LabelChanges() uint64 { return s.labelled }
 
-// count adds by, 1 or -1, to the label counters for a pod of the job on the node.
-func (s *State) count(id NodeID, job int32, by int32) {
-	for _, label := range s.jobLabels[job] {
+// count adds by, 1 or -1, to the label counters for a pod on the node.
+func (s *State) count(id NodeID, o Owner, by int32) {
+	of := s.podLabels[o.Job]
+	if of == nil {
+		return
+	}
+	for _, label := range of(o.Pod) {
 		s.labelled++
 		for level := range s.domains {
 			if d := s.nodes[id].domains[level]; d >= 0 {
@@ -642,7 +645,7 @@ func (s *State) countLabel(at labelAt, by int32) {
 // countAll is count for all pods on the node.
 func (s *State) countAll(id NodeID, by int32) {
 	for _, h := range s.nodes[id].Pods {
-		s.count(id, h.Owner.Job, by)
+		s.count(id, h.Owner, by)
 	}
 }
 

@@ -122,7 +122,7 @@ func (p *Placer) countExact(u *Unit, sp space, level int) {
 		for _, pool := range sp[t] {
 			for leaf := range pool.Leaves() {
 				for _, id := range pool.LeafNodes(int32(leaf)) {
-					if fit := p.takes(u, u.Tasks[t].Shape, id, false); fit > 0 {
+					if fit := p.takes(u, &u.Tasks[t], id, false); fit > 0 {
 						if d := p.domainOf(id, level); d >= 0 {
 							y.add(t, d, fit, p.state.Node(id).Free())
 						}
@@ -142,15 +142,14 @@ func (p *Placer) domainOf(id cluster.NodeID, level int) int32 {
 	return p.state.Domain(id, level)
 }
 
-// takes returns how many pods of a shape a node can hold now, all told; without
-// even, where pods must be spread, when others come elsewhere. Anti-affinity
-// between those pods is not counted.
-func (p *Placer) takes(u *Unit, sh *Shape, id cluster.NodeID, even bool) int {
+// takes returns how many pods of a task a node can hold, all told; now is as for
+// near. Anti-affinity between those pods is not counted.
+func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, now bool) int {
 	if id < 0 {
 		return 0
 	}
-	n := p.state.Node(id)
-	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, sh, id, even) {
+	sh, n := t.Shape, p.state.Node(id)
+	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, t, id, now) {
 		return 0
 	}
 	return sh.holds(n)
@@ -164,20 +163,13 @@ type entry struct {
 	slots, free int
 }
 
-// inDomain places the gang in one domain, its largest pods first. What it
-// placed before it failed is left to be taken back.
+// inDomain places the gang in one domain. What it placed before it failed is left to
+// be taken back.
 func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
-	order := make([]int, len(u.Tasks))
-	for t := range order {
-		order[t] = t
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
-	})
-	for i, t := range order {
+	for i, t := range u.order() {
 		var ok bool
 		switch {
-		case u.packs() && u.Tasks[t].GPUs > 0 && !u.spreads():
+		case u.packs() && u.Tasks[t].GPUs > 0 && !u.Tasks[t].spreads():
 			ok = p.pack(u, t, sp[t], level, domain)
 		case u.Strategy == Consolidate && i > 0:
 			ok = p.oneByOne(u, t, sp[t], level, domain, loosest)
@@ -186,6 +178,86 @@ func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 		}
 		if !ok {
 			return false
+		}
+	}
+	return true
+}
+
+// order returns the tasks in the order in which they are placed: those that must be
+// spread first, then the largest, but what others keep to, or from, before them.
+func (u *Unit) order() []int {
+	order := make([]int, len(u.Tasks))
+	for t := range order {
+		order[t] = t
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		if s := u.Tasks[a].spreads(); s != u.Tasks[b].spreads() {
+			if s {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
+	})
+	if !u.keepsToMates() {
+		return order
+	}
+	left := make([]bool, len(order))
+	for t := range left {
+		left[t] = true
+	}
+	for i := range order {
+		next := i + u.next(order[i:], left)
+		t := order[next]
+		copy(order[i+1:next+1], order[i:next])
+		order[i], left[t] = t, false
+	}
+	return order
+}
+
+// next returns the place of the task to be placed next among those that are left:
+// the first that no other of them must come before, if possible; else that none must
+// come before which it is to be near, as otherwise it could not be placed.
+func (u *Unit) next(order []int, left []bool) int {
+	waits := func(t int, near bool) bool {
+		return slices.ContainsFunc(u.Tasks[t].Terms, func(o Term) bool {
+			return near == (!o.Anti && o.MaxSkew == 0) && slices.ContainsFunc(o.Mates, func(m int) bool { return left[m] })
+		})
+	}
+	i := slices.IndexFunc(order, func(t int) bool { return !waits(t, true) && !waits(t, false) })
+	if i < 0 {
+		i = slices.IndexFunc(order, func(t int) bool { return !waits(t, true) })
+	}
+	return max(i, 0)
+}
+
+// keepsToMates reports whether pods of the unit keep to, or from, other tasks of it.
+func (u *Unit) keepsToMates() bool {
+	return slices.ContainsFunc(u.Tasks, func(t Task) bool {
+		return slices.ContainsFunc(t.Terms, func(t Term) bool { return len(t.Mates) > 0 })
+	})
+}
+
+// apartFromMates reports whether the pods that were placed are apart from those of
+// other tasks that were placed after them, where they must be.
+func (p *Placer) apartFromMates(u *Unit) bool {
+	if !u.keepsToMates() {
+		return true
+	}
+	for i := range p.out {
+		terms := u.Tasks[p.out[i].Task].Terms
+		for k := range terms {
+			t := &terms[k]
+			if !t.Anti || len(t.Mates) == 0 {
+				continue
+			}
+			n := p.state.Labelled(t.Label, t.Level, p.state.Domain(p.out[i].Alloc.Node, t.Level))
+			if t.Own {
+				n--
+			}
+			if n > 0 {
+				return false
+			}
 		}
 	}
 	return true
@@ -203,7 +275,7 @@ func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, doma
 				st.pools = append(st.pools, pool)
 			}
 		}
-		id, gpus, ok := p.find(u, sh, st, within)
+		id, gpus, ok := p.find(u, &u.Tasks[t], st, within)
 		if !ok {
 			return false
 		}
@@ -228,10 +300,10 @@ func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain i
 	if level > len(p.state.Levels())-1 {
 		within = p.within(level, domain) // not made up of whole leaf groups
 	}
-	accept := p.filter(u, sh, within)
+	accept := p.filter(u, &u.Tasks[t], within)
 	p.entries = p.entries[:0]
 	for _, pool := range pools {
-		p.addEntries(u, sh, pool, level, domain, accept != nil, within)
+		p.addEntries(u, &u.Tasks[t], pool, level, domain, accept != nil, within)
 	}
 	// The roomiest leaf group first, but as soon as one holds all the rest, the
 	// tightest that does: the fewest groups, and open ones stay open.
@@ -257,17 +329,17 @@ func (e entry) roomier(o entry) int {
 }
 
 // addEntries lists the leaf groups of a pool in a domain that can take pods.
-func (p *Placer) addEntries(u *Unit, sh *Shape, pool *cluster.Pool, level int, domain int32, exact bool, within func(cluster.NodeID) bool) {
+func (p *Placer) addEntries(u *Unit, t *Task, pool *cluster.Pool, level int, domain int32, exact bool, within func(cluster.NodeID) bool) {
 	add := func(leaf int32) {
 		slots := 0
 		if exact {
 			for _, id := range pool.LeafNodes(leaf) {
 				if id >= 0 && (within == nil || within(id)) {
-					slots += p.takes(u, sh, id, true)
+					slots += p.takes(u, t, id, true)
 				}
 			}
 		} else {
-			slots = pool.LeafSlots(leaf, sh.GPUs)
+			slots = pool.LeafSlots(leaf, t.GPUs)
 		}
 		if slots > 0 {
 			p.entries = append(p.entries, entry{pool, leaf, slots, pool.LeafFree(leaf)})

@@ -73,7 +73,7 @@ func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
 		p.takeBack(mark)
 	}
 	for _, c := range p.exact(u, sp, level) {
-		if p.inDomain(u, sp, level, c.domain) && p.together(u) {
+		if p.inDomain(u, sp, level, c.domain) && p.together(u) && p.apartFromMates(u) {
 			return true
 		}
 		p.takeBack(mark)
@@ -108,7 +108,7 @@ func (p *Placer) reset() {
 
 // needsExact reports whether counting free GPUs says too little from the start.
 func (u *Unit) needsExact() bool {
-	return len(u.Terms) > 0 || u.Joins || slices.ContainsFunc(u.Tasks, func(t Task) bool { return t.suits != nil || t.GPUs == 0 })
+	return u.Joins || slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Terms) > 0 || t.suits != nil || t.GPUs == 0 })
 }
 
 // spaces returns the sets of pools to try, in order: each model by itself,

@@ -145,7 +145,7 @@ func (u *Unit) small(sh *Shape, zone []*cluster.Pool) bool {
 func (p *Placer) pod(u *Unit, t int, pod int32, within func(cluster.NodeID) bool) bool {
 	sh := u.Tasks[t].Shape
 	for st := range func(yield func(stage) bool) { p.stages(u, sh, yield) } {
-		node, gpus, ok := p.find(u, sh, st, within)
+		node, gpus, ok := p.find(u, &u.Tasks[t], st, within)
 		if !ok {
 			continue
 		}
@@ -171,9 +171,9 @@ func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64
 	p.last = node
 }
 
-// find returns a node for one pod of the shape and, for a shared device, which.
-func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
-	accept := p.filter(u, sh, within)
+// find returns a node for one pod of the task and, for a shared device, which.
+func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
+	sh, accept := t.Shape, p.filter(u, t, within)
 	if st.strategy.scored() {
 		if st.strategy == Value && u.Inference && u.Spread {
 			if id, gpus, ok := p.findBest(sh, st, p.apart(u, sh, accept)); ok {
@@ -310,35 +310,36 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 
 // filter returns what else a node must satisfy beside free GPUs, or nil when
 // the index alone decides.
-func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
-	if within == nil && sh.suits == nil && len(u.Terms) == 0 && !u.Joins && (u.Required < 0 || u.Whole) {
+func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
+	sh := t.Shape
+	if within == nil && sh.suits == nil && len(t.Terms) == 0 && !u.Joins && (u.Required < 0 || u.Whole) {
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
 		return p.state.Node(id).Has(sh.need(1)) && (within == nil || within(id)) &&
-			sh.selected(p.state, id) && p.near(u, sh, id, true)
+			sh.selected(p.state, id) && p.near(u, t, id, true)
 	}
 }
 
-// near reports whether a pod of the shape on a node satisfies the unit's affinity
-// terms, those about spreading as pods are now or not at all, and is where the rest
-// of its gang must be. A near term of which no domain hosts a pod yet
-// is satisfied where the unit's own label is meant: the first pod of a group must
-// be able to start.
-func (p *Placer) near(u *Unit, sh *Shape, id cluster.NodeID, even bool) bool {
+// near reports whether a pod of the task on a node satisfies its affinity terms and
+// is where the rest of its gang must be. The other pods are as they are now; if not
+// now, how pods are spread is not looked at, nor whether one is near that the unit
+// brings itself. A near term of which no domain hosts a pod yet is satisfied where
+// the task's own label is meant: the first pod of a group must be able to start.
+func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 	if u.Required >= 0 && !u.Whole || u.Joins {
 		if d := p.state.Domain(id, u.Required); d < 0 || u.Joins && d != u.Home {
 			return false
 		}
 	}
-	for i := range u.Terms {
-		t := &u.Terms[i]
+	for i := range task.Terms {
+		t := &task.Terms[i]
 		d := p.state.Domain(id, t.Level)
 		if d < 0 {
 			return false
 		}
 		if t.MaxSkew > 0 {
-			if even && !p.even(u, sh, t, d) {
+			if now && !p.even(u, task.Shape, t, d) {
 				return false
 			}
 			continue
@@ -348,6 +349,9 @@ func (p *Placer) near(u *Unit, sh *Shape, id cluster.NodeID, even bool) bool {
 			n -= u.Kept(t.Label, t.Level, d)
 		}
 		if has := n > 0; has == t.Anti {
+			if !t.Anti && !now && len(t.Mates) > 0 {
+				continue
+			}
 			if t.Anti || !t.Own || p.state.LabelledAnywhere(t.Label) {
 				return false
 			}
@@ -356,12 +360,12 @@ func (p *Placer) near(u *Unit, sh *Shape, id cluster.NodeID, even bool) bool {
 	return true
 }
 
-// Stands reports whether a pod of the shape that is placed on a node satisfies the
-// unit's affinity terms as the other pods are now.
-func (p *Placer) Stands(u *Unit, sh *Shape, pod cluster.Owner, id cluster.NodeID) bool {
+// Stands reports whether a pod of the task that is placed on a node satisfies its
+// affinity terms as the other pods are now.
+func (p *Placer) Stands(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeID) bool {
 	mark := p.state.Mark()
 	p.state.Remove(pod, id)
-	ok := p.near(u, sh, id, true)
+	ok := p.near(u, t, id, true)
 	p.state.Rollback(mark)
 	return ok
 }
@@ -380,7 +384,7 @@ func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) fun
 // Takes reports whether the node has room for a pod of the unit's first task.
 func (p *Placer) Takes(u *Unit, id cluster.NodeID) bool {
 	sh := u.Tasks[0].Shape
-	return sh.uses(p.state.Pool(id), u) && p.takes(u, sh, id, true) > 0
+	return sh.uses(p.state.Pool(id), u) && p.takes(u, &u.Tasks[0], id, true) > 0
 }
 
 // PodOn places the first pod of the unit's first task on a node that takes it.

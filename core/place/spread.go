@@ -1,21 +1,22 @@
 package place
 
-import "github.com/muster-sched/muster/core/cluster"
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
 
 // Topology spread: pods with a label evenly over the domains of a level.
 
 // spreads reports whether pods must be spread over the domains of some level.
-func (u *Unit) spreads() bool {
-	for i := range u.Terms {
-		if u.Terms[i].MaxSkew > 0 {
-			return true
-		}
-	}
-	return false
+func (u *Unit) spreads() bool { return slices.ContainsFunc(u.Tasks, Task.spreads) }
+
+func (t Task) spreads() bool {
+	return slices.ContainsFunc(t.Terms, func(t Term) bool { return t.MaxSkew > 0 })
 }
 
-// even reports whether one more pod of the shape in a domain is within the term's
-// skew.
+// even reports whether one more pod of the shape in a domain is within the skew of
+// its task's term.
 func (p *Placer) even(u *Unit, sh *Shape, t *Term, domain int32) bool {
 	n := p.state.Labelled(t.Label, t.Level, domain)
 	if t.Own {
@@ -29,10 +30,10 @@ func (p *Placer) even(u *Unit, sh *Shape, t *Term, domain int32) bool {
 // last call and there may be none without the label, else O(1).
 func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
 	changes := p.state.LabelChanges()
-	if t.shape == sh && t.changes == changes {
+	if t.known && t.changes == changes {
 		return t.fewest
 	}
-	t.shape, t.changes, t.fewest = sh, changes, 0
+	t.known, t.changes, t.fewest = true, changes, 0
 	domains := p.reach(u, sh, t.Level)
 	if len(domains) < t.MinDomains || len(domains) > p.state.Hosting(t.Label, t.Level) {
 		return 0 // some of them do not host it, or are missing

@@ -24,8 +24,6 @@ type Unit struct {
 	Inference bool
 	Exclusive bool
 	Tasks     []Task
-	// Terms are the affinities of every pod.
-	Terms []Term
 	// Required and Preferred are level numbers of the state, -1 for none.
 	Required, Preferred int
 	// Joins says that part of the gang runs already, in the domain Home of the
@@ -45,18 +43,22 @@ type Unit struct {
 type Task struct {
 	*Shape
 	Pods []int32
+	// Terms are the affinities of each pod.
+	Terms []Term
 }
 
 // Term is a compiled affinity term.
 type Term struct {
 	cluster.Term
 	Level int
-	// Own says that the unit's own pods carry the label.
-	Own bool
+	// Own says that the pods of the task itself carry the label. Mates lists the
+	// unit's other tasks of which pods do that are to be placed with them.
+	Own   bool
+	Mates []int
 	// fewest is how many pods with the label the eligible domain has that has the
-	// fewest, for a shape, after so many changes of labels; see Placer.fewest.
+	// fewest, once it is known, after so many changes of labels; see Placer.fewest.
 	fewest  int
-	shape   *Shape
+	known   bool
 	changes uint64
 }
 

@@ -3,6 +3,7 @@ package place
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -59,6 +60,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if u.Whole && u.spreads() {
 		return Shortfall{Constraint, "it fits by count, but not with its pods spread as they must be"}
 	}
+	if u.Whole && u.keepsToMates() {
+		return Shortfall{Constraint, "it fits by count, but not with its roles near each other, or apart, as they must be"}
+	}
 	if u.Required >= 0 && len(u.Tasks) > 0 {
 		return p.whyTopology(u)
 	}
@@ -96,7 +100,7 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	}
 	c := counts{others: make([]otherCount, len(sh.request.Others))}
 	for id := range p.state.Nodes() {
-		p.countNode(u, sh, cluster.NodeID(id), &c)
+		p.countNode(u, &u.Tasks[t], cluster.NodeID(id), &c)
 	}
 	wants := fmt.Sprintf("%d x %s", need, sh)
 	switch {
@@ -107,9 +111,9 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{Together, fmt.Sprintf("needs %s: %s GPUs are free%s, in pieces that hold %d of the pods; the largest is %d on one node",
 			wants, gpuText(c.free), sh.on(), c.gpu, c.largest)}
 	case c.cpu < need:
-		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the CPU beside them %d", wants, sh.on(), c.gpu, c.cpu)}
+		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the CPU beside them %d", wants, sh.on(), podsText(c.gpu), c.cpu)}
 	case c.mem < need:
-		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the memory beside them %d", wants, sh.on(), c.gpu, c.mem)}
+		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the memory beside them %d", wants, sh.on(), podsText(c.gpu), c.mem)}
 	case c.pods < need:
 		return Shortfall{Pods, fmt.Sprintf("needs %s: the nodes%s with room for them take %d more pods", wants, sh.on(), c.pods)}
 	case c.fit < need:
@@ -120,14 +124,22 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there",
 			wants, p.levelName(u.Required), c.suits)}
 	case c.suits < need:
-		return Shortfall{Constraint, fmt.Sprintf("needs %s: %d fit, %d of them where selectors, taints and affinity allow",
-			wants, c.fit, c.suits)}
+		return Shortfall{Constraint, fmt.Sprintf("needs %s: %s fit, %d of them where selectors, taints and affinity allow",
+			wants, podsText(c.fit), c.suits)}
 	}
 	return Shortfall{}
 }
 
-func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
-	n := p.state.Node(id)
+// podsText is how many pods fit, of which nodes without limits hold very many.
+func podsText(n int) string {
+	if n >= 1<<30 {
+		return "any number"
+	}
+	return strconv.Itoa(n)
+}
+
+func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
+	sh, n := t.Shape, p.state.Node(id)
 	if !n.Open() || !sh.uses(p.state.Pool(id), u) {
 		return
 	}
@@ -156,7 +168,7 @@ func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
 		}
 	}
 	c.fit += fit
-	if sh.selected(p.state, id) && p.near(u, sh, id, !u.Whole) {
+	if sh.selected(p.state, id) && p.near(u, t, id, !u.Whole) {
 		c.suits += fit
 	}
 }

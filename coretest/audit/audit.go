@@ -302,6 +302,7 @@ func (a *auditor) advance(t int64) error {
 func (a *auditor) settle() {
 	for _, j := range a.gangs {
 		a.whole(j)
+		a.beside(j)
 		j.touched = false
 	}
 	a.gangs = a.gangs[:0]

@@ -208,6 +208,40 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
+// Labels and terms are of a role; those of a gang that start together may be near
+// each other.
+func TestRoles(t *testing.T) {
+	const roles = `m,worker,q,training,HP,0,true,2,1000,1000,1024,,0,100,completed,0,false,,label:w;apart:node:w;near:leaf:l
+m,launcher,q,training,HP,0,true,1,0,1000,1024,,0,100,completed,0,false,,label:l
+n,w,q,dev,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,near:node:w
+`
+	for script, want := range map[string]string{
+		`
+		5 bind m-0 a0 0
+		5 bind m-1 a1 0
+		5 bind m-2 a0 -
+		6 bind n-0 a1 1`: "",
+		`
+		5 bind m-0 a0 0
+		5 bind m-1 a0 1
+		5 bind m-2 a0 -`: Affinity,
+		`
+		5 bind m-0 a0 0
+		5 bind m-1 b0 0
+		5 bind m-2 a1 -`: Affinity,
+		`
+		5 bind m-0 a0 0
+		5 bind m-1 a1 0
+		5 bind m-2 b0 -`: Affinity,
+	} {
+		r, err := Audit(write(t, nodes, queues, roles, script))
+		must(t, err)
+		if got := names(r); got != want {
+			t.Errorf("%s\naudit names %q, want %q: %v", script, got, want, r.Violations)
+		}
+	}
+}
+
 // The quota of the queue's Isolated parent holds for both jobs together.
 func TestIsolatedQuota(t *testing.T) {
 	two := `x,w,iso,dev,HP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,

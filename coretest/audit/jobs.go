@@ -12,8 +12,6 @@ type job struct {
 	gang, locked       bool
 	submit             int64
 	required           string // topology level
-	labels             []string
-	terms              []term
 	tasks              []task
 	pods               []pod // nil before the first is bound
 
@@ -24,6 +22,7 @@ type job struct {
 	started bool   // the gang was whole since it was last bound
 	held    int64  // GPU of a gang that has not started
 	touched bool   // in auditor.gangs
+	alone   []alone
 	// dissolving tells that the gang lost a node: its other pods may take their
 	// grace to leave, as long as none is bound anew.
 	dissolving bool
@@ -38,6 +37,8 @@ type task struct {
 	models      []string
 	conditions  []string
 	tolerations []string
+	labels      []string
+	terms       []term
 	bound, done int
 }
 
@@ -45,6 +46,14 @@ type task struct {
 type term struct {
 	apart        bool
 	level, label string
+}
+
+// alone is a pod of a gang that was bound without one that it must be near to, which
+// may be a member that is bound with it.
+type alone struct {
+	pod  string
+	node *node
+	term term
 }
 
 // pod is where a pod is, and what it holds.
@@ -139,7 +148,7 @@ func (s *submissions) read() (err error) {
 		if s.ahead == nil {
 			s.ahead = s.job()
 		}
-		s.ahead.tasks = append(s.ahead.tasks, s.task(s.ahead))
+		s.ahead.tasks = append(s.ahead.tasks, s.task())
 		if s.err != nil {
 			return s.err
 		}
@@ -168,7 +177,7 @@ func (s *submissions) job() *job {
 	return j
 }
 
-func (s *submissions) task(j *job) task {
+func (s *submissions) task() task {
 	t := task{
 		name: s.text("task"), gpu: s.int("gpu_milli"), cpu: s.int("cpu_milli"), mem: s.int("mem_mib"),
 	}
@@ -187,15 +196,13 @@ func (s *submissions) task(j *job) task {
 		t.models = strings.Split(models, "|")
 	}
 	if affinity := s.text("affinity"); affinity != "" {
-		s.affinity(affinity, j, &t)
+		t.affinity(affinity)
 	}
 	return t
 }
 
-// affinity sorts the elements of the column to the job and the task. The job's
-// are in all its rows.
-func (s *submissions) affinity(text string, j *job, t *task) {
-	first := len(j.tasks) == 0
+// affinity sorts the elements of the column.
+func (t *task) affinity(text string) {
 	for element := range strings.SplitSeq(text, ";") {
 		word, rest, ok := strings.Cut(element, ":")
 		switch {
@@ -203,11 +210,11 @@ func (s *submissions) affinity(text string, j *job, t *task) {
 			t.conditions = append(t.conditions, element)
 		case word == "tolerate":
 			t.tolerations = append(t.tolerations, rest)
-		case word == "label" && first:
-			j.labels = append(j.labels, rest)
-		case (word == "near" || word == "apart") && first:
+		case word == "label":
+			t.labels = append(t.labels, rest)
+		case word == "near" || word == "apart":
 			level, label, _ := strings.Cut(rest, ":")
-			j.terms = append(j.terms, term{word == "apart", level, label})
+			t.terms = append(t.terms, term{word == "apart", level, label})
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (a *auditor) bind(j *job, d *decision) {
 	a.hold(n, p, +1)
 	a.within(n, d)
 	a.charge(j, n, p, +1)
-	a.label(j, n, +1)
+	a.label(t, n, +1)
 	t.bound++
 	j.bound++
 	a.bound(j, p)
@@ -89,8 +89,8 @@ func (a *auditor) suits(j *job, t *task, n *node, d *decision) {
 			a.breach(Affinity, "%s is on %s and does not tolerate %s=%s", d.pod, n.name, x.key, x.value)
 		}
 	}
-	for _, x := range j.terms {
-		a.term(j, x, n, d)
+	for _, x := range t.terms {
+		a.term(j, t, x, n, d)
 	}
 	if j.required == "" {
 		return
@@ -132,23 +132,41 @@ type labelAt struct{ label, level, domain string }
 
 // term checks an affinity term against the pods bound so far. The first pods of
 // a group that wants to be near itself may start anywhere.
-func (a *auditor) term(j *job, x term, n *node, d *decision) {
-	there := a.labels[labelAt{x.label, x.level, n.domain[x.level]}]
-	if n.domain[x.level] == "" {
-		there = 0
-	}
-	first := slices.Contains(j.labels, x.label) && a.labels[labelAt{label: x.label}] == 0
+func (a *auditor) term(j *job, t *task, x term, n *node, d *decision) {
+	there := a.there(x, n)
+	first := slices.Contains(t.labels, x.label) && a.labels[labelAt{label: x.label}] == 0
 	switch {
 	case x.apart && there > 0:
 		a.breach(Affinity, "%s is on %s, with %d pods labelled %s in its %s", d.pod, n.name, there, x.label, x.level)
+	case !x.apart && there == 0 && !first && j.gang:
+		j.alone = append(j.alone, alone{string(d.pod), n, x})
 	case !x.apart && there == 0 && !first:
 		a.breach(Affinity, "%s is on %s, without a pod labelled %s in its %s", d.pod, n.name, x.label, x.level)
 	}
 }
 
-// label counts the labels of a pod of the job on the node.
-func (a *auditor) label(j *job, n *node, sign int) {
-	for _, l := range j.labels {
+// there returns how many pods are bound that a term means, in its domain.
+func (a *auditor) there(x term, n *node) int {
+	if n.domain[x.level] == "" {
+		return 0
+	}
+	return a.labels[labelAt{x.label, x.level, n.domain[x.level]}]
+}
+
+// beside checks that those pods of a gang are alone no more that were when they were
+// bound.
+func (a *auditor) beside(j *job) {
+	for _, x := range j.alone {
+		if a.there(x.term, x.node) == 0 {
+			a.breach(Affinity, "%s is on %s, without a pod labelled %s in its %s", x.pod, x.node.name, x.term.label, x.term.level)
+		}
+	}
+	j.alone = j.alone[:0]
+}
+
+// label counts the labels of a pod of the task on the node.
+func (a *auditor) label(t *task, n *node, sign int) {
+	for _, l := range t.labels {
 		a.labels[labelAt{label: l}] += sign
 		for level, domain := range n.domain {
 			if domain != "" {
@@ -237,7 +255,7 @@ func (a *auditor) release(j *job, d *decision) {
 	*p = pod{ended: ended(d.reason)}
 	a.hold(was.node, &was, -1)
 	a.charge(j, was.node, &was, -1)
-	a.label(j, was.node, -1)
+	a.label(t, was.node, -1)
 	t.bound--
 	j.bound--
 	if p.done(j) {
