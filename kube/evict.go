@@ -22,12 +22,17 @@ type departure struct {
 	uid             types.UID
 	reason          core.Reason
 	message         string
+	shard           int // of its group
 }
 
 // onItsWay is what of an act concerns the API.
 func (e *evictAct) onItsWay() departure {
 	o := e.pod.object
-	return departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message}
+	d := departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message}
+	if g := e.pod.group; g != nil {
+		d.shard = g.shard
+	}
+	return d
 }
 
 // evictPause is how long an eviction waits that a PodDisruptionBudget does not
@@ -36,13 +41,16 @@ const evictPause = 5 * time.Second
 
 // evict makes a pod leave. It asks through the Eviction API, so that disruption
 // budgets and grace periods count; what a budget does not allow is asked again
-// until the pod is gone. Then it says why, in the condition DisruptionTarget:
+// until the pod is gone, or somebody else decides on it. Then it says why, in the condition DisruptionTarget:
 // the Eviction API sets the condition too, and would write over what was there.
 func (s *Scheduler) evict(ctx context.Context, d departure) {
 	s.evicting <- struct{}{}
 	defer func() { <-s.evicting }()
 	var err error
 	for {
+		if !s.held[d.shard].Load() {
+			return
+		}
 		err = s.client.PolicyV1().Evictions(d.namespace).Evict(ctx, &policyv1.Eviction{
 			ObjectMeta:    metav1.ObjectMeta{Namespace: d.namespace, Name: d.name},
 			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(d.uid))},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,6 +64,9 @@ type mirror struct {
 	// they are after lostAfter; 0 for never.
 	unready   map[string]*node
 	lostAfter core.Time
+	// moved are the nodes that came from another shard and take no pods yet.
+	shards shardTable
+	moved  map[string]*node
 }
 
 // acts is what is to be done for decisions, in order.
@@ -116,6 +120,11 @@ type node struct {
 	// surveyed is what of its labels is counted in topologies.
 	surveyed uint64
 	counted  nodeCount
+	// shard is the shard it is in, once that is known (sharded); opens is when it
+	// takes pods at the earliest. closed says that it takes none, whoever decides.
+	shard           int
+	sharded, closed bool
+	opens           core.Time
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
@@ -125,7 +134,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
-		census: newCensus(), unready: map[string]*node{},
+		census: newCensus(), unready: map[string]*node{}, shards: oneShard(), moved: map[string]*node{},
 	}
 }
 
@@ -193,6 +202,9 @@ func (m *mirror) rebuild() error {
 		if g.leaving() {
 			g.draining, g.broke = draining, broke
 		}
+		if m.ours(g) && slices.ContainsFunc(slices.Collect(maps.Values(g.pods)), (*pod).inherited) {
+			m.acts.said = append(m.acts.said, m.unsay(g)...)
+		}
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {
@@ -222,6 +234,7 @@ func (m *mirror) decide(now core.Time) *acts {
 	}
 	m.later = m.later[:0]
 	m.provided()
+	m.openMoved()
 	m.settle()
 	m.sweepLost()
 	m.settle()
@@ -245,6 +258,7 @@ func (m *mirror) decide(now core.Time) *acts {
 		}
 	}
 	m.acts.wake = min(m.acts.wake, m.engineWakes)
+	m.handOver()
 	return &m.acts
 }
 
@@ -332,6 +346,9 @@ func (m *mirror) bind(d *core.Decision) {
 // pods is drained: what comes anew waits until the old are gone.
 func (m *mirror) evict(d *core.Decision) {
 	g := m.jobs[d.Job]
+	if !m.ours(g) {
+		return // it is up to the instance that decides on it
+	}
 	message := d.Detail
 	if message == "" && d.For != "" {
 		message = "evicted to make room for " + d.For
