@@ -534,11 +534,42 @@ func TestShardsEvictTheirOwn(t *testing.T) {
 	if len(r.evicted) != 0 {
 		t.Errorf("%v are evicted by who does not decide on them", r.evicted)
 	}
+	a.hopes("urgent", t)
 	r.pod("urgent-too", models("A100"), asking(v1alpha1.GPUResource, "8"), high)
 	r.bound("i2:urgent-too>a")
 	if want := []string{"i2:filler"}; !slices.Equal(r.evicted, want) {
 		t.Errorf("%v are evicted; want %v", r.evicted, want)
 	}
+}
+
+// hopes fails the test unless a job waits for GPUs, and not for victims to leave.
+func (x *instance) hopes(pod string, t *testing.T) {
+	t.Helper()
+	if w, ok := x.engine.Explain("default/pod/" + pod); !ok || w.Reason == core.Victims {
+		t.Errorf("%s waits for %v: %s", pod, w.Reason, w.Detail)
+	}
+}
+
+// A binding that fails after its shard was given up is not tried elsewhere.
+func TestShardGivenUpBindsNoMore(t *testing.T) {
+	r, a, b := three(t)
+	r.handOver("A100")
+	r.settle()
+	r.take(a, "A100")
+	for _, name := range []string{"p", "q"} {
+		r.pod(name, models("A100|H800"), gang("g", 1), asking(v1alpha1.GPUResource, "8"))
+	}
+	r.catchUp(a)
+	r.decide(a)
+	r.handOver("A100")
+	r.decide(a)
+	r.answer(a, false)
+	r.answer(a, true)
+	r.bound("i1:q>h")
+	r.now = r.now.Add(time.Hour) // any pause is over
+	r.bound()
+	r.take(b, "A100")
+	r.bound("i2:p>a")
 }
 
 // A gang of which bindings are under way when its shard is handed over, or its
@@ -628,22 +659,28 @@ func TestShardConditions(t *testing.T) {
 	r.bound("i1:p>h")
 	r.pod("p", waiting) // what i1 said before arrives late
 	r.pod("q", models("H800"), waiting, asking(v1alpha1.GPUResource, "8"))
+	r.pod("done", models("H800"), gang("g", 1), asking(v1alpha1.GPUResource, "1"))
+	r.bound("i1:done>h")
+	r.pod("wrong", models("H800"), gang("g", 1), using("nothing"))
 	r.settle()
 	a.said, b.said = nil, nil
 	r.handOver("H800")
 	r.settle()
-	a.now += 60 * core.Second
-	if list := a.explain(10); len(list) != 0 {
-		t.Errorf("i1 says %+v still", list)
+	for range 2 {
+		a.now += 60 * core.Second
+		if list := a.explain(10); len(list) != 0 {
+			t.Errorf("i1 says %+v still", list)
+		}
 	}
 	r.take(b, "H800")
 	r.settle()
-	if len(a.said) != 0 || len(b.said) == 0 || b.said[0].name != "p" || b.said[0].reason != "" {
+	if len(a.said) != 0 || len(b.said) != 1 || b.said[0].name != "p" || b.said[0].reason != "" {
 		t.Errorf("i1 says %+v, i2 says %+v", a.said, b.said)
 	}
 	// One that waited when it was taken over is told that it waits no more.
 	b.said = nil
 	r.gone("p")
+	r.gone("done")
 	r.bound("i2:q>h")
 	if len(b.said) != 1 || b.said[0].name != "q" || b.said[0].reason != "" {
 		t.Errorf("i2 says %+v", b.said)
@@ -669,6 +706,12 @@ func TestJobMovesToAnotherShard(t *testing.T) {
 	if g := a.groups[a.pods[r.pods["full"].UID].group.id]; a.ours(g) || g.shard != r.shard("A100") {
 		t.Error("a job that names a model alone goes where its namespace says")
 	}
+	r.pod("urgent", asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) {
+		p.Spec.Priority = new(int32)
+		*p.Spec.Priority, p.Labels[v1alpha1.PoolLabel] = 100, "H800"
+	})
+	r.bound()
+	a.hopes("urgent", t)
 }
 
 // A node that comes from another's shard takes no pods for as long as a binding
