@@ -557,7 +557,7 @@ func TestShardGivenUpBindsNoMore(t *testing.T) {
 	r.settle()
 	r.take(a, "A100")
 	for _, name := range []string{"p", "q"} {
-		r.pod(name, models("A100|H800"), gang("g", 1), asking(v1alpha1.GPUResource, "8"))
+		r.pod(name, models("A100|H800"), gang("g", 1), asking(v1alpha1.GPUResource, "4"))
 	}
 	r.catchUp(a)
 	r.decide(a)
@@ -565,7 +565,7 @@ func TestShardGivenUpBindsNoMore(t *testing.T) {
 	r.decide(a)
 	r.answer(a, false)
 	r.answer(a, true)
-	r.bound("i1:q>h")
+	r.bound("i1:q>a")
 	r.now = r.now.Add(time.Hour) // any pause is over
 	r.bound()
 	r.take(b, "A100")

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube"
+)
+
+// shares starts an instance that shares the cluster with others.
+func (c *cluster) shares(name string, shards []kube.Shard, options ...func(*kube.Config)) *scheduler {
+	c.Helper()
+	return c.start(append(options, func(k *kube.Config) {
+		k.Leader, k.Shards = kube.Leader{Namespace: systemNamespace, Identity: name}, shards
+	})...)
+}
+
+// holding waits until instances hold as many shards as said, and all are held.
+func (c *cluster) holding(want map[*scheduler]int) {
+	c.Helper()
+	c.until("each instance has its shards", func() error {
+		for s, n := range want {
+			if got := s.Holds(); len(got) != n {
+				return fmt.Errorf("one has %v, not %d", got, n)
+			}
+		}
+		return nil
+	})
+}
+
+// whose finds the instance that decides on a shard.
+func (c *cluster) whose(shard string, among ...*scheduler) *scheduler {
+	c.Helper()
+	for _, s := range among {
+		if slices.Contains(s.Holds(), shard) {
+			return s
+		}
+	}
+	c.Fatalf("nobody has %s", shard)
+	return nil
+}
+
+func parseShards(t *testing.T, list ...string) []kube.Shard {
+	t.Helper()
+	shards, err := kube.ParseShards(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shards
+}
+
+// forgetLeases deletes what the test's schedulers agreed by.
+func (c *cluster) forgetLeases() {
+	c.Cleanup(func() {
+		c.must(admin.CoordinationV1().Leases(systemNamespace).DeleteCollection(ctx(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	})
+}
+
+// Instances share a cluster by pool. One that comes gets its part, one that ends
+// hands over at once, and one that is cut off loses its shards when its leases are
+// over, with gangs and bindings under way; nothing is bound twice.
+func TestShards(t *testing.T) {
+	c := begin(t)
+	c.forgetLeases()
+	seen := c.watch()
+	for _, model := range []string{"H800", "A100"} {
+		c.nodesNamed("n-"+map[string]string{"H800": "h", "A100": "a"}[model], 8, gpus(8, model))
+	}
+	c.node("cpu", gpus(0, ""))
+	shards := parseShards(t, "H800", "A100", "*")
+	onModel := func(m string) string { return map[string]string{"H800": "n-h", "A100": "n-a"}[m] }
+	// jobs makes gangs and singles of each model, and waits until they are bound on it.
+	round := 0
+	jobs := func() (check func()) {
+		round++
+		var all []string
+		models := map[string]string{}
+		for _, m := range []string{"H800", "A100"} {
+			gang := fmt.Sprintf("gang%d-%s", round, onModel(m))
+			c.group(gang, 4)
+			names := c.several(gang, 0, 4, asks(2), ofGroup(gang), note(v1alpha1.GPUModelsAnnotation, m))
+			names = append(names, c.several(fmt.Sprintf("single%d-%s", round, onModel(m)), 0, 4, note(v1alpha1.GPUModelsAnnotation, m))...)
+			for _, n := range names {
+				models[n] = m
+			}
+			all = append(all, names...)
+		}
+		none := fmt.Sprintf("none%d", round)
+		c.create(pod(none, asks(0)))
+		return func() {
+			c.Helper()
+			for i, node := range c.bound(all...) {
+				if want := onModel(models[all[i]]); node[:3] != want {
+					c.Errorf("%s is on %s", all[i], node)
+				}
+			}
+			c.bound(none)
+			c.auditNodes()
+		}
+	}
+	first := c.shares("first", shards)
+	c.holding(map[*scheduler]int{first: 3})
+	jobs()()
+
+	// The second gets a part while there is much to do.
+	check := jobs()
+	second := c.shares("second", shards)
+	c.holding(map[*scheduler]int{first: 2, second: 1})
+	check()
+	jobs()()
+	for _, s := range []*scheduler{first, second} {
+		if err := s.log.has("another instance decides"); s == second && err != nil {
+			t.Error(err)
+		}
+	}
+
+	// The first ends as it should: the second has all before any lease runs out.
+	check = jobs()
+	began := time.Now()
+	first.stop()
+	c.holding(map[*scheduler]int{second: 3})
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("a hand-over took %v: as long as if it had died", took)
+	}
+	check()
+
+	// The third is cut off with bindings under way.
+	cable := &cable{}
+	third := c.shares("third", shards, func(k *kube.Config) { k.API = throughCable(k.API, cable) })
+	c.holding(map[*scheduler]int{second: 2, third: 1})
+	check = jobs()
+	if shard := third.Holds()[0]; shard != "*" {
+		prefix := "single4-" + onModel(shard)
+		c.until("some is bound", func() error {
+			if c.get(prefix+"-0").Spec.NodeName == "" {
+				return fmt.Errorf("%s waits", prefix)
+			}
+			return nil
+		})
+	}
+	cable.cut.Store(true)
+	last := jobs()
+	c.holding(map[*scheduler]int{second: 3})
+	check()
+	last()
+	select {
+	case <-third.ended:
+		if third.err == nil {
+			t.Error("an instance that lost its lease ended as if it had been asked to")
+		}
+	case <-time.After(patience):
+		t.Fatal("an instance that lost its lease goes on")
+	}
+	if left := seen.left(); len(left) > 0 {
+		t.Errorf("these are gone: %v", left)
+	}
+	seen.stayed(t)
+}
+
+// Instances that divide the pools otherwise do not decide beside each other, those
+// included that do not divide them at all.
+func TestShardsOtherwise(t *testing.T) {
+	c := begin(t)
+	c.forgetLeases()
+	c.nodesNamed("n", 2, gpus(8, "H800"))
+	whole := c.shares("whole", nil)
+	c.holding(map[*scheduler]int{whole: 1})
+	divided := c.shares("divided", parseShards(t, "H800", "*"))
+	c.create(pod("a"))
+	c.bound("a")
+	c.until("it waits for the other", func() error { return divided.log.has("another instance decides") })
+	if held := divided.Holds(); len(held) > 0 {
+		t.Errorf("it decides on %v", held)
+	}
+	whole.stop()
+	c.holding(map[*scheduler]int{divided: 2})
+	c.create(pod("b", note(v1alpha1.GPUModelsAnnotation, "H800")))
+	c.bound("b")
+	again := c.shares("again", nil)
+	c.until("it waits for the other", func() error { return again.log.has("another instance decides") })
+	divided.stop()
+	c.holding(map[*scheduler]int{again: 1})
+	c.create(pod("d"))
+	c.bound("d")
+}
