@@ -137,20 +137,25 @@ func (s *Scheduler) allotted(ctx context.Context, seats []*seat) []bool {
 		return mine
 	}
 	var members []string
-	holders, agreed := make([]string, len(seats)), false
+	holders, over, agreed := make([]string, len(seats)), make([]*coordinationv1.Lease, len(seats)), false
 	for _, l := range leases {
 		if l.layout != s.layout {
 			continue
 		}
 		agreed = agreed || l.name == LeaseName
-		switch {
-		case strings.HasPrefix(l.name, memberPrefix) && l.live:
-			members = append(members, l.holder)
-		case l.live:
-			for i, shard := range s.config.Shards {
-				if shard.leaseName() == l.name {
-					holders[i] = l.holder
-				}
+		if strings.HasPrefix(l.name, memberPrefix) {
+			if l.live {
+				members = append(members, l.holder)
+			}
+			continue
+		}
+		for i, shard := range s.config.Shards {
+			switch {
+			case shard.leaseName() != l.name:
+			case l.live:
+				holders[i] = l.holder
+			case l.holder != "":
+				over[i] = l.object
 			}
 		}
 	}
@@ -158,8 +163,22 @@ func (s *Scheduler) allotted(ctx context.Context, seats []*seat) []bool {
 		// Until the rest is held by an instance that divides the pools as we do,
 		// one that does not may decide on any.
 		mine[i] = member == s.config.Leader.Identity && (agreed || i == restOf(s.config.Shards) || seats[i] != nil)
+		if mine[i] && seats[i] == nil && over[i] != nil {
+			s.clear(ctx, over[i])
+		}
 	}
 	return mine
+}
+
+// clear takes a Lease from an instance that has not renewed it in time. Who waits
+// for it from now on would see first for as long that nothing happens.
+func (s *Scheduler) clear(ctx context.Context, o *coordinationv1.Lease) {
+	o = o.DeepCopy()
+	s.log.Warn("an instance has not renewed its lease in time", "holder", *o.Spec.HolderIdentity, "lease", o.Name)
+	o.Spec.HolderIdentity = ptr.To("")
+	// It is no error that another was faster: the update is of what was seen.
+	_, err := s.client.CoordinationV1().Leases(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
+	s.metrics.request("update", err)
 }
 
 // sit waits for a shard's Lease, and has this instance decide on the shard while
@@ -377,7 +396,8 @@ type lease struct {
 	name, holder, layout string
 	// live says that it has not run out since it was last seen to change, by the
 	// clock of this instance: others may have other times.
-	live bool
+	live   bool
+	object *coordinationv1.Lease
 }
 
 // sightings are when Leases were first seen as they are, by name.
@@ -418,7 +438,7 @@ func (s *Scheduler) leases(ctx context.Context) ([]lease, error) {
 	var out []lease
 	for i := range list.Items {
 		o := &list.Items[i]
-		l := lease{name: o.Name, holder: ptr.Deref(o.Spec.HolderIdentity, ""), layout: o.Labels[v1alpha1.ShardsLabel]}
+		l := lease{name: o.Name, holder: ptr.Deref(o.Spec.HolderIdentity, ""), layout: o.Labels[v1alpha1.ShardsLabel], object: o}
 		age := s.sightings.see(o)
 		l.live = l.holder != "" && age < time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0))*time.Second
 		if strings.HasPrefix(o.Name, memberPrefix) && !l.live && o.Spec.RenewTime != nil && s.now().Sub(o.Spec.RenewTime.Time) > forgotten {

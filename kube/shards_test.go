@@ -565,7 +565,7 @@ func TestShardGivenUpBindsNoMore(t *testing.T) {
 	r.decide(a)
 	r.answer(a, false)
 	r.answer(a, true)
-	r.bound("i1:q>a")
+	r.bound("i1:q>h")
 	r.now = r.now.Add(time.Hour) // any pause is over
 	r.bound()
 	r.take(b, "A100")

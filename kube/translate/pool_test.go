@@ -47,7 +47,9 @@ func poolOfPod(t *testing.T, options ...func(*v1.Pod)) Pool {
 
 func TestPodPool(t *testing.T) {
 	label := func(k, v string) func(*v1.Pod) { return func(p *v1.Pod) { p.Labels[k] = v } }
-	models := func(v string) func(*v1.Pod) { return func(p *v1.Pod) { p.Annotations[v1alpha1.GPUModelsAnnotation] = v } }
+	models := func(v string) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Annotations[v1alpha1.GPUModelsAnnotation] = v }
+	}
 	selects := func(k, v string) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{k: v} }
 	}
