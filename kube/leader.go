@@ -91,7 +91,7 @@ func (s *Scheduler) lead(ctx context.Context, stopped <-chan struct{}, cancel co
 				x = &seat{over: make(chan struct{})}
 				x.ctx, x.leave = context.WithCancel(context.WithoutCancel(ctx))
 				seats[i] = x
-				under.Go(func() { s.sit(ctx, i, x, &under, cancel) })
+				under.Go(func() { s.sit(ctx, i, x, cancel) })
 			case !mine && x != nil && !x.leaving:
 				x.leaving = true
 				under.Go(func() { s.giveUp(ctx, i, x) })
@@ -183,7 +183,7 @@ func (s *Scheduler) clear(ctx context.Context, o *coordinationv1.Lease) {
 
 // sit waits for a shard's Lease, and has this instance decide on the shard while
 // it holds it.
-func (s *Scheduler) sit(ctx context.Context, shard int, x *seat, under *sync.WaitGroup, cancel context.CancelCauseFunc) {
+func (s *Scheduler) sit(ctx context.Context, shard int, x *seat, cancel context.CancelCauseFunc) {
 	defer close(x.over)
 	defer x.leave()
 	log := s.log.With("identity", s.config.Leader.Identity)
@@ -202,19 +202,17 @@ func (s *Scheduler) sit(ctx context.Context, shard int, x *seat, under *sync.Wai
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: leasePeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
-				under.Go(func() {
-					leading, end := context.WithCancel(leading)
-					defer end()
-					defer context.AfterFunc(ctx, end)()
-					if !s.agree(leading, shard) {
-						x.leave()
-						return
-					}
-					if s.catchUp(leading) {
-						log.Info("this instance decides")
-						s.take(leading, shard, cancel)
-					}
-				})
+				leading, end := context.WithCancel(leading)
+				defer end()
+				defer context.AfterFunc(ctx, end)()
+				if !s.agree(leading, shard) {
+					x.leave()
+					return
+				}
+				if s.catchUp(leading) {
+					log.Info("this instance decides")
+					s.take(leading, shard, cancel)
+				}
 			},
 			OnStoppedLeading: func() {
 				if x.ctx.Err() == nil {
@@ -250,9 +248,13 @@ func (s *Scheduler) agree(ctx context.Context, shard int) bool {
 			}
 		}
 		switch {
-		case err == nil && !agreed:
+		case err != nil:
+			if ctx.Err() == nil {
+				s.log.Warn("it cannot be seen whether another instance decides", "error", err)
+			}
+		case !agreed:
 			return false
-		case err == nil && alone:
+		case alone:
 			return true
 		}
 		select {

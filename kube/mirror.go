@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 
@@ -202,7 +201,7 @@ func (m *mirror) rebuild() error {
 		if g.leaving() {
 			g.draining, g.broke = draining, broke
 		}
-		if m.ours(g) && slices.ContainsFunc(slices.Collect(maps.Values(g.pods)), (*pod).inherited) {
+		if m.ours(g) && g.inherits() {
 			m.acts.said = append(m.acts.said, m.unsay(g)...)
 		}
 		groups = append(groups, g)
