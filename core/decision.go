@@ -92,6 +92,9 @@ const (
 	InsufficientCPU
 	InsufficientMemory
 	InsufficientPods
+	// InsufficientOther: enough is free together, but on nodes that lack another
+	// resource that the pods name, such as RDMA adapters.
+	InsufficientOther
 	// TopologyTooTight: the gang fits in the cluster, but not in one domain of
 	// the required level.
 	TopologyTooTight
@@ -109,7 +112,7 @@ const (
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
 	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "MemberLost",
-	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods",
+	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims",
 }
 

@@ -6,8 +6,8 @@ type Event interface{ event() }
 type (
 	// NodeAdded tells of a new node, or of one that came back.
 	NodeAdded struct{ Node Node }
-	// NodeChanged tells that the labels, taints, CPU, memory, most pods or place in
-	// the topology of a node are others. Model and GPUs must be what they were;
+	// NodeChanged tells that the labels, taints, CPU, memory, most pods, other
+	// resources or place in the topology of a node are others. Model and GPUs must be what they were;
 	// Devices, Unhealthy and Cordoned are not looked at. Its pods stay, wherever
 	// they could not start now; a node with less room than they take gets no more.
 	// Places kept on it are given up.
@@ -33,8 +33,8 @@ type (
 	// JobSubmitted adds a job; all its pods wait.
 	JobSubmitted struct{ Job Job }
 	// PodRunning tells that a waiting pod is found running: the engine adopts it
-	// where it is. Its GPUs must be free, CPU, memory and pods of the node may be
-	// too few. Drivers send it when they rebuild an engine. Backfilled says that its
+	// where it is. Its GPUs must be free, CPU, memory, pods and other resources
+	// of the node may be too few. Drivers send it when they rebuild an engine. Backfilled says that its
 	// job started past one that waited. Of a gang that is found in part, the rest
 	// starts together.
 	PodRunning struct {

@@ -105,7 +105,7 @@ func (e *Engine) why(j *job) (Reason, string) {
 
 var lackReasons = map[place.Lack]Reason{
 	place.TooLarge: NoNode, place.GPUs: Resources, place.Together: Stranded, place.CPU: InsufficientCPU,
-	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Constraint: Affinity, place.Topology: TopologyTooTight,
+	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Constraint: Affinity, place.Topology: TopologyTooTight,
 }
 
 // quotaText says whose quota is short, and by how much.

@@ -23,6 +23,8 @@ type (
 	Requirement = cluster.Requirement
 	// Term is an affinity or anti-affinity between pods.
 	Term = cluster.Term
+	// Amount is so much of a named resource.
+	Amount = cluster.Amount
 	// Request is what one pod needs.
 	Request = cluster.Request
 	// Queue describes where the jobs of a tenant wait.
@@ -37,6 +39,7 @@ const (
 	Never     = cluster.Never
 	WholeGPU  = cluster.WholeGPU
 	Unlimited = quota.Unlimited
+	MaxAmount = cluster.MaxAmount
 )
 
 // Kind is what a job does; a policy may place each kind by its own strategy.

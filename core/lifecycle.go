@@ -49,15 +49,9 @@ func checkTask(job string, i int, t *Task) error {
 		return fmt.Errorf("job %s: %d milli-GPU a pod, expected less than 1000 or a multiple of it", job, t.GPU)
 	case t.GPU > cluster.MaxGPUs*WholeGPU:
 		return fmt.Errorf("job %s: %d milli-GPU a pod, expected at most %d", job, t.GPU, cluster.MaxGPUs*WholeGPU)
-	case t.CPUMilli < 0 || t.MemMiB < 0:
-		return fmt.Errorf("job %s: negative CPU or memory", job)
 	}
-	for _, selector := range append([][]Requirement{t.Selector}, t.AnyOf...) {
-		for k := range selector {
-			if err := selector[k].Check(); err != nil {
-				return fmt.Errorf("job %s: %w", job, err)
-			}
-		}
+	if err := t.Request.Check(); err != nil {
+		return fmt.Errorf("job %s: %w", job, err)
 	}
 	return nil
 }
@@ -375,7 +369,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	}
 	p := &j.pods[ev.Pod]
 	t := &j.Tasks[p.task]
-	a := cluster.Alloc{Node: id, Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
+	a := cluster.Alloc{Node: id, Others: e.state.Amounts(t.Others).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
 	for _, g := range ev.GPUs {
 		if g < 0 || g >= e.state.Node(id).Spec.GPUs || a.GPUs>>g&1 == 1 {
 			return fmt.Errorf("pod %d of job %s: node %s has no GPU %d, or it is named twice", ev.Pod, ev.Job, ev.Node, g)

@@ -54,8 +54,8 @@ type classID struct {
 	gpu       Milli
 	cpu, mem  int64
 	models    string
-	// more spells out what few jobs have: several tasks, topology, selectors,
-	// tolerations, affinity.
+	// more spells out what few jobs have: several tasks, other resources, topology,
+	// selectors, tolerations, affinity.
 	more string
 }
 
@@ -76,7 +76,7 @@ func (e *Engine) classOf(j *job) classID {
 		} else if len(t.Models) > 1 {
 			id.models = strings.Join(t.Models, "|")
 		}
-		if t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && j.Labels == nil && j.Affinity == nil && j.Topology == (TopologyRequest{}) {
+		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && j.Labels == nil && j.Affinity == nil && j.Topology == (TopologyRequest{}) {
 			return id
 		}
 	}

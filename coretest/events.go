@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/core"
@@ -72,6 +73,7 @@ func readNodes(l *line) []core.Event {
 	n := core.Node{
 		Name: l.name, GPUs: l.number("gpus", 8), CPUMilli: l.milli("cpu", 128000), MemMiB: int64(l.number("mem", 1024)) * 1024,
 		MaxPods: l.number("maxpods", 0), HBD: l.word("hbd", ""), Cordoned: l.flag("cordoned"), Labels: pairs(l, "labels"),
+		Others: readOthers(l),
 	}
 	if n.GPUs > 0 {
 		n.Model = "H800"
@@ -101,6 +103,17 @@ func readNodes(l *line) []core.Event {
 		m.Name = fmt.Sprintf("%s%d", n.Name, i)
 		out = append(out, core.NodeAdded{Node: m})
 	}
+	return out
+}
+
+// readOthers reads what a node has, or a pod takes, of other resources, as NAME:VALUE.
+func readOthers(l *line) []core.Amount {
+	var out []core.Amount
+	for _, w := range l.list("others") {
+		name, v := l.pair("others", w, ":")
+		out = append(out, core.Amount{Name: name, Value: l.thousandths("others", v) / 1000})
+	}
+	slices.SortFunc(out, func(a, b core.Amount) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -225,6 +238,7 @@ func readLeast(l *line) int {
 func readRequest(l *line) core.Request {
 	r := core.Request{
 		GPU: core.Milli(l.milli("gpus", 1000)), CPUMilli: l.milli("cpu", 0), MemMiB: int64(l.number("mem", 0)) * 1024, Models: l.list("model"),
+		Others: readOthers(l),
 	}
 	for _, w := range l.list("select") {
 		r.Selector = append(r.Selector, readRequirement(w))

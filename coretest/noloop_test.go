@@ -31,6 +31,7 @@ func newHostile(rt *rapid.T) *story {
 	for i := range s.nodes {
 		s.Must(core.NodeAdded{Node: core.Node{
 			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), MaxPods: pick(s, 0, 0, 2), Domains: []string{"z", "s", pick(s, "l0", "l1")},
+			Others: others(int64(s.up(4)), 2),
 		}})
 	}
 	return s
@@ -48,6 +49,7 @@ func (s *story) fight() {
 		t := core.Task{Name: fmt.Sprint("t", k), Pods: 1 + s.up(3)}
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 3000, 500, 300)
 		t.Models = pick(s, nil, []string{"A", "B"}, []string{"B", "A"}, []string{"A"}, []string{"B"})
+		t.Others = pick(s, nil, nil, nil, others(1, 0), others(1, 1))
 		if j.Gang {
 			t.MinPods = s.up(t.Pods + 1)
 		}

@@ -71,6 +71,7 @@ func (s *story) addNode(name string) {
 func (s *story) describe(n *core.Node) {
 	n.CPUMilli, n.MemMiB = int64(pick(s, 4, 16))*1000, int64(pick(s, 64, 256))
 	n.MaxPods = pick(s, 0, 0, 1, 3)
+	n.Others = pick(s, nil, nil, others(2, 0), others(1, 8), others(4, 3))
 	n.Domains, n.HBD = []string{"z", pick(s, "s0", "s1"), pick(s, "l0", "l1")}, pick(s, "", "h0", "h1")
 	n.Labels, n.Taints = map[string]string{"disk": pick(s, "ssd", "hdd"), "rack": pick(s, "7", "12", "-3", "none")}, nil
 	if s.chance(6) {
@@ -79,6 +80,11 @@ func (s *story) describe(n *core.Node) {
 	if s.chance(6) {
 		n.Taints = []core.Taint{{Key: "team", Value: "x"}}
 	}
+}
+
+// others is so many RDMA adapters and FPGAs.
+func others(hcas, fpgas int64) []core.Amount {
+	return []core.Amount{{Name: "fpga", Value: fpgas}, {Name: "rdma/hca", Value: hcas}}
 }
 
 var queueNames = []string{"a", "b", "c", "b1", "b2"}
@@ -132,6 +138,7 @@ func (s *story) submit() {
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 4000, 8000, 250, 600, 0)
 		t.CPUMilli = int64(pick(s, 0, 0, 1, 3)) * 1000
 		t.MemMiB = int64(pick(s, 0, 0, 20, 60))
+		t.Others = pick(s, nil, nil, nil, others(1, 0), others(0, 3), others(2, 1))
 		t.Models = pick(s, nil, nil, []string{"A"}, []string{"B"}, []string{"B", "A"})
 		if s.chance(5) {
 			t.Selector = []core.Requirement{s.requirement()}

@@ -366,7 +366,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
 		p.state, p.at, p.started = running, at, now
-		if err := w.notOverfull(w.node(at.Node)); err != nil {
+		if err := w.notOverfull(w.node(at.Node), &j.Tasks[p.task]); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
 	}
@@ -488,6 +488,16 @@ func (n *node) nics(gpus uint64) uint64 {
 	return out
 }
 
+// other is how much the node has of another resource.
+func (n *node) other(name string) int64 {
+	for _, a := range n.Others {
+		if a.Name == name {
+			return a.Value
+		}
+	}
+	return 0
+}
+
 // use is what the pods on a node take.
 type use struct {
 	gpu      [64]core.Milli
@@ -495,10 +505,11 @@ type use struct {
 	partly   uint64
 	cpu, mem int64
 	pods     int
+	others   map[string]int64
 }
 
 func (w *Twin) use(n *node) use {
-	var u use
+	u := use{others: map[string]int64{}}
 	for _, j := range w.jobs {
 		for i := range j.pods {
 			p := &j.pods[i]
@@ -508,6 +519,9 @@ func (w *Twin) use(n *node) use {
 			u.cpu += p.at.CPUMilli
 			u.mem += p.at.MemMiB
 			u.pods++
+			for _, a := range j.Tasks[p.task].Others {
+				u.others[a.Name] += a.Value
+			}
 			for g := range n.GPUs {
 				if p.at.GPUs>>g&1 == 0 {
 					continue
@@ -524,7 +538,9 @@ func (w *Twin) use(n *node) use {
 	return u
 }
 
-func (w *Twin) notOverfull(n *node) error {
+// notOverfull checks that a node on which a pod of a task starts has what its pods
+// take, of other resources as far as the task names them.
+func (w *Twin) notOverfull(n *node, t *core.Task) error {
 	u := w.use(n)
 	for g := range n.GPUs {
 		if u.gpu[g] > core.WholeGPU {
@@ -540,6 +556,11 @@ func (w *Twin) notOverfull(n *node) error {
 		return fmt.Errorf("%d of %d MiB are given out", u.mem, n.MemMiB)
 	case n.MaxPods > 0 && u.pods > n.MaxPods:
 		return fmt.Errorf("it has %d pods, and takes %d", u.pods, n.MaxPods)
+	}
+	for _, a := range t.Others {
+		if has := n.other(a.Name); a.Value > 0 && u.others[a.Name] > has {
+			return fmt.Errorf("%d of %d %s are given out", u.others[a.Name], has, a.Name)
+		}
 	}
 	return nil
 }

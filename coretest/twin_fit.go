@@ -111,6 +111,11 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 	if t.MemMiB > 0 {
 		k = min(k, int((n.MemMiB-u.mem)/t.MemMiB))
 	}
+	for _, a := range t.Others {
+		if a.Value > 0 {
+			k = min(k, int((n.other(a.Name)-u.others[a.Name])/a.Value))
+		}
+	}
 	return max(k, 0)
 }
 

@@ -521,7 +521,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 func (g *group) taskOf(p *pod) *task {
 	spec := p.request()
 	if g.id.Kind == others {
-		spec = amountsOf(p.object.amounts)
+		spec = amountsOf(p.takes())
 	}
 	name := cmp.Or(p.object.attributes.Task, "main")
 	for i := 2; ; i++ {

@@ -88,6 +88,7 @@ func (m *mirror) tellNode(n *node) {
 	want.Domains = translate.Domains(want.Labels, m.levels)
 	want.CPUMilli = max(0, want.CPUMilli-n.others.CPUMilli)
 	want.MemMiB = max(0, want.MemMiB-n.others.MemMiB)
+	want.Others = translate.Left(translate.AddOthers(want.Others, m.attachable(name), 1), n.others.Others)
 	if want.MaxPods > 0 { // 0 would be no limit
 		want.Cordoned = want.Cordoned || n.count >= want.MaxPods
 		want.MaxPods = max(1, want.MaxPods-n.count)
@@ -128,7 +129,7 @@ func (m *mirror) tellNode(n *node) {
 
 // sameNode reports whether the engine needs no NodeChanged.
 func sameNode(a, b *core.Node) bool {
-	return a.CPUMilli == b.CPUMilli && a.MemMiB == b.MemMiB && a.MaxPods == b.MaxPods && a.HBD == b.HBD &&
+	return a.CPUMilli == b.CPUMilli && a.MemMiB == b.MemMiB && a.MaxPods == b.MaxPods && a.HBD == b.HBD && slices.Equal(a.Others, b.Others) &&
 		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
 }
 

@@ -223,8 +223,7 @@ func (m *mirror) countOn(p *pod) {
 		return
 	}
 	p.counted = true
-	n.others.CPUMilli += p.object.amounts.CPUMilli
-	n.others.MemMiB += p.object.amounts.MemMiB
+	n.others.Add(p.takes(), 1)
 	n.count++
 	m.dirtyNodes[p.target] = n
 }
@@ -235,8 +234,7 @@ func (m *mirror) uncount(p *pod) {
 		return
 	}
 	p.counted = false
-	n.others.CPUMilli -= p.object.amounts.CPUMilli
-	n.others.MemMiB -= p.object.amounts.MemMiB
+	n.others.Add(p.takes(), -1)
 	n.count--
 	m.dirtyNodes[p.target] = n
 }
@@ -406,7 +404,14 @@ func (p *pod) ready() bool {
 	return p.object.wrong == "" && !p.object.otherGates && p.volumes.wait == "" && (p.needs == nil || p.needs.reason == "")
 }
 
+// takes is what a pod takes of its node, volumes included.
+func (p *pod) takes() *translate.Amounts {
+	a := p.object.amounts
+	a.Others = translate.AddOthers(a.Others, p.volumes.attached, 1)
+	return &a
+}
+
 // amountsOf is the request of a pod of another scheduler.
-func amountsOf(a translate.Amounts) core.Request {
-	return core.Request{GPU: core.Milli(a.GPUs) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB}
+func amountsOf(a *translate.Amounts) core.Request {
+	return core.Request{GPU: core.Milli(a.GPUs) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
 }

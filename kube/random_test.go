@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ type story struct {
 	sent    map[string]bindAct
 	leaving map[string]bool
 	serial  int
+	limits  map[string]int32 // of volumes, by node
 }
 
 func (s *story) chance(n int) bool { return rapid.IntRange(1, n).Draw(s.rt, "chance") == 1 }
@@ -44,7 +46,7 @@ func some[V any](s *story, of map[string]V) (string, bool) {
 
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &story{world: newWorld(rt), rt: rt, sent: map[string]bindAct{}, leaving: map[string]bool{}}
+		s := &story{world: newWorld(rt), rt: rt, sent: map[string]bindAct{}, limits: map[string]int32{}, leaving: map[string]bool{}}
 		s.class("late", true)
 		for range 3 {
 			s.newNode()
@@ -61,7 +63,7 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "node", "cordon", "drop", "smaller", "volume", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -73,7 +75,14 @@ func (s *story) happen() {
 				// else has the GPU that it says it has.
 				s.pod(s.name(), foreign(n), asking("cpu", "1", v1alpha1.GPUResource, "1"))
 			} else {
-				s.pod(s.name(), foreign(n), s.label, s.term, s.port)
+				with := []change[*v1.Pod]{foreign(n), asking("cpu", "1", hca, pick(s, "0", "0", "1"))}
+				if name := s.name(); s.chance(4) {
+					s.claim(name, "")
+					s.volume(name, host, n)
+					s.pod(name, append(with, using(name))...)
+				} else {
+					s.pod(name, append(with, s.label, s.term, s.port)...)
+				}
 			}
 		}
 	case "answer":
@@ -105,7 +114,9 @@ func (s *story) happen() {
 		}
 	case "smaller":
 		if n, ok := some(s, s.nodes); ok {
-			s.node(n, "", func(n *v1.Node) { n.Status.Allocatable["cpu"] = amounts("cpu", pick(s, "2", "4", "16"))["cpu"] })
+			s.node(n, "", func(n *v1.Node) {
+				maps.Copy(n.Status.Allocatable, amounts("cpu", pick(s, "2", "4", "16"), hca, pick(s, "0", "1", "2")))
+			})
 		}
 	case "drop":
 		if n, ok := some(s, s.nodes); ok && len(s.nodes) > 2 {
@@ -113,6 +124,11 @@ func (s *story) happen() {
 		}
 	case "volume":
 		s.provision()
+	case "attach":
+		if n, ok := some(s, s.nodes); ok {
+			s.limits[n] = pick[int32](s, -1, 0, 1, 2)
+			s.attaches(n, s.limits[n])
+		}
 	case "rebuild":
 		if s.chance(3) {
 			if err := s.m.rebuild(); err != nil {
@@ -121,6 +137,9 @@ func (s *story) happen() {
 		}
 	}
 }
+
+// hca is a resource of nodes that has no meaning to the scheduler.
+const hca = "rdma/hca"
 
 func (s *story) name() string {
 	s.serial++
@@ -131,6 +150,9 @@ func (s *story) newNode() {
 	s.serial++
 	s.node(fmt.Sprint("n", s.serial), pick(s, "", "1", "2", "3"), func(n *v1.Node) {
 		n.Status.Allocatable = amounts("cpu", pick(s, "4", "16"), "memory", "64Gi", "pods", pick(s, "3", "110"), v1alpha1.GPUResource, pick(s, "1", "4"))
+		if s.chance(2) {
+			maps.Copy(n.Status.Allocatable, amounts(hca, pick(s, "0", "1", "2")))
+		}
 	})
 }
 
@@ -174,7 +196,7 @@ func (s *story) newPods() {
 	like.Labels, like.Spec.Containers = map[string]string{}, []v1.Container{{}}
 	size := pick(s, 1, 1, 1, 2, 3)
 	priority := pick[int32](s, 0, 0, 9)
-	ask := amounts("cpu", pick(s, "1", "3"), "memory", pick(s, "1Gi", "40Gi"), v1alpha1.GPUResource, pick(s, "0", "1", "2"))
+	ask := amounts("cpu", pick(s, "1", "3"), "memory", pick(s, "1Gi", "40Gi"), v1alpha1.GPUResource, pick(s, "0", "1", "2"), hca, pick(s, "0", "0", "0", "1", "2"))
 	late := s.chance(8)
 	if !late {
 		s.label(&like)
@@ -532,12 +554,13 @@ func clash(p, o *v1.Pod) bool {
 func (s *story) overfull(node string, come []*v1.Pod) string {
 	n := s.nodes[node]
 	left := n.Status.Allocatable.DeepCopy()
-	used, pods := uint64(0), int64(0)
+	used, pods, volumes := uint64(0), int64(0), 0
 	for _, p := range s.pods {
 		if s.where(p) != node {
 			continue
 		}
 		pods++
+		volumes += len(p.Spec.Volumes)
 		for name, q := range p.Spec.Containers[0].Resources.Requests {
 			l := left[name]
 			l.Sub(q)
@@ -566,6 +589,9 @@ func (s *story) overfull(node string, come []*v1.Pod) string {
 		if q.Sign() < 0 && asked {
 			return fmt.Sprintf("%s is overdrawn by %s", name, q.String())
 		}
+	}
+	if most, ok := s.limits[node]; ok && most >= 0 && volumes > int(most) && slices.ContainsFunc(come, func(p *v1.Pod) bool { return len(p.Spec.Volumes) > 0 }) {
+		return fmt.Sprintf("%d volumes, at most %d", volumes, most)
 	}
 	if most := n.Status.Allocatable.Pods().Value(); pods > most {
 		return fmt.Sprintf("%d pods, at most %d", pods, most)
@@ -604,7 +630,7 @@ func (s *story) quiet() {
 		s.t.Errorf("left: groups %d, jobs %d, pods %d, sorts %d, peers %d, ports %d", len(m.groups), len(m.jobs), len(m.pods), len(a.sorts), len(a.peers), len(a.ports))
 	}
 	for _, n := range m.nodes {
-		if n.count != 0 || n.others != (translate.Amounts{}) || len(n.pods) > 0 {
+		if n.count != 0 || !reflect.DeepEqual(n.others, translate.Amounts{}) || len(n.pods) > 0 {
 			s.t.Errorf("node %s still has %d pods of others, %+v, %d pods", n.object.Name, n.count, n.others, len(n.pods))
 		}
 	}

@@ -319,6 +319,9 @@ func (s *stage) node(n *core.Node) *v1.Node {
 	if n.MaxPods > 0 {
 		room[v1.ResourcePods] = *resource.NewQuantity(int64(n.MaxPods), resource.DecimalSI)
 	}
+	for _, a := range n.Others {
+		room[v1.ResourceName(a.Name)] = *resource.NewQuantity(a.Value, resource.DecimalSI)
+	}
 	o := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: v1.NodeSpec{Unschedulable: n.Cordoned},
 		Status: v1.NodeStatus{Capacity: room, Allocatable: room.DeepCopy(), Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},

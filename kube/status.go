@@ -324,7 +324,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 func scheduledReason(reason string) string {
 	switch reason {
 	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
-		core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
+		core.InsufficientOther.String(), core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
 		return v1.PodReasonUnschedulable
 	}
 	return reason

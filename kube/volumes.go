@@ -66,12 +66,17 @@ type volumeObject struct {
 	claim types.NamespacedName // which it is, or is to be, bound to
 	nodes core.Request         // those that can reach it
 	wrong string
+	// driver is the CSI driver that attaches it, empty when none does.
+	driver string
 }
 
 func trimVolume(v *v1.PersistentVolume) *volumeObject {
 	o := &volumeObject{ObjectMeta: trimMeta(&v.ObjectMeta)}
 	if r := v.Spec.ClaimRef; r != nil {
 		o.claim = key(r.Namespace, r.Name)
+	}
+	if v.Spec.CSI != nil {
+		o.driver = v.Spec.CSI.Driver
 	}
 	if err := translate.VolumeNodes(v, &o.nodes); err != nil {
 		o.wrong = err.Error()
@@ -83,14 +88,15 @@ func trimVolume(v *v1.PersistentVolume) *volumeObject {
 type classObject struct {
 	metav1.ObjectMeta
 	// late says that volumes are made, or chosen, for the node of their first pod.
-	late  bool
-	makes bool         // it has a provisioner
-	nodes core.Request // those for which it makes volumes
+	late        bool
+	makes       bool // it has a provisioner
+	provisioner string
+	nodes       core.Request // those for which it makes volumes
 }
 
 func trimClass(c *storagev1.StorageClass) *classObject {
 	o := &classObject{
-		ObjectMeta: trimMeta(&c.ObjectMeta), makes: c.Provisioner != "kubernetes.io/no-provisioner",
+		ObjectMeta: trimMeta(&c.ObjectMeta), makes: c.Provisioner != "kubernetes.io/no-provisioner", provisioner: c.Provisioner,
 		late: c.VolumeBindingMode != nil && *c.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer,
 	}
 	translate.ClassNodes(c, &o.nodes)
@@ -102,6 +108,10 @@ type storage struct {
 	claims  map[types.NamespacedName]*claimObject
 	volumes map[string]*volumeObject
 	classes map[string]*classObject
+	// limits is how many volumes nodes can attach, by driver; limited how many nodes
+	// limit a driver.
+	limits  map[string]map[string]int64
+	limited map[string]int
 	users   map[types.NamespacedName]map[types.UID]*pod
 	// providing has the pods that have a node, and volumes being made for it.
 	providing map[types.UID]*provision
@@ -128,15 +138,18 @@ type choice struct {
 func newStorage() storage {
 	return storage{
 		claims: map[types.NamespacedName]*claimObject{}, volumes: map[string]*volumeObject{}, classes: map[string]*classObject{},
+		limits: map[string]map[string]int64{}, limited: map[string]int{},
 		users: map[types.NamespacedName]map[types.UID]*pod{}, providing: map[types.UID]*provision{},
 	}
 }
 
-// volumes is where a pod may be for its volumes.
+// volumes is where a pod may be for its volumes, and how many it attaches.
 type volumes struct {
 	wait    string       // why it cannot be placed now, empty when it can
 	nodes   core.Request // what of the labels of nodes
 	unbound []types.NamespacedName
+	// attached is what it takes of what its node can attach.
+	attached []core.Amount
 }
 
 // use counts a pod among those that use its claims.
@@ -179,7 +192,9 @@ func (m *mirror) weighClaim(k types.NamespacedName) {
 // place, and may now be elsewhere, leaves the engine's job and joins it again; a
 // gang of which nothing runs does so whole.
 func (m *mirror) weigh(p *pod) {
-	p.volumes = m.volumesOf(p)
+	v := m.volumesOf(p)
+	v.attached = m.attached(p)
+	m.recount(p, v)
 	g := p.group
 	if g == nil {
 		return
@@ -205,6 +220,7 @@ func (p *pod) request() core.Request {
 	}
 	if len(p.object.claims) > 0 {
 		translate.Require(&r, &p.volumes.nodes)
+		r.Others = translate.AddOthers(r.Others, p.volumes.attached, 1)
 	}
 	return r
 }

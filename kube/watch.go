@@ -112,7 +112,10 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	classes := follow(s, trimClass, (*mirror).classSeen, (*mirror).classGone, (*mirror).classesListed)
 	start(ctx, claims, core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, &synced)
 	start(ctx, volumes, core, "persistentvolumes", &v1.PersistentVolume{}, &synced)
-	start(ctx, classes, s.client.StorageV1().RESTClient(), "storageclasses", &storagev1.StorageClass{}, &synced)
+	csiNodes := follow(s, trimCSINode, (*mirror).csiNodeSeen, (*mirror).csiNodeGone, (*mirror).csiNodesListed)
+	storage := s.client.StorageV1().RESTClient()
+	start(ctx, classes, storage, "storageclasses", &storagev1.StorageClass{}, &synced)
+	start(ctx, csiNodes, storage, "csinodes", &storagev1.CSINode{}, &synced)
 
 	if served, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
 		return nil, err

@@ -327,13 +327,27 @@ func hostPort(port int32, protocol v1.Protocol, address string) change[*v1.Pod] 
 	}
 }
 
+// disks is the CSI driver of all volumes.
+const disks = "disks.example.com"
+
+// attaches says how many volumes a node can attach, less than none for no limit.
+func (w *world) attaches(node string, volumes int32) {
+	n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	d := storagev1.CSINodeDriver{Name: disks, NodeID: node}
+	if volumes >= 0 {
+		d.Allocatable = &storagev1.VolumeNodeResources{Count: &volumes}
+	}
+	n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "files.example.com", NodeID: node}, d}
+	w.m.csiNodeSeen(trimCSINode(n))
+}
+
 // class adds a storage class whose volumes are made late, or at once.
 func (w *world) class(name string, late bool, with ...change[*storagev1.StorageClass]) {
 	mode := storagev1.VolumeBindingImmediate
 	if late {
 		mode = storagev1.VolumeBindingWaitForFirstConsumer
 	}
-	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "disks.example.com", VolumeBindingMode: &mode}
+	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: disks, VolumeBindingMode: &mode}
 	for _, f := range with {
 		f(c)
 	}
@@ -359,6 +373,7 @@ func (w *world) claim(name, class string, with ...change[*v1.PersistentVolumeCla
 func (w *world) volume(claim, label string, values ...string) {
 	v := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}}
 	v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: claim}
+	v.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: disks}
 	if label != "" {
 		v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: label, Operator: v1.NodeSelectorOpIn, Values: values}},

@@ -72,7 +72,7 @@ func plain(j core.Job) core.Job {
 	j.Tasks = slices.Clone(j.Tasks)
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
-		t.AnyOf = nil
+		t.AnyOf, t.Others = nil, nil
 		t.Selector = slices.DeleteFunc(slices.Clone(t.Selector), func(r core.Requirement) bool { return r.Op > cluster.DoesNotExist })
 	}
 	return j
@@ -207,7 +207,8 @@ func (f *fold) compareNode(old *core.Node, known bool, ev core.NodeAdded) {
 		f.change(ev)
 		return
 	}
-	if !sameSite(old, &ev.Node) || old.CPUMilli != ev.Node.CPUMilli || old.MemMiB != ev.Node.MemMiB || old.MaxPods != ev.Node.MaxPods {
+	if !sameSite(old, &ev.Node) || old.CPUMilli != ev.Node.CPUMilli || old.MemMiB != ev.Node.MemMiB || old.MaxPods != ev.Node.MaxPods ||
+		!slices.Equal(old.Others, ev.Node.Others) {
 		f.change(core.NodeChanged(ev))
 	}
 	if old.Cordoned != ev.Node.Cordoned {

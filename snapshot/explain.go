@@ -88,6 +88,7 @@ var changes = map[core.Reason]string{
 	core.InsufficientCPU:    "The job must ask for less CPU, or CPU must become free beside the GPUs.",
 	core.InsufficientMemory: "The job must ask for less memory, or memory must become free beside the GPUs.",
 	core.InsufficientPods:   "Pods must end on nodes with free GPUs, or nodes must take more pods.",
+	core.InsufficientOther:  "The job must ask for less of the resource that is short, or some must become free beside the GPUs.",
 	core.TopologyTooTight:   "A domain of the required level must become free, or the job must accept a wider level.",
 	core.Affinity:           "The job's selectors, tolerations or affinity must allow a node that has room.",
 	core.HeldBack:           "The jobs before it must start first: the policy lets none pass.",

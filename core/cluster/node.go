@@ -38,6 +38,7 @@ type Node struct {
 	layout  *layout
 	domains []int32 // domain at each level, then HBD; -1 when unknown
 	dom     []int32 // the same, numbered within the pool
+	others  []int64 // free of other resources, by their numbers; 0 of those past the end
 }
 
 // anyPods is what is left of no limit.
@@ -64,11 +65,14 @@ func (n *Node) countPods() {
 type Need struct {
 	Pods     int
 	CPU, Mem int64
+	// Others is what each of the pods needs of other resources.
+	Others *Amounts
 }
 
 // Has reports whether the node has what pods need beside GPUs.
 func (n *Node) Has(need Need) bool {
-	return n.CPU >= need.CPU && n.Mem >= need.Mem && int(n.left) >= need.Pods
+	return n.CPU >= need.CPU && n.Mem >= need.Mem && int(n.left) >= need.Pods &&
+		(need.Others == nil || n.Times(need.Others, need.Pods) == need.Pods)
 }
 
 // Free returns how many devices of the node are healthy and wholly free.
@@ -144,12 +148,15 @@ func Check(n *NodeSpec) error {
 			return fmt.Errorf("node %s: NIC %d, expected below 64", n.Name, d.NIC)
 		}
 	}
+	if err := checkAmounts(n.Others); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
 	return nil
 }
 
 // equal reports whether nothing that may change of a node differs.
 func (n *NodeSpec) equal(o *NodeSpec) bool {
-	return n.CPUMilli == o.CPUMilli && n.MemMiB == o.MemMiB && n.MaxPods == o.MaxPods && n.HBD == o.HBD && maps.Equal(n.Labels, o.Labels) &&
+	return n.CPUMilli == o.CPUMilli && n.MemMiB == o.MemMiB && n.MaxPods == o.MaxPods && n.HBD == o.HBD && slices.Equal(n.Others, o.Others) && maps.Equal(n.Labels, o.Labels) &&
 		slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Domains, o.Domains)
 }
 

@@ -29,12 +29,23 @@ func newYard(rt *rapid.T) *yard {
 	return y
 }
 
-func (y *yard) need() Need { return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9))} }
+func (y *yard) need() Need {
+	return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9)), y.Amounts(y.amounts(4))}
+}
+
+// amounts draws none, or up to most of two resources.
+func (y *yard) amounts(most int) []Amount {
+	if y.up(2) == 0 {
+		return nil
+	}
+	return []Amount{{"fpga", int64(y.up(most))}, {"hca", int64(y.up(most))}}
+}
 
 func (y *yard) add(name string) {
 	n := NodeSpec{
 		Name: name, GPUs: y.up(9), MaxPods: y.up(4), CPUMilli: int64(y.up(9)), MemMiB: int64(y.up(9)),
 		Domains: []string{"s", fmt.Sprintf("l%d", y.up(3))}, HBD: []string{"", "h"}[y.up(2)],
+		Others: y.amounts(9),
 	}
 	if n.GPUs > 0 {
 		n.Model = []string{"A", "B"}[y.up(2)]
@@ -64,7 +75,7 @@ func (y *yard) change() {
 			y.Find(p, f, LeafOrder(y.up(int(numOrders))), y.need())
 		}
 	case n.Up:
-		a := Alloc{Node: id, Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
+		a := Alloc{Node: id, Others: y.Amounts(y.amounts(3)).ID(), Share: WholeGPU, CPUMilli: int64(y.up(3)), MemMiB: int64(y.up(3))}
 		if g := y.up(4); g <= n.Free() {
 			a.GPUs = y.PickGPUs(id, g)
 		}
@@ -113,7 +124,7 @@ func (y *yard) event() {
 			return
 		}
 		spec := *n.Spec
-		spec.MaxPods = y.up(4)
+		spec.MaxPods, spec.Others = y.up(4), y.amounts(9)
 		spec.CPUMilli, spec.MemMiB, spec.HBD = int64(y.up(9)), int64(y.up(9)), []string{"", "h"}[y.up(2)]
 		spec.Domains = []string{"s", fmt.Sprintf("l%d", y.up(3))}[:y.up(3)]
 		if y.up(2) == 0 {
@@ -133,6 +144,10 @@ func (y *yard) picture() any {
 		n := y.nodes[i]
 		n.Pods = append([]Held{}, n.Pods...)
 		n.part = slices.Clone(n.part)
+		n.others = slices.Clone(n.others)
+		for len(n.others) > 0 && n.others[len(n.others)-1] == 0 { // as good as not there
+			n.others = n.others[:len(n.others)-1]
+		}
 		nodes = append(nodes, n)
 	}
 	labels := map[labelAt]int32{}
@@ -216,6 +231,7 @@ func (y *yard) checkIndex() {
 					if left := n.Spec.MaxPods - len(n.Pods); n.Spec.MaxPods > 0 && n.PodsLeft() != max(left, 0) {
 						y.rt.Fatalf("node %s takes %d more pods, %d are expected", n.Spec.Name, n.PodsLeft(), left)
 					}
+					y.checkAmounts(id)
 					if n.PodsLeft() > 0 {
 						cpu[f], mem[f] = max(cpu[f], n.CPU), max(mem[f], n.Mem)
 					}
@@ -244,6 +260,43 @@ func (y *yard) checkIndex() {
 		}
 		y.checkDomains(p)
 	}
+}
+
+// checkAmounts counts anew what a node has free of other resources.
+func (y *yard) checkAmounts(id NodeID) {
+	y.rt.Helper()
+	n := y.Node(id)
+	for _, name := range []string{"fpga", "hca"} {
+		want := AmountOf(n.Spec.Others, name)
+		for _, h := range n.Pods {
+			want -= y.value(y.State.amounts[h.Alloc.Others], name)
+		}
+		if got := y.FreeAmount(id, name); got != want {
+			y.rt.Fatalf("node %s has %d %s free, %d are expected", n.Spec.Name, got, name, want)
+		}
+	}
+}
+
+// value is how much of a resource a list has.
+func (y *yard) value(a *Amounts, name string) int64 {
+	if a != nil {
+		for _, x := range a.list {
+			if y.resources[name] == x.resource {
+				return x.value
+			}
+		}
+	}
+	return 0
+}
+
+// holds reports whether a node has what so many pods need of a list each.
+func (y *yard) holds(id NodeID, need Need) bool {
+	for _, name := range []string{"fpga", "hca"} {
+		if v := y.value(need.Others, name); v > 0 && y.FreeAmount(id, name) < v*int64(need.Pods) {
+			return false
+		}
+	}
+	return true
 }
 
 func (y *yard) checkDomains(p *Pool) {
@@ -295,7 +348,7 @@ func (y *yard) checkFind(p *Pool) {
 				continue
 			}
 			n := y.Node(id)
-			if !n.Open() || n.Free() != free || n.CPU < need.CPU || n.Mem < need.Mem || n.PodsLeft() < need.Pods {
+			if !n.Open() || n.Free() != free || n.CPU < need.CPU || n.Mem < need.Mem || n.PodsLeft() < need.Pods || !y.holds(id, need) {
 				continue
 			}
 			if best < 0 || leafBefore(p, order, int32(l), y.LeafOf(best)) {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -44,8 +45,11 @@ type NodeSpec struct {
 	CPUMilli, MemMiB int64
 	// MaxPods is the most pods the node takes, at most 32,766; 0 is no limit.
 	MaxPods int
-	Labels  map[string]string
-	Taints  []Taint
+	// Others is what the node has of other resources, sorted by name; it has none
+	// of those that are missing.
+	Others []Amount
+	Labels map[string]string
+	Taints []Taint
 	// Domains names the topology domain of the node at each configured level,
 	// widest first. A domain is identified by its whole path, so names need not
 	// be unique. A missing or empty name means that the place is unknown: such
@@ -123,6 +127,8 @@ type Request struct {
 	GPU Milli
 	// CPUMilli is in thousandths of a core; MemMiB in MiB.
 	CPUMilli, MemMiB int64
+	// Others is what the pod takes of other resources, sorted by name.
+	Others []Amount
 	// Models lists the GPU models the pod accepts; empty accepts any.
 	Models []string
 	// Selector must hold for the node, and one of the alternatives in AnyOf, where
@@ -135,7 +141,7 @@ type Request struct {
 
 // Equal reports whether two requests ask for the same, in the same words.
 func (r *Request) Equal(o *Request) bool {
-	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Models, o.Models) &&
+	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) &&
 		equalSelectors(r.Selector, o.Selector) && slices.EqualFunc(r.AnyOf, o.AnyOf, equalSelectors) && slices.Equal(r.Tolerations, o.Tolerations)
 }
 
@@ -143,6 +149,24 @@ func equalSelectors(a, b []Requirement) bool {
 	return slices.EqualFunc(a, b, func(r, o Requirement) bool {
 		return r.Key == o.Key && r.Op == o.Op && slices.Equal(r.Values, o.Values)
 	})
+}
+
+// Check reports what is wrong with a request's amounts and selectors.
+func (r *Request) Check() error {
+	if r.CPUMilli < 0 || r.MemMiB < 0 {
+		return errors.New("negative CPU or memory")
+	}
+	if err := checkAmounts(r.Others); err != nil {
+		return err
+	}
+	for _, selector := range append([][]Requirement{r.Selector}, r.AnyOf...) {
+		for k := range selector {
+			if err := selector[k].Check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Check reports what is wrong with a requirement.

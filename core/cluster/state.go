@@ -21,6 +21,8 @@ type Owner struct{ Job, Pod int32 }
 // Alloc is what a pod takes on a node.
 type Alloc struct {
 	Node NodeID
+	// Others numbers what it takes of other resources, as [State.Amounts] does.
+	Others AmountsID
 	// GPUs is a set of devices, a bit each; Share is taken from every one:
 	// WholeGPU or less.
 	GPUs             uint64
@@ -31,8 +33,8 @@ type Alloc struct {
 // GPU returns how much GPU the allocation takes in all.
 func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
 
-// need returns what the allocation takes beside GPUs.
-func (a *Alloc) need() Need { return Need{1, a.CPUMilli, a.MemMiB} }
+// need returns what an allocation takes beside GPUs.
+func (s *State) need(a *Alloc) Need { return Need{1, a.CPUMilli, a.MemMiB, s.amounts[a.Others]} }
 
 // Held is a pod on a node.
 type Held struct {
@@ -49,8 +51,12 @@ type State struct {
 	poolKey map[string]int32
 	domains []domainSet // one a level, then HBD
 	layouts map[string]*layout
-	journal []change
-	epoch   uint64
+	// resources numbers the named resources, amountsKey the lists of amounts.
+	resources  map[string]int32
+	amountsKey map[string]AmountsID
+	amounts    []*Amounts // by number
+	journal    []change
+	epoch      uint64
 	// jobLabels holds the labels of the jobs that have some, labels how many
 	// of their pods each domain hosts.
 	jobLabels map[int32][]string
@@ -85,6 +91,7 @@ func New(levels []string) *State {
 	s := &State{
 		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
 		layouts:   map[string]*layout{},
+		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
 		jobLabels: map[int32][]string{}, labels: map[labelAt]int32{},
 		domains: make([]domainSet, len(levels)+1),
 	}
@@ -171,6 +178,9 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 	}
 	*n = Node{Spec: &spec, Up: true, CPU: spec.CPUMilli, Mem: spec.MemMiB, indexed: -1, leaf: -1}
 	n.layout = s.layoutOf(&spec)
+	for _, a := range spec.Others {
+		n.countOther(s.resource(a.Name), a.Value)
+	}
 	n.part = make([]int16, spec.GPUs)
 	for i := range n.part {
 		n.part[i] = int16(WholeGPU)
@@ -196,7 +206,7 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 // reports whether anything is other than it was. Its model and number of GPUs
 // may not change; its devices, their health and whether it is cordoned are not
 // looked at. Its pods stay: its free CPU and memory may be less than nothing, and
-// then it takes no pods. The journal must be empty.
+// then it takes no pods; of other resources, then it takes none that need them. The journal must be empty.
 func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	s.mustBeSettled()
 	n := &s.nodes[id]
@@ -212,6 +222,12 @@ func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	s.countAll(id, -1)
 	n.CPU += spec.CPUMilli - old.CPUMilli
 	n.Mem += spec.MemMiB - old.MemMiB
+	for _, a := range old.Others {
+		n.countOther(s.resource(a.Name), -a.Value)
+	}
+	for _, a := range spec.Others {
+		n.countOther(s.resource(a.Name), a.Value)
+	}
 	n.Spec = &spec
 	n.countPods()
 	domains := n.domains
@@ -382,7 +398,7 @@ func (n *Node) Open() bool { return n.Up && n.closed == 0 }
 // Holds reports whether a could be placed now, wherever it came from.
 func (s *State) Holds(a *Alloc) bool {
 	n := &s.nodes[a.Node]
-	if !n.Up || !n.Has(a.need()) {
+	if !n.Up || !n.Has(s.need(a)) {
 		return false
 	}
 	if a.Share == WholeGPU {
@@ -411,18 +427,18 @@ func (s *State) DevicesTaken(a *Alloc) string {
 
 // HasBeside reports whether the node of an allocation has what that takes beside
 // devices.
-func (s *State) HasBeside(a *Alloc) bool { return s.nodes[a.Node].Has(a.need()) }
+func (s *State) HasBeside(a *Alloc) bool { return s.nodes[a.Node].Has(s.need(a)) }
 
 // Place puts a pod where a says. The caller has made sure that it fits.
 func (s *State) Place(o Owner, a Alloc) {
 	if !s.HasBeside(&a) {
-		panic(fmt.Sprintf("cluster: CPU, memory or pods of node %s over-allocated", s.nodes[a.Node].Spec.Name))
+		panic(fmt.Sprintf("cluster: CPU, memory, pods or other resources of node %s over-allocated", s.nodes[a.Node].Spec.Name))
 	}
 	s.PlaceFound(o, a)
 }
 
-// PlaceFound is Place for a pod that is there, whatever CPU, memory and pods the
-// node has left; its devices are free.
+// PlaceFound is Place for a pod that is there, whatever CPU, memory, pods and other
+// resources the node has left; its devices are free.
 func (s *State) PlaceFound(o Owner, a Alloc) {
 	n := &s.nodes[a.Node]
 	at := int32(len(n.Pods))
@@ -491,6 +507,9 @@ func (s *State) take(n *Node, a *Alloc) {
 	}
 	n.CPU -= a.CPUMilli
 	n.Mem -= a.MemMiB
+	if a.Others != 0 {
+		n.countOthers(s.amounts[a.Others], -1)
+	}
 	if a.Share == WholeGPU {
 		for m := a.GPUs; m != 0; m &= m - 1 {
 			d := bits.TrailingZeros64(m)
@@ -515,6 +534,9 @@ func (s *State) give(n *Node, a *Alloc) {
 	}
 	n.CPU += a.CPUMilli
 	n.Mem += a.MemMiB
+	if a.Others != 0 {
+		n.countOthers(s.amounts[a.Others], 1)
+	}
 	if a.Share == WholeGPU {
 		for m := a.GPUs; m != 0; m &= m - 1 {
 			n.part[bits.TrailingZeros64(m)] = int16(WholeGPU)

@@ -153,9 +153,6 @@ func (p *Placer) takes(u *Unit, sh *Shape, id cluster.NodeID, even bool) int {
 	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, sh, id, even) {
 		return 0
 	}
-	if sh.Part > 0 {
-		return min(capacity(sh, 0, cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem}), n.Parts(sh.Part))
-	}
 	return sh.holds(n)
 }
 
@@ -319,7 +316,7 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 
 // roomFor returns the node of a leaf group that holds n pods most tightly.
 func (p *Placer) roomFor(sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
-	need := cluster.Need{Pods: n, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
+	need := sh.need(n)
 	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {
 		var id cluster.NodeID
 		var ok bool

@@ -177,7 +177,7 @@ func (u *Unit) space(name string, zone bool) (space, bool) {
 func (p *Placer) MayFit(u *Unit) bool { return u.mayFit((*Shape).slotsInAll) }
 
 // RoomWith is MayFit with more room: on nodes, each named once, left says what
-// would be free. Topology and shared devices are not looked at.
+// would be free. Topology, shared devices and other resources are not looked at.
 // O(tasks x (pools x GPUs per node + nodes)).
 func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, left cluster.Need)) bool {
 	return u.mayFit(func(sh *Shape) int {
@@ -278,10 +278,9 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 		return false
 	}
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
-	need := cluster.Need{Pods: n, CPU: int64(n) * sh.CPU, Mem: int64(n) * sh.Mem}
 	pools := slices.Clone(sp[0])
 	pools = slices.DeleteFunc(pools, func(pool *cluster.Pool) bool { return p.room(u, sh, pool.Model) < n })
-	id, ok := p.whole(n*sh.GPUs, need, stage{pools, EBinpack}, nil)
+	id, ok := p.whole(n*sh.GPUs, sh.need(n), stage{pools, EBinpack}, nil)
 	if !ok {
 		return false
 	}

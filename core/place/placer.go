@@ -13,7 +13,7 @@ type Placer struct {
 	// Mix is the requests that come; the caller tells it of them.
 	Mix     *Mix
 	scorers [numStrategies]scorer // made when first asked for
-	shapes  map[requestKey]*Shape // compiled in epoch
+	shapes  map[shapeKey]*Shape   // compiled in epoch
 	fields  []*field
 	epoch   uint64
 	drawn   uint64 // random numbers drawn
@@ -42,7 +42,7 @@ type Placed struct {
 
 // NewPlacer returns a placer for a state.
 func NewPlacer(s *cluster.State) *Placer {
-	return &Placer{state: s, Mix: NewMix(s), shapes: map[requestKey]*Shape{}}
+	return &Placer{state: s, Mix: NewMix(s), shapes: map[shapeKey]*Shape{}}
 }
 
 // Pods places as many pods of the unit as it can, task by task in their order,
@@ -159,7 +159,7 @@ func (p *Placer) pod(u *Unit, t int, pod int32, within func(cluster.NodeID) bool
 // put places a pod on a node; gpus is the shared device, 0 for whole ones.
 func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64) {
 	sh := u.Tasks[t].Shape
-	a := cluster.Alloc{Node: node, GPUs: gpus, Share: sh.Part, CPUMilli: sh.CPU, MemMiB: sh.Mem}
+	a := cluster.Alloc{Node: node, Others: sh.Others.ID(), GPUs: gpus, Share: sh.Part, CPUMilli: sh.CPU, MemMiB: sh.Mem}
 	if sh.Part == 0 {
 		a.Share = cluster.WholeGPU
 		if sh.GPUs > 0 {
@@ -192,11 +192,11 @@ func (p *Placer) find(u *Unit, sh *Shape, st stage, within func(cluster.NodeID) 
 		}
 	}
 	if st.strategy == Spread && u.Spread {
-		if id, ok := p.whole(sh.GPUs, sh.need(), st, p.apart(u, sh, accept)); ok {
+		if id, ok := p.whole(sh.GPUs, sh.need(1), st, p.apart(u, sh, accept)); ok {
 			return id, 0, true
 		}
 	}
-	id, ok := p.whole(sh.GPUs, sh.need(), st, accept)
+	id, ok := p.whole(sh.GPUs, sh.need(1), st, accept)
 	return id, 0, ok
 }
 
@@ -272,7 +272,7 @@ func (st stage) walk(gpus int) (order cluster.LeafOrder, first, last, step int) 
 // round.
 func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	fit := func(id cluster.NodeID) bool {
-		return p.state.Node(id).Has(sh.need()) && (accept == nil || accept(id))
+		return p.state.Node(id).Has(sh.need(1)) && (accept == nil || accept(id))
 	}
 	shared := func() (cluster.NodeID, uint64, bool) {
 		for _, pool := range st.pools {
@@ -288,11 +288,11 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 			ok = fit
 		}
 		if st.strategy == Spread && u.Spread {
-			if id, found := p.whole(1, sh.need(), st, p.apart(u, sh, fit)); found {
+			if id, found := p.whole(1, sh.need(1), st, p.apart(u, sh, fit)); found {
 				return id, p.state.PickGPUs(id, 1), true
 			}
 		}
-		id, found := p.whole(1, sh.need(), st, ok)
+		id, found := p.whole(1, sh.need(1), st, ok)
 		if !found {
 			return 0, 0, false
 		}
@@ -315,7 +315,7 @@ func (p *Placer) filter(u *Unit, sh *Shape, within func(cluster.NodeID) bool) fu
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
-		return p.state.Node(id).Has(sh.need()) && (within == nil || within(id)) &&
+		return p.state.Node(id).Has(sh.need(1)) && (within == nil || within(id)) &&
 			sh.selected(p.state, id) && p.near(u, sh, id, true)
 	}
 }
@@ -370,7 +370,7 @@ func (p *Placer) Stands(u *Unit, sh *Shape, pod cluster.Owner, id cluster.NodeID
 func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) func(cluster.NodeID) bool {
 	return func(id cluster.NodeID) bool {
 		n := p.state.Node(id)
-		if !n.Has(sh.need()) || accept != nil && !accept(id) {
+		if !n.Has(sh.need(1)) || accept != nil && !accept(id) {
 			return false
 		}
 		return !slices.ContainsFunc(n.Pods, func(h cluster.Held) bool { return h.Owner.Job == u.Job })

@@ -66,6 +66,7 @@ type Shape struct {
 	GPUs     int
 	Part     cluster.Milli
 	CPU, Mem int64
+	Others   *cluster.Amounts
 	// Mixed says that the pods of one gang may run on different models.
 	Mixed bool
 
@@ -102,7 +103,7 @@ func (p *Placer) Shape(r *cluster.Request) *Shape {
 		p.epoch = p.state.Epoch()
 		clear(p.shapes)
 	}
-	k := keyOf(r)
+	k := shapeKey{keyOf(r), p.state.Amounts(r.Others).ID()}
 	sh := p.shapes[k]
 	if sh == nil {
 		sh = newShape(p.state, r)
@@ -111,13 +112,19 @@ func (p *Placer) Shape(r *cluster.Request) *Shape {
 	return sh
 }
 
+// shapeKey is a request without selectors and tolerations.
+type shapeKey struct {
+	requestKey
+	others cluster.AmountsID
+}
+
 // maxShapes is how many compiled requests are kept at hand.
 const maxShapes = 1 << 12
 
 // newShape compiles a request. It must be compiled again when the state has
 // gained pools or the labels of nodes have changed.
 func newShape(s *cluster.State, r *cluster.Request) *Shape {
-	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, request: r, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
+	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, Others: s.Amounts(r.Others), request: r, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
 	if r.GPU < cluster.WholeGPU {
 		sh.Part = r.GPU
 	} else {
@@ -228,17 +235,29 @@ func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {
 	return sh.suits[id] == 1
 }
 
-// holds returns how many pods of the shape the node can take now, by GPUs, CPU
-// and memory.
+// holds returns how many pods of the shape the node can take now, by what it has
+// free.
 func (sh *Shape) holds(n *cluster.Node) int {
-	return capacity(sh, n.Free(), cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem})
+	return n.Times(sh.Others, sh.holdsBut(n, cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem}))
 }
 
-// need returns what one pod of the shape needs of a node beside GPUs.
-func (sh *Shape) need() cluster.Need { return cluster.Need{Pods: 1, CPU: sh.CPU, Mem: sh.Mem} }
+// holdsBut is holds with so much left beside GPUs, whatever is left of other
+// resources.
+func (sh *Shape) holdsBut(n *cluster.Node, left cluster.Need) int {
+	if sh.Part > 0 {
+		return min(capacity(sh, 0, left), n.Parts(sh.Part))
+	}
+	return capacity(sh, n.Free(), left)
+}
+
+// need returns what pods of the shape need of a node beside GPUs.
+func (sh *Shape) need(pods int) cluster.Need {
+	return cluster.Need{Pods: pods, CPU: int64(pods) * sh.CPU, Mem: int64(pods) * sh.Mem, Others: sh.Others}
+}
 
 // capacity returns how many pods of a shape with whole GPUs, or without any,
-// fit in so many GPUs and what else is left: none where that is overdrawn.
+// fit in so many GPUs and the pods, CPU and memory that are left: none where those
+// are overdrawn.
 func capacity(sh *Shape, gpus int, left cluster.Need) int {
 	if left.CPU < 0 || left.Mem < 0 {
 		return 0

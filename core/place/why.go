@@ -27,6 +27,8 @@ const (
 	CPU
 	Memory
 	Pods
+	// Other: on nodes that lack another resource.
+	Other
 	// Constraint: selectors, taints or affinity exclude the nodes with room.
 	Constraint
 	// Topology: the gang fits, but in no single domain of the required level.
@@ -71,8 +73,17 @@ type counts struct {
 	free           cluster.Milli // idle GPU in all
 	gpu            int           // slots by GPU alone
 	cpu, mem, pods int           // and by CPU; and by memory; and by pods
+	others         []otherCount  // and by each resource that the request names
+	fit            int           // and by all that is counted
 	suits          int           // and by all
 	largest        int           // most whole GPUs free on one node
+}
+
+// otherCount is how many pods the nodes hold by another resource too, and how much
+// of it is free, of how much, on those with room for pods but for such resources.
+type otherCount struct {
+	fit       int
+	free, all int64
 }
 
 func (p *Placer) whyTask(u *Unit, t int) Shortfall {
@@ -80,7 +91,7 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	if need == 0 {
 		return Shortfall{}
 	}
-	var c counts
+	c := counts{others: make([]otherCount, len(sh.request.Others))}
 	for id := range p.state.Nodes() {
 		p.countNode(u, sh, cluster.NodeID(id), &c)
 	}
@@ -98,12 +109,16 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %d, the memory beside them %d", wants, sh.on(), c.gpu, c.mem)}
 	case c.pods < need:
 		return Shortfall{Pods, fmt.Sprintf("needs %s: the nodes%s with room for them take %d more pods", wants, sh.on(), c.pods)}
+	case c.fit < need:
+		i := slices.IndexFunc(c.others, func(o otherCount) bool { return o.fit < need })
+		return Shortfall{Other, fmt.Sprintf("needs %s: the nodes%s with room for them have %d of %d %s free, which hold %d",
+			wants, sh.on(), c.others[i].free, c.others[i].all, sh.request.Others[i].Name, c.others[i].fit)}
 	case c.suits < need && u.Joins:
 		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there",
 			wants, p.levelName(u.Required), c.suits)}
 	case c.suits < need:
 		return Shortfall{Constraint, fmt.Sprintf("needs %s: %d fit, %d of them where selectors, taints and affinity allow",
-			wants, c.pods, c.suits)}
+			wants, c.fit, c.suits)}
 	}
 	return Shortfall{}
 }
@@ -115,11 +130,7 @@ func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
 	}
 	c.largest = max(c.largest, n.Free())
 	free := func(pods int, cpu, mem int64) int {
-		left := cluster.Need{Pods: pods, CPU: cpu, Mem: mem}
-		if sh.Part > 0 {
-			return min(capacity(sh, 0, left), n.Parts(sh.Part))
-		}
-		return capacity(sh, n.Free(), left)
+		return sh.holdsBut(n, cluster.Need{Pods: pods, CPU: cpu, Mem: mem})
 	}
 	const plenty = 1 << 60
 	c.free += n.FreeMilli()
@@ -128,6 +139,20 @@ func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
 	c.mem += free(plenty, n.CPU, n.Mem)
 	fit := free(n.PodsLeft(), n.CPU, n.Mem)
 	c.pods += fit
+	room := fit
+	for i := range c.others {
+		o, a := &c.others[i], &sh.request.Others[i]
+		free := max(0, p.state.FreeAmount(id, a.Name))
+		if a.Value > 0 {
+			fit = min(fit, int(free/a.Value))
+		}
+		o.fit += fit
+		if room > 0 {
+			o.free += free
+			o.all += cluster.AmountOf(n.Spec.Others, a.Name)
+		}
+	}
+	c.fit += fit
 	if sh.selected(p.state, id) && p.near(u, sh, id, !u.Whole) {
 		c.suits += fit
 	}
@@ -235,6 +260,11 @@ func (sh *Shape) empty(n *cluster.NodeSpec) int {
 	if sh.Part > 0 {
 		k = min(k, n.GPUs*int(cluster.WholeGPU/sh.Part))
 	}
+	for _, a := range sh.request.Others {
+		if a.Value > 0 {
+			k = min(k, int(cluster.AmountOf(n.Others, a.Name)/a.Value))
+		}
+	}
 	return k
 }
 
@@ -252,6 +282,11 @@ func (sh *Shape) String() string {
 	}
 	if sh.Mem > 0 {
 		parts = append(parts, fmt.Sprintf("%d MiB", sh.Mem))
+	}
+	for _, a := range sh.request.Others {
+		if a.Value > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", a.Value, a.Name))
+		}
 	}
 	if len(parts) == 0 {
 		return "an empty pod"

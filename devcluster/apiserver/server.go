@@ -33,6 +33,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 )
 
 // Gates are the feature gates that are on beside the defaults. They hold for the
@@ -40,6 +41,12 @@ import (
 var Gates = []string{
 	"GenericWorkload", "WorkloadWithJob", "TopologyAwareWorkloadScheduling", "PodGroupPreemptionPolicy", "DRAWorkloadResourceClaims",
 }
+
+// gatesOff are the feature gates that are off against the defaults: with many
+// objects they cost much, and a cluster for trying things out needs neither. One
+// reads everything from etcd every five minutes to check the watch cache, the other
+// keeps an index of the watch cache for every one of the last changes.
+var gatesOff = []string{"DetectCacheInconsistency", "ListFromCacheSnapshot"}
 
 // serverStart is how long the API server may take until it is ready.
 const serverStart = 2 * time.Minute
@@ -71,11 +78,12 @@ type Server struct {
 	// Dir is where its data are.
 	Dir string
 
-	config  *rest.Config
-	cancel  context.CancelFunc
-	ended   chan struct{} // closed when the API server has ended, for whatever reason
-	failure error         // why, once ended is closed
-	cleanup []func()      // last first
+	config   *rest.Config
+	statuses *podstore.StatusREST
+	cancel   context.CancelFunc
+	ended    chan struct{} // closed when the API server has ended, for whatever reason
+	failure  error         // why, once ended is closed
+	cleanup  []func()      // last first
 }
 
 // Start starts a server and waits until it is ready. ctx bounds the start alone:
@@ -273,7 +281,7 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + keys.serviceAccounts, "--service-account-signing-key-file=" + keys.serviceAccounts,
 		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
-		"--feature-gates=" + strings.Join(Gates, "=true,") + "=true",
+		"--feature-gates=" + strings.Join(Gates, "=true,") + "=true," + strings.Join(gatesOff, "=false,") + "=false",
 		"--runtime-config=scheduling.k8s.io/v1beta1=true",
 		// Simulated pods have no use for a token. Nodes are written Ready: nobody
 		// would take the taint of new ones away.
@@ -304,6 +312,9 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	config, err := app.NewConfig(completed)
 	if err != nil {
 		return fmt.Errorf("kube-apiserver: %w", err)
+	}
+	if err := s.openStatuses(config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter); err != nil {
+		return fmt.Errorf("the storage of pods: %w", err)
 	}
 	prepared, err := config.Complete()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -52,6 +53,7 @@ func (c *cluster) auditNodes() []v1.Pod {
 // use is what pods take of a node.
 type use struct {
 	gpus, cpu, memory, pods int64
+	others                  []core.Amount
 	devices                 [64]int64 // in thousandths
 }
 
@@ -72,6 +74,7 @@ func problems(nodes []v1.Node, pods []v1.Pod) []string {
 		u.gpus += need.GPUs
 		u.cpu += need.CPUMilli
 		u.memory += need.MemMiB
+		u.others = translate.AddOthers(u.others, need.Others, 1)
 		u.pods++
 		set, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
 		if err != nil {
@@ -107,6 +110,11 @@ func problems(nodes []v1.Node, pods []v1.Pod) []string {
 		} {
 			if x.used > x.room {
 				out = append(out, fmt.Sprintf("node %s has %d %s and gives %d", n.Name, x.room, x.what, x.used))
+			}
+		}
+		for _, o := range u.others {
+			if has := room[v1.ResourceName(o.Name)]; o.Value > has.Value() {
+				out = append(out, fmt.Sprintf("node %s has %d %s and gives %d", n.Name, has.Value(), o.Name, o.Value))
 			}
 		}
 		for d, milli := range u.devices {

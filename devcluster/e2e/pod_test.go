@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -76,6 +78,48 @@ func TestPodsOfOthers(t *testing.T) {
 	c.unbound("ours")
 	c.delete("theirs")
 	c.bound("ours")
+}
+
+// Resources that mean nothing to the scheduler are counted too, those that pods of
+// other schedulers have as well.
+func TestPodsOfNamedAmounts(t *testing.T) {
+	const hca = "rdma/hca"
+	c := begin(t)
+	c.node("n", func(n *v1.Node) {
+		n.Status.Capacity[hca], n.Status.Allocatable[hca] = resource.MustParse("4"), resource.MustParse("3")
+		n.Status.Capacity[v1.ResourceEphemeralStorage], n.Status.Allocatable[v1.ResourceEphemeralStorage] = resource.MustParse("100Gi"), resource.MustParse("90Gi")
+	})
+	with := func(name v1.ResourceName, quantity string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			r := &p.Spec.Containers[0].Resources
+			r.Limits = maps.Clone(r.Limits)
+			r.Limits[name] = resource.MustParse(quantity)
+			r.Requests = r.Limits
+		}
+	}
+	theirs := pod("theirs", with(hca, "1"))
+	theirs.Spec.SchedulerName = "other"
+	c.create(theirs)
+	c.must(admin.CoreV1().Pods(c.namespace).Bind(ctx(), &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Target: v1.ObjectReference{Kind: "Node", Name: "n"},
+	}, metav1.CreateOptions{}))
+	c.schedule()
+	c.create(pod("first", with(hca, "1"), with(v1.ResourceEphemeralStorage, "60Gi")))
+	c.bound("first")
+	c.create(pod("second", with(hca, "2")), pod("third", with(v1.ResourceEphemeralStorage, "60Gi")), pod("fourth", with("vendor.com/fpga", "1")))
+	if said := c.waits("second", "InsufficientOther"); !strings.Contains(said, "1 of 3 rdma/hca free") {
+		t.Errorf("it waits because %q; expected how much is free of what", said)
+	}
+	if k := condition(c.get("second"), v1.PodScheduled); k == nil || k.Reason != v1.PodReasonUnschedulable {
+		t.Errorf("its condition PodScheduled is %+v; expected Unschedulable", k)
+	}
+	c.waits("third", "InsufficientOther")
+	c.waits("fourth", "NoNode")
+	c.unbound("second", "third", "fourth")
+	c.delete("theirs")
+	c.bound("second")
+	c.delete("first")
+	c.bound("third")
 }
 
 // A part of a GPU is given out by device: parts share one as far as it goes, and

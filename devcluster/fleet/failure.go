@@ -176,7 +176,7 @@ func FailPod(ctx context.Context, client kubernetes.Interface, namespace, name s
 			return badInput("pod %s/%s: expected one that runs; it is %s", namespace, name, p.phase)
 		}
 		_, err = client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType,
-			p.finished(time.Now(), true, 137), metav1.PatchOptions{}, "status")
+			p.patch(p.finished(time.Now(), true, 137)), metav1.PatchOptions{}, "status")
 		return err
 	})
 }

@@ -34,10 +34,16 @@ type Config struct {
 	// DRA has the nodes of Cluster publish their GPUs in ResourceSlices instead of
 	// as a resource.
 	DRA bool
+	// Update is how the simulated kubelets write.
+	Update UpdatePodStatus
 	// Progress, if not nil, is called now and then while nodes are created, from
 	// several goroutines.
 	Progress func(done, total int)
 }
+
+// UpdatePodStatus has change change the status of a pod, of which it is told the
+// metadata. An error of change ends the update.
+type UpdatePodStatus func(ctx context.Context, namespace, name string, change func(*metav1.ObjectMeta, *corev1.PodStatus) error) error
 
 // writers is how many requests are under way at a time.
 const writers = 32
@@ -65,7 +71,7 @@ func Start(ctx context.Context, config *rest.Config, cfg Config) (*Fleet, error)
 	}
 	f := &Fleet{client: client}
 	f.nodes = newNodes(client)
-	f.pods = newPods(client, f.nodes)
+	f.pods = newPods(client, f.nodes, cfg.Update)
 	f.nodes.changed = f.pods.nodeChanged
 	if err := f.nodes.start(ctx, &f.running); err != nil {
 		return nil, err

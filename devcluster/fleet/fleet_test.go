@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -160,13 +159,9 @@ func TestStatusOfInits(t *testing.T) {
 		},
 	})
 	now := time.Now()
-	states := func(patch []byte) string {
-		var got struct{ Status corev1.PodStatus }
-		if err := json.Unmarshal(patch, &got); err != nil {
-			t.Fatal(err)
-		}
+	states := func(got corev1.PodStatus) string {
 		state := make(map[string]string)
-		for _, s := range append(got.Status.InitContainerStatuses, got.Status.ContainerStatuses...) {
+		for _, s := range append(got.InitContainerStatuses, got.ContainerStatuses...) {
 			state[s.Name] = "running"
 			if s.State.Terminated != nil {
 				state[s.Name] = s.State.Terminated.Reason
@@ -176,7 +171,7 @@ func TestStatusOfInits(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(state)) {
 			text = append(text, name+" "+state[name])
 		}
-		return string(got.Status.Phase) + ": " + strings.Join(text, ", ")
+		return string(got.Phase) + ": " + strings.Join(text, ", ")
 	}
 	if got, want := states(p.running(now, "172.16.0.1")), "Running: a running, b running, init Completed, sidecar running"; got != want {
 		t.Errorf("it runs as %q; want %q", got, want)

@@ -115,8 +115,8 @@ func (p *pod) restartsAfter(failed bool) bool {
 	return p.restart == corev1.RestartPolicyAlways || p.restart == corev1.RestartPolicyOnFailure && failed
 }
 
-// running returns the patch that makes the pod run from now on.
-func (p *pod) running(now time.Time, hostIP string) []byte {
+// running returns what changes in the status of a pod that runs from now on.
+func (p *pod) running(now time.Time, hostIP string) corev1.PodStatus {
 	at := metav1.NewTime(now)
 	s := corev1.PodStatus{
 		Phase:     corev1.PodRunning,
@@ -133,21 +133,18 @@ func (p *pod) running(now time.Time, hostIP string) []byte {
 		}
 		s.InitContainerStatuses = append(s.InitContainerStatuses, p.statuses([]container{c}, state, corev1.ContainerState{})...)
 	}
-	return p.patch(s)
+	return s
 }
 
-// finished returns the patch that ends the containers now: the pod ends too, or
+// finished returns what changes in the status when the containers end now: the pod ends too, or
 // begins them again as its restart policy says, unless it is being deleted.
-func (p *pod) finished(now time.Time, failed bool, code int32) []byte {
+func (p *pod) finished(now time.Time, failed bool, code int32) corev1.PodStatus {
 	at, began := metav1.NewTime(now), metav1.NewTime(p.began)
 	last := corev1.ContainerState{Terminated: exit(code, began, at)}
 	if p.restartsAfter(failed) && p.deadline.IsZero() {
 		again := *p
 		again.restarts++
-		return again.patch(corev1.PodStatus{
-			Phase:             corev1.PodRunning,
-			ContainerStatuses: again.statuses(p.containers, runningState(at), last),
-		})
+		return corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: again.statuses(p.containers, runningState(at), last)}
 	}
 	s := corev1.PodStatus{Phase: corev1.PodSucceeded}
 	reason := "PodCompleted"
@@ -160,7 +157,7 @@ func (p *pod) finished(now time.Time, failed bool, code int32) []byte {
 		s.InitContainerStatuses = append(s.InitContainerStatuses,
 			p.statuses([]container{c}, corev1.ContainerState{Terminated: exit(0, began, at)}, corev1.ContainerState{})...)
 	}
-	return p.patch(s)
+	return s
 }
 
 // conditions are those of a pod whose containers are ready or, with a reason,

@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 // pods follows the pods that are bound and takes each through its life.
 type pods struct {
 	client     kubernetes.Interface
+	update     UpdatePodStatus
 	nodes      *nodes
 	store      cache.Store // of *pod
 	controller cache.Controller
@@ -35,9 +38,10 @@ type pods struct {
 // end is when containers that began at a time end; began is as the status has it.
 type end struct{ began, at time.Time }
 
-func newPods(client kubernetes.Interface, nodes *nodes) *pods {
+func newPods(client kubernetes.Interface, nodes *nodes, update UpdatePodStatus) *pods {
 	f := &pods{
 		client: client,
+		update: update,
 		nodes:  nodes,
 		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
 		ends:   make(map[types.UID]end),
@@ -199,7 +203,7 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 		first := *p
 		first.ip = f.address()
 		f.begins(p, now)
-		return 0, f.patch(ctx, p, first.running(now, n.ip))
+		return 0, f.write(ctx, p, first.running(now, n.ip))
 	case p.duration < 0:
 		return 0, nil
 	}
@@ -213,14 +217,14 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 	if p.restartsAfter(p.failed) {
 		f.begins(p, now)
 	}
-	return 0, f.patch(ctx, p, p.finished(now, p.failed, code))
+	return 0, f.write(ctx, p, p.finished(now, p.failed, code))
 }
 
 // leave takes a pod that is being deleted off its node. Who waits for its end, by
 // a finalizer, sees it fail first, as from a kubelet.
 func (f *pods) leave(ctx context.Context, p *pod, now time.Time) error {
 	if p.watched && !p.ended() {
-		if err := f.patch(ctx, p, p.finished(now, true, 143)); err != nil {
+		if err := f.write(ctx, p, p.finished(now, true, 143)); err != nil {
 			return err
 		}
 	}
@@ -229,8 +233,35 @@ func (f *pods) leave(ctx context.Context, p *pod, now time.Time) error {
 	})
 }
 
-// patch gives a pod a status. The answer is not read: the watch brings it.
-func (f *pods) patch(ctx context.Context, p *pod, status []byte) error {
-	return f.client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).Namespace(p.Namespace).Resource("pods").Name(p.Name).
-		SubResource("status").Body(status).Do(ctx).Error()
+// write gives a pod a status.
+func (f *pods) write(ctx context.Context, p *pod, status corev1.PodStatus) error {
+	return f.update(ctx, p.Namespace, p.Name, func(of *metav1.ObjectMeta, now *corev1.PodStatus) error {
+		if of.UID != p.UID || of.ResourceVersion != p.ResourceVersion {
+			return apierrors.NewConflict(corev1.Resource("pods"), p.Name, errors.New("it has changed"))
+		}
+		merge(now, &status)
+		return nil
+	})
+}
+
+// merge overwrites what of a pod's status changes, conditions one by one.
+func merge(s, changes *corev1.PodStatus) {
+	s.Phase = changes.Phase
+	if changes.StartTime != nil {
+		s.StartTime = changes.StartTime
+		s.HostIP, s.HostIPs, s.PodIP, s.PodIPs = changes.HostIP, changes.HostIPs, changes.PodIP, changes.PodIPs
+	}
+	if changes.ContainerStatuses != nil {
+		s.ContainerStatuses = changes.ContainerStatuses
+	}
+	if changes.InitContainerStatuses != nil {
+		s.InitContainerStatuses = changes.InitContainerStatuses
+	}
+	for _, c := range changes.Conditions {
+		if i := slices.IndexFunc(s.Conditions, func(of corev1.PodCondition) bool { return of.Type == c.Type }); i >= 0 {
+			s.Conditions[i] = c
+		} else {
+			s.Conditions = append(s.Conditions, c)
+		}
+	}
 }

@@ -139,7 +139,7 @@ var Reasons = func() []Reason {
 	}
 	add("QOSGrpGRES", core.QuotaExceeded)
 	add("BadConstraints", core.NoNode)
-	add("Resources", core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.TopologyTooTight, core.Victims)
+	add("Resources", core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.TopologyTooTight, core.Victims)
 	add("ReqNodeNotAvail", core.Affinity)
 	add("Priority", core.HeldBack)
 	add("BeginTime", core.BackOff)

@@ -46,6 +46,7 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 		Name: n.Name, GPUs: int(gpus),
 		CPUMilli: n.Status.Allocatable.Cpu().MilliValue(), MemMiB: mebibytes(n.Status.Allocatable.Memory(), false),
 		MaxPods: int(min(n.Status.Allocatable.Pods().Value(), maxPods)),
+		Others:  othersIn(n.Status.Allocatable),
 		HBD:     first(n.Labels, hbdLabels), Cordoned: !Schedulable(n),
 	}
 	if gpus > 0 {

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -96,6 +97,9 @@ func podOf(r *core.Request) *v1.Pod {
 	if r.MemMiB > 0 {
 		list[v1.ResourceMemory] = *resource.NewQuantity(r.MemMiB<<20, resource.BinarySI)
 	}
+	for _, a := range r.Others {
+		list[v1.ResourceName(a.Name)] = *resource.NewQuantity(a.Value, resource.DecimalSI)
+	}
 	notes := map[string]string{}
 	switch {
 	case r.GPU >= core.WholeGPU:
@@ -143,13 +147,12 @@ func expressions(list []core.Requirement) []v1.NodeSelectorRequirement {
 	return out
 }
 
-// limits has the extended resources, of which requests and limits must agree.
+// limits has the extended resources and huge pages, of which requests and limits
+// must agree.
 func limits(list v1.ResourceList) v1.ResourceList {
-	out := v1.ResourceList{}
-	for name, q := range list {
-		if isGPU(name) {
-			out[name] = q
-		}
+	out := maps.Clone(list)
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+		delete(out, name)
 	}
 	return out
 }

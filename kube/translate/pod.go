@@ -18,7 +18,7 @@ import (
 // pod's author, what in it cannot be used.
 func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	need := Requests(p)
-	r := core.Request{GPU: milli(need.GPUs), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Models: a.Models}
+	r := core.Request{GPU: milli(need.GPUs), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others, Models: a.Models}
 	if a.Fraction > 0 {
 		if need.GPUs > 0 {
 			return r, fmt.Errorf("a part of a GPU and %d whole ones are asked for: expected one of them", need.GPUs)

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,10 +48,39 @@ func TestRequests(t *testing.T) {
 		{"to be made larger, which cannot be now", `{spec: {containers: [{name: a, resources: {requests: {cpu: 9}}}]},
   status: {conditions: [{type: PodResizePending, status: "True", reason: Infeasible}], containerStatuses: [{name: a, image: i, imageID: i, ready: true, restartCount: 0, allocatedResources: {cpu: 4}, resources: {requests: {cpu: 4}}}]}}`,
 			Amounts{CPUMilli: 4000}},
-		{"other makers", `spec: {containers: [{name: a, resources: {requests: {amd.com/gpu: 1, huawei.com/Ascend910: 4, example.com/gpu: 8}}}]}`, Amounts{GPUs: 5}},
+		{"other makers", `spec: {containers: [{name: a, resources: {requests: {amd.com/gpu: 1, huawei.com/Ascend910: 4, example.com/gpu: 8}}}]}`,
+			Amounts{GPUs: 5, Others: []core.Amount{{Name: "example.com/gpu", Value: 8}}}},
+		{"other resources", `spec: {overhead: {ephemeral-storage: 1}, initContainers: [{name: i, resources: {requests: {ephemeral-storage: 1Gi, rdma/hca: 1}}}, {name: s, restartPolicy: Always, resources: {requests: {rdma/hca: 1}}}],
+  containers: [{name: a, resources: {requests: {rdma/hca: 2, hugepages-2Mi: 4Mi, ephemeral-storage: 10, vendor.com/fpga: 0}}}]}`,
+			Amounts{Others: []core.Amount{{Name: "ephemeral-storage", Value: 1<<30 + 1}, {Name: "hugepages-2Mi", Value: 4 << 20}, {Name: "rdma/hca", Value: 3}}}},
+		{"beyond all numbers", `spec: {containers: [{name: a, resources: {requests: {ephemeral-storage: 16Ei}}}]}`,
+			Amounts{Others: []core.Amount{{Name: "ephemeral-storage", Value: core.MaxAmount}}}},
 	} {
-		if got := Requests(read[v1.Pod](t, c.pod)); got != c.want {
+		if got := Requests(read[v1.Pod](t, c.pod)); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, expected %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestLeft(t *testing.T) {
+	list := func(pairs ...any) (out []core.Amount) {
+		for i := 0; i < len(pairs); i += 2 {
+			out = append(out, core.Amount{Name: pairs[i].(string), Value: int64(pairs[i+1].(int))})
+		}
+		return out
+	}
+	for _, c := range []struct{ has, taken, left []core.Amount }{
+		{nil, nil, nil},
+		{list("a", 1, "b", 2), nil, list("a", 1, "b", 2)},
+		{list("a", 1, "b", 2), list("b", 1), list("a", 1, "b", 1)},
+		{list("a", 1, "b", 2), list("a", 1), list("b", 2)},
+		{list("a", 1, "b", 2), list("a", 3, "c", 1), list("b", 2)},
+		{list("a", 1), list("a", 1), nil},
+		{nil, list("a", 1), nil},
+	} {
+		before := slices.Clone(c.has)
+		if got := Left(c.has, c.taken); !reflect.DeepEqual(got, c.left) || !slices.Equal(c.has, before) {
+			t.Errorf("%v less %v: %v, expected %v; it was %v", c.has, c.taken, got, c.left, before)
 		}
 	}
 }
@@ -106,7 +136,7 @@ spec:
   taints: [{key: gpu, value: "yes", effect: NoSchedule}, {key: soft, effect: PreferNoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoExecute}]
 status:
   capacity: {cpu: 64, memory: 512Gi, nvidia.com/gpu: 8, pods: 110}
-  allocatable: {cpu: 63500m, memory: 500Gi, nvidia.com/gpu: 7, pods: 110}
+  allocatable: {cpu: 63500m, memory: 500Gi, nvidia.com/gpu: 7, pods: 110, rdma/hca: 4, hugepages-1Gi: 0, ephemeral-storage: 1Ki}
   conditions: [{type: Ready, status: "True"}]
 `)
 	got, missing, err := Node(n)
@@ -114,6 +144,7 @@ status:
 		Name: "n1", Model: "H800", GPUs: 8, CPUMilli: 63500, MemMiB: 500 << 10, MaxPods: 110, HBD: "c1", Cordoned: true,
 		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1"},
 		Taints: []core.Taint{{Key: "gpu:NoSchedule", Value: "=yes"}},
+		Others: []core.Amount{{Name: "ephemeral-storage", Value: 1024}, {Name: "rdma/hca", Value: 4}},
 	}
 	for i := range want.GPUs {
 		want.Devices = append(want.Devices, core.Device{NUMA: int8(i / 4), NIC: -1})
@@ -140,7 +171,7 @@ func TestModel(t *testing.T) {
 		{"nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB", "A100-SXM4-80GB"}, {"nvidia.com/gpu.product=Tesla-V100-SHARED", "V100"},
 		{"muster.sh/gpu-model=X,nvidia.com/gpu.product=NVIDIA-Y", "X"}, {"cloud.google.com/gke-accelerator=nvidia-l4", "l4"}, {"a=b", UnknownModel},
 	} {
-		if got := Model(Labels(c.labels).Set()); got != c.want {
+		if got := Model(Labels(c.labels).Set()); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %s, expected %s", c.labels, got, c.want)
 		}
 	}
@@ -248,7 +279,7 @@ func TestSize(t *testing.T) {
 		{`{apiVersion: batch/v1, kind: Job, spec: {parallelism: 3}}`, 0},
 		{`{apiVersion: ray.io/v1, kind: RayCluster}`, 0},
 	} {
-		if got := Size(&unstructured.Unstructured{Object: *read[map[string]any](t, c.object)}); got != c.want {
+		if got := Size(&unstructured.Unstructured{Object: *read[map[string]any](t, c.object)}); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %d, expected %d", c.object, got, c.want)
 		}
 	}

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,13 +43,74 @@ func gpusIn(list v1.ResourceList) int64 {
 type Amounts struct {
 	GPUs             int64 // whole devices
 	CPUMilli, MemMiB int64
+	// Others is what it asks for of other resources, in their own units, sorted by
+	// name; none is 0.
+	Others []core.Amount
 }
 
 // Requests sums what a pod's containers ask for, init containers, sidecars,
 // pod-level requests and overhead included, as Kubernetes does.
 func Requests(p *v1.Pod) Amounts {
 	list := podresources.PodRequests(p, podresources.PodResourcesOptions{UseStatusResources: true})
-	return Amounts{GPUs: gpusIn(list), CPUMilli: list.Cpu().MilliValue(), MemMiB: mebibytes(list.Memory(), true)}
+	return Amounts{GPUs: gpusIn(list), CPUMilli: list.Cpu().MilliValue(), MemMiB: mebibytes(list.Memory(), true), Others: othersIn(list)}
+}
+
+// Add adds by times b.
+func (a *Amounts) Add(b *Amounts, by int64) {
+	a.GPUs += by * b.GPUs
+	a.CPUMilli += by * b.CPUMilli
+	a.MemMiB += by * b.MemMiB
+	a.Others = AddOthers(a.Others, b.Others, by)
+}
+
+// AddOthers returns a and by times b. It may be a itself, which is left as it is.
+func AddOthers(a, b []core.Amount, by int64) []core.Amount {
+	if len(b) == 0 {
+		return a
+	}
+	sum := slices.Clone(a)
+	for _, x := range b {
+		i, ok := slices.BinarySearchFunc(sum, x.Name, func(o core.Amount, name string) int { return strings.Compare(o.Name, name) })
+		if !ok {
+			sum = slices.Insert(sum, i, core.Amount{Name: x.Name})
+		}
+		if sum[i].Value += by * x.Value; sum[i].Value == 0 {
+			sum = slices.Delete(sum, i, i+1)
+		}
+	}
+	if len(sum) == 0 {
+		return nil
+	}
+	return sum
+}
+
+// Left returns what of a is left when b is taken, of nothing less than nothing.
+func Left(a, b []core.Amount) []core.Amount {
+	left := AddOthers(a, b, -1)
+	if slices.ContainsFunc(left, func(o core.Amount) bool { return o.Value < 0 }) {
+		left = slices.DeleteFunc(slices.Clone(left), func(o core.Amount) bool { return o.Value < 0 })
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return left
+}
+
+// othersIn lists what a list of resources has beside GPUs, CPU, memory and pods:
+// disk space, huge pages and extended resources.
+func othersIn(list v1.ResourceList) []core.Amount {
+	var out []core.Amount
+	for name, q := range list {
+		switch name {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods:
+			continue
+		}
+		if v := q.Value(); v > 0 && !isGPU(name) {
+			out = append(out, core.Amount{Name: string(name), Value: min(v, core.MaxAmount)})
+		}
+	}
+	slices.SortFunc(out, func(a, b core.Amount) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // mebibytes rounds what is asked for up and what there is down.
