@@ -5,6 +5,7 @@
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  nodes.go dra*.go pods.go groups.go terms.go volumes.go attach.go queues.go policies.go topologies.go
 //	bind.go evict.go suspend.go status.go size.go     acts to the API, and their outcomes
+//	leader.go shards.go                               who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
