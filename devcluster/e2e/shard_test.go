@@ -3,12 +3,14 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -193,4 +195,83 @@ func TestShardsOtherwise(t *testing.T) {
 	c.holding(map[*scheduler]int{again: 1})
 	c.create(pod("d"))
 	c.bound("d")
+}
+
+// With bad cables, clocks that jump, and instances that come, end and are cut off
+// while there is much to do, everything is bound in the end, nothing twice.
+func TestShardsChaos(t *testing.T) {
+	c := begin(t)
+	c.forgetLeases()
+	seen := c.watch()
+	rng := rand.New(rand.NewPCG(7, 7))
+	pools := []string{"east", "west", "north"}
+	load := func(round int) {
+		for _, pool := range pools {
+			in := label(v1alpha1.PoolLabel, pool)
+			only := func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1alpha1.PoolLabel: pool} }
+			gang := fmt.Sprintf("gang%d-%s", round, pool)
+			n := 2 + rng.IntN(6)
+			c.group(gang, n)
+			c.several(gang, 0, n, asks(2), ofGroup(gang), in, only)
+			c.several(fmt.Sprintf("single%d-%s", round, pool), 0, 4, in, only)
+			c.several(fmt.Sprintf("part%d-%s", round, pool), 0, 4, asks(0), note(v1alpha1.GPUFractionAnnotation, "0.5"), in, only)
+		}
+	}
+	const rounds = 4
+	for _, pool := range pools { // 14 + 4 + 2 GPUs a round at most, and what cannot be together
+		c.nodesNamed(pool, 8*rounds, func(n *v1.Node) { n.Labels[v1alpha1.PoolLabel] = pool })
+	}
+	shards := parseShards(t, "east", "west", "*")
+	serial := 0
+	join := func() *scheduler {
+		serial++
+		bad := &cable{rng: rand.New(rand.NewPCG(7, uint64(serial))), counts: map[string]int{}}
+		bad.bad.Store(100)
+		clock := &leaps{rng: rand.New(rand.NewPCG(8, uint64(serial)))}
+		return c.shares(fmt.Sprint("i", serial), shards, func(k *kube.Config) {
+			k.API, k.Now = throughCable(k.API, bad), clock.now
+		})
+	}
+	instances := []*scheduler{join(), join(), join()}
+	// One that ends, for it could not reach the API at the start or lost a lease, is
+	// followed by another, as the kubelet does it.
+	living := func(check func() error) func() error {
+		return func() error {
+			for i, s := range instances {
+				select {
+				case <-s.ended:
+					instances[i] = join()
+				default:
+				}
+			}
+			return check()
+		}
+	}
+	for round := range rounds {
+		load(round)
+		c.until("each has a shard", living(func() error {
+			for _, s := range instances {
+				if held := s.Holds(); len(held) != 1 {
+					return fmt.Errorf("one has %v", held)
+				}
+			}
+			return c.bindings(8)
+		}))
+		i := rng.IntN(len(instances))
+		load(rounds + round)
+		instances[i].stop()
+		instances[i] = join()
+		c.auditNodes()
+	}
+	c.until("all pods are bound", living(func() error { return c.bindings(10) }))
+	seen.stayed(t)
+	taken := 0
+	for _, s := range c.schedulers {
+		s.stop()
+		taken += strings.Count(s.log.String(), "this instance decides")
+	}
+	if taken <= len(shards) {
+		t.Errorf("shards were taken %d times: none was ever handed over", taken)
+	}
+	t.Logf("%d instances took shards %d times", len(c.schedulers), taken)
 }
