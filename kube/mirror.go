@@ -63,9 +63,9 @@ type mirror struct {
 	// they are after lostAfter; 0 for never.
 	unready   map[string]*node
 	lostAfter core.Time
+	shards    shardTable
 	// moved are the nodes that came from another shard and take no pods yet.
-	shards shardTable
-	moved  map[string]*node
+	moved map[string]*node
 }
 
 // acts is what is to be done for decisions, in order.

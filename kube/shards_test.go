@@ -785,7 +785,7 @@ func TestShardsRandom(t *testing.T) {
 			x := r.instances[pick(len(r.instances))]
 			shard := r.shards[pick(len(r.shards))].Name()
 			holder := r.holders[r.shard(shard)]
-			switch pick(12) {
+			switch pick(13) {
 			case 0:
 				if len(r.pods) < 12 {
 					r.serial++
@@ -805,6 +805,11 @@ func TestShardsRandom(t *testing.T) {
 					if name := names[pick(len(names))]; name[0] == 'p' {
 						r.gone(name)
 					}
+				}
+			case 12: // it may be bound by two at once: the first counts
+				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
+					to := []string{"H800", "A100", "B"}[pick(3)]
+					r.pod(names[pick(len(names))], func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = to })
 				}
 			case 3, 4:
 				if x.engine != nil {
@@ -836,10 +841,18 @@ func TestShardsRandom(t *testing.T) {
 		if len(r.instances) == 0 {
 			r.join()
 		}
+		// One has all in the end: a job may have been put where its GPUs are not.
 		r.settle()
-		for _, s := range r.shards {
-			if holder := r.holders[r.shard(s.Name())]; holder == nil {
-				r.take(r.instances[pick(len(r.instances))], s.Name())
+		last := r.instances[pick(len(r.instances))]
+		for i, s := range r.shards {
+			if holder := r.holders[i]; holder != nil && holder != last && holder.shards.held[i] {
+				r.handOver(s.Name())
+			}
+		}
+		r.settle()
+		for i, s := range r.shards {
+			if r.holders[i] == nil {
+				r.take(last, s.Name())
 			}
 		}
 		for range 3 { // pauses after failed starts
