@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -79,7 +80,7 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 		}
 	}
 	for step := range 150 {
-		switch r.IntN(9) {
+		switch r.IntN(10) {
 		case 0, 1, 2:
 			claim := fmt.Sprintf("%c%d", "xh"[r.IntN(2)], step)
 			request := asksFor("x", "gpu.nvidia.com", int64(1+r.IntN(4)))
@@ -127,6 +128,20 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 		case 7:
 			d.sliceAway(names[r.IntN(3)])
 		case 8:
+			// A pod is taken out of its owner's hands, or given to one.
+			if len(live) > 0 {
+				name := live[r.IntN(len(live))]
+				if p := d.pods["default/"+name]; p != nil && p.Labels[v1alpha1.GangLabel] == "" {
+					d.pod(name, func(p *v1.Pod) {
+						if p.OwnerReferences != nil {
+							p.OwnerReferences = nil
+							return
+						}
+						of("apps/v1", "ReplicaSet", name)(p)
+					})
+				}
+			}
+		case 9:
 			if r.IntN(3) == 0 {
 				if err := d.m.rebuild(); err != nil {
 					t.Fatal(err)

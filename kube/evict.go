@@ -13,14 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/core"
 )
 
 // departure is an evictAct on its way.
 type departure struct {
 	namespace, name string
 	uid             types.UID
-	reason          core.Reason
+	reason          string
 	message         string
 	shard           int // of its group
 }
@@ -51,17 +50,16 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 		if !s.held[d.shard].Load() {
 			return
 		}
-		err = s.client.PolicyV1().Evictions(d.namespace).Evict(ctx, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Namespace: d.namespace, Name: d.name},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(d.uid))},
-		})
-		s.metrics.request("evict", err)
+		err = s.askToLeave(ctx, d.namespace, d.name, d.uid)
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			break
 		}
 		// The engine waits for the pod to leave: there is no other way on.
 		if passes(err) {
 			s.log.Info("an eviction has to wait", "pod", d.namespace+"/"+d.name, "why", err)
+			if d.reason == causeDrained && apierrors.IsTooManyRequests(err) {
+				_ = s.sayMoving(ctx, d.namespace, d.name, d.uid, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error())
+			}
 		} else {
 			s.log.Error("a pod could not be evicted", "pod", d.namespace+"/"+d.name, "error", err)
 		}
@@ -76,7 +74,7 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 		}
 	}
 	if err == nil {
-		s.event(d.namespace, "Pod", d.name, d.uid, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", d.reason, d.message))
+		s.tellOf(&d)
 		err = s.retry(ctx, func() error { return s.mark(ctx, &d) })
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
@@ -84,8 +82,30 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 	}
 }
 
-// mark says on the pod why it leaves.
+// askToLeave asks once for the eviction of a pod.
+func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid types.UID) error {
+	err := s.client.PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))},
+	})
+	s.metrics.request("evict", err)
+	return err
+}
+
+// tellOf tells people that a pod was told to leave.
+func (s *Scheduler) tellOf(d *departure) {
+	if d.reason == causeDrained {
+		s.event(d.namespace, "Pod", d.name, d.uid, v1.EventTypeNormal, d.reason, d.message)
+		return
+	}
+	s.event(d.namespace, "Pod", d.name, d.uid, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", d.reason, d.message))
+}
+
+// mark says on the pod why it leaves, if that is for another.
 func (s *Scheduler) mark(ctx context.Context, d *departure) error {
+	if d.reason == causeDrained {
+		return nil
+	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": d.uid},
 		"status": map[string]any{"conditions": []v1.PodCondition{{

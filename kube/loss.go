@@ -33,26 +33,26 @@ func (m *mirror) requeues(g *group, p *pod) bool {
 func (m *mirror) memberLost(g *group, p *pod, list ...evictAct) {
 	if g.gang() && m.ours(g) && g.submitted && !g.draining && !g.worked && g.running() < g.least() && g.runs() && m.requeues(g, p) {
 		m.log.Info("a gang is stopped because it lost a pod", "job", g.job, "pod", p.object.Name)
-		list = m.breakUp(g, fmt.Sprintf("pod %s of the gang was lost", p.object.Name), list)
+		list = m.breakUp(g, core.MemberLost.String(), fmt.Sprintf("pod %s of the gang was lost", p.object.Name), list)
+		g.draining, g.broke = true, true
 	}
 	m.sendOff(g, list)
 }
 
-// breakUp makes all pods of a gang leave that run, and adds them to list. The
+// breakUp makes all pods of a group leave that run, and adds them to list. The
 // engine is told as they go.
-func (m *mirror) breakUp(g *group, why string, list []evictAct) []evictAct {
+func (m *mirror) breakUp(g *group, reason, why string, list []evictAct) []evictAct {
 	for _, p := range g.pods {
 		if p.state != podBinding && p.state != podBound {
 			continue
 		}
 		p.state = podLeaving
 		m.notePod(p)
-		p.cause = evictAct{pod: p, reason: core.MemberLost, message: why}
+		p.cause = evictAct{pod: p, reason: reason, message: why}
 		if !p.inFlight && !p.object.deleting {
 			list = append(list, p.cause)
 		}
 	}
-	g.draining, g.broke = true, true
 	return list
 }
 
@@ -107,7 +107,7 @@ func (m *mirror) sweep(n *node) {
 		if p.state == podBound && m.ours(g) {
 			p.state = podLeaving
 			m.notePod(p)
-			p.cause = evictAct{pod: p, reason: core.MemberLost, message: why}
+			p.cause = evictAct{pod: p, reason: core.MemberLost.String(), message: why}
 			m.memberLost(g, p, p.cause)
 		}
 	}

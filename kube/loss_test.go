@@ -66,7 +66,7 @@ func TestFailedMember(t *testing.T) {
 			}
 			continue
 		}
-		if len(bind) > 0 || !slices.Equal(evicted(evict), []string{"g-1"}) || evict[0].reason != core.MemberLost {
+		if len(bind) > 0 || !slices.Equal(evicted(evict), []string{"g-1"}) || evict[0].reason != core.MemberLost.String() {
 			t.Fatalf("%q: %v leave, %d start", onFailure, evicted(evict), len(bind))
 		}
 		// When all are gone, and have come again, the gang waits for a while, then

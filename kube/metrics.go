@@ -17,6 +17,7 @@ type metrics struct {
 	requests  *prometheus.CounterVec
 	waited    *prometheus.HistogramVec
 	evictions *prometheus.CounterVec
+	moves     *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -36,6 +37,9 @@ func newMetrics() *metrics {
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_evictions_total", Help: "Pods told to leave.",
 		}, []string{"reason"}),
+		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "muster_moves_total", Help: "Pods of drained nodes that others were to replace before they leave, by how it ended.",
+		}, []string{"result"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_api_requests_total", Help: "Requests to the API server but for watches.",
 		}, []string{"verb", "result"}),
@@ -44,7 +48,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.requests, m.waited)
+	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.moves, m.requests, m.waited)
 	return m
 }
 

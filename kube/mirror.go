@@ -63,9 +63,11 @@ type mirror struct {
 	// they are after lostAfter; 0 for never.
 	unready   map[string]*node
 	lostAfter core.Time
+	draining  map[string]*node   // to be emptied
+	moving    map[types.UID]*pod // out of their owners' hands
 	shards    shardTable
-	// moved are the nodes that came from another shard and take no pods yet.
-	moved map[string]*node
+	// arrived are the nodes that came from another shard and take no pods yet.
+	arrived map[string]*node
 }
 
 // acts is what is to be done for decisions, in order.
@@ -74,6 +76,8 @@ type acts struct {
 	evict []evictAct
 	// suspend has the groups of which all pods are to leave.
 	suspend []suspendAct
+	// move has the pods that are to leave for another node.
+	move []move
 	// choose has the claims that are to be told a node.
 	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
@@ -100,7 +104,7 @@ type bindAct struct {
 // evictAct asks to make a pod leave.
 type evictAct struct {
 	pod     *pod
-	reason  core.Reason
+	reason  string
 	message string
 }
 
@@ -133,7 +137,8 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		namespaces: map[string]map[string]string{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
-		census: newCensus(), unready: map[string]*node{}, shards: oneShard(), moved: map[string]*node{},
+		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
+		shards: oneShard(), arrived: map[string]*node{},
 	}
 }
 
@@ -233,9 +238,10 @@ func (m *mirror) decide(now core.Time) *acts {
 	}
 	m.later = m.later[:0]
 	m.provided()
-	m.openMoved()
+	m.openArrived()
 	m.settle()
 	m.sweepLost()
+	m.sweepDraining()
 	m.settle()
 	if m.engineWakes <= m.now {
 		m.engineWakes = core.Never
@@ -263,7 +269,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
@@ -361,7 +367,7 @@ func (m *mirror) evict(d *core.Decision) {
 		}
 		p.state = podLeaving
 		m.notePod(p)
-		p.cause = evictAct{pod: p, reason: d.Reason, message: message}
+		p.cause = evictAct{pod: p, reason: d.Reason.String(), message: message}
 		switch {
 		case !p.inFlight:
 			list = append(list, p.cause)

@@ -28,6 +28,13 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	}
 	n.object, n.gone = o, false
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
+	if o.undrained != "" {
+		m.log.Warn("a node is not drained", "node", o.Name, "why", o.undrained)
+	}
+	delete(m.draining, o.Name)
+	if o.drain != nil {
+		m.draining[o.Name] = n
+	}
 	delete(m.unready, o.Name)
 	if !o.unready.IsZero() {
 		m.unready[o.Name] = n
@@ -43,6 +50,7 @@ func (m *mirror) nodeGone(name string) {
 		clear(m.topologies.labelled)
 		m.topologies.survey(n, 0)
 		delete(m.unready, name)
+		delete(m.draining, name)
 		m.dirtyNodes[name] = n
 	}
 }

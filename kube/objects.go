@@ -41,6 +41,8 @@ type podObject struct {
 	otherGates   bool   // it has others': it is not ready
 	waitingType  bool   // it has the Waiting condition, True
 	owner        *metav1.OwnerReference
+	replaceable  bool            // by another pod of its owner, before it goes
+	move         *translate.Move // of one that moves, or did not in the end
 	deviceClaims []claimRef
 	// resource is the resource by which it asks for GPUs; extended the claim that
 	// was made for it where DRA provides that resource.
@@ -112,6 +114,7 @@ func trimPod(p *v1.Pod) *podObject {
 		}
 	}
 	o.owner = metav1.GetControllerOf(p)
+	o.replaceable, o.move = translate.Replaceable(p) != nil, translate.MoveOf(p)
 	o.deviceClaims = podClaims(p)
 	if o.request.GPU >= core.WholeGPU {
 		o.resource = translate.GPUResource(p)
@@ -132,6 +135,10 @@ type nodeObject struct {
 	missing int
 	unready time.Time // since when it is not ready, zero when it is
 	wrong   string    // why it cannot be used
+	// drain is set while it is to be emptied; undrained says why not, though somebody
+	// asks for it.
+	drain     *translate.Drain
+	undrained string
 }
 
 func trimNode(n *v1.Node) *nodeObject {
@@ -139,6 +146,9 @@ func trimNode(n *v1.Node) *nodeObject {
 	var err error
 	if o.node, o.missing, err = translate.Node(n); err != nil {
 		o.wrong = err.Error()
+	}
+	if o.drain, err = translate.DrainOf(n); err != nil {
+		o.undrained = err.Error()
 	}
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {

@@ -45,6 +45,10 @@ type pod struct {
 	// dismissed says that the engine told it to leave, and not one before the
 	// engine was built anew: to that one it runs.
 	dismissed bool
+	// moves says that it is on its way off a node that is drained; stayed is the
+	// request for which it could not leave.
+	moves  bool
+	stayed *string
 	// said is the reason that its conditions give for its waiting.
 	said    string
 	volumes volumes
@@ -78,6 +82,10 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
+	if p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() && o.node == p.target && o.membership.Group != old.membership.Group && o.ours {
+		m.changeOwner(p, o)
+		return
+	}
 	defer m.notePod(p)
 	o.terms, o.ports = old.terms, old.ports // they cannot change
 	if o.labels != old.labels {
@@ -124,6 +132,21 @@ func (m *mirror) podSeen(o *podObject) {
 	}
 }
 
+// changeOwner takes in that a pod on a node was taken out of its owner's hands, or
+// given back: it is one of another group.
+func (m *mirror) changeOwner(p *pod, o *podObject) {
+	moves, stayed := p.moves, p.stayed
+	m.podOver(p)
+	m.newPod(o)
+	p = m.pods[o.UID]
+	p.moves, p.stayed = moves, stayed
+	for _, r := range o.deviceClaims {
+		if c := m.dra.claims[key(o.Namespace, r.claim)]; c != nil {
+			m.claimChanged(c) // to those that share it, it was gone
+		}
+	}
+}
+
 func (m *mirror) newPod(o *podObject) {
 	if !o.ours && o.node == "" {
 		return
@@ -141,6 +164,9 @@ func (m *mirror) newPod(o *podObject) {
 		return
 	}
 	m.join(p)
+	if o.move.Active() && o.node != "" {
+		m.moving[o.UID] = p
+	}
 }
 
 // join makes a pod one of its group.
@@ -183,6 +209,7 @@ func (m *mirror) podsListed(list []*podObject) {
 // podOver takes a pod that ended or was deleted off its node.
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
+	delete(m.moving, p.object.UID)
 	m.lifted(p)
 	m.notePod(p)
 	m.uncount(p)

@@ -63,7 +63,7 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -104,6 +104,19 @@ func (s *story) happen() {
 			ours := p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" && len(p.Spec.Volumes) == 0
 			if ours || len(p.Labels) > 0 && p.Labels[v1alpha1.GangLabel] == "" && p.Spec.SchedulerName != v1alpha1.SchedulerName {
 				s.pod(name, s.label)
+			}
+		}
+	case "own":
+		// A pod is taken out of its owner's hands, or given to one.
+		if name, ok := some(s, s.pods); ok {
+			if p := s.pods[name]; p.Spec.SchedulerName == v1alpha1.SchedulerName && p.Labels[v1alpha1.GangLabel] == "" {
+				s.pod(name, func(p *v1.Pod) {
+					if p.OwnerReferences != nil {
+						p.OwnerReferences = nil
+						return
+					}
+					of("apps/v1", "ReplicaSet", p.Name)(p)
+				})
 			}
 		}
 	case "node":

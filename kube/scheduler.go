@@ -4,7 +4,8 @@
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  nodes.go dra*.go pods.go groups.go terms.go volumes.go attach.go queues.go policies.go topologies.go
-//	bind.go evict.go suspend.go status.go size.go     acts to the API, and their outcomes
+//	drain.go loss.go                                  who leaves nodes that are emptied, or lost
+//	bind.go evict.go suspend.go move.go status.go size.go     acts to the API, and their outcomes
 //	leader.go shards.go                               who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
@@ -107,6 +108,7 @@ type Scheduler struct {
 	recorder record.EventRecorder
 
 	suspensions suspensions
+	moves       moves
 	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	drive       func(context.Context) // the loop, until its context ends
@@ -215,6 +217,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	workers.Go(func() {
 		select {
 		case <-s.ready:
+			workers.Go(func() { s.moveAll(ctx) })
 			s.resume(ctx)
 		case <-ctx.Done():
 		}
@@ -315,6 +318,7 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 	for i := range a.suspend {
 		go s.suspend(ctx, a.suspend[i].onItsWay())
 	}
+	s.moves.add(a.move...)
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)
 	}

@@ -189,6 +189,15 @@ func (t *shardTable) of(pool string) int {
 // are nobody's: all instances know them as they are.
 func (m *mirror) ours(g *group) bool { return m.shards.held[g.shard] || g.id.Kind == others }
 
+// whose is the shard of a pod: its group's, or the rest for one that is known by
+// what it takes alone.
+func (m *mirror) whose(p *pod) int {
+	if p.group == nil {
+		return m.shards.rest
+	}
+	return p.group.shard
+}
+
 // shardOf finds the shard of a group. One without pods, of which some may come
 // again, stays where it is.
 func (m *mirror) shardOf(g *group) int {
@@ -251,7 +260,7 @@ func (m *mirror) letGo(g *group) {
 	g.said, g.waiting, g.journey = said{}, waiting{}, nil
 	g.draining, g.broke = false, false
 	for _, p := range g.pods {
-		p.said, p.dismissed = "", false
+		p.said, p.dismissed, p.moves = "", false, false
 		if x := m.storage.providing[p.object.UID]; x != nil {
 			delete(m.storage.providing, p.object.UID)
 			m.bound(p.object.UID, false, false)
@@ -327,10 +336,10 @@ func (m *mirror) underWay(shard int) bool {
 	return false
 }
 
-// movedFor is how long a node takes no pods that has come from another shard: by
+// arrivalPause is how long a node takes no pods that has come from another shard: by
 // then what the instance that decided there had under way has been answered, or
 // given up, and been seen.
-const movedFor = core.Time(patience) + 5*core.Second
+const arrivalPause = core.Time(patience) + 5*core.Second
 
 // shut says whether a node, as the engine is to know it, takes no pods because it
 // is not ours, or not yet.
@@ -340,24 +349,24 @@ func (m *mirror) shut(n *node, want *core.Node) bool {
 	}
 	shard := m.shards.of(translate.NodePool(want.Labels, want.Model))
 	if n.sharded && shard != n.shard && !m.shards.held[n.shard] {
-		n.opens = m.now + movedFor
+		n.opens = m.now + arrivalPause
 	}
 	n.shard, n.sharded = shard, true
 	if m.now < n.opens {
-		m.moved[n.object.Name] = n
+		m.arrived[n.object.Name] = n
 		m.acts.wake = min(m.acts.wake, n.opens)
 	}
 	return !m.shards.held[shard] || m.now < n.opens
 }
 
-// openMoved has nodes looked at again that came from another shard.
-func (m *mirror) openMoved() {
-	for name, n := range m.moved {
+// openArrived has nodes looked at again that came from another shard.
+func (m *mirror) openArrived() {
+	for name, n := range m.arrived {
 		if m.now < n.opens {
 			m.acts.wake = min(m.acts.wake, n.opens)
 			continue
 		}
-		delete(m.moved, name)
+		delete(m.arrived, name)
 		if m.nodes[name] == n {
 			m.dirtyNodes[name] = n
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -687,6 +688,46 @@ func TestShardConditions(t *testing.T) {
 	}
 }
 
+// decidesOnAll is what a scheduler of a test holds.
+func decidesOnAll() []atomic.Bool {
+	held := make([]atomic.Bool, 1)
+	held[0].Store(true)
+	return held
+}
+
+// Pods of a drained node are moved by who decides on them, and by the next after a
+// hand-over.
+func TestShardDrains(t *testing.T) {
+	r, a, b := three(t)
+	r.pod("p", models("H800"))
+	r.bound("i1:p>h")
+	r.node("h", func(n *v1.Node) {
+		n.Spec.Unschedulable = true
+		n.Annotations = map[string]string{v1alpha1.DrainAnnotation: "10m"}
+	})
+	moves := func(x *instance) int {
+		r.catchUp(x)
+		r.now = r.now.Add(time.Second)
+		defer x.done()
+		return len(x.mirror.decide(core.Time(r.now.UnixNano())).move)
+	}
+	if mine, others := moves(a), moves(b); mine != 1 || others != 0 {
+		t.Fatalf("i1 moves %d, i2 moves %d", mine, others)
+	}
+	r.handOver("H800")
+	moves(a)
+	r.take(b, "H800")
+	if mine, others := moves(b), moves(a); mine != 1 || others != 0 {
+		t.Fatalf("after the hand-over, i2 moves %d, i1 moves %d", mine, others)
+	}
+	r.handOver("H800")
+	moves(b)
+	r.take(a, "H800")
+	if mine := moves(a); mine != 1 {
+		t.Errorf("what i1 had begun it does not begin anew: %d", mine)
+	}
+}
+
 // A job whose labels put it into another shard passes to the other instance.
 func TestJobMovesToAnotherShard(t *testing.T) {
 	r, a, b := three(t)
@@ -726,11 +767,11 @@ func TestNodeMovesToAnotherShard(t *testing.T) {
 	r.catchUp(b)
 	r.decide(b)
 	opens := b.acts.wake
-	if a := b.mirror.decide(core.Time(r.now.UnixNano())); len(a.bind) > 0 || a.wake > core.Time(r.now.UnixNano())+movedFor {
+	if a := b.mirror.decide(core.Time(r.now.UnixNano())); len(a.bind) > 0 || a.wake > core.Time(r.now.UnixNano())+arrivalPause {
 		t.Fatalf("%d are bound, the next look is at %v (%v)", len(a.bind), a.wake, opens)
 	}
 	r.bound()
-	r.now = r.now.Add(time.Duration(movedFor))
+	r.now = r.now.Add(time.Duration(arrivalPause))
 	r.bound("i2:p>more")
 }
 

@@ -12,13 +12,17 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// sizePause is how long it takes until an object that could not be read is
-// asked again.
-const sizePause = 5 * time.Second
+// An object that could not be read is read again after sizePause, at first: its
+// controller may make it after the pods, or a cache of the API server be behind.
+// The pause doubles each time, up to sizePauseMost.
+const (
+	sizePause     = 100 * time.Millisecond
+	sizePauseMost = 5 * time.Second
+)
 
 // ask reads the object that says how large a gang is, until it can be read.
 func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.ObjectRef) {
-	for ctx.Err() == nil {
+	for pause := sizePause; ctx.Err() == nil; pause = min(2*pause, sizePauseMost) {
 		n, err := s.size(ctx, id.Namespace, ref)
 		s.metrics.request("get", err)
 		s.box.put(func(m *mirror) { m.sized(id, n, err) })
@@ -27,7 +31,7 @@ func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.O
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(sizePause):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -90,7 +90,13 @@ type parked struct {
 // maySuspend reports whether the group is stopped whole, as far as its pods
 // tell.
 func (m *mirror) maySuspend(g *group) bool {
-	if g.id.Kind == others || g.runs() || len(g.pods) == 0 {
+	return !g.runs() && m.suspendable(g)
+}
+
+// suspendable reports whether the owners of all pods of a group are of kinds that
+// can be suspended.
+func (m *mirror) suspendable(g *group) bool {
+	if g.id.Kind == others || len(g.pods) == 0 {
 		return false
 	}
 	for _, p := range g.pods {
@@ -178,7 +184,7 @@ func (s *Scheduler) suspend(ctx context.Context, x *suspension) {
 	<-s.evicting
 	if owner != nil {
 		s.log.Info("an owner is suspended until its pods are gone", "owner", x.id.Namespace+"/"+owner.name, "resource", owner.resource.Resource)
-		s.event(x.id.Namespace, "Pod", x.pods[0].name, x.pods[0].uid, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", x.pods[0].reason, x.pods[0].message))
+		s.tellOf(&x.pods[0])
 		s.suspensions.add(*owner)
 		return
 	}

@@ -115,7 +115,7 @@ func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
 	}
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, all...)
 	return &owners{t: t, Scheduler: &Scheduler{
-		log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, dynamic: dyn,
+		held: decidesOnAll(), log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, dynamic: dyn,
 		box: newMailbox(), evicting: make(chan struct{}, 1), metrics: newMetrics(),
 	}}
 }
@@ -192,7 +192,7 @@ func leaving(by *unstructured.Unstructured) *suspension {
 		owners: []metav1.OwnerReference{refTo(by)}, members: map[types.UID]bool{"a": true, "b": true},
 	}
 	for _, name := range []string{"a", "b"} {
-		x.pods = append(x.pods, departure{namespace: "default", name: name, uid: types.UID(name), reason: core.PriorityPreemption, message: "room"})
+		x.pods = append(x.pods, departure{namespace: "default", name: name, uid: types.UID(name), reason: core.PriorityPreemption.String(), message: "room"})
 	}
 	return x
 }

@@ -42,6 +42,8 @@ type claimObject struct {
 	deleting bool
 	// exclusive says that one pod at a time may use it.
 	exclusive bool
+	// shared says that pods of several nodes may use it.
+	shared bool
 	// selected is the node for which it is to be made.
 	selected string
 }
@@ -52,6 +54,7 @@ func trimClaim(c *v1.PersistentVolumeClaim) *claimObject {
 		lost: c.Status.Phase == v1.ClaimLost, deleting: c.DeletionTimestamp != nil,
 		exclusive: slices.Contains(c.Spec.AccessModes, v1.ReadWriteOncePod), selected: c.Annotations[volume.AnnSelectedNode],
 	}
+	o.shared = slices.Contains(c.Spec.AccessModes, v1.ReadWriteMany) || slices.Contains(c.Spec.AccessModes, v1.ReadOnlyMany)
 	_, complete := c.Annotations[volume.AnnBindCompleted]
 	o.bound = complete && o.volume != ""
 	if owner := metav1.GetControllerOf(c); owner != nil {

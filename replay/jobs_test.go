@@ -318,15 +318,16 @@ func TestNodesComeBack(t *testing.T) {
 }
 
 // What files cannot say decides all the same: here that one of two nodes has a
-// label only later, and that pods are spread. The run's files hold what they can.
+// label, and another resource, only later, and that pods are spread. The run's files hold what they can.
 func TestBeyondFiles(t *testing.T) {
 	a := &tale{t, newFold()}
 	a.begin(100, 0)
-	node := func(name, zone string) core.Node {
-		return core.Node{Name: name, GPUs: 8, Model: "H800", Labels: map[string]string{"gen": zone}, Domains: []string{name}, MaxPods: 9}
+	hca := []core.Amount{{Name: "hca", Value: 1}}
+	node := func(name, zone string, others []core.Amount) core.Node {
+		return core.Node{Name: name, GPUs: 8, Model: "H800", Labels: map[string]string{"gen": zone}, Domains: []string{name}, MaxPods: 9, Others: others}
 	}
-	a.event(100, core.NodeAdded{Node: node("n0", "1")})
-	a.event(100, core.NodeAdded{Node: node("n1", "3")})
+	a.event(100, core.NodeAdded{Node: node("n0", "1", nil)})
+	a.event(100, core.NodeAdded{Node: node("n1", "3", hca)})
 	a.event(100, core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
 	a.submit(100, "new", 12, func(j *core.Job) {
 		j.NotPreemptible, j.Labels, j.MinRuntime = true, []string{"a;b"}, core.Second
@@ -337,7 +338,9 @@ func TestBeyondFiles(t *testing.T) {
 		j.Labels, j.Affinity = []string{"e"}, []core.Term{{Level: "rack", Label: "e", MaxSkew: 1}}
 	})
 	a.pass(100)
-	a.event(110, core.NodeChanged{Node: node("n0", "4")})
+	a.submit(105, "other", 1, func(j *core.Job) { j.Tasks[0].Others = hca })
+	a.event(110, core.NodeChanged{Node: node("n0", "4", nil)})
+	a.event(120, core.NodeChanged{Node: node("n0", "4", hca)})
 	a.pass(200)
 	r := a.f.finish()
 	r.Policy = policyOf(t, "default")
@@ -354,8 +357,8 @@ func TestBeyondFiles(t *testing.T) {
 		when, _, _ := strings.Cut(l[strings.Index(l, `"t":`)+4:], ",")
 		at[job+" "+on+" at "+when]++
 	}
-	want := map[string]int{"new n1 at 0": 7, "even n0 at 0": 1, "even n1 at 0": 1, "new n0 at 10": 5}
-	if !maps.Equal(at, want) || s.Jobs.Running != 2 {
+	want := map[string]int{"new n1 at 0": 7, "even n0 at 0": 1, "even n1 at 0": 1, "new n0 at 10": 5, "other n0 at 20": 1}
+	if !maps.Equal(at, want) || s.Jobs.Running != 3 {
 		t.Errorf("%v, want %v; %+v", at, want, s.Jobs)
 	}
 }

@@ -47,6 +47,7 @@ type node struct {
 	GPUs      int               `json:"gpus,omitempty" min:"0" max:"64"`
 	CPUMilli  int64             `json:"cpuMilli,omitempty" min:"0" max:"1000000000"`
 	MemMiB    int64             `json:"memMiB,omitempty" min:"0" max:"1000000000"`
+	Others    others            `json:"others,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Taints    []taint           `json:"taints,omitempty"`
 	Unhealthy []int             `json:"unhealthy,omitempty"`
@@ -55,6 +56,9 @@ type node struct {
 	// Devices, when given, has an entry for each GPU.
 	Devices []device `json:"devices,omitempty"`
 }
+
+// others is how much of other resources a node has, or a pod takes, by name.
+type others map[string]int64
 
 type taint struct {
 	Key   string `json:"key"`
@@ -149,6 +153,7 @@ type task struct {
 	GPUMilli int64    `json:"gpuMilli,omitempty" min:"0" max:"64000"`
 	CPUMilli int64    `json:"cpuMilli,omitempty" min:"0" max:"1000000000"`
 	MemMiB   int64    `json:"memMiB,omitempty" min:"0" max:"1000000000"`
+	Others   others   `json:"others,omitempty"`
 	Models   []string `json:"models,omitempty"` // any
 	placing
 	// Running lists the pods that run; the others wait.

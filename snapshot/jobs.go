@@ -174,6 +174,7 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		GPU:         core.Milli(t.GPUMilli),
 		CPUMilli:    t.CPUMilli,
 		MemMiB:      t.MemMiB,
+		Others:      t.Others.amounts(),
 		Models:      t.Models,
 		Selector:    append(j.requirements(), t.requirements()...),
 		Tolerations: append(j.tolerations(), t.tolerations()...),
@@ -191,6 +192,9 @@ func (r *reader) checkTask(t *task, before, pods int, at string) error {
 		return r.src.Errorf(at+".gpuMilli", "a part of one GPU (up to 1000) or whole ones (2000, 3000 …); found %d", t.GPUMilli)
 	case len(t.Running) > pods:
 		return r.src.Errorf(at+".running", "at most the %d pods; found %d", pods, len(t.Running))
+	}
+	if err := r.checkOthers(t.Others, at); err != nil {
+		return err
 	}
 	for k, m := range t.Models {
 		if !r.model[m] {
@@ -275,6 +279,12 @@ func (r *reader) take(n *place, t *task, p *running, at string) error {
 	}
 	n.cpuMilli -= t.CPUMilli
 	n.memMiB -= t.MemMiB
+	for _, name := range sorted(t.Others) {
+		n.taken[name] += t.Others[name]
+		if has := cluster.AmountOf(n.Others, name); n.taken[name] > has {
+			return r.src.Errorf(at+".node", "a node with %d %s left; found %q, which has %d", t.Others[name], name, n.Name, has-n.taken[name]+t.Others[name])
+		}
+	}
 	return nil
 }
 

@@ -35,7 +35,7 @@ func (r *reader) nodes(f *file) error {
 	}
 	for i := range r.s.Nodes {
 		n := &r.s.Nodes[i]
-		r.node[n.Name] = &place{n, slices.Repeat([]core.Milli{core.WholeGPU}, n.GPUs), n.CPUMilli, n.MemMiB}
+		r.node[n.Name] = &place{n, slices.Repeat([]core.Milli{core.WholeGPU}, n.GPUs), n.CPUMilli, n.MemMiB, map[string]int64{}}
 	}
 	return nil
 }
@@ -47,12 +47,33 @@ func (r *reader) checkNode(n *node, at string) error {
 	if len(n.Devices) > 0 && len(n.Devices) != n.GPUs {
 		return r.src.Errorf(at+".devices", "one entry for each of the %d GPUs; found %d", n.GPUs, len(n.Devices))
 	}
+	if err := r.checkOthers(n.Others, at); err != nil {
+		return err
+	}
 	for k, gpu := range n.Unhealthy {
 		if err := r.checkGPU(n.GPUs, n.Unhealthy[:k], gpu, fmt.Sprintf("%s.unhealthy[%d]", at, k)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (r *reader) checkOthers(o others, at string) error {
+	for _, name := range sorted(o) {
+		if v := o[name]; v < 0 || v > core.MaxAmount {
+			return r.src.Errorf(at+".others."+name, "a whole number from 0 to %d; found %d", int64(core.MaxAmount), v)
+		}
+	}
+	return nil
+}
+
+// amounts lists them as the engine has them.
+func (o others) amounts() []core.Amount {
+	var out []core.Amount
+	for _, name := range sorted(o) {
+		out = append(out, core.Amount{Name: name, Value: o[name]})
+	}
+	return out
 }
 
 // checkGPU checks that gpu is one of so many, and not among those before it.
@@ -80,7 +101,7 @@ func (n *node) names() []string {
 
 func (n *node) node(name string, levels []string) core.Node {
 	c := core.Node{
-		Name: name, Model: n.Model, GPUs: n.GPUs, CPUMilli: n.CPUMilli, MemMiB: n.MemMiB,
+		Name: name, Model: n.Model, GPUs: n.GPUs, CPUMilli: n.CPUMilli, MemMiB: n.MemMiB, Others: n.Others.amounts(),
 		Labels: n.Labels, Unhealthy: n.Unhealthy, Cordoned: n.Cordoned, HBD: n.HBD,
 	}
 	for _, d := range n.Devices {

@@ -32,14 +32,14 @@ func TestParseWholeSnapshot(t *testing.T) {
 	s := parse(t, `
 policy: default                      # a name, or the policy itself
 topology: {levels: [zone, spine, rack]}          # node labels, widest first
-nodes:  [{name: n0, model: H800, gpus: 8, cpuMilli: 192000, memMiB: 1048576, labels: {rack: r1, spine: s1, zone: z1}, unhealthy: [3]}]
+nodes:  [{name: n0, model: H800, gpus: 8, cpuMilli: 192000, memMiB: 1048576, others: {rdma/hca: 8, disk: 100}, labels: {rack: r1, spine: s1, zone: z1}, unhealthy: [3]}]
 queues:
 - {name: a, parent: org, weight: 2, mode: Isolated, quota: [{model: "*", nominal: 8, borrowingLimit: 8, lendingLimit: 4}]}
 - {name: org, quota: [{model: H800, nominal: 2.5}]}
 jobs:
 - {name: j1, queue: a, kind: training, class: HP, priority: 50, preemptible: true, gang: true, submittedAgo: 3600, runningFor: 1800,
    topology: {required: rack, preferred: spine}, locked: false,
-   tasks: [{name: worker, pods: 4, minPods: 4, gpuMilli: 2000, cpuMilli: 8000, memMiB: 32768, models: [H800],
+   tasks: [{name: worker, pods: 4, minPods: 4, gpuMilli: 2000, cpuMilli: 8000, memMiB: 32768, others: {rdma/hca: 1}, models: [H800],
             running: [{pod: j1-0, node: n0, gpus: [0, 1]}]}]}
 `)
 	if want := []string{"zone", "spine", "rack"}; !reflect.DeepEqual(s.Levels, want) {
@@ -47,6 +47,7 @@ jobs:
 	}
 	node := core.Node{
 		Name: "n0", Model: "H800", GPUs: 8, CPUMilli: 192000, MemMiB: 1048576,
+		Others:  []core.Amount{{Name: "disk", Value: 100}, {Name: "rdma/hca", Value: 8}},
 		Labels:  map[string]string{"rack": "r1", "spine": "s1", "zone": "z1"},
 		Domains: []string{"z1", "s1", "r1"}, Unhealthy: []int{3},
 	}
@@ -64,7 +65,7 @@ jobs:
 		Name: "j1", Queue: "a", Priority: 50, Gang: true, Submitted: s.Now - 3600*core.Second,
 		Topology: core.TopologyRequest{Required: "rack", Preferred: "spine"},
 		Tasks: []core.Task{{Name: "worker", Pods: 4, MinPods: 4,
-			Request: core.Request{GPU: 2000, CPUMilli: 8000, MemMiB: 32768, Models: []string{"H800"}}}},
+			Request: core.Request{GPU: 2000, CPUMilli: 8000, MemMiB: 32768, Others: []core.Amount{{Name: "rdma/hca", Value: 1}}, Models: []string{"H800"}}}},
 	}
 	if !reflect.DeepEqual(s.Jobs[0].Job, job) {
 		t.Errorf("job %+v, want %+v", s.Jobs[0].Job, job)
@@ -156,7 +157,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"level twice", "topology: {levels: [rack, rack]}\nnodes: []\n", `s.yaml:1: topology.levels[1]: each level once; found "rack" again`},
 		{"reserved level", "topology:\n  levels:\n  - hbd\nnodes: []\n", `s.yaml:3: topology.levels[0]: a node label; found "hbd"`},
 		{"unknown field of a node", "nodes:\n- name: n\n  gpu: 8\n",
-			`s.yaml:3: nodes[0].gpu: one of name, count, model, gpus, cpuMilli, memMiB, labels, taints, unhealthy, cordoned, hbd, devices; found an unknown field`},
+			`s.yaml:3: nodes[0].gpu: one of name, count, model, gpus, cpuMilli, memMiB, others, labels, taints, unhealthy, cordoned, hbd, devices; found an unknown field`},
 		{"node without a name", "nodes:\n- gpus: 8\n", `s.yaml:2: nodes[0].name: this field; found nothing`},
 		{"node twice", "nodes:\n- name: n\n- name: n\n", `s.yaml:3: nodes[1].name: a name of its own; found "n" again`},
 		{"node count", "nodes:\n- {name: n, count: 0}\n", `s.yaml:2: nodes[0].count: a whole number from 1 to 200000; found 0`},
@@ -208,6 +209,10 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 			`s.yaml:4: jobs[1].tasks[0].running[0].gpus[0]: a GPU of n with 500 gpuMilli left; found 1, which has 400`},
 		{"CPU over-allocated", node + "jobs: [{name: j, tasks: [{cpuMilli: 5000, running: [{pod: p, node: n}]}]}]\n",
 			`s.yaml:2: jobs[0].tasks[0].running[0].node: a node with 5000 cpuMilli and 0 memMiB left; found "n", which has 4000 and 0`},
+		{"other resources over-allocated", "nodes: [{name: n, others: {hca: 3}}]\njobs: [{name: j, tasks: [{pods: 2, others: {hca: 2}, running: [{pod: p, node: n}, {pod: q, node: n}]}]}]\n",
+			`s.yaml:2: jobs[0].tasks[0].running[1].node: a node with 2 hca left; found "n", which has 1`},
+		{"negative amount", "nodes:\n- {name: n, others: {hca: -1}}\n", `s.yaml:2: nodes[0].others.hca: a whole number from 0 to 9007199254740992; found -1`},
+		{"amount of a pod", node + "jobs: [{name: j, tasks: [{others: {hca: 1.5}}]}]\n", `s.yaml:2: jobs[0].tasks[0].others.hca: a whole number; found 1.5`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

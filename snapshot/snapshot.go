@@ -87,6 +87,7 @@ type place struct {
 	*core.Node
 	gpus             []core.Milli
 	cpuMilli, memMiB int64
+	taken            map[string]int64 // of other resources
 }
 
 func (r *reader) policy(p *policy, builtins v1alpha1.Builtins) (err error) {

@@ -93,6 +93,38 @@ const (
 // at the same time.
 const ShardsLabel = "muster.sh/shards"
 
+// What people and the scheduler write so that a node is emptied. Pods of owners
+// that replace what is missing leave when others are ready in their place.
+const (
+	// DrainAnnotation, on a node that is closed to new pods, asks the scheduler
+	// to empty it. It says how long a pod may take to be replaced, a [Duration]
+	// (with 0 nothing is replaced first), and, after a blank, anything that tells
+	// one request from another.
+	DrainAnnotation = "muster.sh/drain"
+	// MovingAnnotation is on a pod that was taken out of its owner's hands so
+	// that the owner makes another, and says how to give it back. It stays, marked
+	// so, on a pod that was given back.
+	MovingAnnotation = "muster.sh/moving"
+	// MovingLabel is "true" on such a pod until it is given back.
+	MovingLabel = "muster.sh/moving"
+)
+
+// MovingCondition is the type of the condition of pods of a node that is drained:
+// True while they wait to leave it, False when they stay after all.
+const MovingCondition = "muster.sh/Moving"
+
+// Reasons of [MovingCondition].
+const (
+	// MovingReplacing: another pod is to be ready in its place first.
+	MovingReplacing = "Replacing"
+	// MovingBudget: a disruption budget does not let it go yet.
+	MovingBudget = "DisruptionBudget"
+	// MovingNotReplaced: no other was ready in time.
+	MovingNotReplaced = "NotReplaced"
+	// MovingCancelled: its node is not to be emptied any more.
+	MovingCancelled = "Cancelled"
+)
+
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
 // autoscalers make no room for them. It repeats what the scheduler found, and
 // the scheduler alone takes it away.

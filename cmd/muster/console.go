@@ -30,7 +30,7 @@ func (f *consoleFlags) register(c *cobra.Command) {
 
 // open returns a client, and the namespace to look in.
 func (f *consoleFlags) open(c *cobra.Command) (*console.Client, string, error) {
-	config, err := f.api.config(c)
+	client, err := f.api.client(c)
 	if err != nil {
 		return nil, "", err
 	}
@@ -40,8 +40,16 @@ func (f *consoleFlags) open(c *cobra.Command) (*console.Client, string, error) {
 			return nil, "", err
 		}
 	}
-	client, err := console.New(config)
-	return client, namespace, err
+	return client, namespace, nil
+}
+
+// client returns what looks at the cluster.
+func (f *apiFlags) client(c *cobra.Command) (*console.Client, error) {
+	config, err := f.config(c)
+	if err != nil {
+		return nil, err
+	}
+	return console.New(config)
 }
 
 // listFlags say how a list is written, and again.

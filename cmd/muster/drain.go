@@ -6,41 +6,44 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/console"
 )
 
 func newDrain() *cobra.Command {
 	var (
 		api      apiFlags
+		replace  = 10 * 60 * core.Second
 		timeout  time.Duration
 		uncordon bool
 	)
 	c := &cobra.Command{
 		Use:   "drain NODE",
-		Short: "Close a node of a cluster and evict the pods that Muster placed there",
-		Long: `Drain closes a node to new pods and evicts the pods that Muster placed there,
-through the Eviction API: disruption budgets and grace periods count. Pods of
-other schedulers stay. It ends when Muster's are gone; the node stays closed until
-it is opened with --uncordon.`,
+		Short: "Close a node of a cluster, and have its pods leave that Muster placed there",
+		Long: `Drain closes a node to new pods and asks the scheduler to empty it of those that it
+placed there. A pod of a Deployment leaves when another is available in its place; it
+stays if none is in the time that --replace-timeout gives. Jobs are suspended until
+their pods are gone, or their pods evicted, gangs whole. Disruption budgets and grace
+periods count. Pods of other schedulers and of DaemonSets stay.
+
+It ends when the others are gone. The node stays closed until it is opened with
+--uncordon. When it is interrupted, the scheduler goes on.`,
 		Example: `  muster drain gpu-017
-  muster drain gpu-017 --timeout 10m
+  muster drain gpu-017 --replace-timeout 30m --timeout 2h
+  muster drain gpu-017 --replace-timeout 0
   muster drain gpu-017 --uncordon`,
 		Args: arguments("NODE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if timeout < 0 {
 				return badUsage(c, "--timeout: expected a time, at least 0; found %s", timeout)
 			}
-			config, err := api.config(c)
-			if err != nil {
-				return err
-			}
-			client, err := console.New(config)
+			client, err := api.client(c)
 			if err != nil {
 				return err
 			}
 			tell := func(line string) { fmt.Fprintln(c.OutOrStdout(), line) }
 			if uncordon {
-				if err := client.Cordon(c.Context(), args[0], false); err != nil {
+				if err := client.Uncordon(c.Context(), args[0]); err != nil {
 					return err
 				}
 				tell("node " + args[0] + " is open to new pods")
@@ -48,11 +51,14 @@ it is opened with --uncordon.`,
 			}
 			ctx, stop := interruptible(c)
 			defer stop()
-			return client.Drain(ctx, console.Drain{Node: args[0], Timeout: timeout, Pause: time.Second, Tell: tell})
+			return client.Drain(ctx, console.Drain{
+				Node: args[0], Replace: time.Duration(replace), Timeout: timeout, Pause: time.Second, Idle: 15 * time.Second, Tell: tell,
+			})
 		},
 	}
 	api.register(c)
+	durationVar(c.Flags(), &replace, "replace-timeout", "how long a pod of a Deployment may take to be replaced before it leaves; with 0 it leaves at once")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long, such as 10m; 0 never does")
-	c.Flags().BoolVar(&uncordon, "uncordon", false, "open the node again")
+	c.Flags().BoolVar(&uncordon, "uncordon", false, "open the node again, and end its drain")
 	return c
 }

@@ -39,11 +39,7 @@ drain closed and empty, down not ready.`,
 			if err != nil {
 				return badUsage(c, "--states: %s", err)
 			}
-			config, err := api.config(c)
-			if err != nil {
-				return err
-			}
-			client, err := console.New(config)
+			client, err := api.client(c)
 			if err != nil {
 				return err
 			}

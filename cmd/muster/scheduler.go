@@ -98,23 +98,11 @@ shard is one instance's, and passes to another when that ends.`,
 					}
 				}()
 			}
-			recorder, err := record.open(c, log)
+			s, done, err := newScheduling(ctx, c, kc, &record, metrics)
 			if err != nil {
 				return err
 			}
-			if recorder != nil {
-				kc.Record = recorder
-				defer recorder.Close() // it has logged what is wrong
-			}
-			s, err := kube.New(kc)
-			if err != nil {
-				return err
-			}
-			if metrics != "" {
-				if err := kube.Serve(ctx, metrics, s.Handler()); err != nil {
-					return badUsage(c, "--metrics-address: expected an address that is free; found %v", err)
-				}
-			}
+			defer done()
 			if profiles != "" {
 				if err := kube.Serve(ctx, profiles, kube.Profiles()); err != nil {
 					return badUsage(c, "--pprof-address: expected an address that is free; found %v", err)
@@ -147,6 +135,31 @@ shard is one instance's, and passes to another when that ends.`,
 	f.StringVar(&metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
 	f.StringVar(&profiles, "pprof-address", "", "answer for /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
 	return c
+}
+
+// newScheduling makes a scheduler that records what happens, and answers at the
+// address metrics, as flags say. done ends the recording, after the scheduler.
+func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record *recordFlags, metrics string) (s *kube.Scheduler, done func(), err error) {
+	done = func() {}
+	recorder, err := record.open(c, kc.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if recorder != nil {
+		kc.Record = recorder
+		done = func() { recorder.Close() } // it has logged what is wrong
+	}
+	if s, err = kube.New(kc); err != nil {
+		done()
+		return nil, nil, err
+	}
+	if metrics != "" {
+		if err := kube.Serve(ctx, metrics, s.Handler()); err != nil {
+			done()
+			return nil, nil, badUsage(c, "--metrics-address: expected an address that is free; found %v", err)
+		}
+	}
+	return s, done, nil
 }
 
 // nodeLostAfter is how long a node may be not ready unless said otherwise: as

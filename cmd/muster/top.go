@@ -28,11 +28,7 @@ prints once, unless --watch is given.`,
 			if err := flags.check(c); err != nil {
 				return err
 			}
-			config, err := api.config(c)
-			if err != nil {
-				return err
-			}
-			client, err := console.New(config)
+			client, err := api.client(c)
 			if err != nil {
 				return err
 			}

@@ -160,23 +160,11 @@ func (f *upFlags) run(c *cobra.Command) error {
 		return err
 	}
 	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, NodeLostAfter: time.Duration(nodeLostAfter), Log: log}
-	recorder, err := f.record.open(c, log)
+	s, done, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
 	if err != nil {
 		return err
 	}
-	if recorder != nil {
-		kc.Record = recorder
-		defer recorder.Close() // it has logged what is wrong
-	}
-	s, err := kube.New(kc)
-	if err != nil {
-		return err
-	}
-	if f.metrics != "" {
-		if err := kube.Serve(ctx, f.metrics, s.Handler()); err != nil {
-			return badUsage(c, "--metrics-address: expected an address that is free; found %v", err)
-		}
-	}
+	defer done()
 	ended := make(chan error, 2)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

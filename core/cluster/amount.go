@@ -113,12 +113,18 @@ func (n *Node) countOthers(a *Amounts, by int64) {
 	}
 }
 
+// others is so much of each resource, by their numbers; 0 of those past the end.
+type others []int64
+
 // countOther adds to what the node has free of a resource.
 func (n *Node) countOther(resource int32, value int64) {
-	for len(n.others) <= int(resource) {
-		n.others = append(n.others, 0)
+	if n.others == nil {
+		n.others = new(others)
 	}
-	n.others[resource] += value
+	for len(*n.others) <= int(resource) {
+		*n.others = append(*n.others, 0)
+	}
+	(*n.others)[resource] += value
 }
 
 // Times returns how often the node has the amounts free, at most most.
@@ -135,10 +141,10 @@ func (n *Node) Times(a *Amounts, most int) int {
 // freeOf returns how much of a resource is free, less than nothing where the node
 // has become smaller than its pods.
 func (n *Node) freeOf(resource int32) int64 {
-	if int(resource) >= len(n.others) {
+	if n.others == nil || int(resource) >= len(*n.others) {
 		return 0
 	}
-	return n.others[resource]
+	return (*n.others)[resource]
 }
 
 // FreeAmount returns how much of a resource is free on a node, less than nothing

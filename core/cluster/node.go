@@ -38,7 +38,8 @@ type Node struct {
 	layout  *layout
 	domains []int32 // domain at each level, then HBD; -1 when unknown
 	dom     []int32 // the same, numbered within the pool
-	others  []int64 // free of other resources, by their numbers; 0 of those past the end
+	others  *others // free of other resources, nil when there is none
+	_       int64   // so that a node is three cache lines, and what comes first is in one
 }
 
 // anyPods is what is left of no limit.

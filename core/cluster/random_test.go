@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -144,10 +145,7 @@ func (y *yard) picture() any {
 		n := y.nodes[i]
 		n.Pods = append([]Held{}, n.Pods...)
 		n.part = slices.Clone(n.part)
-		n.others = slices.Clone(n.others)
-		for len(n.others) > 0 && n.others[len(n.others)-1] == 0 { // as good as not there
-			n.others = n.others[:len(n.others)-1]
-		}
+		n.others = &others{y.FreeAmount(NodeID(i), "fpga"), y.FreeAmount(NodeID(i), "hca")}
 		nodes = append(nodes, n)
 	}
 	labels := map[labelAt]int32{}
@@ -400,6 +398,16 @@ func TestRollback(t *testing.T) {
 			y.checkIndex()
 		}
 	})
+}
+
+// A search for room looks at the first cache line of a node, of which there are many.
+func TestNodeSize(t *testing.T) {
+	if size := unsafe.Sizeof(Node{}); size%64 != 0 {
+		t.Errorf("a node is %d bytes, expected whole cache lines of 64", size)
+	}
+	if size := unsafe.Offsetof(Node{}.Pods); size != 64 {
+		t.Errorf("what is looked at first is %d bytes, expected a cache line of 64", size)
+	}
 }
 
 // TestPick compares the choice of devices with all sets of that size: NVLink

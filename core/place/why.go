@@ -53,6 +53,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 			return s
 		}
 	}
+	if s := p.whyOthers(u); s.Lack != NoLack {
+		return s
+	}
 	if u.Whole && u.spreads() {
 		return Shortfall{Constraint, "it fits by count, but not with its pods spread as they must be"}
 	}
@@ -156,6 +159,33 @@ func (p *Placer) countNode(u *Unit, sh *Shape, id cluster.NodeID, c *counts) {
 	if sh.selected(p.state, id) && p.near(u, sh, id, !u.Whole) {
 		c.suits += fit
 	}
+}
+
+// whyOthers says of which other resource a gang lacks some when each task by itself
+// does not.
+func (p *Placer) whyOthers(u *Unit) Shortfall {
+	if !u.Whole || len(u.Tasks) < 2 {
+		return Shortfall{}
+	}
+	for t := range u.Tasks {
+		for _, a := range u.Tasks[t].request.Others {
+			need, free, all := int64(0), int64(0), int64(0)
+			for k := range u.Tasks {
+				need += int64(len(u.Tasks[k].Pods)) * cluster.AmountOf(u.Tasks[k].request.Others, a.Name)
+			}
+			for id := range cluster.NodeID(p.state.Nodes()) {
+				n := p.state.Node(id)
+				if n.Open() && slices.ContainsFunc(u.Tasks, func(task Task) bool { return task.uses(p.state.Pool(id), u) }) {
+					free += max(0, p.state.FreeAmount(id, a.Name))
+					all += cluster.AmountOf(n.Spec.Others, a.Name)
+				}
+			}
+			if need > free {
+				return Shortfall{Other, fmt.Sprintf("its tasks together need %d %s: %d of %d are free", need, a.Name, free, all)}
+			}
+		}
+	}
+	return Shortfall{}
 }
 
 // uses reports whether pods of the shape may run in the pool.

@@ -247,46 +247,75 @@ func (c *cluster) churn(rng *rand.Rand, round int) {
 	}
 }
 
-// A scheduler that is killed over and over under load, as by the kernel, leaves
-// nothing half done that the next one would not see.
-func TestKilled(t *testing.T) {
-	c := begin(t)
-	file := filepath.Join(t.TempDir(), "kubeconfig")
+// process is a scheduler in a process of its own, which can be killed as by the
+// kernel.
+type process struct {
+	*cluster
+	*exec.Cmd
+	said bytes.Buffer
+}
+
+// process starts a scheduler.
+func (c *cluster) process() *process {
+	c.Helper()
+	file := filepath.Join(c.TempDir(), "kubeconfig")
 	c.must(clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: identity.Host, CertificateAuthorityData: identity.CAData}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"scheduler": {Token: identity.BearerToken}},
 		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "scheduler"}},
 		CurrentContext: "c",
 	}, file))
+	p := &process{cluster: c, Cmd: exec.Command("muster", "scheduler", "--kubeconfig", file)}
+	p.Stderr = &p.said
+	c.must(p.Start())
+	c.Cleanup(func() {
+		_ = p.Process.Kill() // when the test ended early
+		if c.Failed() {
+			c.Logf("a scheduler said:\n%s", &p.said)
+		}
+	})
+	return p
+}
+
+// kill ends it at once.
+func (p *process) kill() {
+	p.Helper()
+	p.must(p.Process.Kill())
+	_ = p.Wait()
+}
+
+// interrupt ends it as people do.
+func (p *process) interrupt() {
+	p.Helper()
+	p.must(p.Process.Signal(os.Interrupt))
+	if err := p.Wait(); err != nil {
+		p.Errorf("an interrupted scheduler ended with %v", err)
+	}
+}
+
+// A scheduler that is killed over and over under load, as by the kernel, leaves
+// nothing half done that the next one would not see.
+func TestKilled(t *testing.T) {
+	c := begin(t)
 	rng := rand.New(rand.NewPCG(3, 3))
 	seen := c.watch()
 	c.nodesNamed("n", c.load(rng, 3)+8)
-	var said bytes.Buffer
-	start := func() *exec.Cmd {
-		p := exec.Command("muster", "scheduler", "--kubeconfig", file)
-		p.Stderr = &said
-		c.must(p.Start())
-		return p
-	}
 	for round := range 8 {
-		p := start()
-		c.until("some more is done", func() error { return c.bindings(min(round, 6)) })
-		time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond) // at any moment
-		c.must(p.Process.Kill())
-		_ = p.Wait()
+		p := c.process()
+		before := seen.bindings()
+		wanted := before + 1 + rng.IntN(20) // at any moment, which is after so many bindings
+		c.until("some more is bound", func() error {
+			if n := seen.bindings(); n < wanted && c.bindings(10) != nil {
+				return fmt.Errorf("%d are, %d were", n, before)
+			}
+			return nil
+		})
+		p.kill()
 		c.auditNodes()
 		c.churn(rng, round)
 	}
-	p := start()
-	defer func() {
-		c.must(p.Process.Signal(os.Interrupt))
-		if err := p.Wait(); err != nil {
-			t.Errorf("an interrupted scheduler ended with %v", err)
-		}
-		if t.Failed() {
-			t.Logf("the schedulers said:\n%s", &said)
-		}
-	}()
+	p := c.process()
+	defer p.interrupt()
 	c.allBound()
 	seen.stayed(t)
 }

@@ -63,10 +63,23 @@ func TestRestart(t *testing.T) {
 	seen := c.watch()
 	c.nodesNamed("n", c.load(rng, 1))
 	for range 12 {
-		c.start()
-		// Anything from before it has listed to when it has bound most.
-		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
-		c.scheduler.stop()
+		s := c.start()
+		// At any moment: before it has listed, when it is about to decide, and after
+		// some bindings.
+		switch wanted := rng.IntN(16); wanted {
+		case 0:
+		case 1:
+			<-s.Ready()
+		default:
+			wanted += seen.bindings()
+			c.until("some more is bound", func() error {
+				if n := seen.bindings(); n < wanted && c.bindings(10) != nil {
+					return fmt.Errorf("%d are; expected %d", n, wanted)
+				}
+				return nil
+			})
+		}
+		s.stop()
 		c.auditNodes()
 	}
 	c.schedule()

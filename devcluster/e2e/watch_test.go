@@ -55,6 +55,13 @@ func (s *sight) saw(p *v1.Pod, gone bool) {
 	}
 }
 
+// bindings counts the pods that were ever seen on a node.
+func (s *sight) bindings() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.places)
+}
+
 // evicted returns the pods that were told, for a reason, that they must leave.
 func (s *sight) evicted(reason string) []*v1.Pod {
 	s.mu.Lock()

@@ -1,7 +1,6 @@
 // Package fakeapi is a small Kubernetes API in memory, for tests of what reads
 // and writes one: objects of a few kinds, as JSON, with lists in pages, field
-// selectors, merge patches and evictions. It has no watches, no admission and
-// no controllers.
+// selectors and merge patches. It has no watches, no admission and no controllers.
 package fakeapi
 
 import (
@@ -21,7 +20,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,10 +31,6 @@ var kinds = map[string]string{
 	"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "events": "Event", "services": "Service",
 	"jobs": "Job", "podgroups": "PodGroup", "queues": "Queue", "topologies": "Topology",
 }
-
-// RefusedEvictions is an annotation of a pod: so many evictions of it are
-// refused, as a disruption budget does, before one is granted.
-const RefusedEvictions = "fakeapi/refused-evictions"
 
 // Server answers requests of clients.
 type Server struct {
@@ -199,8 +193,6 @@ func (s *Server) answer(r *http.Request, body []byte) (any, error) {
 		return s.list(&p, r)
 	case r.Method == http.MethodGet:
 		return o, nil
-	case r.Method == http.MethodPost && p.sub == "eviction":
-		return s.evict(path, o)
 	case r.Method == http.MethodPost && p.name == "":
 		return s.create(path, body)
 	case r.Method == http.MethodPatch:
@@ -277,18 +269,6 @@ func (s *Server) create(path string, body []byte) (any, error) {
 	u.SetUID(types.UID("uid-" + strconv.Itoa(s.made)))
 	s.objects[path] = u.Object
 	return u.Object, nil
-}
-
-func (s *Server) evict(path string, pod map[string]any) (any, error) {
-	u := unstructured.Unstructured{Object: pod}
-	a := u.GetAnnotations()
-	if n, _ := strconv.Atoi(a[RefusedEvictions]); n > 0 {
-		a[RefusedEvictions] = strconv.Itoa(n - 1)
-		u.SetAnnotations(a)
-		return nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
-	}
-	delete(s.objects, path)
-	return metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}, nil
 }
 
 // merge applies a merge patch (RFC 7396).

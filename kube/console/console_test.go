@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,11 +18,15 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/internal/fakeapi"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 var epoch = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -291,46 +296,143 @@ func TestListThatExpires(t *testing.T) {
 	}
 }
 
-// A drain goes on until budgets allow it, and leaves pods of others.
-func TestDrainWaitsForBudgets(t *testing.T) {
-	client, fake := cluster(t, `
-apiVersion: v1
-kind: Node
-metadata: {name: n1}`+podText("a", ", annotations: {fakeapi/refused-evictions: '2'}", ", nodeName: n1", "phase: Running")+
-		strings.Replace(podText("b", "", ", nodeName: n1", "phase: Running"), "schedulerName: muster", "schedulerName: other", 1))
-	var told []string
-	err := client.Drain(context.Background(), Drain{Node: "n1", Pause: time.Millisecond, Tell: func(line string) { told = append(told, line) }})
+// drains runs a drain of node n1 in which the scheduler has done something before
+// each look: steps are merge patches of pods of namespace team by name, none for a
+// pod that is gone; "ID" in them is the request.
+func drains(t *testing.T, ctx context.Context, d Drain, objects string, steps ...map[string]string) (told []string, node map[string]any, err error) {
+	t.Helper()
+	_, fake := cluster(t, "apiVersion: v1\nkind: Node\nmetadata: {name: n1}"+objects)
+	send := func(method, path, body string) {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		answer := httptest.NewRecorder()
+		if fake.ServeHTTP(answer, r); answer.Code != http.StatusOK {
+			t.Errorf("%s %s: %s", method, path, answer.Body)
+		}
+	}
+	const at = "/api/v1/nodes/n1"
+	client := client(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == at && len(steps) > 0 {
+			asked := drainOf(fake.Object(at))
+			_, request, _ := strings.Cut(asked, " ")
+			for name, patch := range steps[0] {
+				if path := "/api/v1/namespaces/team/pods/" + name; patch == "" {
+					send(http.MethodDelete, path, "")
+				} else {
+					send(http.MethodPatch, path, strings.ReplaceAll(patch, "ID", request))
+				}
+			}
+			steps = steps[1:]
+		}
+		fake.ServeHTTP(w, r)
+	}))
+	d.Node, d.Pause = "n1", time.Millisecond
+	tell := d.Tell
+	d.Tell = func(line string) {
+		told = append(told, line)
+		if tell != nil {
+			tell(line)
+		}
+	}
+	err = client.Drain(ctx, d)
+	return told, fake.Object(at), err
+}
+
+func drainOf(node map[string]any) string {
+	asked, _, _ := unstructured.NestedString(node, "metadata", "annotations", v1alpha1.DrainAnnotation)
+	return asked
+}
+
+// movingText is a patch that has a pod say how it moves.
+func movingText(status, message string) string {
+	return fmt.Sprintf(`{"status":{"phase":"Running","conditions":[{"type":"muster.sh/Moving","status":%q,"message":%q}]}}`, status, message)
+}
+
+// A drain asks the scheduler, tells what it does, and ends when Muster's pods are
+// gone; those of others stay.
+func TestDrain(t *testing.T) {
+	on := ", nodeName: n1"
+	told, node, err := drains(t, context.Background(), Drain{Replace: 10 * time.Minute, Idle: time.Hour},
+		podText("a", "", on, "phase: Running")+podText("b", "", on, "phase: Running")+podText("late", "", "", "phase: Pending")+
+			strings.Replace(podText("c", "", on, "phase: Running"), "schedulerName: muster", "schedulerName: other", 1)+
+			podText("d", ", ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: d, uid: u, controller: true}]", on, "phase: Running"),
+		map[string]string{"a": movingText("True", "a-2 waits")},
+		map[string]string{"b": movingText("True", "a budget")},
+		map[string]string{"b": `{"metadata":{"deletionTimestamp":"2026-01-31T12:00:00Z"}}`},
+		map[string]string{"a": "", "b": ""},
+		map[string]string{"late": `{"spec":{"nodeName":"n1"}}`}, // it was being bound
+		map[string]string{"late": ""},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"node n1 is closed to new pods",
-		"team/a has to stay for now: Cannot evict pod as it would violate the pod's disruption budget.",
-		"team/a evicted", "team/a is gone; pods left: 0",
-		"node n1 is drained: no pod of Muster's is left; pods of other schedulers: 1",
+		"team/a waits to leave: a-2 waits", "team/b waits to leave: a budget", "team/b leaves", "team/a is gone; pods left: 0", "team/b is gone; pods left: 0", "team/late is gone; pods left: 0",
+		"node n1 is drained: no pod of Muster's is left; other pods: 2",
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("told\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
 	}
-	if fake.Object("/api/v1/namespaces/team/pods/b") == nil {
-		t.Error("another scheduler's pod was evicted")
+	if closed, _, _ := unstructured.NestedBool(node, "spec", "unschedulable"); drainOf(node) != "" || !closed {
+		t.Errorf("the node is left as %v", node)
 	}
 }
 
-// A drain that ends early says what is left.
-func TestDrainThatIsInterrupted(t *testing.T) {
-	client, _ := cluster(t, `
-apiVersion: v1
-kind: Node
-metadata: {name: n1}`+podText("a", ", annotations: {fakeapi/refused-evictions: '1000000'}", ", nodeName: n1", "phase: Running"))
-	ctx, stop := context.WithCancel(context.Background())
-	err := client.Drain(ctx, Drain{Node: "n1", Pause: time.Hour, Tell: func(line string) {
-		if strings.HasPrefix(line, "team/a has to stay") {
-			stop()
+// A drain that ends early says what is left, and goes on unless it was given up.
+func TestDrainThatEndsEarly(t *testing.T) {
+	pod := podText("a", "", ", nodeName: n1", "phase: Running")
+	kept := func(request string) string {
+		m := &translate.Move{Owner: metav1.OwnerReference{Name: "r"}, Hash: "h", Kept: v1alpha1.MovingNotReplaced, Request: request}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.MovingAnnotation: m.String()}}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}})
-	if err == nil || err.Error() != "interrupted, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon" {
+		return string(patch)
+	}
+	ctx, interrupt := context.WithCancel(context.Background())
+	told, node, err := drains(t, ctx, Drain{Replace: time.Minute, Tell: func(line string) {
+		if strings.HasPrefix(line, "nothing has been done about team/a") {
+			interrupt()
+		}
+	}}, pod, map[string]string{"a": kept("an earlier one")})
+	if want := "interrupted: node n1 is not drained; pods left: team/a; the scheduler goes on with it: drain it again to see how far it is, or end it with --uncordon"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
+	}
+	if !strings.HasPrefix(drainOf(node), "1m ") || len(told) != 2 {
+		t.Errorf("when interrupted, the node asks for %q; told %q", drainOf(node), told)
+	}
+
+	_, node, err = drains(t, context.Background(), Drain{Timeout: time.Millisecond, Idle: time.Hour}, pod)
+	if want := "after 1ms, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon"; err == nil || err.Error() != want || drainOf(node) != "" {
+		t.Errorf("when the time is up: %v; the node asks for %q", err, drainOf(node))
+	}
+
+	told, node, err = drains(t, context.Background(), Drain{Idle: time.Hour}, pod, map[string]string{"a": movingText("False", "no room")}, map[string]string{"a": kept("ID")})
+	if err == nil || !strings.HasPrefix(err.Error(), "no others could take the place of some pods: node n1 is not drained; pods left: team/a; they run on") || drainOf(node) != "" {
+		t.Errorf("when a pod stays: %v; the node asks for %q", err, drainOf(node))
+	}
+	if !slices.Contains(told, "team/a stays: no room") {
+		t.Errorf("told %q", told)
+	}
+}
+
+// A pod that moves is still its owner's, and says what it waits for.
+func TestExplainMoving(t *testing.T) {
+	const labels = ", labels: {app: serve}"
+	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "serve-5d4f", UID: "u", Controller: new(true)}
+	move := &translate.Move{Owner: owner, Hash: "5d4f"}
+	client, _ := cluster(t, podText("serve-5d4f-a", labels+", ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: serve-5d4f, uid: u, controller: true}]", "", "phase: Pending")+
+		podText("serve-5d4f-b", labels+", annotations: {muster.sh/moving: '"+move.String()+"'}", ", nodeName: n1",
+			"phase: Running, conditions: [{type: muster.sh/Moving, status: 'True', reason: Replacing, message: serve-5d4f-a waits}]"))
+	x, err := client.Explain(context.Background(), "team", "serve-5d4f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Pods) != 2 || x.ID != "replicaset/serve-5d4f" || x.Kind != "inference" || x.tasks() != "main 1/2 (moving: 1)" {
+		t.Errorf("%s %s: %s, pods %v", x.ID, x.Kind, x.tasks(), x.Pods)
+	}
+	if p := x.Pods[1]; p.State != "moving" || p.Why != "serve-5d4f-a waits" {
+		t.Errorf("got %+v", p)
 	}
 }
 

@@ -2,27 +2,34 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Drain is how a node is emptied.
 type Drain struct {
 	Node string
+	// Replace is how long a pod may take to be replaced; with 0, none is before it
+	// leaves.
+	Replace time.Duration
 	// Timeout bounds how long it may take; 0 does not.
 	Timeout time.Duration
 	// Pause is how long to wait between looks at the pods that are left.
 	Pause time.Duration
+	// Idle is how long the scheduler may do nothing about a pod until people are
+	// told so.
+	Idle time.Duration
 	// Tell is told what happens, a line each.
 	Tell func(line string)
 }
@@ -30,109 +37,170 @@ type Drain struct {
 // errTimeout ends a drain that takes too long.
 var errTimeout = errors.New("the time is up")
 
-// Drain closes a node to new pods and evicts Muster's through the Eviction API,
-// so that disruption budgets and grace periods count. It returns when they are
-// gone. The node stays closed; also when an error ends it.
+// Drain closes a node to new pods and asks the scheduler to empty it of its pods.
+// It returns when they are gone, or when those that are left stay. The node stays
+// closed, also when an error ends it. What ends ctx does not end the drain: the
+// scheduler goes on with it.
 func (c *Client) Drain(ctx context.Context, d Drain) error {
-	if err := c.Cordon(ctx, d.Node, true); err != nil {
+	asked := translate.Drain{Wait: d.Replace, Request: time.Now().UTC().Format(time.RFC3339Nano)}
+	if err := c.patchNode(ctx, d.Node, true, asked.String()); err != nil {
 		return err
 	}
 	d.Tell("node " + d.Node + " is closed to new pods")
+	whole := ctx
 	if d.Timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, d.Timeout, errTimeout)
 		defer stop()
 	}
-	before := map[string]string{}
+	l := &drainLook{c: c, d: &d, asked: asked, told: map[string]string{}, began: time.Now()}
 	for {
-		left, others, err := c.evictFrom(ctx, &d, before)
-		switch {
-		case err != nil && context.Cause(ctx) != nil:
-			return undrained(ctx, &d, before)
-		case err != nil:
+		over, err := l.again(ctx)
+		if over {
+			return errors.Join(err, c.patchNode(whole, d.Node, true, ""))
+		} else if err != nil && context.Cause(ctx) == nil {
 			return err
-		case left == 0:
-			d.Tell(fmt.Sprintf("node %s is drained: no pod of Muster's is left; pods of other schedulers: %d", d.Node, others))
-			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return undrained(ctx, &d, before)
 		case <-time.After(d.Pause):
+		}
+		switch {
+		case errors.Is(context.Cause(ctx), errTimeout):
+			// Pods that are waiting to be replaced stay.
+			return errors.Join(l.undrained(fmt.Sprintf("after %s,", d.Timeout), "it stays closed: drain it again, or open it with --uncordon"),
+				c.patchNode(whole, d.Node, true, ""))
+		case ctx.Err() != nil:
+			return l.undrained("interrupted:", "the scheduler goes on with it: drain it again to see how far it is, or end it with --uncordon")
 		}
 	}
 }
 
-// undrained says what is left when a drain ends early.
-func undrained(ctx context.Context, d *Drain, left map[string]string) error {
-	why := "interrupted"
-	if errors.Is(context.Cause(ctx), errTimeout) {
-		why = fmt.Sprintf("after %s", d.Timeout)
-	}
+// drainLook is what a drain has seen.
+type drainLook struct {
+	c     *Client
+	d     *Drain
+	asked translate.Drain
+	told  map[string]string // of the pods that are left, what was last told of each
+	began time.Time
+	idle  bool // people were told that nothing is done
+	empty bool // no pod was there at the last look
+}
+
+// undrained says that pods are left.
+func (l *drainLook) undrained(why, next string) error {
 	var pods string
-	if names := sorted(left); len(names) > few {
+	if names := sorted(l.told); len(names) > few {
 		pods = fmt.Sprintf("; pods left: %d, such as %s", len(names), names[0])
 	} else if len(names) > 0 {
 		pods = "; pods left: " + strings.Join(names, ", ")
 	}
-	return fmt.Errorf("%s, node %s is not drained%s; it stays closed: drain it again, or open it with --uncordon", why, d.Node, pods)
+	return fmt.Errorf("%s node %s is not drained%s; %s", why, l.d.Node, pods, next)
 }
 
-// evictFrom evicts what is left on the node and returns how many of Muster's
-// pods, and of others', that is. before has the pods there were, and what was
-// last told of each.
-func (c *Client) evictFrom(ctx context.Context, d *Drain, before map[string]string) (left, others int, err error) {
-	there := map[string]*pod{}
+// again looks at what is left on the node, and reports whether that is nothing, or
+// will not change; the error says so then.
+func (l *drainLook) again(ctx context.Context) (over bool, err error) {
+	n, err := l.c.kube.CoreV1().Nodes().Get(ctx, l.d.Node, metav1.GetOptions{})
+	if err != nil {
+		return false, l.c.say("get node "+l.d.Node, err)
+	}
+	if drain, err := translate.DrainOf(n); err != nil || drain == nil || *drain != l.asked {
+		return false, l.undrained("somebody else has taken it over:", "see muster nodes -N")
+	}
+	there, others := map[string]*v1.Pod{}, 0
 	reset := func() { clear(there); others = 0 }
-	err = c.listPods(ctx, "", live+",spec.nodeName="+d.Node, reset, func(p *v1.Pod) {
-		if p.Spec.SchedulerName == v1alpha1.SchedulerName {
-			t := trim(p)
-			there[p.Namespace+"/"+p.Name] = &t
+	err = l.c.listPods(ctx, "", live+",spec.nodeName="+l.d.Node, reset, func(p *v1.Pod) {
+		if o := metav1.GetControllerOf(p); p.Spec.SchedulerName == v1alpha1.SchedulerName && (o == nil || o.Kind != "DaemonSet") {
+			there[p.Namespace+"/"+p.Name] = p.DeepCopy()
 		} else {
 			others++
 		}
 	})
 	if err != nil {
-		return 0, 0, err
+		return false, err
 	}
-	for _, name := range sorted(before) {
+	for _, name := range sorted(l.told) {
 		if there[name] == nil {
-			delete(before, name)
-			d.Tell(fmt.Sprintf("%s is gone; pods left: %d", name, len(there)))
+			delete(l.told, name)
+			l.d.Tell(fmt.Sprintf("%s is gone; pods left: %d", name, len(there)))
 		}
 	}
+	stay := 0
 	for _, name := range sorted(there) {
-		p := there[name]
-		now := "leaves by itself"
-		if p.phase != leaving {
-			err := c.kube.PolicyV1().Evictions(p.namespace).Evict(ctx, &policyv1.Eviction{
-				ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name},
-			})
-			switch {
-			case err == nil:
-				now = "evicted"
-			case apierrors.IsNotFound(err):
-				continue
-			case apierrors.IsTooManyRequests(err):
-				now = "has to stay for now: " + reasonText(err)
-			default:
-				return 0, 0, c.say("evict pod "+name, err)
-			}
+		now, stays := l.standing(there[name])
+		if stays {
+			stay++
 		}
-		if was, ok := before[name]; !ok || was != now && now != "leaves by itself" {
-			d.Tell(name + " " + now)
-			before[name] = now
+		if now != "" && now != l.told[name] {
+			l.d.Tell(name + " " + now)
+		}
+		l.told[name] = now
+		if now == "" && !l.idle && time.Since(l.began) >= l.d.Idle {
+			l.idle = true
+			l.d.Tell(fmt.Sprintf("nothing has been done about %s for %s: see that the scheduler runs", name, l.d.Idle))
 		}
 	}
-	return len(there), others, nil
+	was := l.empty
+	l.empty = len(there) == 0
+	switch {
+	case l.empty && !was:
+		// A pod may be on its way there that was placed before.
+	case l.empty:
+		l.d.Tell(fmt.Sprintf("node %s is drained: no pod of Muster's is left; other pods: %d", l.d.Node, others))
+		return true, nil
+	case stay == len(there):
+		return true, l.undrained("no others could take the place of some pods:", "they run on, and the node stays closed: make room elsewhere and drain it again, evict them with --replace-timeout 0, or open it with --uncordon")
+	}
+	return false, nil
 }
 
-// Cordon closes a node to new pods, or opens it.
-func (c *Client) Cordon(ctx context.Context, node string, closed bool) error {
-	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, closed)
-	_, err := c.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+// standing says how a pod of the node stands, nothing while nobody has done anything
+// about it, and whether it stays.
+func (l *drainLook) standing(p *v1.Pod) (now string, stays bool) {
+	if p.DeletionTimestamp != nil {
+		return "leaves", false
+	}
+	var told v1.PodCondition
+	for _, k := range p.Status.Conditions {
+		if k.Type == v1alpha1.MovingCondition {
+			told = k
+		}
+	}
+	m := translate.MoveOf(p)
+	switch {
+	case m.NotReplaced(l.asked.Request):
+		return "stays: " + told.Message, true
+	case told.Status == v1.ConditionTrue:
+		return "waits to leave: " + told.Message, false
+	case m.Active():
+		return "waits to leave: its owner makes another first", false
+	}
+	return "", false
+}
+
+// Uncordon opens a node to new pods, and ends its drain.
+func (c *Client) Uncordon(ctx context.Context, node string) error {
+	return c.patchNode(ctx, node, false, "")
+}
+
+// patchNode closes a node to new pods, or opens it, and asks for it to be drained
+// unless drain is empty.
+func (c *Client) patchNode(ctx context.Context, node string, closed bool, drain string) error {
+	note := map[string]any{v1alpha1.DrainAnnotation: nil}
+	if drain != "" {
+		note[v1alpha1.DrainAnnotation] = drain
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": note},
+		"spec":     map[string]any{"unschedulable": closed},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("the cluster has no node %q: muster nodes -N lists them", node)
 	}
-	return c.say("close node "+node, err)
+	return c.say("change node "+node, err)
 }

@@ -45,7 +45,7 @@ type PodLine struct {
 	Devices string `json:"devices,omitempty"`
 	// Since is when it was bound or, before that, made.
 	Since time.Time `json:"since"`
-	// Why says why it waits, or was told to leave.
+	// Why says why it waits, or was told to leave, or what that waits for.
 	Why string `json:"why,omitempty"`
 }
 
@@ -175,6 +175,8 @@ func (p *pod) line() PodLine {
 	switch {
 	case p.phase == waiting && p.reason != "":
 		l.Why = p.reason + ": " + p.detail
+	case p.moving != "":
+		l.State, l.Why = "moving", p.moving
 	case p.phase == failed && p.ended != Failed:
 		l.State = p.ended.name()
 	}
@@ -334,7 +336,7 @@ func telling(p PodLine) int {
 	switch p.State {
 	case "waiting":
 		return 0
-	case "leaving":
+	case "leaving", "moving":
 		return 1
 	case "running":
 		return 2

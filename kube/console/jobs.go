@@ -70,7 +70,9 @@ type Task struct {
 	Running int    `json:"running"`
 	Waiting int    `json:"waiting"`
 	Leaving int    `json:"leaving,omitempty"`
-	Ended   int    `json:"ended,omitempty"`
+	// Moving are those of Running that are to leave a node which is drained.
+	Moving int `json:"moving,omitempty"`
+	Ended  int `json:"ended,omitempty"`
 }
 
 // Filter says which jobs to list.
@@ -284,6 +286,9 @@ func (j *Job) count() {
 			t.Waiting++
 		case running:
 			t.Running++
+			if p.moving != "" {
+				t.Moving++
+			}
 		case leaving:
 			t.Leaving++
 		default:
@@ -402,7 +407,11 @@ func (j *Job) gang() string {
 func (j *Job) tasks() string {
 	var parts []string
 	for _, t := range j.Tasks {
-		parts = append(parts, fmt.Sprintf("%s %d/%d", t.Name, t.Running, t.Pods-t.Ended))
+		part := fmt.Sprintf("%s %d/%d", t.Name, t.Running, t.Pods-t.Ended)
+		if t.Moving > 0 {
+			part += fmt.Sprintf(" (moving: %d)", t.Moving)
+		}
+		parts = append(parts, part)
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }

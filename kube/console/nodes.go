@@ -70,27 +70,18 @@ func (n *Node) fragmented() bool { return n.Used > 0 && n.Free > 0 }
 
 // Nodes lists the nodes by model and name.
 func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
-	nodes, err := c.listNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	byName := index(nodes)
-	if err := c.listPods(ctx, "", live+",spec.nodeName!=", func() { empty(nodes) }, func(p *v1.Pod) { hold(byName, p) }); err != nil {
-		return nil, err
-	}
-	settle(nodes)
-	return nodes, nil
+	return c.listNodes(ctx, live+",spec.nodeName!=", func() {}, func(*v1.Pod) {})
 }
 
-// listNodes lists the nodes without their pods.
-func (c *Client) listNodes(ctx context.Context) ([]Node, error) {
+// listNodes lists the nodes and what pods use of them: those that the selector of
+// fields picks, with which it calls each, after reset when it begins anew.
+func (c *Client) listNodes(ctx context.Context, fields string, reset func(), each func(*v1.Pod)) ([]Node, error) {
 	levels, err := c.levels(ctx)
 	if err != nil {
 		return nil, c.say("list topologies", err)
 	}
 	nodes := []Node{}
-	reset := func() { nodes = nodes[:0] }
-	err = pages(ctx, metav1.ListOptions{}, c.kube.CoreV1().Nodes().List, reset, func(l *v1.NodeList) {
+	err = pages(ctx, metav1.ListOptions{}, c.kube.CoreV1().Nodes().List, func() { nodes = nodes[:0] }, func(l *v1.NodeList) {
 		for i := range l.Items {
 			nodes = append(nodes, newNode(&l.Items[i], levels))
 		}
@@ -98,7 +89,22 @@ func (c *Client) listNodes(ctx context.Context) ([]Node, error) {
 	slices.SortFunc(nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
-	return nodes, c.say("list nodes", err)
+	if err != nil {
+		return nil, c.say("list nodes", err)
+	}
+	byName := make(map[string]*Node, len(nodes))
+	for i := range nodes {
+		byName[nodes[i].Name] = &nodes[i]
+	}
+	err = c.listPods(ctx, "", fields, func() { empty(nodes); reset() }, func(p *v1.Pod) {
+		hold(byName, p)
+		each(p)
+	})
+	if err != nil {
+		return nil, err
+	}
+	settle(nodes)
+	return nodes, nil
 }
 
 func newNode(o *v1.Node, levels []string) Node {
@@ -119,14 +125,6 @@ func newNode(o *v1.Node, levels []string) Node {
 		out.Leaf = o.Labels[levels[len(levels)-1]]
 	}
 	return out
-}
-
-func index(nodes []Node) map[string]*Node {
-	byName := make(map[string]*Node, len(nodes))
-	for i := range nodes {
-		byName[nodes[i].Name] = &nodes[i]
-	}
-	return byName
 }
 
 // empty takes all pods off their nodes.

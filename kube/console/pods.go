@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"time"
 
@@ -49,6 +50,9 @@ type pod struct {
 	since          time.Time
 	gated          bool
 	disrupted      string // why it was told to leave, if it was evicted
+	// moving says that it is to leave a node that is drained, and what it waits
+	// for; empty otherwise.
+	moving string
 }
 
 // ours selects the pods that Muster schedules.
@@ -75,14 +79,23 @@ func trim(p *v1.Pod) pod {
 		created: p.CreationTimestamp.Time, uid: p.UID,
 	}
 	_ = out.attributes.Read(p) // what is wrong, the scheduler says in the condition
+	owner := translate.ControllerOf(p)
+	if m := translate.MoveOf(p); m.Active() {
+		// To the scheduler it is on its own; to people it is still its owner's.
+		out.moving = "its owner makes another first"
+		own := *p
+		own.OwnerReferences, own.Annotations = []metav1.OwnerReference{*owner}, maps.Clone(p.Annotations)
+		delete(own.Annotations, v1alpha1.MovingAnnotation)
+		p = &own
+	}
 	out.member = translate.MembershipOf(p, &out.attributes)
 	out.gpus = gpusOf(p, &out.attributes)
 	if p.Spec.Priority != nil {
 		out.priority = *p.Spec.Priority
 	}
-	if o := metav1.GetControllerOf(p); o != nil {
-		out.owner = strings.ToLower(o.Kind) + "/" + o.Name
-		out.ownerUID = o.UID
+	if owner != nil {
+		out.owner = strings.ToLower(owner.Kind) + "/" + owner.Name
+		out.ownerUID = owner.UID
 	}
 	for _, g := range p.Spec.SchedulingGates {
 		out.gated = out.gated || g.Name != v1alpha1.QuotaGate
@@ -94,6 +107,8 @@ func trim(p *v1.Pod) pod {
 			out.started = k.LastTransitionTime.Time
 		case k.Type == v1alpha1.WaitingCondition && k.Status == v1.ConditionTrue:
 			out.reason, out.detail, out.since = k.Reason, k.Message, k.LastTransitionTime.Time
+		case k.Type == v1alpha1.MovingCondition && k.Status == v1.ConditionTrue:
+			out.moving = k.Message
 		case k.Type == v1.DisruptionTarget && k.Status == v1.ConditionTrue:
 			disruption = k
 			out.disrupted = k.Reason + ": " + k.Message
@@ -116,6 +131,9 @@ func trim(p *v1.Pod) pod {
 		}
 	case out.node != "":
 		out.phase = running
+	}
+	if out.phase != running {
+		out.moving = ""
 	}
 	if out.phase >= succeeded {
 		out.over = endOf(p)

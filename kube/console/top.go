@@ -62,18 +62,8 @@ type QueueLine struct {
 
 // Top reads what a cluster has and what is made of it.
 func (c *Client) Top(ctx context.Context) (*Cluster, error) {
-	nodes, err := c.listNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	byName := index(nodes)
 	byGroup := map[translate.Group]*Job{}
-	reset := func() {
-		clear(byGroup)
-		empty(nodes)
-	}
-	err = c.listPods(ctx, "", live, reset, func(p *v1.Pod) {
-		hold(byName, p)
+	nodes, err := c.listNodes(ctx, live, func() { clear(byGroup) }, func(p *v1.Pod) {
 		if p.Spec.SchedulerName == v1alpha1.SchedulerName {
 			gather(byGroup, p)
 		}
@@ -81,7 +71,6 @@ func (c *Client) Top(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	settle(nodes)
 	if err := c.complete(ctx, "", byGroup); err != nil {
 		return nil, err
 	}

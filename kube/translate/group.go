@@ -70,7 +70,8 @@ var owners = []struct {
 var servers = map[string]bool{"ReplicaSet": true, "StatefulSet": true, "Deployment": true, "LeaderWorkerSet": true, "CloneSet": true}
 
 // MembershipOf says which job a pod belongs to: its native PodGroup, else the
-// gang that a label names, else the owner that made it, else itself.
+// gang that a label names, else the owner that made it, else itself. A pod that
+// moves is on its own: its labels are not those of its owner's others.
 func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	m := Membership{Group: Group{Namespace: p.Namespace}, Min: a.MinMember}
 	if g := p.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
@@ -104,8 +105,8 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 		}
 	}
 	o := metav1.GetControllerOf(p)
-	if o == nil {
-		m.Group.Kind, m.Group.Name = "pod", p.Name
+	if o == nil || MoveOf(p).Active() {
+		m.Group.Kind, m.Group.Name, m.Kind = "pod", p.Name, ownerKind(p)
 		return m
 	}
 	m.Group.Kind, m.Group.Name, m.Kind = strings.ToLower(o.Kind), o.Name, ownerKind(p)
@@ -117,7 +118,7 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 
 // ownerKind is what pods of an owner do, as far as its kind tells.
 func ownerKind(p *v1.Pod) core.Kind {
-	o := metav1.GetControllerOf(p)
+	o := ControllerOf(p)
 	switch {
 	case o == nil:
 		return core.Training

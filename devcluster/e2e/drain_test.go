@@ -1,0 +1,406 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/console"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// A node is drained without the Deployment ever having fewer pods ready than it
+// wants, where a budget that lets none go would have held up any eviction.
+func TestDrainMakesBeforeBreak(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 3)
+	c.schedule()
+	s := c.service(3)
+	c.budget(policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(0))})
+	c.node("free")
+	old := s.on("n0")
+	c.must(c.drain("n0", time.Minute))
+	c.gone(old)
+	if p := s.on("free"); translate.MoveOf(p) != nil {
+		t.Errorf("the new pod is %+v", p.ObjectMeta)
+	}
+	s.neverFewer(3)
+	if n, err := admin.CoreV1().Nodes().Get(ctx(), "n0", metav1.GetOptions{}); err != nil || !n.Spec.Unschedulable || n.Annotations[v1alpha1.DrainAnnotation] != "" {
+		t.Errorf("the node is left as %+v, %v", n, err)
+	}
+}
+
+// Without room for another the pod stays, its owner's as before and running; when
+// there is room it leaves.
+func TestDrainWithoutRoom(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 3)
+	c.schedule()
+	s := c.service(3)
+	old := s.on("n1")
+	err := c.drain("n1", 2*time.Second)
+	if err == nil || !strings.Contains(err.Error(), "no others could take the place of some pods: node n1 is not drained; pods left: "+c.namespace+"/"+old.Name) {
+		t.Fatalf("the drain ended with %v", err)
+	}
+	c.until("all is as before", func() error {
+		pods := c.podsWith("app", "serve")
+		p := c.get(old.Name)
+		o := metav1.GetControllerOf(p)
+		if len(pods) != 3 || p.UID != old.UID || o == nil || o.UID != metav1.GetControllerOf(old).UID ||
+			p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != old.Labels[appsv1.DefaultDeploymentUniqueLabelKey] || p.DeletionTimestamp != nil {
+			return fmt.Errorf("there are %d pods; the old one is %+v", len(pods), p.ObjectMeta)
+		}
+		return nil
+	})
+	if k := condition(c.get(old.Name), v1alpha1.MovingCondition); k == nil || k.Status != v1.ConditionFalse || k.Reason != v1alpha1.MovingNotReplaced || !strings.Contains(k.Message, "Resources") {
+		t.Errorf("the pod says %+v", k)
+	}
+	s.neverFewer(3)
+
+	c.node("free")
+	c.must(c.drain("n1", time.Minute))
+	c.gone(old)
+	s.on("free")
+	s.neverFewer(3)
+}
+
+// A scheduler that is killed while a pod is out of its owner's hands, once while
+// there is no other and once while a budget holds it, leaves it to the next.
+func TestDrainKilled(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2)
+	p := c.process()
+	s := c.service(2)
+	old := s.on("n0")
+	drained := make(chan error, 1)
+	go func() { drained <- c.drain("n0", time.Minute) }()
+	c.moving(old, v1alpha1.MovingReplacing)
+	p.kill()
+	c.node("free")
+	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(3))})
+	p = c.process()
+	c.moving(old, v1alpha1.MovingBudget)
+	p.kill()
+	s.neverFewer(2)
+	c.must(admin.PolicyV1().PodDisruptionBudgets(c.namespace).Delete(ctx(), "serve", metav1.DeleteOptions{}))
+	p = c.process()
+	defer p.interrupt()
+	c.must(<-drained)
+	c.gone(old)
+	s.on("free")
+	s.neverFewer(2)
+}
+
+// A pod that was taken out of its owner's hands is given back when the node is
+// opened again, and it is nobody's pod but the owner's.
+func TestDrainTakenBack(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2)
+	c.schedule()
+	s := c.service(2)
+	old := s.on("n0")
+	drained := make(chan error, 1)
+	go func() { drained <- c.drain("n0", time.Minute) }()
+	c.moving(old, v1alpha1.MovingReplacing)
+	people, err := console.New(address)
+	c.must(err)
+	c.must(people.Uncordon(ctx(), "n0"))
+	if err := <-drained; err == nil || !strings.Contains(err.Error(), "somebody else has taken it over") {
+		t.Errorf("the drain ended with %v", err)
+	}
+	c.moving(old, v1alpha1.MovingCancelled)
+	c.until("its owner has it back, and no other", func() error {
+		if pods := c.podsWith("app", "serve"); len(pods) != 2 {
+			return fmt.Errorf("there are %d pods", len(pods))
+		}
+		if o := metav1.GetControllerOf(c.get(old.Name)); o == nil {
+			return errors.New("it has no owner")
+		}
+		return nil
+	})
+	s.neverFewer(2)
+}
+
+// With a bad cable and restarts, nodes that are drained one after the other, with room
+// for others and without, leave no pod that is nobody's and never too few.
+func TestDrainChaos(t *testing.T) {
+	c := begin(t)
+	bad := &cable{rng: rand.New(rand.NewPCG(9, 1)), counts: map[string]int{}}
+	chaotic := func(k *kube.Config) { k.API = throughCable(k.API, bad) }
+	c.nodesNamed("n", 4)
+	c.schedule(chaotic)
+	s := c.service(3)
+	bad.bad.Store(200)
+	people, err := console.New(address)
+	c.must(err)
+	for round := range 5 {
+		node := ""
+		for _, p := range c.podsWith("app", "serve") {
+			if p.Spec.NodeName != "" {
+				node = p.Spec.NodeName
+			}
+		}
+		spare := round%3 != 0 // else there is no room
+		if !spare {
+			c.create(pod("taken", asks(8), func(p *v1.Pod) { p.Spec.NodeName = c.freeNode() }))
+		}
+		drained := make(chan error, 1)
+		go func() { drained <- c.drain(node, 2*time.Second) }()
+		if round%2 == 1 {
+			c.until("a pod is out of its owner's hands", func() error {
+				if pods := c.podsWith(v1alpha1.MovingLabel, "true"); len(pods) == 0 && len(drained) == 0 {
+					return errors.New("none is")
+				}
+				return nil
+			})
+			c.scheduler.stop()
+			c.start(chaotic)
+		}
+		c.until("the drain ends", func() error {
+			select {
+			case <-c.scheduler.ended: // it could not reach the API at the start
+				c.start(chaotic)
+			default:
+			}
+			if len(drained) == 0 {
+				return errors.New("it goes on")
+			}
+			return nil
+		})
+		if err := <-drained; err == nil && !spare {
+			t.Error("a node was drained though there was no room")
+		}
+		c.must(people.Uncordon(ctx(), node))
+		if !spare {
+			c.kill("taken")
+		}
+	}
+	bad.bad.Store(0)
+	c.until("all are the owner's, and none too many", func() error {
+		pods := c.podsWith("app", "serve")
+		for i := range pods {
+			if p := &pods[i]; metav1.GetControllerOf(p) == nil || translate.MoveOf(p).Active() || p.Spec.NodeName == "" {
+				return fmt.Errorf("%s is %v on %q", p.Name, p.ObjectMeta, p.Spec.NodeName)
+			}
+		}
+		if len(pods) != 3 {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		return nil
+	})
+	s.neverFewer(3)
+}
+
+// freeNode returns a node that is open and has no pod.
+func (c *cluster) freeNode() string {
+	c.Helper()
+	used := map[string]bool{}
+	list, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{})
+	c.must(err)
+	for _, p := range list.Items {
+		used[p.Spec.NodeName] = true
+	}
+	for _, n := range c.nodes {
+		if !used[n] {
+			return n
+		}
+	}
+	c.Fatal("no node is free")
+	return ""
+}
+
+// A Job whose pods are all on the node is suspended and comes again elsewhere,
+// without a pod that failed.
+func TestDrainJob(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.job("work", &batchv1.JobSpec{Parallelism: ptr.To[int32](2), Completions: ptr.To[int32](2), Template: podTemplate(lingers)})
+	c.runs("work", 2, "n")
+	c.node("free")
+	c.must(c.drain("n", time.Minute))
+	c.runs("work", 2, "free")
+	j, err := admin.BatchV1().Jobs(c.namespace).Get(ctx(), "work", metav1.GetOptions{})
+	c.must(err)
+	if j.Status.Failed > 0 || *j.Spec.Suspend {
+		t.Errorf("%d pods failed, suspended: %v", j.Status.Failed, *j.Spec.Suspend)
+	}
+}
+
+// A gang that would keep too few leaves whole, and its pods are not told that they
+// were preempted.
+func TestDrainGang(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2)
+	c.schedule()
+	seen := c.watch()
+	c.group("train", 2)
+	pods := c.several("train", 0, 2, asks(8), ofGroup("train"))
+	c.bound(pods...)
+	first, second := c.get(pods[0]), c.get(pods[1])
+	c.must(c.drain(first.Spec.NodeName, time.Minute))
+	c.gone(first, second)
+	if list := seen.evicted(v1alpha1.PreemptionReason); len(list) > 0 {
+		t.Errorf("%v were preempted", names(list))
+	}
+}
+
+// runs waits until so many pods of a Job run, all on a node.
+func (c *cluster) runs(job string, n int, node string) {
+	c.Helper()
+	c.until(fmt.Sprintf("%d pods of %s run on %s", n, job, node), func() error {
+		got := 0
+		for _, p := range c.podsWith(batchv1.JobNameLabel, job) {
+			if p.Status.Phase == v1.PodRunning && p.Spec.NodeName == node && p.DeletionTimestamp == nil {
+				got++
+			}
+		}
+		if got != n {
+			return fmt.Errorf("%d do", got)
+		}
+		return nil
+	})
+}
+
+// drain drains a node as people do; a pod may take so long to be replaced.
+func (c *cluster) drain(node string, replace time.Duration) error {
+	people, err := console.New(address)
+	if err != nil {
+		return err
+	}
+	whole, stop := context.WithTimeout(ctx(), 3*patience)
+	defer stop()
+	return people.Drain(whole, console.Drain{
+		Node: node, Replace: replace, Pause: 50 * time.Millisecond, Idle: patience, Tell: func(line string) { c.Log(line) },
+	})
+}
+
+// moving waits until a pod says why it has not left yet, or stays.
+func (c *cluster) moving(p *v1.Pod, reason string) {
+	c.Helper()
+	c.until(p.Name+" says "+reason, func() error {
+		if k := condition(c.get(p.Name), v1alpha1.MovingCondition); k == nil || k.Reason != reason {
+			return fmt.Errorf("it says %+v", k)
+		}
+		return nil
+	})
+}
+
+// budget makes a disruption budget for the service, and waits until it holds.
+func (c *cluster) budget(spec policyv1.PodDisruptionBudgetSpec) {
+	c.Helper()
+	spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "serve"}}
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "serve"}, Spec: spec}
+	budgets := admin.PolicyV1().PodDisruptionBudgets(c.namespace)
+	_, err := budgets.Create(ctx(), b, metav1.CreateOptions{})
+	c.must(err)
+	c.until("the budget holds", func() error {
+		b, err := budgets.Get(ctx(), "serve", metav1.GetOptions{})
+		if err == nil && b.Status.ObservedGeneration < b.Generation {
+			err = errors.New("it has not been looked at")
+		}
+		return err
+	})
+}
+
+// service is a Deployment of pods that take a node each, and what a Service would
+// have of them.
+type service struct {
+	*cluster
+	mu     sync.Mutex
+	ready  map[types.UID]bool
+	fewest int // that were ready at any time since all were
+}
+
+// service makes a Deployment and waits until all of it is ready.
+func (c *cluster) service(replicas int32) *service {
+	c.Helper()
+	template := podTemplate(label("app", "serve"), asks(8))
+	template.Spec.RestartPolicy = v1.RestartPolicyAlways
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "serve"}}
+	_, err := admin.AppsV1().Deployments(c.namespace).Create(ctx(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "serve"}, Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	s := &service{cluster: c, ready: map[types.UID]bool{}, fewest: int(replicas)}
+	version := ""
+	c.until("the Deployment is ready", func() error {
+		list, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{LabelSelector: "app=serve"})
+		if err != nil {
+			return err
+		}
+		clear(s.ready)
+		for i := range list.Items {
+			s.note(&list.Items[i], false)
+		}
+		if version = list.ResourceVersion; len(s.ready) != int(replicas) {
+			return fmt.Errorf("%d pods are", len(s.ready))
+		}
+		return nil
+	})
+	w, err := admin.CoreV1().Pods(c.namespace).Watch(ctx(), metav1.ListOptions{LabelSelector: "app=serve", ResourceVersion: version})
+	c.must(err)
+	c.Cleanup(w.Stop)
+	go func() {
+		for e := range w.ResultChan() {
+			if p, ok := e.Object.(*v1.Pod); ok {
+				s.mu.Lock()
+				s.note(p, e.Type == watch.Deleted)
+				s.fewest = min(s.fewest, len(s.ready))
+				s.mu.Unlock()
+			}
+		}
+	}()
+	return s
+}
+
+// note takes in a pod as it is: requests are sent to those that are ready and not
+// told to end.
+func (s *service) note(p *v1.Pod, gone bool) {
+	k := condition(p, v1.PodReady)
+	if gone || p.DeletionTimestamp != nil || k == nil || k.Status != v1.ConditionTrue {
+		delete(s.ready, p.UID)
+		return
+	}
+	s.ready[p.UID] = true
+}
+
+// on returns the pod of the service that is on a node.
+func (s *service) on(node string) *v1.Pod {
+	s.Helper()
+	pods := s.podsWith("app", "serve")
+	for i := range pods {
+		if pods[i].Spec.NodeName == node && pods[i].DeletionTimestamp == nil {
+			return &pods[i]
+		}
+	}
+	s.Fatalf("no pod of the service is on %s", node)
+	return nil
+}
+
+// neverFewer fails the test when at any time fewer pods were ready than wanted.
+func (s *service) neverFewer(than int) {
+	s.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fewest < than {
+		s.Errorf("at a time %d pods of the service were ready; expected %d", s.fewest, than)
+	}
+}

@@ -1,0 +1,108 @@
+package kube
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Nodes that are to be emptied. A pod whose owner makes another in its place
+// leaves when the other is ready (move.go), any other is evicted. A gang that
+// would keep too few leaves whole, and so does what can be suspended: it waits
+// for new places in its old place in the queue.
+
+// causeDrained is why pods leave a node that is emptied.
+const causeDrained = "Drained"
+
+// sweepDraining makes the pods leave that are on nodes which are to be emptied.
+func (m *mirror) sweepDraining() {
+	// What an instance before this one began is brought to an end.
+	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves && p.stayed == nil && m.shards.held[m.whose(p)] }) {
+		p.moves = true
+		x := m.moveOf(p, p.object.move.Request)
+		x.found = true
+		m.acts.move = append(m.acts.move, x)
+	}
+	for _, name := range sortedKeys(m.draining) {
+		n := m.draining[name]
+		why := fmt.Sprintf("node %s is drained", name)
+		for _, p := range inOrder(n.pods, m.mustLeave) {
+			if !m.mustLeave(p) {
+				continue // it has gone with its gang
+			}
+			g := p.group
+			if m.leavesWhole(g, name) {
+				list := m.breakUp(g, causeDrained, why, nil)
+				g.draining, g.broke = g.gang(), false
+				m.sendOff(g, list)
+				continue
+			}
+			p.moves = true
+			x := m.moveOf(p, n.object.drain.Request)
+			x.replace = m.replaced(p, n.object.drain)
+			m.acts.move = append(m.acts.move, x)
+		}
+	}
+}
+
+// mustLeave reports whether a pod of a node that is emptied is to be told to leave
+// now. Those of DaemonSets belong to the node.
+func (m *mirror) mustLeave(p *pod) bool {
+	o := p.object
+	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting || !m.ours(p.group) {
+		return false
+	}
+	if o.owner != nil && o.owner.Kind == "DaemonSet" {
+		return false
+	}
+	request := m.nodes[p.target].object.drain.Request
+	if p.stayed != nil {
+		return *p.stayed != request
+	}
+	return !o.move.NotReplaced(request)
+}
+
+// leavesWhole reports whether all pods of a group leave when those of one node do.
+func (m *mirror) leavesWhole(g *group, node string) bool {
+	stay := 0
+	for _, p := range g.pods {
+		if p.state == podBinding || p.state == podBound && p.target != node {
+			stay++
+		}
+	}
+	if g.gang() && stay < g.least() {
+		first := inOrder(g.pods, func(*pod) bool { return true })[0]
+		return m.attributesOf(g, first).OnFailure != "replace"
+	}
+	return stay == 0 && m.suspendable(g)
+}
+
+// replaced reports whether another pod is to be ready in the place of one before
+// that leaves. It cannot be where both would need a volume, or devices, that are one
+// node's.
+func (m *mirror) replaced(p *pod, d *translate.Drain) bool {
+	if d.Wait == 0 || !p.object.replaceable || p.group.gang() {
+		return false
+	}
+	for _, r := range p.object.deviceClaims {
+		if !r.template {
+			return false
+		}
+	}
+	for _, c := range p.object.claims {
+		if o := m.storage.claims[key(p.object.Namespace, c.Name)]; !c.Ephemeral && (o == nil || !o.shared) {
+			return false
+		}
+	}
+	return true
+}
+
+// movedOff takes in that a pod is not on its way any more; stayed is the request
+// for which it could not leave, nil when it may be asked to again.
+func (m *mirror) movedOff(uid types.UID, stayed *string) {
+	if p := m.pods[uid]; p != nil {
+		p.moves, p.stayed = false, stayed
+	}
+}

@@ -1,0 +1,121 @@
+package translate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// Drain is what [v1alpha1.DrainAnnotation] of a node asks for.
+type Drain struct {
+	// Wait is how long a pod may take to be replaced.
+	Wait time.Duration
+	// Request tells one request from another.
+	Request string
+}
+
+// String is the value of the annotation.
+func (d Drain) String() string {
+	return strings.TrimSpace(v1alpha1.Duration(d.Wait).String() + " " + d.Request)
+}
+
+// DrainOf returns what a node is asked for, nil when that is nothing: also when
+// the node is open to new pods. An error says what the annotation should be.
+func DrainOf(n *v1.Node) (*Drain, error) {
+	text, ok := n.Annotations[v1alpha1.DrainAnnotation]
+	if !ok || !n.Spec.Unschedulable {
+		return nil, nil
+	}
+	wait, request, _ := strings.Cut(text, " ")
+	var d v1alpha1.Duration
+	if err := d.UnmarshalText([]byte(wait)); err != nil {
+		return nil, fmt.Errorf("annotation %s: expected %v; found %q", v1alpha1.DrainAnnotation, err, text)
+	}
+	return &Drain{time.Duration(d), request}, nil
+}
+
+// Move is the value of [v1alpha1.MovingAnnotation].
+type Move struct {
+	// Owner is whose pod it was.
+	Owner metav1.OwnerReference `json:"owner"`
+	// Hash is what its label [appsv1.DefaultDeploymentUniqueLabelKey] was.
+	Hash string `json:"hash"`
+	// Least is how many pods of the owner were available when this one was taken
+	// from it, this one too: as many are to be when it goes.
+	Least int32 `json:"least"`
+	// Until is when it is given back.
+	Until metav1.Time `json:"until"`
+	// Request is that of the [Drain] it moves for.
+	Request string `json:"request,omitempty"`
+	// Kept is why it was given back, [v1alpha1.MovingNotReplaced] or
+	// [v1alpha1.MovingCancelled]; empty while it is not.
+	Kept string `json:"kept,omitempty"`
+}
+
+// MoveOf returns what the annotation of a pod says, nil when it has none that can
+// be read.
+func MoveOf(p *v1.Pod) *Move {
+	text, ok := p.Annotations[v1alpha1.MovingAnnotation]
+	if !ok {
+		return nil
+	}
+	m := &Move{}
+	if json.Unmarshal([]byte(text), m) != nil || m.Owner.Name == "" || m.Hash == "" {
+		return nil
+	}
+	return m
+}
+
+// Active reports whether the pod is out of its owner's hands.
+func (m *Move) Active() bool { return m != nil && m.Kept == "" }
+
+// NotReplaced reports whether no other took its place when a drain asked for it.
+func (m *Move) NotReplaced(request string) bool {
+	return m != nil && m.Kept == v1alpha1.MovingNotReplaced && m.Request == request
+}
+
+// String is the value of the annotation.
+func (m *Move) String() string {
+	data, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // it has nothing that cannot be written
+	}
+	return string(data)
+}
+
+// MovingHash is the hash of a pod that moves in place of the one that its owner
+// selects by.
+func MovingHash(hash string) string { return hash + "-moving" }
+
+// ControllerOf returns the owner of a pod or, of one that moves, the one it had.
+func ControllerOf(p *v1.Pod) *metav1.OwnerReference {
+	if o := metav1.GetControllerOf(p); o != nil {
+		return o
+	}
+	if m := MoveOf(p); m.Active() {
+		return &m.Owner
+	}
+	return nil
+}
+
+// Replaceable says by which owner another is made for a pod that is taken out of
+// its hands, while Services go on to send requests to both; nil when by none. The
+// owners are the ReplicaSets of Deployments: they select by one label that nobody
+// else selects by. One to which the pod was given back may not have taken it yet.
+func Replaceable(p *v1.Pod) *metav1.OwnerReference {
+	o := metav1.GetControllerOf(p)
+	if m := MoveOf(p); o == nil && m != nil {
+		o = &m.Owner
+	}
+	if o == nil || o.Kind != "ReplicaSet" || !strings.HasPrefix(o.APIVersion, appsv1.GroupName+"/") || p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "" {
+		return nil
+	}
+	return o
+}
