@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,6 +96,29 @@ func (g *gauges) ask() (Stats, bool) {
 		g.asked, g.last = now, st
 	}
 	return g.last, true
+}
+
+// told is how the cluster stands as far as it is up to this instance to tell: the
+// holder of the rest tells of the whole cluster, the others of their own jobs'
+// reasons alone. So sums over all instances are right.
+func (s *Scheduler) told(ctx context.Context) (Stats, error) {
+	st, err := s.Stats(ctx)
+	if !s.held[restOf(s.config.Shards)].Load() {
+		st = Stats{Reasons: st.Reasons}
+	}
+	return st, err
+}
+
+// heldGauge tells whether a shard is ours.
+func heldGauge(shard string, held *atomic.Bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "muster_shard_held", Help: "1 while this instance decides on the shard, else 0.", ConstLabels: prometheus.Labels{"shard": shard},
+	}, func() float64 {
+		if held.Load() {
+			return 1
+		}
+		return 0
+	})
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }

@@ -78,7 +78,7 @@ func (m *mirror) deviceClaimsSeen(p *pod, old *podObject) {
 // resolve finds out what a pod of ours needs.
 func (m *mirror) resolve(p *pod) {
 	o := p.object
-	if p.needs != nil || p.group == nil || !o.ours {
+	if p.needs != nil || p.group == nil || !o.ours || p.state == podWaiting && !m.ours(p.group) {
 		return
 	}
 	if o.attributes.GPUMemory > 0 {

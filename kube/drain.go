@@ -19,9 +19,9 @@ const causeDrained = "Drained"
 // sweepDraining makes the pods leave that are on nodes which are to be emptied.
 func (m *mirror) sweepDraining() {
 	// What an instance before this one began is brought to an end.
-	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves && p.stayed == nil }) {
+	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves && p.stayed == nil && m.shards.held[m.whose(p)] }) {
 		p.moves = true
-		x := moveOf(p, p.object.move.Request)
+		x := m.moveOf(p, p.object.move.Request)
 		x.found = true
 		m.acts.move = append(m.acts.move, x)
 	}
@@ -40,7 +40,7 @@ func (m *mirror) sweepDraining() {
 				continue
 			}
 			p.moves = true
-			x := moveOf(p, n.object.drain.Request)
+			x := m.moveOf(p, n.object.drain.Request)
 			x.replace = m.replaced(p, n.object.drain)
 			m.acts.move = append(m.acts.move, x)
 		}
@@ -51,7 +51,7 @@ func (m *mirror) sweepDraining() {
 // now. Those of DaemonSets belong to the node.
 func (m *mirror) mustLeave(p *pod) bool {
 	o := p.object
-	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting {
+	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting || !m.ours(p.group) {
 		return false
 	}
 	if o.owner != nil && o.owner.Kind == "DaemonSet" {

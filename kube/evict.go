@@ -21,12 +21,17 @@ type departure struct {
 	uid             types.UID
 	reason          string
 	message         string
+	shard           int // of its group
 }
 
 // onItsWay is what of an act concerns the API.
 func (e *evictAct) onItsWay() departure {
 	o := e.pod.object
-	return departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message}
+	d := departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message}
+	if g := e.pod.group; g != nil {
+		d.shard = g.shard
+	}
+	return d
 }
 
 // evictPause is how long an eviction waits that a PodDisruptionBudget does not
@@ -35,13 +40,16 @@ const evictPause = 5 * time.Second
 
 // evict makes a pod leave. It asks through the Eviction API, so that disruption
 // budgets and grace periods count; what a budget does not allow is asked again
-// until the pod is gone. Then it says why, in the condition DisruptionTarget:
+// until the pod is gone, or somebody else decides on it. Then it says why, in the condition DisruptionTarget:
 // the Eviction API sets the condition too, and would write over what was there.
 func (s *Scheduler) evict(ctx context.Context, d departure) {
 	s.evicting <- struct{}{}
 	defer func() { <-s.evicting }()
 	var err error
 	for {
+		if !s.held[d.shard].Load() {
+			return
+		}
 		err = s.askToLeave(ctx, d.namespace, d.name, d.uid)
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			break

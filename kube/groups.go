@@ -49,6 +49,7 @@ type group struct {
 	inFlight  int // bindings sent and not answered
 	waiting   waiting
 	said      said
+	shard     int // which instance decides on it
 	// queue is where the engine's job is, once it was submitted.
 	queue string
 	// ran says that a pod of it had a place once.
@@ -305,10 +306,15 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
 	m.noteGroup(g)
+	m.regroup(g)
 	if g.resized && g.submitted {
 		m.tellAnew(g)
 	}
 	m.tellSurroundings(g)
+	if !m.ours(g) {
+		m.follow(g)
+		return
+	}
 	if g.draining {
 		if g.leaving() {
 			if !g.submitted { // the engine is new: it must know what they hold
@@ -561,12 +567,16 @@ func (m *mirror) levelNames() string {
 
 // submit tells the engine of the job with all its pods.
 func (m *mirror) submit(g *group) {
-	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining })
+	ours := m.ours(g)
+	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining && ours })
 	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, core.Time(g.created.UnixNano()))}
 	if g.id.Kind == others {
 		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true
 	} else {
 		m.describe(g, list[0], &job)
+	}
+	if !ours { // it is as it is
+		job.Locked, job.NotPreemptible, job.Gang, job.Topology = true, true, false, core.Job{}.Topology
 	}
 	g.queue = job.Queue
 	byTask, known := map[*task][]*pod{}, views{}
@@ -688,7 +698,8 @@ func (g *group) task(name string) *task {
 
 // add tells the engine of pods that came to a job it has.
 func (m *mirror) add(g *group) {
-	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) })
+	ours := m.ours(g)
+	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready() && ours) })
 	byTask, known := map[*task][]*pod{}, views{}
 	var order []*task
 	for _, p := range list {

@@ -26,7 +26,7 @@ type journey struct {
 
 // setOff notes that the engine has been told of a job for the first time.
 func (m *mirror) setOff(g *group) {
-	if m.traced == nil || g.ran || g.id.Kind == others {
+	if m.traced == nil || g.ran || g.id.Kind == others || !m.ours(g) {
 		return
 	}
 	g.journey = &journey{Journey: Journey{Job: g.job, Queue: g.queue, Created: g.created, Submitted: m.clock()}}

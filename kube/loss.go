@@ -31,7 +31,7 @@ func (m *mirror) requeues(g *group, p *pod) bool {
 //
 // list has what is to leave besides.
 func (m *mirror) memberLost(g *group, p *pod, list ...evictAct) {
-	if g.gang() && g.submitted && !g.draining && !g.worked && g.broken((*pod).runs) && g.runs() && m.requeues(g, p) {
+	if g.gang() && m.ours(g) && g.submitted && !g.draining && !g.worked && g.broken((*pod).runs) && g.runs() && m.requeues(g, p) {
 		m.log.Info("a gang is stopped because it lost a pod", "job", g.job, "pod", p.object.Name)
 		list = m.breakUp(g, core.MemberLost.String(), fmt.Sprintf("pod %s of the gang was lost", p.object.Name), list)
 		g.draining, g.broke = true, true
@@ -104,7 +104,7 @@ func (m *mirror) sweep(n *node) {
 			m.podOver(p)
 			continue
 		}
-		if p.state == podBound {
+		if p.state == podBound && m.ours(g) {
 			p.state = podLeaving
 			m.notePod(p)
 			p.cause = evictAct{pod: p, reason: core.MemberLost.String(), message: why}

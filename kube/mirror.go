@@ -68,6 +68,9 @@ type mirror struct {
 	lostAfter core.Time
 	draining  map[string]*node   // to be emptied
 	moving    map[types.UID]*pod // out of their owners' hands
+	shards    shardTable
+	// arrived are the nodes that came from another shard and take no pods yet.
+	arrived map[string]*node
 }
 
 // acts is what is to be done for decisions, in order.
@@ -123,6 +126,11 @@ type node struct {
 	// surveyed is what of its labels is counted in topologies.
 	surveyed uint64
 	counted  nodeCount
+	// shard is the shard it is in, once that is known (sharded); opens is when it
+	// takes pods at the earliest. closed says that it takes none, whoever decides.
+	shard           int
+	sharded, closed bool
+	opens           core.Time
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
@@ -133,6 +141,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
+		shards: oneShard(), arrived: map[string]*node{},
 	}
 }
 
@@ -193,6 +202,9 @@ func (m *mirror) rebuild() error {
 	for _, g := range m.groups {
 		m.startOver(g)
 		g.dirty = false
+		if m.ours(g) && g.inherits() {
+			m.acts.said = append(m.acts.said, m.unsay(g)...)
+		}
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {
@@ -222,6 +234,7 @@ func (m *mirror) decide(now core.Time) *acts {
 	}
 	m.later = m.later[:0]
 	m.provided()
+	m.openArrived()
 	m.settle()
 	m.sweepLost()
 	m.sweepDraining()
@@ -246,6 +259,7 @@ func (m *mirror) decide(now core.Time) *acts {
 		}
 	}
 	m.acts.wake = min(m.acts.wake, m.engineWakes)
+	m.handOver()
 	return &m.acts
 }
 
@@ -337,6 +351,9 @@ func (m *mirror) bind(d *core.Decision) {
 // pods is drained: what comes anew waits until the old are gone.
 func (m *mirror) evict(d *core.Decision) {
 	g := m.jobs[d.Job]
+	if !m.ours(g) {
+		return // it is up to the instance that decides on it
+	}
 	message := d.Detail
 	if message == "" && d.For != "" {
 		message = "evicted to make room for " + d.For

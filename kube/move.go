@@ -43,10 +43,11 @@ type move struct {
 	found bool
 	// begun says that this instance has said what it is about.
 	begun bool
+	shard int // of its group
 }
 
-func moveOf(p *pod, request string) move {
-	return move{namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, node: p.target, request: request}
+func (m *mirror) moveOf(p *pod, request string) move {
+	return move{namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, node: p.target, request: request, shard: m.whose(p)}
 }
 
 // moves are those under way.
@@ -91,6 +92,9 @@ func (s *Scheduler) moveAll(ctx context.Context) {
 func (s *Scheduler) moveOn(ctx context.Context) {
 	l := newLook(s)
 	for _, x := range s.moves.take() {
+		if !s.held[x.shard].Load() {
+			continue // whoever decides now finds it
+		}
 		over, err := s.step(ctx, l, &x)
 		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			s.log.Warn("a pod cannot be moved now", "pod", x.namespace+"/"+x.name, "error", err)

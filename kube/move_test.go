@@ -75,7 +75,7 @@ func newMoving(t *testing.T) *moving {
 // next puts another instance in the place of the scheduler.
 func (x *moving) next() {
 	x.Scheduler = &Scheduler{
-		log: slog.New(slog.DiscardHandler), now: func() time.Time { return x.clock }, client: x.Clientset,
+		held: decidesOnAll(), log: slog.New(slog.DiscardHandler), now: func() time.Time { return x.clock }, client: x.Clientset,
 		box: newMailbox(), metrics: newMetrics(),
 	}
 }

@@ -106,6 +106,8 @@ func (m *mirror) tellNode(n *node) {
 		want.MaxPods = max(1, want.MaxPods-n.count)
 	}
 	m.publish(n, &want)
+	n.closed = want.Cordoned
+	want.Cordoned = m.shut(n, &want) || n.closed
 	switch {
 	case !n.known:
 		if err := m.tell(core.NodeAdded{Node: want}); err != nil {

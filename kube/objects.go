@@ -49,6 +49,7 @@ type podObject struct {
 	// was made for it where DRA provides that resource.
 	resource v1.ResourceName
 	extended string
+	pool     translate.Pool
 
 	// amounts, gpus and share are what it holds of its node, when it has one.
 	amounts    translate.Amounts
@@ -100,6 +101,7 @@ func trimPod(p *v1.Pod) *podObject {
 	var err error
 	o.request, err = translate.Request(p, &o.attributes)
 	wrong(err)
+	o.pool = translate.PodPool(p, &o.request)
 	o.terms, err = translate.Terms(p)
 	wrong(err)
 	if p.Spec.Priority != nil {
@@ -173,6 +175,7 @@ type podGroupObject struct {
 	// scheduled is whether its condition says that it was scheduled once.
 	scheduled    bool
 	deviceClaims []claimRef
+	pool         translate.Pool
 }
 
 func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
@@ -195,6 +198,7 @@ func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	if err := o.attributes.Read(g); err != nil {
 		o.wrong = err.Error()
 	}
+	o.pool = translate.PodGroupPool(g, o.attributes.Models)
 	for i := range g.Status.Conditions {
 		if c := &g.Status.Conditions[i]; c.Type == schedulingv1beta1.PodGroupInitiallyScheduled {
 			o.scheduled = c.Status == metav1.ConditionTrue

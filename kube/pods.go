@@ -303,6 +303,8 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		p.state, p.target, p.devices, p.given, p.dismissed = podWaiting, "", 0, 0, false
 		switch {
 		case p.slot < 0: // the engine was built anew, and has not been told of it yet
+		case !m.ours(p.group):
+			m.leaveSlot(p)
 		case leaving && dismissed:
 			m.mustTell(core.PodsGone{Job: p.group.job, Pods: []int{p.slot}})
 		default:
@@ -328,7 +330,7 @@ func (m *mirror) answered(p *pod) {
 	if g.inFlight == 1 {
 		m.boundAll(g)
 	}
-	if g.inFlight--; g.inFlight == 0 && (g.native || g.said.reason != "") {
+	if g.inFlight--; g.inFlight == 0 && m.ours(g) && (g.native || g.said.reason != "" || p.object.waitingType) {
 		m.acts.said = append(m.acts.said, m.unsay(g)...)
 	}
 }

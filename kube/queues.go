@@ -181,7 +181,7 @@ func (m *mirror) namespaceSeen(o *namespaceObject) {
 	m.namespaces[o.Name] = o.labels
 	m.namespaceRelabelled(o.Name)
 	for _, g := range m.groups {
-		if !g.submitted && g.id.Namespace == o.Name {
+		if g.id.Namespace == o.Name && (!g.submitted || m.shards.several()) {
 			m.touch(g)
 		}
 	}

@@ -6,6 +6,7 @@
 //	  nodes.go dra*.go memory.go pods.go groups.go terms.go volumes.go attach.go queues.go policies.go topologies.go
 //	drain.go loss.go                                  who leaves nodes that are emptied, or lost
 //	bind.go evict.go suspend.go move.go status.go size.go     acts to the API, and their outcomes
+//	leader.go shards.go                               who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,6 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -66,8 +69,12 @@ type Config struct {
 	Log        *slog.Logger
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// Leader says whether other instances stand by.
+	// Leader says whether other instances stand by, or share the cluster.
 	Leader Leader
+	// Shards are the pools that one instance decides on together, as
+	// [ParseShards] returns them, the same for all instances; nil for all pools in
+	// one. Several need a Leader.
+	Shards []Shard
 	// Traced is told of each job once, when enough of it runs, in the goroutine that
 	// decides; nil for nobody.
 	Traced func(*Journey)
@@ -107,7 +114,12 @@ type Scheduler struct {
 	statusLimit flowcontrol.RateLimiter
 	drive       func(context.Context) // the loop, until its context ends
 	listed      chan struct{}         // closed when all objects have been listed once
-	ready       chan struct{}         // closed when it decides
+	begun       sync.Once
+	ready       chan struct{} // closed when it decides
+	metadata    metadata.Interface
+	layout      string        // of the shards
+	held        []atomic.Bool // the shards that are ours
+	sightings   sightings
 }
 
 // New returns a scheduler that has not started.
@@ -123,6 +135,12 @@ func New(c Config) (*Scheduler, error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if len(c.Shards) == 0 {
+		c.Shards = []Shard{{RestPools}}
+	}
+	if len(c.Shards) > 1 && c.Leader.Namespace == "" {
+		return nil, errors.New("several shards: expected a namespace for their leases; found none")
 	}
 	api := rest.CopyConfig(c.API)
 	api.QPS, api.RateLimiter = -1, nil
@@ -141,17 +159,26 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
+	meta, err := metadata.NewForConfig(own)
+	if err != nil {
+		return nil, err
+	}
 	s := &Scheduler{
 		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn,
 		box: newMailbox(), orders: newOrders(), verses: newVerses(), evicting: make(chan struct{}, 32),
 		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
 		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
+		metadata: meta, layout: layout(c.Shards), held: make([]atomic.Bool, len(c.Shards)),
 	}
 	s.drive = s.loop
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record, s.mirror.traced = c.Record, c.Traced
 	s.mirror.metrics = s.metrics
-	s.metrics.registry.MustRegister(&gauges{stats: s.Stats, now: c.Now})
+	s.mirror.shards = newShardTable(c.Shards)
+	s.metrics.registry.MustRegister(&gauges{stats: s.told, now: c.Now})
+	for i, shard := range c.Shards {
+		s.metrics.registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
+	}
 	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology
 	s.mirror.lostAfter = core.Time(c.NodeLostAfter)
 	if c.Builtins != nil {
@@ -189,6 +216,16 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	workers.Go(func() { s.showStandings(ctx) })
 	workers.Go(func() {
+		select {
+		case <-s.ready:
+			workers.Go(func() { s.moveAll(ctx) })
+			s.resume(ctx)
+		case <-ctx.Done():
+		}
+	})
+	var leader sync.WaitGroup
+	stopped := make(chan struct{})
+	leader.Go(func() {
 		for _, c := range synced {
 			select {
 			case <-c:
@@ -197,27 +234,13 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			}
 		}
 		close(s.listed)
-		s.lead(ctx, func() {
-			s.box.put(func(m *mirror) {
-				if err := m.rebuild(); err != nil {
-					cancel(err)
-					return
-				}
-				close(s.ready)
-			})
-			workers.Go(func() {
-				select {
-				case <-s.ready:
-					s.resume(ctx)
-				case <-ctx.Done():
-				}
-			})
-			workers.Go(func() { s.moveAll(ctx) })
-		}, cancel)
+		s.lead(ctx, stopped, cancel)
 	})
 	s.drive(ctx)
 	s.orders.close()
 	workers.Wait()
+	close(stopped) // others may decide now
+	leader.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -301,6 +324,17 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		go s.ask(ctx, g.id, *g.object)
 	}
 	s.verses.put(a.said)
+}
+
+// Holds names the shards that this instance decides on.
+func (s *Scheduler) Holds() []string {
+	var names []string
+	for i, shard := range s.config.Shards {
+		if s.held[i].Load() {
+			names = append(names, shard.Name())
+		}
+	}
+	return names
 }
 
 // event tells people of something that happened to an object.

@@ -28,8 +28,8 @@ type standing struct {
 
 // standings returns the objects whose status is another now.
 func (m *mirror) standings(now metav1.Time) []standing {
-	if m.engine == nil {
-		return nil
+	if m.engine == nil || !m.shards.held[m.shards.rest] {
+		return nil // another instance writes them
 	}
 	var out []standing
 	if len(m.queues.objects) > 0 {

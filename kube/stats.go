@@ -210,7 +210,7 @@ func (m *mirror) countNode(n *node) nodeCount {
 		return nodeCount{}
 	}
 	out := nodeCount{nodes: 1, ModelStats: ModelStats{Model: n.told.Model, GPUs: n.told.GPUs, Unhealthy: bits.OnesCount64(n.sick)}}
-	if !n.told.Cordoned {
+	if !n.closed {
 		out.open = 1
 	}
 	var used [64]core.Milli
@@ -222,7 +222,7 @@ func (m *mirror) countNode(n *node) nodeCount {
 	free, full := true, true
 	for d := range n.told.GPUs {
 		out.Used += used[d]
-		if rest := max(0, core.WholeGPU-used[d]); n.told.Cordoned || n.sick>>d&1 == 1 {
+		if rest := max(0, core.WholeGPU-used[d]); n.closed || n.sick>>d&1 == 1 {
 			out.Unavailable += rest
 		} else {
 			out.Free += rest
@@ -285,7 +285,10 @@ func (m *mirror) countGroup(g *group) {
 		return
 	}
 	if out.waiting > 0 {
-		out.reason, out.jobWaits = cmp.Or(g.waiting.reason, "New"), 1
+		out.jobWaits = 1
+		if m.ours(g) {
+			out.reason = cmp.Or(g.waiting.reason, "New")
+		}
 	}
 	if g.id.Kind == others {
 		out.queue = OthersQueue

@@ -38,6 +38,7 @@ type verse struct {
 	reason, message string // empty: it waits no more
 	ungate          bool
 	event           bool // people are told in an event too: once a job
+	shard           int
 }
 
 // said is what was last written of a group.
@@ -54,7 +55,7 @@ func (m *mirror) explain(n int) []verse {
 	}
 	if len(m.asking) == 0 {
 		for g := range m.waiters {
-			if m.groups[g.id] == g && g.waits() {
+			if m.tells(g) {
 				m.asking = append(m.asking, g)
 			} else {
 				delete(m.waiters, g)
@@ -66,12 +67,15 @@ func (m *mirror) explain(n int) []verse {
 	for ; n > 0 && len(m.asking) > 0; n-- {
 		g := m.asking[0]
 		m.asking = m.asking[1:]
-		if m.groups[g.id] == g && g.waits() {
+		if m.tells(g) {
 			out = append(out, m.say(g)...)
 		}
 	}
 	return out
 }
+
+// tells reports whether it is to be said why a group waits.
+func (m *mirror) tells(g *group) bool { return m.groups[g.id] == g && g.waits() && m.ours(g) }
 
 // waits reports whether pods of a group wait for a place.
 func (g *group) waits() bool {
@@ -112,7 +116,7 @@ func (m *mirror) say(g *group) []verse {
 	g.said = now
 	var out []verse
 	if pg := m.podGroupOf(g); pg != nil {
-		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message, event: true})
+		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message, event: true, shard: g.shard})
 	}
 	for i, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.object.otherGates }) {
 		if now.reason == old.reason && i > 0 && p.said == now.reason {
@@ -122,6 +126,7 @@ func (m *mirror) say(g *group) []verse {
 		out = append(out, verse{
 			namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, reason: now.reason, message: now.message,
 			event:  i == 0 && !g.native,
+			shard:  g.shard,
 			ungate: p.object.quotaGate && g.submitted && now.reason != core.QuotaExceeded.String(),
 		})
 	}
@@ -180,14 +185,14 @@ func (g *group) unsaid() bool {
 func (m *mirror) unsay(g *group) []verse {
 	var out []verse
 	for _, p := range g.pods {
-		if p.said != "" && p.state != podWaiting {
+		if (p.said != "" || p.inherited()) && p.state != podWaiting {
 			p.said = ""
-			out = append(out, verse{namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID})
+			out = append(out, verse{namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, shard: g.shard})
 		}
 	}
 	pg := m.podGroupOf(g)
 	if pg != nil && (g.said.reason != "" || !pg.scheduled) && !g.waits() {
-		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true})
+		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, shard: g.shard})
 	}
 	g.said = said{}
 	return out
@@ -199,13 +204,13 @@ func (m *mirror) unsay(g *group) []verse {
 type verses struct {
 	mu    sync.Mutex
 	by    map[types.UID]verse
-	busy  map[types.UID]bool // being written
-	order []types.UID        // those in by that are not busy
+	busy  map[types.UID]int // being written: of which shard
+	order []types.UID       // those in by that are not busy
 	ready chan struct{}
 }
 
 func newVerses() *verses {
-	return &verses{by: map[types.UID]verse{}, busy: map[types.UID]bool{}, ready: make(chan struct{}, 1)}
+	return &verses{by: map[types.UID]verse{}, busy: map[types.UID]int{}, ready: make(chan struct{}, 1)}
 }
 
 func (v *verses) put(list []verse) {
@@ -215,7 +220,7 @@ func (v *verses) put(list []verse) {
 	v.mu.Lock()
 	for _, x := range list {
 		old, ok := v.by[x.uid]
-		if !ok && !v.busy[x.uid] {
+		if _, busy := v.busy[x.uid]; !ok && !busy {
 			v.order = append(v.order, x.uid)
 		}
 		x.ungate = x.ungate || old.ungate
@@ -242,7 +247,7 @@ func (v *verses) take() (verse, bool) {
 	v.order = v.order[1:]
 	x := v.by[uid]
 	delete(v.by, uid)
-	v.busy[uid] = true
+	v.busy[uid] = x.shard
 	return x, true
 }
 
@@ -259,6 +264,37 @@ func (v *verses) written(x *verse, ok bool) {
 	}
 	v.mu.Unlock()
 	v.wake()
+}
+
+// drain forgets what is to be written of a shard, and waits for what is being
+// written. It reports false when ctx ended first.
+func (v *verses) drain(ctx context.Context, shard int) bool {
+	for {
+		busy := false
+		v.mu.Lock()
+		v.order = slices.DeleteFunc(v.order, func(uid types.UID) bool {
+			drop := v.by[uid].shard == shard
+			if drop {
+				delete(v.by, uid)
+			}
+			return drop
+		})
+		for uid, of := range v.busy {
+			if of == shard {
+				busy = true
+				delete(v.by, uid)
+			}
+		}
+		v.mu.Unlock()
+		if !busy {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // write writes what is said until ctx ends, no faster than the limit.

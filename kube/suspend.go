@@ -380,6 +380,11 @@ type suspensions struct {
 func (l *suspensions) add(o suspended) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, old := range l.list {
+		if old.resource == o.resource && old.namespace == o.namespace && old.name == o.name && old.mark == o.mark {
+			return
+		}
+	}
 	l.list = append(l.list, o)
 }
 
@@ -399,12 +404,8 @@ const overdue = 15 * time.Second
 // resumePeriod is how often suspended owners are looked at.
 const resumePeriod = time.Second
 
-// resume finds owners that were suspended before this instance decided, and
-// takes back what is suspended until ctx ends.
+// resume takes back what is suspended until ctx ends.
 func (s *Scheduler) resume(ctx context.Context) {
-	if err := s.retry(ctx, func() error { return s.findSuspended(ctx) }); err != nil && ctx.Err() == nil {
-		s.log.Error("owners that were suspended cannot be listed: they stay so until the next start", "error", err)
-	}
 	tick := time.NewTicker(resumePeriod)
 	defer tick.Stop()
 	for {
@@ -417,7 +418,8 @@ func (s *Scheduler) resume(ctx context.Context) {
 	}
 }
 
-// findSuspended lists the owners that bear our mark.
+// findSuspended lists the owners that bear our mark: those that were suspended
+// before this instance decided on them.
 func (s *Scheduler) findSuspended(ctx context.Context) error {
 	var found []suspended
 	groups, err := s.client.Discovery().ServerGroups()

@@ -118,7 +118,7 @@ func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
 	}
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, all...)
 	return &owners{t: t, Scheduler: &Scheduler{
-		log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, dynamic: dyn,
+		held: decidesOnAll(), log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, dynamic: dyn,
 		box: newMailbox(), evicting: make(chan struct{}, 1), metrics: newMetrics(),
 	}}
 }

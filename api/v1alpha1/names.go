@@ -11,6 +11,10 @@ const (
 	// GangLabel makes one gang of the pods of a namespace that have the same
 	// value, for pods without a PodGroup or an owner that makes them a gang.
 	GangLabel = "muster.sh/gang"
+	// PoolLabel names the pool of a pod, PodGroup or node; on a namespace, that
+	// of all jobs that say nothing themselves. It says which scheduler decides
+	// where several share a cluster.
+	PoolLabel = "muster.sh/pool"
 )
 
 // Annotations that people set, on the pod or its PodGroup; where both have one,
@@ -89,6 +93,11 @@ const (
 	// its pods, parted by blanks.
 	SuspendedAnnotation = "muster.sh/suspended"
 )
+
+// ShardsLabel is on the Leases of schedulers that share a cluster: a digest of how
+// they divide its pools into shards. Those that divide them otherwise do not decide
+// at the same time.
+const ShardsLabel = "muster.sh/shards"
 
 // What people and the scheduler write so that a node is emptied. Pods of owners
 // that replace what is missing leave when others are ready in their place.

@@ -30,6 +30,7 @@ func newScheduler() *cobra.Command {
 		lostAfter  = nodeLostAfter
 		elect      bool
 		namespace  string
+		shards     []string
 		metrics    string
 		profiles   string
 		record     recordFlags
@@ -39,9 +40,11 @@ func newScheduler() *cobra.Command {
 		Short: "Schedule the pods of a Kubernetes cluster",
 		Long: `Scheduler watches a Kubernetes cluster and places the pods whose schedulerName is
 muster. It runs until it is interrupted. With --leader-elect several may run:
-one decides, the others stand by.`,
+one decides, the others stand by. With --shard they share the cluster by pool: each
+shard is one instance's, and passes to another when that ends.`,
 		Example: `  muster scheduler --kubeconfig ~/.kube/config
-  muster scheduler --policy StrictFIFO --metrics-address :8080 --leader-elect`,
+  muster scheduler --policy StrictFIFO --metrics-address :8080 --leader-elect
+  muster scheduler --leader-elect --shard H800,H20 --shard A100 --shard '*'`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if workers < 1 || workers > 10_000 {
@@ -49,6 +52,13 @@ one decides, the others stand by.`,
 			}
 			if !(statusRate >= 1) {
 				return badUsage(c, "--status-rate: expected a number, at least 1; found %v", statusRate)
+			}
+			divided, err := kube.ParseShards(shards)
+			if err != nil {
+				return badUsage(c, "--shard: %v", err)
+			}
+			if len(divided) > 1 && !elect {
+				return badUsage(c, "--shard: expected --leader-elect, by which instances agree on who has which shard")
 			}
 			log, err := logs.logger(c)
 			if err != nil {
@@ -66,7 +76,7 @@ one decides, the others stand by.`,
 			defer stop()
 			kc := kube.Config{
 				API: config, Policy: p, PolicyName: name, Builtins: builtin, Topology: topology,
-				Workers: workers, StatusRate: statusRate, NodeLostAfter: time.Duration(lostAfter), Log: log,
+				Workers: workers, StatusRate: statusRate, NodeLostAfter: time.Duration(lostAfter), Log: log, Shards: divided,
 			}
 			if elect {
 				kc.Leader, err = leader(namespace)
@@ -121,6 +131,7 @@ one decides, the others stand by.`,
 	durationVar(f, &lostAfter, "node-lost-after", "evict the pods of a node that has not been ready for so long; 0 never does")
 	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
 	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the lease; by default the one this runs in, or muster-system")
+	f.StringArrayVar(&shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, parted by commas, * for those that no other names. Once for each shard, the same for all instances")
 	f.StringVar(&metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
 	f.StringVar(&profiles, "pprof-address", "", "answer for /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
 	return c

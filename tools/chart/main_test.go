@@ -167,7 +167,7 @@ func TestEveryValue(t *testing.T) {
 	all := renderObjects(t, map[string]any{
 		"image":            map[string]any{"repository": "example.com/muster", "tag": digest},
 		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
-		"policy":           "night", "topology": "datacentre", "workers": 64,
+		"policy":           "night", "topology": "datacentre", "workers": 64, "shards": []any{"H800,H20", "*"},
 		"log":       map[string]any{"level": "debug", "format": "text"},
 		"record":    map[string]any{"enabled": true, "sizeLimit": "2Gi"},
 		"pprof":     map[string]any{"enabled": true},
@@ -187,7 +187,7 @@ func TestEveryValue(t *testing.T) {
 	})
 	want := []string{
 		"scheduler", "--policy=night", "--topology=datacentre", "--leader-elect", "--leader-elect-namespace=$(POD_NAMESPACE)",
-		"--workers=64", "--metrics-address=:9090", "--pprof-address=127.0.0.1:6060", "--log-level=debug",
+		"--shard=H800,H20", "--shard=*", "--workers=64", "--metrics-address=:9090", "--pprof-address=127.0.0.1:6060", "--log-level=debug",
 		"--log-format=text", "--record=/var/lib/muster", "--log-level=warn",
 	}
 	if got := arguments(t, all); !slices.Equal(got, want) {

@@ -1,0 +1,388 @@
+package kube
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Several instances may share a cluster. Its pools of nodes are divided into
+// shards, and each shard is one instance's at a time: that instance alone binds
+// pods to the shard's nodes, and evicts, tells and counts the shard's jobs. All
+// instances see the whole cluster, so that what others' jobs use of a quota, a
+// node or a domain is known to each.
+
+// Shard is the pools that one instance decides on together. A shard of the one
+// pool [RestPools] has all pools that no other has.
+type Shard []string
+
+// RestPools stands for all pools that no other shard names.
+const RestPools = "*"
+
+// Name is the pools, in order and parted by commas.
+func (s Shard) Name() string {
+	sorted := slices.Clone(s)
+	slices.Sort(sorted)
+	return strings.Join(sorted, ",")
+}
+
+// leaseName is what the shard's Lease is called. The rest has that of a
+// scheduler without shards, so that the two never decide beside each other.
+func (s Shard) leaseName() string {
+	name := s.Name()
+	if name == RestPools {
+		return LeaseName
+	}
+	return LeaseName + "-shard-" + objectName(name)
+}
+
+// objectName makes the name of an object of any text: what of it a name may
+// have, and a digest that tells it from others.
+func objectName(text string) string {
+	plain := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		}
+		return '-'
+	}, text)
+	return strings.Trim(plain[:min(len(plain), 40)], "-") + "-" + digest(text)
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:4])
+}
+
+// ParseShards reads shards as people write them, each as pools parted by
+// commas, and sorts them by name. One of them must be the rest. None make one of
+// all pools. An error says what is wrong, and what was expected.
+func ParseShards(list []string) ([]Shard, error) {
+	if len(list) == 0 {
+		return []Shard{{RestPools}}, nil
+	}
+	var shards []Shard
+	known := map[string]bool{}
+	for _, text := range list {
+		var s Shard
+		for pool := range strings.SplitSeq(text, ",") {
+			pool = strings.TrimSpace(pool)
+			switch {
+			case pool == "":
+				return nil, fmt.Errorf("expected pools parted by commas, such as H800,H20; found %q", text)
+			case pool == RestPools && strings.TrimSpace(text) != RestPools:
+				return nil, fmt.Errorf("expected %s to be a shard of its own; found %q", RestPools, text)
+			case known[pool]:
+				return nil, fmt.Errorf("expected each pool in one shard; found %s in two places", pool)
+			}
+			known[pool] = true
+			s = append(s, pool)
+		}
+		shards = append(shards, s)
+	}
+	if !known[RestPools] {
+		return nil, fmt.Errorf("expected a shard %s for the pools that no other names; found none", RestPools)
+	}
+	slices.SortFunc(shards, func(a, b Shard) int { return strings.Compare(a.Name(), b.Name()) })
+	return shards, nil
+}
+
+// layout names a division into shards: instances that divide otherwise have
+// another.
+func layout(shards []Shard) string {
+	names := make([]string, len(shards))
+	for i, s := range shards {
+		names[i] = s.Name()
+	}
+	return digest(strings.Join(names, " "))
+}
+
+// restOf is the index of the shard that has the pools no other has. What is
+// about the cluster as a whole is done by its holder.
+func restOf(shards []Shard) int {
+	return slices.IndexFunc(shards, func(s Shard) bool { return s[0] == RestPools })
+}
+
+// allot says which member is to hold each shard, given who holds it now: "" for
+// nobody. All get as many, or one more, and keep what they hold as far as they may.
+// It is "" for all without members.
+func allot(holders, members []string) []string {
+	holds, quota := map[string]int{}, map[string]int{}
+	for _, h := range holders {
+		holds[h]++
+	}
+	members = slices.Clone(members)
+	slices.SortFunc(members, func(a, b string) int { return cmp.Or(holds[b]-holds[a], strings.Compare(a, b)) })
+	for i := range holders {
+		if len(members) > 0 {
+			quota[members[i%len(members)]]++
+		}
+	}
+	out := make([]string, len(holders))
+	for i, h := range holders {
+		if quota[h] > 0 {
+			out[i] = h
+			quota[h]--
+		}
+	}
+	for i := range out {
+		if out[i] != "" {
+			continue
+		}
+		for _, m := range members {
+			if quota[m] > quota[out[i]] {
+				out[i] = m
+			}
+		}
+		quota[out[i]]--
+	}
+	return out
+}
+
+// shardTable is which shards there are, and which are ours.
+type shardTable struct {
+	byPool map[string]int
+	rest   int
+	held   []bool
+	// handed are those that are given up: told once nothing is under way there.
+	handed []handOver
+}
+
+// handOver is a shard that is being given up.
+type handOver struct {
+	shard int
+	over  func()
+}
+
+// oneShard is the table of a scheduler that decides on all.
+func oneShard() shardTable { return shardTable{held: []bool{true}} }
+
+func newShardTable(shards []Shard) shardTable {
+	t := shardTable{byPool: map[string]int{}, rest: restOf(shards), held: make([]bool, len(shards))}
+	for i, s := range shards {
+		for _, pool := range s {
+			t.byPool[pool] = i
+		}
+	}
+	return t
+}
+
+// several reports whether the cluster is divided at all.
+func (t *shardTable) several() bool { return len(t.held) > 1 }
+
+func (t *shardTable) of(pool string) int {
+	if i, ok := t.byPool[pool]; ok {
+		return i
+	}
+	return t.rest
+}
+
+// ours reports whether this instance decides on a group. Pods of other schedulers
+// are nobody's: all instances know them as they are.
+func (m *mirror) ours(g *group) bool { return m.shards.held[g.shard] || g.id.Kind == others }
+
+// whose is the shard of a pod: its group's, or the rest for one that is known by
+// what it takes alone.
+func (m *mirror) whose(p *pod) int {
+	if p.group == nil {
+		return m.shards.rest
+	}
+	return p.group.shard
+}
+
+// shardOf finds the shard of a group. One without pods, of which some may come
+// again, stays where it is.
+func (m *mirror) shardOf(g *group) int {
+	if !m.shards.several() || g.id.Kind == others || len(g.pods) == 0 {
+		return g.shard
+	}
+	pool := translate.NamespacePool(m.namespaces[g.id.Namespace])
+	if pg := m.podGroupOf(g); pg != nil {
+		pool = pool.Or(pg.pool)
+	}
+	for _, p := range g.pods {
+		pool = pool.Or(p.object.pool)
+	}
+	return m.shards.of(pool.Name)
+}
+
+// regroup finds out anew to which shard a group belongs. When that makes it ours,
+// or another's, the engine is told of it anew.
+func (m *mirror) regroup(g *group) {
+	shard := m.shardOf(g)
+	if shard == g.shard {
+		return
+	}
+	was := m.ours(g)
+	g.shard = shard
+	if is := m.ours(g); was != is {
+		m.withdraw(g)
+		if was {
+			m.letGo(g)
+		}
+	}
+}
+
+// follow brings the engine's picture of a job up to date on which another
+// instance decides: it has those of its pods that have a place.
+func (m *mirror) follow(g *group) {
+	placed := false
+	for _, p := range g.pods {
+		if p.state != podWaiting {
+			placed = true
+			m.resolve(p)
+		}
+	}
+	switch {
+	case !placed:
+		m.withdraw(g)
+		if len(g.pods) == 0 && !m.stays(g) {
+			delete(m.groups, g.id)
+		}
+	case !g.submitted:
+		m.submit(g)
+	default:
+		m.add(g)
+	}
+}
+
+// letGo forgets what was under way for a group on which another instance decides
+// from now on. Bindings that were sent are waited for, volumes are not.
+func (m *mirror) letGo(g *group) {
+	g.said, g.waiting, g.journey = said{}, waiting{}, nil
+	g.draining, g.broke = false, false
+	for _, p := range g.pods {
+		p.said, p.dismissed, p.moves = "", false, false
+		if x := m.storage.providing[p.object.UID]; x != nil {
+			delete(m.storage.providing, p.object.UID)
+			m.bound(p.object.UID, false, false)
+		}
+		if p.state == podLeaving && !p.object.deleting {
+			// Whether it has to leave is up to the other.
+			if p.state = podBound; p.inFlight {
+				p.state = podBinding
+			}
+		}
+		m.notePod(p)
+	}
+}
+
+// take makes a shard ours, and has the engine built anew.
+func (m *mirror) take(shard int) error {
+	m.shards.held[shard] = true
+	if m.engine == nil {
+		return m.rebuild()
+	}
+	m.reshard()
+	return nil
+}
+
+// giveUp ends deciding on a shard. over is called when nothing of what was
+// decided there is under way any more.
+func (m *mirror) giveUp(shard int, over func()) {
+	for _, g := range m.groups {
+		if g.shard == shard && g.id.Kind != others {
+			m.letGo(g)
+		}
+	}
+	m.shards.held[shard] = false
+	m.shards.handed = append(m.shards.handed, handOver{shard, over})
+	m.reshard()
+}
+
+func (m *mirror) reshard() {
+	m.outdated = true
+	for name, n := range m.nodes {
+		if !n.gone && n.object != nil && !n.object.unready.IsZero() {
+			m.unready[name] = n // its pods may be ours to evict now
+		}
+	}
+}
+
+// handOver tells of the shards that were given up where nothing is under way.
+func (m *mirror) handOver() {
+	m.shards.handed = slices.DeleteFunc(m.shards.handed, func(h handOver) bool {
+		if m.underWay(h.shard) {
+			return false
+		}
+		h.over()
+		return true
+	})
+}
+
+// underWay reports whether a binding was sent and not answered that is of a job
+// of the shard, or to a node of it.
+func (m *mirror) underWay(shard int) bool {
+	if len(m.dra.inFlight) > 0 {
+		return true
+	}
+	for _, p := range m.pods {
+		if !p.inFlight {
+			continue
+		}
+		n := m.nodes[p.target]
+		if p.group == nil || p.group.shard == shard || n == nil || n.shard == shard {
+			return true
+		}
+	}
+	return false
+}
+
+// arrivalPause is how long a node takes no pods that has come from another shard: by
+// then what the instance that decided there had under way has been answered, or
+// given up, and been seen.
+const arrivalPause = core.Time(patience) + 5*core.Second
+
+// shut says whether a node, as the engine is to know it, takes no pods because it
+// is not ours, or not yet.
+func (m *mirror) shut(n *node, want *core.Node) bool {
+	if !m.shards.several() {
+		return false
+	}
+	shard := m.shards.of(translate.NodePool(want.Labels, want.Model))
+	if n.sharded && shard != n.shard && !m.shards.held[n.shard] {
+		n.opens = m.now + arrivalPause
+	}
+	n.shard, n.sharded = shard, true
+	if m.now < n.opens {
+		m.arrived[n.object.Name] = n
+		m.acts.wake = min(m.acts.wake, n.opens)
+	}
+	return !m.shards.held[shard] || m.now < n.opens
+}
+
+// openArrived has nodes looked at again that came from another shard.
+func (m *mirror) openArrived() {
+	for name, n := range m.arrived {
+		if m.now < n.opens {
+			m.acts.wake = min(m.acts.wake, n.opens)
+			continue
+		}
+		delete(m.arrived, name)
+		if m.nodes[name] == n {
+			m.dirtyNodes[name] = n
+		}
+	}
+}
+
+// inherited reports whether a pod that has a place is said to wait, as an
+// instance that decided before may have left it.
+func (p *pod) inherited() bool { return p.object.waitingType && p.state == podBound }
+
+// inherits reports whether a pod of the group is.
+func (g *group) inherits() bool {
+	for _, p := range g.pods {
+		if p.inherited() {
+			return true
+		}
+	}
+	return false
+}

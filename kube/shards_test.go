@@ -1,0 +1,914 @@
+package kube
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"pgregory.net/rapid"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/policy/muster"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+func TestParseShards(t *testing.T) {
+	for _, c := range []struct {
+		list []string
+		want string // names, or a part of the error
+	}{
+		{nil, "*"},
+		{[]string{"*"}, "*"},
+		{[]string{"H800, H20", "A100", "*"}, "* A100 H20,H800"},
+		{[]string{"*", "A100", "H20,H800"}, "* A100 H20,H800"},
+		{[]string{"H800"}, "expected a shard *"},
+		{[]string{"H800,*"}, "a shard of its own"},
+		{[]string{"H800", "*", "A100,H800"}, "found H800 in two places"},
+		{[]string{"*", "*"}, "found * in two places"},
+		{[]string{"H800,", "*"}, "expected pools"},
+		{[]string{"", "*"}, "expected pools"},
+	} {
+		shards, err := ParseShards(c.list)
+		if err != nil {
+			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q: %v; want %q", c.list, err, c.want)
+			}
+			continue
+		}
+		var names []string
+		for _, s := range shards {
+			names = append(names, s.Name())
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%q: shards %q; want %q", c.list, got, c.want)
+		}
+	}
+}
+
+func TestLeaseNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, pools := range []string{"*", "rest", "H800", "h800", "H800,H20", "A_B", "a-b", "-", strings.Repeat("x", 300), strings.Repeat("x", 301), "深"} {
+		name := Shard(strings.Split(pools, ",")).leaseName()
+		if wrong := validation.IsDNS1123Subdomain(name); wrong != nil {
+			t.Errorf("%s: %s: %v", pools, name, wrong)
+		}
+		if other, ok := seen[name]; ok {
+			t.Errorf("%s and %s have the same name, %s", pools, other, name)
+		}
+		seen[name] = pools
+		if strings.HasPrefix(name, memberPrefix) {
+			t.Errorf("%s could be an instance's", name)
+		}
+	}
+	if a, b := (Shard{"A", "B"}).leaseName(), (Shard{"B", "A"}).leaseName(); a != b {
+		t.Errorf("%s and %s are the same shard", a, b)
+	}
+	if Shard([]string{"*"}).leaseName() != LeaseName {
+		t.Error("a scheduler without shards could decide beside one with them")
+	}
+	divided := func(list ...string) string {
+		shards, err := ParseShards(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return layout(shards)
+	}
+	if divided("A,B", "*") != divided("*", "B, A") || divided("A,B", "*") == divided("A", "B", "*") || divided() == divided("A", "*") {
+		t.Error("layouts are told apart by their pools, and by nothing else")
+	}
+}
+
+func TestAllot(t *testing.T) {
+	for _, c := range []struct{ holders, members, want string }{
+		{"- - -", "", "- - -"},
+		{"- - -", "a", "a a a"},
+		{"- - -", "a b", "a a b"},
+		{"a a a", "a b", "a a b"},
+		{"a a -", "a b", "a a b"},
+		{"a b a", "a c", "a c a"},
+		{"a a", "a b c", "a b"},
+		{"a - b", "b c a", "a c b"},
+		{"- b b b", "a b", "a b b a"},
+		{"x x", "a b", "a b"}, // x is no more
+	} {
+		fields := func(s string) []string {
+			list := strings.Fields(s)
+			for i := range list {
+				list[i] = strings.ReplaceAll(list[i], "-", "")
+			}
+			return list
+		}
+		got := allot(fields(c.holders), fields(c.members))
+		if want := fields(c.want); !slices.Equal(got, want) {
+			t.Errorf("%s among %s: %q; want %q", c.holders, c.members, got, want)
+		}
+	}
+}
+
+// However instances come and go, all have as many shards or one more, nobody
+// whose share stays as large loses one, the order in which instances are seen does
+// not matter, and what was allotted stays so.
+func TestAllotRandom(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 2000 {
+		holders := make([]string, 1+rng.IntN(8))
+		var members []string
+		for i := range 1 + rng.IntN(6) {
+			members = append(members, fmt.Sprint("m", i))
+		}
+		for i := range holders {
+			if k := rng.IntN(len(members) + 2); k < len(members) {
+				holders[i] = members[k]
+			} else if k == len(members) {
+				holders[i] = "dead"
+			}
+		}
+		got := allot(holders, members)
+		count, held, kept := map[string]int{}, map[string]int{}, map[string]int{}
+		for i, m := range got {
+			count[m]++
+			held[holders[i]]++
+			if holders[i] == m {
+				kept[m]++
+			}
+		}
+		for _, m := range members {
+			if n := len(holders) / len(members); count[m] < n || count[m] > n+1 {
+				t.Fatalf("%q among %d: %q: %s has %d", holders, len(members), got, m, count[m])
+			}
+			if kept[m] != min(held[m], count[m]) {
+				t.Fatalf("%q among %d: %q: %s keeps %d of %d", holders, len(members), got, m, kept[m], held[m])
+			}
+		}
+		if len(count) > len(members) {
+			t.Fatalf("%q among %q: %q", holders, members, got)
+		}
+		rng.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		if again := allot(holders, members); !slices.Equal(got, again) {
+			t.Fatalf("%q: %q, then %q", holders, got, again)
+		}
+		if again := allot(got, members); !slices.Equal(got, again) {
+			t.Fatalf("%q does not stay: %q", got, again)
+		}
+	}
+}
+
+// realm is a cluster that instances share: objects, and what became of them in
+// order, which each instance sees when the test says so.
+type realm struct {
+	t         tester
+	now       time.Time
+	shards    []Shard
+	nodes     map[string]*v1.Node
+	pods      map[string]*v1.Pod
+	events    []func(*mirror)
+	instances []*instance
+	holders   []*instance // of shards
+	serial    int
+	replaces  bool     // there is a new pod for each that is evicted
+	binds     []string // what was bound, as instance:pod>node
+	evicted   []string
+}
+
+// instance is a scheduler of a realm.
+type instance struct {
+	*mirror
+	name string
+	read int       // events it has seen
+	sent []bindAct // under way
+	said []verse
+	// leaving are pods that it was decided should leave.
+	leaving []evictAct
+}
+
+func newRealm(t tester, instances int, shards ...string) *realm {
+	t.Helper()
+	r := &realm{t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}}
+	var err error
+	if r.shards, err = ParseShards(shards); err != nil {
+		t.Fatal(err)
+	}
+	r.holders = make([]*instance, len(r.shards))
+	for range instances {
+		r.join()
+	}
+	return r
+}
+
+// join adds an instance that holds nothing.
+func (r *realm) join() *instance {
+	r.serial++
+	m := newMirror(muster.Docs[0].Policy, nil, slog.New(failing{r.t}))
+	m.policy.Preempt.MinRuntime, m.policy.Preempt.Interval = 0, 0
+	m.metrics = newMetrics()
+	m.shards = newShardTable(r.shards)
+	m.record = newTape(r.t)
+	m.now = core.Time(r.now.UnixNano())
+	x := &instance{mirror: m, name: fmt.Sprint("i", r.serial)}
+	r.instances = append(r.instances, x)
+	return x
+}
+
+func (r *realm) shard(name string) int {
+	i := slices.IndexFunc(r.shards, func(s Shard) bool { return s.Name() == name })
+	if i < 0 {
+		r.t.Fatalf("there is no shard %s", name)
+	}
+	return i
+}
+
+// take gives a shard to an instance, which sees all there is to see first.
+func (r *realm) take(x *instance, shard string) {
+	r.t.Helper()
+	i := r.shard(shard)
+	if r.holders[i] != nil {
+		r.t.Fatalf("%s is %s's", shard, r.holders[i].name)
+	}
+	r.catchUp(x)
+	r.holders[i] = x
+	if err := x.take(i); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// handOver has the holder of a shard give it up; it is nobody's once that is over.
+func (r *realm) handOver(shard string) {
+	i := r.shard(shard)
+	r.holders[i].giveUp(i, func() { r.holders[i] = nil })
+}
+
+// kill ends an instance. What it sent and is not named in lands is lost.
+func (r *realm) kill(x *instance, lands func(bindAct) bool) {
+	for _, b := range x.sent {
+		if lands(b) {
+			r.bind(x, b)
+		}
+	}
+	r.instances = slices.DeleteFunc(r.instances, func(o *instance) bool { return o == x })
+	for i := range r.holders {
+		if r.holders[i] == x {
+			r.holders[i] = nil
+		}
+	}
+}
+
+// catchUp has an instance see all.
+func (r *realm) catchUp(x *instance) { r.see(x, len(r.events)-x.read) }
+
+// see has an instance see so many events.
+func (r *realm) see(x *instance, n int) {
+	for ; n > 0 && x.read < len(r.events); n-- {
+		r.events[x.read](x.mirror)
+		x.read++
+	}
+}
+
+func (r *realm) node(name string, with ...change[*v1.Node]) {
+	n := r.nodes[name]
+	if n == nil {
+		n = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}}}
+		n.Status.Allocatable = amounts("cpu", "64", "memory", "512Gi", "pods", "110", v1alpha1.GPUResource, "8")
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	}
+	for _, f := range with {
+		f(n)
+	}
+	n.Status.Capacity = n.Status.Allocatable
+	r.nodes[name] = n
+	o := n.DeepCopy()
+	r.events = append(r.events, func(m *mirror) { m.nodeSeen(trimNode(o)) })
+}
+
+// of makes a node one of a GPU model; pool puts it in a pool.
+func ofModel(model string) change[*v1.Node] {
+	return func(n *v1.Node) { n.Labels[v1alpha1.GPUModelLabel] = model }
+}
+
+func inPool(pool string) change[*v1.Node] {
+	return func(n *v1.Node) { n.Labels[v1alpha1.PoolLabel] = pool }
+}
+
+func (r *realm) pod(name string, with ...change[*v1.Pod]) {
+	p := r.pods[name]
+	if p == nil {
+		r.serial++
+		r.now = r.now.Add(time.Millisecond)
+		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID(fmt.Sprint("u", r.serial)), CreationTimestamp: metav1.NewTime(r.now),
+			Labels: map[string]string{}, Annotations: map[string]string{},
+		}}
+		p.Spec.SchedulerName = v1alpha1.SchedulerName
+		p.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: amounts("cpu", "1", v1alpha1.GPUResource, "1")}}}
+	}
+	for _, f := range with {
+		f(p)
+	}
+	r.pods[name] = p
+	r.changed(p)
+}
+
+func (r *realm) changed(p *v1.Pod) {
+	o := p.DeepCopy()
+	r.events = append(r.events, func(m *mirror) { m.podSeen(trimPod(o)) })
+}
+
+// models has a pod ask for GPU models.
+func models(list string) change[*v1.Pod] {
+	return func(p *v1.Pod) { p.Annotations[v1alpha1.GPUModelsAnnotation] = list }
+}
+
+func (r *realm) gone(name string) {
+	uid := r.pods[name].UID
+	delete(r.pods, name)
+	r.events = append(r.events, func(m *mirror) { m.podGone(uid) })
+}
+
+// decide has an instance make a pass, and notes what is to be done for it.
+func (r *realm) decide(x *instance) {
+	r.now = r.now.Add(time.Second)
+	a := x.mirror.decide(core.Time(r.now.UnixNano()))
+	for _, b := range a.bind {
+		if o := b.pod.object; r.holders[b.pod.group.shard] != x {
+			r.t.Fatalf("%s binds pod %s, which is not its to bind", x.name, o.Name)
+		}
+		x.sent = append(x.sent, b)
+	}
+	x.leaving = append(x.leaving, a.evict...)
+	x.said = append(x.said, a.said...)
+	x.done()
+}
+
+// bind carries a binding out, as the API server does, and fails the test when a GPU
+// is given twice or the node is not the instance's.
+func (r *realm) bind(x *instance, b bindAct) (ok, gone bool) {
+	o := b.pod.object
+	p := r.pods[o.Name]
+	if p == nil || p.UID != o.UID {
+		return false, true
+	}
+	if p.Spec.NodeName != "" {
+		return true, false // the watch says where it is
+	}
+	n := r.nodes[b.node]
+	pool := translate.NodePool(n.Labels, n.Labels[v1alpha1.GPUModelLabel])
+	if of := x.shards.of(pool); r.holders[of] != x {
+		r.t.Fatalf("%s binds pod %s to node %s of pool %q, which is not its", x.name, o.Name, b.node, pool)
+	}
+	mine, err := translate.ParseDevices(b.annotations[v1alpha1.GPUsAnnotation])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, other := range r.pods {
+		theirs, _ := translate.ParseDevices(other.Annotations[v1alpha1.GPUsAnnotation])
+		if other.Spec.NodeName == b.node && slices.ContainsFunc(theirs, func(d int) bool { return slices.Contains(mine, d) }) {
+			r.t.Fatalf("%s gives pod %s GPUs %v of node %s, of which pod %s has %v", x.name, o.Name, mine, b.node, other.Name, theirs)
+		}
+	}
+	p.Spec.NodeName = b.node
+	maps.Copy(p.Annotations, b.annotations)
+	r.binds = append(r.binds, x.name+":"+p.Name+">"+b.node)
+	r.changed(p)
+	return true, false
+}
+
+// answer carries out the first binding that an instance sent, or refuses it.
+func (r *realm) answer(x *instance, carried bool) {
+	b := x.sent[0]
+	x.sent = x.sent[1:]
+	ok, gone := false, false
+	if carried {
+		ok, gone = r.bind(x, b)
+	}
+	x.bound(b.pod.object.UID, ok, gone)
+}
+
+// settle has everything seen, decided and done until nothing more happens.
+func (r *realm) settle() {
+	r.t.Helper()
+	for range 100 {
+		quiet := true
+		for _, x := range r.instances {
+			r.catchUp(x)
+			r.decide(x)
+			for len(x.sent) > 0 {
+				quiet = false
+				r.answer(x, true)
+			}
+			for _, e := range x.leaving {
+				if name := e.pod.object.Name; r.pods[name] != nil && r.pods[name].UID == e.pod.object.UID {
+					quiet = false
+					r.evicted = append(r.evicted, x.name+":"+name)
+					old := r.pods[name]
+					r.gone(name)
+					if r.replaces {
+						r.pod(name, func(p *v1.Pod) {
+							p.Labels, p.Spec.Containers = old.Labels, old.Spec.Containers
+							for _, k := range []string{v1alpha1.MinMemberAnnotation, v1alpha1.GPUModelsAnnotation} {
+								if v := old.Annotations[k]; v != "" {
+									p.Annotations[k] = v
+								}
+							}
+						})
+					}
+				}
+			}
+			x.leaving = nil
+		}
+		if quiet {
+			return
+		}
+	}
+	r.t.Fatal("it never settles")
+}
+
+// bound fails the test unless these were bound since it was last asked, as
+// instance:pod>node or, where the node does not matter, instance:pod.
+func (r *realm) bound(want ...string) {
+	r.t.Helper()
+	r.settle()
+	slices.Sort(r.binds)
+	slices.Sort(want)
+	same := slices.EqualFunc(r.binds, want, func(got, want string) bool {
+		return got == want || strings.HasPrefix(got, want+">")
+	})
+	if !same {
+		r.t.Errorf("these were bound: %q; want %q", r.binds, want)
+	}
+	r.binds = nil
+}
+
+// three is a realm of two instances: i1 has H800, i2 has all others.
+func three(t *testing.T) (r *realm, a, b *instance) {
+	t.Helper()
+	r = newRealm(t, 2, "H800", "A100", "*")
+	r.node("h", ofModel("H800"))
+	r.node("a", ofModel("A100"))
+	r.node("c", func(n *v1.Node) { delete(n.Status.Allocatable, v1alpha1.GPUResource) })
+	a, b = r.instances[0], r.instances[1]
+	r.take(a, "H800")
+	r.take(b, "A100")
+	r.take(b, "*")
+	return r, a, b
+}
+
+func TestShardsByPool(t *testing.T) {
+	r, _, _ := three(t)
+	r.pod("by-model", models("H800"))
+	r.pod("by-label", func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = "H800" })
+	r.pod("of-two", models("H800|A100"))
+	r.pod("of-none")
+	r.pod("no-gpu", asking("cpu", "1"))
+	for i := range 3 {
+		r.pod(fmt.Sprint("gang", i), gang("g", 3), models("H800"))
+	}
+	r.bound("i1:by-model>h", "i1:by-label>h", "i1:gang0>h", "i1:gang1>h", "i1:gang2>h", "i2:of-two>a", "i2:of-none", "i2:no-gpu")
+
+	// Its node is another's: it waits, and its own instance alone says so.
+	r.pod("elsewhere", models("A100"), func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = "H800" })
+	r.bound()
+	for _, x := range r.instances {
+		if x.now += 60 * core.Second; x.name == "i1" {
+			x.explain(10)
+			x.now += 60 * core.Second
+		}
+		list := x.explain(10)
+		if told := len(list) == 1 && list[0].name == "elsewhere"; told != (x.name == "i1") {
+			t.Errorf("%s says %+v", x.name, list)
+		}
+	}
+	if got, want := r.instances[0].stats().Reasons, r.instances[1].stats().Reasons; len(got) != 1 || len(want) != 0 {
+		t.Errorf("reasons: %v, and %v", got, want)
+	}
+}
+
+// What runs in other shards counts in its queue.
+func TestShardsShareQuota(t *testing.T) {
+	r, a, _ := three(t)
+	q := queueObject("q", "", v1alpha1.Quota{Model: "*", Nominal: gpus(10), BorrowingLimit: new(v1alpha1.GPUs)})
+	for _, x := range r.instances {
+		x.queueSeen(q)
+	}
+	inQueue := func(p *v1.Pod) { p.Labels[v1alpha1.QueueLabel] = "q" }
+	r.pod("big", models("A100"), asking(v1alpha1.GPUResource, "8"), inQueue)
+	r.bound("i2:big>a")
+	r.pod("more", models("H800"), asking(v1alpha1.GPUResource, "3"), inQueue)
+	r.bound()
+	if x, ok := a.engine.Explain("default/pod/more"); !ok || x.Reason != core.QuotaExceeded {
+		t.Errorf("it waits for %v", x)
+	}
+	r.gone("big")
+	r.bound("i1:more>h")
+}
+
+// What runs in other shards is left alone, although its place would do.
+func TestShardsEvictTheirOwn(t *testing.T) {
+	r, a, b := three(t)
+	if free := a.stats().Open; free != 3 {
+		t.Errorf("%d nodes are open; want all 3, whoever decides", free)
+	}
+	high := func(p *v1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 100 }
+	// A job of the rest is put on the node of H800 while one instance has both.
+	r.settle()
+	r.handOver("H800")
+	r.settle()
+	r.take(b, "H800")
+	r.pod("filler", models("A100"), asking(v1alpha1.GPUResource, "8"))
+	r.settle()
+	r.pod("anywhere", asking(v1alpha1.GPUResource, "8"))
+	r.bound("i2:filler>a", "i2:anywhere>h")
+	r.handOver("H800")
+	r.settle()
+	r.take(a, "H800")
+	r.pod("urgent", models("H800"), asking(v1alpha1.GPUResource, "8"), high)
+	r.bound()
+	if len(r.evicted) != 0 {
+		t.Errorf("%v are evicted by who does not decide on them", r.evicted)
+	}
+	a.hopes("urgent", t)
+	r.pod("urgent-too", models("A100"), asking(v1alpha1.GPUResource, "8"), high)
+	r.bound("i2:urgent-too>a")
+	if want := []string{"i2:filler"}; !slices.Equal(r.evicted, want) {
+		t.Errorf("%v are evicted; want %v", r.evicted, want)
+	}
+}
+
+// hopes fails the test unless a job waits for GPUs, and not for victims to leave.
+func (x *instance) hopes(pod string, t *testing.T) {
+	t.Helper()
+	if w, ok := x.engine.Explain("default/pod/" + pod); !ok || w.Reason == core.Victims {
+		t.Errorf("%s waits for %v: %s", pod, w.Reason, w.Detail)
+	}
+}
+
+// A binding that fails after its shard was given up is not tried elsewhere.
+func TestShardGivenUpBindsNoMore(t *testing.T) {
+	r, a, b := three(t)
+	r.handOver("A100")
+	r.settle()
+	r.take(a, "A100")
+	for _, name := range []string{"p", "q"} {
+		r.pod(name, models("A100|H800"), gang("g", 1), asking(v1alpha1.GPUResource, "4"))
+	}
+	r.catchUp(a)
+	r.decide(a)
+	r.handOver("A100")
+	r.decide(a)
+	r.answer(a, false)
+	r.answer(a, true)
+	r.bound("i1:q>h")
+	r.now = r.now.Add(time.Hour) // any pause is over
+	r.bound()
+	r.take(b, "A100")
+	r.bound("i2:p>a")
+}
+
+// A gang of which bindings are under way when its shard is handed over, or its
+// instance ends, is finished by the next.
+func TestShardPassesOn(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("killed %t", killed), func(t *testing.T) {
+			r, a, b := three(t)
+			for i := range 4 {
+				r.pod(fmt.Sprint("g", i), gang("g", 4), models("H800"))
+			}
+			r.pod("later", models("H800"), asking(v1alpha1.GPUResource, "5"))
+			r.catchUp(a)
+			r.decide(a)
+			if len(a.sent) != 4 {
+				t.Fatalf("%d are to be bound; want the gang", len(a.sent))
+			}
+			r.answer(a, true)
+			if killed {
+				r.kill(a, func(b bindAct) bool { return b.pod.object.Name == "g2" })
+			} else {
+				r.handOver("H800")
+				for len(a.sent) > 0 {
+					if r.holders[r.shard("H800")] == nil {
+						t.Fatal("it is given up while bindings are under way")
+					}
+					r.decide(a)
+					r.answer(a, len(a.sent) != 2)
+				}
+				r.decide(a)
+			}
+			r.take(b, "H800")
+			r.settle()
+			at := map[string]bool{}
+			for name, p := range r.pods {
+				at[name] = p.Spec.NodeName == "h"
+			}
+			if want := map[string]bool{"g0": true, "g1": true, "g2": true, "g3": true, "later": false}; !maps.Equal(at, want) {
+				t.Errorf("on their node: %v; want %v", at, want)
+			}
+			r.gone("g0")
+			r.settle()
+			if last := r.binds[len(r.binds)-1]; last != "i2:later>h" {
+				t.Errorf("bound last: %s", last)
+			}
+		})
+	}
+}
+
+// What was under way for evictions and volumes is dropped with the shard.
+func TestShardGivenUpForgets(t *testing.T) {
+	r, a, b := three(t)
+	high := func(p *v1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 100 }
+	r.pod("victim", models("H800"), asking(v1alpha1.GPUResource, "8"))
+	r.bound("i1:victim>h")
+	r.pod("urgent", models("H800"), asking(v1alpha1.GPUResource, "8"), high)
+	r.catchUp(a)
+	r.decide(a)
+	if len(a.leaving) != 1 {
+		t.Fatalf("%d are to leave", len(a.leaving))
+	}
+	a.leaving = nil // a budget does not allow it
+	r.gone("urgent")
+	r.handOver("H800")
+	r.settle()
+	r.take(b, "H800")
+	r.bound()
+	r.handOver("H800")
+	r.settle()
+	r.take(a, "H800")
+	r.bound()
+	if len(r.evicted) != 0 || r.pods["victim"] == nil {
+		t.Errorf("%v are evicted for nobody", r.evicted)
+	}
+	if p := a.pods[r.pods["victim"].UID]; p.state != podBound {
+		t.Errorf("it is in state %d", p.state)
+	}
+}
+
+// Who takes a shard over says what was left unsaid, and what is not so any more.
+func TestShardConditions(t *testing.T) {
+	r, a, b := three(t)
+	waiting := func(p *v1.Pod) {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.WaitingCondition, Status: v1.ConditionTrue, Reason: "Resources"}}
+	}
+	r.pod("p", models("H800"))
+	r.bound("i1:p>h")
+	r.pod("p", waiting) // what i1 said before arrives late
+	r.pod("q", models("H800"), waiting, asking(v1alpha1.GPUResource, "8"))
+	r.pod("done", models("H800"), gang("g", 1), asking(v1alpha1.GPUResource, "1"))
+	r.bound("i1:done>h")
+	r.pod("wrong", models("H800"), gang("g", 1), using("nothing"))
+	r.settle()
+	a.said, b.said = nil, nil
+	r.handOver("H800")
+	r.settle()
+	for range 2 {
+		a.now += 60 * core.Second
+		if list := a.explain(10); len(list) != 0 {
+			t.Errorf("i1 says %+v still", list)
+		}
+	}
+	r.take(b, "H800")
+	r.settle()
+	if len(a.said) != 0 || len(b.said) != 1 || b.said[0].name != "p" || b.said[0].reason != "" {
+		t.Errorf("i1 says %+v, i2 says %+v", a.said, b.said)
+	}
+	// One that waited when it was taken over is told that it waits no more.
+	b.said = nil
+	r.gone("p")
+	r.gone("done")
+	r.bound("i2:q>h")
+	if len(b.said) != 1 || b.said[0].name != "q" || b.said[0].reason != "" {
+		t.Errorf("i2 says %+v", b.said)
+	}
+}
+
+// decidesOnAll is what a scheduler of a test holds.
+func decidesOnAll() []atomic.Bool {
+	held := make([]atomic.Bool, 1)
+	held[0].Store(true)
+	return held
+}
+
+// Pods of a drained node are moved by who decides on them, and by the next after a
+// hand-over.
+func TestShardDrains(t *testing.T) {
+	r, a, b := three(t)
+	r.pod("p", models("H800"))
+	r.bound("i1:p>h")
+	r.node("h", func(n *v1.Node) {
+		n.Spec.Unschedulable = true
+		n.Annotations = map[string]string{v1alpha1.DrainAnnotation: "10m"}
+	})
+	moves := func(x *instance) int {
+		r.catchUp(x)
+		r.now = r.now.Add(time.Second)
+		defer x.done()
+		return len(x.mirror.decide(core.Time(r.now.UnixNano())).move)
+	}
+	if mine, others := moves(a), moves(b); mine != 1 || others != 0 {
+		t.Fatalf("i1 moves %d, i2 moves %d", mine, others)
+	}
+	r.handOver("H800")
+	moves(a)
+	r.take(b, "H800")
+	if mine, others := moves(b), moves(a); mine != 1 || others != 0 {
+		t.Fatalf("after the hand-over, i2 moves %d, i1 moves %d", mine, others)
+	}
+	r.handOver("H800")
+	moves(b)
+	r.take(a, "H800")
+	if mine := moves(a); mine != 1 {
+		t.Errorf("what i1 had begun it does not begin anew: %d", mine)
+	}
+}
+
+// A job whose labels put it into another shard passes to the other instance.
+func TestJobMovesToAnotherShard(t *testing.T) {
+	r, a, b := three(t)
+	r.pod("full", models("H800"), asking(v1alpha1.GPUResource, "8"))
+	r.pod("p", models("H800"))
+	r.bound("i1:full>h")
+	r.pod("p", func(p *v1.Pod) {
+		delete(p.Annotations, v1alpha1.GPUModelsAnnotation)
+		p.Labels[v1alpha1.PoolLabel] = "A100"
+	})
+	r.bound("i2:p>a")
+	for _, x := range []*instance{a, b} {
+		x.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "default"}, labels: map[string]string{v1alpha1.PoolLabel: "A100"}})
+	}
+	r.pod("by-namespace", asking(v1alpha1.GPUResource, "1"))
+	r.bound("i2:by-namespace>a")
+	if g := a.groups[a.pods[r.pods["full"].UID].group.id]; a.ours(g) || g.shard != r.shard("A100") {
+		t.Error("a job that names a model alone goes where its namespace says")
+	}
+	r.pod("urgent", asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) {
+		p.Spec.Priority = new(int32)
+		*p.Spec.Priority, p.Labels[v1alpha1.PoolLabel] = 100, "H800"
+	})
+	r.bound()
+	a.hopes("urgent", t)
+}
+
+// A node that comes from another's shard takes no pods for as long as a binding
+// there may be under way.
+func TestNodeMovesToAnotherShard(t *testing.T) {
+	r, _, b := three(t)
+	r.node("more", ofModel("H800"))
+	r.pod("full", models("A100"), asking(v1alpha1.GPUResource, "8"))
+	r.bound("i2:full>a")
+	r.node("more", inPool("A100"))
+	r.pod("p", asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1alpha1.PoolLabel: "A100"} })
+	r.catchUp(b)
+	r.decide(b)
+	opens := b.acts.wake
+	if a := b.mirror.decide(core.Time(r.now.UnixNano())); len(a.bind) > 0 || a.wake > core.Time(r.now.UnixNano())+arrivalPause {
+		t.Fatalf("%d are bound, the next look is at %v (%v)", len(a.bind), a.wake, opens)
+	}
+	r.bound()
+	r.now = r.now.Add(time.Duration(arrivalPause))
+	r.bound("i2:p>more")
+}
+
+// The statuses of queues and the like are written by one instance, and what is told
+// of the whole cluster is told by it.
+func TestShardStandings(t *testing.T) {
+	r, a, b := three(t)
+	for _, x := range r.instances {
+		x.queueSeen(queueObject("q", "", v1alpha1.Quota{Model: "*", Nominal: gpus(16)}))
+	}
+	inQueue := func(p *v1.Pod) { p.Labels[v1alpha1.QueueLabel] = "q" }
+	r.pod("x", models("H800"), asking(v1alpha1.GPUResource, "8"), inQueue)
+	r.pod("y", models("A100"), inQueue)
+	r.pod("z", models("H800"), inQueue)
+	r.settle()
+	if list := a.standings(metav1.Now()); len(list) != 0 {
+		t.Errorf("i1 writes %+v", list)
+	}
+	list := b.standings(metav1.Now())
+	if len(list) != 1 {
+		t.Fatalf("i2 writes %+v", list)
+	}
+	st := list[0].object.(*v1alpha1.Queue).Status
+	if st.RunningJobs != 2 || st.PendingJobs != 1 || st.Used != v1alpha1.GPUs(9000) {
+		t.Errorf("the queue stands so: %+v", st)
+	}
+}
+
+// Instances that come, hand over and end at any time, and see what happens late,
+// give no GPU twice, bind no pod that is not theirs to bind, tear no gang, and in the
+// end everything is bound.
+func TestShardsRandom(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newRealm(rt, 2, "H800", "A100", "*")
+		r.replaces = true // a gang of which a pod is not bound starts again
+		pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "pick") }
+		for i := range 2 {
+			r.node(fmt.Sprint("h", i), ofModel("H800"))
+			r.node(fmt.Sprint("a", i), ofModel("A100"))
+			r.node(fmt.Sprint("b", i), ofModel("B"))
+		}
+		pool := func() change[*v1.Pod] {
+			if m := []string{"H800", "A100", "B", ""}[pick(4)]; m != "" {
+				return models(m)
+			}
+			return func(*v1.Pod) {}
+		}
+		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
+			if len(r.instances) == 0 {
+				r.join()
+			}
+			x := r.instances[pick(len(r.instances))]
+			shard := r.shards[pick(len(r.shards))].Name()
+			holder := r.holders[r.shard(shard)]
+			switch pick(13) {
+			case 0:
+				if len(r.pods) < 12 {
+					r.serial++
+					r.pod(fmt.Sprint("p", r.serial), pool())
+				}
+			case 1:
+				if len(r.pods) < 12 {
+					in := pool()
+					r.serial++
+					name := fmt.Sprint("g", r.serial)
+					for i := range 4 {
+						r.pod(fmt.Sprintf("%s-%d", name, i), gang(name, 4), in)
+					}
+				}
+			case 2:
+				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
+					if name := names[pick(len(names))]; name[0] == 'p' {
+						r.gone(name)
+					}
+				}
+			case 12: // it may be bound by two at once: the first counts
+				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
+					to := []string{"H800", "A100", "B"}[pick(3)]
+					r.pod(names[pick(len(names))], func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = to })
+				}
+			case 3, 4:
+				if x.engine != nil {
+					r.decide(x)
+				}
+			case 5, 6:
+				if len(x.sent) > 0 {
+					r.answer(x, pick(4) > 0)
+				}
+			case 7, 8:
+				r.see(x, 1+pick(4))
+			case 9:
+				if holder == nil {
+					r.take(x, shard)
+				}
+			case 10:
+				if holder != nil && holder.shards.held[r.shard(shard)] {
+					r.handOver(shard)
+				}
+			case 11:
+				switch {
+				case len(r.instances) < 3:
+					r.join()
+				case pick(2) == 0:
+					r.kill(x, func(bindAct) bool { return pick(2) == 0 })
+				}
+			}
+		}
+		if len(r.instances) == 0 {
+			r.join()
+		}
+		// One has all in the end: a job may have been put where its GPUs are not.
+		r.settle()
+		last := r.instances[pick(len(r.instances))]
+		for i, s := range r.shards {
+			if holder := r.holders[i]; holder != nil && holder != last && holder.shards.held[i] {
+				r.handOver(s.Name())
+			}
+		}
+		r.settle()
+		for i, s := range r.shards {
+			if r.holders[i] == nil {
+				r.take(last, s.Name())
+			}
+		}
+		for range 3 { // pauses after failed starts
+			r.now = r.now.Add(time.Hour)
+			r.settle()
+		}
+		for name, p := range r.pods {
+			if p.Spec.NodeName == "" {
+				rt.Errorf("pod %s is not bound", name)
+			}
+		}
+		for _, name := range r.evicted {
+			if !strings.Contains(name, ":g") {
+				rt.Errorf("%s is evicted", name)
+			}
+		}
+	})
+}
