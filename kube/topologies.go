@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -194,4 +196,56 @@ nodes:
 	}
 	m.topologies.labelled[o.Name] = count
 	return count
+}
+
+// level returns the engine's name of a topology level, of the narrowest of
+// several.
+func (m *mirror) level(names string) (string, bool) {
+	narrowest, found := "", -1
+	for name := range strings.SplitSeq(names, ",") {
+		l, ok := m.oneLevel(name)
+		if !ok {
+			return "", false
+		}
+		i := slices.IndexFunc(m.levels, func(o translate.Level) bool { return o.Name == l })
+		switch l {
+		case cluster.HBDLevel:
+			i = len(m.levels)
+		case cluster.NodeLevel:
+			i = len(m.levels) + 1
+		}
+		if i >= found {
+			narrowest, found = l, i
+		}
+	}
+	return narrowest, true
+}
+
+func (m *mirror) oneLevel(name string) (string, bool) {
+	if t := m.topologies.objects[m.topologies.used]; t != nil {
+		if l, ok := t.Spec.Level(name); ok {
+			name = l
+		}
+	}
+	switch name {
+	case "", cluster.NodeLevel, cluster.HBDLevel:
+		return name, true
+	case v1alpha1.HostnameLabel:
+		return cluster.NodeLevel, true
+	}
+	for _, l := range m.levels {
+		if l.Name == name || l.Label == name {
+			return l.Name, true
+		}
+	}
+	return "", false
+}
+
+// levelNames lists the levels for those who named another.
+func (m *mirror) levelNames() string {
+	names := make([]string, 0, len(m.levels)+2)
+	for _, l := range m.levels {
+		names = append(names, l.Name)
+	}
+	return strings.Join(append(names, cluster.NodeLevel, cluster.HBDLevel), ", ")
 }

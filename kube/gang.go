@@ -1,0 +1,269 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// How large a gang is, and what it lacks until the engine may know it.
+
+// membership is what decides how large a gang is.
+type membership struct {
+	native bool
+	object *translate.ObjectRef
+	kind   core.Kind
+	// min is the gang's least pods, 0 or 1 for no gang; roles the least of each
+	// role of which there is one, 0 while nobody has said it.
+	min   int
+	roles map[string]int
+	// patience is how long the gang waits for its pods to be made; 0 and Never for
+	// ever. soft says that it was too long, and pods start one by one.
+	patience core.Time
+	soft     bool
+	// says is what the object says, nil until it has been asked; sized that pods
+	// say how large the gang is.
+	says  *translate.Gang
+	sized bool
+}
+
+// needs takes in what somebody says of how large the gang is.
+func (g *group) needs(pods int, roles map[string]int) {
+	sum := 0
+	if len(roles) > 0 {
+		if g.roles == nil {
+			g.roles = map[string]int{}
+		}
+		for r, n := range roles {
+			g.roles[r] = max(g.roles[r], n)
+		}
+	}
+	for _, n := range g.roles {
+		sum += n
+	}
+	g.min = max(g.min, pods, sum)
+}
+
+func (g *group) gang() bool { return g.min > 1 && !g.soft }
+
+// broken reports whether fewer pods stay than must for the gang to stand.
+func (g *group) broken(stays func(*pod) bool) bool {
+	if g.count("", stays) < min(g.min, len(g.slots)) {
+		return true
+	}
+	for role, least := range g.roles {
+		slots := 0
+		for _, t := range g.tasks {
+			if t.role == role {
+				slots += t.slots
+			}
+		}
+		if g.count(role, stays) < min(least, slots) {
+			return true
+		}
+	}
+	return false
+}
+
+// count counts the pods of a role, of all when it is empty, that ok picks.
+func (g *group) count(role string, ok func(*pod) bool) int {
+	n := 0
+	for _, p := range g.pods {
+		if (role == "" || p.object.membership.Role == role) && ok(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// few says which pods the gang lacks to start with those that ok picks; empty
+// when it lacks none.
+func (g *group) few(ok func(*pod) bool) string {
+	for _, role := range slices.Sorted(maps.Keys(g.roles)) {
+		switch least, there := g.roles[role], g.count(role, ok); {
+		case least == 0:
+			return fmt.Sprintf("nobody has said how many pods of %s the gang needs", role)
+		case there < least:
+			return fmt.Sprintf("%d of the %d pods of %s that the gang needs are there and ready", there, least, role)
+		}
+	}
+	there := len(g.pods) // the most that ok may pick: large gangs come pod by pod
+	if there >= g.min {
+		there = g.count("", ok)
+	}
+	if there < g.min {
+		return fmt.Sprintf("%d of the %d pods of the gang are there and ready", there, g.min)
+	}
+	return ""
+}
+
+// stands reports whether a pod runs or could.
+func (p *pod) stands() bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) }
+
+// blocked says why the group cannot be submitted, "" when it can.
+func (m *mirror) blocked(g *group) (reason, detail string) {
+	pg := m.podGroupOf(g)
+	switch {
+	case pg != nil && pg.min > 0: // else a label may say more, as on a Job whose controller made a basic group
+		g.min = pg.min
+		g.needs(0, pg.attributes.Roles)
+	case g.says != nil && !g.sized:
+		g.needs(g.says.Min, g.says.Roles)
+	}
+	for _, p := range g.pods {
+		if p.state != podWaiting || g.id.Kind == others {
+			return "", "" // it is there: the engine must know
+		}
+	}
+	switch {
+	case g.native && pg == nil:
+		return ReasonPodGroupNotFound, fmt.Sprintf("PodGroup %s does not exist", g.id.Name)
+	case pg != nil && pg.wrong != "":
+		return ReasonMisconfigured, pg.wrong
+	case g.object != nil && g.says == nil:
+		m.acts.ask = append(m.acts.ask, g)
+		return ReasonGangUnknown, fmt.Sprintf("%s %s has not been read yet", g.object.Kind, g.object.Name)
+	}
+	if detail := m.collecting(g); detail != "" {
+		return ReasonCollecting, detail
+	}
+	ready := inOrder(g.pods, (*pod).ready)
+	if len(ready) == 0 {
+		if reason, detail := g.unready(); reason != "" {
+			return reason, detail
+		}
+		return ReasonCollecting, "its pods have scheduling gates of others"
+	}
+	a := m.attributesOf(g, ready[0])
+	if reason, detail := m.queues.blocks(m, m.queueOf(g, a), g.id.Namespace); reason != "" {
+		return reason, detail
+	}
+	for _, l := range []string{a.Required, a.Preferred} {
+		if _, ok := m.level(l); !ok {
+			return ReasonMisconfigured, fmt.Sprintf("topology level %q is unknown: expected one of %s", l, m.levelNames())
+		}
+	}
+	if wrong := m.cannotMean(g); wrong != "" {
+		return ReasonMisconfigured, wrong
+	}
+	if m.now < g.notBefore {
+		m.acts.wake = min(m.acts.wake, g.notBefore)
+		m.later = append(m.later, g)
+		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
+	}
+	return "", ""
+}
+
+// collecting says which pods a gang lacks that is to be submitted; empty when it
+// lacks none, or has waited for them long enough.
+func (m *mirror) collecting(g *group) string {
+	if g.min <= 1 && len(g.roles) == 0 || g.soft { // it has waited, and is told of anew
+		return ""
+	}
+	detail := g.few(func(*pod) bool { return true })
+	if detail == "" && g.count("", (*pod).ready) > 0 { // with none ready, why says more
+		detail = g.few((*pod).ready)
+	}
+	if detail == "" || g.patience == 0 || g.patience == core.Never {
+		return detail
+	}
+	since := m.now
+	if g.waiting.reason == ReasonCollecting {
+		since = g.waiting.since
+	}
+	if m.now < since+g.patience {
+		m.acts.wake = min(m.acts.wake, since+g.patience)
+		m.later = append(m.later, g)
+		return fmt.Sprintf("%s; in %.3gs those that are there start without the others", detail, (since + g.patience - m.now).Seconds())
+	}
+	g.soft = true
+	return ""
+}
+
+// unready says why a pod of the group cannot be placed as it is, "" when all could
+// but for scheduling gates of others.
+func (g *group) unready() (reason, detail string) {
+	list := inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates })
+	switch {
+	case len(list) == 0:
+		return "", ""
+	case list[0].object.wrong != "":
+		return ReasonMisconfigured, list[0].object.wrong
+	case list[0].needs != nil && list[0].needs.reason != "":
+		return list[0].needs.reason, list[0].needs.detail
+	}
+	return ReasonVolume, list[0].volumes.wait
+}
+
+// podGroupOf returns the PodGroup of a group, nil when it has none or there is
+// none.
+func (m *mirror) podGroupOf(g *group) *podGroupObject {
+	if !g.native {
+		return nil
+	}
+	return m.podGroups[key(g.id.Namespace, g.id.Name)]
+}
+
+// pause is how long a gang waits after so many failed starts.
+func (m *mirror) pause(failures int) core.Time {
+	r := m.policy.Requeue
+	return min(max(r.Backoff, core.Second)<<min(failures-1, 20), max(r.MaxBackoff, core.Second))
+}
+
+// podGroupSeen takes in a PodGroup as it is now.
+func (m *mirror) podGroupSeen(o *podGroupObject) {
+	m.podGroups[key(o.Namespace, o.Name)] = o
+	m.touchNative(o.Namespace, o.Name)
+}
+
+func (m *mirror) podGroupGone(namespace, name string) {
+	delete(m.podGroups, key(namespace, name))
+	m.touchNative(namespace, name)
+}
+
+func (m *mirror) podGroupsListed(list []*podGroupObject) {
+	there := make(map[types.NamespacedName]bool, len(list))
+	for _, o := range list {
+		there[key(o.Namespace, o.Name)] = true
+		m.podGroupSeen(o)
+	}
+	for k := range m.podGroups {
+		if !there[k] {
+			m.podGroupGone(k.Namespace, k.Name)
+		}
+	}
+}
+
+func (m *mirror) touchNative(namespace, name string) {
+	if g := m.groups[translate.Group{Namespace: namespace, Kind: "podgroup", Name: name}]; g != nil {
+		for _, p := range g.pods {
+			if len(p.object.deviceClaims) > 0 {
+				m.reconsider(p)
+			}
+		}
+		m.touch(g)
+	}
+}
+
+// asked takes in what an object says of its gang, or why it could not be read.
+func (m *mirror) asked(id translate.Group, says *translate.Gang, err error) {
+	g := m.groups[id]
+	if g == nil {
+		return
+	}
+	if err != nil {
+		m.noteGroup(g)
+		g.wait(m.now, ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.object.Kind, g.object.Name, err))
+		return
+	}
+	g.says = says
+	if !says.Since.IsZero() && says.Since.Before(g.created) {
+		g.created = says.Since
+	}
+	m.touch(g)
+}

@@ -1,0 +1,219 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// What the engine is told of a group: its job, the roles of its pods, and the pods
+// that come later.
+
+// task is a role of a group: pods that are alike.
+type task struct {
+	name, role string
+	spec       core.Request
+	around     surroundings // as the engine was told
+	free       []int        // numbers of pods that are over
+	slots      int          // numbers that were given to its pods
+}
+
+// as is the task as the engine is told of it.
+func (t *task) as(pods, least int) core.Task {
+	return core.Task{Name: t.name, Pods: pods, MinPods: least, Request: t.spec, Labels: t.around.labels, Affinity: t.around.terms}
+}
+
+// attributesOf is what is said of the job: by its PodGroup, and by the pod
+// where that says more.
+func (m *mirror) attributesOf(g *group, p *pod) translate.Attributes {
+	a := p.object.attributes
+	if g.says != nil {
+		a = a.Over(&g.says.Attributes)
+	}
+	if pg := m.podGroupOf(g); pg != nil {
+		a = a.Over(&pg.attributes)
+		if a.Required == "" {
+			a.Required = pg.required
+		}
+	}
+	return a
+}
+
+// queueOf names the queue of a group: what its pods say, else its namespace,
+// else the default.
+func (m *mirror) queueOf(g *group, a translate.Attributes) string {
+	return cmp.Or(a.Queue, translate.NamespaceQueue(m.namespaces[g.id.Namespace]), DefaultQueue)
+}
+
+// submit tells the engine of the job with all its pods.
+func (m *mirror) submit(g *group) {
+	ours := m.ours(g)
+	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining && ours })
+	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, core.Time(g.created.UnixNano()))}
+	if g.id.Kind == others {
+		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true
+	} else {
+		m.describe(g, list[0], &job)
+	}
+	if !ours { // it is as it is
+		job.Locked, job.NotPreemptible, job.Gang, job.Topology = true, true, false, core.Job{}.Topology
+	}
+	g.queue = job.Queue
+	byTask, known := map[*task][]*pod{}, views{}
+	for _, p := range list {
+		t := m.taskOf(g, p, known)
+		byTask[t] = append(byTask[t], p)
+	}
+	least := g.spread(byTask)
+	for _, t := range g.tasks {
+		task := t.as(len(byTask[t]), 0)
+		switch n := least[t]; {
+		case !job.Gang:
+		case n == 0:
+			task.MinPods = core.Elastic
+		default:
+			task.MinPods = n
+		}
+		job.Tasks = append(job.Tasks, task)
+	}
+	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
+		g.reset()
+		g.wait(m.now, ReasonMisconfigured, err.Error())
+		return
+	}
+	g.submitted, g.relabel = true, false
+	m.setOff(g)
+	g.worked = g.worked || g.runs() && len(list) < g.min // it is found so: some may have done their work before
+	m.jobs[g.job] = g
+	for _, t := range g.tasks {
+		for _, p := range byTask[t] {
+			g.has(p, len(g.slots), t)
+		}
+	}
+	for _, p := range list {
+		m.settleIn(p)
+	}
+	if a := m.attributesOf(g, list[0]); !a.LastCheckpoint.IsZero() {
+		m.mustTell(core.Checkpointed{Job: g.job, At: min(m.now, core.Time(a.LastCheckpoint.UnixNano()))})
+	}
+}
+
+// spread says how many pods of each task a gang starts with: the least of each
+// role and, where that of the gang is more, of those that come first.
+func (g *group) spread(pods map[*task][]*pod) map[*task]int {
+	least, roles, rest := map[*task]int{}, maps.Clone(g.roles), max(g.min, 1)
+	for _, t := range g.tasks {
+		n := min(roles[t.role], len(pods[t]))
+		if n > 0 {
+			roles[t.role] -= n
+		}
+		least[t], rest = n, rest-n
+	}
+	for _, t := range g.tasks {
+		n := min(max(rest, 0), len(pods[t])-least[t])
+		least[t], rest = least[t]+n, rest-n
+	}
+	return least
+}
+
+// describe fills in what is said of the job.
+func (m *mirror) describe(g *group, p *pod, job *core.Job) {
+	a := m.attributesOf(g, p)
+	job.Queue = m.queueOf(g, a)
+	if reason, _ := m.queues.blocks(m, job.Queue, g.id.Namespace); reason == ReasonQueueNotFound {
+		job.Queue = DefaultQueue // its pods run: they must be counted somewhere
+	}
+	if a.KindGiven {
+		job.Kind = a.Kind
+	}
+	job.Class, job.Priority = a.Class, p.object.priority
+	if value, ok := m.priorities[a.PriorityClass]; ok {
+		job.Priority = value
+	}
+	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
+		job.Priority = *pg.priority
+	}
+	job.Gang = g.gang()
+	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
+	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
+	job.Topology.Required, _ = m.level(a.Required)
+	job.Topology.Preferred, _ = m.level(a.Preferred)
+	if g.together() {
+		job.Topology.Required = cluster.NodeLevel
+	}
+}
+
+// taskOf finds the role of a pod, or makes one. Pods that say the same role and
+// ask for different things, of their nodes or of the pods around, or that others
+// mean alone, have roles of their own.
+func (m *mirror) taskOf(g *group, p *pod, known views) *task {
+	spec, around := p.request(), m.surroundingsOf(p, known)
+	if g.id.Kind == others {
+		spec = amountsOf(p.takes())
+	}
+	role := cmp.Or(p.object.membership.Role, translate.MainRole)
+	name := role
+	for i := 2; ; i++ {
+		t := g.task(name)
+		if t == nil {
+			t = &task{name: name, role: role, spec: spec, around: *around}
+			g.tasks = append(g.tasks, t)
+			return t
+		}
+		if around.equal(&t.around) && reflect.DeepEqual(t.spec, spec) {
+			return t
+		}
+		name = fmt.Sprintf("%s-%d", role, i)
+	}
+}
+
+func (g *group) task(name string) *task {
+	for _, t := range g.tasks {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// add tells the engine of pods that came to a job it has.
+func (m *mirror) add(g *group) {
+	ours := m.ours(g)
+	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready() && ours) })
+	byTask, known := map[*task][]*pod{}, views{}
+	var order []*task
+	for _, p := range list {
+		t := m.taskOf(g, p, known)
+		if byTask[t] == nil {
+			order = append(order, t)
+		}
+		byTask[t] = append(byTask[t], p)
+	}
+	for _, t := range order {
+		ev := core.PodsAdded{Job: g.job, Task: t.as(len(byTask[t]), core.Elastic)}
+		for _, p := range byTask[t] {
+			slot := len(g.slots)
+			if k := len(t.free); k > 0 {
+				slot, t.free = t.free[k-1], t.free[:k-1]
+			}
+			g.has(p, slot, t)
+			ev.Pods = append(ev.Pods, p.slot)
+		}
+		m.mustTell(ev)
+		for _, p := range byTask[t] {
+			m.settleIn(p)
+		}
+	}
+}
+
+// settleIn tells the engine where a pod is that has a place already.
+func (m *mirror) settleIn(p *pod) {
+	if p.state != podWaiting {
+		m.adopt(p)
+	}
+}
