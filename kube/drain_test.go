@@ -239,6 +239,26 @@ func TestMovingPodInTheTables(t *testing.T) {
 	w.inGroup("a", "replicaset/serve-5d4f", 24)
 }
 
+// A pod whose group a label names stays in it while it moves: an instance that only saw
+// that happen brings it to an end, and does nothing once it was given back.
+func TestMovingPodOfAGroup(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r1")
+	w.pod("a", replica, labelled(v1alpha1.GangLabel+"=g"))
+	w.on("a>n")
+	move := translate.Move{Owner: w.pods["default/a"].OwnerReferences[0], Hash: "5d4f"}
+	w.pod("a", noted(v1alpha1.MovingAnnotation, move.String()))
+	if got := w.leave(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("on the way is %v", got)
+	}
+	move.Kept = v1alpha1.MovingCancelled
+	w.pod("a", noted(v1alpha1.MovingAnnotation, move.String()))
+	w.m.movedOff(w.pods["default/a"].UID, nil)
+	if got := w.leave(); len(got) > 0 {
+		t.Errorf("%v is told again", got)
+	}
+}
+
 // Pods that share a device with a pod that is taken out of its owner's hands, or given
 // back, are none the worse.
 func TestMovingPodWithDevices(t *testing.T) {

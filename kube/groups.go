@@ -119,13 +119,15 @@ func (m *mirror) groupOf(p *pod) *group {
 }
 
 // startOver is reset for a group that is to be submitted as it is: what was told to
-// leave, and is there, is drained still.
+// leave, and is there, is drained still, and a gang that has waited long enough for
+// its pods waits no more.
 func (m *mirror) startOver(g *group) {
 	for _, p := range g.pods {
 		m.notePod(p)
 	}
-	draining, broke := g.draining, g.broke
+	draining, broke, soft := g.draining, g.broke, g.soft
 	g.reset()
+	g.soft = soft
 	if g.leaving() {
 		g.draining, g.broke = draining, broke
 	}

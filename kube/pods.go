@@ -105,6 +105,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	p.object = o
+	m.noteMove(p)
 	m.deviceClaimsSeen(p, old)
 	m.movesOn(p.group, old.phase, o.phase)
 	if o.labels != old.labels {
@@ -171,8 +172,15 @@ func (m *mirror) newPod(o *podObject) {
 		return
 	}
 	m.join(p)
-	if o.move.Active() && o.node != "" {
+	m.noteMove(p)
+}
+
+// noteMove notes whether a pod is out of its owner's hands.
+func (m *mirror) noteMove(p *pod) {
+	if o := p.object; o.move.Active() && o.node != "" {
 		m.moving[o.UID] = p
+	} else {
+		delete(m.moving, o.UID)
 	}
 }
 

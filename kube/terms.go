@@ -463,9 +463,7 @@ func (m *mirror) surroundingsOfRoles(g *group) (map[*task]*surroundings, bool) {
 func (m *mirror) tellAnew(g *group) {
 	m.mustTell(core.JobEnded{Job: g.job})
 	delete(m.jobs, g.job)
-	soft := g.soft
 	m.startOver(g)
-	g.soft = soft
 }
 
 // cannotMean says which terms of a group's pods have no level of the topology.

@@ -305,6 +305,14 @@ func TestRolePartsOfSoftGang(t *testing.T) {
 	if !g.submitted || !g.soft || len(g.tasks) != 2 {
 		t.Errorf("the gang is submitted: %v, starts pod by pod: %v, with %d roles", g.submitted, g.soft, len(g.tasks))
 	}
+	w.waits("a", core.NoNode.String(), "")
+	if err := w.m.rebuild(); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+	if !g.submitted || !g.soft {
+		t.Errorf("a new engine is told of the gang: %v, starts pod by pod: %v", g.submitted, g.soft)
+	}
 }
 
 // The pods of a job that is told of anew while some of them leave leave still.
