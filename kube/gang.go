@@ -126,7 +126,10 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	case pg != nil && pg.wrong != "":
 		return ReasonMisconfigured, pg.wrong
 	case g.object != nil && g.says == nil:
-		m.acts.ask = append(m.acts.ask, g)
+		if !g.asking {
+			g.asking = true
+			m.acts.ask = append(m.acts.ask, g)
+		}
 		return ReasonGangUnknown, fmt.Sprintf("%s %s has not been read yet", g.object.Kind, g.object.Name)
 	}
 	if detail := m.collecting(g); detail != "" {
@@ -250,20 +253,27 @@ func (m *mirror) touchNative(namespace, name string) {
 	}
 }
 
-// asked takes in what an object says of its gang, or why it could not be read.
-func (m *mirror) asked(id translate.Group, says *translate.Gang, err error) {
+// asked takes in what an object says of its gang, or why it could not be read: it
+// reports whether to read it again.
+func (m *mirror) asked(id translate.Group, says *translate.Gang, err error) bool {
 	g := m.groups[id]
-	if g == nil {
-		return
-	}
-	if err != nil {
+	switch {
+	case g == nil:
+		return false
+	case err == nil:
+		g.asking = false
+	case len(g.pods) == 0 || g.submitted || g.object == nil || g.says != nil || !m.ours(g):
+		g.asking = false
+		return false
+	default:
 		m.noteGroup(g)
 		g.wait(m.now, ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.object.Kind, g.object.Name, err))
-		return
+		return true
 	}
 	g.says = says
 	if !says.Since.IsZero() && says.Since.Before(g.created) {
 		g.created = says.Since
 	}
 	m.touch(g)
+	return false
 }

@@ -55,6 +55,8 @@ type group struct {
 	// parked is set while its owner is suspended by us, and a while longer.
 	parked  *parked
 	counted groupCount
+	// asking says that its object is being read.
+	asking bool
 	// relabel says that what the engine knows of the pods around may be otherwise,
 	// resized that what pods take is, which were resized in place.
 	relabel, resized bool

@@ -136,6 +136,40 @@ func TestGangObject(t *testing.T) {
 	w.waits("p0", ReasonQueueNotFound, "elsewhere")
 }
 
+// An object is read by one at a time, while somebody wants to know what it says.
+func TestGangObjectIsAskedOnce(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	asked := 0
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, noted("scheduling.k8s.io/group-name", "g"))
+		asked += len(w.m.decide(w.m.now + 1).ask)
+		w.m.done()
+	}
+	if asked != 1 {
+		t.Errorf("it is asked %d times; expected once", asked)
+	}
+	id, no := translate.Group{Namespace: "default", Kind: "gang", Name: "g"}, errors.New("no")
+	if !w.m.asked(id, nil, no) {
+		t.Error("it is not asked again, though it could not be read")
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		w.gone(name)
+	}
+	w.settle()
+	if w.m.asked(id, nil, no) {
+		t.Error("it is asked again, though no pod is left")
+	}
+	w.m.park(id, w.now) // its owner was found suspended
+	if w.m.asked(id, nil, no) {
+		t.Error("it is asked again, though no pod has come")
+	}
+	w.pod("d", noted("scheduling.k8s.io/group-name", "g"))
+	if got := len(w.m.decide(w.m.now + 1).ask); got != 1 {
+		t.Errorf("for the next pod it is asked %d times; expected once", got)
+	}
+}
+
 // Gangs that Koordinator starts together are roles of one.
 func TestGangsTogether(t *testing.T) {
 	w := newWorld(t)

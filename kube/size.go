@@ -21,17 +21,25 @@ const (
 	sizePauseMost = 5 * time.Second
 )
 
-// ask reads the object that says how large a gang is, until it can be read.
+// ask reads the object that says how large a gang is, until it can be read or nobody
+// wants to know any more.
 func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.ObjectRef) {
-	for pause := sizePause; ctx.Err() == nil; pause = min(2*pause, sizePauseMost) {
+	again := make(chan bool, 1)
+	for pause := sizePause; ; pause = min(2*pause, sizePauseMost) {
 		gang, err := s.gang(ctx, id.Namespace, ref)
 		s.metrics.request("get", err)
-		s.box.put(func(m *mirror) { m.asked(id, gang, err) })
-		if err == nil {
+		s.box.put(func(m *mirror) { again <- m.asked(id, gang, err) })
+		select {
+		case <-ctx.Done():
 			return
+		case more := <-again:
+			if !more {
+				return
+			}
 		}
 		select {
 		case <-ctx.Done():
+			return
 		case <-time.After(pause):
 		}
 	}
