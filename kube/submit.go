@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
@@ -55,10 +56,12 @@ func (m *mirror) submit(g *group) {
 	ours := m.ours(g)
 	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining && ours })
 	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, core.Time(g.created.UnixNano()))}
+	// What their object says is noted on those that have a place.
+	speaker := list[max(0, slices.IndexFunc(list, func(p *pod) bool { return p.state != podWaiting }))]
 	if g.id.Kind == others {
 		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true
 	} else {
-		m.describe(g, list[0], &job)
+		m.describe(g, speaker, &job)
 	}
 	if !ours { // it is as it is
 		job.Locked, job.NotPreemptible, job.Gang, job.Topology = true, true, false, core.Job{}.Topology
@@ -98,7 +101,7 @@ func (m *mirror) submit(g *group) {
 	for _, p := range list {
 		m.settleIn(p)
 	}
-	if a := m.attributesOf(g, list[0]); !a.LastCheckpoint.IsZero() {
+	if a := m.attributesOf(g, speaker); !a.LastCheckpoint.IsZero() {
 		m.mustTell(core.Checkpointed{Job: g.job, At: min(m.now, core.Time(a.LastCheckpoint.UnixNano()))})
 	}
 }

@@ -377,6 +377,16 @@ func TestJobIsAsked(t *testing.T) {
 	if p.membership.Object != nil || p.attributes.Queue != DefaultQueue {
 		t.Errorf("of a pod that runs, %v is to be asked; queue %q", p.membership.Object, p.attributes.Queue)
 	}
+	// One that waits beside it, of which nothing is known, changes nothing.
+	w.gone("b")
+	w.pods["default/a"].Annotations[v1alpha1.QueueLabel] = "q"
+	w.pod("0", made, asking(v1alpha1.GPUResource, "9"))
+	w.restart()
+	w.m.queueSeen(queueObject("q", "", v1alpha1.Quota{Model: "*", Nominal: gpus(16)}))
+	w.settle()
+	if got := w.m.jobs["default/job/train"].queue; got != "q" {
+		t.Errorf("a job that runs is in queue %q; expected q", got)
+	}
 }
 
 // A RayJob that was suspended makes another RayCluster, which waits in the place

@@ -323,6 +323,19 @@ func TestNotes(t *testing.T) {
 	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, map[string]string{"muster.sh/min-member": "a=2,b=1"}) {
 		t.Errorf("%v", got)
 	}
+	// A scheduler that starts anew reads the same of the pod.
+	all := Attributes{
+		Queue: "q", Kind: core.Batch, KindGiven: true, Class: core.LP, NotPreemptible: true, Locked: true, MinRuntime: 90 * core.Second,
+		Checkpoint: 10 * core.Second, Estimate: 3600 * core.Second, Required: "rack", Preferred: "hbd", PriorityClass: "c", OnFailure: "requeue",
+	}
+	var again Attributes
+	err := again.Read(&metav1.ObjectMeta{Annotations: (&Gang{Attributes: all}).Notes(&Attributes{})})
+	if err != nil || !reflect.DeepEqual(again, all) {
+		t.Errorf("%+v, %v; expected %+v", again, err, all)
+	}
+	if got := (&Gang{Attributes: all}).Notes(&all); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
 	if got := (&Gang{}).Notes(&Attributes{}); len(got) != 0 {
 		t.Errorf("%v", got)
 	}

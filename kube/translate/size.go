@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 // Gang is what an object says of the gang of pods that it makes, or that names
@@ -76,7 +77,20 @@ func (g *Gang) Notes(a *Attributes) map[string]string {
 	note(v1alpha1.QueueLabel, of.Queue, a.Queue == "" && of.Queue != "")
 	note(v1alpha1.PriorityClassAnnotation, of.PriorityClass, of.PriorityClass != "" && a.PriorityClass == "")
 	note(v1alpha1.PreemptibleAnnotation, "false", of.NotPreemptible && !a.NotPreemptible)
+	note(v1alpha1.LockedAnnotation, "true", of.Locked && !a.Locked)
+	if of.KindGiven && !a.KindGiven {
+		out[v1alpha1.KindAnnotation] = core.Kinds[of.Kind]
+	}
+	note(v1alpha1.ClassAnnotation, of.Class.String(), of.Class > a.Class)
+	for key, t := range map[string][2]core.Time{
+		v1alpha1.MinRuntimeAnnotation:         {of.MinRuntime, a.MinRuntime},
+		v1alpha1.CheckpointIntervalAnnotation: {of.Checkpoint, a.Checkpoint},
+		v1alpha1.WalltimeAnnotation:           {of.Estimate, a.Estimate},
+	} {
+		note(key, v1alpha1.Duration(t[0]).String(), t[0] != 0 && t[1] == 0)
+	}
 	note(v1alpha1.RequiredTopologyAnnotation, of.Required, of.Required != "" && a.Required == "")
+	note(v1alpha1.PreferredTopologyAnnotation, of.Preferred, of.Preferred != "" && a.Preferred == "")
 	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")
 	if a.MinMember == 0 && a.Roles == nil {
 		note(v1alpha1.MinMemberAnnotation, strconv.Itoa(g.Min), g.Min > 0)
