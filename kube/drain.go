@@ -33,7 +33,7 @@ func (m *mirror) sweepDraining() {
 				continue // it has gone with its gang
 			}
 			g := p.group
-			if m.leavesWhole(g, name) {
+			if m.leavesWhole(p) {
 				list := m.breakUp(g, causeDrained, why, nil)
 				g.draining, g.broke = g.gang(), false
 				m.sendOff(g, list)
@@ -64,12 +64,13 @@ func (m *mirror) mustLeave(p *pod) bool {
 	return !o.move.NotReplaced(request)
 }
 
-// leavesWhole reports whether all pods of a group leave when those of one node do.
-func (m *mirror) leavesWhole(g *group, node string) bool {
+// leavesWhole reports whether all pods of a group leave when those do that are on the
+// node of one.
+func (m *mirror) leavesWhole(p *pod) bool {
+	g, node := p.group, p.target
 	stays := func(p *pod) bool { return p.state == podBinding || p.state == podBound && p.target != node }
 	if g.gang() && g.broken(stays) {
-		first := inOrder(g.pods, func(*pod) bool { return true })[0]
-		return m.attributesOf(g, first).OnFailure != "replace"
+		return m.attributesOf(g, p).OnFailure != "replace"
 	}
 	return g.count("", stays) == 0 && m.suspendable(g)
 }

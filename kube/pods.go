@@ -111,8 +111,10 @@ func (m *mirror) podSeen(o *podObject) {
 	if o.labels != old.labels {
 		m.relabel(p.group)
 	}
-	if p.slot >= 0 && !reflect.DeepEqual(o.amounts, old.amounts) {
-		p.group.resized = true
+	if !reflect.DeepEqual(o.amounts, old.amounts) {
+		if p.group.resized = p.slot >= 0 || p.group.resized; p.slot < 0 {
+			m.reconsider(p) // the engine has not been told of it yet
+		}
 		m.touch(p.group)
 	}
 	switch {

@@ -284,6 +284,21 @@ func TestRoleParts(t *testing.T) {
 	w.on("near2>c")
 }
 
+// What a pod takes that is resized before the engine knows it is what it takes then,
+// also where devices are published.
+func TestResizedBeforeItsGang(t *testing.T) {
+	d := newDevices(t)
+	d.published("a", "NVIDIA H800", 4)
+	d.node("b", "r1")
+	d.pod("x", gang("g", 2))
+	d.on("x>")
+	d.pod("x", asking("cpu", "64", v1alpha1.GPUResource, "1"))
+	d.pod("y", gang("g", 2))
+	d.on("x,y>,")
+	d.pod("x", asking("cpu", "63", v1alpha1.GPUResource, "1"))
+	d.on("x,y>b,b")
+}
+
 // A gang that waits without some of its pods, as they did not come, does so still when
 // it is told of anew.
 func TestRolePartsOfSoftGang(t *testing.T) {
