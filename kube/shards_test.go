@@ -414,7 +414,7 @@ func (r *realm) settle() {
 					if r.replaces {
 						r.pod(name, func(p *v1.Pod) {
 							p.Labels, p.Spec.Containers = old.Labels, old.Spec.Containers
-							for _, k := range []string{v1alpha1.MinMemberAnnotation, v1alpha1.GPUModelsAnnotation} {
+							for _, k := range []string{v1alpha1.MinMemberAnnotation, v1alpha1.TaskAnnotation, v1alpha1.GPUModelsAnnotation} {
 								if v := old.Annotations[k]; v != "" {
 									p.Annotations[k] = v
 								}
@@ -826,7 +826,7 @@ func TestShardsRandom(t *testing.T) {
 			x := r.instances[pick(len(r.instances))]
 			shard := r.shards[pick(len(r.shards))].Name()
 			holder := r.holders[r.shard(shard)]
-			switch pick(13) {
+			switch pick(16) {
 			case 0:
 				if len(r.pods) < 12 {
 					r.serial++
@@ -851,6 +851,32 @@ func TestShardsRandom(t *testing.T) {
 				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
 					to := []string{"H800", "A100", "B"}[pick(3)]
 					r.pod(names[pick(len(names))], func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = to })
+				}
+			case 13: // in place
+				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
+					r.pod(names[pick(len(names))], asking("cpu", []string{"1", "2", "5"}[pick(3)], v1alpha1.GPUResource, "1"))
+				}
+			case 14: // taken out of its owner's hands, or given to one
+				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
+					if name := names[pick(len(names))]; name[0] == 'p' {
+						r.pod(name, func(p *v1.Pod) {
+							if p.OwnerReferences != nil {
+								p.OwnerReferences = nil
+								return
+							}
+							of("apps/v1", "ReplicaSet", "owner")(p)
+						})
+					}
+				}
+			case 15: // a gang of which a role has more than its least
+				if len(r.pods) < 12 {
+					in := pool()
+					r.serial++
+					name := fmt.Sprint("g", r.serial)
+					for i := range 3 {
+						role := []string{"worker", "worker", "ps"}[i]
+						r.pod(fmt.Sprintf("%s-%d", name, i), gang(name, 0), noted(v1alpha1.MinMemberAnnotation, "ps=1,worker=1"), noted(v1alpha1.TaskAnnotation, role), in)
+					}
 				}
 			case 3, 4:
 				if x.engine != nil {
