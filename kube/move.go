@@ -93,7 +93,10 @@ func (s *Scheduler) moveOn(ctx context.Context) {
 	l := newLook(s)
 	for _, x := range s.moves.take() {
 		if !s.held[x.shard].Load() {
-			continue // whoever decides now finds it
+			// Whoever decides now finds it: this instance again, where the pod is of
+			// another shard since.
+			s.box.put(func(m *mirror) { m.movedOff(x.uid, nil) })
+			continue
 		}
 		over, err := s.step(ctx, l, &x)
 		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {

@@ -338,6 +338,23 @@ func TestMakeBeforeBreakOfTwo(t *testing.T) {
 	}
 }
 
+// A move of a shard that was given up may be begun anew: the pod may be of a shard by
+// now that is not.
+func TestMoveOfAShardThatIsGivenUp(t *testing.T) {
+	x := newMoving(t)
+	x.begin()
+	x.held[0].Store(false)
+	x.is("its owner's")
+	p := &pod{moves: true}
+	m := &mirror{pods: map[types.UID]*pod{"old": p}}
+	for _, f := range x.box.take(nil) {
+		f(m)
+	}
+	if p.moves {
+		t.Error("the pod is on its way still")
+	}
+}
+
 // Two instances that each evict one of two pods of an owner, and know nothing of each
 // other, leave as many as are needed.
 func TestMakeBeforeBreakByTwo(t *testing.T) {
