@@ -259,6 +259,26 @@ func TestMovingPodOfAGroup(t *testing.T) {
 	}
 }
 
+// A pod that is taken out of its owner's hands while its binding has not been answered
+// is a job of its own once it has.
+func TestMovingPodThatIsBeingBound(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r1")
+	w.pod("a", replica)
+	w.now = w.now.Add(time.Second)
+	b := w.m.decide(core.Time(w.now.UnixNano())).bind[0]
+	w.m.done()
+	owner := w.pods["default/a"].OwnerReferences[0]
+	w.pod("a", func(p *v1.Pod) {
+		p.Spec.NodeName = b.node
+		p.Annotations[v1alpha1.GPUsAnnotation] = b.annotations[v1alpha1.GPUsAnnotation]
+	}, noted(v1alpha1.MovingAnnotation, (&translate.Move{Owner: owner, Hash: "5d4f"}).String()))
+	w.inGroup("a", "replicaset/serve-5d4f", 1)
+	w.m.bound(b.pod.object.UID, true, false)
+	w.pod("a", labelled("seen=again"))
+	w.inGroup("a", "pod/a", 1)
+}
+
 // Pods that share a device with a pod that is taken out of its owner's hands, or given
 // back, are none the worse.
 func TestMovingPodWithDevices(t *testing.T) {

@@ -85,7 +85,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
-	if p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() && o.node == p.target && o.membership.Group != old.membership.Group && o.ours {
+	if p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() && o.node == p.target && o.membership.Group != p.group.id && o.ours {
 		m.changeOwner(p, o)
 		return
 	}
