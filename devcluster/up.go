@@ -202,7 +202,7 @@ func up(c *cobra.Command, f *upFlags) (err error) {
 			return unlessAsked(ctx, err)
 		}
 	}
-	nodes, err := fleet.Start(ctx, server.RESTConfig(), fleet.Config{Cluster: cluster, DRA: f.dra, Update: server.UpdatePodStatus, Progress: every(2*time.Second, func(done, total int) {
+	nodes, err := fleet.Start(ctx, server.RESTConfig(), fleet.Config{Cluster: cluster, DRA: f.dra, Kubelets: server, Progress: every(2*time.Second, func(done, total int) {
 		report("nodes: %d of %d", done, total)
 	})})
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -80,6 +81,7 @@ type Server struct {
 
 	config   *rest.Config
 	statuses *podstore.StatusREST
+	nodes    *registry.Store
 	cancel   context.CancelFunc
 	ended    chan struct{} // closed when the API server has ended, for whatever reason
 	failure  error         // why, once ended is closed
@@ -313,8 +315,8 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	if err != nil {
 		return fmt.Errorf("kube-apiserver: %w", err)
 	}
-	if err := s.openStatuses(config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter); err != nil {
-		return fmt.Errorf("the storage of pods: %w", err)
+	if err := s.openStorage(config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter); err != nil {
+		return fmt.Errorf("the storage: %w", err)
 	}
 	prepared, err := config.Complete()
 	if err != nil {

@@ -102,7 +102,7 @@ func RepairNode(ctx context.Context, client kubernetes.Interface, name string) e
 	if err := json.Unmarshal(keep.BinaryData["node"], n); err != nil {
 		return fmt.Errorf("node %s as it was: %w", name, err)
 	}
-	if err := create(ctx, client, n); err != nil {
+	if _, err := client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	return kept.Delete(ctx, keep.Name, metav1.DeleteOptions{})

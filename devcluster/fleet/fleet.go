@@ -34,16 +34,21 @@ type Config struct {
 	// DRA has the nodes of Cluster publish their GPUs in ResourceSlices instead of
 	// as a resource.
 	DRA bool
-	// Update is how the simulated kubelets write.
-	Update UpdatePodStatus
+	// Kubelets is how the simulated kubelets write.
+	Kubelets Kubelets
 	// Progress, if not nil, is called now and then while nodes are created, from
 	// several goroutines.
 	Progress func(done, total int)
 }
 
-// UpdatePodStatus has change change the status of a pod, of which it is told the
-// metadata. An error of change ends the update.
-type UpdatePodStatus func(ctx context.Context, namespace, name string, change func(*metav1.ObjectMeta, *corev1.PodStatus) error) error
+// Kubelets writes what kubelets do.
+type Kubelets interface {
+	// CreateNode creates a node with its status.
+	CreateNode(ctx context.Context, n *corev1.Node) error
+	// UpdatePodStatus has change change the status of a pod, of which it is told the
+	// metadata. An error of change ends the update.
+	UpdatePodStatus(ctx context.Context, namespace, name string, change func(*metav1.ObjectMeta, *corev1.PodStatus) error) error
+}
 
 // writers is how many requests are under way at a time.
 const writers = 32
@@ -71,7 +76,7 @@ func Start(ctx context.Context, config *rest.Config, cfg Config) (*Fleet, error)
 	}
 	f := &Fleet{client: client}
 	f.nodes = newNodes(client)
-	f.pods = newPods(client, f.nodes, cfg.Update)
+	f.pods = newPods(client, f.nodes, cfg.Kubelets)
 	f.nodes.changed = f.pods.nodeChanged
 	if err := f.nodes.start(ctx, &f.running); err != nil {
 		return nil, err
@@ -149,7 +154,7 @@ func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) err
 	total := len(order)
 	return each(ctx, order, func(name string) error {
 		if n := want[name]; n != nil {
-			if err := create(ctx, client, n); err != nil {
+			if err := cfg.Kubelets.CreateNode(ctx, n); err != nil {
 				return fmt.Errorf("node %s: %w", name, err)
 			}
 		}
@@ -158,11 +163,6 @@ func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) err
 		}
 		return nil
 	})
-}
-
-// create creates a node. The answer is not read: it is what was sent.
-func create(ctx context.Context, client kubernetes.Interface, n *corev1.Node) error {
-	return client.CoreV1().RESTClient().Post().Resource("nodes").Body(n).Do(ctx).Error()
 }
 
 // alike reports whether a node is there as it is wanted.

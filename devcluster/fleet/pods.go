@@ -23,7 +23,7 @@ import (
 // pods follows the pods that are bound and takes each through its life.
 type pods struct {
 	client     kubernetes.Interface
-	update     UpdatePodStatus
+	kubelets   Kubelets
 	nodes      *nodes
 	store      cache.Store // of *pod
 	controller cache.Controller
@@ -38,14 +38,14 @@ type pods struct {
 // end is when containers that began at a time end; began is as the status has it.
 type end struct{ began, at time.Time }
 
-func newPods(client kubernetes.Interface, nodes *nodes, update UpdatePodStatus) *pods {
+func newPods(client kubernetes.Interface, nodes *nodes, kubelets Kubelets) *pods {
 	f := &pods{
-		client: client,
-		update: update,
-		nodes:  nodes,
-		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
-		ends:   make(map[types.UID]end),
-		last:   netip.AddrFrom4([4]byte{10, 0, 0, 0}),
+		client:   client,
+		kubelets: kubelets,
+		nodes:    nodes,
+		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		ends:     make(map[types.UID]end),
+		last:     netip.AddrFrom4([4]byte{10, 0, 0, 0}),
 	}
 	f.store, f.controller = cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", "",
@@ -235,7 +235,7 @@ func (f *pods) leave(ctx context.Context, p *pod, now time.Time) error {
 
 // write gives a pod a status.
 func (f *pods) write(ctx context.Context, p *pod, status corev1.PodStatus) error {
-	return f.update(ctx, p.Namespace, p.Name, func(of *metav1.ObjectMeta, now *corev1.PodStatus) error {
+	return f.kubelets.UpdatePodStatus(ctx, p.Namespace, p.Name, func(of *metav1.ObjectMeta, now *corev1.PodStatus) error {
 		if of.UID != p.UID || of.ResourceVersion != p.ResourceVersion {
 			return apierrors.NewConflict(corev1.Resource("pods"), p.Name, errors.New("it has changed"))
 		}

@@ -9,21 +9,39 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/registry/core/node"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 )
+
+// What simulated kubelets write for every node and pod of the cluster from inside
+// this process does not go through HTTP, authorization, admission, the merging of
+// patches and managed fields, which is more than half of what such a write costs.
+// Rules and storage are those of the API server: watches see what they would see of
+// a kubelet.
+
+// CreateNode creates a node with its status.
+func (s *Server) CreateNode(ctx context.Context, n *corev1.Node) error {
+	n = n.DeepCopy()
+	legacyscheme.Scheme.Default(n)
+	var in core.Node
+	if err := corev1conversion.Convert_v1_Node_To_core_Node(n, &in, nil); err != nil {
+		return err
+	}
+	ctx = request.WithRequestInfo(request.WithNamespace(ctx, metav1.NamespaceNone), &request.RequestInfo{
+		IsResourceRequest: true, Verb: "create", APIVersion: "v1", Resource: "nodes",
+	})
+	_, err := s.nodes.Create(ctx, &in, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	return err
+}
 
 // UpdatePodStatus has change change the status of the pod as it is stored, and
 // stores what is valid; change may be called again when the pod changes meanwhile,
 // and an error of it ends the update.
-//
-// It is for simulated kubelets, which write the status of every pod of the cluster
-// from inside this process. Rules and storage are those of the API server, so that
-// watches see what they would see of a kubelet; the way there through HTTP,
-// authorization, admission, the merging of patches and managed fields is left out,
-// which is six tenths of what such a write costs.
 func (s *Server) UpdatePodStatus(ctx context.Context, namespace, name string, change func(*metav1.ObjectMeta, *corev1.PodStatus) error) error {
 	ctx = request.WithRequestInfo(request.WithNamespace(ctx, namespace), &request.RequestInfo{
 		IsResourceRequest: true, Verb: "update", APIVersion: "v1", Namespace: namespace, Resource: "pods", Subresource: "status", Name: name,
@@ -45,14 +63,29 @@ func (s *Server) UpdatePodStatus(ctx context.Context, namespace, name string, ch
 	return err
 }
 
-// openStatuses opens the pods' place in the storage that the API server uses.
-func (s *Server) openStatuses(storage generic.RESTOptionsGetter) error {
-	pods, err := podstore.NewStorage(uncached{storage}, nil, nil, nil, nil)
+// openStorage opens the places of nodes and pods in the storage that the API server
+// uses.
+func (s *Server) openStorage(storage generic.RESTOptionsGetter) error {
+	storage = uncached{storage}
+	pods, err := podstore.NewStorage(storage, nil, nil, nil, nil)
 	if err != nil {
 		return err
 	}
 	s.statuses = pods.Status
 	s.cleanup = append(s.cleanup, pods.Pod.Destroy)
+	s.nodes = &registry.Store{
+		NewFunc:                   func() runtime.Object { return &core.Node{} },
+		NewListFunc:               func() runtime.Object { return &core.NodeList{} },
+		DefaultQualifiedResource:  core.Resource("nodes"),
+		SingularQualifiedResource: core.Resource("node"),
+		PredicateFunc:             node.MatchNode,
+		CreateStrategy:            node.Strategy, UpdateStrategy: node.Strategy, DeleteStrategy: node.Strategy, ResetFieldsStrategy: node.Strategy,
+		TableConvertor: rest.NewDefaultTableConvertor(core.Resource("nodes")),
+	}
+	if err := s.nodes.CompleteWithOptions(&generic.StoreOptions{RESTOptions: storage, AttrFunc: node.GetAttrs}); err != nil {
+		return err
+	}
+	s.cleanup = append(s.cleanup, s.nodes.Destroy)
 	return nil
 }
 
