@@ -97,6 +97,9 @@ func (m *mirror) say(g *group) []verse {
 				return nil
 			}
 		} else {
+			if wantsRoom(x.Reason) {
+				detail += m.shards.within()
+			}
 			if x.Ahead > 0 {
 				detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
 			}
@@ -149,10 +152,7 @@ const (
 // expects says when a job is expected to start, or why that is not known; nothing where
 // it does not wait for what others hold.
 func (m *mirror) expects(job string, why core.Reason) string {
-	switch why {
-	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.TopologyTooTight,
-		core.Affinity, core.QuotaExceeded, core.HeldBack:
-	default:
+	if !wantsRoom(why) && why != core.QuotaExceeded && why != core.HeldBack {
 		return ""
 	}
 	if m.now >= m.outlook.until {
@@ -169,6 +169,16 @@ func (m *mirror) expects(job string, why core.Reason) string {
 		return NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
 	}
 	return NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
+}
+
+// wantsRoom reports whether a job waits for room on nodes.
+func wantsRoom(why core.Reason) bool {
+	switch why {
+	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther,
+		core.TopologyTooTight, core.Affinity:
+		return true
+	}
+	return false
 }
 
 // unsaid reports whether a waiting pod has not been told why it waits.

@@ -126,6 +126,9 @@ func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error
 			found = append(found, j)
 		}
 	}
+	if len(found) == 0 {
+		found = ofDeployment(byGroup, strings.TrimPrefix(name, "deployment/"))
+	}
 	switch len(found) {
 	case 0:
 		slices.Sort(known)
@@ -139,6 +142,19 @@ func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error
 	}
 	slices.Sort(ids)
 	return nil, fmt.Errorf("%q may be any of %s: name one of them", name, strings.Join(ids, ", "))
+}
+
+// ofDeployment finds the jobs of a Deployment: those of its ReplicaSets, which have
+// its name and a hash.
+func ofDeployment(byGroup map[translate.Group]*Job, name string) []*Job {
+	var found []*Job
+	for _, j := range byGroup {
+		i := strings.LastIndexByte(j.group.Name, '-')
+		if j.group.Kind == "replicaset" && i >= 0 && j.group.Name[:i] == name {
+			found = append(found, j)
+		}
+	}
+	return found
 }
 
 // expect says when jobs start whose places are settled: when the last pod that
