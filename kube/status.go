@@ -103,7 +103,7 @@ func (m *mirror) say(g *group) []verse {
 			if x.Ahead > 0 {
 				detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
 			}
-			detail += m.expects(g.job, x.Reason)
+			detail += m.expects(g, x.Reason)
 		}
 		g.wait(m.now, reason, detail)
 		m.noteGroup(g)
@@ -139,7 +139,8 @@ func (m *mirror) say(g *group) []verse {
 // outlook is the last forecast.
 type outlook struct {
 	core.Forecast
-	until core.Time // when it is to be made anew
+	of    map[*group]bool // who waited then
+	until core.Time       // when it is to be made anew
 }
 
 // StartMark and NoStartMark are what the message of the condition has before the
@@ -151,20 +152,25 @@ const (
 
 // expects says when a job is expected to start, or why that is not known; nothing where
 // it does not wait for what others hold.
-func (m *mirror) expects(job string, why core.Reason) string {
+func (m *mirror) expects(g *group, why core.Reason) string {
 	if !wantsRoom(why) && why != core.QuotaExceeded && why != core.HeldBack {
 		return ""
 	}
 	if m.now >= m.outlook.until {
-		m.outlook = outlook{m.engine.Forecast(), m.now + sayAgain}
+		m.outlook = outlook{m.engine.Forecast(), map[*group]bool{}, m.now + sayAgain}
+		for g := range m.waiters {
+			m.outlook.of[g] = g.submitted
+		}
 	}
 	f := &m.outlook
-	at, ok := f.Starts[job]
+	at, ok := f.Starts[g.job]
 	switch {
 	case ok:
 		return StartMark + time.Unix(0, int64(at)).UTC().Format(time.RFC3339)
 	case f.Cut:
 		return NoStartMark + "too many jobs wait to look at them all"
+	case !f.of[g]:
+		return NoStartMark + "it came after the last look ahead"
 	case f.Endless > 0:
 		return NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
 	}
