@@ -109,9 +109,7 @@ func (m *mirror) groupOf(p *pod) *group {
 			g.parked = nil
 		}
 	}
-	g.needs(o.membership.Min, o.membership.Roles)
-	g.sized = g.sized || o.membership.Least() > 0
-	g.patience = max(g.patience, o.membership.Patience)
+	g.hears(&o.membership)
 	if o.created.Before(g.created) {
 		g.created = o.created
 	}

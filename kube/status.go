@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,7 +102,7 @@ func (m *mirror) say(g *group) []verse {
 				detail += m.shards.within()
 			}
 			if x.Ahead > 0 {
-				detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
+				detail += fmt.Sprint(AheadMark, x.Ahead)
 			}
 			detail += m.expects(g, x.Reason)
 		}
@@ -143,9 +144,11 @@ type outlook struct {
 	until core.Time       // when it is to be made anew
 }
 
-// StartMark and NoStartMark are what the message of the condition has before the
-// time at which the job is expected to start, and before why nobody knows it.
+// AheadMark, StartMark and NoStartMark are what the message of the condition has
+// before how many jobs wait in front, before the time at which the job is expected to
+// start, and before why nobody knows it.
 const (
+	AheadMark   = "; jobs ahead: "
 	StartMark   = "; expected start: "
 	NoStartMark = "; expected start unknown: "
 )
@@ -175,6 +178,14 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 		return NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
 	}
 	return NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
+}
+
+// why is the part of a condition's message that says why a job waits.
+func why(message string) string {
+	for _, mark := range []string{AheadMark, StartMark, NoStartMark} {
+		message, _, _ = strings.Cut(message, mark)
+	}
+	return message
 }
 
 // wantsRoom reports whether a job waits for room on nodes.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -92,7 +93,7 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	}
 	x := &Explanation{Job: *j, Ahead: -1, Pods: []PodLine{}, Events: []EventLine{}}
 	x.Change = reasonOf(j.Reason).Change
-	if detail, ahead, ok := strings.Cut(j.Detail, aheadMark); ok {
+	if detail, ahead, ok := strings.Cut(j.Detail, kube.AheadMark); ok {
 		if n, err := strconv.Atoi(ahead); err == nil {
 			x.Detail, x.Ahead = detail, n
 		}
@@ -110,10 +111,6 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	x.Events, err = c.events(ctx, j)
 	return x, err
 }
-
-// aheadMark is what the scheduler puts between the numbers and how many jobs
-// wait before.
-const aheadMark = "; jobs ahead: "
 
 // find finds a job by its name, its kind and name, or a pod of it.
 func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error) {
