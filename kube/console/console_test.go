@@ -431,8 +431,8 @@ func TestDrainThatEndsEarly(t *testing.T) {
 		t.Errorf("when interrupted, the node asks for %q; told %q", drainOf(node), told)
 	}
 
-	_, node, err = drains(t, context.Background(), Drain{Timeout: time.Millisecond, Idle: time.Hour}, pod)
-	if want := "after 1ms, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon"; err == nil || err.Error() != want || drainOf(node) != "" {
+	_, node, err = drains(t, context.Background(), Drain{Timeout: time.Second, Idle: time.Hour}, pod)
+	if want := "after 1s, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon"; err == nil || err.Error() != want || drainOf(node) != "" {
 		t.Errorf("when the time is up: %v; the node asks for %q", err, drainOf(node))
 	}
 
