@@ -28,6 +28,10 @@ func TestExpectedStart(t *testing.T) {
 	}
 	w.pod("runs", noted("muster.sh/walltime", "1s")) // that is over
 	w.waits("next", "Resources", NoStartMark+"running jobs without a walltime, or past it: 1")
-	w.m.outlook = outlook{core.Forecast{Cut: true}, core.Never}
+	w.m.outlook.until = core.Never
+	w.pod("late", asking(v1alpha1.GPUResource, "8"))
+	w.waits("late", "Resources", NoStartMark+"it came after the last look ahead")
+	w.waits("next", "Resources", NoStartMark+"running jobs without a walltime, or past it: 1")
+	w.m.outlook = outlook{Forecast: core.Forecast{Cut: true}, until: core.Never}
 	w.waits("next", "Resources", NoStartMark+"too many jobs wait to look at them all")
 }

@@ -32,6 +32,13 @@ type membership struct {
 	sized bool
 }
 
+// hears takes in what a pod says of how large the gang is, and how long it waits.
+func (g *group) hears(s *translate.Membership) {
+	g.needs(s.Min, s.Roles)
+	g.sized = g.sized || s.Least() > 0
+	g.patience = max(g.patience, s.Patience)
+}
+
 // needs takes in what somebody says of how large the gang is.
 func (g *group) needs(pods int, roles map[string]int) {
 	sum := 0
@@ -133,6 +140,9 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		return ReasonGangUnknown, fmt.Sprintf("%s %s has not been read yet", g.object.Kind, g.object.Name)
 	}
 	if detail := m.collecting(g); detail != "" {
+		if reason, wrong := g.unready(); reason == ReasonMisconfigured && g.count("", (*pod).ready) == 0 {
+			return reason, wrong // no pod that may come mends that
+		}
 		return ReasonCollecting, detail
 	}
 	ready := inOrder(g.pods, (*pod).ready)

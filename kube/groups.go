@@ -111,9 +111,7 @@ func (m *mirror) groupOf(p *pod) *group {
 			g.parked = nil
 		}
 	}
-	g.needs(o.membership.Min, o.membership.Roles)
-	g.sized = g.sized || o.membership.Least() > 0
-	g.patience = max(g.patience, o.membership.Patience)
+	g.hears(&o.membership)
 	if o.created.Before(g.created) {
 		g.created = o.created
 	}
@@ -214,6 +212,10 @@ func (m *mirror) advance(g *group) {
 		if g.leaving() {
 			if !g.submitted { // the engine is new: it must know what they hold
 				m.submit(g)
+			}
+			// Who waits starts with the gang anew, not beside those that leave.
+			for _, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && p.slot >= 0 }) {
+				m.leaveSlot(p)
 			}
 			return
 		}

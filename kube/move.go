@@ -220,7 +220,7 @@ func (r *replicas) lacks(but types.UID, now time.Time) string {
 		}
 		for j := range p.Status.Conditions {
 			if c := &p.Status.Conditions[j]; c.Type == v1alpha1.WaitingCondition && c.Status == v1.ConditionTrue {
-				return fmt.Sprintf("%s waits: %s: %s", p.Name, c.Reason, c.Message)
+				return fmt.Sprintf("%s waits: %s: %s", p.Name, c.Reason, why(c.Message))
 			}
 		}
 		if p.Spec.NodeName == "" {

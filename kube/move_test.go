@@ -190,6 +190,13 @@ func TestMakeBeforeBreak(t *testing.T) {
 	})
 	x.is("taken out, Replacing True")
 	x.says("new waits: Resources: 1 GPU is lacking")
+	x.edit("new", func(p *v1.Pod) {
+		p.Status.Conditions[0].Message = "2 GPUs are lacking" + AheadMark + "1" + NoStartMark + "nobody knows"
+	})
+	x.is("taken out, Replacing True")
+	if x.says("new waits: Resources: 2 GPUs are lacking"); strings.Contains(fmt.Sprint(x.pod("old").Status.Conditions), "ahead") {
+		t.Errorf("it says how the other stands in the queue: %v", x.pod("old").Status.Conditions)
+	}
 	x.edit("new", func(p *v1.Pod) { p.Spec.NodeName, p.Status.Conditions = "o", nil })
 	x.is("taken out, Replacing True")
 	x.says("new is on o and not ready")

@@ -119,6 +119,21 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// A gang of which no pod is as it should be says so, rather than to wait for more.
+func TestMisspeltGang(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	w.pod("worker-0", member("worker"), noted("yunikorn.apache.org/task-groups", `[{"name": "worker"`))
+	w.settle()
+	if g := w.m.pods[w.pods["default/worker-0"].UID].group; g.waiting.reason != ReasonMisconfigured || !strings.Contains(g.waiting.detail, "task-groups") {
+		t.Errorf("it waits: %s: %s", g.waiting.reason, g.waiting.detail)
+	}
+	w.pod("worker-1", member("worker"))
+	w.collects("worker-1", "nobody has said how many pods of worker")
+	w.pod("worker-0", member("worker"), noted("yunikorn.apache.org/task-groups", `[{"name": "worker", "minMember": 2}]`))
+	w.on("worker-0,worker-1>n1,n1")
+}
+
 // What an object says of a gang: its roles, its queue, its topology.
 func TestGangObject(t *testing.T) {
 	w := newWorld(t)

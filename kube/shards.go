@@ -150,6 +150,7 @@ func allot(holders, members []string) []string {
 // shardTable is which shards there are, and which are ours.
 type shardTable struct {
 	byPool map[string]int
+	names  []string
 	rest   int
 	held   []bool
 	// handed are those that are given up: told once nothing is under way there.
@@ -168,6 +169,7 @@ func oneShard() shardTable { return shardTable{held: []bool{true}} }
 func newShardTable(shards []Shard) shardTable {
 	t := shardTable{byPool: map[string]int{}, rest: restOf(shards), held: make([]bool, len(shards))}
 	for i, s := range shards {
+		t.names = append(t.names, s.Name())
 		for _, pool := range s {
 			t.byPool[pool] = i
 		}
@@ -177,6 +179,20 @@ func newShardTable(shards []Shard) shardTable {
 
 // several reports whether the cluster is divided at all.
 func (t *shardTable) several() bool { return len(t.held) > 1 }
+
+// within says which nodes count for who waits, where others decide on some.
+func (t *shardTable) within() string {
+	if !slices.Contains(t.held, false) {
+		return ""
+	}
+	var ours []string
+	for i, held := range t.held {
+		if held {
+			ours = append(ours, t.names[i])
+		}
+	}
+	return "; only nodes of these shards count: " + strings.Join(ours, " ")
+}
 
 func (t *shardTable) of(pool string) int {
 	if i, ok := t.byPool[pool]; ok {

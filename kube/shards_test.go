@@ -485,6 +485,8 @@ func TestShardsByPool(t *testing.T) {
 		list := x.explain(10)
 		if told := len(list) == 1 && list[0].name == "elsewhere"; told != (x.name == "i1") {
 			t.Errorf("%s says %+v", x.name, list)
+		} else if told && !strings.Contains(list[0].message, "; only nodes of these shards count: H800") {
+			t.Errorf("it does not say where there is no room: %s", list[0].message)
 		}
 	}
 	if got, want := r.instances[0].stats().Reasons, r.instances[1].stats().Reasons; len(got) != 1 || len(want) != 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -97,10 +98,13 @@ func (m *mirror) say(g *group) []verse {
 				return nil
 			}
 		} else {
-			if x.Ahead > 0 {
-				detail += fmt.Sprintf("; jobs ahead: %d", x.Ahead)
+			if wantsRoom(x.Reason) {
+				detail += m.shards.within()
 			}
-			detail += m.expects(g.job, x.Reason)
+			if x.Ahead > 0 {
+				detail += fmt.Sprint(AheadMark, x.Ahead)
+			}
+			detail += m.expects(g, x.Reason)
 		}
 		g.wait(m.now, reason, detail)
 		m.noteGroup(g)
@@ -136,39 +140,62 @@ func (m *mirror) say(g *group) []verse {
 // outlook is the last forecast.
 type outlook struct {
 	core.Forecast
-	until core.Time // when it is to be made anew
+	of    map[*group]bool // who waited then
+	until core.Time       // when it is to be made anew
 }
 
-// StartMark and NoStartMark are what the message of the condition has before the
-// time at which the job is expected to start, and before why nobody knows it.
+// AheadMark, StartMark and NoStartMark are what the message of the condition has
+// before how many jobs wait in front, before the time at which the job is expected to
+// start, and before why nobody knows it.
 const (
+	AheadMark   = "; jobs ahead: "
 	StartMark   = "; expected start: "
 	NoStartMark = "; expected start unknown: "
 )
 
 // expects says when a job is expected to start, or why that is not known; nothing where
 // it does not wait for what others hold.
-func (m *mirror) expects(job string, why core.Reason) string {
-	switch why {
-	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.TopologyTooTight,
-		core.Affinity, core.QuotaExceeded, core.HeldBack:
-	default:
+func (m *mirror) expects(g *group, why core.Reason) string {
+	if !wantsRoom(why) && why != core.QuotaExceeded && why != core.HeldBack {
 		return ""
 	}
 	if m.now >= m.outlook.until {
-		m.outlook = outlook{m.engine.Forecast(), m.now + sayAgain}
+		m.outlook = outlook{m.engine.Forecast(), map[*group]bool{}, m.now + sayAgain}
+		for g := range m.waiters {
+			m.outlook.of[g] = g.submitted
+		}
 	}
 	f := &m.outlook
-	at, ok := f.Starts[job]
+	at, ok := f.Starts[g.job]
 	switch {
 	case ok:
 		return StartMark + time.Unix(0, int64(at)).UTC().Format(time.RFC3339)
 	case f.Cut:
 		return NoStartMark + "too many jobs wait to look at them all"
+	case !f.of[g]:
+		return NoStartMark + "it came after the last look ahead"
 	case f.Endless > 0:
 		return NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
 	}
 	return NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
+}
+
+// why is the part of a condition's message that says why a job waits.
+func why(message string) string {
+	for _, mark := range []string{AheadMark, StartMark, NoStartMark} {
+		message, _, _ = strings.Cut(message, mark)
+	}
+	return message
+}
+
+// wantsRoom reports whether a job waits for room on nodes.
+func wantsRoom(why core.Reason) bool {
+	switch why {
+	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther,
+		core.TopologyTooTight, core.Affinity:
+		return true
+	}
+	return false
 }
 
 // unsaid reports whether a waiting pod has not been told why it waits.

@@ -14,7 +14,7 @@ func newDrain() *cobra.Command {
 	var (
 		api      apiFlags
 		replace  = 10 * 60 * core.Second
-		timeout  time.Duration
+		timeout  core.Time
 		uncordon bool
 	)
 	c := &cobra.Command{
@@ -34,8 +34,10 @@ It ends when the others are gone. The node stays closed until it is opened with
   muster drain gpu-017 --uncordon`,
 		Args: arguments("NODE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if timeout < 0 {
-				return badUsage(c, "--timeout: expected a time, at least 0; found %s", timeout)
+			for _, other := range []string{"replace-timeout", "timeout"} {
+				if uncordon && c.Flags().Changed(other) {
+					return badUsage(c, "--uncordon: expected it or --%s; found both", other)
+				}
 			}
 			client, err := api.client(c)
 			if err != nil {
@@ -52,13 +54,13 @@ It ends when the others are gone. The node stays closed until it is opened with
 			ctx, stop := interruptible(c)
 			defer stop()
 			return client.Drain(ctx, console.Drain{
-				Node: args[0], Replace: time.Duration(replace), Timeout: timeout, Pause: time.Second, Idle: 15 * time.Second, Tell: tell,
+				Node: args[0], Replace: time.Duration(replace), Timeout: time.Duration(timeout), Pause: time.Second, Idle: 15 * time.Second, Tell: tell,
 			})
 		},
 	}
 	api.register(c)
 	durationVar(c.Flags(), &replace, "replace-timeout", "how long a pod of a Deployment may take to be replaced before it leaves; with 0 it leaves at once")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long, such as 10m; 0 never does")
+	durationVar(c.Flags(), &timeout, "timeout", "give up after so long; by default never")
 	c.Flags().BoolVar(&uncordon, "uncordon", false, "open the node again, and end its drain")
 	return c
 }

@@ -124,10 +124,12 @@ func wanted(e *pflag.InvalidValueError) string {
 	switch e.GetFlag().Value.Type() {
 	case "int", "uint64":
 		return "expected a whole number"
-	case "float64":
+	case "float32", "float64":
 		return "expected a number"
 	case "bool":
 		return "expected true or false"
+	case "duration":
+		return "expected a duration such as 500ms, 90s or 10m"
 	}
 	return e.Unwrap().Error()
 }

@@ -431,8 +431,8 @@ func TestDrainThatEndsEarly(t *testing.T) {
 		t.Errorf("when interrupted, the node asks for %q; told %q", drainOf(node), told)
 	}
 
-	_, node, err = drains(t, context.Background(), Drain{Timeout: time.Millisecond, Idle: time.Hour}, pod)
-	if want := "after 1ms, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon"; err == nil || err.Error() != want || drainOf(node) != "" {
+	_, node, err = drains(t, context.Background(), Drain{Timeout: time.Second, Idle: time.Hour}, pod)
+	if want := "after 1s, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon"; err == nil || err.Error() != want || drainOf(node) != "" {
 		t.Errorf("when the time is up: %v; the node asks for %q", err, drainOf(node))
 	}
 
@@ -468,10 +468,12 @@ func TestExplainMoving(t *testing.T) {
 func TestExplainFindsByAnyName(t *testing.T) {
 	const owner = ", ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]"
 	client, _ := cluster(t, podText("train-0", owner, ", schedulingGroup: {podGroupName: train-x}", "phase: Pending")+podText("x", "", "", "phase: Pending")+
-		podText("y", ", labels: {muster.sh/gang: x}", "", "phase: Pending"))
+		podText("y", ", labels: {muster.sh/gang: x}", "", "phase: Pending")+
+		podText("s-5d4f-a", ", ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: s-5d4f, uid: v, controller: true}]", "", "phase: Pending"))
 	for name, want := range map[string]string{
 		"train": "job/train", "job/train": "job/train", "podgroup/train-x": "job/train", "team/podgroup/train-x": "job/train", "train-0": "job/train",
 		"pod/x": "pod/x", "gang/x": "gang/x", "y": "gang/x",
+		"s": "replicaset/s-5d4f", "deployment/s": "replicaset/s-5d4f", "s-5d4f": "replicaset/s-5d4f",
 	} {
 		x, err := client.Explain(context.Background(), "team", name)
 		if err != nil || x.ID != want {
@@ -482,7 +484,7 @@ func TestExplainFindsByAnyName(t *testing.T) {
 		t.Errorf("x: got %v", err)
 	}
 	unknown := (*NoJobError)(nil)
-	if _, err := client.Explain(context.Background(), "team", "z"); !errors.As(err, &unknown) || !slices.Equal(unknown.Known, []string{"gang/x", "job/train", "pod/x"}) {
+	if _, err := client.Explain(context.Background(), "team", "z"); !errors.As(err, &unknown) || !slices.Equal(unknown.Known, []string{"gang/x", "job/train", "pod/x", "replicaset/s-5d4f"}) {
 		t.Errorf("z: got %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -92,7 +93,7 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	}
 	x := &Explanation{Job: *j, Ahead: -1, Pods: []PodLine{}, Events: []EventLine{}}
 	x.Change = reasonOf(j.Reason).Change
-	if detail, ahead, ok := strings.Cut(j.Detail, aheadMark); ok {
+	if detail, ahead, ok := strings.Cut(j.Detail, kube.AheadMark); ok {
 		if n, err := strconv.Atoi(ahead); err == nil {
 			x.Detail, x.Ahead = detail, n
 		}
@@ -111,10 +112,6 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	return x, err
 }
 
-// aheadMark is what the scheduler puts between the numbers and how many jobs
-// wait before.
-const aheadMark = "; jobs ahead: "
-
 // find finds a job by its name, its kind and name, or a pod of it.
 func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error) {
 	var found []*Job
@@ -125,6 +122,9 @@ func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error
 		if j.ID == name || j.Group == name || j.group.Name == name || made == name || slices.ContainsFunc(j.pods, func(p *pod) bool { return p.name == name || "pod/"+p.name == name }) {
 			found = append(found, j)
 		}
+	}
+	if len(found) == 0 {
+		found = ofDeployment(byGroup, strings.TrimPrefix(name, "deployment/"))
 	}
 	switch len(found) {
 	case 0:
@@ -139,6 +139,19 @@ func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error
 	}
 	slices.Sort(ids)
 	return nil, fmt.Errorf("%q may be any of %s: name one of them", name, strings.Join(ids, ", "))
+}
+
+// ofDeployment finds the jobs of a Deployment: those of its ReplicaSets, which have
+// its name and a hash.
+func ofDeployment(byGroup map[translate.Group]*Job, name string) []*Job {
+	var found []*Job
+	for _, j := range byGroup {
+		i := strings.LastIndexByte(j.group.Name, '-')
+		if j.group.Kind == "replicaset" && i >= 0 && j.group.Name[:i] == name {
+			found = append(found, j)
+		}
+	}
+	return found
 }
 
 // expect says when jobs start whose places are settled: when the last pod that

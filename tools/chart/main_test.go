@@ -241,6 +241,8 @@ func TestUnknownValues(t *testing.T) {
 		{"log": map[string]any{"level": "verbose"}},
 		{"quotaGate": map[string]any{"enable": true}},
 		{"metrics": map[string]any{"port": 0}},
+		{"shards": []any{"H800", "H20"}}, // nobody has the others
+		{"shards": []any{"*"}, "leaderElection": map[string]any{"enabled": false}},
 	} {
 		if _, err := render(chartDir, values); err == nil {
 			t.Errorf("%v is taken", values)
@@ -293,9 +295,17 @@ func TestSchedulerRoleIsLeast(t *testing.T) {
 		{"patch", "resource.k8s.io", "resourceclaims/status"}, {"patch", "resource.k8s.io", "resourceclaims/binding"},
 		{"watch", "policy", "poddisruptionbudgets"}, {"patch", "batch", "jobs"}, {"watch", "muster.sh", "queues"},
 		{"patch", "muster.sh", "queues/status"}, {"patch", "events.k8s.io", "events"},
+		{"list", "", "pods"}, {"get", "apps", "deployments"}, {"get", "apps", "replicasets"}, {"watch", "storage.k8s.io", "csinodes"},
+		{"watch", "resource.k8s.io", "devicetaintrules"}, {"get", "scheduling.sigs.k8s.io", "podgroups"},
 	} {
 		if !may(rules, want.verb, want.group, want.resource) {
 			t.Errorf("may not %s %s.%s", want.verb, want.resource, want.group)
+		}
+	}
+	own := find[*rbacv1.Role](t, renderObjects(t, nil), "muster-scheduler").Rules
+	for _, verb := range []string{"get", "list", "create", "update", "delete"} {
+		if !may(own, verb, "coordination.k8s.io", "leases") {
+			t.Errorf("may not %s leases", verb)
 		}
 	}
 	for _, r := range rules {
