@@ -102,6 +102,9 @@ func (m *mirror) groupOf(p *pod) *group {
 	if g == nil {
 		g = &group{id: id, job: id.Job(), created: o.created, pods: map[types.UID]*pod{}, loose: map[types.UID]*pod{}}
 		m.groups[id] = g
+		if o.ours {
+			m.seen++
+		}
 	}
 	if len(g.pods) == 0 && !g.submitted {
 		g.membership = membership{

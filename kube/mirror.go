@@ -62,6 +62,7 @@ type mirror struct {
 	acts    acts
 	metrics *metrics
 	census  census
+	seen    int // jobs that have come
 	// unready are the nodes that are not ready and not taken for lost yet, which
 	// they are after lostAfter; 0 for never.
 	unready   map[string]*node

@@ -21,6 +21,9 @@ type Stats struct {
 	Nodes, Open int
 	// Jobs counts jobs of Muster's that are not over.
 	Jobs int
+	// Seen counts jobs of Muster's that have come since it began. One of which all
+	// pods went and others came counts again.
+	Seen int
 	// Waiting, Bound and Running count pods: those without a place, those with
 	// one, and those of them that have started there.
 	Waiting, Bound, Running int
@@ -154,6 +157,7 @@ func (m *mirror) stats() Stats {
 	clear(c.groups)
 
 	st := c.sum
+	st.Seen = m.seen
 	st.Reasons = map[string]int{}
 	for reason, n := range c.sum.Reasons {
 		if n > 0 {

@@ -73,6 +73,14 @@ func TestStatsOfQueues(t *testing.T) {
 	if want := []ModelStats{{Model: "H800", Nodes: 3, GPUs: 24, Used: 15 * core.WholeGPU, Free: 9 * core.WholeGPU, Fragmented: 3}}; !reflect.DeepEqual(st.Models, want) {
 		t.Errorf("got %+v", st.Models)
 	}
+	if st.Seen != 6 || st.Jobs != 6 {
+		t.Errorf("%d jobs were seen, %d are not over; 6 came", st.Seen, st.Jobs)
+	}
+	y.podGone(late.UID)
+	y.run()
+	if st := y.stats(); st.Seen != 6 || st.Jobs != 5 {
+		t.Errorf("%d jobs were seen, %d are not over; one of 6 went", st.Seen, st.Jobs)
+	}
 }
 
 // What is kept up as things change is what counting everything gives.

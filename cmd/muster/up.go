@@ -311,7 +311,7 @@ func standing(st *kube.Stats, feed *feeding) string {
 	var parts []string
 	jobs := fmt.Sprintf("jobs: %.0f wait, %.0f run", waiting, running)
 	if n := feed.jobs.Load(); n > 0 {
-		jobs += fmt.Sprintf(", %d of %d are done", max(0, n-int64(st.Jobs)), n)
+		jobs += fmt.Sprintf(", %d of %d are done", max(0, min(n, int64(st.Seen))-int64(st.Jobs)), n)
 	}
 	parts = append(parts, jobs,
 		fmt.Sprintf("pods: %d wait, %d run", st.Waiting, st.Running))
