@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,10 +33,12 @@ func (s *Server) CreateNode(ctx context.Context, n *corev1.Node) error {
 	if err := corev1conversion.Convert_v1_Node_To_core_Node(n, &in, nil); err != nil {
 		return err
 	}
-	ctx = request.WithRequestInfo(request.WithNamespace(ctx, metav1.NamespaceNone), &request.RequestInfo{
-		IsResourceRequest: true, Verb: "create", APIVersion: "v1", Resource: "nodes",
-	})
-	_, err := s.nodes.Create(ctx, &in, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	ctx, cancel, err := write(ctx, metav1.NamespaceNone, &request.RequestInfo{Verb: "create", Resource: "nodes"})
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = s.nodes.Create(ctx, &in, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	return err
 }
 
@@ -43,9 +46,11 @@ func (s *Server) CreateNode(ctx context.Context, n *corev1.Node) error {
 // stores what is valid; change may be called again when the pod changes meanwhile,
 // and an error of it ends the update.
 func (s *Server) UpdatePodStatus(ctx context.Context, namespace, name string, change func(*metav1.ObjectMeta, *corev1.PodStatus) error) error {
-	ctx = request.WithRequestInfo(request.WithNamespace(ctx, namespace), &request.RequestInfo{
-		IsResourceRequest: true, Verb: "update", APIVersion: "v1", Namespace: namespace, Resource: "pods", Subresource: "status", Name: name,
-	})
+	ctx, cancel, err := write(ctx, namespace, &request.RequestInfo{Verb: "update", Resource: "pods", Subresource: "status", Name: name})
+	if err != nil {
+		return err
+	}
+	defer cancel()
 	changed := func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
 		p := stored.DeepCopyObject().(*core.Pod)
 		var status corev1.PodStatus
@@ -58,9 +63,23 @@ func (s *Server) UpdatePodStatus(ctx context.Context, namespace, name string, ch
 		p.Status = core.PodStatus{}
 		return p, corev1conversion.Convert_v1_PodStatus_To_core_PodStatus(&status, &p.Status, nil)
 	}
-	_, _, err := s.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, changed),
+	_, _, err = s.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, changed),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	return err
+}
+
+// writing is how long a write may take.
+const writing = 10 * time.Second
+
+// write returns the context of a write. One that has begun is ended, although ctx
+// is over: etcd's client would tell the user of each that was broken off.
+func write(ctx context.Context, namespace string, of *request.RequestInfo) (context.Context, context.CancelFunc, error) {
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err()
+	}
+	of.IsResourceRequest, of.APIVersion, of.Namespace = true, "v1", namespace
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writing)
+	return request.WithRequestInfo(request.WithNamespace(ctx, namespace), of), cancel, nil
 }
 
 // openStorage opens the places of nodes and pods in the storage that the API server
