@@ -263,6 +263,8 @@ func until(c *cobra.Command, stdin bool) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	if stdin {
+		// Who ends at once reads no more of what is said; there is still to clean up.
+		signal.Ignore(syscall.SIGPIPE)
 		go func() {
 			io.Copy(io.Discard, c.InOrStdin())
 			stop()
