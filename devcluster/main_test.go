@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +33,9 @@ import (
 var shared *cluster
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
 	code := func() int {
 		var err error
 		if shared, err = upCluster("--ephemeral", "--models", "H800:10,A10:2"); err != nil {
@@ -48,6 +54,70 @@ func TestMain(m *testing.M) {
 		return code
 	}()
 	os.Exit(code)
+}
+
+// asProgram has the test's binary be the program itself.
+const asProgram = "TEST_AS_MUSTER_DEVCLUSTER"
+
+// The first request to end, whichever it is, leaves time to clean up, and a signal
+// that comes beside the end of stdin is no second one.
+func TestStopsCleanly(t *testing.T) {
+	type program struct {
+		*exec.Cmd
+		stdin io.Closer
+	}
+	end := func(p program) { p.stdin.Close() }
+	term := func(p program) { p.Process.Signal(syscall.SIGTERM) }
+	for name, ask := range map[string][]func(program){
+		"stdin":             {end},
+		"signal":            {term},
+		"stdin then signal": {end, term},
+		"signal then stdin": {term, end},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := program{Cmd: exec.Command(os.Args[0], "up", "--ephemeral", "--exit-with-parent", "--nodes", "0")}
+			p.Env = append(os.Environ(), asProgram+"=1")
+			p.stdin = must(p.StdinPipe())
+			said := bufio.NewScanner(must(p.StderrPipe()))
+			stdout := bufio.NewReader(must(p.StdoutPipe()))
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer p.Process.Kill()
+			var at ready
+			if err := json.Unmarshal(must(stdout.ReadBytes('\n')), &at); err != nil {
+				t.Fatal(err)
+			}
+			ask[0](p)
+			for said.Scan() && said.Text() != "stopping" {
+			}
+			for deaf := false; !deaf; { // by now it has taken note of the first request
+				c, err := net.Dial("tcp", strings.TrimPrefix(at.Server, "https://"))
+				if deaf = err != nil; !deaf {
+					c.Close()
+				}
+			}
+			for _, again := range ask[1:] {
+				again(p)
+			}
+			for said.Scan() {
+				t.Errorf("it said %q while it stopped", said.Text())
+			}
+			if err := p.Wait(); err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			if _, err := os.Stat(filepath.Dir(at.Kubeconfig)); !os.IsNotExist(err) {
+				t.Errorf("it left its folder (%v)", err)
+			}
+		})
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // cluster is what the command up runs.

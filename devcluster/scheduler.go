@@ -22,7 +22,7 @@ with gang scheduling on and no limit of requests. It takes all flags of
 kube-scheduler; --kubeconfig is what it needs.`,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, stop := until(c, false)
+			ctx, stop := interruptible()
 			defer stop()
 			stock := app.NewSchedulerCommand()
 			stock.SilenceErrors, stock.SilenceUsage = true, true

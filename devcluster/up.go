@@ -178,8 +178,13 @@ func up(c *cobra.Command, f *upFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := until(c, f.withParent)
+	interrupted, release := interruptible()
+	defer release()
+	ctx, stop := context.WithCancel(interrupted)
 	defer stop()
+	if f.withParent {
+		stopAtEnd(c.InOrStdin(), stop)
+	}
 	report := func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) }
 
 	report("starting etcd and kube-apiserver")
@@ -257,20 +262,23 @@ func levels(ctx context.Context, client kubernetes.Interface) ([]level, error) {
 	return list, nil
 }
 
-// until returns a context that ends with the first SIGINT or SIGTERM or, if asked,
-// with stdin. The second signal kills the process.
-func until(c *cobra.Command, stdin bool) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	if stdin {
-		// Who ends at once reads no more of what is said; there is still to clean up.
-		signal.Ignore(syscall.SIGPIPE)
-		go func() {
-			io.Copy(io.Discard, c.InOrStdin())
-			stop()
-		}()
-	}
-	return ctx, stop
+// interruptible returns a context that ends with the first SIGINT or SIGTERM, and
+// what no longer listens for them. From a second after the first, another one kills
+// the process: who sends a signal to a process and to its group means it once.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, release) })
+	return ctx, release
+}
+
+// stopAtEnd calls stop when in ends. Who started us may be gone then, but there is
+// still to clean up.
+func stopAtEnd(in io.Reader, stop func()) {
+	signal.Ignore(syscall.SIGPIPE)
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		stop()
+	}()
 }
 
 // unlessAsked returns err, unless it is because the user has had enough.

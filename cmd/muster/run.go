@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -43,11 +44,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 // interruptible returns a context that the first SIGINT or SIGTERM from now on
-// cancels. The second one kills the process. It is for what has something to
-// bring to an end; all else just dies.
+// cancels. From a second later on another one kills the process: who sends a signal
+// to a process and to its group, as timeout does, means it once. It is for what has
+// something to bring to an end; all else just dies.
 func interruptible(c *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	return ctx, stop
 }
 

@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -172,8 +171,7 @@ const stopPatience = 20 * time.Second
 
 // Stop ends the cluster and waits until it has ended.
 func (c *Cluster) Stop() {
-	_ = c.stdin.Close()
-	_ = c.command.Process.Signal(syscall.SIGTERM)
+	_ = c.stdin.Close() // the program's cue; it takes no second one
 	select {
 	case <-c.ended:
 	case <-time.After(stopPatience):
