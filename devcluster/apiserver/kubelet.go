@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
@@ -82,10 +81,9 @@ func write(ctx context.Context, namespace string, of *request.RequestInfo) (cont
 	return request.WithRequestInfo(request.WithNamespace(ctx, namespace), of), cancel, nil
 }
 
-// openStorage opens the places of nodes and pods in the storage that the API server
-// uses.
+// openStorage opens the places of nodes and pods in the storage of the API server,
+// which will use the same.
 func (s *Server) openStorage(storage generic.RESTOptionsGetter) error {
-	storage = uncached{storage}
 	pods, err := podstore.NewStorage(storage, nil, nil, nil, nil)
 	if err != nil {
 		return err
@@ -106,13 +104,4 @@ func (s *Server) openStorage(storage generic.RESTOptionsGetter) error {
 	}
 	s.cleanup = append(s.cleanup, s.nodes.Destroy)
 	return nil
-}
-
-// uncached is storage without a watch cache: the API server has one.
-type uncached struct{ generic.RESTOptionsGetter }
-
-func (u uncached) GetRESTOptions(of schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	o, err := u.RESTOptionsGetter.GetRESTOptions(of, example)
-	o.Decorator = generic.UndecoratedStorage
-	return o, err
 }

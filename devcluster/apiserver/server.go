@@ -23,10 +23,13 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,6 +37,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/apis/core"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 )
 
@@ -44,10 +48,11 @@ var Gates = []string{
 }
 
 // gatesOff are the feature gates that are off against the defaults: with many
-// objects they cost much, and a cluster for trying things out needs neither. One
-// reads everything from etcd every five minutes to check the watch cache, the other
-// keeps an index of the watch cache for every one of the last changes.
-var gatesOff = []string{"DetectCacheInconsistency", "ListFromCacheSnapshot"}
+// objects they cost much, and a cluster for trying things out needs none. One reads
+// everything from etcd every five minutes to check the watch cache, one keeps an
+// index of the watch cache for every one of the last changes, and one compresses
+// what watches are sent, which never leaves this machine.
+var gatesOff = []string{"DetectCacheInconsistency", "ListFromCacheSnapshot", "WatchListCompression"}
 
 // serverStart is how long the API server may take until it is ready.
 const serverStart = 2 * time.Minute
@@ -125,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.cleanup = append(s.cleanup, etcd.Close)
-	if err := s.serve(ctx, keys, listener, endpoint); err != nil {
+	if err := s.serve(ctx, keys, listener, etcd, endpoint); err != nil {
 		return nil, err
 	}
 	go s.watch(etcd)
@@ -269,7 +274,7 @@ func (s *Server) openLog() (*zap.Logger, error) {
 }
 
 // serve starts the API server: what its command does, without its process.
-func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, etcd string) error {
+func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, etcd *embed.Etcd, endpoint string) error {
 	o := options.NewServerRunOptions()
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	named := o.Flags()
@@ -277,7 +282,7 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 		flags.AddFlagSet(set)
 	}
 	err := flags.Parse([]string{
-		"--etcd-servers=" + etcd,
+		"--etcd-servers=" + endpoint,
 		"--tls-cert-file=" + keys.serverCert, "--tls-private-key-file=" + keys.serverKey,
 		"--token-auth-file=" + keys.users, "--anonymous-auth=false", "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
@@ -315,8 +320,15 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	if err != nil {
 		return fmt.Errorf("kube-apiserver: %w", err)
 	}
-	if err := s.openStorage(config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter); err != nil {
+	stored := direct{config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter, etcd.Server, map[schema.GroupResource]storage.Interface{
+		core.Resource("nodes"): nil, core.Resource("pods"): nil, // kubelets write them too
+	}}
+	config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter = stored
+	if err := s.openStorage(stored); err != nil {
 		return fmt.Errorf("the storage: %w", err)
+	}
+	if err := config.KubeAPIs.ControlPlane.VersionedInformers.Core().V1().Pods().Informer().SetTransform(forAdmission); err != nil {
+		return fmt.Errorf("kube-apiserver: %w", err)
 	}
 	prepared, err := config.Complete()
 	if err != nil {
@@ -336,6 +348,20 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 		s.failure = run.Run(ctx)
 	}()
 	return nil
+}
+
+// forAdmission takes from a pod, of which the API server keeps a second copy, what
+// the admission of pods does not look at: it is more than half.
+func forAdmission(object any) (any, error) {
+	if p, ok := object.(*corev1.Pod); ok {
+		p.ManagedFields, p.Status = nil, corev1.PodStatus{}
+		for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range containers {
+				containers[i].Resources = corev1.ResourceRequirements{}
+			}
+		}
+	}
+	return object, nil
 }
 
 // watch ends the API server when etcd ends by itself, as with a full disk.
