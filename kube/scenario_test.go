@@ -36,13 +36,11 @@ import (
 var beyond = map[string][]string{
 	"a failed pod is over: its owner makes another, which is told of as a new pod": {
 		"gang/broken_while_others_leave.txt", "gang/elastic_task.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
-		"preemption/min_runtime_pods.txt", "requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
+		"requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
 	},
-	"evicted pods are over: what their owner makes for a job of one pod is a new job": {"preemption/class.txt"},
 	"the API server does not fail to bind when it is told to": {
 		"reasons/queueing.txt", "requeue/estimates.txt", "requeue/failed_start.txt",
 	},
-	"the pods of a node that is gone are over: a gang that loses all is a new one": {"requeue/lost_node.txt"},
 	"a device plugin says how many GPUs are sick, not which, and nothing of their links": {
 		"devices/links.txt", "devices/unhealthy.txt",
 	},
@@ -55,7 +53,6 @@ var beyond = map[string][]string{
 	"a gang of which one pod is enough is no gang to Kubernetes": {
 		"gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
 	},
-	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
 	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
 	"it is about events that the engine refuses":                                      {"refused/events.txt"},
 }
@@ -619,7 +616,8 @@ func (s *stage) removePods(j *job, given []int) error {
 	return nil
 }
 
-// endPod has a pod end, or takes it away when it has not begun.
+// endPod has a pod end, or takes it away when it has not begun. In place of one
+// that failed its owner makes another, of the same name as a StatefulSet does.
 func (s *stage) endPod(j *job, number int, failed bool) error {
 	pods := s.client.CoreV1().Pods(s.namespace)
 	p, err := pods.Get(context.Background(), j.pods[number].Name, metav1.GetOptions{})
@@ -638,7 +636,10 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 	if _, err = pods.UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	return s.saw("Pod", p.Name, p.UID, "")
+	if err := s.saw("Pod", p.Name, p.UID, ""); err != nil || !failed {
+		return err
+	}
+	return s.makeAnew(j, []int{number}, func(*v1.Pod) bool { return true })
 }
 
 // replacePods takes away pods that were told to leave, and makes them anew as
