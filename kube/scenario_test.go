@@ -50,11 +50,8 @@ var beyond = map[string][]string{
 	"a gang that is too small to start is not yet the engine's": {
 		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
 	},
-	"a gang of which one pod is enough is no gang to Kubernetes": {
-		"gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
-	},
-	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses":                                      {"refused/events.txt"},
+	"affinities of a pod do not change":          {"placement/affinities_change.txt"},
+	"it is about events that the engine refuses": {"refused/events.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
