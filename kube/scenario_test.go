@@ -38,14 +38,8 @@ var beyond = map[string][]string{
 		"gang/broken_while_others_leave.txt", "gang/elastic_task.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
 		"requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
 	},
-	"the API server does not fail to bind when it is told to": {
-		"reasons/queueing.txt", "requeue/estimates.txt", "requeue/failed_start.txt",
-	},
 	"a device plugin says how many GPUs are sick, not which, and nothing of their links": {
 		"devices/links.txt", "devices/unhealthy.txt",
-	},
-	"the time of creation is the API server's": {
-		"preemption/earlier_alike.txt", "queueing/order.txt", "queueing/strict_fifo_priority.txt",
 	},
 	"a gang that is too small to start is not yet the engine's": {
 		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
@@ -90,8 +84,25 @@ func TestScenariosOnAPI(t *testing.T) {
 		if reason := why[name]; reason != "" {
 			t.Skip(reason)
 		}
-		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster { return newStage(t, api, c) })
+		failing := failingIn(t, path)
+		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster { return newStage(t, api, c, failing) })
 	})
+}
+
+// failingIn returns the jobs of a scenario whose pods it has fail to start. Their
+// bindings wait at the gate until it says how they end; others take effect at once.
+func failingIn(t *testing.T, path string) map[string]bool {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "bindfailed" {
+			jobs[words[1]] = true
+		}
+	}
+	return jobs
 }
 
 // stage is a Kubernetes cluster on which a scenario is played. The scheduler's
@@ -105,6 +116,8 @@ type stage struct {
 	namespace string
 	levels    []string
 	decided   []core.Decision
+	gate      *gate
+	failing   map[string]bool // as failingIn returns them
 
 	// jobs are the jobs of the scenario by name; names is the scenario's name of
 	// an engine's job.
@@ -123,8 +136,11 @@ type job struct {
 	podGroup string
 }
 
-func newStage(t *testing.T, api *rest.Config, c core.Config) *stage {
-	s := &stage{t: t, levels: c.Levels, jobs: map[string]*job{}, names: map[string]string{}, nodes: map[string]bool{}, there: map[string]bool{}}
+func newStage(t *testing.T, api *rest.Config, c core.Config, failing map[string]bool) *stage {
+	s := &stage{
+		t: t, levels: c.Levels, gate: newGate(), failing: failing,
+		jobs: map[string]*job{}, names: map[string]string{}, nodes: map[string]bool{}, there: map[string]bool{},
+	}
 	var err error
 	if s.client, err = kubernetes.NewForConfig(api); err != nil {
 		t.Fatal(err)
@@ -137,13 +153,16 @@ func newStage(t *testing.T, api *rest.Config, c core.Config) *stage {
 		t.Fatal(err)
 	}
 	s.namespace = ns.Name
-	config := kube.Config{API: api, Policy: c.Policy, Now: func() time.Time { return time.Unix(0, int64(s.now)) }, Record: s}
+	guarded := rest.CopyConfig(api)
+	guarded.Wrap(s.gate.through)
+	config := kube.Config{API: guarded, Policy: c.Policy, Now: func() time.Time { return time.Unix(0, int64(s.now)) }, Record: s}
 	for _, l := range c.Levels {
 		config.Levels = append(config.Levels, translate.Level{Name: l, Label: levelLabel(l)})
 	}
 	if s.puppet, err = kube.NewPuppet(config); err != nil {
 		t.Fatal(err)
 	}
+	s.puppet.Held = func(namespace, name string) bool { return s.gate.holds(namespace + "/" + name) }
 	t.Cleanup(s.remove)
 	return s
 }
@@ -269,9 +288,14 @@ func (s *stage) Apply(ev core.Event) error {
 		return s.submit(&ev.Job)
 	case core.PodsAdded:
 		return s.addPods(s.jobs[ev.Job], &ev)
+	case core.BindFailed:
+		return s.answer(s.jobs[ev.Job], []int{ev.Pod}, false)
 	case core.JobEnded:
 		j := s.jobs[ev.Job]
 		delete(s.jobs, ev.Job)
+		if err := s.answer(j, nil, true); err != nil {
+			return err
+		}
 		return s.removePods(j, nil)
 	case core.PodEnded:
 		return s.endPod(s.jobs[ev.Job], ev.Pod, ev.Failed)
@@ -434,7 +458,7 @@ func (s *stage) submit(spec *core.Job) error {
 			p.Spec.PriorityClassName = class
 			j.tasks = append(j.tasks, t)
 			label(p, &spec.Tasks[t])
-			if err := s.createPod(j, i, p); err != nil {
+			if err := s.createPod(j, i, p, spec.Submitted); err != nil {
 				return err
 			}
 			i++
@@ -522,8 +546,30 @@ func (s *stage) relabel(j *job, ev *core.JobRelabelled) error {
 	return nil
 }
 
+// answer lets the bindings of pods take effect that wait at the gate, those given
+// or all, or refuses them.
+func (s *stage) answer(j *job, given []int, ok bool) error {
+	for _, i := range j.numbers(given) {
+		p := j.pods[i]
+		switch {
+		case s.gate.answer(s.namespace+"/"+p.Name, ok):
+			if err := s.puppet.Answered(p.UID); err != nil {
+				return err
+			}
+		case !ok:
+			return fmt.Errorf("no binding of pod %d waits that could fail", i)
+		}
+	}
+	return nil
+}
+
 // createPod makes pod i of a job.
-func (s *stage) createPod(j *job, i int, p *v1.Pod) error {
+func (s *stage) createPod(j *job, i int, p *v1.Pod, created core.Time) error {
+	p.Annotations = maps.Clone(p.Annotations)
+	p.Annotations[createdAnnotation] = time.Unix(0, int64(created)).UTC().Format(time.RFC3339Nano)
+	if s.failing[j.spec.Name] {
+		s.gate.guard(s.namespace + "/" + p.Name)
+	}
 	var made *v1.Pod
 	err := s.puppet.Until(func() (err error) { // the API server learns of a new priority class in a moment
 		made, err = s.client.CoreV1().Pods(s.namespace).Create(context.Background(), p, metav1.CreateOptions{})
@@ -574,7 +620,7 @@ func (s *stage) addPods(j *job, ev *core.PodsAdded) error {
 				return err
 			}
 		}
-		if err := s.createPod(j, number, p); err != nil {
+		if err := s.createPod(j, number, p, s.now); err != nil {
 			return err
 		}
 	}
@@ -616,6 +662,9 @@ func (s *stage) removePods(j *job, given []int) error {
 // endPod has a pod end, or takes it away when it has not begun. In place of one
 // that failed its owner makes another, of the same name as a StatefulSet does.
 func (s *stage) endPod(j *job, number int, failed bool) error {
+	if err := s.answer(j, []int{number}, true); err != nil {
+		return err
+	}
 	pods := s.client.CoreV1().Pods(s.namespace)
 	p, err := pods.Get(context.Background(), j.pods[number].Name, metav1.GetOptions{})
 	if err != nil {
@@ -642,6 +691,9 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 // replacePods takes away pods that were told to leave, and makes them anew as
 // their owner would.
 func (s *stage) replacePods(j *job, given []int) error {
+	if err := s.answer(j, given, true); err != nil {
+		return err
+	}
 	return s.makeAnew(j, j.numbers(given), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
@@ -667,7 +719,7 @@ func (s *stage) makeAnew(j *job, among []int, over func(*v1.Pod) bool) error {
 		old := j.pods[i]
 		again := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: old.Name, Labels: old.Labels, Annotations: old.Annotations}, Spec: old.Spec}
 		again.Spec.NodeName = ""
-		if err := s.createPod(j, i, again); err != nil {
+		if err := s.createPod(j, i, again, s.now); err != nil {
 			return err
 		}
 	}
