@@ -117,7 +117,8 @@ func (p *Puppet) carriedOut() error {
 func (p *Puppet) Settle() { p.mirror.settle() }
 
 // Saw returns an error until an object has been seen as it was at a resource
-// version, or later; version "" asks that it is there no more.
+// version (a ResourceSlice at a generation of its pool), or later; version "" asks
+// that it is there no more.
 func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string) error {
 	m := p.mirror
 	seen := ""
@@ -137,6 +138,20 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 	case "Queue":
 		if x := m.queues.objects[name]; x != nil {
 			seen = x.ResourceVersion
+		}
+	case "DeviceClass":
+		if x := m.dra.classes[name]; x != nil {
+			seen = x.ResourceVersion
+		}
+	case "ResourceClaim":
+		if x := m.dra.claims[key(namespace, name)]; x != nil && x.object != nil {
+			seen = x.object.ResourceVersion
+		}
+	case "ResourceSlice": // of which the generation is kept
+		for _, n := range m.dra.nodes {
+			if x := n.slices[name]; x != nil {
+				seen = strconv.FormatInt(x.Generation, 10)
+			}
 		}
 	}
 	want, _ := strconv.ParseUint(version, 10, 64)

@@ -38,9 +38,7 @@ var beyond = map[string][]string{
 		"gang/broken_while_others_leave.txt", "gang/elastic_task.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
 		"requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
 	},
-	"a device plugin says how many GPUs are sick, not which, and nothing of their links": {
-		"devices/links.txt", "devices/unhealthy.txt",
-	},
+	"no driver says which GPUs of a node NVLink joins: they are taken for one island": {"devices/links.txt"},
 	"a gang that is too small to start is not yet the engine's": {
 		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
 	},
@@ -125,6 +123,8 @@ type stage struct {
 	names map[string]string
 	nodes map[string]bool
 	there map[string]bool // queues
+	// published are the nodes whose GPUs are published by DRA.
+	published map[string]*published
 }
 
 // job is a job of the scenario, as objects.
@@ -140,6 +140,7 @@ func newStage(t *testing.T, api *rest.Config, c core.Config, failing map[string]
 	s := &stage{
 		t: t, levels: c.Levels, gate: newGate(), failing: failing,
 		jobs: map[string]*job{}, names: map[string]string{}, nodes: map[string]bool{}, there: map[string]bool{},
+		published: map[string]*published{},
 	}
 	var err error
 	if s.client, err = kubernetes.NewForConfig(api); err != nil {
@@ -178,7 +179,9 @@ func (s *stage) Decided(_ core.Time, ds []core.Decision) {
 		for i := range d.Pods {
 			// Labels and resources of a node do not say which NICs are near its
 			// GPUs; a scenario means those of the same number.
-			d.Pods[i].NICs = d.Pods[i].GPUs
+			if s.published[d.Pods[i].Node] == nil {
+				d.Pods[i].NICs = d.Pods[i].GPUs
+			}
 		}
 		s.decided = append(s.decided, d)
 	}
@@ -240,6 +243,7 @@ func (s *stage) remove() {
 		errs = append(errs, s.removePods(j, nil))
 	}
 	errs = append(errs, s.client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}))
+	errs = append(errs, s.unpublish())
 	for name := range s.nodes {
 		errs = append(errs, s.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}))
 	}
@@ -276,6 +280,8 @@ func (s *stage) Apply(ev core.Event) error {
 		}
 		n.Spec.Unschedulable = ev.Cordoned
 		return s.changeNode(ev.Node, n)
+	case core.DeviceHealth:
+		return s.health(&ev)
 	case core.QueueSet:
 		return s.setQueue(&ev.Queue)
 	case core.QueueRemoved:
@@ -341,7 +347,9 @@ func (s *stage) node(n *core.Node) *v1.Node {
 	}
 	room := v1.ResourceList{
 		v1.ResourceCPU: *resource.NewMilliQuantity(n.CPUMilli, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(n.MemMiB<<20, resource.BinarySI),
-		v1alpha1.GPUResource: *resource.NewQuantity(int64(n.GPUs), resource.DecimalSI),
+	}
+	if s.published[n.Name] == nil {
+		room[v1alpha1.GPUResource] = *resource.NewQuantity(int64(n.GPUs), resource.DecimalSI)
 	}
 	if n.MaxPods > 0 {
 		room[v1.ResourcePods] = *resource.NewQuantity(int64(n.MaxPods), resource.DecimalSI)
@@ -353,7 +361,6 @@ func (s *stage) node(n *core.Node) *v1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: v1.NodeSpec{Unschedulable: n.Cordoned},
 		Status: v1.NodeStatus{Capacity: room, Allocatable: room.DeepCopy(), Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
 	}
-	o.Status.Allocatable[v1alpha1.GPUResource] = *resource.NewQuantity(int64(n.GPUs-len(n.Unhealthy)), resource.DecimalSI)
 	for _, t := range n.Taints {
 		o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: v1.TaintEffectNoSchedule})
 	}
@@ -361,6 +368,12 @@ func (s *stage) node(n *core.Node) *v1.Node {
 }
 
 func (s *stage) addNode(n *core.Node) error {
+	if len(n.Unhealthy) > 0 {
+		s.published[n.Name] = &published{Node: *n}
+		if err := s.publish(s.published[n.Name]); err != nil {
+			return err
+		}
+	}
 	o, err := s.client.CoreV1().Nodes().Create(context.Background(), s.node(n), metav1.CreateOptions{})
 	if err != nil {
 		return err
@@ -656,7 +669,7 @@ func (s *stage) removePods(j *job, given []int) error {
 			return err
 		}
 	}
-	return nil
+	return s.freeClaims()
 }
 
 // endPod has a pod end, or takes it away when it has not begun. In place of one
