@@ -34,16 +34,20 @@ import (
 // beyond are the scenarios that cannot be played on a cluster, by why. Beside
 // these a cluster decides what the engine alone decides.
 var beyond = map[string][]string{
-	"a failed pod is over: its owner makes another, which is told of as a new pod": {
-		"gang/broken_while_others_leave.txt", "gang/elastic_task.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
-		"requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
+	"a gang that lost a pod is stopped as that is seen, not by a decision, and pauses from when all of it has left": {
+		"gang/broken_while_others_leave.txt", "gang/elastic_task_fails.txt", "gang/least_pods_fail.txt", "preemption/after_a_broken_gang.txt",
+		"requeue/failed_pod.txt",
 	},
+	"a job does not pause for a pod that failed: when there is another is up to its owner": {
+		"members/gang_grows_and_one_fails.txt", "requeue/keeps_its_place.txt",
+	},
+	"a gang that has too few pods to start is not the engine's: it collects": {
+		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt",
+	},
+	"how many pods a gang needs does not change while it runs":                        {"members/gang_starts_anew_with_a_role.txt"},
 	"no driver says which GPUs of a node NVLink joins: they are taken for one island": {"devices/links.txt"},
-	"a gang that is too small to start is not yet the engine's": {
-		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
-	},
-	"affinities of a pod do not change":          {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses": {"refused/events.txt"},
+	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
+	"it is about events that the engine refuses":                                      {"refused/events.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
