@@ -145,6 +145,26 @@ func TestWithinADomainOneByOne(t *testing.T) {
 	}
 }
 
+// A gang that waits starts with as many pods as its PodGroup says now.
+func TestMinCountChanges(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	group := &podGroupObject{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "g"}, min: 3}
+	w.m.podGroupSeen(group)
+	for i := range 3 {
+		w.pod(fmt.Sprint("p", i), asking("nvidia.com/gpu", "4"), func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group.Name} })
+	}
+	w.on("p0,p1,p2>,,")
+	w.waits("p0", core.NoNode.String(), "needs 3 x 4 GPUs")
+	fewer := *group
+	fewer.min = 2
+	w.m.podGroupSeen(&fewer)
+	w.on("p0,p1,p2>,n1,n1")
+	more := *group
+	w.m.podGroupSeen(&more) // those that run stay
+	w.on("p0,p1,p2>,n1,n1")
+}
+
 // A gang of which no pod is as it should be says so, rather than to wait for more.
 func TestMisspeltGang(t *testing.T) {
 	w := newWorld(t)

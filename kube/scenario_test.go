@@ -31,6 +31,9 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
+// scenarios is the folder of the engine's scenarios.
+const scenarios = "../coretest/testdata"
+
 // beyond are the scenarios that cannot be played on a cluster, by why. Beside
 // these a cluster decides what the engine alone decides.
 var beyond = map[string][]string{
@@ -77,9 +80,8 @@ func TestScenariosOnAPI(t *testing.T) {
 			why[f] = reason
 		}
 	}
-	const folder = "../coretest/testdata"
-	datadriven.Walk(t, folder, func(t *testing.T, path string) {
-		name, err := filepath.Rel(folder, path)
+	datadriven.Walk(t, scenarios, func(t *testing.T, path string) {
+		name, err := filepath.Rel(scenarios, path)
 		if err != nil || filepath.Ext(path) != ".txt" {
 			return
 		}
@@ -89,6 +91,17 @@ func TestScenariosOnAPI(t *testing.T) {
 		failing := failingIn(t, path)
 		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster { return newStage(t, api, c, failing) })
 	})
+}
+
+// TestBeyond finds names in beyond that are no scenarios.
+func TestBeyond(t *testing.T) {
+	for _, files := range beyond {
+		for _, name := range files {
+			if _, err := os.Stat(filepath.Join(scenarios, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // failingIn returns the jobs of a scenario whose pods it has fail to start. Their
