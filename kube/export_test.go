@@ -15,6 +15,9 @@ import (
 // in and a pass is made when the test says so, and not else.
 type Puppet struct {
 	*Scheduler
+	// Held reports whether the API lets the binding of a pod wait for its answer; nil
+	// for never. Nobody waits for such bindings.
+	Held  func(namespace, name string) bool
 	ended chan error
 	stop  context.CancelFunc
 }
@@ -82,17 +85,31 @@ func (p *Puppet) Decide() error {
 	acts := m.decide(core.Time(p.now().UnixNano()))
 	p.send(context.Background(), acts)
 	m.done()
+	return p.Until(p.carriedOut)
+}
+
+// Answered waits until a binding has had its answer.
+func (p *Puppet) Answered(uid types.UID) error {
 	return p.Until(func() error {
-		for _, x := range m.pods {
-			switch {
-			case x.inFlight, x.state == podBound && x.object.node == "":
-				return fmt.Errorf("pod %s has not been bound", x.object.Name)
-			case x.state == podLeaving && !x.object.deleting:
-				return fmt.Errorf("pod %s has not been evicted", x.object.Name)
-			}
+		if x := p.mirror.pods[uid]; x != nil && x.inFlight {
+			return fmt.Errorf("the binding of pod %s has no answer", x.object.Name)
 		}
-		return nil
+		return p.carriedOut()
 	})
+}
+
+// carriedOut returns an error until what was decided has been done.
+func (p *Puppet) carriedOut() error {
+	for _, x := range p.mirror.pods {
+		switch {
+		case x.inFlight && p.Held != nil && p.Held(x.object.Namespace, x.object.Name):
+		case x.inFlight, x.state == podBound && x.object.node == "":
+			return fmt.Errorf("pod %s has not been bound", x.object.Name)
+		case x.state == podLeaving && !x.object.deleting:
+			return fmt.Errorf("pod %s has not been evicted", x.object.Name)
+		}
+	}
+	return nil
 }
 
 // Settle tells the engine what has changed, so that what happened first is told
@@ -100,7 +117,8 @@ func (p *Puppet) Decide() error {
 func (p *Puppet) Settle() { p.mirror.settle() }
 
 // Saw returns an error until an object has been seen as it was at a resource
-// version, or later; version "" asks that it is there no more.
+// version (a ResourceSlice at a generation of its pool), or later; version "" asks
+// that it is there no more.
 func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string) error {
 	m := p.mirror
 	seen := ""
@@ -120,6 +138,20 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 	case "Queue":
 		if x := m.queues.objects[name]; x != nil {
 			seen = x.ResourceVersion
+		}
+	case "DeviceClass":
+		if x := m.dra.classes[name]; x != nil {
+			seen = x.ResourceVersion
+		}
+	case "ResourceClaim":
+		if x := m.dra.claims[key(namespace, name)]; x != nil && x.object != nil {
+			seen = x.object.ResourceVersion
+		}
+	case "ResourceSlice": // of which the generation is kept
+		for _, n := range m.dra.nodes {
+			if x := n.slices[name]; x != nil {
+				seen = strconv.FormatInt(x.Generation, 10)
+			}
 		}
 	}
 	want, _ := strconv.ParseUint(version, 10, 64)

@@ -228,9 +228,15 @@ func (m *mirror) pause(failures int) core.Time {
 	return min(max(r.Backoff, core.Second)<<min(failures-1, 20), max(r.MaxBackoff, core.Second))
 }
 
-// podGroupSeen takes in a PodGroup as it is now.
+// podGroupSeen takes in a PodGroup as it is now. That it asks for more pods, or for
+// fewer, counts for a gang that waits.
 func (m *mirror) podGroupSeen(o *podGroupObject) {
+	old := m.podGroups[key(o.Namespace, o.Name)]
 	m.podGroups[key(o.Namespace, o.Name)] = o
+	g := m.groups[translate.Group{Namespace: o.Namespace, Kind: "podgroup", Name: o.Name}]
+	if g != nil && old != nil && old.min != o.min && g.submitted && !g.runs() && !g.leaving() {
+		m.withdraw(g) // it is weighed anew
+	}
 	m.touchNative(o.Namespace, o.Name)
 }
 

@@ -11,6 +11,8 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -117,6 +119,50 @@ func TestPatience(t *testing.T) {
 			w.on("worker-0>")
 		}
 	}
+}
+
+// Pods that start one by one stay within one domain of the level that their job
+// requires: of a gang of which one is enough, and of one that waited long enough.
+func TestWithinADomainOneByOne(t *testing.T) {
+	within := noted(v1alpha1.RequiredTopologyAnnotation, rack.Name)
+	for name, with := range map[string][]change[*v1.Pod]{
+		"one is enough":        {gang("g", 1), asking("nvidia.com/gpu", "8"), within},
+		"it has waited enough": {member("worker"), asking("nvidia.com/gpu", "8"), noted("yunikorn.apache.org/task-groups", roles), within},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("n1", "r1")
+			w.node("n2", "r2")
+			w.pod("p0", with...)
+			w.settle()
+			w.now = w.now.Add(time.Hour)
+			w.on("p0>n1")
+			w.pod("p1", with...)
+			w.waits("p1", core.TopologyTooTight.String(), "within one rack, beside the pods that run: 0 of them fit there")
+			w.node("n3", "r1")
+			w.on("p1>n3")
+		})
+	}
+}
+
+// A gang that waits starts with as many pods as its PodGroup says now.
+func TestMinCountChanges(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	group := &podGroupObject{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "g"}, min: 3}
+	w.m.podGroupSeen(group)
+	for i := range 3 {
+		w.pod(fmt.Sprint("p", i), asking("nvidia.com/gpu", "4"), func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group.Name} })
+	}
+	w.on("p0,p1,p2>,,")
+	w.waits("p0", core.NoNode.String(), "needs 3 x 4 GPUs")
+	fewer := *group
+	fewer.min = 2
+	w.m.podGroupSeen(&fewer)
+	w.on("p0,p1,p2>,n1,n1")
+	more := *group
+	w.m.podGroupSeen(&more) // those that run stay
+	w.on("p0,p1,p2>,n1,n1")
 }
 
 // A gang of which no pod is as it should be says so, rather than to wait for more.

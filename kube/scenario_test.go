@@ -31,31 +31,24 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
+// scenarios is the folder of the engine's scenarios.
+const scenarios = "../coretest/testdata"
+
 // beyond are the scenarios that cannot be played on a cluster, by why. Beside
 // these a cluster decides what the engine alone decides.
 var beyond = map[string][]string{
-	"a failed pod is over: its owner makes another, which is told of as a new pod": {
-		"gang/broken_while_others_leave.txt", "gang/elastic_task.txt", "gang/least_pods.txt", "members/gang_grows.txt", "preemption/after_a_broken_gang.txt",
-		"preemption/min_runtime_pods.txt", "requeue/failed_pod.txt", "requeue/keeps_its_place.txt",
+	"a gang that lost a pod is stopped as that is seen, not by a decision, and pauses from when all of it has left": {
+		"gang/broken_while_others_leave.txt", "gang/elastic_task_fails.txt", "gang/least_pods_fail.txt", "preemption/after_a_broken_gang.txt",
+		"requeue/failed_pod.txt",
 	},
-	"evicted pods are over: what their owner makes for a job of one pod is a new job": {"preemption/class.txt"},
-	"the API server does not fail to bind when it is told to": {
-		"reasons/queueing.txt", "requeue/estimates.txt", "requeue/failed_start.txt",
+	"a job does not pause for a pod that failed: when there is another is up to its owner": {
+		"members/gang_grows_and_one_fails.txt", "requeue/keeps_its_place.txt",
 	},
-	"the pods of a node that is gone are over: a gang that loses all is a new one": {"requeue/lost_node.txt"},
-	"a device plugin says how many GPUs are sick, not which, and nothing of their links": {
-		"devices/links.txt", "devices/unhealthy.txt",
+	"a gang that has too few pods to start is not the engine's: it collects": {
+		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt",
 	},
-	"the time of creation is the API server's": {
-		"preemption/earlier_alike.txt", "queueing/order.txt", "queueing/strict_fifo_priority.txt",
-	},
-	"a gang that is too small to start is not yet the engine's": {
-		"members/gang_starts_anew.txt", "members/withdrawn.txt", "members/withdrawn_while_others_leave.txt",
-	},
-	"a gang of which one pod is enough is no gang to Kubernetes": {
-		"gang/rest_of_alike.txt", "gang/rest_stays_together.txt", "nodes/moved.txt", "nodes/moved_from_alike.txt",
-	},
-	"the engine is told when the time has come for which it asked, and says the next": {"preemption/budget.txt"},
+	"how many pods a gang needs does not change while it runs":                        {"members/gang_starts_anew_with_a_role.txt"},
+	"no driver says which GPUs of a node NVLink joins: they are taken for one island": {"devices/links.txt"},
 	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
 	"it is about events that the engine refuses":                                      {"refused/events.txt"},
 }
@@ -87,17 +80,44 @@ func TestScenariosOnAPI(t *testing.T) {
 			why[f] = reason
 		}
 	}
-	const folder = "../coretest/testdata"
-	datadriven.Walk(t, folder, func(t *testing.T, path string) {
-		name, err := filepath.Rel(folder, path)
+	datadriven.Walk(t, scenarios, func(t *testing.T, path string) {
+		name, err := filepath.Rel(scenarios, path)
 		if err != nil || filepath.Ext(path) != ".txt" {
 			return
 		}
 		if reason := why[name]; reason != "" {
 			t.Skip(reason)
 		}
-		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster { return newStage(t, api, c) })
+		failing := failingIn(t, path)
+		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster { return newStage(t, api, c, failing) })
 	})
+}
+
+// TestBeyond finds names in beyond that are no scenarios.
+func TestBeyond(t *testing.T) {
+	for _, files := range beyond {
+		for _, name := range files {
+			if _, err := os.Stat(filepath.Join(scenarios, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// failingIn returns the jobs of a scenario whose pods it has fail to start. Their
+// bindings wait at the gate until it says how they end; others take effect at once.
+func failingIn(t *testing.T, path string) map[string]bool {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "bindfailed" {
+			jobs[words[1]] = true
+		}
+	}
+	return jobs
 }
 
 // stage is a Kubernetes cluster on which a scenario is played. The scheduler's
@@ -111,6 +131,8 @@ type stage struct {
 	namespace string
 	levels    []string
 	decided   []core.Decision
+	gate      *gate
+	failing   map[string]bool // as failingIn returns them
 
 	// jobs are the jobs of the scenario by name; names is the scenario's name of
 	// an engine's job.
@@ -118,6 +140,8 @@ type stage struct {
 	names map[string]string
 	nodes map[string]bool
 	there map[string]bool // queues
+	// published are the nodes whose GPUs are published by DRA.
+	published map[string]*published
 }
 
 // job is a job of the scenario, as objects.
@@ -129,8 +153,12 @@ type job struct {
 	podGroup string
 }
 
-func newStage(t *testing.T, api *rest.Config, c core.Config) *stage {
-	s := &stage{t: t, levels: c.Levels, jobs: map[string]*job{}, names: map[string]string{}, nodes: map[string]bool{}, there: map[string]bool{}}
+func newStage(t *testing.T, api *rest.Config, c core.Config, failing map[string]bool) *stage {
+	s := &stage{
+		t: t, levels: c.Levels, gate: newGate(), failing: failing,
+		jobs: map[string]*job{}, names: map[string]string{}, nodes: map[string]bool{}, there: map[string]bool{},
+		published: map[string]*published{},
+	}
 	var err error
 	if s.client, err = kubernetes.NewForConfig(api); err != nil {
 		t.Fatal(err)
@@ -143,13 +171,16 @@ func newStage(t *testing.T, api *rest.Config, c core.Config) *stage {
 		t.Fatal(err)
 	}
 	s.namespace = ns.Name
-	config := kube.Config{API: api, Policy: c.Policy, Now: func() time.Time { return time.Unix(0, int64(s.now)) }, Record: s}
+	guarded := rest.CopyConfig(api)
+	guarded.Wrap(s.gate.through)
+	config := kube.Config{API: guarded, Policy: c.Policy, Now: func() time.Time { return time.Unix(0, int64(s.now)) }, Record: s}
 	for _, l := range c.Levels {
 		config.Levels = append(config.Levels, translate.Level{Name: l, Label: levelLabel(l)})
 	}
 	if s.puppet, err = kube.NewPuppet(config); err != nil {
 		t.Fatal(err)
 	}
+	s.puppet.Held = func(namespace, name string) bool { return s.gate.holds(namespace + "/" + name) }
 	t.Cleanup(s.remove)
 	return s
 }
@@ -165,7 +196,9 @@ func (s *stage) Decided(_ core.Time, ds []core.Decision) {
 		for i := range d.Pods {
 			// Labels and resources of a node do not say which NICs are near its
 			// GPUs; a scenario means those of the same number.
-			d.Pods[i].NICs = d.Pods[i].GPUs
+			if s.published[d.Pods[i].Node] == nil {
+				d.Pods[i].NICs = d.Pods[i].GPUs
+			}
 		}
 		s.decided = append(s.decided, d)
 	}
@@ -227,6 +260,7 @@ func (s *stage) remove() {
 		errs = append(errs, s.removePods(j, nil))
 	}
 	errs = append(errs, s.client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}))
+	errs = append(errs, s.unpublish())
 	for name := range s.nodes {
 		errs = append(errs, s.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}))
 	}
@@ -263,6 +297,8 @@ func (s *stage) Apply(ev core.Event) error {
 		}
 		n.Spec.Unschedulable = ev.Cordoned
 		return s.changeNode(ev.Node, n)
+	case core.DeviceHealth:
+		return s.health(&ev)
 	case core.QueueSet:
 		return s.setQueue(&ev.Queue)
 	case core.QueueRemoved:
@@ -275,9 +311,14 @@ func (s *stage) Apply(ev core.Event) error {
 		return s.submit(&ev.Job)
 	case core.PodsAdded:
 		return s.addPods(s.jobs[ev.Job], &ev)
+	case core.BindFailed:
+		return s.answer(s.jobs[ev.Job], []int{ev.Pod}, false)
 	case core.JobEnded:
 		j := s.jobs[ev.Job]
 		delete(s.jobs, ev.Job)
+		if err := s.answer(j, nil, true); err != nil {
+			return err
+		}
 		return s.removePods(j, nil)
 	case core.PodEnded:
 		return s.endPod(s.jobs[ev.Job], ev.Pod, ev.Failed)
@@ -323,7 +364,9 @@ func (s *stage) node(n *core.Node) *v1.Node {
 	}
 	room := v1.ResourceList{
 		v1.ResourceCPU: *resource.NewMilliQuantity(n.CPUMilli, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(n.MemMiB<<20, resource.BinarySI),
-		v1alpha1.GPUResource: *resource.NewQuantity(int64(n.GPUs), resource.DecimalSI),
+	}
+	if s.published[n.Name] == nil {
+		room[v1alpha1.GPUResource] = *resource.NewQuantity(int64(n.GPUs), resource.DecimalSI)
 	}
 	if n.MaxPods > 0 {
 		room[v1.ResourcePods] = *resource.NewQuantity(int64(n.MaxPods), resource.DecimalSI)
@@ -335,7 +378,6 @@ func (s *stage) node(n *core.Node) *v1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: v1.NodeSpec{Unschedulable: n.Cordoned},
 		Status: v1.NodeStatus{Capacity: room, Allocatable: room.DeepCopy(), Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
 	}
-	o.Status.Allocatable[v1alpha1.GPUResource] = *resource.NewQuantity(int64(n.GPUs-len(n.Unhealthy)), resource.DecimalSI)
 	for _, t := range n.Taints {
 		o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: v1.TaintEffectNoSchedule})
 	}
@@ -343,6 +385,12 @@ func (s *stage) node(n *core.Node) *v1.Node {
 }
 
 func (s *stage) addNode(n *core.Node) error {
+	if len(n.Unhealthy) > 0 {
+		s.published[n.Name] = &published{Node: *n}
+		if err := s.publish(s.published[n.Name]); err != nil {
+			return err
+		}
+	}
 	o, err := s.client.CoreV1().Nodes().Create(context.Background(), s.node(n), metav1.CreateOptions{})
 	if err != nil {
 		return err
@@ -440,7 +488,7 @@ func (s *stage) submit(spec *core.Job) error {
 			p.Spec.PriorityClassName = class
 			j.tasks = append(j.tasks, t)
 			label(p, &spec.Tasks[t])
-			if err := s.createPod(j, i, p); err != nil {
+			if err := s.createPod(j, i, p, spec.Submitted); err != nil {
 				return err
 			}
 			i++
@@ -528,8 +576,30 @@ func (s *stage) relabel(j *job, ev *core.JobRelabelled) error {
 	return nil
 }
 
+// answer lets the bindings of pods take effect that wait at the gate, those given
+// or all, or refuses them.
+func (s *stage) answer(j *job, given []int, ok bool) error {
+	for _, i := range j.numbers(given) {
+		p := j.pods[i]
+		switch {
+		case s.gate.answer(s.namespace+"/"+p.Name, ok):
+			if err := s.puppet.Answered(p.UID); err != nil {
+				return err
+			}
+		case !ok:
+			return fmt.Errorf("no binding of pod %d waits that could fail", i)
+		}
+	}
+	return nil
+}
+
 // createPod makes pod i of a job.
-func (s *stage) createPod(j *job, i int, p *v1.Pod) error {
+func (s *stage) createPod(j *job, i int, p *v1.Pod, created core.Time) error {
+	p.Annotations = maps.Clone(p.Annotations)
+	p.Annotations[createdAnnotation] = time.Unix(0, int64(created)).UTC().Format(time.RFC3339Nano)
+	if s.failing[j.spec.Name] {
+		s.gate.guard(s.namespace + "/" + p.Name)
+	}
 	var made *v1.Pod
 	err := s.puppet.Until(func() (err error) { // the API server learns of a new priority class in a moment
 		made, err = s.client.CoreV1().Pods(s.namespace).Create(context.Background(), p, metav1.CreateOptions{})
@@ -580,7 +650,7 @@ func (s *stage) addPods(j *job, ev *core.PodsAdded) error {
 				return err
 			}
 		}
-		if err := s.createPod(j, number, p); err != nil {
+		if err := s.createPod(j, number, p, s.now); err != nil {
 			return err
 		}
 	}
@@ -616,11 +686,15 @@ func (s *stage) removePods(j *job, given []int) error {
 			return err
 		}
 	}
-	return nil
+	return s.freeClaims()
 }
 
-// endPod has a pod end, or takes it away when it has not begun.
+// endPod has a pod end, or takes it away when it has not begun. In place of one
+// that failed its owner makes another, of the same name as a StatefulSet does.
 func (s *stage) endPod(j *job, number int, failed bool) error {
+	if err := s.answer(j, []int{number}, true); err != nil {
+		return err
+	}
 	pods := s.client.CoreV1().Pods(s.namespace)
 	p, err := pods.Get(context.Background(), j.pods[number].Name, metav1.GetOptions{})
 	if err != nil {
@@ -638,12 +712,18 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 	if _, err = pods.UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	return s.saw("Pod", p.Name, p.UID, "")
+	if err := s.saw("Pod", p.Name, p.UID, ""); err != nil || !failed {
+		return err
+	}
+	return s.makeAnew(j, []int{number}, func(*v1.Pod) bool { return true })
 }
 
 // replacePods takes away pods that were told to leave, and makes them anew as
 // their owner would.
 func (s *stage) replacePods(j *job, given []int) error {
+	if err := s.answer(j, given, true); err != nil {
+		return err
+	}
 	return s.makeAnew(j, j.numbers(given), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
@@ -669,7 +749,7 @@ func (s *stage) makeAnew(j *job, among []int, over func(*v1.Pod) bool) error {
 		old := j.pods[i]
 		again := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: old.Name, Labels: old.Labels, Annotations: old.Annotations}, Spec: old.Spec}
 		again.Spec.NodeName = ""
-		if err := s.createPod(j, i, again); err != nil {
+		if err := s.createPod(j, i, again, s.now); err != nil {
 			return err
 		}
 	}

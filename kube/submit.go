@@ -110,6 +110,9 @@ func (m *mirror) submit(g *group) {
 // role and, where that of the gang is more, of those that come first.
 func (g *group) spread(pods map[*task][]*pod) map[*task]int {
 	least, roles, rest := map[*task]int{}, maps.Clone(g.roles), max(g.min, 1)
+	if g.soft {
+		roles, rest = nil, 1
+	}
 	for _, t := range g.tasks {
 		n := min(roles[t.role], len(pods[t]))
 		if n > 0 {
@@ -141,11 +144,13 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
 		job.Priority = *pg.priority
 	}
-	job.Gang = g.gang()
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)
 	job.Topology.Preferred, _ = m.level(a.Preferred)
+	// Pods that start one by one are a gang of which one is enough, when they must
+	// stay within a domain.
+	job.Gang = g.gang() || job.Topology.Required != "" && g.id.Kind != "pod"
 	if g.together() {
 		job.Topology.Required = cluster.NodeLevel
 	}

@@ -43,7 +43,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 	note(v1alpha1.PreferredTopologyAnnotation, j.Topology.Preferred, j.Topology.Preferred != "")
 
 	var group *schedulingv1beta1.PodGroup
-	if j.Gang && j.Pods() > 1 {
+	if j.Gang && (j.Pods() > 1 || j.Topology.Required != "") { // others may join one
 		least, roles := 0, []string{}
 		for i := range j.Tasks {
 			t := &j.Tasks[i]
