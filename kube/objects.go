@@ -133,6 +133,7 @@ func (o *podObject) over() bool { return o.phase == v1.PodSucceeded || o.phase =
 type nodeObject struct {
 	metav1.ObjectMeta
 	node    core.Node
+	gpus    []v1.ResourceName // the resources of its device plugins
 	missing int
 	unready time.Time // since when it is not ready, zero when it is
 	wrong   string    // why it cannot be used
@@ -148,6 +149,7 @@ func trimNode(n *v1.Node) *nodeObject {
 	if o.node, o.missing, err = translate.Node(n); err != nil {
 		o.wrong = err.Error()
 	}
+	o.gpus = translate.NodeGPUs(n)
 	if o.drain, err = translate.DrainOf(n); err != nil {
 		o.undrained = err.Error()
 	}
