@@ -228,6 +228,9 @@ func (m *mirror) pause(failures int) core.Time {
 	return min(max(r.Backoff, core.Second)<<min(failures-1, 20), max(r.MaxBackoff, core.Second))
 }
 
+// ofGPUs reports whether there is a PodGroup, and it says which GPUs its pods get.
+func (o *podGroupObject) ofGPUs() bool { return o != nil && o.attributes.OfGPUs() }
+
 // podGroupSeen takes in a PodGroup as it is now. That it asks for more pods, or for
 // fewer, counts for a gang that waits.
 func (m *mirror) podGroupSeen(o *podGroupObject) {
@@ -237,12 +240,13 @@ func (m *mirror) podGroupSeen(o *podGroupObject) {
 	if g != nil && old != nil && old.min != o.min && g.submitted && !g.runs() && !g.leaving() {
 		m.withdraw(g) // it is weighed anew
 	}
-	m.touchNative(o.Namespace, o.Name)
+	m.touchNative(o.Namespace, o.Name, old.ofGPUs() || o.ofGPUs())
 }
 
 func (m *mirror) podGroupGone(namespace, name string) {
+	old := m.podGroups[key(namespace, name)]
 	delete(m.podGroups, key(namespace, name))
-	m.touchNative(namespace, name)
+	m.touchNative(namespace, name, old.ofGPUs())
 }
 
 func (m *mirror) podGroupsListed(list []*podGroupObject) {
@@ -258,10 +262,12 @@ func (m *mirror) podGroupsListed(list []*podGroupObject) {
 	}
 }
 
-func (m *mirror) touchNative(namespace, name string) {
+// touchNative has the pods of a PodGroup looked at again: what they ask for too,
+// where that may be otherwise.
+func (m *mirror) touchNative(namespace, name string, asks bool) {
 	if g := m.groups[translate.Group{Namespace: namespace, Kind: "podgroup", Name: name}]; g != nil {
 		for _, p := range g.pods {
-			if len(p.object.deviceClaims) > 0 {
+			if len(p.object.deviceClaims) > 0 || asks {
 				m.reconsider(p)
 			}
 		}
@@ -289,6 +295,11 @@ func (m *mirror) asked(id translate.Group, says *translate.Gang, err error) bool
 	g.says = says
 	if !says.Since.IsZero() && says.Since.Before(g.created) {
 		g.created = says.Since
+	}
+	if says.Attributes.OfGPUs() {
+		for _, p := range g.pods {
+			m.reconsider(p)
+		}
 	}
 	m.touch(g)
 	return false

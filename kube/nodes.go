@@ -29,7 +29,9 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	} else if n.object.node.GPUs != o.node.GPUs { // a driver that came late
 		m.memories.mib = nil
 	}
+	m.gpuKinds.count(n, -1)
 	n.object, n.gone = o, false
+	m.gpuKinds.count(n, 1)
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
 	if o.undrained != "" {
 		m.log.Warn("a node is not drained", "node", o.Name, "why", o.undrained)
@@ -49,6 +51,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 // the garbage collector has taken them away.
 func (m *mirror) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil {
+		m.gpuKinds.count(n, -1)
 		n.gone = true
 		clear(m.topologies.labelled)
 		m.memories.mib = nil

@@ -343,7 +343,7 @@ func (m *mirror) answered(p *pod) {
 	if g.inFlight == 1 {
 		m.boundAll(g)
 	}
-	if g.inFlight--; g.inFlight == 0 && m.ours(g) && (g.native || g.said.reason != "" || p.object.waitingType) {
+	if g.inFlight--; g.inFlight == 0 && m.ours(g) && (g.native || g.said.reason != "" || p.object.waits) {
 		m.acts.said = append(m.acts.said, m.unsay(g)...)
 	}
 }
