@@ -220,6 +220,13 @@ func TestSuspendAndResume(t *testing.T) {
 		t.Fatalf("while its pods are there, the job is %s", got)
 	}
 
+	if err := o.findSuspended(ctx); err != nil { // as one that takes another shard does
+		t.Fatal(err)
+	}
+	if n := len(o.suspensions.list); n != 1 {
+		t.Errorf("of one owner, %d are to be resumed", n)
+	}
+
 	// Another instance finds it, and finishes.
 	next := newOwners(t)
 	next.Scheduler.client, next.Scheduler.dynamic = o.client, o.dynamic
