@@ -89,6 +89,28 @@ func TestFailedMember(t *testing.T) {
 	}
 }
 
+// A pod that waits to join a gang does not start in the place of one that was lost,
+// beside those that leave for it: it starts with the gang anew.
+func TestPodThatWaitsWhileItsGangLeaves(t *testing.T) {
+	y, gang := running(t, "requeue")
+	y.see(another(gang[0], "g-2"))
+	if at := y.run(); len(at) > 0 || y.pods["g-2"].slot < 0 {
+		t.Fatalf("got %v; expected that it waits, and the engine knows it", at)
+	}
+	y.ends(gang[0], v1.PodFailed)
+	bind, evict := y.pass()
+	if len(bind) > 0 || !slices.Equal(evicted(evict), []string{"g-1"}) {
+		t.Fatalf("%d start, %v leave", len(bind), evicted(evict))
+	}
+	y.podGone(gang[1].UID)
+	y.see(another(gang[1], "g-3"))
+	y.run()
+	y.now += 3600 * core.Second
+	if at := y.run(); len(at) != 2 {
+		t.Errorf("got %v; expected the gang", at)
+	}
+}
+
 // A PodGroup that is disrupted whole is stopped whole, unless an annotation says
 // otherwise; pods that did their work do not come again, so the rest goes on.
 func TestDisruptionMode(t *testing.T) {
