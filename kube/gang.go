@@ -39,6 +39,28 @@ func (g *group) hears(s *translate.Membership) {
 	g.patience = max(g.patience, s.Patience)
 }
 
+// rehear takes in that a pod says otherwise than before how large its gang is, or how
+// long it waits: someone has put it right. A gang of which a pod has a place is as it
+// was begun.
+func (m *mirror) rehear(p *pod, before *translate.Membership) {
+	g, now := p.group, &p.object.membership
+	same := before.Min == now.Min && before.Patience == now.Patience && maps.Equal(before.Roles, now.Roles)
+	if same || g.count("", func(p *pod) bool { return p.state != podWaiting }) > 0 {
+		return
+	}
+	for r := range before.Roles { // the least of others was perhaps said by pods that are gone
+		delete(g.roles, r)
+	}
+	g.min, g.patience, g.sized = 0, 0, false
+	for _, p := range g.pods {
+		g.hears(&p.object.membership)
+	}
+	if g.submitted {
+		m.withdraw(g)
+	}
+	m.touch(g)
+}
+
 // needs takes in what somebody says of how large the gang is.
 func (g *group) needs(pods int, roles map[string]int) {
 	sum := 0

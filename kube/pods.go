@@ -119,11 +119,9 @@ func (m *mirror) podSeen(o *podObject) {
 	}
 	switch {
 	case o.node == "":
+		m.rehear(p, &old.membership)
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
 			m.weighUsers(p)
-			if !p.group.submitted { // what was misspelt may be how large the gang is
-				p.group.hears(&o.membership)
-			}
 			m.touch(p.group)
 		}
 	case p.state == podWaiting || o.node != p.target || p.otherDevices():

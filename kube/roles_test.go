@@ -11,6 +11,8 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -132,6 +134,39 @@ func TestMisspeltGang(t *testing.T) {
 	w.collects("worker-1", "nobody has said how many pods of worker")
 	w.pod("worker-0", member("worker"), noted("yunikorn.apache.org/task-groups", `[{"name": "worker", "minMember": 2}]`))
 	w.on("worker-0,worker-1>n1,n1")
+}
+
+// How large a gang is may be put right on its pods while they wait, whether the
+// engine knows the gang or not; it takes the last pod that says otherwise.
+func TestGangIsPutRight(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	w.pod("blocker", asking(v1alpha1.GPUResource, "6"))
+	w.on("blocker>n1")
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, gang("g", 4), noted(v1alpha1.TaskAnnotation, "worker"))
+	}
+	w.collects("a", "3 of the 4 pods")
+	w.pod("a", gang("g", 3))
+	w.pod("b", gang("g", 3))
+	w.collects("a", "3 of the 4 pods")
+	w.pod("c", gang("g", 3))
+	w.waits("a", core.Resources.String(), "")
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, noted(v1alpha1.MinMemberAnnotation, "ps=1,worker=1"))
+	}
+	w.collects("a", "0 of the 1 pods of ps")
+	for _, name := range []string{"a", "b"} {
+		w.pod(name, gang("g", 2))
+	}
+	w.collects("c", "0 of the 1 pods of ps")
+	w.pod("c", gang("g", 2))
+	w.on("a,b>n1,n1", "c>")
+
+	// What runs stays as it was begun.
+	w.pod("c", gang("g", 4))
+	w.gone("blocker")
+	w.on("a,b,c>n1,n1,n1")
 }
 
 // What an object says of a gang: its roles, its queue, its topology.
