@@ -189,7 +189,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	if m.now < g.notBefore {
 		m.acts.wake = min(m.acts.wake, g.notBefore)
 		m.later = append(m.later, g)
-		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
+		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again at %s", g.failures, clock(g.notBefore))
 	}
 	return "", ""
 }
@@ -214,7 +214,7 @@ func (m *mirror) collecting(g *group) string {
 	if m.now < since+g.patience {
 		m.acts.wake = min(m.acts.wake, since+g.patience)
 		m.later = append(m.later, g)
-		return fmt.Sprintf("%s; in %.3gs those that are there start without the others", detail, (since + g.patience - m.now).Seconds())
+		return fmt.Sprintf("%s; at %s those that are there start without the others", detail, clock(since+g.patience))
 	}
 	g.soft = true
 	return ""

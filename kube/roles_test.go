@@ -46,11 +46,11 @@ func TestRolesOfAGang(t *testing.T) {
 	w := newWorld(t)
 	w.node("n1", "r1")
 	w.pod("worker-0", member("worker"))
-	w.collects("worker-0", "nobody has said how many pods of worker the gang needs; in 900s")
+	w.collects("worker-0", "nobody has said how many pods of worker the gang needs; at 1970-01-12T14:01:41Z those that are there start without the others")
 	w.pod("worker-1", member("worker"), noted("yunikorn.apache.org/task-groups", roles))
 	w.pod("worker-2", member("worker"))
 	w.pod("worker-3", member("worker"))
-	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs are there and ready; in ")
+	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs are there and ready; at ")
 	w.pod("the-ps-comes-last", member("ps"))
 	w.on("the-ps-comes-last,worker-0,worker-1,worker-2,worker-3>,,,,") // two GPUs too few for three, and for the least
 	w.waits("the-ps-comes-last", "Resources", "")
@@ -106,6 +106,14 @@ func TestPatience(t *testing.T) {
 		w.pod("other", member("worker"), asking("cpu", "1")) // says nothing of it: 15 minutes
 		w.on("worker-0,other>,")
 		w.collects("worker-0", "0 of the 1 pods of ps")
+		if list := w.m.explain(10); len(list) != 2 {
+			t.Errorf("%d pods are told why they wait; expected 2", len(list))
+		}
+		w.now = w.now.Add(time.Duration(2 * sayAgain))
+		w.collects("worker-0", "0 of the 1 pods of ps")
+		if list := w.m.explain(10); len(list) != 0 {
+			t.Errorf("they are told the same again: %+v", list)
+		}
 		w.now = w.now.Add(time.Hour)
 		w.on("worker-0>"+c.on, "other>"+c.on)
 		if c.on != "" {
