@@ -828,7 +828,7 @@ func TestShardsRandom(t *testing.T) {
 			x := r.instances[pick(len(r.instances))]
 			shard := r.shards[pick(len(r.shards))].Name()
 			holder := r.holders[r.shard(shard)]
-			switch pick(16) {
+			switch pick(17) {
 			case 0:
 				if len(r.pods) < 12 {
 					r.serial++
@@ -878,6 +878,12 @@ func TestShardsRandom(t *testing.T) {
 					for i := range 3 {
 						role := []string{"worker", "worker", "ps"}[i]
 						r.pod(fmt.Sprintf("%s-%d", name, i), gang(name, 0), noted(v1alpha1.MinMemberAnnotation, "ps=1,worker=1"), noted(v1alpha1.TaskAnnotation, role), in)
+					}
+				}
+			case 16: // said otherwise: that of the gang's others counts
+				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
+					if name := names[pick(len(names))]; r.pods[name].Annotations[v1alpha1.MinMemberAnnotation] == "4" {
+						r.pod(name, noted(v1alpha1.MinMemberAnnotation, "3"))
 					}
 				}
 			case 3, 4:
