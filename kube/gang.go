@@ -252,30 +252,21 @@ func (m *mirror) pause(failures int) core.Time {
 
 // podGroupSeen takes in a PodGroup as it is now.
 func (m *mirror) podGroupSeen(o *podGroupObject) {
-	m.podGroups[key(o.Namespace, o.Name)] = o
-	m.touchNative(o.Namespace, o.Name)
+	m.podGroups[keyOf(o)] = o
+	m.touchNative(keyOf(o))
 }
 
-func (m *mirror) podGroupGone(namespace, name string) {
-	delete(m.podGroups, key(namespace, name))
-	m.touchNative(namespace, name)
+func (m *mirror) podGroupGone(k types.NamespacedName) {
+	delete(m.podGroups, k)
+	m.touchNative(k)
 }
 
 func (m *mirror) podGroupsListed(list []*podGroupObject) {
-	there := make(map[types.NamespacedName]bool, len(list))
-	for _, o := range list {
-		there[key(o.Namespace, o.Name)] = true
-		m.podGroupSeen(o)
-	}
-	for k := range m.podGroups {
-		if !there[k] {
-			m.podGroupGone(k.Namespace, k.Name)
-		}
-	}
+	compare(m.podGroups, list, keyOf, m.podGroupSeen, m.podGroupGone)
 }
 
-func (m *mirror) touchNative(namespace, name string) {
-	if g := m.groups[translate.Group{Namespace: namespace, Kind: "podgroup", Name: name}]; g != nil {
+func (m *mirror) touchNative(k types.NamespacedName) {
+	if g := m.groups[translate.Group{Namespace: k.Namespace, Kind: "podgroup", Name: k.Name}]; g != nil {
 		for _, p := range g.pods {
 			if len(p.object.deviceClaims) > 0 {
 				m.reconsider(p)

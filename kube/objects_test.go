@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 )
@@ -239,4 +241,40 @@ func TestResizedInPlace(t *testing.T) {
 	w.on("none>")
 	w.pod("b", asking("cpu", "1", v1alpha1.GPUResource, "1"))
 	w.on("none>n")
+}
+
+// After a watch was lost all is listed anew: what is not there any more is gone.
+func TestListedAnew(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"old", "new"} {
+		w.node(name, "r1")
+		w.attaches(name, 2)
+		w.pod(name, asking(v1alpha1.GPUResource, "8"))
+		w.claim(name, name)
+		w.class(name, true)
+		w.m.podGroupSeen(&podGroupObject{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
+		w.m.queueSeen(queueObject(name, ""))
+	}
+	w.on("old,new>new,old")
+	w.m.nodesListed([]*nodeObject{trimNode(w.nodes["new"])})
+	w.m.csiNodesListed(nil)
+	w.m.podsListed([]*podObject{trimPod(w.pods["default/new"])})
+	w.m.claimsListed([]*claimObject{trimClaim(w.claims["default/new"])})
+	w.m.classesListed(nil)
+	w.m.podGroupsListed([]*podGroupObject{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}}})
+	w.m.queuesListed([]*v1alpha1.Queue{queueObject("new", "")})
+	delete(w.pods, "default/old")
+	w.settle()
+	m := w.m
+	if n := m.nodes["old"]; n != nil && !n.gone {
+		t.Error("a node is still there")
+	}
+	for what, n := range map[string]int{"pods": len(m.pods), "volume claims": len(m.storage.claims), "PodGroups": len(m.podGroups), "queues": len(m.queues.objects)} {
+		if n != 1 {
+			t.Errorf("%s: %d; expected 1", what, n)
+		}
+	}
+	if len(m.storage.limits) != 0 || len(m.storage.classes) != 0 {
+		t.Errorf("limits of %d nodes, %d storage classes; expected none", len(m.storage.limits), len(m.storage.classes))
+	}
 }

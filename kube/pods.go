@@ -212,16 +212,7 @@ func (m *mirror) podGone(uid types.UID) {
 
 // podsListed takes in all pods there are.
 func (m *mirror) podsListed(list []*podObject) {
-	there := make(map[types.UID]bool, len(list))
-	for _, o := range list {
-		there[o.UID] = true
-		m.podSeen(o)
-	}
-	for uid := range m.pods {
-		if !there[uid] {
-			m.podGone(uid)
-		}
-	}
+	compare(m.pods, list, (*podObject).GetUID, m.podSeen, m.podGone)
 }
 
 // podOver takes a pod that ended or was deleted off its node.
