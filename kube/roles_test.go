@@ -152,7 +152,11 @@ func TestGangIsPutRight(t *testing.T) {
 	w.pod("blocker", asking(v1alpha1.GPUResource, "6"))
 	w.on("blocker>n1")
 	for _, name := range []string{"a", "b", "c"} {
-		w.pod(name, gang("g", 4), noted(v1alpha1.TaskAnnotation, "worker"))
+		w.pod(name, gang("g", 1), noted(v1alpha1.MinMemberAnnotation, "ps=1,worker=3"), noted(v1alpha1.TaskAnnotation, "worker"))
+	}
+	w.collects("a", "0 of the 1 pods of ps")
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, gang("g", 4))
 	}
 	w.collects("a", "3 of the 4 pods")
 	w.pod("a", gang("g", 3))
@@ -161,18 +165,15 @@ func TestGangIsPutRight(t *testing.T) {
 	w.pod("c", gang("g", 3))
 	w.waits("a", core.Resources.String(), "")
 	for _, name := range []string{"a", "b", "c"} {
-		w.pod(name, noted(v1alpha1.MinMemberAnnotation, "ps=1,worker=1"))
-	}
-	w.collects("a", "0 of the 1 pods of ps")
-	for _, name := range []string{"a", "b"} {
 		w.pod(name, gang("g", 2))
 	}
-	w.collects("c", "0 of the 1 pods of ps")
-	w.pod("c", gang("g", 2))
 	w.on("a,b>n1,n1", "c>")
 
-	// What runs stays as it was begun.
+	// What has begun stays as it is.
 	w.pod("c", gang("g", 4))
+	if g := w.m.pods[w.pods["default/c"].UID].group; g.min != 2 || !g.submitted {
+		t.Errorf("of the gang that runs, %d pods start together; expected 2", g.min)
+	}
 	w.gone("blocker")
 	w.on("a,b,c>n1,n1,n1")
 }

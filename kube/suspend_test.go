@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,12 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	}
 	if y.run(); y.groups[id] != nil {
 		t.Error("the place is kept for good")
+	}
+
+	// Pods that have come before their owner is found suspended wait since it was.
+	y.see(job(2)...)
+	if y.park(id, startOfTime); !y.groups[id].created.Equal(startOfTime) {
+		t.Errorf("they wait since %v", y.groups[id].created)
 	}
 }
 
@@ -205,11 +212,17 @@ func leaving(by *unstructured.Unstructured) *suspension {
 func TestSuspendAndResume(t *testing.T) {
 	ctx := context.Background()
 	job := owner("batch/v1", "Job", "train", nil)
+	job.SetResourceVersion("7")
 	o := newOwners(t, job)
 	o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
 	o.suspend(ctx, leaving(job))
 	if got := o.state(job, "spec", "suspend"); got != "suspended by us" {
 		t.Fatalf("the job is %s", got)
+	}
+	for _, a := range o.dynamic.(*dynamicfake.FakeDynamicClient).Actions() {
+		if p, ok := a.(clienttesting.PatchAction); ok && !strings.Contains(string(p.GetPatch()), `"resourceVersion":"7"`) {
+			t.Errorf("whatever has changed since it was read, it is suspended: %s", p.GetPatch())
+		}
 	}
 	for _, name := range []string{"a", "b"} {
 		p, _ := o.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
