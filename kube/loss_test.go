@@ -140,6 +140,28 @@ func TestPauseAfterFailedStarts(t *testing.T) {
 	}
 }
 
+// A pod that is to leave while it is being bound is told so when it is.
+func TestEvictedWhileItIsBeingBound(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	y.start()
+	y.see(newTestPod("p", 8))
+	if bind, _ := y.pass(); len(bind) != 1 {
+		t.Fatalf("%d are bound", len(bind))
+	}
+	high := newTestPod("high", 8)
+	high.Spec.Priority = new(int32(1000))
+	y.see(high)
+	y.now += 3600 * core.Second
+	if _, evict := y.pass(); len(evict) > 0 || y.pods["p"].state != podLeaving {
+		t.Fatalf("%v leave; it is in state %d", evicted(evict), y.pods["p"].state)
+	}
+	y.bound("p", true, false)
+	if _, evict := y.pass(); !slices.Equal(evicted(evict), []string{"p"}) {
+		t.Errorf("%v leave", evicted(evict))
+	}
+}
+
 // A gang waits since its first pod was made, in whatever order they are seen.
 func TestGangWaitsSinceItsFirstPod(t *testing.T) {
 	y := newToy(t)

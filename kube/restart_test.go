@@ -82,6 +82,28 @@ func TestBoundWithOtherDevices(t *testing.T) {
 	}
 }
 
+// A pod that is on a GPU which another has counts as another scheduler's, until the
+// other is gone.
+func TestOnATakenDevice(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 1)
+	for _, name := range []string{"p", "q"} {
+		p := newTestPod(name, 1)
+		p.Spec.NodeName, p.Annotations[v1alpha1.GPUsAnnotation] = "a", "0"
+		y.see(p)
+	}
+	y.start()
+	y.run()
+	if q := y.pods["q"]; q.group != nil || y.nodes["a"].count != 1 || len(y.groups) != 1 {
+		t.Errorf("it is of %v; %d pods are counted as others', in %d groups", q.group, y.nodes["a"].count, len(y.groups))
+	}
+	y.podGone("p")
+	y.run()
+	if q := y.pods["q"]; q.group == nil || q.slot < 0 || y.nodes["a"].count != 0 {
+		t.Errorf("it is of %v; %d pods are counted as others'", q.group, y.nodes["a"].count)
+	}
+}
+
 // Of one object the latest is written last, and what could not be written is
 // written again unless there is something later.
 func TestVerses(t *testing.T) {
@@ -113,4 +135,9 @@ func TestVerses(t *testing.T) {
 	x = take("third")
 	v.written(x, true)
 	none()
+	v.put([]verse{{uid: "p", reason: "fourth", ungate: true}})
+	say("fifth")
+	if x := take("fifth"); !x.ungate {
+		t.Error("the gate is not taken off")
+	}
 }
