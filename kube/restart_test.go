@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -139,5 +140,28 @@ func TestVerses(t *testing.T) {
 	say("fifth")
 	if x := take("fifth"); !x.ungate {
 		t.Error("the gate is not taken off")
+	}
+}
+
+// What is to be written of a shard that is given up is forgotten, and what is being
+// written waited for.
+func TestVersesOfAShardThatIsGivenUp(t *testing.T) {
+	v := newVerses()
+	v.put([]verse{{uid: "a"}, {uid: "b"}, {uid: "c", shard: 1}})
+	x, _ := v.take()
+	over, end := context.WithCancel(context.Background())
+	end()
+	if v.drain(over, 0) {
+		t.Error("what is being written is not waited for")
+	}
+	v.written(&x, true)
+	if !v.drain(over, 0) {
+		t.Error("it waits for nothing")
+	}
+	if x, ok := v.take(); !ok || x.uid != "c" {
+		t.Errorf("%q is written next (%t); want c", x.uid, ok)
+	}
+	if x, ok := v.take(); ok {
+		t.Errorf("%q is written of the shard that was given up", x.uid)
 	}
 }
