@@ -247,3 +247,29 @@ func trimMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
 func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
+
+func keyOf[T metav1.Object](o T) types.NamespacedName { return key(o.GetNamespace(), o.GetName()) }
+
+func nameOf[T metav1.Object](o T) string { return o.GetName() }
+
+// refill makes a table hold the objects of a list, and no others.
+func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
+	clear(table)
+	for _, o := range list {
+		table[key(o)] = o
+	}
+}
+
+// compare has all objects of a list seen, and gone what else the table has.
+func compare[K comparable, V, T any](table map[K]V, list []T, key func(T) K, seen func(T), gone func(K)) {
+	there := make(map[K]bool, len(list))
+	for _, o := range list {
+		there[key(o)] = true
+		seen(o)
+	}
+	for k := range table {
+		if !there[k] {
+			gone(k)
+		}
+	}
+}

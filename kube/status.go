@@ -180,7 +180,7 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 	at, ok := f.Starts[g.job]
 	switch {
 	case ok:
-		return StartMark + time.Unix(0, int64(at)).UTC().Format(time.RFC3339)
+		return StartMark + clock(at)
 	case f.Cut:
 		return NoStartMark + "too many jobs wait to look at them all"
 	case !f.of[g]:
@@ -190,6 +190,10 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 	}
 	return NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
 }
+
+// clock is a time as messages say it: a message that said how long until then would be
+// another all the time, and written anew.
+func clock(t core.Time) string { return time.Unix(0, int64(t)).UTC().Format(time.RFC3339) }
 
 // why is the part of a condition's message that says why a job waits.
 func why(message string) string {
