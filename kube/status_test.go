@@ -76,7 +76,7 @@ func TestPodGroupNotThere(t *testing.T) {
 		},
 	}))
 	w.waits("p", core.NoNode.String(), "9 GPUs")
-	w.m.podGroupGone("default", "g")
+	w.m.podGroupGone(key("default", "g"))
 	w.waits("p", ReasonPodGroupNotFound, "PodGroup g does not exist")
 }
 
