@@ -80,6 +80,9 @@ const (
 	ReasonQueueNotFound = "QueueNotFound"
 	// ReasonQueueForbidden: the namespace may not use the queue.
 	ReasonQueueForbidden = "QueueForbidden"
+	// ReasonPriorityClassNotFound: there is no PriorityClass of the name that the job
+	// gives.
+	ReasonPriorityClassNotFound = "PriorityClassNotFound"
 	// ReasonMisconfigured: a label, annotation or field is not as expected.
 	ReasonMisconfigured = "Misconfigured"
 	// ReasonGangUnknown: the object that says how large the gang is cannot be
