@@ -60,6 +60,8 @@ type group struct {
 	// relabel says that what the engine knows of the pods around may be otherwise,
 	// resized that what pods take is, which were resized in place.
 	relabel, resized bool
+	// warned says that people were told of keys of ours on it that there are not.
+	warned bool
 }
 
 // waiting is why pods of a group wait, as the API is told.
@@ -243,6 +245,7 @@ func (m *mirror) advance(g *group) {
 	for _, p := range g.loose {
 		m.resolve(p)
 	}
+	m.warn(g)
 	if len(g.loose) > 0 || !g.submitted {
 		m.waiters[g] = true
 	}

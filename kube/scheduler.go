@@ -325,6 +325,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		go s.ask(ctx, g.id, *g.object)
 	}
 	s.verses.put(a.said)
+	for _, w := range a.warn {
+		s.event(w.namespace, "Pod", w.name, w.uid, v1.EventTypeWarning, UnknownKey, w.message)
+	}
 }
 
 // Holds names the shards that this instance decides on.
