@@ -89,6 +89,9 @@ func (e *Engine) why(j *job) (Reason, string) {
 	if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
 		return NoNode, s.Detail
 	}
+	if s := e.placer.TooLargeForOne(u); s.Lack != place.NoLack {
+		return NoNode, s.Detail
+	}
 	if e.overrun(j) {
 		return QuotaExceeded, e.quotaText(j, u)
 	}

@@ -261,6 +261,54 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 	return lack
 }
 
+// TooLargeForOne says whether the gang, which must be of one model where it names
+// none, could not be placed on any by itself, though every node that was ever known
+// were empty and healthy. O(tasks x nodes): for people who ask.
+func (p *Placer) TooLargeForOne(u *Unit) Shortfall {
+	if !u.Whole {
+		return Shortfall{}
+	}
+	in := make([]map[*cluster.Pool]int, len(u.Tasks)) // pods that the empty nodes of pools hold
+	for t := range u.Tasks {
+		in[t] = map[*cluster.Pool]int{}
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			if sh := u.Tasks[t].Shape; sh.selected(p.state, id) {
+				in[t][p.state.Pool(id)] += sh.empty(p.state.Node(id).Spec)
+			}
+		}
+	}
+	var lack Shortfall
+	least := 0
+	for _, sp := range u.spaces() {
+		missing, text := 0, ""
+		for t := range u.Tasks {
+			sh, need, most := u.Tasks[t].Shape, len(u.Tasks[t].Pods), 0
+			for _, pool := range sp[t] {
+				most += in[t][pool]
+			}
+			if need-most <= missing {
+				continue
+			}
+			missing = need - most
+			nodes := "of " + sp[t][0].Model
+			if sp[t][0].Model == "" {
+				nodes = "without GPUs"
+			}
+			text = fmt.Sprintf("needs %d x %s on nodes of one model; all those %s, which come nearest, hold %d", need, sh, nodes, most)
+			if sh.GPU() > 0 {
+				text += "; it may mix models that it names"
+			}
+		}
+		if missing == 0 {
+			return Shortfall{}
+		}
+		if least == 0 || missing < least {
+			least, lack = missing, Shortfall{TooLarge, text}
+		}
+	}
+	return lack
+}
+
 // mostOf returns how many pods of the shape all nodes hold when they are empty.
 func (p *Placer) mostOf(sh *Shape, u *Unit) int {
 	most := &sh.most[0]
