@@ -98,6 +98,9 @@ func (e *Engine) why(j *job) (Reason, string) {
 	if s := e.placer.Why(u); s.Lack != place.NoLack {
 		return lackReasons[s.Lack], s.Detail
 	}
+	if e.placer.Barred(u) {
+		return QuotaExceeded, e.quotaText(j, u)
+	}
 	if e.policy.Queueing.Mode == StrictFIFO && len(e.ready.items) > 0 {
 		if first := e.ready.items[0].head(); first != j {
 			return HeldBack, fmt.Sprintf("job %s is first and does not fit; StrictFIFO lets nobody pass", first.Name)

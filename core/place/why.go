@@ -74,6 +74,41 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	return Shortfall{}
 }
 
+// Barred reports whether the unit would fit, but for the quota of the models whose
+// nodes have room for it: a selector may leave fewer models than the request names.
+// O(tasks x nodes): for people who ask.
+func (p *Placer) Barred(u *Unit) bool {
+	if u.Room == nil {
+		return false
+	}
+	for t := range u.Tasks {
+		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		if need == 0 || sh.GPU() == 0 {
+			continue
+		}
+		fits := map[string]int{}
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			n := p.state.Node(id)
+			if n.Open() && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && p.near(u, &u.Tasks[t], id, !u.Whole) {
+				fits[n.Spec.Model] += sh.holds(n)
+			}
+		}
+		room, allowed := 0, 0 // on one model or, where pods may be mixed, on all
+		for model, fit := range fits {
+			may := int(min(cluster.Milli(fit), max(u.Room(model), 0)/sh.GPU()))
+			if sh.Mixed {
+				room, allowed = room+fit, allowed+may
+			} else {
+				room, allowed = max(room, fit), max(allowed, may)
+			}
+		}
+		if room >= need && allowed < need {
+			return true
+		}
+	}
+	return false
+}
+
 // counts is how many pods of a task the nodes of its pools hold, as one
 // condition after another is added.
 type counts struct {
