@@ -89,11 +89,17 @@ func (e *Engine) why(j *job) (Reason, string) {
 	if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
 		return NoNode, s.Detail
 	}
+	if s := e.placer.TooLargeForOne(u); s.Lack != place.NoLack {
+		return NoNode, s.Detail
+	}
 	if e.overrun(j) {
 		return QuotaExceeded, e.quotaText(j, u)
 	}
 	if s := e.placer.Why(u); s.Lack != place.NoLack {
 		return lackReasons[s.Lack], s.Detail
+	}
+	if e.placer.Barred(u) {
+		return QuotaExceeded, e.quotaText(j, u)
 	}
 	if e.policy.Queueing.Mode == StrictFIFO && len(e.ready.items) > 0 {
 		if first := e.ready.items[0].head(); first != j {

@@ -178,6 +178,9 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	if reason, detail := m.queues.blocks(m, m.queueOf(g, a), g.id.Namespace); reason != "" {
 		return reason, detail
 	}
+	if detail := m.unranked(g, a); detail != "" {
+		return ReasonPriorityClassNotFound, detail
+	}
 	for _, l := range []string{a.Required, a.Preferred} {
 		if _, ok := m.level(l); !ok {
 			return ReasonMisconfigured, fmt.Sprintf("topology level %q is unknown: expected one of %s", l, m.levelNames())

@@ -60,6 +60,8 @@ type group struct {
 	// relabel says that what the engine knows of the pods around may be otherwise,
 	// resized that what pods take is, which were resized in place.
 	relabel, resized bool
+	// warned says that people were told of keys of ours on it that there are not.
+	warned bool
 }
 
 // waiting is why pods of a group wait, as the API is told.
@@ -80,6 +82,9 @@ const (
 	ReasonQueueNotFound = "QueueNotFound"
 	// ReasonQueueForbidden: the namespace may not use the queue.
 	ReasonQueueForbidden = "QueueForbidden"
+	// ReasonPriorityClassNotFound: there is no PriorityClass of the name that the job
+	// gives.
+	ReasonPriorityClassNotFound = "PriorityClassNotFound"
 	// ReasonMisconfigured: a label, annotation or field is not as expected.
 	ReasonMisconfigured = "Misconfigured"
 	// ReasonGangUnknown: the object that says how large the gang is cannot be
@@ -240,6 +245,7 @@ func (m *mirror) advance(g *group) {
 	for _, p := range g.loose {
 		m.resolve(p)
 	}
+	m.warn(g)
 	if len(g.loose) > 0 || !g.submitted {
 		m.waiters[g] = true
 	}

@@ -91,6 +91,8 @@ type acts struct {
 	release []claimOrder
 	// said is what is to be written of jobs that waited and start.
 	said []verse
+	// warn is what people are to be told of what they wrote on pods.
+	warn []warning
 	// wake is when to decide again, [core.Never] for no need.
 	wake core.Time
 }
@@ -267,7 +269,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.

@@ -229,15 +229,6 @@ func trimPriorityClass(c *schedulingv1.PriorityClass) *priorityClassObject {
 	return &priorityClassObject{ObjectMeta: trimMeta(&c.ObjectMeta), value: c.Value}
 }
 
-func (m *mirror) priorityClassSeen(o *priorityClassObject) { m.priorities[o.Name] = o.value }
-
-func (m *mirror) priorityClassesListed(list []*priorityClassObject) {
-	clear(m.priorities)
-	for _, o := range list {
-		m.priorityClassSeen(o)
-	}
-}
-
 // trimMeta keeps what names an object.
 func trimMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion}

@@ -291,18 +291,49 @@ func TestGangsTogether(t *testing.T) {
 	w.on("a-0,a-1,b-0>n1,n1,n1")
 }
 
-// A label may name the class of the priority; one that there is not changes nothing.
+// A label may name the class of the priority.
 func TestPriorityByLabel(t *testing.T) {
 	w := newWorld(t)
 	w.m.priorityClassesListed([]*priorityClassObject{trimPriorityClass(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})})
 	w.node("n1", "r1")
 	w.pod("blocker", asking("nvidia.com/gpu", "8"), noted("muster.sh/preemptible", "false"))
 	w.on("blocker>n1")
-	w.pod("first", asking("nvidia.com/gpu", "8"), labelled("priorityClassName=none"))
+	w.pod("first", asking("nvidia.com/gpu", "8"))
 	w.pod("second", asking("nvidia.com/gpu", "8"), labelled("priorityClassName=urgent"))
 	w.on("first,second>,")
 	w.gone("blocker")
 	w.on("first>", "second>n1")
+}
+
+// A job whose label names a class of priority that there is not waits for it, and has
+// the class's value as it is then; what runs is left alone.
+func TestNoSuchPriorityClass(t *testing.T) {
+	for _, key := range []string{v1alpha1.PriorityClassAnnotation, "priorityClassName", "kueue.x-k8s.io/priority-class"} {
+		w := newWorld(t)
+		class := func(name string, value int32) *priorityClassObject {
+			return trimPriorityClass(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
+		}
+		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1), class("high", 9)})
+		w.node("n1", "r1")
+		whole, urgent := asking("nvidia.com/gpu", "8"), labelled(key+"=urgent")
+		w.pod("running", whole, labelled(key+"=high"))
+		w.on("running>n1")
+		w.pod("first", whole, labelled(key+"=low"))
+		w.pod("second", whole, urgent)
+		w.waits("second", ReasonPriorityClassNotFound, "PriorityClass urgent does not exist: expected one of high, low")
+
+		w.m.priorityClassGone("high")
+		w.m.priorityClassSeen(class("urgent", 5))
+		w.waits("second", core.Resources.String(), "")
+		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1)})
+		w.waits("second", ReasonPriorityClassNotFound, "expected one of low")
+		w.m.priorityClassesListed(nil)
+		w.waits("first", ReasonPriorityClassNotFound, "PriorityClass low does not exist: there is none")
+		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1), class("urgent", 5)})
+		w.on("running>n1")
+		w.gone("running")
+		w.on("first>", "second>n1")
+	}
 }
 
 // Of several levels the narrowest is meant.

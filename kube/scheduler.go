@@ -3,7 +3,7 @@
 //
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
-//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go volumes.go attach.go queues.go policies.go topologies.go
+//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
 //	drain.go loss.go                                  who leaves nodes that are emptied, or lost
 //	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
 //	leader.go shards.go                               who decides, and on what
@@ -325,6 +325,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		go s.ask(ctx, g.id, *g.object)
 	}
 	s.verses.put(a.said)
+	for _, w := range a.warn {
+		s.event(w.namespace, "Pod", w.name, w.uid, v1.EventTypeWarning, UnknownKey, w.message)
+	}
 }
 
 // Holds names the shards that this instance decides on.

@@ -240,6 +240,36 @@ func (m *mirror) unsay(g *group) []verse {
 	return out
 }
 
+// warning is what people are told of a pod in an event.
+type warning struct {
+	namespace, name string
+	uid             types.UID
+	message         string
+}
+
+// UnknownKey is the reason of the event of a pod whose labels or annotations, or those
+// of its PodGroup or owner, begin as Muster's do and are none.
+const UnknownKey = "UnknownKey"
+
+// warn has people told, once a job and before it runs, of keys that mean nothing.
+func (m *mirror) warn(g *group) {
+	if g.warned || g.id.Kind == others {
+		return
+	}
+	job := ""
+	if pg := m.podGroupOf(g); pg != nil {
+		job = pg.attributes.Unknown
+	}
+	if g.says != nil {
+		job = cmp.Or(job, g.says.Attributes.Unknown)
+	}
+	for _, p := range inOrder(g.loose, func(p *pod) bool { return p.state == podWaiting && cmp.Or(p.object.attributes.Unknown, job) != "" }) {
+		m.acts.warn = append(m.acts.warn, warning{p.object.Namespace, p.object.Name, p.object.UID, cmp.Or(p.object.attributes.Unknown, job)})
+		g.warned = true
+		return
+	}
+}
+
 // verses are what is to be written, the latest for each object, in the order in
 // which objects were first spoken of. Of one object one thing is written at a
 // time, so that the latest stays.

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,6 +54,53 @@ func TestEventsOfWaiting(t *testing.T) {
 	w.pod("p3", gang("g", 4), asking(v1alpha1.GPUResource, "9"))
 	events(0)
 	events(2*time.Second, "p0: no node is large enough for a pod of 9 GPUs")
+}
+
+// People are told once a job, before it runs, of keys that begin as ours do and are
+// none; the job is scheduled all the same.
+func TestUnknownKeysAreTold(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "r1")
+	told := func(want ...string) {
+		t.Helper()
+		var got []string
+		acts := w.m.decide(core.Time(w.now.UnixNano()))
+		for _, x := range acts.warn {
+			got = append(got, x.name+": "+x.message)
+		}
+		binds := slices.Clone(acts.bind)
+		w.m.done()
+		for i := range binds {
+			w.bind(&binds[i])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("told %q, expected %q", got, want)
+		}
+	}
+	misspelt := noted("muster.sh/wall-time", "8h")
+	w.pod("p0", gang("g", 2), misspelt)
+	told("p0: muster.sh/wall-time is not known; did you mean muster.sh/walltime?")
+	w.pod("p1", gang("g", 2), misspelt)
+	told()
+	w.on("p0,p1>a,a")
+	w.pod("right", noted("muster.sh/walltime", "8h"))
+	told()
+
+	group := "h"
+	w.m.podGroupSeen(trimPodGroup(&schedulingv1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "h", UID: "h", Labels: map[string]string{"muster.sh/quue": "q"}},
+	}))
+	w.pod("in", func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group} })
+	told("in: muster.sh/quue is not known; did you mean muster.sh/queue?")
+	w.on("right,in>a,a")
+
+	if err := w.m.rebuild(); err != nil { // to a scheduler that starts anew, they run
+		t.Fatal(err)
+	}
+	for _, g := range w.m.groups {
+		g.warned = false
+	}
+	told()
 }
 
 // A pod of a PodGroup that is not there, or not any more, is told so itself.

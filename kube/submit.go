@@ -158,13 +158,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	if a.KindGiven {
 		job.Kind = a.Kind
 	}
-	job.Class, job.Priority = a.Class, p.object.priority
-	if value, ok := m.priorities[a.PriorityClass]; ok {
-		job.Priority = value
-	}
-	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
-		job.Priority = *pg.priority
-	}
+	job.Class, job.Priority = a.Class, m.priorityOf(g, p, a)
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)

@@ -109,7 +109,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
 
 	priorities := follow(s, trimPriorityClass, (*mirror).priorityClassSeen,
-		func(m *mirror, o *priorityClassObject) { delete(m.priorities, o.Name) }, (*mirror).priorityClassesListed)
+		func(m *mirror, o *priorityClassObject) { m.priorityClassGone(o.Name) }, (*mirror).priorityClassesListed)
 	start(ctx, priorities, s.client.SchedulingV1().RESTClient(), "priorityclasses", &schedulingv1.PriorityClass{}, &synced)
 
 	claims := follow(s, trimClaim, (*mirror).claimSeen, (*mirror).claimGone, (*mirror).claimsListed)

@@ -82,7 +82,7 @@ func Change(r core.Reason) string { return changes[r] }
 // changes says, for each reason to wait, what would have to change.
 var changes = map[core.Reason]string{
 	core.QuotaExceeded:      "Jobs of the queue must end, other queues must lend more, or the queue needs a larger quota.",
-	core.NoNode:             "The job must ask for smaller pods, or the cluster needs larger nodes: no wait will help.",
+	core.NoNode:             "The job must ask for smaller pods, for fewer at once, or for several GPU models by name, or the cluster needs more or larger nodes: no wait will help.",
 	core.Resources:          "Running jobs must free GPUs, or nodes must be added.",
 	core.Stranded:           "Enough GPUs must become free together on one node: smaller pods would fit now.",
 	core.InsufficientCPU:    "The job must ask for less CPU, or CPU must become free beside the GPUs.",

@@ -151,6 +151,20 @@ const (
 	HBDLabel = "muster.sh/hbd"
 )
 
+// Prefix is what the labels and annotations begin with that mean something to Muster.
+const Prefix = "muster.sh/"
+
+// Keys are all of them, each once: those that people write and those that Muster
+// does.
+var Keys = []string{
+	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, PriorityClassAnnotation,
+	PreemptibleAnnotation, LockedAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
+	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation,
+	GPUModelsAnnotation, GPUFractionAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
+	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
+	DrainAnnotation, MovingAnnotation, GPUModelLabel, HBDLabel, ShardsLabel,
+}
+
 // GPUResource is the extended resource of whole GPUs.
 const GPUResource = "nvidia.com/gpu"
 

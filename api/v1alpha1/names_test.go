@@ -1,7 +1,12 @@
 package v1alpha1_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -34,4 +39,26 @@ func TestNamesAreTheEngines(t *testing.T) {
 func nameOf(name func(int) string, i int) (s string, ok bool) {
 	defer func() { ok = recover() == nil }()
 	return name(i), true
+}
+
+// Every label and annotation of Muster's is among the keys, and nothing else is.
+func TestKeysAreAll(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "names.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if c, ok := n.(*ast.ValueSpec); ok && (strings.HasSuffix(c.Names[0].Name, "Label") || strings.HasSuffix(c.Names[0].Name, "Annotation")) {
+			if key, err := strconv.Unquote(c.Values[0].(*ast.BasicLit).Value); err != nil || strings.HasPrefix(key, v1alpha1.Prefix) {
+				want = append(want, key)
+			}
+		}
+		return true
+	})
+	slices.Sort(want)
+	want = slices.Compact(want)
+	if got := slices.Sorted(slices.Values(v1alpha1.Keys)); !slices.Equal(got, want) || len(want) < 20 {
+		t.Errorf("keys %q, names.go has %q", got, want)
+	}
 }

@@ -74,6 +74,41 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	return Shortfall{}
 }
 
+// Barred reports whether the unit would fit, but for the quota of the models whose
+// nodes have room for it: a selector may leave fewer models than the request names.
+// O(tasks x nodes): for people who ask.
+func (p *Placer) Barred(u *Unit) bool {
+	if u.Room == nil {
+		return false
+	}
+	for t := range u.Tasks {
+		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		if need == 0 || sh.GPU() == 0 {
+			continue
+		}
+		fits := map[string]int{}
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			n := p.state.Node(id)
+			if n.Open() && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && p.near(u, &u.Tasks[t], id, !u.Whole) {
+				fits[n.Spec.Model] += sh.holds(n)
+			}
+		}
+		room, allowed := 0, 0 // on one model or, where pods may be mixed, on all
+		for model, fit := range fits {
+			may := int(min(cluster.Milli(fit), max(u.Room(model), 0)/sh.GPU()))
+			if sh.Mixed {
+				room, allowed = room+fit, allowed+may
+			} else {
+				room, allowed = max(room, fit), max(allowed, may)
+			}
+		}
+		if room >= need && allowed < need {
+			return true
+		}
+	}
+	return false
+}
+
 // counts is how many pods of a task the nodes of its pools hold, as one
 // condition after another is added.
 type counts struct {
@@ -256,6 +291,54 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 		}
 		if u.Whole && lack.Lack != NoLack {
 			return lack
+		}
+	}
+	return lack
+}
+
+// TooLargeForOne says whether the gang, which must be of one model where it names
+// none, could not be placed on any by itself, though every node that was ever known
+// were empty and healthy. O(tasks x nodes): for people who ask.
+func (p *Placer) TooLargeForOne(u *Unit) Shortfall {
+	if !u.Whole {
+		return Shortfall{}
+	}
+	in := make([]map[*cluster.Pool]int, len(u.Tasks)) // pods that the empty nodes of pools hold
+	for t := range u.Tasks {
+		in[t] = map[*cluster.Pool]int{}
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			if sh := u.Tasks[t].Shape; sh.selected(p.state, id) {
+				in[t][p.state.Pool(id)] += sh.empty(p.state.Node(id).Spec)
+			}
+		}
+	}
+	var lack Shortfall
+	least := 0
+	for _, sp := range u.spaces() {
+		missing, text := 0, ""
+		for t := range u.Tasks {
+			sh, need, most := u.Tasks[t].Shape, len(u.Tasks[t].Pods), 0
+			for _, pool := range sp[t] {
+				most += in[t][pool]
+			}
+			if need-most <= missing {
+				continue
+			}
+			missing = need - most
+			nodes := "of " + sp[t][0].Model
+			if sp[t][0].Model == "" {
+				nodes = "without GPUs"
+			}
+			text = fmt.Sprintf("needs %d x %s on nodes of one model; all those %s, which come nearest, hold %d", need, sh, nodes, most)
+			if sh.GPU() > 0 {
+				text += "; it may mix models that it names"
+			}
+		}
+		if missing == 0 {
+			return Shortfall{}
+		}
+		if least == 0 || missing < least {
+			least, lack = missing, Shortfall{TooLarge, text}
 		}
 	}
 	return lack

@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
 	"kube":           {"core", "core/cluster", "core/quota", "api/", "kube/"},
-	"kube/translate": {"core", "core/cluster", "api/"},
+	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
 	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
 	"kube/trace":     {"kube"},
 	"kube/bench":     {},
@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit", "internal/spelling"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

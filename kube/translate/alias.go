@@ -14,6 +14,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/internal/spelling"
 )
 
 // Attributes is what labels and annotations say of a job.
@@ -53,6 +54,9 @@ type Attributes struct {
 	OnFailure string
 	// Task is the role of the pod in its job.
 	Task string
+	// Unknown says which keys under our prefix mean nothing, and what may have been
+	// meant; empty when there are none.
+	Unknown string
 }
 
 // attribute is one thing that can be said about a job: the labels or
@@ -211,6 +215,7 @@ func (a *Attributes) Read(o labelled) error {
 	if _, v, ok := lookup(o, keys("queue")); ok && a.Queue == "" && application(o) != "" {
 		a.Queue = v
 	}
+	a.Unknown = unknown(o)
 	return bad
 }
 
@@ -226,7 +231,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
 	a.Estimate, a.MinMember = cmp.Or(a.Estimate, b.Estimate), cmp.Or(a.MinMember, b.MinMember)
 	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
-	a.PriorityClass = cmp.Or(a.PriorityClass, b.PriorityClass)
+	a.PriorityClass, a.Unknown = cmp.Or(a.PriorityClass, b.PriorityClass), cmp.Or(a.Unknown, b.Unknown)
 	a.Patience, a.GPUMemory = cmp.Or(a.Patience, b.Patience), cmp.Or(a.GPUMemory, b.GPUMemory)
 	if a.Roles == nil {
 		a.Roles = b.Roles
@@ -260,6 +265,36 @@ func NamespaceQueue(labels map[string]string) string {
 	_, queue, _ := lookup(&metav1.ObjectMeta{Labels: labels}, attributes[0].keys)
 	return queue
 }
+
+// unknown says which labels and annotations of o begin as ours do and are none, with
+// those that may have been meant.
+func unknown(o labelled) string {
+	var wrong []string
+	for _, table := range [...]map[string]string{o.GetLabels(), o.GetAnnotations()} {
+		for k := range table {
+			if strings.HasPrefix(k, v1alpha1.Prefix) && !slices.Contains(v1alpha1.Keys, k) && !slices.Contains(wrong, k) {
+				wrong = append(wrong, k)
+			}
+		}
+	}
+	slices.Sort(wrong)
+	for i, k := range wrong {
+		wrong[i] = k + " is not known"
+		if meant := spelling.Nearest(strings.TrimPrefix(k, v1alpha1.Prefix), shortKeys); meant != "" {
+			wrong[i] += "; did you mean " + v1alpha1.Prefix + meant + "?"
+		}
+	}
+	return strings.ReplaceAll(strings.Join(wrong, "; "), "?;", "?")
+}
+
+// shortKeys are [v1alpha1.Keys] without their prefix, by which all are alike.
+var shortKeys = func() []string {
+	var out []string
+	for _, k := range v1alpha1.Keys {
+		out = append(out, strings.TrimPrefix(k, v1alpha1.Prefix))
+	}
+	return out
+}()
 
 // lookup finds the first of the keys that is a label or an annotation of o.
 func lookup(o labelled, keys []string) (key, value string, ok bool) {

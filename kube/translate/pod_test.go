@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 )
@@ -227,6 +228,33 @@ func TestAttributes(t *testing.T) {
 	ours := Attributes{Queue: "a", MinMember: 2}
 	if got := ours.Over(&Attributes{Queue: "b", Task: "t", Locked: true}); !reflect.DeepEqual(got, Attributes{Queue: "a", MinMember: 2, Task: "t", Locked: true}) {
 		t.Errorf("one over the other: %+v", got)
+	}
+}
+
+// What begins as our keys do and is none is told apart; what Muster writes is known.
+func TestUnknownKeys(t *testing.T) {
+	for _, c := range []struct {
+		labels, notes []string
+		want          string
+	}{
+		{v1alpha1.Keys, v1alpha1.Keys, ""},
+		{[]string{"app", "devcluster.muster.sh/x"}, []string{"volcano.sh/preemptable"}, ""},
+		{nil, []string{"muster.sh/wall-time"}, "muster.sh/wall-time is not known; did you mean muster.sh/walltime?"},
+		{[]string{"muster.sh/Queue"}, nil, "muster.sh/Queue is not known; did you mean muster.sh/queue?"},
+		{[]string{"muster.sh/xyz"}, []string{"muster.sh/xyz", "muster.sh/preemptable", "muster.sh/"},
+			"muster.sh/ is not known; muster.sh/preemptable is not known; did you mean muster.sh/preemptible? muster.sh/xyz is not known"},
+	} {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}}
+		for _, k := range c.labels {
+			p.Labels[k] = "1"
+		}
+		for _, k := range c.notes {
+			p.Annotations[k] = "1"
+		}
+		var a Attributes
+		if _ = a.Read(p); a.Unknown != c.want { // the values are wrong, too
+			t.Errorf("%q, expected %q", a.Unknown, c.want)
+		}
 	}
 }
 
