@@ -157,6 +157,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.changeQueues(func() error { return e.ledger.Remove(ev.Queue) })
 	case JobRelabelled:
 		return e.relabel(now, ev)
+	case JobShielded:
+		return e.shield(ev)
 	case JobEstimated:
 		return e.estimate(now, ev)
 	case Checkpointed:

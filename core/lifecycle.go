@@ -468,6 +468,44 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	return nil
 }
 
+func (e *Engine) shield(ev JobShielded) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	if j.shielded == ev.Shielded {
+		return nil
+	}
+	was := j.evictable()
+	j.shielded = ev.Shielded
+	is := j.evictable()
+	if was == is {
+		return nil
+	}
+	by := -1
+	e.stands[j.slot] = unevictable
+	if is {
+		by, e.stands[j.slot] = 1, j.key.standing
+	}
+	for i := range j.pods {
+		p := &j.pods[i]
+		if p.state != podRunning {
+			continue
+		}
+		l := &e.loads[e.modelOn(p.alloc.Node)]
+		l.changes++
+		l.offer(j, p, Milli(by)*e.gpuOf(j, p), by)
+		if is { // for others it may make room now
+			e.freed |= e.poolBit(p.alloc.Node)
+			e.quotaOpen = true
+		}
+	}
+	if is && j.count[podRunning] > 0 {
+		e.world++ // searches that were in vain without it are worth another try
+	}
+	return nil
+}
+
 func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
