@@ -60,6 +60,8 @@ type group struct {
 	// relabel says that what the engine knows of the pods around may be otherwise,
 	// resized that what pods take is, which were resized in place.
 	relabel, resized bool
+	// shielded says that the engine was told not to evict it for others.
+	shielded bool
 }
 
 // waiting is why pods of a group wait, as the API is told.
@@ -139,7 +141,7 @@ func (m *mirror) startOver(g *group) {
 // reset forgets what the engine was told.
 func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke, g.soft = nil, nil, false, false, false, false
-	g.relabel, g.resized = false, false
+	g.relabel, g.resized, g.shielded = false, false, false
 	for uid, p := range g.pods {
 		p.slot, p.task, p.devices, p.needs, p.dismissed = -1, nil, 0, nil, false
 		g.loose[uid] = p
