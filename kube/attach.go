@@ -47,16 +47,7 @@ func (m *mirror) csiNodeSeen(o *csiNodeObject) { m.setLimits(o.Name, o.limits) }
 func (m *mirror) csiNodeGone(o *csiNodeObject) { m.setLimits(o.Name, nil) }
 
 func (m *mirror) csiNodesListed(list []*csiNodeObject) {
-	there := make(map[string]bool, len(list))
-	for _, o := range list {
-		there[o.Name] = true
-		m.csiNodeSeen(o)
-	}
-	for name := range m.storage.limits {
-		if !there[name] {
-			m.setLimits(name, nil)
-		}
-	}
+	compare(m.storage.limits, list, nameOf, m.csiNodeSeen, func(name string) { m.setLimits(name, nil) })
 }
 
 func (m *mirror) setLimits(name string, limits map[string]int64) {

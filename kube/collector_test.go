@@ -84,3 +84,37 @@ func TestGauges(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// Of instances that share a cluster, the holder of the rest tells how all stands, the
+// others why their own jobs wait.
+func TestToldByTheHolderOfTheRest(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	y.start()
+	y.see(newTestPod("x", 9))
+	y.run()
+	y.now += 2e9
+	y.explain(10)
+	l := newLessee(t, []string{"H800", "*"})
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-l.box.ready:
+				for _, f := range l.box.take(nil) {
+					f(y.mirror)
+				}
+			}
+		}
+	}()
+	for _, rest := range []bool{false, true} {
+		l.held[restOf(l.config.Shards)].Store(rest)
+		st, err := l.told(ctx)
+		if whole := len(st.Models) == 1 && len(st.Queues) > 0; err != nil || whole != rest || len(st.Reasons) != 1 {
+			t.Errorf("held %t: it tells %+v, %v", rest, st, err)
+		}
+	}
+}

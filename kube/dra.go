@@ -235,8 +235,7 @@ func (m *mirror) claimWritten(o *deviceClaimObject) {
 	}
 }
 
-func (m *mirror) deviceClaimGone(namespace, name string) {
-	k := key(namespace, name)
+func (m *mirror) deviceClaimGone(k types.NamespacedName) {
 	c := m.dra.claims[k]
 	if c == nil {
 		return
@@ -249,16 +248,7 @@ func (m *mirror) deviceClaimGone(namespace, name string) {
 }
 
 func (m *mirror) deviceClaimsListed(list []*deviceClaimObject) {
-	there := make(map[types.NamespacedName]bool, len(list))
-	for _, o := range list {
-		there[key(o.Namespace, o.Name)] = true
-		m.deviceClaimSeen(o)
-	}
-	for k, c := range m.dra.claims {
-		if c.object != nil && !there[k] {
-			m.deviceClaimGone(k.Namespace, k.Name)
-		}
-	}
+	compare(m.dra.claims, list, keyOf, m.deviceClaimSeen, m.deviceClaimGone)
 }
 
 // holds notes which devices a claim has now.
@@ -335,10 +325,7 @@ func (m *mirror) deviceClassGone(name string) {
 }
 
 func (m *mirror) deviceClassesListed(list []*deviceClassObject) {
-	clear(m.dra.classes)
-	for _, o := range list {
-		m.dra.classes[o.Name] = o
-	}
+	refill(m.dra.classes, list, nameOf)
 	m.classesChanged()
 }
 
@@ -378,16 +365,7 @@ func (m *mirror) taintRuleGone(name string) {
 }
 
 func (m *mirror) taintRulesListed(list []*translate.TaintRule) {
-	there := map[string]bool{}
-	for _, o := range list {
-		there[o.Name] = true
-		m.taintRuleSeen(o)
-	}
-	for name := range m.dra.rules {
-		if !there[name] {
-			m.taintRuleGone(name)
-		}
-	}
+	compare(m.dra.rules, list, func(o *translate.TaintRule) string { return o.Name }, m.taintRuleSeen, m.taintRuleGone)
 }
 
 // tainted has the nodes looked at again that a rule may concern.

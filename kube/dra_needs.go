@@ -77,17 +77,22 @@ func (m *mirror) deviceClaimsSeen(p *pod, old *podObject) {
 
 // resolve finds out what a pod of ours needs.
 func (m *mirror) resolve(p *pod) {
-	o := p.object
-	if p.needs != nil || p.group == nil || !o.ours || p.state == podWaiting && !m.ours(p.group) {
+	if p.needs != nil || p.group == nil || !p.object.ours || p.state == podWaiting && !m.ours(p.group) {
+		return
+	}
+	o, wrong := m.inherit(p)
+	if wrong != nil {
+		p.needs = &needs{request: o.request, reason: ReasonMisconfigured, detail: wrong.Error()}
 		return
 	}
 	if o.attributes.GPUMemory > 0 {
-		m.resolveMemory(p)
+		m.resolveMemory(p, o)
 		return
 	}
 	if len(o.deviceClaims) == 0 {
-		if m.dra.any && o.request.GPU > 0 {
-			p.needs = &needs{request: m.byResource(o)}
+		if o != p.object || o.request.GPU > 0 && (m.dra.any || m.gpuKinds.others(o.resource)) {
+			n := m.byResource(o)
+			p.needs = &n
 		}
 		return
 	}
@@ -148,23 +153,6 @@ func (m *mirror) resolve(p *pod) {
 	if nics > 0 {
 		n.request.Selector = append(n.request.Selector, core.Requirement{Key: nicsLabel, Op: cluster.In, Values: []string{"paired"}})
 	}
-}
-
-// byResource is what a pod needs that asks for GPUs by a resource: nodes with a
-// device plugin or, where a device class provides the resource, with its devices.
-func (m *mirror) byResource(o *podObject) core.Request {
-	plain := core.Requirement{Key: gpusLabel, Op: cluster.DoesNotExist}
-	class := m.dra.resources[o.resource]
-	if class == nil || o.resource == "" || class.wrong != "" {
-		return withSelector(o.request, plain)
-	}
-	q, err := m.askSelector(class, nil)
-	if err != nil {
-		return withSelector(o.request, plain)
-	}
-	r := withSelector(o.request)
-	translate.AddAlternatives(&r, [][]core.Requirement{{plain}, {{Key: q.label, Op: cluster.In, Values: []string{"all"}}}})
-	return r
 }
 
 // withSelector returns a request with further requirements, its lists its own.

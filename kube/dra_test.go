@@ -147,6 +147,12 @@ func claiming(names ...string) change[*v1.Pod] {
 	}
 }
 
+// asker adds a pod, and a claim of its name for so many GPUs, 0 for all of a node.
+func (d *devices) asker(name string, gpus int64, selectors ...string) {
+	d.deviceClaim(name, []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", gpus, selectors...)})
+	d.pod(name, claiming(name))
+}
+
 // reserve writes the claims of a binding as the API would.
 func (d *devices) reserve(b *bindAct) bool {
 	for _, o := range b.claims {
@@ -249,8 +255,7 @@ func TestClaimsRebuilt(t *testing.T) {
 	d := newDevices(t)
 	d.published("a", "NVIDIA H800", 4)
 	for _, name := range []string{"one", "two"} {
-		d.deviceClaim(name, []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 1)})
-		d.pod(name, claiming(name))
+		d.asker(name, 1)
 	}
 	d.on("one,two>a,a")
 	d.over("one")
@@ -265,8 +270,7 @@ func TestClaimsRebuilt(t *testing.T) {
 	if p := d.m.pods[d.pods["default/two"].UID]; p.devices != 1<<1 {
 		t.Errorf("the pod has the devices %b, and its claim %s", p.devices, d.has("two"))
 	}
-	d.deviceClaim("rest", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 3)})
-	d.pod("rest", claiming("rest"))
+	d.asker("rest", 3)
 	d.on("rest>a")
 }
 
@@ -275,8 +279,7 @@ func TestClaimSelectors(t *testing.T) {
 	d.published("a", "NVIDIA A100", 4)
 	d.published("b", "NVIDIA H800", 4)
 	d.node("plain", "") // eight GPUs of a device plugin
-	d.deviceClaim("h", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 4, `device.attributes["gpu.nvidia.com"].productName == "NVIDIA H800"`)})
-	d.pod("h", claiming("h"))
+	d.asker("h", 4, `device.attributes["gpu.nvidia.com"].productName == "NVIDIA H800"`)
 	d.on("h>b")
 	d.deviceClaim("two", []resourceapi.DeviceRequest{{Name: "x", FirstAvailable: []resourceapi.DeviceSubRequest{
 		{Name: "h", DeviceClassName: "gpu.nvidia.com", Count: 4, Selectors: celSelectors(`device.attributes["gpu.nvidia.com"].productName == "NVIDIA H800"`)},
@@ -285,8 +288,7 @@ func TestClaimSelectors(t *testing.T) {
 	d.pod("two", claiming("two"))
 	d.on("two>a")
 	d.holds("two=x/a:a/gpu-0 x/a:a/gpu-1 x/a:a/gpu-2 x/a:a/gpu-3")
-	d.deviceClaim("more", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 1)})
-	d.pod("more", claiming("more"))
+	d.asker("more", 1)
 	d.waits("more", "Affinity", "8 fit, 0 of them where selectors")
 	// And the other way round: the resource is not to be had from DRA.
 	d.pod("nine", asking(v1alpha1.GPUResource, "8"))
@@ -296,13 +298,11 @@ func TestClaimSelectors(t *testing.T) {
 func TestClaimAll(t *testing.T) {
 	d := newDevices(t)
 	d.published("a", "NVIDIA A100", 4)
-	d.deviceClaim("all", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 0)})
-	d.pod("all", claiming("all"))
+	d.asker("all", 0)
 	d.on("all>a")
 	d.holds("all=x:a/gpu-0 x:a/gpu-1 x:a/gpu-2 x:a/gpu-3")
 	d.published("b", "NVIDIA H800", 8)
-	d.deviceClaim("again", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 0)})
-	d.pod("again", claiming("again"))
+	d.asker("again", 0)
 	d.waits("again", ReasonMisconfigured, "nodes have 4 or 8 such GPUs")
 }
 
@@ -346,8 +346,7 @@ func TestDeviceHealth(t *testing.T) {
 	}}
 	d.m.taintRuleSeen(translate.TaintRuleOf(rule))
 	for _, name := range []string{"one", "two", "three"} {
-		d.deviceClaim(name, []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 1)})
-		d.pod(name, claiming(name))
+		d.asker(name, 1)
 	}
 	d.on("one>a", "two>", "three>")
 	d.holds("one=x:a/gpu-1")
@@ -428,8 +427,7 @@ func TestClaimInFlight(t *testing.T) {
 	d := newDevices(t)
 	d.published("a", "NVIDIA H800", 1)
 	for _, name := range []string{"one", "two"} {
-		d.deviceClaim(name, []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 1)})
-		d.pod(name, claiming(name))
+		d.asker(name, 1)
 	}
 	acts := d.m.decide(d.m.now)
 	if len(acts.bind) != 1 || acts.bind[0].pod.object.Name != "one" {
@@ -480,8 +478,7 @@ func TestClaimShared(t *testing.T) {
 		t.Errorf("the claim is reserved for %d pods", n)
 	}
 	d.over("p")
-	d.deviceClaim("more", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 4)})
-	d.pod("more", claiming("more"))
+	d.asker("more", 4)
 	d.on("more>b")
 
 	d.over("more")

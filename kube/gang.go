@@ -39,6 +39,28 @@ func (g *group) hears(s *translate.Membership) {
 	g.patience = max(g.patience, s.Patience)
 }
 
+// rehear takes in that a pod says otherwise than before how large its gang is, or how
+// long it waits: someone has put it right. A gang of which a pod has a place is as it
+// was begun.
+func (m *mirror) rehear(p *pod, before *translate.Membership) {
+	g, now := p.group, &p.object.membership
+	same := before.Min == now.Min && before.Patience == now.Patience && maps.Equal(before.Roles, now.Roles)
+	if same || g.count("", func(p *pod) bool { return p.state != podWaiting }) > 0 {
+		return
+	}
+	for r := range before.Roles { // the least of others was perhaps said by pods that are gone
+		delete(g.roles, r)
+	}
+	g.min, g.patience, g.sized = 0, 0, false
+	for _, p := range g.pods {
+		g.hears(&p.object.membership)
+	}
+	if g.submitted {
+		m.withdraw(g)
+	}
+	m.touch(g)
+}
+
 // needs takes in what somebody says of how large the gang is.
 func (g *group) needs(pods int, roles map[string]int) {
 	sum := 0
@@ -167,7 +189,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	if m.now < g.notBefore {
 		m.acts.wake = min(m.acts.wake, g.notBefore)
 		m.later = append(m.later, g)
-		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again in %.3gs", g.failures, (g.notBefore - m.now).Seconds())
+		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again at %s", g.failures, clock(g.notBefore))
 	}
 	return "", ""
 }
@@ -192,7 +214,7 @@ func (m *mirror) collecting(g *group) string {
 	if m.now < since+g.patience {
 		m.acts.wake = min(m.acts.wake, since+g.patience)
 		m.later = append(m.later, g)
-		return fmt.Sprintf("%s; in %.3gs those that are there start without the others", detail, (since + g.patience - m.now).Seconds())
+		return fmt.Sprintf("%s; at %s those that are there start without the others", detail, clock(since+g.patience))
 	}
 	g.soft = true
 	return ""
@@ -228,40 +250,37 @@ func (m *mirror) pause(failures int) core.Time {
 	return min(max(r.Backoff, core.Second)<<min(failures-1, 20), max(r.MaxBackoff, core.Second))
 }
 
+// ofGPUs reports whether there is a PodGroup, and it says which GPUs its pods get.
+func (o *podGroupObject) ofGPUs() bool { return o != nil && o.attributes.OfGPUs() }
+
 // podGroupSeen takes in a PodGroup as it is now. That it asks for more pods, or for
 // fewer, counts for a gang that waits.
 func (m *mirror) podGroupSeen(o *podGroupObject) {
-	old := m.podGroups[key(o.Namespace, o.Name)]
-	m.podGroups[key(o.Namespace, o.Name)] = o
+	old := m.podGroups[keyOf(o)]
+	m.podGroups[keyOf(o)] = o
 	g := m.groups[translate.Group{Namespace: o.Namespace, Kind: "podgroup", Name: o.Name}]
 	if g != nil && old != nil && old.min != o.min && g.submitted && !g.runs() && !g.leaving() {
 		m.withdraw(g) // it is weighed anew
 	}
-	m.touchNative(o.Namespace, o.Name)
+	m.touchNative(keyOf(o), old.ofGPUs() || o.ofGPUs())
 }
 
-func (m *mirror) podGroupGone(namespace, name string) {
-	delete(m.podGroups, key(namespace, name))
-	m.touchNative(namespace, name)
+func (m *mirror) podGroupGone(k types.NamespacedName) {
+	old := m.podGroups[k]
+	delete(m.podGroups, k)
+	m.touchNative(k, old.ofGPUs())
 }
 
 func (m *mirror) podGroupsListed(list []*podGroupObject) {
-	there := make(map[types.NamespacedName]bool, len(list))
-	for _, o := range list {
-		there[key(o.Namespace, o.Name)] = true
-		m.podGroupSeen(o)
-	}
-	for k := range m.podGroups {
-		if !there[k] {
-			m.podGroupGone(k.Namespace, k.Name)
-		}
-	}
+	compare(m.podGroups, list, keyOf, m.podGroupSeen, m.podGroupGone)
 }
 
-func (m *mirror) touchNative(namespace, name string) {
-	if g := m.groups[translate.Group{Namespace: namespace, Kind: "podgroup", Name: name}]; g != nil {
+// touchNative has the pods of a PodGroup looked at again: what they ask for too,
+// where that may be otherwise.
+func (m *mirror) touchNative(k types.NamespacedName, asks bool) {
+	if g := m.groups[translate.Group{Namespace: k.Namespace, Kind: "podgroup", Name: k.Name}]; g != nil {
 		for _, p := range g.pods {
-			if len(p.object.deviceClaims) > 0 {
+			if len(p.object.deviceClaims) > 0 || asks {
 				m.reconsider(p)
 			}
 		}
@@ -289,6 +308,11 @@ func (m *mirror) asked(id translate.Group, says *translate.Gang, err error) bool
 	g.says = says
 	if !says.Since.IsZero() && says.Since.Before(g.created) {
 		g.created = says.Since
+	}
+	if says.Attributes.OfGPUs() {
+		for _, p := range g.pods {
+			m.reconsider(p)
+		}
 	}
 	m.touch(g)
 	return false

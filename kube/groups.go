@@ -248,6 +248,9 @@ func (m *mirror) advance(g *group) {
 	if g.submitted && g.gang() && !g.runs() && g.few((*pod).stands) != "" {
 		m.withdraw(g)
 	}
+	if g.submitted && g.native && m.podGroupOf(g) == nil && !g.runs() {
+		m.withdraw(g)
+	}
 	if !g.submitted {
 		if reason, detail := m.blocked(g); reason != "" {
 			g.wait(m.now, reason, detail)

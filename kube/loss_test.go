@@ -89,14 +89,107 @@ func TestFailedMember(t *testing.T) {
 	}
 }
 
+// A pod that waits to join a gang does not start in the place of one that was lost,
+// beside those that leave for it: it starts with the gang anew.
+func TestPodThatWaitsWhileItsGangLeaves(t *testing.T) {
+	y, gang := running(t, "requeue")
+	y.see(another(gang[0], "g-2"))
+	if at := y.run(); len(at) > 0 || y.pods["g-2"].slot < 0 {
+		t.Fatalf("got %v; expected that it waits, and the engine knows it", at)
+	}
+	y.ends(gang[0], v1.PodFailed)
+	bind, evict := y.pass()
+	if len(bind) > 0 || !slices.Equal(evicted(evict), []string{"g-1"}) {
+		t.Fatalf("%d start, %v leave", len(bind), evicted(evict))
+	}
+	y.podGone(gang[1].UID)
+	y.see(another(gang[1], "g-3"))
+	y.run()
+	y.now += 3600 * core.Second
+	if at := y.run(); len(at) != 2 {
+		t.Errorf("got %v; expected the gang", at)
+	}
+}
+
+// A gang waits twice as long after each failed start, as far as the policy lets it; one
+// that had to make room waits for no longer than that takes.
+func TestPauseAfterFailedStarts(t *testing.T) {
+	y, gang := running(t, "")
+	y.policy.Requeue.Backoff, y.policy.Requeue.MaxBackoff = 10*core.Second, 35*core.Second
+	for i, want := range []core.Time{10, 20, 35, 35} {
+		if got := y.pause(i + 1); got != want*core.Second {
+			t.Errorf("after %d failed starts it waits %v s; want %d", i+1, got.Seconds(), want)
+		}
+	}
+	g := y.pods["g-0"].group
+	g.failures = 3
+	high := newTestPod("high", 8)
+	high.Spec.Priority = new(int32(1000))
+	y.see(high)
+	y.now += 3600 * core.Second
+	if _, evict := y.pass(); len(evict) != 2 {
+		t.Fatalf("%v leave", evicted(evict))
+	}
+	y.see(another(gang[0], "g-2"), another(gang[1], "g-3"))
+	for _, p := range gang {
+		y.podGone(p.UID)
+	}
+	y.node("b", 8)
+	if at := y.run(); g.failures != 0 || at["g-2"] == "" || at["g-3"] == "" {
+		t.Errorf("%d failed starts; got %v", g.failures, at)
+	}
+}
+
+// A pod that is to leave while it is being bound is told so when it is.
+func TestEvictedWhileItIsBeingBound(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	y.start()
+	y.see(newTestPod("p", 8))
+	if bind, _ := y.pass(); len(bind) != 1 {
+		t.Fatalf("%d are bound", len(bind))
+	}
+	high := newTestPod("high", 8)
+	high.Spec.Priority = new(int32(1000))
+	y.see(high)
+	y.now += 3600 * core.Second
+	if _, evict := y.pass(); len(evict) > 0 || y.pods["p"].state != podLeaving {
+		t.Fatalf("%v leave; it is in state %d", evicted(evict), y.pods["p"].state)
+	}
+	y.bound("p", true, false)
+	if _, evict := y.pass(); !slices.Equal(evicted(evict), []string{"p"}) {
+		t.Errorf("%v leave", evicted(evict))
+	}
+}
+
+// A gang waits since its first pod was made, in whatever order they are seen.
+func TestGangWaitsSinceItsFirstPod(t *testing.T) {
+	y := newToy(t)
+	y.start()
+	gang := newTestGang("g", 2, 4)
+	gang[1].CreationTimestamp.Time = startOfTime.Add(-time.Minute)
+	y.see(gang...)
+	if g := y.pods["g-0"].group; !g.created.Equal(startOfTime.Add(-time.Minute)) {
+		t.Errorf("it waits since %v", g.created)
+	}
+}
+
 // A PodGroup that is disrupted whole is stopped whole, unless an annotation says
 // otherwise; pods that did their work do not come again, so the rest goes on.
 func TestDisruptionMode(t *testing.T) {
-	y, gang := running(t, "requeue")
+	y := newToy(t)
+	y.node("a", 8)
+	y.start()
+	gang := newTestGang("g", 3, 2)
+	for _, p := range gang {
+		p.Annotations[v1alpha1.OnFailureAnnotation] = "requeue"
+	}
+	y.see(gang...)
+	y.run()
 	y.ends(gang[0], v1.PodSucceeded)
 	y.run()
 	y.ends(gang[1], v1.PodFailed)
-	if _, evict := y.pass(); len(evict) > 0 {
+	if _, evict := y.pass(); len(evict) > 0 || !y.pods["g-2"].runs() {
 		t.Errorf("%v leave", evicted(evict))
 	}
 

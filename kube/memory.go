@@ -62,12 +62,12 @@ func (m *mirror) remember() {
 }
 
 // resolveMemory finds out which part of a GPU a pod needs, and of which models.
-func (m *mirror) resolveMemory(p *pod) {
+func (m *mirror) resolveMemory(p *pod, object *podObject) {
 	if m.memories.pods == nil {
 		m.memories.pods = map[*pod]bool{}
 	}
 	m.memories.pods[p] = true
-	o := *p.object
+	o := *object
 	n := &needs{}
 	p.needs = n
 	want := o.attributes.GPUMemory
@@ -93,8 +93,5 @@ func (m *mirror) resolveMemory(p *pod) {
 		}
 		o.request.GPU, o.request.Models = core.Milli((want*int64(core.WholeGPU)+least-1)/least), models
 	}
-	n.request = o.request
-	if m.dra.any {
-		n.request = m.byResource(&o)
-	}
+	*n = m.byResource(&o)
 }

@@ -56,6 +56,7 @@ type mirror struct {
 
 	dra      draTables
 	memories memories
+	gpuKinds gpuKinds
 
 	waiters map[*group]bool // of which pods wait, and some that wait no more
 	asking  []*group        // those that are to be asked next why they wait
@@ -274,6 +275,7 @@ func (m *mirror) done() {
 func (m *mirror) settle() {
 	m.recheck()
 	m.remember()
+	m.sortOut()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
 			changed := make([]*node, 0, len(m.dirtyNodes))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,62 +49,24 @@ func (m *mirror) moveOf(p *pod, request string) move {
 	return move{namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, node: p.target, request: request, shard: m.whose(p)}
 }
 
-// moves are those under way.
-type moves struct {
-	mu   sync.Mutex
-	list []move
-}
-
-func (l *moves) add(list ...move) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, list...)
-}
-
-// take returns them all; those to be looked at again are added again.
-func (l *moves) take() []move {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := l.list
-	l.list = nil
-	return list
-}
-
-// movePeriod is how often moves are looked at.
-const movePeriod = time.Second
-
-// moveAll brings moves on until ctx ends.
-func (s *Scheduler) moveAll(ctx context.Context) {
-	tick := time.NewTicker(movePeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s.moveOn(ctx)
-	}
-}
+func (x move) key() string { return string(x.uid) }
 
 // moveOn brings each move a step on.
 func (s *Scheduler) moveOn(ctx context.Context) {
 	l := newLook(s)
-	for _, x := range s.moves.take() {
+	s.moves.each(func(x *move) bool {
 		if !s.held[x.shard].Load() {
 			// Whoever decides now finds it: this instance again, where the pod is of
 			// another shard since.
 			s.box.put(func(m *mirror) { m.movedOff(x.uid, nil) })
-			continue
+			return true
 		}
-		over, err := s.step(ctx, l, &x)
+		over, err := s.step(ctx, l, x)
 		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			s.log.Warn("a pod cannot be moved now", "pod", x.namespace+"/"+x.name, "error", err)
 		}
-		if !over {
-			s.moves.add(x)
-		}
-	}
+		return over
+	})
 }
 
 // look is what was read for a look at all moves: several pods of a node are often

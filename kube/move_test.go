@@ -184,6 +184,13 @@ func TestMakeBeforeBreak(t *testing.T) {
 	x.is("taken out")
 	x.is("taken out, Replacing True")
 	x.says("ReplicaSet serve-5d4f is to make one")
+	x.ClearActions()
+	x.is("taken out, Replacing True")
+	for _, a := range x.Actions() {
+		if a.GetVerb() == "patch" {
+			t.Errorf("what it says already is written again: %v", a)
+		}
+	}
 	x.make("new", "")
 	x.edit("new", func(p *v1.Pod) {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.WaitingCondition, Status: v1.ConditionTrue, Reason: "Resources", Message: "1 GPU is lacking"}}
@@ -245,6 +252,14 @@ func TestMakeBeforeBreakAgain(t *testing.T) {
 	}
 	x.edit("old", func(p *v1.Pod) { p.OwnerReferences = owner })
 	x.is("taken out, NotReplaced False")
+}
+
+// A pod of the same name that came since is not the one to be moved.
+func TestMoveOfAPodThatWasReplaced(t *testing.T) {
+	x := newMoving(t)
+	x.begin()
+	x.edit("old", func(p *v1.Pod) { p.UID = "another" })
+	x.is("its owner's")
 }
 
 // Who asks anew gives the pod as much time as at first.

@@ -29,7 +29,9 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	} else if n.object.node.GPUs != o.node.GPUs { // a driver that came late
 		m.memories.mib = nil
 	}
+	m.gpuKinds.count(n, -1)
 	n.object, n.gone = o, false
+	m.gpuKinds.count(n, 1)
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
 	if o.undrained != "" {
 		m.log.Warn("a node is not drained", "node", o.Name, "why", o.undrained)
@@ -48,7 +50,8 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 // nodeGone takes in that a node was deleted. Its pods hold their places until
 // the garbage collector has taken them away.
 func (m *mirror) nodeGone(name string) {
-	if n := m.nodes[name]; n != nil {
+	if n := m.nodes[name]; n != nil && !n.gone {
+		m.gpuKinds.count(n, -1)
 		n.gone = true
 		clear(m.topologies.labelled)
 		m.memories.mib = nil
@@ -61,16 +64,7 @@ func (m *mirror) nodeGone(name string) {
 
 // nodesListed takes in all nodes there are.
 func (m *mirror) nodesListed(list []*nodeObject) {
-	there := make(map[string]bool, len(list))
-	for _, o := range list {
-		there[o.Name] = true
-		m.nodeSeen(o)
-	}
-	for name, n := range m.nodes {
-		if !there[name] && !n.gone {
-			m.nodeGone(name)
-		}
-	}
+	compare(m.nodes, list, nameOf, m.nodeSeen, m.nodeGone)
 }
 
 // tellNode tells the engine how a node is now.

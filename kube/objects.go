@@ -32,15 +32,17 @@ type podObject struct {
 	claims []translate.Claim
 
 	// ours says that Muster schedules it. What follows is set for such pods.
-	ours         bool
-	membership   translate.Membership
-	attributes   translate.Attributes
-	priority     int32
-	request      core.Request
-	wrong        string // what the author must change before it can run
-	quotaGate    bool   // it has our scheduling gate
-	otherGates   bool   // it has others': it is not ready
-	waitingType  bool   // it has the Waiting condition, True
+	ours       bool
+	membership translate.Membership
+	attributes translate.Attributes
+	priority   int32
+	request    core.Request
+	wrong      string // what the author must change before it can run
+	quotaGate  bool   // it has our scheduling gate
+	otherGates bool   // it has others': it is not ready
+	// waits says that it has the Waiting condition, True; waitingSince since when.
+	waits        bool
+	waitingSince time.Time
 	owner        *metav1.OwnerReference
 	replaceable  bool            // by another pod of its owner, before it goes
 	move         *translate.Move // of one that moves, or did not in the end
@@ -74,7 +76,9 @@ func trimPod(p *v1.Pod) *podObject {
 				o.started = c.LastTransitionTime.Time
 			}
 		case v1alpha1.WaitingCondition:
-			o.waitingType = c.Status == v1.ConditionTrue
+			if o.waits = c.Status == v1.ConditionTrue; o.waits {
+				o.waitingSince = c.LastTransitionTime.Time
+			}
 		}
 	}
 	o.amounts = translate.Requests(p)
@@ -133,6 +137,7 @@ func (o *podObject) over() bool { return o.phase == v1.PodSucceeded || o.phase =
 type nodeObject struct {
 	metav1.ObjectMeta
 	node    core.Node
+	gpus    []v1.ResourceName // the resources of its device plugins
 	missing int
 	unready time.Time // since when it is not ready, zero when it is
 	wrong   string    // why it cannot be used
@@ -148,6 +153,7 @@ func trimNode(n *v1.Node) *nodeObject {
 	if o.node, o.missing, err = translate.Node(n); err != nil {
 		o.wrong = err.Error()
 	}
+	o.gpus = translate.NodeGPUs(n)
 	if o.drain, err = translate.DrainOf(n); err != nil {
 		o.undrained = err.Error()
 	}
@@ -240,4 +246,30 @@ func trimMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
 // key is how an object is found in its table.
 func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+func keyOf[T metav1.Object](o T) types.NamespacedName { return key(o.GetNamespace(), o.GetName()) }
+
+func nameOf[T metav1.Object](o T) string { return o.GetName() }
+
+// refill makes a table hold the objects of a list, and no others.
+func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
+	clear(table)
+	for _, o := range list {
+		table[key(o)] = o
+	}
+}
+
+// compare has all objects of a list seen, and gone what else the table has.
+func compare[K comparable, V, T any](table map[K]V, list []T, key func(T) K, seen func(T), gone func(K)) {
+	there := make(map[K]bool, len(list))
+	for _, o := range list {
+		there[key(o)] = true
+		seen(o)
+	}
+	for k := range table {
+		if !there[k] {
+			gone(k)
+		}
+	}
 }

@@ -3,8 +3,14 @@ package kube
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -239,4 +245,117 @@ func TestResizedInPlace(t *testing.T) {
 	w.on("none>")
 	w.pod("b", asking("cpu", "1", v1alpha1.GPUResource, "1"))
 	w.on("none>n")
+}
+
+// After a watch was lost all is listed anew: what is not there any more is gone.
+func TestListedAnew(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"old", "new"} {
+		w.node(name, "r1")
+		w.attaches(name, 2)
+		w.pod(name, asking(v1alpha1.GPUResource, "8"))
+		w.claim(name, name)
+		w.class(name, true)
+		w.m.podGroupSeen(&podGroupObject{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
+		w.m.queueSeen(queueObject(name, ""))
+	}
+	w.on("old,new>new,old")
+	w.m.nodesListed([]*nodeObject{trimNode(w.nodes["new"])})
+	w.m.csiNodesListed(nil)
+	w.m.podsListed([]*podObject{trimPod(w.pods["default/new"])})
+	w.m.claimsListed([]*claimObject{trimClaim(w.claims["default/new"])})
+	w.m.classesListed(nil)
+	w.m.podGroupsListed([]*podGroupObject{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}}})
+	w.m.queuesListed([]*v1alpha1.Queue{queueObject("new", "")})
+	delete(w.pods, "default/old")
+	w.settle()
+	m := w.m
+	if n := m.nodes["old"]; n != nil && !n.gone {
+		t.Error("a node is still there")
+	}
+	for what, n := range map[string]int{"pods": len(m.pods), "volume claims": len(m.storage.claims), "PodGroups": len(m.podGroups), "queues": len(m.queues.objects)} {
+		if n != 1 {
+			t.Errorf("%s: %d; expected 1", what, n)
+		}
+	}
+	if len(m.storage.limits) != 0 || len(m.storage.classes) != 0 {
+		t.Errorf("limits of %d nodes, %d storage classes; expected none", len(m.storage.limits), len(m.storage.classes))
+	}
+}
+
+// A node that is full of others' pods takes no more, and one that is gone none, while
+// its pods are still there.
+func TestNodesThatTakeNoPods(t *testing.T) {
+	w := newWorld(t)
+	w.node("full", "r1", func(n *v1.Node) { n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1") })
+	w.pod("agent", foreign("full"))
+	w.pod("p")
+	w.on("p>")
+	w.node("n", "r1")
+	w.on("p>n")
+	w.m.nodeGone("n")
+	w.pod("q")
+	w.on("q>")
+}
+
+// Devices that a node does not offer any more are taken for those that are free.
+func TestDevicesThatFail(t *testing.T) {
+	y := newToy(t)
+	n := y.node("a", 2)
+	p := newTestPod("p", 1)
+	p.Spec.NodeName, p.Annotations[v1alpha1.GPUsAnnotation] = "a", "1"
+	y.see(p)
+	y.start()
+	y.run()
+	n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	n.Status.Allocatable[v1alpha1.GPUResource] = resource.MustParse("1")
+	y.nodeSeen(trimNode(n))
+	y.run()
+	if got := y.nodes["a"].sick; got != 1<<0 {
+		t.Errorf("these are unhealthy: %b; expected the one that is free", got)
+	}
+}
+
+// A job that waits in a queue that goes says so.
+func TestQueueGoes(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	w.m.queueSeen(queueObject("q", "", v1alpha1.Quota{Model: "*", Nominal: gpus(16)}))
+	inQueue := labelled(v1alpha1.QueueLabel + "=q")
+	w.pod("blocker", inQueue, asking(v1alpha1.GPUResource, "8"))
+	w.on("blocker>n1")
+	w.pod("p", inQueue)
+	w.waits("p", core.Resources.String(), "")
+	w.m.queueGone("q")
+	w.waits("p", ReasonQueueNotFound, "q")
+}
+
+// A pod that runs may say anew how long it takes, and when it last wrote a checkpoint.
+func TestPodThatRunsSaysMore(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	y.start()
+	p := newTestPod("p", 1)
+	y.see(p)
+	y.run()
+	p.Spec.NodeName, p.Annotations[v1alpha1.GPUsAnnotation] = "a", "0"
+	y.see(p)
+	rec := &tape{}
+	y.record = rec
+	p.Annotations[v1alpha1.WalltimeAnnotation] = "2h"
+	y.see(p)
+	p.Annotations[v1alpha1.LastCheckpointAnnotation] = startOfTime.Format(time.RFC3339)
+	y.see(p)
+	y.see(p)
+	var got []core.Event
+	for _, s := range rec.steps {
+		got = append(got, s.event)
+	}
+	want := []core.Event{
+		core.JobEstimated{Job: "default/pod/p", Estimate: 7200 * core.Second},
+		core.Checkpointed{Job: "default/pod/p", At: core.Time(startOfTime.UnixNano())},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the engine is told %+v; expected %+v", got, want)
+	}
 }

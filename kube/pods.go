@@ -122,11 +122,9 @@ func (m *mirror) podSeen(o *podObject) {
 	}
 	switch {
 	case o.node == "":
+		m.rehear(p, &old.membership)
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
 			m.weighUsers(p)
-			if !p.group.submitted { // what was misspelt may be how large the gang is
-				p.group.hears(&o.membership)
-			}
 			m.touch(p.group)
 		}
 	case p.state == podWaiting || o.node != p.target || p.otherDevices():
@@ -217,16 +215,7 @@ func (m *mirror) podGone(uid types.UID) {
 
 // podsListed takes in all pods there are.
 func (m *mirror) podsListed(list []*podObject) {
-	there := make(map[types.UID]bool, len(list))
-	for _, o := range list {
-		there[o.UID] = true
-		m.podSeen(o)
-	}
-	for uid := range m.pods {
-		if !there[uid] {
-			m.podGone(uid)
-		}
-	}
+	compare(m.pods, list, (*podObject).GetUID, m.podSeen, m.podGone)
 }
 
 // podOver takes a pod that ended or was deleted off its node.
@@ -346,7 +335,7 @@ func (m *mirror) answered(p *pod) {
 	if g.inFlight == 1 {
 		m.boundAll(g)
 	}
-	if g.inFlight--; g.inFlight == 0 && m.ours(g) && (g.native || g.said.reason != "" || p.object.waitingType) {
+	if g.inFlight--; g.inFlight == 0 && m.ours(g) && (g.native || g.said.reason != "" || p.object.waits) {
 		m.acts.said = append(m.acts.said, m.unsay(g)...)
 	}
 }

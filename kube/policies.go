@@ -30,10 +30,7 @@ func newPolicies(given core.Policy) policies {
 }
 
 func (m *mirror) policiesListed(list []*v1alpha1.SchedulingPolicy) {
-	clear(m.policies.objects)
-	for _, p := range list {
-		m.policies.objects[p.Name] = p
-	}
+	refill(m.policies.objects, list, nameOf)
 	m.policiesChanged()
 }
 

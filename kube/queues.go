@@ -42,10 +42,7 @@ func newQueues() queues {
 
 // queuesListed takes in all queues there are.
 func (m *mirror) queuesListed(list []*v1alpha1.Queue) {
-	clear(m.queues.objects)
-	for _, q := range list {
-		m.queues.objects[q.Name] = q
-	}
+	refill(m.queues.objects, list, nameOf)
 	m.queuesChanged()
 }
 

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -82,6 +83,28 @@ func TestBoundWithOtherDevices(t *testing.T) {
 	}
 }
 
+// A pod that is on a GPU which another has counts as another scheduler's, until the
+// other is gone.
+func TestOnATakenDevice(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 1)
+	for _, name := range []string{"p", "q"} {
+		p := newTestPod(name, 1)
+		p.Spec.NodeName, p.Annotations[v1alpha1.GPUsAnnotation] = "a", "0"
+		y.see(p)
+	}
+	y.start()
+	y.run()
+	if q := y.pods["q"]; q.group != nil || y.nodes["a"].count != 1 || len(y.groups) != 1 {
+		t.Errorf("it is of %v; %d pods are counted as others', in %d groups", q.group, y.nodes["a"].count, len(y.groups))
+	}
+	y.podGone("p")
+	y.run()
+	if q := y.pods["q"]; q.group == nil || q.slot < 0 || y.nodes["a"].count != 0 {
+		t.Errorf("it is of %v; %d pods are counted as others'", q.group, y.nodes["a"].count)
+	}
+}
+
 // Of one object the latest is written last, and what could not be written is
 // written again unless there is something later.
 func TestVerses(t *testing.T) {
@@ -113,4 +136,32 @@ func TestVerses(t *testing.T) {
 	x = take("third")
 	v.written(x, true)
 	none()
+	v.put([]verse{{uid: "p", reason: "fourth", ungate: true}})
+	say("fifth")
+	if x := take("fifth"); !x.ungate {
+		t.Error("the gate is not taken off")
+	}
+}
+
+// What is to be written of a shard that is given up is forgotten, and what is being
+// written waited for.
+func TestVersesOfAShardThatIsGivenUp(t *testing.T) {
+	v := newVerses()
+	v.put([]verse{{uid: "a"}, {uid: "b"}, {uid: "c", shard: 1}})
+	x, _ := v.take()
+	over, end := context.WithCancel(context.Background())
+	end()
+	if v.drain(over, 0) {
+		t.Error("what is being written is not waited for")
+	}
+	v.written(&x, true)
+	if !v.drain(over, 0) {
+		t.Error("it waits for nothing")
+	}
+	if x, ok := v.take(); !ok || x.uid != "c" {
+		t.Errorf("%q is written next (%t); want c", x.uid, ok)
+	}
+	if x, ok := v.take(); ok {
+		t.Errorf("%q is written of the shard that was given up", x.uid)
+	}
 }

@@ -46,11 +46,11 @@ func TestRolesOfAGang(t *testing.T) {
 	w := newWorld(t)
 	w.node("n1", "r1")
 	w.pod("worker-0", member("worker"))
-	w.collects("worker-0", "nobody has said how many pods of worker the gang needs; in 900s")
+	w.collects("worker-0", "nobody has said how many pods of worker the gang needs; at 1970-01-12T14:01:41Z those that are there start without the others")
 	w.pod("worker-1", member("worker"), noted("yunikorn.apache.org/task-groups", roles))
 	w.pod("worker-2", member("worker"))
 	w.pod("worker-3", member("worker"))
-	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs are there and ready; in ")
+	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs are there and ready; at ")
 	w.pod("the-ps-comes-last", member("ps"))
 	w.on("the-ps-comes-last,worker-0,worker-1,worker-2,worker-3>,,,,") // two GPUs too few for three, and for the least
 	w.waits("the-ps-comes-last", "Resources", "")
@@ -106,6 +106,14 @@ func TestPatience(t *testing.T) {
 		w.pod("other", member("worker"), asking("cpu", "1")) // says nothing of it: 15 minutes
 		w.on("worker-0,other>,")
 		w.collects("worker-0", "0 of the 1 pods of ps")
+		if list := w.m.explain(10); len(list) != 2 {
+			t.Errorf("%d pods are told why they wait; expected 2", len(list))
+		}
+		w.now = w.now.Add(time.Duration(2 * sayAgain))
+		w.collects("worker-0", "0 of the 1 pods of ps")
+		if list := w.m.explain(10); len(list) != 0 {
+			t.Errorf("they are told the same again: %+v", list)
+		}
 		w.now = w.now.Add(time.Hour)
 		w.on("worker-0>"+c.on, "other>"+c.on)
 		if c.on != "" {
@@ -178,6 +186,40 @@ func TestMisspeltGang(t *testing.T) {
 	w.collects("worker-1", "nobody has said how many pods of worker")
 	w.pod("worker-0", member("worker"), noted("yunikorn.apache.org/task-groups", `[{"name": "worker", "minMember": 2}]`))
 	w.on("worker-0,worker-1>n1,n1")
+}
+
+// How large a gang is may be put right on its pods while they wait, whether the
+// engine knows the gang or not; it takes the last pod that says otherwise.
+func TestGangIsPutRight(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1", "r1")
+	w.pod("blocker", asking(v1alpha1.GPUResource, "6"))
+	w.on("blocker>n1")
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, gang("g", 1), noted(v1alpha1.MinMemberAnnotation, "ps=1,worker=3"), noted(v1alpha1.TaskAnnotation, "worker"))
+	}
+	w.collects("a", "0 of the 1 pods of ps")
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, gang("g", 4))
+	}
+	w.collects("a", "3 of the 4 pods")
+	w.pod("a", gang("g", 3))
+	w.pod("b", gang("g", 3))
+	w.collects("a", "3 of the 4 pods")
+	w.pod("c", gang("g", 3))
+	w.waits("a", core.Resources.String(), "")
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, gang("g", 2))
+	}
+	w.on("a,b>n1,n1", "c>")
+
+	// What has begun stays as it is.
+	w.pod("c", gang("g", 4))
+	if g := w.m.pods[w.pods["default/c"].UID].group; g.min != 2 || !g.submitted {
+		t.Errorf("of the gang that runs, %d pods start together; expected 2", g.min)
+	}
+	w.gone("blocker")
+	w.on("a,b,c>n1,n1,n1")
 }
 
 // What an object says of a gang: its roles, its queue, its topology.

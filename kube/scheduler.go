@@ -5,7 +5,7 @@
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go budgets.go volumes.go attach.go queues.go policies.go topologies.go
 //	drain.go loss.go                                  who leaves nodes that are emptied, or lost
-//	bind.go evict.go suspend.go move.go status.go size.go     acts to the API, and their outcomes
+//	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
 //	leader.go shards.go                               who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -107,9 +108,9 @@ type Scheduler struct {
 	metrics  *metrics
 	recorder record.EventRecorder
 
-	resources   sync.Map // schema.GroupVersionKind to schema.GroupVersionResource
-	suspensions suspensions
-	moves       moves
+	resources   sync.Map              // schema.GroupVersionKind to schema.GroupVersionResource
+	suspensions unfinished[suspended] // owners to resume
+	moves       unfinished[move]
 	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	drive       func(context.Context) // the loop, until its context ends
@@ -218,8 +219,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	workers.Go(func() {
 		select {
 		case <-s.ready:
-			workers.Go(func() { s.moveAll(ctx) })
-			s.resume(ctx)
+			workers.Go(func() { wait.UntilWithContext(ctx, s.moveOn, lookPeriod) })
+			wait.UntilWithContext(ctx, s.resumeGone, lookPeriod)
 		case <-ctx.Done():
 		}
 	})

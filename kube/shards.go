@@ -391,7 +391,7 @@ func (m *mirror) openArrived() {
 
 // inherited reports whether a pod that has a place is said to wait, as an
 // instance that decided before may have left it.
-func (p *pod) inherited() bool { return p.object.waitingType && p.state == podBound }
+func (p *pod) inherited() bool { return p.object.waits && p.state == podBound }
 
 // inherits reports whether a pod of the group is.
 func (g *group) inherits() bool {

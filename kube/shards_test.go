@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -622,6 +623,88 @@ func TestShardPassesOn(t *testing.T) {
 	}
 }
 
+// A shard is kept while a binding is under way of a job of it, or to a node of it, or
+// while devices are being claimed for a pod that is gone.
+func TestShardIsKeptWhileBindingsAreUnderWay(t *testing.T) {
+	for _, shard := range []string{"*", "A100"} {
+		r, _, b := three(t)
+		r.pod("of-the-rest", asking(v1alpha1.GPUResource, "8"))
+		r.catchUp(b)
+		r.decide(b)
+		if len(b.sent) != 1 || b.sent[0].node != "a" {
+			t.Fatalf("%+v is sent; expected a binding to the node of A100", b.sent)
+		}
+		r.handOver(shard)
+		r.decide(b)
+		if r.holders[r.shard(shard)] != b {
+			t.Errorf("%s is given up while a binding is under way", shard)
+		}
+		b.dra.inFlight["gone"] = nil
+		r.answer(b, true)
+		r.decide(b)
+		if r.holders[r.shard(shard)] != b {
+			t.Errorf("%s is given up while devices are being claimed", shard)
+		}
+		delete(b.dra.inFlight, "gone")
+		r.decide(b)
+		if r.holders[r.shard(shard)] != nil {
+			t.Errorf("%s is kept though nothing is under way", shard)
+		}
+	}
+}
+
+// A binding that waits for volumes is given up with the shard.
+func TestShardGivenUpWhileVolumesAreMade(t *testing.T) {
+	r, a, b := three(t)
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: disks, VolumeBindingMode: &late}
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "c"}}
+	claim.Spec.StorageClassName = &class.Name
+	for _, x := range r.instances {
+		x.classSeen(trimClass(class))
+		x.claimSeen(trimClaim(claim))
+	}
+	r.pod("p", models("H800"), using("c"))
+	r.catchUp(a)
+	r.decide(a)
+	if len(a.storage.providing) != 1 || len(a.sent) != 0 {
+		t.Fatalf("volumes are made for %d pods, %d bindings are sent; expected one, and none", len(a.storage.providing), len(a.sent))
+	}
+	r.handOver("H800")
+	r.decide(a)
+	if r.holders[r.shard("H800")] != nil || len(a.storage.providing) != 0 {
+		t.Fatal("the shard is not given up")
+	}
+	r.take(b, "H800")
+	r.catchUp(b)
+	r.decide(b)
+	if len(b.storage.providing) != 1 {
+		t.Error("who decides next does not place the pod")
+	}
+}
+
+// A node that was lost while nobody decided on its pods is emptied by the next.
+func TestShardWithALostNode(t *testing.T) {
+	r, a, b := three(t)
+	b.lostAfter = 300 * core.Second
+	r.pod("p", models("H800"))
+	r.bound("i1:p>h")
+	r.kill(a, func(bindAct) bool { return true })
+	r.node("h", func(n *v1.Node) {
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = v1.ConditionUnknown, metav1.NewTime(r.now)
+	})
+	r.now = r.now.Add(10 * time.Minute)
+	r.settle()
+	if len(r.evicted) != 0 {
+		t.Fatalf("%v are evicted by who does not decide on them", r.evicted)
+	}
+	r.take(b, "H800")
+	r.settle()
+	if want := []string{"i2:p"}; !slices.Equal(r.evicted, want) {
+		t.Errorf("%v are evicted; want %v", r.evicted, want)
+	}
+}
+
 // What was under way for evictions and volumes is dropped with the shard.
 func TestShardGivenUpForgets(t *testing.T) {
 	r, a, b := three(t)
@@ -757,6 +840,27 @@ func TestJobMovesToAnotherShard(t *testing.T) {
 	a.hopes("urgent", t)
 }
 
+// Of a job that passes to another shard, a pod that was told to leave stays unless its
+// new instance says so too.
+func TestJobThatLeavesMovesToAnotherShard(t *testing.T) {
+	r, a, _ := three(t)
+	r.pod("victim", models("H800"), asking(v1alpha1.GPUResource, "8"))
+	r.bound("i1:victim>h")
+	r.pod("urgent", models("H800"), asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) { p.Spec.Priority = new(int32(100)) })
+	r.catchUp(a)
+	r.decide(a)
+	if len(a.leaving) != 1 {
+		t.Fatalf("%d are to leave", len(a.leaving))
+	}
+	a.leaving = nil // a budget does not allow it
+	r.gone("urgent")
+	r.pod("victim", func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = "A100" })
+	r.bound()
+	if p := a.pods[r.pods["victim"].UID]; p.state != podBound || len(r.evicted) != 0 {
+		t.Errorf("it is in state %d; evicted: %v", p.state, r.evicted)
+	}
+}
+
 // A node that comes from another's shard takes no pods for as long as a binding
 // there may be under way.
 func TestNodeMovesToAnotherShard(t *testing.T) {
@@ -828,7 +932,7 @@ func TestShardsRandom(t *testing.T) {
 			x := r.instances[pick(len(r.instances))]
 			shard := r.shards[pick(len(r.shards))].Name()
 			holder := r.holders[r.shard(shard)]
-			switch pick(16) {
+			switch pick(17) {
 			case 0:
 				if len(r.pods) < 12 {
 					r.serial++
@@ -878,6 +982,12 @@ func TestShardsRandom(t *testing.T) {
 					for i := range 3 {
 						role := []string{"worker", "worker", "ps"}[i]
 						r.pod(fmt.Sprintf("%s-%d", name, i), gang(name, 0), noted(v1alpha1.MinMemberAnnotation, "ps=1,worker=1"), noted(v1alpha1.TaskAnnotation, role), in)
+					}
+				}
+			case 16: // said otherwise: that of the gang's others counts
+				if names := slices.Sorted(maps.Keys(r.pods)); len(names) > 0 {
+					if name := names[pick(len(names))]; r.pods[name].Annotations[v1alpha1.MinMemberAnnotation] == "4" {
+						r.pod(name, noted(v1alpha1.MinMemberAnnotation, "3"))
 					}
 				}
 			case 3, 4:

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,7 +39,8 @@ type verse struct {
 	podGroup        bool
 	reason, message string // empty: it waits no more
 	ungate          bool
-	event           bool // people are told in an event too: once a job
+	event           string    // what people are told in an event too, once a job
+	since           time.Time // since when the object is said to wait; zero: from now on
 	shard           int
 }
 
@@ -46,6 +48,7 @@ type verse struct {
 type said struct {
 	reason, message string
 	at              core.Time
+	told            core.Time // when people were told in an event
 }
 
 // explain asks about up to n waiting jobs, in turn, and returns what is to be
@@ -112,15 +115,23 @@ func (m *mirror) say(g *group) []verse {
 	if g.waiting.reason == "" || m.now-g.waiting.since < firstSay {
 		return nil
 	}
-	now := said{g.waiting.reason, g.waiting.detail, m.now}
+	now := said{reason: g.waiting.reason, message: g.waiting.detail, at: m.now}
 	old := g.said
 	if now.reason == old.reason && (now.message == old.message || m.now-old.at < sayAgain) && !g.unsaid() {
 		return nil
 	}
+	// An event is what has happened: numbers alone that change are news now and then.
+	now.told = old.told
+	event := ""
+	if now.reason != old.reason || why(now.message) != why(old.message) && m.now-old.told >= sayAgain {
+		event, now.told = why(now.message), m.now
+	}
 	g.said = now
 	var out []verse
-	if pg := m.podGroupOf(g); pg != nil {
-		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message, event: true, shard: g.shard})
+	pg := m.podGroupOf(g)
+	if pg != nil {
+		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message, event: event, shard: g.shard})
+		event = ""
 	}
 	for i, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.object.otherGates }) {
 		if now.reason == old.reason && i > 0 && p.said == now.reason {
@@ -129,10 +140,10 @@ func (m *mirror) say(g *group) []verse {
 		p.said = now.reason
 		out = append(out, verse{
 			namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, reason: now.reason, message: now.message,
-			event:  i == 0 && !g.native,
-			shard:  g.shard,
+			event: event, since: p.object.waitingSince, shard: g.shard,
 			ungate: p.object.quotaGate && g.submitted && now.reason != core.QuotaExceeded.String(),
 		})
+		event = ""
 	}
 	return out
 }
@@ -169,7 +180,7 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 	at, ok := f.Starts[g.job]
 	switch {
 	case ok:
-		return StartMark + time.Unix(0, int64(at)).UTC().Format(time.RFC3339)
+		return StartMark + clock(at)
 	case f.Cut:
 		return NoStartMark + "too many jobs wait to look at them all"
 	case !f.of[g]:
@@ -179,6 +190,10 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 	}
 	return NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
 }
+
+// clock is a time as messages say it: a message that said how long until then would be
+// another all the time, and written anew.
+func clock(t core.Time) string { return time.Unix(0, int64(t)).UTC().Format(time.RFC3339) }
 
 // why is the part of a condition's message that says why a job waits.
 func why(message string) string {
@@ -251,6 +266,9 @@ func (v *verses) put(list []verse) {
 			v.order = append(v.order, x.uid)
 		}
 		x.ungate = x.ungate || old.ungate
+		if x.reason == old.reason {
+			x.event = cmp.Or(x.event, old.event)
+		}
 		v.by[x.uid] = x
 	}
 	v.mu.Unlock()
@@ -364,8 +382,13 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 	now := metav1.NewTime(s.now())
 	var conditions []v1.PodCondition
 	if x.reason == "" {
-		conditions = []v1.PodCondition{{Type: v1alpha1.WaitingCondition, Status: v1.ConditionFalse, Reason: "Started", LastTransitionTime: now}}
+		conditions = []v1.PodCondition{{
+			Type: v1alpha1.WaitingCondition, Status: v1.ConditionFalse, Reason: "Started", Message: "it has a place", LastTransitionTime: now,
+		}}
 	} else {
+		if !x.since.IsZero() {
+			now = metav1.NewTime(x.since)
+		}
 		conditions = []v1.PodCondition{
 			{Type: v1alpha1.WaitingCondition, Status: v1.ConditionTrue, Reason: x.reason, Message: x.message, LastTransitionTime: now},
 			{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: scheduledReason(x.reason), Message: x.reason + ": " + x.message, LastTransitionTime: now},
@@ -381,8 +404,8 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 		}
 	}
 	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.event {
-		s.event(x.namespace, "Pod", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
+	if err == nil && x.event != "" {
+		s.event(x.namespace, "Pod", x.name, x.uid, v1.EventTypeWarning, x.reason, x.event)
 	}
 	return err
 }
@@ -406,13 +429,20 @@ func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
 		Message: x.reason + ": " + x.message, LastTransitionTime: now,
 	}
 	if x.reason == "" {
-		waiting.Status, waiting.Reason = metav1.ConditionFalse, "Started"
+		waiting.Status, waiting.Reason, waiting.Message = metav1.ConditionFalse, "Started", "its pods have places"
 		scheduled.Status, scheduled.Reason, scheduled.Message = metav1.ConditionTrue, "Scheduled", "all pods of the gang are bound"
 	}
 	groups := s.client.SchedulingV1beta1().PodGroups(x.namespace)
 	g, err := groups.Get(ctx, x.name, metav1.GetOptions{})
 	if err != nil || g.UID != x.uid {
 		return err
+	}
+	for i := range g.Status.Conditions { // the time is when the status changed
+		for _, c := range []*metav1.Condition{&waiting, &scheduled} {
+			if old := &g.Status.Conditions[i]; old.Type == c.Type && old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+		}
 	}
 	was := slices.IndexFunc(g.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == schedulingv1beta1.PodGroupInitiallyScheduled && c.Status == metav1.ConditionTrue
@@ -426,8 +456,8 @@ func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
 		return err
 	}
 	_, err = groups.Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.event {
-		s.event(x.namespace, "PodGroup", x.name, x.uid, v1.EventTypeWarning, x.reason, x.message)
+	if err == nil && x.event != "" {
+		s.event(x.namespace, "PodGroup", x.name, x.uid, v1.EventTypeWarning, x.reason, x.event)
 	}
 	return err
 }

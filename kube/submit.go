@@ -45,6 +45,27 @@ func (m *mirror) attributesOf(g *group, p *pod) translate.Attributes {
 	return a
 }
 
+// inherit returns a pod as it is with what is said of its job's GPUs, by its PodGroup
+// or the object of the gang, where it says nothing of them itself. An error says what
+// of it cannot be.
+func (m *mirror) inherit(p *pod) (*podObject, error) {
+	var job translate.Attributes
+	if g := p.group; g.says != nil {
+		job = g.says.Attributes
+	}
+	if pg := m.podGroupOf(p.group); pg != nil {
+		job = job.Over(&pg.attributes)
+	}
+	if !job.OfGPUs() {
+		return p.object, nil
+	}
+	o := *p.object
+	if len(o.deviceClaims) > 0 {
+		job = translate.Attributes{Models: job.Models}
+	}
+	return &o, translate.Inherit(&o.request, &o.attributes, &job)
+}
+
 // queueOf names the queue of a group: what its pods say, else its namespace,
 // else the default.
 func (m *mirror) queueOf(g *group, a translate.Attributes) string {

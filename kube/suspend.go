@@ -55,6 +55,10 @@ type suspended struct {
 	mark suspendMark
 }
 
+func (o suspended) key() string {
+	return strings.Join([]string{o.resource.String(), o.namespace, o.name, o.mark.String()}, " ")
+}
+
 // suspendMark is the value of [v1alpha1.SuspendedAnnotation]: the group, since
 // when it is in the queue, and the selector of its pods.
 type suspendMark struct {
@@ -371,52 +375,9 @@ func (s *Scheduler) setSuspended(ctx context.Context, o *owning, mark *suspendMa
 	return err
 }
 
-// suspensions are the owners to resume.
-type suspensions struct {
-	mu   sync.Mutex
-	list []suspended
-}
-
-func (l *suspensions) add(o suspended) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, old := range l.list {
-		if old.resource == o.resource && old.namespace == o.namespace && old.name == o.name && old.mark == o.mark {
-			return
-		}
-	}
-	l.list = append(l.list, o)
-}
-
-// take returns them all; those to be looked at again are added again.
-func (l *suspensions) take() []suspended {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := l.list
-	l.list = nil
-	return list
-}
-
 // overdue is how long after its grace a pod is waited for that is being deleted:
 // on a node that is lost, nobody ends it.
 const overdue = 15 * time.Second
-
-// resumePeriod is how often suspended owners are looked at.
-const resumePeriod = time.Second
-
-// resume takes back what is suspended until ctx ends.
-func (s *Scheduler) resume(ctx context.Context) {
-	tick := time.NewTicker(resumePeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s.resumeGone(ctx)
-	}
-}
 
 // findSuspended lists the owners that bear our mark: those that were suspended
 // before this instance decided on them.
@@ -474,18 +435,17 @@ func (o *suspended) group() translate.Group {
 
 // resumeGone resumes the owners whose pods are gone.
 func (s *Scheduler) resumeGone(ctx context.Context) {
-	for _, o := range s.suspensions.take() {
-		over, err := s.resumeOne(ctx, &o)
+	s.suspensions.each(func(o *suspended) bool {
+		over, err := s.resumeOne(ctx, o)
 		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			s.log.Warn("an owner cannot be resumed now", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource, "error", err)
 		}
-		if !over {
-			s.suspensions.add(o)
-			continue
+		if over {
+			id := o.group()
+			s.box.put(func(m *mirror) { m.resumed(id) })
 		}
-		id := o.group()
-		s.box.put(func(m *mirror) { m.resumed(id) })
-	}
+		return over
+	})
 }
 
 // resumeOne resumes an owner if its pods are gone, and reports whether there is

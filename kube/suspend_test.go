@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -86,6 +89,12 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	}
 	if y.run(); y.groups[id] != nil {
 		t.Error("the place is kept for good")
+	}
+
+	// Pods that have come before their owner is found suspended wait since it was.
+	y.see(job(2)...)
+	if y.park(id, startOfTime); !y.groups[id].created.Equal(startOfTime) {
+		t.Errorf("they wait since %v", y.groups[id].created)
 	}
 }
 
@@ -203,11 +212,17 @@ func leaving(by *unstructured.Unstructured) *suspension {
 func TestSuspendAndResume(t *testing.T) {
 	ctx := context.Background()
 	job := owner("batch/v1", "Job", "train", nil)
+	job.SetResourceVersion("7")
 	o := newOwners(t, job)
 	o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
 	o.suspend(ctx, leaving(job))
 	if got := o.state(job, "spec", "suspend"); got != "suspended by us" {
 		t.Fatalf("the job is %s", got)
+	}
+	for _, a := range o.dynamic.(*dynamicfake.FakeDynamicClient).Actions() {
+		if p, ok := a.(clienttesting.PatchAction); ok && !strings.Contains(string(p.GetPatch()), `"resourceVersion":"7"`) {
+			t.Errorf("whatever has changed since it was read, it is suspended: %s", p.GetPatch())
+		}
 	}
 	for _, name := range []string{"a", "b"} {
 		p, _ := o.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
@@ -218,6 +233,13 @@ func TestSuspendAndResume(t *testing.T) {
 	o.resumeGone(ctx)
 	if got := o.state(job, "spec", "suspend"); got != "suspended by us" {
 		t.Fatalf("while its pods are there, the job is %s", got)
+	}
+
+	if err := o.findSuspended(ctx); err != nil { // as one that takes another shard does
+		t.Fatal(err)
+	}
+	if n := len(o.suspensions.list); n != 1 {
+		t.Errorf("of one owner, %d are to be resumed", n)
 	}
 
 	// Another instance finds it, and finishes.
@@ -302,6 +324,106 @@ func TestWhichOwnerIsSuspended(t *testing.T) {
 				t.Errorf("then it is %s, want %s", got, c.then)
 			}
 		})
+	}
+}
+
+// An owner is resumed when its pods are gone, or as good as gone.
+func TestResumedWhenItsPodsAreGone(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		is   func(*v1.Pod)
+		want string
+	}{
+		"one runs":             {func(*v1.Pod) {}, "suspended by us"},
+		"one is ending":        {func(p *v1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(startOfTime)) }, "suspended by us"},
+		"one nobody ends":      {func(p *v1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(startOfTime.Add(-overdue))) }, "resumed"},
+		"one has done its job": {func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }, "resumed"},
+	} {
+		job := owner("batch/v1", "Job", "train", nil)
+		o := newOwners(t, job)
+		o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
+		o.suspend(ctx, leaving(job))
+		o.noPods()
+		o.pods("batch.kubernetes.io/job-name", "train", "a")
+		p, err := o.client.CoreV1().Pods("default").Get(ctx, "a", metav1.GetOptions{})
+		if err == nil {
+			c.is(p)
+			_, err = o.client.CoreV1().Pods("default").Update(ctx, p, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.resumeGone(ctx)
+		if got := o.state(job, "spec", "suspend"); got != c.want {
+			t.Errorf("%s: it is %s, want %s", name, got, c.want)
+		}
+		m := newToy(t)
+		id := translate.Group{Namespace: "default", Kind: "job", Name: "train"}
+		m.park(id, startOfTime)
+		for _, f := range o.box.take(nil) {
+			f(m.mirror)
+		}
+		if kept := m.groups[id].parked.until == core.Never; kept != (c.want != "resumed") {
+			t.Errorf("%s: its place is kept for good: %t", name, kept)
+		}
+	}
+}
+
+// The pods of an owner that cannot be suspended are evicted, and its place is not kept
+// for ones that come when it is resumed.
+func TestEvictedRatherThanSuspended(t *testing.T) {
+	workflow := owner("batch/v1", "Job", "step", owner("argoproj.io/v1alpha1", "Workflow", "flow", nil))
+	o := newOwners(t, workflow)
+	gone := make(chan string, 2)
+	o.client.(*fake.Clientset).PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() != "eviction" {
+			return false, nil, nil
+		}
+		gone <- a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).Name
+		return true, nil, nil
+	})
+	o.pods("batch.kubernetes.io/job-name", "step", "a", "b")
+	m := newToy(t)
+	id := translate.Group{Namespace: "default", Kind: "job", Name: "train"}
+	m.park(id, startOfTime)
+	o.suspend(context.Background(), leaving(workflow))
+	var names []string
+	for range 2 {
+		select {
+		case name := <-gone:
+			names = append(names, name)
+		case <-time.After(10 * time.Second):
+		}
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("%v are evicted", names)
+	}
+	for _, f := range o.box.take(nil) {
+		f(m.mirror)
+	}
+	if m.groups[id].parked != nil {
+		t.Error("its place is kept")
+	}
+}
+
+// A budget lets pods go all at once that it selects, as it was last counted.
+func TestBudgetAllows(t *testing.T) {
+	pods := []*v1.Pod{newTestPod("a", 1), newTestPod("b", 1)}
+	for _, p := range pods {
+		p.Labels["app"] = "db"
+	}
+	for _, c := range []struct {
+		app      string
+		allowed  int32
+		observed int64
+		want     bool
+	}{{"db", 2, 3, true}, {"db", 1, 3, false}, {"db", 2, 2, false}, {"web", 0, 2, true}} {
+		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
+		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": c.app}}
+		b.Status.DisruptionsAllowed, b.Status.ObservedGeneration = c.allowed, c.observed
+		if got := allows(b, pods); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
 	}
 }
 

@@ -48,11 +48,8 @@ func newTopologies(given []translate.Level) topologies {
 }
 
 func (m *mirror) topologiesListed(list []*v1alpha1.Topology) {
-	clear(m.topologies.objects)
+	refill(m.topologies.objects, list, nameOf)
 	clear(m.topologies.labelled)
-	for _, t := range list {
-		m.topologies.objects[t.Name] = t
-	}
 	m.chooseLevels()
 }
 

@@ -401,10 +401,7 @@ func (m *mirror) claimGone(o *claimObject) {
 }
 
 func (m *mirror) claimsListed(list []*claimObject) {
-	clear(m.storage.claims)
-	for _, o := range list {
-		m.storage.claims[key(o.Namespace, o.Name)] = o
-	}
+	refill(m.storage.claims, list, keyOf)
 	m.weighAll()
 }
 
@@ -420,10 +417,7 @@ func (m *mirror) volumeGone(o *volumeObject) {
 }
 
 func (m *mirror) volumesListed(list []*volumeObject) {
-	clear(m.storage.volumes)
-	for _, o := range list {
-		m.storage.volumes[o.Name] = o
-	}
+	refill(m.storage.volumes, list, nameOf)
 	m.weighAll()
 }
 
@@ -439,10 +433,7 @@ func (m *mirror) classGone(o *classObject) {
 }
 
 func (m *mirror) classesListed(list []*classObject) {
-	clear(m.storage.classes)
-	for _, o := range list {
-		m.storage.classes[o.Name] = o
-	}
+	refill(m.storage.classes, list, nameOf)
 	m.weighAll()
 }
 

@@ -130,7 +130,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 		return nil, err
 	} else if served["podgroups"] {
 		groups := follow(s, func(g *schedulingv1beta1.PodGroup) *podGroupObject { return trimPodGroup(g) }, (*mirror).podGroupSeen,
-			func(m *mirror, o *podGroupObject) { m.podGroupGone(o.Namespace, o.Name) }, (*mirror).podGroupsListed)
+			func(m *mirror, o *podGroupObject) { m.podGroupGone(keyOf(o)) }, (*mirror).podGroupsListed)
 		start(ctx, groups, s.client.SchedulingV1beta1().RESTClient(), "podgroups", &schedulingv1beta1.PodGroup{}, &synced)
 	} else {
 		s.log.Info("this cluster serves no PodGroups of its own", "api", schedulingv1beta1.SchemeGroupVersion)
@@ -169,7 +169,7 @@ func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{})
 	client := s.client.ResourceV1().RESTClient()
 	slices := follow(s, translate.SliceOf, (*mirror).sliceSeen, (*mirror).sliceGone, (*mirror).slicesListed)
 	classes := follow(s, trimDeviceClass, (*mirror).deviceClassSeen, func(m *mirror, o *deviceClassObject) { m.deviceClassGone(o.Name) }, (*mirror).deviceClassesListed)
-	claims := follow(s, trimDeviceClaim, (*mirror).deviceClaimSeen, func(m *mirror, o *deviceClaimObject) { m.deviceClaimGone(o.Namespace, o.Name) }, (*mirror).deviceClaimsListed)
+	claims := follow(s, trimDeviceClaim, (*mirror).deviceClaimSeen, func(m *mirror, o *deviceClaimObject) { m.deviceClaimGone(keyOf(o)) }, (*mirror).deviceClaimsListed)
 	rules := follow(s, translate.TaintRuleOf, (*mirror).taintRuleSeen, func(m *mirror, o *translate.TaintRule) { m.taintRuleGone(o.Name) }, (*mirror).taintRulesListed)
 	start(ctx, slices, client, "resourceslices", &resourceapi.ResourceSlice{}, synced)
 	start(ctx, classes, client, "deviceclasses", &resourceapi.DeviceClass{}, synced)

@@ -39,7 +39,9 @@ func newRoot(plugin bool) *cobra.Command {
 
 Exit codes: 0 done, 1 the run failed or was interrupted, 2 bad input (one line
 on stderr says where it is and what was expected).`,
+		Version: fullVersion(),
 	}
+	root.SetVersionTemplate("muster {{.Version}}\n") // as the command prints it, also as a plugin
 	if plugin {
 		root.Use = pluginName
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl muster"}

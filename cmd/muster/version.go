@@ -18,10 +18,15 @@ func newVersion() *cobra.Command {
 		Example: "  muster version",
 		Args:    arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "muster %s%s %s %s/%s\n", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(c.OutOrStdout(), "muster", fullVersion())
 			return err
 		},
 	}
+}
+
+// fullVersion is the version and what the binary was built from, with and for.
+func fullVersion() string {
+	return fmt.Sprintf("%s%s %s %s/%s", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // revision returns the commit that the binary was built from, if it knows.

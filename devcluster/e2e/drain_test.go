@@ -37,11 +37,9 @@ func TestDrainMakesBeforeBreak(t *testing.T) {
 	c.node("free")
 	old := s.on("n0")
 	c.must(c.drain("n0", time.Minute))
-	c.gone(old)
-	if p := s.on("free"); translate.MoveOf(p) != nil {
+	if p := s.replaced(old, "free"); translate.MoveOf(p) != nil {
 		t.Errorf("the new pod is %+v", p.ObjectMeta)
 	}
-	s.neverFewer(3)
 	if n, err := admin.CoreV1().Nodes().Get(ctx(), "n0", metav1.GetOptions{}); err != nil || !n.Spec.Unschedulable || n.Annotations[v1alpha1.DrainAnnotation] != "" {
 		t.Errorf("the node is left as %+v, %v", n, err)
 	}
@@ -72,13 +70,11 @@ func TestDrainWithoutRoom(t *testing.T) {
 	if k := condition(c.get(old.Name), v1alpha1.MovingCondition); k == nil || k.Status != v1.ConditionFalse || k.Reason != v1alpha1.MovingNotReplaced || !strings.Contains(k.Message, "Resources") {
 		t.Errorf("the pod says %+v", k)
 	}
-	s.neverFewer(3)
+	s.neverFewer()
 
 	c.node("free")
 	c.must(c.drain("n1", time.Minute))
-	c.gone(old)
-	s.on("free")
-	s.neverFewer(3)
+	s.replaced(old, "free")
 }
 
 // A scheduler that is killed while a pod is out of its owner's hands, once while
@@ -89,8 +85,7 @@ func TestDrainKilled(t *testing.T) {
 	p := c.process()
 	s := c.service(2)
 	old := s.on("n0")
-	drained := make(chan error, 1)
-	go func() { drained <- c.drain("n0", time.Minute) }()
+	drained := c.draining("n0", time.Minute)
 	c.moving(old, v1alpha1.MovingReplacing)
 	p.kill()
 	c.node("free")
@@ -98,14 +93,12 @@ func TestDrainKilled(t *testing.T) {
 	p = c.process()
 	c.moving(old, v1alpha1.MovingBudget)
 	p.kill()
-	s.neverFewer(2)
+	s.neverFewer()
 	c.must(admin.PolicyV1().PodDisruptionBudgets(c.namespace).Delete(ctx(), "serve", metav1.DeleteOptions{}))
 	p = c.process()
 	defer p.interrupt()
 	c.must(<-drained)
-	c.gone(old)
-	s.on("free")
-	s.neverFewer(2)
+	s.replaced(old, "free")
 }
 
 // A pod that was taken out of its owner's hands is given back when the node is
@@ -116,12 +109,9 @@ func TestDrainTakenBack(t *testing.T) {
 	c.schedule()
 	s := c.service(2)
 	old := s.on("n0")
-	drained := make(chan error, 1)
-	go func() { drained <- c.drain("n0", time.Minute) }()
+	drained := c.draining("n0", time.Minute)
 	c.moving(old, v1alpha1.MovingReplacing)
-	people, err := console.New(address)
-	c.must(err)
-	c.must(people.Uncordon(ctx(), "n0"))
+	c.uncordon("n0")
 	if err := <-drained; err == nil || !strings.Contains(err.Error(), "somebody else has taken it over") {
 		t.Errorf("the drain ended with %v", err)
 	}
@@ -135,7 +125,7 @@ func TestDrainTakenBack(t *testing.T) {
 		}
 		return nil
 	})
-	s.neverFewer(2)
+	s.neverFewer()
 }
 
 // With a bad cable and restarts, nodes that are drained one after the other, with room
@@ -148,8 +138,6 @@ func TestDrainChaos(t *testing.T) {
 	c.schedule(chaotic)
 	s := c.service(3)
 	bad.bad.Store(200)
-	people, err := console.New(address)
-	c.must(err)
 	for round := range 5 {
 		node := ""
 		for _, p := range c.podsWith("app", "serve") {
@@ -161,8 +149,7 @@ func TestDrainChaos(t *testing.T) {
 		if !spare {
 			c.create(pod("taken", asks(8), func(p *v1.Pod) { p.Spec.NodeName = c.freeNode() }))
 		}
-		drained := make(chan error, 1)
-		go func() { drained <- c.drain(node, 2*time.Second) }()
+		drained := c.draining(node, 2*time.Second)
 		if round%2 == 1 {
 			c.until("a pod is out of its owner's hands", func() error {
 				if pods := c.podsWith(v1alpha1.MovingLabel, "true"); len(pods) == 0 && len(drained) == 0 {
@@ -187,7 +174,7 @@ func TestDrainChaos(t *testing.T) {
 		if err := <-drained; err == nil && !spare {
 			t.Error("a node was drained though there was no room")
 		}
-		c.must(people.Uncordon(ctx(), node))
+		c.uncordon(node)
 		if !spare {
 			c.kill("taken")
 		}
@@ -205,7 +192,7 @@ func TestDrainChaos(t *testing.T) {
 		}
 		return nil
 	})
-	s.neverFewer(3)
+	s.neverFewer()
 }
 
 // freeNode returns a node that is open and has no pod.
@@ -292,6 +279,20 @@ func (c *cluster) drain(node string, replace time.Duration) error {
 	})
 }
 
+// draining drains a node beside the test, which is told how that ended.
+func (c *cluster) draining(node string, replace time.Duration) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- c.drain(node, replace) }()
+	return ended
+}
+
+func (c *cluster) uncordon(node string) {
+	c.Helper()
+	people, err := console.New(address)
+	c.must(err)
+	c.must(people.Uncordon(ctx(), node))
+}
+
 // moving waits until a pod says why it has not left yet, or stays.
 func (c *cluster) moving(p *v1.Pod, reason string) {
 	c.Helper()
@@ -325,6 +326,7 @@ func (c *cluster) budget(spec policyv1.PodDisruptionBudgetSpec) {
 type service struct {
 	*cluster
 	mu     sync.Mutex
+	wanted int
 	ready  map[types.UID]bool
 	fewest int // that were ready at any time since all were
 }
@@ -339,7 +341,7 @@ func (c *cluster) service(replicas int32) *service {
 		ObjectMeta: metav1.ObjectMeta{Name: "serve"}, Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	s := &service{cluster: c, ready: map[types.UID]bool{}, fewest: int(replicas)}
+	s := &service{cluster: c, wanted: int(replicas), ready: map[types.UID]bool{}, fewest: int(replicas)}
 	version := ""
 	c.until("the Deployment is ready", func() error {
 		list, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{LabelSelector: "app=serve"})
@@ -395,12 +397,22 @@ func (s *service) on(node string) *v1.Pod {
 	return nil
 }
 
+// replaced waits until a pod is gone, and returns the one in its place on another node.
+// There were never too few.
+func (s *service) replaced(old *v1.Pod, node string) *v1.Pod {
+	s.Helper()
+	s.gone(old)
+	p := s.on(node)
+	s.neverFewer()
+	return p
+}
+
 // neverFewer fails the test when at any time fewer pods were ready than wanted.
-func (s *service) neverFewer(than int) {
+func (s *service) neverFewer() {
 	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fewest < than {
-		s.Errorf("at a time %d pods of the service were ready; expected %d", s.fewest, than)
+	if s.fewest < s.wanted {
+		s.Errorf("at a time %d pods of the service were ready; expected %d", s.fewest, s.wanted)
 	}
 }

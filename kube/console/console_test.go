@@ -191,6 +191,7 @@ func TestJobsSayHowTheyStand(t *testing.T) {
 		"suspended":                  {fmt.Sprintf(job, "true", ""), "job/a S JobHeldUser 8"},
 		"no pods yet":                {fmt.Sprintf(job, "false", ""), "job/a PD Dependency 8"},
 		"its pods were evicted":      {fmt.Sprintf(job, "false", "") + podGroup, "job/a RQ Dependency 8"},
+		"its first pods are done":    {fmt.Sprintf(job, "false", "") + podGroup + podText("p", owner, native, "phase: Succeeded"), "job/a PD Dependency 8"},
 		"its pods failed":            {fmt.Sprintf(job, "false", "") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a RQ Dependency 8"},
 		"suspended after it ran":     {fmt.Sprintf(job, "true", "") + podGroup + podText("p", owner, native, "phase: Failed"), "job/a S JobHeldUser 8"},
 		"suspended, and still there": {fmt.Sprintf(job, "true", "") + podGroup + podText("p", owner+", deletionTimestamp: ago(-9s)", native, "phase: Running"), "job/a CG  2"},

@@ -12,16 +12,10 @@ import (
 // GPUResource returns the name of the only resource by which a pod asks for whole
 // GPUs, empty when there is none or several.
 func GPUResource(p *v1.Pod) v1.ResourceName {
-	var name v1.ResourceName
-	for n, q := range resource.PodRequests(p, resource.PodResourcesOptions{}) {
-		if isGPU(n) && !q.IsZero() {
-			if name != "" {
-				return ""
-			}
-			name = n
-		}
+	if list := GPUResources(resource.PodRequests(p, resource.PodResourcesOptions{})); len(list) == 1 {
+		return list[0]
 	}
-	return name
+	return ""
 }
 
 // ExtendedRequests returns the requests of the claim by which a pod gets by DRA

@@ -53,17 +53,25 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 		node.Model = Model(n.Labels)
 		node.Devices = devicesOf(node.GPUs)
 	}
-	node.Labels = make(map[string]string, len(n.Labels)+1)
+	node.Labels = make(map[string]string, len(n.Labels)+2)
 	for k, v := range n.Labels {
 		node.Labels[k] = v
 	}
 	node.Labels[NodeName] = n.Name
+	for _, r := range NodeGPUs(n) {
+		node.Labels[ResourceLabel(r)] = "true"
+	}
 	for _, t := range n.Spec.Taints {
 		if repels(&t) {
 			node.Taints = append(node.Taints, core.Taint{Key: taintKey(t.Key, t.Effect), Value: taintValue(t.Value)})
 		}
 	}
 	return node, int(gpus - min(allocatable, gpus)), nil
+}
+
+// NodeGPUs lists the resources by which device plugins offer a node's GPUs.
+func NodeGPUs(n *v1.Node) []v1.ResourceName {
+	return GPUResources(n.Status.Capacity, n.Status.Allocatable)
 }
 
 // devicesOf is how GPUs lie in a node of which only their number is known: one

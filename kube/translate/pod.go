@@ -17,16 +17,17 @@ import (
 // Request says what a pod needs of a node. An error says, in the words of the
 // pod's author, what in it cannot be used.
 func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
-	need := Requests(p)
+	asked := requestsOf(p)
+	need := amountsIn(asked)
 	r := core.Request{GPU: milli(need.GPUs), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others, Models: a.Models}
-	if a.Fraction > 0 {
-		if need.GPUs > 0 {
-			return r, fmt.Errorf("a part of a GPU and %d whole ones are asked for: expected one of them", need.GPUs)
-		}
-		r.GPU = a.Fraction
+	if need.GPUs > 0 && a.Fraction > 0 {
+		return r, fmt.Errorf("a part of a GPU and %d whole ones are asked for: expected one of them", need.GPUs)
 	}
-	if a.GPUMemory > 0 && r.GPU > 0 {
-		return r, fmt.Errorf("memory of a GPU and GPUs, or a part of one, are asked for: expected one of them")
+	if err := addPart(&r, a); err != nil {
+		return r, err
+	}
+	if list := GPUResources(asked); len(list) > 1 {
+		return r, fmt.Errorf("GPUs are asked for as %s and as %s: expected one of them", list[0], list[1])
 	}
 	if r.GPU > 64*core.WholeGPU {
 		return r, fmt.Errorf("%d GPUs are asked for, expected at most 64 a pod", need.GPUs)
@@ -36,6 +37,29 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	}
 	err := selectors(p, &r)
 	return r, err
+}
+
+// Inherit adds to what a pod asks for what is said of its job's GPUs, where the
+// pod says nothing of them: the models, and a part of a GPU, or memory of one, where
+// it asks for none. An error is as that of [Request].
+func Inherit(r *core.Request, a, job *Attributes) error {
+	if a.Models == nil {
+		a.Models, r.Models = job.Models, job.Models
+	}
+	if r.GPU > 0 || a.GPUMemory > 0 {
+		return nil
+	}
+	a.Fraction, a.GPUMemory = job.Fraction, job.GPUMemory
+	return addPart(r, a)
+}
+
+// addPart adds the part of a GPU that is asked for.
+func addPart(r *core.Request, a *Attributes) error {
+	r.GPU += a.Fraction
+	if a.GPUMemory > 0 && r.GPU > 0 {
+		return fmt.Errorf("memory of a GPU and GPUs, or a part of one, are asked for: expected one of them")
+	}
+	return nil
 }
 
 // tolerations says in the engine's words which taints a toleration bears.

@@ -144,7 +144,7 @@ status:
 	got, missing, err := Node(n)
 	want := core.Node{
 		Name: "n1", Model: "H800", GPUs: 8, CPUMilli: 63500, MemMiB: 500 << 10, MaxPods: 110, HBD: "c1", Cordoned: true,
-		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1"},
+		Labels: map[string]string{"nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.clique": "c1", "zone": "z", NodeName: "n1", ResourceLabel("nvidia.com/gpu"): "true"},
 		Taints: []core.Taint{{Key: "gpu:NoSchedule", Value: "=yes"}},
 		Others: []core.Amount{{Name: "ephemeral-storage", Value: 1024}, {Name: "rdma/hca", Value: 4}},
 	}

@@ -28,6 +28,25 @@ func isGPU(name v1.ResourceName) bool {
 	return false
 }
 
+// GPUResources lists the resources that stand for GPUs of which the lists have
+// some, sorted.
+func GPUResources(lists ...v1.ResourceList) []v1.ResourceName {
+	var out []v1.ResourceName
+	for _, list := range lists {
+		for name, q := range list {
+			if isGPU(name) && q.Sign() > 0 && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ResourceLabel is the pseudo label under which the engine knows that a node's
+// GPUs are had by a resource.
+func ResourceLabel(name v1.ResourceName) string { return "resource:" + string(name) }
+
 // gpusIn counts the GPUs in a list of resources.
 func gpusIn(list v1.ResourceList) int64 {
 	var n int64
@@ -51,7 +70,14 @@ type Amounts struct {
 // Requests sums what a pod's containers ask for, init containers, sidecars,
 // pod-level requests and overhead included, as Kubernetes does.
 func Requests(p *v1.Pod) Amounts {
-	list := podresources.PodRequests(p, podresources.PodResourcesOptions{UseStatusResources: true})
+	return amountsIn(requestsOf(p))
+}
+
+func requestsOf(p *v1.Pod) v1.ResourceList {
+	return podresources.PodRequests(p, podresources.PodResourcesOptions{UseStatusResources: true})
+}
+
+func amountsIn(list v1.ResourceList) Amounts {
 	return Amounts{GPUs: gpusIn(list), CPUMilli: list.Cpu().MilliValue(), MemMiB: mebibytes(list.Memory(), true), Others: othersIn(list)}
 }
 

@@ -91,6 +91,7 @@ func (g *Gang) Notes(a *Attributes) map[string]string {
 	}
 	note(v1alpha1.RequiredTopologyAnnotation, of.Required, of.Required != "" && a.Required == "")
 	note(v1alpha1.PreferredTopologyAnnotation, of.Preferred, of.Preferred != "" && a.Preferred == "")
+	note(v1alpha1.GPUModelsAnnotation, strings.Join(of.Models, "|"), of.Models != nil && a.Models == nil)
 	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")
 	if a.MinMember == 0 && a.Roles == nil {
 		note(v1alpha1.MinMemberAnnotation, strconv.Itoa(g.Min), g.Min > 0)
