@@ -88,11 +88,12 @@ func TestBudgets(t *testing.T) {
 			w.m.budgetsListed(nil)
 		}, "dear "},
 		"the engine is built anew": {func(w *world) {
-			w.budget(budget("b", 0, "app=cheap"))
+			w.budget(budget("b", 0))
+			w.settle()
 			if err := w.m.rebuild(); err != nil {
 				w.t.Fatal(err)
 			}
-		}, "cheap "},
+		}, "dear cheap "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := budgeted(t)
@@ -141,6 +142,23 @@ func TestBudgetOfAGang(t *testing.T) {
 	w.pod("high", half, func(p *v1.Pod) { p.Spec.Priority = new(int32(9)) })
 	w.left("dear cheap ")
 	w.budget(budget("b", 1, "app=a"))
+	w.left("")
+	w.on("high>n")
+}
+
+// A budget of pods that have no place yet keeps nobody.
+func TestBudgetOfPodsThatWait(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "")
+	half := asking("cpu", "1", "nvidia.com/gpu", "4")
+	w.pod("dear", half, gang("g", 2))
+	w.pod("cheap", half, gang("g", 2))
+	w.on("dear,cheap>n,n")
+	w.pod("third", half, gang("g", 2), labelled("app=a"))
+	w.on("third>")
+	w.budget(budget("b", 0, "app=a"))
+	w.now = w.now.Add(time.Hour)
+	w.pod("high", half, func(p *v1.Pod) { p.Spec.Priority = new(int32(9)) })
 	w.left("")
 	w.on("high>n")
 }
