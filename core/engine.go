@@ -48,6 +48,8 @@ type Engine struct {
 	paused heap[*job] // by the end of their pause
 
 	running []*job // jobs with running pods
+	// shields is how many jobs are shielded.
+	shields int
 	world   uint64 // changes with nodes and queues
 	loads   []load // by model number
 	models  map[string]int
@@ -157,6 +159,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.changeQueues(func() error { return e.ledger.Remove(ev.Queue) })
 	case JobRelabelled:
 		return e.relabel(now, ev)
+	case JobShielded:
+		return e.shield(ev)
 	case JobEstimated:
 		return e.estimate(now, ev)
 	case Checkpointed:

@@ -96,6 +96,14 @@ type (
 		Labels   []string
 		Affinity []Term
 	}
+	// JobShielded tells that a live job must not be chosen to make room for others
+	// from now on, as if it were not preemptible, or that it may be again: what
+	// preemption of Kubernetes makes of PodDisruptionBudgets. Pods that were told to
+	// leave go on leaving.
+	JobShielded struct {
+		Job      string
+		Shielded bool
+	}
 	// JobEstimated brings a new estimate of a job's whole run time.
 	JobEstimated struct {
 		Job      string
@@ -126,6 +134,7 @@ func (PodsGone) event()      {}
 func (BindFailed) event()    {}
 func (JobEnded) event()      {}
 func (JobRelabelled) event() {}
+func (JobShielded) event()   {}
 func (JobEstimated) event()  {}
 func (Checkpointed) event()  {}
 func (Tick) event()          {}

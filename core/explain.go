@@ -96,7 +96,7 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return QuotaExceeded, e.quotaText(j, u)
 	}
 	if s := e.placer.Why(u); s.Lack != place.NoLack {
-		return lackReasons[s.Lack], s.Detail
+		return lackReasons[s.Lack], s.Detail + e.shieldedText(j)
 	}
 	if e.placer.Barred(u) {
 		return QuotaExceeded, e.quotaText(j, u)
@@ -112,6 +112,29 @@ func (e *Engine) why(j *job) (Reason, string) {
 var lackReasons = map[place.Lack]Reason{
 	place.TooLarge: NoNode, place.GPUs: Resources, place.Together: Stranded, place.CPU: InsufficientCPU,
 	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Constraint: Affinity, place.Topology: TopologyTooTight,
+}
+
+// shieldedText says how much GPU is held by jobs that would fall to the job's
+// priority, were they not shielded; nothing when there is none.
+func (e *Engine) shieldedText(j *job) string {
+	if !e.policy.Preempt.Priority || e.shields == 0 {
+		return ""
+	}
+	held := Milli(0)
+	for _, o := range e.running {
+		if !o.shielded || o.NotPreemptible || o.Locked || j.key.rank(o.key.standing) >= 0 {
+			continue
+		}
+		for i := range o.pods {
+			if p := &o.pods[i]; p.state == podRunning && j.class.pools&e.poolBit(p.alloc.Node) != 0 {
+				held += o.gpu(p)
+			}
+		}
+	}
+	if held == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; weaker jobs that must not be evicted now hold %s GPUs", gpuText(held))
 }
 
 // quotaText says whose quota is short, and by how much.

@@ -169,6 +169,9 @@ func (e *Engine) end(name string) error {
 	e.state.Commit()
 	e.state.SetLabels(j.slot, nil, nil)
 	j.queue.Jobs--
+	if j.shielded {
+		e.shields--
+	}
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	delete(e.jobs, name)
 	e.slots[j.slot] = nil
@@ -465,6 +468,49 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	e.appeared(j)
 	e.world++
 	e.enqueue(j, now)
+	return nil
+}
+
+func (e *Engine) shield(ev JobShielded) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	if j.shielded == ev.Shielded {
+		return nil
+	}
+	if ev.Shielded {
+		e.shields++
+	} else {
+		e.shields--
+	}
+	was := j.evictable()
+	j.shielded = ev.Shielded
+	is := j.evictable()
+	if was == is {
+		return nil
+	}
+	by := -1
+	e.stands[j.slot] = unevictable
+	if is {
+		by, e.stands[j.slot] = 1, j.key.standing
+	}
+	for i := range j.pods {
+		p := &j.pods[i]
+		if p.state != podRunning {
+			continue
+		}
+		l := &e.loads[e.modelOn(p.alloc.Node)]
+		l.changes++
+		l.offer(j, p, Milli(by)*e.gpuOf(j, p), by)
+		if is { // for others it may make room now
+			e.freed |= e.poolBit(p.alloc.Node)
+			e.quotaOpen = true
+		}
+	}
+	if is && j.count[podRunning] > 0 {
+		e.world++ // searches that were in vain without it are worth another try
+	}
 	return nil
 }
 

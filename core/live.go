@@ -69,6 +69,7 @@ type job struct {
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	rejected   bool
+	shielded   bool   // see JobShielded
 	touched    bool   // it is among coverage.touched
 	trial      uint32 // the last trial of evictions that looked at its gang
 	goes       goes
@@ -158,8 +159,8 @@ func (j *job) addPod(task int) {
 	j.spans[task].hi = i + 1
 }
 
-// evictable reports whether the job may be evicted at all.
-func (j *job) evictable() bool { return !j.NotPreemptible && !j.Locked }
+// evictable reports whether the job may be evicted at all, as things are.
+func (j *job) evictable() bool { return !j.NotPreemptible && !j.Locked && !j.shielded }
 
 // labelled reports whether pods of the job have labels.
 func (j *job) labelled() bool {

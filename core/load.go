@@ -72,10 +72,14 @@ func (e *Engine) count(j *job, p *pod, by int) {
 	l.pods += by
 	l.changes++
 	e.touch(j)
-	if !j.evictable() {
-		return
+	if j.evictable() {
+		l.offer(j, p, Milli(by)*e.gpuOf(j, p), by)
 	}
-	gpu := Milli(by) * e.gpuOf(j, p)
+}
+
+// offer lists a pod as one that may be evicted (by 1), or no longer (by -1); gpu is
+// what it takes, times by.
+func (l *load) offer(j *job, p *pod, gpu Milli, by int) {
 	if j.backfilled {
 		l.bypassed += gpu
 	}

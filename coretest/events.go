@@ -59,6 +59,8 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.QueueRemoved{Queue: l.name}}
 	case "relabel":
 		return []core.Event{core.JobRelabelled{Job: l.name, Task: l.word("task", ""), Labels: l.list("labels"), Affinity: readTerms(l)}}
+	case "shield", "unshield":
+		return []core.Event{core.JobShielded{Job: l.name, Shielded: l.cmd == "shield"}}
 	case "estimate":
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
 	case "checkpoint":

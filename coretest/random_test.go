@@ -270,7 +270,7 @@ func (s *story) event() {
 			j := pick(s, live...)
 			labels, terms := s.terms()
 			s.Must(pick[core.Event](s, core.Checkpointed{Job: j, At: core.Time(s.up(int(s.Now/core.Second)+1)) * core.Second}, core.JobEstimated{Job: j, Estimate: core.Time(s.up(4)) * core.Second},
-				core.JobRelabelled{Job: j, Task: s.role(j), Labels: labels, Affinity: terms}))
+				core.JobShielded{Job: j, Shielded: !s.chance(3)}, core.JobRelabelled{Job: j, Task: s.role(j), Labels: labels, Affinity: terms}))
 		}
 	case k < 20:
 		s.found()

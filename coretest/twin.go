@@ -21,7 +21,7 @@ import (
 //  3. a gang runs with its least pods or not at all, within the domain that it
 //     requires;
 //  4. no queue exceeds its quota by a start, Isolated ones not their own;
-//  5. evictions heed Locked, NotPreemptible, class, rank, minimum run time and
+//  5. evictions heed Locked, NotPreemptible, shields, class, rank, minimum run time and
 //     budget, and reclaim takes only from queues beyond their quota;
 //  6. decisions speak of live jobs and of pods in the right state.
 type Twin struct {
@@ -76,6 +76,7 @@ type job struct {
 	// some were added to it while it ran.
 	lacks     []int
 	rejected  bool
+	shielded  bool
 	nominated bool // others were evicted for it since it was bound last
 	quotaSet  int  // Twin.quotaSet when others were evicted for it last
 }
@@ -175,6 +176,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 				j.pods[i].state = waiting
 			}
 		}
+	case core.JobShielded:
+		w.jobs[ev.Job].shielded = ev.Shielded
 	case core.JobRelabelled:
 		j := w.jobs[ev.Job]
 		j.Tasks = slices.Clone(j.Tasks)
@@ -743,7 +746,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 	switch {
 	case f == j:
 		return fmt.Errorf("for itself")
-	case j.Locked || j.NotPreemptible:
+	case j.Locked || j.NotPreemptible || j.shielded:
 		return fmt.Errorf("it may not be evicted")
 	case f.Class == core.LP && j.Class == core.HP:
 		return fmt.Errorf("HP, for LP job %s", f.Name)

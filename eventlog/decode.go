@@ -39,6 +39,7 @@ type events struct {
 	BindFailed    *core.BindFailed
 	JobEnded      *core.JobEnded
 	JobRelabelled *core.JobRelabelled
+	JobShielded   *core.JobShielded
 	JobEstimated  *core.JobEstimated
 	Checkpointed  *core.Checkpointed
 	Tick          *core.Tick

@@ -47,6 +47,8 @@ type Job struct {
 	Pods  []Pod
 	// Saved is when it last told of a checkpoint, 0 when it never did.
 	Saved core.Time
+	// Shielded says that it must not be evicted for others now.
+	Shielded bool
 
 	serial int
 }
@@ -261,6 +263,8 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 		})
 	case core.JobEstimated:
 		return t.at(ev.Job, nil, nil, func(j *Job) { j.Estimate = ev.Estimate })
+	case core.JobShielded:
+		return t.at(ev.Job, nil, nil, func(j *Job) { j.Shielded = ev.Shielded })
 	case core.JobRelabelled:
 		return t.at(ev.Job, nil, nil, func(j *Job) {
 			j.Tasks = slices.Clone(j.Tasks) // they were the event's
@@ -474,6 +478,9 @@ func (j *Job) snapshot(add func(core.Event), leaving []core.Decision) []core.Dec
 		case Ended, Withdrawn:
 			add(core.PodEnded{Job: j.Name, Pod: i})
 		}
+	}
+	if j.Shielded {
+		add(core.JobShielded{Job: j.Name, Shielded: true})
 	}
 	if j.Saved != 0 {
 		add(core.Checkpointed{Job: j.Name, At: j.Saved})

@@ -139,6 +139,10 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 		if x := m.queues.objects[name]; x != nil {
 			seen = x.ResourceVersion
 		}
+	case "PodDisruptionBudget":
+		if x := m.budgets[namespace][name]; x != nil {
+			seen = x.ResourceVersion
+		}
 	case "DeviceClass":
 		if x := m.dra.classes[name]; x != nil {
 			seen = x.ResourceVersion

@@ -62,6 +62,8 @@ type group struct {
 	relabel, resized bool
 	// warned says that people were told of keys of ours on it that there are not.
 	warned bool
+	// shielded says that the engine was told not to evict it for others.
+	shielded bool
 }
 
 // waiting is why pods of a group wait, as the API is told.
@@ -144,7 +146,7 @@ func (m *mirror) startOver(g *group) {
 // reset forgets what the engine was told.
 func (g *group) reset() {
 	g.slots, g.tasks, g.submitted, g.draining, g.broke, g.soft = nil, nil, false, false, false, false
-	g.relabel, g.resized = false, false
+	g.relabel, g.resized, g.shielded = false, false, false
 	for uid, p := range g.pods {
 		p.slot, p.task, p.devices, p.needs, p.dismissed = -1, nil, 0, nil, false
 		g.loose[uid] = p

@@ -40,6 +40,7 @@ type mirror struct {
 	priorities map[string]int32             // of PriorityClasses
 	queues     queues
 	around     around
+	budgets    budgets
 	storage    storage
 	policies   policies
 	topologies topologies
@@ -142,7 +143,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, priorities: map[string]int32{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), storage: newStorage(),
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
 		shards: oneShard(), arrived: map[string]*node{},
@@ -294,6 +295,7 @@ func (m *mirror) settle() {
 		for _, g := range list {
 			g.dirty = false
 			m.advance(g)
+			m.tellShield(g)
 		}
 	}
 }

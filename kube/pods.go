@@ -108,6 +108,9 @@ func (m *mirror) podSeen(o *podObject) {
 	m.noteMove(p)
 	m.deviceClaimsSeen(p, old)
 	m.movesOn(p.group, old.phase, o.phase)
+	if p.sort.kept && (o.phase != old.phase || o.node != old.node) {
+		m.touch(p.group)
+	}
 	if o.labels != old.labels {
 		m.relabel(p.group)
 	}

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/volume"
 	"pgregory.net/rapid"
 
@@ -28,6 +30,7 @@ type story struct {
 	// sent are bindings under way, leaving pods that are to leave, by name.
 	sent    map[string]bindAct
 	leaving map[string]bool
+	budgets map[string]*policyv1.PodDisruptionBudget
 	serial  int
 	limits  map[string]int32 // of volumes, by node
 }
@@ -46,7 +49,7 @@ func some[V any](s *story, of map[string]V) (string, bool) {
 
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &story{world: newWorld(rt), rt: rt, sent: map[string]bindAct{}, limits: map[string]int32{}, leaving: map[string]bool{}}
+		s := &story{world: newWorld(rt), rt: rt, sent: map[string]bindAct{}, limits: map[string]int32{}, leaving: map[string]bool{}, budgets: map[string]*policyv1.PodDisruptionBudget{}}
 		s.class("late", true)
 		for range 3 {
 			s.newNode()
@@ -63,7 +66,7 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "budget", "rebuild")
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -148,6 +151,15 @@ func (s *story) happen() {
 		if n, ok := some(s, s.nodes); ok {
 			s.limits[n] = pick[int32](s, -1, 0, 1, 2)
 			s.attaches(n, s.limits[n])
+		}
+	case "budget":
+		b := budget(pick(s, "one", "two"), pick[int32](s, 0, 0, 1), pick(s, "app=a", "app=b"))
+		if s.chance(3) {
+			delete(s.budgets, b.Name)
+			s.m.budgetGone(trimBudget(b))
+		} else {
+			s.budgets[b.Name] = b
+			s.budget(b)
 		}
 	case "rebuild":
 		if s.chance(3) {
@@ -270,6 +282,7 @@ func (s *story) newPods() {
 func (s *story) decide() {
 	s.now = s.now.Add(pick(s, time.Second, time.Minute, 10*time.Minute))
 	before := maps.Clone(s.m.storage.providing)
+	kept, told := s.kept()
 	acts := s.m.decide(core.Time(s.now.UnixNano()))
 	touched := map[string][]*v1.Pod{} // what comes to a node
 	for uid, x := range s.m.storage.providing {
@@ -313,12 +326,36 @@ func (s *story) decide() {
 		}
 	}
 	for _, e := range acts.evict {
+		for uid := range e.pod.group.pods {
+			if e.reason != core.MemberLost.String() && kept[uid] && !told[e.pod.object.UID] {
+				s.show()
+				s.t.Fatalf("%s is evicted, by %s, though a budget holds a pod of its job", e.pod.object.Name, e.reason)
+			}
+		}
 		s.leaving[e.pod.object.Name] = true
 	}
 	for _, c := range slices.Clone(acts.choose) {
 		s.choose(c)
 	}
 	s.m.done()
+}
+
+// kept returns the pods that run and may not be evicted, as their budgets say, and
+// those that were told to leave before.
+func (s *story) kept() (kept, told map[types.UID]bool) {
+	kept, told = map[types.UID]bool{}, map[types.UID]bool{}
+	for uid, p := range s.m.pods {
+		told[uid] = p.state == podLeaving
+		of, closed := 0, false
+		for _, b := range s.budgets {
+			if b.Spec.Selector.MatchLabels["app"] == s.object(p).Labels["app"] {
+				of++
+				closed = closed || b.Status.DisruptionsAllowed == 0
+			}
+		}
+		kept[uid] = p.state == podBound && (closed || of > 1)
+	}
+	return kept, told
 }
 
 // show writes how things stand, for those who look for a fault.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -328,6 +329,8 @@ func (s *stage) Apply(ev core.Event) error {
 		return s.foundPod(s.jobs[ev.Job], &ev)
 	case core.JobRelabelled:
 		return s.relabel(s.jobs[ev.Job], &ev)
+	case core.JobShielded:
+		return s.shield(s.jobs[ev.Job], ev.Shielded)
 	case core.JobEstimated:
 		return s.annotate(s.jobs[ev.Job], v1alpha1.WalltimeAnnotation, v1alpha1.Duration(ev.Estimate).String())
 	case core.Checkpointed:
@@ -566,6 +569,43 @@ func (s *stage) relabel(j *job, ev *core.JobRelabelled) error {
 		}
 		p.Labels = labelled(p.Labels, &j.spec.Tasks[j.tasks[i]])
 		if p, err = s.client.CoreV1().Pods(s.namespace).Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		j.pods[i] = p
+		if err := s.saw("Pod", p.Name, p.UID, p.ResourceVersion); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shield puts the pods of a job, which run, under a disruption budget that lets none
+// go, or takes them away from it.
+func (s *stage) shield(j *job, on bool) error {
+	ctx := context.Background()
+	budgets, pods := s.client.PolicyV1().PodDisruptionBudgets(s.namespace), s.client.CoreV1().Pods(s.namespace)
+	if on {
+		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "shield"}}
+		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"shielded": "yes"}}
+		b, err := budgets.Create(ctx, b, metav1.CreateOptions{})
+		if err == nil {
+			err = s.saw("PodDisruptionBudget", b.Name, b.UID, b.ResourceVersion)
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	for _, i := range j.numbers(nil) {
+		name := j.pods[i].Name
+		if _, err := pods.Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status"); err != nil {
+			return err
+		}
+		label := `{"metadata":{"labels":{"shielded":null}}}`
+		if on {
+			label = `{"metadata":{"labels":{"shielded":"yes"}}}`
+		}
+		p, err := pods.Patch(ctx, name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+		if err != nil {
 			return err
 		}
 		j.pods[i] = p

@@ -3,7 +3,7 @@
 //
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
-//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
+//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
 //	drain.go loss.go                                  who leaves nodes that are emptied, or lost
 //	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
 //	leader.go shards.go                               who decides, and on what

@@ -50,6 +50,8 @@ type sort struct {
 	sortKey
 	set  labels.Set // nil until it is asked for
 	pods map[types.UID]*pod
+	// kept says that disruption budgets keep such pods from being evicted now.
+	kept bool
 }
 
 // meant is pods that terms of live pods mean.
@@ -228,6 +230,7 @@ func (m *mirror) joinSort(p *pod, l translate.Labels) {
 	s := m.around.sorts[k]
 	if s == nil {
 		s = &sort{sortKey: k, pods: map[types.UID]*pod{}}
+		s.kept = m.budgets.keep(s)
 		m.around.sorts[k] = s
 		put(m.around.by, k.namespace, s)
 		for key, by := range m.around.having {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
@@ -111,6 +112,9 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	priorities := follow(s, trimPriorityClass, (*mirror).priorityClassSeen,
 		func(m *mirror, o *priorityClassObject) { m.priorityClassGone(o.Name) }, (*mirror).priorityClassesListed)
 	start(ctx, priorities, s.client.SchedulingV1().RESTClient(), "priorityclasses", &schedulingv1.PriorityClass{}, &synced)
+
+	budgets := follow(s, trimBudget, (*mirror).budgetSeen, (*mirror).budgetGone, (*mirror).budgetsListed)
+	start(ctx, budgets, s.client.PolicyV1().RESTClient(), "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}, &synced)
 
 	claims := follow(s, trimClaim, (*mirror).claimSeen, (*mirror).claimGone, (*mirror).claimsListed)
 	volumes := follow(s, trimVolume, (*mirror).volumeSeen, (*mirror).volumeGone, (*mirror).volumesListed)
