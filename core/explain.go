@@ -96,7 +96,8 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return QuotaExceeded, e.quotaText(j, u)
 	}
 	if s := e.placer.Why(u); s.Lack != place.NoLack {
-		return lackReasons[s.Lack], s.Detail + e.shieldedText(j)
+		weaker := func(o *job) bool { return j.key.rank(o.key.standing) < 0 }
+		return lackReasons[s.Lack], s.Detail + e.shieldedText(j, e.policy.Preempt.Priority, "weaker jobs", weaker)
 	}
 	if e.placer.Barred(u) {
 		return QuotaExceeded, e.quotaText(j, u)
@@ -114,15 +115,15 @@ var lackReasons = map[place.Lack]Reason{
 	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Constraint: Affinity, place.Topology: TopologyTooTight,
 }
 
-// shieldedText says how much GPU is held by jobs that would fall to the job's
-// priority, were they not shielded; nothing when there is none.
-func (e *Engine) shieldedText(j *job) string {
-	if !e.policy.Preempt.Priority || e.shields == 0 {
+// shieldedText says how much GPU is held by jobs that would fall to the job by a way
+// to preempt that is on, were they not shielded; nothing when there is none.
+func (e *Engine) shieldedText(j *job, on bool, who string, falls func(*job) bool) string {
+	if !on || e.shields == 0 {
 		return ""
 	}
 	held := Milli(0)
 	for _, o := range e.running {
-		if !o.shielded || o.NotPreemptible || o.Locked || j.key.rank(o.key.standing) >= 0 {
+		if !o.shielded || o.NotPreemptible || o.Locked || !falls(o) {
 			continue
 		}
 		for i := range o.pods {
@@ -134,11 +135,13 @@ func (e *Engine) shieldedText(j *job) string {
 	if held == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; weaker jobs that must not be evicted now hold %s GPUs", gpuText(held))
+	return fmt.Sprintf("; %s that must not be evicted now hold %s GPUs", who, gpuText(held))
 }
 
 // quotaText says whose quota is short, and by how much.
 func (e *Engine) quotaText(j *job, u *place.Unit) string {
+	others := func(o *job) bool { return o.queue != j.queue }
+	shielded := e.shieldedText(j, e.policy.Preempt.Reclaim, "jobs of other queues", others)
 	var parts []string
 	for t := range u.Tasks {
 		task := &u.Tasks[t]
@@ -165,7 +168,7 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 	if parts == nil {
 		parts = []string{fmt.Sprintf("queue %s gets its quota back when the pods that were evicted have left", j.queue.Name)}
 	}
-	return strings.Join(slices.Compact(parts), "; ")
+	return strings.Join(slices.Compact(parts), "; ") + shielded
 }
 
 // quotaTogether says which accounts are short for the tasks of a gang together.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
@@ -69,33 +71,56 @@ func TestQueueReclaims(t *testing.T) {
 	}
 }
 
-// What a PodDisruptionBudget does not allow now is evicted when it does.
+// A queue does not take back what a PodDisruptionBudget keeps until that lets it go.
 func TestQueueReclaimsWithinBudget(t *testing.T) {
 	c := begin(t)
 	c.node("n")
 	c.queue("poor", 4)
 	c.queue("rich", 4)
-	least := intstr.FromInt32(1)
-	budgets := admin.PolicyV1().PodDisruptionBudgets(c.namespace)
-	_, err := budgets.Create(ctx(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "keep"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}},
-	}, metav1.CreateOptions{})
-	c.must(err)
-	s := c.schedule()
-	c.create(pod("borrower", asks(8), in("poor"), label("app", "db")))
+	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1))})
+	c.schedule()
+	c.create(pod("borrower", asks(8), in("poor"), label("app", "serve")))
 	c.bound("borrower")
 	c.phase(v1.PodRunning, "borrower")
 	borrower := c.get("borrower")
 	c.create(pod("owner", asks(4), in("rich")))
-	c.until("the eviction is refused", func() error { return s.log.has("an eviction has to wait") })
-	if p := c.get("borrower"); p.DeletionTimestamp != nil {
+	if said := c.waits("owner", "QuotaExceeded"); !strings.Contains(said, "jobs of other queues that must not be evicted now hold 8 GPUs") {
+		t.Errorf("it waits because %q; expected who holds GPUs", said)
+	}
+	if p := c.get("borrower"); p.UID != borrower.UID || p.DeletionTimestamp != nil {
 		t.Error("the budget did not keep the pod")
 	}
-	c.unbound("owner")
-	c.must(budgets.Delete(ctx(), "keep", metav1.DeleteOptions{}))
+	c.must(admin.PolicyV1().PodDisruptionBudgets(c.namespace).Delete(ctx(), "serve", metav1.DeleteOptions{}))
 	c.gone(borrower)
 	c.bound("owner")
+}
+
+// Two are to leave, and their budget lets one go: the other's eviction is refused,
+// and asked for again until it is allowed.
+func TestEvictionsThatWait(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	high := c.priority("e2e-higher", 1000)
+	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1))})
+	s := c.schedule()
+	c.create(pod("a", asks(4), label("app", "serve")), pod("b", asks(4), label("app", "serve")))
+	c.bound("a", "b")
+	c.phase(v1.PodRunning, "a", "b")
+	a, b := c.get("a"), c.get("b")
+	c.until("the budget lets one go", func() error {
+		k, err := admin.PolicyV1().PodDisruptionBudgets(c.namespace).Get(ctx(), "serve", metav1.GetOptions{})
+		if err == nil && k.Status.DisruptionsAllowed != 1 {
+			err = fmt.Errorf("it lets %d go", k.Status.DisruptionsAllowed)
+		}
+		return err
+	})
+	c.create(pod("strong", asks(8), high))
+	c.until("an eviction is refused", func() error { return s.log.has("an eviction has to wait") })
+	c.unbound("strong")
+	c.must(admin.PolicyV1().PodDisruptionBudgets(c.namespace).Delete(ctx(), "serve", metav1.DeleteOptions{}))
+	c.gone(a)
+	c.gone(b)
+	c.bound("strong")
 }
 
 // A queue that is not there yet is waited for.
