@@ -25,12 +25,12 @@ func (x *moving) leave(name string) {
 func TestEvictWithinABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newMoving(t)
-		x.budget = true
+		x.budget.Store(true)
 		x.leave("old")
 		if x.pod("old") == nil {
 			t.Fatal("the budget does not count")
 		}
-		x.budget = false
+		x.budget.Store(false)
 		time.Sleep(evictPause) // of the bubble's time
 		synctest.Wait()
 		if x.pod("old") != nil {
@@ -43,10 +43,10 @@ func TestEvictWithinABudget(t *testing.T) {
 func TestEvictOfAShardThatIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newMoving(t)
-		x.budget = true
+		x.budget.Store(true)
 		x.leave("old")
 		x.held[0].Store(false)
-		x.budget = false
+		x.budget.Store(false)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if x.pod("old") == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ type moving struct {
 	*fake.Clientset
 	clock time.Time
 	// budget says whether evictions are refused.
-	budget bool
+	budget atomic.Bool
 }
 
 func newMoving(t *testing.T) *moving {
@@ -40,7 +41,7 @@ func newMoving(t *testing.T) *moving {
 		if a.GetSubresource() != "eviction" {
 			return false, nil, nil
 		}
-		if x.budget {
+		if x.budget.Load() {
 			return true, nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 		}
 		e := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
@@ -293,11 +294,12 @@ func TestMakeBeforeBreakGoesOtherwise(t *testing.T) {
 		"no other is made in time": {func(x *moving) { x.clock = x.clock.Add(11 * time.Minute) }, "given back, NotReplaced False"},
 		"the node is opened":       {func(x *moving) { x.node(func(n *v1.Node) { n.Spec.Unschedulable = false }) }, "given back, Cancelled False"},
 		"the request is withdrawn": {func(x *moving) { x.node(func(n *v1.Node) { n.Annotations = nil }) }, "given back, Cancelled False"},
-		"a budget holds it up":     {func(x *moving) { x.make("new", "o"); x.ready("new"); x.budget = true }, "taken out, DisruptionBudget True"},
+		"a budget holds it up":     {func(x *moving) { x.make("new", "o"); x.ready("new"); x.budget.Store(true) }, "taken out, DisruptionBudget True"},
 		"a budget holds it up for long": {func(x *moving) {
 			x.make("new", "o")
 			x.ready("new")
-			x.budget, x.clock = true, x.clock.Add(time.Hour)
+			x.budget.Store(true)
+			x.clock = x.clock.Add(time.Hour)
 		}, "taken out, DisruptionBudget True"},
 		"the owner is deleted": {func(x *moving) {
 			x.apply(func(c context.Context) error {
@@ -431,9 +433,9 @@ func TestMadeAfterBreak(t *testing.T) {
 			x := newMoving(t)
 			happens(x)
 			x.begin()
-			x.budget = true
+			x.budget.Store(true)
 			x.is("its owner's, DisruptionBudget True")
-			x.budget = false
+			x.budget.Store(false)
 			x.is("gone")
 		})
 	}

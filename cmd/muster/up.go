@@ -38,7 +38,7 @@ type upFlags struct {
 	logs            logFlags
 }
 
-// gcPercent is GOGC while a cluster runs: at 155,000 pods it costs 0.6 GiB.
+// gcPercent is GOGC while a cluster runs: at 155,000 pods it costs 0.8 GiB.
 const gcPercent = 200
 
 // fill is the workload that has a pod for every GPU.
