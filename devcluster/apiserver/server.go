@@ -350,8 +350,8 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	return nil
 }
 
-// forAdmission takes from a pod, of which the API server keeps a second copy, what
-// the admission of pods does not look at: it is more than half.
+// forAdmission takes from a pod, of which the API server keeps a second copy for
+// admission, what that does not judge pods by.
 func forAdmission(object any) (any, error) {
 	if p, ok := object.(*corev1.Pod); ok {
 		p.ManagedFields, p.Status = nil, corev1.PodStatus{}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
@@ -16,6 +17,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -162,6 +164,40 @@ func TestEphemeral(t *testing.T) {
 		t.Errorf("left in %s: %v (%v)", os.TempDir(), left, err)
 	}
 }
+
+// Admission sees of pods what it judges them by, although its copy is cut down.
+func TestPodSecurityOfPodsThatAreThere(t *testing.T) {
+	s := start(t, Config{Ephemeral: true})
+	defer stop(t, s)
+	client := clientOf(t, s.RESTConfig())
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "mighty"},
+		Spec:       corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "main", Image: "image"}}},
+	}
+	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var said warnings
+	config := s.RESTConfig()
+	config.WarningHandler = &said
+	namespaces := clientOf(t, config).CoreV1().Namespaces()
+	labelled := []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`)
+	deadline := time.Now().Add(time.Minute)
+	for !strings.Contains(string(said), "mighty: host namespaces") { // until its copy has the pod
+		if time.Now().After(deadline) {
+			t.Fatalf("it is said %q; expected who has the host's network", said)
+		}
+		_, err := namespaces.Patch(t.Context(), "default", types.MergePatchType, labelled, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// warnings is what an API server warns of.
+type warnings string
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w += warnings(text + "\n") }
 
 func TestBadInput(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

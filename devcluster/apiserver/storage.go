@@ -19,11 +19,10 @@ import (
 )
 
 // direct is the storage of the API server on the etcd of this process by calls of
-// its functions. A seventh of all that a write costs is the way to etcd and back
-// over gRPC and a socket.
+// its functions: the way over gRPC and a socket was an eighth of the profile.
 //
 // Definitions of other objects, and what is stored by them, still go that way, and
-// so does the compaction of all.
+// so does the compaction of all, which the storage of those starts.
 type direct struct {
 	generic.RESTOptionsGetter
 	etcd *etcdserver.EtcdServer
