@@ -141,6 +141,25 @@ func BenchmarkImpossible(b *testing.B) {
 	}
 }
 
+// BenchmarkExplain says why a gang of 2,048 GPUs waits for a full cluster.
+func BenchmarkExplain(b *testing.B) {
+	for _, nodes := range sizes {
+		e := newBench(b, nodes)
+		for i := range nodes * 8 {
+			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1)})
+		}
+		tell(b, e, core.JobSubmitted{Job: gang("g", 2048)})
+		e.Decide(0)
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			for range b.N {
+				if x, _ := e.Explain("g"); x.Waiting == 0 {
+					b.Fatalf("it waits for %+v", x)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkForecast says when 3,000 jobs start that wait for a full cluster of jobs of
 // 8 GPUs, each of which ends at another time.
 func BenchmarkForecast(b *testing.B) {
