@@ -302,7 +302,7 @@ func (w *world) inGroup(name, group string, used core.Milli) {
 	w.t.Helper()
 	w.settle()
 	g := w.m.pods[w.pods["default/"+name].UID].group
-	if got := g.id.Kind + "/" + g.id.Name; got != group {
+	if got := g.id.String(); got != group {
 		w.t.Errorf("%s is in %s; want %s", name, got, group)
 	}
 	for _, q := range w.m.stats().Queues {

@@ -261,7 +261,7 @@ func (o *podGroupObject) ofGPUs() bool { return o != nil && o.attributes.OfGPUs(
 func (m *mirror) podGroupSeen(o *podGroupObject) {
 	old := m.podGroups[keyOf(o)]
 	m.podGroups[keyOf(o)] = o
-	g := m.groups[translate.Group{Namespace: o.Namespace, Kind: "podgroup", Name: o.Name}]
+	g := m.groups[translate.Group{Namespace: o.Namespace, Kind: translate.ByPodGroup, Name: o.Name}]
 	if g != nil && old != nil && old.min != o.min && g.submitted && !g.runs() && !g.leaving() {
 		m.withdraw(g) // it is weighed anew
 	}
@@ -281,7 +281,7 @@ func (m *mirror) podGroupsListed(list []*podGroupObject) {
 // touchNative has the pods of a PodGroup looked at again: what they ask for too,
 // where that may be otherwise.
 func (m *mirror) touchNative(k types.NamespacedName, asks bool) {
-	if g := m.groups[translate.Group{Namespace: k.Namespace, Kind: "podgroup", Name: k.Name}]; g != nil {
+	if g := m.groups[translate.Group{Namespace: k.Namespace, Kind: translate.ByPodGroup, Name: k.Name}]; g != nil {
 		for _, p := range g.pods {
 			if len(p.object.deviceClaims) > 0 || asks {
 				m.reconsider(p)

@@ -96,7 +96,7 @@ const (
 
 // others is the group kind of pods of other schedulers that use GPUs: the
 // engine knows each as a job that it may not touch.
-const others = "foreign"
+const others = translate.Foreign
 
 // groupOf returns the group of a pod, a new one if need be.
 func (m *mirror) groupOf(p *pod) *group {

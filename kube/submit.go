@@ -165,7 +165,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	job.Topology.Preferred, _ = m.level(a.Preferred)
 	// Pods that start one by one are a gang of which one is enough, when they must
 	// stay within a domain.
-	job.Gang = g.gang() || job.Topology.Required != "" && g.id.Kind != "pod"
+	job.Gang = g.gang() || job.Topology.Required != "" && g.id.Kind != translate.ByItself
 	if g.together() {
 		job.Topology.Required = cluster.NodeLevel
 	}
@@ -188,7 +188,7 @@ func (m *mirror) taskOf(g *group, p *pod, known views) *task {
 			g.tasks = append(g.tasks, t)
 			return t
 		}
-		if around.equal(&t.around) && reflect.DeepEqual(t.spec, spec) {
+		if t.role == role && around.equal(&t.around) && reflect.DeepEqual(t.spec, spec) {
 			return t
 		}
 		name = fmt.Sprintf("%s-%d", role, i)

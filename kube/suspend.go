@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -62,10 +63,12 @@ func (o suspended) key() string {
 // suspendMark is the value of [v1alpha1.SuspendedAnnotation]: the group, since
 // when it is in the queue, and the selector of its pods.
 type suspendMark struct {
-	group    string // kind/name
+	group    string // kind/name, the name escaped: it may have blanks
 	since    time.Time
 	selector string
 }
+
+func (k *suspendMark) of(id translate.Group) { k.group = string(id.Kind) + "/" + url.PathEscape(id.Name) }
 
 func (k suspendMark) String() string {
 	return k.group + " " + k.since.UTC().Format(time.RFC3339) + " " + k.selector
@@ -253,7 +256,8 @@ func (s *Scheduler) stop(ctx context.Context, x *suspension) (owner *suspended, 
 		})
 	}
 	marks.Wait()
-	mark.group, mark.since = x.id.Kind+"/"+x.id.Name, x.since
+	mark.of(x.id)
+	mark.since = x.since
 	err = s.setSuspended(ctx, o, &mark)
 	s.metrics.request("suspend", err)
 	if err != nil {
@@ -430,7 +434,10 @@ func (s *Scheduler) findSuspended(ctx context.Context) error {
 
 func (o *suspended) group() translate.Group {
 	kind, name, _ := strings.Cut(o.mark.group, "/")
-	return translate.Group{Namespace: o.namespace, Kind: kind, Name: name}
+	if plain, err := url.PathUnescape(name); err == nil {
+		name = plain
+	}
+	return translate.Group{Namespace: o.namespace, Kind: translate.GroupKind(kind), Name: name}
 }
 
 // resumeGone resumes the owners whose pods are gone.

@@ -377,7 +377,7 @@ func (x *Explanation) writeEvents(w io.Writer, v *View) error {
 		{name: "TIMES", right: true, text: func(e *EventLine) string { return strconv.Itoa(int(e.Count)) }},
 		{name: "ABOUT", text: func(e *EventLine) string {
 			if e.Object == x.Group && x.Group != x.ID {
-				return x.group.Kind // its name is long, and made up
+				return string(x.group.Kind) // its name is long, and made up
 			}
 			return e.Object
 		}},

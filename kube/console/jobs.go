@@ -124,7 +124,7 @@ func gather(byGroup map[translate.Group]*Job, p *v1.Pod) {
 	t := trim(p)
 	j := byGroup[t.member.Group]
 	if j == nil {
-		id := t.member.Group.Kind + "/" + t.member.Group.Name
+		id := t.member.Group.String()
 		j = &Job{ID: id, Group: id, Namespace: t.namespace, group: t.member.Group}
 		byGroup[t.member.Group] = j
 	}
@@ -138,11 +138,11 @@ func (c *Client) complete(ctx context.Context, namespace string, byGroup map[tra
 	err := pages(ctx, metav1.ListOptions{}, c.kube.SchedulingV1beta1().PodGroups(namespace).List, func() {}, func(l *schedulingv1beta1.PodGroupList) {
 		for i := range l.Items {
 			g := &l.Items[i]
-			if j := byGroup[translate.Group{Namespace: g.Namespace, Kind: "podgroup", Name: g.Name}]; j != nil {
+			if j := byGroup[translate.Group{Namespace: g.Namespace, Kind: translate.ByPodGroup, Name: g.Name}]; j != nil {
 				j.podGroup = g
 			}
 			if o := metav1.GetControllerOf(g); o != nil && meta.IsStatusConditionTrue(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled) {
-				ran[translate.Group{Namespace: g.Namespace, Kind: strings.ToLower(o.Kind), Name: o.Name}] = true
+				ran[translate.Group{Namespace: g.Namespace, Kind: translate.OwnerKind(o.APIVersion, o.Kind), Name: o.Name}] = true
 			}
 		}
 	})
@@ -209,7 +209,7 @@ func (c *Client) prioritize(ctx context.Context, byGroup map[translate.Group]*Jo
 func rename(byGroup map[translate.Group]*Job) {
 	owned := map[string][]*Job{}
 	for _, j := range byGroup {
-		if j.group.Kind == "podgroup" && j.pods[0].owner != "" {
+		if j.group.Kind == translate.ByPodGroup && j.pods[0].owner != "" {
 			id := j.Namespace + "/" + j.pods[0].owner
 			owned[id] = append(owned[id], j)
 		}

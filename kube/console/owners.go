@@ -87,7 +87,7 @@ func podless(id translate.Group, o *batchv1.Job, namespaceQueues map[string]stri
 	_, _ = a.Read(&o.Spec.Template), job.Read(o)
 	a = a.Over(&job)
 	j := &Job{
-		ID: id.Kind + "/" + id.Name, Group: id.Kind + "/" + id.Name, Namespace: o.Namespace,
+		ID: id.String(), Group: id.String(), Namespace: o.Namespace,
 		Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
 		State: state, Reason: reason, Code: reasonOf(reason).Code, Detail: detail, Gang: a.Least(), Created: o.CreationTimestamp.Time, group: id,
 		Tasks: []Task{}, Nodes: []string{},

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"maps"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -94,7 +93,7 @@ func trim(p *v1.Pod) pod {
 		out.priority = *p.Spec.Priority
 	}
 	if owner != nil {
-		out.owner = strings.ToLower(owner.Kind) + "/" + owner.Name
+		out.owner = translate.Group{Kind: translate.OwnerKind(owner.APIVersion, owner.Kind), Name: owner.Name}.String()
 		out.ownerUID = owner.UID
 	}
 	for _, g := range p.Spec.SchedulingGates {

@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"encoding/json"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -16,12 +17,56 @@ import (
 
 // Group names the job that a pod belongs to.
 type Group struct {
-	// Kind is in lower case: podgroup, job, replicaset, pod…
-	Namespace, Kind, Name string
+	Namespace string
+	Kind      GroupKind
+	Name      string // any text: annotations name gangs
 }
 
-// Job returns the name by which the engine knows the group.
-func (g Group) Job() string { return g.Namespace + "/" + g.Kind + "/" + g.Name }
+// GroupKind is what makes pods one job: one of the constants below or, from
+// [OwnerKind] alone, the kind of the object that made them.
+type GroupKind string
+
+const (
+	// ByPodGroup: they name the same PodGroup of Kubernetes.
+	ByPodGroup GroupKind = "podgroup"
+	// ByGang: a label or annotation names the same gang.
+	ByGang GroupKind = "gang"
+	// ByApplication: they are of one application of YuniKorn's.
+	ByApplication GroupKind = "application"
+	// ByItself: it is one pod.
+	ByItself GroupKind = "pod"
+	// Foreign: it is one pod of another scheduler.
+	Foreign GroupKind = "foreign"
+)
+
+// reserved are the words that stand for one kind of owner only, whoever else calls
+// a kind so: each with the API group of that kind, "-" where no kind may be called
+// so. The kind of an owner is whatever the author of the pod writes.
+var reserved = map[string]string{
+	string(ByPodGroup): "-", string(ByGang): "-", string(ByApplication): "-", string(ByItself): "-", string(Foreign): "-",
+	"job": "batch", "replicaset": "apps", "statefulset": "apps", "daemonset": "apps", "replicationcontroller": "",
+}
+
+// OwnerKind returns the kind of the groups of an owner's pods: in lower case and,
+// where it could be taken for another, with its API group. It has no slash.
+func OwnerKind(apiVersion, kind string) GroupKind {
+	group, _, versioned := strings.Cut(apiVersion, "/")
+	if !versioned {
+		group = "" // of the core group there is only a version
+	}
+	word := strings.ToLower(kind)
+	if own, ok := reserved[word]; ok && own != group {
+		word += "." + cmp.Or(group, "core")
+	}
+	return GroupKind(url.PathEscape(word))
+}
+
+// Job returns the name by which the engine knows the group. No two groups have the
+// same: neither a namespace nor a kind has a slash.
+func (g Group) Job() string { return g.Namespace + "/" + g.String() }
+
+// String is kind/name.
+func (g Group) String() string { return string(g.Kind) + "/" + g.Name }
 
 // Membership says how a pod belongs to its group.
 type Membership struct {
@@ -102,14 +147,14 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 		m.Roles = nil
 	}
 	if g := p.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
-		m.Group.Kind, m.Group.Name, m.Native = "podgroup", *g.PodGroupName, true
+		m.Group.Kind, m.Group.Name, m.Native = ByPodGroup, *g.PodGroupName, true
 		m.Kind = ownerKind(p)
 		m.askOwner(p, a)
 		return m
 	}
 	for _, g := range gangNames {
 		if _, name, ok := lookup(p, []string{g.key}); ok && name != "" {
-			m.Group.Kind, m.Group.Name = "gang", name
+			m.Group.Kind, m.Group.Name = ByGang, name
 			if g.gvk.Kind != "" && !m.sized() {
 				m.Object = &ObjectRef{g.gvk, name}
 			}
@@ -131,17 +176,17 @@ func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	}
 	for _, o := range owners {
 		if name := p.Labels[o.label]; name != "" {
-			m.Group.Kind, m.Group.Name, m.Kind = strings.ToLower(o.gvk.Kind), name, o.kind
+			m.Group.Kind, m.Group.Name, m.Kind = OwnerKind(o.gvk.GroupVersion().String(), o.gvk.Kind), name, o.kind
 			m.Object = &ObjectRef{o.gvk, name} // it says since when, too
 			return m
 		}
 	}
 	o := metav1.GetControllerOf(p)
 	if o == nil || MoveOf(p).Active() {
-		m.Group.Kind, m.Group.Name, m.Kind = "pod", p.Name, ownerKind(p)
+		m.Group.Kind, m.Group.Name, m.Kind = ByItself, p.Name, ownerKind(p)
 		return m
 	}
-	m.Group.Kind, m.Group.Name, m.Kind = strings.ToLower(o.Kind), o.Name, ownerKind(p)
+	m.Group.Kind, m.Group.Name, m.Kind = OwnerKind(o.APIVersion, o.Kind), o.Name, ownerKind(p)
 	if gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); !m.sized() && sized(gvk) {
 		m.Object = &ObjectRef{gvk, o.Name}
 	}

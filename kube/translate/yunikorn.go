@@ -90,7 +90,7 @@ func (m *Membership) inApplication(p *v1.Pod, a *Attributes) bool {
 	if id == "" || !named && !lists || sparks(p) {
 		return false
 	}
-	m.Group.Kind, m.Group.Name = "application", id
+	m.Group.Kind, m.Group.Name = ByApplication, id
 	if m.Patience = a.Patience; m.Patience == 0 {
 		m.Patience = placeholderPatience // soft is the default
 	}
