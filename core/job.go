@@ -84,6 +84,8 @@ type Job struct {
 	Gang bool
 	// NotPreemptible jobs are never evicted to make room for others.
 	NotPreemptible bool
+	// NeverPreempts jobs evict no others, for any reason: they start on what is free.
+	NeverPreempts bool
 	// Locked jobs are neither moved nor evicted.
 	Locked bool
 	// Tasks has at least one entry. Pods are numbered from 0 across tasks, in

@@ -50,6 +50,7 @@ type classID struct {
 	strategy  place.Strategy
 	inference bool
 	whole     bool
+	never     bool // they evict nobody: others like them may
 	pods      int
 	gpu       Milli
 	cpu, mem  int64
@@ -61,7 +62,7 @@ type classID struct {
 
 // classOf returns what decides where and whether the job's waiting pods start.
 func (e *Engine) classOf(j *job) classID {
-	id := classID{strategy: e.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), gpu: -1}
+	id := classID{strategy: e.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
 	if j.queue.Limited() {
 		id.queue = j.queue
 	}

@@ -13,6 +13,8 @@ package core
 //   - pods of jobs after it in the order, unless it would be beyond quota and
 //     they are within (priority, backfill).
 //
+// A job that NeverPreempts evicts none, not even for its queue's own quota.
+//
 // Rank all jobs in the order. Each eviction of the first kind, and of the
 // second among pods within quota, makes the set of jobs within quota greater
 // when sets are compared by their first difference in that ranking; each other
@@ -24,6 +26,9 @@ package core
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
 func (e *Engine) evictFor(j *job, now Time, head bool) bool {
+	if j.NeverPreempts {
+		return false
+	}
 	this, worth := e.again(j, now, head)
 	if !worth {
 		return false

@@ -746,6 +746,8 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 	switch {
 	case f == j:
 		return fmt.Errorf("for itself")
+	case f.NeverPreempts:
+		return fmt.Errorf("for %s, which never preempts", f.Name)
 	case j.Locked || j.NotPreemptible || j.shielded:
 		return fmt.Errorf("it may not be evicted")
 	case f.Class == core.LP && j.Class == core.HP:

@@ -57,9 +57,9 @@ func (l *layers) job(j *core.Job) {
 }
 
 // plain is a job as far as files can say it. Nobody moves jobs here, so Locked
-// says what NotPreemptible does.
+// says what NotPreemptible does; that a job evicts no others is lost.
 func plain(j core.Job) core.Job {
-	j.Locked, j.NotPreemptible = j.Locked || j.NotPreemptible, false
+	j.Locked, j.NotPreemptible, j.NeverPreempts = j.Locked || j.NotPreemptible, false, false
 	j.Tasks = slices.Clone(j.Tasks)
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
