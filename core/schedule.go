@@ -364,8 +364,7 @@ func (e *Engine) overrun(j *job) bool {
 		if n > 0 && !e.unit.Whole {
 			n = 1
 		}
-		need := Milli(n) * task.GPU()
-		lacks := need > 0 && task.Allowed(j.queue.RoomNow) < need
+		lacks := n > 0 && task.GPU() > 0 && task.Allowed(j.queue.RoomNow) < n
 		if n > 0 && lacks == e.unit.Whole {
 			return lacks // a gang fails by any task, a pod-by-pod job starts by any
 		}

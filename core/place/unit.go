@@ -199,13 +199,14 @@ func (sh *Shape) Accepts(p *cluster.Pool) bool {
 	return false
 }
 
-// Allowed returns how much GPU of the models that the shape accepts a quota
-// allows, of one model, or of all together where pods may be mixed.
-func (sh *Shape) Allowed(room func(model string) cluster.Milli) cluster.Milli {
-	var most, sum cluster.Milli
+// Allowed returns how many pods of the shape, which take GPU, a quota allows on the
+// models that the shape accepts: on one of them, or on all together where pods may be
+// mixed. Each pod is on one model, so that what is left of two never makes one pod.
+func (sh *Shape) Allowed(room func(model string) cluster.Milli) int {
+	most, sum := 0, 0
 	for _, m := range sh.models {
-		r := min(max(room(m.name), 0), 1<<50)
-		most, sum = max(most, r), sum+r
+		pods := int(min(max(room(m.name), 0)/sh.GPU(), 1<<30))
+		most, sum = max(most, pods), sum+pods
 	}
 	if sh.Mixed {
 		return sum
