@@ -321,8 +321,11 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 				err = fmt.Errorf("it is no gang")
 			}
 		case core.Reject:
-			if j.rejected {
+			switch {
+			case j.rejected:
 				err = fmt.Errorf("it was rejected before")
+			case slices.ContainsFunc(j.pods, func(p pod) bool { return p.on() }):
+				err = fmt.Errorf("pods of it are on nodes")
 			}
 			j.rejected = true
 		}
