@@ -17,10 +17,11 @@ h0,H800,4,16000,65536,b,s,,,taint:only=llm
 `
 
 // Jobs: g is a gang of two pods within a leaf group, e an elastic one of 1 to
-// 3, i a service of two pods, f takes half a GPU, lp is a spot job, lk locked.
+// 3, i a service of two pods, which is no gang
+// and may be on two nodes, f takes half a GPU, lp is a spot job, lk locked.
 const jobs = `g,w,q,training,HP,50,true,2,4000,4000,1024,A100,0,100,completed,0,false,required=leaf,
 e,w,q,training,HP,50,true,1-3,1000,1000,1024,,0,100,completed,0,false,,
-i,w,q,inference,HP,50,false,2,1000,1000,1024,,1,100,completed,0,false,,apart:node:i;label:i
+i,w,q,inference,HP,50,false,2,1000,1000,1024,,1,100,completed,0,false,required=node,apart:node:i;label:i
 f,w,q,dev,HP,50,false,1,500,9000,40000,,1,100,completed,0,false,,
 lp,w,q,batch,LP,0,false,1,1000,1000,1024,,2,100,completed,0,false,,
 lk,w,iso,training,HP,50,false,1,2000,9000,40000,,2,100,completed,0,true,,disk=ssd

@@ -170,7 +170,7 @@ func (s *submissions) job() *job {
 		if !ok {
 			word, level = "required", part
 		}
-		if word == "required" {
+		if word == "required" && j.gang { // pods that start one by one go where they fit
 			j.required = level
 		}
 	}
