@@ -178,8 +178,8 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	if reason, detail := m.queues.blocks(m, m.queueOf(g, a), g.id.Namespace); reason != "" {
 		return reason, detail
 	}
-	if detail := m.unranked(g, a); detail != "" {
-		return ReasonPriorityClassNotFound, detail
+	if reason, detail := m.unranked(g, ready[0], &a); reason != "" {
+		return reason, detail
 	}
 	for _, l := range []string{a.Required, a.Preferred} {
 		if _, ok := m.level(l); !ok {

@@ -87,6 +87,9 @@ const (
 	// ReasonPriorityClassNotFound: there is no PriorityClass of the name that the job
 	// gives.
 	ReasonPriorityClassNotFound = "PriorityClassNotFound"
+	// ReasonPriorityClassForbidden: the job may not have the PriorityClass that it
+	// names, here or in its queue.
+	ReasonPriorityClassForbidden = "PriorityClassForbidden"
 	// ReasonMisconfigured: a label, annotation or field is not as expected.
 	ReasonMisconfigured = "Misconfigured"
 	// ReasonGangUnknown: the object that says how large the gang is cannot be

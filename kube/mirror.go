@@ -37,7 +37,7 @@ type mirror struct {
 	pods       map[types.UID]*pod
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
-	priorities map[string]int32             // of PriorityClasses
+	priorities map[string]priorityClass
 	queues     queues
 	around     around
 	budgets    budgets
@@ -142,7 +142,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 	return &mirror{
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
-		namespaces: map[string]map[string]string{}, priorities: map[string]int32{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
+		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},

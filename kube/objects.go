@@ -36,6 +36,8 @@ type podObject struct {
 	membership translate.Membership
 	attributes translate.Attributes
 	priority   int32
+	class      string // its PriorityClass
+	never      bool   // it preempts no others
 	request    core.Request
 	wrong      string // what the author must change before it can run
 	quotaGate  bool   // it has our scheduling gate
@@ -111,6 +113,7 @@ func trimPod(p *v1.Pod) *podObject {
 	if p.Spec.Priority != nil {
 		o.priority = *p.Spec.Priority
 	}
+	o.class, o.never = p.Spec.PriorityClassName, p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == v1.PreemptNever
 	for _, g := range p.Spec.SchedulingGates {
 		if g.Name == v1alpha1.QuotaGate {
 			o.quotaGate = true
@@ -177,7 +180,9 @@ type podGroupObject struct {
 	required string
 	// whole says that its pods are disrupted together.
 	whole    bool
-	priority *int32
+	priority *int32 // of its class, nil without one
+	class    string
+	never    bool // its preemptionPolicy is Never
 	// scheduled is whether its condition says that it was scheduled once.
 	scheduled    bool
 	deviceClaims []claimRef
@@ -193,8 +198,9 @@ func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	// The API server writes a priority into groups that name no class: that of
 	// their pods counts then.
 	if g.Spec.PriorityClassName != "" {
-		o.priority = g.Spec.Priority
+		o.priority, o.class = g.Spec.Priority, g.Spec.PriorityClassName
 	}
+	o.never = g.Spec.PreemptionPolicy != nil && *g.Spec.PreemptionPolicy == schedulingv1beta1.PreemptNever
 	if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
 		o.min = int(gang.MinCount)
 	}
@@ -222,11 +228,12 @@ type namespaceObject struct {
 // priorityClassObject is what the scheduler needs of a PriorityClass.
 type priorityClassObject struct {
 	metav1.ObjectMeta
-	value int32
+	priorityClass
 }
 
 func trimPriorityClass(c *schedulingv1.PriorityClass) *priorityClassObject {
-	return &priorityClassObject{ObjectMeta: trimMeta(&c.ObjectMeta), value: c.Value}
+	never := c.PreemptionPolicy != nil && *c.PreemptionPolicy == v1.PreemptNever
+	return &priorityClassObject{trimMeta(&c.ObjectMeta), priorityClass{c.Value, never}}
 }
 
 // trimMeta keeps what names an object.

@@ -2,18 +2,27 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/kube/translate"
 )
 
 // From PriorityClasses to the priorities of jobs.
 
+// priorityClass is what a PriorityClass says.
+type priorityClass struct {
+	value int32
+	never bool // its jobs preempt no others
+}
+
 func (m *mirror) priorityClassSeen(o *priorityClassObject) {
-	if old, ok := m.priorities[o.Name]; ok && old == o.value {
+	if old, ok := m.priorities[o.Name]; ok && old == o.priorityClass {
 		return
 	}
-	m.priorities[o.Name] = o.value
+	m.priorities[o.Name] = o.priorityClass
 	m.priorityClassChanged(o.Name)
 }
 
@@ -54,30 +63,50 @@ func (m *mirror) names(g *group, class string) bool {
 	return false
 }
 
-// priorityOf returns the priority of a job: that of its PodGroup's class, else of the
-// class that is named for it, else of a pod of it.
-func (m *mirror) priorityOf(g *group, p *pod, a translate.Attributes) int32 {
+// priorityOf returns the priority of a job, and whether it evicts no others: as the
+// class of its PodGroup says, else the class that is named for it, else a pod of it.
+func (m *mirror) priorityOf(g *group, p *pod, a *translate.Attributes) priorityClass {
 	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
-		return *pg.priority
+		return priorityClass{*pg.priority, pg.never || m.priorities[pg.class].never}
 	}
-	if value, ok := m.priorities[a.PriorityClass]; ok {
-		return value
+	if c, ok := m.priorities[a.PriorityClass]; ok && translate.MayNameClass(a.PriorityClass, g.id.Namespace) {
+		return c
 	}
-	return p.object.priority
+	return priorityClass{p.object.priority, p.object.never}
 }
 
-// unranked says that the PriorityClass named for a job does not exist; empty when
-// none is named, or it does not count.
-func (m *mirror) unranked(g *group, a translate.Attributes) string {
-	if _, ok := m.priorities[a.PriorityClass]; ok || a.PriorityClass == "" {
-		return ""
-	}
+// unranked says why a job may not have the PriorityClass that it names; empty when it
+// may, or names none.
+func (m *mirror) unranked(g *group, p *pod, a *translate.Attributes) (reason, detail string) {
+	class := p.object.class
 	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
-		return ""
+		class = pg.class
+	} else if a.PriorityClass != "" {
+		class = a.PriorityClass
+		if _, ok := m.priorities[class]; !ok {
+			there := "there is none"
+			if names := sortedKeys(m.priorities); len(names) > 0 {
+				there = "expected one of " + strings.Join(names, ", ")
+			}
+			return ReasonPriorityClassNotFound, fmt.Sprintf("PriorityClass %s does not exist: %s", class, there)
+		}
+		if !translate.MayNameClass(class, g.id.Namespace) {
+			return ReasonPriorityClassForbidden, fmt.Sprintf("a label or annotation names PriorityClass %s: those that begin with %s are for jobs of namespace %s only",
+				class, translate.SystemClasses, metav1.NamespaceSystem)
+		}
 	}
-	there := "there is none"
-	if names := sortedKeys(m.priorities); len(names) > 0 {
-		there = "expected one of " + strings.Join(names, ", ")
+	queue := m.queueOf(g, *a)
+	if allowed := m.queues.classes(queue); class != "" && len(allowed) > 0 && !slices.Contains(allowed, class) {
+		return ReasonPriorityClassForbidden, fmt.Sprintf("queue %s takes no jobs of PriorityClass %s: expected one of %s, or none",
+			queue, class, strings.Join(allowed, ", "))
 	}
-	return fmt.Sprintf("PriorityClass %s does not exist: %s", a.PriorityClass, there)
+	return "", ""
+}
+
+// classes are the PriorityClasses that a queue allows; none allows all.
+func (q *queues) classes(name string) []string {
+	if o := q.objects[name]; o != nil {
+		return o.Spec.PriorityClasses
+	}
+	return nil
 }

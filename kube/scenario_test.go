@@ -480,7 +480,7 @@ func (s *stage) submit(spec *core.Job) error {
 	}
 	j.engine = s.namespace + "/" + kind + "/" + name
 	s.jobs[spec.Name], s.names[j.engine] = j, spec.Name
-	class, err := s.priorityClass(spec.Priority)
+	class, err := s.priorityClass(spec.Priority, spec.NeverPreempts)
 	if err != nil {
 		return err
 	}
@@ -652,13 +652,18 @@ func (s *stage) createPod(j *job, i int, p *v1.Pod, created core.Time) error {
 	return s.saw("Pod", made.Name, made.UID, made.ResourceVersion)
 }
 
-func (s *stage) priorityClass(value int32) (string, error) {
-	if value == 0 {
+func (s *stage) priorityClass(value int32, never bool) (string, error) {
+	if value == 0 && !never {
 		return "", nil
 	}
-	name := strings.ReplaceAll(fmt.Sprintf("priority%d", value), "-", "-minus-")
-	_, err := s.client.SchedulingV1().PriorityClasses().Create(context.Background(),
-		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+	c := &schedulingv1.PriorityClass{Value: value}
+	c.Name = strings.ReplaceAll(fmt.Sprintf("priority%d", value), "-", "-minus-")
+	if never {
+		policy := v1.PreemptNever
+		c.Name, c.PreemptionPolicy = c.Name+"-never", &policy
+	}
+	name := c.Name
+	_, err := s.client.SchedulingV1().PriorityClasses().Create(context.Background(), c, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		err = nil
 	}

@@ -158,7 +158,8 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	if a.KindGiven {
 		job.Kind = a.Kind
 	}
-	job.Class, job.Priority = a.Class, m.priorityOf(g, p, a)
+	rank := m.priorityOf(g, p, &a)
+	job.Class, job.Priority, job.NeverPreempts = a.Class, rank.value, rank.never
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)

@@ -60,6 +60,14 @@ type QueueSpec struct {
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="an operator is In or NotIn with values, or Exists or DoesNotExist without"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	// PriorityClasses are the PriorityClasses that jobs of the queue may have,
+	// wherever they name them; all when none is listed. A job without a class may
+	// use the queue in any case.
+	//
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	PriorityClasses []string `json:"priorityClasses,omitempty"`
 }
 
 // QueueMode is Shared or Isolated.

@@ -197,7 +197,7 @@ func (c *Client) prioritize(ctx context.Context, byGroup map[translate.Group]*Jo
 				classes[l.Items[i].Name] = l.Items[i].Value
 			}
 		}
-		if value, ok := classes[j.class]; ok {
+		if value, ok := classes[j.class]; ok && translate.MayNameClass(j.class, j.Namespace) {
 			j.Priority = value
 		}
 	}

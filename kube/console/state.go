@@ -153,6 +153,7 @@ var Reasons = func() []Reason {
 		Reason{kube.ReasonQueueNotFound, "InvalidQOS", "The queue must be created, or the job must name another."},
 		Reason{kube.ReasonQueueForbidden, "QOSNotAllowed", "The queue's namespaceSelector must admit the namespace, or the job must name another queue."},
 		Reason{kube.ReasonPriorityClassNotFound, "InvalidQOS", "The PriorityClass must be created, or the job must name another."},
+		Reason{kube.ReasonPriorityClassForbidden, "QOSNotAllowed", "The queue's priorityClasses must list the PriorityClass, or the job must name another; none that begins with system- can be named by a label or annotation."},
 		Reason{kube.ReasonMisconfigured, "BadConstraints", "The label, annotation or field must be corrected: the job must be submitted anew."},
 		Reason{Gated, "JobHeldUser", "Whoever set the scheduling gates must take them away."},
 		Reason{SuspendedByOwner, "JobHeldUser", "Its owner must be resumed: spec.suspend must be false."},

@@ -191,6 +191,15 @@ var attributes = []attribute{
 
 func keys(k ...string) []string { return k }
 
+// SystemClasses is how the PriorityClasses begin that are for the cluster's own pods.
+const SystemClasses = "system-"
+
+// MayNameClass reports whether a label or an annotation may name a PriorityClass for
+// a job. What bounds the use of classes in Kubernetes does not look at these.
+func MayNameClass(class, namespace string) bool {
+	return !strings.HasPrefix(class, SystemClasses) || namespace == metav1.NamespaceSystem
+}
+
 // labelled is an object with labels and annotations.
 type labelled interface {
 	GetLabels() map[string]string

@@ -77,6 +77,10 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 		}
 		for range t.Pods {
 			p := template.DeepCopy()
+			if j.NeverPreempts {
+				never := v1.PreemptNever
+				p.Spec.PreemptionPolicy = &never
+			}
 			p.Name = name
 			if j.Pods() > 1 {
 				p.Name = fmt.Sprintf("%s-%d", name, len(pods))
