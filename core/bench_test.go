@@ -160,6 +160,33 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
+// BenchmarkInquire says why 1,000 gangs of four sizes wait for a full cluster.
+func BenchmarkInquire(b *testing.B) {
+	for _, nodes := range sizes {
+		e := newBench(b, nodes)
+		for i := range nodes {
+			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 8)})
+		}
+		for i := range 1000 {
+			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("g%d", i), 8<<(i%4))})
+		}
+		e.Decide(0)
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			for range b.N {
+				q := e.Inquire()
+				for i := range 1000 {
+					if _, _, waits := q.Why(fmt.Sprintf("g%d", i)); !waits {
+						b.Fatalf("g%d runs", i)
+					}
+				}
+				if q.Counted() != 4 {
+					b.Fatalf("%d counts", q.Counted())
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkForecast says when 3,000 jobs start that wait for a full cluster of jobs of
 // 8 GPUs, each of which ends at another time.
 func BenchmarkForecast(b *testing.B) {

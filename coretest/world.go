@@ -96,8 +96,12 @@ func (w *World) Decide() []core.Decision {
 	if err := w.Twin.Decide(w.Now, ds); err != nil {
 		w.fail(err)
 	}
+	inquiry := w.Engine.Inquire()
 	for _, name := range w.Twin.Live() {
 		x, ok := w.Engine.Explain(name)
+		if reason, detail, waits := inquiry.Why(name); waits != (x.Waiting > 0) || reason != x.Reason || detail != x.Detail {
+			w.fail(fmt.Errorf("job %s: explained by %v: %s; among others by %v: %s", name, x.Reason, x.Detail, reason, detail))
+		}
 		wait, run, leave := w.Twin.Counts(name)
 		if !ok || x.Waiting != wait || x.Running != run || x.Leaving != leave {
 			w.fail(fmt.Errorf("job %s: engine counts %d waiting, %d running, %d leaving; twin %d, %d, %d",

@@ -1,137 +1,128 @@
 package metrics
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/sim"
 )
 
-// asked is what the engine said when it was asked why jobs wait, in the order of
-// time. When maxAnswers are full, every other one is dropped and half as many
-// are asked for from then on.
-type asked struct {
-	said   []answer
-	rarer  int       // how often the questions became half as many
-	passes int       // since the last question
-	due    core.Time // when the next question is due, however few passes there were
-	every  core.Time // from one that is due to the next
-	dues   int       // how many were since every was doubled
+// Why is what the engine said of a job when it was asked why it waits, between
+// its submission and its start. Of a rejected job it is why it was rejected.
+type Why struct {
+	// Asked is how often it was asked, Times how often it said Reason (see
+	// [core.Reason]), the reason that it gave most often; empty when Asked is 0.
+	Asked, Times int
+	Reason       string
+	// Detail is the numbers that it gave with Reason last, at At.
+	Detail string
+	At     core.Time
 }
 
-type answer struct {
-	t                  core.Time
-	job, shape, detail string
-	reason             core.Reason
+// said is a reason that the engine gave, how often, and the last time.
+type said struct {
+	reason core.Reason
+	times  int
+	detail string
+	at     core.Time
 }
 
-const maxAnswers = 4096
-
-// A question takes as long as there are nodes and live jobs. One in as many
-// scheduling passes as a quarter of them costs at most some 3 % of a run; that
-// is one in thousands where there are many. So one is due every ten minutes of
-// virtual time too, and when there were firstDues, half as often, and so on.
-const (
-	askOften  = 4
-	askEvery  = 600 * core.Second
-	firstDues = 32
-)
-
-// askAmong is among how many jobs the one to ask for is chosen.
-const askAmong = 32
-
-// Passed implements [sim.Watcher]: now and then it asks why a job waits, of
-// those that have waited longest and may come to be among the longest waits, in
-// turn. At the end it asks for each that waits still.
-func (c *Collector) Passed(t core.Time, passes int, why sim.Why, last bool) {
-	a := &c.asked
-	a.passes += passes
-	if !last && !a.turn(t, len(c.inv.nodes)+len(c.jobs)) {
-		return
-	}
-	// Jobs that wait together start together: then it is too late to ask.
-	least := c.longest.least() / 2
-	var next *Job
-	n := 0
-	for j := c.unserved.oldest; j != nil && n < askAmong && t-j.job.Submitted >= least; j = j.newer {
-		if n++; last {
-			a.ask(t, j, why)
-		} else if next == nil || j.asked < next.asked {
-			next = j
-		}
-	}
-	if next != nil {
-		a.passes = 0
-		a.ask(t, next, why)
-	}
-}
-
-// turn reports whether it is time for a question that costs so much.
-func (a *asked) turn(t core.Time, cost int) bool {
-	if t >= a.due {
-		a.every = max(a.every, askEvery)
-		if a.dues++; a.dues == firstDues {
-			a.dues /= 2
-			a.every *= 2
-		}
-		a.due = t + a.every
-		return true
-	}
-	return a.passes*askOften>>a.rarer >= cost
-}
-
-// ask asks why j waits.
-func (a *asked) ask(t core.Time, j *Job, why sim.Why) {
-	j.asked++
-	x, ok := why(j.job.Name)
-	if !ok || x.Waiting == 0 {
-		return
-	}
-	if len(a.said) == maxAnswers {
-		for i := range maxAnswers / 2 {
-			a.said[i] = a.said[2*i]
-		}
-		clear(a.said[maxAnswers/2:])
-		a.said = a.said[:maxAnswers/2]
-		a.rarer++
-	}
-	a.said = append(a.said, answer{t, j.job.Name, shape(j.job), x.Detail, x.Reason})
-}
-
-// shape says what decides whether a job can start: jobs of one shape wait for
-// the same reason.
-func shape(l *sim.Live) string {
-	return fmt.Sprint(l.Queue, l.Kind, l.Class, l.Priority, l.Gang, l.Topology, l.Tasks)
-}
-
-// tell fills in what was said during a wait, of jobs of one shape or else of
-// all that were asked for.
-func (a *asked) tell(w *LongWait, shape string) {
-	from, _ := slices.BinarySearchFunc(a.said, w.Submitted, func(x answer, t core.Time) int { return int(min(max(x.t-t, -1), 1)) })
-	var all, alike []answer
-	for _, x := range a.said[from:] {
-		if x.t > w.Submitted+w.Waited {
-			break
-		}
-		all = append(all, x)
-		if x.shape == shape {
-			alike = append(alike, x)
-		}
-	}
-	if len(alike) > 0 {
-		w.Alike, all = true, alike
-	}
-	w.Asked = len(all)
-	times := map[core.Reason]int{}
-	for _, x := range all {
-		times[x.reason]++
-		w.Times = max(w.Times, times[x.reason])
-	}
-	for _, x := range slices.Backward(all) {
-		if times[x.reason] == w.Times {
-			w.Reason, w.Detail, w.AskedFor = x.reason.String(), x.detail, x.job
+// tell takes in an answer.
+func (j *Job) tell(t core.Time, reason core.Reason, detail string) {
+	for i := range j.said {
+		if s := &j.said[i]; s.reason == reason {
+			s.times, s.detail, s.at = s.times+1, detail, t
 			return
 		}
+	}
+	j.said = append(j.said, said{reason, 1, detail, t})
+}
+
+// Why returns why the job waits, or waited until it was first whole. Among the
+// reasons that were given most often it is the one that was given last.
+func (j *Job) Why() Why {
+	var w Why
+	for i := range j.said {
+		s := &j.said[i]
+		w.Asked += s.times
+		if s.times > w.Times || s.times == w.Times && s.at > w.At {
+			w.Times, w.Reason, w.Detail, w.At = s.times, s.reason.String(), s.detail, s.at
+		}
+	}
+	return w
+}
+
+// Reject takes in that the job was rejected, and why: that is why it waited.
+func (j *Job) Reject(t core.Time, why *sim.Rejection) {
+	j.said = []said{{why.Reason, 1, why.Detail, t}}
+}
+
+// asking is the account of the questions why jobs wait. Its unit is a node that
+// the engine looks at for an answer: some 75 ns.
+type asking struct {
+	earned, spent int64
+	all           int64     // what it cost when all that wait were asked about last
+	longest       core.Time // when the longest waits were asked about last
+	began         bool
+}
+
+// Questions may take about a tenth of a run: askPerPass nodes for each scheduling
+// pass, which takes some 20 µs with all that is written of it. Those about the
+// longest waits may take twice that, and askFree nodes, which is less than 0.1 s.
+const (
+	askPerPass = 32
+	askFree    = 1 << 20
+	// askCost is what a question costs whose answer is known.
+	askCost = 4
+	// askMost is among how many jobs, of those that have waited longest.
+	askMost = 1 << 16
+)
+
+// Passed implements [sim.Watcher]: it asks the engine why jobs wait.
+//
+//  1. As often as the account allows, about all jobs that wait.
+//  2. About those that may come to be among the longest waits, if they were
+//     never asked about. Such a job waits as long as the shortest of the longest
+//     waits so far, w: whoever asks at least every w/4 about the jobs that have
+//     waited 3w/4 misses none, and they are few. To ask about some of the oldest
+//     now and then does miss them: when a queue that stood still moves again,
+//     its last jobs have waited nearly as long as the first, and start with them.
+//  3. At the end about those that wait still.
+func (c *Collector) Passed(t core.Time, passes int, inquire func() sim.Inquiry, last bool) {
+	a := &c.asking
+	a.earned += int64(passes) * askPerPass
+	if c.unserved.oldest == nil {
+		return
+	}
+	least := c.longest.least()
+	switch {
+	case last:
+		c.ask(t, inquire(), 0, false)
+	case a.spent+a.all <= a.earned:
+		before := a.spent
+		c.ask(t, inquire(), 0, false)
+		a.all = a.spent - before
+	case !a.began || t-a.longest >= least/4:
+		c.ask(t, inquire(), least/4*3, true)
+		a.longest, a.began = t, true
+	}
+}
+
+// ask asks about the jobs that have waited for long, in the order of their
+// submission, or only about those of which the engine was never asked, until the
+// account is empty. About those that have waited longest it asks all the same.
+func (c *Collector) ask(t core.Time, q sim.Inquiry, long core.Time, unasked bool) {
+	a := &c.asking
+	n := 0
+	for j := c.unserved.oldest; j != nil && n < askMost && t-j.job.Submitted >= long; j = j.newer {
+		if n++; unasked && j.said != nil {
+			continue
+		}
+		if a.spent > 2*a.earned+askFree && n > LongestWaits {
+			return
+		}
+		counted := q.Counted()
+		if reason, detail, waits := q.Why(j.job.Name); waits {
+			j.tell(t, reason, detail)
+		}
+		a.spent += int64(q.Counted()-counted)*int64(len(c.inv.nodes)) + askCost
 	}
 }

@@ -54,7 +54,7 @@ type Collector struct {
 	queues    queues
 	unserved  unserved
 	longest   longest
-	asked     asked
+	asking    asking
 
 	over          averages
 	waits         [len(Classes)]Histogram
@@ -206,7 +206,7 @@ func (c *Collector) lose(j *Job) {
 }
 
 // Ended implements [sim.Sink].
-func (c *Collector) Ended(t core.Time, l *sim.Live, rejected bool) error {
+func (c *Collector) Ended(t core.Time, l *sim.Live, rejected *sim.Rejection) error {
 	c.advance(t)
 	j, err := c.job(l)
 	if err != nil {
@@ -223,7 +223,7 @@ func (c *Collector) Ended(t core.Time, l *sim.Live, rejected bool) error {
 	} else {
 		c.unserved.remove(j)
 	}
-	if rejected {
+	if rejected != nil {
 		c.count.Rejected++
 		return nil
 	}

@@ -58,7 +58,7 @@ func (r *run) release(at int, job string, why sim.Release, pods ...core.Placemen
 
 func (r *run) end(at int, job string) {
 	r.t.Helper()
-	r.ok(r.Ended(seconds(at), r.jobs[job], false))
+	r.ok(r.Ended(seconds(at), r.jobs[job], nil))
 }
 
 func seconds(s int) core.Time { return core.Time(s) * core.Second }
@@ -312,7 +312,7 @@ func BenchmarkJob(b *testing.B) {
 		_ = c.Submitted(at, l)
 		_ = c.Bound(at, l, p, core.Placed)
 		_ = c.Released(at, l, p, sim.Finished, "")
-		_ = c.Ended(at, l, false)
+		_ = c.Ended(at, l, nil)
 	}
 }
 

@@ -25,9 +25,9 @@ type Job struct {
 	Bound int
 
 	job          *sim.Live
-	queue        int32 // in Collector.queues
-	older, newer *Job  // the neighbours in Collector.unserved
-	asked        int32 // how often the engine was asked why it waits
+	queue        int32  // in Collector.queues
+	older, newer *Job   // the neighbours in Collector.unserved
+	said         []said // why it waits
 	waitingSince core.Time
 	lastEvicted  core.Time
 	lost         float64

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/sim"
 )
 
 // LongWait is one of the longest waits of a run: from a job's submission to when
@@ -21,16 +20,10 @@ type LongWait struct {
 	Waited     core.Time
 	// Waits says that the job waits still.
 	Waits bool
-	// Asked is how often, meanwhile, the engine was asked why jobs wait (see
-	// [Collector.Passed]): jobs that are Alike, in all that decides whether they
-	// can start, or when none of those was asked for, any. Reason (see
-	// [core.Reason]) is what it said most often, which is Times; Detail what it
-	// said last with that, of job AskedFor.
-	Asked, Times             int
-	Alike                    bool
-	Reason, Detail, AskedFor string
+	// Why is what the engine said when it was asked why the job waits, which it is
+	// now and then (see [Collector.Passed]).
+	Why Why
 
-	live   *sim.Live
 	number int64
 }
 
@@ -45,9 +38,6 @@ func (c *Collector) LongestWaits() []LongWait {
 	for j := c.unserved.oldest; j != nil && n < LongestWaits; j = j.newer {
 		all.add(j, c.now)
 		n++
-	}
-	for i := range all.waits {
-		c.asked.tell(&all.waits[i], shape(all.waits[i].live))
 	}
 	return all.waits
 }
@@ -71,7 +61,7 @@ func (l *longest) add(j *Job, t core.Time) {
 	}
 	w := LongWait{
 		Job: j.job.Name, Queue: j.job.Queue, Kind: j.job.Kind, Class: j.job.Class, Pods: j.job.Pods, GPUs: j.job.GPUs(),
-		Submitted: j.job.Submitted, Waited: waited, Waits: j.Started < 0, live: j.job, number: j.Number,
+		Submitted: j.job.Submitted, Waited: waited, Waits: j.Started < 0, Why: j.Why(), number: j.Number,
 	}
 	at, _ := slices.BinarySearchFunc(l.waits, w, func(a, b LongWait) int {
 		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.number, b.number))

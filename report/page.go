@@ -65,10 +65,9 @@ type pageWait struct {
 	Wait     float64 `json:"wait"`
 	Waits    bool    `json:"waits"`
 	Asked    int     `json:"asked"`
-	Alike    bool    `json:"alike"`
 	Times    int     `json:"times"`
 	Reason   string  `json:"reason"`
-	AskedFor string  `json:"asked_for"`
+	At       float64 `json:"at"` // of Detail
 	Detail   string  `json:"detail"`
 }
 
@@ -121,7 +120,7 @@ func newWait(w *metrics.LongWait) pageWait {
 	return pageWait{
 		Job: w.Job, Queue: w.Queue, Kind: w.Kind.String(), Class: w.Class.String(), Pods: w.Pods, GPUs: inGPUs(w.GPUs),
 		Submit: w.Submitted.Seconds(), Wait: w.Waited.Seconds(), Waits: w.Waits,
-		Asked: w.Asked, Alike: w.Alike, Times: w.Times, Reason: w.Reason, AskedFor: w.AskedFor, Detail: w.Detail,
+		Asked: w.Why.Asked, Times: w.Why.Times, Reason: w.Why.Reason, At: w.Why.At.Seconds(), Detail: w.Why.Detail,
 	}
 }
 

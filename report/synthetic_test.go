@@ -92,11 +92,11 @@ func syntheticRun(c *workload.Cluster, name string, rng *rand.Rand) Run {
 		w := metrics.LongWait{
 			Job: fmt.Sprintf("train-%07d", i*7919), Queue: fmt.Sprintf("tenant-%02d", i), Pods: 1 << (i % 9), GPUs: 8000 << (i % 9),
 			Submitted: core.Time(i) * 86400 * core.Second, Waited: core.Time(20-i) * core.Time(36000+rng.IntN(1000)) * core.Second, Waits: i == 0,
-			Asked: i % 5, Times: (i%5 + 1) / 2, Alike: i%5 > 1,
+			Why: metrics.Why{Asked: i % 5, Times: (i%5 + 1) / 2},
 		}
-		if w.Asked > 0 {
-			w.Reason, w.AskedFor = "Stranded", w.Job
-			w.Detail = "needs 1 x 8 GPUs, 160 cores, 1638400 MiB: 137 GPUs are free, in pieces that hold 0 of the pods; the largest is 7 on one node"
+		if w.Why.Asked > 0 {
+			w.Why.Reason, w.Why.At = "Stranded", w.Submitted+3600*core.Second
+			w.Why.Detail = "needs 1 x 8 GPUs, 160 cores, 1638400 MiB: 137 GPUs are free, in pieces that hold 0 of the pods; the largest is 7 on one node"
 		}
 		r.Longest = append(r.Longest, w)
 	}

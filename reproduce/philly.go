@@ -145,7 +145,7 @@ func (m *means) Released(core.Time, *sim.Live, []core.Placement, sim.Release, st
 	return nil
 }
 
-func (m *means) Ended(t core.Time, j *sim.Live, _ bool) error {
+func (m *means) Ended(t core.Time, j *sim.Live, _ *sim.Rejection) error {
 	m.jct += (t - j.Submitted).Seconds()
 	m.ended++
 	return nil

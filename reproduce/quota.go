@@ -100,4 +100,4 @@ func (u *quotaUse) Node(core.Time, *core.Node, bool) error { return nil }
 func (u *quotaUse) Submitted(core.Time, *sim.Live) error { return nil }
 
 // Ended implements [sim.Sink].
-func (u *quotaUse) Ended(core.Time, *sim.Live, bool) error { return nil }
+func (u *quotaUse) Ended(core.Time, *sim.Live, *sim.Rejection) error { return nil }

@@ -14,9 +14,11 @@ import (
 // jobsHeader names the columns of jobs.csv: a row a job, in the order of their
 // ends, the live ones last. start_s is when the job was first whole, wait_s the
 // time to then, queued_s all its waiting; start_s, wait_s and end_s are empty
-// for what did not come to pass.
+// for what did not come to pass. asked is how often the engine was asked why the
+// job waits, and reason what it said most often, times times; detail what it said
+// with that last, at asked_s.
 const jobsHeader = "job,queue,kind,class,priority,gang,pods,gpus,submit_s,start_s,end_s,wait_s,queued_s," +
-	"nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,outcome\n"
+	"nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,asked,times,reason,asked_s,detail,outcome\n"
 
 // jobTable writes jobs.csv.
 type jobTable struct {
@@ -53,6 +55,8 @@ func (t *jobTable) add(l *sim.Live, j *metrics.Job, end core.Time, outcome strin
 		b = strconv.AppendInt(append(b, ','), int64(n), 10)
 	}
 	b = strconv.AppendFloat(append(b, ','), l.Lost/float64(core.WholeGPU), 'f', -1, 64)
+	why := j.Why()
+	b = appendWhy(append(b, ','), &why)
 	b = append(append(b, ','), outcome...)
 	t.row = append(b, '\n')
 	_, err := t.out.Write(t.row)
@@ -60,6 +64,18 @@ func (t *jobTable) add(l *sim.Live, j *metrics.Job, end core.Time, outcome strin
 }
 
 func (t *jobTable) flush() error { return t.out.Flush() }
+
+// appendWhy appends the fields asked, times, reason, asked_s and detail.
+func appendWhy(b []byte, w *metrics.Why) []byte {
+	if w.Asked == 0 {
+		return append(b, "0,0,,,"...)
+	}
+	b = strconv.AppendInt(b, int64(w.Asked), 10)
+	b = strconv.AppendInt(append(b, ','), int64(w.Times), 10)
+	b = appendField(append(b, ','), w.Reason)
+	b = appendSeconds(append(b, ','), w.At)
+	return appendField(append(b, ','), w.Detail)
+}
 
 // appendIfAny appends t in seconds, or nothing when it is negative.
 func appendIfAny(b []byte, t core.Time) []byte {

@@ -190,23 +190,24 @@ func (w *Writer) Released(t core.Time, j *sim.Live, pods []core.Placement, why s
 }
 
 // Ended implements [sim.Sink].
-func (w *Writer) Ended(t core.Time, j *sim.Live, rejected bool) error {
+func (w *Writer) Ended(t core.Time, j *sim.Live, rejected *sim.Rejection) error {
 	w.until(t)
 	known, ok := w.measure.Job(t, j)
 	if err := w.measure.Ended(t, j, rejected); err != nil || w.out == nil || !ok {
 		return err
 	}
 	outcome := j.Outcome.String()
-	if rejected {
+	if rejected != nil {
 		outcome = "rejected"
+		known.Reject(t, rejected)
 	}
 	return w.out.jobs.add(j, &known, t, outcome)
 }
 
 // Passed implements [sim.Watcher].
-func (w *Writer) Passed(t core.Time, passes int, why sim.Why, last bool) {
+func (w *Writer) Passed(t core.Time, passes int, inquire func() sim.Inquiry, last bool) {
 	if w.out != nil {
-		w.measure.Passed(t, passes, why, last)
+		w.measure.Passed(t, passes, inquire, last)
 	}
 }
 

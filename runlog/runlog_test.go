@@ -44,6 +44,12 @@ func live(name string, gpu core.Milli, submitted core.Time) *sim.Live {
 	}}}
 }
 
+// short says that a GPU is lacking.
+type short struct{}
+
+func (short) Why(string) (core.Reason, string, bool) { return core.Resources, "2 GPUs, 1 is free", true }
+func (short) Counted() int                           { return 1 }
+
 // drive makes a small run: job a runs from 1.5 s to 11.5 s, b runs from 3 s and
 // loses its node at 20 s, c is rejected.
 func drive(t *testing.T, w *Writer, c *workload.Cluster) {
@@ -58,14 +64,12 @@ func drive(t *testing.T, w *Writer, c *workload.Cluster) {
 	ok(t, w.Submitted(s, a))
 	ok(t, w.Bound(s*3/2, a, onA, core.Placed))
 	ok(t, w.Submitted(2*s, b))
-	w.Passed(2*s, 1, func(string) (core.Explanation, bool) {
-		return core.Explanation{Reason: core.Resources, Detail: "2 GPUs, 1 is free", Waiting: 1}, true
-	}, false)
+	w.Passed(2*s, 1, func() sim.Inquiry { return short{} }, false)
 	ok(t, w.Submitted(3*s, d))
-	ok(t, w.Ended(3*s, d, true))
+	ok(t, w.Ended(3*s, d, &sim.Rejection{Reason: core.NoNode, Detail: "no node is large enough"}))
 	ok(t, w.Bound(3*s, b, onB, core.Backfilled))
 	ok(t, w.Released(s*23/2, a, onA, sim.Finished, ""))
-	ok(t, w.Ended(s*23/2, a, false))
+	ok(t, w.Ended(s*23/2, a, nil))
 	ok(t, w.Released(20*s, b, onB, sim.NodeLost, ""))
 	ok(t, w.Node(20*s, &c.Nodes[1], false))
 }
@@ -101,10 +105,10 @@ func TestFolder(t *testing.T) {
 {"t":11.5,"op":"release","job":"a","pod":"a-0","node":"n0","gpus":[0,1],"milli":1000,"cpu_milli":1000,"mem_mib":64,"reason":"finished"}
 {"t":20,"op":"release","job":"b","pod":"b-0","node":"n1","gpus":[1],"milli":500,"cpu_milli":1000,"mem_mib":64,"reason":"node_lost"}
 `,
-		Jobs: `job,queue,kind,class,priority,gang,pods,gpus,submit_s,start_s,end_s,wait_s,queued_s,nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,outcome
-"c,d",q,training,HP,0,false,1,9,3,,3,,0,0,0,0,0,0,0,rejected
-a,q,training,HP,0,false,1,2,1,1.5,11.5,0.5,0.5,1,1,1,1,0,0,completed
-b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,pending
+		Jobs: `job,queue,kind,class,priority,gang,pods,gpus,submit_s,start_s,end_s,wait_s,queued_s,nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,asked,times,reason,asked_s,detail,outcome
+"c,d",q,training,HP,0,false,1,9,3,,3,,0,0,0,0,0,0,0,1,1,NoNode,3,no node is large enough,rejected
+a,q,training,HP,0,false,1,2,1,1.5,11.5,0.5,0.5,1,1,1,1,0,0,0,0,,,,completed
+b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,1,1,Resources,2,"2 GPUs, 1 is free",pending
 `,
 		Nodes: "t,node,up,cordoned,unhealthy,after\n20,n1,false,false,,4\n",
 		Queues: `{
@@ -124,9 +128,9 @@ b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,pending
   ]
 }
 `,
-		Waits: `job,queue,kind,class,pods,gpus,submit_s,wait_s,waits,asked,alike,times,reason,asked_for,detail
-b,q,training,HP,1,0.5,2,1,false,1,true,1,Resources,b,"2 GPUs, 1 is free"
-a,q,training,HP,1,2,1,0.5,false,0,false,0,,,
+		Waits: `job,queue,kind,class,pods,gpus,submit_s,wait_s,waits,asked,times,reason,asked_s,detail
+b,q,training,HP,1,0.5,2,1,false,1,1,Resources,2,"2 GPUs, 1 is free"
+a,q,training,HP,1,2,1,0.5,false,0,0,,,
 `,
 	} {
 		if got := content(t, dir, name); got != want {

@@ -10,8 +10,8 @@ import (
 )
 
 // waitsHeader names the columns of waits.csv: a row for each of the longest
-// waits, the longest first. reason is empty when asked is 0.
-const waitsHeader = "job,queue,kind,class,pods,gpus,submit_s,wait_s,waits,asked,alike,times,reason,asked_for,detail\n"
+// waits, the longest first. Those from asked on are as in jobs.csv.
+const waitsHeader = "job,queue,kind,class,pods,gpus,submit_s,wait_s,waits,asked,times,reason,asked_s,detail\n"
 
 func writeWaits(w io.Writer, waits []metrics.LongWait) error {
 	out := bufio.NewWriter(w)
@@ -27,12 +27,7 @@ func writeWaits(w io.Writer, waits []metrics.LongWait) error {
 		b = appendSeconds(append(b, ','), x.Submitted)
 		b = appendSeconds(append(b, ','), x.Waited)
 		b = strconv.AppendBool(append(b, ','), x.Waits)
-		b = strconv.AppendInt(append(b, ','), int64(x.Asked), 10)
-		b = strconv.AppendBool(append(b, ','), x.Alike)
-		b = strconv.AppendInt(append(b, ','), int64(x.Times), 10)
-		for _, s := range []string{x.Reason, x.AskedFor, x.Detail} {
-			b = appendField(append(b, ','), s)
-		}
+		b = appendWhy(append(b, ','), &x.Why)
 		out.Write(append(b, '\n'))
 	}
 	return out.Flush()
@@ -44,9 +39,20 @@ func readWaits(path string) ([]metrics.LongWait, error) {
 		all = append(all, metrics.LongWait{
 			Job: f.text(), Queue: f.text(), Kind: core.Kind(f.name(core.Kinds[:]...)), Class: core.Class(f.name("HP", "LP")),
 			Pods: int(f.int()), GPUs: f.gpus(), Submitted: f.time(), Waited: f.time(), Waits: f.name("false", "true") == 1,
-			Asked: int(f.int()), Alike: f.name("false", "true") == 1, Times: int(f.int()),
-			Reason: f.text(), AskedFor: f.text(), Detail: f.text(),
+			Why: f.why(),
 		})
 	})
 	return all, err
+}
+
+// why reads what appendWhy appends.
+func (f *fields) why() metrics.Why {
+	w := metrics.Why{Asked: int(f.int()), Times: int(f.int()), Reason: f.text()}
+	if w.Asked == 0 {
+		f.next++
+	} else {
+		w.At = f.time()
+	}
+	w.Detail = f.text()
+	return w
 }

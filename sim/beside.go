@@ -31,18 +31,19 @@ type batch struct {
 
 // told is one thing that happens: a call of a sink.
 type told struct {
-	call     call
-	t        core.Time
-	node     *core.Node
-	live     *Live
-	pods     int // how many of the batch's places
-	bound    int // of the job, with its evictions and lost work
-	evicted  int
-	lost     float64
-	reason   core.Reason
-	release  Release
-	forJob   string
-	up, over bool // a node is there; a job is rejected
+	call    call
+	t       core.Time
+	node    *core.Node
+	live    *Live
+	pods    int // how many of the batch's places
+	bound   int // of the job, with its evictions and lost work
+	evicted int
+	lost    float64
+	reason  core.Reason
+	release Release
+	forJob  string
+	up      bool       // a node is there
+	over    *Rejection // of a job, when it is rejected
 }
 
 // call is which method of a sink is called.

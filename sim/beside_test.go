@@ -39,7 +39,7 @@ func (c *counter) Released(core.Time, *sim.Live, []core.Placement, sim.Release, 
 	return c.call()
 }
 
-func (c *counter) Ended(core.Time, *sim.Live, bool) error { return c.call() }
+func (c *counter) Ended(core.Time, *sim.Live, *sim.Rejection) error { return c.call() }
 
 // onOneNode is a run of jobs on a node of eight GPUs.
 func onOneNode(jobs workload.Jobs) sim.Config {

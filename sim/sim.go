@@ -142,8 +142,10 @@ func (r *run) play(ctx context.Context) error {
 	if err := r.loop(ctx); err != nil {
 		return err
 	}
-	return r.sinks.passed(r.stats.End, r.engine.Explain, true)
+	return r.sinks.passed(r.stats.End, r.inquire, true)
 }
+
+func (r *run) inquire() Inquiry { return r.engine.Inquire() }
 
 // tell tells the engine of an event.
 func (r *run) tell(now core.Time, ev core.Event) error {
@@ -254,7 +256,7 @@ func (r *run) loop(ctx context.Context) error {
 		if err := r.decide(now); err != nil {
 			return err
 		}
-		if err := r.sinks.passed(now, r.engine.Explain, false); err != nil {
+		if err := r.sinks.passed(now, r.inquire, false); err != nil {
 			return err
 		}
 	}
@@ -369,7 +371,7 @@ func (r *run) decide(now core.Time) error {
 				r.evict(now, s, &d)
 				again = again || r.Models.Grace == 0
 			case core.Reject:
-				if err := r.reject(now, s); err != nil {
+				if err := r.reject(now, s, &Rejection{d.Reason, d.Detail}); err != nil {
 					return err
 				}
 			case core.Wake:
@@ -557,7 +559,7 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob s
 	return r.sinks.job(now, s, told{call: tellReleased, release: why, forJob: forJob}, gone)
 }
 
-func (r *run) reject(now core.Time, s *state) error {
+func (r *run) reject(now core.Time, s *state, why *Rejection) error {
 	if r.recordedNodes {
 		return nil // there may be other nodes later
 	}
@@ -567,5 +569,5 @@ func (r *run) reject(now core.Time, s *state) error {
 	if err := r.tell(now, core.JobEnded{Job: s.Name}); err != nil {
 		return err
 	}
-	return r.sinks.job(now, s, told{call: tellEnded, over: true}, nil)
+	return r.sinks.job(now, s, told{call: tellEnded, over: why}, nil)
 }

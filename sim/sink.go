@@ -20,9 +20,9 @@ type Sink interface {
 	// Released tells that pods left their nodes. forJob names the job that an
 	// eviction made room for; it is empty for every other cause.
 	Released(t core.Time, j *Live, pods []core.Placement, why Release, forJob string) error
-	// Ended tells that a job is over: by its outcome, or rejected. Its pods
-	// have been released before.
-	Ended(t core.Time, j *Live, rejected bool) error
+	// Ended tells that a job is over: by its outcome, or rejected if that is not
+	// nil. Its pods have been released before.
+	Ended(t core.Time, j *Live, rejected *Rejection) error
 }
 
 // Live is a job from its submission to its end.
@@ -38,6 +38,12 @@ type Live struct {
 	Lost      float64
 	// Tag is the sink's own.
 	Tag any
+}
+
+// Rejection is why a job was rejected.
+type Rejection struct {
+	Reason core.Reason
+	Detail string
 }
 
 // Release is why a pod left its node.

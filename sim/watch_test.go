@@ -30,14 +30,15 @@ func (c *curious) Bound(t core.Time, j *sim.Live, pods []core.Placement, why cor
 	return c.Writer.Bound(t, j, pods, why)
 }
 
-func (c *curious) Passed(_ core.Time, _ int, why sim.Why, last bool) {
+func (c *curious) Passed(_ core.Time, _ int, inquire func() sim.Inquiry, last bool) {
 	c.last = last
 	if c.passes++; c.passes%100 != 0 {
 		return
 	}
+	q := inquire()
 	for name := range c.waiting {
-		if x, ok := why(name); ok && x.Waiting > 0 {
-			c.answers[x.Reason]++
+		if reason, _, waits := q.Why(name); waits {
+			c.answers[reason]++
 		}
 	}
 }

@@ -130,6 +130,27 @@ func addStep(steps []step, s step, node string) []step {
 	return steps
 }
 
+// why says why the job waited until it started, or was rejected.
+func (h history) why() string {
+	j := h.Job
+	number := func(column string) float64 {
+		x, _ := strconv.ParseFloat(j[column], 64)
+		return x
+	}
+	asked, times, at := number("asked"), number("times"), seconds(number("asked_s"))
+	switch {
+	case j["outcome"] == "rejected":
+		return fmt.Sprintf("%s: %s", j["reason"], j["detail"])
+	case asked == 1:
+		return fmt.Sprintf("%s, when asked at %s: %s", j["reason"], at, j["detail"])
+	case asked > 1:
+		return fmt.Sprintf("%s, %g of %g times asked; at %s: %s", j["reason"], times, asked, at, j["detail"])
+	case j["start_s"] == j["submit_s"]:
+		return "it did not wait"
+	}
+	return "not known: the engine was not asked about it while it waited"
+}
+
 // WriteText writes the history for people to read.
 func (h history) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -146,6 +167,7 @@ func (h history) WriteText(w io.Writer) error {
 	fmt.Fprintf(t, "Size\t%s GPUs, pods: %s, gang: %s\n", j["gpus"], j["pods"], j["gang"])
 	fmt.Fprintf(t, "Submitted\t%s\n", at("submit_s"))
 	fmt.Fprintf(t, "Started\t%s, after waiting %s\n", at("start_s"), at("wait_s"))
+	fmt.Fprintf(t, "Why\t%s\n", h.why())
 	fmt.Fprintf(t, "Ended\t%s\n", at("end_s"))
 	fmt.Fprintf(t, "Waited in all\t%s, evicted %s times\n", at("queued_s"), j["evictions"])
 	fmt.Fprintf(t, "Placed on\tnodes: %s (fewest possible %s), leaf groups: %s (%s)\n", j["nodes"], j["fewest_nodes"], j["groups"], j["fewest_groups"])

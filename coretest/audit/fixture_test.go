@@ -95,7 +95,11 @@ func (f *fixture) play(script string) {
 		case "release":
 			batch = append(batch, f.on[w[2]])
 		case "end":
-			must(f.t, f.w.Ended(at, f.jobs[w[2]], len(w) > 3))
+			var rejected *sim.Rejection
+			if len(w) > 3 {
+				rejected = &sim.Rejection{Reason: core.NoNode}
+			}
+			must(f.t, f.w.Ended(at, f.jobs[w[2]], rejected))
 			continue
 		default:
 			n := *f.node[w[2]]

@@ -13,8 +13,8 @@ export function longestWaits(page) {
   const show = (r) => place.replaceChildren(rows(r))
   show(runs[0])
   return section('longest', 'The longest waits, and why',
-    el('p', { class: 'dim' }, 'From submission to the first start. Now and then in the run the engine was asked why jobs wait; the reason is what it said most often ' +
-      'while the job waited, of jobs just like it, or else of the others that had waited longest then.'),
+    el('p', { class: 'dim' }, 'From submission to the first start. Now and then in the run the engine was asked why the job waits: the reason is what it said most often, ' +
+      'with the numbers that it gave with it last.'),
     choice('Policy of the longest waits', runs.map((r) => r.name), (i) => show(runs[i])), place)
 }
 
@@ -22,10 +22,9 @@ function rows(r) {
   const most = r.waits[0].wait
   const reason = (w) => {
     if (w.asked === 0) return el('span', { class: 'dim' }, 'not asked while this job waited')
-    const times = (w.asked === 1 ? 'asked once' : `${w.times} of ${w.asked} times`) + (w.alike ? '' : ', of other jobs')
-    const of = w.alike && w.asked_for === w.job ? '' : `${w.asked_for}: `
+    const times = w.asked === 1 ? 'asked once' : `${w.times} of ${w.asked} times`
     return el('div', { class: 'reason' }, el('b', {}, w.reason), el('span', { class: 'dim' }, ` ${times}`),
-      el('div', { class: 'dim' }, of + w.detail))
+      el('div', { class: 'dim' }, `at ${moment(Math.round(w.at))}: ${w.detail}`))
   }
   const bar = (w) => el('div', { class: 'bar' }, el('span', {}, duration(w.wait) + (w.waits ? ' so far' : '')), el('i', { style: `width: ${(100 * w.wait) / most}%` }))
   const header = ['job', 'GPUs', 'waited', { text: 'why', class: 'left' }, 'queue', 'kind', 'submitted']
