@@ -40,6 +40,9 @@ type Engine struct {
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
 	ready   heap[*class] // under StrictFIFO all but those without quota, the same way
+	// borrowers are, within a pass, classes that wait until those of active, or of
+	// ready, that would be within nominal quota have been tried; the same way.
+	borrowers heap[*class]
 	// stuck are the classes that found no room, the same way, by the number of
 	// each GPU model that they may use.
 	stuck  []heap[*class]
@@ -106,6 +109,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
 	e.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
+	e.borrowers = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[2] = at }}
 	e.paused = heap[*job]{moved: jobMoved, less: func(a, b *job) bool {
 		return a.notBefore < b.notBefore || a.notBefore == b.notBefore && a.key.seq < b.key.seq
 	}}

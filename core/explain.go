@@ -154,12 +154,23 @@ func (e *Engine) why(j *job) (Reason, string) {
 	if e.placer.Barred(u) {
 		return QuotaExceeded, e.quotaText(j, u)
 	}
-	if e.policy.Queueing.Mode == StrictFIFO && len(e.ready.items) > 0 {
-		if first := e.ready.items[0].head(); first != j {
-			return HeldBack, fmt.Sprintf("job %s is first and does not fit; StrictFIFO lets nobody pass", first.Name)
-		}
+	if first := e.firstReady(); first != nil && first != j {
+		return HeldBack, fmt.Sprintf("job %s is first and does not fit; StrictFIFO lets nobody pass", first.Name)
 	}
 	return Resources, "it fits by count; it is tried again when something is freed"
+}
+
+// firstReady returns the job that is first under StrictFIFO, where those that would
+// borrow come last; nil without any. O(waiting classes).
+func (e *Engine) firstReady() *job {
+	var first *job
+	last := false
+	for _, c := range e.ready.items {
+		if borrows := e.borrows(c.head()); first == nil || last && !borrows || last == borrows && c.head().key.before(&first.key) {
+			first, last = c.head(), borrows
+		}
+	}
+	return first
 }
 
 var lackReasons = map[place.Lack]Reason{

@@ -157,17 +157,25 @@ func (f *forecaster) book(j *job, p *pod, by Milli) {
 	}
 }
 
-// pass lets jobs start that fit at t, in their order.
+// pass lets jobs start that fit at t, in their order, those that would borrow last.
 func (f *forecaster) pass(t Time) {
+	strict := false
+	if f.ledger.Limited() {
+		f.round(t, &strict, func(j *job) bool { return !f.borrows(j) })
+	}
+	f.round(t, &strict, func(*job) bool { return true })
+}
+
+// round lets those jobs start that have their turn.
+func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 	failed := map[*class]bool{}
 	left := f.waiting[:0]
-	strict := false
 	for _, j := range f.waiting {
-		if strict || failed[j.class] || f.tries >= forecastTries {
+		if *strict || failed[j.class] || f.tries >= forecastTries || !turn(j) {
 			left = append(left, j)
 			continue
 		}
-		if !f.start(j, t, &strict) {
+		if !f.start(j, t, strict) {
 			failed[j.class] = true
 			left = append(left, j)
 		}
@@ -196,7 +204,7 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	} else {
 		placed = f.placer.Pods(u)
 	}
-	if len(placed) > 0 && !f.affords(j, placed) {
+	if len(placed) > 0 && !f.affords(j, placed, u.Room) {
 		f.state.Rollback(mark)
 		placed = f.affordable(j, u, placed)
 	}

@@ -14,7 +14,7 @@ type class struct {
 	id    classID
 	jobs  heap[*job] // the first in the order on top
 	state classState
-	at    [2]int // places in the active and the ready heap, -1 when in none
+	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
 	idle  int    // place in Engine.idle, -1 when it is active
 	filed []filing
 	// attempts are the last searches for a plan that were in vain: for any other
@@ -164,7 +164,7 @@ func (e *Engine) enqueue(j *job, now Time) {
 	id := e.classOf(j)
 	c := e.classes[id]
 	if c == nil {
-		c = &class{id: id, at: [2]int{-1, -1}, idle: -1}
+		c = &class{id: id, at: [3]int{-1, -1, -1}, idle: -1}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
 		e.classes[id] = c
 	}
@@ -254,6 +254,7 @@ func (c *class) movedTo(model, at int) {
 func (e *Engine) unlist(c *class) {
 	e.active.remove(c, c.at[0])
 	e.ready.remove(c, c.at[1])
+	e.borrowers.remove(c, c.at[2])
 	for _, f := range c.filed {
 		e.stuck[f.model].remove(c, f.at)
 	}

@@ -281,7 +281,7 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 		return nil, nil
 	}
 	placed := e.placer.PodOn(u, best[0].node)
-	if len(placed) == 0 || !e.affords(j, placed) {
+	if len(placed) == 0 || !e.affords(j, placed, u.Room) {
 		return nil, nil
 	}
 	return placed, gone

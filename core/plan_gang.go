@@ -67,7 +67,7 @@ func (e *Engine) placeGang(j *job, u *place.Unit) []place.Placed {
 	}
 	mark := e.state.Mark()
 	if placed, ok := e.placer.Gang(u); ok {
-		if e.affords(j, placed) {
+		if e.affords(j, placed, u.Room) {
 			return placed
 		}
 		e.state.Rollback(mark)

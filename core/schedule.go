@@ -129,40 +129,82 @@ func (e *Engine) mayFit(c *class) bool {
 	return e.placer.MayFit(e.prepare(c.head()))
 }
 
-// pass lets every job that fits start, in order (BestEffortFIFO, Backfill).
-// Before others pass a first job that does not fit, those that passed it
-// earlier are evicted for it, if it is time: what is started now would only be
-// evicted next.
+// pass lets every job that fits start, in order (BestEffortFIFO, Backfill), those
+// that would borrow last: else the owner of a quota, tried after them, would have
+// to evict them again. Before others pass a first job that does not fit, those
+// that passed it earlier are evicted for it, if it is time: what is started now
+// would only be evicted next.
 func (e *Engine) pass(now Time) {
 	helped := e.policy.Queueing.Mode != Backfill
-	for len(e.active.items) > 0 {
-		c := e.active.items[0]
+	for len(e.active.items)+len(e.borrowers.items) > 0 {
+		c, within := e.nextOf(&e.active)
 		if e.compile(c); !helped && e.passes(c.head()) {
 			helped = true
 			e.helpHeads(now)
 			continue
 		}
-		e.try(c, c.head(), now)
+		e.try(c, c.head(), now, within)
 	}
 	if e.policy.Queueing.Mode == Backfill {
 		e.helpHeads(now)
 	}
 }
 
-// passStrict starts jobs in order until one does not fit (StrictFIFO). Jobs
-// without quota wait in their own queue and hold nobody up (Kant §3.2.2).
+// passStrict starts jobs in order until one does not fit (StrictFIFO), those that
+// would borrow last: one that does not fit holds up all that would, and one within
+// nominal quota all others. Jobs without quota wait in their own queue and hold
+// nobody up (Kant §3.2.2).
 func (e *Engine) passStrict(now Time) {
-	for len(e.ready.items) > 0 {
-		c := e.ready.items[0]
-		if c.state == classStuck || !e.try(c, c.head(), now) && c.state == classStuck {
-			return
+	for len(e.ready.items)+len(e.borrowers.items) > 0 {
+		c, within := e.nextOf(&e.ready)
+		if c.state == classStuck || !e.try(c, c.head(), now, within) && c.state == classStuck {
+			break
 		}
+	}
+	for len(e.borrowers.items) > 0 {
+		c := e.borrowers.items[0]
+		e.borrowers.remove(c, 0)
+		e.ready.push(c)
 	}
 }
 
-// try lets a job start what it can and files its class by the outcome. It
-// reports whether anything was decided for the job.
-func (e *Engine) try(c *class, j *job, now Time) bool {
+// nextOf returns the first class of a heap whose first job would be within nominal
+// quota, else the first of the borrowers. Those of the heap that come before it go
+// to the borrowers. One of the two heaps has a class.
+func (e *Engine) nextOf(h *heap[*class]) (c *class, within bool) {
+	for len(h.items) > 0 {
+		c := h.items[0]
+		if !e.borrows(c.head()) {
+			return c, true
+		}
+		e.postpone(c)
+	}
+	return e.borrowers.items[0], false
+}
+
+// postpone puts a class off until those that would be within nominal quota have
+// been tried.
+func (e *Engine) postpone(c *class) {
+	e.active.remove(c, c.at[0])
+	e.ready.remove(c, c.at[1])
+	e.borrowers.push(c)
+}
+
+// borrows reports whether a waiting job (one pod of it when it starts pod by pod)
+// can start only beyond the nominal quota of its queue.
+func (e *Engine) borrows(j *job) bool {
+	if !j.queue.Limited() {
+		return false
+	}
+	e.compile(j.class)
+	e.prepare(j)
+	return e.lacks(j, j.queue.NominalRoom)
+}
+
+// try lets a job start what it can and files its class by the outcome, or puts it
+// off: within says that it would be within nominal quota, and starts no more than
+// that. It reports whether anything was decided for the job.
+func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 	e.compile(c)
 	u := e.prepare(j)
 	if e.overrun(j) {
@@ -172,9 +214,16 @@ func (e *Engine) try(c *class, j *job, now Time) bool {
 		e.setClass(c, classOverrun)
 		return false
 	}
+	if within && j.queue.Limited() {
+		u.Room = j.queue.OwnRoom
+	}
 	n := e.start(j, u, now)
 	if n > 0 {
 		return true
+	}
+	if within && e.mayBorrow(j) {
+		e.postpone(c)
+		return false
 	}
 	if n == 0 && !c.possible {
 		if e.placer.TooLarge(u).Lack != place.NoLack {
@@ -189,6 +238,14 @@ func (e *Engine) try(c *class, j *job, now Time) bool {
 	}
 	e.setClass(c, classStuck)
 	return false
+}
+
+// mayBorrow reports whether a job that found no room within nominal quota may find
+// some beyond it, on another model than that of which it has quota.
+func (e *Engine) mayBorrow(j *job) bool {
+	models := e.modelsOf(j)
+	return j.queue.Limited() && len(models) > 1 &&
+		slices.ContainsFunc(models, func(m string) bool { return j.queue.RoomNow(m) > j.queue.OwnRoom(m) })
 }
 
 // reject says of all jobs of a class that no cluster of these nodes holds them. One
@@ -354,10 +411,11 @@ func (e *Engine) level(name string) int {
 // overrun reports whether the job's queue has not the quota for what is to
 // start: the whole gang, or one pod of a job that starts pod by pod (static
 // quota admission, Kant §3.2.1).
-func (e *Engine) overrun(j *job) bool {
-	if !j.queue.Limited() {
-		return false
-	}
+func (e *Engine) overrun(j *job) bool { return j.queue.Limited() && e.lacks(j, j.queue.RoomNow) }
+
+// lacks is overrun by other measure than what the queue may be given now: room says
+// how much there is of a model.
+func (e *Engine) lacks(j *job, room func(model string) Milli) bool {
 	short := false
 	for t := range e.unit.Tasks {
 		task := &e.unit.Tasks[t]
@@ -365,13 +423,13 @@ func (e *Engine) overrun(j *job) bool {
 		if n > 0 && !e.unit.Whole {
 			n = 1
 		}
-		lacks := n > 0 && task.GPU() > 0 && task.Allowed(j.queue.RoomNow) < n
+		lacks := n > 0 && task.GPU() > 0 && task.Allowed(room) < n
 		if n > 0 && lacks == e.unit.Whole {
 			return lacks // a gang fails by any task, a pod-by-pod job starts by any
 		}
 		short = short || lacks
 	}
-	return short || e.unit.Whole && len(e.unit.Tasks) > 1 && e.overrunTogether(j)
+	return short || e.unit.Whole && len(e.unit.Tasks) > 1 && e.lackTogether(j, room)
 }
 
 // shortSomewhere reports whether quota keeps the job off some of the models that
@@ -395,9 +453,9 @@ func (e *Engine) shortSomewhere(j *job) bool {
 	return false
 }
 
-// overrunTogether is overrun for the tasks of a gang that accept one model
-// each: they count against the same accounts.
-func (e *Engine) overrunTogether(j *job) bool {
+// lackTogether is lacks for the tasks of a gang that accept one model each: they
+// count against the same accounts.
+func (e *Engine) lackTogether(j *job, room func(model string) Milli) bool {
 	book := func(by Milli) {
 		for t := range e.unit.Tasks {
 			task := &e.unit.Tasks[t]
@@ -411,7 +469,7 @@ func (e *Engine) overrunTogether(j *job) bool {
 	for t := range e.unit.Tasks {
 		task := &e.unit.Tasks[t]
 		if m := task.Models(); len(m) == 1 && len(task.Pods) > 0 && task.GPU() > 0 {
-			short = short || j.queue.RoomNow(m[0]) < 0
+			short = short || room(m[0]) < 0
 		}
 	}
 	book(-1)

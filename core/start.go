@@ -24,7 +24,7 @@ func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 	} else if placed = e.placer.Pods(u); len(placed) == 0 {
 		return 0
 	}
-	if !e.affords(j, placed) {
+	if !e.affords(j, placed, u.Room) {
 		e.state.Rollback(0)
 		if placed = e.affordable(j, u, placed); len(placed) == 0 {
 			return -1
@@ -40,7 +40,7 @@ func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 func (e *Engine) affordable(j *job, u *place.Unit, placed []place.Placed) []place.Placed {
 	n := 0
 	if !u.Whole {
-		n = sort.Search(len(placed), func(k int) bool { return !e.affords(j, placed[:k+1]) })
+		n = sort.Search(len(placed), func(k int) bool { return !e.affords(j, placed[:k+1], u.Room) })
 	}
 	for i := range placed[:n] {
 		e.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
@@ -59,9 +59,9 @@ func (e *Engine) howStarted(j *job) Reason {
 	return Placed
 }
 
-// affords reports whether the queue's quota covers what was placed, task by
-// task and model by model together.
-func (e *Engine) affords(j *job, placed []place.Placed) bool {
+// affords reports whether the queue has room for what was placed, task by task and
+// model by model together: room says how much it has of a model.
+func (e *Engine) affords(j *job, placed []place.Placed, room func(model string) Milli) bool {
 	if !j.queue.Limited() {
 		return true
 	}
@@ -79,7 +79,7 @@ func (e *Engine) affords(j *job, placed []place.Placed) bool {
 			continue
 		}
 		model := e.state.Pool(placed[i].Alloc.Node).Model
-		if j.queue.RoomNow(model) < 0 || len(j.queue.Governing(model)) == 0 {
+		if room(model) < 0 || len(j.queue.Governing(model)) == 0 {
 			ok = false
 		}
 	}

@@ -29,7 +29,9 @@ type Node struct {
 	children []*Node
 	accounts map[string]*account // by model or AnyModel
 	own      map[string]Milli    // what its own jobs use, by model
+	pinned   map[string]Milli    // the part of own that must not be evicted
 	governs  map[string][]string // see governing
+	owners   map[string]*Node    // see Owner
 	// leaving is what evicted pods of the queue, and of those below it, hold
 	// still, less what is set aside for pods that wait for others to leave.
 	leaving map[string]Milli
@@ -50,12 +52,18 @@ type account struct {
 	// usage is the queue's own and what those below it use beyond what they
 	// keep.
 	usage Milli
+	// counted is what jobs use that count against nominal: those of the queue, and
+	// of queues below it that list no quota of their own for the model. pinned is
+	// the part of it that must not be evicted.
+	counted, pinned Milli
 }
 
 // NewLedger returns a ledger without queues.
 func NewLedger() *Ledger {
-	return &Ledger{byName: map[string]*Node{}, root: &Node{own: map[string]Milli{}}}
+	return &Ledger{byName: map[string]*Node{}, root: newNode()}
 }
+
+func newNode() *Node { return &Node{own: map[string]Milli{}, pinned: map[string]Milli{}} }
 
 // Lookup finds a queue by name.
 func (l *Ledger) Lookup(name string) (*Node, bool) {
@@ -106,7 +114,7 @@ func (l *Ledger) Set(q Queue) error {
 	}
 	n := l.byName[q.Name]
 	if n == nil {
-		n = &Node{own: map[string]Milli{}}
+		n = newNode()
 		l.byName[q.Name] = n
 		l.order = append(l.order, n)
 	} else {
@@ -153,12 +161,15 @@ func (l *Ledger) rebuild() {
 		for model, v := range n.own {
 			n.book(model, v)
 		}
+		for model, v := range n.pinned {
+			n.bookPinned(model, v)
+		}
 	}
 }
 
 // reset forgets the accounts of the node and all below it.
 func (n *Node) reset() {
-	n.accounts, n.governs = map[string]*account{}, map[string][]string{}
+	n.accounts, n.governs, n.owners = map[string]*account{}, map[string][]string{}, map[string]*Node{}
 	for _, c := range n.children {
 		c.reset()
 	}
@@ -328,7 +339,65 @@ func (n *Node) book(model string, gpu Milli) {
 	accounts, _ := n.governing(model)
 	for _, m := range accounts {
 		n.pass(m, gpu)
+		if o := n.Owner(m); o != nil {
+			o.accounts[m].counted += gpu
+		}
 	}
+}
+
+// Pin says that GPU of a model, which is booked by [Node.Add] too, must not be
+// evicted; a negative amount takes that back.
+func (n *Node) Pin(model string, gpu Milli) {
+	if gpu == 0 {
+		return
+	}
+	n.pinned[model] += gpu
+	n.bookPinned(model, gpu)
+}
+
+func (n *Node) bookPinned(model string, gpu Milli) {
+	accounts, _ := n.governing(model)
+	for _, m := range accounts {
+		if o := n.Owner(m); o != nil {
+			o.accounts[m].pinned += gpu
+		}
+	}
+}
+
+// NominalRoom returns how much more of a model the queue's jobs may use without
+// borrowing: what is left of the nominal quotas that they count against, negative
+// when jobs borrow already. It is [Unlimited] when no quota weighs on the queue.
+// What others have borrowed of it is not taken off.
+func (n *Node) NominalRoom(model string) Milli {
+	return n.leftOf(model, func(a *account) Milli { return a.counted })
+}
+
+// OwnRoom is RoomNow without borrowing.
+func (n *Node) OwnRoom(model string) Milli { return min(n.RoomNow(model), n.NominalRoom(model)) }
+
+// PinnedRoom is RoomNow for jobs that must not be evicted: all such jobs together
+// hold no more than the nominal quotas that they count against.
+func (n *Node) PinnedRoom(model string) Milli {
+	return min(n.RoomNow(model), n.leftOf(model, func(a *account) Milli { return a.pinned }))
+}
+
+// leftOf returns what is left for the queue of nominal quotas after what they are
+// used for.
+func (n *Node) leftOf(model string, used func(*account) Milli) Milli {
+	accounts, none := n.governing(model)
+	if none {
+		return 0
+	}
+	left := Unlimited
+	for _, m := range accounts {
+		o := n.Owner(m)
+		if o == nil {
+			return 0
+		}
+		a := o.accounts[m]
+		left = min(left, a.nominal-used(a))
+	}
+	return left
 }
 
 // pass books an amount here and, beyond what is kept here, above.
@@ -355,12 +424,17 @@ func (n *Node) Nominal(model string) (Milli, bool) {
 // Owner returns the queue whose nominal quota a job of n counts against in an
 // account: the nearest, from n upwards, that lists it; nil when none does.
 func (n *Node) Owner(account string) *Node {
-	for a := n; a != nil; a = a.parent {
+	if o, ok := n.owners[account]; ok {
+		return o
+	}
+	var owner *Node
+	for a := n; a != nil && owner == nil; a = a.parent {
 		if _, ok := a.Nominal(account); ok {
-			return a
+			owner = a
 		}
 	}
-	return nil
+	n.owners[account] = owner
+	return owner
 }
 
 // Governing returns the accounts a request of the queue for a model counts
