@@ -262,7 +262,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
 		e.restart(j)
-		if j.class != nil && j.Topology.Required != "" {
+		if j.class != nil && j.Gang {
 			e.dequeue(j) // it may have been what the rest of the gang was to join
 			e.enqueue(j, now)
 		}

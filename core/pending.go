@@ -68,14 +68,15 @@ func (e *Engine) classOf(j *job) classID {
 	}
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
+		models := e.request(j, 0).Models
 		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
 		if id.whole {
 			id.pods = t.minPods() - j.membersByTask()[0]
 		}
-		if len(t.Models) == 1 {
-			id.models = t.Models[0]
-		} else if len(t.Models) > 1 {
-			id.models = strings.Join(t.Models, "|")
+		if len(models) == 1 {
+			id.models = models[0]
+		} else if len(models) > 1 {
+			id.models = strings.Join(models, "|")
 		}
 		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && t.Labels == nil && t.Affinity == nil && j.Topology == (TopologyRequest{}) {
 			return id
@@ -85,6 +86,9 @@ func (e *Engine) classOf(j *job) classID {
 	fmt.Fprintf(&b, "%+v", j.Topology)
 	if home, ok := e.home(j); ok {
 		fmt.Fprintf(&b, " in %d", home)
+	}
+	if base := e.base(j); base != "" {
+		fmt.Fprintf(&b, " on %q", base)
 	}
 	waiting, members := j.waitingByTask(), j.membersByTask()
 	for t := range j.Tasks {

@@ -282,7 +282,7 @@ func (e *Engine) compile(c *class) {
 	j := c.head()
 	c.shapes, c.epoch, c.pools, c.models = c.shapes[:0], e.state.Epoch(), 0, c.models[:0]
 	for t := range j.Tasks {
-		c.shapes = append(c.shapes, e.placer.Shape(&j.Tasks[t].Request))
+		c.shapes = append(c.shapes, e.placer.Shape(e.request(j, t)))
 	}
 	for i, p := range e.state.Pools() {
 		for _, sh := range c.shapes {
@@ -312,6 +312,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	if j.Gang {
 		u.Required, u.Preferred = e.level(j.Topology.Required), e.level(j.Topology.Preferred)
 		u.Home, u.Joins = e.home(j)
+		u.OneModel = true
 	}
 	if j.queue.Limited() {
 		u.Room = j.queue.RoomNow
@@ -395,6 +396,32 @@ func (e *Engine) home(j *job) (int32, bool) {
 		}
 	}
 	return -1, true
+}
+
+// base returns the model on which pods of the gang run that name none and need GPUs:
+// those still to come join them there. "" when none runs. O(pods) at worst.
+func (e *Engine) base(j *job) string {
+	if !j.Gang || j.count[podRunning] == 0 {
+		return ""
+	}
+	for i := range j.pods {
+		p := &j.pods[i]
+		if t := &j.Tasks[p.task]; p.state == podRunning && t.GPU > 0 && len(t.Models) == 0 {
+			return e.state.Pool(p.alloc.Node).Model
+		}
+	}
+	return ""
+}
+
+// request returns what a waiting pod of a task asks for now.
+func (e *Engine) request(j *job, t int) *Request {
+	r := &j.Tasks[t].Request
+	if base := e.base(j); base != "" && r.GPU > 0 && len(r.Models) == 0 {
+		joins := *r
+		joins.Models = []string{base}
+		return &joins
+	}
+	return r
 }
 
 func (e *Engine) level(name string) int {

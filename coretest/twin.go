@@ -19,7 +19,7 @@ import (
 //  2. pods get what they asked for, on open nodes with healthy GPUs that their
 //     models, selectors, taints and affinities allow;
 //  3. a gang runs with its least pods or not at all, within the domain that it
-//     requires;
+//     requires, and those of its pods that name no model and need GPUs on one model;
 //  4. no queue exceeds its quota by a start, Isolated ones not their own;
 //  5. evictions heed Locked, NotPreemptible, shields, class, rank, minimum run time and
 //     budget, and reclaim takes only from queues beyond their quota;
@@ -408,6 +408,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		for t, have := range j.members() {
 			j.lacks[t] = min(j.lacks[t], max(0, least(&j.Tasks[t])-have))
 		}
+		if err := w.oneModel(j); err != nil {
+			return err
+		}
 		if scattered {
 			return w.joins(j, d.Pods)
 		}
@@ -415,6 +418,31 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	}
 	return nil
 }
+
+// oneModel checks that pods of a gang that need GPUs and name no model are on one.
+func (w *Twin) oneModel(j *job) error {
+	base := w.base(j)
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == running && anyModel(&j.Tasks[p.task]) && w.node(p.at.Node).Model != base {
+			return fmt.Errorf("pod %d is on %s, another that names no model on %s", i, w.node(p.at.Node).Model, base)
+		}
+	}
+	return nil
+}
+
+// base returns the model of the first running pod of a gang that needs GPUs and names
+// no model; "" when there is none.
+func (w *Twin) base(j *job) string {
+	for i := range j.pods {
+		if p := &j.pods[i]; j.Gang && p.state == running && anyModel(&j.Tasks[p.task]) {
+			return w.node(p.at.Node).Model
+		}
+	}
+	return ""
+}
+
+// anyModel reports whether pods of the task need GPUs of a model that they do not name.
+func anyModel(t *core.Task) bool { return t.GPU > 0 && len(t.Models) == 0 }
 
 // mayRunOn checks a placement against the task's request and the node.
 func (w *Twin) mayRunOn(j *job, t *core.Task, at *core.Placement) error {

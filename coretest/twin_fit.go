@@ -55,6 +55,9 @@ func (w *Twin) Startable(name string) string {
 func (w *Twin) podFits(j *job, i int) string {
 	t := &j.Tasks[j.pods[i].task]
 	for _, n := range w.nodes {
+		if base := w.base(j); base != "" && anyModel(t) && n.Model != base {
+			continue
+		}
 		if w.slots(j, t, n) == 0 || !w.allows(j.Queue, n.Model, t.GPU) {
 			continue
 		}
@@ -141,7 +144,7 @@ func (w *Twin) gangFits(j *job, t *core.Task, need int) string {
 		if count[at] >= need && w.allows(j.Queue, n.Model, core.Milli(need)*t.GPU) {
 			return fmt.Sprintf("%d pods fit in %q on %s", need, at.domain, at.model)
 		}
-		if len(t.Models) > 1 && len(w.models()) == 0 {
+		if len(t.Models) > 1 && len(w.models()) == 0 || t.GPU == 0 && len(t.Models) == 0 {
 			any := place{domain: at.domain, model: "several models"}
 			if count[any] += k; count[any] >= need {
 				return fmt.Sprintf("%d pods fit in %q on several models", need, at.domain)

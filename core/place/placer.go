@@ -46,7 +46,8 @@ func NewPlacer(s *cluster.State) *Placer {
 }
 
 // Pods places as many pods of the unit as it can, task by task in their order,
-// each by itself. The result is valid until the next call.
+// each by itself: of what must be on one model, the first pod alone decides on which.
+// The result is valid until the next call.
 func (p *Placer) Pods(u *Unit) []Placed {
 	p.reset()
 	for t := range u.Tasks {
@@ -56,6 +57,9 @@ func (p *Placer) Pods(u *Unit) []Placed {
 			}
 			if u.Required >= 0 && !u.Joins {
 				u.Joins, u.Home = true, p.state.Domain(p.last, u.Required)
+			}
+			if sh := u.Tasks[t].Shape; u.OneModel && !sh.Named && sh.GPU() > 0 {
+				return p.out // the next ones are to be on its model
 			}
 		}
 	}

@@ -30,6 +30,9 @@ type Unit struct {
 	// level Required: the rest must join it there.
 	Joins bool
 	Home  int32
+	// OneModel says that pods that name no model and need GPUs are all to be on one:
+	// the unit is a gang, or what is left of one of which no such pod runs yet.
+	OneModel bool
 	// Kept returns how many of the pods with a label in a domain are not there yet:
 	// their places are kept for them. nil when there are none.
 	Kept func(label string, level int, domain int32) int
@@ -69,8 +72,9 @@ type Shape struct {
 	Part     cluster.Milli
 	CPU, Mem int64
 	Others   *cluster.Amounts
-	// Mixed says that the pods of one gang may run on different models.
-	Mixed bool
+	// Named says that the request names models, Mixed that it names several, on which
+	// the pods of one gang may be mixed.
+	Named, Mixed bool
 
 	request *cluster.Request
 	models  []model
@@ -126,7 +130,7 @@ const maxShapes = 1 << 12
 // newShape compiles a request. It must be compiled again when the state has
 // gained pools or the labels of nodes have changed.
 func newShape(s *cluster.State, r *cluster.Request) *Shape {
-	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, Others: s.Amounts(r.Others), request: r, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
+	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, Others: s.Amounts(r.Others), request: r, Named: len(r.Models) > 0, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
 	if r.GPU < cluster.WholeGPU {
 		sh.Part = r.GPU
 	} else {
