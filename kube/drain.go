@@ -28,6 +28,11 @@ func (m *mirror) sweepDraining() {
 	for _, name := range sortedKeys(m.draining) {
 		n := m.draining[name]
 		why := fmt.Sprintf("node %s is drained", name)
+		request := n.object.drain.Request
+		for _, p := range inOrder(n.pods, func(p *pod) bool { return m.mayLeave(p) && m.locked(p) && (p.stayed == nil || *p.stayed != request) }) {
+			p.stayed = &request
+			m.acts.stay = append(m.acts.stay, m.moveOf(p, request))
+		}
 		for _, p := range inOrder(n.pods, m.mustLeave) {
 			if !m.mustLeave(p) {
 				continue // it has gone with its gang
@@ -47,16 +52,27 @@ func (m *mirror) sweepDraining() {
 	}
 }
 
-// mustLeave reports whether a pod of a node that is emptied is to be told to leave
+// mayLeave reports whether a pod of a node that is emptied could be told to leave
 // now. Those of DaemonSets belong to the node.
-func (m *mirror) mustLeave(p *pod) bool {
+func (m *mirror) mayLeave(p *pod) bool {
 	o := p.object
 	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting || !m.ours(p.group) {
 		return false
 	}
-	if o.owner != nil && o.owner.Kind == "DaemonSet" {
+	return o.owner == nil || o.owner.Kind != "DaemonSet"
+}
+
+// locked reports whether a pod is never moved: not for others, and not off a node
+// that is drained or lost.
+func (m *mirror) locked(p *pod) bool { return m.attributesOf(p.group, p).Locked }
+
+// mustLeave reports whether a pod of a node that is emptied is to be told to leave
+// now.
+func (m *mirror) mustLeave(p *pod) bool {
+	if !m.mayLeave(p) || m.locked(p) {
 		return false
 	}
+	o := p.object
 	request := m.nodes[p.target].object.drain.Request
 	if p.stayed != nil {
 		return *p.stayed != request

@@ -40,7 +40,7 @@ func replica(p *v1.Pod) {
 
 // leave makes a pass and returns who is to leave, and how: >name for a pod that
 // another replaces first, name for one that does not wait for that, !name for one
-// that leaves with its gang, and !!name where the owner is suspended.
+// that leaves with its gang, =name for one that is told that it stays, and !!name where the owner is suspended.
 func (w *world) leave() []string {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
@@ -56,6 +56,9 @@ func (w *world) leave() []string {
 	for _, e := range acts.evict {
 		out = append(out, "!"+e.pod.object.Name)
 	}
+	for _, x := range acts.stay {
+		out = append(out, "="+x.name)
+	}
 	for _, s := range acts.suspend {
 		for _, e := range s.evict {
 			out = append(out, "!!"+e.pod.object.Name)
@@ -68,6 +71,8 @@ func (w *world) leave() []string {
 	slices.Sort(out)
 	return out
 }
+
+func isLocked(p *v1.Pod) { p.Annotations[v1alpha1.LockedAnnotation] = "true" }
 
 // Who leaves a node that is drained, and how.
 func TestDrained(t *testing.T) {
@@ -82,11 +87,16 @@ func TestDrained(t *testing.T) {
 		make  func(w *world)
 		want  []string
 	}{
-		"a Deployment's":      {"10m now", func(w *world) { w.pod("a", replica, here); w.pod("b", replica, there) }, []string{">a"}},
-		"without patience":    {"0s", func(w *world) { w.pod("a", replica, here) }, []string{"a"}},
-		"a ReplicaSet's own":  {"10m", func(w *world) { w.pod("a", of("apps/v1", "ReplicaSet", "r"), here) }, []string{"a"}},
-		"a StatefulSet's":     {"10m", func(w *world) { w.pod("a", of("apps/v1", "StatefulSet", "s"), here) }, []string{"a"}},
-		"a DaemonSet's":       {"10m", func(w *world) { w.pod("a", of("apps/v1", "DaemonSet", "d"), here) }, nil},
+		"a Deployment's":        {"10m now", func(w *world) { w.pod("a", replica, here); w.pod("b", replica, there) }, []string{">a"}},
+		"without patience":      {"0s", func(w *world) { w.pod("a", replica, here) }, []string{"a"}},
+		"a ReplicaSet's own":    {"10m", func(w *world) { w.pod("a", of("apps/v1", "ReplicaSet", "r"), here) }, []string{"a"}},
+		"a StatefulSet's":       {"10m", func(w *world) { w.pod("a", of("apps/v1", "StatefulSet", "s"), here) }, []string{"a"}},
+		"a DaemonSet's":         {"10m", func(w *world) { w.pod("a", of("apps/v1", "DaemonSet", "d"), here) }, nil},
+		"a locked Deployment's": {"10m", func(w *world) { w.pod("a", replica, here, isLocked) }, []string{"=a"}},
+		"a locked gang": {"10m", func(w *world) {
+			w.pod("a", gang("g", 2), here, isLocked)
+			w.pod("b", gang("g", 2), there, isLocked)
+		}, []string{"=a"}},
 		"nobody's":            {"10m", func(w *world) { w.pod("a", here) }, []string{"a"}},
 		"another scheduler's": {"10m", func(w *world) { w.pod("a", foreign("n")) }, nil},
 		"not understood":      {"soon", func(w *world) { w.pod("a", here) }, nil},

@@ -84,6 +84,8 @@ type acts struct {
 	suspend []suspendAct
 	// move has the pods that are to leave for another node.
 	move []move
+	// stay has the pods of drained nodes that are locked.
+	stay []move
 	// choose has the claims that are to be told a node.
 	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
@@ -270,7 +272,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], stay: m.acts.stay[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.

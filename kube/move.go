@@ -413,6 +413,16 @@ func (s *Scheduler) tellMoving(ctx context.Context, p *v1.Pod, status v1.Conditi
 	return s.sayMoving(ctx, p.Namespace, p.Name, p.UID, status, reason, message)
 }
 
+// sayLocked says on a pod of a node that is drained that it stays.
+func (s *Scheduler) sayLocked(ctx context.Context, x move) {
+	err := s.retry(ctx, func() error {
+		return s.sayMoving(ctx, x.namespace, x.name, x.uid, v1.ConditionFalse, v1alpha1.MovingLocked, translate.LockedMessage(x.request))
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("a pod was not told that it stays", "pod", x.namespace+"/"+x.name, "error", err)
+	}
+}
+
 // sayMoving says on a pod of a node that is drained how that stands.
 func (s *Scheduler) sayMoving(ctx context.Context, namespace, name string, uid types.UID, status v1.ConditionStatus, reason, message string) error {
 	patch, err := json.Marshal(map[string]any{

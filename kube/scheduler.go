@@ -321,6 +321,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		go s.suspend(ctx, a.suspend[i].onItsWay())
 	}
 	s.moves.add(a.move...)
+	for _, x := range a.stay {
+		go s.sayLocked(ctx, x)
+	}
 	for _, g := range a.ask {
 		go s.ask(ctx, g.id, *g.object)
 	}

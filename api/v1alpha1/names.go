@@ -127,6 +127,8 @@ const (
 	MovingBudget = "DisruptionBudget"
 	// MovingNotReplaced: no other was ready in time.
 	MovingNotReplaced = "NotReplaced"
+	// MovingLocked: its job is locked, and the pod stays.
+	MovingLocked = "Locked"
 	// MovingCancelled: its node is not to be emptied any more.
 	MovingCancelled = "Cancelled"
 )

@@ -77,6 +77,25 @@ func TestDrainWithoutRoom(t *testing.T) {
 	s.replaced(old, "free")
 }
 
+// A pod of a locked job stays on a node that is drained, and says so; the others leave.
+func TestDrainLocked(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.schedule()
+	c.create(pod("stays", note(v1alpha1.LockedAnnotation, "true")), pod("leaves"))
+	c.bound("stays", "leaves")
+	leaves := c.get("leaves")
+	err := c.drain("n", time.Minute)
+	if err == nil || !strings.Contains(err.Error(), "some pods are locked, and stay: node n is not drained; pods left: "+c.namespace+"/stays") {
+		t.Fatalf("the drain ended with %v", err)
+	}
+	c.gone(leaves)
+	p := c.get("stays")
+	if k := condition(p, v1alpha1.MovingCondition); k == nil || k.Status != v1.ConditionFalse || k.Reason != v1alpha1.MovingLocked || p.DeletionTimestamp != nil {
+		t.Errorf("the pod is deleted at %v, and says %+v", p.DeletionTimestamp, k)
+	}
+}
+
 // A scheduler that is killed while a pod is out of its owner's hands, once while
 // there is no other and once while a budget holds it, leaves it to the next.
 func TestDrainKilled(t *testing.T) {

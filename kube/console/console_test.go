@@ -444,6 +444,15 @@ func TestDrainThatEndsEarly(t *testing.T) {
 	if !slices.Contains(told, "team/a stays: no room") {
 		t.Errorf("told %q", told)
 	}
+
+	locked := strings.Replace(movingText("False", translate.LockedMessage("ID")), `"type"`, `"reason":"Locked","type"`, 1)
+	told, _, err = drains(t, context.Background(), Drain{Idle: time.Hour}, pod, map[string]string{"a": strings.Replace(locked, "ID", "an earlier one", 1)}, map[string]string{"a": locked})
+	if err == nil || !strings.HasPrefix(err.Error(), "some pods are locked, and stay: node n1 is not drained; pods left: team/a; they run on") {
+		t.Errorf("when a locked pod stays: %v", err)
+	}
+	if n := len(told); n < 2 || !strings.HasPrefix(told[n-1], "team/a stays: its job is locked") || strings.Contains(told[n-1], "earlier") {
+		t.Errorf("told %q", told)
+	}
 }
 
 // A pod that moves is still its owner's, and says what it waits for.

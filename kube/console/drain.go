@@ -85,6 +85,8 @@ type drainLook struct {
 	began time.Time
 	idle  bool // people were told that nothing is done
 	empty bool // no pod was there at the last look
+	// locked says that a pod stays because its job is locked.
+	locked bool
 }
 
 // undrained says that pods are left.
@@ -150,6 +152,9 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 		l.d.Tell(fmt.Sprintf("node %s is drained: no pod of Muster's is left; other pods: %d", l.d.Node, others))
 		return true, nil
 	case stay == len(there):
+		if l.locked {
+			return true, l.undrained("some pods are locked, and stay:", "they run on, and the node stays closed: delete them when their jobs can bear it, and drain it again, or open it with --uncordon")
+		}
 		return true, l.undrained("no others could take the place of some pods:", "they run on, and the node stays closed: make room elsewhere and drain it again, evict them with --replace-timeout 0, or open it with --uncordon")
 	}
 	return false, nil
@@ -169,6 +174,9 @@ func (l *drainLook) standing(p *v1.Pod) (now string, stays bool) {
 	}
 	m := translate.MoveOf(p)
 	switch {
+	case told.Reason == v1alpha1.MovingLocked && told.Message == translate.LockedMessage(l.asked.Request):
+		l.locked = true
+		return "stays: " + told.Message, true
 	case m.NotReplaced(l.asked.Request):
 		return "stays: " + told.Message, true
 	case told.Status == v1.ConditionTrue:

@@ -81,6 +81,15 @@ func (m *Move) NotReplaced(request string) bool {
 	return m != nil && m.Kept == v1alpha1.MovingNotReplaced && m.Request == request
 }
 
+// LockedMessage is what a locked pod is told of a drain with this request. It names
+// the request, so that what was said of an earlier one is known for that.
+func LockedMessage(request string) string {
+	if request == "" {
+		return "its job is locked: the pod stays"
+	}
+	return "its job is locked: the pod stays; asked by " + request
+}
+
 // String is the value of the annotation.
 func (m *Move) String() string {
 	data, err := json.Marshal(m)
