@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -221,7 +223,7 @@ func TestDisruptionMode(t *testing.T) {
 // that are being deleted are as good as gone, for nobody is there to end them.
 func TestLostNode(t *testing.T) {
 	y, gang := running(t, "")
-	y.lostAfter = 300 * core.Second
+	y.lost = DefaultLost()
 	solo := newTestPod("solo", 0)
 	y.see(solo)
 	y.run()
@@ -233,7 +235,7 @@ func TestLostNode(t *testing.T) {
 	y.node("b", 8)
 	y.now += core.Second
 	a := y.decide(y.now)
-	if len(a.evict) > 0 || a.wake != since+y.lostAfter {
+	if len(a.evict) > 0 || a.wake != since+core.Time(y.lost.After) {
 		t.Fatalf("%v leave, wakes after %v", evicted(a.evict), (a.wake - since).Seconds())
 	}
 	y.done()
@@ -241,13 +243,13 @@ func TestLostNode(t *testing.T) {
 	gang[0].DeletionTimestamp = new(metav1.NewTime(startOfTime)) // somebody else was faster
 	gang[0].Spec.NodeName = "a"
 	y.see(gang[0])
-	y.now = since + y.lostAfter
+	y.now = since + core.Time(y.lost.After)
 	_, evict := y.pass()
 	if got := evicted(evict); !slices.Equal(got, []string{"g-1", "solo"}) {
 		t.Fatalf("%v leave", got)
 	}
-	if y.pods[gang[0].UID] != nil {
-		t.Error("a pod that nobody ends holds its place")
+	if y.pods[gang[0].UID].group.gang() {
+		t.Error("a pod that nobody ends holds its place in the gang")
 	}
 	for _, p := range []*v1.Pod{gang[1], solo} {
 		p.Spec.NodeName, p.DeletionTimestamp = "a", new(metav1.NewTime(startOfTime))
@@ -266,4 +268,248 @@ func TestLostNode(t *testing.T) {
 		t.Error("a pod that runs again is not seen")
 	}
 	y.run()
+}
+
+// down makes a node not ready, since some time by the clock that the API has.
+func (y *toy) down(n *v1.Node, since core.Time) {
+	n.Status.Conditions[0].Status = v1.ConditionUnknown
+	n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(0, int64(since)))
+	y.nodeSeen(trimNode(n))
+}
+
+func (y *toy) up(n *v1.Node) {
+	n.Status.Conditions[0].Status = v1.ConditionTrue
+	y.nodeSeen(trimNode(n))
+}
+
+// leaves fails the test unless these pods are told to leave now.
+func (y *toy) leaves(what string, want ...string) {
+	y.t.Helper()
+	if _, evict := y.pass(); !slices.Equal(evicted(evict), want) {
+		y.t.Errorf("%s: %v leave; want %v", what, evicted(evict), want)
+	}
+}
+
+// occupied has nodes of 8 GPUs, in turn in one of the zones if there are any, each with a
+// pod of its name that has them all.
+func (y *toy) occupied(n int, zones ...string) []*v1.Node {
+	var nodes []*v1.Node
+	for i := range n {
+		var labels []string
+		if len(zones) > 0 {
+			labels = []string{v1.LabelTopologyZone, zones[i%len(zones)]}
+		}
+		nodes = append(nodes, y.node(fmt.Sprintf("n%02d", i), 8, labels...))
+	}
+	y.start()
+	for _, n := range nodes {
+		p := newTestPod(n.Name, 8)
+		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: n.Name}
+		n.Labels[v1.LabelHostname] = n.Name
+		y.nodeSeen(trimNode(n))
+		y.see(p)
+	}
+	if at := y.run(); len(at) != n {
+		y.t.Fatalf("%d pods run", len(at))
+	}
+	return nodes
+}
+
+// While no node is ready nothing is evicted: it is the way to the nodes that is lost.
+// When one is ready again, the others have time to come back.
+func TestNoNodeIsReady(t *testing.T) {
+	y := newToy(t)
+	y.lost = DefaultLost()
+	nodes := y.occupied(4)
+	for _, n := range nodes {
+		y.down(n, y.now)
+	}
+	for range 3 {
+		y.now += 3600 * core.Second
+		y.leaves("no node is ready")
+	}
+
+	// An instance that starts meanwhile finds them so, since long ago.
+	z := newToy(t)
+	z.lost, z.now = DefaultLost(), y.now
+	for _, n := range nodes {
+		z.down(n, core.Time(startOfTime.UnixNano()))
+		p := newTestPod(n.Name, 8)
+		p.Spec.NodeName, p.Status.Phase = n.Name, v1.PodRunning
+		z.see(p)
+	}
+	z.start()
+	for _, y := range []*toy{y, z} {
+		y.leaves("no node is ready")
+		for _, n := range nodes[:3] {
+			y.up(n)
+		}
+		y.leaves("the first nodes are back")
+		y.now += 299 * core.Second
+		y.leaves("the last node has time to come back")
+		y.now += core.Second
+		y.leaves("the last node has not come back", "n03")
+		y.down(nodes[0], 0) // for the next instance
+	}
+}
+
+// Nodes that are lost one by one are emptied at the rate of their zone.
+func TestRateOfLostNodes(t *testing.T) {
+	for _, c := range []struct {
+		what       string
+		zones      []string
+		nodes      int
+		lost       []int
+		after, all core.Time // until the first has left, and the last; Never for not at all
+	}{
+		{"some nodes of many", nil, 20, []int{0, 1, 2, 3}, 0, 30 * core.Second},
+		{"most nodes of few", nil, 20, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, core.Never, core.Never},
+		{"most nodes of many", nil, 52, seq(0, 30, 1), 0, 29 * 100 * core.Second},
+		{"two nodes of three", nil, 3, []int{0, 1}, 0, 10 * core.Second},
+		{"all nodes of a zone", []string{"a", "b"}, 12, []int{0, 2, 4, 6, 8, 10}, 0, 50 * core.Second},
+		{"some nodes of each zone", []string{"a", "b"}, 12, []int{0, 1, 2, 3}, 0, 10 * core.Second},
+	} {
+		y := newToy(t)
+		y.lost = DefaultLost()
+		nodes := y.occupied(c.nodes, c.zones...)
+		for _, i := range c.lost {
+			y.down(nodes[i], y.now)
+		}
+		y.now += 300 * core.Second
+		began, first, last, n := y.now, core.Never, core.Never, 0
+		for n < len(c.lost) {
+			a := y.decide(y.now)
+			if n += len(a.evict); len(a.evict) > 0 {
+				first, last = min(first, y.now-began), y.now-began
+			}
+			wake := a.wake
+			y.done()
+			if wake == core.Never || wake-began > 24*3600*core.Second {
+				break
+			}
+			y.now = wake
+		}
+		if n < len(c.lost) {
+			last = core.Never
+		}
+		if first != c.after || last != c.all {
+			t.Errorf("%s: %d of %d pods left, after %v to %v s; want %v to %v s", c.what, n, len(c.lost), first.Seconds(), last.Seconds(), c.after.Seconds(), c.all.Seconds())
+		}
+	}
+}
+
+func seq(from, to, step int) (out []int) {
+	for i := from; i < to; i += step {
+		out = append(out, i)
+	}
+	return out
+}
+
+// For how long a node was not ready is what this instance has seen, whatever the clock
+// says by which the API tells it.
+func TestLostNodeByAnotherClock(t *testing.T) {
+	for _, jump := range []core.Time{-3600 * core.Second, 3600 * core.Second} {
+		y := newToy(t)
+		y.lost = DefaultLost()
+		nodes := y.occupied(3)
+		y.down(nodes[0], y.now+jump)
+		y.leaves("it has just failed")
+		y.now += 299 * core.Second
+		y.leaves("it may come back")
+		y.now += core.Second
+		y.leaves("it is lost", "n00")
+	}
+}
+
+// Locked pods are not moved off a node that is lost, and neither are those that say they
+// bear it. What merely must not make room for others is evicted.
+func TestWhoStaysOnALostNode(t *testing.T) {
+	y := newToy(t)
+	y.lost = DefaultLost()
+	n := y.node("a", 8)
+	y.node("b", 8)
+	y.node("c", 8)
+	y.start()
+	at := func(name string, with func(*v1.Pod)) {
+		p := newTestPod(name, 1)
+		p.Spec.NodeName, p.Status.Phase = "a", v1.PodRunning
+		with(p)
+		y.see(p)
+	}
+	for300 := func(key string) v1.Toleration {
+		return v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))}
+	}
+	at("bears-all", func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} })
+	at("bears-it", func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{for300(v1.TaintNodeNotReady), {Key: v1.TaintNodeUnreachable, Operator: v1.TolerationOpExists}}
+	})
+	at("bears-another", func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{for300(v1.TaintNodeUnreachable), {Key: v1.TaintNodeNotReady, Operator: v1.TolerationOpExists}}
+	})
+	at("default", func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{for300(v1.TaintNodeNotReady), for300(v1.TaintNodeUnreachable)}
+	})
+	at("locked", func(p *v1.Pod) { p.Annotations[v1alpha1.LockedAnnotation] = "true" })
+	at("unpreemptible", func(p *v1.Pod) { p.Annotations[v1alpha1.PreemptibleAnnotation] = "false" })
+	y.down(n, y.now)
+	y.pass()
+	y.now += 300 * core.Second
+	y.leaves("the node is lost", "bears-another", "default", "unpreemptible")
+	y.now += 3600 * core.Second
+	y.leaves("an hour later")
+}
+
+// A pod that is being deleted on a node that was lost holds its devices when the node is
+// back, or another comes under its name, until the pod is gone.
+func TestPodsOfARepairedNode(t *testing.T) {
+	for _, share := range []string{"", "0.5"} {
+		for _, how := range []string{"back", "made again", "made again after the next start"} {
+			y := newToy(t)
+			y.lost = DefaultLost()
+			n := y.node("a", 2)
+			y.start()
+			old, next := newTestPod("old", 2), newTestPod("new", 2)
+			if share != "" {
+				old, next = newTestPod("old", 0), newTestPod("new", 1)
+				old.Annotations[v1alpha1.GPUFractionAnnotation] = share
+				y.see(newTestPod("other", 1))
+			}
+			y.see(old)
+			bind, _ := y.pass()
+			for _, b := range bind {
+				y.bound(b.pod.object.UID, true, false)
+				if b.pod.object.Name == "old" {
+					old.Spec.NodeName, old.Status.Phase = "a", v1.PodRunning
+					for k, v := range b.annotations {
+						old.Annotations[k] = v
+					}
+				}
+			}
+			y.see(old)
+			y.node("b", 0)
+			y.down(n, y.now)
+			y.pass()
+			y.now += 300 * core.Second
+			y.pass()
+			old.DeletionTimestamp = new(metav1.NewTime(startOfTime))
+			y.see(old)
+			y.pass()
+			if strings.HasPrefix(how, "made again") {
+				y.nodeGone("a")
+				y.pass()
+			}
+			y.up(n)
+			if strings.HasSuffix(how, "start") {
+				y.start()
+			}
+			y.see(next)
+			if at := y.run(); at["new"] != "" {
+				t.Errorf("%s, share %q: the devices are given away while a pod has them: %v", how, share, at)
+			}
+			y.podGone(old.UID)
+			if at := y.run(); at["new"] != "a" {
+				t.Errorf("%s, share %q: the devices are not given back: %v", how, share, at)
+			}
+		}
+	}
 }

@@ -58,20 +58,20 @@ type mirror struct {
 	memories memories
 	gpuKinds gpuKinds
 
-	waiters map[*group]bool // of which pods wait, and some that wait no more
-	asking  []*group        // those that are to be asked next why they wait
-	outlook outlook
-	acts    acts
-	metrics *metrics
-	census  census
-	seen    int // jobs that have come
-	// unready are the nodes that are not ready and not taken for lost yet, which
-	// they are after lostAfter; 0 for never.
-	unready   map[string]*node
-	lostAfter core.Time
-	draining  map[string]*node   // to be emptied
-	moving    map[types.UID]*pod // out of their owners' hands
-	shards    shardTable
+	waiters  map[*group]bool // of which pods wait, and some that wait no more
+	asking   []*group        // those that are to be asked next why they wait
+	outlook  outlook
+	acts     acts
+	metrics  *metrics
+	census   census
+	seen     int // jobs that have come
+	lost     Lost
+	zones    map[string]*zone   // by name
+	outage   bool               // no node was ready at the last look
+	unready  map[string]*node   // not ready, and not emptied yet
+	draining map[string]*node   // to be emptied
+	moving   map[types.UID]*pod // out of their owners' hands
+	shards   shardTable
 	// arrived are the nodes that came from another shard and take no pods yet.
 	arrived map[string]*node
 }
@@ -130,6 +130,12 @@ type node struct {
 	count  int // such pods
 	pods   map[types.UID]*pod
 	sick   uint64 // devices that the engine takes for unhealthy
+	// down says that it is not ready, since when this instance has seen it so, and
+	// lost that it has been so for too long.
+	down, lost bool
+	since      core.Time
+	zone       *zone // in which it is counted, zoned its name; nil when it is not
+	zoned      string
 	// surveyed is what of its labels is counted in topologies.
 	surveyed uint64
 	counted  nodeCount
@@ -147,7 +153,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
-		census: newCensus(), unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
+		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
 		shards: oneShard(), arrived: map[string]*node{},
 	}
 }
@@ -409,7 +415,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		return
 	}
 	delete(n.pods, p.object.UID)
-	for _, o := range inOrder(n.pods, func(o *pod) bool { return o.group == nil && o.object.amounts.GPUs > 0 }) {
+	for _, o := range inOrder(n.pods, func(o *pod) bool { return o.group == nil && o.object.hasGPUs() }) {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.noteNode(n)

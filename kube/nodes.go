@@ -40,10 +40,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	if o.drain != nil {
 		m.draining[o.Name] = n
 	}
-	delete(m.unready, o.Name)
-	if !o.unready.IsZero() {
-		m.unready[o.Name] = n
-	}
+	m.watchOver(n)
 	m.dirtyNodes[o.Name] = n
 }
 
@@ -56,7 +53,7 @@ func (m *mirror) nodeGone(name string) {
 		clear(m.topologies.labelled)
 		m.memories.mib = nil
 		m.topologies.survey(n, 0)
-		delete(m.unready, name)
+		m.watchOver(n)
 		delete(m.draining, name)
 		m.dirtyNodes[name] = n
 	}

@@ -55,6 +55,9 @@ type podObject struct {
 	extended string
 	pool     translate.Pool
 
+	// bears are the troubles of a node that it tolerates for ever.
+	bears [troubles]bool
+
 	// amounts, gpus and share are what it holds of its node, when it has one.
 	amounts    translate.Amounts
 	gpus       []int
@@ -121,6 +124,7 @@ func trimPod(p *v1.Pod) *podObject {
 			o.otherGates = true
 		}
 	}
+	o.bears[notReady], o.bears[unreachable] = bears(p, v1.TaintNodeNotReady), bears(p, v1.TaintNodeUnreachable)
 	o.owner = metav1.GetControllerOf(p)
 	o.replaceable, o.move = translate.Replaceable(p) != nil, translate.MoveOf(p)
 	o.deviceClaims = podClaims(p)
@@ -133,6 +137,38 @@ func trimPod(p *v1.Pod) *podObject {
 	return o
 }
 
+// excludeDisruption is the label of nodes that do not count for whether the nodes of
+// a zone can be reached, as for Kubernetes' node lifecycle controller.
+const excludeDisruption = "node.kubernetes.io/exclude-disruption"
+
+// trouble is why a node is not ready.
+type trouble uint8
+
+const (
+	notReady    trouble = iota // its kubelet says so
+	unreachable                // its kubelet says nothing
+	troubles
+)
+
+// bears reports whether a pod tolerates for ever that its node has a taint that
+// evicts. Kubernetes adds a toleration with an end to pods that have none.
+func bears(p *v1.Pod, key string) bool {
+	there := false
+	for _, t := range p.Spec.Tolerations {
+		if t.Effect != "" && t.Effect != v1.TaintEffectNoExecute || t.Key != key && t.Key != "" || t.Key == "" && t.Operator != v1.TolerationOpExists {
+			continue
+		}
+		if t.TolerationSeconds != nil {
+			return false
+		}
+		there = true
+	}
+	return there
+}
+
+// hasGPUs reports whether a pod that is known by what it takes alone has GPUs.
+func (o *podObject) hasGPUs() bool { return o.amounts.GPUs > 0 || !o.ours && o.request.GPU > 0 }
+
 // over reports whether the pod holds nothing any more.
 func (o *podObject) over() bool { return o.phase == v1.PodSucceeded || o.phase == v1.PodFailed }
 
@@ -142,7 +178,10 @@ type nodeObject struct {
 	node    core.Node
 	gpus    []v1.ResourceName // the resources of its device plugins
 	missing int
-	unready time.Time // since when it is not ready, zero when it is
+	unready time.Time // since when it is not ready, as the API says; zero when it is
+	befell  trouble   // why it is not
+	zone    string    // its region and zone
+	apart   bool      // it says nothing about whether the others can be reached
 	wrong   string    // why it cannot be used
 	// drain is set while it is to be emptied; undrained says why not, though somebody
 	// asks for it.
@@ -163,8 +202,16 @@ func trimNode(n *v1.Node) *nodeObject {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
 			o.unready = c.LastTransitionTime.Time
+			if o.unready.IsZero() {
+				o.unready = time.Unix(0, 0)
+			}
+			if c.Status == v1.ConditionUnknown {
+				o.befell = unreachable
+			}
 		}
 	}
+	o.zone = n.Labels[v1.LabelTopologyRegion] + "\x00" + n.Labels[v1.LabelTopologyZone]
+	_, o.apart = n.Labels[excludeDisruption]
 	return o
 }
 

@@ -62,12 +62,22 @@ type pod struct {
 	wants wants
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
+	// stranded says that it is being deleted on a node that was lost, and known by
+	// what it takes alone.
+	stranded bool
 }
 
 // podSeen takes in a pod as it is now.
 func (m *mirror) podSeen(o *podObject) {
 	p := m.pods[o.UID]
-	if o.over() || o.deleting && (o.node == "" || m.lost(o.node)) {
+	if p != nil && p.stranded {
+		o = o.stranded()
+		o.gpus, o.request.GPU = p.object.gpus, p.object.request.GPU
+	} else if p != nil && o.deleting && !o.over() && !p.inFlight && m.isLost(o.node) {
+		m.strand(p)
+		return
+	}
+	if o.over() || o.deleting && o.node == "" {
 		if p == nil {
 			return
 		}
@@ -173,7 +183,7 @@ func (m *mirror) newPod(o *podObject) {
 	}
 	m.appear(p)
 	m.use(p)
-	if !o.ours && o.amounts.GPUs == 0 && !m.matters(p) {
+	if !o.ours && !o.hasGPUs() && !m.matters(p) {
 		m.alone(p)
 		return
 	}
@@ -433,7 +443,7 @@ func (p *pod) share() core.Milli {
 	switch {
 	case p.task != nil && p.task.spec.GPU < core.WholeGPU:
 		return p.task.spec.GPU
-	case p.task == nil && p.object.request.GPU < core.WholeGPU && p.object.ours:
+	case p.task == nil && p.object.request.GPU < core.WholeGPU && (p.object.ours || p.stranded):
 		return p.object.request.GPU
 	}
 	return core.WholeGPU

@@ -59,9 +59,8 @@ type Config struct {
 	// Levels of the topology, widest first, in place of any object; none is
 	// usual.
 	Levels []translate.Level
-	// NodeLostAfter is how long a node may be not ready until its pods are
-	// evicted; 0 for ever.
-	NodeLostAfter time.Duration
+	// Lost is when the pods of nodes that are not ready are evicted.
+	Lost Lost
 	// Workers is how many bindings are under way at once; 64 when 0.
 	Workers int
 	// StatusRate is how many conditions are written in a second at most; 100
@@ -181,7 +180,7 @@ func New(c Config) (*Scheduler, error) {
 		s.metrics.registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
 	}
 	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology
-	s.mirror.lostAfter = core.Time(c.NodeLostAfter)
+	s.mirror.lost = c.Lost
 	if c.Builtins != nil {
 		s.mirror.policies.builtins = c.Builtins
 	}

@@ -317,7 +317,7 @@ func (m *mirror) giveUp(shard int, over func()) {
 func (m *mirror) reshard() {
 	m.outdated = true
 	for name, n := range m.nodes {
-		if !n.gone && n.object != nil && !n.object.unready.IsZero() {
+		if n.down {
 			m.unready[name] = n // its pods may be ours to evict now
 		}
 	}

@@ -179,6 +179,7 @@ func (m *mirror) taskOf(g *group, p *pod, known views) *task {
 	spec, around := p.request(), m.surroundingsOf(p, known)
 	if g.id.Kind == others {
 		spec = amountsOf(p.takes())
+		spec.GPU = max(spec.GPU, p.object.request.GPU) // of a stranded pod
 	}
 	role := cmp.Or(p.object.membership.Role, translate.MainRole)
 	name := role

@@ -27,7 +27,7 @@ func newScheduler() *cobra.Command {
 		topology   string
 		workers    int
 		statusRate float32
-		lostAfter  = nodeLostAfter
+		lost       = kube.DefaultLost()
 		elect      bool
 		namespace  string
 		shards     []string
@@ -53,6 +53,9 @@ shard is one instance's, and passes to another when that ends.`,
 			if !(statusRate >= 1) {
 				return badUsage(c, "--status-rate: expected a number, at least 1; found %v", statusRate)
 			}
+			if err := lost.Check(); err != nil {
+				return badUsage(c, "--%v", err)
+			}
 			divided, err := kube.ParseShards(shards)
 			if err != nil {
 				return badUsage(c, "--shard: %v", err)
@@ -76,7 +79,7 @@ shard is one instance's, and passes to another when that ends.`,
 			defer stop()
 			kc := kube.Config{
 				API: config, Policy: p, PolicyName: name, Builtins: builtin, Topology: topology,
-				Workers: workers, StatusRate: statusRate, NodeLostAfter: time.Duration(lostAfter), Log: log, Shards: divided,
+				Workers: workers, StatusRate: statusRate, Lost: lost, Log: log, Shards: divided,
 			}
 			if elect {
 				kc.Leader, err = leader(namespace)
@@ -128,7 +131,11 @@ shard is one instance's, and passes to another when that ends.`,
 	f.StringVar(&topology, "topology", "", "place by the Topology of this `NAME`; by default the oldest there is, else what the labels of nodes tell")
 	f.IntVar(&workers, "workers", 64, "bind so many pods at once")
 	f.Float32Var(&statusRate, "status-rate", 100, "write so many conditions in a second at most")
-	durationVar(f, &lostAfter, "node-lost-after", "evict the pods of a node that has not been ready for so long; 0 never does")
+	durationVar(f, (*core.Time)(&lost.After), "node-lost-after", "evict the pods of a node that has not been ready for this long; 0 never does")
+	f.Float64Var(&lost.Rate, "node-eviction-rate", lost.Rate, "in each zone, empty at most this many lost nodes in a second")
+	f.Float64Var(&lost.Secondary, "secondary-node-eviction-rate", lost.Secondary, "the same while the zone is unhealthy; 0 in zones of at most --large-cluster-size-threshold nodes")
+	f.Float64Var(&lost.Unhealthy, "unhealthy-zone-threshold", lost.Unhealthy, "the share of the nodes of a zone, and more than two of them, that are not ready in an unhealthy zone")
+	f.IntVar(&lost.Large, "large-cluster-size-threshold", lost.Large, "in an unhealthy zone of at most this many nodes, empty none")
 	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
 	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the lease; by default the one this runs in, or muster-system")
 	f.StringArrayVar(&shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, parted by commas, * for those that no other names. Once for each shard, the same for all instances")
@@ -161,10 +168,6 @@ func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record
 	}
 	return s, done, nil
 }
-
-// nodeLostAfter is how long a node may be not ready unless said otherwise: as
-// long as pods tolerate it that say nothing, so that Kubernetes comes first.
-const nodeLostAfter = 300 * core.Second
 
 // leader names this instance and the lease's namespace.
 func leader(namespace string) (kube.Leader, error) {

@@ -167,7 +167,7 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, NodeLostAfter: time.Duration(nodeLostAfter), Log: log}
+	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Lost: kube.DefaultLost(), Log: log}
 	s, done, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
 	if err != nil {
 		return err
