@@ -60,7 +60,12 @@ type Engine struct {
 	poolModel []int
 	ending    []Decision // requeues to tell of at the next Decide
 	filling   []*nomination
-	plans     map[cluster.NodeID][]planned
+	// going are labelled jobs with leaving pods, and some that had them. bans count
+	// the nominated pods that must be apart from a label, by domain; away the pods with
+	// a label that are not there yet or about to leave. nil when not known.
+	going      []*job
+	bans, away map[banOn]map[int32]int
+	plans      map[cluster.NodeID][]planned
 
 	freed     uint64 // pools in which something was freed, a bit each (modulo 64)
 	quotaOpen bool   // some quota was given back

@@ -197,6 +197,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	case podLeaving:
 		e.leaves(j, p, -1)
 		e.quotaOpen = true
+		e.holdsChanged()
 		if n := p.leavingFor; n == nil || n.job.nomination != n {
 			e.loads[e.modelOn(node)].changes++ // nobody starts in its place, which would count
 		}
@@ -317,6 +318,7 @@ func (e *Engine) breakGang(j *job) {
 		}
 	}
 	if len(e.places) > first {
+		e.goes(j)
 		pods := append([]Placement(nil), e.places[first:]...)
 		e.ending = append(e.ending, Decision{Op: Requeue, Job: j.Name, Pods: pods, Reason: MemberLost})
 	}
@@ -453,7 +455,7 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	e.dequeue(j)
 	var on []cluster.Held
 	for i := range j.pods {
-		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving || p.state == podHeld {
+		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving || p.kept() {
 			on = append(on, cluster.Held{Owner: cluster.Owner{Job: j.slot, Pod: int32(i)}, Alloc: p.alloc})
 		}
 	}
@@ -465,6 +467,10 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 		}
 	}
 	e.label(j, on)
+	e.holdsChanged()
+	if j.count[podLeaving] > 0 {
+		e.goes(j)
+	}
 	e.appeared(j)
 	e.world++
 	e.enqueue(j, now)

@@ -68,11 +68,13 @@ type job struct {
 	run   int    // its place in Engine.running, -1 when it has none
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
-	rejected   bool
-	shielded   bool   // see JobShielded
-	touched    bool   // it is among coverage.touched
-	trial      uint32 // the last trial of evictions that looked at its gang
-	goes       goes
+	// left are the places that pods of it left for others; see leftBy.
+	left     []leftFor
+	rejected bool
+	shielded bool   // see JobShielded
+	touched  bool   // it is among coverage.touched
+	trial    uint32 // the last trial of evictions that looked at its gang
+	goes     goes
 }
 
 // key orders jobs; see [Order].

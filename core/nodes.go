@@ -45,6 +45,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	if changed, err := e.state.ChangeNode(id, n); err != nil || !changed {
 		return err
 	}
+	e.holdsChanged()
 	e.dropPlans(id, now)
 	for _, h := range e.state.Node(id).Pods {
 		if j := e.slots[h.Owner.Job]; j.class != nil && j.Topology.Required != "" {

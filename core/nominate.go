@@ -18,6 +18,10 @@ type nomination struct {
 	// outstanding counts victims' pods still on their nodes, planned the job's
 	// pods whose places are not free yet.
 	outstanding, planned int
+	// victims are the jobs of which pods were told to leave for it.
+	victims []*job
+	// seen is how often labels had changed when its affinities were looked at last.
+	seen uint64
 }
 
 // planned is a pod whose place on a node is not free yet. The node is closed
@@ -62,9 +66,11 @@ func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time
 		j.set(p, podPlanned)
 		n.planned++
 		e.plans[p.alloc.Node] = append(e.plans[p.alloc.Node], planned{n, int(placed[i].Pod)})
+		e.state.Expect(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, p.alloc.Node)
 		e.state.Close(p.alloc.Node)
 	}
 	e.state.Commit()
+	e.holdsChanged()
 	e.touch(j)
 	e.enqueue(j, now) // the other pods of a job that is no gang
 }
@@ -80,9 +86,14 @@ func (e *Engine) evict(v *victim, n *nomination) {
 		e.leaves(v.job, p, 1)
 		p.leavingFor = n
 		n.outstanding++
+		v.job.left = append(v.job.left, leftFor{p.alloc.Node, n})
 		v.job.set(p, podLeaving)
 		e.stopped(v.job, p)
 	}
+	if !slices.Contains(n.victims, v.job) {
+		n.victims = append(n.victims, v.job)
+	}
+	e.goes(v.job)
 	e.quotaOpen = true
 	e.budget.spent += len(pods)
 	if v.job.Gang && v.pod < 0 {
@@ -105,7 +116,9 @@ func (e *Engine) settleNode(node cluster.NodeID) {
 			k++
 			continue
 		}
-		e.state.Place(cluster.Owner{Job: n.job.slot, Pod: int32(list[k].pod)}, p.alloc)
+		owner := cluster.Owner{Job: n.job.slot, Pod: int32(list[k].pod)}
+		e.state.Unexpect(owner, node)
+		e.state.Place(owner, p.alloc)
 		n.job.set(p, podHeld)
 		n.planned--
 		list = slices.Delete(list, k, k+1)
@@ -124,18 +137,19 @@ func (e *Engine) setPlans(node cluster.NodeID, list []planned) {
 
 // fulfil binds the nominated jobs whose victims have all left, and queues again
 // those whose places were lost meanwhile, or may not be theirs any more for the pods
-// that have come and gone around them.
+// that have gone around them. What the engine decides itself takes nothing from
+// a nominated job: see upheld.
 func (e *Engine) fulfil(now Time) {
 	for k := 0; k < len(e.filling); {
 		n := e.filling[k]
-		if n.outstanding > 0 {
-			k++
-			continue
-		}
-		if n.planned > 0 || !e.placesHold(n.job) {
+		if n.outstanding == 0 && n.planned > 0 || !e.stillHolds(n) {
 			e.dequeue(n.job)
 			e.denominate(n.job)
 			e.enqueue(n.job, now)
+			continue
+		}
+		if n.outstanding > 0 {
+			k++
 			continue
 		}
 		e.filling = slices.Delete(e.filling, k, k+1)
@@ -153,50 +167,10 @@ func (e *Engine) fulfil(now Time) {
 		}
 		j.begun = true
 		e.appeared(j)
+		e.released(n)
 		e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: MadeRoom})
 		e.enqueue(j, now)
 	}
-}
-
-// keptFor counts the places with a label in a domain that are kept for pods of other
-// jobs than j. Nobody is near a pod that is not there yet.
-func (e *Engine) keptFor(j *job) func(string, int, int32) int {
-	return func(label string, level int, domain int32) int {
-		n := 0
-		for _, o := range e.filling {
-			if o.job == j || !o.job.labelled() {
-				continue
-			}
-			for i := range o.job.pods {
-				p := &o.job.pods[i]
-				if p.state == podHeld && slices.Contains(o.job.Tasks[p.task].Labels, label) && e.state.Domain(p.alloc.Node, level) == domain {
-					n++
-				}
-			}
-		}
-		return n
-	}
-}
-
-// placesHold reports whether the places kept for a job satisfy its affinities.
-func (e *Engine) placesHold(j *job) bool {
-	if !j.requires(func(Term) bool { return true }) {
-		return true
-	}
-	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1, Kept: e.keptFor(j)}
-	for t := range j.Tasks {
-		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(&j.Tasks[t].Request), Terms: e.terms(&j.Tasks[t])})
-	}
-	for i := range j.pods {
-		p := &j.pods[i]
-		if p.state != podHeld {
-			continue
-		}
-		if !e.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node) {
-			return false
-		}
-	}
-	return true
 }
 
 // denominate gives up a job's nomination and the places kept for it.
@@ -214,6 +188,7 @@ func (e *Engine) denominate(j *job) {
 	e.world++
 	e.touch(j)
 	e.dropSearches()
+	e.released(n)
 }
 
 // yield gives up the place kept for a pod of a nominated job, if there is one.
@@ -229,6 +204,7 @@ func (e *Engine) yield(n *nomination, i int) {
 			return x.nomination == n && x.pod == i
 		}))
 		n.planned--
+		e.state.Unexpect(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
 		e.state.Open(p.alloc.Node)
 	default:
 		return
@@ -237,6 +213,7 @@ func (e *Engine) yield(n *nomination, i int) {
 	e.leaves(j, p, 1)
 	e.quotaOpen = true
 	j.set(p, podWaiting)
+	e.holdsChanged()
 	e.free(p.alloc.Node)
 	e.vanished(j)
 }
@@ -252,6 +229,8 @@ func (e *Engine) handOver(n *nomination, from, to int) {
 	} else {
 		list := e.plans[p.alloc.Node]
 		list[slices.Index(list, planned{n, from})].pod = to
+		e.state.Unexpect(cluster.Owner{Job: n.job.slot, Pod: int32(from)}, p.alloc.Node)
+		e.state.Expect(cluster.Owner{Job: n.job.slot, Pod: int32(to)}, p.alloc.Node)
 	}
 	n.job.set(o, p.state)
 	n.job.set(p, podWaiting)

@@ -66,6 +66,7 @@ func (e *Engine) classOf(j *job) classID {
 	if j.queue.Limited() {
 		id.queue = j.queue
 	}
+	left := e.leftBy(j)
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
 		models := e.request(j, 0).Models
@@ -78,7 +79,7 @@ func (e *Engine) classOf(j *job) classID {
 		} else if len(models) > 1 {
 			id.models = strings.Join(models, "|")
 		}
-		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && t.Labels == nil && t.Affinity == nil && j.Topology == (TopologyRequest{}) {
+		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && t.Labels == nil && t.Affinity == nil && j.Topology == (TopologyRequest{}) && left == nil {
 			return id
 		}
 	}
@@ -89,6 +90,9 @@ func (e *Engine) classOf(j *job) classID {
 	}
 	if base := e.base(j); base != "" {
 		fmt.Fprintf(&b, " on %q", base)
+	}
+	if left != nil {
+		fmt.Fprintf(&b, " not on %d", left)
 	}
 	waiting, members := j.waitingByTask(), j.membersByTask()
 	for t := range j.Tasks {

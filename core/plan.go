@@ -51,7 +51,10 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	}
 	if placed != nil {
 		placed = slices.Clone(placed)
-		gone = e.spareNeedless(j, placed, gone)
+		gone = e.spareNeedless(j, u, placed, gone)
+		if !e.upheld() {
+			placed = nil
+		}
 	}
 	evicted := 0
 	for i := range gone {
@@ -289,7 +292,7 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 
 // spareNeedless puts victims back that turn out not to be in the way, the most
 // costly first.
-func (e *Engine) spareNeedless(j *job, placed []place.Placed, gone []victim) []victim {
+func (e *Engine) spareNeedless(j *job, u *place.Unit, placed []place.Placed, gone []victim) []victim {
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
 			j.queue.Add(e.state.Pool(p.Alloc.Node).Model, gpu)
@@ -297,7 +300,7 @@ func (e *Engine) spareNeedless(j *job, placed []place.Placed, gone []victim) []v
 	}
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
-		if !e.putBack(j, &gone[k]) {
+		if !e.putBack(j, u, placed, &gone[k]) {
 			kept = append(kept, gone[k])
 		}
 	}
@@ -310,15 +313,14 @@ func (e *Engine) spareNeedless(j *job, placed []place.Placed, gone []victim) []v
 	return kept
 }
 
-// putBack undoes a lift where nothing has taken the victim's place and the
-// quotas still hold.
-func (e *Engine) putBack(j *job, v *victim) bool {
+// putBack undoes a lift where nothing has taken the victim's place, the quotas
+// still hold and so do the affinities of what was placed.
+func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim) bool {
 	mark := e.state.Mark()
 	ok, n := true, 0
 	for i := range v.pods {
 		p := &v.job.pods[i]
-		labels := v.job.Tasks[p.task].Labels
-		if !ok || len(labels) > 0 && j.requires(func(t Term) bool { return slices.Contains(labels, t.Label) }) || e.state.DevicesTaken(&p.alloc) != "" || !e.state.HasBeside(&p.alloc) {
+		if !ok || e.state.DevicesTaken(&p.alloc) != "" || !e.state.HasBeside(&p.alloc) {
 			ok = false
 			break
 		}
@@ -333,6 +335,12 @@ func (e *Engine) putBack(j *job, v *victim) bool {
 	}
 	for i := range v.pods {
 		ok = ok && v.job.queue.Room(e.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
+	}
+	for i := range placed {
+		if !ok || !v.job.labelled() {
+			break
+		}
+		ok = e.placer.Stands(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc.Node, false)
 	}
 	if ok {
 		for i := range v.pods {

@@ -15,12 +15,16 @@ package core
 //
 // A job that NeverPreempts evicts none, not even for its queue's own quota.
 //
-// Rank all jobs in the order. Each eviction of the first kind, and of the
-// second among pods within quota, makes the set of jobs within quota greater
-// when sets are compared by their first difference in that ranking; each other
-// one leaves it and makes the set of running jobs greater the same way. Starts
-// without evictions never make either smaller. There are finitely many sets, so
-// that without new events evictions come to an end.
+// A job counts as running from the decision of its plan on. Rank all jobs in the
+// order. Each plan with evictions of the first kind, or of the second among pods
+// within quota, makes the set of jobs within quota greater when sets are compared by
+// their first difference in that ranking; each other one leaves it and makes the set
+// of running jobs greater the same way. Starts without evictions never make either
+// smaller. A plan that is dropped does: its job leaves the sets again, and its victims
+// come back. So what the job needs is held until it starts (its places, its quota, and
+// in hold.go what its affinities need), and no decision of the engine takes it away: a
+// plan is dropped for an event only. There are finitely many sets, so that without new
+// events evictions come to an end.
 
 // evictFor makes a plan by which the job starts in place of others, and decides
 // it. head says that the job has waited as the first longer than Backfill lets

@@ -32,6 +32,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.retryAt, e.freed, e.quotaOpen = Never, ^uint64(0), true
 	}
 	e.resume(now)
+	e.stays()
 	e.fulfil(now)
 	e.reactivate()
 	// What this pass frees, by evictions, is for the next one.
@@ -306,9 +307,10 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
 	}
 	terms := j.requires(func(Term) bool { return true })
-	if terms && len(e.filling) > 0 {
-		u.Kept = e.keptFor(j)
+	if terms && len(e.filling)+len(e.going) > 0 {
+		u.Absent = e.absent(j)
 	}
+	u.Left = e.leftBy(j)
 	if j.Gang {
 		u.Required, u.Preferred = e.level(j.Topology.Required), e.level(j.Topology.Preferred)
 		u.Home, u.Joins = e.home(j)
@@ -344,6 +346,9 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	u.Tasks = e.tasks
 	if terms {
 		e.addTerms(j, u)
+	}
+	if len(e.filling) > 0 && j.labelled() {
+		e.ban(j, u)
 	}
 	return u
 }

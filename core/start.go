@@ -30,6 +30,10 @@ func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 			return -1
 		}
 	}
+	if j.labelled() && !e.upheld() {
+		e.state.Rollback(0)
+		return 0
+	}
 	e.state.Commit()
 	e.bind(j, placed, now, e.howStarted(j))
 	return len(placed)

@@ -273,8 +273,8 @@ func (e *Engine) addVictims(s *search, c claimant, id cluster.NodeID) int {
 func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
 	limited := e.ledger.Limited()
 	p := &v.pods[pod]
-	if !e.useful(c.job, v, p, c.overrun) {
-		return false
+	if !e.useful(c.job, v, p, c.overrun) || v.Gang && v.nomination != nil {
+		return false // a gang for which others leave stays until its rest has started
 	}
 	if v.Gang {
 		if v.trial != e.trial {

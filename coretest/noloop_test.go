@@ -50,6 +50,14 @@ func (s *story) fight() {
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 3000, 500, 300)
 		t.Models = pick(s, nil, []string{"A", "B"}, []string{"B", "A"}, []string{"A"}, []string{"B"})
 		t.Others = pick(s, nil, nil, nil, others(1, 0), others(1, 1))
+		if s.chance(3) {
+			t.Labels = []string{pick(s, "x", "y")}
+		}
+		if s.chance(4) {
+			t.Affinity = []core.Term{{Level: pick(s, "node", "leaf", "spine"), Label: pick(s, "x", "y"), Anti: !s.chance(3), MaxSkew: 0}}
+		} else if s.chance(8) {
+			t.Affinity = []core.Term{{Level: pick(s, "node", "leaf"), Label: pick(s, "x", "y"), MaxSkew: 1}}
+		}
 		if j.Gang {
 			t.MinPods = s.up(t.Pods + 1)
 		}

@@ -23,7 +23,9 @@ import (
 //  4. no queue exceeds its quota by a start, Isolated ones not their own;
 //  5. evictions heed Locked, NotPreemptible, shields, class, rank, minimum run time and
 //     budget, and reclaim takes only from queues beyond their quota;
-//  6. decisions speak of live jobs and of pods in the right state.
+//  6. an evicted pod is not back in its place before the job that it left for has
+//     started, unless something has happened for which that plan may be given up;
+//  7. decisions speak of live jobs and of pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -34,6 +36,8 @@ type Twin struct {
 	// quotaSet counts changes of quotas, and of usage from outside: places that
 	// were settled before one may exceed what is left.
 	quotaSet int
+	// upsets counts events for which a plan may be given up.
+	upsets int
 	// Evictions counts the pods evicted so far.
 	Evictions int
 }
@@ -62,6 +66,14 @@ type pod struct {
 	state   podState
 	at      core.Placement
 	started core.Time
+	left    *left // where it was evicted from last
+}
+
+// left is a place that was left for a job, upsets what [Twin.upsets] was then.
+type left struct {
+	at     core.Placement
+	job    *job
+	upsets int
 }
 
 // job is a live job.
@@ -97,6 +109,11 @@ func (w *Twin) node(name string) *node {
 
 // Apply takes in an event that the engine accepted.
 func (w *Twin) Apply(now core.Time, ev core.Event) {
+	switch ev.(type) {
+	case core.Tick, core.PodsGone, core.JobSubmitted, core.NodeAdded, core.QueueSet, core.QueueRemoved, core.Checkpointed:
+	default:
+		w.upsets++
+	}
 	switch ev := ev.(type) {
 	case core.NodeAdded:
 		n := w.node(ev.Node.Name)
@@ -377,16 +394,17 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.mayRunOn(j, &j.Tasks[p.task], &at); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
-		p.state, p.at, p.started = running, at, now
+		if l := p.left; l != nil && l.at == at && l.upsets == w.upsets && w.jobs[l.job.Name] == l.job && l.job.nominated {
+			return fmt.Errorf("pod %d is back on %s, which it left for %s, which has not started", at.Pod, at.Node, l.job.Name)
+		}
+		p.state, p.at, p.started, p.left = running, at, now, nil
 		if err := w.notOverfull(w.node(at.Node), &j.Tasks[p.task]); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
 	}
-	if d.Reason != core.MadeRoom {
-		for k := range d.Pods {
-			if err := w.near(j, &d.Pods[k], d.Pods, asGang); err != nil {
-				return fmt.Errorf("pod %d on %s: %w", d.Pods[k].Pod, d.Pods[k].Node, err)
-			}
+	for k := range d.Pods {
+		if err := w.near(j, &d.Pods[k], d.Pods, asGang); err != nil {
+			return fmt.Errorf("pod %d on %s: %w", d.Pods[k].Pod, d.Pods[k].Node, err)
 		}
 	}
 	j.backfilled = d.Reason == core.Backfilled
@@ -801,6 +819,9 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 	case d.Reason == core.BackfillPreemption && p.Backfill && j.backfilled && f.Class <= j.Class:
 	default:
 		return fmt.Errorf("for %s by %v, which does not hold", f.Name, d.Reason)
+	}
+	for _, at := range d.Pods {
+		j.pods[at.Pod].left = &left{at, f, w.upsets}
 	}
 	return w.stop(j, d)
 }

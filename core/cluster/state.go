@@ -7,6 +7,7 @@ package cluster
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 	"strings"
@@ -61,8 +62,9 @@ type State struct {
 	// holds how many of them each domain hosts.
 	podLabels map[int32]func(pod int32) []string
 	labels    map[labelAt]int32
-	labelled  uint64 // changes of labels
-	losses    uint64 // nodes lost
+	expected  map[NodeID][]Owner // see Expect
+	labelled  uint64             // changes of labels
+	losses    uint64             // nodes lost
 }
 
 // domainSet numbers the domains of a level.
@@ -92,7 +94,7 @@ func New(levels []string) *State {
 		levels: levels, byName: map[string]NodeID{}, poolKey: map[string]int32{},
 		layouts:   map[string]*layout{},
 		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
-		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{},
+		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{}, expected: map[NodeID][]Owner{},
 		domains: make([]domainSet, len(levels)+1),
 	}
 	for i := range s.domains {
@@ -642,16 +644,49 @@ func (s *State) countLabel(at labelAt, by int32) {
 	}
 }
 
-// countAll is count for all pods on the node.
+// countAll is count for all pods on the node, and those expected there.
 func (s *State) countAll(id NodeID, by int32) {
 	for _, h := range s.nodes[id].Pods {
 		s.count(id, h.Owner, by)
 	}
+	for _, o := range s.expected[id] {
+		s.count(id, o, by)
+	}
+}
+
+// Expect counts the labels of a pod on a node to which it comes when others have
+// left, before it is placed there. It is not part of the journal.
+func (s *State) Expect(o Owner, id NodeID) {
+	s.expected[id] = append(s.expected[id], o)
+	s.count(id, o, 1)
+}
+
+// Unexpect takes back an Expect.
+func (s *State) Unexpect(o Owner, id NodeID) {
+	left := slices.DeleteFunc(s.expected[id], func(x Owner) bool { return x == o })
+	if s.expected[id] = left; len(left) == 0 {
+		delete(s.expected, id)
+	}
+	s.count(id, o, -1)
 }
 
 // CompareTopology orders nodes by their domains, widest first, then by number.
 func (s *State) CompareTopology(a, b NodeID) int {
 	return cmp.Or(slices.Compare(s.nodes[a].domains[:len(s.levels)], s.nodes[b].domains[:len(s.levels)]), cmp.Compare(a, b))
+}
+
+// AllLevels yields the numbers of all levels, [NodeLevelNum] and that of [HBDLevel] among them.
+func (s *State) AllLevels() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if !yield(NodeLevelNum) {
+			return
+		}
+		for l := range s.domains {
+			if !yield(l) {
+				return
+			}
+		}
+	}
 }
 
 // Domains returns how many domains a level has.

@@ -108,7 +108,7 @@ func (p *Placer) reset() {
 
 // needsExact reports whether counting free GPUs says too little from the start.
 func (u *Unit) needsExact() bool {
-	return u.Joins || slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Terms) > 0 || t.suits != nil || t.GPUs == 0 })
+	return u.Joins || len(u.Left) > 0 || slices.ContainsFunc(u.Tasks, func(t Task) bool { return t.bound() || t.suits != nil || t.GPUs == 0 })
 }
 
 // spaces returns the sets of pools to try, in order, each first without the dedicated

@@ -316,7 +316,7 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 // the index alone decides.
 func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
 	sh := t.Shape
-	if within == nil && sh.suits == nil && len(t.Terms) == 0 && !u.Joins && (u.Required < 0 || u.Whole) {
+	if within == nil && sh.suits == nil && !t.bound() && len(u.Left) == 0 && !u.Joins && (u.Required < 0 || u.Whole) {
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
@@ -336,6 +336,14 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 			return false
 		}
 	}
+	if slices.Contains(u.Left, id) {
+		return false
+	}
+	for i := range task.Bans {
+		if b := &task.Bans[i]; b.Domains[p.state.Domain(id, b.Level)] > 0 {
+			return false
+		}
+	}
 	for i := range task.Terms {
 		t := &task.Terms[i]
 		d := p.state.Domain(id, t.Level)
@@ -349,8 +357,8 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 			continue
 		}
 		n := p.state.Labelled(t.Label, t.Level, d)
-		if n > 0 && !t.Anti && u.Kept != nil {
-			n -= u.Kept(t.Label, t.Level, d)
+		if n > 0 && !t.Anti && u.Absent != nil {
+			n -= u.Absent(t.Label, t.Level, d)
 		}
 		if has := n > 0; has == t.Anti {
 			if !t.Anti && !now && len(t.Mates) > 0 {
@@ -364,9 +372,15 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 	return true
 }
 
-// Stands reports whether a pod of the task that is placed on a node satisfies its
-// affinity terms as the other pods are now.
-func (p *Placer) Stands(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeID) bool {
+// Stands reports whether a pod of the task that is placed on a node, or expected
+// there, satisfies its affinity terms as the other pods are now.
+func (p *Placer) Stands(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeID, expected bool) bool {
+	if expected {
+		p.state.Unexpect(pod, id)
+		ok := p.near(u, t, id, true)
+		p.state.Expect(pod, id)
+		return ok
+	}
 	mark := p.state.Mark()
 	p.state.Remove(pod, id)
 	ok := p.near(u, t, id, true)

@@ -40,8 +40,8 @@ func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
 	}
 	for i, d := range domains {
 		n := p.state.Labelled(t.Label, t.Level, d)
-		if n > 0 && u.Kept != nil {
-			n -= u.Kept(t.Label, t.Level, d)
+		if n > 0 && u.Absent != nil {
+			n -= u.Absent(t.Label, t.Level, d)
 		}
 		if i == 0 || n < t.fewest {
 			t.fewest = n

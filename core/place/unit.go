@@ -33,9 +33,12 @@ type Unit struct {
 	// OneModel says that pods that name no model and need GPUs are all to be on one:
 	// the unit is a gang, or what is left of one of which no such pod runs yet.
 	OneModel bool
-	// Kept returns how many of the pods with a label in a domain are not there yet:
-	// their places are kept for them. nil when there are none.
-	Kept func(label string, level int, domain int32) int
+	// Absent returns how many of the pods with a label in a domain are not there yet,
+	// as their places are kept for them, or are about to leave. nil when there are none.
+	Absent func(label string, level int, domain int32) int
+	// Left are nodes that pods of the job left for others that have not started yet:
+	// it does not go back there meanwhile.
+	Left []cluster.NodeID
 	// Room returns how much more of a model the unit's queue may use; nil when
 	// there is no limit.
 	Room func(model string) cluster.Milli
@@ -48,7 +51,20 @@ type Task struct {
 	Pods []int32
 	// Terms are the affinities of each pod.
 	Terms []Term
+	// Bans keep the pods off places that are kept for pods which must be apart from
+	// them.
+	Bans []Ban
 }
+
+// Ban is domains of a level where no pod of a task may start. Each has a positive
+// number.
+type Ban struct {
+	Level   int
+	Domains map[int32]int
+}
+
+// bound reports whether where the pods of the task may be depends on other pods.
+func (t *Task) bound() bool { return len(t.Terms)+len(t.Bans) > 0 }
 
 // Term is a compiled affinity term.
 type Term struct {

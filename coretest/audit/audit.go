@@ -48,6 +48,9 @@ const (
 	Lifetime = "lifetime"
 	// Locked: a locked job is evicted or moved.
 	Locked = "locked"
+	// Return: an evicted pod is back in its place before the job that it left for has
+	// started, though nothing happened for which that plan could have been given up.
+	Return = "return"
 	// Class: an HP job is evicted for an LP job, or for none that is named.
 	Class = "class"
 	// Topology: a gang is not within one domain of the level it requires.
@@ -142,6 +145,10 @@ type auditor struct {
 	jobs    map[string]*job // live
 	endedHP map[uint64]bool // hashes of the names of HP jobs that ended
 	labels  map[labelAt]int
+	// shifts counts changes of nodes, parted the pods with labels that ended; returned
+	// are pods that came back where they were evicted from at now.
+	shifts, parted int
+	returned       []returned
 
 	now     int64
 	gangs   []*job  // touched at now
@@ -274,6 +281,7 @@ func (a *auditor) change() error {
 			a.breach(Node, "nodes.csv: node %s is not in cluster.csv", c.node)
 			continue
 		}
+		a.shifts++
 		a.measure.before(n)
 		n.up, n.cordoned, n.unhealthy = c.up, c.cordoned, c.unhealthy
 		a.measure.after(n)
@@ -295,7 +303,13 @@ func (a *auditor) advance(t int64) error {
 	if err := a.submit(t); err != nil {
 		return err
 	}
-	return a.end(t)
+	if err := a.end(t); err != nil {
+		return err
+	}
+	if len(a.returned) > 0 && t > a.returned[0].t {
+		a.inPlace()
+	}
+	return nil
 }
 
 // settle checks what must hold when an instant is over.
@@ -376,6 +390,7 @@ func nameHash(name string) uint64 {
 // over checks the row of a job in jobs.csv against what became of it.
 func (a *auditor) over(j *job, o *outcome) {
 	delete(a.jobs, j.name)
+	j.ended = o.end
 	if j.class == "HP" {
 		a.endedHP[nameHash(j.name)] = true
 	}
@@ -438,6 +453,7 @@ func (a *auditor) finish() error {
 			return err
 		}
 	}
+	a.inPlace()
 	for _, name := range slices.Sorted(maps.Keys(a.jobs)) {
 		a.breach(Conservation, "job %s is missing in jobs.csv", name)
 	}

@@ -47,8 +47,8 @@ const good = `
 4   bind i-1 b1 3
 10  release g-0 preempted i
 10  release g-1 preempted i
-12  bind g-0 a0 0,1,2,3
-12  bind g-1 a1 0,1,2,3
+12  bind g-0 a1 0,1,2,3
+12  bind g-1 a0 0,1,2,3
 15  release g-0 failed
 15  release g-1 failed
 20  lost b1
@@ -108,12 +108,30 @@ func TestBreaches(t *testing.T) {
 			5 bind g-0 a0 0,1,2,3
 			5 bind g-1 a1 0,1,2,3
 			6 release g-0 preempted h`, Gang},
+		"a pod is back where it was before its job's": {`
+			5 bind lp-0 a0 0
+			6 release lp-0 preempted h
+			7 bind lp-0 a0 0`, Return},
+		"a pod is back where it was after the job has started that it left for": {`
+			5 bind lp-0 a0 0
+			6 release lp-0 preempted h
+			6 bind h-0 a0 1
+			6 bind lp-0 a0 0`, ""},
+		"a pod is back after a node was lost, for which the plan may be given up": {`
+			5 bind lp-0 a0 0
+			6 release lp-0 preempted h
+			7 lost b0
+			7 bind lp-0 a0 0`, ""},
+		"a pod is elsewhere before the job starts that it left for": {`
+			5 bind lp-0 a0 0
+			6 release lp-0 preempted h
+			7 bind lp-0 a0 1`, ""},
 		"an elastic gang that starts anew with its minimum is no breach": {`
 			5 bind e-0 a0 0
 			5 bind e-1 a0 1
 			6 release e-0 preempted h
 			6 release e-1 preempted h
-			6 bind e-1 a0 1`, ""},
+			6 bind e-1 a0 2`, ""},
 		"a gang that lost a node takes its grace": {`
 			5 bind g-0 a0 0,1,2,3
 			5 bind g-1 a1 0,1,2,3
@@ -131,7 +149,7 @@ func TestBreaches(t *testing.T) {
 			6 release g-1 node_lost
 			9 bind lp-0 b0 0
 			9 release g-0 preempted h
-			9 bind g-0 a0 0,1,2,3`, Gang},
+			9 bind g-0 b1 0,1,2,3`, Gang},
 		"a failed pod starts again": {`
 			5 bind i-0 a0 0
 			6 release i-0 failed

@@ -16,6 +16,8 @@ type job struct {
 	pods               []pod // nil before the first is bound
 
 	bound   int
+	binds   int    // of its pods, so far
+	ended   int64  // -1 while it lives, and at the end of the run
 	whole   int64  // when it first was; -1 before
 	evicted int64  // last; -1 before
 	domain  string // of the required level, while pods are bound
@@ -63,6 +65,13 @@ type pod struct {
 	milli, cpu, mem int64
 	// ended is how the pod ended by itself, if it did when it was last bound.
 	ended string
+	// left is where the pod was evicted from, until it is bound again.
+	left *left
+}
+
+// hasTerms reports whether pods of the job must be near or apart from others.
+func (j *job) hasTerms() bool {
+	return slices.ContainsFunc(j.tasks, func(t task) bool { return len(t.terms) > 0 })
 }
 
 // index returns the number of the pod that is called name, <job>-<number>.
@@ -163,7 +172,7 @@ func (s *submissions) job() *job {
 	j := &job{
 		name: s.text("job"), queue: s.text("queue"), class: s.text("class"),
 		gang: s.bool("gang"), locked: s.bool("locked"), submit: s.time("submit_s"),
-		whole: -1, evicted: -1,
+		whole: -1, evicted: -1, ended: -1,
 	}
 	for part := range strings.SplitSeq(s.text("topology"), ";") {
 		word, level, ok := strings.Cut(part, "=")

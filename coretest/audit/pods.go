@@ -33,14 +33,57 @@ func (a *auditor) bind(j *job, d *decision) {
 	if p.done(j) {
 		t.done--
 	}
+	left := p.left
 	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem}
+	a.back(left, p, d)
 	a.hold(n, p, +1)
 	a.within(n, d)
 	a.charge(j, n, p, +1)
 	a.label(t, n, +1)
 	t.bound++
 	j.bound++
+	j.binds++
 	a.bound(j, p)
+}
+
+// left is a place that a pod left for a job, and how often that job had been bound,
+// nodes had changed and pods with labels had ended then.
+type left struct {
+	t                     int64
+	node                  *node
+	gpus                  uint64
+	job                   *job
+	binds, shifts, parted int
+}
+
+// returned is a pod that is back at a place it had left, at t.
+type returned struct {
+	t    int64
+	pod  string
+	left *left
+}
+
+// back notes a pod that is where it was before it left for a job that has not
+// started. A plan is given up when a node changes and, if its job must be near or
+// apart from others, when those end.
+func (a *auditor) back(l *left, p *pod, d *decision) {
+	if l == nil || l.node != p.node || l.gpus != p.gpus || l.job.binds != l.binds || a.shifts != l.shifts || a.parted != l.parted && l.job.hasTerms() {
+		return
+	}
+	a.returned = append(a.returned, returned{d.t, string(d.pod), l})
+}
+
+// inPlace reports the pods that came back where they were, unless the job that they
+// left for is over: those of an instant end after its decisions.
+func (a *auditor) inPlace() {
+	for _, r := range a.returned {
+		if by := r.left.job; by.ended >= 0 && by.ended <= r.t {
+			continue
+		}
+		a.breach(Return, "%s is back on %s at %s, which it left at %s for %s, which has not started since",
+			r.pod, r.left.node.name, seconds(r.t), seconds(r.left.t), r.left.job.name)
+	}
+	a.returned = a.returned[:0]
 }
 
 // bound follows what the job's new pod makes of the job.
@@ -265,6 +308,12 @@ func (a *auditor) release(j *job, d *decision) {
 	if j.gang && !j.started {
 		j.held -= was.amount()
 		a.measure.unstarted -= was.amount()
+	}
+	if p.ended != "" && len(t.labels) > 0 {
+		a.parted++
+	}
+	if by := a.jobs[string(d.forJob)]; by != nil {
+		p.left = &left{d.t, was.node, was.gpus, by, by.binds, a.shifts, a.parted}
 	}
 	a.cause(j, d)
 	if j.bound == 0 {

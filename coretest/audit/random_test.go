@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -29,6 +30,7 @@ type roll struct {
 	pods  int
 	milli int
 	on    map[int]string // pod to node
+	left  map[int]string // where a pod was evicted from last: it does not go back
 	gpus  map[int][]int
 }
 
@@ -49,7 +51,7 @@ func (d *dice) say(t int, format string, args ...any) {
 func (d *dice) submit(t int) {
 	r := &roll{name: fmt.Sprintf("j%d", t), pods: 1 + d.IntN(3), gang: d.IntN(2) == 0, lp: d.IntN(3) == 0}
 	r.milli = []int{250, 500, 1000, 2000, 4000}[d.IntN(5)]
-	r.on, r.gpus = map[int]string{}, map[int][]int{}
+	r.on, r.left, r.gpus = map[int]string{}, map[int]string{}, map[int][]int{}
 	class := "HP"
 	if r.lp {
 		class = "LP"
@@ -59,10 +61,10 @@ func (d *dice) submit(t int) {
 	d.waiting = append(d.waiting, r)
 }
 
-// fit finds GPUs for a pod.
-func (d *dice) fit(milli int) (node string, gpus []int) {
+// fit finds GPUs for a pod, on another node than not.
+func (d *dice) fit(milli int, not string) (node string, gpus []int) {
 	for _, n := range d.names {
-		if d.down[n] {
+		if d.down[n] || n == not {
 			continue
 		}
 		gpus = nil
@@ -86,7 +88,7 @@ func (d *dice) start(t int, r *roll) {
 		if r.on[pod] != "" {
 			continue
 		}
-		n, gpus := d.fit(r.milli)
+		n, gpus := d.fit(r.milli, r.left[pod])
 		if n == "" {
 			continue
 		}
@@ -136,6 +138,7 @@ func (d *dice) step(t int) {
 		d.toggle(t, n, all)
 	case 1:
 		if r.lp {
+			maps.Copy(r.left, r.on)
 			d.stop(t, r, "", "preempted "+all[0].name)
 		}
 	case 2:

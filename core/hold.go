@@ -1,0 +1,231 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// What a nominated job needs beside its places, and how it is kept for it until it
+// starts: where others may start, and who may leave, meanwhile.
+//
+// A plan holds more than devices. If its job must be apart from label x, a pod with x
+// that starts in the domain meanwhile, say one of the victims, takes the place from
+// it. The plan would be dropped, the victims would be back, and the plan would be
+// made again, forever.
+
+// leftFor is a place that a pod left for a nominated job.
+type leftFor struct {
+	node       cluster.NodeID
+	nomination *nomination
+}
+
+// leftBy returns the nodes that pods of the job left for others that have not
+// started yet: it does not go back there meanwhile.
+func (e *Engine) leftBy(j *job) []cluster.NodeID {
+	if len(j.left) == 0 {
+		return nil
+	}
+	j.left = slices.DeleteFunc(j.left, func(l leftFor) bool { return l.nomination.job.nomination != l.nomination })
+	var out []cluster.NodeID
+	for _, l := range j.left {
+		if !slices.Contains(out, l.node) {
+			out = append(out, l.node)
+		}
+	}
+	return out
+}
+
+// banOn is what bans and absences are counted by, beside domains.
+type banOn struct {
+	label string
+	level int
+}
+
+// holdsChanged notes that bans and absences are not what they were.
+func (e *Engine) holdsChanged() { e.bans, e.away = nil, nil }
+
+// ban keeps a unit off the domains in which a nominated job must be apart from its
+// pods.
+func (e *Engine) ban(j *job, u *place.Unit) {
+	if e.bans == nil {
+		e.bans = map[banOn]map[int32]int{}
+		for _, n := range e.filling {
+			for i := range n.job.pods {
+				p := &n.job.pods[i]
+				if !p.kept() {
+					continue
+				}
+				for _, t := range n.job.Tasks[p.task].Affinity {
+					if t.Anti {
+						e.countAt(e.bans, t.Label, e.level(t.Level), p.alloc.Node)
+					}
+				}
+			}
+		}
+	}
+	if len(e.bans) == 0 {
+		return
+	}
+	for t := range u.Tasks {
+		for _, label := range j.Tasks[t].Labels {
+			for level := range e.state.AllLevels() {
+				if d := e.bans[banOn{label, level}]; len(d) > 0 {
+					u.Tasks[t].Bans = append(u.Tasks[t].Bans, place.Ban{Level: level, Domains: d})
+				}
+			}
+		}
+	}
+}
+
+func (e *Engine) countAt(in map[banOn]map[int32]int, label string, level int, node cluster.NodeID) {
+	d := e.state.Domain(node, level)
+	if d < 0 {
+		return
+	}
+	at := banOn{label, level}
+	if in[at] == nil {
+		in[at] = map[int32]int{}
+	}
+	in[at][d]++
+}
+
+// kept reports whether a place is kept for the pod.
+func (p *pod) kept() bool { return p.state == podHeld || p.state == podPlanned }
+
+// absent returns how many pods with a label in a domain the job may not count on, as
+// they are not there yet, or about to leave. What is kept for the job itself it may.
+func (e *Engine) absent(j *job) func(string, int, int32) int {
+	return func(label string, level int, domain int32) int {
+		n := e.absentOn(label, level)[domain]
+		if n == 0 || j.nomination == nil {
+			return n
+		}
+		for i := range j.pods {
+			p := &j.pods[i]
+			if p.kept() && slices.Contains(j.Tasks[p.task].Labels, label) && e.state.Domain(p.alloc.Node, level) == domain {
+				n--
+			}
+		}
+		return n
+	}
+}
+
+// absentOn counts the pods with a label that are not there yet, or about to leave, by
+// domain of a level.
+func (e *Engine) absentOn(label string, level int) map[int32]int {
+	if out, ok := e.away[banOn{label, level}]; ok {
+		return out
+	}
+	if e.away == nil {
+		e.away = map[banOn]map[int32]int{}
+	}
+	e.away[banOn{label, level}] = nil
+	count := func(j *job, which func(*pod) bool) {
+		if !j.labelled() {
+			return
+		}
+		for i := range j.pods {
+			if p := &j.pods[i]; which(p) && slices.Contains(j.Tasks[p.task].Labels, label) {
+				e.countAt(e.away, label, level, p.alloc.Node)
+			}
+		}
+	}
+	for _, n := range e.filling {
+		count(n.job, (*pod).kept)
+	}
+	for _, j := range e.going {
+		count(j, func(p *pod) bool { return p.state == podLeaving })
+	}
+	return e.away[banOn{label, level}]
+}
+
+// goes notes that pods of a job were told to leave: nobody may count on them.
+func (e *Engine) goes(j *job) {
+	e.holdsChanged()
+	if j.labelled() && !slices.Contains(e.going, j) {
+		e.going = append(e.going, j)
+	}
+}
+
+// stays forgets the jobs of which all pods that were told to leave have.
+func (e *Engine) stays() {
+	e.going = slices.DeleteFunc(e.going, func(j *job) bool { return j.count[podLeaving] == 0 })
+}
+
+// placesHold reports whether the places kept for a nominated job satisfy its
+// affinities when its victims have left.
+func (e *Engine) placesHold(n *nomination) bool {
+	j := n.job
+	if !j.requires(func(Term) bool { return true }) {
+		return true
+	}
+	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1}
+	for t := range j.Tasks {
+		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(&j.Tasks[t].Request), Terms: e.terms(&j.Tasks[t])})
+	}
+	mark, gone := e.state.Mark(), map[banOn]map[int32]int{}
+	for _, v := range n.victims {
+		for i := range v.pods {
+			p := &v.pods[i]
+			if p.state != podLeaving || p.leavingFor != n {
+				continue
+			}
+			e.state.Remove(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
+			for _, l := range v.Tasks[p.task].Labels {
+				for level := range e.state.AllLevels() {
+					e.countAt(gone, l, level, p.alloc.Node)
+				}
+			}
+		}
+	}
+	absent := e.absent(j)
+	u.Absent = func(label string, level int, domain int32) int {
+		return absent(label, level, domain) - gone[banOn{label, level}][domain]
+	}
+	ok := true
+	for i := range j.pods {
+		p := &j.pods[i]
+		ok = ok && (!p.kept() || e.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node, p.state == podPlanned))
+	}
+	e.state.Rollback(mark)
+	return ok
+}
+
+// stillHolds is placesHold when labels have changed since it was asked last, or the
+// job is about to start.
+func (e *Engine) stillHolds(n *nomination) bool {
+	if n.outstanding > 0 && n.seen == e.state.LabelChanges() {
+		return true
+	}
+	ok := e.placesHold(n)
+	n.seen = e.state.LabelChanges()
+	return ok
+}
+
+// upheld reports whether what a trial has placed and lifted leaves all nominated
+// jobs what their affinities need. Bans see to those that must be apart.
+func (e *Engine) upheld() bool {
+	for _, n := range e.filling {
+		if n.job.requires(func(t Term) bool { return !t.Anti }) && !e.placesHold(n) {
+			return false
+		}
+	}
+	return true
+}
+
+// released lets go of what was held for a nomination that has come to its end: its
+// victims may go anywhere again, and others where it had to be apart from them.
+func (e *Engine) released(n *nomination) {
+	e.holdsChanged()
+	for _, v := range n.victims {
+		if v.class != nil {
+			e.dequeue(v)
+			e.enqueue(v, e.now)
+		}
+	}
+	if n.job.requires(func(Term) bool { return true }) {
+		e.freed = ^uint64(0)
+	}
+}
