@@ -242,10 +242,11 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 }
 
 // mayBorrow reports whether a job that found no room within nominal quota may find
-// some beyond it, on another model than that of which it has quota.
+// some beyond it: on another model than that of which it has quota, or for another of
+// its tasks.
 func (e *Engine) mayBorrow(j *job) bool {
 	models := e.modelsOf(j)
-	return j.queue.Limited() && len(models) > 1 &&
+	return j.queue.Limited() && (len(models) > 1 || len(j.Tasks) > 1) &&
 		slices.ContainsFunc(models, func(m string) bool { return j.queue.RoomNow(m) > j.queue.OwnRoom(m) })
 }
 
