@@ -36,6 +36,8 @@ type Engine struct {
 	spare  []int32
 	seq    uint64
 	now    Time
+	// working is the job that the call under way is about, as far as it is one.
+	working string
 
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
@@ -127,12 +129,18 @@ func (e *Engine) Apply(now Time, ev Event) error {
 	if now < e.now {
 		return fmt.Errorf("time goes back from %.9gs to %.9gs", e.now.Seconds(), now.Seconds())
 	}
-	if err := e.apply(now, ev); err != nil {
-		return err
+	err := e.apply(now, ev)
+	e.working = ""
+	if err == nil {
+		e.now = now
 	}
-	e.now = now
-	return nil
+	return err
 }
+
+// Working names the job that a call of the engine was about when it panicked, which
+// is the first to suspect; empty where it was about none. After a panic nothing else
+// may be asked of the engine.
+func (e *Engine) Working() string { return e.working }
 
 func (e *Engine) apply(now Time, ev Event) error {
 	switch ev := ev.(type) {
@@ -200,6 +208,7 @@ func (e *Engine) changeQueues(change func() error) error {
 
 // job finds a live job.
 func (e *Engine) job(name string) (*job, error) {
+	e.working = name
 	j := e.jobs[name]
 	if j == nil {
 		return nil, fmt.Errorf("job %s is unknown", name)

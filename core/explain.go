@@ -41,7 +41,9 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		}
 	}
 	if x.Waiting > 0 {
+		e.working = name
 		x.Reason, x.Detail = e.why(j)
+		e.working = ""
 	}
 	return x, true
 }

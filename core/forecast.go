@@ -57,9 +57,11 @@ func (e *Engine) Forecast() Forecast {
 		f.waiting, f.Cut = f.waiting[:forecastJobs], true
 	}
 	drawn := e.placer.Drawn()
+	e.working = ""
 	f.play()
 	f.undo()
 	e.placer.Redraw(drawn)
+	e.working = ""
 	return f.Forecast
 }
 
@@ -98,7 +100,7 @@ func (f *forecaster) endings() {
 		known := false
 		for i := range j.pods {
 			p := &j.pods[i]
-			if at := p.started + j.Estimate; p.state == podRunning && j.Estimate > 0 && at > f.now {
+			if at := cluster.Plus(p.started, j.Estimate); p.state == podRunning && j.Estimate > 0 && at > f.now {
 				list, known = append(list, ending{at, j, i}), true
 			}
 		}
@@ -129,7 +131,7 @@ func (f *forecaster) endings() {
 func (f *forecaster) play() {
 	for len(f.ends.items) > 0 && len(f.waiting) > 0 && f.tries < forecastTries {
 		t := f.ends.items[0].at
-		until := t + max((t-f.now)/100, Second/2)
+		until := cluster.Plus(t, max((t-f.now)/100, Second/2))
 		for len(f.ends.items) > 0 && f.ends.items[0].at <= until {
 			x := f.ends.items[0]
 			f.ends.remove(x, 0)
@@ -221,7 +223,7 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 		f.begun = append(f.begun, p)
 		f.book(j, p, 1)
 		if j.Estimate > 0 {
-			f.ends.push(ending{t + j.Estimate, j, i})
+			f.ends.push(ending{cluster.Plus(t, j.Estimate), j, i})
 		}
 	}
 	whole := u.Whole || !slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == podWaiting })

@@ -40,6 +40,11 @@ const (
 	WholeGPU  = cluster.WholeGPU
 	Unlimited = quota.Unlimited
 	MaxAmount = cluster.MaxAmount
+	// MaxPods is the most pods that a job may have.
+	MaxPods = 1_000_000
+	// MaxTime bounds the times and durations of a job on both sides of 0: 146 years.
+	// Two of them add up to a [Time].
+	MaxTime Time = 1<<62 - 1
 )
 
 // Kind is what a job does; a policy may place each kind by its own strategy.

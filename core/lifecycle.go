@@ -22,15 +22,26 @@ func CheckJob(j *Job) error {
 	if j.Kind >= numKinds || j.Class > LP {
 		return fmt.Errorf("job %s: unknown kind or class", j.Name)
 	}
-	if j.MinRuntime < 0 {
-		return fmt.Errorf("job %s: negative minimum run time", j.Name)
+	if j.Submitted < -MaxTime || j.Submitted > MaxTime {
+		return fmt.Errorf("job %s: submitted at %.9gs, expected %.9gs at most, either side of 0", j.Name, j.Submitted.Seconds(), MaxTime.Seconds())
 	}
-	rigid := false
+	for _, d := range [...]struct {
+		name string
+		is   Time
+	}{{"estimate", j.Estimate}, {"checkpoint interval", j.Checkpoint}, {"minimum run time", j.MinRuntime}} {
+		if err := checkDuration(j.Name, d.name, d.is); err != nil {
+			return err
+		}
+	}
+	rigid, pods := false, 0
 	for i := range j.Tasks {
 		if err := checkTask(j.Name, i, &j.Tasks[i]); err != nil {
 			return err
 		}
 		rigid = rigid || j.Tasks[i].MinPods != Elastic
+		if pods += j.Tasks[i].Pods; pods > MaxPods {
+			return fmt.Errorf("job %s: more than %d pods", j.Name, MaxPods)
+		}
 	}
 	if j.Gang && !rigid {
 		return fmt.Errorf("job %s: a gang that starts with no pods", j.Name)
@@ -38,11 +49,19 @@ func CheckJob(j *Job) error {
 	return nil
 }
 
+// checkDuration reports what is wrong with a duration of a job.
+func checkDuration(job, name string, d Time) error {
+	if d < 0 || d > MaxTime {
+		return fmt.Errorf("job %s: %s of %.9gs, expected 0..%.9gs", job, name, d.Seconds(), MaxTime.Seconds())
+	}
+	return nil
+}
+
 // checkTask reports what is wrong with a task, the i-th of a job.
 func checkTask(job string, i int, t *Task) error {
 	switch {
-	case t.Pods < 1:
-		return fmt.Errorf("job %s: task %d has %d pods, expected at least 1", job, i, t.Pods)
+	case t.Pods < 1 || t.Pods > MaxPods:
+		return fmt.Errorf("job %s: task %d has %d pods, expected 1..%d", job, i, t.Pods, MaxPods)
 	case t.MinPods < Elastic || t.MinPods > t.Pods:
 		return fmt.Errorf("job %s: task %d starts with %d pods, expected 0..%d, or %d for none", job, i, t.MinPods, t.Pods, Elastic)
 	case t.GPU < 0 || t.GPU >= WholeGPU && t.GPU%WholeGPU != 0:
@@ -57,6 +76,7 @@ func checkTask(job string, i int, t *Task) error {
 }
 
 func (e *Engine) submit(now Time, spec Job) error {
+	e.working = spec.Name
 	if err := CheckJob(&spec); err != nil {
 		return err
 	}
@@ -130,6 +150,9 @@ func (e *Engine) checkTerms(job string, terms []Term) error {
 		}
 		if t.MaxSkew < 0 || t.MaxSkew > 0 && t.Anti {
 			return fmt.Errorf("job %s: skew %d, expected 0 or more, and 0 for an anti-affinity", job, t.MaxSkew)
+		}
+		if t.MinDomains < 0 {
+			return fmt.Errorf("job %s: at least %d domains, expected 0 or more", job, t.MinDomains)
 		}
 	}
 	return nil
@@ -278,7 +301,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 			j.failures = 0 // it ran well for long: the failure is a new one
 		}
 		j.failures++
-		j.notBefore = now + e.policy.Requeue.pause(j.failures)
+		j.notBefore = cluster.Plus(now, e.policy.Requeue.pause(j.failures))
 	}
 	if j.Gang {
 		e.breakGang(j)
@@ -291,7 +314,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 func (r RequeuePolicy) pause(failures int) Time {
 	p := r.Backoff
 	for i := 1; i < failures && p < r.MaxBackoff; i++ {
-		p *= 2
+		p = cluster.Plus(p, p)
 	}
 	if r.MaxBackoff > 0 {
 		p = min(p, r.MaxBackoff)
@@ -387,6 +410,12 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	}
 	if ev.Pod < 0 || ev.Pod >= len(j.pods) || j.pods[ev.Pod].state != podWaiting {
 		return fmt.Errorf("job %s has no waiting pod %d", ev.Job, ev.Pod)
+	}
+	if ev.Started > now || ev.Started < -MaxTime {
+		return fmt.Errorf("pod %d of job %s: started at %.9gs, expected a time before now, %.9gs", ev.Pod, ev.Job, ev.Started.Seconds(), now.Seconds())
+	}
+	if n := len(e.state.Node(id).Pods); n >= cluster.MaxHeld {
+		return fmt.Errorf("pod %d of job %s: node %s has %d pods already", ev.Pod, ev.Job, ev.Node, n)
 	}
 	p := &j.pods[ev.Pod]
 	t := &j.Tasks[p.task]
@@ -539,6 +568,9 @@ func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 func (e *Engine) estimate(now Time, ev JobEstimated) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
+		return err
+	}
+	if err := checkDuration(ev.Job, "estimate", ev.Estimate); err != nil {
 		return err
 	}
 	j.Estimate = ev.Estimate

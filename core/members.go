@@ -30,6 +30,9 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	if err != nil {
 		return err
 	}
+	if len(j.pods)+len(ev.Pods) > MaxPods {
+		return fmt.Errorf("job %s: more than %d pods", j.Name, MaxPods)
+	}
 	next := len(j.pods)
 	for k, i := range ev.Pods {
 		switch {

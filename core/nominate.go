@@ -142,6 +142,7 @@ func (e *Engine) setPlans(node cluster.NodeID, list []planned) {
 func (e *Engine) fulfil(now Time) {
 	for k := 0; k < len(e.filling); {
 		n := e.filling[k]
+		e.working = n.job.Name
 		if n.outstanding == 0 && n.planned > 0 || !e.stillHolds(n) {
 			e.dequeue(n.job)
 			e.denominate(n.job)

@@ -1,5 +1,7 @@
 package core
 
+import "github.com/muster-sched/muster/core/cluster"
+
 // Preemption (Kant §3.2.3) is decided only as a whole plan: which pods leave
 // and exactly where the job goes that they make room for. From then on the
 // places are its own; when the last victim has left, it is bound.
@@ -119,7 +121,7 @@ func (e *Engine) passes(j *job) bool {
 }
 
 func (e *Engine) helpOne(j *job, now Time) bool {
-	if due := j.since + e.policy.Queueing.HeadWait; now < due {
+	if due := cluster.Plus(j.since, e.policy.Queueing.HeadWait); now < due {
 		e.wake(due)
 		return false
 	}

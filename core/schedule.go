@@ -14,7 +14,7 @@ import (
 // A class that finds no room is not tried again until something is freed that
 // it could use, so that a pass costs what has changed, not what waits.
 func (e *Engine) Decide(now Time) []Decision {
-	e.now = now
+	e.now, e.working = now, ""
 	e.out, e.places, e.wakeNext = e.out[:0], e.places[:0], Never
 	for _, d := range e.ending {
 		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs[d.Job].pods[p.Pod].state != podLeaving })
@@ -47,6 +47,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.wakeAt = e.wakeNext
 		e.out = append(e.out, Decision{Op: Wake, At: e.wakeAt})
 	}
+	e.working = ""
 	return e.out
 }
 
@@ -278,6 +279,7 @@ func (e *Engine) forgetShapes() {
 
 // compile makes sure that the class's shapes match the nodes.
 func (e *Engine) compile(c *class) {
+	e.working = c.head().Name
 	if c.shapes != nil && c.epoch == e.state.Epoch() {
 		return
 	}
@@ -301,6 +303,7 @@ func (e *Engine) compile(c *class) {
 // prepare describes a waiting job to the placer. The unit is valid until the
 // next call.
 func (e *Engine) prepare(j *job) *place.Unit {
+	e.working = j.Name
 	u := &e.unit
 	*u = place.Unit{
 		Job: j.slot, Strategy: e.policy.Placement[j.Kind], Whole: j.whole(),

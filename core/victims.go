@@ -322,7 +322,7 @@ func (e *Engine) howGoes(s *search, c claimant, v *job) goes {
 // settled reports whether what started then of a job has run for long enough; if
 // not, it notes when it will have.
 func (e *Engine) settled(j *job, started, now Time) bool {
-	due := started + max(e.policy.Preempt.MinRuntime, j.MinRuntime)
+	due := cluster.Plus(started, max(e.policy.Preempt.MinRuntime, j.MinRuntime))
 	if now < due {
 		e.due = min(e.due, due)
 	}
@@ -359,5 +359,5 @@ func (j *job) lost(now Time, pod int) int64 {
 	if j.Checkpoint > 0 {
 		age %= j.Checkpoint
 	}
-	return int64(gpu) * int64(age/1e6) / 1e3
+	return cluster.Times(int(gpu), int64(max(age, 0)/1e6)) / 1e3
 }

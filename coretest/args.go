@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,7 +125,7 @@ func (l *line) thousandths(key, w string) int64 {
 	if err != nil {
 		l.wrong("%s=%s: a number is expected", key, w)
 	}
-	return int64(f*1000 + 0.5)
+	return int64(math.Round(f * 1000))
 }
 
 // time reads a duration in seconds, minutes or hours: 90s, 1.5m, 2h.

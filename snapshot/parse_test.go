@@ -218,7 +218,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 			`s.yaml:2: jobs[0].tasks[0].running[0].node: a node with 5000 cpuMilli and 0 memMiB left; found "n", which has 4000 and 0`},
 		{"other resources over-allocated", "nodes: [{name: n, others: {hca: 3}}]\njobs: [{name: j, tasks: [{pods: 2, others: {hca: 2}, running: [{pod: p, node: n}, {pod: q, node: n}]}]}]\n",
 			`s.yaml:2: jobs[0].tasks[0].running[1].node: a node with 2 hca left; found "n", which has 1`},
-		{"negative amount", "nodes:\n- {name: n, others: {hca: -1}}\n", `s.yaml:2: nodes[0].others.hca: a whole number from 0 to 9007199254740992; found -1`},
+		{"negative amount", "nodes:\n- {name: n, others: {hca: -1}}\n", `s.yaml:2: nodes[0].others.hca: a whole number from 0 to 281474976710656; found -1`},
 		{"amount of a pod", node + "jobs: [{name: j, tasks: [{others: {hca: 1.5}}]}]\n", `s.yaml:2: jobs[0].tasks[0].others.hca: a whole number; found 1.5`},
 	}
 	for _, test := range tests {

@@ -3,9 +3,44 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 )
+
+// Bounds. Every amount that comes in is checked against them, so that the books
+// are exact: what a node has free, less all that it holds, stays within an int64.
+// What is multiplied or added beyond a node is asked of [Times] and [Plus], which
+// stop at the largest number.
+const (
+	// MaxAmount is the most CPU, in thousandths of a core, memory, in MiB, or other
+	// resource that a node may have or a pod may request.
+	MaxAmount = 1 << 48
+	// MaxHeld is how many pods a node holds at most, those included that are found
+	// on it and are more than it takes: MaxHeld times MaxAmount is an int64.
+	MaxHeld = 1<<15 - 1
+)
+
+// Plus returns a + b, or the number nearest to it.
+func Plus[T ~int64](a, b T) T {
+	switch sum := a + b; {
+	case (sum > a) == (b > 0):
+		return sum
+	case b > 0:
+		return math.MaxInt64
+	}
+	return math.MinInt64
+}
+
+// Times returns n times a, or the number nearest to it. Neither is negative.
+func Times[T ~int64](n int, a T) T {
+	high, low := bits.Mul64(uint64(n), uint64(a))
+	if high != 0 || low > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return T(low)
+}
 
 // Named amounts: whatever a node has a number of beside GPUs, CPU, memory and
 // pods, such as RDMA adapters, FPGAs, disk space or huge pages.
@@ -17,9 +52,16 @@ type Amount struct {
 	Value int64
 }
 
-// MaxAmount is the most of a resource that a node may have, or a pod request: what
-// a thousand pods take can still be summed.
-const MaxAmount = 1 << 53
+// checkRoom reports what is wrong with an amount of CPU and of memory.
+func checkRoom(cpuMilli, memMiB int64) error {
+	switch {
+	case cpuMilli < 0 || cpuMilli > MaxAmount:
+		return fmt.Errorf("%d milli-cores, expected 0..%d", cpuMilli, int64(MaxAmount))
+	case memMiB < 0 || memMiB > MaxAmount:
+		return fmt.Errorf("%d MiB of memory, expected 0..%d", memMiB, int64(MaxAmount))
+	}
+	return nil
+}
 
 // checkAmounts reports what is wrong with a list of amounts: it is sorted by name,
 // each name is there once.

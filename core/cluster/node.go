@@ -132,8 +132,6 @@ func Check(n *NodeSpec) error {
 		return fmt.Errorf("node %s: gpus must be 0..%d, found %d", n.Name, MaxGPUs, n.GPUs)
 	case n.Devices != nil && len(n.Devices) != n.GPUs:
 		return fmt.Errorf("node %s: %d devices described, %d expected", n.Name, len(n.Devices), n.GPUs)
-	case n.CPUMilli < 0 || n.MemMiB < 0:
-		return fmt.Errorf("node %s: negative CPU or memory", n.Name)
 	case n.MaxPods < 0 || n.MaxPods >= anyPods:
 		return fmt.Errorf("node %s: at most %d pods, expected 0..%d", n.Name, n.MaxPods, anyPods-1)
 	case (n.GPUs > 0) != (n.Model != ""):
@@ -143,6 +141,9 @@ func Check(n *NodeSpec) error {
 		if u < 0 || u >= n.GPUs {
 			return fmt.Errorf("node %s: unhealthy device %d, expected 0..%d", n.Name, u, n.GPUs-1)
 		}
+	}
+	if err := checkRoom(n.CPUMilli, n.MemMiB); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	for _, d := range n.Devices {
 		if d.NIC >= 64 {

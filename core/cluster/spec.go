@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -41,7 +40,7 @@ type NodeSpec struct {
 	Devices []DeviceSpec
 	// Unhealthy lists the devices that may not be used, by index.
 	Unhealthy []int
-	// CPUMilli is in thousandths of a core; MemMiB in MiB.
+	// CPUMilli is in thousandths of a core; MemMiB in MiB; both 0..MaxAmount.
 	CPUMilli, MemMiB int64
 	// MaxPods is the most pods the node takes, at most 32,766; 0 is no limit.
 	MaxPods int
@@ -125,7 +124,7 @@ type Request struct {
 	// GPU is below WholeGPU for a part of one shared device, or a multiple of
 	// WholeGPU for whole devices; 0 for a pod without GPUs.
 	GPU Milli
-	// CPUMilli is in thousandths of a core; MemMiB in MiB.
+	// CPUMilli is in thousandths of a core; MemMiB in MiB; both 0..MaxAmount.
 	CPUMilli, MemMiB int64
 	// Others is what the pod takes of other resources, sorted by name.
 	Others []Amount
@@ -153,8 +152,8 @@ func equalSelectors(a, b []Requirement) bool {
 
 // Check reports what is wrong with a request's amounts and selectors.
 func (r *Request) Check() error {
-	if r.CPUMilli < 0 || r.MemMiB < 0 {
-		return errors.New("negative CPU or memory")
+	if err := checkRoom(r.CPUMilli, r.MemMiB); err != nil {
+		return err
 	}
 	if err := checkAmounts(r.Others); err != nil {
 		return err

@@ -38,7 +38,7 @@ func (dotProduct) version() uint64 { return 0 }
 func (dotProduct) score(n *cluster.Node, sh *Shape) (int64, int) {
 	cpu := float64(n.CPU) / specCPU * (float64(sh.CPU) / specCPU)
 	gpu := float64(n.FreeMilli()) / specGPU * (float64(sh.GPU()) / specGPU)
-	return int64((1 - float64(cpu+gpu)/2) * 100), tightestDevice(n, sh)
+	return int64(max((1-float64(cpu+gpu)/2)*100, -1<<60)), tightestDevice(n, sh)
 }
 
 // gpuPacking prefers shared devices, then free ones on nodes in use, then idle

@@ -275,7 +275,7 @@ func (sh *Shape) holdsBut(n *cluster.Node, left cluster.Need) int {
 
 // need returns what pods of the shape need of a node beside GPUs.
 func (sh *Shape) need(pods int) cluster.Need {
-	return cluster.Need{Pods: pods, CPU: int64(pods) * sh.CPU, Mem: int64(pods) * sh.Mem, Others: sh.Others}
+	return cluster.Need{Pods: pods, CPU: cluster.Times(pods, sh.CPU), Mem: cluster.Times(pods, sh.Mem), Others: sh.Others}
 }
 
 // capacity returns how many pods of a shape with whole GPUs, or without any,

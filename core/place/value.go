@@ -120,7 +120,7 @@ func (v *value) weigh(accept []*mixed) {
 		mem += float64(q.mem) * float64(q.pods)
 	}
 	if worth > 0 {
-		v.cpu, v.mem = int64(cpu/worth), int64(mem/worth)
+		v.cpu, v.mem = int64(min(cpu/worth, 1<<62)), int64(min(mem/worth, 1<<62))
 		v.perCPU, v.perMem = float64(nano)/float64(v.cpu), float64(nano)/float64(v.mem)
 		v.lackCPU = float64(v.cpu) * weightCPU / float64(nano)
 	}
@@ -193,7 +193,7 @@ func (v *value) worth(gpu int64, whole int, cpu, mem int64) int64 {
 	w := gpu + gpu/1000*(v.scarce-1000)
 	if v.cpu > 0 {
 		if lack := gpu - int64(min(float64(cpu)*v.perCPU, 1<<62)); lack > 0 {
-			w -= int64(float64(lack) * v.lackCPU)
+			w -= int64(min(float64(lack)*v.lackCPU, 1<<60))
 		}
 	}
 	if v.mem > 0 {

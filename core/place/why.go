@@ -198,8 +198,8 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 		}
 		o.fit += fit
 		if room > 0 {
-			o.free += free
-			o.all += cluster.AmountOf(n.Spec.Others, a.Name)
+			o.free = cluster.Plus(o.free, free)
+			o.all = cluster.Plus(o.all, cluster.AmountOf(n.Spec.Others, a.Name))
 		}
 	}
 	c.fit += fit
@@ -218,13 +218,13 @@ func (p *Placer) whyOthers(u *Unit) Shortfall {
 		for _, a := range u.Tasks[t].request.Others {
 			need, free, all := int64(0), int64(0), int64(0)
 			for k := range u.Tasks {
-				need += int64(len(u.Tasks[k].Pods)) * cluster.AmountOf(u.Tasks[k].request.Others, a.Name)
+				need = cluster.Plus(need, cluster.Times(len(u.Tasks[k].Pods), cluster.AmountOf(u.Tasks[k].request.Others, a.Name)))
 			}
 			for id := range cluster.NodeID(p.state.Nodes()) {
 				n := p.state.Node(id)
 				if n.Open() && slices.ContainsFunc(u.Tasks, func(task Task) bool { return task.uses(p.state.Pool(id), u) }) {
-					free += max(0, p.state.FreeAmount(id, a.Name))
-					all += cluster.AmountOf(n.Spec.Others, a.Name)
+					free = cluster.Plus(free, max(0, p.state.FreeAmount(id, a.Name)))
+					all = cluster.Plus(all, cluster.AmountOf(n.Spec.Others, a.Name))
 				}
 			}
 			if need > free {

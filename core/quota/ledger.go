@@ -88,6 +88,8 @@ func Check(q *Queue) error {
 			return fmt.Errorf("queue %s: two quotas for model %s", q.Name, m.Model)
 		case m.Nominal < 0 || m.BorrowingLimit < 0 || m.LendingLimit < 0:
 			return fmt.Errorf("queue %s: negative quota for model %s", q.Name, m.Model)
+		case m.Nominal > MaxQuota || m.BorrowingLimit > MaxQuota && m.BorrowingLimit != Unlimited || m.LendingLimit > MaxQuota && m.LendingLimit != Unlimited:
+			return fmt.Errorf("queue %s: more quota for model %s than %d milli-GPU, expected that at most, or no limit", q.Name, m.Model, MaxQuota)
 		}
 		seen[m.Model] = true
 	}
@@ -222,7 +224,7 @@ func (n *Node) settle() {
 		a.subtree = a.nominal
 		for _, c := range n.children {
 			ca := c.accounts[model]
-			a.subtree += ca.subtree - ca.kept
+			a.subtree = cluster.Plus(a.subtree, ca.subtree-ca.kept)
 		}
 		a.kept = max(0, a.subtree-n.lends(model))
 	}
@@ -282,9 +284,9 @@ func (n *Node) available(model string) Milli {
 	above := n.parent.available(model)
 	if a.borrow != Unlimited {
 		lent := a.subtree - a.kept
-		above = min(above, lent-max(0, a.usage-a.kept)+a.borrow)
+		above = min(above, cluster.Plus(lent-max(0, a.usage-a.kept), a.borrow))
 	}
-	return max(0, a.kept-a.usage) + above
+	return cluster.Plus(max(0, a.kept-a.usage), above)
 }
 
 // RoomNow returns how much more of a model the queue's jobs may be given at

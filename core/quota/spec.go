@@ -16,6 +16,9 @@ const (
 // Unlimited is the limit of a quota that has none.
 const Unlimited cluster.Milli = 1<<63 - 1
 
+// MaxQuota is the most that a queue may own, borrow or lend of a model.
+const MaxQuota cluster.Milli = 1 << 48
+
 // AnyModel is the model of a quota over all GPU models together.
 const AnyModel = "*"
 
@@ -40,10 +43,10 @@ type Queue struct {
 type Quota struct {
 	// Model is a GPU model or [AnyModel]; a request counts against both.
 	Model string
-	// Nominal is what the queue owns.
+	// Nominal is what the queue owns, 0..MaxQuota.
 	Nominal cluster.Milli
 	// BorrowingLimit is how much more it may use when others lend;
-	// LendingLimit how much of its own others may use. [Unlimited] when not
-	// given; ignored by Isolated queues.
+	// LendingLimit how much of its own others may use: 0..MaxQuota, or
+	// [Unlimited] when not given; ignored by Isolated queues.
 	BorrowingLimit, LendingLimit cluster.Milli
 }
