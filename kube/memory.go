@@ -36,7 +36,7 @@ func (m *mirror) gpuMemory() map[string]int64 {
 			continue
 		}
 		mib, err := strconv.ParseInt(n.object.node.Labels[v1alpha1.MemoryLabel], 10, 64)
-		if err != nil || mib <= 0 {
+		if err != nil || mib <= 0 || mib > core.MaxAmount {
 			continue
 		}
 		if old, ok := m.memories.mib[n.object.node.Model]; !ok || mib < old {

@@ -357,7 +357,7 @@ func (m *mirror) bind(d *core.Decision) {
 	m.decidedOn(g, len(d.Pods))
 	if !g.ran {
 		g.ran = true
-		m.metrics.bound(g.queue, m.now-core.Time(g.created.UnixNano()))
+		m.metrics.bound(g.queue, m.now-timeOf(g.created))
 	}
 	g.waiting = waiting{}
 }

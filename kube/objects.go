@@ -283,6 +283,18 @@ func trimPriorityClass(c *schedulingv1.PriorityClass) *priorityClassObject {
 	return &priorityClassObject{trimMeta(&c.ObjectMeta), priorityClass{c.Value, never}}
 }
 
+// timeOf is a time as the engine counts it. Objects may say any, or none: what is
+// outside the engine's bounds is the nearest within, and never 0, which is unknown.
+func timeOf(t time.Time) core.Time {
+	switch s := t.Unix(); {
+	case s < 1:
+		return 1
+	case s >= int64(core.MaxTime/core.Second):
+		return core.MaxTime
+	}
+	return core.Time(t.UnixNano())
+}
+
 // trimMeta keeps what names an object.
 func trimMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -149,7 +150,7 @@ func (m *mirror) podSeen(o *podObject) {
 		p.state = podBound
 	}
 	if p.slot >= 0 && !o.attributes.LastCheckpoint.Equal(old.attributes.LastCheckpoint) {
-		m.mustTell(core.Checkpointed{Job: p.group.job, At: min(m.now, core.Time(o.attributes.LastCheckpoint.UnixNano()))})
+		m.mustTell(core.Checkpointed{Job: p.group.job, At: min(m.now, timeOf(o.attributes.LastCheckpoint))})
 	}
 	if p.slot >= 0 && o.attributes.Estimate != old.attributes.Estimate {
 		m.mustTell(core.JobEstimated{Job: p.group.job, Estimate: o.attributes.Estimate})
@@ -357,7 +358,7 @@ func (m *mirror) adopt(p *pod) {
 	gpus := m.devicesOf(p, n)
 	err := m.tell(core.PodRunning{
 		Job: p.group.job, Pod: p.slot, Node: p.target, GPUs: gpus,
-		Started: min(m.now, core.Time(p.object.started.UnixNano())), Backfilled: p.object.backfilled,
+		Started: min(m.now, timeOf(p.object.started)), Backfilled: p.object.backfilled,
 	})
 	if err == nil {
 		p.group.ran = true
@@ -463,5 +464,5 @@ func (p *pod) takes() *translate.Amounts {
 
 // amountsOf is the request of a pod of another scheduler.
 func amountsOf(a *translate.Amounts) core.Request {
-	return core.Request{GPU: core.Milli(a.GPUs) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
+	return core.Request{GPU: core.Milli(min(a.GPUs, cluster.MaxGPUs)) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
 }

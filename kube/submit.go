@@ -76,7 +76,7 @@ func (m *mirror) queueOf(g *group, a translate.Attributes) string {
 func (m *mirror) submit(g *group) {
 	ours := m.ours(g)
 	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining && ours })
-	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, core.Time(g.created.UnixNano()))}
+	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, timeOf(g.created))}
 	// What their object says is noted on those that have a place.
 	speaker := list[max(0, slices.IndexFunc(list, func(p *pod) bool { return p.state != podWaiting }))]
 	if g.id.Kind == others {
@@ -123,7 +123,7 @@ func (m *mirror) submit(g *group) {
 		m.settleIn(p)
 	}
 	if a := m.attributesOf(g, speaker); !a.LastCheckpoint.IsZero() {
-		m.mustTell(core.Checkpointed{Job: g.job, At: min(m.now, core.Time(a.LastCheckpoint.UnixNano()))})
+		m.mustTell(core.Checkpointed{Job: g.job, At: min(m.now, timeOf(a.LastCheckpoint))})
 	}
 }
 

@@ -324,8 +324,8 @@ func lookup(o labelled, keys []string) (key, value string, ok bool) {
 func minMember(a *Attributes, v string) error {
 	if !strings.Contains(v, "=") {
 		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 {
-			return fmt.Errorf("%q: expected a number of pods, at least 1, or of each role, as in ps=1,worker=3", v)
+		if err != nil || n < 1 || n > core.MaxPods {
+			return fmt.Errorf("%q: expected a number of pods, 1 to %d, or of each role, as in ps=1,worker=3", v, core.MaxPods)
 		}
 		a.MinMember = n
 		return nil
@@ -334,8 +334,8 @@ func minMember(a *Attributes, v string) error {
 	for part := range strings.SplitSeq(v, ",") {
 		role, least, _ := strings.Cut(strings.TrimSpace(part), "=")
 		n, err := strconv.Atoi(least)
-		if err != nil || n < 1 || role == "" || roles[role] > 0 {
-			return fmt.Errorf("%q: expected each role once with its number of pods, at least 1, as in ps=1,worker=3", v)
+		if err != nil || n < 1 || n > core.MaxPods || role == "" || roles[role] > 0 {
+			return fmt.Errorf("%q: expected each role once with its number of pods, 1 to %d, as in ps=1,worker=3", v, core.MaxPods)
 		}
 		roles[role] = n
 	}

@@ -213,6 +213,9 @@ func (v *Inventory) number(gpus []Device) {
 	}
 }
 
+// maxNICs is how many NICs of a node the engine can tell apart.
+const maxNICs = 64
+
 // pair finds the nearest NIC of each GPU: one on the same PCIe root, else on the
 // same NUMA node. NICs that are equally near are dealt out in turn.
 func (v *Inventory) pair() {
@@ -222,7 +225,7 @@ func (v *Inventory) pair() {
 		g := &v.GPUs[i]
 		at := cluster.DeviceSpec{NUMA: int8(g.number(numaAttributes)), NIC: -1}
 		best := 0
-		for j := range v.NICs {
+		for j := range v.NICs[:min(len(v.NICs), maxNICs)] {
 			n := &v.NICs[j]
 			near := 0
 			if root := g.text(rootAttributes); root != "" && root == n.text(rootAttributes) {

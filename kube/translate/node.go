@@ -44,8 +44,8 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	}
 	node = core.Node{
 		Name: n.Name, GPUs: int(gpus),
-		CPUMilli: n.Status.Allocatable.Cpu().MilliValue(), MemMiB: mebibytes(n.Status.Allocatable.Memory(), false),
-		MaxPods: int(min(n.Status.Allocatable.Pods().Value(), maxPods)),
+		CPUMilli: thousandths(n.Status.Allocatable.Cpu()), MemMiB: mebibytes(n.Status.Allocatable.Memory(), false),
+		MaxPods: int(min(whole(n.Status.Allocatable.Pods()), maxPods)),
 		Others:  othersIn(n.Status.Allocatable),
 		HBD:     first(n.Labels, hbdLabels), Cordoned: !Schedulable(n),
 	}

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,12 +15,13 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Request says what a pod needs of a node. An error says, in the words of the
-// pod's author, what in it cannot be used.
+// Request says what a pod needs of a node, no more than the engine takes: what is
+// beyond that is an error too. An error says, in the words of the pod's author, what
+// in it cannot be used.
 func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	asked := requestsOf(p)
 	need := amountsIn(asked)
-	r := core.Request{GPU: milli(need.GPUs), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others, Models: a.Models}
+	r := core.Request{GPU: milli(min(need.GPUs, cluster.MaxGPUs)), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others, Models: a.Models}
 	if need.GPUs > 0 && a.Fraction > 0 {
 		return r, fmt.Errorf("a part of a GPU and %d whole ones are asked for: expected one of them", need.GPUs)
 	}
@@ -29,8 +31,11 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	if list := GPUResources(asked); len(list) > 1 {
 		return r, fmt.Errorf("GPUs are asked for as %s and as %s: expected one of them", list[0], list[1])
 	}
-	if r.GPU > 64*core.WholeGPU {
-		return r, fmt.Errorf("%d GPUs are asked for, expected at most 64 a pod", need.GPUs)
+	if need.GPUs > cluster.MaxGPUs {
+		return r, fmt.Errorf("%d GPUs are asked for, expected at most %d a pod", need.GPUs, cluster.MaxGPUs)
+	}
+	if what := tooMuch(asked); what != "" {
+		return r, errors.New(what)
 	}
 	for _, t := range p.Spec.Tolerations {
 		r.Tolerations = append(r.Tolerations, tolerations(&t)...)
@@ -204,7 +209,7 @@ func Share(p *v1.Pod) core.Milli {
 func fraction(s string) (core.Milli, error) {
 	f, err := strconv.ParseFloat(s, 64)
 	m := math.Round(f * 1000)
-	if err != nil || m < 1 || m > 999 || math.Abs(m-f*1000) > 1e-6 {
+	if err != nil || !(m >= 1 && m <= 999 && math.Abs(m-f*1000) <= 1e-6) { // nor NaN
 		return 0, fmt.Errorf("%q: expected a part of a GPU such as 0.25, of at most three decimals", s)
 	}
 	return core.Milli(m), nil

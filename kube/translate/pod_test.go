@@ -215,7 +215,7 @@ func TestAttributes(t *testing.T) {
 	}
 	for says, wrong := range map[string]string{
 		"muster.sh/kind=cooking": "expected one of training, inference, batch, dev", "muster.sh/class=MP": "expected HP or LP",
-		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a part of a GPU", "muster.sh/min-member=0": "at least 1",
+		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a part of a GPU", "muster.sh/min-member=0": "1 to 1000000",
 		"gpu-memory=8Gi": "expected MiB of one GPU's memory", "gpu-fraction-num-devices=2": "expected 1",
 		"muster.sh/last-checkpoint=today": "expected a time", "muster.sh/walltime=long": "muster.sh/walltime:", "muster.sh/gpu-models=H800,,A10": "expected GPU models",
 	} {

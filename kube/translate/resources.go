@@ -1,6 +1,9 @@
 package translate
 
 import (
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -9,6 +12,7 @@ import (
 	podresources "k8s.io/component-helpers/resource"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // gpuResources are the extended resources that stand for whole GPUs. A name
@@ -52,10 +56,50 @@ func gpusIn(list v1.ResourceList) int64 {
 	var n int64
 	for name, q := range list {
 		if isGPU(name) {
-			n += q.Value()
+			n = cluster.Plus(n, whole(&q))
 		}
 	}
 	return n
+}
+
+// whole returns a quantity as a whole number, rounded up, 0..MaxAmount. Sums of
+// quantities may be beyond an int64, and what Quantity makes of such is any number.
+func whole(q *resource.Quantity) int64 {
+	switch {
+	case q.Sign() <= 0:
+		return 0
+	case q.CmpInt64(core.MaxAmount) > 0:
+		return core.MaxAmount
+	}
+	return q.Value()
+}
+
+// thousandths is [whole] in thousandths.
+func thousandths(q *resource.Quantity) int64 {
+	switch {
+	case q.Sign() <= 0:
+		return 0
+	case q.CmpInt64(core.MaxAmount/1000) > 0:
+		return core.MaxAmount
+	}
+	return q.MilliValue()
+}
+
+// tooMuch says of which resource more is asked for than there can be, "" of none.
+func tooMuch(list v1.ResourceList) string {
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		q, most := list[name], int64(core.MaxAmount)
+		switch name {
+		case v1.ResourceCPU:
+			most /= 1000
+		case v1.ResourceMemory:
+			most = math.MaxInt64
+		}
+		if q.CmpInt64(most) > 0 {
+			return fmt.Sprintf("%s of %s is asked for, expected at most %d", q.String(), name, most)
+		}
+	}
+	return ""
 }
 
 // Amounts is what a pod asks for of a node.
@@ -78,7 +122,7 @@ func requestsOf(p *v1.Pod) v1.ResourceList {
 }
 
 func amountsIn(list v1.ResourceList) Amounts {
-	return Amounts{GPUs: gpusIn(list), CPUMilli: list.Cpu().MilliValue(), MemMiB: mebibytes(list.Memory(), true), Others: othersIn(list)}
+	return Amounts{GPUs: gpusIn(list), CPUMilli: thousandths(list.Cpu()), MemMiB: mebibytes(list.Memory(), true), Others: othersIn(list)}
 }
 
 // Add adds by times b.
@@ -131,20 +175,26 @@ func othersIn(list v1.ResourceList) []core.Amount {
 		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods:
 			continue
 		}
-		if v := q.Value(); v > 0 && !isGPU(name) {
-			out = append(out, core.Amount{Name: string(name), Value: min(v, core.MaxAmount)})
+		if v := whole(&q); v > 0 && !isGPU(name) {
+			out = append(out, core.Amount{Name: string(name), Value: v})
 		}
 	}
 	slices.SortFunc(out, func(a, b core.Amount) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-// mebibytes rounds what is asked for up and what there is down.
+// mebibytes rounds what is asked for up and what there is down, 0..MaxAmount.
 func mebibytes(q *resource.Quantity, up bool) int64 {
 	const mi = 1 << 20
+	switch {
+	case q.Sign() <= 0:
+		return 0
+	case q.CmpInt64(math.MaxInt64) > 0:
+		return math.MaxInt64 / mi
+	}
 	b := q.Value()
-	if up {
-		b += mi - 1
+	if up && b%mi > 0 {
+		return b/mi + 1
 	}
 	return b / mi
 }

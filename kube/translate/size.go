@@ -187,7 +187,7 @@ func jobSet(spec map[string]any, g *Gang) {
 			if most := count(job, 0, "template", "spec", "completions"); most > 0 {
 				pods = min(pods, most)
 			}
-			g.Min += count(job, 1, "replicas") * pods
+			g.Min += min(count(job, 1, "replicas")*pods, maxCount)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func rayCluster(spec map[string]any, g *Gang) {
 	g.Min = 1
 	for _, o := range groups {
 		if group, ok := o.(map[string]any); ok {
-			n := count(group, count(group, 1, "replicas"), "minReplicas") * count(group, 1, "numOfHosts")
+			n := min(count(group, count(group, 1, "replicas"), "minReplicas")*count(group, 1, "numOfHosts"), maxCount)
 			g.Min += n
 			if name := text(group, "groupName"); name != "" && n > 0 {
 				g.Roles[name] = n
@@ -220,8 +220,12 @@ func text(o map[string]any, path ...string) string {
 	return s
 }
 
-// count reads a whole number in an object; missing is what it is when it is not
-// there.
+// maxCount is the largest number of pods that is told from larger ones: no gang that
+// asks for so many ever starts, and sums of such numbers do not overflow.
+const maxCount = 1 << 30
+
+// count reads a whole number in an object, 0..maxCount; missing is what it is when it
+// is not there.
 func count(o map[string]any, missing int, path ...string) int {
 	v, ok, err := unstructured.NestedFieldNoCopy(o, path...)
 	if err != nil || !ok {
@@ -229,15 +233,18 @@ func count(o map[string]any, missing int, path ...string) int {
 	}
 	switch n := v.(type) {
 	case int64:
-		return int(n)
+		return int(min(max(n, 0), maxCount))
 	case float64:
-		return int(n)
+		if n >= 0 { // and not NaN
+			return int(min(n, maxCount))
+		}
+		return 0
 	}
 	return missing
 }
 
-// number reads a whole number; 0 when s is none.
+// number reads a whole number, at most maxCount; 0 when s is none.
 func number(s string) int {
 	n, _ := strconv.Atoi(s)
-	return max(n, 0)
+	return min(max(n, 0), maxCount)
 }

@@ -46,8 +46,8 @@ func taskGroups(a *Attributes, v string) error {
 	}
 	roles := make(map[string]int, len(list))
 	for _, g := range list {
-		if g.Name == "" || g.MinMember < 1 || roles[g.Name] > 0 {
-			return fmt.Errorf("task group %q, minMember %d: expected each name once, with at least 1 pod", g.Name, g.MinMember)
+		if g.Name == "" || g.MinMember < 1 || g.MinMember > core.MaxPods || roles[g.Name] > 0 {
+			return fmt.Errorf("task group %q, minMember %d: expected each name once, with 1 to %d pods", g.Name, g.MinMember, core.MaxPods)
 		}
 		roles[g.Name] = g.MinMember
 	}
@@ -62,7 +62,7 @@ func policyParameters(a *Attributes, v string) error {
 		switch name, value, _ := strings.Cut(part, "="); name {
 		case "placeholderTimeoutInSeconds":
 			n, err := strconv.Atoi(value)
-			if err != nil || n < 0 {
+			if err != nil || n < 0 || n > int(core.MaxTime/core.Second) {
 				return fmt.Errorf("%q: expected a number of seconds", part)
 			}
 			if n > 0 {
