@@ -231,6 +231,19 @@ func (e *Engine) unitsOf(j *job, units []covered) []covered {
 	}
 	at := len(units)
 	units = append(units, covered{job: j, pod: -1})
+	j.markExtra()
+	for i := range j.pods {
+		if p := &j.pods[i]; p.placed() && p.extra {
+			units = append(units, covered{job: j, pod: int32(i), claims: e.claimsOf(j, i)})
+		}
+	}
+	units[at].claims = e.claimsOf(j, -1)
+	return units
+}
+
+// markExtra notes which pods of a gang that have places it would stand without: of
+// each task those beyond its least, the last ones and those that do not run yet.
+func (j *job) markExtra() {
 	for t := range j.Tasks {
 		lo, hi := j.span(t)
 		pods, least := j.pods[lo:hi], j.Tasks[t].minPods()
@@ -248,13 +261,6 @@ func (e *Engine) unitsOf(j *job, units []covered) []covered {
 			}
 		}
 	}
-	for i := range j.pods {
-		if p := &j.pods[i]; p.placed() && p.extra {
-			units = append(units, covered{job: j, pod: int32(i), claims: e.claimsOf(j, i)})
-		}
-	}
-	units[at].claims = e.claimsOf(j, -1)
-	return units
 }
 
 // placed reports whether a pod of the job has a place.

@@ -74,7 +74,7 @@ type job struct {
 	shielded bool   // see JobShielded
 	touched  bool   // it is among coverage.touched
 	trial    uint32 // the last trial of evictions that looked at its gang
-	goes     goes
+	goes     bool   // it may go as a whole, by that trial
 }
 
 // key orders jobs; see [Order].

@@ -35,23 +35,23 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	var gone []victim
 	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
 	if single && !(c.overrun && e.placer.MayFit(u)) {
-		placed, gone = e.planPod(j, u, s)
+		placed, gone = e.planPod(c, u, s)
 	}
 	if several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1; placed == nil && (!single || c.overrun || several) {
 		e.state.Rollback(0)
 		e.dropLifted()
-		if u.Whole && u.Required >= 0 && !c.overrun {
-			placed, gone = e.planInDomain(j, u, s)
+		if u.Whole && u.Required >= 0 && !c.overrun && !c.owes {
+			placed, gone = e.planInDomain(c, u, s)
 		} else {
-			placed, gone = e.planGang(j, u, s)
+			placed, gone = e.planGang(c, u, s)
 		}
 	}
-	if placed != nil && c.within && !e.wouldCover(j, placed) {
+	if placed != nil && c.within && !(e.wouldCover(j, placed) && (!byQuota(gone) || e.affords(j, placed, j.queue.NominalRoom))) {
 		placed = nil
 	}
 	if placed != nil {
-		placed = slices.Clone(placed)
-		gone = e.spareNeedless(j, u, placed, gone)
+		placed, gone = slices.Clone(placed), whole(gone)
+		gone = e.spareNeedless(c, u, placed, gone)
 		if !e.upheld() {
 			placed = nil
 		}
@@ -123,14 +123,28 @@ func onePod(u *place.Unit) {
 	}
 }
 
-// lift takes a victim's pods out of the state and the ledger for a trial.
+// lift takes a victim's pods, as far as others have not taken them out already, out
+// of the state and the ledger for a trial.
 func (e *Engine) lift(v *victim) {
 	for i := range v.pods {
 		p := &v.job.pods[i]
+		if p.lifted {
+			continue
+		}
 		e.state.Remove(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc.Node)
 		e.charge(v.job, p, -1)
 		p.lifted = true
 		e.lifted = append(e.lifted, liftedPod{v.job, i})
+	}
+}
+
+// drop undoes a lift, be the node overfull with it as it was.
+func (e *Engine) drop(v *victim) {
+	for i := range v.pods {
+		p := &v.job.pods[i]
+		e.state.PlaceFound(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc)
+		e.charge(v.job, p, 1)
+		p.lifted = false
 	}
 }
 
@@ -195,11 +209,12 @@ func (s *search) byNode() [][]onNode {
 	return s.nodes
 }
 
-// price is what the victims on a node come to: the strongest claim among them,
-// then their cost.
+// price is what the victims on a node come to: whether other tenants' quotas cover
+// one, the strongest claim among them, then their cost.
 type price struct {
-	claim standing
-	cost  int64
+	foreign bool
+	claim   standing
+	cost    int64
 }
 
 // plus returns the price with one more victim.
@@ -207,11 +222,15 @@ func (p price) plus(v *victim) price {
 	if v.job.key.rank(p.claim) < 0 {
 		p.claim = v.job.key.standing
 	}
+	p.foreign = p.foreign || v.foreign
 	p.cost += 1 + v.cost
 	return p
 }
 
 func (p price) less(o price) bool {
+	if p.foreign != o.foreign {
+		return o.foreign
+	}
 	if r := p.claim.rank(o.claim); r != 0 {
 		return r > 0
 	}
@@ -221,7 +240,8 @@ func (p price) less(o price) bool {
 // planPod finds the node on which the pod gets room at the lowest price. Nodes
 // come in the order of their cheapest victims: it looks at no more of them than
 // may be cheaper than the best so far.
-func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	j := c.job
 	var best []onNode
 	var lowest price
 	weakest := standing{class: LP + 1} // below every job's
@@ -229,7 +249,7 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 		s.nodes = s.nodes[1:] // it stays closed for this pass
 	}
 	for _, at := range s.nodes {
-		if best != nil && !(price{weakest, 0}).plus(&s.victims[at[0].victim]).less(lowest) {
+		if best != nil && !(price{claim: weakest}).plus(&s.victims[at[0].victim]).less(lowest) {
 			break
 		}
 		node := e.state.Node(at[0].node)
@@ -243,7 +263,7 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
 			continue
 		}
-		cost, lifted, takes := price{weakest, 0}, 0, e.placer.Takes(u, at[0].node)
+		cost, lifted, takes := price{claim: weakest}, 0, e.placer.Takes(u, at[0].node)
 		var used int
 		for used = 0; used < len(at) && !takes; used++ {
 			v := &s.victims[at[used].victim]
@@ -273,16 +293,31 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 			e.lift(v)
 		}
 	}
-	for k := 0; k < len(s.victims) && e.overrun(j); k++ {
-		v := &s.victims[k]
-		if v.there() && !slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod }) {
+	for k := 0; k < len(s.victims); k++ {
+		v, overrun := &s.victims[k], e.overrun(j)
+		if !overrun && !e.indebted(c, gone) {
+			break
+		}
+		if v.there() && (overrun || e.paysFor(v, j)) && !slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod }) {
 			gone = append(gone, *v)
 			e.lift(v)
 		}
 	}
-	if e.overrun(j) {
+	if e.overrun(j) || e.indebted(c, gone) {
 		return nil, nil
 	}
+	// A cheap victim may have been taken in vain, before one that makes room alone.
+	gone = whole(gone)
+	kept := gone[:0:0]
+	for k := len(gone) - 1; k >= 0; k-- {
+		e.drop(&gone[k])
+		if rest := append(slices.Clone(gone[:k]), kept...); !e.placer.Takes(u, best[0].node) || e.overrun(j) || e.indebted(c, rest) {
+			e.lift(&gone[k])
+			kept = append(kept, gone[k])
+		}
+	}
+	slices.Reverse(kept)
+	gone = kept
 	placed := e.placer.PodOn(u, best[0].node)
 	if len(placed) == 0 || !e.affords(j, placed, u.Room) {
 		return nil, nil
@@ -292,7 +327,8 @@ func (e *Engine) planPod(j *job, u *place.Unit, s *search) ([]place.Placed, []vi
 
 // spareNeedless puts victims back that turn out not to be in the way, the most
 // costly first.
-func (e *Engine) spareNeedless(j *job, u *place.Unit, placed []place.Placed, gone []victim) []victim {
+func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed, gone []victim) []victim {
+	j, pays := c.job, c.owes && byQuota(gone)
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
 			j.queue.Add(e.state.Pool(p.Alloc.Node).Model, gpu)
@@ -300,7 +336,7 @@ func (e *Engine) spareNeedless(j *job, u *place.Unit, placed []place.Placed, gon
 	}
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
-		if !e.putBack(j, u, placed, &gone[k]) {
+		if !e.putBack(j, u, placed, &gone[k], pays) {
 			kept = append(kept, gone[k])
 		}
 	}
@@ -314,8 +350,9 @@ func (e *Engine) spareNeedless(j *job, u *place.Unit, placed []place.Placed, gon
 }
 
 // putBack undoes a lift where nothing has taken the victim's place, the quotas
-// still hold and so do the affinities of what was placed.
-func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim) bool {
+// still hold and so do the affinities of what was placed. If the queue of the job
+// pays for what is taken by right of its quota, its nominal quota must hold too.
+func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim, pays bool) bool {
 	mark := e.state.Mark()
 	ok, n := true, 0
 	for i := range v.pods {
@@ -337,10 +374,11 @@ func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim
 		ok = ok && v.job.queue.Room(e.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
 	}
 	for i := range placed {
-		if !ok || !v.job.labelled() {
-			break
+		a := &placed[i].Alloc
+		ok = ok && !(pays && a.GPU() > 0 && j.queue.NominalRoom(e.state.Pool(a.Node).Model) < 0)
+		if ok && v.job.labelled() {
+			ok = e.placer.Stands(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)
 		}
-		ok = e.placer.Stands(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc.Node, false)
 	}
 	if ok {
 		for i := range v.pods {

@@ -11,7 +11,8 @@ import (
 
 // planGang lifts victims, the cheapest first, until the gang can be placed. Where
 // room is lacking, those on closed nodes come last, and only for quota.
-func (e *Engine) planGang(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (e *Engine) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	j := c.job
 	if s.spent && !e.roomWith(s) {
 		return nil, nil
 	}
@@ -19,6 +20,9 @@ func (e *Engine) planGang(j *job, u *place.Unit, s *search) ([]place.Placed, []v
 	var gone []victim
 	step, next := 1, 1
 	fits := func() []place.Placed {
+		if e.indebted(c, gone) {
+			return nil
+		}
 		placed := e.placeGang(j, u)
 		if placed == nil && !e.overrun(j) && e.placer.MayFit(u) {
 			step *= 2 // what fits by count does not fit in place: lift more at once
@@ -79,14 +83,15 @@ func (e *Engine) placeGang(j *job, u *place.Unit) []place.Placed {
 // tried in the order in which they have room by count when victims leave, the
 // cheapest first; only victims there are lifted. O(victims + domains), and for
 // each domain that is tried its victims.
-func (e *Engine) planInDomain(j *job, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (e *Engine) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	j := c.job
 	least, need := cluster.MaxGPUs, 0 // devices of the smallest pod, pods
 	for t := range u.Tasks {
 		least = min(least, u.Tasks[t].GPUs)
 		need += len(u.Tasks[t].Pods)
 	}
 	if least == 0 {
-		return e.planGang(j, u, s)
+		return e.planGang(c, u, s)
 	}
 	any := false
 	e.fillDomains(j, u, s, least, need, func(int32, int) bool {

@@ -11,9 +11,11 @@ import "github.com/muster-sched/muster/core/cluster"
 // least pods of a gang as one, those beyond them and those of other jobs each by
 // itself. A job may evict only
 //
-//   - pods beyond quota, when it would itself be within (reclaim), or
+//   - pods beyond quota, when it would itself be within and its queue would not
+//     use more than its nominal quota (reclaim), or
 //   - pods of jobs after it in the order, unless it would be beyond quota and
-//     they are within (priority, backfill).
+//     they are within (priority, backfill). What another tenant's quota covers
+//     it takes only under the same condition on its queue.
 //
 // A job that NeverPreempts evicts none, not even for its queue's own quota.
 //
@@ -47,12 +49,13 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	}
 	e.due = Never
 	e.cover()
-	c := claimant{j, now, head, e.wouldBeWithin(j), e.overrun(j)}
+	c := claimant{j, now, head, e.wouldBeWithin(j), e.overrun(j), j.queue.Limited() && e.lacks(j, j.queue.NominalRoom)}
 	if e.planFrom(c) {
 		return true
 	}
-	if c.within && j.queue.Limited() && len(e.modelsOf(j)) > 1 {
-		// It would be within quota on another model than the plan's.
+	if c.within && j.queue.Limited() && (c.owes || len(e.modelsOf(j)) > 1) {
+		// It would be within quota on another model than the plan's, or its queue does
+		// not give up enough for it.
 		c.within = false
 		if e.planFrom(c) {
 			return true

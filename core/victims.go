@@ -11,11 +11,16 @@ import (
 
 // What may be evicted for a job, the cheapest first.
 
-// victim is what is evicted together: a whole gang, or one pod of another job.
+// victim is what is evicted together: a whole gang, or one pod: of another job, or
+// one that its gang would stand without.
 type victim struct {
 	job    *job
 	pod    int // -1 for a gang
 	reason Reason
+	// foreign says that nominal quota which the claimant has no part in covers it;
+	// byQuota that the claimant may take it from another tenant for being within its
+	// own quota only.
+	foreign, byQuota bool
 	// cost is the work that is lost: milli-GPU times time since the last
 	// checkpoint, in milli-GPU seconds.
 	cost int64
@@ -34,6 +39,17 @@ func (v *victim) pods(yield func(int) bool) {
 	}
 }
 
+// paysFor reports whether evicting the victim gives back quota that the job counts
+// against.
+func (e *Engine) paysFor(v *victim, j *job) bool {
+	for i := range v.pods {
+		if e.shareQuota(j, v.job, &v.job.pods[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // there reports whether the victim runs still.
 func (v *victim) there() bool {
 	if v.pod >= 0 {
@@ -42,11 +58,30 @@ func (v *victim) there() bool {
 	return v.job.count[podRunning] > 0
 }
 
-// cheaper orders victims: the weakest claim first, then what loses the least
-// work, then what was submitted last.
+// cheaper orders victims: those that other tenants' quotas cover last, the weakest
+// claim first, then what loses the least work, then what was submitted last.
 func (v *victim) cheaper(o *victim) int {
-	return cmp.Or(-v.job.key.rank(o.job.key.standing), cmp.Compare(v.cost, o.cost),
-		-cmp.Compare(v.job.key.seq, o.job.key.seq), cmp.Compare(v.pod, o.pod))
+	return cmp.Or(lastIf(v.foreign, o.foreign), -v.job.key.rank(o.job.key.standing), cmp.Compare(v.cost, o.cost),
+		-cmp.Compare(v.job.key.seq, o.job.key.seq), lastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
+}
+
+// lastIf orders what a property holds of after what it does not hold of.
+func lastIf(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// shareQuota reports whether a pod of v counts against nominal quota that the job
+// counts against too.
+func (e *Engine) shareQuota(j, v *job, p *pod) bool {
+	return v.queue == j.queue || slices.ContainsFunc(v.queue.Governing(e.state.Pool(p.alloc.Node).Model), func(m string) bool {
+		return j.queue.Owner(m) == v.queue.Owner(m)
+	})
 }
 
 // claimant is a job for which victims are sought, and what is known of it.
@@ -54,6 +89,22 @@ type claimant struct {
 	*job
 	now                   Time
 	head, within, overrun bool
+	// owes says that its queue would use more than its nominal quota, unless it gives
+	// up some: until it does, other tenants give up nothing that only its quota
+	// entitles it to.
+	owes bool
+}
+
+// indebted reports whether victims leave by right of the job's quota, while its
+// queue, less what a trial has lifted, would use more than that.
+func (e *Engine) indebted(c claimant, gone []victim) bool {
+	return c.owes && byQuota(gone) && e.lacks(c.job, c.queue.NominalRoom)
+}
+
+// byQuota reports whether one of the victims leaves by right of the claimant's
+// quota.
+func byQuota(gone []victim) bool {
+	return slices.ContainsFunc(gone, func(v victim) bool { return v.byQuota })
 }
 
 // search is the victims that were found for a job. It serves the alike jobs after
@@ -62,6 +113,7 @@ type claimant struct {
 type search struct {
 	of      searchOf
 	all     bool // it looked everywhere
+	some    bool // it was to look at some nodes only
 	victims []victim
 	sorted  bool
 	due     Time // when more may be evicted
@@ -84,7 +136,7 @@ func (s *search) sort() {
 type searchOf struct {
 	class *class
 	standing
-	within, overrun bool
+	within, overrun, owes bool
 }
 
 // maxSearches is how many searches are kept.
@@ -113,7 +165,7 @@ func (e *Engine) newSearch(of searchOf) *search {
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
 // does not grow with the cluster.
 func (e *Engine) planFrom(c claimant) bool {
-	of := searchOf{c.class, c.key.standing, c.within, c.overrun}
+	of := searchOf{c.class, c.key.standing, c.within, c.overrun, c.owes}
 	s := e.kept(of, c.head)
 	if s != nil && e.plan(c, s) {
 		return true
@@ -165,6 +217,7 @@ const (
 // search has no victims if all that were found would not make room.
 func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 	s := e.newSearch(of)
+	s.some = !all
 	due := e.due
 	e.due = Never
 	e.trial++
@@ -268,55 +321,89 @@ func (e *Engine) addVictims(s *search, c claimant, id cluster.NodeID) int {
 	return bits.OnesCount64(devices)
 }
 
-// addVictim adds a pod, if it may be evicted and that is of use, or its gang:
-// whole, unless its least pods may not be evicted.
+// addVictim adds a pod, if it may be evicted and that is of use, or its gang. Pods
+// that a gang would stand without are added one by one, beside the gang.
 func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
-	limited := e.ledger.Limited()
 	p := &v.pods[pod]
 	if !e.useful(c.job, v, p, c.overrun) || v.Gang && v.nomination != nil {
 		return false // a gang for which others leave stays until its rest has started
 	}
 	if v.Gang {
 		if v.trial != e.trial {
-			v.trial, v.goes = e.trial, e.howGoes(s, c, v)
+			v.trial, v.goes = e.trial, e.addGang(s, c, v)
 		}
-		if v.goes != byPod || !limited || !p.extra {
-			return v.goes == asWhole
+		if !p.extra {
+			return v.goes
 		}
 	}
-	reason, ok := e.mayTake(c.job, v, c.within, !limited || p.within, c.head)
+	x, ok := e.victim(c, v, pod, p)
 	if !ok || !e.settled(v, p.started, c.now) {
+		return v.Gang && v.goes
+	}
+	x.cost = v.lost(c.now, pod)
+	return s.add(x) || v.Gang && v.goes
+}
+
+// victim describes a pod as a victim, or as number -1 its gang, and reports whether
+// it may be evicted as far as claims go. Its cost is left open.
+func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
+	within := !e.ledger.Limited() || p.within
+	reason, ok := e.mayTake(c.job, v, c.within, within, c.head)
+	x := victim{job: v, pod: pod, reason: reason}
+	if ok && e.ledger.Limited() && !e.shareQuota(c.job, v, p) {
+		other, anyway := e.mayTake(c.job, v, false, within, c.head)
+		if x.foreign, x.byQuota = within, !anyway; anyway && c.owes {
+			x.reason = other
+		}
+	}
+	return x, ok
+}
+
+// addGang adds a gang as a whole, if it may be evicted, and reports that.
+func (e *Engine) addGang(s *search, c claimant, v *job) bool {
+	if !e.ledger.Limited() {
+		v.markExtra() // else this is up to date
+	}
+	least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !p.extra })
+	if least < 0 {
 		return false
 	}
-	s.victims = append(s.victims, victim{v, pod, reason, v.lost(c.now, pod)})
+	x, ok := e.victim(c, v, -1, &v.pods[least])
+	if !ok || !e.settled(v, v.started, c.now) {
+		return false
+	}
+	x.cost = v.lost(c.now, -1)
+	for i := range v.pods {
+		if p := &v.pods[i]; p.extra && p.state == podRunning {
+			x.cost = max(x.cost, v.lost(c.now, i)) // one of these goes first
+		}
+	}
+	return s.add(x)
+}
+
+// add adds a victim, and reports that. A search of some nodes leaves out those that
+// other tenants' quotas cover: elsewhere there may be others.
+func (s *search) add(v victim) bool {
+	if v.foreign && s.some {
+		s.all = false
+		return false
+	}
+	s.victims = append(s.victims, v)
 	return true
 }
 
-// goes says how a gang may be evicted in a trial.
-type goes uint8
-
-const (
-	stays goes = iota
-	asWhole
-	byPod // those beyond its least
-)
-
-// howGoes decides how a gang may be evicted; if as a whole, it is added.
-func (e *Engine) howGoes(s *search, c claimant, v *job) goes {
-	limited := e.ledger.Limited()
-	least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !(limited && p.extra) })
-	if least < 0 {
-		return stays
+// whole drops the pods from victims that leave with their gang.
+func whole(gone []victim) []victim {
+	gangs := map[*job]bool{}
+	for i := range gone {
+		if gone[i].pod < 0 {
+			gangs[gone[i].job] = true
+		}
 	}
-	reason, ok := e.mayTake(c.job, v, c.within, !limited || v.pods[least].within, c.head)
-	switch {
-	case !ok:
-		return byPod
-	case !e.settled(v, v.started, c.now):
-		return stays
+	if len(gangs) == 0 {
+		return gone
 	}
-	s.victims = append(s.victims, victim{v, -1, reason, v.lost(c.now, -1)})
-	return asWhole
+	return slices.DeleteFunc(gone, func(v victim) bool { return v.pod >= 0 && gangs[v.job] })
 }
 
 // settled reports whether what started then of a job has run for long enough; if

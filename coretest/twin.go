@@ -22,7 +22,7 @@ import (
 //     requires, and those of its pods that name no model and need GPUs on one model;
 //  4. no queue exceeds its quota by a start, Isolated ones not their own;
 //  5. evictions heed Locked, NotPreemptible, shields, class, rank, minimum run time and
-//     budget, and reclaim takes only from queues beyond their quota;
+//     budget, and reclaim takes only from queues beyond their quota, for queues within;
 //  6. an evicted pod is not back in its place before the job that it left for has
 //     started, unless something has happened for which that plan may be given up;
 //  7. decisions speak of live jobs and of pods in the right state.
@@ -327,7 +327,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 				for i := range w.queues {
 					plans[d.For][w.queues[i].Name] = w.withinNominal(w.queues[i].Name)
 				}
-				err = w.pay(planned[d.For], now)
+				if err = w.pay(planned[d.For], now); err == nil {
+					err = w.reclaimsWithin(d.For, ds)
+				}
 			}
 			if err == nil {
 				err = w.evict(j, d, plans[d.For], now)

@@ -226,6 +226,67 @@ func (w *Twin) withinNominal(queue string) bool {
 	return true
 }
 
+// reclaimsWithin checks that a job for which a plan among the decisions reclaims
+// quota leaves its queue within nominal quota, as far as the twin knows what the
+// queue uses and the job takes.
+func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
+	f := w.jobs[name]
+	if f == nil {
+		return nil // it is told elsewhere
+	}
+	reclaims, used := false, map[string]core.Milli{}
+	count := func(j *job, i int, by core.Milli) {
+		gpu := by * j.Tasks[j.pods[i].task].GPU
+		used[every] += gpu
+		used[w.node(j.pods[i].at.Node).Model] += gpu
+	}
+	for _, j := range w.jobs {
+		for i := range j.pods {
+			if j.Queue == f.Queue && j.pods[i].state == running {
+				count(j, i, 1)
+			}
+		}
+	}
+	for k := range ds {
+		d := &ds[k]
+		if d.Op != core.Evict || d.For != name {
+			continue
+		}
+		reclaims = reclaims || d.Reason == core.QuotaReclaim
+		if j := w.jobs[d.Job]; j != nil && j.Queue == f.Queue {
+			for _, at := range d.Pods {
+				count(j, at.Pod, -1)
+			}
+		}
+	}
+	if !reclaims {
+		return nil
+	}
+	need, smallest, models := core.Milli(0), core.Unlimited, map[string]bool{}
+	whole := f.members()
+	for t := range f.Tasks {
+		task := &f.Tasks[t]
+		need += core.Milli(max(0, least(task)-whole[t])) * task.GPU
+		smallest = min(smallest, task.GPU)
+		if len(task.Models) != 1 {
+			models[""] = true
+		}
+		for _, m := range task.Models {
+			models[m] = true
+		}
+	}
+	if !f.Gang || f.whole() {
+		need = smallest
+	}
+	for m := range used {
+		own, listed := limit(w.queue(f.Queue), m)
+		if alone := m == every || len(models) == 1 && models[m]; listed && alone && used[m]+need > own.Nominal {
+			return fmt.Errorf("reclaim for %s, whose queue %s would use %d milli of %s, and owns %d", name, f.Queue, used[m]+need, m, own.Nominal)
+		}
+	}
+	return nil
+}
+
 // under reports whether a queue is below another.
 func (w *Twin) under(queue, top string) bool {
 	for queue != "" {
