@@ -163,7 +163,7 @@ func (e *Engine) placesHold(n *nomination) bool {
 	}
 	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1}
 	for t := range j.Tasks {
-		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(&j.Tasks[t].Request), Terms: e.terms(&j.Tasks[t])})
+		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(e.request(j, t)), Terms: e.terms(&j.Tasks[t])})
 	}
 	mark, gone := e.state.Mark(), map[banOn]map[int32]int{}
 	for _, v := range n.victims {

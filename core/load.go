@@ -110,16 +110,15 @@ func (l *load) weaker(k *key) (weaker, all Milli) {
 
 // needed returns the GPU that the prepared unit asks for at once.
 func (e *Engine) needed() Milli {
-	need := Milli(0)
+	need, least := Milli(0), Never
 	for t := range e.unit.Tasks {
-		n := len(e.unit.Tasks[t].Pods)
-		if !e.unit.Whole {
-			n = min(n, 1)
-			if need > 0 {
-				break
-			}
+		if n := len(e.unit.Tasks[t].Pods); n > 0 {
+			gpu := e.unit.Tasks[t].GPU()
+			need, least = need+Milli(n)*gpu, min(least, Time(gpu))
 		}
-		need += Milli(n) * e.unit.Tasks[t].GPU()
+	}
+	if !e.unit.Whole && need > 0 {
+		return Milli(least)
 	}
 	return need
 }

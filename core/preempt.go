@@ -49,6 +49,64 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 	}
 	e.due = Never
 	e.cover()
+	for _, e.turn = range e.turns(j) {
+		e.prepare(j)
+		if e.planFor(j, now, head) {
+			e.turn = anyTurn
+			return true
+		}
+	}
+	e.turn = anyTurn
+	this.retry = Never
+	if e.due != Never {
+		this.retry = max(e.due, now+this.pause(head))
+		e.retry(this.retry)
+	}
+	*j.class.attempt(head) = &this
+	return false
+}
+
+// turn is a part of a job for which a plan is sought by itself.
+type turn struct {
+	task  int    // -1 for all
+	model string // of GPU; "" for all
+}
+
+var anyTurn = turn{task: -1}
+
+// turns returns what plans are sought for: the whole gang, or each task with waiting
+// pods of another job, since one may be within quota, or have victims, and another
+// not; on whichever model and then, where quotas may cover the job on one model only,
+// on each by itself. The prepared unit is that of the job.
+func (e *Engine) turns(j *job) []turn {
+	out := e.turnList[:0]
+	for t := range e.unit.Tasks {
+		if e.unit.Whole || len(e.unit.Tasks[t].Pods) > 0 {
+			at := turn{task: t}
+			if e.unit.Whole {
+				at.task = -1
+			}
+			out = append(out, at)
+		}
+		if e.unit.Whole {
+			break
+		}
+	}
+	// Over which domains pods are spread evenly depends on all models that they accept.
+	spread := j.requires(func(t Term) bool { return t.MaxSkew > 0 })
+	if models := e.modelsOf(j); j.queue.Limited() && len(models) > 1 && !spread {
+		for _, at := range out {
+			for _, at.model = range models {
+				out = append(out, at)
+			}
+		}
+	}
+	e.turnList = out
+	return out
+}
+
+// planFor seeks a plan for the current turn of the job, which is the prepared one.
+func (e *Engine) planFor(j *job, now Time, head bool) bool {
 	c := claimant{j, now, head, e.wouldBeWithin(j), e.overrun(j), j.queue.Limited() && e.lacks(j, j.queue.NominalRoom)}
 	if e.planFrom(c) {
 		return true
@@ -57,16 +115,8 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 		// It would be within quota on another model than the plan's, or its queue does
 		// not give up enough for it.
 		c.within = false
-		if e.planFrom(c) {
-			return true
-		}
+		return e.planFrom(c)
 	}
-	this.retry = Never
-	if e.due != Never {
-		this.retry = max(e.due, now+this.pause(head))
-		e.retry(this.retry)
-	}
-	*j.class.attempt(head) = &this
 	return false
 }
 

@@ -326,7 +326,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	e.tasks = e.tasks[:0]
 	e.iota = e.iota[:0]
 	for t := range j.Tasks {
-		e.tasks = append(e.tasks, place.Task{Shape: j.class.shapes[t]})
+		e.tasks = append(e.tasks, place.Task{Shape: e.shapeOf(j, t)})
 	}
 	for t := range j.Tasks {
 		task := &j.Tasks[t]
@@ -340,7 +340,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 				}
 			}
 		}
-		for i := lo; i < hi && len(e.iota)-from < most; i++ {
+		for i := lo; i < hi && len(e.iota)-from < most && (e.turn.task < 0 || e.turn.task == t); i++ {
 			if p := &j.pods[i]; p.state == podWaiting && int(p.task) == t {
 				e.iota = append(e.iota, int32(i))
 			}
@@ -355,6 +355,18 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		e.ban(j, u)
 	}
 	return u
+}
+
+// shapeOf returns the shape of a task's waiting pods, on the GPU model of the current
+// turn if there is one that they accept.
+func (e *Engine) shapeOf(j *job, t int) *place.Shape {
+	sh := j.class.shapes[t]
+	if m := e.turn.model; m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
+		r := *e.request(j, t)
+		r.Models = []string{m}
+		return e.placer.Shape(&r)
+	}
+	return sh
 }
 
 // addTerms gives a unit the affinities of the job's tasks.

@@ -137,6 +137,7 @@ type searchOf struct {
 	class *class
 	standing
 	within, overrun, owes bool
+	turn
 }
 
 // maxSearches is how many searches are kept.
@@ -165,7 +166,7 @@ func (e *Engine) newSearch(of searchOf) *search {
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
 // does not grow with the cluster.
 func (e *Engine) planFrom(c claimant) bool {
-	of := searchOf{c.class, c.key.standing, c.within, c.overrun, c.owes}
+	of := searchOf{c.class, c.key.standing, c.within, c.overrun, c.owes, e.turn}
 	s := e.kept(of, c.head)
 	if s != nil && e.plan(c, s) {
 		return true
