@@ -55,20 +55,20 @@ type pageQueue struct {
 }
 
 type pageWait struct {
-	Job      string  `json:"job"`
-	Queue    string  `json:"queue"`
-	Kind     string  `json:"kind"`
-	Class    string  `json:"class"`
-	Pods     int     `json:"pods"`
-	GPUs     float64 `json:"gpus"`
-	Submit   float64 `json:"submit"`
-	Wait     float64 `json:"wait"`
-	Waits    bool    `json:"waits"`
-	Asked    int     `json:"asked"`
-	Times    int     `json:"times"`
-	Reason   string  `json:"reason"`
-	At       float64 `json:"at"` // of Detail
-	Detail   string  `json:"detail"`
+	Job    string  `json:"job"`
+	Queue  string  `json:"queue"`
+	Kind   string  `json:"kind"`
+	Class  string  `json:"class"`
+	Pods   int     `json:"pods"`
+	GPUs   float64 `json:"gpus"`
+	Submit float64 `json:"submit"`
+	Wait   float64 `json:"wait"`
+	Waits  bool    `json:"waits"`
+	Asked  int     `json:"asked"`
+	Times  int     `json:"times"`
+	Reason string  `json:"reason"`
+	At     float64 `json:"at"` // of Detail
+	Detail string  `json:"detail"`
 }
 
 // points is how many of them a line has at most.

@@ -3,14 +3,10 @@ package reproduce
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/runlog"
-	"github.com/muster-sched/muster/workload"
 )
 
 // What the folder of an experiment holds: a page, the figures as --json prints
@@ -27,69 +23,40 @@ func (e *Experiment) Run(ctx context.Context, o Options) (Result, error) {
 	if o.Out == "" {
 		return e.run(ctx, o)
 	}
-	if err := openFolder(o.Out); err != nil {
+	folder, err := runlog.OpenFolder(o.Out)
+	if err != nil {
 		return nil, err
 	}
+	r, err := e.runIn(ctx, folder, o)
+	if err != nil {
+		return nil, errors.Join(err, folder.Discard())
+	}
+	return r, folder.Commit()
+}
+
+func (e *Experiment) runIn(ctx context.Context, folder *runlog.Folder, o Options) (Result, error) {
+	if err := folder.Claim(Page, Figures); err != nil {
+		return nil, err
+	}
+	o.folder = folder
 	r, err := e.run(ctx, o)
 	if err != nil {
-		os.Remove(o.Out) // if nothing was written
 		return nil, err
 	}
-	return r, e.keep(r, o.Out)
+	return r, e.keep(r, folder)
 }
 
-// openFolder makes dir ready. It refuses, as bad input, a dir that holds anything
-// but what experiments leave.
-func openFolder(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return &workload.Error{File: dir, Want: "a folder that can be written; found: " + cause(err)}
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return &workload.Error{File: dir, Want: "a folder that can be read; found: " + cause(err)}
-	}
-	for _, e := range entries {
-		switch e.Name() {
-		case Page, Figures, Runs:
-		default:
-			return &workload.Error{File: dir, Want: fmt.Sprintf("an empty folder or one of an earlier experiment (%s, %s, %s); found %s", Page, Figures, Runs, e.Name())}
-		}
-	}
-	return nil
-}
-
-// cause is err without the path, which the message names already.
-func cause(err error) string {
-	var p *os.PathError
-	if errors.As(err, &p) {
-		return p.Err.Error()
-	}
-	return err.Error()
-}
-
-// keep writes the page and the figures into dir.
-func (e *Experiment) keep(r Result, dir string) error {
+// keep writes the page and the figures into folder.
+func (e *Experiment) keep(r Result, folder *runlog.Folder) error {
 	page := r.Report()
 	page.Name, page.Title = e.Name, e.Title
 	if e.makesRuns {
 		page.Runs = Runs + "/" + runlog.Page
 	}
-	for _, f := range []struct {
-		name string
-		fill func(io.Writer) error
-	}{
-		{Figures, r.JSON},
-		{Page, func(w io.Writer) error { return report.ExperimentHTML(w, &page) }},
-	} {
-		file, err := os.Create(filepath.Join(dir, f.name))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.fill(file), file.Close()); err != nil {
-			return err
-		}
+	if err := folder.Write(Figures, r.JSON); err != nil {
+		return err
 	}
-	return nil
+	return folder.Write(Page, func(w io.Writer) error { return report.ExperimentHTML(w, &page) })
 }
 
 // Report returns what a page shows of the table.

@@ -3,7 +3,7 @@ package reproduce
 import (
 	"context"
 	"errors"
-	"path/filepath"
+	"path"
 	"slices"
 	"time"
 
@@ -35,7 +35,7 @@ type outcome struct {
 const week = 7 * 24 * 3600 * core.Second
 
 // replayAll replays every arm with every seed, and returns the outcomes by arm
-// and by seed. If o.Out is set, the runs of the first seed are kept in its folder
+// and by seed. If o.folder is set, the runs of the first seed are kept in its folder
 // Runs, with a page that compares them.
 func replayAll(ctx context.Context, o *Options, arms []arm, seeds []int64) ([][]outcome, error) {
 	out := make([][]outcome, len(arms))
@@ -49,25 +49,25 @@ func replayAll(ctx context.Context, o *Options, arms []arm, seeds []int64) ([][]
 	}
 	err := inParallel(ctx, len(arms)*len(seeds), say, func(i int) (err error) {
 		a, s := i/len(seeds), i%len(seeds)
-		dir := ""
-		if o.Out != "" && s == 0 {
-			dir = filepath.Join(o.Out, Runs, arms[a].name)
+		folder := o.folder
+		if s > 0 {
+			folder = nil
 		}
-		out[a][s], err = arms[a].replay(ctx, uint64(seeds[s]), dir)
+		out[a][s], err = arms[a].replay(ctx, uint64(seeds[s]), folder)
 		return err
 	})
-	if err != nil || o.Out == "" {
+	if err != nil || o.folder == nil {
 		return out, err
 	}
 	var folders []string
 	for i := range arms {
 		folders = append(folders, arms[i].name)
 	}
-	return out, runlog.Compare(filepath.Join(o.Out, Runs), folders)
+	return out, o.folder.Compare(Runs, folders)
 }
 
-// replay makes one run and keeps it in the folder dir, if set.
-func (a *arm) replay(ctx context.Context, seed uint64, dir string) (outcome, error) {
+// replay makes one run and keeps it in a folder of Runs in folder, if set.
+func (a *arm) replay(ctx context.Context, seed uint64, folder *runlog.Folder) (outcome, error) {
 	var r outcome
 	o := workload.Options{Seed: seed}
 	cluster, err := workload.OpenCluster(a.workload, o)
@@ -79,7 +79,11 @@ func (a *arm) replay(ctx context.Context, seed uint64, dir string) (outcome, err
 	if err != nil {
 		return r, err
 	}
-	w, err := runlog.Create(dir, &cluster, metrics.Options{To: week})
+	window := metrics.Options{To: week}
+	w, err := runlog.Create("", &cluster, window)
+	if folder != nil {
+		w, err = folder.CreateRun(path.Join(Runs, a.name), &cluster, window)
+	}
 	if err != nil {
 		return r, err
 	}

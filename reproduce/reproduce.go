@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/muster-sched/muster/report"
+	"github.com/muster-sched/muster/runlog"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -36,8 +37,10 @@ type Options struct {
 	Full bool
 	// Out, when set, is the folder that receives the page and the figures, and
 	// the runs of the first seed with a page that compares them, if there are runs.
-	// It must be new, empty, or an earlier experiment's.
+	// It must be new, empty, or written by Muster before.
 	Out string
+
+	folder *runlog.Folder // of Out
 }
 
 // Result is what an experiment comes to.

@@ -1,28 +1,24 @@
 package runlog
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
+	"io"
+	"path"
 
 	"github.com/muster-sched/muster/report"
 )
 
-// Compare writes a page into dir that compares the runs in some folders below
-// it. A run is named by its folder.
-func Compare(dir string, folders []string) error {
+// Compare makes a page, in the folder name of f or in f itself if that is empty,
+// that compares the runs in some folders below it, which are closed. A run is
+// named by its folder.
+func (f *Folder) Compare(name string, folders []string) error {
 	var runs []report.Run
-	for _, f := range folders {
-		r, err := Read(filepath.Join(dir, f))
+	for _, folder := range folders {
+		r, err := Read(f.aside(path.Join(name, folder)))
 		if err != nil {
 			return err
 		}
-		r.Name = f
+		r.Name = folder
 		runs = append(runs, r)
 	}
-	page, err := os.Create(filepath.Join(dir, Page))
-	if err != nil {
-		return err
-	}
-	return errors.Join(report.HTML(page, runs), page.Close())
+	return f.Write(path.Join(name, Page), func(w io.Writer) error { return report.HTML(w, runs) })
 }

@@ -3,8 +3,15 @@ package runlog
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gofrs/flock"
 
 	"github.com/muster-sched/muster/workload"
 )
@@ -27,56 +34,256 @@ const (
 
 var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Frames, Waits, Page}
 
-// unfinished is the folder, inside a run folder, of the run being written.
-const unfinished = ".unfinished"
+// What a folder that Muster writes holds beside its files.
+const (
+	// marker is a folder of what it takes to write it again: lock, which the one
+	// who writes has locked; written, the files of Muster's, a line each.
+	marker  = ".muster-run"
+	lock    = "lock"
+	written = "files"
+	// unfinished is the folder of the files that are being written.
+	unfinished = ".unfinished"
+)
 
-// A folder is a run folder in the making. All files are written aside and moved
-// in place at the end, the summary last: a run that fails leaves what was there
-// before, and a run may read its inputs from the folder it writes.
-type folder struct {
-	dir   string
+// A Folder is a folder that is written as a whole: its files are written aside
+// and put in place together. So what fails, or is killed, leaves what was there
+// before, and a run may read its inputs from the folder that it writes.
+//
+//  1. Only one process writes at a time. A lock keeps others out, and ends with
+//     the process, whatever ends it.
+//  2. What is put in place replaces all that Muster wrote there before, and
+//     nothing else. It deletes no file but those that it has listed, and writes
+//     over no other.
+//  3. Files go into place in the order in which they were created, and those of
+//     before go in the reverse order. So a file that is created last, as the
+//     summary of a run is, is there only when all the others are.
+//
+// Create, Claim and Open may be called by several goroutines at once.
+type Folder struct {
+	dir  string
+	lock *flock.Flock
+	old  []string // what Muster wrote before, in the order of creation
+
+	mu    sync.Mutex
+	names []string // what it writes now
 	files []*os.File
 }
 
-// createFolder makes dir ready for a run. It refuses, as bad input, a dir that
-// holds anything but an earlier run.
-func createFolder(dir string) (*folder, error) {
+// OpenFolder begins to write dir. Exactly one of Commit and Discard must be
+// called. The error is bad input (see [workload.IsBadInput]) unless dir is new,
+// empty or written by Muster, and nobody else is writing it.
+func OpenFolder(dir string) (*Folder, error) {
+	f := &Folder{dir: dir, lock: flock.New(filepath.Join(dir, marker, lock))}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, &workload.Error{File: dir, Want: "a folder that can be written: " + cause(err)}
 	}
-	if err := mayWrite(dir); err != nil {
+	if err := f.check(); err != nil {
 		return nil, err
 	}
-	aside := filepath.Join(dir, unfinished)
-	if err := os.RemoveAll(aside); err != nil {
+	if err := f.acquire(); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(aside, 0o777); err != nil {
-		return nil, &workload.Error{File: dir, Want: "a folder that can be written: " + cause(err)}
+	if err := f.begin(); err != nil {
+		f.lock.Close()
+		return nil, err
 	}
-	return &folder{dir: dir}, nil
+	return f, nil
 }
 
-// mayWrite checks that dir is empty or holds a run.
-func mayWrite(dir string) error {
-	entries, err := os.ReadDir(dir)
+// check refuses a folder that Muster has not written and that is not empty.
+func (f *Folder) check() error {
+	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return &workload.Error{File: dir, Want: "a folder that can be read: " + cause(err)}
+		return &workload.Error{File: f.dir, Want: "a folder that can be read: " + cause(err)}
 	}
-	foreign := ""
+	if _, err := os.Stat(f.own(written)); err == nil {
+		return nil
+	}
 	for _, e := range entries {
-		switch e.Name() {
-		case Summary:
-			return nil
-		case unfinished:
-		default:
-			foreign = e.Name()
+		if e.Name() != marker {
+			return &workload.Error{File: f.dir, Want: "an empty folder or one that Muster wrote (with " + marker + "), found " + e.Name()}
 		}
 	}
-	if foreign != "" {
-		return &workload.Error{File: dir, Want: "an empty folder or one of an earlier run (with " + Summary + "), found " + foreign}
+	return nil
+}
+
+// acquire takes the lock. Where the folder was discarded meanwhile, the lock is
+// of a file that is gone: then it takes the new one.
+func (f *Folder) acquire() error {
+	for {
+		if err := os.MkdirAll(f.own(""), 0o777); err != nil {
+			return &workload.Error{File: f.dir, Want: "a folder that can be written: " + cause(err)}
+		}
+		switch got, err := f.lock.TryLock(); {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return &workload.Error{File: f.dir, Want: "a folder that can be locked: " + cause(err)}
+		case !got:
+			return &workload.Error{File: f.dir, Want: "a folder that no other command writes now, found one that does"}
+		}
+		locked, err := f.lock.Stat()
+		if err != nil {
+			return errors.Join(err, f.lock.Close())
+		}
+		if there, err := os.Stat(f.lock.Path()); err == nil && os.SameFile(there, locked) {
+			return nil
+		}
+		if err := f.lock.Close(); err != nil {
+			return err
+		}
+	}
+}
+
+// begin reads what Muster wrote, and clears away what it did not finish.
+func (f *Folder) begin() error {
+	if err := f.check(); err != nil { // again: it may be another's since
+		return err
+	}
+	list, err := os.ReadFile(f.own(written))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = f.list(nil)
+	case err == nil:
+		f.old = strings.Split(strings.TrimSpace(string(list)), "\n")
+		f.old = slices.DeleteFunc(f.old, func(name string) bool { return !filepath.IsLocal(filepath.FromSlash(name)) })
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(f.aside("")); err != nil {
+		return err
+	}
+	if err := os.Mkdir(f.aside(""), 0o777); err != nil {
+		return &workload.Error{File: f.dir, Want: "a folder that can be written: " + cause(err)}
 	}
 	return nil
+}
+
+// own returns the path of a file of the marker's.
+func (f *Folder) own(name string) string { return filepath.Join(f.dir, marker, name) }
+
+// aside returns where a file is until Commit, place where it is after it. Names
+// have slashes.
+func (f *Folder) aside(name string) string { return f.place(path.Join(unfinished, name)) }
+func (f *Folder) place(name string) string { return filepath.Join(f.dir, filepath.FromSlash(name)) }
+
+// list writes down what is Muster's, all at once.
+func (f *Folder) list(names []string) error {
+	next := f.own(written + ".new")
+	if err := os.WriteFile(next, []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(next, f.own(written))
+}
+
+// Claim refuses, as bad input, files that are there and that Muster did not
+// write: that is known before a run then, and not at its end.
+func (f *Folder) Claim(names ...string) error {
+	for _, name := range names {
+		_, err := os.Lstat(f.place(name))
+		if !errors.Is(err, fs.ErrNotExist) && !slices.Contains(f.old, name) {
+			return &workload.Error{File: f.dir, Want: "a folder without a " + name + " that Muster did not write, found one"}
+		}
+	}
+	return nil
+}
+
+// Create opens a file for writing. Commit closes it.
+func (f *Folder) Create(name string) (io.Writer, error) {
+	if err := f.Claim(name); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(f.aside(name)), 0o777); err != nil {
+		return nil, err
+	}
+	file, err := os.Create(f.aside(name))
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.names = append(f.names, name)
+	f.files = append(f.files, file)
+	return file, nil
+}
+
+// Write makes a file of what fill writes.
+func (f *Folder) Write(name string, fill func(io.Writer) error) error {
+	w, err := f.Create(name)
+	if err != nil {
+		return err
+	}
+	return fill(w)
+}
+
+// Commit puts the files in place.
+func (f *Folder) Commit() error {
+	if err := f.close(); err != nil {
+		return errors.Join(err, f.Discard())
+	}
+	var err error
+	for _, step := range f.swap() {
+		if err = step(); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, os.RemoveAll(f.aside("")), f.lock.Close())
+}
+
+// swap returns the steps that put the files in place. The process may be killed
+// before any of them: what is Muster's is listed, and what is in place is so many
+// of the old files, or of the new ones, as were created first.
+func (f *Folder) swap() []func() error {
+	steps := []func() error{func() error { return f.list(slices.Concat(f.old, f.names)) }}
+	for _, name := range slices.Backward(f.old) {
+		steps = append(steps, func() error { return f.remove(name) })
+	}
+	for _, name := range f.names {
+		steps = append(steps, func() error {
+			err := os.MkdirAll(filepath.Dir(f.place(name)), 0o777)
+			return errors.Join(err, os.Rename(f.aside(name), f.place(name)))
+		})
+	}
+	return append(steps, func() error { return f.list(f.names) })
+}
+
+// remove removes a file, and the folders in f that are empty without it.
+func (f *Folder) remove(name string) error {
+	if err := os.Remove(f.place(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for dir := path.Dir(name); dir != "." && os.Remove(f.place(dir)) == nil; dir = path.Dir(dir) {
+	}
+	return nil
+}
+
+// Discard removes what was written. A folder in which Muster has written nothing
+// before is then as it was; one that is empty goes.
+func (f *Folder) Discard() error {
+	err := errors.Join(f.close(), os.RemoveAll(f.aside("")))
+	if len(f.old) > 0 {
+		return errors.Join(err, f.lock.Close())
+	}
+	// Windows removes no open file: there the lock has to go first.
+	if os.Remove(f.lock.Path()) == nil {
+		err = errors.Join(err, os.RemoveAll(f.own("")), f.lock.Close())
+	} else {
+		err = errors.Join(err, f.lock.Close(), os.RemoveAll(f.own("")))
+	}
+	os.Remove(f.dir) // unless something is in it
+	return err
+}
+
+func (f *Folder) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for _, file := range f.files {
+		errs = append(errs, file.Close())
+	}
+	f.files = nil
+	return errors.Join(errs...)
 }
 
 // cause is err without the path, which the message names already.
@@ -86,59 +293,4 @@ func cause(err error) string {
 		return p.Err.Error()
 	}
 	return err.Error()
-}
-
-// create opens a file of the run for writing. finish closes it.
-func (f *folder) create(name string) (io.Writer, error) {
-	file, err := os.Create(filepath.Join(f.dir, unfinished, name))
-	if err != nil {
-		return nil, err
-	}
-	f.files = append(f.files, file)
-	return file, nil
-}
-
-// write makes a file of the run from what fill writes.
-func (f *folder) write(name string, fill func(io.Writer) error) error {
-	w, err := f.create(name)
-	if err != nil {
-		return err
-	}
-	return fill(w)
-}
-
-// finish closes the files and moves them in place. An earlier run's summary
-// goes first and the new one comes last, so that a folder with a summary is
-// whole.
-func (f *folder) finish() error {
-	if err := f.close(); err != nil {
-		return err
-	}
-	for _, name := range allFiles {
-		if err := os.Remove(filepath.Join(f.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	for i := len(allFiles) - 1; i >= 0; i-- {
-		name := allFiles[i]
-		err := os.Rename(filepath.Join(f.dir, unfinished, name), filepath.Join(f.dir, name))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return os.Remove(filepath.Join(f.dir, unfinished))
-}
-
-// discard removes what was written.
-func (f *folder) discard() error {
-	return errors.Join(f.close(), os.RemoveAll(filepath.Join(f.dir, unfinished)))
-}
-
-func (f *folder) close() error {
-	var errs []error
-	for _, file := range f.files {
-		errs = append(errs, file.Close())
-	}
-	f.files = nil
-	return errors.Join(errs...)
 }

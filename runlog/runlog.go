@@ -28,7 +28,9 @@ type Writer struct {
 
 // output is what is written to the folder as the run goes.
 type output struct {
-	folder    *folder
+	folder    *Folder
+	sub       string // the folder in it, with a slash; empty for itself
+	shared    bool   // the folder is committed or discarded by another
 	jobs      *jobTable
 	nodes     nodeTable
 	submitted *workload.JobWriter
@@ -42,36 +44,57 @@ var _ sim.Watcher = (*Writer)(nil)
 // Create begins the run of a workload on c. From and To of window bound the
 // averages over time; its Levels are c's. An empty dir leaves everything
 // unwritten. The error is bad input (see [workload.IsBadInput]) when dir cannot
-// be used: it must be new, empty, or hold an earlier run, which is replaced when
-// the new one is complete.
+// be used (see [OpenFolder]). What Muster wrote there before is replaced when the
+// run is complete.
 func Create(dir string, c *workload.Cluster, window metrics.Options) (*Writer, error) {
-	window.Levels = len(c.Levels)
-	w := &Writer{measure: metrics.New(window), series: series[metrics.Sample]{most: maxRows, interval: rowsEvery}}
 	if dir == "" {
+		w := newWriter(c, window)
 		w.decisions = NewDecisions(nil)
 		return w, nil
 	}
-	f, err := createFolder(dir)
+	f, err := OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.open(f, c); err != nil {
-		return nil, errors.Join(err, f.discard())
+	w, err := f.CreateRun("", c, window)
+	if err != nil {
+		return nil, errors.Join(err, f.Discard())
 	}
+	w.out.shared = false
 	return w, nil
 }
 
-// open creates the files that grow with the run, and those that are known.
-func (w *Writer) open(f *folder, c *workload.Cluster) error {
+// CreateRun begins a run as Create does, in a folder of that name in f, or in f
+// itself if the name is empty. Commit puts it in place, when it is closed.
+func (f *Folder) CreateRun(name string, c *workload.Cluster, window metrics.Options) (*Writer, error) {
+	w := newWriter(c, window)
 	w.out = &output{
-		folder: f, nodes: nodeTable{seen: map[string]bool{}}, cluster: c,
+		folder: f, shared: true, nodes: nodeTable{seen: map[string]bool{}}, cluster: c,
 		frames: series[metrics.Frame]{most: maxFrames, interval: framesEvery},
 	}
-	if err := f.write(Cluster, func(out io.Writer) error { return workload.WriteCluster(out, *c) }); err != nil {
+	if name != "" {
+		w.out.sub = name + "/"
+	}
+	return w, w.open(c)
+}
+
+func newWriter(c *workload.Cluster, window metrics.Options) *Writer {
+	window.Levels = len(c.Levels)
+	return &Writer{measure: metrics.New(window), series: series[metrics.Sample]{most: maxRows, interval: rowsEvery}}
+}
+
+// open creates the files that grow with the run, and those that are known.
+func (w *Writer) open(c *workload.Cluster) error {
+	for _, name := range allFiles {
+		if err := w.out.folder.Claim(w.out.sub + name); err != nil {
+			return err
+		}
+	}
+	if err := w.out.write(Cluster, func(out io.Writer) error { return workload.WriteCluster(out, *c) }); err != nil {
 		return err
 	}
 	if len(c.Queues) > 0 {
-		err := f.write(Queues, func(out io.Writer) error { return writeQueues(out, c.Queues) })
+		err := w.out.write(Queues, func(out io.Writer) error { return writeQueues(out, c.Queues) })
 		if err != nil {
 			return err
 		}
@@ -79,7 +102,7 @@ func (w *Writer) open(f *folder, c *workload.Cluster) error {
 	if err := w.out.openTables(); err != nil {
 		return err
 	}
-	log, err := f.create(Log)
+	log, err := w.out.create(Log)
 	if err != nil {
 		return err
 	}
@@ -87,14 +110,20 @@ func (w *Writer) open(f *folder, c *workload.Cluster) error {
 	return nil
 }
 
+func (o *output) create(name string) (io.Writer, error) { return o.folder.Create(o.sub + name) }
+
+func (o *output) write(name string, fill func(io.Writer) error) error {
+	return o.folder.Write(o.sub+name, fill)
+}
+
 func (o *output) openTables() error {
-	submitted, err := o.folder.create(Workload)
+	submitted, err := o.create(Workload)
 	if err != nil {
 		return err
 	}
 	o.zip = newBehind(newZip(submitted))
 	o.submitted = workload.NewJobWriter(o.zip)
-	jobs, err := o.folder.create(Jobs)
+	jobs, err := o.create(Jobs)
 	if err != nil {
 		return err
 	}
@@ -153,7 +182,7 @@ func (o *output) node(t core.Time, n *core.Node, up bool, after int64) error {
 		return nil
 	}
 	if o.nodes.out == nil {
-		file, err := o.folder.create(Nodes)
+		file, err := o.create(Nodes)
 		if err != nil {
 			return err
 		}
@@ -226,8 +255,8 @@ type Facts struct {
 	Interrupted bool
 }
 
-// Close ends the run, completes the folder and returns the summary. After an
-// error the folder is as it was before the run.
+// Close ends the run, completes its files and returns the summary. A folder that
+// is the run's alone is committed; after an error it is as it was before the run.
 func (w *Writer) Close(f Facts) (metrics.Summary, error) {
 	sum, err := w.decisions.Close()
 	s := w.measure.Summary()
@@ -242,11 +271,14 @@ func (w *Writer) Close(f Facts) (metrics.Summary, error) {
 	if err != nil {
 		return s, errors.Join(err, w.discard())
 	}
-	return s, w.out.folder.finish()
+	if w.out.shared {
+		return s, nil
+	}
+	return s, w.out.folder.Commit()
 }
 
-// Abort ends a run that failed: its files are removed, and an earlier run's in
-// the same folder stay.
+// Abort ends a run that failed. A folder that is the run's alone is discarded:
+// what was there before the run stays.
 func (w *Writer) Abort() error {
 	w.decisions.Close()
 	if w.out == nil {
@@ -257,7 +289,10 @@ func (w *Writer) Abort() error {
 
 func (w *Writer) discard() error {
 	w.out.zip.Close() // what it says is of a file that goes
-	return w.out.folder.discard()
+	if w.out.shared {
+		return nil
+	}
+	return w.out.folder.Discard()
 }
 
 func (f *Facts) fill(s *metrics.Summary) {
@@ -286,7 +321,7 @@ func (w *Writer) complete(s metrics.Summary) error {
 		return err
 	}
 	rows := w.Series()
-	err := w.out.folder.write(Timeseries, func(out io.Writer) error { return writeSeries(out, rows) })
+	err := w.out.write(Timeseries, func(out io.Writer) error { return writeSeries(out, rows) })
 	if err != nil {
 		return err
 	}
@@ -299,11 +334,11 @@ func (w *Writer) complete(s metrics.Summary) error {
 		{Waits, func(out io.Writer) error { return writeWaits(out, run.Longest) }},
 		{Page, func(out io.Writer) error { return report.HTML(out, []report.Run{run}) }},
 	} {
-		if err := w.out.folder.write(file.name, file.fill); err != nil {
+		if err := w.out.write(file.name, file.fill); err != nil {
 			return err
 		}
 	}
-	return w.out.folder.write(Summary, func(out io.Writer) error { return WriteSummary(out, s) })
+	return w.out.write(Summary, func(out io.Writer) error { return WriteSummary(out, s) })
 }
 
 // liveJobs adds the rows of the jobs that wait or run still.

@@ -47,8 +47,10 @@ func live(name string, gpu core.Milli, submitted core.Time) *sim.Live {
 // short says that a GPU is lacking.
 type short struct{}
 
-func (short) Why(string) (core.Reason, string, bool) { return core.Resources, "2 GPUs, 1 is free", true }
-func (short) Counted() int                           { return 1 }
+func (short) Why(string) (core.Reason, string, bool) {
+	return core.Resources, "2 GPUs, 1 is free", true
+}
+func (short) Counted() int { return 1 }
 
 // drive makes a small run: job a runs from 1.5 s to 11.5 s, b runs from 3 s and
 // loses its node at 20 s, c is rejected.

@@ -42,6 +42,10 @@ type step struct {
 
 // readHistory reads what dir tells of a job; false when it does not know it.
 func readHistory(dir, job string) (history, bool, error) {
+	summary := filepath.Join(dir, runlog.Summary)
+	if _, err := os.Stat(summary); err != nil { // what is there is not all of a run
+		return history{}, false, unreadable(summary, err)
+	}
 	row, err := findRow(filepath.Join(dir, runlog.Jobs), job)
 	if err != nil || row == nil {
 		return history{}, false, err

@@ -69,7 +69,7 @@ a report.html that compares them.`,
 	c.Flags().StringSliceVar(&o.Policies, "policies", nil, "openb-fgd: the policies to compare")
 	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd, kant-*: the seeds, such as 42-51 or 42,43, instead of the experiment's own")
 	c.Flags().BoolVar(&o.Full, "full", false, "kant-*: sample with fifty seeds instead of ten")
-	c.Flags().StringVar(&o.Out, "out", "", "write the page and the figures, and of kant-* the runs of the first seed, to the folder `DIR`, which must be new, empty, or an earlier experiment's; by default out/NAME, with --json nowhere")
+	c.Flags().StringVar(&o.Out, "out", "", "write the page and the figures, and of kant-* the runs of the first seed, to the folder `DIR`, which must be new, empty, or written by Muster before; by default out/NAME, with --json nowhere")
 	return c
 }
 

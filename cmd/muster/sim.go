@@ -82,7 +82,7 @@ func (f *simFlags) register(c *cobra.Command) {
 	flags.StringSliceVar(&f.policies, "policy", []string{"default"}, "the policy `P`, or several: P,P,…")
 	flags.Uint64Var(&f.seed, "seed", 0, "make up workloads from this `NUMBER`: the same one gives the same run")
 	durationVar(flags, &f.until, "until", "end the run at this virtual time")
-	flags.StringVar(&f.out, "out", "", "write the run to the folder `DIR`, which must be new, empty, or an earlier run's")
+	flags.StringVar(&f.out, "out", "", "write the run to the folder `DIR`, which must be new, empty, or written by Muster before")
 	flags.BoolVar(&f.asJSON, "json", false, "print the summary as JSON, alone, on stdout")
 	f.inputFlags.register(flags)
 	f.registerCluster(flags)
@@ -108,7 +108,9 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err := f.models.checkSpeeds(c, &cluster); err != nil {
 		return err
 	}
-	runs, err := f.runAll(c, &cluster, policies)
+	runs, err := f.keep(policies, func(folder *runlog.Folder) ([]simulated, error) {
+		return f.runAll(c, &cluster, policies, folder)
+	})
 	if err != nil {
 		return err
 	}
@@ -204,14 +206,44 @@ func (f *simFlags) complete(c *cobra.Command) error {
 
 // simulated is a run that was made.
 type simulated struct {
-	dir     string
 	stats   sim.Stats
 	summary metrics.Summary
 }
 
+// keep makes the runs in the folder to write to, nil if there is none, and puts
+// them in place, with the page that compares several.
+func (f *simFlags) keep(policies []core.Policy, run func(*runlog.Folder) ([]simulated, error)) ([]simulated, error) {
+	if f.out == "" {
+		return run(nil)
+	}
+	folder, err := runlog.OpenFolder(f.out)
+	if err != nil {
+		return nil, err
+	}
+	several := len(policies) > 1
+	if several {
+		err = folder.Claim(runlog.Page)
+	}
+	var runs []simulated
+	if err == nil {
+		runs, err = run(folder)
+	}
+	if err == nil && several {
+		var folders []string
+		for i := range policies {
+			folders = append(folders, policies[i].Name)
+		}
+		err = folder.Compare("", folders)
+	}
+	if err != nil {
+		return nil, errors.Join(err, folder.Discard())
+	}
+	return runs, folder.Commit()
+}
+
 // runAll replays the workload under every policy, as many at a time as there
 // are cores.
-func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies []core.Policy) ([]simulated, error) {
+func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies []core.Policy, folder *runlog.Folder) ([]simulated, error) {
 	ctx, stop := interruptible(c)
 	defer stop()
 	p := newProgress(c.ErrOrStderr(), len(policies))
@@ -221,8 +253,14 @@ func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies 
 	}
 	runs := make([]simulated, len(policies))
 	err := inParallel(len(policies), func(i int) (err error) {
-		runs[i].dir = f.dirOf(policies, i)
-		err = f.replay(ctx, cluster, policies[i], p.of(i), &runs[i])
+		name := policies[i].Name
+		if len(policies) == 1 {
+			name = ""
+		}
+		w, err := create(folder, name, cluster, f.window)
+		if err == nil {
+			err = f.replay(ctx, cluster, policies[i], w, p.of(i), &runs[i])
+		}
 		if err != nil && !workload.IsBadInput(err) {
 			return fmt.Errorf("policy %s: %w", policies[i].Name, err)
 		}
@@ -231,23 +269,19 @@ func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies 
 	return runs, err
 }
 
-// dirOf returns the folder of the i-th run, empty for none.
-func (f *simFlags) dirOf(policies []core.Policy, i int) string {
-	if f.out == "" || len(policies) == 1 {
-		return f.out
+// create begins a run in a folder of that name in folder, if there is one.
+func create(folder *runlog.Folder, name string, cluster *workload.Cluster, window metrics.Options) (*runlog.Writer, error) {
+	if folder == nil {
+		return runlog.Create("", cluster, window)
 	}
-	return filepath.Join(f.out, policies[i].Name)
+	return folder.CreateRun(name, cluster, window)
 }
 
 // replay makes one run.
-func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy core.Policy, progress func(core.Time, int, int), r *simulated) error {
+func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy core.Policy, w *runlog.Writer, progress func(core.Time, int, int), r *simulated) error {
 	jobs, err := f.openJobs(cluster)
 	if err != nil {
-		return err
-	}
-	w, err := runlog.Create(r.dir, cluster, f.window)
-	if err != nil {
-		return err
+		return errors.Join(err, w.Abort())
 	}
 	begin := time.Now()
 	config := sim.Config{
@@ -283,23 +317,15 @@ func (f *simFlags) count(ctx context.Context, cluster *workload.Cluster, p *prog
 	p.expect(n)
 }
 
-// print prints the summaries and, for several runs in folders, writes the page
-// that compares them.
+// print prints the summaries.
 func (f *simFlags) print(c *cobra.Command, runs []simulated) error {
 	var (
 		summaries []metrics.Summary
 		reports   []report.Run
-		folders   []string
 	)
 	for _, r := range runs {
-		folders = append(folders, filepath.Base(r.dir))
 		summaries = append(summaries, r.summary)
 		reports = append(reports, report.Run{Name: r.summary.Policy, Summary: r.summary})
-	}
-	if f.out != "" && len(runs) > 1 {
-		if err := runlog.Compare(f.out, folders); err != nil {
-			return err
-		}
 	}
 	out := c.OutOrStdout()
 	switch {
