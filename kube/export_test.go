@@ -167,4 +167,4 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 }
 
 // Engine is what decides. It is the caller's between calls of the others.
-func (p *Puppet) Engine() *core.Engine { return p.mirror.engine }
+func (p *Puppet) Engine() *core.Engine { return p.mirror.engine.(*core.Engine) }

@@ -62,6 +62,8 @@ type group struct {
 	relabel, resized bool
 	// warned says that people were told of keys of ours on it that there are not.
 	warned bool
+	// quarantine is set while the group is left out; see quarantine.go.
+	quarantine *quarantine
 	// shielded says that the engine was told not to evict it for others.
 	shielded bool
 }
@@ -217,6 +219,9 @@ func (m *mirror) advance(g *group) {
 		m.tellAnew(g)
 	}
 	m.tellSurroundings(g)
+	if g.quarantine != nil && m.confine(g) {
+		return
+	}
 	if !m.ours(g) {
 		m.follow(g)
 		return

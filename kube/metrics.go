@@ -18,6 +18,7 @@ type metrics struct {
 	waited    *prometheus.HistogramVec
 	evictions *prometheus.CounterVec
 	moves     *prometheus.CounterVec
+	confined  prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -40,6 +41,9 @@ func newMetrics() *metrics {
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_moves_total", Help: "Pods of drained nodes that others were to replace before they leave, by how it ended.",
 		}, []string{"result"}),
+		confined: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "muster_quarantined_jobs", Help: "Jobs that are left out because the scheduler failed while it worked on them.",
+		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_api_requests_total", Help: "Requests to the API server but for watches.",
 		}, []string{"verb", "result"}),
@@ -48,7 +52,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.moves, m.requests, m.waited)
+	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.moves, m.confined, m.requests, m.waited)
 	return m
 }
 
@@ -67,6 +71,13 @@ func (m *metrics) request(verb string, err error) {
 func (m *metrics) bound(queue string, waited core.Time) {
 	if m != nil {
 		m.waited.WithLabelValues(queue).Observe(waited.Seconds())
+	}
+}
+
+// quarantined says how many jobs are in quarantine.
+func (m *metrics) quarantined(jobs int) {
+	if m != nil {
+		m.confined.Set(float64(jobs))
 	}
 }
 

@@ -30,7 +30,7 @@ type mirror struct {
 	levels []translate.Level
 	// engine is nil until all objects have been listed once; engineWakes is when
 	// it asked to be called.
-	engine      *core.Engine
+	engine      scheduling
 	engineWakes core.Time
 
 	nodes      map[string]*node
@@ -44,6 +44,8 @@ type mirror struct {
 	storage    storage
 	policies   policies
 	topologies topologies
+	newEngine  func(core.Config) (scheduling, error)
+	panics     panics
 	// outdated says that the engine is to be built anew before it decides: the
 	// policy or the levels are others.
 	outdated bool
@@ -154,14 +156,15 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
-		shards: oneShard(), arrived: map[string]*node{},
+		shards: oneShard(), arrived: map[string]*node{}, newEngine: newEngine,
 	}
 }
 
 // tell gives the engine an event. What the engine refuses is a fault of the
 // tables: it is logged, and the caller decides.
 func (m *mirror) tell(ev core.Event) error {
-	if err := m.engine.Apply(m.now, ev); err != nil {
+	err := errBroken
+	if m.guarded(nil, func() { err = m.engine.Apply(m.now, ev) }); err != nil {
 		return err
 	}
 	if m.record != nil {
@@ -172,7 +175,7 @@ func (m *mirror) tell(ev core.Event) error {
 
 // mustTell is tell where nothing but a fault of ours can be wrong.
 func (m *mirror) mustTell(ev core.Event) {
-	if err := m.tell(ev); err != nil {
+	if err := m.tell(ev); err != nil && !m.panics.broken {
 		m.log.Error("the engine refused an event", "event", fmt.Sprintf("%T", ev), "error", err)
 	}
 }
@@ -190,10 +193,11 @@ func (m *mirror) rebuild() error {
 		names[i] = l.Name
 	}
 	c := core.Config{Policy: m.policy, Levels: names}
-	e, err := core.New(c)
+	e, err := m.newEngine(c)
 	if err != nil {
 		return err
 	}
+	m.panics.broken = false
 	if m.record != nil {
 		m.record.Began(m.now, c)
 	}
@@ -236,6 +240,9 @@ func (m *mirror) decide(now core.Time) *acts {
 	if m.engine == nil {
 		return &m.acts
 	}
+	if m.panics.broken && !m.mayRepair() {
+		return &m.acts
+	}
 	m.watchLabels()
 	if m.outdated {
 		if err := m.rebuild(); err != nil {
@@ -256,7 +263,11 @@ func (m *mirror) decide(now core.Time) *acts {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
 	}
-	decisions := m.engine.Decide(m.now)
+	var decisions []core.Decision
+	if !m.guarded(nil, func() { decisions = m.engine.Decide(m.now) }) {
+		m.acts.wake = m.now // at once, with an engine that is built again
+		return &m.acts
+	}
 	if m.record != nil {
 		m.record.Decided(m.now, decisions)
 	}
@@ -302,8 +313,10 @@ func (m *mirror) settle() {
 		m.dirty = nil
 		for _, g := range list {
 			g.dirty = false
-			m.advance(g)
-			m.tellShield(g)
+			m.guarded(g, func() {
+				m.advance(g)
+				m.tellShield(g)
+			})
 		}
 	}
 }
@@ -366,7 +379,7 @@ func (m *mirror) bind(d *core.Decision) {
 // pods is drained: what comes anew waits until the old are gone.
 func (m *mirror) evict(d *core.Decision) {
 	g := m.jobs[d.Job]
-	if !m.ours(g) {
+	if !m.decides(g) {
 		return // it is up to the instance that decides on it
 	}
 	message := d.Detail
@@ -419,7 +432,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.noteNode(n)
-	if n.gone && len(n.pods) == 0 || m.dra.nodes[name] != nil {
+	if n.gone && len(n.pods) == 0 || m.dra.nodes[name] != nil || m.panics.untold > 0 {
 		m.dirtyNodes[name] = n
 	}
 }

@@ -98,7 +98,7 @@ func (m *mirror) tellNode(n *node) {
 	}
 	m.publish(n, &want)
 	n.closed = want.Cordoned
-	want.Cordoned = m.shut(n, &want) || n.closed
+	want.Cordoned = m.shut(n, &want) || n.closed || m.untoldOn(n)
 	switch {
 	case !n.known:
 		if err := m.tell(core.NodeAdded{Node: want}); err != nil {

@@ -116,6 +116,9 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	p.object = o
+	if p.group.quarantine != nil {
+		m.touch(p.group)
+	}
 	m.noteMove(p)
 	m.deviceClaimsSeen(p, old)
 	m.movesOn(p.group, old.phase, o.phase)
@@ -367,6 +370,9 @@ func (m *mirror) adopt(p *pod) {
 		}
 		m.notePod(p)
 		return
+	}
+	if m.panics.broken {
+		return // the next engine is told of it again
 	}
 	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", err)
 	m.notePod(p)

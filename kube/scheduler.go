@@ -3,6 +3,7 @@
 //
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
+//	  quarantine.go                                   what a panic of the engine costs
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
 //	drain.go loss.go                                  who leaves nodes that are emptied, or lost
 //	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
@@ -268,7 +269,9 @@ func (s *Scheduler) loop(ctx context.Context) {
 		case <-wake.C:
 		case <-status.C:
 			m.now = max(m.now, core.Time(s.now().UnixNano()))
-			s.verses.put(m.explain(explained))
+			if s.verses.put(m.explain(explained)); m.panics.broken {
+				wake.Reset(0)
+			}
 			continue
 		case <-stand.C:
 			if standings, show = m.standings(metav1.NewTime(s.now())), nil; len(standings) > 0 {
@@ -328,7 +331,7 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 	}
 	s.verses.put(a.said)
 	for _, w := range a.warn {
-		s.event(w.namespace, "Pod", w.name, w.uid, v1.EventTypeWarning, UnknownKey, w.message)
+		s.event(w.namespace, "Pod", w.name, w.uid, v1.EventTypeWarning, w.reason, w.message)
 	}
 }
 

@@ -205,6 +205,10 @@ func (t *shardTable) of(pool string) int {
 // are nobody's: all instances know them as they are.
 func (m *mirror) ours(g *group) bool { return m.shards.held[g.shard] || g.id.Kind == others }
 
+// decides reports whether this instance decides on a group, and nothing keeps it from
+// that.
+func (m *mirror) decides(g *group) bool { return m.ours(g) && g.quarantine == nil }
+
 // whose is the shard of a pod: its group's, or the rest for one that is known by
 // what it takes alone.
 func (m *mirror) whose(p *pod) int {

@@ -54,7 +54,7 @@ type said struct {
 // explain asks about up to n waiting jobs, in turn, and returns what is to be
 // written.
 func (m *mirror) explain(n int) []verse {
-	if m.engine == nil {
+	if m.engine == nil || m.panics.broken {
 		return nil
 	}
 	if len(m.asking) == 0 {
@@ -93,8 +93,12 @@ func (g *group) waits() bool {
 
 // say returns what is to be written of a group that waits.
 func (m *mirror) say(g *group) []verse {
-	if g.submitted {
-		x, ok := m.engine.Explain(g.job)
+	if g.submitted && g.quarantine == nil {
+		var x core.Explanation
+		ok := false
+		if !m.guarded(g, func() { x, ok = m.engine.Explain(g.job) }) {
+			return nil
+		}
 		reason, detail := x.Reason.String(), x.Detail
 		if !ok || x.Waiting == 0 {
 			if reason, detail = g.unready(); reason == "" {
@@ -171,7 +175,8 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 		return ""
 	}
 	if m.now >= m.outlook.until {
-		m.outlook = outlook{m.engine.Forecast(), map[*group]bool{}, m.now + sayAgain}
+		m.outlook = outlook{of: map[*group]bool{}, until: m.now + sayAgain}
+		m.guarded(nil, func() { m.outlook.Forecast = m.engine.Forecast() })
 		for g := range m.waiters {
 			m.outlook.of[g] = g.submitted
 		}
@@ -244,7 +249,7 @@ func (m *mirror) unsay(g *group) []verse {
 type warning struct {
 	namespace, name string
 	uid             types.UID
-	message         string
+	reason, message string
 }
 
 // UnknownKey is the reason of the event of a pod whose labels or annotations, or those
@@ -264,7 +269,7 @@ func (m *mirror) warn(g *group) {
 		job = cmp.Or(job, g.says.Attributes.Unknown)
 	}
 	for _, p := range inOrder(g.loose, func(p *pod) bool { return p.state == podWaiting && cmp.Or(p.object.attributes.Unknown, job) != "" }) {
-		m.acts.warn = append(m.acts.warn, warning{p.object.Namespace, p.object.Name, p.object.UID, cmp.Or(p.object.attributes.Unknown, job)})
+		m.acts.warn = append(m.acts.warn, warning{p.object.Namespace, p.object.Name, p.object.UID, UnknownKey, cmp.Or(p.object.attributes.Unknown, job)})
 		g.warned = true
 		return
 	}

@@ -74,7 +74,7 @@ func (m *mirror) queueOf(g *group, a translate.Attributes) string {
 
 // submit tells the engine of the job with all its pods.
 func (m *mirror) submit(g *group) {
-	ours := m.ours(g)
+	ours := m.decides(g)
 	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining && ours })
 	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, timeOf(g.created))}
 	// What their object says is noted on those that have a place.
@@ -106,8 +106,9 @@ func (m *mirror) submit(g *group) {
 		job.Tasks = append(job.Tasks, task)
 	}
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
-		g.reset()
-		g.wait(m.now, ReasonMisconfigured, err.Error())
+		if g.reset(); !m.panics.broken {
+			g.wait(m.now, ReasonMisconfigured, err.Error())
+		}
 		return
 	}
 	g.submitted, g.relabel = true, false
@@ -208,7 +209,7 @@ func (g *group) task(name string) *task {
 
 // add tells the engine of pods that came to a job it has.
 func (m *mirror) add(g *group) {
-	ours := m.ours(g)
+	ours := m.decides(g)
 	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready() && ours) })
 	byTask, known := map[*task][]*pod{}, views{}
 	var order []*task

@@ -68,7 +68,9 @@ type suspendMark struct {
 	selector string
 }
 
-func (k *suspendMark) of(id translate.Group) { k.group = string(id.Kind) + "/" + url.PathEscape(id.Name) }
+func (k *suspendMark) of(id translate.Group) {
+	k.group = string(id.Kind) + "/" + url.PathEscape(id.Name)
+}
 
 func (k suspendMark) String() string {
 	return k.group + " " + k.since.UTC().Format(time.RFC3339) + " " + k.selector

@@ -155,6 +155,7 @@ var Reasons = func() []Reason {
 		Reason{kube.ReasonPriorityClassNotFound, "InvalidQOS", "The PriorityClass must be created, or the job must name another."},
 		Reason{kube.ReasonPriorityClassForbidden, "QOSNotAllowed", "The queue's priorityClasses must list the PriorityClass, or the job must name another; none that begins with system- can be named by a label or annotation."},
 		Reason{kube.ReasonMisconfigured, "BadConstraints", "The label, annotation or field must be corrected: the job must be submitted anew."},
+		Reason{kube.ReasonQuarantined, "BadConstraints", "The scheduler failed on it, which is a bug of Muster: see its log. What the job asks for must change, or the job must be created again."},
 		Reason{Gated, "JobHeldUser", "Whoever set the scheduling gates must take them away."},
 		Reason{SuspendedByOwner, "JobHeldUser", "Its owner must be resumed: spec.suspend must be false."},
 		Reason{NotSeen, "None", "Nothing, if it was created just now; else see whether the scheduler runs: kubectl -n muster-system get pods."},

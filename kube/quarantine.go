@@ -1,0 +1,240 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"time"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// A bug in the engine is a panic. The job that the engine was working on is put in
+// quarantine, and the engine is built again from the tables without it, so that one
+// job stops neither the others nor, one by one, every replica:
+//
+//  1. A call of the engine that panics is taken for one that was refused, and the
+//     engine for broken: it is asked nothing until it has been built again.
+//  2. Of a job in quarantine the engine knows the pods that have a place, as it knows
+//     those of jobs on which another instance decides: their devices are not free. Its
+//     waiting pods are told why they wait.
+//  3. If that is too much too, the engine is not told of the job at all, and the nodes
+//     of its pods take no others.
+//  4. The quarantine ends when what the job asks for is another, or the last of its
+//     pods is gone. A new leader knows of none: it finds out again.
+//  5. A panic that no job can be blamed for is followed by one attempt to go on. The
+//     next one soon after ends the process, as bugs elsewhere do.
+
+// ReasonQuarantined: the scheduler failed while it worked on the job.
+const ReasonQuarantined = "Quarantined"
+
+// Engines that panic are built again repairs times a repairPeriod at most.
+const (
+	repairs      = 10
+	repairPeriod = 60 * core.Second
+	// blamelessPeriod is how long after a panic that no job was blamed for the next
+	// such ends the process.
+	blamelessPeriod = 600 * core.Second
+)
+
+// scheduling is what is asked of the engine.
+type scheduling interface {
+	Apply(now core.Time, ev core.Event) error
+	Decide(now core.Time) []core.Decision
+	Explain(job string) (core.Explanation, bool)
+	Forecast() core.Forecast
+	Working() string
+}
+
+func newEngine(c core.Config) (scheduling, error) { return core.New(c) }
+
+// quarantine is why a job is left out, and what it asked for then.
+type quarantine struct {
+	message string
+	asked   []wish
+	group   any // what its PodGroup says
+	// untold says that the engine must not even know of its pods.
+	untold bool
+}
+
+// wish is what a pod asks for.
+type wish struct {
+	request    core.Request
+	attributes translate.Attributes
+	membership translate.Membership
+	terms      []translate.Term
+	priority   int32
+}
+
+// panics is what is remembered of them.
+type panics struct {
+	// broken says that the engine panicked and was not built again since.
+	broken    bool
+	repaired  []core.Time // the last times that it was
+	blameless core.Time   // the last time that no job was to blame
+	count     int         // jobs in quarantine
+	untold    int         // and of those, such that the engine must not know of
+}
+
+// errBroken is what an engine that panicked answers.
+var errBroken = errors.New("the engine panicked, and is to be built again")
+
+// guarded calls what may panic and reports whether it did not. g is the group that it
+// is about, unless the engine says more; nil when there is none.
+func (m *mirror) guarded(g *group, call func()) (ok bool) {
+	if m.panics.broken {
+		return false
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			m.panicked(g, v)
+			ok = false
+		}
+	}()
+	call()
+	return true
+}
+
+// panicked finds whom to blame for a panic.
+func (m *mirror) panicked(g *group, v any) {
+	if job := m.engine.Working(); job != "" {
+		g = m.groupNamed(job)
+	}
+	m.panics.broken, m.outdated = true, true
+	if g == nil || g.quarantine != nil && g.quarantine.untold {
+		if m.panics.blameless > 0 && m.now < m.panics.blameless+blamelessPeriod {
+			panic(v)
+		}
+		m.panics.blameless = m.now
+		m.log.Error("the engine panicked, and no job is to blame: it is built again", "panic", v, "stack", string(debug.Stack()))
+		return
+	}
+	m.log.Error("the engine panicked: the job is put in quarantine", "job", g.job, "panic", v, "stack", string(debug.Stack()))
+	if g.quarantine != nil {
+		g.quarantine.untold = true
+		m.panics.untold++
+		return
+	}
+	g.quarantine = &quarantine{
+		message: fmt.Sprintf("the scheduler failed while it worked on this job, which is left out until what it asks for changes: %v", v),
+		asked:   g.wishes(nil), group: m.groupWish(g),
+	}
+	m.panics.count++
+	m.metrics.quarantined(m.panics.count)
+	if list := inOrder(g.pods, func(*pod) bool { return true }); len(list) > 0 && !g.waits() { // else they are told why they wait
+		o := list[0].object
+		m.acts.warn = append(m.acts.warn, warning{o.Namespace, o.Name, o.UID, ReasonQuarantined, g.quarantine.message})
+	}
+}
+
+// groupNamed finds the group of an engine's job.
+func (m *mirror) groupNamed(job string) *group {
+	if g := m.jobs[job]; g != nil {
+		return g
+	}
+	for _, g := range m.groups {
+		if g.job == job {
+			return g
+		}
+	}
+	return nil
+}
+
+// mayRepair reports whether an engine that panicked may be built again now, and asks
+// to be called when it may.
+func (m *mirror) mayRepair() bool {
+	p := &m.panics
+	if n := len(p.repaired); n == repairs {
+		if next := p.repaired[0] + repairPeriod; m.now < next {
+			m.acts.wake = min(m.acts.wake, next)
+			return false
+		}
+		p.repaired = p.repaired[1:]
+	}
+	p.repaired = append(p.repaired, m.now)
+	return true
+}
+
+// confine keeps a job in quarantine, and reports whether it stays there.
+func (m *mirror) confine(g *group) bool {
+	q := g.quarantine
+	if len(g.pods) == 0 || len(g.wishes(q.asked)) > len(q.asked) || !reflect.DeepEqual(q.group, m.groupWish(g)) {
+		m.release(g)
+		return false
+	}
+	if !q.untold {
+		m.follow(g)
+	}
+	if g.waits() {
+		g.wait(m.now, ReasonQuarantined, q.message)
+		m.waiters[g] = true
+	}
+	return true
+}
+
+// release ends the quarantine of a job.
+func (m *mirror) release(g *group) {
+	m.log.Info("a job leaves quarantine", "job", g.job)
+	if g.submitted {
+		m.tellAnew(g)
+	}
+	if g.quarantine.untold {
+		m.panics.untold--
+		m.shutNodes(g)
+	}
+	g.quarantine = nil
+	m.panics.count--
+	m.metrics.quarantined(m.panics.count)
+}
+
+// shutNodes has the nodes of a group's pods looked at again.
+func (m *mirror) shutNodes(g *group) {
+	for _, p := range g.pods {
+		if n := m.nodes[p.target]; n != nil {
+			m.dirtyNodes[p.target] = n
+		}
+	}
+}
+
+// untoldOn reports whether pods are on a node that the engine must not know of.
+func (m *mirror) untoldOn(n *node) bool {
+	if m.panics.untold > 0 {
+		for _, p := range n.pods {
+			if p.group != nil && p.group.quarantine != nil && p.group.quarantine.untold {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wishes returns the list with what pods of the group ask for and is not there.
+func (g *group) wishes(list []wish) []wish {
+	for _, p := range inOrder(g.pods, func(*pod) bool { return true }) {
+		w := wish{p.object.request, p.object.attributes, p.object.membership, p.object.terms, p.object.priority}
+		w.attributes.LastCheckpoint = time.Time{}
+		there := false
+		for i := range list {
+			there = there || reflect.DeepEqual(&list[i], &w)
+		}
+		if !there {
+			list = append(list[:len(list):len(list)], w)
+		}
+	}
+	return list
+}
+
+// groupWish is what the group's PodGroup says.
+func (m *mirror) groupWish(g *group) any {
+	pg := m.podGroupOf(g)
+	if pg == nil {
+		return nil
+	}
+	priority := int32(0)
+	if pg.priority != nil {
+		priority = *pg.priority
+	}
+	return [...]any{pg.min, pg.attributes, pg.required, pg.whole, priority}
+}
