@@ -1,14 +1,19 @@
 package kube
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -206,4 +211,242 @@ func TestNeverPreempts(t *testing.T) {
 			w.on("high>n")
 		})
 	}
+}
+
+// record lets happen what the mirror asks to be written into the status of pods.
+func (w *world) record(list []recordAct) {
+	for _, x := range list {
+		p := w.pods[x.namespace+"/"+x.name]
+		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1alpha1.AdmittedCondition })
+		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Message: x.said})
+		w.m.recorded(x.uid)
+		w.m.podSeen(trimPod(p))
+	}
+}
+
+// anew has the engine built anew, by this instance or another.
+func (w *world) anew(how string) {
+	w.settle()
+	switch how {
+	case "rebuilt":
+		if err := w.m.rebuild(); err != nil {
+			w.t.Fatal(err)
+		}
+	case "restarted":
+		w.restart()
+	}
+}
+
+var lives = []string{"at once", "rebuilt", "restarted"}
+
+// used is how many GPUs the books have as used on a node, those that no pod may have
+// now included.
+func (w *world) used(node string) int {
+	w.settle()
+	c := w.m.countNode(w.m.nodes[node])
+	return c.GPUs - int(c.Free/core.WholeGPU)
+}
+
+// told returns the events of a reason on a pod.
+func (w *world) told(name, reason string) (out []string) {
+	for _, x := range w.warned {
+		if x.name == name && x.reason == reason {
+			out = append(out, x.message)
+		}
+	}
+	return out
+}
+
+// What a pod was given stays its own in the books, whatever is written on it then.
+func TestEditsFreeNoGPUs(t *testing.T) {
+	part := func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = amounts("cpu", "1")
+		p.Annotations[v1alpha1.GPUFractionAnnotation] = "0.9"
+	}
+	whole := asking(v1alpha1.GPUResource, "8")
+	edit := func(key, value string) change[*v1.Pod] {
+		return func(p *v1.Pod) {
+			if p.Annotations[key] = value; value == "" {
+				delete(p.Annotations, key)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		pod   change[*v1.Pod]
+		edits []change[*v1.Pod]
+		used  int
+	}{
+		"fewer devices":     {whole, []change[*v1.Pod]{edit(v1alpha1.GPUsAnnotation, "0")}, 8},
+		"no devices":        {whole, []change[*v1.Pod]{edit(v1alpha1.GPUsAnnotation, "")}, 8},
+		"malformed devices": {whole, []change[*v1.Pod]{edit(v1alpha1.GPUsAnnotation, "none")}, 8},
+		"a part":            {whole, []change[*v1.Pod]{edit(v1alpha1.GPUFractionAnnotation, "0.1"), edit(v1alpha1.ShareAnnotation, "1")}, 8},
+		"smaller part":      {part, []change[*v1.Pod]{edit(v1alpha1.GPUFractionAnnotation, "0.1"), edit(v1alpha1.ShareAnnotation, "100")}, 1},
+		"no part":           {part, []change[*v1.Pod]{edit(v1alpha1.GPUFractionAnnotation, ""), edit(v1alpha1.ShareAnnotation, ""), edit(v1alpha1.GPUsAnnotation, "")}, 1},
+		"malformed part":    {part, []change[*v1.Pod]{edit(v1alpha1.GPUFractionAnnotation, "lots"), edit(v1alpha1.ShareAnnotation, "-")}, 1},
+		"memory, no part":   {part, []change[*v1.Pod]{edit(v1alpha1.GPUFractionAnnotation, ""), edit(v1alpha1.GPUMemoryAnnotation, "1")}, 1},
+	} {
+		for _, how := range lives {
+			t.Run(name+" "+how, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("n", "r", func(n *v1.Node) { n.Labels[v1alpha1.MemoryLabel] = "80000" })
+				w.pod("mine", test.pod)
+				w.on("mine>n")
+				for _, e := range test.edits {
+					w.pod("mine", e)
+				}
+				w.anew(how)
+				if got := w.used("n"); got != test.used {
+					t.Errorf("%d GPUs are used; it has %d", got, test.used)
+				}
+				w.pod("theirs", asking(v1alpha1.GPUResource, fmt.Sprint(9-test.used)))
+				w.on("theirs>")
+				if len(w.told("mine", ChangeIgnored)) == 0 {
+					t.Errorf("people are told %v", w.warned)
+				}
+			})
+		}
+	}
+}
+
+// A pod that its author put on a node has there at least what its spec asks for,
+// whatever else it says; what no pod can have is nobody's.
+func TestNodeNameFreesNoGPUs(t *testing.T) {
+	for key, values := range map[string][]string{
+		v1alpha1.GPUsAnnotation: {"", "0", "none", "0,0", "63", "0,1,2,3,4,5,6,7", "-1"}, v1alpha1.GPUFractionAnnotation: {"0.1", "x"},
+		v1alpha1.ShareAnnotation: {"1", "x"}, v1alpha1.KindAnnotation: {"x"}, v1alpha1.GPUModelsAnnotation: {"x", "|"},
+		v1alpha1.GPUMemoryAnnotation: {"1", "x"}, v1alpha1.MinMemberAnnotation: {"x", "7", "a=0"}, v1alpha1.RequiredTopologyAnnotation: {"x"},
+		v1alpha1.MinRuntimeAnnotation: {"100y", "x"}, v1alpha1.QueueLabel: {"nonexistent", OthersQueue}, v1alpha1.GangLabel: {"other"},
+		v1alpha1.MovingAnnotation: {"x", `{"owner": {"name": "x"}, "hash": "h"}`}, v1alpha1.PriorityClassAnnotation: {"x"},
+	} {
+		for _, value := range values {
+			for _, how := range lives {
+				t.Run(fmt.Sprintf("%s=%s %s", key, value, how), func(t *testing.T) {
+					w := newWorld(t)
+					w.node("n", "r")
+					mine := func(p *v1.Pod) {
+						p.Spec.NodeName = "n"
+						p.Annotations[key] = value
+						p.Spec.Containers[0].Resources.Requests = amounts(v1alpha1.GPUResource, "5")
+					}
+					w.pod("mine", mine)
+					w.anew(how)
+					w.pod("theirs", asking(v1alpha1.GPUResource, "4"))
+					w.on("theirs>")
+					if got := w.used("n"); got != 5 {
+						t.Errorf("%d GPUs are used; it has 5", got)
+					}
+					w.pod("small", asking(v1alpha1.GPUResource, "3"))
+					w.on("small>n")
+					// There is no room for another; when there is, it is in the books again.
+					w.pod("more", mine)
+					w.anew(how)
+					if got := w.used("n"); got != 8 {
+						t.Errorf("%d GPUs are used; all are", got)
+					}
+					if len(w.told("more", GPUsOvercommitted)) == 0 {
+						t.Errorf("people are told %v", w.warned)
+					}
+					w.gone("mine")
+					w.pod("one", asking(v1alpha1.GPUResource, "1"))
+					w.on("one>")
+					w.gone("more")
+					w.on("one>n")
+				})
+			}
+		}
+	}
+}
+
+// What runs stays charged to the queue that it was admitted to, with the priority that
+// it had.
+func TestRelabellingMovesNoCharge(t *testing.T) {
+	for name, edit := range map[string]change[*v1.Pod]{
+		"queue":   inQueue("theirs"),
+		"gang":    labelled(v1alpha1.GangLabel+"=g", v1alpha1.QueueLabel+"=theirs"),
+		"other's": labelled("kai.scheduler/queue=theirs", "kueue.x-k8s.io/queue-name=theirs"),
+		"moving": func(p *v1.Pod) {
+			inQueue("theirs")(p)
+			p.Annotations[v1alpha1.MovingAnnotation] = `{"owner": {"name": "x"}, "hash": "h"}`
+		},
+		"owner":    func(p *v1.Pod) { inQueue("theirs")(p); ownedBy("apps/v1", "ReplicaSet", "x")(p) },
+		"locked":   func(p *v1.Pod) { inQueue("theirs")(p); p.Annotations[v1alpha1.LockedAnnotation] = "true" },
+		"none":     func(p *v1.Pod) { delete(p.Labels, v1alpha1.QueueLabel) },
+		"unknown":  inQueue("nonexistent"),
+		"reserved": inQueue(OthersQueue),
+	} {
+		for _, how := range lives {
+			t.Run(name+" "+how, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("n", "r")
+				w.node("m", "r")
+				w.queue("mine", 8, "")
+				w.queue("theirs", 8, "them")
+				w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "them"}, labels: map[string]string{"team": "them"}})
+				whole := asking(v1alpha1.GPUResource, "8")
+				w.pod("a", whole, inQueue("mine"))
+				w.settle()
+				w.pod("a", edit)
+				w.anew(how)
+				w.pod("them/b", whole, inQueue("theirs"))
+				w.settle()
+				if w.pods["them/b"].Spec.NodeName == "" {
+					t.Error("the owner of the queue is refused")
+				}
+				w.pod("c", asking(v1alpha1.GPUResource, "1"), inQueue("mine"))
+				w.waits("c", "QuotaExceeded", "queue mine")
+				if len(w.told("a", ChangeIgnored)) == 0 {
+					t.Errorf("people are told %v", w.warned)
+				}
+			})
+		}
+	}
+}
+
+// An instance that starts, and finds a pod that was relabelled while none ran, charges
+// no queue that the namespace may not use.
+func TestRelabelledMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r")
+	w.node("m", "r")
+	w.queue("mine", 8, "")
+	w.queue("theirs", 8, "them")
+	w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "them"}, labels: map[string]string{"team": "them"}})
+	w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "default"}, labels: map[string]string{v1alpha1.QueueLabel: "mine"}})
+	whole := asking(v1alpha1.GPUResource, "8")
+	w.pod("a", whole)
+	w.settle()
+	w.pods["default/a"].Labels[v1alpha1.QueueLabel] = "theirs"
+	w.restart()
+	w.pod("them/b", whole, inQueue("theirs"))
+	w.settle()
+	if w.pods["them/b"].Spec.NodeName == "" {
+		t.Error("the owner of the queue is refused")
+	}
+	w.pod("c", asking(v1alpha1.GPUResource, "1"))
+	w.waits("c", "QuotaExceeded", "queue mine")
+	if got := w.told("a", ReasonQueueForbidden); len(got) == 0 || !strings.Contains(got[0], "charged to queue mine") {
+		t.Errorf("people are told %v", w.warned)
+	}
+}
+
+// What is made of a PodGroup that runs does not count either.
+func TestRelabelledPodGroup(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r")
+	w.queue("mine", 8, "")
+	w.queue("yours", 8, "")
+	group := func(queue string) {
+		g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", Labels: map[string]string{v1alpha1.QueueLabel: queue}}}
+		w.m.podGroupSeen(trimPodGroup(g))
+	}
+	group("mine")
+	w.pod("a", asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) {
+		name := "g"
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &name}
+	})
+	w.on("a>n")
+	group("yours")
+	w.anew("rebuilt")
+	w.pod("b", asking(v1alpha1.GPUResource, "1"), inQueue("mine"))
+	w.waits("b", "QuotaExceeded", "queue mine")
 }

@@ -85,7 +85,7 @@ func (m *mirror) resolve(p *pod) {
 		p.needs = &needs{request: o.request, reason: ReasonMisconfigured, detail: wrong.Error()}
 		return
 	}
-	if o.attributes.GPUMemory > 0 {
+	if o.attributes.GPUMemory > 0 && o.amounts.GPUs == 0 {
 		m.resolveMemory(p, o)
 		return
 	}

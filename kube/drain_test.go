@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -327,6 +328,14 @@ func (w *world) restart() {
 	old := w.m
 	w.m = newMirror(old.policy, old.levels, old.log)
 	w.m.metrics, w.m.now = newMetrics(), old.now
+	w.m.record = newTape(w.t)
+	w.m.queuesListed(slices.Collect(maps.Values(old.queues.objects)))
+	for name, class := range old.priorities {
+		w.m.priorityClassSeen(&priorityClassObject{metav1.ObjectMeta{Name: name}, class})
+	}
+	for name, labels := range old.namespaces {
+		w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: name}, labels: labels})
+	}
 	for _, n := range w.nodes {
 		w.m.nodeSeen(trimNode(n))
 	}

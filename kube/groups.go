@@ -44,6 +44,9 @@ type group struct {
 	waiting   waiting
 	said      said
 	shard     int // which instance decides on it
+	// admitted is what counts of it while pods of it have a place, nil before it was
+	// submitted.
+	admitted *admitted
 	// queue is where the engine's job is, once it was submitted.
 	queue string
 	// ran says that a pod of it had a place once.

@@ -3,7 +3,6 @@ package kube
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -285,10 +284,8 @@ func (m *mirror) strand(p *pod) {
 	if p.task != nil {
 		o.request.GPU = p.task.spec.GPU // as it was given to it, whatever it says by now
 	}
-	if o.gpus == nil {
-		for s := p.holds(); s != 0; s &= s - 1 {
-			o.gpus = append(o.gpus, bits.TrailingZeros64(s))
-		}
+	if o.gpus == nil || p.devices != 0 {
+		o.gpus = devicesIn(p.holds())
 	}
 	m.podOver(p)
 	m.newPod(o.stranded())

@@ -35,8 +35,8 @@ func (m *mirror) gpuMemory() map[string]int64 {
 		if n.gone || n.object.node.GPUs == 0 {
 			continue
 		}
-		mib, err := strconv.ParseInt(n.object.node.Labels[v1alpha1.MemoryLabel], 10, 64)
-		if err != nil || mib <= 0 || mib > core.MaxAmount {
+		mib := n.memory()
+		if mib == 0 {
 			continue
 		}
 		if old, ok := m.memories.mib[n.object.node.Model]; !ok || mib < old {
@@ -71,8 +71,12 @@ func (m *mirror) resolveMemory(p *pod, object *podObject) {
 	n := &needs{}
 	p.needs = n
 	want := o.attributes.GPUMemory
-	if p.state != podWaiting && len(o.gpus) == 1 {
-		o.request.GPU = o.share // as it was bound
+	if mib := m.nodeMemory(p.target); p.state != podWaiting && (mib > 0 || o.held > 0) {
+		// As it was bound, which is no less than it asks for.
+		o.request.GPU = o.held
+		if mib > 0 {
+			o.request.GPU = min(max(o.held, core.Milli(ceil(want*int64(core.WholeGPU), mib))), core.WholeGPU)
+		}
 	} else {
 		least, models := int64(0), []string{}
 		all := m.gpuMemory()
@@ -91,7 +95,25 @@ func (m *mirror) resolveMemory(p *pod, object *podObject) {
 			n.request = o.request
 			return
 		}
-		o.request.GPU, o.request.Models = core.Milli((want*int64(core.WholeGPU)+least-1)/least), models
+		o.request.GPU, o.request.Models = core.Milli(ceil(want*int64(core.WholeGPU), least)), models
 	}
 	*n = m.byResource(&o)
 }
+
+// memory is how much the GPUs of a node have in MiB, 0 when it is not known.
+func (n *node) memory() int64 {
+	mib, err := strconv.ParseInt(n.object.node.Labels[v1alpha1.MemoryLabel], 10, 64)
+	if err != nil || mib < 0 || mib > core.MaxAmount {
+		return 0
+	}
+	return mib
+}
+
+func (m *mirror) nodeMemory(name string) int64 {
+	if n := m.nodes[name]; n != nil {
+		return n.memory()
+	}
+	return 0
+}
+
+func ceil(a, b int64) int64 { return (a + b - 1) / b }

@@ -98,6 +98,8 @@ type acts struct {
 	said []verse
 	// warn is what people are to be told of what they wrote on pods.
 	warn []warning
+	// record has what is to be written of pods that counts until they end.
+	record []recordAct
 	// wake is when to decide again, [core.Never] for no need.
 	wake core.Time
 }
@@ -289,7 +291,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], stay: m.acts.stay[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], stay: m.acts.stay[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], record: m.acts.record[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
@@ -428,7 +430,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		return
 	}
 	delete(n.pods, p.object.UID)
-	for _, o := range inOrder(n.pods, func(o *pod) bool { return o.group == nil && o.object.hasGPUs() }) {
+	for _, o := range inOrder(n.pods, func(o *pod) bool { return o.unbooked() > 0 }) {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.noteNode(n)

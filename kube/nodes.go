@@ -147,10 +147,21 @@ func (n *node) hosts() bool {
 }
 
 // tellHealth makes as many devices unhealthy as the device plugin does not
-// offer. Which they are it does not say: free ones are taken first, those that
-// were taken before stay.
+// offer, and as pods have that the engine could not be told of. Which they are nobody
+// says: free ones are taken first, those that were taken before stay.
 func (m *mirror) tellHealth(n *node) {
+	used, unbooked := uint64(0), 0
+	for _, p := range n.pods {
+		used |= p.devices
+		unbooked += p.unbooked()
+	}
 	if want, ok := m.unusable(n); ok {
+		for g := n.told.GPUs - 1; g >= 0 && unbooked > 0; g-- {
+			if (want|used)>>g&1 == 0 {
+				want |= 1 << g
+				unbooked--
+			}
+		}
 		for s := n.sick ^ want; s != 0; s &= s - 1 {
 			g := bits.TrailingZeros64(s)
 			m.mustTell(core.DeviceHealth{Node: n.object.Name, GPU: g, Healthy: want>>g&1 == 0})
@@ -158,17 +169,14 @@ func (m *mirror) tellHealth(n *node) {
 		n.sick = want
 		return
 	}
-	used := uint64(0)
-	for _, p := range n.pods {
-		used |= p.devices
-	}
-	for bits.OnesCount64(n.sick) > n.object.missing {
+	missing := min(n.object.missing+unbooked, n.told.GPUs)
+	for bits.OnesCount64(n.sick) > missing {
 		g := bits.TrailingZeros64(n.sick)
 		n.sick &^= 1 << g
 		m.mustTell(core.DeviceHealth{Node: n.object.Name, GPU: g, Healthy: true})
 	}
 	for _, free := range []bool{true, false} {
-		for g := n.told.GPUs - 1; g >= 0 && bits.OnesCount64(n.sick) < n.object.missing; g-- {
+		for g := n.told.GPUs - 1; g >= 0 && bits.OnesCount64(n.sick) < missing; g-- {
 			if n.sick>>g&1 == 0 && (used>>g&1 == 0) == free {
 				n.sick |= 1 << g
 				m.mustTell(core.DeviceHealth{Node: n.object.Name, GPU: g, Healthy: false})

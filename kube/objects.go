@@ -63,6 +63,12 @@ type podObject struct {
 	gpus       []int
 	share      core.Milli
 	backfilled bool
+	// held is [translate.Held], and in request already.
+	held core.Milli
+	// said is what its labels and annotations say that counts until it ends, as
+	// recorded in its status where it is; says is what they say now.
+	said, says string
+	record     string // what its status has
 }
 
 // trimPod cuts a pod down.
@@ -87,6 +93,13 @@ func trimPod(p *v1.Pod) *podObject {
 		}
 	}
 	o.amounts = translate.Requests(p)
+	if o.ours {
+		o.said = translate.SaidBy(p).String()
+		o.says = o.said
+		if o.record = translate.Record(p); o.record != "" && o.node != "" {
+			p, o.said = translate.AsAdmitted(p, o.record), o.record
+		}
+	}
 	if o.node != "" {
 		gpus, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
 		if err == nil {
@@ -110,6 +123,12 @@ func trimPod(p *v1.Pod) *podObject {
 	var err error
 	o.request, err = translate.Request(p, &o.attributes)
 	wrong(err)
+	if o.node != "" {
+		o.held = translate.Held(p)
+		if o.request.GPU = max(o.request.GPU, o.held); o.attributes.GPUMemory > 0 && o.amounts.GPUs == 0 {
+			o.request.GPU = 0 // resolveMemory says
+		}
+	}
 	o.pool = translate.PodPool(p, &o.request)
 	o.terms, err = translate.Terms(p)
 	wrong(err)

@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"fmt"
 	"math/bits"
 	"reflect"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/translate"
@@ -35,11 +38,15 @@ type pod struct {
 	state  podState
 	// slot is its number in the engine's job, -1 while the engine does not know
 	// it.
-	slot    int
-	task    *task
-	target  string // its node, or the one it is being bound to
-	devices uint64 // its GPUs there
-	given   uint64 // its GPUs as the binding says that was sent
+	slot int
+	task *task
+	// edited says what people were told of that was changed on it, and does not
+	// count; recording that this is being written into its status.
+	edited    string
+	recording bool
+	target    string // its node, or the one it is being bound to
+	devices   uint64 // its GPUs there
+	given     uint64 // its GPUs as the binding says that was sent
 	// inFlight says that a binding was sent and not answered; what it is to be
 	// evicted for waits meanwhile.
 	inFlight bool
@@ -96,12 +103,14 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	old := p.object
+	o.terms, o.ports = old.terms, old.ports // they cannot change
+	p.settled(o)
 	if p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() && o.node == p.target && o.membership.Group != p.group.id && o.ours {
 		m.changeOwner(p, o)
 		return
 	}
 	defer m.notePod(p)
-	o.terms, o.ports = old.terms, old.ports // they cannot change
+	defer m.keepRecord(p)
 	if o.labels != old.labels {
 		m.leaveSort(p)
 		m.joinSort(p, o.labels)
@@ -141,7 +150,7 @@ func (m *mirror) podSeen(o *podObject) {
 			m.weighUsers(p)
 			m.touch(p.group)
 		}
-	case p.state == podWaiting || o.node != p.target || p.otherDevices():
+	case p.state == podWaiting || o.node != p.target || !slices.Equal(o.gpus, old.gpus) && p.otherDevices():
 		// Somebody else has bound it: an earlier scheduler, perhaps, whose last
 		// requests took effect late.
 		m.leaveSlot(p)
@@ -163,11 +172,14 @@ func (m *mirror) podSeen(o *podObject) {
 // changeOwner takes in that a pod on a node was taken out of its owner's hands, or
 // given back: it is one of another group.
 func (m *mirror) changeOwner(p *pod, o *podObject) {
-	moves, stayed := p.moves, p.stayed
+	moves, stayed, admitted := p.moves, p.stayed, p.group.admitted
 	m.podOver(p)
 	m.newPod(o)
 	p = m.pods[o.UID]
 	p.moves, p.stayed = moves, stayed
+	if g := p.group; g != nil && len(g.pods) == 1 {
+		g.admitted = admitted // it is the same job still
+	}
 	for _, r := range o.deviceClaims {
 		if c := m.dra.claims[key(o.Namespace, r.claim)]; c != nil {
 			m.claimChanged(c) // to those that share it, it was gone
@@ -365,6 +377,7 @@ func (m *mirror) adopt(p *pod) {
 	})
 	if err == nil {
 		p.group.ran = true
+		m.keepRecord(p)
 		for _, d := range gpus {
 			p.devices |= 1 << d
 		}
@@ -374,9 +387,16 @@ func (m *mirror) adopt(p *pod) {
 	if m.panics.broken {
 		return // the next engine is told of it again
 	}
-	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", err)
+	m.outside(p, err)
+}
+
+// outside counts a pod on a node, which the engine refuses, as something that its node
+// lacks.
+func (m *mirror) outside(p *pod, why error) {
+	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
 	m.notePod(p)
 	delete(p.group.pods, p.object.UID)
+	delete(p.group.loose, p.object.UID)
 	m.leaveSlot(p)
 	if p.inFlight {
 		p.group.inFlight--
@@ -384,10 +404,14 @@ func (m *mirror) adopt(p *pod) {
 	m.touch(p.group) // which may have no pods now
 	p.group = nil
 	m.alone(p)
+	if n := p.unbooked(); n > 0 {
+		m.tellPod(p, GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has not as many left: those that are free take no other pods (%v)", n, p.target, why))
+	}
 }
 
-// devicesOf returns the GPUs of a pod that is on a node: those its annotation
-// names, else the first that have room.
+// devicesOf returns the GPUs of a pod that is on a node: those of its claims, those that
+// its annotation names or, where these cannot be, the first that have room. Annotations
+// may say anything: what counts is that as many devices are booked as the pod has.
 func (m *mirror) devicesOf(p *pod, n *node) []int {
 	gpu := p.task.spec.GPU
 	want := int((gpu + core.WholeGPU - 1) / core.WholeGPU)
@@ -397,42 +421,90 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 	if gpus, ok := m.claimed(p); ok && len(gpus) == want {
 		return gpus
 	}
-	if len(p.object.gpus) == want {
+	part := min(gpu, core.WholeGPU)
+	has := roomBeside(p, n, func(o *pod) uint64 { return o.devices | o.given })
+	fits := func(list []int) bool {
+		return len(list) == want && !slices.ContainsFunc(list, func(d int) bool { return d >= n.told.GPUs || has[d] < part })
+	}
+	if fits(p.object.gpus) {
 		return p.object.gpus
 	}
-	if bits.OnesCount64(p.given) == want { // the API has not shown it yet
-		var out []int
-		for s := p.given; s != 0; s &= s - 1 {
-			out = append(out, bits.TrailingZeros64(s))
-		}
-		return out
+	if list := devicesIn(p.given); fits(list) { // the API has not shown it yet
+		return list
 	}
+	if len(p.object.gpus) > 0 {
+		m.tellPod(p, DevicesNotAsAnnotated, fmt.Sprintf("%s: it names GPUs %s of node %s, which are not its own: %d with room are booked for it",
+			v1alpha1.GPUsAnnotation, listed(p.object.gpus), p.target, want))
+	}
+	// Best those that no pod says it has, which the engine may not know yet.
+	unclaimed := roomBeside(p, n, (*pod).holds)
+	var out []int
+	for _, room := range [][64]core.Milli{unclaimed, has} {
+		for d := 0; d < n.told.GPUs && len(out) < want; d++ {
+			if min(room[d], has[d]) >= part && !slices.Contains(out, d) {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// roomBeside returns how much of each device of a node the others on it leave, each
+// with the devices that has says.
+func roomBeside(p *pod, n *node, has func(*pod) uint64) [64]core.Milli {
 	var free [64]core.Milli
 	for i := range free {
 		free[i] = core.WholeGPU
 	}
 	for _, o := range n.pods {
-		for s := o.holds(); s != 0; s &= s - 1 {
+		if o == p {
+			continue
+		}
+		for s := has(o); s != 0; s &= s - 1 {
 			free[bits.TrailingZeros64(s)] -= o.share()
 		}
 	}
+	return free
+}
+
+// devicesIn lists the devices of a set.
+func devicesIn(set uint64) []int {
 	var out []int
-	for d := 0; d < n.told.GPUs && len(out) < want; d++ {
-		if free[d] >= min(gpu, core.WholeGPU) {
-			out = append(out, d)
-		}
+	for ; set != 0; set &= set - 1 {
+		out = append(out, bits.TrailingZeros64(set))
 	}
 	return out
+}
+
+func listed(gpus []int) string {
+	set := uint64(0)
+	for _, d := range gpus {
+		set |= 1 << d
+	}
+	return translate.Devices(set)
 }
 
 // holds returns the GPUs of a pod, as far as it says them where the engine has not
 // been told of it.
 func (p *pod) holds() uint64 {
 	set := p.devices | p.given
+	if p.devices != 0 {
+		return set
+	}
 	for _, d := range p.object.gpus {
 		set |= 1 << d
 	}
 	return set
+}
+
+// unbooked is how many GPUs of its node a pod has that the engine could not be told
+// of; 0 for a pod that it knows, or is to know.
+func (p *pod) unbooked() int {
+	if p.group != nil {
+		return 0
+	}
+	gpu := max(core.Milli(p.object.amounts.GPUs)*core.WholeGPU, p.object.request.GPU, p.object.held)
+	return int(min((gpu+core.WholeGPU-1)/core.WholeGPU, 64))
 }
 
 // otherDevices reports whether the pod was bound with other GPUs than the engine

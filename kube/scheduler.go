@@ -4,7 +4,7 @@
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  quarantine.go                                   what a panic of the engine costs
-//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
+//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
 //	drain.go loss.go                                  who leaves nodes that are emptied, or lost
 //	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
 //	leader.go shards.go                               who decides, and on what
@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -330,6 +331,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		go s.ask(ctx, g.id, *g.object)
 	}
 	s.verses.put(a.said)
+	if len(a.record) > 0 {
+		go s.keepRecords(ctx, slices.Clone(a.record))
+	}
 	for _, w := range a.warn {
 		s.event(w.namespace, "Pod", w.name, w.uid, v1.EventTypeWarning, w.reason, w.message)
 	}

@@ -83,6 +83,11 @@ func (m *mirror) submit(g *group) {
 		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true
 	} else {
 		m.describe(g, speaker, &job)
+		if g.admitted != nil && speaker.state != podWaiting {
+			g.admitted.apply(m, &job)
+		} else {
+			g.admitted = admit(&job)
+		}
 	}
 	if !ours { // it is as it is
 		job.Locked, job.NotPreemptible, job.Gang, job.Topology = true, true, false, core.Job{}.Topology
@@ -106,8 +111,14 @@ func (m *mirror) submit(g *group) {
 		job.Tasks = append(job.Tasks, task)
 	}
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
-		if g.reset(); !m.panics.broken {
-			g.wait(m.now, ReasonMisconfigured, err.Error())
+		if g.reset(); m.panics.broken {
+			return
+		}
+		g.wait(m.now, ReasonMisconfigured, err.Error())
+		for _, p := range list {
+			if p.state != podWaiting { // it has what it has, all the same
+				m.outside(p, err)
+			}
 		}
 		return
 	}
@@ -153,8 +164,10 @@ func (g *group) spread(pods map[*task][]*pod) map[*task]int {
 func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	a := m.attributesOf(g, p)
 	job.Queue = m.queueOf(g, a)
-	if reason, _ := m.queues.blocks(m, job.Queue, g.id.Namespace); reason == ReasonQueueNotFound {
-		job.Queue = DefaultQueue // its pods run: they must be counted somewhere
+	if p.state != podWaiting && g.admitted == nil {
+		job.Queue = m.chargeable(g, p, job.Queue)
+	} else if _, told := m.queues.told[job.Queue]; !told {
+		job.Queue = DefaultQueue // it must be counted somewhere
 	}
 	if a.KindGiven {
 		job.Kind = a.Kind

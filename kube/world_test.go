@@ -38,6 +38,8 @@ type world struct {
 	onBind func(b *bindAct) bool
 	// onRelease is told of the claims whose devices are to be given back.
 	onRelease func(claimOrder)
+	// warned is what people were told of pods in events.
+	warned []warning
 	// made says whether claims that are told a node get a volume there.
 	made   bool
 	claims map[string]*v1.PersistentVolumeClaim // by namespace/name
@@ -159,12 +161,14 @@ func (w *world) settle() {
 		w.now = w.now.Add(time.Second)
 		acts := w.m.decide(core.Time(w.now.UnixNano()))
 		binds, evicts := slices.Clone(acts.bind), slices.Clone(acts.evict)
-		release := slices.Clone(acts.release)
+		release, records := slices.Clone(acts.release), slices.Clone(acts.record)
+		w.warned = append(w.warned, acts.warn...)
 		chosen, again := slices.Clone(acts.choose), acts.wake <= core.Time(w.now.UnixNano())
 		w.m.done()
-		if len(binds)+len(evicts)+len(chosen)+len(release) == 0 && !again {
+		if len(binds)+len(evicts)+len(chosen)+len(release)+len(records) == 0 && !again {
 			return
 		}
+		w.record(records)
 		for _, c := range chosen {
 			w.choose(c)
 		}

@@ -176,6 +176,11 @@ const GPUResource = "nvidia.com/gpu"
 // autoscalers read.
 const WaitingCondition = "muster.sh/Waiting"
 
+// AdmittedCondition is the type of the condition of a pod that says, in JSON, which
+// labels and annotations it was bound with, where they are others now, or where it
+// has a part of a GPU: those that it was bound with count until it ends.
+const AdmittedCondition = "muster.sh/Admitted"
+
 // PreemptionReason is the reason of the condition DisruptionTarget of a pod
 // that is evicted for another.
 const PreemptionReason = "PreemptionByScheduler"

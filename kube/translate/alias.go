@@ -115,7 +115,7 @@ var attributes = []attribute{
 	}},
 	{keys(v1alpha1.MinRuntimeAnnotation, "kai.scheduler/min-runtime"), duration(func(a *Attributes) *core.Time { return &a.MinRuntime })},
 	{keys(v1alpha1.CheckpointIntervalAnnotation), duration(func(a *Attributes) *core.Time { return &a.Checkpoint })},
-	{keys(v1alpha1.WalltimeAnnotation, "kueue.x-k8s.io/max-exec-time-seconds"), duration(func(a *Attributes) *core.Time { return &a.Estimate })},
+	{keys(v1alpha1.WalltimeAnnotation, kueueWalltime), duration(func(a *Attributes) *core.Time { return &a.Estimate })},
 	{keys(v1alpha1.LastCheckpointAnnotation), func(a *Attributes, v string) error {
 		t, err := time.Parse(time.RFC3339, v)
 		if err != nil {
@@ -144,7 +144,7 @@ var attributes = []attribute{
 		}
 		return nil
 	}},
-	{keys(v1alpha1.GPUFractionAnnotation, "gpu-fraction"), func(a *Attributes, v string) (err error) {
+	{fractionKeys, func(a *Attributes, v string) (err error) {
 		a.Fraction, err = fraction(v)
 		return err
 	}},
@@ -188,6 +188,12 @@ var attributes = []attribute{
 		return nil
 	}},
 }
+
+// fractionKeys ask for a part of a GPU.
+var fractionKeys = keys(v1alpha1.GPUFractionAnnotation, "gpu-fraction")
+
+// kueueWalltime is Kueue's label for how long a job takes.
+const kueueWalltime = "kueue.x-k8s.io/max-exec-time-seconds"
 
 func keys(k ...string) []string { return k }
 

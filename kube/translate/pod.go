@@ -205,6 +205,37 @@ func Share(p *v1.Pod) core.Milli {
 	return core.WholeGPU
 }
 
+// Held is how much of GPUs a pod on a node has at least, beyond what its spec says:
+// what its annotations say that cannot be read counts as whole GPUs. 0 for pods that
+// get GPUs by their spec or by claims, and for those that say nothing of GPUs.
+func Held(p *v1.Pod) core.Milli {
+	if Requests(p).GPUs > 0 || len(p.Spec.ResourceClaims) > 0 {
+		return 0
+	}
+	held := core.Milli(0)
+	if _, v, ok := lookup(p, fractionKeys); ok {
+		part, err := fraction(v)
+		if err != nil {
+			part = core.WholeGPU
+		}
+		held = part
+	}
+	if _, ok := p.Annotations[v1alpha1.GPUsAnnotation]; ok {
+		part, devices := core.WholeGPU, 1
+		if v, ok := p.Annotations[v1alpha1.ShareAnnotation]; ok && Share(p) < core.WholeGPU && v != "" {
+			part = Share(p)
+		}
+		if list, err := ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation]); err == nil {
+			devices = len(list)
+		}
+		if devices > 1 {
+			part = core.WholeGPU // parts are of one
+		}
+		held = max(held, core.Milli(devices)*part)
+	}
+	return held
+}
+
 // fraction reads a part of a GPU: "0.25" is 250.
 func fraction(s string) (core.Milli, error) {
 	f, err := strconv.ParseFloat(s, 64)

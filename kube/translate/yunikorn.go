@@ -29,9 +29,11 @@ const placeholderPatience = 15 * 60 * core.Second
 // label "queue" names YuniKorn's queue on such pods alone: elsewhere it may mean
 // anything.
 func application(o labelled) string {
-	_, id, _ := lookup(o, keys("yunikorn.apache.org/app-id", "applicationId"))
+	_, id, _ := lookup(o, applicationKeys)
 	return id
 }
+
+var applicationKeys = keys("yunikorn.apache.org/app-id", "applicationId")
 
 // taskGroups reads the annotation that lists them. What it says besides of
 // nodes and resources are YuniKorn's placeholders' needs; the pods have their

@@ -1,0 +1,176 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// What a job was admitted with counts until it ends: whoever may write a pod may
+// change its labels and annotations while it runs, and would move its charge to
+// another queue, or free its GPUs in the books.
+//
+// While this instance runs, its tables have what counts: of a pod as it was when it
+// was first seen on its node (settled), of a job as it was submitted (admitted). For
+// the next instance it is written into the pod's status, where tenants cannot write,
+// as soon as the pod says anything else; and of a pod with a part of a GPU at once,
+// for its spec says nothing of GPUs. A pod without that record is taken at its word
+// as far as its spec, its node and the rights of its namespace let it (devicesOf,
+// translate.Held, chargeable).
+
+// Reasons of the Warning events of a pod that runs.
+const (
+	// ChangeIgnored: labels or annotations were changed that count as they were
+	// when the pod was bound.
+	ChangeIgnored = "ChangeIgnored"
+	// DevicesNotAsAnnotated: it does not have the GPUs that its annotation names; others are
+	// booked for it.
+	DevicesNotAsAnnotated = "DevicesNotAsAnnotated"
+	// GPUsOvercommitted: it has more GPUs than its node has left.
+	GPUsOvercommitted = "GPUsOvercommitted"
+)
+
+// admitted is what of a job counts as it was submitted for as long as pods of it have
+// a place, when the engine is built anew too.
+type admitted struct {
+	queue                                 string
+	class                                 core.Class
+	priority                              int32
+	neverPreempts, notPreemptible, locked bool
+	minRuntime, checkpoint                core.Time
+}
+
+func admit(j *core.Job) *admitted {
+	return &admitted{j.Queue, j.Class, j.Priority, j.NeverPreempts, j.NotPreemptible, j.Locked, j.MinRuntime, j.Checkpoint}
+}
+
+// apply has a job be as it was admitted. The queue counts as long as there is one.
+func (a *admitted) apply(m *mirror, j *core.Job) {
+	if _, told := m.queues.told[a.queue]; told {
+		j.Queue = a.queue
+	}
+	j.Class, j.Priority, j.NeverPreempts = a.class, a.priority, a.neverPreempts
+	j.NotPreemptible, j.Locked, j.MinRuntime, j.Checkpoint = a.notPreemptible, a.locked, a.minRuntime, a.checkpoint
+}
+
+// chargeable returns the queue to which a job is charged of which pods run, whatever
+// they say: the one they name if their namespace may use it, else that of the
+// namespace, else the default, which owns nothing unless somebody gave it a quota.
+func (m *mirror) chargeable(g *group, p *pod, named string) string {
+	reason, detail := m.queues.blocks(m, named, g.id.Namespace)
+	if reason == "" {
+		return named
+	}
+	queue := translate.NamespaceQueue(m.namespaces[g.id.Namespace])
+	if queue == "" || queue == named {
+		queue = DefaultQueue
+	} else if why, _ := m.queues.blocks(m, queue, g.id.Namespace); why != "" {
+		queue = DefaultQueue
+	}
+	m.tellPod(p, reason, fmt.Sprintf("%s; what runs is charged to queue %s", detail, queue))
+	return queue
+}
+
+// settled has a pod on its node be as it was when it was first seen there, but for
+// what changes as it runs: its place among its owner's pods, its CPU and memory, when
+// it saved its progress, how long it takes.
+func (p *pod) settled(o *podObject) {
+	old := p.object
+	if !o.ours || !old.ours || old.node == "" || o.node != old.node || o.said == old.said {
+		return
+	}
+	o.said = old.said
+	if o.move.Active() == old.move.Active() {
+		o.membership = old.membership
+	}
+	saved, estimate := o.attributes.LastCheckpoint, o.attributes.Estimate
+	o.attributes = old.attributes
+	o.attributes.LastCheckpoint, o.attributes.Estimate = saved, estimate
+	o.request.GPU, o.request.Models, o.wrong = old.request.GPU, old.request.Models, old.wrong
+	o.gpus, o.share, o.held, o.backfilled = old.gpus, old.share, old.held, old.backfilled
+	o.resource = old.resource
+}
+
+// keepRecord has what counts of a pod on its node written into its status, where that
+// is needed and not done.
+func (m *mirror) keepRecord(p *pod) {
+	o := p.object
+	if !o.ours || o.node == "" || o.says == o.said && o.share == core.WholeGPU || !m.shards.held[m.whose(p)] {
+		return
+	}
+	edited := ""
+	if o.says != o.said {
+		edited = strings.Join(translate.Differences(o.said, o.says), ", ")
+	}
+	if p.edited != edited {
+		if p.edited = edited; edited != "" {
+			m.tellPod(p, ChangeIgnored, "changed while the pod runs: "+edited+"; what it was bound with counts until it ends")
+		}
+	}
+	if o.record != o.said && !p.recording {
+		p.recording = true
+		m.acts.record = append(m.acts.record, recordAct{o.Namespace, o.Name, o.UID, o.said})
+	}
+}
+
+// recorded takes in that a record was written, or could not be.
+func (m *mirror) recorded(uid types.UID) {
+	if p := m.pods[uid]; p != nil {
+		p.recording = false
+	}
+}
+
+// tellPod tells people of a pod in an event, if it is up to this instance.
+func (m *mirror) tellPod(p *pod, reason, message string) {
+	if m.shards.held[m.whose(p)] {
+		m.acts.warn = append(m.acts.warn, warning{p.object.Namespace, p.object.Name, p.object.UID, reason, message})
+	}
+}
+
+// recordAct asks to write what counts of a pod.
+type recordAct struct {
+	namespace, name string
+	uid             types.UID
+	said            string
+}
+
+// keepRecords writes records. What cannot be written is written when the pod is seen
+// next.
+func (s *Scheduler) keepRecords(ctx context.Context, list []recordAct) {
+	for i := range list {
+		x := &list[i]
+		err := s.statusLimit.Wait(ctx)
+		if err == nil {
+			err = s.retry(ctx, func() error { return s.keepRecord(ctx, x) })
+			s.metrics.request("status", err)
+		}
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			s.log.Warn("what a pod was bound with could not be written", "pod", x.namespace+"/"+x.name, "error", err)
+		}
+		s.box.put(func(m *mirror) { m.recorded(x.uid) })
+	}
+}
+
+func (s *Scheduler) keepRecord(ctx context.Context, x *recordAct) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": x.uid},
+		"status": map[string]any{"conditions": []v1.PodCondition{{
+			Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Reason: "Bound", Message: x.said, LastTransitionTime: metav1.NewTime(s.now()),
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}

@@ -1,0 +1,135 @@
+package translate
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// Said is what labels and annotations say of a pod that counts from its binding until
+// it ends: its queue, its gang, its priority, its GPUs. Whoever may write the pod may
+// change them, and nothing of it counts.
+type Said struct {
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// settled are the keys that [Said] has. Those that a job writes as it runs are not
+// among them: when it last saved its progress, and how long it still takes. Nor is its
+// pool: all instances must find the same, whenever they began to look.
+var settled = func() map[string]bool {
+	out := map[string]bool{}
+	add := func(list ...string) {
+		for _, k := range list {
+			out[k] = true
+		}
+	}
+	for i := range attributes {
+		add(attributes[i].keys...)
+	}
+	for _, g := range gangNames {
+		add(g.key)
+	}
+	for _, o := range owners {
+		add(o.label)
+	}
+	add(applicationKeys...)
+	add(taskGroupKey, "queue", "spark-role")
+	add("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/size")
+	add(v1alpha1.GPUsAnnotation, v1alpha1.NICsAnnotation, v1alpha1.ShareAnnotation, v1alpha1.BackfilledAnnotation)
+	for _, k := range []string{v1alpha1.LastCheckpointAnnotation, v1alpha1.WalltimeAnnotation, kueueWalltime} {
+		delete(out, k)
+	}
+	return out
+}()
+
+// SaidBy returns what labels and annotations of a pod say now.
+func SaidBy(p *v1.Pod) Said {
+	only := func(table map[string]string) map[string]string {
+		var out map[string]string
+		for k, v := range table {
+			if settled[k] {
+				if out == nil {
+					out = map[string]string{}
+				}
+				out[k] = v
+			}
+		}
+		return out
+	}
+	return Said{only(p.Labels), only(p.Annotations)}
+}
+
+// String writes it, the same for the same.
+func (s Said) String() string {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it has nothing that cannot be written
+	}
+	return string(data)
+}
+
+// Record returns what Muster wrote of a pod in the condition
+// [v1alpha1.AdmittedCondition], empty when it wrote none that can be read. Conditions
+// are in the status of a pod, which who may write the pod may not write.
+func Record(p *v1.Pod) string {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1alpha1.AdmittedCondition {
+			var s Said
+			if json.Unmarshal([]byte(c.Message), &s) != nil {
+				return ""
+			}
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// AsAdmitted returns a pod that says what the record has in place of what it says
+// now. The pod is left as it is.
+func AsAdmitted(p *v1.Pod, record string) *v1.Pod {
+	var s Said
+	if json.Unmarshal([]byte(record), &s) != nil {
+		return p
+	}
+	restore := func(now, then map[string]string) map[string]string {
+		out := maps.Clone(then)
+		if out == nil {
+			out = map[string]string{}
+		}
+		for k, v := range now {
+			if !settled[k] {
+				out[k] = v
+			}
+		}
+		return out
+	}
+	q := *p
+	q.Labels, q.Annotations = restore(p.Labels, s.Labels), restore(p.Annotations, s.Annotations)
+	return &q
+}
+
+// Differences lists the keys that one says and the other does not, or otherwise.
+func Differences(a, b string) []string {
+	var x, y Said
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return nil
+	}
+	keys := map[string]bool{}
+	compare := func(x, y map[string]string) {
+		for k, v := range x {
+			if w, ok := y[k]; !ok || w != v {
+				keys[k] = true
+			}
+		}
+	}
+	compare(x.Labels, y.Labels)
+	compare(y.Labels, x.Labels)
+	compare(x.Annotations, y.Annotations)
+	compare(y.Annotations, x.Annotations)
+	return slices.Sorted(maps.Keys(keys))
+}
