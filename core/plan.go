@@ -37,14 +37,17 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	if single && !(c.overrun && e.placer.MayFit(u)) {
 		placed, gone = e.planPod(c, u, s)
 	}
-	if several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1; placed == nil && (!single || c.overrun || several) {
+	// Who keeps a pod off a node by an affinity may be on others.
+	terms := slices.ContainsFunc(u.Tasks, func(t place.Task) bool { return len(t.Terms) > 0 })
+	several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1 || terms
+	inDomain := u.Whole && u.Required >= 0 && !c.overrun && !c.owes
+	if placed == nil && inDomain {
+		placed, gone = e.planInDomain(c, u, s)
+	}
+	if placed == nil && (!single || c.overrun || several) && (!inDomain || terms) {
 		e.state.Rollback(0)
 		e.dropLifted()
-		if u.Whole && u.Required >= 0 && !c.overrun && !c.owes {
-			placed, gone = e.planInDomain(c, u, s)
-		} else {
-			placed, gone = e.planGang(c, u, s)
-		}
+		placed, gone = e.planGang(c, u, s)
 	}
 	if placed != nil && c.within && !(e.wouldCover(j, placed) && (!byQuota(gone) || e.affords(j, placed, j.queue.NominalRoom))) {
 		placed = nil

@@ -116,11 +116,11 @@ func (e *Engine) appeared(j *job) {
 	}
 }
 
-// tryAgain lets those try again that found no room and have an affinity that
-// matters.
+// tryAgain lets those try again that found no room, or nobody to evict for quota, and
+// have an affinity that matters.
 func (e *Engine) tryAgain(matters func(Term) bool) {
 	for i := len(e.idle) - 1; i >= 0; i-- {
-		if c := e.idle[i]; c.state == classStuck && c.head().requires(matters) {
+		if c := e.idle[i]; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
 			e.setClass(c, classActive)
 		}
 	}
