@@ -46,6 +46,9 @@ test-e2e: build devcluster ## run the tests on a real Kubernetes API, in minutes
 	cd devcluster && go test -count=1 -timeout 15m ./e2e
 	PATH="$(CURDIR)/bin:$$PATH" MUSTER_E2E=1 go test -count=1 -run TestScenariosOnAPI ./kube
 
+test-e2e-full: build devcluster ## run the long ones of these too: fifty rounds of each fault
+	cd devcluster && MUSTER_FULL=1 go test -count=1 -timeout 60m ./e2e
+
 lint: ## vet and lint
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"net/http"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -11,6 +13,14 @@ import (
 
 // NewClient returns a client for Muster's own objects.
 func NewClient(c *rest.Config) (*rest.RESTClient, error) {
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(c, client)
+}
+
+func newClient(c *rest.Config, client *http.Client) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -19,5 +29,5 @@ func NewClient(c *rest.Config) (*rest.RESTClient, error) {
 	c = rest.CopyConfig(c)
 	c.GroupVersion, c.APIPath = &v1alpha1.GroupVersion, "/apis"
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	return rest.RESTClientFor(c)
+	return rest.RESTClientForConfigAndClient(c, client)
 }

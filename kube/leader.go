@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -31,8 +33,36 @@ import (
 type Leader struct {
 	// Namespace holds the Leases; no election when empty.
 	Namespace string
-	// Identity is this instance's name, unique among them.
+	// Identity is this instance's name, unique among them, those included that ran
+	// before: one that starts again under its old name would take what it held for its
+	// own, while requests from before may be under way.
 	Identity string
+	// LeaseDuration is how long an instance that falls silent keeps its Leases, in
+	// whole seconds; 15 s when 0. RenewDeadline is how long after the last renewal it
+	// decides and writes, which is less; 10 s when 0. RetryPeriod is how often Leases
+	// are renewed, and looked at, which is less than 5/6 of that; 2 s when 0.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// settle puts in what is usual where nothing is said.
+func (l *Leader) settle() {
+	l.LeaseDuration = cmp.Or(l.LeaseDuration, 15*time.Second)
+	l.RenewDeadline = cmp.Or(l.RenewDeadline, 10*time.Second)
+	l.RetryPeriod = cmp.Or(l.RetryPeriod, 2*time.Second)
+}
+
+// Check says which of the times cannot be, and what was expected.
+func (l Leader) Check() error {
+	l.settle()
+	switch {
+	case l.LeaseDuration < time.Second || l.LeaseDuration%time.Second != 0:
+		return fmt.Errorf("lease-duration: expected whole seconds, at least 1s; found %v", l.LeaseDuration)
+	case l.RenewDeadline <= 0 || l.RenewDeadline >= l.LeaseDuration:
+		return fmt.Errorf("renew-deadline: expected less than the lease duration, which is %v; found %v", l.LeaseDuration, l.RenewDeadline)
+	case l.RetryPeriod <= 0 || time.Duration(leaderelection.JitterFactor*float64(l.RetryPeriod)) >= l.RenewDeadline:
+		return fmt.Errorf("retry-period: expected less than five sixths of the renew deadline, which is %v; found %v", l.RenewDeadline, l.RetryPeriod)
+	}
+	return nil
 }
 
 // LeaseName is the Lease of the instance that decides on all, or on the pools that
@@ -46,16 +76,8 @@ const memberPrefix = LeaseName + "-member-"
 // worth nothing any more: the process should end and start anew.
 var ErrLostLease = errors.New("another instance has taken the lease")
 
-const (
-	// leaseDuration is how long an instance that falls silent keeps its leases, and
-	// renewDeadline how long it tries to renew one before it gives up.
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	// leasePeriod is how often leases are renewed, and looked at.
-	leasePeriod = 2 * time.Second
-	// forgotten is how long after its end an instance's Lease is deleted by others.
-	forgotten = time.Hour
-)
+// forgotten is how long after its end an instance's Lease is deleted by others.
+const forgotten = time.Hour
 
 // seat is a shard's Lease that this instance holds or waits for.
 type seat struct {
@@ -99,7 +121,7 @@ func (s *Scheduler) lead(ctx context.Context, stopped <-chan struct{}, cancel co
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(leasePeriod):
+		case <-time.After(s.config.Leader.RetryPeriod):
 		}
 	}
 	s.signOff()
@@ -123,7 +145,7 @@ func (s *Scheduler) allotted(ctx context.Context, seats []*seat) []bool {
 	for i, x := range seats {
 		mine[i] = x != nil && !x.leaving
 	}
-	ctx, cancel := context.WithTimeout(ctx, renewDeadline)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Leader.RenewDeadline)
 	defer cancel()
 	err := s.signOn(ctx)
 	var leases []lease
@@ -177,7 +199,7 @@ func (s *Scheduler) clear(ctx context.Context, o *coordinationv1.Lease) {
 	s.log.Warn("an instance has not renewed its lease in time", "holder", *o.Spec.HolderIdentity, "lease", o.Name)
 	o.Spec.HolderIdentity = ptr.To("")
 	// It is no error that another was faster: the update is of what was seen.
-	_, err := s.client.CoordinationV1().Leases(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
+	_, err := s.leasing.CoordinationV1().Leases(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
 	s.metrics.request("update", err)
 }
 
@@ -191,15 +213,23 @@ func (s *Scheduler) sit(ctx context.Context, shard int, x *seat, cancel context.
 		log = log.With("shard", s.config.Shards[shard].Name())
 	}
 	name := s.config.Shards[shard].leaseName()
+	lost := func() {
+		s.fence.lose()
+		cancel(ErrLostLease)
+	}
 	leaderelection.RunOrDie(x.ctx, leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Name: name, Namespace: s.config.Leader.Namespace},
-			Client:     s.client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: s.config.Leader.Identity},
-			Labels:     map[string]string{v1alpha1.ShardsLabel: s.layout},
+		Lock: &lock{
+			Interface: &resourcelock.LeaseLock{
+				LeaseMeta:  metav1.ObjectMeta{Name: name, Namespace: s.config.Leader.Namespace},
+				Client:     s.leasing.CoordinationV1(),
+				LockConfig: resourcelock.ResourceLockConfig{Identity: s.config.Leader.Identity},
+				Labels:     map[string]string{v1alpha1.ShardsLabel: s.layout},
+			},
+			shard: shard, fence: s.fence, lost: lost,
+			again: func() { s.box.put(func(*mirror) {}) },
 		},
 		Name: name, ReleaseOnCancel: true,
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: leasePeriod,
+		LeaseDuration: s.config.Leader.LeaseDuration, RenewDeadline: s.config.Leader.RenewDeadline, RetryPeriod: s.config.Leader.RetryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				leading, end := context.WithCancel(leading)
@@ -216,8 +246,9 @@ func (s *Scheduler) sit(ctx context.Context, shard int, x *seat, cancel context.
 			},
 			OnStoppedLeading: func() {
 				if x.ctx.Err() == nil {
-					cancel(ErrLostLease)
+					lost()
 				}
+				s.fence.released(shard)
 			},
 			OnNewLeader: func(identity string) {
 				if identity != s.config.Leader.Identity {
@@ -260,7 +291,7 @@ func (s *Scheduler) agree(ctx context.Context, shard int) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(leasePeriod):
+		case <-time.After(s.config.Leader.RetryPeriod):
 		}
 	}
 }
@@ -427,7 +458,7 @@ func (l *sightings) see(o *coordinationv1.Lease) time.Duration {
 // leases lists the Leases of shards and instances. Those of instances that ended
 // long ago it deletes.
 func (s *Scheduler) leases(ctx context.Context) ([]lease, error) {
-	api := s.client.CoordinationV1().Leases(s.config.Leader.Namespace)
+	api := s.leasing.CoordinationV1().Leases(s.config.Leader.Namespace)
 	list, err := api.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.ShardsLabel})
 	s.metrics.request("list", err)
 	if err != nil {
@@ -457,14 +488,14 @@ func (s *Scheduler) signOn(ctx context.Context) error {
 	o := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: s.memberLease(), Namespace: s.config.Leader.Namespace, Labels: map[string]string{v1alpha1.ShardsLabel: s.layout}},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &s.config.Leader.Identity, LeaseDurationSeconds: ptr.To(int32(leaseDuration / time.Second)), RenewTime: &now,
+			HolderIdentity: &s.config.Leader.Identity, LeaseDurationSeconds: ptr.To(int32(s.config.Leader.LeaseDuration / time.Second)), RenewTime: &now,
 		},
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": o.Labels}, "spec": o.Spec})
 	if err != nil {
 		return err
 	}
-	api := s.client.CoordinationV1().Leases(o.Namespace)
+	api := s.leasing.CoordinationV1().Leases(o.Namespace)
 	_, err = api.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = api.Create(ctx, o, metav1.CreateOptions{})
@@ -478,9 +509,9 @@ func (s *Scheduler) signOff() {
 	if len(s.config.Shards) == 1 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), renewDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Leader.RenewDeadline)
 	defer cancel()
-	err := s.client.CoordinationV1().Leases(s.config.Leader.Namespace).Delete(ctx, s.memberLease(), metav1.DeleteOptions{})
+	err := s.leasing.CoordinationV1().Leases(s.config.Leader.Namespace).Delete(ctx, s.memberLease(), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		s.log.Warn("the other instances were not told that this one ends: they find out when its lease has run out", "error", err)
 	}

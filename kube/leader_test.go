@@ -36,9 +36,11 @@ func newLessee(t *testing.T, shards []string, objects ...runtime.Object) *lessee
 		t.Fatal(err)
 	}
 	client := fake.NewClientset(objects...)
+	leader := Leader{Namespace: "system", Identity: "a"}
+	leader.settle()
 	s := &Scheduler{
-		config: Config{Leader: Leader{Namespace: "system", Identity: "a"}, Shards: divided}, layout: layout(divided),
-		log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, box: newMailbox(), metrics: newMetrics(),
+		config: Config{Leader: leader, Shards: divided}, layout: layout(divided),
+		log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, leasing: client, box: newMailbox(), metrics: newMetrics(),
 		held: make([]atomic.Bool, len(divided)),
 	}
 	s.sightings.by = map[string]sighting{}

@@ -7,7 +7,7 @@
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
 //	drain.go loss.go                                  who leaves nodes that are emptied, or lost
 //	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
-//	leader.go shards.go                               who decides, and on what
+//	leader.go fence.go shards.go                      who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
@@ -99,7 +99,9 @@ type Scheduler struct {
 	log      *slog.Logger
 	now      func() time.Time
 	client   kubernetes.Interface
-	muster   rest.Interface // for our own objects
+	leasing  kubernetes.Interface // for Leases, which no fence may keep from being renewed
+	fence    *fence               // what else is written passes it; nil without an election
+	muster   rest.Interface       // for our own objects
 	dynamic  dynamic.Interface
 	box      *mailbox
 	mirror   *mirror
@@ -144,29 +146,47 @@ func New(c Config) (*Scheduler, error) {
 	if len(c.Shards) > 1 && c.Leader.Namespace == "" {
 		return nil, errors.New("several shards: expected a namespace for their leases; found none")
 	}
+	c.Leader.settle()
+	if err := c.Leader.Check(); err != nil {
+		return nil, err
+	}
 	api := rest.CopyConfig(c.API)
 	api.QPS, api.RateLimiter = -1, nil
 	api.UserAgent = "muster"
 	own := rest.CopyConfig(api)
 	api.ContentType, api.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(api)
+	var fence *fence
+	if c.Leader.Namespace != "" {
+		fence = newFence(&c.Leader, sinceBoot)
+	}
+	passing, err := fenced(own, fence)
 	if err != nil {
 		return nil, err
 	}
-	muster, err := NewClient(own)
+	client, err := kubernetes.NewForConfigAndClient(api, passing)
 	if err != nil {
 		return nil, err
 	}
-	dyn, err := dynamic.NewForConfig(own)
+	muster, err := newClient(own, passing)
 	if err != nil {
 		return nil, err
 	}
-	meta, err := metadata.NewForConfig(own)
+	dyn, err := dynamic.NewForConfigAndClient(own, passing)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := metadata.NewForConfigAndClient(own, passing)
+	if err != nil {
+		return nil, err
+	}
+	leases := ownConnection(api)
+	leases.Timeout = c.Leader.RenewDeadline / 2 // one that gets no answer leaves time for another
+	leasing, err := kubernetes.NewForConfig(leases)
 	if err != nil {
 		return nil, err
 	}
 	s := &Scheduler{
-		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn,
+		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn, leasing: leasing, fence: fence,
 		box: newMailbox(), orders: newOrders(), verses: newVerses(), evicting: make(chan struct{}, 32),
 		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
 		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
@@ -241,6 +261,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	s.drive(ctx)
 	s.orders.close()
 	workers.Wait()
+	s.fence.wait()
 	close(stopped) // others may decide now
 	leader.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -262,6 +283,7 @@ func (s *Scheduler) loop(ctx context.Context) {
 	defer stand.Stop()
 	var standings []standing
 	var show chan []standing // nil while there is nothing to show
+	stale := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -283,6 +305,16 @@ func (s *Scheduler) loop(ctx context.Context) {
 			show = nil
 			continue
 		}
+		if s.fence.stale() {
+			// Others may decide. This instance goes on if it turns out that none did,
+			// which it is told by what it takes in then, and ends otherwise.
+			if !stale {
+				s.log.Warn("the lease was not renewed in time: nothing is decided until it is")
+			}
+			stale = true
+			continue
+		}
+		stale = false
 		m.now = max(m.now, core.Time(s.now().UnixNano()))
 		list := s.box.take(spare)
 		for _, f := range list {

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
 	"io"
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,7 @@ func newScheduler() *cobra.Command {
 		statusRate float32
 		lost       = kube.DefaultLost()
 		elect      bool
+		leases     = struct{ duration, deadline, period core.Time }{15 * core.Second, 10 * core.Second, 2 * core.Second}
 		namespace  string
 		shards     []string
 		metrics    string
@@ -63,6 +65,13 @@ shard is one instance's, and passes to another when that ends.`,
 			if len(divided) > 1 && !elect {
 				return badUsage(c, "--shard: expected --leader-elect, by which instances agree on who has which shard")
 			}
+			times := kube.Leader{LeaseDuration: time.Duration(leases.duration), RenewDeadline: time.Duration(leases.deadline), RetryPeriod: time.Duration(leases.period)}
+			if min(leases.duration, leases.deadline, leases.period) <= 0 {
+				return badUsage(c, "--leader-elect-lease-duration, -renew-deadline, -retry-period: expected more than 0s")
+			}
+			if err := times.Check(); err != nil {
+				return badUsage(c, "--leader-elect-%v", err)
+			}
 			log, err := logs.logger(c)
 			if err != nil {
 				return err
@@ -82,8 +91,8 @@ shard is one instance's, and passes to another when that ends.`,
 				Workers: workers, StatusRate: statusRate, Lost: lost, Log: log, Shards: divided,
 			}
 			if elect {
-				kc.Leader, err = leader(namespace)
-				if err != nil {
+				kc.Leader = times
+				if kc.Leader.Namespace, kc.Leader.Identity, err = leader(namespace); err != nil {
 					return err
 				}
 			}
@@ -138,6 +147,9 @@ shard is one instance's, and passes to another when that ends.`,
 	f.IntVar(&lost.Large, "large-cluster-size-threshold", lost.Large, "in an unhealthy zone of at most this many nodes, empty none")
 	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
 	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the lease; by default the one this runs in, or muster-system")
+	durationVar(f, &leases.duration, "leader-elect-lease-duration", "how long an instance that falls silent keeps its leases, in whole seconds; the same for all instances")
+	durationVar(f, &leases.deadline, "leader-elect-renew-deadline", "decide and write until so long after the last renewal, which is less than the lease duration")
+	durationVar(f, &leases.period, "leader-elect-retry-period", "renew leases so often")
 	f.StringArrayVar(&shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, parted by commas, * for those that no other names. Once for each shard, the same for all instances")
 	f.StringVar(&metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
 	f.StringVar(&profiles, "pprof-address", "", "answer for /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
@@ -169,8 +181,8 @@ func newScheduling(ctx context.Context, c *cobra.Command, kc kube.Config, record
 	return s, done, nil
 }
 
-// leader names this instance and the lease's namespace.
-func leader(namespace string) (kube.Leader, error) {
+// leader names the leases' namespace and this instance.
+func leader(namespace string) (ns, identity string, err error) {
 	if namespace == "" {
 		namespace = "muster-system"
 		if data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
@@ -179,9 +191,10 @@ func leader(namespace string) (kube.Leader, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return kube.Leader{}, err
+		return "", "", err
 	}
-	return kube.Leader{Namespace: namespace, Identity: fmt.Sprintf("%s-%d", host, os.Getpid())}, nil
+	// In a container each process has the same host and number as the one before.
+	return namespace, host + "-" + strings.ToLower(rand.Text()[:10]), nil
 }
 
 // apiFlags say which API server to talk to.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -252,11 +251,11 @@ func (c *cluster) churn(rng *rand.Rand, round int) {
 type process struct {
 	*cluster
 	*exec.Cmd
-	said bytes.Buffer
+	said record
 }
 
-// process starts a scheduler.
-func (c *cluster) process() *process {
+// process starts a scheduler with flags.
+func (c *cluster) process(flags ...string) *process {
 	c.Helper()
 	file := filepath.Join(c.TempDir(), "kubeconfig")
 	c.must(clientcmd.WriteToFile(clientcmdapi.Config{
@@ -265,7 +264,7 @@ func (c *cluster) process() *process {
 		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "scheduler"}},
 		CurrentContext: "c",
 	}, file))
-	p := &process{cluster: c, Cmd: exec.Command("muster", "scheduler", "--kubeconfig", file)}
+	p := &process{cluster: c, Cmd: exec.Command("muster", append([]string{"scheduler", "--kubeconfig", file}, flags...)...)}
 	p.Stderr = &p.said
 	c.must(p.Start())
 	c.Cleanup(func() {

@@ -1,0 +1,326 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// A fence keeps an instance from writing when another may hold its Leases. An
+// instance may be stopped at any moment and go on later, in the midst of what it
+// was doing, without knowing of it: a process by SIGSTOP, a machine by a suspend. So
+// that it holds a Lease is asked for each write, right before the write goes out.
+//
+// What others can know of a renewal that was sent at T is that it was made at T or
+// later, and they wait for the lease duration from then:
+//
+//	T       T + renew deadline          T + lease duration
+//	| writes go out | no more: answers are waited for | others may decide
+//
+// A write is given up, by this instance and by the API server, with a fifth of the
+// second part to spare. So what an instance had under way when it lost a Lease is
+// over when the next holder looks at the cluster.
+//
+// One stop is left that no check can see: between the check and the system call
+// that hands the write to the kernel.
+type fence struct {
+	clock func() time.Duration
+	// After a renewal was sent: until when writes may go out, and when the last
+	// has been answered or given up.
+	deadline, over time.Duration
+
+	mu sync.Mutex
+	// sent is when the last renewal of each Lease was sent that succeeded, by
+	// shard.
+	sent map[int]time.Duration
+	// lost says that a Lease is another's: what is assumed is worth nothing.
+	lost  bool
+	under int // writes that were sent and not answered
+	idle  sync.Cond
+}
+
+// errFenced says that a write was not sent, for another instance may decide.
+var errFenced = errors.New("the lease was not renewed in time: another instance may decide")
+
+func newFence(l *Leader, clock func() time.Duration) *fence {
+	f := &fence{
+		clock: clock, deadline: l.RenewDeadline, over: l.RenewDeadline + (l.LeaseDuration-l.RenewDeadline)*4/5,
+		sent: map[int]time.Duration{},
+	}
+	f.idle.L = &f.mu
+	return f
+}
+
+// renewed notes that a Lease is held by a renewal that was sent at a time. It
+// reports whether the instance held still before, for it was late.
+func (f *fence) renewed(shard int, sent time.Duration) (wasStale bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wasStale = f.staleLocked()
+	f.sent[shard] = sent
+	return wasStale
+}
+
+// released notes that a Lease is not held any more, as this instance wanted it.
+func (f *fence) released(shard int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.sent, shard)
+}
+
+// lose ends all writing for good.
+func (f *fence) lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = true
+}
+
+// stale reports whether a Lease that is held may be another's by now. A nil fence,
+// that of an instance without an election, never is.
+func (f *fence) stale() bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.staleLocked()
+}
+
+func (f *fence) staleLocked() bool {
+	return f.lost || len(f.sent) > 0 && f.ageLocked() >= f.deadline
+}
+
+// ageLocked is how long ago the oldest of the last renewals was sent.
+func (f *fence) ageLocked() time.Duration {
+	now, age := f.clock(), time.Duration(0)
+	for _, t := range f.sent {
+		age = max(age, now-t)
+	}
+	return age
+}
+
+// check returns how long a write may take that goes out now, or an error when none
+// may.
+func (f *fence) check() (time.Duration, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.checkLocked()
+}
+
+func (f *fence) checkLocked() (time.Duration, error) {
+	if f.lost || len(f.sent) == 0 {
+		return 0, errFenced
+	}
+	age := f.ageLocked()
+	if age >= f.deadline {
+		return 0, errFenced
+	}
+	return f.over - age, nil
+}
+
+// begin is check for a write that is counted as under way until end.
+func (f *fence) begin() (time.Duration, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left, err := f.checkLocked()
+	if err == nil {
+		f.under++
+	}
+	return left, err
+}
+
+func (f *fence) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.under--; f.under == 0 {
+		f.idle.Broadcast()
+	}
+}
+
+// wait waits until no write is under way, which takes no longer than a write may.
+func (f *fence) wait() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.under > 0 {
+		f.idle.Wait()
+	}
+}
+
+// fenced is how to reach the API with all writes behind a fence; without one,
+// as c says. Reads and writes have connections of their own.
+func fenced(c *rest.Config, f *fence) (*http.Client, error) {
+	if f == nil {
+		return rest.HTTPClientFor(c)
+	}
+	reads, err := rest.TransportFor(c)
+	if err != nil {
+		return nil, err
+	}
+	c = rest.CopyConfig(c)
+	dial := dialer(c)
+	c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &fencedConn{conn, f}, nil
+	}
+	writes, err := rest.TransportFor(c)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &gate{fence: f, reads: reads, writes: writes}}, nil
+}
+
+// ownConnection is a copy of a configuration that has a connection of its own, so that
+// what goes there waits for nothing else.
+func ownConnection(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.Dial = dialer(c)
+	return c
+}
+
+func dialer(c *rest.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.Dial != nil {
+		return c.Dial
+	}
+	return (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+}
+
+// gate is what every request passes, those that are tried again included.
+type gate struct {
+	fence         *fence
+	reads, writes http.RoundTripper
+}
+
+// RoundTrip sends a request, unless it is a write and the fence is closed. A write
+// that was sent is not given up when its sender is: an answer tells what came of it.
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return g.reads.RoundTrip(r)
+	}
+	left, err := time.Duration(0), r.Context().Err()
+	if err == nil {
+		left, err = g.fence.begin()
+	}
+	if err != nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), left)
+	over := sync.OnceFunc(func() { cancel(); g.fence.end() })
+	r = r.WithContext(ctx)
+	u := *r.URL
+	// The API server gives it up by itself: an instance that is stopped cannot say so.
+	query := url.Values{"timeout": {left.Round(time.Millisecond).String()}}.Encode()
+	if u.RawQuery != "" {
+		query = u.RawQuery + "&" + query
+	}
+	u.RawQuery, r.URL = query, &u
+	answer, err := g.writes.RoundTrip(r)
+	if err != nil {
+		over()
+		return nil, err
+	}
+	answer.Body = &answerBody{answer.Body, over}
+	return answer, nil
+}
+
+// answerBody is the answer to a write, which is over when it was read.
+type answerBody struct {
+	io.ReadCloser
+	over func()
+}
+
+func (b *answerBody) Close() error {
+	defer b.over()
+	return b.ReadCloser.Close()
+}
+
+// fencedConn is a connection for writes. What passed the gate may have waited for
+// others since: for its turn on the connection, or for a processor.
+type fencedConn struct {
+	net.Conn
+	fence *fence
+}
+
+func (c *fencedConn) Write(p []byte) (int, error) {
+	if _, err := c.fence.check(); err != nil {
+		c.Close()
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// lock is a shard's Lease, which tells the fence when it was renewed, and that it
+// is another's. One goroutine uses it.
+type lock struct {
+	resourcelock.Interface
+	shard int
+	fence *fence
+	held  bool
+	// again is called when the Lease was renewed late and no other had it in
+	// between; lost when another has it, or had it.
+	again, lost func()
+}
+
+// Get reads the Lease. Whoever else has it since it was held here may have made
+// decisions, even if it is free again.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if l.held && (err == nil && record.HolderIdentity != l.Identity() || apierrors.IsNotFound(err)) {
+		l.held = false
+		l.lost()
+	}
+	return record, raw, err
+}
+
+// Create makes the Lease, held by this instance.
+func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	sent := l.fence.clock()
+	err := l.Interface.Create(ctx, r)
+	if err == nil {
+		l.has(sent)
+	}
+	return err
+}
+
+// Update takes, renews or releases the Lease, if it is as it was read or written
+// last: no other had it in between.
+func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if r.HolderIdentity != l.Identity() {
+		if !l.held {
+			return nil // to end, [leaderelection] would release what it has just read: the Lease of another
+		}
+		l.held = false
+		l.fence.released(l.shard)
+		return l.Interface.Update(ctx, r)
+	}
+	sent := l.fence.clock()
+	err := l.Interface.Update(ctx, r)
+	if err == nil {
+		l.has(sent)
+	}
+	return err
+}
+
+func (l *lock) has(sent time.Duration) {
+	l.held = true
+	if l.fence.renewed(l.shard, sent) {
+		l.again()
+	}
+}
