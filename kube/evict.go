@@ -21,13 +21,14 @@ type departure struct {
 	uid             types.UID
 	reason          string
 	message         string
-	shard           int // of its group
+	counts          bool // the Job controller counts it
+	shard           int  // of its group
 }
 
 // onItsWay is what of an act concerns the API.
 func (e *evictAct) onItsWay() departure {
 	o := e.pod.object
-	d := departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message}
+	d := departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message, counts: o.counts || o.uncounted}
 	if g := e.pod.group; g != nil {
 		d.shard = g.shard
 	}
@@ -50,7 +51,7 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 		if !s.held[d.shard].Load() {
 			return
 		}
-		err = s.askToLeave(ctx, d.namespace, d.name, d.uid)
+		err = s.askToLeave(ctx, d.namespace, d.name, d.uid, d.counts)
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			break
 		}
@@ -82,11 +83,18 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 	}
 }
 
-// askToLeave asks once for the eviction of a pod.
-func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid types.UID) error {
+// askToLeave asks once for the eviction of a pod; counts says that the Job controller
+// counts it.
+func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid types.UID, counts bool) error {
+	if counts {
+		return s.evictUncounted(ctx, namespace, name, uid)
+	}
+	return s.askEviction(ctx, namespace, name, &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+}
+
+func (s *Scheduler) askEviction(ctx context.Context, namespace, name string, options *metav1.DeleteOptions) error {
 	err := s.client.PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: options,
 	})
 	s.metrics.request("evict", err)
 	return err

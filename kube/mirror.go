@@ -73,7 +73,9 @@ type mirror struct {
 	unready  map[string]*node   // not ready, and not emptied yet
 	draining map[string]*node   // to be emptied
 	moving   map[types.UID]*pod // out of their owners' hands
-	shards   shardTable
+	// uncounted are the pods that were to be evicted, and have not been.
+	uncounted map[types.UID]move
+	shards    shardTable
 	// arrived are the nodes that came from another shard and take no pods yet.
 	arrived map[string]*node
 }
@@ -88,6 +90,8 @@ type acts struct {
 	move []move
 	// stay has the pods of drained nodes that are locked.
 	stay []move
+	// count has the pods that were to be evicted, and are to be counted again.
+	count []move
 	// choose has the claims that are to be told a node.
 	choose []choice
 	// ask has the groups whose object is to be asked how large the gang is.
@@ -157,7 +161,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: newStorage(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
-		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
+		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{}, uncounted: map[types.UID]move{},
 		shards: oneShard(), arrived: map[string]*node{}, newEngine: newEngine,
 	}
 }
@@ -260,6 +264,7 @@ func (m *mirror) decide(now core.Time) *acts {
 	m.settle()
 	m.sweepLost()
 	m.sweepDraining()
+	m.countsAgain()
 	m.settle()
 	if m.engineWakes <= m.now {
 		m.engineWakes = core.Never
@@ -291,7 +296,7 @@ func (m *mirror) decide(now core.Time) *acts {
 
 // done forgets the acts, which have been carried out or sent on their way.
 func (m *mirror) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], stay: m.acts.stay[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], record: m.acts.record[:0], wake: core.Never}
+	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], stay: m.acts.stay[:0], count: m.acts.count[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], record: m.acts.record[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.

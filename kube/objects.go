@@ -46,6 +46,8 @@ type podObject struct {
 	waits        bool
 	waitingSince time.Time
 	owner        *metav1.OwnerReference
+	counts       bool            // the Job controller counts it
+	uncounted    bool            // it does not, because the pod was to be evicted
 	replaceable  bool            // by another pod of its owner, before it goes
 	move         *translate.Move // of one that moves, or did not in the end
 	deviceClaims []claimRef
@@ -145,6 +147,7 @@ func trimPod(p *v1.Pod) *podObject {
 	}
 	o.bears[notReady], o.bears[unreachable] = bears(p, v1.TaintNodeNotReady), bears(p, v1.TaintNodeUnreachable)
 	o.owner = metav1.GetControllerOf(p)
+	o.counts, o.uncounted = counts(&p.ObjectMeta), uncounted(&p.ObjectMeta)
 	o.replaceable, o.move = translate.Replaceable(p) != nil, translate.MoveOf(p)
 	o.deviceClaims = podClaims(p)
 	if o.request.GPU >= core.WholeGPU {

@@ -77,6 +77,7 @@ type pod struct {
 
 // podSeen takes in a pod as it is now.
 func (m *mirror) podSeen(o *podObject) {
+	m.noteUncounted(o)
 	p := m.pods[o.UID]
 	if p != nil && p.stranded {
 		o = o.stranded()
@@ -228,6 +229,7 @@ func (m *mirror) join(p *pod) {
 
 // podGone takes in that a pod was deleted.
 func (m *mirror) podGone(uid types.UID) {
+	delete(m.uncounted, uid)
 	p := m.pods[uid]
 	if p == nil {
 		return

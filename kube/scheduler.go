@@ -356,6 +356,9 @@ func (s *Scheduler) send(ctx context.Context, a *acts) {
 		go s.suspend(ctx, a.suspend[i].onItsWay())
 	}
 	s.moves.add(a.move...)
+	for _, x := range a.count {
+		go s.countAgain(ctx, x.namespace, x.name, x.uid)
+	}
 	for _, x := range a.stay {
 		go s.sayLocked(ctx, x)
 	}

@@ -94,6 +94,10 @@ const (
 	SuspendedAnnotation = "muster.sh/suspended"
 )
 
+// EvictingAnnotation is "true" on a pod of a Job that is about to be evicted, without
+// the finalizer by which the Job controller would count it as failed.
+const EvictingAnnotation = "muster.sh/evicting"
+
 // ShardsLabel is on the Leases of schedulers that share a cluster: a digest of how
 // they divide its pools into shards. Those that divide them otherwise do not decide
 // at the same time.
@@ -164,7 +168,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, MovingAnnotation, GPUModelLabel, HBDLabel, ShardsLabel,
+	DrainAnnotation, MovingAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

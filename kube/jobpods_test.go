@@ -1,0 +1,138 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// jobPod is a pod of a Job that runs, as its controller made it.
+func jobPod(p *v1.Pod) *v1.Pod {
+	p.Finalizers = []string{"example.com/other", batchv1.JobTrackingFinalizer}
+	p.Spec.NodeName, p.Status.Phase = "a", v1.PodRunning
+	p.ResourceVersion = "7"
+	return p
+}
+
+// A Job's pod loses the finalizer by which it is counted when it is evicted, and no
+// sooner: when the eviction fails after all, the Job counts it again.
+func TestEvictUncounted(t *testing.T) {
+	conflict := apierrors.NewConflict(v1.Resource("pods"), "p", nil)
+	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	for name, c := range map[string]struct {
+		dry, real []error // what evictions are answered
+		ends      bool    // it succeeds as it is to be evicted
+		asked     int     // evictions that were no trial
+		counted   bool    // in the end
+		fails     func(error) bool
+	}{
+		"evicted":               {nil, nil, false, 1, false, nil},
+		"a budget":              {[]error{budget}, nil, false, 0, true, apierrors.IsTooManyRequests},
+		"a budget in between":   {nil, []error{budget}, false, 1, true, apierrors.IsTooManyRequests},
+		"it changes":            {nil, []error{conflict}, false, 2, false, nil},
+		"it succeeds meanwhile": {nil, []error{conflict}, true, 1, true, apierrors.IsNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(jobPod(newTestPod("p", 1)))
+			s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
+			get := func() *v1.Pod {
+				p, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+			asked, pods := 0, v1.SchemeGroupVersion.WithResource("pods")
+			client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				e := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+				answers := &c.real
+				if len(e.DeleteOptions.DryRun) > 0 {
+					answers = &c.dry
+				} else {
+					asked++
+					o, err := client.Tracker().Get(pods, "default", "p")
+					if err != nil {
+						t.Fatal(err)
+					}
+					p := o.(*v1.Pod).DeepCopy()
+					if counts(&p.ObjectMeta) || e.DeleteOptions.Preconditions.ResourceVersion == nil {
+						t.Errorf("an eviction is asked for of %+v, if it is %+v", p.ObjectMeta, e.DeleteOptions.Preconditions)
+					}
+					if p.Status.Phase = v1.PodSucceeded; c.ends {
+						if err := client.Tracker().Update(pods, p, "default"); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				if len(*answers) == 0 {
+					return true, nil, nil
+				}
+				err := (*answers)[0]
+				*answers = (*answers)[1:]
+				return true, nil, err
+			})
+			err := s.askToLeave(t.Context(), "default", "p", "p", true)
+			if c.fails == nil && err != nil || c.fails != nil && !c.fails(err) {
+				t.Errorf("got %v", err)
+			}
+			p := get()
+			if asked != c.asked || counts(&p.ObjectMeta) != c.counted || uncounted(&p.ObjectMeta) == c.counted {
+				t.Errorf("asked %d times; in the end it is %+v", asked, p.ObjectMeta)
+			}
+			if !slices.Contains(p.Finalizers, "example.com/other") {
+				t.Error("it lost another's finalizer")
+			}
+		})
+	}
+}
+
+// What an instance left without the finalizer gets it back from the next, unless that
+// evicts it itself.
+func TestPodThatWasNotEvicted(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	p := jobPod(newTestPod("p", 8))
+	p.Finalizers, p.Annotations[v1alpha1.EvictingAnnotation] = nil, "true"
+	done := jobPod(newTestPod("done", 1))
+	done.Finalizers, done.Annotations[v1alpha1.EvictingAnnotation] = nil, "true"
+	done.Status.Phase = v1.PodSucceeded
+	y.see(p, done)
+	y.start()
+	counted := func() (names []string) {
+		for _, x := range y.decide(y.now).count {
+			names = append(names, x.name)
+		}
+		y.done()
+		slices.Sort(names)
+		return names
+	}
+	if got := counted(); !slices.Equal(got, []string{"done", "p"}) {
+		t.Fatalf("%v are counted again", got)
+	}
+	// The same as this instance evicts it: the write is seen before the pod is gone.
+	y.pods["p"].state = podLeaving
+	y.see(p)
+	if got := counted(); len(got) > 0 {
+		t.Errorf("%v are counted again, which are to be evicted", got)
+	}
+
+	client := fake.NewClientset(p)
+	s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
+	s.countAgain(context.Background(), "default", "p", "p")
+	got, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+	if err != nil || !counts(&got.ObjectMeta) || got.Annotations[v1alpha1.EvictingAnnotation] != "" {
+		t.Errorf("it is %+v, %v", got.ObjectMeta, err)
+	}
+}
