@@ -149,6 +149,7 @@ func (e *Engine) why(j *job) (Reason, string) {
 	if e.overrun(j) {
 		return QuotaExceeded, e.quotaText(j, u)
 	}
+	u.Exhausted = j.class.exhausted
 	if s := e.placer.Why(u); s.Lack != place.NoLack {
 		weaker := func(o *job) bool { return j.key.rank(o.key.standing) < 0 }
 		return lackReasons[s.Lack], s.Detail + e.shieldedText(j, e.policy.Preempt.Priority, "weaker jobs", weaker)
@@ -158,6 +159,9 @@ func (e *Engine) why(j *job) (Reason, string) {
 	}
 	if first := e.firstReady(); first != nil && first != j {
 		return HeldBack, fmt.Sprintf("job %s is first and does not fit; StrictFIFO lets nobody pass", first.Name)
+	}
+	if j.class.state == classStuck && u.Whole && len(u.Tasks) > 1 {
+		return Resources, "its tasks fit one by one, not all together; it is tried again when something is freed"
 	}
 	return Resources, "it fits by count; it is tried again when something is freed"
 }

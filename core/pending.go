@@ -27,8 +27,9 @@ type class struct {
 	models []int          // the numbers of their models
 	// possible says that the class is known to fit an empty cluster.
 	possible bool
-	// short says of a stuck class that more quota might help it.
-	short bool
+	// short says of a stuck class that more quota might help it, exhausted that the
+	// search for places for its first job gave up.
+	short, exhausted bool
 }
 
 // filing is a place in Engine.stuck.

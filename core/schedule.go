@@ -220,6 +220,7 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		u.Room = j.queue.OwnRoom
 	}
 	n := e.start(j, u, now)
+	c.exhausted = u.Whole && n == 0 && e.placer.Exhausted()
 	if n > 0 {
 		return true
 	}
@@ -373,6 +374,7 @@ func (e *Engine) shapeOf(j *job, t int) *place.Shape {
 func (e *Engine) addTerms(j *job, u *place.Unit) {
 	for t := range u.Tasks {
 		u.Tasks[t].Terms = e.terms(&j.Tasks[t])
+		u.Tasks[t].Asked = e.placer.Shape(&j.Tasks[t].Request)
 	}
 	if !u.Whole || len(u.Tasks) == 1 {
 		return

@@ -227,6 +227,7 @@ func (w *Twin) adopt(ev core.PodRunning) {
 
 // add lets pods join the job.
 func (j *job) add(ev *core.PodsAdded) {
+	begun := j.running() > 0 && j.whole() // what was found in part has not begun
 	j.Tasks = slices.Clone(j.Tasks)
 	t := slices.IndexFunc(j.Tasks, func(o core.Task) bool { return o.Name == ev.Task.Name })
 	if t < 0 {
@@ -244,7 +245,7 @@ func (j *job) add(ev *core.PodsAdded) {
 		}
 		j.pods[i] = pod{task: t}
 	}
-	if j.running() > 0 {
+	if begun {
 		for t, have := range j.members() {
 			j.lacks[t] = max(0, least(&j.Tasks[t])-have)
 		}

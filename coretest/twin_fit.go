@@ -20,35 +20,25 @@ func (w *Twin) Settled() bool {
 }
 
 // Startable says how the waiting job could start now, by looking at every
-// node; "" when it cannot. Gangs of several tasks, with affinities, or of
-// several models under quota are not judged: placing them is a search that may
-// fail.
+// node; "" when it cannot. For a gang it tries all places of its pods, but gives up
+// after some steps.
 func (w *Twin) Startable(name string) string {
 	j := w.jobs[name]
-	if j.Gang && (len(j.Tasks) > 1 || len(j.Tasks[0].Affinity) > 0 || len(j.Tasks[0].Models) > 1 && len(w.models()) > 0) {
-		return ""
+	if j.running() == 0 {
+		clear(j.lacks)
 	}
-	if j.Gang && j.adopted && !j.whole() {
-		return "" // found in part: the rest starts together, near the others
+	if j.Gang && !j.whole() {
+		return w.gangFits(j)
 	}
-	if !j.Gang || j.running() > 0 || j.members()[0] >= least(&j.Tasks[0]) {
-		for i := range j.pods {
-			if j.pods[i].state != waiting {
-				continue
-			}
-			if at := w.podFits(j, i); at != "" {
-				return fmt.Sprintf("pod %d fits on node %s", i, at)
-			}
+	for i := range j.pods {
+		if j.pods[i].state != waiting {
+			continue
 		}
-		return ""
+		if at := w.podFits(j, i); at != "" {
+			return fmt.Sprintf("pod %d fits on node %s", i, at)
+		}
 	}
-	wait, _, leave := w.Counts(name)
-	t := &j.Tasks[0]
-	need := least(t) - j.members()[0]
-	if leave > 0 || wait < need {
-		return ""
-	}
-	return w.gangFits(j, t, need)
+	return ""
 }
 
 // podFits returns a node on which the pod could start.
@@ -120,36 +110,4 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 		}
 	}
 	return max(k, 0)
-}
-
-// gangFits says where need pods of the task could start together, within one
-// domain of the required level, on one model unless it lists several.
-func (w *Twin) gangFits(j *job, t *core.Task, need int) string {
-	if need <= 0 {
-		return ""
-	}
-	type place struct{ domain, model string }
-	count := map[place]int{}
-	for _, n := range w.nodes {
-		at := place{model: n.Model}
-		if j.Topology.Required != "" {
-			d, ok := w.domain(n, j.Topology.Required)
-			if !ok {
-				continue
-			}
-			at.domain = d
-		}
-		k := w.slots(j, t, n)
-		count[at] += k
-		if count[at] >= need && w.allows(j.Queue, n.Model, core.Milli(need)*t.GPU) {
-			return fmt.Sprintf("%d pods fit in %q on %s", need, at.domain, at.model)
-		}
-		if len(t.Models) > 1 && len(w.models()) == 0 || t.GPU == 0 && len(t.Models) == 0 {
-			any := place{domain: at.domain, model: "several models"}
-			if count[any] += k; count[any] >= need {
-				return fmt.Sprintf("%d pods fit in %q on several models", need, at.domain)
-			}
-		}
-	}
-	return ""
 }

@@ -178,18 +178,23 @@ func (w *Twin) allows(queue, model string, gpu core.Milli) bool {
 		return true
 	}
 	now := w.usages()
+	return !w.cut(queue, model, now) && w.withinQuota(now, extra{queue, model, gpu}) == nil
+}
+
+// cut reports whether the queue may use nothing of a model: after a cut of quotas, what
+// others use beyond all of them is missing to everyone.
+func (w *Twin) cut(queue, model string, now usages) bool {
 	for _, m := range w.weighing(queue, model) {
-		// After a cut, what others use beyond all quotas is missing to everyone.
 		for q := queue; ; q = w.queue(q).Parent {
 			if now[account{q, m}] > w.owned(q, m) && (q == "" || w.borrows(q, m) != core.Unlimited) {
-				return false
+				return true
 			}
 			if q == "" {
 				break
 			}
 		}
 	}
-	return w.withinQuota(now, extra{queue, model, gpu}) == nil
+	return false
 }
 
 // withinNominal reports whether all that runs of a queue is surely within its

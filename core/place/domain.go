@@ -122,7 +122,7 @@ func (p *Placer) countExact(u *Unit, sp space, level int) {
 		for _, pool := range sp[t] {
 			for leaf := range pool.Leaves() {
 				for _, id := range pool.LeafNodes(int32(leaf)) {
-					if fit := p.takes(u, &u.Tasks[t], id, false); fit > 0 {
+					if fit := p.takes(u, &u.Tasks[t], id, later); fit > 0 {
 						if d := p.domainOf(id, level); d >= 0 {
 							y.add(t, d, fit, p.state.Node(id).Free())
 						}
@@ -142,14 +142,14 @@ func (p *Placer) domainOf(id cluster.NodeID, level int) int32 {
 	return p.state.Domain(id, level)
 }
 
-// takes returns how many pods of a task a node can hold, all told; now is as for
+// takes returns how many pods of a task a node can hold, all told; when is as for
 // near. Anti-affinity between those pods is not counted.
-func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, now bool) int {
+func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, when moment) int {
 	if id < 0 {
 		return 0
 	}
 	sh, n := t.Shape, p.state.Node(id)
-	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, t, id, now) {
+	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, t, id, when) {
 		return 0
 	}
 	return sh.holds(n)
@@ -280,7 +280,7 @@ func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, doma
 			return false
 		}
 		p.put(u, t, pod, id, gpus)
-		p.spend(u, sh, id)
+		p.spend(u, sh, id, 1)
 	}
 	return true
 }
@@ -335,7 +335,7 @@ func (p *Placer) addEntries(u *Unit, t *Task, pool *cluster.Pool, level int, dom
 		if exact {
 			for _, id := range pool.LeafNodes(leaf) {
 				if id >= 0 && (within == nil || within(id)) {
-					slots += p.takes(u, t, id, true)
+					slots += p.takes(u, t, id, now)
 				}
 			}
 		} else {
@@ -379,7 +379,7 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 				break // the pods of the unit keep apart
 			}
 			p.put(u, t, pods[placed], id, 0)
-			p.spend(u, sh, id)
+			p.spend(u, sh, id, 1)
 			placed++
 		}
 	}
@@ -420,8 +420,8 @@ func (p *Placer) room(u *Unit, sh *Shape, model string) int {
 	return int(min(max(left, 0)/sh.GPU(), 1<<30))
 }
 
-// spend counts a placed pod against the queue's room.
-func (p *Placer) spend(u *Unit, sh *Shape, id cluster.NodeID) {
+// spend counts a placed pod against the queue's room; by is -1 for one taken back.
+func (p *Placer) spend(u *Unit, sh *Shape, id cluster.NodeID, by cluster.Milli) {
 	if u.Room == nil {
 		return
 	}
@@ -431,5 +431,5 @@ func (p *Placer) spend(u *Unit, sh *Shape, id cluster.NodeID) {
 		i = len(p.spent)
 		p.spent = append(p.spent, spending{model: model})
 	}
-	p.spent[i].gpu += sh.GPU()
+	p.spent[i].gpu += by * sh.GPU()
 }

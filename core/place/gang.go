@@ -37,9 +37,11 @@ func (c candidate) better(o candidate) int {
 // It takes the narrowest topology domain that holds the gang (§3.3.5) and of
 // several the one with the least room, first by counting free GPUs alone. Only
 // when the nodes so chosen lack something that is not counted (CPU, memory,
-// labels) it counts again node by node.
+// labels) it counts again node by node; and only when that fails too, for a gang of
+// several tasks or with affinities, it searches.
 func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 	p.reset()
+	p.exhausted = false
 	if len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0 {
 		return p.out, p.pod(u, 0, u.Tasks[0].Pods[0], nil)
 	}
@@ -54,6 +56,9 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 			if p.inLevel(u, sp, level) {
 				return p.out, true
 			}
+		}
+		if u.searched() && p.search(u, sp) {
+			return p.out, true
 		}
 	}
 	return nil, false
@@ -126,6 +131,9 @@ func (u *Unit) spaces() []space {
 	zone, several, anywhere, bound := false, false, false, false
 	for t := range u.Tasks {
 		task := &u.Tasks[t]
+		if len(task.Pods) == 0 {
+			continue // of an elastic role none starts with the gang
+		}
 		several = several || task.Mixed
 		anywhere = anywhere || !task.Named && task.GPU() == 0
 		bound = bound || !task.Named && task.GPU() > 0
@@ -187,12 +195,15 @@ func (sp space) equal(o space) bool { return slices.EqualFunc(sp, o, slices.Equa
 
 // space returns the pools of each task: of those that name no model the base's, or,
 // where they need no GPU, those of others, which may be every model; of those that
-// name some, the base's if they accept it and do not mix. False when a task is left
-// without pools.
+// name some, the base's if they accept it and do not mix. False when a task with pods is
+// left without pools.
 func (u *Unit) space(base, others string, mix, zone bool) (space, bool) {
 	sp := make(space, len(u.Tasks))
 	for t := range u.Tasks {
 		task := &u.Tasks[t]
+		if len(task.Pods) == 0 {
+			continue
+		}
 		only := base
 		if !task.Named && task.GPU() == 0 {
 			only = others

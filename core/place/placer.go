@@ -25,6 +25,9 @@ type Placer struct {
 	spent   []spending
 	tally   tally
 	entries []entry
+	// steps counts those of the current search; exhausted says that one gave up.
+	steps     int
+	exhausted bool
 }
 
 // spending is an amount of one model.
@@ -154,7 +157,7 @@ func (p *Placer) pod(u *Unit, t int, pod int32, within func(cluster.NodeID) bool
 			continue
 		}
 		p.put(u, t, pod, node, gpus)
-		p.spend(u, sh, node)
+		p.spend(u, sh, node, 1)
 		return true
 	}
 	return false
@@ -321,16 +324,28 @@ func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func
 	}
 	return func(id cluster.NodeID) bool {
 		return p.state.Node(id).Has(sh.need(1)) && (within == nil || within(id)) &&
-			sh.selected(p.state, id) && p.near(u, t, id, true)
+			sh.selected(p.state, id) && p.near(u, t, id, now)
 	}
 }
 
+// moment says when affinity terms are to hold.
+type moment uint8
+
+const (
+	// later: when the unit is placed. How pods are spread is not looked at, nor whether
+	// one is near that the unit brings itself.
+	later moment = iota
+	// placing: now, but how pods are spread is looked at when all of their task are placed.
+	placing
+	// now: as the other pods are.
+	now
+)
+
 // near reports whether a pod of the task on a node satisfies its affinity terms and
-// is where the rest of its gang must be. The other pods are as they are now; if not
-// now, how pods are spread is not looked at, nor whether one is near that the unit
-// brings itself. A near term of which no domain hosts a pod yet is satisfied where
-// the task's own label is meant: the first pod of a group must be able to start.
-func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
+// is where the rest of its gang must be. A near term of which no domain hosts a pod
+// yet is satisfied where the task's own label is meant: the first pod of a group must
+// be able to start.
+func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, when moment) bool {
 	if u.Required >= 0 && !u.Whole || u.Joins {
 		if d := p.state.Domain(id, u.Required); d < 0 || u.Joins && d != u.Home {
 			return false
@@ -351,7 +366,7 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 			return false
 		}
 		if t.MaxSkew > 0 {
-			if now && !p.even(u, task.Shape, t, d) {
+			if when == now && !p.even(u, task.asked(), t, d) {
 				return false
 			}
 			continue
@@ -361,7 +376,7 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 			n -= u.Absent(t.Label, t.Level, d)
 		}
 		if has := n > 0; has == t.Anti {
-			if !t.Anti && !now && len(t.Mates) > 0 {
+			if !t.Anti && when == later && len(t.Mates) > 0 {
 				continue
 			}
 			if t.Anti || !t.Own || p.state.LabelledAnywhere(t.Label) {
@@ -377,13 +392,13 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, now bool) bool {
 func (p *Placer) Stands(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeID, expected bool) bool {
 	if expected {
 		p.state.Unexpect(pod, id)
-		ok := p.near(u, t, id, true)
+		ok := p.near(u, t, id, now)
 		p.state.Expect(pod, id)
 		return ok
 	}
 	mark := p.state.Mark()
 	p.state.Remove(pod, id)
-	ok := p.near(u, t, id, true)
+	ok := p.near(u, t, id, now)
 	p.state.Rollback(mark)
 	return ok
 }
@@ -402,7 +417,7 @@ func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) fun
 // Takes reports whether the node has room for a pod of the unit's first task.
 func (p *Placer) Takes(u *Unit, id cluster.NodeID) bool {
 	sh := u.Tasks[0].Shape
-	return sh.uses(p.state.Pool(id), u) && p.takes(u, &u.Tasks[0], id, true) > 0
+	return sh.uses(p.state.Pool(id), u) && p.takes(u, &u.Tasks[0], id, now) > 0
 }
 
 // PodOn places the first pod of the unit's first task on a node that takes it.

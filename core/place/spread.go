@@ -15,6 +15,14 @@ func (t Task) spreads() bool {
 	return slices.ContainsFunc(t.Terms, func(t Term) bool { return t.MaxSkew > 0 })
 }
 
+// asked returns what the pods of the task ask for, whatever their gang leaves them.
+func (t *Task) asked() *Shape {
+	if t.Asked != nil {
+		return t.Asked
+	}
+	return t.Shape
+}
+
 // even reports whether one more pod of the shape in a domain is within the skew of
 // its task's term.
 func (p *Placer) even(u *Unit, sh *Shape, t *Term, domain int32) bool {

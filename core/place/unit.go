@@ -33,6 +33,9 @@ type Unit struct {
 	// OneModel says that pods that name no model and need GPUs are all to be on one:
 	// the unit is a gang, or what is left of one of which no such pod runs yet.
 	OneModel bool
+	// Exhausted says that the last search for places for the unit gave up, see
+	// [Placer.Exhausted].
+	Exhausted bool
 	// Absent returns how many of the pods with a label in a domain are not there yet,
 	// as their places are kept for them, or are about to leave. nil when there are none.
 	Absent func(label string, level int, domain int32) int
@@ -54,6 +57,9 @@ type Task struct {
 	// Bans keep the pods off places that are kept for pods which must be apart from
 	// them.
 	Bans []Ban
+	// Asked is what the pods ask for where Shape is less, as their gang is on one of the
+	// models that they accept: they are spread over the domains of all. nil: Shape.
+	Asked *Shape
 }
 
 // Ban is domains of a level where no pod of a task may start. Each has a positive

@@ -57,6 +57,13 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if s := p.whyOthers(u); s.Lack != NoLack {
 		return s
 	}
+	if u.Exhausted {
+		lack := GPUs
+		if slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Terms) > 0 }) {
+			lack = Constraint
+		}
+		return Shortfall{lack, fmt.Sprintf("it fits by count; a search of %d steps found no way to place all of it, and not all ways were tried", maxSteps)}
+	}
 	if u.Whole && u.spreads() {
 		return Shortfall{Constraint, "it fits by count, but not with its pods spread as they must be"}
 	}
@@ -89,7 +96,7 @@ func (p *Placer) Barred(u *Unit) bool {
 		fits := map[string]int{}
 		for id := range cluster.NodeID(p.state.Nodes()) {
 			n := p.state.Node(id)
-			if n.Open() && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && p.near(u, &u.Tasks[t], id, !u.Whole) {
+			if n.Open() && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && p.near(u, &u.Tasks[t], id, u.startsBy()) {
 				fits[n.Spec.Model] += sh.holds(n)
 			}
 		}
@@ -173,6 +180,15 @@ func podsText(n int) string {
 	return strconv.Itoa(n)
 }
 
+// startsBy returns when the terms of a pod of the unit are to hold: of a gang, when all
+// of it is placed.
+func (u *Unit) startsBy() moment {
+	if u.Whole {
+		return later
+	}
+	return now
+}
+
 func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 	sh, n := t.Shape, p.state.Node(id)
 	if !n.Open() || !sh.uses(p.state.Pool(id), u) {
@@ -203,7 +219,7 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 		}
 	}
 	c.fit += fit
-	if sh.selected(p.state, id) && p.near(u, t, id, !u.Whole) {
+	if sh.selected(p.state, id) && p.near(u, t, id, u.startsBy()) {
 		c.suits += fit
 	}
 }

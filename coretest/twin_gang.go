@@ -1,0 +1,264 @@
+package coretest
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// Whether a gang could start, by trying all places of its pods: what the engine's rules
+// say, and nothing of how it finds them.
+
+// maxTries is how many places of a pod are tried for one gang.
+const maxTries = 1000
+
+// trial is a gang that is placed pod by pod, in the twin itself; what it placed is taken
+// back.
+type trial struct {
+	w      *Twin
+	j      *job
+	base   string  // the model of pods that name none and need GPUs
+	home   string  // the domain of the required level, "" when it is open
+	pods   [][]int // to be placed, by task
+	placed []core.Placement
+	before usages
+	tries  int
+}
+
+// gangFits says where the gang could start, "" when it could not, or when nobody knows.
+func (w *Twin) gangFits(j *job) string {
+	if w.Settled() && !w.complete(j) {
+		return ""
+	}
+	x := trial{w: w, j: j, pods: make([][]int, len(j.Tasks)), before: w.usages()}
+	bound := false
+	for t, have := range j.members() {
+		for i := range j.pods {
+			if p := &j.pods[i]; p.task == t && p.state == waiting && have+len(x.pods[t]) < least(&j.Tasks[t]) {
+				x.pods[t] = append(x.pods[t], i)
+			}
+		}
+		bound = bound || len(x.pods[t]) > 0 && anyModel(&j.Tasks[t])
+	}
+	if !x.countsSuffice() {
+		return ""
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == running && j.Topology.Required != "" && x.home == "" {
+			x.home, _ = w.domain(w.node(p.at.Node), j.Topology.Required)
+		}
+	}
+	bases := []string{w.base(j)}
+	if bases[0] == "" && bound {
+		bases = nil
+		for _, n := range w.nodes {
+			if n.GPUs > 0 && !slices.Contains(bases, n.Model) {
+				bases = append(bases, n.Model)
+			}
+		}
+	}
+	for _, x.base = range bases {
+		if x.anyOrder(nil) {
+			var where []string
+			for _, at := range x.placed {
+				where = append(where, fmt.Sprintf("%d on %s[%b]", at.Pod, at.Node, at.GPUs))
+				j.pods[at.Pod].state = waiting
+			}
+			return "its pods fit: " + strings.Join(where, " ")
+		}
+	}
+	return ""
+}
+
+// complete reports whether the gang has as many pods as it starts with, and none that
+// leaves.
+func (w *Twin) complete(j *job) bool {
+	have := j.members()
+	for i := range j.pods {
+		switch p := &j.pods[i]; p.state {
+		case waiting:
+			have[p.task]++
+		case leaving:
+			return false
+		}
+	}
+	for t := range have {
+		if have[t] < least(&j.Tasks[t]) {
+			return false
+		}
+	}
+	return true
+}
+
+// countsSuffice reports whether each task by itself finds room, by count.
+func (x *trial) countsSuffice() bool {
+	for t := range x.pods {
+		room := 0
+		for _, n := range x.w.nodes {
+			room += x.w.slots(x.j, &x.j.Tasks[t], n)
+		}
+		if room < len(x.pods[t]) {
+			return false
+		}
+	}
+	return true
+}
+
+// anyOrder places the tasks that are not in the order yet after those that are.
+func (x *trial) anyOrder(order []int) bool {
+	if len(order) == len(x.pods) {
+		return x.place(order, 0, 0)
+	}
+	terms := slices.ContainsFunc(x.j.Tasks, func(t core.Task) bool { return len(t.Affinity) > 0 })
+	for t := range x.pods {
+		if slices.Contains(order, t) {
+			continue
+		}
+		if x.anyOrder(append(slices.Clone(order), t)) {
+			return true
+		}
+		if !terms {
+			break // any order will do
+		}
+	}
+	return false
+}
+
+// place places the k-th and later pods of the first task of the order, on nodes from
+// the n-th on, and then the other tasks. It reports whether all are where they may be.
+func (x *trial) place(order []int, k, n int) bool {
+	if len(order) == 0 {
+		return x.holds()
+	}
+	w, j := x.w, x.j
+	t := order[0]
+	if k == len(x.pods[t]) {
+		return x.even(t) && x.place(order[1:], 0, 0)
+	}
+	p := &j.pods[x.pods[t][k]]
+	for ; n < len(w.nodes) && x.tries < maxTries; n++ {
+		node := w.nodes[n]
+		if w.slots(j, &j.Tasks[t], node) == 0 || anyModel(&j.Tasks[t]) && node.Model != x.base {
+			continue
+		}
+		if d, ok := w.domain(node, j.Topology.Required); j.Topology.Required != "" && (!ok || x.home != "" && d != x.home) {
+			continue
+		}
+		for _, gpus := range w.choices(node, &j.Tasks[t]) {
+			x.tries++
+			p.state, p.at = running, core.Placement{Pod: x.pods[t][k], Node: node.Name, GPUs: gpus, GPU: min(j.Tasks[t].GPU, core.WholeGPU),
+				CPUMilli: j.Tasks[t].CPUMilli, MemMiB: j.Tasks[t].MemMiB}
+			x.placed = append(x.placed, p.at)
+			if x.mayStay(p, node) && x.place(order, k+1, n) {
+				return true
+			}
+			x.placed = x.placed[:len(x.placed)-1]
+			p.state = waiting
+		}
+	}
+	return false
+}
+
+// choices returns the devices on which a pod may make a difference.
+func (w *Twin) choices(n *node, t *core.Task) []uint64 {
+	if t.GPU == 0 {
+		return []uint64{0}
+	}
+	u := w.use(n)
+	var out []uint64
+	idle, seen := uint64(0), map[core.Milli]bool{}
+	for g := range n.GPUs {
+		free := core.WholeGPU - u.gpu[g]
+		switch {
+		case n.bad>>g&1 == 1 || free < min(t.GPU, core.WholeGPU):
+		case t.GPU >= core.WholeGPU:
+			if bits.OnesCount64(idle) < int(t.GPU/core.WholeGPU) {
+				idle |= 1 << g
+			}
+		case !seen[free]:
+			seen[free] = true
+			out = append(out, 1<<g)
+		}
+	}
+	if idle != 0 {
+		out = append(out, idle)
+	}
+	return out
+}
+
+// mayStay checks what holds from the moment on when a pod is placed: the domain, the
+// quota, and that whom it is to be near is there already, and whom it keeps off is not.
+func (x *trial) mayStay(p *pod, n *node) bool {
+	w, j := x.w, x.j
+	if x.home == "" && w.together(j) != nil {
+		return false
+	}
+	if j.Tasks[p.task].GPU > 0 && len(w.models()) > 0 && !x.affords() {
+		return false
+	}
+	task := &j.Tasks[p.task]
+	for _, t := range task.Affinity {
+		here, ok := w.domain(n, t.Level)
+		if !ok {
+			return false
+		}
+		if t.MaxSkew > 0 {
+			continue
+		}
+		near, anywhere := 0, 0
+		for _, o := range w.jobs {
+			for i := range o.pods {
+				if q := &o.pods[i]; q != p && q.on() && o.labelled(q, t.Label) {
+					anywhere++
+					if d, ok := w.domain(w.node(q.at.Node), t.Level); ok && d == here {
+						near++
+					}
+				}
+			}
+		}
+		first := slices.Contains(task.Labels, t.Label) && anywhere == 0
+		if t.Anti && near > 0 || !t.Anti && near == 0 && !first {
+			return false
+		}
+	}
+	return true
+}
+
+// affords reports whether the queue may use what is placed.
+func (x *trial) affords() bool {
+	w, j := x.w, x.j
+	for i := range x.placed {
+		n := w.node(x.placed[i].Node)
+		if x.placed[i].GPUs != 0 && (!w.lists(j.Queue, n.Model) || w.cut(j.Queue, n.Model, x.before)) {
+			return false
+		}
+	}
+	return w.withinQuota(x.before) == nil
+}
+
+// even checks that the pods of a task are spread as they must be, when all of them are
+// placed: whatever comes after them.
+func (x *trial) even(t int) bool {
+	for _, i := range x.pods[t] {
+		for _, term := range x.j.Tasks[t].Affinity {
+			here, _ := x.w.domain(x.w.node(x.j.pods[i].at.Node), term.Level)
+			if term.MaxSkew > 0 && x.w.spread(x.j, i, &term, here, nil) != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// holds checks what must hold when all pods are placed.
+func (x *trial) holds() bool {
+	for i := range x.placed {
+		if x.w.near(x.j, &x.placed[i], x.placed, true) != nil {
+			return false
+		}
+	}
+	return true
+}
