@@ -194,6 +194,14 @@ func (e *Engine) apply(now Time, ev Event) error {
 	return fmt.Errorf("event %T is unknown", ev)
 }
 
+// Fault says as an error that a call of the engine panicked, and which job it was about.
+func (e *Engine) Fault(panicked any) error {
+	if e.working == "" {
+		return fmt.Errorf("the engine failed, which is a bug: %v", panicked)
+	}
+	return fmt.Errorf("the engine failed while it worked on job %s, which is a bug: %v", e.working, panicked)
+}
+
 // changeQueues changes the ledger, and what depends on the queues' quotas.
 func (e *Engine) changeQueues(change func() error) error {
 	limited := e.ledger.Limited()

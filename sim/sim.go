@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 
 	"github.com/muster-sched/muster/core"
@@ -108,7 +109,8 @@ type runner struct {
 // nothing can happen any more, when node failures keep all that are left from
 // ending, at Until, or when the context ends. The sinks, which are told in a
 // goroutine of their own, have then seen everything up to Stats.End. An error is
-// bad input (see workload.IsBadInput) or a sink's.
+// bad input (see workload.IsBadInput), a sink's, or names the job on which the engine
+// failed.
 func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	config := core.Config{Policy: c.Policy, Levels: c.Cluster.Levels}
 	e, err := core.New(config)
@@ -135,7 +137,12 @@ func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	return r.stats, err
 }
 
-func (r *run) play(ctx context.Context) error {
+func (r *run) play(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w\n%s", r.engine.Fault(v), debug.Stack())
+		}
+	}()
 	if err := r.setUp(); err != nil {
 		return err
 	}

@@ -29,19 +29,18 @@ type Standing struct {
 
 // Explain says where a job of the snapshot stands after one scheduling pass,
 // and what that pass does about it.
-func Explain(s Snapshot, job string) (Standing, error) {
-	r, err := start(s)
-	if err != nil {
-		return Standing{}, err
-	}
-	if r.job[job] == nil {
-		return Standing{}, fmt.Errorf("the snapshot has no job %q", job)
-	}
-	round, err := r.round()
-	if err != nil {
-		return Standing{}, err
-	}
-	return r.standing(job, &round), nil
+func Explain(s Snapshot, job string) (standing Standing, err error) {
+	err = play(s, func(r *runner) error {
+		if r.job[job] == nil {
+			return fmt.Errorf("the snapshot has no job %q", job)
+		}
+		round, err := r.round()
+		if err == nil {
+			standing = r.standing(job, &round)
+		}
+		return err
+	})
+	return standing, err
 }
 
 // standing says where the job stands after the round.

@@ -1,7 +1,9 @@
 package snapshot
 
 import (
+	"fmt"
 	"math/bits"
+	"runtime/debug"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -43,17 +45,19 @@ type Waiting struct {
 // passes, what was decided happens: pods start where they were bound, and those
 // evicted leave. Nothing else does: no job ends, and the time does not jump.
 func Run(s Snapshot, rounds int) (Answer, error) {
-	r, err := start(s)
+	a := Answer{Rounds: []Round{}}
+	err := play(s, func(r *runner) error {
+		for range rounds {
+			round, err := r.round()
+			if err != nil {
+				return err
+			}
+			a.Rounds = append(a.Rounds, round)
+		}
+		return nil
+	})
 	if err != nil {
 		return Answer{}, err
-	}
-	a := Answer{Rounds: []Round{}}
-	for range rounds {
-		round, err := r.round()
-		if err != nil {
-			return Answer{}, err
-		}
-		a.Rounds = append(a.Rounds, round)
 	}
 	return a, nil
 }
@@ -70,29 +74,35 @@ type runner struct {
 	job     map[string]*Job
 }
 
-// start tells a new engine what the snapshot holds.
-func start(s Snapshot) (*runner, error) {
+// play tells a new engine what the snapshot holds and has f go on. A panic of the
+// engine is an error that names the job it was about.
+func play(s Snapshot, f func(*runner) error) (err error) {
 	engine, err := core.New(core.Config{Policy: s.Policy, Levels: s.Levels})
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w\n%s", engine.Fault(v), debug.Stack())
+		}
+	}()
 	r := &runner{s: &s, engine: engine, now: s.Now, wake: core.Never, job: map[string]*Job{}}
 	for _, q := range s.Queues {
 		if err := engine.Apply(r.now, core.QueueSet{Queue: q}); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, n := range s.Nodes {
 		if err := engine.Apply(r.now, core.NodeAdded{Node: n}); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for i := range s.Jobs {
 		if err := r.submit(&s.Jobs[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return r, nil
+	return f(r)
 }
 
 func (r *runner) submit(j *Job) error {
