@@ -3,6 +3,7 @@
 # versions.
 
 FUZZTIME ?= 30s
+FUZZ     ?= .
 DEMO     ?= out/demo
 OUT      ?= .
 
@@ -73,9 +74,9 @@ web: ## build the script of the report anew, after a change in report/web
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
-fuzz: ## fuzz each target for FUZZTIME (30s)
+fuzz: ## fuzz each target, or those that FUZZ matches, for FUZZTIME (30s)
 	@set -e; for file in $$(git grep -lE '^func Fuzz' -- '*_test.go'); do \
-		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file | grep -E '$(FUZZ)'); do \
 			echo "$$target in ./$$(dirname $$file)"; \
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
 		done; \

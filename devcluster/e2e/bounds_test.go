@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/muster-sched/muster/kube"
+)
+
+// requests gives each of so many containers the same requests.
+func requests(containers int, list map[v1.ResourceName]string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		all := v1.ResourceList{}
+		for name, amount := range list {
+			all[name] = resource.MustParse(amount)
+		}
+		limits := all.DeepCopy()
+		delete(limits, v1.ResourceCPU)
+		delete(limits, v1.ResourceMemory)
+		c := p.Spec.Containers[0]
+		p.Spec.Containers = nil
+		for i := range containers {
+			c.Name = string(rune('a' + i))
+			c.Resources = v1.ResourceRequirements{Requests: all, Limits: limits}
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		}
+	}
+}
+
+// Who asks for more than there can be is told so, whatever numbers it makes when they
+// are added up, and nothing of it runs. The others run, after a restart too.
+func TestBeyondAllBounds(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 2)
+	first := c.schedule()
+	c.group("two", 2)
+	two := c.several("two", 0, 2, requests(1, map[v1.ResourceName]string{v1.ResourceCPU: "5P", "nvidia.com/gpu": "1"}), ofGroup("two"))
+	c.group("seven", 7)
+	seven := c.several("seven", 0, 7, requests(1, map[v1.ResourceName]string{v1.ResourceCPU: "3P"}), ofGroup("seven"))
+	c.create(
+		pod("nine", requests(1, map[v1.ResourceName]string{v1.ResourceCPU: "9E"})),
+		pod("both", requests(2, map[v1.ResourceName]string{v1.ResourceCPU: "5P"})),
+		pod("sum", requests(2, map[v1.ResourceName]string{v1.ResourceCPU: "5E", v1.ResourceMemory: "5E"})),
+		pod("eight", requests(1, map[v1.ResourceName]string{"nvidia.com/gpu": "2305843009213693960"})),
+		pod("nan", asks(0), note("gpu-fraction", "NaN")),
+	)
+	others := c.several("other", 0, 4, asks(2))
+	absurd := append(append(two, seven...), "nine", "both", "sum", "eight", "nan")
+	for again := range 2 {
+		c.bound(others...)
+		for _, p := range absurd {
+			if said := c.waits(p, kube.ReasonMisconfigured); !strings.Contains(said, "expected") {
+				t.Errorf("%s waits because %q; expected what it may ask for", p, said)
+			}
+		}
+		c.unbound(absurd...)
+		if again == 0 {
+			first.stop()
+			c.schedule()
+			others = append(others, c.several("later", 0, 4, asks(2))...)
+		}
+	}
+}
