@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -449,4 +450,68 @@ func TestRelabelledPodGroup(t *testing.T) {
 	w.anew("rebuilt")
 	w.pod("b", asking(v1alpha1.GPUResource, "1"), inQueue("mine"))
 	w.waits("b", "QuotaExceeded", "queue mine")
+}
+
+// The annotation that says that a pod could not be replaced keeps none on a node that
+// is drained, unless its status says so too.
+func TestStaysByAnnotation(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r")
+	w.pod("a")
+	w.on("a>n")
+	w.pod("a", func(p *v1.Pod) {
+		p.Annotations[v1alpha1.MovingAnnotation] = (&translate.Move{Owner: metav1.OwnerReference{Name: "x"}, Hash: "h", Request: "now", Kept: v1alpha1.MovingNotReplaced}).String()
+	})
+	w.node("n", "", drained("10m now"))
+	if got := w.leave(); len(got) != 1 {
+		t.Errorf("%v leave", got)
+	}
+}
+
+// A pod that puts off when it is given back is given back when the drain said.
+func TestMovePutOff(t *testing.T) {
+	x := newMoving(t)
+	x.begin()
+	x.is("taken out")
+	off := func(p *v1.Pod) {
+		rec := translate.MoveOf(p)
+		rec.Until = metav1.NewTime(x.clock.Add(1000 * time.Hour))
+		p.Annotations[v1alpha1.MovingAnnotation] = rec.String()
+	}
+	x.edit("old", off)
+	x.is("taken out, Replacing True")
+	x.clock = x.clock.Add(9 * time.Minute)
+	x.edit("old", off)
+	x.is("taken out, Replacing True")
+	x.clock = x.clock.Add(2 * time.Minute)
+	x.is("given back, NotReplaced False")
+}
+
+// A mark on an owner that says that it waits since long ago has its pods wait no longer
+// than the owner is there, and none that names a pod has that pod wait.
+func TestForgedSuspension(t *testing.T) {
+	ctx := context.Background()
+	made := startOfTime.Add(time.Hour)
+	job := owner("batch/v1", "Job", "train", nil)
+	job.SetCreationTimestamp(metav1.NewTime(made))
+	job.SetLabels(map[string]string{v1alpha1.SuspendedLabel: "true"})
+	for _, group := range []string{"job/train", "pod/train", "foreign/train"} {
+		job.SetAnnotations(map[string]string{v1alpha1.SuspendedAnnotation: group + " 1970-01-01T00:00:00Z batch.kubernetes.io/job-name=train"})
+		o := newOwners(t, job)
+		if err := o.findSuspended(ctx); err != nil {
+			t.Fatal(err)
+		}
+		m := newToy(t)
+		for _, f := range o.box.take(nil) {
+			f(m.mirror)
+		}
+		for id, g := range m.groups {
+			if id.Kind != "job" || !g.created.Equal(made) {
+				t.Errorf("%v waits since %v", id, g.created)
+			}
+		}
+		if n := len(m.groups); n != 1 && group == "job/train" {
+			t.Errorf("%d places are kept", n)
+		}
+	}
 }

@@ -77,7 +77,7 @@ func (m *mirror) mustLeave(p *pod) bool {
 	if p.stayed != nil {
 		return *p.stayed != request
 	}
-	return !o.move.NotReplaced(request)
+	return !o.staysAsTold || !o.move.NotReplaced(request)
 }
 
 // leavesWhole reports whether all pods of a group leave when those do that are on the

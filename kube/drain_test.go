@@ -184,6 +184,7 @@ func TestDrainedAgain(t *testing.T) {
 	// The next instance reads it on the pod.
 	w.pod("a", func(p *v1.Pod) {
 		p.Annotations[v1alpha1.MovingAnnotation] = (&translate.Move{Owner: p.OwnerReferences[0], Hash: "5d4f", Request: "first", Kept: v1alpha1.MovingNotReplaced}).String()
+		p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.MovingCondition, Status: v1.ConditionFalse, Reason: v1alpha1.MovingNotReplaced}}
 	})
 	w.restart()
 	if got := w.leave(); len(got) > 0 {

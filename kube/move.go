@@ -40,6 +40,8 @@ type move struct {
 	replace bool
 	// found says that it was under way already: it is brought to an end, not begun.
 	found bool
+	// until is when it is given back at the latest, whatever the pod says.
+	until time.Time
 	// begun says that this instance has said what it is about.
 	begun bool
 	shard int // of its group
@@ -225,7 +227,7 @@ func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err 
 		}
 		return s.replaceMoving(ctx, l, x, p, rec, drain)
 	}
-	if x.found || drain != nil && rec.NotReplaced(drain.Request) { // it was given back, and the answer lost
+	if x.found || drain != nil && rec.NotReplaced(drain.Request) && translate.StaysAsTold(p) { // it was given back, and the answer lost
 		s.box.put(func(m *mirror) { m.movedOff(x.uid, stayed(rec)) })
 		return true, nil
 	}
@@ -343,8 +345,15 @@ func (s *Scheduler) replaceMoving(ctx context.Context, l *look, x *move, p *v1.P
 	}
 	if d != nil && d.Request != rec.Request { // somebody has asked anew, and waits from now on
 		anew := *rec
-		anew.Request, anew.Until = d.Request, metav1.NewTime(now.Add(d.Wait))
+		x.until = now.Add(d.Wait)
+		anew.Request, anew.Until = d.Request, metav1.NewTime(x.until)
 		return false, s.relabelMoving(ctx, p, &anew)
+	}
+	if d != nil && x.until.IsZero() {
+		x.until = now.Add(d.Wait)
+	}
+	if rec.Until.After(x.until) && d != nil {
+		rec.Until = metav1.NewTime(x.until) // its author has put it off
 	}
 	lacks := r.lacks(x.uid, now)
 	reason, why := "", ""

@@ -50,6 +50,7 @@ type podObject struct {
 	uncounted    bool            // it does not, because the pod was to be evicted
 	replaceable  bool            // by another pod of its owner, before it goes
 	move         *translate.Move // of one that moves, or did not in the end
+	staysAsTold  bool            // its status says that it did not
 	deviceClaims []claimRef
 	// resource is the resource by which it asks for GPUs; extended the claim that
 	// was made for it where DRA provides that resource.
@@ -148,7 +149,7 @@ func trimPod(p *v1.Pod) *podObject {
 	o.bears[notReady], o.bears[unreachable] = bears(p, v1.TaintNodeNotReady), bears(p, v1.TaintNodeUnreachable)
 	o.owner = metav1.GetControllerOf(p)
 	o.counts, o.uncounted = counts(&p.ObjectMeta), uncounted(&p.ObjectMeta)
-	o.replaceable, o.move = translate.Replaceable(p) != nil, translate.MoveOf(p)
+	o.replaceable, o.move, o.staysAsTold = translate.Replaceable(p) != nil, translate.MoveOf(p), translate.StaysAsTold(p)
 	o.deviceClaims = podClaims(p)
 	if o.request.GPU >= core.WholeGPU {
 		o.resource = translate.GPUResource(p)

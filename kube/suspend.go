@@ -52,8 +52,9 @@ type suspended struct {
 	resource        schema.GroupVersionResource
 	field           []string
 	namespace, name string
-	// mark is what stands on it.
-	mark suspendMark
+	// mark is what stands on it, since when it is in the queue as far as that can be.
+	mark  suspendMark
+	since time.Time
 }
 
 func (o suspended) key() string {
@@ -163,6 +164,9 @@ func (m *mirror) resumed(id translate.Group) {
 
 // park keeps the place in the queue of a group whose owner was found suspended.
 func (m *mirror) park(id translate.Group, since time.Time) {
+	if id.Kind == others || id.Kind == translate.ByItself {
+		return // no owner makes such a group's pods
+	}
 	g := m.groups[id]
 	if g == nil {
 		g = &group{id: id, job: id.Job(), created: since, pods: map[types.UID]*pod{}, loose: map[types.UID]*pod{}}
@@ -423,12 +427,17 @@ func (s *Scheduler) findSuspended(ctx context.Context) error {
 					"owner", o.GetNamespace()+"/"+o.GetName(), "resource", resource.Resource)
 				continue
 			}
-			found = append(found, suspended{resource: resource, field: how.Field, namespace: o.GetNamespace(), name: o.GetName(), mark: mark})
+			x := suspended{resource: resource, field: how.Field, namespace: o.GetNamespace(), name: o.GetName(), mark: mark}
+			x.since = mark.since
+			if made := o.GetCreationTimestamp().Time; x.since.Before(made) {
+				x.since = made // whoever may write the object wrote the mark: its pods cannot be older
+			}
+			found = append(found, x)
 		}
 	}
 	for _, o := range found {
 		id := o.group()
-		s.box.put(func(m *mirror) { m.park(id, o.mark.since) })
+		s.box.put(func(m *mirror) { m.park(id, o.since) })
 		s.suspensions.add(o)
 	}
 	return nil

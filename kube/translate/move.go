@@ -128,3 +128,15 @@ func Replaceable(p *v1.Pod) *metav1.OwnerReference {
 	}
 	return o
 }
+
+// StaysAsTold reports whether the status of a pod says that it stays on a node that is
+// drained because no other was there in time. An annotation that says so alone may be
+// its author's.
+func StaysAsTold(p *v1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1alpha1.MovingCondition {
+			return c.Status == v1.ConditionFalse && c.Reason == v1alpha1.MovingNotReplaced
+		}
+	}
+	return false
+}
