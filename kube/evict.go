@@ -28,7 +28,7 @@ type departure struct {
 // onItsWay is what of an act concerns the API.
 func (e *evictAct) onItsWay() departure {
 	o := e.pod.object
-	d := departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message, counts: o.counts || o.uncounted}
+	d := departure{namespace: o.Namespace, name: o.Name, uid: o.UID, reason: e.reason, message: e.message, counts: o.counts || o.uncounted, shard: e.shard}
 	if g := e.pod.group; g != nil {
 		d.shard = g.shard
 	}

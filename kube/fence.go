@@ -31,7 +31,8 @@ import (
 // over when the next holder looks at the cluster.
 //
 // One stop is left that no check can see: between the check and the system call
-// that hands the write to the kernel.
+// that hands the write to the kernel. A GPU that is given twice so is found, and the
+// later of its pods yields: overcommit.go.
 type fence struct {
 	clock func() time.Duration
 	// After a renewal was sent: until when writes may go out, and when the last

@@ -91,3 +91,10 @@ func (m *metrics) decided(d *core.Decision) {
 		m.evictions.WithLabelValues(d.Reason.String()).Add(float64(len(d.Pods)))
 	}
 }
+
+// evicted counts a pod that is told to leave without a decision of the engine.
+func (m *metrics) evicted(reason string) {
+	if m != nil {
+		m.evictions.WithLabelValues(reason).Inc()
+	}
+}

@@ -124,6 +124,7 @@ type evictAct struct {
 	pod     *pod
 	reason  string
 	message string
+	shard   int // of the group it was of, for a pod that has none any more
 }
 
 // node is a node of the cluster.

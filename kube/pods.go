@@ -54,6 +54,9 @@ type pod struct {
 	// dismissed says that the engine told it to leave, and not one before the
 	// engine was built anew: to that one it runs.
 	dismissed bool
+	// late says that the API has just shown a binding of it that was not ours; yields
+	// that it is to leave a GPU that another was given before.
+	late, yields bool
 	// moves says that it is on its way off a node that is drained; stayed is the
 	// request for which it could not leave.
 	moves  bool
@@ -156,6 +159,7 @@ func (m *mirror) podSeen(o *podObject) {
 		// requests took effect late.
 		m.leaveSlot(p)
 		m.unplace(p, p.target)
+		p.late = old.node == ""
 		p.state, p.target = podBound, o.node
 		m.place(p, o.node)
 		m.touch(p.group)
@@ -384,6 +388,10 @@ func (m *mirror) adopt(p *pod) {
 			p.devices |= 1 << d
 		}
 		m.notePod(p)
+		if p.late {
+			p.late = false
+			m.contest(p, p.group)
+		}
 		return
 	}
 	if m.panics.broken {
@@ -395,6 +403,7 @@ func (m *mirror) adopt(p *pod) {
 // outside counts a pod on a node, which the engine refuses, as something that its node
 // lacks.
 func (m *mirror) outside(p *pod, why error) {
+	g := p.group
 	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
 	m.notePod(p)
 	delete(p.group.pods, p.object.UID)
@@ -408,6 +417,7 @@ func (m *mirror) outside(p *pod, why error) {
 	m.alone(p)
 	if n := p.unbooked(); n > 0 {
 		m.tellPod(p, GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has not as many left: those that are free take no other pods (%v)", n, p.target, why))
+		m.contest(p, g)
 	}
 }
 

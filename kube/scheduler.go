@@ -5,7 +5,7 @@
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  quarantine.go                                   what a panic of the engine costs
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
-//	drain.go loss.go                                  who leaves nodes that are emptied, or lost
+//	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
 //	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
 //	leader.go fence.go shards.go                      who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
