@@ -383,9 +383,7 @@ func TestRandom(t *testing.T) {
 				s.event()
 			}
 			s.Decide()
-			if s.config.Policy.Queueing.Mode != core.StrictFIFO {
-				s.CheckIdle()
-			}
+			s.CheckIdle()
 		}
 		s.CheckReplay()
 	})
