@@ -26,6 +26,9 @@ type coverage struct {
 	number   map[account]int32
 
 	gone int // units that are
+	// lost counts running pods that came to be beyond quota, seen those of which the
+	// waiting jobs know: see Engine.pushedOut.
+	lost, seen int
 
 	// Scratch memory.
 	fresh, coming, merged []covered
@@ -200,13 +203,19 @@ func (c *coverage) deal(u *covered) {
 
 // mark tells the pods of a unit whether they are covered.
 func (c *coverage) mark(u *covered) {
+	set := func(p *pod) {
+		if p.within && !u.within && p.state == podRunning {
+			c.lost++
+		}
+		p.within = u.within
+	}
 	if u.pod >= 0 {
-		u.job.pods[u.pod].within = u.within
+		set(&u.job.pods[u.pod])
 		return
 	}
 	for i := range u.job.pods {
 		if p := &u.job.pods[i]; !p.extra {
-			p.within = u.within
+			set(p)
 		}
 	}
 }

@@ -37,10 +37,12 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.reactivate()
 	// What this pass frees, by evictions, is for the next one.
 	e.freed, e.quotaOpen, e.nodesNew, e.nodesLess = 0, false, false, false
-	if e.policy.Queueing.Mode == StrictFIFO {
-		e.passStrict(now)
-	} else {
-		e.pass(now)
+	for again := true; again; again = e.pushedOut(now) {
+		if e.policy.Queueing.Mode == StrictFIFO {
+			e.passStrict(now)
+		} else {
+			e.pass(now)
+		}
 	}
 	e.wake(e.retryAt)
 	if e.wakeNext < e.wakeAt {
@@ -49,6 +51,33 @@ func (e *Engine) Decide(now Time) []Decision {
 	}
 	e.working = ""
 	return e.out
+}
+
+// pushedOut files the classes to be tried again that may evict more than when they
+// were tried last, as what started since has taken the quota that covered others. It
+// reports whether there are any. That comes to an end: see preempt.go.
+func (e *Engine) pushedOut(now Time) bool {
+	if len(e.idle) == 0 || len(e.out) == 0 || !e.ledger.Limited() || !e.policy.Preempt.Priority && !e.policy.Preempt.Reclaim {
+		return false
+	}
+	if e.cover(); e.covers.lost == e.covers.seen {
+		return false
+	}
+	e.covers.seen = e.covers.lost
+	some := false
+	for i := len(e.idle) - 1; i >= 0; i-- {
+		c := e.idle[i]
+		if c.state != classStuck && c.state != classOverrun {
+			continue
+		}
+		e.compile(c)
+		e.prepare(c.head())
+		if _, worth := e.again(c.head(), now, false); worth && e.mayEvict(c.head(), false) {
+			e.setClass(c, classActive)
+			some = true
+		}
+	}
+	return some
 }
 
 // wake asks for a Tick at t.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
-	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/core/place"
 )
 
 // What may be evicted for a job, the cheapest first.
@@ -80,7 +80,8 @@ func lastIf(a, b bool) int {
 // counts against too.
 func (e *Engine) shareQuota(j, v *job, p *pod) bool {
 	return v.queue == j.queue || slices.ContainsFunc(v.queue.Governing(e.state.Pool(p.alloc.Node).Model), func(m string) bool {
-		return j.queue.Owner(m) == v.queue.Owner(m)
+		o := j.queue.Owner(m)
+		return o != nil && o == v.queue.Owner(m)
 	})
 }
 
@@ -352,9 +353,9 @@ func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 	within := !e.ledger.Limited() || p.within
 	reason, ok := e.mayTake(c.job, v, c.within, within, c.head)
 	x := victim{job: v, pod: pod, reason: reason}
-	if ok && e.ledger.Limited() && !e.shareQuota(c.job, v, p) {
+	if shared := ok && e.ledger.Limited() && e.shareQuota(c.job, v, p); ok && e.ledger.Limited() && (!shared || reason == QuotaReclaim) {
 		other, anyway := e.mayTake(c.job, v, false, within, c.head)
-		if x.foreign, x.byQuota = within, !anyway; anyway && c.owes {
+		if x.foreign, x.byQuota = within && !shared, !anyway; anyway && c.owes {
 			x.reason = other
 		}
 	}
@@ -428,8 +429,13 @@ func (e *Engine) useful(j, v *job, p *pod, overrun bool) bool {
 	if !overrun {
 		return false
 	}
-	model := e.state.Pool(p.alloc.Node).Model
-	return slices.Contains(v.queue.Governing(model), quota.AnyModel)
+	// On nodes that j may not use, it holds quota of the same accounts.
+	accounts := v.queue.Governing(e.state.Pool(p.alloc.Node).Model)
+	return slices.ContainsFunc(j.class.shapes, func(sh *place.Shape) bool {
+		return slices.ContainsFunc(sh.Models(), func(m string) bool {
+			return slices.ContainsFunc(j.queue.Governing(m), func(a string) bool { return slices.Contains(accounts, a) })
+		})
+	})
 }
 
 // lost returns the work that an eviction of the job's running pods, or of one

@@ -69,11 +69,12 @@ type pod struct {
 	left    *left // where it was evicted from last
 }
 
-// left is a place that was left for a job, upsets what [Twin.upsets] was then.
+// left is a place that was left for a job, upsets and starts what [Twin.upsets] and
+// its starts were then.
 type left struct {
-	at     core.Placement
-	job    *job
-	upsets int
+	at             core.Placement
+	job            *job
+	upsets, starts int
 }
 
 // job is a live job.
@@ -90,6 +91,7 @@ type job struct {
 	rejected  bool
 	shielded  bool
 	nominated bool // others were evicted for it since it was bound last
+	starts    int  // how often it started where others had made room
 	quotaSet  int  // Twin.quotaSet when others were evicted for it last
 }
 
@@ -397,7 +399,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.mayRunOn(j, &j.Tasks[p.task], &at); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
-		if l := p.left; l != nil && l.at == at && l.upsets == w.upsets && w.jobs[l.job.Name] == l.job && l.job.nominated {
+		if l := p.left; l != nil && l.at == at && l.upsets == w.upsets && w.jobs[l.job.Name] == l.job && l.job.starts == l.starts {
 			return fmt.Errorf("pod %d is back on %s, which it left for %s, which has not started", at.Pod, at.Node, l.job.Name)
 		}
 		p.state, p.at, p.started, p.left = running, at, now, nil
@@ -411,7 +413,10 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		}
 	}
 	j.backfilled = d.Reason == core.Backfilled
-	j.nominated = j.nominated && d.Reason != core.MadeRoom
+	if d.Reason == core.MadeRoom {
+		j.nominated = false
+		j.starts++
+	}
 	if d.Reason != core.MadeRoom || j.quotaSet == w.quotaSet {
 		if err := w.withinQuota(before); err != nil {
 			return err
@@ -833,7 +838,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		return fmt.Errorf("for %s by %v, which does not hold", f.Name, d.Reason)
 	}
 	for _, at := range d.Pods {
-		j.pods[at.Pod].left = &left{at, f, w.upsets}
+		j.pods[at.Pod].left = &left{at, f, w.upsets, f.starts}
 	}
 	return w.stop(j, d)
 }
