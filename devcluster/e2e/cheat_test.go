@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube"
+)
+
+// tenant returns a client of somebody who may make, label and annotate the pods of
+// the test's namespace, and nothing else.
+func (c *cluster) tenant() kubernetes.Interface {
+	c.Helper()
+	_, err := admin.CoreV1().ServiceAccounts(c.namespace).Create(ctx(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = admin.RbacV1().Roles(c.namespace).Create(ctx(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"create", "get", "patch", "update"}}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = admin.RbacV1().RoleBindings(c.namespace).Create(ctx(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "tenant", Namespace: c.namespace}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	token, err := admin.CoreV1().ServiceAccounts(c.namespace).CreateToken(ctx(), "tenant", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	c.must(err)
+	config := rest.AnonymousClientConfig(address)
+	config.BearerToken = token.Status.Token
+	client, err := kubernetes.NewForConfig(config)
+	c.must(err)
+	return client
+}
+
+// createAs has somebody make pods, once its rights have reached the API server.
+func (c *cluster) createAs(client kubernetes.Interface, pods ...*v1.Pod) {
+	c.Helper()
+	for _, p := range pods {
+		c.until("a tenant makes a pod", func() error {
+			_, err := client.CoreV1().Pods(c.namespace).Create(ctx(), p, metav1.CreateOptions{})
+			return err
+		})
+	}
+}
+
+// patchAs has somebody change the metadata of a pod.
+func (c *cluster) patchAs(client kubernetes.Interface, name, metadata string) {
+	c.Helper()
+	_, err := client.CoreV1().Pods(c.namespace).Patch(ctx(), name, types.MergePatchType, fmt.Appendf(nil, `{"metadata": %s}`, metadata), metav1.PatchOptions{})
+	c.must(err)
+}
+
+// toldOf waits for an event on a pod.
+func (c *cluster) toldOf(name, reason string) {
+	c.Helper()
+	c.until(name+" has the event "+reason, func() error {
+		l, err := admin.CoreV1().Events(c.namespace).List(ctx(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + name})
+		if err == nil && len(l.Items) == 0 {
+			err = fmt.Errorf("there is none")
+		}
+		return err
+	})
+}
+
+// A tenant changes nothing of what its pods that run are charged for, and to whom:
+// not at once, and not for the next scheduler.
+func TestTenantEditsWhatRuns(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.node("m")
+	c.queue("mine", 8, isolated)
+	c.queue("theirs", 8, isolated, func(q *v1alpha1.Queue) {
+		q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "them"}}
+	})
+	them := c.newNamespace(map[string]string{"team": "them"})
+	tenant := c.tenant()
+	s := c.schedule()
+	c.createAs(tenant, pod("a", asks(8), in("mine")))
+	on := c.bound("a")[0]
+	c.patchAs(tenant, "a", fmt.Sprintf(`{"labels": {%q: "theirs", %q: "g"}, "annotations": {%q: "0", %q: "true"}}`,
+		v1alpha1.QueueLabel, v1alpha1.GangLabel, v1alpha1.GPUsAnnotation, v1alpha1.LockedAnnotation))
+	c.toldOf("a", kube.ChangeIgnored)
+	c.until("what counts is in its status", func() error {
+		if condition(c.get("a"), v1alpha1.AdmittedCondition) == nil {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+	_, err := tenant.CoreV1().Pods(c.namespace).Patch(ctx(), "a", types.MergePatchType, []byte(`{"status": {"conditions": []}}`), metav1.PatchOptions{}, "status")
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("the tenant writes the status of its pod: %v", err)
+	}
+	c.createAs(tenant, pod("b", asks(1), in("mine")))
+	c.waits("b", "QuotaExceeded")
+
+	s.stop()
+	c.schedule()
+	c.createAs(tenant, pod("c", asks(1), in("mine")))
+	if said := c.waits("c", "QuotaExceeded"); !strings.Contains(said, "mine") {
+		t.Errorf("it waits because %q", said)
+	}
+	owner := pod("owner", asks(8), in("theirs"))
+	_, err = admin.CoreV1().Pods(them).Create(ctx(), owner, metav1.CreateOptions{})
+	c.must(err)
+	c.until("the owner of the queue runs on the other node", func() error {
+		p, err := admin.CoreV1().Pods(them).Get(ctx(), "owner", metav1.GetOptions{})
+		if err == nil && (p.Spec.NodeName == "" || p.Spec.NodeName == on) {
+			err = fmt.Errorf("it is on %q", p.Spec.NodeName)
+		}
+		return err
+	})
+	c.delete("a") // the audit reads what it says
+}
+
+// A tenant's pod is Muster's whoever is said to have made it, a tenant names no class
+// of the system, and what it puts on a node by itself has what its spec asks for.
+func TestTenantClaims(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("mine", 0, isolated)
+	c.queue("all", 8)
+	tenant := c.tenant()
+	c.schedule()
+	c.createAs(tenant,
+		pod("owned", in("mine"), func(p *v1.Pod) {
+			yes := true
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Foreign", Name: "x", UID: "x", Controller: &yes}}
+		}),
+		pod("ranked", in("all"), note(v1alpha1.PriorityClassAnnotation, "system-node-critical")),
+		pod("placed", in("all"), asks(6), note(v1alpha1.GPUsAnnotation, "none"), note(v1alpha1.KindAnnotation, "none"), func(p *v1.Pod) { p.Spec.NodeName = "n" }))
+	c.waits("owned", "QuotaExceeded")
+	c.waits("ranked", kube.ReasonPriorityClassForbidden)
+	c.create(pod("large", asks(4), in("all")))
+	c.waits("large", "QuotaExceeded")
+	c.create(pod("small", asks(2), in("all")))
+	c.bound("small")
+	c.unbound("large", "owned", "ranked")
+	c.delete("placed") // the audit reads what it says
+}
