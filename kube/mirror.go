@@ -378,7 +378,7 @@ func (m *mirror) bind(d *core.Decision) {
 	m.decidedOn(g, len(d.Pods))
 	if !g.ran {
 		g.ran = true
-		m.metrics.bound(g.queue, m.now-timeOf(g.created))
+		m.metrics.bound(g.queue, max(0, m.now-timeOf(g.created)))
 	}
 	g.waiting = waiting{}
 }

@@ -69,7 +69,8 @@ type Config struct {
 	// when 0.
 	StatusRate float32
 	Log        *slog.Logger
-	// Now is the clock; time.Now when nil.
+	// Now is the clock, which must not be set; when nil, the machine's as it is when
+	// the scheduler is made, and the time that has passed since.
 	Now func() time.Time
 	// Leader says whether other instances stand by, or share the cluster.
 	Leader Leader
@@ -138,7 +139,7 @@ func New(c Config) (*Scheduler, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = steady(time.Now)
 	}
 	if len(c.Shards) == 0 {
 		c.Shards = []Shard{{RestPools}}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -55,6 +56,8 @@ type suspended struct {
 	// mark is what stands on it, since when it is in the queue as far as that can be.
 	mark  suspendMark
 	since time.Time
+	// ending is when this instance first saw that a pod of it is being deleted.
+	ending map[types.UID]time.Time
 }
 
 func (o suspended) key() string {
@@ -389,6 +392,19 @@ func (s *Scheduler) setSuspended(ctx context.Context, o *owning, mark *suspendMa
 // on a node that is lost, nobody ends it.
 const overdue = 15 * time.Second
 
+// isOverdue reports whether a pod that is being deleted is waited for no longer: since
+// this instance has seen that, its grace has passed, and overdue.
+func (o *suspended) isOverdue(p *v1.Pod, now time.Time) bool {
+	since, ok := o.ending[p.UID]
+	if !ok {
+		if o.ending == nil {
+			o.ending = map[types.UID]time.Time{}
+		}
+		since, o.ending[p.UID] = now, now
+	}
+	return now.Sub(since) >= time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0))*time.Second+overdue
+}
+
 // findSuspended lists the owners that bear our mark: those that were suspended
 // before this instance decided on them.
 func (s *Scheduler) findSuspended(ctx context.Context) error {
@@ -491,7 +507,7 @@ func (s *Scheduler) resumeOne(ctx context.Context, o *suspended) (over bool, err
 			if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 				continue
 			}
-			if p.DeletionTimestamp == nil || s.now().Sub(p.DeletionTimestamp.Time) < overdue {
+			if p.DeletionTimestamp == nil || !o.isOverdue(p, s.now()) {
 				return false, nil
 			}
 		}

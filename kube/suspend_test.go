@@ -330,14 +330,26 @@ func TestWhichOwnerIsSuspended(t *testing.T) {
 // An owner is resumed when its pods are gone, or as good as gone.
 func TestResumedWhenItsPodsAreGone(t *testing.T) {
 	ctx := context.Background()
+	ending := func(p *v1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(startOfTime)), new(int64(30))
+	}
 	for name, c := range map[string]struct {
-		is   func(*v1.Pod)
-		want string
+		is    func(*v1.Pod)
+		after time.Duration // since it was seen so for the first time
+		want  string
 	}{
-		"one runs":             {func(*v1.Pod) {}, "suspended by us"},
-		"one is ending":        {func(p *v1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(startOfTime)) }, "suspended by us"},
-		"one nobody ends":      {func(p *v1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(startOfTime.Add(-overdue))) }, "resumed"},
-		"one has done its job": {func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }, "resumed"},
+		"one runs":             {func(*v1.Pod) {}, time.Hour, "suspended by us"},
+		"one is ending":        {ending, 30*time.Second + overdue - 1, "suspended by us"},
+		"one nobody ends":      {ending, 30*time.Second + overdue, "resumed"},
+		"one has done its job": {func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }, 0, "resumed"},
+		"one was ending long ago by another clock": {func(p *v1.Pod) {
+			ending(p)
+			p.DeletionTimestamp.Time = startOfTime.Add(-time.Hour)
+		}, time.Second, "suspended by us"},
+		"one ends in the future by another clock": {func(p *v1.Pod) {
+			ending(p)
+			p.DeletionTimestamp.Time = startOfTime.Add(time.Hour)
+		}, time.Minute, "resumed"},
 	} {
 		job := owner("batch/v1", "Job", "train", nil)
 		o := newOwners(t, job)
@@ -353,6 +365,8 @@ func TestResumedWhenItsPodsAreGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		o.resumeGone(ctx)
+		o.now = func() time.Time { return startOfTime.Add(c.after) }
 		o.resumeGone(ctx)
 		if got := o.state(job, "spec", "suspend"); got != c.want {
 			t.Errorf("%s: it is %s, want %s", name, got, c.want)
