@@ -11,7 +11,11 @@ type Experiment struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	// Caption says what was run and against what.
-	Caption string   `json:"caption"`
+	Caption string `json:"caption"`
+	// Theirs says whose the figures are that ours are compared with, Tally how many
+	// are in their bands.
+	Theirs  string   `json:"theirs,omitempty"`
+	Tally   string   `json:"tally,omitempty"`
 	Figures []Figure `json:"figures,omitempty"`
 	// Lists is how full a cluster gets, by list of pods.
 	Lists []PodList `json:"lists,omitempty"`
@@ -29,7 +33,7 @@ type Figure struct {
 	Name string  `json:"name"`
 	Ours float64 `json:"ours"`
 	Unit string  `json:"unit"`
-	// Theirs is nil when nothing is published. It is a bound when Bound is "above"
+	// Theirs is nil when no figure is published. It is a bound when Bound is "above"
 	// or "below", a figure to come near to when Bound is empty.
 	Theirs *float64 `json:"theirs"`
 	Bound  string   `json:"bound,omitempty"`
@@ -39,6 +43,8 @@ type Figure struct {
 	// How says the band in words.
 	How    string `json:"how"`
 	Within bool   `json:"within"`
+	// Judged says that there is something of theirs to compare with.
+	Judged bool   `json:"judged"`
 	Note   string `json:"note,omitempty"`
 	// The figures as text.
 	TheirsText     string `json:"theirs_text"`

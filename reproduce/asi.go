@@ -99,14 +99,14 @@ func asiJobRows(s *workload.Summary) []Row {
 		within("run time, median", 5, s.Duration.P50/hour, 0.05, "h"),
 		within("run time of HP jobs, P90", 24, classes["HP"].P90/hour, 0.05, "h"),
 		over("online inference, of the jobs", 50, 100*kinds["inference"].JobShare, "%"),
-		over("HP of online inference (mostly)", 50, 100*kinds["inference"].HPJobShare, "%"),
-		over("HP of training (mostly)", 50, 100*kinds["training"].HPJobShare, "%"),
-		below("HP of offline inference (mostly LP)", 50, 100*kinds["batch"].HPJobShare, "%"),
-		over("HP of dev (almost all)", 90, 100*kinds["dev"].HPJobShare, "%"),
+		over("HP of online inference", 50, 100*kinds["inference"].HPJobShare, "%").said("predominantly"),
+		over("HP of training", 50, 100*kinds["training"].HPJobShare, "%").said("predominantly"),
+		below("HP of offline inference", 50, 100*kinds["batch"].HPJobShare, "%").said("typically LP"),
+		over("HP of dev", 90, 100*kinds["dev"].HPJobShare, "%").said("almost all"),
 		over("jobs that name one GPU model", 99, 100*one, "%"),
 		below("jobs of several GPU models", 1, 100*several, "%"),
-		below("jobs with part of a GPU (negligible)", 1, 100*sizes["<1"].JobShare, "%"),
-		below("GPU-hours of those (negligible)", 1, 100*sizes["<1"].GPUShare, "%"),
+		below("jobs with part of a GPU", 1, 100*sizes["<1"].JobShare, "%").said("rarely used"),
+		below("GPU-hours of those", 1, 100*sizes["<1"].GPUShare, "%").said("rarely used"),
 	}
 }
 
@@ -129,7 +129,7 @@ func asiDemandRows(s *workload.Summary) []Row {
 	}
 	for _, w := range s.Week {
 		if w.Kind == core.Training.String() || w.Kind == core.Inference.String() {
-			rows = append(rows, over("GPUs asked for at 15:00 to 3:00, "+w.Kind, 1, byDay(w.Submitted, 15)/byDay(w.Submitted, 3), ""))
+			rows = append(rows, over("GPUs asked for at 15:00 to 3:00, "+w.Kind, 1, byDay(w.Submitted, 15)/byDay(w.Submitted, 3), "").said("more by day"))
 		}
 	}
 	return rows

@@ -4,6 +4,12 @@ import "fmt"
 
 // The bands that a figure may have.
 
+// said makes a row of what the paper says without a figure.
+func (r Row) said(claim string) Row {
+	r.Claim = claim
+	return r
+}
+
 // within compares a figure that may be off by a share of theirs.
 func within(figure string, theirs, ours, share float64, unit string) Row {
 	how := "the same"

@@ -238,7 +238,8 @@ func (r *Inflation) JSON(w io.Writer) error {
 }
 
 const inflationCaption = "GPUs allocated, in per cent of the cluster, when pods of 95, 100 and 130 per cent of it have arrived\n" +
-	"(Weng et al., ATC 2023, Figure 9); means over the seeds. Our default learns the requests as they come, FGD knows them."
+	"(Weng et al., ATC 2023, Figure 9); means over the seeds. Published are the results that the authors keep with their code,\n" +
+	"github.com/hkust-adsl/kubernetes-scheduler-simulator, experiments/analysis/expected_results, commit 8f3d6417353c. Our default learns the requests as they come, FGD knows them."
 
 // Text writes the figures for people.
 func (r *Inflation) Text(w io.Writer) error {

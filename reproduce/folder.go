@@ -61,17 +61,18 @@ func (e *Experiment) keep(r Result, folder *runlog.Folder) error {
 
 // Report returns what a page shows of the table.
 func (t *Table) Report() report.Experiment {
-	e := report.Experiment{Caption: t.Caption, Notes: t.Notes, Workload: t.workload}
+	e := report.Experiment{Caption: t.Caption, Theirs: t.theirs(), Tally: t.tally(), Notes: t.Notes, Workload: t.workload}
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		f := report.Figure{
 			Name: r.Figure, Ours: r.Ours, Unit: r.Unit, Bound: r.Bound, Low: r.Low, High: r.High, How: r.How, Within: r.Within, Note: r.Note,
 			TheirsText: r.theirs(), OursText: r.ours(), DifferenceText: r.difference(),
 		}
-		if r.Bound == "none" {
-			f.Bound = ""
-		} else {
+		f.Judged = r.judged()
+		if r.told() {
 			f.Theirs = &r.Paper
+		} else {
+			f.Bound = ""
 		}
 		e.Figures = append(e.Figures, f)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-sched/muster/core"
@@ -16,12 +17,13 @@ import (
 
 var phillyQueueing = Experiment{
 	Name:  "philly-queueing",
-	Title: "Strict FIFO and oracle SJF on Philly jobs, against Lucid's simulator",
+	Title: "Strict FIFO and oracle SJF on Philly jobs, against our runs of Lucid's simulator",
 	run:   runPhillyQueueing,
 }
 
 // phillySet is a selection of Philly's jobs, the cluster it runs on, and what
-// Lucid's authors' simulator gives on it: mean JCT and mean queueing, seconds.
+// Lucid's authors' simulator gave on it when we ran it: mean JCT and mean queueing,
+// seconds. None is published.
 type phillySet struct {
 	name     string
 	cluster  string
@@ -44,13 +46,28 @@ var phillySets = []phillySet{
 
 const phillyBand = 0.01
 
+// lucidCode is the code that gave their figures. It was made to skip the seconds
+// in which nothing happens, and checked to give the same averages without.
+const lucidCode = "github.com/S-Lab-System-Group/Lucid, simulation/, commit 63685a3ab7d1, with idle seconds skipped"
+
+// phillyNodes says how large the clusters are.
+func phillyNodes() string {
+	var parts []string
+	for _, s := range phillySets {
+		nodes, _, _ := strings.Cut(s.cluster, "x")
+		parts = append(parts, s.name+": "+nodes+" nodes")
+	}
+	return strings.Join(parts, ", ") + "."
+}
+
 func runPhillyQueueing(ctx context.Context, o Options) (Result, error) {
 	file, err := o.trace("philly/jobs.csv.gz", "Philly, job level")
 	if err != nil {
 		return nil, err
 	}
 	t := &Table{Caption: "Philly jobs (Jeon et al., ATC 2019) of 2017-10-01 and after, nodes of 8 GPUs, placement by the consolidate rule;\n" +
-		"theirs: the simulator of Lucid (Hu et al., ASPLOS 2023). Band: 1 %, or what the order of simultaneous jobs makes."}
+		"compared with our runs of the code of Lucid's authors (Hu et al., ASPLOS 2023): " + lucidCode + ".\n" +
+		"None of them is a published figure. " + phillyNodes() + " Band: 1 %, or what the order of simultaneous jobs makes."}
 	for _, s := range phillySets {
 		jobs, err := s.load(file)
 		if err != nil {
@@ -85,6 +102,7 @@ func runPhillyQueueing(ctx context.Context, o Options) (Result, error) {
 // jobs makes of it.
 func (s *phillySet) row(figure string, theirs, ours, low, high float64) Row {
 	r := within(s.name+" "+figure, theirs, ours, phillyBand, "s")
+	r.Rerun = true
 	if !r.Within && low <= theirs && theirs <= high {
 		r.Within = true
 		r.How += ", or as other orders"

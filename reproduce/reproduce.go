@@ -78,10 +78,16 @@ type Table struct {
 
 // Row is one figure, theirs and ours.
 type Row struct {
-	Figure string  `json:"figure"`
-	Paper  float64 `json:"paper"`
-	Ours   float64 `json:"ours"`
-	Unit   string  `json:"unit"`
+	Figure string `json:"figure"`
+	// Paper is their figure. Rerun says that it is not the paper's: it is what the
+	// authors' code gave when the authors of Muster ran it.
+	Paper float64 `json:"paper"`
+	Rerun bool    `json:"-"`
+	// Claim is what the paper says where it tells no figure: Paper is none then, and
+	// the band is what the claim is taken for.
+	Claim string  `json:"claim,omitempty"`
+	Ours  float64 `json:"ours"`
+	Unit  string  `json:"unit"`
 	// Bound says what Paper is where it is no figure to come near to: what ours
 	// should be "above" or "below", or "none" where the paper tells no figure.
 	Bound string `json:"bound,omitempty"`
@@ -95,6 +101,36 @@ type Row struct {
 	Note   string `json:"note,omitempty"`
 }
 
+// MarshalJSON writes their figure as paper or, of a rerun, as authors_code, if
+// there is one, and within_band of figures and claims alone.
+func (r Row) MarshalJSON() ([]byte, error) {
+	type row Row
+	x := struct {
+		row
+		Paper  *float64 `json:"paper,omitempty"`
+		Code   *float64 `json:"authors_code,omitempty"`
+		Bound  string   `json:"bound,omitempty"`
+		Within *bool    `json:"within_band,omitempty"`
+	}{row: row(r)}
+	switch {
+	case !r.told():
+	case r.Rerun:
+		x.Code, x.Bound = &r.Paper, r.Bound
+	default:
+		x.Paper, x.Bound = &r.Paper, r.Bound
+	}
+	if r.judged() || !r.Within {
+		x.Within = &r.Within
+	}
+	return json.Marshal(x)
+}
+
+// told reports whether their figure is known.
+func (r *Row) told() bool { return r.Bound != "none" && r.Claim == "" }
+
+// judged reports whether there is something of theirs to compare with.
+func (r *Row) judged() bool { return r.Bound != "none" }
+
 // JSON writes the rows alone.
 func (t *Table) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)
@@ -107,12 +143,14 @@ func (t *Table) Text(w io.Writer) error {
 	fmt.Fprintln(w, t.Caption)
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "figure\ttheirs\tours\tdifference\tin band\thow compared\t")
+	fmt.Fprintf(tw, "figure\t%s\tours\tdifference\tin band\thow compared\t\n", t.theirs())
 	for _, r := range t.Rows {
 		in := "yes"
 		switch {
 		case !r.Within:
 			in = "NO"
+		case !r.judged():
+			in = "-"
 		case r.Note != "":
 			in = "see note"
 		}
@@ -121,6 +159,7 @@ func (t *Table) Text(w io.Writer) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "\n%s\n", t.tally())
 	for _, r := range t.Rows {
 		if r.Note != "" {
 			fmt.Fprintf(w, "\n%s: %s.\n", r.Figure, r.Note)
@@ -134,9 +173,55 @@ func (t *Table) Text(w io.Writer) error {
 	return nil
 }
 
+// theirs says whose the figures are that ours are compared with.
+func (t *Table) theirs() string {
+	for i := range t.Rows {
+		if t.Rows[i].Rerun {
+			return "authors' code, our run"
+		}
+	}
+	return "paper"
+}
+
+// tally says how many figures are in their bands, and how many claims hold.
+func (t *Table) tally() string {
+	var figures, claims [2]int // all, and those within
+	none := 0
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		of := &figures
+		switch {
+		case !r.judged():
+			none++
+			continue
+		case r.Claim != "":
+			of = &claims
+		}
+		of[0]++
+		if r.Within {
+			of[1]++
+		}
+	}
+	what := "Published figures"
+	if t.theirs() != "paper" {
+		what = "Figures of the authors' code, none of them published,"
+	}
+	text := fmt.Sprintf("%s in their bands: %d of %d.", what, figures[1], figures[0])
+	if claims[0] > 0 {
+		text += fmt.Sprintf(" Claims that the paper makes without a figure, and that hold: %d of %d.", claims[1], claims[0])
+	}
+	if none > 0 {
+		text += fmt.Sprintf(" Rows of which nothing is published, and that do not count: %d.", none)
+	}
+	return text
+}
+
 // theirs spells what the paper tells.
 func (r *Row) theirs() string {
-	if r.Bound == "none" {
+	switch {
+	case r.Claim != "":
+		return `"` + r.Claim + `"`
+	case r.Bound == "none":
 		return ""
 	}
 	return strings.TrimSpace(r.Bound+" "+number(r.Paper)) + " " + r.Unit
@@ -147,7 +232,7 @@ func (r *Row) ours() string { return number(r.Ours) + " " + r.Unit }
 
 // difference spells how far ours is from a figure of theirs.
 func (r *Row) difference() string {
-	if r.Bound != "" || r.Paper == 0 {
+	if r.Bound != "" || r.Paper == 0 || !r.told() {
 		return ""
 	}
 	d := 100 * (r.Ours/r.Paper - 1)

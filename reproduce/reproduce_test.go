@@ -101,6 +101,40 @@ func TestPhillyQueueing(t *testing.T) {
 	}
 }
 
+// A row says whose figure it has. One of which nothing is published has no figure of
+// theirs, and does not count as in its band; nor has one that holds a claim.
+func TestSourceOfFigures(t *testing.T) {
+	code := within("code", 100, 101, 0.02, "s")
+	code.Rerun = true
+	none := Row{Figure: "none", Bound: "none", Ours: 5, Unit: "%", Within: true}
+	broken := none
+	broken.Within = false
+	for _, c := range []struct {
+		row  Row
+		json string
+		text string
+	}{
+		{within("paper", 100, 101, 0.02, "s"), `"paper":100,"within_band":true}`, "in their bands: 1 of 1."},
+		{code, `"authors_code":100,"within_band":true}`, "Figures of the authors' code, none of them published, in their bands: 1 of 1."},
+		{over("claim", 1, 2, "x").said("more"), `"claim":"more","ours":2,"unit":"x","how_compared":"above theirs","band_low":1,"within_band":true}`,
+			"in their bands: 0 of 0. Claims that the paper makes without a figure, and that hold: 1 of 1."},
+		{none, `{"figure":"none","ours":5,"unit":"%"}`, "in their bands: 0 of 0. Rows of which nothing is published, and that do not count: 1."},
+		{broken, `"unit":"%","within_band":false}`, "do not count: 1."},
+	} {
+		table := Table{Rows: []Row{c.row}}
+		b, err := json.Marshal(c.row)
+		if err != nil || !strings.HasSuffix(string(b), c.json) {
+			t.Errorf("%s: JSON is %s (%v), want %s", c.row.Figure, b, err, c.json)
+		}
+		if got := table.tally(); !strings.HasSuffix(got, c.text) {
+			t.Errorf("%s: the tally is %q, want %q", c.row.Figure, got, c.text)
+		}
+		if table.Passed() != c.row.Within {
+			t.Errorf("%s: passed is %v", c.row.Figure, table.Passed())
+		}
+	}
+}
+
 // The inflation experiment takes lists of one's own. The default keeps whole devices
 // for what needs them; random placement does not.
 func TestInflation(t *testing.T) {

@@ -10,19 +10,19 @@ import { workload } from './trace.js'
 export function experiment(e) {
   const figures = e.figures ?? []
   return [
-    header(e), comparison(figures), figureTable(figures), ...lists(e.lists ?? []), untold(figures), notes(e),
+    header(e), comparison(figures), figureTable(figures, e.theirs ?? 'theirs'), ...lists(e.lists ?? []), untold(figures), notes(e),
     ...(e.workload ? [el('h2', { class: 'part' }, 'What the workload is like'), ...workload(e.workload)] : []),
   ].filter((part) => part)
 }
 
 /** What was run, how many figures are in their bands, and where the runs are. */
 function header(e) {
-  const judged = [...(e.figures ?? []).map((f) => f.within), ...(e.lists ?? []).flatMap((l) => l.fillings).filter((f) => f.verdict).map((f) => f.verdict === 'pass')]
+  const judged = [...(e.figures ?? []).filter((f) => f.judged || !f.within).map((f) => f.within), ...(e.lists ?? []).flatMap((l) => l.fillings).filter((f) => f.verdict).map((f) => f.verdict === 'pass')]
   const out = judged.filter((within) => !within).length
   const all = judged.length
   return el('header', {},
     el('h1', {}, e.name),
-    el('p', {}, e.title, '. ', all ? el('b', { class: out ? 'bad' : 'good', id: 'verdict' }, out ? `${out} of ${all} figures are out of their bands.` : `All ${all} figures are in their bands.`) : null),
+    el('p', {}, e.title, '. ', all ? el('b', { class: out ? 'bad' : 'good', id: 'verdict' }, e.tally ?? (out ? `${out} of ${all} figures are out of their bands.` : `All ${all} figures are in their bands.`)) : null),
     el('p', { class: 'dim' }, e.caption),
     e.runs ? el('nav', {}, el('a', { href: e.runs }, 'The runs of the first seed, compared')) : null)
 }
@@ -101,11 +101,11 @@ function strips(list, part) {
   })
 }
 
-function figureTable(figures) {
+function figureTable(figures, theirs) {
   if (figures.length === 0) return null
   const name = (f) => ({ class: 'wrap', text: el('div', {}, f.name, f.note ? el('div', { class: 'note' }, f.note + '.') : null) })
-  const verdict = (f) => (f.within ? { class: 'good', text: f.note ? 'yes, see note' : 'yes' } : { class: 'bad', text: 'no' })
-  return section('figures', 'The figures', table('The figures', ['figure', 'theirs', 'ours', 'difference', 'band', 'in band'],
+  const verdict = (f) => (f.within && !f.judged ? '' : f.within ? { class: 'good', text: f.note ? 'yes, see note' : 'yes' } : { class: 'bad', text: 'no' })
+  return section('figures', 'The figures', table('The figures', ['figure', theirs, 'ours', 'difference', 'band', 'in band'],
     figures.map((f) => [name(f), apart(f.theirs_text), apart(f.ours_text), f.difference_text, { class: 'wrap', text: f.how }, verdict(f)])))
 }
 
