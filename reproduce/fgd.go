@@ -20,6 +20,7 @@ import (
 var openbFGD = Experiment{
 	Name:  "openb-fgd",
 	Title: "How full a cluster gets with pods that ask for parts of GPUs, against FGD and its rivals",
+	Takes: []string{"traces", "nodes", "pods", "policies", "seeds"},
 	run:   runOpenbFGD,
 }
 

@@ -11,6 +11,7 @@ import (
 var kantInference = Experiment{
 	Name:  "kant-inference",
 	Title: "Kant's inference clusters: quota use, GPUs allocated, fragmentation by size of the cluster",
+	Takes: []string{"seeds", "full"},
 	run:   runKantInference, makesRuns: true,
 }
 

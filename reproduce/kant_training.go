@@ -11,6 +11,7 @@ import (
 var kantTraining = Experiment{
 	Name:  "kant-training",
 	Title: "Kant's Backfill and E-Binpack on a training cluster of 8,000 GPUs",
+	Takes: []string{"seeds", "full"},
 	run:   runKantTraining, makesRuns: true,
 }
 

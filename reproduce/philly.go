@@ -18,6 +18,7 @@ import (
 var phillyQueueing = Experiment{
 	Name:  "philly-queueing",
 	Title: "Strict FIFO and oracle SJF on Philly jobs, against our runs of Lucid's simulator",
+	Takes: []string{"traces"},
 	run:   runPhillyQueueing,
 }
 

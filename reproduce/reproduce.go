@@ -58,6 +58,9 @@ type Result interface {
 type Experiment struct {
 	Name, Title string
 	run         func(context.Context, Options) (Result, error)
+	// Takes names the flags of muster reproduce, beside --out and --json, that it
+	// uses.
+	Takes []string
 	// makesRuns tells that it makes runs, which Options.Out keeps.
 	makesRuns bool
 }

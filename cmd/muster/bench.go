@@ -45,6 +45,11 @@ Muster and the stock kube-scheduler bind them in turn.`,
 				api.nodes = nodes
 				return api.run(c)
 			}
+			for _, name := range []string{"shapes", "schedulers", "workers", "patience", "arriving", "json"} {
+				if c.Flags().Changed(name) {
+					return badUsage(c, "--%s: expected --kube with it; found none", name)
+				}
+			}
 			err = bench.Run(c.Context(), c.OutOrStdout(), re, nodes)
 			if errors.Is(err, bench.ErrNoMatch) {
 				return badUsage(c, "--run, --nodes: expected some benchmark to match, such as BenchmarkFill/nodes=1000; found none")

@@ -50,6 +50,12 @@ func (b *kubeBench) register(c *cobra.Command) {
 
 // parse reads the shapes.
 func (b *kubeBench) parse(c *cobra.Command) ([]kubebench.Shape, error) {
+	if b.workers < 1 || b.workers > 10_000 {
+		return nil, badUsage(c, "--workers: expected a number from 1 to 10000; found %d", b.workers)
+	}
+	if b.patience <= 0 {
+		return nil, badUsage(c, "--patience: expected a duration above 0; found %v", b.patience)
+	}
 	var shapes []kubebench.Shape
 	for _, s := range b.shapes {
 		groups, size, _ := strings.Cut(s, "x")

@@ -50,6 +50,9 @@ func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
 	flags.IntVar(&f.jobs.SpineSize, "spine-size", 0, "clusters without a topology: leaf `GROUPS` in a spine")
 }
 
+// maxGroup is how many nodes a leaf group may have, and leaf groups a spine.
+const maxGroup = 1_000_000
+
 // check refuses flags that are out of range or contradict each other.
 func (f *inputFlags) check(c *cobra.Command) error {
 	o := &f.jobs
@@ -58,10 +61,10 @@ func (f *inputFlags) check(c *cobra.Command) error {
 		return badUsage(c, "--load: expected a number above 0, at most 10; found %v", o.Load)
 	case o.GPUs < 0:
 		return badUsage(c, "--gpus: expected a number, at least 1; found %d", o.GPUs)
-	case o.LeafSize < 0:
-		return badUsage(c, "--leaf-size: expected a number, at least 1; found %d", o.LeafSize)
-	case o.SpineSize < 0:
-		return badUsage(c, "--spine-size: expected a number, at least 1; found %d", o.SpineSize)
+	case o.LeafSize < 0 || o.LeafSize > maxGroup:
+		return badUsage(c, "--leaf-size: expected a number from 1 to %d; found %d", maxGroup, o.LeafSize)
+	case o.SpineSize < 0 || o.SpineSize > maxGroup:
+		return badUsage(c, "--spine-size: expected a number from 1 to %d; found %d", maxGroup, o.SpineSize)
 	case o.To > 0 && o.From >= o.To:
 		return badUsage(c, "--from: expected a time before --to; found %s", v1alpha1.Duration(o.From))
 	case !o.ToWall.IsZero() && !o.FromWall.Before(o.ToWall):

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/muster-sched/muster/reproduce"
 )
@@ -43,14 +45,26 @@ a report.html that compares them.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			out := c.OutOrStdout()
 			if list {
+				if err := onlyFlags(c, "--list", "list"); err != nil {
+					return err
+				}
 				_, err := fmt.Fprintln(out, experimentList())
 				return err
 			}
 			for _, e := range reproduce.All {
 				if e.Name == args[0] {
+					if err := onlyFlags(c, e.Name, append([]string{"json", "out"}, e.Takes...)...); err != nil {
+						return err
+					}
 					var err error
 					if o.Seeds, err = parseSeeds(seeds); err != nil {
 						return badUsage(c, "%v", err)
+					}
+					switch given := c.Flags().Changed("seeds"); {
+					case given && o.Full:
+						return badUsage(c, "--full: expected no --seeds with it, which says how many")
+					case given && o.Seeds == nil:
+						return badUsage(c, "--seeds: expected numbers or ranges such as 42-51; found %q", seeds)
 					}
 					if o.Out == "" && !asJSON {
 						o.Out = filepath.Join("out", e.Name)
@@ -71,6 +85,17 @@ a report.html that compares them.`,
 	c.Flags().BoolVar(&o.Full, "full", false, "kant-*: sample with fifty seeds instead of ten")
 	c.Flags().StringVar(&o.Out, "out", "", "write the page and the figures, and of kant-* the runs of the first seed, to the folder `DIR`, which must be new, empty, or written by Muster before; by default out/NAME, with --json nowhere")
 	return c
+}
+
+// onlyFlags refuses flags other than those that what takes.
+func onlyFlags(c *cobra.Command, what string, takes ...string) error {
+	var wrong error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if wrong == nil && !slices.Contains(takes, f.Name) {
+			wrong = badUsage(c, "--%s: expected no such flag with %s, which does not use it", f.Name, what)
+		}
+	})
+	return wrong
 }
 
 // parseSeeds reads numbers and ranges of them, separated by commas.

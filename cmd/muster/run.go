@@ -89,6 +89,14 @@ func strict(c *cobra.Command) {
 			return nil
 		}
 	}
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if err := checkGiven(c); err != nil {
+				return err
+			}
+			return run(c, args)
+		}
+	}
 	for _, below := range c.Commands() {
 		strict(below)
 	}

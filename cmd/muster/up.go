@@ -82,11 +82,21 @@ Without --dir nothing is kept. With it, the cluster is there again the next time
 	return c
 }
 
+// mostGPUs is how many GPUs a node may have.
+const mostGPUs = 64
+
 // args checks the flags and returns those of the cluster's program.
 func (f *upFlags) args(c *cobra.Command) ([]string, error) {
 	changed := c.Flags().Changed
-	if !(f.speed > 0) {
-		return nil, badUsage(c, "--speed: expected a number above 0; found %v", f.speed)
+	switch {
+	case !(f.speed > 0 && f.speed <= 1e9):
+		return nil, badUsage(c, "--speed: expected a number above 0, at most 1000000000; found %v", f.speed)
+	case f.nodes < 1 || f.nodes > 200_000:
+		return nil, badUsage(c, "--nodes: expected a number from 1 to 200000; found %d", f.nodes)
+	case f.perNode < 1 || f.perNode > mostGPUs:
+		return nil, badUsage(c, "--gpus-per-node: expected a number from 1 to %d; found %d", mostGPUs, f.perNode)
+	case f.port < 0 || f.port > 65535:
+		return nil, badUsage(c, "--port: expected a number from 0 to 65535; found %d", f.port)
 	}
 	args := []string{"--port", fmt.Sprint(f.port)}
 	if f.dir == "" {

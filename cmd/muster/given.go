@@ -1,0 +1,41 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// mayBeZero are the flags of which 0 says something: elsewhere it is how a flag
+// that was not given reads, and whoever gives it means something else.
+var mayBeZero = []string{
+	"seed", "port", "from", "min-duration", "window-from", // where things begin, and any port
+	"start-delay", "evict-grace", "comm-share", "spread-cost", // a simulated world without them
+	"replace-timeout", "timeout", // no waiting, and no end of it
+	"gpus-per-node", "gpus-per-task", // of muster submit: a job without GPUs
+}
+
+// checkGiven refuses flags that were given and say nothing: an empty text, an empty
+// list, and a 0 that stands for "not given".
+func checkGiven(c *cobra.Command) error {
+	var wrong error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		zero := slices.Contains(mayBeZero, f.Name) || c.Name() == "submit" && f.Name == "gpus"
+		switch value := f.Value.String(); {
+		case wrong != nil:
+		case (value == "" || value == "0" && f.DefValue == "0") && isNumber(f.Value.Type()):
+			if !zero {
+				wrong = badUsage(c, "--%s: expected more than 0; found 0", f.Name)
+			}
+		case value == "" || value == "[]":
+			wrong = badUsage(c, "--%s: expected a value; found none", f.Name)
+		}
+	})
+	return wrong
+}
+
+// isNumber reports whether flags of a type are numbers or times that pass.
+func isNumber(typ string) bool {
+	return slices.Contains([]string{"int", "uint64", "float32", "float64", "duration", "DURATION"}, typ)
+}
