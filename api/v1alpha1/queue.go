@@ -38,7 +38,8 @@ type QueueSpec struct {
 	//
 	// +kubebuilder:validation:MaxLength=63
 	Parent string `json:"parent,omitempty"`
-	// Weight is the share against the siblings; 1 when not given.
+	// Weight is the share against the siblings above quota; 1 when not given.
+	// Planned: it is shown in the status, and decides nothing yet.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
