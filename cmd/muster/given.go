@@ -24,8 +24,8 @@ func checkGiven(c *cobra.Command) error {
 		zero := slices.Contains(mayBeZero, f.Name) || c.Name() == "submit" && f.Name == "gpus"
 		switch value := f.Value.String(); {
 		case wrong != nil:
-		case (value == "" || value == "0" && f.DefValue == "0") && isNumber(f.Value.Type()):
-			if !zero {
+		case isNumber(f.Value.Type()):
+			if value == f.DefValue && (value == "" || value == "0") && !zero {
 				wrong = badUsage(c, "--%s: expected more than 0; found 0", f.Name)
 			}
 		case value == "" || value == "[]":
