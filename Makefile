@@ -78,7 +78,7 @@ fuzz: ## fuzz each target, or those that FUZZ matches, for FUZZTIME (30s)
 	@set -e; for file in $$(git grep -lE '^func Fuzz' -- '*_test.go'); do \
 		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file | grep -E '$(FUZZ)'); do \
 			echo "$$target in ./$$(dirname $$file)"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s ./$$(dirname $$file); \
 		done; \
 	done
 

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,31 +43,7 @@ func FuzzDecisions(f *testing.F) {
 		if len(program) > 2000 {
 			return
 		}
-		w := newWorld(t)
-		w.m.record = nil
-		w.onBind = func(b *bindAct) bool { w.fits(b); return true }
-		w.node("n", "r1")
-		w.node("m", "r2")
-		steps := 0
-		for line := range strings.Lines(program) {
-			if words := strings.Fields(line); len(words) > 1 && steps < 30 {
-				steps++
-				w.step(words[0], words[1], words[2:])
-			}
-		}
-		w.now = w.now.Add(time.Hour)
-		w.settle()
-		w.m.explain(100)
-		if w.m.panics.broken || w.m.panics.count > 0 {
-			t.Error("the engine panicked")
-		}
-		for _, q := range w.m.stats().Queues {
-			for model, used := range q.Used {
-				if used < 0 {
-					t.Errorf("queue %s uses %d of %s", q.Name, used, model)
-				}
-			}
-		}
+		playProgram(t, program)
 	})
 }
 
@@ -85,7 +62,9 @@ func (w *world) step(verb, name string, said []string) {
 		if key, ok := strings.CutPrefix(key, "+"); ok {
 			notes[key] = value
 		} else if q, err := resource.ParseQuantity(value); err == nil && len(value) < 40 {
-			requests[v1.ResourceName(key)] = q
+			if allowed(verb, key, q) {
+				requests[v1.ResourceName(key)] = q
+			}
 		}
 	}
 	switch verb {
@@ -116,6 +95,22 @@ func (w *world) step(verb, name string, said []string) {
 	w.settle()
 }
 
+// allowed reports whether a quantity is one that the API server lets pass, and the
+// oracle can add up: none below 0, whole but for CPU, which is in thousandths, and the
+// GPUs of a node of one maker.
+func allowed(verb, key string, q resource.Quantity) bool {
+	name := v1.ResourceName(key)
+	switch {
+	case q.Sign() < 0 || verb != "node" && name == v1.ResourcePods:
+		return false
+	case verb == "node" && name != v1alpha1.GPUResource && translate.GPUResources(v1.ResourceList{name: q}) != nil:
+		return false
+	case name == v1.ResourceCPU:
+		return q.CmpInt64(1e9) > 0 || q.Cmp(*resource.NewMilliQuantity(q.MilliValue(), resource.DecimalSI)) == 0
+	}
+	return q.MilliValue()%1000 == 0
+}
+
 // fits fails the test if a binding gives out what others have.
 func (w *world) fits(b *bindAct) {
 	n := w.nodes[b.node]
@@ -126,6 +121,9 @@ func (w *world) fits(b *bindAct) {
 			left := free[name]
 			left.Sub(q)
 			free[name] = left
+		}
+		if p.Spec.NodeName != "" && !slices.Contains(w.binds, p.Name+">"+p.Spec.NodeName) {
+			return // what was written on it by others need not be true
 		}
 		gpus, _ := translate.ParseDevices(notes[v1alpha1.GPUsAnnotation])
 		share := translate.Share(&v1.Pod{ObjectMeta: metaWith(notes)})
@@ -158,4 +156,33 @@ func (w *world) fits(b *bindAct) {
 
 func metaWith(notes map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Annotations: notes}
+}
+
+// playProgram lets happen what a program says, on two nodes.
+func playProgram(t *testing.T, program string) {
+	w := newWorld(t)
+	w.m.record = nil
+	w.onBind = func(b *bindAct) bool { w.fits(b); return true }
+	w.node("n", "r1")
+	w.node("m", "r2")
+	steps := 0
+	for line := range strings.Lines(program) {
+		if words := strings.Fields(line); len(words) > 1 && steps < 30 {
+			steps++
+			w.step(words[0], words[1], words[2:])
+		}
+	}
+	w.now = w.now.Add(time.Hour)
+	w.settle()
+	w.m.explain(100)
+	if w.m.panics.broken || w.m.panics.count > 0 {
+		t.Error("the engine panicked")
+	}
+	for _, q := range w.m.stats().Queues {
+		for model, used := range q.Used {
+			if used < 0 {
+				t.Errorf("queue %s uses %d of %s", q.Name, used, model)
+			}
+		}
+	}
 }
