@@ -287,11 +287,15 @@ func (j *job) leastWithin() bool {
 
 func compareCovered(a, b *covered) int { return cmp.Or(byKey(a.job, b.job), cmp.Compare(a.pod, b.pod)) }
 
-// byKey compares jobs by their place in the order.
+// byKey compares jobs by the order in which quota covers them: those that must not be
+// evicted first, for what is beyond quota must be able to leave, else by their place
+// in the order.
 func byKey(a, b *job) int {
 	switch {
 	case a == b:
 		return 0
+	case a.pinned != b.pinned:
+		return lastIf(b.pinned, a.pinned)
 	case a.key.before(&b.key):
 		return -1
 	}

@@ -209,15 +209,16 @@ func (e *Engine) shieldedText(j *job, on bool, who string, falls func(*job) bool
 
 // quotaText says whose quota is short, and by how much.
 func (e *Engine) quotaText(j *job, u *place.Unit) string {
-	others := func(o *job) bool { return o.queue != j.queue }
-	shielded := e.shieldedText(j, e.policy.Preempt.Reclaim, "jobs of other queues", others)
 	var parts []string
 	for t := range u.Tasks {
 		task := &u.Tasks[t]
 		need := Milli(len(task.Pods)) * task.GPU()
 		for _, model := range task.Models() {
-			room := j.queue.RoomNow(model)
-			if room >= need || task.GPU() == 0 {
+			if j.room(model) >= need || task.GPU() == 0 {
+				continue
+			}
+			if j.pinned && j.queue.PinnedLeft(model) < need {
+				parts = append(parts, e.pinnedText(j, model, need))
 				continue
 			}
 			for _, m := range j.queue.Governing(model) {
@@ -237,7 +238,18 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 	if parts == nil {
 		parts = []string{fmt.Sprintf("queue %s gets its quota back when the pods that were evicted have left", j.queue.Name)}
 	}
-	return strings.Join(slices.Compact(parts), "; ") + shielded
+	return strings.Join(slices.Compact(parts), "; ")
+}
+
+// pinnedText says how much of its nominal quota a queue has left for a job that must
+// not borrow.
+func (e *Engine) pinnedText(j *job, model string, need Milli) string {
+	why := "must not be evicted"
+	if j.evictable() {
+		why = fmt.Sprintf("runs for %s before it may be evicted", durationText(j.MinRuntime))
+	}
+	return fmt.Sprintf("queue %s needs %s of %s within its nominal quota, as the job %s and so may not borrow: %s left for such jobs",
+		j.queue.Name, gpuText(need), model, why, gpuText(max(0, j.queue.PinnedLeft(model))))
 }
 
 // quotaTogether says which accounts are short for the tasks of a gang together.
@@ -278,6 +290,19 @@ func (e *Engine) accountText(q *quota.Node, account string, need Milli) string {
 // gpuText writes an amount in GPUs, without needless zeroes.
 func gpuText(m Milli) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%03d", m/1000, m%1000), "0"), ".")
+}
+
+// durationText writes a time in the largest unit that it is a multiple of.
+func durationText(t Time) string {
+	for _, u := range []struct {
+		unit Time
+		name string
+	}{{24 * 3600 * Second, "d"}, {3600 * Second, "h"}, {60 * Second, "m"}} {
+		if t >= u.unit && t%u.unit == 0 {
+			return fmt.Sprintf("%d%s", t/u.unit, u.name)
+		}
+	}
+	return secondsText(t)
 }
 
 func secondsText(t Time) string { return fmt.Sprintf("%.3gs", t.Seconds()) }

@@ -98,7 +98,8 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 	}
 	e.seq++
-	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot()}
+	pinned := e.protect(&spec)
+	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot(), pinned: pinned}
 	j.key = key{standing: standing{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.seq}
 	switch e.policy.Queueing.Order {
 	case ByPriority:
@@ -125,6 +126,21 @@ func (e *Engine) submit(now Time, spec Job) error {
 	q.Jobs++
 	e.enqueue(j, now)
 	return nil
+}
+
+// protect applies to a job what the policy lets jobs ask for that they be kept, and
+// reports whether it may not be evicted, or not for so long that it must not borrow.
+func (e *Engine) protect(j *Job) (pinned bool) {
+	p := &e.policy.Preempt
+	long := p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime
+	if p.Unprotected {
+		j.Locked, j.NotPreemptible = false, false
+		if long {
+			j.MinRuntime = p.MaxMinRuntime
+		}
+		return false
+	}
+	return j.Locked || j.NotPreemptible || long
 }
 
 // label tells the state how the pods of a job are labelled, of which those that are
@@ -250,7 +266,7 @@ func (e *Engine) vanished(j *job) {
 // charge books a pod's GPU to its queue, or gives it back.
 func (e *Engine) charge(j *job, p *pod, by Milli) {
 	if gpu := j.gpu(p); gpu > 0 {
-		j.queue.Add(e.state.Pool(p.alloc.Node).Model, by*gpu)
+		j.book(e.state.Pool(p.alloc.Node).Model, by*gpu)
 	}
 }
 
@@ -519,31 +535,22 @@ func (e *Engine) shield(ev JobShielded) error {
 	} else {
 		e.shields--
 	}
-	was := j.evictable()
 	j.shielded = ev.Shielded
-	is := j.evictable()
-	if was == is {
+	if !j.evictable() {
 		return nil
-	}
-	by := -1
-	e.stands[j.slot] = unevictable
-	if is {
-		by, e.stands[j.slot] = 1, j.key.standing
 	}
 	for i := range j.pods {
 		p := &j.pods[i]
 		if p.state != podRunning {
 			continue
 		}
-		l := &e.loads[e.modelOn(p.alloc.Node)]
-		l.changes++
-		l.offer(j, p, Milli(by)*e.gpuOf(j, p), by)
-		if is { // for others it may make room now
+		e.loads[e.modelOn(p.alloc.Node)].changes++
+		if !j.shielded { // for others it may make room now
 			e.freed |= e.poolBit(p.alloc.Node)
 			e.quotaOpen = true
 		}
 	}
-	if is && j.count[podRunning] > 0 {
+	if !j.shielded && j.count[podRunning] > 0 {
 		e.world++ // searches that were in vain without it are worth another try
 	}
 	return nil

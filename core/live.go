@@ -71,10 +71,13 @@ type job struct {
 	// left are the places that pods of it left for others; see leftBy.
 	left     []leftFor
 	rejected bool
-	shielded bool   // see JobShielded
-	touched  bool   // it is among coverage.touched
-	trial    uint32 // the last trial of evictions that looked at its gang
-	goes     bool   // it may go as a whole, by that trial
+	shielded bool // see JobShielded
+	// pinned says that nothing it borrowed would come back for so long that it may
+	// not borrow; see Engine.protect.
+	pinned  bool
+	touched bool   // it is among coverage.touched
+	trial   uint32 // the last trial of evictions that looked at its gang
+	goes    bool   // it may go as a whole, by that trial
 }
 
 // key orders jobs; see [Order].
@@ -161,8 +164,24 @@ func (j *job) addPod(task int) {
 	j.spans[task].hi = i + 1
 }
 
-// evictable reports whether the job may be evicted at all, as things are.
-func (j *job) evictable() bool { return !j.NotPreemptible && !j.Locked && !j.shielded }
+// evictable reports whether the job may be evicted at all.
+func (j *job) evictable() bool { return !j.NotPreemptible && !j.Locked }
+
+// room returns how much more of a model the job may be given at once.
+func (j *job) room(model string) Milli {
+	if j.pinned {
+		return j.queue.PinnedRoom(model)
+	}
+	return j.queue.RoomNow(model)
+}
+
+// book counts GPU of a model as used by the job, or with a negative amount no longer.
+func (j *job) book(model string, gpu Milli) {
+	j.queue.Add(model, gpu)
+	if j.pinned {
+		j.queue.Pin(model, gpu)
+	}
+}
 
 // labelled reports whether pods of the job have labels.
 func (j *job) labelled() bool {

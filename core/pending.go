@@ -51,6 +51,7 @@ type classID struct {
 	strategy  place.Strategy
 	inference bool
 	whole     bool
+	pinned    bool // and a queue has a quota
 	never     bool // they evict nobody: others like them may
 	pods      int
 	gpu       Milli
@@ -65,7 +66,7 @@ type classID struct {
 func (e *Engine) classOf(j *job) classID {
 	id := classID{strategy: e.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
 	if j.queue.Limited() {
-		id.queue = j.queue
+		id.queue, id.pinned = j.queue, j.pinned
 	}
 	left := e.leftBy(j)
 	if len(j.Tasks) == 1 {

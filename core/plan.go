@@ -212,12 +212,12 @@ func (s *search) byNode() [][]onNode {
 	return s.nodes
 }
 
-// price is what the victims on a node come to: whether other tenants' quotas cover
-// one, the strongest claim among them, then their cost.
+// price is what the victims on a node come to: how far one of them is spared, the
+// strongest claim among them, then their cost.
 type price struct {
-	foreign bool
-	claim   standing
-	cost    int64
+	spared spared
+	claim  standing
+	cost   int64
 }
 
 // plus returns the price with one more victim.
@@ -225,14 +225,14 @@ func (p price) plus(v *victim) price {
 	if v.job.key.rank(p.claim) < 0 {
 		p.claim = v.job.key.standing
 	}
-	p.foreign = p.foreign || v.foreign
+	p.spared = max(p.spared, v.spared)
 	p.cost += 1 + v.cost
 	return p
 }
 
 func (p price) less(o price) bool {
-	if p.foreign != o.foreign {
-		return o.foreign
+	if p.spared != o.spared {
+		return p.spared < o.spared
 	}
 	if r := p.claim.rank(o.claim); r != 0 {
 		return r > 0
@@ -334,7 +334,7 @@ func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed,
 	j, pays := c.job, c.owes && byQuota(gone)
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
-			j.queue.Add(e.state.Pool(p.Alloc.Node).Model, gpu)
+			j.book(e.state.Pool(p.Alloc.Node).Model, gpu)
 		}
 	}
 	kept := gone[:0:0]
@@ -345,7 +345,7 @@ func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed,
 	}
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
-			j.queue.Add(e.state.Pool(p.Alloc.Node).Model, -gpu)
+			j.book(e.state.Pool(p.Alloc.Node).Model, -gpu)
 		}
 	}
 	slices.Reverse(kept)

@@ -84,6 +84,13 @@ type Preempt struct {
 	// MinRuntime is how long a pod has run at least before it may be evicted; longer
 	// where its job says so.
 	MinRuntime Time
+	// MaxMinRuntime is the longest [Job].MinRuntime with which a job may borrow; one
+	// that asks for more runs within nominal quota, as one that is Locked or
+	// NotPreemptible does. 0 is no bound.
+	MaxMinRuntime Time
+	// Unprotected says that jobs may not ask to be kept: Locked and NotPreemptible do
+	// not count, and a longer MinRuntime counts as MaxMinRuntime, if that is set.
+	Unprotected bool
 	// At most Budget pods are evicted in each Interval from time 0 on; 0 is no
 	// bound. A plan that is larger has an interval alone.
 	Budget   int

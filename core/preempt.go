@@ -133,7 +133,7 @@ func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) 
 	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue && j.GPUs() > 0 {
 		return QuotaReclaim, true
 	}
-	if !jWithin && vWithin {
+	if !jWithin && vWithin || v.shielded {
 		return 0, false
 	}
 	switch {

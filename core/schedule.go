@@ -246,7 +246,7 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		return false
 	}
 	if within && j.queue.Limited() {
-		u.Room = j.queue.OwnRoom
+		u.Room = func(m string) Milli { return min(j.room(m), j.queue.OwnRoom(m)) }
 	}
 	n := e.start(j, u, now)
 	c.exhausted = u.Whole && n == 0 && e.placer.Exhausted()
@@ -278,7 +278,7 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 func (e *Engine) mayBorrow(j *job) bool {
 	models := e.modelsOf(j)
 	return j.queue.Limited() && (len(models) > 1 || len(j.Tasks) > 1) &&
-		slices.ContainsFunc(models, func(m string) bool { return j.queue.RoomNow(m) > j.queue.OwnRoom(m) })
+		slices.ContainsFunc(models, func(m string) bool { return j.room(m) > j.queue.OwnRoom(m) })
 }
 
 // reject says of all jobs of a class that no cluster of these nodes holds them. One
@@ -351,7 +351,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		u.OneModel = true
 	}
 	if j.queue.Limited() {
-		u.Room = j.queue.RoomNow
+		u.Room = j.room
 	}
 	e.tasks = e.tasks[:0]
 	e.iota = e.iota[:0]
@@ -490,7 +490,7 @@ func (e *Engine) level(name string) int {
 // overrun reports whether the job's queue has not the quota for what is to
 // start: the whole gang, or one pod of a job that starts pod by pod (static
 // quota admission, Kant §3.2.1).
-func (e *Engine) overrun(j *job) bool { return j.queue.Limited() && e.lacks(j, j.queue.RoomNow) }
+func (e *Engine) overrun(j *job) bool { return j.queue.Limited() && e.lacks(j, j.room) }
 
 // lacks is overrun by other measure than what the queue may be given now: room says
 // how much there is of a model.
@@ -524,7 +524,7 @@ func (e *Engine) shortSomewhere(j *job) bool {
 			need *= Milli(len(task.Pods))
 		}
 		for _, m := range task.Models() {
-			if need > 0 && len(task.Pods) > 0 && j.queue.RoomNow(m) < need {
+			if need > 0 && len(task.Pods) > 0 && j.room(m) < need {
 				return true
 			}
 		}
@@ -539,7 +539,7 @@ func (e *Engine) lackTogether(j *job, room func(model string) Milli) bool {
 		for t := range e.unit.Tasks {
 			task := &e.unit.Tasks[t]
 			if m := task.Models(); len(m) == 1 {
-				j.queue.Add(m[0], by*Milli(len(task.Pods))*task.GPU())
+				j.book(m[0], by*Milli(len(task.Pods))*task.GPU())
 			}
 		}
 	}

@@ -72,7 +72,7 @@ func (e *Engine) affords(j *job, placed []place.Placed, room func(model string) 
 	book := func(by Milli) {
 		for i := range placed {
 			if gpu := placed[i].Alloc.GPU(); gpu > 0 {
-				j.queue.Add(e.state.Pool(placed[i].Alloc.Node).Model, by*gpu)
+				j.book(e.state.Pool(placed[i].Alloc.Node).Model, by*gpu)
 			}
 		}
 	}

@@ -17,10 +17,11 @@ type victim struct {
 	job    *job
 	pod    int // -1 for a gang
 	reason Reason
-	// foreign says that nominal quota which the claimant has no part in covers it;
-	// byQuota that the claimant may take it from another tenant for being within its
-	// own quota only.
-	foreign, byQuota bool
+	// spared says how far it comes after others.
+	spared spared
+	// byQuota says that the claimant may take it from another tenant for being within
+	// its own quota only.
+	byQuota bool
 	// cost is the work that is lost: milli-GPU times time since the last
 	// checkpoint, in milli-GPU seconds.
 	cost int64
@@ -58,10 +59,18 @@ func (v *victim) there() bool {
 	return v.job.count[podRunning] > 0
 }
 
-// cheaper orders victims: those that other tenants' quotas cover last, the weakest
-// claim first, then what loses the least work, then what was submitted last.
+// spared says why a victim is taken only when others do not make room.
+type spared uint8
+
+const (
+	shielded spared = iota + 1 // a disruption budget has no room for it
+	foreign                    // another tenant's nominal quota covers it
+)
+
+// cheaper orders victims: those that are spared last, else the weakest claim first,
+// then what loses the least work, then what was submitted last.
 func (v *victim) cheaper(o *victim) int {
-	return cmp.Or(lastIf(v.foreign, o.foreign), -v.job.key.rank(o.job.key.standing), cmp.Compare(v.cost, o.cost),
+	return cmp.Or(cmp.Compare(v.spared, o.spared), -v.job.key.rank(o.job.key.standing), cmp.Compare(v.cost, o.cost),
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), lastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
 }
 
@@ -355,7 +364,13 @@ func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 	x := victim{job: v, pod: pod, reason: reason}
 	if shared := ok && e.ledger.Limited() && e.shareQuota(c.job, v, p); ok && e.ledger.Limited() && (!shared || reason == QuotaReclaim) {
 		other, anyway := e.mayTake(c.job, v, false, within, c.head)
-		if x.foreign, x.byQuota = within && !shared, !anyway; anyway && c.owes {
+		switch x.byQuota = !anyway; {
+		case within && !shared:
+			x.spared = foreign
+		case v.shielded:
+			x.spared = shielded
+		}
+		if anyway && c.owes {
 			x.reason = other
 		}
 	}
@@ -385,9 +400,9 @@ func (e *Engine) addGang(s *search, c claimant, v *job) bool {
 }
 
 // add adds a victim, and reports that. A search of some nodes leaves out those that
-// other tenants' quotas cover: elsewhere there may be others.
+// are spared: elsewhere there may be others.
 func (s *search) add(v victim) bool {
-	if v.foreign && s.some {
+	if v.spared > 0 && s.some {
 		s.all = false
 		return false
 	}

@@ -246,6 +246,8 @@ func readPolicy(l *line) core.Config {
 	p.Preempt.Reclaim = l.switched("reclaim", p.Preempt.Reclaim)
 	p.Preempt.Backfill = l.switched("backfill", p.Preempt.Backfill)
 	p.Preempt.MinRuntime = l.time("minruntime", p.Preempt.MinRuntime)
+	p.Preempt.MaxMinRuntime = l.time("maxminruntime", p.Preempt.MaxMinRuntime)
+	p.Preempt.Unprotected = l.flag("unprotected") || p.Preempt.Unprotected
 	p.Preempt.Budget = l.number("budget", p.Preempt.Budget)
 	p.Preempt.Interval = l.time("interval", p.Preempt.Interval)
 	p.Requeue.Backoff = l.time("backoff", p.Requeue.Backoff)

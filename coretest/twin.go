@@ -20,7 +20,8 @@ import (
 //     models, selectors, taints and affinities allow;
 //  3. a gang runs with its least pods or not at all, within the domain that it
 //     requires, and those of its pods that name no model and need GPUs on one model;
-//  4. no queue exceeds its quota by a start, Isolated ones not their own;
+//  4. no queue exceeds its quota by a start, Isolated ones not their own; jobs that may
+//     not be evicted, or not for too long, start within nominal quota;
 //  5. evictions heed Locked, NotPreemptible, shields, class, rank, minimum run time and
 //     budget, and reclaim takes only from queues beyond their quota, for queues within;
 //  6. an evicted pod is not back in its place before the job that it left for has
@@ -421,6 +422,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.withinQuota(before); err != nil {
 			return err
 		}
+		if err := w.pinnedWithin(j, d.Pods); err != nil {
+			return err
+		}
 		for _, at := range d.Pods {
 			if model := w.node(at.Node).Model; at.GPUs != 0 && !w.lists(j.Queue, model) {
 				return fmt.Errorf("queue %q may not use %s", j.Queue, model)
@@ -814,7 +818,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		return fmt.Errorf("for itself")
 	case f.NeverPreempts:
 		return fmt.Errorf("for %s, which never preempts", f.Name)
-	case j.Locked || j.NotPreemptible || j.shielded:
+	case (j.Locked || j.NotPreemptible) && !p.Unprotected || j.shielded && d.Reason != core.QuotaReclaim:
 		return fmt.Errorf("it may not be evicted")
 	case f.Class == core.LP && j.Class == core.HP:
 		return fmt.Errorf("HP, for LP job %s", f.Name)
@@ -826,7 +830,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 			since = max(since, j.pods[at.Pod].started)
 		}
 	}
-	if now-since < max(p.MinRuntime, j.MinRuntime) {
+	if now-since < max(p.MinRuntime, w.minRuntime(j)) {
 		return fmt.Errorf("it has run since %v only", since)
 	}
 	outranks := f.Class < j.Class || f.Class == j.Class && f.Priority > j.Priority

@@ -48,7 +48,7 @@ func (w *Twin) podFits(j *job, i int) string {
 		if base := w.base(j); base != "" && anyModel(t) && n.Model != base {
 			continue
 		}
-		if w.slots(j, t, n) == 0 || !w.allows(j.Queue, n.Model, t.GPU) {
+		if w.slots(j, t, n) == 0 || !w.allowsJob(j, n.Model, t.GPU) {
 			continue
 		}
 		p := &j.pods[i]

@@ -30,7 +30,7 @@ type trial struct {
 
 // gangFits says where the gang could start, "" when it could not, or when nobody knows.
 func (w *Twin) gangFits(j *job) string {
-	if w.Settled() && !w.complete(j) {
+	if w.Settled() && !w.complete(j) || !w.knowsPinned(j) {
 		return ""
 	}
 	x := trial{w: w, j: j, pods: make([][]int, len(j.Tasks)), before: w.usages()}
@@ -62,10 +62,14 @@ func (w *Twin) gangFits(j *job) string {
 	}
 	for _, x.base = range bases {
 		if x.anyOrder(nil) {
+			err := w.pinnedWithin(j, x.placed)
 			var where []string
 			for _, at := range x.placed {
 				where = append(where, fmt.Sprintf("%d on %s[%b]", at.Pod, at.Node, at.GPUs))
 				j.pods[at.Pod].state = waiting
+			}
+			if err != nil {
+				return "" // it may not borrow
 			}
 			return "its pods fit: " + strings.Join(where, " ")
 		}

@@ -231,6 +231,85 @@ func (w *Twin) withinNominal(queue string) bool {
 	return true
 }
 
+// minRuntime is how long a job asks to run before it may be evicted, as far as the
+// policy lets it.
+func (w *Twin) minRuntime(j *job) core.Time {
+	if p := &w.policy.Preempt; p.Unprotected && p.MaxMinRuntime > 0 {
+		return min(j.MinRuntime, p.MaxMinRuntime)
+	}
+	return j.MinRuntime
+}
+
+// pinned reports whether a job must not borrow, as it would not give back.
+func (w *Twin) pinned(j *job) bool {
+	p := &w.policy.Preempt
+	return !p.Unprotected && (j.Locked || j.NotPreemptible || p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime)
+}
+
+// pinnedWithin checks, after pods of a job that must not borrow have started, that all
+// such jobs of its queue are within its nominal quota for the models of those pods. It
+// knows it of queues that own quota themselves.
+func (w *Twin) pinnedWithin(j *job, start []core.Placement) error {
+	if !w.pinned(j) {
+		return nil
+	}
+	for _, at := range start {
+		if model := w.node(at.Node).Model; at.GPUs != 0 {
+			if err := w.pinnedRoom(j.Queue, model, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pinnedRoom checks that the nominal quotas which jobs of a queue count against for a
+// model cover all that runs of jobs that must not borrow, and more beside it. The twin
+// knows it of queues that own quota themselves.
+func (w *Twin) pinnedRoom(queue, model string, more core.Milli) error {
+	used := map[string]core.Milli{model: more, every: more}
+	for _, o := range w.jobs {
+		for i := range o.pods {
+			if p := &o.pods[i]; o.Queue == queue && w.pinned(o) && p.state == running {
+				used[every] += o.Tasks[p.task].GPU
+				if m := w.node(p.at.Node).Model; m == model {
+					used[m] += o.Tasks[p.task].GPU
+				}
+			}
+		}
+	}
+	for _, m := range []string{model, every} {
+		if own, listed := limit(w.queue(queue), m); listed && used[m] > own.Nominal {
+			return fmt.Errorf("jobs of queue %s that must not borrow use %d milli of %s, and it owns %d", queue, used[m], m, own.Nominal)
+		}
+	}
+	return nil
+}
+
+// allowsJob reports whether the job may surely use so much more of a model.
+func (w *Twin) allowsJob(j *job, model string, gpu core.Milli) bool {
+	if !w.allows(j.Queue, model, gpu) {
+		return false
+	}
+	return !w.pinned(j) || gpu == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, model, gpu) == nil
+}
+
+// knowsPinned reports whether pinnedRoom says all there is to say of a job that must
+// not borrow: queues below others share quota with jobs that it does not count.
+func (w *Twin) knowsPinned(j *job) bool {
+	return !w.pinned(j) || len(w.models()) == 0 || len(w.queue(j.Queue).Quota) > 0 && !w.hasBelow(j.Queue)
+}
+
+// hasBelow reports whether a queue has others below it.
+func (w *Twin) hasBelow(queue string) bool {
+	for i := range w.queues {
+		if w.queues[i].Parent == queue {
+			return true
+		}
+	}
+	return false
+}
+
 // reclaimsWithin checks that a job for which a plan among the decisions reclaims
 // quota leaves its queue within nominal quota, as far as the twin knows what the
 // queue uses and the job takes.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 // departure is an evictAct on its way.
@@ -51,7 +52,8 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 		if !s.held[d.shard].Load() {
 			return
 		}
-		err = s.askToLeave(ctx, d.namespace, d.name, d.uid, d.counts)
+		// A budget protects no pod that stands on borrowed quota from its owner.
+		err = s.askToLeave(ctx, d.namespace, d.name, d.uid, d.counts, d.reason == core.QuotaReclaim.String())
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			break
 		}
@@ -84,20 +86,30 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 }
 
 // askToLeave asks once for the eviction of a pod; counts says that the Job controller
-// counts it.
-func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid types.UID, counts bool) error {
+// counts it, despite that it is deleted if disruption budgets refuse.
+func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid types.UID, counts, despite bool) error {
 	if counts {
-		return s.evictUncounted(ctx, namespace, name, uid)
+		return s.evictUncounted(ctx, namespace, name, uid, despite)
 	}
-	return s.askEviction(ctx, namespace, name, &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	return s.askEviction(ctx, namespace, name, &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}, despite)
 }
 
-func (s *Scheduler) askEviction(ctx context.Context, namespace, name string, options *metav1.DeleteOptions) error {
+func (s *Scheduler) askEviction(ctx context.Context, namespace, name string, options *metav1.DeleteOptions, despite bool) error {
 	err := s.client.PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: options,
 	})
 	s.metrics.request("evict", err)
+	if despite && budgetRefuses(err) {
+		err = s.client.CoreV1().Pods(namespace).Delete(ctx, name, *options)
+		s.metrics.request("delete", err)
+	}
 	return err
+}
+
+// budgetRefuses reports whether an eviction failed because of PodDisruptionBudgets: one
+// has no room, or the pod is under several, which the Eviction API does not let go.
+func budgetRefuses(err error) bool {
+	return apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || apierrors.IsInternalError(err)
 }
 
 // tellOf tells people that a pod was told to leave.

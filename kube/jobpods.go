@@ -48,7 +48,7 @@ var errChanges = errors.New("the pod changed meanwhile")
 // evictUncounted asks once for the eviction of a Job's pod, so that the Job does not
 // count it as failed. A pod that is over is left alone: the error says that it is not
 // found.
-func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, uid types.UID) error {
+func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, uid types.UID, despite bool) error {
 	for range 5 {
 		p, err := s.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		s.metrics.request("get", err)
@@ -66,7 +66,7 @@ func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, 
 		case counts(&p.ObjectMeta) && p.DeletionTimestamp == nil:
 			dry := options.DeepCopy()
 			dry.DryRun = []string{metav1.DryRunAll}
-			if err := s.askEviction(ctx, namespace, name, dry); err != nil {
+			if err := s.askEviction(ctx, namespace, name, dry, despite); err != nil {
 				return err
 			}
 			if p, err = s.setCounted(ctx, p, false); apierrors.IsConflict(err) {
@@ -75,10 +75,10 @@ func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, 
 				return err
 			}
 		case !uncounted(&p.ObjectMeta):
-			return s.askEviction(ctx, namespace, name, options)
+			return s.askEviction(ctx, namespace, name, options, despite)
 		}
 		options.Preconditions.ResourceVersion = &p.ResourceVersion
-		err = s.askEviction(ctx, namespace, name, options)
+		err = s.askEviction(ctx, namespace, name, options, despite)
 		if err == nil || apierrors.IsNotFound(err) {
 			return err
 		}

@@ -144,6 +144,13 @@ type Preemption struct {
 	Backfill *bool `json:"backfill,omitempty"`
 	// MinRuntime is how long a pod runs at least before it may be evicted.
 	MinRuntime *Duration `json:"minRuntime,omitempty"`
+	// MaxMinRuntime is the longest minimum run time with which a job may borrow. One
+	// that asks for more uses its queue's nominal quota only.
+	MaxMinRuntime *Duration `json:"maxMinRuntime,omitempty"`
+	// Protection says whether jobs may ask to be kept: not to be preempted, to be
+	// locked, or for a minimum run time over MaxMinRuntime. If not, the first two
+	// do not count, and the third counts as MaxMinRuntime.
+	Protection *bool `json:"protection,omitempty"`
 	// At most Budget pods are evicted in each Interval; 0 is no bound. A plan
 	// that is larger has an interval alone.
 	//
@@ -217,6 +224,10 @@ func (e *Preemption) apply(p *core.Preempt) {
 	set(&p.Reclaim, e.Reclaim)
 	set(&p.Backfill, e.Backfill)
 	setTime(&p.MinRuntime, e.MinRuntime)
+	setTime(&p.MaxMinRuntime, e.MaxMinRuntime)
+	if e.Protection != nil {
+		p.Unprotected = !*e.Protection
+	}
 	set(&p.Budget, e.Budget)
 	setTime(&p.Interval, e.Interval)
 }

@@ -72,6 +72,16 @@ func (in *Preemption) DeepCopyInto(out *Preemption) {
 		*out = new(Duration)
 		**out = **in
 	}
+	if in.MaxMinRuntime != nil {
+		in, out := &in.MaxMinRuntime, &out.MaxMinRuntime
+		*out = new(Duration)
+		**out = **in
+	}
+	if in.Protection != nil {
+		in, out := &in.Protection, &out.Protection
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Budget != nil {
 		in, out := &in.Budget, &out.Budget
 		*out = new(int)

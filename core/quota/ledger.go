@@ -380,7 +380,13 @@ func (n *Node) OwnRoom(model string) Milli { return min(n.RoomNow(model), n.Nomi
 // PinnedRoom is RoomNow for jobs that must not be evicted: all such jobs together
 // hold no more than the nominal quotas that they count against.
 func (n *Node) PinnedRoom(model string) Milli {
-	return min(n.RoomNow(model), n.leftOf(model, func(a *account) Milli { return a.pinned }))
+	return min(n.RoomNow(model), n.PinnedLeft(model))
+}
+
+// PinnedLeft returns what jobs that must not be evicted leave of the nominal quotas
+// that the queue's jobs count against.
+func (n *Node) PinnedLeft(model string) Milli {
+	return n.leftOf(model, func(a *account) Milli { return a.pinned })
 }
 
 // leftOf returns what is left for the queue of nominal quotas after what they are

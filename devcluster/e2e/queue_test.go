@@ -71,27 +71,51 @@ func TestQueueReclaims(t *testing.T) {
 	}
 }
 
-// A queue does not take back what a PodDisruptionBudget keeps until that lets it go.
-func TestQueueReclaimsWithinBudget(t *testing.T) {
+// A queue takes back what it lent though a PodDisruptionBudget lets the borrower not
+// go, and though that is under two of them. A borrower without a budget goes first.
+func TestQueueReclaimsDespiteBudget(t *testing.T) {
 	c := begin(t)
 	c.node("n")
-	c.queue("poor", 4)
-	c.queue("rich", 4)
+	c.queue("poor", 0)
+	c.queue("rich", 8)
 	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1))})
 	c.schedule()
-	c.create(pod("borrower", asks(8), in("poor"), label("app", "serve")))
-	c.bound("borrower")
-	c.phase(v1.PodRunning, "borrower")
-	borrower := c.get("borrower")
+	c.create(pod("free", asks(4), in("poor")))
+	c.bound("free")
+	c.create(pod("held", asks(4), in("poor"), label("app", "serve"))) // it came last: it would go first
+	c.bound("held")
+	c.phase(v1.PodRunning, "free", "held")
+	free, held := c.get("free"), c.get("held")
 	c.create(pod("owner", asks(4), in("rich")))
-	if said := c.waits("owner", "QuotaExceeded"); !strings.Contains(said, "jobs of other queues that must not be evicted now hold 8 GPUs") {
-		t.Errorf("it waits because %q; expected who holds GPUs", said)
+	c.bound("owner")
+	c.gone(free)
+	if p := c.get("held"); p.UID != held.UID || p.DeletionTimestamp != nil {
+		t.Error("a pod was evicted whose budget lets none go, where another would do")
 	}
-	if p := c.get("borrower"); p.UID != borrower.UID || p.DeletionTimestamp != nil {
-		t.Error("the budget did not keep the pod")
+	c.create(pod("second", asks(4), in("rich")))
+	c.gone(held)
+	c.bound("second")
+}
+
+// A job that may not be evicted does not borrow, and says so.
+func TestUnpreemptibleBorrowsNothing(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("poor", 2)
+	c.queue("rich", 6)
+	c.schedule()
+	c.create(pod("kept", asks(2), in("poor"), note(v1alpha1.PreemptibleAnnotation, "false")))
+	c.bound("kept")
+	c.create(pod("locked", asks(2), in("poor"), note(v1alpha1.LockedAnnotation, "true")),
+		pod("century", asks(2), in("poor"), note(v1alpha1.MinRuntimeAnnotation, "36500d")))
+	for _, name := range []string{"locked", "century"} {
+		if said := c.waits(name, "QuotaExceeded"); !strings.Contains(said, "so may not borrow: 0 left") {
+			t.Errorf("%s waits because %q; expected that it may not borrow", name, said)
+		}
 	}
-	c.must(admin.PolicyV1().PodDisruptionBudgets(c.namespace).Delete(ctx(), "serve", metav1.DeleteOptions{}))
-	c.gone(borrower)
+	c.create(pod("borrower", asks(6), in("poor")))
+	c.bound("borrower")
+	c.create(pod("owner", asks(6), in("rich")))
 	c.bound("owner")
 }
 
