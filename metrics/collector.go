@@ -158,7 +158,7 @@ func (c *Collector) start(t core.Time, j *Job) {
 }
 
 // Released implements [sim.Sink].
-func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, why sim.Release, _ string) error {
+func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, why sim.Release, _ sim.Eviction) error {
 	c.advance(t)
 	j, err := c.job(l)
 	if err != nil {

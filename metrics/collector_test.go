@@ -53,7 +53,7 @@ func (r *run) bind(at int, job string, pods ...core.Placement) {
 
 func (r *run) release(at int, job string, why sim.Release, pods ...core.Placement) {
 	r.t.Helper()
-	r.ok(r.Released(seconds(at), r.jobs[job], pods, why, ""))
+	r.ok(r.Released(seconds(at), r.jobs[job], pods, why, sim.Eviction{}))
 }
 
 func (r *run) end(at int, job string) {
@@ -311,7 +311,7 @@ func BenchmarkJob(b *testing.B) {
 		l := &sim.Live{Job: workload.Job{Job: core.Job{Name: "j", Tasks: tasks, Submitted: at}}, Pods: 1}
 		_ = c.Submitted(at, l)
 		_ = c.Bound(at, l, p, core.Placed)
-		_ = c.Released(at, l, p, sim.Finished, "")
+		_ = c.Released(at, l, p, sim.Finished, sim.Eviction{})
 		_ = c.Ended(at, l, nil)
 	}
 }

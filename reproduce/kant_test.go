@@ -71,8 +71,8 @@ func TestQuotaUse(t *testing.T) {
 		u.Bound(0, job, two, core.Placed),
 		u.Bound(0, job, pod("other", 0xff), core.Placed),
 		u.Bound(week/4, job, four, core.Placed),
-		u.Released(week/2, job, four, sim.Finished, ""),
-		u.Released(week/2, job, two, sim.Finished, ""),
+		u.Released(week/2, job, four, sim.Finished, sim.Eviction{}),
+		u.Released(week/2, job, two, sim.Finished, sim.Eviction{}),
 		u.Bound(2*week, job, two, core.Placed),
 	} {
 		if err != nil {

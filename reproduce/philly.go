@@ -160,7 +160,7 @@ func (m *means) Bound(t core.Time, j *sim.Live, _ []core.Placement, _ core.Reaso
 	return nil
 }
 
-func (m *means) Released(core.Time, *sim.Live, []core.Placement, sim.Release, string) error {
+func (m *means) Released(core.Time, *sim.Live, []core.Placement, sim.Release, sim.Eviction) error {
 	return nil
 }
 

@@ -57,7 +57,7 @@ func (u *quotaUse) Bound(t core.Time, j *sim.Live, pods []core.Placement, _ core
 }
 
 // Released implements [sim.Sink].
-func (u *quotaUse) Released(t core.Time, j *sim.Live, pods []core.Placement, _ sim.Release, _ string) error {
+func (u *quotaUse) Released(t core.Time, j *sim.Live, pods []core.Placement, _ sim.Release, _ sim.Eviction) error {
 	u.count(t, j, pods, -1)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/sim"
 )
 
 // Decisions writes decisions.jsonl.gz, and hashes the lines before they are
@@ -61,13 +62,13 @@ func (h hashed) Close() error {
 
 // Bind adds the line of a pod of job that was bound at t.
 func (d *Decisions) Bind(t core.Time, job string, p *core.Placement, reason string) {
-	d.add(appendLine(d.line, t, opBind, job, p, reason, ""))
+	d.add(appendLine(d.line, t, opBind, job, p, reason, sim.Eviction{}))
 }
 
-// Release adds the line of a pod of job that left its node at t; forJob names
-// the job that it was evicted for, if it was.
-func (d *Decisions) Release(t core.Time, job string, p *core.Placement, reason, forJob string) {
-	d.add(appendLine(d.line, t, opRelease, job, p, reason, forJob))
+// Release adds the line of a pod of job that left its node at t; by is zero unless
+// it was evicted.
+func (d *Decisions) Release(t core.Time, job string, p *core.Placement, reason string, by sim.Eviction) {
+	d.add(appendLine(d.line, t, opRelease, job, p, reason, by))
 }
 
 func (d *Decisions) add(line []byte) {

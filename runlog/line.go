@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/sim"
 )
 
 // Ops of decisions.jsonl.gz.
@@ -14,9 +15,9 @@ const (
 	opRelease = "release"
 )
 
-// appendLine appends a line of decisions.jsonl.gz. forJob is left out when
-// empty.
-func appendLine(b []byte, t core.Time, op, job string, p *core.Placement, reason, forJob string) []byte {
+// appendLine appends a line of decisions.jsonl.gz. The job that an
+// eviction was for is left out when empty, and when it was decided if that was at t.
+func appendLine(b []byte, t core.Time, op, job string, p *core.Placement, reason string, by sim.Eviction) []byte {
 	b = append(b, `{"t":`...)
 	b = appendSeconds(b, t)
 	b = append(b, `,"op":"`...)
@@ -39,11 +40,17 @@ func appendLine(b []byte, t core.Time, op, job string, p *core.Placement, reason
 	b = strconv.AppendInt(b, p.MemMiB, 10)
 	b = append(b, `,"reason":"`...)
 	b = appendText(b, reason)
-	if forJob != "" {
-		b = append(b, `","for":"`...)
-		b = appendText(b, forJob)
+	if by.For == "" {
+		return append(b, "\"}\n"...)
 	}
-	return append(b, "\"}\n"...)
+	b = append(b, `","for":"`...)
+	b = appendText(b, by.For)
+	b = append(b, '"')
+	if by.Told != t {
+		b = append(b, `,"told":`...)
+		b = appendSeconds(b, by.Told)
+	}
+	return append(b, "}\n"...)
 }
 
 // appendSet appends the members of a set of bits, lowest first.

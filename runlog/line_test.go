@@ -13,17 +13,18 @@ import (
 	"testing"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/sim"
 )
 
 func TestLine(t *testing.T) {
 	p := &core.Placement{Pod: 3, Node: "n1", GPUs: 1<<0 | 1<<1 | 1<<63, GPU: 1000, CPUMilli: 8000, MemMiB: 32768}
-	got := string(appendLine(nil, 12*core.Second+50*core.Second/1000, opRelease, "a/b", p, "preempted", "c"))
+	got := string(appendLine(nil, 12*core.Second+50*core.Second/1000, opRelease, "a/b", p, "preempted", sim.Eviction{For: "c", Told: 11 * core.Second}))
 	want := `{"t":12.05,"op":"release","job":"a/b","pod":"a/b-3","node":"n1","gpus":[0,1,63],"milli":1000,` +
-		`"cpu_milli":8000,"mem_mib":32768,"reason":"preempted","for":"c"}` + "\n"
+		`"cpu_milli":8000,"mem_mib":32768,"reason":"preempted","for":"c","told":11}` + "\n"
 	if got != want {
 		t.Errorf("got  %swant %s", got, want)
 	}
-	got = string(appendLine(nil, 0, opBind, "j", &core.Placement{Node: "n"}, "Placed", ""))
+	got = string(appendLine(nil, 0, opBind, "j", &core.Placement{Node: "n"}, "Placed", sim.Eviction{}))
 	want = `{"t":0,"op":"bind","job":"j","pod":"j-0","node":"n","gpus":[],"milli":0,` +
 		`"cpu_milli":0,"mem_mib":0,"reason":"Placed"}` + "\n"
 	if got != want {

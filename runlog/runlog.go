@@ -210,12 +210,12 @@ func (w *Writer) Bound(t core.Time, j *sim.Live, pods []core.Placement, why core
 }
 
 // Released implements [sim.Sink].
-func (w *Writer) Released(t core.Time, j *sim.Live, pods []core.Placement, why sim.Release, forJob string) error {
+func (w *Writer) Released(t core.Time, j *sim.Live, pods []core.Placement, why sim.Release, by sim.Eviction) error {
 	w.until(t)
 	for i := range pods {
-		w.decisions.Release(t, j.Name, &pods[i], why.String(), forJob)
+		w.decisions.Release(t, j.Name, &pods[i], why.String(), by)
 	}
-	return w.measure.Released(t, j, pods, why, forJob)
+	return w.measure.Released(t, j, pods, why, by)
 }
 
 // Ended implements [sim.Sink].

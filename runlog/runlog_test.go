@@ -70,9 +70,9 @@ func drive(t *testing.T, w *Writer, c *workload.Cluster) {
 	ok(t, w.Submitted(3*s, d))
 	ok(t, w.Ended(3*s, d, &sim.Rejection{Reason: core.NoNode, Detail: "no node is large enough"}))
 	ok(t, w.Bound(3*s, b, onB, core.Backfilled))
-	ok(t, w.Released(s*23/2, a, onA, sim.Finished, ""))
+	ok(t, w.Released(s*23/2, a, onA, sim.Finished, sim.Eviction{}))
 	ok(t, w.Ended(s*23/2, a, nil))
-	ok(t, w.Released(20*s, b, onB, sim.NodeLost, ""))
+	ok(t, w.Released(20*s, b, onB, sim.NodeLost, sim.Eviction{}))
 	ok(t, w.Node(20*s, &c.Nodes[1], false))
 }
 

@@ -28,9 +28,9 @@ const (
 
 // leave is pods on their way out.
 type leave struct {
-	pods   []int
-	why    Release
-	forJob string
+	pods []int
+	why  Release
+	by   Eviction
 }
 
 // agenda is a binary heap of events, the next on top.

@@ -41,9 +41,10 @@ type told struct {
 	lost    float64
 	reason  core.Reason
 	release Release
-	forJob  string
 	up      bool       // a node is there
 	over    *Rejection // of a job, when it is rejected
+
+	eviction Eviction
 }
 
 // call is which method of a sink is called.
@@ -110,7 +111,7 @@ func (x *told) tell(s Sink, pods []core.Placement) error {
 	case tellBound:
 		return s.Bound(x.t, x.live, pods, x.reason)
 	case tellReleased:
-		return s.Released(x.t, x.live, pods, x.release, x.forJob)
+		return s.Released(x.t, x.live, pods, x.release, x.eviction)
 	}
 	return s.Ended(x.t, x.live, x.over)
 }

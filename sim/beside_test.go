@@ -35,7 +35,7 @@ func (c *counter) Submitted(core.Time, *sim.Live) error {
 
 func (c *counter) Bound(core.Time, *sim.Live, []core.Placement, core.Reason) error { return c.call() }
 
-func (c *counter) Released(core.Time, *sim.Live, []core.Placement, sim.Release, string) error {
+func (c *counter) Released(core.Time, *sim.Live, []core.Placement, sim.Release, sim.Eviction) error {
 	return c.call()
 }
 

@@ -120,7 +120,7 @@ func (r *run) loseNode(now core.Time, n *node) error {
 		}
 		r.halt(now, s, gone)
 		s.gone(gone)
-		if err := r.release(now, s, gone, NodeLost, ""); err != nil {
+		if err := r.release(now, s, gone, NodeLost, Eviction{}); err != nil {
 			return err
 		}
 	}

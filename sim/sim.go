@@ -484,7 +484,7 @@ func (r *run) finish(now core.Time, s *state, i, turn int32) error {
 func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
 	w.over = true
 	s.done++
-	if err := r.release(now, s, w.pods, why, ""); err != nil {
+	if err := r.release(now, s, w.pods, why, Eviction{}); err != nil {
 		return err
 	}
 	if s.done < len(s.runners) {
@@ -502,7 +502,7 @@ func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
 // evict stops pods, which leave after their grace.
 func (r *run) evict(now core.Time, s *state, d *core.Decision) {
 	r.stats.Decisions += len(d.Pods)
-	l := &leave{forJob: d.For}
+	l := &leave{by: Eviction{d.For, now}}
 	for i := range d.Pods {
 		l.pods = append(l.pods, d.Pods[i].Pod)
 	}
@@ -528,7 +528,7 @@ func (r *run) depart(now core.Time, s *state, l *leave) error {
 	if len(l.pods) == 0 {
 		return nil
 	}
-	if err := r.release(now, s, l.pods, l.why, l.forJob); err != nil {
+	if err := r.release(now, s, l.pods, l.why, l.by); err != nil {
 		return err
 	}
 	return r.tell(now, core.PodsGone{Job: s.Name, Pods: l.pods})
@@ -542,8 +542,8 @@ func (s *state) gone(pods []int) {
 	}
 }
 
-// release tells that pods left their nodes.
-func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob string) error {
+// release tells that pods left their nodes; by is zero unless they were evicted.
+func (r *run) release(now core.Time, s *state, pods []int, why Release, by Eviction) error {
 	gone := r.gone[:0]
 	for _, i := range pods {
 		p := s.placed[i]
@@ -563,7 +563,7 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, forJob s
 	if r.gone = gone; len(gone) == 0 {
 		return nil
 	}
-	return r.sinks.job(now, s, told{call: tellReleased, release: why, forJob: forJob}, gone)
+	return r.sinks.job(now, s, told{call: tellReleased, release: why, eviction: by}, gone)
 }
 
 func (r *run) reject(now core.Time, s *state, why *Rejection) error {

@@ -17,12 +17,19 @@ type Sink interface {
 	Submitted(t core.Time, j *Live) error
 	// Bound tells that pods were bound.
 	Bound(t core.Time, j *Live, pods []core.Placement, why core.Reason) error
-	// Released tells that pods left their nodes. forJob names the job that an
-	// eviction made room for; it is empty for every other cause.
-	Released(t core.Time, j *Live, pods []core.Placement, why Release, forJob string) error
+	// Released tells that pods left their nodes; by is zero unless they were
+	// evicted.
+	Released(t core.Time, j *Live, pods []core.Placement, why Release, by Eviction) error
 	// Ended tells that a job is over: by its outcome, or rejected if that is not
 	// nil. Its pods have been released before.
 	Ended(t core.Time, j *Live, rejected *Rejection) error
+}
+
+// Eviction is the decision by which pods left: the job that they made room for,
+// empty when there is none, and when they were told to leave.
+type Eviction struct {
+	For  string
+	Told core.Time
 }
 
 // Live is a job from its submission to its end.

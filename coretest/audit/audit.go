@@ -147,7 +147,7 @@ type auditor struct {
 	labels  map[labelAt]int
 	// shifts counts changes of nodes, parted the pods with labels that ended; returned
 	// are pods that came back where they were evicted from at now.
-	shifts, parted int
+	shifts, parted counted
 	returned       []returned
 
 	now     int64
@@ -281,7 +281,7 @@ func (a *auditor) change() error {
 			a.breach(Node, "nodes.csv: node %s is not in cluster.csv", c.node)
 			continue
 		}
-		a.shifts++
+		a.shifts.add(c.t)
 		a.measure.before(n)
 		n.up, n.cordoned, n.unhealthy = c.up, c.cordoned, c.unhealthy
 		a.measure.after(n)

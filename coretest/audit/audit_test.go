@@ -122,6 +122,16 @@ func TestBreaches(t *testing.T) {
 			6 release lp-0 preempted h
 			7 lost b0
 			7 bind lp-0 a0 0`, ""},
+		"a pod is back after a node was lost between the decision and its leaving": {`
+			5 bind lp-0 a0 0
+			7 lost b0
+			9 release lp-0 preempted h 6
+			9 bind lp-0 a0 0`, ""},
+		"a pod is back, and the node was lost before the decision": {`
+			5 bind lp-0 a0 0
+			6 lost b0
+			9 release lp-0 preempted h 7
+			9 bind lp-0 a0 0`, Return},
 		"a pod is elsewhere before the job starts that it left for": {`
 			5 bind lp-0 a0 0
 			6 release lp-0 preempted h

@@ -26,6 +26,7 @@ type decision struct {
 	op, job, pod, node, reason, forJob []byte
 	gpus                               []int
 	milli, cpu, mem                    int64
+	told                               int64 // when an eviction was decided, t where the line does not say
 }
 
 func openDecisions(path string) (*decisions, error) {
@@ -94,6 +95,11 @@ func (d *decision) scan(line []byte) bool {
 		s.skip(`,"for":"`)
 		d.forJob = s.text()
 	}
+	d.told = d.t
+	if s.ok && len(s.rest) > 1 {
+		s.skip(`,"told":`)
+		d.told = s.seconds()
+	}
 	s.skip(`}`)
 	return s.ok && len(s.rest) == 0
 }
@@ -160,6 +166,7 @@ func (d *decision) unmarshal(line []byte) error {
 		Milli                           int64
 		CPU                             int64 `json:"cpu_milli"`
 		Mem                             int64 `json:"mem_mib"`
+		Told                            *float64
 	}
 	if err := json.Unmarshal(line, &v); err != nil {
 		return err
@@ -167,8 +174,11 @@ func (d *decision) unmarshal(line []byte) error {
 	if v.T == nil || *v.T < 0 || v.Milli < 0 || v.CPU < 0 || v.Mem < 0 {
 		return fmt.Errorf("t, milli, cpu_milli or mem_mib is missing or negative: %s", line)
 	}
+	if v.Told == nil {
+		v.Told = v.T
+	}
 	*d = decision{
-		t: int64(math.Round(*v.T * 1e9)), op: []byte(v.Op), job: []byte(v.Job), pod: []byte(v.Pod),
+		t: int64(math.Round(*v.T * 1e9)), told: int64(math.Round(*v.Told * 1e9)), op: []byte(v.Op), job: []byte(v.Job), pod: []byte(v.Pod),
 		node: []byte(v.Node), reason: []byte(v.Reason), forJob: []byte(v.For),
 		gpus: v.GPUs, milli: v.Milli, cpu: v.CPU, mem: v.Mem,
 	}

@@ -122,13 +122,18 @@ func (f *fixture) call(at core.Time, w []string, batch []core.Placement) {
 		must(f.t, f.w.Bound(at, j, batch, core.Placed))
 		return
 	}
-	forJob := ""
+	by := sim.Eviction{Told: at}
 	if len(w) > 4 {
-		forJob = w[4]
+		by.For = w[4]
+	}
+	if len(w) > 5 {
+		n, err := strconv.Atoi(w[5])
+		must(f.t, err)
+		by.Told = core.Time(n) * core.Second
 	}
 	for why := sim.Finished; why <= sim.NodeLost; why++ {
 		if why.String() == w[3] {
-			must(f.t, f.w.Released(at, j, batch, why, forJob))
+			must(f.t, f.w.Released(at, j, batch, why, by))
 			return
 		}
 	}

@@ -16,14 +16,14 @@ type job struct {
 	pods               []pod // nil before the first is bound
 
 	bound   int
-	binds   int    // of its pods, so far
-	ended   int64  // -1 while it lives, and at the end of the run
-	whole   int64  // when it first was; -1 before
-	evicted int64  // last; -1 before
-	domain  string // of the required level, while pods are bound
-	started bool   // the gang was whole since it was last bound
-	held    int64  // GPU of a gang that has not started
-	touched bool   // in auditor.gangs
+	binds   counted // of its pods, so far
+	ended   int64   // -1 while it lives, and at the end of the run
+	whole   int64   // when it first was; -1 before
+	evicted int64   // last; -1 before
+	domain  string  // of the required level, while pods are bound
+	started bool    // the gang was whole since it was last bound
+	held    int64   // GPU of a gang that has not started
+	touched bool    // in auditor.gangs
 	alone   []alone
 	// dissolving tells that the gang lost a node: its other pods may take their
 	// grace to leave, as long as none is bound anew.

@@ -42,19 +42,30 @@ func (a *auditor) bind(j *job, d *decision) {
 	a.label(t, n, +1)
 	t.bound++
 	j.bound++
-	j.binds++
+	j.binds.add(d.t)
 	a.bound(j, p)
 }
 
-// left is a place that a pod left for a job, and how often that job had been bound,
-// nodes had changed and pods with labels had ended then.
+// left is a place that a pod left at t, as it was told to before, for a job; and how
+// often that job had been bound, nodes had changed and pods with labels had ended then.
 type left struct {
-	t                     int64
+	t, told               int64
 	node                  *node
 	gpus                  uint64
 	job                   *job
-	binds, shifts, parted int
+	binds, shifts, parted counted
 }
+
+// counted says how often something has happened, and when it did last.
+type counted struct {
+	n    int
+	last int64
+}
+
+func (c *counted) add(t int64) { c.n, c.last = c.n+1, t }
+
+// since reports whether it has happened since before, or, before that, after t.
+func (c counted) since(before counted, t int64) bool { return c.n != before.n || c.n > 0 && c.last > t }
 
 // returned is a pod that is back at a place it had left, at t.
 type returned struct {
@@ -64,10 +75,14 @@ type returned struct {
 }
 
 // back notes a pod that is where it was before it left for a job that has not
-// started. A plan is given up when a node changes and, if its job must be near or
-// apart from others, when those end.
+// started since the pod was told to leave. A plan is given up when a node changes and,
+// if its job must be near or apart from others, when those end: its victims have their
+// grace all the same, and may come back then.
 func (a *auditor) back(l *left, p *pod, d *decision) {
-	if l == nil || l.node != p.node || l.gpus != p.gpus || l.job.binds != l.binds || a.shifts != l.shifts || a.parted != l.parted && l.job.hasTerms() {
+	if l == nil || l.node != p.node || l.gpus != p.gpus {
+		return
+	}
+	if l.job.binds.since(l.binds, l.told) || a.shifts.since(l.shifts, l.told) || l.job.hasTerms() && a.parted.since(l.parted, l.told) {
 		return
 	}
 	a.returned = append(a.returned, returned{d.t, string(d.pod), l})
@@ -310,10 +325,10 @@ func (a *auditor) release(j *job, d *decision) {
 		a.measure.unstarted -= was.amount()
 	}
 	if p.ended != "" && len(t.labels) > 0 {
-		a.parted++
+		a.parted.add(d.t)
 	}
 	if by := a.jobs[string(d.forJob)]; by != nil {
-		p.left = &left{d.t, was.node, was.gpus, by, by.binds, a.shifts, a.parted}
+		p.left = &left{d.t, d.told, was.node, was.gpus, by, by.binds, a.shifts, a.parted}
 	}
 	a.cause(j, d)
 	if j.bound == 0 {
