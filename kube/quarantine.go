@@ -27,7 +27,7 @@ import (
 //  5. A panic that no job can be blamed for is followed by one attempt to go on. The
 //     next one soon after ends the process, as bugs elsewhere do.
 
-// ReasonQuarantined: the scheduler failed while it worked on the job.
+// ReasonQuarantined is why a job waits on which the scheduler failed.
 const ReasonQuarantined = "Quarantined"
 
 // Engines that panic are built again repairs times a repairPeriod at most.
