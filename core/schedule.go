@@ -57,7 +57,7 @@ func (e *Engine) Decide(now Time) []Decision {
 // were tried last, as what started since has taken the quota that covered others. It
 // reports whether there are any. That comes to an end: see preempt.go.
 func (e *Engine) pushedOut(now Time) bool {
-	if len(e.idle) == 0 || len(e.out) == 0 || !e.ledger.Limited() || !e.policy.Preempt.Priority && !e.policy.Preempt.Reclaim {
+	if len(e.idle) == 0 || len(e.out) == 0 || !e.ledger.Limited() || !e.evicts() {
 		return false
 	}
 	if e.cover(); e.covers.lost == e.covers.seen {
@@ -79,6 +79,9 @@ func (e *Engine) pushedOut(now Time) bool {
 	}
 	return some
 }
+
+// evicts reports whether jobs evict others, so that it matters what quota covers.
+func (e *Engine) evicts() bool { return e.policy.Preempt.Priority || e.policy.Preempt.Reclaim }
 
 // wake asks for a Tick at t.
 func (e *Engine) wake(t Time) {
@@ -264,7 +267,7 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		}
 		c.possible = true
 	}
-	c.short = n < 0 || e.shortSomewhere(j)
+	c.short = n < 0 || e.shortSomewhere(j, j.room) || e.evicts() && e.shortSomewhere(j, j.queue.NominalRoom)
 	if e.evictFor(j, now, false) {
 		return true
 	}
@@ -511,9 +514,10 @@ func (e *Engine) lacks(j *job, room func(model string) Milli) bool {
 	return short || e.unit.Whole && len(e.unit.Tasks) > 1 && e.lackTogether(j, room)
 }
 
-// shortSomewhere reports whether quota keeps the job off some of the models that
-// it accepts, where it may otherwise fit.
-func (e *Engine) shortSomewhere(j *job) bool {
+// shortSomewhere reports whether the job lacks quota on some of the models that it
+// accepts: room says how much there is of a model. Then it may start on more of them
+// when the queue may be given more, and evict more when its nominal quota has more left.
+func (e *Engine) shortSomewhere(j *job, room func(model string) Milli) bool {
 	if !j.queue.Limited() {
 		return false
 	}
@@ -524,7 +528,7 @@ func (e *Engine) shortSomewhere(j *job) bool {
 			need *= Milli(len(task.Pods))
 		}
 		for _, m := range task.Models() {
-			if need > 0 && len(task.Pods) > 0 && j.room(m) < need {
+			if need > 0 && len(task.Pods) > 0 && room(m) < need {
 				return true
 			}
 		}
