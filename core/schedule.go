@@ -191,7 +191,7 @@ func (e *Engine) pass(now Time) {
 func (e *Engine) passStrict(now Time) {
 	for len(e.ready.items)+len(e.borrowers.items) > 0 {
 		c, within := e.nextOf(&e.ready)
-		if c.state == classStuck || !e.try(c, c.head(), now, within) && c.state == classStuck {
+		if c.state == classStuck && !e.outOfQuota(c) || !e.try(c, c.head(), now, within) && c.state == classStuck {
 			break
 		}
 	}
@@ -200,6 +200,14 @@ func (e *Engine) passStrict(now Time) {
 		e.borrowers.remove(c, 0)
 		e.ready.push(c)
 	}
+}
+
+// outOfQuota reports whether the first job of a class lacks quota, which others may
+// have taken since it was tried.
+func (e *Engine) outOfQuota(c *class) bool {
+	e.compile(c)
+	e.prepare(c.head())
+	return e.overrun(c.head())
 }
 
 // nextOf returns the first class of a heap whose first job would be within nominal
@@ -252,13 +260,19 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		u.Room = func(m string) Milli { return min(j.room(m), j.queue.OwnRoom(m)) }
 	}
 	n := e.start(j, u, now)
+	if n <= 0 && within && e.mayBorrow(j) {
+		// The turn of those that borrow comes after that of those within quota. But under
+		// StrictFIFO no later job passes one that is within on another model.
+		if e.policy.Queueing.Mode != StrictFIFO || !u.Whole && len(u.Tasks) > 1 {
+			e.postpone(c)
+			return false
+		}
+		u = e.prepare(j)
+		n = e.start(j, u, now)
+	}
 	c.exhausted = u.Whole && n == 0 && e.placer.Exhausted()
 	if n > 0 {
 		return true
-	}
-	if within && e.mayBorrow(j) {
-		e.postpone(c)
-		return false
 	}
 	if n == 0 && !c.possible {
 		if e.placer.TooLarge(u).Lack != place.NoLack {
