@@ -20,12 +20,15 @@ type coverage struct {
 	touched []*job
 	// stale says that all is to be made anew: queues or the order changed.
 	stale bool
-	// dealt is what the covered units take, by the number of the account.
+	// dealt is what the covered units take, larger who claims more than there is, by
+	// the number of the account.
 	dealt    []Milli
+	larger   []larger
 	accounts []account
 	number   map[account]int32
 
-	gone int // units that are
+	gone  int  // units that are
+	clock Time // when pods came last
 	// lost counts running pods that came to be beyond quota, seen those of which the
 	// waiting jobs know: see Engine.pushedOut.
 	lost, seen int
@@ -42,7 +45,27 @@ type covered struct {
 	job          *job
 	pod          int32 // -1 for the least pods of a gang
 	within, gone bool
-	claims       []claim
+	// came is when it got its place: see pod.came.
+	came   Time
+	claims []claim
+}
+
+// larger is who claims more of an account than its whole nominal quota. Such units are
+// beyond quota, and may be evicted; yet a queue that has one of them has its quota. So
+// those that come after it do not get that quota too.
+type larger struct {
+	// since is when the first of each standing came.
+	since []cameFirst
+	// job and pod are the first in the order that is beyond quota though nothing larger
+	// came before it: it holds what others leave.
+	job *job
+	pod int32
+}
+
+// cameFirst is when the first unit of a standing came.
+type cameFirst struct {
+	standing
+	came Time
 }
 
 // account names a queue's nominal quota for a model or for all.
@@ -98,6 +121,9 @@ func (e *Engine) cover() {
 	if !anew && c.gone <= n/2 && (n == 0 || len(c.coming) == 0 || compareCovered(&c.units[n-1], &c.coming[0]) < 0) {
 		for i := range c.coming {
 			c.units = append(c.units, c.coming[i])
+			c.noteLarger(&c.units[n+i])
+		}
+		for i := range c.coming {
 			c.deal(&c.units[n+i])
 		}
 		return
@@ -120,6 +146,24 @@ func (c *coverage) merge() {
 		out = append(out, *u)
 	}
 	c.units, c.merged, c.gone = append(out, coming...), c.units, 0
+}
+
+// entitled is when pods came that evicted others by right of quota that covers them.
+const entitled Time = -MaxTime - 1
+
+// starting returns when pods come that start now. All that start at one time come
+// together, unless a plan is decided between.
+func (c *coverage) starting(now Time) Time {
+	c.clock = max(now, c.clock)
+	return c.clock
+}
+
+// planning returns when the pods of a plan come: after all that came before, and before
+// all that come later.
+func (c *coverage) planning(now Time) Time {
+	at := c.starting(now) + 1
+	c.clock = at + 1
+	return at
 }
 
 // coverAll makes the coverage anew.
@@ -161,7 +205,7 @@ func (e *Engine) updateUnits(j *job) (anew bool) {
 		}
 		c.coming = append(c.coming, fresh[:i]...)
 		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
-			if slices.Equal(fresh[0].claims, u.claims) {
+			if fresh[0].came == u.came && slices.Equal(fresh[0].claims, u.claims) {
 				c.mark(u) // pods may have come to be counted in it or not
 				fresh = fresh[1:]
 				continue
@@ -171,7 +215,7 @@ func (e *Engine) updateUnits(j *job) (anew bool) {
 		}
 		u.gone = true
 		c.gone++
-		anew = anew || u.within
+		anew = anew || c.dealtAlong(u)
 	}
 	c.coming = append(c.coming, fresh...)
 	return anew
@@ -181,24 +225,118 @@ func (e *Engine) updateUnits(j *job) (anew bool) {
 func (e *Engine) dealOut() {
 	c := &e.covers
 	clear(c.dealt)
+	for i := range c.larger {
+		c.larger[i] = larger{since: c.larger[i].since[:0]}
+	}
+	for i := range c.units {
+		c.noteLarger(&c.units[i])
+	}
 	for i := range c.units {
 		c.deal(&c.units[i])
 	}
 	e.dropSearches()
 }
 
-// deal covers a unit if the quotas have room for it, after those before it.
+// deal covers a unit if the quotas have room for it, after those before it, and no unit
+// larger than a quota came before it that is as strong.
+//
+// Why the larger one does not take its quota at its place in the order, whenever it
+// starts: evictions would not end. Queue a owns 4 GPUs, h of 5 comes first in the order,
+// x of 4 next. The owner of the rest evicts both. Without h, x is within quota and evicts
+// the owner by priority; h starts where the owner ran and takes the quota from x; the
+// owner evicts both.
 func (c *coverage) deal(u *covered) {
-	u.within = c.bear(c.dealt, u.claims)
+	blocked := c.blocked(u)
+	u.within = !blocked && c.bear(c.dealt, u.claims)
 	if u.pod >= 0 && u.job.Gang && !u.job.leastWithin() {
 		u.within = false
 	}
-	if u.within {
-		for _, k := range u.claims {
+	for _, k := range u.claims {
+		switch {
+		case u.within:
 			c.dealt[k.account] += k.gpu
+		case !blocked && k.account >= 0 && c.larger[k.account].job == nil:
+			c.larger[k.account].job, c.larger[k.account].pod = u.job, u.pod
 		}
 	}
 	c.mark(u)
+}
+
+// blocked reports whether a unit that claims more than a whole quota of the unit's came
+// first.
+func (c *coverage) blocked(u *covered) bool {
+	if u.came == entitled || u.job.pinned {
+		return false
+	}
+	for _, k := range u.claims {
+		if k.account < 0 || c.exceeds(k) {
+			continue
+		}
+		for i := range c.larger[k.account].since {
+			if f := &c.larger[k.account].since[i]; f.came <= u.came && u.job.key.rank(f.standing) >= 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noteLarger notes when the unit came, if it claims more than a whole quota.
+func (c *coverage) noteLarger(u *covered) {
+	if u.pod >= 0 && u.job.Gang {
+		return
+	}
+	for _, k := range u.claims {
+		if !c.exceeds(k) {
+			continue
+		}
+		l, at := &c.larger[k.account], u.job.key.standing
+		i := slices.IndexFunc(l.since, func(f cameFirst) bool { return f.standing == at })
+		if i < 0 {
+			l.since = append(l.since, cameFirst{at, u.came})
+		} else {
+			l.since[i].came = min(l.since[i].came, u.came)
+		}
+	}
+}
+
+// exceeds reports whether a claim is for more than the account's nominal quota, if it
+// has any.
+func (c *coverage) exceeds(k claim) bool {
+	if k.account < 0 {
+		return false
+	}
+	a := &c.accounts[k.account]
+	nominal, _ := a.owner.Nominal(a.model)
+	return nominal > 0 && k.gpu > nominal
+}
+
+// dealtAlong reports whether others may have more or less quota when the unit goes.
+func (c *coverage) dealtAlong(u *covered) bool {
+	return u.within || slices.ContainsFunc(u.claims, func(k claim) bool {
+		return c.exceeds(k) || k.account >= 0 && c.larger[k.account].job == u.job && c.larger[k.account].pod == u.pod
+	})
+}
+
+// holdsPart reports whether a pod, or the least pods of a gang (-1), claim more than their
+// queue's quota and hold what others leave of it.
+func (c *coverage) holdsPart(j *job, pod int) bool {
+	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
+	for ; at < len(c.units) && c.units[at].job == j; at++ {
+		if u := &c.units[at]; int(u.pod) == pod && !u.gone {
+			return slices.ContainsFunc(u.claims, func(k claim) bool {
+				return c.exceeds(k) && c.larger[k.account].job == j && int(c.larger[k.account].pod) == pod && c.left(k.account) > 0
+			})
+		}
+	}
+	return false
+}
+
+// left returns what is not dealt of an account's nominal quota.
+func (c *coverage) left(n int32) Milli {
+	a := &c.accounts[n]
+	nominal, _ := a.owner.Nominal(a.model)
+	return nominal - c.dealt[n]
 }
 
 // mark tells the pods of a unit whether they are covered.
@@ -230,7 +368,7 @@ func (e *Engine) unitsOf(j *job, units []covered) []covered {
 	if !j.Gang {
 		for i := range j.pods {
 			if j.pods[i].placed() {
-				units = append(units, covered{job: j, pod: int32(i), claims: e.claimsOf(j, i)})
+				units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: e.claimsOf(j, i)})
 			}
 		}
 		return units
@@ -239,11 +377,15 @@ func (e *Engine) unitsOf(j *job, units []covered) []covered {
 		return units
 	}
 	at := len(units)
-	units = append(units, covered{job: j, pod: -1})
+	units = append(units, covered{job: j, pod: -1, came: Never})
 	j.markExtra()
 	for i := range j.pods {
-		if p := &j.pods[i]; p.placed() && p.extra {
-			units = append(units, covered{job: j, pod: int32(i), claims: e.claimsOf(j, i)})
+		p := &j.pods[i]
+		if p.placed() {
+			units[at].came = min(units[at].came, p.came)
+		}
+		if p.placed() && p.extra {
+			units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: e.claimsOf(j, i)})
 		}
 	}
 	units[at].claims = e.claimsOf(j, -1)
@@ -368,9 +510,9 @@ func (c *coverage) numberOf(a account) int32 {
 		c.number[a] = n
 		c.accounts = append(c.accounts, a)
 		if len(c.dealt) < len(c.accounts) {
-			c.dealt = append(c.dealt, 0)
+			c.dealt, c.larger = append(c.dealt, 0), append(c.larger, larger{})
 		}
-		c.dealt[n] = 0
+		c.dealt[n], c.larger[n] = 0, larger{}
 	}
 	return n
 }

@@ -459,7 +459,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.dequeue(j)
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
-	p.alloc = a
+	p.alloc, p.came = a, ev.Started
 	e.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
 	j.begun = !j.Gang || j.standing()

@@ -25,11 +25,14 @@ const (
 type pod struct {
 	alloc   cluster.Alloc // valid unless waiting or done
 	started Time
-	task    int32
-	trial   uint32 // the last trial of evictions it was part of
-	listed  int32  // its place in ranked.pods
-	lifted  bool   // it is off its node and its quota for a trial
-	state   podState
+	// came is when it got its place, since the last plan before that: see
+	// coverage.starting; entitled if it evicted others by right of quota that covers it.
+	came   Time
+	task   int32
+	trial  uint32 // the last trial of evictions it was part of
+	listed int32  // its place in ranked.pods
+	lifted bool   // it is off its node and its quota for a trial
+	state  podState
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
 	// within says that the pod counts as within its queue's nominal quota; see

@@ -33,7 +33,8 @@ type planned struct {
 
 // nominate decides a plan: it tells the victims to leave and keeps the places
 // for the job.
-func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time) {
+func (e *Engine) nominate(c claimant, placed []place.Placed, gone []victim) {
+	j, now := c.job, c.now
 	if len(gone) == 0 {
 		// Nobody needs to leave after all.
 		for i := range placed {
@@ -53,9 +54,13 @@ func (e *Engine) nominate(j *job, placed []place.Placed, gone []victim, now Time
 	for k := range gone {
 		e.evict(&gone[k], n)
 	}
+	came := e.covers.planning(now)
+	if c.within {
+		came = entitled
+	}
 	for i := range placed {
 		p := &j.pods[placed[i].Pod]
-		p.alloc = placed[i].Alloc
+		p.alloc, p.came = placed[i].Alloc, came
 		e.charge(j, p, 1)
 		e.leaves(j, p, -1)
 		if e.state.Holds(&p.alloc) {
@@ -222,7 +227,7 @@ func (e *Engine) yield(n *nomination, i int) {
 // handOver gives the place kept for a pod to an alike one that waits.
 func (e *Engine) handOver(n *nomination, from, to int) {
 	p, o := &n.job.pods[from], &n.job.pods[to]
-	o.alloc = p.alloc
+	o.alloc, o.came = p.alloc, p.came
 	if p.state == podHeld {
 		e.state.Remove(cluster.Owner{Job: n.job.slot, Pod: int32(from)}, p.alloc.Node)
 		e.state.Place(cluster.Owner{Job: n.job.slot, Pod: int32(to)}, o.alloc)

@@ -70,7 +70,7 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	e.dropLifted()
 	if ok {
 		s.spent = true
-		e.nominate(j, placed, gone, c.now)
+		e.nominate(c, placed, gone)
 	}
 	return ok
 }

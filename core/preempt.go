@@ -9,7 +9,9 @@ import "github.com/muster-sched/muster/core/cluster"
 // It cannot loop. Call a pod within quota when its queue's nominal quota covers
 // it, the queue's running pods being counted in the order of their jobs: the
 // least pods of a gang as one, those beyond them and those of other jobs each by
-// itself. A job may evict only
+// itself. While a unit runs that is larger than a whole quota, those that came with or
+// after it and are not stronger get none of that quota, except units that a plan placed
+// by right of quota. A job may evict only
 //
 //   - pods beyond quota, when it would itself be within and its queue would not
 //     use more than its nominal quota (reclaim), or
@@ -23,12 +25,14 @@ import "github.com/muster-sched/muster/core/cluster"
 // order. Each plan with evictions of the first kind, or of the second among pods
 // within quota, makes the set of jobs within quota greater when sets are compared by
 // their first difference in that ranking; each other one leaves it and makes the set
-// of running jobs greater the same way. Starts without evictions never make either
-// smaller. A plan that is dropped does: its job leaves the sets again, and its victims
-// come back. So what the job needs is held until it starts (its places, its quota, and
-// in hold.go what its affinities need), and no decision of the engine takes it away: a
-// plan is dropped for an event only. There are finitely many sets, so that without new
-// events evictions come to an end.
+// of running jobs greater the same way. Starts without evictions, those between two
+// plans taken together, never make either smaller: a larger unit takes quota only from
+// those that start with it or later, and when it leaves, others get quota. A plan that
+// is dropped does: its job leaves the sets again, and its victims come back. So what the
+// job needs is held until it starts (its places, its quota, and in hold.go what its
+// affinities need), and no decision of the engine takes it away: a plan is dropped for
+// an event only. There are finitely many sets, so that without new events evictions come
+// to an end.
 
 // evictFor makes a plan by which the job starts in place of others, and decides
 // it. head says that the job has waited as the first longer than Backfill lets

@@ -64,6 +64,7 @@ type spared uint8
 
 const (
 	shielded spared = iota + 1 // a disruption budget has no room for it
+	partly                     // it is larger than another tenant's nominal quota, and holds what is left of it
 	foreign                    // another tenant's nominal quota covers it
 )
 
@@ -367,6 +368,8 @@ func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 		switch x.byQuota = !anyway; {
 		case within && !shared:
 			x.spared = foreign
+		case !shared && e.covers.holdsPart(v, pod):
+			x.spared = partly
 		case v.shielded:
 			x.spared = shielded
 		}
