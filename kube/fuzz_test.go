@@ -69,10 +69,13 @@ func (w *world) step(verb, name string, said []string) {
 	}
 	switch verb {
 	case "pod", "bound":
+		there := w.pods["default/"+name] != nil
 		w.pod(name, func(p *v1.Pod) {
-			if p.Spec.NodeName == "" {
+			if !there { // the API server refuses changes of these
 				p.Spec.Containers[0].Resources.Requests = requests
 				p.Spec.NodeName = target
+			}
+			if p.Spec.NodeName == target {
 				maps.Copy(p.Labels, notes)
 			}
 			for k, v := range notes {
