@@ -309,6 +309,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		}
 	}
 	plans := map[string]map[string]bool{} // queues within quota before a plan
+	paid := map[string]bool{}             // jobs whose evictions were counted
 	for k := range ds {
 		d := &ds[k]
 		if d.Op == core.Wake {
@@ -325,12 +326,16 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		switch d.Op {
 		case core.Bind:
 			err = w.bind(j, d, now)
+			clear(plans) // what follows is another plan, after a start that may have taken quota
 		case core.Evict:
 			if plans[d.For] == nil {
 				plans[d.For] = map[string]bool{}
 				for i := range w.queues {
 					plans[d.For][w.queues[i].Name] = w.withinNominal(w.queues[i].Name)
 				}
+			}
+			if !paid[d.For] {
+				paid[d.For] = true
 				if err = w.pay(planned[d.For], now); err == nil {
 					err = w.reclaimsWithin(d.For, ds)
 				}
