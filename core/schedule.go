@@ -293,9 +293,13 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 // some beyond it: on another model than that of which it has quota, or for another of
 // its tasks.
 func (e *Engine) mayBorrow(j *job) bool {
-	models := e.modelsOf(j)
-	return j.queue.Limited() && (len(models) > 1 || len(j.Tasks) > 1) &&
-		slices.ContainsFunc(models, func(m string) bool { return j.room(m) > j.queue.OwnRoom(m) })
+	if !j.queue.Limited() || len(j.Tasks) == 1 && len(e.modelsOf(j)) == 1 {
+		return false
+	}
+	return slices.ContainsFunc(e.unit.Tasks, func(t place.Task) bool {
+		return len(t.Pods) > 0 && t.GPU() > 0 &&
+			slices.ContainsFunc(t.Models(), func(m string) bool { return j.room(m) > j.queue.OwnRoom(m) })
+	})
 }
 
 // reject says of all jobs of a class that no cluster of these nodes holds them. One
