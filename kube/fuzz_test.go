@@ -2,6 +2,7 @@ package kube
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,59 @@ func FuzzDecisions(f *testing.F) {
 		}
 		playProgram(t, program)
 	})
+}
+
+// Random programs of what the fuzzer would take long to put together: a number of
+// pods and nodes with requests, labels and annotations that mean something.
+func TestRandomPrograms(t *testing.T) {
+	n := uint64(100_000)
+	if testing.Short() {
+		n = 2000
+	}
+	for seed := range n {
+		program := randomProgram(rand.New(rand.NewPCG(seed, 0)))
+		if playProgram(t, program); t.Failed() {
+			t.Fatalf("the program of seed %d:\n%s", seed, program)
+		}
+	}
+}
+
+func randomProgram(rng *rand.Rand) string {
+	one := func(of ...string) string { return of[rng.IntN(len(of))] }
+	quantity := func() string {
+		return one("0", "1", "2", "4", "8", "500m", "1Gi", "64Gi", "5P", "9E", "7Ei", "256Ti", "281474976710", "2305843009213693960")
+	}
+	note := func() string {
+		switch key := one("gang", "min-member", "gpu-fraction", "gpu-memory", "gpus", "share", "class", "queue", "preemptible", "locked",
+			"min-runtime", "walltime", "gpu-models", "required-topology", "priority-class"); key {
+		case "gang":
+			return "+muster.sh/gang=" + one("g", "h")
+		default:
+			return "+muster.sh/" + key + "=" + one("1", "2", "7", "0.5", "0.25", "NaN", "Inf", "-1", "1e300", "0", "0,1,2,3", "7,7", "100y", "36500d", "10m",
+				"LP", "HP", "true", "false", "rack", "a=1,b=2", "H800", "q", "")
+		}
+	}
+	var b strings.Builder
+	for range 1 + rng.IntN(12) {
+		verb := one("pod", "pod", "pod", "pod", "bound", "gone", "node")
+		b.WriteString(verb)
+		switch verb {
+		case "node":
+			b.WriteString(" " + one("n", "m"))
+		case "bound":
+			b.WriteString(" " + one("a", "b", "c", "d", "e") + " " + one("n", "m"))
+		default:
+			b.WriteString(" " + one("a", "b", "c", "d", "e"))
+		}
+		for range rng.IntN(4) {
+			b.WriteString(" " + one("cpu", "memory", "nvidia.com/gpu", "nvidia.com/gpu", "rdma/hca", "ephemeral-storage", "pods") + "=" + quantity())
+		}
+		for range rng.IntN(4) {
+			b.WriteString(" " + note())
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // step lets happen what a line says.
@@ -104,7 +158,7 @@ func (w *world) step(verb, name string, said []string) {
 func allowed(verb, key string, q resource.Quantity) bool {
 	name := v1.ResourceName(key)
 	switch {
-	case q.Sign() < 0 || verb != "node" && name == v1.ResourcePods:
+	case key == "" || q.Sign() < 0 || verb != "node" && name == v1.ResourcePods:
 		return false
 	case verb == "node" && name != v1alpha1.GPUResource && translate.GPUResources(v1.ResourceList{name: q}) != nil:
 		return false
