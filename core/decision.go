@@ -106,6 +106,12 @@ const (
 	BackOff
 	// Victims: evictions for the job are under way.
 	Victims
+	// MinRuntime: quota is lacking, and what may be evicted for it has not run for its
+	// minimum time.
+	MinRuntime
+	// ExceedsQuota: its queue could never hold as much as it needs at once, however much
+	// others lend.
+	ExceedsQuota
 	numReasons
 )
 
@@ -113,7 +119,7 @@ var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
 	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
-	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims",
+	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -78,6 +78,7 @@ type Engine struct {
 	budget    budget
 	retryAt   Time // when more may be evicted than at the last pass
 	due       Time // when more may be evicted than in the search for a plan under way
+	young     Time // when the first will have run for its minimum time, of those that may be evicted then
 	covers    coverage
 
 	out    []Decision

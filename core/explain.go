@@ -22,6 +22,9 @@ type Explanation struct {
 	// when it began to wait.
 	Ahead int
 	Since Time
+	// Settled is when the first job that may be evicted for it will have run for its
+	// minimum time, Never when it does not wait for that.
+	Settled Time
 }
 
 // Explain says where the job stands, and false when there is no such live job.
@@ -33,7 +36,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	}
 	x := Explanation{
 		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.count[podLeaving],
-		Waiting: j.waiting(),
+		Waiting: j.waiting(), Settled: Never,
 	}
 	for _, o := range e.jobs {
 		if o != j && o.class != nil && o.key.before(&j.key) {
@@ -43,6 +46,9 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	if x.Waiting > 0 {
 		e.working = name
 		x.Reason, x.Detail = e.why(j)
+		if strings.Contains(x.Detail, tooYoung) {
+			x.Settled = e.firstSettled(j)
+		}
 		e.working = ""
 	}
 	return x, true
@@ -147,12 +153,22 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return NoNode, s.Detail
 	}
 	if e.overrun(j) {
+		switch never := e.neverText(j, u); {
+		case never != "":
+			return ExceedsQuota, never
+		case e.firstSettled(j) != Never:
+			return MinRuntime, e.quotaText(j, u) + tooYoung
+		}
 		return QuotaExceeded, e.quotaText(j, u)
 	}
 	u.Exhausted = j.class.exhausted
 	if s := e.placer.Why(u); s.Lack != place.NoLack {
 		weaker := func(o *job) bool { return j.key.rank(o.key.standing) < 0 }
-		return lackReasons[s.Lack], s.Detail + e.shieldedText(j, e.policy.Preempt.Priority, "weaker jobs", weaker)
+		young := ""
+		if e.firstSettled(j) != Never {
+			young = tooYoung
+		}
+		return lackReasons[s.Lack], s.Detail + young + e.shieldedText(j, e.policy.Preempt.Priority, "weaker jobs", weaker)
 	}
 	if e.placer.Barred(u) {
 		return QuotaExceeded, e.quotaText(j, u)
@@ -164,6 +180,65 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return Resources, "its tasks fit one by one, not all together; it is tried again when something is freed"
 	}
 	return Resources, "it fits by count; it is tried again when something is freed"
+}
+
+// tooYoung says that the job waits for others to become old enough; when they are is
+// Explanation.Settled.
+const tooYoung = "; what may be evicted for it has not run for its minimum time yet"
+
+// firstSettled returns when the first that may be evicted for the job will have run for
+// its minimum time, as far as the last search found; Never when none is too young.
+func (e *Engine) firstSettled(j *job) Time {
+	first := Never
+	for _, a := range j.class.attempts {
+		if a != nil && a.of.standing == j.key.standing && a.settled > e.now {
+			first = min(first, a.settled)
+		}
+	}
+	return first
+}
+
+// neverText says why the job's queue could never hold what the job needs at once;
+// nothing if it could.
+func (e *Engine) neverText(j *job, u *place.Unit) string {
+	needs, never := map[string]Milli{}, e.lacksAlone(j.most)
+	var parts, models []string
+	for t := range u.Tasks {
+		task := &u.Tasks[t]
+		need := Milli(len(task.Pods)) * task.GPU()
+		own := task.Models()
+		for _, m := range own {
+			if never && need > j.most(m) {
+				parts = append(parts, e.mostText(j, m, need))
+			}
+		}
+		if len(own) == 1 && need > 0 {
+			if !slices.Contains(models, own[0]) {
+				models = append(models, own[0])
+			}
+			needs[own[0]] += need
+		}
+	}
+	if !never {
+		for _, m := range models {
+			if needs[m] > j.most(m) {
+				parts = append(parts, e.mostText(j, m, needs[m]))
+			}
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(slices.Compact(parts), "; ")
+}
+
+func (e *Engine) mostText(j *job, model string, need Milli) string {
+	if len(j.queue.Governing(model)) == 0 {
+		return fmt.Sprintf("queue %s has no quota for %s", j.queue.Name, model)
+	}
+	if j.pinned && j.queue.Owned(model) < need {
+		return fmt.Sprintf("needs %s of %s at once; jobs of queue %s that must not borrow can never hold more than %s",
+			gpuText(need), model, j.queue.Name, gpuText(j.most(model)))
+	}
+	return fmt.Sprintf("needs %s of %s at once; queue %s can never hold more than %s", gpuText(need), model, j.queue.Name, gpuText(j.most(model)))
 }
 
 // firstReady returns the job that is first under StrictFIFO, where those that would

@@ -178,6 +178,14 @@ func (j *job) room(model string) Milli {
 	return j.queue.RoomNow(model)
 }
 
+// most returns how much of a model the job could use if no other used any.
+func (j *job) most(model string) Milli {
+	if j.pinned {
+		return min(j.queue.Most(model), j.queue.Owned(model))
+	}
+	return j.queue.Most(model)
+}
+
 // book counts GPU of a model as used by the job, or with a negative amount no longer.
 func (j *job) book(model string, gpu Milli) {
 	j.queue.Add(model, gpu)

@@ -175,7 +175,10 @@ type attempt struct {
 	// retry is when more may be evicted than at that time, Never when it is not
 	// time that is lacking.
 	retry Time
-	vain  int // searches before, in the same world
+	// settled is when the first that may be evicted will have run for its minimum time,
+	// Never when none is too young.
+	settled Time
+	vain    int // searches before, in the same world
 }
 
 // When to search again after a search was in vain: when enough has started or

@@ -46,12 +46,12 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 		return false
 	}
 	if !e.mayEvict(j, head) {
-		if this.retry = Never; head {
+		if this.retry, this.settled = Never, Never; head {
 			*j.class.attempt(head) = &this // it is asked for in every pass
 		}
 		return false
 	}
-	e.due = Never
+	e.due, e.young = Never, Never
 	e.cover()
 	for _, e.turn = range e.turns(j) {
 		e.prepare(j)
@@ -61,7 +61,7 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 		}
 	}
 	e.turn = anyTurn
-	this.retry = Never
+	this.retry, this.settled = Never, e.young
 	if e.due != Never {
 		this.retry = max(e.due, now+this.pause(head))
 		e.retry(this.retry)

@@ -516,6 +516,11 @@ func (e *Engine) overrun(j *job) bool { return j.queue.Limited() && e.lacks(j, j
 // lacks is overrun by other measure than what the queue may be given now: room says
 // how much there is of a model.
 func (e *Engine) lacks(j *job, room func(model string) Milli) bool {
+	return e.lacksAlone(room) || e.unit.Whole && len(e.unit.Tasks) > 1 && e.lackTogether(j, room)
+}
+
+// lacksAlone is lacks for each task by itself.
+func (e *Engine) lacksAlone(room func(model string) Milli) bool {
 	short := false
 	for t := range e.unit.Tasks {
 		task := &e.unit.Tasks[t]
@@ -529,7 +534,7 @@ func (e *Engine) lacks(j *job, room func(model string) Milli) bool {
 		}
 		short = short || lacks
 	}
-	return short || e.unit.Whole && len(e.unit.Tasks) > 1 && e.lackTogether(j, room)
+	return short
 }
 
 // shortSomewhere reports whether the job lacks quota on some of the models that it

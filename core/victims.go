@@ -202,7 +202,7 @@ func (e *Engine) planFrom(c claimant) bool {
 func (e *Engine) kept(of searchOf, head bool) *search {
 	for _, s := range e.searches {
 		if s.of == of && !head {
-			e.due = min(e.due, s.due)
+			e.due, e.young = min(e.due, s.due), min(e.young, s.due)
 			return s
 		}
 	}
@@ -247,7 +247,7 @@ func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 			}
 		}
 	}
-	s.due, e.due = e.due, min(e.due, due)
+	s.due, e.due, e.young = e.due, min(e.due, due), min(e.young, e.due)
 	if s.all && e.unit.Required < 0 && !e.roomWith(s) {
 		s.victims = s.victims[:0]
 	}

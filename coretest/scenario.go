@@ -154,7 +154,7 @@ func (s *scenario) command(l *line, tasks []*line) error {
 	case "waiting":
 		for name := range s.on.Waiting() {
 			x, _ := s.on.Explain(name)
-			fmt.Fprintf(&s.out, "wait %s: %s: %s\n", name, x.Reason, x.Detail)
+			fmt.Fprintf(&s.out, "wait %s: %s: %s%s\n", name, x.Reason, x.Detail, settled(&x))
 		}
 		return l.finish()
 	case "explain":
@@ -191,7 +191,7 @@ func (s *scenario) explain(l *line) {
 	fmt.Fprintf(&s.out, "%s: %d running, %d waiting, %d leaving; %d ahead; since %s\n",
 		l.name, x.Running, x.Waiting, x.Leaving, x.Ahead, seconds(x.Since))
 	if x.Waiting > 0 {
-		fmt.Fprintf(&s.out, "%s: %s\n", x.Reason, x.Detail)
+		fmt.Fprintf(&s.out, "%s: %s%s\n", x.Reason, x.Detail, settled(&x))
 	}
 }
 
@@ -257,4 +257,12 @@ func readPolicy(l *line) core.Config {
 		levels = []string{"superspine", "spine", "leaf"}
 	}
 	return core.Config{Policy: p, Levels: levels}
+}
+
+// settled says when the first may be evicted that is too young.
+func settled(x *core.Explanation) string {
+	if x.Settled == core.Never {
+		return ""
+	}
+	return fmt.Sprintf(" (the first at %s)", seconds(x.Settled))
 }

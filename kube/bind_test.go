@@ -44,7 +44,7 @@ func TestQuotaGate(t *testing.T) {
 	for _, x := range w.m.explain(10) {
 		said[x.name] = fmt.Sprintf("%s %t", x.reason, x.ungate)
 	}
-	if want := map[string]string{"has-quota": "Resources true", "has-none": "QuotaExceeded false", "of-a-gang": "Collecting false"}; !maps.Equal(said, want) {
+	if want := map[string]string{"has-quota": "Resources true", "has-none": "ExceedsQuota false", "of-a-gang": "Collecting false"}; !maps.Equal(said, want) {
 		t.Errorf("why they wait, and whether the gate is taken off: %v; want %v", said, want)
 	}
 	w.onBind = func(b *bindAct) bool {

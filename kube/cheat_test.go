@@ -56,7 +56,7 @@ func TestOwnersKindIsNoPassport(t *testing.T) {
 			w.pod("full", made, inQueue("mine"))
 			w.pod("forbidden", ownedBy("example.com/v1", kind, "y"), inQueue("theirs"))
 			w.pod("none", ownedBy("example.com/v1", kind, "z"), inQueue("nonexistent"))
-			w.waits("full", "QuotaExceeded", "mine")
+			w.waits("full", "ExceedsQuota", "mine")
 			w.waits("forbidden", ReasonQueueForbidden, "theirs")
 			w.waits("none", ReasonQueueNotFound, "nonexistent")
 		})

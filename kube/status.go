@@ -105,6 +105,9 @@ func (m *mirror) say(g *group) []verse {
 				return nil
 			}
 		} else {
+			if x.Settled != core.Never {
+				detail += "; the first may be evicted at " + clock(x.Settled)
+			}
 			if wantsRoom(x.Reason) {
 				detail += m.shards.within()
 			}
@@ -145,7 +148,7 @@ func (m *mirror) say(g *group) []verse {
 		out = append(out, verse{
 			namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, reason: now.reason, message: now.message,
 			event: event, since: p.object.waitingSince, shard: g.shard,
-			ungate: p.object.quotaGate && g.submitted && now.reason != core.QuotaExceeded.String(),
+			ungate: p.object.quotaGate && g.submitted && !quotaShort(now.reason),
 		})
 		event = ""
 	}
@@ -216,6 +219,11 @@ func wantsRoom(why core.Reason) bool {
 		return true
 	}
 	return false
+}
+
+// quotaShort reports whether a job waits for quota.
+func quotaShort(reason string) bool {
+	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String()}, reason)
 }
 
 // unsaid reports whether a waiting pod has not been told why it waits.

@@ -3,6 +3,7 @@ package kube
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,5 +187,28 @@ func TestConditionsOfPod(t *testing.T) {
 		if !c.LastTransitionTime.Time.Equal(start) || c.Message == "" {
 			t.Errorf("%+v", c)
 		}
+	}
+}
+
+// An owner whose quota is borrowed by others that are too young to be evicted is told
+// the time at which they are not.
+func TestOwnerIsToldOfMinRuntime(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "r1")
+	for name, gpus := range map[string]v1alpha1.GPUs{"owner": 8000, "guest": 0} {
+		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		q.Spec.Quota = []v1alpha1.Quota{{Model: "*", Nominal: gpus}}
+		w.m.queueSeen(q)
+	}
+	w.pod("guest", inQueue("guest"), asking(v1alpha1.GPUResource, "8"))
+	old := w.now.Add(time.Second + 5*time.Minute).UTC().Format(time.RFC3339) // it starts a second from now
+	w.settle()
+	w.pod("owner", inQueue("owner"), asking(v1alpha1.GPUResource, "8"))
+	for range 3 {
+		w.says("owner", 2*time.Second)
+	}
+	k := w.m.pods[w.pods["default/owner"].UID].group.waiting
+	if want := "; the first may be evicted at " + old; k.reason != "MinRuntime" || !strings.Contains(k.detail, want) {
+		t.Errorf("it waits: %s: %s; expected MinRuntime and %q", k.reason, k.detail, want)
 	}
 }

@@ -55,9 +55,17 @@ func (r *runner) standing(job string, round *Round) Standing {
 	s.Waiting, s.Running, s.Leaving, s.Ahead = e.Waiting, e.Running, e.Leaving, e.Ahead
 	s.State = state(&e)
 	if e.Waiting > 0 {
-		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail, Change(e.Reason)
+		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail+settled(&e, r.now), Change(e.Reason)
 	}
 	return s
+}
+
+// settled says how long it takes until the first may be evicted that is too young.
+func settled(e *core.Explanation, now core.Time) string {
+	if e.Settled == core.Never {
+		return ""
+	}
+	return fmt.Sprintf("; the first may be evicted in %.3gs", (e.Settled - now).Seconds())
 }
 
 func state(e *core.Explanation) string {
@@ -93,5 +101,7 @@ var changes = map[core.Reason]string{
 	core.HeldBack:           "The jobs before it must start first: the policy lets none pass.",
 	core.BackOff:            "Nothing: it is tried again after a pause.",
 	core.Victims:            "Nothing: the pods evicted for it must leave first.",
+	core.MinRuntime:         "Nothing: jobs that use more than their queue's quota must run for their minimum time before they are evicted for it.",
+	core.ExceedsQuota:       "The queue needs a larger quota or borrowing limit, or the job must ask for less at once or go to another queue: no wait will help.",
 	core.MemberLost:         "Nothing: its own pods that were told to leave must leave first.",
 }

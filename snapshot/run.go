@@ -138,7 +138,7 @@ func (r *runner) round() (Round, error) {
 	}
 	for job := range r.engine.Waiting() {
 		if e, ok := r.engine.Explain(job); ok {
-			round.Waiting = append(round.Waiting, Waiting{job, e.Reason.String(), e.Detail})
+			round.Waiting = append(round.Waiting, Waiting{job, e.Reason.String(), e.Detail + settled(&e, r.now)})
 		}
 	}
 	r.now += core.Second

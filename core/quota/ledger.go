@@ -289,6 +289,39 @@ func (n *Node) available(model string) Milli {
 	return cluster.Plus(max(0, a.kept-a.usage), above)
 }
 
+// Most returns how much of a model the queue's jobs could use if no other queue used
+// any: [Unlimited] when no quota weighs on it.
+func (n *Node) Most(model string) Milli {
+	accounts, none := n.governing(model)
+	if none {
+		return 0
+	}
+	most := Unlimited
+	for _, m := range accounts {
+		most = min(most, n.most(m))
+	}
+	return most
+}
+
+// most is available where nothing is in use.
+func (n *Node) most(model string) Milli {
+	a := n.accounts[model]
+	if n.parent == nil {
+		return a.subtree
+	}
+	above := n.parent.most(model)
+	if a.borrow != Unlimited {
+		above = min(above, cluster.Plus(a.subtree-a.kept, a.borrow))
+	}
+	return cluster.Plus(a.kept, above)
+}
+
+// Owned returns how much of a model the queue's jobs may use without borrowing when
+// they use nothing else.
+func (n *Node) Owned(model string) Milli {
+	return n.leftOf(model, func(*account) Milli { return 0 })
+}
+
 // RoomNow returns how much more of a model the queue's jobs may be given at
 // once. It is Room, but for [Isolated] queues: those never hold more than their
 // quota, what is leaving counted in.

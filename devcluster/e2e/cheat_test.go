@@ -139,7 +139,7 @@ func TestTenantClaims(t *testing.T) {
 		}),
 		pod("ranked", in("all"), note(v1alpha1.PriorityClassAnnotation, "system-node-critical")),
 		pod("placed", in("all"), asks(6), note(v1alpha1.GPUsAnnotation, "none"), note(v1alpha1.KindAnnotation, "none"), func(p *v1.Pod) { p.Spec.NodeName = "n" }))
-	c.waits("owned", "QuotaExceeded")
+	c.waits("owned", "ExceedsQuota")
 	c.waits("ranked", kube.ReasonPriorityClassForbidden)
 	c.create(pod("large", asks(4), in("all")))
 	c.waits("large", "QuotaExceeded")

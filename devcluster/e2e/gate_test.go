@@ -53,7 +53,7 @@ func TestQuotaGateGang(t *testing.T) {
 	c.group("train", 3)
 	pods := c.several("train", 0, 3, asks(2), in("team"), ofGroup("train"))
 	for _, p := range pods {
-		c.waits(p, "QuotaExceeded")
+		c.waits(p, "ExceedsQuota")
 	}
 	c.unbound(pods...)
 	c.editQueue("team", func(q *v1alpha1.Queue) { q.Spec.Quota[0].Nominal = 8000 })

@@ -184,7 +184,7 @@ func TestQueueOfNamespace(t *testing.T) {
 	c.labelNamespace(v1alpha1.QueueLabel, "small")
 	c.schedule()
 	c.create(pod("p", asks(3)))
-	if said := c.waits("p", "QuotaExceeded"); !strings.Contains(said, "small") {
+	if said := c.waits("p", "ExceedsQuota"); !strings.Contains(said, "small") {
 		t.Errorf("it waits because %q; expected the queue of its namespace", said)
 	}
 }

@@ -84,7 +84,7 @@ func TestReasonsAreWhole(t *testing.T) {
 	if !slices.Contains(names, kube.ReasonCollecting) {
 		t.Fatal("the scheduler's reasons are not found in its source")
 	}
-	for r := core.QuotaExceeded; r <= core.Victims; r++ {
+	for r := core.QuotaExceeded; r <= core.ExceedsQuota; r++ {
 		names = append(names, r.String())
 	}
 	for _, name := range names {

@@ -137,7 +137,8 @@ var Reasons = func() []Reason {
 			all = append(all, Reason{r.String(), code, snapshot.Change(r)})
 		}
 	}
-	add("QOSGrpGRES", core.QuotaExceeded)
+	add("QOSGrpGRES", core.QuotaExceeded, core.MinRuntime)
+	add("QOSMaxGRESPerJob", core.ExceedsQuota)
 	add("BadConstraints", core.NoNode)
 	add("Resources", core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.TopologyTooTight, core.Victims)
 	add("ReqNodeNotAvail", core.Affinity)
