@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -281,7 +282,7 @@ func TestNothingIsDecidedWithAnOldLease(t *testing.T) {
 	ended := make(chan bool)
 	go func() { defer close(ended); l.loop(ctx) }()
 	for len(l.box.ready) > 0 { // until the loop has looked
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	if l.fence.renewed(0, clock.read()) {
 		l.box.put(func(*mirror) {})
