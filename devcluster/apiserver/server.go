@@ -39,6 +39,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/pkg/apis/core"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
+
+	"github.com/muster-sched/muster/devcluster/apiserver/etcdlog"
 )
 
 // Gates are the feature gates that are on beside the defaults. They hold for the
@@ -249,8 +251,9 @@ func (s *Server) sockets() (string, error) {
 	return dir, nil
 }
 
-// openLog has what Kubernetes says in this process, and the warnings of etcd,
-// written to the file Log, which begins anew. It returns etcd's logger.
+// openLog has what Kubernetes and its etcd client say in this process, and the
+// warnings of etcd, written to the file Log, which begins anew. It returns etcd's
+// logger.
 func (s *Server) openLog() (*zap.Logger, error) {
 	file, err := os.Create(s.Log())
 	if err != nil {
@@ -264,8 +267,10 @@ func (s *Server) openLog() (*zap.Logger, error) {
 		}
 	}
 	klog.SetOutput(file)
+	etcdlog.SetOutput(file)
 	s.cleanup = append(s.cleanup, func() {
 		klog.SetOutput(io.Discard)
+		etcdlog.SetOutput(io.Discard)
 		file.Close()
 	})
 	cfg := zap.NewProductionEncoderConfig()
