@@ -262,8 +262,9 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 	n := e.start(j, u, now)
 	if n <= 0 && within && e.mayBorrow(j) {
 		// The turn of those that borrow comes after that of those within quota. But under
-		// StrictFIFO no later job passes one that is within on another model.
-		if e.policy.Queueing.Mode != StrictFIFO || !u.Whole && len(u.Tasks) > 1 {
+		// StrictFIFO no later job passes one that is within, on another model or with other
+		// pods: it keeps its turn.
+		if e.policy.Queueing.Mode != StrictFIFO {
 			e.postpone(c)
 			return false
 		}
