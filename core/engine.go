@@ -67,6 +67,7 @@ type Engine struct {
 	// a label that are not there yet or about to leave. nil when not known.
 	going      []*job
 	bans, away map[banOn]map[int32]int
+	draft      draft // the plan under trial
 	plans      map[cluster.NodeID][]planned
 
 	freed     uint64 // pools in which something was freed, a bit each (modulo 64)

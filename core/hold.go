@@ -1,6 +1,7 @@
 package core
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -14,6 +15,9 @@ import (
 // that starts in the domain meanwhile, say one of the victims, takes the place from
 // it. The plan would be dropped, the victims would be back, and the plan would be
 // made again, forever.
+//
+// While a plan waits it is judged by the rule by which it was made, also in the trial of
+// another plan: what leaves by that is leaving, and what it places is not there yet.
 
 // leftFor is a place that a pod left for a nominated job.
 type leftFor struct {
@@ -94,19 +98,83 @@ func (e *Engine) countAt(in map[banOn]map[int32]int, label string, level int, no
 // kept reports whether a place is kept for the pod.
 func (p *pod) kept() bool { return p.state == podHeld || p.state == podPlanned }
 
+// draft is a plan under trial: the job that it is for, none without a plan, where pods of
+// it are placed, and who has been lifted off. When it is decided the former are not there
+// yet and the latter still are, so that others may count on neither.
+type draft struct {
+	job    *job
+	placed []place.Placed
+	gone   []victim
+}
+
+// weigh sets the plan under trial.
+func (e *Engine) weigh(d draft) { e.draft, e.away = d, nil }
+
+// departing yields the labelled pods that leave by the plan under trial.
+func (e *Engine) departing() iter.Seq2[*job, int] {
+	return func(yield func(*job, int) bool) {
+		for k := range e.draft.gone {
+			v := &e.draft.gone[k]
+			for i := range v.pods {
+				if v.job.labelled() && !yield(v.job, i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// coming yields the task and the node of each pod of the job for which a place is kept,
+// or would be by the plan under trial.
+func (e *Engine) coming(j *job) iter.Seq2[int, cluster.NodeID] {
+	return func(yield func(int, cluster.NodeID) bool) {
+		if j.nomination != nil {
+			for i := range j.pods {
+				if p := &j.pods[i]; p.kept() && !yield(int(p.task), p.alloc.Node) {
+					return
+				}
+			}
+		}
+		if e.draft.job != j {
+			return
+		}
+		for i := range e.draft.placed {
+			if p := &e.draft.placed[i]; !yield(p.Task, p.Alloc.Node) {
+				return
+			}
+		}
+	}
+}
+
+// comingTo counts the coming pods of the job with a label in a domain, of all tasks but
+// one (-1 for none).
+func (e *Engine) comingTo(j *job, but int, label string, level int, domain int32) int {
+	n := 0
+	for t, node := range e.coming(j) {
+		if t != but && slices.Contains(j.Tasks[t].Labels, label) && e.state.Domain(node, level) == domain {
+			n++
+		}
+	}
+	return n
+}
+
+// after returns how many coming pods of the job's other tasks, with a label in a domain,
+// may be placed after those of a task, for [place.Task.After]. They start together: the
+// task may have been spread before they were placed.
+func (e *Engine) after(j *job, task int) func(string, int, int32) int {
+	if len(j.Tasks) == 1 || !slices.ContainsFunc(j.Tasks[task].Affinity, func(t Term) bool { return t.MaxSkew > 0 }) {
+		return nil
+	}
+	return func(label string, level int, domain int32) int { return e.comingTo(j, task, label, level, domain) }
+}
+
 // absent returns how many pods with a label in a domain the job may not count on, as
 // they are not there yet, or about to leave. What is kept for the job itself it may.
 func (e *Engine) absent(j *job) func(string, int, int32) int {
 	return func(label string, level int, domain int32) int {
 		n := e.absentOn(label, level)[domain]
-		if n == 0 || j.nomination == nil {
-			return n
-		}
-		for i := range j.pods {
-			p := &j.pods[i]
-			if p.kept() && slices.Contains(j.Tasks[p.task].Labels, label) && e.state.Domain(p.alloc.Node, level) == domain {
-				n--
-			}
+		if n > 0 {
+			n -= e.comingTo(j, -1, label, level, domain)
 		}
 		return n
 	}
@@ -138,6 +206,16 @@ func (e *Engine) absentOn(label string, level int) map[int32]int {
 	for _, j := range e.going {
 		count(j, func(p *pod) bool { return p.state == podLeaving })
 	}
+	for i := range e.draft.placed {
+		if p := &e.draft.placed[i]; slices.Contains(e.draft.job.Tasks[p.Task].Labels, label) {
+			e.countAt(e.away, label, level, p.Alloc.Node)
+		}
+	}
+	for v, i := range e.departing() {
+		if p := &v.pods[i]; slices.Contains(v.Tasks[p.task].Labels, label) {
+			e.countAt(e.away, label, level, p.alloc.Node)
+		}
+	}
 	return e.away[banOn{label, level}]
 }
 
@@ -155,7 +233,7 @@ func (e *Engine) stays() {
 }
 
 // placesHold reports whether the places kept for a nominated job satisfy its
-// affinities when its victims have left.
+// affinities when its victims have left, and also if the plan under trial is decided.
 func (e *Engine) placesHold(n *nomination) bool {
 	j := n.job
 	if !j.requires(func(Term) bool { return true }) {
@@ -163,9 +241,16 @@ func (e *Engine) placesHold(n *nomination) bool {
 	}
 	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1}
 	for t := range j.Tasks {
-		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(e.request(j, t)), Terms: e.terms(&j.Tasks[t])})
+		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(e.request(j, t)), Terms: e.terms(&j.Tasks[t]), After: e.after(j, t)})
 	}
-	mark, gone := e.state.Mark(), map[banOn]map[int32]int{}
+	mark, gone := e.state.Mark(), map[banOn]map[int32]int{} // gone are pods that leave for the job itself
+	leavesFor := func(v *job, p *pod) {
+		for _, l := range v.Tasks[p.task].Labels {
+			for level := range e.state.AllLevels() {
+				e.countAt(gone, l, level, p.alloc.Node)
+			}
+		}
+	}
 	for _, v := range n.victims {
 		for i := range v.pods {
 			p := &v.pods[i]
@@ -173,11 +258,14 @@ func (e *Engine) placesHold(n *nomination) bool {
 				continue
 			}
 			e.state.Remove(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
-			for _, l := range v.Tasks[p.task].Labels {
-				for level := range e.state.AllLevels() {
-					e.countAt(gone, l, level, p.alloc.Node)
-				}
-			}
+			leavesFor(v, p)
+		}
+	}
+	for v, i := range e.departing() {
+		if p := &v.pods[i]; e.draft.job == j {
+			leavesFor(v, p)
+		} else { // it counts until it has left
+			e.state.Expect(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
 		}
 	}
 	absent := e.absent(j)
@@ -188,6 +276,11 @@ func (e *Engine) placesHold(n *nomination) bool {
 	for i := range j.pods {
 		p := &j.pods[i]
 		ok = ok && (!p.kept() || e.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node, p.state == podPlanned))
+	}
+	for v, i := range e.departing() {
+		if e.draft.job != j {
+			e.state.Unexpect(cluster.Owner{Job: v.slot, Pod: int32(i)}, v.pods[i].alloc.Node)
+		}
 	}
 	e.state.Rollback(mark)
 	return ok
@@ -204,7 +297,7 @@ func (e *Engine) stillHolds(n *nomination) bool {
 	return ok
 }
 
-// upheld reports whether what a trial has placed and lifted leaves all nominated
+// upheld reports whether what was placed, or the plan under trial, leaves all nominated
 // jobs what their affinities need. Bans see to those that must be apart.
 func (e *Engine) upheld() bool {
 	for _, n := range e.filling {

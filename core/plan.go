@@ -54,10 +54,12 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	}
 	if placed != nil {
 		placed, gone = slices.Clone(placed), whole(gone)
+		e.weigh(draft{job: j, placed: placed})
 		gone = e.spareNeedless(c, u, placed, gone)
-		if !e.upheld() {
+		if e.weigh(draft{j, placed, gone}); !e.upheld() {
 			placed = nil
 		}
+		e.weigh(draft{})
 	}
 	evicted := 0
 	for i := range gone {
@@ -332,6 +334,9 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 // costly first.
 func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed, gone []victim) []victim {
 	j, pays := c.job, c.owes && byQuota(gone)
+	for t := range u.Tasks {
+		u.Tasks[t].After = e.after(j, t)
+	}
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
 			j.book(e.state.Pool(p.Alloc.Node).Model, gpu)

@@ -113,7 +113,11 @@ func (w *Twin) node(name string) *node {
 // Apply takes in an event that the engine accepted.
 func (w *Twin) Apply(now core.Time, ev core.Event) {
 	switch ev.(type) {
-	case core.Tick, core.PodsGone, core.JobSubmitted, core.NodeAdded, core.QueueSet, core.QueueRemoved, core.Checkpointed:
+	case core.NodeAdded: // pods may have to be spread over it too
+		if w.spreads() {
+			w.upsets++
+		}
+	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed:
 	default:
 		w.upsets++
 	}
@@ -209,6 +213,18 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 	case core.JobEnded:
 		delete(w.jobs, ev.Job)
 	}
+}
+
+// spreads reports whether pods of some job must be spread evenly.
+func (w *Twin) spreads() bool {
+	for _, j := range w.jobs {
+		for t := range j.Tasks {
+			if slices.ContainsFunc(j.Tasks[t].Affinity, func(t core.Term) bool { return t.MaxSkew > 0 }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (w *Twin) adopt(ev core.PodRunning) {

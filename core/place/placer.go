@@ -366,7 +366,7 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, when moment) bool 
 			return false
 		}
 		if t.MaxSkew > 0 {
-			if when == now && !p.even(u, task.asked(), t, d) {
+			if when == now && !p.even(u, task, t, d) {
 				return false
 			}
 			continue

@@ -23,14 +23,17 @@ func (t *Task) asked() *Shape {
 	return t.Shape
 }
 
-// even reports whether one more pod of the shape in a domain is within the skew of
-// its task's term.
-func (p *Placer) even(u *Unit, sh *Shape, t *Term, domain int32) bool {
+// even reports whether one more pod of the task in a domain is within the skew of
+// its term.
+func (p *Placer) even(u *Unit, task *Task, t *Term, domain int32) bool {
 	n := p.state.Labelled(t.Label, t.Level, domain)
 	if t.Own {
 		n++
 	}
-	return n-p.fewest(u, sh, t) <= t.MaxSkew
+	if task.After != nil {
+		n -= task.After(t.Label, t.Level, domain)
+	}
+	return n-p.fewest(u, task.asked(), t) <= t.MaxSkew
 }
 
 // fewest returns how many pods with the term's label the eligible domain hosts
