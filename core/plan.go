@@ -56,6 +56,7 @@ func (e *Engine) plan(c claimant, s *search) bool {
 		placed, gone = slices.Clone(placed), whole(gone)
 		e.weigh(draft{job: j, placed: placed})
 		gone = e.spareNeedless(c, u, placed, gone)
+		e.giveReasons(c, placed, gone)
 		if e.weigh(draft{j, placed, gone}); !e.upheld() {
 			placed = nil
 		}
@@ -333,7 +334,7 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 // spareNeedless puts victims back that turn out not to be in the way, the most
 // costly first.
 func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed, gone []victim) []victim {
-	j, pays := c.job, c.owes && byQuota(gone)
+	j, pays := c.job, byQuota(gone)
 	for t := range u.Tasks {
 		u.Tasks[t].After = e.after(j, t)
 	}
@@ -355,6 +356,19 @@ func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed,
 	}
 	slices.Reverse(kept)
 	return kept
+}
+
+// giveReasons settles why the victims leave: for nominal quota only if the queue of the
+// job then uses no more than that. Before the places are known, nobody knows.
+func (e *Engine) giveReasons(c claimant, placed []place.Placed, gone []victim) {
+	if !c.within || e.affords(c.job, placed, c.queue.NominalRoom) {
+		return
+	}
+	for i := range gone {
+		if v := &gone[i]; !v.byQuota {
+			v.reason = v.otherwise
+		}
+	}
 }
 
 // putBack undoes a lift where nothing has taken the victim's place, the quotas

@@ -23,7 +23,7 @@ func (e *Engine) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed,
 		if e.indebted(c, gone) {
 			return nil
 		}
-		placed := e.placeGang(j, u)
+		placed := e.placeGang(c, u, gone)
 		if placed == nil && !e.overrun(j) && e.placer.MayFit(u) {
 			step *= 2 // what fits by count does not fit in place: lift more at once
 			next = len(gone) + step
@@ -64,14 +64,16 @@ func (e *Engine) onOpenNode(v *victim) bool {
 	return false
 }
 
-// placeGang places the gang where it has room and quota, nil when nowhere.
-func (e *Engine) placeGang(j *job, u *place.Unit) []place.Placed {
+// placeGang places the gang where it has room and quota, nil when nowhere; nominal quota,
+// when victims leave by right of that.
+func (e *Engine) placeGang(c claimant, u *place.Unit, gone []victim) []place.Placed {
+	j := c.job
 	if e.overrun(j) || !e.placer.MayFit(u) {
 		return nil
 	}
 	mark := e.state.Mark()
 	if placed, ok := e.placer.Gang(u); ok {
-		if e.affords(j, placed, u.Room) {
+		if e.affords(j, placed, u.Room) && (!byQuota(gone) || e.affords(j, placed, j.queue.NominalRoom)) {
 			return placed
 		}
 		e.state.Rollback(mark)
@@ -105,7 +107,7 @@ func (e *Engine) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Pla
 	var placed []place.Placed
 	var gone []victim
 	e.fillDomains(j, u, s, least, need, func(domain int32, last int) bool {
-		if placed, gone = e.planIn(domain, j, u, s, last); placed == nil {
+		if placed, gone = e.planIn(domain, c, u, s, last); placed == nil {
 			e.state.Rollback(0)
 			e.dropLifted()
 		}
@@ -183,7 +185,7 @@ func (e *Engine) slotsByDomain(c *class, level, devices int) map[int32]int {
 
 // planIn lifts the victims in a domain: those up to a last one, with which it has
 // room by count, and if the gang does not fit, the others too.
-func (e *Engine) planIn(domain int32, j *job, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
+func (e *Engine) planIn(domain int32, c claimant, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
 	var gone []victim
 	for _, part := range [2][]victim{s.victims[:last+1], s.victims[last+1:]} {
 		for k := range part {
@@ -192,14 +194,14 @@ func (e *Engine) planIn(domain int32, j *job, u *place.Unit, s *search, last int
 				continue
 			}
 			for i := range v.pods {
-				if e.domainFor(j, u, v.job.pods[i].alloc.Node) == domain {
+				if e.domainFor(c.job, u, v.job.pods[i].alloc.Node) == domain {
 					gone = append(gone, *v)
 					e.lift(v)
 					break
 				}
 			}
 		}
-		if placed := e.placeGang(j, u); placed != nil {
+		if placed := e.placeGang(c, u, gone); placed != nil {
 			return placed, gone
 		}
 	}

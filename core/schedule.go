@@ -560,8 +560,9 @@ func (e *Engine) shortSomewhere(j *job, room func(model string) Milli) bool {
 	return false
 }
 
-// lackTogether is lacks for the tasks of a gang that accept one model each: they
-// count against the same accounts.
+// lackTogether is lacks for the tasks of a gang together: they count against the same
+// accounts. Those that accept one model each are booked on it; the others each find what
+// these leave.
 func (e *Engine) lackTogether(j *job, room func(model string) Milli) bool {
 	book := func(by Milli) {
 		for t := range e.unit.Tasks {
@@ -575,8 +576,13 @@ func (e *Engine) lackTogether(j *job, room func(model string) Milli) bool {
 	short := false
 	for t := range e.unit.Tasks {
 		task := &e.unit.Tasks[t]
-		if m := task.Models(); len(m) == 1 && len(task.Pods) > 0 && task.GPU() > 0 {
+		if len(task.Pods) == 0 || task.GPU() == 0 {
+			continue
+		}
+		if m := task.Models(); len(m) == 1 {
 			short = short || room(m[0]) < 0
+		} else {
+			short = short || task.Allowed(room) < len(task.Pods)
 		}
 	}
 	book(-1)

@@ -14,9 +14,11 @@ import (
 // victim is what is evicted together: a whole gang, or one pod: of another job, or
 // one that its gang would stand without.
 type victim struct {
-	job    *job
-	pod    int // -1 for a gang
-	reason Reason
+	job *job
+	pod int // -1 for a gang
+	// reason is why it may be evicted, otherwise why it may if the queue of the claimant
+	// uses more than its nominal quota.
+	reason, otherwise Reason
 	// spared says how far it comes after others.
 	spared spared
 	// byQuota says that the claimant may take it from another tenant for being within
@@ -362,7 +364,7 @@ func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
 func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 	within := !e.ledger.Limited() || p.within
 	reason, ok := e.mayTake(c.job, v, c.within, within, c.head)
-	x := victim{job: v, pod: pod, reason: reason}
+	x := victim{job: v, pod: pod, reason: reason, otherwise: reason}
 	if shared := ok && e.ledger.Limited() && e.shareQuota(c.job, v, p); ok && e.ledger.Limited() && (!shared || reason == QuotaReclaim) {
 		other, anyway := e.mayTake(c.job, v, false, within, c.head)
 		switch x.byQuota = !anyway; {
@@ -373,8 +375,8 @@ func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 		case v.shielded:
 			x.spared = shielded
 		}
-		if anyway && c.owes {
-			x.reason = other
+		if anyway {
+			x.otherwise = other
 		}
 	}
 	return x, ok

@@ -352,9 +352,10 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			}
 			if !paid[d.For] {
 				paid[d.For] = true
-				if err = w.pay(planned[d.For], now); err == nil {
-					err = w.reclaimsWithin(d.For, ds)
-				}
+				err = w.pay(planned[d.For], now)
+			}
+			if err == nil && (k == 0 || ds[k-1].Op != core.Evict || ds[k-1].For != d.For) {
+				err = w.reclaimsWithin(d.For, ds[k:])
 			}
 			if err == nil {
 				err = w.evict(j, d, plans[d.For], now)

@@ -310,9 +310,9 @@ func (w *Twin) hasBelow(queue string) bool {
 	return false
 }
 
-// reclaimsWithin checks that a job for which a plan among the decisions reclaims
-// quota leaves its queue within nominal quota, as far as the twin knows what the
-// queue uses and the job takes.
+// reclaimsWithin checks that a job for which a plan reclaims quota leaves its queue
+// within nominal quota, as far as the twin knows what the queue uses and the job takes.
+// The decisions begin with the evictions of the plan.
 func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 	f := w.jobs[name]
 	if f == nil {
@@ -334,7 +334,7 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 	for k := range ds {
 		d := &ds[k]
 		if d.Op != core.Evict || d.For != name {
-			continue
+			break // others may have started since
 		}
 		reclaims = reclaims || d.Reason == core.QuotaReclaim
 		if j := w.jobs[d.Job]; j != nil && j.Queue == f.Queue {
