@@ -81,15 +81,16 @@ func (e *Engine) Waiting() iter.Seq[string] {
 // An Inquiry asks why jobs wait, many at one moment: jobs that are alike are
 // answered from one count of the nodes. It is valid until the next event or pass.
 type Inquiry struct {
-	e    *Engine
-	said map[alike]answer
+	e     *Engine
+	first *job // StrictFIFO holds back all others
+	said  map[alike]answer
 }
 
 // alike is what jobs have in common that get the same answer.
 type alike struct {
 	class    *class
 	standing standing // which weaker jobs it may evict
-	first    bool     // StrictFIFO holds back all but the first
+	first    bool     // see Inquiry.first
 }
 
 type answer struct {
@@ -99,7 +100,7 @@ type answer struct {
 
 // Inquire begins an inquiry.
 func (e *Engine) Inquire() *Inquiry {
-	return &Inquiry{e, map[alike]answer{}}
+	return &Inquiry{e, e.firstReady(), map[alike]answer{}}
 }
 
 // Why says why pods of the job wait, as Explain does; false when none do.
@@ -113,7 +114,7 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 		reason, detail := q.e.why(j)
 		return reason, detail, true
 	}
-	key := alike{j.class, j.key.standing, len(q.e.ready.items) > 0 && q.e.ready.items[0].head() == j}
+	key := alike{j.class, j.key.standing, j == q.first}
 	a, ok := q.said[key]
 	if !ok {
 		a.reason, a.detail = q.e.why(j)

@@ -289,11 +289,11 @@ func (e *Engine) placesHold(n *nomination) bool {
 // stillHolds is placesHold when labels have changed since it was asked last, or the
 // job is about to start.
 func (e *Engine) stillHolds(n *nomination) bool {
-	if n.outstanding > 0 && n.seen == e.state.LabelChanges() {
+	if n.outstanding > 0 && n.seen == e.state.LastingLabelChanges() {
 		return true
 	}
 	ok := e.placesHold(n)
-	n.seen = e.state.LabelChanges()
+	n.seen = e.state.LastingLabelChanges()
 	return ok
 }
 

@@ -28,6 +28,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.assignZone()
 		e.forgetShapes()
 	}
+	e.placer.Learn(e.policy.Placement[:])
 	if now >= e.retryAt {
 		e.retryAt, e.freed, e.quotaOpen = Never, ^uint64(0), true
 	}
@@ -340,11 +341,11 @@ func (e *Engine) compile(c *class) {
 	for t := range j.Tasks {
 		c.shapes = append(c.shapes, e.placer.Shape(e.request(j, t)))
 	}
-	for i, p := range e.state.Pools() {
+	for i, m := range e.poolModels() {
 		for _, sh := range c.shapes {
-			if sh.Accepts(p) {
+			if sh.Accepts(e.state.Pools()[i]) {
 				c.pools |= 1 << (uint(i) % 64)
-				if m := e.modelNumber(p.Model); !slices.Contains(c.models, m) {
+				if !slices.Contains(c.models, m) {
 					c.models = append(c.models, m)
 				}
 			}

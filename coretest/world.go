@@ -43,13 +43,14 @@ func NewWorld(t T, c core.Config) *World {
 	return &World{t: t, Engine: e, Twin: NewTwin(c), config: c}
 }
 
-// Apply tells the engine of an event and returns its error.
+// Apply tells the engine of an event, asks it something, and returns its error.
 func (w *World) Apply(ev core.Event) error {
 	if err := w.Engine.Apply(w.Now, ev); err != nil {
 		return err
 	}
 	w.Twin.Apply(w.Now, ev)
 	w.log = append(w.log, step{at: w.Now, event: ev})
+	w.ask()
 	return nil
 }
 
@@ -96,29 +97,49 @@ func (w *World) Decide() []core.Decision {
 	if err := w.Twin.Decide(w.Now, ds); err != nil {
 		w.fail(err)
 	}
-	inquiry := w.Engine.Inquire()
 	for _, name := range w.Twin.Live() {
 		x, ok := w.Engine.Explain(name)
-		if reason, detail, waits := inquiry.Why(name); waits != (x.Waiting > 0) || reason != x.Reason || detail != x.Detail {
-			w.fail(fmt.Errorf("job %s: explained by %v: %s; among others by %v: %s", name, x.Reason, x.Detail, reason, detail))
-		}
 		wait, run, leave := w.Twin.Counts(name)
 		if !ok || x.Waiting != wait || x.Running != run || x.Leaving != leave {
 			w.fail(fmt.Errorf("job %s: engine counts %d waiting, %d running, %d leaving; twin %d, %d, %d",
 				name, x.Waiting, x.Running, x.Leaving, wait, run, leave))
 		}
 	}
-	w.forecast()
+	w.checkAnswers()
 	return ds
 }
 
-// forecast asks when jobs start: for the decisions to come that must not matter,
-// which CheckReplay checks.
-func (w *World) forecast() {
+// checkAnswers fails the test unless an inquiry says of all jobs what Explain does, and
+// none is forecast to start in the past.
+func (w *World) checkAnswers() {
 	w.t.Helper()
+	inquiry := w.Engine.Inquire()
+	for _, name := range w.Twin.Live() {
+		x, _ := w.Engine.Explain(name)
+		if reason, detail, waits := inquiry.Why(name); waits != (x.Waiting > 0) || reason != x.Reason || detail != x.Detail {
+			w.fail(fmt.Errorf("job %s: explained by %v: %s; among others by %v: %s", name, x.Reason, x.Detail, reason, detail))
+		}
+	}
 	for name, at := range w.Engine.Forecast().Starts {
 		if x, ok := w.Engine.Explain(name); !ok || x.Waiting == 0 || at < w.Now {
 			w.fail(fmt.Errorf("job %s is forecast to start at %.9gs: now it is %.9gs, pods waiting: %d", name, at.Seconds(), w.Now.Seconds(), x.Waiting))
+		}
+	}
+}
+
+// ask asks the engine one of the questions that there are, after each event another.
+func (w *World) ask() {
+	switch len(w.log) % 3 {
+	case 0:
+		w.Engine.Forecast()
+	case 1:
+		inquiry := w.Engine.Inquire()
+		for name := range w.Engine.Waiting() {
+			inquiry.Why(name)
+		}
+	case 2:
+		if live := w.Twin.Live(); len(live) > 0 {
+			w.Engine.Explain(live[len(w.log)%len(live)])
 		}
 	}
 }
@@ -165,7 +186,8 @@ func (w *World) CheckIdle() {
 }
 
 // CheckReplay tells another engine the same events and fails the test unless
-// it decides the same, byte for byte.
+// it decides the same, byte for byte. That one is asked nothing: a question must not
+// matter to later decisions.
 func (w *World) CheckReplay() {
 	w.t.Helper()
 	e, err := core.New(w.config)

@@ -64,6 +64,8 @@ type State struct {
 	labels    map[labelAt]int32
 	expected  map[NodeID][]Owner // see Expect
 	labelled  uint64             // changes of labels
+	lasting   uint64             // those that were not taken back
+	relabels  bool               // the journal has changes of labels
 	losses    uint64             // nodes lost
 }
 
@@ -446,9 +448,7 @@ func (s *State) PlaceFound(o Owner, a Alloc) {
 	at := int32(len(n.Pods))
 	n.Pods = append(n.Pods, Held{o, a})
 	s.take(n, &a)
-	if len(s.podLabels) > 0 {
-		s.count(a.Node, o, 1)
-	}
+	s.countJournaled(a.Node, o, 1)
 	s.journal = append(s.journal, change{Held{o, a}, at, true})
 }
 
@@ -462,9 +462,7 @@ func (s *State) Remove(o Owner, node NodeID) Alloc {
 	h := n.Pods[at]
 	n.Pods = slices.Delete(n.Pods, at, at+1)
 	s.give(n, &h.Alloc)
-	if len(s.podLabels) > 0 {
-		s.count(node, o, -1)
-	}
+	s.countJournaled(node, o, -1)
 	s.journal = append(s.journal, change{h, int32(at), false})
 	return h.Alloc
 }
@@ -491,10 +489,17 @@ func (s *State) Rollback(mark int) {
 		}
 	}
 	s.journal = s.journal[:mark]
+	s.relabels = s.relabels && mark > 0
 }
 
 // Commit forgets the journal: what was done stays done.
-func (s *State) Commit() { s.journal = s.journal[:0] }
+func (s *State) Commit() {
+	s.journal = s.journal[:0]
+	if s.relabels {
+		s.lasting++
+		s.relabels = false
+	}
+}
 
 func (s *State) mustBeSettled() {
 	if len(s.journal) > 0 {
@@ -580,14 +585,14 @@ func (s *State) sharePart(n *Node, id NodeID, d int, by Milli) {
 // none is. on has those of the job that are on nodes and were labelled otherwise.
 func (s *State) SetLabels(job int32, labels func(pod int32) []string, on []Held) {
 	for i := range on {
-		s.count(on[i].Alloc.Node, on[i].Owner, -1)
+		s.countLasting(on[i].Alloc.Node, on[i].Owner, -1)
 	}
 	delete(s.podLabels, job)
 	if labels != nil {
 		s.podLabels[job] = labels
 	}
 	for i := range on {
-		s.count(on[i].Alloc.Node, on[i].Owner, 1)
+		s.countLasting(on[i].Alloc.Node, on[i].Owner, 1)
 	}
 }
 
@@ -615,6 +620,24 @@ func (s *State) Hosting(label string, level int) int {
 
 // LabelChanges counts the changes of what Labelled and Hosting return.
 func (s *State) LabelChanges() uint64 { return s.labelled }
+
+// LastingLabelChanges is LabelChanges without what was tried and taken back.
+func (s *State) LastingLabelChanges() uint64 { return s.lasting }
+
+// countJournaled is count for a change in the journal, countLasting for another.
+func (s *State) countJournaled(id NodeID, o Owner, by int32) {
+	if s.podLabels[o.Job] != nil {
+		s.relabels = true
+		s.count(id, o, by)
+	}
+}
+
+func (s *State) countLasting(id NodeID, o Owner, by int32) {
+	if s.podLabels[o.Job] != nil {
+		s.lasting++
+		s.count(id, o, by)
+	}
+}
 
 // count adds by, 1 or -1, to the label counters for a pod on the node.
 func (s *State) count(id NodeID, o Owner, by int32) {
@@ -647,10 +670,10 @@ func (s *State) countLabel(at labelAt, by int32) {
 // countAll is count for all pods on the node, and those expected there.
 func (s *State) countAll(id NodeID, by int32) {
 	for _, h := range s.nodes[id].Pods {
-		s.count(id, h.Owner, by)
+		s.countLasting(id, h.Owner, by)
 	}
 	for _, o := range s.expected[id] {
-		s.count(id, o, by)
+		s.countLasting(id, o, by)
 	}
 }
 
@@ -658,7 +681,7 @@ func (s *State) countAll(id NodeID, by int32) {
 // left, before it is placed there. It is not part of the journal.
 func (s *State) Expect(o Owner, id NodeID) {
 	s.expected[id] = append(s.expected[id], o)
-	s.count(id, o, 1)
+	s.countLasting(id, o, 1)
 }
 
 // Unexpect takes back an Expect.
@@ -667,7 +690,7 @@ func (s *State) Unexpect(o Owner, id NodeID) {
 	if s.expected[id] = left; len(left) == 0 {
 		delete(s.expected, id)
 	}
-	s.count(id, o, -1)
+	s.countLasting(id, o, -1)
 }
 
 // CompareTopology orders nodes by their domains, widest first, then by number.

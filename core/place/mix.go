@@ -113,9 +113,8 @@ func (m *Mix) halve() {
 	m.full = true
 }
 
-// version derives the values anew when it is time or pools are new, and changes
-// when they did.
-func (m *Mix) version() uint64 {
+// learn derives the values again when it is time or pools are new.
+func (m *Mix) learn() {
 	if n := len(m.state.Pools()); m.due <= 0 || m.pools != n {
 		m.pools = n // a new one may be of a new model
 		m.derive()
@@ -124,8 +123,10 @@ func (m *Mix) version() uint64 {
 			m.due = m.memory() / 2
 		}
 	}
-	return m.round
 }
+
+// version changes when the values do.
+func (m *Mix) version() uint64 { return m.round }
 
 // sorted returns the requests in a fixed order.
 func (m *Mix) sorted() []*mixed {

@@ -187,13 +187,16 @@ type nodeState struct {
 	free  [cluster.MaxGPUs]int16
 }
 
-func (f *fgd) version() uint64 {
-	if v := f.mix.version(); v != f.round || f.known == nil {
+func (f *fgd) version() uint64 { return f.round }
+
+// learn takes in which pods are typical, when the mix has changed.
+func (f *fgd) learn() {
+	f.mix.learn()
+	if v := f.mix.version(); v != f.round {
 		f.round = v
-		f.known = map[nodeState]float64{}
+		clear(f.known)
 		f.typical = f.mix.typical()
 	}
-	return f.round
 }
 
 // typicalShare is how much of the requests the typical pods cover.

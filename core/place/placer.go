@@ -213,11 +213,7 @@ func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool)
 	if st.strategy == Random {
 		return p.anyNode(sh, st.pools, accept)
 	}
-	by := p.scorers[st.strategy]
-	if by == nil {
-		by = st.strategy.scorer(p.Mix)
-		p.scorers[st.strategy] = by
-	}
+	by := p.scorer(st.strategy)
 	if allowed := accept; allowed != nil {
 		accept = func(id cluster.NodeID) bool { return p.hasRoom(id, sh) && allowed(id) }
 	}
@@ -227,6 +223,28 @@ func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool)
 	}
 	_, device := by.score(p.state.Node(id), sh)
 	return id, 1 << device, true
+}
+
+// scorer returns what scores nodes by a strategy.
+func (p *Placer) scorer(s Strategy) scorer {
+	if p.scorers[s] == nil {
+		p.scorers[s] = s.scorer(p.Mix)
+	}
+	return p.scorers[s]
+}
+
+// Learn has strategies take in the requests that have come. They learn at no other
+// time: what is tried between two calls and taken back, such as a forecast, changes no
+// later choice.
+func (p *Placer) Learn(strategies []Strategy) {
+	for _, s := range strategies {
+		if !s.scored() {
+			continue
+		}
+		if l, ok := p.scorer(s).(interface{ learn() }); ok {
+			l.learn()
+		}
+	}
 }
 
 func (p *Placer) inStage(st stage, id cluster.NodeID) bool {

@@ -28,6 +28,7 @@ func TestRankings(t *testing.T) {
 			p.Mix.Observe(r, 1+c.rng.IntN(3))
 			sh, u := p.Shape(r), &Unit{}
 			strategy := []Strategy{Value, FGD, BestFit, GPUPacking, GPUClustering}[c.rng.IntN(5)]
+			p.Learn([]Strategy{strategy})
 			some := func(id cluster.NodeID) bool { return id%3 != 0 }
 			for _, accept := range []func(cluster.NodeID) bool{nil, some} {
 				st := stage{p.allowed(u, sh), strategy}

@@ -46,7 +46,7 @@ func (s Strategy) scored() bool { return s >= Value && s < numStrategies }
 func (s Strategy) scorer(m *Mix) scorer {
 	switch s {
 	case FGD:
-		return &fgd{mix: m}
+		return &fgd{mix: m, known: map[nodeState]float64{}}
 	case BestFit:
 		return bestFit{}
 	case DotProduct:
