@@ -175,10 +175,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		return ReasonCollecting, "its pods have scheduling gates of others"
 	}
 	a := m.attributesOf(g, ready[0])
-	if reason, detail := m.queues.blocks(m, m.queueOf(g, a), g.id.Namespace); reason != "" {
-		return reason, detail
-	}
-	if reason, detail := m.unranked(g, ready[0], &a); reason != "" {
+	if reason, detail := m.turnedAway(g, ready[0], &a); reason != "" {
 		return reason, detail
 	}
 	for _, l := range []string{a.Required, a.Preferred} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // From Queue objects to the engine's queues.
@@ -66,14 +67,41 @@ func (m *mirror) queuesChanged() {
 	}
 	m.queues.tellAll(m)
 	for _, g := range m.groups {
-		if g.submitted && !g.runs() && !g.leaving() && g.id.Kind != others {
-			m.withdraw(g) // its queue may be gone: it is weighed anew
-		}
-		if !g.submitted {
-			m.touch(g)
-		}
+		m.weighQueue(g)
 	}
 	m.queues.tellAll(m) // and those that only waiting jobs kept
+}
+
+// weighQueue has a job that waits leave the engine if it may not go on to wait in its
+// queue. Any other change of a queue is up to the engine: a job that is withdrawn loses
+// its plan, and the pods that leave for it would leave for nothing.
+func (m *mirror) weighQueue(g *group) {
+	if g.submitted && !g.runs() && !g.leaving() && g.id.Kind != others && !m.mayStay(g) {
+		m.withdraw(g)
+	}
+	if !g.submitted {
+		m.touch(g)
+	}
+}
+
+// mayStay reports whether a job that waits may go on to wait where it does.
+func (m *mirror) mayStay(g *group) bool {
+	ready := inOrder(g.pods, (*pod).ready)
+	if len(ready) == 0 {
+		return false
+	}
+	a := m.attributesOf(g, ready[0])
+	reason, _ := m.turnedAway(g, ready[0], &a)
+	return reason == "" && m.queueOf(g, a) == g.queue
+}
+
+// turnedAway says why a job may not wait in its queue, or not with its PriorityClass;
+// empty when it may.
+func (m *mirror) turnedAway(g *group, p *pod, a *translate.Attributes) (reason, detail string) {
+	if reason, detail := m.queues.blocks(m, m.queueOf(g, *a), g.id.Namespace); reason != "" {
+		return reason, detail
+	}
+	return m.unranked(g, p, a)
 }
 
 // rebuild tells a new engine of all queues.
@@ -178,7 +206,10 @@ func (m *mirror) namespaceSeen(o *namespaceObject) {
 	m.namespaces[o.Name] = o.labels
 	m.namespaceRelabelled(o.Name)
 	for _, g := range m.groups {
-		if g.id.Namespace == o.Name && (!g.submitted || m.shards.several()) {
+		if g.id.Namespace != o.Name {
+			continue
+		}
+		if m.weighQueue(g); m.shards.several() {
 			m.touch(g)
 		}
 	}

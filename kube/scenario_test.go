@@ -55,7 +55,6 @@ var beyond = map[string][]string{
 	"it has more pods than are made on an API in a test":                              {"amounts/huge.txt"},
 	"anti-affinity keeps both pods apart, whichever of them came first":               {"preemption/held_apart.txt", "preemption/held_domain.txt"},
 	"pods of which one is enough are no gang":                                         {"gang/one_model.txt", "preemption/elastic_one_by_one.txt"},
-	"an evicted pod does not come back: its owner makes another, which is a new job":  {"preemption/held_left.txt"},
 	"creation times differ by nanoseconds, and with them when the engine is woken":    {"quota/owner_first.txt", "quota/pinned.txt"},
 	"a budget's refusal is the API server's to give; e2e tests have it":               {"quota/shielded.txt"},
 }
