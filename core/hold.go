@@ -146,12 +146,12 @@ func (e *Engine) coming(j *job) iter.Seq2[int, cluster.NodeID] {
 	}
 }
 
-// comingTo counts the coming pods of the job with a label in a domain, of all tasks but
-// one (-1 for none).
+// comingTo counts the coming pods of the job with a label in a domain (of level -1: in
+// all), of all tasks but one (-1 for none).
 func (e *Engine) comingTo(j *job, but int, label string, level int, domain int32) int {
 	n := 0
 	for t, node := range e.coming(j) {
-		if t != but && slices.Contains(j.Tasks[t].Labels, label) && e.state.Domain(node, level) == domain {
+		if t != but && slices.Contains(j.Tasks[t].Labels, label) && (level < 0 || e.state.Domain(node, level) == domain) {
 			n++
 		}
 	}
@@ -160,9 +160,9 @@ func (e *Engine) comingTo(j *job, but int, label string, level int, domain int32
 
 // after returns how many coming pods of the job's other tasks, with a label in a domain,
 // may be placed after those of a task, for [place.Task.After]. They start together: the
-// task may have been spread before they were placed.
+// task may have been placed before they were.
 func (e *Engine) after(j *job, task int) func(string, int, int32) int {
-	if len(j.Tasks) == 1 || !slices.ContainsFunc(j.Tasks[task].Affinity, func(t Term) bool { return t.MaxSkew > 0 }) {
+	if len(j.Tasks) == 1 || !slices.ContainsFunc(j.Tasks[task].Affinity, func(t Term) bool { return !t.Anti }) {
 		return nil
 	}
 	return func(label string, level int, domain int32) int { return e.comingTo(j, task, label, level, domain) }

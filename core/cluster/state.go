@@ -603,9 +603,9 @@ const (
 	hosts    = -1
 )
 
-// LabelledAnywhere reports whether any pod with the label is placed.
-func (s *State) LabelledAnywhere(label string) bool {
-	return s.labels[labelAt{label, anywhere, 0}] > 0
+// LabelledAnywhere returns how many pods with the label are placed.
+func (s *State) LabelledAnywhere(label string) int {
+	return int(s.labels[labelAt{label, anywhere, 0}])
 }
 
 // Labelled returns how many pods with the label the domain hosts.

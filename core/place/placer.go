@@ -397,12 +397,22 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, when moment) bool 
 			if !t.Anti && when == later && len(t.Mates) > 0 {
 				continue
 			}
-			if t.Anti || !t.Own || p.state.LabelledAnywhere(t.Label) {
+			if t.Anti || !t.Own || !p.first(task, t) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// first reports whether no pod has the label of a term yet, but those that may come after
+// the task.
+func (p *Placer) first(task *Task, t *Term) bool {
+	n := p.state.LabelledAnywhere(t.Label)
+	if n > 0 && task.After != nil {
+		n -= task.After(t.Label, anyLevel, 0)
+	}
+	return n == 0
 }
 
 // Stands reports whether a pod of the task that is placed on a node, or expected

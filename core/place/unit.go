@@ -60,9 +60,9 @@ type Task struct {
 	// Asked is what the pods ask for where Shape is less, as their gang is on one of the
 	// models that they accept: they are spread over the domains of all. nil: Shape.
 	Asked *Shape
-	// After returns how many pods with a label in a domain, of the unit's other tasks, may
-	// come after those of the task: how evenly the task is spread does not depend on them.
-	// nil when there are none.
+	// After returns how many pods with a label in a domain (of anyLevel: in all) of the
+	// unit's other tasks may come after those of the task: how evenly these are spread, and
+	// whether one is the first of its group, does not depend on them. nil when there are none.
 	After func(label string, level int, domain int32) int
 }
 
