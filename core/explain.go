@@ -150,9 +150,6 @@ func (e *Engine) why(j *job) (Reason, string) {
 	if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
 		return NoNode, s.Detail
 	}
-	if s := e.placer.TooLargeForOne(u); s.Lack != place.NoLack {
-		return NoNode, s.Detail
-	}
 	if e.overrun(j) {
 		switch never := e.neverText(j, u); {
 		case never != "":

@@ -291,7 +291,8 @@ func (p *Placer) levelName(level int) string {
 }
 
 // TooLarge says whether the unit could not be placed even if every node that
-// was ever known were empty and healthy. O(nodes) for each shape, once.
+// was ever known were empty and healthy. O(nodes) for each shape, once; for a gang
+// that must be on one of several models O(tasks x nodes).
 func (p *Placer) TooLarge(u *Unit) Shortfall {
 	var lack Shortfall
 	for t := range u.Tasks {
@@ -309,16 +310,14 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 			return lack
 		}
 	}
+	if lack.Lack == NoLack && u.Whole && slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Pods) > 0 && !t.Named && t.GPU() > 0 && len(t.models) > 1 }) {
+		return p.tooLargeForOne(u)
+	}
 	return lack
 }
 
-// TooLargeForOne says whether the gang, which must be of one model where it names
-// none, could not be placed on any by itself, though every node that was ever known
-// were empty and healthy. O(tasks x nodes): for people who ask.
-func (p *Placer) TooLargeForOne(u *Unit) Shortfall {
-	if !u.Whole {
-		return Shortfall{}
-	}
+// tooLargeForOne is TooLarge for a gang that must be on one model where it names none.
+func (p *Placer) tooLargeForOne(u *Unit) Shortfall {
 	in := make([]map[*cluster.Pool]int, len(u.Tasks)) // pods that the empty nodes of pools hold
 	for t := range u.Tasks {
 		in[t] = map[*cluster.Pool]int{}
