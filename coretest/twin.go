@@ -769,16 +769,7 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 	}
 	hosts := map[string]int{}
 	task := &j.Tasks[j.pods[pod].task]
-	joins := "" // the model that it must be on, as others of its gang are
-	for i := range j.pods {
-		if p := &j.pods[i]; j.Gang && p.state == running && anyModel(&j.Tasks[p.task]) && !slices.ContainsFunc(with, func(x core.Placement) bool { return x.Pod == i }) {
-			joins = w.node(p.at.Node).Model
-		}
-	}
 	for _, n := range w.nodes {
-		if joins != "" && anyModel(task) && n.Model != joins {
-			continue
-		}
 		if d, ok := w.domain(n, t.Level); ok && n.up && !(task.GPU > 0 && n.GPUs == 0) && w.suits(j, task, n) == nil {
 			hosts[d] = 0
 		}
