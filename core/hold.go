@@ -241,8 +241,9 @@ func (e *Engine) placesHold(n *nomination) bool {
 	}
 	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1}
 	for t := range j.Tasks {
-		u.Tasks = append(u.Tasks, place.Task{Shape: e.placer.Shape(e.request(j, t)), Terms: e.terms(&j.Tasks[t]), After: e.after(j, t)})
+		u.Tasks = append(u.Tasks, place.Task{After: e.after(j, t)})
 	}
+	e.addTerms(j, &u)
 	mark, gone := e.state.Mark(), map[banOn]map[int32]int{} // gone are pods that leave for the job itself
 	leavesFor := func(v *job, p *pod) {
 		for _, l := range v.Tasks[p.task].Labels {
