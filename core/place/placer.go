@@ -364,12 +364,7 @@ const (
 // yet is satisfied where the task's own label is meant: the first pod of a group must
 // be able to start.
 func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, when moment) bool {
-	if u.Required >= 0 && !u.Whole || u.Joins {
-		if d := p.state.Domain(id, u.Required); d < 0 || u.Joins && d != u.Home {
-			return false
-		}
-	}
-	if slices.Contains(u.Left, id) {
+	if !p.atHome(u, id) || slices.Contains(u.Left, id) {
 		return false
 	}
 	for i := range task.Bans {
@@ -413,6 +408,15 @@ func (p *Placer) first(task *Task, t *Term) bool {
 		n -= task.After(t.Label, anyLevel, 0)
 	}
 	return n == 0
+}
+
+// atHome reports whether a node is where the rest of the unit's gang must be.
+func (p *Placer) atHome(u *Unit, id cluster.NodeID) bool {
+	if u.Required < 0 || u.Whole && !u.Joins {
+		return true
+	}
+	d := p.state.Domain(id, u.Required)
+	return d >= 0 && (!u.Joins || d == u.Home)
 }
 
 // Stands reports whether a pod of the task that is placed on a node, or expected

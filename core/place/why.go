@@ -124,6 +124,7 @@ type counts struct {
 	cpu, mem, pods int           // and by CPU; and by memory; and by pods
 	others         []otherCount  // and by each resource that the request names
 	fit            int           // and by all that is counted
+	home           int           // and in the domain where the rest of the gang runs
 	suits          int           // and by all
 	largest        int           // most whole GPUs free on one node
 }
@@ -162,9 +163,9 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		i := slices.IndexFunc(c.others, func(o otherCount) bool { return o.fit < need })
 		return Shortfall{Other, fmt.Sprintf("needs %s: the nodes%s with room for them have %d of %d %s free, which hold %d",
 			wants, sh.on(), c.others[i].free, c.others[i].all, sh.request.Others[i].Name, c.others[i].fit)}
-	case c.suits < need && u.Joins:
+	case c.home < need && u.Joins:
 		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there",
-			wants, p.levelName(u.Required), c.suits)}
+			wants, p.levelName(u.Required), c.home)}
 	case c.suits < need:
 		return Shortfall{Constraint, fmt.Sprintf("needs %s: %s fit, %d of them where selectors, taints and affinity allow",
 			wants, podsText(c.fit), c.suits)}
@@ -219,6 +220,9 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 		}
 	}
 	c.fit += fit
+	if p.atHome(u, id) && sh.selected(p.state, id) {
+		c.home += fit
+	}
 	if sh.selected(p.state, id) && p.near(u, t, id, u.startsBy()) {
 		c.suits += fit
 	}
