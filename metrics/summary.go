@@ -18,7 +18,6 @@ type Summary struct {
 	Decisions          int64      `json:"decisions"`
 	DecisionsPerSecond float64    `json:"decisions_per_second"`
 	DecisionSHA256     string     `json:"decision_sha256"`
-	DecisionLatency    *Latency   `json:"decision_latency,omitempty"`
 	PeakRSSMiB         float64    `json:"peak_rss_mib"`
 	Jobs               Jobs       `json:"jobs"`
 	GAR                Ratios     `json:"gar"`
@@ -87,10 +86,4 @@ type Distance struct {
 	Jobs       int64   `json:"jobs"`
 	NodeRatio  float64 `json:"node_ratio"`
 	GroupRatio float64 `json:"group_ratio"`
-}
-
-// Latency is how long the engine took for a decision, on the wall clock.
-type Latency struct {
-	P50Micros float64 `json:"p50_us"`
-	P99Micros float64 `json:"p99_us"`
 }

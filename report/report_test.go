@@ -18,7 +18,6 @@ func run(name string) Run {
 		GAR: metrics.Ratios{Mean: 1, P5: 0.5, P50: 1, P95: 1}, SOR: 1, GFR: metrics.Ratios{Mean: 1, P95: 1},
 		JCT: metrics.Times{Mean: 123456, P50: 1e7, P90: 1e8, P99: 1e8}, Queueing: metrics.Times{Mean: 98765, P50: 1e7, P99: 1e8},
 		Preemptions: 123456, LostGPUHours: 123456.7, Window: metrics.Window{To: 15552000, Is: "first submission to last event"},
-		DecisionLatency: &metrics.Latency{P50Micros: 3.25, P99Micros: 1234},
 	}}
 	for _, class := range metrics.Classes {
 		r.Summary.JWTD = append(r.Summary.JWTD, metrics.Waiting{

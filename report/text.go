@@ -74,9 +74,6 @@ func facts(s *metrics.Summary) *table.Table {
 	t.Add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
 	t.Add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
 	t.Add("Decisions, in all and per second", count(s.Decisions), short(s.DecisionsPerSecond))
-	if l := s.DecisionLatency; l != nil {
-		t.Add("A decision's p50 and p99", short(l.P50Micros)+"µs", short(l.P99Micros)+"µs")
-	}
 	t.Add("Makespan", duration(s.MakespanSeconds))
 	t.Add("Wall time and memory", duration(s.WallSeconds), short(s.PeakRSSMiB)+"MiB")
 	return t

@@ -246,11 +246,9 @@ type Facts struct {
 	Seed   uint64
 	// Cluster and Workload are what the user called the inputs.
 	Cluster, Workload string
-	// Decisions is how many decisions the engine made in Wall time; Latency,
-	// when not nil, how long each took.
+	// Decisions is how many decisions the engine made in Wall time.
 	Decisions int64
 	Wall      time.Duration
-	Latency   *metrics.Histogram
 	// Interrupted tells that the run was stopped before its end.
 	Interrupted bool
 }
@@ -302,12 +300,6 @@ func (f *Facts) fill(s *metrics.Summary) {
 	s.Decisions = f.Decisions
 	if f.Wall > 0 {
 		s.DecisionsPerSecond = float64(f.Decisions) / f.Wall.Seconds()
-	}
-	if f.Latency != nil {
-		s.DecisionLatency = &metrics.Latency{
-			P50Micros: f.Latency.Quantile(0.50) * 1e6,
-			P99Micros: f.Latency.Quantile(0.99) * 1e6,
-		}
 	}
 	s.PeakRSSMiB = peakRSSMiB()
 }

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -95,6 +96,175 @@ func text(n ast.Expr) string {
 		return s
 	}
 	return ""
+}
+
+// A format is what Muster reads or writes: the section of a page that describes it, and
+// what of the code has its fields. That is a struct with the structs in it that are no
+// format of their own, or the declaration of the columns.
+type format struct{ page, section, folder, name string }
+
+var formats = []format{
+	{"policies.md", "A policy file", "api/v1alpha1", "SchedulingPolicySpec"},
+	{"policies.md", "Queues", "snapshot", "queue"},
+	{"policies.md", "Queues", "api/v1alpha1", "QueueSpec"},
+	{"kubernetes.md", "Queues", "api/v1alpha1", "QueueSpec"},
+	{"kubernetes.md", "Topology", "api/v1alpha1", "TopologySpec"},
+	{"decide.md", "The snapshot", "snapshot", "file"},
+	{"decide.md", "nodes", "snapshot", "node"},
+	{"decide.md", "jobs; tasks", "snapshot", "job"},
+	{"decide.md", "jobs; tasks", "snapshot", "task"},
+	{"files.md", "A cluster: a row a node", "workload", "musterCluster"},
+	{"files.md", "A workload: a row a task", "workload", "musterJobs"},
+	{"files.md", "Output: the run folder", "runlog", "queueFile"},
+	{"files.md", "Output: the run folder", "runlog", "nodesHeader"},
+	{"files.md", "Output: the run folder", "runlog", "seriesHeader"},
+	{"files.md", "jobs.csv", "runlog", "jobsHeader"},
+	{"files.md", "frames.json.gz", "runlog", "framesFile"},
+	{"files.md", "waits.csv", "runlog", "waitsHeader"},
+	{"metrics.md", "", "metrics", "Summary"},
+}
+
+// Fields and columns: each that the code has stands in the section about its format,
+// and each that a table of the section is about is one that the code has, and uses.
+func TestFieldsAreReadAndDocumented(t *testing.T) {
+	declared, used := map[string]ast.Node{}, map[string]bool{}
+	for _, f := range sources(t) {
+		if strings.HasPrefix(filepath.Base(f.name), "zz_") {
+			continue // what is generated uses every field
+		}
+		for _, d := range f.file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				switch x := spec.(type) {
+				case *ast.TypeSpec:
+					declared[f.folder+"."+x.Name.Name] = x.Type
+				case *ast.ValueSpec:
+					declared[f.folder+"."+x.Names[0].Name] = x
+				}
+			}
+		}
+		ast.Inspect(f.file, func(n ast.Node) bool {
+			if x, ok := n.(*ast.SelectorExpr); ok {
+				used[x.Sel.Name] = true
+			}
+			return true
+		})
+	}
+	pages := documents(t)
+	word := regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]*`)
+	tables := map[string]map[string]bool{} // by section: the names that the code has
+	for _, f := range formats {
+		names := map[string]string{} // and the Go field of each
+		fieldsOf(declared, f.folder, declared[f.folder+"."+f.name], names)
+		text := section(pages["../../docs/"+f.page], f.section)
+		if len(names) == 0 || text == "" {
+			t.Fatalf("%s, %q: %d names in %s.%s: is this test looking in the wrong place?", f.page, f.section, len(names), f.folder, f.name)
+		}
+		at := f.page + ", " + f.section
+		if tables[at] == nil {
+			tables[at] = map[string]bool{}
+		}
+		said := word.FindAllString(strings.Join(code.FindAllString(text, -1), " "), -1)
+		for name, field := range names {
+			tables[at][name] = true
+			if !slices.Contains(said, name) {
+				t.Errorf("%s: %s of %s.%s is not there", at, name, f.folder, f.name)
+			}
+			if field != "" && !used[field] {
+				t.Errorf("%s.%s: no code uses %s", f.folder, f.name, field)
+			}
+		}
+	}
+	for at, names := range tables {
+		page, headings, _ := strings.Cut(at, ", ")
+		for _, name := range promised(section(pages["../../docs/"+page], headings)) {
+			if !names[name] {
+				t.Errorf("%s: a table names %s, which no code has", at, name)
+			}
+		}
+	}
+}
+
+// code is what stands in a page as code, in a line or in a block.
+var code = regexp.MustCompile("(?s)```.*?```|`[^`]+`")
+
+// fieldsOf adds the names that a declaration of a folder gives to fields or columns, each
+// with its Go field: of a struct, those of the structs in it too.
+func fieldsOf(declared map[string]ast.Node, folder string, what ast.Node, names map[string]string) {
+	_, columns := what.(*ast.ValueSpec)
+	ast.Inspect(what, func(n ast.Node) bool {
+		of, name := folder, ""
+		switch n := n.(type) {
+		case *ast.BasicLit: // the columns of a table
+			for _, column := range regexp.MustCompile(`[a-z_]+`).FindAllString(text(n), -1) {
+				names[column] = ""
+			}
+		case *ast.Field:
+			if n.Tag != nil {
+				tag, _, _ := strings.Cut(reflect.StructTag(text(n.Tag)).Get("json"), ",")
+				if tag == "-" {
+					return false
+				}
+				names[tag] = n.Names[0].Name
+			}
+			fieldsOf(declared, folder, n.Type, names)
+			return false
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok {
+				of, name = "api/"+x.Name, n.Sel.Name
+			}
+		case *ast.Ident:
+			name = n.Name
+		}
+		own := func(f format) bool { return f.folder == of && f.name == name }
+		if s, ok := declared[of+"."+name].(*ast.StructType); ok && !columns && !slices.ContainsFunc(formats, own) {
+			fieldsOf(declared, of, s, names)
+		}
+		return name == ""
+	})
+}
+
+// section returns what stands under headings of a page until the next one; all of the
+// page for none.
+func section(page, headings string) string {
+	if headings == "" {
+		return page
+	}
+	all := ""
+	for heading := range strings.SplitSeq(headings, "; ") {
+		_, text, _ := strings.Cut(page, "# "+heading+"\n")
+		text, _, _ = strings.Cut(text, "\n#")
+		all += text + "\n"
+	}
+	return strings.TrimSpace(all)
+}
+
+// promised returns the fields and columns that the tables of a section are about: those
+// in the first column, and the keys in braces beside them.
+func promised(section string) []string {
+	var names []string
+	inside := false
+	for line := range strings.Lines(section) {
+		cells := strings.SplitN(line, "|", 4)
+		switch {
+		case len(cells) < 4:
+			inside = false
+		case !inside && !strings.HasPrefix(cells[1], "---"):
+			inside = slices.Contains([]string{"field", "column", "key"}, strings.TrimSpace(cells[1]))
+		}
+		if !inside {
+			continue
+		}
+		said := strings.Join(code.FindAllString(cells[1], -1), " ")
+		for _, braces := range regexp.MustCompile(`\{[^{}/]*\}`).FindAllString(strings.Join(code.FindAllString(cells[2]+cells[3], -1), " "), -1) {
+			said += " " + regexp.MustCompile(`:[^,}]*`).ReplaceAllString(braces, "")
+		}
+		names = append(names, regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]*`).FindAllString(said, -1)...)
+	}
+	return names
 }
 
 // Metrics: those of the code are those of the pages.
