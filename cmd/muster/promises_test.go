@@ -5,10 +5,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/snapshot"
 )
 
 // othersFlags are flags that the pages name and that are not of this binary.
@@ -20,37 +24,119 @@ var othersFlags = []string{
 	"create-namespace", "reuse-values", "set", "set-json", "wait", "config", // helm, kind
 }
 
-// Each flag that a page names is one of a command, and each flag of a command says
-// in its help what it does.
+// pages returns README.md and those of docs/, by path.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d pages: %v", len(files), err)
+	}
+	texts := map[string]string{}
+	for _, file := range append(files, "../../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(file)] = strings.ReplaceAll(string(text), "\\\n", " ")
+	}
+	return texts
+}
+
+// Each flag that a page names is one of a command. Each flag of a command says in its
+// help what it does, and stands in a page that is about the command.
 func TestFlagsAreDocumented(t *testing.T) {
+	texts := pages(t)
 	ours := map[string]bool{"help": true, "version": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
+		_, verb, _ := strings.Cut(c.CommandPath(), " ")
+		about := regexp.MustCompile(`(?m)muster ` + verb + `\b|^## ` + verb + `$|flag of .*\x60` + verb + `\x60`)
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			ours[f.Name] = true
-			if f.Usage == "" && !f.Hidden {
+			if f.Hidden || c.Hidden {
+				return
+			}
+			if f.Usage == "" {
 				t.Errorf("%s --%s: its help is empty", c.CommandPath(), f.Name)
 			}
+			names := "--" + f.Name
+			if f.Shorthand != "" {
+				names += "|-" + f.Shorthand
+			}
+			flag := regexp.MustCompile(`(?m)(?:^|[\s\x60(\[])(?:` + names + `)(?:$|[^a-z-])`)
+			for _, text := range texts {
+				if about.MatchString(text) && flag.MatchString(text) {
+					return
+				}
+			}
+			t.Errorf("%s: no page that is about it names --%s", c.CommandPath(), f.Name)
 		})
 		for _, below := range c.Commands() {
 			walk(below)
 		}
 	}
 	walk(newRoot(false))
-	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil || len(pages) < 10 {
-		t.Fatalf("%d pages: %v", len(pages), err)
-	}
 	flag := regexp.MustCompile(`(?:^|[\s\x60(\[])--([a-z][a-z-]*[a-z])`)
-	for _, page := range append(pages, "../../README.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range flag.FindAllSubmatch(text, -1) {
-			if name := string(m[1]); !ours[name] && !slices.Contains(othersFlags, name) {
+	for page, text := range texts {
+		for _, m := range flag.FindAllStringSubmatch(text, -1) {
+			if name := m[1]; !ours[name] && !slices.Contains(othersFlags, name) {
 				t.Errorf("%s names --%s, which no command has", page, name)
 			}
+		}
+	}
+}
+
+// A command that a page shows has the flags that it is shown with.
+func TestCommandsShownHaveTheirFlags(t *testing.T) {
+	shown := regexp.MustCompile(`(?m)(?:^|[\s\x60/])(kubectl )?muster ([a-z][^\x60\n|#]*)`)
+	n := 0
+	for page, text := range pages(t) {
+		for _, m := range shown.FindAllStringSubmatch(strings.ReplaceAll(text, `\|`, ","), -1) {
+			words, _, _ := strings.Cut(m[2], " -- ")
+			root := newRoot(m[1] != "")
+			c, _, err := root.Find(strings.Fields(words))
+			if err != nil || c == root {
+				continue // a sentence, or a package
+			}
+			for _, word := range strings.Fields(words) {
+				name, _, _ := strings.Cut(strings.Trim(word, "[]();,:…"), "=")
+				switch long, found := strings.CutPrefix(name, "--"); {
+				case name == "--help" || !strings.HasPrefix(name, "-") || len(name) < 2:
+					continue
+				case found && c.Flag(long) == nil, !found && c.Flags().ShorthandLookup(name[1:2]) == nil:
+					t.Errorf("%s shows %s with %s, which it does not have", page, c.CommandPath(), name)
+				}
+				n++
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("%d flags are shown: is this test looking in the wrong place?", n)
+	}
+}
+
+// The policies, queues and snapshots that pages show are read.
+func TestExamplesAreRead(t *testing.T) {
+	texts := pages(t)
+	for _, page := range []string{"policies.md", "decide.md"} {
+		blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(texts[page], -1)
+		for _, block := range blocks {
+			example := []byte(block[1])
+			var err error
+			switch {
+			case strings.Contains(block[1], "\nnodes:"):
+				_, err = snapshot.Parse(page, example, builtin)
+			case strings.HasPrefix(block[1], "queues:"):
+				_, err = snapshot.ParseQueues(page, example)
+			default:
+				_, err = v1alpha1.Parse(page, example, builtin)
+			}
+			if err != nil {
+				t.Errorf("%v in\n%s", err, example)
+			}
+		}
+		if len(blocks) == 0 {
+			t.Errorf("%s has no examples", page)
 		}
 	}
 }

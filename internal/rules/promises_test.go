@@ -295,6 +295,32 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
+// Flags of muster-devcluster, a module of its own: each stands in its page.
+func TestDevclusterFlagsAreDocumented(t *testing.T) {
+	page, n := documents(t)["../../docs/devcluster.md"], 0
+	for _, f := range sources(t) {
+		if f.folder != "devcluster" {
+			continue
+		}
+		ast.Inspect(f.file, func(x ast.Node) bool {
+			call, ok := x.(*ast.CallExpr)
+			if !ok || len(call.Args) < 4 {
+				return true
+			}
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && strings.HasSuffix(f.Sel.Name, "Var") {
+				n++
+				if name := text(call.Args[1]); !regexp.MustCompile(`--` + name + `\b`).MatchString(page) {
+					t.Errorf("docs/devcluster.md does not name --%s", name)
+				}
+			}
+			return true
+		})
+	}
+	if n < 10 {
+		t.Errorf("%d flags: is this test looking in the wrong place?", n)
+	}
+}
+
 // What the engine is told of queues, jobs and their pods decides something: code of
 // core/ reads it, other than to check that it is in order. What does not is planned,
 // and each row of a table about it says so.
