@@ -18,6 +18,7 @@ type Milli = cluster.Milli
 type Ledger struct {
 	byName map[string]*Node
 	order  []*Node
+	listed map[string]int // how many queues list a quota for the model
 	// root is above all queues that have no parent: they lend to each other.
 	root *Node
 }
@@ -60,7 +61,7 @@ type account struct {
 
 // NewLedger returns a ledger without queues.
 func NewLedger() *Ledger {
-	return &Ledger{byName: map[string]*Node{}, root: newNode()}
+	return &Ledger{byName: map[string]*Node{}, listed: map[string]int{}, root: newNode()}
 }
 
 func newNode() *Node { return &Node{own: map[string]Milli{}, pinned: map[string]Milli{}} }
@@ -97,7 +98,8 @@ func Check(q *Queue) error {
 }
 
 // Set adds a queue or changes it; its usage stays. It is an error when the
-// parent is unknown or the queue would be its own ancestor.
+// parent is unknown or the queue would be its own ancestor. Adding one costs
+// O(depth of the tree), changing one or listing a model first O(queues).
 func (l *Ledger) Set(q Queue) error {
 	if err := Check(&q); err != nil {
 		return err
@@ -114,18 +116,62 @@ func (l *Ledger) Set(q Queue) error {
 			}
 		}
 	}
-	n := l.byName[q.Name]
-	if n == nil {
+	n, known := l.byName[q.Name]
+	if !known {
 		n = newNode()
 		l.byName[q.Name] = n
 		l.order = append(l.order, n)
 	} else {
 		n.parent.drop(n)
+		l.list(n.Quota, -1)
 	}
 	n.Queue, n.parent = q, parent
 	parent.children = append(parent.children, n)
-	l.rebuild()
+	if newModel := l.list(q.Quota, 1); known || newModel {
+		l.rebuild()
+	} else {
+		n.join()
+	}
 	return nil
+}
+
+// list counts quotas in or out, and reports whether any is the first for its model.
+func (l *Ledger) list(quota []Quota, by int) (first bool) {
+	for _, q := range quota {
+		first = first || l.listed[q.Model] == 0
+		if l.listed[q.Model] += by; l.listed[q.Model] == 0 {
+			delete(l.listed, q.Model)
+		}
+	}
+	return first
+}
+
+// join opens the accounts of a queue that is new, and lends what it lends to those
+// above it.
+func (n *Node) join() {
+	n.reset()
+	for model := range n.parent.accounts {
+		n.open(model)
+		a := n.accounts[model]
+		a.subtree = a.nominal
+		a.kept = max(0, a.subtree-n.lends(model))
+		n.parent.raise(model, a.subtree-a.kept)
+	}
+}
+
+// raise adds what a queue below lends to the node, and to those above what it lends in
+// turn. What is used there beyond what is kept shrinks by what is kept more.
+func (n *Node) raise(model string, lent Milli) {
+	for ; n != nil && lent != 0; n = n.parent {
+		a := n.accounts[model]
+		lends, beyond := a.subtree-a.kept, max(0, a.usage-a.kept)
+		a.subtree = cluster.Plus(a.subtree, lent)
+		a.kept = max(0, a.subtree-n.lends(model))
+		lent = a.subtree - a.kept - lends
+		if less := beyond - max(0, a.usage-a.kept); less != 0 && n.parent != nil {
+			n.parent.pass(model, -less)
+		}
+	}
 }
 
 func (n *Node) drop(child *Node) {
@@ -144,6 +190,7 @@ func (l *Ledger) Remove(name string) error {
 		return fmt.Errorf("queue %s has %d live jobs", name, n.Jobs)
 	}
 	delete(l.byName, name)
+	l.list(n.Quota, -1)
 	l.order = slices.DeleteFunc(l.order, func(o *Node) bool { return o == n })
 	n.parent.drop(n)
 	l.rebuild()
@@ -153,10 +200,8 @@ func (l *Ledger) Remove(name string) error {
 // rebuild derives all accounts from the queues and what their jobs use.
 func (l *Ledger) rebuild() {
 	l.root.reset()
-	for _, n := range l.order {
-		for _, q := range n.Quota {
-			l.root.openAll(q.Model)
-		}
+	for model := range l.listed {
+		l.root.openAll(model)
 	}
 	l.root.settle()
 	for _, n := range l.order {
