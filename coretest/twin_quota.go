@@ -50,10 +50,7 @@ func limit(q *core.Queue, model string) (core.Quota, bool) {
 
 // weighing lists the accounts that GPUs of a model count against.
 func (w *Twin) weighing(queue, model string) []string {
-	q := w.queue(queue)
-	for len(q.Quota) == 0 && q.Name != "" {
-		q = w.queue(q.Parent)
-	}
+	q := w.counting(queue)
 	var out []string
 	for _, m := range []string{model, every} {
 		if _, listed := limit(q, m); w.models()[m] && (listed || q.Name == "") {
@@ -164,7 +161,53 @@ func (w *Twin) withinQuota(before usages, extra ...extra) error {
 			return fmt.Errorf("queue %q may not use %s", x.queue, x.model)
 		}
 	}
+	return w.isolatedWithin(extra...)
+}
+
+// isolatedWithin checks that what would be used beside counts against no more than the
+// nominal quotas of queues that do not borrow, of those above them or below.
+func (w *Twin) isolatedWithin(more ...extra) error {
+	for _, x := range more {
+		q := w.counting(x.queue)
+		for _, m := range w.weighing(x.queue, x.model) {
+			own, listed := limit(q, m)
+			if q.Mode == 0 || !listed {
+				continue
+			}
+			used := core.Milli(0)
+			for _, y := range more {
+				used += w.counted(q, m, y)
+			}
+			for _, j := range w.jobs {
+				for i := range j.pods {
+					if p := &j.pods[i]; p.state == running && j.Tasks[p.task].GPU > 0 {
+						used += w.counted(q, m, extra{j.Queue, w.node(p.at.Node).Model, j.Tasks[p.task].GPU})
+					}
+				}
+			}
+			if used > own.Nominal {
+				return fmt.Errorf("jobs of Isolated queue %s use %d milli of %s, it owns %d", q.Name, used, m, own.Nominal)
+			}
+		}
+	}
 	return nil
+}
+
+// counting returns the queue that owns the quotas which jobs of a queue count against.
+func (w *Twin) counting(queue string) *core.Queue {
+	q := w.queue(queue)
+	for len(q.Quota) == 0 && q.Name != "" {
+		q = w.queue(q.Parent)
+	}
+	return q
+}
+
+// counted returns how much of x counts against a queue's quota for a model, or every.
+func (w *Twin) counted(q *core.Queue, model string, x extra) core.Milli {
+	if w.counting(x.queue).Name == q.Name && (model == every || model == x.model) {
+		return x.gpu
+	}
+	return 0
 }
 
 // lists reports whether the queue may use a model at all.

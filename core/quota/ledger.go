@@ -316,9 +316,18 @@ func (n *Node) Room(model string) Milli {
 	}
 	room := Unlimited
 	for _, m := range accounts {
-		room = min(room, n.available(m))
+		room = min(room, n.Available(m))
 	}
 	return room
+}
+
+// isolated returns the owner of an account that the queue's jobs count against if it
+// is [Isolated], else nil: its jobs do not borrow from queues below it either.
+func (n *Node) isolated(account string) *Node {
+	if o := n.Owner(account); o != nil && o.Mode == Isolated {
+		return o
+	}
+	return nil
 }
 
 func (n *Node) available(model string) Milli {
@@ -344,6 +353,9 @@ func (n *Node) Most(model string) Milli {
 	most := Unlimited
 	for _, m := range accounts {
 		most = min(most, n.most(m))
+		if o := n.isolated(m); o != nil {
+			most = min(most, o.accounts[m].nominal)
+		}
 	}
 	return most
 }
@@ -386,6 +398,9 @@ func (n *Node) RoomNow(model string) Milli {
 			}
 			if left > 0 {
 				room = min(room, q.available(m)-left)
+				if q == n.isolated(m) {
+					room = min(room, q.accounts[m].nominal-q.accounts[m].counted-left)
+				}
 			}
 		}
 	}
@@ -531,18 +546,27 @@ func (n *Node) Governing(model string) []string {
 }
 
 // InUse returns what the queue and those below it use of an account, as far as
-// they pass it on to the queue.
+// they pass it on to the queue; of an [Isolated] queue, what counts against its own.
 func (n *Node) InUse(account string) Milli {
-	if a := n.accounts[account]; a != nil {
-		return a.usage
+	a := n.accounts[account]
+	switch {
+	case a == nil:
+		return 0
+	case n.isolated(account) == n:
+		return a.counted
 	}
-	return 0
+	return a.usage
 }
 
-// Available returns how much more of an account the queue may use.
+// Available returns how much more of an account the queue's jobs may use: [Unlimited]
+// without quotas.
 func (n *Node) Available(account string) Milli {
 	if n.accounts[account] == nil {
 		return Unlimited
 	}
-	return n.available(account)
+	room := n.available(account)
+	if o := n.isolated(account); o != nil {
+		room = min(room, o.accounts[account].nominal-o.accounts[account].counted)
+	}
+	return room
 }

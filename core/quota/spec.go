@@ -8,8 +8,9 @@ type Mode uint8
 const (
 	// Shared queues lend what they do not use and borrow what others lend.
 	Shared Mode = iota
-	// Isolated queues neither lend nor borrow: usage never exceeds the nominal
-	// quota.
+	// Isolated queues neither lend nor borrow: what counts against their nominal quota
+	// never exceeds it, even if queues below have quota left. Those may use what the
+	// queue leaves; together they never use more than all of them own.
 	Isolated
 )
 

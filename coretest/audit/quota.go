@@ -9,13 +9,15 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// queue is an Isolated queue's limits and use, in milli-GPU by model, or a queue
-// without.
+// queue is a queue's quota and use, in milli-GPU by model or anyModel.
 type queue struct {
-	name   string
-	parent *queue
-	limit  map[string]int64 // nil when there is none
-	used   map[string]int64
+	name     string
+	parent   *queue
+	isolated bool
+	nominal  map[string]int64 // nil without quota
+	used     map[string]int64 // by jobs that count against nominal
+	// below is what the queue and those below it own together, tree what they use of it.
+	below, tree map[string]int64
 }
 
 // anyModel is the model of a quota over all models.
@@ -40,14 +42,20 @@ func readQueues(path string) (map[string]*queue, error) {
 	}
 	queues := map[string]*queue{}
 	for _, r := range file.Queues {
-		q := &queue{name: r.Name, parent: queues[r.Parent], used: map[string]int64{}}
+		q := &queue{
+			name: r.Name, parent: queues[r.Parent], isolated: r.Mode == "Isolated",
+			used: map[string]int64{}, below: map[string]int64{}, tree: map[string]int64{},
+		}
 		if r.Parent != "" && q.parent == nil {
 			return nil, &workload.Error{File: path, Field: r.Name, Want: "a parent that comes before it, found " + r.Parent}
 		}
-		if r.Mode == "Isolated" && len(r.Quota) > 0 {
-			q.limit = map[string]int64{}
-			for _, x := range r.Quota {
-				q.limit[x.Model] = int64(math.Round(x.Nominal * wholeGPU))
+		for _, x := range r.Quota {
+			if q.nominal == nil {
+				q.nominal = map[string]int64{}
+			}
+			q.nominal[x.Model] = int64(math.Round(x.Nominal * wholeGPU))
+			for up := q; up != nil; up = up.parent {
+				up.below[x.Model] += q.nominal[x.Model]
 			}
 		}
 		queues[r.Name] = q
@@ -55,25 +63,39 @@ func readQueues(path string) (map[string]*queue, error) {
 	return queues, nil
 }
 
-// charge counts a pod against its queue and the queue's parents, and checks
-// their quotas.
+// charge counts a pod against the quota of the nearest queue upwards that has any, and
+// checks that no Isolated queue's jobs use more than its own, nor more with those below
+// it than all of them own.
 func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
-	if p.amount() == 0 {
+	q := a.queues[j.queue]
+	for q != nil && q.nominal == nil {
+		q = q.parent
+	}
+	if q == nil || p.amount() == 0 {
 		return
 	}
-	for q := a.queues[j.queue]; q != nil; q = q.parent {
-		if q.limit == nil {
+	_, all := q.nominal[anyModel]
+	for _, model := range []string{n.model, anyModel} {
+		nominal, listed := q.nominal[model]
+		if !listed && (all || model == anyModel) {
 			continue
 		}
-		for _, model := range []string{n.model, anyModel} {
-			q.used[model] += sign * p.amount()
-			limit, listed := q.limit[model]
-			if _, all := q.limit[anyModel]; !listed && (all || model == anyModel) {
-				continue
-			}
-			if sign > 0 && q.used[model] > limit {
-				a.breach(Quota, "job %s brings Isolated queue %s to %d milli-GPU of model %s, nominal %d",
-					j.name, q.name, q.used[model], model, limit)
+		q.used[model] += sign * p.amount()
+		for up := q; up != nil; up = up.parent {
+			up.tree[model] += sign * p.amount()
+		}
+		if sign < 0 {
+			continue
+		}
+		if q.isolated && q.used[model] > nominal {
+			a.breach(Quota, "job %s brings Isolated queue %s to %d milli-GPU of model %s, nominal %d",
+				j.name, q.name, q.used[model], model, nominal)
+			continue
+		}
+		for up := q; up != nil; up = up.parent {
+			if up.isolated && up.tree[model] > up.below[model] {
+				a.breach(Quota, "job %s brings Isolated queue %s and those below it to %d milli-GPU of model %s, nominal %d",
+					j.name, up.name, up.tree[model], model, up.below[model])
 			}
 		}
 	}
