@@ -144,11 +144,11 @@ func (e *Engine) why(j *job) (Reason, string) {
 	}
 	e.compile(j.class)
 	u := e.prepare(j)
-	if !u.Whole {
-		onePod(u)
-	}
 	if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
 		return NoNode, s.Detail
+	}
+	if !u.Whole {
+		e.onePossible(u)
 	}
 	if e.overrun(j) {
 		switch never := e.neverText(j, u); {
@@ -178,6 +178,19 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return Resources, "its tasks fit one by one, not all together; it is tried again when something is freed"
 	}
 	return Resources, "it fits by count; it is tried again when something is freed"
+}
+
+// onePossible reduces a unit that starts pod by pod, and is not too large, to the first
+// of its pods that is not.
+func (e *Engine) onePossible(u *place.Unit) {
+	for t := range u.Tasks {
+		one := *u
+		if one.Tasks = u.Tasks[t : t+1]; len(u.Tasks[t].Pods) > 0 && e.placer.TooLarge(&one).Lack == place.NoLack {
+			u.Tasks = one.Tasks
+			u.Tasks[0].Pods = u.Tasks[0].Pods[:1]
+			return
+		}
+	}
 }
 
 // tooYoung says that the job waits for others to become old enough; when they are is

@@ -303,8 +303,8 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
 		most := p.mostOf(sh, u)
 		switch {
-		case most > 0 && !u.Whole:
-			return Shortfall{} // some of its pods may start, or have started already
+		case need > 0 && most > 0 && !u.Whole:
+			return Shortfall{} // some of its pods may start
 		case need > 0 && most == 0:
 			lack = Shortfall{TooLarge, p.whyNoNode(sh)}
 		case u.Whole && most < need:
