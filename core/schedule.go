@@ -142,7 +142,8 @@ func (e *Engine) reactivateOne(c *class) {
 	switch c.state {
 	case classStuck:
 		switch {
-		case (e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)):
+		case e.nodesLess && !c.possible, // an empty cluster may not hold it any more
+			(e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)):
 			e.setClass(c, classActive)
 		case e.nodesNew:
 			e.setClass(c, classStuck) // it may use other models now

@@ -54,7 +54,7 @@ var beyond = map[string][]string{
 	"it is about events that the engine refuses":                                      {"refused/absurd.txt", "refused/events.txt"},
 	"it has more pods than are made on an API in a test":                              {"amounts/huge.txt"},
 	"anti-affinity keeps both pods apart, whichever of them came first":               {"preemption/held_apart.txt", "preemption/held_domain.txt"},
-	"pods of which one is enough are no gang":                                         {"preemption/elastic_one_by_one.txt"},
+	"pods of which one is enough are no gang":                                         {"placement/even_models.txt", "preemption/elastic_one_by_one.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
