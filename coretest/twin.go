@@ -448,8 +448,15 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			return err
 		}
 		for _, at := range d.Pods {
-			if model := w.node(at.Node).Model; at.GPUs != 0 && !w.lists(j.Queue, model) {
+			model := w.node(at.Node).Model
+			if at.GPUs == 0 {
+				continue
+			}
+			if !w.lists(j.Queue, model) {
 				return fmt.Errorf("queue %q may not use %s", j.Queue, model)
+			}
+			if err := w.isolatedWithin(extra{j.Queue, model, 0}); err != nil {
+				return err
 			}
 		}
 	}

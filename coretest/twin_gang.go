@@ -236,7 +236,7 @@ func (x *trial) affords() bool {
 	w, j := x.w, x.j
 	for i := range x.placed {
 		n := w.node(x.placed[i].Node)
-		if x.placed[i].GPUs != 0 && (!w.lists(j.Queue, n.Model) || w.cut(j.Queue, n.Model, x.before)) {
+		if x.placed[i].GPUs != 0 && (!w.lists(j.Queue, n.Model) || w.cut(j.Queue, n.Model, x.before) || w.isolatedWithin(extra{j.Queue, n.Model, 0}) != nil) {
 			return false
 		}
 	}
