@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -611,6 +612,47 @@ status: {capacity: {nvidia.com/gpu: "8"}, allocatable: {nvidia.com/gpu: "7"}, co
 	got := []any{n.Model, n.State, n.GPUs, n.Unhealthy, n.Used.String(), n.Free.String(), n.Pods}
 	if want := []any{"H800", Mixed, 8, 1, "4", "3", 2}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A node of which pods have more than there is, of all GPUs or of one, is marked.
+func TestNodesOvercommitted(t *testing.T) {
+	on := func(name, gpus string) string {
+		return podText(name, ", annotations: {muster.sh/gpus: '"+gpus+"'}", ", nodeName: n1", "phase: Running")
+	}
+	for name, test := range map[string]struct {
+		gpus, pods string
+		want       bool
+	}{
+		"none":                {"8", on("a", "0,1") + on("b", "2,3"), false},
+		"one device":          {"8", on("a", "0,1") + on("b", "1,2"), true},
+		"all":                 {"3", on("a", "") + on("b", ""), true},
+		"says too many":       {"8", on("a", "0,1") + on("b", "0,1,2"), false},
+		"says those not here": {"8", on("a", "0,1") + on("b", "9,10"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, _ := cluster(t, `
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {nvidia.com/gpu.product: NVIDIA-H800}}
+status: {capacity: {nvidia.com/gpu: "`+test.gpus+`"}, allocatable: {nvidia.com/gpu: "`+test.gpus+`"}, conditions: [{type: Ready, status: 'True'}]}`+test.pods)
+			nodes, err := client.Nodes(context.Background())
+			if err != nil || len(nodes) != 1 {
+				t.Fatal(nodes, err)
+			}
+			if nodes[0].Overcommitted != test.want {
+				t.Errorf("overcommitted: %v", nodes[0].Overcommitted)
+			}
+			for _, write := range []func(io.Writer, *View, []Node) error{Pools, NodeLines} {
+				var out strings.Builder
+				if err := write(&out, &View{}, nodes); err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(out.String(), "OVERCOMMITTED") != test.want {
+					t.Errorf("the table is\n%s", &out)
+				}
+			}
+		})
 	}
 }
 

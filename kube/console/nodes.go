@@ -51,6 +51,9 @@ type Node struct {
 	Unhealthy int           `json:"unhealthy"`
 	Used      v1alpha1.GPUs `json:"used"`
 	Free      v1alpha1.GPUs `json:"free"`
+	// Overcommitted says that pods hold more GPUs than there are, or that a device was
+	// given to several pods which have more than all of it together.
+	Overcommitted bool `json:"overcommitted"`
 	// CPU is in thousandths of a core, memory in MiB: what there is and what
 	// pods ask for.
 	CPUMilli     int64 `json:"cpu_milli"`
@@ -66,6 +69,8 @@ type Node struct {
 	ready, closed bool
 	published     *published // nil where a device plugin offers the GPUs
 	labelled      string     // the GPU model that its labels name
+	// given is how much of each device pods have, as far as they say which they have.
+	given []core.Milli
 }
 
 // fragmented reports whether some of the GPUs are used and some are not.
@@ -137,7 +142,7 @@ func newNode(o *v1.Node, levels []string) Node {
 func empty(nodes []Node) {
 	for i := range nodes {
 		n := &nodes[i]
-		n.Used, n.CPUUsedMilli, n.MemUsedMiB, n.Pods = 0, 0, 0, 0
+		n.Used, n.CPUUsedMilli, n.MemUsedMiB, n.Pods, n.given = 0, 0, 0, 0, nil
 		if n.published != nil {
 			n.published.pods = 0
 		}
@@ -156,12 +161,30 @@ func hold(nodes map[string]*Node, p *v1.Pod) {
 		n.published.hold(p)
 	case need.GPUs > 0:
 		n.Used += v1alpha1.GPUs(core.Milli(need.GPUs) * core.WholeGPU)
+		n.give(p, need.GPUs, core.WholeGPU)
 	default:
 		n.Used += v1alpha1.GPUs(part(p))
+		n.give(p, 1, part(p))
 	}
 	n.CPUUsedMilli += need.CPUMilli
 	n.MemUsedMiB += need.MemMiB
 	n.Pods++
+}
+
+// give counts what a pod has of each device, if it says so many devices.
+func (n *Node) give(p *v1.Pod, devices int64, share core.Milli) {
+	list, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
+	if err != nil || int64(len(list)) != devices {
+		return
+	}
+	if n.given == nil {
+		n.given = make([]core.Milli, n.GPUs)
+	}
+	for _, d := range list {
+		if d < len(n.given) {
+			n.given[d] += share
+		}
+	}
 }
 
 // part is what a pod has of a GPU that it shares with others; 0 when it has
@@ -186,6 +209,8 @@ func settle(nodes []Node) {
 		}
 		healthy := v1alpha1.GPUs(core.Milli(n.GPUs-n.Unhealthy) * core.WholeGPU)
 		n.Free = max(0, healthy-n.Used)
+		n.Overcommitted = n.Used > v1alpha1.GPUs(core.Milli(n.GPUs)*core.WholeGPU) ||
+			slices.ContainsFunc(n.given, func(given core.Milli) bool { return given > core.WholeGPU })
 		busy := n.Used > 0 || n.GPUs == 0 && n.Pods > 0
 		switch {
 		case !n.ready:
@@ -232,6 +257,7 @@ type pool struct {
 	state NodeState
 	nodes []*Node
 	sum   Node
+	over  int // how many nodes are overcommitted
 }
 
 // Pools writes nodes by model and state, as sinfo does.
@@ -250,6 +276,9 @@ func Pools(w io.Writer, v *View, nodes []Node) error {
 		p.sum.GPUs, p.sum.Unhealthy = p.sum.GPUs+n.GPUs, p.sum.Unhealthy+n.Unhealthy
 		p.sum.Used, p.sum.Free = p.sum.Used+n.Used, p.sum.Free+n.Free
 		p.sum.Pods += n.Pods
+		if n.Overcommitted {
+			p.over++
+		}
 	}
 	slices.SortFunc(pools, func(a, b *pool) int {
 		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(slices.Index(nodeStates, a.state), slices.Index(nodeStates, b.state)))
@@ -262,6 +291,7 @@ func Pools(w io.Writer, v *View, nodes []Node) error {
 		{name: "USED", right: true, text: func(p *pool) string { return p.sum.Used.String() }},
 		{name: "FREE", right: true, text: func(p *pool) string { return p.sum.Free.String() }},
 		{name: "UNHEALTHY", right: true, text: func(p *pool) string { return fmt.Sprint(p.sum.Unhealthy) }},
+		{name: "OVERCOMMITTED", right: true, text: func(p *pool) string { return fmt.Sprint(p.over) }, when: func(*View) bool { return overcommitted(nodes) }},
 		{name: "PODS", right: true, text: func(p *pool) string { return fmt.Sprint(p.sum.Pods) }, when: wide},
 		{name: "NODELIST", text: func(p *pool) string {
 			var names []string
@@ -285,14 +315,22 @@ func NodeLines(w io.Writer, v *View, nodes []Node) error {
 		{name: "USED", right: true, text: func(n *Node) string { return n.Used.String() }},
 		{name: "FREE", right: true, text: func(n *Node) string { return n.Free.String() }},
 		{name: "UNHEALTHY", right: true, text: func(n *Node) string { return fmt.Sprint(n.Unhealthy) }},
+		{name: "OVERCOMMITTED", text: func(n *Node) string { return yesNo(n.Overcommitted) }, when: func(*View) bool { return overcommitted(nodes) }},
 		{name: "CPU", right: true, text: func(n *Node) string { return fmt.Sprintf("%s/%d", cores(n.CPUUsedMilli), n.CPUMilli/1000) }},
 		{name: "MEMORY", right: true, text: func(n *Node) string { return fmt.Sprintf("%d/%dGi", n.MemUsedMiB>>10, n.MemMiB>>10) }},
 		{name: "PODS", right: true, text: func(n *Node) string { return fmt.Sprint(n.Pods) }, when: wide},
-		{name: "CORDONED", text: func(n *Node) string { return map[bool]string{false: "no", true: "yes"}[n.Cordoned] }},
+		{name: "CORDONED", text: func(n *Node) string { return yesNo(n.Cordoned) }},
 		{name: "LEAF", text: func(n *Node) string { return cmp.Or(n.Leaf, "-") }, when: func(*View) bool { return leaves }},
 		{name: "HBD", text: func(n *Node) string { return cmp.Or(n.HBD, "-") }, when: func(*View) bool { return hbds }},
 	}, pointers(nodes))
 }
+
+// overcommitted reports whether any node is: there is a column for it then.
+func overcommitted(nodes []Node) bool {
+	return slices.ContainsFunc(nodes, func(n Node) bool { return n.Overcommitted })
+}
+
+func yesNo(yes bool) string { return map[bool]string{false: "no", true: "yes"}[yes] }
 
 // cores writes thousandths of a core.
 func cores(milli int64) string {
