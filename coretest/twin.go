@@ -444,9 +444,6 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.withinQuota(before); err != nil {
 			return err
 		}
-		if err := w.isolatedStart(j, d.Pods); err != nil {
-			return err
-		}
 		if err := w.pinnedWithin(j, d.Pods); err != nil {
 			return err
 		}

@@ -240,7 +240,7 @@ func (x *trial) affords() bool {
 			return false
 		}
 	}
-	return w.withinQuota(x.before) == nil && w.isolatedStart(j, x.placed) == nil
+	return w.withinQuota(x.before) == nil
 }
 
 // even checks that the pods of a task are spread as they must be, when all of them are

@@ -193,19 +193,6 @@ func (w *Twin) isolatedWithin(more ...extra) error {
 	return nil
 }
 
-// isolatedStart is isolatedWithin for pods of a job that have started.
-func (w *Twin) isolatedStart(j *job, start []core.Placement) error {
-	for _, at := range start {
-		if at.GPUs == 0 {
-			continue
-		}
-		if err := w.isolatedWithin(extra{queue: j.Queue, model: w.node(at.Node).Model}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // counting returns the queue that owns the quotas which jobs of a queue count against.
 func (w *Twin) counting(queue string) *core.Queue {
 	q := w.queue(queue)
