@@ -397,7 +397,7 @@ func (e *Engine) unitsOf(j *job, units []covered) []covered {
 func (j *job) markExtra() {
 	for t := range j.Tasks {
 		lo, hi := j.span(t)
-		pods, least := j.pods[lo:hi], j.Tasks[t].minPods()
+		pods, least := j.pods[lo:hi], j.Tasks[t].Least()
 		for i := range pods {
 			if pods[i].state == podDone && int(pods[i].task) == t {
 				least--

@@ -126,6 +126,17 @@ type Task struct {
 // Elastic is the MinPods of a task that its gang can do without.
 const Elastic = -1
 
+// Least returns how many pods of the task start with the gang.
+func (t *Task) Least() int {
+	switch t.MinPods {
+	case 0:
+		return t.Pods
+	case Elastic:
+		return 0
+	}
+	return t.MinPods
+}
+
 // TopologyRequest says how near each other the pods of a gang must be. Levels
 // are names of the configured topology, "node" or "hbd".
 type TopologyRequest struct {

@@ -128,17 +128,6 @@ func (j *job) set(p *pod, s podState) {
 	p.state = s
 }
 
-// minPods returns how many pods of a task start with the gang.
-func (t *Task) minPods() int {
-	switch t.MinPods {
-	case 0:
-		return t.Pods
-	case Elastic:
-		return 0
-	}
-	return t.MinPods
-}
-
 // span is a range of pod numbers, from lo to before hi.
 type span struct{ lo, hi int }
 

@@ -74,7 +74,7 @@ func (e *Engine) classOf(j *job) classID {
 		models := e.request(j, 0).Models
 		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
 		if id.whole {
-			id.pods = t.minPods() - j.membersByTask()[0]
+			id.pods = t.Least() - j.membersByTask()[0]
 		}
 		if len(models) == 1 {
 			id.models = models[0]
@@ -103,7 +103,7 @@ func (e *Engine) classOf(j *job) classID {
 			n = 1
 		}
 		if id.whole {
-			n = j.Tasks[t].minPods() - members[t]
+			n = j.Tasks[t].Least() - members[t]
 		}
 		fmt.Fprintf(&b, " %d %q %+v %+v", n, j.Tasks[t].Labels, j.Tasks[t].Affinity, j.Tasks[t].Request)
 	}
@@ -149,7 +149,7 @@ func (j *job) membersByTask() []int {
 // standing reports whether enough of a gang runs, or is done, for it to go on.
 func (j *job) standing() bool {
 	for t, n := range j.membersByTask() {
-		if n < j.Tasks[t].minPods() {
+		if n < j.Tasks[t].Least() {
 			return false
 		}
 	}

@@ -387,7 +387,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		from, most := len(e.iota), task.Pods
 		lo, hi := j.span(t)
 		if u.Whole {
-			most = task.minPods()
+			most = task.Least()
 			for i := lo; i < hi; i++ {
 				if p := &j.pods[i]; int(p.task) == t && (p.state == podDone || p.state == podRunning) {
 					most-- // a member that is done, or runs already, needs no place

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -437,9 +438,12 @@ func (r *run) start(now core.Time, s *state, i int) {
 	}
 }
 
-// halt stops the runners of pods before their work is done. What was done since
-// the last checkpoint is lost.
+// halt stops the runners of pods, which leave before their work is done. What was done
+// since the last checkpoint is lost. A gang works on while it has its least pods.
 func (r *run) halt(now core.Time, s *state, pods []int) {
+	if s.Gang && s.hasLeast(pods) {
+		return
+	}
 	for _, p := range pods {
 		i := p
 		if s.Gang {
@@ -454,9 +458,9 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 			kept = worked / s.Checkpoint * s.Checkpoint
 		}
 		w.left -= min(kept, w.left)
-		gpus := s.GPUs()
-		if !s.Gang {
-			gpus /= core.Milli(s.Pods)
+		gpus := core.Milli(0)
+		for _, p := range w.pods {
+			gpus += core.Milli(bits.OnesCount64(s.placed[p].GPUs)) * s.placed[p].GPU
 		}
 		s.Lost += float64(gpus) * (worked - kept).Seconds()
 		w.speed = 0
@@ -465,6 +469,26 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 			r.working--
 		}
 	}
+}
+
+// hasLeast reports whether the job has the least pods of each of its tasks without
+// some, and without those that are leaving.
+func (s *state) hasLeast(without []int) bool {
+	p := 0
+	for t := range s.Tasks {
+		n := 0
+		for range s.Tasks[t].Pods {
+			if s.placed[p].Node != "" && !slices.Contains(without, p) &&
+				!slices.ContainsFunc(s.leaving, func(l *leave) bool { return slices.Contains(l.pods, p) }) {
+				n++
+			}
+			p++
+		}
+		if n < s.Tasks[t].Least() {
+			return false
+		}
+	}
+	return true
 }
 
 // finish ends a runner whose work is done and, with the last, the job.
