@@ -102,6 +102,6 @@ var changes = map[core.Reason]string{
 	core.BackOff:            "Nothing: it is tried again after a pause.",
 	core.Victims:            "Nothing: the pods evicted for it must leave first.",
 	core.MinRuntime:         "Nothing: jobs that use more than their queue's quota must run for their minimum time before they are evicted for it.",
-	core.ExceedsQuota:       "The queue needs a larger quota or borrowing limit, or the job must ask for less at once or go to another queue: no wait will help.",
+	core.ExceedsQuota:       "The queue needs a larger quota or borrowing limit, or the job must ask for less at once, go to another queue, or, if it may not borrow, let itself be evicted: no wait will help.",
 	core.MemberLost:         "Nothing: its own pods that were told to leave must leave first.",
 }

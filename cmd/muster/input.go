@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,8 +54,9 @@ func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
 // maxGroup is how many nodes a leaf group may have, and leaf groups a spine.
 const maxGroup = 1_000_000
 
-// check refuses flags that are out of range or contradict each other.
-func (f *inputFlags) check(c *cobra.Command) error {
+// check refuses flags that are out of range, contradict each other or mean nothing for
+// this cluster, "" for none, and workload.
+func (f *inputFlags) check(c *cobra.Command, cluster, jobs string) error {
 	o := &f.jobs
 	switch {
 	case !(o.Load >= 0 && o.Load <= 10):
@@ -71,6 +73,24 @@ func (f *inputFlags) check(c *cobra.Command) error {
 		return badUsage(c, "--from-date: expected a date before --to-date; found %s", o.FromWall.Format("2006-01-02T15:04:05"))
 	case o.MaxDuration > 0 && o.MinDuration > o.MaxDuration:
 		return badUsage(c, "--min-duration: expected at most --max-duration; found %s", v1alpha1.Duration(o.MinDuration))
+	}
+	changed := func(names ...string) string {
+		if i := slices.IndexFunc(names, c.Flags().Changed); i >= 0 {
+			return names[i]
+		}
+		return ""
+	}
+	if name := changed("load", "length"); name != "" && !isGenerator(jobs) {
+		return badUsage(c, "--%s: expected a built-in workload beside it; found %s", name, jobs)
+	}
+	if sized := isGenerator(cluster) || cluster == "" && isGenerator(jobs); changed("gpus") != "" && !sized {
+		return badUsage(c, "--gpus: expected a built-in cluster beside it; found %s", cmp.Or(cluster, jobs))
+	}
+	if name := changed("format", "from-date", "to-date"); name != "" && isGenerator(jobs) {
+		return badUsage(c, "--%s: expected a workload from a file beside it; found the built-in %s", name, jobs)
+	}
+	if changed("cluster-format") != "" && isGenerator(cluster) {
+		return badUsage(c, "--cluster-format: expected a cluster from a file beside it; found the built-in %s", cluster)
 	}
 	return nil
 }

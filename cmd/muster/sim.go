@@ -198,7 +198,7 @@ func (f *simFlags) complete(c *cobra.Command) error {
 		return badUsage(c, "--cluster: expected a file, a list such as 64x8:H800 or the name of a built-in cluster; found nothing")
 	}
 	f.jobs.Seed = f.seed
-	if err := f.inputFlags.check(c); err != nil {
+	if err := f.inputFlags.check(c, f.cluster, f.workload); err != nil {
 		return err
 	}
 	return f.models.check(c)

@@ -46,7 +46,7 @@ Built-in workloads:` + generatorList(),
   muster trace info run/workload.csv.gz --json`,
 		Args: arguments("W"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.check(c); err != nil {
+			if err := f.check(c, cluster, args[0]); err != nil {
 				return err
 			}
 			s, err := f.describe(args[0], cluster)
