@@ -139,7 +139,7 @@ func (e *Engine) coming(j *job) iter.Seq2[int, cluster.NodeID] {
 			return
 		}
 		for i := range e.draft.placed {
-			if p := &e.draft.placed[i]; !yield(p.Task, p.Alloc.Node) {
+			if p := &e.draft.placed[i]; !yield(int(j.pods[p.Pod].task), p.Alloc.Node) {
 				return
 			}
 		}
@@ -207,7 +207,8 @@ func (e *Engine) absentOn(label string, level int) map[int32]int {
 		count(j, func(p *pod) bool { return p.state == podLeaving })
 	}
 	for i := range e.draft.placed {
-		if p := &e.draft.placed[i]; slices.Contains(e.draft.job.Tasks[p.Task].Labels, label) {
+		p, j := &e.draft.placed[i], e.draft.job // the unit that was placed may have had one task of several
+		if slices.Contains(j.Tasks[j.pods[p.Pod].task].Labels, label) {
 			e.countAt(e.away, label, level, p.Alloc.Node)
 		}
 	}

@@ -336,7 +336,9 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed, gone []victim) []victim {
 	j, pays := c.job, byQuota(gone)
 	for t := range u.Tasks {
-		u.Tasks[t].After = e.after(j, t)
+		if pods := u.Tasks[t].Pods; len(pods) > 0 { // the unit may have one task of several
+			u.Tasks[t].After = e.after(j, int(j.pods[pods[0]].task))
+		}
 	}
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
