@@ -247,9 +247,6 @@ func (m *mirror) decide(now core.Time) *acts {
 	if m.engine == nil {
 		return &m.acts
 	}
-	if m.panics.broken && !m.mayRepair() {
-		return &m.acts
-	}
 	m.watchLabels()
 	if m.outdated {
 		if err := m.rebuild(); err != nil {
@@ -273,7 +270,9 @@ func (m *mirror) decide(now core.Time) *acts {
 	}
 	var decisions []core.Decision
 	if !m.guarded(nil, func() { decisions = m.engine.Decide(m.now) }) {
-		m.acts.wake = m.now // at once, with an engine that is built again
+		if m.outdated {
+			m.acts.wake = m.now // at once, with an engine that is built again
+		}
 		return &m.acts
 	}
 	if m.record != nil {

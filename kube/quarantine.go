@@ -3,8 +3,10 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/muster-sched/muster/core"
@@ -16,24 +18,31 @@ import (
 // job stops neither the others nor, one by one, every replica:
 //
 //  1. A call of the engine that panics is taken for one that was refused, and the
-//     engine for broken: it is asked nothing until it has been built again.
+//     engine for broken: it is asked nothing until it has been built again, which is
+//     at once. No panic of a job makes the others wait for longer than that.
 //  2. Of a job in quarantine the engine knows the pods that have a place, as it knows
 //     those of jobs on which another instance decides: their devices are not free. Its
 //     waiting pods are told why they wait.
 //  3. If that is too much too, the engine is not told of the job at all, and the nodes
 //     of its pods take no others.
-//  4. The quarantine ends when what the job asks for is another, or the last of its
-//     pods is gone. A new leader knows of none: it finds out again.
+//  4. The quarantine ends when what the job asks for changes: a pod is edited, comes
+//     or goes, or its PodGroup changes. A job that fails again has to wait longer each
+//     time before a change counts, even when it was deleted in between. Without that,
+//     one who edits such a job each second has the engine built again each second. A
+//     new leader knows of none: it finds out again.
 //  5. A panic that no job can be blamed for is followed by one attempt to go on. The
 //     next one soon after ends the process, as bugs elsewhere do.
 
 // ReasonQuarantined is why a job waits on which the scheduler failed.
 const ReasonQuarantined = "Quarantined"
 
-// Engines that panic are built again repairs times a repairPeriod at most.
 const (
-	repairs      = 10
-	repairPeriod = 60 * core.Second
+	// A job that fails for the second time is in quarantine for at least firstPause,
+	// then for twice as long each time, at most maxPause. Failures are forgotten
+	// that are longer ago than memoryOfFailures.
+	firstPause       = 10 * core.Second
+	maxPause         = 3600 * core.Second
+	memoryOfFailures = 2 * maxPause
 	// blamelessPeriod is how long after a panic that no job was blamed for the next
 	// such ends the process.
 	blamelessPeriod = 600 * core.Second
@@ -55,12 +64,16 @@ type quarantine struct {
 	message string
 	asked   []wish
 	group   any // what its PodGroup says
+	// until is when the quarantine ends at the earliest, changed that it ends then.
+	until   core.Time
+	changed bool
 	// untold says that the engine must not even know of its pods.
 	untold bool
 }
 
-// wish is what a pod asks for.
+// wish is what pods ask for that are alike.
 type wish struct {
+	pods       int
 	request    core.Request
 	attributes translate.Attributes
 	membership translate.Membership
@@ -72,10 +85,16 @@ type wish struct {
 type panics struct {
 	// broken says that the engine panicked and was not built again since.
 	broken    bool
-	repaired  []core.Time // the last times that it was
-	blameless core.Time   // the last time that no job was to blame
-	count     int         // jobs in quarantine
-	untold    int         // and of those, such that the engine must not know of
+	blameless core.Time // the last time that no job was to blame
+	count     int       // jobs in quarantine
+	untold    int       // and of those, such that the engine must not know of
+	failures  map[translate.Group]failures
+}
+
+// failures are how often a job was put in quarantine, and when for the last time.
+type failures struct {
+	times int
+	last  core.Time
 }
 
 // errBroken is what an engine that panicked answers.
@@ -119,7 +138,7 @@ func (m *mirror) panicked(g *group, v any) {
 	}
 	g.quarantine = &quarantine{
 		message: fmt.Sprintf("the scheduler failed while it worked on this job, which is left out until what it asks for changes: %v", v),
-		asked:   g.wishes(nil), group: m.groupWish(g),
+		asked:   g.wishes(), group: m.groupWish(g), until: m.now + m.panics.pause(g.id, m.now),
 	}
 	m.panics.count++
 	m.metrics.quarantined(m.panics.count)
@@ -142,33 +161,39 @@ func (m *mirror) groupNamed(job string) *group {
 	return nil
 }
 
-// mayRepair reports whether an engine that panicked may be built again now, and asks
-// to be called when it may.
-func (m *mirror) mayRepair() bool {
-	p := &m.panics
-	if n := len(p.repaired); n == repairs {
-		if next := p.repaired[0] + repairPeriod; m.now < next {
-			m.acts.wake = min(m.acts.wake, next)
-			return false
-		}
-		p.repaired = p.repaired[1:]
+// pause notes that a job fails, and returns for how long it is in quarantine at least.
+func (p *panics) pause(id translate.Group, now core.Time) core.Time {
+	maps.DeleteFunc(p.failures, func(_ translate.Group, f failures) bool { return now-f.last > memoryOfFailures })
+	if p.failures == nil {
+		p.failures = map[translate.Group]failures{}
 	}
-	p.repaired = append(p.repaired, m.now)
-	return true
+	times := p.failures[id].times + 1
+	p.failures[id] = failures{times, now}
+	if times == 1 {
+		return 0
+	}
+	return min(firstPause<<min(times-2, 20), maxPause)
 }
 
 // confine keeps a job in quarantine, and reports whether it stays there.
 func (m *mirror) confine(g *group) bool {
 	q := g.quarantine
-	if len(g.pods) == 0 || len(g.wishes(q.asked)) > len(q.asked) || !reflect.DeepEqual(q.group, m.groupWish(g)) {
+	q.changed = q.changed || len(g.pods) == 0 || !sameWishes(g.wishes(), q.asked) || !reflect.DeepEqual(q.group, m.groupWish(g))
+	if q.changed && m.now >= q.until {
 		m.release(g)
 		return false
+	}
+	detail := q.message
+	if q.changed {
+		m.acts.wake = min(m.acts.wake, q.until)
+		m.later = append(m.later, g)
+		detail = fmt.Sprintf("%s; it has changed, and is tried again at %s, as it failed before", q.message, clock(q.until))
 	}
 	if !q.untold {
 		m.follow(g)
 	}
 	if g.waits() {
-		g.wait(m.now, ReasonQuarantined, q.message)
+		g.wait(m.now, ReasonQuarantined, detail)
 		m.waiters[g] = true
 	}
 	return true
@@ -210,20 +235,32 @@ func (m *mirror) untoldOn(n *node) bool {
 	return false
 }
 
-// wishes returns the list with what pods of the group ask for and is not there.
-func (g *group) wishes(list []wish) []wish {
-	for _, p := range inOrder(g.pods, func(*pod) bool { return true }) {
-		w := wish{p.object.request, p.object.attributes, p.object.membership, p.object.terms, p.object.priority}
+// wishes returns what pods of the group ask for, and how many do.
+func (g *group) wishes() []wish {
+	var list []wish
+	for _, p := range g.pods {
+		w := wish{0, p.object.request, p.object.attributes, p.object.membership, p.object.terms, p.object.priority}
 		w.attributes.LastCheckpoint = time.Time{}
-		there := false
-		for i := range list {
-			there = there || reflect.DeepEqual(&list[i], &w)
+		at := slices.IndexFunc(list, func(x wish) bool { return x.alike(w) })
+		if at < 0 {
+			at, list = len(list), append(list, w)
 		}
-		if !there {
-			list = append(list[:len(list):len(list)], w)
-		}
+		list[at].pods++
 	}
 	return list
+}
+
+// alike reports whether pods ask for the same, however many do.
+func (w wish) alike(x wish) bool {
+	w.pods = x.pods
+	return reflect.DeepEqual(&w, &x)
+}
+
+// sameWishes reports whether two lists are equal but for their order.
+func sameWishes(a, b []wish) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(w wish) bool {
+		return !slices.ContainsFunc(b, func(x wish) bool { return x.pods == w.pods && x.alike(w) })
+	})
 }
 
 // groupWish is what the group's PodGroup says.

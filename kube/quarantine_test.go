@@ -1,13 +1,17 @@
 package kube
 
 import (
+	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -63,6 +67,20 @@ func buggy(t testing.TB) (*world, *bugs) {
 	w.node("a", "r1")
 	w.node("b", "r1")
 	return w, b
+}
+
+// podGroup adds a PodGroup in the namespace default, or changes it.
+func (w *world) podGroup(name string, with ...change[*schedulingv1beta1.PodGroup]) {
+	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{}}}
+	for _, f := range with {
+		f(g)
+	}
+	w.m.podGroupSeen(trimPodGroup(g))
+}
+
+// inPodGroup makes a pod one of a PodGroup's.
+func inPodGroup(name string) change[*v1.Pod] {
+	return func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &name} }
 }
 
 func (w *world) infect(b *bugs) {
@@ -175,36 +193,136 @@ func TestQuarantineKeepsDevices(t *testing.T) {
 	}
 }
 
-// Engines are not built again without end.
-func TestQuarantineIsNotEndless(t *testing.T) {
+// Jobs that fail for the first time make the others wait for no time: the engine is
+// built again once for each.
+func TestManyInQuarantine(t *testing.T) {
 	w, b := buggy(t)
 	w.settle()
-	const jobs = 3 * repairs
+	const jobs = 40
 	for i := range jobs {
-		name := "bad" + strings.Repeat("x", i)
+		name := fmt.Sprint("bad", i)
 		b.waits["default/pod/"+name] = true
 		w.pod(name)
 	}
 	w.pod("good")
-	before := b.builds
-	now := w.m.now
-	var wake core.Time
-	for range 100 { // at one moment
-		wake = w.m.decide(now).wake
+	before, now := b.builds, w.m.now
+	for {
+		acts := w.m.decide(now)
+		for i := range acts.bind {
+			w.bind(&acts.bind[i])
+		}
+		again := acts.wake <= now
 		w.m.done()
+		if !again {
+			break
+		}
 	}
-	if got := b.builds - before; got != repairs {
-		t.Errorf("the engine was built %d times at once, expected %d", got, repairs)
-	}
-	if wake <= now || wake > now+repairPeriod {
-		t.Errorf("the next time is %v after, expected within %v", wake-now, repairPeriod)
-	}
-	for range 10 {
-		w.now = w.now.Add(time.Minute)
-		w.settle()
+	if got := b.builds - before; got != jobs {
+		t.Errorf("the engine was built %d times, expected %d", got, jobs)
 	}
 	w.inQuarantine(jobs)
 	w.on("good>a")
+}
+
+// A job that fails again and again waits for longer and longer, whether its author
+// edits it or makes it again. What others submit meanwhile starts.
+func TestQuarantineOfAJobThatIsEdited(t *testing.T) {
+	for _, how := range []string{"edited", "made again"} {
+		t.Run(how, func(t *testing.T) {
+			w, b := buggy(t)
+			b.waits["default/pod/bad"] = true
+			w.pod("bad")
+			w.settle()
+			before, began := b.builds, w.now.Add(time.Second)
+			var at []int // seconds at which the engine was built again
+			for second := range 3 * 3600 {
+				w.now = began.Add(time.Duration(second) * time.Second)
+				if how == "made again" {
+					w.gone("bad")
+					w.m.decide(core.Time(w.now.UnixNano())) // it is seen to be gone
+					w.m.done()
+				}
+				w.pod("bad", func(p *v1.Pod) { p.Annotations[v1alpha1.CheckpointIntervalAnnotation] = fmt.Sprintf("%ds", second+60) })
+				good := fmt.Sprint("good", second)
+				if second%600 == 0 {
+					w.pod(good)
+				}
+				w.now = began.Add(time.Duration(second)*time.Second + time.Second/2) // whatever pods were made since
+				for again := true; again; {
+					acts := w.m.decide(core.Time(w.now.UnixNano()))
+					binds := slices.Clone(acts.bind)
+					again = acts.wake <= core.Time(w.now.UnixNano())
+					w.m.done()
+					for i := range binds {
+						w.bind(&binds[i])
+					}
+				}
+				if b.builds > before {
+					at, before = append(at, second), b.builds
+				}
+				if second%600 == 0 {
+					if w.pods["default/"+good].Spec.NodeName == "" {
+						t.Fatalf("another job does not start after %d s", second)
+					}
+					w.gone(good)
+				}
+			}
+			if want := []int{0, 10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 8710}; !slices.Equal(at, want) {
+				t.Errorf("the engine was built again after %v s; want %v", at, want)
+			}
+			g := w.m.pods[w.pods["default/bad"].UID].group
+			if w.m.say(g); !strings.Contains(g.waiting.detail, "it has changed, and is tried again at 1970-01-12T17:") {
+				t.Errorf("it waits: %s", g.waiting.detail)
+			}
+			b.waits = nil
+			w.now = w.now.Add(time.Hour)
+			w.on("bad>a")
+			w.inQuarantine(0)
+		})
+	}
+}
+
+// The quarantine ends when a pod goes or comes, and when the PodGroup changes: that may
+// have been the cause.
+func TestQuarantineEndsWithTheCause(t *testing.T) {
+	for what, c := range map[string]struct {
+		belongs change[*v1.Pod]
+		job     string
+		mended  func(*world)
+	}{
+		"the pod that asked for too much goes": {
+			ownedBy("apps/v1", "ReplicaSet", "j"), "default/replicaset/j", func(w *world) { w.gone("j-1") },
+		},
+		"one of several that are alike goes": {
+			ownedBy("apps/v1", "ReplicaSet", "j"), "default/replicaset/j", func(w *world) { w.gone("j-2") },
+		},
+		"one more that is alike comes": {
+			ownedBy("apps/v1", "ReplicaSet", "j"), "default/replicaset/j", func(w *world) { w.pod("j-3", ownedBy("apps/v1", "ReplicaSet", "j")) },
+		},
+		"its PodGroup changes": {
+			inPodGroup("g"), "default/podgroup/g", func(w *world) {
+				w.podGroup("g", func(g *schedulingv1beta1.PodGroup) { g.Annotations[v1alpha1.WalltimeAnnotation] = "1h" })
+			},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w, b := buggy(t)
+			w.podGroup("g")
+			b.waits[c.job] = true
+			w.pod("j-0", c.belongs)
+			w.pod("j-1", c.belongs, asking(v1alpha1.GPUResource, "3"))
+			w.pod("j-2", c.belongs)
+			w.on("j-0,j-1,j-2>,,")
+			w.inQuarantine(1)
+			w.podGroup("g") // as it was
+			w.on("j-0>")
+			w.inQuarantine(1)
+			b.waits = nil
+			c.mended(w)
+			w.on("j-0>a")
+			w.inQuarantine(0)
+		})
+	}
 }
 
 // A panic for which no job is to blame is survived once. If it comes again, the process

@@ -183,6 +183,9 @@ func (m *mirror) park(id translate.Group, since time.Time) {
 
 // stays reports whether a group without pods is kept for now.
 func (m *mirror) stays(g *group) bool {
+	if g.quarantine != nil {
+		return true // until it ends
+	}
 	if g.parked == nil || g.parked.until <= m.now {
 		return false
 	}
