@@ -59,7 +59,7 @@ func (m *mirror) mayLeave(p *pod) bool {
 	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting || !m.ours(p.group) {
 		return false
 	}
-	return o.owner == nil || o.owner.Kind != "DaemonSet"
+	return !translate.OfDaemonSet(o.owner)
 }
 
 // locked reports whether a pod is never moved: not for others, and not off a node

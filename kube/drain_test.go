@@ -93,6 +93,7 @@ func TestDrained(t *testing.T) {
 		"a ReplicaSet's own":    {"10m", func(w *world) { w.pod("a", of("apps/v1", "ReplicaSet", "r"), here) }, []string{"a"}},
 		"a StatefulSet's":       {"10m", func(w *world) { w.pod("a", of("apps/v1", "StatefulSet", "s"), here) }, []string{"a"}},
 		"a DaemonSet's":         {"10m", func(w *world) { w.pod("a", of("apps/v1", "DaemonSet", "d"), here) }, nil},
+		"a made-up DaemonSet's": {"10m", func(w *world) { w.pod("a", of("example.com/v1", "DaemonSet", "d"), here) }, []string{"a"}},
 		"a locked Deployment's": {"10m", func(w *world) { w.pod("a", replica, here, isLocked) }, []string{"=a"}},
 		"a locked gang": {"10m", func(w *world) {
 			w.pod("a", gang("g", 2), here, isLocked)

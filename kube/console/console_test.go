@@ -383,7 +383,8 @@ func movingText(status, message string) string {
 func TestDrain(t *testing.T) {
 	on := ", nodeName: n1"
 	told, node, err := drains(t, context.Background(), Drain{Replace: 10 * time.Minute, Idle: time.Hour},
-		podText("a", "", on, "phase: Running")+podText("b", "", on, "phase: Running")+podText("late", "", "", "phase: Pending")+
+		podText("a", "", on, "phase: Running")+
+			podText("b", ", ownerReferences: [{apiVersion: example.com/v1, kind: DaemonSet, name: b, uid: u, controller: true}]", on, "phase: Running")+podText("late", "", "", "phase: Pending")+
 			strings.Replace(podText("c", "", on, "phase: Running"), "schedulerName: muster", "schedulerName: other", 1)+
 			podText("d", ", ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: d, uid: u, controller: true}]", on, "phase: Running"),
 		map[string]string{"a": movingText("True", "a-2 waits")},

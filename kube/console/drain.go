@@ -113,7 +113,7 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 	there, others := map[string]*v1.Pod{}, 0
 	reset := func() { clear(there); others = 0 }
 	err = l.c.listPods(ctx, "", live+",spec.nodeName="+l.d.Node, reset, func(p *v1.Pod) {
-		if o := metav1.GetControllerOf(p); p.Spec.SchedulerName == v1alpha1.SchedulerName && (o == nil || o.Kind != "DaemonSet") {
+		if p.Spec.SchedulerName == v1alpha1.SchedulerName && !translate.OfDaemonSet(metav1.GetControllerOf(p)) {
 			there[p.Namespace+"/"+p.Name] = p.DeepCopy()
 		} else {
 			others++

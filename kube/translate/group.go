@@ -68,6 +68,13 @@ func (g Group) Job() string { return g.Namespace + "/" + g.String() }
 // String is kind/name.
 func (g Group) String() string { return string(g.Kind) + "/" + g.Name }
 
+// OfDaemonSet reports whether the owner of a pod is a DaemonSet of Kubernetes, whose
+// pods belong to their nodes. Other API groups may have kinds of the same name. The
+// author of a pod writes its owner: this may spare the pod, and never cost another.
+func OfDaemonSet(owner *metav1.OwnerReference) bool {
+	return owner != nil && OwnerKind(owner.APIVersion, owner.Kind) == "daemonset"
+}
+
 // Membership says how a pod belongs to its group.
 type Membership struct {
 	Group Group
