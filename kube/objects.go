@@ -104,8 +104,8 @@ func trimPod(p *v1.Pod) *podObject {
 		}
 	}
 	if o.node != "" {
-		gpus, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
-		if err == nil {
+		// On another scheduler's pod only its author can have written it.
+		if gpus, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation]); err == nil && o.ours {
 			o.gpus = gpus
 		}
 		o.share = translate.Share(p)

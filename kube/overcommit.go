@@ -16,22 +16,30 @@ import (
 // GPU are worse than any pod that has to start again, also one that is locked or must
 // not be preempted. A gang yields whole.
 //
-// Nobody can make another's pod yield by what he writes on his own. Pods are compared
-// where the API shows a binding that is not ours, which says the devices itself, and
-// where the engine refuses a pod for the GPUs that its node has; there, to name other
-// devices than one has does not help, for any that are free are booked. When a pod was
-// bound is in its status. And a node that publishes fewer GPUs than before makes nobody
-// yield: the devices of its pods differ.
+// Nobody can make another's pod yield by what he writes on his own. When a pod was
+// bound is in its status, and its GPUs are in its spec; those are trusted. Its
+// annotations and its owner are not: they never put a pod before another. Pods of
+// other schedulers take no part. Pods are compared in two cases:
+//
+//   - The API shows a binding that is not ours. It names the devices itself. Of the
+//     other pods the devices that are booked count, not those they name.
+//   - The engine refuses a pod for the GPUs that its node has. A pod yields if it names
+//     a device that an earlier one names, and if the node has no room left for it after
+//     all earlier ones. Without the second condition, an early pod that is edited to
+//     name the device of a later one makes that one yield.
+//
+// A node that publishes fewer GPUs than before makes no pod yield: the devices of its
+// pods differ.
 
 // causeOvercommitted is why pods leave a GPU that others were given before.
 const causeOvercommitted = "Overcommitted"
 
 // contest makes the pods yield that were bound later to devices of p of which pods on
-// the node have more than all. g is the group of p, or was before the engine refused p.
-// Pods of other schedulers and of DaemonSets keep what they have.
-func (m *mirror) contest(p *pod, g *group) {
+// the node have more than all. g is the group of p, or was before the engine refused p;
+// late says that the API has just shown a binding of p that is not ours.
+func (m *mirror) contest(p *pod, g *group, late bool) {
 	n := m.nodes[p.target]
-	if n == nil {
+	if n == nil || !n.known {
 		return
 	}
 	group := func(o *pod) *group {
@@ -40,27 +48,81 @@ func (m *mirror) contest(p *pod, g *group) {
 		}
 		return o.group
 	}
-	stays := func(o *pod) bool {
-		g := group(o)
-		return g == nil || g.id.Kind == others || !o.object.ours || o.inFlight || o.object.owner != nil && o.object.owner.Kind == "DaemonSet"
+	has := func(o *pod) uint64 {
+		if late && o != p && o.slot >= 0 {
+			return o.devices
+		}
+		return o.asBound()
 	}
+	list := inOrder(n.pods, func(o *pod) bool {
+		return o.object.ours && !o.object.deleting && o.state != podLeaving && !o.yields
+	})
+	slices.SortFunc(list, earlier)
+	over := overflow(list, n.told.GPUs)
 	for _, d := range devicesIn(p.asBound()) {
-		list := inOrder(n.pods, func(o *pod) bool {
-			return !o.object.deleting && o.state != podLeaving && !o.yields && slices.Contains(devicesIn(o.asBound()), d)
-		})
-		slices.SortFunc(list, func(a, b *pod) int {
-			if x, y := stays(a), stays(b); x != y {
-				return map[bool]int{true: -1, false: 1}[x]
-			}
-			return cmp.Or(a.object.started.Compare(b.object.started), strings.Compare(string(a.object.UID), string(b.object.UID)))
-		})
 		given := core.Milli(0)
 		for _, o := range list {
-			if given += o.share(); given > core.WholeGPU && !stays(o) && m.ours(group(o)) {
-				m.yield(o, group(o), fmt.Sprintf("GPU %d of node %s was given to other pods before", d, p.target))
+			if has(o)>>d&1 == 0 || o.yields {
+				continue
+			}
+			given += o.share()
+			if g := group(o); given > core.WholeGPU && (late || over[o]) && g != nil && !o.inFlight && m.ours(g) {
+				m.yield(o, g, fmt.Sprintf("GPU %d of node %s was given to other pods before", d, p.target))
 			}
 		}
 	}
+}
+
+// earlier compares pods by when they were bound. A binding that is under way is first: it
+// cannot be taken back. A pod that has GPUs by its annotations alone, which no
+// scheduler has recorded, is last: they may have been written at any time.
+func earlier(a, b *pod) int {
+	rank := func(p *pod) int {
+		o := p.object
+		switch {
+		case p.inFlight:
+			return 0
+		case o.amounts.GPUs == 0 && len(o.deviceClaims) == 0 && o.record == "" && p.given == 0:
+			return 2
+		}
+		return 1
+	}
+	return cmp.Or(rank(a)-rank(b), a.object.started.Compare(b.object.started), strings.Compare(string(a.object.UID), string(b.object.UID)))
+}
+
+// overflow returns the pods for which a node with so many GPUs has no room after those
+// before them in the list. A pod takes the devices that it names or, if another has
+// them, any with room.
+func overflow(list []*pod, gpus int) map[*pod]bool {
+	over := map[*pod]bool{}
+	free := make([]core.Milli, gpus)
+	for i := range free {
+		free[i] = core.WholeGPU
+	}
+	for _, o := range list {
+		var named, room []int
+		want := o.devicesWanted()
+		for d := range free {
+			if free[d] < o.share() {
+				continue
+			}
+			if o.asBound()>>d&1 == 1 {
+				named = append(named, d)
+			}
+			room = append(room, d)
+		}
+		switch {
+		case len(named) == want:
+			room = named
+		case len(room) < want:
+			over[o] = true
+			continue
+		}
+		for _, d := range room[:want] {
+			free[d] -= o.share()
+		}
+	}
+	return over
 }
 
 // asBound is the GPUs that the API says a pod was bound with, or that were sent; none
@@ -70,12 +132,18 @@ func (p *pod) asBound() uint64 {
 	for _, d := range p.object.gpus {
 		set |= 1 << d
 	}
-	o := p.object
-	gpu := max(core.Milli(o.amounts.GPUs)*core.WholeGPU, o.request.GPU, o.held)
-	if core.Milli(bits.OnesCount64(set)) != (gpu+core.WholeGPU-1)/core.WholeGPU {
+	if bits.OnesCount64(set) != p.devicesWanted() {
 		return 0
 	}
 	return set
+}
+
+// devicesWanted is how many GPUs a pod on a node has, by its spec and its annotations;
+// more than 64 if the spec says so.
+func (p *pod) devicesWanted() int {
+	o := p.object
+	gpu := max(core.Milli(o.amounts.GPUs)*core.WholeGPU, o.request.GPU, o.held)
+	return int((gpu + core.WholeGPU - 1) / core.WholeGPU)
 }
 
 // yield makes a pod leave, and its gang with it.

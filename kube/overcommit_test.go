@@ -70,7 +70,7 @@ func TestDoublesAtTheStart(t *testing.T) {
 			w.pod("g1", gang, boundAt(2, "0"), func(p *v1.Pod) { p.Spec.NodeName = "m" })
 			w.pod("a", boundAt(1, "0"))
 		}, "g0 g1"},
-		{"one of a DaemonSet stays", func(w *world) { w.pod("a", boundAt(1, "0")); w.pod("b", boundAt(2, "0"), daemon) }, "a"},
+		{"one of a DaemonSet", func(w *world) { w.pod("a", boundAt(1, "0")); w.pod("b", boundAt(2, "0"), daemon) }, "b"},
 		{"others' stay", func(w *world) {
 			w.pod("a", boundAt(1, "0"), func(p *v1.Pod) { p.Spec.SchedulerName = "other" })
 			w.pod("b", boundAt(2, "0"), func(p *v1.Pod) { p.Spec.SchedulerName = "other" })
@@ -122,5 +122,107 @@ func TestLateBinding(t *testing.T) {
 	w.pod("other", func(p *v1.Pod) { p.Annotations[v1alpha1.GPUsAnnotation] = gpu })
 	if got := w.yielded(); got != "" {
 		t.Errorf("%q yield", got)
+	}
+}
+
+// Nobody makes another's pods yield by what he writes on pods of his own: at most the
+// pod that came later, and says so, yields.
+func TestNobodyMakesAnotherYield(t *testing.T) {
+	atAll := func(p *v1.Pod) { p.Spec.NodeName, p.Annotations[v1alpha1.GPUsAnnotation] = "n", "0,1,2,3,4,5,6,7" }
+	locked := func(p *v1.Pod) { p.Annotations[v1alpha1.LockedAnnotation] = "true" }
+	others := func(p *v1.Pod) { p.Spec.SchedulerName = "default-scheduler" }
+	for _, c := range []struct {
+		what string
+		with change[*v1.Pod]
+		want string
+	}{
+		{"a pod with a node", func(*v1.Pod) {}, "cheat"},
+		{"of another scheduler", others, ""},
+		{"of another scheduler, that started long ago", func(p *v1.Pod) { boundAt(1, "")(p); atAll(p); others(p) }, ""},
+		{"of a kind called DaemonSet", ownedBy("example.com/v1", "DaemonSet", "x"), "cheat"},
+		{"of a DaemonSet", ownedBy("apps/v1", "DaemonSet", "x"), "cheat"},
+	} {
+		for _, how := range lives {
+			t.Run(c.what+" "+how, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("n", "r")
+				names := []string{"v0", "v1", "v2", "v3"}
+				for _, name := range names {
+					w.pod(name, asking(v1alpha1.GPUResource, "2"), locked)
+				}
+				w.on("v0,v1,v2,v3>n,n,n,n")
+				for _, name := range names {
+					w.pod(name, boundAt(w.now.Unix(), w.pods["default/"+name].Annotations[v1alpha1.GPUsAnnotation]))
+				}
+				w.now = w.now.Add(time.Minute)
+				w.pod("evil/cheat", asking(v1alpha1.GPUResource, "8"), atAll, c.with)
+				switch how {
+				case "rebuilt":
+					if err := w.m.rebuild(); err != nil {
+						t.Fatal(err)
+					}
+				case "restarted":
+					w.restart()
+				}
+				if got := w.yielded(); got != c.want {
+					t.Errorf("%q yield; want %q", got, c.want)
+				}
+			})
+		}
+	}
+}
+
+// A pod that names another's device makes that one yield neither to it nor with the
+// help of a second pod, for which the node has no room, whichever the engine is told of
+// first.
+func TestNamingAnothersDevice(t *testing.T) {
+	part := func(p *v1.Pod) {
+		p.Annotations[v1alpha1.GPUFractionAnnotation], p.Annotations[v1alpha1.ShareAnnotation] = "0.9", "900"
+		p.Annotations[v1alpha1.GPUsAnnotation] = "1"
+	}
+	names := func(gpu string) change[*v1.Pod] {
+		return func(p *v1.Pod) { p.Spec.NodeName, p.Annotations[v1alpha1.GPUsAnnotation] = "n", gpu }
+	}
+	old := labelled(v1alpha1.GangLabel + "=g") // its group came before the victim
+	for what, c := range map[string]struct{ first, edit, second change[*v1.Pod] }{
+		"a GPU for another": {func(p *v1.Pod) { old(p); names("0")(p) }, names("0"), func(p *v1.Pod) { old(p); names("0")(p) }},
+		"no GPU":            {func(p *v1.Pod) { old(p); names("0")(p) }, names("0"), func(p *v1.Pod) { old(p); names("")(p) }},
+		"a part of a GPU":   {func(p *v1.Pod) { asking("cpu", "1")(p); p.Spec.NodeName = "n" }, part, foreign("n")},
+	} {
+		for _, how := range lives {
+			t.Run(what+" "+how, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("n", "r", func(n *v1.Node) {
+					n.Status.Allocatable = amounts("cpu", "64", "memory", "512Gi", "pods", "110", v1alpha1.GPUResource, "2")
+				})
+				w.pod("before")
+				w.on("before>n")
+				w.pod("first", c.first)
+				w.settle()
+				w.gone("before")
+				for _, name := range []string{"v0", "v1"} {
+					w.now = w.now.Add(time.Minute)
+					w.pod(name)
+					w.settle()
+					if p := w.pods["default/"+name]; p.Spec.NodeName != "" {
+						w.pod(name, boundAt(w.now.Unix(), p.Annotations[v1alpha1.GPUsAnnotation]))
+					}
+				}
+				w.now = w.now.Add(time.Minute)
+				w.pod("first", c.edit)
+				w.pod("second", c.second)
+				switch how {
+				case "rebuilt":
+					if err := w.m.rebuild(); err != nil {
+						t.Fatal(err)
+					}
+				case "restarted":
+					w.restart()
+				}
+				if got := w.yielded(); strings.Contains(got, "v") {
+					t.Errorf("%q yield", got)
+				}
+			})
+		}
 	}
 }

@@ -390,7 +390,7 @@ func (m *mirror) adopt(p *pod) {
 		m.notePod(p)
 		if p.late {
 			p.late = false
-			m.contest(p, p.group)
+			m.contest(p, p.group, true)
 		}
 		return
 	}
@@ -417,7 +417,7 @@ func (m *mirror) outside(p *pod, why error) {
 	m.alone(p)
 	if n := p.unbooked(); n > 0 {
 		m.tellPod(p, GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has not as many left: those that are free take no other pods (%v)", n, p.target, why))
-		m.contest(p, g)
+		m.contest(p, g, false)
 	}
 }
 
@@ -515,8 +515,7 @@ func (p *pod) unbooked() int {
 	if p.group != nil {
 		return 0
 	}
-	gpu := max(core.Milli(p.object.amounts.GPUs)*core.WholeGPU, p.object.request.GPU, p.object.held)
-	return int(min((gpu+core.WholeGPU-1)/core.WholeGPU, 64))
+	return min(p.devicesWanted(), 64)
 }
 
 // otherDevices reports whether the pod was bound with other GPUs than the engine
