@@ -47,7 +47,7 @@ func (m *mirror) csiNodeSeen(o *csiNodeObject) { m.setLimits(o.Name, o.limits) }
 func (m *mirror) csiNodeGone(o *csiNodeObject) { m.setLimits(o.Name, nil) }
 
 func (m *mirror) csiNodesListed(list []*csiNodeObject) {
-	compare(m.storage.limits, list, nameOf, m.csiNodeSeen, func(name string) { m.setLimits(name, nil) })
+	compare(m, m.storage.limits, list, nameOf, m.csiNodeSeen, func(name string) { m.setLimits(name, nil) })
 }
 
 func (m *mirror) setLimits(name string, limits map[string]int64) {

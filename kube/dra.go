@@ -248,7 +248,7 @@ func (m *mirror) deviceClaimGone(k types.NamespacedName) {
 }
 
 func (m *mirror) deviceClaimsListed(list []*deviceClaimObject) {
-	compare(m.dra.claims, list, keyOf, m.deviceClaimSeen, m.deviceClaimGone)
+	compare(m, m.dra.claims, list, keyOf, m.deviceClaimSeen, m.deviceClaimGone)
 }
 
 // holds notes which devices a claim has now.
@@ -365,7 +365,7 @@ func (m *mirror) taintRuleGone(name string) {
 }
 
 func (m *mirror) taintRulesListed(list []*translate.TaintRule) {
-	compare(m.dra.rules, list, func(o *translate.TaintRule) string { return o.Name }, m.taintRuleSeen, m.taintRuleGone)
+	compare(m, m.dra.rules, list, func(o *translate.TaintRule) string { return o.Name }, m.taintRuleSeen, m.taintRuleGone)
 }
 
 // tainted has the nodes looked at again that a rule may concern.

@@ -272,7 +272,7 @@ func (m *mirror) podGroupGone(k types.NamespacedName) {
 }
 
 func (m *mirror) podGroupsListed(list []*podGroupObject) {
-	compare(m.podGroups, list, keyOf, m.podGroupSeen, m.podGroupGone)
+	compare(m, m.podGroups, list, keyOf, m.podGroupSeen, m.podGroupGone)
 }
 
 // touchNative has the pods of a PodGroup looked at again: what they ask for too,

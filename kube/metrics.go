@@ -19,6 +19,7 @@ type metrics struct {
 	evictions *prometheus.CounterVec
 	moves     *prometheus.CounterVec
 	confined  prometheus.Gauge
+	leftOut   prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -44,6 +45,9 @@ func newMetrics() *metrics {
 		confined: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "muster_quarantined_jobs", Help: "Jobs that are left out because the scheduler failed while it worked on them.",
 		}),
+		leftOut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "muster_unread_objects_total", Help: "Times that an object was left out because the scheduler failed while it took it in.",
+		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_api_requests_total", Help: "Requests to the API server but for watches.",
 		}, []string{"verb", "result"}),
@@ -52,7 +56,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.moves, m.confined, m.requests, m.waited)
+	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.moves, m.confined, m.leftOut, m.requests, m.waited)
 	return m
 }
 
@@ -78,6 +82,13 @@ func (m *metrics) bound(queue string, waited core.Time) {
 func (m *metrics) quarantined(jobs int) {
 	if m != nil {
 		m.confined.Set(float64(jobs))
+	}
+}
+
+// unread counts an object that was left out.
+func (m *metrics) unread() {
+	if m != nil {
+		m.leftOut.Inc()
 	}
 }
 

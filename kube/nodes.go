@@ -16,6 +16,9 @@ import (
 // nodeSeen takes in a node as it is now.
 func (m *mirror) nodeSeen(o *nodeObject) {
 	n := m.nodes[o.Name]
+	if n != nil && o.unread && !n.gone {
+		return
+	}
 	if n == nil {
 		n = &node{pods: map[types.UID]*pod{}}
 		m.nodes[o.Name] = n
@@ -61,7 +64,7 @@ func (m *mirror) nodeGone(name string) {
 
 // nodesListed takes in all nodes there are.
 func (m *mirror) nodesListed(list []*nodeObject) {
-	compare(m.nodes, list, nameOf, m.nodeSeen, m.nodeGone)
+	compare(m, m.nodes, list, nameOf, m.nodeSeen, m.nodeGone)
 }
 
 // tellNode tells the engine how a node is now.

@@ -72,6 +72,9 @@ type podObject struct {
 	// recorded in its status where it is; says is what they say now.
 	said, says string
 	record     string // what its status has
+	// unread says that it could not be read: nothing but the first lines is known,
+	// and amounts.
+	unread bool
 }
 
 // trimPod cuts a pod down.
@@ -210,6 +213,7 @@ type nodeObject struct {
 	// asks for it.
 	drain     *translate.Drain
 	undrained string
+	unread    bool // nothing is known of it: it could not be read
 }
 
 func trimNode(n *v1.Node) *nodeObject {
@@ -341,15 +345,17 @@ func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
 }
 
 // compare has all objects of a list seen, and gone what else the table has.
-func compare[K comparable, V, T any](table map[K]V, list []T, key func(T) K, seen func(T), gone func(K)) {
+func compare[K comparable, V, T any](m *mirror, table map[K]V, list []T, key func(T) K, seen func(T), gone func(K)) {
 	there := make(map[K]bool, len(list))
 	for _, o := range list {
 		there[key(o)] = true
-		seen(o)
+		if !m.takeIn(o, func() { seen(o) }) {
+			m.reduce(o)
+		}
 	}
 	for k := range table {
 		if !there[k] {
-			gone(k)
+			m.takeIn(k, func() { gone(k) })
 		}
 	}
 }

@@ -82,6 +82,9 @@ type pod struct {
 func (m *mirror) podSeen(o *podObject) {
 	m.noteUncounted(o)
 	p := m.pods[o.UID]
+	if p != nil && o.unread {
+		o = o.asBefore(p.object)
+	}
 	if p != nil && p.stranded {
 		o = o.stranded()
 		o.gpus, o.request.GPU = p.object.gpus, p.object.request.GPU
@@ -247,7 +250,7 @@ func (m *mirror) podGone(uid types.UID) {
 
 // podsListed takes in all pods there are.
 func (m *mirror) podsListed(list []*podObject) {
-	compare(m.pods, list, (*podObject).GetUID, m.podSeen, m.podGone)
+	compare(m, m.pods, list, (*podObject).GetUID, m.podSeen, m.podGone)
 }
 
 // podOver takes a pod that ended or was deleted off its node.

@@ -32,7 +32,7 @@ func (m *mirror) priorityClassGone(name string) {
 }
 
 func (m *mirror) priorityClassesListed(list []*priorityClassObject) {
-	compare(m.priorities, list, nameOf, m.priorityClassSeen, m.priorityClassGone)
+	compare(m, m.priorities, list, nameOf, m.priorityClassSeen, m.priorityClassGone)
 }
 
 // priorityClassChanged has the jobs that name a class weighed anew, of which no pod

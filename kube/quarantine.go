@@ -97,6 +97,11 @@ type failures struct {
 	last  core.Time
 }
 
+// ending is a panic that is to end the process.
+type ending struct{ v any }
+
+func (e ending) String() string { return fmt.Sprint(e.v) }
+
 // errBroken is what an engine that panicked answers.
 var errBroken = errors.New("the engine panicked, and is to be built again")
 
@@ -124,7 +129,7 @@ func (m *mirror) panicked(g *group, v any) {
 	m.panics.broken, m.outdated = true, true
 	if g == nil || g.quarantine != nil && g.quarantine.untold {
 		if m.panics.blameless > 0 && m.now < m.panics.blameless+blamelessPeriod {
-			panic(v)
+			panic(ending{v})
 		}
 		m.panics.blameless = m.now
 		m.log.Error("the engine panicked, and no job is to blame: it is built again", "panic", v, "stack", string(debug.Stack()))

@@ -3,7 +3,7 @@
 //
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
-//	  quarantine.go                                   what a panic of the engine costs
+//	  quarantine.go unread.go                         what a panic of the engine costs, and one while an object is taken in
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
 //	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
 //	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes

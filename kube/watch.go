@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,8 +25,10 @@ import (
 // watched is a kind of object that is kept up with: what of it is kept, and what
 // it does to the tables.
 type watched[T any] struct {
-	box    *mailbox
-	trim   func(any) (T, bool)
+	box  *mailbox
+	trim func(any) (T, bool)
+	// bare is what is kept of an object that cannot be cut down; nil for nothing.
+	bare   func(any) (T, bool)
 	seen   func(*mirror, T)
 	gone   func(*mirror, T)
 	listed func(*mirror, []T)
@@ -43,28 +46,41 @@ func (w *watched[T]) Transformer() cache.TransformFunc {
 	}
 }
 
-func (w *watched[T]) trimmed(o any) (T, bool) {
+func (w *watched[T]) trimmed(o any) (t T, ok bool) {
 	if t, ok := o.(T); ok {
 		return t, true
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			w.box.put(func(m *mirror) { m.unread(o, v, stack) })
+			if w.bare != nil {
+				t, ok = w.bare(o)
+			}
+		}
+	}()
 	return w.trim(o)
 }
 
 // Add takes in an object that is new.
-func (w *watched[T]) Add(o any) error { return w.each(o, w.seen) }
+func (w *watched[T]) Add(o any) error { return w.each(o, w.seen, true) }
 
 // Update takes in an object that changed.
-func (w *watched[T]) Update(o any) error { return w.each(o, w.seen) }
+func (w *watched[T]) Update(o any) error { return w.each(o, w.seen, true) }
 
 // Delete takes in that an object is gone.
-func (w *watched[T]) Delete(o any) error { return w.each(o, w.gone) }
+func (w *watched[T]) Delete(o any) error { return w.each(o, w.gone, false) }
 
-func (w *watched[T]) each(o any, f func(*mirror, T)) error {
+func (w *watched[T]) each(o any, f func(*mirror, T), stays bool) error {
 	t, ok := w.trimmed(o)
 	if !ok {
 		return fmt.Errorf("unexpected %T", o)
 	}
-	w.box.put(func(m *mirror) { f(m, t) })
+	w.box.put(func(m *mirror) {
+		if !m.takeIn(t, func() { f(m, t) }) && stays {
+			m.reduce(t)
+		}
+	})
 	return nil
 }
 
@@ -77,7 +93,7 @@ func (w *watched[T]) Replace(list []any, _ string) error {
 			all = append(all, t)
 		}
 	}
-	w.box.put(func(m *mirror) { w.listed(m, all) })
+	w.box.put(func(m *mirror) { m.takeIn(all, func() { w.listed(m, all) }) })
 	w.once.Do(func() { close(w.synced) })
 	return nil
 }
@@ -101,6 +117,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 		func(m *mirror, o *podObject) { m.podGone(o.UID) }, (*mirror).podsListed)
 	nodes := follow(s, func(n *v1.Node) *nodeObject { return trimNode(n) }, (*mirror).nodeSeen,
 		func(m *mirror, o *nodeObject) { m.nodeGone(o.Name) }, (*mirror).nodesListed)
+	pods.bare, nodes.bare = watchedAs(barePod), watchedAs(bareNode)
 	namespaces := follow(s, func(n *v1.Namespace) *namespaceObject {
 		return &namespaceObject{ObjectMeta: trimMeta(&n.ObjectMeta), labels: n.Labels}
 	},
@@ -185,18 +202,21 @@ func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{})
 func follow[O, T any](s *Scheduler, trim func(O) T, seen, gone func(*mirror, T), listed func(*mirror, []T)) *watched[T] {
 	return &watched[T]{
 		box: s.box, seen: seen, gone: gone, listed: listed, synced: make(chan struct{}),
-		trim: func(o any) (T, bool) {
-			if whole, ok := o.(O); ok {
-				return trim(whole), true
-			}
-			if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				if whole, ok := d.Obj.(O); ok {
-					return trim(whole), true
-				}
-			}
-			var none T
-			return none, false
-		},
+		trim: watchedAs(trim),
+	}
+}
+
+// watchedAs is a function that takes an object of type O as one that takes what a watch has.
+func watchedAs[O, T any](trim func(O) T) func(any) (T, bool) {
+	return func(o any) (T, bool) {
+		if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = d.Obj
+		}
+		if whole, ok := o.(O); ok {
+			return trim(whole), true
+		}
+		var none T
+		return none, false
 	}
 }
 
