@@ -140,3 +140,28 @@ func TestExamplesAreRead(t *testing.T) {
 		}
 	}
 }
+
+// README.md shows what `make demo` prints. How fast it was, in the last column of the
+// first table, depends on the machine.
+func TestReadmeShowsTheDemo(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, command, found := strings.Cut(string(makefile), "bin/muster sim --workload kant-training")
+	command, _, ended := strings.Cut(command, " --out ")
+	if !found || !ended {
+		t.Fatal("the Makefile has no demo that it was looked for")
+	}
+	var stdout, stderr strings.Builder
+	args := append([]string{"sim", "--workload", "kant-training", "--out", t.TempDir()}, strings.Fields(command)...)
+	if code := run(args, strings.NewReader(""), &stdout, &stderr); code != exitDone {
+		t.Fatalf("muster %v: exit code %d: %s", args, code, stderr.String())
+	}
+	timeless := regexp.MustCompile(`(?m)\s+(\S+k|dec\.|per s)$`)
+	printed, _, _ := strings.Cut(stdout.String(), "The files are in")
+	readme := timeless.ReplaceAllString(pages(t)["README.md"], "")
+	if printed = strings.TrimSpace(timeless.ReplaceAllString(printed, "")); !strings.Contains(readme, printed) {
+		t.Errorf("README.md does not show what make demo prints:\n%s", printed)
+	}
+}
