@@ -60,6 +60,9 @@ func (r *reader) checkNode(n *node, at string) error {
 
 func (r *reader) checkOthers(o others, at string) error {
 	for _, name := range sorted(o) {
+		if name == "" {
+			return r.src.Errorf(at+".others", "the names of resources; found an empty one")
+		}
 		if v := o[name]; v < 0 || v > core.MaxAmount {
 			return r.src.Errorf(at+".others."+name, "a whole number from 0 to %d; found %d", int64(core.MaxAmount), v)
 		}

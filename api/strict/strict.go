@@ -15,7 +15,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/muster-sched/muster/workload"
 )
@@ -81,7 +83,11 @@ func parse(file string, data []byte) (root ast.Node, err error) {
 			err = &workload.Error{File: file, Want: fmt.Sprintf("YAML or JSON; found what its parser cannot read (%v)", p)}
 		}
 	}()
-	f, err := parser.ParseBytes(data, 0)
+	tokens := lexer.Tokenize(string(data))
+	if t := tooDeep(tokens); t != nil {
+		return nil, &workload.Error{File: file, Line: t.Position.Line, Want: fmt.Sprintf("at most %d lists and objects in each other; found more", maxDepth)}
+	}
+	f, err := parser.Parse(tokens, 0)
 	if err != nil {
 		return nil, syntaxError(file, err)
 	}
@@ -98,6 +104,33 @@ func parse(file string, data []byte) (root ast.Node, err error) {
 		return nil, &workload.Error{File: file, Want: "a YAML or JSON object; found an empty file"}
 	}
 	return root, nil
+}
+
+// maxDepth is how many lists and objects may be in each other. The parser takes time
+// that grows with the square of it, and our formats have fewer than ten.
+const maxDepth = 1000
+
+// tooDeep returns the token that opens one list or object too many, nil without any:
+// by brackets, or by dashes and question marks in one line.
+func tooDeep(tokens token.Tokens) *token.Token {
+	brackets, marks, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			marks, line = 0, t.Position.Line
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets--
+		case token.SequenceEntryType, token.MappingKeyType:
+			marks++
+		}
+		if brackets > maxDepth || marks > maxDepth {
+			return t
+		}
+	}
+	return nil
 }
 
 func syntaxError(file string, err error) error {

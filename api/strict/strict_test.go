@@ -1,6 +1,7 @@
 package strict_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/api/strict"
@@ -62,19 +63,22 @@ func TestErrorf(t *testing.T) {
 
 func TestDecodeSaysWhatIsWrong(t *testing.T) {
 	for file, want := range map[string]string{
-		"size: 10\n":                       "f.yaml:1: size: a whole number, at most 9; found 10",
-		"size: 1.5\n":                      "f.yaml:1: size: a whole number, at most 9; found 1.5",
-		"size: 99999999999999999999\n":     "f.yaml:1: size: a whole number, at most 9; found \"99999999999999999999\"",
-		"size: [1]\n":                      "f.yaml:1: size: a whole number, at most 9; found a list",
-		"list:\n  size: 1\n":               "f.yaml:2: list: a list; found an object",
-		"list:\n- 7\n":                     "f.yaml:2: list[0]: an object; found 7",
-		"labels:\n  a:\n":                  "f.yaml:2: labels.a: a string; found nothing",
-		"labels: {a: true}\n":              `f.yaml:1: labels.a: a string, in quotes ("true"); found true`,
-		"? [a]\n: b\n":                     "f.yaml:2: YAML or JSON; found: found an invalid key for this map",
-		"{\n\t\"size\": 1,\n\t\"x\": 2\n}": "f.yaml:3: x: one of size, labels, list; found an unknown field",
+		"size: 10\n":                            "f.yaml:1: size: a whole number, at most 9; found 10",
+		"size: 1.5\n":                           "f.yaml:1: size: a whole number, at most 9; found 1.5",
+		"size: 99999999999999999999\n":          "f.yaml:1: size: a whole number, at most 9; found \"99999999999999999999\"",
+		"size: [1]\n":                           "f.yaml:1: size: a whole number, at most 9; found a list",
+		"list:\n  size: 1\n":                    "f.yaml:2: list: a list; found an object",
+		"list:\n- 7\n":                          "f.yaml:2: list[0]: an object; found 7",
+		"labels:\n  a:\n":                       "f.yaml:2: labels.a: a string; found nothing",
+		"labels: {a: true}\n":                   `f.yaml:1: labels.a: a string, in quotes ("true"); found true`,
+		"? [a]\n: b\n":                          "f.yaml:2: YAML or JSON; found: found an invalid key for this map",
+		"list: " + strings.Repeat("[", 1e5):     "f.yaml:1: at most 1000 lists and objects in each other; found more",
+		"list:\n" + strings.Repeat("- ", 1e5):   "f.yaml:2: at most 1000 lists and objects in each other; found more",
+		"list:\n\n" + strings.Repeat("? ", 1e5): "f.yaml:3: at most 1000 lists and objects in each other; found more",
+		"{\n\t\"size\": 1,\n\t\"x\": 2\n}":      "f.yaml:3: x: one of size, labels, list; found an unknown field",
 	} {
 		if _, _, err := decode(t, file); err == nil || err.Error() != want {
-			t.Errorf("%q:\ngot  %v\nwant %s", file, err, want)
+			t.Errorf("%.99q:\ngot  %v\nwant %s", file, err, want)
 		}
 	}
 }
