@@ -101,25 +101,36 @@ func (p *pod) settled(o *podObject) {
 	o.resource = old.resource
 }
 
-// keepRecord has what counts of a pod on its node written into its status, where that
-// is needed and not done.
+// keepRecord has what counts of a pod on its node, and of its PodGroup, written into its
+// status, where that is needed and not done.
 func (m *mirror) keepRecord(p *pod) {
 	o := p.object
-	if !o.ours || o.node == "" || o.says == o.said && o.share == core.WholeGPU || !m.shards.held[m.whose(p)] {
+	if !o.ours || o.node == "" || !m.shards.held[m.whose(p)] {
 		return
 	}
-	edited := ""
-	if o.says != o.said {
-		edited = strings.Join(translate.Differences(o.said, o.says), ", ")
+	edits := translate.Differences(o.said, o.says)
+	group := ""
+	if g := p.group; g != nil && g.settled != nil {
+		now := ""
+		if pg := m.podGroupOf(g); pg != nil {
+			now = pg.said
+		}
+		group = g.settled.said
+		for _, k := range translate.Differences(group, now) {
+			edits = append(edits, k+" of PodGroup "+g.id.Name)
+		}
 	}
-	if p.edited != edited {
+	if len(edits) == 0 && o.share == core.WholeGPU {
+		return
+	}
+	if edited := strings.Join(edits, ", "); p.edited != edited {
 		if p.edited = edited; edited != "" {
 			m.tellPod(p, ChangeIgnored, "changed while the pod runs: "+edited+"; what it was bound with counts until it ends")
 		}
 	}
-	if o.record != o.said && !p.recording {
+	if (o.record != o.said || o.groupRecord != group) && !p.recording {
 		p.recording = true
-		m.acts.record = append(m.acts.record, recordAct{o.Namespace, o.Name, o.UID, o.said})
+		m.acts.record = append(m.acts.record, recordAct{o.Namespace, o.Name, o.UID, translate.Recorded(o.said, group)})
 	}
 }
 

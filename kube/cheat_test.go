@@ -430,26 +430,52 @@ func TestRelabelledMeanwhile(t *testing.T) {
 	}
 }
 
-// What is made of a PodGroup that runs does not count either.
-func TestRelabelledPodGroup(t *testing.T) {
-	w := newWorld(t)
-	w.node("n", "r")
-	w.queue("mine", 8, "")
-	w.queue("yours", 8, "")
-	group := func(queue string) {
-		g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", Labels: map[string]string{v1alpha1.QueueLabel: queue}}}
-		w.m.podGroupSeen(trimPodGroup(g))
+func groupQueue(name string) change[*schedulingv1beta1.PodGroup] {
+	return func(g *schedulingv1beta1.PodGroup) { g.Labels = map[string]string{v1alpha1.QueueLabel: name} }
+}
+
+func groupLocked(g *schedulingv1beta1.PodGroup) { g.Annotations[v1alpha1.LockedAnnotation] = "true" }
+
+// What is made of a PodGroup of which a pod runs does not count, and people are told;
+// when no pod of it has a place, it does.
+func TestEditedPodGroup(t *testing.T) {
+	for _, how := range lives {
+		for what, edit := range map[string]func(w *world){
+			"changed": func(w *world) { w.podGroup("g", groupQueue("yours"), groupLocked) },
+			"deleted": func(w *world) { w.m.podGroupGone(key("default", "g")) },
+		} {
+			t.Run(what+" "+how, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("n", "r")
+				w.node("m", "r")
+				w.queue("mine", 8, "")
+				w.queue("yours", 8, "")
+				w.podGroup("g", groupQueue("mine"))
+				w.pod("a", asking(v1alpha1.GPUResource, "8"), inPodGroup("g"))
+				w.settle()
+				edit(w)
+				w.anew(how)
+				w.pod("b", asking(v1alpha1.GPUResource, "1"), inQueue("mine"))
+				w.waits("b", "QuotaExceeded", "queue mine")
+				if got := w.told("a", ChangeIgnored); len(got) == 0 || !strings.Contains(got[0], v1alpha1.QueueLabel+" of PodGroup g") {
+					t.Errorf("people are told %v", w.warned)
+				}
+				at := w.pods["default/a"].Spec.NodeName
+				w.node(at, "", drained("0 now"))
+				w.gone("b")
+				if got := w.leave(); !slices.Equal(got, []string{"a"}) {
+					t.Errorf("%v leave the drained node, want a", got)
+				}
+				w.node(at, "", func(n *v1.Node) { n.Spec.Unschedulable, n.Annotations = false, nil })
+				w.podGroup("g", groupQueue("yours"))
+				w.gone("a")
+				w.settle()
+				w.pod("c", asking(v1alpha1.GPUResource, "8"), inQueue("mine"))
+				w.pod("d", asking(v1alpha1.GPUResource, "8"), inPodGroup("g"))
+				w.on("c,d>m,n")
+			})
+		}
 	}
-	group("mine")
-	w.pod("a", asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) {
-		name := "g"
-		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &name}
-	})
-	w.on("a>n")
-	group("yours")
-	w.anew("rebuilt")
-	w.pod("b", asking(v1alpha1.GPUResource, "1"), inQueue("mine"))
-	w.waits("b", "QuotaExceeded", "queue mine")
 }
 
 // The annotation that says that a pod could not be replaced keeps none on a node that

@@ -338,6 +338,9 @@ func (w *world) restart() {
 	for name, labels := range old.namespaces {
 		w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: name}, labels: labels})
 	}
+	for _, g := range old.podGroups {
+		w.m.podGroupSeen(g)
+	}
 	for _, n := range w.nodes {
 		w.m.nodeSeen(trimNode(n))
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
@@ -275,14 +277,69 @@ func (m *mirror) podGroupsListed(list []*podGroupObject) {
 	compare(m, m.podGroups, list, keyOf, m.podGroupSeen, m.podGroupGone)
 }
 
+// termsOf returns the PodGroup of a group as it counts for it: as it was when a pod of
+// the group got a place, while one has, else as it is. It is nil when there is none.
+func (m *mirror) termsOf(g *group) *podGroupObject {
+	if g.settled != nil {
+		return g.settled
+	}
+	return m.podGroupOf(g)
+}
+
+// settleTerms brings up to date what [mirror.termsOf] returns. A record on a pod, which
+// another instance may have written, goes before what this one has seen.
+func (m *mirror) settleTerms(g *group) {
+	if !g.native {
+		return
+	}
+	placed, record := false, ""
+	for _, p := range g.pods {
+		if o := p.object; p.state != podWaiting {
+			placed = true
+			if o.groupRecord != "" && (record == "" || o.groupRecord < record) {
+				record = o.groupRecord
+			}
+		}
+	}
+	now := m.podGroupOf(g)
+	switch {
+	case !placed:
+		g.settled = now
+	case record != "" && (g.settled == nil || g.settled.said != record):
+		g.settled = now.asRecorded(g, record)
+	case g.settled == nil || now != nil && now.said == g.settled.said:
+		g.settled = now
+	case now != nil && (now.attributes.Estimate != g.settled.attributes.Estimate || !now.attributes.LastCheckpoint.Equal(g.settled.attributes.LastCheckpoint)):
+		x := *g.settled
+		x.attributes.LastCheckpoint, x.attributes.Estimate = now.attributes.LastCheckpoint, now.attributes.Estimate
+		g.settled = &x
+	}
+}
+
+// asRecorded is a PodGroup, nil for one that is gone, that says what a record has.
+func (o *podGroupObject) asRecorded(g *group, record string) *podGroupObject {
+	x := podGroupObject{ObjectMeta: metav1.ObjectMeta{Namespace: g.id.Namespace, Name: g.id.Name}}
+	if o != nil {
+		x = *o
+	}
+	said := translate.ReadSaid(record)
+	x.read(&schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Labels: said.Labels, Annotations: said.Annotations}})
+	if o != nil {
+		x.attributes.LastCheckpoint, x.attributes.Estimate = o.attributes.LastCheckpoint, o.attributes.Estimate
+	}
+	return &x
+}
+
 // touchNative has the pods of a PodGroup looked at again: what they ask for too,
 // where that may be otherwise.
 func (m *mirror) touchNative(k types.NamespacedName, asks bool) {
 	if g := m.groups[translate.Group{Namespace: k.Namespace, Kind: translate.ByPodGroup, Name: k.Name}]; g != nil {
+		m.settleTerms(g)
 		for _, p := range g.pods {
 			if len(p.object.deviceClaims) > 0 || asks {
 				m.reconsider(p)
 			}
+			m.keepRecord(p)
 		}
 		m.touch(g)
 	}

@@ -47,6 +47,9 @@ type group struct {
 	// admitted is what counts of it while pods of it have a place, nil before it was
 	// submitted.
 	admitted *admitted
+	// settled is its PodGroup as it counts: as it was when a pod of the group got a
+	// place, while one has.
+	settled *podGroupObject
 	// queue is where the engine's job is, once it was submitted.
 	queue string
 	// ran says that a pod of it had a place once.
@@ -217,6 +220,7 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 // advance brings the engine's job up to date with the group.
 func (m *mirror) advance(g *group) {
 	m.noteGroup(g)
+	m.settleTerms(g)
 	m.regroup(g)
 	if g.resized && g.submitted {
 		m.tellAnew(g)

@@ -71,7 +71,8 @@ type podObject struct {
 	// said is what its labels and annotations say that counts until it ends, as
 	// recorded in its status where it is; says is what they say now.
 	said, says string
-	record     string // what its status has
+	// record and groupRecord are what its status has, of itself and of its PodGroup.
+	record, groupRecord string
 	// unread says that it could not be read: nothing but the first lines is known,
 	// and amounts.
 	unread bool
@@ -102,7 +103,7 @@ func trimPod(p *v1.Pod) *podObject {
 	if o.ours {
 		o.said = translate.SaidBy(p).String()
 		o.says = o.said
-		if o.record = translate.Record(p); o.record != "" && o.node != "" {
+		if o.record, o.groupRecord = translate.Record(p); o.record != "" && o.node != "" {
 			p, o.said = translate.AsAdmitted(p, o.record), o.record
 		}
 	}
@@ -261,6 +262,7 @@ type podGroupObject struct {
 	scheduled    bool
 	deviceClaims []claimRef
 	pool         translate.Pool
+	said         string // what its labels and annotations say that counts while a pod has a place
 }
 
 func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
@@ -281,16 +283,22 @@ func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	if c := g.Spec.SchedulingConstraints; c != nil && len(c.Topology) > 0 {
 		o.required = c.Topology[0].Key
 	}
-	if err := o.attributes.Read(g); err != nil {
-		o.wrong = err.Error()
-	}
-	o.pool = translate.PodGroupPool(g, o.attributes.Models)
+	o.read(g)
 	for i := range g.Status.Conditions {
 		if c := &g.Status.Conditions[i]; c.Type == schedulingv1beta1.PodGroupInitiallyScheduled {
 			o.scheduled = c.Status == metav1.ConditionTrue
 		}
 	}
 	return o
+}
+
+// read takes over what the labels and annotations of the PodGroup say.
+func (o *podGroupObject) read(g *schedulingv1beta1.PodGroup) {
+	o.attributes, o.wrong = translate.Attributes{}, ""
+	if err := o.attributes.Read(g); err != nil {
+		o.wrong = err.Error()
+	}
+	o.pool, o.said = translate.PodGroupPool(g, o.attributes.Models), translate.SaidBy(g).String()
 }
 
 // namespaceObject is what the scheduler needs of a namespace.

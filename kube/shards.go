@@ -225,7 +225,7 @@ func (m *mirror) shardOf(g *group) int {
 		return g.shard
 	}
 	pool := translate.NamespacePool(m.namespaces[g.id.Namespace])
-	if pg := m.podGroupOf(g); pg != nil {
+	if pg := m.termsOf(g); pg != nil {
 		pool = pool.Or(pg.pool)
 	}
 	for _, p := range g.pods {

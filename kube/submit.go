@@ -36,7 +36,7 @@ func (m *mirror) attributesOf(g *group, p *pod) translate.Attributes {
 	if g.says != nil {
 		a = a.Over(&g.says.Attributes)
 	}
-	if pg := m.podGroupOf(g); pg != nil {
+	if pg := m.termsOf(g); pg != nil {
 		a = a.Over(&pg.attributes)
 		if a.Required == "" {
 			a.Required = pg.required
@@ -53,7 +53,7 @@ func (m *mirror) inherit(p *pod) (*podObject, error) {
 	if g := p.group; g.says != nil {
 		job = g.says.Attributes
 	}
-	if pg := m.podGroupOf(p.group); pg != nil {
+	if pg := m.termsOf(p.group); pg != nil {
 		job = job.Over(&pg.attributes)
 	}
 	if !job.OfGPUs() {

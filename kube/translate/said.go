@@ -16,6 +16,8 @@ import (
 type Said struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// PodGroup is the same of the pod's PodGroup, in records alone.
+	PodGroup *Said `json:"podGroup,omitempty"`
 }
 
 // settled are the keys that [Said] has. Those that a job writes as it runs are not
@@ -47,8 +49,8 @@ var settled = func() map[string]bool {
 	return out
 }()
 
-// SaidBy returns what labels and annotations of a pod say now.
-func SaidBy(p *v1.Pod) Said {
+// SaidBy returns what labels and annotations of a pod, or of a PodGroup, say now.
+func SaidBy(o labelled) Said {
 	only := func(table map[string]string) map[string]string {
 		var out map[string]string
 		for k, v := range table {
@@ -61,7 +63,7 @@ func SaidBy(p *v1.Pod) Said {
 		}
 		return out
 	}
-	return Said{only(p.Labels), only(p.Annotations)}
+	return Said{Labels: only(o.GetLabels()), Annotations: only(o.GetAnnotations())}
 }
 
 // String writes it, the same for the same.
@@ -73,29 +75,51 @@ func (s Said) String() string {
 	return string(data)
 }
 
+// ReadSaid reads what [Said.String] wrote; nothing from other text.
+func ReadSaid(text string) Said {
+	var s Said
+	if json.Unmarshal([]byte(text), &s) != nil {
+		return Said{}
+	}
+	return s
+}
+
 // Record returns what Muster wrote of a pod in the condition
-// [v1alpha1.AdmittedCondition], empty when it wrote none that can be read. Conditions
-// are in the status of a pod, which who may write the pod may not write.
-func Record(p *v1.Pod) string {
+// [v1alpha1.AdmittedCondition], and of its PodGroup; both empty when it wrote nothing
+// that can be read. Conditions are in the status of a pod, which who may write the pod
+// may not write.
+func Record(p *v1.Pod) (pod, group string) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1alpha1.AdmittedCondition {
 			var s Said
 			if json.Unmarshal([]byte(c.Message), &s) != nil {
-				return ""
+				return "", ""
 			}
-			return c.Message
+			if s.PodGroup != nil {
+				group = s.PodGroup.String()
+			}
+			s.PodGroup = nil
+			return s.String(), group
 		}
 	}
-	return ""
+	return "", ""
+}
+
+// Recorded is what to write into the condition, so that [Record] returns the same; group
+// is empty for a pod without a PodGroup.
+func Recorded(pod, group string) string {
+	s := ReadSaid(pod)
+	if group != "" {
+		of := ReadSaid(group)
+		s.PodGroup = &of
+	}
+	return s.String()
 }
 
 // AsAdmitted returns a pod that says what the record has in place of what it says
 // now. The pod is left as it is.
 func AsAdmitted(p *v1.Pod, record string) *v1.Pod {
-	var s Said
-	if json.Unmarshal([]byte(record), &s) != nil {
-		return p
-	}
+	s := ReadSaid(record)
 	restore := func(now, then map[string]string) map[string]string {
 		out := maps.Clone(then)
 		if out == nil {
@@ -115,10 +139,7 @@ func AsAdmitted(p *v1.Pod, record string) *v1.Pod {
 
 // Differences lists the keys that one says and the other does not, or otherwise.
 func Differences(a, b string) []string {
-	var x, y Said
-	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
-		return nil
-	}
+	x, y := ReadSaid(a), ReadSaid(b)
 	keys := map[string]bool{}
 	compare := func(x, y map[string]string) {
 		for k, v := range x {
