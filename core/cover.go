@@ -265,7 +265,7 @@ func (c *coverage) deal(u *covered) {
 // blocked reports whether a unit that claims more than a whole quota of the unit's came
 // first.
 func (c *coverage) blocked(u *covered) bool {
-	if u.came == entitled || u.job.pinned {
+	if u.came == entitled || u.job.fixed() {
 		return false
 	}
 	for _, k := range u.claims {
@@ -436,8 +436,8 @@ func byKey(a, b *job) int {
 	switch {
 	case a == b:
 		return 0
-	case a.pinned != b.pinned:
-		return lastIf(b.pinned, a.pinned)
+	case a.fixed() != b.fixed():
+		return lastIf(b.fixed(), a.fixed())
 	case a.key.before(&b.key):
 		return -1
 	}

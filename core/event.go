@@ -36,7 +36,10 @@ type (
 	// where it is. Its GPUs must be free, CPU, memory, pods and other resources
 	// of the node may be too few. Drivers send it when they rebuild an engine. Backfilled says that its
 	// job started past one that waited. Of a gang that is found in part, the rest
-	// starts together.
+	// starts together. A job that must not borrow, as it may not be evicted, and that is
+	// found with more than the others like it leave of its queue's nominal quota, is
+	// evicted like any other job, until it has no place. Tell of pods in the order in
+	// which they came, and it is the same jobs that lose their protection.
 	PodRunning struct {
 		Job     string
 		Pod     int

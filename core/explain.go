@@ -278,7 +278,7 @@ func (e *Engine) shieldedText(j *job, on bool, who string, falls func(*job) bool
 	}
 	held := Milli(0)
 	for _, o := range e.running {
-		if !o.shielded || o.NotPreemptible || o.Locked || !falls(o) {
+		if !o.shielded || !o.evictable() || !falls(o) {
 			continue
 		}
 		for i := range o.pods {
@@ -331,7 +331,7 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 // not borrow.
 func (e *Engine) pinnedText(j *job, model string, need Milli) string {
 	why := "must not be evicted"
-	if j.evictable() {
+	if !j.Locked && !j.NotPreemptible {
 		why = fmt.Sprintf("runs for %s before it may be evicted", durationText(j.MinRuntime))
 	}
 	return fmt.Sprintf("queue %s needs %s of %s within its nominal quota, as the job %s and so may not borrow: %s left for such jobs",

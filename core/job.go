@@ -87,12 +87,16 @@ type Job struct {
 	// Gang jobs start whole (every task's MinPods) or not at all; the pods of
 	// other jobs start one by one.
 	Gang bool
-	// NotPreemptible jobs are never evicted to make room for others.
+	// NotPreemptible jobs are never evicted to make room for others, unless they were
+	// found running beyond their queue's nominal quota: see [PodRunning].
 	NotPreemptible bool
 	// NeverPreempts jobs evict no others, for any reason: they start on what is free.
 	NeverPreempts bool
-	// Locked jobs are neither moved nor evicted.
+	// Locked jobs are neither moved nor evicted, with the same exception.
 	Locked bool
+	// Foreign jobs are somebody else's to decide on. The engine counts what they use,
+	// and never evicts them, whatever the policy and their queue's quota say.
+	Foreign bool
 	// Tasks has at least one entry. Pods are numbered from 0 across tasks, in
 	// their order.
 	Tasks    []Task

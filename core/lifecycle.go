@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/quota"
 )
 
 // What happens to jobs and their pods: they come, start to run elsewhere than
@@ -98,8 +99,8 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 	}
 	e.seq++
-	pinned := e.protect(&spec)
-	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot(), pinned: pinned}
+	pinned, pin := e.protect(&spec)
+	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot(), pinned: pinned, pin: pin}
 	j.key = key{standing: standing{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.seq}
 	switch e.policy.Queueing.Order {
 	case ByPriority:
@@ -130,7 +131,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 
 // protect applies to a job what the policy lets jobs ask for that they be kept, and
 // reports whether it may not be evicted, or not for so long that it must not borrow.
-func (e *Engine) protect(j *Job) (pinned bool) {
+func (e *Engine) protect(j *Job) (pinned bool, pin quota.Pin) {
 	p := &e.policy.Preempt
 	long := p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime
 	if p.Unprotected {
@@ -138,9 +139,54 @@ func (e *Engine) protect(j *Job) (pinned bool) {
 		if long {
 			j.MinRuntime = p.MaxMinRuntime
 		}
-		return false
+		long = false
 	}
-	return j.Locked || j.NotPreemptible || long
+	if j.Locked || j.NotPreemptible || long {
+		return true, quota.Protected
+	}
+	return j.Foreign, quota.Foreign
+}
+
+// expose takes its protection from a job that is found running with more than nominal
+// quota covers: nobody decided that it may have that, and it would never come back.
+func (e *Engine) expose(j *job) {
+	was := j.evictable()
+	e.bookPins(j, -1)
+	j.exposed = true
+	e.covers.stale = true
+	e.world++ // searches that were in vain without it are worth another try
+	if was {  // it was protected by its minimum run time alone
+		return
+	}
+	e.stands[j.slot] = j.key.standing
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			l := &e.loads[e.modelOn(p.alloc.Node)]
+			l.offer(j, p, e.gpuOf(j, p), 1)
+			l.changes++
+		}
+	}
+}
+
+// bookPins books what the job holds as fixed (by 1), or no longer (by -1).
+func (e *Engine) bookPins(j *job, by Milli) {
+	for i := range j.pods {
+		if p := &j.pods[i]; p.placed() {
+			j.queue.Pin(e.state.Pool(p.alloc.Node).Model, by*j.gpu(p), j.pin)
+		}
+	}
+}
+
+// unplaced gives its protection back to a job that has no place any more.
+func (e *Engine) unplaced(j *job) {
+	if !j.exposed || j.placed() {
+		return
+	}
+	j.exposed = false
+	e.covers.stale = true
+	if !j.evictable() {
+		e.stands[j.slot] = unevictable
+	}
 }
 
 // label tells the state how the pods of a job are labelled, of which those that are
@@ -460,6 +506,9 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc, p.came = a, ev.Started
+	if model := e.state.Pool(id).Model; j.fixed() && !j.Foreign && t.GPU > j.queue.ProtectedLeft(model) && t.GPU > 0 {
+		e.expose(j)
+	}
 	e.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
 	j.begun = !j.Gang || j.standing()

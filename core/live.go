@@ -77,10 +77,14 @@ type job struct {
 	shielded bool // see JobShielded
 	// pinned says that nothing it borrowed would come back for so long that it may
 	// not borrow; see Engine.protect.
-	pinned  bool
-	touched bool   // it is among coverage.touched
-	trial   uint32 // the last trial of evictions that looked at its gang
-	goes    bool   // it may go as a whole, by that trial
+	pinned bool
+	// exposed says that it was found with more than nominal quota covers, though it is
+	// pinned: as long as it has a place, it is not protected. See Engine.expose.
+	exposed bool
+	pin     quota.Pin // how it counts if it is pinned
+	touched bool      // it is among coverage.touched
+	trial   uint32    // the last trial of evictions that looked at its gang
+	goes    bool      // it may go as a whole, by that trial
 }
 
 // key orders jobs; see [Order].
@@ -157,7 +161,13 @@ func (j *job) addPod(task int) {
 }
 
 // evictable reports whether the job may be evicted at all.
-func (j *job) evictable() bool { return !j.NotPreemptible && !j.Locked }
+func (j *job) evictable() bool {
+	return !j.Foreign && (j.exposed || !j.NotPreemptible && !j.Locked)
+}
+
+// fixed reports whether the job holds what it has for so long that it must not be
+// borrowed.
+func (j *job) fixed() bool { return j.pinned && !j.exposed }
 
 // room returns how much more of a model the job may be given at once.
 func (j *job) room(model string) Milli {
@@ -178,8 +188,8 @@ func (j *job) most(model string) Milli {
 // book counts GPU of a model as used by the job, or with a negative amount no longer.
 func (j *job) book(model string, gpu Milli) {
 	j.queue.Add(model, gpu)
-	if j.pinned {
-		j.queue.Pin(model, gpu)
+	if j.fixed() {
+		j.queue.Pin(model, gpu, j.pin)
 	}
 }
 

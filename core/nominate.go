@@ -219,6 +219,7 @@ func (e *Engine) yield(n *nomination, i int) {
 	e.leaves(j, p, 1)
 	e.quotaOpen = true
 	j.set(p, podWaiting)
+	e.unplaced(j)
 	e.holdsChanged()
 	e.free(p.alloc.Node)
 	e.vanished(j)

@@ -169,6 +169,7 @@ func (e *Engine) stopped(j *job, p *pod) {
 		e.running[j.run], last.run = last, j.run
 		e.running = e.running[:len(e.running)-1]
 		j.run = -1
+		e.unplaced(j)
 	}
 }
 

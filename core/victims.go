@@ -432,7 +432,11 @@ func whole(gone []victim) []victim {
 // settled reports whether what started then of a job has run for long enough; if
 // not, it notes when it will have.
 func (e *Engine) settled(j *job, started, now Time) bool {
-	due := cluster.Plus(started, max(e.policy.Preempt.MinRuntime, j.MinRuntime))
+	least := j.MinRuntime
+	if longest := e.policy.Preempt.MaxMinRuntime; j.exposed && longest > 0 {
+		least = min(least, longest)
+	}
+	due := cluster.Plus(started, max(e.policy.Preempt.MinRuntime, least))
 	if now < due {
 		e.due = min(e.due, due)
 	}

@@ -22,7 +22,8 @@ import (
 //     requires, and those of its pods that name no model and need GPUs on one model;
 //  4. no queue exceeds its quota by a start, Isolated ones not their own; jobs that may
 //     not be evicted, or not for too long, start within nominal quota;
-//  5. evictions heed Locked, NotPreemptible, shields, class, rank, minimum run time and
+//  5. evictions heed Foreign, Locked and NotPreemptible (unless it was found beyond what
+//     nominal quota leaves for such jobs), shields, class, rank, minimum run time and
 //     budget, and reclaim takes only from queues beyond their quota, for queues within;
 //  6. an evicted pod is not back in its place before the job that it left for has
 //     started, unless something has happened for which that plan may be given up;
@@ -88,12 +89,15 @@ type job struct {
 	adopted bool
 	// lacks is how many pods of each task the gang has less than its least since
 	// some were added to it while it ran.
-	lacks     []int
-	rejected  bool
-	shielded  bool
-	nominated bool // others were evicted for it since it was bound last
-	starts    int  // how often it started where others had made room
-	quotaSet  int  // Twin.quotaSet when others were evicted for it last
+	lacks    []int
+	rejected bool
+	shielded bool
+	// exposed jobs were found running with more than nominal quota leaves for those that
+	// must not borrow, and are not protected; of doubtful ones, nobody knows.
+	exposed, doubtful bool
+	nominated         bool // others were evicted for it since it was bound last
+	starts            int  // how often it started where others had made room
+	quotaSet          int  // Twin.quotaSet when others were evicted for it last
 }
 
 // NewTwin returns a twin of an engine with this configuration.
@@ -233,6 +237,7 @@ func (w *Twin) adopt(ev core.PodRunning) {
 	w.quotaSet++ // what is found running may exceed quotas
 	p := &j.pods[ev.Pod]
 	t := &j.Tasks[p.task]
+	w.expose(j, w.node(ev.Node).Model, t.GPU)
 	p.at = core.Placement{Pod: ev.Pod, Node: ev.Node, GPU: min(t.GPU, core.WholeGPU), CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
 	for _, g := range ev.GPUs {
 		p.at.GPUs |= 1 << g
@@ -412,6 +417,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	if j.running() == 0 {
 		j.started = now
 		clear(j.lacks)
+		j.protect()
 	}
 	for k := range d.Pods {
 		at := d.Pods[k]
@@ -444,7 +450,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.withinQuota(before); err != nil {
 			return err
 		}
-		if err := w.pinnedWithin(j, d.Pods); err != nil {
+		if err := w.pinnedWithin(j, d.Pods, false); err != nil {
 			return err
 		}
 		for _, at := range d.Pods {
@@ -838,7 +844,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		return fmt.Errorf("for itself")
 	case f.NeverPreempts:
 		return fmt.Errorf("for %s, which never preempts", f.Name)
-	case (j.Locked || j.NotPreemptible) && !p.Unprotected || j.shielded && d.Reason != core.QuotaReclaim:
+	case j.Foreign, (j.Locked || j.NotPreemptible) && !p.Unprotected && !j.exposed && !j.doubtful, j.shielded && d.Reason != core.QuotaReclaim:
 		return fmt.Errorf("it may not be evicted")
 	case f.Class == core.LP && j.Class == core.HP:
 		return fmt.Errorf("HP, for LP job %s", f.Name)

@@ -62,7 +62,7 @@ func (w *Twin) gangFits(j *job) string {
 	}
 	for _, x.base = range bases {
 		if x.anyOrder(nil) {
-			err := w.pinnedWithin(j, x.placed)
+			err := w.pinnedWithin(j, x.placed, true)
 			var where []string
 			for _, at := range x.placed {
 				where = append(where, fmt.Sprintf("%d on %s[%b]", at.Pod, at.Node, at.GPUs))

@@ -277,7 +277,7 @@ func (w *Twin) withinNominal(queue string) bool {
 // minRuntime is how long a job asks to run before it may be evicted, as far as the
 // policy lets it.
 func (w *Twin) minRuntime(j *job) core.Time {
-	if p := &w.policy.Preempt; p.Unprotected && p.MaxMinRuntime > 0 {
+	if p := &w.policy.Preempt; (p.Unprotected || j.exposed || j.doubtful) && p.MaxMinRuntime > 0 {
 		return min(j.MinRuntime, p.MaxMinRuntime)
 	}
 	return j.MinRuntime
@@ -291,14 +291,15 @@ func (w *Twin) pinned(j *job) bool {
 
 // pinnedWithin checks, after pods of a job that must not borrow have started, that all
 // such jobs of its queue are within its nominal quota for the models of those pods. It
-// knows it of queues that own quota themselves.
-func (w *Twin) pinnedWithin(j *job, start []core.Placement) error {
+// knows it of queues that own quota themselves. doubt counts jobs of which nobody knows
+// whether they are protected.
+func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
 	if !w.pinned(j) {
 		return nil
 	}
 	for _, at := range start {
 		if model := w.node(at.Node).Model; at.GPUs != 0 {
-			if err := w.pinnedRoom(j.Queue, model, 0); err != nil {
+			if err := w.pinnedRoom(j.Queue, model, 0, doubt); err != nil {
 				return err
 			}
 		}
@@ -309,11 +310,11 @@ func (w *Twin) pinnedWithin(j *job, start []core.Placement) error {
 // pinnedRoom checks that the nominal quotas which jobs of a queue count against for a
 // model cover all that runs of jobs that must not borrow, and more beside it. The twin
 // knows it of queues that own quota themselves.
-func (w *Twin) pinnedRoom(queue, model string, more core.Milli) error {
+func (w *Twin) pinnedRoom(queue, model string, more core.Milli, doubt bool) error {
 	used := map[string]core.Milli{model: more, every: more}
 	for _, o := range w.jobs {
 		for i := range o.pods {
-			if p := &o.pods[i]; o.Queue == queue && w.pinned(o) && p.state == running {
+			if p := &o.pods[i]; o.Queue == queue && (w.holdsOn(o, doubt) || o.Foreign) && p.state == running {
 				used[every] += o.Tasks[p.task].GPU
 				if m := w.node(p.at.Node).Model; m == model {
 					used[m] += o.Tasks[p.task].GPU
@@ -334,7 +335,57 @@ func (w *Twin) allowsJob(j *job, model string, gpu core.Milli) bool {
 	if !w.allows(j.Queue, model, gpu) {
 		return false
 	}
-	return !w.pinned(j) || gpu == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, model, gpu) == nil
+	return !w.pinned(j) || gpu == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, model, gpu, true) == nil
+}
+
+// holdsOn reports whether a job must not borrow as long as it runs; doubt is what is said
+// of those of which nobody knows.
+func (w *Twin) holdsOn(j *job, doubt bool) bool {
+	return w.pinned(j) && !j.exposed && (doubt || !j.doubtful)
+}
+
+// expose notes, when a pod with so much GPU of a model is found running, whether its job
+// is protected still. Places that the engine keeps are not known here.
+func (w *Twin) expose(j *job, model string, gpu core.Milli) {
+	if j.running() == 0 {
+		j.protect()
+	}
+	if !w.pinned(j) || j.Foreign || gpu == 0 || len(w.models()) == 0 {
+		return
+	}
+	owner, accounts := w.counting(j.Queue), w.weighing(j.Queue, model)
+	if len(accounts) == 0 {
+		j.exposed = true
+	}
+	for _, m := range accounts {
+		own, _ := limit(owner, m)
+		least, most := gpu, gpu
+		for _, o := range w.jobs {
+			for i := range o.pods {
+				p := &o.pods[i]
+				if !w.holdsOn(o, true) || p.state == leaving || p.state == waiting && !o.nominated || p.state >= done {
+					continue
+				}
+				x := extra{o.Queue, model, o.Tasks[p.task].GPU} // of one that waits, on whichever model
+				if p.state == running {
+					x.model = w.node(p.at.Node).Model
+				}
+				most += w.counted(owner, m, x)
+				if p.state == running && !o.doubtful {
+					least += w.counted(owner, m, x)
+				}
+			}
+		}
+		j.exposed = j.exposed || least > own.Nominal
+		j.doubtful = j.doubtful || most > own.Nominal
+	}
+}
+
+// protect notes that nothing of the job runs: it is protected as before, unless the
+// engine keeps a place for it.
+func (j *job) protect() {
+	j.doubtful = (j.exposed || j.doubtful) && j.nominated
+	j.exposed = false
 }
 
 // knowsPinned reports whether pinnedRoom says all there is to say of a job that must

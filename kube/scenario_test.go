@@ -55,6 +55,7 @@ var beyond = map[string][]string{
 	"it has more pods than are made on an API in a test":                              {"amounts/huge.txt"},
 	"anti-affinity keeps both pods apart, whichever of them came first":               {"preemption/held_apart.txt", "preemption/held_domain.txt", "queueing/strict_fifo_tasks.txt"},
 	"pods of which one is enough are no gang":                                         {"placement/even_models.txt", "preemption/elastic_one_by_one.txt"},
+	"jobs of others are not submitted":                                                {"quota/found_foreign.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:

@@ -80,7 +80,7 @@ func (m *mirror) submit(g *group) {
 	// What their object says is noted on those that have a place.
 	speaker := list[max(0, slices.IndexFunc(list, func(p *pod) bool { return p.state != podWaiting }))]
 	if g.id.Kind == others {
-		job.Queue, job.Locked, job.NotPreemptible = OthersQueue, true, true
+		job.Queue, job.Foreign = OthersQueue, true
 	} else {
 		m.describe(g, speaker, &job)
 		if g.admitted != nil && speaker.state != podWaiting {
@@ -90,7 +90,7 @@ func (m *mirror) submit(g *group) {
 		}
 	}
 	if !ours { // it is as it is
-		job.Locked, job.NotPreemptible, job.Gang, job.Topology = true, true, false, core.Job{}.Topology
+		job.Foreign, job.Gang, job.Topology = true, false, core.Job{}.Topology
 	}
 	g.queue = job.Queue
 	byTask, known := map[*task][]*pod{}, views{}

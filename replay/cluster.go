@@ -57,9 +57,10 @@ func (l *layers) job(j *core.Job) {
 }
 
 // plain is a job as far as files can say it. Nobody moves jobs here, so Locked
-// says what NotPreemptible does; that a job evicts no others is lost.
+// says what NotPreemptible and Foreign do; that a job evicts no others is lost.
 func plain(j core.Job) core.Job {
-	j.Locked, j.NotPreemptible, j.NeverPreempts = j.Locked || j.NotPreemptible, false, false
+	j.Locked = j.Locked || j.NotPreemptible || j.Foreign
+	j.NotPreemptible, j.NeverPreempts, j.Foreign = false, false, false
 	j.Tasks = slices.Clone(j.Tasks)
 	for i := range j.Tasks {
 		t := &j.Tasks[i]

@@ -29,7 +29,7 @@ func NewJobWriter(w io.Writer) *JobWriter {
 
 // Write writes a job, which reads back the same but for its Estimate: that is
 // advice and not part of a workload. It returns an error, and writes nothing,
-// for a job that the file cannot express: one that is NotPreemptible or NeverPreempts, has times
+// for a job that the file cannot express: one that is NotPreemptible, NeverPreempts or Foreign, has times
 // below 0 or beyond [Endless], MinPods outside a gang, separators in names. The
 // caller keeps jobs in order of submission.
 func (w *JobWriter) Write(j *Job) error {
@@ -56,8 +56,8 @@ func (w *JobWriter) Flush() error {
 // writableJob returns an error for a job that the file cannot express.
 func writableJob(j *Job) error {
 	switch {
-	case j.NotPreemptible || j.NeverPreempts:
-		return fmt.Errorf("NotPreemptible and NeverPreempts have no column")
+	case j.NotPreemptible || j.NeverPreempts || j.Foreign:
+		return fmt.Errorf("NotPreemptible, NeverPreempts and Foreign have no column")
 	case len(j.Tasks) == 0 || len(j.Tasks) > maxTasks || j.Pods() > maxPods:
 		return fmt.Errorf("1..%d tasks of %d pods in all, found %d tasks", maxTasks, maxPods, len(j.Tasks))
 	case min(j.Submitted, j.Duration, j.Checkpoint) < 0 || max(j.Submitted, j.Duration, j.Checkpoint) > Endless:

@@ -28,11 +28,11 @@ type Node struct {
 	Queue
 	parent   *Node
 	children []*Node
-	accounts map[string]*account // by model or AnyModel
-	own      map[string]Milli    // what its own jobs use, by model
-	pinned   map[string]Milli    // the part of own that must not be evicted
-	governs  map[string][]string // see governing
-	owners   map[string]*Node    // see Owner
+	accounts map[string]*account    // by model or AnyModel
+	own      map[string]Milli       // what its own jobs use, by model
+	pinned   [pins]map[string]Milli // the part of own that must not be evicted
+	governs  map[string][]string    // see governing
+	owners   map[string]*Node       // see Owner
 	// leaving is what evicted pods of the queue, and of those below it, hold
 	// still, less what is set aside for pods that wait for others to leave.
 	leaving map[string]Milli
@@ -56,7 +56,8 @@ type account struct {
 	// counted is what jobs use that count against nominal: those of the queue, and
 	// of queues below it that list no quota of their own for the model. pinned is
 	// the part of it that must not be evicted.
-	counted, pinned Milli
+	counted Milli
+	pinned  [pins]Milli
 }
 
 // NewLedger returns a ledger without queues.
@@ -64,7 +65,13 @@ func NewLedger() *Ledger {
 	return &Ledger{byName: map[string]*Node{}, listed: map[string]int{}, root: newNode()}
 }
 
-func newNode() *Node { return &Node{own: map[string]Milli{}, pinned: map[string]Milli{}} }
+func newNode() *Node {
+	n := &Node{own: map[string]Milli{}}
+	for p := range n.pinned {
+		n.pinned[p] = map[string]Milli{}
+	}
+	return n
+}
 
 // Lookup finds a queue by name.
 func (l *Ledger) Lookup(name string) (*Node, bool) {
@@ -208,8 +215,10 @@ func (l *Ledger) rebuild() {
 		for model, v := range n.own {
 			n.book(model, v)
 		}
-		for model, v := range n.pinned {
-			n.bookPinned(model, v)
+		for p := range n.pinned {
+			for model, v := range n.pinned[p] {
+				n.bookPinned(model, v, Pin(p))
+			}
 		}
 	}
 }
@@ -440,21 +449,32 @@ func (n *Node) book(model string, gpu Milli) {
 	}
 }
 
+// Pin is why something must not be evicted.
+type Pin uint8
+
+// The reasons: its job may not be, or not for too long; or its job is somebody else's to
+// decide on, who may evict it.
+const (
+	Protected Pin = iota
+	Foreign
+	pins
+)
+
 // Pin says that GPU of a model, which is booked by [Node.Add] too, must not be
 // evicted; a negative amount takes that back.
-func (n *Node) Pin(model string, gpu Milli) {
+func (n *Node) Pin(model string, gpu Milli, why Pin) {
 	if gpu == 0 {
 		return
 	}
-	n.pinned[model] += gpu
-	n.bookPinned(model, gpu)
+	n.pinned[why][model] += gpu
+	n.bookPinned(model, gpu, why)
 }
 
-func (n *Node) bookPinned(model string, gpu Milli) {
+func (n *Node) bookPinned(model string, gpu Milli, why Pin) {
 	accounts, _ := n.governing(model)
 	for _, m := range accounts {
 		if o := n.Owner(m); o != nil {
-			o.accounts[m].pinned += gpu
+			o.accounts[m].pinned[why] += gpu
 		}
 	}
 }
@@ -479,7 +499,13 @@ func (n *Node) PinnedRoom(model string) Milli {
 // PinnedLeft returns what jobs that must not be evicted leave of the nominal quotas
 // that the queue's jobs count against.
 func (n *Node) PinnedLeft(model string) Milli {
-	return n.leftOf(model, func(a *account) Milli { return a.pinned })
+	return n.leftOf(model, func(a *account) Milli { return a.pinned[Protected] + a.pinned[Foreign] })
+}
+
+// ProtectedLeft is PinnedLeft where what is somebody else's to decide on does not count,
+// as far as he may evict it.
+func (n *Node) ProtectedLeft(model string) Milli {
+	return n.leftOf(model, func(a *account) Milli { return a.pinned[Protected] })
 }
 
 // leftOf returns what is left for the queue of nominal quotas after what they are

@@ -46,7 +46,8 @@ const (
 	// Lifetime: a pod is bound before its job was submitted or after it ended,
 	// or outlives it.
 	Lifetime = "lifetime"
-	// Locked: a locked job is evicted or moved.
+	// Locked: a locked job is moved, or evicted though it was not found running with
+	// more than nominal quota covers.
 	Locked = "locked"
 	// Return: an evicted pod is back in its place before the job that it left for has
 	// started, though nothing happened for which that plan could have been given up.

@@ -288,6 +288,32 @@ y,w,iso,dev,HP,0,false,1,500,1000,1024,,0,100,completed,0,false,,
 	}
 }
 
+// A locked job keeps its protection within nominal quota. One that is bound beyond it was
+// found so, and may be evicted; not moved.
+func TestLockedQuota(t *testing.T) {
+	q := []core.Queue{
+		{Name: "q", Weight: 1},
+		{Name: "iso", Weight: 1, Quota: []core.Quota{{Model: "*", Nominal: 2000, BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}}},
+	}
+	two := `x,w,iso,dev,HP,0,false,1,2000,1000,1024,,0,100,completed,0,true,,
+y,w,iso,dev,HP,0,false,1,500,1000,1024,,0,100,completed,0,true,,
+z,w,iso,dev,HP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,
+`
+	for script, want := range map[string]string{
+		"1 bind z-0 a0 0,1\n2 bind x-0 a0 2,3\n3 release x-0 reclaimed z\n":                                                                   Locked,
+		"1 bind x-0 a0 0,1\n2 bind y-0 a0 2\n3 release x-0 reclaimed z\n":                                                                     Locked,
+		"1 bind x-0 a0 0,1\n2 bind y-0 a0 2\n3 release y-0 reclaimed z\n":                                                                     "",
+		"1 bind x-0 a0 0,1\n2 bind y-0 a0 2\n3 release y-0 migrated z\n":                                                                      Locked,
+		"1 bind x-0 a0 0,1\n2 bind y-0 a0 2\n3 release y-0 reclaimed z\n4 release x-0 finished\n5 bind y-0 b0 2\n6 release y-0 reclaimed z\n": Locked,
+	} {
+		r, err := Audit(write(t, nodes, q, two, script))
+		must(t, err)
+		if got := names(r); got != want {
+			t.Errorf("%s\naudit names %q, want %q: %v", script, got, want, r.Violations)
+		}
+	}
+}
+
 // Each edit of a good run's files is a breach of one invariant.
 func TestEdits(t *testing.T) {
 	const script = "5 bind h-0 a0 0\n9 bind lp-0 a0 1\n20 release h-0 finished\n20 end h\n20 end f rejected\n"

@@ -10,6 +10,7 @@ import (
 type job struct {
 	name, queue, class string
 	gang, locked       bool
+	exposed            bool // locked, and bound when such jobs held more than nominal quota
 	submit             int64
 	required           string // topology level
 	tasks              []task

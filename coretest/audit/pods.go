@@ -385,7 +385,9 @@ func (a *auditor) cause(j *job, d *decision) {
 			j.evicted = d.t
 			a.measure.preemptions++
 		}
-		a.unlocked(j, d)
+		if !j.exposed {
+			a.unlocked(j, d)
+		}
 		a.beneficiary(j, d)
 	default:
 		a.breach(Format, "%s is released for reason %q", d.pod, reason)

@@ -16,6 +16,7 @@ type queue struct {
 	isolated bool
 	nominal  map[string]int64 // nil without quota
 	used     map[string]int64 // by jobs that count against nominal
+	locked   map[string]int64 // by those of them that are locked
 	// below is what the queue and those below it own together, tree what they use of it.
 	below, tree map[string]int64
 }
@@ -44,7 +45,7 @@ func readQueues(path string) (map[string]*queue, error) {
 	for _, r := range file.Queues {
 		q := &queue{
 			name: r.Name, parent: queues[r.Parent], isolated: r.Mode == "Isolated",
-			used: map[string]int64{}, below: map[string]int64{}, tree: map[string]int64{},
+			used: map[string]int64{}, locked: map[string]int64{}, below: map[string]int64{}, tree: map[string]int64{},
 		}
 		if r.Parent != "" && q.parent == nil {
 			return nil, &workload.Error{File: path, Field: r.Name, Want: "a parent that comes before it, found " + r.Parent}
@@ -71,7 +72,16 @@ func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
 	for q != nil && q.nominal == nil {
 		q = q.parent
 	}
-	if q == nil || p.amount() == 0 {
+	if sign > 0 && j.bound == 0 {
+		j.exposed = false
+	}
+	if p.amount() == 0 {
+		return
+	}
+	if j.locked && sign > 0 && a.exposes(q, n.model, p.amount()) {
+		j.exposed = true
+	}
+	if q == nil {
 		return
 	}
 	_, all := q.nominal[anyModel]
@@ -81,6 +91,9 @@ func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
 			continue
 		}
 		q.used[model] += sign * p.amount()
+		if j.locked {
+			q.locked[model] += sign * p.amount()
+		}
 		for up := q; up != nil; up = up.parent {
 			up.tree[model] += sign * p.amount()
 		}
@@ -99,4 +112,27 @@ func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
 			}
 		}
 	}
+}
+
+// exposes reports whether a locked job that gets so much of a model beside the others that
+// count against the quota of q, nil for none, has more than nominal quota covers. The
+// engine starts no job so: it was found running.
+func (a *auditor) exposes(q *queue, model string, amount int64) bool {
+	if q == nil {
+		for _, o := range a.queues {
+			if o.nominal != nil {
+				return true
+			}
+		}
+		return false
+	}
+	governed := false
+	for _, m := range []string{model, anyModel} {
+		nominal, listed := q.nominal[m]
+		if listed && q.locked[m]+amount > nominal {
+			return true
+		}
+		governed = governed || listed
+	}
+	return !governed
 }
