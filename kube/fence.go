@@ -26,13 +26,23 @@ import (
 //	T       T + renew deadline          T + lease duration
 //	| writes go out | no more: answers are waited for | others may decide
 //
-// A write is given up, by this instance and by the API server, with a fifth of the
-// second part to spare. So what an instance had under way when it lost a Lease is
-// over when the next holder looks at the cluster.
+// A write is given up with a fifth of the second part to spare: by this instance; by
+// its kernel, which sends bytes again that nobody acknowledges, and drops the
+// connection then (on Linux); and by the API server, as long after it has received
+// the write as was left when it was sent. So what an instance had under way when it
+// lost a Lease is over when the next holder looks at the cluster, with two exceptions:
 //
-// One stop is left that no check can see: between the check and the system call
-// that hands the write to the kernel. A GPU that is given twice so is found, and the
-// later of its pods yields: overcommit.go.
+//   - A stop between the last check and the system call that hands the write to the
+//     kernel. No check can see it.
+//   - Bytes that were acknowledged and have not reached the API server: those that a
+//     proxy or load balancer before it holds, or its own machine while it does not
+//     read. It takes them for new when it gets them.
+//
+// Such a write finds another holder. A binding of a pod that has been bound meanwhile
+// is refused, and an eviction is of the very pod it was meant for. A binding that gives
+// GPUs which another pod has been given by then is found, and the later of the two
+// yields: overcommit.go. CPU and memory that were given twice so are not repaired; the
+// kubelet refuses the pod for which there is no room.
 type fence struct {
 	clock func() time.Duration
 	// After a renewal was sent: until when writes may go out, and when the last
@@ -122,10 +132,11 @@ func (f *fence) checkLocked() (time.Duration, error) {
 		return 0, errFenced
 	}
 	age := f.ageLocked()
-	if age >= f.deadline {
+	left := (f.over - age).Truncate(time.Millisecond) // as the API server and the kernel are told
+	if age >= f.deadline || left == 0 {
 		return 0, errFenced
 	}
-	return f.over - age, nil
+	return left, nil
 }
 
 // begin is check for a write that is counted as under way until end.
@@ -170,14 +181,7 @@ func fenced(c *rest.Config, f *fence) (*http.Client, error) {
 		return nil, err
 	}
 	c = rest.CopyConfig(c)
-	dial := dialer(c)
-	c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return &fencedConn{conn, f}, nil
-	}
+	c.Dial = fencedDialer(c, f)
 	writes, err := rest.TransportFor(c)
 	if err != nil {
 		return nil, err
@@ -198,6 +202,25 @@ func dialer(c *rest.Config) func(ctx context.Context, network, address string) (
 		return c.Dial
 	}
 	return (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+}
+
+// fencedDialer makes connections for writes. What of these was not sent when they are
+// closed never is.
+func fencedDialer(c *rest.Config, f *fence) func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := dialer(c)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			if err := tcp.SetLinger(0); err != nil {
+				conn.Close()
+				return nil, err
+			}
+		}
+		return &fencedConn{conn, f}, nil
+	}
 }
 
 // gate is what every request passes, those that are tried again included.
@@ -227,7 +250,7 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.WithContext(ctx)
 	u := *r.URL
 	// The API server gives it up by itself: an instance that is stopped cannot say so.
-	query := url.Values{"timeout": {left.Round(time.Millisecond).String()}}.Encode()
+	query := url.Values{"timeout": {left.String()}}.Encode()
 	if u.RawQuery != "" {
 		query = u.RawQuery + "&" + query
 	}
@@ -260,7 +283,11 @@ type fencedConn struct {
 }
 
 func (c *fencedConn) Write(p []byte) (int, error) {
-	if _, err := c.fence.check(); err != nil {
+	left, err := c.fence.check()
+	if err == nil {
+		err = giveUpAfter(c.Conn, left)
+	}
+	if err != nil {
 		c.Close()
 		return 0, err
 	}

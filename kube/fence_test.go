@@ -69,7 +69,7 @@ func TestFence(t *testing.T) {
 	}
 	check("renewed", 13*time.Second, false)
 	clock.pass(9*time.Second - 1)
-	check("at the last moment", 4*time.Second+1, false)
+	check("at the last moment", 4*time.Second, false)
 	clock.pass(1)
 	check("too late", 0, true)
 	f.released(1)
@@ -87,6 +87,13 @@ func TestFence(t *testing.T) {
 		t.Error("an instance without an election waits for a lease")
 	}
 	f.wait()
+
+	// The API server takes a timeout of 0 for none.
+	l, clock := Leader{LeaseDuration: time.Second, RenewDeadline: time.Second - time.Microsecond}, &handClock{now: time.Hour}
+	f = newFence(&l, clock.read)
+	f.renewed(0, clock.read())
+	clock.pass(l.RenewDeadline - 1)
+	check("no millisecond is left", 0, false)
 }
 
 // fencedAPI is an API that answers with answer, and what reaches it.
@@ -303,7 +310,9 @@ func TestLeaderTimes(t *testing.T) {
 		{Leader{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second / 2}, ""},
 		{Leader{LeaseDuration: 12500 * time.Millisecond}, "lease-duration: expected whole seconds"},
 		{Leader{LeaseDuration: -time.Second}, "lease-duration: expected whole seconds, at least 1s"},
-		{Leader{LeaseDuration: 10 * time.Second}, "renew-deadline: expected less than the lease duration, which is 10s"},
+		{Leader{LeaseDuration: 10 * time.Second}, "renew-deadline: expected at most nine tenths of the lease duration, which is 10s"},
+		{Leader{LeaseDuration: 15 * time.Second, RenewDeadline: 13500 * time.Millisecond}, ""},
+		{Leader{LeaseDuration: 15 * time.Second, RenewDeadline: 14999500 * time.Microsecond}, "renew-deadline: expected at most nine tenths of the lease duration, which is 15s; found 14.9995s"},
 		{Leader{RetryPeriod: 9 * time.Second}, "retry-period: expected less than five sixths of the renew deadline, which is 10s"},
 	} {
 		err := c.l.Check()

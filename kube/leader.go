@@ -39,7 +39,7 @@ type Leader struct {
 	Identity string
 	// LeaseDuration is how long an instance that falls silent keeps its Leases, in
 	// whole seconds; 15 s when 0. RenewDeadline is how long after the last renewal it
-	// decides and writes, which is less; 10 s when 0. RetryPeriod is how often Leases
+	// decides and writes, at most nine tenths of that; 10 s when 0. RetryPeriod is how often Leases
 	// are renewed, and looked at, which is less than 5/6 of that; 2 s when 0.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
@@ -57,8 +57,8 @@ func (l Leader) Check() error {
 	switch {
 	case l.LeaseDuration < time.Second || l.LeaseDuration%time.Second != 0:
 		return fmt.Errorf("lease-duration: expected whole seconds, at least 1s; found %v", l.LeaseDuration)
-	case l.RenewDeadline <= 0 || l.RenewDeadline >= l.LeaseDuration:
-		return fmt.Errorf("renew-deadline: expected less than the lease duration, which is %v; found %v", l.LeaseDuration, l.RenewDeadline)
+	case l.RenewDeadline <= 0 || l.RenewDeadline > l.LeaseDuration*9/10: // what is written last needs time for its answer
+		return fmt.Errorf("renew-deadline: expected at most nine tenths of the lease duration, which is %v; found %v", l.LeaseDuration, l.RenewDeadline)
 	case l.RetryPeriod <= 0 || time.Duration(leaderelection.JitterFactor*float64(l.RetryPeriod)) >= l.RenewDeadline:
 		return fmt.Errorf("retry-period: expected less than five sixths of the renew deadline, which is %v; found %v", l.RenewDeadline, l.RetryPeriod)
 	}

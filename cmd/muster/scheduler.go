@@ -148,7 +148,7 @@ shard is one instance's, and passes to another when that ends.`,
 	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
 	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the lease; by default the one this runs in, or muster-system")
 	durationVar(f, &leases.duration, "leader-elect-lease-duration", "how long an instance that falls silent keeps its leases, in whole seconds; the same for all instances")
-	durationVar(f, &leases.deadline, "leader-elect-renew-deadline", "decide and write until so long after the last renewal, which is less than the lease duration")
+	durationVar(f, &leases.deadline, "leader-elect-renew-deadline", "decide and write until so long after the last renewal, which is at most nine tenths of the lease duration")
 	durationVar(f, &leases.period, "leader-elect-retry-period", "renew leases so often")
 	f.StringArrayVar(&shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, parted by commas, * for those that no other names. Once for each shard, the same for all instances")
 	f.StringVar(&metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")

@@ -1,0 +1,29 @@
+package kube
+
+import (
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// giveUpAfter has the kernel drop a connection on which bytes were sent and not
+// acknowledged for d, rather than send them again for a quarter of an hour. A connection
+// that is not TCP's it leaves alone.
+func giveUpAfter(c net.Conn, d time.Duration) error {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ms := max(1, int(d.Milliseconds())) // 0 would be as long as without
+	if e := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, ms)
+	}); e != nil {
+		return e
+	}
+	return err
+}
