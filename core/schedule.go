@@ -305,14 +305,14 @@ func (e *Engine) mayBorrow(j *job) bool {
 	})
 }
 
-// reject says of all jobs of a class that no cluster of these nodes holds them. One
-// that has pods on nodes, which were larger when those started, waits for the rest.
+// reject says of all jobs of a class that no cluster of these nodes holds them. One of
+// which pods run, or have, waits for the rest: it was no mistake to submit it.
 func (e *Engine) reject(c *class) {
 	e.setClass(c, classRejected)
 	jobs := slices.Clone(c.jobs.items)
 	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.key.seq, b.key.seq) })
 	for _, j := range jobs {
-		if !j.rejected && j.count[podRunning]+j.count[podLeaving] == 0 {
+		if !j.rejected && j.count[podRunning]+j.count[podLeaving]+j.count[podDone] == 0 {
 			j.rejected = true
 			e.out = append(e.out, Decision{Op: Reject, Job: j.Name, Reason: NoNode})
 		}

@@ -374,8 +374,8 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			switch {
 			case j.rejected:
 				err = fmt.Errorf("it was rejected before")
-			case slices.ContainsFunc(j.pods, func(p pod) bool { return p.on() }):
-				err = fmt.Errorf("pods of it are on nodes")
+			case slices.ContainsFunc(j.pods, func(p pod) bool { return p.on() || p.state == done }):
+				err = fmt.Errorf("pods of it run, or have")
 			}
 			j.rejected = true
 		}
