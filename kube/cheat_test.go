@@ -189,6 +189,54 @@ func TestClassesOfAQueue(t *testing.T) {
 	w.on("label>n", "spec>n")
 }
 
+// A pod that its author put on a node takes no class past its queue for the pods of its
+// job that wait, however the class and the queue are named.
+func TestFootInTheDoor(t *testing.T) {
+	low, high := ranks("low", 1), ranks("high", 9)
+	for what, c := range map[string]struct {
+		with   change[*v1.Pod]
+		reason string
+	}{
+		"class by label": {labelled(v1alpha1.QueueLabel+"=q", v1alpha1.PriorityClassAnnotation+"=high"), ReasonPriorityClassForbidden},
+		"class by spec":  {func(p *v1.Pod) { inQueue("q")(p); ofClass(high)(p) }, ReasonPriorityClassForbidden},
+		"both": {func(p *v1.Pod) {
+			labelled(v1alpha1.QueueLabel+"=q", v1alpha1.PriorityClassAnnotation+"=none")(p)
+			ofClass(high)(p)
+		}, ReasonPriorityClassNotFound},
+		"queue not there": {func(p *v1.Pod) { inQueue("nonexistent")(p); ofClass(high)(p) }, ReasonQueueNotFound},
+	} {
+		for _, how := range lives {
+			t.Run(what+" "+how, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("n", "r")
+				w.ranked(low, high)
+				w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "default"}, labels: map[string]string{v1alpha1.QueueLabel: "q"}})
+				q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q"}}
+				q.Spec.PriorityClasses = []string{"low"}
+				w.m.queueSeen(q)
+				whole := asking(v1alpha1.GPUResource, "8")
+				w.pod("victim", whole, inQueue("q"), ofClass(low))
+				w.on("victim>n")
+				w.now = w.now.Add(time.Hour)
+				mine := func(p *v1.Pod) { p.Labels[v1alpha1.GangLabel] = "g"; c.with(p) }
+				w.pod("foot", mine, asking("cpu", "1"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
+				w.pod("big", mine, whole)
+				w.anew(how)
+				w.now = w.now.Add(time.Hour)
+				if w.settle(); w.pods["default/victim"] == nil {
+					t.Fatal("it evicts one of an allowed class")
+				}
+				w.on("victim>n", "big>")
+				if len(w.told("foot", c.reason)) == 0 {
+					t.Errorf("people are told %v", w.warned)
+				}
+				w.gone("victim")
+				w.on("big>n")
+			})
+		}
+	}
+}
+
 // preemptionPolicy: Never is heeded, wherever it is said.
 func TestNeverPreempts(t *testing.T) {
 	whole := asking(v1alpha1.GPUResource, "8")

@@ -75,9 +75,23 @@ func (m *mirror) priorityOf(g *group, p *pod, a *translate.Attributes) priorityC
 	return priorityClass{p.object.priority, p.object.never}
 }
 
-// unranked says why a job may not have the PriorityClass that it names; empty when it
-// may, or names none.
-func (m *mirror) unranked(g *group, p *pod, a *translate.Attributes) (reason, detail string) {
+// bearable returns the priority of a job of which pods were found on nodes: that of its
+// PriorityClass if jobs of the queue may have it, else at most 0, as without a class. A
+// job with a pod that its author put on a node is not turned away as others are, and
+// its waiting pods start with its priority.
+func (m *mirror) bearable(g *group, p *pod, a *translate.Attributes, queue string, rank priorityClass) priorityClass {
+	reason, detail := m.unranked(g, p, a, queue)
+	if reason == "" {
+		return rank
+	}
+	rank.value = min(rank.value, 0)
+	m.tellPod(p, reason, fmt.Sprintf("%s; the job has priority %d", detail, rank.value))
+	return rank
+}
+
+// unranked says why a job of a queue may not have the PriorityClass that it names; empty
+// when it may, or names none.
+func (m *mirror) unranked(g *group, p *pod, a *translate.Attributes, queue string) (reason, detail string) {
 	class := p.object.class
 	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
 		class = pg.class
@@ -95,7 +109,6 @@ func (m *mirror) unranked(g *group, p *pod, a *translate.Attributes) (reason, de
 				class, translate.SystemClasses, metav1.NamespaceSystem)
 		}
 	}
-	queue := m.queueOf(g, *a)
 	if allowed := m.queues.classes(queue); class != "" && len(allowed) > 0 && !slices.Contains(allowed, class) {
 		return ReasonPriorityClassForbidden, fmt.Sprintf("queue %s takes no jobs of PriorityClass %s: expected one of %s, or none",
 			queue, class, strings.Join(allowed, ", "))

@@ -98,10 +98,11 @@ func (m *mirror) mayStay(g *group) bool {
 // turnedAway says why a job may not wait in its queue, or not with its PriorityClass;
 // empty when it may.
 func (m *mirror) turnedAway(g *group, p *pod, a *translate.Attributes) (reason, detail string) {
-	if reason, detail := m.queues.blocks(m, m.queueOf(g, *a), g.id.Namespace); reason != "" {
+	queue := m.queueOf(g, *a)
+	if reason, detail := m.queues.blocks(m, queue, g.id.Namespace); reason != "" {
 		return reason, detail
 	}
-	return m.unranked(g, p, a)
+	return m.unranked(g, p, a, queue)
 }
 
 // rebuild tells a new engine of all queues.

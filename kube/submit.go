@@ -164,7 +164,8 @@ func (g *group) spread(pods map[*task][]*pod) map[*task]int {
 func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	a := m.attributesOf(g, p)
 	job.Queue = m.queueOf(g, a)
-	if p.state != podWaiting && g.admitted == nil {
+	found := p.state != podWaiting && g.admitted == nil // on its node, and not weighed by this instance
+	if found {
 		job.Queue = m.chargeable(g, p, job.Queue)
 	} else if _, told := m.queues.told[job.Queue]; !told {
 		job.Queue = DefaultQueue // it must be counted somewhere
@@ -173,6 +174,9 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 		job.Kind = a.Kind
 	}
 	rank := m.priorityOf(g, p, &a)
+	if found {
+		rank = m.bearable(g, p, &a, job.Queue, rank)
+	}
 	job.Class, job.Priority, job.NeverPreempts = a.Class, rank.value, rank.never
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
