@@ -16,9 +16,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 )
@@ -269,6 +271,36 @@ func TestLockThatAnotherTook(t *testing.T) {
 		if o, err := leases.Get(ctx, LeaseName, metav1.GetOptions{}); taken == "b" && (err != nil || *o.Spec.HolderIdentity != "b") {
 			t.Errorf("the lease of another was released: %+v", o.Spec)
 		}
+	}
+}
+
+// A renewal counts from when it was sent: that it was answered late makes the Lease no
+// fresher.
+func TestRenewalThatIsAnsweredLate(t *testing.T) {
+	f, clock := newTestFence()
+	client := fake.NewClientset()
+	slow := func(clienttesting.Action) (bool, k8sruntime.Object, error) {
+		clock.pass(3 * time.Second)
+		return false, nil, nil
+	}
+	client.PrependReactor("create", "leases", slow)
+	client.PrependReactor("update", "leases", slow)
+	l := &lock{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: "system", Name: LeaseName}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: "a"},
+		},
+		fence: f,
+	}
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "a", LeaseDurationSeconds: 15}
+	for i, write := range []func(context.Context, resourcelock.LeaderElectionRecord) error{l.Create, l.Update} {
+		if err := write(t.Context(), mine); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := f.check(); left != 11*time.Second {
+			t.Errorf("after %d renewals a write may take %v (%v), want 11s", i, left, err)
+		}
+		clock.pass(time.Second)
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -255,5 +258,123 @@ func TestCatchUp(t *testing.T) {
 		case <-deadline:
 			t.Fatal("it never catches up")
 		}
+	}
+}
+
+// leading starts an instance that is to decide on all, in a synctest bubble, with the
+// bindings that the API server has. What comes into its mailbox is taken in.
+func leading(t *testing.T, bound ...*v1.Pod) (l *lessee, y *toy, ctx context.Context, end context.CancelCauseFunc, stopped chan struct{}) {
+	t.Helper()
+	var pods, listed []runtime.Object
+	for _, p := range bound {
+		pods = append(pods, p)
+		listed = append(listed, &metav1.PartialObjectMetadata{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+		})
+	}
+	scheme := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	l, y = newLessee(t, nil, pods...), newToy(t)
+	l.metadata = metadatafake.NewSimpleMetadataClient(scheme, listed...)
+	began := time.Now()
+	l.fence = newFence(&l.config.Leader, func() time.Duration { return time.Since(began) })
+	l.ready, l.orders = make(chan struct{}), newOrders()
+	ctx, end = context.WithCancelCause(context.Background())
+	stopped = make(chan struct{})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		l.lead(ctx, stopped, end)
+	}()
+	go func() {
+		for {
+			select {
+			case <-l.box.ready:
+				for _, f := range l.box.take(nil) {
+					f(y.mirror)
+				}
+			case <-over:
+				return
+			}
+		}
+	}()
+	synctest.Wait()
+	return l, y, ctx, end, stopped
+}
+
+// The Lease is held until all that was sent has been answered.
+func TestLeaseIsReleasedAfterTheLastWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _, end, stopped := leading(t)
+		if !l.held[0].Load() || l.holder(LeaseName) != "a" {
+			t.Fatalf("it does not decide; the lease is %q's", l.holder(LeaseName))
+		}
+		if _, err := l.fence.begin(); err != nil {
+			t.Fatal(err)
+		}
+		end(nil)
+		var workers sync.WaitGroup
+		go l.finish(&workers, stopped)
+		synctest.Wait()
+		if got := l.holder(LeaseName); got != "a" {
+			t.Errorf("a write is under way, and the lease is %q's", got)
+		}
+		l.fence.end()
+		synctest.Wait()
+		if got := l.holder(LeaseName); got != "" {
+			t.Errorf("nothing is under way, and the lease is %q's", got)
+		}
+	})
+}
+
+// An instance that cannot renew its Lease ends, and writes nothing from then on.
+func TestLeaseThatCannotBeRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, ctx, end, stopped := leading(t)
+		l.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
+		time.Sleep(l.config.Leader.LeaseDuration)
+		synctest.Wait()
+		if got := context.Cause(ctx); !errors.Is(got, ErrLostLease) {
+			t.Errorf("it ends with %v", got)
+		}
+		l.fence.renewed(0, l.fence.clock())
+		if _, err := l.fence.check(); !errors.Is(err, errFenced) {
+			t.Error("writes may go out")
+		}
+		end(nil)
+		close(stopped)
+	})
+}
+
+// An instance that has the Lease decides when it knows what was bound before.
+func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newTestPod("late", 1)
+		p.Spec.NodeName = "n"
+		l, y, _, end, stopped := leading(t, p)
+		if l.held[0].Load() || l.holder(LeaseName) != "a" {
+			t.Errorf("it decides: %t; the lease is %q's", l.held[0].Load(), l.holder(LeaseName))
+		}
+		l.box.put(func(*mirror) { y.see(p) })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !l.held[0].Load() {
+			t.Error("it does not decide, and knows all")
+		}
+		end(nil)
+		close(stopped)
+	})
+}
+
+// A renewal that gets no answer leaves time for another before the renew deadline.
+func TestRenewalsEndInTime(t *testing.T) {
+	s, err := New(Config{API: &rest.Config{Host: "http://127.0.0.1:1"}, Leader: Leader{Namespace: "system", Identity: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.leasing.CoordinationV1().RESTClient().(*rest.RESTClient).Client.Timeout; got != 5*time.Second {
+		t.Errorf("a renewal may take %v, want half the renew deadline of 10s", got)
 	}
 }

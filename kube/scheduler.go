@@ -260,15 +260,21 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		s.lead(ctx, stopped, cancel)
 	})
 	s.drive(ctx)
-	s.orders.close()
-	workers.Wait()
-	s.fence.wait()
-	close(stopped) // others may decide now
+	s.finish(&workers, stopped)
 	leader.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// finish waits until nothing of what was decided is under way any more, and closes
+// stopped: others may decide then.
+func (s *Scheduler) finish(workers *sync.WaitGroup, stopped chan<- struct{}) {
+	s.orders.close()
+	workers.Wait()
+	s.fence.wait()
+	close(stopped)
 }
 
 // loop owns the tables: it takes in what was seen, decides and sends off what
