@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // An eviction is no failure of the pod. Kubernetes' Job controller counts every pod
@@ -33,9 +34,12 @@ func counts(p *metav1.ObjectMeta) bool {
 	return slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-// uncounted reports whether we took a pod from what the Job controller counts.
+// uncounted reports whether we took a pod from what the Job controller counts. Whoever
+// may write a pod may write the annotation: on a pod of no Job it says nothing.
 func uncounted(p *metav1.ObjectMeta) bool {
-	return p.Annotations[v1alpha1.EvictingAnnotation] != "" && !counts(p) && p.DeletionTimestamp == nil
+	o := metav1.GetControllerOf(p)
+	return p.Annotations[v1alpha1.EvictingAnnotation] != "" && !counts(p) && p.DeletionTimestamp == nil &&
+		o != nil && translate.OwnerKind(o.APIVersion, o.Kind) == "job"
 }
 
 func isOver(p *v1.Pod) bool {

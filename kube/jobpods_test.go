@@ -16,10 +16,12 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 // jobPod is a pod of a Job that runs, as its controller made it.
 func jobPod(p *v1.Pod) *v1.Pod {
+	ownedBy("batch/v1", "Job", "j")(p)
 	p.Finalizers = []string{"example.com/other", batchv1.JobTrackingFinalizer}
 	p.Spec.NodeName, p.Status.Phase = "a", v1.PodRunning
 	p.ResourceVersion = "7"
@@ -134,5 +136,32 @@ func TestPodThatWasNotEvicted(t *testing.T) {
 	got, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 	if err != nil || !counts(&got.ObjectMeta) || got.Annotations[v1alpha1.EvictingAnnotation] != "" {
 		t.Errorf("it is %+v, %v", got.ObjectMeta, err)
+	}
+}
+
+// The annotation on a pod of no Job gives it no finalizer.
+func TestEvictingAnnotationAlone(t *testing.T) {
+	for what, c := range map[string]struct {
+		owner change[*v1.Pod]
+		want  int
+	}{
+		"no owner":              {func(*v1.Pod) {}, 0},
+		"a ReplicaSet":          {ownedBy("apps/v1", "ReplicaSet", "x"), 0},
+		"another group's Job":   {ownedBy("example.com/v1", "Job", "x"), 0},
+		"a Job that owns alone": {func(p *v1.Pod) { ownedBy("batch/v1", "Job", "x")(p); p.OwnerReferences[0].Controller = nil }, 0},
+		"a Job":                 {ownedBy("batch/v1", "Job", "x"), 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("n", "r")
+			w.pod("a", inQueue(DefaultQueue), c.owner)
+			w.on("a>n")
+			w.pod("a", func(p *v1.Pod) { p.Annotations[v1alpha1.EvictingAnnotation] = "true" })
+			acts := w.m.decide(w.m.now + core.Second)
+			if len(acts.count) != c.want {
+				t.Errorf("%d are given the finalizer, want %d", len(acts.count), c.want)
+			}
+			w.m.done()
+		})
 	}
 }
