@@ -22,8 +22,9 @@ type departure struct {
 	uid             types.UID
 	reason          string
 	message         string
-	counts          bool // the Job controller counts it
-	shard           int  // of its group
+	counts          bool   // the Job controller counts it
+	grace           *int64 // seconds that it gets to end; nil for as long as it asks
+	shard           int    // of its group
 }
 
 // onItsWay is what of an act concerns the API.
@@ -33,8 +34,16 @@ func (e *evictAct) onItsWay() departure {
 	if g := e.pod.group; g != nil {
 		d.shard = g.shard
 	}
+	if o.slow && e.reason != causeDrained {
+		d.grace = new(int64(maxGrace / time.Second))
+	}
 	return d
 }
+
+// maxGrace is the longest that a pod gets to end that is evicted for another. A pod's
+// terminationGracePeriodSeconds may say any time, and would keep borrowed quota from
+// its owner for as long.
+const maxGrace = 10 * time.Minute
 
 // evictPause is how long an eviction waits that a PodDisruptionBudget does not
 // allow now.
@@ -53,7 +62,7 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 			return
 		}
 		// A budget protects no pod that stands on borrowed quota from its owner.
-		err = s.askToLeave(ctx, d.namespace, d.name, d.uid, d.counts, d.reason == core.QuotaReclaim.String())
+		err = s.askToLeave(ctx, d.namespace, d.name, d.uid, d.counts, d.reason == core.QuotaReclaim.String(), d.grace)
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			break
 		}
@@ -86,12 +95,14 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 }
 
 // askToLeave asks once for the eviction of a pod; counts says that the Job controller
-// counts it, despite that it is deleted if disruption budgets refuse.
-func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid types.UID, counts, despite bool) error {
+// counts it, despite that it is deleted if disruption budgets refuse. It has grace
+// seconds to end, nil for as long as it asks.
+func (s *Scheduler) askToLeave(ctx context.Context, namespace, name string, uid types.UID, counts, despite bool, grace *int64) error {
 	if counts {
-		return s.evictUncounted(ctx, namespace, name, uid, despite)
+		return s.evictUncounted(ctx, namespace, name, uid, despite, grace)
 	}
-	return s.askEviction(ctx, namespace, name, &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}, despite)
+	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid)), GracePeriodSeconds: grace}
+	return s.askEviction(ctx, namespace, name, options, despite)
 }
 
 func (s *Scheduler) askEviction(ctx context.Context, namespace, name string, options *metav1.DeleteOptions, despite bool) error {

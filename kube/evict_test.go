@@ -2,15 +2,22 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 // leave has a pod of another's evicted, as long as it takes.
@@ -70,4 +77,61 @@ func TestEvictSaysWhy(t *testing.T) {
 		}
 		t.Errorf("it says %+v", x.pod("old").Status.Conditions)
 	})
+}
+
+// A pod that is evicted for others gets no more than a while to end, whatever it asks
+// for, and never more than that; on a drained node it gets what it asks for.
+func TestGraceIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		asks   *int64
+		reason string
+		want   *int64
+	}{
+		{new(int64(3153600000)), core.QuotaReclaim.String(), new(int64(600))},
+		{new(int64(601)), core.PriorityPreemption.String(), new(int64(600))},
+		{new(int64(601)), causeOvercommitted, new(int64(600))},
+		{new(int64(600)), core.QuotaReclaim.String(), nil},
+		{new(int64(0)), core.QuotaReclaim.String(), nil},
+		{nil, core.QuotaReclaim.String(), nil},
+		{new(int64(3153600000)), causeDrained, nil},
+	} {
+		for _, job := range []bool{false, true} {
+			for _, refused := range []bool{false, true} {
+				p := newTestPod("p", 1)
+				if job {
+					jobPod(p)
+				}
+				p.Spec.TerminationGracePeriodSeconds = c.asks
+				client := fake.NewClientset(p)
+				var got []*int64
+				client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					got = append(got, a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions.GracePeriodSeconds)
+					if refused {
+						return true, nil, apierrors.NewInternalError(errors.New("two budgets"))
+					}
+					return true, nil, nil
+				})
+				client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					got = append(got, a.(clienttesting.DeleteActionImpl).DeleteOptions.GracePeriodSeconds)
+					return true, nil, nil
+				})
+				s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
+				d := (&evictAct{pod: &pod{object: trimPod(p)}, reason: c.reason}).onItsWay()
+				if err := s.askToLeave(t.Context(), d.namespace, d.name, d.uid, d.counts, refused, d.grace); err != nil {
+					t.Error(err)
+				}
+				for _, g := range got {
+					if (g == nil) != (c.want == nil) || g != nil && *g != *c.want {
+						t.Errorf("%+v, a Job's %v: it gets %v", c, job, g)
+					}
+				}
+				if len(got) == 0 {
+					t.Error("it is not asked to leave")
+				}
+				if _, why, _ := s.stop(t.Context(), &suspension{pods: []departure{d}}); c.want != nil && !strings.Contains(why, "asks for more than 10m0s to end") {
+					t.Errorf("its owner would be suspended, or not for %q", why)
+				}
+			}
+		}
+	}
 }

@@ -52,7 +52,7 @@ var errChanges = errors.New("the pod changed meanwhile")
 // evictUncounted asks once for the eviction of a Job's pod, so that the Job does not
 // count it as failed. A pod that is over is left alone: the error says that it is not
 // found.
-func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, uid types.UID, despite bool) error {
+func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, uid types.UID, despite bool, grace *int64) error {
 	for range 5 {
 		p, err := s.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		s.metrics.request("get", err)
@@ -65,7 +65,7 @@ func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, 
 			}
 			return apierrors.NewNotFound(v1.Resource("pods"), name)
 		}
-		options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}
+		options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid)), GracePeriodSeconds: grace}
 		switch {
 		case counts(&p.ObjectMeta) && p.DeletionTimestamp == nil:
 			dry := options.DeepCopy()

@@ -85,7 +85,7 @@ func TestEvictUncounted(t *testing.T) {
 				*answers = (*answers)[1:]
 				return true, nil, err
 			})
-			err := s.askToLeave(t.Context(), "default", "p", "p", true, false)
+			err := s.askToLeave(t.Context(), "default", "p", "p", true, false, nil)
 			if c.fails == nil && err != nil || c.fails != nil && !c.fails(err) {
 				t.Errorf("got %v", err)
 			}

@@ -265,7 +265,7 @@ func ignoreBudget(err error) error {
 // dismiss evicts a pod; the error is errBudget when that has to wait, which the pod
 // is told.
 func (s *Scheduler) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message string) error {
-	err := s.askToLeave(ctx, x.namespace, x.name, x.uid, counts(&p.ObjectMeta) || uncounted(&p.ObjectMeta), false)
+	err := s.askToLeave(ctx, x.namespace, x.name, x.uid, counts(&p.ObjectMeta) || uncounted(&p.ObjectMeta), false, nil)
 	switch {
 	case apierrors.IsTooManyRequests(err):
 		return errors.Join(errBudget, s.tellMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error()))

@@ -48,6 +48,7 @@ type podObject struct {
 	owner        *metav1.OwnerReference
 	counts       bool            // the Job controller counts it
 	uncounted    bool            // it does not, because the pod was to be evicted
+	slow         bool            // it asks for more time to end than it gets
 	replaceable  bool            // by another pod of its owner, before it goes
 	move         *translate.Move // of one that moves, or did not in the end
 	staysAsTold  bool            // its status says that it did not
@@ -152,6 +153,7 @@ func trimPod(p *v1.Pod) *podObject {
 	}
 	o.bears[notReady], o.bears[unreachable] = bears(p, v1.TaintNodeNotReady), bears(p, v1.TaintNodeUnreachable)
 	o.owner = metav1.GetControllerOf(p)
+	o.slow = p.Spec.TerminationGracePeriodSeconds != nil && *p.Spec.TerminationGracePeriodSeconds > int64(maxGrace/time.Second)
 	o.counts, o.uncounted = counts(&p.ObjectMeta), uncounted(&p.ObjectMeta)
 	o.replaceable, o.move, o.staysAsTold = translate.Replaceable(p) != nil, translate.MoveOf(p), translate.StaysAsTold(p)
 	o.deviceClaims = podClaims(p)

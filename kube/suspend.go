@@ -219,6 +219,11 @@ func (s *Scheduler) suspend(ctx context.Context, x *suspension) {
 
 // stop suspends the owner. Without one that can be suspended, why says why not.
 func (s *Scheduler) stop(ctx context.Context, x *suspension) (owner *suspended, why string, err error) {
+	for i := range x.pods {
+		if x.pods[i].grace != nil { // its controller would give it all the time that it asks for
+			return nil, fmt.Sprintf("pod %s asks for more than %s to end", x.pods[i].name, maxGrace), nil
+		}
+	}
 	o, mark, err := s.ownerOf(ctx, x)
 	switch {
 	case err != nil:
