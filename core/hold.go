@@ -41,6 +41,34 @@ func (e *Engine) leftBy(j *job) []cluster.NodeID {
 	return out
 }
 
+// passOn notes, for a job that ends, where it must not go if it comes again: a driver
+// may end a job that was told to leave, and submit it again under its name.
+func (e *Engine) passOn(j *job) {
+	e.leftBy(j) // forgets those that have started
+	for _, l := range j.left {
+		n := l.nomination
+		if n.ended == nil {
+			n.ended = map[string][]cluster.NodeID{}
+		}
+		n.ended[j.Name] = append(n.ended[j.Name], l.node)
+		n.victims = slices.DeleteFunc(n.victims, func(v *job) bool { return v == j })
+	}
+}
+
+// inherit gives a job that comes what an earlier one of its name left for others that
+// have not started yet.
+func (e *Engine) inherit(j *job) {
+	for _, n := range e.filling {
+		if nodes := n.ended[j.Name]; nodes != nil {
+			for _, node := range nodes {
+				j.left = append(j.left, leftFor{node, n})
+			}
+			n.victims = append(n.victims, j)
+			delete(n.ended, j.Name)
+		}
+	}
+}
+
 // banOn is what bans and absences are counted by, beside domains.
 type banOn struct {
 	label string

@@ -125,6 +125,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	e.jobs[spec.Name] = j
 	e.label(j, nil)
 	q.Jobs++
+	e.inherit(j)
 	e.enqueue(j, now)
 	return nil
 }
@@ -246,6 +247,7 @@ func (e *Engine) end(name string) error {
 	}
 	e.dequeue(j)
 	e.denominate(j)
+	e.passOn(j)
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving {
 			e.release(j, i, podDone)

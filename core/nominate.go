@@ -18,8 +18,10 @@ type nomination struct {
 	// outstanding counts victims' pods still on their nodes, planned the job's
 	// pods whose places are not free yet.
 	outstanding, planned int
-	// victims are the jobs of which pods were told to leave for it.
+	// victims are the jobs of which pods were told to leave for it. Of those that have
+	// ended, ended says by name which nodes they left: the job may come again.
 	victims []*job
+	ended   map[string][]cluster.NodeID
 	// seen is how often labels had changed when its affinities were looked at last.
 	seen uint64
 }

@@ -91,7 +91,7 @@ func (s *story) round() (evicted int, quiet bool) {
 	s.Must(core.Tick{})
 	for _, name := range s.Twin.Live() {
 		if _, _, leave := s.Twin.Counts(name); leave > 0 && !s.chance(3) {
-			s.Must(core.PodsGone{Job: name})
+			s.gone(name)
 		}
 	}
 	quiet = s.Twin.Settled()
@@ -102,6 +102,18 @@ func (s *story) round() (evicted int, quiet bool) {
 		quiet = quiet && d.Op == core.Wake
 	}
 	return evicted, quiet
+}
+
+// gone tells that pods which were told to leave have left. A gang that has no others may
+// end then, and come again under its name.
+func (s *story) gone(name string) {
+	j := s.Twin.jobs[name]
+	if wait, run, _ := s.Twin.Counts(name); !j.Gang || wait+run > 0 || s.chance(2) {
+		s.Must(core.PodsGone{Job: name})
+		return
+	}
+	s.Must(core.JobEnded{Job: name})
+	s.Must(core.JobSubmitted{Job: j.Job})
 }
 
 // TestNoLoop lets hostile mixes of jobs settle: nothing happens but that evicted

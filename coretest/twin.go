@@ -34,7 +34,8 @@ type Twin struct {
 	nodes  []*node
 	queues []core.Queue
 	jobs   map[string]*job
-	spent  map[core.Time]int // evicted pods by interval
+	ended  map[string][]*left // what jobs left that have ended, by name
+	spent  map[core.Time]int  // evicted pods by interval
 	// quotaSet counts changes of quotas, and of usage from outside: places that
 	// were settled before one may exceed what is left.
 	quotaSet int
@@ -89,7 +90,9 @@ type job struct {
 	adopted bool
 	// lacks is how many pods of each task the gang has less than its least since
 	// some were added to it while it ran.
-	lacks    []int
+	lacks []int
+	// left is what an earlier job of the name left.
+	left     []*left
 	rejected bool
 	shielded bool
 	// exposed jobs were found running with more than nominal quota leaves for those that
@@ -102,7 +105,7 @@ type job struct {
 
 // NewTwin returns a twin of an engine with this configuration.
 func NewTwin(c core.Config) *Twin {
-	return &Twin{policy: c.Policy, levels: c.Levels, jobs: map[string]*job{}, spent: map[core.Time]int{}}
+	return &Twin{policy: c.Policy, levels: c.Levels, jobs: map[string]*job{}, ended: map[string][]*left{}, spent: map[core.Time]int{}}
 }
 
 func (w *Twin) node(name string) *node {
@@ -116,7 +119,11 @@ func (w *Twin) node(name string) *node {
 
 // Apply takes in an event that the engine accepted.
 func (w *Twin) Apply(now core.Time, ev core.Event) {
-	switch ev.(type) {
+	switch ev := ev.(type) {
+	case core.JobEnded:
+		if w.jobs[ev.Job].running() > 0 {
+			w.upsets++
+		}
 	case core.NodeAdded: // pods may have to be spread over it too
 		if w.spreads() {
 			w.upsets++
@@ -173,7 +180,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.quotaSet++
 		w.queues = slices.DeleteFunc(w.queues, func(q core.Queue) bool { return q.Name == ev.Queue })
 	case core.JobSubmitted:
-		j := &job{Job: ev.Job}
+		j := &job{Job: ev.Job, left: w.ended[ev.Job.Name]}
+		delete(w.ended, ev.Job.Name)
 		j.lacks = make([]int, len(j.Tasks))
 		for t := range ev.Job.Tasks {
 			for range ev.Job.Tasks[t].Pods {
@@ -215,6 +223,15 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			}
 		}
 	case core.JobEnded:
+		j := w.jobs[ev.Job]
+		for i := range j.pods {
+			if l := j.pods[i].left; l != nil {
+				j.left = append(j.left, l)
+			}
+		}
+		if j.left != nil {
+			w.ended[ev.Job] = j.left
+		}
 		delete(w.jobs, ev.Job)
 	}
 }
@@ -428,8 +445,13 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.mayRunOn(j, &j.Tasks[p.task], &at); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
-		if l := p.left; l != nil && l.at == at && l.upsets == w.upsets && w.jobs[l.job.Name] == l.job && l.job.starts == l.starts {
+		if l := p.left; l != nil && l.at == at && w.holds(l) {
 			return fmt.Errorf("pod %d is back on %s, which it left for %s, which has not started", at.Pod, at.Node, l.job.Name)
+		}
+		for _, l := range j.left {
+			if l.at.Node == at.Node && w.holds(l) {
+				return fmt.Errorf("pod %d is on %s, which its job left for %s, which has not started", at.Pod, at.Node, l.job.Name)
+			}
 		}
 		p.state, p.at, p.started, p.left = running, at, now, nil
 		if err := w.notOverfull(w.node(at.Node), &j.Tasks[p.task]); err != nil {
@@ -482,6 +504,11 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		return w.together(j)
 	}
 	return nil
+}
+
+// holds reports whether the job that a place was left for waits still by the same plan.
+func (w *Twin) holds(l *left) bool {
+	return l.upsets == w.upsets && w.jobs[l.job.Name] == l.job && l.job.starts == l.starts
 }
 
 // oneModel checks that pods of a gang that need GPUs and name no model are on one.

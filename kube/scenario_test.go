@@ -56,6 +56,7 @@ var beyond = map[string][]string{
 	"anti-affinity keeps both pods apart, whichever of them came first":               {"preemption/held_apart.txt", "preemption/held_domain.txt", "queueing/strict_fifo_tasks.txt"},
 	"pods of which one is enough are no gang":                                         {"placement/even_models.txt", "preemption/elastic_one_by_one.txt"},
 	"jobs of others are not submitted":                                                {"quota/found_foreign.txt"},
+	"a job that was deleted does not come again at once":                              {"preemption/held_left_again.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
