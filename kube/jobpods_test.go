@@ -4,7 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -44,6 +46,7 @@ func TestEvictUncounted(t *testing.T) {
 		"a budget":              {[]error{budget}, nil, false, 0, true, apierrors.IsTooManyRequests},
 		"a budget in between":   {nil, []error{budget}, false, 1, true, apierrors.IsTooManyRequests},
 		"it changes":            {nil, []error{conflict}, false, 2, false, nil},
+		"it is gone meanwhile":  {nil, []error{apierrors.NewNotFound(v1.Resource("pods"), "p")}, false, 1, false, apierrors.IsNotFound},
 		"it succeeds meanwhile": {nil, []error{conflict}, true, 1, true, apierrors.IsNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +88,12 @@ func TestEvictUncounted(t *testing.T) {
 				*answers = (*answers)[1:]
 				return true, nil, err
 			})
+			client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				if patch := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(patch, `"uid":"p"`) || !strings.Contains(patch, `"resourceVersion":"7"`) {
+					t.Errorf("whatever pod it is, and however it changed, it becomes %s", patch)
+				}
+				return false, nil, nil
+			})
 			err := s.askToLeave(t.Context(), "default", "p", "p", true, false, nil)
 			if c.fails == nil && err != nil || c.fails != nil && !c.fails(err) {
 				t.Errorf("got %v", err)
@@ -97,6 +106,94 @@ func TestEvictUncounted(t *testing.T) {
 				t.Error("it lost another's finalizer")
 			}
 		})
+	}
+}
+
+// Only a pod that the Job controller is to count, and that is evicted now, loses the
+// finalizer; only one that lost it so gets it back.
+func TestEvictUncountedLooksAtThePod(t *testing.T) {
+	lost := func(p *v1.Pod) { p.Finalizers, p.Annotations[v1alpha1.EvictingAnnotation] = nil, "true" }
+	for name, c := range map[string]struct {
+		is      func(*v1.Pod)
+		asked   int  // evictions, trials included
+		gone    bool // the answer is that it is not found
+		counted bool // in the end
+	}{
+		"another of its name":         {func(p *v1.Pod) { p.UID = "other" }, 0, true, true},
+		"another of its name, marked": {func(p *v1.Pod) { p.UID = "other"; lost(p) }, 0, true, false},
+		"it has succeeded, marked":    {func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded; lost(p) }, 0, true, true},
+		"it has failed":               {func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, 0, true, true},
+		"it is being deleted":         {func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: startOfTime} }, 1, false, true},
+		"it was counted before":       {func(p *v1.Pod) { p.Finalizers = nil }, 1, false, false},
+		"it is marked already":        {lost, 1, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := jobPod(newTestPod("p", 1))
+			c.is(p)
+			client := fake.NewClientset(p)
+			asked := 0
+			client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				asked++
+				if u := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions.Preconditions.UID; u == nil || *u != "p" {
+					t.Errorf("an eviction is asked for, whatever pod it is: %v", u)
+				}
+				return true, nil, nil
+			})
+			s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
+			err := s.evictUncounted(t.Context(), "default", "p", "p", false, nil)
+			if asked != c.asked || apierrors.IsNotFound(err) != c.gone || !c.gone && err != nil {
+				t.Errorf("asked %d times, want %d; %v", asked, c.asked, err)
+			}
+			got, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+			if err != nil || counts(&got.ObjectMeta) != c.counted {
+				t.Errorf("in the end it is %+v, %v", got.ObjectMeta, err)
+			}
+		})
+	}
+}
+
+// A pod is counted again if it is the very one, and was taken from what is counted; as
+// often as it takes.
+func TestCountAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		is      func(*v1.Pod)
+		fails   int // writes that meet a change
+		counted bool
+	}{
+		"as it was left":      {func(*v1.Pod) {}, 0, true},
+		"it changes":          {func(*v1.Pod) {}, 2, true},
+		"another":             {func(p *v1.Pod) { p.UID = "other" }, 0, false},
+		"not marked":          {func(p *v1.Pod) { delete(p.Annotations, v1alpha1.EvictingAnnotation) }, 0, false},
+		"it is being deleted": {func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: startOfTime} }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := jobPod(newTestPod("p", 1))
+				p.Finalizers, p.Annotations[v1alpha1.EvictingAnnotation] = []string{"example.com/other"}, "true"
+				c.is(p)
+				client := fake.NewClientset(p)
+				client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+					c.fails--
+					return c.fails >= 0, nil, apierrors.NewConflict(v1.Resource("pods"), "p", nil)
+				})
+				s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
+				s.countAgain(t.Context(), "default", "p", "p")
+				got, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+				if err != nil || counts(&got.ObjectMeta) != c.counted {
+					t.Errorf("it is %+v, %v", got.ObjectMeta, err)
+				}
+			})
+		})
+	}
+}
+
+// A pod that the Job controller counts still was not taken from what it counts, whatever
+// its annotation says.
+func TestUncounted(t *testing.T) {
+	p := jobPod(newTestPod("p", 1))
+	p.Annotations[v1alpha1.EvictingAnnotation] = "true"
+	if uncounted(&p.ObjectMeta) {
+		t.Error("it has the finalizer")
 	}
 }
 
@@ -120,7 +217,17 @@ func TestPodThatWasNotEvicted(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	if got := counted(); !slices.Equal(got, []string{"done", "p"}) {
+	// Not those of another instance, nor one that is on its way to another node.
+	y.shards.held[0] = false
+	if got := counted(); len(got) > 0 {
+		t.Errorf("%v are counted again, on which another instance decides", got)
+	}
+	y.shards.held[0], y.pods["p"].moves = true, true
+	if got := counted(); !slices.Equal(got, []string{"done"}) {
+		t.Errorf("%v are counted again while p moves", got)
+	}
+	y.pods["p"].moves = false
+	if got := counted(); !slices.Equal(got, []string{"p"}) { // and done no more
 		t.Fatalf("%v are counted again", got)
 	}
 	// The same as this instance evicts it: the write is seen before the pod is gone.
