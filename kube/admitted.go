@@ -51,7 +51,10 @@ type admitted struct {
 }
 
 func admit(j *core.Job) *admitted {
-	return &admitted{j.Queue, j.Class, j.Priority, j.NeverPreempts, j.NotPreemptible, j.Locked, j.MinRuntime, j.Checkpoint}
+	return &admitted{
+		queue: j.Queue, class: j.Class, priority: j.Priority, neverPreempts: j.NeverPreempts,
+		notPreemptible: j.NotPreemptible, locked: j.Locked, minRuntime: j.MinRuntime, checkpoint: j.Checkpoint,
+	}
 }
 
 // apply has a job be as it was admitted. The queue counts as long as there is one.

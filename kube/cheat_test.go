@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -586,6 +587,85 @@ func TestForgedSuspension(t *testing.T) {
 		}
 		if n := len(m.groups); n != 1 && group == "job/train" {
 			t.Errorf("%d places are kept", n)
+		}
+	}
+}
+
+// What a job was admitted with comes back whole, and nothing else of it.
+func TestAdmitAndApply(t *testing.T) {
+	w := newWorld(t)
+	w.queue("q", 1, "")
+	w.settle()
+	for _, want := range []core.Job{
+		{Queue: "q"},
+		{Queue: "q", Class: core.LP, Priority: 3, MinRuntime: 4, Checkpoint: 5},
+		{Queue: "q", NeverPreempts: true},
+		{Queue: "q", NotPreemptible: true},
+		{Queue: "q", Locked: true},
+	} {
+		for _, got := range []core.Job{
+			{},
+			{Queue: "other", Class: core.LP, Priority: 9, NeverPreempts: true, NotPreemptible: true, Locked: true, MinRuntime: 9, Checkpoint: 9},
+		} {
+			want.Name, got.Name = "j", "j"
+			admit(&want).apply(w.m, &got)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		}
+	}
+}
+
+// A part of a GPU is recorded as soon as the pod is bound, before anybody edits it.
+func TestPartIsRecorded(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r")
+	w.pod("whole")
+	w.pod("part", asking("cpu", "1"), func(p *v1.Pod) { p.Annotations[v1alpha1.GPUFractionAnnotation] = "0.5" })
+	w.on("whole>n", "part>n")
+	if got, _ := translate.Record(w.pods["default/part"]); !strings.Contains(got, v1alpha1.GPUFractionAnnotation) {
+		t.Errorf("the record is %q", got)
+	}
+	if got, _ := translate.Record(w.pods["default/whole"]); got != "" {
+		t.Errorf("a pod of which its spec says all has the record %q", got)
+	}
+}
+
+// A pod that is taken out of its owner's hands is charged as before, though its
+// namespace has another queue by now.
+func TestChangedOwnerKeepsCharge(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r")
+	w.queue("mine", 8, "")
+	w.queue("yours", 8, "")
+	namespace := func(queue string) {
+		w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "default"}, labels: map[string]string{v1alpha1.QueueLabel: queue}})
+	}
+	namespace("mine")
+	w.pod("a", ownedBy("apps/v1", "ReplicaSet", "x"))
+	w.on("a>n")
+	namespace("yours")
+	w.pod("a", func(p *v1.Pod) { p.OwnerReferences = nil })
+	w.settle()
+	if g := w.m.pods[w.pods["default/a"].UID].group; g.id.Kind != translate.ByItself || g.queue != "mine" {
+		t.Errorf("it is of %v, charged to %s", g.id, g.queue)
+	}
+}
+
+// What runs in a queue that it may not use is not charged to its namespace's queue if
+// it may not use that either.
+func TestChargeable(t *testing.T) {
+	for own, want := range map[string]string{"": DefaultQueue, "mine": "mine", "others": DefaultQueue, "nonexistent": DefaultQueue, "theirs": DefaultQueue} {
+		w := newWorld(t)
+		w.node("n", "r")
+		w.queue("mine", 8, "")
+		w.queue("others", 8, "others")
+		w.queue("theirs", 8, "them")
+		w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "default"}, labels: map[string]string{v1alpha1.QueueLabel: own}})
+		w.pod("a", inQueue("theirs"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
+		w.settle()
+		if g := w.m.pods[w.pods["default/a"].UID].group; g.queue != want {
+			t.Errorf("in a namespace of queue %q it is charged to %s, want %s", own, g.queue, want)
 		}
 	}
 }
