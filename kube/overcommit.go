@@ -22,7 +22,7 @@ import (
 // other schedulers take no part. Pods are compared in two cases:
 //
 //   - The API shows a binding that is not ours. It names the devices itself. Of the
-//     other pods the devices that are booked count, not those they name.
+//     other pods the devices count that they name and that are booked for them.
 //   - The engine refuses a pod for the GPUs that its node has. A pod yields if it names
 //     a device that an earlier one names, and if the node has no room left for it after
 //     all earlier ones. Without the second condition, an early pod that is edited to
@@ -50,7 +50,7 @@ func (m *mirror) contest(p *pod, g *group, late bool) {
 	}
 	has := func(o *pod) uint64 {
 		if late && o != p && o.slot >= 0 {
-			return o.devices
+			return o.devices & o.asBound()
 		}
 		return o.asBound()
 	}

@@ -132,7 +132,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	p.object = o
-	if p.group.quarantine != nil {
+	if p.group.quarantine != nil || o.pool != old.pool || o.groupRecord != old.groupRecord {
 		m.touch(p.group)
 	}
 	m.noteMove(p)

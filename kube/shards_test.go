@@ -347,7 +347,15 @@ func (r *realm) decide(x *instance) {
 	}
 	x.leaving = append(x.leaving, a.evict...)
 	x.said = append(x.said, a.said...)
+	records := slices.Clone(a.record)
 	x.done()
+	for _, rec := range records {
+		if p := r.pods[rec.name]; p != nil && p.UID == rec.uid {
+			p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Message: rec.said}}
+			r.changed(p)
+		}
+		x.recorded(rec.uid)
+	}
 }
 
 // bind carries a binding out, as the API server does, and fails the test when a GPU
@@ -854,10 +862,46 @@ func TestJobThatLeavesMovesToAnotherShard(t *testing.T) {
 	}
 	a.leaving = nil // a budget does not allow it
 	r.gone("urgent")
-	r.pod("victim", func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = "A100" })
+	for _, x := range r.instances {
+		x.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: "default"}, labels: map[string]string{v1alpha1.PoolLabel: "A100"}})
+		x.touch(x.pods[r.pods["victim"].UID].group)
+	}
 	r.bound()
 	if p := a.pods[r.pods["victim"].UID]; p.state != podBound || len(r.evicted) != 0 {
 		t.Errorf("it is in state %d; evicted: %v", p.state, r.evicted)
+	}
+}
+
+// Who relabels a pod that runs does not take it out of its instance's hands: its queue's
+// owner gets back what it borrowed. An instance that comes later finds the same.
+func TestRelabelledPool(t *testing.T) {
+	r, a, b := three(t)
+	for _, x := range []*instance{a, b} {
+		for name, gpus := range map[string]int{"owner": 8, "guest": 0} {
+			q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			q.Spec.Quota = []v1alpha1.Quota{{Model: "*", Nominal: v1alpha1.GPUs(gpus) * 1000}}
+			x.queueSeen(q)
+		}
+	}
+	r.pod("guest", models("H800"), asking(v1alpha1.GPUResource, "8"), inQueue("guest"))
+	r.bound("i1:guest>h")
+	r.pod("guest", func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = "A100" })
+	late := newMirror(a.policy, a.levels, a.log)
+	late.shards = newShardTable(r.shards)
+	late.podSeen(trimPod(r.pods["guest"])) // before anybody has recorded it
+	r.settle()
+	late.podSeen(trimPod(r.pods["guest"]))
+	if g := late.pods[r.pods["guest"].UID].group; late.shardOf(g) != r.shard("H800") {
+		t.Error("an instance that came while the pod was edited has it in another shard")
+	}
+	r.now = r.now.Add(24 * time.Hour)
+	r.pod("own", models("H800"), asking(v1alpha1.GPUResource, "8"), inQueue("owner"))
+	for range 3 {
+		r.now = r.now.Add(time.Hour)
+		r.settle()
+	}
+	if !slices.Equal(r.evicted, []string{"i1:guest"}) || r.pods["own"].Spec.NodeName != "h" {
+		t.Errorf("evicted: %v; the owner's job is on %q", r.evicted, r.pods["own"].Spec.NodeName)
 	}
 }
 

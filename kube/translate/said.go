@@ -21,8 +21,7 @@ type Said struct {
 }
 
 // settled are the keys that [Said] has. Those that a job writes as it runs are not
-// among them: when it last saved its progress, and how long it still takes. Nor is its
-// pool: all instances must find the same, whenever they began to look.
+// among them: when it last saved its progress, and how long it still takes.
 var settled = func() map[string]bool {
 	out := map[string]bool{}
 	add := func(list ...string) {
@@ -40,6 +39,7 @@ var settled = func() map[string]bool {
 		add(o.label)
 	}
 	add(applicationKeys...)
+	add(poolLabels...)
 	add(taskGroupKey, "queue", "spark-role")
 	add("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/size")
 	add(v1alpha1.GPUsAnnotation, v1alpha1.NICsAnnotation, v1alpha1.ShareAnnotation, v1alpha1.BackfilledAnnotation)
