@@ -30,6 +30,8 @@ type lessee struct {
 	*Scheduler
 	client *fake.Clientset
 	t      *testing.T
+	// refused has the API server of an instance that leads refuse renewals.
+	refused atomic.Bool
 }
 
 func newLessee(t *testing.T, shards []string, objects ...runtime.Object) *lessee {
@@ -277,6 +279,12 @@ func leading(t *testing.T, bound ...*v1.Pod) (l *lessee, y *toy, ctx context.Con
 		t.Fatal(err)
 	}
 	l, y = newLessee(t, nil, pods...), newToy(t)
+	l.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if l.refused.Load() {
+			return true, nil, errors.New("no")
+		}
+		return false, nil, nil
+	})
 	l.metadata = metadatafake.NewSimpleMetadataClient(scheme, listed...)
 	began := time.Now()
 	l.fence = newFence(&l.config.Leader, func() time.Duration { return time.Since(began) })
@@ -333,7 +341,7 @@ func TestLeaseIsReleasedAfterTheLastWrite(t *testing.T) {
 func TestLeaseThatCannotBeRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, ctx, end, stopped := leading(t)
-		l.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
+		l.refused.Store(true)
 		time.Sleep(l.config.Leader.LeaseDuration)
 		synctest.Wait()
 		if got := context.Cause(ctx); !errors.Is(got, ErrLostLease) {
