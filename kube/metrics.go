@@ -17,6 +17,7 @@ type metrics struct {
 	requests  *prometheus.CounterVec
 	waited    *prometheus.HistogramVec
 	evictions *prometheus.CounterVec
+	preempted prometheus.Counter
 	moves     *prometheus.CounterVec
 	confined  prometheus.Gauge
 	leftOut   prometheus.Counter
@@ -39,6 +40,9 @@ func newMetrics() *metrics {
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_evictions_total", Help: "Pods told to leave.",
 		}, []string{"reason"}),
+		preempted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "muster_preemptions_total", Help: "Times that a job lost pods by preemption or reclaim; pods told to leave by one pass are one.",
+		}),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_moves_total", Help: "Pods of drained nodes that others were to replace before they leave, by how it ended.",
 		}, []string{"result"}),
@@ -56,7 +60,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.moves, m.confined, m.leftOut, m.requests, m.waited)
+	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.preempted, m.moves, m.confined, m.leftOut, m.requests, m.waited)
 	return m
 }
 
@@ -92,15 +96,26 @@ func (m *metrics) unread() {
 	}
 }
 
-// decided counts a decision.
-func (m *metrics) decided(d *core.Decision) {
-	if m == nil || d.Op == core.Wake {
+// decided counts the decisions of a pass.
+func (m *metrics) decided(ds []core.Decision) {
+	if m == nil {
 		return
 	}
-	m.decisions.WithLabelValues(d.Op.String(), d.Reason.String()).Inc()
-	if d.Op == core.Evict || d.Op == core.Requeue {
-		m.evictions.WithLabelValues(d.Reason.String()).Add(float64(len(d.Pods)))
+	preempted := map[string]bool{} // jobs: two decisions may be about pods of one
+	for i := range ds {
+		d := &ds[i]
+		if d.Op == core.Wake {
+			continue
+		}
+		m.decisions.WithLabelValues(d.Op.String(), d.Reason.String()).Inc()
+		if d.Op == core.Evict || d.Op == core.Requeue {
+			m.evictions.WithLabelValues(d.Reason.String()).Add(float64(len(d.Pods)))
+		}
+		if d.Op == core.Evict {
+			preempted[d.Job] = true
+		}
 	}
+	m.preempted.Add(float64(len(preempted)))
 }
 
 // evicted counts a pod that is told to leave without a decision of the engine.

@@ -278,8 +278,8 @@ func (m *mirror) decide(now core.Time) *acts {
 	if m.record != nil {
 		m.record.Decided(m.now, decisions)
 	}
+	m.metrics.decided(decisions)
 	for _, d := range decisions {
-		m.metrics.decided(&d)
 		switch d.Op {
 		case core.Bind:
 			m.bind(&d)

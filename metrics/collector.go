@@ -39,8 +39,7 @@ type Options struct {
 //     jobs with several pods. Queueing adds all later waiting, after evictions;
 //     it is of the same jobs.
 //   - JCT goes from submission to end, of jobs that were not rejected.
-//   - Preemptions count the times a job lost pods by preemption or reclaim;
-//     pods that it lost at one instant are one. Migrations count pods.
+//   - Preemptions are the evictions of all jobs (see [Job]). Migrations count pods.
 type Collector struct {
 	window Options
 	inv    inventory
@@ -192,6 +191,7 @@ func (c *Collector) evicted(t core.Time, j *Job, pods int, why sim.Release) {
 	case sim.Preempted, sim.Reclaimed:
 		if j.lastEvicted != t {
 			c.preemptions++
+			j.Evictions++
 			j.lastEvicted = t
 		}
 	case sim.Migrated:

@@ -23,6 +23,9 @@ type Job struct {
 	FewestNodes, FewestGroups int
 	// Bound counts the pods bound now.
 	Bound int
+	// Evictions counts the instants at which the job lost pods by preemption or
+	// reclaim, however many pods and for however many jobs.
+	Evictions int
 
 	job          *sim.Live
 	queue        int32  // in Collector.queues

@@ -51,7 +51,7 @@ func (t *jobTable) add(l *sim.Live, j *metrics.Job, end core.Time, outcome strin
 		b = appendSeconds(b, j.Started-l.Submitted)
 	}
 	b = appendSeconds(append(b, ','), j.Waited)
-	for _, n := range []int{j.Nodes, j.Groups, j.FewestNodes, j.FewestGroups, l.Evictions} {
+	for _, n := range []int{j.Nodes, j.Groups, j.FewestNodes, j.FewestGroups, j.Evictions} {
 		b = strconv.AppendInt(append(b, ','), int64(n), 10)
 	}
 	b = strconv.AppendFloat(append(b, ','), l.Lost/float64(core.WholeGPU), 'f', -1, 64)

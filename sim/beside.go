@@ -36,8 +36,7 @@ type told struct {
 	node    *core.Node
 	live    *Live
 	pods    int // how many of the batch's places
-	bound   int // of the job, with its evictions and lost work
-	evicted int
+	bound   int // of the job, with its lost work
 	lost    float64
 	reason  core.Reason
 	release Release
@@ -101,7 +100,7 @@ func (b *beside) work() {
 
 func (x *told) tell(s Sink, pods []core.Placement) error {
 	if l := x.live; l != nil {
-		l.Bound, l.Evictions, l.Lost = x.bound, x.evicted, x.lost
+		l.Bound, l.Lost = x.bound, x.lost
 	}
 	switch x.call {
 	case tellNode:
@@ -150,7 +149,7 @@ func (b *beside) node(t core.Time, n *core.Node, up bool) error {
 
 // job tells of a job as it is now.
 func (b *beside) job(t core.Time, s *state, x told, pods []core.Placement) error {
-	x.t, x.live, x.bound, x.evicted, x.lost = t, s.told, s.Bound, s.Evictions, s.Lost
+	x.t, x.live, x.bound, x.lost = t, s.told, s.Bound, s.Lost
 	return b.add(x, pods)
 }
 

@@ -538,9 +538,6 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) {
 	default:
 		l.why = Preempted
 	}
-	if d.Op == core.Evict {
-		s.Evictions++
-	}
 	r.halt(now, s, l.pods)
 	s.leaving = append(s.leaving, l)
 	r.plan(event{at: now + r.Models.Grace, do: depart, job: s, leave: l})

@@ -39,10 +39,8 @@ type Live struct {
 	Pods int
 	// Bound counts the pods bound now.
 	Bound int
-	// Evictions counts how often pods of the job were evicted, Lost the GPU
-	// time (milli-GPU times seconds) it had to do again.
-	Evictions int
-	Lost      float64
+	// Lost is the GPU time (milli-GPU times seconds) that the job had to do again.
+	Lost float64
 	// Tag is the sink's own.
 	Tag any
 }

@@ -64,7 +64,7 @@ const (
 	Conservation = "conservation"
 	// Hash: summary.json has another SHA-256 than decisions.jsonl.gz.
 	Hash = "hash"
-	// Metric: summary.json has another figure than the decisions give.
+	// Metric: summary.json or jobs.csv has another figure than the decisions give.
 	Metric = "metric"
 )
 
@@ -410,6 +410,9 @@ func (a *auditor) over(j *job, o *outcome) {
 	if o.submit != j.submit || o.start != j.whole {
 		a.breach(Conservation, "jobs.csv: job %s submitted %s, started %s; it was submitted %s, started %s",
 			j.name, seconds(o.submit), seconds(o.start), seconds(j.submit), seconds(j.whole))
+	}
+	if o.evictions != j.evictions {
+		a.breach(Metric, "jobs.csv: job %s has %d evictions, the decisions give %d", j.name, o.evictions, j.evictions)
 	}
 	if n := a.counts.of(o.outcome); n != nil {
 		*n++

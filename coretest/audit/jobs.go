@@ -16,16 +16,17 @@ type job struct {
 	tasks              []task
 	pods               []pod // nil before the first is bound
 
-	bound   int
-	binds   counted // of its pods, so far
-	ended   int64   // -1 while it lives, and at the end of the run
-	whole   int64   // when it first was; -1 before
-	evicted int64   // last; -1 before
-	domain  string  // of the required level, while pods are bound
-	started bool    // the gang was whole since it was last bound
-	held    int64   // GPU of a gang that has not started
-	touched bool    // in auditor.gangs
-	alone   []alone
+	bound     int
+	binds     counted // of its pods, so far
+	ended     int64   // -1 while it lives, and at the end of the run
+	whole     int64   // when it first was; -1 before
+	evicted   int64   // last; -1 before
+	evictions int64   // how often it was evicted; pods that leave at one instant are one
+	domain    string  // of the required level, while pods are bound
+	started   bool    // the gang was whole since it was last bound
+	held      int64   // GPU of a gang that has not started
+	touched   bool    // in auditor.gangs
+	alone     []alone
 	// dissolving tells that the gang lost a node: its other pods may take their
 	// grace to leave, as long as none is bound anew.
 	dissolving bool
@@ -232,6 +233,7 @@ func (t *task) affinity(text string) {
 // outcome is a row of jobs.csv.
 type outcome struct {
 	job, outcome       string
+	evictions          int64
 	submit, start, end int64 // -1: never
 }
 
@@ -242,7 +244,7 @@ type outcomes struct {
 }
 
 func openOutcomes(path string) (*outcomes, error) {
-	in, err := openCSV(path, "job", "submit_s", "start_s", "end_s", "outcome")
+	in, err := openCSV(path, "job", "submit_s", "start_s", "end_s", "evictions", "outcome")
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +263,7 @@ func (o *outcomes) read() error {
 		return err
 	}
 	o.ahead = &outcome{
-		job: o.text("job"), outcome: o.text("outcome"),
+		job: o.text("job"), outcome: o.text("outcome"), evictions: o.int("evictions"),
 		submit: o.time("submit_s"), start: o.time("start_s"), end: o.time("end_s"),
 	}
 	return o.err

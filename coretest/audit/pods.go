@@ -383,6 +383,7 @@ func (a *auditor) cause(j *job, d *decision) {
 	case "preempted", "reclaimed":
 		if j.evicted != d.t {
 			j.evicted = d.t
+			j.evictions++
 			a.measure.preemptions++
 		}
 		if !j.exposed {
