@@ -33,7 +33,7 @@ func newFail() *cobra.Command {
 			return fleet.FailNode(c.Context(), client, args[0])
 		},
 	}
-	node.Flags().BoolVar(&gone, "gone", false, "take the node out of the cluster; repair brings it back")
+	node.Flags().BoolVar(&gone, "gone", false, "remove the node from the cluster; repair adds it again")
 	c.AddCommand(node, gpuCommand("Make a GPU unhealthy", connect, fleet.FailGPU), &cobra.Command{
 		Use:   "pod NAMESPACE/NAME",
 		Short: "Crash the containers of a running pod",
@@ -59,7 +59,7 @@ func newRepair() *cobra.Command {
 	connect := kubeconfigFlag(c)
 	c.AddCommand(gpuCommand("Make a GPU healthy", connect, fleet.RepairGPU), &cobra.Command{
 		Use:   "node NAME",
-		Short: "Make a node reachable again, or bring a removed one back",
+		Short: "Make a node reachable again, or add a removed one again",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := connect()
@@ -97,7 +97,7 @@ func gpuCommand(short string, connect func() (kubernetes.Interface, error),
 // function that makes a client of it.
 func kubeconfigFlag(c *cobra.Command) func() (kubernetes.Interface, error) {
 	var file string
-	c.PersistentFlags().StringVar(&file, "kubeconfig", os.Getenv(clientcmd.RecommendedConfigPathEnvVar), "the cluster's kubeconfig, from `FILE`")
+	c.PersistentFlags().StringVar(&file, "kubeconfig", os.Getenv(clientcmd.RecommendedConfigPathEnvVar), "the cluster's kubeconfig `FILE`")
 	return func() (kubernetes.Interface, error) {
 		if file == "" {
 			return nil, badUsage(c, "expected --kubeconfig or $%s", clientcmd.RecommendedConfigPathEnvVar)

@@ -44,9 +44,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		Use:   "muster-devcluster",
 		Short: "A Kubernetes control plane with simulated GPU nodes",
 		Long: `Runs a whole Kubernetes control plane with simulated GPU nodes in one process, on
-127.0.0.1. Nothing is scheduled by it.
+127.0.0.1. It has no scheduler of its own.
 
-Exit codes: 0 done, 1 failed, 2 bad input (one line on stderr says what was
+Exit codes: 0 success, 1 failure, 2 bad input (one line on stderr says what was
 expected).`,
 	}
 	root.AddCommand(newUp(), newFail(), newRepair(), newScheduler())

@@ -18,8 +18,8 @@ func newScheduler() *cobra.Command {
 		Use:   "kube-scheduler [FLAGS]",
 		Short: "Run the stock kube-scheduler of the same version",
 		Long: `Runs the stock kube-scheduler of the same version as the cluster, for comparison,
-with gang scheduling on and no limit of requests. It takes all flags of
-kube-scheduler; --kubeconfig is what it needs.`,
+with gang scheduling enabled and no request limit. It takes all flags of
+kube-scheduler; only --kubeconfig is required.`,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := interruptible()

@@ -62,29 +62,29 @@ func newUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run a cluster until it is interrupted",
-		Long: `Runs a cluster in the foreground. When it is ready, one line of JSON on stdout says
-where: {"kubeconfig": FILE, "server": URL, "nodes": N, "topology": [{"alias",
-"nodeLabel"}...], "ready_seconds": S}. Progress goes to stderr, what the
-components have to say to the file log in the cluster's folder.
+		Long: `Runs a cluster in the foreground. When the cluster is ready, it prints one line of
+JSON on stdout: {"kubeconfig": FILE, "server": URL, "nodes": N, "topology":
+[{"alias", "nodeLabel"}...], "ready_seconds": S}. Progress goes to stderr; the
+components write to the file log in the cluster's folder.
 
-The nodes come from --cluster (what muster sim accepts: a file, a list such as
-64x8:H800,32x4:A10, or a built-in cluster such as asi), or from --nodes,
---gpus-per-node and --models. Without these, a cluster that was run before has the
-nodes it had, and a new one ` + usual + `.`,
+The nodes come from --cluster (which takes what muster sim takes: a file, a list
+such as 64x8:H800,32x4:A10, or a built-in cluster such as asi), or from --nodes,
+--gpus-per-node and --models. Without these flags, an existing cluster keeps its
+nodes, and a new one gets ` + usual + `.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return up(c, &f) },
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.server.Dir, "dir", "", "keep the cluster in `FOLDER` (default ~/.muster/devcluster)")
-	flags.BoolVar(&f.server.Ephemeral, "ephemeral", false, "keep nothing; faster")
-	flags.IntVar(&f.server.Port, "port", 0, "listen on this `PORT` of 127.0.0.1; 0: that of the last time, or a free one")
-	flags.StringVar(&f.cluster, "cluster", "", "the nodes, from a file, a list or a built-in cluster")
-	flags.IntVar(&f.nodes, "nodes", 0, "the number of nodes")
-	flags.IntVar(&f.perNode, "gpus-per-node", 8, "the number of GPUs a node")
-	flags.StringVar(&f.models, "models", "", "GPU models, with the number of nodes each: H800:32,A10:32; without numbers, all the same")
-	flags.BoolVar(&f.dra, "dra", false, "publish GPUs by DRA, in ResourceSlices, not as the resource "+string(fleet.GPUResource))
-	flags.StringSliceVar(&f.controllers, "controllers", []string{"*"}, "the controllers to run, of "+strings.Join(controllers.Names(), ", ")+"; * is all, -NAME leaves one out")
-	flags.BoolVar(&f.withParent, "exit-with-parent", false, "end when stdin does")
+	flags.StringVar(&f.server.Dir, "dir", "", "keep the cluster in the folder `DIR` (default ~/.muster/devcluster)")
+	flags.BoolVar(&f.server.Ephemeral, "ephemeral", false, "discard the cluster at the end; faster")
+	flags.IntVar(&f.server.Port, "port", 0, "listen on this `PORT` of 127.0.0.1; 0 means the port of the last run, or a free one")
+	flags.StringVar(&f.cluster, "cluster", "", "the nodes: a `FILE`, a list or a built-in cluster")
+	flags.IntVar(&f.nodes, "nodes", 0, "the `NUMBER` of nodes")
+	flags.IntVar(&f.perNode, "gpus-per-node", 8, "the `NUMBER` of GPUs per node")
+	flags.StringVar(&f.models, "models", "", "GPU models and the number of nodes of each, such as `H800:32,A10:32`; without numbers, each gets the same share")
+	flags.BoolVar(&f.dra, "dra", false, "publish GPUs through DRA, in ResourceSlices, instead of as the resource "+string(fleet.GPUResource))
+	flags.StringSliceVar(&f.controllers, "controllers", []string{"*"}, "the controllers to run, among "+strings.Join(controllers.Names(), ", ")+"; * means all, -NAME omits one")
+	flags.BoolVar(&f.withParent, "exit-with-parent", false, "stop when stdin is closed")
 	return c
 }
 
@@ -101,7 +101,7 @@ func (f *upFlags) check(c *cobra.Command) (cluster *workload.Cluster, err error)
 	case !f.server.Ephemeral && f.server.Dir == "":
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return nil, badUsage(c, "--dir: expected a folder, for there is no home folder")
+			return nil, badUsage(c, "--dir: expected a folder, because there is no home folder")
 		}
 		f.server.Dir = filepath.Join(home, ".muster", "devcluster")
 	}
@@ -233,7 +233,7 @@ func up(c *cobra.Command, f *upFlags) (err error) {
 		report("stopping")
 		return nil
 	case <-server.Ended():
-		return fmt.Errorf("the API server ended by itself; its log is %s", server.Log())
+		return fmt.Errorf("the API server stopped unexpectedly; its log is %s", server.Log())
 	}
 }
 

@@ -14,10 +14,10 @@ func newAudit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit DIR",
 		Short: "Check the invariants of a run",
-		Long: `Audit reads the folder that muster sim wrote and checks, without any of the
-engine's own accounting, that what was decided could be carried out: no GPU, CPU
-or memory given twice, gangs whole, quotas kept, no job lost, figures right.
-A violation ends it with exit code 1.`,
+		Long: `Audit reads the folder that muster sim wrote and checks that every decision could
+be carried out: no GPU, CPU or memory is allocated twice, gangs run whole, quotas
+hold, no job is lost, and the summary's figures are right. It shares no accounting
+with the engine. If it finds a violation, it exits with code 1.`,
 		Example: `  muster sim --workload kant-training --seed 1 --out run
   muster audit run`,
 		Args: arguments("DIR"),

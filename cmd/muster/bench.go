@@ -18,15 +18,15 @@ func newBench() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how fast the engine decides, by the size of the cluster",
-		Long: `Bench measures the engine on one core: filling a cluster with 1-GPU jobs, placing
-gangs, refusing one that cannot be placed, replacing jobs on a nearly full
-cluster, and reclaiming quota. It prints a line for each in the form of Go's
-benchmarks, which benchstat reads.
+		Short: "Measure the engine's speed by cluster size",
+		Long: `Bench measures the engine on one core: it fills a cluster with 1-GPU jobs, places
+gangs, refuses a gang that cannot be placed, replaces jobs on a nearly full
+cluster, and reclaims quota. It prints one line per benchmark in the format of
+Go's benchmarks, which benchstat reads.
 
-With --kube it measures schedulers on a real Kubernetes API that it starts on
-this machine: pods wait, and a loop that only creates bindings (the limit),
-Muster and the stock kube-scheduler bind them in turn.`,
+With --kube it starts a real Kubernetes API on this machine and measures how fast
+pending pods are bound: first by a loop that only creates bindings, which is the
+upper limit, then by Muster, then by the stock kube-scheduler.`,
 		Example: `  muster bench
   muster bench --run 'Fill|Gang' --nodes 1000,37707
   muster bench --kube --nodes 1000 --shapes 10000x1,20x500`,
@@ -47,19 +47,19 @@ Muster and the stock kube-scheduler bind them in turn.`,
 			}
 			for _, name := range []string{"shapes", "schedulers", "workers", "patience", "arriving", "json"} {
 				if c.Flags().Changed(name) {
-					return badUsage(c, "--%s: expected --kube with it; found none", name)
+					return badUsage(c, "--%s: expected --kube with it; found no --kube", name)
 				}
 			}
 			err = bench.Run(c.Context(), c.OutOrStdout(), re, nodes)
 			if errors.Is(err, bench.ErrNoMatch) {
-				return badUsage(c, "--run, --nodes: expected some benchmark to match, such as BenchmarkFill/nodes=1000; found none")
+				return badUsage(c, "--run, --nodes: expected at least one matching benchmark, such as BenchmarkFill/nodes=1000; found none")
 			}
 			return err
 		},
 	}
-	c.Flags().StringVar(&match, "run", "", "only the benchmarks whose names match REGEX")
-	c.Flags().IntSliceVar(&nodes, "nodes", nil, "the cluster sizes, in nodes, such as 1000,37707")
-	c.Flags().BoolVar(&kube, "kube", false, "measure on a Kubernetes API, against other schedulers")
+	c.Flags().StringVar(&match, "run", "", "run only the benchmarks whose names match `REGEX`")
+	c.Flags().IntSliceVar(&nodes, "nodes", nil, "cluster sizes in nodes, separated by commas, such as 1000,37707")
+	c.Flags().BoolVar(&kube, "kube", false, "compare schedulers on a real Kubernetes API")
 	api.register(c)
 	return c
 }

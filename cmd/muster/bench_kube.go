@@ -40,11 +40,11 @@ type kubeBench struct {
 
 func (b *kubeBench) register(c *cobra.Command) {
 	f := c.Flags()
-	f.StringSliceVar(&b.shapes, "shapes", []string{"10000x1", "500x20", "20x500", "1x10000"}, "with --kube: what waits, in `GROUPSxPODS`; groups of 1 are single pods. A pod asks for a GPU, or for a core where there are more pods than GPUs")
-	f.StringSliceVar(&b.schedulers, "schedulers", []string{rawLoop, ours, stock}, "with --kube: who binds: a loop that only creates bindings (raw), muster, kube-scheduler")
-	f.IntVar(&b.workers, "workers", 64, "with --kube: so many requests at once, of the loop and of muster")
-	f.DurationVar(&b.patience, "patience", 2*time.Minute, "with --kube: give up a measurement after this time")
-	f.BoolVar(&b.arriving, "arriving", false, "with --kube: the scheduler runs before the pods are created, and times are from the first creation")
+	f.StringSliceVar(&b.shapes, "shapes", []string{"10000x1", "500x20", "20x500", "1x10000"}, "with --kube: the pending pods, as `GROUPSxPODS`; groups of 1 are single pods. Each pod requests one GPU, or one core if there are more pods than GPUs")
+	f.StringSliceVar(&b.schedulers, "schedulers", []string{rawLoop, ours, stock}, "with --kube: the schedulers to measure: raw (a loop that only creates bindings), muster, kube-scheduler")
+	f.IntVar(&b.workers, "workers", 64, "with --kube: the `NUMBER` of concurrent requests of raw and muster")
+	f.DurationVar(&b.patience, "patience", 2*time.Minute, "with --kube: abandon a measurement after this time")
+	f.BoolVar(&b.arriving, "arriving", false, "with --kube: start the scheduler before the pods are created, and measure from the first creation")
 	f.BoolVar(&b.asJSON, "json", false, "with --kube: print the results as JSON")
 }
 

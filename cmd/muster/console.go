@@ -25,7 +25,7 @@ type consoleFlags struct {
 
 func (f *consoleFlags) register(c *cobra.Command) {
 	f.api.register(c)
-	c.Flags().StringVarP(&f.namespace, "namespace", "n", "", "the `NAMESPACE` to look in; by default that of the kubeconfig's context")
+	c.Flags().StringVarP(&f.namespace, "namespace", "n", "", "the `NAMESPACE` of the jobs; by default that of the kubeconfig's context")
 }
 
 // open returns a client, and the namespace to look in.
@@ -63,15 +63,15 @@ type listFlags struct {
 var outputs = []string{"wide", "json", "yaml"}
 
 func (f *listFlags) register(c *cobra.Command) {
-	c.Flags().StringVarP(&f.output, "output", "o", "", "write `HOW`: wide, json or yaml")
-	c.Flags().BoolVar(&f.noHeaders, "no-headers", false, "leave out the header")
-	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "write it again and again until interrupted")
+	c.Flags().StringVarP(&f.output, "output", "o", "", "output `FORMAT`: wide, json or yaml")
+	c.Flags().BoolVar(&f.noHeaders, "no-headers", false, "omit the header line")
+	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh the output until interrupted")
 	complete(c, "output", func() []string { return outputs })
 	f.registerEvery(c)
 }
 
 func (f *listFlags) registerEvery(c *cobra.Command) {
-	c.Flags().DurationVar(&f.every, "interval", 2*time.Second, "how long to wait before it is written again; longer where reading takes long")
+	c.Flags().DurationVar(&f.every, "interval", 2*time.Second, "time between two refreshes of --watch; longer if reading the cluster is slow")
 }
 
 // check refuses what cannot be.
@@ -80,7 +80,7 @@ func (f *listFlags) check(c *cobra.Command) error {
 	case f.output != "" && !isOneOf(f.output, outputs):
 		return badUsage(c, "--output: expected wide, json or yaml; found %q", f.output)
 	case f.every < 100*time.Millisecond:
-		return badUsage(c, "--interval: expected a time, at least 100ms; found %s", f.every)
+		return badUsage(c, "--interval: expected a duration of at least 100ms; found %s", f.every)
 	}
 	return nil
 }

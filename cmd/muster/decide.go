@@ -17,11 +17,11 @@ func newDecide() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "decide --snapshot FILE",
-		Short: "Say what would be decided in a cluster described by a file, and why",
-		Long: `Decide describes a cluster to the engine, makes a scheduling pass and prints what
-would be done and why. With --rounds it makes several passes, a second apart,
-each after the decisions of the one before were carried out: pods started where
-they were bound, and those evicted left. No job ends meanwhile.`,
+		Short: "Print what the engine would decide for a cluster described by a file, and why",
+		Long: `Decide describes a cluster to the engine, runs one scheduling pass and prints the
+decisions with their reasons. With --rounds it runs several passes, one second
+apart. Before each further pass it carries out the decisions of the previous one:
+bound pods start and evicted pods leave. No job finishes in between.`,
 		Example: `  muster decide --snapshot cluster.yaml
   muster decide --snapshot cluster.yaml --rounds 3 --json
   muster decide --snapshot cluster.yaml --policy StrictFIFO
@@ -29,7 +29,7 @@ they were bound, and those evicted left. No job ends meanwhile.`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if rounds < 1 {
-				return badUsage(c, "--rounds: expected a number, at least 1; found %d", rounds)
+				return badUsage(c, "--rounds: expected a number of at least 1; found %d", rounds)
 			}
 			s, err := from.open(c)
 			if err != nil {
@@ -46,7 +46,7 @@ they were bound, and those evicted left. No job ends meanwhile.`,
 		},
 	}
 	from.register(c)
-	c.Flags().IntVar(&rounds, "rounds", 1, "make `N` scheduling passes")
+	c.Flags().IntVar(&rounds, "rounds", 1, "run `N` scheduling passes")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
 	return c
 }
@@ -55,8 +55,8 @@ they were bound, and those evicted left. No job ends meanwhile.`,
 type snapshotFlags struct{ file, policy string }
 
 func (f *snapshotFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.file, "snapshot", "", "`FILE` that describes the cluster, in YAML or JSON; - is the standard input")
-	c.Flags().StringVar(&f.policy, "policy", "", "decide by this `POLICY`, a built-in name or a file, instead of the snapshot's")
+	c.Flags().StringVar(&f.file, "snapshot", "", "`FILE` that describes the cluster, in YAML or JSON; - reads standard input")
+	c.Flags().StringVar(&f.policy, "policy", "", "scheduling `POLICY`, a built-in name or a file; by default the snapshot's")
 	completePolicy(c)
 }
 

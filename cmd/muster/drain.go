@@ -19,15 +19,15 @@ func newDrain() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "drain NODE",
-		Short: "Close a node of a cluster, and have its pods leave that Muster placed there",
-		Long: `Drain closes a node to new pods and asks the scheduler to empty it of those that it
-placed there. A pod of a Deployment leaves when another is available in its place; it
-stays if none is in the time that --replace-timeout gives. Jobs are suspended until
-their pods are gone, or their pods evicted, gangs whole. Disruption budgets and grace
-periods count. Pods of other schedulers and of DaemonSets stay.
+		Short: "Cordon a node and move Muster's pods off it",
+		Long: `Drain cordons a node and asks the scheduler to move the pods that it placed there.
+A Deployment's pod leaves once its replacement is available; if none is available
+within --replace-timeout, the pod stays. A job is suspended until its pods are gone,
+or its pods are evicted; a gang leaves as a whole. Disruption budgets and grace
+periods are respected. Pods of other schedulers and of DaemonSets stay.
 
-It ends when the others are gone. The node stays closed until it is opened with
---uncordon. When it is interrupted, the scheduler goes on.`,
+The command ends when the pods have left. The node stays cordoned until you run
+drain --uncordon. If you interrupt the command, the scheduler continues the drain.`,
 		Example: `  muster drain gpu-017
   muster drain gpu-017 --replace-timeout 30m --timeout 2h
   muster drain gpu-017 --replace-timeout 0
@@ -36,7 +36,7 @@ It ends when the others are gone. The node stays closed until it is opened with
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, other := range []string{"replace-timeout", "timeout"} {
 				if uncordon && c.Flags().Changed(other) {
-					return badUsage(c, "--uncordon: expected it or --%s; found both", other)
+					return badUsage(c, "--uncordon: expected no --%s with it; found both", other)
 				}
 			}
 			client, err := api.client(c)
@@ -59,8 +59,8 @@ It ends when the others are gone. The node stays closed until it is opened with
 		},
 	}
 	api.register(c)
-	durationVar(c.Flags(), &replace, "replace-timeout", "how long a pod of a Deployment may take to be replaced before it leaves; with 0 it leaves at once")
-	durationVar(c.Flags(), &timeout, "timeout", "give up after so long; by default never")
-	c.Flags().BoolVar(&uncordon, "uncordon", false, "open the node again, and end its drain")
+	durationVar(c.Flags(), &replace, "replace-timeout", "how long to wait for the replacement of a Deployment's pod; with 0 the pod leaves at once")
+	durationVar(c.Flags(), &timeout, "timeout", "stop waiting after this time; by default wait without limit")
+	c.Flags().BoolVar(&uncordon, "uncordon", false, "uncordon the node and end its drain")
 	return c
 }

@@ -24,14 +24,14 @@ func newExplain() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "explain {JOB | DIR JOB | --snapshot FILE JOB}",
-		Short: "Say where a job stands, why, and what would have to change",
-		Long: `Explain answers for one job: where it stands, why it waits, with the numbers, and
-what would have to change.
+		Short: "Explain a job's state, why it waits, and what would change that",
+		Long: `Explain reports the state of one job, why it waits, with numbers, and what would
+have to change for it to start.
 
-  JOB                  a job or pod of the Kubernetes cluster that the kubeconfig
-                       leads to: NAME, KIND/NAME or NAMESPACE/KIND/NAME
-  DIR JOB              a job of a finished run, from the folder that muster sim
-                       wrote: what became of it
+  JOB                  a job or pod of the Kubernetes cluster in the kubeconfig:
+                       NAME, KIND/NAME or NAMESPACE/KIND/NAME
+  DIR JOB              a job of a finished run: its history, from the folder that
+                       muster sim wrote
   --snapshot FILE JOB  a job of a cluster described by a file (see muster decide)`,
 		Example: `  muster explain train-7b
   muster explain -n team-a job/train-7b -o wide
@@ -71,7 +71,7 @@ what would have to change.
 	from.register(c)
 	cluster.register(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
-	c.Flags().StringVarP(&output, "output", "o", "", "print the answer in another way, `HOW`: wide (all pods and events), json or yaml")
+	c.Flags().StringVarP(&output, "output", "o", "", "output `FORMAT`: wide (all pods and events), json or yaml")
 	complete(c, "output", func() []string { return outputs })
 	return c
 }
@@ -90,7 +90,7 @@ func explainJob(c *cobra.Command, cluster *consoleFlags, list *listFlags, job st
 				hint = fmt.Sprintf(" (did you mean %q?)", unknown.Known[i])
 			}
 			if hint == "" {
-				hint = ": muster queue -A -t all lists those there are"
+				hint = ": muster queue -A -t all lists all jobs"
 			}
 			err = fmt.Errorf("%w%s", err, hint)
 		}

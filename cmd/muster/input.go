@@ -29,26 +29,26 @@ type inputFlags struct {
 // register adds the flags that select and shape a workload.
 func (f *inputFlags) register(flags *pflag.FlagSet) {
 	o := &f.jobs
-	flags.StringVar(&o.Format, "format", "", "the workload's `FORMAT`: "+strings.Join(workload.Formats(), ", ")+"; by default told by the file")
-	durationVar(flags, &o.From, "from", "leave out jobs submitted before this time of the trace")
-	durationVar(flags, &o.To, "to", "leave out jobs submitted at this time of the trace or later")
-	dateVar(flags, &o.FromWall, "from-date", "leave out jobs submitted before this `DATE` (2017-10-03, or 2017-10-03T12:00:00)")
-	dateVar(flags, &o.ToWall, "to-date", "leave out jobs submitted at this `DATE` or later")
-	durationVar(flags, &o.MinDuration, "min-duration", "leave out jobs that run shorter")
-	durationVar(flags, &o.MaxDuration, "max-duration", "leave out jobs that run longer")
-	flags.BoolVar(&o.Rebase, "rebase", false, "start the clock at the first job that is left")
-	flags.Float64Var(&o.Load, "load", 0, "made-up workloads: GPU time asked for over GPU time there is, such as `0.9`")
-	durationVar(flags, &o.Length, "length", "made-up workloads: the time in which jobs arrive")
-	flags.IntVar(&o.GPUs, "gpus", 0, "made-up clusters: the `NUMBER` of GPUs")
+	flags.StringVar(&o.Format, "format", "", "the workload's `FORMAT`: "+strings.Join(workload.Formats(), ", ")+"; by default detected from the file")
+	durationVar(flags, &o.From, "from", "omit jobs submitted before this time of the trace")
+	durationVar(flags, &o.To, "to", "omit jobs submitted at or after this time of the trace")
+	dateVar(flags, &o.FromWall, "from-date", "omit jobs submitted before this `DATE` (2017-10-03, or 2017-10-03T12:00:00)")
+	dateVar(flags, &o.ToWall, "to-date", "omit jobs submitted at or after this `DATE`")
+	durationVar(flags, &o.MinDuration, "min-duration", "omit jobs that run for less than this")
+	durationVar(flags, &o.MaxDuration, "max-duration", "omit jobs that run for longer than this")
+	flags.BoolVar(&o.Rebase, "rebase", false, "start the clock at the first remaining job")
+	flags.Float64Var(&o.Load, "load", 0, "built-in workloads: requested GPU time divided by available GPU time, such as `0.9`")
+	durationVar(flags, &o.Length, "length", "built-in workloads: the period in which jobs arrive")
+	flags.IntVar(&o.GPUs, "gpus", 0, "built-in clusters: the `NUMBER` of GPUs")
 }
 
 // registerCluster adds the flags that shape a cluster.
 func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
-	flags.StringVar(&f.clusterFormat, "cluster-format", "", "the cluster's `FORMAT`; by default told by the file")
-	flags.StringVar(&f.queues, "queues", "", "the tenants' queues and quotas, from `FILE`; by default queues.json beside the cluster's file, if it is there")
-	flags.BoolVar(&f.jobs.Quotas, "quotas", false, "give the queues of a trace the quotas it tells of")
-	flags.IntVar(&f.jobs.LeafSize, "leaf-size", 0, "clusters without a topology: `NODES` in a leaf group")
-	flags.IntVar(&f.jobs.SpineSize, "spine-size", 0, "clusters without a topology: leaf `GROUPS` in a spine")
+	flags.StringVar(&f.clusterFormat, "cluster-format", "", "the cluster's `FORMAT`; by default detected from the file")
+	flags.StringVar(&f.queues, "queues", "", "`FILE` with the tenants' queues and quotas; by default queues.json next to the cluster's file, if it exists")
+	flags.BoolVar(&f.jobs.Quotas, "quotas", false, "give the queues of a trace the quotas that the trace contains")
+	flags.IntVar(&f.jobs.LeafSize, "leaf-size", 0, "clusters without a topology: the number of `NODES` in a leaf group")
+	flags.IntVar(&f.jobs.SpineSize, "spine-size", 0, "clusters without a topology: the number of leaf `GROUPS` in a spine")
 }
 
 // maxGroup is how many nodes a leaf group may have, and leaf groups a spine.
@@ -60,9 +60,9 @@ func (f *inputFlags) check(c *cobra.Command, cluster, jobs string) error {
 	o := &f.jobs
 	switch {
 	case !(o.Load >= 0 && o.Load <= 10):
-		return badUsage(c, "--load: expected a number above 0, at most 10; found %v", o.Load)
+		return badUsage(c, "--load: expected a number above 0 and at most 10; found %v", o.Load)
 	case o.GPUs < 0:
-		return badUsage(c, "--gpus: expected a number, at least 1; found %d", o.GPUs)
+		return badUsage(c, "--gpus: expected a number of at least 1; found %d", o.GPUs)
 	case o.LeafSize < 0 || o.LeafSize > maxGroup:
 		return badUsage(c, "--leaf-size: expected a number from 1 to %d; found %d", maxGroup, o.LeafSize)
 	case o.SpineSize < 0 || o.SpineSize > maxGroup:
@@ -81,16 +81,16 @@ func (f *inputFlags) check(c *cobra.Command, cluster, jobs string) error {
 		return ""
 	}
 	if name := changed("load", "length"); name != "" && !isGenerator(jobs) {
-		return badUsage(c, "--%s: expected a built-in workload beside it; found %s", name, jobs)
+		return badUsage(c, "--%s: expected a built-in workload with it; found %s", name, jobs)
 	}
 	if sized := isGenerator(cluster) || cluster == "" && isGenerator(jobs); changed("gpus") != "" && !sized {
-		return badUsage(c, "--gpus: expected a built-in cluster beside it; found %s", cmp.Or(cluster, jobs))
+		return badUsage(c, "--gpus: expected a built-in cluster with it; found %s", cmp.Or(cluster, jobs))
 	}
 	if name := changed("format", "from-date", "to-date"); name != "" && isGenerator(jobs) {
-		return badUsage(c, "--%s: expected a workload from a file beside it; found the built-in %s", name, jobs)
+		return badUsage(c, "--%s: expected a workload from a file with it; found the built-in %s", name, jobs)
 	}
 	if changed("cluster-format") != "" && isGenerator(cluster) {
-		return badUsage(c, "--cluster-format: expected a cluster from a file beside it; found the built-in %s", cluster)
+		return badUsage(c, "--cluster-format: expected a cluster from a file with it; found the built-in %s", cluster)
 	}
 	return nil
 }

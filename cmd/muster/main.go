@@ -37,8 +37,8 @@ func newRoot(plugin bool) *cobra.Command {
 		Short: "The scheduler for shared AI clusters",
 		Long: `Muster queues, places, packs and preempts AI jobs on shared GPU clusters.
 
-Exit codes: 0 done, 1 the run failed or was interrupted, 2 bad input (one line
-on stderr says where it is and what was expected).`,
+Exit codes: 0 success, 1 the command failed or was interrupted, 2 bad input (one
+line on stderr says where it is and what was expected).`,
 		Version: fullVersion(),
 	}
 	root.SetVersionTemplate("muster {{.Version}}\n") // as the command prints it, also as a plugin

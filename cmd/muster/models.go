@@ -25,14 +25,14 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	f.SpreadCost = 0.27
 	f.Repair = 3600 * core.Second
 	durationVar(flags, &f.StartDelay, "start-delay", "time from binding to the start of work")
-	durationVar(flags, &f.Grace, "evict-grace", "time that evicted pods take to leave")
+	durationVar(flags, &f.Grace, "evict-grace", "time that evicted pods take to terminate")
 	flags.Float64Var(&f.CommShare, "comm-share", 0, "`SHARE` (0 to 1) of a gang's run time that is communication")
-	flags.Float64Var(&f.SpreadCost, "spread-cost", f.SpreadCost, "by what `SHARE` communication is slower for a gang on several leaf groups")
-	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speed of GPU models, such as `H800=1,A10=0.4`; 1 for the others")
-	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; none fails when not given")
-	durationVar(flags, &f.Repair, "node-repair", "mean time until a failed node is back")
-	durationVar(flags, &f.Checkpoint, "checkpoint", "jobs whose workload tells no interval save their progress this often; never when not given")
-	flags.BoolVar(&f.estimates, "estimates", false, "tell the engine how long each job will run, as an oracle")
+	flags.Float64Var(&f.SpreadCost, "spread-cost", f.SpreadCost, "`SHARE` by which communication slows down when a gang spans several leaf groups")
+	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speed of GPU models, such as `H800=1,A10=0.4`; 1 for models not listed")
+	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; by default no node fails")
+	durationVar(flags, &f.Repair, "node-repair", "mean time to repair a failed node")
+	durationVar(flags, &f.Checkpoint, "checkpoint", "checkpoint interval of jobs whose workload gives none; by default they save no progress")
+	flags.BoolVar(&f.estimates, "estimates", false, "give the engine the exact run time of each job, as an oracle")
 }
 
 func (f *modelFlags) check(c *cobra.Command) error {

@@ -21,12 +21,12 @@ func newNodes() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "nodes",
 		Aliases: []string{"sinfo"},
-		Short:   "List the nodes of a cluster and their GPUs, as sinfo does",
-		Long: `Nodes counts the nodes by GPU model and state: how many GPUs they have, and how
-many are used, free and unhealthy. With -N it lists them, a line each.
+		Short:   "List nodes and their GPUs, as sinfo does",
+		Long: `Nodes counts nodes by GPU model and state, and their used, free and unhealthy GPUs.
+With -N it lists one node per line.
 
-States: alloc all GPUs used, mix some, idle none, drng closed with pods left,
-drain closed and empty, down not ready.`,
+States: alloc all GPUs used, mix some used, idle none used, drng cordoned with pods
+still on it, drain cordoned and empty, down not ready.`,
 		Example: `  muster nodes
   muster nodes -N
   muster nodes -N -t idle,mix --model H800`,
@@ -58,8 +58,8 @@ drain closed and empty, down not ready.`,
 	}
 	api.register(c)
 	flags.register(c)
-	c.Flags().BoolVarP(&each, "each", "N", false, "list the nodes, a line each")
-	c.Flags().StringSliceVarP(&states, "states", "t", nil, "list nodes in these `STATES` only: "+console.NodeStates())
-	c.Flags().StringSliceVar(&models, "model", nil, "list nodes of these GPU `MODELS` only")
+	c.Flags().BoolVarP(&each, "each", "N", false, "list one node per line")
+	c.Flags().StringSliceVarP(&states, "states", "t", nil, "list only nodes in these `STATES`: "+console.NodeStates())
+	c.Flags().StringSliceVar(&models, "model", nil, "list only nodes with these GPU `MODELS`")
 	return c
 }

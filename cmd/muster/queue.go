@@ -21,9 +21,9 @@ type jobFlags struct {
 func (f *jobFlags) register(c *cobra.Command) {
 	f.consoleFlags.register(c)
 	f.listFlags.register(c)
-	c.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "look in all namespaces")
-	c.Flags().StringSliceVarP(&f.queues, "queue", "q", nil, "list jobs of these `QUEUES` only")
-	c.Flags().StringSliceVarP(&f.states, "states", "t", nil, "list jobs in these `STATES`, or all: "+console.StateLetters()+"; by default those that are not over")
+	c.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "list the jobs of all namespaces")
+	c.Flags().StringSliceVarP(&f.queues, "queue", "q", nil, "list only jobs of these `QUEUES`")
+	c.Flags().StringSliceVarP(&f.states, "states", "t", nil, "list only jobs in these `STATES`: "+console.StateLetters()+", or all; by default all unfinished jobs")
 }
 
 // show lists the jobs.
@@ -36,7 +36,7 @@ func (f *jobFlags) show(c *cobra.Command, text func(io.Writer, *console.View, []
 		return badUsage(c, "--states: %s", err)
 	}
 	if f.all && f.namespace != "" {
-		return badUsage(c, "--all-namespaces: expected it or --namespace; found both")
+		return badUsage(c, "--all-namespaces: expected no --namespace with it; found both")
 	}
 	client, namespace, err := f.open(c)
 	if err != nil {
@@ -60,9 +60,10 @@ func newQueue() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "queue",
 		Aliases: []string{"squeue"},
-		Short:   "List the jobs of a cluster that run and wait, and why, as squeue does",
-		Long: `Queue lists the jobs that Muster schedules: where they run or, in brackets, why
-they wait: the reason code of Slurm that comes nearest, and Muster's own reason.
+		Short:   "List running and waiting jobs, and why they wait, as squeue does",
+		Long: `Queue lists the jobs that Muster schedules. The last column shows the nodes of a
+running job, or in brackets why a job waits: the closest reason code of Slurm, then
+Muster's own reason.
 
 States: PD pending, RQ requeued, R running, S suspended, CG completing,
 PR preempted, CD completed, F failed, TO timeout, NF node failed, CA cancelled.`,
@@ -80,7 +81,7 @@ PR preempted, CD completed, F failed, TO timeout, NF node failed, CA cancelled.`
 		},
 	}
 	flags.register(c)
-	c.Flags().BoolVar(&start, "start", false, "list the jobs that wait, with their expected start where it is known")
+	c.Flags().BoolVar(&start, "start", false, "list waiting jobs with their expected start, if known")
 	return c
 }
 
@@ -88,9 +89,9 @@ func newJobs() *cobra.Command {
 	var flags jobFlags
 	c := &cobra.Command{
 		Use:   "jobs",
-		Short: "List the jobs of a cluster with their tasks and gangs",
-		Long: `Jobs lists the jobs that Muster schedules, a line each: how many pods of each task
-run, of how many that must run together, and how long the job has run or waited.`,
+		Short: "List jobs with their tasks and gangs",
+		Long: `Jobs lists the jobs that Muster schedules, one per line: for each task the pods that
+run and the pods that must run together, and how long the job has run or waited.`,
 		Example: `  muster jobs
   muster jobs -A -o wide
   muster jobs -t R -o json`,

@@ -20,22 +20,22 @@ type recordFlags struct {
 
 func (f *recordFlags) register(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.dir, "record", "", "record what happens in the folder `DIR`, for muster sim --events")
-	flags.IntVar(&f.mebi, "record-size", 64, "begin another file at this `SIZE`, in MiB")
+	flags.StringVar(&f.dir, "record", "", "record all events and decisions in the folder `DIR`, for muster sim --events")
+	flags.IntVar(&f.mebi, "record-size", 64, "start a new file at this `SIZE`, in MiB")
 	f.age = 24 * 3600 * core.Second
-	durationVar(flags, &f.age, "record-age", "begin another file after this time")
-	flags.IntVar(&f.files, "record-files", 100, "keep this `NUMBER` of files, the newest")
+	durationVar(flags, &f.age, "record-age", "start a new file after this time")
+	flags.IntVar(&f.files, "record-files", 100, "keep at most this `NUMBER` of files, the newest")
 }
 
 // open returns a recorder, nil when nothing is to be recorded.
 func (f *recordFlags) open(c *cobra.Command, log *slog.Logger) (*eventlog.Writer, error) {
 	switch {
 	case f.mebi < 1 || f.mebi > 1<<20:
-		return nil, badUsage(c, "--record-size: expected a number of MiB, 1 to %d; found %d", 1<<20, f.mebi)
+		return nil, badUsage(c, "--record-size: expected a number of MiB from 1 to %d; found %d", 1<<20, f.mebi)
 	case f.age < 60*core.Second:
 		return nil, badUsage(c, "--record-age: expected at least 1m; found %s", v1alpha1.Duration(f.age))
 	case f.files < 2:
-		return nil, badUsage(c, "--record-files: expected a number, at least 2; found %d", f.files)
+		return nil, badUsage(c, "--record-files: expected a number of at least 2; found %d", f.files)
 	case f.dir == "":
 		return nil, nil
 	}
@@ -43,7 +43,7 @@ func (f *recordFlags) open(c *cobra.Command, log *slog.Logger) (*eventlog.Writer
 		Dir: f.dir, MaxBytes: int64(f.mebi) << 20, MaxAge: time.Duration(f.age), MaxFiles: f.files, Log: log,
 	})
 	if err != nil {
-		return nil, badUsage(c, "--record: expected a folder that can be written; found: %v", err)
+		return nil, badUsage(c, "--record: expected a writable folder; found: %v", err)
 	}
 	return w, nil
 }

@@ -23,12 +23,12 @@ func newReproduce() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "reproduce NAME",
-		Short: "Run a paper's experiment again, and print its figure beside ours",
-		Long: "Reproduce runs a paper's experiment again:" + experimentList() + `
+		Short: "Repeat a paper's experiment and compare its figures with ours",
+		Long: "Reproduce repeats a paper's experiment:" + experimentList() + `
 
-DIR receives report.html, a page with the figures and plots, and figures.json, which
-is what --json prints; kant-* keep the runs of the first seed in a folder runs, with
-a report.html that compares them.`,
+DIR receives report.html, a page with figures and plots, and figures.json, which
+holds what --json prints. For kant-* it also receives a folder runs with the runs of
+the first seed and a report.html that compares them.`,
 		Example: `  muster reproduce --list
   muster reproduce philly-queueing --traces ~/traces
   muster reproduce openb-fgd --policies default,FGD --seeds 42-44 --json
@@ -62,7 +62,7 @@ a report.html that compares them.`,
 					}
 					switch given := c.Flags().Changed("seeds"); {
 					case given && o.Full:
-						return badUsage(c, "--full: expected no --seeds with it, which says how many")
+						return badUsage(c, "--full: expected no --seeds with it; found both")
 					case given && o.Seeds == nil:
 						return badUsage(c, "--seeds: expected numbers or ranges such as 42-51; found %q", seeds)
 					}
@@ -75,15 +75,15 @@ a report.html that compares them.`,
 			return badUsage(c, "expected the name of an experiment; found %q%s", args[0], didYouMean(args[0], experimentNames()))
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print the rows as JSON, alone, on stdout")
+	c.Flags().BoolVar(&asJSON, "json", false, "print only the rows, as JSON, on stdout")
 	c.Flags().BoolVar(&list, "list", false, "list the experiments")
-	c.Flags().StringVar(&o.Traces, "traces", tracesFolder(), "the folder `DIR` of the public traces; by default $MUSTER_TRACES")
-	c.Flags().StringVar(&o.Nodes, "nodes", "", "openb-fgd: the cluster, instead of openb's")
-	c.Flags().StringSliceVar(&o.Pods, "pods", nil, "openb-fgd: lists of pods, instead of openb's")
+	c.Flags().StringVar(&o.Traces, "traces", tracesFolder(), "the folder `DIR` with the public traces; by default $MUSTER_TRACES")
+	c.Flags().StringVar(&o.Nodes, "nodes", "", "openb-fgd: the `FILE` with the cluster's nodes, instead of openb's")
+	c.Flags().StringSliceVar(&o.Pods, "pods", nil, "openb-fgd: the `FILES` with pods, instead of openb's")
 	c.Flags().StringSliceVar(&o.Policies, "policies", nil, "openb-fgd: the policies to compare")
 	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd, kant-*: the seeds, such as 42-51 or 42,43, instead of the experiment's own")
-	c.Flags().BoolVar(&o.Full, "full", false, "kant-*: sample with fifty seeds instead of ten")
-	c.Flags().StringVar(&o.Out, "out", "", "write the page and the figures, and of kant-* the runs of the first seed, to the folder `DIR`, which must be new, empty, or written by Muster before; by default out/NAME, with --json nowhere")
+	c.Flags().BoolVar(&o.Full, "full", false, "kant-*: run fifty seeds instead of ten")
+	c.Flags().StringVar(&o.Out, "out", "", "write the files to the folder `DIR`, which must be new, empty, or written by Muster before; by default out/NAME, and with --json no folder")
 	return c
 }
 
@@ -92,7 +92,7 @@ func onlyFlags(c *cobra.Command, what string, takes ...string) error {
 	var wrong error
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if wrong == nil && !slices.Contains(takes, f.Name) {
-			wrong = badUsage(c, "--%s: expected no such flag with %s, which does not use it", f.Name, what)
+			wrong = badUsage(c, "--%s: expected no such flag with %s; %[2]s does not use it", f.Name, what)
 		}
 	})
 	return wrong

@@ -40,20 +40,21 @@ func newScheduler() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "scheduler",
 		Short: "Schedule the pods of a Kubernetes cluster",
-		Long: `Scheduler watches a Kubernetes cluster and places the pods whose schedulerName is
-muster. It runs until it is interrupted. With --leader-elect several may run:
-one decides, the others stand by. With --shard they share the cluster by pool: each
-shard is one instance's, and passes to another when that ends.`,
+		Long: `Scheduler watches a Kubernetes cluster and schedules the pods whose schedulerName is
+muster. It runs until it is interrupted. With --leader-elect you can run several
+instances: one schedules, the others stand by. With --shard the instances share the
+cluster by pool: each shard belongs to one instance, and moves to another instance
+when the first one stops.`,
 		Example: `  muster scheduler --kubeconfig ~/.kube/config
   muster scheduler --policy StrictFIFO --metrics-address :8080 --leader-elect
   muster scheduler --leader-elect --shard H800,H20 --shard A100 --shard '*'`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if workers < 1 || workers > 10_000 {
-				return badUsage(c, "--workers: expected a number of requests, 1 to 10000; found %d", workers)
+				return badUsage(c, "--workers: expected a number from 1 to 10000; found %d", workers)
 			}
 			if !(statusRate >= 1) {
-				return badUsage(c, "--status-rate: expected a number, at least 1; found %v", statusRate)
+				return badUsage(c, "--status-rate: expected a number of at least 1; found %v", statusRate)
 			}
 			if err := lost.Check(); err != nil {
 				return badUsage(c, "--%v", err)
@@ -63,7 +64,7 @@ shard is one instance's, and passes to another when that ends.`,
 				return badUsage(c, "--shard: %v", err)
 			}
 			if len(divided) > 1 && !elect {
-				return badUsage(c, "--shard: expected --leader-elect, by which instances agree on who has which shard")
+				return badUsage(c, "--shard: expected --leader-elect with it; instances use leases to agree on which shards each one holds")
 			}
 			times := kube.Leader{LeaseDuration: time.Duration(leases.duration), RenewDeadline: time.Duration(leases.deadline), RetryPeriod: time.Duration(leases.period)}
 			if min(leases.duration, leases.deadline, leases.period) <= 0 {
@@ -106,7 +107,7 @@ shard is one instance's, and passes to another when that ends.`,
 					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 					defer cancel()
 					if err := tracer.Close(ctx); err != nil {
-						log.Warn("the last traces are lost", "error", err)
+						log.Warn("cannot export the last traces", "error", err)
 					}
 				}()
 			}
@@ -135,24 +136,24 @@ shard is one instance's, and passes to another when that ends.`,
 	logs.register(c)
 	record.register(c)
 	f := c.Flags()
-	f.StringVar(&policy, "policy", "default", "decide by this `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
+	f.StringVar(&policy, "policy", "default", "scheduling `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
 	completePolicy(c)
-	f.StringVar(&topology, "topology", "", "place by the Topology of this `NAME`; by default the oldest there is, else what the labels of nodes tell")
-	f.IntVar(&workers, "workers", 64, "bind so many pods at once")
-	f.Float32Var(&statusRate, "status-rate", 100, "write so many conditions in a second at most")
-	durationVar(f, (*core.Time)(&lost.After), "node-lost-after", "evict the pods of a node that has not been ready for this long; 0 never does")
-	f.Float64Var(&lost.Rate, "node-eviction-rate", lost.Rate, "in each zone, empty at most this many lost nodes in a second")
-	f.Float64Var(&lost.Secondary, "secondary-node-eviction-rate", lost.Secondary, "the same while the zone is unhealthy; 0 in zones of at most --large-cluster-size-threshold nodes")
-	f.Float64Var(&lost.Unhealthy, "unhealthy-zone-threshold", lost.Unhealthy, "the share of the nodes of a zone, and more than two of them, that are not ready in an unhealthy zone")
-	f.IntVar(&lost.Large, "large-cluster-size-threshold", lost.Large, "in an unhealthy zone of at most this many nodes, empty none")
-	f.BoolVar(&elect, "leader-elect", false, "stand by while another instance decides")
-	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the lease; by default the one this runs in, or muster-system")
-	durationVar(f, &leases.duration, "leader-elect-lease-duration", "how long an instance that falls silent keeps its leases, in whole seconds; the same for all instances")
-	durationVar(f, &leases.deadline, "leader-elect-renew-deadline", "decide and write until so long after the last renewal, which is at most nine tenths of the lease duration")
-	durationVar(f, &leases.period, "leader-elect-retry-period", "renew leases so often")
-	f.StringArrayVar(&shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, parted by commas, * for those that no other names. Once for each shard, the same for all instances")
-	f.StringVar(&metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
-	f.StringVar(&profiles, "pprof-address", "", "answer for /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
+	f.StringVar(&topology, "topology", "", "the `NAME` of the Topology to use; by default the oldest Topology, or the well-known labels of nodes if there is none")
+	f.IntVar(&workers, "workers", 64, "maximum `NUMBER` of pods bound concurrently")
+	f.Float32Var(&statusRate, "status-rate", 100, "maximum `NUMBER` of conditions written per second")
+	durationVar(f, (*core.Time)(&lost.After), "node-lost-after", "evict the pods of a node that has not been ready for this long; 0 disables these evictions")
+	f.Float64Var(&lost.Rate, "node-eviction-rate", lost.Rate, "maximum `NUMBER` of lost nodes per second whose pods are evicted, in each zone")
+	f.Float64Var(&lost.Secondary, "secondary-node-eviction-rate", lost.Secondary, "the same `NUMBER` while the zone is unhealthy; 0 in zones of at most --large-cluster-size-threshold nodes")
+	f.Float64Var(&lost.Unhealthy, "unhealthy-zone-threshold", lost.Unhealthy, "a zone is unhealthy if at least this `SHARE` of its nodes, and more than two, are not ready")
+	f.IntVar(&lost.Large, "large-cluster-size-threshold", lost.Large, "do not evict from lost nodes in an unhealthy zone of at most this `NUMBER` of nodes")
+	f.BoolVar(&elect, "leader-elect", false, "schedule only while this instance holds the lease; stand by otherwise")
+	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the leases; by default the scheduler's own namespace, or muster-system outside a cluster")
+	durationVar(f, &leases.duration, "leader-elect-lease-duration", "how long other instances wait after the last renewal before they take over a lease, in whole seconds; must be the same for all instances")
+	durationVar(f, &leases.deadline, "leader-elect-renew-deadline", "how long an instance continues to schedule and write after its last renewal; at most nine tenths of the lease duration")
+	durationVar(f, &leases.period, "leader-elect-retry-period", "time between two renewals of the leases")
+	f.StringArrayVar(&shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, separated by commas; * stands for all pools that no other shard names. Repeat the flag for each shard; must be the same for all instances")
+	f.StringVar(&metrics, "metrics-address", "", "serve /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
+	f.StringVar(&profiles, "pprof-address", "", "serve /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
 	return c
 }
 
@@ -201,7 +202,7 @@ func leader(namespace string) (ns, identity string, err error) {
 type apiFlags struct{ kubeconfig, context string }
 
 func (f *apiFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; by default $KUBECONFIG, ~/.kube/config, or the cluster this runs in")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "the kubeconfig `FILE`; by default $KUBECONFIG, ~/.kube/config, or the service account inside a cluster")
 	c.Flags().StringVar(&f.context, "context", "", "the `CONTEXT` of the kubeconfig to use")
 }
 
@@ -215,7 +216,7 @@ func (f *apiFlags) clientConfig() clientcmd.ClientConfig {
 func (f *apiFlags) config(c *cobra.Command) (*rest.Config, error) {
 	config, err := f.clientConfig().ClientConfig()
 	if err != nil {
-		return nil, badUsage(c, "--kubeconfig: expected a file that says where the API server is; found: %v", err)
+		return nil, badUsage(c, "--kubeconfig: expected a valid kubeconfig; found: %v", err)
 	}
 	return config, nil
 }
@@ -229,8 +230,8 @@ var (
 )
 
 func (f *logFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.level, "log-level", "info", "log from this `LEVEL` on: debug, info, warn, error")
-	c.Flags().StringVar(&f.format, "log-format", "text", "log as text or json")
+	c.Flags().StringVar(&f.level, "log-level", "info", "minimum log `LEVEL`: debug, info, warn, error")
+	c.Flags().StringVar(&f.format, "log-format", "text", "log `FORMAT`: text or json")
 	complete(c, "log-level", func() []string { return logLevels })
 	complete(c, "log-format", func() []string { return logFormats })
 }

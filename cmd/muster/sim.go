@@ -42,26 +42,26 @@ func newSim() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sim (--cluster C --workload W | --events LOG) [--policy P]",
 		Short: "Replay a workload on a cluster, on a virtual clock",
-		Long: `Sim replays a workload on a cluster with the same engine that schedules real
-ones, and measures how full the cluster was and how long jobs waited.
+		Long: `Sim replays a workload on a simulated cluster with the same engine that schedules
+real clusters, and measures how full the cluster was and how long jobs waited.
 
-C and W are files, plain or gzip-compressed, or the names of built-in ones:` + generatorList() + `
+C and W are files, plain or gzip-compressed, or the name of a built-in workload:` + generatorList() + `
 C may also be a list such as 64x8:H800,32x4:A10: nodes x GPUs : GPU model.
 
 P is a policy file or a built-in policy:` + policyList() + `
-Several policies, separated by commas, run at the same time.
+Separate several policies by commas; they run in parallel.
 
-LOG is what muster scheduler --record wrote: a folder, or a file of it. The nodes
-and jobs of that cluster come and go as they did, and P decides; "recorded", the
-default then, is the policy that did. The run ends where the log does.
+LOG is a folder that muster scheduler --record wrote, or one of its files. The
+nodes and jobs of that cluster come and go as recorded, and P decides. By default P
+is "recorded", the policy that the cluster used. The run ends where the log ends.
 
 DIR receives report.html, summary.json, timeseries.csv, jobs.csv, waits.csv,
 frames.json.gz, decisions.jsonl.gz, and the inputs as cluster.csv and
-workload.csv.gz; with several policies, a folder of these for each, and a
-report.html that compares them.
+workload.csv.gz. With several policies it receives one folder of these files per
+policy, and a report.html that compares the policies.
 
-An interrupt (ctrl-C) ends the run where it is: what was to be written is
-written, and the exit code is 1. A second one kills it.`,
+An interrupt (Ctrl-C) ends the run at its current virtual time: the files are
+complete up to then, and the exit code is 1. A second interrupt kills the process.`,
 		Example: `  muster sim --cluster kant-training --workload kant-training --seed 1 --out run
   muster sim --cluster 64x8:H800 --workload jobs.csv.gz --policy StrictFIFO,Backfill --out runs
   muster sim --cluster cluster.csv --workload jobs.csv --policy mine.yaml --until 7d --json
@@ -76,20 +76,20 @@ written, and the exit code is 1. A second one kills it.`,
 func (f *simFlags) register(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.cluster, "cluster", "", "the cluster `C`; may be left out for a built-in workload")
+	flags.StringVar(&f.cluster, "cluster", "", "the cluster `C`; optional for a built-in workload")
 	flags.StringVar(&f.workload, "workload", "", "the workload `W`")
 	flags.StringVar(&f.events, "events", "", "the event log `LOG` of a cluster, instead of C and W")
 	flags.StringSliceVar(&f.policies, "policy", []string{"default"}, "the policy `P`, or several: P,P,…")
-	flags.Uint64Var(&f.seed, "seed", 0, "make up workloads from this `NUMBER`: the same one gives the same run")
+	flags.Uint64Var(&f.seed, "seed", 0, "generate built-in workloads from this `NUMBER`; the same seed gives the same run")
 	durationVar(flags, &f.until, "until", "end the run at this virtual time")
 	flags.StringVar(&f.out, "out", "", "write the run to the folder `DIR`, which must be new, empty, or written by Muster before")
-	flags.BoolVar(&f.asJSON, "json", false, "print the summary as JSON, alone, on stdout")
+	flags.BoolVar(&f.asJSON, "json", false, "print only the summary, as JSON, on stdout")
 	f.inputFlags.register(flags)
 	f.registerCluster(flags)
-	flags.BoolVar(&f.jobs.Misfits, "misfits", false, "count jobs that no node could ever hold as rejected, instead of refusing the workload")
+	flags.BoolVar(&f.jobs.Misfits, "misfits", false, "reject jobs that fit on no node, instead of refusing the whole workload")
 	f.models.register(flags)
-	durationVar(flags, &f.window.From, "window-from", "average from this virtual time on")
-	durationVar(flags, &f.window.To, "window-to", "average up to this virtual time")
+	durationVar(flags, &f.window.From, "window-from", "start of the virtual time over which metrics are averaged")
+	durationVar(flags, &f.window.To, "window-to", "end of the virtual time over which metrics are averaged")
 	completePolicy(c)
 }
 
@@ -133,7 +133,7 @@ var notRecorded = []string{
 func (f *simFlags) completeRecorded(c *cobra.Command) error {
 	for _, name := range notRecorded {
 		if c.Flags().Changed(name) {
-			return badUsage(c, "--%s: expected no such flag beside --events, for the log says it", name)
+			return badUsage(c, "--%s: expected no such flag with --events; the log determines it", name)
 		}
 	}
 	f.cluster, f.workload = f.events, f.events

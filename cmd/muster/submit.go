@@ -33,19 +33,19 @@ type submitFlags struct {
 
 func (f *submitFlags) register(flags *pflag.FlagSet) {
 	s := &f.job
-	flags.StringVarP(&s.Name, "job-name", "J", "", "the job's `NAME`; by default one made up from the command")
-	flags.StringVarP(&s.Queue, "partition", "p", "", "the `QUEUE` to wait in; by default that of the namespace")
+	flags.StringVarP(&s.Name, "job-name", "J", "", "the job's `NAME`; by default derived from the command")
+	flags.StringVarP(&s.Queue, "partition", "p", "", "the job's `QUEUE`; by default that of the namespace")
 	flags.StringVarP(&s.Queue, "account", "A", "", "the same as --partition")
 	flags.StringVar(&s.Queue, "queue", "", "the same as --partition")
 	flags.StringVarP(&s.PriorityClass, "qos", "q", "", "the `PRIORITYCLASS` of the pods")
 	flags.StringVar(&s.Image, "image", "", "the container `IMAGE` to run")
 	flags.StringVar(&s.Image, "container-image", "", "the same as --image")
-	flags.IntVarP(&s.Nodes, "nodes", "N", 0, "run on so many nodes, a task each unless --ntasks says more; all start together")
-	flags.IntVarP(&s.Tasks, "ntasks", "n", 0, "run so many tasks, a pod each; all start together")
-	flags.IntVarP(&s.GPUs, "gpus", "G", 0, "so many GPUs for the whole job")
-	flags.IntVar(&s.GPUsPerNode, "gpus-per-node", 0, "so many GPUs for each node")
-	flags.IntVar(&s.GPUsPerTask, "gpus-per-task", 0, "so many GPUs for each task")
-	funcVar(flags, "gres", "GRES", "the GPUs of each node: gpu:8, or gpu:h100:8", func(v string) error {
+	flags.IntVarP(&s.Nodes, "nodes", "N", 0, "`NUMBER` of nodes; one task per node unless --ntasks is larger; all tasks start together")
+	flags.IntVarP(&s.Tasks, "ntasks", "n", 0, "`NUMBER` of tasks, one pod each; all tasks start together")
+	flags.IntVarP(&s.GPUs, "gpus", "G", 0, "`NUMBER` of GPUs of the whole job")
+	flags.IntVar(&s.GPUsPerNode, "gpus-per-node", 0, "`NUMBER` of GPUs per node")
+	flags.IntVar(&s.GPUsPerTask, "gpus-per-task", 0, "`NUMBER` of GPUs per task")
+	funcVar(flags, "gres", "GRES", "the GPUs per node: gpu:8, or gpu:h100:8", func(v string) error {
 		model, n, err := console.ParseGres(v)
 		if model != "" {
 			s.Models = model
@@ -53,33 +53,33 @@ func (f *submitFlags) register(flags *pflag.FlagSet) {
 		s.GPUsPerNode = n
 		return err
 	})
-	flags.StringVarP(&s.Models, "constraint", "C", "", "the GPU `MODELS` that will do, such as h100 or \"h100|a100\"")
-	flags.StringVar(&s.Fraction, "gpu-fraction", "", "a `PART` of a GPU for each task, such as 0.25")
-	flags.IntVarP(&s.CPUs, "cpus-per-task", "c", 0, "so many CPUs for each task")
-	funcVar(flags, "mem", "SIZE", "so much memory for each node, such as 64G", func(v string) (err error) {
+	flags.StringVarP(&s.Models, "constraint", "C", "", "the GPU `MODELS` that the job can use, such as h100 or \"h100|a100\"")
+	flags.StringVar(&s.Fraction, "gpu-fraction", "", "`FRACTION` of a GPU per task, such as 0.25")
+	flags.IntVarP(&s.CPUs, "cpus-per-task", "c", 0, "`NUMBER` of CPUs per task")
+	funcVar(flags, "mem", "SIZE", "memory per node, such as 64G", func(v string) (err error) {
 		s.Memory, err = console.ParseMemory(v)
 		return err
 	})
-	shortFuncVar(flags, "time", "t", "TIME", "the longest it may run: minutes, 1:30:00, 2-12 (days-hours) or 36h", func(v string) (err error) {
+	shortFuncVar(flags, "time", "t", "TIME", "maximum run time: minutes, 1:30:00, 2-12 (days-hours) or 36h", func(v string) (err error) {
 		s.Walltime, err = console.ParseWalltime(v)
 		return err
 	})
-	shortFuncVar(flags, "array", "a", "ARRAY", "run it so many times, such as 0-9, or 0-9%2 for two at a time", func(v string) (err error) {
+	shortFuncVar(flags, "array", "a", "ARRAY", "run the job once per index, such as 0-9, or 0-9%2 for at most two at a time", func(v string) (err error) {
 		s.Array, s.AtOnce, err = console.ParseArray(v)
 		return err
 	})
-	flags.StringVar(&s.Kind, "kind", "", "what it does: training, inference, batch or dev")
-	flags.StringVar(&s.Class, "class", "", "HP or LP: LP gives way to HP")
-	flags.StringVar(&s.Required, "required-topology", "", "the topology `LEVEL` of which one domain must hold the job")
-	flags.StringVar(&s.Preferred, "preferred-topology", "", "the topology `LEVEL` of which one domain should hold the job")
-	flags.StringVarP(&s.WorkDir, "chdir", "D", "", "run in this `FOLDER` of the image")
-	flags.StringArrayVar(&s.Env, "env", nil, "set a variable, `NAME=VALUE`; may be repeated")
-	flags.StringArrayVar(&s.Annotations, "annotation", nil, "give the pods an annotation, `KEY=VALUE`; may be repeated")
-	flags.BoolVarP(&s.Hold, "hold", "H", false, "make it suspended: it waits until it is resumed")
-	flags.BoolVar(&s.NotPreemptible, "no-preempt", false, "do not evict it for other jobs")
-	flags.BoolVar(&f.requeue, "requeue", true, "start it again after it was evicted or its node was lost")
-	flags.BoolVar(&f.fails, "no-requeue", false, "let it fail instead")
-	flags.StringVar(&f.wrap, "wrap", "", "run this `COMMAND` of the shell")
+	flags.StringVar(&s.Kind, "kind", "", "the `KIND` of work: training, inference, batch or dev")
+	flags.StringVar(&s.Class, "class", "", "the `CLASS`: HP, or LP, which HP jobs can preempt")
+	flags.StringVar(&s.Required, "required-topology", "", "place the job within one domain of this topology `LEVEL`, or not at all")
+	flags.StringVar(&s.Preferred, "preferred-topology", "", "place the job within one domain of this topology `LEVEL`, if possible")
+	flags.StringVarP(&s.WorkDir, "chdir", "D", "", "the working `DIRECTORY` in the container")
+	flags.StringArrayVar(&s.Env, "env", nil, "set the environment variable `NAME=VALUE`; can be repeated")
+	flags.StringArrayVar(&s.Annotations, "annotation", nil, "set the annotation `KEY=VALUE` on the pods; can be repeated")
+	flags.BoolVarP(&s.Hold, "hold", "H", false, "create the job suspended; it waits until it is resumed")
+	flags.BoolVar(&s.NotPreemptible, "no-preempt", false, "do not evict the job for other jobs")
+	flags.BoolVar(&f.requeue, "requeue", true, "restart the job after it is evicted or its node is lost")
+	flags.BoolVar(&f.fails, "no-requeue", false, "let the job fail after it is evicted or its node is lost")
+	flags.StringVar(&f.wrap, "wrap", "", "run this shell `COMMAND`")
 	for _, o := range refusedOptions {
 		o := o
 		shortFuncVar(flags, o.name, o.short, "", "", func(string) error {
@@ -95,11 +95,11 @@ func (f *submitFlags) register(flags *pflag.FlagSet) {
 // refusedOptions are options of sbatch that cannot be done here, and what to do
 // in their place.
 var refusedOptions = []struct{ name, short, instead string }{
-	{"dependency", "d", "a job cannot wait for another: submit it when that is done, as in kubectl wait --for=condition=complete job/NAME && muster submit …"},
-	{"begin", "b", "a job cannot wait for a time: submit it with --hold, and resume it with kubectl patch job NAME -p '{\"spec\":{\"suspend\":false}}'"},
-	{"reservation", "", "there are no reservations"},
-	{"exclusive", "", "nodes are not taken whole: ask for all GPUs of a node with --gpus-per-node"},
-	{"nodelist", "w", "nodes are not named: ask for what they must have, with --constraint or --required-topology"},
+	{"dependency", "d", "Muster has no job dependencies: submit the job after the other one is done, as in kubectl wait --for=condition=complete job/NAME && muster submit …"},
+	{"begin", "b", "Muster has no start times: submit the job with --hold, and resume it with kubectl patch job NAME -p '{\"spec\":{\"suspend\":false}}'"},
+	{"reservation", "", "Muster has no reservations"},
+	{"exclusive", "", "Muster does not allocate whole nodes: request all GPUs of a node with --gpus-per-node"},
+	{"nodelist", "w", "Muster does not take node names: describe the nodes with --constraint or --required-topology"},
 }
 
 // uselessOptions are those that scripts have and that mean nothing here.
@@ -119,11 +119,11 @@ func newSubmit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "submit [flags] {SCRIPT [ARG…] | -- COMMAND [ARG…]}",
 		Short: "Submit a job to a cluster, as sbatch does",
-		Long: `Submit makes a Job of Kubernetes whose pods Muster schedules. Several tasks start
-together or not at all; task 0 is found under the name in $MASTER_ADDR, and each
-has its number in $SLURM_PROCID. SCRIPT is a file here; its lines that start with
-#SBATCH are read as flags, and those on the command line count for more. What the
-job writes: kubectl logs job/NAME.`,
+		Long: `Submit creates a Kubernetes Job whose pods Muster schedules. Several tasks start
+together or not at all. $MASTER_ADDR holds the address of task 0, and $SLURM_PROCID
+the number of each task. SCRIPT is a local file. Its lines that start with #SBATCH
+are read as flags; flags on the command line override them. To see the job's
+output, run kubectl logs job/NAME.`,
 		Example: `  muster submit --gpus 8 --image pytorch/pytorch -p training -- python train.py
   muster submit -N 4 --gres=gpu:h100:8 -t 12:00:00 --image pytorch/pytorch train.sh
   muster submit --array 0-99%10 -G 1 --image my/image -- ./sweep
@@ -174,10 +174,10 @@ job writes: kubectl logs job/NAME.`,
 	c.Flags().SetInterspersed(false)
 	flags.register(c.Flags())
 	api.register(c)
-	c.Flags().StringVar(&namespace, "namespace", "", "the `NAMESPACE` to make it in; by default that of the kubeconfig's context")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "make nothing; print what would be made")
-	c.Flags().StringVarP(&output, "output", "o", "", "print what is made as yaml or json")
-	c.Flags().BoolVar(&parsable, "parsable", false, "print the job's name alone")
+	c.Flags().StringVar(&namespace, "namespace", "", "the `NAMESPACE` of the job; by default that of the kubeconfig's context")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing; print the objects that would be created")
+	c.Flags().StringVarP(&output, "output", "o", "", "print the created objects in this `FORMAT`: yaml or json")
+	c.Flags().BoolVar(&parsable, "parsable", false, "print only the job's name")
 	complete(c, "output", func() []string { return []string{"yaml", "json"} })
 	return c
 }
@@ -198,7 +198,7 @@ func (f *submitFlags) connect(c *cobra.Command, api *apiFlags, dryRun bool) (*co
 func (f *submitFlags) complete(c *cobra.Command, args []string) (*submitFlags, error) {
 	switch {
 	case f.wrap != "" && len(args) > 0:
-		return nil, badUsage(c, "--wrap: expected it or a command; found both")
+		return nil, badUsage(c, "--wrap: expected no command with it; found both")
 	case f.wrap != "":
 		f.job.Command = []string{"/bin/sh", "-c", f.wrap}
 	case len(args) == 0:
@@ -224,7 +224,7 @@ func (f *submitFlags) settle(c *cobra.Command) error {
 		{"gpus-per-task", f.job.GPUsPerTask}, {"cpus-per-task", f.job.CPUs},
 	} {
 		if n.n < 0 || n.n > 1_000_000 {
-			return badUsage(c, "--%s: expected a number, 1 to 1000000; found %d", n.flag, n.n)
+			return badUsage(c, "--%s: expected a number from 1 to 1000000; found %d", n.flag, n.n)
 		}
 	}
 	f.job.NotRequeued = f.fails || !f.requeue
@@ -236,13 +236,13 @@ func (f *submitFlags) fromScript(c *cobra.Command, args []string) (*submitFlags,
 	file := args[0]
 	data, err := readFile(file, 1<<20)
 	if os.IsNotExist(err) {
-		return nil, badUsage(c, "expected a script, or -- and a command; found %q, which is no file", file)
+		return nil, badUsage(c, "expected a script, or -- and a command; found %q, which is not a file", file)
 	}
 	if err != nil {
 		return nil, unreadable(file, err)
 	}
 	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
-		return nil, badUsage(c, "%s: expected a script; found a program: to run one that is in the image write -- before it", file)
+		return nil, badUsage(c, "%s: expected a script; found a binary: write -- before a command of the image", file)
 	}
 	lines, err := console.ScriptOptions(string(data))
 	if err != nil {
@@ -293,7 +293,7 @@ func (f *submitFlags) fromScript(c *cobra.Command, args []string) (*submitFlags,
 		return nil, err
 	}
 	if len(s.noted) > 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "muster: %s: without effect here: %s; what the job writes is in kubectl logs job/NAME\n", file, strings.Join(s.noted, ", "))
+		fmt.Fprintf(c.ErrOrStderr(), "muster: %s: ignored options: %s; run kubectl logs job/NAME to see the job's output\n", file, strings.Join(s.noted, ", "))
 	}
 	s.job.Script, s.job.Command = string(data), append([]string{filepath.Base(file)}, args[1:]...)
 	return s, s.settle(c)

@@ -17,10 +17,10 @@ func newTop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a cluster's GPUs and queues",
-		Long: `Top shows, for each GPU model, how many GPUs are used and free and how many nodes
-are fragmented (some GPUs used, some free), and for each queue what it owns, uses,
-borrows and waits for. On a terminal it goes on until interrupted; elsewhere it
-prints once, unless --watch is given.`,
+		Long: `Top shows, for each GPU model, the used and free GPUs and the fragmented nodes (some
+GPUs used, some free), and for each queue its quota, use, borrowing and waiting jobs.
+On a terminal it refreshes until interrupted. Otherwise it prints once, unless
+--watch is set.`,
 		Example: `  muster top
   muster top --once -o json`,
 		Args: arguments(),
@@ -47,6 +47,6 @@ prints once, unless --watch is given.`,
 	}
 	api.register(c)
 	flags.register(c)
-	c.Flags().BoolVar(&once, "once", false, "print once, on a terminal too")
+	c.Flags().BoolVar(&once, "once", false, "print once, even on a terminal")
 	return c
 }

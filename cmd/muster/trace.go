@@ -14,7 +14,7 @@ import (
 func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace",
-		Short: "Look into workloads",
+		Short: "Inspect workloads",
 	}
 	c.AddCommand(newTraceInfo())
 	return c
@@ -30,14 +30,14 @@ func newTraceInfo() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "info W",
 		Short: "Describe a workload: its jobs, sizes, durations, arrivals and demand",
-		Long: `Info reads a workload, a file or a built-in one, and says what is in it: of each
-kind, class, GPU model, size and queue how many jobs, GPU-hours and HP jobs; how
-sizes, cores and durations are distributed, how demand goes over the week, and with
---cluster what part of a cluster it takes. The boxes are from the 10th to the 90th
-percentile, thick from the 25th to the 75th, with a mark at the median. Demand is
-how many GPUs the jobs would hold if none waited, averaged by the hour.
+		Long: `Info describes a workload, from a file or built in: the jobs, GPU-hours and HP jobs
+by kind, class, GPU model, size and queue; the distribution of sizes, cores and
+durations; the demand over the week; and with --cluster the share of a cluster that
+the jobs would use. Box plots span the 10th to the 90th percentile, thick from the
+25th to the 75th, with a mark at the median. Demand is the number of GPUs that the
+jobs would hold if none waited, averaged by the hour.
 
-Formats, told by the file: ` + strings.Join(workload.Formats(), ", ") + `
+Formats, detected from the file: ` + strings.Join(workload.Formats(), ", ") + `
 Built-in workloads:` + generatorList(),
 		Example: `  muster trace info kant-training
   muster trace info jobs.csv.gz --from 7d --to 14d
@@ -66,11 +66,11 @@ Built-in workloads:` + generatorList(),
 	}
 	c.Flags().SortFlags = false
 	c.Flags().BoolVar(&asJSON, "json", false, "print the description as JSON")
-	c.Flags().StringVar(&page, "html", "", "write a page with plots to `FILE` too")
-	c.Flags().StringVar(&cluster, "cluster", "", "say too what part of the cluster `C` the jobs would hold")
+	c.Flags().StringVar(&page, "html", "", "also write a page with plots to `FILE`")
+	c.Flags().StringVar(&cluster, "cluster", "", "also print the share of the cluster `C` that the jobs would use")
 	f.register(c.Flags())
 	f.registerCluster(c.Flags())
-	c.Flags().Uint64Var(&f.jobs.Seed, "seed", 0, "make up workloads from this `NUMBER`")
+	c.Flags().Uint64Var(&f.jobs.Seed, "seed", 0, "generate built-in workloads from this `NUMBER`")
 	return c
 }
 
@@ -78,7 +78,7 @@ Built-in workloads:` + generatorList(),
 func writePage(path, name string, s *workload.Summary) error {
 	page, err := os.Create(path)
 	if err != nil {
-		return &workload.Error{File: path, Want: "a file that can be written; found: " + err.Error()}
+		return &workload.Error{File: path, Want: "a writable file; found: " + err.Error()}
 	}
 	return errors.Join(report.TraceHTML(page, name, s), page.Close())
 }

@@ -48,13 +48,14 @@ func newUp() *cobra.Command {
 	var f upFlags
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Start a Kubernetes API with simulated GPU nodes, and schedule on it",
-		Long: `Up starts a real Kubernetes API server on this machine, with simulated GPU nodes,
-and Muster scheduling them. It prints the kubeconfig and what to try, and runs
-until it is interrupted. With --workload it submits jobs as their users would,
-faster than real time; the workload ` + fill + ` has a pod for every GPU.
+		Short: "Start a Kubernetes API with simulated GPU nodes and schedule on it",
+		Long: `Up starts a real Kubernetes API server on this machine with simulated GPU nodes, and
+Muster as its scheduler. It prints the kubeconfig and commands to try, and runs until
+it is interrupted. With --workload it submits jobs as their users would, faster than
+real time. The workload ` + fill + ` has one pod per GPU.
 
-Without --dir nothing is kept. With it, the cluster is there again the next time.`,
+Without --dir the cluster is discarded at the end. With --dir the next run finds it
+again.`,
 		Example: `  muster up
   muster up --nodes 64 --models H800:32,A10:32 --workload kant-training
   muster up --cluster asi --workload fill
@@ -63,20 +64,20 @@ Without --dir nothing is kept. With it, the cluster is there again the next time
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	fs := c.Flags()
-	fs.IntVar(&f.nodes, "nodes", 64, "the number of nodes")
-	fs.IntVar(&f.perNode, "gpus-per-node", 8, "the number of GPUs a node")
-	fs.StringVar(&f.models, "models", "", "GPU models, with the number of nodes each, such as `H800:32,A10:32`")
-	fs.StringVar(&f.cluster, "cluster", "", "the nodes, from a `FILE`, a list such as 64x8:H800,32x4:A10, or a built-in cluster such as asi")
+	fs.IntVar(&f.nodes, "nodes", 64, "the `NUMBER` of nodes")
+	fs.IntVar(&f.perNode, "gpus-per-node", 8, "the `NUMBER` of GPUs per node")
+	fs.StringVar(&f.models, "models", "", "GPU models and the number of nodes of each, such as `H800:32,A10:32`")
+	fs.StringVar(&f.cluster, "cluster", "", "the nodes: a `FILE`, a list such as 64x8:H800,32x4:A10, or a built-in cluster such as asi")
 	fs.StringVar(&f.workload, "workload", "", "submit this `WORKLOAD`: "+fill+", a file, or one of"+generatorList())
-	fs.Float64Var(&f.speed, "speed", 600, "time passes so much faster in the workload")
-	fs.Uint64Var(&f.seed, "seed", 1, "the seed of a made-up workload")
-	durationVar(fs, &f.until, "until", "stop when so much time of the workload has passed; by default run until interrupted")
-	fs.StringVar(&f.policy, "policy", "default", "decide by this `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
+	fs.Float64Var(&f.speed, "speed", 600, "`FACTOR` by which the workload's time passes faster than real time")
+	fs.Uint64Var(&f.seed, "seed", 1, "generate a built-in workload from this `NUMBER`")
+	durationVar(fs, &f.until, "until", "stop after this much of the workload's time; by default run until interrupted")
+	fs.StringVar(&f.policy, "policy", "default", "scheduling `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
 	completePolicy(c)
-	fs.StringVar(&f.dir, "dir", "", "keep the cluster in `FOLDER`")
-	fs.IntVar(&f.port, "port", 0, "the API server's `PORT` of 127.0.0.1; by default a free one")
-	fs.BoolVar(&f.dra, "dra", false, "nodes publish their GPUs by DRA, in ResourceSlices")
-	fs.StringVar(&f.metrics, "metrics-address", "", "answer for /metrics, /healthz and /readyz at this `ADDRESS`")
+	fs.StringVar(&f.dir, "dir", "", "keep the cluster in the folder `DIR`")
+	fs.IntVar(&f.port, "port", 0, "the API server's `PORT` on 127.0.0.1; by default a free one")
+	fs.BoolVar(&f.dra, "dra", false, "publish GPUs through DRA, in ResourceSlices")
+	fs.StringVar(&f.metrics, "metrics-address", "", "serve /metrics, /healthz and /readyz at this `ADDRESS`")
 	f.logs.register(c)
 	f.record.register(c)
 	return c
@@ -90,7 +91,7 @@ func (f *upFlags) args(c *cobra.Command) ([]string, error) {
 	changed := c.Flags().Changed
 	switch {
 	case !(f.speed > 0 && f.speed <= 1e9):
-		return nil, badUsage(c, "--speed: expected a number above 0, at most 1000000000; found %v", f.speed)
+		return nil, badUsage(c, "--speed: expected a number above 0 and at most 1000000000; found %v", f.speed)
 	case f.nodes < 1 || f.nodes > 200_000:
 		return nil, badUsage(c, "--nodes: expected a number from 1 to 200000; found %d", f.nodes)
 	case f.perNode < 1 || f.perNode > mostGPUs:
@@ -223,8 +224,8 @@ func (f *upFlags) greet(out io.Writer, cluster *local.Cluster, log string) {
 The cluster is at %s. In another terminal:
 
   export KUBECONFIG=%s
-  muster queue                  # who waits, who runs, and why
-  muster nodes                  # what is free
+  muster queue                  # jobs that run or wait, and why
+  muster nodes                  # used and free GPUs
   muster submit --gpus 8 --image demo --annotation devcluster.muster.sh/duration=1m -- train
   kubectl get pods,podgroups
 
@@ -293,7 +294,7 @@ func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *k
 		case err := <-ended:
 			return unlessInterrupted(ctx, err)
 		case <-cluster.Ended():
-			return unlessInterrupted(ctx, errors.Join(errors.New("the cluster ended by itself"), cluster.Err()))
+			return unlessInterrupted(ctx, errors.Join(errors.New("the cluster stopped unexpectedly"), cluster.Err()))
 		case <-tick.C:
 		}
 		st, err := s.Stats(ctx)

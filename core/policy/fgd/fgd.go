@@ -11,12 +11,12 @@ import (
 
 // Docs lists the policies.
 var Docs = []doc.Doc{
-	rule(place.FGD, "The node whose GPUs become the least unusable to typical pods", "§4"),
+	rule(place.FGD, "The node whose GPUs lose the least usefulness to typical pods", "§4"),
 	rule(place.BestFit, "The node with the least CPU and GPU left over", "§6.1"),
-	rule(place.DotProduct, "The node whose free CPU and GPU point the least where the request does", "§6.1"),
+	rule(place.DotProduct, "The node whose free CPU and GPU vector is least aligned with the request", "§6.1"),
 	rule(place.GPUPacking, "Shared GPUs first, then nodes in use, then idle ones", "§6.1"),
-	rule(place.GPUClustering, "Nodes that host pods which ask for as many GPUs", "§6.1"),
-	rule(place.Random, "Any node, by chance", "§6.1"),
+	rule(place.GPUClustering, "Nodes whose pods request the same number of GPUs", "§6.1"),
+	rule(place.Random, "A random node that fits", "§6.1"),
 }
 
 func rule(s place.Strategy, title, section string) doc.Doc {

@@ -13,11 +13,11 @@ const minute = 60 * core.Second
 
 // Docs lists the policies. The paper gives no constants: those of Base are ours.
 var Docs = []doc.Doc{
-	named("StrictFIFO", "Nobody passes the first waiting job", "§3.2.2, Table 1", queueing(core.StrictFIFO)),
-	named("BestEffortFIFO", "Whoever fits starts; large jobs may starve", "§3.2.2, Table 1", queueing(core.BestEffortFIFO)),
-	named("Backfill", "Whoever fits starts, but leaves again when the first waiting job has waited too long", "§3.2.2, Table 1", queueing(core.Backfill)),
+	named("StrictFIFO", "No job overtakes the first waiting job", "§3.2.2, Table 1", queueing(core.StrictFIFO)),
+	named("BestEffortFIFO", "Any job that fits starts; large jobs may starve", "§3.2.2, Table 1", queueing(core.BestEffortFIFO)),
+	named("Backfill", "Any job that fits starts, but is evicted again if the first waiting job waits too long", "§3.2.2, Table 1", queueing(core.Backfill)),
 	named("Binpack", "Backfill; the node with the fewest free GPUs that fits", "§3.3.3", placing(place.Binpack)),
-	named("EBinpack", "Backfill; Binpack by job and by leaf group, whole groups kept for large jobs", "§3.3.3", placing(place.EBinpack)),
+	named("EBinpack", "Backfill; Binpack by job and by leaf group, keeps whole groups for large jobs", "§3.3.3", placing(place.EBinpack)),
 	named("Spread", "Backfill; the node with the most free GPUs, replicas apart", "§3.3.4", placing(place.Spread)),
 	named("ESpread", "Backfill; small inference pods spread over a dedicated zone, the rest by E-Binpack", "§3.3.4", espread()),
 }

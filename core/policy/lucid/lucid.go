@@ -11,8 +11,8 @@ import (
 
 // Docs lists the policies.
 var Docs = []doc.Doc{
-	named("LucidFIFO", "First come, first served; nobody passes the first waiting job", core.BySubmission),
-	named("LucidSJF", "The shortest estimated job first; nobody passes it", core.ByEstimate),
+	named("LucidFIFO", "First come, first served; no job overtakes the first waiting job", core.BySubmission),
+	named("LucidSJF", "The shortest estimated job first; no job overtakes it", core.ByEstimate),
 }
 
 func named(name, title string, o core.Order) doc.Doc {

@@ -11,7 +11,7 @@ import (
 
 // Docs lists the policy.
 var Docs = []doc.Doc{{
-	Name: "default", Title: "Backfill; the node that loses the least worth to the requests that come; all preemptions",
+	Name: "default", Title: "Backfill; the node whose free GPUs lose the least value to expected requests; all preemptions",
 	Source: "Muster; Kant §3.2", Since: "v0.1", Policy: policy(),
 }}
 
