@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -167,8 +168,8 @@ func (s *Scheduler) keepRecords(ctx context.Context, list []recordAct) {
 		x := &list[i]
 		err := s.statusLimit.Wait(ctx)
 		if err == nil {
-			err = s.retry(ctx, func() error { return s.keepRecord(ctx, x) })
-			s.metrics.request("status", err)
+			err = act.Retry(ctx, func() error { return s.keepRecord(ctx, x) })
+			s.metrics.Request("status", err)
 		}
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			s.log.Warn("what a pod was bound with could not be written", "pod", x.namespace+"/"+x.name, "error", err)

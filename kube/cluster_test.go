@@ -108,10 +108,10 @@ func (y *toy) run() map[string]string {
 	bind, _ := y.pass()
 	at := map[string]string{}
 	for _, b := range bind {
-		at[b.pod.object.Name] = b.node
+		at[b.pod.object.Name] = b.Node
 		y.bound(b.pod.object.UID, true, false)
 		o := *b.pod.object
-		o.node, o.phase, o.started = b.node, v1.PodRunning, time.Unix(0, int64(y.now))
+		o.node, o.phase, o.started = b.Node, v1.PodRunning, time.Unix(0, int64(y.now))
 		o.amounts.GPUs = int64(b.pod.task.spec.GPU / core.WholeGPU)
 		y.podSeen(&o)
 	}

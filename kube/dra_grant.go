@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -28,16 +29,19 @@ func (m *mirror) grant(list []bindAct) {
 		}
 		if v := m.dra.nodes[p.target]; len(p.object.deviceClaims) == 0 && p.devices != 0 && v != nil && m.nodes[p.target].told.Labels[gpusLabel] != "" {
 			gpus, _ := v.devices(p.devices)
-			list[i].extended = &extendedOrder{resource: p.object.resource, class: m.dra.resources[p.object.resource], devices: gpus}
+			list[i].Extended = &act.Extended{Resource: p.object.resource, Devices: gpus}
+			if class := m.dra.resources[p.object.resource]; class != nil {
+				list[i].Extended.Class, list[i].Extended.Config = class.Name, class.config
+			}
 		}
 		for _, need := range p.needs.claims {
 			c := need.claim
 			if c.object == nil {
 				continue
 			}
-			list[i].claims = append(list[i].claims, claimOrder{
-				namespace: c.object.Namespace, name: c.object.Name, uid: c.object.UID, version: c.object.ResourceVersion,
-				finalizer: c.object.finalizer, consumer: need.consumer, allocation: c.granted, wrong: wrong[c],
+			list[i].Claims = append(list[i].Claims, act.Claim{
+				Namespace: c.object.Namespace, Name: c.object.Name, UID: c.object.UID, Version: c.object.ResourceVersion,
+				Finalizer: c.object.finalizer, Consumer: need.consumer, Allocation: c.granted, Wrong: wrong[c],
 			})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -194,8 +195,8 @@ func (m *mirror) resolveClaim(p *pod, need *claimNeed, stop func(reason, format 
 			return
 		default:
 			// Left over from a start that failed, or from a gang that left.
-			m.acts.release = append(m.acts.release, claimOrder{
-				namespace: o.Namespace, name: o.Name, uid: o.UID, consumer: need.consumer, last: true,
+			m.acts.release = append(m.acts.release, act.Claim{
+				Namespace: o.Namespace, Name: o.Name, UID: o.UID, Consumer: need.consumer, Last: true,
 			})
 			stop(ReasonClaimPending, "the devices of resource claim %s are being given back", o.Name)
 			return

@@ -41,16 +41,16 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 		if r.IntN(8) == 0 {
 			return false
 		}
-		for _, o := range b.claims {
-			if o.allocation == nil || d.claims[o.name].Status.Allocation != nil {
+		for _, o := range b.Claims {
+			if o.Allocation == nil || d.claims[o.Name].Status.Allocation != nil {
 				continue
 			}
-			for _, id := range translate.AllocatedDevices(o.allocation) {
+			for _, id := range translate.AllocatedDevices(o.Allocation) {
 				if tainted(id) {
-					t.Errorf("claim %s gets %v, which is tainted", o.name, id)
+					t.Errorf("claim %s gets %v, which is tainted", o.Name, id)
 				}
-				if o.name[0] == 'h' && id.Pool == "b" {
-					t.Errorf("claim %s gets %v, which is no H800", o.name, id)
+				if o.Name[0] == 'h' && id.Pool == "b" {
+					t.Errorf("claim %s gets %v, which is no H800", o.Name, id)
 				}
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -36,9 +37,9 @@ func newDevices(t testing.TB) *devices {
 	d.deviceClass("gpu.nvidia.com", `device.driver == "gpu.nvidia.com"`)
 	d.deviceClass("nic", `device.driver == "dra.net"`)
 	d.onBind = d.reserve
-	d.onRelease = func(o claimOrder) {
-		c := d.claims[o.name]
-		c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == o.consumer.UID })
+	d.onRelease = func(o act.Claim) {
+		c := d.claims[o.Name]
+		c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == o.Consumer.UID })
 		if len(c.Status.ReservedFor) == 0 {
 			c.Status.Allocation = nil
 		}
@@ -155,26 +156,26 @@ func (d *devices) asker(name string, gpus int64, selectors ...string) {
 
 // reserve writes the claims of a binding as the API would.
 func (d *devices) reserve(b *bindAct) bool {
-	for _, o := range b.claims {
-		c := d.claims[o.name]
-		if o.wrong != "" || c == nil || c.UID != o.uid || d.refuse[o.name] {
+	for _, o := range b.Claims {
+		c := d.claims[o.Name]
+		if o.Wrong != "" || c == nil || c.UID != o.UID || d.refuse[o.Name] {
 			return false
 		}
 		if c.Status.Allocation == nil {
-			if o.allocation == nil {
-				d.t.Errorf("claim %s is to be used and has no devices", o.name)
+			if o.Allocation == nil {
+				d.t.Errorf("claim %s is to be used and has no devices", o.Name)
 				return false
 			}
-			for _, id := range translate.AllocatedDevices(o.allocation) {
+			for _, id := range translate.AllocatedDevices(o.Allocation) {
 				for _, other := range d.claims {
 					if slices.Contains(translate.AllocatedDevices(other.Status.Allocation), id) {
-						d.t.Errorf("device %v is given to claim %s and is %s's", id, o.name, other.Name)
+						d.t.Errorf("device %v is given to claim %s and is %s's", id, o.Name, other.Name)
 					}
 				}
 			}
-			c.Status.Allocation = o.allocation
+			c.Status.Allocation = o.Allocation
 		}
-		c.Status.ReservedFor = append(c.Status.ReservedFor, o.consumer)
+		c.Status.ReservedFor = append(c.Status.ReservedFor, o.Consumer)
 		d.seen(c)
 	}
 	return true

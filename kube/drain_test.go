@@ -283,8 +283,8 @@ func TestMovingPodThatIsBeingBound(t *testing.T) {
 	w.m.done()
 	owner := w.pods["default/a"].OwnerReferences[0]
 	w.pod("a", func(p *v1.Pod) {
-		p.Spec.NodeName = b.node
-		p.Annotations[v1alpha1.GPUsAnnotation] = b.annotations[v1alpha1.GPUsAnnotation]
+		p.Spec.NodeName = b.Node
+		p.Annotations[v1alpha1.GPUsAnnotation] = b.Annotations[v1alpha1.GPUsAnnotation]
 	}, noted(v1alpha1.MovingAnnotation, (&translate.Move{Owner: owner, Hash: "5d4f"}).String()))
 	w.inGroup("a", "replicaset/serve-5d4f", 1)
 	w.m.bound(b.pod.object.UID, true, false)

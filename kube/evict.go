@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // departure is an evictAct on its way.
@@ -67,7 +68,7 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 			break
 		}
 		// The engine waits for the pod to leave: there is no other way on.
-		if passes(err) {
+		if act.Passes(err) {
 			s.log.Info("an eviction has to wait", "pod", d.namespace+"/"+d.name, "why", err)
 			if d.reason == causeDrained && apierrors.IsTooManyRequests(err) {
 				_ = s.sayMoving(ctx, d.namespace, d.name, d.uid, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error())
@@ -87,7 +88,7 @@ func (s *Scheduler) evict(ctx context.Context, d departure) {
 	}
 	if err == nil {
 		s.tellOf(&d)
-		err = s.retry(ctx, func() error { return s.mark(ctx, &d) })
+		err = act.Retry(ctx, func() error { return s.mark(ctx, &d) })
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		s.log.Warn("a pod that is evicted was not told why", "pod", d.namespace+"/"+d.name, "error", err)
@@ -109,10 +110,10 @@ func (s *Scheduler) askEviction(ctx context.Context, namespace, name string, opt
 	err := s.client.PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: options,
 	})
-	s.metrics.request("evict", err)
+	s.metrics.Request("evict", err)
 	if despite && budgetRefuses(err) {
 		err = s.client.CoreV1().Pods(namespace).Delete(ctx, name, *options)
-		s.metrics.request("delete", err)
+		s.metrics.Request("delete", err)
 	}
 	return err
 }
@@ -148,6 +149,6 @@ func (s *Scheduler) mark(ctx context.Context, d *departure) error {
 		return err
 	}
 	_, err = s.client.CoreV1().Pods(d.namespace).Patch(ctx, d.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	s.metrics.request("mark", err)
+	s.metrics.Request("mark", err)
 	return err
 }

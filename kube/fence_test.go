@@ -23,6 +23,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
+
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // handClock is a clock that a test sets.
@@ -150,7 +152,7 @@ func TestFencedWrites(t *testing.T) {
 	t.Run("at the gate", func(t *testing.T) {
 		f, clock := newTestFence()
 		client, came := fencedAPI(t, f, nil, created)
-		if err := bindOne(ctx, client); !errors.Is(err, errFenced) || !passes(err) {
+		if err := bindOne(ctx, client); !errors.Is(err, errFenced) || !act.Passes(err) {
 			t.Errorf("without a lease: %v", err)
 		}
 		f.renewed(0, clock.read()-3*time.Second)

@@ -170,7 +170,7 @@ func allowed(verb, key string, q resource.Quantity) bool {
 
 // fits fails the test if a binding gives out what others have.
 func (w *world) fits(b *bindAct) {
-	n := w.nodes[b.node]
+	n := w.nodes[b.Node]
 	free := n.Status.Allocatable.DeepCopy()
 	var devices [64]core.Milli
 	take := func(p *v1.Pod, notes map[string]string) {
@@ -189,7 +189,7 @@ func (w *world) fits(b *bindAct) {
 		}
 	}
 	for _, p := range w.pods {
-		if p.Spec.NodeName == b.node {
+		if p.Spec.NodeName == b.Node {
 			take(p, p.Annotations)
 		}
 	}
@@ -197,16 +197,16 @@ func (w *world) fits(b *bindAct) {
 	if p == nil {
 		return
 	}
-	take(p, b.annotations)
+	take(p, b.Annotations)
 	for name, q := range p.Spec.Containers[0].Resources.Requests {
 		if left := free[name]; q.Sign() > 0 && left.Sign() < 0 {
-			w.t.Errorf("%s is bound to %s, where %s is %s then", p.Name, b.node, name, left.String())
+			w.t.Errorf("%s is bound to %s, where %s is %s then", p.Name, b.Node, name, left.String())
 		}
 	}
-	gpus, _ := translate.ParseDevices(b.annotations[v1alpha1.GPUsAnnotation])
+	gpus, _ := translate.ParseDevices(b.Annotations[v1alpha1.GPUsAnnotation])
 	for _, d := range gpus {
 		if devices[d] > core.WholeGPU {
-			w.t.Errorf("GPU %d of %s is given twice: %s", d, b.node, p.Name)
+			w.t.Errorf("GPU %d of %s is given twice: %s", d, b.Node, p.Name)
 		}
 	}
 }

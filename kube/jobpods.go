@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -55,7 +56,7 @@ var errChanges = errors.New("the pod changed meanwhile")
 func (s *Scheduler) evictUncounted(ctx context.Context, namespace, name string, uid types.UID, despite bool, grace *int64) error {
 	for range 5 {
 		p, err := s.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		s.metrics.request("get", err)
+		s.metrics.Request("get", err)
 		if err != nil {
 			return err
 		}
@@ -110,14 +111,14 @@ func (s *Scheduler) setCounted(ctx context.Context, p *v1.Pod, on bool) (*v1.Pod
 		return nil, err
 	}
 	got, err := s.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	s.metrics.request("mark", err)
+	s.metrics.Request("mark", err)
 	return got, err
 }
 
 // countAgain has the Job controller count a pod that is not evicted after all. One
 // that is being deleted stays as it is.
 func (s *Scheduler) countAgain(ctx context.Context, namespace, name string, uid types.UID) {
-	err := s.retry(ctx, func() error {
+	err := act.Retry(ctx, func() error {
 		p, err := s.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || p.UID != uid || !uncounted(&p.ObjectMeta) {
 			return err

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // Who decides is agreed on by Leases: one for each shard, or one for all. An
@@ -200,7 +201,7 @@ func (s *Scheduler) clear(ctx context.Context, o *coordinationv1.Lease) {
 	o.Spec.HolderIdentity = ptr.To("")
 	// It is no error that another was faster: the update is of what was seen.
 	_, err := s.leasing.CoordinationV1().Leases(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
-	s.metrics.request("update", err)
+	s.metrics.Request("update", err)
 }
 
 // sit waits for a shard's Lease, and has this instance decide on the shard while
@@ -316,7 +317,7 @@ func (s *Scheduler) take(ctx context.Context, shard int, cancel context.CancelCa
 		return
 	}
 	s.begun.Do(func() { close(s.ready) })
-	if err := s.retry(ctx, func() error { return s.findSuspended(ctx) }); err != nil && ctx.Err() == nil {
+	if err := act.Retry(ctx, func() error { return s.findSuspended(ctx) }); err != nil && ctx.Err() == nil {
 		s.log.Error("owners that were suspended cannot be listed: they stay so until the next start", "error", err)
 	}
 }
@@ -387,7 +388,7 @@ func (s *Scheduler) bindings(ctx context.Context) ([]metav1.PartialObjectMetadat
 	list, err := s.metadata.Resource(v1.SchemeGroupVersion.WithResource("pods")).List(ctx, metav1.ListOptions{
 		FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
 	})
-	s.metrics.request("list", err)
+	s.metrics.Request("list", err)
 	if err != nil {
 		return nil, err
 	}
@@ -399,7 +400,7 @@ func (s *Scheduler) alive(ctx context.Context, pods []metav1.PartialObjectMetada
 	var out []metav1.PartialObjectMetadata
 	for _, p := range pods {
 		got, err := s.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
-		s.metrics.request("get", err)
+		s.metrics.Request("get", err)
 		if apierrors.IsNotFound(err) || err == nil && (got.UID != p.UID || trimPod(got).over()) {
 			continue
 		}
@@ -460,7 +461,7 @@ func (l *sightings) see(o *coordinationv1.Lease) time.Duration {
 func (s *Scheduler) leases(ctx context.Context) ([]lease, error) {
 	api := s.leasing.CoordinationV1().Leases(s.config.Leader.Namespace)
 	list, err := api.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.ShardsLabel})
-	s.metrics.request("list", err)
+	s.metrics.Request("list", err)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // lessee is an instance with a fake API that has leases.
@@ -46,7 +47,8 @@ func newLessee(t *testing.T, shards []string, objects ...runtime.Object) *lessee
 	s := &Scheduler{
 		config: Config{Leader: leader, Shards: divided}, layout: layout(divided),
 		log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, leasing: client, box: newMailbox(), metrics: newMetrics(),
-		held: make([]atomic.Bool, len(divided)),
+		actor: act.New(act.Config{Client: client}),
+		held:  make([]atomic.Bool, len(divided)),
 	}
 	s.sightings.by = map[string]sighting{}
 	return &lessee{Scheduler: s, client: client, t: t}
@@ -288,7 +290,7 @@ func leading(t *testing.T, bound ...*v1.Pod) (l *lessee, y *toy, ctx context.Con
 	l.metadata = metadatafake.NewSimpleMetadataClient(scheme, listed...)
 	began := time.Now()
 	l.fence = newFence(&l.config.Leader, func() time.Duration { return time.Since(began) })
-	l.ready, l.orders = make(chan struct{}), newOrders()
+	l.ready = make(chan struct{})
 	ctx, end = context.WithCancelCause(context.Background())
 	stopped = make(chan struct{})
 	over := make(chan struct{})

@@ -480,7 +480,7 @@ func TestPodsOfARepairedNode(t *testing.T) {
 				y.bound(b.pod.object.UID, true, false)
 				if b.pod.object.Name == "old" {
 					old.Spec.NodeName, old.Status.Phase = "a", v1.PodRunning
-					for k, v := range b.annotations {
+					for k, v := range b.Annotations {
 						old.Annotations[k] = v
 					}
 				}

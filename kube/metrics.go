@@ -1,20 +1,18 @@
 package kube
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // metrics are what Prometheus is told. Base units throughout.
 type metrics struct {
+	*act.Metrics
 	registry  *prometheus.Registry
 	decide    prometheus.Histogram
-	bind      prometheus.Histogram
 	decisions *prometheus.CounterVec
-	requests  *prometheus.CounterVec
 	waited    *prometheus.HistogramVec
 	evictions *prometheus.CounterVec
 	preempted prometheus.Counter
@@ -25,14 +23,10 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		Metrics: act.NewMetrics(), registry: prometheus.NewRegistry(),
 		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "muster_decide_duration_seconds", Help: "How long a scheduling pass took.",
 			Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
-		}),
-		bind: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "muster_bind_duration_seconds", Help: "From the start of a pod's binding to the API server's answer, retries included.",
-			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 		}),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_decisions_total", Help: "Decisions of the engine.",
@@ -52,27 +46,14 @@ func newMetrics() *metrics {
 		leftOut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "muster_unread_objects_total", Help: "Times that an object was left out because the scheduler failed while it took it in.",
 		}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_api_requests_total", Help: "Requests to the API server but for watches.",
-		}, []string{"verb", "result"}),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "muster_wait_seconds", Help: "From a job's creation to its first binding.",
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.decide, m.bind, m.decisions, m.evictions, m.preempted, m.moves, m.confined, m.leftOut, m.requests, m.waited)
+	m.registry.MustRegister(m.decide, m.decisions, m.evictions, m.preempted, m.moves, m.confined, m.leftOut, m.waited)
+	m.registry.MustRegister(m.Collectors()...)
 	return m
-}
-
-// request counts a request by its outcome.
-func (m *metrics) request(verb string, err error) {
-	result := "ok"
-	if err != nil {
-		if result = string(apierrors.ReasonForError(err)); result == "" {
-			result = "error"
-		}
-	}
-	m.requests.WithLabelValues(verb, result).Inc()
 }
 
 // bound observes the first binding of a job.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -93,11 +94,11 @@ type acts struct {
 	// count has the pods that were to be evicted, and are to be counted again.
 	count []move
 	// choose has the claims that are to be told a node.
-	choose []choice
+	choose []act.SelectNode
 	// ask has the groups whose object is to be asked how large the gang is.
 	ask []*group
 	// release has the claims whose devices are to be given back.
-	release []claimOrder
+	release []act.Claim
 	// said is what is to be written of jobs that waited and start.
 	said []verse
 	// warn is what people are to be told of what they wrote on pods.
@@ -108,15 +109,19 @@ type acts struct {
 	wake core.Time
 }
 
+// values returns the acts as they are carried out, which refer to no table.
+func (a *acts) values() act.Acts {
+	out := act.Acts{Release: slices.Clone(a.release), Select: slices.Clone(a.choose)}
+	for i := range a.bind {
+		out.Bind = append(out.Bind, a.bind[i].Bind)
+	}
+	return out
+}
+
 // bindAct asks to bind a pod.
 type bindAct struct {
-	pod  *pod
-	node string
-	// annotations go with the binding.
-	annotations map[string]string
-	gated       bool
-	claims      []claimOrder
-	extended    *extendedOrder
+	pod *pod
+	act.Bind
 }
 
 // evictAct asks to make a pod leave.
@@ -363,14 +368,14 @@ func (m *mirror) bind(d *core.Decision) {
 		if d.Reason == core.Backfilled {
 			notes[v1alpha1.BackfilledAnnotation] = "true"
 		}
-		list = append(list, bindAct{pod: p, node: at.Node, annotations: notes, gated: p.object.quotaGate})
+		list = append(list, bindAct{p, act.Bind{Pod: p.ref(), Node: at.Node, Annotations: notes, Gated: p.object.quotaGate}})
 	}
 	m.grant(list)
-	for _, act := range list {
-		if len(act.pod.volumes.unbound) > 0 {
-			m.provide(act)
+	for _, b := range list {
+		if len(b.pod.volumes.unbound) > 0 {
+			m.provide(b)
 		} else {
-			m.acts.bind = append(m.acts.bind, act)
+			m.acts.bind = append(m.acts.bind, b)
 		}
 	}
 	g.inFlight += len(d.Pods)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -95,7 +96,7 @@ func (l *look) node(ctx context.Context, name string) (*v1.Node, error) {
 		return n, nil
 	}
 	n, err := l.s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	l.s.metrics.request("get", err)
+	l.s.metrics.Request("get", err)
 	if apierrors.IsNotFound(err) {
 		n, err = nil, nil
 	}
@@ -112,7 +113,7 @@ func (l *look) replicas(ctx context.Context, namespace string, owner *metav1.Own
 	}
 	r := &replicas{}
 	set, err := l.s.client.AppsV1().ReplicaSets(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-	l.s.metrics.request("get", err)
+	l.s.metrics.Request("get", err)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && (set.UID != owner.UID || set.DeletionTimestamp != nil):
 		l.owners[owner.UID] = r
@@ -123,7 +124,7 @@ func (l *look) replicas(ctx context.Context, namespace string, owner *metav1.Own
 	r.set = set
 	selector := fmt.Sprintf("%s in (%s,%s)", appsv1.DefaultDeploymentUniqueLabelKey, hash, translate.MovingHash(hash))
 	pods, err := l.s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	l.s.metrics.request("list", err)
+	l.s.metrics.Request("list", err)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (r *replicas) lacks(but types.UID, now time.Time) string {
 // step brings a move one step on, and reports whether there is nothing more to do.
 func (s *Scheduler) step(ctx context.Context, l *look, x *move) (over bool, err error) {
 	p, err := s.client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{})
-	s.metrics.request("get", err)
+	s.metrics.Request("get", err)
 	if apierrors.IsNotFound(err) || err == nil && (p.UID != x.uid || p.DeletionTimestamp != nil) {
 		return true, nil // the tables have seen it go, or will
 	}
@@ -302,7 +303,7 @@ func (s *Scheduler) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *
 		return "its owner is no Deployment's", nil
 	}
 	deployment, err := s.client.AppsV1().Deployments(x.namespace).Get(ctx, by.Name, metav1.GetOptions{})
-	s.metrics.request("get", err)
+	s.metrics.Request("get", err)
 	if apierrors.IsNotFound(err) {
 		return "its Deployment is gone", nil
 	}
@@ -408,7 +409,7 @@ func (s *Scheduler) relabelMoving(ctx context.Context, p *v1.Pod, rec *translate
 		return err
 	}
 	_, err = s.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	s.metrics.request("move", err)
+	s.metrics.Request("move", err)
 	return err
 }
 
@@ -424,7 +425,7 @@ func (s *Scheduler) tellMoving(ctx context.Context, p *v1.Pod, status v1.Conditi
 
 // sayLocked says on a pod of a node that is drained that it stays.
 func (s *Scheduler) sayLocked(ctx context.Context, x move) {
-	err := s.retry(ctx, func() error {
+	err := act.Retry(ctx, func() error {
 		return s.sayMoving(ctx, x.namespace, x.name, x.uid, v1.ConditionFalse, v1alpha1.MovingLocked, translate.LockedMessage(x.request))
 	})
 	if err != nil && ctx.Err() == nil {
@@ -444,7 +445,7 @@ func (s *Scheduler) sayMoving(ctx context.Context, namespace, name string, uid t
 		return err
 	}
 	_, err = s.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	s.metrics.request("status", err)
+	s.metrics.Request("status", err)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -76,6 +77,11 @@ type pod struct {
 	// stranded says that it is being deleted on a node that was lost, and known by
 	// what it takes alone.
 	stranded bool
+}
+
+// ref names the pod for an act.
+func (p *pod) ref() act.Pod {
+	return act.Pod{Namespace: p.object.Namespace, Name: p.object.Name, UID: p.object.UID}
 }
 
 // podSeen takes in a pod as it is now.

@@ -287,7 +287,7 @@ func (s *story) decide() {
 	touched := map[string][]*v1.Pod{} // what comes to a node
 	for uid, x := range s.m.storage.providing {
 		if before[uid] == nil {
-			touched[x.act.node] = append(touched[x.act.node], s.object(x.act.pod))
+			touched[x.act.Node] = append(touched[x.act.Node], s.object(x.act.pod))
 		}
 	}
 	for i := 0; i < len(acts.bind); {
@@ -297,7 +297,7 @@ func (s *story) decide() {
 			if before[acts.bind[i].pod.object.UID] != nil {
 				continue // it was placed when its volume was asked for
 			}
-			touched[acts.bind[i].node] = append(touched[acts.bind[i].node], s.object(acts.bind[i].pod))
+			touched[acts.bind[i].Node] = append(touched[acts.bind[i].Node], s.object(acts.bind[i].pod))
 		}
 		// Of a gang of which some pods are over, the rest may start.
 		// Some may have been placed before, when a volume was asked for.
@@ -313,9 +313,9 @@ func (s *story) decide() {
 			for _, b := range acts.bind[from:i] {
 				with[s.object(b.pod)] = b.pod.task != acts.bind[k].pod.task
 			}
-			if why := s.forbids(s.object(acts.bind[k].pod), acts.bind[k].node, with); why != "" {
+			if why := s.forbids(s.object(acts.bind[k].pod), acts.bind[k].Node, with); why != "" {
 				s.show()
-				s.t.Fatalf("%s is bound to %s: %s", acts.bind[k].pod.object.Name, acts.bind[k].node, why)
+				s.t.Fatalf("%s is bound to %s: %s", acts.bind[k].pod.object.Name, acts.bind[k].Node, why)
 			}
 		}
 	}
@@ -385,7 +385,7 @@ func (s *story) send(b *bindAct) {
 	if p := s.object(b.pod); p == nil || p.Spec.NodeName != "" || s.sent[name].pod != nil && s.sent[name].pod.object.UID == p.UID {
 		s.t.Fatalf("%s is bound twice, or is no more", name)
 	}
-	s.t.Log("bind", name, b.node)
+	s.t.Log("bind", name, b.Node)
 	s.sent[name] = *b
 }
 
@@ -410,13 +410,13 @@ func (s *story) answer(name string) {
 		delete(s.leaving, name) // what it was to leave for is over
 		s.m.bound(uid, false, false)
 	case "ok":
-		p.Spec.NodeName = b.node
-		maps.Copy(p.Annotations, b.annotations)
+		p.Spec.NodeName = b.Node
+		maps.Copy(p.Annotations, b.Annotations)
 		s.m.bound(uid, true, false)
 		s.m.podSeen(trimPod(p))
 	case "seen":
-		p.Spec.NodeName = b.node
-		maps.Copy(p.Annotations, b.annotations)
+		p.Spec.NodeName = b.Node
+		maps.Copy(p.Annotations, b.Annotations)
 		s.m.podSeen(trimPod(p))
 		s.m.bound(uid, true, false)
 	}
@@ -447,7 +447,7 @@ func (s *story) drop(n string) {
 	delete(s.nodes, n)
 	s.m.nodeGone(n)
 	for _, name := range slices.Sorted(maps.Keys(s.sent)) {
-		if b := s.sent[name]; b.node == n {
+		if b := s.sent[name]; b.Node == n {
 			delete(s.sent, name)
 			s.m.bound(b.pod.object.UID, false, false)
 		}
@@ -482,10 +482,10 @@ func (s *story) where(p *v1.Pod) string {
 		return p.Spec.NodeName
 	}
 	if b := s.sent[p.Name]; b.pod != nil {
-		return b.node
+		return b.Node
 	}
 	if x := s.m.storage.providing[p.UID]; x != nil {
-		return x.act.node
+		return x.act.Node
 	}
 	return ""
 }
@@ -661,7 +661,7 @@ func (s *story) overfull(node string, come []*v1.Pod) string {
 		}
 		devices := p.Annotations[v1alpha1.GPUsAnnotation]
 		if b := s.sent[p.Name]; b.pod != nil {
-			devices = b.annotations[v1alpha1.GPUsAnnotation]
+			devices = b.Annotations[v1alpha1.GPUsAnnotation]
 		}
 		list, err := translate.ParseDevices(devices)
 		if err != nil {

@@ -56,7 +56,7 @@ func given(t *testing.T, m *mirror) string {
 	if len(acts.bind) != 1 {
 		t.Fatalf("%d pods are bound; want 1", len(acts.bind))
 	}
-	return acts.bind[0].annotations[v1alpha1.GPUsAnnotation]
+	return acts.bind[0].Annotations[v1alpha1.GPUsAnnotation]
 }
 
 // A request of an earlier scheduler may take effect after a new one has decided

@@ -6,7 +6,8 @@
 //	  quarantine.go unread.go                         what a panic of the engine costs, and one while an object is taken in
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go budgets.go volumes.go attach.go queues.go policies.go topologies.go priorities.go
 //	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
-//	bind.go evict.go suspend.go move.go unfinished.go status.go size.go     acts to the API, and their outcomes
+//	act/                                              what is written to the API; outcomes.go takes in what became of it
+//	evict.go suspend.go move.go unfinished.go status.go size.go     acts that are not there yet
 //	leader.go fence.go shards.go                      who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
@@ -40,6 +41,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -106,7 +108,7 @@ type Scheduler struct {
 	dynamic  dynamic.Interface
 	box      *mailbox
 	mirror   *mirror
-	orders   *orders
+	actor    *act.Actor
 	verses   *verses
 	evicting chan struct{} // as many as may be under way
 	metrics  *metrics
@@ -188,11 +190,12 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn, leasing: leasing, fence: fence,
-		box: newMailbox(), orders: newOrders(), verses: newVerses(), evicting: make(chan struct{}, 32),
+		box: newMailbox(), verses: newVerses(), evicting: make(chan struct{}, 32),
 		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
 		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
 		metadata: meta, layout: layout(c.Shards), held: make([]atomic.Bool, len(c.Shards)),
 	}
+	s.actor = act.New(act.Config{Client: client, Outcomes: outcomes{s.box}, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
 	s.drive = s.loop
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record, s.mirror.traced = c.Record, c.Traced
@@ -231,9 +234,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return fmt.Errorf("the API server does not answer: %w", err)
 	}
 	var workers sync.WaitGroup
-	for range s.config.Workers {
-		workers.Go(func() { s.bindAll(ctx) })
-	}
+	workers.Go(func() { s.actor.Run(ctx, s.config.Workers) })
 	for range 4 {
 		workers.Go(func() { s.write(ctx) })
 	}
@@ -271,7 +272,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // finish waits until nothing of what was decided is under way any more, and closes
 // stopped: others may decide then.
 func (s *Scheduler) finish(workers *sync.WaitGroup, stopped chan<- struct{}) {
-	s.orders.close()
+	s.actor.Close()
 	workers.Wait()
 	s.fence.wait()
 	close(stopped)
@@ -343,21 +344,9 @@ func (s *Scheduler) loop(ctx context.Context) {
 
 // send sends acts on their way.
 func (s *Scheduler) send(ctx context.Context, a *acts) {
-	for i := range a.bind {
-		b := &a.bind[i]
-		s.orders.put(order{
-			namespace: b.pod.object.Namespace, name: b.pod.object.Name, uid: b.pod.object.UID, node: b.node,
-			annotations: b.annotations, gated: b.gated, claims: b.claims, extended: b.extended,
-		})
-	}
+	s.actor.Do(ctx, a.values())
 	for i := range a.evict {
 		go s.evict(ctx, a.evict[i].onItsWay())
-	}
-	if len(a.release) > 0 {
-		go s.giveBack(ctx, a.release)
-	}
-	for _, c := range a.choose {
-		go s.choose(ctx, c)
 	}
 	for i := range a.suspend {
 		go s.suspend(ctx, a.suspend[i].onItsWay())

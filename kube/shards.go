@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -359,7 +360,7 @@ func (m *mirror) underWay(shard int) bool {
 // arrivalPause is how long a node takes no pods that has come from another shard: by
 // then what the instance that decided there had under way has been answered, or
 // given up, and been seen.
-const arrivalPause = core.Time(patience) + 5*core.Second
+const arrivalPause = core.Time(act.Patience) + 5*core.Second
 
 // shut says whether a node, as the engine is to know it, takes no pods because it
 // is not ours, or not yet.

@@ -369,24 +369,24 @@ func (r *realm) bind(x *instance, b bindAct) (ok, gone bool) {
 	if p.Spec.NodeName != "" {
 		return true, false // the watch says where it is
 	}
-	n := r.nodes[b.node]
+	n := r.nodes[b.Node]
 	pool := translate.NodePool(n.Labels, n.Labels[v1alpha1.GPUModelLabel])
 	if of := x.shards.of(pool); r.holders[of] != x {
-		r.t.Fatalf("%s binds pod %s to node %s of pool %q, which is not its", x.name, o.Name, b.node, pool)
+		r.t.Fatalf("%s binds pod %s to node %s of pool %q, which is not its", x.name, o.Name, b.Node, pool)
 	}
-	mine, err := translate.ParseDevices(b.annotations[v1alpha1.GPUsAnnotation])
+	mine, err := translate.ParseDevices(b.Annotations[v1alpha1.GPUsAnnotation])
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, other := range r.pods {
 		theirs, _ := translate.ParseDevices(other.Annotations[v1alpha1.GPUsAnnotation])
-		if other.Spec.NodeName == b.node && slices.ContainsFunc(theirs, func(d int) bool { return slices.Contains(mine, d) }) {
-			r.t.Fatalf("%s gives pod %s GPUs %v of node %s, of which pod %s has %v", x.name, o.Name, mine, b.node, other.Name, theirs)
+		if other.Spec.NodeName == b.Node && slices.ContainsFunc(theirs, func(d int) bool { return slices.Contains(mine, d) }) {
+			r.t.Fatalf("%s gives pod %s GPUs %v of node %s, of which pod %s has %v", x.name, o.Name, mine, b.Node, other.Name, theirs)
 		}
 	}
-	p.Spec.NodeName = b.node
-	maps.Copy(p.Annotations, b.annotations)
-	r.binds = append(r.binds, x.name+":"+p.Name+">"+b.node)
+	p.Spec.NodeName = b.Node
+	maps.Copy(p.Annotations, b.Annotations)
+	r.binds = append(r.binds, x.name+":"+p.Name+">"+b.Node)
 	r.changed(p)
 	return true, false
 }
@@ -639,7 +639,7 @@ func TestShardIsKeptWhileBindingsAreUnderWay(t *testing.T) {
 		r.pod("of-the-rest", asking(v1alpha1.GPUResource, "8"))
 		r.catchUp(b)
 		r.decide(b)
-		if len(b.sent) != 1 || b.sent[0].node != "a" {
+		if len(b.sent) != 1 || b.sent[0].Node != "a" {
 			t.Fatalf("%+v is sent; expected a binding to the node of A100", b.sent)
 		}
 		r.handOver(shard)

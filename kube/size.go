@@ -27,7 +27,7 @@ func (s *Scheduler) ask(ctx context.Context, id translate.Group, ref translate.O
 	again := make(chan bool, 1)
 	for pause := sizePause; ; pause = min(2*pause, sizePauseMost) {
 		gang, err := s.gang(ctx, id.Namespace, ref)
-		s.metrics.request("get", err)
+		s.metrics.Request("get", err)
 		s.box.put(func(m *mirror) { again <- m.asked(id, gang, err) })
 		select {
 		case <-ctx.Done():

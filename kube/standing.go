@@ -127,7 +127,7 @@ func (s *Scheduler) showStandings(ctx context.Context) {
 			}
 			x := &list[i]
 			err := s.muster.Put().Resource(x.resource).Name(x.name).SubResource("status").Body(x.object).Do(ctx).Error()
-			s.metrics.request("status", err)
+			s.metrics.Request("status", err)
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 				s.log.Warn("a status could not be written", "resource", x.resource, "name", x.name, "error", err)
 			}

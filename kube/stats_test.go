@@ -158,7 +158,7 @@ func TestStatsAreKeptUp(t *testing.T) {
 				y.bound(b.pod.object.UID, ok, !ok && r.IntN(2) == 0)
 				if p := y.pods[b.pod.object.UID]; ok && p != nil && p.state != podWaiting {
 					o := *p.object
-					o.node, o.phase = b.node, v1.PodRunning
+					o.node, o.phase = b.Node, v1.PodRunning
 					y.podSeen(&o)
 				}
 			}

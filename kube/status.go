@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // Why jobs wait, as the API is told: in conditions of pods and PodGroups. The
@@ -405,10 +406,10 @@ func (s *Scheduler) write(ctx context.Context) {
 		} else {
 			err = s.writePod(ctx, &x)
 		}
-		s.metrics.request("status", err)
+		s.metrics.Request("status", err)
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			s.log.Debug("a condition could not be written", "object", x.namespace+"/"+x.name, "error", err)
-			if passes(err) {
+			if act.Passes(err) {
 				time.AfterFunc(writeAgain, func() { s.verses.written(&x, false) })
 				continue
 			}
@@ -442,7 +443,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 		return err
 	}
 	if x.ungate {
-		if err := s.ungate(ctx, &order{namespace: x.namespace, name: x.name, uid: x.uid}); err != nil {
+		if err := s.actor.Ungate(ctx, act.Pod{Namespace: x.namespace, Name: x.name, UID: x.uid}); err != nil {
 			return err
 		}
 	}

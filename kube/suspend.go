@@ -276,7 +276,7 @@ func (s *Scheduler) stop(ctx context.Context, x *suspension) (owner *suspended, 
 	mark.of(x.id)
 	mark.since = x.since
 	err = s.setSuspended(ctx, o, &mark)
-	s.metrics.request("suspend", err)
+	s.metrics.Request("suspend", err)
 	if err != nil {
 		return nil, "", err
 	}
@@ -360,7 +360,7 @@ func (s *Scheduler) readOwner(ctx context.Context, namespace string, ref *metav1
 		return nil, err
 	}
 	o, err := s.dynamic.Resource(resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	s.metrics.request("get", err)
+	s.metrics.Request("get", err)
 	if err == nil && o.GetUID() != ref.UID {
 		err = apierrors.NewNotFound(resource.GroupResource(), ref.Name)
 	}
@@ -435,7 +435,7 @@ func (s *Scheduler) findSuspended(ctx context.Context) error {
 			continue // the group is served, this kind is not
 		}
 		list, err := s.dynamic.Resource(resource).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.SuspendedLabel + "=true"})
-		s.metrics.request("list", err)
+		s.metrics.Request("list", err)
 		if apierrors.IsForbidden(err) {
 			s.log.Warn("owners of a kind may not be listed: if one is suspended, it stays so", "resource", resource.Resource, "error", err)
 			continue
@@ -521,7 +521,7 @@ func (s *Scheduler) resumeOne(ctx context.Context, o *suspended) (over bool, err
 		}
 	}
 	err = s.setSuspended(ctx, owner, nil)
-	s.metrics.request("resume", err)
+	s.metrics.Request("resume", err)
 	if err != nil {
 		return false, err
 	}

@@ -2,8 +2,6 @@ package kube
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -127,15 +126,6 @@ type provision struct {
 	deadline core.Time
 	// told says that the API has shown the node on all of the claims.
 	told bool
-}
-
-// choice asks to tell a claim for which node its volume is to be made; for none if
-// node is empty.
-type choice struct {
-	claim types.NamespacedName
-	uid   types.UID
-	node  string
-	pod   types.UID
 }
 
 func newStorage() storage {
@@ -298,19 +288,19 @@ func older(a, b *pod) bool {
 }
 
 // provide has the volumes of a pod made for the node that it has got.
-func (m *mirror) provide(act bindAct) {
-	p := act.pod
+func (m *mirror) provide(b bindAct) {
+	p := b.pod
 	shared := map[types.NamespacedName]bool{}
 	for _, other := range m.storage.providing {
 		for _, k := range other.claims {
 			shared[k] = true
 		}
 	}
-	m.storage.providing[p.object.UID] = &provision{act: act, claims: p.volumes.unbound, deadline: m.now + volumePatience}
+	m.storage.providing[p.object.UID] = &provision{act: b, claims: p.volumes.unbound, deadline: m.now + volumePatience}
 	m.acts.wake = min(m.acts.wake, m.now+volumePatience)
 	for _, k := range p.volumes.unbound {
-		if c := m.storage.claims[k]; !shared[k] && c.selected != act.node {
-			m.acts.choose = append(m.acts.choose, choice{k, c.UID, act.node, p.object.UID})
+		if c := m.storage.claims[k]; !shared[k] && c.selected != b.Node {
+			m.acts.choose = append(m.acts.choose, act.SelectNode{Claim: k, UID: c.UID, Node: b.Node, Pod: p.object.UID})
 		}
 	}
 }
@@ -331,7 +321,7 @@ func (m *mirror) provided() {
 		done, failure := m.progress(x)
 		switch {
 		case failure != "":
-			m.log.Info("a pod is not bound for want of its volumes", "pod", x.act.pod.object.Namespace+"/"+x.act.pod.object.Name, "node", x.act.node, "why", failure)
+			m.log.Info("a pod is not bound for want of its volumes", "pod", x.act.pod.object.Namespace+"/"+x.act.pod.object.Name, "node", x.act.Node, "why", failure)
 			m.notProvided(uid)
 		case done:
 			delete(m.storage.providing, uid)
@@ -359,7 +349,7 @@ func (m *mirror) progress(x *provision) (done bool, failure string) {
 	}
 	switch {
 	case done:
-		n, nodes := m.nodes[x.act.node], p.volumes.nodes
+		n, nodes := m.nodes[x.act.Node], p.volumes.nodes
 		if n == nil || !nodes.Allows(n.told.Labels) {
 			return false, "a volume was made that cannot be reached from the node"
 		}
@@ -380,8 +370,8 @@ func (m *mirror) notProvided(uid types.UID) {
 	}
 	delete(m.storage.providing, uid)
 	for _, k := range x.claims {
-		if c := m.storage.claims[k]; c != nil && !c.bound && c.selected == x.act.node {
-			m.acts.choose = append(m.acts.choose, choice{claim: k, uid: c.UID})
+		if c := m.storage.claims[k]; c != nil && !c.bound && c.selected == x.act.Node {
+			m.acts.choose = append(m.acts.choose, act.SelectNode{Claim: k, UID: c.UID})
 		}
 	}
 	m.bound(uid, x.act.pod.state == podBound, false)
@@ -441,27 +431,5 @@ func (m *mirror) classesListed(list []*classObject) {
 func (m *mirror) weighAll() {
 	for k := range m.storage.users {
 		m.weighClaim(k)
-	}
-}
-
-// choose tells a claim for which node its volume is to be made.
-func (s *Scheduler) choose(ctx context.Context, c choice) {
-	var node any // null takes it back
-	if c.node != "" {
-		node = c.node
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": c.uid, "annotations": map[string]any{volume.AnnSelectedNode: node}},
-	})
-	if err == nil {
-		err = s.retry(ctx, func() error {
-			_, err := s.client.CoreV1().PersistentVolumeClaims(c.claim.Namespace).Patch(ctx, c.claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-			return err
-		})
-		s.metrics.request("choose", err)
-	}
-	if err != nil && c.node != "" && ctx.Err() == nil {
-		s.log.Warn("a volume claim could not be told its node", "claim", c.claim, "node", c.node, "error", err)
-		s.box.put(func(m *mirror) { m.notProvided(c.pod) })
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/policy/muster"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -37,7 +38,7 @@ type world struct {
 	// onBind is told of a binding before it happens, and may refuse it.
 	onBind func(b *bindAct) bool
 	// onRelease is told of the claims whose devices are to be given back.
-	onRelease func(claimOrder)
+	onRelease func(act.Claim)
 	// warned is what people were told of pods in events.
 	warned []warning
 	// made says whether claims that are told a node get a volume there.
@@ -197,11 +198,11 @@ func (w *world) bind(b *bindAct) {
 		return
 	}
 	if p.Spec.NodeName != "" {
-		w.t.Fatalf("%s is bound twice: to %s, then %s", p.Name, p.Spec.NodeName, b.node)
+		w.t.Fatalf("%s is bound twice: to %s, then %s", p.Name, p.Spec.NodeName, b.Node)
 	}
-	p.Spec.NodeName = b.node
-	maps.Copy(p.Annotations, b.annotations)
-	w.binds = append(w.binds, p.Name+">"+b.node)
+	p.Spec.NodeName = b.Node
+	maps.Copy(p.Annotations, b.Annotations)
+	w.binds = append(w.binds, p.Name+">"+b.Node)
 	w.m.bound(o.UID, true, false)
 	w.m.podSeen(trimPod(p))
 }
@@ -390,15 +391,15 @@ func (w *world) volume(claim, label string, values ...string) {
 	})
 }
 
-func (w *world) choose(c choice) {
-	w.claim(c.claim.Name, "", func(o *v1.PersistentVolumeClaim) {
-		if o.UID != c.uid {
-			w.t.Errorf("claim %s is another", c.claim)
+func (w *world) choose(c act.SelectNode) {
+	w.claim(c.Claim.Name, "", func(o *v1.PersistentVolumeClaim) {
+		if o.UID != c.UID {
+			w.t.Errorf("claim %s is another", c.Claim)
 		}
-		o.Annotations[volume.AnnSelectedNode] = c.node
+		o.Annotations[volume.AnnSelectedNode] = c.Node
 	})
-	if w.made && c.node != "" {
-		w.volume(c.claim.Name, host, c.node)
+	if w.made && c.Node != "" {
+		w.volume(c.Claim.Name, host, c.Node)
 	}
 }
 

@@ -1,15 +1,14 @@
-package kube
+package act
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -19,9 +18,9 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// claimWorker is a scheduler that can write claims, on an API of these objects.
+// claimWorker is an actor that can write claims, on an API of these objects.
 // The patches to claims that follow meet the errors in turn.
-func claimWorker(t *testing.T, failures []error, objects ...runtime.Object) *Scheduler {
+func claimWorker(t *testing.T, failures []error, objects ...runtime.Object) *Actor {
 	client := fake.NewClientset(objects...)
 	client.PrependReactor("patch", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
 		if len(failures) == 0 {
@@ -31,12 +30,14 @@ func claimWorker(t *testing.T, failures []error, objects ...runtime.Object) *Sch
 		failures = failures[1:]
 		return err != nil, nil, err
 	})
-	return &Scheduler{client: client, box: newMailbox(), metrics: newMetrics(), log: slog.New(slog.DiscardHandler), now: time.Now}
+	return New(Config{Client: client, Outcomes: &reported{}})
 }
 
 func claimNamed(name string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid"}}
-	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 1)}
+	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "x", Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: "gpu.nvidia.com", Count: 1, AllocationMode: resourceapi.DeviceAllocationModeExactCount,
+	}}}
 	return c
 }
 
@@ -47,16 +48,16 @@ func allocated(device string) *resourceapi.AllocationResult {
 	}}}
 }
 
-func orderOf(c *resourceapi.ResourceClaim, a *resourceapi.AllocationResult) claimOrder {
-	return claimOrder{
-		namespace: c.Namespace, name: c.Name, uid: c.UID, version: "1", allocation: a,
-		consumer: resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "p", UID: "p"},
+func orderOf(c *resourceapi.ResourceClaim, a *resourceapi.AllocationResult) Claim {
+	return Claim{
+		Namespace: c.Namespace, Name: c.Name, UID: c.UID, Version: "1", Allocation: a,
+		Consumer: resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "p", UID: "p"},
 	}
 }
 
-func (s *Scheduler) claim(t *testing.T, name string) *resourceapi.ResourceClaim {
+func (a *Actor) claim(t *testing.T, name string) *resourceapi.ResourceClaim {
 	t.Helper()
-	c, err := s.client.ResourceV1().ResourceClaims("default").Get(t.Context(), name, metav1.GetOptions{})
+	c, err := a.client.ResourceV1().ResourceClaims("default").Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestReserve(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := claimWorker(t, test.failures, test.claim.DeepCopy())
-			err := s.reserve(t.Context(), []claimOrder{orderOf(test.claim, test.give)})
+			err := s.reserve(t.Context(), []Claim{orderOf(test.claim, test.give)})
 			c := s.claim(t, "c")
 			if test.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wrong) {
@@ -112,7 +113,7 @@ func TestReserve(t *testing.T) {
 func TestReserveGivesBack(t *testing.T) {
 	c, other := claimNamed("c"), claimNamed("other")
 	s := claimWorker(t, nil, c)
-	err := s.reserve(t.Context(), []claimOrder{orderOf(c, allocated("gpu-0")), orderOf(other, allocated("gpu-1"))})
+	err := s.reserve(t.Context(), []Claim{orderOf(c, allocated("gpu-0")), orderOf(other, allocated("gpu-1"))})
 	if err == nil || apierrors.IsNotFound(err) {
 		t.Errorf("it is %v", err)
 	}
@@ -125,10 +126,10 @@ func TestReserveGivesBack(t *testing.T) {
 // does not start.
 func TestExtend(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}}
-	p.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: amounts(v1alpha1.GPUResource, "2")}}}
-	o := &order{namespace: "default", name: "p", uid: "p", node: "a", extended: &extendedOrder{
-		resource: v1alpha1.GPUResource, class: &deviceClassObject{ObjectMeta: metav1.ObjectMeta{Name: "gpu.nvidia.com"}},
-		devices: []translate.DeviceID{{Driver: "gpu.nvidia.com", Pool: "a", Name: "gpu-0"}, {Driver: "gpu.nvidia.com", Pool: "a", Name: "gpu-3"}},
+	p.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1alpha1.GPUResource: resource.MustParse("2")}}}}
+	o := &Bind{Pod: podNamed("p"), Node: "a", Extended: &Extended{
+		Resource: v1alpha1.GPUResource, Class: "gpu.nvidia.com",
+		Devices: []translate.DeviceID{{Driver: "gpu.nvidia.com", Pool: "a", Name: "gpu-0"}, {Driver: "gpu.nvidia.com", Pool: "a", Name: "gpu-3"}},
 	}}
 	s := claimWorker(t, nil, p)
 	if err := s.extend(t.Context(), o); err != nil {

@@ -1,0 +1,157 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// Bind asks to bind a pod to a node.
+type Bind struct {
+	Pod
+	Node        string
+	Annotations map[string]string // to add to the pod
+	Gated       bool              // it has our scheduling gate, which has to go first
+	Claims      []Claim           // the resource claims to write before
+	Extended    *Extended         // the claim to make before; nil for none
+}
+
+// queue has the pods to bind, first in first out, without bound.
+type queue struct {
+	mu     sync.Mutex
+	some   sync.Cond
+	list   []Bind
+	closed bool
+}
+
+func (q *queue) put(list ...Bind) {
+	q.mu.Lock()
+	q.list = append(q.list, list...)
+	q.mu.Unlock()
+	for range list {
+		q.some.Signal()
+	}
+}
+
+// take waits for the next; false when the queue is closed.
+func (q *queue) take() (Bind, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.list) == 0 && !q.closed {
+		q.some.Wait()
+	}
+	if q.closed {
+		return Bind{}, false
+	}
+	b := q.list[0]
+	q.list = q.list[1:]
+	return b, true
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.some.Broadcast()
+}
+
+// bindAll binds pods until the queue is closed.
+func (a *Actor) bindAll(ctx context.Context) {
+	for {
+		b, ok := a.bindings.take()
+		if !ok {
+			return
+		}
+		began := a.now()
+		err := a.bind(ctx, &b)
+		a.metrics.bind.Observe(a.now().Sub(began).Seconds())
+		if err != nil && ctx.Err() != nil {
+			return
+		}
+		a.metrics.Request("bind", err)
+		gone := apierrors.IsNotFound(err)
+		if err != nil && !gone {
+			a.log.Warn("a pod could not be bound", "pod", b.Pod.String(), "node", b.Node, "error", err)
+		}
+		a.outcomes.Bound(b.UID, err == nil, gone)
+	}
+}
+
+// bind binds one pod:
+//
+//  1. The devices are written into its claims, so that its kubelet finds them.
+//  2. Our scheduling gate is removed: the API server binds no pod that has gates.
+//  3. The pod is bound. That the answer to an earlier attempt was lost is no error: the
+//     API server binds a pod once (bindConflict).
+//
+// If the pod does not start, its claims give the devices back. The claims of a pod that
+// does not exist any more go with it.
+func (a *Actor) bind(ctx context.Context, b *Bind) error {
+	if err := a.reserve(ctx, b.Claims); err != nil {
+		return err
+	}
+	if b.Extended != nil {
+		if err := a.extend(ctx, b); err != nil {
+			return err
+		}
+	}
+	binding := &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: b.UID, Annotations: b.Annotations},
+		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
+	}
+	err := Retry(ctx, func() error {
+		if b.Gated {
+			if err := a.Ungate(ctx, b.Pod); err != nil {
+				return a.bindConflict(ctx, b, err)
+			}
+		}
+		return a.bindConflict(ctx, b, a.client.CoreV1().Pods(b.Namespace).Bind(ctx, binding, metav1.CreateOptions{}))
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		a.giveBack(ctx, b.Claims)
+		a.unextend(ctx, b)
+	}
+	return err
+}
+
+// bindConflict returns err, unless it is a conflict that the pod as it is now explains:
+// it is another pod; it is bound (by an earlier attempt, or an earlier scheduler: the
+// watch shows to which node); or nothing is wrong with it, and the binding may be tried
+// again.
+func (a *Actor) bindConflict(ctx context.Context, b *Bind, err error) error {
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	p, getErr := a.client.CoreV1().Pods(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
+	switch {
+	case getErr != nil:
+		return getErr
+	case p.UID != b.UID:
+		return apierrors.NewNotFound(v1.Resource("pods"), b.Name)
+	case p.Spec.NodeName != "":
+		return nil
+	case p.DeletionTimestamp == nil:
+		return apierrors.NewServerTimeout(v1.Resource("pods"), "bind", 0)
+	}
+	return err
+}
+
+// Ungate removes our scheduling gate from a pod.
+func (a *Actor) Ungate(ctx context.Context, p Pod) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID},
+		"spec":     map[string]any{"schedulingGates": []map[string]any{{"$patch": "delete", "name": v1alpha1.QuotaGate}}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return err
+}

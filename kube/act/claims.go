@@ -1,0 +1,158 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Claim asks to write a resource claim for a pod, or to take the pod off it.
+type Claim struct {
+	Namespace, Name string
+	UID             types.UID
+	Version         string // its resource version as it was seen; empty: it is read first
+	Finalizer       bool   // as it was seen it has the finalizer of allocated claims
+	// Allocation is written unless the claim has it already; nil for none.
+	Allocation *resourceapi.AllocationResult
+	Consumer   resourceapi.ResourceClaimConsumerReference
+	// Last says that no pod uses the claim any more, the consumer's other pods
+	// included.
+	Last bool
+	// Wrong says why the devices cannot be had; empty if they can.
+	Wrong string
+}
+
+// reserve writes into the claims of a pod which devices they have, and that the pod uses
+// them. If one cannot be had, those before it are given back. No error of it satisfies
+// IsNotFound: a claim that does not exist does not mean that the pod does not.
+func (a *Actor) reserve(ctx context.Context, list []Claim) error {
+	for i := range list {
+		o := &list[i]
+		err := error(refusal(o.Wrong))
+		if o.Wrong == "" {
+			err = Retry(ctx, func() error { return a.allocate(ctx, o) })
+		}
+		a.metrics.Request("allocate", err)
+		if err != nil {
+			a.giveBack(ctx, list[:i+1])
+			return fmt.Errorf("resource claim %s: %v", o.Name, err) //nolint:errorlint // see above
+		}
+	}
+	return nil
+}
+
+// allocate writes one claim:
+//
+//  1. A claim that has changed since it was seen is read, and refused if its devices are
+//     others than those to be written.
+//  2. The finalizer that keeps the claim while it has devices is added.
+//  3. The devices and the consumer are written into its status.
+//
+// Steps 2 and 3 hold only for the version that was seen or read; on a conflict all is
+// done again from step 1.
+func (a *Actor) allocate(ctx context.Context, o *Claim) error {
+	claims := a.client.ResourceV1().ResourceClaims(o.Namespace)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		version, finalizer, allocation := o.Version, o.Finalizer, o.Allocation
+		o.Version = "" // a second attempt reads it
+		if version == "" {
+			c, err := claims.Get(ctx, o.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			version, finalizer = c.ResourceVersion, slices.Contains(c.Finalizers, resourceapi.Finalizer)
+			switch has := c.Status.Allocation; {
+			case c.UID != o.UID || c.DeletionTimestamp != nil:
+				return refusal("it is being replaced")
+			case has == nil && allocation == nil:
+				return refusal("its devices were taken away")
+			case has != nil && allocation != nil && !slices.Equal(translate.AllocatedDevices(has), translate.AllocatedDevices(allocation)):
+				return refusal("it has other devices already")
+			case has != nil:
+				allocation = nil
+			}
+		}
+		if !finalizer && allocation != nil {
+			c, err := a.patchClaim(ctx, o, map[string]any{"resourceVersion": version, "finalizers": []string{resourceapi.Finalizer}}, nil)
+			if err != nil {
+				return err
+			}
+			version = c.ResourceVersion
+		}
+		status := map[string]any{"reservedFor": []resourceapi.ResourceClaimConsumerReference{o.Consumer}}
+		if allocation != nil {
+			now := metav1.NewTime(a.now())
+			stamped := *allocation
+			stamped.AllocationTimestamp = &now
+			status["allocation"] = stamped
+		}
+		_, err := a.patchClaim(ctx, o, map[string]any{"resourceVersion": version}, status, "status")
+		return err
+	})
+}
+
+// patchClaim changes a claim, adds to its lists, and reports the claim as it is then.
+func (a *Actor) patchClaim(ctx context.Context, o *Claim, meta, status map[string]any, sub ...string) (*resourceapi.ResourceClaim, error) {
+	meta["uid"] = o.UID
+	body := map[string]any{"metadata": meta}
+	if status != nil {
+		body["status"] = status
+	}
+	patch, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.client.ResourceV1().ResourceClaims(o.Namespace).Patch(ctx, o.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, sub...)
+	if err == nil {
+		a.outcomes.ClaimWritten(c)
+	}
+	return c, err
+}
+
+// giveBack removes a pod that does not start from its claims. A claim that no other
+// consumer uses has no devices then.
+func (a *Actor) giveBack(ctx context.Context, list []Claim) {
+	for i := range list {
+		o := &list[i]
+		err := Retry(ctx, func() error { return a.deallocate(ctx, o) })
+		a.metrics.Request("deallocate", err)
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			a.log.Error("a resource claim could not be given back", "claim", o.Namespace+"/"+o.Name, "error", err)
+		}
+	}
+}
+
+// deallocate removes the consumer from one claim, and the devices after the last.
+func (a *Actor) deallocate(ctx context.Context, o *Claim) error {
+	claims := a.client.ResourceV1().ResourceClaims(o.Namespace)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		c, err := claims.Get(ctx, o.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c.UID != o.UID || c.Status.Allocation == nil {
+			return nil
+		}
+		// A reservation for a PodGroup is for its other pods too.
+		if o.Consumer.Resource == "pods" || o.Last {
+			c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == o.Consumer.UID })
+		}
+		if len(c.Status.ReservedFor) == 0 {
+			c.Status.Allocation = nil
+		}
+		if c, err = claims.UpdateStatus(ctx, c, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		a.outcomes.ClaimWritten(c)
+		return nil
+	})
+}

@@ -1,0 +1,152 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Extended asks that a pod gets through DRA what it asks for as an extended resource.
+type Extended struct {
+	Resource v1.ResourceName
+	Class    string // the DeviceClass that provides it; empty if none does any more
+	Config   []resourceapi.DeviceClassConfiguration
+	Devices  []translate.DeviceID
+
+	claim *Claim // once it has been made
+}
+
+// extend makes the claim of a pod that asks for GPUs by a resource that DRA provides,
+// writes the devices into it, and into the pod's status which container has which. If
+// that fails, the claim is deleted.
+func (a *Actor) extend(ctx context.Context, b *Bind) error {
+	err := Retry(ctx, func() error { return a.makeExtended(ctx, b) })
+	a.metrics.Request("extend", err)
+	if err != nil {
+		a.unextend(ctx, b)
+		return fmt.Errorf("the claim for %s: %v", b.Extended.Resource, err) //nolint:errorlint // the pod is not gone, whatever is
+	}
+	return nil
+}
+
+// makeExtended does what extend does, once:
+//
+//  1. A claim that an earlier scheduler made for the pod is deleted: its devices are not
+//     known to be those of this decision.
+//  2. The claim is made, unless an earlier attempt of this act has made it.
+//  3. The devices are dealt to the requests of the containers, in order.
+//  4. The claim's status gets the devices, the pod's status the claim.
+func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
+	x := b.Extended
+	if x.Class == "" {
+		return refusal("no device class provides it any more")
+	}
+	pod, err := a.client.CoreV1().Pods(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if pod.UID != b.UID {
+		return refusal("the pod is another")
+	}
+	requests, mappings, err := translate.ExtendedRequests(pod, x.Resource, x.Class)
+	if err != nil {
+		return refusal(err.Error())
+	}
+	if old := pod.Status.ExtendedResourceClaimStatus; old != nil && x.claim == nil {
+		if err := a.discard(ctx, b.Namespace, old.ResourceClaimName, b.UID); err != nil {
+			return err
+		}
+	}
+	claims := a.client.ResourceV1().ResourceClaims(b.Namespace)
+	if x.claim == nil {
+		c, err := claims.Create(ctx, &resourceapi.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				GenerateName: b.Name + "-extended-resources-", Namespace: b.Namespace,
+				Annotations:     map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: b.Name, UID: b.UID, Controller: ptr.To(true)}},
+			},
+			Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: requests}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		x.claim = &Claim{
+			Namespace: c.Namespace, Name: c.Name, UID: c.UID, Version: c.ResourceVersion,
+			Consumer: resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: b.Name, UID: b.UID},
+		}
+	}
+	wanted, err := translate.DeviceClaimOf(&resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: requests}})
+	if err != nil {
+		return err
+	}
+	left := x.Devices
+	var grants []translate.Grant
+	for i := range wanted.Requests {
+		need := &wanted.Requests[i].Any[0]
+		if len(left) < need.Count {
+			return refusal(fmt.Sprintf("%d devices were chosen, too few for its containers", len(x.Devices)))
+		}
+		grants = append(grants, translate.Grant{Need: need, Devices: left[:need.Count], Config: x.Config})
+		left = left[need.Count:]
+	}
+	x.claim.Allocation = wanted.Allocation(b.Node, grants)
+	if err := a.allocate(ctx, x.claim); err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": b.UID},
+		"status":   map[string]any{"extendedResourceClaimStatus": v1.PodExtendedResourceClaimStatus{ResourceClaimName: x.claim.Name, RequestMappings: mappings}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Pods(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// unextend deletes the claim that extend made for a pod that does not start.
+func (a *Actor) unextend(ctx context.Context, b *Bind) {
+	if b.Extended == nil || b.Extended.claim == nil {
+		return
+	}
+	err := Retry(ctx, func() error { return a.discard(ctx, b.Namespace, b.Extended.claim.Name, b.UID) })
+	if err != nil && ctx.Err() == nil {
+		a.log.Error("a resource claim could not be deleted", "claim", b.Namespace+"/"+b.Extended.claim.Name, "error", err)
+	}
+}
+
+// discard deletes a claim that Muster made for a pod, and no other.
+func (a *Actor) discard(ctx context.Context, namespace, name string, pod types.UID) error {
+	claims := a.client.ResourceV1().ResourceClaims(namespace)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		c, err := claims.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if owner := metav1.GetControllerOfNoCopy(c); owner == nil || owner.UID != pod || c.Annotations[resourceapi.ExtendedResourceClaimAnnotation] != "true" {
+			return nil
+		}
+		if i := slices.Index(c.Finalizers, resourceapi.Finalizer); i >= 0 {
+			c.Finalizers = slices.Delete(c.Finalizers, i, i+1)
+			if c, err = claims.Update(ctx, c, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
+		}
+		return claims.Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.UID))})
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

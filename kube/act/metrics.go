@@ -1,0 +1,41 @@
+package act
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Metrics are what Prometheus reads of requests to the API. Base units throughout.
+type Metrics struct {
+	bind     prometheus.Histogram
+	requests *prometheus.CounterVec
+}
+
+// NewMetrics returns metrics that are not registered.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		bind: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "muster_bind_duration_seconds", Help: "From the start of a pod's binding to the API server's answer, retries included.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
+		}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "muster_api_requests_total", Help: "Requests to the API server but for watches.",
+		}, []string{"verb", "result"}),
+	}
+}
+
+// Collectors lists the metrics, to be registered.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.bind, m.requests}
+}
+
+// Request counts a request by its outcome.
+func (m *Metrics) Request(verb string, err error) {
+	result := "ok"
+	if err != nil {
+		if result = string(apierrors.ReasonForError(err)); result == "" {
+			result = "error"
+		}
+	}
+	m.requests.WithLabelValues(verb, result).Inc()
+}
