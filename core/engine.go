@@ -62,13 +62,15 @@ type Engine struct {
 	poolModel []int
 	ending    []Decision // requeues to tell of at the next Decide
 	filling   []*nomination
-	// going are labelled jobs with leaving pods, and some that had them. bans count
-	// the nominated pods that must be apart from a label, by domain; away the pods with
-	// a label that are not there yet or about to leave. nil when not known.
-	going      []*job
-	bans, away map[banOn]map[int32]int
-	draft      draft // the plan under trial
-	plans      map[cluster.NodeID][]planned
+	// repelled has, by label, the anti-affinities of live jobs from it.
+	repelled map[string][]repulsion
+	// going are labelled jobs with leaving pods, and some that had them. away counts
+	// the pods with a label that are not there yet or about to leave, by domain; nil
+	// when that is not known.
+	going []*job
+	away  map[labelOn]map[int32]int
+	draft draft // the plan under trial
+	plans map[cluster.NodeID][]planned
 
 	freed     uint64 // pools in which something was freed, a bit each (modulo 64)
 	quotaOpen bool   // some quota was given back
@@ -113,7 +115,7 @@ func New(c Config) (*Engine, error) {
 	state := cluster.New(c.Levels)
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
-		jobs: map[string]*job{}, models: map[string]int{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{},
+		jobs: map[string]*job{}, models: map[string]int{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{}, repelled: map[string][]repulsion{},
 		wakeAt: Never, retryAt: Never, covers: coverage{stale: true}, turn: anyTurn,
 	}
 	for i := range c.Policy.Mix {

@@ -11,10 +11,9 @@ import (
 // What a nominated job needs beside its places, and how it is kept for it until it
 // starts: where others may start, and who may leave, meanwhile.
 //
-// A plan holds more than devices. If its job must be apart from label x, a pod with x
-// that starts in the domain meanwhile, say one of the victims, takes the place from
-// it. The plan would be dropped, the victims would be back, and the plan would be
-// made again, forever.
+// A plan holds more than devices: its planned pods count as there where others must keep
+// apart from them (affinity.go), its victims do not go back to the nodes that they left,
+// and those that it must be near to are not evicted.
 //
 // While a plan waits it is judged by the rule by which it was made, also in the trial of
 // another plan: what leaves by that is leaving, and what it places is not there yet.
@@ -69,54 +68,21 @@ func (e *Engine) inherit(j *job) {
 	}
 }
 
-// banOn is what bans and absences are counted by, beside domains.
-type banOn struct {
+// labelOn is what absences are counted by, beside domains.
+type labelOn struct {
 	label string
 	level int
 }
 
-// holdsChanged notes that bans and absences are not what they were.
-func (e *Engine) holdsChanged() { e.bans, e.away = nil, nil }
+// holdsChanged notes that absences are not what they were.
+func (e *Engine) holdsChanged() { e.away = nil }
 
-// ban keeps a unit off the domains in which a nominated job must be apart from its
-// pods.
-func (e *Engine) ban(j *job, u *place.Unit) {
-	if e.bans == nil {
-		e.bans = map[banOn]map[int32]int{}
-		for _, n := range e.filling {
-			for i := range n.job.pods {
-				p := &n.job.pods[i]
-				if !p.kept() {
-					continue
-				}
-				for _, t := range n.job.Tasks[p.task].Affinity {
-					if t.Anti {
-						e.countAt(e.bans, t.Label, e.level(t.Level), p.alloc.Node)
-					}
-				}
-			}
-		}
-	}
-	if len(e.bans) == 0 {
-		return
-	}
-	for t := range u.Tasks {
-		for _, label := range j.Tasks[t].Labels {
-			for level := range e.state.AllLevels() {
-				if d := e.bans[banOn{label, level}]; len(d) > 0 {
-					u.Tasks[t].Bans = append(u.Tasks[t].Bans, place.Ban{Level: level, Domains: d})
-				}
-			}
-		}
-	}
-}
-
-func (e *Engine) countAt(in map[banOn]map[int32]int, label string, level int, node cluster.NodeID) {
+func (e *Engine) countAt(in map[labelOn]map[int32]int, label string, level int, node cluster.NodeID) {
 	d := e.state.Domain(node, level)
 	if d < 0 {
 		return
 	}
-	at := banOn{label, level}
+	at := labelOn{label, level}
 	if in[at] == nil {
 		in[at] = map[int32]int{}
 	}
@@ -211,13 +177,13 @@ func (e *Engine) absent(j *job) func(string, int, int32) int {
 // absentOn counts the pods with a label that are not there yet, or about to leave, by
 // domain of a level.
 func (e *Engine) absentOn(label string, level int) map[int32]int {
-	if out, ok := e.away[banOn{label, level}]; ok {
+	if out, ok := e.away[labelOn{label, level}]; ok {
 		return out
 	}
 	if e.away == nil {
-		e.away = map[banOn]map[int32]int{}
+		e.away = map[labelOn]map[int32]int{}
 	}
-	e.away[banOn{label, level}] = nil
+	e.away[labelOn{label, level}] = nil
 	count := func(j *job, which func(*pod) bool) {
 		if !j.labelled() {
 			return
@@ -245,7 +211,7 @@ func (e *Engine) absentOn(label string, level int) map[int32]int {
 			e.countAt(e.away, label, level, p.alloc.Node)
 		}
 	}
-	return e.away[banOn{label, level}]
+	return e.away[labelOn{label, level}]
 }
 
 // goes notes that pods of a job were told to leave: nobody may count on them.
@@ -265,7 +231,7 @@ func (e *Engine) stays() {
 // affinities when its victims have left, and also if the plan under trial is decided.
 func (e *Engine) placesHold(n *nomination) bool {
 	j := n.job
-	if !j.requires(func(Term) bool { return true }) {
+	if !e.constrained(j) {
 		return true
 	}
 	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1}
@@ -273,7 +239,7 @@ func (e *Engine) placesHold(n *nomination) bool {
 		u.Tasks = append(u.Tasks, place.Task{After: e.after(j, t)})
 	}
 	e.addTerms(j, &u)
-	mark, gone := e.state.Mark(), map[banOn]map[int32]int{} // gone are pods that leave for the job itself
+	mark, gone := e.state.Mark(), map[labelOn]map[int32]int{} // gone are pods that leave for the job itself
 	leavesFor := func(v *job, p *pod) {
 		for _, l := range v.Tasks[p.task].Labels {
 			for level := range e.state.AllLevels() {
@@ -300,7 +266,7 @@ func (e *Engine) placesHold(n *nomination) bool {
 	}
 	absent := e.absent(j)
 	u.Absent = func(label string, level int, domain int32) int {
-		return absent(label, level, domain) - gone[banOn{label, level}][domain]
+		return absent(label, level, domain) - gone[labelOn{label, level}][domain]
 	}
 	ok := true
 	for i := range j.pods {
@@ -328,7 +294,7 @@ func (e *Engine) stillHolds(n *nomination) bool {
 }
 
 // upheld reports whether what was placed, or the plan under trial, leaves all nominated
-// jobs what their affinities need. Bans see to those that must be apart.
+// jobs what their affinities need, but those that must be apart: these keep others off, see affinity.go.
 func (e *Engine) upheld() bool {
 	for _, n := range e.filling {
 		if n.job.requires(func(t Term) bool { return !t.Anti }) && !e.placesHold(n) {
@@ -339,7 +305,7 @@ func (e *Engine) upheld() bool {
 }
 
 // released lets go of what was held for a nomination that has come to its end: its
-// victims may go anywhere again, and others where it had to be apart from them.
+// victims may go anywhere again, and others where they had to be apart.
 func (e *Engine) released(n *nomination) {
 	e.holdsChanged()
 	for _, v := range n.victims {
@@ -348,7 +314,7 @@ func (e *Engine) released(n *nomination) {
 			e.enqueue(v, e.now)
 		}
 	}
-	if n.job.requires(func(Term) bool { return true }) {
+	if n.job.labelled() {
 		e.freed = ^uint64(0)
 	}
 }

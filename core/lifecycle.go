@@ -123,6 +123,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 		e.stands[j.slot] = j.key.standing
 	}
 	e.jobs[spec.Name] = j
+	e.repel(j.Tasks, 1)
 	e.label(j, nil)
 	q.Jobs++
 	e.inherit(j)
@@ -190,37 +191,6 @@ func (e *Engine) unplaced(j *job) {
 	}
 }
 
-// label tells the state how the pods of a job are labelled, of which those that are
-// on nodes were labelled otherwise.
-func (e *Engine) label(j *job, on []cluster.Held) {
-	if !j.labelled() {
-		e.state.SetLabels(j.slot, nil, on)
-		return
-	}
-	labels := make([][]string, len(j.Tasks))
-	for t := range j.Tasks {
-		labels[t] = j.Tasks[t].Labels
-	}
-	e.state.SetLabels(j.slot, func(pod int32) []string { return labels[j.pods[pod].task] }, on)
-}
-
-// checkTerms reports what is wrong with a task's affinities.
-func (e *Engine) checkTerms(job string, terms []Term) error {
-	for i := range terms {
-		t := &terms[i]
-		if _, ok := e.state.Level(t.Level); !ok {
-			return fmt.Errorf("job %s: topology level %q is unknown", job, t.Level)
-		}
-		if t.MaxSkew < 0 || t.MaxSkew > 0 && t.Anti {
-			return fmt.Errorf("job %s: skew %d, expected 0 or more, and 0 for an anti-affinity", job, t.MaxSkew)
-		}
-		if t.MinDomains < 0 {
-			return fmt.Errorf("job %s: at least %d domains, expected 0 or more", job, t.MinDomains)
-		}
-	}
-	return nil
-}
-
 // observe tells the strategies that depend on the mix of requests of new ones.
 func (e *Engine) observe(r *Request, pods int) {
 	if len(e.policy.Mix) == 0 {
@@ -255,6 +225,7 @@ func (e *Engine) end(name string) error {
 	}
 	e.state.Commit()
 	e.state.SetLabels(j.slot, nil, nil)
+	e.repel(j.Tasks, -1)
 	j.queue.Jobs--
 	if j.shielded {
 		e.shields--
@@ -556,12 +527,14 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 		}
 	}
 	e.vanished(j)
+	e.repel(j.Tasks, -1)
 	j.Tasks = slices.Clone(j.Tasks) // they were the driver's
 	for t := range j.Tasks {
 		if meant(j.Tasks[t]) {
 			j.Tasks[t].Labels, j.Tasks[t].Affinity = ev.Labels, ev.Affinity
 		}
 	}
+	e.repel(j.Tasks, 1)
 	e.label(j, on)
 	e.holdsChanged()
 	if j.count[podLeaving] > 0 {

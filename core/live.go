@@ -2,7 +2,6 @@ package core
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
@@ -81,10 +80,11 @@ type job struct {
 	// exposed says that it was found with more than nominal quota covers, though it is
 	// pinned: as long as it has a place, it is not protected. See Engine.expose.
 	exposed bool
-	pin     quota.Pin // how it counts if it is pinned
-	touched bool      // it is among coverage.touched
-	trial   uint32    // the last trial of evictions that looked at its gang
-	goes    bool      // it may go as a whole, by that trial
+	pin     quota.Pin  // how it counts if it is pinned
+	marks   [][]string // by task; see Engine.label
+	touched bool       // it is among coverage.touched
+	trial   uint32     // the last trial of evictions that looked at its gang
+	goes    bool       // it may go as a whole, by that trial
 }
 
 // key orders jobs; see [Order].
@@ -191,16 +191,6 @@ func (j *job) book(model string, gpu Milli) {
 	if j.fixed() {
 		j.queue.Pin(model, gpu, j.pin)
 	}
-}
-
-// labelled reports whether pods of the job have labels.
-func (j *job) labelled() bool {
-	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return len(t.Labels) > 0 })
-}
-
-// requires reports whether pods of the job have an affinity of which ok holds.
-func (j *job) requires(ok func(Term) bool) bool {
-	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.ContainsFunc(t.Affinity, ok) })
 }
 
 // whole reports whether the job waits to start as a gang.

@@ -140,7 +140,7 @@ func (e *Engine) freeFor(c *class) Milli {
 func (e *Engine) mayEvict(j *job, head bool) bool {
 	p := &e.policy.Preempt
 	reclaim := p.Reclaim && j.queue.Limited()
-	terms := j.requires(func(Term) bool { return true })
+	terms := e.constrained(j)
 	have, found := Milli(0), false
 	for m := range e.loads {
 		own := slices.Contains(j.class.models, m)
@@ -227,7 +227,7 @@ func (a *attempt) holdsFor(j *job) bool {
 // for the job was in vain, and returns what it will be made of.
 func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
 	a := attempt{of: j.key, world: e.world, at: now}
-	terms := j.requires(func(Term) bool { return true })
+	terms := e.constrained(j)
 	for m := range e.loads {
 		if j.queue.Limited() || terms || slices.Contains(j.class.models, m) {
 			a.changes += e.loads[m].changes

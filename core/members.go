@@ -55,6 +55,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 			task.MinPods = len(ev.Pods)
 		}
 		j.Tasks = append(j.Tasks, task)
+		e.repel(j.Tasks[t:], 1)
 		e.label(j, nil)
 	} else if j.Tasks[t].MinPods == 0 {
 		j.Tasks[t].MinPods = j.Tasks[t].Pods

@@ -364,7 +364,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive,
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
 	}
-	terms := j.requires(func(Term) bool { return true })
+	terms := e.constrained(j)
 	if terms && len(e.filling)+len(e.going) > 0 {
 		u.Absent = e.absent(j)
 	}
@@ -405,9 +405,6 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	if terms {
 		e.addTerms(j, u)
 	}
-	if len(e.filling) > 0 && j.labelled() {
-		e.ban(j, u)
-	}
 	return u
 }
 
@@ -421,40 +418,6 @@ func (e *Engine) shapeOf(j *job, t int) *place.Shape {
 		return e.placer.Shape(&r)
 	}
 	return sh
-}
-
-// addTerms gives a unit the affinities of the job's tasks.
-func (e *Engine) addTerms(j *job, u *place.Unit) {
-	for t := range u.Tasks {
-		u.Tasks[t].Terms = e.terms(&j.Tasks[t])
-		u.Tasks[t].Asked = e.placer.Shape(&j.Tasks[t].Request)
-	}
-	if !u.Whole || len(u.Tasks) == 1 {
-		return
-	}
-	carriers := map[string][]int{}
-	for t := range u.Tasks {
-		if len(u.Tasks[t].Pods) > 0 {
-			for _, label := range j.Tasks[t].Labels {
-				carriers[label] = append(carriers[label], t)
-			}
-		}
-	}
-	for t := range u.Tasks {
-		for i := range u.Tasks[t].Terms {
-			term := &u.Tasks[t].Terms[i]
-			term.Mates = slices.DeleteFunc(slices.Clone(carriers[term.Label]), func(o int) bool { return o == t })
-		}
-	}
-}
-
-// terms compiles the affinities of a task.
-func (e *Engine) terms(task *Task) []place.Term {
-	var out []place.Term
-	for _, t := range task.Affinity {
-		out = append(out, place.Term{Term: t, Level: e.level(t.Level), Own: slices.Contains(task.Labels, t.Label)})
-	}
-	return out
 }
 
 // home returns the domain of the required level in which pods of the gang run,

@@ -263,7 +263,7 @@ func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 // and GPU model: the weakest first, on whichever model.
 func (e *Engine) fallible(c claimant) []*ranked {
 	out := e.ranks[:0]
-	terms := c.requires(func(Term) bool { return true })
+	terms := e.constrained(c.job)
 	for m := range e.loads {
 		if !c.overrun && !terms && !slices.Contains(c.class.models, m) {
 			continue
@@ -446,8 +446,7 @@ func (e *Engine) settled(j *job, started, now Time) bool {
 // useful reports whether evicting a pod of v could help j: it frees GPUs that j
 // can use, is in the way of an affinity of j, or frees quota that j lacks.
 func (e *Engine) useful(j, v *job, p *pod, overrun bool) bool {
-	labels := v.Tasks[p.task].Labels
-	if j.class.pools&e.poolBit(p.alloc.Node) != 0 || len(labels) > 0 && j.requires(func(t Term) bool { return slices.Contains(labels, t.Label) }) {
+	if j.class.pools&e.poolBit(p.alloc.Node) != 0 || j.meets(&v.Tasks[p.task]) {
 		return true
 	}
 	if !overrun {

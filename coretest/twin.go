@@ -757,6 +757,11 @@ func (w *Twin) joins(j *job, start []core.Placement) error {
 // one by one: then those of other tasks may have come later.
 func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bool) error {
 	task := &j.Tasks[j.pods[at.Pod].task]
+	if other := w.keptOff(w.node(at.Node), task.Labels, &j.pods[at.Pod], func(o *job, i int) bool {
+		return asGang || o != j || !slices.ContainsFunc(with, func(x core.Placement) bool { return x.Pod == i })
+	}); other != "" {
+		return fmt.Errorf("%s must be apart from it", other)
+	}
 	for _, t := range task.Affinity {
 		own := slices.Contains(task.Labels, t.Label)
 		here, ok := w.domain(w.node(at.Node), t.Level)
@@ -794,6 +799,26 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 		}
 	}
 	return nil
+}
+
+// keptOff names a pod, of those that count, which keeps others with some of the labels
+// off a node; "" when none does. A pod does not keep itself off.
+func (w *Twin) keptOff(n *node, labels []string, but *pod, counts func(*job, int) bool) string {
+	for _, o := range w.jobs {
+		for i := range o.pods {
+			p := &o.pods[i]
+			if !p.on() || p == but || !counts(o, i) {
+				continue
+			}
+			for _, t := range o.Tasks[p.task].Affinity {
+				there, _ := w.domain(w.node(p.at.Node), t.Level)
+				if here, ok := w.domain(n, t.Level); ok && here == there && t.Anti && slices.Contains(labels, t.Label) {
+					return fmt.Sprintf("pod %d of %s", i, o.Name)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // labelled reports whether a pod of the job has a label.

@@ -204,6 +204,9 @@ func (x *trial) mayStay(p *pod, n *node) bool {
 		return false
 	}
 	task := &j.Tasks[p.task]
+	if w.keptOff(n, task.Labels, p, func(*job, int) bool { return true }) != "" {
+		return false
+	}
 	for _, t := range task.Affinity {
 		here, ok := w.domain(n, t.Level)
 		if !ok {

@@ -17,8 +17,7 @@ import (
 
 // What pods require of the pods around them. The engine knows labels of roles, so
 // each selector that a live pod uses is a label, and the roles carry it whose pods
-// match: those that run when a selector comes are relabelled. Anti-affinity holds
-// both ways, so pods that a selector means must also keep off the pods that use it.
+// match: those that run when a selector comes are relabelled.
 //
 // The pods of a role are alike in what they require and in who means them. When a
 // selector comes that means some of them alone, the engine is told of the job anew.
@@ -57,10 +56,7 @@ type sort struct {
 // meant is pods that terms of live pods mean.
 type meant struct {
 	*translate.Peers
-	// near counts the terms that want such pods near or spread, apart those that
-	// want to be apart from them, by the node label that makes a domain.
-	near  int
-	apart map[string]int
+	terms int // how many
 }
 
 // port is a port of nodes that pods of ours take.
@@ -77,10 +73,8 @@ func newAround() around {
 	}
 }
 
-// The labels by which the engine knows the pods that selectors mean, and the pods
-// that avoid those in their domain of a level.
-func among(p *translate.Peers) string                { return "among: " + p.Name }
-func avoids(p *translate.Peers, level string) string { return "apart in " + level + ": " + p.Name }
+// among is the label by which the engine knows the pods that selectors mean.
+func among(p *translate.Peers) string { return "among: " + p.Name }
 
 // appear counts a pod among those around.
 func (m *mirror) appear(p *pod) {
@@ -108,18 +102,14 @@ func (m *mirror) mean(t *translate.Term) {
 	a := &m.around
 	u := a.peers[t.Peers.Name]
 	if u == nil {
-		u = &meant{Peers: t.Peers, apart: map[string]int{}}
+		u = &meant{Peers: t.Peers}
 		a.peers[u.Name] = u
 		for _, n := range u.where() {
 			put(a.named, n, u)
 		}
 	}
 	t.Peers = u.Peers // pods of one template share it
-	if t.Anti {
-		if u.apart[t.Key]++; u.apart[t.Key] > 1 {
-			return
-		}
-	} else if u.near++; u.near > 1 {
+	if u.terms++; u.terms > 1 {
 		return
 	}
 	if key, values, ok := u.Pair(); ok {
@@ -200,12 +190,7 @@ func (m *mirror) disappear(p *pod) {
 	for i := range o.terms {
 		t := &o.terms[i]
 		u := a.peers[t.Peers.Name]
-		if !t.Anti {
-			u.near--
-		} else if u.apart[t.Key]--; u.apart[t.Key] == 0 {
-			delete(u.apart, t.Key)
-		}
-		if u.near+len(u.apart) == 0 {
+		if u.terms--; u.terms == 0 {
 			delete(a.peers, u.Name)
 			for _, n := range u.where() {
 				cut(a.named, n, u)
@@ -385,14 +370,8 @@ func (m *mirror) lookAround(p *pod) *surroundings {
 	labels, terms := map[string]bool{}, map[core.Term]bool{}
 	for i := range p.object.terms {
 		t := &p.object.terms[i]
-		level, ok := m.level(t.Key)
-		switch {
-		case !ok: // of a pod that others placed, or we under another topology
-		case t.Anti:
-			labels[avoids(t.Peers, level)] = true
-			terms[core.Term{Level: level, Label: among(t.Peers), Anti: true}] = true
-		default:
-			terms[core.Term{Level: level, Label: among(t.Peers), MaxSkew: t.MaxSkew, MinDomains: t.MinDomains}] = true
+		if level, ok := m.level(t.Key); ok { // else others placed it, or we under another topology
+			terms[core.Term{Level: level, Label: among(t.Peers), Anti: t.Anti, MaxSkew: t.MaxSkew, MinDomains: t.MinDomains}] = true
 		}
 	}
 	for _, q := range p.object.ports {
@@ -405,18 +384,21 @@ func (m *mirror) lookAround(p *pod) *surroundings {
 	}
 	for u := range m.meaning(p.sort) {
 		labels[among(u.Peers)] = true
-		for key := range u.apart {
-			if level, ok := m.level(key); ok {
-				terms[core.Term{Level: level, Label: avoids(u.Peers, level), Anti: true}] = true
-			}
+	}
+	if !p.object.ours { // it is where it is, but keeps others off
+		maps.DeleteFunc(terms, func(t core.Term, _ bool) bool { return !t.Anti })
+	}
+	return &surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), compareTerms)}
+}
+
+func compareTerms(a, b core.Term) int {
+	if a.Anti != b.Anti {
+		if a.Anti {
+			return 1
 		}
+		return -1
 	}
-	if !p.object.ours {
-		clear(terms) // it is where it is
-	}
-	return &surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), func(a, b core.Term) int {
-		return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Label, b.Label), cmp.Compare(a.MaxSkew, b.MaxSkew), cmp.Compare(a.MinDomains, b.MinDomains))
-	})}
+	return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Label, b.Label), cmp.Compare(a.MaxSkew, b.MaxSkew), cmp.Compare(a.MinDomains, b.MinDomains))
 }
 
 // tellSurroundings brings the labels and terms of a live job up to date.

@@ -98,7 +98,8 @@ type Requirement struct {
 
 // Term asks that a pod be placed in (or, with Anti, out of) a topology domain
 // of Level that already hosts a pod carrying Label. Level is a level's name,
-// [NodeLevel] or [HBDLevel]. Nodes whose domain is not known are not used.
+// [NodeLevel] or [HBDLevel]. Nodes whose domain is not known are not used. With Anti it
+// holds both ways: pods with Label are not placed in the domain of the pod.
 //
 // With MaxSkew it asks instead that pods with Label be spread: the domain hosts, the
 // new pod included if it carries Label, at most MaxSkew more of them than the

@@ -367,14 +367,12 @@ func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, when moment) bool 
 	if !p.atHome(u, id) || slices.Contains(u.Left, id) {
 		return false
 	}
-	for i := range task.Bans {
-		if b := &task.Bans[i]; b.Domains[p.state.Domain(id, b.Level)] > 0 {
-			return false
-		}
-	}
 	for i := range task.Terms {
 		t := &task.Terms[i]
 		d := p.state.Domain(id, t.Level)
+		if d < 0 && t.Theirs {
+			continue
+		}
 		if d < 0 {
 			return false
 		}

@@ -54,9 +54,6 @@ type Task struct {
 	Pods []int32
 	// Terms are the affinities of each pod.
 	Terms []Term
-	// Bans keep the pods off places that are kept for pods which must be apart from
-	// them.
-	Bans []Ban
 	// Asked is what the pods ask for where Shape is less, as their gang is on one of the
 	// models that they accept: they are spread over the domains of all. nil: Shape.
 	Asked *Shape
@@ -66,15 +63,8 @@ type Task struct {
 	After func(label string, level int, domain int32) int
 }
 
-// Ban is domains of a level where no pod of a task may start. Each has a positive
-// number.
-type Ban struct {
-	Level   int
-	Domains map[int32]int
-}
-
 // bound reports whether where the pods of the task may be depends on other pods.
-func (t *Task) bound() bool { return len(t.Terms)+len(t.Bans) > 0 }
+func (t *Task) bound() bool { return len(t.Terms) > 0 }
 
 // Term is a compiled affinity term.
 type Term struct {
@@ -84,6 +74,9 @@ type Term struct {
 	// unit's other tasks of which pods do that are to be placed with them.
 	Own   bool
 	Mates []int
+	// Theirs says of an anti-affinity that it is that of the pods with the label: where
+	// none of them may be, as the domain is not known, the task's pods may.
+	Theirs bool
 	// fewest is how many pods with the label the eligible domain has that has the
 	// fewest, once it is known, after so many changes of labels; see Placer.fewest.
 	fewest  int

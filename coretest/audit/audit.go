@@ -119,7 +119,7 @@ func (r Report) String() string {
 // [workload.IsBadInput]) when a file is missing or cannot be read as what it
 // should be; breaches of invariants are in the report.
 func Audit(dir string) (Report, error) {
-	a := &auditor{jobs: map[string]*job{}, endedHP: map[uint64]bool{}, labels: map[labelAt]int{}}
+	a := &auditor{jobs: map[string]*job{}, endedHP: map[uint64]bool{}, labels: map[labelAt]int{}, apart: map[labelAt]int{}}
 	defer a.close()
 	if err := a.open(dir); err != nil {
 		return Report{}, err
@@ -145,8 +145,10 @@ type auditor struct {
 	nodes   map[string]*node
 	jobs    map[string]*job // live
 	endedHP map[uint64]bool // hashes of the names of HP jobs that ended
-	labels  map[labelAt]int
-	// shifts counts changes of nodes, parted the pods with labels that ended; returned
+	// labels counts the bound pods with a label, apart those that must be apart from it,
+	// by the domains in which they must.
+	labels, apart map[labelAt]int
+	// shifts counts changes of nodes, parted the pods with labels or terms that ended; returned
 	// are pods that came back where they were evicted from at now.
 	shifts, parted counted
 	returned       []returned

@@ -22,6 +22,8 @@ h0,H800,4,16000,65536,b,s,,,taint:only=llm
 const jobs = `g,w,q,training,HP,50,true,2,4000,4000,1024,A100,0,100,completed,0,false,required=leaf,
 e,w,q,training,HP,50,true,1-3,1000,1000,1024,,0,100,completed,0,false,,
 i,w,q,inference,HP,50,false,2,1000,1000,1024,,1,100,completed,0,false,required=node,apart:node:i;label:i
+x,w,q,inference,HP,50,false,1,1000,1000,1024,,1,100,completed,0,false,,apart:leaf:y
+y,w,q,inference,HP,50,false,1,1000,1000,1024,,1,100,completed,0,false,,label:y
 f,w,q,dev,HP,50,false,1,500,9000,40000,,1,100,completed,0,false,,
 lp,w,q,batch,LP,0,false,1,1000,1000,1024,,2,100,completed,0,false,,
 lk,w,iso,training,HP,50,false,1,2000,9000,40000,,2,100,completed,0,true,,disk=ssd
@@ -77,7 +79,7 @@ func TestGoodRun(t *testing.T) {
 	for _, v := range r.Violations {
 		t.Error(v)
 	}
-	if r.Jobs != 7 || r.Lines != 28 || r.Nodes != 5 {
+	if r.Jobs != 9 || r.Lines != 28 || r.Nodes != 5 {
 		t.Errorf("checked %d jobs, %d lines, %d nodes", r.Jobs, r.Lines, r.Nodes)
 	}
 }
@@ -213,6 +215,9 @@ func TestBreaches(t *testing.T) {
 		"two pods that must be apart": {`
 			5 bind i-0 a0 0
 			5 bind i-1 a0 1`, Affinity},
+		"a pod in the domain of one that must be apart from it": {`
+			5 bind x-0 a0 0
+			6 bind y-0 a1 0`, Affinity},
 		"a pod on a lost node": {`
 			5 lost a0
 			6 bind h-0 a0 0`, Node},

@@ -71,9 +71,10 @@ type pod struct {
 	left *left
 }
 
-// hasTerms reports whether pods of the job must be near or apart from others.
-func (j *job) hasTerms() bool {
-	return slices.ContainsFunc(j.tasks, func(t task) bool { return len(t.terms) > 0 })
+// minds reports whether pods of the job must be near or apart from others, or others
+// from them, as far as that can be seen from the job.
+func (j *job) minds() bool {
+	return slices.ContainsFunc(j.tasks, func(t task) bool { return len(t.terms)+len(t.labels) > 0 })
 }
 
 // index returns the number of the pod that is called name, <job>-<number>.

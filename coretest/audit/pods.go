@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -76,13 +77,13 @@ type returned struct {
 
 // back notes a pod that is where it was before it left for a job that has not
 // started since the pod was told to leave. A plan is given up when a node changes and,
-// if its job must be near or apart from others, when those end: its victims have their
+// if its job must be near or apart from others, or they from it, when those end: its victims have their
 // grace all the same, and may come back then.
 func (a *auditor) back(l *left, p *pod, d *decision) {
 	if l == nil || l.node != p.node || l.gpus != p.gpus {
 		return
 	}
-	if l.job.binds.since(l.binds, l.told) || a.shifts.since(l.shifts, l.told) || l.job.hasTerms() && a.parted.since(l.parted, l.told) {
+	if l.job.binds.since(l.binds, l.told) || a.shifts.since(l.shifts, l.told) || l.job.minds() && a.parted.since(l.parted, l.told) {
 		return
 	}
 	a.returned = append(a.returned, returned{d.t, string(d.pod), l})
@@ -149,6 +150,13 @@ func (a *auditor) suits(j *job, t *task, n *node, d *decision) {
 	}
 	for _, x := range t.terms {
 		a.term(j, t, x, n, d)
+	}
+	for _, l := range t.labels {
+		for _, level := range slices.Sorted(maps.Keys(n.domain)) {
+			if there := a.apart[labelAt{l, level, n.domain[level]}]; there > 0 {
+				a.breach(Affinity, "%s, labelled %s, is on %s, with %d pods in its %s that must be apart from that", d.pod, l, n.name, there, level)
+			}
+		}
 	}
 	if j.required == "" {
 		return
@@ -222,7 +230,8 @@ func (a *auditor) beside(j *job) {
 	j.alone = j.alone[:0]
 }
 
-// label counts the labels of a pod of the task on the node.
+// label counts the labels of a pod of the task on the node, and what it must be apart
+// from.
 func (a *auditor) label(t *task, n *node, sign int) {
 	for _, l := range t.labels {
 		a.labels[labelAt{label: l}] += sign
@@ -230,6 +239,11 @@ func (a *auditor) label(t *task, n *node, sign int) {
 			if domain != "" {
 				a.labels[labelAt{l, level, domain}] += sign
 			}
+		}
+	}
+	for _, x := range t.terms {
+		if domain := n.domain[x.level]; x.apart && domain != "" {
+			a.apart[labelAt{x.label, x.level, domain}] += sign
 		}
 	}
 }
@@ -324,7 +338,7 @@ func (a *auditor) release(j *job, d *decision) {
 		j.held -= was.amount()
 		a.measure.unstarted -= was.amount()
 	}
-	if p.ended != "" && len(t.labels) > 0 {
+	if p.ended != "" && len(t.labels)+len(t.terms) > 0 {
 		a.parted.add(d.t)
 	}
 	if by := a.jobs[string(d.forJob)]; by != nil {

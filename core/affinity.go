@@ -1,0 +1,168 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// What pods require of the pods around them, as the state and the placer know it.
+//
+// Anti-affinity holds both ways, as on Kubernetes: a pod that must be apart from label
+// x keeps pods with x out of its domain, too. Such a pod carries a mark, and pods with
+// x must be apart from the mark while a live job has such a term. This holds for places
+// that are kept for pods, too: without it, a victim with x would start again in the
+// domain that it left for a pod which must be apart from x.
+
+// repulsion is an anti-affinity from a label that tasks of live jobs have.
+type repulsion struct {
+	level int
+	term  Term // against pods with the mark
+	// tasks counts those that have it, strange those of them that do not carry the label
+	// themselves.
+	tasks, strange int
+}
+
+// mark returns the label of pods that have an anti-affinity.
+func mark(t *Term) string { return "\x00apart in " + t.Level + " from " + t.Label }
+
+// repel counts the anti-affinities of tasks that come (by 1) or go (by -1).
+func (e *Engine) repel(tasks []Task, by int) {
+	for i := range tasks {
+		for k := range tasks[i].Affinity {
+			t := &tasks[i].Affinity[k]
+			if !t.Anti {
+				continue
+			}
+			level, all := e.level(t.Level), e.repelled[t.Label]
+			at, ok := slices.BinarySearchFunc(all, level, func(r repulsion, level int) int { return cmp.Compare(r.level, level) })
+			if !ok {
+				all = slices.Insert(all, at, repulsion{level: level, term: Term{Level: t.Level, Label: mark(t), Anti: true}})
+			}
+			r := &all[at]
+			if r.tasks += by; !slices.Contains(tasks[i].Labels, t.Label) {
+				r.strange += by
+			}
+			if r.tasks == 0 {
+				all = slices.Delete(all, at, at+1)
+			}
+			if e.repelled[t.Label] = all; len(all) == 0 {
+				delete(e.repelled, t.Label)
+			}
+		}
+	}
+}
+
+// label tells the state how the pods of a job are labelled: with the labels of their
+// task, and the marks of its anti-affinities. on has those on nodes that were labelled
+// otherwise.
+func (e *Engine) label(j *job, on []cluster.Held) {
+	j.marks = nil
+	if !slices.ContainsFunc(j.Tasks, func(t Task) bool { return len(t.Labels)+len(t.Affinity) > 0 }) {
+		e.state.SetLabels(j.slot, nil, on)
+		return
+	}
+	marks := make([][]string, len(j.Tasks))
+	for i := range j.Tasks {
+		marks[i] = slices.Clone(j.Tasks[i].Labels)
+		for k := range j.Tasks[i].Affinity {
+			if t := &j.Tasks[i].Affinity[k]; t.Anti {
+				marks[i] = append(marks[i], mark(t))
+			}
+		}
+		slices.Sort(marks[i])
+		marks[i] = slices.Compact(marks[i])
+	}
+	j.marks = marks
+	e.state.SetLabels(j.slot, func(pod int32) []string { return marks[j.pods[pod].task] }, on)
+}
+
+// labelled reports whether pods of the job have labels that may matter to others: those
+// of their tasks, or marks.
+func (j *job) labelled() bool { return j.marks != nil }
+
+// requires reports whether pods of the job have an affinity of which ok holds.
+func (j *job) requires(ok func(Term) bool) bool {
+	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.ContainsFunc(t.Affinity, ok) })
+}
+
+// constrained reports whether where pods of the job may be depends on the pods around
+// them: by its affinities, or as others must be apart from it.
+func (e *Engine) constrained(j *job) bool {
+	return slices.ContainsFunc(j.Tasks, func(t Task) bool {
+		return len(t.Affinity) > 0 || len(e.repelled) > 0 && slices.ContainsFunc(t.Labels, func(l string) bool { return e.repelled[l] != nil })
+	})
+}
+
+// meets reports whether an affinity of the job means pods of another's task, or an
+// anti-affinity of those means pods of the job.
+func (j *job) meets(other *Task) bool {
+	return len(other.Labels) > 0 && j.requires(func(t Term) bool { return slices.Contains(other.Labels, t.Label) }) ||
+		slices.ContainsFunc(other.Affinity, func(o Term) bool {
+			return o.Anti && slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.Contains(t.Labels, o.Label) })
+		})
+}
+
+// addTerms gives a unit what the job's tasks require of the pods around them.
+func (e *Engine) addTerms(j *job, u *place.Unit) {
+	for t := range u.Tasks {
+		u.Tasks[t].Terms = e.terms(j, t)
+		u.Tasks[t].Asked = e.placer.Shape(&j.Tasks[t].Request)
+	}
+	if !u.Whole || len(u.Tasks) == 1 {
+		return
+	}
+	carriers := map[string][]int{}
+	for t := range u.Tasks {
+		if len(u.Tasks[t].Pods) > 0 {
+			for _, label := range j.Tasks[t].Labels {
+				carriers[label] = append(carriers[label], t)
+			}
+		}
+	}
+	for t := range u.Tasks {
+		for i := range u.Tasks[t].Terms {
+			term := &u.Tasks[t].Terms[i]
+			term.Mates = slices.DeleteFunc(slices.Clone(carriers[term.Label]), func(o int) bool { return o == t })
+		}
+	}
+}
+
+// terms compiles the affinities of a task, and the anti-affinities of others from it.
+// Of those from a label that all who have them carry, the task's own says as much, if
+// it has it.
+func (e *Engine) terms(j *job, t int) []place.Term {
+	task := &j.Tasks[t]
+	var out []place.Term
+	for _, o := range task.Affinity {
+		out = append(out, place.Term{Term: o, Level: e.level(o.Level), Own: slices.Contains(task.Labels, o.Label)})
+	}
+	for _, label := range task.Labels {
+		for _, r := range e.repelled[label] {
+			if r.strange > 0 || !slices.Contains(j.marks[t], r.term.Label) {
+				out = append(out, place.Term{Term: r.term, Level: r.level, Own: slices.Contains(j.marks[t], r.term.Label), Theirs: true})
+			}
+		}
+	}
+	return out
+}
+
+// checkTerms reports what is wrong with a task's affinities.
+func (e *Engine) checkTerms(job string, terms []Term) error {
+	for i := range terms {
+		t := &terms[i]
+		if _, ok := e.state.Level(t.Level); !ok {
+			return fmt.Errorf("job %s: topology level %q is unknown", job, t.Level)
+		}
+		if t.MaxSkew < 0 || t.MaxSkew > 0 && t.Anti {
+			return fmt.Errorf("job %s: skew %d, expected 0 or more, and 0 for an anti-affinity", job, t.MaxSkew)
+		}
+		if t.MinDomains < 0 {
+			return fmt.Errorf("job %s: at least %d domains, expected 0 or more", job, t.MinDomains)
+		}
+	}
+	return nil
+}
