@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/storage"
 )
 
 func TestVolumesThatNodesAttach(t *testing.T) {
@@ -75,9 +76,9 @@ func TestVolumesThatNodesAttachLimitedLater(t *testing.T) {
 	w.attaches("a", 1)
 	w.pod("second", using("d1"))
 	w.on("second>")
-	w.m.csiNodesListed(nil) // the driver is gone from all nodes
+	inStorage((*storage.Index).ReplaceLimits)(w.m, nil) // the driver is gone from all nodes
 	w.on("second>a")
-	w.m.csiNodesListed([]*csiNodeObject{trimCSINode(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})})
+	inStorage((*storage.Index).ReplaceLimits)(w.m, []*storage.Limits{storage.LimitsOf(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})})
 	w.pod("third", using("d2"))
 	w.on("third>a")
 }

@@ -295,7 +295,7 @@ func (m *mirror) reconsider(p *pod) {
 	p.needs = nil
 	if m.engine != nil {
 		m.resolve(p)
-		m.weigh(p)
+		m.refit(p)
 	}
 }
 

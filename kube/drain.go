@@ -104,7 +104,7 @@ func (m *mirror) replaced(p *pod, d *translate.Drain) bool {
 		}
 	}
 	for _, c := range p.object.claims {
-		if o := m.storage.claims[key(p.object.Namespace, c.Name)]; !c.Ephemeral && (o == nil || !o.shared) {
+		if !c.Ephemeral && !m.storage.Shared(p.object.Namespace, c.Name) {
 			return false
 		}
 	}

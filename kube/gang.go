@@ -234,7 +234,7 @@ func (g *group) unready() (reason, detail string) {
 	case list[0].needs != nil && list[0].needs.reason != "":
 		return list[0].needs.reason, list[0].needs.detail
 	}
-	return ReasonVolume, list[0].volumes.wait
+	return ReasonVolume, list[0].volumes.Wait
 }
 
 // podGroupOf returns the PodGroup of a group, nil when it has none or there is

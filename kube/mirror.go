@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -42,7 +43,8 @@ type mirror struct {
 	queues     queues
 	around     around
 	budgets    budgets
-	storage    storage
+	storage    *storage.Index
+	placed     []*pod // with claims, by the decisions that are being taken in
 	policies   policies
 	topologies topologies
 	newEngine  func(core.Config) (scheduling, error)
@@ -165,7 +167,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: newStorage(),
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: storage.New(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{}, uncounted: map[types.UID]move{},
 		shards: oneShard(), arrived: map[string]*node{}, newEngine: newEngine,
@@ -294,6 +296,12 @@ func (m *mirror) decide(now core.Time) *acts {
 			m.engineWakes = d.At
 		}
 	}
+	// The engine decided on what pods needed before: what another needs, now that these
+	// have their claims, counts from here on.
+	for _, p := range m.placed {
+		m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
+	}
+	m.placed = m.placed[:0]
 	m.acts.wake = min(m.acts.wake, m.engineWakes)
 	m.handOver()
 	return &m.acts
@@ -351,6 +359,9 @@ func (m *mirror) bind(d *core.Decision) {
 		p := g.slots[at.Pod]
 		p.state, p.target, p.devices, p.given, p.inFlight = podBinding, at.Node, at.GPUs, at.GPUs, true
 		m.place(p, at.Node)
+		if len(p.object.claims) > 0 {
+			m.placed = append(m.placed, p)
+		}
 		m.notePod(p)
 		notes := map[string]string{}
 		if g.says != nil {
@@ -372,7 +383,7 @@ func (m *mirror) bind(d *core.Decision) {
 	}
 	m.grant(list)
 	for _, b := range list {
-		if len(b.pod.volumes.unbound) > 0 {
+		if len(b.pod.volumes.Unbound) > 0 {
 			m.provide(b)
 		} else {
 			m.acts.bind = append(m.acts.bind, b)
@@ -411,7 +422,7 @@ func (m *mirror) evict(d *core.Decision) {
 		switch {
 		case !p.inFlight:
 			list = append(list, p.cause)
-		case m.storage.providing[p.object.UID] != nil:
+		case p.withheld != nil:
 			m.acts.wake = m.now // nothing was sent yet: it is given up at once
 		}
 	}

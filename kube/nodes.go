@@ -94,7 +94,7 @@ func (m *mirror) tellNode(n *node) {
 	want.Domains = translate.Domains(want.Labels, m.levels)
 	want.CPUMilli = max(0, want.CPUMilli-n.others.CPUMilli)
 	want.MemMiB = max(0, want.MemMiB-n.others.MemMiB)
-	want.Others = translate.Left(translate.AddOthers(want.Others, m.attachable(name), 1), n.others.Others)
+	want.Others = translate.Left(translate.AddOthers(want.Others, m.storage.Attachable(name), 1), n.others.Others)
 	if want.MaxPods > 0 { // 0 would be no limit
 		want.Cordoned = want.Cordoned || n.count >= want.MaxPods
 		want.MaxPods = max(1, want.MaxPods-n.count)

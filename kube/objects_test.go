@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/storage"
 )
 
 func policyObject(name, base string, mode v1alpha1.QueueingMode) *v1alpha1.SchedulingPolicy {
@@ -261,10 +262,10 @@ func TestListedAnew(t *testing.T) {
 	}
 	w.on("old,new>new,old")
 	w.m.nodesListed([]*nodeObject{trimNode(w.nodes["new"])})
-	w.m.csiNodesListed(nil)
+	inStorage((*storage.Index).ReplaceLimits)(w.m, nil)
 	w.m.podsListed([]*podObject{trimPod(w.pods["default/new"])})
-	w.m.claimsListed([]*claimObject{trimClaim(w.claims["default/new"])})
-	w.m.classesListed(nil)
+	inStorage((*storage.Index).ReplaceClaims)(w.m, []*storage.Claim{storage.ClaimOf(w.claims["default/new"])})
+	inStorage((*storage.Index).ReplaceClasses)(w.m, nil)
 	w.m.podGroupsListed([]*podGroupObject{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}}})
 	w.m.queuesListed([]*v1alpha1.Queue{queueObject("new", "")})
 	delete(w.pods, "default/old")
@@ -273,13 +274,10 @@ func TestListedAnew(t *testing.T) {
 	if n := m.nodes["old"]; n != nil && !n.gone {
 		t.Error("a node is still there")
 	}
-	for what, n := range map[string]int{"pods": len(m.pods), "volume claims": len(m.storage.claims), "PodGroups": len(m.podGroups), "queues": len(m.queues.objects)} {
+	for what, n := range map[string]int{"pods": len(m.pods), "PodGroups": len(m.podGroups), "queues": len(m.queues.objects)} {
 		if n != 1 {
 			t.Errorf("%s: %d; expected 1", what, n)
 		}
-	}
-	if len(m.storage.limits) != 0 || len(m.storage.classes) != 0 {
-		t.Errorf("limits of %d nodes, %d storage classes; expected none", len(m.storage.limits), len(m.storage.classes))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -63,8 +64,11 @@ type pod struct {
 	moves  bool
 	stayed *string
 	// said is the reason that its conditions give for its waiting.
-	said    string
-	volumes volumes
+	said string
+	// volumes is what it needs of a node for its volumes; withheld is its binding while
+	// that waits for some to be made.
+	volumes  *storage.Needs
+	withheld *bindAct
 	// needs is what it needs of a node with its devices; nil for its request, or
 	// when that has to be found out.
 	needs *needs
@@ -160,7 +164,10 @@ func (m *mirror) podSeen(o *podObject) {
 	case o.node == "":
 		m.rehear(p, &old.membership)
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
-			m.weighUsers(p)
+			m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
+			if len(o.claims) > 0 {
+				m.refit(p)
+			}
 			m.touch(p.group)
 		}
 	case p.state == podWaiting || o.node != p.target || !slices.Equal(o.gpus, old.gpus) && p.otherDevices():
@@ -170,6 +177,7 @@ func (m *mirror) podSeen(o *podObject) {
 		m.unplace(p, p.target)
 		p.late = old.node == ""
 		p.state, p.target = podBound, o.node
+		m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
 		m.place(p, o.node)
 		m.touch(p.group)
 	case p.state == podBinding:
@@ -205,14 +213,14 @@ func (m *mirror) newPod(o *podObject) {
 	if !o.ours && o.node == "" {
 		return
 	}
-	p := &pod{object: o, slot: -1}
+	p := &pod{object: o, slot: -1, volumes: m.storage.Needs(o.UID)}
 	m.pods[o.UID] = p
 	if o.node != "" {
 		p.state, p.target = podBound, o.node
 		m.place(p, o.node)
 	}
 	m.appear(p)
-	m.use(p)
+	m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
 	if !o.ours && !o.hasGPUs() && !m.matters(p) {
 		m.alone(p)
 		return
@@ -270,7 +278,7 @@ func (m *mirror) podOver(p *pod) {
 	m.unplace(p, p.target)
 	m.answered(p)
 	m.disappear(p)
-	m.unuse(p)
+	m.volumesChanged(m.storage.ForgetPod(p.object.UID))
 	m.unrefer(p, p.object.deviceClaims)
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
@@ -358,7 +366,8 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 		}
 		m.notGranted(p)
 		m.waiters[p.group] = true
-		m.weigh(p)
+		m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
+		m.refit(p)
 	}
 }
 
@@ -550,13 +559,13 @@ func (p *pod) share() core.Milli {
 
 // ready reports whether a pod could be placed as far as the pod goes.
 func (p *pod) ready() bool {
-	return p.object.wrong == "" && !p.object.otherGates && p.volumes.wait == "" && (p.needs == nil || p.needs.reason == "")
+	return p.object.wrong == "" && !p.object.otherGates && p.volumes.Wait == "" && (p.needs == nil || p.needs.reason == "")
 }
 
 // takes is what a pod takes of its node, volumes included.
 func (p *pod) takes() *translate.Amounts {
 	a := p.object.amounts
-	a.Others = translate.AddOthers(a.Others, p.volumes.attached, 1)
+	a.Others = translate.AddOthers(a.Others, p.volumes.Attached, 1)
 	return &a
 }
 

@@ -281,32 +281,35 @@ func (s *story) newPods() {
 // decide lets the scheduler decide, checks what it does, and sends it on its way.
 func (s *story) decide() {
 	s.now = s.now.Add(pick(s, time.Second, time.Minute, 10*time.Minute))
-	before := maps.Clone(s.m.storage.providing)
+	before := map[types.UID]bool{}
+	for _, uid := range s.m.storage.Making() {
+		before[uid] = true
+	}
 	kept, told := s.kept()
 	acts := s.m.decide(core.Time(s.now.UnixNano()))
 	touched := map[string][]*v1.Pod{} // what comes to a node
-	for uid, x := range s.m.storage.providing {
-		if before[uid] == nil {
-			touched[x.act.Node] = append(touched[x.act.Node], s.object(x.act.pod))
+	for _, uid := range s.m.storage.Making() {
+		if act := s.m.pods[uid].withheld; !before[uid] {
+			touched[act.Node] = append(touched[act.Node], s.object(act.pod))
 		}
 	}
 	for i := 0; i < len(acts.bind); {
 		from, g := i, acts.bind[i].pod.group
 		for ; i < len(acts.bind) && acts.bind[i].pod.group == g; i++ {
 			s.send(&acts.bind[i])
-			if before[acts.bind[i].pod.object.UID] != nil {
+			if before[acts.bind[i].pod.object.UID] {
 				continue // it was placed when its volume was asked for
 			}
 			touched[acts.bind[i].Node] = append(touched[acts.bind[i].Node], s.object(acts.bind[i].pod))
 		}
 		// Of a gang of which some pods are over, the rest may start.
 		// Some may have been placed before, when a volume was asked for.
-		late := slices.ContainsFunc(acts.bind[from:i], func(b bindAct) bool { return before[b.pod.object.UID] != nil })
+		late := slices.ContainsFunc(acts.bind[from:i], func(b bindAct) bool { return before[b.pod.object.UID] })
 		if !late && g.gang() && g.count("", (*pod).runs) == i-from && !slices.Contains(g.slots, nil) && g.broken((*pod).runs) {
 			s.t.Errorf("gang %s starts with less than its least: %d of %v", g.job, i-from, g.roles)
 		}
 		for k := from; k < i; k++ {
-			if before[acts.bind[k].pod.object.UID] != nil {
+			if before[acts.bind[k].pod.object.UID] {
 				continue
 			}
 			with := map[*v1.Pod]bool{}
@@ -484,8 +487,8 @@ func (s *story) where(p *v1.Pod) string {
 	if b := s.sent[p.Name]; b.pod != nil {
 		return b.Node
 	}
-	if x := s.m.storage.providing[p.UID]; x != nil {
-		return x.act.Node
+	if x := s.m.pods[p.UID]; x != nil && x.withheld != nil {
+		return x.withheld.Node
 	}
 	return ""
 }
@@ -719,7 +722,7 @@ func (s *story) quiet() {
 	}
 	s.decide()
 	m := s.m
-	if a := &m.around; len(m.groups)+len(m.jobs)+len(m.pods)+len(a.sorts)+len(a.peers)+len(a.ports)+len(m.storage.users)+len(m.storage.providing) > 0 {
+	if a := &m.around; len(m.groups)+len(m.jobs)+len(m.pods)+len(a.sorts)+len(a.peers)+len(a.ports)+m.storage.Len()+len(m.storage.Making()) > 0 {
 		s.t.Errorf("left: groups %d, jobs %d, pods %d, sorts %d, peers %d, ports %d", len(m.groups), len(m.jobs), len(m.pods), len(a.sorts), len(a.peers), len(a.ports))
 	}
 	for _, n := range m.nodes {

@@ -282,8 +282,9 @@ func (m *mirror) letGo(g *group) {
 	g.draining, g.broke = false, false
 	for _, p := range g.pods {
 		p.said, p.dismissed, p.moves = "", false, false
-		if x := m.storage.providing[p.object.UID]; x != nil {
-			delete(m.storage.providing, p.object.UID)
+		if p.withheld != nil {
+			m.storage.GiveUp(p.object.UID) // the choice stays for the other instance
+			p.withheld = nil
 			m.bound(p.object.UID, false, false)
 		}
 		if p.state == podLeaving && !p.object.deleting {

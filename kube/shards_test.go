@@ -21,6 +21,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/policy/muster"
+	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -669,24 +670,24 @@ func TestShardGivenUpWhileVolumesAreMade(t *testing.T) {
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "c"}}
 	claim.Spec.StorageClassName = &class.Name
 	for _, x := range r.instances {
-		x.classSeen(trimClass(class))
-		x.claimSeen(trimClaim(claim))
+		inStorage((*storage.Index).ObserveClass)(x.mirror, storage.ClassOf(class))
+		inStorage((*storage.Index).ObserveClaim)(x.mirror, storage.ClaimOf(claim))
 	}
 	r.pod("p", models("H800"), using("c"))
 	r.catchUp(a)
 	r.decide(a)
-	if len(a.storage.providing) != 1 || len(a.sent) != 0 {
-		t.Fatalf("volumes are made for %d pods, %d bindings are sent; expected one, and none", len(a.storage.providing), len(a.sent))
+	if len(a.storage.Making()) != 1 || len(a.sent) != 0 {
+		t.Fatalf("volumes are made for %d pods, %d bindings are sent; expected one, and none", len(a.storage.Making()), len(a.sent))
 	}
 	r.handOver("H800")
 	r.decide(a)
-	if r.holders[r.shard("H800")] != nil || len(a.storage.providing) != 0 {
+	if r.holders[r.shard("H800")] != nil || len(a.storage.Making()) != 0 {
 		t.Fatal("the shard is not given up")
 	}
 	r.take(b, "H800")
 	r.catchUp(b)
 	r.decide(b)
-	if len(b.storage.providing) != 1 {
+	if len(b.storage.Making()) != 1 {
 		t.Error("who decides next does not place the pod")
 	}
 }

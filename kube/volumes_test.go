@@ -163,11 +163,11 @@ func TestEvictedWhileVolumesAreMade(t *testing.T) {
 	w.pod("low", using("data"), asking("nvidia.com/gpu", "8"))
 	w.on("low>")
 	w.now = w.now.Add(24 * time.Hour)
-	w.m.storage.providing[w.pods["default/low"].UID].deadline = 1 << 62
+	w.m.storage.Make(w.pods["default/low"].UID, "a", 1<<62) // it may take that long
 	high := int32(9)
 	w.pod("high", func(p *v1.Pod) { p.Spec.Priority = &high }, asking("nvidia.com/gpu", "8"))
 	w.on("high>a", "low>")
-	if len(w.m.storage.providing) != 0 {
+	if len(w.m.storage.Making()) != 0 {
 		t.Error("its volume is still waited for")
 	}
 }

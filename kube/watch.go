@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -133,15 +134,16 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	budgets := follow(s, trimBudget, (*mirror).budgetSeen, (*mirror).budgetGone, (*mirror).budgetsListed)
 	start(ctx, budgets, s.client.PolicyV1().RESTClient(), "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}, &synced)
 
-	claims := follow(s, trimClaim, (*mirror).claimSeen, (*mirror).claimGone, (*mirror).claimsListed)
-	volumes := follow(s, trimVolume, (*mirror).volumeSeen, (*mirror).volumeGone, (*mirror).volumesListed)
-	classes := follow(s, trimClass, (*mirror).classSeen, (*mirror).classGone, (*mirror).classesListed)
+	type index = *storage.Index
+	claims := follow(s, storage.ClaimOf, inStorage(index.ObserveClaim), inStorage(index.ForgetClaim), inStorage(index.ReplaceClaims))
+	volumes := follow(s, storage.VolumeOf, inStorage(index.ObserveVolume), inStorage(index.ForgetVolume), inStorage(index.ReplaceVolumes))
+	classes := follow(s, storage.ClassOf, inStorage(index.ObserveClass), inStorage(index.ForgetClass), inStorage(index.ReplaceClasses))
+	limits := follow(s, storage.LimitsOf, inStorage(index.ObserveLimits), inStorage(index.ForgetLimits), inStorage(index.ReplaceLimits))
 	start(ctx, claims, core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, &synced)
 	start(ctx, volumes, core, "persistentvolumes", &v1.PersistentVolume{}, &synced)
-	csiNodes := follow(s, trimCSINode, (*mirror).csiNodeSeen, (*mirror).csiNodeGone, (*mirror).csiNodesListed)
-	storage := s.client.StorageV1().RESTClient()
-	start(ctx, classes, storage, "storageclasses", &storagev1.StorageClass{}, &synced)
-	start(ctx, csiNodes, storage, "csinodes", &storagev1.CSINode{}, &synced)
+	storageAPI := s.client.StorageV1().RESTClient()
+	start(ctx, classes, storageAPI, "storageclasses", &storagev1.StorageClass{}, &synced)
+	start(ctx, limits, storageAPI, "csinodes", &storagev1.CSINode{}, &synced)
 
 	if served, err := s.served(schedulingv1beta1.SchemeGroupVersion.String()); err != nil {
 		return nil, err

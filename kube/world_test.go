@@ -21,6 +21,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/policy/muster"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -343,7 +344,7 @@ func (w *world) attaches(node string, volumes int32) {
 		d.Allocatable = &storagev1.VolumeNodeResources{Count: &volumes}
 	}
 	n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "files.example.com", NodeID: node}, d}
-	w.m.csiNodeSeen(trimCSINode(n))
+	inStorage((*storage.Index).ObserveLimits)(w.m, storage.LimitsOf(n))
 }
 
 // class adds a storage class whose volumes are made late, or at once.
@@ -356,7 +357,7 @@ func (w *world) class(name string, late bool, with ...change[*storagev1.StorageC
 	for _, f := range with {
 		f(c)
 	}
-	w.m.classSeen(trimClass(c))
+	inStorage((*storage.Index).ObserveClass)(w.m, storage.ClassOf(c))
 }
 
 // claim adds a volume claim in the namespace default, or changes it.
@@ -370,7 +371,7 @@ func (w *world) claim(name, class string, with ...change[*v1.PersistentVolumeCla
 	for _, f := range with {
 		f(c)
 	}
-	w.m.claimSeen(trimClaim(c))
+	inStorage((*storage.Index).ObserveClaim)(w.m, storage.ClaimOf(c))
 }
 
 // volume adds a volume that is bound to a claim, and reached from nodes where a
@@ -384,7 +385,7 @@ func (w *world) volume(claim, label string, values ...string) {
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: label, Operator: v1.NodeSelectorOpIn, Values: values}},
 		}}}}
 	}
-	w.m.volumeSeen(trimVolume(v))
+	inStorage((*storage.Index).ObserveVolume)(w.m, storage.VolumeOf(v))
 	w.claim(claim, "", func(c *v1.PersistentVolumeClaim) {
 		c.Spec.VolumeName, c.Status.Phase = v.Name, v1.ClaimBound
 		c.Annotations[volume.AnnBindCompleted] = "yes"

@@ -230,3 +230,8 @@ func QueueObject(q *core.Queue) *v1alpha1.Queue {
 	}
 	return o
 }
+
+// Identity keeps what names an object: its name, namespace, UID and resource version.
+func Identity(o *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion}
+}
