@@ -104,6 +104,36 @@ func BenchmarkGang(b *testing.B) {
 	}
 }
 
+// BenchmarkOneNode starts jobs without GPUs that are all on one node, and ends them in
+// the order in which they came. What a pod takes should not depend on how many there are.
+func BenchmarkOneNode(b *testing.B) {
+	for _, pods := range []int{10, 100, 1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			e := newBench(b, 0)
+			tell(b, e, core.NodeAdded{Node: core.Node{Name: "n", CPUMilli: 1e9, MemMiB: 1e9}})
+			job := core.Job{Queue: "q", Tasks: []core.Task{{Pods: 1}}}
+			job.Tasks[0].CPUMilli = 1
+			names := make([]string, pods)
+			for i := range names {
+				names[i] = fmt.Sprintf("j%d", i)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, job.Name = range names {
+					tell(b, e, core.JobSubmitted{Job: job})
+				}
+				if ds := e.Decide(0); len(ds) != pods {
+					b.Fatalf("%d decisions about %d jobs", len(ds), pods)
+				}
+				for _, name := range names {
+					tell(b, e, core.JobEnded{Job: name})
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*pods), "ns/pod")
+		})
+	}
+}
+
 // BenchmarkImpossible refuses a gang of 2,048 GPUs on a full cluster, at first
 // sight and again whenever a GPU is freed.
 func BenchmarkImpossible(b *testing.B) {

@@ -449,7 +449,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if ev.Started > now || ev.Started < -MaxTime {
 		return fmt.Errorf("pod %d of job %s: started at %.9gs, expected a time before now, %.9gs", ev.Pod, ev.Job, ev.Started.Seconds(), now.Seconds())
 	}
-	if n := len(e.state.Node(id).Pods); n >= cluster.MaxHeld {
+	if n := e.state.Node(id).Count(); n >= cluster.MaxHeld {
 		return fmt.Errorf("pod %d of job %s: node %s has %d pods already", ev.Pod, ev.Job, ev.Node, n)
 	}
 	p := &j.pods[ev.Pod]
@@ -496,11 +496,15 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	if e.state.DevicesTaken(a) == "" {
 		return false, ""
 	}
-	mark := e.state.Mark()
-	for _, h := range slices.Clone(e.state.Node(a.Node).Pods) {
-		if j := e.slots[h.Owner.Job]; j.pods[h.Owner.Pod].state == podHeld {
-			e.state.Remove(h.Owner, a.Node)
+	var held []cluster.Owner
+	for h := range e.state.Node(a.Node).Pods {
+		if e.slots[h.Owner.Job].pods[h.Owner.Pod].state == podHeld {
+			held = append(held, h.Owner)
 		}
+	}
+	mark := e.state.Mark()
+	for _, o := range held {
+		e.state.Remove(o, a.Node)
 	}
 	why = e.state.DevicesTaken(a)
 	e.state.Rollback(mark)

@@ -47,7 +47,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	}
 	e.holdsChanged()
 	e.dropPlans(id, now)
-	for _, h := range e.state.Node(id).Pods {
+	for h := range e.state.Node(id).Pods {
 		if j := e.slots[h.Owner.Job]; j.class != nil && j.Topology.Required != "" {
 			e.dequeue(j) // the domain that the rest of the gang is to join may be another
 			e.enqueue(j, now)

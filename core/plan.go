@@ -106,8 +106,7 @@ func (e *Engine) withoutTried(id cluster.NodeID) (gpus uint64, left cluster.Need
 	if left.Pods == 0 {
 		left.Pods = n.PodsLeft()
 	}
-	for i := range n.Pods {
-		h := &n.Pods[i]
+	for h := range n.Pods {
 		if e.slots[h.Owner.Job].pods[h.Owner.Pod].trial != e.trial {
 			gpus &^= h.Alloc.GPUs
 			left.CPU -= h.Alloc.CPUMilli

@@ -319,8 +319,8 @@ var unevictable = standing{class: 255}
 func (e *Engine) addVictims(s *search, c claimant, id cluster.NodeID) int {
 	n := e.state.Node(id)
 	devices := n.Whole
-	for i := range n.Pods {
-		o := n.Pods[i].Owner
+	for h := range n.Pods {
+		o := h.Owner
 		if !e.mayFall(c, e.stands[o.Job]) {
 			continue // without a look at the job: most are such
 		}

@@ -29,8 +29,7 @@ type Node struct {
 	indexed int8  // the free count it is indexed under, -1 when it takes no pods
 	left    int16 // how many more pods it takes, anyPods without a limit
 
-	// Pods are the pods on the node, in the order in which they came.
-	Pods []Held
+	pods []Held // and, in a crowd, gaps: see Pods
 
 	leaf    int32   // leaf group within the pool
 	slot    int32   // place within the leaf group
@@ -39,7 +38,8 @@ type Node struct {
 	domains []int32 // domain at each level, then HBD; -1 when unknown
 	dom     []int32 // the same, numbered within the pool
 	others  *others // free of other resources, nil when there is none
-	_       int64   // so that a node is three cache lines, and what comes first is in one
+	crowd   *crowd  // nil while the pods are few
+	// A node is three cache lines, and what comes first is in one.
 }
 
 // anyPods is what is left of no limit.
@@ -59,7 +59,7 @@ func (n *Node) countPods() {
 		n.left = anyPods
 		return
 	}
-	n.left = int16(max(0, n.Spec.MaxPods-len(n.Pods)))
+	n.left = int16(max(0, n.Spec.MaxPods-n.Count()))
 }
 
 // Need is what pods together need of a node beside GPUs.

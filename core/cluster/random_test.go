@@ -23,6 +23,7 @@ func (y *yard) up(n int) int { return rapid.IntRange(0, n-1).Draw(y.rt, "v") }
 
 func newYard(rt *rapid.T) *yard {
 	y := &yard{State: New([]string{"spine", "leaf"}), rt: rt}
+	y.many = 1 + y.up(4)
 	for i := range 1 + y.up(8) {
 		y.add(fmt.Sprintf("n%d", i))
 	}
@@ -151,7 +152,8 @@ func (y *yard) picture() any {
 	var nodes []Node
 	for i := range y.nodes {
 		n := y.nodes[i]
-		n.Pods = append([]Held{}, n.Pods...)
+		n.pods = y.held(NodeID(i))
+		n.crowd = nil
 		n.part = slices.Clone(n.part)
 		n.others = &others{y.FreeAmount(NodeID(i), "fpga"), y.FreeAmount(NodeID(i), "hca")}
 		nodes = append(nodes, n)
@@ -189,13 +191,33 @@ func (y *yard) picture() any {
 	return []any{nodes, labels, pools}
 }
 
+// held returns the pods on a node, in the order in which they came.
+func (y *yard) held(id NodeID) []Held {
+	list := []Held{}
+	for h := range y.Node(id).Pods {
+		list = append(list, *h)
+	}
+	return list
+}
+
+// checkPods compares the pods on the nodes with those that came and did not go.
+func (y *yard) checkPods() {
+	y.rt.Helper()
+	for id := range NodeID(y.Nodes()) {
+		want := slices.DeleteFunc(slices.Clone(y.pods), func(h Held) bool { return h.Alloc.Node != id })
+		if got := y.held(id); !slices.Equal(got, want) || y.Node(id).Count() != len(want) {
+			y.rt.Fatalf("node %d has pods %v, counted %d; expected %v", id, got, y.Node(id).Count(), want)
+		}
+	}
+}
+
 // checkLabels counts the pods with labels anew.
 func (y *yard) checkLabels() {
 	y.rt.Helper()
 	for _, label := range []string{"db", "web"} {
 		for id := range NodeID(y.Nodes()) {
 			want := 0
-			for _, h := range y.Node(id).Pods {
+			for h := range y.Node(id).Pods {
 				if of := y.podLabels[h.Owner.Job]; of != nil && slices.Contains(of(h.Owner.Pod), label) {
 					want++
 				}
@@ -210,6 +232,7 @@ func (y *yard) checkLabels() {
 // checkIndex counts every node anew.
 func (y *yard) checkIndex() {
 	y.rt.Helper()
+	y.checkPods()
 	y.checkLabels()
 	for k, p := range y.pools {
 		p.refresh()
@@ -234,7 +257,7 @@ func (y *yard) checkIndex() {
 				if f := n.indexed; f >= 0 {
 					counts[f]++
 					free += int32(f)
-					if left := n.Spec.MaxPods - len(n.Pods); n.Spec.MaxPods > 0 && n.PodsLeft() != max(left, 0) {
+					if left := n.Spec.MaxPods - len(y.held(id)); n.Spec.MaxPods > 0 && n.PodsLeft() != max(left, 0) {
 						y.rt.Fatalf("node %s takes %d more pods, %d are expected", n.Spec.Name, n.PodsLeft(), left)
 					}
 					y.checkAmounts(id)
@@ -274,7 +297,7 @@ func (y *yard) checkAmounts(id NodeID) {
 	n := y.Node(id)
 	for _, name := range []string{"fpga", "hca"} {
 		want := AmountOf(n.Spec.Others, name)
-		for _, h := range n.Pods {
+		for h := range n.Pods {
 			want -= y.value(y.State.amounts[h.Alloc.Others], name)
 		}
 		if got := y.FreeAmount(id, name); got != want {
@@ -413,7 +436,7 @@ func TestNodeSize(t *testing.T) {
 	if size := unsafe.Sizeof(Node{}); size%64 != 0 {
 		t.Errorf("a node is %d bytes, expected whole cache lines of 64", size)
 	}
-	if size := unsafe.Offsetof(Node{}.Pods); size != 64 {
+	if size := unsafe.Offsetof(Node{}.pods); size != 64 {
 		t.Errorf("what is looked at first is %d bytes, expected a cache line of 64", size)
 	}
 }

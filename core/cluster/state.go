@@ -67,6 +67,7 @@ type State struct {
 	lasting   uint64             // those that were not taken back
 	relabels  bool               // the journal has changes of labels
 	losses    uint64             // nodes lost
+	many      int                // pods that are a crowd
 }
 
 // domainSet numbers the domains of a level.
@@ -82,8 +83,8 @@ type labelAt struct {
 	domain int32
 }
 
-// change is one entry of the journal: a pod that came (at is its place in
-// Node.Pods) or went.
+// change is one entry of the journal: a pod that came or went (at is its place in
+// Node.pods).
 type change struct {
 	held Held
 	at   int32
@@ -98,6 +99,7 @@ func New(levels []string) *State {
 		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
 		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{}, expected: map[NodeID][]Owner{},
 		domains: make([]domainSet, len(levels)+1),
+		many:    many,
 	}
 	for i := range s.domains {
 		s.domains[i].byPath = map[string]int32{}
@@ -344,8 +346,8 @@ func (s *State) RemoveNode(id NodeID) []Held {
 	s.countAll(id, -1)
 	n.Up = false
 	s.losses++
-	pods := n.Pods
-	n.Pods = nil
+	pods := slices.DeleteFunc(n.pods, func(h Held) bool { return h.Owner.Job == noJob })
+	n.pods, n.crowd = nil, nil
 	return pods
 }
 
@@ -445,8 +447,7 @@ func (s *State) Place(o Owner, a Alloc) {
 // resources the node has left; its devices are free.
 func (s *State) PlaceFound(o Owner, a Alloc) {
 	n := &s.nodes[a.Node]
-	at := int32(len(n.Pods))
-	n.Pods = append(n.Pods, Held{o, a})
+	at := n.add(Held{o, a})
 	s.take(n, &a)
 	s.countJournaled(a.Node, o, 1)
 	s.journal = append(s.journal, change{Held{o, a}, at, true})
@@ -455,15 +456,10 @@ func (s *State) PlaceFound(o Owner, a Alloc) {
 // Remove takes a pod off its node.
 func (s *State) Remove(o Owner, node NodeID) Alloc {
 	n := &s.nodes[node]
-	at := slices.IndexFunc(n.Pods, func(h Held) bool { return h.Owner == o })
-	if at < 0 {
-		panic(fmt.Sprintf("cluster: pod %v is not on node %s", o, n.Spec.Name))
-	}
-	h := n.Pods[at]
-	n.Pods = slices.Delete(n.Pods, at, at+1)
+	h, at := n.remove(o)
 	s.give(n, &h.Alloc)
 	s.countJournaled(node, o, -1)
-	s.journal = append(s.journal, change{h, int32(at), false})
+	s.journal = append(s.journal, change{h, at, false})
 	return h.Alloc
 }
 
@@ -477,11 +473,11 @@ func (s *State) Rollback(mark int) {
 		n := &s.nodes[c.held.Alloc.Node]
 		by := int32(1)
 		if c.came {
-			n.Pods = slices.Delete(n.Pods, int(c.at), int(c.at)+1)
+			n.takeBack()
 			s.give(n, &c.held.Alloc)
 			by = -1
 		} else {
-			n.Pods = slices.Insert(n.Pods, int(c.at), c.held)
+			n.putBack(c.held, c.at)
 			s.take(n, &c.held.Alloc)
 		}
 		if len(s.podLabels) > 0 {
@@ -492,8 +488,11 @@ func (s *State) Rollback(mark int) {
 	s.relabels = s.relabels && mark > 0
 }
 
-// Commit forgets the journal: what was done stays done.
+// Commit forgets the journal: what was done stays done. O(changes).
 func (s *State) Commit() {
+	for i := range s.journal {
+		s.nodes[s.journal[i].held.Alloc.Node].settle(s.many)
+	}
 	s.journal = s.journal[:0]
 	if s.relabels {
 		s.lasting++
@@ -669,7 +668,7 @@ func (s *State) countLabel(at labelAt, by int32) {
 
 // countAll is count for all pods on the node, and those expected there.
 func (s *State) countAll(id NodeID, by int32) {
-	for _, h := range s.nodes[id].Pods {
+	for h := range s.nodes[id].Pods {
 		s.countLasting(id, h.Owner, by)
 	}
 	for _, o := range s.expected[id] {

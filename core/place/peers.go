@@ -75,8 +75,8 @@ func (gpuClustering) score(n *cluster.Node, sh *Shape) (int64, int) {
 	}
 	own := sh.GPUs // 0 stands for parts of a device
 	same, others := false, false
-	for i := range n.Pods {
-		a := &n.Pods[i].Alloc
+	for h := range n.Pods {
+		a := &h.Alloc
 		k := bits.OnesCount64(a.GPUs)
 		switch {
 		case k == 0:

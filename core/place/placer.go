@@ -440,7 +440,12 @@ func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) fun
 		if !n.Has(sh.need(1)) || accept != nil && !accept(id) {
 			return false
 		}
-		return !slices.ContainsFunc(n.Pods, func(h cluster.Held) bool { return h.Owner.Job == u.Job })
+		for h := range n.Pods {
+			if h.Owner.Job == u.Job {
+				return false
+			}
+		}
+		return true
 	}
 }
 

@@ -3,6 +3,7 @@ package place
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -105,8 +106,8 @@ func (c *churn) move() {
 	if !n.Up {
 		return
 	}
-	if k := len(n.Pods); k > 0 && c.rng.IntN(2) == 0 {
-		c.state.Remove(n.Pods[c.rng.IntN(k)].Owner, id)
+	if pods := slices.Collect(n.Pods); len(pods) > 0 && c.rng.IntN(2) == 0 {
+		c.state.Remove(pods[c.rng.IntN(len(pods))].Owner, id)
 		return
 	}
 	a := cluster.Alloc{Node: id, Share: cluster.WholeGPU, CPUMilli: int64(c.rng.IntN(3)) * 1000, MemMiB: int64(c.rng.IntN(5))}
