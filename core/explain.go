@@ -144,8 +144,10 @@ func (e *Engine) why(j *job) (Reason, string) {
 	}
 	e.compile(j.class)
 	u := e.prepare(j)
-	if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
-		return NoNode, s.Detail
+	if !j.class.possible {
+		if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
+			return NoNode, s.Detail
+		}
 	}
 	if !u.Whole {
 		e.onePossible(u)

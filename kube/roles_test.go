@@ -53,7 +53,7 @@ func TestRolesOfAGang(t *testing.T) {
 	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs are there and ready; at ")
 	w.pod("the-ps-comes-last", member("ps"))
 	w.on("the-ps-comes-last,worker-0,worker-1,worker-2,worker-3>,,,,") // two GPUs too few for three, and for the least
-	w.waits("the-ps-comes-last", "Resources", "")
+	w.waits("the-ps-comes-last", "NoNode", "its tasks need 12 GPUs together; all nodes that they may use have 8")
 	w.node("n2", "r1", func(n *v1.Node) {
 		n.Status.Allocatable = amounts("cpu", "64", "memory", "512Gi", "pods", "110", "nvidia.com/gpu", "4")
 	})

@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,13 +43,10 @@ type Shortfall struct {
 	Detail string
 }
 
-// Why says what keeps the unit from being placed, by counting every node for
-// its first task that lacks something. O(tasks x nodes): for people who ask,
-// not for the scheduling pass.
+// Why says what keeps the unit, which is not [Placer.TooLarge], from being placed, by
+// counting every node for its first task that lacks something. O(tasks x nodes): for
+// people who ask, not for the scheduling pass.
 func (p *Placer) Why(u *Unit) Shortfall {
-	if s := p.TooLarge(u); s.Lack != NoLack {
-		return s
-	}
 	for t := range u.Tasks {
 		if s := p.whyTask(u, t); s.Lack != NoLack {
 			return s
@@ -280,6 +278,9 @@ func (p *Placer) whyTopology(u *Unit) Shortfall {
 			best = max(best, p.tally.first[d])
 		}
 	}
+	if len(u.Tasks) > 1 {
+		return Shortfall{Topology, fmt.Sprintf("must be within one %s; none has room for all of its tasks", p.levelName(u.Required))}
+	}
 	return Shortfall{Topology, fmt.Sprintf("must be within one %s; the best one holds %d of %d pods", p.levelName(u.Required), best, len(u.Tasks[0].Pods))}
 }
 
@@ -295,8 +296,8 @@ func (p *Placer) levelName(level int) string {
 }
 
 // TooLarge says whether the unit could not be placed even if every node that
-// was ever known were empty and healthy. O(nodes) for each shape, once; for a gang
-// that must be on one of several models O(tasks x nodes).
+// was ever known were empty and healthy. O(nodes) for each shape, once; for a gang of
+// several tasks, or in one domain or on one model, O(tasks x nodes) each time.
 func (p *Placer) TooLarge(u *Unit) Shortfall {
 	var lack Shortfall
 	for t := range u.Tasks {
@@ -314,53 +315,118 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 			return lack
 		}
 	}
-	if lack.Lack == NoLack && u.Whole && slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Pods) > 0 && !t.Named && t.GPU() > 0 && len(t.models) > 1 }) {
-		return p.tooLargeForOne(u)
+	if lack.Lack == NoLack && u.Whole && (u.Required >= 0 || len(u.Tasks) > 1 || u.Tasks[0].unnamed()) {
+		return p.tooLargeTogether(u)
 	}
 	return lack
 }
 
-// tooLargeForOne is TooLarge for a gang that must be on one model where it names none.
-func (p *Placer) tooLargeForOne(u *Unit) Shortfall {
-	in := make([]map[*cluster.Pool]int, len(u.Tasks)) // pods that the empty nodes of pools hold
+// unnamed reports whether the pods of the task must be on one of several models, as they
+// name none and are of a gang.
+func (t *Task) unnamed() bool {
+	return len(t.Pods) > 0 && !t.Named && t.GPU() > 0 && len(t.models) > 1
+}
+
+// tooLargeTogether is TooLarge for a gang of which the pods must be in one place, a domain
+// or one model where they name none, or of which the tasks share the nodes: each task may
+// find room somewhere, and all of them nowhere. It counts, for each such place, the pods of
+// each task by itself, and the GPUs of all: what no place has by count is impossible.
+func (p *Placer) tooLargeTogether(u *Unit) Shortfall {
+	nearest := tooLarge{}
+	gpu := cluster.Milli(0)
 	for t := range u.Tasks {
-		in[t] = map[*cluster.Pool]int{}
-		for id := range cluster.NodeID(p.state.Nodes()) {
-			if sh := u.Tasks[t].Shape; sh.selected(p.state, id) {
-				in[t][p.state.Pool(id)] += sh.empty(p.state.Node(id).Spec)
-			}
-		}
+		gpu += cluster.Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
 	}
-	var lack Shortfall
-	least := 0
 	for _, sp := range u.spaces() {
-		missing, text := 0, ""
-		for t := range u.Tasks {
-			sh, need, most := u.Tasks[t].Shape, len(u.Tasks[t].Pods), 0
-			for _, pool := range sp[t] {
-				most += in[t][pool]
-			}
-			if need-most <= missing {
+		type place struct {
+			pods []int
+			gpus int // of the nodes that take pods with GPUs
+		}
+		places := map[int32]*place{}
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			d := p.domainOf(id, u.Required)
+			if d < 0 {
 				continue
 			}
-			missing = need - most
-			nodes := "of " + sp[t][0].Model
-			if sp[t][0].Model == "" {
-				nodes = "without GPUs"
+			at, node, useful := places[d], p.state.Node(id), false
+			if at == nil {
+				at = &place{pods: make([]int, len(u.Tasks))}
+				places[d] = at
 			}
-			text = fmt.Sprintf("needs %d x %s on nodes of one model; all those %s, which come nearest, hold %d", need, sh, nodes, most)
-			if sh.GPU() > 0 {
-				text += "; it may mix models that it names"
+			for t := range u.Tasks {
+				if sh := u.Tasks[t].Shape; slices.Contains(sp[t], p.state.Pool(id)) && sh.selected(p.state, id) {
+					n := sh.empty(node.Spec)
+					at.pods[t] = min(at.pods[t]+n, 1<<30)
+					useful = useful || n > 0 && sh.GPU() > 0
+				}
+			}
+			if useful {
+				at.gpus += node.Spec.GPUs
 			}
 		}
-		if missing == 0 {
-			return Shortfall{}
-		}
-		if least == 0 || missing < least {
-			least, lack = missing, Shortfall{TooLarge, text}
+		for _, d := range slices.Sorted(maps.Keys(places)) {
+			at := places[d]
+			short := tooLarge{space: sp, gpu: gpu - cluster.Milli(at.gpus)*cluster.WholeGPU}
+			for t := range u.Tasks {
+				if need := len(u.Tasks[t].Pods); need-at.pods[t] > short.pods {
+					short.pods, short.task, short.holds = need-at.pods[t], t, at.pods[t]
+				}
+			}
+			if short.pods == 0 && short.gpu <= 0 {
+				return Shortfall{}
+			}
+			if short.holds = at.gpus; short.pods > 0 {
+				short.holds = at.pods[short.task]
+			}
+			if nearest.space == nil || short.before(&nearest) {
+				nearest = short
+			}
 		}
 	}
-	return lack
+	if nearest.space == nil {
+		return Shortfall{}
+	}
+	return Shortfall{TooLarge, p.whyTooLarge(u, &nearest, gpu)}
+}
+
+// tooLarge says by how many pods of a task, or by how much GPU of all tasks, a place is too
+// small for a gang when it is empty, and how many pods or GPUs it holds.
+type tooLarge struct {
+	space             space
+	pods, task, holds int
+	gpu               cluster.Milli
+}
+
+// before reports whether less is missing.
+func (a *tooLarge) before(b *tooLarge) bool {
+	return a.pods < b.pods || a.pods == b.pods && a.gpu < b.gpu
+}
+
+func (p *Placer) whyTooLarge(u *Unit, short *tooLarge, gpu cluster.Milli) string {
+	within := ""
+	if u.Required >= 0 {
+		within = " within one " + p.levelName(u.Required)
+	}
+	if short.pods == 0 {
+		if within == "" {
+			return fmt.Sprintf("its tasks need %s GPUs together; all nodes that they may use have %d", gpuText(gpu), short.holds)
+		}
+		return fmt.Sprintf("its tasks need %s GPUs%s; the one that comes nearest has %d", gpuText(gpu), within, short.holds)
+	}
+	task := &u.Tasks[short.task]
+	if within != "" {
+		return fmt.Sprintf("needs %d x %s%s; the one that comes nearest holds %d when it is empty", len(task.Pods), task.Shape, within, short.holds)
+	}
+	model := short.space[short.task][0].Model
+	nodes := "of " + model
+	if model == "" {
+		nodes = "without GPUs"
+	}
+	text := fmt.Sprintf("needs %d x %s on nodes of one model; all those %s, which come nearest, hold %d", len(task.Pods), task.Shape, nodes, short.holds)
+	if task.GPU() > 0 {
+		text += "; it may mix models that it names"
+	}
+	return text
 }
 
 // mostOf returns how many pods of the shape all nodes hold when they are empty.
