@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -82,19 +81,6 @@ func TestOwnersKindIsNoMembership(t *testing.T) {
 	}
 	if len(jobs) != 6 {
 		t.Errorf("six pods are the jobs %v", jobs)
-	}
-}
-
-// What Muster writes of a group on its owner can be read, whatever a gang is called.
-func TestMarkOfAnyName(t *testing.T) {
-	for _, name := range []string{"train", "a b", "a/b", "100%", "ä+ö"} {
-		mark := suspendMark{since: startOfTime, selector: "a=b"}
-		id := translate.Group{Namespace: "ns", Kind: translate.ByGang, Name: name}
-		mark.of(id)
-		got, ok := readSuspendMark(mark.String())
-		if back := (&suspended{namespace: "ns", mark: got}).group(); !ok || back != id {
-			t.Errorf("%q is read as %v, %t", mark, back, ok)
-		}
 	}
 }
 
@@ -540,54 +526,6 @@ func TestStaysByAnnotation(t *testing.T) {
 	w.node("n", "", drained("10m now"))
 	if got := w.leave(); len(got) != 1 {
 		t.Errorf("%v leave", got)
-	}
-}
-
-// A pod that puts off when it is given back is given back when the drain said.
-func TestMovePutOff(t *testing.T) {
-	x := newMoving(t)
-	x.begin()
-	x.is("taken out")
-	off := func(p *v1.Pod) {
-		rec := translate.MoveOf(p)
-		rec.Until = metav1.NewTime(x.clock.Add(1000 * time.Hour))
-		p.Annotations[v1alpha1.MovingAnnotation] = rec.String()
-	}
-	x.edit("old", off)
-	x.is("taken out, Replacing True")
-	x.clock = x.clock.Add(9 * time.Minute)
-	x.edit("old", off)
-	x.is("taken out, Replacing True")
-	x.clock = x.clock.Add(2 * time.Minute)
-	x.is("given back, NotReplaced False")
-}
-
-// A mark on an owner that says that it waits since long ago has its pods wait no longer
-// than the owner is there, and none that names a pod has that pod wait.
-func TestForgedSuspension(t *testing.T) {
-	ctx := context.Background()
-	made := startOfTime.Add(time.Hour)
-	job := owner("batch/v1", "Job", "train", nil)
-	job.SetCreationTimestamp(metav1.NewTime(made))
-	job.SetLabels(map[string]string{v1alpha1.SuspendedLabel: "true"})
-	for _, group := range []string{"job/train", "pod/train", "foreign/train"} {
-		job.SetAnnotations(map[string]string{v1alpha1.SuspendedAnnotation: group + " 1970-01-01T00:00:00Z batch.kubernetes.io/job-name=train"})
-		o := newOwners(t, job)
-		if err := o.findSuspended(ctx); err != nil {
-			t.Fatal(err)
-		}
-		m := newToy(t)
-		for _, f := range o.box.take(nil) {
-			f(m.mirror)
-		}
-		for id, g := range m.groups {
-			if id.Kind != "job" || !g.created.Equal(made) {
-				t.Errorf("%v waits since %v", id, g.created)
-			}
-		}
-		if n := len(m.groups); n != 1 && group == "job/train" {
-			t.Errorf("%d places are kept", n)
-		}
 	}
 }
 

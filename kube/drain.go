@@ -5,16 +5,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Nodes that are to be emptied. A pod whose owner makes another in its place
-// leaves when the other is ready (move.go), any other is evicted. A gang that
+// leaves when the other is ready (act.Move), any other is evicted. A gang that
 // would keep too few leaves whole, and so does what can be suspended: it waits
 // for new places in its old place in the queue.
-
-// causeDrained is why pods leave a node that is emptied.
-const causeDrained = "Drained"
 
 // sweepDraining makes the pods leave that are on nodes which are to be emptied.
 func (m *mirror) sweepDraining() {
@@ -22,7 +20,7 @@ func (m *mirror) sweepDraining() {
 	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves && p.stayed == nil && m.shards.held[m.whose(p)] }) {
 		p.moves = true
 		x := m.moveOf(p, p.object.move.Request)
-		x.found = true
+		x.Found = true
 		m.acts.move = append(m.acts.move, x)
 	}
 	for _, name := range sortedKeys(m.draining) {
@@ -31,7 +29,7 @@ func (m *mirror) sweepDraining() {
 		request := n.object.drain.Request
 		for _, p := range inOrder(n.pods, func(p *pod) bool { return m.mayLeave(p) && m.locked(p) && (p.stayed == nil || *p.stayed != request) }) {
 			p.stayed = &request
-			m.acts.stay = append(m.acts.stay, m.moveOf(p, request))
+			m.acts.stay = append(m.acts.stay, act.Stay{Pod: p.ref(), Request: request})
 		}
 		for _, p := range inOrder(n.pods, m.mustLeave) {
 			if !m.mustLeave(p) {
@@ -39,17 +37,22 @@ func (m *mirror) sweepDraining() {
 			}
 			g := p.group
 			if m.leavesWhole(p) {
-				list := m.breakUp(g, causeDrained, why, nil)
+				list := m.breakUp(g, act.Drained, why, nil)
 				g.draining, g.broke = g.gang(), false
 				m.sendOff(g, list)
 				continue
 			}
 			p.moves = true
 			x := m.moveOf(p, n.object.drain.Request)
-			x.replace = m.replaced(p, n.object.drain)
+			x.Replace = m.replaced(p, n.object.drain)
 			m.acts.move = append(m.acts.move, x)
 		}
 	}
+}
+
+// moveOf asks for the move of a pod for the request of a drain.
+func (m *mirror) moveOf(p *pod, request string) act.Move {
+	return act.Move{Pod: p.ref(), Node: p.target, Request: request, Shard: m.whose(p)}
 }
 
 // mayLeave reports whether a pod of a node that is emptied could be told to leave

@@ -48,17 +48,17 @@ func (w *world) leave() []string {
 	acts := w.m.decide(core.Time(w.now.UnixNano()))
 	var out []string
 	for _, x := range acts.move {
-		if x.replace {
-			out = append(out, ">"+x.name)
+		if x.Replace {
+			out = append(out, ">"+x.Name)
 		} else {
-			out = append(out, x.name)
+			out = append(out, x.Name)
 		}
 	}
 	for _, e := range acts.evict {
 		out = append(out, "!"+e.pod.object.Name)
 	}
 	for _, x := range acts.stay {
-		out = append(out, "="+x.name)
+		out = append(out, "="+x.Name)
 	}
 	for _, s := range acts.suspend {
 		for _, e := range s.evict {

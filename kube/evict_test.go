@@ -1,87 +1,29 @@
 package kube
 
 import (
-	"context"
-	"errors"
-	"log/slog"
-	"strings"
+	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 )
 
-// leave has a pod of another's evicted, as long as it takes.
-func (x *moving) leave(name string) {
-	x.evicting = make(chan struct{}, 1)
-	p := x.pod(name)
-	go x.evict(context.Background(), departure{namespace: p.Namespace, name: p.Name, uid: p.UID, reason: "PriorityPreemption", message: "room"})
-	synctest.Wait()
-}
-
-// What a budget does not allow is asked again until the pod is gone.
-func TestEvictWithinABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newMoving(t)
-		x.budget.Store(true)
-		x.leave("old")
-		if x.pod("old") == nil {
-			t.Fatal("the budget does not count")
-		}
-		x.budget.Store(false)
-		time.Sleep(evictPause) // of the bubble's time
-		synctest.Wait()
-		if x.pod("old") != nil {
-			t.Error("it is not asked again")
-		}
-	})
-}
-
-// Who does not decide on a pod any more does not ask again.
-func TestEvictOfAShardThatIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newMoving(t)
-		x.budget.Store(true)
-		x.leave("old")
-		x.held[0].Store(false)
-		x.budget.Store(false)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if x.pod("old") == nil {
-			t.Error("it is evicted by who does not decide on it")
-		}
-	})
-}
-
-// A pod that is told to leave says for what.
-func TestEvictSaysWhy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newMoving(t)
-		x.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			return a.GetSubresource() == "eviction", nil, nil // it is ending
-		})
-		x.leave("old")
-		for _, c := range x.pod("old").Status.Conditions {
-			if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1alpha1.PreemptionReason && c.Message == "PriorityPreemption: room" {
-				return
-			}
-		}
-		t.Errorf("it says %+v", x.pod("old").Status.Conditions)
-	})
+// jobPod is a pod of a Job that runs, as its controller made it.
+func jobPod(p *v1.Pod) *v1.Pod {
+	ownedBy("batch/v1", "Job", "j")(p)
+	p.Finalizers = []string{"example.com/other", batchv1.JobTrackingFinalizer}
+	p.Spec.NodeName, p.Status.Phase = "a", v1.PodRunning
+	p.ResourceVersion = "7"
+	return p
 }
 
 // A pod that is evicted for others gets no more than a while to end, whatever it asks
 // for, and never more than that; on a drained node it gets what it asks for.
-func TestGraceIsBounded(t *testing.T) {
+func TestGraceOfEvictions(t *testing.T) {
 	for _, c := range []struct {
 		asks   *int64
 		reason string
@@ -93,45 +35,87 @@ func TestGraceIsBounded(t *testing.T) {
 		{new(int64(600)), core.QuotaReclaim.String(), nil},
 		{new(int64(0)), core.QuotaReclaim.String(), nil},
 		{nil, core.QuotaReclaim.String(), nil},
-		{new(int64(3153600000)), causeDrained, nil},
+		{new(int64(3153600000)), act.Drained, nil},
 	} {
-		for _, job := range []bool{false, true} {
-			for _, refused := range []bool{false, true} {
-				p := newTestPod("p", 1)
-				if job {
-					jobPod(p)
-				}
-				p.Spec.TerminationGracePeriodSeconds = c.asks
-				client := fake.NewClientset(p)
-				var got []*int64
-				client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-					got = append(got, a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions.GracePeriodSeconds)
-					if refused {
-						return true, nil, apierrors.NewInternalError(errors.New("two budgets"))
-					}
-					return true, nil, nil
-				})
-				client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-					got = append(got, a.(clienttesting.DeleteActionImpl).DeleteOptions.GracePeriodSeconds)
-					return true, nil, nil
-				})
-				s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
-				d := (&evictAct{pod: &pod{object: trimPod(p)}, reason: c.reason}).onItsWay()
-				if err := s.askToLeave(t.Context(), d.namespace, d.name, d.uid, d.counts, refused, d.grace); err != nil {
-					t.Error(err)
-				}
-				for _, g := range got {
-					if (g == nil) != (c.want == nil) || g != nil && *g != *c.want {
-						t.Errorf("%+v, a Job's %v: it gets %v", c, job, g)
-					}
-				}
-				if len(got) == 0 {
-					t.Error("it is not asked to leave")
-				}
-				if _, why, _ := s.stop(t.Context(), &suspension{pods: []departure{d}}); c.want != nil && !strings.Contains(why, "asks for more than 10m0s to end") {
-					t.Errorf("its owner would be suspended, or not for %q", why)
-				}
-			}
+		p := newTestPod("p", 1)
+		p.Spec.TerminationGracePeriodSeconds = c.asks
+		e := (&evictAct{pod: &pod{object: trimPod(p)}, reason: c.reason}).value()
+		if got := e.Grace; (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%+v: it gets %v", c, got)
 		}
+		if e.DespiteBudgets != (c.reason == core.QuotaReclaim.String()) || e.Counted {
+			t.Errorf("%+v: %+v", c, e)
+		}
+	}
+	if e := (&evictAct{pod: &pod{object: trimPod(jobPod(newTestPod("p", 1)))}, reason: "x", shard: 3}).value(); !e.Counted || e.Shard != 3 {
+		t.Errorf("a Job's pod: %+v", e)
+	}
+}
+
+// What an instance left without the finalizer gets it back from the next, unless that
+// evicts it itself.
+func TestPodThatWasNotEvicted(t *testing.T) {
+	y := newToy(t)
+	y.node("a", 8)
+	p := jobPod(newTestPod("p", 8))
+	p.Finalizers, p.Annotations[v1alpha1.EvictingAnnotation] = nil, "true"
+	done := jobPod(newTestPod("done", 1))
+	done.Finalizers, done.Annotations[v1alpha1.EvictingAnnotation] = nil, "true"
+	done.Status.Phase = v1.PodSucceeded
+	y.see(p, done)
+	y.start()
+	counted := func() (names []string) {
+		for _, x := range y.decide(y.now).count {
+			names = append(names, x.Name)
+		}
+		y.done()
+		slices.Sort(names)
+		return names
+	}
+	// Not those of another instance, nor one that is on its way to another node.
+	y.shards.held[0] = false
+	if got := counted(); len(got) > 0 {
+		t.Errorf("%v are counted again, on which another instance decides", got)
+	}
+	y.shards.held[0], y.pods["p"].moves = true, true
+	if got := counted(); !slices.Equal(got, []string{"done"}) {
+		t.Errorf("%v are counted again while p moves", got)
+	}
+	y.pods["p"].moves = false
+	if got := counted(); !slices.Equal(got, []string{"p"}) { // and done no more
+		t.Fatalf("%v are counted again", got)
+	}
+	// The same as this instance evicts it: the write is seen before the pod is gone.
+	y.pods["p"].state = podLeaving
+	y.see(p)
+	if got := counted(); len(got) > 0 {
+		t.Errorf("%v are counted again, which are to be evicted", got)
+	}
+}
+
+// The annotation on a pod of no Job gives it no finalizer.
+func TestEvictingAnnotationAlone(t *testing.T) {
+	for what, c := range map[string]struct {
+		owner change[*v1.Pod]
+		want  int
+	}{
+		"no owner":              {func(*v1.Pod) {}, 0},
+		"a ReplicaSet":          {ownedBy("apps/v1", "ReplicaSet", "x"), 0},
+		"another group's Job":   {ownedBy("example.com/v1", "Job", "x"), 0},
+		"a Job that owns alone": {func(p *v1.Pod) { ownedBy("batch/v1", "Job", "x")(p); p.OwnerReferences[0].Controller = nil }, 0},
+		"a Job":                 {ownedBy("batch/v1", "Job", "x"), 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("n", "r")
+			w.pod("a", inQueue(DefaultQueue), c.owner)
+			w.on("a>n")
+			w.pod("a", func(p *v1.Pod) { p.Annotations[v1alpha1.EvictingAnnotation] = "true" })
+			acts := w.m.decide(w.m.now + core.Second)
+			if len(acts.count) != c.want {
+				t.Errorf("%d are given the finalizer, want %d", len(acts.count), c.want)
+			}
+			w.m.done()
+		})
 	}
 }

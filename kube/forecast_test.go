@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Of a job that waits for others to end it is said when it starts, or why nobody
@@ -20,18 +21,18 @@ func TestExpectedStart(t *testing.T) {
 	w.pod("next", asking(v1alpha1.GPUResource, "8"))
 	w.pod("never", asking(v1alpha1.GPUResource, "9"))
 	w.pod("then", asking(v1alpha1.GPUResource, "8"))
-	w.waits("next", "Resources", "are free"+StartMark+ends.UTC().Format(time.RFC3339))
-	w.waits("then", "Resources", "; jobs ahead: 2"+NoStartMark+"jobs before it have no walltime, or it takes more than the end of those that run")
+	w.waits("next", "Resources", "are free"+translate.StartMark+ends.UTC().Format(time.RFC3339))
+	w.waits("then", "Resources", "; jobs ahead: 2"+translate.NoStartMark+"jobs before it have no walltime, or it takes more than the end of those that run")
 	w.waits("never", "NoNode", "")
 	if g := w.m.pods[w.pods["default/never"].UID].group; strings.Contains(g.waiting.detail, "expected") {
 		t.Errorf("of a pod that fits no node it says %q", g.waiting.detail)
 	}
 	w.pod("runs", noted("muster.sh/walltime", "1s")) // that is over
-	w.waits("next", "Resources", NoStartMark+"running jobs without a walltime, or past it: 1")
+	w.waits("next", "Resources", translate.NoStartMark+"running jobs without a walltime, or past it: 1")
 	w.m.outlook.until = core.Never
 	w.pod("late", asking(v1alpha1.GPUResource, "8"))
-	w.waits("late", "Resources", NoStartMark+"it came after the last look ahead")
-	w.waits("next", "Resources", NoStartMark+"running jobs without a walltime, or past it: 1")
+	w.waits("late", "Resources", translate.NoStartMark+"it came after the last look ahead")
+	w.waits("next", "Resources", translate.NoStartMark+"running jobs without a walltime, or past it: 1")
 	w.m.outlook = outlook{Forecast: core.Forecast{Cut: true}, until: core.Never}
-	w.waits("next", "Resources", NoStartMark+"too many jobs wait to look at them all")
+	w.waits("next", "Resources", translate.NoStartMark+"too many jobs wait to look at them all")
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube/act"
 )
 
 // Who decides is agreed on by Leases: one for each shard, or one for all. An
@@ -317,7 +316,7 @@ func (s *Scheduler) take(ctx context.Context, shard int, cancel context.CancelCa
 		return
 	}
 	s.begun.Do(func() { close(s.ready) })
-	if err := act.Retry(ctx, func() error { return s.findSuspended(ctx) }); err != nil && ctx.Err() == nil {
+	if err := s.actor.FindSuspended(ctx); err != nil && ctx.Err() == nil {
 		s.log.Error("owners that were suspended cannot be listed: they stay so until the next start", "error", err)
 	}
 }

@@ -16,7 +16,6 @@ type metrics struct {
 	waited    *prometheus.HistogramVec
 	evictions *prometheus.CounterVec
 	preempted prometheus.Counter
-	moves     *prometheus.CounterVec
 	confined  prometheus.Gauge
 	leftOut   prometheus.Counter
 }
@@ -37,9 +36,6 @@ func newMetrics() *metrics {
 		preempted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "muster_preemptions_total", Help: "Times that a job lost pods by preemption or reclaim; pods told to leave by one pass are one.",
 		}),
-		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_moves_total", Help: "Pods of drained nodes that others were to replace before they leave, by how it ended.",
-		}, []string{"result"}),
 		confined: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "muster_quarantined_jobs", Help: "Jobs that are left out because the scheduler failed while it worked on them.",
 		}),
@@ -51,7 +47,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}
-	m.registry.MustRegister(m.decide, m.decisions, m.evictions, m.preempted, m.moves, m.confined, m.leftOut, m.waited)
+	m.registry.MustRegister(m.decide, m.decisions, m.evictions, m.preempted, m.confined, m.leftOut, m.waited)
 	m.registry.MustRegister(m.Collectors()...)
 	return m
 }

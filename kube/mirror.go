@@ -77,7 +77,7 @@ type mirror struct {
 	draining map[string]*node   // to be emptied
 	moving   map[types.UID]*pod // out of their owners' hands
 	// uncounted are the pods that were to be evicted, and have not been.
-	uncounted map[types.UID]move
+	uncounted map[types.UID]act.Pod
 	shards    shardTable
 	// arrived are the nodes that came from another shard and take no pods yet.
 	arrived map[string]*node
@@ -90,11 +90,11 @@ type acts struct {
 	// suspend has the groups of which all pods are to leave.
 	suspend []suspendAct
 	// move has the pods that are to leave for another node.
-	move []move
+	move []act.Move
 	// stay has the pods of drained nodes that are locked.
-	stay []move
+	stay []act.Stay
 	// count has the pods that were to be evicted, and are to be counted again.
-	count []move
+	count []act.Pod
 	// choose has the claims that are to be told a node.
 	choose []act.SelectNode
 	// ask has the groups whose object is to be asked how large the gang is.
@@ -113,9 +113,20 @@ type acts struct {
 
 // values returns the acts as they are carried out, which refer to no table.
 func (a *acts) values() act.Acts {
-	out := act.Acts{Release: slices.Clone(a.release), Select: slices.Clone(a.choose)}
+	out := act.Acts{
+		Release: slices.Clone(a.release), Select: slices.Clone(a.choose), Move: slices.Clone(a.move), Stay: slices.Clone(a.stay), Count: slices.Clone(a.count),
+	}
 	for i := range a.bind {
 		out.Bind = append(out.Bind, a.bind[i].Bind)
+	}
+	for i := range a.evict {
+		out.Evict = append(out.Evict, a.evict[i].value())
+	}
+	for i := range a.suspend {
+		out.Suspend = append(out.Suspend, a.suspend[i].value())
+	}
+	for _, g := range a.ask {
+		out.Read = append(out.Read, act.ReadGang{Group: g.id, Object: *g.object})
 	}
 	return out
 }
@@ -124,14 +135,6 @@ func (a *acts) values() act.Acts {
 type bindAct struct {
 	pod *pod
 	act.Bind
-}
-
-// evictAct asks to make a pod leave.
-type evictAct struct {
-	pod     *pod
-	reason  string
-	message string
-	shard   int // of the group it was of, for a pod that has none any more
 }
 
 // node is a node of the cluster.
@@ -169,7 +172,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: storage.New(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
-		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{}, uncounted: map[types.UID]move{},
+		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{}, uncounted: map[types.UID]act.Pod{},
 		shards: oneShard(), arrived: map[string]*node{}, newEngine: newEngine,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -153,8 +154,8 @@ func trimPod(p *v1.Pod) *podObject {
 	}
 	o.bears[notReady], o.bears[unreachable] = bears(p, v1.TaintNodeNotReady), bears(p, v1.TaintNodeUnreachable)
 	o.owner = metav1.GetControllerOf(p)
-	o.slow = p.Spec.TerminationGracePeriodSeconds != nil && *p.Spec.TerminationGracePeriodSeconds > int64(maxGrace/time.Second)
-	o.counts, o.uncounted = counts(&p.ObjectMeta), uncounted(&p.ObjectMeta)
+	o.slow = p.Spec.TerminationGracePeriodSeconds != nil && *p.Spec.TerminationGracePeriodSeconds > int64(act.MaxGrace/time.Second)
+	o.counts, o.uncounted = translate.Counted(&p.ObjectMeta), translate.Uncounted(&p.ObjectMeta)
 	o.replaceable, o.move, o.staysAsTold = translate.Replaceable(p) != nil, translate.MoveOf(p), translate.StaysAsTold(p)
 	o.deviceClaims = podClaims(p)
 	if o.request.GPU >= core.WholeGPU {

@@ -7,8 +7,9 @@
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go budgets.go volumes.go queues.go policies.go topologies.go priorities.go
 //	storage/                                          an index: what pods need of nodes for their volumes
 //	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
-//	act/                                              what is written to the API; outcomes.go takes in what became of it
-//	evict.go suspend.go move.go unfinished.go status.go size.go     acts that are not there yet
+//	evict.go suspend.go     what decisions ask for, as acts
+//	act/                    acts are written to the API; outcomes.go takes in what became of them
+//	status.go admitted.go   conditions and records, which are not there yet
 //	leader.go fence.go shards.go                      who decides, and on what
 //	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
 //
@@ -29,15 +30,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -99,25 +95,19 @@ type Recorder interface {
 
 // Scheduler is Muster on one cluster.
 type Scheduler struct {
-	config   Config
-	log      *slog.Logger
-	now      func() time.Time
-	client   kubernetes.Interface
-	leasing  kubernetes.Interface // for Leases, which no fence may keep from being renewed
-	fence    *fence               // what else is written passes it; nil without an election
-	muster   rest.Interface       // for our own objects
-	dynamic  dynamic.Interface
-	box      *mailbox
-	mirror   *mirror
-	actor    *act.Actor
-	verses   *verses
-	evicting chan struct{} // as many as may be under way
-	metrics  *metrics
-	recorder record.EventRecorder
+	config  Config
+	log     *slog.Logger
+	now     func() time.Time
+	client  kubernetes.Interface
+	leasing kubernetes.Interface // for Leases, which no fence may keep from being renewed
+	fence   *fence               // what else is written passes it; nil without an election
+	muster  rest.Interface       // for our own objects
+	box     *mailbox
+	mirror  *mirror
+	actor   *act.Actor
+	verses  *verses
+	metrics *metrics
 
-	resources   sync.Map              // schema.GroupVersionKind to schema.GroupVersionResource
-	suspensions unfinished[suspended] // owners to resume
-	moves       unfinished[move]
 	standings   chan []standing // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	drive       func(context.Context) // the loop, until its context ends
@@ -190,13 +180,13 @@ func New(c Config) (*Scheduler, error) {
 		return nil, err
 	}
 	s := &Scheduler{
-		config: c, log: c.Log, now: c.Now, client: client, muster: muster, dynamic: dyn, leasing: leasing, fence: fence,
-		box: newMailbox(), verses: newVerses(), evicting: make(chan struct{}, 32),
+		config: c, log: c.Log, now: c.Now, client: client, muster: muster, leasing: leasing, fence: fence,
+		box: newMailbox(), verses: newVerses(),
 		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
 		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
 		metadata: meta, layout: layout(c.Shards), held: make([]atomic.Bool, len(c.Shards)),
 	}
-	s.actor = act.New(act.Config{Client: client, Outcomes: outcomes{s.box}, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
+	s.actor = act.New(act.Config{Client: client, Dynamic: dyn, Outcomes: outcomes{s.box}, Holds: func(shard int) bool { return s.held[shard].Load() }, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
 	s.drive = s.loop
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record, s.mirror.traced = c.Record, c.Traced
@@ -225,29 +215,16 @@ func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
 func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{QPS: 1. / 60, BurstSize: 10})
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: s.client.CoreV1().Events("")})
-	s.recorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: v1alpha1.SchedulerName})
-
 	synced, err := s.watch(ctx)
 	if err != nil {
 		return fmt.Errorf("the API server does not answer: %w", err)
 	}
 	var workers sync.WaitGroup
-	workers.Go(func() { s.actor.Run(ctx, s.config.Workers) })
+	s.actor.Start(ctx, s.config.Workers)
 	for range 4 {
 		workers.Go(func() { s.write(ctx) })
 	}
 	workers.Go(func() { s.showStandings(ctx) })
-	workers.Go(func() {
-		select {
-		case <-s.ready:
-			workers.Go(func() { wait.UntilWithContext(ctx, s.moveOn, lookPeriod) })
-			wait.UntilWithContext(ctx, s.resumeGone, lookPeriod)
-		case <-ctx.Done():
-		}
-	})
 	var leader sync.WaitGroup
 	stopped := make(chan struct{})
 	leader.Go(func() {
@@ -346,28 +323,12 @@ func (s *Scheduler) loop(ctx context.Context) {
 // send sends acts on their way.
 func (s *Scheduler) send(ctx context.Context, a *acts) {
 	s.actor.Do(ctx, a.values())
-	for i := range a.evict {
-		go s.evict(ctx, a.evict[i].onItsWay())
-	}
-	for i := range a.suspend {
-		go s.suspend(ctx, a.suspend[i].onItsWay())
-	}
-	s.moves.add(a.move...)
-	for _, x := range a.count {
-		go s.countAgain(ctx, x.namespace, x.name, x.uid)
-	}
-	for _, x := range a.stay {
-		go s.sayLocked(ctx, x)
-	}
-	for _, g := range a.ask {
-		go s.ask(ctx, g.id, *g.object)
-	}
 	s.verses.put(a.said)
 	if len(a.record) > 0 {
 		go s.keepRecords(ctx, slices.Clone(a.record))
 	}
 	for _, w := range a.warn {
-		s.event(w.namespace, "Pod", w.name, w.uid, v1.EventTypeWarning, w.reason, w.message)
+		s.actor.Event("Pod", act.Pod{Namespace: w.namespace, Name: w.name, UID: w.uid}, v1.EventTypeWarning, w.reason, w.message)
 	}
 }
 
@@ -380,16 +341,4 @@ func (s *Scheduler) Holds() []string {
 		}
 	}
 	return names
-}
-
-// event tells people of something that happened to an object.
-func (s *Scheduler) event(namespace, kind, name string, uid types.UID, eventType, reason, message string) {
-	if s.recorder == nil {
-		return
-	}
-	ref := &v1.ObjectReference{Kind: kind, Namespace: namespace, Name: name, UID: uid, APIVersion: "v1"}
-	if kind == "PodGroup" {
-		ref.APIVersion = "scheduling.k8s.io/v1beta1"
-	}
-	s.recorder.Event(ref, eventType, reason, message)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Why jobs wait, as the API is told: in conditions of pods and PodGroups. The
@@ -113,7 +113,7 @@ func (m *mirror) say(g *group) []verse {
 				detail += m.shards.within()
 			}
 			if x.Ahead > 0 {
-				detail += fmt.Sprint(AheadMark, x.Ahead)
+				detail += fmt.Sprint(translate.AheadMark, x.Ahead)
 			}
 			detail += m.expects(g, x.Reason)
 		}
@@ -131,8 +131,8 @@ func (m *mirror) say(g *group) []verse {
 	// An event is what has happened: numbers alone that change are news now and then.
 	now.told = old.told
 	event := ""
-	if now.reason != old.reason || why(now.message) != why(old.message) && m.now-old.told >= sayAgain {
-		event, now.told = why(now.message), m.now
+	if now.reason != old.reason || translate.WhyWaiting(now.message) != translate.WhyWaiting(old.message) && m.now-old.told >= sayAgain {
+		event, now.told = translate.WhyWaiting(now.message), m.now
 	}
 	g.said = now
 	var out []verse
@@ -163,15 +163,6 @@ type outlook struct {
 	until core.Time       // when it is to be made anew
 }
 
-// AheadMark, StartMark and NoStartMark are what the message of the condition has
-// before how many jobs wait in front, before the time at which the job is expected to
-// start, and before why nobody knows it.
-const (
-	AheadMark   = "; jobs ahead: "
-	StartMark   = "; expected start: "
-	NoStartMark = "; expected start unknown: "
-)
-
 // expects says when a job is expected to start, or why that is not known; nothing where
 // it does not wait for what others hold.
 func (m *mirror) expects(g *group, why core.Reason) string {
@@ -189,28 +180,20 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 	at, ok := f.Starts[g.job]
 	switch {
 	case ok:
-		return StartMark + clock(at)
+		return translate.StartMark + clock(at)
 	case f.Cut:
-		return NoStartMark + "too many jobs wait to look at them all"
+		return translate.NoStartMark + "too many jobs wait to look at them all"
 	case !f.of[g]:
-		return NoStartMark + "it came after the last look ahead"
+		return translate.NoStartMark + "it came after the last look ahead"
 	case f.Endless > 0:
-		return NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
+		return translate.NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
 	}
-	return NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
+	return translate.NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
 }
 
 // clock is a time as messages say it: a message that said how long until then would be
 // another all the time, and written anew.
 func clock(t core.Time) string { return time.Unix(0, int64(t)).UTC().Format(time.RFC3339) }
-
-// why is the part of a condition's message that says why a job waits.
-func why(message string) string {
-	for _, mark := range []string{AheadMark, StartMark, NoStartMark} {
-		message, _, _ = strings.Cut(message, mark)
-	}
-	return message
-}
 
 // wantsRoom reports whether a job waits for room on nodes.
 func wantsRoom(why core.Reason) bool {
@@ -449,7 +432,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 	}
 	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err == nil && x.event != "" {
-		s.event(x.namespace, "Pod", x.name, x.uid, v1.EventTypeWarning, x.reason, x.event)
+		s.actor.Event("Pod", act.Pod{Namespace: x.namespace, Name: x.name, UID: x.uid}, v1.EventTypeWarning, x.reason, x.event)
 	}
 	return err
 }
@@ -501,7 +484,7 @@ func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
 	}
 	_, err = groups.Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err == nil && x.event != "" {
-		s.event(x.namespace, "PodGroup", x.name, x.uid, v1.EventTypeWarning, x.reason, x.event)
+		s.actor.Event("PodGroup", act.Pod{Namespace: x.namespace, Name: x.name, UID: x.uid}, v1.EventTypeWarning, x.reason, x.event)
 	}
 	return err
 }

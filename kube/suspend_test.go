@@ -1,24 +1,13 @@
 package kube
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -52,9 +41,9 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	if len(a.evict) != 0 || len(a.suspend) != 1 {
 		t.Fatalf("%d evictions, %d suspensions", len(a.evict), len(a.suspend))
 	}
-	x := a.suspend[0].onItsWay()
+	x := a.suspend[0].value()
 	y.done()
-	if len(x.owners) != 1 || x.owners[0].Name != "train" || len(x.pods) != 2 || len(x.members) != 2 || !x.since.Equal(startOfTime) {
+	if len(x.Owners) != 1 || x.Owners[0].Name != "train" || len(x.Pods) != 2 || len(x.Members) != 2 || !x.Since.Equal(startOfTime) {
 		t.Errorf("got %+v", x)
 	}
 	for _, p := range old {
@@ -98,405 +87,47 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	}
 }
 
-// owners is a scheduler with a fake API that has owners of pods.
-type owners struct {
-	*Scheduler
-	t *testing.T
-}
-
-var ownerKinds = []*metav1.APIResourceList{
-	{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}}},
-	{GroupVersion: "jobset.x-k8s.io/v1alpha2", APIResources: []metav1.APIResource{{Name: "jobsets", Kind: "JobSet", Namespaced: true}}},
-	{GroupVersion: "kubeflow.org/v1", APIResources: []metav1.APIResource{{Name: "pytorchjobs", Kind: "PyTorchJob", Namespaced: true}}},
-	{GroupVersion: "ray.io/v1", APIResources: []metav1.APIResource{{Name: "rayjobs", Kind: "RayJob", Namespaced: true}, {Name: "rayclusters", Kind: "RayCluster", Namespaced: true}}},
-}
-
-func newOwners(t *testing.T, objects ...*unstructured.Unstructured) *owners {
-	client := fake.NewClientset()
-	client.Resources = ownerKinds
-	lists := map[schema.GroupVersionResource]string{}
-	for _, l := range ownerKinds {
-		gv, _ := schema.ParseGroupVersion(l.GroupVersion)
-		for _, r := range l.APIResources {
-			lists[gv.WithResource(r.Name)] = r.Kind + "List"
-		}
+// The place of a group is kept while its owner is suspended, for a while after that, and
+// not if the owner was not suspended after all. A mark that names a pod keeps none.
+func TestPlaceOfASuspendedGroup(t *testing.T) {
+	y := newToy(t)
+	job := translate.Group{Namespace: "default", Kind: "job", Name: "train"}
+	for _, kind := range []translate.GroupKind{job.Kind, translate.ByItself, others} {
+		y.park(translate.Group{Namespace: "default", Kind: kind, Name: "train"}, startOfTime)
 	}
-	var all []runtime.Object
-	for _, o := range objects {
-		all = append(all, o)
+	if g := y.groups[job]; len(y.groups) != 1 || g == nil || !g.created.Equal(startOfTime) || g.parked.until != core.Never {
+		t.Fatalf("places are kept for %v", y.groups)
 	}
-	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, all...)
-	return &owners{t: t, Scheduler: &Scheduler{
-		held: decidesOnAll(), log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, dynamic: dyn,
-		box: newMailbox(), evicting: make(chan struct{}, 1), metrics: newMetrics(),
-	}}
-}
-
-// owner is an object that owns pods, or owners.
-func owner(apiVersion, kind, name string, by *unstructured.Unstructured) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": map[string]any{}}}
-	o.SetName(name)
-	o.SetNamespace("default")
-	o.SetUID(types.UID(kind + name))
-	if by != nil {
-		o.SetOwnerReferences([]metav1.OwnerReference{refTo(by)})
+	if y.resumed(job); y.groups[job].parked.until != y.mirror.now+keepPlace {
+		t.Errorf("its place is kept until %v", y.groups[job].parked.until)
 	}
-	return o
-}
-
-func refTo(o *unstructured.Unstructured) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), Controller: new(true)}
-}
-
-// pods adds pods that run, with a label.
-func (o *owners) pods(key, value string, names ...string) {
-	for _, name := range names {
-		p := newTestPod(name, 1)
-		p.Labels[key], p.Spec.NodeName, p.Status.Phase = value, "a", v1.PodRunning
-		if _, err := o.client.CoreV1().Pods("default").Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
-			o.t.Fatal(err)
-		}
+	if y.unpark(job); y.groups[job].parked != nil {
+		t.Error("its place is kept though its pods are evicted")
 	}
 }
 
-func (o *owners) noPods() {
-	list, _ := o.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
-	for _, p := range list.Items {
-		if err := o.client.CoreV1().Pods("default").Delete(context.Background(), p.Name, metav1.DeleteOptions{}); err != nil {
-			o.t.Fatal(err)
-		}
+// A move that another instance has to finish may be begun again: the pod may be of a
+// shard by now that is held here.
+func TestMovedOff(t *testing.T) {
+	y := newToy(t)
+	p := &pod{moves: true}
+	y.pods["old"] = p
+	box := newMailbox()
+	outcomes{box}.MovedOff("old", nil)
+	for _, f := range box.take(nil) {
+		f(y.mirror)
+	}
+	if p.moves {
+		t.Error("the pod is on its way still")
 	}
 }
 
-// state is how an owner stands: whether it is suspended, and by us.
-func (o *owners) state(x *unstructured.Unstructured, field ...string) string {
-	r, err := o.resource(x.GroupVersionKind())
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	got, err := o.dynamic.Resource(r).Namespace("default").Get(context.Background(), x.GetName(), metav1.GetOptions{})
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	on, found, _ := unstructured.NestedBool(got.Object, field...)
-	_, mark := got.GetAnnotations()[v1alpha1.SuspendedAnnotation]
-	_, label := got.GetLabels()[v1alpha1.SuspendedLabel]
-	if mark != label {
-		o.t.Errorf("annotation %v, label %v", mark, label)
-	}
-	switch {
-	case on && mark:
-		return "suspended by us"
-	case on:
-		return "suspended"
-	case mark:
-		return "marked"
-	case found:
-		return "resumed"
-	}
-	return "never suspended"
-}
-
-// leaving is what asks for the pods a and b to leave.
-func leaving(by *unstructured.Unstructured) *suspension {
-	x := &suspension{
-		id: translate.Group{Namespace: "default", Kind: "job", Name: "train"}, since: startOfTime,
-		owners: []metav1.OwnerReference{refTo(by)}, members: map[types.UID]bool{"a": true, "b": true},
-	}
-	for _, name := range []string{"a", "b"} {
-		x.pods = append(x.pods, departure{namespace: "default", name: name, uid: types.UID(name), reason: core.PriorityPreemption.String(), message: "room"})
-	}
-	return x
-}
-
-func TestSuspendAndResume(t *testing.T) {
-	ctx := context.Background()
-	job := owner("batch/v1", "Job", "train", nil)
-	job.SetResourceVersion("7")
-	o := newOwners(t, job)
-	o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
-	o.suspend(ctx, leaving(job))
-	if got := o.state(job, "spec", "suspend"); got != "suspended by us" {
-		t.Fatalf("the job is %s", got)
-	}
-	for _, a := range o.dynamic.(*dynamicfake.FakeDynamicClient).Actions() {
-		if p, ok := a.(clienttesting.PatchAction); ok && !strings.Contains(string(p.GetPatch()), `"resourceVersion":"7"`) {
-			t.Errorf("whatever has changed since it was read, it is suspended: %s", p.GetPatch())
-		}
-	}
-	for _, name := range []string{"a", "b"} {
-		p, _ := o.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if len(p.Status.Conditions) != 1 || p.Status.Conditions[0].Type != v1.DisruptionTarget || p.Status.Conditions[0].Reason != v1alpha1.PreemptionReason {
-			t.Errorf("%s: conditions %v", name, p.Status.Conditions)
-		}
-	}
-	o.resumeGone(ctx)
-	if got := o.state(job, "spec", "suspend"); got != "suspended by us" {
-		t.Fatalf("while its pods are there, the job is %s", got)
-	}
-
-	if err := o.findSuspended(ctx); err != nil { // as one that takes another shard does
-		t.Fatal(err)
-	}
-	if n := len(o.suspensions.list); n != 1 {
-		t.Errorf("of one owner, %d are to be resumed", n)
-	}
-
-	// Another instance finds it, and finishes.
-	next := newOwners(t)
-	next.Scheduler.client, next.Scheduler.dynamic = o.client, o.dynamic
-	if err := next.findSuspended(ctx); err != nil {
-		t.Fatal(err)
-	}
-	m := newToy(t)
-	for _, f := range next.box.take(nil) {
-		f(m.mirror)
-	}
-	if g := m.groups[translate.Group{Namespace: "default", Kind: "job", Name: "train"}]; g == nil || !g.created.Equal(startOfTime) {
-		t.Errorf("the place of the job is lost")
-	}
-	next.noPods()
-	next.resumeGone(ctx)
-	if got := o.state(job, "spec", "suspend"); got != "resumed" || len(next.suspensions.list) != 0 {
-		t.Errorf("when its pods are gone, the job is %s", got)
-	}
-	o.resumeGone(ctx)
-	if len(o.suspensions.list) != 0 {
-		t.Error("who suspended it goes on looking at it")
-	}
-}
-
-// The topmost owner is suspended, if all above the pods are of kinds that are
-// known, and have no other pods.
-func TestWhichOwnerIsSuspended(t *testing.T) {
-	ctx := context.Background()
-	set := owner("jobset.x-k8s.io/v1alpha2", "JobSet", "train", nil)
-	inSet := owner("batch/v1", "Job", "train-w-0", set)
-	torch := owner("kubeflow.org/v1", "PyTorchJob", "train", nil)
-	workflow := owner("batch/v1", "Job", "step", owner("argoproj.io/v1alpha1", "Workflow", "flow", nil))
-	nightly := owner("batch/v1", "Job", "nightly-1", owner("batch/v1", "CronJob", "nightly", nil))
-	users := owner("batch/v1", "Job", "users", nil)
-	_ = unstructured.SetNestedField(users.Object, true, "spec", "suspend")
-	ended := owner("batch/v1", "Job", "ended", nil)
-	_ = unstructured.SetNestedSlice(ended.Object, []any{map[string]any{"type": "Complete", "status": "True"}}, "status", "conditions")
-	for name, c := range map[string]struct {
-		by, stops  *unstructured.Unstructured
-		field      []string
-		label      [2]string
-		more       []string // other pods
-		budget     int32    // disruptions allowed, less than 0 for no budget
-		want, then string
-	}{
-		"a job set":           {inSet, set, []string{"spec", "suspend"}, [2]string{"jobset.sigs.k8s.io/jobset-name", "train"}, nil, -1, "suspended by us", "resumed"},
-		"PyTorchJob":          {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, nil, -1, "suspended by us", "resumed"},
-		"an unknown owner":    {workflow, workflow, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "step"}, nil, -1, "never suspended", "never suspended"},
-		"a cron job's":        {nightly, nightly, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "nightly-1"}, nil, -1, "suspended by us", "resumed"},
-		"suspended by others": {users, users, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "users"}, nil, -1, "suspended", "suspended"},
-		"over":                {ended, ended, []string{"spec", "suspend"}, [2]string{"batch.kubernetes.io/job-name", "ended"}, nil, -1, "never suspended", "never suspended"},
-		"another pod":         {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, []string{"c"}, -1, "never suspended", "never suspended"},
-		"a budget":            {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, nil, 1, "never suspended", "never suspended"},
-		"a larger budget":     {torch, torch, []string{"spec", "runPolicy", "suspend"}, [2]string{"training.kubeflow.org/job-name", "train"}, nil, 2, "suspended by us", "resumed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := newOwners(t, set.DeepCopy(), inSet.DeepCopy(), torch.DeepCopy(), workflow.DeepCopy(), nightly.DeepCopy(), users.DeepCopy(), ended.DeepCopy())
-			o.pods(c.label[0], c.label[1], append([]string{"a", "b"}, c.more...)...)
-			if c.budget >= 0 {
-				b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"}}
-				b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{c.label[0]: c.label[1]}}
-				b.Status.DisruptionsAllowed = c.budget
-				if _, err := o.client.PolicyV1().PodDisruptionBudgets("default").Create(ctx, b, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			_, why, err := o.stop(ctx, leaving(c.by))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := o.state(c.stops, c.field...); got != c.want || (why == "") != (c.want == "suspended by us") {
-				t.Errorf("it is %s, want %s; because %q", got, c.want, why)
-			}
-			o.noPods()
-			if err := o.findSuspended(ctx); err != nil {
-				t.Fatal(err)
-			}
-			o.resumeGone(ctx)
-			if got := o.state(c.stops, c.field...); got != c.then {
-				t.Errorf("then it is %s, want %s", got, c.then)
-			}
-		})
-	}
-}
-
-// An owner is resumed when its pods are gone, or as good as gone.
-func TestResumedWhenItsPodsAreGone(t *testing.T) {
-	ctx := context.Background()
-	ending := func(p *v1.Pod) {
-		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(startOfTime)), new(int64(30))
-	}
-	for name, c := range map[string]struct {
-		is    func(*v1.Pod)
-		after time.Duration // since it was seen so for the first time
-		want  string
-	}{
-		"one runs":             {func(*v1.Pod) {}, time.Hour, "suspended by us"},
-		"one is ending":        {ending, 30*time.Second + overdue - 1, "suspended by us"},
-		"one nobody ends":      {ending, 30*time.Second + overdue, "resumed"},
-		"one has done its job": {func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }, 0, "resumed"},
-		"one was ending long ago by another clock": {func(p *v1.Pod) {
-			ending(p)
-			p.DeletionTimestamp.Time = startOfTime.Add(-time.Hour)
-		}, time.Second, "suspended by us"},
-		"one ends in the future by another clock": {func(p *v1.Pod) {
-			ending(p)
-			p.DeletionTimestamp.Time = startOfTime.Add(time.Hour)
-		}, time.Minute, "resumed"},
-	} {
-		job := owner("batch/v1", "Job", "train", nil)
-		o := newOwners(t, job)
-		o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
-		o.suspend(ctx, leaving(job))
-		o.noPods()
-		o.pods("batch.kubernetes.io/job-name", "train", "a")
-		p, err := o.client.CoreV1().Pods("default").Get(ctx, "a", metav1.GetOptions{})
-		if err == nil {
-			c.is(p)
-			_, err = o.client.CoreV1().Pods("default").Update(ctx, p, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.resumeGone(ctx)
-		o.now = func() time.Time { return startOfTime.Add(c.after) }
-		o.resumeGone(ctx)
-		if got := o.state(job, "spec", "suspend"); got != c.want {
-			t.Errorf("%s: it is %s, want %s", name, got, c.want)
-		}
-		m := newToy(t)
-		id := translate.Group{Namespace: "default", Kind: "job", Name: "train"}
-		m.park(id, startOfTime)
-		for _, f := range o.box.take(nil) {
-			f(m.mirror)
-		}
-		if kept := m.groups[id].parked.until == core.Never; kept != (c.want != "resumed") {
-			t.Errorf("%s: its place is kept for good: %t", name, kept)
-		}
-	}
-}
-
-// The pods of an owner that cannot be suspended are evicted, and its place is not kept
-// for ones that come when it is resumed.
-func TestEvictedRatherThanSuspended(t *testing.T) {
-	workflow := owner("batch/v1", "Job", "step", owner("argoproj.io/v1alpha1", "Workflow", "flow", nil))
-	o := newOwners(t, workflow)
-	gone := make(chan string, 2)
-	o.client.(*fake.Clientset).PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if a.GetSubresource() != "eviction" {
-			return false, nil, nil
-		}
-		gone <- a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).Name
-		return true, nil, nil
-	})
-	o.pods("batch.kubernetes.io/job-name", "step", "a", "b")
-	m := newToy(t)
-	id := translate.Group{Namespace: "default", Kind: "job", Name: "train"}
-	m.park(id, startOfTime)
-	o.suspend(context.Background(), leaving(workflow))
-	var names []string
-	for range 2 {
-		select {
-		case name := <-gone:
-			names = append(names, name)
-		case <-time.After(10 * time.Second):
-		}
-	}
-	if slices.Sort(names); !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("%v are evicted", names)
-	}
-	for _, f := range o.box.take(nil) {
-		f(m.mirror)
-	}
-	if m.groups[id].parked != nil {
-		t.Error("its place is kept")
-	}
-}
-
-// A budget lets pods go all at once that it selects, as it was last counted.
-func TestBudgetAllows(t *testing.T) {
-	pods := []*v1.Pod{newTestPod("a", 1), newTestPod("b", 1)}
-	for _, p := range pods {
-		p.Labels["app"] = "db"
-	}
-	for _, c := range []struct {
-		app      string
-		allowed  int32
-		observed int64
-		want     bool
-	}{{"db", 2, 3, true}, {"db", 1, 3, false}, {"db", 2, 2, false}, {"web", 0, 2, true}} {
-		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
-		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": c.app}}
-		b.Status.DisruptionsAllowed, b.Status.ObservedGeneration = c.allowed, c.observed
-		if got := allows(b, pods); got != c.want {
-			t.Errorf("%+v: %t", c, got)
-		}
-	}
-}
-
-// Who takes our mark off has decided that the owner stays suspended; who takes
-// the flag back gets the mark off too.
-func TestOthersDecideOtherwise(t *testing.T) {
-	ctx := context.Background()
-	for _, c := range []struct{ patch, want string }{
-		{`{"metadata":{"annotations":{"muster.sh/suspended":null},"labels":{"muster.sh/suspended":null}}}`, "suspended"},
-		{`{"spec":{"suspend":false}}`, "resumed"},
-	} {
-		job := owner("batch/v1", "Job", "train", nil)
-		o := newOwners(t, job)
-		o.pods("batch.kubernetes.io/job-name", "train", "a", "b")
-		o.suspend(ctx, leaving(job))
-		jobs := o.dynamic.Resource(schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}).Namespace("default")
-		if _, err := jobs.Patch(ctx, "train", types.MergePatchType, []byte(c.patch), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		o.noPods()
-		o.resumeGone(ctx)
-		if got := o.state(job, "spec", "suspend"); got != c.want || len(o.suspensions.list) != 0 {
-			t.Errorf("%s: it is %s, want %s", c.patch, got, c.want)
-		}
-	}
-}
-
-func TestSuspendMark(t *testing.T) {
-	k := suspendMark{"job/train", startOfTime, "batch.kubernetes.io/job-name=train"}
-	if got, ok := readSuspendMark(k.String()); !ok || got != k {
-		t.Errorf("got %v", got)
-	}
-	for _, s := range []string{"", "job/train", "train 2026-01-02T03:04:05Z a=b", "job/train yesterday a=b", "job/train 2026-01-02T03:04:05Z a=b=c"} {
-		if _, ok := readSuspendMark(s); ok {
-			t.Errorf("%q is taken", s)
-		}
-	}
-}
-
-// Where users label the Job rather than its pods, the Job is asked; one that is
-// gone, or that may not be read, holds nobody up.
+// Where users label the Job rather than its pods, what it says counts.
 func TestJobIsAsked(t *testing.T) {
-	ctx := context.Background()
-	job := owner("batch/v1", "Job", "train", nil)
-	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/max-exec-time-seconds": "60"})
-	o := newOwners(t, job)
-	ref := translate.ObjectRef{GroupVersionKind: job.GroupVersionKind(), Name: "train"}
-	says, err := o.gang(ctx, "default", ref)
-	if err != nil || says.Attributes.Queue != "q" || says.Attributes.Estimate != 60*core.Second {
-		t.Fatalf("it says %+v, %v", says, err)
-	}
-	ref.Name = "gone"
-	if nothing, err := o.gang(ctx, "default", ref); err != nil || nothing.Attributes.Queue != "" {
-		t.Errorf("a Job that is gone says %+v, %v", nothing, err)
-	}
-
 	w := newWorld(t)
 	w.node("n1", "r1")
-	made := func(p *v1.Pod) { p.OwnerReferences = []metav1.OwnerReference{refTo(job)} }
+	made := ownedBy("batch/v1", "Job", "train")
+	says := &translate.Gang{Attributes: translate.Attributes{Queue: "q"}}
 	w.pod("a", made)
 	w.waits("a", ReasonGangUnknown, "Job train has not been read yet")
 	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
@@ -528,32 +159,14 @@ func TestJobIsAsked(t *testing.T) {
 // A RayJob that was suspended makes another RayCluster, which waits in the place
 // of the first: since the RayJob was made.
 func TestRayJobKeepsItsPlace(t *testing.T) {
-	ctx := context.Background()
-	job := owner("ray.io/v1", "RayJob", "train", nil)
-	job.SetCreationTimestamp(metav1.NewTime(startOfTime))
-	job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": DefaultQueue})
-	second := owner("ray.io/v1", "RayCluster", "train-x2", job)
-	second.SetCreationTimestamp(metav1.NewTime(startOfTime.Add(2 * time.Hour)))
-	_ = unstructured.SetNestedSlice(second.Object, []any{map[string]any{"groupName": "w", "replicas": int64(1)}}, "spec", "workerGroupSpecs")
-	alone := owner("ray.io/v1", "RayCluster", "alone", nil)
-	orphan := owner("ray.io/v1", "RayCluster", "orphan", owner("ray.io/v1", "RayJob", "gone", nil))
-	o := newOwners(t, job, second, alone, orphan)
-	says := func(name string) *translate.Gang {
-		g, err := o.gang(ctx, "default", translate.ObjectRef{GroupVersionKind: second.GroupVersionKind(), Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g
+	cluster := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": map[string]any{
+		"workerGroupSpecs": []any{map[string]any{"groupName": "w", "replicas": int64(1)}},
+	}}}
+	says, err := translate.GangOf(cluster)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"alone", "orphan"} {
-		if g := says(name); !g.Since.IsZero() {
-			t.Errorf("%s is there since %v", name, g.Since)
-		}
-	}
-	g := says("train-x2")
-	if !g.Since.Equal(startOfTime) || g.Min != 2 || g.Roles["w"] != 1 || g.Attributes.Queue != DefaultQueue {
-		t.Fatalf("it says %+v", g)
-	}
+	says.Since, says.Attributes.Queue = startOfTime, DefaultQueue // as the RayJob above it says
 
 	w := newWorld(t)
 	w.now = startOfTime.Add(2 * time.Hour)
@@ -565,7 +178,7 @@ func TestRayJobKeepsItsPlace(t *testing.T) {
 		w.pod(fmt.Sprint("ray-", i), labelled("ray.io/cluster=train-x2", "ray.io/group="+group), asking(v1alpha1.GPUResource, "4"))
 	}
 	w.settle()
-	w.m.asked(translate.Group{Namespace: "default", Kind: "raycluster", Name: "train-x2"}, g, nil)
+	w.m.asked(translate.Group{Namespace: "default", Kind: "raycluster", Name: "train-x2"}, says, nil)
 	w.settle()
 	w.gone("blocker")
 	w.on("ray-0,ray-1>n1,n1", "second>")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // A pod is bound to a node with room, told its GPU, runs and ends.
@@ -168,7 +169,7 @@ func TestExpectedStart(t *testing.T) {
 	c.bound("runs")
 	c.create(pod("next", asks(2)))
 	said := c.waits("next", "Resources")
-	_, at, ok := strings.Cut(said, kube.StartMark)
+	_, at, ok := strings.Cut(said, translate.StartMark)
 	start, err := time.Parse(time.RFC3339, at)
 	if until := time.Until(start); !ok || err != nil || until < 50*time.Minute || until > 61*time.Minute {
 		t.Errorf("it says %q", said)

@@ -11,9 +11,18 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Outcomes receives what became of acts. An actor calls it from many goroutines.
@@ -24,6 +33,20 @@ type Outcomes interface {
 	// ClaimWritten reports a resource claim as the API returned it after a change,
 	// before the watch shows it.
 	ClaimWritten(c *resourceapi.ResourceClaim)
+	// NotSuspended reports that the owner of a group could not be suspended: its pods
+	// are evicted.
+	NotSuspended(translate.Group)
+	// FoundSuspended reports a group whose owner an instance suspended that decided
+	// before, since when it is in the queue.
+	FoundSuspended(g translate.Group, since time.Time)
+	// Resumed reports that the owner of a group is not suspended by Muster any more.
+	Resumed(translate.Group)
+	// MovedOff reports that a pod is not being moved any more. stayed is the request of
+	// the drain for which it could not leave; nil when it may be asked to leave again.
+	MovedOff(pod types.UID, stayed *string)
+	// GangRead reports what the object of a group says, or why it could not be read. It
+	// returns whether the object is to be read again.
+	GangRead(ctx context.Context, g translate.Group, says *translate.Gang, err error) (again bool)
 	// NodeNotSelected reports that the node of a pod could not be written into its
 	// volume claim.
 	NodeNotSelected(pod types.UID)
@@ -43,12 +66,24 @@ type Acts struct {
 	Bind    []Bind
 	Release []Claim // the resource claims whose devices are to be given back
 	Select  []SelectNode
+	Evict   []Evict
+	Suspend []Suspend
+	Move    []Move
+	Stay    []Stay
+	// Count has the pods that were to be evicted, and are to be counted again by the Job
+	// controller.
+	Count []Pod
+	Read  []ReadGang
 }
 
 // Config is what an actor works with.
 type Config struct {
 	Client   kubernetes.Interface
+	Dynamic  dynamic.Interface // for owners of any kind
 	Outcomes Outcomes
+	// Holds reports whether this instance decides on a shard. An eviction or a move that
+	// takes time ends when it does not any more. nil for always.
+	Holds func(shard int) bool
 	// Metrics counts the requests; nil for metrics of its own.
 	Metrics *Metrics
 	Log     *slog.Logger     // nil for none
@@ -58,13 +93,26 @@ type Config struct {
 // Actor carries acts out.
 type Actor struct {
 	client   kubernetes.Interface
+	dynamic  dynamic.Interface
 	outcomes Outcomes
+	holds    func(shard int) bool
 	metrics  *Metrics
 	log      *slog.Logger
 	now      func() time.Time
 
-	bindings queue
+	bindings    queue
+	evicting    chan struct{}         // has an element for each eviction that is being asked for
+	suspensions unfinished[suspended] // owners to resume
+	moves       unfinished[move]
+	resources   sync.Map // schema.GroupVersionKind to schema.GroupVersionResource
+
+	recorder   record.EventRecorder // of events; nil before Start
+	workers    sync.WaitGroup
+	stopEvents func()
 }
+
+// evictions is how many evictions are asked for at once.
+const evictions = 32
 
 // New returns an actor. It binds no pods before Run.
 func New(c Config) *Actor {
@@ -77,22 +125,38 @@ func New(c Config) *Actor {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &Actor{client: c.Client, outcomes: c.Outcomes, metrics: c.Metrics, log: c.Log, now: c.Now}
+	if c.Holds == nil {
+		c.Holds = func(int) bool { return true }
+	}
+	a := &Actor{
+		client: c.Client, dynamic: c.Dynamic, outcomes: c.Outcomes, holds: c.Holds, metrics: c.Metrics, log: c.Log, now: c.Now,
+		evicting: make(chan struct{}, evictions), stopEvents: func() {},
+	}
 	a.bindings.some.L = &a.bindings.mu
 	return a
 }
 
-// Run binds pods, so many at once, until Close is called and what was begun is answered.
-func (a *Actor) Run(ctx context.Context, workers int) {
-	var group sync.WaitGroup
-	for range workers {
-		group.Go(func() { a.bindAll(ctx) })
+// Start begins to carry acts out: so many bindings at once, and moves and suspensions step
+// by step, until ctx ends.
+func (a *Actor) Start(ctx context.Context, bindings int) {
+	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{QPS: 1. / 60, BurstSize: 10})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.client.CoreV1().Events("")})
+	a.recorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: v1alpha1.SchedulerName})
+	a.stopEvents = broadcaster.Shutdown
+	for range bindings {
+		a.workers.Go(func() { a.bindAll(ctx) })
 	}
-	group.Wait()
+	a.workers.Go(func() { wait.UntilWithContext(ctx, a.moveOn, lookPeriod) })
+	a.workers.Go(func() { wait.UntilWithContext(ctx, a.resumeGone, lookPeriod) })
 }
 
-// Close ends the binding of pods. What has not been begun never is.
-func (a *Actor) Close() { a.bindings.close() }
+// Close waits until the bindings that were begun are answered; the others never are. The
+// context of Start must have ended.
+func (a *Actor) Close() {
+	a.bindings.close()
+	a.workers.Wait()
+	a.stopEvents()
+}
 
 // Do begins acts and returns at once. Acts of one kind on different objects may end in
 // any order.
@@ -104,4 +168,34 @@ func (a *Actor) Do(ctx context.Context, acts Acts) {
 	for _, x := range acts.Select {
 		go a.selectNode(ctx, x)
 	}
+	for _, x := range acts.Evict {
+		go a.evict(ctx, x)
+	}
+	for i := range acts.Suspend {
+		go a.suspend(ctx, &acts.Suspend[i])
+	}
+	for _, x := range acts.Move {
+		a.moves.add(move{Move: x})
+	}
+	for _, x := range acts.Stay {
+		go a.stay(ctx, x)
+	}
+	for _, x := range acts.Count {
+		go a.countAgain(ctx, x)
+	}
+	for _, x := range acts.Read {
+		go a.readGang(ctx, x)
+	}
+}
+
+// Event publishes an event on an object, a Pod or a PodGroup.
+func (a *Actor) Event(kind string, o Pod, eventType, reason, message string) {
+	if a.recorder == nil {
+		return
+	}
+	ref := &v1.ObjectReference{Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID, APIVersion: "v1"}
+	if kind == "PodGroup" {
+		ref.APIVersion = "scheduling.k8s.io/v1beta1"
+	}
+	a.recorder.Event(ref, eventType, reason, message)
 }

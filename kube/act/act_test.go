@@ -1,6 +1,7 @@
 package act
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // startOfTime is when objects of tests were created.
@@ -45,6 +47,22 @@ func (r *reported) expect(t *testing.T, want ...string) {
 func (r *reported) Bound(pod types.UID, ok, gone bool) { r.add("bound %s %t %t", pod, ok, gone) }
 func (r *reported) ClaimWritten(c *resourceapi.ResourceClaim) {
 	r.add("claim %s written", c.Name)
+}
+func (r *reported) NotSuspended(g translate.Group) { r.add("%s not suspended", g.Job()) }
+func (r *reported) FoundSuspended(g translate.Group, since time.Time) {
+	r.add("%s found suspended since %s", g.Job(), since.Format(time.RFC3339))
+}
+func (r *reported) Resumed(g translate.Group) { r.add("%s resumed", g.Job()) }
+func (r *reported) MovedOff(pod types.UID, stayed *string) {
+	if stayed == nil {
+		r.add("%s moved off", pod)
+	} else {
+		r.add("%s stayed for %s", pod, *stayed)
+	}
+}
+func (r *reported) GangRead(_ context.Context, g translate.Group, _ *translate.Gang, err error) bool {
+	r.add("gang of %s read: %v", g.Job(), err)
+	return err != nil
 }
 func (r *reported) NodeNotSelected(pod types.UID) { r.add("node of %s not selected", pod) }
 

@@ -1,6 +1,7 @@
 package act
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -67,19 +68,17 @@ func TestBindingsAreAnswered(t *testing.T) {
 			return true, nil, nil
 		})
 		a := New(Config{Client: client, Outcomes: out})
-		ended := make(chan bool)
-		go func() {
-			a.Run(t.Context(), 1)
-			close(ended)
-		}()
+		ctx, end := context.WithCancel(t.Context())
+		a.Start(ctx, 1)
 		for _, name := range []string{"p", "gone", "q"} {
 			a.Do(t.Context(), Acts{Bind: []Bind{{Pod: podNamed(name), Node: "n"}}})
 		}
 		synctest.Wait()
 		out.expect(t, "bound p true false", "bound gone false true", "bound q false false")
+		end()
 		a.Close()
 		a.Do(t.Context(), Acts{Bind: []Bind{{Pod: podNamed("late"), Node: "n"}}})
-		<-ended
+		synctest.Wait()
 		out.expect(t)
 	})
 }

@@ -9,6 +9,7 @@ import (
 type Metrics struct {
 	bind     prometheus.Histogram
 	requests *prometheus.CounterVec
+	moves    *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that are not registered.
@@ -21,12 +22,15 @@ func NewMetrics() *Metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_api_requests_total", Help: "Requests to the API server but for watches.",
 		}, []string{"verb", "result"}),
+		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "muster_moves_total", Help: "Pods of drained nodes that others were to replace before they leave, by how it ended.",
+		}, []string{"result"}),
 	}
 }
 
 // Collectors lists the metrics, to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.bind, m.requests}
+	return []prometheus.Collector{m.bind, m.requests, m.moves}
 }
 
 // Request counts a request by its outcome.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/internal/table"
-	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -93,7 +92,7 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	}
 	x := &Explanation{Job: *j, Ahead: -1, Pods: []PodLine{}, Events: []EventLine{}}
 	x.Change = reasonOf(j.Reason).Change
-	if detail, ahead, ok := strings.Cut(j.Detail, kube.AheadMark); ok {
+	if detail, ahead, ok := strings.Cut(j.Detail, translate.AheadMark); ok {
 		if n, err := strconv.Atoi(ahead); err == nil {
 			x.Detail, x.Ahead = detail, n
 		}

@@ -433,11 +433,11 @@ func (j *Job) whyWaiting() {
 		}
 	}
 	r := reasonOf(name)
-	if text, at, ok := strings.Cut(detail, kube.StartMark); ok {
+	if text, at, ok := strings.Cut(detail, translate.StartMark); ok {
 		if t, err := time.Parse(time.RFC3339, at); err == nil {
 			detail, j.Start = text, &t
 		}
-	} else if text, why, ok := strings.Cut(detail, kube.NoStartMark); ok {
+	} else if text, why, ok := strings.Cut(detail, translate.NoStartMark); ok {
 		detail, j.NoStart = text, why
 	}
 	j.Reason, j.Code, j.Detail = r.Name, r.Code, detail

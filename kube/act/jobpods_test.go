@@ -1,8 +1,6 @@
-package kube
+package act
 
 import (
-	"context"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -18,12 +16,12 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // jobPod is a pod of a Job that runs, as its controller made it.
 func jobPod(p *v1.Pod) *v1.Pod {
-	ownedBy("batch/v1", "Job", "j")(p)
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "owner", Controller: new(true)}}
 	p.Finalizers = []string{"example.com/other", batchv1.JobTrackingFinalizer}
 	p.Spec.NodeName, p.Status.Phase = "a", v1.PodRunning
 	p.ResourceVersion = "7"
@@ -51,7 +49,7 @@ func TestEvictUncounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(jobPod(newTestPod("p", 1)))
-			s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
+			a := New(Config{Client: client})
 			get := func() *v1.Pod {
 				p, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 				if err != nil {
@@ -60,8 +58,8 @@ func TestEvictUncounted(t *testing.T) {
 				return p
 			}
 			asked, pods := 0, v1.SchemeGroupVersion.WithResource("pods")
-			client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				e := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+			client.PrependReactor("create", "pods", func(req clienttesting.Action) (bool, runtime.Object, error) {
+				e := req.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
 				answers := &c.real
 				if len(e.DeleteOptions.DryRun) > 0 {
 					answers = &c.dry
@@ -72,7 +70,7 @@ func TestEvictUncounted(t *testing.T) {
 						t.Fatal(err)
 					}
 					p := o.(*v1.Pod).DeepCopy()
-					if counts(&p.ObjectMeta) || e.DeleteOptions.Preconditions.ResourceVersion == nil {
+					if translate.Counted(&p.ObjectMeta) || e.DeleteOptions.Preconditions.ResourceVersion == nil {
 						t.Errorf("an eviction is asked for of %+v, if it is %+v", p.ObjectMeta, e.DeleteOptions.Preconditions)
 					}
 					if p.Status.Phase = v1.PodSucceeded; c.ends {
@@ -88,18 +86,18 @@ func TestEvictUncounted(t *testing.T) {
 				*answers = (*answers)[1:]
 				return true, nil, err
 			})
-			client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				if patch := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(patch, `"uid":"p"`) || !strings.Contains(patch, `"resourceVersion":"7"`) {
+			client.PrependReactor("patch", "pods", func(req clienttesting.Action) (bool, runtime.Object, error) {
+				if patch := string(req.(clienttesting.PatchAction).GetPatch()); !strings.Contains(patch, `"uid":"p"`) || !strings.Contains(patch, `"resourceVersion":"7"`) {
 					t.Errorf("whatever pod it is, and however it changed, it becomes %s", patch)
 				}
 				return false, nil, nil
 			})
-			err := s.askToLeave(t.Context(), "default", "p", "p", true, false, nil)
+			err := a.askToLeave(t.Context(), podNamed("p"), true, false, nil)
 			if c.fails == nil && err != nil || c.fails != nil && !c.fails(err) {
 				t.Errorf("got %v", err)
 			}
 			p := get()
-			if asked != c.asked || counts(&p.ObjectMeta) != c.counted || uncounted(&p.ObjectMeta) == c.counted {
+			if asked != c.asked || translate.Counted(&p.ObjectMeta) != c.counted || translate.Uncounted(&p.ObjectMeta) == c.counted {
 				t.Errorf("asked %d times; in the end it is %+v", asked, p.ObjectMeta)
 			}
 			if !slices.Contains(p.Finalizers, "example.com/other") {
@@ -132,20 +130,20 @@ func TestEvictUncountedLooksAtThePod(t *testing.T) {
 			c.is(p)
 			client := fake.NewClientset(p)
 			asked := 0
-			client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			client.PrependReactor("create", "pods", func(req clienttesting.Action) (bool, runtime.Object, error) {
 				asked++
-				if u := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions.Preconditions.UID; u == nil || *u != "p" {
+				if u := req.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions.Preconditions.UID; u == nil || *u != "p" {
 					t.Errorf("an eviction is asked for, whatever pod it is: %v", u)
 				}
 				return true, nil, nil
 			})
-			s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
-			err := s.evictUncounted(t.Context(), "default", "p", "p", false, nil)
+			a := New(Config{Client: client})
+			err := a.evictUncounted(t.Context(), podNamed("p"), false, nil)
 			if asked != c.asked || apierrors.IsNotFound(err) != c.gone || !c.gone && err != nil {
 				t.Errorf("asked %d times, want %d; %v", asked, c.asked, err)
 			}
 			got, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-			if err != nil || counts(&got.ObjectMeta) != c.counted {
+			if err != nil || translate.Counted(&got.ObjectMeta) != c.counted {
 				t.Errorf("in the end it is %+v, %v", got.ObjectMeta, err)
 			}
 		})
@@ -176,10 +174,10 @@ func TestCountAgain(t *testing.T) {
 					c.fails--
 					return c.fails >= 0, nil, apierrors.NewConflict(v1.Resource("pods"), "p", nil)
 				})
-				s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
-				s.countAgain(t.Context(), "default", "p", "p")
+				a := New(Config{Client: client})
+				a.countAgain(t.Context(), podNamed("p"))
 				got, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-				if err != nil || counts(&got.ObjectMeta) != c.counted {
+				if err != nil || translate.Counted(&got.ObjectMeta) != c.counted {
 					t.Errorf("it is %+v, %v", got.ObjectMeta, err)
 				}
 			})
@@ -192,83 +190,7 @@ func TestCountAgain(t *testing.T) {
 func TestUncounted(t *testing.T) {
 	p := jobPod(newTestPod("p", 1))
 	p.Annotations[v1alpha1.EvictingAnnotation] = "true"
-	if uncounted(&p.ObjectMeta) {
+	if translate.Uncounted(&p.ObjectMeta) {
 		t.Error("it has the finalizer")
-	}
-}
-
-// What an instance left without the finalizer gets it back from the next, unless that
-// evicts it itself.
-func TestPodThatWasNotEvicted(t *testing.T) {
-	y := newToy(t)
-	y.node("a", 8)
-	p := jobPod(newTestPod("p", 8))
-	p.Finalizers, p.Annotations[v1alpha1.EvictingAnnotation] = nil, "true"
-	done := jobPod(newTestPod("done", 1))
-	done.Finalizers, done.Annotations[v1alpha1.EvictingAnnotation] = nil, "true"
-	done.Status.Phase = v1.PodSucceeded
-	y.see(p, done)
-	y.start()
-	counted := func() (names []string) {
-		for _, x := range y.decide(y.now).count {
-			names = append(names, x.name)
-		}
-		y.done()
-		slices.Sort(names)
-		return names
-	}
-	// Not those of another instance, nor one that is on its way to another node.
-	y.shards.held[0] = false
-	if got := counted(); len(got) > 0 {
-		t.Errorf("%v are counted again, on which another instance decides", got)
-	}
-	y.shards.held[0], y.pods["p"].moves = true, true
-	if got := counted(); !slices.Equal(got, []string{"done"}) {
-		t.Errorf("%v are counted again while p moves", got)
-	}
-	y.pods["p"].moves = false
-	if got := counted(); !slices.Equal(got, []string{"p"}) { // and done no more
-		t.Fatalf("%v are counted again", got)
-	}
-	// The same as this instance evicts it: the write is seen before the pod is gone.
-	y.pods["p"].state = podLeaving
-	y.see(p)
-	if got := counted(); len(got) > 0 {
-		t.Errorf("%v are counted again, which are to be evicted", got)
-	}
-
-	client := fake.NewClientset(p)
-	s := &Scheduler{log: slog.New(slog.DiscardHandler), client: client, metrics: newMetrics()}
-	s.countAgain(context.Background(), "default", "p", "p")
-	got, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-	if err != nil || !counts(&got.ObjectMeta) || got.Annotations[v1alpha1.EvictingAnnotation] != "" {
-		t.Errorf("it is %+v, %v", got.ObjectMeta, err)
-	}
-}
-
-// The annotation on a pod of no Job gives it no finalizer.
-func TestEvictingAnnotationAlone(t *testing.T) {
-	for what, c := range map[string]struct {
-		owner change[*v1.Pod]
-		want  int
-	}{
-		"no owner":              {func(*v1.Pod) {}, 0},
-		"a ReplicaSet":          {ownedBy("apps/v1", "ReplicaSet", "x"), 0},
-		"another group's Job":   {ownedBy("example.com/v1", "Job", "x"), 0},
-		"a Job that owns alone": {func(p *v1.Pod) { ownedBy("batch/v1", "Job", "x")(p); p.OwnerReferences[0].Controller = nil }, 0},
-		"a Job":                 {ownedBy("batch/v1", "Job", "x"), 1},
-	} {
-		t.Run(what, func(t *testing.T) {
-			w := newWorld(t)
-			w.node("n", "r")
-			w.pod("a", inQueue(DefaultQueue), c.owner)
-			w.on("a>n")
-			w.pod("a", func(p *v1.Pod) { p.Annotations[v1alpha1.EvictingAnnotation] = "true" })
-			acts := w.m.decide(w.m.now + core.Second)
-			if len(acts.count) != c.want {
-				t.Errorf("%d are given the finalizer, want %d", len(acts.count), c.want)
-			}
-			w.m.done()
-		})
 	}
 }

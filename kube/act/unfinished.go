@@ -1,15 +1,15 @@
-package kube
+package act
 
 import (
 	"sync"
 	"time"
 )
 
-// lookPeriod is how often what is unfinished is looked at.
+// lookPeriod is the time between two looks at what is unfinished.
 const lookPeriod = time.Second
 
-// unfinished is what was begun at the API and is looked at again until it is over,
-// in order, one of each key.
+// unfinished is a list of what was begun at the API and is looked at again until it is
+// over, in order, at most one of each key.
 type unfinished[T keyed] struct {
 	mu   sync.Mutex
 	list []T
@@ -32,7 +32,7 @@ func (l *unfinished[T]) add(list ...T) {
 	}
 }
 
-// each looks at all once; those of which over does not say so stay, as it left them.
+// each calls over for all, once; those for which it reports false stay, as over left them.
 func (l *unfinished[T]) each(over func(*T) bool) {
 	l.mu.Lock()
 	list := l.list

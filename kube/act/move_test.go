@@ -1,9 +1,8 @@
-package kube
+package act
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -23,20 +21,21 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// moving is a scheduler with a fake API that has a Deployment of two pods, of
+// moving is an actor with a fake API that has a Deployment of two pods, of
 // which one, old, is on a node that is drained, n, and the other on o. The test
 // does what controllers would.
 type moving struct {
-	*Scheduler
+	*Actor
 	t *testing.T
 	*fake.Clientset
-	clock time.Time
-	// budget says whether evictions are refused.
-	budget atomic.Bool
+	clock  time.Time
+	budget atomic.Bool // evictions are refused
+	others atomic.Bool // another instance decides
+	out    *reported
 }
 
 func newMoving(t *testing.T) *moving {
-	x := &moving{t: t, Clientset: fake.NewClientset(), clock: startOfTime}
+	x := &moving{t: t, Clientset: fake.NewClientset(), clock: startOfTime, out: &reported{}}
 	x.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() != "eviction" {
 			return false, nil, nil
@@ -73,12 +72,11 @@ func newMoving(t *testing.T) *moving {
 	return x
 }
 
-// next puts another instance in the place of the scheduler.
+// next puts another instance in the place of the actor.
 func (x *moving) next() {
-	x.Scheduler = &Scheduler{
-		held: decidesOnAll(), log: slog.New(slog.DiscardHandler), now: func() time.Time { return x.clock }, client: x.Clientset,
-		box: newMailbox(), metrics: newMetrics(),
-	}
+	x.Actor = New(Config{
+		Client: x.Clientset, Outcomes: x.out, Now: func() time.Time { return x.clock }, Holds: func(int) bool { return !x.others.Load() },
+	})
 }
 
 func (x *moving) apply(do func(context.Context) error) {
@@ -92,7 +90,8 @@ func (x *moving) apply(do func(context.Context) error) {
 func (x *moving) make(name, node string) {
 	x.t.Helper()
 	p := newTestPod(name, 1)
-	replica(p)
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "serve-5d4f", UID: "ReplicaSetserve-5d4f", Controller: new(true)}}
+	p.Labels["app"], p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "serve", "5d4f"
 	p.Spec.NodeName = node
 	x.apply(func(c context.Context) error {
 		_, err := x.CoreV1().Pods("default").Create(c, p, metav1.CreateOptions{})
@@ -133,7 +132,7 @@ func (x *moving) pod(name string) *v1.Pod {
 
 // begin has the old pod asked to leave.
 func (x *moving) begin() {
-	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", replace: true})
+	x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "now", Replace: true}})
 }
 
 // is fails the test unless, a second later, the old pod stands as it should: "gone",
@@ -199,7 +198,7 @@ func TestMakeBeforeBreak(t *testing.T) {
 	x.is("taken out, Replacing True")
 	x.says("new waits: Resources: 1 GPU is lacking")
 	x.edit("new", func(p *v1.Pod) {
-		p.Status.Conditions[0].Message = "2 GPUs are lacking" + AheadMark + "1" + NoStartMark + "nobody knows"
+		p.Status.Conditions[0].Message = "2 GPUs are lacking" + translate.AheadMark + "1" + translate.NoStartMark + "nobody knows"
 	})
 	x.is("taken out, Replacing True")
 	if x.says("new waits: Resources: 2 GPUs are lacking"); strings.Contains(fmt.Sprint(x.pod("old").Status.Conditions), "ahead") {
@@ -218,12 +217,12 @@ func TestMakeBeforeBreakByTheNext(t *testing.T) {
 	x.begin()
 	x.is("taken out")
 	x.next()
-	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", found: true})
+	x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "now", Found: true}})
 	x.is("taken out, Replacing True")
 	x.make("new", "o")
 	x.ready("new")
 	x.next()
-	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", found: true})
+	x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "now", Found: true}})
 	x.is("gone")
 }
 
@@ -243,7 +242,7 @@ func TestMakeBeforeBreakAgain(t *testing.T) {
 	x.begin()
 	x.is("given back, NotReplaced False")
 	// Who does not know yet that it was given back has nothing to end.
-	x.moves.add(move{namespace: "default", name: "old", uid: "old", node: "n", request: "now", found: true})
+	x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "now", Found: true}})
 	x.is("given back, NotReplaced False")
 	x.node(func(n *v1.Node) { n.Annotations[v1alpha1.DrainAnnotation] = "10m again" })
 	x.begin()
@@ -345,7 +344,7 @@ func TestMakeBeforeBreakGoesOtherwise(t *testing.T) {
 // Of two pods of one owner on the node, each leaves when one is in its place.
 func TestMakeBeforeBreakOfTwo(t *testing.T) {
 	x := newMoving(t)
-	x.moves.add(move{namespace: "default", name: "other", uid: "other", node: "n", request: "now", replace: true})
+	x.moves.add(move{Move: Move{Pod: podNamed("other"), Node: "n", Request: "now", Replace: true}})
 	x.begin()
 	x.moveOn(context.Background())
 	x.make("new", "o")
@@ -367,16 +366,9 @@ func TestMakeBeforeBreakOfTwo(t *testing.T) {
 func TestMoveOfAShardThatIsGivenUp(t *testing.T) {
 	x := newMoving(t)
 	x.begin()
-	x.held[0].Store(false)
+	x.others.Store(true)
 	x.is("its owner's")
-	p := &pod{moves: true}
-	m := &mirror{pods: map[types.UID]*pod{"old": p}}
-	for _, f := range x.box.take(nil) {
-		f(m)
-	}
-	if p.moves {
-		t.Error("the pod is on its way still")
-	}
+	x.out.expect(t, "old moved off")
 }
 
 // Two instances that each evict one of two pods of an owner, and know nothing of each
@@ -385,20 +377,20 @@ func TestMakeBeforeBreakByTwo(t *testing.T) {
 	for _, first := range []string{"old", "other"} {
 		x := newMoving(t)
 		x.begin()
-		x.moves.add(move{namespace: "default", name: "other", uid: "other", node: "n", request: "now", replace: true})
+		x.moves.add(move{Move: Move{Pod: podNamed("other"), Node: "n", Request: "now", Replace: true}})
 		x.moveOn(context.Background())
 		x.make("new", "o")
 		x.ready("new")
 		// Both have read how things are before either evicts.
 		looks := map[string]*look{}
 		for _, name := range []string{"old", "other"} {
-			looks[name] = newLook(x.Scheduler)
+			looks[name] = newLook(x.Actor)
 			if _, err := looks[name].replicas(context.Background(), "default", &translate.MoveOf(x.pod(name)).Owner, "5d4f"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, name := range []string{first, map[string]string{"old": "other", "other": "old"}[first]} {
-			if _, err := x.step(context.Background(), looks[name], &move{namespace: "default", name: name, uid: types.UID(name), node: "n", request: "now"}); err != nil {
+			if _, err := x.step(context.Background(), looks[name], &move{Move: Move{Pod: podNamed(name), Node: "n", Request: "now"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -471,16 +463,21 @@ func (x *moving) node(edit func(*v1.Node)) {
 	})
 }
 
-func TestDrainAnnotation(t *testing.T) {
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{}}}
-	n.Spec.Unschedulable = true
-	for text, want := range map[string]*translate.Drain{
-		"10m": {Wait: 10 * time.Minute}, "0s": {}, "1h30m 2026-01-02T03:04:05Z": {Wait: 90 * time.Minute, Request: "2026-01-02T03:04:05Z"}, "": nil, "now": nil,
-	} {
-		n.Annotations[v1alpha1.DrainAnnotation] = text
-		got, err := translate.DrainOf(n)
-		if (err == nil) != (want != nil) || got != nil && *got != *want || got != nil && text != "10m" && got.String() != text {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
+// A pod that puts off when it is given back is given back when the drain said.
+func TestMovePutOff(t *testing.T) {
+	x := newMoving(t)
+	x.begin()
+	x.is("taken out")
+	off := func(p *v1.Pod) {
+		rec := translate.MoveOf(p)
+		rec.Until = metav1.NewTime(x.clock.Add(1000 * time.Hour))
+		p.Annotations[v1alpha1.MovingAnnotation] = rec.String()
 	}
+	x.edit("old", off)
+	x.is("taken out, Replacing True")
+	x.clock = x.clock.Add(9 * time.Minute)
+	x.edit("old", off)
+	x.is("taken out, Replacing True")
+	x.clock = x.clock.Add(2 * time.Minute)
+	x.is("given back, NotReplaced False")
 }

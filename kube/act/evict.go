@@ -1,0 +1,151 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// Drained is the reason of pods that leave a node which is drained. Their condition is
+// Moving; they do not count as preempted.
+const Drained = "Drained"
+
+// Evict asks to make a pod leave.
+type Evict struct {
+	Pod
+	Reason, Message string
+	Counted         bool   // the Job controller counts the pod, or did until an earlier attempt
+	DespiteBudgets  bool   // the pod is deleted if disruption budgets refuse its eviction
+	Grace           *int64 // the seconds that it gets to end; nil for as long as it asks
+	Shard           int    // of its group
+}
+
+// MaxGrace is the longest that a pod gets to end that is evicted for another. A pod's
+// terminationGracePeriodSeconds may be any time, and would keep borrowed quota from
+// its owner for as long.
+const MaxGrace = 10 * time.Minute
+
+// evictPause is the time between two attempts to evict a pod.
+const evictPause = 5 * time.Second
+
+// evict makes a pod leave:
+//
+//  1. It asks the Eviction API, so that disruption budgets and grace periods count, again
+//     and again until the pod leaves: the engine has given its place to another, and has
+//     no other way on. It ends early only when another instance decides on the pod.
+//  2. Then it writes the reason into the condition DisruptionTarget. Before the eviction
+//     would be too early: the Eviction API overwrites that condition.
+//
+// Not all evictions ask at once: while one waits, others take its turn.
+func (a *Actor) evict(ctx context.Context, e Evict) {
+	a.evicting <- struct{}{}
+	defer func() { <-a.evicting }()
+	var err error
+	for {
+		if !a.holds(e.Shard) {
+			return
+		}
+		err = a.askToLeave(ctx, e.Pod, e.Counted, e.DespiteBudgets, e.Grace)
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			break
+		}
+		if Passes(err) {
+			a.log.Info("an eviction has to wait", "pod", e.Pod.String(), "why", err)
+			if e.Reason == Drained && apierrors.IsTooManyRequests(err) {
+				_ = a.setMoving(ctx, e.Pod, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error())
+			}
+		} else {
+			a.log.Error("a pod could not be evicted", "pod", e.Pod.String(), "error", err)
+		}
+		<-a.evicting
+		select {
+		case <-ctx.Done():
+		case <-time.After(evictPause):
+		}
+		a.evicting <- struct{}{}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	if err == nil {
+		a.evicted(&e)
+		err = Retry(ctx, func() error { return a.mark(ctx, &e) })
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		a.log.Warn("a pod that is evicted was not told why", "pod", e.Pod.String(), "error", err)
+	}
+}
+
+// askToLeave asks once for the eviction of a pod. See [Evict] for what it is told.
+func (a *Actor) askToLeave(ctx context.Context, p Pod, counted, despiteBudgets bool, grace *int64) error {
+	if counted {
+		return a.evictUncounted(ctx, p, despiteBudgets, grace)
+	}
+	return a.askEviction(ctx, p, deleteOptions(p, grace), despiteBudgets)
+}
+
+func deleteOptions(p Pod, grace *int64) *metav1.DeleteOptions {
+	return &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)), GracePeriodSeconds: grace}
+}
+
+func (a *Actor) askEviction(ctx context.Context, p Pod, options *metav1.DeleteOptions, despiteBudgets bool) error {
+	err := a.client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: options,
+	})
+	a.metrics.Request("evict", err)
+	if despiteBudgets && budgetRefuses(err) {
+		err = a.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, *options)
+		a.metrics.Request("delete", err)
+	}
+	return err
+}
+
+// budgetRefuses reports whether an eviction failed because of PodDisruptionBudgets: one
+// has no room, or the pod is under several, which the Eviction API does not allow.
+func budgetRefuses(err error) bool {
+	return apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || apierrors.IsInternalError(err)
+}
+
+// evicted publishes an event on a pod that was evicted.
+func (a *Actor) evicted(e *Evict) {
+	if e.Reason == Drained {
+		a.Event("Pod", e.Pod, v1.EventTypeNormal, e.Reason, e.Message)
+		return
+	}
+	a.Event("Pod", e.Pod, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", e.Reason, e.Message))
+}
+
+// mark writes into the conditions of a pod why it is preempted.
+func (a *Actor) mark(ctx context.Context, e *Evict) error {
+	if e.Reason == Drained {
+		return nil
+	}
+	err := a.setConditions(ctx, e.Pod, v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1alpha1.PreemptionReason,
+		Message: fmt.Sprintf("%s: %s", e.Reason, e.Message), LastTransitionTime: metav1.NewTime(a.now()),
+	})
+	a.metrics.Request("mark", err)
+	return err
+}
+
+// setConditions adds conditions to a pod's status, or changes them.
+func (a *Actor) setConditions(ctx context.Context, p Pod, conditions ...v1.PodCondition) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID},
+		"status":   map[string]any{"conditions": conditions},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}

@@ -1,0 +1,122 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+)
+
+// leave has a pod of another's evicted, as long as it takes.
+func (x *moving) leave(name string) {
+	p := x.pod(name)
+	go x.evict(context.Background(), Evict{Pod: Pod{p.Namespace, p.Name, p.UID}, Reason: "PriorityPreemption", Message: "room"})
+	synctest.Wait()
+}
+
+// What a budget does not allow is asked again until the pod is gone.
+func TestEvictWithinABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newMoving(t)
+		x.budget.Store(true)
+		x.leave("old")
+		if x.pod("old") == nil {
+			t.Fatal("the budget does not count")
+		}
+		x.budget.Store(false)
+		time.Sleep(evictPause) // of the bubble's time
+		synctest.Wait()
+		if x.pod("old") != nil {
+			t.Error("it is not asked again")
+		}
+	})
+}
+
+// Who does not decide on a pod any more does not ask again.
+func TestEvictOfAShardThatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newMoving(t)
+		x.budget.Store(true)
+		x.leave("old")
+		x.others.Store(true)
+		x.budget.Store(false)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if x.pod("old") == nil {
+			t.Error("it is evicted by who does not decide on it")
+		}
+	})
+}
+
+// A pod that is told to leave says for what.
+func TestEvictSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newMoving(t)
+		x.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return a.GetSubresource() == "eviction", nil, nil // it is ending
+		})
+		x.leave("old")
+		for _, c := range x.pod("old").Status.Conditions {
+			if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1alpha1.PreemptionReason && c.Message == "PriorityPreemption: room" {
+				return
+			}
+		}
+		t.Errorf("it says %+v", x.pod("old").Status.Conditions)
+	})
+}
+
+// The time that a pod gets to end goes with each eviction of it, those that are a trial
+// too, and with the deletion in its stead. Its owner is not suspended: its controller would
+// give the pod all the time that it asks for.
+func TestGrace(t *testing.T) {
+	for _, want := range []*int64{nil, new(int64(600))} {
+		for _, job := range []bool{false, true} {
+			for _, refused := range []bool{false, true} {
+				p := newTestPod("p", 1)
+				if job {
+					jobPod(p)
+				}
+				client := fake.NewClientset(p)
+				var got []*int64
+				client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					got = append(got, a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions.GracePeriodSeconds)
+					if refused {
+						return true, nil, apierrors.NewInternalError(errors.New("two budgets"))
+					}
+					return true, nil, nil
+				})
+				client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					got = append(got, a.(clienttesting.DeleteActionImpl).DeleteOptions.GracePeriodSeconds)
+					return true, nil, nil
+				})
+				a := New(Config{Client: client})
+				if err := a.askToLeave(t.Context(), podNamed("p"), job, refused, want); err != nil {
+					t.Error(err)
+				}
+				for _, g := range got {
+					if (g == nil) != (want == nil) || g != nil && *g != *want {
+						t.Errorf("want %v, a Job's %v: it gets %v", want, job, g)
+					}
+				}
+				if len(got) == 0 {
+					t.Error("it is not asked to leave")
+				}
+				e := Evict{Pod: podNamed("p"), Grace: want}
+				if _, why, _ := a.stop(t.Context(), &Suspend{Pods: []Evict{e}}); want != nil && !strings.Contains(why, "asks for more than 10m0s to end") {
+					t.Errorf("its owner would be suspended, or not for %q", why)
+				}
+			}
+		}
+	}
+}

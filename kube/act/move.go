@@ -1,0 +1,336 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Make before break: a pod of a Deployment is detached from its ReplicaSet, by another
+// value of the label that the ReplicaSet alone selects by. The ReplicaSet makes another
+// at once; when as many are available without the old pod as were with it, the old pod is
+// evicted. Services send it requests until then. If no other is available in time, or the
+// drain is cancelled, the label is put back: the ReplicaSet takes the pod again, and
+// deletes the surplus one, which is the one that is not ready.
+//
+// The write that changes the label also records the move on the pod, so that the instance
+// that decides next finishes it. See docs/adr/0009.
+
+// Move asks that a pod leaves its node for another: first another pod becomes ready in its
+// place, where that is possible.
+type Move struct {
+	Pod
+	Node    string // that is drained
+	Request string // that of the drain
+	// Replace says that another is to be ready before the pod leaves, unless it turns out
+	// that this cannot be.
+	Replace bool
+	// Found says that the move was under way already: it is finished, and not begun.
+	Found bool
+	Shard int // of its group
+}
+
+// Stay asks to write on a pod of a drained node that it stays, because it is locked.
+type Stay struct {
+	Pod
+	Request string // that of the drain
+}
+
+// move is a Move under way.
+type move struct {
+	Move
+	until time.Time // when it is given back at the latest, whatever the pod says
+	begun bool      // this instance has published its event
+}
+
+func (x move) key() string { return string(x.UID) }
+
+// moveOn takes each move a step further.
+func (a *Actor) moveOn(ctx context.Context) {
+	l := newLook(a)
+	a.moves.each(func(x *move) bool {
+		if !a.holds(x.Shard) {
+			// The instance that decides now finds it on the pod. It is this one again
+			// where the pod has become one of another shard that is held here.
+			a.outcomes.MovedOff(x.UID, nil)
+			return true
+		}
+		over, err := a.step(ctx, l, x)
+		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+			a.log.Warn("a pod cannot be moved now", "pod", x.Pod.String(), "error", err)
+		}
+		return over
+	})
+}
+
+// step takes a move one step further, and reports whether there is nothing more to do:
+//
+//  1. A pod that is gone, or replaced by another of its name, has left.
+//  2. A pod that is detached is evicted, or given back (replaceMoving).
+//  3. A pod that was given back, of which the answer was lost, stays.
+//  4. If the drain was cancelled the pod stays, and its condition says so.
+//  5. Else it is detached, if another is to be ready before, or evicted.
+func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err error) {
+	p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
+	a.metrics.Request("get", err)
+	if apierrors.IsNotFound(err) || err == nil && (p.UID != x.UID || p.DeletionTimestamp != nil) {
+		return true, nil // the tables have seen it go, or will
+	}
+	if err != nil {
+		return false, err
+	}
+	n, err := l.node(ctx, x.Node)
+	if err != nil {
+		return false, err
+	}
+	// No one can have cancelled the drain of a node that is gone.
+	drain := &translate.Drain{Wait: time.Minute, Request: x.Request}
+	if n != nil {
+		if drain, err = translate.DrainOf(n); err != nil {
+			drain = nil
+		}
+	}
+	rec := translate.MoveOf(p)
+	if rec.Active() {
+		if n == nil {
+			drain.Request = rec.Request
+		}
+		return a.replaceMoving(ctx, l, x, p, rec, drain)
+	}
+	if x.Found || drain != nil && rec.NotReplaced(drain.Request) && translate.StaysAsTold(p) { // it was given back, and the answer lost
+		a.outcomes.MovedOff(x.UID, stayed(rec))
+		return true, nil
+	}
+	if isOver(p) {
+		return true, nil
+	}
+	if drain == nil {
+		a.outcomes.MovedOff(x.UID, nil)
+		return true, a.setMoving(ctx, x.Pod, v1.ConditionFalse, v1alpha1.MovingCancelled, cancelled(x))
+	}
+	if x.Replace && drain.Wait > 0 {
+		why, err := a.detach(ctx, l, x, p, drain)
+		if err != nil || why == "" {
+			return false, err
+		}
+		a.log.Info("a pod is evicted before another is in its place", "pod", x.Pod.String(), "why", why)
+		x.Replace = false
+	}
+	err = a.dismiss(ctx, x, p, Drained, fmt.Sprintf("node %s is drained", x.Node))
+	return err == nil, ignoreBudget(err)
+}
+
+func cancelled(x *move) string { return fmt.Sprintf("node %s is not to be emptied any more", x.Node) }
+
+// errBudget says that a disruption budget does not let a pod go now.
+var errBudget = errors.New("a disruption budget does not allow it")
+
+func ignoreBudget(err error) error {
+	if errors.Is(err, errBudget) {
+		return nil
+	}
+	return err
+}
+
+// dismiss evicts a pod. The error is errBudget when that has to wait; the pod's condition
+// says so then.
+func (a *Actor) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message string) error {
+	err := a.askToLeave(ctx, x.Pod, translate.Counted(&p.ObjectMeta) || translate.Uncounted(&p.ObjectMeta), false, nil)
+	switch {
+	case apierrors.IsTooManyRequests(err):
+		return errors.Join(errBudget, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error()))
+	case err == nil:
+		a.Event("Pod", x.Pod, v1.EventTypeNormal, event, message)
+	case apierrors.IsNotFound(err):
+		err = nil
+	}
+	return err
+}
+
+// detach takes a pod out of its owner's hands; why says why that is of no use. The pod's
+// label alone may select it for its ReplicaSet, and a Deployment must be above: another
+// controller of ReplicaSets, or strategy Recreate, would not make a pod beside the old one.
+func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *translate.Drain) (why string, err error) {
+	owner := translate.Replaceable(p)
+	if owner == nil {
+		return "it has no owner any more", nil
+	}
+	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	r, err := l.replicas(ctx, x.Namespace, owner, hash)
+	if err != nil {
+		return "", err
+	}
+	if r.set == nil {
+		return "its owner is gone", nil
+	}
+	if r.set.Spec.Selector == nil || r.set.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] != hash {
+		return "its owner has no label of its own to select by", nil
+	}
+	if metav1.GetControllerOf(p) == nil {
+		return "", nil // the owner is about to take the pod back
+	}
+	by := metav1.GetControllerOf(r.set)
+	if by == nil || by.Kind != "Deployment" {
+		return "its owner is no Deployment's", nil
+	}
+	deployment, err := a.client.AppsV1().Deployments(x.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
+	a.metrics.Request("get", err)
+	if apierrors.IsNotFound(err) {
+		return "its Deployment is gone", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if deployment.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return "its Deployment never has an old pod beside a new one (strategy Recreate)", nil
+	}
+	now := a.now()
+	rec := &translate.Move{
+		Owner: *owner, Hash: hash, Until: metav1.NewTime(now.Add(d.Wait)), Request: d.Request,
+		Least: min(r.available("", now), r.wanted()),
+	}
+	if err := a.relabelMoving(ctx, p, rec); err != nil {
+		return "", err
+	}
+	a.log.Info("a pod is moved: its owner makes another first", "pod", x.Pod.String(), "owner", owner.Name, "node", x.Node)
+	return "", nil
+}
+
+// replaceMoving evicts a pod that is out of its owner's hands, or gives it back; d is the
+// drain, nil when that was cancelled:
+//
+//  1. The pod leaves when enough others are available, its owner is gone, or the drain
+//     does not wait.
+//  2. A new request for the drain gives the pod the full time again.
+//  3. Until its time is over the pod waits, and its condition says for what.
+//  4. Then, or when the drain was cancelled, it is given back: first the condition, so
+//     that a user who looks at the pod after it finds the reason, then the label.
+func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, rec *translate.Move, d *translate.Drain) (over bool, err error) {
+	r, err := l.replicas(ctx, x.Namespace, &rec.Owner, rec.Hash)
+	if err != nil {
+		return false, err
+	}
+	now := a.now()
+	if least := min(rec.Least, r.wanted()); r.set == nil || d != nil && (d.Wait == 0 || r.available(x.UID, now) >= least) {
+		why := fmt.Sprintf("node %s is drained: of ReplicaSet %s, %d pods are available without it; needed: %d", x.Node, rec.Owner.Name, r.available(x.UID, now), least)
+		if r.set == nil {
+			why = fmt.Sprintf("ReplicaSet %s, whose pod it was, is gone", rec.Owner.Name)
+		}
+		err := a.dismiss(ctx, x, p, "Moved", why)
+		if err == nil {
+			a.metrics.moves.WithLabelValues("moved").Inc()
+		}
+		return err == nil, ignoreBudget(err)
+	}
+	if d != nil && d.Request != rec.Request {
+		again := *rec
+		x.until = now.Add(d.Wait)
+		again.Request, again.Until = d.Request, metav1.NewTime(x.until)
+		return false, a.relabelMoving(ctx, p, &again)
+	}
+	if d != nil && x.until.IsZero() {
+		x.until = now.Add(d.Wait)
+	}
+	if rec.Until.After(x.until) && d != nil {
+		rec.Until = metav1.NewTime(x.until) // whoever may write the pod may have put it off
+	}
+	lacks := r.lacks(x.UID, now)
+	reason, why := "", ""
+	switch {
+	case d == nil:
+		reason, why = v1alpha1.MovingCancelled, cancelled(x)
+	case now.After(rec.Until.Time):
+		reason, why = v1alpha1.MovingNotReplaced, "no other was available in its place in time: "+lacks
+	default:
+		why := fmt.Sprintf("another is to be available first, until %s: %s", rec.Until.UTC().Format(time.RFC3339), lacks)
+		if !x.begun {
+			x.begun = true
+			a.Event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("node %s is drained: ReplicaSet %s makes another pod first", x.Node, rec.Owner.Name))
+		}
+		return false, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingReplacing, why)
+	}
+	if err := a.noteMoving(ctx, p, v1.ConditionFalse, reason, why); err != nil {
+		return false, err
+	}
+	back := *rec
+	back.Kept = reason
+	if err := a.relabelMoving(ctx, p, &back); err != nil {
+		return false, err
+	}
+	a.log.Info("a pod is not moved: its owner has it back", "pod", x.Pod.String(), "owner", rec.Owner.Name, "why", why)
+	a.Event("Pod", x.Pod, v1.EventTypeWarning, reason, why)
+	a.metrics.moves.WithLabelValues("kept").Inc()
+	a.outcomes.MovedOff(x.UID, stayed(&back))
+	return true, nil
+}
+
+// stayed is the request of the drain for which a pod could not leave; nil when there is
+// none.
+func stayed(rec *translate.Move) *string {
+	if rec == nil || !rec.NotReplaced(rec.Request) {
+		return nil
+	}
+	return &rec.Request
+}
+
+// relabelMoving writes, at once, the record of a move and the labels by which its owner
+// selects the pod or not.
+func (a *Actor) relabelMoving(ctx context.Context, p *v1.Pod, rec *translate.Move) error {
+	labels := map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: translate.MovingHash(rec.Hash), v1alpha1.MovingLabel: "true"}
+	if !rec.Active() {
+		labels = map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: rec.Hash, v1alpha1.MovingLabel: nil}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": p.UID, "labels": labels, "annotations": map[string]string{v1alpha1.MovingAnnotation: rec.String()},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	a.metrics.Request("move", err)
+	return err
+}
+
+// noteMoving is setMoving unless the pod, as it was read, has the condition already.
+func (a *Actor) noteMoving(ctx context.Context, p *v1.Pod, status v1.ConditionStatus, reason, message string) error {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1alpha1.MovingCondition && c.Status == status && c.Reason == reason && c.Message == message {
+			return nil
+		}
+	}
+	return a.setMoving(ctx, Pod{p.Namespace, p.Name, p.UID}, status, reason, message)
+}
+
+// stay writes on a pod of a drained node that it stays.
+func (a *Actor) stay(ctx context.Context, x Stay) {
+	err := Retry(ctx, func() error {
+		return a.setMoving(ctx, x.Pod, v1.ConditionFalse, v1alpha1.MovingLocked, translate.LockedMessage(x.Request))
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("a pod was not told that it stays", "pod", x.Pod.String(), "error", err)
+	}
+}
+
+// setMoving writes the condition Moving of a pod of a drained node. A pod that does not
+// exist any more needs none.
+func (a *Actor) setMoving(ctx context.Context, p Pod, status v1.ConditionStatus, reason, message string) error {
+	err := a.setConditions(ctx, p, v1.PodCondition{
+		Type: v1alpha1.MovingCondition, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(a.now()),
+	})
+	a.metrics.Request("status", err)
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return err
+}
