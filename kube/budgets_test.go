@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/kube/peers"
 )
 
 // budget is a disruption budget of the namespace default that lets so many pods go
@@ -18,7 +20,9 @@ func budget(name string, allowed int32, pairs ...string) *policyv1.PodDisruption
 	return b
 }
 
-func (w *world) budget(b *policyv1.PodDisruptionBudget) { w.m.budgetSeen(trimBudget(b)) }
+func (w *world) budget(b *policyv1.PodDisruptionBudget) {
+	inBudgets((*peers.Index).ObserveBudget)(w.m, peers.BudgetOf(b))
+}
 
 // budgeted is a world in which two pods, dear and cheap, take a node, and a third of
 // a higher priority has come at the time at which it may have the place of either.
@@ -74,7 +78,7 @@ func TestBudgets(t *testing.T) {
 		"of others now": {func(w *world) { w.budget(budget("b", 0, "app=cheap")); w.budget(budget("b", 0, "app=dear")) }, "dear "},
 		"deleted": {func(w *world) {
 			w.budget(budget("b", 0, "app=cheap"))
-			w.m.budgetGone(trimBudget(budget("b", 0, "app=cheap")))
+			inBudgets((*peers.Index).ForgetBudget)(w.m, peers.BudgetOf(budget("b", 0, "app=cheap")))
 		}, "dear "},
 		"pod with other labels": {func(w *world) { w.budget(budget("b", 0, "app=cheap")); relabel(w) }, "dear "},
 		"pod that gets labels":  {func(w *world) { w.budget(budget("b", 0, "app=other")); relabel(w) }, "cheap "},
@@ -82,10 +86,12 @@ func TestBudgets(t *testing.T) {
 			w.budget(budget("b", 0, "app=cheap"))
 			w.pod("cheap", func(p *v1.Pod) { p.Status.Phase = v1.PodPending })
 		}, "dear "},
-		"listed": {func(w *world) { w.m.budgetsListed([]*budgetObject{trimBudget(budget("b", 0, "app=cheap"))}) }, "cheap "},
+		"listed": {func(w *world) {
+			inBudgets((*peers.Index).ReplaceBudgets)(w.m, []*peers.Budget{peers.BudgetOf(budget("b", 0, "app=cheap"))})
+		}, "cheap "},
 		"listed no more": {func(w *world) {
 			w.budget(budget("b", 0, "app=cheap"))
-			w.m.budgetsListed(nil)
+			inBudgets((*peers.Index).ReplaceBudgets)(w.m, nil)
 		}, "dear "},
 		"the engine is built anew": {func(w *world) {
 			w.budget(budget("b", 0))

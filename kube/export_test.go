@@ -140,7 +140,7 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 			seen = x.ResourceVersion
 		}
 	case "PodDisruptionBudget":
-		if x := m.budgets[namespace][name]; x != nil {
+		if x := m.peers.Budget(namespace, name); x != nil {
 			seen = x.ResourceVersion
 		}
 	case "DeviceClass":

@@ -185,7 +185,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 			return ReasonMisconfigured, fmt.Sprintf("topology level %q is unknown: expected one of %s", l, m.levelNames())
 		}
 	}
-	if wrong := m.cannotMean(g); wrong != "" {
+	if wrong := m.termWithoutLevel(g); wrong != "" {
 		return ReasonMisconfigured, wrong
 	}
 	if m.now < g.notBefore {

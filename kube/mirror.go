@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -41,8 +42,7 @@ type mirror struct {
 	namespaces map[string]map[string]string // labels
 	priorities map[string]priorityClass
 	queues     queues
-	around     around
-	budgets    budgets
+	peers      *peers.Index
 	storage    *storage.Index
 	placed     []*pod // with claims, by the decisions that are being taken in
 	policies   policies
@@ -170,7 +170,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		log: log, policy: policy, levels: levels,
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), around: newAround(), budgets: budgets{}, storage: storage.New(),
+		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), peers: peers.New(), storage: storage.New(),
 		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
 		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{}, uncounted: map[types.UID]act.Pod{},
 		shards: oneShard(), arrived: map[string]*node{}, newEngine: newEngine,

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -72,10 +73,8 @@ type pod struct {
 	// needs is what it needs of a node with its devices; nil for its request, or
 	// when that has to be found out.
 	needs *needs
-	// sort is the pods that are like it to all selectors, wants what it requires of
-	// others itself.
-	sort  *sort
-	wants wants
+	// around is the pod as the index of peers knows it.
+	around peers.Pod
 	// counted says that the node's capacity is less by what the pod takes.
 	counted bool
 	// stranded says that it is being deleted on a node that was lost, and known by
@@ -128,17 +127,12 @@ func (m *mirror) podSeen(o *podObject) {
 	}
 	defer m.notePod(p)
 	defer m.keepRecord(p)
-	if o.labels != old.labels {
-		m.leaveSort(p)
-		m.joinSort(p, o.labels)
-	}
+	around := m.peers.ObserveLabels(&p.around, o.labels)
 	if p.group == nil {
 		m.uncount(p)
 		p.object = o
 		m.countOn(p)
-		if o.labels != old.labels && m.matters(p) {
-			m.enlist(p)
-		}
+		m.aroundChanged(around)
 		return
 	}
 	p.object = o
@@ -148,12 +142,10 @@ func (m *mirror) podSeen(o *podObject) {
 	m.noteMove(p)
 	m.deviceClaimsSeen(p, old)
 	m.movesOn(p.group, old.phase, o.phase)
-	if p.sort.kept && (o.phase != old.phase || o.node != old.node) {
+	if p.around.Kept() && (o.phase != old.phase || o.node != old.node) {
 		m.touch(p.group)
 	}
-	if o.labels != old.labels {
-		m.relabel(p.group)
-	}
+	m.aroundChanged(around)
 	if !reflect.DeepEqual(o.amounts, old.amounts) {
 		if p.group.resized = p.slot >= 0 || p.group.resized; p.slot < 0 {
 			m.reconsider(p) // the engine has not been told of it yet
@@ -213,16 +205,16 @@ func (m *mirror) newPod(o *podObject) {
 	if !o.ours && o.node == "" {
 		return
 	}
-	p := &pod{object: o, slot: -1, volumes: m.storage.Needs(o.UID)}
+	p := &pod{object: o, slot: -1, volumes: m.storage.Needs(o.UID), around: amongPeers(o)}
 	m.pods[o.UID] = p
 	if o.node != "" {
 		p.state, p.target = podBound, o.node
 		m.place(p, o.node)
 	}
-	m.appear(p)
+	m.aroundChanged(m.peers.ObservePod(&p.around))
 	m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
-	if !o.ours && !o.hasGPUs() && !m.matters(p) {
-		m.alone(p)
+	if !o.ours && !o.hasGPUs() && !m.peers.Matters(&p.around) {
+		m.countOn(p)
 		return
 	}
 	m.join(p)
@@ -277,7 +269,7 @@ func (m *mirror) podOver(p *pod) {
 	m.uncount(p)
 	m.unplace(p, p.target)
 	m.answered(p)
-	m.disappear(p)
+	m.peers.ForgetPod(&p.around)
 	m.volumesChanged(m.storage.ForgetPod(p.object.UID))
 	m.unrefer(p, p.object.deviceClaims)
 	if p.group != nil {
@@ -432,7 +424,7 @@ func (m *mirror) outside(p *pod, why error) {
 	}
 	m.touch(p.group) // which may have no pods now
 	p.group = nil
-	m.alone(p)
+	m.countOn(p)
 	if n := p.unbooked(); n > 0 {
 		m.tellPod(p, GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has not as many left: those that are free take no other pods (%v)", n, p.target, why))
 		m.contest(p, g, false)

@@ -205,7 +205,7 @@ func (m *mirror) namespaceSeen(o *namespaceObject) {
 		return
 	}
 	m.namespaces[o.Name] = o.labels
-	m.namespaceRelabelled(o.Name)
+	m.aroundChanged(m.peers.ObserveNamespace(o.Name, o.labels))
 	for _, g := range m.groups {
 		if g.id.Namespace != o.Name {
 			continue
@@ -216,11 +216,13 @@ func (m *mirror) namespaceSeen(o *namespaceObject) {
 	}
 }
 
+func (m *mirror) namespaceGone(name string) {
+	delete(m.namespaces, name)
+	m.peers.ForgetNamespace(name)
+}
+
 func (m *mirror) namespacesListed(list []*namespaceObject) {
-	clear(m.namespaces)
-	for _, o := range list {
-		m.namespaceSeen(o)
-	}
+	compare(m, m.namespaces, list, nameOf, m.namespaceSeen, m.namespaceGone)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -156,7 +157,7 @@ func (s *story) happen() {
 		b := budget(pick(s, "one", "two"), pick[int32](s, 0, 0, 1), pick(s, "app=a", "app=b"))
 		if s.chance(3) {
 			delete(s.budgets, b.Name)
-			s.m.budgetGone(trimBudget(b))
+			inBudgets((*peers.Index).ForgetBudget)(s.m, peers.BudgetOf(b))
 		} else {
 			s.budgets[b.Name] = b
 			s.budget(b)
@@ -722,8 +723,8 @@ func (s *story) quiet() {
 	}
 	s.decide()
 	m := s.m
-	if a := &m.around; len(m.groups)+len(m.jobs)+len(m.pods)+len(a.sorts)+len(a.peers)+len(a.ports)+m.storage.Len()+len(m.storage.Making()) > 0 {
-		s.t.Errorf("left: groups %d, jobs %d, pods %d, sorts %d, peers %d, ports %d", len(m.groups), len(m.jobs), len(m.pods), len(a.sorts), len(a.peers), len(a.ports))
+	if len(m.groups)+len(m.jobs)+len(m.pods)+m.peers.Len()+m.storage.Len()+len(m.storage.Making()) > 0 {
+		s.t.Errorf("left: groups %d, jobs %d, pods %d, peers %d", len(m.groups), len(m.jobs), len(m.pods), m.peers.Len())
 	}
 	for _, n := range m.nodes {
 		if n.count != 0 || !reflect.DeepEqual(n.others, translate.Amounts{}) || len(n.pods) > 0 {

@@ -4,8 +4,8 @@
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  quarantine.go unread.go                         what a panic of the engine costs, and one while an object is taken in
-//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go budgets.go volumes.go queues.go policies.go topologies.go priorities.go
-//	storage/                                          an index: what pods need of nodes for their volumes
+//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go volumes.go queues.go policies.go topologies.go priorities.go
+//	storage/ peers/                                   indexes: what pods need of nodes for their volumes, and of the pods around them
 //	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
 //	evict.go suspend.go     what decisions ask for, as acts
 //	act/                    acts are written to the API; outcomes.go takes in what became of them

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -19,14 +20,14 @@ import (
 type task struct {
 	name, role string
 	spec       core.Request
-	around     surroundings // as the engine was told
-	free       []int        // numbers of pods that are over
-	slots      int          // numbers that were given to its pods
+	around     peers.Surroundings // as the engine was told
+	free       []int              // numbers of pods that are over
+	slots      int                // numbers that were given to its pods
 }
 
 // as is the task as the engine is told of it.
 func (t *task) as(pods, least int) core.Task {
-	return core.Task{Name: t.name, Pods: pods, MinPods: least, Request: t.spec, Labels: t.around.labels, Affinity: t.around.terms}
+	return core.Task{Name: t.name, Pods: pods, MinPods: least, Request: t.spec, Labels: t.around.Labels, Affinity: t.around.Terms}
 }
 
 // attributesOf is what is said of the job: by its PodGroup, and by the pod
@@ -93,9 +94,9 @@ func (m *mirror) submit(g *group) {
 		job.Foreign, job.Gang, job.Topology = true, false, core.Job{}.Topology
 	}
 	g.queue = job.Queue
-	byTask, known := map[*task][]*pod{}, views{}
+	byTask, view := map[*task][]*pod{}, m.lookAround()
 	for _, p := range list {
-		t := m.taskOf(g, p, known)
+		t := m.taskOf(g, p, view)
 		byTask[t] = append(byTask[t], p)
 	}
 	least := g.spread(byTask)
@@ -193,8 +194,8 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
 // ask for different things, of their nodes or of the pods around, or that others
 // mean alone, have roles of their own.
-func (m *mirror) taskOf(g *group, p *pod, known views) *task {
-	spec, around := p.request(), m.surroundingsOf(p, known)
+func (m *mirror) taskOf(g *group, p *pod, view *peers.View) *task {
+	spec, around := p.request(), view.Of(&p.around)
 	if g.id.Kind == others {
 		spec = amountsOf(p.takes())
 		spec.GPU = max(spec.GPU, p.object.request.GPU) // of a stranded pod
@@ -208,7 +209,7 @@ func (m *mirror) taskOf(g *group, p *pod, known views) *task {
 			g.tasks = append(g.tasks, t)
 			return t
 		}
-		if t.role == role && around.equal(&t.around) && reflect.DeepEqual(t.spec, spec) {
+		if t.role == role && around.Equal(&t.around) && reflect.DeepEqual(t.spec, spec) {
 			return t
 		}
 		name = fmt.Sprintf("%s-%d", role, i)
@@ -228,10 +229,10 @@ func (g *group) task(name string) *task {
 func (m *mirror) add(g *group) {
 	ours := m.decides(g)
 	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready() && ours) })
-	byTask, known := map[*task][]*pod{}, views{}
+	byTask, view := map[*task][]*pod{}, m.lookAround()
 	var order []*task
 	for _, p := range list {
-		t := m.taskOf(g, p, known)
+		t := m.taskOf(g, p, view)
 		if byTask[t] == nil {
 			order = append(order, t)
 		}

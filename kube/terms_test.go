@@ -69,8 +69,8 @@ func TestRunningPodsAreRelabelled(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("db", labelled("app=db"), on("d"))
 	w.on("db>d")
-	if told := w.m.jobs["default/pod/db"].tasks[0].around; len(told.labels) != 0 {
-		t.Fatalf("labels %q that nobody asks for", told.labels)
+	if told := w.m.jobs["default/pod/db"].tasks[0].around; len(told.Labels) != 0 {
+		t.Fatalf("labels %q that nobody asks for", told.Labels)
 	}
 	w.pod("web", near(host, "app=db"))
 	w.on("web>d")
@@ -385,12 +385,7 @@ func TestTermsAreForgotten(t *testing.T) {
 	w.gone("a")
 	w.gone("f")
 	w.settle()
-	for key, by := range w.m.around.having {
-		if len(by) > 0 {
-			t.Errorf("label %s is still kept of %d", key, len(by))
-		}
-	}
-	if a := &w.m.around; len(a.sorts)+len(a.by)+len(a.peers)+len(a.named)+len(a.ports) != 0 {
-		t.Errorf("left: %d sorts, %d peers, %d ports", len(a.sorts), len(a.peers), len(a.ports))
+	if n := w.m.peers.Len(); n != 0 {
+		t.Errorf("left: %d", n)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -122,7 +123,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	namespaces := follow(s, func(n *v1.Namespace) *namespaceObject {
 		return &namespaceObject{ObjectMeta: trimMeta(&n.ObjectMeta), labels: n.Labels}
 	},
-		(*mirror).namespaceSeen, func(m *mirror, o *namespaceObject) { delete(m.namespaces, o.Name) }, (*mirror).namespacesListed)
+		(*mirror).namespaceSeen, func(m *mirror, o *namespaceObject) { m.namespaceGone(o.Name) }, (*mirror).namespacesListed)
 	start(ctx, pods, core, "pods", &v1.Pod{}, &synced)
 	start(ctx, nodes, core, "nodes", &v1.Node{}, &synced)
 	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
@@ -131,7 +132,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 		func(m *mirror, o *priorityClassObject) { m.priorityClassGone(o.Name) }, (*mirror).priorityClassesListed)
 	start(ctx, priorities, s.client.SchedulingV1().RESTClient(), "priorityclasses", &schedulingv1.PriorityClass{}, &synced)
 
-	budgets := follow(s, trimBudget, (*mirror).budgetSeen, (*mirror).budgetGone, (*mirror).budgetsListed)
+	budgets := follow(s, peers.BudgetOf, inBudgets((*peers.Index).ObserveBudget), inBudgets((*peers.Index).ForgetBudget), inBudgets((*peers.Index).ReplaceBudgets))
 	start(ctx, budgets, s.client.PolicyV1().RESTClient(), "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}, &synced)
 
 	type index = *storage.Index

@@ -1,0 +1,124 @@
+package peers
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Surroundings is what the engine is told of a pod and those around it, each list in a
+// fixed order.
+type Surroundings struct {
+	Labels []string
+	Terms  []core.Term
+}
+
+// Equal reports whether two surroundings are the same.
+func (s *Surroundings) Equal(o *Surroundings) bool {
+	return slices.Equal(s.Labels, o.Labels) && slices.Equal(s.Terms, o.Terms)
+}
+
+// none is the surroundings of all pods while none requires anything of others.
+var none Surroundings
+
+// View is how the pods stand to each other at a moment. The next observation ends it.
+type View struct {
+	index *Index
+	level func(key string) (string, bool)
+	known map[kind]*Surroundings
+}
+
+// kind is pods that have the same surroundings.
+type kind struct {
+	*sort
+	wants
+	ours bool
+}
+
+// Look returns a view of the index. level returns the engine's name of the topology
+// level that a node label makes, false where it makes none.
+func (x *Index) Look(level func(key string) (string, bool)) *View {
+	return &View{x, level, map[kind]*Surroundings{}}
+}
+
+// Empty reports whether no pod requires anything of others, so that the surroundings of
+// all are empty.
+func (v *View) Empty() bool { return len(v.index.selected)+len(v.index.ports) == 0 }
+
+// Of returns the surroundings of a pod, which must not be changed.
+func (v *View) Of(p *Pod) *Surroundings {
+	if v.Empty() {
+		return &none
+	}
+	k := kind{p.sort, p.wants, p.Ours}
+	if v.known[k] == nil {
+		v.known[k] = v.find(p)
+	}
+	return v.known[k]
+}
+
+func (v *View) find(p *Pod) *Surroundings {
+	labels, terms := map[string]bool{}, map[core.Term]bool{}
+	for i := range p.Terms {
+		t := &p.Terms[i]
+		if level, ok := v.level(t.Key); ok { // else others placed it, or we under another topology
+			terms[core.Term{Level: level, Label: among(t.Peers), Anti: t.Anti, MaxSkew: t.MaxSkew, MinDomains: t.MinDomains}] = true
+		}
+	}
+	for _, q := range p.Ports {
+		for _, l := range q.Labels() {
+			labels[l] = true
+		}
+		for _, t := range q.Terms() {
+			terms[t] = true
+		}
+	}
+	for s := range v.index.selecting(p) {
+		labels[among(s.Peers)] = true
+	}
+	if !p.Ours { // it is where it is, but keeps others off
+		maps.DeleteFunc(terms, func(t core.Term, _ bool) bool { return !t.Anti })
+	}
+	return &Surroundings{slices.Sorted(maps.Keys(labels)), slices.SortedFunc(maps.Keys(terms), compareTerms)}
+}
+
+// among is the label by which the engine knows the pods that selectors select.
+func among(p *translate.Peers) string { return "among: " + p.Name }
+
+func compareTerms(a, b core.Term) int {
+	if a.Anti != b.Anti {
+		if a.Anti {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.Label, b.Label), cmp.Compare(a.MaxSkew, b.MaxSkew), cmp.Compare(a.MinDomains, b.MinDomains))
+}
+
+// Matters reports whether a pod of another scheduler restrains ours, beyond what it
+// takes of its node.
+func (x *Index) Matters(p *Pod) bool {
+	if len(p.Terms) > 0 {
+		return true
+	}
+	for range x.selecting(p) {
+		return true
+	}
+	return slices.ContainsFunc(p.Ports, func(q translate.Port) bool { return x.ports[q.String()].ours > 0 })
+}
+
+// selecting yields, in any order, what selects a pod.
+func (x *Index) selecting(p *Pod) func(func(*selected) bool) {
+	return func(yield func(*selected) bool) {
+		for _, n := range []string{p.Namespace, ""} {
+			for s := range x.named[n] {
+				if x.selects(s, p.sort) && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
