@@ -81,7 +81,7 @@ func (m *mirror) chargeable(g *group, p *pod, named string) string {
 	} else if why, _ := m.queues.blocks(m, queue, g.id.Namespace); why != "" {
 		queue = DefaultQueue
 	}
-	m.tellPod(p, reason, fmt.Sprintf("%s; what runs is charged to queue %s", detail, queue))
+	m.tellPod(p, reason, fmt.Sprintf("%s; the running pods are charged to queue %s", detail, queue))
 	return queue
 }
 
@@ -131,7 +131,7 @@ func (m *mirror) keepRecord(p *pod) {
 	}
 	if edited := strings.Join(edits, ", "); p.edited != edited {
 		if p.edited = edited; edited != "" {
-			m.tellPod(p, ChangeIgnored, "changed while the pod runs: "+edited+"; what it was bound with counts until it ends")
+			m.tellPod(p, ChangeIgnored, "changed while the pod runs: "+edited+"; the values that the pod was bound with count until it ends")
 		}
 	}
 	if (o.record != o.said || o.groupRecord != group) && !p.recording {
@@ -172,7 +172,7 @@ func (s *Scheduler) keepRecords(ctx context.Context, list []recordAct) {
 			s.metrics.Request("status", err)
 		}
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			s.log.Warn("what a pod was bound with could not be written", "pod", x.namespace+"/"+x.name, "error", err)
+			s.log.Warn("cannot write the values that a pod was bound with", "pod", x.namespace+"/"+x.name, "error", err)
 		}
 		s.box.put(func(m *mirror) { m.recorded(x.uid) })
 	}

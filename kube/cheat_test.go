@@ -167,7 +167,7 @@ func TestClassesOfAQueue(t *testing.T) {
 	w.pod("allowed", mine, ofClass(low))
 	w.pod("none", mine)
 	w.pod("elsewhere", ofClass(high))
-	w.waits("label", ReasonPriorityClassForbidden, "queue q takes no jobs of PriorityClass high: expected one of low, or none")
+	w.waits("label", ReasonPriorityClassForbidden, "queue q does not accept PriorityClass high: expected one of low, or no class")
 	w.waits("spec", ReasonPriorityClassForbidden, "expected one of low")
 	w.on("allowed>n", "none>n", "elsewhere>n")
 	more := q.DeepCopy()

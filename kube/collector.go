@@ -32,12 +32,12 @@ const (
 )
 
 var (
-	jobsGauge = prometheus.NewDesc("muster_jobs", "Jobs that wait (pending), and jobs of which pods run (running); a job may be both.",
+	jobsGauge = prometheus.NewDesc("muster_jobs", "Jobs that wait (pending) and jobs with running pods (running); a job can be both.",
 		[]string{"queue", "state"}, nil)
-	waitingGauge   = prometheus.NewDesc("muster_waiting_jobs", "Jobs that wait, by why.", []string{"reason"}, nil)
-	queueGPUsGauge = prometheus.NewDesc("muster_queue_gpus", "GPUs that a queue and all below it own (nominal), use and borrow.",
+	waitingGauge   = prometheus.NewDesc("muster_waiting_jobs", "Waiting jobs by reason.", []string{"reason"}, nil)
+	queueGPUsGauge = prometheus.NewDesc("muster_queue_gpus", "GPUs that a queue and all queues below it own (nominal), use and borrow.",
 		[]string{"queue", "model", "kind"}, nil)
-	gpusGauge = prometheus.NewDesc("muster_gpus", "GPUs of the cluster. Unavailable are those not allocated that failed, or whose node takes no pods.",
+	gpusGauge = prometheus.NewDesc("muster_gpus", "GPUs of the cluster. A GPU is unavailable if it is not allocated and has failed, or if its node takes no pods.",
 		[]string{"model", "state"}, nil)
 	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
 )
@@ -112,7 +112,7 @@ func (s *Scheduler) told(ctx context.Context) (Stats, error) {
 // heldGauge tells whether a shard is ours.
 func heldGauge(shard string, held *atomic.Bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_shard_held", Help: "1 while this instance decides on the shard, else 0.", ConstLabels: prometheus.Labels{"shard": shard},
+		Name: "muster_shard_held", Help: "1 while this instance schedules the shard, else 0.", ConstLabels: prometheus.Labels{"shard": shard},
 	}, func() float64 {
 		if held.Load() {
 			return 1

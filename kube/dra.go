@@ -346,7 +346,7 @@ func (m *mirror) classesChanged() {
 	m.dra.resources = resources
 	if m.dra.any && !same && m.engine != nil {
 		if err := m.rebuild(); err != nil { // all requests for the resource are others
-			m.log.Error("the engine cannot be built anew", "error", err)
+			m.log.Error("cannot rebuild the engine", "error", err)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (m *mirror) inventory(name string, p *published) {
 	v := translate.InventoryOf(list)
 	p.stale = !v.Complete || len(v.GPUs) == 0 && p.inventory != nil && len(p.inventory.GPUs) > 0
 	if len(v.GPUs) > cluster.MaxGPUs {
-		m.log.Warn("the GPUs of a node cannot be used", "node", name, "why", fmt.Sprintf("%d GPUs, at most %d can be used", len(v.GPUs), cluster.MaxGPUs))
+		m.log.Warn("cannot use the GPUs of a node", "node", name, "why", fmt.Sprintf("%d GPUs, expected at most %d", len(v.GPUs), cluster.MaxGPUs))
 		p.stale = true
 	}
 	if !p.stale || p.inventory == nil && len(v.GPUs) <= cluster.MaxGPUs {
@@ -85,7 +85,7 @@ func (m *mirror) inventory(name string, p *published) {
 		m.dra.any = true
 		if m.engine != nil {
 			if err := m.rebuild(); err != nil {
-				m.log.Error("the engine cannot be built anew", "error", err)
+				m.log.Error("cannot rebuild the engine", "error", err)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func (m *mirror) deal(p *pod, wrong map[*claim]string) {
 			r := &c.object.spec.Requests[j]
 			g := m.choose(r, v, &gpus, &nics)
 			if g == nil {
-				wrong[c] = fmt.Sprintf("node %s has not the devices for request %s any more", p.target, r.Name)
+				wrong[c] = fmt.Sprintf("node %s no longer has the devices for request %s", p.target, r.Name)
 				break
 			}
 			grants = append(grants, *g)

@@ -105,7 +105,7 @@ func (m *mirror) resolve(p *pod) {
 		}
 	}
 	if !m.dra.served {
-		stop(ReasonMisconfigured, "the pod has resource claims, and this cluster does not serve %s", resourceapi.SchemeGroupVersion)
+		stop(ReasonMisconfigured, "the pod has resource claims, but this cluster does not serve %s", resourceapi.SchemeGroupVersion)
 		return
 	}
 	gpus, nics := 0, 0
@@ -116,7 +116,7 @@ func (m *mirror) resolve(p *pod) {
 		}
 		c := m.claimOf(key(o.Namespace, r.claim))
 		if r.claim == "" || c.object == nil || c.object.deleting {
-			stop(ReasonClaimPending, "resource claim %s has not been made yet", cmp.Or(r.claim, r.name))
+			stop(ReasonClaimPending, "resource claim %s does not exist yet", cmp.Or(r.claim, r.name))
 			continue
 		}
 		need, shared := claimNeed{claim: c, consumer: consumer(p)}, false
@@ -139,11 +139,11 @@ func (m *mirror) resolve(p *pod) {
 	}
 	switch {
 	case gpus > 0 && o.request.GPU > 0:
-		stop(ReasonMisconfigured, "GPUs are asked for by claims and by a resource or an annotation: expected one of them")
+		stop(ReasonMisconfigured, "GPUs are requested by claims and by a resource or an annotation: expected one of them")
 	case gpus > cluster.MaxGPUs:
-		stop(ReasonMisconfigured, "%d GPUs are asked for, expected at most %d a pod", gpus, cluster.MaxGPUs)
+		stop(ReasonMisconfigured, "%d GPUs are requested, expected at most %d per pod", gpus, cluster.MaxGPUs)
 	case nics > gpus && p.state == podWaiting:
-		stop(ReasonMisconfigured, "%d network devices and %d GPUs are asked for: each comes with a GPU, so expected no more of them", nics, gpus)
+		stop(ReasonMisconfigured, "%d network devices and %d GPUs are requested: expected at most one network device per GPU", nics, gpus)
 	}
 	if n.reason != "" {
 		m.dra.stuck[p] = true
@@ -191,14 +191,14 @@ func (m *mirror) resolveClaim(p *pod, need *claimNeed, stop func(reason, format 
 		switch other, live := m.inUse(c, p, need.consumer.UID); {
 		case live:
 		case other != "":
-			stop(ReasonClaimPending, "resource claim %s is reserved for %s still", o.Name, other)
+			stop(ReasonClaimPending, "resource claim %s is still reserved for %s", o.Name, other)
 			return
 		default:
 			// Left over from a start that failed, or from a gang that left.
 			m.acts.release = append(m.acts.release, act.Claim{
 				Namespace: o.Namespace, Name: o.Name, UID: o.UID, Consumer: need.consumer, Last: true,
 			})
-			stop(ReasonClaimPending, "the devices of resource claim %s are being given back", o.Name)
+			stop(ReasonClaimPending, "the devices of resource claim %s are being released", o.Name)
 			return
 		}
 		if o.node != nil {
@@ -218,7 +218,7 @@ func (m *mirror) resolveClaim(p *pod, need *claimNeed, stop func(reason, format 
 		p.needs.together = true
 		return
 	default:
-		stop(ReasonClaimPending, "the devices of resource claim %s are to be those of pod %s first", o.Name, carrier.object.Name)
+		stop(ReasonClaimPending, "the devices of resource claim %s must first be allocated to pod %s", o.Name, carrier.object.Name)
 		return
 	}
 	m.resolveRequests(p, o, stop, gpus, nics)
@@ -286,7 +286,7 @@ func (m *mirror) resolveRequests(p *pod, o *deviceClaimObject, stop func(reason,
 			need := &r.Any[j]
 			class := m.dra.classes[need.Class]
 			if class == nil {
-				fail(ReasonClaimPending, "request %s: there is no device class %s", need.Name, need.Class)
+				fail(ReasonClaimPending, "request %s: device class %s does not exist", need.Name, need.Class)
 				return
 			}
 			if class.wrong != "" {
@@ -306,24 +306,24 @@ func (m *mirror) resolveRequests(p *pod, o *deviceClaimObject, stop func(reason,
 				}
 				continue
 			case q.gpus > 0 && q.nics > 0:
-				fail(ReasonMisconfigured, "request %s: GPUs and network devices are alike to its selectors; expected one kind", need.Name)
+				fail(ReasonMisconfigured, "request %s: its selectors match both GPUs and network devices; expected one kind", need.Name)
 				return
 			case q.nics > 0:
 				nic, count = true, max(1, need.Count)
 				any = append(any, []core.Requirement{{Key: q.label + "-nics", Op: cluster.In, Values: []string{"all"}}})
 				if need.Count == 0 {
-					fail(ReasonMisconfigured, "request %s: allocation mode All is for GPUs; expected a count of network devices", need.Name)
+					fail(ReasonMisconfigured, "request %s: allocation mode All is only supported for GPUs; expected a count of network devices", need.Name)
 				}
 				continue
 			case q.all == 0:
-				fail(ReasonMisconfigured, "request %s: its selectors hold for some GPUs of a node and not for others; expected selectors by which nodes are chosen, such as by model", need.Name)
+				fail(ReasonMisconfigured, "request %s: its selectors match some GPUs of a node but not all; expected selectors that choose nodes, such as by model", need.Name)
 				return
 			}
 			with := []core.Requirement{{Key: q.label, Op: cluster.In, Values: []string{"all"}}}
 			count = need.Count
 			if need.Count == 0 {
 				if len(q.sizes) > 1 {
-					fail(ReasonMisconfigured, "request %s: nodes have %s such GPUs, so that all of them is no number; expected a count", need.Name, sizes(q.sizes))
+					fail(ReasonMisconfigured, "request %s: nodes have %s such GPUs, so allocation mode All is ambiguous; expected a count", need.Name, sizes(q.sizes))
 					return
 				}
 				for n := range q.sizes {
@@ -374,7 +374,7 @@ func (m *mirror) resolveRequests(p *pod, o *deviceClaimObject, stop func(reason,
 			return answer{}
 		})
 		if q.all == 0 {
-			fail(ReasonMisconfigured, "the constraint on %s is not supported: on no node it holds for any devices that may be chosen", k.Attribute)
+			fail(ReasonMisconfigured, "the constraint on %s is not supported: on no node does it hold for all devices that can be chosen", k.Attribute)
 			return
 		}
 		p.needs.request.Selector = append(p.needs.request.Selector, core.Requirement{Key: q.label, Op: cluster.In, Values: []string{"all"}})

@@ -329,7 +329,7 @@ func TestClaimNICs(t *testing.T) {
 	d.holds("three=gpu:a/gpu-1 gpu:a/gpu-2 gpu:a/gpu-3 nic:a/eth2 nic:a/eth1 nic:a/eth0")
 	d.deviceClaim("alone", []resourceapi.DeviceRequest{asksFor("nic", "nic", 1)})
 	d.pod("r", claiming("alone"))
-	d.waits("r", ReasonMisconfigured, "expected no more of them")
+	d.waits("r", ReasonMisconfigured, "expected at most one network device per GPU")
 }
 
 // Tainted devices, and those that their driver does not publish any more, are not
@@ -451,11 +451,11 @@ func TestClaimTemplates(t *testing.T) {
 			{Name: "gpus", ResourceClaimTemplateName: ptr.To("two")}, {Name: "nothing", ResourceClaimTemplateName: ptr.To("none")},
 		}
 	})
-	d.waits("p", ReasonClaimPending, "resource claim gpus has not been made yet")
+	d.waits("p", ReasonClaimPending, "resource claim gpus does not exist yet")
 	d.pod("p", func(p *v1.Pod) {
 		p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpus", ResourceClaimName: ptr.To("p-gpus-x")}, {Name: "nothing"}}
 	})
-	d.waits("p", ReasonClaimPending, "resource claim p-gpus-x has not been made yet")
+	d.waits("p", ReasonClaimPending, "resource claim p-gpus-x does not exist yet")
 	d.deviceClaim("p-gpus-x", []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", 2)})
 	d.waits("p", ReasonClaimPending, "belongs to another pod")
 	d.deviceClaim("p-gpus-x", nil, func(c *resourceapi.ResourceClaim) {
@@ -521,13 +521,13 @@ func TestClaimRefused(t *testing.T) {
 			return r
 		}(), text: "request x: parts of a device's capacity are not supported"},
 		{name: "one device of many", request: asksFor("x", "gpu.nvidia.com", 1, `device.attributes["gpu.nvidia.com"].index == 1`),
-			text: "its selectors hold for some GPUs of a node and not for others"},
+			text: "its selectors match some GPUs of a node but not all"},
 		{name: "no selector", request: asksFor("x", "gpu.nvidia.com", 1, `device.`), text: `request x: selector "device."`},
-		{name: "no class", request: asksFor("x", "other", 1), reason: ReasonClaimPending, text: "there is no device class other"},
+		{name: "no class", request: asksFor("x", "other", 1), reason: ReasonClaimPending, text: "device class other does not exist"},
 		{name: "no device", request: asksFor("x", "gpu.nvidia.com", 1, `device.driver == "tpu"`), reason: ReasonClaimPending, text: "no node publishes such a device"},
 		{name: "different counts", request: resourceapi.DeviceRequest{Name: "x", FirstAvailable: []resourceapi.DeviceSubRequest{
 			{Name: "a", DeviceClassName: "gpu.nvidia.com", Count: 1}, {Name: "b", DeviceClassName: "gpu.nvidia.com", Count: 2},
-		}}, text: "the alternatives in firstAvailable ask for different numbers"},
+		}}, text: "the alternatives in firstAvailable request different numbers"},
 		{name: "constraint", request: asksFor("x", "gpu.nvidia.com", 2), alter: func(c *resourceapi.ResourceClaim) {
 			root := resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
 			c.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &root}}

@@ -60,7 +60,7 @@ type fence struct {
 }
 
 // errFenced says that a write was not sent, for another instance may decide.
-var errFenced = errors.New("the lease was not renewed in time: another instance may decide")
+var errFenced = errors.New("the lease was not renewed in time: another instance may hold it")
 
 func newFence(l *Leader, clock func() time.Duration) *fence {
 	f := &fence{

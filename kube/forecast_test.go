@@ -22,7 +22,7 @@ func TestExpectedStart(t *testing.T) {
 	w.pod("never", asking(v1alpha1.GPUResource, "9"))
 	w.pod("then", asking(v1alpha1.GPUResource, "8"))
 	w.waits("next", "Resources", "are free"+translate.StartMark+ends.UTC().Format(time.RFC3339))
-	w.waits("then", "Resources", "; jobs ahead: 2"+translate.NoStartMark+"jobs before it have no walltime, or it takes more than the end of those that run")
+	w.waits("then", "Resources", "; jobs ahead: 2"+translate.NoStartMark+"jobs before it have no walltime, or it needs more than running jobs will free")
 	w.waits("never", "NoNode", "")
 	if g := w.m.pods[w.pods["default/never"].UID].group; strings.Contains(g.waiting.detail, "expected") {
 		t.Errorf("of a pod that fits no node it says %q", g.waiting.detail)
@@ -31,8 +31,8 @@ func TestExpectedStart(t *testing.T) {
 	w.waits("next", "Resources", translate.NoStartMark+"running jobs without a walltime, or past it: 1")
 	w.m.outlook.until = core.Never
 	w.pod("late", asking(v1alpha1.GPUResource, "8"))
-	w.waits("late", "Resources", translate.NoStartMark+"it came after the last look ahead")
+	w.waits("late", "Resources", translate.NoStartMark+"the job was created after the last forecast")
 	w.waits("next", "Resources", translate.NoStartMark+"running jobs without a walltime, or past it: 1")
 	w.m.outlook = outlook{Forecast: core.Forecast{Cut: true}, until: core.Never}
-	w.waits("next", "Resources", translate.NoStartMark+"too many jobs wait to look at them all")
+	w.waits("next", "Resources", translate.NoStartMark+"too many jobs wait to forecast all of them")
 }

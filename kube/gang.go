@@ -118,9 +118,9 @@ func (g *group) few(ok func(*pod) bool) string {
 	for _, role := range slices.Sorted(maps.Keys(g.roles)) {
 		switch least, there := g.roles[role], g.count(role, ok); {
 		case least == 0:
-			return fmt.Sprintf("nobody has said how many pods of %s the gang needs", role)
+			return fmt.Sprintf("the minimum number of pods of %s in the gang is not known", role)
 		case there < least:
-			return fmt.Sprintf("%d of the %d pods of %s that the gang needs are there and ready", there, least, role)
+			return fmt.Sprintf("%d of the %d pods of %s that the gang needs exist and are ready", there, least, role)
 		}
 	}
 	there := len(g.pods) // the most that ok may pick: large gangs come pod by pod
@@ -128,7 +128,7 @@ func (g *group) few(ok func(*pod) bool) string {
 		there = g.count("", ok)
 	}
 	if there < g.min {
-		return fmt.Sprintf("%d of the %d pods of the gang are there and ready", there, g.min)
+		return fmt.Sprintf("%d of the %d pods of the gang exist and are ready", there, g.min)
 	}
 	return ""
 }
@@ -161,7 +161,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 			g.asking = true
 			m.acts.ask = append(m.acts.ask, g)
 		}
-		return ReasonGangUnknown, fmt.Sprintf("%s %s has not been read yet", g.object.Kind, g.object.Name)
+		return ReasonGangUnknown, fmt.Sprintf("%s %s has not been observed yet", g.object.Kind, g.object.Name)
 	}
 	if detail := m.collecting(g); detail != "" {
 		if reason, wrong := g.unready(); reason == ReasonMisconfigured && g.count("", (*pod).ready) == 0 {
@@ -174,7 +174,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 		if reason, detail := g.unready(); reason != "" {
 			return reason, detail
 		}
-		return ReasonCollecting, "its pods have scheduling gates of others"
+		return ReasonCollecting, "its pods have scheduling gates of other controllers"
 	}
 	a := m.attributesOf(g, ready[0])
 	if reason, detail := m.turnedAway(g, ready[0], &a); reason != "" {
@@ -182,7 +182,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	}
 	for _, l := range []string{a.Required, a.Preferred} {
 		if _, ok := m.level(l); !ok {
-			return ReasonMisconfigured, fmt.Sprintf("topology level %q is unknown: expected one of %s", l, m.levelNames())
+			return ReasonMisconfigured, fmt.Sprintf("unknown topology level %q: expected one of %s", l, m.levelNames())
 		}
 	}
 	if wrong := m.termWithoutLevel(g); wrong != "" {
@@ -191,7 +191,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 	if m.now < g.notBefore {
 		m.acts.wake = min(m.acts.wake, g.notBefore)
 		m.later = append(m.later, g)
-		return core.BackOff.String(), fmt.Sprintf("%d failed starts; it is tried again at %s", g.failures, clock(g.notBefore))
+		return core.BackOff.String(), fmt.Sprintf("%d failed starts; the next attempt is at %s", g.failures, clock(g.notBefore))
 	}
 	return "", ""
 }
@@ -216,7 +216,7 @@ func (m *mirror) collecting(g *group) string {
 	if m.now < since+g.patience {
 		m.acts.wake = min(m.acts.wake, since+g.patience)
 		m.later = append(m.later, g)
-		return fmt.Sprintf("%s; at %s those that are there start without the others", detail, clock(since+g.patience))
+		return fmt.Sprintf("%s; at %s the existing pods start without the others", detail, clock(since+g.patience))
 	}
 	g.soft = true
 	return ""

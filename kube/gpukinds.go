@@ -91,7 +91,7 @@ func (m *mirror) byResource(o *podObject) needs {
 	}
 	n.request.Selector = append(n.request.Selector, plain...)
 	if m.gpuKinds.others(o.resource) && m.gpuKinds.nodes[o.resource] == 0 {
-		n.reason, n.detail = core.NoNode.String(), fmt.Sprintf("no node has GPUs by the name of %s", o.resource)
+		n.reason, n.detail = core.NoNode.String(), fmt.Sprintf("no node has GPUs of model %s", o.resource)
 	}
 	return n
 }

@@ -27,7 +27,7 @@ func TestGPUKinds(t *testing.T) {
 	w.pod("amd", asking("amd.com/gpu", "1"))
 	w.pod("first")
 	w.on("amd>", "first>nvidia")
-	w.waits("amd", core.NoNode.String(), "no node has GPUs by the name of amd.com/gpu")
+	w.waits("amd", core.NoNode.String(), "no node has GPUs of model amd.com/gpu")
 	w.node("amd", "r1", offering("amd.com/gpu", "2"))
 	w.on("amd>amd")
 
@@ -62,7 +62,7 @@ func TestGPUKinds(t *testing.T) {
 
 	w.pod("both", asking("amd.com/gpu", "1", v1alpha1.GPUResource, "1"))
 	w.on("both>")
-	if got := w.m.pods[w.pods["default/both"].UID].object.wrong; got != "GPUs are asked for as amd.com/gpu and as nvidia.com/gpu: expected one of them" {
+	if got := w.m.pods[w.pods["default/both"].UID].object.wrong; got != "GPUs are requested as amd.com/gpu and as nvidia.com/gpu: expected one of them" {
 		t.Error(got)
 	}
 }

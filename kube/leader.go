@@ -154,7 +154,7 @@ func (s *Scheduler) allotted(ctx context.Context, seats []*seat) []bool {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.Warn("the leases cannot be seen to: who decides on what stays as it is", "error", err)
+			s.log.Warn("cannot renew or acquire leases: the holders stay as they are", "error", err)
 		}
 		return mine
 	}
@@ -196,7 +196,7 @@ func (s *Scheduler) allotted(ctx context.Context, seats []*seat) []bool {
 // for it from now on would see first for as long that nothing happens.
 func (s *Scheduler) clear(ctx context.Context, o *coordinationv1.Lease) {
 	o = o.DeepCopy()
-	s.log.Warn("an instance has not renewed its lease in time", "holder", *o.Spec.HolderIdentity, "lease", o.Name)
+	s.log.Warn("another instance has not renewed its lease in time", "holder", *o.Spec.HolderIdentity, "lease", o.Name)
 	o.Spec.HolderIdentity = ptr.To("")
 	// It is no error that another was faster: the update is of what was seen.
 	_, err := s.leasing.CoordinationV1().Leases(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
@@ -240,7 +240,7 @@ func (s *Scheduler) sit(ctx context.Context, shard int, x *seat, cancel context.
 					return
 				}
 				if s.catchUp(leading) {
-					log.Info("this instance decides")
+					log.Info("this instance schedules")
 					s.take(leading, shard, cancel)
 				}
 			},
@@ -252,7 +252,7 @@ func (s *Scheduler) sit(ctx context.Context, shard int, x *seat, cancel context.
 			},
 			OnNewLeader: func(identity string) {
 				if identity != s.config.Leader.Identity {
-					log.Info("another instance decides", "holder", identity)
+					log.Info("another instance schedules", "holder", identity)
 				}
 			},
 		},
@@ -273,7 +273,7 @@ func (s *Scheduler) agree(ctx context.Context, shard int) bool {
 			if l.layout != s.layout && l.live && !strings.HasPrefix(l.name, memberPrefix) {
 				alone = false
 				if !warned {
-					s.log.Warn("an instance with other shards decides: it has to end first", "holder", l.holder, "lease", l.name)
+					s.log.Warn("an instance with a different list of shards schedules: waiting until it ends", "holder", l.holder, "lease", l.name)
 					warned = true
 				}
 			}
@@ -281,7 +281,7 @@ func (s *Scheduler) agree(ctx context.Context, shard int) bool {
 		switch {
 		case err != nil:
 			if ctx.Err() == nil {
-				s.log.Warn("it cannot be seen whether another instance decides", "error", err)
+				s.log.Warn("cannot read whether another instance holds the lease", "error", err)
 			}
 		case !agreed:
 			return false
@@ -317,7 +317,7 @@ func (s *Scheduler) take(ctx context.Context, shard int, cancel context.CancelCa
 	}
 	s.begun.Do(func() { close(s.ready) })
 	if err := s.actor.FindSuspended(ctx); err != nil && ctx.Err() == nil {
-		s.log.Error("owners that were suspended cannot be listed: they stay so until the next start", "error", err)
+		s.log.Error("cannot list suspended owners: they stay suspended until the next start", "error", err)
 	}
 }
 
@@ -339,7 +339,7 @@ func (s *Scheduler) giveUp(ctx context.Context, shard int, x *seat) {
 		return // all is given up
 	}
 	if s.verses.drain(ctx, shard) {
-		s.log.Info("this instance hands a shard over", "identity", s.config.Leader.Identity, "shard", s.config.Shards[shard].Name())
+		s.log.Info("this instance hands over a shard", "identity", s.config.Leader.Identity, "shard", s.config.Shards[shard].Name())
 		x.leave()
 	}
 }
@@ -355,7 +355,7 @@ func (s *Scheduler) catchUp(ctx context.Context) bool {
 			if err == nil {
 				missing, list = all, false
 			} else if ctx.Err() == nil {
-				s.log.Warn("the pods that have nodes cannot be listed", "error", err)
+				s.log.Warn("cannot list the bound pods", "error", err)
 			}
 		}
 		if !list {
@@ -513,6 +513,6 @@ func (s *Scheduler) signOff() {
 	defer cancel()
 	err := s.leasing.CoordinationV1().Leases(s.config.Leader.Namespace).Delete(ctx, s.memberLease(), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		s.log.Warn("the other instances were not told that this one ends: they find out when its lease has run out", "error", err)
+		s.log.Warn("cannot release the leases: other instances take over when they expire", "error", err)
 	}
 }

@@ -87,13 +87,13 @@ type Lost struct {
 func (l *Lost) Check() error {
 	switch {
 	case !(l.Rate >= 0):
-		return fmt.Errorf("node-eviction-rate: expected a number of nodes in a second, at least 0; found %v", l.Rate)
+		return fmt.Errorf("node-eviction-rate: expected a number of nodes per second of at least 0; found %v", l.Rate)
 	case !(l.Secondary >= 0):
-		return fmt.Errorf("secondary-node-eviction-rate: expected a number of nodes in a second, at least 0; found %v", l.Secondary)
+		return fmt.Errorf("secondary-node-eviction-rate: expected a number of nodes per second of at least 0; found %v", l.Secondary)
 	case !(l.Unhealthy > 0 && l.Unhealthy <= 1):
-		return fmt.Errorf("unhealthy-zone-threshold: expected a share, above 0 and at most 1; found %v", l.Unhealthy)
+		return fmt.Errorf("unhealthy-zone-threshold: expected a share above 0 and at most 1; found %v", l.Unhealthy)
 	case l.Large < 0:
-		return fmt.Errorf("large-cluster-size-threshold: expected a number of nodes, at least 0; found %d", l.Large)
+		return fmt.Errorf("large-cluster-size-threshold: expected a number of nodes of at least 0; found %d", l.Large)
 	}
 	return nil
 }
@@ -198,9 +198,9 @@ func (m *mirror) sweepLost() {
 	if dark := m.dark(); dark != m.outage {
 		m.outage = dark
 		if dark {
-			m.log.Warn("no node is ready: no pod is evicted for that")
+			m.log.Warn("no node is ready: pods of lost nodes are not evicted")
 		} else {
-			m.log.Warn("nodes are ready again: the others have time to come back", "after", m.lost.After)
+			m.log.Warn("nodes are ready again: the time until other nodes are lost starts again", "after", m.lost.After)
 		}
 		for _, n := range m.nodes {
 			n.since, n.lost = m.now, false
@@ -260,7 +260,7 @@ func (m *mirror) sweep(n *node, leaving []*pod) {
 		return
 	}
 	why := fmt.Sprintf("node %s has not been ready since %s", n.object.Name, n.object.unready.UTC().Format(time.RFC3339))
-	m.log.Warn("a node is lost: its pods are evicted", "node", n.object.Name, "pods", len(leaving))
+	m.log.Warn("a node is lost: evicting its pods", "node", n.object.Name, "pods", len(leaving))
 	for _, p := range leaving {
 		if p.state != podBound {
 			continue // it has gone with its gang

@@ -91,7 +91,7 @@ func (m *mirror) resolveMemory(p *pod, object *podObject) {
 		}
 		if least == 0 {
 			n.reason = core.NoNode.String()
-			n.detail = fmt.Sprintf("%d MiB of a GPU are asked for: no node that it accepts says in the label %s that its GPUs have so much", want, v1alpha1.MemoryLabel)
+			n.detail = fmt.Sprintf("%d MiB of a GPU are requested: no node that the pod accepts has GPUs with that much memory according to its label %s", want, v1alpha1.MemoryLabel)
 			n.request = o.request
 			return
 		}

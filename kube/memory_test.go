@@ -36,7 +36,7 @@ func TestGPUMemory(t *testing.T) {
 	}
 	w.node("small", "r1", withMemory("S", ""))
 	w.pod("a", memory("10000"))
-	w.waits("a", "NoNode", "10000 MiB of a GPU are asked for: no node that it accepts says in the label nvidia.com/gpu.memory")
+	w.waits("a", "NoNode", "10000 MiB of a GPU are requested: no node that the pod accepts has GPUs with that much memory according to its label nvidia.com/gpu.memory")
 	w.node("small", "r1", withMemory("S", "16000"))
 	w.on("a>small")
 	share("a", "625")

@@ -24,26 +24,26 @@ func newMetrics() *metrics {
 	m := &metrics{
 		Metrics: act.NewMetrics(), registry: prometheus.NewRegistry(),
 		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "muster_decide_duration_seconds", Help: "How long a scheduling pass took.",
+			Name: "muster_decide_duration_seconds", Help: "Duration of a scheduling pass.",
 			Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 		}),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_decisions_total", Help: "Decisions of the engine.",
 		}, []string{"op", "reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_evictions_total", Help: "Pods told to leave.",
+			Name: "muster_evictions_total", Help: "Evicted pods.",
 		}, []string{"reason"}),
 		preempted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "muster_preemptions_total", Help: "Times that a job lost pods by preemption or reclaim; pods told to leave by one pass are one.",
+			Name: "muster_preemptions_total", Help: "How often a job lost pods by preemption or reclaim; pods that leave in one pass count once.",
 		}),
 		confined: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "muster_quarantined_jobs", Help: "Jobs that are left out because the scheduler failed while it worked on them.",
+			Name: "muster_quarantined_jobs", Help: "Jobs that are left out because the scheduler failed while it processed them.",
 		}),
 		leftOut: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "muster_unread_objects_total", Help: "Times that an object was left out because the scheduler failed while it took it in.",
+			Name: "muster_unread_objects_total", Help: "How often an object was left out because the scheduler failed while it read it.",
 		}),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "muster_wait_seconds", Help: "From a job's creation to its first binding.",
+			Name: "muster_wait_seconds", Help: "Time from a job's creation to its first binding.",
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}

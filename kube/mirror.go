@@ -260,7 +260,7 @@ func (m *mirror) decide(now core.Time) *acts {
 	m.watchLabels()
 	if m.outdated {
 		if err := m.rebuild(); err != nil {
-			m.log.Error("the engine cannot be built anew", "error", err)
+			m.log.Error("cannot rebuild the engine", "error", err)
 		}
 	}
 	for _, g := range m.later {

@@ -24,7 +24,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 		m.nodes[o.Name] = n
 	}
 	if o.wrong != "" {
-		m.log.Warn("a node cannot be used", "node", o.Name, "why", o.wrong)
+		m.log.Warn("cannot use a node", "node", o.Name, "why", o.wrong)
 	}
 	if n.gone || n.object == nil || !maps.Equal(n.object.node.Labels, o.node.Labels) {
 		clear(m.topologies.labelled)
@@ -37,7 +37,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	m.gpuKinds.count(n, 1)
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
 	if o.undrained != "" {
-		m.log.Warn("a node is not drained", "node", o.Name, "why", o.undrained)
+		m.log.Warn("cannot drain a node", "node", o.Name, "why", o.undrained)
 	}
 	delete(m.draining, o.Name)
 	if o.drain != nil {
@@ -105,7 +105,7 @@ func (m *mirror) tellNode(n *node) {
 	switch {
 	case !n.known:
 		if err := m.tell(core.NodeAdded{Node: want}); err != nil {
-			m.log.Warn("a node cannot be used", "node", name, "why", err)
+			m.log.Warn("cannot use a node", "node", name, "why", err)
 			return
 		}
 		n.known = true
@@ -114,7 +114,7 @@ func (m *mirror) tellNode(n *node) {
 		if n.hosts() {
 			n.told = want
 			if err := m.rebuild(); err != nil {
-				m.log.Error("the engine cannot be built anew", "error", err)
+				m.log.Error("cannot rebuild the engine", "error", err)
 			}
 			return
 		}

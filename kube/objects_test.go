@@ -83,7 +83,7 @@ func TestWrongPolicyAtStart(t *testing.T) {
 	y.policies.name, y.policies.given, y.mirror.policy = "night", core.Policy{}, core.Policy{}
 	y.policiesListed([]*v1alpha1.SchedulingPolicy{policyObject("night", "nobody", "StrictFIFO")})
 	y.start()
-	if v := y.policies.verdict["night"]; y.mirror.policy.Name != "default" || v.reason != v1alpha1.PolicyInvalid || !strings.Contains(v.message, "decides by default") {
+	if v := y.policies.verdict["night"]; y.mirror.policy.Name != "default" || v.reason != v1alpha1.PolicyInvalid || !strings.Contains(v.message, "uses default") {
 		t.Errorf("decides by %q, %v", y.mirror.policy.Name, v)
 	}
 }

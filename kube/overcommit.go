@@ -67,7 +67,7 @@ func (m *mirror) contest(p *pod, g *group, late bool) {
 			}
 			given += o.share()
 			if g := group(o); given > core.WholeGPU && (late || over[o]) && g != nil && !o.inFlight && m.ours(g) {
-				m.yield(o, g, fmt.Sprintf("GPU %d of node %s was given to other pods before", d, p.target))
+				m.yield(o, g, fmt.Sprintf("GPU %d of node %s was allocated to other pods before", d, p.target))
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (p *pod) devicesWanted() int {
 
 // yield makes a pod leave, and its gang with it.
 func (m *mirror) yield(p *pod, g *group, why string) {
-	m.log.Warn("a GPU was given twice: the pod that was bound later leaves", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
+	m.log.Warn("a GPU was allocated twice: evicting the pod that was bound later", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
 	m.tellPod(p, GPUsOvercommitted, why+": the pod leaves and waits again")
 	m.metrics.evicted(causeOvercommitted)
 	p.yields = true
@@ -159,7 +159,7 @@ func (m *mirror) yield(p *pod, g *group, why string) {
 	}
 	list := []evictAct{p.cause}
 	if g.gang() && g.submitted {
-		list = m.breakUp(g, causeOvercommitted, fmt.Sprintf("%s, and pod %s of the gang leaves it", why, p.object.Name), list)
+		list = m.breakUp(g, causeOvercommitted, fmt.Sprintf("%s, and pod %s of the gang leaves the node", why, p.object.Name), list)
 		g.draining, g.broke = true, true
 	}
 	m.sendOff(g, list)

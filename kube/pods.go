@@ -414,7 +414,7 @@ func (m *mirror) adopt(p *pod) {
 // lacks.
 func (m *mirror) outside(p *pod, why error) {
 	g := p.group
-	m.log.Warn("a pod is counted as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
+	m.log.Warn("counting a pod as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
 	m.notePod(p)
 	delete(p.group.pods, p.object.UID)
 	delete(p.group.loose, p.object.UID)
@@ -426,7 +426,7 @@ func (m *mirror) outside(p *pod, why error) {
 	p.group = nil
 	m.countOn(p)
 	if n := p.unbooked(); n > 0 {
-		m.tellPod(p, GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has not as many left: those that are free take no other pods (%v)", n, p.target, why))
+		m.tellPod(p, GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has fewer left: the remaining ones take no other pods (%v)", n, p.target, why))
 		m.contest(p, g, false)
 	}
 }
@@ -455,7 +455,7 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 		return list
 	}
 	if len(p.object.gpus) > 0 {
-		m.tellPod(p, DevicesNotAsAnnotated, fmt.Sprintf("%s: it names GPUs %s of node %s, which are not its own: %d with room are booked for it",
+		m.tellPod(p, DevicesNotAsAnnotated, fmt.Sprintf("%s: the annotation names GPUs %s of node %s, which do not belong to the pod: %d other GPUs are booked for it",
 			v1alpha1.GPUsAnnotation, listed(p.object.gpus), p.target, want))
 	}
 	// Best those that no pod says it has, which the engine may not know yet.

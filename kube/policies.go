@@ -57,12 +57,12 @@ func (m *mirror) policiesChanged() {
 		p, err := o.Policy(ps.builtins)
 		switch {
 		case err != nil && name == ps.name:
-			ps.verdict[name] = verdict{v1alpha1.PolicyInvalid, fmt.Sprintf("%v; the scheduler decides by %s", err, cmp.Or(m.policy.Name, "no policy"))}
-			m.log.Warn("the policy is wrong: the last one that was right is in use", "policy", name, "error", err)
+			ps.verdict[name] = verdict{v1alpha1.PolicyInvalid, fmt.Sprintf("%v; the scheduler uses %s", err, cmp.Or(m.policy.Name, "no policy"))}
+			m.log.Warn("the policy is invalid: the last valid policy stays in use", "policy", name, "error", err)
 		case err != nil:
 			ps.verdict[name] = verdict{v1alpha1.PolicyInvalid, err.Error()}
 		case name == ps.name:
-			ps.verdict[name] = verdict{v1alpha1.PolicyInUse, "the scheduler decides by this policy"}
+			ps.verdict[name] = verdict{v1alpha1.PolicyInUse, "the scheduler uses this policy"}
 			m.decideBy(&p)
 		default:
 			ps.verdict[name] = verdict{v1alpha1.PolicyAccepted, "another policy is in use"}
@@ -93,7 +93,7 @@ func (m *mirror) settlePolicy() error {
 		return nil
 	}
 	if ps.objects[ps.name] == nil {
-		return fmt.Errorf("policy %s: expected a SchedulingPolicy of that name; there is none", ps.name)
+		return fmt.Errorf("policy %s: expected a SchedulingPolicy of that name; found none", ps.name)
 	}
 	// It is wrong, and there has been none before it: what nobody chose is
 	// better than a scheduler that does not start.

@@ -98,19 +98,19 @@ func (m *mirror) unranked(g *group, p *pod, a *translate.Attributes, queue strin
 	} else if a.PriorityClass != "" {
 		class = a.PriorityClass
 		if _, ok := m.priorities[class]; !ok {
-			there := "there is none"
+			there := "no PriorityClass exists"
 			if names := sortedKeys(m.priorities); len(names) > 0 {
 				there = "expected one of " + strings.Join(names, ", ")
 			}
 			return ReasonPriorityClassNotFound, fmt.Sprintf("PriorityClass %s does not exist: %s", class, there)
 		}
 		if !translate.MayNameClass(class, g.id.Namespace) {
-			return ReasonPriorityClassForbidden, fmt.Sprintf("a label or annotation names PriorityClass %s: those that begin with %s are for jobs of namespace %s only",
+			return ReasonPriorityClassForbidden, fmt.Sprintf("a label or annotation names PriorityClass %s: names that begin with %s are reserved for jobs of namespace %s",
 				class, translate.SystemClasses, metav1.NamespaceSystem)
 		}
 	}
 	if allowed := m.queues.classes(queue); class != "" && len(allowed) > 0 && !slices.Contains(allowed, class) {
-		return ReasonPriorityClassForbidden, fmt.Sprintf("queue %s takes no jobs of PriorityClass %s: expected one of %s, or none",
+		return ReasonPriorityClassForbidden, fmt.Sprintf("queue %s does not accept PriorityClass %s: expected one of %s, or no class",
 			queue, class, strings.Join(allowed, ", "))
 	}
 	return "", ""

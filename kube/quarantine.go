@@ -103,7 +103,7 @@ type ending struct{ v any }
 func (e ending) String() string { return fmt.Sprint(e.v) }
 
 // errBroken is what an engine that panicked answers.
-var errBroken = errors.New("the engine panicked, and is to be built again")
+var errBroken = errors.New("the engine panicked: it must be rebuilt")
 
 // guarded calls what may panic and reports whether it did not. g is the group that it
 // is about, unless the engine says more; nil when there is none.
@@ -132,17 +132,17 @@ func (m *mirror) panicked(g *group, v any) {
 			panic(ending{v})
 		}
 		m.panics.blameless = m.now
-		m.log.Error("the engine panicked, and no job is to blame: it is built again", "panic", v, "stack", string(debug.Stack()))
+		m.log.Error("the engine panicked, but not on a job: rebuilding it", "panic", v, "stack", string(debug.Stack()))
 		return
 	}
-	m.log.Error("the engine panicked: the job is put in quarantine", "job", g.job, "panic", v, "stack", string(debug.Stack()))
+	m.log.Error("the engine panicked: the job is quarantined", "job", g.job, "panic", v, "stack", string(debug.Stack()))
 	if g.quarantine != nil {
 		g.quarantine.untold = true
 		m.panics.untold++
 		return
 	}
 	g.quarantine = &quarantine{
-		message: fmt.Sprintf("the scheduler failed while it worked on this job, which is left out until what it asks for changes: %v", v),
+		message: fmt.Sprintf("the scheduler failed while it processed this job, which is left out until it changes: %v", v),
 		asked:   g.wishes(), group: m.groupWish(g), until: m.now + m.panics.pause(g.id, m.now),
 	}
 	m.panics.count++
@@ -192,7 +192,7 @@ func (m *mirror) confine(g *group) bool {
 	if q.changed {
 		m.acts.wake = min(m.acts.wake, q.until)
 		m.later = append(m.later, g)
-		detail = fmt.Sprintf("%s; it has changed, and is tried again at %s, as it failed before", q.message, clock(q.until))
+		detail = fmt.Sprintf("%s; it has changed, and the next attempt is at %s because it failed before", q.message, clock(q.until))
 	}
 	if !q.untold {
 		m.follow(g)

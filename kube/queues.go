@@ -194,7 +194,7 @@ func (q *queues) blocks(m *mirror, name, namespace string) (reason, detail strin
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s: namespaceSelector: %v", name, err)
 	}
 	if !s.Matches(labels.Set(m.namespaces[namespace])) {
-		return ReasonQueueForbidden, fmt.Sprintf("namespace %s may not use queue %s: its labels do not match the queue's namespaceSelector", namespace, name)
+		return ReasonQueueForbidden, fmt.Sprintf("namespace %s cannot use queue %s: its labels do not match the queue's namespaceSelector", namespace, name)
 	}
 	return "", ""
 }

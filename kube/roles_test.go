@@ -46,11 +46,11 @@ func TestRolesOfAGang(t *testing.T) {
 	w := newWorld(t)
 	w.node("n1", "r1")
 	w.pod("worker-0", member("worker"))
-	w.collects("worker-0", "nobody has said how many pods of worker the gang needs; at 1970-01-12T14:01:41Z those that are there start without the others")
+	w.collects("worker-0", "the minimum number of pods of worker in the gang is not known; at 1970-01-12T14:01:41Z the existing pods start without the others")
 	w.pod("worker-1", member("worker"), noted("yunikorn.apache.org/task-groups", roles))
 	w.pod("worker-2", member("worker"))
 	w.pod("worker-3", member("worker"))
-	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs are there and ready; at ")
+	w.collects("worker-0", "0 of the 1 pods of ps that the gang needs exist and are ready; at ")
 	w.pod("the-ps-comes-last", member("ps"))
 	w.on("the-ps-comes-last,worker-0,worker-1,worker-2,worker-3>,,,,") // two GPUs too few for three, and for the least
 	w.waits("the-ps-comes-last", "NoNode", "its tasks need 12 GPUs together; all nodes that they may use have 8")
@@ -183,7 +183,7 @@ func TestMisspeltGang(t *testing.T) {
 		t.Errorf("it waits: %s: %s", g.waiting.reason, g.waiting.detail)
 	}
 	w.pod("worker-1", member("worker"))
-	w.collects("worker-1", "nobody has said how many pods of worker")
+	w.collects("worker-1", "the minimum number of pods of worker in the gang is not known")
 	w.pod("worker-0", member("worker"), noted("yunikorn.apache.org/task-groups", `[{"name": "worker", "minMember": 2}]`))
 	w.on("worker-0,worker-1>n1,n1")
 }
@@ -229,7 +229,7 @@ func TestGangObject(t *testing.T) {
 	for i := range 3 {
 		w.pod(fmt.Sprint("p", i), noted("scheduling.k8s.io/group-name", "g"), noted("volcano.sh/task-spec", "w"))
 	}
-	w.waits("p0", ReasonGangUnknown, "PodGroup g has not been read yet")
+	w.waits("p0", ReasonGangUnknown, "PodGroup g has not been observed yet")
 	id := translate.Group{Namespace: "default", Kind: "gang", Name: "g"}
 	w.m.asked(id, nil, errors.New("no"))
 	w.waits("p0", ReasonGangUnknown, "PodGroup g cannot be read: no")
@@ -286,7 +286,7 @@ func TestGangsTogether(t *testing.T) {
 	}
 	w.pod("a-0", of("a", "2"))
 	w.pod("a-1", of("a", "2"))
-	w.waits("a-0", ReasonCollecting, "nobody has said how many pods of b")
+	w.waits("a-0", ReasonCollecting, "the minimum number of pods of b in the gang is not known")
 	w.pod("b-0", of("b", "1"))
 	w.on("a-0,a-1,b-0>n1,n1,n1")
 }
@@ -328,7 +328,7 @@ func TestNoSuchPriorityClass(t *testing.T) {
 		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1)})
 		w.waits("second", ReasonPriorityClassNotFound, "expected one of low")
 		w.m.priorityClassesListed(nil)
-		w.waits("first", ReasonPriorityClassNotFound, "PriorityClass low does not exist: there is none")
+		w.waits("first", ReasonPriorityClassNotFound, "PriorityClass low does not exist: no PriorityClass exists")
 		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1), class("urgent", 5)})
 		w.on("running>n1")
 		w.gone("running")

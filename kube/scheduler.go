@@ -295,7 +295,7 @@ func (s *Scheduler) loop(ctx context.Context) {
 			// Others may decide. This instance goes on if it turns out that none did,
 			// which it is told by what it takes in then, and ends otherwise.
 			if !stale {
-				s.log.Warn("the lease was not renewed in time: nothing is decided until it is")
+				s.log.Warn("the lease was not renewed in time: scheduling pauses until it is")
 			}
 			stale = true
 			continue

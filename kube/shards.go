@@ -78,7 +78,7 @@ func ParseShards(list []string) ([]Shard, error) {
 			pool = strings.TrimSpace(pool)
 			switch {
 			case pool == "":
-				return nil, fmt.Errorf("expected pools parted by commas, such as H800,H20; found %q", text)
+				return nil, fmt.Errorf("expected pools separated by commas, such as H800,H20; found %q", text)
 			case pool == RestPools && strings.TrimSpace(text) != RestPools:
 				return nil, fmt.Errorf("expected %s to be a shard of its own; found %q", RestPools, text)
 			case known[pool]:
@@ -90,7 +90,7 @@ func ParseShards(list []string) ([]Shard, error) {
 		shards = append(shards, s)
 	}
 	if !known[RestPools] {
-		return nil, fmt.Errorf("expected a shard %s for the pools that no other names; found none", RestPools)
+		return nil, fmt.Errorf("expected a shard %s for the pools that no other shard names; found none", RestPools)
 	}
 	slices.SortFunc(shards, func(a, b Shard) int { return strings.Compare(a.Name(), b.Name()) })
 	return shards, nil

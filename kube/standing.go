@@ -77,7 +77,7 @@ func (m *mirror) standings(now metav1.Time) []standing {
 func (m *mirror) queueStatus(q *v1alpha1.Queue, st *QueueStats, now metav1.Time) v1alpha1.QueueStatus {
 	v, bad := m.queues.verdict[q.Name]
 	if !bad {
-		v = verdict{v1alpha1.QueueReady, "its jobs are scheduled"}
+		v = verdict{v1alpha1.QueueReady, "the queue's jobs are scheduled"}
 	}
 	s := v1alpha1.QueueStatus{Conditions: v.on(q.Status.Conditions, !bad, q.Generation, now)}
 	if st == nil {
@@ -129,7 +129,7 @@ func (s *Scheduler) showStandings(ctx context.Context) {
 			err := s.muster.Put().Resource(x.resource).Name(x.name).SubResource("status").Body(x.object).Do(ctx).Error()
 			s.metrics.Request("status", err)
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-				s.log.Warn("a status could not be written", "resource", x.resource, "name", x.name, "error", err)
+				s.log.Warn("cannot write a status", "resource", x.resource, "name", x.name, "error", err)
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func (m *mirror) say(g *group) []verse {
 			}
 		} else {
 			if x.Settled != core.Never {
-				detail += "; the first may be evicted at " + clock(x.Settled)
+				detail += "; the first can be evicted at " + clock(x.Settled)
 			}
 			if wantsRoom(x.Reason) {
 				detail += m.shards.within()
@@ -182,13 +182,13 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 	case ok:
 		return translate.StartMark + clock(at)
 	case f.Cut:
-		return translate.NoStartMark + "too many jobs wait to look at them all"
+		return translate.NoStartMark + "too many jobs wait to forecast all of them"
 	case !f.of[g]:
-		return translate.NoStartMark + "it came after the last look ahead"
+		return translate.NoStartMark + "the job was created after the last forecast"
 	case f.Endless > 0:
 		return translate.NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
 	}
-	return translate.NoStartMark + "jobs before it have no walltime, or it takes more than the end of those that run"
+	return translate.NoStartMark + "jobs before it have no walltime, or it needs more than running jobs will free"
 }
 
 // clock is a time as messages say it: a message that said how long until then would be
@@ -391,7 +391,7 @@ func (s *Scheduler) write(ctx context.Context) {
 		}
 		s.metrics.Request("status", err)
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			s.log.Debug("a condition could not be written", "object", x.namespace+"/"+x.name, "error", err)
+			s.log.Debug("cannot write a condition", "object", x.namespace+"/"+x.name, "error", err)
 			if act.Passes(err) {
 				time.AfterFunc(writeAgain, func() { s.verses.written(&x, false) })
 				continue
@@ -410,7 +410,7 @@ func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
 	var conditions []v1.PodCondition
 	if x.reason == "" {
 		conditions = []v1.PodCondition{{
-			Type: v1alpha1.WaitingCondition, Status: v1.ConditionFalse, Reason: "Started", Message: "it has a place", LastTransitionTime: now,
+			Type: v1alpha1.WaitingCondition, Status: v1.ConditionFalse, Reason: "Started", Message: "the pod has a node", LastTransitionTime: now,
 		}}
 	} else {
 		if !x.since.IsZero() {
@@ -456,7 +456,7 @@ func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
 		Message: x.reason + ": " + x.message, LastTransitionTime: now,
 	}
 	if x.reason == "" {
-		waiting.Status, waiting.Reason, waiting.Message = metav1.ConditionFalse, "Started", "its pods have places"
+		waiting.Status, waiting.Reason, waiting.Message = metav1.ConditionFalse, "Started", "its pods have nodes"
 		scheduled.Status, scheduled.Reason, scheduled.Message = metav1.ConditionTrue, "Scheduled", "all pods of the gang are bound"
 	}
 	groups := s.client.SchedulingV1beta1().PodGroups(x.namespace)

@@ -45,13 +45,13 @@ func TestEventsOfWaiting(t *testing.T) {
 	w.pod("p0", gang("g", 4))
 	w.pod("p1", gang("g", 4))
 	events(0)
-	events(2*time.Second, "p0: 2 of the 4 pods of the gang are there and ready")
+	events(2*time.Second, "p0: 2 of the 4 pods of the gang exist and are ready")
 	w.pod("p2", gang("g", 4))
 	events(time.Second)
 	w.gone("p2")
-	events(time.Minute, "p0: 2 of the 4 pods of the gang are there and ready")
+	events(time.Minute, "p0: 2 of the 4 pods of the gang exist and are ready")
 	w.pod("p2", gang("g", 4))
-	events(time.Minute, "p0: 3 of the 4 pods of the gang are there and ready")
+	events(time.Minute, "p0: 3 of the 4 pods of the gang exist and are ready")
 	w.pod("p3", gang("g", 4), asking(v1alpha1.GPUResource, "9"))
 	events(0)
 	events(2*time.Second, "p0: no node is large enough for a pod of 9 GPUs")
@@ -80,7 +80,7 @@ func TestUnknownKeysAreTold(t *testing.T) {
 	}
 	misspelt := noted("muster.sh/wall-time", "8h")
 	w.pod("p0", gang("g", 2), misspelt)
-	told("p0: muster.sh/wall-time is not known; did you mean muster.sh/walltime?")
+	told("p0: muster.sh/wall-time is unknown; did you mean muster.sh/walltime?")
 	w.pod("p1", gang("g", 2), misspelt)
 	told()
 	w.on("p0,p1>a,a")
@@ -92,7 +92,7 @@ func TestUnknownKeysAreTold(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "h", UID: "h", Labels: map[string]string{"muster.sh/quue": "q"}},
 	}))
 	w.pod("in", func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group} })
-	told("in: muster.sh/quue is not known; did you mean muster.sh/queue?")
+	told("in: muster.sh/quue is unknown; did you mean muster.sh/queue?")
 	w.on("right,in>a,a")
 
 	if err := w.m.rebuild(); err != nil { // to a scheduler that starts anew, they run
@@ -179,7 +179,7 @@ func TestConditionsOfPod(t *testing.T) {
 	}
 	p, g = write("", "")
 	for _, c := range p.Status.Conditions {
-		if c.Type == v1alpha1.WaitingCondition && (c.Status != v1.ConditionFalse || c.Message != "it has a place" || !c.LastTransitionTime.Time.Equal(start)) {
+		if c.Type == v1alpha1.WaitingCondition && (c.Status != v1.ConditionFalse || c.Message != "the pod has a node" || !c.LastTransitionTime.Time.Equal(start)) {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -208,7 +208,7 @@ func TestOwnerIsToldOfMinRuntime(t *testing.T) {
 		w.says("owner", 2*time.Second)
 	}
 	k := w.m.pods[w.pods["default/owner"].UID].group.waiting
-	if want := "; the first may be evicted at " + old; k.reason != "MinRuntime" || !strings.Contains(k.detail, want) {
+	if want := "; the first can be evicted at " + old; k.reason != "MinRuntime" || !strings.Contains(k.detail, want) {
 		t.Errorf("it waits: %s: %s; expected MinRuntime and %q", k.reason, k.detail, want)
 	}
 }

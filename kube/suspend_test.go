@@ -129,7 +129,7 @@ func TestJobIsAsked(t *testing.T) {
 	made := ownedBy("batch/v1", "Job", "train")
 	says := &translate.Gang{Attributes: translate.Attributes{Queue: "q"}}
 	w.pod("a", made)
-	w.waits("a", ReasonGangUnknown, "Job train has not been read yet")
+	w.waits("a", ReasonGangUnknown, "Job train has not been observed yet")
 	w.m.asked(translate.Group{Namespace: "default", Kind: "job", Name: "train"}, says, nil)
 	w.waits("a", ReasonQueueNotFound, "q")
 	w.pod("b", made, labelled(v1alpha1.QueueLabel+"="+DefaultQueue)) // its own label counts; it is of the same job

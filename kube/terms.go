@@ -122,7 +122,7 @@ func (m *mirror) termWithoutLevel(g *group) string {
 	for _, p := range g.pods {
 		for i := range p.object.terms {
 			if _, ok := m.level(p.object.terms[i].Key); !ok {
-				return fmt.Sprintf("topologyKey %s is no level of the topology: expected one of %s", p.object.terms[i].Key, m.levelNames())
+				return fmt.Sprintf("topologyKey %s is not a level of the topology: expected one of %s", p.object.terms[i].Key, m.levelNames())
 			}
 		}
 	}

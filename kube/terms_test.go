@@ -201,7 +201,7 @@ func TestHostPorts(t *testing.T) {
 func TestTermsThatCannotBe(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("zone", near("topology.kubernetes.io/zone", "app=x"))
-	w.waits("zone", ReasonMisconfigured, "topologyKey topology.kubernetes.io/zone is no level of the topology: expected one of rack, node, hbd")
+	w.waits("zone", ReasonMisconfigured, "topologyKey topology.kubernetes.io/zone is not a level of the topology: expected one of rack, node, hbd")
 	w.pod("bad", func(p *v1.Pod) {
 		near(host, "app=x")(p)
 		p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions =

@@ -144,11 +144,11 @@ func (m *mirror) pickLevels() bool {
 	for name := range t.objects {
 		switch {
 		case name == t.used:
-			t.verdict[name] = verdict{v1alpha1.TopologyInUse, "the scheduler places by this topology"}
+			t.verdict[name] = verdict{v1alpha1.TopologyInUse, "the scheduler uses this topology"}
 		case t.used != "":
 			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, fmt.Sprintf("topology %s is in use", t.used)}
 		default:
-			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "the scheduler was told to use another"}
+			t.verdict[name] = verdict{v1alpha1.TopologyAccepted, "the scheduler is configured to use another topology"}
 		}
 	}
 	if slices.Equal(levels, m.levels) {

@@ -41,9 +41,9 @@ func (m *mirror) unread(o, v any, stack []byte) {
 	if x, ok := o.(metav1.Object); ok {
 		name = x.GetNamespace() + "/" + x.GetName()
 	}
-	m.log.Error("the scheduler failed while it took in an object, which is left out", "type", fmt.Sprintf("%T", o), "name", name, "panic", v, "stack", string(stack))
+	m.log.Error("the scheduler failed while it read an object, which is left out", "type", fmt.Sprintf("%T", o), "name", name, "panic", v, "stack", string(stack))
 	m.metrics.unread()
-	why := fmt.Sprintf("the scheduler failed while it read this pod, which is left out until that is mended: %v", v)
+	why := fmt.Sprintf("the scheduler failed while it read this pod, which is left out until the bug is fixed: %v", v)
 	switch x := o.(type) {
 	case *podObject:
 		m.acts.warn = append(m.acts.warn, warning{x.Namespace, x.Name, x.UID, ReasonQuarantined, why})

@@ -119,7 +119,7 @@ func (m *mirror) provided() {
 	for _, uid := range m.storage.Making() {
 		p := m.pods[uid]
 		b := p.withheld
-		done, failure := false, "it is to leave again"
+		done, failure := false, "the pod must leave again"
 		if p.state == podBinding {
 			var on *core.Node
 			if n := m.nodes[b.Node]; n != nil {
@@ -129,7 +129,7 @@ func (m *mirror) provided() {
 		}
 		switch {
 		case failure != "":
-			m.log.Info("a pod is not bound for want of its volumes", "pod", p.object.Namespace+"/"+p.object.Name, "node", b.Node, "why", failure)
+			m.log.Info("a pod is not bound because its volumes are missing", "pod", p.object.Namespace+"/"+p.object.Name, "node", b.Node, "why", failure)
 			m.notProvided(uid)
 		case done:
 			p.withheld = nil

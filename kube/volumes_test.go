@@ -185,7 +185,7 @@ func TestVolumesForOnePod(t *testing.T) {
 	if w.pods["default/first"].Spec.NodeName == "" {
 		t.Error("the first does not start")
 	}
-	w.waits("second", ReasonVolume, "volume claim one is for one pod at a time, and is pod first's")
+	w.waits("second", ReasonVolume, "volume claim one can be used by one pod at a time, and pod first uses it")
 	w.gone("first")
 	w.settle()
 	if w.pods["default/second"].Spec.NodeName == "" {
@@ -202,7 +202,7 @@ func TestEphemeralVolumes(t *testing.T) {
 	})
 	w.waits("p", ReasonVolume, "volume claim p-scratch does not exist")
 	w.claim("p-scratch", "late")
-	w.waits("p", ReasonVolume, "was not made for this pod")
+	w.waits("p", ReasonVolume, "was not created for this pod")
 	yes := true
 	w.claim("p-scratch", "late", func(c *v1.PersistentVolumeClaim) {
 		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "p", UID: w.pods["default/p"].UID, Controller: &yes}}

@@ -153,7 +153,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 			func(m *mirror, o *podGroupObject) { m.podGroupGone(keyOf(o)) }, (*mirror).podGroupsListed)
 		start(ctx, groups, s.client.SchedulingV1beta1().RESTClient(), "podgroups", &schedulingv1beta1.PodGroup{}, &synced)
 	} else {
-		s.log.Info("this cluster serves no PodGroups of its own", "api", schedulingv1beta1.SchemeGroupVersion)
+		s.log.Info("this cluster does not serve native PodGroups", "api", schedulingv1beta1.SchemeGroupVersion)
 	}
 	served, err := s.served(v1alpha1.GroupVersion.String())
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 			func(m *mirror, q *v1alpha1.Queue) { m.queueGone(q.Name) }, (*mirror).queuesListed)
 		start(ctx, queues, s.muster, "queues", &v1alpha1.Queue{}, &synced)
 	} else {
-		s.log.Warn("this cluster has no Queues: their definitions are not installed", "api", v1alpha1.GroupVersion)
+		s.log.Warn("this cluster has no Queues: the custom resource definitions are not installed", "api", v1alpha1.GroupVersion)
 	}
 	if served["schedulingpolicies"] {
 		policies := follow(s, func(p *v1alpha1.SchedulingPolicy) *v1alpha1.SchedulingPolicy { return p }, (*mirror).policySeen,

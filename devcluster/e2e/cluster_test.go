@@ -109,7 +109,7 @@ func (c *cluster) end() {
 // may not do what it has to.
 func (c *cluster) blame(s *scheduler) {
 	c.Helper()
-	for _, fault := range []string{"the engine refused an event", "cannot be built anew", "is forbidden"} {
+	for _, fault := range []string{"the engine refused an event", "cannot rebuild the engine", "is forbidden"} {
 		if s.log.has(fault) == nil {
 			c.Errorf("the scheduler said that %s", fault)
 		}

@@ -183,7 +183,7 @@ func TestDRA(t *testing.T) {
 
 	c.create(pod("late", byTemplate("two")), pod("picky", byTemplate("third")))
 	c.waits("late", "Resources")
-	if why := c.waits("picky", "Misconfigured"); !strings.Contains(why, "its selectors hold for some GPUs of a node and not for others") {
+	if why := c.waits("picky", "Misconfigured"); !strings.Contains(why, "its selectors match some GPUs of a node but not all") {
 		t.Error(why)
 	}
 

@@ -139,7 +139,7 @@ func TestEvictionsThatWait(t *testing.T) {
 		return err
 	})
 	c.create(pod("strong", asks(8), high))
-	c.until("an eviction is refused", func() error { return s.log.has("an eviction has to wait") })
+	c.until("an eviction is refused", func() error { return s.log.has("an eviction must wait") })
 	c.unbound("strong")
 	c.must(admin.PolicyV1().PodDisruptionBudgets(c.namespace).Delete(ctx(), "serve", metav1.DeleteOptions{}))
 	c.gone(a)

@@ -181,7 +181,7 @@ func TestShardsOtherwise(t *testing.T) {
 	divided := c.shares("divided", parseShards(t, "H800", "*"))
 	c.create(pod("a"))
 	c.bound("a")
-	c.until("it waits for the other", func() error { return divided.log.has("another instance decides") })
+	c.until("it waits for the other", func() error { return divided.log.has("another instance schedules") })
 	if held := divided.Holds(); len(held) > 0 {
 		t.Errorf("it decides on %v", held)
 	}
@@ -190,7 +190,7 @@ func TestShardsOtherwise(t *testing.T) {
 	c.create(pod("b", note(v1alpha1.GPUModelsAnnotation, "H800")))
 	c.bound("b")
 	again := c.shares("again", nil)
-	c.until("it waits for the other", func() error { return again.log.has("another instance decides") })
+	c.until("it waits for the other", func() error { return again.log.has("another instance schedules") })
 	divided.stop()
 	c.holding(map[*scheduler]int{again: 1})
 	c.create(pod("d"))
@@ -268,7 +268,7 @@ func TestShardsChaos(t *testing.T) {
 	taken := 0
 	for _, s := range c.schedulers {
 		s.stop()
-		taken += strings.Count(s.log.String(), "this instance decides")
+		taken += strings.Count(s.log.String(), "this instance schedules")
 	}
 	if taken <= len(shards) {
 		t.Errorf("shards were taken %d times: none was ever handed over", taken)

@@ -78,7 +78,7 @@ func (a *Actor) bindAll(ctx context.Context) {
 		a.metrics.Request("bind", err)
 		gone := apierrors.IsNotFound(err)
 		if err != nil && !gone {
-			a.log.Warn("a pod could not be bound", "pod", b.Pod.String(), "node", b.Node, "error", err)
+			a.log.Warn("cannot bind a pod", "pod", b.Pod.String(), "node", b.Node, "error", err)
 		}
 		a.outcomes.Bound(b.UID, err == nil, gone)
 	}

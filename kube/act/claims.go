@@ -74,9 +74,9 @@ func (a *Actor) allocate(ctx context.Context, o *Claim) error {
 			case c.UID != o.UID || c.DeletionTimestamp != nil:
 				return refusal("it is being replaced")
 			case has == nil && allocation == nil:
-				return refusal("its devices were taken away")
+				return refusal("it has lost its devices")
 			case has != nil && allocation != nil && !slices.Equal(translate.AllocatedDevices(has), translate.AllocatedDevices(allocation)):
-				return refusal("it has other devices already")
+				return refusal("it already has other devices")
 			case has != nil:
 				allocation = nil
 			}
@@ -126,7 +126,7 @@ func (a *Actor) giveBack(ctx context.Context, list []Claim) {
 		err := Retry(ctx, func() error { return a.deallocate(ctx, o) })
 		a.metrics.Request("deallocate", err)
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			a.log.Error("a resource claim could not be given back", "claim", o.Namespace+"/"+o.Name, "error", err)
+			a.log.Error("cannot release a resource claim", "claim", o.Namespace+"/"+o.Name, "error", err)
 		}
 	}
 }

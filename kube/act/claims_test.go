@@ -82,8 +82,8 @@ func TestReserve(t *testing.T) {
 		{name: "after a conflict in its status", claim: claimNamed("c"), give: allocated("gpu-1"), failures: []error{nil, conflict}, users: 1},
 		{name: "one that another pod has", claim: shared, users: 2},
 		{name: "one that another pod of the gang wrote", claim: shared, give: allocated("gpu-1"), failures: []error{conflict}, users: 2},
-		{name: "one with other devices", claim: shared, give: allocated("gpu-2"), failures: []error{conflict}, users: 1, wrong: "it has other devices already"},
-		{name: "one whose devices were taken away", claim: claimNamed("c"), failures: []error{conflict}, wrong: "its devices were taken away"},
+		{name: "one with other devices", claim: shared, give: allocated("gpu-2"), failures: []error{conflict}, users: 1, wrong: "it already has other devices"},
+		{name: "one whose devices were taken away", claim: claimNamed("c"), failures: []error{conflict}, wrong: "it has lost its devices"},
 		{name: "forbidden", claim: claimNamed("c"), give: allocated("gpu-1"),
 			failures: []error{nil, apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "c", nil)}, wrong: "forbidden"},
 	} {

@@ -59,12 +59,12 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 			break
 		}
 		if Passes(err) {
-			a.log.Info("an eviction has to wait", "pod", e.Pod.String(), "why", err)
+			a.log.Info("an eviction must wait", "pod", e.Pod.String(), "why", err)
 			if e.Reason == Drained && apierrors.IsTooManyRequests(err) {
 				_ = a.setMoving(ctx, e.Pod, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error())
 			}
 		} else {
-			a.log.Error("a pod could not be evicted", "pod", e.Pod.String(), "error", err)
+			a.log.Error("cannot evict a pod", "pod", e.Pod.String(), "error", err)
 		}
 		<-a.evicting
 		select {
@@ -81,7 +81,7 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 		err = Retry(ctx, func() error { return a.mark(ctx, &e) })
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		a.log.Warn("a pod that is evicted was not told why", "pod", e.Pod.String(), "error", err)
+		a.log.Warn("cannot write on a pod why it is evicted", "pod", e.Pod.String(), "error", err)
 	}
 }
 

@@ -50,14 +50,14 @@ func (a *Actor) extend(ctx context.Context, b *Bind) error {
 func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 	x := b.Extended
 	if x.Class == "" {
-		return refusal("no device class provides it any more")
+		return refusal("no device class provides it anymore")
 	}
 	pod, err := a.client.CoreV1().Pods(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if pod.UID != b.UID {
-		return refusal("the pod is another")
+		return refusal("the pod has been replaced by another")
 	}
 	requests, mappings, err := translate.ExtendedRequests(pod, x.Resource, x.Class)
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 	for i := range wanted.Requests {
 		need := &wanted.Requests[i].Any[0]
 		if len(left) < need.Count {
-			return refusal(fmt.Sprintf("%d devices were chosen, too few for its containers", len(x.Devices)))
+			return refusal(fmt.Sprintf("%d devices were chosen, fewer than its containers need", len(x.Devices)))
 		}
 		grants = append(grants, translate.Grant{Need: need, Devices: left[:need.Count], Config: x.Config})
 		left = left[need.Count:]
@@ -122,7 +122,7 @@ func (a *Actor) unextend(ctx context.Context, b *Bind) {
 	}
 	err := Retry(ctx, func() error { return a.discard(ctx, b.Namespace, b.Extended.claim.Name, b.UID) })
 	if err != nil && ctx.Err() == nil {
-		a.log.Error("a resource claim could not be deleted", "claim", b.Namespace+"/"+b.Extended.claim.Name, "error", err)
+		a.log.Error("cannot delete a resource claim", "claim", b.Namespace+"/"+b.Extended.claim.Name, "error", err)
 	}
 }
 

@@ -34,7 +34,7 @@ func isOver(p *v1.Pod) bool {
 }
 
 // errChanges says that a pod changes faster than it can be evicted.
-var errChanges = errors.New("the pod changed meanwhile")
+var errChanges = errors.New("the pod has changed in the meantime")
 
 // evictUncounted asks once for the eviction of a Job's pod, so that the Job does not
 // count it as failed:
@@ -121,6 +121,6 @@ func (a *Actor) countAgain(ctx context.Context, x Pod) {
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		a.log.Warn("a pod is not counted by its Job", "pod", x.String(), "error", err)
+		a.log.Warn("a pod does not count for its Job", "pod", x.String(), "error", err)
 	}
 }

@@ -16,14 +16,14 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	return &Metrics{
 		bind: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "muster_bind_duration_seconds", Help: "From the start of a pod's binding to the API server's answer, retries included.",
+			Name: "muster_bind_duration_seconds", Help: "Time from the start of a pod's binding to the API server's answer, including retries.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_api_requests_total", Help: "Requests to the API server but for watches.",
+			Name: "muster_api_requests_total", Help: "Requests to the API server, except watches.",
 		}, []string{"verb", "result"}),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_moves_total", Help: "Pods of drained nodes that others were to replace before they leave, by how it ended.",
+			Name: "muster_moves_total", Help: "Pods of drained nodes that waited for a replacement, by result.",
 		}, []string{"result"}),
 	}
 }

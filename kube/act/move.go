@@ -68,7 +68,7 @@ func (a *Actor) moveOn(ctx context.Context) {
 		}
 		over, err := a.step(ctx, l, x)
 		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			a.log.Warn("a pod cannot be moved now", "pod", x.Pod.String(), "error", err)
+			a.log.Warn("cannot move a pod now", "pod", x.Pod.String(), "error", err)
 		}
 		return over
 	})
@@ -124,17 +124,17 @@ func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err erro
 		if err != nil || why == "" {
 			return false, err
 		}
-		a.log.Info("a pod is evicted before another is in its place", "pod", x.Pod.String(), "why", why)
+		a.log.Info("evicting a pod without waiting for a replacement", "pod", x.Pod.String(), "why", why)
 		x.Replace = false
 	}
 	err = a.dismiss(ctx, x, p, Drained, fmt.Sprintf("node %s is drained", x.Node))
 	return err == nil, ignoreBudget(err)
 }
 
-func cancelled(x *move) string { return fmt.Sprintf("node %s is not to be emptied any more", x.Node) }
+func cancelled(x *move) string { return fmt.Sprintf("node %s is no longer drained", x.Node) }
 
 // errBudget says that a disruption budget does not let a pod go now.
-var errBudget = errors.New("a disruption budget does not allow it")
+var errBudget = errors.New("a disruption budget does not allow the eviction")
 
 func ignoreBudget(err error) error {
 	if errors.Is(err, errBudget) {
@@ -164,7 +164,7 @@ func (a *Actor) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message 
 func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *translate.Drain) (why string, err error) {
 	owner := translate.Replaceable(p)
 	if owner == nil {
-		return "it has no owner any more", nil
+		return "the pod no longer has an owner", nil
 	}
 	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	r, err := l.replicas(ctx, x.Namespace, owner, hash)
@@ -172,28 +172,28 @@ func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *tran
 		return "", err
 	}
 	if r.set == nil {
-		return "its owner is gone", nil
+		return "its owner no longer exists", nil
 	}
 	if r.set.Spec.Selector == nil || r.set.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] != hash {
-		return "its owner has no label of its own to select by", nil
+		return "its owner's selector has no label of its own", nil
 	}
 	if metav1.GetControllerOf(p) == nil {
 		return "", nil // the owner is about to take the pod back
 	}
 	by := metav1.GetControllerOf(r.set)
 	if by == nil || by.Kind != "Deployment" {
-		return "its owner is no Deployment's", nil
+		return "its owner does not belong to a Deployment", nil
 	}
 	deployment, err := a.client.AppsV1().Deployments(x.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
 	a.metrics.Request("get", err)
 	if apierrors.IsNotFound(err) {
-		return "its Deployment is gone", nil
+		return "its Deployment no longer exists", nil
 	}
 	if err != nil {
 		return "", err
 	}
 	if deployment.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-		return "its Deployment never has an old pod beside a new one (strategy Recreate)", nil
+		return "its Deployment never runs an old and a new pod at the same time (strategy Recreate)", nil
 	}
 	now := a.now()
 	rec := &translate.Move{
@@ -203,7 +203,7 @@ func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *tran
 	if err := a.relabelMoving(ctx, p, rec); err != nil {
 		return "", err
 	}
-	a.log.Info("a pod is moved: its owner makes another first", "pod", x.Pod.String(), "owner", owner.Name, "node", x.Node)
+	a.log.Info("moving a pod: its owner creates a replacement first", "pod", x.Pod.String(), "owner", owner.Name, "node", x.Node)
 	return "", nil
 }
 
@@ -223,9 +223,9 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 	}
 	now := a.now()
 	if least := min(rec.Least, r.wanted()); r.set == nil || d != nil && (d.Wait == 0 || r.available(x.UID, now) >= least) {
-		why := fmt.Sprintf("node %s is drained: of ReplicaSet %s, %d pods are available without it; needed: %d", x.Node, rec.Owner.Name, r.available(x.UID, now), least)
+		why := fmt.Sprintf("node %s is drained: ReplicaSet %s has %d available pods without this one; needed: %d", x.Node, rec.Owner.Name, r.available(x.UID, now), least)
 		if r.set == nil {
-			why = fmt.Sprintf("ReplicaSet %s, whose pod it was, is gone", rec.Owner.Name)
+			why = fmt.Sprintf("its ReplicaSet %s no longer exists", rec.Owner.Name)
 		}
 		err := a.dismiss(ctx, x, p, "Moved", why)
 		if err == nil {
@@ -251,12 +251,12 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 	case d == nil:
 		reason, why = v1alpha1.MovingCancelled, cancelled(x)
 	case now.After(rec.Until.Time):
-		reason, why = v1alpha1.MovingNotReplaced, "no other was available in its place in time: "+lacks
+		reason, why = v1alpha1.MovingNotReplaced, "no replacement was available in time: "+lacks
 	default:
-		why := fmt.Sprintf("another is to be available first, until %s: %s", rec.Until.UTC().Format(time.RFC3339), lacks)
+		why := fmt.Sprintf("waiting for a replacement until %s: %s", rec.Until.UTC().Format(time.RFC3339), lacks)
 		if !x.begun {
 			x.begun = true
-			a.Event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("node %s is drained: ReplicaSet %s makes another pod first", x.Node, rec.Owner.Name))
+			a.Event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("node %s is drained: ReplicaSet %s creates a replacement first", x.Node, rec.Owner.Name))
 		}
 		return false, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingReplacing, why)
 	}
@@ -268,7 +268,7 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 	if err := a.relabelMoving(ctx, p, &back); err != nil {
 		return false, err
 	}
-	a.log.Info("a pod is not moved: its owner has it back", "pod", x.Pod.String(), "owner", rec.Owner.Name, "why", why)
+	a.log.Info("a pod is not moved: returned to its owner", "pod", x.Pod.String(), "owner", rec.Owner.Name, "why", why)
 	a.Event("Pod", x.Pod, v1.EventTypeWarning, reason, why)
 	a.metrics.moves.WithLabelValues("kept").Inc()
 	a.outcomes.MovedOff(x.UID, stayed(&back))
@@ -318,7 +318,7 @@ func (a *Actor) stay(ctx context.Context, x Stay) {
 		return a.setMoving(ctx, x.Pod, v1.ConditionFalse, v1alpha1.MovingLocked, translate.LockedMessage(x.Request))
 	})
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("a pod was not told that it stays", "pod", x.Pod.String(), "error", err)
+		a.log.Warn("cannot write on a pod that it stays", "pod", x.Pod.String(), "error", err)
 	}
 }
 

@@ -183,7 +183,7 @@ func TestMakeBeforeBreak(t *testing.T) {
 	x.begin()
 	x.is("taken out")
 	x.is("taken out, Replacing True")
-	x.says("ReplicaSet serve-5d4f is to make one")
+	x.says("ReplicaSet serve-5d4f has yet to create a replacement")
 	x.ClearActions()
 	x.is("taken out, Replacing True")
 	for _, a := range x.Actions() {

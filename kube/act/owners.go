@@ -133,5 +133,5 @@ func (a *Actor) resource(gvk schema.GroupVersionKind) (schema.GroupVersionResour
 			}
 		}
 	}
-	return schema.GroupVersionResource{}, fmt.Errorf("the API server serves no %s of %s", gvk.Kind, gvk.GroupVersion())
+	return schema.GroupVersionResource{}, fmt.Errorf("the API server does not serve %s of %s", gvk.Kind, gvk.GroupVersion())
 }

@@ -132,14 +132,14 @@ func (r *replicas) lacks(but types.UID, now time.Time) string {
 			}
 		}
 		if p.Spec.NodeName == "" {
-			return p.Name + " waits for a place"
+			return p.Name + " waits for room"
 		}
 		return fmt.Sprintf("%s is on %s and not ready", p.Name, p.Spec.NodeName)
 	}
 	for _, c := range r.set.Status.Conditions {
 		if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == v1.ConditionTrue {
-			return fmt.Sprintf("ReplicaSet %s cannot make one: %s", r.set.Name, c.Message)
+			return fmt.Sprintf("ReplicaSet %s cannot create a replacement: %s", r.set.Name, c.Message)
 		}
 	}
-	return fmt.Sprintf("ReplicaSet %s is to make one", r.set.Name)
+	return fmt.Sprintf("ReplicaSet %s has yet to create a replacement", r.set.Name)
 }

@@ -85,7 +85,7 @@ func (a *Actor) suspend(ctx context.Context, x *Suspend) {
 	owner, why, err := a.stop(ctx, x)
 	<-a.evicting
 	if owner != nil {
-		a.log.Info("an owner is suspended until its pods are gone", "owner", x.Group.Namespace+"/"+owner.name, "resource", owner.resource.Resource)
+		a.log.Info("suspending an owner until its pods are gone", "owner", x.Group.Namespace+"/"+owner.name, "resource", owner.resource.Resource)
 		a.evicted(&x.Pods[0])
 		a.suspensions.add(*owner)
 		return
@@ -93,7 +93,7 @@ func (a *Actor) suspend(ctx context.Context, x *Suspend) {
 	if err != nil {
 		why = err.Error()
 	}
-	a.log.Debug("pods are evicted rather than their owner suspended", "group", x.Group.Job(), "why", why)
+	a.log.Debug("evicting pods instead of suspending their owner", "group", x.Group.Job(), "why", why)
 	a.outcomes.NotSuspended(x.Group)
 	for _, e := range x.Pods {
 		go a.evict(ctx, e)
@@ -111,7 +111,7 @@ func (a *Actor) suspend(ctx context.Context, x *Suspend) {
 func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why string, err error) {
 	for i := range x.Pods {
 		if x.Pods[i].Grace != nil { // its controller would give it all the time that it asks for
-			return nil, fmt.Sprintf("pod %s asks for more than %s to end", x.Pods[i].Name, MaxGrace), nil
+			return nil, fmt.Sprintf("pod %s has a grace period longer than %s", x.Pods[i].Name, MaxGrace), nil
 		}
 	}
 	o, mark, err := a.ownerOf(ctx, x)
@@ -119,11 +119,11 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 	case err != nil:
 		return nil, "", err
 	case o == nil:
-		return nil, "the pods have no owner in common that can be suspended", nil
+		return nil, "the pods have no common owner that can be suspended", nil
 	case translate.Ended(o.object) || o.object.GetDeletionTimestamp() != nil:
-		return nil, "the owner is over", nil
+		return nil, "the owner has finished", nil
 	case o.flag():
-		return nil, "the owner is suspended already", nil
+		return nil, "the owner is already suspended", nil
 	}
 	pods, err := a.client.CoreV1().Pods(x.Group.Namespace).List(ctx, metav1.ListOptions{LabelSelector: mark.selector})
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 	}
 	for i := range budgets.Items {
 		if !allows(&budgets.Items[i], bound) {
-			return nil, fmt.Sprintf("the disruption budget %s does not allow it now", budgets.Items[i].Name), nil
+			return nil, fmt.Sprintf("disruption budget %s does not allow it now", budgets.Items[i].Name), nil
 		}
 	}
 	var marks sync.WaitGroup
@@ -158,7 +158,7 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 		marks.Go(func() {
 			defer func() { <-under }()
 			if err := a.mark(ctx, &x.Pods[i]); err != nil && !apierrors.IsNotFound(err) {
-				a.log.Debug("a condition could not be written", "object", x.Group.Namespace+"/"+x.Pods[i].Name, "error", err)
+				a.log.Debug("cannot write a condition", "object", x.Group.Namespace+"/"+x.Pods[i].Name, "error", err)
 			}
 		})
 	}
@@ -238,7 +238,7 @@ func (a *Actor) findSuspended(ctx context.Context) error {
 		list, err := a.dynamic.Resource(resource).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.SuspendedLabel + "=true"})
 		a.metrics.Request("list", err)
 		if apierrors.IsForbidden(err) {
-			a.log.Warn("owners of a kind may not be listed: if one is suspended, it stays so", "resource", resource.Resource, "error", err)
+			a.log.Warn("no permission to list owners of a kind: suspended ones stay suspended", "resource", resource.Resource, "error", err)
 			continue
 		}
 		if err != nil {
@@ -248,7 +248,7 @@ func (a *Actor) findSuspended(ctx context.Context) error {
 			o := &list.Items[i]
 			mark, ok := readSuspendMark(o.GetAnnotations()[v1alpha1.SuspendedAnnotation])
 			if !ok {
-				a.log.Warn("an owner has the label but not the annotation of those that were suspended: it stays as it is",
+				a.log.Warn("an owner has the label but not the annotation of a suspended owner: it stays as it is",
 					"owner", o.GetNamespace()+"/"+o.GetName(), "resource", resource.Resource)
 				continue
 			}
@@ -281,7 +281,7 @@ func (a *Actor) resumeGone(ctx context.Context) {
 	a.suspensions.each(func(o *suspended) bool {
 		over, err := a.resumeOne(ctx, o)
 		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			a.log.Warn("an owner cannot be resumed now", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource, "error", err)
+			a.log.Warn("cannot resume an owner now", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource, "error", err)
 		}
 		if over {
 			id := o.group()
@@ -326,6 +326,6 @@ func (a *Actor) resumeOne(ctx context.Context, o *suspended) (over bool, err err
 	if err != nil {
 		return false, err
 	}
-	a.log.Info("an owner is resumed", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource)
+	a.log.Info("resumed an owner", "owner", o.namespace+"/"+o.name, "resource", o.resource.Resource)
 	return true, nil
 }

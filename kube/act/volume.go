@@ -35,7 +35,7 @@ func (a *Actor) selectNode(ctx context.Context, x SelectNode) {
 		a.metrics.Request("choose", err)
 	}
 	if err != nil && x.Node != "" && ctx.Err() == nil {
-		a.log.Warn("a volume claim could not be told its node", "claim", x.Claim, "node", x.Node, "error", err)
+		a.log.Warn("cannot write the chosen node on a volume claim", "claim", x.Claim, "node", x.Node, "error", err)
 		a.outcomes.NodeNotSelected(x.Pod)
 	}
 }

@@ -417,7 +417,7 @@ func (j *Job) state() State {
 func (j *Job) whyWaiting() {
 	name, detail := NotSeen, "the scheduler has said nothing about it yet"
 	if slices.ContainsFunc(j.pods, func(p *pod) bool { return p.phase == waiting && p.gated }) {
-		name, detail = Gated, "its pods have scheduling gates of others"
+		name, detail = Gated, "its pods have scheduling gates of other controllers"
 	}
 	var told bool
 	if j.podGroup != nil {

@@ -36,7 +36,7 @@ import (
 const Program = "muster-devcluster"
 
 // ErrNoProgram says that the program is not there.
-var ErrNoProgram = errors.New(Program + " is neither beside this program nor on the PATH: build it with make devcluster")
+var ErrNoProgram = errors.New(Program + " is neither in the folder of this program nor on the PATH: build it with make devcluster")
 
 // TopologyName is the Topology object that [Cluster.ShowTopology] makes.
 const TopologyName = "local"

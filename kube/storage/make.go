@@ -72,20 +72,20 @@ func (x *Index) Progress(pod types.UID, now core.Time, node *core.Node) (done bo
 	for _, k := range m.claims {
 		c := x.claims[k]
 		if c == nil || c.deleting {
-			return false, fmt.Sprintf("volume claim %s does not exist any more", k.Name)
+			return false, fmt.Sprintf("volume claim %s no longer exists", k.Name)
 		}
 		done, shown = done && c.bound && x.volumes[c.volume] != nil, shown && (c.bound || c.selected != "")
 	}
 	switch {
 	case done:
 		if nodes := x.Needs(pod).Nodes; node == nil || !nodes.Allows(node.Labels) {
-			return false, "a volume was made that cannot be reached from the node"
+			return false, "a volume was created that the node cannot reach"
 		}
 		delete(x.making, pod)
 	case m.shown && !shown:
-		return false, "no volume can be made for the node"
+		return false, "no volume can be created for the node"
 	case now >= m.deadline:
-		return false, "its volumes were not made in time"
+		return false, "its volumes were not created in time"
 	}
 	m.shown = shown
 	return done, ""

@@ -290,7 +290,7 @@ func (x *Index) where(p *Pod) Needs {
 		case class == nil || !class.late || c.volume != "":
 			out.Wait = fmt.Sprintf("claim %s is not bound to a volume yet", use.Name)
 		case !class.makes:
-			out.Wait = fmt.Sprintf("claim %s is not bound to a volume yet, and storage class %s makes none", use.Name, c.class)
+			out.Wait = fmt.Sprintf("claim %s is not bound to a volume yet, and storage class %s does not provision any", use.Name, c.class)
 		}
 		if out.Wait != "" {
 			return out
@@ -315,12 +315,12 @@ func (x *Index) cannotUse(p *Pod, use translate.Claim, k types.NamespacedName, c
 	case c.lost:
 		return fmt.Sprintf("volume claim %s has lost its volume", use.Name)
 	case use.Ephemeral && c.owner != p.UID:
-		return fmt.Sprintf("volume claim %s was not made for this pod", use.Name)
+		return fmt.Sprintf("volume claim %s was not created for this pod", use.Name)
 	case !c.exclusive:
 		return ""
 	}
 	if first := x.first(k, p); first != p {
-		return fmt.Sprintf("volume claim %s is for one pod at a time, and is pod %s's", use.Name, first.Name)
+		return fmt.Sprintf("volume claim %s can be used by one pod at a time, and pod %s uses it", use.Name, first.Name)
 	}
 	return ""
 }

@@ -148,7 +148,7 @@ func TestClaimOfAnotherPod(t *testing.T) {
 	x.ObserveClass(class("late", true))
 	x.ObserveClaim(claim("p-scratch", "late"))
 	x.ObservePod(p)
-	waits(t, x, "p", "was not made for this pod")
+	waits(t, x, "p", "was not created for this pod")
 	yes := true
 	x.ObserveClaim(claim("p-scratch", "late", func(c *v1.PersistentVolumeClaim) {
 		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "p", UID: "p", Controller: &yes}}
@@ -167,7 +167,7 @@ func TestClaimForOnePod(t *testing.T) {
 	says(t, x.ObservePod(young), "")
 	waits(t, x, "young", "")
 	says(t, x.ObservePod(youngest), "youngest")
-	waits(t, x, "youngest", "volume claim one is for one pod at a time, and is pod young's")
+	waits(t, x, "youngest", "volume claim one can be used by one pod at a time, and pod young uses it")
 	says(t, x.ObservePod(old), "") // it takes no claim away while it is blocked
 	waits(t, x, "young", "")
 
@@ -175,13 +175,13 @@ func TestClaimForOnePod(t *testing.T) {
 	says(t, x.ObservePod(young), "old")
 	old.Blocked = false
 	says(t, x.ObservePod(old), "")
-	waits(t, x, "old", "is pod young's")
+	waits(t, x, "old", "pod young uses it")
 
 	young.Placed = false                               // its binding failed: the claim is the oldest's
 	says(t, x.ObservePod(young), "old young youngest") // of the youngest, whose the claim is
 	waits(t, x, "old", "")
-	waits(t, x, "young", "is pod old's")
-	waits(t, x, "youngest", "is pod old's")
+	waits(t, x, "young", "pod old uses it")
+	waits(t, x, "youngest", "pod old uses it")
 	says(t, x.ForgetPod("old"), "young youngest")
 	waits(t, x, "young", "")
 }
@@ -219,7 +219,7 @@ func TestVolumesMadeForTheNode(t *testing.T) {
 	x.ObserveVolume(volumeAt("a", "n"))
 	x.ObserveClaim(claim("b", "late", bound))
 	x.ObserveVolume(volumeAt("b", "elsewhere"))
-	progress("p", "a volume was made that cannot be reached from the node", false)
+	progress("p", "a volume was created that the node cannot reach", false)
 	x.ObserveVolume(volumeAt("b", "n"))
 	progress("p", "", true)
 	if got := fmt.Sprint(x.Making()); got != "[q]" {
@@ -234,9 +234,9 @@ func TestVolumesThatAreNotMade(t *testing.T) {
 		failure string
 		removed int // choices
 	}{
-		"too late":         {claim("a", "late", chosen("n")), 100, "its volumes were not made in time", 1},
-		"returned":         {claim("a", "late"), 50, "no volume can be made for the node", 0},
-		"claim is deleted": {nil, 50, "volume claim a does not exist any more", 0},
+		"too late":         {claim("a", "late", chosen("n")), 100, "its volumes were not created in time", 1},
+		"returned":         {claim("a", "late"), 50, "no volume can be created for the node", 0},
+		"claim is deleted": {nil, 50, "volume claim a no longer exists", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			x := New()

@@ -151,14 +151,14 @@ var attributes = []attribute{
 	{keys(v1alpha1.GPUMemoryAnnotation, "gpu-memory"), func(a *Attributes, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n < 1 || n > 1<<30 {
-			return fmt.Errorf("%q: expected MiB of one GPU's memory, such as 8192", v)
+			return fmt.Errorf("%q: expected an amount of one GPU's memory in MiB, such as 8192", v)
 		}
 		a.GPUMemory = n
 		return nil
 	}},
 	{keys("gpu-fraction-num-devices"), func(_ *Attributes, v string) error {
 		if v != "1" {
-			return fmt.Errorf("%q: a pod has a part of one GPU, or whole ones: expected 1", v)
+			return fmt.Errorf("%q: a pod can have a fraction of one GPU, or whole GPUs: expected 1", v)
 		}
 		return nil
 	}},
@@ -294,7 +294,7 @@ func unknown(o labelled) string {
 	}
 	slices.Sort(wrong)
 	for i, k := range wrong {
-		wrong[i] = k + " is not known"
+		wrong[i] = k + " is unknown"
 		if meant := spelling.Nearest(strings.TrimPrefix(k, v1alpha1.Prefix), shortKeys); meant != "" {
 			wrong[i] += "; did you mean " + v1alpha1.Prefix + meant + "?"
 		}
@@ -331,7 +331,7 @@ func minMember(a *Attributes, v string) error {
 	if !strings.Contains(v, "=") {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > core.MaxPods {
-			return fmt.Errorf("%q: expected a number of pods, 1 to %d, or of each role, as in ps=1,worker=3", v, core.MaxPods)
+			return fmt.Errorf("%q: expected a number of pods from 1 to %d, or one for each role, as in ps=1,worker=3", v, core.MaxPods)
 		}
 		a.MinMember = n
 		return nil
@@ -341,7 +341,7 @@ func minMember(a *Attributes, v string) error {
 		role, least, _ := strings.Cut(strings.TrimSpace(part), "=")
 		n, err := strconv.Atoi(least)
 		if err != nil || n < 1 || n > core.MaxPods || role == "" || roles[role] > 0 {
-			return fmt.Errorf("%q: expected each role once with its number of pods, 1 to %d, as in ps=1,worker=3", v, core.MaxPods)
+			return fmt.Errorf("%q: expected each role once with its number of pods from 1 to %d, as in ps=1,worker=3", v, core.MaxPods)
 		}
 		roles[role] = n
 	}

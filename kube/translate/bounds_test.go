@@ -21,17 +21,17 @@ func TestRequestsBeyondBounds(t *testing.T) {
 		want       Amounts
 		wrong      string
 	}{
-		{`{cpu: 5P, nvidia.com/gpu: 1}`, Amounts{GPUs: 1, CPUMilli: core.MaxAmount}, "5P of cpu is asked for, expected at most 281474976710"},
+		{`{cpu: 5P, nvidia.com/gpu: 1}`, Amounts{GPUs: 1, CPUMilli: core.MaxAmount}, "5P of cpu is requested, expected at most 281474976710"},
 		{`{cpu: 3P}`, Amounts{CPUMilli: core.MaxAmount}, "3P of cpu"},
 		{`{cpu: 9E}`, Amounts{CPUMilli: core.MaxAmount}, "9E of cpu"},
-		{`{cpu: 5E}; {cpu: 5E}`, Amounts{CPUMilli: core.MaxAmount}, "of cpu is asked for"},
+		{`{cpu: 5E}; {cpu: 5E}`, Amounts{CPUMilli: core.MaxAmount}, "of cpu is requested"},
 		{`{cpu: 281474976710}`, Amounts{CPUMilli: 281474976710000}, ""},
-		{`{memory: 7E}; {memory: 7E}`, Amounts{MemMiB: 1<<43 - 1}, "of memory is asked for"},
+		{`{memory: 7E}; {memory: 7E}`, Amounts{MemMiB: 1<<43 - 1}, "of memory is requested"},
 		{`{memory: 9223372036854775807}`, Amounts{MemMiB: 1 << 43}, ""},
-		{`{nvidia.com/gpu: 2305843009213693960}`, Amounts{GPUs: core.MaxAmount}, "GPUs are asked for, expected at most 64 a pod"},
-		{`{nvidia.com/gpu: 18446744073709552}`, Amounts{GPUs: core.MaxAmount}, "GPUs are asked for, expected at most 64 a pod"},
-		{`{nvidia.com/gpu: 9E}; {amd.com/gpu: 9E}`, Amounts{GPUs: 2 * core.MaxAmount}, "GPUs are asked for"},
-		{`{rdma/hca: 9E}; {rdma/hca: 9E}`, Amounts{Others: []core.Amount{{Name: "rdma/hca", Value: core.MaxAmount}}}, "of rdma/hca is asked for, expected at most 281474976710656"},
+		{`{nvidia.com/gpu: 2305843009213693960}`, Amounts{GPUs: core.MaxAmount}, "GPUs are requested, expected at most 64 per pod"},
+		{`{nvidia.com/gpu: 18446744073709552}`, Amounts{GPUs: core.MaxAmount}, "GPUs are requested, expected at most 64 per pod"},
+		{`{nvidia.com/gpu: 9E}; {amd.com/gpu: 9E}`, Amounts{GPUs: 2 * core.MaxAmount}, "GPUs are requested"},
+		{`{rdma/hca: 9E}; {rdma/hca: 9E}`, Amounts{Others: []core.Amount{{Name: "rdma/hca", Value: core.MaxAmount}}}, "of rdma/hca is requested, expected at most 281474976710656"},
 	} {
 		var list []string
 		for i, r := range strings.Split(c.containers, ";") {

@@ -291,7 +291,7 @@ func TestExtendedRequests(t *testing.T) {
 		{name: "an init container uses what others have", init: []v1.Container{container("i", "2", nil), container("s", "1", &always)}, main: []v1.Container{container("a", "2", nil)},
 			want: "container-1-request-1=1 container-2-request-1=2 s>container-1-request-1 a>container-2-request-1 i>container-1-request-1 i>container-2-request-1"},
 		{name: "an init container with more", init: []v1.Container{container("i", "2", nil)}, main: []v1.Container{container("a", "1", nil)},
-			wrong: "init container i asks for 1 nvidia.com/gpu more"},
+			wrong: "init container i requests 1 nvidia.com/gpu more"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &v1.Pod{Spec: v1.PodSpec{InitContainers: test.init, Containers: test.main}}

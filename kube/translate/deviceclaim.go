@@ -57,7 +57,7 @@ func DeviceClaimOf(s *resourceapi.ResourceClaimSpec) (*DeviceClaim, error) {
 		out := ClaimRequest{Name: r.Name}
 		if e := r.Exactly; e != nil {
 			if ptr.Deref(e.AdminAccess, false) {
-				return nil, fmt.Errorf("request %s: adminAccess is not supported: devices are given to one pod at a time", r.Name)
+				return nil, fmt.Errorf("request %s: adminAccess is not supported: each device is allocated to one pod at a time", r.Name)
 			}
 			n, err := needOf(r.Name, e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Capacity, e.DerivedAttributes)
 			if err != nil {
@@ -73,7 +73,7 @@ func DeviceClaimOf(s *resourceapi.ResourceClaimSpec) (*DeviceClaim, error) {
 				return nil, err
 			}
 			if j > 0 && n.Count != out.Any[0].Count {
-				return nil, fmt.Errorf("request %s: the alternatives in firstAvailable ask for different numbers of devices; expected the same", r.Name)
+				return nil, fmt.Errorf("request %s: the alternatives in firstAvailable request different numbers of devices; expected the same number", r.Name)
 			}
 			n.tolerations = e.Tolerations
 			out.Any = append(out.Any, n)
@@ -112,7 +112,7 @@ func needOf(name, class string, selectors []resourceapi.DeviceSelector, mode res
 	switch mode {
 	case resourceapi.DeviceAllocationModeExactCount, "":
 		if count > 64 {
-			return n, fmt.Errorf("request %s: %d devices are asked for, expected at most 64", name, count)
+			return n, fmt.Errorf("request %s: %d devices are requested, expected at most 64", name, count)
 		}
 		n.Count = max(1, int(count))
 	case resourceapi.DeviceAllocationModeAll:

@@ -54,7 +54,7 @@ func ExtendedRequests(p *v1.Pod, name v1.ResourceName, class string) ([]resource
 			}
 		}
 		if n > 0 {
-			return nil, nil, fmt.Errorf("init container %s asks for %d %s more than the containers after it have: not supported with DRA", all[i].Name, n, name)
+			return nil, nil, fmt.Errorf("init container %s requests %d %s more than the containers after it: not supported with DRA", all[i].Name, n, name)
 		}
 	}
 	return requests, mappings, nil

@@ -87,7 +87,7 @@ func LockedMessage(request string) string {
 	if request == "" {
 		return "its job is locked: the pod stays"
 	}
-	return "its job is locked: the pod stays; asked by " + request
+	return "its job is locked: the pod stays; drain requested by " + request
 }
 
 // String is the value of the annotation.

@@ -40,7 +40,7 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	capacity, allocatable := gpusIn(n.Status.Capacity), gpusIn(n.Status.Allocatable)
 	gpus := max(capacity, allocatable)
 	if gpus > 64 {
-		return core.Node{}, 0, fmt.Errorf("node %s has %d GPUs, at most 64 can be used", n.Name, gpus)
+		return core.Node{}, 0, fmt.Errorf("node %s has %d GPUs, expected at most 64", n.Name, gpus)
 	}
 	node = core.Node{
 		Name: n.Name, GPUs: int(gpus),

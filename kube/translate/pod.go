@@ -23,16 +23,16 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	need := amountsIn(asked)
 	r := core.Request{GPU: milli(min(need.GPUs, cluster.MaxGPUs)), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others, Models: a.Models}
 	if need.GPUs > 0 && a.Fraction > 0 {
-		return r, fmt.Errorf("a part of a GPU and %d whole ones are asked for: expected one of them", need.GPUs)
+		return r, fmt.Errorf("a fraction of a GPU and %d whole GPUs are requested: expected one of them", need.GPUs)
 	}
 	if err := addPart(&r, a); err != nil {
 		return r, err
 	}
 	if list := GPUResources(asked); len(list) > 1 {
-		return r, fmt.Errorf("GPUs are asked for as %s and as %s: expected one of them", list[0], list[1])
+		return r, fmt.Errorf("GPUs are requested as %s and as %s: expected one of them", list[0], list[1])
 	}
 	if need.GPUs > cluster.MaxGPUs {
-		return r, fmt.Errorf("%d GPUs are asked for, expected at most %d a pod", need.GPUs, cluster.MaxGPUs)
+		return r, fmt.Errorf("%d GPUs are requested, expected at most %d per pod", need.GPUs, cluster.MaxGPUs)
 	}
 	if what := tooMuch(asked); what != "" {
 		return r, errors.New(what)
@@ -62,7 +62,7 @@ func Inherit(r *core.Request, a, job *Attributes) error {
 func addPart(r *core.Request, a *Attributes) error {
 	r.GPU += a.Fraction
 	if a.GPUMemory > 0 && r.GPU > 0 {
-		return fmt.Errorf("memory of a GPU and GPUs, or a part of one, are asked for: expected one of them")
+		return fmt.Errorf("GPU memory and GPUs, or a fraction of one, are requested: expected one of them")
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ var operators = map[v1.NodeSelectorOperator]cluster.Op{
 func requirement(e *v1.NodeSelectorRequirement) (core.Requirement, error) {
 	op, ok := operators[e.Operator]
 	if !ok {
-		return core.Requirement{}, fmt.Errorf("node affinity: operator %q of %s is unknown", e.Operator, e.Key)
+		return core.Requirement{}, fmt.Errorf("node affinity: unknown operator %q of %s", e.Operator, e.Key)
 	}
 	return core.Requirement{Key: e.Key, Op: op, Values: e.Values}, nil
 }
@@ -241,7 +241,7 @@ func fraction(s string) (core.Milli, error) {
 	f, err := strconv.ParseFloat(s, 64)
 	m := math.Round(f * 1000)
 	if err != nil || !(m >= 1 && m <= 999 && math.Abs(m-f*1000) <= 1e-6) { // nor NaN
-		return 0, fmt.Errorf("%q: expected a part of a GPU such as 0.25, of at most three decimals", s)
+		return 0, fmt.Errorf("%q: expected a fraction of a GPU such as 0.25, with at most three decimals", s)
 	}
 	return core.Milli(m), nil
 }

@@ -104,15 +104,15 @@ func TestRequest(t *testing.T) {
 			core.Request{Selector: []core.Requirement{{Key: NodeName, Op: cluster.In}}}, ""},
 		{"preferred", `spec: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Exists}]}}]}}}`, core.Request{}, ""},
 		{"unknown operator", `spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Like}]}]}}}}`,
-			core.Request{}, `node affinity: operator "Like" of a is unknown`},
+			core.Request{}, `node affinity: unknown operator "Like" of a`},
 		{"tolerations", `spec: {tolerations: [{key: k, value: v, effect: NoSchedule}, {key: k, operator: Exists}, {operator: Exists}, {key: node.kubernetes.io/not-ready, operator: Exists}, {key: k, operator: Exists, effect: PreferNoSchedule}, {operator: Exists, effect: NoSchedule}, {key: k, operator: Lt, value: "3"}]}`,
 			core.Request{Tolerations: []core.Toleration{{Key: "k:NoSchedule", Value: "=v"}, {Key: "k:NoSchedule"}, {Key: "k:NoExecute"}, {}}}, ""},
 		{"a part", `metadata: {annotations: {muster.sh/gpu-fraction: "0.25", muster.sh/gpu-models: "H800|A100"}}`, core.Request{GPU: 250, Models: []string{"H800", "A100"}}, ""},
 		{"a part and a whole", `{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}`,
-			core.Request{GPU: 1000}, "a part of a GPU and 1 whole ones are asked for: expected one of them"},
+			core.Request{GPU: 1000}, "a fraction of a GPU and 1 whole GPUs are requested: expected one of them"},
 		{"memory and a part", `{metadata: {annotations: {gpu-memory: "10", gpu-fraction: "0.5"}}, spec: {containers: [{name: a}]}}`,
-			core.Request{}, "memory of a GPU and GPUs, or a part of one, are asked for: expected one of them"},
-		{"too many", `spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 65}}}]}`, core.Request{GPU: 65000}, "65 GPUs are asked for, expected at most 64 a pod"},
+			core.Request{}, "GPU memory and GPUs, or a fraction of one, are requested: expected one of them"},
+		{"too many", `spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 65}}}]}`, core.Request{GPU: 65000}, "65 GPUs are requested, expected at most 64 per pod"},
 	} {
 		p := read[v1.Pod](t, c.pod)
 		var a Attributes
@@ -164,7 +164,7 @@ status:
 		t.Error("a node that is not ready is open")
 	}
 	n.Status.Capacity["nvidia.com/gpu"] = resource.MustParse("65")
-	if _, _, err := Node(n); err == nil || !strings.Contains(err.Error(), "node n1 has 65 GPUs, at most 64") {
+	if _, _, err := Node(n); err == nil || !strings.Contains(err.Error(), "node n1 has 65 GPUs, expected at most 64") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -215,8 +215,8 @@ func TestAttributes(t *testing.T) {
 	}
 	for says, wrong := range map[string]string{
 		"muster.sh/kind=cooking": "expected one of training, inference, batch, dev", "muster.sh/class=MP": "expected HP or LP",
-		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a part of a GPU", "muster.sh/min-member=0": "1 to 1000000",
-		"gpu-memory=8Gi": "expected MiB of one GPU's memory", "gpu-fraction-num-devices=2": "expected 1",
+		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a fraction of a GPU", "muster.sh/min-member=0": "1 to 1000000",
+		"gpu-memory=8Gi": "expected an amount of one GPU's memory in MiB", "gpu-fraction-num-devices=2": "expected 1",
 		"muster.sh/last-checkpoint=today": "expected a time", "muster.sh/walltime=long": "muster.sh/walltime:", "muster.sh/gpu-models=H800,,A10": "expected GPU models",
 	} {
 		key, value, _ := strings.Cut(says, "=")
@@ -239,10 +239,10 @@ func TestUnknownKeys(t *testing.T) {
 	}{
 		{v1alpha1.Keys, v1alpha1.Keys, ""},
 		{[]string{"app", "devcluster.muster.sh/x"}, []string{"volcano.sh/preemptable"}, ""},
-		{nil, []string{"muster.sh/wall-time"}, "muster.sh/wall-time is not known; did you mean muster.sh/walltime?"},
-		{[]string{"muster.sh/Queue"}, nil, "muster.sh/Queue is not known; did you mean muster.sh/queue?"},
+		{nil, []string{"muster.sh/wall-time"}, "muster.sh/wall-time is unknown; did you mean muster.sh/walltime?"},
+		{[]string{"muster.sh/Queue"}, nil, "muster.sh/Queue is unknown; did you mean muster.sh/queue?"},
 		{[]string{"muster.sh/xyz"}, []string{"muster.sh/xyz", "muster.sh/preemptable", "muster.sh/"},
-			"muster.sh/ is not known; muster.sh/preemptable is not known; did you mean muster.sh/preemptible? muster.sh/xyz is not known"},
+			"muster.sh/ is unknown; muster.sh/preemptable is unknown; did you mean muster.sh/preemptible? muster.sh/xyz is unknown"},
 	} {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}}
 		for _, k := range c.labels {

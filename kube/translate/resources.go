@@ -96,7 +96,7 @@ func tooMuch(list v1.ResourceList) string {
 			most = math.MaxInt64
 		}
 		if q.CmpInt64(most) > 0 {
-			return fmt.Sprintf("%s of %s is asked for, expected at most %d", q.String(), name, most)
+			return fmt.Sprintf("%s of %s is requested, expected at most %d", q.String(), name, most)
 		}
 	}
 	return ""

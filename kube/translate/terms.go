@@ -204,7 +204,7 @@ func selector(p *v1.Pod, s *metav1.LabelSelector, same, other []string) (labels.
 func spread(p *v1.Pod, c *v1.TopologySpreadConstraint) (Term, error) {
 	for name, policy := range map[string]*v1.NodeInclusionPolicy{"nodeAffinityPolicy": c.NodeAffinityPolicy, "nodeTaintsPolicy": c.NodeTaintsPolicy} {
 		if policy != nil && *policy != v1.NodeInclusionPolicyHonor {
-			return Term{}, fmt.Errorf("%s %s is not supported: expected %s, or nothing", name, *policy, v1.NodeInclusionPolicyHonor)
+			return Term{}, fmt.Errorf("%s %s is not supported: expected %s, or no value", name, *policy, v1.NodeInclusionPolicyHonor)
 		}
 	}
 	s, err := selector(p, c.LabelSelector, c.MatchLabelKeys, nil)

@@ -80,7 +80,7 @@ func TestTermsOfSpread(t *testing.T) {
 	}
 	ignore := v1.NodeInclusionPolicyIgnore
 	p.Spec.TopologySpreadConstraints[0].NodeAffinityPolicy = &ignore
-	if _, err := Terms(p); err == nil || err.Error() != "topologySpreadConstraints[0]: nodeAffinityPolicy Ignore is not supported: expected Honor, or nothing" {
+	if _, err := Terms(p); err == nil || err.Error() != "topologySpreadConstraints[0]: nodeAffinityPolicy Ignore is not supported: expected Honor, or no value" {
 		t.Errorf("error %v", err)
 	}
 }
