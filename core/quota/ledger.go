@@ -44,9 +44,11 @@ type Node struct {
 // AnyModel. The rules are those of hierarchical cohorts: a queue uses first
 // what it keeps for itself, then what its parent has for all.
 type account struct {
-	listed  bool // the queue has a quota for the model
+	above   *account // of the queue's parent, nil at the root
+	listed  bool     // the queue has a quota for the model
 	nominal Milli
 	borrow  Milli // Unlimited when there is no limit
+	lend    Milli // what others may use of what the queue owns, or Unlimited
 	// subtree is what the queue owns, with what those below it lend; kept is
 	// the part of it that it does not lend in turn.
 	subtree, kept Milli
@@ -117,13 +119,13 @@ func (l *Ledger) Set(q Queue) error {
 		if parent == nil {
 			return fmt.Errorf("queue %s: parent %s is unknown", q.Name, q.Parent)
 		}
-		for p := parent; p != nil; p = p.parent {
-			if p.Name == q.Name {
-				return fmt.Errorf("queue %s: it would be its own ancestor through %s", q.Name, q.Parent)
-			}
-		}
 	}
 	n, known := l.byName[q.Name]
+	for p := parent; known && p != nil; p = p.parent {
+		if p == n {
+			return fmt.Errorf("queue %s: it would be its own ancestor through %s", q.Name, q.Parent)
+		}
+	}
 	if !known {
 		n = newNode()
 		l.byName[q.Name] = n
@@ -161,22 +163,21 @@ func (n *Node) join() {
 		n.open(model)
 		a := n.accounts[model]
 		a.subtree = a.nominal
-		a.kept = max(0, a.subtree-n.lends(model))
-		n.parent.raise(model, a.subtree-a.kept)
+		a.kept = max(0, a.subtree-a.lend)
+		a.above.raise(a.subtree - a.kept)
 	}
 }
 
-// raise adds what a queue below lends to the node, and to those above what it lends in
-// turn. What is used there beyond what is kept shrinks by what is kept more.
-func (n *Node) raise(model string, lent Milli) {
-	for ; n != nil && lent != 0; n = n.parent {
-		a := n.accounts[model]
+// raise adds what a queue below lends to the account, and to those above what it lends
+// in turn. What is used there beyond what is kept shrinks by what is kept more.
+func (a *account) raise(lent Milli) {
+	for ; a != nil && lent != 0; a = a.above {
 		lends, beyond := a.subtree-a.kept, max(0, a.usage-a.kept)
 		a.subtree = cluster.Plus(a.subtree, lent)
-		a.kept = max(0, a.subtree-n.lends(model))
+		a.kept = max(0, a.subtree-a.lend)
 		lent = a.subtree - a.kept - lends
-		if less := beyond - max(0, a.usage-a.kept); less != 0 && n.parent != nil {
-			n.parent.pass(model, -less)
+		if less := beyond - max(0, a.usage-a.kept); less != 0 && a.above != nil {
+			a.above.pass(-less)
 		}
 	}
 }
@@ -239,34 +240,24 @@ func (n *Node) openAll(model string) {
 	}
 }
 
-// open makes sure that the node has an account for a model.
+// open makes sure that the node has an account for a model, as those above it do.
 func (n *Node) open(model string) {
 	if n.accounts[model] != nil {
 		return
 	}
-	a := &account{borrow: Unlimited}
+	a := &account{borrow: Unlimited, lend: Unlimited}
+	if n.parent != nil {
+		a.above = n.parent.accounts[model]
+	}
 	for _, q := range n.Quota {
 		if q.Model == model {
-			a.listed, a.nominal, a.borrow = true, q.Nominal, q.BorrowingLimit
+			a.listed, a.nominal, a.borrow, a.lend = true, q.Nominal, q.BorrowingLimit, q.LendingLimit
 		}
 	}
 	if n.Mode == Isolated {
-		a.borrow = 0
+		a.borrow, a.lend = 0, 0
 	}
 	n.accounts[model] = a
-}
-
-// lends returns how much of its own a node lets others use.
-func (n *Node) lends(model string) Milli {
-	if n.Mode == Isolated {
-		return 0
-	}
-	for _, q := range n.Quota {
-		if q.Model == model {
-			return q.LendingLimit
-		}
-	}
-	return Unlimited
 }
 
 // settle computes what the node and those below it own, from below.
@@ -280,7 +271,7 @@ func (n *Node) settle() {
 			ca := c.accounts[model]
 			a.subtree = cluster.Plus(a.subtree, ca.subtree-ca.kept)
 		}
-		a.kept = max(0, a.subtree-n.lends(model))
+		a.kept = max(0, a.subtree-a.lend)
 	}
 }
 
@@ -339,12 +330,13 @@ func (n *Node) isolated(account string) *Node {
 	return nil
 }
 
-func (n *Node) available(model string) Milli {
-	a := n.accounts[model]
-	if n.parent == nil {
+// available returns how much more the queue's jobs may use by the limits of this account
+// and those above it.
+func (a *account) available() Milli {
+	if a.above == nil {
 		return a.subtree - a.usage
 	}
-	above := n.parent.available(model)
+	above := a.above.available()
 	if a.borrow != Unlimited {
 		lent := a.subtree - a.kept
 		above = min(above, cluster.Plus(lent-max(0, a.usage-a.kept), a.borrow))
@@ -361,7 +353,7 @@ func (n *Node) Most(model string) Milli {
 	}
 	most := Unlimited
 	for _, m := range accounts {
-		most = min(most, n.most(m))
+		most = min(most, n.accounts[m].most())
 		if o := n.isolated(m); o != nil {
 			most = min(most, o.accounts[m].nominal)
 		}
@@ -370,12 +362,11 @@ func (n *Node) Most(model string) Milli {
 }
 
 // most is available where nothing is in use.
-func (n *Node) most(model string) Milli {
-	a := n.accounts[model]
-	if n.parent == nil {
+func (a *account) most() Milli {
+	if a.above == nil {
 		return a.subtree
 	}
-	above := n.parent.most(model)
+	above := a.above.most()
 	if a.borrow != Unlimited {
 		above = min(above, cluster.Plus(a.subtree-a.kept, a.borrow))
 	}
@@ -406,7 +397,7 @@ func (n *Node) RoomNow(model string) Milli {
 				}
 			}
 			if left > 0 {
-				room = min(room, q.available(m)-left)
+				room = min(room, q.accounts[m].available()-left)
 				if q == n.isolated(m) {
 					room = min(room, q.accounts[m].nominal-q.accounts[m].counted-left)
 				}
@@ -442,7 +433,7 @@ func (n *Node) Add(model string, gpu Milli) {
 func (n *Node) book(model string, gpu Milli) {
 	accounts, _ := n.governing(model)
 	for _, m := range accounts {
-		n.pass(m, gpu)
+		n.accounts[m].pass(gpu)
 		if o := n.Owner(m); o != nil {
 			o.accounts[m].counted += gpu
 		}
@@ -528,12 +519,11 @@ func (n *Node) leftOf(model string, used func(*account) Milli) Milli {
 }
 
 // pass books an amount here and, beyond what is kept here, above.
-func (n *Node) pass(model string, gpu Milli) {
-	a := n.accounts[model]
+func (a *account) pass(gpu Milli) {
 	before := max(0, a.usage-a.kept)
 	a.usage += gpu
-	if up := max(0, a.usage-a.kept) - before; up != 0 && n.parent != nil {
-		n.parent.pass(model, up)
+	if up := max(0, a.usage-a.kept) - before; up != 0 && a.above != nil {
+		a.above.pass(up)
 	}
 }
 
@@ -590,7 +580,7 @@ func (n *Node) Available(account string) Milli {
 	if n.accounts[account] == nil {
 		return Unlimited
 	}
-	room := n.available(account)
+	room := n.accounts[account].available()
 	if o := n.isolated(account); o != nil {
 		room = min(room, o.accounts[account].nominal-o.accounts[account].counted)
 	}

@@ -52,8 +52,45 @@ func accounts(l *Ledger) map[string]map[string]account {
 	for _, n := range append(slices.Clone(l.order), l.root) {
 		out[n.Name] = map[string]account{}
 		for model, a := range n.accounts {
-			out[n.Name][model] = *a
+			x := *a
+			x.above = nil
+			out[n.Name][model] = x
 		}
 	}
 	return out
+}
+
+// BenchmarkSet adds queues, each with a quota for one of four models: all beside each
+// other, in a tree of ten to a parent, and in a chain, whose cost is its depth squared.
+func BenchmarkSet(b *testing.B) {
+	for _, shape := range []struct {
+		name   string
+		parent func(i int) int // negative: none
+		most   int
+	}{
+		{"flat", func(int) int { return -1 }, 100_000},
+		{"tree", func(i int) int { return (i+9)/10 - 1 }, 100_000},
+		{"chain", func(i int) int { return i - 1 }, 10_000},
+	} {
+		for queues := 1000; queues <= shape.most; queues *= 10 {
+			b.Run(fmt.Sprintf("%s/queues=%d", shape.name, queues), func(b *testing.B) {
+				all := make([]Queue, queues)
+				for i := range all {
+					all[i] = Queue{Name: fmt.Sprint("q", i), Weight: 1, Quota: []Quota{{Model: fmt.Sprint("m", i%4), Nominal: 1000, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}}
+					if p := shape.parent(i); p >= 0 {
+						all[i].Parent = all[p].Name
+					}
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					l := NewLedger()
+					for _, q := range all {
+						if err := l.Set(q); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+			})
+		}
+	}
 }
