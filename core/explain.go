@@ -134,11 +134,11 @@ func (j *job) waiting() int {
 func (e *Engine) why(j *job) (Reason, string) {
 	switch {
 	case j.nomination != nil:
-		return Victims, fmt.Sprintf("its places are settled; pods still leaving for it: %d", j.nomination.outstanding)
+		return Victims, fmt.Sprintf("its places are reserved; evicted pods still leaving: %d", j.nomination.outstanding)
 	case j.class == nil && j.count[podLeaving] > 0:
-		return MemberLost, fmt.Sprintf("pods of it still leaving: %d", j.count[podLeaving])
+		return MemberLost, fmt.Sprintf("pods of the job still leaving: %d", j.count[podLeaving])
 	case e.pausing(j):
-		return BackOff, fmt.Sprintf("%d failed starts; it is tried again in %s", j.failures, secondsText(max(0, j.notBefore-e.now)))
+		return BackOff, fmt.Sprintf("%d failed starts; the next attempt is in %s", j.failures, secondsText(max(0, j.notBefore-e.now)))
 	case j.class == nil:
 		return MemberLost, j.missing()
 	}
@@ -168,18 +168,18 @@ func (e *Engine) why(j *job) (Reason, string) {
 		if e.firstSettled(j) != Never {
 			young = tooYoung
 		}
-		return lackReasons[s.Lack], s.Detail + young + e.shieldedText(j, e.policy.Preempt.Priority, "weaker jobs", weaker)
+		return lackReasons[s.Lack], s.Detail + young + e.shieldedText(j, e.policy.Preempt.Priority, "jobs of lower rank", weaker)
 	}
 	if e.placer.Barred(u) {
 		return QuotaExceeded, e.quotaText(j, u)
 	}
 	if first := e.firstReady(); first != nil && first != j {
-		return HeldBack, fmt.Sprintf("job %s is first and does not fit; StrictFIFO lets nobody pass", first.Name)
+		return HeldBack, fmt.Sprintf("job %s is first and does not fit; under StrictFIFO no job overtakes it", first.Name)
 	}
 	if j.class.state == classStuck && u.Whole && len(u.Tasks) > 1 {
-		return Resources, "its tasks fit one by one, not all together; it is tried again when something is freed"
+		return Resources, "its tasks fit separately but not together; the next attempt is when resources are freed"
 	}
-	return Resources, "it fits by count; it is tried again when something is freed"
+	return Resources, "it fits by count; the next attempt is when resources are freed"
 }
 
 // onePossible reduces a unit that starts pod by pod, and is not too large, to the first
@@ -197,7 +197,7 @@ func (e *Engine) onePossible(u *place.Unit) {
 
 // tooYoung says that the job waits for others to become old enough; when they are is
 // Explanation.Settled.
-const tooYoung = "; what may be evicted for it has not run for its minimum time yet"
+const tooYoung = "; jobs that could be evicted for it have not reached their minimum run time"
 
 // firstSettled returns when the first that may be evicted for the job will have run for
 // its minimum time, as far as the last search found; Never when none is too young.
@@ -324,7 +324,7 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 		parts = e.quotaTogether(j, u)
 	}
 	if parts == nil {
-		parts = []string{fmt.Sprintf("queue %s gets its quota back when the pods that were evicted have left", j.queue.Name)}
+		parts = []string{fmt.Sprintf("queue %s gets its quota back when the evicted pods have left", j.queue.Name)}
 	}
 	return strings.Join(slices.Compact(parts), "; ")
 }
@@ -334,9 +334,9 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 func (e *Engine) pinnedText(j *job, model string, need Milli) string {
 	why := "must not be evicted"
 	if !j.Locked && !j.NotPreemptible {
-		why = fmt.Sprintf("runs for %s before it may be evicted", durationText(j.MinRuntime))
+		why = fmt.Sprintf("runs for %s before it can be evicted", durationText(j.MinRuntime))
 	}
-	return fmt.Sprintf("queue %s needs %s of %s within its nominal quota, as the job %s and so may not borrow: %s left for such jobs",
+	return fmt.Sprintf("queue %s needs %s of %s within its nominal quota because the job %s and so must not borrow: %s left for such jobs",
 		j.queue.Name, gpuText(need), model, why, gpuText(max(0, j.queue.PinnedLeft(model))))
 }
 
@@ -368,7 +368,7 @@ func (e *Engine) accountText(q *quota.Node, account string, need Milli) string {
 		name = account
 	}
 	if owner == nil {
-		return fmt.Sprintf("queue %s owns no %s quota and nobody lends enough: needs %s", q.Name, name, gpuText(need))
+		return fmt.Sprintf("queue %s owns no %s quota and no other queue lends enough: needs %s", q.Name, name, gpuText(need))
 	}
 	nominal, _ := owner.Nominal(account)
 	return fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, gpuText(need), name,

@@ -109,7 +109,7 @@ type Job struct {
 	// it never does and an eviction loses all its work.
 	Checkpoint Time
 	// MinRuntime is how long the gang, or each pod of another job, runs at least
-	// before it may be evicted, where that is longer than the policy's.
+	// before it can be evicted, where that is longer than the policy's.
 	MinRuntime Time
 }
 

@@ -81,7 +81,7 @@ type Zone struct {
 // Preempt says which preemptions are allowed and how cautiously (Kant §3.2.3).
 type Preempt struct {
 	Priority, Reclaim, Backfill bool
-	// MinRuntime is how long a pod has run at least before it may be evicted; longer
+	// MinRuntime is how long a pod has run at least before it can be evicted; longer
 	// where its job says so.
 	MinRuntime Time
 	// MaxMinRuntime is the longest [Job].MinRuntime with which a job may borrow; one

@@ -274,7 +274,7 @@ func (w *Twin) withinNominal(queue string) bool {
 	return true
 }
 
-// minRuntime is how long a job asks to run before it may be evicted, as far as the
+// minRuntime is how long a job asks to run before it can be evicted, as far as the
 // policy lets it.
 func (w *Twin) minRuntime(j *job) core.Time {
 	if p := &w.policy.Preempt; (p.Unprotected || j.exposed || j.doubtful) && p.MaxMinRuntime > 0 {

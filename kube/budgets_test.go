@@ -113,7 +113,7 @@ func TestBudgets(t *testing.T) {
 func TestBudgetOpens(t *testing.T) {
 	w := budgeted(t)
 	w.budget(budget("b", 0))
-	w.waits("high", "Resources", "weaker jobs that must not be evicted now hold 8 GPUs")
+	w.waits("high", "Resources", "jobs of lower rank that must not be evicted now hold 8 GPUs")
 	w.left("dear cheap ")
 	w.budget(budget("b", 0, "app=cheap"))
 	w.left("cheap ")

@@ -146,7 +146,7 @@ func TestWithinADomainOneByOne(t *testing.T) {
 			w.now = w.now.Add(time.Hour)
 			w.on("p0>n1")
 			w.pod("p1", with...)
-			w.waits("p1", core.TopologyTooTight.String(), "within one rack, beside the pods that run: 0 of them fit there")
+			w.waits("p1", core.TopologyTooTight.String(), "within one rack, next to its running pods: 0 of them fit there")
 			w.node("n3", "r1")
 			w.on("p1>n3")
 		})

@@ -142,7 +142,7 @@ type Preemption struct {
 	Reclaim *bool `json:"reclaim,omitempty"`
 	// Backfill lets the first job evict those that passed it, after headWait.
 	Backfill *bool `json:"backfill,omitempty"`
-	// MinRuntime is how long a pod runs at least before it may be evicted.
+	// MinRuntime is how long a pod runs at least before it can be evicted.
 	MinRuntime *Duration `json:"minRuntime,omitempty"`
 	// MaxMinRuntime is the longest minimum run time with which a job may borrow. One
 	// that asks for more uses its queue's nominal quota only.

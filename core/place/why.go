@@ -60,13 +60,13 @@ func (p *Placer) Why(u *Unit) Shortfall {
 		if slices.ContainsFunc(u.Tasks, func(t Task) bool { return len(t.Terms) > 0 }) {
 			lack = Constraint
 		}
-		return Shortfall{lack, fmt.Sprintf("it fits by count; a search of %d steps found no way to place all of it, and not all ways were tried", maxSteps)}
+		return Shortfall{lack, fmt.Sprintf("it fits by count; a search of %d steps found no way to place all of it, but did not try all ways", maxSteps)}
 	}
 	if u.Whole && u.spreads() {
-		return Shortfall{Constraint, "it fits by count, but not with its pods spread as they must be"}
+		return Shortfall{Constraint, "it fits by count, but not with the required spread of its pods"}
 	}
 	if u.Whole && u.keepsToMates() {
-		return Shortfall{Constraint, "it fits by count, but not with its roles near each other, or apart, as they must be"}
+		return Shortfall{Constraint, "it fits by count, but not with the required affinity between its roles"}
 	}
 	if u.Required >= 0 && len(u.Tasks) > 0 {
 		return p.whyTopology(u)
@@ -74,7 +74,7 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	free := *u
 	free.Room = nil
 	if u.Whole && !slices.ContainsFunc(u.spaces(), func(sp space) bool { return p.enough(&free, sp) }) {
-		return Shortfall{GPUs, "it fits on several GPU models together, on none alone; it may mix those that it names"}
+		return Shortfall{GPUs, "it fits on several GPU models together but on no single model; it can mix models that it names"}
 	}
 	return Shortfall{}
 }
@@ -152,9 +152,9 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{Together, fmt.Sprintf("needs %s: %s GPUs are free%s, in pieces that hold %d of the pods; the largest is %d on one node",
 			wants, gpuText(c.free), sh.on(), c.gpu, c.largest)}
 	case c.cpu < need:
-		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the CPU beside them %d", wants, sh.on(), podsText(c.gpu), c.cpu)}
+		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the CPU of their nodes %d", wants, sh.on(), podsText(c.gpu), c.cpu)}
 	case c.mem < need:
-		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the memory beside them %d", wants, sh.on(), podsText(c.gpu), c.mem)}
+		return Shortfall{Memory, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the memory of their nodes %d", wants, sh.on(), podsText(c.gpu), c.mem)}
 	case c.pods < need:
 		return Shortfall{Pods, fmt.Sprintf("needs %s: the nodes%s with room for them take %d more pods", wants, sh.on(), c.pods)}
 	case c.fit < need:
@@ -162,7 +162,7 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		return Shortfall{Other, fmt.Sprintf("needs %s: the nodes%s with room for them have %d of %d %s free, which hold %d",
 			wants, sh.on(), c.others[i].free, c.others[i].all, sh.request.Others[i].Name, c.others[i].fit)}
 	case c.home < need && u.Joins:
-		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, beside the pods that run: %d of them fit there",
+		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, next to its running pods: %d of them fit there",
 			wants, p.levelName(u.Required), c.home)}
 	case c.suits < need:
 		return Shortfall{Constraint, fmt.Sprintf("needs %s: %s fit, %d of them where selectors, taints and affinity allow",

@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
 	"kube/peers":     {"core", "kube/translate"}, // this and those below are indexes: they know nothing of the tables that ask them
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"core", "api/", "kube", "kube/translate", "snapshot", "internal/table"},
+	"kube/console":   {"core", "api/", "kube", "kube/translate", "internal/table"},
 	"kube/trace":     {"kube"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
-	"github.com/muster-sched/muster/snapshot"
 )
 
 // State is where a job stands, in the letters of Slurm.
@@ -134,7 +133,7 @@ var Reasons = func() []Reason {
 	var all []Reason
 	add := func(code string, reasons ...core.Reason) {
 		for _, r := range reasons {
-			all = append(all, Reason{r.String(), code, snapshot.Change(r)})
+			all = append(all, Reason{r.String(), code, r.Advice()})
 		}
 	}
 	add("QOSGrpGRES", core.QuotaExceeded, core.MinRuntime)

@@ -134,7 +134,7 @@ func TestSubmissionsThatCannotBe(t *testing.T) {
 		"--env: expected NAME=VALUE; found \"X\"":                                                                 {Env: []string{"X"}},
 		"--annotation: expected KEY=VALUE; found \"a b=c\"":                                                       {Annotations: []string{"a b=c"}},
 		"muster.sh/kind: \"trainig\": expected one of ":                                                           {Kind: "trainig"},
-		"muster.sh/gpu-fraction: \"2\": expected a fraction of a GPU":                                                 {Fraction: "2"},
+		"muster.sh/gpu-fraction: \"2\": expected a fraction of a GPU":                                             {Fraction: "2"},
 	} {
 		s.Image, s.Command = "i", []string{"x"}
 		if _, _, err := s.Objects(); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -1,0 +1,24 @@
+package core
+
+// Advice says what would have to change for a job that waits for the reason, in a
+// sentence or two; it is empty when no job waits for the reason.
+func (r Reason) Advice() string { return advice[r] }
+
+var advice = map[Reason]string{
+	QuotaExceeded:      "Jobs of the queue must end, other queues must lend more, or the queue needs a larger quota.",
+	NoNode:             "The job must request smaller pods, fewer pods at once, or several GPU models by name, or the cluster needs more or larger nodes. Waiting does not help.",
+	Resources:          "Running jobs must free GPUs, or nodes must be added.",
+	Stranded:           "Enough GPUs must become free together on one node. Smaller pods would fit now.",
+	InsufficientCPU:    "The job must request less CPU, or CPU must become free on the nodes with free GPUs.",
+	InsufficientMemory: "The job must request less memory, or memory must become free on the nodes with free GPUs.",
+	InsufficientPods:   "Pods must end on nodes with free GPUs, or nodes must accept more pods.",
+	InsufficientOther:  "The job must request less of the missing resource, or some of it must become free on the nodes with free GPUs.",
+	TopologyTooTight:   "A domain of the required level must become free, or the job must accept a wider level.",
+	Affinity:           "The job's selectors, tolerations or affinity must allow a node that has room.",
+	HeldBack:           "The jobs before it must start first; the policy lets no job overtake them.",
+	BackOff:            "Nothing: Muster tries again after a delay.",
+	Victims:            "Nothing: the pods that are evicted for it must leave first.",
+	MinRuntime:         "Nothing: jobs that use more than their queue's quota must reach their minimum run time before they are evicted for it.",
+	ExceedsQuota:       "The queue needs a larger quota or borrowing limit, or the job must request less at once, use another queue or, if it must not borrow, be preemptible. Waiting does not help.",
+	MemberLost:         "Nothing: its own evicted pods must leave first.",
+}

@@ -1,0 +1,12 @@
+package core
+
+import "testing"
+
+// Every reason to wait has advice.
+func TestEveryReasonToWaitHasAdvice(t *testing.T) {
+	for r := MemberLost; r <= ExceedsQuota; r++ {
+		if r.Advice() == "" {
+			t.Errorf("%s: no advice", r)
+		}
+	}
+}
