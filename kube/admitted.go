@@ -1,17 +1,11 @@
 package kube
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
@@ -136,7 +130,7 @@ func (m *mirror) keepRecord(p *pod) {
 	}
 	if (o.record != o.said || o.groupRecord != group) && !p.recording {
 		p.recording = true
-		m.acts.record = append(m.acts.record, recordAct{o.Namespace, o.Name, o.UID, translate.Recorded(o.said, group)})
+		m.acts.record = append(m.acts.record, act.Record{Pod: p.ref(), Said: translate.Recorded(o.said, group)})
 	}
 }
 
@@ -150,44 +144,6 @@ func (m *mirror) recorded(uid types.UID) {
 // tellPod tells people of a pod in an event, if it is up to this instance.
 func (m *mirror) tellPod(p *pod, reason, message string) {
 	if m.shards.held[m.whose(p)] {
-		m.acts.warn = append(m.acts.warn, warning{p.object.Namespace, p.object.Name, p.object.UID, reason, message})
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.ref(), Reason: reason, Message: message})
 	}
-}
-
-// recordAct asks to write what counts of a pod.
-type recordAct struct {
-	namespace, name string
-	uid             types.UID
-	said            string
-}
-
-// keepRecords writes records. What cannot be written is written when the pod is seen
-// next.
-func (s *Scheduler) keepRecords(ctx context.Context, list []recordAct) {
-	for i := range list {
-		x := &list[i]
-		err := s.statusLimit.Wait(ctx)
-		if err == nil {
-			err = act.Retry(ctx, func() error { return s.keepRecord(ctx, x) })
-			s.metrics.Request("status", err)
-		}
-		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			s.log.Warn("cannot write the values that a pod was bound with", "pod", x.namespace+"/"+x.name, "error", err)
-		}
-		s.box.put(func(m *mirror) { m.recorded(x.uid) })
-	}
-}
-
-func (s *Scheduler) keepRecord(ctx context.Context, x *recordAct) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": x.uid},
-		"status": map[string]any{"conditions": []v1.PodCondition{{
-			Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Reason: "Bound", Message: x.said, LastTransitionTime: metav1.NewTime(s.now()),
-		}}},
-	})
-	if err != nil {
-		return err
-	}
-	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
 }

@@ -35,7 +35,7 @@ func TestQuotaGate(t *testing.T) {
 	w.settle()
 	said := map[string]string{}
 	for _, x := range w.m.explain(10) {
-		said[x.name] = fmt.Sprintf("%s %t", x.reason, x.ungate)
+		said[x.Name] = fmt.Sprintf("%s %t", x.Reason, x.Ungate)
 	}
 	if want := map[string]string{"has-quota": "Resources true", "has-none": "ExceedsQuota false", "of-a-gang": "Collecting false"}; !maps.Equal(said, want) {
 		t.Errorf("why they wait, and whether the gate is taken off: %v; want %v", said, want)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -250,12 +251,12 @@ func TestNeverPreempts(t *testing.T) {
 }
 
 // record lets happen what the mirror asks to be written into the status of pods.
-func (w *world) record(list []recordAct) {
+func (w *world) record(list []act.Record) {
 	for _, x := range list {
-		p := w.pods[x.namespace+"/"+x.name]
+		p := w.pods[x.Namespace+"/"+x.Name]
 		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1alpha1.AdmittedCondition })
-		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Message: x.said})
-		w.m.recorded(x.uid)
+		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Message: x.Said})
+		w.m.recorded(x.UID)
 		w.m.podSeen(trimPod(p))
 	}
 }
@@ -286,8 +287,8 @@ func (w *world) used(node string) int {
 // told returns the events of a reason on a pod.
 func (w *world) told(name, reason string) (out []string) {
 	for _, x := range w.warned {
-		if x.name == name && x.reason == reason {
-			out = append(out, x.message)
+		if x.Name == name && x.Reason == reason {
+			out = append(out, x.Message)
 		}
 	}
 	return out

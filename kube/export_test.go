@@ -65,7 +65,7 @@ func (p *Puppet) Until(check func() error) error {
 		for _, f := range p.box.take(nil) {
 			f(m)
 		}
-		p.send(context.Background(), &m.acts)
+		p.actor.Do(context.Background(), m.acts.values())
 		m.done()
 		err := check()
 		if err == nil || time.Now().After(deadline) {
@@ -83,7 +83,7 @@ func (p *Puppet) Until(check func() error) error {
 func (p *Puppet) Decide() error {
 	m := p.mirror
 	acts := m.decide(core.Time(p.now().UnixNano()))
-	p.send(context.Background(), acts)
+	p.actor.Do(context.Background(), acts.values())
 	m.done()
 	return p.Until(p.carriedOut)
 }

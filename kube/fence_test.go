@@ -312,7 +312,6 @@ func TestNothingIsDecidedWithAnOldLease(t *testing.T) {
 	l := newLessee(t, nil)
 	var clock *handClock
 	l.fence, clock = newTestFence()
-	l.verses = newVerses()
 	l.mirror = seen(t, 1)
 	l.mirror.metrics = l.metrics
 	l.fence.renewed(0, clock.read())

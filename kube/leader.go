@@ -338,7 +338,7 @@ func (s *Scheduler) giveUp(ctx context.Context, shard int, x *seat) {
 	case <-ctx.Done():
 		return // all is given up
 	}
-	if s.verses.drain(ctx, shard) {
+	if s.actor.Drain(ctx, shard) {
 		s.log.Info("this instance hands over a shard", "identity", s.config.Leader.Identity, "shard", s.config.Shards[shard].Name())
 		x.leave()
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -325,8 +324,7 @@ func TestLeaseIsReleasedAfterTheLastWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		end(nil)
-		var workers sync.WaitGroup
-		go l.finish(&workers, stopped)
+		go l.finish(stopped)
 		synctest.Wait()
 		if got := l.holder(LeaseName); got != "a" {
 			t.Errorf("a write is under way, and the lease is %q's", got)

@@ -102,11 +102,11 @@ type acts struct {
 	// release has the claims whose devices are to be given back.
 	release []act.Claim
 	// said is what is to be written of jobs that waited and start.
-	said []verse
+	said []act.Report
 	// warn is what people are to be told of what they wrote on pods.
-	warn []warning
+	warn []act.Warning
 	// record has what is to be written of pods that counts until they end.
-	record []recordAct
+	record []act.Record
 	// wake is when to decide again, [core.Never] for no need.
 	wake core.Time
 }
@@ -115,6 +115,7 @@ type acts struct {
 func (a *acts) values() act.Acts {
 	out := act.Acts{
 		Release: slices.Clone(a.release), Select: slices.Clone(a.choose), Move: slices.Clone(a.move), Stay: slices.Clone(a.stay), Count: slices.Clone(a.count),
+		Report: slices.Clone(a.said), Record: slices.Clone(a.record), Warn: slices.Clone(a.warn),
 	}
 	for i := range a.bind {
 		out.Bind = append(out.Bind, a.bind[i].Bind)

@@ -246,6 +246,11 @@ func trimNode(n *v1.Node) *nodeObject {
 	return o
 }
 
+// ref names the PodGroup for an act.
+func (o *podGroupObject) ref() act.Pod {
+	return act.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+}
+
 // podGroupObject is what the scheduler needs of a native PodGroup.
 type podGroupObject struct {
 	metav1.ObjectMeta

@@ -50,6 +50,10 @@ func (o outcomes) GangRead(ctx context.Context, id translate.Group, says *transl
 	}
 }
 
+func (o outcomes) Recorded(pod types.UID) {
+	o.box.put(func(m *mirror) { m.recorded(pod) })
+}
+
 func (o outcomes) NodeNotSelected(pod types.UID) {
 	o.box.put(func(m *mirror) { m.notProvided(pod) })
 }

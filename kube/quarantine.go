@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -148,8 +149,7 @@ func (m *mirror) panicked(g *group, v any) {
 	m.panics.count++
 	m.metrics.quarantined(m.panics.count)
 	if list := inOrder(g.pods, func(*pod) bool { return true }); len(list) > 0 && !g.waits() { // else they are told why they wait
-		o := list[0].object
-		m.acts.warn = append(m.acts.warn, warning{o.Namespace, o.Name, o.UID, ReasonQuarantined, g.quarantine.message})
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: list[0].ref(), Reason: ReasonQuarantined, Message: g.quarantine.message})
 	}
 }
 

@@ -113,7 +113,7 @@ func TestQuarantine(t *testing.T) {
 
 	// It is written on the pod, once.
 	said := w.says("bad", time.Hour)
-	if len(said) > 0 && said[0].reason != ReasonQuarantined {
+	if len(said) > 0 && said[0].Reason != ReasonQuarantined {
 		t.Errorf("it is said that %+v", said)
 	}
 

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -102,66 +101,5 @@ func TestOnATakenDevice(t *testing.T) {
 	y.run()
 	if q := y.pods["q"]; q.group == nil || q.slot < 0 || y.nodes["a"].count != 0 {
 		t.Errorf("it is of %v; %d pods are counted as others'", q.group, y.nodes["a"].count)
-	}
-}
-
-// Of one object the latest is written last, and what could not be written is
-// written again unless there is something later.
-func TestVerses(t *testing.T) {
-	v := newVerses()
-	say := func(reason string) { v.put([]verse{{uid: "p", reason: reason}}) }
-	take := func(want string) *verse {
-		t.Helper()
-		x, ok := v.take()
-		if !ok || x.reason != want {
-			t.Fatalf("%q (%t) is written; want %q", x.reason, ok, want)
-		}
-		return &x
-	}
-	none := func() {
-		t.Helper()
-		if x, ok := v.take(); ok {
-			t.Fatalf("%q is written beside what is being written", x.reason)
-		}
-	}
-	say("first")
-	say("second")
-	x := take("second")
-	say("third")
-	none()
-	v.written(x, false)
-	x = take("third")
-	none()
-	v.written(x, false)
-	x = take("third")
-	v.written(x, true)
-	none()
-	v.put([]verse{{uid: "p", reason: "fourth", ungate: true}})
-	say("fifth")
-	if x := take("fifth"); !x.ungate {
-		t.Error("the gate is not taken off")
-	}
-}
-
-// What is to be written of a shard that is given up is forgotten, and what is being
-// written waited for.
-func TestVersesOfAShardThatIsGivenUp(t *testing.T) {
-	v := newVerses()
-	v.put([]verse{{uid: "a"}, {uid: "b"}, {uid: "c", shard: 1}})
-	x, _ := v.take()
-	over, end := context.WithCancel(context.Background())
-	end()
-	if v.drain(over, 0) {
-		t.Error("what is being written is not waited for")
-	}
-	v.written(&x, true)
-	if !v.drain(over, 0) {
-		t.Error("it waits for nothing")
-	}
-	if x, ok := v.take(); !ok || x.uid != "c" {
-		t.Errorf("%q is written next (%t); want c", x.uid, ok)
-	}
-	if x, ok := v.take(); ok {
-		t.Errorf("%q is written of the shard that was given up", x.uid)
 	}
 }

@@ -7,11 +7,11 @@
 //	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go volumes.go queues.go policies.go topologies.go priorities.go
 //	storage/ peers/                                   indexes: what pods need of nodes for their volumes, and of the pods around them
 //	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
-//	evict.go suspend.go     what decisions ask for, as acts
-//	act/                    acts are written to the API; outcomes.go takes in what became of them
-//	status.go admitted.go   conditions and records, which are not there yet
+//	evict.go suspend.go admitted.go                   what decisions ask for, as acts
+//	status.go standing.go                             what is reported: why jobs wait, the statuses of our own objects
+//	act/                                              acts are written to the API; outcomes.go takes in what became of them
 //	leader.go fence.go shards.go                      who decides, and on what
-//	stats.go standing.go metrics.go                   how all stands, as the API and Prometheus are told
+//	stats.go collector.go metrics.go                  figures, for Prometheus and the console
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
 // that decides; what fails comes back as an event.
@@ -22,19 +22,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -105,28 +102,22 @@ type Scheduler struct {
 	box     *mailbox
 	mirror  *mirror
 	actor   *act.Actor
-	verses  *verses
 	metrics *metrics
 
-	standings   chan []standing // those to be written next
-	statusLimit flowcontrol.RateLimiter
-	drive       func(context.Context) // the loop, until its context ends
-	listed      chan struct{}         // closed when all objects have been listed once
-	begun       sync.Once
-	ready       chan struct{} // closed when it decides
-	metadata    metadata.Interface
-	layout      string        // of the shards
-	held        []atomic.Bool // the shards that are ours
-	sightings   sightings
+	drive     func(context.Context) // the loop, until its context ends
+	listed    chan struct{}         // closed when all objects have been listed once
+	begun     sync.Once
+	ready     chan struct{} // closed when it decides
+	metadata  metadata.Interface
+	layout    string        // of the shards
+	held      []atomic.Bool // the shards that are ours
+	sightings sightings
 }
 
 // New returns a scheduler that has not started.
 func New(c Config) (*Scheduler, error) {
 	if c.Workers == 0 {
 		c.Workers = 64
-	}
-	if c.StatusRate == 0 {
-		c.StatusRate = 100
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -181,12 +172,12 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, log: c.Log, now: c.Now, client: client, muster: muster, leasing: leasing, fence: fence,
-		box: newMailbox(), verses: newVerses(),
-		metrics: newMetrics(), statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)),
-		listed: make(chan struct{}), ready: make(chan struct{}), standings: make(chan []standing),
+		box:     newMailbox(),
+		metrics: newMetrics(),
+		listed:  make(chan struct{}), ready: make(chan struct{}),
 		metadata: meta, layout: layout(c.Shards), held: make([]atomic.Bool, len(c.Shards)),
 	}
-	s.actor = act.New(act.Config{Client: client, Dynamic: dyn, Outcomes: outcomes{s.box}, Holds: func(shard int) bool { return s.held[shard].Load() }, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
+	s.actor = act.New(act.Config{Client: client, Dynamic: dyn, Muster: muster, StatusRate: c.StatusRate, Outcomes: outcomes{s.box}, Holds: func(shard int) bool { return s.held[shard].Load() }, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
 	s.drive = s.loop
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record, s.mirror.traced = c.Record, c.Traced
@@ -219,12 +210,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the API server does not answer: %w", err)
 	}
-	var workers sync.WaitGroup
 	s.actor.Start(ctx, s.config.Workers)
-	for range 4 {
-		workers.Go(func() { s.write(ctx) })
-	}
-	workers.Go(func() { s.showStandings(ctx) })
 	var leader sync.WaitGroup
 	stopped := make(chan struct{})
 	leader.Go(func() {
@@ -239,7 +225,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		s.lead(ctx, stopped, cancel)
 	})
 	s.drive(ctx)
-	s.finish(&workers, stopped)
+	s.finish(stopped)
 	leader.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -249,9 +235,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // finish waits until nothing of what was decided is under way any more, and closes
 // stopped: others may decide then.
-func (s *Scheduler) finish(workers *sync.WaitGroup, stopped chan<- struct{}) {
+func (s *Scheduler) finish(stopped chan<- struct{}) {
 	s.actor.Close()
-	workers.Wait()
 	s.fence.wait()
 	close(stopped)
 }
@@ -267,8 +252,8 @@ func (s *Scheduler) loop(ctx context.Context) {
 	defer status.Stop()
 	stand := time.NewTicker(standingPeriod)
 	defer stand.Stop()
-	var standings []standing
-	var show chan []standing // nil while there is nothing to show
+	var standings []act.Status
+	var show chan<- []act.Status // nil while there is nothing to show
 	stale := false
 	for {
 		select {
@@ -278,13 +263,13 @@ func (s *Scheduler) loop(ctx context.Context) {
 		case <-wake.C:
 		case <-status.C:
 			m.now = max(m.now, core.Time(s.now().UnixNano()))
-			if s.verses.put(m.explain(explained)); m.panics.broken {
+			if s.actor.Do(ctx, act.Acts{Report: m.explain(explained)}); m.panics.broken {
 				wake.Reset(0)
 			}
 			continue
 		case <-stand.C:
 			if standings, show = m.standings(metav1.NewTime(s.now())), nil; len(standings) > 0 {
-				show = s.standings
+				show = s.actor.Statuses()
 			}
 			continue
 		case show <- standings:
@@ -310,25 +295,13 @@ func (s *Scheduler) loop(ctx context.Context) {
 		began := time.Now()
 		acts := m.decide(core.Time(s.now().UnixNano()))
 		s.metrics.decide.Observe(time.Since(began).Seconds())
-		s.send(ctx, acts)
+		s.actor.Do(ctx, acts.values())
 		next := time.Hour
 		if acts.wake != core.Never {
 			next = max(0, time.Unix(0, int64(acts.wake)).Sub(s.now()))
 		}
 		wake.Reset(next)
 		m.done()
-	}
-}
-
-// send sends acts on their way.
-func (s *Scheduler) send(ctx context.Context, a *acts) {
-	s.actor.Do(ctx, a.values())
-	s.verses.put(a.said)
-	if len(a.record) > 0 {
-		go s.keepRecords(ctx, slices.Clone(a.record))
-	}
-	for _, w := range a.warn {
-		s.actor.Event("Pod", act.Pod{Namespace: w.namespace, Name: w.name, UID: w.uid}, v1.EventTypeWarning, w.reason, w.message)
 	}
 }
 

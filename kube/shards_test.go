@@ -21,6 +21,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/policy/muster"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -189,7 +190,7 @@ type instance struct {
 	name string
 	read int       // events it has seen
 	sent []bindAct // under way
-	said []verse
+	said []act.Report
 	// leaving are pods that it was decided should leave.
 	leaving []evictAct
 }
@@ -351,11 +352,11 @@ func (r *realm) decide(x *instance) {
 	records := slices.Clone(a.record)
 	x.done()
 	for _, rec := range records {
-		if p := r.pods[rec.name]; p != nil && p.UID == rec.uid {
-			p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Message: rec.said}}
+		if p := r.pods[rec.Name]; p != nil && p.UID == rec.UID {
+			p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.AdmittedCondition, Status: v1.ConditionTrue, Message: rec.Said}}
 			r.changed(p)
 		}
-		x.recorded(rec.uid)
+		x.recorded(rec.UID)
 	}
 }
 
@@ -493,10 +494,10 @@ func TestShardsByPool(t *testing.T) {
 			x.now += 60 * core.Second
 		}
 		list := x.explain(10)
-		if told := len(list) == 1 && list[0].name == "elsewhere"; told != (x.name == "i1") {
+		if told := len(list) == 1 && list[0].Name == "elsewhere"; told != (x.name == "i1") {
 			t.Errorf("%s says %+v", x.name, list)
-		} else if told && !strings.Contains(list[0].message, "; only nodes of these shards count: H800") {
-			t.Errorf("it does not say where there is no room: %s", list[0].message)
+		} else if told && !strings.Contains(list[0].Message, "; only nodes of these shards count: H800") {
+			t.Errorf("it does not say where there is no room: %s", list[0].Message)
 		}
 	}
 	if got, want := r.instances[0].stats().Reasons, r.instances[1].stats().Reasons; len(got) != 1 || len(want) != 0 {
@@ -769,7 +770,7 @@ func TestShardConditions(t *testing.T) {
 	}
 	r.take(b, "H800")
 	r.settle()
-	if len(a.said) != 0 || len(b.said) != 1 || b.said[0].name != "p" || b.said[0].reason != "" {
+	if len(a.said) != 0 || len(b.said) != 1 || b.said[0].Name != "p" || b.said[0].Reason != "" {
 		t.Errorf("i1 says %+v, i2 says %+v", a.said, b.said)
 	}
 	// One that waited when it was taken over is told that it waits no more.
@@ -777,7 +778,7 @@ func TestShardConditions(t *testing.T) {
 	r.gone("p")
 	r.gone("done")
 	r.bound("i2:q>h")
-	if len(b.said) != 1 || b.said[0].name != "q" || b.said[0].reason != "" {
+	if len(b.said) != 1 || b.said[0].Name != "q" || b.said[0].Reason != "" {
 		t.Errorf("i2 says %+v", b.said)
 	}
 }
@@ -945,7 +946,7 @@ func TestShardStandings(t *testing.T) {
 	if len(list) != 1 {
 		t.Fatalf("i2 writes %+v", list)
 	}
-	st := list[0].object.(*v1alpha1.Queue).Status
+	st := list[0].Object.(*v1alpha1.Queue).Status
 	if st.RunningJobs != 2 || st.PendingJobs != 1 || st.Used != v1alpha1.GPUs(9000) {
 		t.Errorf("the queue stands so: %+v", st)
 	}

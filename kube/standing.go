@@ -1,17 +1,15 @@
 package kube
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // How queues, policies and topologies stand, as their statuses say. The instance
@@ -20,18 +18,12 @@ import (
 // standingPeriod is how often statuses are looked at.
 const standingPeriod = 3 * time.Second
 
-// standing is an object of ours with its new status.
-type standing struct {
-	resource, name string
-	object         runtime.Object
-}
-
 // standings returns the objects whose status is another now.
-func (m *mirror) standings(now metav1.Time) []standing {
+func (m *mirror) standings(now metav1.Time) []act.Status {
 	if m.engine == nil || !m.shards.held[m.shards.rest] {
 		return nil // another instance writes them
 	}
-	var out []standing
+	var out []act.Status
 	if len(m.queues.objects) > 0 {
 		stats := map[string]*QueueStats{}
 		st := m.stats()
@@ -42,7 +34,7 @@ func (m *mirror) standings(now metav1.Time) []standing {
 			q := *m.queues.objects[name]
 			old := q.Status
 			if q.Status = m.queueStatus(&q, stats[name], now); !equality.Semantic.DeepEqual(q.Status, old) {
-				out = append(out, standing{"queues", name, &q})
+				out = append(out, act.Status{Resource: "queues", Name: name, Object: &q})
 			}
 		}
 	}
@@ -52,7 +44,7 @@ func (m *mirror) standings(now metav1.Time) []standing {
 		v := m.policies.verdict[name]
 		p.Status = v1alpha1.SchedulingPolicyStatus{Conditions: v.on(old.Conditions, v.reason != v1alpha1.PolicyInvalid, p.Generation, now)}
 		if !equality.Semantic.DeepEqual(p.Status, old) {
-			out = append(out, standing{"schedulingpolicies", name, &p})
+			out = append(out, act.Status{Resource: "schedulingpolicies", Name: name, Object: &p})
 		}
 	}
 	for _, name := range sortedKeys(m.topologies.objects) {
@@ -67,7 +59,7 @@ func (m *mirror) standings(now metav1.Time) []standing {
 			Nodes: int32(nodes), Conditions: v.on(old.Conditions, v.reason != v1alpha1.TopologyNoNodes, t.Generation, now),
 		}
 		if !equality.Semantic.DeepEqual(t.Status, old) {
-			out = append(out, standing{"topologies", name, &t})
+			out = append(out, act.Status{Resource: "topologies", Name: name, Object: &t})
 		}
 	}
 	return out
@@ -109,28 +101,4 @@ func (v verdict) on(conditions []metav1.Condition, ready bool, generation int64,
 	}
 	meta.SetStatusCondition(&out, c)
 	return out
-}
-
-// showStandings writes statuses until ctx ends. What cannot be written is found
-// different at the next look.
-func (s *Scheduler) showStandings(ctx context.Context) {
-	for {
-		var list []standing
-		select {
-		case <-ctx.Done():
-			return
-		case list = <-s.standings:
-		}
-		for i := range list {
-			if s.statusLimit.Wait(ctx) != nil {
-				return
-			}
-			x := &list[i]
-			err := s.muster.Put().Resource(x.resource).Name(x.name).SubResource("status").Body(x.object).Do(ctx).Error()
-			s.metrics.Request("status", err)
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-				s.log.Warn("cannot write a status", "resource", x.resource, "name", x.name, "error", err)
-			}
-		}
-	}
 }

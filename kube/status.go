@@ -2,20 +2,10 @@ package kube
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
@@ -33,18 +23,6 @@ const (
 	sayAgain = 30 * core.Second
 )
 
-// verse is what is to be written of one object.
-type verse struct {
-	namespace, name string
-	uid             types.UID
-	podGroup        bool
-	reason, message string // empty: it waits no more
-	ungate          bool
-	event           string    // what people are told in an event too, once a job
-	since           time.Time // since when the object is said to wait; zero: from now on
-	shard           int
-}
-
 // said is what was last written of a group.
 type said struct {
 	reason, message string
@@ -54,7 +32,7 @@ type said struct {
 
 // explain asks about up to n waiting jobs, in turn, and returns what is to be
 // written.
-func (m *mirror) explain(n int) []verse {
+func (m *mirror) explain(n int) []act.Report {
 	if m.engine == nil || m.panics.broken {
 		return nil
 	}
@@ -68,7 +46,7 @@ func (m *mirror) explain(n int) []verse {
 		}
 		slices.SortFunc(m.asking, func(a, b *group) int { return a.created.Compare(b.created) })
 	}
-	var out []verse
+	var out []act.Report
 	for ; n > 0 && len(m.asking) > 0; n-- {
 		g := m.asking[0]
 		m.asking = m.asking[1:]
@@ -93,7 +71,7 @@ func (g *group) waits() bool {
 }
 
 // say returns what is to be written of a group that waits.
-func (m *mirror) say(g *group) []verse {
+func (m *mirror) say(g *group) []act.Report {
 	if g.submitted && g.quarantine == nil {
 		var x core.Explanation
 		ok := false
@@ -135,10 +113,10 @@ func (m *mirror) say(g *group) []verse {
 		event, now.told = translate.WhyWaiting(now.message), m.now
 	}
 	g.said = now
-	var out []verse
+	var out []act.Report
 	pg := m.podGroupOf(g)
 	if pg != nil {
-		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, reason: now.reason, message: now.message, event: event, shard: g.shard})
+		out = append(out, act.Report{Pod: pg.ref(), PodGroup: true, Reason: now.reason, Message: now.message, Event: event, Shard: g.shard})
 		event = ""
 	}
 	for i, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.object.otherGates }) {
@@ -146,10 +124,10 @@ func (m *mirror) say(g *group) []verse {
 			continue // the numbers are on the first pod; it would be too much to write them on all
 		}
 		p.said = now.reason
-		out = append(out, verse{
-			namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, reason: now.reason, message: now.message,
-			event: event, since: p.object.waitingSince, shard: g.shard,
-			ungate: p.object.quotaGate && g.submitted && !quotaShort(now.reason),
+		out = append(out, act.Report{
+			Pod: p.ref(), Reason: now.reason, Message: now.message, Unschedulable: unschedulable(now.reason),
+			Event: event, Since: p.object.waitingSince, Shard: g.shard,
+			Ungate: p.object.quotaGate && g.submitted && !quotaShort(now.reason),
 		})
 		event = ""
 	}
@@ -205,6 +183,17 @@ func wantsRoom(why core.Reason) bool {
 	return false
 }
 
+// unschedulable reports whether more nodes could help a job that waits for a reason:
+// autoscalers make room for pods that are Unschedulable.
+func unschedulable(reason string) bool {
+	switch reason {
+	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
+		core.InsufficientOther.String(), core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
+		return true
+	}
+	return false
+}
+
 // quotaShort reports whether a job waits for quota.
 func quotaShort(reason string) bool {
 	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String()}, reason)
@@ -221,27 +210,20 @@ func (g *group) unsaid() bool {
 }
 
 // unsay returns what is to be written of pods that waited and run now.
-func (m *mirror) unsay(g *group) []verse {
-	var out []verse
+func (m *mirror) unsay(g *group) []act.Report {
+	var out []act.Report
 	for _, p := range g.pods {
 		if (p.said != "" || p.inherited()) && p.state != podWaiting {
 			p.said = ""
-			out = append(out, verse{namespace: p.object.Namespace, name: p.object.Name, uid: p.object.UID, shard: g.shard})
+			out = append(out, act.Report{Pod: p.ref(), Shard: g.shard})
 		}
 	}
 	pg := m.podGroupOf(g)
 	if pg != nil && (g.said.reason != "" || !pg.scheduled) && !g.waits() {
-		out = append(out, verse{namespace: pg.Namespace, name: pg.Name, uid: pg.UID, podGroup: true, shard: g.shard})
+		out = append(out, act.Report{Pod: pg.ref(), PodGroup: true, Shard: g.shard})
 	}
 	g.said = said{}
 	return out
-}
-
-// warning is what people are told of a pod in an event.
-type warning struct {
-	namespace, name string
-	uid             types.UID
-	reason, message string
 }
 
 // UnknownKey is the reason of the event of a pod whose labels or annotations, or those
@@ -261,232 +243,10 @@ func (m *mirror) warn(g *group) {
 		job = cmp.Or(job, g.says.Attributes.Unknown)
 	}
 	for _, p := range inOrder(g.loose, func(p *pod) bool { return p.state == podWaiting && cmp.Or(p.object.attributes.Unknown, job) != "" }) {
-		m.acts.warn = append(m.acts.warn, warning{p.object.Namespace, p.object.Name, p.object.UID, UnknownKey, cmp.Or(p.object.attributes.Unknown, job)})
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.ref(), Reason: UnknownKey, Message: cmp.Or(p.object.attributes.Unknown, job)})
 		g.warned = true
 		return
 	}
-}
-
-// verses are what is to be written, the latest for each object, in the order in
-// which objects were first spoken of. Of one object one thing is written at a
-// time, so that the latest stays.
-type verses struct {
-	mu    sync.Mutex
-	by    map[types.UID]verse
-	busy  map[types.UID]int // being written: of which shard
-	order []types.UID       // those in by that are not busy
-	ready chan struct{}
-}
-
-func newVerses() *verses {
-	return &verses{by: map[types.UID]verse{}, busy: map[types.UID]int{}, ready: make(chan struct{}, 1)}
-}
-
-func (v *verses) put(list []verse) {
-	if len(list) == 0 {
-		return
-	}
-	v.mu.Lock()
-	for _, x := range list {
-		old, ok := v.by[x.uid]
-		if _, busy := v.busy[x.uid]; !ok && !busy {
-			v.order = append(v.order, x.uid)
-		}
-		x.ungate = x.ungate || old.ungate
-		if x.reason == old.reason {
-			x.event = cmp.Or(x.event, old.event)
-		}
-		v.by[x.uid] = x
-	}
-	v.mu.Unlock()
-	v.wake()
-}
-
-func (v *verses) wake() {
-	select {
-	case v.ready <- struct{}{}:
-	default:
-	}
-}
-
-func (v *verses) take() (verse, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.order) == 0 {
-		return verse{}, false
-	}
-	uid := v.order[0]
-	v.order = v.order[1:]
-	x := v.by[uid]
-	delete(v.by, uid)
-	v.busy[uid] = x.shard
-	return x, true
-}
-
-// written says that a verse was written, or not: then it is to be written again,
-// unless there is a later one.
-func (v *verses) written(x *verse, ok bool) {
-	v.mu.Lock()
-	delete(v.busy, x.uid)
-	if _, later := v.by[x.uid]; later || !ok {
-		if !later {
-			v.by[x.uid] = *x
-		}
-		v.order = append(v.order, x.uid)
-	}
-	v.mu.Unlock()
-	v.wake()
-}
-
-// drain forgets what is to be written of a shard, and waits for what is being
-// written. It reports false when ctx ended first.
-func (v *verses) drain(ctx context.Context, shard int) bool {
-	for {
-		busy := false
-		v.mu.Lock()
-		v.order = slices.DeleteFunc(v.order, func(uid types.UID) bool {
-			drop := v.by[uid].shard == shard
-			if drop {
-				delete(v.by, uid)
-			}
-			return drop
-		})
-		for uid, of := range v.busy {
-			if of == shard {
-				busy = true
-				delete(v.by, uid)
-			}
-		}
-		v.mu.Unlock()
-		if !busy {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-// write writes what is said until ctx ends, no faster than the limit.
-func (s *Scheduler) write(ctx context.Context) {
-	for ctx.Err() == nil {
-		x, ok := s.verses.take()
-		if !ok {
-			select {
-			case <-ctx.Done():
-			case <-s.verses.ready:
-			}
-			continue
-		}
-		if s.statusLimit.Wait(ctx) != nil {
-			return
-		}
-		var err error
-		if x.podGroup {
-			err = s.writePodGroup(ctx, &x)
-		} else {
-			err = s.writePod(ctx, &x)
-		}
-		s.metrics.Request("status", err)
-		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			s.log.Debug("cannot write a condition", "object", x.namespace+"/"+x.name, "error", err)
-			if act.Passes(err) {
-				time.AfterFunc(writeAgain, func() { s.verses.written(&x, false) })
-				continue
-			}
-		}
-		s.verses.written(&x, true)
-	}
-}
-
-// writeAgain is how long it takes until a condition is written again that the
-// API server could not take.
-const writeAgain = time.Second
-
-func (s *Scheduler) writePod(ctx context.Context, x *verse) error {
-	now := metav1.NewTime(s.now())
-	var conditions []v1.PodCondition
-	if x.reason == "" {
-		conditions = []v1.PodCondition{{
-			Type: v1alpha1.WaitingCondition, Status: v1.ConditionFalse, Reason: "Started", Message: "the pod has a node", LastTransitionTime: now,
-		}}
-	} else {
-		if !x.since.IsZero() {
-			now = metav1.NewTime(x.since)
-		}
-		conditions = []v1.PodCondition{
-			{Type: v1alpha1.WaitingCondition, Status: v1.ConditionTrue, Reason: x.reason, Message: x.message, LastTransitionTime: now},
-			{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: scheduledReason(x.reason), Message: x.reason + ": " + x.message, LastTransitionTime: now},
-		}
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": x.uid}, "status": map[string]any{"conditions": conditions}})
-	if err != nil {
-		return err
-	}
-	if x.ungate {
-		if err := s.actor.Ungate(ctx, act.Pod{Namespace: x.namespace, Name: x.name, UID: x.uid}); err != nil {
-			return err
-		}
-	}
-	_, err = s.client.CoreV1().Pods(x.namespace).Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.event != "" {
-		s.actor.Event("Pod", act.Pod{Namespace: x.namespace, Name: x.name, UID: x.uid}, v1.EventTypeWarning, x.reason, x.event)
-	}
-	return err
-}
-
-// scheduledReason is the reason of PodScheduled=False: autoscalers make room
-// for pods that are Unschedulable, and more nodes are no help to the others.
-func scheduledReason(reason string) string {
-	switch reason {
-	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
-		core.InsufficientOther.String(), core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
-		return v1.PodReasonUnschedulable
-	}
-	return reason
-}
-
-func (s *Scheduler) writePodGroup(ctx context.Context, x *verse) error {
-	now := metav1.NewTime(s.now())
-	waiting := metav1.Condition{Type: v1alpha1.WaitingCondition, Status: metav1.ConditionTrue, Reason: x.reason, Message: x.message, LastTransitionTime: now}
-	scheduled := metav1.Condition{
-		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: metav1.ConditionFalse, Reason: schedulingv1beta1.PodGroupReasonUnschedulable,
-		Message: x.reason + ": " + x.message, LastTransitionTime: now,
-	}
-	if x.reason == "" {
-		waiting.Status, waiting.Reason, waiting.Message = metav1.ConditionFalse, "Started", "its pods have nodes"
-		scheduled.Status, scheduled.Reason, scheduled.Message = metav1.ConditionTrue, "Scheduled", "all pods of the gang are bound"
-	}
-	groups := s.client.SchedulingV1beta1().PodGroups(x.namespace)
-	g, err := groups.Get(ctx, x.name, metav1.GetOptions{})
-	if err != nil || g.UID != x.uid {
-		return err
-	}
-	for i := range g.Status.Conditions { // the time is when the status changed
-		for _, c := range []*metav1.Condition{&waiting, &scheduled} {
-			if old := &g.Status.Conditions[i]; old.Type == c.Type && old.Status == c.Status {
-				c.LastTransitionTime = old.LastTransitionTime
-			}
-		}
-	}
-	was := slices.IndexFunc(g.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == schedulingv1beta1.PodGroupInitiallyScheduled && c.Status == metav1.ConditionTrue
-	})
-	conditions := []metav1.Condition{waiting}
-	if was < 0 { // it never goes back
-		conditions = append(conditions, scheduled)
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": x.uid}, "status": map[string]any{"conditions": conditions}})
-	if err != nil {
-		return err
-	}
-	_, err = groups.Patch(ctx, x.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil && x.event != "" {
-		s.actor.Event("PodGroup", act.Pod{Namespace: x.namespace, Name: x.name, UID: x.uid}, v1.EventTypeWarning, x.reason, x.event)
-	}
-	return err
 }
 
 // statusPeriod is how often some jobs are asked about, explained how many at

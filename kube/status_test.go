@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -10,14 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // says lets a second pass and returns what is then to be written of the pod's group.
-func (w *world) says(name string, after time.Duration) []verse {
+func (w *world) says(name string, after time.Duration) []act.Report {
 	w.now = w.now.Add(after)
 	w.m.decide(core.Time(w.now.UnixNano()))
 	list := w.m.say(w.m.pods[w.pods["default/"+name].UID].group)
@@ -34,8 +33,8 @@ func TestEventsOfWaiting(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, x := range w.says("p0", after) {
-			if x.event != "" {
-				got = append(got, x.name+": "+x.event)
+			if x.Event != "" {
+				got = append(got, x.Name+": "+x.Event)
 			}
 		}
 		if len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
@@ -67,7 +66,7 @@ func TestUnknownKeysAreTold(t *testing.T) {
 		var got []string
 		acts := w.m.decide(core.Time(w.now.UnixNano()))
 		for _, x := range acts.warn {
-			got = append(got, x.name+": "+x.message)
+			got = append(got, x.Name+": "+x.Message)
 		}
 		binds := slices.Clone(acts.bind)
 		w.m.done()
@@ -113,7 +112,7 @@ func TestPodGroupNotThere(t *testing.T) {
 	w.pod("p", in, asking(v1alpha1.GPUResource, "9"))
 	w.waits("p", ReasonPodGroupNotFound, "PodGroup g does not exist")
 	w.m.pods[w.pods["default/p"].UID].group.said = said{}
-	if list := w.says("p", time.Second); len(list) != 1 || list[0].name != "p" || list[0].event != "PodGroup g does not exist" {
+	if list := w.says("p", time.Second); len(list) != 1 || list[0].Name != "p" || list[0].Event != "PodGroup g does not exist" {
 		t.Errorf("p is told %+v", list)
 	}
 	w.pod("q", in)
@@ -127,67 +126,6 @@ func TestPodGroupNotThere(t *testing.T) {
 	w.waits("p", core.NoNode.String(), "9 GPUs")
 	w.m.podGroupGone(key("default", "g"))
 	w.waits("p", ReasonPodGroupNotFound, "PodGroup g does not exist")
-}
-
-// A condition keeps the time of its status while reasons and numbers change, and does
-// not keep the message of another status.
-func TestConditionsOfPod(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}}
-	pod.Spec.SchedulerName = v1alpha1.SchedulerName
-	group := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "g"}}
-	start := time.Unix(1_000_000, 0)
-	s := &Scheduler{client: fake.NewClientset(pod, group), metrics: newMetrics(), log: slog.New(slog.DiscardHandler), now: func() time.Time { return start }}
-	ctx := t.Context()
-	write := func(reason, message string) (*v1.Pod, *schedulingv1beta1.PodGroup) {
-		t.Helper()
-		now, err := s.client.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := verse{namespace: "default", name: "p", uid: "p", reason: reason, message: message, since: trimPod(now).waitingSince}
-		if err := s.writePod(ctx, &x); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.writePodGroup(ctx, &verse{namespace: "default", name: "g", uid: "g", podGroup: true, reason: reason, message: message}); err != nil {
-			t.Fatal(err)
-		}
-		p, err := s.client.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := s.client.SchedulingV1beta1().PodGroups("default").Get(ctx, "g", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p, g
-	}
-	write("Resources", "needs 8")
-	start = start.Add(time.Minute)
-	p, g := write("QuotaExceeded", "needs 9")
-	if len(p.Status.Conditions) != 2 || len(g.Status.Conditions) != 2 {
-		t.Fatalf("%+v %+v", p.Status.Conditions, g.Status.Conditions)
-	}
-	for _, c := range p.Status.Conditions {
-		if !c.LastTransitionTime.Time.Equal(start.Add(-time.Minute)) {
-			t.Errorf("%s has the time of the last writing", c.Type)
-		}
-	}
-	for _, c := range g.Status.Conditions {
-		if !c.LastTransitionTime.Time.Equal(start.Add(-time.Minute)) {
-			t.Errorf("%s has the time of the last writing", c.Type)
-		}
-	}
-	p, g = write("", "")
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1alpha1.WaitingCondition && (c.Status != v1.ConditionFalse || c.Message != "the pod has a node" || !c.LastTransitionTime.Time.Equal(start)) {
-			t.Errorf("%+v", c)
-		}
-	}
-	for _, c := range g.Status.Conditions {
-		if !c.LastTransitionTime.Time.Equal(start) || c.Message == "" {
-			t.Errorf("%+v", c)
-		}
-	}
 }
 
 // An owner whose quota is borrowed by others that are too young to be evicted is told

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -46,9 +47,9 @@ func (m *mirror) unread(o, v any, stack []byte) {
 	why := fmt.Sprintf("the scheduler failed while it read this pod, which is left out until the bug is fixed: %v", v)
 	switch x := o.(type) {
 	case *podObject:
-		m.acts.warn = append(m.acts.warn, warning{x.Namespace, x.Name, x.UID, ReasonQuarantined, why})
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: act.Pod{Namespace: x.Namespace, Name: x.Name, UID: x.UID}, Reason: ReasonQuarantined, Message: why})
 	case *v1.Pod:
-		m.acts.warn = append(m.acts.warn, warning{x.Namespace, x.Name, x.UID, ReasonQuarantined, why})
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: act.Pod{Namespace: x.Namespace, Name: x.Name, UID: x.UID}, Reason: ReasonQuarantined, Message: why})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/act"
 )
 
 // feed is a world that takes its pods and nodes from watches, as a scheduler does. The
@@ -114,7 +115,7 @@ func TestUnreadPods(t *testing.T) {
 				t.Error("none is counted")
 			}
 			for name := range bad {
-				if !slices.ContainsFunc(f.warned, func(w warning) bool { return w.name == name && w.reason == ReasonQuarantined }) {
+				if !slices.ContainsFunc(f.warned, func(w act.Warning) bool { return w.Name == name && w.Reason == ReasonQuarantined }) {
 					t.Errorf("nobody is told of %s: %v", name, f.warned)
 				}
 			}

@@ -41,7 +41,7 @@ type world struct {
 	// onRelease is told of the claims whose devices are to be given back.
 	onRelease func(act.Claim)
 	// warned is what people were told of pods in events.
-	warned []warning
+	warned []act.Warning
 	// made says whether claims that are told a node get a volume there.
 	made   bool
 	claims map[string]*v1.PersistentVolumeClaim // by namespace/name

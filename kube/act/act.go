@@ -19,7 +19,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/translate"
@@ -47,6 +49,8 @@ type Outcomes interface {
 	// GangRead reports what the object of a group says, or why it could not be read. It
 	// returns whether the object is to be read again.
 	GangRead(ctx context.Context, g translate.Group, says *translate.Gang, err error) (again bool)
+	// Recorded reports that the record of a pod was written, or could not be.
+	Recorded(pod types.UID)
 	// NodeNotSelected reports that the node of a pod could not be written into its
 	// volume claim.
 	NodeNotSelected(pod types.UID)
@@ -72,15 +76,22 @@ type Acts struct {
 	Stay    []Stay
 	// Count has the pods that were to be evicted, and are to be counted again by the Job
 	// controller.
-	Count []Pod
-	Read  []ReadGang
+	Count  []Pod
+	Read   []ReadGang
+	Report []Report
+	Record []Record
+	Warn   []Warning
 }
 
 // Config is what an actor works with.
 type Config struct {
 	Client   kubernetes.Interface
 	Dynamic  dynamic.Interface // for owners of any kind
+	Muster   rest.Interface    // for Muster's own objects
 	Outcomes Outcomes
+	// StatusRate is how many conditions and statuses are written in a second at most;
+	// 100 when 0.
+	StatusRate float32
 	// Holds reports whether this instance decides on a shard. An eviction or a move that
 	// takes time ends when it does not any more. nil for always.
 	Holds func(shard int) bool
@@ -94,6 +105,7 @@ type Config struct {
 type Actor struct {
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
+	muster   rest.Interface
 	outcomes Outcomes
 	holds    func(shard int) bool
 	metrics  *Metrics
@@ -104,6 +116,9 @@ type Actor struct {
 	evicting    chan struct{}         // has an element for each eviction that is being asked for
 	suspensions unfinished[suspended] // owners to resume
 	moves       unfinished[move]
+	reports     *reports
+	statuses    chan []Status // those to be written next
+	statusLimit flowcontrol.RateLimiter
 	resources   sync.Map // schema.GroupVersionKind to schema.GroupVersionResource
 
 	recorder   record.EventRecorder // of events; nil before Start
@@ -125,12 +140,16 @@ func New(c Config) *Actor {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.StatusRate == 0 {
+		c.StatusRate = 100
+	}
 	if c.Holds == nil {
 		c.Holds = func(int) bool { return true }
 	}
 	a := &Actor{
-		client: c.Client, dynamic: c.Dynamic, outcomes: c.Outcomes, holds: c.Holds, metrics: c.Metrics, log: c.Log, now: c.Now,
-		evicting: make(chan struct{}, evictions), stopEvents: func() {},
+		client: c.Client, dynamic: c.Dynamic, muster: c.Muster, outcomes: c.Outcomes, holds: c.Holds, metrics: c.Metrics, log: c.Log, now: c.Now,
+		evicting: make(chan struct{}, evictions), reports: newReports(), statuses: make(chan []Status),
+		statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)), stopEvents: func() {},
 	}
 	a.bindings.some.L = &a.bindings.mu
 	return a
@@ -146,6 +165,10 @@ func (a *Actor) Start(ctx context.Context, bindings int) {
 	for range bindings {
 		a.workers.Go(func() { a.bindAll(ctx) })
 	}
+	for range 4 {
+		a.workers.Go(func() { a.writeReports(ctx) })
+	}
+	a.workers.Go(func() { a.writeStatuses(ctx) })
 	a.workers.Go(func() { wait.UntilWithContext(ctx, a.moveOn, lookPeriod) })
 	a.workers.Go(func() { wait.UntilWithContext(ctx, a.resumeGone, lookPeriod) })
 }
@@ -186,10 +209,17 @@ func (a *Actor) Do(ctx context.Context, acts Acts) {
 	for _, x := range acts.Read {
 		go a.readGang(ctx, x)
 	}
+	a.reports.put(acts.Report...)
+	if len(acts.Record) > 0 {
+		go a.record(ctx, acts.Record)
+	}
+	for _, x := range acts.Warn {
+		a.event("Pod", x.Pod, v1.EventTypeWarning, x.Reason, x.Message)
+	}
 }
 
-// Event publishes an event on an object, a Pod or a PodGroup.
-func (a *Actor) Event(kind string, o Pod, eventType, reason, message string) {
+// event publishes an event on an object, a Pod or a PodGroup.
+func (a *Actor) event(kind string, o Pod, eventType, reason, message string) {
 	if a.recorder == nil {
 		return
 	}

@@ -64,6 +64,7 @@ func (r *reported) GangRead(_ context.Context, g translate.Group, _ *translate.G
 	r.add("gang of %s read: %v", g.Job(), err)
 	return err != nil
 }
+func (r *reported) Recorded(pod types.UID)        { r.add("%s recorded", pod) }
 func (r *reported) NodeNotSelected(pod types.UID) { r.add("node of %s not selected", pod) }
 
 // newTestPod is a pod of ours that asks for GPUs.

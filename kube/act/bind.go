@@ -108,7 +108,7 @@ func (a *Actor) bind(ctx context.Context, b *Bind) error {
 	}
 	err := Retry(ctx, func() error {
 		if b.Gated {
-			if err := a.Ungate(ctx, b.Pod); err != nil {
+			if err := a.ungate(ctx, b.Pod); err != nil {
 				return a.bindConflict(ctx, b, err)
 			}
 		}
@@ -143,8 +143,8 @@ func (a *Actor) bindConflict(ctx context.Context, b *Bind, err error) error {
 	return err
 }
 
-// Ungate removes our scheduling gate from a pod.
-func (a *Actor) Ungate(ctx context.Context, p Pod) error {
+// ungate removes our scheduling gate from a pod.
+func (a *Actor) ungate(ctx context.Context, p Pod) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": p.UID},
 		"spec":     map[string]any{"schedulingGates": []map[string]any{{"$patch": "delete", "name": v1alpha1.QuotaGate}}},

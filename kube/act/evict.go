@@ -118,10 +118,10 @@ func budgetRefuses(err error) bool {
 // evicted publishes an event on a pod that was evicted.
 func (a *Actor) evicted(e *Evict) {
 	if e.Reason == Drained {
-		a.Event("Pod", e.Pod, v1.EventTypeNormal, e.Reason, e.Message)
+		a.event("Pod", e.Pod, v1.EventTypeNormal, e.Reason, e.Message)
 		return
 	}
-	a.Event("Pod", e.Pod, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", e.Reason, e.Message))
+	a.event("Pod", e.Pod, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", e.Reason, e.Message))
 }
 
 // mark writes into the conditions of a pod why it is preempted.

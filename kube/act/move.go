@@ -151,7 +151,7 @@ func (a *Actor) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message 
 	case apierrors.IsTooManyRequests(err):
 		return errors.Join(errBudget, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error()))
 	case err == nil:
-		a.Event("Pod", x.Pod, v1.EventTypeNormal, event, message)
+		a.event("Pod", x.Pod, v1.EventTypeNormal, event, message)
 	case apierrors.IsNotFound(err):
 		err = nil
 	}
@@ -256,7 +256,7 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		why := fmt.Sprintf("waiting for a replacement until %s: %s", rec.Until.UTC().Format(time.RFC3339), lacks)
 		if !x.begun {
 			x.begun = true
-			a.Event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("node %s is drained: ReplicaSet %s creates a replacement first", x.Node, rec.Owner.Name))
+			a.event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("node %s is drained: ReplicaSet %s creates a replacement first", x.Node, rec.Owner.Name))
 		}
 		return false, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingReplacing, why)
 	}
@@ -269,7 +269,7 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		return false, err
 	}
 	a.log.Info("a pod is not moved: returned to its owner", "pod", x.Pod.String(), "owner", rec.Owner.Name, "why", why)
-	a.Event("Pod", x.Pod, v1.EventTypeWarning, reason, why)
+	a.event("Pod", x.Pod, v1.EventTypeWarning, reason, why)
 	a.metrics.moves.WithLabelValues("kept").Inc()
 	a.outcomes.MovedOff(x.UID, stayed(&back))
 	return true, nil
