@@ -95,7 +95,7 @@ const (
 	// InsufficientOther: enough is free together, but on nodes that lack another
 	// resource that the pods name, such as RDMA adapters.
 	InsufficientOther
-	// TopologyTooTight: the gang fits in the cluster, but not in one domain of
+	// TopologyTooTight: the job fits in the cluster, but not in one domain of
 	// the required level.
 	TopologyTooTight
 	// Affinity: selectors, taints or affinity leave no node with room.

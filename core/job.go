@@ -141,11 +141,12 @@ func (t *Task) Least() int {
 	return t.MinPods
 }
 
-// TopologyRequest says how near each other the pods of a gang must be. Levels
+// TopologyRequest says how near each other the pods of a job must be. Levels
 // are names of the configured topology, "node" or "hbd".
 type TopologyRequest struct {
-	// Required is the level of which one domain must hold the whole gang;
-	// Preferred the level to try first. Empty when not asked for.
+	// Required is the level of which one domain must hold all pods of the job: where
+	// one is, until it has left, the others go. Preferred is the level at which a
+	// gang is tried first. Empty when not asked for.
 	Required, Preferred string
 }
 

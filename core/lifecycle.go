@@ -321,8 +321,8 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
 		e.restart(j)
-		if j.class != nil && j.Gang {
-			e.dequeue(j) // it may have been what the rest of the gang was to join
+		if j.class != nil && (j.Gang || j.Topology.Required != "") {
+			e.dequeue(j) // it may have been what the rest was to join
 			e.enqueue(j, now)
 		}
 		e.requeueIfGone(j, now)

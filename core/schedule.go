@@ -369,9 +369,10 @@ func (e *Engine) prepare(j *job) *place.Unit {
 		u.Absent = e.absent(j)
 	}
 	u.Left = e.leftBy(j)
+	u.Required = e.level(j.Topology.Required)
+	u.Home, u.Joins = e.home(j)
 	if j.Gang {
-		u.Required, u.Preferred = e.level(j.Topology.Required), e.level(j.Topology.Preferred)
-		u.Home, u.Joins = e.home(j)
+		u.Preferred = e.level(j.Topology.Preferred)
 		u.OneModel = true
 	}
 	if j.queue.Limited() {
@@ -420,21 +421,26 @@ func (e *Engine) shapeOf(j *job, t int) *place.Shape {
 	return sh
 }
 
-// home returns the domain of the required level in which pods of the gang run,
-// and false when none runs or none is required; the first one's that is known,
-// should nodes have changed their places.
+// home returns the domain of the required level in which the job has pods, and false
+// when it has none or none is required; the first one's that is known, should nodes have
+// changed their places. Pods that leave count, and those with places kept: the others of
+// a job that is no gang may start meanwhile. A gang waits for both.
 func (e *Engine) home(j *job) (int32, bool) {
-	if j.Topology.Required == "" || j.count[podRunning] == 0 {
+	if j.Topology.Required == "" || !j.placed() && j.count[podLeaving] == 0 {
 		return 0, false
 	}
+	has := false
 	for i := range j.pods {
-		if p := &j.pods[i]; p.state == podRunning {
-			if d := e.state.Domain(p.alloc.Node, e.level(j.Topology.Required)); d >= 0 {
-				return d, true
-			}
+		p := &j.pods[i]
+		if p.state != podRunning && (j.Gang || p.state != podLeaving && !p.kept()) {
+			continue
 		}
+		if d := e.state.Domain(p.alloc.Node, e.level(j.Topology.Required)); d >= 0 {
+			return d, true
+		}
+		has = true
 	}
-	return -1, true
+	return -1, has
 }
 
 // base returns the model on which pods of the gang run that name none and need GPUs:

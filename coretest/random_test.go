@@ -152,7 +152,7 @@ func (s *story) submit() {
 		t.Labels, t.Affinity = s.terms()
 		j.Tasks = append(j.Tasks, t)
 	}
-	if j.Gang && s.chance(3) {
+	if s.chance(3) {
 		j.Topology.Required = pick(s, "leaf", "spine", "node", "hbd")
 	}
 	if j.Gang && s.chance(3) {

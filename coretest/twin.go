@@ -498,12 +498,14 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.oneModel(j); err != nil {
 			return err
 		}
-		if scattered {
-			return w.joins(j, d.Pods)
-		}
-		return w.together(j)
 	}
-	return nil
+	switch {
+	case j.adopted:
+		return nil
+	case scattered:
+		return w.joins(j, d.Pods)
+	}
+	return w.together(j)
 }
 
 // holds reports whether the job that a place was left for waits still by the same plan.
@@ -718,14 +720,14 @@ func (w *Twin) domain(n *node, level string) (string, bool) {
 	return "", false
 }
 
-// together checks that a gang lies within the domain that it requires.
+// together checks that a job lies within the domain that it requires.
 func (w *Twin) together(j *job) error {
 	if j.Topology.Required == "" {
 		return nil
 	}
 	in := ""
 	for i := range j.pods {
-		if p := &j.pods[i]; p.state == running {
+		if p := &j.pods[i]; p.on() {
 			d, ok := w.domain(w.node(p.at.Node), j.Topology.Required)
 			if !ok || in != "" && d != in {
 				return fmt.Errorf("pods in %s %q and %q", j.Topology.Required, in, d)
@@ -741,7 +743,7 @@ func (w *Twin) joins(j *job, start []core.Placement) error {
 	for _, at := range start {
 		in, _ := w.domain(w.node(at.Node), j.Topology.Required)
 		if !slices.ContainsFunc(j.pods, func(p pod) bool {
-			if p.state != running || slices.ContainsFunc(start, func(x core.Placement) bool { return x.Pod == p.at.Pod }) {
+			if !p.on() || slices.ContainsFunc(start, func(x core.Placement) bool { return x.Pod == p.at.Pod }) {
 				return false
 			}
 			d, ok := w.domain(w.node(p.at.Node), j.Topology.Required)

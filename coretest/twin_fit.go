@@ -56,7 +56,7 @@ func (w *Twin) podFits(j *job, i int) string {
 		at := core.Placement{Pod: i, Node: n.Name}
 		p.state, p.at = running, at
 		err := w.near(j, &at, []core.Placement{at}, false)
-		if err == nil && j.Gang {
+		if err == nil {
 			err = w.together(j)
 		}
 		*p = old

@@ -53,7 +53,7 @@ var beyond = map[string][]string{
 	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
 	"it is about events that the engine refuses":                                      {"refused/absurd.txt", "refused/events.txt"},
 	"it has more pods than are made on an API in a test":                              {"amounts/huge.txt"},
-	"pods of which one is enough are no gang":                                         {"placement/even_models.txt", "preemption/elastic_one_by_one.txt"},
+	"pods of which one is enough are no gang":                                         {"gang/rest_of_alike.txt", "nodes/moved.txt", "placement/even_models.txt", "preemption/elastic_one_by_one.txt"},
 	"jobs of others are not submitted":                                                {"quota/found_foreign.txt"},
 	"a job that was deleted does not come again at once":                              {"preemption/held_left_again.txt"},
 }

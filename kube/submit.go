@@ -183,9 +183,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.level(a.Required)
 	job.Topology.Preferred, _ = m.level(a.Preferred)
-	// Pods that start one by one are a gang of which one is enough, when they must
-	// stay within a domain.
-	job.Gang = g.gang() || job.Topology.Required != "" && g.id.Kind != translate.ByItself
+	job.Gang = g.gang()
 	if g.together() {
 		job.Topology.Required = cluster.NodeLevel
 	}

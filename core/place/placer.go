@@ -53,6 +53,7 @@ func NewPlacer(s *cluster.State) *Placer {
 // The result is valid until the next call.
 func (p *Placer) Pods(u *Unit) []Placed {
 	p.reset()
+	p.settle(u)
 	for t := range u.Tasks {
 		for _, pod := range u.Tasks[t].Pods {
 			if !p.pod(u, t, pod, nil) {
@@ -67,6 +68,26 @@ func (p *Placer) Pods(u *Unit) []Placed {
 		}
 	}
 	return p.out
+}
+
+// settle chooses the domain for the pods of a unit that start one by one and must be in
+// one: where a gang of them would be. There is none where no domain holds all; the first
+// pod then goes where it fits, and the others with it.
+func (p *Placer) settle(u *Unit) {
+	pods := 0
+	for t := range u.Tasks {
+		pods += len(u.Tasks[t].Pods)
+	}
+	if u.Required < 0 || u.Joins || pods < 2 {
+		return
+	}
+	gang, mark := *u, p.state.Mark()
+	gang.Whole = true
+	if placed, ok := p.Gang(&gang); ok {
+		u.Joins, u.Home = true, p.state.Domain(placed[0].Alloc.Node, u.Required)
+	}
+	p.takeBack(mark)
+	p.exhausted = false
 }
 
 // stage is a set of pools that are searched together, by one strategy.
@@ -360,7 +381,7 @@ const (
 )
 
 // near reports whether a pod of the task on a node satisfies its affinity terms and
-// is where the rest of its gang must be. A near term of which no domain hosts a pod
+// is where the rest of its job must be. A near term of which no domain hosts a pod
 // yet is satisfied where the task's own label is meant: the first pod of a group must
 // be able to start.
 func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, when moment) bool {
@@ -408,7 +429,7 @@ func (p *Placer) first(task *Task, t *Term) bool {
 	return n == 0
 }
 
-// atHome reports whether a node is where the rest of the unit's gang must be.
+// atHome reports whether a node is where the rest of the unit's job must be.
 func (p *Placer) atHome(u *Unit, id cluster.NodeID) bool {
 	if u.Required < 0 || u.Whole && !u.Joins {
 		return true

@@ -26,8 +26,8 @@ type Unit struct {
 	Tasks     []Task
 	// Required and Preferred are level numbers of the state, -1 for none.
 	Required, Preferred int
-	// Joins says that part of the gang runs already, in the domain Home of the
-	// level Required: the rest must join it there.
+	// Joins says that the job has pods already, in the domain Home of the level
+	// Required: the rest must join them there.
 	Joins bool
 	Home  int32
 	// OneModel says that pods that name no model and need GPUs are all to be on one:

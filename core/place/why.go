@@ -122,7 +122,7 @@ type counts struct {
 	cpu, mem, pods int           // and by CPU; and by memory; and by pods
 	others         []otherCount  // and by each resource that the request names
 	fit            int           // and by all that is counted
-	home           int           // and in the domain where the rest of the gang runs
+	home           int           // and in the domain where other pods of the job are
 	suits          int           // and by all
 	largest        int           // most whole GPUs free on one node
 }
@@ -161,6 +161,8 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 		i := slices.IndexFunc(c.others, func(o otherCount) bool { return o.fit < need })
 		return Shortfall{Other, fmt.Sprintf("needs %s: the nodes%s with room for them have %d of %d %s free, which hold %d",
 			wants, sh.on(), c.others[i].free, c.others[i].all, sh.request.Others[i].Name, c.others[i].fit)}
+	case c.home < need && u.Required >= 0 && !u.Whole && !u.Joins:
+		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s: the nodes that are in one hold %d", wants, p.levelName(u.Required), c.home)}
 	case c.home < need && u.Joins:
 		return Shortfall{Topology, fmt.Sprintf("needs %s within one %s, next to its running pods: %d of them fit there",
 			wants, p.levelName(u.Required), c.home)}
@@ -304,8 +306,10 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
 		most := p.mostOf(sh, u)
 		switch {
-		case need > 0 && most > 0 && !u.Whole:
+		case need > 0 && most > 0 && !u.Whole && p.anyAtHome(u, sh):
 			return Shortfall{} // some of its pods may start
+		case need > 0 && most > 0 && !u.Whole:
+			lack = Shortfall{TooLarge, fmt.Sprintf("must be within one %s; no node that is in one holds %s", p.levelName(u.Required), sh)}
 		case need > 0 && most == 0:
 			lack = Shortfall{TooLarge, p.whyNoNode(sh)}
 		case u.Whole && most < need:
@@ -319,6 +323,20 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 		return p.tooLargeTogether(u)
 	}
 	return lack
+}
+
+// anyAtHome reports whether a node that holds a pod of the shape when it is empty is in a
+// domain of the required level. The domain in which other pods run may be another later.
+func (p *Placer) anyAtHome(u *Unit, sh *Shape) bool {
+	if u.Required < 0 {
+		return true
+	}
+	for id := range cluster.NodeID(p.state.Nodes()) {
+		if p.domainOf(id, u.Required) >= 0 && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && sh.empty(p.state.Node(id).Spec) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // unnamed reports whether the pods of the task must be on one of several models, as they

@@ -54,7 +54,7 @@ const (
 	Return = "return"
 	// Class: an HP job is evicted for an LP job, or for none that is named.
 	Class = "class"
-	// Topology: a gang is not within one domain of the level it requires.
+	// Topology: a job is not within one domain of the level it requires.
 	Topology = "topology"
 	// Affinity: a selector, a taint or an affinity term is not heeded.
 	Affinity = "affinity"

@@ -17,11 +17,10 @@ h0,H800,4,16000,65536,b,s,,,taint:only=llm
 `
 
 // Jobs: g is a gang of two pods within a leaf group, e an elastic one of 1 to
-// 3, i a service of two pods, which is no gang
-// and may be on two nodes, f takes half a GPU, lp is a spot job, lk locked.
+// 3, i a service of two pods on two nodes of a leaf group, which is no gang, f takes half a GPU, lp is a spot job, lk locked.
 const jobs = `g,w,q,training,HP,50,true,2,4000,4000,1024,A100,0,100,completed,0,false,required=leaf,
 e,w,q,training,HP,50,true,1-3,1000,1000,1024,,0,100,completed,0,false,,
-i,w,q,inference,HP,50,false,2,1000,1000,1024,,1,100,completed,0,false,required=node,apart:node:i;label:i
+i,w,q,inference,HP,50,false,2,1000,1000,1024,,1,100,completed,0,false,required=leaf,apart:node:i;label:i
 x,w,q,inference,HP,50,false,1,1000,1000,1024,,1,100,completed,0,false,,apart:leaf:y
 y,w,q,inference,HP,50,false,1,1000,1000,1024,,1,100,completed,0,false,,label:y
 f,w,q,dev,HP,50,false,1,500,9000,40000,,1,100,completed,0,false,,
@@ -169,6 +168,9 @@ func TestBreaches(t *testing.T) {
 		"two leaf groups": {`
 			5 bind g-0 a0 0,1,2,3
 			5 bind g-1 b0 0,1,2,3`, Topology},
+		"pods that are no gang in two leaf groups": {`
+			5 bind i-0 a0 0
+			6 bind i-1 b0 0`, Topology},
 		"bound twice": {`
 			5 bind h-0 a0 0
 			6 bind h-0 a0 0`, Pod},

@@ -182,7 +182,7 @@ func (s *submissions) job() *job {
 		if !ok {
 			word, level = "required", part
 		}
-		if word == "required" && j.gang { // pods that start one by one go where they fit
+		if word == "required" {
 			j.required = level
 		}
 	}

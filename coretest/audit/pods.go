@@ -167,7 +167,7 @@ func (a *auditor) suits(j *job, t *task, n *node, d *decision) {
 	case j.bound == 0:
 		j.domain = at
 	case at != j.domain:
-		a.breach(Topology, "gang %s must be within one %s, and %s is on %s in another", j.name, j.required, d.pod, n.name)
+		a.breach(Topology, "job %s must be within one %s, and %s is on %s in another", j.name, j.required, d.pod, n.name)
 	}
 }
 
