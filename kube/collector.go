@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/kube/lease"
 )
 
 // gauges tells Prometheus how the cluster stands. Scrapes ask the goroutine that
@@ -103,7 +104,7 @@ func (g *gauges) ask() (Stats, bool) {
 // reasons alone. So sums over all instances are right.
 func (s *Scheduler) told(ctx context.Context) (Stats, error) {
 	st, err := s.Stats(ctx)
-	if !s.held[restOf(s.config.Shards)].Load() {
+	if !s.held[lease.RestOf(s.config.Shards)].Load() {
 		st = Stats{Reasons: st.Reasons}
 	}
 	return st, err

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/lease"
 )
 
 // scraped returns what a scrape tells, but for buckets, sums and how long things
@@ -96,7 +97,7 @@ func TestToldByTheHolderOfTheRest(t *testing.T) {
 	y.run()
 	y.now += 2e9
 	y.explain(10)
-	l := newLessee(t, []string{"H800", "*"})
+	l := newTenure(t, []string{"H800", "*"})
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
 	go func() {
@@ -112,7 +113,7 @@ func TestToldByTheHolderOfTheRest(t *testing.T) {
 		}
 	}()
 	for _, rest := range []bool{false, true} {
-		l.held[restOf(l.config.Shards)].Store(rest)
+		l.held[lease.RestOf(l.config.Shards)].Store(rest)
 		st, err := l.told(ctx)
 		if whole := len(st.Models) == 1 && len(st.Queues) > 0; err != nil || whole != rest || len(st.Reasons) != 1 {
 			t.Errorf("held %t: it tells %+v, %v", rest, st, err)

@@ -10,7 +10,8 @@
 //	evict.go suspend.go admitted.go                   what decisions ask for, as acts
 //	status.go standing.go                             what is reported: why jobs wait, the statuses of our own objects
 //	act/                                              acts are written to the API; outcomes.go takes in what became of them
-//	leader.go fence.go shards.go                      who decides, and on what
+//	shards.go tenure.go                               what this instance decides on, and how it takes that over
+//	lease/                                            the Leases of it, and the fence that every write passes
 //	stats.go collector.go metrics.go                  figures, for Prometheus and the console
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
@@ -36,6 +37,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -69,11 +71,11 @@ type Config struct {
 	// the scheduler is made, and the time that has passed since.
 	Now func() time.Time
 	// Leader says whether other instances stand by, or share the cluster.
-	Leader Leader
+	Leader lease.Leader
 	// Shards are the pools that one instance decides on together, as
-	// [ParseShards] returns them, the same for all instances; nil for all pools in
+	// [lease.ParseShards] returns them, the same for all instances; nil for all pools in
 	// one. Several need a Leader.
-	Shards []Shard
+	Shards []lease.Shard
 	// Traced is told of each job once, when enough of it runs, in the goroutine that
 	// decides; nil for nobody.
 	Traced func(*Journey)
@@ -92,26 +94,24 @@ type Recorder interface {
 
 // Scheduler is Muster on one cluster.
 type Scheduler struct {
-	config  Config
-	log     *slog.Logger
-	now     func() time.Time
-	client  kubernetes.Interface
-	leasing kubernetes.Interface // for Leases, which no fence may keep from being renewed
-	fence   *fence               // what else is written passes it; nil without an election
-	muster  rest.Interface       // for our own objects
-	box     *mailbox
-	mirror  *mirror
-	actor   *act.Actor
-	metrics *metrics
+	config   Config
+	log      *slog.Logger
+	now      func() time.Time
+	client   kubernetes.Interface
+	election *lease.Election
+	fence    *lease.Fence   // what is written passes it; nil without an election
+	muster   rest.Interface // for our own objects
+	box      *mailbox
+	mirror   *mirror
+	actor    *act.Actor
+	metrics  *metrics
 
-	drive     func(context.Context) // the loop, until its context ends
-	listed    chan struct{}         // closed when all objects have been listed once
-	begun     sync.Once
-	ready     chan struct{} // closed when it decides
-	metadata  metadata.Interface
-	layout    string        // of the shards
-	held      []atomic.Bool // the shards that are ours
-	sightings sightings
+	drive    func(context.Context) // the loop, until its context ends
+	listed   chan struct{}         // closed when all objects have been listed once
+	begun    sync.Once
+	ready    chan struct{} // closed when it decides
+	metadata metadata.Interface
+	held     []atomic.Bool // the shards that are ours
 }
 
 // New returns a scheduler that has not started.
@@ -126,12 +126,12 @@ func New(c Config) (*Scheduler, error) {
 		c.Now = steady(time.Now)
 	}
 	if len(c.Shards) == 0 {
-		c.Shards = []Shard{{RestPools}}
+		c.Shards = []lease.Shard{{lease.RestPools}}
 	}
 	if len(c.Shards) > 1 && c.Leader.Namespace == "" {
 		return nil, errors.New("several shards: expected a namespace for their leases; found none")
 	}
-	c.Leader.settle()
+	c.Leader.Settle()
 	if err := c.Leader.Check(); err != nil {
 		return nil, err
 	}
@@ -140,11 +140,11 @@ func New(c Config) (*Scheduler, error) {
 	api.UserAgent = "muster"
 	own := rest.CopyConfig(api)
 	api.ContentType, api.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	var fence *fence
+	var fence *lease.Fence
 	if c.Leader.Namespace != "" {
-		fence = newFence(&c.Leader, sinceBoot)
+		fence = lease.NewFence(&c.Leader, lease.SinceBoot)
 	}
-	passing, err := fenced(own, fence)
+	passing, err := lease.Client(own, fence)
 	if err != nil {
 		return nil, err
 	}
@@ -164,20 +164,21 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	leases := ownConnection(api)
-	leases.Timeout = c.Leader.RenewDeadline / 2 // one that gets no answer leaves time for another
-	leasing, err := kubernetes.NewForConfig(leases)
+	leasing, err := kubernetes.NewForConfig(lease.LeaseConfig(api, &c.Leader))
 	if err != nil {
 		return nil, err
 	}
 	s := &Scheduler{
-		config: c, log: c.Log, now: c.Now, client: client, muster: muster, leasing: leasing, fence: fence,
+		config: c, log: c.Log, now: c.Now, client: client, muster: muster, fence: fence,
 		box:     newMailbox(),
 		metrics: newMetrics(),
 		listed:  make(chan struct{}), ready: make(chan struct{}),
-		metadata: meta, layout: layout(c.Shards), held: make([]atomic.Bool, len(c.Shards)),
+		metadata: meta, held: make([]atomic.Bool, len(c.Shards)),
 	}
 	s.actor = act.New(act.Config{Client: client, Dynamic: dyn, Muster: muster, StatusRate: c.StatusRate, Outcomes: outcomes{s.box}, Holds: func(shard int) bool { return s.held[shard].Load() }, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
+	s.election = lease.New(lease.Config{
+		Leader: c.Leader, Shards: c.Shards, Client: leasing, Fence: fence, Holder: tenure{s}, Log: c.Log, Now: c.Now, Requested: s.metrics.Request,
+	})
 	s.drive = s.loop
 	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
 	s.mirror.record, s.mirror.traced = c.Record, c.Traced
@@ -222,7 +223,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			}
 		}
 		close(s.listed)
-		s.lead(ctx, stopped, cancel)
+		s.election.Run(ctx, stopped, cancel)
 	})
 	s.drive(ctx)
 	s.finish(stopped)
@@ -237,7 +238,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // stopped: others may decide then.
 func (s *Scheduler) finish(stopped chan<- struct{}) {
 	s.actor.Close()
-	s.fence.wait()
+	s.fence.Wait()
 	close(stopped)
 }
 
@@ -276,7 +277,7 @@ func (s *Scheduler) loop(ctx context.Context) {
 			show = nil
 			continue
 		}
-		if s.fence.stale() {
+		if s.fence.Stale() {
 			// Others may decide. This instance goes on if it turns out that none did,
 			// which it is told by what it takes in then, and ends otherwise.
 			if !stale {

@@ -1,152 +1,16 @@
 package kube
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Several instances may share a cluster. Its pools of nodes are divided into
-// shards, and each shard is one instance's at a time: that instance alone binds
-// pods to the shard's nodes, and evicts, tells and counts the shard's jobs. All
-// instances see the whole cluster, so that what others' jobs use of a quota, a
-// node or a domain is known to each.
-
-// Shard is the pools that one instance decides on together. A shard of the one
-// pool [RestPools] has all pools that no other has.
-type Shard []string
-
-// RestPools stands for all pools that no other shard names.
-const RestPools = "*"
-
-// Name is the pools, in order and parted by commas.
-func (s Shard) Name() string {
-	sorted := slices.Clone(s)
-	slices.Sort(sorted)
-	return strings.Join(sorted, ",")
-}
-
-// leaseName is what the shard's Lease is called. The rest has that of a
-// scheduler without shards, so that the two never decide beside each other.
-func (s Shard) leaseName() string {
-	name := s.Name()
-	if name == RestPools {
-		return LeaseName
-	}
-	return LeaseName + "-shard-" + objectName(name)
-}
-
-// objectName makes the name of an object of any text: what of it a name may
-// have, and a digest that tells it from others.
-func objectName(text string) string {
-	plain := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
-		}
-		return '-'
-	}, text)
-	return strings.Trim(plain[:min(len(plain), 40)], "-") + "-" + digest(text)
-}
-
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:4])
-}
-
-// ParseShards reads shards as people write them, each as pools parted by
-// commas, and sorts them by name. One of them must be the rest. None make one of
-// all pools. An error says what is wrong, and what was expected.
-func ParseShards(list []string) ([]Shard, error) {
-	if len(list) == 0 {
-		return []Shard{{RestPools}}, nil
-	}
-	var shards []Shard
-	known := map[string]bool{}
-	for _, text := range list {
-		var s Shard
-		for pool := range strings.SplitSeq(text, ",") {
-			pool = strings.TrimSpace(pool)
-			switch {
-			case pool == "":
-				return nil, fmt.Errorf("expected pools separated by commas, such as H800,H20; found %q", text)
-			case pool == RestPools && strings.TrimSpace(text) != RestPools:
-				return nil, fmt.Errorf("expected %s to be a shard of its own; found %q", RestPools, text)
-			case known[pool]:
-				return nil, fmt.Errorf("expected each pool in one shard; found %s in two places", pool)
-			}
-			known[pool] = true
-			s = append(s, pool)
-		}
-		shards = append(shards, s)
-	}
-	if !known[RestPools] {
-		return nil, fmt.Errorf("expected a shard %s for the pools that no other shard names; found none", RestPools)
-	}
-	slices.SortFunc(shards, func(a, b Shard) int { return strings.Compare(a.Name(), b.Name()) })
-	return shards, nil
-}
-
-// layout names a division into shards: instances that divide otherwise have
-// another.
-func layout(shards []Shard) string {
-	names := make([]string, len(shards))
-	for i, s := range shards {
-		names[i] = s.Name()
-	}
-	return digest(strings.Join(names, " "))
-}
-
-// restOf is the index of the shard that has the pools no other has. What is
-// about the cluster as a whole is done by its holder.
-func restOf(shards []Shard) int {
-	return slices.IndexFunc(shards, func(s Shard) bool { return s[0] == RestPools })
-}
-
-// allot says which member is to hold each shard, given who holds it now: "" for
-// nobody. All get as many, or one more, and keep what they hold as far as they may.
-// It is "" for all without members.
-func allot(holders, members []string) []string {
-	holds, quota := map[string]int{}, map[string]int{}
-	for _, h := range holders {
-		holds[h]++
-	}
-	members = slices.Clone(members)
-	slices.SortFunc(members, func(a, b string) int { return cmp.Or(holds[b]-holds[a], strings.Compare(a, b)) })
-	for i := range holders {
-		if len(members) > 0 {
-			quota[members[i%len(members)]]++
-		}
-	}
-	out := make([]string, len(holders))
-	for i, h := range holders {
-		if quota[h] > 0 {
-			out[i] = h
-			quota[h]--
-		}
-	}
-	for i := range out {
-		if out[i] != "" {
-			continue
-		}
-		for _, m := range members {
-			if quota[m] > quota[out[i]] {
-				out[i] = m
-			}
-		}
-		quota[out[i]]--
-	}
-	return out
-}
+// Which groups and nodes this instance decides on, where several share a cluster.
 
 // shardTable is which shards there are, and which are ours.
 type shardTable struct {
@@ -167,8 +31,8 @@ type handOver struct {
 // oneShard is the table of a scheduler that decides on all.
 func oneShard() shardTable { return shardTable{held: []bool{true}} }
 
-func newShardTable(shards []Shard) shardTable {
-	t := shardTable{byPool: map[string]int{}, rest: restOf(shards), held: make([]bool, len(shards))}
+func newShardTable(shards []lease.Shard) shardTable {
+	t := shardTable{byPool: map[string]int{}, rest: lease.RestOf(shards), held: make([]bool, len(shards))}
 	for i, s := range shards {
 		t.names = append(t.names, s.Name())
 		for _, pool := range s {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/trace"
 )
 
@@ -59,14 +60,14 @@ when the first one stops.`,
 			if err := lost.Check(); err != nil {
 				return badUsage(c, "--%v", err)
 			}
-			divided, err := kube.ParseShards(shards)
+			divided, err := lease.ParseShards(shards)
 			if err != nil {
 				return badUsage(c, "--shard: %v", err)
 			}
 			if len(divided) > 1 && !elect {
 				return badUsage(c, "--shard: expected --leader-elect with it; instances use leases to agree on which shards each one holds")
 			}
-			times := kube.Leader{LeaseDuration: time.Duration(leases.duration), RenewDeadline: time.Duration(leases.deadline), RetryPeriod: time.Duration(leases.period)}
+			times := lease.Leader{LeaseDuration: time.Duration(leases.duration), RenewDeadline: time.Duration(leases.deadline), RetryPeriod: time.Duration(leases.period)}
 			if min(leases.duration, leases.deadline, leases.period) <= 0 {
 				return badUsage(c, "--leader-elect-lease-duration, -renew-deadline, -retry-period: expected more than 0s")
 			}

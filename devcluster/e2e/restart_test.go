@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/lease"
 )
 
 // load is sets of singles, gangs and parts of GPUs, which all fit together on as
@@ -134,10 +135,10 @@ func TestLeaderElection(t *testing.T) {
 	c := begin(t)
 	c.node("n")
 	c.Cleanup(func() {
-		c.must(admin.CoordinationV1().Leases(systemNamespace).Delete(ctx(), kube.LeaseName, metav1.DeleteOptions{}))
+		c.must(admin.CoordinationV1().Leases(systemNamespace).Delete(ctx(), lease.Name, metav1.DeleteOptions{}))
 	})
 	as := func(name string) func(*kube.Config) {
-		return func(k *kube.Config) { k.Leader = kube.Leader{Namespace: systemNamespace, Identity: name} }
+		return func(k *kube.Config) { k.Leader = lease.Leader{Namespace: systemNamespace, Identity: name} }
 	}
 	first := c.schedule(as("first"))
 	c.leads("first")
@@ -177,7 +178,7 @@ func TestLeaderElection(t *testing.T) {
 func (c *cluster) leads(identity string) {
 	c.Helper()
 	c.until(identity+" leads", func() error {
-		l, err := admin.CoordinationV1().Leases(systemNamespace).Get(ctx(), kube.LeaseName, metav1.GetOptions{})
+		l, err := admin.CoordinationV1().Leases(systemNamespace).Get(ctx(), lease.Name, metav1.GetOptions{})
 		if err == nil && (l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != identity) {
 			err = fmt.Errorf("the lease is %+v", l.Spec)
 		}

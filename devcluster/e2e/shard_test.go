@@ -15,13 +15,14 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/lease"
 )
 
 // shares starts an instance that shares the cluster with others.
-func (c *cluster) shares(name string, shards []kube.Shard, options ...func(*kube.Config)) *scheduler {
+func (c *cluster) shares(name string, shards []lease.Shard, options ...func(*kube.Config)) *scheduler {
 	c.Helper()
 	return c.start(append(options, func(k *kube.Config) {
-		k.Leader, k.Shards = kube.Leader{Namespace: systemNamespace, Identity: name}, shards
+		k.Leader, k.Shards = lease.Leader{Namespace: systemNamespace, Identity: name}, shards
 	})...)
 }
 
@@ -38,9 +39,9 @@ func (c *cluster) holding(want map[*scheduler]int) {
 	})
 }
 
-func parseShards(t *testing.T, list ...string) []kube.Shard {
+func parseShards(t *testing.T, list ...string) []lease.Shard {
 	t.Helper()
-	shards, err := kube.ParseShards(list)
+	shards, err := lease.ParseShards(list)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package kube
+package lease
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A fence keeps an instance from writing when another may hold its Leases. An
+// A Fence keeps an instance from writing when another may hold its Leases. An
 // instance may be stopped at any moment and go on later, in the midst of what it
 // was doing, without knowing of it: a process by SIGSTOP, a machine by a suspend. So
 // that it holds a Lease is asked for each write, right before the write goes out.
@@ -43,7 +43,7 @@ import (
 // GPUs which another pod has been given by then is found, and the later of the two
 // yields: overcommit.go. CPU and memory that were given twice so are not repaired; the
 // kubelet refuses the pod for which there is no room.
-type fence struct {
+type Fence struct {
 	clock func() time.Duration
 	// After a renewal was sent: until when writes may go out, and when the last
 	// has been answered or given up.
@@ -62,8 +62,10 @@ type fence struct {
 // errFenced says that a write was not sent, for another instance may decide.
 var errFenced = errors.New("the lease was not renewed in time: another instance may hold it")
 
-func newFence(l *Leader, clock func() time.Duration) *fence {
-	f := &fence{
+// NewFence returns a fence that is closed until a Lease is held. The clock must go on while
+// the process is stopped, as [SinceBoot] does.
+func NewFence(l *Leader, clock func() time.Duration) *Fence {
+	f := &Fence{
 		clock: clock, deadline: l.RenewDeadline, over: l.RenewDeadline + (l.LeaseDuration-l.RenewDeadline)*4/5,
 		sent: map[int]time.Duration{},
 	}
@@ -73,7 +75,7 @@ func newFence(l *Leader, clock func() time.Duration) *fence {
 
 // renewed notes that a Lease is held by a renewal that was sent at a time. It
 // reports whether the instance held still before, for it was late.
-func (f *fence) renewed(shard int, sent time.Duration) (wasStale bool) {
+func (f *Fence) renewed(shard int, sent time.Duration) (wasStale bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	wasStale = f.staleLocked()
@@ -82,22 +84,22 @@ func (f *fence) renewed(shard int, sent time.Duration) (wasStale bool) {
 }
 
 // released notes that a Lease is not held any more, as this instance wanted it.
-func (f *fence) released(shard int) {
+func (f *Fence) released(shard int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.sent, shard)
 }
 
 // lose ends all writing for good.
-func (f *fence) lose() {
+func (f *Fence) lose() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost = true
 }
 
-// stale reports whether a Lease that is held may be another's by now. A nil fence,
+// Stale reports whether a Lease that is held may be another's by now. A nil fence,
 // that of an instance without an election, never is.
-func (f *fence) stale() bool {
+func (f *Fence) Stale() bool {
 	if f == nil {
 		return false
 	}
@@ -106,12 +108,12 @@ func (f *fence) stale() bool {
 	return f.staleLocked()
 }
 
-func (f *fence) staleLocked() bool {
+func (f *Fence) staleLocked() bool {
 	return f.lost || len(f.sent) > 0 && f.ageLocked() >= f.deadline
 }
 
 // ageLocked is how long ago the oldest of the last renewals was sent.
-func (f *fence) ageLocked() time.Duration {
+func (f *Fence) ageLocked() time.Duration {
 	now, age := f.clock(), time.Duration(0)
 	for _, t := range f.sent {
 		age = max(age, now-t)
@@ -121,13 +123,13 @@ func (f *fence) ageLocked() time.Duration {
 
 // check returns how long a write may take that goes out now, or an error when none
 // may.
-func (f *fence) check() (time.Duration, error) {
+func (f *Fence) check() (time.Duration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.checkLocked()
 }
 
-func (f *fence) checkLocked() (time.Duration, error) {
+func (f *Fence) checkLocked() (time.Duration, error) {
 	if f.lost || len(f.sent) == 0 {
 		return 0, errFenced
 	}
@@ -140,7 +142,7 @@ func (f *fence) checkLocked() (time.Duration, error) {
 }
 
 // begin is check for a write that is counted as under way until end.
-func (f *fence) begin() (time.Duration, error) {
+func (f *Fence) begin() (time.Duration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left, err := f.checkLocked()
@@ -150,7 +152,7 @@ func (f *fence) begin() (time.Duration, error) {
 	return left, err
 }
 
-func (f *fence) end() {
+func (f *Fence) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.under--; f.under == 0 {
@@ -158,8 +160,8 @@ func (f *fence) end() {
 	}
 }
 
-// wait waits until no write is under way, which takes no longer than a write may.
-func (f *fence) wait() {
+// Wait waits until no write is under way, which takes no longer than a write may.
+func (f *Fence) Wait() {
 	if f == nil {
 		return
 	}
@@ -170,9 +172,9 @@ func (f *fence) wait() {
 	}
 }
 
-// fenced is how to reach the API with all writes behind a fence; without one,
-// as c says. Reads and writes have connections of their own.
-func fenced(c *rest.Config, f *fence) (*http.Client, error) {
+// Client is how to reach the API with all writes behind a fence; without one (nil), as c
+// says. Reads and writes have connections of their own.
+func Client(c *rest.Config, f *Fence) (*http.Client, error) {
 	if f == nil {
 		return rest.HTTPClientFor(c)
 	}
@@ -206,7 +208,7 @@ func dialer(c *rest.Config) func(ctx context.Context, network, address string) (
 
 // fencedDialer makes connections for writes. What of these was not sent when they are
 // closed never is.
-func fencedDialer(c *rest.Config, f *fence) func(ctx context.Context, network, address string) (net.Conn, error) {
+func fencedDialer(c *rest.Config, f *Fence) func(ctx context.Context, network, address string) (net.Conn, error) {
 	dial := dialer(c)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -225,7 +227,7 @@ func fencedDialer(c *rest.Config, f *fence) func(ctx context.Context, network, a
 
 // gate is what every request passes, those that are tried again included.
 type gate struct {
-	fence         *fence
+	fence         *Fence
 	reads, writes http.RoundTripper
 }
 
@@ -279,7 +281,7 @@ func (b *answerBody) Close() error {
 // others since: for its turn on the connection, or for a processor.
 type fencedConn struct {
 	net.Conn
-	fence *fence
+	fence *Fence
 }
 
 func (c *fencedConn) Write(p []byte) (int, error) {
@@ -299,7 +301,7 @@ func (c *fencedConn) Write(p []byte) (int, error) {
 type lock struct {
 	resourcelock.Interface
 	shard int
-	fence *fence
+	fence *Fence
 	held  bool
 	// again is called when the Lease was renewed late and no other had it in
 	// between; lost when another has it, or had it.

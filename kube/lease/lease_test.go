@@ -1,37 +1,69 @@
-package kube
+package lease
 
 import (
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube/act"
 )
 
-// lessee is an instance with a fake API that has leases.
+// startOfTime is what the clock of instances in tests says.
+var startOfTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// lessee is an instance with a fake API that has Leases.
 type lessee struct {
-	*Scheduler
-	client *fake.Clientset
+	*Election
 	t      *testing.T
+	client *fake.Clientset
+	d      *decider
 	// refused has the API server of an instance that leads refuse renewals.
 	refused atomic.Bool
+}
+
+// decider is a holder that knows everything, and records what it decides on.
+type decider struct {
+	mu   sync.Mutex
+	held map[int]bool
+	err  error // of Take
+}
+
+func (d *decider) CatchUp(context.Context) bool { return true }
+func (d *decider) RenewedLate()                 {}
+
+func (d *decider) Take(_ context.Context, shard int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held[shard] = d.err == nil
+	return d.err
+}
+
+func (d *decider) GiveUp(_ context.Context, shard int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.held, shard)
+	return true
+}
+
+// has is the number of shards that it decides on.
+func (d *decider) has() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.held)
 }
 
 func newLessee(t *testing.T, shards []string, objects ...runtime.Object) *lessee {
@@ -42,15 +74,15 @@ func newLessee(t *testing.T, shards []string, objects ...runtime.Object) *lessee
 	}
 	client := fake.NewClientset(objects...)
 	leader := Leader{Namespace: "system", Identity: "a"}
-	leader.settle()
-	s := &Scheduler{
-		config: Config{Leader: leader, Shards: divided}, layout: layout(divided),
-		log: slog.New(slog.DiscardHandler), now: func() time.Time { return startOfTime }, client: client, leasing: client, box: newMailbox(), metrics: newMetrics(),
-		actor: act.New(act.Config{Client: client}),
-		held:  make([]atomic.Bool, len(divided)),
-	}
-	s.sightings.by = map[string]sighting{}
-	return &lessee{Scheduler: s, client: client, t: t}
+	leader.Settle()
+	l := &lessee{t: t, client: client, d: &decider{held: map[int]bool{}}}
+	began := time.Now()
+	l.Election = New(Config{
+		Leader: leader, Shards: divided, Client: client, Fence: NewFence(&leader, func() time.Duration { return time.Since(began) }), Holder: l.d,
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return startOfTime }, Requested: func(string, error) {},
+	})
+	l.sightings.by = map[string]sighting{}
+	return l
 }
 
 // leased adds a Lease, one that was seen so for an hour when it is stale.
@@ -74,8 +106,8 @@ func (l *lessee) member(identity string, stale bool) {
 	l.leased(memberPrefix+objectName(identity), identity, l.layout, stale)
 }
 
-// holder is who a Lease names; "gone" when there is none.
-func (l *lessee) holder(name string) string {
+// holds is who a Lease names; "gone" when there is none.
+func (l *lessee) holds(name string) string {
 	o, err := l.client.CoordinationV1().Leases("system").Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
 		return "gone"
@@ -93,7 +125,7 @@ func TestAllotted(t *testing.T) {
 		var names []string
 		for i, is := range l.allotted(ctx, seats) {
 			if is {
-				names = append(names, l.config.Shards[i].Name())
+				names = append(names, l.shards[i].Name())
 			}
 		}
 		return names
@@ -108,10 +140,10 @@ func TestAllotted(t *testing.T) {
 	l := newLessee(t, shards)
 	a100 := Shard{"A100"}.leaseName()
 	check("alone, before anybody has the rest", mine(l), "*")
-	if got := l.holder(l.memberLease()); got != "a" {
+	if got := l.holds(l.memberLease()); got != "a" {
 		t.Errorf("it does not say that it lives: %q", got)
 	}
-	l.leased(LeaseName, "a", l.layout, false)
+	l.leased(Name, "a", l.layout, false)
 	check("alone", mine(l), "*", "A100", "H800")
 	l.member("b", false)
 	l.leased(a100, "b", l.layout, false)
@@ -119,26 +151,26 @@ func TestAllotted(t *testing.T) {
 
 	// b falls silent.
 	l = newLessee(t, shards)
-	l.leased(LeaseName, "a", l.layout, false)
+	l.leased(Name, "a", l.layout, false)
 	l.member("b", true)
 	l.leased(a100, "b", l.layout, true)
 	check("what b had", mine(l), "*", "A100", "H800")
-	if got := l.holder(a100); got != "" {
+	if got := l.holds(a100); got != "" {
 		t.Errorf("the lease is %s's still", got)
 	}
 	// It is forgotten an hour after it said last that it lived.
-	l.Scheduler.now = func() time.Time { return startOfTime.Add(forgotten + time.Second) }
+	l.now = func() time.Time { return startOfTime.Add(forgotten + time.Second) }
 	mine(l)
-	if got := l.holder(memberPrefix + objectName("b")); got != "gone" {
+	if got := l.holds(memberPrefix + objectName("b")); got != "gone" {
 		t.Errorf("its own lease is there: %s", got)
 	}
-	if l.signOff(); l.holder(l.memberLease()) != "gone" {
+	if l.signOff(); l.holds(l.memberLease()) != "gone" {
 		t.Error("an instance that ends leaves its lease")
 	}
 
 	// Others divide the pools otherwise: they come first, but what is held is kept.
 	l = newLessee(t, shards)
-	l.leased(LeaseName, "c", "otherwise", false)
+	l.leased(Name, "c", "otherwise", false)
 	l.leased(memberPrefix+objectName("c"), "c", "otherwise", false)
 	check("others have the rest", mine(l), "*")
 	check("others have taken the rest", mine(l, nil, &seat{}, &seat{leaving: true}), "*", "A100", "H800")
@@ -163,7 +195,7 @@ func TestAgree(t *testing.T) {
 		{"the rest is others'", "otherwise", "", 1, false},
 	} {
 		l := newLessee(t, shards)
-		for name, of := range map[string]string{LeaseName: c.anchor, Shard{"B"}.leaseName(): c.other} {
+		for name, of := range map[string]string{Name: c.anchor, Shard{"B"}.leaseName(): c.other} {
 			if of == "ours" {
 				of = l.layout
 			}
@@ -179,7 +211,7 @@ func TestAgree(t *testing.T) {
 	// One that decides otherwise is waited for; one that only says that it lives is
 	// not, nor one that has not renewed its lease.
 	l := newLessee(t, shards)
-	l.leased(LeaseName, "a", l.layout, false)
+	l.leased(Name, "a", l.layout, false)
 	l.leased(memberPrefix+"x", "x", "otherwise", false)
 	l.leased(Shard{"C"}.leaseName(), "y", "otherwise", true)
 	if !l.agree(ctx, 1) {
@@ -199,139 +231,45 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// An instance that begins to decide has seen all that was bound before.
-func TestCatchUp(t *testing.T) {
-	onNode := func(name string) *v1.Pod {
-		p := newTestPod(name, 1)
-		p.Spec.NodeName = "n"
-		return p
-	}
-	known, late, unbound, gone, renewed := onNode("known"), onNode("late"), onNode("unbound"), onNode("gone"), onNode("renewed")
-	ended := onNode("ended")
-	ended.Status.Phase = v1.PodSucceeded
-	other := onNode("renewed")
-	other.UID = "another"
-	l := newLessee(t, nil, known, late, unbound, other, ended)
-	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	var listed []runtime.Object
-	for _, p := range []*v1.Pod{known, late, unbound, gone, renewed, ended} {
-		listed = append(listed, &metav1.PartialObjectMetadata{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-		})
-	}
-	meta := metadatafake.NewSimpleMetadataClient(scheme, listed...)
-	fails := 1
-	meta.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		fails--
-		return fails >= 0, nil, errors.New("no")
-	})
-	l.metadata = meta
-
-	y := newToy(t)
-	waits := newTestPod("unbound", 1)
-	y.see(known, waits)
-	done := make(chan bool, 1)
-	go func() { done <- l.catchUp(context.Background()) }()
-	asked := 0
-	for deadline := time.After(time.Minute); ; {
-		select {
-		case <-l.box.ready:
-			for _, f := range l.box.take(nil) {
-				f(y.mirror)
-				asked++
-			}
-			switch asked { // what it lacks is seen in time
-			case 2:
-				y.see(late)
-			case 4:
-				y.see(unbound)
-			}
-		case ok := <-done:
-			if !ok || asked < 5 {
-				t.Errorf("it has caught up: %t, after it looked %d times", ok, asked)
-			}
-			if m := y.unseen([]metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: types.UID("late")}}}); len(m) > 0 {
-				t.Error("a binding was not seen")
-			}
-			return
-		case <-deadline:
-			t.Fatal("it never catches up")
-		}
-	}
-}
-
-// leading starts an instance that is to decide on all, in a synctest bubble, with the
-// bindings that the API server has. What comes into its mailbox is taken in.
-func leading(t *testing.T, bound ...*v1.Pod) (l *lessee, y *toy, ctx context.Context, end context.CancelCauseFunc, stopped chan struct{}) {
+// leading starts an instance that is to decide on all, in a synctest bubble.
+func leading(t *testing.T) (l *lessee, ctx context.Context, end context.CancelCauseFunc, stopped chan struct{}) {
 	t.Helper()
-	var pods, listed []runtime.Object
-	for _, p := range bound {
-		pods = append(pods, p)
-		listed = append(listed, &metav1.PartialObjectMetadata{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-		})
-	}
-	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	l, y = newLessee(t, nil, pods...), newToy(t)
+	l = newLessee(t, nil)
 	l.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if l.refused.Load() {
 			return true, nil, errors.New("no")
 		}
 		return false, nil, nil
 	})
-	l.metadata = metadatafake.NewSimpleMetadataClient(scheme, listed...)
-	began := time.Now()
-	l.fence = newFence(&l.config.Leader, func() time.Duration { return time.Since(began) })
-	l.ready = make(chan struct{})
 	ctx, end = context.WithCancelCause(context.Background())
 	stopped = make(chan struct{})
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		l.lead(ctx, stopped, end)
-	}()
-	go func() {
-		for {
-			select {
-			case <-l.box.ready:
-				for _, f := range l.box.take(nil) {
-					f(y.mirror)
-				}
-			case <-over:
-				return
-			}
-		}
-	}()
+	go l.Run(ctx, stopped, end)
 	synctest.Wait()
-	return l, y, ctx, end, stopped
+	return l, ctx, end, stopped
 }
 
 // The Lease is held until all that was sent has been answered.
 func TestLeaseIsReleasedAfterTheLastWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _, _, end, stopped := leading(t)
-		if !l.held[0].Load() || l.holder(LeaseName) != "a" {
-			t.Fatalf("it does not decide; the lease is %q's", l.holder(LeaseName))
+		l, _, end, stopped := leading(t)
+		if l.d.has() != 1 || l.holds(Name) != "a" {
+			t.Fatalf("it does not decide; the lease is %q's", l.holds(Name))
 		}
 		if _, err := l.fence.begin(); err != nil {
 			t.Fatal(err)
 		}
 		end(nil)
-		go l.finish(stopped)
+		go func() {
+			l.fence.Wait()
+			close(stopped)
+		}()
 		synctest.Wait()
-		if got := l.holder(LeaseName); got != "a" {
+		if got := l.holds(Name); got != "a" {
 			t.Errorf("a write is under way, and the lease is %q's", got)
 		}
 		l.fence.end()
 		synctest.Wait()
-		if got := l.holder(LeaseName); got != "" {
+		if got := l.holds(Name); got != "" {
 			t.Errorf("nothing is under way, and the lease is %q's", got)
 		}
 	})
@@ -340,11 +278,11 @@ func TestLeaseIsReleasedAfterTheLastWrite(t *testing.T) {
 // An instance that cannot renew its Lease ends, and writes nothing from then on.
 func TestLeaseThatCannotBeRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _, ctx, end, stopped := leading(t)
+		l, ctx, end, stopped := leading(t)
 		l.refused.Store(true)
-		time.Sleep(l.config.Leader.LeaseDuration)
+		time.Sleep(l.leader.LeaseDuration)
 		synctest.Wait()
-		if got := context.Cause(ctx); !errors.Is(got, ErrLostLease) {
+		if got := context.Cause(ctx); !errors.Is(got, ErrLost) {
 			t.Errorf("it ends with %v", got)
 		}
 		l.fence.renewed(0, l.fence.clock())
@@ -356,20 +294,47 @@ func TestLeaseThatCannotBeRenewed(t *testing.T) {
 	})
 }
 
-// An instance that has the Lease decides when it knows what was bound before.
-func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
+// A holder that cannot take a shard ends the instance. Without an election it takes the
+// one shard at once.
+func TestHolderThatCannotTakeAShard(t *testing.T) {
+	wrong := errors.New("no policy")
+	for _, namespace := range []string{"", "system"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLessee(t, nil)
+			l.leader.Namespace = namespace
+			l.d.err = wrong
+			ctx, end := context.WithCancelCause(context.Background())
+			stopped := make(chan struct{})
+			close(stopped)
+			go l.Run(ctx, stopped, end)
+			synctest.Wait()
+			if got := context.Cause(ctx); !errors.Is(got, wrong) {
+				t.Errorf("it ends with %v", got)
+			}
+		})
+	}
+}
+
+// Of two shards, an instance that is alone takes both; the other instance that comes gets
+// one of them, once it was given up.
+func TestShardIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newTestPod("late", 1)
-		p.Spec.NodeName = "n"
-		l, y, _, end, stopped := leading(t, p)
-		if l.held[0].Load() || l.holder(LeaseName) != "a" {
-			t.Errorf("it decides: %t; the lease is %q's", l.held[0].Load(), l.holder(LeaseName))
-		}
-		l.box.put(func(*mirror) { y.see(p) })
-		time.Sleep(time.Second)
+		one := newLessee(t, []string{"H800", "*"})
+		ctx, end := context.WithCancelCause(context.Background())
+		stopped := make(chan struct{})
+		go one.Run(ctx, stopped, end)
+		time.Sleep(5 * time.Second) // the fake API has no resource versions: a Lease expires 15 s after it is first seen
 		synctest.Wait()
-		if !l.held[0].Load() {
-			t.Error("it does not decide, and knows all")
+		if n := one.d.has(); n != 2 {
+			t.Errorf("the first decides on %d shards", n)
+		}
+		other := newLessee(t, []string{"H800", "*"})
+		other.leader.Identity, other.Election.client, other.client = "b", one.client, one.client
+		go other.Run(ctx, stopped, end)
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		if a, b := one.d.has(), other.d.has(); a != 1 || b != 1 {
+			t.Errorf("they decide on %d and %d shards", a, b)
 		}
 		end(nil)
 		close(stopped)
@@ -378,11 +343,9 @@ func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
 
 // A renewal that gets no answer leaves time for another before the renew deadline.
 func TestRenewalsEndInTime(t *testing.T) {
-	s, err := New(Config{API: &rest.Config{Host: "http://127.0.0.1:1"}, Leader: Leader{Namespace: "system", Identity: "a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.leasing.CoordinationV1().RESTClient().(*rest.RESTClient).Client.Timeout; got != 5*time.Second {
+	l := Leader{}
+	l.Settle()
+	if got := LeaseConfig(&rest.Config{Host: "http://127.0.0.1:1"}, &l).Timeout; got != 5*time.Second {
 		t.Errorf("a renewal may take %v, want half the renew deadline of 10s", got)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package kube
+package lease
 
 import (
 	"net"

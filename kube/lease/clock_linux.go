@@ -1,4 +1,4 @@
-package kube
+package lease
 
 import (
 	"time"
@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot is a clock that goes on while this process is stopped and while the
+// SinceBoot is a clock that goes on while this process is stopped and while the
 // machine is suspended, and that nobody sets. Go's own stands still in a suspend.
-func sinceBoot() time.Duration {
+func SinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		panic(err) // every kernel that Go runs on has it

@@ -1,17 +1,17 @@
 //go:build !linux
 
-package kube
+package lease
 
 import (
 	"sync"
 	"time"
 )
 
-// sinceBoot is a clock that goes on while this process is stopped and while the
+// SinceBoot is a clock that goes on while this process is stopped and while the
 // machine is suspended, and never goes back: it gains whichever is more of what Go's
 // own clock gained, which may stand still in a suspend, and what the time of day
 // did, which somebody may set. So a lease may look older than it is, not fresher.
-func sinceBoot() time.Duration { return passed.add(time.Now()) }
+func SinceBoot() time.Duration { return passed.add(time.Now()) }
 
 var passed elapsed
 
