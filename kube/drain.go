@@ -102,7 +102,7 @@ func (m *mirror) replaced(p *pod, d *translate.Drain) bool {
 		return false
 	}
 	for _, r := range p.object.deviceClaims {
-		if !r.template {
+		if !r.Template {
 			return false
 		}
 	}

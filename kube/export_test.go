@@ -144,18 +144,16 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 			seen = x.ResourceVersion
 		}
 	case "DeviceClass":
-		if x := m.dra.classes[name]; x != nil {
+		if x := m.devices.Class(name); x != nil {
 			seen = x.ResourceVersion
 		}
 	case "ResourceClaim":
-		if x := m.dra.claims[key(namespace, name)]; x != nil && x.object != nil {
-			seen = x.object.ResourceVersion
+		if x := m.devices.Claim(namespace, name); x != nil {
+			seen = x.ResourceVersion
 		}
 	case "ResourceSlice": // of which the generation is kept
-		for _, n := range m.dra.nodes {
-			if x := n.slices[name]; x != nil {
-				seen = strconv.FormatInt(x.Generation, 10)
-			}
+		if x := m.devices.Slice(name); x != nil {
+			seen = strconv.FormatInt(x.Generation, 10)
 		}
 	}
 	want, _ := strconv.ParseUint(version, 10, 64)

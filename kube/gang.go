@@ -231,8 +231,8 @@ func (g *group) unready() (reason, detail string) {
 		return "", ""
 	case list[0].object.wrong != "":
 		return ReasonMisconfigured, list[0].object.wrong
-	case list[0].needs != nil && list[0].needs.reason != "":
-		return list[0].needs.reason, list[0].needs.detail
+	case list[0].needs != nil && list[0].needs.Reason != "":
+		return list[0].needs.Reason, list[0].needs.Detail
 	}
 	return ReasonVolume, list[0].volumes.Wait
 }

@@ -27,7 +27,7 @@ func TestGPUKinds(t *testing.T) {
 	w.pod("amd", asking("amd.com/gpu", "1"))
 	w.pod("first")
 	w.on("amd>", "first>nvidia")
-	w.waits("amd", core.NoNode.String(), "no node has GPUs of model amd.com/gpu")
+	w.waits("amd", core.NoNode.String(), "no node has GPUs of resource amd.com/gpu")
 	w.node("amd", "r1", offering("amd.com/gpu", "2"))
 	w.on("amd>amd")
 
@@ -125,7 +125,7 @@ func TestGPUsOfTheJob(t *testing.T) {
 	w.pod("w1", in("wrong"), asking("cpu", "1"))
 	w.pod("w2", in("wrong"), asking("cpu", "1"))
 	w.on("w1,w2>,")
-	if n := w.m.pods[w.pods["default/w1"].UID].needs; n == nil || n.reason != ReasonMisconfigured {
+	if n := w.m.pods[w.pods["default/w1"].UID].needs; n == nil || n.Reason != ReasonMisconfigured {
 		t.Errorf("memory and a part are asked for: %+v", n)
 	}
 

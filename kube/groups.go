@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -99,7 +100,7 @@ const (
 	// names, here or in its queue.
 	ReasonPriorityClassForbidden = "PriorityClassForbidden"
 	// ReasonMisconfigured: a label, annotation or field is not as expected.
-	ReasonMisconfigured = "Misconfigured"
+	ReasonMisconfigured = devices.ReasonMisconfigured
 	// ReasonGangUnknown: the object that says how large the gang is cannot be
 	// read.
 	ReasonGangUnknown = "GangUnknown"

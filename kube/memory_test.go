@@ -78,9 +78,6 @@ func TestGPUMemory(t *testing.T) {
 		w.gone(name[len("default/"):])
 	}
 	w.settle()
-	if len(w.m.memories.pods) != 0 {
-		t.Errorf("pods are kept: %d", len(w.m.memories.pods))
-	}
 }
 
 // Slices of a GPU by MIG are counted by their names, beside whole GPUs.

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
@@ -59,9 +60,7 @@ type mirror struct {
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
 
-	dra      draTables
-	memories memories
-	gpuKinds gpuKinds
+	devices *devices.Index
 
 	waiters  map[*group]bool // of which pods wait, and some that wait no more
 	asking   []*group        // those that are to be asked next why they wait
@@ -172,7 +171,7 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
 		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), peers: peers.New(), storage: storage.New(),
-		policies: newPolicies(policy), topologies: newTopologies(levels), dra: newDRA(), acts: acts{wake: core.Never},
+		policies: newPolicies(policy), topologies: newTopologies(levels), devices: devices.New(), acts: acts{wake: core.Never},
 		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{}, uncounted: map[types.UID]act.Pod{},
 		shards: oneShard(), arrived: map[string]*node{}, newEngine: newEngine,
 	}
@@ -319,8 +318,6 @@ func (m *mirror) done() {
 // settle tells the engine what has changed in nodes and groups.
 func (m *mirror) settle() {
 	m.recheck()
-	m.remember()
-	m.sortOut()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
 			changed := make([]*node, 0, len(m.dirtyNodes))
@@ -459,7 +456,7 @@ func (m *mirror) unplace(p *pod, name string) {
 		m.enlist(o) // there may be GPUs for it now
 	}
 	m.noteNode(n)
-	if n.gone && len(n.pods) == 0 || m.dra.nodes[name] != nil || m.panics.untold > 0 {
+	if n.gone && len(n.pods) == 0 || m.devices.Publishes(name) || m.panics.untold > 0 {
 		m.dirtyNodes[name] = n
 	}
 }

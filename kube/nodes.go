@@ -28,13 +28,9 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 	}
 	if n.gone || n.object == nil || !maps.Equal(n.object.node.Labels, o.node.Labels) {
 		clear(m.topologies.labelled)
-		m.memories.mib = nil
-	} else if n.object.node.GPUs != o.node.GPUs { // a driver that came late
-		m.memories.mib = nil
 	}
-	m.gpuKinds.count(n, -1)
 	n.object, n.gone = o, false
-	m.gpuKinds.count(n, 1)
+	m.devices.ObserveNode(n.forDevices())
 	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
 	if o.undrained != "" {
 		m.log.Warn("cannot drain a node", "node", o.Name, "why", o.undrained)
@@ -51,10 +47,9 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 // the garbage collector has taken them away.
 func (m *mirror) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil && !n.gone {
-		m.gpuKinds.count(n, -1)
 		n.gone = true
+		m.devices.ForgetNode(name)
 		clear(m.topologies.labelled)
-		m.memories.mib = nil
 		m.topologies.survey(n, 0)
 		m.watchOver(n)
 		delete(m.draining, name)
@@ -99,7 +94,7 @@ func (m *mirror) tellNode(n *node) {
 		want.Cordoned = want.Cordoned || n.count >= want.MaxPods
 		want.MaxPods = max(1, want.MaxPods-n.count)
 	}
-	m.publish(n, &want)
+	m.devices.Describe(&want)
 	n.closed = want.Cordoned
 	want.Cordoned = m.shut(n, &want) || n.closed || m.untoldOn(n)
 	switch {
@@ -158,7 +153,7 @@ func (m *mirror) tellHealth(n *node) {
 		used |= p.devices
 		unbooked += p.unbooked()
 	}
-	if want, ok := m.unusable(n); ok {
+	if want, ok := m.devices.Unusable(&n.told, used); ok {
 		for g := n.told.GPUs - 1; g >= 0 && unbooked > 0; g-- {
 			if (want|used)>>g&1 == 0 {
 				want |= 1 << g

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -53,7 +54,7 @@ type podObject struct {
 	replaceable  bool            // by another pod of its owner, before it goes
 	move         *translate.Move // of one that moves, or did not in the end
 	staysAsTold  bool            // its status says that it did not
-	deviceClaims []claimRef
+	deviceClaims []devices.ClaimRef
 	// resource is the resource by which it asks for GPUs; extended the claim that
 	// was made for it where DRA provides that resource.
 	resource v1.ResourceName
@@ -157,7 +158,7 @@ func trimPod(p *v1.Pod) *podObject {
 	o.slow = p.Spec.TerminationGracePeriodSeconds != nil && *p.Spec.TerminationGracePeriodSeconds > int64(act.MaxGrace/time.Second)
 	o.counts, o.uncounted = translate.Counted(&p.ObjectMeta), translate.Uncounted(&p.ObjectMeta)
 	o.replaceable, o.move, o.staysAsTold = translate.Replaceable(p) != nil, translate.MoveOf(p), translate.StaysAsTold(p)
-	o.deviceClaims = podClaims(p)
+	o.deviceClaims = devices.PodClaims(p)
 	if o.request.GPU >= core.WholeGPU {
 		o.resource = translate.GPUResource(p)
 	}
@@ -268,7 +269,7 @@ type podGroupObject struct {
 	never    bool // its preemptionPolicy is Never
 	// scheduled is whether its condition says that it was scheduled once.
 	scheduled    bool
-	deviceClaims []claimRef
+	deviceClaims []devices.ClaimRef
 	pool         translate.Pool
 	said         string // what its labels and annotations say that counts while a pod has a place
 }
@@ -277,7 +278,7 @@ func trimPodGroup(g *schedulingv1beta1.PodGroup) *podGroupObject {
 	o := &podGroupObject{
 		ObjectMeta: trimMeta(&g.ObjectMeta),
 		created:    g.CreationTimestamp.Time,
-		whole:      g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, deviceClaims: groupClaims(g),
+		whole:      g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, deviceClaims: devices.GroupClaims(g),
 	}
 	// The API server writes a priority into groups that name no class: that of
 	// their pods counts then.

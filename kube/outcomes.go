@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -19,8 +20,8 @@ func (o outcomes) Bound(pod types.UID, ok, gone bool) {
 }
 
 func (o outcomes) ClaimWritten(c *resourceapi.ResourceClaim) {
-	written := trimDeviceClaim(c)
-	o.box.put(func(m *mirror) { m.claimWritten(written) })
+	written := devices.ClaimOf(c)
+	o.box.put(func(m *mirror) { m.devicesChanged(m.devices.ObserveWritten(written)) })
 }
 
 func (o outcomes) NotSuspended(id translate.Group) {

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
@@ -72,7 +73,7 @@ type pod struct {
 	withheld *bindAct
 	// needs is what it needs of a node with its devices; nil for its request, or
 	// when that has to be found out.
-	needs *needs
+	needs *devices.Needs
 	// around is the pod as the index of peers knows it.
 	around peers.Pod
 	// counted says that the node's capacity is less by what the pod takes.
@@ -140,7 +141,9 @@ func (m *mirror) podSeen(o *podObject) {
 		m.touch(p.group)
 	}
 	m.noteMove(p)
-	m.deviceClaimsSeen(p, old)
+	if !slices.Equal(o.deviceClaims, old.deviceClaims) {
+		m.claimRefsChanged(p, old.deviceClaims)
+	}
 	m.movesOn(p.group, old.phase, o.phase)
 	if p.around.Kept() && (o.phase != old.phase || o.node != old.node) {
 		m.touch(p.group)
@@ -194,11 +197,7 @@ func (m *mirror) changeOwner(p *pod, o *podObject) {
 	if g := p.group; g != nil && len(g.pods) == 1 {
 		g.admitted = admitted // it is the same job still
 	}
-	for _, r := range o.deviceClaims {
-		if c := m.dra.claims[key(o.Namespace, r.claim)]; c != nil {
-			m.claimChanged(c) // to those that share it, it was gone
-		}
-	}
+	m.devicesChanged(m.devices.Review(o.Namespace, o.deviceClaims)) // to those that share them, it was gone
 }
 
 func (m *mirror) newPod(o *podObject) {
@@ -235,7 +234,7 @@ func (m *mirror) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
 	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
-	m.refer(p)
+	m.devices.Refer(p.object.UID, p.object.Namespace, p.object.deviceClaims)
 	m.notePod(p)
 	m.relabel(g)
 }
@@ -263,15 +262,17 @@ func (m *mirror) podsListed(list []*podObject) {
 func (m *mirror) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
 	delete(m.moving, p.object.UID)
-	delete(m.memories.pods, p)
-	m.lifted(p)
+	m.devices.ForgetPod(p.object.UID)
+	if p.inFlight {
+		m.devices.Lift(p.object.UID, p.target, p.devices)
+	}
 	m.notePod(p)
 	m.uncount(p)
 	m.unplace(p, p.target)
 	m.answered(p)
 	m.peers.ForgetPod(&p.around)
 	m.volumesChanged(m.storage.ForgetPod(p.object.UID))
-	m.unrefer(p, p.object.deviceClaims)
+	m.devicesChanged(m.devices.Unrefer(p.object.UID, p.object.Namespace, p.object.deviceClaims))
 	if p.group != nil {
 		delete(p.group.pods, p.object.UID)
 		delete(p.group.loose, p.object.UID)
@@ -324,7 +325,7 @@ func (m *mirror) uncount(p *pod) {
 func (m *mirror) bound(uid types.UID, ok, gone bool) {
 	p := m.pods[uid]
 	if p == nil || !p.inFlight {
-		m.landed(uid)
+		m.devicesChanged(m.devices.Land(uid))
 		return
 	}
 	defer m.answered(p)
@@ -440,7 +441,7 @@ func (m *mirror) devicesOf(p *pod, n *node) []int {
 	if want == 0 || n == nil {
 		return nil
 	}
-	if gpus, ok := m.claimed(p); ok && len(gpus) == want {
+	if gpus, ok := m.devices.Has(p.needs, p.object.Namespace, p.object.extended, p.target); ok && len(gpus) == want {
 		return gpus
 	}
 	part := min(gpu, core.WholeGPU)
@@ -551,7 +552,7 @@ func (p *pod) share() core.Milli {
 
 // ready reports whether a pod could be placed as far as the pod goes.
 func (p *pod) ready() bool {
-	return p.object.wrong == "" && !p.object.otherGates && p.volumes.Wait == "" && (p.needs == nil || p.needs.reason == "")
+	return p.object.wrong == "" && !p.object.otherGates && p.volumes.Wait == "" && (p.needs == nil || p.needs.Reason == "")
 }
 
 // takes is what a pod takes of its node, volumes included.

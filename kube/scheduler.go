@@ -4,8 +4,8 @@
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  quarantine.go unread.go                         what a panic of the engine costs, and one while an object is taken in
-//	  nodes.go dra*.go memory.go pods.go groups.go gang.go submit.go terms.go admitted.go volumes.go queues.go policies.go topologies.go priorities.go
-//	storage/ peers/                                   indexes: what pods need of nodes for their volumes, and of the pods around them
+//	  nodes.go devices.go pods.go groups.go gang.go submit.go terms.go admitted.go volumes.go queues.go policies.go topologies.go priorities.go
+//	storage/ devices/ peers/                          indexes: what pods need of nodes for volumes and devices, and of the pods around them
 //	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
 //	evict.go suspend.go admitted.go                   what decisions ask for, as acts
 //	status.go standing.go                             what is reported: why jobs wait, the statuses of our own objects

@@ -207,7 +207,7 @@ func (m *mirror) handOver() {
 // underWay reports whether a binding was sent and not answered that is of a job
 // of the shard, or to a node of it.
 func (m *mirror) underWay(shard int) bool {
-	if len(m.dra.inFlight) > 0 {
+	if m.devices.InFlight() {
 		return true
 	}
 	for _, p := range m.pods {

@@ -507,13 +507,14 @@ func TestShardIsKeptWhileBindingsAreUnderWay(t *testing.T) {
 		if r.holders[r.shard(shard)] != b {
 			t.Errorf("%s is given up while a binding is under way", shard)
 		}
-		b.dra.inFlight["gone"] = nil
+		b.devices.ObserveSlice(&translate.Slice{Name: "h", Node: "h"})
+		b.devices.Lift("gone", "h", 1)
 		r.answer(b, true)
 		r.decide(b)
 		if r.holders[r.shard(shard)] != b {
 			t.Errorf("%s is given up while devices are being claimed", shard)
 		}
-		delete(b.dra.inFlight, "gone")
+		b.devices.Land("gone")
 		r.decide(b)
 		if r.holders[r.shard(shard)] != nil {
 			t.Errorf("%s is kept though nothing is under way", shard)

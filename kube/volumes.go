@@ -88,7 +88,7 @@ func (m *mirror) recount(p *pod, v *storage.Needs) {
 func (p *pod) request() core.Request {
 	r := p.object.request
 	if p.needs != nil {
-		r = p.needs.request
+		r = p.needs.Request
 	}
 	if len(p.object.claims) > 0 {
 		translate.Require(&r, &p.volumes.Nodes)

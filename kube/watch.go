@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
@@ -187,17 +188,18 @@ func (s *Scheduler) watchDevices(ctx context.Context, synced *[]<-chan struct{})
 		return err
 	}
 	client := s.client.ResourceV1().RESTClient()
-	slices := follow(s, translate.SliceOf, (*mirror).sliceSeen, (*mirror).sliceGone, (*mirror).slicesListed)
-	classes := follow(s, trimDeviceClass, (*mirror).deviceClassSeen, func(m *mirror, o *deviceClassObject) { m.deviceClassGone(o.Name) }, (*mirror).deviceClassesListed)
-	claims := follow(s, trimDeviceClaim, (*mirror).deviceClaimSeen, func(m *mirror, o *deviceClaimObject) { m.deviceClaimGone(keyOf(o)) }, (*mirror).deviceClaimsListed)
-	rules := follow(s, translate.TaintRuleOf, (*mirror).taintRuleSeen, func(m *mirror, o *translate.TaintRule) { m.taintRuleGone(o.Name) }, (*mirror).taintRulesListed)
+	type index = *devices.Index
+	slices := follow(s, translate.SliceOf, inDevices(index.ObserveSlice), inDevices(index.ForgetSlice), inDevices(index.ReplaceSlices))
+	classes := follow(s, devices.ClassOf, inDevices(index.ObserveClass), inDevices(index.ForgetClass), inDevices(index.ReplaceClasses))
+	claims := follow(s, devices.ClaimOf, inDevices(index.ObserveClaim), inDevices(index.ForgetClaim), inDevices(index.ReplaceClaims))
+	rules := follow(s, translate.TaintRuleOf, inDevices(index.ObserveTaintRule), inDevices(index.ForgetTaintRule), inDevices(index.ReplaceTaintRules))
 	start(ctx, slices, client, "resourceslices", &resourceapi.ResourceSlice{}, synced)
 	start(ctx, classes, client, "deviceclasses", &resourceapi.DeviceClass{}, synced)
 	start(ctx, claims, client, "resourceclaims", &resourceapi.ResourceClaim{}, synced)
 	if served["devicetaintrules"] {
 		start(ctx, rules, client, "devicetaintrules", &resourceapi.DeviceTaintRule{}, synced)
 	}
-	s.mirror.dra.served = true
+	s.mirror.devices.Serve()
 	return nil
 }
 

@@ -44,7 +44,8 @@ var mayImport = map[string][]string{
 	"kube/act":       {"api/", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
 	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
-	"kube/peers":     {"core", "kube/translate"}, // this and those below are indexes: they know nothing of the tables that ask them
+	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing of the tables that ask them
+	"kube/peers":     {"core", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
 	"kube/console":   {"core", "api/", "kube", "kube/translate", "internal/table"},
 	"kube/trace":     {"kube"},

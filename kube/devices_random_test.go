@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -197,16 +198,16 @@ func randomClaims(t *testing.T, r *rand.Rand) {
 }
 
 // unreserve takes a pod off a claim, as the controller does.
-func (d *devices) unreserve(claim, pod string) {
+func (d *dra) unreserve(claim, pod string) {
 	c := d.claims[claim]
 	c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.Name == pod })
 	d.seen(c)
 }
 
 // sliceAway has a driver take its slice back, and publish it again.
-func (d *devices) sliceAway(node string) {
+func (d *dra) sliceAway(node string) {
 	s := d.slices[node+"gpu.nvidia.com"]
-	d.m.sliceGone(translate.SliceOf(s))
+	inDevices((*devices.Index).ForgetSlice)(d.m, translate.SliceOf(s))
 	d.settle()
-	d.m.sliceSeen(translate.SliceOf(s))
+	inDevices((*devices.Index).ObserveSlice)(d.m, translate.SliceOf(s))
 }

@@ -16,11 +16,12 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// devices is a world whose nodes publish their GPUs by DRA.
-type devices struct {
+// dra is a world whose nodes publish their GPUs by DRA.
+type dra struct {
 	*world
 	claims  map[string]*resourceapi.ResourceClaim
 	slices  map[string]*resourceapi.ResourceSlice
@@ -29,11 +30,11 @@ type devices struct {
 	refuse map[string]bool
 }
 
-func newDevices(t testing.TB) *devices {
-	d := &devices{
+func newDevices(t testing.TB) *dra {
+	d := &dra{
 		world: newWorld(t), claims: map[string]*resourceapi.ResourceClaim{}, slices: map[string]*resourceapi.ResourceSlice{}, refuse: map[string]bool{},
 	}
-	d.m.dra.served = true
+	d.m.devices.Serve()
 	d.deviceClass("gpu.nvidia.com", `device.driver == "gpu.nvidia.com"`)
 	d.deviceClass("nic", `device.driver == "dra.net"`)
 	d.onBind = d.reserve
@@ -48,8 +49,8 @@ func newDevices(t testing.TB) *devices {
 	return d
 }
 
-func (d *devices) deviceClass(name, selector string) {
-	d.m.deviceClassSeen(trimDeviceClass(&resourceapi.DeviceClass{
+func (d *dra) deviceClass(name, selector string) {
+	inDevices((*devices.Index).ObserveClass)(d.m, devices.ClassOf(&resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{Selectors: celSelectors(selector)},
 	}))
 }
@@ -63,7 +64,7 @@ func celSelectors(list ...string) []resourceapi.DeviceSelector {
 }
 
 // published adds a node without GPUs of its own and a slice with so many.
-func (d *devices) published(name, product string, gpus int, with ...change[*resourceapi.ResourceSlice]) {
+func (d *dra) published(name, product string, gpus int, with ...change[*resourceapi.ResourceSlice]) {
 	d.node(name, "", func(n *v1.Node) { delete(n.Status.Allocatable, v1alpha1.GPUResource) })
 	d.slice(name, "gpu.nvidia.com", func(s *resourceapi.ResourceSlice) {
 		for i := range gpus {
@@ -81,7 +82,7 @@ func (d *devices) published(name, product string, gpus int, with ...change[*reso
 }
 
 // nics adds network interfaces to a node, one on the PCIe root of each GPU.
-func (d *devices) nics(name string, count int) {
+func (d *dra) nics(name string, count int) {
 	d.slice(name, "dra.net", func(s *resourceapi.ResourceSlice) {
 		for i := range count {
 			s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{
@@ -94,7 +95,7 @@ func (d *devices) nics(name string, count int) {
 	})
 }
 
-func (d *devices) slice(node, driver string, with ...change[*resourceapi.ResourceSlice]) {
+func (d *dra) slice(node, driver string, with ...change[*resourceapi.ResourceSlice]) {
 	s := d.slices[node+driver]
 	if s == nil {
 		s = &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node + "-" + driver}, Spec: resourceapi.ResourceSliceSpec{
@@ -105,7 +106,7 @@ func (d *devices) slice(node, driver string, with ...change[*resourceapi.Resourc
 	for _, f := range with {
 		f(s)
 	}
-	d.m.sliceSeen(translate.SliceOf(s))
+	inDevices((*devices.Index).ObserveSlice)(d.m, translate.SliceOf(s))
 }
 
 // asksFor is a claim's request for devices of a class.
@@ -118,7 +119,7 @@ func asksFor(name, class string, count int64, selectors ...string) resourceapi.D
 }
 
 // deviceClaim adds a claim, or changes it.
-func (d *devices) deviceClaim(name string, requests []resourceapi.DeviceRequest, with ...change[*resourceapi.ResourceClaim]) {
+func (d *dra) deviceClaim(name string, requests []resourceapi.DeviceRequest, with ...change[*resourceapi.ResourceClaim]) {
 	c := d.claims[name]
 	if c == nil {
 		c = &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: d.uid()}}
@@ -132,10 +133,10 @@ func (d *devices) deviceClaim(name string, requests []resourceapi.DeviceRequest,
 }
 
 // seen has the mirror see a claim as it is.
-func (d *devices) seen(c *resourceapi.ResourceClaim) {
+func (d *dra) seen(c *resourceapi.ResourceClaim) {
 	d.version++
 	c.ResourceVersion = fmt.Sprint(d.version)
-	d.m.deviceClaimSeen(trimDeviceClaim(c.DeepCopy()))
+	inDevices((*devices.Index).ObserveClaim)(d.m, devices.ClaimOf(c.DeepCopy()))
 }
 
 // claiming makes a pod ask by claims alone.
@@ -149,13 +150,13 @@ func claiming(names ...string) change[*v1.Pod] {
 }
 
 // asker adds a pod, and a claim of its name for so many GPUs, 0 for all of a node.
-func (d *devices) asker(name string, gpus int64, selectors ...string) {
+func (d *dra) asker(name string, gpus int64, selectors ...string) {
 	d.deviceClaim(name, []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", gpus, selectors...)})
 	d.pod(name, claiming(name))
 }
 
 // reserve writes the claims of a binding as the API would.
-func (d *devices) reserve(b *bindAct) bool {
+func (d *dra) reserve(b *bindAct) bool {
 	for _, o := range b.Claims {
 		c := d.claims[o.Name]
 		if o.Wrong != "" || c == nil || c.UID != o.UID || d.refuse[o.Name] {
@@ -182,17 +183,17 @@ func (d *devices) reserve(b *bindAct) bool {
 }
 
 // over ends a pod: its claims stay its until released.
-func (d *devices) over(name string) { d.gone(name) }
+func (d *dra) over(name string) { d.gone(name) }
 
 // freed does what the controller does when the last consumer of a claim is gone.
-func (d *devices) freed(name string) {
+func (d *dra) freed(name string) {
 	c := d.claims[name]
 	c.Status.ReservedFor, c.Status.Allocation = nil, nil
 	d.seen(c)
 }
 
 // has returns the devices of a claim as request:pool/device.
-func (d *devices) has(name string) string {
+func (d *dra) has(name string) string {
 	var out []string
 	if a := d.claims[name].Status.Allocation; a != nil {
 		for _, r := range a.Devices.Results {
@@ -202,7 +203,7 @@ func (d *devices) has(name string) string {
 	return strings.Join(out, " ")
 }
 
-func (d *devices) holds(want ...string) {
+func (d *dra) holds(want ...string) {
 	d.t.Helper()
 	for _, w := range want {
 		name, devices, _ := strings.Cut(w, "=")
@@ -345,21 +346,21 @@ func TestDeviceHealth(t *testing.T) {
 		DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: ptr.To("a"), Device: ptr.To("gpu-2")},
 		Taint:          resourceapi.DeviceTaint{Key: "worn", Effect: resourceapi.DeviceTaintEffectNoSchedule},
 	}}
-	d.m.taintRuleSeen(translate.TaintRuleOf(rule))
+	inDevices((*devices.Index).ObserveTaintRule)(d.m, translate.TaintRuleOf(rule))
 	for _, name := range []string{"one", "two", "three"} {
 		d.asker(name, 1)
 	}
 	d.on("one>a", "two>", "three>")
 	d.holds("one=x:a/gpu-1")
-	d.m.taintRuleGone("r")
+	inDevices((*devices.Index).ForgetTaintRule)(d.m, translate.TaintRuleOf(rule))
 	d.on("two>a", "three>")
 	d.holds("two=x:a/gpu-2")
 	// The driver restarts: for a while there is no slice.
 	gone := d.slices["agpu.nvidia.com"]
-	d.m.sliceGone(translate.SliceOf(gone))
+	inDevices((*devices.Index).ForgetSlice)(d.m, translate.SliceOf(gone))
 	d.on("one>a", "two>a", "three>")
 	gone.Spec.Devices[0].Taints = nil
-	d.m.sliceSeen(translate.SliceOf(gone))
+	inDevices((*devices.Index).ObserveSlice)(d.m, translate.SliceOf(gone))
 	d.on("three>a")
 	d.holds("three=x:a/gpu-0")
 }
@@ -582,7 +583,7 @@ func TestSlicesLate(t *testing.T) {
 	second.Name = "a-2"
 	second.Spec.Devices[0].Name = "gpu-1"
 	second.Spec.Devices[0].Attributes["index"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
-	d.m.sliceSeen(translate.SliceOf(second))
+	inDevices((*devices.Index).ObserveSlice)(d.m, translate.SliceOf(second))
 	d.on("q>a", "p>a")
 	d.holds("e=x:a/gpu-1")
 }

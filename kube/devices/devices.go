@@ -1,0 +1,361 @@
+// Package devices says which GPUs and network devices pods need, and what nodes offer
+// of them: through dynamic resource allocation (DRA), by the resources of device
+// plugins, and by the memory of a GPU.
+//
+// GPUs that DRA drivers publish in ResourceSlices become the engine's like those of a
+// device plugin; a device that is tainted, or that a claim has of which the engine knows
+// no pod, is unhealthy to it. What claims ask for becomes a number of GPUs and
+// requirements on pseudo labels: a node has the label of a selector with the value
+// "all" where the selector holds for all of its GPUs. The devices that the engine
+// chooses are written into the claims before the pod is bound.
+//
+// [Index] observes slices, classes, taint rules, claims and nodes, each as it is now,
+// and which pods refer to which claims. It is asked what a pod needs ([Index.Resolve]),
+// what a node has ([Index.Describe], [Index.Unusable]), and how the devices that were
+// chosen are dealt out to claims ([Index.Grant]). All of them return what they changed
+// ([Change]). The index knows nothing of jobs or of the engine, and does no I/O.
+package devices
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Reasons for which a pod cannot be placed.
+const (
+	// ReasonClaimPending says that a claim of the pod is not there, or not free.
+	ReasonClaimPending = "ResourceClaimPending"
+	// ReasonMisconfigured says that its author must change something.
+	ReasonMisconfigured = "Misconfigured"
+)
+
+// Change is what an observation or a question changed. All lists are in ascending order.
+type Change struct {
+	// Pods need something else, perhaps: they are to be resolved again if they wait.
+	Pods []types.UID
+	// Stale are pods whose needs hold no more, for another is to carry the devices that
+	// they share. They need not be resolved before they are looked at next.
+	Stale []types.UID
+	// Nodes are those of which Describe or Unusable answers something else.
+	Nodes []string
+	// Rebuild says that what was resolved of pods without claims holds no more either.
+	Rebuild bool
+	// Release lists the claims whose devices are to be given back.
+	Release []Write
+	// Warnings says which nodes cannot be used, and why.
+	Warnings []Warning
+}
+
+// Warning says why the devices of a node cannot be used.
+type Warning struct{ Node, Why string }
+
+// Index is what is known of devices. It is not safe for concurrent use.
+type Index struct {
+	served    bool
+	claims    map[types.NamespacedName]*claim
+	classes   map[string]*Class
+	resources map[v1.ResourceName]*Class // the classes that provide them
+	rules     map[string]*translate.TaintRule
+	published map[string]*published // by node
+	pools     map[poolID]string     // their nodes
+	held      map[translate.DeviceID]*claim
+	questions map[string]*question
+	// inFlight has the claimed devices of pods that went while they were being bound.
+	inFlight map[types.UID][]translate.DeviceID
+	// any says that there was a node with GPUs published by DRA: pods that ask for GPUs
+	// by the resource are kept off such nodes.
+	any bool
+	// moved says that devices are others than when the pods in stuck were looked at
+	// last, which wait for some.
+	moved bool
+	stuck map[types.UID]bool
+
+	plugins plugins
+	changes changes
+}
+
+// New returns an index that knows of nothing.
+func New() *Index {
+	return &Index{
+		claims: map[types.NamespacedName]*claim{}, classes: map[string]*Class{}, rules: map[string]*translate.TaintRule{},
+		published: map[string]*published{}, pools: map[poolID]string{}, held: map[translate.DeviceID]*claim{},
+		questions: map[string]*question{}, inFlight: map[types.UID][]translate.DeviceID{}, stuck: map[types.UID]bool{},
+		plugins: newPlugins(), changes: newChanges(),
+	}
+}
+
+// Serve notes that the cluster serves DRA. Before that, pods with claims wait.
+func (x *Index) Serve() { x.served = true }
+
+// Claim returns a claim as it was observed last, nil if there is none.
+func (x *Index) Claim(namespace, name string) *Claim {
+	if c := x.claims[types.NamespacedName{Namespace: namespace, Name: name}]; c != nil {
+		return c.object
+	}
+	return nil
+}
+
+// Class returns a class as it was observed last, nil if there is none.
+func (x *Index) Class(name string) *Class { return x.classes[name] }
+
+// Slice returns a slice of a node as it was observed last, nil if there is none.
+func (x *Index) Slice(name string) *translate.Slice {
+	for _, p := range x.published {
+		if s := p.slices[name]; s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// claim is a ResourceClaim, or the name of one to which pods refer.
+type claim struct {
+	object *Claim // nil while there is none
+	users  map[types.UID]bool
+	// carrier is the pod to which the engine counts the devices, "" for none; the others
+	// that share the claim go where it is.
+	carrier types.UID
+	// granted is what is being written into it.
+	granted *allocation
+}
+
+func (x *Index) claimOf(k types.NamespacedName) *claim {
+	c := x.claims[k]
+	if c == nil {
+		c = &claim{users: map[types.UID]bool{}}
+		x.claims[k] = c
+	}
+	return c
+}
+
+// ObserveClaim takes in a claim as it is now. One that is older than what is known is
+// passed over, for what is written is taken in at once.
+func (x *Index) ObserveClaim(o *Claim) Change {
+	x.observeClaim(o)
+	return x.changes.take()
+}
+
+func (x *Index) observeClaim(o *Claim) {
+	c := x.claimOf(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+	if c.object != nil && c.object.UID == o.UID && o.version < c.object.version {
+		return
+	}
+	x.hold(c, o)
+	x.changes.users(c)
+}
+
+// ObserveWritten takes in a claim as the API returned it after a change. One that is
+// not known was deleted meanwhile.
+func (x *Index) ObserveWritten(o *Claim) Change {
+	if old := x.Claim(o.Namespace, o.Name); old == nil || old.UID != o.UID {
+		return Change{}
+	}
+	return x.ObserveClaim(o)
+}
+
+// ForgetClaim takes in that a claim was deleted.
+func (x *Index) ForgetClaim(o *Claim) Change {
+	x.forgetClaim(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+	return x.changes.take()
+}
+
+func (x *Index) forgetClaim(k types.NamespacedName) {
+	c := x.claims[k]
+	if c == nil {
+		return
+	}
+	x.hold(c, nil)
+	x.changes.users(c)
+	if len(c.users) == 0 {
+		delete(x.claims, k)
+	}
+}
+
+// ReplaceClaims takes in all claims that there are.
+func (x *Index) ReplaceClaims(list []*Claim) Change {
+	there := map[types.NamespacedName]bool{}
+	for _, o := range list {
+		there[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = true
+		x.observeClaim(o)
+	}
+	for k := range x.claims {
+		if !there[k] {
+			x.forgetClaim(k)
+		}
+	}
+	return x.changes.take()
+}
+
+// hold notes which devices a claim has now.
+func (x *Index) hold(c *claim, o *Claim) {
+	moved := func(list []translate.DeviceID) {
+		for _, d := range list {
+			x.changes.node(x.pools[poolID{d.Driver, d.Pool}])
+		}
+	}
+	if c.object != nil {
+		for _, d := range c.object.devices {
+			if x.held[d] == c {
+				delete(x.held, d)
+			}
+		}
+		moved(c.object.devices)
+	}
+	c.object = o
+	if o == nil {
+		c.granted = nil
+		return
+	}
+	if o.allocated {
+		c.granted = nil
+	}
+	for _, d := range o.devices {
+		x.held[d] = c
+	}
+	moved(o.devices)
+}
+
+// Refer notes that a pod refers to claims. Nothing changes for other pods.
+func (x *Index) Refer(pod types.UID, namespace string, refs []ClaimRef) {
+	for _, r := range refs {
+		if r.Claim != "" {
+			x.claimOf(types.NamespacedName{Namespace: namespace, Name: r.Claim}).users[pod] = true
+		}
+	}
+}
+
+// Unrefer notes that a pod refers to claims no longer.
+func (x *Index) Unrefer(pod types.UID, namespace string, refs []ClaimRef) Change {
+	for _, r := range refs {
+		k := types.NamespacedName{Namespace: namespace, Name: r.Claim}
+		c := x.claims[k]
+		if c == nil {
+			continue
+		}
+		delete(c.users, pod)
+		if c.carrier == pod {
+			c.carrier = ""
+		}
+		x.changes.users(c)
+		if c.object == nil && len(c.users) == 0 {
+			delete(x.claims, k)
+		}
+	}
+	return x.changes.take()
+}
+
+// Review has all pods resolved again that refer to the claims.
+func (x *Index) Review(namespace string, refs []ClaimRef) Change {
+	for _, r := range refs {
+		if c := x.claims[types.NamespacedName{Namespace: namespace, Name: r.Claim}]; c != nil {
+			x.changes.users(c)
+		}
+	}
+	return x.changes.take()
+}
+
+// ForgetPod takes in that a pod is gone, beside [Index.Unrefer].
+func (x *Index) ForgetPod(pod types.UID) {
+	delete(x.plugins.pods, pod)
+	delete(x.stuck, pod)
+}
+
+// Again returns the pods that are to be resolved again for what was observed since the
+// last call, and whether all are that ask for GPUs by a resource.
+func (x *Index) Again() (c Change, byResource bool) {
+	if x.moved {
+		x.moved = false
+		for uid := range x.stuck {
+			x.changes.pods[uid] = true
+		}
+		clear(x.stuck)
+	}
+	if x.plugins.memoryChanged() {
+		for uid := range x.plugins.pods {
+			x.changes.pods[uid] = true
+		}
+	}
+	return x.changes.take(), x.plugins.kindsChanged()
+}
+
+// ObserveClass takes in a device class as it is now.
+func (x *Index) ObserveClass(o *Class) Change {
+	x.classes[o.Name] = o
+	return x.classesChanged()
+}
+
+// ForgetClass takes in that a device class was deleted.
+func (x *Index) ForgetClass(o *Class) Change {
+	delete(x.classes, o.Name)
+	return x.classesChanged()
+}
+
+// ReplaceClasses takes in all device classes that there are.
+func (x *Index) ReplaceClasses(list []*Class) Change {
+	clear(x.classes)
+	for _, o := range list {
+		x.classes[o.Name] = o
+	}
+	return x.classesChanged()
+}
+
+func (x *Index) classesChanged() Change {
+	for _, c := range x.claims {
+		x.changes.users(c)
+	}
+	resources := map[v1.ResourceName]*Class{}
+	for _, o := range x.classes {
+		if old := resources[o.resource]; o.resource != "" && (old == nil || old.created.Before(&o.created) ||
+			old.created.Equal(&o.created) && o.Name < old.Name) {
+			resources[o.resource] = o
+		}
+	}
+	same := maps.EqualFunc(resources, x.resources, func(a, b *Class) bool {
+		return a.Name == b.Name && slices.Equal(a.selectors, b.selectors)
+	})
+	x.resources = resources
+	if x.any && !same {
+		x.changes.rebuild = true // all requests for the resource are others
+	}
+	return x.changes.take()
+}
+
+// changes collects a [Change].
+type changes struct {
+	pods, stale map[types.UID]bool
+	nodes       map[string]bool
+	rebuild     bool
+	release     []Write
+	warnings    []Warning
+}
+
+func newChanges() changes {
+	return changes{pods: map[types.UID]bool{}, stale: map[types.UID]bool{}, nodes: map[string]bool{}}
+}
+
+func (c *changes) users(of *claim) { maps.Copy(c.pods, of.users) }
+
+// node notes that a node is another to the engine; "" is none.
+func (c *changes) node(name string) {
+	if name != "" {
+		c.nodes[name] = true
+	}
+}
+
+// take returns what was collected, and begins again.
+func (c *changes) take() Change {
+	if len(c.pods)+len(c.stale)+len(c.nodes)+len(c.release)+len(c.warnings) == 0 && !c.rebuild {
+		return Change{}
+	}
+	out := Change{
+		Pods: slices.Sorted(maps.Keys(c.pods)), Stale: slices.Sorted(maps.Keys(c.stale)), Nodes: slices.Sorted(maps.Keys(c.nodes)),
+		Rebuild: c.rebuild, Release: c.release, Warnings: c.warnings,
+	}
+	*c = newChanges()
+	return out
+}

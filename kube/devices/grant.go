@@ -1,0 +1,226 @@
+package devices
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// The devices that the engine chose, dealt out to the claims of the pods.
+
+// allocation is what is written into a claim.
+type allocation = resourceapi.AllocationResult
+
+// Write asks to write a claim for a pod, or to take the pod off it.
+type Write struct {
+	Namespace, Name string
+	UID             types.UID
+	Version         string // its resource version as it was seen; empty: it is read first
+	Finalizer       bool   // as it was seen it has the finalizer of allocated claims
+	// Allocation is written unless the claim has it already; nil for none.
+	Allocation *resourceapi.AllocationResult
+	Consumer   resourceapi.ResourceClaimConsumerReference
+	// Last says that no pod uses the claim any more, the consumer's other pods
+	// included.
+	Last bool
+	// Wrong says why the devices cannot be had; empty if they can.
+	Wrong string
+}
+
+// Extended asks for a claim by which a pod gets what it asks for as an extended resource.
+type Extended struct {
+	Resource v1.ResourceName
+	Class    string // the DeviceClass that provides it; empty if none does any more
+	Config   []resourceapi.DeviceClassConfiguration
+	Devices  []translate.DeviceID
+}
+
+// Start is a pod that starts with the devices that were chosen for it.
+type Start struct {
+	Needs    *Needs
+	Node     string
+	GPUs     uint64          // the devices by number
+	Resource v1.ResourceName // by which it asks for GPUs
+	// Extends says that it has no claims and is on a node that is described by DRA: one
+	// is made for it.
+	Extends bool
+}
+
+// Granted is what is to be written before a pod is bound.
+type Granted struct {
+	Claims   []Write
+	Extended *Extended // nil for none
+}
+
+// Grant deals devices out to the claims of pods that start together, and returns what is
+// to be written for each: the devices for the pods that carry them, and that they use
+// them for the others that share them.
+func (x *Index) Grant(list []Start) ([]Granted, Change) {
+	wrong := map[*claim]string{}
+	for i := range list {
+		if list[i].Needs != nil {
+			x.deal(&list[i], wrong)
+		}
+	}
+	out := make([]Granted, len(list))
+	for i := range list {
+		s := &list[i]
+		if s.Needs == nil {
+			continue
+		}
+		if v := x.published[s.Node]; s.Extends && s.GPUs != 0 && v != nil {
+			e := &Extended{Resource: s.Resource}
+			e.Devices, _ = v.devices(s.GPUs)
+			if class := x.resources[s.Resource]; class != nil {
+				e.Class, e.Config = class.Name, class.config
+			}
+			out[i].Extended = e
+		}
+		for _, need := range s.Needs.claims {
+			c := need.claim
+			if o := c.object; o != nil {
+				out[i].Claims = append(out[i].Claims, Write{
+					Namespace: o.Namespace, Name: o.Name, UID: o.UID, Version: o.ResourceVersion,
+					Finalizer: o.finalizer, Consumer: need.consumer, Allocation: c.granted, Wrong: wrong[c],
+				})
+			}
+		}
+	}
+	return out, x.changes.take()
+}
+
+// deal gives the devices of a pod to the requests of the claims that it carries.
+func (x *Index) deal(s *Start, wrong map[*claim]string) {
+	v := x.published[s.Node]
+	if v == nil || v.inventory == nil {
+		return
+	}
+	gpus, nics := v.devices(s.GPUs)
+	for _, need := range s.Needs.claims {
+		c := need.claim
+		if !need.carries || c.object == nil || c.object.allocated {
+			continue
+		}
+		var grants []translate.Grant
+		for j := range c.object.spec.Requests {
+			r := &c.object.spec.Requests[j]
+			g := x.choose(r, v, &gpus, &nics)
+			if g == nil {
+				wrong[c] = fmt.Sprintf("node %s no longer has the devices for request %s", s.Node, r.Name)
+				break
+			}
+			grants = append(grants, *g)
+		}
+		if wrong[c] == "" {
+			c.granted = c.object.spec.Allocation(s.Node, grants)
+		}
+	}
+}
+
+// choose takes the devices of a request from those that the engine chose, of the first
+// alternative that the node has; nil if it has none.
+func (x *Index) choose(r *translate.ClaimRequest, v *published, gpus, nics *[]translate.DeviceID) *translate.Grant {
+	for i := range r.Any {
+		need := &r.Any[i]
+		class := x.classes[need.Class]
+		if class == nil {
+			continue
+		}
+		q, err := x.askSelector(class, need.Selectors)
+		if err != nil {
+			continue
+		}
+		from, count := gpus, need.Count
+		if a := v.answers[q]; a.nics == translate.MatchAll && a.gpus == translate.MatchNone {
+			from = nics
+		} else if a.gpus != translate.MatchAll {
+			continue
+		} else if count == 0 {
+			count = v.inventory.Count()
+		}
+		if len(*from) < count {
+			continue
+		}
+		grant := &translate.Grant{Need: need, Devices: (*from)[:count], Config: class.config}
+		*from = (*from)[count:]
+		return grant
+	}
+	return nil
+}
+
+// Refuse takes in that what was granted to a pod was not written.
+func (x *Index) Refuse(n *Needs) {
+	for _, need := range n.claims {
+		if need.carries {
+			need.claim.granted = nil
+		}
+	}
+}
+
+// Claims reports whether what a pod needs includes claims.
+func (n *Needs) Claims() bool { return n != nil && len(n.claims) > 0 }
+
+// Has returns the GPUs of a pod on a node by their numbers, as its claims say: the one
+// that was made for it, named by extended, or those that it carries. It is false when
+// the pod has no claims.
+func (x *Index) Has(n *Needs, namespace, extended, node string) ([]int, bool) {
+	if extended != "" {
+		if c := x.claims[types.NamespacedName{Namespace: namespace, Name: extended}]; c != nil {
+			return x.gpusOf(c, node), true
+		}
+	}
+	if !n.Claims() {
+		return nil, false
+	}
+	var out []int
+	for i := range n.claims {
+		if need := &n.claims[i]; need.carries {
+			out = append(out, x.gpusOf(need.claim, node)...)
+		}
+	}
+	return out, true
+}
+
+// gpusOf returns which GPUs of a node a claim has, by the engine's numbers.
+func (x *Index) gpusOf(c *claim, node string) []int {
+	p := x.published[node]
+	if p == nil || p.inventory == nil || c.object == nil {
+		return nil
+	}
+	devices := c.object.devices
+	if !c.object.allocated {
+		devices = translate.AllocatedDevices(c.granted)
+	}
+	var out []int
+	for i := range p.inventory.GPUs {
+		if d := &p.inventory.GPUs[i]; d.Name != "" && slices.Contains(devices, d.DeviceID) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Lift notes that a pod went while its claims were being written: its devices are not
+// free before that is over ([Index.Land]).
+func (x *Index) Lift(pod types.UID, node string, gpus uint64) {
+	if v := x.published[node]; v != nil && gpus != 0 {
+		x.inFlight[pod], _ = v.devices(gpus)
+	}
+}
+
+// Land takes in that the claims of a pod that went are written.
+func (x *Index) Land(pod types.UID) Change {
+	for _, d := range x.inFlight[pod] {
+		x.changes.node(x.pools[poolID{d.Driver, d.Pool}])
+	}
+	delete(x.inFlight, pod)
+	return x.changes.take()
+}
+
+// InFlight reports whether claims are being written of pods that went.
+func (x *Index) InFlight() bool { return len(x.inFlight) > 0 }

@@ -1,0 +1,441 @@
+package devices
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// What a pod needs of a node with its devices.
+
+// State is how a pod is when another is resolved with which it may share a claim.
+type State struct {
+	UID  types.UID
+	Name string
+	Job  translate.Group
+	// Placed says that it has a node, or that one was chosen for it.
+	Placed bool
+	// Stuck says that it waits, is not known to the engine, and cannot be placed.
+	Stuck bool
+}
+
+// Pod is a pod as it is when it is resolved.
+type Pod struct {
+	State
+	Namespace string
+	// Node is where it is placed; NodeMemory is how much the GPUs there have, in MiB, 0
+	// when it is not known.
+	Node       string
+	NodeMemory int64
+	// Request is what it asks for, with what is said of its job's GPUs; Inherits says
+	// that something is.
+	Request  core.Request
+	Inherits bool
+	Resource v1.ResourceName // by which it asks for GPUs, empty for none
+	Memory   int64           // MiB of a GPU for which it asks, 0 for none
+	Held     core.Milli      // how much of a GPU it has by its spec and status
+	Claims   []ClaimRef
+	// PodGroup is that of its job, nil for none. Together says that its job starts
+	// whole.
+	PodGroup *PodGroup
+	Together bool
+}
+
+// PodGroup is what is kept of the PodGroup of a pod that is resolved.
+type PodGroup struct {
+	Name   string
+	UID    types.UID
+	Claims []ClaimRef
+}
+
+// Needs is what a pod needs of a node, claims and devices included.
+type Needs struct {
+	Request core.Request
+	// Reason and Detail say why it cannot be placed, "" when it can.
+	Reason, Detail string
+	// Together says that its gang must share its node, for they share devices.
+	Together bool
+	claims   []claimNeed
+}
+
+// claimNeed is what is to be done about a claim when the pod is bound.
+type claimNeed struct {
+	claim    *claim
+	carries  bool // its devices are the pod's
+	consumer resourceapi.ResourceClaimConsumerReference
+}
+
+// resolution is how far a pod is resolved.
+type resolution struct {
+	*Index
+	pod  *Pod
+	find func(types.UID) (State, bool)
+	out  *Needs
+	// gpus and nics are how many devices the claims ask for that the pod carries.
+	gpus, nics int
+}
+
+// stop notes why the pod cannot be placed. What its author must change goes before what
+// may come by itself; else the first reason counts.
+func (r *resolution) stop(reason, format string, args ...any) {
+	if r.out.Reason == "" || reason == ReasonMisconfigured {
+		r.out.Reason, r.out.Detail = reason, fmt.Sprintf(format, args...)
+	}
+}
+
+// Resolve returns what a pod needs with its devices; nil if it is what it asks for, and
+// nothing else. find returns the state of another pod, false when it is gone.
+//
+// The first pod that is resolved with a claim carries the claim's devices: to the engine
+// they are its own.
+func (x *Index) Resolve(p *Pod, find func(types.UID) (State, bool)) (*Needs, Change) {
+	n := x.resolve(p, find)
+	return n, x.changes.take()
+}
+
+func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
+	if p.Memory > 0 {
+		return x.byMemory(p)
+	}
+	if len(p.Claims) == 0 {
+		if p.Inherits || p.Request.GPU > 0 && (x.any || x.plugins.others(p.Resource)) {
+			return x.byResource(p)
+		}
+		return nil
+	}
+	r := &resolution{Index: x, pod: p, find: find, out: &Needs{Request: withOwnSelector(p.Request)}}
+	if !x.served {
+		r.stop(ReasonMisconfigured, "the pod has resource claims, but this cluster does not serve %s", resourceapi.SchemeGroupVersion)
+		return r.out
+	}
+	for i := range p.Claims {
+		r.add(&p.Claims[i])
+	}
+	switch {
+	case r.gpus > 0 && p.Request.GPU > 0:
+		r.stop(ReasonMisconfigured, "GPUs are requested by claims and by a resource or an annotation: expected one of them")
+	case r.gpus > cluster.MaxGPUs:
+		r.stop(ReasonMisconfigured, "%d GPUs are requested, expected at most %d per pod", r.gpus, cluster.MaxGPUs)
+	case r.nics > r.gpus && !p.Placed:
+		r.stop(ReasonMisconfigured, "%d network devices and %d GPUs are requested: expected at most one network device per GPU", r.nics, r.gpus)
+	}
+	if delete(x.stuck, p.UID); r.out.Reason != "" {
+		x.stuck[p.UID] = true
+	}
+	if r.gpus > 0 {
+		r.out.Request.GPU = core.Milli(r.gpus) * core.WholeGPU
+	}
+	if r.nics > 0 {
+		r.require(core.Requirement{Key: nicsLabel, Op: cluster.In, Values: []string{"paired"}})
+	}
+	return r.out
+}
+
+// require adds to what the labels of the node must be.
+func (r *resolution) require(list ...core.Requirement) {
+	r.out.Request.Selector = append(r.out.Request.Selector, list...)
+}
+
+// add adds what a claim needs to which the pod refers.
+func (r *resolution) add(ref *ClaimRef) {
+	p := r.pod
+	if ref.None {
+		return
+	}
+	c := r.claims[types.NamespacedName{Namespace: p.Namespace, Name: ref.Claim}]
+	if ref.Claim == "" || c == nil || c.object == nil || c.object.deleting {
+		r.stop(ReasonClaimPending, "resource claim %s does not exist yet", cmp.Or(ref.Claim, ref.Name))
+		return
+	}
+	need := claimNeed{claim: c, consumer: resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID}}
+	if g := p.PodGroup; g != nil && slices.ContainsFunc(g.Claims, func(o ClaimRef) bool {
+		return o.Name == ref.Name && o.Source == ref.Source && o.Template == ref.Template
+	}) {
+		need.consumer = resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingv1beta1.GroupName, Resource: "podgroups", Name: g.Name, UID: g.UID}
+	} else if ref.Template && c.object.owner != p.UID {
+		r.stop(ReasonClaimPending, "resource claim %s belongs to another pod", ref.Claim)
+		return
+	}
+	r.addClaim(&need)
+	r.out.claims = append(r.out.claims, need)
+}
+
+// addClaim adds what a claim needs to what its pod needs:
+//
+//  1. A pod that is placed has the devices of the claims that it carries.
+//  2. The pod goes where the devices of an allocated claim are, if a pod uses them. If
+//     none does, they are left over, from a start that failed or from a gang that left:
+//     they are given back, and the pod waits for that.
+//  3. Of a claim without devices one pod carries the devices, and the engine chooses
+//     them with its node. The others of its gang go where it is; other pods wait.
+func (r *resolution) addClaim(need *claimNeed) {
+	c, o, p := need.claim, need.claim.object, r.pod
+	if o.wrong != "" && !o.allocated {
+		r.stop(ReasonMisconfigured, "resource claim %s: %s", o.Name, o.wrong)
+		return
+	}
+	carrier, carried := r.carrier(c)
+	if p.Placed {
+		if need.carries = carried && carrier.UID == p.UID; !need.carries {
+			return
+		}
+		if o.spec != nil {
+			// The labels that it was placed by are still asked for; how many devices it
+			// has, the claim says.
+			past := &resolution{Index: r.Index, pod: p, out: &Needs{Request: r.out.Request}}
+			past.addRequests(o)
+			r.out.Request = past.out.Request
+		}
+		r.gpus += len(r.gpusOf(c, p.Node))
+		return
+	}
+	if o.allocated {
+		switch other, live := r.inUse(c, need.consumer.UID); {
+		case live:
+		case other != "":
+			r.stop(ReasonClaimPending, "resource claim %s is still reserved for %s", o.Name, other)
+			return
+		default:
+			r.changes.release = append(r.changes.release, Write{
+				Namespace: o.Namespace, Name: o.Name, UID: o.UID, Consumer: need.consumer, Last: true,
+			})
+			r.stop(ReasonClaimPending, "the devices of resource claim %s are being released", o.Name)
+			return
+		}
+		if o.node != nil {
+			if err := translate.InNodes(o.node, &r.out.Request); err != nil {
+				r.stop(ReasonMisconfigured, "resource claim %s: %v", o.Name, err)
+			}
+		}
+		return
+	}
+	switch {
+	case carried && carrier.UID != p.UID && carrier.Stuck:
+		r.changes.stale[carrier.UID] = true // it cannot go first
+		fallthrough
+	case !carried || carrier.UID == p.UID:
+		c.carrier, need.carries = p.UID, true
+	case carrier.Job == p.Job && p.Together:
+		r.out.Together = true
+		return
+	default:
+		r.stop(ReasonClaimPending, "the devices of resource claim %s must first be allocated to pod %s", o.Name, carrier.Name)
+		return
+	}
+	r.addRequests(o)
+}
+
+// inUse reports whether a pod that is placed uses a claim, or else names who beside the
+// pod, or the consumer that stands for it, the claim is reserved for.
+func (r *resolution) inUse(c *claim, consumer types.UID) (other string, live bool) {
+	placed := func(uid types.UID) bool {
+		s, there := r.find(uid)
+		return there && uid != r.pod.UID && s.Placed
+	}
+	for uid := range c.users {
+		if placed(uid) {
+			return "", true
+		}
+	}
+	for _, by := range c.object.consumers {
+		if placed(by.UID) {
+			return "", true
+		}
+		if by.UID != r.pod.UID && by.UID != consumer {
+			other = by.Resource + " " + by.Name
+		}
+	}
+	return other, false
+}
+
+// carrier returns the pod to which the devices of a claim are counted, false when there
+// is none: of an allocated claim one for which it is reserved, or that uses it, and is
+// placed.
+func (r *resolution) carrier(c *claim) (State, bool) {
+	if c.carrier != "" {
+		if s, there := r.find(c.carrier); there {
+			return s, true
+		}
+	}
+	c.carrier = ""
+	if c.object == nil || !c.object.allocated {
+		return State{}, false
+	}
+	for _, by := range c.object.consumers {
+		if s, there := r.find(by.UID); there && s.Placed && c.users[by.UID] {
+			c.carrier = by.UID
+			return s, true
+		}
+	}
+	var first *State
+	for uid := range c.users {
+		s, there := r.find(uid)
+		if there && s.Placed && (first == nil || cmp.Or(cmp.Compare(len(s.Name), len(first.Name)), cmp.Compare(s.Name, first.Name), cmp.Compare(s.UID, first.UID)) < 0) {
+			first = &s
+		}
+	}
+	if first == nil {
+		return State{}, false
+	}
+	c.carrier = first.UID
+	return *first, true
+}
+
+// span is the devices of a request among those of the pod.
+type span struct{ gpus, nics, firstGPU, firstNIC int }
+
+// addRequests adds what a claim asks for: the requests one by one, then the constraints
+// over them.
+func (r *resolution) addRequests(o *Claim) {
+	fail := func(reason, format string, args ...any) {
+		r.stop(reason, "resource claim "+o.Name+": "+format, args...)
+	}
+	spans := make([]span, len(o.spec.Requests))
+	for i := range o.spec.Requests {
+		var ok bool
+		if spans[i], ok = r.addRequest(&o.spec.Requests[i], fail); !ok {
+			return
+		}
+	}
+	for i := range o.spec.Constraints {
+		if !r.addConstraint(&o.spec.Constraints[i], o.spec.Requests, spans, fail) {
+			return
+		}
+	}
+}
+
+// addRequest adds a request; false when there is no use in going on.
+//
+//  1. Each alternative asks all nodes whether their devices are as the class and the
+//     selectors say. One that no node has is passed over.
+//  2. Devices are GPUs or network devices. If both match, or some GPUs of a node and not
+//     others, the engine could not choose: the number alone says which devices a pod
+//     gets. The author is told.
+//  3. All devices of a node are a number where all nodes have as many: "All" on nodes
+//     with 4 and with 8 GPUs is refused.
+//  4. The node must have the label of an alternative.
+func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, format string, args ...any)) (span, bool) {
+	var any [][]core.Requirement
+	count, nic := 0, false
+	for j := range req.Any {
+		need := &req.Any[j]
+		class := r.classes[need.Class]
+		if class == nil {
+			fail(ReasonClaimPending, "request %s: device class %s does not exist", need.Name, need.Class)
+			return span{}, false
+		}
+		if class.wrong != "" {
+			fail(ReasonMisconfigured, "device class %s: %s", class.Name, class.wrong)
+			return span{}, false
+		}
+		q, err := r.askSelector(class, need.Selectors)
+		if err != nil {
+			fail(ReasonMisconfigured, "request %s: %v", need.Name, err)
+			return span{}, false
+		}
+		switch {
+		case q.gpus == 0 && q.nics == 0:
+			if len(req.Any) == 1 {
+				fail(ReasonClaimPending, "request %s: no node publishes such a device", need.Name)
+				return span{}, false
+			}
+			continue
+		case q.gpus > 0 && q.nics > 0:
+			fail(ReasonMisconfigured, "request %s: its selectors match both GPUs and network devices; expected one kind", need.Name)
+			return span{}, false
+		case q.nics > 0:
+			nic, count = true, max(1, need.Count)
+			any = append(any, []core.Requirement{{Key: q.label + "-nics", Op: cluster.In, Values: []string{"all"}}})
+			if need.Count == 0 {
+				fail(ReasonMisconfigured, "request %s: allocation mode All is only supported for GPUs; expected a count of network devices", need.Name)
+			}
+			continue
+		case q.all == 0:
+			fail(ReasonMisconfigured, "request %s: its selectors match some GPUs of a node but not all; expected selectors that choose nodes, such as by model", need.Name)
+			return span{}, false
+		}
+		with := []core.Requirement{{Key: q.label, Op: cluster.In, Values: []string{"all"}}}
+		count = need.Count
+		if need.Count == 0 {
+			if len(q.sizes) > 1 {
+				fail(ReasonMisconfigured, "request %s: nodes have %s such GPUs, so allocation mode All is ambiguous; expected a count", need.Name, sizes(q.sizes))
+				return span{}, false
+			}
+			for n := range q.sizes {
+				count = n
+			}
+			with = append(with, core.Requirement{Key: gpusLabel, Op: cluster.In, Values: []string{strconv.Itoa(count)}})
+		}
+		any = append(any, with)
+	}
+	switch len(any) {
+	case 0:
+		fail(ReasonClaimPending, "request %s: no node publishes such a device", req.Name)
+		return span{}, false
+	case 1:
+		r.require(any[0]...)
+	default:
+		translate.AddAlternatives(&r.out.Request, any)
+	}
+	s := span{firstGPU: r.gpus, firstNIC: r.nics}
+	if nic {
+		s.nics = count
+	} else {
+		s.gpus = count
+	}
+	r.gpus, r.nics = r.gpus+s.gpus, r.nics+s.nics
+	return s, true
+}
+
+// addConstraint adds a constraint over the devices of some requests; false when no node
+// can meet it. The engine chooses any devices of a node, so the constraint must hold for
+// whichever it chooses: a node has the label if it does. A GPU and a network device at
+// the same place among the pod's are the nearest to each other.
+func (r *resolution) addConstraint(k *translate.Constraint, requests []translate.ClaimRequest, spans []span, fail func(reason, format string, args ...any)) bool {
+	sum := span{firstGPU: -1, firstNIC: -1}
+	for j, s := range spans {
+		if !k.Concerns(&requests[j]) {
+			continue
+		}
+		if s.gpus > 0 && sum.firstGPU < 0 {
+			sum.firstGPU = s.firstGPU
+		}
+		if s.nics > 0 && sum.firstNIC < 0 {
+			sum.firstNIC = s.firstNIC
+		}
+		sum.gpus, sum.nics = sum.gpus+s.gpus, sum.nics+s.nics
+	}
+	aligned := sum.gpus == 1 && sum.nics == 1 && sum.firstGPU == sum.firstNIC
+	q := r.ask(fmt.Sprintf("constraint\x00%s\x00%d\x00%d\x00%t", k.Key(), sum.gpus, sum.nics, aligned), func(v *translate.Inventory) answer {
+		if v.Count() > 0 && k.Holds(v, sum.gpus, sum.nics, aligned) {
+			return answer{gpus: translate.MatchAll}
+		}
+		return answer{}
+	})
+	if q.all == 0 {
+		fail(ReasonMisconfigured, "the constraint on %s is not supported: on no node does it hold for all devices that can be chosen", k.Attribute)
+		return false
+	}
+	r.require(core.Requirement{Key: q.label, Op: cluster.In, Values: []string{"all"}})
+	return true
+}
+
+func sizes(of map[int]int) string {
+	var out []string
+	for _, n := range slices.Sorted(maps.Keys(of)) {
+		out = append(out, strconv.Itoa(n))
+	}
+	return strings.Join(out, " or ")
+}
