@@ -118,12 +118,12 @@ func (e *Engine) cover() {
 	}
 	c.touched = c.touched[:0]
 	n := len(c.units)
+	// Who claims more than a whole quota takes it from those before it in the order too, if
+	// they came together.
+	anew = anew || slices.ContainsFunc(c.coming, func(u covered) bool { return slices.ContainsFunc(u.claims, c.exceeds) })
 	if !anew && c.gone <= n/2 && (n == 0 || len(c.coming) == 0 || compareCovered(&c.units[n-1], &c.coming[0]) < 0) {
 		for i := range c.coming {
 			c.units = append(c.units, c.coming[i])
-			c.noteLarger(&c.units[n+i])
-		}
-		for i := range c.coming {
 			c.deal(&c.units[n+i])
 		}
 		return

@@ -12,7 +12,7 @@ import (
 // What is kept of their coverage from change to change must always be what
 // dealing all quotas out anew makes of it.
 func TestCoverByChange(t *testing.T) {
-	for seed := range uint64(1000) {
+	for seed := range uint64(1500) {
 		f := newFight(t, seed)
 		for step := range 60 {
 			f.step()
