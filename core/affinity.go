@@ -84,6 +84,10 @@ func (e *Engine) label(j *job, on []cluster.Held) {
 // of their tasks, or marks.
 func (j *job) labelled() bool { return j.marks != nil }
 
+// plain reports whether the pods of a task neither depend on those around them nor
+// matter to them.
+func plain(t *Task) bool { return len(t.Labels)+len(t.Affinity) == 0 }
+
 // requires reports whether pods of the job have an affinity of which ok holds.
 func (j *job) requires(ok func(Term) bool) bool {
 	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.ContainsFunc(t.Affinity, ok) })

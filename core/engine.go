@@ -71,6 +71,9 @@ type Engine struct {
 	away  map[labelOn]map[int32]int
 	draft draft // the plan under trial
 	plans map[cluster.NodeID][]planned
+	// evictions are those of this pass, plansMade is of how many plans.
+	evictions []eviction
+	plansMade int
 
 	freed     uint64 // pools in which something was freed, a bit each (modulo 64)
 	quotaOpen bool   // some quota was given back

@@ -22,6 +22,8 @@ type nomination struct {
 	// ended, ended says by name which nodes they left: the job may come again.
 	victims []*job
 	ended   map[string][]cluster.NodeID
+	// within says that nominal quota covered the job when a plan for it was made.
+	within bool
 	// seen is how often labels had changed when its affinities were looked at last.
 	seen uint64
 }
@@ -53,6 +55,8 @@ func (e *Engine) nominate(c claimant, placed []place.Placed, gone []victim) {
 		j.nomination = n
 		e.filling = append(e.filling, n)
 	}
+	n.within = n.within || c.within
+	e.plansMade++
 	for k := range gone {
 		e.evict(&gone[k], n)
 	}
@@ -84,33 +88,42 @@ func (e *Engine) nominate(c claimant, placed []place.Placed, gone []victim) {
 
 // evict tells a victim to leave for a nomination.
 func (e *Engine) evict(v *victim, n *nomination) {
+	x := eviction{*v, n, slices.Collect(v.pods), v.job.exposed}
 	from := len(e.places)
-	pods := slices.Collect(v.pods)
-	for _, i := range pods {
-		p := &v.job.pods[i]
+	for _, i := range x.pods {
 		e.places = append(e.places, e.placement(v.job, i))
-		e.charge(v.job, p, -1)
-		e.leaves(v.job, p, 1)
-		p.leavingFor = n
-		n.outstanding++
-		v.job.left = append(v.job.left, leftFor{p.alloc.Node, n})
-		v.job.set(p, podLeaving)
-		e.stopped(v.job, p)
 	}
-	if !slices.Contains(n.victims, v.job) {
-		n.victims = append(n.victims, v.job)
-	}
-	e.goes(v.job)
-	e.quotaOpen = true
-	e.budget.spent += len(pods)
-	if v.job.Gang && v.pod < 0 {
-		e.denominate(v.job)
-		v.job.begun = false
-		e.dequeue(v.job) // pods of it that waited to join the gang
-	}
+	e.leave(&x)
+	e.evictions = append(e.evictions, x)
 	e.out = append(e.out, Decision{
 		Op: Evict, Job: v.job.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: v.reason, For: n.job.Name,
 	})
+}
+
+// leave counts the pods of a victim as leaving.
+func (e *Engine) leave(x *eviction) {
+	j, n := x.job, x.nomination
+	for _, i := range x.pods {
+		p := &j.pods[i]
+		e.charge(j, p, -1)
+		e.leaves(j, p, 1)
+		p.leavingFor = n
+		n.outstanding++
+		j.left = append(j.left, leftFor{p.alloc.Node, n})
+		j.set(p, podLeaving)
+		e.stopped(j, p)
+	}
+	if !slices.Contains(n.victims, j) {
+		n.victims = append(n.victims, j)
+	}
+	e.goes(j)
+	e.quotaOpen = true
+	e.budget.spent += len(x.pods)
+	if j.Gang && x.pod < 0 {
+		e.denominate(j)
+		j.begun = false
+		e.dequeue(j) // pods of it that waited to join the gang
+	}
 }
 
 // settleNode gives places on a node, as far as they are free now, to the pods

@@ -22,7 +22,7 @@ func (e *Engine) Decide(now Time) []Decision {
 			e.out = append(e.out, d)
 		}
 	}
-	e.ending = e.ending[:0]
+	e.ending, e.evictions, e.plansMade = e.ending[:0], e.evictions[:0], 0
 	e.dropSearches()
 	if e.nodesNew {
 		e.assignZone()
@@ -38,7 +38,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.reactivate()
 	// What this pass frees, by evictions, is for the next one.
 	e.freed, e.quotaOpen, e.nodesNew, e.nodesLess = 0, false, false, false
-	for again := true; again; again = e.pushedOut(now) {
+	for again := true; again; again = e.pushedOut(now) || e.recall(now) {
 		if e.policy.Queueing.Mode == StrictFIFO {
 			e.passStrict(now)
 		} else {
