@@ -203,6 +203,9 @@ func (o *podObject) hasGPUs() bool { return o.amounts.GPUs > 0 || !o.ours && o.r
 // over reports whether the pod holds nothing any more.
 func (o *podObject) over() bool { return o.phase == v1.PodSucceeded || o.phase == v1.PodFailed }
 
+// ended reports whether it is over, or will never have a node.
+func (o *podObject) ended() bool { return o.over() || o.deleting && o.node == "" }
+
 // nodeObject is what the scheduler needs of a node.
 type nodeObject struct {
 	metav1.ObjectMeta

@@ -88,73 +88,109 @@ func (p *pod) ref() act.Pod {
 	return act.Pod{Namespace: p.object.Namespace, Name: p.object.Name, UID: p.object.UID}
 }
 
-// podSeen takes in a pod as it is now.
+// podSeen takes in a pod as it is now. This is all that an update does:
+//
+//  1. A pod that is new is placed, if it has a node, and joins its group ([mirror.newPod]).
+//  2. One that ended, or was deleted before it had a node, is over ([mirror.podEnded]).
+//  3. One that is being deleted on a lost node leaves its job ([mirror.strand]).
+//  4. One that was taken out of its owner's hands, or given back, is of another group
+//     ([mirror.changeOwner]).
+//  5. Of a pod of no job, what it takes of its node is counted again.
+//  6. Of a pod of a job, each difference is observed by the table or index that it is
+//     about ([mirror.podChanged]).
+//
+// Groups that a change concerns are touched: they are brought up to date with the engine
+// before the next decision.
 func (m *mirror) podSeen(o *podObject) {
 	m.noteUncounted(o)
 	p := m.pods[o.UID]
-	if p != nil && o.unread {
-		o = o.asBefore(p.object)
-	}
-	if p != nil && p.stranded {
-		o = o.stranded()
-		o.gpus, o.request.GPU = p.object.gpus, p.object.request.GPU
-	} else if p != nil && o.deleting && !o.over() && !p.inFlight && m.isLost(o.node) {
-		m.strand(p)
-		return
-	}
-	if o.over() || o.deleting && o.node == "" {
-		if p == nil {
-			return
-		}
-		g, ran := p.group, p.state == podBound || p.state == podBinding
-		m.podOver(p)
-		if g != nil && o.phase == v1.PodSucceeded {
-			g.worked = true
-		} else if g != nil && ran {
-			m.memberLost(g, p)
-		}
-		return
-	}
 	if p == nil {
-		m.newPod(o)
+		if !o.ended() {
+			m.newPod(o)
+		}
 		return
 	}
-	old := p.object
-	o.terms, o.ports = old.terms, old.ports // they cannot change
-	p.settled(o)
-	if p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() && o.node == p.target && o.membership.Group != p.group.id && o.ours {
+	o = o.after(p)
+	strands := !p.stranded && o.deleting && !o.over() && !p.inFlight && m.isLost(o.node)
+	switch {
+	case strands:
+		m.strand(p)
+	case o.ended():
+		m.podEnded(p, o.phase)
+	case p.hasOtherOwner(o):
 		m.changeOwner(p, o)
-		return
-	}
-	defer m.notePod(p)
-	defer m.keepRecord(p)
-	around := m.peers.ObserveLabels(&p.around, o.labels)
-	if p.group == nil {
+	case p.group == nil:
 		m.uncount(p)
 		p.object = o
 		m.countOn(p)
-		m.aroundChanged(around)
-		return
+		m.aroundChanged(m.peers.ObserveLabels(&p.around, o.labels))
+		m.keepRecord(p)
+		m.notePod(p)
+	default:
+		m.podChanged(p, o)
 	}
+}
+
+// after is a pod as it counts, given how it was known before: what cannot be read, or
+// counts no more, is as it was.
+func (o *podObject) after(p *pod) *podObject {
+	if o.unread {
+		o = o.asBefore(p.object)
+	}
+	if p.stranded {
+		o = o.stranded()
+		o.gpus, o.request.GPU = p.object.gpus, p.object.request.GPU
+	}
+	o.terms, o.ports = p.object.terms, p.object.ports // they cannot change
+	p.settled(o)
+	return o
+}
+
+// hasOtherOwner reports whether a pod that runs is of another group now.
+func (p *pod) hasOtherOwner(o *podObject) bool {
+	return p.state == podBound && !p.inFlight && p.group != nil && !p.group.gang() &&
+		o.ours && o.node == p.target && o.membership.Group != p.group.id
+}
+
+// podEnded takes in that a pod ended, or was deleted before it had a node.
+func (m *mirror) podEnded(p *pod, phase v1.PodPhase) {
+	g, ran := p.group, p.state == podBound || p.state == podBinding
+	m.podOver(p)
+	switch {
+	case g == nil:
+	case phase == v1.PodSucceeded:
+		g.worked = true
+	case ran:
+		m.memberLost(g, p)
+	}
+}
+
+// podChanged takes in how a pod of a job differs from what was known of it.
+func (m *mirror) podChanged(p *pod, o *podObject) {
+	old, g := p.object, p.group
 	p.object = o
-	if p.group.quarantine != nil || o.pool != old.pool || o.groupRecord != old.groupRecord {
-		m.touch(p.group)
+
+	// How others see it.
+	m.aroundChanged(m.peers.ObserveLabels(&p.around, o.labels))
+	leaves := o.phase != old.phase || o.node != old.node
+	if g.quarantine != nil || o.pool != old.pool || o.groupRecord != old.groupRecord || leaves && p.around.Kept() {
+		m.touch(g)
 	}
 	m.noteMove(p)
+	m.movesOn(g, old.phase, o.phase)
+
+	// What it asks for.
 	if !slices.Equal(o.deviceClaims, old.deviceClaims) {
 		m.claimRefsChanged(p, old.deviceClaims)
 	}
-	m.movesOn(p.group, old.phase, o.phase)
-	if p.around.Kept() && (o.phase != old.phase || o.node != old.node) {
-		m.touch(p.group)
-	}
-	m.aroundChanged(around)
 	if !reflect.DeepEqual(o.amounts, old.amounts) {
-		if p.group.resized = p.slot >= 0 || p.group.resized; p.slot < 0 {
-			m.reconsider(p) // the engine has not been told of it yet
+		if g.resized = p.slot >= 0 || g.resized; p.slot < 0 {
+			m.reconsider(p) // the engine does not know it yet
 		}
-		m.touch(p.group)
+		m.touch(g)
 	}
+
+	// Where it is.
 	switch {
 	case o.node == "":
 		m.rehear(p, &old.membership)
@@ -163,10 +199,10 @@ func (m *mirror) podSeen(o *podObject) {
 			if len(o.claims) > 0 {
 				m.refit(p)
 			}
-			m.touch(p.group)
+			m.touch(g)
 		}
 	case p.state == podWaiting || o.node != p.target || !slices.Equal(o.gpus, old.gpus) && p.otherDevices():
-		// Somebody else has bound it: an earlier scheduler, perhaps, whose last
+		// Another scheduler has bound it: perhaps the one before this, of which the last
 		// requests took effect late.
 		m.leaveSlot(p)
 		m.unplace(p, p.target)
@@ -174,16 +210,20 @@ func (m *mirror) podSeen(o *podObject) {
 		p.state, p.target = podBound, o.node
 		m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
 		m.place(p, o.node)
-		m.touch(p.group)
+		m.touch(g)
 	case p.state == podBinding:
 		p.state = podBound
 	}
+
+	// How far its job is.
 	if p.slot >= 0 && !o.attributes.LastCheckpoint.Equal(old.attributes.LastCheckpoint) {
-		m.mustTell(core.Checkpointed{Job: p.group.job, At: min(m.now, timeOf(o.attributes.LastCheckpoint))})
+		m.mustTell(core.Checkpointed{Job: g.job, At: min(m.now, timeOf(o.attributes.LastCheckpoint))})
 	}
 	if p.slot >= 0 && o.attributes.Estimate != old.attributes.Estimate {
-		m.mustTell(core.JobEstimated{Job: p.group.job, Estimate: o.attributes.Estimate})
+		m.mustTell(core.JobEstimated{Job: g.job, Estimate: o.attributes.Estimate})
 	}
+	m.keepRecord(p)
+	m.notePod(p)
 }
 
 // changeOwner takes in that a pod on a node was taken out of its owner's hands, or
@@ -242,14 +282,8 @@ func (m *mirror) join(p *pod) {
 // podGone takes in that a pod was deleted.
 func (m *mirror) podGone(uid types.UID) {
 	delete(m.uncounted, uid)
-	p := m.pods[uid]
-	if p == nil {
-		return
-	}
-	g, ran := p.group, p.state == podBound || p.state == podBinding
-	m.podOver(p)
-	if g != nil && ran {
-		m.memberLost(g, p)
+	if p := m.pods[uid]; p != nil {
+		m.podEnded(p, "")
 	}
 }
 
