@@ -336,7 +336,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 			j.failures = 0 // it ran well for long: the failure is a new one
 		}
 		j.failures++
-		j.notBefore = cluster.Plus(now, e.policy.Requeue.pause(j.failures))
+		j.notBefore = cluster.Plus(now, e.policy.Requeue.Pause(j.failures))
 	}
 	if j.Gang {
 		e.breakGang(j)
@@ -345,8 +345,8 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	return nil
 }
 
-// pause returns how long a job waits after so many failures.
-func (r RequeuePolicy) pause(failures int) Time {
+// Pause returns how long a job waits after its nth failure in a row, n > 0.
+func (r RequeuePolicy) Pause(failures int) Time {
 	p := r.Backoff
 	for i := 1; i < failures && p < r.MaxBackoff; i++ {
 		p = cluster.Plus(p, p)

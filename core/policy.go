@@ -98,5 +98,5 @@ type Preempt struct {
 }
 
 // RequeuePolicy says how long a job pauses after a failed start: Backoff,
-// doubled with every failure up to MaxBackoff.
+// doubled with every failure up to MaxBackoff; 0 does not double it.
 type RequeuePolicy struct{ Backoff, MaxBackoff Time }

@@ -246,10 +246,15 @@ func (m *mirror) podGroupOf(g *group) *podGroupObject {
 	return m.podGroups[key(g.id.Namespace, g.id.Name)]
 }
 
-// pause is how long a gang waits after so many failed starts.
+// pause returns how long a gang waits after its nth failed start in a row: as the engine
+// pauses jobs, and at least a second, for a start is many requests.
 func (m *mirror) pause(failures int) core.Time {
 	r := m.policy.Requeue
-	return min(max(r.Backoff, core.Second)<<min(failures-1, 20), max(r.MaxBackoff, core.Second))
+	r.Backoff = max(r.Backoff, core.Second)
+	if r.MaxBackoff > 0 {
+		r.MaxBackoff = max(r.MaxBackoff, core.Second)
+	}
+	return r.Pause(failures)
 }
 
 // ofGPUs reports whether there is a PodGroup, and it says which GPUs its pods get.
