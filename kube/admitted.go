@@ -65,14 +65,14 @@ func (a *admitted) apply(m *mirror, j *core.Job) {
 // they say: the one they name if their namespace may use it, else that of the
 // namespace, else the default, which owns nothing unless somebody gave it a quota.
 func (m *mirror) chargeable(g *group, p *pod, named string) string {
-	reason, detail := m.queues.blocks(m, named, g.id.Namespace)
+	reason, detail := m.queues.blocks(&m.tables, named, g.id.Namespace)
 	if reason == "" {
 		return named
 	}
 	queue := translate.NamespaceQueue(m.namespaces[g.id.Namespace])
 	if queue == "" || queue == named {
 		queue = DefaultQueue
-	} else if why, _ := m.queues.blocks(m, queue, g.id.Namespace); why != "" {
+	} else if why, _ := m.queues.blocks(&m.tables, queue, g.id.Namespace); why != "" {
 		queue = DefaultQueue
 	}
 	m.tellPod(p, reason, fmt.Sprintf("%s; the running pods are charged to queue %s", detail, queue))

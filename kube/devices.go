@@ -117,8 +117,8 @@ func (m *mirror) resolve(p *pod) {
 }
 
 // deviceState is how a pod is, as the index of devices asks when it resolves another.
-func (m *mirror) deviceState(uid types.UID) (devices.State, bool) {
-	p := m.pods[uid]
+func (t *tables) deviceState(uid types.UID) (devices.State, bool) {
+	p := t.pods[uid]
 	if p == nil {
 		return devices.State{}, false
 	}
@@ -182,8 +182,8 @@ func (n *node) memory() int64 {
 	return mib
 }
 
-func (m *mirror) nodeMemory(name string) int64 {
-	if n := m.nodes[name]; n != nil {
+func (t *tables) nodeMemory(name string) int64 {
+	if n := t.nodes[name]; n != nil {
 		return n.memory()
 	}
 	return 0

@@ -51,15 +51,15 @@ func (m *mirror) sweepDraining() {
 }
 
 // moveOf asks for the move of a pod for the request of a drain.
-func (m *mirror) moveOf(p *pod, request string) act.Move {
-	return act.Move{Pod: p.ref(), Node: p.target, Request: request, Shard: m.whose(p)}
+func (t *tables) moveOf(p *pod, request string) act.Move {
+	return act.Move{Pod: p.ref(), Node: p.target, Request: request, Shard: t.whose(p)}
 }
 
 // mayLeave reports whether a pod of a node that is emptied could be told to leave
 // now. Those of DaemonSets belong to the node.
-func (m *mirror) mayLeave(p *pod) bool {
+func (t *tables) mayLeave(p *pod) bool {
 	o := p.object
-	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting || !m.ours(p.group) {
+	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting || !t.ours(p.group) {
 		return false
 	}
 	return !translate.OfDaemonSet(o.owner)
@@ -67,16 +67,16 @@ func (m *mirror) mayLeave(p *pod) bool {
 
 // locked reports whether a pod is never moved: not for others, and not off a node
 // that is drained or lost.
-func (m *mirror) locked(p *pod) bool { return m.attributesOf(p.group, p).Locked }
+func (t *tables) locked(p *pod) bool { return t.attributesOf(p.group, p).Locked }
 
 // mustLeave reports whether a pod of a node that is emptied is to be told to leave
 // now.
-func (m *mirror) mustLeave(p *pod) bool {
-	if !m.mayLeave(p) || m.locked(p) {
+func (t *tables) mustLeave(p *pod) bool {
+	if !t.mayLeave(p) || t.locked(p) {
 		return false
 	}
 	o := p.object
-	request := m.nodes[p.target].object.drain.Request
+	request := t.nodes[p.target].object.drain.Request
 	if p.stayed != nil {
 		return *p.stayed != request
 	}
@@ -85,19 +85,19 @@ func (m *mirror) mustLeave(p *pod) bool {
 
 // leavesWhole reports whether all pods of a group leave when those do that are on the
 // node of one.
-func (m *mirror) leavesWhole(p *pod) bool {
+func (t *tables) leavesWhole(p *pod) bool {
 	g, node := p.group, p.target
 	stays := func(p *pod) bool { return p.state == podBinding || p.state == podBound && p.target != node }
 	if g.gang() && g.broken(stays) {
-		return m.attributesOf(g, p).OnFailure != "replace"
+		return t.attributesOf(g, p).OnFailure != "replace"
 	}
-	return g.count("", stays) == 0 && m.suspendable(g)
+	return g.count("", stays) == 0 && t.suspendable(g)
 }
 
 // replaced reports whether another pod is to be ready in the place of one before
 // that leaves. It cannot be where both would need a volume, or devices, that are one
 // node's.
-func (m *mirror) replaced(p *pod, d *translate.Drain) bool {
+func (t *tables) replaced(p *pod, d *translate.Drain) bool {
 	if d.Wait == 0 || !p.object.replaceable || p.group.gang() {
 		return false
 	}
@@ -107,7 +107,7 @@ func (m *mirror) replaced(p *pod, d *translate.Drain) bool {
 		}
 	}
 	for _, c := range p.object.claims {
-		if !c.Ephemeral && !m.storage.Shared(p.object.Namespace, c.Name) {
+		if !c.Ephemeral && !t.storage.Shared(p.object.Namespace, c.Name) {
 			return false
 		}
 	}

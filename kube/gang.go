@@ -239,17 +239,17 @@ func (g *group) unready() (reason, detail string) {
 
 // podGroupOf returns the PodGroup of a group, nil when it has none or there is
 // none.
-func (m *mirror) podGroupOf(g *group) *podGroupObject {
+func (t *tables) podGroupOf(g *group) *podGroupObject {
 	if !g.native {
 		return nil
 	}
-	return m.podGroups[key(g.id.Namespace, g.id.Name)]
+	return t.podGroups[key(g.id.Namespace, g.id.Name)]
 }
 
 // pause returns how long a gang waits after its nth failed start in a row: as the engine
 // pauses jobs, and at least a second, for a start is many requests.
-func (m *mirror) pause(failures int) core.Time {
-	r := m.policy.Requeue
+func (t *tables) pause(failures int) core.Time {
+	r := t.policy.Requeue
 	r.Backoff = max(r.Backoff, core.Second)
 	if r.MaxBackoff > 0 {
 		r.MaxBackoff = max(r.MaxBackoff, core.Second)
@@ -284,11 +284,11 @@ func (m *mirror) podGroupsListed(list []*podGroupObject) {
 
 // termsOf returns the PodGroup of a group as it counts for it: as it was when a pod of
 // the group got a place, while one has, else as it is. It is nil when there is none.
-func (m *mirror) termsOf(g *group) *podGroupObject {
+func (t *tables) termsOf(g *group) *podGroupObject {
 	if g.settled != nil {
 		return g.settled
 	}
-	return m.podGroupOf(g)
+	return t.podGroupOf(g)
 }
 
 // settleTerms brings up to date what [mirror.termsOf] returns. A record on a pod, which

@@ -66,4 +66,4 @@ func (m *mirror) arrive(g *group) {
 	m.traced(&j.Journey)
 }
 
-func (m *mirror) clock() time.Time { return time.Unix(0, int64(m.now)) }
+func (t *tables) clock() time.Time { return time.Unix(0, int64(t.now)) }

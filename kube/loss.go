@@ -17,14 +17,14 @@ import (
 // stopped instead, if too few are left, and waits again.
 
 // requeues reports whether the gang is to be stopped for the loss of a pod.
-func (m *mirror) requeues(g *group, p *pod) bool {
-	switch m.attributesOf(g, p).OnFailure {
+func (t *tables) requeues(g *group, p *pod) bool {
+	switch t.attributesOf(g, p).OnFailure {
 	case "requeue":
 		return true
 	case "replace":
 		return false
 	}
-	pg := m.podGroupOf(g)
+	pg := t.podGroupOf(g)
 	return pg != nil && pg.whole
 }
 
@@ -178,8 +178,8 @@ func (m *mirror) dark() bool {
 
 // isLost reports whether a node is given up. A pod on it that is being deleted is
 // as good as gone to its job: no kubelet is there to end it.
-func (m *mirror) isLost(name string) bool {
-	n := m.nodes[name]
+func (t *tables) isLost(name string) bool {
+	n := t.nodes[name]
 	return n != nil && n.lost
 }
 
@@ -247,12 +247,12 @@ func (m *mirror) sweepLost() {
 // leavesLost reports whether a pod is to be evicted from its node when that is
 // lost. Locked pods are not, and pods that tolerate for ever what befell the node
 // are not either, as Kubernetes does not evict those.
-func (m *mirror) leavesLost(p *pod) bool {
+func (t *tables) leavesLost(p *pod) bool {
 	g := p.group
-	if g == nil || g.id.Kind == others || p.inFlight || p.object.deleting || p.state != podBound || !m.ours(g) {
+	if g == nil || g.id.Kind == others || p.inFlight || p.object.deleting || p.state != podBound || !t.ours(g) {
 		return false
 	}
-	return !p.object.bears[m.nodes[p.target].object.befell] && !m.locked(p)
+	return !p.object.bears[t.nodes[p.target].object.befell] && !t.locked(p)
 }
 
 func (m *mirror) sweep(n *node, leaving []*pod) {

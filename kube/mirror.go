@@ -18,52 +18,34 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// mirror keeps the engine's picture of the cluster equal to the API's. It turns
-// objects into events and decisions into acts, and does no I/O: one goroutine
-// hands it what was seen and carries out what it answers.
+// mirror keeps the engine's picture of the cluster equal to the API's. It turns objects
+// into events and decisions into acts, and does no I/O: one goroutine gives it what was
+// observed and has carried out what it answers.
 //
-// Its tables are what the API says and what is under way; the engine is derived
-// from them and can be built anew at any time (rebuild).
+// The engine is derived from the tables and can be built again at any time (rebuild).
 type mirror struct {
+	tables
 	log    *slog.Logger
-	record Recorder       // nil: nobody
-	traced func(*Journey) // told of jobs that run for the first time; nil: nobody
-	now    core.Time
+	record Recorder       // nil for none
+	traced func(*Journey) // called for each job that runs for the first time; nil for none
 
-	policy core.Policy
-	levels []translate.Level
 	// engine is nil until all objects have been listed once; engineWakes is when
 	// it asked to be called.
 	engine      scheduling
 	engineWakes core.Time
-
-	nodes      map[string]*node
-	pods       map[types.UID]*pod
-	podGroups  map[types.NamespacedName]*podGroupObject
-	namespaces map[string]map[string]string // labels
-	priorities map[string]priorityClass
-	queues     queues
-	peers      *peers.Index
-	storage    *storage.Index
-	placed     []*pod // with claims, by the decisions that are being taken in
-	policies   policies
-	topologies topologies
-	newEngine  func(core.Config) (scheduling, error)
-	panics     panics
-	// outdated says that the engine is to be built anew before it decides: the
-	// policy or the levels are others.
+	newEngine   func(core.Config) (scheduling, error)
+	panics      panics
+	// outdated says that the engine is to be built again before it decides: the policy or
+	// the levels are others.
 	outdated bool
 
-	groups     map[translate.Group]*group
-	jobs       map[string]*group
 	dirty      []*group         // to be looked at again before the next decision
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
-
-	devices *devices.Index
+	placed     []*pod           // with claims, by the decisions that are being taken in
 
 	waiters  map[*group]bool // of which pods wait, and some that wait no more
-	asking   []*group        // those that are to be asked next why they wait
+	asking   []*group        // those of which the reason is to be asked for next
 	outlook  outlook
 	acts     acts
 	metrics  *metrics
@@ -77,9 +59,33 @@ type mirror struct {
 	moving   map[types.UID]*pod // out of their owners' hands
 	// uncounted are the pods that were to be evicted, and have not been.
 	uncounted map[types.UID]act.Pod
-	shards    shardTable
 	// arrived are the nodes that came from another shard and take no pods yet.
 	arrived map[string]*node
+}
+
+// tables is what the API says, what is under way, and what this instance decides on. Its
+// methods answer questions, and change nothing: they can reach neither the engine nor the
+// acts.
+type tables struct {
+	now    core.Time
+	policy core.Policy
+	levels []translate.Level
+
+	nodes      map[string]*node
+	pods       map[types.UID]*pod
+	groups     map[translate.Group]*group
+	jobs       map[string]*group // those that the engine knows, by the job's name
+	podGroups  map[types.NamespacedName]*podGroupObject
+	namespaces map[string]map[string]string // labels
+	priorities map[string]priorityClass
+	queues     queues
+	policies   policies
+	topologies topologies
+	shards     shardTable
+
+	peers   *peers.Index
+	storage *storage.Index
+	devices *devices.Index
 }
 
 // acts is what is to be done for decisions, in order.
@@ -167,13 +173,18 @@ type node struct {
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
 	return &mirror{
-		log: log, policy: policy, levels: levels,
-		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, podGroups: map[types.NamespacedName]*podGroupObject{},
-		namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, queues: newQueues(), peers: peers.New(), storage: storage.New(),
-		policies: newPolicies(policy), topologies: newTopologies(levels), devices: devices.New(), acts: acts{wake: core.Never},
-		census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{}, uncounted: map[types.UID]act.Pod{},
-		shards: oneShard(), arrived: map[string]*node{}, newEngine: newEngine,
+		tables: newTables(policy, levels), log: log, newEngine: newEngine, dirtyNodes: map[string]*node{}, waiters: map[*group]bool{},
+		acts: acts{wake: core.Never}, census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{},
+		moving: map[types.UID]*pod{}, uncounted: map[types.UID]act.Pod{}, arrived: map[string]*node{},
+	}
+}
+
+func newTables(policy core.Policy, levels []translate.Level) tables {
+	return tables{
+		policy: policy, levels: levels, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
+		podGroups: map[types.NamespacedName]*podGroupObject{}, namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{},
+		queues: newQueues(), policies: newPolicies(policy), topologies: newTopologies(levels), shards: oneShard(),
+		peers: peers.New(), storage: storage.New(), devices: devices.New(),
 	}
 }
 

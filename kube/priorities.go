@@ -54,9 +54,9 @@ func (m *mirror) priorityClassChanged(name string) {
 
 // names reports whether a PriorityClass is named for a job, other than by its pods'
 // specs.
-func (m *mirror) names(g *group, class string) bool {
+func (t *tables) names(g *group, class string) bool {
 	for _, p := range g.pods {
-		if m.attributesOf(g, p).PriorityClass == class {
+		if t.attributesOf(g, p).PriorityClass == class {
 			return true
 		}
 	}
@@ -65,11 +65,11 @@ func (m *mirror) names(g *group, class string) bool {
 
 // priorityOf returns the priority of a job, and whether it evicts no others: as the
 // class of its PodGroup says, else the class that is named for it, else a pod of it.
-func (m *mirror) priorityOf(g *group, p *pod, a *translate.Attributes) priorityClass {
-	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
-		return priorityClass{*pg.priority, pg.never || m.priorities[pg.class].never}
+func (t *tables) priorityOf(g *group, p *pod, a *translate.Attributes) priorityClass {
+	if pg := t.podGroupOf(g); pg != nil && pg.priority != nil {
+		return priorityClass{*pg.priority, pg.never || t.priorities[pg.class].never}
 	}
-	if c, ok := m.priorities[a.PriorityClass]; ok && translate.MayNameClass(a.PriorityClass, g.id.Namespace) {
+	if c, ok := t.priorities[a.PriorityClass]; ok && translate.MayNameClass(a.PriorityClass, g.id.Namespace) {
 		return c
 	}
 	return priorityClass{p.object.priority, p.object.never}
@@ -91,15 +91,15 @@ func (m *mirror) bearable(g *group, p *pod, a *translate.Attributes, queue strin
 
 // unranked says why a job of a queue may not have the PriorityClass that it names; empty
 // when it may, or names none.
-func (m *mirror) unranked(g *group, p *pod, a *translate.Attributes, queue string) (reason, detail string) {
+func (t *tables) unranked(g *group, p *pod, a *translate.Attributes, queue string) (reason, detail string) {
 	class := p.object.class
-	if pg := m.podGroupOf(g); pg != nil && pg.priority != nil {
+	if pg := t.podGroupOf(g); pg != nil && pg.priority != nil {
 		class = pg.class
 	} else if a.PriorityClass != "" {
 		class = a.PriorityClass
-		if _, ok := m.priorities[class]; !ok {
+		if _, ok := t.priorities[class]; !ok {
 			there := "no PriorityClass exists"
-			if names := sortedKeys(m.priorities); len(names) > 0 {
+			if names := sortedKeys(t.priorities); len(names) > 0 {
 				there = "expected one of " + strings.Join(names, ", ")
 			}
 			return ReasonPriorityClassNotFound, fmt.Sprintf("PriorityClass %s does not exist: %s", class, there)
@@ -109,7 +109,7 @@ func (m *mirror) unranked(g *group, p *pod, a *translate.Attributes, queue strin
 				class, translate.SystemClasses, metav1.NamespaceSystem)
 		}
 	}
-	if allowed := m.queues.classes(queue); class != "" && len(allowed) > 0 && !slices.Contains(allowed, class) {
+	if allowed := t.queues.classes(queue); class != "" && len(allowed) > 0 && !slices.Contains(allowed, class) {
 		return ReasonPriorityClassForbidden, fmt.Sprintf("queue %s does not accept PriorityClass %s: expected one of %s, or no class",
 			queue, class, strings.Join(allowed, ", "))
 	}

@@ -154,11 +154,11 @@ func (m *mirror) panicked(g *group, v any) {
 }
 
 // groupNamed finds the group of an engine's job.
-func (m *mirror) groupNamed(job string) *group {
-	if g := m.jobs[job]; g != nil {
+func (t *tables) groupNamed(job string) *group {
+	if g := t.jobs[job]; g != nil {
 		return g
 	}
-	for _, g := range m.groups {
+	for _, g := range t.groups {
 		if g.job == job {
 			return g
 		}
@@ -269,8 +269,8 @@ func sameWishes(a, b []wish) bool {
 }
 
 // groupWish is what the group's PodGroup says.
-func (m *mirror) groupWish(g *group) any {
-	pg := m.podGroupOf(g)
+func (t *tables) groupWish(g *group) any {
+	pg := t.podGroupOf(g)
 	if pg == nil {
 		return nil
 	}

@@ -85,24 +85,24 @@ func (m *mirror) weighQueue(g *group) {
 }
 
 // mayStay reports whether a job that waits may go on to wait where it does.
-func (m *mirror) mayStay(g *group) bool {
+func (t *tables) mayStay(g *group) bool {
 	ready := inOrder(g.pods, (*pod).ready)
 	if len(ready) == 0 {
 		return false
 	}
-	a := m.attributesOf(g, ready[0])
-	reason, _ := m.turnedAway(g, ready[0], &a)
-	return reason == "" && m.queueOf(g, a) == g.queue
+	a := t.attributesOf(g, ready[0])
+	reason, _ := t.turnedAway(g, ready[0], &a)
+	return reason == "" && t.queueOf(g, a) == g.queue
 }
 
 // turnedAway says why a job may not wait in its queue, or not with its PriorityClass;
 // empty when it may.
-func (m *mirror) turnedAway(g *group, p *pod, a *translate.Attributes) (reason, detail string) {
-	queue := m.queueOf(g, *a)
-	if reason, detail := m.queues.blocks(m, queue, g.id.Namespace); reason != "" {
+func (t *tables) turnedAway(g *group, p *pod, a *translate.Attributes) (reason, detail string) {
+	queue := t.queueOf(g, *a)
+	if reason, detail := t.queues.blocks(t, queue, g.id.Namespace); reason != "" {
 		return reason, detail
 	}
-	return m.unranked(g, p, a, queue)
+	return t.unranked(g, p, a, queue)
 }
 
 // rebuild tells a new engine of all queues.
@@ -178,7 +178,7 @@ func (q *queues) depth(name string) int {
 }
 
 // blocks says why a namespace's jobs cannot wait in a queue, "" when they can.
-func (q *queues) blocks(m *mirror, name, namespace string) (reason, detail string) {
+func (q *queues) blocks(t *tables, name, namespace string) (reason, detail string) {
 	o := q.objects[name]
 	_, told := q.told[name]
 	switch v := q.verdict[name]; {
@@ -193,7 +193,7 @@ func (q *queues) blocks(m *mirror, name, namespace string) (reason, detail strin
 	if err != nil {
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s: namespaceSelector: %v", name, err)
 	}
-	if !s.Matches(labels.Set(m.namespaces[namespace])) {
+	if !s.Matches(labels.Set(t.namespaces[namespace])) {
 		return ReasonQueueForbidden, fmt.Sprintf("namespace %s cannot use queue %s: its labels do not match the queue's namespaceSelector", namespace, name)
 	}
 	return "", ""

@@ -68,35 +68,35 @@ func (t *shardTable) of(pool string) int {
 
 // ours reports whether this instance decides on a group. Pods of other schedulers
 // are nobody's: all instances know them as they are.
-func (m *mirror) ours(g *group) bool { return m.shards.held[g.shard] || g.id.Kind == others }
+func (t *tables) ours(g *group) bool { return t.shards.held[g.shard] || g.id.Kind == others }
 
 // decides reports whether this instance decides on a group, and nothing keeps it from
 // that.
-func (m *mirror) decides(g *group) bool { return m.ours(g) && g.quarantine == nil }
+func (t *tables) decides(g *group) bool { return t.ours(g) && g.quarantine == nil }
 
 // whose is the shard of a pod: its group's, or the rest for one that is known by
 // what it takes alone.
-func (m *mirror) whose(p *pod) int {
+func (t *tables) whose(p *pod) int {
 	if p.group == nil {
-		return m.shards.rest
+		return t.shards.rest
 	}
 	return p.group.shard
 }
 
 // shardOf finds the shard of a group. One without pods, of which some may come
 // again, stays where it is.
-func (m *mirror) shardOf(g *group) int {
-	if !m.shards.several() || g.id.Kind == others || len(g.pods) == 0 {
+func (t *tables) shardOf(g *group) int {
+	if !t.shards.several() || g.id.Kind == others || len(g.pods) == 0 {
 		return g.shard
 	}
-	pool := translate.NamespacePool(m.namespaces[g.id.Namespace])
-	if pg := m.termsOf(g); pg != nil {
+	pool := translate.NamespacePool(t.namespaces[g.id.Namespace])
+	if pg := t.termsOf(g); pg != nil {
 		pool = pool.Or(pg.pool)
 	}
 	for _, p := range g.pods {
 		pool = pool.Or(p.object.pool)
 	}
-	return m.shards.of(pool.Name)
+	return t.shards.of(pool.Name)
 }
 
 // regroup finds out anew to which shard a group belongs. When that makes it ours,

@@ -209,8 +209,8 @@ func (c *census) addNode(n *nodeCount, by int) {
 }
 
 // countNode counts a node.
-func (m *mirror) countNode(n *node) nodeCount {
-	if n.gone || !n.known || m.nodes[n.object.Name] != n {
+func (t *tables) countNode(n *node) nodeCount {
+	if n.gone || !n.known || t.nodes[n.object.Name] != n {
 		return nodeCount{}
 	}
 	out := nodeCount{nodes: 1, ModelStats: ModelStats{Model: n.told.Model, GPUs: n.told.GPUs, Unhealthy: bits.OnesCount64(n.sick)}}

@@ -58,7 +58,7 @@ func (m *mirror) explain(n int) []act.Report {
 }
 
 // tells reports whether it is to be said why a group waits.
-func (m *mirror) tells(g *group) bool { return m.groups[g.id] == g && g.waits() && m.ours(g) }
+func (t *tables) tells(g *group) bool { return t.groups[g.id] == g && g.waits() && t.ours(g) }
 
 // waits reports whether pods of a group wait for a place.
 func (g *group) waits() bool {

@@ -32,12 +32,12 @@ func (t *task) as(pods, least int) core.Task {
 
 // attributesOf is what is said of the job: by its PodGroup, and by the pod
 // where that says more.
-func (m *mirror) attributesOf(g *group, p *pod) translate.Attributes {
+func (t *tables) attributesOf(g *group, p *pod) translate.Attributes {
 	a := p.object.attributes
 	if g.says != nil {
 		a = a.Over(&g.says.Attributes)
 	}
-	if pg := m.termsOf(g); pg != nil {
+	if pg := t.termsOf(g); pg != nil {
 		a = a.Over(&pg.attributes)
 		if a.Required == "" {
 			a.Required = pg.required
@@ -49,12 +49,12 @@ func (m *mirror) attributesOf(g *group, p *pod) translate.Attributes {
 // inherit returns a pod as it is with what is said of its job's GPUs, by its PodGroup
 // or the object of the gang, where it says nothing of them itself. An error says what
 // of it cannot be.
-func (m *mirror) inherit(p *pod) (*podObject, error) {
+func (t *tables) inherit(p *pod) (*podObject, error) {
 	var job translate.Attributes
 	if g := p.group; g.says != nil {
 		job = g.says.Attributes
 	}
-	if pg := m.termsOf(p.group); pg != nil {
+	if pg := t.termsOf(p.group); pg != nil {
 		job = job.Over(&pg.attributes)
 	}
 	if !job.OfGPUs() {
@@ -69,8 +69,8 @@ func (m *mirror) inherit(p *pod) (*podObject, error) {
 
 // queueOf names the queue of a group: what its pods say, else its namespace,
 // else the default.
-func (m *mirror) queueOf(g *group, a translate.Attributes) string {
-	return cmp.Or(a.Queue, translate.NamespaceQueue(m.namespaces[g.id.Namespace]), DefaultQueue)
+func (t *tables) queueOf(g *group, a translate.Attributes) string {
+	return cmp.Or(a.Queue, translate.NamespaceQueue(t.namespaces[g.id.Namespace]), DefaultQueue)
 }
 
 // submit tells the engine of the job with all its pods.

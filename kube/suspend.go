@@ -33,13 +33,13 @@ type parked struct {
 
 // maySuspend reports whether the group is stopped whole, as far as its pods
 // tell.
-func (m *mirror) maySuspend(g *group) bool {
-	return !g.runs() && m.suspendable(g)
+func (t *tables) maySuspend(g *group) bool {
+	return !g.runs() && t.suspendable(g)
 }
 
 // suspendable reports whether the owners of all pods of a group are of kinds that
 // can be suspended.
-func (m *mirror) suspendable(g *group) bool {
+func (t *tables) suspendable(g *group) bool {
 	if g.id.Kind == others || len(g.pods) == 0 {
 		return false
 	}

@@ -128,10 +128,10 @@ func (s tenure) alive(ctx context.Context, pods []metav1.PartialObjectMetadata) 
 }
 
 // unseen returns those of the pods that have no node as far as the tables know.
-func (m *mirror) unseen(pods []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
+func (t *tables) unseen(pods []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
 	var out []metav1.PartialObjectMetadata
 	for i := range pods {
-		if p := m.pods[pods[i].UID]; p == nil || p.object.node == "" {
+		if p := t.pods[pods[i].UID]; p == nil || p.object.node == "" {
 			out = append(out, pods[i])
 		}
 	}

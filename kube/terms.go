@@ -51,7 +51,7 @@ func amongPeers(o *podObject) peers.Pod {
 }
 
 // lookAround returns how pods stand to each other now.
-func (m *mirror) lookAround() *peers.View { return m.peers.Look(m.level) }
+func (t *tables) lookAround() *peers.View { return t.peers.Look(t.level) }
 
 // enlist makes a pod of another scheduler a job of the engine's. Before, the engine
 // knew what its node has less for it.
@@ -87,8 +87,8 @@ func (m *mirror) tellSurroundings(g *group) {
 
 // surroundingsOfRoles returns what the engine is to be told of each role of a group
 // that has pods, and false when the pods of one differ.
-func (m *mirror) surroundingsOfRoles(g *group) (map[*task]*peers.Surroundings, bool) {
-	now, view := map[*task]*peers.Surroundings{}, m.lookAround()
+func (t *tables) surroundingsOfRoles(g *group) (map[*task]*peers.Surroundings, bool) {
+	now, view := map[*task]*peers.Surroundings{}, t.lookAround()
 	if view.Empty() { // there is no need to look at each pod
 		for _, t := range g.tasks {
 			now[t] = &peers.Surroundings{}
@@ -118,11 +118,11 @@ func (m *mirror) tellAnew(g *group) {
 
 // termWithoutLevel says which term of a group's pods has no level of the topology, ""
 // when all have one.
-func (m *mirror) termWithoutLevel(g *group) string {
+func (t *tables) termWithoutLevel(g *group) string {
 	for _, p := range g.pods {
 		for i := range p.object.terms {
-			if _, ok := m.level(p.object.terms[i].Key); !ok {
-				return fmt.Sprintf("topologyKey %s is not a level of the topology: expected one of %s", p.object.terms[i].Key, m.levelNames())
+			if _, ok := t.level(p.object.terms[i].Key); !ok {
+				return fmt.Sprintf("topologyKey %s is not a level of the topology: expected one of %s", p.object.terms[i].Key, t.levelNames())
 			}
 		}
 	}

@@ -174,13 +174,13 @@ func (m *mirror) watchLabels() {
 
 // labelledNodes counts the nodes that have the labels of all levels of an
 // object.
-func (m *mirror) labelledNodes(o *v1alpha1.Topology) int {
-	if count, ok := m.topologies.labelled[o.Name]; ok {
+func (t *tables) labelledNodes(o *v1alpha1.Topology) int {
+	if count, ok := t.topologies.labelled[o.Name]; ok {
 		return count
 	}
 	levels, count := translate.Levels(&o.Spec), 0
 nodes:
-	for _, n := range m.nodes {
+	for _, n := range t.nodes {
 		if n.gone {
 			continue
 		}
@@ -191,25 +191,25 @@ nodes:
 		}
 		count++
 	}
-	m.topologies.labelled[o.Name] = count
+	t.topologies.labelled[o.Name] = count
 	return count
 }
 
 // level returns the engine's name of a topology level, of the narrowest of
 // several.
-func (m *mirror) level(names string) (string, bool) {
+func (t *tables) level(names string) (string, bool) {
 	narrowest, found := "", -1
 	for name := range strings.SplitSeq(names, ",") {
-		l, ok := m.oneLevel(name)
+		l, ok := t.oneLevel(name)
 		if !ok {
 			return "", false
 		}
-		i := slices.IndexFunc(m.levels, func(o translate.Level) bool { return o.Name == l })
+		i := slices.IndexFunc(t.levels, func(o translate.Level) bool { return o.Name == l })
 		switch l {
 		case cluster.HBDLevel:
-			i = len(m.levels)
+			i = len(t.levels)
 		case cluster.NodeLevel:
-			i = len(m.levels) + 1
+			i = len(t.levels) + 1
 		}
 		if i >= found {
 			narrowest, found = l, i
@@ -218,8 +218,8 @@ func (m *mirror) level(names string) (string, bool) {
 	return narrowest, true
 }
 
-func (m *mirror) oneLevel(name string) (string, bool) {
-	if t := m.topologies.objects[m.topologies.used]; t != nil {
+func (t *tables) oneLevel(name string) (string, bool) {
+	if t := t.topologies.objects[t.topologies.used]; t != nil {
 		if l, ok := t.Spec.Level(name); ok {
 			name = l
 		}
@@ -230,7 +230,7 @@ func (m *mirror) oneLevel(name string) (string, bool) {
 	case v1alpha1.HostnameLabel:
 		return cluster.NodeLevel, true
 	}
-	for _, l := range m.levels {
+	for _, l := range t.levels {
 		if l.Name == name || l.Label == name {
 			return l.Name, true
 		}
@@ -239,9 +239,9 @@ func (m *mirror) oneLevel(name string) (string, bool) {
 }
 
 // levelNames lists the levels for those who named another.
-func (m *mirror) levelNames() string {
-	names := make([]string, 0, len(m.levels)+2)
-	for _, l := range m.levels {
+func (t *tables) levelNames() string {
+	names := make([]string, 0, len(t.levels)+2)
+	for _, l := range t.levels {
 		names = append(names, l.Name)
 	}
 	return strings.Join(append(names, cluster.NodeLevel, cluster.HBDLevel), ", ")
