@@ -182,6 +182,9 @@ func (f *simFlags) complete(c *cobra.Command) error {
 	if f.window.To > 0 && f.window.From >= f.window.To {
 		return badUsage(c, "--window-from: expected a time before --window-to; found %s", v1alpha1.Duration(f.window.From))
 	}
+	if f.until > 0 && f.window.From >= f.until {
+		return badUsage(c, "--window-from: expected a time before --until; found %s", v1alpha1.Duration(f.window.From))
+	}
 	if f.events != "" {
 		if err := f.completeRecorded(c); err != nil {
 			return err
@@ -266,6 +269,9 @@ func (f *simFlags) runAll(c *cobra.Command, cluster *workload.Cluster, policies 
 		}
 		return err
 	})
+	for i := 0; err == nil && i < len(runs); i++ {
+		err = f.checkWindow(c, &runs[i])
+	}
 	return runs, err
 }
 
@@ -299,6 +305,21 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 		Policy: policy.Name, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
 	})
 	return err
+}
+
+// checkWindow returns an error if the window that was asked for lies outside the run: the
+// averages would be 0. A run that was interrupted did not get as far.
+func (f *simFlags) checkWindow(c *cobra.Command, r *simulated) error {
+	w := r.summary.Window
+	switch {
+	case w.From < w.To || r.summary.Jobs.Submitted == 0 || r.stats.Interrupted:
+	case f.window.From > 0 && f.window.From.Seconds() >= w.To:
+		return badUsage(c, "--window-from: expected a time before the last event of the run under %s, at %s; found %s",
+			r.summary.Policy, v1alpha1.Duration(r.stats.End), v1alpha1.Duration(f.window.From))
+	case f.window.To > 0 && f.window.To.Seconds() <= w.From:
+		return badUsage(c, "--window-to: expected a time after the first submission, at %gs; found %s", w.From, v1alpha1.Duration(f.window.To))
+	}
+	return nil
 }
 
 // count tells p how many jobs there are.
