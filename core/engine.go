@@ -55,7 +55,6 @@ type Engine struct {
 	running []*job // jobs with running pods
 	// shields is how many jobs are shielded.
 	shields int
-	world   uint64 // changes with nodes and queues
 	loads   []load // by model number
 	models  map[string]int
 	// poolModel is the model number of each pool of the state.
@@ -75,17 +74,14 @@ type Engine struct {
 	evictions []eviction
 	plansMade int
 
-	freed     uint64 // pools in which something was freed, a bit each (modulo 64)
-	quotaOpen bool   // some quota was given back
-	nodesNew  bool   // nodes were added or changed since the last pass
-	nodesLess bool   // some of them may allow less than before
-	wakeAt    Time   // the pending Wake, Never when there is none
-	wakeNext  Time   // the Wake that the current pass asks for
-	budget    budget
-	retryAt   Time // when more may be evicted than at the last pass
-	due       Time // when more may be evicted than in the search for a plan under way
-	young     Time // when the first will have run for its minimum time, of those that may be evicted then
-	covers    coverage
+	changes  changes
+	wakeAt   Time // the pending Wake, Never when there is none
+	wakeNext Time // the Wake that the current pass asks for
+	budget   budget
+	retryAt  Time // when more may be evicted than at the last pass
+	due      Time // when more may be evicted than in the search for a plan under way
+	young    Time // when the first will have run for its minimum time, of those that may be evicted then
+	covers   coverage
 
 	out    []Decision
 	places []Placement
@@ -215,9 +211,7 @@ func (e *Engine) changeQueues(change func() error) error {
 	if err := change(); err != nil {
 		return err
 	}
-	e.quotaOpen, e.freed = true, ^uint64(0)
-	e.world++
-	e.covers.stale = true
+	e.quotasChanged()
 	if e.ledger.Limited() != limited {
 		e.reclassify()
 	}

@@ -315,6 +315,6 @@ func (e *Engine) released(n *nomination) {
 		}
 	}
 	if n.job.labelled() {
-		e.freed = ^uint64(0)
+		e.roomFreedAnywhere()
 	}
 }

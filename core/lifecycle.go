@@ -155,9 +155,8 @@ func (e *Engine) expose(j *job) {
 	was := j.evictable()
 	e.bookPins(j, -1)
 	j.exposed = true
-	e.covers.stale = true
-	e.world++ // searches that were in vain without it are worth another try
-	if was {  // it was protected by its minimum run time alone
+	e.orderChanged()
+	if was { // it was protected by its minimum run time alone
 		return
 	}
 	e.stands[j.slot] = j.key.standing
@@ -251,13 +250,13 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	switch p.state {
 	case podRunning:
 		e.charge(j, p, -1)
-		e.quotaOpen = true
+		e.quotaReturned()
 	case podLeaving:
 		e.leaves(j, p, -1)
-		e.quotaOpen = true
+		e.quotaReturned()
 		e.holdsChanged()
 		if n := p.leavingFor; n == nil || n.job.nomination != n {
-			e.loads[e.modelOn(node)].changes++ // nobody starts in its place, which would count
+			e.evictableChanged(node)
 		}
 	}
 	was := p.state
@@ -270,7 +269,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 		p.leavingFor.outstanding--
 		p.leavingFor = nil
 	}
-	e.free(node)
+	e.roomFreed(node)
 	e.vanished(j)
 }
 
@@ -278,7 +277,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 // distance from them, in whatever pool.
 func (e *Engine) vanished(j *job) {
 	if j.labelled() {
-		e.freed = ^uint64(0)
+		e.roomFreedAnywhere()
 	}
 }
 
@@ -370,7 +369,7 @@ func (e *Engine) breakGang(j *job) {
 			e.places = append(e.places, e.placement(j, i))
 			e.charge(j, p, -1)
 			e.leaves(j, p, 1)
-			e.quotaOpen = true
+			e.quotaReturned()
 			j.set(p, podLeaving)
 			e.stopped(j, p)
 		}
@@ -544,8 +543,7 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	if j.count[podLeaving] > 0 {
 		e.goes(j)
 	}
-	e.appeared(j)
-	e.world++
+	e.labelsChanged(j)
 	e.enqueue(j, now)
 	return nil
 }
@@ -568,18 +566,12 @@ func (e *Engine) shield(ev JobShielded) error {
 		return nil
 	}
 	for i := range j.pods {
-		p := &j.pods[i]
-		if p.state != podRunning {
-			continue
-		}
-		e.loads[e.modelOn(p.alloc.Node)].changes++
-		if !j.shielded { // for others it may make room now
-			e.freed |= e.poolBit(p.alloc.Node)
-			e.quotaOpen = true
+		if p := &j.pods[i]; p.state == podRunning {
+			e.evictableChanged(p.alloc.Node)
 		}
 	}
-	if !j.shielded && j.count[podRunning] > 0 {
-		e.world++ // searches that were in vain without it are worth another try
+	if !j.shielded {
+		e.shieldLifted(j)
 	}
 	return nil
 }
@@ -613,8 +605,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		waits := j.class != nil || e.pausing(j)
 		e.dequeue(j)
 		j.key.estimate = ev.Estimate
-		e.world++
-		e.covers.stale = true
+		e.orderChanged()
 		if waits {
 			e.enqueue(j, now)
 		}

@@ -226,7 +226,7 @@ func (a *attempt) holdsFor(j *job) bool {
 // again reports whether a search for a plan is worth while after the last one
 // for the job was in vain, and returns what it will be made of.
 func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
-	a := attempt{of: j.key, world: e.world, at: now}
+	a := attempt{of: j.key, world: e.changes.world, at: now}
 	terms := e.constrained(j)
 	for m := range e.loads {
 		if j.queue.Limited() || terms || slices.Contains(j.class.models, m) {

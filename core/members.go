@@ -124,8 +124,7 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 		default:
 			e.yield(n, i)
 			e.state.Commit()
-			e.world++
-			e.dropSearches()
+			e.planDropped(j)
 		}
 		e.touch(j)
 	}

@@ -10,13 +10,6 @@ import (
 // What happens to nodes: they come, change, are lost, cordoned or fall ill; and
 // which of them are the dedicated zone.
 
-// free notes that something was freed on a node.
-func (e *Engine) free(id cluster.NodeID) { e.freed |= e.poolBit(id) }
-
-func (e *Engine) poolBit(id cluster.NodeID) uint64 {
-	return 1 << (uint(e.state.PoolNumber(id)) % 64)
-}
-
 func (e *Engine) addNode(n Node) error {
 	id, err := e.state.AddNode(n)
 	if err != nil {
@@ -32,9 +25,7 @@ func (e *Engine) nodeNew(id cluster.NodeID) {
 	if z := &e.policy.Zone; z.Key != "" {
 		e.state.SetZone(id, labels[z.Key] == z.Value && hasKey(labels, z.Key))
 	}
-	e.nodesNew = true
-	e.world++
-	e.free(id)
+	e.nodeOffers(id)
 }
 
 func (e *Engine) changeNode(now Time, n Node) error {
@@ -53,7 +44,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 			e.enqueue(j, now)
 		}
 	}
-	e.nodesLess = true
+	e.nodeAllowsLess()
 	e.nodeNew(id)
 	return nil
 }
@@ -83,9 +74,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 		}
 		e.requeueIfGone(j, now)
 	}
-	// It may have been the last of a domain that had the fewest pods.
-	e.tryAgain(func(t Term) bool { return t.MaxSkew > 0 })
-	e.world++
+	e.nodeLost()
 	return nil
 }
 
@@ -98,8 +87,7 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 		e.dropPlans(id, now)
 	}
 	e.state.SetCordoned(id, ev.Cordoned)
-	e.world++
-	e.free(id)
+	e.nodeChanged(id)
 	return nil
 }
 
@@ -115,8 +103,7 @@ func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 		e.dropPlans(id, now)
 	}
 	e.state.SetHealth(id, ev.GPU, ev.Healthy)
-	e.world++
-	e.free(id)
+	e.nodeChanged(id)
 	return nil
 }
 

@@ -117,7 +117,7 @@ func (e *Engine) leave(x *eviction) {
 		n.victims = append(n.victims, j)
 	}
 	e.goes(j)
-	e.quotaOpen = true
+	e.quotaReturned()
 	e.budget.spent += len(x.pods)
 	if j.Gang && x.pod < 0 {
 		e.denominate(j)
@@ -206,9 +206,7 @@ func (e *Engine) denominate(j *job) {
 		e.yield(n, i)
 	}
 	e.state.Commit()
-	e.world++
-	e.touch(j)
-	e.dropSearches()
+	e.planDropped(j)
 	e.released(n)
 }
 
@@ -232,11 +230,11 @@ func (e *Engine) yield(n *nomination, i int) {
 	}
 	e.charge(j, p, -1)
 	e.leaves(j, p, 1)
-	e.quotaOpen = true
+	e.quotaReturned()
 	j.set(p, podWaiting)
 	e.unplaced(j)
 	e.holdsChanged()
-	e.free(p.alloc.Node)
+	e.roomFreed(p.alloc.Node)
 	e.vanished(j)
 }
 

@@ -24,20 +24,20 @@ func (e *Engine) Decide(now Time) []Decision {
 	}
 	e.ending, e.evictions, e.plansMade = e.ending[:0], e.evictions[:0], 0
 	e.dropSearches()
-	if e.nodesNew {
+	if e.changes.nodes {
 		e.assignZone()
 		e.forgetShapes()
 	}
 	e.placer.Learn(e.policy.Placement[:])
 	if now >= e.retryAt {
-		e.retryAt, e.freed, e.quotaOpen = Never, ^uint64(0), true
+		e.retryAt = Never
+		e.changes.all()
 	}
 	e.resume(now)
 	e.stays()
 	e.fulfil(now)
 	e.reactivate()
-	// What this pass frees, by evictions, is for the next one.
-	e.freed, e.quotaOpen, e.nodesNew, e.nodesLess = 0, false, false, false
+	e.changes.begin()
 	for again := true; again; again = e.pushedOut(now) || e.recall(now) {
 		if e.policy.Queueing.Mode == StrictFIFO {
 			e.passStrict(now)
@@ -106,13 +106,13 @@ func (e *Engine) resume(now Time) {
 
 // reactivate files the classes to be tried for which something was freed.
 func (e *Engine) reactivate() {
-	if e.quotaOpen && e.ledger.Limited() || e.nodesNew {
+	if e.changes.quota && e.ledger.Limited() || e.changes.nodes {
 		for i := len(e.idle) - 1; i >= 0; i-- {
 			e.reactivateOne(e.idle[i])
 		}
 		return
 	}
-	if e.freed == 0 {
+	if e.changes.pools == 0 {
 		return
 	}
 	e.woken = e.woken[:0]
@@ -129,7 +129,7 @@ func (e *Engine) reactivate() {
 // freedOn reports whether something was freed on nodes of a model.
 func (e *Engine) freedOn(model int) bool {
 	for p, m := range e.poolModels() {
-		if m == model && e.freed>>(uint(p)%64)&1 == 1 {
+		if m == model && e.changes.pools>>(uint(p)%64)&1 == 1 {
 			return true
 		}
 	}
@@ -142,18 +142,18 @@ func (e *Engine) reactivateOne(c *class) {
 	switch c.state {
 	case classStuck:
 		switch {
-		case e.nodesLess && !c.possible, // an empty cluster may not hold it any more
-			(e.nodesNew || c.pools&e.freed != 0 || c.short && e.quotaOpen) && (e.mayFit(c) || e.mayEvict(c.head(), false)):
+		case e.changes.less && !c.possible, // an empty cluster may not hold it any more
+			(e.changes.nodes || c.pools&e.changes.pools != 0 || c.short && e.changes.quota) && (e.mayFit(c) || e.mayEvict(c.head(), false)):
 			e.setClass(c, classActive)
-		case e.nodesNew:
+		case e.changes.nodes:
 			e.setClass(c, classStuck) // it may use other models now
 		}
 	case classOverrun:
-		if e.quotaOpen || e.nodesNew {
+		if e.changes.quota || e.changes.nodes {
 			e.setClass(c, classActive)
 		}
 	case classRejected:
-		if e.nodesNew {
+		if e.changes.nodes {
 			e.setClass(c, classActive)
 		}
 	}
@@ -324,7 +324,7 @@ func (e *Engine) reject(c *class) {
 // fitted the nodes may no longer do so.
 func (e *Engine) forgetShapes() {
 	for _, c := range e.classes {
-		c.possible = c.possible && !e.nodesLess
+		c.possible = c.possible && !e.changes.less
 		if len(c.jobs.items) == 0 {
 			c.shapes = nil
 		}
