@@ -519,17 +519,17 @@ func (c *coverage) numberOf(a account) int32 {
 
 // wouldBeWithin reports whether nominal quota would cover the waiting job (one
 // pod of it when it starts pod by pod), on one of the models it accepts.
-func (e *Engine) wouldBeWithin(j *job) bool {
+func (e *Engine) wouldBeWithin(j candidate) bool {
 	if !j.queue.Limited() {
 		return true
 	}
 	c := &e.covers
-	for _, model := range e.modelsOf(j) {
+	for _, model := range j.class.accepts() {
 		c.claims = c.claims[:0]
-		for t := range e.unit.Tasks {
-			task := &e.unit.Tasks[t]
+		for t := range j.unit.Tasks {
+			task := &j.unit.Tasks[t]
 			n := len(task.Pods)
-			if !e.unit.Whole {
+			if !j.unit.Whole {
 				n = min(n, 1)
 			}
 			m := model
@@ -538,7 +538,7 @@ func (e *Engine) wouldBeWithin(j *job) bool {
 			}
 			e.claim(j.queue, m, Milli(n)*task.GPU())
 		}
-		if c.bearsBefore(j) {
+		if c.bearsBefore(j.job) {
 			return true
 		}
 	}
@@ -585,17 +585,4 @@ func (c *coverage) bearsBefore(j *job) bool {
 		}
 	}
 	return c.bear(c.before, c.claims)
-}
-
-// modelsOf returns the models that a waiting job accepts, in order.
-func (e *Engine) modelsOf(j *job) []string {
-	var out []string
-	for _, sh := range j.class.shapes {
-		for _, m := range sh.Models() {
-			if !slices.Contains(out, m) {
-				out = append(out, m)
-			}
-		}
-	}
-	return out
 }

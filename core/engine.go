@@ -88,8 +88,6 @@ type Engine struct {
 	unit   place.Unit
 	tasks  []place.Task
 	iota   []int32
-	// turn is the part of a job for which a plan is sought: prepare looks at no other.
-	turn turn
 	// Scratch memory of preemption.
 	turnList []turn
 	ranks    []*ranked
@@ -115,7 +113,7 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
 		jobs: map[string]*job{}, models: map[string]int{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{}, repelled: map[string][]repulsion{},
-		wakeAt: Never, retryAt: Never, covers: coverage{stale: true}, turn: anyTurn,
+		wakeAt: Never, retryAt: Never, covers: coverage{stale: true},
 	}
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)

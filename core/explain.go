@@ -143,7 +143,8 @@ func (e *Engine) why(j *job) (Reason, string) {
 		return MemberLost, j.missing()
 	}
 	e.compile(j.class)
-	u := e.prepare(j)
+	w := e.prepare(j)
+	u := w.unit
 	if !j.class.possible {
 		if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
 			return NoNode, s.Detail
@@ -152,7 +153,7 @@ func (e *Engine) why(j *job) (Reason, string) {
 	if !u.Whole {
 		e.onePossible(u)
 	}
-	if e.overrun(j) {
+	if w.overrun() {
 		switch never := e.neverText(j, u); {
 		case never != "":
 			return ExceedsQuota, never
@@ -214,7 +215,7 @@ func (e *Engine) firstSettled(j *job) Time {
 // neverText says why the job's queue could never hold what the job needs at once;
 // nothing if it could.
 func (e *Engine) neverText(j *job, u *place.Unit) string {
-	needs, never := map[string]Milli{}, e.lacksAlone(j.most)
+	needs, never := map[string]Milli{}, candidate{j, u}.lacksAlone(j.most)
 	var parts, models []string
 	for t := range u.Tasks {
 		task := &u.Tasks[t]

@@ -189,8 +189,9 @@ func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 // when nobody may pass it.
 func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	f.compile(j.class)
-	u := f.prepare(j)
-	if f.overrun(j) {
+	w := f.prepare(j)
+	u := w.unit
+	if w.overrun() {
 		return false
 	}
 	*strict = f.policy.Queueing.Mode == StrictFIFO

@@ -108,21 +108,6 @@ func (l *load) weaker(k *key) (weaker, all Milli) {
 	return weaker, all
 }
 
-// needed returns the GPU that the prepared unit asks for at once.
-func (e *Engine) needed() Milli {
-	need, least := Milli(0), Never
-	for t := range e.unit.Tasks {
-		if n := len(e.unit.Tasks[t].Pods); n > 0 {
-			gpu := e.unit.Tasks[t].GPU()
-			need, least = need+Milli(n)*gpu, min(least, Time(gpu))
-		}
-	}
-	if !e.unit.Whole && need > 0 {
-		return Milli(least)
-	}
-	return need
-}
-
 // freeFor returns how much GPU is free on nodes that the class may use.
 func (e *Engine) freeFor(c *class) Milli {
 	free := Milli(0)
@@ -134,13 +119,12 @@ func (e *Engine) freeFor(c *class) Milli {
 	return free
 }
 
-// mayEvict reports whether there may be enough to evict for the job, which is the
-// prepared one: by its claim, by its quota and, for the first job (head), of what
+// mayEvict reports whether there may be enough to evict for the job: by its claim, by its quota and, for the first job (head), of what
 // was backfilled. False is certain, true is not.
-func (e *Engine) mayEvict(j *job, head bool) bool {
+func (e *Engine) mayEvict(j candidate, head bool) bool {
 	p := &e.policy.Preempt
 	reclaim := p.Reclaim && j.queue.Limited()
-	terms := e.constrained(j)
+	terms := e.constrained(j.job)
 	have, found := Milli(0), false
 	for m := range e.loads {
 		own := slices.Contains(j.class.models, m)
@@ -163,7 +147,7 @@ func (e *Engine) mayEvict(j *job, head bool) bool {
 		}
 		found = found || takes > 0
 	}
-	return found && have+e.freeFor(j.class) >= e.needed()
+	return found && have+e.freeFor(j.class) >= j.needed()
 }
 
 // attempt is what a search for a plan was made of, in vain, and for which job.

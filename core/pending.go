@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/core/place"
@@ -154,6 +155,19 @@ func (j *job) standing() bool {
 		}
 	}
 	return true
+}
+
+// accepts returns the models that the pods may use, in order.
+func (c *class) accepts() []string {
+	var out []string
+	for _, sh := range c.shapes {
+		for _, m := range sh.Models() {
+			if !slices.Contains(out, m) {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
 }
 
 // head returns the first job of the class.

@@ -26,7 +26,8 @@ func (e *Engine) plan(c claimant, s *search) bool {
 		return false
 	}
 	j := c.job
-	u := e.prepare(j)
+	c.candidate = e.prepareTurn(j, c.turn)
+	u := c.unit
 	if !u.Whole {
 		onePod(u)
 	}
@@ -34,17 +35,17 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	var placed []place.Placed
 	var gone []victim
 	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
-	if single && !(c.overrun && e.placer.MayFit(u)) {
+	if single && !(c.short && e.placer.MayFit(u)) {
 		placed, gone = e.planPod(c, u, s)
 	}
 	// Who keeps a pod off a node by an affinity may be on others.
 	terms := slices.ContainsFunc(u.Tasks, func(t place.Task) bool { return len(t.Terms) > 0 })
 	several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1 || terms
-	inDomain := u.Whole && u.Required >= 0 && !c.overrun && !c.owes
+	inDomain := u.Whole && u.Required >= 0 && !c.short && !c.owes
 	if placed == nil && inDomain {
 		placed, gone = e.planInDomain(c, u, s)
 	}
-	if placed == nil && (!single || c.overrun || several) && (!inDomain || terms) {
+	if placed == nil && (!single || c.short || several) && (!inDomain || terms) {
 		e.state.Rollback(0)
 		e.dropLifted()
 		placed, gone = e.planGang(c, u, s)
@@ -68,7 +69,7 @@ func (e *Engine) plan(c claimant, s *search) bool {
 			evicted++
 		}
 	}
-	ok := placed != nil && e.affordsEvictions(evicted, c.now)
+	ok := placed != nil && e.affordsEvictions(evicted, c)
 	e.state.Rollback(0)
 	e.dropLifted()
 	if ok {
@@ -78,10 +79,10 @@ func (e *Engine) plan(c claimant, s *search) bool {
 	return ok
 }
 
-// roomWith reports whether the prepared unit, or one pod of it when it starts pod
+// roomWith reports whether the unit, or one pod of it when it starts pod
 // by pod, would find room by count if all the victims left. False is certain.
 // O(victims + nodes they are on and pods there).
-func (e *Engine) roomWith(s *search) bool {
+func (e *Engine) roomWith(u *place.Unit, s *search) bool {
 	e.trial++
 	e.tried = e.tried[:0]
 	for k := range s.victims {
@@ -95,7 +96,7 @@ func (e *Engine) roomWith(s *search) bool {
 	}
 	slices.Sort(e.tried)
 	e.tried = slices.Compact(e.tried)
-	return e.placer.RoomWith(&e.unit, e.tried, e.withoutTried)
+	return e.placer.RoomWith(u, e.tried, e.withoutTried)
 }
 
 // withoutTried returns what a node would have free without the pods of the
@@ -299,7 +300,7 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 		}
 	}
 	for k := 0; k < len(s.victims); k++ {
-		v, overrun := &s.victims[k], e.overrun(j)
+		v, overrun := &s.victims[k], c.overrun()
 		if !overrun && !e.indebted(c, gone) {
 			break
 		}
@@ -308,7 +309,7 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 			e.lift(v)
 		}
 	}
-	if e.overrun(j) || e.indebted(c, gone) {
+	if c.overrun() || e.indebted(c, gone) {
 		return nil, nil
 	}
 	// A cheap victim may have been taken in vain, before one that makes room alone.
@@ -316,7 +317,7 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
 		e.drop(&gone[k])
-		if rest := append(slices.Clone(gone[:k]), kept...); !e.placer.Takes(u, best[0].node) || e.overrun(j) || e.indebted(c, rest) {
+		if rest := append(slices.Clone(gone[:k]), kept...); !e.placer.Takes(u, best[0].node) || c.overrun() || e.indebted(c, rest) {
 			e.lift(&gone[k])
 			kept = append(kept, gone[k])
 		}
@@ -422,17 +423,17 @@ func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim
 
 // affordsEvictions reports whether so many evictions stay within the budget of
 // the interval. A plan that is larger than the budget has an interval alone.
-func (e *Engine) affordsEvictions(n int, now Time) bool {
+func (e *Engine) affordsEvictions(n int, c claimant) bool {
 	p := &e.policy.Preempt
 	if p.Budget == 0 || p.Interval == 0 {
 		return true
 	}
-	interval := int64(now / p.Interval)
+	interval := int64(c.now / p.Interval)
 	if e.budget.interval != interval {
 		e.budget = budget{interval: interval}
 	}
 	if e.budget.spent > 0 && e.budget.spent+n > p.Budget {
-		e.due = min(e.due, Time(interval+1)*p.Interval)
+		c.later.more = min(c.later.more, Time(interval+1)*p.Interval)
 		return false
 	}
 	return true

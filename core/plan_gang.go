@@ -12,8 +12,7 @@ import (
 // planGang lifts victims, the cheapest first, until the gang can be placed. Where
 // room is lacking, those on closed nodes come last, and only for quota.
 func (e *Engine) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
-	j := c.job
-	if s.spent && !e.roomWith(s) {
+	if s.spent && !e.roomWith(u, s) {
 		return nil, nil
 	}
 	s.sort()
@@ -24,7 +23,7 @@ func (e *Engine) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed,
 			return nil
 		}
 		placed := e.placeGang(c, u, gone)
-		if placed == nil && !e.overrun(j) && e.placer.MayFit(u) {
+		if placed == nil && !c.overrun() && e.placer.MayFit(u) {
 			step *= 2 // what fits by count does not fit in place: lift more at once
 			next = len(gone) + step
 		}
@@ -34,7 +33,7 @@ func (e *Engine) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed,
 	for _, first := range [2]bool{true, false} {
 		for k := range s.victims {
 			v := &s.victims[k]
-			if !v.there() || (roomy || e.onOpenNode(v)) != first || !first && !e.overrun(j) {
+			if !v.there() || (roomy || e.onOpenNode(v)) != first || !first && !c.overrun() {
 				continue
 			}
 			gone = append(gone, *v)
@@ -68,7 +67,7 @@ func (e *Engine) onOpenNode(v *victim) bool {
 // when victims leave by right of that.
 func (e *Engine) placeGang(c claimant, u *place.Unit, gone []victim) []place.Placed {
 	j := c.job
-	if e.overrun(j) || !e.placer.MayFit(u) {
+	if c.overrun() || !e.placer.MayFit(u) {
 		return nil
 	}
 	mark := e.state.Mark()

@@ -37,11 +37,11 @@ import "github.com/muster-sched/muster/core/cluster"
 // evictFor makes a plan by which the job starts in place of others, and decides
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
-func (e *Engine) evictFor(j *job, now Time, head bool) bool {
+func (e *Engine) evictFor(j candidate, now Time, head bool) bool {
 	if j.NeverPreempts {
 		return false
 	}
-	this, worth := e.again(j, now, head)
+	this, worth := e.again(j.job, now, head)
 	if !worth {
 		return false
 	}
@@ -51,24 +51,31 @@ func (e *Engine) evictFor(j *job, now Time, head bool) bool {
 		}
 		return false
 	}
-	e.due, e.young = Never, Never
 	e.cover()
-	for _, e.turn = range e.turns(j) {
-		e.prepare(j)
-		if e.planFor(j, now, head) {
-			e.turn = anyTurn
+	later := outlook{Never, Never}
+	for _, at := range e.turns(j) {
+		if e.planFor(e.prepareTurn(j.job, at), at, now, head, &later) {
 			return true
 		}
 	}
-	e.turn = anyTurn
-	this.retry, this.settled = Never, e.young
-	if e.due != Never {
-		this.retry = max(e.due, now+this.pause(head))
+	this.retry, this.settled = Never, later.settled
+	if later.more != Never {
+		this.retry = max(later.more, now+this.pause(head))
 		e.retry(this.retry)
 	}
 	*j.class.attempt(head) = &this
 	return false
 }
+
+// outlook is what a search in vain says of later times.
+type outlook struct {
+	more    Time // when more may be evicted than now
+	settled Time // when the first that is too young will have run for its minimum time
+}
+
+// note takes in that more may be evicted at t, as something will have run for its minimum
+// time then.
+func (o *outlook) note(t Time) { o.more, o.settled = min(o.more, t), min(o.settled, t) }
 
 // turn is a part of a job for which a plan is sought by itself.
 type turn struct {
@@ -81,24 +88,24 @@ var anyTurn = turn{task: -1}
 // turns returns what plans are sought for: the whole gang, or each task with waiting
 // pods of another job, since one may be within quota, or have victims, and another
 // not; on whichever model and then, where quotas may cover the job on one model only,
-// on each by itself. The prepared unit is that of the job.
-func (e *Engine) turns(j *job) []turn {
+// on each by itself.
+func (e *Engine) turns(j candidate) []turn {
 	out := e.turnList[:0]
-	for t := range e.unit.Tasks {
-		if e.unit.Whole || len(e.unit.Tasks[t].Pods) > 0 {
+	for t := range j.unit.Tasks {
+		if j.unit.Whole || len(j.unit.Tasks[t].Pods) > 0 {
 			at := turn{task: t}
-			if e.unit.Whole {
+			if j.unit.Whole {
 				at.task = -1
 			}
 			out = append(out, at)
 		}
-		if e.unit.Whole {
+		if j.unit.Whole {
 			break
 		}
 	}
 	// Over which domains pods are spread evenly depends on all models that they accept.
 	spread := j.requires(func(t Term) bool { return t.MaxSkew > 0 })
-	if models := e.modelsOf(j); j.queue.Limited() && len(models) > 1 && !spread {
+	if models := j.class.accepts(); j.queue.Limited() && len(models) > 1 && !spread {
 		for _, at := range out {
 			for _, at.model = range models {
 				out = append(out, at)
@@ -109,13 +116,16 @@ func (e *Engine) turns(j *job) []turn {
 	return out
 }
 
-// planFor seeks a plan for the current turn of the job, which is the prepared one.
-func (e *Engine) planFor(j *job, now Time, head bool) bool {
-	c := claimant{j, now, head, e.wouldBeWithin(j), e.overrun(j), j.queue.Limited() && e.lacks(j, j.queue.NominalRoom)}
+// planFor seeks a plan for a part of the job.
+func (e *Engine) planFor(j candidate, at turn, now Time, head bool, later *outlook) bool {
+	c := claimant{
+		candidate: j, turn: at, now: now, head: head, later: later,
+		within: e.wouldBeWithin(j), short: j.overrun(), owes: j.queue.Limited() && j.lacks(j.queue.NominalRoom),
+	}
 	if e.planFrom(c) {
 		return true
 	}
-	if c.within && j.queue.Limited() && (c.owes || len(e.modelsOf(j)) > 1) {
+	if c.within && j.queue.Limited() && (c.owes || len(j.class.accepts()) > 1) {
 		// It would be within quota on another model than the plan's, or its queue does
 		// not give up enough for it.
 		c.within = false
@@ -186,8 +196,7 @@ func (e *Engine) helpOne(j *job, now Time) bool {
 		return false
 	}
 	e.compile(j.class)
-	e.prepare(j)
-	return e.evictFor(j, now, true)
+	return e.evictFor(e.prepare(j), now, true)
 }
 
 // firstOverrun returns the first job that waits for quota, nil without any.

@@ -72,8 +72,8 @@ func (e *Engine) pushedOut(now Time) bool {
 			continue
 		}
 		e.compile(c)
-		e.prepare(c.head())
-		if _, worth := e.again(c.head(), now, false); worth && e.mayEvict(c.head(), false) {
+		j := e.prepare(c.head())
+		if _, worth := e.again(j.job, now, false); worth && e.mayEvict(j, false) {
 			e.setClass(c, classActive)
 			some = true
 		}
@@ -143,7 +143,7 @@ func (e *Engine) reactivateOne(c *class) {
 	case classStuck:
 		switch {
 		case e.changes.less && !c.possible, // an empty cluster may not hold it any more
-			(e.changes.nodes || c.pools&e.changes.pools != 0 || c.short && e.changes.quota) && (e.mayFit(c) || e.mayEvict(c.head(), false)):
+			(e.changes.nodes || c.pools&e.changes.pools != 0 || c.short && e.changes.quota) && e.mayStart(c):
 			e.setClass(c, classActive)
 		case e.changes.nodes:
 			e.setClass(c, classStuck) // it may use other models now
@@ -159,10 +159,12 @@ func (e *Engine) reactivateOne(c *class) {
 	}
 }
 
-// mayFit reports whether free GPUs alone would let a job of the class start.
-func (e *Engine) mayFit(c *class) bool {
+// mayStart reports whether a job of the class may find room, or enough to evict. False is
+// certain, true is not.
+func (e *Engine) mayStart(c *class) bool {
 	e.compile(c)
-	return e.placer.MayFit(e.prepare(c.head()))
+	j := e.prepare(c.head())
+	return e.placer.MayFit(j.unit) || e.mayEvict(j, false)
 }
 
 // pass lets every job that fits start, in order (BestEffortFIFO, Backfill), those
@@ -208,8 +210,7 @@ func (e *Engine) passStrict(now Time) {
 // have taken since it was tried.
 func (e *Engine) outOfQuota(c *class) bool {
 	e.compile(c)
-	e.prepare(c.head())
-	return e.overrun(c.head())
+	return e.prepare(c.head()).overrun()
 }
 
 // nextOf returns the first class of a heap whose first job would be within nominal
@@ -241,8 +242,7 @@ func (e *Engine) borrows(j *job) bool {
 		return false
 	}
 	e.compile(j.class)
-	e.prepare(j)
-	return e.lacks(j, j.queue.NominalRoom)
+	return e.prepare(j).lacks(j.queue.NominalRoom)
 }
 
 // try lets a job start what it can and files its class by the outcome, or puts it
@@ -250,9 +250,10 @@ func (e *Engine) borrows(j *job) bool {
 // that. It reports whether anything was decided for the job.
 func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 	e.compile(c)
-	u := e.prepare(j)
-	if e.overrun(j) {
-		if e.evictFor(j, now, false) {
+	w := e.prepare(j)
+	u := w.unit
+	if w.overrun() {
+		if e.evictFor(w, now, false) {
 			return true
 		}
 		e.setClass(c, classOverrun)
@@ -262,7 +263,7 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		u.Room = func(m string) Milli { return min(j.room(m), j.queue.OwnRoom(m)) }
 	}
 	n := e.start(j, u, now)
-	if n <= 0 && within && e.mayBorrow(j) {
+	if n <= 0 && within && w.mayBorrow() {
 		// The turn of those that borrow comes after that of those within quota. But under
 		// StrictFIFO no later job passes one that is within, on another model or with other
 		// pods: it keeps its turn.
@@ -270,7 +271,8 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 			e.postpone(c)
 			return false
 		}
-		u = e.prepare(j)
+		w = e.prepare(j)
+		u = w.unit
 		n = e.start(j, u, now)
 	}
 	c.exhausted = u.Whole && n == 0 && e.placer.Exhausted()
@@ -284,25 +286,12 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		}
 		c.possible = true
 	}
-	c.short = n < 0 || e.shortSomewhere(j, j.room) || e.evicts() && e.shortSomewhere(j, j.queue.NominalRoom)
-	if e.evictFor(j, now, false) {
+	c.short = n < 0 || w.shortSomewhere(j.room) || e.evicts() && w.shortSomewhere(j.queue.NominalRoom)
+	if e.evictFor(w, now, false) {
 		return true
 	}
 	e.setClass(c, classStuck)
 	return false
-}
-
-// mayBorrow reports whether a job that found no room within nominal quota may find
-// some beyond it: on another model than that of which it has quota, or for another of
-// its tasks.
-func (e *Engine) mayBorrow(j *job) bool {
-	if !j.queue.Limited() || len(j.Tasks) == 1 && len(e.modelsOf(j)) == 1 {
-		return false
-	}
-	return slices.ContainsFunc(e.unit.Tasks, func(t place.Task) bool {
-		return len(t.Pods) > 0 && t.GPU() > 0 &&
-			slices.ContainsFunc(t.Models(), func(m string) bool { return j.room(m) > j.queue.OwnRoom(m) })
-	})
 }
 
 // reject says of all jobs of a class that no cluster of these nodes holds them. One of
@@ -356,7 +345,10 @@ func (e *Engine) compile(c *class) {
 
 // prepare describes a waiting job to the placer. The unit is valid until the
 // next call.
-func (e *Engine) prepare(j *job) *place.Unit {
+func (e *Engine) prepare(j *job) candidate { return e.prepareTurn(j, anyTurn) }
+
+// prepareTurn is prepare for a part of the job.
+func (e *Engine) prepareTurn(j *job, at turn) candidate {
 	e.working = j.Name
 	u := &e.unit
 	*u = place.Unit{
@@ -381,7 +373,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	e.tasks = e.tasks[:0]
 	e.iota = e.iota[:0]
 	for t := range j.Tasks {
-		e.tasks = append(e.tasks, place.Task{Shape: e.shapeOf(j, t)})
+		e.tasks = append(e.tasks, place.Task{Shape: e.shapeOf(j, t, at.model)})
 	}
 	for t := range j.Tasks {
 		task := &j.Tasks[t]
@@ -395,7 +387,7 @@ func (e *Engine) prepare(j *job) *place.Unit {
 				}
 			}
 		}
-		for i := lo; i < hi && len(e.iota)-from < most && (e.turn.task < 0 || e.turn.task == t); i++ {
+		for i := lo; i < hi && len(e.iota)-from < most && (at.task < 0 || at.task == t); i++ {
 			if p := &j.pods[i]; p.state == podWaiting && int(p.task) == t {
 				e.iota = append(e.iota, int32(i))
 			}
@@ -406,14 +398,14 @@ func (e *Engine) prepare(j *job) *place.Unit {
 	if terms {
 		e.addTerms(j, u)
 	}
-	return u
+	return candidate{j, u}
 }
 
-// shapeOf returns the shape of a task's waiting pods, on the GPU model of the current
-// turn if there is one that they accept.
-func (e *Engine) shapeOf(j *job, t int) *place.Shape {
+// shapeOf returns the shape of a task's waiting pods, on one GPU model if it is named and
+// they accept it.
+func (e *Engine) shapeOf(j *job, t int, m string) *place.Shape {
 	sh := j.class.shapes[t]
-	if m := e.turn.model; m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
+	if m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
 		r := *e.request(j, t)
 		r.Models = []string{m}
 		return e.placer.Shape(&r)
@@ -478,84 +470,4 @@ func (e *Engine) level(name string) int {
 		return -1
 	}
 	return l
-}
-
-// overrun reports whether the job's queue has not the quota for what is to
-// start: the whole gang, or one pod of a job that starts pod by pod (static
-// quota admission, Kant §3.2.1).
-func (e *Engine) overrun(j *job) bool { return j.queue.Limited() && e.lacks(j, j.room) }
-
-// lacks is overrun by other measure than what the queue may be given now: room says
-// how much there is of a model.
-func (e *Engine) lacks(j *job, room func(model string) Milli) bool {
-	return e.lacksAlone(room) || e.unit.Whole && len(e.unit.Tasks) > 1 && e.lackTogether(j, room)
-}
-
-// lacksAlone is lacks for each task by itself.
-func (e *Engine) lacksAlone(room func(model string) Milli) bool {
-	short := false
-	for t := range e.unit.Tasks {
-		task := &e.unit.Tasks[t]
-		n := len(task.Pods)
-		if n > 0 && !e.unit.Whole {
-			n = 1
-		}
-		lacks := n > 0 && task.GPU() > 0 && task.Allowed(room) < n
-		if n > 0 && lacks == e.unit.Whole {
-			return lacks // a gang fails by any task, a pod-by-pod job starts by any
-		}
-		short = short || lacks
-	}
-	return short
-}
-
-// shortSomewhere reports whether the job lacks quota on some of the models that it
-// accepts: room says how much there is of a model. Then it may start on more of them
-// when the queue may be given more, and evict more when its nominal quota has more left.
-func (e *Engine) shortSomewhere(j *job, room func(model string) Milli) bool {
-	if !j.queue.Limited() {
-		return false
-	}
-	for t := range e.unit.Tasks {
-		task := &e.unit.Tasks[t]
-		need := task.GPU()
-		if e.unit.Whole {
-			need *= Milli(len(task.Pods))
-		}
-		for _, m := range task.Models() {
-			if need > 0 && len(task.Pods) > 0 && room(m) < need {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// lackTogether is lacks for the tasks of a gang together: they count against the same
-// accounts. Those that accept one model each are booked on it; the others each find what
-// these leave.
-func (e *Engine) lackTogether(j *job, room func(model string) Milli) bool {
-	book := func(by Milli) {
-		for t := range e.unit.Tasks {
-			task := &e.unit.Tasks[t]
-			if m := task.Models(); len(m) == 1 {
-				j.book(m[0], by*Milli(len(task.Pods))*task.GPU())
-			}
-		}
-	}
-	book(1)
-	short := false
-	for t := range e.unit.Tasks {
-		task := &e.unit.Tasks[t]
-		if len(task.Pods) == 0 || task.GPU() == 0 {
-			continue
-		}
-		if m := task.Models(); len(m) == 1 {
-			short = short || room(m[0]) < 0
-		} else {
-			short = short || task.Allowed(room) < len(task.Pods)
-		}
-	}
-	book(-1)
-	return short
 }

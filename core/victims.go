@@ -97,21 +97,27 @@ func (e *Engine) shareQuota(j, v *job, p *pod) bool {
 	})
 }
 
-// claimant is a job for which victims are sought, and what is known of it.
+// claimant is a job for which victims are sought, or a part of it, and what is known of
+// it.
 type claimant struct {
-	*job
-	now                   Time
-	head, within, overrun bool
+	candidate
+	turn
+	now Time
+	// head says that it has waited as the first for too long, within that nominal quota
+	// would cover it, short that its queue lacks quota for it.
+	head, within, short bool
 	// owes says that its queue would use more than its nominal quota, unless it gives
 	// up some: until it does, other tenants give up nothing that only its quota
 	// entitles it to.
 	owes bool
+	// later takes in when more may be evicted.
+	later *outlook
 }
 
 // indebted reports whether victims leave by right of the job's quota, while its
 // queue, less what a trial has lifted, would use more than that.
 func (e *Engine) indebted(c claimant, gone []victim) bool {
-	return c.owes && byQuota(gone) && e.lacks(c.job, c.queue.NominalRoom)
+	return c.owes && byQuota(gone) && c.lacks(c.queue.NominalRoom)
 }
 
 // byQuota reports whether one of the victims leaves by right of the claimant's
@@ -179,15 +185,15 @@ func (e *Engine) newSearch(of searchOf) *search {
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
 // does not grow with the cluster.
 func (e *Engine) planFrom(c claimant) bool {
-	of := searchOf{c.class, c.key.standing, c.within, c.overrun, c.owes, e.turn}
-	s := e.kept(of, c.head)
+	of := searchOf{c.class, c.key.standing, c.within, c.short, c.owes, c.turn}
+	s := e.kept(of, &c)
 	if s != nil && e.plan(c, s) {
 		return true
 	}
-	e.prepare(c.job)
+	c.candidate = e.prepareTurn(c.job, c.turn)
 	// The first job and one that lacks quota take the cheapest of all, a gang for
 	// one domain looks there.
-	some := !c.head && !c.overrun && e.unit.Required < 0
+	some := !c.head && !c.short && c.unit.Required < 0
 	if some && (s == nil || !s.all) {
 		if s = e.find(c, of, false); e.plan(c, s) {
 			return true
@@ -201,10 +207,10 @@ func (e *Engine) planFrom(c claimant) bool {
 
 // kept returns an earlier search for alike jobs, nil when there is none. What the
 // first job may evict depends on when it came: it has none.
-func (e *Engine) kept(of searchOf, head bool) *search {
+func (e *Engine) kept(of searchOf, c *claimant) *search {
 	for _, s := range e.searches {
-		if s.of == of && !head {
-			e.due, e.young = min(e.due, s.due), min(e.young, s.due)
+		if s.of == of && !c.head {
+			c.later.note(s.due)
 			return s
 		}
 	}
@@ -232,10 +238,9 @@ const (
 func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 	s := e.newSearch(of)
 	s.some = !all
-	due := e.due
-	e.due = Never
+	s.due = Never
 	e.trial++
-	devices, enough := e.largest()
+	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
 	for _, r := range e.fallible(c) {
 		from := r.next
@@ -249,8 +254,8 @@ func (e *Engine) find(c claimant, of searchOf, all bool) *search {
 			}
 		}
 	}
-	s.due, e.due, e.young = e.due, min(e.due, due), min(e.young, e.due)
-	if s.all && e.unit.Required < 0 && !e.roomWith(s) {
+	c.later.note(s.due)
+	if s.all && c.unit.Required < 0 && !e.roomWith(c.unit, s) {
 		s.victims = s.victims[:0]
 	}
 	if !c.head {
@@ -265,7 +270,7 @@ func (e *Engine) fallible(c claimant) []*ranked {
 	out := e.ranks[:0]
 	terms := e.constrained(c.job)
 	for m := range e.loads {
-		if !c.overrun && !terms && !slices.Contains(c.class.models, m) {
+		if !c.short && !terms && !slices.Contains(c.class.models, m) {
 			continue
 		}
 		for k := range e.loads[m].evictable {
@@ -277,19 +282,6 @@ func (e *Engine) fallible(c claimant) []*ranked {
 	slices.SortStableFunc(out, func(a, b *ranked) int { return b.rank(a.standing) })
 	e.ranks = out
 	return out
-}
-
-// largest returns how many devices the largest pods of the prepared unit take,
-// and how many pods start at once.
-func (e *Engine) largest() (devices, pods int) {
-	for t := range e.unit.Tasks {
-		devices = max(devices, e.unit.Tasks[t].GPUs)
-		pods += len(e.unit.Tasks[t].Pods)
-	}
-	if !e.unit.Whole {
-		pods = 1
-	}
-	return devices, pods
 }
 
 // visited reports whether the current trial has been at a node, and notes that
@@ -340,7 +332,7 @@ func (e *Engine) addVictims(s *search, c claimant, id cluster.NodeID) int {
 // that a gang would stand without are added one by one, beside the gang.
 func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
 	p := &v.pods[pod]
-	if !e.useful(c.job, v, p, c.overrun) || v.Gang && v.nomination != nil {
+	if !e.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
 		return false // a gang for which others leave stays until its rest has started
 	}
 	if v.Gang {
@@ -352,7 +344,7 @@ func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
 		}
 	}
 	x, ok := e.victim(c, v, pod, p)
-	if !ok || !e.settled(v, p.started, c.now) {
+	if !ok || !e.settled(s, v, p.started, c.now) {
 		return v.Gang && v.goes
 	}
 	x.cost = v.lost(c.now, pod)
@@ -392,7 +384,7 @@ func (e *Engine) addGang(s *search, c claimant, v *job) bool {
 		return false
 	}
 	x, ok := e.victim(c, v, -1, &v.pods[least])
-	if !ok || !e.settled(v, v.started, c.now) {
+	if !ok || !e.settled(s, v, v.started, c.now) {
 		return false
 	}
 	x.cost = v.lost(c.now, -1)
@@ -430,15 +422,15 @@ func whole(gone []victim) []victim {
 }
 
 // settled reports whether what started then of a job has run for long enough; if
-// not, it notes when it will have.
-func (e *Engine) settled(j *job, started, now Time) bool {
+// not, the search notes when it will have.
+func (e *Engine) settled(s *search, j *job, started, now Time) bool {
 	least := j.MinRuntime
 	if longest := e.policy.Preempt.MaxMinRuntime; j.exposed && longest > 0 {
 		least = min(least, longest)
 	}
 	due := cluster.Plus(started, max(e.policy.Preempt.MinRuntime, least))
 	if now < due {
-		e.due = min(e.due, due)
+		s.due = min(s.due, due)
 	}
 	return now >= due
 }

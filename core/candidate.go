@@ -1,0 +1,135 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/place"
+)
+
+// candidate is a waiting job, and what of it is to start now: a gang, pods that start one
+// by one, or the part of them for which a plan is sought. See [Engine.prepare].
+type candidate struct {
+	*job
+	unit *place.Unit
+}
+
+// overrun reports whether the job's queue has not the quota for what is to
+// start: the whole gang, or one pod of a job that starts pod by pod (static
+// quota admission, Kant §3.2.1).
+func (c candidate) overrun() bool { return c.queue.Limited() && c.lacks(c.room) }
+
+// lacks is overrun by other measure than what the queue may be given now: room says
+// how much there is of a model.
+func (c candidate) lacks(room func(model string) Milli) bool {
+	return c.lacksAlone(room) || c.unit.Whole && len(c.unit.Tasks) > 1 && c.lackTogether(room)
+}
+
+// lacksAlone is lacks for each task by itself.
+func (c candidate) lacksAlone(room func(model string) Milli) bool {
+	short := false
+	for t := range c.unit.Tasks {
+		task := &c.unit.Tasks[t]
+		n := len(task.Pods)
+		if n > 0 && !c.unit.Whole {
+			n = 1
+		}
+		lacks := n > 0 && task.GPU() > 0 && task.Allowed(room) < n
+		if n > 0 && lacks == c.unit.Whole {
+			return lacks // a gang fails by any task, a pod-by-pod job starts by any
+		}
+		short = short || lacks
+	}
+	return short
+}
+
+// shortSomewhere reports whether the job lacks quota on some of the models that it
+// accepts: room says how much there is of a model. Then it may start on more of them
+// when the queue may be given more, and evict more when its nominal quota has more left.
+func (c candidate) shortSomewhere(room func(model string) Milli) bool {
+	if !c.queue.Limited() {
+		return false
+	}
+	for t := range c.unit.Tasks {
+		task := &c.unit.Tasks[t]
+		need := task.GPU()
+		if c.unit.Whole {
+			need *= Milli(len(task.Pods))
+		}
+		for _, m := range task.Models() {
+			if need > 0 && len(task.Pods) > 0 && room(m) < need {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lackTogether is lacks for the tasks of a gang together: they count against the same
+// accounts. Those that accept one model each are booked on it; the others each find what
+// these leave.
+func (c candidate) lackTogether(room func(model string) Milli) bool {
+	book := func(by Milli) {
+		for t := range c.unit.Tasks {
+			task := &c.unit.Tasks[t]
+			if m := task.Models(); len(m) == 1 {
+				c.book(m[0], by*Milli(len(task.Pods))*task.GPU())
+			}
+		}
+	}
+	book(1)
+	short := false
+	for t := range c.unit.Tasks {
+		task := &c.unit.Tasks[t]
+		if len(task.Pods) == 0 || task.GPU() == 0 {
+			continue
+		}
+		if m := task.Models(); len(m) == 1 {
+			short = short || room(m[0]) < 0
+		} else {
+			short = short || task.Allowed(room) < len(task.Pods)
+		}
+	}
+	book(-1)
+	return short
+}
+
+// mayBorrow reports whether a job that found no room within nominal quota may find
+// some beyond it: on another model than that of which it has quota, or for another of
+// its tasks.
+func (c candidate) mayBorrow() bool {
+	if !c.queue.Limited() || len(c.Tasks) == 1 && len(c.class.accepts()) == 1 {
+		return false
+	}
+	return slices.ContainsFunc(c.unit.Tasks, func(t place.Task) bool {
+		return len(t.Pods) > 0 && t.GPU() > 0 &&
+			slices.ContainsFunc(t.Models(), func(m string) bool { return c.room(m) > c.queue.OwnRoom(m) })
+	})
+}
+
+// needed returns the GPU that it asks for at once.
+func (c candidate) needed() Milli {
+	need, least := Milli(0), Never
+	for t := range c.unit.Tasks {
+		if n := len(c.unit.Tasks[t].Pods); n > 0 {
+			gpu := c.unit.Tasks[t].GPU()
+			need, least = need+Milli(n)*gpu, min(least, Time(gpu))
+		}
+	}
+	if !c.unit.Whole && need > 0 {
+		return Milli(least)
+	}
+	return need
+}
+
+// largest returns how many devices the largest pods take,
+// and how many pods start at once.
+func (c candidate) largest() (devices, pods int) {
+	for t := range c.unit.Tasks {
+		devices = max(devices, c.unit.Tasks[t].GPUs)
+		pods += len(c.unit.Tasks[t].Pods)
+	}
+	if !c.unit.Whole {
+		pods = 1
+	}
+	return devices, pods
+}
