@@ -147,7 +147,7 @@ func parse(text []byte) (Entry, *workload.Error) {
 		}
 	}
 	if found != 1 {
-		return wrong("", "one of begin, pass and an event beside t, found %d of them", found)
+		return wrong("", "one of begin, pass and an event together with t, found %d of them", found)
 	}
 	return e, nil
 }
@@ -185,7 +185,7 @@ func checkHeader(h *Header) *workload.Error {
 	case h.Version != Version:
 		return wrong("version", "%d, found %d", Version, h.Version)
 	case h.Part < 1 || h.Snapshot < 0:
-		return wrong("part", "a number, at least 1, and a snapshot of no less than 0 lines; found %d and %d", h.Part, h.Snapshot)
+		return wrong("part", "a number of at least 1, and a snapshot of at least 0 lines; found %d and %d", h.Part, h.Snapshot)
 	case p.Queueing.Mode > core.Backfill:
 		return wrong("policy.queueing.mode", "a number, at most %d, found %d", core.Backfill, uint8(p.Queueing.Mode))
 	case p.Queueing.Order > core.BySubmission:

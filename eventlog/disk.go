@@ -33,7 +33,7 @@ type act struct {
 // backlog is how many acts may wait.
 const backlog = 256
 
-var errSlow = errors.New("the disk does not keep up")
+var errSlow = errors.New("the disk is too slow")
 
 func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {

@@ -55,7 +55,7 @@ func (r *reader) all(path string) error {
 		err = r.folder(path)
 	}
 	if err == nil && r.lines == 0 {
-		err = &workload.Error{File: path, Want: "an event log, found nothing in it"}
+		err = &workload.Error{File: path, Want: "an event log, found an empty file"}
 	}
 	return err
 }
@@ -80,7 +80,7 @@ func unreadable(path string, err error) error {
 	if p := (*os.PathError)(nil); errors.As(err, &p) {
 		err = p.Err
 	}
-	return &workload.Error{File: path, Want: "an event log that can be read; found: " + err.Error()}
+	return &workload.Error{File: path, Want: "a readable event log; found: " + err.Error()}
 }
 
 // file reads a file.
@@ -154,9 +154,9 @@ func (r *reader) check(e *Entry, n int, header *Header) *workload.Error {
 	case n == 1 && e.Begin == nil:
 		return &workload.Error{Field: "begin", Want: "the header of an event log in the first line, found another line"}
 	case n > 1 && e.Begin != nil:
-		return &workload.Error{Field: "begin", Want: "the header of an event log in the first line alone, found another"}
+		return &workload.Error{Field: "begin", Want: "the header of an event log only in the first line, found another"}
 	case header != nil && e.Now < r.now:
-		return &workload.Error{Field: "t", Want: fmt.Sprintf("a time no less than that of the line above, %d, found %d", r.now, e.Now)}
+		return &workload.Error{Field: "t", Want: fmt.Sprintf("a time of at least that of the line above, %d, found %d", r.now, e.Now)}
 	}
 	return nil
 }

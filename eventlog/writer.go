@@ -289,7 +289,7 @@ func (w *Writer) fail() {
 	w.open, w.header.Gap = false, true
 	w.retry = w.config.Now().Add(retryEvery)
 	if !w.broken {
-		w.config.Log.Error("events are not recorded any more; it is tried again", "folder", w.config.Dir, "error", w.disk.error(), "every", retryEvery)
+		w.config.Log.Error("events are no longer recorded; retrying", "folder", w.config.Dir, "error", w.disk.error(), "every", retryEvery)
 	}
 	w.broken = true
 }

@@ -12,7 +12,7 @@ import (
 
 var asiShape = Experiment{
 	Name:  "asi-shape",
-	Title: "The cluster and workload asi, against what ASI publishes of its own",
+	Title: "The cluster and workload asi, compared with the figures that ASI publishes",
 	run:   runASIShape,
 }
 

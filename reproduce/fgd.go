@@ -19,7 +19,7 @@ import (
 
 var openbFGD = Experiment{
 	Name:  "openb-fgd",
-	Title: "How full a cluster gets with pods that ask for parts of GPUs, against FGD and its rivals",
+	Title: "How full a cluster gets with pods that request fractions of GPUs, compared with FGD and its rivals",
 	Takes: []string{"traces", "nodes", "pods", "policies", "seeds"},
 	run:   runOpenbFGD,
 }
@@ -211,7 +211,7 @@ func listName(file string) string {
 func readPods(file string) ([]workload.Job, error) {
 	jobs, err := readJobs(file, workload.Options{})
 	if err == nil && !slices.ContainsFunc(jobs, func(j workload.Job) bool { return j.GPUs() > 0 }) {
-		err = &workload.Error{File: file, Want: "pods that ask for GPUs, found none"}
+		err = &workload.Error{File: file, Want: "pods that request GPUs, found none"}
 	}
 	slices.SortFunc(jobs, func(a, b workload.Job) int { return cmp.Compare(a.Name, b.Name) })
 	return jobs, err

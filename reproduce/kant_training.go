@@ -46,7 +46,7 @@ func runKantTraining(ctx context.Context, o Options) (Result, error) {
 	t.Rows = append(t.Rows, queueingRows(strict, best, backfill)...)
 	t.Rows = append(t.Rows, placementRows(strict, strictSpread)...)
 	t.Notes = append(t.Notes, fmt.Sprintf("E-Binpack under Backfill instead of StrictFIFO, which the paper may mean as well: GFR falls from %.1f %% to %.2f %%, but SOR\n"+
-		"gains no more than %.1f %% and GAR %.1f %%: Backfill evicts for the first job and lets others pass, and fragmentation blocks nobody.",
+		"gains no more than %.1f %% and GAR %.1f %%: Backfill evicts for the first job and lets others pass, and fragmentation blocks no job.",
 		mean(spread, gfr), mean(backfill, gfr), gain(backfill, spread, sor), gain(backfill, spread, medianGAR)))
 	for i, a := range arms {
 		r := runs[i]
@@ -75,10 +75,10 @@ func queueingRows(strict, best, backfill []outcome) []Row {
 		longer = max(longer, gainOfMean(backfill, strict, wait(class)))
 	}
 	stable := atMost("Backfill: longest rise of a size's wait over StrictFIFO", 0, 10, longer, "%").said("remains stable")
-	stable.Note = "the paper calls waiting times stable. Ours fall at all sizes: this StrictFIFO does not place what is asked for, and all wait"
+	stable.Note = "the paper calls waiting times stable. Ours fall at all sizes: this StrictFIFO cannot place all requests, so all jobs wait"
 	change := withinPoints("Backfill: change of GFR from StrictFIFO", 0, 8.5/4, mean(backfill, gfr)-mean(strict, gfr), "points").said("little effect")
 	change.Note = "\"little effect\" is taken as up to a quarter of the 8.5 % that it is without E-Binpack. Both are below 1 % in the paper;\n" +
-		"our StrictFIFO is above: while the first job waits, nobody may take the rest of a node"
+		"our StrictFIFO is above: while the first job waits, no other job can use the rest of a node"
 	relaxed := atLeast("BestEffortFIFO: gain in SOR over StrictFIFO", 0, 0, gain(best, strict, sor), "%").said("relatively high")
 	relaxed.Note = "the paper calls it relatively high, and says that preemptions cost Backfill some; ours is less than Backfill's"
 	starved := atLeast("BestEffortFIFO: more wait than Backfill, 1,024 GPUs", 0, 10, gainOfMean(best, backfill, wait(large)), "%").said("increase significantly")

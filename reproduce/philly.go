@@ -17,7 +17,7 @@ import (
 
 var phillyQueueing = Experiment{
 	Name:  "philly-queueing",
-	Title: "Strict FIFO and oracle SJF on Philly jobs, against our runs of Lucid's simulator",
+	Title: "Strict FIFO and oracle SJF on Philly jobs, compared with our runs of Lucid's simulator",
 	Takes: []string{"traces"},
 	run:   runPhillyQueueing,
 }

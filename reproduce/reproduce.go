@@ -276,7 +276,7 @@ func near(ours, theirs, share float64) bool {
 func (o *Options) trace(name, origin string) (string, error) {
 	path := filepath.Join(o.Traces, filepath.FromSlash(name))
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", &workload.Error{File: path, Want: fmt.Sprintf("the trace that the experiment needs (%s), and it is not there; --traces or $MUSTER_TRACES names the folder", origin)}
+		return "", &workload.Error{File: path, Want: fmt.Sprintf("the trace of the experiment (%s), found none; set its folder with --traces or $MUSTER_TRACES", origin)}
 	}
 	return path, nil
 }

@@ -75,7 +75,7 @@ type Folder struct {
 func OpenFolder(dir string) (*Folder, error) {
 	f := &Folder{dir: dir, lock: flock.New(filepath.Join(dir, marker, lock))}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, &workload.Error{File: dir, Want: "a folder that can be written: " + cause(err)}
+		return nil, &workload.Error{File: dir, Want: "a writable folder: " + cause(err)}
 	}
 	if err := f.check(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func OpenFolder(dir string) (*Folder, error) {
 func (f *Folder) check() error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return &workload.Error{File: f.dir, Want: "a folder that can be read: " + cause(err)}
+		return &workload.Error{File: f.dir, Want: "a readable folder: " + cause(err)}
 	}
 	if _, err := os.Stat(f.own(written)); err == nil {
 		return nil
@@ -112,7 +112,7 @@ func (f *Folder) check() error {
 func (f *Folder) acquire() error {
 	for {
 		if err := os.MkdirAll(f.own(""), 0o777); err != nil {
-			return &workload.Error{File: f.dir, Want: "a folder that can be written: " + cause(err)}
+			return &workload.Error{File: f.dir, Want: "a writable folder: " + cause(err)}
 		}
 		switch got, err := f.lock.TryLock(); {
 		case errors.Is(err, fs.ErrNotExist):
@@ -120,7 +120,7 @@ func (f *Folder) acquire() error {
 		case err != nil:
 			return &workload.Error{File: f.dir, Want: "a folder that can be locked: " + cause(err)}
 		case !got:
-			return &workload.Error{File: f.dir, Want: "a folder that no other command writes now, found one that does"}
+			return &workload.Error{File: f.dir, Want: "a folder that no other command is writing to, found one in use"}
 		}
 		locked, err := f.lock.Stat()
 		if err != nil {
@@ -155,7 +155,7 @@ func (f *Folder) begin() error {
 		return err
 	}
 	if err := os.Mkdir(f.aside(""), 0o777); err != nil {
-		return &workload.Error{File: f.dir, Want: "a folder that can be written: " + cause(err)}
+		return &workload.Error{File: f.dir, Want: "a writable folder: " + cause(err)}
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func TestFolderIsLocked(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	f := begin(t, dir, "1", "summary.json")
 	_, err := Create(dir, small(), metrics.Options{})
-	refused(t, err, "a folder that no other command writes now, found one that does")
+	refused(t, err, "a folder that no other command is writing to, found one in use")
 	ok(t, f.Commit())
 	if got := tree(t, dir); got != "summary.json=1" {
 		t.Errorf("there is %s", got)

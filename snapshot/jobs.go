@@ -276,12 +276,12 @@ func (r *reader) take(n *place, t *task, p *running, at string) error {
 			return err
 		}
 		if n.gpus[gpu] < each {
-			return r.src.Errorf(path, "a GPU of %s with %d gpuMilli left; found %d, which has %d", n.Name, each, gpu, n.gpus[gpu])
+			return r.src.Errorf(path, "a GPU of %s with %d gpuMilli free; found %d, which has %d", n.Name, each, gpu, n.gpus[gpu])
 		}
 		n.gpus[gpu] -= each
 	}
 	if n.cpuMilli < t.CPUMilli || n.memMiB < t.MemMiB {
-		return r.src.Errorf(at+".node", "a node with %d cpuMilli and %d memMiB left; found %q, which has %d and %d",
+		return r.src.Errorf(at+".node", "a node with %d cpuMilli and %d memMiB free; found %q, which has %d and %d",
 			t.CPUMilli, t.MemMiB, n.Name, n.cpuMilli, n.memMiB)
 	}
 	n.cpuMilli -= t.CPUMilli
@@ -289,7 +289,7 @@ func (r *reader) take(n *place, t *task, p *running, at string) error {
 	for _, name := range sorted(t.Others) {
 		n.taken[name] += t.Others[name]
 		if has := cluster.AmountOf(n.Others, name); n.taken[name] > has {
-			return r.src.Errorf(at+".node", "a node with %d %s left; found %q, which has %d", t.Others[name], name, n.Name, has-n.taken[name]+t.Others[name])
+			return r.src.Errorf(at+".node", "a node with %d %s free; found %q, which has %d", t.Others[name], name, n.Name, has-n.taken[name]+t.Others[name])
 		}
 	}
 	return nil

@@ -22,10 +22,10 @@ func (a Answer) WriteText(w io.Writer) error {
 			fmt.Fprintf(t, "  wait\t%s\t\t%s\n", wait.Job, because(wait.Reason, wait.Detail))
 		}
 		if len(round.Decisions)+len(round.Waiting) == 0 {
-			fmt.Fprintln(t, "  nothing to do, and nothing waits")
+			fmt.Fprintln(t, "  nothing to do, and no job waits")
 		}
 		if i == settled {
-			fmt.Fprintln(t, "  (from here on, nothing changes any more)")
+			fmt.Fprintln(t, "  (no further changes from here on)")
 		}
 	}
 	return t.Flush()

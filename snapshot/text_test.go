@@ -25,7 +25,7 @@ func TestAnswerText(t *testing.T) {
   wait   big                         Victims
 Round 2
   wait  big    Resources: 8 GPUs asked, 4 free
-  (from here on, nothing changes any more)
+  (no further changes from here on)
 Round 3
   wait  big    Resources: 8 GPUs asked, 4 free
 `

@@ -60,7 +60,7 @@ func TestBadJobs(t *testing.T) {
 		{"no pods", jobsHeader + jobRow("pods", "0"), `f:2: pods: a whole number 1..1000000, found "0"`},
 		{"pods below none", jobsHeader + jobRow("pods", "-4"), `f:2: pods: pods 1..1000000 or MIN-MAX, found "-4"`},
 		{"pods the wrong way", jobsHeader + jobRow("pods", "8-4"), `f:2: pods: pods 1..1000000 or MIN-MAX, found "8-4"`},
-		{"a range of pods outside a gang", jobsHeader + jobRow("pods", "4-8", "gang", "false"), `f:2: pods: one number of pods, for only a gang has a least one, found "4-8"`},
+		{"a range of pods outside a gang", jobsHeader + jobRow("pods", "4-8", "gang", "false"), `f:2: pods: one number of pods, because only gangs have a minimum, found "4-8"`},
 		{"GPU neither part nor whole", jobsHeader + jobRow("gpu_milli", "1500"), `f:2: gpu_milli: milli-GPUs 0..1000 or whole GPUs up to 64000, found "1500"`},
 		{"more GPUs than a node may have", jobsHeader + jobRow("gpu_milli", "65000"), `f:2: gpu_milli: milli-GPUs 0..1000 or whole GPUs up to 64000, found "65000"`},
 		{"CPU below 0", jobsHeader + jobRow("cpu_milli", "-1"), `f:2: cpu_milli: a whole number 0..1000000000, found "-1"`},

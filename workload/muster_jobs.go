@@ -254,7 +254,7 @@ func (t *table) pods(gang bool) (pods, minPods int) {
 		return 1, 0
 	}
 	if !gang {
-		t.wrong(jobPods, "one number of pods, for only a gang has a least one")
+		t.wrong(jobPods, "one number of pods, because only gangs have a minimum")
 	}
 	return int(most), int(least)
 }

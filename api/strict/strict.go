@@ -80,12 +80,12 @@ func parse(file string, data []byte) (root ast.Node, err error) {
 	defer func() {
 		// The parser is not ours: what makes it panic is bad input to us.
 		if p := recover(); p != nil {
-			err = &workload.Error{File: file, Want: fmt.Sprintf("YAML or JSON; found what its parser cannot read (%v)", p)}
+			err = &workload.Error{File: file, Want: fmt.Sprintf("YAML or JSON; found a syntax error (%v)", p)}
 		}
 	}()
 	tokens := lexer.Tokenize(string(data))
 	if t := tooDeep(tokens); t != nil {
-		return nil, &workload.Error{File: file, Line: t.Position.Line, Want: fmt.Sprintf("at most %d lists and objects in each other; found more", maxDepth)}
+		return nil, &workload.Error{File: file, Line: t.Position.Line, Want: fmt.Sprintf("at most %d levels of lists and objects; found more", maxDepth)}
 	}
 	f, err := parser.Parse(tokens, 0)
 	if err != nil {
@@ -96,7 +96,7 @@ func parse(file string, data []byte) (root ast.Node, err error) {
 			continue
 		}
 		if root != nil {
-			return nil, &workload.Error{File: file, Line: line(d.Body), Want: "one document; found a second one"}
+			return nil, &workload.Error{File: file, Line: line(d.Body), Want: "exactly one document; found a second one"}
 		}
 		root = d.Body
 	}

@@ -72,9 +72,9 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 		"labels:\n  a:\n":                       "f.yaml:2: labels.a: a string; found nothing",
 		"labels: {a: true}\n":                   `f.yaml:1: labels.a: a string, in quotes ("true"); found true`,
 		"? [a]\n: b\n":                          "f.yaml:2: YAML or JSON; found: found an invalid key for this map",
-		"list: " + strings.Repeat("[", 1e5):     "f.yaml:1: at most 1000 lists and objects in each other; found more",
-		"list:\n" + strings.Repeat("- ", 1e5):   "f.yaml:2: at most 1000 lists and objects in each other; found more",
-		"list:\n\n" + strings.Repeat("? ", 1e5): "f.yaml:3: at most 1000 lists and objects in each other; found more",
+		"list: " + strings.Repeat("[", 1e5):     "f.yaml:1: at most 1000 levels of lists and objects; found more",
+		"list:\n" + strings.Repeat("- ", 1e5):   "f.yaml:2: at most 1000 levels of lists and objects; found more",
+		"list:\n\n" + strings.Repeat("? ", 1e5): "f.yaml:3: at most 1000 levels of lists and objects; found more",
 		"{\n\t\"size\": 1,\n\t\"x\": 2\n}":      "f.yaml:3: x: one of size, labels, list; found an unknown field",
 	} {
 		if _, _, err := decode(t, file); err == nil || err.Error() != want {

@@ -88,13 +88,13 @@ func (s *SchedulingPolicySpec) Policy(name string, builtins Builtins, wrong func
 // check finds what no field alone shows to be wrong.
 func (s *SchedulingPolicySpec) check(p *core.Policy, wrong func(path, format string, args ...any) error) error {
 	if z := s.Zone; z != nil && z.Label != "" && z.Share != nil {
-		return wrong("zone.share", "a label or a share, not both; found %v beside label %q", *z.Share, z.Label)
+		return wrong("zone.share", "a label or a share, not both; found %v with label %q", *z.Share, z.Label)
 	}
 	if z := s.Zone; z != nil && z.Value != "" && z.Label == "" {
-		return wrong("zone.value", "a label beside the value; found %q alone", z.Value)
+		return wrong("zone.value", "a label with the value; found only %q", z.Value)
 	}
 	if e := p.Preempt; e.Budget > 0 && e.Interval == 0 {
-		return wrong("preemption.budget", "an interval beside the budget; found a budget of %d alone", e.Budget)
+		return wrong("preemption.budget", "an interval with the budget; found only a budget of %d", e.Budget)
 	}
 	if r := p.Requeue; r.MaxBackoff < r.Backoff {
 		return wrong("requeue.maxBackoff", "at least the backoff, %s; found %s", Duration(r.Backoff), Duration(r.MaxBackoff))

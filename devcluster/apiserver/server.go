@@ -162,14 +162,14 @@ func (s *Server) claim(cfg *Config) error {
 	}
 	s.Dir = dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return badInput("%s: expected a folder that can be written; found: %v", dir, err)
+		return badInput("%s: expected a writable folder; found: %v", dir, err)
 	}
 	lock, err := fileutil.TryLockFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fileutil.ErrLocked) {
 		return badInput("%s: another process serves this folder", dir)
 	}
 	if err != nil {
-		return badInput("%s: expected a folder that can be written; found: %v", dir, err)
+		return badInput("%s: expected a writable folder; found: %v", dir, err)
 	}
 	s.cleanup = append(s.cleanup, func() { lock.Close() })
 	return nil
@@ -223,7 +223,7 @@ func (s *Server) writeKubeconfig(keys *pki, port int) (*rest.Config, error) {
 	cfg.Contexts[clusterName] = &clientcmdapi.Context{Cluster: clusterName, AuthInfo: "admin"}
 	cfg.CurrentContext = clusterName
 	if err := clientcmd.WriteToFile(*cfg, s.Kubeconfig()); err != nil {
-		return nil, badInput("%s: expected a file that can be written; found: %v", s.Kubeconfig(), err)
+		return nil, badInput("%s: expected a writable file; found: %v", s.Kubeconfig(), err)
 	}
 	client, err := clientcmd.NewDefaultClientConfig(*cfg, nil).ClientConfig()
 	if err != nil {
@@ -257,7 +257,7 @@ func (s *Server) sockets() (string, error) {
 func (s *Server) openLog() (*zap.Logger, error) {
 	file, err := os.Create(s.Log())
 	if err != nil {
-		return nil, badInput("%s: expected a file that can be written; found: %v", s.Log(), err)
+		return nil, badInput("%s: expected a writable file; found: %v", s.Log(), err)
 	}
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)

@@ -54,7 +54,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	s := c.service(3)
 	old := s.on("n1")
 	err := c.drain("n1", 2*time.Second)
-	if err == nil || !strings.Contains(err.Error(), "no others could take the place of some pods: node n1 is not drained; pods left: "+c.namespace+"/"+old.Name) {
+	if err == nil || !strings.Contains(err.Error(), "some pods were not replaced in time: node n1 is not drained; pods left: "+c.namespace+"/"+old.Name) {
 		t.Fatalf("the drain ended with %v", err)
 	}
 	c.until("all is as before", func() error {
@@ -86,7 +86,7 @@ func TestDrainLocked(t *testing.T) {
 	c.bound("stays", "leaves")
 	leaves := c.get("leaves")
 	err := c.drain("n", time.Minute)
-	if err == nil || !strings.Contains(err.Error(), "some pods are locked, and stay: node n is not drained; pods left: "+c.namespace+"/stays") {
+	if err == nil || !strings.Contains(err.Error(), "locked pods stay: node n is not drained; pods left: "+c.namespace+"/stays") {
 		t.Fatalf("the drain ended with %v", err)
 	}
 	c.gone(leaves)
@@ -131,7 +131,7 @@ func TestDrainTakenBack(t *testing.T) {
 	drained := c.draining("n0", time.Minute)
 	c.moving(old, v1alpha1.MovingReplacing)
 	c.uncordon("n0")
-	if err := <-drained; err == nil || !strings.Contains(err.Error(), "somebody else has taken it over") {
+	if err := <-drained; err == nil || !strings.Contains(err.Error(), "the drain was changed by someone else") {
 		t.Errorf("the drain ended with %v", err)
 	}
 	c.moving(old, v1alpha1.MovingCancelled)

@@ -116,11 +116,11 @@ func (c *Client) say(doing string, err error) error {
 	case err == nil || errors.Is(err, context.Canceled):
 		return err
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not %s: %s; ask for the right, or look at a namespace of yours with muster queue -n", doing, reasonText(err))
+		return fmt.Errorf("no permission to %s: %s; ask for it, or choose one of your namespaces with muster queue -n", doing, reasonText(err))
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server at %s does not accept your credentials: renew those of your kubeconfig, or choose another with --context", c.host)
+		return fmt.Errorf("the API server at %s rejects your credentials: renew them in your kubeconfig, or choose another context with --context", c.host)
 	case errors.As(err, &dial), errors.As(err, &failed):
-		return fmt.Errorf("the API server at %s does not answer (%v): see that it runs, and that --kubeconfig and --context are right", c.host, cause(err))
+		return fmt.Errorf("the API server at %s does not answer (%v): check that it runs, and that --kubeconfig and --context are correct", c.host, cause(err))
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

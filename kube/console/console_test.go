@@ -260,9 +260,9 @@ func TestStart(t *testing.T) {
 		settled         bool
 		why, said, says string
 	}{
-		"next":     {&soon, true, "", "at the latest: its places are settled", `Starts by +` + stamp(soon) + `\n`},
-		"then":     {&late, false, "", "if walltimes hold", `Starts +` + stamp(late) + `, if jobs that run end by their walltimes\n`},
-		"some-day": {nil, false, "running jobs without a walltime, or past it: 4", "running jobs without a walltime, or past it: 4", `Starts +not known: running jobs without a walltime, or past it: 4\n`},
+		"next":     {&soon, true, "", "at the latest: its places are reserved", `Starts by +` + stamp(soon) + `\n`},
+		"then":     {&late, false, "", "if walltimes hold", `Starts +` + stamp(late) + `, if running jobs end within their walltimes\n`},
+		"some-day": {nil, false, "running jobs without a walltime, or past it: 4", "running jobs without a walltime, or past it: 4", `Starts +unknown: running jobs without a walltime, or past it: 4\n`},
 		"later":    {nil, false, "", reasonOf(NotSeen).Change, `Reason +NotSeen`},
 	} {
 		j := jobs[slices.IndexFunc(jobs, func(j Job) bool { return j.ID == "pod/"+name })]
@@ -398,9 +398,9 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"node n1 is closed to new pods",
+		"node n1 is cordoned",
 		"team/a waits to leave: a-2 waits", "team/b waits to leave: a budget", "team/b leaves", "team/a is gone; pods left: 0", "team/b is gone; pods left: 0", "team/late is gone; pods left: 0",
-		"node n1 is drained: no pod of Muster's is left; other pods: 2",
+		"node n1 is drained: it has no pods of Muster left; other pods: 2",
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("told\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
@@ -423,11 +423,11 @@ func TestDrainThatEndsEarly(t *testing.T) {
 	}
 	ctx, interrupt := context.WithCancel(context.Background())
 	told, node, err := drains(t, ctx, Drain{Replace: time.Minute, Tell: func(line string) {
-		if strings.HasPrefix(line, "nothing has been done about team/a") {
+		if strings.HasPrefix(line, "the scheduler has not reacted to team/a") {
 			interrupt()
 		}
 	}}, pod, map[string]string{"a": kept("an earlier one")})
-	if want := "interrupted: node n1 is not drained; pods left: team/a; the scheduler goes on with it: drain it again to see how far it is, or end it with --uncordon"; err == nil || err.Error() != want {
+	if want := "interrupted: node n1 is not drained; pods left: team/a; the scheduler continues the drain: run the command again to watch it, or end it with --uncordon"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 	if !strings.HasPrefix(drainOf(node), "1m ") || len(told) != 2 {
@@ -435,12 +435,12 @@ func TestDrainThatEndsEarly(t *testing.T) {
 	}
 
 	_, node, err = drains(t, context.Background(), Drain{Timeout: time.Second, Idle: time.Hour}, pod)
-	if want := "after 1s, node n1 is not drained; pods left: team/a; it stays closed: drain it again, or open it with --uncordon"; err == nil || err.Error() != want || drainOf(node) != "" {
+	if want := "after 1s, node n1 is not drained; pods left: team/a; it stays cordoned: drain it again, or uncordon it with --uncordon"; err == nil || err.Error() != want || drainOf(node) != "" {
 		t.Errorf("when the time is up: %v; the node asks for %q", err, drainOf(node))
 	}
 
 	told, node, err = drains(t, context.Background(), Drain{Idle: time.Hour}, pod, map[string]string{"a": movingText("False", "no room")}, map[string]string{"a": kept("ID")})
-	if err == nil || !strings.HasPrefix(err.Error(), "no others could take the place of some pods: node n1 is not drained; pods left: team/a; they run on") || drainOf(node) != "" {
+	if err == nil || !strings.HasPrefix(err.Error(), "some pods were not replaced in time: node n1 is not drained; pods left: team/a; they keep running") || drainOf(node) != "" {
 		t.Errorf("when a pod stays: %v; the node asks for %q", err, drainOf(node))
 	}
 	if !slices.Contains(told, "team/a stays: no room") {
@@ -449,7 +449,7 @@ func TestDrainThatEndsEarly(t *testing.T) {
 
 	locked := strings.Replace(movingText("False", translate.LockedMessage("ID")), `"type"`, `"reason":"Locked","type"`, 1)
 	told, _, err = drains(t, context.Background(), Drain{Idle: time.Hour}, pod, map[string]string{"a": strings.Replace(locked, "ID", "an earlier one", 1)}, map[string]string{"a": locked})
-	if err == nil || !strings.HasPrefix(err.Error(), "some pods are locked, and stay: node n1 is not drained; pods left: team/a; they run on") {
+	if err == nil || !strings.HasPrefix(err.Error(), "locked pods stay: node n1 is not drained; pods left: team/a; they keep running") {
 		t.Errorf("when a locked pod stays: %v", err)
 	}
 	if n := len(told); n < 2 || !strings.HasPrefix(told[n-1], "team/a stays: its job is locked") || strings.Contains(told[n-1], "earlier") {
@@ -492,7 +492,7 @@ func TestExplainFindsByAnyName(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %s", name, x, err, want)
 		}
 	}
-	if _, err := client.Explain(context.Background(), "team", "x"); err == nil || err.Error() != `"x" may be any of gang/x, pod/x: name one of them` {
+	if _, err := client.Explain(context.Background(), "team", "x"); err == nil || err.Error() != `"x" is ambiguous: name one of gang/x, pod/x` {
 		t.Errorf("x: got %v", err)
 	}
 	unknown := (*NoJobError)(nil)
@@ -585,10 +585,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		})
 	}
 	for want, c := range map[string]*Client{
-		"you may not list the pods of namespace team: because":        client(t, answer(403, "Forbidden")),
-		"does not accept your credentials: renew those":               client(t, answer(401, "Unauthorized")),
-		"list the pods of namespace team: because":                    client(t, answer(500, "InternalError")),
-		"does not answer (connection refused): see that it runs, and": func() *Client { c, _ := New(&rest.Config{Host: "http://127.0.0.1:1"}); return c }(),
+		"no permission to list the pods of namespace team: because":     client(t, answer(403, "Forbidden")),
+		"rejects your credentials: renew them":                          client(t, answer(401, "Unauthorized")),
+		"list the pods of namespace team: because":                      client(t, answer(500, "InternalError")),
+		"does not answer (connection refused): check that it runs, and": func() *Client { c, _ := New(&rest.Config{Host: "http://127.0.0.1:1"}); return c }(),
 	} {
 		if _, err := c.Jobs(context.Background(), Filter{Namespace: "team"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

@@ -35,7 +35,7 @@ type Drain struct {
 }
 
 // errTimeout ends a drain that takes too long.
-var errTimeout = errors.New("the time is up")
+var errTimeout = errors.New("the timeout has passed")
 
 // Drain closes a node to new pods and asks the scheduler to empty it of its pods.
 // It returns when they are gone, or when those that are left stay. The node stays
@@ -46,7 +46,7 @@ func (c *Client) Drain(ctx context.Context, d Drain) error {
 	if err := c.patchNode(ctx, d.Node, true, asked.String()); err != nil {
 		return err
 	}
-	d.Tell("node " + d.Node + " is closed to new pods")
+	d.Tell("node " + d.Node + " is cordoned")
 	whole := ctx
 	if d.Timeout > 0 {
 		var stop context.CancelFunc
@@ -68,10 +68,10 @@ func (c *Client) Drain(ctx context.Context, d Drain) error {
 		switch {
 		case errors.Is(context.Cause(ctx), errTimeout):
 			// Pods that are waiting to be replaced stay.
-			return errors.Join(l.undrained(fmt.Sprintf("after %s,", d.Timeout), "it stays closed: drain it again, or open it with --uncordon"),
+			return errors.Join(l.undrained(fmt.Sprintf("after %s,", d.Timeout), "it stays cordoned: drain it again, or uncordon it with --uncordon"),
 				c.patchNode(whole, d.Node, true, ""))
 		case ctx.Err() != nil:
-			return l.undrained("interrupted:", "the scheduler goes on with it: drain it again to see how far it is, or end it with --uncordon")
+			return l.undrained("interrupted:", "the scheduler continues the drain: run the command again to watch it, or end it with --uncordon")
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 		return false, l.c.say("get node "+l.d.Node, err)
 	}
 	if drain, err := translate.DrainOf(n); err != nil || drain == nil || *drain != l.asked {
-		return false, l.undrained("somebody else has taken it over:", "see muster nodes -N")
+		return false, l.undrained("the drain was changed by someone else:", "see muster nodes -N")
 	}
 	there, others := map[string]*v1.Pod{}, 0
 	reset := func() { clear(there); others = 0 }
@@ -140,7 +140,7 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 		l.told[name] = now
 		if now == "" && !l.idle && time.Since(l.began) >= l.d.Idle {
 			l.idle = true
-			l.d.Tell(fmt.Sprintf("nothing has been done about %s for %s: see that the scheduler runs", name, l.d.Idle))
+			l.d.Tell(fmt.Sprintf("the scheduler has not reacted to %s for %s: check that it runs", name, l.d.Idle))
 		}
 	}
 	was := l.empty
@@ -149,13 +149,13 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 	case l.empty && !was:
 		// A pod may be on its way there that was placed before.
 	case l.empty:
-		l.d.Tell(fmt.Sprintf("node %s is drained: no pod of Muster's is left; other pods: %d", l.d.Node, others))
+		l.d.Tell(fmt.Sprintf("node %s is drained: it has no pods of Muster left; other pods: %d", l.d.Node, others))
 		return true, nil
 	case stay == len(there):
 		if l.locked {
-			return true, l.undrained("some pods are locked, and stay:", "they run on, and the node stays closed: delete them when their jobs can bear it, and drain it again, or open it with --uncordon")
+			return true, l.undrained("locked pods stay:", "they keep running, and the node stays cordoned: delete them when their jobs permit it and drain the node again, or uncordon it with --uncordon")
 		}
-		return true, l.undrained("no others could take the place of some pods:", "they run on, and the node stays closed: make room elsewhere and drain it again, evict them with --replace-timeout 0, or open it with --uncordon")
+		return true, l.undrained("some pods were not replaced in time:", "they keep running, and the node stays cordoned: make room elsewhere and drain the node again, evict them with --replace-timeout 0, or uncordon the node with --uncordon")
 	}
 	return false, nil
 }
@@ -182,7 +182,7 @@ func (l *drainLook) standing(p *v1.Pod) (now string, stays bool) {
 	case told.Status == v1.ConditionTrue:
 		return "waits to leave: " + told.Message, false
 	case m.Active():
-		return "waits to leave: its owner makes another first", false
+		return "waits to leave: its owner creates a replacement first", false
 	}
 	return "", false
 }
@@ -208,7 +208,7 @@ func (c *Client) patchNode(ctx context.Context, node string, closed bool, drain 
 	}
 	_, err = c.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("the cluster has no node %q: muster nodes -N lists them", node)
+		return fmt.Errorf("the cluster has no node %q: muster nodes -N lists all nodes", node)
 	}
 	return c.say("change node "+node, err)
 }

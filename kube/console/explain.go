@@ -67,7 +67,7 @@ type NoJobError struct {
 }
 
 func (e *NoJobError) Error() string {
-	return fmt.Sprintf("namespace %s has no job or pod %q of Muster's", e.Namespace, e.Name)
+	return fmt.Sprintf("namespace %s has no job or pod %q that Muster schedules", e.Namespace, e.Name)
 }
 
 // Explain says where a job stands and why. name is that of the job or of a pod
@@ -137,7 +137,7 @@ func find(byGroup map[translate.Group]*Job, namespace, name string) (*Job, error
 		ids = append(ids, j.ID)
 	}
 	slices.Sort(ids)
-	return nil, fmt.Errorf("%q may be any of %s: name one of them", name, strings.Join(ids, ", "))
+	return nil, fmt.Errorf("%q is ambiguous: name one of %s", name, strings.Join(ids, ", "))
 }
 
 // ofDeployment finds the jobs of a Deployment: those of its ReplicaSets, which have
@@ -283,9 +283,9 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 		case x.Settled:
 			t.Add("Starts by", stamp(*x.Start))
 		case x.Start != nil:
-			t.Add("Starts", stamp(*x.Start)+", if jobs that run end by their walltimes")
+			t.Add("Starts", stamp(*x.Start)+", if running jobs end within their walltimes")
 		case x.NoStart != "":
-			t.Add("Starts", "not known: "+x.NoStart)
+			t.Add("Starts", "unknown: "+x.NoStart)
 		}
 		t.Add("To change", x.Change)
 	}
@@ -343,7 +343,7 @@ func (x *Explanation) writePods(w io.Writer, v *View) error {
 		}},
 	}, pointers(pods))
 	if err == nil && more > 0 {
-		_, err = fmt.Fprintf(w, "and %d more; -o wide has them all\n", more)
+		_, err = fmt.Fprintf(w, "and %d more; -o wide lists all\n", more)
 	}
 	return err
 }

@@ -415,7 +415,7 @@ func (j *Job) state() State {
 
 // whyWaiting takes over what the scheduler says about the pods that wait.
 func (j *Job) whyWaiting() {
-	name, detail := NotSeen, "the scheduler has said nothing about it yet"
+	name, detail := NotSeen, "the scheduler has not reported on it yet"
 	if slices.ContainsFunc(j.pods, func(p *pod) bool { return p.phase == waiting && p.gated }) {
 		name, detail = Gated, "its pods have scheduling gates of other controllers"
 	}

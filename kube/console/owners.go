@@ -47,11 +47,11 @@ func own(byGroup map[translate.Group]*Job, owners map[translate.Group]*batchv1.J
 		case suspended:
 			byGroup[id] = podless(id, o, namespaceQueues, Suspended, SuspendedByOwner, "the Job has spec.suspend: true")
 		case len(list) > 0 && !slices.ContainsFunc(list, func(j *Job) bool { return j.State != Completed }):
-			byGroup[id] = podless(id, o, namespaceQueues, Pending, kube.ReasonCollecting, "its pods are done, and its Job is to make the next ones")
+			byGroup[id] = podless(id, o, namespaceQueues, Pending, kube.ReasonCollecting, "its pods are done, and its Job has yet to create the next ones")
 		case ran[id] || len(list) > 0:
-			byGroup[id] = podless(id, o, namespaceQueues, Requeued, kube.ReasonCollecting, "its pods are gone, and its Job is to make new ones")
+			byGroup[id] = podless(id, o, namespaceQueues, Requeued, kube.ReasonCollecting, "its pods are gone, and its Job has yet to create new ones")
 		default:
-			byGroup[id] = podless(id, o, namespaceQueues, Pending, kube.ReasonCollecting, "its Job is to make its pods")
+			byGroup[id] = podless(id, o, namespaceQueues, Pending, kube.ReasonCollecting, "its Job has yet to create its pods")
 		}
 		for _, j := range list {
 			if j.group != id {

@@ -81,7 +81,7 @@ func trim(p *v1.Pod) pod {
 	owner := translate.ControllerOf(p)
 	if m := translate.MoveOf(p); m.Active() {
 		// To the scheduler it is on its own; to people it is still its owner's.
-		out.moving = "its owner makes another first"
+		out.moving = "its owner creates a replacement first"
 		own := *p
 		own.OwnerReferences, own.Annotations = []metav1.OwnerReference{*owner}, maps.Clone(p.Annotations)
 		delete(own.Annotations, v1alpha1.MovingAnnotation)

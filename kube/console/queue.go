@@ -107,7 +107,7 @@ func Starts(w io.Writer, v *View, jobs []Job) error {
 func (j *Job) expected() string {
 	switch {
 	case j.Settled:
-		return "at the latest: its places are settled"
+		return "at the latest: its places are reserved"
 	case j.Start != nil:
 		return "if walltimes hold"
 	case j.NoStart != "":

@@ -98,7 +98,7 @@ func ParseGres(s string) (model string, gpus int, err error) {
 // ParseArray reads 0-9, or 0-9%2: how many there are, and how many of them run
 // at a time, 0 for all.
 func ParseArray(s string) (count, atOnce int, err error) {
-	bad := errors.New("expected 0-LAST or 0-LAST%AT_ONCE, such as 0-9%2 (numbers start at 0 here)")
+	bad := errors.New("expected 0-LAST or 0-LAST%AT_ONCE, such as 0-9%2 (indices start at 0)")
 	list, limit, limited := strings.Cut(s, "%")
 	last, ok := strings.CutPrefix(list, "0-")
 	n, err := strconv.ParseUint(last, 10, 31)

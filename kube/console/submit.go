@@ -175,13 +175,13 @@ func (s *Submission) shape() (tasks int, each portion, err error) {
 	case given > 1:
 		return 0, each, &UsageError{"gpus", "expected one of --gpus (of the job), --gpus-per-node, --gres and --gpus-per-task; found several"}
 	case s.Fraction != "" && given > 0:
-		return 0, each, &UsageError{"gpu-fraction", "expected a part of a GPU or whole ones; found both"}
+		return 0, each, &UsageError{"gpu-fraction", "expected a fraction of a GPU or whole GPUs; found both"}
 	case s.GPUs%tasks != 0:
-		return 0, each, &UsageError{"gpus", fmt.Sprintf("expected a multiple of the tasks, %d: they are the GPUs of the whole job (--gpus-per-node are those of a node); found %d", tasks, s.GPUs)}
+		return 0, each, &UsageError{"gpus", fmt.Sprintf("expected a multiple of the number of tasks, %d, for the whole job (--gpus-per-node is per node); found %d", tasks, s.GPUs)}
 	case s.GPUsPerNode%perNode != 0:
-		return 0, each, &UsageError{"gpus-per-node", fmt.Sprintf("expected a multiple of the tasks a node, %d; found %d", perNode, s.GPUsPerNode)}
+		return 0, each, &UsageError{"gpus-per-node", fmt.Sprintf("expected a multiple of the number of tasks per node, %d; found %d", perNode, s.GPUsPerNode)}
 	case s.Array > 0 && tasks > 1:
-		return 0, each, &UsageError{"array", "expected jobs of one task: an array of gangs is not supported; submit each as a job of its own"}
+		return 0, each, &UsageError{"array", "expected a job with one task: arrays of gangs are not supported; submit each gang as a job of its own"}
 	}
 	if !s.Memory.IsZero() {
 		each.memory = resource.NewQuantity(s.Memory.Value()/int64(perNode), resource.BinarySI)
@@ -251,7 +251,7 @@ func (s *Submission) container(name string, tasks int, each portion) (v1.Contain
 	case s.Image == "":
 		return c, &UsageError{"image", "expected a container image; found nothing"}
 	case s.Script != "" && len(s.Script) > longestScript:
-		return c, &UsageError{"", fmt.Sprintf("expected a script of at most %d KiB, or one that is in the image; found %d KiB", longestScript>>10, len(s.Script)>>10)}
+		return c, &UsageError{"", fmt.Sprintf("expected a script of at most %d KiB, or a script in the image; found %d KiB", longestScript>>10, len(s.Script)>>10)}
 	case s.Script != "":
 		// Through the shell that the script names, as its text: it is not in the
 		// image.
@@ -317,7 +317,7 @@ func shellOf(script string) ([]string, error) {
 		words = words[1:]
 	}
 	if len(words) == 0 || !shells.MatchString(path.Base(words[0])) {
-		return nil, &UsageError{"", fmt.Sprintf("expected a script of a shell or of Python; found %q: to run one that is in the image write -- before it", line)}
+		return nil, &UsageError{"", fmt.Sprintf("expected a shell or Python script; found %q: write -- before a command of the image", line)}
 	}
 	return words, nil
 }
@@ -333,15 +333,15 @@ func (c *Client) Submit(ctx context.Context, job *batchv1.Job, service *v1.Servi
 		made, err = jobs.Create(ctx, job, metav1.CreateOptions{})
 	}
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("namespace %s has a Job %s already: choose another --job-name, or delete it: kubectl -n %s delete job %s", job.Namespace, job.Name, job.Namespace, job.Name)
+		return fmt.Errorf("namespace %s already has a Job %s: choose another --job-name, or delete the Job: kubectl -n %s delete job %s", job.Namespace, job.Name, job.Namespace, job.Name)
 	}
 	if err != nil || service == nil {
-		return c.say("make Jobs in namespace "+job.Namespace, err)
+		return c.say("create Jobs in namespace "+job.Namespace, err)
 	}
 	service.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(made, batchv1.SchemeGroupVersion.WithKind("Job"))}
 	_, err = c.kube.CoreV1().Services(job.Namespace).Create(ctx, service, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("Job %s was made, but its pods will not find each other: %w", job.Name, c.say("make Services in namespace "+job.Namespace, err))
+		return fmt.Errorf("Job %s was created, but its pods cannot find each other: %w", job.Name, c.say("create Services in namespace "+job.Namespace, err))
 	}
 	return nil
 }
@@ -371,7 +371,7 @@ func (c *Client) Models(ctx context.Context, text string) (string, error) {
 			return m != word && !strings.HasPrefix(m, word+"-")
 		})
 		if len(found) == 0 {
-			return "", fmt.Errorf("no node has GPUs of model %q: there are %s", word, cmp.Or(strings.Join(sorted(have), ", "), "no GPUs"))
+			return "", fmt.Errorf("no node has GPUs of model %q: the cluster has %s", word, cmp.Or(strings.Join(sorted(have), ", "), "no GPUs"))
 		}
 		out = append(out, found...)
 	}

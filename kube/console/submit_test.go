@@ -126,10 +126,10 @@ func TestSubmissionsThatCannotBe(t *testing.T) {
 	for want, s := range map[string]Submission{
 		"--ntasks: expected a multiple of --nodes, 2; found 3":                                                    {Nodes: 2, Tasks: 3},
 		"--gpus: expected one of --gpus (of the job), --gpus-per-node, --gres and --gpus-per-task; found several": {GPUs: 1, GPUsPerNode: 1},
-		"--gpus: expected a multiple of the tasks, 3: ":                                                           {GPUs: 8, Nodes: 3},
-		"--gpus-per-node: expected a multiple of the tasks a node, 3; found 8":                                    {GPUsPerNode: 8, Nodes: 1, Tasks: 3},
-		"--gpu-fraction: expected a part of a GPU or whole ones; found both":                                      {GPUs: 1, Fraction: "0.5"},
-		"--array: expected jobs of one task: ":                                                                    {Array: 3, Nodes: 2},
+		"--gpus: expected a multiple of the number of tasks, 3, ":                                                 {GPUs: 8, Nodes: 3},
+		"--gpus-per-node: expected a multiple of the number of tasks per node, 3; found 8":                        {GPUsPerNode: 8, Nodes: 1, Tasks: 3},
+		"--gpu-fraction: expected a fraction of a GPU or whole GPUs; found both":                                  {GPUs: 1, Fraction: "0.5"},
+		"--array: expected a job with one task: ":                                                                 {Array: 3, Nodes: 2},
 		"--job-name: expected at most 52 lower-case letters, ":                                                    {Name: "My_Job"},
 		"--env: expected NAME=VALUE; found \"X\"":                                                                 {Env: []string{"X"}},
 		"--annotation: expected KEY=VALUE; found \"a b=c\"":                                                       {Annotations: []string{"a b=c"}},
@@ -169,9 +169,9 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	for want, script := range map[string]string{
-		"expected a script of at most 100 KiB":                             strings.Repeat("x", longestScript+1),
-		"expected a script of a shell or of Python; found \"#!/bin/perl\"": "#!/bin/perl\n",
-		"expected a script of a shell or of Python; found \"#!\"":          "#!\n",
+		"expected a script of at most 100 KiB":                     strings.Repeat("x", longestScript+1),
+		"expected a shell or Python script; found \"#!/bin/perl\"": "#!/bin/perl\n",
+		"expected a shell or Python script; found \"#!\"":          "#!\n",
 	} {
 		s := Submission{Image: "i", Script: script, Command: []string{"x"}}
 		if _, _, err := s.Objects(); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -226,7 +226,7 @@ func TestSubmit(t *testing.T) {
 		t.Errorf("the Service is %s, %v", made, err)
 	}
 	err = client.Submit(context.Background(), job, service)
-	if err == nil || !strings.HasPrefix(err.Error(), "namespace team has a Job train already: choose another --job-name") {
+	if err == nil || !strings.HasPrefix(err.Error(), "namespace team already has a Job train: choose another --job-name") {
 		t.Errorf("a name that is taken: got %v", err)
 	}
 	fake.Refuse(regexp.MustCompile(`"scheduling":`), "Job.batch \"old\" is invalid: spec.scheduling: Forbidden: the gate is off")
