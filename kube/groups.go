@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -61,7 +62,7 @@ type group struct {
 	worked bool
 	// parked is set while its owner is suspended by us, and a while longer.
 	parked  *parked
-	counted groupCount
+	counted stats.Group
 	// asking says that its object is being read.
 	asking bool
 	// relabel says that what the engine knows of the pods around may be otherwise,

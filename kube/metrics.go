@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-sched/muster/core"
@@ -100,4 +102,16 @@ func (m *metrics) evicted(reason string) {
 	if m != nil {
 		m.evictions.WithLabelValues(reason).Inc()
 	}
+}
+
+// heldGauge is 1 while this instance holds a shard.
+func heldGauge(shard string, held *atomic.Bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "muster_shard_held", Help: "1 while this instance schedules the shard, else 0.", ConstLabels: prometheus.Labels{"shard": shard},
+	}, func() float64 {
+		if held.Load() {
+			return 1
+		}
+		return 0
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -25,6 +26,7 @@ import (
 // The engine is derived from the tables and can be built again at any time (rebuild).
 type mirror struct {
 	tables
+	census
 	log    *slog.Logger
 	record Recorder       // nil for none
 	traced func(*Journey) // called for each job that runs for the first time; nil for none
@@ -49,8 +51,6 @@ type mirror struct {
 	outlook  outlook
 	acts     acts
 	metrics  *metrics
-	census   census
-	seen     int // jobs that have come
 	lost     Lost
 	zones    map[string]*zone   // by name
 	outage   bool               // no node was ready at the last look
@@ -82,6 +82,7 @@ type tables struct {
 	policies   policies
 	topologies topologies
 	shards     shardTable
+	seen       int // jobs that were created
 
 	peers   *peers.Index
 	storage *storage.Index
@@ -163,7 +164,7 @@ type node struct {
 	zoned      string
 	// surveyed is what of its labels is counted in topologies.
 	surveyed uint64
-	counted  nodeCount
+	counted  stats.Node
 	// shard is the shard it is in, once that is known (sharded); opens is when it
 	// takes pods at the earliest. closed says that it takes none, whoever decides.
 	shard           int
@@ -172,11 +173,13 @@ type node struct {
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
-	return &mirror{
+	m := &mirror{
 		tables: newTables(policy, levels), log: log, newEngine: newEngine, dirtyNodes: map[string]*node{}, waiters: map[*group]bool{},
-		acts: acts{wake: core.Never}, census: newCensus(), zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{},
+		acts: acts{wake: core.Never}, zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{},
 		moving: map[types.UID]*pod{}, uncounted: map[types.UID]act.Pod{}, arrived: map[string]*node{},
 	}
+	m.census = newCensus(&m.tables)
+	return m
 }
 
 func newTables(policy core.Policy, levels []translate.Level) tables {

@@ -12,7 +12,7 @@
 //	act/                                              acts are written to the API; outcomes.go takes in what became of them
 //	shards.go tenure.go                               what this instance decides on, and how it takes that over
 //	lease/                                            the Leases of it, and the fence that every write passes
-//	stats.go collector.go metrics.go                  figures, for Prometheus and the console
+//	census.go metrics.go                              figures, summed up in stats/, for Prometheus and the statuses
 //
 // Decisions are assumed to hold at once and carried out beside the goroutine
 // that decides; what fails comes back as an event.
@@ -38,6 +38,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -184,7 +185,7 @@ func New(c Config) (*Scheduler, error) {
 	s.mirror.record, s.mirror.traced = c.Record, c.Traced
 	s.mirror.metrics = s.metrics
 	s.mirror.shards = newShardTable(c.Shards)
-	s.metrics.registry.MustRegister(&gauges{stats: s.told, now: c.Now})
+	s.metrics.registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	for i, shard := range c.Shards {
 		s.metrics.registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
 	}

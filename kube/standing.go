@@ -10,6 +10,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core/quota"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/stats"
 )
 
 // How queues, policies and topologies stand, as their statuses say. The instance
@@ -25,15 +26,15 @@ func (m *mirror) standings(now metav1.Time) []act.Status {
 	}
 	var out []act.Status
 	if len(m.queues.objects) > 0 {
-		stats := map[string]*QueueStats{}
+		byName := map[string]*stats.Queue{}
 		st := m.stats()
 		for i := range st.Queues {
-			stats[st.Queues[i].Name] = &st.Queues[i]
+			byName[st.Queues[i].Name] = &st.Queues[i]
 		}
 		for _, name := range sortedKeys(m.queues.objects) {
 			q := *m.queues.objects[name]
 			old := q.Status
-			if q.Status = m.queueStatus(&q, stats[name], now); !equality.Semantic.DeepEqual(q.Status, old) {
+			if q.Status = m.queueStatus(&q, byName[name], now); !equality.Semantic.DeepEqual(q.Status, old) {
 				out = append(out, act.Status{Resource: "queues", Name: name, Object: &q})
 			}
 		}
@@ -66,7 +67,7 @@ func (m *mirror) standings(now metav1.Time) []act.Status {
 }
 
 // queueStatus is how a queue stands; st is nil when the engine does not know it.
-func (m *mirror) queueStatus(q *v1alpha1.Queue, st *QueueStats, now metav1.Time) v1alpha1.QueueStatus {
+func (m *mirror) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time) v1alpha1.QueueStatus {
 	v, bad := m.queues.verdict[q.Name]
 	if !bad {
 		v = verdict{v1alpha1.QueueReady, "the queue's jobs are scheduled"}

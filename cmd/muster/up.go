@@ -19,6 +19,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/local"
+	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -317,7 +318,7 @@ func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *k
 }
 
 // standing is how a cluster stands, in a line.
-func standing(st *kube.Stats, feed *feeding) string {
+func standing(st *stats.Stats, feed *feeding) string {
 	var gpus, used, waiting, running float64
 	for _, m := range st.Models {
 		gpus += float64(m.GPUs - m.Unhealthy)

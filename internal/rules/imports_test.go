@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"kube":           {"core", "core/cluster", "core/quota", "api/", "kube/"},
 	"kube/act":       {"api/", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
+	"kube/stats":     {"core", "core/quota"},
 	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing of the tables that ask them
 	"kube/peers":     {"core", "kube/translate"},

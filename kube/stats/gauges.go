@@ -1,23 +1,21 @@
-package kube
+package stats
 
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/quota"
-	"github.com/muster-sched/muster/kube/lease"
 )
 
-// gauges tells Prometheus how the cluster stands. Scrapes ask the goroutine that
-// decides, at most once a second all together.
-type gauges struct {
-	stats func(context.Context) (Stats, error)
-	now   func() time.Time
+// Gauges are the figures for Prometheus. Scrapes ask for them at most once a second all
+// together: Stats waits for the goroutine that decides.
+type Gauges struct {
+	Stats func(context.Context) (Stats, error)
+	Now   func() time.Time
 
 	mu    sync.Mutex
 	asked time.Time
@@ -43,15 +41,15 @@ var (
 	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
 )
 
-// Describe lists the gauges.
-func (g *gauges) Describe(c chan<- *prometheus.Desc) {
+// Describe lists the Gauges.
+func (g *Gauges) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, gpusGauge, fragmentedGauge} {
 		c <- d
 	}
 }
 
 // Collect asks how the cluster stands. Without an answer it tells nothing.
-func (g *gauges) Collect(c chan<- prometheus.Metric) {
+func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 	st, ok := g.ask()
 	if !ok {
 		return
@@ -84,42 +82,19 @@ func (g *gauges) Collect(c chan<- prometheus.Metric) {
 }
 
 // ask returns how the cluster stands, as it was answered in the last second.
-func (g *gauges) ask() (Stats, bool) {
+func (g *Gauges) ask() (Stats, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := g.now(); g.asked.IsZero() || now.Sub(g.asked) >= gaugesFor || now.Before(g.asked) {
+	if now := g.Now(); g.asked.IsZero() || now.Sub(g.asked) >= gaugesFor || now.Before(g.asked) {
 		ctx, cancel := context.WithTimeout(context.Background(), gaugesPatience)
 		defer cancel()
-		st, err := g.stats(ctx)
+		st, err := g.Stats(ctx)
 		if err != nil {
 			return Stats{}, false
 		}
 		g.asked, g.last = now, st
 	}
 	return g.last, true
-}
-
-// told is how the cluster stands as far as it is up to this instance to tell: the
-// holder of the rest tells of the whole cluster, the others of their own jobs'
-// reasons alone. So sums over all instances are right.
-func (s *Scheduler) told(ctx context.Context) (Stats, error) {
-	st, err := s.Stats(ctx)
-	if !s.held[lease.RestOf(s.config.Shards)].Load() {
-		st = Stats{Reasons: st.Reasons}
-	}
-	return st, err
-}
-
-// heldGauge tells whether a shard is ours.
-func heldGauge(shard string, held *atomic.Bool) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_shard_held", Help: "1 while this instance schedules the shard, else 0.", ConstLabels: prometheus.Labels{"shard": shard},
-	}, func() float64 {
-		if held.Load() {
-			return 1
-		}
-		return 0
-	})
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/stats"
 )
 
 // scraped returns what a scrape tells, but for buckets, sums and how long things
@@ -41,10 +42,10 @@ func TestGauges(t *testing.T) {
 	y.queuesListed([]*v1alpha1.Queue{queueObject("q", "", v1alpha1.Quota{Model: "*", Nominal: gpus(16)})})
 	y.start()
 	asked, clock := 0, startOfTime
-	y.metrics.registry.MustRegister(&gauges{now: func() time.Time { return clock }, stats: func(context.Context) (Stats, error) {
+	y.metrics.registry.MustRegister(&stats.Gauges{Now: func() time.Time { return clock }, Stats: func(context.Context) (stats.Stats, error) {
 		asked++
 		if asked == 3 {
-			return Stats{}, errors.New("busy")
+			return stats.Stats{}, errors.New("busy")
 		}
 		return y.stats(), nil
 	}})
@@ -76,12 +77,12 @@ func TestGauges(t *testing.T) {
 
 	// Within a second nobody is asked again; who gets no answer is told nothing.
 	scraped(y.metrics.registry)
-	clock = clock.Add(gaugesFor)
+	clock = clock.Add(time.Second)
 	scraped(y.metrics.registry)
 	if asked != 2 {
 		t.Errorf("asked %d times", asked)
 	}
-	clock = clock.Add(gaugesFor)
+	clock = clock.Add(time.Second)
 	if got := scraped(y.metrics.registry); got[`muster_gpus{model="H800",state="free"}`] != "" {
 		t.Errorf("got %v", got)
 	}
@@ -114,7 +115,7 @@ func TestToldByTheHolderOfTheRest(t *testing.T) {
 	}()
 	for _, rest := range []bool{false, true} {
 		l.held[lease.RestOf(l.config.Shards)].Store(rest)
-		st, err := l.told(ctx)
+		st, err := l.ownStats(ctx)
 		if whole := len(st.Models) == 1 && len(st.Queues) > 0; err != nil || whole != rest || len(st.Reasons) != 1 {
 			t.Errorf("held %t: it tells %+v, %v", rest, st, err)
 		}

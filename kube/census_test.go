@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/stats"
 )
 
 func queueObject(name, parent string, quota ...v1alpha1.Quota) *v1alpha1.Queue {
@@ -47,31 +48,31 @@ func TestStatsOfQueues(t *testing.T) {
 	y.see(late)
 	y.run()
 	st := y.stats()
-	got := map[string]QueueStats{}
+	got := map[string]stats.Queue{}
 	for _, q := range st.Queues {
 		got[q.Name] = q
 	}
 	h800 := func(n int64) map[string]core.Milli {
 		return map[string]core.Milli{"H800": core.Milli(n) * core.WholeGPU}
 	}
-	usage := func(model string, nominal, used, borrowed int64) Usage {
-		return Usage{model, core.Milli(gpus(nominal)), core.Milli(gpus(used)), core.Milli(gpus(borrowed))}
+	usage := func(model string, nominal, used, borrowed int64) stats.Usage {
+		return stats.Usage{Model: model, Nominal: core.Milli(gpus(nominal)), Used: core.Milli(gpus(used)), Borrowed: core.Milli(gpus(borrowed))}
 	}
-	for _, want := range []QueueStats{
+	for _, want := range []stats.Queue{
 		{Name: "lab", Used: h800(3), Running: 1, WeightPermille: 250,
-			Subtree: Subtree{[]Usage{usage("H800", 6, 12, 6)}, 0, 4}},
+			Subtree: stats.Subtree{Usage: []stats.Usage{usage("H800", 6, 12, 6)}, Waiting: 0, Running: 4}},
 		{Name: "vision", Used: h800(6), Running: 2, WeightPermille: 750,
-			Subtree: Subtree{[]Usage{usage("H800", 4, 6, 2)}, 0, 2}},
+			Subtree: stats.Subtree{Usage: []stats.Usage{usage("H800", 4, 6, 2)}, Waiting: 0, Running: 2}},
 		{Name: "guest", Used: h800(3), Running: 1, WeightPermille: 250,
-			Subtree: Subtree{[]Usage{usage("H800", 0, 3, 3)}, 0, 1}},
+			Subtree: stats.Subtree{Usage: []stats.Usage{usage("H800", 0, 3, 3)}, Waiting: 0, Running: 1}},
 		{Name: "any", Used: h800(3), Waiting: 1, Running: 1, WeightPermille: 250,
-			Subtree: Subtree{[]Usage{usage("*", 10, 3, 0), usage("H800", 0, 3, 0)}, 1, 1}},
+			Subtree: stats.Subtree{Usage: []stats.Usage{usage("*", 10, 3, 0), usage("H800", 0, 3, 0)}, Waiting: 1, Running: 1}},
 	} {
 		if !reflect.DeepEqual(got[want.Name], want) {
 			t.Errorf("got  %+v\nwant %+v", got[want.Name], want)
 		}
 	}
-	if want := []ModelStats{{Model: "H800", Nodes: 3, GPUs: 24, Used: 15 * core.WholeGPU, Free: 9 * core.WholeGPU, Fragmented: 3}}; !reflect.DeepEqual(st.Models, want) {
+	if want := []stats.Model{{Model: "H800", Nodes: 3, GPUs: 24, Used: 15 * core.WholeGPU, Free: 9 * core.WholeGPU, Fragmented: 3}}; !reflect.DeepEqual(st.Models, want) {
 		t.Errorf("got %+v", st.Models)
 	}
 	if st.Seen != 6 || st.Jobs != 6 {
@@ -164,13 +165,13 @@ func TestStatsAreKeptUp(t *testing.T) {
 				}
 			}
 			got := y.stats()
-			y.census = newCensus()
+			y.census = newCensus(&y.tables)
 			for _, n := range y.nodes {
-				n.counted = nodeCount{}
+				n.counted = stats.Node{}
 				y.noteNode(n)
 			}
 			for _, g := range y.groups {
-				g.counted = groupCount{}
+				g.counted = stats.Group{}
 				y.noteGroup(g)
 			}
 			if want := y.stats(); !reflect.DeepEqual(got, want) {

@@ -1,0 +1,284 @@
+// Package stats has the figures of a cluster: how many GPUs are used, how many jobs wait,
+// and why. The scheduler adds and removes what each node and group counts as; a [Census]
+// keeps the sums. [Gauges] are the same for Prometheus.
+package stats
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// Stats are figures of a cluster at one moment.
+type Stats struct {
+	// Models are the GPU models there are, by name; Queues the queues, by name.
+	Models []Model
+	Queues []Queue
+	// Nodes counts nodes, Open those that take new pods.
+	Nodes, Open int
+	// Jobs counts jobs of Muster's that are not over.
+	Jobs int
+	// Seen counts the jobs of Muster's that were created since it began. One of which all
+	// pods went and others came counts again.
+	Seen int
+	// Waiting, Bound and Running count pods: those without a place, those with
+	// one, and those of them that have started there.
+	Waiting, Bound, Running int
+	// Reasons counts the jobs that wait, by why.
+	Reasons map[string]int
+}
+
+// Model has the figures of a GPU model.
+type Model struct {
+	Model string
+	Nodes int
+	// GPUs counts devices, Unhealthy those that may not be used.
+	GPUs, Unhealthy int
+	// Used is how much of them pods hold. Of the rest, Free can be given, and
+	// Unavailable cannot: it is unhealthy, or its node takes no pods.
+	Used, Free, Unavailable core.Milli
+	// Fragmented counts nodes of which some GPUs are free and some are not.
+	Fragmented int
+}
+
+// Queue has the figures of a queue.
+type Queue struct {
+	Name string
+	// Used is what its jobs hold of each GPU model, without those of the queues
+	// below it.
+	Used map[string]core.Milli
+	// Waiting counts its jobs of which pods wait, Running those of which pods
+	// run.
+	Waiting, Running int
+	// Subtree is about the queue and all below it.
+	Subtree Subtree
+	// WeightPermille is its weight against that of it and its siblings, in
+	// thousandths.
+	WeightPermille int
+}
+
+// Subtree has the figures of a queue and all below it.
+type Subtree struct {
+	// Usage has what is owned, used and borrowed of each model of which there is
+	// quota or use, by name.
+	Usage            []Usage
+	Waiting, Running int
+}
+
+// Usage is what a queue owns, uses and borrows of a GPU model, or of all together: "*".
+type Usage struct {
+	Model string
+	// Borrowed is the part of Used that is others' quota.
+	Nominal, Used, Borrowed core.Milli
+}
+
+// Node is what a node counts as.
+type Node struct {
+	There, Open int // 1 if there is a node, and if it takes new pods
+	Model
+}
+
+// Group is what a group of pods counts as: a job of Muster's, or pods of others.
+type Group struct {
+	Queue, Reason           string // no reason: it is not counted among those that wait
+	Jobs                    int
+	Waiting, Bound, Running int // pods
+	JobWaits, JobRuns       int // 1 if any pod waits, and if any runs
+	Used                    []Amount
+}
+
+// Amount is how much is used of a GPU model.
+type Amount struct {
+	Model string
+	GPU   core.Milli
+}
+
+// Use adds to what a group uses of a model. Most use one.
+func (g *Group) Use(model string, gpu core.Milli) {
+	i := slices.IndexFunc(g.Used, func(u Amount) bool { return u.Model == model })
+	if i < 0 {
+		g.Used = append(g.Used, Amount{model, gpu})
+		return
+	}
+	g.Used[i].GPU += gpu
+}
+
+// Census sums up what nodes and groups count as.
+type Census struct {
+	others string
+	sum    Stats // but for Models and Queues
+	models map[string]*Model
+	queues map[string]*Queue
+}
+
+// New returns a census of nothing. others is the queue that pods of other schedulers are
+// charged to, which has no weight beside the others.
+func New(others string) *Census {
+	return &Census{others: others, sum: Stats{Reasons: map[string]int{}}, models: map[string]*Model{}, queues: map[string]*Queue{}}
+}
+
+// Stats returns the sums. queues are those that the engine knows; each is listed, with what
+// those below it count as.
+func (c *Census) Stats(queues map[string]core.Queue) Stats {
+	st := c.sum
+	st.Reasons = map[string]int{}
+	for reason, n := range c.sum.Reasons {
+		if n > 0 {
+			st.Reasons[reason] = n
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.models)) {
+		if of := c.models[name]; of.Nodes > 0 {
+			st.Models = append(st.Models, *of)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		q := Queue{Name: name, Used: map[string]core.Milli{}}
+		if of := c.queues[name]; of != nil {
+			q.Waiting, q.Running = of.Waiting, of.Running
+			for model, gpu := range of.Used {
+				if gpu != 0 {
+					q.Used[model] = gpu
+				}
+			}
+		}
+		st.Queues = append(st.Queues, q)
+	}
+	tree(queues).sumUp(st.Queues, c.others)
+	return st
+}
+
+// AddNode adds what a node counts as, by times: 1 to count it, -1 to take that back.
+func (c *Census) AddNode(n *Node, by int) {
+	if n.There == 0 {
+		return
+	}
+	c.sum.Nodes += by
+	c.sum.Open += by * n.Open
+	if n.GPUs == 0 {
+		return
+	}
+	of := c.models[n.Model.Model]
+	if of == nil {
+		of = &Model{Model: n.Model.Model}
+		c.models[n.Model.Model] = of
+	}
+	of.Nodes += by
+	of.GPUs += by * n.GPUs
+	of.Unhealthy += by * n.Unhealthy
+	of.Used += core.Milli(by) * n.Used
+	of.Free += core.Milli(by) * n.Free
+	of.Unavailable += core.Milli(by) * n.Unavailable
+	of.Fragmented += by * n.Fragmented
+}
+
+// AddGroup adds what a group counts as, by times.
+func (c *Census) AddGroup(g *Group, by int) {
+	c.sum.Waiting += by * g.Waiting
+	c.sum.Bound += by * g.Bound
+	c.sum.Running += by * g.Running
+	c.sum.Jobs += by * g.Jobs
+	if g.Reason != "" {
+		c.sum.Reasons[g.Reason] += by
+	}
+	if g.Queue == "" {
+		return
+	}
+	q := c.queues[g.Queue]
+	if q == nil {
+		q = &Queue{Used: map[string]core.Milli{}}
+		c.queues[g.Queue] = q
+	}
+	q.Waiting += by * g.JobWaits
+	q.Running += by * g.JobRuns
+	for _, u := range g.Used {
+		q.Used[u.Model] += core.Milli(by) * u.GPU
+	}
+}
+
+// tree is the queues, by name, with their parents.
+type tree map[string]core.Queue
+
+// account is what a queue and all below it own and use of a model.
+type account struct {
+	Usage
+	listed bool // one of them has a quota for the model
+}
+
+// sumUp fills in the figures of queues with all below them: each queue is added to itself
+// and to every queue above it.
+func (q tree) sumUp(list []Queue, others string) {
+	index := make(map[string]int, len(list))
+	accounts := make([]map[string]account, len(list))
+	weights := map[string]int64{}
+	for i := range list {
+		name := list[i].Name
+		index[name], accounts[i] = i, map[string]account{}
+		if name != others {
+			weights[q[name].Parent] += q[name].Weight
+		}
+	}
+	for i := range list {
+		of := &list[i]
+		for k, ok := i, true; ok; k, ok = index[q[list[k].Name].Parent] {
+			sum := &list[k].Subtree
+			sum.Waiting += of.Waiting
+			sum.Running += of.Running
+			for _, e := range q[of.Name].Quota {
+				a := accounts[k][e.Model]
+				a.Nominal, a.listed = a.Nominal+e.Nominal, true
+				accounts[k][e.Model] = a
+			}
+			for model, gpu := range of.Used {
+				a := accounts[k][model]
+				a.Used += gpu
+				accounts[k][model] = a
+			}
+		}
+	}
+	for i := range list {
+		name := list[i].Name
+		list[i].Subtree.Usage = q.usage(name, accounts[i])
+		if w := weights[q[name].Parent]; name != others {
+			list[i].WeightPermille = int(1000 * q[name].Weight / w)
+		}
+	}
+}
+
+// usage lists the accounts of a queue. What a queue uses beyond its quota is
+// borrowed, and all it uses where only a queue above it has any.
+func (q tree) usage(name string, accounts map[string]account) []Usage {
+	any, hasAny := accounts[quota.AnyModel]
+	for model, a := range accounts {
+		if model != quota.AnyModel {
+			any.Used += a.Used
+		}
+	}
+	if hasAny {
+		accounts[quota.AnyModel] = any
+	}
+	var out []Usage
+	for _, model := range slices.Sorted(maps.Keys(accounts)) {
+		a := accounts[model]
+		a.Model = model
+		if a.listed || !hasAny && q.limited(name, model) {
+			a.Borrowed = max(0, a.Used-a.Nominal)
+		}
+		out = append(out, a.Usage)
+	}
+	return out
+}
+
+// limited reports whether a queue, or one above it, has a quota for a model.
+func (q tree) limited(name, model string) bool {
+	for name != "" {
+		of := q[name]
+		if slices.ContainsFunc(of.Quota, func(e core.Quota) bool { return e.Model == model || e.Model == quota.AnyModel }) {
+			return true
+		}
+		name = of.Parent
+	}
+	return false
+}
