@@ -53,8 +53,8 @@ func admit(j *core.Job) *admitted {
 }
 
 // apply has a job be as it was admitted. The queue counts as long as there is one.
-func (a *admitted) apply(m *mirror, j *core.Job) {
-	if _, told := m.queues.told[a.queue]; told {
+func (a *admitted) apply(t *tables, j *core.Job) {
+	if _, told := t.queues.told[a.queue]; told {
 		j.Queue = a.queue
 	}
 	j.Class, j.Priority, j.NeverPreempts = a.class, a.priority, a.neverPreempts
@@ -64,7 +64,7 @@ func (a *admitted) apply(m *mirror, j *core.Job) {
 // chargeable returns the queue to which a job is charged of which pods run, whatever
 // they say: the one they name if their namespace may use it, else that of the
 // namespace, else the default, which owns nothing unless somebody gave it a quota.
-func (m *mirror) chargeable(g *group, p *pod, named string) string {
+func (m *changes) chargeable(g *group, p *pod, named string) string {
 	reason, detail := m.queues.blocks(&m.tables, named, g.id.Namespace)
 	if reason == "" {
 		return named
@@ -103,7 +103,7 @@ func (p *pod) settled(o *podObject) {
 
 // keepRecord has what counts of a pod on its node, and of its PodGroup, written into its
 // status, where that is needed and not done.
-func (m *mirror) keepRecord(p *pod) {
+func (m *changes) keepRecord(p *pod) {
 	o := p.object
 	if !o.ours || o.node == "" || !m.shards.held[m.whose(p)] {
 		return
@@ -135,14 +135,14 @@ func (m *mirror) keepRecord(p *pod) {
 }
 
 // recorded takes in that a record was written, or could not be.
-func (m *mirror) recorded(uid types.UID) {
+func (m *changes) recorded(uid types.UID) {
 	if p := m.pods[uid]; p != nil {
 		p.recording = false
 	}
 }
 
 // tellPod tells people of a pod in an event, if it is up to this instance.
-func (m *mirror) tellPod(p *pod, reason, message string) {
+func (m *changes) tellPod(p *pod, reason, message string) {
 	if m.shards.held[m.whose(p)] {
 		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.ref(), Reason: reason, Message: message})
 	}

@@ -547,7 +547,7 @@ func TestAdmitAndApply(t *testing.T) {
 			{Queue: "other", Class: core.LP, Priority: 9, NeverPreempts: true, NotPreemptible: true, Locked: true, MinRuntime: 9, Checkpoint: 9},
 		} {
 			want.Name, got.Name = "j", "j"
-			admit(&want).apply(w.m, &got)
+			admit(&want).apply(&w.m.tables, &got)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}

@@ -22,7 +22,7 @@ func inDevices[T any](observe func(*devices.Index, T) devices.Change) func(*mirr
 }
 
 // devicesChanged takes over what the index of devices answers otherwise now.
-func (m *mirror) devicesChanged(c devices.Change) {
+func (m *driver) devicesChanged(c devices.Change) {
 	for _, w := range c.Warnings {
 		m.log.Warn("cannot use the GPUs of a node", "node", w.Node, "why", w.Why)
 	}
@@ -48,14 +48,14 @@ func (m *mirror) devicesChanged(c devices.Change) {
 }
 
 // nodeDirty has a node described to the engine again.
-func (m *mirror) nodeDirty(name string) {
+func (m *changes) nodeDirty(name string) {
 	if n := m.nodes[name]; n != nil {
 		m.dirtyNodes[name] = n
 	}
 }
 
 // reconsider finds out again what a waiting pod needs.
-func (m *mirror) reconsider(p *pod) {
+func (m *driver) reconsider(p *pod) {
 	if p.state != podWaiting || p.group == nil {
 		return
 	}
@@ -68,7 +68,7 @@ func (m *mirror) reconsider(p *pod) {
 
 // recheck has pods looked at again for which devices, resources or models have come or
 // gone.
-func (m *mirror) recheck() {
+func (m *driver) recheck() {
 	changed, byResource := m.devices.Again()
 	m.devicesChanged(changed)
 	if !byResource {
@@ -90,7 +90,7 @@ func (m *mirror) claimRefsChanged(p *pod, before []devices.ClaimRef) {
 }
 
 // resolve finds out what a pod of ours needs.
-func (m *mirror) resolve(p *pod) {
+func (m *driver) resolve(p *pod) {
 	if p.needs != nil || p.group == nil || !p.object.ours || p.state == podWaiting && !m.ours(p.group) {
 		return
 	}
@@ -137,7 +137,7 @@ func (p *pod) asHolder() devices.State {
 }
 
 // grant adds to bindings what is to be written into the claims of their pods.
-func (m *mirror) grant(list []bindAct) {
+func (m *driver) grant(list []bindAct) {
 	starts := make([]devices.Start, len(list))
 	for i := range list {
 		p := list[i].pod
@@ -159,7 +159,7 @@ func (m *mirror) grant(list []bindAct) {
 }
 
 // notGranted takes in that a pod was not bound after all.
-func (m *mirror) notGranted(p *pod) {
+func (m *driver) notGranted(p *pod) {
 	if p.needs.Claims() {
 		m.devices.Refuse(p.needs)
 		p.needs = nil

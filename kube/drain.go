@@ -15,7 +15,7 @@ import (
 // for new places in its old place in the queue.
 
 // sweepDraining makes the pods leave that are on nodes which are to be emptied.
-func (m *mirror) sweepDraining() {
+func (m *changes) sweepDraining() {
 	// What an instance before this one began is brought to an end.
 	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves && p.stayed == nil && m.shards.held[m.whose(p)] }) {
 		p.moves = true
@@ -116,7 +116,7 @@ func (t *tables) replaced(p *pod, d *translate.Drain) bool {
 
 // movedOff takes in that a pod is not on its way any more; stayed is the request
 // for which it could not leave, nil when it may be asked to again.
-func (m *mirror) movedOff(uid types.UID, stayed *string) {
+func (m *changes) movedOff(uid types.UID, stayed *string) {
 	if p := m.pods[uid]; p != nil {
 		p.moves, p.stayed = false, stayed
 	}

@@ -33,7 +33,7 @@ func (e *evictAct) value() act.Evict {
 }
 
 // noteUncounted records whether a pod was removed from what the Job controller counts.
-func (m *mirror) noteUncounted(o *podObject) {
+func (m *changes) noteUncounted(o *podObject) {
 	if o.uncounted {
 		m.uncounted[o.UID] = act.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 	} else {
@@ -43,7 +43,7 @@ func (m *mirror) noteUncounted(o *podObject) {
 
 // countsAgain finds the pods that an instance before this one was about to evict, and did
 // not evict: their finalizers are put back.
-func (m *mirror) countsAgain() {
+func (m *changes) countsAgain() {
 	for uid, x := range m.uncounted {
 		p := m.pods[uid]
 		if p == nil && m.shards.held[m.shards.rest] || p != nil && p.state == podBound && !p.moves && m.shards.held[m.whose(p)] {

@@ -137,7 +137,7 @@ func (g *group) few(ok func(*pod) bool) string {
 func (p *pod) stands() bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) }
 
 // blocked says why the group cannot be submitted, "" when it can.
-func (m *mirror) blocked(g *group) (reason, detail string) {
+func (m *changes) blocked(g *group) (reason, detail string) {
 	pg := m.podGroupOf(g)
 	switch {
 	case pg != nil && pg.min > 0: // else a label may say more, as on a Job whose controller made a basic group
@@ -198,7 +198,7 @@ func (m *mirror) blocked(g *group) (reason, detail string) {
 
 // collecting says which pods a gang lacks that is to be submitted; empty when it
 // lacks none, or has waited for them long enough.
-func (m *mirror) collecting(g *group) string {
+func (m *changes) collecting(g *group) string {
 	if g.min <= 1 && len(g.roles) == 0 || g.soft { // it has waited, and is told of anew
 		return ""
 	}
@@ -293,7 +293,7 @@ func (t *tables) termsOf(g *group) *podGroupObject {
 
 // settleTerms brings up to date what [mirror.termsOf] returns. A record on a pod, which
 // another instance may have written, goes before what this one has seen.
-func (m *mirror) settleTerms(g *group) {
+func (m *changes) settleTerms(g *group) {
 	if !g.native {
 		return
 	}

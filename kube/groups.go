@@ -112,7 +112,7 @@ const (
 const others = translate.Foreign
 
 // groupOf returns the group of a pod, a new one if need be.
-func (m *mirror) groupOf(p *pod) *group {
+func (m *changes) groupOf(p *pod) *group {
 	o := p.object
 	id := o.membership.Group
 	if !o.ours {
@@ -144,7 +144,7 @@ func (m *mirror) groupOf(p *pod) *group {
 // startOver is reset for a group that is to be submitted as it is: what was told to
 // leave, and is there, is drained still, and a gang that has waited long enough for
 // its pods waits no more.
-func (m *mirror) startOver(g *group) {
+func (m *changes) startOver(g *group) {
 	for _, p := range g.pods {
 		m.notePod(p)
 	}
@@ -220,7 +220,7 @@ func inOrder(pods map[types.UID]*pod, ok func(*pod) bool) []*pod {
 }
 
 // advance brings the engine's job up to date with the group.
-func (m *mirror) advance(g *group) {
+func (m *driver) advance(g *group) {
 	m.noteGroup(g)
 	m.settleTerms(g)
 	m.regroup(g)
@@ -286,7 +286,7 @@ func (m *mirror) advance(g *group) {
 }
 
 // withdraw ends the engine's job; the pods stay.
-func (m *mirror) withdraw(g *group) {
+func (m *driver) withdraw(g *group) {
 	if g.submitted {
 		m.mustTell(core.JobEnded{Job: g.job})
 		delete(m.jobs, g.job)

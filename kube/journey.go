@@ -25,7 +25,7 @@ type journey struct {
 }
 
 // setOff notes that the engine has been told of a job for the first time.
-func (m *mirror) setOff(g *group) {
+func (m *changes) setOff(g *group) {
 	if m.traced == nil || g.ran || g.id.Kind == others || !m.ours(g) {
 		return
 	}
@@ -33,14 +33,14 @@ func (m *mirror) setOff(g *group) {
 }
 
 // decidedOn notes that the first places of a job were chosen.
-func (m *mirror) decidedOn(g *group, pods int) {
+func (m *changes) decidedOn(g *group, pods int) {
 	if j := g.journey; j != nil && j.Decided.IsZero() {
 		j.Decided, j.Pods = m.clock(), pods
 	}
 }
 
 // boundAll notes that no binding of a job is under way.
-func (m *mirror) boundAll(g *group) {
+func (m *changes) boundAll(g *group) {
 	if j := g.journey; j != nil && j.Bound.IsZero() && !j.Decided.IsZero() {
 		j.Bound = m.clock()
 		m.arrive(g)
@@ -48,7 +48,7 @@ func (m *mirror) boundAll(g *group) {
 }
 
 // movesOn notes that a pod runs now, as it did not before.
-func (m *mirror) movesOn(g *group, from, to v1.PodPhase) {
+func (m *changes) movesOn(g *group, from, to v1.PodPhase) {
 	if j := g.journey; j != nil && from != to && to == v1.PodRunning {
 		j.runs++
 		m.arrive(g)
@@ -56,7 +56,7 @@ func (m *mirror) movesOn(g *group, from, to v1.PodPhase) {
 }
 
 // arrive tells of a journey that is over.
-func (m *mirror) arrive(g *group) {
+func (m *changes) arrive(g *group) {
 	j := g.journey
 	if j.Bound.IsZero() || j.runs < j.Pods {
 		return

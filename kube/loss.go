@@ -33,7 +33,7 @@ func (t *tables) requeues(g *group, p *pod) bool {
 // is not stopped: they will not come again, and it would wait for them.
 //
 // list has what is to leave besides.
-func (m *mirror) memberLost(g *group, p *pod, list ...evictAct) {
+func (m *changes) memberLost(g *group, p *pod, list ...evictAct) {
 	if g.gang() && m.ours(g) && g.submitted && !g.draining && !g.worked && g.broken((*pod).runs) && g.runs() && m.requeues(g, p) {
 		m.log.Info("a gang is stopped because it lost a pod", "job", g.job, "pod", p.object.Name)
 		list = m.breakUp(g, core.MemberLost.String(), fmt.Sprintf("pod %s of the gang was lost", p.object.Name), list)
@@ -44,7 +44,7 @@ func (m *mirror) memberLost(g *group, p *pod, list ...evictAct) {
 
 // breakUp makes all pods of a group leave that run, and adds them to list. The
 // engine is told as they go.
-func (m *mirror) breakUp(g *group, reason, why string, list []evictAct) []evictAct {
+func (m *changes) breakUp(g *group, reason, why string, list []evictAct) []evictAct {
 	for _, p := range g.pods {
 		if p.state != podBinding && p.state != podBound {
 			continue
@@ -60,7 +60,7 @@ func (m *mirror) breakUp(g *group, reason, why string, list []evictAct) []evictA
 }
 
 // sendOff makes pods of a group leave that are told to.
-func (m *mirror) sendOff(g *group, list []evictAct) {
+func (m *changes) sendOff(g *group, list []evictAct) {
 	if len(list) > 0 && m.maySuspend(g) {
 		m.suspend(g, list)
 		return
@@ -129,7 +129,7 @@ func (l *Lost) pause(z *zone) (pause core.Time, never bool) {
 }
 
 // watchOver takes in whether a node is ready, and where it is.
-func (m *mirror) watchOver(n *node) {
+func (m *changes) watchOver(n *node) {
 	if n.zone != nil {
 		n.zone.nodes--
 		if n.down {
@@ -168,7 +168,7 @@ func (m *mirror) watchOver(n *node) {
 
 // dark reports whether no node at all is ready. Then it is not the nodes that are
 // lost but the way to them, and what runs there goes on.
-func (m *mirror) dark() bool {
+func (m *changes) dark() bool {
 	nodes, down := 0, 0
 	for _, z := range m.zones {
 		nodes, down = nodes+z.nodes, down+z.down
@@ -191,7 +191,7 @@ func (t *tables) isLost(name string) bool {
 //     somebody else has decided on them.
 //  3. The others are evicted node by node, the longest lost first, as fast as the
 //     state of the zone allows. An empty node costs nothing.
-func (m *mirror) sweepLost() {
+func (m *driver) sweepLost() {
 	if m.lost.After <= 0 {
 		return
 	}
@@ -255,7 +255,7 @@ func (t *tables) leavesLost(p *pod) bool {
 	return !p.object.bears[t.nodes[p.target].object.befell] && !t.locked(p)
 }
 
-func (m *mirror) sweep(n *node, leaving []*pod) {
+func (m *changes) sweep(n *node, leaving []*pod) {
 	if len(leaving) == 0 {
 		return
 	}
@@ -275,7 +275,7 @@ func (m *mirror) sweep(n *node, leaving []*pod) {
 // strand takes a pod out of its job that is being deleted on a lost node: the job
 // goes on without it. The pod holds what it has of the node until it is gone from
 // the API, or ended: the node may come back, with the pod's processes on it.
-func (m *mirror) strand(p *pod) {
+func (m *driver) strand(p *pod) {
 	g, ran := p.group, p.state == podBound || p.state == podBinding
 	if g == nil || g.id.Kind == others {
 		return

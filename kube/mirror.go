@@ -23,34 +23,50 @@ import (
 // into events and decisions into acts, and does no I/O: one goroutine gives it what was
 // observed and has carried out what it answers.
 //
-// The engine is derived from the tables and can be built again at any time (rebuild).
+// It has four layers. Each embeds the one below it and can reach none above:
+//
+//	mirror   takes in objects and outcomes, and reports why jobs wait
+//	driver   tells the engine what changed, and takes in what it decides
+//	changes  marks what the engine has to be told, and collects acts
+//	tables   what is known; answers questions
 type mirror struct {
-	tables
-	census
-	log    *slog.Logger
-	record Recorder       // nil for none
-	traced func(*Journey) // called for each job that runs for the first time; nil for none
+	driver
+	asking []*group // those of which the reason is to be asked for next
+}
 
+// driver tells the engine what changed, and takes in what it decides. The engine is derived
+// from the tables and can be built again at any time (rebuild).
+type driver struct {
+	changes
+	record Recorder // nil for none
 	// engine is nil until all objects have been listed once; engineWakes is when
 	// it asked to be called.
 	engine      scheduling
 	engineWakes core.Time
 	newEngine   func(core.Config) (scheduling, error)
 	panics      panics
-	// outdated says that the engine is to be built again before it decides: the policy or
-	// the levels are others.
-	outdated bool
+	outlook     outlook
+	placed      []*pod // with claims, by the decisions that are being taken in
+}
+
+// changes is what the engine has to be told before it decides, and what is to be written to
+// the API. Its methods change the tables, mark and collect; they cannot reach the engine.
+type changes struct {
+	tables
+	census
+	log     *slog.Logger
+	metrics *metrics
+	traced  func(*Journey) // called for each job that runs for the first time; nil for none
+	acts    acts
 
 	dirty      []*group         // to be looked at again before the next decision
 	later      []*group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*node // their capacity may have changed
-	placed     []*pod           // with claims, by the decisions that are being taken in
-
+	// outdated says that the engine is to be built again before it decides: the policy or
+	// the levels are others.
+	outdated bool
 	waiters  map[*group]bool // of which pods wait, and some that wait no more
-	asking   []*group        // those of which the reason is to be asked for next
-	outlook  outlook
-	acts     acts
-	metrics  *metrics
+
 	lost     Lost
 	zones    map[string]*zone   // by name
 	outage   bool               // no node was ready at the last look
@@ -59,8 +75,7 @@ type mirror struct {
 	moving   map[types.UID]*pod // out of their owners' hands
 	// uncounted are the pods that were to be evicted, and have not been.
 	uncounted map[types.UID]act.Pod
-	// arrived are the nodes that came from another shard and take no pods yet.
-	arrived map[string]*node
+	arrived   map[string]*node // that came from another shard and take no pods yet
 }
 
 // tables is what the API says, what is under way, and what this instance decides on. Its
@@ -173,11 +188,11 @@ type node struct {
 }
 
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
-	m := &mirror{
-		tables: newTables(policy, levels), log: log, newEngine: newEngine, dirtyNodes: map[string]*node{}, waiters: map[*group]bool{},
-		acts: acts{wake: core.Never}, zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{},
-		moving: map[types.UID]*pod{}, uncounted: map[types.UID]act.Pod{}, arrived: map[string]*node{},
-	}
+	m := &mirror{driver: driver{newEngine: newEngine, changes: changes{
+		tables: newTables(policy, levels), log: log, dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, acts: acts{wake: core.Never},
+		zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
+		uncounted: map[types.UID]act.Pod{}, arrived: map[string]*node{},
+	}}}
 	m.census = newCensus(&m.tables)
 	return m
 }
@@ -193,7 +208,7 @@ func newTables(policy core.Policy, levels []translate.Level) tables {
 
 // tell gives the engine an event. What the engine refuses is a fault of the
 // tables: it is logged, and the caller decides.
-func (m *mirror) tell(ev core.Event) error {
+func (m *driver) tell(ev core.Event) error {
 	err := errBroken
 	if m.guarded(nil, func() { err = m.engine.Apply(m.now, ev) }); err != nil {
 		return err
@@ -205,7 +220,7 @@ func (m *mirror) tell(ev core.Event) error {
 }
 
 // mustTell is tell where nothing but a fault of ours can be wrong.
-func (m *mirror) mustTell(ev core.Event) {
+func (m *driver) mustTell(ev core.Event) {
 	if err := m.tell(ev); err != nil && !m.panics.broken {
 		m.log.Error("the engine refused an event", "event", fmt.Sprintf("%T", ev), "error", err)
 	}
@@ -213,7 +228,7 @@ func (m *mirror) mustTell(ev core.Event) {
 
 // rebuild derives the engine anew: at the start, and when the policy, the
 // topology or the GPUs of a node are others.
-func (m *mirror) rebuild() error {
+func (m *driver) rebuild() error {
 	m.outdated = false
 	if err := m.settlePolicy(); err != nil {
 		return err
@@ -266,7 +281,7 @@ func (m *mirror) rebuild() error {
 
 // decide brings the engine up to date and lets it decide. The acts are valid
 // until done is called.
-func (m *mirror) decide(now core.Time) *acts {
+func (m *driver) decide(now core.Time) *acts {
 	m.now = max(m.now, now)
 	if m.engine == nil {
 		return &m.acts
@@ -325,12 +340,12 @@ func (m *mirror) decide(now core.Time) *acts {
 }
 
 // done forgets the acts, which have been carried out or sent on their way.
-func (m *mirror) done() {
+func (m *changes) done() {
 	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], stay: m.acts.stay[:0], count: m.acts.count[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], record: m.acts.record[:0], wake: core.Never}
 }
 
 // settle tells the engine what has changed in nodes and groups.
-func (m *mirror) settle() {
+func (m *driver) settle() {
 	m.recheck()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
@@ -357,7 +372,7 @@ func (m *mirror) settle() {
 }
 
 // touch has a group looked at before the next decision.
-func (m *mirror) touch(g *group) {
+func (m *changes) touch(g *group) {
 	m.noteGroup(g)
 	if !g.dirty {
 		g.dirty = true
@@ -366,7 +381,7 @@ func (m *mirror) touch(g *group) {
 }
 
 // bind turns a decision into an act for each pod.
-func (m *mirror) bind(d *core.Decision) {
+func (m *driver) bind(d *core.Decision) {
 	g := m.jobs[d.Job]
 	list := make([]bindAct, 0, len(d.Pods))
 	for i := range d.Pods {
@@ -415,7 +430,7 @@ func (m *mirror) bind(d *core.Decision) {
 
 // evict turns a decision into an act for each pod. A gang that keeps too few
 // pods is drained: what comes anew waits until the old are gone.
-func (m *mirror) evict(d *core.Decision) {
+func (m *changes) evict(d *core.Decision) {
 	g := m.jobs[d.Job]
 	if !m.decides(g) {
 		return // it is up to the instance that decides on it
@@ -448,7 +463,7 @@ func (m *mirror) evict(d *core.Decision) {
 }
 
 // place notes where a pod is, or is to be.
-func (m *mirror) place(p *pod, name string) {
+func (m *changes) place(p *pod, name string) {
 	n := m.nodes[name]
 	if n == nil {
 		n = &node{object: &nodeObject{}, gone: true, pods: map[types.UID]*pod{}}
@@ -460,7 +475,7 @@ func (m *mirror) place(p *pod, name string) {
 }
 
 // unplace takes a pod off its node.
-func (m *mirror) unplace(p *pod, name string) {
+func (m *driver) unplace(p *pod, name string) {
 	n := m.nodes[name]
 	if n == nil {
 		return

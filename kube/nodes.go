@@ -14,7 +14,7 @@ import (
 // From the nodes of the API to the engine's.
 
 // nodeSeen takes in a node as it is now.
-func (m *mirror) nodeSeen(o *nodeObject) {
+func (m *changes) nodeSeen(o *nodeObject) {
 	n := m.nodes[o.Name]
 	if n != nil && o.unread && !n.gone {
 		return
@@ -45,7 +45,7 @@ func (m *mirror) nodeSeen(o *nodeObject) {
 
 // nodeGone takes in that a node was deleted. Its pods hold their places until
 // the garbage collector has taken them away.
-func (m *mirror) nodeGone(name string) {
+func (m *changes) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil && !n.gone {
 		n.gone = true
 		m.devices.ForgetNode(name)
@@ -63,7 +63,7 @@ func (m *mirror) nodesListed(list []*nodeObject) {
 }
 
 // tellNode tells the engine how a node is now.
-func (m *mirror) tellNode(n *node) {
+func (m *driver) tellNode(n *node) {
 	if m.engine == nil {
 		return
 	}
@@ -147,7 +147,7 @@ func (n *node) hosts() bool {
 // tellHealth makes as many devices unhealthy as the device plugin does not
 // offer, and as pods have that the engine could not be told of. Which they are nobody
 // says: free ones are taken first, those that were taken before stay.
-func (m *mirror) tellHealth(n *node) {
+func (m *driver) tellHealth(n *node) {
 	used, unbooked := uint64(0), 0
 	for _, p := range n.pods {
 		used |= p.devices

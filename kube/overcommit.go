@@ -37,7 +37,7 @@ const causeOvercommitted = "Overcommitted"
 // contest makes the pods yield that were bound later to devices of p of which pods on
 // the node have more than all. g is the group of p, or was before the engine refused p;
 // late says that the API has just shown a binding of p that is not ours.
-func (m *mirror) contest(p *pod, g *group, late bool) {
+func (m *changes) contest(p *pod, g *group, late bool) {
 	n := m.nodes[p.target]
 	if n == nil || !n.known {
 		return
@@ -147,7 +147,7 @@ func (p *pod) devicesWanted() int {
 }
 
 // yield makes a pod leave, and its gang with it.
-func (m *mirror) yield(p *pod, g *group, why string) {
+func (m *changes) yield(p *pod, g *group, why string) {
 	m.log.Warn("a GPU was allocated twice: evicting the pod that was bound later", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
 	m.tellPod(p, GPUsOvercommitted, why+": the pod leaves and waits again")
 	m.metrics.evicted(causeOvercommitted)

@@ -240,7 +240,7 @@ func (m *mirror) changeOwner(p *pod, o *podObject) {
 	m.devicesChanged(m.devices.Review(o.Namespace, o.deviceClaims)) // to those that share them, it was gone
 }
 
-func (m *mirror) newPod(o *podObject) {
+func (m *driver) newPod(o *podObject) {
 	if !o.ours && o.node == "" {
 		return
 	}
@@ -261,7 +261,7 @@ func (m *mirror) newPod(o *podObject) {
 }
 
 // noteMove notes whether a pod is out of its owner's hands.
-func (m *mirror) noteMove(p *pod) {
+func (m *changes) noteMove(p *pod) {
 	if o := p.object; o.move.Active() && o.node != "" {
 		m.moving[o.UID] = p
 	} else {
@@ -270,7 +270,7 @@ func (m *mirror) noteMove(p *pod) {
 }
 
 // join makes a pod one of its group.
-func (m *mirror) join(p *pod) {
+func (m *changes) join(p *pod) {
 	g := m.groupOf(p)
 	p.group = g
 	g.pods[p.object.UID], g.loose[p.object.UID] = p, p
@@ -293,7 +293,7 @@ func (m *mirror) podsListed(list []*podObject) {
 }
 
 // podOver takes a pod that ended or was deleted off its node.
-func (m *mirror) podOver(p *pod) {
+func (m *driver) podOver(p *pod) {
 	delete(m.pods, p.object.UID)
 	delete(m.moving, p.object.UID)
 	m.devices.ForgetPod(p.object.UID)
@@ -317,7 +317,7 @@ func (m *mirror) podOver(p *pod) {
 
 // leaveSlot tells the engine that the pod is over; its number is free for
 // another.
-func (m *mirror) leaveSlot(p *pod) {
+func (m *driver) leaveSlot(p *pod) {
 	if p.slot < 0 {
 		return
 	}
@@ -333,7 +333,7 @@ func (m *mirror) leaveSlot(p *pod) {
 }
 
 // countOn makes the pod's node smaller by what the pod takes.
-func (m *mirror) countOn(p *pod) {
+func (m *changes) countOn(p *pod) {
 	n := m.nodes[p.target]
 	if n == nil || p.counted {
 		return
@@ -344,7 +344,7 @@ func (m *mirror) countOn(p *pod) {
 	m.dirtyNodes[p.target] = n
 }
 
-func (m *mirror) uncount(p *pod) {
+func (m *changes) uncount(p *pod) {
 	n := m.nodes[p.target]
 	if n == nil || !p.counted {
 		return
@@ -356,7 +356,7 @@ func (m *mirror) uncount(p *pod) {
 }
 
 // bound takes in the outcome of a binding. gone says that the pod is no more.
-func (m *mirror) bound(uid types.UID, ok, gone bool) {
+func (m *driver) bound(uid types.UID, ok, gone bool) {
 	p := m.pods[uid]
 	if p == nil || !p.inFlight {
 		m.devicesChanged(m.devices.Land(uid))
@@ -400,7 +400,7 @@ func (m *mirror) bound(uid types.UID, ok, gone bool) {
 
 // answered notes that no binding of the pod is under way. When that is so for
 // the last pod of its group, what is said of the group's waiting is taken back.
-func (m *mirror) answered(p *pod) {
+func (m *changes) answered(p *pod) {
 	if !p.inFlight {
 		return
 	}
@@ -419,7 +419,7 @@ func (m *mirror) answered(p *pod) {
 
 // adopt tells the engine of a pod that is on a node already. Where the engine
 // cannot count it as the job's, it counts it as somebody else's.
-func (m *mirror) adopt(p *pod) {
+func (m *driver) adopt(p *pod) {
 	n := m.nodes[p.target]
 	gpus := m.devicesOf(p, n)
 	err := m.tell(core.PodRunning{
@@ -447,7 +447,7 @@ func (m *mirror) adopt(p *pod) {
 
 // outside counts a pod on a node, which the engine refuses, as something that its node
 // lacks.
-func (m *mirror) outside(p *pod, why error) {
+func (m *driver) outside(p *pod, why error) {
 	g := p.group
 	m.log.Warn("counting a pod as another scheduler's", "pod", p.object.Namespace+"/"+p.object.Name, "why", why)
 	m.notePod(p)
@@ -469,7 +469,7 @@ func (m *mirror) outside(p *pod, why error) {
 // devicesOf returns the GPUs of a pod that is on a node: those of its claims, those that
 // its annotation names or, where these cannot be, the first that have room. Annotations
 // may say anything: what counts is that as many devices are booked as the pod has.
-func (m *mirror) devicesOf(p *pod, n *node) []int {
+func (m *changes) devicesOf(p *pod, n *node) []int {
 	gpu := p.task.spec.GPU
 	want := int((gpu + core.WholeGPU - 1) / core.WholeGPU)
 	if want == 0 || n == nil {

@@ -50,7 +50,7 @@ func (m *mirror) policyGone(name string) {
 
 // policiesChanged judges all policies anew. The engine decides by the last
 // policy that was right: a mistake in an object, or its deletion, stops nothing.
-func (m *mirror) policiesChanged() {
+func (m *driver) policiesChanged() {
 	ps := &m.policies
 	clear(ps.verdict)
 	for name, o := range ps.objects {
@@ -74,7 +74,7 @@ func (m *mirror) policiesChanged() {
 }
 
 // decideBy has the engine built anew with another policy.
-func (m *mirror) decideBy(p *core.Policy) {
+func (m *driver) decideBy(p *core.Policy) {
 	if reflect.DeepEqual(m.policy, *p) {
 		return
 	}
@@ -87,7 +87,7 @@ func (m *mirror) decideBy(p *core.Policy) {
 
 // settlePolicy makes sure, once all objects were listed, that there is a policy
 // to decide by.
-func (m *mirror) settlePolicy() error {
+func (m *driver) settlePolicy() error {
 	ps := &m.policies
 	if ps.name == "" || m.policy.Name != "" {
 		return nil

@@ -79,7 +79,7 @@ func (t *tables) priorityOf(g *group, p *pod, a *translate.Attributes) priorityC
 // PriorityClass if jobs of the queue may have it, else at most 0, as without a class. A
 // job with a pod that its author put on a node is not turned away as others are, and
 // its waiting pods start with its priority.
-func (m *mirror) bearable(g *group, p *pod, a *translate.Attributes, queue string, rank priorityClass) priorityClass {
+func (m *changes) bearable(g *group, p *pod, a *translate.Attributes, queue string, rank priorityClass) priorityClass {
 	reason, detail := m.unranked(g, p, a, queue)
 	if reason == "" {
 		return rank

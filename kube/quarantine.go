@@ -108,7 +108,7 @@ var errBroken = errors.New("the engine panicked: it must be rebuilt")
 
 // guarded calls what may panic and reports whether it did not. g is the group that it
 // is about, unless the engine says more; nil when there is none.
-func (m *mirror) guarded(g *group, call func()) (ok bool) {
+func (m *driver) guarded(g *group, call func()) (ok bool) {
 	if m.panics.broken {
 		return false
 	}
@@ -123,7 +123,7 @@ func (m *mirror) guarded(g *group, call func()) (ok bool) {
 }
 
 // panicked finds whom to blame for a panic.
-func (m *mirror) panicked(g *group, v any) {
+func (m *driver) panicked(g *group, v any) {
 	if job := m.engine.Working(); job != "" {
 		g = m.groupNamed(job)
 	}
@@ -181,7 +181,7 @@ func (p *panics) pause(id translate.Group, now core.Time) core.Time {
 }
 
 // confine keeps a job in quarantine, and reports whether it stays there.
-func (m *mirror) confine(g *group) bool {
+func (m *driver) confine(g *group) bool {
 	q := g.quarantine
 	q.changed = q.changed || len(g.pods) == 0 || !sameWishes(g.wishes(), q.asked) || !reflect.DeepEqual(q.group, m.groupWish(g))
 	if q.changed && m.now >= q.until {
@@ -205,7 +205,7 @@ func (m *mirror) confine(g *group) bool {
 }
 
 // release ends the quarantine of a job.
-func (m *mirror) release(g *group) {
+func (m *driver) release(g *group) {
 	m.log.Info("a job leaves quarantine", "job", g.job)
 	if g.submitted {
 		m.tellAnew(g)
@@ -220,7 +220,7 @@ func (m *mirror) release(g *group) {
 }
 
 // shutNodes has the nodes of a group's pods looked at again.
-func (m *mirror) shutNodes(g *group) {
+func (m *changes) shutNodes(g *group) {
 	for _, p := range g.pods {
 		if n := m.nodes[p.target]; n != nil {
 			m.dirtyNodes[p.target] = n
@@ -229,7 +229,7 @@ func (m *mirror) shutNodes(g *group) {
 }
 
 // untoldOn reports whether pods are on a node that the engine must not know of.
-func (m *mirror) untoldOn(n *node) bool {
+func (m *driver) untoldOn(n *node) bool {
 	if m.panics.untold > 0 {
 		for _, p := range n.pods {
 			if p.group != nil && p.group.quarantine != nil && p.group.quarantine.untold {

@@ -65,11 +65,11 @@ func (m *mirror) queuesChanged() {
 	if m.engine == nil {
 		return
 	}
-	m.queues.tellAll(m)
+	m.queues.tellAll(&m.driver)
 	for _, g := range m.groups {
 		m.weighQueue(g)
 	}
-	m.queues.tellAll(m) // and those that only waiting jobs kept
+	m.queues.tellAll(&m.driver) // and those that only waiting jobs kept
 }
 
 // weighQueue has a job that waits leave the engine if it may not go on to wait in its
@@ -106,7 +106,7 @@ func (t *tables) turnedAway(g *group, p *pod, a *translate.Attributes) (reason, 
 }
 
 // rebuild tells a new engine of all queues.
-func (q *queues) rebuild(m *mirror) {
+func (q *queues) rebuild(m *driver) {
 	clear(q.told)
 	q.tellAll(m)
 }
@@ -114,7 +114,7 @@ func (q *queues) rebuild(m *mirror) {
 // tellAll tells the engine of queues that are new, changed or gone: parents
 // before children, children gone before parents. A queue whose jobs live on
 // goes with the last of them.
-func (q *queues) tellAll(m *mirror) {
+func (q *queues) tellAll(m *driver) {
 	clear(q.verdict)
 	want := []core.Queue{{Name: OthersQueue, Weight: 1}}
 	if q.objects[DefaultQueue] == nil {
@@ -155,7 +155,7 @@ func (q *queues) tellAll(m *mirror) {
 
 // removeGone removes queues that are not there any more from the engine, as
 // far as it lets them go.
-func (q *queues) removeGone(m *mirror, there map[string]bool) {
+func (q *queues) removeGone(m *driver, there map[string]bool) {
 	for again := true; again; {
 		again = false
 		for _, name := range sortedKeys(q.told) {
@@ -216,7 +216,7 @@ func (m *mirror) namespaceSeen(o *namespaceObject) {
 	}
 }
 
-func (m *mirror) namespaceGone(name string) {
+func (m *changes) namespaceGone(name string) {
 	delete(m.namespaces, name)
 	m.peers.ForgetNamespace(name)
 }

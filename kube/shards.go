@@ -101,7 +101,7 @@ func (t *tables) shardOf(g *group) int {
 
 // regroup finds out anew to which shard a group belongs. When that makes it ours,
 // or another's, the engine is told of it anew.
-func (m *mirror) regroup(g *group) {
+func (m *driver) regroup(g *group) {
 	shard := m.shardOf(g)
 	if shard == g.shard {
 		return
@@ -118,7 +118,7 @@ func (m *mirror) regroup(g *group) {
 
 // follow brings the engine's picture of a job up to date on which another
 // instance decides: it has those of its pods that have a place.
-func (m *mirror) follow(g *group) {
+func (m *driver) follow(g *group) {
 	placed := false
 	for _, p := range g.pods {
 		if p.state != podWaiting {
@@ -141,7 +141,7 @@ func (m *mirror) follow(g *group) {
 
 // letGo forgets what was under way for a group on which another instance decides
 // from now on. Bindings that were sent are waited for, volumes are not.
-func (m *mirror) letGo(g *group) {
+func (m *driver) letGo(g *group) {
 	g.said, g.waiting, g.journey = said{}, waiting{}, nil
 	g.draining, g.broke = false, false
 	for _, p := range g.pods {
@@ -184,7 +184,7 @@ func (m *mirror) giveUp(shard int, over func()) {
 	m.reshard()
 }
 
-func (m *mirror) reshard() {
+func (m *changes) reshard() {
 	m.outdated = true
 	for name, n := range m.nodes {
 		if n.down {
@@ -194,7 +194,7 @@ func (m *mirror) reshard() {
 }
 
 // handOver tells of the shards that were given up where nothing is under way.
-func (m *mirror) handOver() {
+func (m *changes) handOver() {
 	m.shards.handed = slices.DeleteFunc(m.shards.handed, func(h handOver) bool {
 		if m.underWay(h.shard) {
 			return false
@@ -206,7 +206,7 @@ func (m *mirror) handOver() {
 
 // underWay reports whether a binding was sent and not answered that is of a job
 // of the shard, or to a node of it.
-func (m *mirror) underWay(shard int) bool {
+func (m *changes) underWay(shard int) bool {
 	if m.devices.InFlight() {
 		return true
 	}
@@ -229,7 +229,7 @@ const arrivalPause = core.Time(act.Patience) + 5*core.Second
 
 // shut says whether a node, as the engine is to know it, takes no pods because it
 // is not ours, or not yet.
-func (m *mirror) shut(n *node, want *core.Node) bool {
+func (m *changes) shut(n *node, want *core.Node) bool {
 	if !m.shards.several() {
 		return false
 	}
@@ -246,7 +246,7 @@ func (m *mirror) shut(n *node, want *core.Node) bool {
 }
 
 // openArrived has nodes looked at again that came from another shard.
-func (m *mirror) openArrived() {
+func (m *changes) openArrived() {
 	for name, n := range m.arrived {
 		if m.now < n.opens {
 			m.acts.wake = min(m.acts.wake, n.opens)

@@ -67,7 +67,7 @@ func (m *mirror) standings(now metav1.Time) []act.Status {
 }
 
 // queueStatus is how a queue stands; st is nil when the engine does not know it.
-func (m *mirror) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time) v1alpha1.QueueStatus {
+func (m *changes) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time) v1alpha1.QueueStatus {
 	v, bad := m.queues.verdict[q.Name]
 	if !bad {
 		v = verdict{v1alpha1.QueueReady, "the queue's jobs are scheduled"}

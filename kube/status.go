@@ -210,7 +210,7 @@ func (g *group) unsaid() bool {
 }
 
 // unsay returns what is to be written of pods that waited and run now.
-func (m *mirror) unsay(g *group) []act.Report {
+func (m *changes) unsay(g *group) []act.Report {
 	var out []act.Report
 	for _, p := range g.pods {
 		if (p.said != "" || p.inherited()) && p.state != podWaiting {
@@ -231,7 +231,7 @@ func (m *mirror) unsay(g *group) []act.Report {
 const UnknownKey = "UnknownKey"
 
 // warn has people told, once a job and before it runs, of keys that mean nothing.
-func (m *mirror) warn(g *group) {
+func (m *changes) warn(g *group) {
 	if g.warned || g.id.Kind == others {
 		return
 	}

@@ -74,7 +74,7 @@ func (t *tables) queueOf(g *group, a translate.Attributes) string {
 }
 
 // submit tells the engine of the job with all its pods.
-func (m *mirror) submit(g *group) {
+func (m *driver) submit(g *group) {
 	ours := m.decides(g)
 	list := inOrder(g.pods, func(p *pod) bool { return p.state != podWaiting || p.ready() && !g.draining && ours })
 	job := core.Job{Name: g.job, Kind: g.kind, Submitted: min(m.now, timeOf(g.created))}
@@ -85,7 +85,7 @@ func (m *mirror) submit(g *group) {
 	} else {
 		m.describe(g, speaker, &job)
 		if g.admitted != nil && speaker.state != podWaiting {
-			g.admitted.apply(m, &job)
+			g.admitted.apply(&m.tables, &job)
 		} else {
 			g.admitted = admit(&job)
 		}
@@ -162,7 +162,7 @@ func (g *group) spread(pods map[*task][]*pod) map[*task]int {
 }
 
 // describe fills in what is said of the job.
-func (m *mirror) describe(g *group, p *pod, job *core.Job) {
+func (m *changes) describe(g *group, p *pod, job *core.Job) {
 	a := m.attributesOf(g, p)
 	job.Queue = m.queueOf(g, a)
 	found := p.state != podWaiting && g.admitted == nil // on its node, and not weighed by this instance
@@ -192,7 +192,7 @@ func (m *mirror) describe(g *group, p *pod, job *core.Job) {
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
 // ask for different things, of their nodes or of the pods around, or that others
 // mean alone, have roles of their own.
-func (m *mirror) taskOf(g *group, p *pod, view *peers.View) *task {
+func (m *changes) taskOf(g *group, p *pod, view *peers.View) *task {
 	spec, around := p.request(), view.Of(&p.around)
 	if g.id.Kind == others {
 		spec = amountsOf(p.takes())
@@ -224,7 +224,7 @@ func (g *group) task(name string) *task {
 }
 
 // add tells the engine of pods that came to a job it has.
-func (m *mirror) add(g *group) {
+func (m *driver) add(g *group) {
 	ours := m.decides(g)
 	list := inOrder(g.loose, func(p *pod) bool { return p.state != podLeaving && (p.state != podWaiting || p.ready() && ours) })
 	byTask, view := map[*task][]*pod{}, m.lookAround()
@@ -254,7 +254,7 @@ func (m *mirror) add(g *group) {
 }
 
 // settleIn tells the engine where a pod is that has a place already.
-func (m *mirror) settleIn(p *pod) {
+func (m *driver) settleIn(p *pod) {
 	if p.state != podWaiting {
 		m.adopt(p)
 	}

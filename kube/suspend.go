@@ -55,7 +55,7 @@ func (t *tables) suspendable(g *group) bool {
 }
 
 // suspend turns the evictions of a group's pods into one act.
-func (m *mirror) suspend(g *group, list []evictAct) {
+func (m *changes) suspend(g *group, list []evictAct) {
 	x := suspendAct{group: g, members: make(map[types.UID]bool, len(g.pods)), evict: list}
 	for uid := range g.pods {
 		x.members[uid] = true
@@ -65,7 +65,7 @@ func (m *mirror) suspend(g *group, list []evictAct) {
 }
 
 // unpark takes in that a group's owner is not suspended after all.
-func (m *mirror) unpark(id translate.Group) {
+func (m *changes) unpark(id translate.Group) {
 	if g := m.groups[id]; g != nil {
 		g.parked = nil
 		m.touch(g)
@@ -89,7 +89,7 @@ func (a *suspendAct) value() act.Suspend {
 }
 
 // resumed takes in that a group's owner is not suspended by us any more.
-func (m *mirror) resumed(id translate.Group) {
+func (m *changes) resumed(id translate.Group) {
 	if g := m.groups[id]; g != nil && g.parked != nil {
 		g.parked.until = m.now + keepPlace
 		m.touch(g)
@@ -97,7 +97,7 @@ func (m *mirror) resumed(id translate.Group) {
 }
 
 // park keeps the place in the queue of a group whose owner was found suspended.
-func (m *mirror) park(id translate.Group, since time.Time) {
+func (m *changes) park(id translate.Group, since time.Time) {
 	if id.Kind == others || id.Kind == translate.ByItself {
 		return // no owner makes such a group's pods
 	}
@@ -113,7 +113,7 @@ func (m *mirror) park(id translate.Group, since time.Time) {
 }
 
 // stays reports whether a group without pods is kept for now.
-func (m *mirror) stays(g *group) bool {
+func (m *changes) stays(g *group) bool {
 	if g.quarantine != nil {
 		return true // until it ends
 	}

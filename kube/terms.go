@@ -18,7 +18,7 @@ import (
 
 // aroundChanged takes over what the index of peers answers otherwise now: of labels and
 // terms.
-func (m *mirror) aroundChanged(c peers.Change) {
+func (m *changes) aroundChanged(c peers.Change) {
 	for _, uid := range c {
 		switch p := m.pods[uid]; {
 		case p == nil:
@@ -32,7 +32,7 @@ func (m *mirror) aroundChanged(c peers.Change) {
 
 // budgetsChanged takes over what the index of peers answers otherwise now: of which
 // pods budgets keep.
-func (m *mirror) budgetsChanged(c peers.Change) {
+func (m *changes) budgetsChanged(c peers.Change) {
 	for _, uid := range c {
 		if p := m.pods[uid]; p != nil && p.group != nil {
 			m.touch(p.group)
@@ -55,19 +55,19 @@ func (t *tables) lookAround() *peers.View { return t.peers.Look(t.level) }
 
 // enlist makes a pod of another scheduler a job of the engine's. Before, the engine
 // knew what its node has less for it.
-func (m *mirror) enlist(p *pod) {
+func (m *changes) enlist(p *pod) {
 	m.uncount(p)
 	m.join(p)
 }
 
 // relabel has the labels of a group looked at before the next decision.
-func (m *mirror) relabel(g *group) {
+func (m *changes) relabel(g *group) {
 	g.relabel = true
 	m.touch(g)
 }
 
 // tellSurroundings brings the labels and terms of a live job up to date.
-func (m *mirror) tellSurroundings(g *group) {
+func (m *driver) tellSurroundings(g *group) {
 	if !g.relabel || !g.submitted {
 		return
 	}
@@ -110,7 +110,7 @@ func (t *tables) surroundingsOfRoles(g *group) (map[*task]*peers.Surroundings, b
 }
 
 // tellAnew ends the job of a group in the engine; it is submitted again as it is now.
-func (m *mirror) tellAnew(g *group) {
+func (m *driver) tellAnew(g *group) {
 	m.mustTell(core.JobEnded{Job: g.job})
 	delete(m.jobs, g.job)
 	m.startOver(g)
@@ -137,7 +137,7 @@ func (p *pod) budgetHolds() bool {
 
 // tellShield tells the engine whether the job of a group may be evicted for others,
 // as far as budgets go, where that has changed.
-func (m *mirror) tellShield(g *group) {
+func (m *driver) tellShield(g *group) {
 	if !g.submitted || g.id.Kind == others || !m.ours(g) {
 		return
 	}

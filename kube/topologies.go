@@ -114,7 +114,7 @@ func (t *topologies) oldest() string {
 // chooseLevels puts in use the Topology that was named, else the oldest there
 // is, else what the labels of nodes suggest. Before all objects were listed it
 // is too early.
-func (m *mirror) chooseLevels() {
+func (m *driver) chooseLevels() {
 	if m.engine == nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (m *mirror) chooseLevels() {
 }
 
 // pickLevels does it, and reports whether the levels are others.
-func (m *mirror) pickLevels() bool {
+func (m *changes) pickLevels() bool {
 	t := &m.topologies
 	t.used, t.relabelled, t.chosen = "", false, m.now
 	levels := t.given
@@ -160,7 +160,7 @@ func (m *mirror) pickLevels() bool {
 }
 
 // watchLabels chooses levels anew when the labels of nodes suggest others.
-func (m *mirror) watchLabels() {
+func (m *driver) watchLabels() {
 	t := &m.topologies
 	if m.engine == nil || !t.relabelled || t.used != "" || t.name != "" || len(t.given) > 0 {
 		return

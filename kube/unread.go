@@ -22,7 +22,7 @@ import (
 //   - A node that was read before counts as it was read then; another takes no pods.
 
 // takeIn calls what takes an object in, or out, and reports whether it did not panic.
-func (m *mirror) takeIn(o any, f func()) (ok bool) {
+func (m *changes) takeIn(o any, f func()) (ok bool) {
 	defer func() {
 		v := recover()
 		if _, end := v.(ending); end {
@@ -37,7 +37,7 @@ func (m *mirror) takeIn(o any, f func()) (ok bool) {
 }
 
 // unread says that an object is left out.
-func (m *mirror) unread(o, v any, stack []byte) {
+func (m *changes) unread(o, v any, stack []byte) {
 	name := ""
 	if x, ok := o.(metav1.Object); ok {
 		name = x.GetNamespace() + "/" + x.GetName()

@@ -29,7 +29,7 @@ func inStorage[T any](observe func(*storage.Index, T) storage.Change) func(*mirr
 }
 
 // volumesChanged takes over what the index of volumes answers otherwise now.
-func (m *mirror) volumesChanged(c storage.Change) {
+func (m *driver) volumesChanged(c storage.Change) {
 	for _, uid := range c.Pods {
 		if p := m.pods[uid]; p != nil {
 			m.refit(p)
@@ -53,7 +53,7 @@ func (p *pod) usesVolumes() storage.Pod {
 // refit compares what a pod needs now with what the engine knows of it. One that waits
 // for a place, and needs something else, leaves the engine's job and joins it again; a
 // gang of which nothing runs does so whole.
-func (m *mirror) refit(p *pod) {
+func (m *driver) refit(p *pod) {
 	m.recount(p, m.storage.Needs(p.object.UID))
 	g := p.group
 	if g == nil {
@@ -74,7 +74,7 @@ func (m *mirror) refit(p *pod) {
 
 // recount takes over what a pod needs for its volumes. Where its node is smaller by
 // what it takes, that is counted again.
-func (m *mirror) recount(p *pod, v *storage.Needs) {
+func (m *changes) recount(p *pod, v *storage.Needs) {
 	if !p.counted || slices.Equal(v.Attached, p.volumes.Attached) {
 		p.volumes = v
 		return
@@ -99,7 +99,7 @@ func (p *pod) request() core.Request {
 
 // provide has the volumes of a pod made for the node that it has got. Its binding
 // waits for them.
-func (m *mirror) provide(b bindAct) {
+func (m *changes) provide(b bindAct) {
 	deadline := m.now + volumePatience
 	b.pod.withheld = &b
 	m.selectNodes(m.storage.Make(b.pod.object.UID, b.Node, deadline))
@@ -107,7 +107,7 @@ func (m *mirror) provide(b bindAct) {
 }
 
 // selectNodes has nodes written into claims.
-func (m *mirror) selectNodes(list []storage.Choice) {
+func (m *changes) selectNodes(list []storage.Choice) {
 	for _, c := range list {
 		m.acts.choose = append(m.acts.choose, act.SelectNode(c))
 	}
@@ -115,7 +115,7 @@ func (m *mirror) selectNodes(list []storage.Choice) {
 
 // provided binds the pods whose volumes are there now, and gives up those whose
 // volumes do not come.
-func (m *mirror) provided() {
+func (m *driver) provided() {
 	for _, uid := range m.storage.Making() {
 		p := m.pods[uid]
 		b := p.withheld
@@ -141,7 +141,7 @@ func (m *mirror) provided() {
 }
 
 // notProvided takes in that volumes cannot be made for a pod where it is.
-func (m *mirror) notProvided(uid types.UID) {
+func (m *driver) notProvided(uid types.UID) {
 	p := m.pods[uid]
 	if p == nil || p.withheld == nil {
 		return
