@@ -27,6 +27,24 @@ func duration(s float64) string {
 	return trim(s/day) + "d"
 }
 
+// Seconds writes a time in seconds as 1h30m, to the second from a minute on.
+func Seconds(s float64) string {
+	if s < 60 {
+		return strconv.FormatFloat(s, 'g', 3, 64) + "s"
+	}
+	text, left := "", int64(s)
+	for _, u := range []struct {
+		is   int64
+		name string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}} {
+		if n := left / u.is; n > 0 {
+			text += strconv.FormatInt(n, 10) + u.name
+			left -= n * u.is
+		}
+	}
+	return text
+}
+
 // trim writes x with a decimal if it is below a hundred, and has one.
 func trim(x float64) string {
 	if x >= 100 {
@@ -35,7 +53,9 @@ func trim(x float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0")
 }
 
-// count writes n with its thousands apart.
+// Thousands writes n with commas: 1,234,567.
+func Thousands(n int) string { return count(int64(n)) }
+
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

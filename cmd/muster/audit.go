@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +28,7 @@ with the engine. If it finds a violation, it exits with code 1.`,
 			if asJSON {
 				err = writeJSON(c.OutOrStdout(), report)
 			} else {
-				err = printAudit(c.OutOrStdout(), report)
+				err = report.WriteText(c.OutOrStdout())
 			}
 			if err == nil && !report.OK() {
 				err = fmt.Errorf("%s breaks its invariants %d times", args[0], report.Count)
@@ -39,14 +38,4 @@ with the engine. If it finds a violation, it exits with code 1.`,
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return c
-}
-
-func printAudit(w io.Writer, r audit.Report) error {
-	for _, v := range r.Violations {
-		if _, err := fmt.Fprintln(w, v); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprintf(w, "checked %d decisions, %d jobs, %d nodes: %d violations\n", r.Lines, r.Jobs, r.Nodes, r.Count)
-	return err
 }

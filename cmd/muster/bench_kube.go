@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -58,13 +57,11 @@ func (b *kubeBench) parse(c *cobra.Command) ([]kubebench.Shape, error) {
 	}
 	var shapes []kubebench.Shape
 	for _, s := range b.shapes {
-		groups, size, _ := strings.Cut(s, "x")
-		g, err1 := strconv.Atoi(groups)
-		n, err2 := strconv.Atoi(size)
-		if err1 != nil || err2 != nil || g < 1 || n < 1 || g*n > 200_000 {
-			return nil, badUsage(c, "--shapes: expected GROUPSxPODS such as 500x20, of at most 200000 pods; found %q", s)
+		shape, ok := kubebench.ParseShape(s)
+		if !ok {
+			return nil, badUsage(c, "--shapes: expected GROUPSxPODS such as 500x20, of at most %d pods; found %q", kubebench.MaxPods, s)
 		}
-		shapes = append(shapes, kubebench.Shape{Groups: g, Size: n})
+		shapes = append(shapes, shape)
 	}
 	for _, s := range b.schedulers {
 		if s == rawLoop && b.arriving {
@@ -90,7 +87,7 @@ func (b *kubeBench) run(c *cobra.Command) error {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // requests that the end of a measurement cuts short
 	var all []kubebench.Result
 	if !b.asJSON {
-		fmt.Fprintf(c.OutOrStdout(), "%-15s %6s %9s %6s %8s %8s %8s\n", "SCHEDULER", "NODES", "SHAPE", "BOUND", "FIRST", "ALL", "PODS/S")
+		kubebench.WriteHeader(c.OutOrStdout())
 	}
 	for _, n := range b.nodes {
 		for _, s := range shapes {
@@ -107,7 +104,7 @@ func (b *kubeBench) run(c *cobra.Command) error {
 				}
 				all = append(all, r)
 				if !b.asJSON {
-					fmt.Fprintf(c.OutOrStdout(), "%-15s %6d %9s %6d %7.2fs %7.2fs %8.0f\n", who, n, s, r.Bound, r.First, r.All, r.Rate)
+					r.WriteRow(c.OutOrStdout())
 				}
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-sched/muster/kube/console"
+	"github.com/muster-sched/muster/runlog"
 	"github.com/muster-sched/muster/snapshot"
 )
 
@@ -101,7 +102,7 @@ func explainJob(c *cobra.Command, cluster *consoleFlags, list *listFlags, job st
 	})
 }
 
-// answer is what explain has to say.
+// answer is an explanation.
 type answer interface{ WriteText(io.Writer) error }
 
 func (f *snapshotFlags) explain(c *cobra.Command, args []string) (answer, error) {
@@ -120,7 +121,7 @@ func (f *snapshotFlags) explain(c *cobra.Command, args []string) (answer, error)
 }
 
 func explainRun(c *cobra.Command, dir, job string) (answer, error) {
-	h, ok, err := readHistory(dir, job)
+	h, ok, err := runlog.ReadHistory(dir, job)
 	if err == nil && !ok {
 		err = badUsage(c, "expected a job of the run in %s; found %q", dir, job)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/report"
 )
 
 // progress shows on stderr how far runs are: a bar on a terminal, a line every
@@ -81,7 +82,7 @@ func (p *progress) show(t time.Time) {
 		sum.submitted += s.submitted
 		sum.ended += s.ended
 	}
-	text := fmt.Sprintf("%s of virtual time, %s of %s jobs ended", coarse(sum.now), thousands(sum.ended), thousands(sum.submitted))
+	text := fmt.Sprintf("%s of virtual time, %s of %s jobs ended", coarse(sum.now), report.Thousands(sum.ended), report.Thousands(sum.submitted))
 	if p.bar == nil {
 		p.next = t.Add(lineEvery)
 		fmt.Fprintln(p.out, "muster: "+text)

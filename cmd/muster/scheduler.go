@@ -21,23 +21,26 @@ import (
 	"github.com/muster-sched/muster/kube/trace"
 )
 
+// schedulerFlags are the flags of muster scheduler.
+type schedulerFlags struct {
+	api        apiFlags
+	logs       logFlags
+	policy     string
+	topology   string
+	workers    int
+	statusRate float32
+	lost       kube.Lost
+	elect      bool
+	leases     struct{ duration, deadline, period core.Time }
+	namespace  string
+	shards     []string
+	metrics    string
+	profiles   string
+	record     recordFlags
+}
+
 func newScheduler() *cobra.Command {
-	var (
-		api        apiFlags
-		logs       logFlags
-		policy     string
-		topology   string
-		workers    int
-		statusRate float32
-		lost       = kube.DefaultLost()
-		elect      bool
-		leases     = struct{ duration, deadline, period core.Time }{15 * core.Second, 10 * core.Second, 2 * core.Second}
-		namespace  string
-		shards     []string
-		metrics    string
-		profiles   string
-		record     recordFlags
-	)
+	var f schedulerFlags
 	c := &cobra.Command{
 		Use:   "scheduler",
 		Short: "Schedule the pods of a Kubernetes cluster",
@@ -50,112 +53,125 @@ when the first one stops.`,
   muster scheduler --policy StrictFIFO --metrics-address :8080 --leader-elect
   muster scheduler --leader-elect --shard H800,H20 --shard A100 --shard '*'`,
 		Args: arguments(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if workers < 1 || workers > 10_000 {
-				return badUsage(c, "--workers: expected a number from 1 to 10000; found %d", workers)
-			}
-			if !(statusRate >= 1) {
-				return badUsage(c, "--status-rate: expected a number of at least 1; found %v", statusRate)
-			}
-			if err := lost.Check(); err != nil {
-				return badUsage(c, "--%v", err)
-			}
-			divided, err := lease.ParseShards(shards)
-			if err != nil {
-				return badUsage(c, "--shard: %v", err)
-			}
-			if len(divided) > 1 && !elect {
-				return badUsage(c, "--shard: expected --leader-elect with it; instances use leases to agree on which shards each one holds")
-			}
-			times := lease.Leader{LeaseDuration: time.Duration(leases.duration), RenewDeadline: time.Duration(leases.deadline), RetryPeriod: time.Duration(leases.period)}
-			if min(leases.duration, leases.deadline, leases.period) <= 0 {
-				return badUsage(c, "--leader-elect-lease-duration, -renew-deadline, -retry-period: expected more than 0s")
-			}
-			if err := times.Check(); err != nil {
-				return badUsage(c, "--leader-elect-%v", err)
-			}
-			log, err := logs.logger(c)
-			if err != nil {
-				return err
-			}
-			p, name, err := clusterPolicy(c, policy)
-			if err != nil {
-				return err
-			}
-			config, err := api.config(c)
-			if err != nil {
-				return err
-			}
-			ctx, stop := interruptible(c)
-			defer stop()
-			kc := kube.Config{
-				API: config, Policy: p, PolicyName: name, Builtins: builtin, Topology: topology,
-				Workers: workers, StatusRate: statusRate, Lost: lost, Log: log, Shards: divided,
-			}
-			if elect {
-				kc.Leader = times
-				if kc.Leader.Namespace, kc.Leader.Identity, err = leader(namespace); err != nil {
-					return err
-				}
-			}
-			tracer, err := trace.FromEnvironment(ctx)
-			if err != nil {
-				return err
-			}
-			if tracer != nil {
-				kc.Traced = tracer.Journey
-				defer func() {
-					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-					defer cancel()
-					if err := tracer.Close(ctx); err != nil {
-						log.Warn("cannot export the last traces", "error", err)
-					}
-				}()
-			}
-			s, done, err := newScheduling(ctx, c, kc, &record, metrics)
-			if err != nil {
-				return err
-			}
-			defer done()
-			if profiles != "" {
-				if err := kube.Serve(ctx, profiles, kube.Profiles()); err != nil {
-					return badUsage(c, "--pprof-address: expected an address that is free; found %v", err)
-				}
-			}
-			context.AfterFunc(ctx, func() { log.Info("stopping") })
-			go func() {
-				select {
-				case <-s.Ready():
-					log.Info("scheduling", "server", config.Host, "policy", policy)
-				case <-ctx.Done():
-				}
-			}()
-			return s.Run(ctx)
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
-	api.register(c)
-	logs.register(c)
-	record.register(c)
-	f := c.Flags()
-	f.StringVar(&policy, "policy", "default", "scheduling `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
-	completePolicy(c)
-	f.StringVar(&topology, "topology", "", "the `NAME` of the Topology to use; by default the oldest Topology, or the well-known labels of nodes if there is none")
-	f.IntVar(&workers, "workers", 64, "maximum `NUMBER` of pods bound concurrently")
-	f.Float32Var(&statusRate, "status-rate", 100, "maximum `NUMBER` of conditions written per second")
-	durationVar(f, (*core.Time)(&lost.After), "node-lost-after", "evict the pods of a node that has not been ready for this long; 0 disables these evictions")
-	f.Float64Var(&lost.Rate, "node-eviction-rate", lost.Rate, "maximum `NUMBER` of lost nodes per second whose pods are evicted, in each zone")
-	f.Float64Var(&lost.Secondary, "secondary-node-eviction-rate", lost.Secondary, "the same `NUMBER` while the zone is unhealthy; 0 in zones of at most --large-cluster-size-threshold nodes")
-	f.Float64Var(&lost.Unhealthy, "unhealthy-zone-threshold", lost.Unhealthy, "a zone is unhealthy if at least this `SHARE` of its nodes, and more than two, are not ready")
-	f.IntVar(&lost.Large, "large-cluster-size-threshold", lost.Large, "do not evict from lost nodes in an unhealthy zone of at most this `NUMBER` of nodes")
-	f.BoolVar(&elect, "leader-elect", false, "schedule only while this instance holds the lease; stand by otherwise")
-	f.StringVar(&namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the leases; by default the scheduler's own namespace, or muster-system outside a cluster")
-	durationVar(f, &leases.duration, "leader-elect-lease-duration", "how long other instances wait after the last renewal before they take over a lease, in whole seconds; must be the same for all instances")
-	durationVar(f, &leases.deadline, "leader-elect-renew-deadline", "how long an instance continues to schedule and write after its last renewal; at most nine tenths of the lease duration")
-	durationVar(f, &leases.period, "leader-elect-retry-period", "time between two renewals of the leases")
-	f.StringArrayVar(&shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, separated by commas; * stands for all pools that no other shard names. Repeat the flag for each shard; must be the same for all instances")
-	f.StringVar(&metrics, "metrics-address", "", "serve /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
-	f.StringVar(&profiles, "pprof-address", "", "serve /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
+	f.register(c)
 	return c
+}
+
+func (f *schedulerFlags) register(c *cobra.Command) {
+	f.lost = kube.DefaultLost()
+	f.leases.duration, f.leases.deadline, f.leases.period = 15*core.Second, 10*core.Second, 2*core.Second
+	f.api.register(c)
+	f.logs.register(c)
+	f.record.register(c)
+	flags := c.Flags()
+	flags.StringVar(&f.policy, "policy", "default", "scheduling `POLICY`: a file, the name of a SchedulingPolicy, or one of"+policyList())
+	completePolicy(c)
+	flags.StringVar(&f.topology, "topology", "", "the `NAME` of the Topology to use; by default the oldest Topology, or the well-known labels of nodes if there is none")
+	flags.IntVar(&f.workers, "workers", 64, "maximum `NUMBER` of pods bound concurrently")
+	flags.Float32Var(&f.statusRate, "status-rate", 100, "maximum `NUMBER` of conditions written per second")
+	durationVar(flags, (*core.Time)(&f.lost.After), "node-lost-after", "evict the pods of a node that has not been ready for this long; 0 disables these evictions")
+	flags.Float64Var(&f.lost.Rate, "node-eviction-rate", f.lost.Rate, "maximum `NUMBER` of lost nodes per second whose pods are evicted, in each zone")
+	flags.Float64Var(&f.lost.Secondary, "secondary-node-eviction-rate", f.lost.Secondary, "the same `NUMBER` while the zone is unhealthy; 0 in zones of at most --large-cluster-size-threshold nodes")
+	flags.Float64Var(&f.lost.Unhealthy, "unhealthy-zone-threshold", f.lost.Unhealthy, "a zone is unhealthy if at least this `SHARE` of its nodes, and more than two, are not ready")
+	flags.IntVar(&f.lost.Large, "large-cluster-size-threshold", f.lost.Large, "do not evict from lost nodes in an unhealthy zone of at most this `NUMBER` of nodes")
+	flags.BoolVar(&f.elect, "leader-elect", false, "schedule only while this instance holds the lease; stand by otherwise")
+	flags.StringVar(&f.namespace, "leader-elect-namespace", "", "the `NAMESPACE` of the leases; by default the scheduler's own namespace, or muster-system outside a cluster")
+	durationVar(flags, &f.leases.duration, "leader-elect-lease-duration", "how long other instances wait after the last renewal before they take over a lease, in whole seconds; must be the same for all instances")
+	durationVar(flags, &f.leases.deadline, "leader-elect-renew-deadline", "how long an instance continues to schedule and write after its last renewal; at most nine tenths of the lease duration")
+	durationVar(flags, &f.leases.period, "leader-elect-retry-period", "time between two renewals of the leases")
+	flags.StringArrayVar(&f.shards, "shard", nil, "share the cluster with other instances: the `POOLS` of one shard, separated by commas; * stands for all pools that no other shard names. Repeat the flag for each shard; must be the same for all instances")
+	flags.StringVar(&f.metrics, "metrics-address", "", "serve /metrics, /healthz and /readyz at this `ADDRESS`, such as :8080")
+	flags.StringVar(&f.profiles, "pprof-address", "", "serve /debug/pprof at this `ADDRESS`, such as 127.0.0.1:6060")
+}
+
+// config checks the flags and returns what they say of the scheduler, without its traces
+// and its recording.
+func (f *schedulerFlags) config(c *cobra.Command) (kc kube.Config, err error) {
+	if f.workers < 1 || f.workers > 10_000 {
+		return kc, badUsage(c, "--workers: expected a number from 1 to 10000; found %d", f.workers)
+	}
+	if !(f.statusRate >= 1) {
+		return kc, badUsage(c, "--status-rate: expected a number of at least 1; found %v", f.statusRate)
+	}
+	if err := f.lost.Check(); err != nil {
+		return kc, badUsage(c, "--%v", err)
+	}
+	divided, err := lease.ParseShards(f.shards)
+	if err != nil {
+		return kc, badUsage(c, "--shard: %v", err)
+	}
+	if len(divided) > 1 && !f.elect {
+		return kc, badUsage(c, "--shard: expected --leader-elect with it; instances use leases to agree on which shards each one holds")
+	}
+	times := lease.Leader{LeaseDuration: time.Duration(f.leases.duration), RenewDeadline: time.Duration(f.leases.deadline), RetryPeriod: time.Duration(f.leases.period)}
+	if min(f.leases.duration, f.leases.deadline, f.leases.period) <= 0 {
+		return kc, badUsage(c, "--leader-elect-lease-duration, -renew-deadline, -retry-period: expected more than 0s")
+	}
+	if err := times.Check(); err != nil {
+		return kc, badUsage(c, "--leader-elect-%v", err)
+	}
+	kc = kube.Config{
+		Builtins: builtin, Topology: f.topology, Workers: f.workers, StatusRate: f.statusRate, Lost: f.lost, Shards: divided,
+	}
+	if kc.Log, err = f.logs.logger(c); err != nil {
+		return kc, err
+	}
+	if kc.Policy, kc.PolicyName, err = clusterPolicy(c, f.policy); err != nil {
+		return kc, err
+	}
+	if kc.API, err = f.api.config(c); err != nil {
+		return kc, err
+	}
+	if f.elect {
+		kc.Leader = times
+		kc.Leader.Namespace, kc.Leader.Identity, err = leader(f.namespace)
+	}
+	return kc, err
+}
+
+func (f *schedulerFlags) run(c *cobra.Command) error {
+	kc, err := f.config(c)
+	if err != nil {
+		return err
+	}
+	log := kc.Log
+	ctx, stop := interruptible(c)
+	defer stop()
+	tracer, err := trace.FromEnvironment(ctx)
+	if err != nil {
+		return err
+	}
+	if tracer != nil {
+		kc.Traced = tracer.Journey
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			if err := tracer.Close(ctx); err != nil {
+				log.Warn("cannot export the last traces", "error", err)
+			}
+		}()
+	}
+	s, done, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if f.profiles != "" {
+		if err := kube.Serve(ctx, f.profiles, kube.Profiles()); err != nil {
+			return badUsage(c, "--pprof-address: expected an address that is free; found %v", err)
+		}
+	}
+	context.AfterFunc(ctx, func() { log.Info("stopping") })
+	go func() {
+		select {
+		case <-s.Ready():
+			log.Info("scheduling", "server", kc.API.Host, "policy", f.policy)
+		case <-ctx.Done():
+		}
+	}()
+	return s.Run(ctx)
 }
 
 // newScheduling makes a scheduler that records what happens, and answers at the

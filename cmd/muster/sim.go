@@ -367,7 +367,7 @@ func (f *simFlags) interrupted(runs []simulated) error {
 	var when []string
 	for i := range runs {
 		if r := &runs[i]; r.stats.Interrupted {
-			when = append(when, seconds(r.stats.End.Seconds()))
+			when = append(when, report.Seconds(r.stats.End.Seconds()))
 		}
 	}
 	if when == nil {

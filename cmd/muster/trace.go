@@ -61,7 +61,7 @@ Built-in workloads:` + generatorList(),
 			if asJSON {
 				return writeJSON(c.OutOrStdout(), s)
 			}
-			return printTrace(c.OutOrStdout(), args[0], s)
+			return report.TraceText(c.OutOrStdout(), args[0], &s)
 		},
 	}
 	c.Flags().SortFlags = false

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +17,6 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/local"
-	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -170,17 +167,7 @@ func (f *upFlags) run(c *cobra.Command) error {
 	if err := cluster.ShowTopology(ctx, config); err != nil {
 		return unlessInterrupted(ctx, err)
 	}
-	logFile, err := os.Create(filepath.Join(filepath.Dir(cluster.Kubeconfig), "scheduler.log"))
-	if err != nil {
-		return err
-	}
-	defer logFile.Close()
-	log, err := f.logs.to(c, logFile)
-	if err != nil {
-		return err
-	}
-	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Lost: kube.DefaultLost(), Log: log}
-	s, done, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
+	s, log, done, err := f.scheduler(ctx, c, config, policy, policyName, filepath.Dir(cluster.Kubeconfig))
 	if err != nil {
 		return err
 	}
@@ -196,9 +183,9 @@ func (f *upFlags) run(c *cobra.Command) error {
 		return unlessInterrupted(ctx, err)
 	}
 	say("Muster schedules on %d nodes", cluster.Nodes)
-	f.greet(c.OutOrStdout(), cluster, logFile.Name())
+	f.greet(c.OutOrStdout(), cluster, log)
 
-	feed := &feeding{}
+	feed := &local.Fed{}
 	if f.workload != "" {
 		go func() {
 			if err := f.feed(ctx, config, feed); err != nil {
@@ -210,6 +197,25 @@ func (f *upFlags) run(c *cobra.Command) error {
 	cancel()
 	<-running
 	return err
+}
+
+// scheduler makes the cluster's scheduler, which logs to a file in dir. done closes what it
+// writes to.
+func (f *upFlags) scheduler(ctx context.Context, c *cobra.Command, config *rest.Config, policy core.Policy, policyName, dir string) (s *kube.Scheduler, file string, done func(), err error) {
+	logFile, err := os.Create(filepath.Join(dir, "scheduler.log"))
+	if err != nil {
+		return nil, "", nil, err
+	}
+	log, err := f.logs.to(c, logFile)
+	if err != nil {
+		return nil, "", nil, errors.Join(err, logFile.Close())
+	}
+	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Lost: kube.DefaultLost(), Log: log}
+	s, ended, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
+	if err != nil {
+		return nil, "", nil, errors.Join(err, logFile.Close())
+	}
+	return s, logFile.Name(), func() { ended(); logFile.Close() }, nil
 }
 
 // unlessInterrupted drops the error of what an interrupt cut short.
@@ -235,14 +241,8 @@ The scheduler's log is %s. Ctrl-C stops everything.
 `, cluster.Server, cluster.Kubeconfig, log)
 }
 
-// feeding is how far the submission of a workload is.
-type feeding struct {
-	jobs, pods atomic.Int64
-	done       atomic.Bool
-}
-
 // feed submits the workload.
-func (f *upFlags) feed(ctx context.Context, config *rest.Config, told *feeding) error {
+func (f *upFlags) feed(ctx context.Context, config *rest.Config, told *local.Fed) error {
 	feeder, err := local.NewFeeder(config, f.speed)
 	if err != nil {
 		return err
@@ -262,15 +262,15 @@ func (f *upFlags) feed(ctx context.Context, config *rest.Config, told *feeding) 
 		return err
 	}
 	err = feeder.Feed(ctx, jobs, func(j *workload.Job) {
-		told.jobs.Add(1)
-		told.pods.Add(int64(j.Pods()))
+		told.Jobs.Add(1)
+		told.Pods.Add(int64(j.Pods()))
 	})
-	told.done.Store(err == nil)
+	told.Done.Store(err == nil)
 	return err
 }
 
 // wait says every now and then how things stand, until it is over.
-func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *kube.Scheduler, cluster *local.Cluster, feed *feeding, ended <-chan error) error {
+func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *kube.Scheduler, cluster *local.Cluster, feed *local.Fed, ended <-chan error) error {
 	terminal := false
 	if file, ok := out.(*os.File); ok {
 		terminal = term.IsTerminal(int(file.Fd()))
@@ -302,7 +302,7 @@ func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *k
 		if err != nil {
 			return nil
 		}
-		line := standing(&st, feed)
+		line := local.Standing(&st, feed)
 		switch {
 		case terminal:
 			fmt.Fprintf(out, "\r\x1b[K%6.1fs  %s", time.Since(began).Seconds(), line)
@@ -310,33 +310,9 @@ func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *k
 			fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(began).Seconds(), line)
 		}
 		last = line
-		if f.workload == fill && feed.done.Load() && !full && st.Waiting == 0 && int64(st.Running) == feed.pods.Load() {
+		if f.workload == fill && feed.Done.Load() && !full && st.Waiting == 0 && int64(st.Running) == feed.Pods.Load() {
 			full = true
 			fmt.Fprintf(out, "%6.1fs  every GPU is in use: %d pods run\n", time.Since(began).Seconds(), st.Running)
 		}
 	}
-}
-
-// standing is how a cluster stands, in a line.
-func standing(st *stats.Stats, feed *feeding) string {
-	var gpus, used, waiting, running float64
-	for _, m := range st.Models {
-		gpus += float64(m.GPUs - m.Unhealthy)
-		used += float64(m.Used) / float64(core.WholeGPU)
-	}
-	for _, q := range st.Queues {
-		waiting += float64(q.Waiting)
-		running += float64(q.Running)
-	}
-	var parts []string
-	jobs := fmt.Sprintf("jobs: %.0f wait, %.0f run", waiting, running)
-	if n := feed.jobs.Load(); n > 0 {
-		jobs += fmt.Sprintf(", %d of %d are done", max(0, min(n, int64(st.Seen))-int64(st.Jobs)), n)
-	}
-	parts = append(parts, jobs,
-		fmt.Sprintf("pods: %d wait, %d run", st.Waiting, st.Running))
-	if gpus > 0 {
-		parts = append(parts, fmt.Sprintf("GPUs: %.4g of %.0f in use (%.0f%%)", used, gpus, 100*used/gpus))
-	}
-	return strings.Join(parts, "; ")
 }

@@ -98,6 +98,17 @@ const most = 20
 // OK reports whether there is no violation.
 func (r Report) OK() bool { return r.Count == 0 }
 
+// WriteText writes a line for each violation that is kept, and what was checked.
+func (r Report) WriteText(w io.Writer) error {
+	for _, v := range r.Violations {
+		if _, err := fmt.Fprintln(w, v); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "checked %d decisions, %d jobs, %d nodes: %d violations\n", r.Lines, r.Jobs, r.Nodes, r.Count)
+	return err
+}
+
 // String says what was checked and lists the violations that are kept.
 func (r Report) String() string {
 	var b strings.Builder

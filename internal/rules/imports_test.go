@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"kube/console":   {"core", "api/", "kube", "kube/translate", "internal/table"},
 	"kube/trace":     {"kube"},
 	"kube/bench":     {},
-	"kube/local":     {"core", "api/", "kube", "kube/translate", "workload", "deploy"},
+	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},
 
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
@@ -168,4 +168,22 @@ func sources(t *testing.T) []source {
 		t.Fatalf("found %d files: is this the repository?", len(all))
 	}
 	return all
+}
+
+// Commands are wiring: flags, and calls of what does the work. A function there that
+// grows past a screen or two has logic in it that belongs elsewhere.
+func TestCommandsAreShort(t *testing.T) {
+	const most = 80
+	for _, f := range sources(t) {
+		if !covers("cmd/", f.folder) {
+			continue
+		}
+		for _, d := range f.file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				if n := f.set.Position(fn.End()).Line - f.set.Position(fn.Pos()).Line + 1; n > most {
+					t.Errorf("%s: %s has %d lines, expected at most %d", f.set.Position(fn.Pos()), fn.Name.Name, n, most)
+				}
+			}
+		}
+	}
 }

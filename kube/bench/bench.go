@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,13 +26,28 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Shape is what waits: so many groups of so many pods. Groups of one pod are pods without a group.
+// Shape is what waits: a number of groups of Size pods each. A group of one pod is a pod
+// without a PodGroup.
 type Shape struct{ Groups, Size int }
 
 func (s Shape) String() string { return fmt.Sprintf("%dx%d", s.Groups, s.Size) }
 
 // Pods is how many pods the shape has.
 func (s Shape) Pods() int { return s.Groups * s.Size }
+
+// MaxPods is how many pods a shape may have.
+const MaxPods = 200_000
+
+// ParseShape reads a shape such as 500x20; false if it is none.
+func ParseShape(text string) (Shape, bool) {
+	groups, size, _ := strings.Cut(text, "x")
+	g, err1 := strconv.Atoi(groups)
+	n, err2 := strconv.Atoi(size)
+	if err1 != nil || err2 != nil || g < 1 || n < 1 || g > MaxPods || n > MaxPods || g*n > MaxPods {
+		return Shape{}, false
+	}
+	return Shape{g, n}, true
+}
 
 // Result is what a scheduler made of a shape. Times are in seconds.
 type Result struct {
@@ -45,6 +63,16 @@ type Result struct {
 	All   float64 `json:"all_s"`
 	// Rate is bindings a second, from the first to the last.
 	Rate float64 `json:"pods_per_s"`
+}
+
+// WriteHeader writes the header of a table of results.
+func WriteHeader(w io.Writer) {
+	fmt.Fprintf(w, "%-15s %6s %9s %6s %8s %8s %8s\n", "SCHEDULER", "NODES", "SHAPE", "BOUND", "FIRST", "ALL", "PODS/S")
+}
+
+// WriteRow writes the result as a row of the table.
+func (r *Result) WriteRow(w io.Writer) {
+	fmt.Fprintf(w, "%-15s %6d %9s %6d %7.2fs %7.2fs %8.0f\n", r.Scheduler, r.Nodes, r.Shape, r.Bound, r.First, r.All, r.Rate)
 }
 
 // Cluster is an API server that takes what a measurement needs.

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"fmt"
@@ -143,6 +143,6 @@ func printAllocation(w io.Writer, list []workload.Allocation) {
 	for _, a := range list {
 		full := strings.Repeat("█", int(a.HP*30+0.5))
 		rest := strings.Repeat("░", max(0, int(a.All*30+0.5)-int(a.HP*30+0.5)))
-		fmt.Fprintf(w, "%s\t%9s\t%9s\t%9s\t%9s\t%s\n", a.Name, thousands(a.Nodes), thousands(a.GPUs), percent(a.HP), percent(a.All), full+rest)
+		fmt.Fprintf(w, "%s\t%9s\t%9s\t%9s\t%9s\t%s\n", a.Name, Thousands(a.Nodes), Thousands(a.GPUs), percent(a.HP), percent(a.All), full+rest)
 	}
 }

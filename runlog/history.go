@@ -1,4 +1,4 @@
-package main
+package runlog
 
 import (
 	"bufio"
@@ -17,20 +17,20 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
-	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/workload"
 )
 
-// history is what the folder of a run tells of one job.
-type history struct {
+// History is what the folder of a run contains about one job.
+type History struct {
 	// Job is its row of jobs.csv, by column.
 	Job map[string]string `json:"job"`
-	// Steps are its decisions, one for all pods alike at one time.
-	Steps []step `json:"steps"`
+	// Steps are its decisions, one for all pods with the same decision at one time.
+	Steps []Step `json:"steps"`
 }
 
-// step is a decision about pods of a job.
-type step struct {
+// Step is a decision about pods of a job.
+type Step struct {
 	T      float64 `json:"t"`
 	Op     string  `json:"op"`
 	Pods   int     `json:"pods"`
@@ -40,18 +40,19 @@ type step struct {
 	nodes  map[string]bool
 }
 
-// readHistory reads what dir tells of a job; false when it does not know it.
-func readHistory(dir, job string) (history, bool, error) {
-	summary := filepath.Join(dir, runlog.Summary)
-	if _, err := os.Stat(summary); err != nil { // what is there is not all of a run
-		return history{}, false, unreadable(summary, err)
+// ReadHistory reads what the folder of a run contains about a job; false if the run has no
+// such job. Errors are bad input.
+func ReadHistory(dir, job string) (History, bool, error) {
+	summary := filepath.Join(dir, Summary)
+	if _, err := os.Stat(summary); err != nil { // the folder does not contain a whole run
+		return History{}, false, unreadable(summary, err)
 	}
-	row, err := findRow(filepath.Join(dir, runlog.Jobs), job)
+	row, err := findRow(filepath.Join(dir, Jobs), job)
 	if err != nil || row == nil {
-		return history{}, false, err
+		return History{}, false, err
 	}
-	steps, err := readSteps(filepath.Join(dir, runlog.Log), job)
-	return history{row, steps}, true, err
+	steps, err := readSteps(filepath.Join(dir, Log), job)
+	return History{row, steps}, true, err
 }
 
 // findRow returns the row of a CSV file whose first field is name; nil when
@@ -87,7 +88,7 @@ func findRow(path, name string) (map[string]string, error) {
 }
 
 // readSteps reads the decisions about a job.
-func readSteps(path, job string) ([]step, error) {
+func readSteps(path, job string) ([]Step, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -98,7 +99,7 @@ func readSteps(path, job string) ([]step, error) {
 		return nil, unreadable(path, err)
 	}
 	quoted, _ := json.Marshal(job)
-	var steps []step
+	var steps []Step
 	lines := bufio.NewScanner(plain)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
@@ -106,14 +107,14 @@ func readSteps(path, job string) ([]step, error) {
 			continue
 		}
 		var d struct {
-			step
+			Step
 			Job, Node string
 		}
 		if err := json.Unmarshal(lines.Bytes(), &d); err != nil {
 			return nil, &workload.Error{File: path, Line: n, Want: "a decision; found: " + err.Error()}
 		}
 		if d.Job == job {
-			steps = addStep(steps, d.step, d.Node)
+			steps = addStep(steps, d.Step, d.Node)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -123,7 +124,7 @@ func readSteps(path, job string) ([]step, error) {
 }
 
 // addStep adds the decision about a pod to the last step, if it is alike.
-func addStep(steps []step, s step, node string) []step {
+func addStep(steps []Step, s Step, node string) []Step {
 	if n := len(steps) - 1; n < 0 || steps[n].T != s.T || steps[n].Op != s.Op || steps[n].Reason != s.Reason || steps[n].For != s.For {
 		s.nodes = map[string]bool{}
 		steps = append(steps, s)
@@ -135,13 +136,13 @@ func addStep(steps []step, s step, node string) []step {
 }
 
 // why says why the job waited until it started, or was rejected.
-func (h history) why() string {
+func (h History) why() string {
 	j := h.Job
 	number := func(column string) float64 {
 		x, _ := strconv.ParseFloat(j[column], 64)
 		return x
 	}
-	asked, times, at := number("asked"), number("times"), seconds(number("asked_s"))
+	asked, times, at := number("asked"), number("times"), report.Seconds(number("asked_s"))
 	switch {
 	case j["outcome"] == "rejected":
 		return fmt.Sprintf("%s: %s", j["reason"], j["detail"])
@@ -156,7 +157,7 @@ func (h history) why() string {
 }
 
 // WriteText writes the history for people to read.
-func (h history) WriteText(w io.Writer) error {
+func (h History) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	j := h.Job
 	at := func(column string) string {
@@ -164,7 +165,7 @@ func (h history) WriteText(w io.Writer) error {
 		if err != nil {
 			return "-"
 		}
-		return seconds(s)
+		return report.Seconds(s)
 	}
 	fmt.Fprintf(t, "Job\t%s, %s\n", j["job"], j["outcome"])
 	fmt.Fprintf(t, "Queue\t%s, %s %s, priority %s\n", j["queue"], j["class"], j["kind"], j["priority"])
@@ -180,7 +181,15 @@ func (h history) WriteText(w io.Writer) error {
 		if s.For != "" {
 			why += ", for " + s.For
 		}
-		fmt.Fprintf(t, "%s\t%s, pods: %d, nodes: %d: %s\n", seconds(s.T), s.Op, s.Pods, s.Nodes, why)
+		fmt.Fprintf(t, "%s\t%s, pods: %d, nodes: %d: %s\n", report.Seconds(s.T), s.Op, s.Pods, s.Nodes, why)
 	}
 	return t.Flush()
+}
+
+// unreadable is the bad input of a file that cannot be read.
+func unreadable(file string, err error) error {
+	if path := (*os.PathError)(nil); errors.As(err, &path) {
+		err = path.Err
+	}
+	return &workload.Error{File: file, Want: "a readable file; found: " + err.Error()}
 }

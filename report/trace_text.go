@@ -1,28 +1,25 @@
-package main
+package report
 
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/workload"
 )
 
-// printTrace writes the description of a workload as tables, at most a hundred
-// columns wide.
-func printTrace(w io.Writer, name string, s workload.Summary) error {
+// TraceText writes the description of a workload as tables and plots for a terminal
+// 100 columns wide.
+func TraceText(w io.Writer, name string, s *workload.Summary) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "workload\t%s\n", name)
-	fmt.Fprintf(t, "jobs\t%s, of which %s are gangs; %s pods\n", thousands(s.Jobs), thousands(s.Gangs), thousands(s.Pods))
+	fmt.Fprintf(t, "jobs\t%s, of which %s are gangs; %s pods\n", Thousands(s.Jobs), Thousands(s.Gangs), Thousands(s.Pods))
 	if s.Endless > 0 {
-		fmt.Fprintf(t, "endless\t%s jobs, which do not count in GPU-hours, durations and demand\n", thousands(s.Endless))
+		fmt.Fprintf(t, "endless\t%s jobs, which do not count in GPU-hours, durations and demand\n", Thousands(s.Endless))
 	}
-	fmt.Fprintf(t, "submitted\t%s to %s\n", seconds(s.FirstSeconds), seconds(s.LastSeconds))
-	fmt.Fprintf(t, "GPU-hours\t%s\n", thousands(int(s.GPUHours)))
+	fmt.Fprintf(t, "submitted\t%s to %s\n", Seconds(s.FirstSeconds), Seconds(s.LastSeconds))
+	fmt.Fprintf(t, "GPU-hours\t%s\n", Thousands(int(s.GPUHours)))
 	if s.CoresPerGPU > 0 {
 		fmt.Fprintf(t, "CPU cores per GPU\t%.1f\n", s.CoresPerGPU)
 	}
@@ -40,7 +37,7 @@ func printTrace(w io.Writer, name string, s workload.Summary) error {
 	printSpread(t, "GPUs of a job", number, &s.GPUs, nil)
 	printSpread(t, "cores of a job", number, &s.Cores, nil)
 	printSpread(t, "cores per GPU", number, &s.TaskCoresPerGPU, nil)
-	printWeek(t, &s)
+	printWeek(t, s)
 	printAllocation(t, s.Allocation)
 	printHours(t, s.ArrivalsByHour[:])
 	return t.Flush()
@@ -70,7 +67,7 @@ func printShares(w io.Writer, title string, shares []workload.Share, more column
 		s := &shares[i]
 		values := more.values(s)
 		fmt.Fprintf(w, "%s\t%11s\t%s\t%11s\t%s\t%9s\t%9s\n",
-			s.Name, thousands(s.Jobs), bar(s.JobShare), thousands(int(s.GPUHours)), bar(s.GPUShare), values[0], values[1])
+			s.Name, Thousands(s.Jobs), bar(s.JobShare), Thousands(int(s.GPUHours)), bar(s.GPUShare), values[0], values[1])
 	}
 }
 
@@ -83,7 +80,7 @@ func printHours(w io.Writer, arrivals []int) {
 	}
 	fmt.Fprintf(w, "\nhour of the day\t%11s\t\n", "jobs")
 	for hour, n := range arrivals {
-		fmt.Fprintf(w, "%02d\t%11s\t%s\n", hour, thousands(n), blocks(float64(n)/float64(most), 20))
+		fmt.Fprintf(w, "%02d\t%11s\t%s\n", hour, Thousands(n), blocks(float64(n)/float64(most), 20))
 	}
 }
 
@@ -91,9 +88,6 @@ func printHours(w io.Writer, arrivals []int) {
 func bar(share float64) string {
 	return strings.TrimRight(fmt.Sprintf("%6s %s", percent(share), blocks(share, 10)), " ")
 }
-
-// percent writes a share.
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // blocks is a bar of up to so many characters.
 func blocks(share float64, most int) string {
@@ -103,24 +97,6 @@ func blocks(share float64, most int) string {
 		text += string([]rune("▏▎▍▌▋▊▉")[rest-1])
 	}
 	return text
-}
-
-// thousands writes n with commas: 1,234,567.
-func thousands(n int) string {
-	digits := strconv.Itoa(n)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
-// seconds writes a time in seconds as 1h30m, to the second from a minute on.
-func seconds(s float64) string {
-	t := core.Time(s * float64(core.Second))
-	if t >= 60*core.Second {
-		return v1alpha1.Duration(t - t%core.Second).String()
-	}
-	return strconv.FormatFloat(s, 'g', 3, 64) + "s"
 }
 
 // brief writes seconds in the unit that suits them.
@@ -139,7 +115,7 @@ func brief(s float64) string {
 // number writes x with a decimal if it is below a hundred, and has one.
 func number(x float64) string {
 	if x >= 99.95 {
-		return thousands(int(x + 0.5))
+		return count(int64(x + 0.5))
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0")
 }
