@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
 )
 
@@ -230,7 +231,7 @@ func BenchmarkStandings(b *testing.B) {
 		q := queueObject(fmt.Sprint("q", i), "", v1alpha1.Quota{Model: "H800", Nominal: gpus(100)})
 		y.queueSeen(q)
 	}
-	y.topologySeen(topologyObject("net", "x/core", "x/spine", "x/leaf"))
+	inTopologies((*settings.Topologies).Observe)(y.mirror, topologyObject("net", "x/core", "x/spine", "x/leaf"))
 	for b.Loop() {
 		if n := len(y.standings(metav1.NewTime(startOfTime))); n != 101 {
 			b.Fatalf("%d statuses", n)

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -88,7 +89,7 @@ func TestOwnersKindIsNoMembership(t *testing.T) {
 // ranked makes PriorityClasses.
 func (w *world) ranked(classes ...*schedulingv1.PriorityClass) {
 	for _, c := range classes {
-		w.m.priorityClassSeen(trimPriorityClass(c))
+		inClasses(settings.Classes.Observe)(w.m, settings.ClassOf(c))
 	}
 }
 

@@ -27,13 +27,15 @@ type toy struct {
 // startOfTime is when tests begin.
 var startOfTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+func builtins(name string) (core.Policy, bool) {
+	d, ok := policy.ByName(name)
+	return d.Policy, ok
+}
+
 func newToy(t testing.TB) *toy {
 	doc, _ := policy.ByName("default")
 	m := newMirror(doc.Policy, nil, slog.New(slog.DiscardHandler))
-	m.policies.builtins = func(name string) (core.Policy, bool) {
-		d, ok := policy.ByName(name)
-		return d.Policy, ok
-	}
+	m.policies.Builtins = builtins
 	return &toy{t: t, mirror: m, now: core.Time(startOfTime.UnixNano())}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -328,12 +329,12 @@ func (w *world) inGroup(name, group string, used core.Milli) {
 // restart has another mirror take in all there is.
 func (w *world) restart() {
 	old := w.m
-	w.m = newMirror(old.policy, old.levels, old.log)
+	w.m = newMirror(*old.policies.Policy(), old.topologies.Levels(), old.log)
 	w.m.metrics, w.m.now = newMetrics(), old.now
 	w.m.record = newTape(w.t)
 	w.m.queuesListed(slices.Collect(maps.Values(old.queues.objects)))
 	for name, class := range old.priorities {
-		w.m.priorityClassSeen(&priorityClassObject{metav1.ObjectMeta{Name: name}, class})
+		inClasses(settings.Classes.Observe)(w.m, &settings.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, Priority: class})
 	}
 	for name, labels := range old.namespaces {
 		w.m.namespaceSeen(&namespaceObject{ObjectMeta: metav1.ObjectMeta{Name: name}, labels: labels})

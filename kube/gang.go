@@ -181,8 +181,8 @@ func (m *changes) blocked(g *group) (reason, detail string) {
 		return reason, detail
 	}
 	for _, l := range []string{a.Required, a.Preferred} {
-		if _, ok := m.level(l); !ok {
-			return ReasonMisconfigured, fmt.Sprintf("unknown topology level %q: expected one of %s", l, m.levelNames())
+		if _, ok := m.topologies.Level(l); !ok {
+			return ReasonMisconfigured, fmt.Sprintf("unknown topology level %q: expected one of %s", l, m.topologies.Names())
 		}
 	}
 	if wrong := m.termWithoutLevel(g); wrong != "" {
@@ -249,7 +249,7 @@ func (t *tables) podGroupOf(g *group) *podGroupObject {
 // pause returns how long a gang waits after its nth failed start in a row: as the engine
 // pauses jobs, and at least a second, for a start is many requests.
 func (t *tables) pause(failures int) core.Time {
-	r := t.policy.Requeue
+	r := t.policies.Policy().Requeue
 	r.Backoff = max(r.Backoff, core.Second)
 	if r.MaxBackoff > 0 {
 		r.MaxBackoff = max(r.MaxBackoff, core.Second)

@@ -117,7 +117,7 @@ func TestPodThatWaitsWhileItsGangLeaves(t *testing.T) {
 // that had to make room waits for no longer than that takes.
 func TestPauseAfterFailedStarts(t *testing.T) {
 	y, gang := running(t, "")
-	y.policy.Requeue.Backoff, y.policy.Requeue.MaxBackoff = 10*core.Second, 35*core.Second
+	y.policies.Policy().Requeue.Backoff, y.policies.Policy().Requeue.MaxBackoff = 10*core.Second, 35*core.Second
 	for i, want := range []core.Time{10, 20, 35, 35} {
 		if got := y.pause(i + 1); got != want*core.Second {
 			t.Errorf("after %d failed starts it waits %v s; want %d", i+1, got.Seconds(), want)
@@ -125,14 +125,14 @@ func TestPauseAfterFailedStarts(t *testing.T) {
 	}
 	// The engine and the tables go by one rule, but for the second that a gang waits at least.
 	for _, r := range []core.RequeuePolicy{{}, {Backoff: 10 * core.Second}, {Backoff: core.Second / 2, MaxBackoff: 3 * core.Second}} {
-		y.policy.Requeue = r
+		y.policies.Policy().Requeue = r
 		for n := 1; n < 5; n++ {
 			if got := y.pause(n); got < core.Second || r.Backoff >= core.Second && got != r.Pause(n) {
 				t.Errorf("%+v: after %d failed starts a gang waits %v s, jobs of the engine %v", r, n, got.Seconds(), r.Pause(n).Seconds())
 			}
 		}
 	}
-	y.policy.Requeue.Backoff, y.policy.Requeue.MaxBackoff = 10*core.Second, 35*core.Second
+	y.policies.Policy().Requeue.Backoff, y.policies.Policy().Requeue.MaxBackoff = 10*core.Second, 35*core.Second
 	g := y.pods["g-0"].group
 	g.failures = 3
 	high := newTestPod("high", 8)

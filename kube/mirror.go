@@ -14,6 +14,7 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
@@ -82,9 +83,7 @@ type changes struct {
 // methods answer questions, and change nothing: they can reach neither the engine nor the
 // acts.
 type tables struct {
-	now    core.Time
-	policy core.Policy
-	levels []translate.Level
+	now core.Time
 
 	nodes      map[string]*node
 	pods       map[types.UID]*pod
@@ -92,12 +91,13 @@ type tables struct {
 	jobs       map[string]*group // those that the engine knows, by the job's name
 	podGroups  map[types.NamespacedName]*podGroupObject
 	namespaces map[string]map[string]string // labels
-	priorities map[string]priorityClass
 	queues     queues
-	policies   policies
-	topologies topologies
 	shards     shardTable
 	seen       int // jobs that were created
+
+	policies   *settings.Policies
+	topologies *settings.Topologies
+	priorities settings.Classes
 
 	peers   *peers.Index
 	storage *storage.Index
@@ -177,9 +177,7 @@ type node struct {
 	since      core.Time
 	zone       *zone // in which it is counted, zoned its name; nil when it is not
 	zoned      string
-	// surveyed is what of its labels is counted in topologies.
-	surveyed uint64
-	counted  stats.Node
+	counted    stats.Node
 	// shard is the shard it is in, once that is known (sharded); opens is when it
 	// takes pods at the earliest. closed says that it takes none, whoever decides.
 	shard           int
@@ -199,9 +197,9 @@ func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *
 
 func newTables(policy core.Policy, levels []translate.Level) tables {
 	return tables{
-		policy: policy, levels: levels, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
-		podGroups: map[types.NamespacedName]*podGroupObject{}, namespaces: map[string]map[string]string{}, priorities: map[string]priorityClass{},
-		queues: newQueues(), policies: newPolicies(policy), topologies: newTopologies(levels), shards: oneShard(),
+		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
+		podGroups: map[types.NamespacedName]*podGroupObject{}, namespaces: map[string]map[string]string{}, priorities: settings.Classes{},
+		queues: newQueues(), policies: settings.NewPolicies(policy), topologies: settings.NewTopologies(levels), shards: oneShard(),
 		peers: peers.New(), storage: storage.New(), devices: devices.New(),
 	}
 }
@@ -230,15 +228,11 @@ func (m *driver) mustTell(ev core.Event) {
 // topology or the GPUs of a node are others.
 func (m *driver) rebuild() error {
 	m.outdated = false
-	if err := m.settlePolicy(); err != nil {
+	if err := m.policies.Settle(); err != nil {
 		return err
 	}
 	m.pickLevels()
-	names := make([]string, len(m.levels))
-	for i, l := range m.levels {
-		names[i] = l.Name
-	}
-	c := core.Config{Policy: m.policy, Levels: names}
+	c := m.engineConfig()
 	e, err := m.newEngine(c)
 	if err != nil {
 		return err

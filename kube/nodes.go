@@ -26,12 +26,9 @@ func (m *changes) nodeSeen(o *nodeObject) {
 	if o.wrong != "" {
 		m.log.Warn("cannot use a node", "node", o.Name, "why", o.wrong)
 	}
-	if n.gone || n.object == nil || !maps.Equal(n.object.node.Labels, o.node.Labels) {
-		clear(m.topologies.labelled)
-	}
 	n.object, n.gone = o, false
 	m.devices.ObserveNode(n.forDevices())
-	m.topologies.survey(n, present|translate.FamilyLabels(o.node.Labels))
+	m.topologies.ObserveNode(o.Name, o.node.Labels)
 	if o.undrained != "" {
 		m.log.Warn("cannot drain a node", "node", o.Name, "why", o.undrained)
 	}
@@ -49,8 +46,7 @@ func (m *changes) nodeGone(name string) {
 	if n := m.nodes[name]; n != nil && !n.gone {
 		n.gone = true
 		m.devices.ForgetNode(name)
-		clear(m.topologies.labelled)
-		m.topologies.survey(n, 0)
+		m.topologies.ForgetNode(name)
 		m.watchOver(n)
 		delete(m.draining, name)
 		m.dirtyNodes[name] = n
@@ -86,7 +82,7 @@ func (m *driver) tellNode(n *node) {
 		return
 	}
 	want := n.object.node
-	want.Domains = translate.Domains(want.Labels, m.levels)
+	want.Domains = translate.Domains(want.Labels, m.topologies.Levels())
 	want.CPUMilli = max(0, want.CPUMilli-n.others.CPUMilli)
 	want.MemMiB = max(0, want.MemMiB-n.others.MemMiB)
 	want.Others = translate.Left(translate.AddOthers(want.Others, m.storage.Attachable(name), 1), n.others.Others)

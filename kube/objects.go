@@ -4,7 +4,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -317,17 +316,6 @@ func (o *podGroupObject) read(g *schedulingv1beta1.PodGroup) {
 type namespaceObject struct {
 	metav1.ObjectMeta
 	labels map[string]string
-}
-
-// priorityClassObject is what the scheduler needs of a PriorityClass.
-type priorityClassObject struct {
-	metav1.ObjectMeta
-	priorityClass
-}
-
-func trimPriorityClass(c *schedulingv1.PriorityClass) *priorityClassObject {
-	never := c.PreemptionPolicy != nil && *c.PreemptionPolicy == v1.PreemptNever
-	return &priorityClassObject{trimMeta(&c.ObjectMeta), priorityClass{c.Value, never}}
 }
 
 // timeOf is a time as the engine counts it. Objects may say any, or none: what is

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/storage"
 )
 
@@ -27,14 +28,15 @@ func policyObject(name, base string, mode v1alpha1.QueueingMode) *v1alpha1.Sched
 // nothing.
 func TestPolicyObject(t *testing.T) {
 	y := newToy(t)
-	y.policies.name, y.policies.given, y.mirror.policy = "night", core.Policy{}, core.Policy{}
+	y.policies = settings.NewPolicies(core.Policy{})
+	y.policies.Name, y.policies.Builtins = "night", builtins
 	y.node("a", 8)
 	if err := y.rebuild(); err == nil || !strings.Contains(err.Error(), "night") {
 		t.Fatalf("without any policy: got %v", err)
 	}
-	y.policiesListed([]*v1alpha1.SchedulingPolicy{policyObject("night", "default", "StrictFIFO"), policyObject("day", "default", "Backfill")})
+	inPolicies((*settings.Policies).Replace)(y.mirror, []*v1alpha1.SchedulingPolicy{policyObject("night", "default", "StrictFIFO"), policyObject("day", "default", "Backfill")})
 	y.start()
-	if got := y.policies.verdict["night"].reason + y.policies.verdict["day"].reason; got != "InUseAccepted" {
+	if got := y.policies.Verdict("night").Reason + y.policies.Verdict("day").Reason; got != "InUseAccepted" {
 		t.Errorf("verdicts %s", got)
 	}
 
@@ -55,13 +57,13 @@ func TestPolicyObject(t *testing.T) {
 
 	// A wrong one keeps it so.
 	wrong := policyObject("night", "nobody", "BestEffortFIFO")
-	y.policySeen(wrong)
-	if at := y.run(); len(at) > 0 || y.policies.verdict["night"].reason != v1alpha1.PolicyInvalid {
-		t.Fatalf("got %v, %v", at, y.policies.verdict)
+	inPolicies((*settings.Policies).Observe)(y.mirror, wrong)
+	if at := y.run(); len(at) > 0 || y.policies.Verdict("night").Reason != v1alpha1.PolicyInvalid {
+		t.Fatalf("got %v, %v", at, y.policies.Verdict("night"))
 	}
 
 	// A right one lets it pass; what runs stays where it is.
-	y.policySeen(policyObject("night", "default", "BestEffortFIFO"))
+	inPolicies((*settings.Policies).Observe)(y.mirror, policyObject("night", "default", "BestEffortFIFO"))
 	at := y.run()
 	if want := map[string]string{"small": "a"}; !maps.Equal(at, want) {
 		t.Fatalf("got %v, want %v", at, want)
@@ -71,20 +73,21 @@ func TestPolicyObject(t *testing.T) {
 	}
 
 	// A deleted one goes on until there is a built-in of its name to go by.
-	y.policyGone("night")
-	if y.run(); y.mirror.policy.Name != "night" {
-		t.Errorf("decides by %q", y.mirror.policy.Name)
+	inPolicies((*settings.Policies).Forget)(y.mirror, policyObject("night", "default", ""))
+	if y.run(); y.policies.Policy().Name != "night" {
+		t.Errorf("decides by %q", y.policies.Policy().Name)
 	}
 }
 
 // A wrong policy at the start, with nothing right before it, leaves the default.
 func TestWrongPolicyAtStart(t *testing.T) {
 	y := newToy(t)
-	y.policies.name, y.policies.given, y.mirror.policy = "night", core.Policy{}, core.Policy{}
-	y.policiesListed([]*v1alpha1.SchedulingPolicy{policyObject("night", "nobody", "StrictFIFO")})
+	y.policies = settings.NewPolicies(core.Policy{})
+	y.policies.Name, y.policies.Builtins = "night", builtins
+	inPolicies((*settings.Policies).Replace)(y.mirror, []*v1alpha1.SchedulingPolicy{policyObject("night", "nobody", "StrictFIFO")})
 	y.start()
-	if v := y.policies.verdict["night"]; y.mirror.policy.Name != "default" || v.reason != v1alpha1.PolicyInvalid || !strings.Contains(v.message, "uses default") {
-		t.Errorf("decides by %q, %v", y.mirror.policy.Name, v)
+	if v := y.policies.Verdict("night"); y.policies.Policy().Name != "default" || v.Reason != v1alpha1.PolicyInvalid || !strings.Contains(v.Message, "uses default") {
+		t.Errorf("decides by %q, %v", y.policies.Policy().Name, v)
 	}
 }
 
@@ -148,7 +151,7 @@ func TestTopologyObject(t *testing.T) {
 			"fabric.topograph.run/tier-1", "up", "fabric.topograph.run/tier-0", fmt.Sprint("t", i/2))
 	}
 	y.start()
-	if got := y.levelNames(); got != "tier-1, tier-0, node, hbd" {
+	if got := y.topologies.Names(); got != "tier-1, tier-0, node, hbd" {
 		t.Errorf("by labels: levels %s", got)
 	}
 
@@ -161,7 +164,7 @@ func TestTopologyObject(t *testing.T) {
 	if at := y.run(); len(at) > 0 {
 		t.Fatalf("a level that is not there: got %v", at)
 	}
-	y.topologySeen(topologyObject("net", "x/spine", "x/leaf", "kubernetes.io/hostname"))
+	inTopologies((*settings.Topologies).Observe)(y.mirror, topologyObject("net", "x/spine", "x/leaf", "kubernetes.io/hostname"))
 	at := y.run()
 	if a, b := at["g-0"], at["g-1"]; a == "" || a[1]/2 != b[1]/2 {
 		t.Errorf("got %v", at)
@@ -170,16 +173,16 @@ func TestTopologyObject(t *testing.T) {
 	// A second one changes nothing, unless it is named.
 	other := topologyObject("other", "x/leaf")
 	other.CreationTimestamp.Time = startOfTime
-	y.topologySeen(other)
-	if y.run(); y.levelNames() != "spine, leaf, node, hbd" || y.topologies.verdict["other"].reason != v1alpha1.TopologyAccepted {
-		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
+	inTopologies((*settings.Topologies).Observe)(y.mirror, other)
+	if y.run(); y.topologies.Names() != "spine, leaf, node, hbd" || y.topologies.Verdict("other").Reason != v1alpha1.TopologyAccepted {
+		t.Errorf("levels %s, %v", y.topologies.Names(), y.topologies.Verdict("other"))
 	}
-	y.topologies.name = "other"
+	y.topologies.Name = "other"
 	y.chooseLevels()
-	if y.run(); y.levelNames() != "leaf, node, hbd" || y.topologies.verdict["other"].reason != v1alpha1.TopologyInUse {
-		t.Errorf("levels %s, %v", y.levelNames(), y.topologies.verdict)
+	if y.run(); y.topologies.Names() != "leaf, node, hbd" || y.topologies.Verdict("other").Reason != v1alpha1.TopologyInUse {
+		t.Errorf("levels %s, %v", y.topologies.Names(), y.topologies.Verdict("other"))
 	}
-	if l, ok := y.level("hostname"); ok {
+	if l, ok := y.topologies.Level("hostname"); ok {
 		t.Errorf("no alias of nodes: got %q", l)
 	}
 }
@@ -191,8 +194,8 @@ func TestLevelsFromLabels(t *testing.T) {
 	y.start()
 	zone := []string{"topology.kubernetes.io/zone", "z"}
 	y.node("a", 8, zone...)
-	if y.run(); y.levelNames() != "zone, node, hbd" {
-		t.Fatalf("levels %s", y.levelNames())
+	if y.run(); y.topologies.Names() != "zone, node, hbd" {
+		t.Fatalf("levels %s", y.topologies.Names())
 	}
 	rack := append(zone, "cloud.provider.com/topology-block", "b", "cloud.provider.com/topology-rack", "r")
 	for i := range 3 {
@@ -202,19 +205,19 @@ func TestLevelsFromLabels(t *testing.T) {
 	a := y.decide(y.now)
 	wake := a.wake
 	y.done()
-	if y.levelNames() != "zone, node, hbd" || wake != y.now-core.Second+chooseAgain {
-		t.Fatalf("levels %s, wakes in %v", y.levelNames(), wake-y.now)
+	if y.topologies.Names() != "zone, node, hbd" || wake != y.now-core.Second+60*core.Second {
+		t.Fatalf("levels %s, wakes in %v", y.topologies.Names(), wake-y.now)
 	}
 	y.now = wake
-	if y.run(); y.levelNames() != "block, rack, node, hbd" {
-		t.Fatalf("levels %s", y.levelNames())
+	if y.run(); y.topologies.Names() != "block, rack, node, hbd" {
+		t.Fatalf("levels %s", y.topologies.Names())
 	}
 	y.nodeGone("r0")
 	y.nodeGone("r1")
 	y.nodeGone("r2")
-	y.now += chooseAgain
-	if y.run(); y.levelNames() != "zone, node, hbd" || y.topologies.nodes != 1 {
-		t.Errorf("levels %s, %d nodes", y.levelNames(), y.topologies.nodes)
+	y.now += 60 * core.Second
+	if y.run(); y.topologies.Names() != "zone, node, hbd" {
+		t.Errorf("levels %s", y.topologies.Names())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -31,14 +32,11 @@ type queues struct {
 	objects map[string]*v1alpha1.Queue
 	told    map[string]core.Queue
 	// verdict is why an object is not in effect.
-	verdict map[string]verdict
+	verdict map[string]settings.Verdict
 }
 
-// verdict is the Ready condition of an object of ours.
-type verdict struct{ reason, message string }
-
 func newQueues() queues {
-	return queues{objects: map[string]*v1alpha1.Queue{}, told: map[string]core.Queue{}, verdict: map[string]verdict{}}
+	return queues{objects: map[string]*v1alpha1.Queue{}, told: map[string]core.Queue{}, verdict: map[string]settings.Verdict{}}
 }
 
 // queuesListed takes in all queues there are.
@@ -131,9 +129,9 @@ func (q *queues) tellAll(m *driver) {
 		o := q.objects[name]
 		switch parent := o.Spec.Parent; {
 		case q.depth(name) > len(q.objects):
-			q.verdict[name] = verdict{v1alpha1.QueueCycle, "the queue is its own ancestor"}
-		case parent != "" && (q.objects[parent] == nil || q.verdict[parent].reason != ""):
-			q.verdict[name] = verdict{v1alpha1.QueueParentNotFound, fmt.Sprintf("parent %s does not exist or is not ready", parent)}
+			q.verdict[name] = settings.Verdict{Reason: v1alpha1.QueueCycle, Message: "the queue is its own ancestor"}
+		case parent != "" && (q.objects[parent] == nil || q.verdict[parent].Reason != ""):
+			q.verdict[name] = settings.Verdict{Reason: v1alpha1.QueueParentNotFound, Message: fmt.Sprintf("parent %s does not exist or is not ready", parent)}
 		default:
 			want = append(want, o.Spec.Queue(name))
 		}
@@ -145,7 +143,7 @@ func (q *queues) tellAll(m *driver) {
 			continue
 		}
 		if err := m.tell(core.QueueSet{Queue: w}); err != nil {
-			q.verdict[w.Name] = verdict{v1alpha1.QueueInvalid, err.Error()}
+			q.verdict[w.Name] = settings.Verdict{Reason: v1alpha1.QueueInvalid, Message: err.Error()}
 			continue
 		}
 		q.told[w.Name] = w
@@ -182,8 +180,8 @@ func (q *queues) blocks(t *tables, name, namespace string) (reason, detail strin
 	o := q.objects[name]
 	_, told := q.told[name]
 	switch v := q.verdict[name]; {
-	case v.reason != "":
-		return ReasonQueueNotFound, fmt.Sprintf("queue %s is not ready: %s", name, v.message)
+	case v.Reason != "":
+		return ReasonQueueNotFound, fmt.Sprintf("queue %s is not ready: %s", name, v.Message)
 	case !told || o == nil && name != DefaultQueue:
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s does not exist", name)
 	case o == nil || o.Spec.NamespaceSelector == nil:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -294,7 +295,7 @@ func TestGangsTogether(t *testing.T) {
 // A label may name the class of the priority.
 func TestPriorityByLabel(t *testing.T) {
 	w := newWorld(t)
-	w.m.priorityClassesListed([]*priorityClassObject{trimPriorityClass(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})})
+	inClasses(settings.Classes.Replace)(w.m, []*settings.Class{settings.ClassOf(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})})
 	w.node("n1", "r1")
 	w.pod("blocker", asking("nvidia.com/gpu", "8"), noted("muster.sh/preemptible", "false"))
 	w.on("blocker>n1")
@@ -310,10 +311,10 @@ func TestPriorityByLabel(t *testing.T) {
 func TestNoSuchPriorityClass(t *testing.T) {
 	for _, key := range []string{v1alpha1.PriorityClassAnnotation, "priorityClassName", "kueue.x-k8s.io/priority-class"} {
 		w := newWorld(t)
-		class := func(name string, value int32) *priorityClassObject {
-			return trimPriorityClass(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
+		class := func(name string, value int32) *settings.Class {
+			return settings.ClassOf(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
 		}
-		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1), class("high", 9)})
+		inClasses(settings.Classes.Replace)(w.m, []*settings.Class{class("low", 1), class("high", 9)})
 		w.node("n1", "r1")
 		whole, urgent := asking("nvidia.com/gpu", "8"), labelled(key+"=urgent")
 		w.pod("running", whole, labelled(key+"=high"))
@@ -322,14 +323,14 @@ func TestNoSuchPriorityClass(t *testing.T) {
 		w.pod("second", whole, urgent)
 		w.waits("second", ReasonPriorityClassNotFound, "PriorityClass urgent does not exist: expected one of high, low")
 
-		w.m.priorityClassGone("high")
-		w.m.priorityClassSeen(class("urgent", 5))
+		inClasses(settings.Classes.Forget)(w.m, class("high", 9))
+		inClasses(settings.Classes.Observe)(w.m, class("urgent", 5))
 		w.waits("second", core.Resources.String(), "")
-		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1)})
+		inClasses(settings.Classes.Replace)(w.m, []*settings.Class{class("low", 1)})
 		w.waits("second", ReasonPriorityClassNotFound, "expected one of low")
-		w.m.priorityClassesListed(nil)
+		inClasses(settings.Classes.Replace)(w.m, nil)
 		w.waits("first", ReasonPriorityClassNotFound, "PriorityClass low does not exist: no PriorityClass exists")
-		w.m.priorityClassesListed([]*priorityClassObject{class("low", 1), class("urgent", 5)})
+		inClasses(settings.Classes.Replace)(w.m, []*settings.Class{class("low", 1), class("urgent", 5)})
 		w.on("running>n1")
 		w.gone("running")
 		w.on("first>", "second>n1")
@@ -340,11 +341,11 @@ func TestNoSuchPriorityClass(t *testing.T) {
 func TestNarrowestLevel(t *testing.T) {
 	m := newWorld(t).m
 	for names, want := range map[string]string{"": "", "rack": "rack", "node,rack": "node", "rack,topology.example.com/rack": "rack", "hbd,rack": "hbd", "hbd,kubernetes.io/hostname": "node"} {
-		if l, ok := m.level(names); !ok || l != want {
+		if l, ok := m.topologies.Level(names); !ok || l != want {
 			t.Errorf("%s: %s, %v", names, l, ok)
 		}
 	}
-	if _, ok := m.level("rack,row"); ok {
+	if _, ok := m.topologies.Level("rack,row"); ok {
 		t.Error("row is no level")
 	}
 }

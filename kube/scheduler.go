@@ -4,8 +4,9 @@
 //	watch.go     objects, cut down, into the mailbox
 //	mirror.go    the one goroutine's tables: objects to events, decisions to acts
 //	  quarantine.go unread.go                         what a panic of the engine costs, and one while an object is taken in
-//	  nodes.go devices.go pods.go groups.go gang.go submit.go terms.go admitted.go volumes.go queues.go policies.go topologies.go priorities.go
+//	  nodes.go devices.go pods.go groups.go gang.go submit.go terms.go admitted.go volumes.go queues.go settings.go priorities.go
 //	storage/ devices/ peers/                          indexes: what pods need of nodes for volumes and devices, and of the pods around them
+//	settings/                                         the policy, the levels of the topology and the priorities that count
 //	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
 //	evict.go suspend.go admitted.go                   what decisions ask for, as acts
 //	status.go standing.go                             what is reported: why jobs wait, the statuses of our own objects
@@ -189,10 +190,10 @@ func New(c Config) (*Scheduler, error) {
 	for i, shard := range c.Shards {
 		s.metrics.registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
 	}
-	s.mirror.policies.name, s.mirror.topologies.name = c.PolicyName, c.Topology
+	s.mirror.policies.Name, s.mirror.topologies.Name = c.PolicyName, c.Topology
 	s.mirror.lost = c.Lost
 	if c.Builtins != nil {
-		s.mirror.policies.builtins = c.Builtins
+		s.mirror.policies.Builtins = c.Builtins
 	}
 	if _, err := core.New(core.Config{Policy: c.Policy}); err != nil {
 		return nil, err

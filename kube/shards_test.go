@@ -71,7 +71,7 @@ func newRealm(t tester, instances int, shards ...string) *realm {
 func (r *realm) join() *instance {
 	r.serial++
 	m := newMirror(muster.Docs[0].Policy, nil, slog.New(failing{r.t}))
-	m.policy.Preempt.MinRuntime, m.policy.Preempt.Interval = 0, 0
+	m.policies.Policy().Preempt.MinRuntime, m.policies.Policy().Preempt.Interval = 0, 0
 	m.metrics = newMetrics()
 	m.shards = newShardTable(r.shards)
 	m.record = newTape(r.t)
@@ -747,7 +747,7 @@ func TestRelabelledPool(t *testing.T) {
 	r.pod("guest", models("H800"), asking(v1alpha1.GPUResource, "8"), inQueue("guest"))
 	r.bound("i1:guest>h")
 	r.pod("guest", func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = "A100" })
-	late := newMirror(a.policy, a.levels, a.log)
+	late := newMirror(*a.policies.Policy(), a.topologies.Levels(), a.log)
 	late.shards = newShardTable(r.shards)
 	late.podSeen(trimPod(r.pods["guest"])) // before anybody has recorded it
 	r.settle()

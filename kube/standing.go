@@ -4,12 +4,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core/quota"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
 )
 
@@ -39,29 +39,11 @@ func (m *mirror) standings(now metav1.Time) []act.Status {
 			}
 		}
 	}
-	for _, name := range sortedKeys(m.policies.objects) {
-		p := *m.policies.objects[name]
-		old := p.Status
-		v := m.policies.verdict[name]
-		p.Status = v1alpha1.SchedulingPolicyStatus{Conditions: v.on(old.Conditions, v.reason != v1alpha1.PolicyInvalid, p.Generation, now)}
-		if !equality.Semantic.DeepEqual(p.Status, old) {
-			out = append(out, act.Status{Resource: "schedulingpolicies", Name: name, Object: &p})
-		}
+	for _, p := range m.policies.Statuses(now) {
+		out = append(out, act.Status{Resource: "schedulingpolicies", Name: p.Name, Object: p})
 	}
-	for _, name := range sortedKeys(m.topologies.objects) {
-		t := *m.topologies.objects[name]
-		old := t.Status
-		v := m.topologies.verdict[name]
-		nodes := m.labelledNodes(&t)
-		if nodes == 0 && v.reason == v1alpha1.TopologyInUse {
-			v = verdict{v1alpha1.TopologyNoNodes, "no node has the labels of all levels"}
-		}
-		t.Status = v1alpha1.TopologyStatus{
-			Nodes: int32(nodes), Conditions: v.on(old.Conditions, v.reason != v1alpha1.TopologyNoNodes, t.Generation, now),
-		}
-		if !equality.Semantic.DeepEqual(t.Status, old) {
-			out = append(out, act.Status{Resource: "topologies", Name: name, Object: &t})
-		}
+	for _, t := range m.topologies.Statuses(now) {
+		out = append(out, act.Status{Resource: "topologies", Name: t.Name, Object: t})
 	}
 	return out
 }
@@ -70,9 +52,9 @@ func (m *mirror) standings(now metav1.Time) []act.Status {
 func (m *changes) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time) v1alpha1.QueueStatus {
 	v, bad := m.queues.verdict[q.Name]
 	if !bad {
-		v = verdict{v1alpha1.QueueReady, "the queue's jobs are scheduled"}
+		v = settings.Verdict{Reason: v1alpha1.QueueReady, Message: "the queue's jobs are scheduled"}
 	}
-	s := v1alpha1.QueueStatus{Conditions: v.on(q.Status.Conditions, !bad, q.Generation, now)}
+	s := v1alpha1.QueueStatus{Conditions: v.On(q.Status.Conditions, !bad, q.Generation, now)}
 	if st == nil {
 		return s
 	}
@@ -88,18 +70,4 @@ func (m *changes) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Tim
 		}
 	}
 	return s
-}
-
-// on returns a copy of the conditions in which Ready says the verdict.
-func (v verdict) on(conditions []metav1.Condition, ready bool, generation int64, now metav1.Time) []metav1.Condition {
-	out := append([]metav1.Condition(nil), conditions...)
-	c := metav1.Condition{
-		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v.reason, Message: v.message,
-		ObservedGeneration: generation, LastTransitionTime: now,
-	}
-	if ready {
-		c.Status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(&out, c)
-	return out
 }

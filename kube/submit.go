@@ -178,11 +178,11 @@ func (m *changes) describe(g *group, p *pod, job *core.Job) {
 	if found {
 		rank = m.bearable(g, p, &a, job.Queue, rank)
 	}
-	job.Class, job.Priority, job.NeverPreempts = a.Class, rank.value, rank.never
+	job.Class, job.Priority, job.NeverPreempts = a.Class, rank.Value, rank.Never
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
-	job.Topology.Required, _ = m.level(a.Required)
-	job.Topology.Preferred, _ = m.level(a.Preferred)
+	job.Topology.Required, _ = m.topologies.Level(a.Required)
+	job.Topology.Preferred, _ = m.topologies.Level(a.Preferred)
 	job.Gang = g.gang()
 	if g.together() {
 		job.Topology.Required = cluster.NodeLevel

@@ -51,7 +51,7 @@ func amongPeers(o *podObject) peers.Pod {
 }
 
 // lookAround returns how pods stand to each other now.
-func (t *tables) lookAround() *peers.View { return t.peers.Look(t.level) }
+func (t *tables) lookAround() *peers.View { return t.peers.Look(t.topologies.Level) }
 
 // enlist makes a pod of another scheduler a job of the engine's. Before, the engine
 // knew what its node has less for it.
@@ -121,8 +121,8 @@ func (m *driver) tellAnew(g *group) {
 func (t *tables) termWithoutLevel(g *group) string {
 	for _, p := range g.pods {
 		for i := range p.object.terms {
-			if _, ok := t.level(p.object.terms[i].Key); !ok {
-				return fmt.Sprintf("topologyKey %s is not a level of the topology: expected one of %s", p.object.terms[i].Key, t.levelNames())
+			if _, ok := t.topologies.Level(p.object.terms[i].Key); !ok {
+				return fmt.Sprintf("topologyKey %s is not a level of the topology: expected one of %s", p.object.terms[i].Key, t.topologies.Names())
 			}
 		}
 	}

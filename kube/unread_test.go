@@ -72,7 +72,7 @@ func (f *feed) take() {
 // show makes a pod, or changes it, and has it seen as it is.
 func (f *feed) show(name string, with ...change[*v1.Pod]) {
 	w := *f.world
-	w.m = newMirror(f.m.policy, f.m.levels, f.m.log) // that sees it in place of ours
+	w.m = newMirror(*f.m.policies.Policy(), f.m.topologies.Levels(), f.m.log) // that sees it in place of ours
 	w.pod(name, with...)
 	f.last, f.now = w.last, w.now
 	o, err := f.podsSeen.Transformer()(f.pods["default/"+name].DeepCopy())

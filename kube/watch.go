@@ -21,6 +21,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -129,8 +130,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	start(ctx, nodes, core, "nodes", &v1.Node{}, &synced)
 	start(ctx, namespaces, core, "namespaces", &v1.Namespace{}, &synced)
 
-	priorities := follow(s, trimPriorityClass, (*mirror).priorityClassSeen,
-		func(m *mirror, o *priorityClassObject) { m.priorityClassGone(o.Name) }, (*mirror).priorityClassesListed)
+	priorities := follow(s, settings.ClassOf, inClasses(settings.Classes.Observe), inClasses(settings.Classes.Forget), inClasses(settings.Classes.Replace))
 	start(ctx, priorities, s.client.SchedulingV1().RESTClient(), "priorityclasses", &schedulingv1.PriorityClass{}, &synced)
 
 	budgets := follow(s, peers.BudgetOf, inBudgets((*peers.Index).ObserveBudget), inBudgets((*peers.Index).ForgetBudget), inBudgets((*peers.Index).ReplaceBudgets))
@@ -168,13 +168,13 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 		s.log.Warn("this cluster has no Queues: the custom resource definitions are not installed", "api", v1alpha1.GroupVersion)
 	}
 	if served["schedulingpolicies"] {
-		policies := follow(s, func(p *v1alpha1.SchedulingPolicy) *v1alpha1.SchedulingPolicy { return p }, (*mirror).policySeen,
-			func(m *mirror, p *v1alpha1.SchedulingPolicy) { m.policyGone(p.Name) }, (*mirror).policiesListed)
+		policies := follow(s, func(p *v1alpha1.SchedulingPolicy) *v1alpha1.SchedulingPolicy { return p }, inPolicies((*settings.Policies).Observe),
+			inPolicies((*settings.Policies).Forget), inPolicies((*settings.Policies).Replace))
 		start(ctx, policies, s.muster, "schedulingpolicies", &v1alpha1.SchedulingPolicy{}, &synced)
 	}
 	if served["topologies"] {
-		topologies := follow(s, func(t *v1alpha1.Topology) *v1alpha1.Topology { return t }, (*mirror).topologySeen,
-			func(m *mirror, t *v1alpha1.Topology) { m.topologyGone(t.Name) }, (*mirror).topologiesListed)
+		topologies := follow(s, func(t *v1alpha1.Topology) *v1alpha1.Topology { return t }, inTopologies((*settings.Topologies).Observe),
+			inTopologies((*settings.Topologies).Forget), inTopologies((*settings.Topologies).Replace))
 		start(ctx, topologies, s.muster, "topologies", &v1alpha1.Topology{}, &synced)
 	}
 	err = s.watchDevices(ctx, &synced)

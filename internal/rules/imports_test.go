@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing of the tables that ask them
 	"kube/peers":     {"core", "kube/translate"},
+	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
 	"kube/console":   {"core", "api/", "kube", "kube/translate", "internal/table"},
 	"kube/trace":     {"kube"},
