@@ -112,11 +112,11 @@ func (e *Engine) shieldLifted(j *job) {
 
 // evictableChanged: a pod on a node may be evicted now, or no longer, or left without
 // anyone starting in its place, which would count.
-func (e *Engine) evictableChanged(id cluster.NodeID) { e.loads[e.modelOn(id)].changes++ }
+func (e *Engine) evictableChanged(id cluster.NodeID) { e.runs.loads[e.runs.modelOn(id)].changes++ }
 
 // planDropped: a job's nomination, or a part of it, was given up.
 func (e *Engine) planDropped(j *job) {
 	e.changes.world++
-	e.dropSearches()
-	e.touch(j)
+	e.planner.dropSearches()
+	e.covers.touch(j)
 }

@@ -13,6 +13,7 @@ import (
 // what changed since: quotas are dealt out anew only when something that was
 // covered went, or something came before others.
 type coverage struct {
+	*Engine
 	// units are in the order of their jobs; those that are gone stay until
 	// quotas are dealt out anew.
 	units []covered
@@ -82,12 +83,11 @@ type claim struct {
 }
 
 // touch notes that pods of a job came to a place or left it.
-func (e *Engine) touch(j *job) {
-	c := &e.covers
-	if j.touched || c.stale || !e.ledger.Limited() {
+func (c *coverage) touch(j *job) {
+	if j.touched || c.stale || !c.ledger.Limited() {
 		return
 	}
-	if len(c.touched) > len(e.running)+1000 {
+	if len(c.touched) > len(c.runs.jobs)+1000 {
 		c.stale = true // nobody has asked for long
 		return
 	}
@@ -100,13 +100,12 @@ func (e *Engine) touch(j *job) {
 // a gang has beyond its least come after those and are covered one by one: else
 // one of them could push its whole gang beyond quota by starting. Where no queue
 // has a quota, nothing is marked and all are covered.
-func (e *Engine) cover() {
-	if !e.ledger.Limited() {
+func (c *coverage) cover() {
+	if !c.ledger.Limited() {
 		return
 	}
-	c := &e.covers
 	if c.stale {
-		e.coverAll()
+		c.coverAll()
 		return
 	}
 	slices.SortFunc(c.touched, byKey)
@@ -114,7 +113,7 @@ func (e *Engine) cover() {
 	c.coming = c.coming[:0]
 	for _, j := range c.touched {
 		j.touched = false
-		anew = e.updateUnits(j) || anew
+		anew = c.updateUnits(j) || anew
 	}
 	c.touched = c.touched[:0]
 	n := len(c.units)
@@ -129,7 +128,7 @@ func (e *Engine) cover() {
 		return
 	}
 	c.merge()
-	e.dealOut()
+	c.dealOut()
 }
 
 // merge drops what is gone from the units and sorts in what came.
@@ -167,32 +166,30 @@ func (c *coverage) planning(now Time) Time {
 }
 
 // coverAll makes the coverage anew.
-func (e *Engine) coverAll() {
-	c := &e.covers
+func (c *coverage) coverAll() {
 	for _, j := range c.touched {
 		j.touched = false
 	}
 	c.stale, c.gone, c.touched, c.units = false, 0, c.touched[:0], c.units[:0]
 	c.accounts, c.number = c.accounts[:0], map[account]int32{}
-	for _, j := range e.running {
-		c.units = e.unitsOf(j, c.units)
+	for _, j := range c.runs.jobs {
+		c.units = c.unitsOf(j, c.units)
 	}
-	for _, n := range e.filling {
+	for _, n := range c.nominations.filling {
 		if n.job.run < 0 {
-			c.units = e.unitsOf(n.job, c.units)
+			c.units = c.unitsOf(n.job, c.units)
 		}
 	}
 	slices.SortFunc(c.units, func(a, b covered) int { return compareCovered(&a, &b) })
-	e.dealOut()
+	c.dealOut()
 }
 
 // updateUnits compares a job's units with those that it had. What went is marked,
 // what came goes to c.coming. It reports whether quotas must be dealt out anew
 // for what went.
-func (e *Engine) updateUnits(j *job) (anew bool) {
-	c := &e.covers
+func (c *coverage) updateUnits(j *job) (anew bool) {
 	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
-	c.fresh = e.unitsOf(j, c.fresh[:0])
+	c.fresh = c.unitsOf(j, c.fresh[:0])
 	fresh := c.fresh
 	for ; at < len(c.units) && c.units[at].job == j; at++ {
 		u := &c.units[at]
@@ -222,8 +219,7 @@ func (e *Engine) updateUnits(j *job) (anew bool) {
 }
 
 // dealOut deals the nominal quotas out anew.
-func (e *Engine) dealOut() {
-	c := &e.covers
+func (c *coverage) dealOut() {
 	clear(c.dealt)
 	for i := range c.larger {
 		c.larger[i] = larger{since: c.larger[i].since[:0]}
@@ -234,7 +230,7 @@ func (e *Engine) dealOut() {
 	for i := range c.units {
 		c.deal(&c.units[i])
 	}
-	e.dropSearches()
+	c.planner.dropSearches()
 }
 
 // deal covers a unit if the quotas have room for it, after those before it, and no unit
@@ -364,11 +360,11 @@ func (p *pod) placed() bool {
 }
 
 // unitsOf appends the units of a job, in order.
-func (e *Engine) unitsOf(j *job, units []covered) []covered {
+func (c *coverage) unitsOf(j *job, units []covered) []covered {
 	if !j.Gang {
 		for i := range j.pods {
 			if j.pods[i].placed() {
-				units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: e.claimsOf(j, i)})
+				units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: c.claimsOf(j, i)})
 			}
 		}
 		return units
@@ -385,10 +381,10 @@ func (e *Engine) unitsOf(j *job, units []covered) []covered {
 			units[at].came = min(units[at].came, p.came)
 		}
 		if p.placed() && p.extra {
-			units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: e.claimsOf(j, i)})
+			units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: c.claimsOf(j, i)})
 		}
 	}
-	units[at].claims = e.claimsOf(j, -1)
+	units[at].claims = c.claimsOf(j, -1)
 	return units
 }
 
@@ -460,15 +456,14 @@ func (c *coverage) bear(dealt []Milli, claims []claim) bool {
 
 // claimsOf returns what a pod, or the least pods of a gang (-1), ask of the
 // nominal quotas. The slice is the caller's.
-func (e *Engine) claimsOf(j *job, pod int) []claim {
+func (c *coverage) claimsOf(j *job, pod int) []claim {
 	if !j.queue.Limited() {
 		return nil
 	}
-	c := &e.covers
 	c.claims = c.claims[:0]
 	for i := range j.pods {
 		if p := &j.pods[i]; i == pod || pod < 0 && p.placed() && !p.extra {
-			e.claim(j.queue, e.state.Pool(p.alloc.Node).Model, j.gpu(p))
+			c.claim(j.queue, c.state.Pool(p.alloc.Node).Model, j.gpu(p))
 		}
 		if i == pod {
 			break
@@ -477,12 +472,11 @@ func (e *Engine) claimsOf(j *job, pod int) []claim {
 	return slices.Clone(c.claims)
 }
 
-// claim adds a demand for a model to e.covers.claims.
-func (e *Engine) claim(q *quota.Node, model string, gpu Milli) {
+// claim adds a demand for a model to c.claims.
+func (c *coverage) claim(q *quota.Node, model string, gpu Milli) {
 	if gpu == 0 {
 		return
 	}
-	c := &e.covers
 	add := func(n int32) {
 		if i := slices.IndexFunc(c.claims, func(k claim) bool { return k.account == n }); i >= 0 {
 			c.claims[i].gpu += gpu
@@ -519,11 +513,10 @@ func (c *coverage) numberOf(a account) int32 {
 
 // wouldBeWithin reports whether nominal quota would cover the waiting job (one
 // pod of it when it starts pod by pod), on one of the models it accepts.
-func (e *Engine) wouldBeWithin(j candidate) bool {
+func (c *coverage) wouldBeWithin(j candidate) bool {
 	if !j.queue.Limited() {
 		return true
 	}
-	c := &e.covers
 	for _, model := range j.class.accepts() {
 		c.claims = c.claims[:0]
 		for t := range j.unit.Tasks {
@@ -536,7 +529,7 @@ func (e *Engine) wouldBeWithin(j candidate) bool {
 			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
 				m = own[0]
 			}
-			e.claim(j.queue, m, Milli(n)*task.GPU())
+			c.claim(j.queue, m, Milli(n)*task.GPU())
 		}
 		if c.bearsBefore(j.job) {
 			return true
@@ -547,16 +540,16 @@ func (e *Engine) wouldBeWithin(j candidate) bool {
 
 // wouldCover reports whether nominal quota would cover the waiting job in these
 // places.
-func (e *Engine) wouldCover(j *job, placed []place.Placed) bool {
+func (c *coverage) wouldCover(j *job, placed []place.Placed) bool {
 	if !j.queue.Limited() {
 		return true
 	}
-	e.covers.claims = e.covers.claims[:0]
+	c.claims = c.claims[:0]
 	for i := range placed {
 		a := &placed[i].Alloc
-		e.claim(j.queue, e.state.Pool(a.Node).Model, a.GPU())
+		c.claim(j.queue, c.state.Pool(a.Node).Model, a.GPU())
 	}
-	return e.covers.bearsBefore(j)
+	return c.bearsBefore(j)
 }
 
 // bearsBefore reports whether the accounts bear c.claims of a job that comes in

@@ -19,9 +19,9 @@ func TestCoverByChange(t *testing.T) {
 			if step%3 > 0 {
 				continue // several changes at once
 			}
-			f.e.cover()
+			f.e.covers.cover()
 			by := f.within()
-			f.e.coverAll()
+			f.e.covers.coverAll()
 			if anew := f.within(); !slices.Equal(by, anew) {
 				t.Fatalf("seed %d, step %d: by change, then anew:\n%v\n%v", seed, step, by, anew)
 			}

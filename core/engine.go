@@ -39,65 +39,23 @@ type Engine struct {
 	// working is the job that the call under way is about, as far as it is one.
 	working string
 
-	classes map[classID]*class
-	active  heap[*class] // to be tried, the class with the first head on top
-	ready   heap[*class] // under StrictFIFO all but those without quota, the same way
-	// borrowers are, within a pass, classes that wait until those of active, or of
-	// ready, that would be within nominal quota have been tried; the same way.
-	borrowers heap[*class]
-	// stuck are the classes that found no room, the same way, by the number of
-	// each GPU model that they may use.
-	stuck  []heap[*class]
-	idle   []*class   // not to be tried for now
-	woken  []*class   // scratch memory
-	paused heap[*job] // by the end of their pause
-
-	running []*job // jobs with running pods
-	// shields is how many jobs are shielded.
-	shields int
-	loads   []load // by model number
-	models  map[string]int
-	// poolModel is the model number of each pool of the state.
-	poolModel []int
-	ending    []Decision // requeues to tell of at the next Decide
-	filling   []*nomination
+	waiting     waiting
+	runs        runs
+	nominations nominations
+	covers      coverage
+	planner     planner
+	changes     changes
+	wakes       wakes
 	// repelled has, by label, the anti-affinities of live jobs from it.
 	repelled map[string][]repulsion
-	// going are labelled jobs with leaving pods, and some that had them. away counts
-	// the pods with a label that are not there yet or about to leave, by domain; nil
-	// when that is not known.
-	going []*job
-	away  map[labelOn]map[int32]int
-	draft draft // the plan under trial
-	plans map[cluster.NodeID][]planned
-	// evictions are those of this pass, plansMade is of how many plans.
-	evictions []eviction
-	plansMade int
 
-	changes  changes
-	wakeAt   Time // the pending Wake, Never when there is none
-	wakeNext Time // the Wake that the current pass asks for
-	budget   budget
-	retryAt  Time // when more may be evicted than at the last pass
-	due      Time // when more may be evicted than in the search for a plan under way
-	young    Time // when the first will have run for its minimum time, of those that may be evicted then
-	covers   coverage
-
-	out    []Decision
+	ending []Decision // requeues that the next Decide returns
+	out    []Decision // of the pass
 	places []Placement
-	unit   place.Unit
-	tasks  []place.Task
-	iota   []int32
-	// Scratch memory of preemption.
-	turnList []turn
-	ranks    []*ranked
-	searches []*search
-	// spareSearches are dropped ones.
-	spareSearches []*search
-	trial         uint32
-	visits        []uint32 // the last trial that looked at a node
-	tried         []cluster.NodeID
-	lifted        []liftedPod
+	// Scratch memory of prepare.
+	unit  place.Unit
+	tasks []place.Task
+	iota  []int32
 }
 
 // New returns an engine that knows no nodes, queues or jobs.
@@ -112,18 +70,15 @@ func New(c Config) (*Engine, error) {
 	state := cluster.New(c.Levels)
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
-		jobs: map[string]*job{}, models: map[string]int{}, classes: map[classID]*class{}, plans: map[cluster.NodeID][]planned{}, repelled: map[string][]repulsion{},
-		wakeAt: Never, retryAt: Never, covers: coverage{stale: true},
+		jobs: map[string]*job{}, waiting: newWaiting(c.Policy.Queueing.Mode == StrictFIFO), repelled: map[string][]repulsion{},
+		runs: runs{state: state, models: map[string]int{}}, wakes: wakes{Never, Never, Never},
 	}
+	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
+	e.covers = coverage{Engine: e, stale: true}
+	e.planner.Engine = e
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
 	}
-	e.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
-	e.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
-	e.borrowers = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[2] = at }}
-	e.paused = heap[*job]{moved: jobMoved, less: func(a, b *job) bool {
-		return a.notBefore < b.notBefore || a.notBefore == b.notBefore && a.key.seq < b.key.seq
-	}}
 	return e, nil
 }
 
@@ -187,8 +142,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case Checkpointed:
 		return e.checkpoint(now, ev)
 	case Tick:
-		if now >= e.wakeAt {
-			e.wakeAt = Never
+		if now >= e.wakes.pending {
+			e.wakes.pending = Never
 		}
 		return nil
 	}

@@ -45,9 +45,10 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	}
 	if x.Waiting > 0 {
 		e.working = name
-		x.Reason, x.Detail = e.why(j)
+		q := e.Inquire()
+		x.Reason, x.Detail = q.why(j)
 		if strings.Contains(x.Detail, tooYoung) {
-			x.Settled = e.firstSettled(j)
+			x.Settled = q.firstSettled(j)
 		}
 		e.working = ""
 	}
@@ -100,7 +101,9 @@ type answer struct {
 
 // Inquire begins an inquiry.
 func (e *Engine) Inquire() *Inquiry {
-	return &Inquiry{e, e.firstReady(), map[alike]answer{}}
+	q := &Inquiry{e: e, said: map[alike]answer{}}
+	q.first = q.firstReady()
+	return q
 }
 
 // Why says why pods of the job wait, as Explain does; false when none do.
@@ -111,13 +114,13 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 		return 0, "", false
 	}
 	if j.nomination != nil || j.class == nil {
-		reason, detail := q.e.why(j)
+		reason, detail := q.why(j)
 		return reason, detail, true
 	}
 	key := alike{j.class, j.key.standing, j == q.first}
 	a, ok := q.said[key]
 	if !ok {
-		a.reason, a.detail = q.e.why(j)
+		a.reason, a.detail = q.why(j)
 		q.said[key] = a
 	}
 	return a.reason, a.detail, true
@@ -131,50 +134,50 @@ func (j *job) waiting() int {
 	return j.count[podWaiting] + j.count[podHeld] + j.count[podPlanned]
 }
 
-func (e *Engine) why(j *job) (Reason, string) {
+func (q *Inquiry) why(j *job) (Reason, string) {
 	switch {
 	case j.nomination != nil:
 		return Victims, fmt.Sprintf("its places are reserved; evicted pods still leaving: %d", j.nomination.outstanding)
 	case j.class == nil && j.count[podLeaving] > 0:
 		return MemberLost, fmt.Sprintf("pods of the job still leaving: %d", j.count[podLeaving])
-	case e.pausing(j):
-		return BackOff, fmt.Sprintf("%d failed starts; the next attempt is in %s", j.failures, secondsText(max(0, j.notBefore-e.now)))
+	case q.e.waiting.pausing(j):
+		return BackOff, fmt.Sprintf("%d failed starts; the next attempt is in %s", j.failures, secondsText(max(0, j.notBefore-q.e.now)))
 	case j.class == nil:
 		return MemberLost, j.missing()
 	}
-	e.compile(j.class)
-	w := e.prepare(j)
+	q.e.compile(j.class)
+	w := q.e.prepare(j)
 	u := w.unit
 	if !j.class.possible {
-		if s := e.placer.TooLarge(u); s.Lack != place.NoLack {
+		if s := q.e.placer.TooLarge(u); s.Lack != place.NoLack {
 			return NoNode, s.Detail
 		}
 	}
 	if !u.Whole {
-		e.onePossible(u)
+		q.onePossible(u)
 	}
 	if w.overrun() {
-		switch never := e.neverText(j, u); {
+		switch never := q.neverText(j, u); {
 		case never != "":
 			return ExceedsQuota, never
-		case e.firstSettled(j) != Never:
-			return MinRuntime, e.quotaText(j, u) + tooYoung
+		case q.firstSettled(j) != Never:
+			return MinRuntime, q.quotaText(j, u) + tooYoung
 		}
-		return QuotaExceeded, e.quotaText(j, u)
+		return QuotaExceeded, q.quotaText(j, u)
 	}
 	u.Exhausted = j.class.exhausted
-	if s := e.placer.Why(u); s.Lack != place.NoLack {
+	if s := q.e.placer.Why(u); s.Lack != place.NoLack {
 		weaker := func(o *job) bool { return j.key.rank(o.key.standing) < 0 }
 		young := ""
-		if e.firstSettled(j) != Never {
+		if q.firstSettled(j) != Never {
 			young = tooYoung
 		}
-		return lackReasons[s.Lack], s.Detail + young + e.shieldedText(j, e.policy.Preempt.Priority, "jobs of lower rank", weaker)
+		return lackReasons[s.Lack], s.Detail + young + q.shieldedText(j, q.e.policy.Preempt.Priority, "jobs of lower rank", weaker)
 	}
-	if e.placer.Barred(u) {
-		return QuotaExceeded, e.quotaText(j, u)
+	if q.e.placer.Barred(u) {
+		return QuotaExceeded, q.quotaText(j, u)
 	}
-	if first := e.firstReady(); first != nil && first != j {
+	if first := q.firstReady(); first != nil && first != j {
 		return HeldBack, fmt.Sprintf("job %s is first and does not fit; under StrictFIFO no job overtakes it", first.Name)
 	}
 	if j.class.state == classStuck && u.Whole && len(u.Tasks) > 1 {
@@ -185,10 +188,10 @@ func (e *Engine) why(j *job) (Reason, string) {
 
 // onePossible reduces a unit that starts pod by pod, and is not too large, to the first
 // of its pods that is not.
-func (e *Engine) onePossible(u *place.Unit) {
+func (q *Inquiry) onePossible(u *place.Unit) {
 	for t := range u.Tasks {
 		one := *u
-		if one.Tasks = u.Tasks[t : t+1]; len(u.Tasks[t].Pods) > 0 && e.placer.TooLarge(&one).Lack == place.NoLack {
+		if one.Tasks = u.Tasks[t : t+1]; len(u.Tasks[t].Pods) > 0 && q.e.placer.TooLarge(&one).Lack == place.NoLack {
 			u.Tasks = one.Tasks
 			u.Tasks[0].Pods = u.Tasks[0].Pods[:1]
 			return
@@ -202,10 +205,10 @@ const tooYoung = "; jobs that could be evicted for it have not reached their min
 
 // firstSettled returns when the first that may be evicted for the job will have run for
 // its minimum time, as far as the last search found; Never when none is too young.
-func (e *Engine) firstSettled(j *job) Time {
+func (q *Inquiry) firstSettled(j *job) Time {
 	first := Never
 	for _, a := range j.class.attempts {
-		if a != nil && a.of.standing == j.key.standing && a.settled > e.now {
+		if a != nil && a.of.standing == j.key.standing && a.settled > q.e.now {
 			first = min(first, a.settled)
 		}
 	}
@@ -214,7 +217,7 @@ func (e *Engine) firstSettled(j *job) Time {
 
 // neverText says why the job's queue could never hold what the job needs at once;
 // nothing if it could.
-func (e *Engine) neverText(j *job, u *place.Unit) string {
+func (q *Inquiry) neverText(j *job, u *place.Unit) string {
 	needs, never := map[string]Milli{}, candidate{j, u}.lacksAlone(j.most)
 	var parts, models []string
 	for t := range u.Tasks {
@@ -223,7 +226,7 @@ func (e *Engine) neverText(j *job, u *place.Unit) string {
 		own := task.Models()
 		for _, m := range own {
 			if never && need > j.most(m) {
-				parts = append(parts, e.mostText(j, m, need))
+				parts = append(parts, q.mostText(j, m, need))
 			}
 		}
 		if len(own) == 1 && need > 0 {
@@ -236,7 +239,7 @@ func (e *Engine) neverText(j *job, u *place.Unit) string {
 	if !never {
 		for _, m := range models {
 			if needs[m] > j.most(m) {
-				parts = append(parts, e.mostText(j, m, needs[m]))
+				parts = append(parts, q.mostText(j, m, needs[m]))
 			}
 		}
 	}
@@ -244,7 +247,7 @@ func (e *Engine) neverText(j *job, u *place.Unit) string {
 	return strings.Join(slices.Compact(parts), "; ")
 }
 
-func (e *Engine) mostText(j *job, model string, need Milli) string {
+func (q *Inquiry) mostText(j *job, model string, need Milli) string {
 	if len(j.queue.Governing(model)) == 0 {
 		return fmt.Sprintf("queue %s has no quota for %s", j.queue.Name, model)
 	}
@@ -257,11 +260,11 @@ func (e *Engine) mostText(j *job, model string, need Milli) string {
 
 // firstReady returns the job that is first under StrictFIFO, where those that would
 // borrow come last; nil without any. O(waiting classes).
-func (e *Engine) firstReady() *job {
+func (q *Inquiry) firstReady() *job {
 	var first *job
 	last := false
-	for _, c := range e.ready.items {
-		if borrows := e.borrows(c.head()); first == nil || last && !borrows || last == borrows && c.head().key.before(&first.key) {
+	for _, c := range q.e.waiting.ready.items {
+		if borrows := q.e.borrows(c.head()); first == nil || last && !borrows || last == borrows && c.head().key.before(&first.key) {
 			first, last = c.head(), borrows
 		}
 	}
@@ -275,17 +278,17 @@ var lackReasons = map[place.Lack]Reason{
 
 // shieldedText says how much GPU is held by jobs that would fall to the job by a way
 // to preempt that is on, were they not shielded; nothing when there is none.
-func (e *Engine) shieldedText(j *job, on bool, who string, falls func(*job) bool) string {
-	if !on || e.shields == 0 {
+func (q *Inquiry) shieldedText(j *job, on bool, who string, falls func(*job) bool) string {
+	if !on || q.e.runs.shields == 0 {
 		return ""
 	}
 	held := Milli(0)
-	for _, o := range e.running {
+	for _, o := range q.e.runs.jobs {
 		if !o.shielded || !o.evictable() || !falls(o) {
 			continue
 		}
 		for i := range o.pods {
-			if p := &o.pods[i]; p.state == podRunning && j.class.pools&e.poolBit(p.alloc.Node) != 0 {
+			if p := &o.pods[i]; p.state == podRunning && j.class.pools&q.e.poolBit(p.alloc.Node) != 0 {
 				held += o.gpu(p)
 			}
 		}
@@ -297,7 +300,7 @@ func (e *Engine) shieldedText(j *job, on bool, who string, falls func(*job) bool
 }
 
 // quotaText says whose quota is short, and by how much.
-func (e *Engine) quotaText(j *job, u *place.Unit) string {
+func (q *Inquiry) quotaText(j *job, u *place.Unit) string {
 	var parts []string
 	for t := range u.Tasks {
 		task := &u.Tasks[t]
@@ -307,11 +310,11 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 				continue
 			}
 			if j.pinned && j.queue.PinnedLeft(model) < need {
-				parts = append(parts, e.pinnedText(j, model, need))
+				parts = append(parts, q.pinnedText(j, model, need))
 				continue
 			}
 			for _, m := range j.queue.Governing(model) {
-				text := e.accountText(j.queue, m, need)
+				text := accountText(j.queue, m, need)
 				if j.queue.Available(m) < need && !slices.Contains(parts, text) {
 					parts = append(parts, text)
 				}
@@ -322,7 +325,7 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 		}
 	}
 	if parts == nil {
-		parts = e.quotaTogether(j, u)
+		parts = q.quotaTogether(j, u)
 	}
 	if parts == nil {
 		parts = []string{fmt.Sprintf("queue %s gets its quota back when the evicted pods have left", j.queue.Name)}
@@ -332,7 +335,7 @@ func (e *Engine) quotaText(j *job, u *place.Unit) string {
 
 // pinnedText says how much of its nominal quota a queue has left for a job that must
 // not borrow.
-func (e *Engine) pinnedText(j *job, model string, need Milli) string {
+func (q *Inquiry) pinnedText(j *job, model string, need Milli) string {
 	why := "must not be evicted"
 	if !j.Locked && !j.NotPreemptible {
 		why = fmt.Sprintf("runs for %s before it can be evicted", durationText(j.MinRuntime))
@@ -342,7 +345,7 @@ func (e *Engine) pinnedText(j *job, model string, need Milli) string {
 }
 
 // quotaTogether says which accounts are short for the tasks of a gang together.
-func (e *Engine) quotaTogether(j *job, u *place.Unit) []string {
+func (q *Inquiry) quotaTogether(j *job, u *place.Unit) []string {
 	needs := map[string]Milli{}
 	var parts, accounts []string
 	for t := range u.Tasks {
@@ -357,13 +360,13 @@ func (e *Engine) quotaTogether(j *job, u *place.Unit) []string {
 	}
 	for _, m := range accounts {
 		if needs[m] > j.queue.Available(m) {
-			parts = append(parts, e.accountText(j.queue, m, needs[m]))
+			parts = append(parts, accountText(j.queue, m, needs[m]))
 		}
 	}
 	return parts
 }
 
-func (e *Engine) accountText(q *quota.Node, account string, need Milli) string {
+func accountText(q *quota.Node, account string, need Milli) string {
 	owner, name := q.Owner(account), "GPUs"
 	if account != quota.AnyModel {
 		name = account

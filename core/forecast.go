@@ -37,24 +37,24 @@ func (e *Engine) Forecast() Forecast {
 	f := forecaster{Engine: e, Forecast: Forecast{Starts: map[string]Time{}}}
 	for _, j := range e.jobs {
 		if j.class != nil {
-			f.waiting = append(f.waiting, j)
+			f.queued = append(f.queued, j)
 		}
 	}
-	if len(f.waiting) == 0 {
+	if len(f.queued) == 0 {
 		return f.Forecast
 	}
 	f.endings()
 	if f.ends.items == nil {
 		return f.Forecast
 	}
-	slices.SortFunc(f.waiting, func(a, b *job) int {
+	slices.SortFunc(f.queued, func(a, b *job) int {
 		if a.key.before(&b.key) {
 			return -1
 		}
 		return 1
 	})
-	if len(f.waiting) > forecastJobs {
-		f.waiting, f.Cut = f.waiting[:forecastJobs], true
+	if len(f.queued) > forecastJobs {
+		f.queued, f.Cut = f.queued[:forecastJobs], true
 	}
 	drawn := e.placer.Drawn()
 	e.working = ""
@@ -69,11 +69,11 @@ func (e *Engine) Forecast() Forecast {
 type forecaster struct {
 	*Engine
 	Forecast
-	waiting []*job
-	ends    heap[ending]
-	tries   int
-	booked  []booking
-	begun   []*pod
+	queued []*job // those that wait, in order
+	ends   heap[ending]
+	tries  int
+	booked []booking
+	begun  []*pod
 }
 
 // ending is when a pod is expected to end.
@@ -96,7 +96,7 @@ func (f *forecaster) endings() {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job.key.seq, b.job.key.seq), cmp.Compare(a.pod, b.pod)) < 0
 	}}
 	var list []ending
-	for _, j := range f.running {
+	for _, j := range f.runs.jobs {
 		known := false
 		for i := range j.pods {
 			p := &j.pods[i]
@@ -129,7 +129,7 @@ func (f *forecaster) endings() {
 
 // play lets pods end and jobs start, until nothing does any more.
 func (f *forecaster) play() {
-	for len(f.ends.items) > 0 && len(f.waiting) > 0 && f.tries < forecastTries {
+	for len(f.ends.items) > 0 && len(f.queued) > 0 && f.tries < forecastTries {
 		t := f.ends.items[0].at
 		until := cluster.Plus(t, max((t-f.now)/100, Second/2))
 		for len(f.ends.items) > 0 && f.ends.items[0].at <= until {
@@ -171,8 +171,8 @@ func (f *forecaster) pass(t Time) {
 // round lets those jobs start that have their turn.
 func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 	failed := map[*class]bool{}
-	left := f.waiting[:0]
-	for _, j := range f.waiting {
+	left := f.queued[:0]
+	for _, j := range f.queued {
 		if *strict || failed[j.class] || f.tries >= forecastTries || !turn(j) {
 			left = append(left, j)
 			continue
@@ -182,7 +182,7 @@ func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 			left = append(left, j)
 		}
 	}
-	f.waiting = left
+	f.queued = left
 }
 
 // start starts what it can of a job at t, and reports whether that is all. strict is set

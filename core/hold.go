@@ -26,7 +26,7 @@ type leftFor struct {
 
 // leftBy returns the nodes that pods of the job left for others that have not
 // started yet: it does not go back there meanwhile.
-func (e *Engine) leftBy(j *job) []cluster.NodeID {
+func (ns *nominations) leftBy(j *job) []cluster.NodeID {
 	if len(j.left) == 0 {
 		return nil
 	}
@@ -42,8 +42,8 @@ func (e *Engine) leftBy(j *job) []cluster.NodeID {
 
 // passOn notes, for a job that ends, where it must not go if it comes again: a driver
 // may end a job that was told to leave, and submit it again under its name.
-func (e *Engine) passOn(j *job) {
-	e.leftBy(j) // forgets those that have started
+func (ns *nominations) passOn(j *job) {
+	ns.leftBy(j) // forgets those that have started
 	for _, l := range j.left {
 		n := l.nomination
 		if n.ended == nil {
@@ -56,8 +56,8 @@ func (e *Engine) passOn(j *job) {
 
 // inherit gives a job that comes what an earlier one of its name left for others that
 // have not started yet.
-func (e *Engine) inherit(j *job) {
-	for _, n := range e.filling {
+func (ns *nominations) inherit(j *job) {
+	for _, n := range ns.filling {
 		if nodes := n.ended[j.Name]; nodes != nil {
 			for _, node := range nodes {
 				j.left = append(j.left, leftFor{node, n})
@@ -75,10 +75,10 @@ type labelOn struct {
 }
 
 // holdsChanged notes that absences are not what they were.
-func (e *Engine) holdsChanged() { e.away = nil }
+func (ns *nominations) holdsChanged() { ns.away = nil }
 
-func (e *Engine) countAt(in map[labelOn]map[int32]int, label string, level int, node cluster.NodeID) {
-	d := e.state.Domain(node, level)
+func (ns *nominations) countAt(in map[labelOn]map[int32]int, label string, level int, node cluster.NodeID) {
+	d := ns.state.Domain(node, level)
 	if d < 0 {
 		return
 	}
@@ -102,13 +102,13 @@ type draft struct {
 }
 
 // weigh sets the plan under trial.
-func (e *Engine) weigh(d draft) { e.draft, e.away = d, nil }
+func (ns *nominations) weigh(d draft) { ns.draft, ns.away = d, nil }
 
 // departing yields the labelled pods that leave by the plan under trial.
-func (e *Engine) departing() iter.Seq2[*job, int] {
+func (ns *nominations) departing() iter.Seq2[*job, int] {
 	return func(yield func(*job, int) bool) {
-		for k := range e.draft.gone {
-			v := &e.draft.gone[k]
+		for k := range ns.draft.gone {
+			v := &ns.draft.gone[k]
 			for i := range v.pods {
 				if v.job.labelled() && !yield(v.job, i) {
 					return
@@ -120,7 +120,7 @@ func (e *Engine) departing() iter.Seq2[*job, int] {
 
 // coming yields the task and the node of each pod of the job for which a place is kept,
 // or would be by the plan under trial.
-func (e *Engine) coming(j *job) iter.Seq2[int, cluster.NodeID] {
+func (ns *nominations) coming(j *job) iter.Seq2[int, cluster.NodeID] {
 	return func(yield func(int, cluster.NodeID) bool) {
 		if j.nomination != nil {
 			for i := range j.pods {
@@ -129,11 +129,11 @@ func (e *Engine) coming(j *job) iter.Seq2[int, cluster.NodeID] {
 				}
 			}
 		}
-		if e.draft.job != j {
+		if ns.draft.job != j {
 			return
 		}
-		for i := range e.draft.placed {
-			if p := &e.draft.placed[i]; !yield(int(j.pods[p.Pod].task), p.Alloc.Node) {
+		for i := range ns.draft.placed {
+			if p := &ns.draft.placed[i]; !yield(int(j.pods[p.Pod].task), p.Alloc.Node) {
 				return
 			}
 		}
@@ -142,10 +142,10 @@ func (e *Engine) coming(j *job) iter.Seq2[int, cluster.NodeID] {
 
 // comingTo counts the coming pods of the job with a label in a domain (of level -1: in
 // all), of all tasks but one (-1 for none).
-func (e *Engine) comingTo(j *job, but int, label string, level int, domain int32) int {
+func (ns *nominations) comingTo(j *job, but int, label string, level int, domain int32) int {
 	n := 0
-	for t, node := range e.coming(j) {
-		if t != but && slices.Contains(j.Tasks[t].Labels, label) && (level < 0 || e.state.Domain(node, level) == domain) {
+	for t, node := range ns.coming(j) {
+		if t != but && slices.Contains(j.Tasks[t].Labels, label) && (level < 0 || ns.state.Domain(node, level) == domain) {
 			n++
 		}
 	}
@@ -155,20 +155,20 @@ func (e *Engine) comingTo(j *job, but int, label string, level int, domain int32
 // after returns how many coming pods of the job's other tasks, with a label in a domain,
 // may be placed after those of a task, for [place.Task.After]. They start together: the
 // task may have been placed before they were.
-func (e *Engine) after(j *job, task int) func(string, int, int32) int {
+func (ns *nominations) after(j *job, task int) func(string, int, int32) int {
 	if len(j.Tasks) == 1 || !slices.ContainsFunc(j.Tasks[task].Affinity, func(t Term) bool { return !t.Anti }) {
 		return nil
 	}
-	return func(label string, level int, domain int32) int { return e.comingTo(j, task, label, level, domain) }
+	return func(label string, level int, domain int32) int { return ns.comingTo(j, task, label, level, domain) }
 }
 
 // absent returns how many pods with a label in a domain the job may not count on, as
 // they are not there yet, or about to leave. What is kept for the job itself it may.
-func (e *Engine) absent(j *job) func(string, int, int32) int {
+func (ns *nominations) absent(j *job) func(string, int, int32) int {
 	return func(label string, level int, domain int32) int {
-		n := e.absentOn(label, level)[domain]
+		n := ns.absentOn(label, level)[domain]
 		if n > 0 {
-			n -= e.comingTo(j, -1, label, level, domain)
+			n -= ns.comingTo(j, -1, label, level, domain)
 		}
 		return n
 	}
@@ -176,74 +176,74 @@ func (e *Engine) absent(j *job) func(string, int, int32) int {
 
 // absentOn counts the pods with a label that are not there yet, or about to leave, by
 // domain of a level.
-func (e *Engine) absentOn(label string, level int) map[int32]int {
-	if out, ok := e.away[labelOn{label, level}]; ok {
+func (ns *nominations) absentOn(label string, level int) map[int32]int {
+	if out, ok := ns.away[labelOn{label, level}]; ok {
 		return out
 	}
-	if e.away == nil {
-		e.away = map[labelOn]map[int32]int{}
+	if ns.away == nil {
+		ns.away = map[labelOn]map[int32]int{}
 	}
-	e.away[labelOn{label, level}] = nil
+	ns.away[labelOn{label, level}] = nil
 	count := func(j *job, which func(*pod) bool) {
 		if !j.labelled() {
 			return
 		}
 		for i := range j.pods {
 			if p := &j.pods[i]; which(p) && slices.Contains(j.Tasks[p.task].Labels, label) {
-				e.countAt(e.away, label, level, p.alloc.Node)
+				ns.countAt(ns.away, label, level, p.alloc.Node)
 			}
 		}
 	}
-	for _, n := range e.filling {
+	for _, n := range ns.filling {
 		count(n.job, (*pod).kept)
 	}
-	for _, j := range e.going {
+	for _, j := range ns.going {
 		count(j, func(p *pod) bool { return p.state == podLeaving })
 	}
-	for i := range e.draft.placed {
-		p, j := &e.draft.placed[i], e.draft.job // the unit that was placed may have had one task of several
+	for i := range ns.draft.placed {
+		p, j := &ns.draft.placed[i], ns.draft.job // the unit that was placed may have had one task of several
 		if slices.Contains(j.Tasks[j.pods[p.Pod].task].Labels, label) {
-			e.countAt(e.away, label, level, p.Alloc.Node)
+			ns.countAt(ns.away, label, level, p.Alloc.Node)
 		}
 	}
-	for v, i := range e.departing() {
+	for v, i := range ns.departing() {
 		if p := &v.pods[i]; slices.Contains(v.Tasks[p.task].Labels, label) {
-			e.countAt(e.away, label, level, p.alloc.Node)
+			ns.countAt(ns.away, label, level, p.alloc.Node)
 		}
 	}
-	return e.away[labelOn{label, level}]
+	return ns.away[labelOn{label, level}]
 }
 
 // goes notes that pods of a job were told to leave: nobody may count on them.
-func (e *Engine) goes(j *job) {
-	e.holdsChanged()
-	if j.labelled() && !slices.Contains(e.going, j) {
-		e.going = append(e.going, j)
+func (ns *nominations) goes(j *job) {
+	ns.holdsChanged()
+	if j.labelled() && !slices.Contains(ns.going, j) {
+		ns.going = append(ns.going, j)
 	}
 }
 
 // stays forgets the jobs of which all pods that were told to leave have.
-func (e *Engine) stays() {
-	e.going = slices.DeleteFunc(e.going, func(j *job) bool { return j.count[podLeaving] == 0 })
+func (ns *nominations) stays() {
+	ns.going = slices.DeleteFunc(ns.going, func(j *job) bool { return j.count[podLeaving] == 0 })
 }
 
 // placesHold reports whether the places kept for a nominated job satisfy its
 // affinities when its victims have left, and also if the plan under trial is decided.
-func (e *Engine) placesHold(n *nomination) bool {
+func (ns *nominations) placesHold(n *nomination) bool {
 	j := n.job
-	if !e.constrained(j) {
+	if !ns.constrained(j) {
 		return true
 	}
-	u := place.Unit{Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive, Required: -1, Preferred: -1}
+	u := place.Unit{Inference: j.Kind == Inference, Exclusive: ns.policy.Zone.Exclusive, Required: -1, Preferred: -1}
 	for t := range j.Tasks {
-		u.Tasks = append(u.Tasks, place.Task{After: e.after(j, t)})
+		u.Tasks = append(u.Tasks, place.Task{After: ns.after(j, t)})
 	}
-	e.addTerms(j, &u)
-	mark, gone := e.state.Mark(), map[labelOn]map[int32]int{} // gone are pods that leave for the job itself
+	ns.addTerms(j, &u)
+	mark, gone := ns.state.Mark(), map[labelOn]map[int32]int{} // gone are pods that leave for the job itself
 	leavesFor := func(v *job, p *pod) {
 		for _, l := range v.Tasks[p.task].Labels {
-			for level := range e.state.AllLevels() {
-				e.countAt(gone, l, level, p.alloc.Node)
+			for level := range ns.state.AllLevels() {
+				ns.countAt(gone, l, level, p.alloc.Node)
 			}
 		}
 	}
@@ -253,51 +253,51 @@ func (e *Engine) placesHold(n *nomination) bool {
 			if p.state != podLeaving || p.leavingFor != n {
 				continue
 			}
-			e.state.Remove(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
+			ns.state.Remove(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
 			leavesFor(v, p)
 		}
 	}
-	for v, i := range e.departing() {
-		if p := &v.pods[i]; e.draft.job == j {
+	for v, i := range ns.departing() {
+		if p := &v.pods[i]; ns.draft.job == j {
 			leavesFor(v, p)
 		} else { // it counts until it has left
-			e.state.Expect(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
+			ns.state.Expect(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
 		}
 	}
-	absent := e.absent(j)
+	absent := ns.absent(j)
 	u.Absent = func(label string, level int, domain int32) int {
 		return absent(label, level, domain) - gone[labelOn{label, level}][domain]
 	}
 	ok := true
 	for i := range j.pods {
 		p := &j.pods[i]
-		ok = ok && (!p.kept() || e.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node, p.state == podPlanned))
+		ok = ok && (!p.kept() || ns.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node, p.state == podPlanned))
 	}
-	for v, i := range e.departing() {
-		if e.draft.job != j {
-			e.state.Unexpect(cluster.Owner{Job: v.slot, Pod: int32(i)}, v.pods[i].alloc.Node)
+	for v, i := range ns.departing() {
+		if ns.draft.job != j {
+			ns.state.Unexpect(cluster.Owner{Job: v.slot, Pod: int32(i)}, v.pods[i].alloc.Node)
 		}
 	}
-	e.state.Rollback(mark)
+	ns.state.Rollback(mark)
 	return ok
 }
 
 // stillHolds is placesHold when labels have changed since it was asked last, or the
 // job is about to start.
-func (e *Engine) stillHolds(n *nomination) bool {
-	if n.outstanding > 0 && n.seen == e.state.LastingLabelChanges() {
+func (ns *nominations) stillHolds(n *nomination) bool {
+	if n.outstanding > 0 && n.seen == ns.state.LastingLabelChanges() {
 		return true
 	}
-	ok := e.placesHold(n)
-	n.seen = e.state.LastingLabelChanges()
+	ok := ns.placesHold(n)
+	n.seen = ns.state.LastingLabelChanges()
 	return ok
 }
 
 // upheld reports whether what was placed, or the plan under trial, leaves all nominated
 // jobs what their affinities need, but those that must be apart: these keep others off, see affinity.go.
-func (e *Engine) upheld() bool {
-	for _, n := range e.filling {
-		if n.job.requires(func(t Term) bool { return !t.Anti }) && !e.placesHold(n) {
+func (ns *nominations) upheld() bool {
+	for _, n := range ns.filling {
+		if n.job.requires(func(t Term) bool { return !t.Anti }) && !ns.placesHold(n) {
 			return false
 		}
 	}
@@ -306,15 +306,15 @@ func (e *Engine) upheld() bool {
 
 // released lets go of what was held for a nomination that has come to its end: its
 // victims may go anywhere again, and others where they had to be apart.
-func (e *Engine) released(n *nomination) {
-	e.holdsChanged()
+func (ns *nominations) released(n *nomination) {
+	ns.holdsChanged()
 	for _, v := range n.victims {
 		if v.class != nil {
-			e.dequeue(v)
-			e.enqueue(v, e.now)
+			ns.dequeue(v)
+			ns.enqueue(v, ns.now)
 		}
 	}
 	if n.job.labelled() {
-		e.roomFreedAnywhere()
+		ns.roomFreedAnywhere()
 	}
 }

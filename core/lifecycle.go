@@ -126,7 +126,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	e.repel(j.Tasks, 1)
 	e.label(j, nil)
 	q.Jobs++
-	e.inherit(j)
+	e.nominations.inherit(j)
 	e.enqueue(j, now)
 	return nil
 }
@@ -162,7 +162,7 @@ func (e *Engine) expose(j *job) {
 	e.stands[j.slot] = j.key.standing
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
-			l := &e.loads[e.modelOn(p.alloc.Node)]
+			l := &e.runs.loads[e.runs.modelOn(p.alloc.Node)]
 			l.offer(j, p, e.gpuOf(j, p), 1)
 			l.changes++
 		}
@@ -215,8 +215,8 @@ func (e *Engine) end(name string) error {
 		return err
 	}
 	e.dequeue(j)
-	e.denominate(j)
-	e.passOn(j)
+	e.nominations.denominate(j)
+	e.nominations.passOn(j)
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving {
 			e.release(j, i, podDone)
@@ -227,7 +227,7 @@ func (e *Engine) end(name string) error {
 	e.repel(j.Tasks, -1)
 	j.queue.Jobs--
 	if j.shielded {
-		e.shields--
+		e.runs.shields--
 	}
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	delete(e.jobs, name)
@@ -241,7 +241,7 @@ func (e *Engine) release(j *job, i int, to podState) {
 	p := &j.pods[i]
 	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
 	e.unbook(j, p, to)
-	e.settleNode(p.alloc.Node)
+	e.nominations.settleNode(p.alloc.Node)
 }
 
 // unbook counts a pod as off its node, which the state knows already.
@@ -254,14 +254,14 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	case podLeaving:
 		e.leaves(j, p, -1)
 		e.quotaReturned()
-		e.holdsChanged()
+		e.nominations.holdsChanged()
 		if n := p.leavingFor; n == nil || n.job.nomination != n {
 			e.evictableChanged(node)
 		}
 	}
 	was := p.state
 	j.set(p, to)
-	e.touch(j)
+	e.covers.touch(j)
 	if was == podRunning {
 		e.stopped(j, p)
 	}
@@ -361,7 +361,7 @@ func (e *Engine) breakGang(j *job) {
 	if j.standing() {
 		return
 	}
-	e.denominate(j)
+	e.nominations.denominate(j)
 	j.begun = false
 	first := len(e.places)
 	for i := range j.pods {
@@ -375,7 +375,7 @@ func (e *Engine) breakGang(j *job) {
 		}
 	}
 	if len(e.places) > first {
-		e.goes(j)
+		e.nominations.goes(j)
 		pods := append([]Placement(nil), e.places[first:]...)
 		e.ending = append(e.ending, Decision{Op: Requeue, Job: j.Name, Pods: pods, Reason: MemberLost})
 	}
@@ -472,7 +472,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
 	}
 	if kept || !e.state.HasBeside(&a) {
-		e.dropPlans(id, now)
+		e.nominations.dropPlans(id, now)
 	}
 	e.dequeue(j)
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
@@ -539,9 +539,9 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	}
 	e.repel(j.Tasks, 1)
 	e.label(j, on)
-	e.holdsChanged()
+	e.nominations.holdsChanged()
 	if j.count[podLeaving] > 0 {
-		e.goes(j)
+		e.nominations.goes(j)
 	}
 	e.labelsChanged(j)
 	e.enqueue(j, now)
@@ -557,9 +557,9 @@ func (e *Engine) shield(ev JobShielded) error {
 		return nil
 	}
 	if ev.Shielded {
-		e.shields++
+		e.runs.shields++
 	} else {
-		e.shields--
+		e.runs.shields--
 	}
 	j.shielded = ev.Shielded
 	if !j.evictable() {
@@ -602,7 +602,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 	}
 	j.Estimate = ev.Estimate
 	if e.policy.Queueing.Order == ByEstimate && j.key.estimate != ev.Estimate {
-		waits := j.class != nil || e.pausing(j)
+		waits := j.class != nil || e.waiting.pausing(j)
 		e.dequeue(j)
 		j.key.estimate = ev.Estimate
 		e.orderChanged()

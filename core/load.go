@@ -6,6 +6,17 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
+// runs is what runs: the jobs with running pods, and what they come to by GPU model.
+type runs struct {
+	state *cluster.State
+	jobs  []*job // in no order; job.run is the place of each
+	// shields is how many jobs are shielded.
+	shields int
+	loads   []load // by model number
+	models  map[string]int
+	ofPool  []int // the model number of each pool of the state
+}
+
 // load sums up what runs on the nodes of one GPU model. From it follows whether
 // evicting may help a job at all, before anything that runs is looked at.
 type load struct {
@@ -41,37 +52,36 @@ func (r *ranked) list(p *pod, by int) {
 	r.pods = r.pods[:n]
 }
 
-// modelOn returns the number of the GPU model of a node, in Engine.loads.
-func (e *Engine) modelOn(id cluster.NodeID) int {
-	return e.poolModels()[e.state.PoolNumber(id)]
+// modelOn returns the number of the GPU model of a node, in runs.loads.
+func (r *runs) modelOn(id cluster.NodeID) int {
+	return r.poolModels()[r.state.PoolNumber(id)]
 }
 
 // poolModels returns the model numbers of all pools.
-func (e *Engine) poolModels() []int {
-	for k := len(e.poolModel); k < len(e.state.Pools()); k++ {
-		e.poolModel = append(e.poolModel, e.modelNumber(e.state.Pools()[k].Model))
+func (r *runs) poolModels() []int {
+	for k := len(r.ofPool); k < len(r.state.Pools()); k++ {
+		r.ofPool = append(r.ofPool, r.modelNumber(r.state.Pools()[k].Model))
 	}
-	return e.poolModel
+	return r.ofPool
 }
 
-func (e *Engine) modelNumber(model string) int {
-	n, ok := e.models[model]
+func (r *runs) modelNumber(model string) int {
+	n, ok := r.models[model]
 	if !ok {
-		n = len(e.loads)
-		e.models[model] = n
-		e.loads = append(e.loads, load{})
-		e.stuck = append(e.stuck, heap[*class]{less: headFirst, moved: func(c *class, at int) { c.movedTo(n, at) }})
+		n = len(r.loads)
+		r.models[model] = n
+		r.loads = append(r.loads, load{})
 	}
 	return n
 }
 
 // count adds a pod that starts (by 1) or stops (by -1) on a node.
 func (e *Engine) count(j *job, p *pod, by int) {
-	m := e.modelOn(p.alloc.Node)
-	l := &e.loads[m]
+	m := e.runs.modelOn(p.alloc.Node)
+	l := &e.runs.loads[m]
 	l.pods += by
 	l.changes++
-	e.touch(j)
+	e.covers.touch(j)
 	if j.evictable() {
 		l.offer(j, p, Milli(by)*e.gpuOf(j, p), by)
 	}
@@ -109,9 +119,9 @@ func (l *load) weaker(k *key) (weaker, all Milli) {
 }
 
 // freeFor returns how much GPU is free on nodes that the class may use.
-func (e *Engine) freeFor(c *class) Milli {
+func (pl *planner) freeFor(c *class) Milli {
 	free := Milli(0)
-	for i, p := range e.state.Pools() {
+	for i, p := range pl.state.Pools() {
 		if c.pools>>(uint(i)%64)&1 == 1 {
 			free += p.FreeMilli()
 		}
@@ -121,17 +131,17 @@ func (e *Engine) freeFor(c *class) Milli {
 
 // mayEvict reports whether there may be enough to evict for the job: by its claim, by its quota and, for the first job (head), of what
 // was backfilled. False is certain, true is not.
-func (e *Engine) mayEvict(j candidate, head bool) bool {
-	p := &e.policy.Preempt
+func (pl *planner) mayEvict(j candidate, head bool) bool {
+	p := &pl.policy.Preempt
 	reclaim := p.Reclaim && j.queue.Limited()
-	terms := e.constrained(j.job)
+	terms := pl.constrained(j.job)
 	have, found := Milli(0), false
-	for m := range e.loads {
+	for m := range pl.runs.loads {
 		own := slices.Contains(j.class.models, m)
 		if !own && !j.queue.Limited() && !terms {
 			continue
 		}
-		l := &e.loads[m]
+		l := &pl.runs.loads[m]
 		weaker, takes := l.weaker(&j.key)
 		if !reclaim {
 			takes = 0
@@ -147,7 +157,7 @@ func (e *Engine) mayEvict(j candidate, head bool) bool {
 		}
 		found = found || takes > 0
 	}
-	return found && have+e.freeFor(j.class) >= j.needed()
+	return found && have+pl.freeFor(j.class) >= j.needed()
 }
 
 // attempt is what a search for a plan was made of, in vain, and for which job.
@@ -209,13 +219,13 @@ func (a *attempt) holdsFor(j *job) bool {
 
 // again reports whether a search for a plan is worth while after the last one
 // for the job was in vain, and returns what it will be made of.
-func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
-	a := attempt{of: j.key, world: e.changes.world, at: now}
-	terms := e.constrained(j)
-	for m := range e.loads {
+func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
+	a := attempt{of: j.key, world: pl.changes.world, at: now}
+	terms := pl.constrained(j)
+	for m := range pl.runs.loads {
 		if j.queue.Limited() || terms || slices.Contains(j.class.models, m) {
-			a.changes += e.loads[m].changes
-			a.pods += e.loads[m].pods
+			a.changes += pl.runs.loads[m].changes
+			a.pods += pl.runs.loads[m].pods
 		}
 	}
 	last := *j.class.attempt(head)
@@ -227,17 +237,17 @@ func (e *Engine) again(j *job, now Time, head bool) (attempt, bool) {
 	}
 	changed, enough := a.changes-last.changes, 1
 	if a.pods > attemptSmall {
-		enough = a.pods/attemptShare + attemptClass*len(e.idle)
+		enough = a.pods/attemptShare + attemptClass*len(pl.waiting.idle)
 	}
 	switch {
 	case changed == 0:
 		if last.retry != Never {
-			e.retry(last.retry) // the wake-up that was asked for may have been for an earlier time
+			pl.retry(last.retry) // the wake-up that was asked for may have been for an earlier time
 		}
 		return a, false
 	case changed >= uint64(enough) || now >= last.at+last.pause(head):
 		return a, true
 	}
-	e.retry(last.at + last.pause(head))
+	pl.retry(last.at + last.pause(head))
 	return a, false
 }

@@ -72,10 +72,10 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	}
 	e.observe(&j.Tasks[t].Request, len(ev.Pods))
 	if j.whole() && j.nomination != nil && !j.provided() {
-		e.denominate(j) // its places were settled for fewer
+		e.nominations.denominate(j) // its places were settled for fewer
 	}
 	e.restart(j)
-	e.touch(j)
+	e.covers.touch(j)
 	e.enqueue(j, now)
 	return nil
 }
@@ -85,7 +85,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 func (e *Engine) restart(j *job) {
 	if j.Gang && j.begun && j.count[podRunning] == 0 && !j.standing() {
 		e.dequeue(j)
-		e.denominate(j)
+		e.nominations.denominate(j)
 		j.begun = false
 	}
 }
@@ -102,7 +102,7 @@ func (e *Engine) reserve(j *job, pods int) {
 	}
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
-			l := &e.loads[e.modelOn(p.alloc.Node)]
+			l := &e.runs.loads[e.runs.modelOn(p.alloc.Node)]
 			k, _ := l.find(j.key.standing)
 			l.evictable[k].pods[p.listed] = p
 		}
@@ -118,15 +118,15 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 		alike := slices.IndexFunc(j.pods, func(o pod) bool { return o.state == podWaiting && o.task == p.task })
 		switch {
 		case alike >= 0:
-			e.handOver(n, i, alike)
+			e.nominations.handOver(n, i, alike)
 		case j.whole() || j.count[podHeld]+j.count[podPlanned] == 1:
-			e.denominate(j)
+			e.nominations.denominate(j)
 		default:
-			e.yield(n, i)
+			e.nominations.yield(n, i)
 			e.state.Commit()
 			e.planDropped(j)
 		}
-		e.touch(j)
+		e.covers.touch(j)
 	}
 	j.set(p, podWithdrawn)
 	e.enqueue(j, now)

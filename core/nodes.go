@@ -36,8 +36,8 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	if changed, err := e.state.ChangeNode(id, n); err != nil || !changed {
 		return err
 	}
-	e.holdsChanged()
-	e.dropPlans(id, now)
+	e.nominations.holdsChanged()
+	e.nominations.dropPlans(id, now)
 	for h := range e.state.Node(id).Pods {
 		if j := e.slots[h.Owner.Job]; j.class != nil && j.Topology.Required != "" {
 			e.dequeue(j) // the domain that the rest of the gang is to join may be another
@@ -56,7 +56,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 	if err != nil {
 		return err
 	}
-	e.dropPlans(id, now)
+	e.nominations.dropPlans(id, now)
 	pods := e.state.RemoveNode(id)
 	var hit []*job
 	for _, h := range pods {
@@ -84,7 +84,7 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 		return err
 	}
 	if ev.Cordoned {
-		e.dropPlans(id, now)
+		e.nominations.dropPlans(id, now)
 	}
 	e.state.SetCordoned(id, ev.Cordoned)
 	e.nodeChanged(id)
@@ -100,7 +100,7 @@ func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 		return fmt.Errorf("node %s has no GPU %d", ev.Node, ev.GPU)
 	}
 	if !ev.Healthy {
-		e.dropPlans(id, now)
+		e.nominations.dropPlans(id, now)
 	}
 	e.state.SetHealth(id, ev.GPU, ev.Healthy)
 	e.nodeChanged(id)

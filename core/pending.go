@@ -46,6 +46,42 @@ const (
 	classRejected                   // does not fit even an empty cluster
 )
 
+// waiting is the jobs that wait, by class.
+type waiting struct {
+	strict  bool // StrictFIFO
+	classes map[classID]*class
+	active  heap[*class] // to be tried, the class with the first head on top
+	ready   heap[*class] // under StrictFIFO all but those without quota, the same way
+	// borrowers are, within a pass, classes that wait until those of active, or of
+	// ready, that would be within nominal quota have been tried; the same way.
+	borrowers heap[*class]
+	// stuck are the classes that found no room, the same way, by the number of
+	// each GPU model that they may use: as many as have had some.
+	stuck  []heap[*class]
+	idle   []*class   // not to be tried for now
+	woken  []*class   // scratch memory
+	paused heap[*job] // by the end of their pause
+}
+
+func newWaiting(strict bool) waiting {
+	w := waiting{strict: strict, classes: map[classID]*class{}}
+	w.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
+	w.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
+	w.borrowers = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[2] = at }}
+	w.paused = heap[*job]{moved: jobMoved, less: func(a, b *job) bool {
+		return a.notBefore < b.notBefore || a.notBefore == b.notBefore && a.key.seq < b.key.seq
+	}}
+	return w
+}
+
+// stuckOn returns the classes that found no room and may use a model.
+func (w *waiting) stuckOn(model int) *heap[*class] {
+	for n := len(w.stuck); n <= model; n++ {
+		w.stuck = append(w.stuck, heap[*class]{less: headFirst, moved: func(c *class, at int) { c.movedTo(n, at) }})
+	}
+	return &w.stuck[model]
+}
+
 // classID is what jobs of a class have in common.
 type classID struct {
 	queue     *quota.Node // nil where no queue has a quota
@@ -69,7 +105,7 @@ func (e *Engine) classOf(j *job) classID {
 	if j.queue.Limited() {
 		id.queue, id.pinned = j.queue, j.pinned
 	}
-	left := e.leftBy(j)
+	left := e.nominations.leftBy(j)
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
 		models := e.request(j, 0).Models
@@ -175,22 +211,22 @@ func (c *class) head() *job { return c.jobs.items[0] }
 
 // enqueue puts a job with waiting pods among the waiting.
 func (e *Engine) enqueue(j *job, now Time) {
-	if j.class != nil || e.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
+	if j.class != nil || e.waiting.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
 	if j.whole() && (j.count[podLeaving] > 0 || j.count[podWithdrawn] > 0 && !j.complete()) {
 		return // its gang starts when all of the last one is gone, and when it has its least
 	}
 	if j.notBefore > now {
-		e.paused.push(j)
+		e.waiting.paused.push(j)
 		return
 	}
 	id := e.classOf(j)
-	c := e.classes[id]
+	c := e.waiting.classes[id]
 	if c == nil {
 		c = &class{id: id, at: [3]int{-1, -1, -1}, idle: -1}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
-		e.classes[id] = c
+		e.waiting.classes[id] = c
 	}
 	j.class = c
 	old := (*job)(nil)
@@ -199,13 +235,13 @@ func (e *Engine) enqueue(j *job, now Time) {
 	}
 	c.jobs.push(j)
 	if c.head() != old || c.state == classRejected {
-		e.setClass(c, classActive)
+		e.waiting.setClass(c, classActive)
 	}
 }
 
 // pausing reports whether the job is among the paused.
-func (e *Engine) pausing(j *job) bool {
-	return j.class == nil && j.notBefore > 0 && e.paused.has(j, j.at)
+func (w *waiting) pausing(j *job) bool {
+	return j.class == nil && j.notBefore > 0 && w.paused.has(j, j.at)
 }
 
 // maxClasses is how many classes are kept at hand after their last job left.
@@ -217,8 +253,8 @@ func jobMoved(j *job, at int)    { j.at = at }
 
 // dequeue takes a job from among the waiting.
 func (e *Engine) dequeue(j *job) {
-	if e.pausing(j) {
-		e.paused.remove(j, j.at)
+	if e.waiting.pausing(j) {
+		e.waiting.paused.remove(j, j.at)
 		return
 	}
 	c := j.class
@@ -229,39 +265,38 @@ func (e *Engine) dequeue(j *job) {
 	c.jobs.remove(j, j.at)
 	j.class = nil
 	if len(c.jobs.items) == 0 {
-		e.unlist(c)
-		if len(e.classes) > maxClasses {
-			delete(e.classes, c.id)
+		e.waiting.unlist(c)
+		if len(e.waiting.classes) > maxClasses {
+			delete(e.waiting.classes, c.id)
 		}
 		return
 	}
 	if first {
 		// The next job may be ranked otherwise: what was found out about
 		// evicting for the old head does not hold for it.
-		e.setClass(c, classActive)
+		e.waiting.setClass(c, classActive)
 	}
 }
 
 // setClass files a class under what is known of it.
-func (e *Engine) setClass(c *class, s classState) {
-	e.unlist(c)
+func (w *waiting) setClass(c *class, s classState) {
+	w.unlist(c)
 	c.state = s
-	if e.policy.Queueing.Mode == StrictFIFO && (s == classActive || s == classStuck) {
-		e.ready.push(c)
+	if w.strict && (s == classActive || s == classStuck) {
+		w.ready.push(c)
 	}
 	switch s {
 	case classActive:
-		e.active.push(c)
+		w.active.push(c)
 	case classStuck:
-		e.compile(c)
 		for _, m := range c.models {
 			c.filed = append(c.filed, filing{model: m})
-			e.stuck[m].push(c)
+			w.stuckOn(m).push(c)
 		}
 	}
 	if s != classActive {
-		c.idle = len(e.idle)
-		e.idle = append(e.idle, c)
+		c.idle = len(w.idle)
+		w.idle = append(w.idle, c)
 	}
 }
 
@@ -275,18 +310,18 @@ func (c *class) movedTo(model, at int) {
 }
 
 // unlist takes a class out of all files.
-func (e *Engine) unlist(c *class) {
-	e.active.remove(c, c.at[0])
-	e.ready.remove(c, c.at[1])
-	e.borrowers.remove(c, c.at[2])
+func (w *waiting) unlist(c *class) {
+	w.active.remove(c, c.at[0])
+	w.ready.remove(c, c.at[1])
+	w.borrowers.remove(c, c.at[2])
 	for _, f := range c.filed {
-		e.stuck[f.model].remove(c, f.at)
+		w.stuck[f.model].remove(c, f.at)
 	}
 	c.filed = c.filed[:0]
-	if c.idle >= 0 && c.idle < len(e.idle) && e.idle[c.idle] == c {
-		last := e.idle[len(e.idle)-1]
-		e.idle[c.idle], last.idle = last, c.idle
-		e.idle = e.idle[:len(e.idle)-1]
+	if c.idle >= 0 && c.idle < len(w.idle) && w.idle[c.idle] == c {
+		last := w.idle[len(w.idle)-1]
+		w.idle[c.idle], last.idle = last, c.idle
+		w.idle = w.idle[:len(w.idle)-1]
 	}
 	c.idle = -1
 }

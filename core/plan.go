@@ -20,48 +20,55 @@ type budget struct {
 	spent    int
 }
 
-// plan chooses among what was found and, if that succeeds, decides it.
-func (e *Engine) plan(c claimant, s *search) bool {
+// plan is who leaves for a job, and where it, or pods of it, are placed.
+type plan struct {
+	claimant
+	placed []place.Placed
+	gone   []victim
+}
+
+// plan chooses among what was found; nil when that makes no room.
+func (pl *planner) plan(c claimant, s *search) *plan {
 	if len(s.victims) == 0 {
-		return false
+		return nil
 	}
 	j := c.job
-	c.candidate = e.prepareTurn(j, c.turn)
+	c.candidate = pl.prepareTurn(j, c.turn)
 	u := c.unit
 	if !u.Whole {
 		onePod(u)
 	}
-	e.lifted = e.lifted[:0]
+	pl.lifted = pl.lifted[:0]
 	var placed []place.Placed
 	var gone []victim
 	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
-	if single && !(c.short && e.placer.MayFit(u)) {
-		placed, gone = e.planPod(c, u, s)
+	if single && !(c.short && pl.placer.MayFit(u)) {
+		placed, gone = pl.planPod(c, u, s)
 	}
 	// Who keeps a pod off a node by an affinity may be on others.
 	terms := slices.ContainsFunc(u.Tasks, func(t place.Task) bool { return len(t.Terms) > 0 })
 	several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1 || terms
 	inDomain := u.Whole && u.Required >= 0 && !c.short && !c.owes
 	if placed == nil && inDomain {
-		placed, gone = e.planInDomain(c, u, s)
+		placed, gone = pl.planInDomain(c, u, s)
 	}
 	if placed == nil && (!single || c.short || several) && (!inDomain || terms) {
-		e.state.Rollback(0)
-		e.dropLifted()
-		placed, gone = e.planGang(c, u, s)
+		pl.state.Rollback(0)
+		pl.dropLifted()
+		placed, gone = pl.planGang(c, u, s)
 	}
-	if placed != nil && c.within && !(e.wouldCover(j, placed) && (!byQuota(gone) || e.affords(j, placed, j.queue.NominalRoom))) {
+	if placed != nil && c.within && !(pl.covers.wouldCover(j, placed) && (!byQuota(gone) || pl.affords(j, placed, j.queue.NominalRoom))) {
 		placed = nil
 	}
 	if placed != nil {
 		placed, gone = slices.Clone(placed), whole(gone)
-		e.weigh(draft{job: j, placed: placed})
-		gone = e.spareNeedless(c, u, placed, gone)
-		e.giveReasons(c, placed, gone)
-		if e.weigh(draft{j, placed, gone}); !e.upheld() {
+		pl.nominations.weigh(draft{job: j, placed: placed})
+		gone = pl.spareNeedless(c, u, placed, gone)
+		pl.giveReasons(c, placed, gone)
+		if pl.nominations.weigh(draft{j, placed, gone}); !pl.nominations.upheld() {
 			placed = nil
 		}
-		e.weigh(draft{})
+		pl.nominations.weigh(draft{})
 	}
 	evicted := 0
 	for i := range gone {
@@ -69,46 +76,46 @@ func (e *Engine) plan(c claimant, s *search) bool {
 			evicted++
 		}
 	}
-	ok := placed != nil && e.affordsEvictions(evicted, c)
-	e.state.Rollback(0)
-	e.dropLifted()
-	if ok {
-		s.spent = true
-		e.nominate(c, placed, gone)
+	ok := placed != nil && pl.affordsEvictions(evicted, c)
+	pl.state.Rollback(0)
+	pl.dropLifted()
+	if !ok {
+		return nil
 	}
-	return ok
+	s.spent = true
+	return &plan{c, placed, gone}
 }
 
 // roomWith reports whether the unit, or one pod of it when it starts pod
 // by pod, would find room by count if all the victims left. False is certain.
 // O(victims + nodes they are on and pods there).
-func (e *Engine) roomWith(u *place.Unit, s *search) bool {
-	e.trial++
-	e.tried = e.tried[:0]
+func (pl *planner) roomWith(u *place.Unit, s *search) bool {
+	pl.trial++
+	pl.tried = pl.tried[:0]
 	for k := range s.victims {
 		v := &s.victims[k]
 		for i := range v.pods {
 			if p := &v.job.pods[i]; p.state == podRunning {
-				p.trial = e.trial
-				e.tried = append(e.tried, p.alloc.Node)
+				p.trial = pl.trial
+				pl.tried = append(pl.tried, p.alloc.Node)
 			}
 		}
 	}
-	slices.Sort(e.tried)
-	e.tried = slices.Compact(e.tried)
-	return e.placer.RoomWith(u, e.tried, e.withoutTried)
+	slices.Sort(pl.tried)
+	pl.tried = slices.Compact(pl.tried)
+	return pl.placer.RoomWith(u, pl.tried, pl.withoutTried)
 }
 
 // withoutTried returns what a node would have free without the pods of the
 // current trial.
-func (e *Engine) withoutTried(id cluster.NodeID) (gpus uint64, left cluster.Need) {
-	n := e.state.Node(id)
+func (pl *planner) withoutTried(id cluster.NodeID) (gpus uint64, left cluster.Need) {
+	n := pl.state.Node(id)
 	gpus, left = n.Healthy(), cluster.Need{Pods: n.Spec.MaxPods, CPU: n.Spec.CPUMilli, Mem: n.Spec.MemMiB}
 	if left.Pods == 0 {
 		left.Pods = n.PodsLeft()
 	}
 	for h := range n.Pods {
-		if e.slots[h.Owner.Job].pods[h.Owner.Pod].trial != e.trial {
+		if pl.slots[h.Owner.Job].pods[h.Owner.Pod].trial != pl.trial {
 			gpus &^= h.Alloc.GPUs
 			left.CPU -= h.Alloc.CPUMilli
 			left.Mem -= h.Alloc.MemMiB
@@ -131,25 +138,25 @@ func onePod(u *place.Unit) {
 
 // lift takes a victim's pods, as far as others have not taken them out already, out
 // of the state and the ledger for a trial.
-func (e *Engine) lift(v *victim) {
+func (pl *planner) lift(v *victim) {
 	for i := range v.pods {
 		p := &v.job.pods[i]
 		if p.lifted {
 			continue
 		}
-		e.state.Remove(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc.Node)
-		e.charge(v.job, p, -1)
+		pl.state.Remove(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc.Node)
+		pl.charge(v.job, p, -1)
 		p.lifted = true
-		e.lifted = append(e.lifted, liftedPod{v.job, i})
+		pl.lifted = append(pl.lifted, liftedPod{v.job, i})
 	}
 }
 
 // drop undoes a lift, be the node overfull with it as it was.
-func (e *Engine) drop(v *victim) {
+func (pl *planner) drop(v *victim) {
 	for i := range v.pods {
 		p := &v.job.pods[i]
-		e.state.PlaceFound(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc)
-		e.charge(v.job, p, 1)
+		pl.state.PlaceFound(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc)
+		pl.charge(v.job, p, 1)
 		p.lifted = false
 	}
 }
@@ -162,14 +169,14 @@ type liftedPod struct {
 }
 
 // dropLifted puts the lifted pods back into the ledger.
-func (e *Engine) dropLifted() {
-	for _, l := range e.lifted {
+func (pl *planner) dropLifted() {
+	for _, l := range pl.lifted {
 		if p := &l.job.pods[l.pod]; p.lifted {
 			p.lifted = false
-			e.charge(l.job, p, 1)
+			pl.charge(l.job, p, 1)
 		}
 	}
-	e.lifted = e.lifted[:0]
+	pl.lifted = pl.lifted[:0]
 }
 
 // onNode is what a victim holds on a node.
@@ -246,19 +253,19 @@ func (p price) less(o price) bool {
 // planPod finds the node on which the pod gets room at the lowest price. Nodes
 // come in the order of their cheapest victims: it looks at no more of them than
 // may be cheaper than the best so far.
-func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (pl *planner) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	j := c.job
 	var best []onNode
 	var lowest price
 	weakest := standing{class: LP + 1} // below every job's
-	for len(s.byNode()) > 0 && !e.state.Node(s.nodes[0][0].node).Open() {
+	for len(s.byNode()) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // it stays closed for this pass
 	}
 	for _, at := range s.nodes {
 		if best != nil && !(price{claim: weakest}).plus(&s.victims[at[0].victim]).less(lowest) {
 			break
 		}
-		node := e.state.Node(at[0].node)
+		node := pl.state.Node(at[0].node)
 		if !node.Open() {
 			continue
 		}
@@ -269,7 +276,7 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
 			continue
 		}
-		cost, lifted, takes := price{claim: weakest}, 0, e.placer.Takes(u, at[0].node)
+		cost, lifted, takes := price{claim: weakest}, 0, pl.placer.Takes(u, at[0].node)
 		var used int
 		for used = 0; used < len(at) && !takes; used++ {
 			v := &s.victims[at[used].victim]
@@ -279,15 +286,15 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 			if cost = cost.plus(v); best != nil && !cost.less(lowest) {
 				break
 			}
-			e.lift(v)
+			pl.lift(v)
 			lifted++
-			takes = e.placer.Takes(u, at[0].node)
+			takes = pl.placer.Takes(u, at[0].node)
 		}
 		if lifted > 0 && takes {
 			best, lowest = at[:used], cost
 		}
-		e.state.Rollback(0)
-		e.dropLifted()
+		pl.state.Rollback(0)
+		pl.dropLifted()
 	}
 	if best == nil {
 		return nil, nil
@@ -296,36 +303,36 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 	for _, o := range best {
 		if v := &s.victims[o.victim]; v.there() {
 			gone = append(gone, *v)
-			e.lift(v)
+			pl.lift(v)
 		}
 	}
 	for k := 0; k < len(s.victims); k++ {
 		v, overrun := &s.victims[k], c.overrun()
-		if !overrun && !e.indebted(c, gone) {
+		if !overrun && !pl.indebted(c, gone) {
 			break
 		}
-		if v.there() && (overrun || e.paysFor(v, j)) && !slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod }) {
+		if v.there() && (overrun || pl.paysFor(v, j)) && !slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod }) {
 			gone = append(gone, *v)
-			e.lift(v)
+			pl.lift(v)
 		}
 	}
-	if c.overrun() || e.indebted(c, gone) {
+	if c.overrun() || pl.indebted(c, gone) {
 		return nil, nil
 	}
 	// A cheap victim may have been taken in vain, before one that makes room alone.
 	gone = whole(gone)
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
-		e.drop(&gone[k])
-		if rest := append(slices.Clone(gone[:k]), kept...); !e.placer.Takes(u, best[0].node) || c.overrun() || e.indebted(c, rest) {
-			e.lift(&gone[k])
+		pl.drop(&gone[k])
+		if rest := append(slices.Clone(gone[:k]), kept...); !pl.placer.Takes(u, best[0].node) || c.overrun() || pl.indebted(c, rest) {
+			pl.lift(&gone[k])
 			kept = append(kept, gone[k])
 		}
 	}
 	slices.Reverse(kept)
 	gone = kept
-	placed := e.placer.PodOn(u, best[0].node)
-	if len(placed) == 0 || !e.affords(j, placed, u.Room) {
+	placed := pl.placer.PodOn(u, best[0].node)
+	if len(placed) == 0 || !pl.affords(j, placed, u.Room) {
 		return nil, nil
 	}
 	return placed, gone
@@ -333,27 +340,27 @@ func (e *Engine) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, 
 
 // spareNeedless puts victims back that turn out not to be in the way, the most
 // costly first.
-func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed, gone []victim) []victim {
+func (pl *planner) spareNeedless(c claimant, u *place.Unit, placed []place.Placed, gone []victim) []victim {
 	j, pays := c.job, byQuota(gone)
 	for t := range u.Tasks {
 		if pods := u.Tasks[t].Pods; len(pods) > 0 { // the unit may have one task of several
-			u.Tasks[t].After = e.after(j, int(j.pods[pods[0]].task))
+			u.Tasks[t].After = pl.nominations.after(j, int(j.pods[pods[0]].task))
 		}
 	}
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
-			j.book(e.state.Pool(p.Alloc.Node).Model, gpu)
+			j.book(pl.state.Pool(p.Alloc.Node).Model, gpu)
 		}
 	}
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
-		if !e.putBack(j, u, placed, &gone[k], pays) {
+		if !pl.putBack(j, u, placed, &gone[k], pays) {
 			kept = append(kept, gone[k])
 		}
 	}
 	for _, p := range placed {
 		if gpu := p.Alloc.GPU(); gpu > 0 {
-			j.book(e.state.Pool(p.Alloc.Node).Model, -gpu)
+			j.book(pl.state.Pool(p.Alloc.Node).Model, -gpu)
 		}
 	}
 	slices.Reverse(kept)
@@ -362,8 +369,8 @@ func (e *Engine) spareNeedless(c claimant, u *place.Unit, placed []place.Placed,
 
 // giveReasons settles why the victims leave: for nominal quota only if the queue of the
 // job then uses no more than that. Before the places are known, nobody knows.
-func (e *Engine) giveReasons(c claimant, placed []place.Placed, gone []victim) {
-	if !c.within || e.affords(c.job, placed, c.queue.NominalRoom) {
+func (pl *planner) giveReasons(c claimant, placed []place.Placed, gone []victim) {
+	if !c.within || pl.affords(c.job, placed, c.queue.NominalRoom) {
 		return
 	}
 	for i := range gone {
@@ -376,17 +383,17 @@ func (e *Engine) giveReasons(c claimant, placed []place.Placed, gone []victim) {
 // putBack undoes a lift where nothing has taken the victim's place, the quotas
 // still hold and so do the affinities of what was placed. If the queue of the job
 // pays for what is taken by right of its quota, its nominal quota must hold too.
-func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim, pays bool) bool {
-	mark := e.state.Mark()
+func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim, pays bool) bool {
+	mark := pl.state.Mark()
 	ok, n := true, 0
 	for i := range v.pods {
 		p := &v.job.pods[i]
-		if !ok || e.state.DevicesTaken(&p.alloc) != "" || !e.state.HasBeside(&p.alloc) {
+		if !ok || pl.state.DevicesTaken(&p.alloc) != "" || !pl.state.HasBeside(&p.alloc) {
 			ok = false
 			break
 		}
-		e.state.Place(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc)
-		e.charge(v.job, p, 1)
+		pl.state.Place(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc)
+		pl.charge(v.job, p, 1)
 		n++
 	}
 	for t := range j.Tasks {
@@ -395,13 +402,13 @@ func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim
 		}
 	}
 	for i := range v.pods {
-		ok = ok && v.job.queue.Room(e.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
+		ok = ok && v.job.queue.Room(pl.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
 	}
 	for i := range placed {
 		a := &placed[i].Alloc
-		ok = ok && !(pays && a.GPU() > 0 && j.queue.NominalRoom(e.state.Pool(a.Node).Model) < 0)
+		ok = ok && !(pays && a.GPU() > 0 && j.queue.NominalRoom(pl.state.Pool(a.Node).Model) < 0)
 		if ok && v.job.labelled() {
-			ok = e.placer.Stands(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)
+			ok = pl.placer.Stands(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)
 		}
 	}
 	if ok {
@@ -410,12 +417,12 @@ func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim
 		}
 		return true
 	}
-	e.state.Rollback(mark)
+	pl.state.Rollback(mark)
 	for i := range v.pods {
 		if n == 0 {
 			break
 		}
-		e.charge(v.job, &v.job.pods[i], -1)
+		pl.charge(v.job, &v.job.pods[i], -1)
 		n--
 	}
 	return false
@@ -423,16 +430,16 @@ func (e *Engine) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim
 
 // affordsEvictions reports whether so many evictions stay within the budget of
 // the interval. A plan that is larger than the budget has an interval alone.
-func (e *Engine) affordsEvictions(n int, c claimant) bool {
-	p := &e.policy.Preempt
+func (pl *planner) affordsEvictions(n int, c claimant) bool {
+	p := &pl.policy.Preempt
 	if p.Budget == 0 || p.Interval == 0 {
 		return true
 	}
 	interval := int64(c.now / p.Interval)
-	if e.budget.interval != interval {
-		e.budget = budget{interval: interval}
+	if pl.budget.interval != interval {
+		pl.budget = budget{interval: interval}
 	}
-	if e.budget.spent > 0 && e.budget.spent+n > p.Budget {
+	if pl.budget.spent > 0 && pl.budget.spent+n > p.Budget {
 		c.later.more = min(c.later.more, Time(interval+1)*p.Interval)
 		return false
 	}

@@ -11,33 +11,33 @@ import (
 
 // planGang lifts victims, the cheapest first, until the gang can be placed. Where
 // room is lacking, those on closed nodes come last, and only for quota.
-func (e *Engine) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
-	if s.spent && !e.roomWith(u, s) {
+func (pl *planner) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	if s.spent && !pl.roomWith(u, s) {
 		return nil, nil
 	}
 	s.sort()
 	var gone []victim
 	step, next := 1, 1
 	fits := func() []place.Placed {
-		if e.indebted(c, gone) {
+		if pl.indebted(c, gone) {
 			return nil
 		}
-		placed := e.placeGang(c, u, gone)
-		if placed == nil && !c.overrun() && e.placer.MayFit(u) {
+		placed := pl.placeGang(c, u, gone)
+		if placed == nil && !c.overrun() && pl.placer.MayFit(u) {
 			step *= 2 // what fits by count does not fit in place: lift more at once
 			next = len(gone) + step
 		}
 		return placed
 	}
-	roomy := e.placer.MayFit(u)
+	roomy := pl.placer.MayFit(u)
 	for _, first := range [2]bool{true, false} {
 		for k := range s.victims {
 			v := &s.victims[k]
-			if !v.there() || (roomy || e.onOpenNode(v)) != first || !first && !c.overrun() {
+			if !v.there() || (roomy || pl.onOpenNode(v)) != first || !first && !c.overrun() {
 				continue
 			}
 			gone = append(gone, *v)
-			e.lift(v)
+			pl.lift(v)
 			if first && len(gone) < next {
 				continue
 			}
@@ -54,9 +54,9 @@ func (e *Engine) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed,
 
 // onOpenNode reports whether a pod of the victim is on a node that others may
 // use.
-func (e *Engine) onOpenNode(v *victim) bool {
+func (pl *planner) onOpenNode(v *victim) bool {
 	for i := range v.pods {
-		if e.state.Node(v.job.pods[i].alloc.Node).Open() {
+		if pl.state.Node(v.job.pods[i].alloc.Node).Open() {
 			return true
 		}
 	}
@@ -65,17 +65,17 @@ func (e *Engine) onOpenNode(v *victim) bool {
 
 // placeGang places the gang where it has room and quota, nil when nowhere; nominal quota,
 // when victims leave by right of that.
-func (e *Engine) placeGang(c claimant, u *place.Unit, gone []victim) []place.Placed {
+func (pl *planner) placeGang(c claimant, u *place.Unit, gone []victim) []place.Placed {
 	j := c.job
-	if c.overrun() || !e.placer.MayFit(u) {
+	if c.overrun() || !pl.placer.MayFit(u) {
 		return nil
 	}
-	mark := e.state.Mark()
-	if placed, ok := e.placer.Gang(u); ok {
-		if e.affords(j, placed, u.Room) && (!byQuota(gone) || e.affords(j, placed, j.queue.NominalRoom)) {
+	mark := pl.state.Mark()
+	if placed, ok := pl.placer.Gang(u); ok {
+		if pl.affords(j, placed, u.Room) && (!byQuota(gone) || pl.affords(j, placed, j.queue.NominalRoom)) {
 			return placed
 		}
-		e.state.Rollback(mark)
+		pl.state.Rollback(mark)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (e *Engine) placeGang(c claimant, u *place.Unit, gone []victim) []place.Pla
 // tried in the order in which they have room by count when victims leave, the
 // cheapest first; only victims there are lifted. O(victims + domains), and for
 // each domain that is tried its victims.
-func (e *Engine) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (pl *planner) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	j := c.job
 	least, need := cluster.MaxGPUs, 0 // devices of the smallest pod, pods
 	for t := range u.Tasks {
@@ -92,10 +92,10 @@ func (e *Engine) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Pla
 		need += len(u.Tasks[t].Pods)
 	}
 	if least == 0 {
-		return e.planGang(c, u, s)
+		return pl.planGang(c, u, s)
 	}
 	any := false
-	e.fillDomains(j, u, s, least, need, func(int32, int) bool {
+	pl.fillDomains(j, u, s, least, need, func(int32, int) bool {
 		any = true
 		return true
 	})
@@ -105,10 +105,10 @@ func (e *Engine) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Pla
 	s.sort()
 	var placed []place.Placed
 	var gone []victim
-	e.fillDomains(j, u, s, least, need, func(domain int32, last int) bool {
-		if placed, gone = e.planIn(domain, c, u, s, last); placed == nil {
-			e.state.Rollback(0)
-			e.dropLifted()
+	pl.fillDomains(j, u, s, least, need, func(domain int32, last int) bool {
+		if placed, gone = pl.planIn(domain, c, u, s, last); placed == nil {
+			pl.state.Rollback(0)
+			pl.dropLifted()
 		}
 		return placed != nil
 	})
@@ -119,8 +119,8 @@ func (e *Engine) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Pla
 // victims leave, in the order of the search, and calls enough for each domain
 // that comes to hold as many as are needed, with the last victim it took, until
 // that says to stop.
-func (e *Engine) fillDomains(j *job, u *place.Unit, s *search, devices, need int, enough func(domain int32, last int) bool) {
-	slots, done, free := e.slotsByDomain(j.class, u.Required, devices), map[int32]bool{}, map[cluster.NodeID]uint64{}
+func (pl *planner) fillDomains(j *job, u *place.Unit, s *search, devices, need int, enough func(domain int32, last int) bool) {
+	slots, done, free := pl.slotsByDomain(j.class, u.Required, devices), map[int32]bool{}, map[cluster.NodeID]uint64{}
 	for k := range s.victims {
 		v := &s.victims[k]
 		if !v.there() {
@@ -128,13 +128,13 @@ func (e *Engine) fillDomains(j *job, u *place.Unit, s *search, devices, need int
 		}
 		for i := range v.pods {
 			a := &v.job.pods[i].alloc
-			d := e.domainFor(j, u, a.Node)
+			d := pl.domainFor(j, u, a.Node)
 			if d < 0 || done[d] {
 				continue
 			}
 			before, ok := free[a.Node]
 			if !ok {
-				before = e.state.Node(a.Node).Whole
+				before = pl.state.Node(a.Node).Whole
 			}
 			free[a.Node] = before | a.GPUs
 			slots[d] += bits.OnesCount64(before|a.GPUs)/devices - bits.OnesCount64(before)/devices
@@ -150,9 +150,9 @@ func (e *Engine) fillDomains(j *job, u *place.Unit, s *search, devices, need int
 
 // domainFor returns the domain of a node, at the level that the gang requires, -1
 // when the gang cannot be there.
-func (e *Engine) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
-	d := e.state.Domain(id, u.Required)
-	if u.Joins && d != u.Home || j.class.pools&e.poolBit(id) == 0 || !e.state.Node(id).Open() {
+func (pl *planner) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
+	d := pl.state.Domain(id, u.Required)
+	if u.Joins && d != u.Home || j.class.pools&pl.poolBit(id) == 0 || !pl.state.Node(id).Open() {
 		return -1
 	}
 	return d
@@ -160,16 +160,16 @@ func (e *Engine) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
 
 // slotsByDomain returns how many pods of so many devices find room in the domains
 // of a level, by free devices.
-func (e *Engine) slotsByDomain(c *class, level, devices int) map[int32]int {
+func (pl *planner) slotsByDomain(c *class, level, devices int) map[int32]int {
 	slots := map[int32]int{}
-	for n, p := range e.state.Pools() {
+	for n, p := range pl.state.Pools() {
 		if c.pools>>(uint(n)%64)&1 == 0 {
 			continue
 		}
 		if level == cluster.NodeLevelNum {
 			for _, id := range p.Members() {
 				if id >= 0 {
-					slots[int32(id)] = e.state.Node(id).Free() / devices
+					slots[int32(id)] = pl.state.Node(id).Free() / devices
 				}
 			}
 			continue
@@ -184,7 +184,7 @@ func (e *Engine) slotsByDomain(c *class, level, devices int) map[int32]int {
 
 // planIn lifts the victims in a domain: those up to a last one, with which it has
 // room by count, and if the gang does not fit, the others too.
-func (e *Engine) planIn(domain int32, c claimant, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
+func (pl *planner) planIn(domain int32, c claimant, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
 	var gone []victim
 	for _, part := range [2][]victim{s.victims[:last+1], s.victims[last+1:]} {
 		for k := range part {
@@ -193,14 +193,14 @@ func (e *Engine) planIn(domain int32, c claimant, u *place.Unit, s *search, last
 				continue
 			}
 			for i := range v.pods {
-				if e.domainFor(c.job, u, v.job.pods[i].alloc.Node) == domain {
+				if pl.domainFor(c.job, u, v.job.pods[i].alloc.Node) == domain {
 					gone = append(gone, *v)
-					e.lift(v)
+					pl.lift(v)
 					break
 				}
 			}
 		}
-		if placed := e.placeGang(c, u, gone); placed != nil {
+		if placed := pl.placeGang(c, u, gone); placed != nil {
 			return placed, gone
 		}
 	}

@@ -41,20 +41,21 @@ func (e *Engine) evictFor(j candidate, now Time, head bool) bool {
 	if j.NeverPreempts {
 		return false
 	}
-	this, worth := e.again(j.job, now, head)
+	this, worth := e.planner.again(j.job, now, head)
 	if !worth {
 		return false
 	}
-	if !e.mayEvict(j, head) {
+	if !e.planner.mayEvict(j, head) {
 		if this.retry, this.settled = Never, Never; head {
 			*j.class.attempt(head) = &this // it is asked for in every pass
 		}
 		return false
 	}
-	e.cover()
+	e.covers.cover()
 	later := outlook{Never, Never}
-	for _, at := range e.turns(j) {
-		if e.planFor(e.prepareTurn(j.job, at), at, now, head, &later) {
+	for _, at := range e.planner.turns(j) {
+		if p := e.planner.planFor(e.prepareTurn(j.job, at), at, now, head, &later); p != nil {
+			e.nominations.nominate(p)
 			return true
 		}
 	}
@@ -89,8 +90,8 @@ var anyTurn = turn{task: -1}
 // pods of another job, since one may be within quota, or have victims, and another
 // not; on whichever model and then, where quotas may cover the job on one model only,
 // on each by itself.
-func (e *Engine) turns(j candidate) []turn {
-	out := e.turnList[:0]
+func (pl *planner) turns(j candidate) []turn {
+	out := pl.turnList[:0]
 	for t := range j.unit.Tasks {
 		if j.unit.Whole || len(j.unit.Tasks[t].Pods) > 0 {
 			at := turn{task: t}
@@ -112,38 +113,32 @@ func (e *Engine) turns(j candidate) []turn {
 			}
 		}
 	}
-	e.turnList = out
+	pl.turnList = out
 	return out
 }
 
-// planFor seeks a plan for a part of the job.
-func (e *Engine) planFor(j candidate, at turn, now Time, head bool, later *outlook) bool {
+// planFor returns a plan for a part of the job, nil when there is none.
+func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *outlook) *plan {
 	c := claimant{
 		candidate: j, turn: at, now: now, head: head, later: later,
-		within: e.wouldBeWithin(j), short: j.overrun(), owes: j.queue.Limited() && j.lacks(j.queue.NominalRoom),
+		within: pl.covers.wouldBeWithin(j), short: j.overrun(), owes: j.queue.Limited() && j.lacks(j.queue.NominalRoom),
 	}
-	if e.planFrom(c) {
-		return true
+	if p := pl.planFrom(c); p != nil {
+		return p
 	}
 	if c.within && j.queue.Limited() && (c.owes || len(j.class.accepts()) > 1) {
 		// It would be within quota on another model than the plan's, or its queue does
 		// not give up enough for it.
 		c.within = false
-		return e.planFrom(c)
+		return pl.planFrom(c)
 	}
-	return false
-}
-
-// retry asks for another pass at t, when more may be evicted than now.
-func (e *Engine) retry(t Time) {
-	e.retryAt = min(e.retryAt, t)
-	e.wake(t)
+	return nil
 }
 
 // mayTake says whether and why a pod of v may be evicted for j, by the rules at
 // the top of this file.
-func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) {
-	p := &e.policy.Preempt
+func (pl *planner) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) {
+	p := &pl.policy.Preempt
 	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue && j.GPUs() > 0 {
 		return QuotaReclaim, true
 	}
@@ -159,53 +154,21 @@ func (e *Engine) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) 
 	return 0, false
 }
 
-// helpHeads evicts backfilled pods for the first job that waits for a GPU model
-// when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
-// Table 1).
-func (e *Engine) helpHeads(now Time) {
-	if !e.policy.Preempt.Backfill {
-		return
-	}
-	for m := range e.stuck {
-		for len(e.stuck[m].items) > 0 && e.helpOne(e.stuck[m].items[0].head(), now) {
-		}
-	}
-	if e.ledger.Limited() {
-		for j := e.firstOverrun(); j != nil && e.helpOne(j, now); j = e.firstOverrun() {
-		}
-	}
-}
-
-// passes reports whether a job that starts now passes an earlier one that waits
-// for a GPU model of its own.
-func (e *Engine) passes(j *job) bool {
-	for _, m := range j.class.models {
-		if s := e.stuck[m].items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
-			return true
-		}
-	}
-	return false
-}
-
-func (e *Engine) helpOne(j *job, now Time) bool {
-	if due := cluster.Plus(j.since, e.policy.Queueing.HeadWait); now < due {
-		e.wake(due)
-		return false
-	}
-	if _, worth := e.again(j, now, true); !worth {
-		return false
-	}
-	e.compile(j.class)
-	return e.evictFor(e.prepare(j), now, true)
-}
-
-// firstOverrun returns the first job that waits for quota, nil without any.
-func (e *Engine) firstOverrun() *job {
-	var first *job
-	for _, c := range e.idle {
-		if c.state == classOverrun && (first == nil || c.head().key.before(&first.key)) {
-			first = c.head()
-		}
-	}
-	return first
+// planner looks for plans of evictions. It changes the state and the ledger for trials
+// only, which it takes back: what it finds is decided by [Engine.nominate].
+type planner struct {
+	*Engine
+	budget budget
+	// searches are the last ones, kept for alike jobs of one pass; spareSearches the
+	// memory of dropped ones.
+	searches, spareSearches []*search
+	// trial numbers the searches and counts. A node, a pod or a gang was part of it that
+	// has its number: visits has those of nodes.
+	trial  uint32
+	visits []uint32
+	lifted []liftedPod // of the plan under trial
+	// Scratch memory.
+	turnList []turn
+	ranks    []*ranked
+	tried    []cluster.NodeID
 }

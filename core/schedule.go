@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
 )
 
@@ -15,40 +16,40 @@ import (
 // it could use, so that a pass costs what has changed, not what waits.
 func (e *Engine) Decide(now Time) []Decision {
 	e.now, e.working = now, ""
-	e.out, e.places, e.wakeNext = e.out[:0], e.places[:0], Never
+	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
 	for _, d := range e.ending {
 		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs[d.Job].pods[p.Pod].state != podLeaving })
 		if len(d.Pods) > 0 {
 			e.out = append(e.out, d)
 		}
 	}
-	e.ending, e.evictions, e.plansMade = e.ending[:0], e.evictions[:0], 0
-	e.dropSearches()
+	e.ending, e.nominations.evictions, e.nominations.plansMade = e.ending[:0], e.nominations.evictions[:0], 0
+	e.planner.dropSearches()
 	if e.changes.nodes {
 		e.assignZone()
 		e.forgetShapes()
 	}
 	e.placer.Learn(e.policy.Placement[:])
-	if now >= e.retryAt {
-		e.retryAt = Never
+	if now >= e.wakes.retry {
+		e.wakes.retry = Never
 		e.changes.all()
 	}
 	e.resume(now)
-	e.stays()
-	e.fulfil(now)
+	e.nominations.stays()
+	e.nominations.fulfil(now)
 	e.reactivate()
 	e.changes.begin()
-	for again := true; again; again = e.pushedOut(now) || e.recall(now) {
+	for again := true; again; again = e.pushedOut(now) || e.nominations.recall(now) {
 		if e.policy.Queueing.Mode == StrictFIFO {
 			e.passStrict(now)
 		} else {
 			e.pass(now)
 		}
 	}
-	e.wake(e.retryAt)
-	if e.wakeNext < e.wakeAt {
-		e.wakeAt = e.wakeNext
-		e.out = append(e.out, Decision{Op: Wake, At: e.wakeAt})
+	e.wake(e.wakes.retry)
+	if e.wakes.next < e.wakes.pending {
+		e.wakes.pending = e.wakes.next
+		e.out = append(e.out, Decision{Op: Wake, At: e.wakes.pending})
 	}
 	e.working = ""
 	return e.out
@@ -58,23 +59,23 @@ func (e *Engine) Decide(now Time) []Decision {
 // were tried last, as what started since has taken the quota that covered others. It
 // reports whether there are any. That comes to an end: see preempt.go.
 func (e *Engine) pushedOut(now Time) bool {
-	if len(e.idle) == 0 || len(e.out) == 0 || !e.ledger.Limited() || !e.evicts() {
+	if len(e.waiting.idle) == 0 || len(e.out) == 0 || !e.ledger.Limited() || !e.evicts() {
 		return false
 	}
-	if e.cover(); e.covers.lost == e.covers.seen {
+	if e.covers.cover(); e.covers.lost == e.covers.seen {
 		return false
 	}
 	e.covers.seen = e.covers.lost
 	some := false
-	for i := len(e.idle) - 1; i >= 0; i-- {
-		c := e.idle[i]
+	for i := len(e.waiting.idle) - 1; i >= 0; i-- {
+		c := e.waiting.idle[i]
 		if c.state != classStuck && c.state != classOverrun {
 			continue
 		}
 		e.compile(c)
 		j := e.prepare(c.head())
-		if _, worth := e.again(j.job, now, false); worth && e.mayEvict(j, false) {
-			e.setClass(c, classActive)
+		if _, worth := e.planner.again(j.job, now, false); worth && e.planner.mayEvict(j, false) {
+			e.waiting.setClass(c, classActive)
 			some = true
 		}
 	}
@@ -84,22 +85,35 @@ func (e *Engine) pushedOut(now Time) bool {
 // evicts reports whether jobs evict others, so that it matters what quota covers.
 func (e *Engine) evicts() bool { return e.policy.Preempt.Priority || e.policy.Preempt.Reclaim }
 
+// wakes is when the driver is asked to call again, without an event.
+type wakes struct {
+	pending Time // the Wake that was asked for, Never when there is none
+	next    Time // the one that the current pass asks for
+	retry   Time // when more may be evicted than at the last pass
+}
+
 // wake asks for a Tick at t.
 func (e *Engine) wake(t Time) {
 	if t > e.now {
-		e.wakeNext = min(e.wakeNext, t)
+		e.wakes.next = min(e.wakes.next, t)
 	}
+}
+
+// retry asks for another pass at t, when more may be evicted than now.
+func (e *Engine) retry(t Time) {
+	e.wakes.retry = min(e.wakes.retry, t)
+	e.wake(t)
 }
 
 // resume queues the jobs whose pause is over.
 func (e *Engine) resume(now Time) {
-	for len(e.paused.items) > 0 {
-		j := e.paused.items[0]
+	for len(e.waiting.paused.items) > 0 {
+		j := e.waiting.paused.items[0]
 		if j.notBefore > now {
 			e.wake(j.notBefore)
 			return
 		}
-		e.paused.remove(j, 0)
+		e.waiting.paused.remove(j, 0)
 		e.enqueue(j, now)
 	}
 }
@@ -107,28 +121,28 @@ func (e *Engine) resume(now Time) {
 // reactivate files the classes to be tried for which something was freed.
 func (e *Engine) reactivate() {
 	if e.changes.quota && e.ledger.Limited() || e.changes.nodes {
-		for i := len(e.idle) - 1; i >= 0; i-- {
-			e.reactivateOne(e.idle[i])
+		for i := len(e.waiting.idle) - 1; i >= 0; i-- {
+			e.reactivateOne(e.waiting.idle[i])
 		}
 		return
 	}
 	if e.changes.pools == 0 {
 		return
 	}
-	e.woken = e.woken[:0]
-	for m := range e.stuck {
-		if len(e.stuck[m].items) > 0 && e.freedOn(m) {
-			e.woken = append(e.woken, e.stuck[m].items...)
+	e.waiting.woken = e.waiting.woken[:0]
+	for m := range e.waiting.stuck {
+		if len(e.waiting.stuck[m].items) > 0 && e.freedOn(m) {
+			e.waiting.woken = append(e.waiting.woken, e.waiting.stuck[m].items...)
 		}
 	}
-	for _, c := range e.woken {
+	for _, c := range e.waiting.woken {
 		e.reactivateOne(c)
 	}
 }
 
 // freedOn reports whether something was freed on nodes of a model.
 func (e *Engine) freedOn(model int) bool {
-	for p, m := range e.poolModels() {
+	for p, m := range e.runs.poolModels() {
 		if m == model && e.changes.pools>>(uint(p)%64)&1 == 1 {
 			return true
 		}
@@ -144,17 +158,17 @@ func (e *Engine) reactivateOne(c *class) {
 		switch {
 		case e.changes.less && !c.possible, // an empty cluster may not hold it any more
 			(e.changes.nodes || c.pools&e.changes.pools != 0 || c.short && e.changes.quota) && e.mayStart(c):
-			e.setClass(c, classActive)
+			e.waiting.setClass(c, classActive)
 		case e.changes.nodes:
-			e.setClass(c, classStuck) // it may use other models now
+			e.waiting.setClass(c, classStuck) // it may use other models now
 		}
 	case classOverrun:
 		if e.changes.quota || e.changes.nodes {
-			e.setClass(c, classActive)
+			e.waiting.setClass(c, classActive)
 		}
 	case classRejected:
 		if e.changes.nodes {
-			e.setClass(c, classActive)
+			e.waiting.setClass(c, classActive)
 		}
 	}
 }
@@ -164,7 +178,7 @@ func (e *Engine) reactivateOne(c *class) {
 func (e *Engine) mayStart(c *class) bool {
 	e.compile(c)
 	j := e.prepare(c.head())
-	return e.placer.MayFit(j.unit) || e.mayEvict(j, false)
+	return e.placer.MayFit(j.unit) || e.planner.mayEvict(j, false)
 }
 
 // pass lets every job that fits start, in order (BestEffortFIFO, Backfill), those
@@ -174,8 +188,8 @@ func (e *Engine) mayStart(c *class) bool {
 // would only be evicted next.
 func (e *Engine) pass(now Time) {
 	helped := e.policy.Queueing.Mode != Backfill
-	for len(e.active.items)+len(e.borrowers.items) > 0 {
-		c, within := e.nextOf(&e.active)
+	for len(e.waiting.active.items)+len(e.waiting.borrowers.items) > 0 {
+		c, within := e.nextOf(&e.waiting.active)
 		if e.compile(c); !helped && e.passes(c.head()) {
 			helped = true
 			e.helpHeads(now)
@@ -193,16 +207,16 @@ func (e *Engine) pass(now Time) {
 // nominal quota all others. Jobs without quota wait in their own queue and hold
 // nobody up (Kant §3.2.2).
 func (e *Engine) passStrict(now Time) {
-	for len(e.ready.items)+len(e.borrowers.items) > 0 {
-		c, within := e.nextOf(&e.ready)
+	for len(e.waiting.ready.items)+len(e.waiting.borrowers.items) > 0 {
+		c, within := e.nextOf(&e.waiting.ready)
 		if c.state == classStuck && !e.outOfQuota(c) || !e.try(c, c.head(), now, within) && c.state == classStuck {
 			break
 		}
 	}
-	for len(e.borrowers.items) > 0 {
-		c := e.borrowers.items[0]
-		e.borrowers.remove(c, 0)
-		e.ready.push(c)
+	for len(e.waiting.borrowers.items) > 0 {
+		c := e.waiting.borrowers.items[0]
+		e.waiting.borrowers.remove(c, 0)
+		e.waiting.ready.push(c)
 	}
 }
 
@@ -222,17 +236,17 @@ func (e *Engine) nextOf(h *heap[*class]) (c *class, within bool) {
 		if !e.borrows(c.head()) {
 			return c, true
 		}
-		e.postpone(c)
+		e.waiting.postpone(c)
 	}
-	return e.borrowers.items[0], false
+	return e.waiting.borrowers.items[0], false
 }
 
 // postpone puts a class off until those that would be within nominal quota have
 // been tried.
-func (e *Engine) postpone(c *class) {
-	e.active.remove(c, c.at[0])
-	e.ready.remove(c, c.at[1])
-	e.borrowers.push(c)
+func (w *waiting) postpone(c *class) {
+	w.active.remove(c, c.at[0])
+	w.ready.remove(c, c.at[1])
+	w.borrowers.push(c)
 }
 
 // borrows reports whether a waiting job (one pod of it when it starts pod by pod)
@@ -256,7 +270,7 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		if e.evictFor(w, now, false) {
 			return true
 		}
-		e.setClass(c, classOverrun)
+		e.waiting.setClass(c, classOverrun)
 		return false
 	}
 	if within && j.queue.Limited() {
@@ -268,7 +282,7 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 		// StrictFIFO no later job passes one that is within, on another model or with other
 		// pods: it keeps its turn.
 		if e.policy.Queueing.Mode != StrictFIFO {
-			e.postpone(c)
+			e.waiting.postpone(c)
 			return false
 		}
 		w = e.prepare(j)
@@ -290,14 +304,14 @@ func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
 	if e.evictFor(w, now, false) {
 		return true
 	}
-	e.setClass(c, classStuck)
+	e.waiting.setClass(c, classStuck)
 	return false
 }
 
 // reject says of all jobs of a class that no cluster of these nodes holds them. One of
 // which pods run, or have, waits for the rest: it was no mistake to submit it.
 func (e *Engine) reject(c *class) {
-	e.setClass(c, classRejected)
+	e.waiting.setClass(c, classRejected)
 	jobs := slices.Clone(c.jobs.items)
 	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.key.seq, b.key.seq) })
 	for _, j := range jobs {
@@ -312,7 +326,7 @@ func (e *Engine) reject(c *class) {
 // classes without jobs, which may not come back: it grows with the cluster. What
 // fitted the nodes may no longer do so.
 func (e *Engine) forgetShapes() {
-	for _, c := range e.classes {
+	for _, c := range e.waiting.classes {
 		c.possible = c.possible && !e.changes.less
 		if len(c.jobs.items) == 0 {
 			c.shapes = nil
@@ -331,7 +345,7 @@ func (e *Engine) compile(c *class) {
 	for t := range j.Tasks {
 		c.shapes = append(c.shapes, e.placer.Shape(e.request(j, t)))
 	}
-	for i, m := range e.poolModels() {
+	for i, m := range e.runs.poolModels() {
 		for _, sh := range c.shapes {
 			if sh.Accepts(e.state.Pools()[i]) {
 				c.pools |= 1 << (uint(i) % 64)
@@ -357,10 +371,10 @@ func (e *Engine) prepareTurn(j *job, at turn) candidate {
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
 	}
 	terms := e.constrained(j)
-	if terms && len(e.filling)+len(e.going) > 0 {
-		u.Absent = e.absent(j)
+	if terms && len(e.nominations.filling)+len(e.nominations.going) > 0 {
+		u.Absent = e.nominations.absent(j)
 	}
-	u.Left = e.leftBy(j)
+	u.Left = e.nominations.leftBy(j)
 	u.Required = e.level(j.Topology.Required)
 	u.Home, u.Joins = e.home(j)
 	if j.Gang {
@@ -470,4 +484,55 @@ func (e *Engine) level(name string) int {
 		return -1
 	}
 	return l
+}
+
+// helpHeads evicts backfilled pods for the first job that waits for a GPU model
+// when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
+// Table 1).
+func (e *Engine) helpHeads(now Time) {
+	if !e.policy.Preempt.Backfill {
+		return
+	}
+	for m := range e.waiting.stuck {
+		for len(e.waiting.stuck[m].items) > 0 && e.helpOne(e.waiting.stuck[m].items[0].head(), now) {
+		}
+	}
+	if e.ledger.Limited() {
+		for j := e.waiting.firstOverrun(); j != nil && e.helpOne(j, now); j = e.waiting.firstOverrun() {
+		}
+	}
+}
+
+// passes reports whether a job that starts now passes an earlier one that waits
+// for a GPU model of its own.
+func (e *Engine) passes(j *job) bool {
+	for _, m := range j.class.models {
+		if s := e.waiting.stuckOn(m).items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) helpOne(j *job, now Time) bool {
+	if due := cluster.Plus(j.since, e.policy.Queueing.HeadWait); now < due {
+		e.wake(due)
+		return false
+	}
+	if _, worth := e.planner.again(j, now, true); !worth {
+		return false
+	}
+	e.compile(j.class)
+	return e.evictFor(e.prepare(j), now, true)
+}
+
+// firstOverrun returns the first job that waits for quota, nil without any.
+func (w *waiting) firstOverrun() *job {
+	var first *job
+	for _, c := range w.idle {
+		if c.state == classOverrun && (first == nil || c.head().key.before(&first.key)) {
+			first = c.head()
+		}
+	}
+	return first
 }

@@ -30,7 +30,7 @@ func (e *Engine) start(j *job, u *place.Unit, now Time) int {
 			return -1
 		}
 	}
-	if j.labelled() && !e.upheld() {
+	if j.labelled() && !e.nominations.upheld() {
 		e.state.Rollback(0)
 		return 0
 	}
@@ -120,9 +120,9 @@ func (e *Engine) appeared(j *job) {
 // tryAgain lets those try again that found no room, or nobody to evict for quota, and
 // have an affinity that matters.
 func (e *Engine) tryAgain(matters func(Term) bool) {
-	for i := len(e.idle) - 1; i >= 0; i-- {
-		if c := e.idle[i]; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
-			e.setClass(c, classActive)
+	for i := len(e.waiting.idle) - 1; i >= 0; i-- {
+		if c := e.waiting.idle[i]; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
+			e.waiting.setClass(c, classActive)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (e *Engine) setBackfilled(j *job, backfilled bool) {
 	}
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
-			e.loads[e.modelOn(p.alloc.Node)].bypassed += by * e.gpuOf(j, p)
+			e.runs.loads[e.runs.modelOn(p.alloc.Node)].bypassed += by * e.gpuOf(j, p)
 		}
 	}
 }
@@ -151,12 +151,12 @@ func (e *Engine) setBackfilled(j *job, backfilled bool) {
 func (e *Engine) bound(j *job, p *pod, since Time) {
 	j.set(p, podRunning)
 	p.started = since
-	e.dropSearches()
+	e.planner.dropSearches()
 	e.charge(j, p, 1)
 	if j.count[podRunning] == 1 {
 		j.started, j.saved = since, since
-		j.run = len(e.running)
-		e.running = append(e.running, j)
+		j.run = len(e.runs.jobs)
+		e.runs.jobs = append(e.runs.jobs, j)
 	}
 	e.count(j, p, 1)
 }
@@ -165,9 +165,9 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 func (e *Engine) stopped(j *job, p *pod) {
 	e.count(j, p, -1)
 	if j.count[podRunning] == 0 {
-		last := e.running[len(e.running)-1]
-		e.running[j.run], last.run = last, j.run
-		e.running = e.running[:len(e.running)-1]
+		last := e.runs.jobs[len(e.runs.jobs)-1]
+		e.runs.jobs[j.run], last.run = last, j.run
+		e.runs.jobs = e.runs.jobs[:len(e.runs.jobs)-1]
 		j.run = -1
 		e.unplaced(j)
 	}

@@ -44,9 +44,9 @@ func (v *victim) pods(yield func(int) bool) {
 
 // paysFor reports whether evicting the victim gives back quota that the job counts
 // against.
-func (e *Engine) paysFor(v *victim, j *job) bool {
+func (pl *planner) paysFor(v *victim, j *job) bool {
 	for i := range v.pods {
-		if e.shareQuota(j, v.job, &v.job.pods[i]) {
+		if pl.shareQuota(j, v.job, &v.job.pods[i]) {
 			return true
 		}
 	}
@@ -90,8 +90,8 @@ func lastIf(a, b bool) int {
 
 // shareQuota reports whether a pod of v counts against nominal quota that the job
 // counts against too.
-func (e *Engine) shareQuota(j, v *job, p *pod) bool {
-	return v.queue == j.queue || slices.ContainsFunc(v.queue.Governing(e.state.Pool(p.alloc.Node).Model), func(m string) bool {
+func (pl *planner) shareQuota(j, v *job, p *pod) bool {
+	return v.queue == j.queue || slices.ContainsFunc(v.queue.Governing(pl.state.Pool(p.alloc.Node).Model), func(m string) bool {
 		o := j.queue.Owner(m)
 		return o != nil && o == v.queue.Owner(m)
 	})
@@ -116,7 +116,7 @@ type claimant struct {
 
 // indebted reports whether victims leave by right of the job's quota, while its
 // queue, less what a trial has lifted, would use more than that.
-func (e *Engine) indebted(c claimant, gone []victim) bool {
+func (pl *planner) indebted(c claimant, gone []victim) bool {
 	return c.owes && byQuota(gone) && c.lacks(c.queue.NominalRoom)
 }
 
@@ -164,51 +164,54 @@ const maxSearches = 8
 
 // dropSearches forgets what was found: more may be evicted than then, or under
 // other rules.
-func (e *Engine) dropSearches() {
-	e.spareSearches = append(e.spareSearches, e.searches...)
-	e.searches = e.searches[:0]
+func (pl *planner) dropSearches() {
+	pl.spareSearches = append(pl.spareSearches, pl.searches...)
+	pl.searches = pl.searches[:0]
 }
 
 // newSearch returns a search without victims, in the memory of a dropped one if
 // there is one.
-func (e *Engine) newSearch(of searchOf) *search {
+func (pl *planner) newSearch(of searchOf) *search {
 	s := &search{}
-	if k := len(e.spareSearches); k > 0 {
-		s = e.spareSearches[k-1]
-		e.spareSearches = e.spareSearches[:k-1]
+	if k := len(pl.spareSearches); k > 0 {
+		s = pl.spareSearches[k-1]
+		pl.spareSearches = pl.spareSearches[:k-1]
 	}
 	*s = search{of: of, all: true, victims: s.victims[:0], at: s.at[:0], groups: s.groups[:0]}
 	return s
 }
 
-// planFrom makes a plan from the victims of an earlier search for alike jobs,
+// planFrom returns a plan made from the victims of an earlier search for alike jobs,
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
 // does not grow with the cluster.
-func (e *Engine) planFrom(c claimant) bool {
+func (pl *planner) planFrom(c claimant) *plan {
 	of := searchOf{c.class, c.key.standing, c.within, c.short, c.owes, c.turn}
-	s := e.kept(of, &c)
-	if s != nil && e.plan(c, s) {
-		return true
+	s := pl.kept(of, &c)
+	if s != nil {
+		if p := pl.plan(c, s); p != nil {
+			return p
+		}
 	}
-	c.candidate = e.prepareTurn(c.job, c.turn)
+	c.candidate = pl.prepareTurn(c.job, c.turn)
 	// The first job and one that lacks quota take the cheapest of all, a gang for
 	// one domain looks there.
 	some := !c.head && !c.short && c.unit.Required < 0
 	if some && (s == nil || !s.all) {
-		if s = e.find(c, of, false); e.plan(c, s) {
-			return true
+		s = pl.find(c, of, false)
+		if p := pl.plan(c, s); p != nil {
+			return p
 		}
 	}
 	if s == nil || !s.all {
-		return e.plan(c, e.find(c, of, true))
+		return pl.plan(c, pl.find(c, of, true))
 	}
-	return false
+	return nil
 }
 
 // kept returns an earlier search for alike jobs, nil when there is none. What the
 // first job may evict depends on when it came: it has none.
-func (e *Engine) kept(of searchOf, c *claimant) *search {
-	for _, s := range e.searches {
+func (pl *planner) kept(of searchOf, c *claimant) *search {
+	for _, s := range pl.searches {
 		if s.of == of && !c.head {
 			c.later.note(s.due)
 			return s
@@ -218,12 +221,12 @@ func (e *Engine) kept(of searchOf, c *claimant) *search {
 }
 
 // keep keeps a search for the jobs to come.
-func (e *Engine) keep(s *search) {
-	e.searches = slices.DeleteFunc(e.searches, func(o *search) bool { return o.of == s.of })
-	if len(e.searches) == maxSearches {
-		e.dropSearches()
+func (pl *planner) keep(s *search) {
+	pl.searches = slices.DeleteFunc(pl.searches, func(o *search) bool { return o.of == s.of })
+	if len(pl.searches) == maxSearches {
+		pl.dropSearches()
 	}
-	e.searches = append(e.searches, s)
+	pl.searches = append(pl.searches, s)
 }
 
 // Nodes are looked at until, all that may be evicted on them gone, the job would
@@ -235,69 +238,69 @@ const (
 
 // find finds what may be evicted for the job, on all nodes or on some. The
 // search has no victims if all that were found would not make room.
-func (e *Engine) find(c claimant, of searchOf, all bool) *search {
-	s := e.newSearch(of)
+func (pl *planner) find(c claimant, of searchOf, all bool) *search {
+	s := pl.newSearch(of)
 	s.some = !all
 	s.due = Never
-	e.trial++
+	pl.trial++
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
-	for _, r := range e.fallible(c) {
+	for _, r := range pl.fallible(c) {
 		from := r.next
 		for i := range r.pods {
 			if enough <= 0 && !all {
 				s.all, r.next = false, (from+i)%len(r.pods)
 				break
 			}
-			if id := r.pods[(from+i)%len(r.pods)].alloc.Node; !e.visited(id) {
-				enough -= e.addVictims(s, c, id) / max(devices, 1)
+			if id := r.pods[(from+i)%len(r.pods)].alloc.Node; !pl.visited(id) {
+				enough -= pl.addVictims(s, c, id) / max(devices, 1)
 			}
 		}
 	}
 	c.later.note(s.due)
-	if s.all && c.unit.Required < 0 && !e.roomWith(c.unit, s) {
+	if s.all && c.unit.Required < 0 && !pl.roomWith(c.unit, s) {
 		s.victims = s.victims[:0]
 	}
 	if !c.head {
-		e.keep(s)
+		pl.keep(s)
 	}
 	return s
 }
 
 // fallible returns the pods that may have to make room for the job, by standing
 // and GPU model: the weakest first, on whichever model.
-func (e *Engine) fallible(c claimant) []*ranked {
-	out := e.ranks[:0]
-	terms := e.constrained(c.job)
-	for m := range e.loads {
+func (pl *planner) fallible(c claimant) []*ranked {
+	out := pl.ranks[:0]
+	terms := pl.constrained(c.job)
+	for m := range pl.runs.loads {
 		if !c.short && !terms && !slices.Contains(c.class.models, m) {
 			continue
 		}
-		for k := range e.loads[m].evictable {
-			if r := &e.loads[m].evictable[k]; e.mayFall(c, r.standing) {
+		for k := range pl.runs.loads[m].evictable {
+			if r := &pl.runs.loads[m].evictable[k]; pl.mayFall(c, r.standing) {
 				out = append(out, r)
 			}
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *ranked) int { return b.rank(a.standing) })
-	e.ranks = out
+	pl.ranks = out
 	return out
 }
 
 // visited reports whether the current trial has been at a node, and notes that
 // it has.
-func (e *Engine) visited(id cluster.NodeID) bool {
-	for len(e.visits) <= int(id) {
-		e.visits = append(e.visits, 0)
+func (pl *planner) visited(id cluster.NodeID) bool {
+	for len(pl.visits) <= int(id) {
+		pl.visits = append(pl.visits, 0)
 	}
-	been := e.visits[id] == e.trial
-	e.visits[id] = e.trial
+	been := pl.visits[id] == pl.trial
+	pl.visits[id] = pl.trial
 	return been
 }
 
 // mayFall reports whether jobs of a standing may have to make room for the job.
-func (e *Engine) mayFall(c claimant, s standing) bool {
-	p := &e.policy.Preempt
+func (pl *planner) mayFall(c claimant, s standing) bool {
+	p := &pl.policy.Preempt
 	reclaim := p.Reclaim && c.within && c.queue.Limited()
 	rank := c.key.rank(s)
 	return s.class >= c.Class && s != unevictable && (reclaim || rank < 0 || rank == 0 && c.head)
@@ -308,20 +311,20 @@ var unevictable = standing{class: 255}
 
 // addVictims adds what may be evicted on a node, and returns how many devices
 // would then be free there.
-func (e *Engine) addVictims(s *search, c claimant, id cluster.NodeID) int {
-	n := e.state.Node(id)
+func (pl *planner) addVictims(s *search, c claimant, id cluster.NodeID) int {
+	n := pl.state.Node(id)
 	devices := n.Whole
 	for h := range n.Pods {
 		o := h.Owner
-		if !e.mayFall(c, e.stands[o.Job]) {
+		if !pl.mayFall(c, pl.stands[o.Job]) {
 			continue // without a look at the job: most are such
 		}
-		v := e.slots[o.Job]
+		v := pl.slots[o.Job]
 		p := &v.pods[o.Pod]
 		if v == c.job || p.state != podRunning {
 			continue
 		}
-		if e.addVictim(s, c, v, int(o.Pod)) {
+		if pl.addVictim(s, c, v, int(o.Pod)) {
 			devices |= p.alloc.GPUs
 		}
 	}
@@ -330,21 +333,21 @@ func (e *Engine) addVictims(s *search, c claimant, id cluster.NodeID) int {
 
 // addVictim adds a pod, if it may be evicted and that is of use, or its gang. Pods
 // that a gang would stand without are added one by one, beside the gang.
-func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
+func (pl *planner) addVictim(s *search, c claimant, v *job, pod int) bool {
 	p := &v.pods[pod]
-	if !e.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
+	if !pl.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
 		return false // a gang for which others leave stays until its rest has started
 	}
 	if v.Gang {
-		if v.trial != e.trial {
-			v.trial, v.goes = e.trial, e.addGang(s, c, v)
+		if v.trial != pl.trial {
+			v.trial, v.goes = pl.trial, pl.addGang(s, c, v)
 		}
 		if !p.extra {
 			return v.goes
 		}
 	}
-	x, ok := e.victim(c, v, pod, p)
-	if !ok || !e.settled(s, v, p.started, c.now) {
+	x, ok := pl.victim(c, v, pod, p)
+	if !ok || !pl.settled(s, v, p.started, c.now) {
 		return v.Gang && v.goes
 	}
 	x.cost = v.lost(c.now, pod)
@@ -353,16 +356,16 @@ func (e *Engine) addVictim(s *search, c claimant, v *job, pod int) bool {
 
 // victim describes a pod as a victim, or as number -1 its gang, and reports whether
 // it may be evicted as far as claims go. Its cost is left open.
-func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
-	within := !e.ledger.Limited() || p.within
-	reason, ok := e.mayTake(c.job, v, c.within, within, c.head)
+func (pl *planner) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
+	within := !pl.ledger.Limited() || p.within
+	reason, ok := pl.mayTake(c.job, v, c.within, within, c.head)
 	x := victim{job: v, pod: pod, reason: reason, otherwise: reason}
-	if shared := ok && e.ledger.Limited() && e.shareQuota(c.job, v, p); ok && e.ledger.Limited() && (!shared || reason == QuotaReclaim) {
-		other, anyway := e.mayTake(c.job, v, false, within, c.head)
+	if shared := ok && pl.ledger.Limited() && pl.shareQuota(c.job, v, p); ok && pl.ledger.Limited() && (!shared || reason == QuotaReclaim) {
+		other, anyway := pl.mayTake(c.job, v, false, within, c.head)
 		switch x.byQuota = !anyway; {
 		case within && !shared:
 			x.spared = foreign
-		case !shared && e.covers.holdsPart(v, pod):
+		case !shared && pl.covers.holdsPart(v, pod):
 			x.spared = partly
 		case v.shielded:
 			x.spared = shielded
@@ -375,16 +378,16 @@ func (e *Engine) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 }
 
 // addGang adds a gang as a whole, if it may be evicted, and reports that.
-func (e *Engine) addGang(s *search, c claimant, v *job) bool {
-	if !e.ledger.Limited() {
+func (pl *planner) addGang(s *search, c claimant, v *job) bool {
+	if !pl.ledger.Limited() {
 		v.markExtra() // else this is up to date
 	}
 	least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !p.extra })
 	if least < 0 {
 		return false
 	}
-	x, ok := e.victim(c, v, -1, &v.pods[least])
-	if !ok || !e.settled(s, v, v.started, c.now) {
+	x, ok := pl.victim(c, v, -1, &v.pods[least])
+	if !ok || !pl.settled(s, v, v.started, c.now) {
 		return false
 	}
 	x.cost = v.lost(c.now, -1)
@@ -423,12 +426,12 @@ func whole(gone []victim) []victim {
 
 // settled reports whether what started then of a job has run for long enough; if
 // not, the search notes when it will have.
-func (e *Engine) settled(s *search, j *job, started, now Time) bool {
+func (pl *planner) settled(s *search, j *job, started, now Time) bool {
 	least := j.MinRuntime
-	if longest := e.policy.Preempt.MaxMinRuntime; j.exposed && longest > 0 {
+	if longest := pl.policy.Preempt.MaxMinRuntime; j.exposed && longest > 0 {
 		least = min(least, longest)
 	}
-	due := cluster.Plus(started, max(e.policy.Preempt.MinRuntime, least))
+	due := cluster.Plus(started, max(pl.policy.Preempt.MinRuntime, least))
 	if now < due {
 		s.due = min(s.due, due)
 	}
@@ -437,15 +440,15 @@ func (e *Engine) settled(s *search, j *job, started, now Time) bool {
 
 // useful reports whether evicting a pod of v could help j: it frees GPUs that j
 // can use, is in the way of an affinity of j, or frees quota that j lacks.
-func (e *Engine) useful(j, v *job, p *pod, overrun bool) bool {
-	if j.class.pools&e.poolBit(p.alloc.Node) != 0 || j.meets(&v.Tasks[p.task]) {
+func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
+	if j.class.pools&pl.poolBit(p.alloc.Node) != 0 || j.meets(&v.Tasks[p.task]) {
 		return true
 	}
 	if !overrun {
 		return false
 	}
 	// On nodes that j may not use, it holds quota of the same accounts.
-	accounts := v.queue.Governing(e.state.Pool(p.alloc.Node).Model)
+	accounts := v.queue.Governing(pl.state.Pool(p.alloc.Node).Model)
 	return slices.ContainsFunc(j.class.shapes, func(sh *place.Shape) bool {
 		return slices.ContainsFunc(sh.Models(), func(m string) bool {
 			return slices.ContainsFunc(j.queue.Governing(m), func(a string) bool { return slices.Contains(accounts, a) })
