@@ -39,6 +39,7 @@ type Engine struct {
 	// working is the job that the call under way is about, as far as it is one.
 	working string
 
+	units       units
 	waiting     waiting
 	runs        runs
 	nominations nominations
@@ -52,10 +53,6 @@ type Engine struct {
 	ending []Decision // requeues that the next Decide returns
 	out    []Decision // of the pass
 	places []Placement
-	// Scratch memory of prepare.
-	unit  place.Unit
-	tasks []place.Task
-	iota  []int32
 }
 
 // New returns an engine that knows no nodes, queues or jobs.
@@ -75,7 +72,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.covers = coverage{Engine: e, stale: true}
-	e.planner.Engine = e
+	e.planner.Engine, e.units.Engine = e, e
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
 	}

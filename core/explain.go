@@ -145,8 +145,8 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 	case j.class == nil:
 		return MemberLost, j.missing()
 	}
-	q.e.compile(j.class)
-	w := q.e.prepare(j)
+	q.e.units.compile(j.class)
+	w := q.e.units.prepare(j)
 	u := w.unit
 	if !j.class.possible {
 		if s := q.e.placer.TooLarge(u); s.Lack != place.NoLack {

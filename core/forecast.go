@@ -188,8 +188,8 @@ func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 // start starts what it can of a job at t, and reports whether that is all. strict is set
 // when nobody may pass it.
 func (f *forecaster) start(j *job, t Time, strict *bool) bool {
-	f.compile(j.class)
-	w := f.prepare(j)
+	f.units.compile(j.class)
+	w := f.units.prepare(j)
 	u := w.unit
 	if w.overrun() {
 		return false

@@ -222,8 +222,10 @@ func (ns *nominations) goes(j *job) {
 	}
 }
 
-// stays forgets the jobs of which all pods that were told to leave have.
-func (ns *nominations) stays() {
+// begin forgets, before a pass, the jobs of which all pods that were told to leave have,
+// and what the last pass decided.
+func (ns *nominations) begin() {
+	ns.evictions, ns.plansMade = ns.evictions[:0], 0
 	ns.going = slices.DeleteFunc(ns.going, func(j *job) bool { return j.count[podLeaving] == 0 })
 }
 

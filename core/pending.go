@@ -1,9 +1,7 @@
 package core
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
@@ -99,55 +97,6 @@ type classID struct {
 	more string
 }
 
-// classOf returns what decides where and whether the job's waiting pods start.
-func (e *Engine) classOf(j *job) classID {
-	id := classID{strategy: e.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
-	if j.queue.Limited() {
-		id.queue, id.pinned = j.queue, j.pinned
-	}
-	left := e.nominations.leftBy(j)
-	if len(j.Tasks) == 1 {
-		t := &j.Tasks[0]
-		models := e.request(j, 0).Models
-		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
-		if id.whole {
-			id.pods = t.Least() - j.membersByTask()[0]
-		}
-		if len(models) == 1 {
-			id.models = models[0]
-		} else if len(models) > 1 {
-			id.models = strings.Join(models, "|")
-		}
-		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && t.Labels == nil && t.Affinity == nil && j.Topology == (TopologyRequest{}) && left == nil {
-			return id
-		}
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%+v", j.Topology)
-	if home, ok := e.home(j); ok {
-		fmt.Fprintf(&b, " in %d", home)
-	}
-	if base := e.base(j); base != "" {
-		fmt.Fprintf(&b, " on %q", base)
-	}
-	if left != nil {
-		fmt.Fprintf(&b, " not on %d", left)
-	}
-	waiting, members := j.waitingByTask(), j.membersByTask()
-	for t := range j.Tasks {
-		n := 0
-		if waiting[t] > 0 {
-			n = 1
-		}
-		if id.whole {
-			n = j.Tasks[t].Least() - members[t]
-		}
-		fmt.Fprintf(&b, " %d %q %+v %+v", n, j.Tasks[t].Labels, j.Tasks[t].Affinity, j.Tasks[t].Request)
-	}
-	id.more = b.String()
-	return id
-}
-
 // reclassify files the waiting jobs anew.
 func (e *Engine) reclassify() {
 	for _, j := range e.slots {
@@ -221,7 +170,7 @@ func (e *Engine) enqueue(j *job, now Time) {
 		e.waiting.paused.push(j)
 		return
 	}
-	id := e.classOf(j)
+	id := e.units.classOf(j)
 	c := e.waiting.classes[id]
 	if c == nil {
 		c = &class{id: id, at: [3]int{-1, -1, -1}, idle: -1}

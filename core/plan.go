@@ -33,7 +33,7 @@ func (pl *planner) plan(c claimant, s *search) *plan {
 		return nil
 	}
 	j := c.job
-	c.candidate = pl.prepareTurn(j, c.turn)
+	c.candidate = pl.units.prepareTurn(j, c.turn)
 	u := c.unit
 	if !u.Whole {
 		onePod(u)

@@ -37,32 +37,32 @@ import "github.com/muster-sched/muster/core/cluster"
 // evictFor makes a plan by which the job starts in place of others, and decides
 // it. head says that the job has waited as the first longer than Backfill lets
 // it. It reports whether there is such a plan.
-func (e *Engine) evictFor(j candidate, now Time, head bool) bool {
+func (ps *pass) evictFor(j candidate, head bool) bool {
 	if j.NeverPreempts {
 		return false
 	}
-	this, worth := e.planner.again(j.job, now, head)
+	this, worth := ps.planner.again(j.job, ps.now, head)
 	if !worth {
 		return false
 	}
-	if !e.planner.mayEvict(j, head) {
+	if !ps.planner.mayEvict(j, head) {
 		if this.retry, this.settled = Never, Never; head {
 			*j.class.attempt(head) = &this // it is asked for in every pass
 		}
 		return false
 	}
-	e.covers.cover()
+	ps.covers.cover()
 	later := outlook{Never, Never}
-	for _, at := range e.planner.turns(j) {
-		if p := e.planner.planFor(e.prepareTurn(j.job, at), at, now, head, &later); p != nil {
-			e.nominations.nominate(p)
+	for _, at := range ps.planner.turns(j) {
+		if p := ps.planner.planFor(ps.units.prepareTurn(j.job, at), at, ps.now, head, &later); p != nil {
+			ps.nominations.nominate(p)
 			return true
 		}
 	}
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
-		this.retry = max(later.more, now+this.pause(head))
-		e.retry(this.retry)
+		this.retry = max(later.more, ps.now+this.pause(head))
+		ps.retry(this.retry)
 	}
 	*j.class.attempt(head) = &this
 	return false

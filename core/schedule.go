@@ -17,13 +17,19 @@ import (
 func (e *Engine) Decide(now Time) []Decision {
 	e.now, e.working = now, ""
 	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
+	ps := pass{e, now}
+
+	// 1. Gangs that broke since the last pass are told to stop, as far as pods of them
+	// have not left already.
 	for _, d := range e.ending {
 		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs[d.Job].pods[p.Pod].state != podLeaving })
 		if len(d.Pods) > 0 {
 			e.out = append(e.out, d)
 		}
 	}
-	e.ending, e.nominations.evictions, e.nominations.plansMade = e.ending[:0], e.nominations.evictions[:0], 0
+	e.ending = e.ending[:0]
+
+	// 2. What depends on the nodes, on the mix of requests and on the time.
 	e.planner.dropSearches()
 	if e.changes.nodes {
 		e.assignZone()
@@ -34,18 +40,26 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.wakes.retry = Never
 		e.changes.all()
 	}
-	e.resume(now)
-	e.nominations.stays()
+
+	// 3. Who comes back from a pause, whose places are free, and for whom something was
+	// freed. What the pass itself frees, by evictions, is for the next one.
+	ps.resume()
+	e.nominations.begin()
 	e.nominations.fulfil(now)
-	e.reactivate()
+	ps.reactivate()
 	e.changes.begin()
-	for again := true; again; again = e.pushedOut(now) || e.nominations.recall(now) {
+
+	// 4. Jobs start or make plans, in order, until no start has pushed others beyond quota
+	// and no eviction is needless.
+	for again := true; again; again = ps.pushedOut() || e.nominations.recall(now) {
 		if e.policy.Queueing.Mode == StrictFIFO {
-			e.passStrict(now)
+			ps.strictly()
 		} else {
-			e.pass(now)
+			ps.inOrder()
 		}
 	}
+
+	// 5. The next call without an event.
 	e.wake(e.wakes.retry)
 	if e.wakes.next < e.wakes.pending {
 		e.wakes.pending = e.wakes.next
@@ -55,27 +69,33 @@ func (e *Engine) Decide(now Time) []Decision {
 	return e.out
 }
 
+// pass is a scheduling pass under way.
+type pass struct {
+	*Engine
+	now Time
+}
+
 // pushedOut files the classes to be tried again that may evict more than when they
 // were tried last, as what started since has taken the quota that covered others. It
 // reports whether there are any. That comes to an end: see preempt.go.
-func (e *Engine) pushedOut(now Time) bool {
-	if len(e.waiting.idle) == 0 || len(e.out) == 0 || !e.ledger.Limited() || !e.evicts() {
+func (ps *pass) pushedOut() bool {
+	if len(ps.waiting.idle) == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.evicts() {
 		return false
 	}
-	if e.covers.cover(); e.covers.lost == e.covers.seen {
+	if ps.covers.cover(); ps.covers.lost == ps.covers.seen {
 		return false
 	}
-	e.covers.seen = e.covers.lost
+	ps.covers.seen = ps.covers.lost
 	some := false
-	for i := len(e.waiting.idle) - 1; i >= 0; i-- {
-		c := e.waiting.idle[i]
+	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
+		c := ps.waiting.idle[i]
 		if c.state != classStuck && c.state != classOverrun {
 			continue
 		}
-		e.compile(c)
-		j := e.prepare(c.head())
-		if _, worth := e.planner.again(j.job, now, false); worth && e.planner.mayEvict(j, false) {
-			e.waiting.setClass(c, classActive)
+		ps.units.compile(c)
+		j := ps.units.prepare(c.head())
+		if _, worth := ps.planner.again(j.job, ps.now, false); worth && ps.planner.mayEvict(j, false) {
+			ps.waiting.setClass(c, classActive)
 			some = true
 		}
 	}
@@ -106,44 +126,44 @@ func (e *Engine) retry(t Time) {
 }
 
 // resume queues the jobs whose pause is over.
-func (e *Engine) resume(now Time) {
-	for len(e.waiting.paused.items) > 0 {
-		j := e.waiting.paused.items[0]
-		if j.notBefore > now {
-			e.wake(j.notBefore)
+func (ps *pass) resume() {
+	for len(ps.waiting.paused.items) > 0 {
+		j := ps.waiting.paused.items[0]
+		if j.notBefore > ps.now {
+			ps.wake(j.notBefore)
 			return
 		}
-		e.waiting.paused.remove(j, 0)
-		e.enqueue(j, now)
+		ps.waiting.paused.remove(j, 0)
+		ps.enqueue(j, ps.now)
 	}
 }
 
 // reactivate files the classes to be tried for which something was freed.
-func (e *Engine) reactivate() {
-	if e.changes.quota && e.ledger.Limited() || e.changes.nodes {
-		for i := len(e.waiting.idle) - 1; i >= 0; i-- {
-			e.reactivateOne(e.waiting.idle[i])
+func (ps *pass) reactivate() {
+	if ps.changes.quota && ps.ledger.Limited() || ps.changes.nodes {
+		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
+			ps.reactivateOne(ps.waiting.idle[i])
 		}
 		return
 	}
-	if e.changes.pools == 0 {
+	if ps.changes.pools == 0 {
 		return
 	}
-	e.waiting.woken = e.waiting.woken[:0]
-	for m := range e.waiting.stuck {
-		if len(e.waiting.stuck[m].items) > 0 && e.freedOn(m) {
-			e.waiting.woken = append(e.waiting.woken, e.waiting.stuck[m].items...)
+	ps.waiting.woken = ps.waiting.woken[:0]
+	for m := range ps.waiting.stuck {
+		if len(ps.waiting.stuck[m].items) > 0 && ps.freedOn(m) {
+			ps.waiting.woken = append(ps.waiting.woken, ps.waiting.stuck[m].items...)
 		}
 	}
-	for _, c := range e.waiting.woken {
-		e.reactivateOne(c)
+	for _, c := range ps.waiting.woken {
+		ps.reactivateOne(c)
 	}
 }
 
 // freedOn reports whether something was freed on nodes of a model.
-func (e *Engine) freedOn(model int) bool {
-	for p, m := range e.runs.poolModels() {
-		if m == model && e.changes.pools>>(uint(p)%64)&1 == 1 {
+func (ps *pass) freedOn(model int) bool {
+	for p, m := range ps.runs.poolModels() {
+		if m == model && ps.changes.pools>>(uint(p)%64)&1 == 1 {
 			return true
 		}
 	}
@@ -152,93 +172,93 @@ func (e *Engine) freedOn(model int) bool {
 
 // reactivateOne files a class that waits to be tried if it could use what was
 // freed.
-func (e *Engine) reactivateOne(c *class) {
+func (ps *pass) reactivateOne(c *class) {
 	switch c.state {
 	case classStuck:
 		switch {
-		case e.changes.less && !c.possible, // an empty cluster may not hold it any more
-			(e.changes.nodes || c.pools&e.changes.pools != 0 || c.short && e.changes.quota) && e.mayStart(c):
-			e.waiting.setClass(c, classActive)
-		case e.changes.nodes:
-			e.waiting.setClass(c, classStuck) // it may use other models now
+		case ps.changes.less && !c.possible, // an empty cluster may not hold it any more
+			(ps.changes.nodes || c.pools&ps.changes.pools != 0 || c.short && ps.changes.quota) && ps.mayStart(c):
+			ps.waiting.setClass(c, classActive)
+		case ps.changes.nodes:
+			ps.waiting.setClass(c, classStuck) // it may use other models now
 		}
 	case classOverrun:
-		if e.changes.quota || e.changes.nodes {
-			e.waiting.setClass(c, classActive)
+		if ps.changes.quota || ps.changes.nodes {
+			ps.waiting.setClass(c, classActive)
 		}
 	case classRejected:
-		if e.changes.nodes {
-			e.waiting.setClass(c, classActive)
+		if ps.changes.nodes {
+			ps.waiting.setClass(c, classActive)
 		}
 	}
 }
 
 // mayStart reports whether a job of the class may find room, or enough to evict. False is
 // certain, true is not.
-func (e *Engine) mayStart(c *class) bool {
-	e.compile(c)
-	j := e.prepare(c.head())
-	return e.placer.MayFit(j.unit) || e.planner.mayEvict(j, false)
+func (ps *pass) mayStart(c *class) bool {
+	ps.units.compile(c)
+	j := ps.units.prepare(c.head())
+	return ps.placer.MayFit(j.unit) || ps.planner.mayEvict(j, false)
 }
 
-// pass lets every job that fits start, in order (BestEffortFIFO, Backfill), those
+// inOrder lets every job that fits start, in order (BestEffortFIFO, Backfill), those
 // that would borrow last: else the owner of a quota, tried after them, would have
 // to evict them again. Before others pass a first job that does not fit, those
 // that passed it earlier are evicted for it, if it is time: what is started now
 // would only be evicted next.
-func (e *Engine) pass(now Time) {
-	helped := e.policy.Queueing.Mode != Backfill
-	for len(e.waiting.active.items)+len(e.waiting.borrowers.items) > 0 {
-		c, within := e.nextOf(&e.waiting.active)
-		if e.compile(c); !helped && e.passes(c.head()) {
+func (ps *pass) inOrder() {
+	helped := ps.policy.Queueing.Mode != Backfill
+	for len(ps.waiting.active.items)+len(ps.waiting.borrowers.items) > 0 {
+		c, within := ps.nextOf(&ps.waiting.active)
+		if ps.units.compile(c); !helped && ps.waiting.passes(c.head()) {
 			helped = true
-			e.helpHeads(now)
+			ps.helpHeads()
 			continue
 		}
-		e.try(c, c.head(), now, within)
+		ps.try(c, c.head(), within)
 	}
-	if e.policy.Queueing.Mode == Backfill {
-		e.helpHeads(now)
+	if ps.policy.Queueing.Mode == Backfill {
+		ps.helpHeads()
 	}
 }
 
-// passStrict starts jobs in order until one does not fit (StrictFIFO), those that
+// strictly starts jobs in order until one does not fit (StrictFIFO), those that
 // would borrow last: one that does not fit holds up all that would, and one within
 // nominal quota all others. Jobs without quota wait in their own queue and hold
 // nobody up (Kant §3.2.2).
-func (e *Engine) passStrict(now Time) {
-	for len(e.waiting.ready.items)+len(e.waiting.borrowers.items) > 0 {
-		c, within := e.nextOf(&e.waiting.ready)
-		if c.state == classStuck && !e.outOfQuota(c) || !e.try(c, c.head(), now, within) && c.state == classStuck {
+func (ps *pass) strictly() {
+	for len(ps.waiting.ready.items)+len(ps.waiting.borrowers.items) > 0 {
+		c, within := ps.nextOf(&ps.waiting.ready)
+		if c.state == classStuck && !ps.outOfQuota(c) || !ps.try(c, c.head(), within) && c.state == classStuck {
 			break
 		}
 	}
-	for len(e.waiting.borrowers.items) > 0 {
-		c := e.waiting.borrowers.items[0]
-		e.waiting.borrowers.remove(c, 0)
-		e.waiting.ready.push(c)
+	for len(ps.waiting.borrowers.items) > 0 {
+		c := ps.waiting.borrowers.items[0]
+		ps.waiting.borrowers.remove(c, 0)
+		ps.waiting.ready.push(c)
 	}
 }
 
 // outOfQuota reports whether the first job of a class lacks quota, which others may
 // have taken since it was tried.
-func (e *Engine) outOfQuota(c *class) bool {
-	e.compile(c)
-	return e.prepare(c.head()).overrun()
+func (ps *pass) outOfQuota(c *class) bool {
+	ps.units.compile(c)
+	return ps.units.prepare(c.head()).overrun()
 }
 
 // nextOf returns the first class of a heap whose first job would be within nominal
 // quota, else the first of the borrowers. Those of the heap that come before it go
 // to the borrowers. One of the two heaps has a class.
-func (e *Engine) nextOf(h *heap[*class]) (c *class, within bool) {
+func (ps *pass) nextOf(h *heap[*class]) (c *class, within bool) {
 	for len(h.items) > 0 {
 		c := h.items[0]
-		if !e.borrows(c.head()) {
+		if !ps.borrows(c.head()) {
 			return c, true
 		}
-		e.waiting.postpone(c)
+		ps.waiting.postpone(c)
 	}
-	return e.waiting.borrowers.items[0], false
+	return ps.waiting.borrowers.items[0], false
 }
 
 // postpone puts a class off until those that would be within nominal quota have
@@ -255,69 +275,69 @@ func (e *Engine) borrows(j *job) bool {
 	if !j.queue.Limited() {
 		return false
 	}
-	e.compile(j.class)
-	return e.prepare(j).lacks(j.queue.NominalRoom)
+	e.units.compile(j.class)
+	return e.units.prepare(j).lacks(j.queue.NominalRoom)
 }
 
 // try lets a job start what it can and files its class by the outcome, or puts it
 // off: within says that it would be within nominal quota, and starts no more than
 // that. It reports whether anything was decided for the job.
-func (e *Engine) try(c *class, j *job, now Time, within bool) bool {
-	e.compile(c)
-	w := e.prepare(j)
+func (ps *pass) try(c *class, j *job, within bool) bool {
+	ps.units.compile(c)
+	w := ps.units.prepare(j)
 	u := w.unit
 	if w.overrun() {
-		if e.evictFor(w, now, false) {
+		if ps.evictFor(w, false) {
 			return true
 		}
-		e.waiting.setClass(c, classOverrun)
+		ps.waiting.setClass(c, classOverrun)
 		return false
 	}
 	if within && j.queue.Limited() {
 		u.Room = func(m string) Milli { return min(j.room(m), j.queue.OwnRoom(m)) }
 	}
-	n := e.start(j, u, now)
+	n := ps.start(j, u)
 	if n <= 0 && within && w.mayBorrow() {
 		// The turn of those that borrow comes after that of those within quota. But under
 		// StrictFIFO no later job passes one that is within, on another model or with other
 		// pods: it keeps its turn.
-		if e.policy.Queueing.Mode != StrictFIFO {
-			e.waiting.postpone(c)
+		if ps.policy.Queueing.Mode != StrictFIFO {
+			ps.waiting.postpone(c)
 			return false
 		}
-		w = e.prepare(j)
+		w = ps.units.prepare(j)
 		u = w.unit
-		n = e.start(j, u, now)
+		n = ps.start(j, u)
 	}
-	c.exhausted = u.Whole && n == 0 && e.placer.Exhausted()
+	c.exhausted = u.Whole && n == 0 && ps.placer.Exhausted()
 	if n > 0 {
 		return true
 	}
 	if n == 0 && !c.possible {
-		if e.placer.TooLarge(u).Lack != place.NoLack {
-			e.reject(c)
+		if ps.placer.TooLarge(u).Lack != place.NoLack {
+			ps.reject(c)
 			return false
 		}
 		c.possible = true
 	}
-	c.short = n < 0 || w.shortSomewhere(j.room) || e.evicts() && w.shortSomewhere(j.queue.NominalRoom)
-	if e.evictFor(w, now, false) {
+	c.short = n < 0 || w.shortSomewhere(j.room) || ps.evicts() && w.shortSomewhere(j.queue.NominalRoom)
+	if ps.evictFor(w, false) {
 		return true
 	}
-	e.waiting.setClass(c, classStuck)
+	ps.waiting.setClass(c, classStuck)
 	return false
 }
 
 // reject says of all jobs of a class that no cluster of these nodes holds them. One of
 // which pods run, or have, waits for the rest: it was no mistake to submit it.
-func (e *Engine) reject(c *class) {
-	e.waiting.setClass(c, classRejected)
+func (ps *pass) reject(c *class) {
+	ps.waiting.setClass(c, classRejected)
 	jobs := slices.Clone(c.jobs.items)
 	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.key.seq, b.key.seq) })
 	for _, j := range jobs {
 		if !j.rejected && j.count[podRunning]+j.count[podLeaving]+j.count[podDone] == 0 {
 			j.rejected = true
-			e.out = append(e.out, Decision{Op: Reject, Job: j.Name, Reason: NoNode})
+			ps.out = append(ps.out, Decision{Op: Reject, Job: j.Name, Reason: NoNode})
 		}
 	}
 }
@@ -334,147 +354,6 @@ func (e *Engine) forgetShapes() {
 	}
 }
 
-// compile makes sure that the class's shapes match the nodes.
-func (e *Engine) compile(c *class) {
-	e.working = c.head().Name
-	if c.shapes != nil && c.epoch == e.state.Epoch() {
-		return
-	}
-	j := c.head()
-	c.shapes, c.epoch, c.pools, c.models = c.shapes[:0], e.state.Epoch(), 0, c.models[:0]
-	for t := range j.Tasks {
-		c.shapes = append(c.shapes, e.placer.Shape(e.request(j, t)))
-	}
-	for i, m := range e.runs.poolModels() {
-		for _, sh := range c.shapes {
-			if sh.Accepts(e.state.Pools()[i]) {
-				c.pools |= 1 << (uint(i) % 64)
-				if !slices.Contains(c.models, m) {
-					c.models = append(c.models, m)
-				}
-			}
-		}
-	}
-}
-
-// prepare describes a waiting job to the placer. The unit is valid until the
-// next call.
-func (e *Engine) prepare(j *job) candidate { return e.prepareTurn(j, anyTurn) }
-
-// prepareTurn is prepare for a part of the job.
-func (e *Engine) prepareTurn(j *job, at turn) candidate {
-	e.working = j.Name
-	u := &e.unit
-	*u = place.Unit{
-		Job: j.slot, Strategy: e.policy.Placement[j.Kind], Whole: j.whole(),
-		Inference: j.Kind == Inference, Exclusive: e.policy.Zone.Exclusive,
-		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
-	}
-	terms := e.constrained(j)
-	if terms && len(e.nominations.filling)+len(e.nominations.going) > 0 {
-		u.Absent = e.nominations.absent(j)
-	}
-	u.Left = e.nominations.leftBy(j)
-	u.Required = e.level(j.Topology.Required)
-	u.Home, u.Joins = e.home(j)
-	if j.Gang {
-		u.Preferred = e.level(j.Topology.Preferred)
-		u.OneModel = true
-	}
-	if j.queue.Limited() {
-		u.Room = j.room
-	}
-	e.tasks = e.tasks[:0]
-	e.iota = e.iota[:0]
-	for t := range j.Tasks {
-		e.tasks = append(e.tasks, place.Task{Shape: e.shapeOf(j, t, at.model)})
-	}
-	for t := range j.Tasks {
-		task := &j.Tasks[t]
-		from, most := len(e.iota), task.Pods
-		lo, hi := j.span(t)
-		if u.Whole {
-			most = task.Least()
-			for i := lo; i < hi; i++ {
-				if p := &j.pods[i]; int(p.task) == t && (p.state == podDone || p.state == podRunning) {
-					most-- // a member that is done, or runs already, needs no place
-				}
-			}
-		}
-		for i := lo; i < hi && len(e.iota)-from < most && (at.task < 0 || at.task == t); i++ {
-			if p := &j.pods[i]; p.state == podWaiting && int(p.task) == t {
-				e.iota = append(e.iota, int32(i))
-			}
-		}
-		e.tasks[t].Pods = e.iota[from:len(e.iota):len(e.iota)]
-	}
-	u.Tasks = e.tasks
-	if terms {
-		e.addTerms(j, u)
-	}
-	return candidate{j, u}
-}
-
-// shapeOf returns the shape of a task's waiting pods, on one GPU model if it is named and
-// they accept it.
-func (e *Engine) shapeOf(j *job, t int, m string) *place.Shape {
-	sh := j.class.shapes[t]
-	if m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
-		r := *e.request(j, t)
-		r.Models = []string{m}
-		return e.placer.Shape(&r)
-	}
-	return sh
-}
-
-// home returns the domain of the required level in which the job has pods, and false
-// when it has none or none is required; the first one's that is known, should nodes have
-// changed their places. Pods that leave count, and those with places kept: the others of
-// a job that is no gang may start meanwhile. A gang waits for both.
-func (e *Engine) home(j *job) (int32, bool) {
-	if j.Topology.Required == "" || !j.placed() && j.count[podLeaving] == 0 {
-		return 0, false
-	}
-	has := false
-	for i := range j.pods {
-		p := &j.pods[i]
-		if p.state != podRunning && (j.Gang || p.state != podLeaving && !p.kept()) {
-			continue
-		}
-		if d := e.state.Domain(p.alloc.Node, e.level(j.Topology.Required)); d >= 0 {
-			return d, true
-		}
-		has = true
-	}
-	return -1, has
-}
-
-// base returns the model on which pods of the gang run that name none and need GPUs:
-// those still to come join them there. "" when none runs. O(pods) at worst.
-func (e *Engine) base(j *job) string {
-	if !j.Gang || j.count[podRunning] == 0 {
-		return ""
-	}
-	for i := range j.pods {
-		p := &j.pods[i]
-		if t := &j.Tasks[p.task]; p.state == podRunning && t.GPU > 0 && len(t.Models) == 0 {
-			return e.state.Pool(p.alloc.Node).Model
-		}
-	}
-	return ""
-}
-
-// request returns what a waiting pod of a task asks for now.
-func (e *Engine) request(j *job, t int) *Request {
-	r := &j.Tasks[t].Request
-	if base := e.base(j); base != "" && r.GPU > 0 && len(r.Models) == 0 {
-		joins := *r
-		joins.Models = []string{base}
-		return &joins
-	}
-	return r
-}
-
 func (e *Engine) level(name string) int {
 	if name == "" {
 		return -1
@@ -489,41 +368,41 @@ func (e *Engine) level(name string) int {
 // helpHeads evicts backfilled pods for the first job that waits for a GPU model
 // when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
 // Table 1).
-func (e *Engine) helpHeads(now Time) {
-	if !e.policy.Preempt.Backfill {
+func (ps *pass) helpHeads() {
+	if !ps.policy.Preempt.Backfill {
 		return
 	}
-	for m := range e.waiting.stuck {
-		for len(e.waiting.stuck[m].items) > 0 && e.helpOne(e.waiting.stuck[m].items[0].head(), now) {
+	for m := range ps.waiting.stuck {
+		for len(ps.waiting.stuck[m].items) > 0 && ps.helpOne(ps.waiting.stuck[m].items[0].head()) {
 		}
 	}
-	if e.ledger.Limited() {
-		for j := e.waiting.firstOverrun(); j != nil && e.helpOne(j, now); j = e.waiting.firstOverrun() {
+	if ps.ledger.Limited() {
+		for j := ps.waiting.firstOverrun(); j != nil && ps.helpOne(j); j = ps.waiting.firstOverrun() {
 		}
 	}
 }
 
 // passes reports whether a job that starts now passes an earlier one that waits
 // for a GPU model of its own.
-func (e *Engine) passes(j *job) bool {
+func (w *waiting) passes(j *job) bool {
 	for _, m := range j.class.models {
-		if s := e.waiting.stuckOn(m).items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
+		if s := w.stuckOn(m).items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
 			return true
 		}
 	}
 	return false
 }
 
-func (e *Engine) helpOne(j *job, now Time) bool {
-	if due := cluster.Plus(j.since, e.policy.Queueing.HeadWait); now < due {
-		e.wake(due)
+func (ps *pass) helpOne(j *job) bool {
+	if due := cluster.Plus(j.since, ps.policy.Queueing.HeadWait); ps.now < due {
+		ps.wake(due)
 		return false
 	}
-	if _, worth := e.planner.again(j, now, true); !worth {
+	if _, worth := ps.planner.again(j, ps.now, true); !worth {
 		return false
 	}
-	e.compile(j.class)
-	return e.evictFor(e.prepare(j), now, true)
+	ps.units.compile(j.class)
+	return ps.evictFor(ps.units.prepare(j), true)
 }
 
 // firstOverrun returns the first job that waits for quota, nil without any.

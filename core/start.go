@@ -13,29 +13,29 @@ import (
 
 // start places what it can of a job and, if that is anything, binds it. It
 // returns the number of pods bound, -1 when only quota is short.
-func (e *Engine) start(j *job, u *place.Unit, now Time) int {
+func (ps *pass) start(j *job, u *place.Unit) int {
 	var placed []place.Placed
 	if u.Whole {
-		got, ok := e.placer.Gang(u)
+		got, ok := ps.placer.Gang(u)
 		if !ok {
 			return 0
 		}
 		placed = got
-	} else if placed = e.placer.Pods(u); len(placed) == 0 {
+	} else if placed = ps.placer.Pods(u); len(placed) == 0 {
 		return 0
 	}
-	if !e.affords(j, placed, u.Room) {
-		e.state.Rollback(0)
-		if placed = e.affordable(j, u, placed); len(placed) == 0 {
+	if !ps.affords(j, placed, u.Room) {
+		ps.state.Rollback(0)
+		if placed = ps.affordable(j, u, placed); len(placed) == 0 {
 			return -1
 		}
 	}
-	if j.labelled() && !e.nominations.upheld() {
-		e.state.Rollback(0)
+	if j.labelled() && !ps.nominations.upheld() {
+		ps.state.Rollback(0)
 		return 0
 	}
-	e.state.Commit()
-	e.bind(j, placed, now, e.howStarted(j))
+	ps.state.Commit()
+	ps.bind(j, placed, ps.now, ps.howStarted(j))
 	return len(placed)
 }
 
@@ -57,7 +57,7 @@ func (e *Engine) howStarted(j *job) Reason {
 	if e.policy.Queueing.Mode == StrictFIFO {
 		return Placed
 	}
-	if e.passes(j) {
+	if e.waiting.passes(j) {
 		return Backfilled
 	}
 	return Placed

@@ -192,7 +192,7 @@ func (pl *planner) planFrom(c claimant) *plan {
 			return p
 		}
 	}
-	c.candidate = pl.prepareTurn(c.job, c.turn)
+	c.candidate = pl.units.prepareTurn(c.job, c.turn)
 	// The first job and one that lacks quota take the cheapest of all, a gang for
 	// one domain looks there.
 	some := !c.head && !c.short && c.unit.Required < 0

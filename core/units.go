@@ -1,0 +1,209 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/core/place"
+)
+
+// units describes waiting jobs to the placer: what of them starts together, and what
+// makes two of them alike.
+type units struct {
+	*Engine
+	// unit is the last one described, tasks and pods are what it refers to.
+	unit  place.Unit
+	tasks []place.Task
+	pods  []int32
+}
+
+// prepare describes a waiting job to the placer. The unit is valid until the
+// next call.
+func (us *units) prepare(j *job) candidate { return us.prepareTurn(j, anyTurn) }
+
+// prepareTurn is prepare for a part of the job.
+func (us *units) prepareTurn(j *job, at turn) candidate {
+	us.working = j.Name
+	u := &us.unit
+	*u = place.Unit{
+		Job: j.slot, Strategy: us.policy.Placement[j.Kind], Whole: j.whole(),
+		Inference: j.Kind == Inference, Exclusive: us.policy.Zone.Exclusive,
+		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
+	}
+	terms := us.constrained(j)
+	if terms && len(us.nominations.filling)+len(us.nominations.going) > 0 {
+		u.Absent = us.nominations.absent(j)
+	}
+	u.Left = us.nominations.leftBy(j)
+	u.Required = us.level(j.Topology.Required)
+	u.Home, u.Joins = us.home(j)
+	if j.Gang {
+		u.Preferred = us.level(j.Topology.Preferred)
+		u.OneModel = true
+	}
+	if j.queue.Limited() {
+		u.Room = j.room
+	}
+	us.tasks = us.tasks[:0]
+	us.pods = us.pods[:0]
+	for t := range j.Tasks {
+		us.tasks = append(us.tasks, place.Task{Shape: us.shapeOf(j, t, at.model)})
+	}
+	for t := range j.Tasks {
+		task := &j.Tasks[t]
+		from, most := len(us.pods), task.Pods
+		lo, hi := j.span(t)
+		if u.Whole {
+			most = task.Least()
+			for i := lo; i < hi; i++ {
+				if p := &j.pods[i]; int(p.task) == t && (p.state == podDone || p.state == podRunning) {
+					most-- // a member that is done, or runs already, needs no place
+				}
+			}
+		}
+		for i := lo; i < hi && len(us.pods)-from < most && (at.task < 0 || at.task == t); i++ {
+			if p := &j.pods[i]; p.state == podWaiting && int(p.task) == t {
+				us.pods = append(us.pods, int32(i))
+			}
+		}
+		us.tasks[t].Pods = us.pods[from:len(us.pods):len(us.pods)]
+	}
+	u.Tasks = us.tasks
+	if terms {
+		us.addTerms(j, u)
+	}
+	return candidate{j, u}
+}
+
+// shapeOf returns the shape of a task's waiting pods, on one GPU model if it is named and
+// they accept it.
+func (us *units) shapeOf(j *job, t int, m string) *place.Shape {
+	sh := j.class.shapes[t]
+	if m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
+		r := *us.request(j, t)
+		r.Models = []string{m}
+		return us.placer.Shape(&r)
+	}
+	return sh
+}
+
+// home returns the domain of the required level in which the job has pods, and false
+// when it has none or none is required; the first one's that is known, should nodes have
+// changed their places. Pods that leave count, and those with places kept: the others of
+// a job that is no gang may start meanwhile. A gang waits for both.
+func (us *units) home(j *job) (int32, bool) {
+	if j.Topology.Required == "" || !j.placed() && j.count[podLeaving] == 0 {
+		return 0, false
+	}
+	has := false
+	for i := range j.pods {
+		p := &j.pods[i]
+		if p.state != podRunning && (j.Gang || p.state != podLeaving && !p.kept()) {
+			continue
+		}
+		if d := us.state.Domain(p.alloc.Node, us.level(j.Topology.Required)); d >= 0 {
+			return d, true
+		}
+		has = true
+	}
+	return -1, has
+}
+
+// base returns the model on which pods of the gang run that name none and need GPUs:
+// those still to come join them there. "" when none runs. O(pods) at worst.
+func (us *units) base(j *job) string {
+	if !j.Gang || j.count[podRunning] == 0 {
+		return ""
+	}
+	for i := range j.pods {
+		p := &j.pods[i]
+		if t := &j.Tasks[p.task]; p.state == podRunning && t.GPU > 0 && len(t.Models) == 0 {
+			return us.state.Pool(p.alloc.Node).Model
+		}
+	}
+	return ""
+}
+
+// request returns what a waiting pod of a task asks for now.
+func (us *units) request(j *job, t int) *Request {
+	r := &j.Tasks[t].Request
+	if base := us.base(j); base != "" && r.GPU > 0 && len(r.Models) == 0 {
+		joins := *r
+		joins.Models = []string{base}
+		return &joins
+	}
+	return r
+}
+
+// compile makes sure that the class's shapes match the nodes.
+func (us *units) compile(c *class) {
+	us.working = c.head().Name
+	if c.shapes != nil && c.epoch == us.state.Epoch() {
+		return
+	}
+	j := c.head()
+	c.shapes, c.epoch, c.pools, c.models = c.shapes[:0], us.state.Epoch(), 0, c.models[:0]
+	for t := range j.Tasks {
+		c.shapes = append(c.shapes, us.placer.Shape(us.request(j, t)))
+	}
+	for i, m := range us.runs.poolModels() {
+		for _, sh := range c.shapes {
+			if sh.Accepts(us.state.Pools()[i]) {
+				c.pools |= 1 << (uint(i) % 64)
+				if !slices.Contains(c.models, m) {
+					c.models = append(c.models, m)
+				}
+			}
+		}
+	}
+}
+
+// classOf returns what decides where and whether the job's waiting pods start.
+func (us *units) classOf(j *job) classID {
+	id := classID{strategy: us.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
+	if j.queue.Limited() {
+		id.queue, id.pinned = j.queue, j.pinned
+	}
+	left := us.nominations.leftBy(j)
+	if len(j.Tasks) == 1 {
+		t := &j.Tasks[0]
+		models := us.request(j, 0).Models
+		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
+		if id.whole {
+			id.pods = t.Least() - j.membersByTask()[0]
+		}
+		if len(models) == 1 {
+			id.models = models[0]
+		} else if len(models) > 1 {
+			id.models = strings.Join(models, "|")
+		}
+		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && t.Labels == nil && t.Affinity == nil && j.Topology == (TopologyRequest{}) && left == nil {
+			return id
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%+v", j.Topology)
+	if home, ok := us.home(j); ok {
+		fmt.Fprintf(&b, " in %d", home)
+	}
+	if base := us.base(j); base != "" {
+		fmt.Fprintf(&b, " on %q", base)
+	}
+	if left != nil {
+		fmt.Fprintf(&b, " not on %d", left)
+	}
+	waiting, members := j.waitingByTask(), j.membersByTask()
+	for t := range j.Tasks {
+		n := 0
+		if waiting[t] > 0 {
+			n = 1
+		}
+		if id.whole {
+			n = j.Tasks[t].Least() - members[t]
+		}
+		fmt.Fprintf(&b, " %d %q %+v %+v", n, j.Tasks[t].Labels, j.Tasks[t].Affinity, j.Tasks[t].Request)
+	}
+	id.more = b.String()
+	return id
+}
