@@ -26,18 +26,26 @@ type repulsion struct {
 	tasks, strange int
 }
 
+// affinities are what live jobs require of the pods around theirs.
+type affinities struct {
+	state  *cluster.State
+	placer *place.Placer
+	// repelled has, by label, the anti-affinities of live jobs from it, by level.
+	repelled map[string][]repulsion
+}
+
 // mark returns the label of pods that have an anti-affinity.
 func mark(t *Term) string { return "\x00apart in " + t.Level + " from " + t.Label }
 
 // repel counts the anti-affinities of tasks that come (by 1) or go (by -1).
-func (e *Engine) repel(tasks []Task, by int) {
+func (a *affinities) repel(tasks []Task, by int) {
 	for i := range tasks {
 		for k := range tasks[i].Affinity {
 			t := &tasks[i].Affinity[k]
 			if !t.Anti {
 				continue
 			}
-			level, all := e.level(t.Level), e.repelled[t.Label]
+			level, all := levelOf(a.state, t.Level), a.repelled[t.Label]
 			at, ok := slices.BinarySearchFunc(all, level, func(r repulsion, level int) int { return cmp.Compare(r.level, level) })
 			if !ok {
 				all = slices.Insert(all, at, repulsion{level: level, term: Term{Level: t.Level, Label: mark(t), Anti: true}})
@@ -49,8 +57,8 @@ func (e *Engine) repel(tasks []Task, by int) {
 			if r.tasks == 0 {
 				all = slices.Delete(all, at, at+1)
 			}
-			if e.repelled[t.Label] = all; len(all) == 0 {
-				delete(e.repelled, t.Label)
+			if a.repelled[t.Label] = all; len(all) == 0 {
+				delete(a.repelled, t.Label)
 			}
 		}
 	}
@@ -59,10 +67,10 @@ func (e *Engine) repel(tasks []Task, by int) {
 // label tells the state how the pods of a job are labelled: with the labels of their
 // task, and the marks of its anti-affinities. on has those on nodes that were labelled
 // otherwise.
-func (e *Engine) label(j *job, on []cluster.Held) {
+func (a *affinities) label(j *job, on []cluster.Held) {
 	j.marks = nil
 	if !slices.ContainsFunc(j.Tasks, func(t Task) bool { return len(t.Labels)+len(t.Affinity) > 0 }) {
-		e.state.SetLabels(j.slot, nil, on)
+		a.state.SetLabels(j.slot, nil, on)
 		return
 	}
 	marks := make([][]string, len(j.Tasks))
@@ -77,7 +85,7 @@ func (e *Engine) label(j *job, on []cluster.Held) {
 		marks[i] = slices.Compact(marks[i])
 	}
 	j.marks = marks
-	e.state.SetLabels(j.slot, func(pod int32) []string { return marks[j.pods[pod].task] }, on)
+	a.state.SetLabels(j.slot, func(pod int32) []string { return marks[j.pods[pod].task] }, on)
 }
 
 // labelled reports whether pods of the job have labels that may matter to others: those
@@ -93,11 +101,11 @@ func (j *job) requires(ok func(Term) bool) bool {
 	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.ContainsFunc(t.Affinity, ok) })
 }
 
-// constrained reports whether where pods of the job may be depends on the pods around
+// constrain reports whether where pods of the job may be depends on the pods around
 // them: by its affinities, or as others must be apart from it.
-func (e *Engine) constrained(j *job) bool {
+func (a *affinities) constrain(j *job) bool {
 	return slices.ContainsFunc(j.Tasks, func(t Task) bool {
-		return len(t.Affinity) > 0 || len(e.repelled) > 0 && slices.ContainsFunc(t.Labels, func(l string) bool { return e.repelled[l] != nil })
+		return len(t.Affinity) > 0 || len(a.repelled) > 0 && slices.ContainsFunc(t.Labels, func(l string) bool { return a.repelled[l] != nil })
 	})
 }
 
@@ -111,10 +119,10 @@ func (j *job) meets(other *Task) bool {
 }
 
 // addTerms gives a unit what the job's tasks require of the pods around them.
-func (e *Engine) addTerms(j *job, u *place.Unit) {
+func (a *affinities) addTerms(j *job, u *place.Unit) {
 	for t := range u.Tasks {
-		u.Tasks[t].Terms = e.terms(j, t)
-		u.Tasks[t].Asked = e.placer.Shape(&j.Tasks[t].Request)
+		u.Tasks[t].Terms = a.terms(j, t)
+		u.Tasks[t].Asked = a.placer.Shape(&j.Tasks[t].Request)
 	}
 	if !u.Whole || len(u.Tasks) == 1 {
 		return
@@ -138,14 +146,14 @@ func (e *Engine) addTerms(j *job, u *place.Unit) {
 // terms compiles the affinities of a task, and the anti-affinities of others from it.
 // Of those from a label that all who have them carry, the task's own says as much, if
 // it has it.
-func (e *Engine) terms(j *job, t int) []place.Term {
+func (a *affinities) terms(j *job, t int) []place.Term {
 	task := &j.Tasks[t]
 	var out []place.Term
 	for _, o := range task.Affinity {
-		out = append(out, place.Term{Term: o, Level: e.level(o.Level), Own: slices.Contains(task.Labels, o.Label)})
+		out = append(out, place.Term{Term: o, Level: levelOf(a.state, o.Level), Own: slices.Contains(task.Labels, o.Label)})
 	}
 	for _, label := range task.Labels {
-		for _, r := range e.repelled[label] {
+		for _, r := range a.repelled[label] {
 			if r.strange > 0 || !slices.Contains(j.marks[t], r.term.Label) {
 				out = append(out, place.Term{Term: r.term, Level: r.level, Own: slices.Contains(j.marks[t], r.term.Label), Theirs: true})
 			}
@@ -154,11 +162,11 @@ func (e *Engine) terms(j *job, t int) []place.Term {
 	return out
 }
 
-// checkTerms reports what is wrong with a task's affinities.
-func (e *Engine) checkTerms(job string, terms []Term) error {
+// check reports what is wrong with a task's affinities.
+func (a *affinities) check(job string, terms []Term) error {
 	for i := range terms {
 		t := &terms[i]
-		if _, ok := e.state.Level(t.Level); !ok {
+		if _, ok := a.state.Level(t.Level); !ok {
 			return fmt.Errorf("job %s: topology level %q is unknown", job, t.Level)
 		}
 		if t.MaxSkew < 0 || t.MaxSkew > 0 && t.Anti {
@@ -169,4 +177,16 @@ func (e *Engine) checkTerms(job string, terms []Term) error {
 		}
 	}
 	return nil
+}
+
+// levelOf returns the number of a topology level, -1 for none.
+func levelOf(s *cluster.State, name string) int {
+	if name == "" {
+		return -1
+	}
+	l, ok := s.Level(name)
+	if !ok {
+		return -1
+	}
+	return l
 }

@@ -112,7 +112,7 @@ func (f *fight) step() {
 		f.comeOrGo(f.live[f.rng.IntN(len(f.live))])
 	}
 	for _, name := range f.live {
-		if j := f.e.jobs[name]; j.count[podLeaving] > 0 && f.rng.IntN(2) == 0 {
+		if j := f.e.jobs.byName[name]; j.count[podLeaving] > 0 && f.rng.IntN(2) == 0 {
 			f.tell(PodsGone{Job: name})
 		}
 	}
@@ -144,7 +144,7 @@ func (f *fight) end(i int) {
 
 // endPod ends a pod of a job that is on a node, well or not.
 func (f *fight) endPod(name string) {
-	for i, p := range f.e.jobs[name].pods {
+	for i, p := range f.e.jobs.byName[name].pods {
 		if (p.state == podRunning || p.state == podLeaving) && f.rng.IntN(2) == 0 {
 			f.tell(PodEnded{Job: name, Pod: i, Failed: f.rng.IntN(3) == 0})
 			return
@@ -155,7 +155,7 @@ func (f *fight) endPod(name string) {
 // comeOrGo withdraws a pod that does not run, or adds pods to a job: in place of
 // an ended one, or new ones of a role that is there or new.
 func (f *fight) comeOrGo(name string) {
-	j := f.e.jobs[name]
+	j := f.e.jobs.byName[name]
 	ev := PodsAdded{Job: name, Task: j.Tasks[f.rng.IntN(len(j.Tasks))]}
 	for i := range j.pods {
 		p := &j.pods[i]
@@ -183,7 +183,7 @@ func (f *fight) comeOrGo(name string) {
 func (f *fight) within() []string {
 	var all []string
 	for _, name := range f.live {
-		j := f.e.jobs[name]
+		j := f.e.jobs.byName[name]
 		for i := range j.pods {
 			if p := &j.pods[i]; p.placed() {
 				all = append(all, fmt.Sprint(name, ".", i, " ", p.within, " ", j.Gang && p.extra))

@@ -28,17 +28,12 @@ type Engine struct {
 	placer *place.Placer
 	ledger *quota.Ledger
 
-	jobs  map[string]*job
-	slots []*job // by job.slot
-	// stands is the standing of a job that may be evicted, by slot, else
-	// unevictable.
-	stands []standing
-	spare  []int32
-	seq    uint64
-	now    Time
+	jobs jobTable
+	now  Time
 	// working is the job that the call under way is about, as far as it is one.
 	working string
 
+	affinities  affinities
 	units       units
 	waiting     waiting
 	runs        runs
@@ -47,12 +42,21 @@ type Engine struct {
 	planner     planner
 	changes     changes
 	wakes       wakes
-	// repelled has, by label, the anti-affinities of live jobs from it.
-	repelled map[string][]repulsion
 
 	ending []Decision // requeues that the next Decide returns
 	out    []Decision // of the pass
 	places []Placement
+}
+
+// jobTable is the live jobs.
+type jobTable struct {
+	byName map[string]*job
+	slots  []*job // by job.slot
+	// stands is the standing of a job that may be evicted, by slot, else
+	// unevictable.
+	stands []standing
+	spare  []int32 // slots
+	seq    uint64  // of the last job
 }
 
 // New returns an engine that knows no nodes, queues or jobs.
@@ -67,9 +71,10 @@ func New(c Config) (*Engine, error) {
 	state := cluster.New(c.Levels)
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
-		jobs: map[string]*job{}, waiting: newWaiting(c.Policy.Queueing.Mode == StrictFIFO), repelled: map[string][]repulsion{},
+		jobs: jobTable{byName: map[string]*job{}}, waiting: newWaiting(c.Policy.Queueing.Mode == StrictFIFO),
 		runs: runs{state: state, models: map[string]int{}}, wakes: wakes{Never, Never, Never},
 	}
+	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.covers = coverage{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine = e, e
@@ -171,7 +176,7 @@ func (e *Engine) changeQueues(change func() error) error {
 // job finds a live job.
 func (e *Engine) job(name string) (*job, error) {
 	e.working = name
-	j := e.jobs[name]
+	j := e.jobs.byName[name]
 	if j == nil {
 		return nil, fmt.Errorf("job %s is unknown", name)
 	}

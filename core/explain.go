@@ -30,7 +30,7 @@ type Explanation struct {
 // Explain says where the job stands, and false when there is no such live job.
 // O(nodes + waiting jobs): it is for people who ask.
 func (e *Engine) Explain(name string) (Explanation, bool) {
-	j := e.jobs[name]
+	j := e.jobs.byName[name]
 	if j == nil {
 		return Explanation{}, false
 	}
@@ -38,7 +38,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.count[podLeaving],
 		Waiting: j.waiting(), Settled: Never,
 	}
-	for _, o := range e.jobs {
+	for _, o := range e.jobs.byName {
 		if o != j && o.class != nil && o.key.before(&j.key) {
 			x.Ahead++
 		}
@@ -59,7 +59,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 // which they would be served.
 func (e *Engine) Waiting() iter.Seq[string] {
 	var js []*job
-	for _, j := range e.jobs {
+	for _, j := range e.jobs.byName {
 		if j.waiting() > 0 {
 			js = append(js, j)
 		}
@@ -109,7 +109,7 @@ func (e *Engine) Inquire() *Inquiry {
 // Why says why pods of the job wait, as Explain does; false when none do.
 // O(nodes) for the first of jobs that are alike, O(1) for the others.
 func (q *Inquiry) Why(name string) (Reason, string, bool) {
-	j := q.e.jobs[name]
+	j := q.e.jobs.byName[name]
 	if j == nil || j.waiting() == 0 {
 		return 0, "", false
 	}

@@ -35,7 +35,7 @@ const (
 // hundredth of what lies ahead, or half a second.
 func (e *Engine) Forecast() Forecast {
 	f := forecaster{Engine: e, Forecast: Forecast{Starts: map[string]Time{}}}
-	for _, j := range e.jobs {
+	for _, j := range e.jobs.byName {
 		if j.class != nil {
 			f.queued = append(f.queued, j)
 		}
@@ -111,7 +111,7 @@ func (f *forecaster) endings() {
 	if list == nil {
 		return
 	}
-	for _, j := range f.jobs {
+	for _, j := range f.jobs.byName {
 		for i := 0; j.count[podLeaving] > 0 && i < len(j.pods); i++ {
 			if j.pods[i].state == podLeaving {
 				list = append(list, ending{f.now, j, i})

@@ -233,14 +233,14 @@ func (ns *nominations) begin() {
 // affinities when its victims have left, and also if the plan under trial is decided.
 func (ns *nominations) placesHold(n *nomination) bool {
 	j := n.job
-	if !ns.constrained(j) {
+	if !ns.affinities.constrain(j) {
 		return true
 	}
 	u := place.Unit{Inference: j.Kind == Inference, Exclusive: ns.policy.Zone.Exclusive, Required: -1, Preferred: -1}
 	for t := range j.Tasks {
 		u.Tasks = append(u.Tasks, place.Task{After: ns.after(j, t)})
 	}
-	ns.addTerms(j, &u)
+	ns.affinities.addTerms(j, &u)
 	mark, gone := ns.state.Mark(), map[labelOn]map[int32]int{} // gone are pods that leave for the job itself
 	leavesFor := func(v *job, p *pod) {
 		for _, l := range v.Tasks[p.task].Labels {

@@ -81,7 +81,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	if err := CheckJob(&spec); err != nil {
 		return err
 	}
-	if e.jobs[spec.Name] != nil {
+	if e.jobs.byName[spec.Name] != nil {
 		return fmt.Errorf("job %s is there already", spec.Name)
 	}
 	q, ok := e.ledger.Lookup(spec.Queue)
@@ -94,14 +94,14 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 	}
 	for i := range spec.Tasks {
-		if err := e.checkTerms(spec.Name, spec.Tasks[i].Affinity); err != nil {
+		if err := e.affinities.check(spec.Name, spec.Tasks[i].Affinity); err != nil {
 			return err
 		}
 	}
-	e.seq++
+	e.jobs.seq++
 	pinned, pin := e.protect(&spec)
 	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot(), pinned: pinned, pin: pin}
-	j.key = key{standing: standing{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.seq}
+	j.key = key{standing: standing{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.jobs.seq}
 	switch e.policy.Queueing.Order {
 	case ByPriority:
 		j.key.size = spec.GPUs()
@@ -118,13 +118,13 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 	}
-	e.slots[j.slot], e.stands[j.slot] = j, unevictable
+	e.jobs.slots[j.slot], e.jobs.stands[j.slot] = j, unevictable
 	if j.evictable() {
-		e.stands[j.slot] = j.key.standing
+		e.jobs.stands[j.slot] = j.key.standing
 	}
-	e.jobs[spec.Name] = j
-	e.repel(j.Tasks, 1)
-	e.label(j, nil)
+	e.jobs.byName[spec.Name] = j
+	e.affinities.repel(j.Tasks, 1)
+	e.affinities.label(j, nil)
 	q.Jobs++
 	e.nominations.inherit(j)
 	e.enqueue(j, now)
@@ -159,7 +159,7 @@ func (e *Engine) expose(j *job) {
 	if was { // it was protected by its minimum run time alone
 		return
 	}
-	e.stands[j.slot] = j.key.standing
+	e.jobs.stands[j.slot] = j.key.standing
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			l := &e.runs.loads[e.runs.modelOn(p.alloc.Node)]
@@ -186,7 +186,7 @@ func (e *Engine) unplaced(j *job) {
 	j.exposed = false
 	e.covers.stale = true
 	if !j.evictable() {
-		e.stands[j.slot] = unevictable
+		e.jobs.stands[j.slot] = unevictable
 	}
 }
 
@@ -197,15 +197,15 @@ func (e *Engine) observe(r *Request, pods int) {
 	}
 }
 
-// slot returns a free place in e.slots.
+// slot returns a free place in e.jobs.slots.
 func (e *Engine) slot() int32 {
-	if k := len(e.spare); k > 0 {
-		s := e.spare[k-1]
-		e.spare = e.spare[:k-1]
+	if k := len(e.jobs.spare); k > 0 {
+		s := e.jobs.spare[k-1]
+		e.jobs.spare = e.jobs.spare[:k-1]
 		return s
 	}
-	e.slots, e.stands = append(e.slots, nil), append(e.stands, unevictable)
-	return int32(len(e.slots) - 1)
+	e.jobs.slots, e.jobs.stands = append(e.jobs.slots, nil), append(e.jobs.stands, unevictable)
+	return int32(len(e.jobs.slots) - 1)
 }
 
 // end forgets a job.
@@ -224,15 +224,15 @@ func (e *Engine) end(name string) error {
 	}
 	e.state.Commit()
 	e.state.SetLabels(j.slot, nil, nil)
-	e.repel(j.Tasks, -1)
+	e.affinities.repel(j.Tasks, -1)
 	j.queue.Jobs--
 	if j.shielded {
 		e.runs.shields--
 	}
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
-	delete(e.jobs, name)
-	e.slots[j.slot] = nil
-	e.spare = append(e.spare, j.slot)
+	delete(e.jobs.byName, name)
+	e.jobs.slots[j.slot] = nil
+	e.jobs.spare = append(e.jobs.spare, j.slot)
 	return nil
 }
 
@@ -497,7 +497,7 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	}
 	var held []cluster.Owner
 	for h := range e.state.Node(a.Node).Pods {
-		if e.slots[h.Owner.Job].pods[h.Owner.Pod].state == podHeld {
+		if e.jobs.slots[h.Owner.Job].pods[h.Owner.Pod].state == podHeld {
 			held = append(held, h.Owner)
 		}
 	}
@@ -515,7 +515,7 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	if err != nil {
 		return err
 	}
-	if err := e.checkTerms(ev.Job, ev.Affinity); err != nil {
+	if err := e.affinities.check(ev.Job, ev.Affinity); err != nil {
 		return err
 	}
 	meant := func(t Task) bool { return ev.Task == "" || t.Name == ev.Task }
@@ -530,15 +530,15 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 		}
 	}
 	e.vanished(j)
-	e.repel(j.Tasks, -1)
+	e.affinities.repel(j.Tasks, -1)
 	j.Tasks = slices.Clone(j.Tasks) // they were the driver's
 	for t := range j.Tasks {
 		if meant(j.Tasks[t]) {
 			j.Tasks[t].Labels, j.Tasks[t].Affinity = ev.Labels, ev.Affinity
 		}
 	}
-	e.repel(j.Tasks, 1)
-	e.label(j, on)
+	e.affinities.repel(j.Tasks, 1)
+	e.affinities.label(j, on)
 	e.nominations.holdsChanged()
 	if j.count[podLeaving] > 0 {
 		e.nominations.goes(j)

@@ -134,7 +134,7 @@ func (pl *planner) freeFor(c *class) Milli {
 func (pl *planner) mayEvict(j candidate, head bool) bool {
 	p := &pl.policy.Preempt
 	reclaim := p.Reclaim && j.queue.Limited()
-	terms := pl.constrained(j.job)
+	terms := pl.affinities.constrain(j.job)
 	have, found := Milli(0), false
 	for m := range pl.runs.loads {
 		own := slices.Contains(j.class.models, m)
@@ -221,7 +221,7 @@ func (a *attempt) holdsFor(j *job) bool {
 // for the job was in vain, and returns what it will be made of.
 func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 	a := attempt{of: j.key, world: pl.changes.world, at: now}
-	terms := pl.constrained(j)
+	terms := pl.affinities.constrain(j)
 	for m := range pl.runs.loads {
 		if j.queue.Limited() || terms || slices.Contains(j.class.models, m) {
 			a.changes += pl.runs.loads[m].changes

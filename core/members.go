@@ -20,7 +20,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	case t < 0:
 		t = len(j.Tasks)
 		if err = checkTask(j.Name, t, &task); err == nil {
-			err = e.checkTerms(j.Name, task.Affinity)
+			err = e.affinities.check(j.Name, task.Affinity)
 		}
 	case !j.Tasks[t].Request.Equal(&task.Request):
 		err = fmt.Errorf("job %s: the pods of task %q request something else", j.Name, task.Name)
@@ -55,8 +55,8 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 			task.MinPods = len(ev.Pods)
 		}
 		j.Tasks = append(j.Tasks, task)
-		e.repel(j.Tasks[t:], 1)
-		e.label(j, nil)
+		e.affinities.repel(j.Tasks[t:], 1)
+		e.affinities.label(j, nil)
 	} else if j.Tasks[t].MinPods == 0 {
 		j.Tasks[t].MinPods = j.Tasks[t].Pods
 	}

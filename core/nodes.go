@@ -39,7 +39,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	e.nominations.holdsChanged()
 	e.nominations.dropPlans(id, now)
 	for h := range e.state.Node(id).Pods {
-		if j := e.slots[h.Owner.Job]; j.class != nil && j.Topology.Required != "" {
+		if j := e.jobs.slots[h.Owner.Job]; j.class != nil && j.Topology.Required != "" {
 			e.dequeue(j) // the domain that the rest of the gang is to join may be another
 			e.enqueue(j, now)
 		}
@@ -60,7 +60,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 	pods := e.state.RemoveNode(id)
 	var hit []*job
 	for _, h := range pods {
-		j := e.slots[h.Owner.Job]
+		j := e.jobs.slots[h.Owner.Job]
 		p := &j.pods[h.Owner.Pod]
 		e.unbook(j, p, podWaiting)
 		if len(hit) == 0 || hit[len(hit)-1] != j {

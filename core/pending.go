@@ -99,7 +99,7 @@ type classID struct {
 
 // reclassify files the waiting jobs anew.
 func (e *Engine) reclassify() {
-	for _, j := range e.slots {
+	for _, j := range e.jobs.slots {
 		if j != nil && j.class != nil {
 			e.dequeue(j)
 			e.enqueue(j, e.now)

@@ -115,7 +115,7 @@ func (pl *planner) withoutTried(id cluster.NodeID) (gpus uint64, left cluster.Ne
 		left.Pods = n.PodsLeft()
 	}
 	for h := range n.Pods {
-		if pl.slots[h.Owner.Job].pods[h.Owner.Pod].trial != pl.trial {
+		if pl.jobs.slots[h.Owner.Job].pods[h.Owner.Pod].trial != pl.trial {
 			gpus &^= h.Alloc.GPUs
 			left.CPU -= h.Alloc.CPUMilli
 			left.Mem -= h.Alloc.MemMiB

@@ -60,7 +60,7 @@ func (ns *nominations) decided(x *eviction) int {
 func (ns *nominations) needless(x *eviction) bool {
 	j, n := x.job, x.nomination
 	switch {
-	case ns.jobs[j.Name] != j, x.exposed, j.Gang && x.pod >= 0 && !j.begun,
+	case ns.jobs.byName[j.Name] != j, x.exposed, j.Gang && x.pod >= 0 && !j.begun,
 		slices.ContainsFunc(ns.out[ns.decided(x):], func(d Decision) bool { return d.Op == Bind }),
 		n.outstanding == len(x.pods) && n.planned > 0, // others leave for those places
 		slices.ContainsFunc(x.pods, func(i int) bool { return j.pods[i].leavingFor != n || !plain(&j.Tasks[j.pods[i].task]) }):
@@ -95,7 +95,7 @@ func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	mark := ns.state.Mark()
 	var gone []cluster.Owner
 	for h := range ns.state.Node(node).Pods {
-		v, i := ns.slots[h.Owner.Job], int(h.Owner.Pod)
+		v, i := ns.jobs.slots[h.Owner.Job], int(h.Owner.Pod)
 		if v.pods[i].state == podLeaving && (v != but.job || !slices.Contains(but.pods, i)) {
 			gone = append(gone, h.Owner)
 		}

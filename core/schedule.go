@@ -22,7 +22,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	// 1. Gangs that broke since the last pass are told to stop, as far as pods of them
 	// have not left already.
 	for _, d := range e.ending {
-		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs[d.Job].pods[p.Pod].state != podLeaving })
+		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs.byName[d.Job].pods[p.Pod].state != podLeaving })
 		if len(d.Pods) > 0 {
 			e.out = append(e.out, d)
 		}
@@ -352,17 +352,6 @@ func (e *Engine) forgetShapes() {
 			c.shapes = nil
 		}
 	}
-}
-
-func (e *Engine) level(name string) int {
-	if name == "" {
-		return -1
-	}
-	l, ok := e.state.Level(name)
-	if !ok {
-		return -1
-	}
-	return l
 }
 
 // helpHeads evicts backfilled pods for the first job that waits for a GPU model

@@ -31,15 +31,15 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		Inference: j.Kind == Inference, Exclusive: us.policy.Zone.Exclusive,
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
 	}
-	terms := us.constrained(j)
+	terms := us.affinities.constrain(j)
 	if terms && len(us.nominations.filling)+len(us.nominations.going) > 0 {
 		u.Absent = us.nominations.absent(j)
 	}
 	u.Left = us.nominations.leftBy(j)
-	u.Required = us.level(j.Topology.Required)
+	u.Required = levelOf(us.state, j.Topology.Required)
 	u.Home, u.Joins = us.home(j)
 	if j.Gang {
-		u.Preferred = us.level(j.Topology.Preferred)
+		u.Preferred = levelOf(us.state, j.Topology.Preferred)
 		u.OneModel = true
 	}
 	if j.queue.Limited() {
@@ -71,7 +71,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	}
 	u.Tasks = us.tasks
 	if terms {
-		us.addTerms(j, u)
+		us.affinities.addTerms(j, u)
 	}
 	return candidate{j, u}
 }
@@ -102,7 +102,7 @@ func (us *units) home(j *job) (int32, bool) {
 		if p.state != podRunning && (j.Gang || p.state != podLeaving && !p.kept()) {
 			continue
 		}
-		if d := us.state.Domain(p.alloc.Node, us.level(j.Topology.Required)); d >= 0 {
+		if d := us.state.Domain(p.alloc.Node, levelOf(us.state, j.Topology.Required)); d >= 0 {
 			return d, true
 		}
 		has = true

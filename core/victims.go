@@ -271,7 +271,7 @@ func (pl *planner) find(c claimant, of searchOf, all bool) *search {
 // and GPU model: the weakest first, on whichever model.
 func (pl *planner) fallible(c claimant) []*ranked {
 	out := pl.ranks[:0]
-	terms := pl.constrained(c.job)
+	terms := pl.affinities.constrain(c.job)
 	for m := range pl.runs.loads {
 		if !c.short && !terms && !slices.Contains(c.class.models, m) {
 			continue
@@ -316,10 +316,10 @@ func (pl *planner) addVictims(s *search, c claimant, id cluster.NodeID) int {
 	devices := n.Whole
 	for h := range n.Pods {
 		o := h.Owner
-		if !pl.mayFall(c, pl.stands[o.Job]) {
+		if !pl.mayFall(c, pl.jobs.stands[o.Job]) {
 			continue // without a look at the job: most are such
 		}
-		v := pl.slots[o.Job]
+		v := pl.jobs.slots[o.Job]
 		p := &v.pods[o.Pod]
 		if v == c.job || p.state != podRunning {
 			continue
