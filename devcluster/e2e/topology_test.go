@@ -79,7 +79,7 @@ func TestTopologyUnknown(t *testing.T) {
 	c.node("n")
 	c.schedule()
 	c.create(pod("p", note(v1alpha1.RequiredTopologyAnnotation, "rack")))
-	if said, want := c.waits("p", kube.ReasonMisconfigured), `topology level "rack" is unknown: expected one of leaf, node, hbd`; said != want {
+	if said, want := c.waits("p", kube.ReasonMisconfigured), `unknown topology level "rack": expected one of leaf, node, hbd`; said != want {
 		t.Errorf("it waits because %q; expected %q", said, want)
 	}
 }
