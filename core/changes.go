@@ -5,7 +5,7 @@ import "github.com/muster-sched/muster/core/cluster"
 // What changes between passes, and what that makes stale. Every event handler says here
 // what has happened, by the name of the fact; what must be looked at again follows from it.
 //
-//	fact                     waiting classes tried again  searches in vain  victims kept  coverage
+//	fact                     waiting classes tried again  searches in vain  victims kept  entitlement
 //	roomFreed                that may use the pool        -                 -             -
 //	roomFreedAnywhere        all                          -                 -             -
 //	quotaReturned            that lack quota              -                 -             -
@@ -60,7 +60,7 @@ func (e *Engine) quotaReturned() { e.changes.quota = true }
 func (e *Engine) quotasChanged() {
 	e.changes.all()
 	e.changes.world++
-	e.covers.stale = true
+	e.entitlement.stale = true
 }
 
 // nodeOffers: a node came, or changed in what it has to offer.
@@ -94,7 +94,7 @@ func (e *Engine) labelsChanged(j *job) {
 // orderChanged: jobs rank otherwise, or another is protected from eviction.
 func (e *Engine) orderChanged() {
 	e.changes.world++
-	e.covers.stale = true
+	e.entitlement.stale = true
 }
 
 // shieldLifted: disruption budgets let pods of the job go again, for others.
@@ -118,5 +118,5 @@ func (e *Engine) evictableChanged(id cluster.NodeID) { e.runs.loads[e.runs.model
 func (e *Engine) planDropped(j *job) {
 	e.changes.world++
 	e.planner.dropSearches()
-	e.covers.touch(j)
+	e.entitlement.touch(j)
 }

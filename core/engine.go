@@ -38,7 +38,7 @@ type Engine struct {
 	waiting     waiting
 	runs        runs
 	nominations nominations
-	covers      coverage
+	entitlement entitlement
 	planner     planner
 	changes     changes
 	wakes       wakes
@@ -52,11 +52,11 @@ type Engine struct {
 type jobTable struct {
 	byName map[string]*job
 	slots  []*job // by job.slot
-	// stands is the standing of a job that may be evicted, by slot, else
+	// evictable is the precedence of a job that may be evicted, by slot, else
 	// unevictable.
-	stands []standing
-	spare  []int32 // slots
-	seq    uint64  // of the last job
+	evictable []precedence
+	spare     []int32 // slots
+	seq       uint64  // of the last job
 }
 
 // New returns an engine that knows no nodes, queues or jobs.
@@ -76,7 +76,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
-	e.covers = coverage{Engine: e, stale: true}
+	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine = e, e
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)

@@ -89,9 +89,9 @@ type Inquiry struct {
 
 // alike is what jobs have in common that get the same answer.
 type alike struct {
-	class    *class
-	standing standing // which weaker jobs it may evict
-	first    bool     // see Inquiry.first
+	class      *class
+	precedence precedence // which weaker jobs it may evict
+	first      bool       // see Inquiry.first
 }
 
 type answer struct {
@@ -117,7 +117,7 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 		reason, detail := q.why(j)
 		return reason, detail, true
 	}
-	key := alike{j.class, j.key.standing, j == q.first}
+	key := alike{j.class, j.key.precedence, j == q.first}
 	a, ok := q.said[key]
 	if !ok {
 		a.reason, a.detail = q.why(j)
@@ -167,7 +167,7 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 	}
 	u.Exhausted = j.class.exhausted
 	if s := q.e.placer.Why(u); s.Lack != place.NoLack {
-		weaker := func(o *job) bool { return j.key.rank(o.key.standing) < 0 }
+		weaker := func(o *job) bool { return j.key.compare(o.key.precedence) < 0 }
 		young := ""
 		if q.firstSettled(j) != Never {
 			young = tooYoung
@@ -208,7 +208,7 @@ const tooYoung = "; jobs that could be evicted for it have not reached their min
 func (q *Inquiry) firstSettled(j *job) Time {
 	first := Never
 	for _, a := range j.class.attempts {
-		if a != nil && a.of.standing == j.key.standing && a.settled > q.e.now {
+		if a != nil && a.of.precedence == j.key.precedence && a.settled > q.e.now {
 			first = min(first, a.settled)
 		}
 	}

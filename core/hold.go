@@ -57,7 +57,7 @@ func (ns *nominations) passOn(j *job) {
 // inherit gives a job that comes what an earlier one of its name left for others that
 // have not started yet.
 func (ns *nominations) inherit(j *job) {
-	for _, n := range ns.filling {
+	for _, n := range ns.all {
 		if nodes := n.ended[j.Name]; nodes != nil {
 			for _, node := range nodes {
 				j.left = append(j.left, leftFor{node, n})
@@ -194,7 +194,7 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 			}
 		}
 	}
-	for _, n := range ns.filling {
+	for _, n := range ns.all {
 		count(n.job, (*pod).kept)
 	}
 	for _, j := range ns.going {
@@ -214,7 +214,7 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 	return ns.away[labelOn{label, level}]
 }
 
-// goes notes that pods of a job were told to leave: nobody may count on them.
+// goes notes that pods of a job were told to leave: no job may count on them.
 func (ns *nominations) goes(j *job) {
 	ns.holdsChanged()
 	if j.labelled() && !slices.Contains(ns.going, j) {
@@ -236,12 +236,18 @@ func (ns *nominations) placesHold(n *nomination) bool {
 	if !ns.affinities.constrain(j) {
 		return true
 	}
+
+	// 1. The job as a unit that has been placed already.
 	u := place.Unit{Inference: j.Kind == Inference, Exclusive: ns.policy.Zone.Exclusive, Required: -1, Preferred: -1}
 	for t := range j.Tasks {
 		u.Tasks = append(u.Tasks, place.Task{After: ns.after(j, t)})
 	}
 	ns.affinities.addTerms(j, &u)
-	mark, gone := ns.state.Mark(), map[labelOn]map[int32]int{} // gone are pods that leave for the job itself
+
+	// 2. Its victims have left when it starts: they are lifted for the question, and gone
+	// counts them so that they are not absent as well. What leaves by the plan under trial
+	// for another job is there still when this one starts, and may not be counted on.
+	mark, gone := ns.state.Mark(), map[labelOn]map[int32]int{}
 	leavesFor := func(v *job, p *pod) {
 		for _, l := range v.Tasks[p.task].Labels {
 			for level := range ns.state.AllLevels() {
@@ -262,10 +268,12 @@ func (ns *nominations) placesHold(n *nomination) bool {
 	for v, i := range ns.departing() {
 		if p := &v.pods[i]; ns.draft.job == j {
 			leavesFor(v, p)
-		} else { // it counts until it has left
+		} else {
 			ns.state.Expect(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)
 		}
 	}
+
+	// 3. Each of its places by itself, the others being there.
 	absent := ns.absent(j)
 	u.Absent = func(label string, level int, domain int32) int {
 		return absent(label, level, domain) - gone[labelOn{label, level}][domain]
@@ -275,6 +283,8 @@ func (ns *nominations) placesHold(n *nomination) bool {
 		p := &j.pods[i]
 		ok = ok && (!p.kept() || ns.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node, p.state == podPlanned))
 	}
+
+	// 4. All is as it was.
 	for v, i := range ns.departing() {
 		if ns.draft.job != j {
 			ns.state.Unexpect(cluster.Owner{Job: v.slot, Pod: int32(i)}, v.pods[i].alloc.Node)
@@ -296,9 +306,10 @@ func (ns *nominations) stillHolds(n *nomination) bool {
 }
 
 // upheld reports whether what was placed, or the plan under trial, leaves all nominated
-// jobs what their affinities need, but those that must be apart: these keep others off, see affinity.go.
+// jobs what their affinities need. Anti-affinities need no look: they keep others off by
+// themselves, see affinity.go.
 func (ns *nominations) upheld() bool {
-	for _, n := range ns.filling {
+	for _, n := range ns.all {
 		if n.job.requires(func(t Term) bool { return !t.Anti }) && !ns.placesHold(n) {
 			return false
 		}

@@ -101,7 +101,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	e.jobs.seq++
 	pinned, pin := e.protect(&spec)
 	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot(), pinned: pinned, pin: pin}
-	j.key = key{standing: standing{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.jobs.seq}
+	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.jobs.seq}
 	switch e.policy.Queueing.Order {
 	case ByPriority:
 		j.key.size = spec.GPUs()
@@ -118,9 +118,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 	}
-	e.jobs.slots[j.slot], e.jobs.stands[j.slot] = j, unevictable
+	e.jobs.slots[j.slot], e.jobs.evictable[j.slot] = j, unevictable
 	if j.evictable() {
-		e.jobs.stands[j.slot] = j.key.standing
+		e.jobs.evictable[j.slot] = j.key.precedence
 	}
 	e.jobs.byName[spec.Name] = j
 	e.affinities.repel(j.Tasks, 1)
@@ -159,7 +159,7 @@ func (e *Engine) expose(j *job) {
 	if was { // it was protected by its minimum run time alone
 		return
 	}
-	e.jobs.stands[j.slot] = j.key.standing
+	e.jobs.evictable[j.slot] = j.key.precedence
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			l := &e.runs.loads[e.runs.modelOn(p.alloc.Node)]
@@ -184,9 +184,9 @@ func (e *Engine) unplaced(j *job) {
 		return
 	}
 	j.exposed = false
-	e.covers.stale = true
+	e.entitlement.stale = true
 	if !j.evictable() {
-		e.jobs.stands[j.slot] = unevictable
+		e.jobs.evictable[j.slot] = unevictable
 	}
 }
 
@@ -204,7 +204,7 @@ func (e *Engine) slot() int32 {
 		e.jobs.spare = e.jobs.spare[:k-1]
 		return s
 	}
-	e.jobs.slots, e.jobs.stands = append(e.jobs.slots, nil), append(e.jobs.stands, unevictable)
+	e.jobs.slots, e.jobs.evictable = append(e.jobs.slots, nil), append(e.jobs.evictable, unevictable)
 	return int32(len(e.jobs.slots) - 1)
 }
 
@@ -261,7 +261,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	}
 	was := p.state
 	j.set(p, to)
-	e.covers.touch(j)
+	e.entitlement.touch(j)
 	if was == podRunning {
 		e.stopped(j, p)
 	}
@@ -358,7 +358,7 @@ func (r RequeuePolicy) Pause(failures int) Time {
 
 // breakGang stops the pods of a gang that has too few left to go on.
 func (e *Engine) breakGang(j *job) {
-	if j.standing() {
+	if j.viable() {
 		return
 	}
 	e.nominations.denominate(j)
@@ -392,7 +392,7 @@ func (e *Engine) requeueIfGone(j *job, now Time) {
 		j.since = now
 	}
 	if j.Gang && !j.begun && j.count[podDone] > 0 {
-		j.begun = j.standing() // members may have ended well while they left
+		j.begun = j.viable() // members may have ended well while they left
 	}
 	e.enqueue(j, now)
 }
@@ -483,7 +483,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	}
 	e.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
-	j.begun = !j.Gang || j.standing()
+	j.begun = !j.Gang || j.viable()
 	e.appeared(j)
 	e.enqueue(j, now)
 	return nil

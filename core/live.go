@@ -25,7 +25,7 @@ type pod struct {
 	alloc   cluster.Alloc // valid unless waiting or done
 	started Time
 	// came is when it got its place, since the last plan before that: see
-	// coverage.starting; entitled if it evicted others by right of quota that covers it.
+	// entitlement.starting; entitled if it evicted others by right of quota that covers it.
 	came   Time
 	task   int32
 	trial  uint32 // the last trial of evictions it was part of
@@ -82,35 +82,35 @@ type job struct {
 	exposed bool
 	pin     quota.Pin  // how it counts if it is pinned
 	marks   [][]string // by task; see Engine.label
-	touched bool       // it is among coverage.touched
+	touched bool       // it is among entitlement.touched
 	trial   uint32     // the last trial of evictions that looked at its gang
 	goes    bool       // it may go as a whole, by that trial
 }
 
 // key orders jobs; see [Order].
 type key struct {
-	standing
+	precedence
 	estimate Time // 0 unless ordered ByEstimate
 	submit   Time
 	size     Milli // 0 unless ordered ByPriority
 	seq      uint64
 }
 
-// standing is what makes one job's claim stronger than another's, whenever they
+// precedence is what makes one job's claim stronger than another's, whenever they
 // came.
-type standing struct {
+type precedence struct {
 	class    Class
 	priority int32
 }
 
-// rank is negative when s is the stronger.
-func (s standing) rank(o standing) int {
+// compare is negative when s is the stronger.
+func (s precedence) compare(o precedence) int {
 	return cmp.Or(cmp.Compare(s.class, o.class), cmp.Compare(o.priority, s.priority))
 }
 
 // before reports whether k comes first in the order.
 func (k *key) before(o *key) bool {
-	if r := k.rank(o.standing); r != 0 {
+	if r := k.compare(o.precedence); r != 0 {
 		return r < 0
 	}
 	if k.estimate != o.estimate {

@@ -20,7 +20,7 @@ type runs struct {
 // load sums up what runs on the nodes of one GPU model. From it follows whether
 // evicting may help a job at all, before anything that runs is looked at.
 type load struct {
-	// evictable are the pods that may be evicted, the weakest standing first;
+	// evictable are the pods that may be evicted, the weakest precedence first;
 	// bypassed is the GPU of those of them that were backfilled.
 	evictable []ranked
 	bypassed  Milli
@@ -29,9 +29,9 @@ type load struct {
 	changes uint64
 }
 
-// ranked is the evictable pods of jobs of one standing.
+// ranked is the evictable pods of jobs of one precedence.
 type ranked struct {
-	standing
+	precedence
 	gpu  Milli
 	pods []*pod // in no order
 	next int    // where the next search for some of them begins
@@ -81,7 +81,7 @@ func (e *Engine) count(j *job, p *pod, by int) {
 	l := &e.runs.loads[m]
 	l.pods += by
 	l.changes++
-	e.covers.touch(j)
+	e.entitlement.touch(j)
 	if j.evictable() {
 		l.offer(j, p, Milli(by)*e.gpuOf(j, p), by)
 	}
@@ -93,17 +93,17 @@ func (l *load) offer(j *job, p *pod, gpu Milli, by int) {
 	if j.backfilled {
 		l.bypassed += gpu
 	}
-	i, ok := l.find(j.key.standing)
+	i, ok := l.find(j.key.precedence)
 	if !ok {
-		l.evictable = slices.Insert(l.evictable, i, ranked{standing: j.key.standing})
+		l.evictable = slices.Insert(l.evictable, i, ranked{precedence: j.key.precedence})
 	}
 	l.evictable[i].gpu += gpu
 	l.evictable[i].list(p, by)
 }
 
-// find returns where pods of a standing are listed, or would be.
-func (l *load) find(of standing) (int, bool) {
-	return slices.BinarySearchFunc(l.evictable, of, func(r ranked, s standing) int { return s.rank(r.standing) })
+// find returns where pods of a precedence are listed, or would be.
+func (l *load) find(of precedence) (int, bool) {
+	return slices.BinarySearchFunc(l.evictable, of, func(r ranked, s precedence) int { return s.compare(r.precedence) })
 }
 
 // weaker returns how much evictable GPU of jobs with a weaker claim than k runs,
@@ -111,7 +111,7 @@ func (l *load) find(of standing) (int, bool) {
 func (l *load) weaker(k *key) (weaker, all Milli) {
 	for i := range l.evictable {
 		all += l.evictable[i].gpu
-		if k.rank(l.evictable[i].standing) < 0 {
+		if k.compare(l.evictable[i].precedence) < 0 {
 			weaker += l.evictable[i].gpu
 		}
 	}
@@ -211,15 +211,17 @@ func (c *class) attempt(head bool) **attempt {
 }
 
 // holdsFor reports whether what an attempt found holds for an alike job too: one of
-// the same standing may evict no more than one before it. That one may be within
+// the same precedence may evict no more than one before it. That one may be within
 // quota where this one is not, and as the first job evict more.
 func (a *attempt) holdsFor(j *job) bool {
-	return a.of.standing == j.key.standing && !j.key.before(&a.of)
+	return a.of.precedence == j.key.precedence && !j.key.before(&a.of)
 }
 
 // again reports whether a search for a plan is worth while after the last one
 // for the job was in vain, and returns what it will be made of.
 func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
+	// 1. What the search would be made of: all that started or stopped on models whose
+	// pods may make room or give back quota.
 	a := attempt{of: j.key, world: pl.changes.world, at: now}
 	terms := pl.affinities.constrain(j)
 	for m := range pl.runs.loads {
@@ -228,6 +230,8 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 			a.pods += pl.runs.loads[m].pods
 		}
 	}
+
+	// 2. The first search of its kind, or in another world.
 	last := *j.class.attempt(head)
 	if last == nil || last.world != a.world || !last.holdsFor(j) {
 		return a, true
@@ -235,6 +239,10 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 	if a.vain = last.vain + 1; now >= last.retry {
 		return a, true
 	}
+
+	// 3. In the same world: after enough changes, or a pause. Without the pause, a small
+	// change at the wrong place would be overlooked for ever; without a limit, each start
+	// would cost a search for every class that waits.
 	changed, enough := a.changes-last.changes, 1
 	if a.pods > attemptSmall {
 		enough = a.pods/attemptShare + attemptClass*len(pl.waiting.idle)

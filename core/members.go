@@ -75,7 +75,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 		e.nominations.denominate(j) // its places were settled for fewer
 	}
 	e.restart(j)
-	e.covers.touch(j)
+	e.entitlement.touch(j)
 	e.enqueue(j, now)
 	return nil
 }
@@ -83,7 +83,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 // restart lets a gang of which nothing runs, and too few have ended well, start
 // whole again.
 func (e *Engine) restart(j *job) {
-	if j.Gang && j.begun && j.count[podRunning] == 0 && !j.standing() {
+	if j.Gang && j.begun && j.count[podRunning] == 0 && !j.viable() {
 		e.dequeue(j)
 		e.nominations.denominate(j)
 		j.begun = false
@@ -103,7 +103,7 @@ func (e *Engine) reserve(j *job, pods int) {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			l := &e.runs.loads[e.runs.modelOn(p.alloc.Node)]
-			k, _ := l.find(j.key.standing)
+			k, _ := l.find(j.key.precedence)
 			l.evictable[k].pods[p.listed] = p
 		}
 	}
@@ -126,7 +126,7 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 			e.state.Commit()
 			e.planDropped(j)
 		}
-		e.covers.touch(j)
+		e.entitlement.touch(j)
 	}
 	j.set(p, podWithdrawn)
 	e.enqueue(j, now)

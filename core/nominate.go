@@ -14,7 +14,7 @@ import (
 // meanwhile (hold.go), and what the current pass has decided of them (recall.go).
 type nominations struct {
 	*Engine
-	filling []*nomination
+	all []*nomination
 	// plans are the pods whose places are not free yet, by node.
 	plans map[cluster.NodeID][]planned
 	// going are labelled jobs with leaving pods, and some that had them. away counts
@@ -57,7 +57,7 @@ type planned struct {
 func (ns *nominations) nominate(p *plan) {
 	j, now, placed, gone := p.job, p.now, p.placed, p.gone
 	if len(gone) == 0 {
-		// Nobody needs to leave after all.
+		// All victims turned out not to be in the way.
 		for i := range placed {
 			ns.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
 		}
@@ -65,19 +65,27 @@ func (ns *nominations) nominate(p *plan) {
 		ns.bind(j, placed, now, ns.howStarted(j))
 		return
 	}
+
+	// 1. The job, which may have places kept already if it is no gang, is nominated.
 	ns.dequeue(j)
 	n := j.nomination
 	if n == nil {
 		n = &nomination{job: j}
 		j.nomination = n
-		ns.filling = append(ns.filling, n)
+		ns.all = append(ns.all, n)
 	}
 	n.within = n.within || p.within
 	ns.plansMade++
+
+	// 2. Its victims are told to leave.
 	for k := range gone {
 		ns.evict(&gone[k], n)
 	}
-	came := ns.covers.planning(now)
+
+	// 3. Its pods count against quota from now on, as if they had come: before all others
+	// if they are within nominal quota, else after all that are there. A place that is free
+	// is held, the node of another is closed to all others.
+	came := ns.entitlement.planning(now)
 	if p.within {
 		came = entitled
 	}
@@ -99,7 +107,7 @@ func (ns *nominations) nominate(p *plan) {
 	}
 	ns.state.Commit()
 	ns.holdsChanged()
-	ns.covers.touch(j)
+	ns.entitlement.touch(j)
 	ns.enqueue(j, now) // the other pods of a job that is no gang
 }
 
@@ -177,20 +185,24 @@ func (ns *nominations) setPlans(node cluster.NodeID, list []planned) {
 // that have gone around them. What the engine decides itself takes nothing from
 // a nominated job: see upheld.
 func (ns *nominations) fulfil(now Time) {
-	for k := 0; k < len(ns.filling); {
-		n := ns.filling[k]
+	for k := 0; k < len(ns.all); {
+		n := ns.all[k]
 		ns.working = n.job.Name
-		if n.outstanding == 0 && n.planned > 0 || !ns.stillHolds(n) {
+		// 1. An event has taken its places, or the pods around them: it waits again.
+		lost := n.outstanding == 0 && n.planned > 0
+		if lost || !ns.stillHolds(n) {
 			ns.dequeue(n.job)
 			ns.denominate(n.job)
 			ns.enqueue(n.job, now)
 			continue
 		}
+		// 2. Victims of it are leaving.
 		if n.outstanding > 0 {
 			k++
 			continue
 		}
-		ns.filling = slices.Delete(ns.filling, k, k+1)
+		// 3. It is bound.
+		ns.all = slices.Delete(ns.all, k, k+1)
 		j := n.job
 		j.nomination = nil
 		from := len(ns.places)
@@ -218,7 +230,7 @@ func (ns *nominations) denominate(j *job) {
 		return
 	}
 	j.nomination = nil
-	ns.filling = slices.DeleteFunc(ns.filling, func(o *nomination) bool { return o == n })
+	ns.all = slices.DeleteFunc(ns.all, func(o *nomination) bool { return o == n })
 	for i := range j.pods {
 		ns.yield(n, i)
 	}
@@ -275,7 +287,7 @@ func (ns *nominations) handOver(n *nomination, from, to int) {
 
 // dropPlans gives up the nominations that count on a node.
 func (ns *nominations) dropPlans(node cluster.NodeID, now Time) {
-	for _, n := range slices.Clone(ns.filling) {
+	for _, n := range slices.Clone(ns.all) {
 		for i := range n.job.pods {
 			p := &n.job.pods[i]
 			if (p.state == podHeld || p.state == podPlanned) && p.alloc.Node == node {

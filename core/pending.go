@@ -97,7 +97,7 @@ type classID struct {
 	more string
 }
 
-// reclassify files the waiting jobs anew.
+// reclassify files the waiting jobs again.
 func (e *Engine) reclassify() {
 	for _, j := range e.jobs.slots {
 		if j != nil && j.class != nil {
@@ -132,8 +132,8 @@ func (j *job) membersByTask() []int {
 	return n
 }
 
-// standing reports whether enough of a gang runs, or is done, for it to go on.
-func (j *job) standing() bool {
+// viable reports whether enough of a gang runs, or is done, for it to go on.
+func (j *job) viable() bool {
 	for t, n := range j.membersByTask() {
 		if n < j.Tasks[t].Least() {
 			return false

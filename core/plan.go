@@ -22,13 +22,13 @@ type budget struct {
 
 // plan is who leaves for a job, and where it, or pods of it, are placed.
 type plan struct {
-	claimant
+	preemptor
 	placed []place.Placed
 	gone   []victim
 }
 
 // plan chooses among what was found; nil when that makes no room.
-func (pl *planner) plan(c claimant, s *search) *plan {
+func (pl *planner) plan(c preemptor, s *search) *plan {
 	if len(s.victims) == 0 {
 		return nil
 	}
@@ -38,6 +38,9 @@ func (pl *planner) plan(c claimant, s *search) *plan {
 	if !u.Whole {
 		onePod(u)
 	}
+
+	// 1. The cheapest way first: one pod on one node, whose victims alone leave; a gang in
+	// one domain, whose victims alone leave; else victims anywhere, the cheapest first.
 	pl.lifted = pl.lifted[:0]
 	var placed []place.Placed
 	var gone []victim
@@ -45,7 +48,8 @@ func (pl *planner) plan(c claimant, s *search) *plan {
 	if single && !(c.short && pl.placer.MayFit(u)) {
 		placed, gone = pl.planPod(c, u, s)
 	}
-	// Who keeps a pod off a node by an affinity may be on others.
+	// A victim that keeps a pod off a node by an affinity, or that holds the quota of
+	// another model, may be on other nodes.
 	terms := slices.ContainsFunc(u.Tasks, func(t place.Task) bool { return len(t.Terms) > 0 })
 	several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1 || terms
 	inDomain := u.Whole && u.Required >= 0 && !c.short && !c.owes
@@ -57,9 +61,15 @@ func (pl *planner) plan(c claimant, s *search) *plan {
 		pl.dropLifted()
 		placed, gone = pl.planGang(c, u, s)
 	}
-	if placed != nil && c.within && !(pl.covers.wouldCover(j, placed) && (!byQuota(gone) || pl.affords(j, placed, j.queue.NominalRoom))) {
+
+	// 2. A plan by right of quota must leave the job within it, and its queue, if others
+	// leave for that alone.
+	if placed != nil && c.within && !(pl.entitlement.wouldBeWithinAt(j, placed) && (!byQuota(gone) || pl.affords(j, placed, j.queue.NominalRoom))) {
 		placed = nil
 	}
+
+	// 3. Victims that turn out not to be in the way stay; the others leave for a reason
+	// that holds for the places found. Other plans under way must hold beside this one.
 	if placed != nil {
 		placed, gone = slices.Clone(placed), whole(gone)
 		pl.nominations.weigh(draft{job: j, placed: placed})
@@ -70,6 +80,8 @@ func (pl *planner) plan(c claimant, s *search) *plan {
 		}
 		pl.nominations.weigh(draft{})
 	}
+
+	// 4. All that is taken back, whether or not the budget of evictions allows the plan.
 	evicted := 0
 	for i := range gone {
 		for range gone[i].pods {
@@ -225,15 +237,15 @@ func (s *search) byNode() [][]onNode {
 // price is what the victims on a node come to: how far one of them is spared, the
 // strongest claim among them, then their cost.
 type price struct {
-	spared spared
-	claim  standing
-	cost   int64
+	spared     spared
+	precedence precedence
+	cost       int64
 }
 
 // plus returns the price with one more victim.
 func (p price) plus(v *victim) price {
-	if v.job.key.rank(p.claim) < 0 {
-		p.claim = v.job.key.standing
+	if v.job.key.compare(p.precedence) < 0 {
+		p.precedence = v.job.key.precedence
 	}
 	p.spared = max(p.spared, v.spared)
 	p.cost += 1 + v.cost
@@ -244,7 +256,7 @@ func (p price) less(o price) bool {
 	if p.spared != o.spared {
 		return p.spared < o.spared
 	}
-	if r := p.claim.rank(o.claim); r != 0 {
+	if r := p.precedence.compare(o.precedence); r != 0 {
 		return r > 0
 	}
 	return p.cost < o.cost
@@ -253,16 +265,20 @@ func (p price) less(o price) bool {
 // planPod finds the node on which the pod gets room at the lowest price. Nodes
 // come in the order of their cheapest victims: it looks at no more of them than
 // may be cheaper than the best so far.
-func (pl *planner) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	j := c.job
+
+	// 1. On each node, lift the cheapest victims until the pod fits, and keep the node
+	// where that comes to the lowest price. As nodes come in the order of their cheapest
+	// victims, the search ends at the first whose cheapest victim costs more than that.
 	var best []onNode
 	var lowest price
-	weakest := standing{class: LP + 1} // below every job's
+	weakest := precedence{class: LP + 1} // below every job's
 	for len(s.byNode()) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // it stays closed for this pass
 	}
 	for _, at := range s.nodes {
-		if best != nil && !(price{claim: weakest}).plus(&s.victims[at[0].victim]).less(lowest) {
+		if best != nil && !(price{precedence: weakest}).plus(&s.victims[at[0].victim]).less(lowest) {
 			break
 		}
 		node := pl.state.Node(at[0].node)
@@ -276,7 +292,7 @@ func (pl *planner) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed
 		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
 			continue
 		}
-		cost, lifted, takes := price{claim: weakest}, 0, pl.placer.Takes(u, at[0].node)
+		cost, lifted, takes := price{precedence: weakest}, 0, pl.placer.Takes(u, at[0].node)
 		var used int
 		for used = 0; used < len(at) && !takes; used++ {
 			v := &s.victims[at[used].victim]
@@ -299,6 +315,9 @@ func (pl *planner) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed
 	if best == nil {
 		return nil, nil
 	}
+
+	// 2. Lift those of the best node again, then the cheapest anywhere that pay for quota
+	// which the job, or its queue, still lacks.
 	var gone []victim
 	for _, o := range best {
 		if v := &s.victims[o.victim]; v.there() {
@@ -319,7 +338,8 @@ func (pl *planner) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed
 	if c.overrun() || pl.indebted(c, gone) {
 		return nil, nil
 	}
-	// A cheap victim may have been taken in vain, before one that makes room alone.
+
+	// 3. A cheap victim may have been taken in vain, before one that makes room alone.
 	gone = whole(gone)
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
@@ -340,7 +360,7 @@ func (pl *planner) planPod(c claimant, u *place.Unit, s *search) ([]place.Placed
 
 // spareNeedless puts victims back that turn out not to be in the way, the most
 // costly first.
-func (pl *planner) spareNeedless(c claimant, u *place.Unit, placed []place.Placed, gone []victim) []victim {
+func (pl *planner) spareNeedless(c preemptor, u *place.Unit, placed []place.Placed, gone []victim) []victim {
 	j, pays := c.job, byQuota(gone)
 	for t := range u.Tasks {
 		if pods := u.Tasks[t].Pods; len(pods) > 0 { // the unit may have one task of several
@@ -369,7 +389,7 @@ func (pl *planner) spareNeedless(c claimant, u *place.Unit, placed []place.Place
 
 // giveReasons settles why the victims leave: for nominal quota only if the queue of the
 // job then uses no more than that. Before the places are known, nobody knows.
-func (pl *planner) giveReasons(c claimant, placed []place.Placed, gone []victim) {
+func (pl *planner) giveReasons(c preemptor, placed []place.Placed, gone []victim) {
 	if !c.within || pl.affords(c.job, placed, c.queue.NominalRoom) {
 		return
 	}
@@ -430,7 +450,7 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 
 // affordsEvictions reports whether so many evictions stay within the budget of
 // the interval. A plan that is larger than the budget has an interval alone.
-func (pl *planner) affordsEvictions(n int, c claimant) bool {
+func (pl *planner) affordsEvictions(n int, c preemptor) bool {
 	p := &pl.policy.Preempt
 	if p.Budget == 0 || p.Interval == 0 {
 		return true

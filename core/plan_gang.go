@@ -11,13 +11,13 @@ import (
 
 // planGang lifts victims, the cheapest first, until the gang can be placed. Where
 // room is lacking, those on closed nodes come last, and only for quota.
-func (pl *planner) planGang(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	if s.spent && !pl.roomWith(u, s) {
 		return nil, nil
 	}
 	s.sort()
 	var gone []victim
-	step, next := 1, 1
+	step, next := 1, 1 // try to place the gang when so many have been lifted
 	fits := func() []place.Placed {
 		if pl.indebted(c, gone) {
 			return nil
@@ -29,6 +29,10 @@ func (pl *planner) planGang(c claimant, u *place.Unit, s *search) ([]place.Place
 		}
 		return placed
 	}
+
+	// First those whose nodes are of use: all of them if only quota is lacking, as is when
+	// the gang fits by count. Then, if quota is lacking still, those on closed nodes: what
+	// they hold there is of no use before another plan is done.
 	roomy := pl.placer.MayFit(u)
 	for _, first := range [2]bool{true, false} {
 		for k := range s.victims {
@@ -65,7 +69,7 @@ func (pl *planner) onOpenNode(v *victim) bool {
 
 // placeGang places the gang where it has room and quota, nil when nowhere; nominal quota,
 // when victims leave by right of that.
-func (pl *planner) placeGang(c claimant, u *place.Unit, gone []victim) []place.Placed {
+func (pl *planner) placeGang(c preemptor, u *place.Unit, gone []victim) []place.Placed {
 	j := c.job
 	if c.overrun() || !pl.placer.MayFit(u) {
 		return nil
@@ -84,7 +88,7 @@ func (pl *planner) placeGang(c claimant, u *place.Unit, gone []victim) []place.P
 // tried in the order in which they have room by count when victims leave, the
 // cheapest first; only victims there are lifted. O(victims + domains), and for
 // each domain that is tried its victims.
-func (pl *planner) planInDomain(c claimant, u *place.Unit, s *search) ([]place.Placed, []victim) {
+func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	j := c.job
 	least, need := cluster.MaxGPUs, 0 // devices of the smallest pod, pods
 	for t := range u.Tasks {
@@ -184,7 +188,7 @@ func (pl *planner) slotsByDomain(c *class, level, devices int) map[int32]int {
 
 // planIn lifts the victims in a domain: those up to a last one, with which it has
 // room by count, and if the gang does not fit, the others too.
-func (pl *planner) planIn(domain int32, c claimant, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
+func (pl *planner) planIn(domain int32, c preemptor, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
 	var gone []victim
 	for _, part := range [2][]victim{s.victims[:last+1], s.victims[last+1:]} {
 		for k := range part {

@@ -51,7 +51,7 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 		}
 		return false
 	}
-	ps.covers.cover()
+	ps.entitlement.update()
 	later := outlook{Never, Never}
 	for _, at := range ps.planner.turns(j) {
 		if p := ps.planner.planFor(ps.units.prepareTurn(j.job, at), at, ps.now, head, &later); p != nil {
@@ -119,9 +119,9 @@ func (pl *planner) turns(j candidate) []turn {
 
 // planFor returns a plan for a part of the job, nil when there is none.
 func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *outlook) *plan {
-	c := claimant{
+	c := preemptor{
 		candidate: j, turn: at, now: now, head: head, later: later,
-		within: pl.covers.wouldBeWithin(j), short: j.overrun(), owes: j.queue.Limited() && j.lacks(j.queue.NominalRoom),
+		within: pl.entitlement.wouldBeWithin(j), short: j.overrun(), owes: j.queue.Limited() && j.lacks(j.queue.NominalRoom),
 	}
 	if p := pl.planFrom(c); p != nil {
 		return p
@@ -146,7 +146,7 @@ func (pl *planner) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool
 		return 0, false
 	}
 	switch {
-	case p.Priority && j.key.rank(v.key.standing) < 0:
+	case p.Priority && j.key.compare(v.key.precedence) < 0:
 		return PriorityPreemption, true
 	case head && p.Backfill && v.backfilled && j.key.before(&v.key):
 		return BackfillPreemption, true

@@ -42,7 +42,7 @@ func (ns *nominations) recall(now Time) bool {
 	if len(ns.evictions) == before {
 		return false
 	}
-	ns.fulfil(now) // of some nobody is left to go
+	ns.fulfil(now) // the last victim of some may stay
 	return true
 }
 
@@ -71,21 +71,25 @@ func (ns *nominations) needless(x *eviction) bool {
 			ns.charge(j, &j.pods[i], by)
 		}
 	}
+
+	// Quota, with the victim there: its queue's, and that of all nominated jobs. A plan
+	// that was made by right of nominal quota counts on it that the queue uses no more.
 	charge(1)
 	ok := true
 	for _, i := range x.pods {
 		ok = ok && j.queue.Room(ns.state.Pool(j.pods[i].alloc.Node).Model) >= 0
 	}
-	for _, o := range ns.filling {
+	for _, o := range ns.all {
 		for i := range o.job.pods {
 			if p := &o.job.pods[i]; ok && p.kept() && o.job.gpu(p) > 0 {
 				model := ns.state.Pool(p.alloc.Node).Model
-				// A plan made by right of quota counts on it that the queue has it.
 				ok = o.job.queue.Room(model) >= 0 && (!o.within || o.job.queue.NominalRoom(model) >= 0)
 			}
 		}
 	}
 	charge(-1)
+
+	// Places, with the victim there.
 	return ok && !slices.ContainsFunc(x.pods, func(i int) bool { return !ns.holdsPlans(j.pods[i].alloc.Node, x) })
 }
 

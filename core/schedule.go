@@ -82,10 +82,10 @@ func (ps *pass) pushedOut() bool {
 	if len(ps.waiting.idle) == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.evicts() {
 		return false
 	}
-	if ps.covers.cover(); ps.covers.lost == ps.covers.seen {
+	if ps.entitlement.update(); ps.entitlement.lost == ps.entitlement.seen {
 		return false
 	}
-	ps.covers.seen = ps.covers.lost
+	ps.entitlement.seen = ps.entitlement.lost
 	some := false
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 		c := ps.waiting.idle[i]
@@ -102,7 +102,7 @@ func (ps *pass) pushedOut() bool {
 	return some
 }
 
-// evicts reports whether jobs evict others, so that it matters what quota covers.
+// evicts reports whether jobs evict others, so that it matters what quota entitlement.
 func (e *Engine) evicts() bool { return e.policy.Preempt.Priority || e.policy.Preempt.Reclaim }
 
 // wakes is when the driver is asked to call again, without an event.
@@ -212,13 +212,13 @@ func (ps *pass) inOrder() {
 		c, within := ps.nextOf(&ps.waiting.active)
 		if ps.units.compile(c); !helped && ps.waiting.passes(c.head()) {
 			helped = true
-			ps.helpHeads()
+			ps.preemptForHeads()
 			continue
 		}
 		ps.try(c, c.head(), within)
 	}
 	if ps.policy.Queueing.Mode == Backfill {
-		ps.helpHeads()
+		ps.preemptForHeads()
 	}
 }
 
@@ -286,6 +286,8 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 	ps.units.compile(c)
 	w := ps.units.prepare(j)
 	u := w.unit
+
+	// 1. Static quota admission (Kant §3.2.1). Evicting may give the job what it lacks.
 	if w.overrun() {
 		if ps.evictFor(w, false) {
 			return true
@@ -293,14 +295,15 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 		ps.waiting.setClass(c, classOverrun)
 		return false
 	}
+
+	// 2. Placement, within nominal quota first. The turn of those that borrow comes after
+	// that of those within quota. But under StrictFIFO no later job passes one that is
+	// within, on another model or with other pods: it keeps its turn.
 	if within && j.queue.Limited() {
 		u.Room = func(m string) Milli { return min(j.room(m), j.queue.OwnRoom(m)) }
 	}
 	n := ps.start(j, u)
 	if n <= 0 && within && w.mayBorrow() {
-		// The turn of those that borrow comes after that of those within quota. But under
-		// StrictFIFO no later job passes one that is within, on another model or with other
-		// pods: it keeps its turn.
 		if ps.policy.Queueing.Mode != StrictFIFO {
 			ps.waiting.postpone(c)
 			return false
@@ -313,6 +316,9 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 	if n > 0 {
 		return true
 	}
+
+	// 3. A job that no empty cluster of these nodes holds waits for nodes alone, and holds
+	// no other job up.
 	if n == 0 && !c.possible {
 		if ps.placer.TooLarge(u).Lack != place.NoLack {
 			ps.reject(c)
@@ -320,6 +326,8 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 		}
 		c.possible = true
 	}
+
+	// 4. Evictions; else the class waits for something that it could use.
 	c.short = n < 0 || w.shortSomewhere(j.room) || ps.evicts() && w.shortSomewhere(j.queue.NominalRoom)
 	if ps.evictFor(w, false) {
 		return true
@@ -354,19 +362,19 @@ func (e *Engine) forgetShapes() {
 	}
 }
 
-// helpHeads evicts backfilled pods for the first job that waits for a GPU model
+// preemptForHeads evicts backfilled pods for the first job that waits for a GPU model
 // when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
 // Table 1).
-func (ps *pass) helpHeads() {
+func (ps *pass) preemptForHeads() {
 	if !ps.policy.Preempt.Backfill {
 		return
 	}
 	for m := range ps.waiting.stuck {
-		for len(ps.waiting.stuck[m].items) > 0 && ps.helpOne(ps.waiting.stuck[m].items[0].head()) {
+		for len(ps.waiting.stuck[m].items) > 0 && ps.preemptForHead(ps.waiting.stuck[m].items[0].head()) {
 		}
 	}
 	if ps.ledger.Limited() {
-		for j := ps.waiting.firstOverrun(); j != nil && ps.helpOne(j); j = ps.waiting.firstOverrun() {
+		for j := ps.waiting.firstOverrun(); j != nil && ps.preemptForHead(j); j = ps.waiting.firstOverrun() {
 		}
 	}
 }
@@ -382,7 +390,7 @@ func (w *waiting) passes(j *job) bool {
 	return false
 }
 
-func (ps *pass) helpOne(j *job) bool {
+func (ps *pass) preemptForHead(j *job) bool {
 	if due := cluster.Plus(j.since, ps.policy.Queueing.HeadWait); ps.now < due {
 		ps.wake(due)
 		return false

@@ -97,7 +97,7 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 	slices.SortFunc(placed, func(a, b place.Placed) int { return int(a.Pod - b.Pod) })
 	from := len(e.places)
 	e.setBackfilled(j, why == Backfilled)
-	came := e.covers.starting(now)
+	came := e.entitlement.starting(now)
 	for i := range placed {
 		p := &j.pods[placed[i].Pod]
 		p.alloc, p.came = placed[i].Alloc, came

@@ -32,7 +32,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
 	}
 	terms := us.affinities.constrain(j)
-	if terms && len(us.nominations.filling)+len(us.nominations.going) > 0 {
+	if terms && len(us.nominations.all)+len(us.nominations.going) > 0 {
 		u.Absent = us.nominations.absent(j)
 	}
 	u.Left = us.nominations.leftBy(j)
@@ -45,6 +45,9 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	if j.queue.Limited() {
 		u.Room = j.room
 	}
+
+	// The pods to be placed: of a gang that has not begun, those that it lacks of the
+	// minimum of each task; of another job, all that wait.
 	us.tasks = us.tasks[:0]
 	us.pods = us.pods[:0]
 	for t := range j.Tasks {

@@ -16,12 +16,12 @@ import (
 type victim struct {
 	job *job
 	pod int // -1 for a gang
-	// reason is why it may be evicted, otherwise why it may if the queue of the claimant
+	// reason is why it may be evicted, otherwise why it may if the queue of the preemptor
 	// uses more than its nominal quota.
 	reason, otherwise Reason
 	// spared says how far it comes after others.
 	spared spared
-	// byQuota says that the claimant may take it from another tenant for being within
+	// byQuota says that the preemptor may take it from another tenant for being within
 	// its own quota only.
 	byQuota bool
 	// cost is the work that is lost: milli-GPU times time since the last
@@ -73,7 +73,7 @@ const (
 // cheaper orders victims: those that are spared last, else the weakest claim first,
 // then what loses the least work, then what was submitted last.
 func (v *victim) cheaper(o *victim) int {
-	return cmp.Or(cmp.Compare(v.spared, o.spared), -v.job.key.rank(o.job.key.standing), cmp.Compare(v.cost, o.cost),
+	return cmp.Or(cmp.Compare(v.spared, o.spared), -v.job.key.compare(o.job.key.precedence), cmp.Compare(v.cost, o.cost),
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), lastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
 }
 
@@ -97,9 +97,9 @@ func (pl *planner) shareQuota(j, v *job, p *pod) bool {
 	})
 }
 
-// claimant is a job for which victims are sought, or a part of it, and what is known of
+// preemptor is a job for which victims are sought, or a part of it, and what is known of
 // it.
-type claimant struct {
+type preemptor struct {
 	candidate
 	turn
 	now Time
@@ -116,11 +116,11 @@ type claimant struct {
 
 // indebted reports whether victims leave by right of the job's quota, while its
 // queue, less what a trial has lifted, would use more than that.
-func (pl *planner) indebted(c claimant, gone []victim) bool {
+func (pl *planner) indebted(c preemptor, gone []victim) bool {
 	return c.owes && byQuota(gone) && c.lacks(c.queue.NominalRoom)
 }
 
-// byQuota reports whether one of the victims leaves by right of the claimant's
+// byQuota reports whether one of the victims leaves by right of the preemptor's
 // quota.
 func byQuota(gone []victim) bool {
 	return slices.ContainsFunc(gone, func(v victim) bool { return v.byQuota })
@@ -154,7 +154,7 @@ func (s *search) sort() {
 // searchOf is what jobs have in common for which the same may be evicted.
 type searchOf struct {
 	class *class
-	standing
+	precedence
 	within, overrun, owes bool
 	turn
 }
@@ -184,8 +184,8 @@ func (pl *planner) newSearch(of searchOf) *search {
 // planFrom returns a plan made from the victims of an earlier search for alike jobs,
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
 // does not grow with the cluster.
-func (pl *planner) planFrom(c claimant) *plan {
-	of := searchOf{c.class, c.key.standing, c.within, c.short, c.owes, c.turn}
+func (pl *planner) planFrom(c preemptor) *plan {
+	of := searchOf{c.class, c.key.precedence, c.within, c.short, c.owes, c.turn}
 	s := pl.kept(of, &c)
 	if s != nil {
 		if p := pl.plan(c, s); p != nil {
@@ -210,7 +210,7 @@ func (pl *planner) planFrom(c claimant) *plan {
 
 // kept returns an earlier search for alike jobs, nil when there is none. What the
 // first job may evict depends on when it came: it has none.
-func (pl *planner) kept(of searchOf, c *claimant) *search {
+func (pl *planner) kept(of searchOf, c *preemptor) *search {
 	for _, s := range pl.searches {
 		if s.of == of && !c.head {
 			c.later.note(s.due)
@@ -238,14 +238,14 @@ const (
 
 // find finds what may be evicted for the job, on all nodes or on some. The
 // search has no victims if all that were found would not make room.
-func (pl *planner) find(c claimant, of searchOf, all bool) *search {
+func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 	s := pl.newSearch(of)
 	s.some = !all
 	s.due = Never
 	pl.trial++
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
-	for _, r := range pl.fallible(c) {
+	for _, r := range pl.evictablePods(c) {
 		from := r.next
 		for i := range r.pods {
 			if enough <= 0 && !all {
@@ -267,9 +267,9 @@ func (pl *planner) find(c claimant, of searchOf, all bool) *search {
 	return s
 }
 
-// fallible returns the pods that may have to make room for the job, by standing
+// evictablePods returns the pods that may have to make room for the job, by precedence
 // and GPU model: the weakest first, on whichever model.
-func (pl *planner) fallible(c claimant) []*ranked {
+func (pl *planner) evictablePods(c preemptor) []*ranked {
 	out := pl.ranks[:0]
 	terms := pl.affinities.constrain(c.job)
 	for m := range pl.runs.loads {
@@ -277,12 +277,12 @@ func (pl *planner) fallible(c claimant) []*ranked {
 			continue
 		}
 		for k := range pl.runs.loads[m].evictable {
-			if r := &pl.runs.loads[m].evictable[k]; pl.mayFall(c, r.standing) {
+			if r := &pl.runs.loads[m].evictable[k]; pl.mayYield(c, r.precedence) {
 				out = append(out, r)
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *ranked) int { return b.rank(a.standing) })
+	slices.SortStableFunc(out, func(a, b *ranked) int { return b.compare(a.precedence) })
 	pl.ranks = out
 	return out
 }
@@ -298,25 +298,25 @@ func (pl *planner) visited(id cluster.NodeID) bool {
 	return been
 }
 
-// mayFall reports whether jobs of a standing may have to make room for the job.
-func (pl *planner) mayFall(c claimant, s standing) bool {
+// mayYield reports whether jobs of a precedence may have to make room for the job.
+func (pl *planner) mayYield(c preemptor, s precedence) bool {
 	p := &pl.policy.Preempt
 	reclaim := p.Reclaim && c.within && c.queue.Limited()
-	rank := c.key.rank(s)
+	rank := c.key.compare(s)
 	return s.class >= c.Class && s != unevictable && (reclaim || rank < 0 || rank == 0 && c.head)
 }
 
 // unevictable stands for that of jobs that may not be evicted.
-var unevictable = standing{class: 255}
+var unevictable = precedence{class: 255}
 
 // addVictims adds what may be evicted on a node, and returns how many devices
 // would then be free there.
-func (pl *planner) addVictims(s *search, c claimant, id cluster.NodeID) int {
+func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 	n := pl.state.Node(id)
 	devices := n.Whole
 	for h := range n.Pods {
 		o := h.Owner
-		if !pl.mayFall(c, pl.jobs.stands[o.Job]) {
+		if !pl.mayYield(c, pl.jobs.evictable[o.Job]) {
 			continue // without a look at the job: most are such
 		}
 		v := pl.jobs.slots[o.Job]
@@ -333,7 +333,7 @@ func (pl *planner) addVictims(s *search, c claimant, id cluster.NodeID) int {
 
 // addVictim adds a pod, if it may be evicted and that is of use, or its gang. Pods
 // that a gang would stand without are added one by one, beside the gang.
-func (pl *planner) addVictim(s *search, c claimant, v *job, pod int) bool {
+func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	p := &v.pods[pod]
 	if !pl.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
 		return false // a gang for which others leave stays until its rest has started
@@ -356,7 +356,7 @@ func (pl *planner) addVictim(s *search, c claimant, v *job, pod int) bool {
 
 // victim describes a pod as a victim, or as number -1 its gang, and reports whether
 // it may be evicted as far as claims go. Its cost is left open.
-func (pl *planner) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
+func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 	within := !pl.ledger.Limited() || p.within
 	reason, ok := pl.mayTake(c.job, v, c.within, within, c.head)
 	x := victim{job: v, pod: pod, reason: reason, otherwise: reason}
@@ -365,7 +365,7 @@ func (pl *planner) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 		switch x.byQuota = !anyway; {
 		case within && !shared:
 			x.spared = foreign
-		case !shared && pl.covers.holdsPart(v, pod):
+		case !shared && pl.entitlement.holdsPart(v, pod):
 			x.spared = partly
 		case v.shielded:
 			x.spared = shielded
@@ -378,7 +378,7 @@ func (pl *planner) victim(c claimant, v *job, pod int, p *pod) (victim, bool) {
 }
 
 // addGang adds a gang as a whole, if it may be evicted, and reports that.
-func (pl *planner) addGang(s *search, c claimant, v *job) bool {
+func (pl *planner) addGang(s *search, c preemptor, v *job) bool {
 	if !pl.ledger.Limited() {
 		v.markExtra() // else this is up to date
 	}

@@ -8,21 +8,21 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// coverage says which running pods their queues' nominal quotas cover. It is
-// brought up to date when a search for evictions asks for it, at the cost of
-// what changed since: quotas are dealt out anew only when something that was
-// covered went, or something came before others.
-type coverage struct {
+// entitlement says which placed pods are within their queues' nominal quotas. It is
+// brought up to date when a search for evictions asks for it, at the cost of what
+// changed since: quotas are dealt out again only when a holding within quota went, or
+// one came that is before others in the order.
+type entitlement struct {
 	*Engine
-	// units are in the order of their jobs; those that are gone stay until
-	// quotas are dealt out anew.
-	units []covered
+	// units are in the order of their jobs; those that are gone stay until quotas are
+	// dealt out again.
+	units []holding
 	// touched are jobs whose pods changed since.
 	touched []*job
-	// stale says that all is to be made anew: queues or the order changed.
+	// stale says that nothing of it holds: queues or the order changed.
 	stale bool
-	// dealt is what the covered units take, larger who claims more than there is, by
-	// the number of the account.
+	// dealt is what the holdings within quota take, larger the holdings that demand more
+	// than the whole quota, by the number of the account.
 	dealt    []Milli
 	larger   []larger
 	accounts []account
@@ -35,27 +35,26 @@ type coverage struct {
 	lost, seen int
 
 	// Scratch memory.
-	fresh, coming, merged []covered
+	fresh, coming, merged []holding
 	before                []Milli
-	claims                []claim
+	demands               []demand
 }
 
-// covered is what is weighed as one while quotas are dealt out: the least pods
-// of a running gang, or one other pod.
-type covered struct {
+// holding is what gets quota as one: the minimum of a running gang, or one other pod.
+type holding struct {
 	job          *job
 	pod          int32 // -1 for the least pods of a gang
 	within, gone bool
 	// came is when it got its place: see pod.came.
-	came   Time
-	claims []claim
+	came    Time
+	demands []demand
 }
 
-// larger is who claims more of an account than its whole nominal quota. Such units are
+// larger is who demands more of an account than its whole nominal quota. Such units are
 // beyond quota, and may be evicted; yet a queue that has one of them has its quota. So
 // those that come after it do not get that quota too.
 type larger struct {
-	// since is when the first of each standing came.
+	// since is when the first of each precedence came.
 	since []cameFirst
 	// job and pod are the first in the order that is beyond quota though nothing larger
 	// came before it: it holds what others leave.
@@ -63,9 +62,9 @@ type larger struct {
 	pod int32
 }
 
-// cameFirst is when the first unit of a standing came.
+// cameFirst is when the first unit of a precedence came.
 type cameFirst struct {
-	standing
+	precedence
 	came Time
 }
 
@@ -75,15 +74,15 @@ type account struct {
 	model string
 }
 
-// claim is what a unit asks of an account, by its number; of none (-1) when its
+// demand is what a unit asks of an account, by its number; of none (-1) when its
 // queue may not even use the model.
-type claim struct {
+type demand struct {
 	account int32
 	gpu     Milli
 }
 
 // touch notes that pods of a job came to a place or left it.
-func (c *coverage) touch(j *job) {
+func (c *entitlement) touch(j *job) {
 	if j.touched || c.stale || !c.ledger.Limited() {
 		return
 	}
@@ -95,51 +94,58 @@ func (c *coverage) touch(j *job) {
 	c.touched = append(c.touched, j)
 }
 
-// cover marks the running pods that their queues' nominal quotas cover. Jobs
-// are served in their order; one that does not fit is passed over. The pods that
-// a gang has beyond its least come after those and are covered one by one: else
-// one of them could push its whole gang beyond quota by starting. Where no queue
-// has a quota, nothing is marked and all are covered.
-func (c *coverage) cover() {
+// update marks the placed pods that are within their queues' nominal quotas. Quotas are
+// dealt out in the order of jobs; a holding that does not fit is passed over. The pods
+// that a gang has beyond its minimum come after it and are dealt with one by one: else
+// one of them could push its whole gang beyond quota by starting. Where no queue has a
+// quota, no pod is marked and all count as within.
+func (c *entitlement) update() {
 	if !c.ledger.Limited() {
 		return
 	}
 	if c.stale {
-		c.coverAll()
+		c.rebuild()
 		return
 	}
+	// 1. What went and what came, in the order of jobs.
 	slices.SortFunc(c.touched, byKey)
-	anew := false
+	again := false
 	c.coming = c.coming[:0]
 	for _, j := range c.touched {
 		j.touched = false
-		anew = c.updateUnits(j) || anew
+		again = c.updateUnits(j) || again
 	}
 	c.touched = c.touched[:0]
+
+	// 2. A holding that demands more than a whole quota takes it from those before it in
+	// the order too, if they came together: they must be dealt with again.
+	larger := slices.ContainsFunc(c.coming, func(u holding) bool { return slices.ContainsFunc(u.demands, c.exceeds) })
+
+	// 3. What comes after all others in the order takes only what they leave.
 	n := len(c.units)
-	// Who claims more than a whole quota takes it from those before it in the order too, if
-	// they came together.
-	anew = anew || slices.ContainsFunc(c.coming, func(u covered) bool { return slices.ContainsFunc(u.claims, c.exceeds) })
-	if !anew && c.gone <= n/2 && (n == 0 || len(c.coming) == 0 || compareCovered(&c.units[n-1], &c.coming[0]) < 0) {
+	last := n == 0 || len(c.coming) == 0 || compareHoldings(&c.units[n-1], &c.coming[0]) < 0
+	if !again && !larger && last && c.gone <= n/2 {
 		for i := range c.coming {
 			c.units = append(c.units, c.coming[i])
 			c.deal(&c.units[n+i])
 		}
 		return
 	}
+
+	// 4. Else all quotas are dealt out again.
 	c.merge()
 	c.dealOut()
 }
 
 // merge drops what is gone from the units and sorts in what came.
-func (c *coverage) merge() {
+func (c *entitlement) merge() {
 	out, coming := c.merged[:0], c.coming
 	for i := range c.units {
 		u := &c.units[i]
 		if u.gone {
 			continue
 		}
-		for len(coming) > 0 && compareCovered(&coming[0], u) < 0 {
+		for len(coming) > 0 && compareHoldings(&coming[0], u) < 0 {
 			out, coming = append(out, coming[0]), coming[1:]
 		}
 		out = append(out, *u)
@@ -147,26 +153,27 @@ func (c *coverage) merge() {
 	c.units, c.merged, c.gone = append(out, coming...), c.units, 0
 }
 
-// entitled is when pods came that evicted others by right of quota that covers them.
+// entitled stands for when pods came that evicted others by right of their nominal quota:
+// before all that are larger than a quota.
 const entitled Time = -MaxTime - 1
 
 // starting returns when pods come that start now. All that start at one time come
 // together, unless a plan is decided between.
-func (c *coverage) starting(now Time) Time {
+func (c *entitlement) starting(now Time) Time {
 	c.clock = max(now, c.clock)
 	return c.clock
 }
 
 // planning returns when the pods of a plan come: after all that came before, and before
 // all that come later.
-func (c *coverage) planning(now Time) Time {
+func (c *entitlement) planning(now Time) Time {
 	at := c.starting(now) + 1
 	c.clock = at + 1
 	return at
 }
 
-// coverAll makes the coverage anew.
-func (c *coverage) coverAll() {
+// rebuild lists the holdings of all placed pods, and deals all quotas out.
+func (c *entitlement) rebuild() {
 	for _, j := range c.touched {
 		j.touched = false
 	}
@@ -175,20 +182,30 @@ func (c *coverage) coverAll() {
 	for _, j := range c.runs.jobs {
 		c.units = c.unitsOf(j, c.units)
 	}
-	for _, n := range c.nominations.filling {
+	for _, n := range c.nominations.all {
 		if n.job.run < 0 {
 			c.units = c.unitsOf(n.job, c.units)
 		}
 	}
-	slices.SortFunc(c.units, func(a, b covered) int { return compareCovered(&a, &b) })
+	slices.SortFunc(c.units, func(a, b holding) int { return compareHoldings(&a, &b) })
 	c.dealOut()
 }
 
-// updateUnits compares a job's units with those that it had. What went is marked,
-// what came goes to c.coming. It reports whether quotas must be dealt out anew
-// for what went.
-func (c *coverage) updateUnits(j *job) (anew bool) {
-	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
+// updateUnits compares a job's holdings with those that it had. It marks those that
+// went and adds those that came to c.coming. It reports whether quotas must be dealt out
+// again for those that went.
+//
+// Both lists are in the order of pods, -1, the minimum of a gang, first. They are walked
+// side by side:
+//
+//  1. new holdings before the old one have come;
+//  2. an old holding with the same place and the same demands stays: only its pods are
+//     marked, as others of a gang's pods may make up its minimum now;
+//  3. an old holding with other demands has gone, and come again;
+//  4. an old holding that is not among the new ones has gone. Others get its quota only if
+//     it had some, or kept it from them.
+func (c *entitlement) updateUnits(j *job) (again bool) {
+	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	c.fresh = c.unitsOf(j, c.fresh[:0])
 	fresh := c.fresh
 	for ; at < len(c.units) && c.units[at].job == j; at++ {
@@ -196,30 +213,30 @@ func (c *coverage) updateUnits(j *job) (anew bool) {
 		if u.gone {
 			continue
 		}
-		i := slices.IndexFunc(fresh, func(f covered) bool { return f.pod >= u.pod })
+		i := slices.IndexFunc(fresh, func(f holding) bool { return f.pod >= u.pod })
 		if i < 0 {
 			i = len(fresh)
 		}
-		c.coming = append(c.coming, fresh[:i]...)
+		c.coming = append(c.coming, fresh[:i]...) // 1
 		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
-			if fresh[0].came == u.came && slices.Equal(fresh[0].claims, u.claims) {
-				c.mark(u) // pods may have come to be counted in it or not
+			if fresh[0].came == u.came && slices.Equal(fresh[0].demands, u.demands) {
+				c.mark(u) // 2
 				fresh = fresh[1:]
 				continue
 			}
-			c.coming = append(c.coming, fresh[0])
-			fresh, anew = fresh[1:], true
+			c.coming = append(c.coming, fresh[0]) // 3
+			fresh, again = fresh[1:], true
 		}
-		u.gone = true
+		u.gone = true // 3 and 4
 		c.gone++
-		anew = anew || c.dealtAlong(u)
+		again = again || c.dealtAlong(u)
 	}
 	c.coming = append(c.coming, fresh...)
-	return anew
+	return again
 }
 
-// dealOut deals the nominal quotas out anew.
-func (c *coverage) dealOut() {
+// dealOut deals all nominal quotas out, in the order of the holdings.
+func (c *entitlement) dealOut() {
 	clear(c.dealt)
 	for i := range c.larger {
 		c.larger[i] = larger{since: c.larger[i].since[:0]}
@@ -233,21 +250,21 @@ func (c *coverage) dealOut() {
 	c.planner.dropSearches()
 }
 
-// deal covers a unit if the quotas have room for it, after those before it, and no unit
-// larger than a quota came before it that is as strong.
+// deal counts a holding as within quota if the quotas have room for it, after those
+// before it, and if no holding larger than a quota came before it that is as strong.
 //
 // Why the larger one does not take its quota at its place in the order, whenever it
 // starts: evictions would not end. Queue a owns 4 GPUs, h of 5 comes first in the order,
 // x of 4 next. The owner of the rest evicts both. Without h, x is within quota and evicts
 // the owner by priority; h starts where the owner ran and takes the quota from x; the
 // owner evicts both.
-func (c *coverage) deal(u *covered) {
+func (c *entitlement) deal(u *holding) {
 	blocked := c.blocked(u)
-	u.within = !blocked && c.bear(c.dealt, u.claims)
+	u.within = !blocked && c.bear(c.dealt, u.demands)
 	if u.pod >= 0 && u.job.Gang && !u.job.leastWithin() {
 		u.within = false
 	}
-	for _, k := range u.claims {
+	for _, k := range u.demands {
 		switch {
 		case u.within:
 			c.dealt[k.account] += k.gpu
@@ -258,18 +275,18 @@ func (c *coverage) deal(u *covered) {
 	c.mark(u)
 }
 
-// blocked reports whether a unit that claims more than a whole quota of the unit's came
-// first.
-func (c *coverage) blocked(u *covered) bool {
+// blocked reports whether a holding that demands more than a whole quota, which this one
+// demands some of too, came first.
+func (c *entitlement) blocked(u *holding) bool {
 	if u.came == entitled || u.job.fixed() {
 		return false
 	}
-	for _, k := range u.claims {
+	for _, k := range u.demands {
 		if k.account < 0 || c.exceeds(k) {
 			continue
 		}
 		for i := range c.larger[k.account].since {
-			if f := &c.larger[k.account].since[i]; f.came <= u.came && u.job.key.rank(f.standing) >= 0 {
+			if f := &c.larger[k.account].since[i]; f.came <= u.came && u.job.key.compare(f.precedence) >= 0 {
 				return true
 			}
 		}
@@ -277,17 +294,17 @@ func (c *coverage) blocked(u *covered) bool {
 	return false
 }
 
-// noteLarger notes when the unit came, if it claims more than a whole quota.
-func (c *coverage) noteLarger(u *covered) {
+// noteLarger notes when the holding came, if it demands more than a whole quota.
+func (c *entitlement) noteLarger(u *holding) {
 	if u.pod >= 0 && u.job.Gang {
 		return
 	}
-	for _, k := range u.claims {
+	for _, k := range u.demands {
 		if !c.exceeds(k) {
 			continue
 		}
-		l, at := &c.larger[k.account], u.job.key.standing
-		i := slices.IndexFunc(l.since, func(f cameFirst) bool { return f.standing == at })
+		l, at := &c.larger[k.account], u.job.key.precedence
+		i := slices.IndexFunc(l.since, func(f cameFirst) bool { return f.precedence == at })
 		if i < 0 {
 			l.since = append(l.since, cameFirst{at, u.came})
 		} else {
@@ -296,9 +313,9 @@ func (c *coverage) noteLarger(u *covered) {
 	}
 }
 
-// exceeds reports whether a claim is for more than the account's nominal quota, if it
+// exceeds reports whether a demand is for more than the account's nominal quota, if it
 // has any.
-func (c *coverage) exceeds(k claim) bool {
+func (c *entitlement) exceeds(k demand) bool {
 	if k.account < 0 {
 		return false
 	}
@@ -308,19 +325,19 @@ func (c *coverage) exceeds(k claim) bool {
 }
 
 // dealtAlong reports whether others may have more or less quota when the unit goes.
-func (c *coverage) dealtAlong(u *covered) bool {
-	return u.within || slices.ContainsFunc(u.claims, func(k claim) bool {
+func (c *entitlement) dealtAlong(u *holding) bool {
+	return u.within || slices.ContainsFunc(u.demands, func(k demand) bool {
 		return c.exceeds(k) || k.account >= 0 && c.larger[k.account].job == u.job && c.larger[k.account].pod == u.pod
 	})
 }
 
-// holdsPart reports whether a pod, or the least pods of a gang (-1), claim more than their
+// holdsPart reports whether a pod, or the least pods of a gang (-1), demand more than their
 // queue's quota and hold what others leave of it.
-func (c *coverage) holdsPart(j *job, pod int) bool {
-	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
+func (c *entitlement) holdsPart(j *job, pod int) bool {
+	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	for ; at < len(c.units) && c.units[at].job == j; at++ {
 		if u := &c.units[at]; int(u.pod) == pod && !u.gone {
-			return slices.ContainsFunc(u.claims, func(k claim) bool {
+			return slices.ContainsFunc(u.demands, func(k demand) bool {
 				return c.exceeds(k) && c.larger[k.account].job == j && int(c.larger[k.account].pod) == pod && c.left(k.account) > 0
 			})
 		}
@@ -329,14 +346,14 @@ func (c *coverage) holdsPart(j *job, pod int) bool {
 }
 
 // left returns what is not dealt of an account's nominal quota.
-func (c *coverage) left(n int32) Milli {
+func (c *entitlement) left(n int32) Milli {
 	a := &c.accounts[n]
 	nominal, _ := a.owner.Nominal(a.model)
 	return nominal - c.dealt[n]
 }
 
-// mark tells the pods of a unit whether they are covered.
-func (c *coverage) mark(u *covered) {
+// mark notes at the pods of a holding whether they are within quota.
+func (c *entitlement) mark(u *holding) {
 	set := func(p *pod) {
 		if p.within && !u.within && p.state == podRunning {
 			c.lost++
@@ -360,11 +377,11 @@ func (p *pod) placed() bool {
 }
 
 // unitsOf appends the units of a job, in order.
-func (c *coverage) unitsOf(j *job, units []covered) []covered {
+func (c *entitlement) unitsOf(j *job, units []holding) []holding {
 	if !j.Gang {
 		for i := range j.pods {
 			if j.pods[i].placed() {
-				units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: c.claimsOf(j, i)})
+				units = append(units, holding{job: j, pod: int32(i), came: j.pods[i].came, demands: c.demandsOf(j, i)})
 			}
 		}
 		return units
@@ -373,7 +390,7 @@ func (c *coverage) unitsOf(j *job, units []covered) []covered {
 		return units
 	}
 	at := len(units)
-	units = append(units, covered{job: j, pod: -1, came: Never})
+	units = append(units, holding{job: j, pod: -1, came: Never})
 	j.markExtra()
 	for i := range j.pods {
 		p := &j.pods[i]
@@ -381,10 +398,10 @@ func (c *coverage) unitsOf(j *job, units []covered) []covered {
 			units[at].came = min(units[at].came, p.came)
 		}
 		if p.placed() && p.extra {
-			units = append(units, covered{job: j, pod: int32(i), came: j.pods[i].came, claims: c.claimsOf(j, i)})
+			units = append(units, holding{job: j, pod: int32(i), came: j.pods[i].came, demands: c.demandsOf(j, i)})
 		}
 	}
-	units[at].claims = c.claimsOf(j, -1)
+	units[at].demands = c.demandsOf(j, -1)
 	return units
 }
 
@@ -413,7 +430,7 @@ func (j *job) markExtra() {
 // placed reports whether a pod of the job has a place.
 func (j *job) placed() bool { return j.count[podRunning]+j.count[podHeld]+j.count[podPlanned] > 0 }
 
-// leastWithin reports whether the least pods of a running gang are covered.
+// leastWithin reports whether the minimum of a running gang is within quota.
 func (j *job) leastWithin() bool {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.placed() && !p.extra {
@@ -423,9 +440,11 @@ func (j *job) leastWithin() bool {
 	return true
 }
 
-func compareCovered(a, b *covered) int { return cmp.Or(byKey(a.job, b.job), cmp.Compare(a.pod, b.pod)) }
+func compareHoldings(a, b *holding) int {
+	return cmp.Or(byKey(a.job, b.job), cmp.Compare(a.pod, b.pod))
+}
 
-// byKey compares jobs by the order in which quota covers them: those that must not be
+// byKey compares jobs by the order in which they get quota: those that must not be
 // evicted first, for what is beyond quota must be able to leave, else by their place
 // in the order.
 func byKey(a, b *job) int {
@@ -440,9 +459,9 @@ func byKey(a, b *job) int {
 	return 1
 }
 
-// bear reports whether the accounts can bear claims beside what is dealt.
-func (c *coverage) bear(dealt []Milli, claims []claim) bool {
-	for _, k := range claims {
+// bear reports whether the accounts can bear demands beside what is dealt.
+func (c *entitlement) bear(dealt []Milli, demands []demand) bool {
+	for _, k := range demands {
 		if k.account < 0 {
 			return false
 		}
@@ -454,35 +473,35 @@ func (c *coverage) bear(dealt []Milli, claims []claim) bool {
 	return true
 }
 
-// claimsOf returns what a pod, or the least pods of a gang (-1), ask of the
+// demandsOf returns what a pod, or the least pods of a gang (-1), ask of the
 // nominal quotas. The slice is the caller's.
-func (c *coverage) claimsOf(j *job, pod int) []claim {
+func (c *entitlement) demandsOf(j *job, pod int) []demand {
 	if !j.queue.Limited() {
 		return nil
 	}
-	c.claims = c.claims[:0]
+	c.demands = c.demands[:0]
 	for i := range j.pods {
 		if p := &j.pods[i]; i == pod || pod < 0 && p.placed() && !p.extra {
-			c.claim(j.queue, c.state.Pool(p.alloc.Node).Model, j.gpu(p))
+			c.demand(j.queue, c.state.Pool(p.alloc.Node).Model, j.gpu(p))
 		}
 		if i == pod {
 			break
 		}
 	}
-	return slices.Clone(c.claims)
+	return slices.Clone(c.demands)
 }
 
-// claim adds a demand for a model to c.claims.
-func (c *coverage) claim(q *quota.Node, model string, gpu Milli) {
+// demand adds a demand for a model to c.demands.
+func (c *entitlement) demand(q *quota.Node, model string, gpu Milli) {
 	if gpu == 0 {
 		return
 	}
 	add := func(n int32) {
-		if i := slices.IndexFunc(c.claims, func(k claim) bool { return k.account == n }); i >= 0 {
-			c.claims[i].gpu += gpu
+		if i := slices.IndexFunc(c.demands, func(k demand) bool { return k.account == n }); i >= 0 {
+			c.demands[i].gpu += gpu
 			return
 		}
-		c.claims = append(c.claims, claim{n, gpu})
+		c.demands = append(c.demands, demand{n, gpu})
 	}
 	accounts := q.Governing(model)
 	for _, m := range accounts {
@@ -494,7 +513,7 @@ func (c *coverage) claim(q *quota.Node, model string, gpu Milli) {
 }
 
 // numberOf returns the number of an account, -1 when no queue owns it.
-func (c *coverage) numberOf(a account) int32 {
+func (c *entitlement) numberOf(a account) int32 {
 	if a.owner == nil {
 		return -1
 	}
@@ -511,14 +530,14 @@ func (c *coverage) numberOf(a account) int32 {
 	return n
 }
 
-// wouldBeWithin reports whether nominal quota would cover the waiting job (one
-// pod of it when it starts pod by pod), on one of the models it accepts.
-func (c *coverage) wouldBeWithin(j candidate) bool {
+// wouldBeWithin reports whether the waiting job (one pod of it when it starts pod by
+// pod) would be within nominal quota, on one of the models it accepts.
+func (c *entitlement) wouldBeWithin(j candidate) bool {
 	if !j.queue.Limited() {
 		return true
 	}
 	for _, model := range j.class.accepts() {
-		c.claims = c.claims[:0]
+		c.demands = c.demands[:0]
 		for t := range j.unit.Tasks {
 			task := &j.unit.Tasks[t]
 			n := len(task.Pods)
@@ -529,7 +548,7 @@ func (c *coverage) wouldBeWithin(j candidate) bool {
 			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
 				m = own[0]
 			}
-			c.claim(j.queue, m, Milli(n)*task.GPU())
+			c.demand(j.queue, m, Milli(n)*task.GPU())
 		}
 		if c.bearsBefore(j.job) {
 			return true
@@ -538,28 +557,28 @@ func (c *coverage) wouldBeWithin(j candidate) bool {
 	return false
 }
 
-// wouldCover reports whether nominal quota would cover the waiting job in these
+// wouldBeWithinAt reports whether the waiting job would be within nominal quota in these
 // places.
-func (c *coverage) wouldCover(j *job, placed []place.Placed) bool {
+func (c *entitlement) wouldBeWithinAt(j *job, placed []place.Placed) bool {
 	if !j.queue.Limited() {
 		return true
 	}
-	c.claims = c.claims[:0]
+	c.demands = c.demands[:0]
 	for i := range placed {
 		a := &placed[i].Alloc
-		c.claim(j.queue, c.state.Pool(a.Node).Model, a.GPU())
+		c.demand(j.queue, c.state.Pool(a.Node).Model, a.GPU())
 	}
 	return c.bearsBefore(j)
 }
 
-// bearsBefore reports whether the accounts bear c.claims of a job that comes in
+// bearsBefore reports whether the accounts bear c.demands of a job that comes in
 // the order between the running ones: those before it, and what runs of it
 // already, are served first.
-func (c *coverage) bearsBefore(j *job) bool {
+func (c *entitlement) bearsBefore(j *job) bool {
 	if j.Gang && !j.leastWithin() {
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(c.units, j, func(u covered, j *job) int { return byKey(u.job, j) })
+	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	for at < len(c.units) && c.units[at].job == j {
 		at++
 	}
@@ -572,10 +591,10 @@ func (c *coverage) bearsBefore(j *job) bool {
 	}
 	for i := first; i < last; i++ {
 		if u := &c.units[i]; u.within && !u.gone {
-			for _, k := range u.claims {
+			for _, k := range u.demands {
 				c.before[k.account] += by * k.gpu
 			}
 		}
 	}
-	return c.bear(c.before, c.claims)
+	return c.bear(c.before, c.demands)
 }

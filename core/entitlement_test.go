@@ -9,8 +9,8 @@ import (
 
 // TestCoverByChange lets jobs of queues with quotas come, be evicted and end,
 // nodes be lost and quotas change.
-// What is kept of their coverage from change to change must always be what
-// dealing all quotas out anew makes of it.
+// What is kept of their entitlement from change to change must always be what
+// dealing all quotas out again makes of it.
 func TestCoverByChange(t *testing.T) {
 	for seed := range uint64(1500) {
 		f := newFight(t, seed)
@@ -19,11 +19,11 @@ func TestCoverByChange(t *testing.T) {
 			if step%3 > 0 {
 				continue // several changes at once
 			}
-			f.e.covers.cover()
+			f.e.entitlement.update()
 			by := f.within()
-			f.e.covers.coverAll()
-			if anew := f.within(); !slices.Equal(by, anew) {
-				t.Fatalf("seed %d, step %d: by change, then anew:\n%v\n%v", seed, step, by, anew)
+			f.e.entitlement.rebuild()
+			if again := f.within(); !slices.Equal(by, again) {
+				t.Fatalf("seed %d, step %d: by change, then again:\n%v\n%v", seed, step, by, again)
 			}
 		}
 	}
