@@ -50,16 +50,17 @@ test-e2e: build devcluster ## run the tests on a real Kubernetes API, in minutes
 test-e2e-full: build devcluster ## run the long ones of these too: fifty rounds of each fault
 	cd devcluster && MUSTER_FULL=1 go test -count=1 -timeout 60m ./e2e
 
-lint: ## vet and lint
+lint: ## vet and lint, and check the documents' links and words
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
 	cd devcluster && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	.ci/docs
+	go test -run TestPlainWords ./internal/rules
 
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
 
-generate: ## write what is made from api/v1alpha1 and from the chart anew
+generate: ## write what is made from api/v1alpha1 and from the chart again
 	mkdir -p $(OUT)/deploy/crds $(OUT)/deploy/helm/muster/crds $(OUT)/deploy/helm/muster/files $(OUT)/deploy/kustomize/base
 	go tool -modfile=tools/go.mod controller-gen paths=./api/... object output:object:dir=$(OUT)/api/v1alpha1 \
 		crd:allowDangerousTypes=true output:crd:dir=$(OUT)/deploy/crds
@@ -67,7 +68,7 @@ generate: ## write what is made from api/v1alpha1 and from the chart anew
 	cp deploy/grafana/muster.json $(OUT)/deploy/helm/muster/files/
 	go run -C tools ./chart >$(OUT)/deploy/kustomize/base/muster.yaml
 
-web: ## build the script of the report anew, after a change in report/web
+web: ## build the script of the report again, after a change in report/web
 	npm --prefix report/web ci
 	npm --prefix report/web run build
 

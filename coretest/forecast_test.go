@@ -18,8 +18,8 @@ func forecasting(t T, mode core.Mode) *World {
 	return w
 }
 
-// gang submits a gang of pods of one GPU that runs for so many seconds, 0 for nobody
-// knows.
+// gang submits a gang of pods of one GPU that runs for the given seconds, 0 if that is not
+// known.
 func (w *World) gang(name, queue string, pods, seconds int) {
 	task := core.Task{Name: "t", Pods: pods}
 	task.GPU = core.WholeGPU

@@ -12,7 +12,7 @@ import (
 )
 
 // Twin is a second opinion on an engine: it is told the same events, and checks
-// the decisions by adding up pods, every time anew. It holds that
+// the decisions by adding up pods, every time again. It holds that
 //
 //  1. no GPU, CPU or memory is given twice, and no GPU both whole and in part; no
 //     node has more pods than it takes;
@@ -88,7 +88,7 @@ type job struct {
 	backfilled bool
 	// adopted jobs may be incomplete: the driver found them so.
 	adopted bool
-	// lacks is how many pods of each task the gang has less than its least since
+	// lacks is how many pods of each task the gang has fewer than its minimum since
 	// some were added to it while it ran.
 	lacks []int
 	// left is what an earlier job of the name left.
@@ -749,7 +749,7 @@ func (w *Twin) joins(j *job, start []core.Placement) error {
 			d, ok := w.domain(w.node(p.at.Node), j.Topology.Required)
 			return ok && d == in
 		}) {
-			return fmt.Errorf("pod %d joins nobody in %s %q", at.Pod, j.Topology.Required, in)
+			return fmt.Errorf("pod %d joins no pod in %s %q", at.Pod, j.Topology.Required, in)
 		}
 	}
 	return nil

@@ -289,7 +289,7 @@ func unlessAsked(ctx context.Context, err error) error {
 	return err
 }
 
-// every returns a function that calls f, the first time and then at most so often.
+// every returns a function that calls f, the first time and then at most once per period.
 func every(period time.Duration, f func(done, total int)) func(done, total int) {
 	var mu sync.Mutex
 	var next time.Time

@@ -312,7 +312,7 @@ func (f *fold) park(j *job) {
 	}
 }
 
-// start takes in that an engine begins anew: what is told now is how things
+// start takes in that an engine begins again: what is told now is how things
 // stand.
 func (f *fold) start() {
 	f.settle()

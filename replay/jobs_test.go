@@ -142,7 +142,7 @@ func TestDurations(t *testing.T) {
 	a.want("pods at 1 pods 3: 41 10 40\ngang at 1 gang 2: 30\non at 2 gang 2: -\n")
 }
 
-// An evicted gang whose pods are made anew, as Kubernetes does, is one job: the
+// An evicted gang whose pods are made again, as Kubernetes does, is one job: the
 // work up to its last checkpoint counts, and what it did at last.
 func TestEvictedAndMadeAnew(t *testing.T) {
 	for checkpoint, want := range map[float64]string{30: "j at 0 gang 2: 130\n", 0: "j at 0 gang 2: 40\n"} {

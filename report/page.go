@@ -49,7 +49,7 @@ type pageQueue struct {
 	// Quota is its nominal quota in all models, nil when it has none.
 	Quota *float64 `json:"quota"`
 	// Parent says that jobs of the queues below it count too, Others that it
-	// stands for so many queues.
+	// stands for this many queues.
 	Parent bool `json:"parent,omitempty"`
 	Others int  `json:"others,omitempty"`
 }

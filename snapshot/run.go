@@ -41,7 +41,7 @@ type Waiting struct {
 	Detail string `json:"detail"`
 }
 
-// Run asks the engine for so many scheduling passes, a second apart. Between
+// Run runs a number of scheduling passes of the engine, a second apart. Between
 // passes, what was decided happens: pods start where they were bound, and those
 // evicted leave. Nothing else does: no job ends, and the time does not jump.
 func Run(s Snapshot, rounds int) (Answer, error) {

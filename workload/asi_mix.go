@@ -50,7 +50,7 @@ const (
 const asiNear = 0.2
 
 // asiLongest cuts the tail of durations. Published is that the largest job had
-// over 2,000 GPUs and used over 800,000 GPU-hours: 2,048 GPUs for so long.
+// over 2,000 GPUs and used over 800,000 GPU-hours: 2,048 GPUs for this time.
 const asiLongest = 400 * 3600 * core.Second
 
 const minute = 60.0

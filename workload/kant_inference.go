@@ -284,7 +284,7 @@ func (s *servicePool) admit() (shape serviceShape, tenant int, nodes []int, ok b
 	return shape, 0, nil, false
 }
 
-// roomy returns how likely each tenant is to be the next to ask for so many
+// roomy returns how likely each tenant is to be the next to request so many
 // GPUs: more likely the more of its quota is unused, and not at all beyond its
 // limit. It returns nil when no tenant has room.
 func (s *servicePool) roomy(gpus int) []float64 {

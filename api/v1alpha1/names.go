@@ -49,7 +49,7 @@ const (
 	// PreferredTopologyAnnotation is the level of which one domain should hold
 	// the gang, if one can.
 	PreferredTopologyAnnotation = "muster.sh/preferred-topology"
-	// GPUModelsAnnotation lists the GPU models the pod can use, parted by "|",
+	// GPUModelsAnnotation lists the GPU models the pod can use, separated by "|",
 	// as in "H800|A100"; any when not given.
 	GPUModelsAnnotation = "muster.sh/gpu-models"
 	// GPUFractionAnnotation is the part of one GPU the pod asks for, as in
@@ -90,7 +90,7 @@ const (
 	SuspendedLabel = "muster.sh/suspended"
 	// SuspendedAnnotation says what the scheduler needs to resume it: the kind
 	// and name of the group, since when it is in the queue, and the selector of
-	// its pods, parted by blanks.
+	// its pods, separated by blanks.
 	SuspendedAnnotation = "muster.sh/suspended"
 )
 

@@ -40,7 +40,7 @@ type SchedulingPolicySpec struct {
 	Placement *Placement `json:"placement,omitempty"`
 	// Zone is the inference dedicated zone.
 	Zone *Zone `json:"zone,omitempty"`
-	// Preemption says who may be evicted for whom, and how cautiously.
+	// Preemption says which jobs can be evicted for which, and how cautiously.
 	Preemption *Preemption `json:"preemption,omitempty"`
 	// Requeue says how long a job pauses after a failed start.
 	Requeue *Requeue `json:"requeue,omitempty"`
@@ -134,7 +134,7 @@ type Zone struct {
 	Exclusive *bool `json:"exclusive,omitempty"`
 }
 
-// Preemption says who may be evicted for whom, and how cautiously.
+// Preemption says which jobs can be evicted for which, and how cautiously.
 type Preemption struct {
 	// Priority lets jobs of higher priority evict others.
 	Priority *bool `json:"priority,omitempty"`

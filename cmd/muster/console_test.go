@@ -14,7 +14,7 @@ import (
 	"github.com/muster-sched/muster/kube/console"
 )
 
-// A list that is watched is read anew and written each time, until it is
+// A list that is watched is read again and written each time, until it is
 // interrupted, or cannot be read.
 func TestWatch(t *testing.T) {
 	broken := errors.New("broken")

@@ -98,7 +98,7 @@ func loadPolicies(c *cobra.Command, args []string, known ...core.Policy) ([]core
 // completePolicy makes the shell offer the built-in policies.
 func completePolicy(c *cobra.Command) { complete(c, "policy", policyNames) }
 
-// readFile returns what is in a file of at most so many bytes.
+// readFile returns what is in a file of at most `most` bytes.
 func readFile(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,7 +108,7 @@ func readFile(path string, most int64) ([]byte, error) {
 	return readAll(f, most)
 }
 
-// readAll returns what is in r, at most so many bytes.
+// readAll returns what is in r, at most `most` bytes.
 func readAll(r io.Reader, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(data)) > most {

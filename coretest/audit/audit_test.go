@@ -137,7 +137,7 @@ func TestBreaches(t *testing.T) {
 			5 bind lp-0 a0 0
 			6 release lp-0 preempted h
 			7 bind lp-0 a0 1`, ""},
-		"an elastic gang that starts anew with its minimum is no breach": {`
+		"an elastic gang that starts again with its minimum is no breach": {`
 			5 bind e-0 a0 0
 			5 bind e-1 a0 1
 			6 release e-0 preempted h

@@ -28,7 +28,7 @@ type job struct {
 	touched   bool    // in auditor.gangs
 	alone     []alone
 	// dissolving tells that the gang lost a node: its other pods may take their
-	// grace to leave, as long as none is bound anew.
+	// grace to leave, as long as none is bound again.
 	dissolving bool
 }
 

@@ -252,7 +252,7 @@ func (s *Server) sockets() (string, error) {
 }
 
 // openLog has what Kubernetes and its etcd client say in this process, and the
-// warnings of etcd, written to the file Log, which begins anew. It returns etcd's
+// warnings of etcd, written to the file Log, which begins again. It returns etcd's
 // logger.
 func (s *Server) openLog() (*zap.Logger, error) {
 	file, err := os.Create(s.Log())

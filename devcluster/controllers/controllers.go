@@ -50,7 +50,7 @@ import (
 const (
 	// workers is how many objects of a kind a controller works on at a time.
 	workers = 8
-	// rediscover is how often the kinds of objects are looked up anew, for CRDs
+	// rediscover is how often the kinds of objects are looked up again, for CRDs
 	// that came or went.
 	rediscover = 30 * time.Second
 	// keptPods is how many ended pods are kept before the oldest are deleted: the

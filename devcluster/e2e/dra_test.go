@@ -60,7 +60,7 @@ func selectors(list ...string) []resourceapi.DeviceSelector {
 	return out
 }
 
-// devices asks for so many GPUs that are as selectors say.
+// devices requests count GPUs that match selectors.
 func devices(count int64, conditions ...string) resourceapi.ResourceClaimSpec {
 	return resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
 		Name: "gpus", Exactly: &resourceapi.ExactDeviceRequest{
@@ -161,7 +161,7 @@ func (c *cluster) auditClaims() {
 }
 
 // A pod that asks by claims gets the devices that the engine chose; when it ends
-// they are another's; what cannot be had is said; and a scheduler that starts anew
+// they are another's; what cannot be had is said; and a scheduler that starts again
 // finds everything as it is.
 func TestDRA(t *testing.T) {
 	c := begin(t)

@@ -55,7 +55,7 @@ func (c *cluster) allBound() {
 	})
 }
 
-// A scheduler that is stopped and started anew while it has much to do goes on
+// A scheduler that is stopped and started again while it has much to do goes on
 // where the last one was: what runs stays where it is, no GPU is given twice,
 // and all is bound in the end.
 func TestRestart(t *testing.T) {

@@ -98,7 +98,7 @@ func condenseNode(n *corev1.Node) *liveNode {
 	return l
 }
 
-// published sees to it that the node's slice is there.
+// published ensures that the slice of the node exists.
 func (f *nodes) published(n *liveNode) {
 	if n.dra != nil {
 		f.slices.Add(n.Name)

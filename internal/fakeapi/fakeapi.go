@@ -44,7 +44,7 @@ type Server struct {
 	made    int
 }
 
-// New returns a server with the objects of a text: YAML, parted by "---". In
+// New returns a server with the objects of a text: YAML, separated by "---". In
 // it, ago(5m) stands for the time five minutes before now.
 func New(text string, now time.Time) (*Server, error) {
 	s := &Server{objects: map[string]map[string]any{}}

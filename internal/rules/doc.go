@@ -1,3 +1,3 @@
-// Package rules tests the tree of the source itself: who imports whom, and that
+// Package rules tests the tree of the source itself: which package imports which, and that
 // the engine is pure.
 package rules

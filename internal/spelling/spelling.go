@@ -1,4 +1,4 @@
-// Package spelling finds what somebody may have meant.
+// Package spelling finds the word that was probably meant.
 package spelling
 
 import "strings"
