@@ -253,9 +253,9 @@ func (q *Inquiry) mostText(j *job, model string, need Milli) string {
 	}
 	if j.pinned && j.queue.Owned(model) < need {
 		return fmt.Sprintf("needs %s of %s at once; jobs of queue %s that must not borrow can never hold more than %s",
-			gpuText(need), model, j.queue.Name, gpuText(j.most(model)))
+			need.GPUs(), model, j.queue.Name, j.most(model).GPUs())
 	}
-	return fmt.Sprintf("needs %s of %s at once; queue %s can never hold more than %s", gpuText(need), model, j.queue.Name, gpuText(j.most(model)))
+	return fmt.Sprintf("needs %s of %s at once; queue %s can never hold more than %s", need.GPUs(), model, j.queue.Name, j.most(model).GPUs())
 }
 
 // firstReady returns the job that is first under StrictFIFO, where those that would
@@ -296,7 +296,7 @@ func (q *Inquiry) shieldedText(j *job, on bool, who string, falls func(*job) boo
 	if held == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s that must not be evicted now hold %s GPUs", who, gpuText(held))
+	return fmt.Sprintf("; %s that must not be evicted now hold %s GPUs", who, held.GPUs())
 }
 
 // quotaText says whose quota is short, and by how much.
@@ -341,7 +341,7 @@ func (q *Inquiry) pinnedText(j *job, model string, need Milli) string {
 		why = fmt.Sprintf("runs for %s before it can be evicted", durationText(j.MinRuntime))
 	}
 	return fmt.Sprintf("queue %s needs %s of %s within its nominal quota because the job %s and so must not borrow: %s left for such jobs",
-		j.queue.Name, gpuText(need), model, why, gpuText(max(0, j.queue.PinnedLeft(model))))
+		j.queue.Name, need.GPUs(), model, why, max(0, j.queue.PinnedLeft(model)).GPUs())
 }
 
 // quotaTogether says which accounts are short for the tasks of a gang together.
@@ -372,16 +372,11 @@ func accountText(q *quota.Node, account string, need Milli) string {
 		name = account
 	}
 	if owner == nil {
-		return fmt.Sprintf("queue %s owns no %s quota and no other queue lends enough: needs %s", q.Name, name, gpuText(need))
+		return fmt.Sprintf("queue %s owns no %s quota and no other queue lends enough: needs %s", q.Name, name, need.GPUs())
 	}
 	nominal, _ := owner.Nominal(account)
-	return fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, gpuText(need), name,
-		gpuText(nominal), gpuText(owner.InUse(account)), gpuText(max(0, owner.Available(account))))
-}
-
-// gpuText writes an amount in GPUs, without needless zeroes.
-func gpuText(m Milli) string {
-	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%03d", m/1000, m%1000), "0"), ".")
+	return fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, need.GPUs(), name,
+		nominal.GPUs(), owner.InUse(account).GPUs(), max(0, owner.Available(account)).GPUs())
 }
 
 // durationText writes a time in the largest unit that it is a multiple of.

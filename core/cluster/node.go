@@ -79,15 +79,6 @@ func (n *Node) Has(need Need) bool {
 // Free returns how many devices of the node are healthy and wholly free.
 func (n *Node) Free() int { return bits.OnesCount64(n.Whole) }
 
-// PartFree returns the milli-GPU free on a device that pods share; 0 for
-// others.
-func (n *Node) PartFree(gpu int) Milli {
-	if p := n.part[gpu]; p < int16(WholeGPU) && n.healthy>>gpu&1 == 1 {
-		return Milli(p)
-	}
-	return 0
-}
-
 // FreeOn returns the milli-GPU free on a device, WholeGPU when it is untouched;
 // 0 when it is not healthy.
 func (n *Node) FreeOn(gpu int) Milli {
@@ -167,9 +158,6 @@ func (n *Node) Split() uint64 { return n.split & n.healthy }
 
 // PoolNumber returns the number of the node's pool.
 func (n *Node) PoolNumber() int { return int(n.pool) }
-
-// Member returns the node's number in its pool.
-func (n *Node) Member() int { return int(n.member) }
 
 // Healthy returns the set of healthy devices of a node.
 func (n *Node) Healthy() uint64 { return n.healthy }

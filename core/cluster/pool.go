@@ -365,9 +365,8 @@ func (p *Pool) DomainLeaves(level int, domain int32) []int32 {
 	return p.levels[level].leaves[i]
 }
 
-// Members returns all nodes of the pool, lost and closed ones included, by their
-// number in the pool (see [Node.Member]); -1 for one that has left the pool. It
-// is for reading.
+// Members returns all nodes of the pool, lost and closed ones included, in the order
+// in which they joined; -1 for one that has left the pool. It is for reading.
 func (p *Pool) Members() []NodeID { return p.nodes }
 
 // Change says that the room of a node changed.

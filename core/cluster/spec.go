@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Time is nanoseconds since an origin the driver chose. Only events carry it.
@@ -20,6 +21,11 @@ func (t Time) Seconds() float64 { return float64(t) / float64(Second) }
 
 // Milli counts thousandths of a GPU: 1000 is one device.
 type Milli int64
+
+// GPUs writes an amount that is not negative in GPUs: "2", "0.25".
+func (m Milli) GPUs() string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%03d", m/WholeGPU, m%WholeGPU), "0"), ".")
+}
 
 // WholeGPU is one whole device.
 const WholeGPU Milli = 1000

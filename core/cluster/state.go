@@ -70,11 +70,8 @@ type State struct {
 	many      int                // pods that are a crowd
 }
 
-// domainSet numbers the domains of a level.
-type domainSet struct {
-	byPath map[string]int32
-	paths  []string
-}
+// domainSet is the domains of a level: the number of each by its path.
+type domainSet map[string]int32
 
 // labelAt is a label in a domain.
 type labelAt struct {
@@ -102,7 +99,7 @@ func New(levels []string) *State {
 		many:    many,
 	}
 	for i := range s.domains {
-		s.domains[i].byPath = map[string]int32{}
+		s.domains[i] = domainSet{}
 	}
 	return s
 }
@@ -152,14 +149,6 @@ func (s *State) Domain(id NodeID, level int) int32 {
 		return int32(id)
 	}
 	return s.nodes[id].domains[level]
-}
-
-// DomainName returns the path of a domain.
-func (s *State) DomainName(level int, domain int32) string {
-	if level == NodeLevelNum {
-		return s.nodes[domain].Spec.Name
-	}
-	return s.domains[level].paths[domain]
 }
 
 // AddNode adds a node, or brings a lost one of that name back. It is an error
@@ -291,12 +280,12 @@ func (s *State) locate(n *Node) {
 	}
 }
 
-func (d *domainSet) number(path string) int32 {
-	i, ok := d.byPath[path]
+// number returns the number of a domain, a new one for a path that is new.
+func (d domainSet) number(path string) int32 {
+	i, ok := d[path]
 	if !ok {
-		i = int32(len(d.paths))
-		d.byPath[path] = i
-		d.paths = append(d.paths, path)
+		i = int32(len(d))
+		d[path] = i
 	}
 	return i
 }
@@ -712,4 +701,4 @@ func (s *State) AllLevels() iter.Seq[int] {
 }
 
 // Domains returns how many domains a level has.
-func (s *State) Domains(level int) int { return len(s.domains[level].paths) }
+func (s *State) Domains(level int) int { return len(s.domains[level]) }

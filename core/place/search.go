@@ -240,7 +240,7 @@ func (s *search) likeness(of *usable, key []byte) []byte {
 	var parts [cluster.MaxGPUs]cluster.Milli
 	k := 0
 	for m := n.Split(); m != 0; m &= m - 1 {
-		parts[k] = n.PartFree(bits.TrailingZeros64(m))
+		parts[k] = n.FreeOn(bits.TrailingZeros64(m))
 		k++
 	}
 	slices.Sort(parts[:k])

@@ -147,10 +147,10 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	switch {
 	case c.gpu < need && c.free < cluster.Milli(need)*sh.GPU():
 		return Shortfall{GPUs, fmt.Sprintf("needs %s: %s GPUs, %s are free%s",
-			wants, gpuText(cluster.Milli(need)*sh.GPU()), gpuText(c.free), sh.on())}
+			wants, (cluster.Milli(need) * sh.GPU()).GPUs(), c.free.GPUs(), sh.on())}
 	case c.gpu < need:
 		return Shortfall{Together, fmt.Sprintf("needs %s: %s GPUs are free%s, in pieces that hold %d of the pods; the largest is %d on one node",
-			wants, gpuText(c.free), sh.on(), c.gpu, c.largest)}
+			wants, c.free.GPUs(), sh.on(), c.gpu, c.largest)}
 	case c.cpu < need:
 		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the CPU of their nodes %d", wants, sh.on(), podsText(c.gpu), c.cpu)}
 	case c.mem < need:
@@ -427,9 +427,9 @@ func (p *Placer) whyTooLarge(u *Unit, short *tooLarge, gpu cluster.Milli) string
 	}
 	if short.pods == 0 {
 		if within == "" {
-			return fmt.Sprintf("its tasks need %s GPUs together; all nodes that they may use have %d", gpuText(gpu), short.holds)
+			return fmt.Sprintf("its tasks need %s GPUs together; all nodes that they may use have %d", gpu.GPUs(), short.holds)
 		}
-		return fmt.Sprintf("its tasks need %s GPUs%s; the one that comes nearest has %d", gpuText(gpu), within, short.holds)
+		return fmt.Sprintf("its tasks need %s GPUs%s; the one that comes nearest has %d", gpu.GPUs(), within, short.holds)
 	}
 	task := &u.Tasks[short.task]
 	if within != "" {
@@ -501,9 +501,9 @@ func (sh *Shape) String() string {
 	var parts []string
 	switch {
 	case sh.GPUs == 1 || sh.Part > 0:
-		parts = append(parts, gpuText(sh.GPU())+" GPU")
+		parts = append(parts, sh.GPU().GPUs()+" GPU")
 	case sh.GPUs > 1:
-		parts = append(parts, gpuText(sh.GPU())+" GPUs")
+		parts = append(parts, sh.GPU().GPUs()+" GPUs")
 	}
 	if sh.CPU > 0 {
 		parts = append(parts, fmt.Sprintf("%g cores", float64(sh.CPU)/1000))
@@ -528,8 +528,4 @@ func (sh *Shape) on() string {
 		return ""
 	}
 	return " of " + strings.Join(sh.request.Models, " or ")
-}
-
-func gpuText(m cluster.Milli) string {
-	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%03d", m/1000, m%1000), "0"), ".")
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -114,7 +113,7 @@ func podOf(r *core.Request) *v1.Pod {
 	case r.GPU >= core.WholeGPU:
 		list[v1alpha1.GPUResource] = *resource.NewQuantity(int64(r.GPU/core.WholeGPU), resource.DecimalSI)
 	case r.GPU > 0:
-		notes[v1alpha1.GPUFractionAnnotation] = strconv.FormatFloat(float64(r.GPU)/1000, 'f', -1, 64)
+		notes[v1alpha1.GPUFractionAnnotation] = r.GPU.GPUs()
 	}
 	if len(r.Models) > 0 {
 		notes[v1alpha1.GPUModelsAnnotation] = strings.Join(r.Models, "|")
