@@ -410,7 +410,7 @@ func (c *entitlement) unitsOf(j *job, units []holding) []holding {
 func (j *job) markExtra() {
 	for t := range j.Tasks {
 		lo, hi := j.span(t)
-		pods, least := j.pods[lo:hi], j.Tasks[t].Least()
+		pods, least := j.pods[lo:hi], j.Tasks[t].Minimum()
 		for i := range pods {
 			if pods[i].state == podDone && int(pods[i].task) == t {
 				least--

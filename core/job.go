@@ -130,8 +130,8 @@ type Task struct {
 // Elastic is the MinPods of a task that its gang can do without.
 const Elastic = -1
 
-// Least returns how many pods of the task start with the gang.
-func (t *Task) Least() int {
+// Minimum returns how many pods of the task start with the gang.
+func (t *Task) Minimum() int {
 	switch t.MinPods {
 	case 0:
 		return t.Pods

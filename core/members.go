@@ -144,7 +144,7 @@ func (j *job) missing() string {
 		}
 	}
 	for t, n := range have {
-		if least := j.Tasks[t].Least(); n < least {
+		if least := j.Tasks[t].Minimum(); n < least {
 			return fmt.Sprintf("it has %d of the %d pods that it starts with", n, least)
 		}
 	}
@@ -160,7 +160,7 @@ func (j *job) provided() bool {
 		}
 	}
 	for t, n := range have {
-		if n < j.Tasks[t].Least() {
+		if n < j.Tasks[t].Minimum() {
 			return false
 		}
 	}

@@ -135,7 +135,7 @@ func (j *job) membersByTask() []int {
 // viable reports whether enough of a gang runs, or is done, for it to go on.
 func (j *job) viable() bool {
 	for t, n := range j.membersByTask() {
-		if n < j.Tasks[t].Least() {
+		if n < j.Tasks[t].Minimum() {
 			return false
 		}
 	}

@@ -58,7 +58,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		from, most := len(us.pods), task.Pods
 		lo, hi := j.span(t)
 		if u.Whole {
-			most = task.Least()
+			most = task.Minimum()
 			for i := lo; i < hi; i++ {
 				if p := &j.pods[i]; int(p.task) == t && (p.state == podDone || p.state == podRunning) {
 					most-- // a member that is done, or runs already, needs no place
@@ -174,7 +174,7 @@ func (us *units) classOf(j *job) classID {
 		models := us.request(j, 0).Models
 		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
 		if id.whole {
-			id.pods = t.Least() - j.membersByTask()[0]
+			id.pods = t.Minimum() - j.membersByTask()[0]
 		}
 		if len(models) == 1 {
 			id.models = models[0]
@@ -203,7 +203,7 @@ func (us *units) classOf(j *job) classID {
 			n = 1
 		}
 		if id.whole {
-			n = j.Tasks[t].Least() - members[t]
+			n = j.Tasks[t].Minimum() - members[t]
 		}
 		fmt.Fprintf(&b, " %d %q %+v %+v", n, j.Tasks[t].Labels, j.Tasks[t].Affinity, j.Tasks[t].Request)
 	}

@@ -37,7 +37,7 @@ type membership struct {
 // hears takes in what a pod says of how large the gang is, and how long it waits.
 func (g *group) hears(s *translate.Membership) {
 	g.needs(s.Min, s.Roles)
-	g.sized = g.sized || s.Least() > 0
+	g.sized = g.sized || s.Minimum() > 0
 	g.patience = max(g.patience, s.Patience)
 }
 

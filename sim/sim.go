@@ -484,7 +484,7 @@ func (s *state) hasLeast(without []int) bool {
 			}
 			p++
 		}
-		if n < s.Tasks[t].Least() {
+		if n < s.Tasks[t].Minimum() {
 			return false
 		}
 	}

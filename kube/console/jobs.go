@@ -289,7 +289,7 @@ func (j *Job) describe(namespaceQueues map[string]string) {
 	}
 	j.Kind, j.Class, j.Priority = kind.String(), a.Class.String(), first.priority
 	for _, p := range j.pods {
-		j.Gang = max(j.Gang, p.member.Least())
+		j.Gang = max(j.Gang, p.member.Minimum())
 	}
 	if g := j.podGroup; g != nil {
 		if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {

@@ -263,8 +263,8 @@ func (a Attributes) Over(b *Attributes) Attributes {
 // OfGPUs reports whether anything is said of GPUs.
 func (a *Attributes) OfGPUs() bool { return a.Models != nil || a.Fraction > 0 || a.GPUMemory > 0 }
 
-// Least is the gang's least pods, of all its roles; 0 when not given.
-func (a *Attributes) Least() int { return max(a.MinMember, sum(a.Roles)) }
+// Minimum is the least pods of the gang, of all its roles; 0 when not given.
+func (a *Attributes) Minimum() int { return max(a.MinMember, sum(a.Roles)) }
 
 func sum(roles map[string]int) int {
 	n := 0

@@ -66,8 +66,8 @@ func tryPod(t *testing.T, text []byte) {
 	var a Attributes
 	_ = a.Read(&p)
 	m := MembershipOf(&p, &a)
-	if m.Least() < 0 {
-		t.Errorf("a gang of %d pods", m.Least())
+	if m.Minimum() < 0 {
+		t.Errorf("a gang of %d pods", m.Minimum())
 	}
 	r, err := Request(&p, &a)
 	amounts := Requests(&p)

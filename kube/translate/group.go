@@ -221,8 +221,8 @@ func (o *ObjectRef) Sizes() bool { return sized(o.GroupVersionKind) }
 // sized reports whether the pod says how large its gang is.
 func (m *Membership) sized() bool { return m.Min > 0 || len(m.Roles) > 0 }
 
-// Least is the gang's least pods as far as the pod says it; 0 when it does not.
-func (m *Membership) Least() int { return max(m.Min, sum(m.Roles)) }
+// Minimum is the least pods of the gang as far as the pod says it; 0 when it does not.
+func (m *Membership) Minimum() int { return max(m.Min, sum(m.Roles)) }
 
 // withGangs makes one gang of those that Koordinator starts together: each is a
 // role of it, with its own least. Gangs of other namespaces are other jobs.
