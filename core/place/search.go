@@ -496,22 +496,3 @@ func devicesFor(n *cluster.Node, sh *Shape) func(yield func(uint64) bool) {
 		}
 	}
 }
-
-// evenly reports whether the pods of a task, which were placed from one on, are spread
-// as they must be. Pods of other tasks that come later do not matter.
-func (p *Placer) evenly(u *Unit, t, from int) bool {
-	task := &u.Tasks[t]
-	for k := range task.Terms {
-		term := &task.Terms[k]
-		if term.MaxSkew == 0 {
-			continue
-		}
-		for i := from; i < len(p.out); i++ {
-			n := p.state.Labelled(term.Label, term.Level, p.state.Domain(p.out[i].Alloc.Node, term.Level))
-			if n-p.fewest(u, task.asked(), term) > term.MaxSkew {
-				return false
-			}
-		}
-	}
-	return true
-}

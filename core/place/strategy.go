@@ -23,7 +23,7 @@ const (
 	// worth to the mix of requests that comes: see docs/placement.md.
 	Value
 	// FGD and those after it are the rules that FGD's study compares, for
-	// comparison with it; see peers.go. Gangs are placed as by Binpack.
+	// comparison with it; see fgd.go, fgd_study.go and random.go. Gangs are placed as by Binpack.
 	FGD
 	BestFit
 	DotProduct

@@ -1,0 +1,305 @@
+package place
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// Shape is a request compiled against the pools of a state.
+type Shape struct {
+	// GPUs counts whole devices, Part is a share of one; one of them is 0.
+	GPUs     int
+	Part     cluster.Milli
+	CPU, Mem int64
+	Others   *cluster.Amounts
+	// Named says that the request names models, Mixed that it names several, on which
+	// the pods of one gang may be mixed.
+	Named, Mixed bool
+
+	request *cluster.Request
+	models  []model
+	// general is the general pools of all models, once they have been asked
+	// for; ranks rank nodes of pools for the strategies that score.
+	general []*cluster.Pool
+	ranks   []*ranking
+	// most is how many pods all nodes hold when they are empty, without those of
+	// the dedicated zone and with them; -1 when unknown.
+	most [2]int
+	// suits caches the selector by node: 0 unknown, 1 yes, 2 no.
+	suits []int8
+	// reach caches the domains that the shape may use, by level.
+	reach []reach
+}
+
+// model is the pools of one GPU model that a shape may use: general ones,
+// then those with taints it tolerates; the dedicated zone apart.
+type model struct {
+	name    string
+	general []*cluster.Pool
+	zone    []*cluster.Pool
+}
+
+// Shape returns the compiled request, the same for all who ask for the same. It
+// must be asked for again when the state has another epoch.
+func (p *Placer) Shape(r *cluster.Request) *Shape {
+	if len(r.Selector)+len(r.AnyOf)+len(r.Tolerations) > 0 {
+		return newShape(p.state, r)
+	}
+	if p.epoch != p.state.Epoch() || len(p.shapes) >= maxShapes {
+		p.epoch = p.state.Epoch()
+		clear(p.shapes)
+	}
+	k := shapeKey{keyOf(r), p.state.Amounts(r.Others).ID()}
+	sh := p.shapes[k]
+	if sh == nil {
+		sh = newShape(p.state, r)
+		p.shapes[k] = sh
+	}
+	return sh
+}
+
+// shapeKey is a request without selectors and tolerations.
+type shapeKey struct {
+	requestKey
+	others cluster.AmountsID
+}
+
+// maxShapes is how many compiled requests are kept at hand.
+const maxShapes = 1 << 12
+
+// newShape compiles a request. It must be compiled again when the state has
+// gained pools or the labels of nodes have changed.
+func newShape(s *cluster.State, r *cluster.Request) *Shape {
+	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, Others: s.Amounts(r.Others), request: r, Named: len(r.Models) > 0, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
+	if r.GPU < cluster.WholeGPU {
+		sh.Part = r.GPU
+	} else {
+		sh.GPUs = int(r.GPU / cluster.WholeGPU)
+	}
+	if len(r.Selector)+len(r.AnyOf) > 0 {
+		sh.suits = make([]int8, s.Nodes())
+	}
+	for _, p := range s.Pools() {
+		if p.Model == "" && r.GPU > 0 || !accepts(r.Models, p.Model) || !tolerated(p.Taints, r.Tolerations) {
+			continue
+		}
+		i := slices.IndexFunc(sh.models, func(m model) bool { return m.name == p.Model })
+		if i < 0 {
+			i = len(sh.models)
+			sh.models = append(sh.models, model{name: p.Model})
+		}
+		m := &sh.models[i]
+		if p.Zone {
+			m.zone = append(m.zone, p)
+		} else {
+			m.general = append(m.general, p)
+		}
+	}
+	for i := range sh.models {
+		// Untainted pools first: tainted ones are for those who must be there.
+		slices.SortStableFunc(sh.models[i].general, func(a, b *cluster.Pool) int { return len(a.Taints) - len(b.Taints) })
+	}
+	sh.orderModels()
+	return sh
+}
+
+// orderModels puts the models in the order in which they are tried: as the
+// request lists them; nodes without GPUs first for pods that need none.
+func (sh *Shape) orderModels() {
+	rank := func(m model) int {
+		if m.name == "" {
+			return -1
+		}
+		return slices.Index(sh.request.Models, m.name)
+	}
+	slices.SortStableFunc(sh.models, func(a, b model) int { return rank(a) - rank(b) })
+}
+
+func accepts(models []string, model string) bool {
+	return len(models) == 0 || slices.Contains(models, model)
+}
+
+func tolerated(taints []cluster.Taint, by []cluster.Toleration) bool {
+	for _, t := range taints {
+		if !slices.ContainsFunc(by, func(o cluster.Toleration) bool {
+			return (o.Key == "" || o.Key == t.Key) && (o.Value == "" || o.Value == t.Value)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// GPU returns how much GPU one pod takes.
+func (sh *Shape) GPU() cluster.Milli { return sh.request.GPU }
+
+// Accepts reports whether pods of the shape may run in a pool.
+func (sh *Shape) Accepts(p *cluster.Pool) bool {
+	for _, m := range sh.models {
+		if slices.Contains(m.general, p) || slices.Contains(m.zone, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// uses reports whether pods of the shape may run in the pool.
+func (sh *Shape) uses(pool *cluster.Pool, u *Unit) bool {
+	for _, m := range sh.models {
+		for _, o := range m.general {
+			if o == pool {
+				return true
+			}
+		}
+		for _, o := range m.zone {
+			if o == pool {
+				return u.Inference || !u.Exclusive
+			}
+		}
+	}
+	return false
+}
+
+// Models returns the models whose nodes the shape may use, in the order in
+// which they are tried.
+func (sh *Shape) Models() []string {
+	out := make([]string, len(sh.models))
+	for i, m := range sh.models {
+		out[i] = m.name
+	}
+	return out
+}
+
+// selected reports whether the node's labels satisfy the shape's selector.
+func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {
+	if sh.suits == nil {
+		return true
+	}
+	if sh.suits[id] == 0 {
+		sh.suits[id] = 2
+		if sh.request.Allows(s.Node(id).Spec.Labels) {
+			sh.suits[id] = 1
+		}
+	}
+	return sh.suits[id] == 1
+}
+
+// holds returns how many pods of the shape the node can take now, by what it has
+// free.
+func (sh *Shape) holds(n *cluster.Node) int {
+	return n.Times(sh.Others, sh.holdsBut(n, cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem}))
+}
+
+// holdsBut is holds with so much left beside GPUs, whatever is left of other
+// resources.
+func (sh *Shape) holdsBut(n *cluster.Node, left cluster.Need) int {
+	if sh.Part > 0 {
+		return min(capacity(sh, 0, left), n.Parts(sh.Part))
+	}
+	return capacity(sh, n.Free(), left)
+}
+
+// empty returns how many pods of the shape a node holds when it is empty.
+func (sh *Shape) empty(n *cluster.NodeSpec) int {
+	left := cluster.Need{Pods: n.MaxPods, CPU: n.CPUMilli, Mem: n.MemMiB}
+	if n.MaxPods == 0 {
+		left.Pods = 1 << 30
+	}
+	k := capacity(sh, n.GPUs, left)
+	if sh.Part > 0 {
+		k = min(k, n.GPUs*int(cluster.WholeGPU/sh.Part))
+	}
+	for _, a := range sh.request.Others {
+		if a.Value > 0 {
+			k = min(k, int(cluster.AmountOf(n.Others, a.Name)/a.Value))
+		}
+	}
+	return k
+}
+
+// need returns what pods of the shape need of a node beside GPUs.
+func (sh *Shape) need(pods int) cluster.Need {
+	return cluster.Need{Pods: pods, CPU: cluster.Times(pods, sh.CPU), Mem: cluster.Times(pods, sh.Mem), Others: sh.Others}
+}
+
+// capacity returns how many pods of a shape with whole GPUs, or without any,
+// fit in so many GPUs and the pods, CPU and memory that are left: none where those
+// are overdrawn.
+func capacity(sh *Shape, gpus int, left cluster.Need) int {
+	if left.CPU < 0 || left.Mem < 0 {
+		return 0
+	}
+	n := min(int64(left.Pods), 1<<30)
+	if sh.GPUs > 0 {
+		n = min(n, int64(gpus/sh.GPUs))
+	}
+	if sh.CPU > 0 {
+		n = min(n, left.CPU/sh.CPU)
+	}
+	if sh.Mem > 0 {
+		n = min(n, left.Mem/sh.Mem)
+	}
+	return int(n)
+}
+
+// slotsInAll returns how many pods of the shape all its pools hold, by GPUs
+// alone.
+func (sh *Shape) slotsInAll() int {
+	slots := 0
+	for _, m := range sh.models {
+		for _, pools := range [2][]*cluster.Pool{m.general, m.zone} {
+			for _, pool := range pools {
+				slots += sh.slots(pool)
+			}
+		}
+	}
+	return slots
+}
+
+// slots returns how many pods of the shape a pool holds, by GPUs alone.
+func (sh *Shape) slots(pool *cluster.Pool) int {
+	switch {
+	case sh.GPUs > 0:
+		return pool.Slots(sh.GPUs)
+	case sh.Part > 0:
+		return pool.PartSlots(sh.Part)
+	}
+	return 1 << 30
+}
+
+// String describes one pod: "8 GPUs", "0.25 GPU, 4 cores, 1024 MiB".
+func (sh *Shape) String() string {
+	var parts []string
+	switch {
+	case sh.GPUs == 1 || sh.Part > 0:
+		parts = append(parts, sh.GPU().GPUs()+" GPU")
+	case sh.GPUs > 1:
+		parts = append(parts, sh.GPU().GPUs()+" GPUs")
+	}
+	if sh.CPU > 0 {
+		parts = append(parts, fmt.Sprintf("%g cores", float64(sh.CPU)/1000))
+	}
+	if sh.Mem > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB", sh.Mem))
+	}
+	for _, a := range sh.request.Others {
+		if a.Value > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", a.Value, a.Name))
+		}
+	}
+	if len(parts) == 0 {
+		return "an empty pod"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// on names the models asked for: " of H800 or A100"; empty for any.
+func (sh *Shape) on() string {
+	if len(sh.request.Models) == 0 {
+		return ""
+	}
+	return " of " + strings.Join(sh.request.Models, " or ")
+}

@@ -1,0 +1,190 @@
+package place
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
+
+// TooLarge says whether the unit could not be placed even if every node that
+// was ever known were empty and healthy. O(nodes) for each shape, once; for a gang of
+// several tasks, or in one domain or on one model, O(tasks x nodes) each time.
+func (p *Placer) TooLarge(u *Unit) Shortfall {
+	var lack Shortfall
+	for t := range u.Tasks {
+		sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
+		most := p.mostOf(sh, u)
+		switch {
+		case need > 0 && most > 0 && !u.Whole && p.anyAtHome(u, sh):
+			return Shortfall{} // some of its pods may start
+		case need > 0 && most > 0 && !u.Whole:
+			lack = Shortfall{TooLarge, fmt.Sprintf("must be within one %s; no node that is in one holds %s", p.levelName(u.Required), sh)}
+		case need > 0 && most == 0:
+			lack = Shortfall{TooLarge, p.whyNoNode(sh)}
+		case u.Whole && most < need:
+			lack = Shortfall{TooLarge, fmt.Sprintf("needs %d x %s; all nodes%s together hold %d", need, sh, sh.on(), most)}
+		}
+		if u.Whole && lack.Lack != NoLack {
+			return lack
+		}
+	}
+	if lack.Lack == NoLack && u.Whole && (u.Required >= 0 || len(u.Tasks) > 1 || u.Tasks[0].unnamed()) {
+		return p.tooLargeTogether(u)
+	}
+	return lack
+}
+
+// anyAtHome reports whether a node that holds a pod of the shape when it is empty is in a
+// domain of the required level. The domain in which other pods run may be another later.
+func (p *Placer) anyAtHome(u *Unit, sh *Shape) bool {
+	if u.Required < 0 {
+		return true
+	}
+	for id := range cluster.NodeID(p.state.Nodes()) {
+		if p.domainOf(id, u.Required) >= 0 && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && sh.empty(p.state.Node(id).Spec) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// unnamed reports whether the pods of the task must be on one of several models, as they
+// name none and are of a gang.
+func (t *Task) unnamed() bool {
+	return len(t.Pods) > 0 && !t.Named && t.GPU() > 0 && len(t.models) > 1
+}
+
+// tooLargeTogether is TooLarge for a gang of which the pods must be in one place, a domain
+// or one model where they name none, or of which the tasks share the nodes: each task may
+// find room somewhere, and all of them nowhere. It counts, for each such place, the pods of
+// each task by itself, and the GPUs of all: what no place has by count is impossible.
+func (p *Placer) tooLargeTogether(u *Unit) Shortfall {
+	nearest := tooLarge{}
+	gpu := cluster.Milli(0)
+	for t := range u.Tasks {
+		gpu += cluster.Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
+	}
+	for _, sp := range u.spaces() {
+		type place struct {
+			pods []int
+			gpus int // of the nodes that take pods with GPUs
+		}
+		places := map[int32]*place{}
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			d := p.domainOf(id, u.Required)
+			if d < 0 {
+				continue
+			}
+			at, node, useful := places[d], p.state.Node(id), false
+			if at == nil {
+				at = &place{pods: make([]int, len(u.Tasks))}
+				places[d] = at
+			}
+			for t := range u.Tasks {
+				if sh := u.Tasks[t].Shape; slices.Contains(sp[t], p.state.Pool(id)) && sh.selected(p.state, id) {
+					n := sh.empty(node.Spec)
+					at.pods[t] = min(at.pods[t]+n, 1<<30)
+					useful = useful || n > 0 && sh.GPU() > 0
+				}
+			}
+			if useful {
+				at.gpus += node.Spec.GPUs
+			}
+		}
+		for _, d := range slices.Sorted(maps.Keys(places)) {
+			at := places[d]
+			short := tooLarge{space: sp, gpu: gpu - cluster.Milli(at.gpus)*cluster.WholeGPU}
+			for t := range u.Tasks {
+				if need := len(u.Tasks[t].Pods); need-at.pods[t] > short.pods {
+					short.pods, short.task, short.holds = need-at.pods[t], t, at.pods[t]
+				}
+			}
+			if short.pods == 0 && short.gpu <= 0 {
+				return Shortfall{}
+			}
+			if short.holds = at.gpus; short.pods > 0 {
+				short.holds = at.pods[short.task]
+			}
+			if nearest.space == nil || short.before(&nearest) {
+				nearest = short
+			}
+		}
+	}
+	if nearest.space == nil {
+		return Shortfall{}
+	}
+	return Shortfall{TooLarge, p.whyTooLarge(u, &nearest, gpu)}
+}
+
+// tooLarge says by how many pods of a task, or by how much GPU of all tasks, a place is too
+// small for a gang when it is empty, and how many pods or GPUs it holds.
+type tooLarge struct {
+	space             space
+	pods, task, holds int
+	gpu               cluster.Milli
+}
+
+// before reports whether less is missing.
+func (a *tooLarge) before(b *tooLarge) bool {
+	return a.pods < b.pods || a.pods == b.pods && a.gpu < b.gpu
+}
+
+func (p *Placer) whyTooLarge(u *Unit, short *tooLarge, gpu cluster.Milli) string {
+	within := ""
+	if u.Required >= 0 {
+		within = " within one " + p.levelName(u.Required)
+	}
+	if short.pods == 0 {
+		if within == "" {
+			return fmt.Sprintf("its tasks need %s GPUs together; all nodes that they may use have %d", gpu.GPUs(), short.holds)
+		}
+		return fmt.Sprintf("its tasks need %s GPUs%s; the one that comes nearest has %d", gpu.GPUs(), within, short.holds)
+	}
+	task := &u.Tasks[short.task]
+	if within != "" {
+		return fmt.Sprintf("needs %d x %s%s; the one that comes nearest holds %d when it is empty", len(task.Pods), task.Shape, within, short.holds)
+	}
+	model := short.space[short.task][0].Model
+	nodes := "of " + model
+	if model == "" {
+		nodes = "without GPUs"
+	}
+	text := fmt.Sprintf("needs %d x %s on nodes of one model; all those %s, which come nearest, hold %d", len(task.Pods), task.Shape, nodes, short.holds)
+	if task.GPU() > 0 {
+		text += "; it may mix models that it names"
+	}
+	return text
+}
+
+// mostOf returns how many pods of the shape all nodes hold when they are empty.
+func (p *Placer) mostOf(sh *Shape, u *Unit) int {
+	most := &sh.most[0]
+	if u.Inference || !u.Exclusive {
+		most = &sh.most[1]
+	}
+	if *most < 0 {
+		*most = 0
+		for id := range cluster.NodeID(p.state.Nodes()) {
+			if sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) {
+				*most += sh.empty(p.state.Node(id).Spec)
+			}
+		}
+	}
+	return *most
+}
+
+// whyNoNode says why no node holds a pod of the shape.
+func (p *Placer) whyNoNode(sh *Shape) string {
+	large := 0
+	for id := range cluster.NodeID(p.state.Nodes()) {
+		if n := p.state.Node(id); accepts(sh.request.Models, n.Spec.Model) && sh.empty(n.Spec) > 0 {
+			large++
+		}
+	}
+	if large > 0 {
+		return fmt.Sprintf("%d nodes%s are large enough for a pod of %s, none where selectors and taints allow", large, sh.on(), sh)
+	}
+	return fmt.Sprintf("no node%s is large enough for a pod of %s", sh.on(), sh)
+}
