@@ -7,7 +7,7 @@ import (
 )
 
 // candidate is a waiting job, and what of it is to start now: a gang, pods that start one
-// by one, or the part of them for which a plan is sought. See [Engine.prepare].
+// by one, or the part of them for which a plan is sought. See units.prepare.
 type candidate struct {
 	*job
 	unit *place.Unit
@@ -18,8 +18,8 @@ type candidate struct {
 // quota admission, Kant §3.2.1).
 func (c candidate) overrun() bool { return c.queue.Limited() && c.lacks(c.room) }
 
-// lacks is overrun by other measure than what the queue may be given now: room says
-// how much there is of a model.
+// lacks reports whether the job needs more quota than there is; room says how much there
+// is of a model.
 func (c candidate) lacks(room func(model string) Milli) bool {
 	return c.lacksAlone(room) || c.unit.Whole && len(c.unit.Tasks) > 1 && c.lackTogether(room)
 }

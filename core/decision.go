@@ -14,7 +14,7 @@ const (
 	// start; the job waits again in its old place.
 	Requeue
 	// Reject says that the job cannot run on this cluster, even were it empty.
-	// It waits, holding nobody up, until nodes are added.
+	// It waits until nodes are added, and does not hold up other jobs.
 	Reject
 	// Wake asks for a [Tick] at At.
 	Wake

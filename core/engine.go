@@ -12,7 +12,7 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// Config is what an engine is told once, at its creation.
+// Config is what an engine is created with.
 type Config struct {
 	Policy Policy
 	// Levels names the topology levels, widest first; the last is the leaf

@@ -87,7 +87,7 @@ func (c *entitlement) touch(j *job) {
 		return
 	}
 	if len(c.touched) > len(c.runs.jobs)+1000 {
-		c.stale = true // nobody has asked for long
+		c.stale = true // no search has asked for long
 		return
 	}
 	j.touched = true

@@ -68,7 +68,7 @@ type (
 	// ends without having failed is withdrawn: a place that is kept for it goes to
 	// an alike pod that waits, if there is one, else it is given up, with those of
 	// its whole gang if that has not begun. A withdrawn pod is no member of its
-	// gang, which does not start, and holds nobody up, with less than its least.
+	// gang, which does not start, and does not hold up other jobs, with less than its minimum.
 	PodEnded struct {
 		Job    string
 		Pod    int

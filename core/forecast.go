@@ -11,12 +11,12 @@ import (
 
 // Forecast is when jobs that wait will start, if the jobs that run end by their
 // estimates, those before them in the order start first, nothing else comes, and
-// nobody is evicted.
+// no pod is evicted.
 type Forecast struct {
 	// Starts has the jobs for which that is known, by name: when the gang starts,
 	// or the next pod of another job.
 	Starts map[string]Time
-	// Endless counts the jobs that run of which nobody knows when they end: they
+	// Endless counts the running jobs of which it is not known when they end: they
 	// have no estimate, or have outrun it.
 	Endless int
 	// Cut says that so much waits or runs that only a part was looked at.
@@ -90,7 +90,7 @@ type booking struct {
 	gpu   Milli
 }
 
-// endings lists when running pods end. Those that were told to leave end now.
+// endings lists when running pods end. Evicted pods end now.
 func (f *forecaster) endings() {
 	f.ends = heap[ending]{moved: func(ending, int) {}, less: func(a, b ending) bool {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job.key.seq, b.job.key.seq), cmp.Compare(a.pod, b.pod)) < 0
@@ -186,7 +186,7 @@ func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 }
 
 // start starts what it can of a job at t, and reports whether that is all. strict is set
-// when nobody may pass it.
+// when no job may pass it.
 func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	f.units.compile(j.class)
 	w := f.units.prepare(j)

@@ -41,7 +41,7 @@ func (ns *nominations) leftBy(j *job) []cluster.NodeID {
 }
 
 // passOn notes, for a job that ends, where it must not go if it comes again: a driver
-// may end a job that was told to leave, and submit it again under its name.
+// may end a job that was evicted, and submit it again under its name.
 func (ns *nominations) passOn(j *job) {
 	ns.leftBy(j) // forgets those that have started
 	for _, l := range j.left {
@@ -214,7 +214,7 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 	return ns.away[labelOn{label, level}]
 }
 
-// goes notes that pods of a job were told to leave: no job may count on them.
+// goes notes that pods of a job were evicted: no job may count on them.
 func (ns *nominations) goes(j *job) {
 	ns.holdsChanged()
 	if j.labelled() && !slices.Contains(ns.going, j) {
@@ -222,7 +222,7 @@ func (ns *nominations) goes(j *job) {
 	}
 }
 
-// begin forgets, before a pass, the jobs of which all pods that were told to leave have,
+// begin forgets, before a pass, the jobs of which all evicted pods have left,
 // and what the last pass decided.
 func (ns *nominations) begin() {
 	ns.evictions, ns.plansMade = ns.evictions[:0], 0

@@ -150,7 +150,7 @@ func (e *Engine) protect(j *Job) (pinned bool, pin quota.Pin) {
 }
 
 // expose takes its protection from a job that is found running with more than nominal
-// quota covers: nobody decided that it may have that, and it would never come back.
+// quota allows: no decision gave it that, and it would never come back.
 func (e *Engine) expose(j *job) {
 	was := j.evictable()
 	e.bookPins(j, -1)
@@ -288,7 +288,7 @@ func (e *Engine) charge(j *job, p *pod, by Milli) {
 	}
 }
 
-// leaves counts a pod's GPU as told to leave and not gone, or no longer; see
+// leaves counts a pod's GPU as evicted but not yet gone, or no longer; see
 // [quota.Node.Leave].
 func (e *Engine) leaves(j *job, p *pod, by Milli) {
 	if gpu := j.gpu(p); gpu > 0 {

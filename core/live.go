@@ -15,7 +15,7 @@ const (
 	podPlanned            // nominated: its place is still taken by victims
 	podHeld               // nominated: its place is kept for it
 	podRunning            // bound, or about to be
-	podLeaving            // told to leave, still on its node
+	podLeaving            // evicted, or of a gang that broke; still on its node
 	podDone               // ended well
 	podWithdrawn          // ended before it ran
 )
@@ -35,9 +35,9 @@ type pod struct {
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
 	// within says that the pod counts as within its queue's nominal quota; see
-	// Engine.cover.
+	// entitlement.update.
 	within bool
-	// extra says that its gang would stand without it; see Engine.cover.
+	// extra says that its gang would go on without it; see job.markExtra.
 	extra bool
 }
 
@@ -67,7 +67,7 @@ type job struct {
 
 	class *class // where it waits; nil when it does not
 	at    int    // its place in the class's heap, or in a pause heap
-	run   int    // its place in Engine.running, -1 when it has none
+	run   int    // its place in runs.jobs, -1 when it has none
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	// left are the places that pods of it left for others; see leftBy.

@@ -25,7 +25,7 @@ type load struct {
 	evictable []ranked
 	bypassed  Milli
 	pods      int
-	// changes counts starts and stops, and pods gone that left for nobody.
+	// changes counts starts and stops, and evicted pods gone in whose place no pod starts.
 	changes uint64
 }
 
@@ -184,7 +184,7 @@ const (
 	attemptClass = 8
 	attemptSmall = 256 // pods
 	// attemptPause is for most jobs, headPause for the first ones, which have
-	// waited for long. Both double with every search in vain, so many times.
+	// waited for long. Both double with every search in vain, at most attemptDoubles times.
 	attemptPause   = 300 * Second
 	headPause      = 1800 * Second
 	attemptDoubles = 4

@@ -90,7 +90,7 @@ func (e *Engine) restart(j *job) {
 	}
 }
 
-// reserve makes room for so many pods in all. What runs is listed by its place in
+// reserve makes room for a number of pods in all. What runs is listed by its place in
 // memory: the lists follow when that changes.
 func (e *Engine) reserve(j *job, pods int) {
 	if pods <= cap(j.pods) {

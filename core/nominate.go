@@ -6,7 +6,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// From a plan's decision to its end: victims are told to leave, the job's places
+// From a plan's decision to its end: victims are evicted, the job's places
 // are kept for it as they become free, and when the last victim is gone the job
 // is bound.
 
@@ -35,7 +35,7 @@ type nomination struct {
 	// outstanding counts victims' pods still on their nodes, planned the job's
 	// pods whose places are not free yet.
 	outstanding, planned int
-	// victims are the jobs of which pods were told to leave for it. Of those that have
+	// victims are the jobs of which pods were evicted for it. Of those that have
 	// ended, ended says by name which nodes they left: the job may come again.
 	victims []*job
 	ended   map[string][]cluster.NodeID
@@ -77,7 +77,7 @@ func (ns *nominations) nominate(p *plan) {
 	n.within = n.within || p.within
 	ns.plansMade++
 
-	// 2. Its victims are told to leave.
+	// 2. Its victims are evicted.
 	for k := range gone {
 		ns.evict(&gone[k], n)
 	}

@@ -14,7 +14,7 @@ type class struct {
 	jobs  heap[*job] // the first in the order on top
 	state classState
 	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
-	idle  int    // place in Engine.idle, -1 when it is active
+	idle  int    // place in waiting.idle, -1 when it is active
 	filed []filing
 	// attempts are the last searches for a plan that were in vain: for any other
 	// job, and for the first one.
@@ -31,7 +31,7 @@ type class struct {
 	short, exhausted bool
 }
 
-// filing is a place in Engine.stuck.
+// filing is a place in waiting.stuck.
 type filing struct{ model, at int }
 
 // classState says what is known of a class.
@@ -87,7 +87,7 @@ type classID struct {
 	inference bool
 	whole     bool
 	pinned    bool // and a queue has a quota
-	never     bool // they evict nobody: others like them may
+	never     bool // they evict no pod: others like them may
 	pods      int
 	gpu       Milli
 	cpu, mem  int64
@@ -249,7 +249,7 @@ func (w *waiting) setClass(c *class, s classState) {
 	}
 }
 
-// movedTo notes the place of a class in Engine.stuck.
+// movedTo notes the place of a class in waiting.stuck.
 func (c *class) movedTo(model, at int) {
 	for i := range c.filed {
 		if c.filed[i].model == model {

@@ -388,7 +388,7 @@ func (pl *planner) spareNeedless(c preemptor, u *place.Unit, placed []place.Plac
 }
 
 // giveReasons settles why the victims leave: for nominal quota only if the queue of the
-// job then uses no more than that. Before the places are known, nobody knows.
+// job then uses no more than that. That is not known before the places are.
 func (pl *planner) giveReasons(c preemptor, placed []place.Placed, gone []victim) {
 	if !c.within || pl.affords(c.job, placed, c.queue.NominalRoom) {
 		return

@@ -2,7 +2,7 @@ package core
 
 import "github.com/muster-sched/muster/core/place"
 
-// Policy is what an engine is told to do, given once at its creation.
+// Policy is how an engine decides, given at its creation.
 type Policy struct {
 	Name     string
 	Queueing Queueing

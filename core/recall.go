@@ -13,7 +13,7 @@ import (
 // of w, of two: now there is one GPU of quota to spare, and v would be back at once. Until
 // the pass ends the driver does not know that v is to leave, so v stays.
 
-// eviction is a victim that was told to leave in this pass, for a nomination.
+// eviction is a victim evicted in this pass, for a nomination.
 type eviction struct {
 	victim
 	nomination *nomination
@@ -54,9 +54,9 @@ func (ns *nominations) decided(x *eviction) int {
 }
 
 // needless reports whether the plans of all nominated jobs hold with a victim where it
-// is. It is false for those of whom more would have to be asked: a victim with affinities
-// or labels that matter, one whose gang has left, and one with whose quota others started
-// in this pass, which they were given before that of later victims.
+// is. It does not look into harder cases and reports false: a victim with affinities or
+// labels, one whose gang has left, and one whose quota others may have taken since, as
+// they started in this pass.
 func (ns *nominations) needless(x *eviction) bool {
 	j, n := x.job, x.nomination
 	switch {
@@ -93,8 +93,8 @@ func (ns *nominations) needless(x *eviction) bool {
 	return ok && !slices.ContainsFunc(x.pods, func(i int) bool { return !ns.holdsPlans(j.pods[i].alloc.Node, x) })
 }
 
-// holdsPlans reports whether a node holds what is planned there when all have left that
-// were told to, but for a victim.
+// holdsPlans reports whether a node holds what is planned there when all evicted pods but
+// those of one victim have left.
 func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	mark := ns.state.Mark()
 	var gone []cluster.Owner

@@ -224,8 +224,8 @@ func (ps *pass) inOrder() {
 
 // strictly starts jobs in order until one does not fit (StrictFIFO), those that
 // would borrow last: one that does not fit holds up all that would, and one within
-// nominal quota all others. Jobs without quota wait in their own queue and hold
-// nobody up (Kant §3.2.2).
+// nominal quota all others. Jobs without quota wait in their own queue and do
+// not hold up others (Kant §3.2.2).
 func (ps *pass) strictly() {
 	for len(ps.waiting.ready.items)+len(ps.waiting.borrowers.items) > 0 {
 		c, within := ps.nextOf(&ps.waiting.ready)

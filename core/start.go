@@ -117,7 +117,7 @@ func (e *Engine) appeared(j *job) {
 	}
 }
 
-// tryAgain lets those try again that found no room, or nobody to evict for quota, and
+// tryAgain lets those jobs try again that found no room, or no victims for quota, and
 // have an affinity that matters.
 func (e *Engine) tryAgain(matters func(Term) bool) {
 	for i := len(e.waiting.idle) - 1; i >= 0; i-- {

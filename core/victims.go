@@ -127,8 +127,8 @@ func byQuota(gone []victim) bool {
 }
 
 // search is the victims that were found for a job. It serves the alike jobs after
-// it too, as long as nothing but evictions happens: victims that have been told
-// to leave are passed over.
+// it too, as long as nothing but evictions happens: victims that have been
+// evicted are passed over.
 type search struct {
 	of      searchOf
 	all     bool // it looked everywhere
