@@ -1,36 +1,35 @@
 package v1alpha1
 
-// SchedulerName is what pods that Muster places have as spec.schedulerName.
+// SchedulerName is the spec.schedulerName of the pods that Muster schedules.
 const SchedulerName = "muster"
 
-// Labels that people set.
+// Labels that users set.
 const (
-	// QueueLabel names the queue of a pod, PodGroup or owner. On a namespace
-	// it names the queue of all that say nothing themselves.
+	// QueueLabel names the queue of a pod, PodGroup or owner. On a namespace it names
+	// the queue of all its jobs that name none.
 	QueueLabel = "muster.sh/queue"
 	// GangLabel makes one gang of the pods of a namespace that have the same
 	// value, for pods without a PodGroup or an owner that makes them a gang.
 	GangLabel = "muster.sh/gang"
-	// PoolLabel names the pool of a pod, PodGroup or node; on a namespace, that
-	// of all jobs that say nothing themselves. It says which scheduler decides
-	// where several share a cluster.
+	// PoolLabel names the pool of a pod, PodGroup or node; on a namespace, the pool of
+	// all its jobs that name none. If several instances share a cluster, it determines
+	// which one schedules.
 	PoolLabel = "muster.sh/pool"
 )
 
-// Annotations that people set, on the pod or its PodGroup; where both have one,
-// the pod's counts.
+// Annotations that users set on a pod or its PodGroup; if both have one, the pod's
+// counts.
 const (
 	// KindAnnotation is training, inference, batch or dev.
 	KindAnnotation = "muster.sh/kind"
 	// ClassAnnotation is HP or LP.
 	ClassAnnotation = "muster.sh/class"
-	// PriorityClassAnnotation names the PriorityClass of the job, in place of that of
-	// its pods.
+	// PriorityClassAnnotation names the PriorityClass of the job, instead of that of its
+	// pods.
 	PriorityClassAnnotation = "muster.sh/priority-class"
-	// PreemptibleAnnotation is "false" when the job may not be evicted for
-	// others.
+	// PreemptibleAnnotation is "false" if the job must not be evicted for other jobs.
 	PreemptibleAnnotation = "muster.sh/preemptible"
-	// LockedAnnotation is "true" when the pods may never be moved.
+	// LockedAnnotation is "true" if the pods must never be moved.
 	LockedAnnotation = "muster.sh/locked"
 	// MinRuntimeAnnotation is how long a pod runs at least before it may be
 	// evicted, where that is longer than the policy's: a [Duration].
@@ -52,23 +51,23 @@ const (
 	// GPUModelsAnnotation lists the GPU models the pod can use, separated by "|",
 	// as in "H800|A100"; any when not given.
 	GPUModelsAnnotation = "muster.sh/gpu-models"
-	// GPUFractionAnnotation is the part of one GPU the pod asks for, as in
-	// "0.25", in place of whole GPUs in its resources.
+	// GPUFractionAnnotation is the fraction of one GPU that the pod requests, as in
+	// "0.25", instead of whole GPUs in its resources.
 	GPUFractionAnnotation = "muster.sh/gpu-fraction"
-	// GPUMemoryAnnotation is how much memory of one GPU the pod asks for, in MiB, in
-	// place of a part: it gets the part that holds so much.
+	// GPUMemoryAnnotation is how much memory of one GPU the pod requests, in MiB, instead
+	// of a fraction: it gets the fraction with this much memory.
 	GPUMemoryAnnotation = "muster.sh/gpu-memory"
 	// MinMemberAnnotation is how many pods of the gang must start together, of all or
 	// of each role, as in "ps=1,worker=3"; the rest may come later.
 	MinMemberAnnotation = "muster.sh/min-member"
-	// OnFailureAnnotation says what becomes of a running gang that loses a pod:
-	// "replace" lets another join, "requeue" stops the gang, and it waits again.
+	// OnFailureAnnotation says what happens when a running gang loses a pod: with
+	// "replace" a new pod joins, with "requeue" the gang is stopped and waits again.
 	OnFailureAnnotation = "muster.sh/on-failure"
 	// TaskAnnotation is the role of the pod in its gang, such as "worker".
 	TaskAnnotation = "muster.sh/task"
 )
 
-// Annotations that Muster writes on a pod as it binds it.
+// Annotations that Muster writes on a pod when it binds it.
 const (
 	// GPUsAnnotation lists the indices of the pod's GPUs on its node, as in
 	// "0,3".
@@ -78,8 +77,8 @@ const (
 	// ShareAnnotation is how much of each GPU the pod has, in thousandths; only
 	// for parts of a GPU.
 	ShareAnnotation = "muster.sh/share"
-	// BackfilledAnnotation is "true" when the job started past an earlier one
-	// that waited.
+	// BackfilledAnnotation is "true" if the job started ahead of an earlier job that
+	// waits.
 	BackfilledAnnotation = "muster.sh/backfilled"
 )
 
@@ -103,13 +102,13 @@ const EvictingAnnotation = "muster.sh/evicting"
 // at the same time.
 const ShardsLabel = "muster.sh/shards"
 
-// What people and the scheduler write so that a node is emptied. Pods of owners
-// that replace what is missing leave when others are ready in their place.
+// What users and the scheduler write to drain a node. Pods of owners that create
+// replacements leave when their replacements are ready.
 const (
-	// DrainAnnotation, on a node that is closed to new pods, asks the scheduler
-	// to empty it. It says how long a pod may take to be replaced, a [Duration]
-	// (with 0 nothing is replaced first), and, after a blank, anything that tells
-	// one request from another.
+	// DrainAnnotation, on a cordoned node, asks the scheduler to drain it. It contains
+	// how long to wait for the replacement of a pod, a [Duration] (0 means that pods do
+	// not wait for replacements), and, after a blank, any text that distinguishes this
+	// request from others.
 	DrainAnnotation = "muster.sh/drain"
 	// MovingAnnotation is on a pod that was taken out of its owner's hands so
 	// that the owner makes another, and says how to give it back. It stays, marked
@@ -125,21 +124,21 @@ const MovingCondition = "muster.sh/Moving"
 
 // Reasons of [MovingCondition].
 const (
-	// MovingReplacing: another pod is to be ready in its place first.
+	// MovingReplacing: the pod waits for its replacement.
 	MovingReplacing = "Replacing"
-	// MovingBudget: a disruption budget does not let it go yet.
+	// MovingBudget: a disruption budget does not allow the eviction yet.
 	MovingBudget = "DisruptionBudget"
-	// MovingNotReplaced: no other was ready in time.
+	// MovingNotReplaced: no replacement was ready in time.
 	MovingNotReplaced = "NotReplaced"
 	// MovingLocked: its job is locked, and the pod stays.
 	MovingLocked = "Locked"
-	// MovingCancelled: its node is not to be emptied any more.
+	// MovingCancelled: its node is no longer drained.
 	MovingCancelled = "Cancelled"
 )
 
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
-// autoscalers make no room for them. It repeats what the scheduler found, and
-// the scheduler alone takes it away.
+// autoscalers do not add nodes for them. It mirrors the scheduler's decision, and
+// only the scheduler removes it.
 const QuotaGate = "muster.sh/quota"
 
 // Labels of nodes.
@@ -208,18 +207,18 @@ const (
 
 // Reasons of the Ready condition of a [SchedulingPolicy].
 const (
-	// PolicyInUse: the scheduler decides by this policy.
+	// PolicyInUse: the scheduler uses this policy.
 	PolicyInUse = "InUse"
-	// PolicyAccepted: the policy is right, and another is in use.
+	// PolicyAccepted: the policy is valid, but another one is in use.
 	PolicyAccepted = "Accepted"
-	// PolicyInvalid: the policy contradicts itself or its base; the message
-	// says where. The scheduler goes on with the last policy that was right.
+	// PolicyInvalid: the policy contradicts itself or its base; the message says where.
+	// The last valid policy stays in use.
 	PolicyInvalid = "Invalid"
 )
 
 // Reasons of the Ready condition of a [Topology].
 const (
-	// TopologyInUse: the scheduler places by this topology.
+	// TopologyInUse: the scheduler uses this topology.
 	TopologyInUse = "InUse"
 	// TopologyAccepted: another topology is in use.
 	TopologyAccepted = "Accepted"

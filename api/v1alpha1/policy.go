@@ -9,7 +9,7 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// SchedulingPolicy says how jobs are queued, placed, preempted and queued again.
+// SchedulingPolicy determines how jobs are queued, placed, preempted and requeued.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=schedulingpolicies,shortName=mpol,categories=muster
@@ -26,29 +26,29 @@ type SchedulingPolicy struct {
 	Status            SchedulingPolicyStatus `json:"status,omitempty"`
 }
 
-// SchedulingPolicySpec is a policy but for its name. What is not given is taken
+// SchedulingPolicySpec is a policy without its name. Fields that are not set come
 // from Base.
 type SchedulingPolicySpec struct {
-	// Base names the built-in policy to start from; "default" when not given.
+	// Base names the built-in policy to start from. Default: "default".
 	//
 	// +kubebuilder:default=default
 	// +kubebuilder:validation:MaxLength=63
 	Base string `json:"base,omitempty"`
-	// Queueing is how waiting jobs are ordered, and when a later one may pass.
+	// Queueing determines the order of waiting jobs, and when later jobs can overtake.
 	Queueing *Queueing `json:"queueing,omitempty"`
 	// Placement is the strategy for each kind of job.
 	Placement *Placement `json:"placement,omitempty"`
 	// Zone is the inference dedicated zone.
 	Zone *Zone `json:"zone,omitempty"`
-	// Preemption says which jobs can be evicted for which, and how cautiously.
+	// Preemption determines which jobs can be evicted for which, and the limits.
 	Preemption *Preemption `json:"preemption,omitempty"`
-	// Requeue says how long a job pauses after a failed start.
+	// Requeue determines how long a job waits after a failed start.
 	Requeue *Requeue `json:"requeue,omitempty"`
 }
 
-// SchedulingPolicyStatus is what the scheduler says of a policy.
+// SchedulingPolicyStatus is what the scheduler reports about a policy.
 type SchedulingPolicyStatus struct {
-	// Conditions has Ready.
+	// Conditions contains Ready.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -64,15 +64,16 @@ type SchedulingPolicyList struct {
 	Items           []SchedulingPolicy `json:"items"`
 }
 
-// Queueing is how waiting jobs are ordered, and when a later one may pass.
+// Queueing determines the order of waiting jobs, and when later jobs can overtake.
 type Queueing struct {
-	// Mode says what happens when the first job in the order does not fit:
-	// all wait, later ones pass, or they pass and leave again in time.
+	// Mode determines what happens when the first job in the order does not fit: all
+	// jobs wait, later jobs overtake it, or later jobs overtake it and are evicted
+	// again if it waits too long.
 	Mode *QueueingMode `json:"mode,omitempty"`
-	// Order is that of waiting jobs within a class.
+	// Order is the order of waiting jobs within a class.
 	Order *QueueingOrder `json:"order,omitempty"`
 	// HeadWait is how long the first job waits under Backfill before jobs that
-	// passed it are evicted for it.
+	// overtook it are evicted for it.
 	HeadWait *Duration `json:"headWait,omitempty"`
 }
 
@@ -92,8 +93,8 @@ type QueueingOrder string
 // Values lists the orders, in the order of [core.Order].
 func (QueueingOrder) Values() []string { return []string{"Priority", "Estimate", "Submission"} }
 
-// Placement is the strategy for each kind of job; Default is for those not
-// named.
+// Placement is the strategy for each kind of job; Default is for the kinds that
+// are not set.
 type Placement struct {
 	Default   *Strategy `json:"default,omitempty"`
 	Training  *Strategy `json:"training,omitempty"`
@@ -121,46 +122,46 @@ type Zone struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Label string `json:"label,omitempty"`
-	// Value is the value that Label has there.
+	// Value is the value of Label on these nodes.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	Value string `json:"value,omitempty"`
-	// Share of each GPU model's nodes, from 0 to 1.
+	// Share is the share of each GPU model's nodes, from 0 to 1.
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	Share *float64 `json:"share,omitempty" min:"0" max:"1"`
-	// Exclusive keeps all other jobs out; otherwise they use the zone last.
+	// Exclusive keeps all other jobs out of the zone; otherwise they use it last.
 	Exclusive *bool `json:"exclusive,omitempty"`
 }
 
-// Preemption says which jobs can be evicted for which, and how cautiously.
+// Preemption determines which jobs can be evicted for which, and the limits.
 type Preemption struct {
 	// Priority lets jobs of higher priority evict others.
 	Priority *bool `json:"priority,omitempty"`
-	// Reclaim lets the owner of a quota evict those who borrowed it.
+	// Reclaim lets the owner of a quota evict jobs that borrowed it.
 	Reclaim *bool `json:"reclaim,omitempty"`
-	// Backfill lets the first job evict those that passed it, after headWait.
+	// Backfill lets the first job evict jobs that overtook it, after headWait.
 	Backfill *bool `json:"backfill,omitempty"`
 	// MinRuntime is how long a pod runs at least before it can be evicted.
 	MinRuntime *Duration `json:"minRuntime,omitempty"`
-	// MaxMinRuntime is the longest minimum run time with which a job may borrow. One
-	// that asks for more uses its queue's nominal quota only.
+	// MaxMinRuntime is the longest minimum run time with which a job can borrow. A job
+	// that sets more uses only its queue's nominal quota.
 	MaxMinRuntime *Duration `json:"maxMinRuntime,omitempty"`
-	// Protection says whether jobs may ask to be kept: not to be preempted, to be
-	// locked, or for a minimum run time over MaxMinRuntime. If not, the first two
-	// do not count, and the third counts as MaxMinRuntime.
+	// Protection says whether jobs can request protection: not preemptible, locked, or
+	// a minimum run time above MaxMinRuntime. If false, the first two have no effect,
+	// and the third counts as MaxMinRuntime.
 	Protection *bool `json:"protection,omitempty"`
-	// At most Budget pods are evicted in each Interval; 0 is no bound. A plan
-	// that is larger has an interval alone.
+	// Budget is the maximum number of pods evicted in each Interval; 0 means no limit.
+	// A plan larger than the budget uses up a whole interval alone.
 	//
 	// +kubebuilder:validation:Minimum=0
 	Budget *int `json:"budget,omitempty" min:"0"`
-	// Interval is the time for which Budget holds.
+	// Interval is the period of Budget.
 	Interval *Duration `json:"interval,omitempty"`
 }
 
-// Requeue says how long a job pauses after a failed start: Backoff, doubled
+// Requeue determines how long a job waits after a failed start: Backoff, doubled
 // with every failure up to MaxBackoff.
 type Requeue struct {
 	Backoff    *Duration `json:"backoff,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// Queue is where the jobs of a tenant wait.
+// Queue holds the waiting jobs of a tenant and defines its GPU quota.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=mq,categories=muster
@@ -30,40 +30,40 @@ type Queue struct {
 	Status            QueueStatus `json:"status,omitempty"`
 }
 
-// QueueSpec is a queue but for its name.
+// QueueSpec is a queue without its name.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Isolated' || !has(self.quota) || self.quota.all(q, !has(q.borrowingLimit) && !has(q.lendingLimit))",message="an Isolated queue neither borrows nor lends: it has no limits of these"
 type QueueSpec struct {
-	// Parent names the queue this one belongs to; empty at the top.
+	// Parent is the parent queue; empty for a queue at the top.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	Parent string `json:"parent,omitempty"`
-	// Weight is the share against the siblings above quota; 1 when not given.
-	// Planned: it is shown in the status, and decides nothing yet.
+	// Weight is the queue's share relative to its siblings, above quota. Default: 1.
+	// Planned: the status shows it, but it has no effect yet.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	Weight *int64 `json:"weight,omitempty" min:"1" max:"1000000"`
-	// Mode says whether the quota is lent and borrowed; Shared when not given.
+	// Mode says whether the queue lends and borrows quota. Default: Shared.
 	//
 	// +kubebuilder:default=Shared
 	Mode QueueMode `json:"mode,omitempty"`
-	// Quota has at most one entry a GPU model. Where no queue has any, there is no
-	// limit; a queue without any owns nothing and only borrows where others have.
+	// Quota has at most one entry per GPU model. If no queue has a quota, there is no
+	// limit; a queue without quota owns nothing, and borrows from other queues.
 	//
 	// +listType=map
 	// +listMapKey=model
 	// +kubebuilder:validation:MaxItems=64
 	Quota []Quota `json:"quota,omitempty"`
-	// NamespaceSelector says which namespaces may use the queue: all when not
-	// given, and none of those it does not match.
+	// NamespaceSelector selects the namespaces whose jobs can use the queue. Default:
+	// all namespaces.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="an operator is In or NotIn with values, or Exists or DoesNotExist without"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// PriorityClasses are the PriorityClasses that jobs of the queue may have,
-	// wherever they name them; all when none is listed. A job without a class may
-	// use the queue in any case.
+	// PriorityClasses lists the PriorityClasses that jobs of the queue can have,
+	// wherever a job names its class. Default: all. A job without a class can always
+	// use the queue.
 	//
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -81,24 +81,24 @@ func (QueueMode) Values() []string { return []string{"Shared", "Isolated"} }
 
 // Quota is what a queue owns of one GPU model.
 type Quota struct {
-	// Model is a GPU model, or "*" for all of them together.
+	// Model is a GPU model, or "*" for all models together.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Model string `json:"model"`
 	// Nominal is what the queue owns, in GPUs.
 	Nominal GPUs `json:"nominal"`
-	// BorrowingLimit is how much more than Nominal the queue may use when
-	// others lend; without bound when not given.
+	// BorrowingLimit is how many GPUs the queue can use beyond Nominal when other
+	// queues lend. Default: no limit.
 	BorrowingLimit *GPUs `json:"borrowingLimit,omitempty"`
-	// LendingLimit is how much of Nominal others may use; all when not given.
+	// LendingLimit is how many GPUs of Nominal other queues can use. Default: all.
 	LendingLimit *GPUs `json:"lendingLimit,omitempty"`
 }
 
-// QueueStatus is what the scheduler says of a queue. Amounts and jobs are those
-// of the queue and all below it.
+// QueueStatus is what the scheduler reports about a queue. Amounts and jobs include
+// those of all queues below it.
 type QueueStatus struct {
-	// Conditions has Ready.
+	// Conditions contains Ready.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -113,20 +113,20 @@ type QueueStatus struct {
 	// +listMapKey=model
 	// +kubebuilder:validation:MaxItems=1024
 	Usage []QueueUsage `json:"usage,omitempty"`
-	// PendingJobs wait, RunningJobs have pods that run.
+	// PendingJobs counts waiting jobs, RunningJobs jobs with running pods.
 	PendingJobs int32 `json:"pendingJobs,omitempty"`
 	RunningJobs int32 `json:"runningJobs,omitempty"`
-	// WeightPermille is the queue's weight against the sum of the weights of it
-	// and its siblings, in thousandths.
+	// WeightPermille is the queue's share of the sum of its own and its siblings'
+	// weights, in thousandths.
 	WeightPermille int32 `json:"weightPermille,omitempty"`
 }
 
-// QueueUsage is what a queue has to do with one GPU model.
+// QueueUsage is the quota and use of one GPU model.
 type QueueUsage struct {
-	// Model is a GPU model; "*" where the quota is over all together.
+	// Model is a GPU model, or "*" for a quota of all models together.
 	Model string `json:"model"`
-	// Nominal is what the queue owns, Used what its jobs hold, Borrowed what
-	// they hold of others' quota, all in GPUs.
+	// Nominal is what the queue owns, Used what its jobs hold, and Borrowed what they
+	// hold of other queues' quota, all in GPUs.
 	Nominal  GPUs `json:"nominal"`
 	Used     GPUs `json:"used"`
 	Borrowed GPUs `json:"borrowed"`

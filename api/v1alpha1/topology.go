@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Topology says which node labels name the places of the network that a node is
-// in. Its spec is as that of Kueue's and KAI's Topology.
+// Topology lists the node labels that describe a node's position in the network. Its
+// spec is the same as in Kueue and KAI.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=mtopo,categories=muster
@@ -28,8 +28,8 @@ type Topology struct {
 
 // TopologySpec lists the levels.
 type TopologySpec struct {
-	// Levels of the network, widest first. Their labels are fixed: to change
-	// them, make another Topology.
+	// Levels lists the levels of the network, widest first. Their labels are immutable:
+	// to change them, create another Topology.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -50,8 +50,7 @@ type TopologyLevel struct {
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$`
 	NodeLabel string `json:"nodeLabel"`
-	// Alias is another name by which jobs may ask for the level, such as
-	// "rack".
+	// Alias is another name by which jobs can request the level, such as "rack".
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -60,9 +59,9 @@ type TopologyLevel struct {
 	Alias string `json:"alias,omitempty"`
 }
 
-// TopologyStatus is what the scheduler says of a topology.
+// TopologyStatus is what the scheduler reports about a topology.
 type TopologyStatus struct {
-	// Conditions has Ready.
+	// Conditions contains Ready.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -80,7 +79,7 @@ type TopologyList struct {
 	Items           []Topology `json:"items"`
 }
 
-// HostnameLabel is the node label that a last level may have: it stands for the
+// HostnameLabel is the node label that the last level can have: its domains are the
 // nodes themselves.
 const HostnameLabel = "kubernetes.io/hostname"
 
