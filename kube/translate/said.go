@@ -139,6 +139,9 @@ func AsAdmitted(p *v1.Pod, record string) *v1.Pod {
 
 // Differences lists the keys that one says and the other does not, or otherwise.
 func Differences(a, b string) []string {
+	if a == b { // as nearly always: there is nothing to parse
+		return nil
+	}
 	x, y := ReadSaid(a), ReadSaid(b)
 	keys := map[string]bool{}
 	compare := func(x, y map[string]string) {
