@@ -296,6 +296,7 @@ func (e *Engine) leaves(j *job, p *pod, by Milli) {
 	}
 }
 
+// podEnded takes in that a pod ended well, failed or, if it did not run, was withdrawn.
 func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -316,6 +317,9 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	default:
 		return fmt.Errorf("pod %d of job %s has ended before", ev.Pod, ev.Job)
 	}
+
+	// 1. It ended well. A gang of which nothing runs, with too few that ended well, starts
+	// whole again.
 	if !ev.Failed {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
@@ -327,16 +331,21 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		e.requeueIfGone(j, now)
 		return nil
 	}
+
+	// 2. It failed: the job pauses. Pods that fail during the pause are the same failure; a
+	// job that ran for longer than any pause begins to count again.
 	e.release(j, ev.Pod, podWaiting)
 	e.state.Commit()
 	e.dequeue(j)
-	if now >= j.notBefore { // pods that fail together are one failure
+	if now >= j.notBefore {
 		if now-j.started > e.policy.Requeue.MaxBackoff {
-			j.failures = 0 // it ran well for long: the failure is a new one
+			j.failures = 0
 		}
 		j.failures++
 		j.notBefore = cluster.Plus(now, e.policy.Requeue.Pause(j.failures))
 	}
+
+	// 3. Its gang may have too few left.
 	if j.Gang {
 		e.breakGang(j)
 	}
@@ -404,6 +413,7 @@ func (e *Engine) untold(j *job, pod int) bool {
 	})
 }
 
+// podsGone takes in that evicted pods, or those of a broken gang, have left their nodes.
 func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -414,6 +424,8 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 			return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 		}
 	}
+	// Without numbers all are meant that the driver knows of: those of a gang that broke
+	// since the last pass run still, as far as it knows.
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
@@ -433,7 +445,10 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	return nil
 }
 
+// adopt takes in a pod that runs where this engine did not put it: it was bound before
+// the engine was created, or by another scheduler.
 func (e *Engine) adopt(now Time, ev PodRunning) error {
+	// 1. Is it possible at all?
 	j, err := e.job(ev.Job)
 	if err != nil {
 		return err
@@ -451,6 +466,9 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if n := e.state.Node(id).Count(); n >= cluster.MaxHeld {
 		return fmt.Errorf("pod %d of job %s: node %s has %d pods already", ev.Pod, ev.Job, ev.Node, n)
 	}
+
+	// 2. What it takes of the node. It may be more than there is of CPU and memory: that is
+	// a fact. No GPU is taken twice.
 	p := &j.pods[ev.Pod]
 	t := &j.Tasks[p.task]
 	a := cluster.Alloc{Node: id, Others: e.state.Amounts(t.Others).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
@@ -467,6 +485,8 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if t.GPU < WholeGPU {
 		a.Share = t.GPU
 	}
+
+	// 3. Places that are kept there for nominated jobs give way.
 	kept, why := e.takenBy(&a)
 	if why != "" {
 		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
@@ -474,6 +494,9 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if kept || !e.state.HasBeside(&a) {
 		e.nominations.dropPlans(id, now)
 	}
+
+	// 4. It runs. A job that may not be evicted, but is found beyond its queue's nominal
+	// quota, loses that protection: else what it holds would never come back.
 	e.dequeue(j)
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()

@@ -163,8 +163,9 @@ func (e *Engine) enqueue(j *job, now Time) {
 	if j.class != nil || e.waiting.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
+	// A gang starts when all pods of the last start are gone, and when it has its minimum.
 	if j.whole() && (j.count[podLeaving] > 0 || j.count[podWithdrawn] > 0 && !j.complete()) {
-		return // its gang starts when all of the last one is gone, and when it has its least
+		return
 	}
 	if j.notBefore > now {
 		e.waiting.paused.push(j)
@@ -177,6 +178,9 @@ func (e *Engine) enqueue(j *job, now Time) {
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
 		e.waiting.classes[id] = c
 	}
+
+	// A class is tried again if its first job is another: a job that is alike but comes
+	// before the others may evict more than they.
 	j.class = c
 	old := (*job)(nil)
 	if len(c.jobs.items) > 0 {

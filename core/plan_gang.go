@@ -98,14 +98,19 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 	if least == 0 {
 		return pl.planGang(c, u, s)
 	}
+
+	// 1. Is there a domain at all? Most gangs are refused here, before the victims are put
+	// in order.
 	any := false
 	pl.fillDomains(j, u, s, least, need, func(int32, int) bool {
 		any = true
 		return true
 	})
 	if !any {
-		return nil, nil // without putting the victims in order
+		return nil, nil
 	}
+
+	// 2. The domains in the order in which they come to have room, the cheapest first.
 	s.sort()
 	var placed []place.Placed
 	var gone []victim

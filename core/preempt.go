@@ -41,6 +41,8 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 	if j.NeverPreempts {
 		return false
 	}
+
+	// 1. Is a search worth while, and is there enough to evict by count?
 	this, worth := ps.planner.again(j.job, ps.now, head)
 	if !worth {
 		return false
@@ -51,6 +53,8 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 		}
 		return false
 	}
+
+	// 2. The whole gang, or each task by itself, on all models and then on each.
 	ps.entitlement.update()
 	later := outlook{Never, Never}
 	for _, at := range ps.planner.turns(j) {
@@ -59,6 +63,8 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 			return true
 		}
 	}
+
+	// 3. In vain: what it was made of is noted, and when more may be evicted.
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
 		this.retry = max(later.more, ps.now+this.pause(head))

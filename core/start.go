@@ -14,6 +14,7 @@ import (
 // start places what it can of a job and, if that is anything, binds it. It
 // returns the number of pods bound, -1 when only quota is short.
 func (ps *pass) start(j *job, u *place.Unit) int {
+	// 1. Places by what is free.
 	var placed []place.Placed
 	if u.Whole {
 		got, ok := ps.placer.Gang(u)
@@ -24,12 +25,17 @@ func (ps *pass) start(j *job, u *place.Unit) int {
 	} else if placed = ps.placer.Pods(u); len(placed) == 0 {
 		return 0
 	}
+
+	// 2. Quota once more, for all that was placed together: admission looked at each task
+	// by itself, and pods of several models may count against one account.
 	if !ps.affords(j, placed, u.Room) {
 		ps.state.Rollback(0)
 		if placed = ps.affordable(j, u, placed); len(placed) == 0 {
 			return -1
 		}
 	}
+
+	// 3. A pod of it may take from a nominated job what its affinities need.
 	if j.labelled() && !ps.nominations.upheld() {
 		ps.state.Rollback(0)
 		return 0

@@ -243,6 +243,9 @@ func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 	s.some = !all
 	s.due = Never
 	pl.trial++
+
+	// 1. Pods of the weakest precedence first, all models together; of each, from where the
+	// last search ended. A search of some nodes ends when it has seen enough.
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
 	for _, r := range pl.evictablePods(c) {
@@ -257,6 +260,9 @@ func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 			}
 		}
 	}
+
+	// 2. If not even all of them make room by count, there is no plan among them. For a
+	// domain the count says too little.
 	c.later.note(s.due)
 	if s.all && c.unit.Required < 0 && !pl.roomWith(c.unit, s) {
 		s.victims = s.victims[:0]
