@@ -79,28 +79,6 @@ func (m *changes) chargeable(g *group, p *pod, named string) string {
 	return queue
 }
 
-// settled has a pod on its node be as it was when it was first seen there, but for
-// what changes as it runs: its place among its owner's pods, its CPU and memory, when
-// it saved its progress, how long it takes. A record goes before what this instance has
-// seen, which may have begun to look when the pod was edited already: all instances must
-// find the same pool.
-func (p *pod) settled(o *podObject) {
-	old := p.object
-	if !o.ours || !old.ours || old.node == "" || o.node != old.node || o.said == old.said || o.record != "" {
-		return
-	}
-	o.said = old.said
-	if o.move.Active() == old.move.Active() {
-		o.membership = old.membership
-	}
-	saved, estimate := o.attributes.LastCheckpoint, o.attributes.Estimate
-	o.attributes = old.attributes
-	o.attributes.LastCheckpoint, o.attributes.Estimate = saved, estimate
-	o.request.GPU, o.request.Models, o.wrong = old.request.GPU, old.request.Models, old.wrong
-	o.gpus, o.share, o.held, o.backfilled = old.gpus, old.share, old.held, old.backfilled
-	o.resource, o.pool = old.resource, old.pool
-}
-
 // keepRecord has what counts of a pod on its node, and of its PodGroup, written into its
 // status, where that is needed and not done.
 func (m *changes) keepRecord(p *pod) {

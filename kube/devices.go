@@ -188,13 +188,3 @@ func (t *tables) nodeMemory(name string) int64 {
 	}
 	return 0
 }
-
-// together reports whether pods of the group share devices, and so a node.
-func (g *group) together() bool {
-	for _, p := range g.pods {
-		if p.needs != nil && p.needs.Together {
-			return true
-		}
-	}
-	return false
-}

@@ -121,3 +121,33 @@ func (m *changes) movedOff(uid types.UID, stayed *string) {
 		p.moves, p.stayed = false, stayed
 	}
 }
+
+// noteMove notes whether a pod is out of its owner's hands.
+func (m *changes) noteMove(p *pod) {
+	if o := p.object; o.move.Active() && o.node != "" {
+		m.moving[o.UID] = p
+	} else {
+		delete(m.moving, o.UID)
+	}
+}
+
+// noteUncounted records whether a pod was removed from what the Job controller counts.
+func (m *changes) noteUncounted(o *podObject) {
+	if o.uncounted {
+		m.uncounted[o.UID] = act.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	} else {
+		delete(m.uncounted, o.UID)
+	}
+}
+
+// countsAgain finds the pods that an instance before this one was about to evict, and did
+// not evict: their finalizers are put back.
+func (m *changes) countsAgain() {
+	for uid, x := range m.uncounted {
+		p := m.pods[uid]
+		if p == nil && m.shards.held[m.shards.rest] || p != nil && p.state == podBound && !p.moves && m.shards.held[m.whose(p)] {
+			m.acts.count = append(m.acts.count, x)
+			delete(m.uncounted, uid)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package kube
 import (
 	"fmt"
 	"maps"
-	"slices"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,34 +11,6 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
-
-// How large a gang is, and what it lacks until the engine may know it.
-
-// membership is what decides how large a gang is.
-type membership struct {
-	native bool
-	object *translate.ObjectRef
-	kind   core.Kind
-	// min is the gang's least pods, 0 or 1 for no gang; roles the least of each
-	// role of which there is one, 0 while nobody has said it.
-	min   int
-	roles map[string]int
-	// patience is how long the gang waits for its pods to be made; 0 and Never for
-	// ever. soft says that it was too long, and pods start one by one.
-	patience core.Time
-	soft     bool
-	// says is what the object says, nil until it has been asked; sized that pods
-	// say how large the gang is.
-	says  *translate.Gang
-	sized bool
-}
-
-// hears takes in what a pod says of how large the gang is, and how long it waits.
-func (g *group) hears(s *translate.Membership) {
-	g.needs(s.Min, s.Roles)
-	g.sized = g.sized || s.Minimum() > 0
-	g.patience = max(g.patience, s.Patience)
-}
 
 // rehear takes in that a pod says otherwise than before how large its gang is, or how
 // long it waits: someone has put it right. A gang of which a pod has a place is as it
@@ -62,79 +33,6 @@ func (m *mirror) rehear(p *pod, before *translate.Membership) {
 	}
 	m.touch(g)
 }
-
-// needs takes in what somebody says of how large the gang is.
-func (g *group) needs(pods int, roles map[string]int) {
-	sum := 0
-	if len(roles) > 0 {
-		if g.roles == nil {
-			g.roles = map[string]int{}
-		}
-		for r, n := range roles {
-			g.roles[r] = max(g.roles[r], n)
-		}
-	}
-	for _, n := range g.roles {
-		sum += n
-	}
-	g.min = max(g.min, pods, sum)
-}
-
-func (g *group) gang() bool { return g.min > 1 && !g.soft }
-
-// broken reports whether fewer pods stay than must for the gang to stand.
-func (g *group) broken(stays func(*pod) bool) bool {
-	if g.count("", stays) < min(g.min, len(g.slots)) {
-		return true
-	}
-	for role, least := range g.roles {
-		slots := 0
-		for _, t := range g.tasks {
-			if t.role == role {
-				slots += t.slots
-			}
-		}
-		if g.count(role, stays) < min(least, slots) {
-			return true
-		}
-	}
-	return false
-}
-
-// count counts the pods of a role, of all when it is empty, that ok picks.
-func (g *group) count(role string, ok func(*pod) bool) int {
-	n := 0
-	for _, p := range g.pods {
-		if (role == "" || p.object.membership.Role == role) && ok(p) {
-			n++
-		}
-	}
-	return n
-}
-
-// few says which pods the gang lacks to start with those that ok picks; empty
-// when it lacks none.
-func (g *group) few(ok func(*pod) bool) string {
-	for _, role := range slices.Sorted(maps.Keys(g.roles)) {
-		switch least, there := g.roles[role], g.count(role, ok); {
-		case least == 0:
-			return fmt.Sprintf("the minimum number of pods of %s in the gang is not known", role)
-		case there < least:
-			return fmt.Sprintf("%d of the %d pods of %s that the gang needs exist and are ready", there, least, role)
-		}
-	}
-	there := len(g.pods) // the most that ok may pick: large gangs come pod by pod
-	if there >= g.min {
-		there = g.count("", ok)
-	}
-	if there < g.min {
-		return fmt.Sprintf("%d of the %d pods of the gang exist and are ready", there, g.min)
-	}
-	return ""
-}
-
-// stands reports whether a pod runs or could.
-func (p *pod) stands() bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) }
 
 // blocked says why the group cannot be submitted, "" when it can.
 func (m *changes) blocked(g *group) (reason, detail string) {
@@ -220,21 +118,6 @@ func (m *changes) collecting(g *group) string {
 	}
 	g.soft = true
 	return ""
-}
-
-// unready says why a pod of the group cannot be placed as it is, "" when all could
-// but for scheduling gates of others.
-func (g *group) unready() (reason, detail string) {
-	list := inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates })
-	switch {
-	case len(list) == 0:
-		return "", ""
-	case list[0].object.wrong != "":
-		return ReasonMisconfigured, list[0].object.wrong
-	case list[0].needs != nil && list[0].needs.Reason != "":
-		return list[0].needs.Reason, list[0].needs.Detail
-	}
-	return ReasonVolume, list[0].volumes.Wait
 }
 
 // podGroupOf returns the PodGroup of a group, nil when it has none or there is

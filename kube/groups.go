@@ -2,13 +2,17 @@ package kube
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -178,10 +182,6 @@ func (g *group) has(p *pod, slot int, t *task) {
 	delete(g.loose, p.object.UID)
 }
 
-// runs reports whether a pod that the engine knows is bound or being bound, and
-// stays.
-func (p *pod) runs() bool { return p.slot >= 0 && (p.state == podBinding || p.state == podBound) }
-
 // runs reports whether any pod does.
 func (g *group) runs() bool {
 	for _, p := range g.pods {
@@ -304,4 +304,228 @@ func (g *group) wait(now core.Time, reason, detail string) {
 		g.waiting.since = now
 	}
 	g.waiting.reason, g.waiting.detail = reason, detail
+}
+
+// How large a gang is, and what it lacks until the engine may know it.
+
+// membership is what decides how large a gang is.
+type membership struct {
+	native bool
+	object *translate.ObjectRef
+	kind   core.Kind
+	// min is the gang's least pods, 0 or 1 for no gang; roles the least of each
+	// role of which there is one, 0 while nobody has said it.
+	min   int
+	roles map[string]int
+	// patience is how long the gang waits for its pods to be made; 0 and Never for
+	// ever. soft says that it was too long, and pods start one by one.
+	patience core.Time
+	soft     bool
+	// says is what the object says, nil until it has been asked; sized that pods
+	// say how large the gang is.
+	says  *translate.Gang
+	sized bool
+}
+
+// hears takes in what a pod says of how large the gang is, and how long it waits.
+func (g *group) hears(s *translate.Membership) {
+	g.needs(s.Min, s.Roles)
+	g.sized = g.sized || s.Minimum() > 0
+	g.patience = max(g.patience, s.Patience)
+}
+
+// needs takes in what somebody says of how large the gang is.
+func (g *group) needs(pods int, roles map[string]int) {
+	sum := 0
+	if len(roles) > 0 {
+		if g.roles == nil {
+			g.roles = map[string]int{}
+		}
+		for r, n := range roles {
+			g.roles[r] = max(g.roles[r], n)
+		}
+	}
+	for _, n := range g.roles {
+		sum += n
+	}
+	g.min = max(g.min, pods, sum)
+}
+
+func (g *group) gang() bool { return g.min > 1 && !g.soft }
+
+// broken reports whether fewer pods stay than must for the gang to stand.
+func (g *group) broken(stays func(*pod) bool) bool {
+	if g.count("", stays) < min(g.min, len(g.slots)) {
+		return true
+	}
+	for role, least := range g.roles {
+		slots := 0
+		for _, t := range g.tasks {
+			if t.role == role {
+				slots += t.slots
+			}
+		}
+		if g.count(role, stays) < min(least, slots) {
+			return true
+		}
+	}
+	return false
+}
+
+// count counts the pods of a role, of all when it is empty, that ok picks.
+func (g *group) count(role string, ok func(*pod) bool) int {
+	n := 0
+	for _, p := range g.pods {
+		if (role == "" || p.object.membership.Role == role) && ok(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// few says which pods the gang lacks to start with those that ok picks; empty
+// when it lacks none.
+func (g *group) few(ok func(*pod) bool) string {
+	for _, role := range slices.Sorted(maps.Keys(g.roles)) {
+		switch least, there := g.roles[role], g.count(role, ok); {
+		case least == 0:
+			return fmt.Sprintf("the minimum number of pods of %s in the gang is not known", role)
+		case there < least:
+			return fmt.Sprintf("%d of the %d pods of %s that the gang needs exist and are ready", there, least, role)
+		}
+	}
+	there := len(g.pods) // the most that ok may pick: large gangs come pod by pod
+	if there >= g.min {
+		there = g.count("", ok)
+	}
+	if there < g.min {
+		return fmt.Sprintf("%d of the %d pods of the gang exist and are ready", there, g.min)
+	}
+	return ""
+}
+
+// unready says why a pod of the group cannot be placed as it is, "" when all could
+// but for scheduling gates of others.
+func (g *group) unready() (reason, detail string) {
+	list := inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && !p.ready() && !p.object.otherGates })
+	switch {
+	case len(list) == 0:
+		return "", ""
+	case list[0].object.wrong != "":
+		return ReasonMisconfigured, list[0].object.wrong
+	case list[0].needs != nil && list[0].needs.Reason != "":
+		return list[0].needs.Reason, list[0].needs.Detail
+	}
+	return ReasonVolume, list[0].volumes.Wait
+}
+
+// said is what was last written of a group.
+type said struct {
+	reason, message string
+	at              core.Time
+	told            core.Time // when people were told in an event
+}
+
+// waits reports whether pods of a group wait for a place.
+func (g *group) waits() bool {
+	for _, p := range g.pods {
+		if p.state == podWaiting {
+			return true
+		}
+	}
+	return false
+}
+
+// unsaid reports whether a waiting pod has not been told why it waits.
+func (g *group) unsaid() bool {
+	for _, p := range g.pods {
+		if p.state == podWaiting && p.said == "" && !p.object.otherGates {
+			return true
+		}
+	}
+	return false
+}
+
+// inherits reports whether a pod of the group is.
+func (g *group) inherits() bool {
+	for _, p := range g.pods {
+		if p.inherited() {
+			return true
+		}
+	}
+	return false
+}
+
+// What the engine is told of a group: its job, the roles of its pods, and the pods
+// that come later.
+
+// task is a role of a group: pods that are alike.
+type task struct {
+	name, role string
+	spec       core.Request
+	around     peers.Surroundings // as the engine was told
+	free       []int              // numbers of pods that are over
+	slots      int                // numbers that were given to its pods
+}
+
+// as is the task as the engine is told of it.
+func (t *task) as(pods, least int) core.Task {
+	return core.Task{Name: t.name, Pods: pods, MinPods: least, Request: t.spec, Labels: t.around.Labels, Affinity: t.around.Terms}
+}
+
+func (g *group) task(name string) *task {
+	for _, t := range g.tasks {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// spread says how many pods of each task a gang starts with: the least of each
+// role and, where that of the gang is more, of those that come first.
+func (g *group) spread(pods map[*task][]*pod) map[*task]int {
+	least, roles, rest := map[*task]int{}, maps.Clone(g.roles), max(g.min, 1)
+	if g.soft {
+		roles, rest = nil, 1
+	}
+	for _, t := range g.tasks {
+		n := min(roles[t.role], len(pods[t]))
+		if n > 0 {
+			roles[t.role] -= n
+		}
+		least[t], rest = n, rest-n
+	}
+	for _, t := range g.tasks {
+		n := min(max(rest, 0), len(pods[t])-least[t])
+		least[t], rest = least[t]+n, rest-n
+	}
+	return least
+}
+
+// together reports whether pods of the group share devices, and so a node.
+func (g *group) together() bool {
+	for _, p := range g.pods {
+		if p.needs != nil && p.needs.Together {
+			return true
+		}
+	}
+	return false
+}
+
+// unsay returns what is to be written of pods that waited and run now.
+func (m *changes) unsay(g *group) []act.Report {
+	var out []act.Report
+	for _, p := range g.pods {
+		if (p.said != "" || p.inherited()) && p.state != podWaiting {
+			p.said = ""
+			out = append(out, act.Report{Pod: p.ref(), Shard: g.shard})
+		}
+	}
+	pg := m.podGroupOf(g)
+	if pg != nil && (g.said.reason != "" || !pg.scheduled) && !g.waits() {
+		out = append(out, act.Report{Pod: pg.ref(), PodGroup: true, Shard: g.shard})
+	}
+	g.said = said{}
+	return out
 }

@@ -3,7 +3,6 @@ package kube
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -123,27 +122,6 @@ func overflow(list []*pod, gpus int) map[*pod]bool {
 		}
 	}
 	return over
-}
-
-// asBound is the GPUs that the API says a pod was bound with, or that were sent; none
-// when these are not as many as it has, for then it was not bound so.
-func (p *pod) asBound() uint64 {
-	set := p.given
-	for _, d := range p.object.gpus {
-		set |= 1 << d
-	}
-	if bits.OnesCount64(set) != p.devicesWanted() {
-		return 0
-	}
-	return set
-}
-
-// devicesWanted is how many GPUs a pod on a node has, by its spec and its annotations;
-// more than 64 if the spec says so.
-func (p *pod) devicesWanted() int {
-	o := p.object
-	gpu := max(core.Milli(o.amounts.GPUs)*core.WholeGPU, o.request.GPU, o.held)
-	return int((gpu + core.WholeGPU - 1) / core.WholeGPU)
 }
 
 // yield makes a pod leave, and its gang with it.

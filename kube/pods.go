@@ -260,15 +260,6 @@ func (m *driver) newPod(o *podObject) {
 	m.noteMove(p)
 }
 
-// noteMove notes whether a pod is out of its owner's hands.
-func (m *changes) noteMove(p *pod) {
-	if o := p.object; o.move.Active() && o.node != "" {
-		m.moving[o.UID] = p
-	} else {
-		delete(m.moving, o.UID)
-	}
-}
-
 // join makes a pod one of its group.
 func (m *changes) join(p *pod) {
 	g := m.groupOf(p)
@@ -599,4 +590,71 @@ func (p *pod) takes() *translate.Amounts {
 // amountsOf is the request of a pod of another scheduler.
 func amountsOf(a *translate.Amounts) core.Request {
 	return core.Request{GPU: core.Milli(min(a.GPUs, cluster.MaxGPUs)) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
+}
+
+// runs reports whether a pod that the engine knows is bound or being bound, and
+// stays.
+func (p *pod) runs() bool { return p.slot >= 0 && (p.state == podBinding || p.state == podBound) }
+
+// stands reports whether a pod runs or could.
+func (p *pod) stands() bool { return p.state != podLeaving && (p.state != podWaiting || p.ready()) }
+
+// inherited reports whether a pod that has a place is said to wait, as an
+// instance that decided before may have left it.
+func (p *pod) inherited() bool { return p.object.waits && p.state == podBound }
+
+// settled has a pod on its node be as it was when it was first seen there, but for
+// what changes as it runs: its place among its owner's pods, its CPU and memory, when
+// it saved its progress, how long it takes. A record goes before what this instance has
+// seen, which may have begun to look when the pod was edited already: all instances must
+// find the same pool.
+func (p *pod) settled(o *podObject) {
+	old := p.object
+	if !o.ours || !old.ours || old.node == "" || o.node != old.node || o.said == old.said || o.record != "" {
+		return
+	}
+	o.said = old.said
+	if o.move.Active() == old.move.Active() {
+		o.membership = old.membership
+	}
+	saved, estimate := o.attributes.LastCheckpoint, o.attributes.Estimate
+	o.attributes = old.attributes
+	o.attributes.LastCheckpoint, o.attributes.Estimate = saved, estimate
+	o.request.GPU, o.request.Models, o.wrong = old.request.GPU, old.request.Models, old.wrong
+	o.gpus, o.share, o.held, o.backfilled = old.gpus, old.share, old.held, old.backfilled
+	o.resource, o.pool = old.resource, old.pool
+}
+
+// asBound is the GPUs that the API says a pod was bound with, or that were sent; none
+// when these are not as many as it has, for then it was not bound so.
+func (p *pod) asBound() uint64 {
+	set := p.given
+	for _, d := range p.object.gpus {
+		set |= 1 << d
+	}
+	if bits.OnesCount64(set) != p.devicesWanted() {
+		return 0
+	}
+	return set
+}
+
+// devicesWanted is how many GPUs a pod on a node has, by its spec and its annotations;
+// more than 64 if the spec says so.
+func (p *pod) devicesWanted() int {
+	o := p.object
+	gpu := max(core.Milli(o.amounts.GPUs)*core.WholeGPU, o.request.GPU, o.held)
+	return int((gpu + core.WholeGPU - 1) / core.WholeGPU)
+}
+
+// request is what a pod of ours needs of a node.
+func (p *pod) request() core.Request {
+	r := p.object.request
+	if p.needs != nil {
+		r = p.needs.Request
+	}
+	if len(p.object.claims) > 0 {
+		translate.Require(&r, &p.volumes.Nodes)
+		r.Others = translate.AddOthers(r.Others, p.volumes.Attached, 1)
+	}
+	return r
 }

@@ -1,22 +1,26 @@
-// Package kube is Muster on Kubernetes: it watches the API, feeds the engine
-// with what it sees and carries out what the engine decides.
+// Package kube is Muster on Kubernetes: it watches the API, feeds the engine with what it
+// observes, and carries out what the engine decides. In the order in which a pod passes:
 //
-//	watch.go     objects, cut down, into the mailbox
-//	mirror.go    the one goroutine's tables: objects to events, decisions to acts
-//	  quarantine.go unread.go                         what a panic of the engine costs, and one while an object is taken in
-//	  nodes.go devices.go pods.go groups.go gang.go submit.go terms.go admitted.go volumes.go queues.go settings.go priorities.go
-//	storage/ devices/ peers/                          indexes: what pods need of nodes for volumes and devices, and of the pods around them
-//	settings/                                         the policy, the levels of the topology and the priorities that count
-//	drain.go loss.go overcommit.go                    who leaves nodes that are emptied, or lost, and GPUs that were given twice
-//	evict.go suspend.go admitted.go                   what decisions ask for, as acts
-//	status.go standing.go                             what is reported: why jobs wait, the statuses of our own objects
-//	act/                                              acts are written to the API; outcomes.go takes in what became of them
-//	shards.go tenure.go                               what this instance decides on, and how it takes that over
-//	lease/                                            the Leases of it, and the fence that every write passes
-//	census.go metrics.go                              figures, summed up in stats/, for Prometheus and the statuses
+//	watch.go objects.go                     objects, cut down, into the mailbox
+//	mirror.go                               the four layers of the goroutine that owns the tables
+//	nodes.go pods.go groups.go gang.go      what is known of nodes, pods and jobs
+//	queues.go settings.go priorities.go     our own objects, and who may use which
+//	  settings/                             the policy, the levels of the topology and the priorities that count
+//	terms.go volumes.go devices.go          what pods need beside amounts, from three indexes:
+//	  peers/ storage/ devices/              the pods around them, volumes, devices
+//	submit.go admitted.go                   what the engine is told of a job, and what of that counts until it ends
+//	driver.go                               a pass: the engine is told, decides, and its decisions are taken in
+//	drain.go loss.go overcommit.go          who leaves nodes that are drained or lost, and GPUs that were given twice
+//	suspend.go                              pods and groups that are to leave, as acts
+//	act/                                    acts are written to the API; outcomes.go takes in what became of them
+//	status.go standing.go                   what is reported: why jobs wait, the statuses of our own objects
+//	quarantine.go unread.go                 what a panic of the engine costs, and one while an object is read
+//	shards.go tenure.go                     what this instance decides on, and how it takes that over
+//	  lease/                                the Leases of it, and the fence that every write passes
+//	census.go metrics.go journey.go         figures, summed up in stats/, and the journeys of jobs
 //
-// Decisions are assumed to hold at once and carried out beside the goroutine
-// that decides; what fails comes back as an event.
+// Decisions count as carried out at once, and are carried out by other goroutines; what
+// fails comes back as an event.
 package kube
 
 import (

@@ -258,17 +258,3 @@ func (m *changes) openArrived() {
 		}
 	}
 }
-
-// inherited reports whether a pod that has a place is said to wait, as an
-// instance that decided before may have left it.
-func (p *pod) inherited() bool { return p.object.waits && p.state == podBound }
-
-// inherits reports whether a pod of the group is.
-func (g *group) inherits() bool {
-	for _, p := range g.pods {
-		if p.inherited() {
-			return true
-		}
-	}
-	return false
-}

@@ -23,13 +23,6 @@ const (
 	sayAgain = 30 * core.Second
 )
 
-// said is what was last written of a group.
-type said struct {
-	reason, message string
-	at              core.Time
-	told            core.Time // when people were told in an event
-}
-
 // explain asks about up to n waiting jobs, in turn, and returns what is to be
 // written.
 func (m *mirror) explain(n int) []act.Report {
@@ -59,16 +52,6 @@ func (m *mirror) explain(n int) []act.Report {
 
 // tells reports whether it is to be said why a group waits.
 func (t *tables) tells(g *group) bool { return t.groups[g.id] == g && g.waits() && t.ours(g) }
-
-// waits reports whether pods of a group wait for a place.
-func (g *group) waits() bool {
-	for _, p := range g.pods {
-		if p.state == podWaiting {
-			return true
-		}
-	}
-	return false
-}
 
 // say returns what is to be written of a group that waits.
 func (m *mirror) say(g *group) []act.Report {
@@ -197,33 +180,6 @@ func unschedulable(reason string) bool {
 // quotaShort reports whether a job waits for quota.
 func quotaShort(reason string) bool {
 	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String()}, reason)
-}
-
-// unsaid reports whether a waiting pod has not been told why it waits.
-func (g *group) unsaid() bool {
-	for _, p := range g.pods {
-		if p.state == podWaiting && p.said == "" && !p.object.otherGates {
-			return true
-		}
-	}
-	return false
-}
-
-// unsay returns what is to be written of pods that waited and run now.
-func (m *changes) unsay(g *group) []act.Report {
-	var out []act.Report
-	for _, p := range g.pods {
-		if (p.said != "" || p.inherited()) && p.state != podWaiting {
-			p.said = ""
-			out = append(out, act.Report{Pod: p.ref(), Shard: g.shard})
-		}
-	}
-	pg := m.podGroupOf(g)
-	if pg != nil && (g.said.reason != "" || !pg.scheduled) && !g.waits() {
-		out = append(out, act.Report{Pod: pg.ref(), PodGroup: true, Shard: g.shard})
-	}
-	g.said = said{}
-	return out
 }
 
 // UnknownKey is the reason of the event of a pod whose labels or annotations, or those

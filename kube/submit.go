@@ -3,7 +3,6 @@ package kube
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 
@@ -12,23 +11,6 @@ import (
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/translate"
 )
-
-// What the engine is told of a group: its job, the roles of its pods, and the pods
-// that come later.
-
-// task is a role of a group: pods that are alike.
-type task struct {
-	name, role string
-	spec       core.Request
-	around     peers.Surroundings // as the engine was told
-	free       []int              // numbers of pods that are over
-	slots      int                // numbers that were given to its pods
-}
-
-// as is the task as the engine is told of it.
-func (t *task) as(pods, least int) core.Task {
-	return core.Task{Name: t.name, Pods: pods, MinPods: least, Request: t.spec, Labels: t.around.Labels, Affinity: t.around.Terms}
-}
 
 // attributesOf is what is said of the job: by its PodGroup, and by the pod
 // where that says more.
@@ -140,27 +122,6 @@ func (m *driver) submit(g *group) {
 	}
 }
 
-// spread says how many pods of each task a gang starts with: the least of each
-// role and, where that of the gang is more, of those that come first.
-func (g *group) spread(pods map[*task][]*pod) map[*task]int {
-	least, roles, rest := map[*task]int{}, maps.Clone(g.roles), max(g.min, 1)
-	if g.soft {
-		roles, rest = nil, 1
-	}
-	for _, t := range g.tasks {
-		n := min(roles[t.role], len(pods[t]))
-		if n > 0 {
-			roles[t.role] -= n
-		}
-		least[t], rest = n, rest-n
-	}
-	for _, t := range g.tasks {
-		n := min(max(rest, 0), len(pods[t])-least[t])
-		least[t], rest = least[t]+n, rest-n
-	}
-	return least
-}
-
 // describe fills in what is said of the job.
 func (m *changes) describe(g *group, p *pod, job *core.Job) {
 	a := m.attributesOf(g, p)
@@ -212,15 +173,6 @@ func (m *changes) taskOf(g *group, p *pod, view *peers.View) *task {
 		}
 		name = fmt.Sprintf("%s-%d", role, i)
 	}
-}
-
-func (g *group) task(name string) *task {
-	for _, t := range g.tasks {
-		if t.name == name {
-			return t
-		}
-	}
-	return nil
 }
 
 // add tells the engine of pods that came to a job it has.

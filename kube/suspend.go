@@ -126,3 +126,28 @@ func (m *changes) stays(g *group) bool {
 	}
 	return true
 }
+
+// evictAct asks to make a pod leave.
+type evictAct struct {
+	pod     *pod
+	reason  string
+	message string
+	shard   int // of the group it was of, for a pod that has none any more
+}
+
+// value is the act without the tables. A budget does not protect a pod that runs on
+// borrowed quota from the quota's owner.
+func (e *evictAct) value() act.Evict {
+	o := e.pod.object
+	x := act.Evict{
+		Pod: e.pod.ref(), Reason: e.reason, Message: e.message, Counted: o.counts || o.uncounted, Shard: e.shard,
+		DespiteBudgets: e.reason == core.QuotaReclaim.String(),
+	}
+	if g := e.pod.group; g != nil {
+		x.Shard = g.shard
+	}
+	if o.slow && e.reason != act.Drained {
+		x.Grace = new(int64(act.MaxGrace / time.Second))
+	}
+	return x
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/storage"
-	"github.com/muster-sched/muster/kube/translate"
 )
 
 // What the answers of the index of volumes ([storage.Index]) mean for pods: those that
@@ -82,19 +81,6 @@ func (m *changes) recount(p *pod, v *storage.Needs) {
 	m.uncount(p)
 	p.volumes = v
 	m.countOn(p)
-}
-
-// request is what a pod of ours needs of a node.
-func (p *pod) request() core.Request {
-	r := p.object.request
-	if p.needs != nil {
-		r = p.needs.Request
-	}
-	if len(p.object.claims) > 0 {
-		translate.Require(&r, &p.volumes.Nodes)
-		r.Others = translate.AddOthers(r.Others, p.volumes.Attached, 1)
-	}
-	return r
 }
 
 // provide has the volumes of a pod made for the node that it has got. Its binding
