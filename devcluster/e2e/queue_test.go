@@ -109,8 +109,8 @@ func TestUnpreemptibleBorrowsNothing(t *testing.T) {
 	c.create(pod("locked", asks(2), in("poor"), note(v1alpha1.LockedAnnotation, "true")),
 		pod("century", asks(2), in("poor"), note(v1alpha1.MinRuntimeAnnotation, "36500d")))
 	for _, name := range []string{"locked", "century"} {
-		if said := c.waits(name, "QuotaExceeded"); !strings.Contains(said, "so may not borrow: 0 left") {
-			t.Errorf("%s waits because %q; expected that it may not borrow", name, said)
+		if said := c.waits(name, "QuotaExceeded"); !strings.Contains(said, "so must not borrow: 0 left") {
+			t.Errorf("%s waits because %q; expected that it must not borrow", name, said)
 		}
 	}
 	c.create(pod("borrower", asks(6), in("poor")))
