@@ -36,14 +36,14 @@ const (
 
 // Change is what an observation or a question changed. All lists are in ascending order.
 type Change struct {
-	// Pods need something else, perhaps: they are to be resolved again if they wait.
+	// Pods may need something else: those that wait are to be resolved again.
 	Pods []types.UID
-	// Stale are pods whose needs hold no more, for another is to carry the devices that
-	// they share. They need not be resolved before they are looked at next.
+	// Stale lists pods whose needs are no longer valid, because another pod is to carry the
+	// devices that they share. They are resolved when they are looked at next.
 	Stale []types.UID
-	// Nodes are those of which Describe or Unusable answers something else.
+	// Nodes lists those for which the answer of Describe or Unusable changed.
 	Nodes []string
-	// Rebuild says that what was resolved of pods without claims holds no more either.
+	// Rebuild says that what was resolved for pods without claims is no longer valid either.
 	Rebuild bool
 	// Release lists the claims whose devices are to be given back.
 	Release []Write
@@ -70,8 +70,8 @@ type Index struct {
 	// any says that there was a node with GPUs published by DRA: pods that ask for GPUs
 	// by the resource are kept off such nodes.
 	any bool
-	// moved says that devices are others than when the pods in stuck were looked at
-	// last, which wait for some.
+	// stuck has the pods that wait for devices; moved says that devices have changed since
+	// they were looked at last.
 	moved bool
 	stuck map[types.UID]bool
 
@@ -133,8 +133,8 @@ func (x *Index) claimOf(k types.NamespacedName) *claim {
 	return c
 }
 
-// ObserveClaim takes in a claim as it is now. One that is older than what is known is
-// passed over, for what is written is taken in at once.
+// ObserveClaim takes in a claim as it is now. An older version than the known one is
+// ignored: what this instance writes is observed before the watch shows it.
 func (x *Index) ObserveClaim(o *Claim) Change {
 	x.observeClaim(o)
 	return x.changes.take()
@@ -320,7 +320,7 @@ func (x *Index) classesChanged() Change {
 	})
 	x.resources = resources
 	if x.any && !same {
-		x.changes.rebuild = true // all requests for the resource are others
+		x.changes.rebuild = true // it changes all requests for the resource
 	}
 	return x.changes.take()
 }
@@ -340,7 +340,7 @@ func newChanges() changes {
 
 func (c *changes) users(of *claim) { maps.Copy(c.pods, of.users) }
 
-// node notes that a node is another to the engine; "" is none.
+// node records that a node has to be described again; "" is none.
 func (c *changes) node(name string) {
 	if name != "" {
 		c.nodes[name] = true

@@ -87,8 +87,8 @@ type resolution struct {
 	gpus, nics int
 }
 
-// stop notes why the pod cannot be placed. What its author must change goes before what
-// may come by itself; else the first reason counts.
+// stop records why the pod cannot be placed. What its author must change goes before what
+// may resolve by itself; else the first reason counts.
 func (r *resolution) stop(reason, format string, args ...any) {
 	if r.out.Reason == "" || reason == ReasonMisconfigured {
 		r.out.Reason, r.out.Detail = reason, fmt.Sprintf(format, args...)
@@ -237,8 +237,8 @@ func (r *resolution) addClaim(need *claimNeed) {
 	r.addRequests(o)
 }
 
-// inUse reports whether a pod that is placed uses a claim, or else names who beside the
-// pod, or the consumer that stands for it, the claim is reserved for.
+// inUse reports whether a placed pod uses a claim. If none does, it names for whom, other
+// than the pod and its own consumer, the claim is reserved; "" for no one.
 func (r *resolution) inUse(c *claim, consumer types.UID) (other string, live bool) {
 	placed := func(uid types.UID) bool {
 		s, there := r.find(uid)
@@ -318,13 +318,13 @@ func (r *resolution) addRequests(o *Claim) {
 
 // addRequest adds a request; false when there is no use in going on.
 //
-//  1. Each alternative asks all nodes whether their devices are as the class and the
-//     selectors say. One that no node has is passed over.
-//  2. Devices are GPUs or network devices. If both match, or some GPUs of a node and not
-//     others, the engine could not choose: the number alone says which devices a pod
-//     gets. The author is told.
-//  3. All devices of a node are a number where all nodes have as many: "All" on nodes
-//     with 4 and with 8 GPUs is refused.
+//  1. Each alternative asks all nodes whether their devices match the class and the
+//     selectors. An alternative that no node has is skipped.
+//  2. Devices are GPUs or network devices. If the selectors match both, or only some GPUs
+//     of a node, the request is refused: the engine chooses by number alone, and could
+//     choose devices that do not match.
+//  3. Allocation mode All becomes a number if all nodes have the same number of such GPUs.
+//     On nodes with 4 and nodes with 8 it is refused.
 //  4. The node must have the label of an alternative.
 func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, format string, args ...any)) (span, bool) {
 	var any [][]core.Requirement

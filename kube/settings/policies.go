@@ -128,7 +128,7 @@ func (ps *Policies) Settle() error {
 // Verdict returns what is said of a policy.
 func (ps *Policies) Verdict(name string) Verdict { return ps.verdict[name] }
 
-// Statuses returns the objects, by name, of which the status is another now.
+// Statuses returns the objects of which the status changed, sorted by name.
 func (ps *Policies) Statuses(now metav1.Time) []*v1alpha1.SchedulingPolicy {
 	var out []*v1alpha1.SchedulingPolicy
 	for _, name := range slices.Sorted(maps.Keys(ps.objects)) {

@@ -144,7 +144,7 @@ func (t *Topologies) Suggest(now core.Time) (again bool, at core.Time) {
 }
 
 // Choose puts in use the Topology that was named, else the oldest there is, else what
-// the labels of nodes suggest. It reports whether the levels are others.
+// the labels of nodes suggest. It reports whether the levels changed.
 func (t *Topologies) Choose(now core.Time) (changed bool) {
 	t.used, t.relabelled, t.chosen = "", false, now
 	levels := t.given
@@ -256,7 +256,7 @@ func (t *Topologies) Names() string {
 	return strings.Join(append(names, cluster.NodeLevel, cluster.HBDLevel), ", ")
 }
 
-// Statuses returns the objects, by name, of which the status is another now.
+// Statuses returns the objects of which the status changed, sorted by name.
 func (t *Topologies) Statuses(now metav1.Time) []*v1alpha1.Topology {
 	var out []*v1alpha1.Topology
 	for _, name := range slices.Sorted(maps.Keys(t.objects)) {

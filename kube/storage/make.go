@@ -12,11 +12,11 @@ import (
 
 // Volumes that are made for the node of their first pod:
 //
-//  1. [Index.Make] notes that a pod has got a node, and returns the claims in which
-//     that node is to be written.
-//  2. The volumes come, or the node is removed from a claim because none can be made
-//     there. [Index.Progress] says so when it is asked.
-//  3. [Index.GiveUp] ends it, and returns the claims from which the node is to be
+//  1. [Index.Make] records that a node was chosen for a pod, and returns the claims into
+//     which that node is to be written.
+//  2. The volumes are made, or a provisioner removes the node from a claim because it can
+//     make none there. [Index.Progress] reports which.
+//  3. [Index.GiveUp] ends the wait, and returns the claims from which the node is to be
 //     removed.
 
 // making is a pod that waits on its node for volumes.
@@ -37,9 +37,9 @@ type Choice struct {
 	Pod   types.UID // for which it is made; empty with no node
 }
 
-// Make begins to make the unbound volumes of a pod for the node that it has got.
+// Make begins to make the unbound volumes of a pod for the node that was chosen for it.
 func (x *Index) Make(pod types.UID, node string, deadline core.Time) []Choice {
-	asked := map[types.NamespacedName]bool{} // of which another pod has made the choice
+	asked := map[types.NamespacedName]bool{} // claims for which another pod made the choice
 	for _, m := range x.making {
 		for _, k := range m.claims {
 			asked[k] = true

@@ -32,8 +32,8 @@ type Pod struct {
 	Claims          []translate.Claim
 	// Placed says that it has a node, or that one was chosen for it.
 	Placed bool
-	// Blocked says that it cannot be placed whatever becomes of its volumes. It takes
-	// no claim away from a pod that can.
+	// Blocked says that it cannot be placed for a reason other than its volumes. It takes
+	// no claim away from a pod that can be placed.
 	Blocked bool
 }
 
@@ -60,13 +60,13 @@ func (n *Needs) equal(o *Needs) bool {
 
 // Change is what an observation changed.
 type Change struct {
-	// Pods are those of which [Index.Needs] is another now, in ascending order.
+	// Pods lists those for which the answer of [Index.Needs] changed, in ascending order.
 	Pods []types.UID
-	// Nodes are those of which [Index.Attachable] is another now, in ascending order.
-	// They are not listed when Drivers is set: then it may be all of them.
+	// Nodes lists those of which the limits changed, in ascending order. When Drivers is
+	// set, the answer of [Index.Attachable] may have changed for all nodes.
 	Nodes []string
-	// Drivers says that a driver's volumes are counted from now on, or no longer. What
-	// pods that are placed take changes with it.
+	// Drivers says that a driver's volumes are counted from now on, or no longer. This
+	// changes what placed pods take.
 	Drivers bool
 }
 
@@ -101,8 +101,8 @@ func New() *Index {
 	}
 }
 
-// Needs returns what a pod needs for its volumes, of a pod that was not observed
-// nothing. It is never nil, and must not be changed.
+// Needs returns what a pod needs for its volumes: nothing, if it has no claims or was not
+// observed. It is never nil, and must not be changed.
 func (x *Index) Needs(pod types.UID) *Needs {
 	if u := x.pods[pod]; u != nil {
 		return u.needs
