@@ -13,7 +13,7 @@ type candidate struct {
 	unit *place.Unit
 }
 
-// overrun reports whether the job's queue has not the quota for what is to
+// overrun reports whether the job's queue does not have the quota for what is to
 // start: the whole gang, or one pod of a job that starts pod by pod (static
 // quota admission, Kant §3.2.1).
 func (c candidate) overrun() bool { return c.queue.Limited() && c.lacks(c.room) }

@@ -75,10 +75,10 @@ const (
 	BackfillPreemption
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
 	// A job waits for it while pods of it are still leaving, and while so many
-	// were withdrawn that it has less than its least.
+	// were withdrawn that it has fewer than its minimum.
 	MemberLost
 
-	// QuotaExceeded: the queue or one of its parents has not enough quota left.
+	// QuotaExceeded: the queue or one of its parents does not have enough quota left.
 	QuotaExceeded
 	// NoNode: no node, even empty, is as large as a pod of the job.
 	NoNode

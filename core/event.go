@@ -56,7 +56,7 @@ type (
 	// is not looked at. Each number in Pods is that of a pod of the role that ended
 	// well or was withdrawn, which is then forgotten, or the next after the job's
 	// last. A gang that runs takes them in one by one, within the domain that it
-	// requires, and goes on until a failure leaves it with less than its least; one
+	// requires, and goes on until a failure leaves it with fewer than its minimum; one
 	// of which nothing runs starts whole. The job keeps its place in the order.
 	PodsAdded struct {
 		Job  string

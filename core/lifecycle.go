@@ -132,7 +132,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 }
 
 // protect applies to a job what the policy lets jobs ask for that they be kept, and
-// reports whether it may not be evicted, or not for so long that it must not borrow.
+// reports whether it may not be evicted, or has a protection so long that it must not borrow.
 func (e *Engine) protect(j *Job) (pinned bool, pin quota.Pin) {
 	p := &e.policy.Preempt
 	long := p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime

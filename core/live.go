@@ -74,8 +74,8 @@ type job struct {
 	left     []leftFor
 	rejected bool
 	shielded bool // see JobShielded
-	// pinned says that nothing it borrowed would come back for so long that it may
-	// not borrow; see Engine.protect.
+	// pinned says that what it borrowed would stay away too long, so that it must not
+	// borrow; see Engine.protect.
 	pinned bool
 	// exposed says that it was found with more than nominal quota covers, though it is
 	// pinned: as long as it has a place, it is not protected. See Engine.expose.
@@ -165,7 +165,7 @@ func (j *job) evictable() bool {
 	return !j.Foreign && (j.exposed || !j.NotPreemptible && !j.Locked)
 }
 
-// fixed reports whether the job holds what it has for so long that it must not be
+// fixed reports whether the job holds what it has long enough that it must not be
 // borrowed.
 func (j *job) fixed() bool { return j.pinned && !j.exposed }
 

@@ -36,7 +36,7 @@ const (
 )
 
 // admitted is what of a job counts as it was submitted for as long as pods of it have
-// a place, when the engine is built anew too.
+// a place, when the engine is built again too.
 type admitted struct {
 	queue                                 string
 	class                                 core.Class

@@ -50,7 +50,7 @@ func TestNamedAmountsOfOthers(t *testing.T) {
 	w.gone("gpu")
 	w.on("next>a")
 
-	// A node that loses some keeps its pods, and one that is anew has them too.
+	// A node that loses some keeps its pods, and one that is again has them too.
 	w.node("a", "", having(hca, "1"))
 	if err := w.m.rebuild(); err != nil {
 		t.Fatal(err)

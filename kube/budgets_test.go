@@ -93,7 +93,7 @@ func TestBudgets(t *testing.T) {
 			w.budget(budget("b", 0, "app=cheap"))
 			inBudgets((*peers.Index).ReplaceBudgets)(w.m, nil)
 		}, "dear "},
-		"the engine is built anew": {func(w *world) {
+		"the engine is built again": {func(w *world) {
 			w.budget(budget("b", 0))
 			w.settle()
 			if err := w.m.rebuild(); err != nil {

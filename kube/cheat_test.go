@@ -134,7 +134,7 @@ func TestNoSystemClassByLabel(t *testing.T) {
 }
 
 // A pod that runs and is given a class of the system keeps its own priority, when the
-// engine is built anew too.
+// engine is built again too.
 func TestNoSystemClassForWhatRuns(t *testing.T) {
 	w := newWorld(t)
 	w.node("n", "r")
@@ -210,7 +210,7 @@ func TestFootInTheDoor(t *testing.T) {
 				mine := func(p *v1.Pod) { p.Labels[v1alpha1.GangLabel] = "g"; c.with(p) }
 				w.pod("foot", mine, asking("cpu", "1"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
 				w.pod("big", mine, whole)
-				w.anew(how)
+				w.rebuilt(how)
 				w.now = w.now.Add(time.Hour)
 				if w.settle(); w.pods["default/victim"] == nil {
 					t.Fatal("it evicts one of an allowed class")
@@ -262,8 +262,8 @@ func (w *world) record(list []act.Record) {
 	}
 }
 
-// anew has the engine built anew, by this instance or another.
-func (w *world) anew(how string) {
+// rebuilt has the engine built again, by this instance or another.
+func (w *world) rebuilt(how string) {
 	w.settle()
 	switch how {
 	case "rebuilt":
@@ -332,7 +332,7 @@ func TestEditsFreeNoGPUs(t *testing.T) {
 				for _, e := range test.edits {
 					w.pod("mine", e)
 				}
-				w.anew(how)
+				w.rebuilt(how)
 				if got := w.used("n"); got != test.used {
 					t.Errorf("%d GPUs are used; it has %d", got, test.used)
 				}
@@ -367,7 +367,7 @@ func TestNodeNameFreesNoGPUs(t *testing.T) {
 						p.Spec.Containers[0].Resources.Requests = amounts(v1alpha1.GPUResource, "5")
 					}
 					w.pod("mine", mine)
-					w.anew(how)
+					w.rebuilt(how)
 					w.pod("theirs", asking(v1alpha1.GPUResource, "4"))
 					w.on("theirs>")
 					if got := w.used("n"); got != 5 {
@@ -377,7 +377,7 @@ func TestNodeNameFreesNoGPUs(t *testing.T) {
 					w.on("small>n")
 					// There is no room for another; when there is, it is in the books again.
 					w.pod("more", mine)
-					w.anew(how)
+					w.rebuilt(how)
 					if got := w.used("n"); got != 8 {
 						t.Errorf("%d GPUs are used; all are", got)
 					}
@@ -424,7 +424,7 @@ func TestRelabellingMovesNoCharge(t *testing.T) {
 				w.pod("a", whole, inQueue("mine"))
 				w.settle()
 				w.pod("a", edit)
-				w.anew(how)
+				w.rebuilt(how)
 				w.pod("them/b", whole, inQueue("theirs"))
 				w.settle()
 				if w.pods["them/b"].Spec.NodeName == "" {
@@ -491,7 +491,7 @@ func TestEditedPodGroup(t *testing.T) {
 				w.pod("a", asking(v1alpha1.GPUResource, "8"), inPodGroup("g"))
 				w.settle()
 				edit(w)
-				w.anew(how)
+				w.rebuilt(how)
 				w.pod("b", asking(v1alpha1.GPUResource, "1"), inQueue("mine"))
 				w.waits("b", "QuotaExceeded", "queue mine")
 				if got := w.told("a", ChangeIgnored); len(got) == 0 || !strings.Contains(got[0], v1alpha1.QueueLabel+" of PodGroup g") {

@@ -149,7 +149,7 @@ func claiming(names ...string) change[*v1.Pod] {
 	}
 }
 
-// asker adds a pod, and a claim of its name for so many GPUs, 0 for all of a node.
+// asker adds a pod, and a claim of its name for some GPUs, 0 for all of a node.
 func (d *dra) asker(name string, gpus int64, selectors ...string) {
 	d.deviceClaim(name, []resourceapi.DeviceRequest{asksFor("x", "gpu.nvidia.com", gpus, selectors...)})
 	d.pod(name, claiming(name))
@@ -251,7 +251,7 @@ func TestClaimFreed(t *testing.T) {
 	d.on("q>a")
 }
 
-// What was allocated is found again when everything is built anew, whatever the
+// What was allocated is found again when everything is built again, whatever the
 // annotation says.
 func TestClaimsRebuilt(t *testing.T) {
 	d := newDevices(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// rebuild derives the engine anew: at the start, and when the policy, the
+// rebuild derives the engine again: at the start, and when the policy, the
 // topology or the GPUs of a node are others.
 func (m *driver) rebuild() error {
 	m.outdated = false
@@ -197,7 +197,7 @@ func (m *driver) bind(d *core.Decision) {
 }
 
 // evict turns a decision into an act for each pod. A gang that keeps too few
-// pods is drained: what comes anew waits until the old are gone.
+// pods is drained: what comes again waits until the old are gone.
 func (m *changes) evict(d *core.Decision) {
 	g := m.jobs[d.Job]
 	if !m.decides(g) {

@@ -11,7 +11,7 @@ import (
 )
 
 // Of a job that waits for others to end it is said when it starts, or why nobody
-// knows; the answer is made anew now and then.
+// knows; the answer is made again now and then.
 func TestExpectedStart(t *testing.T) {
 	w := newWorld(t)
 	w.node("n1", "r1")

@@ -97,7 +97,7 @@ func (m *changes) blocked(g *group) (reason, detail string) {
 // collecting says which pods a gang lacks that is to be submitted; empty when it
 // lacks none, or has waited for them long enough.
 func (m *changes) collecting(g *group) string {
-	if g.min <= 1 && len(g.roles) == 0 || g.soft { // it has waited, and is told of anew
+	if g.min <= 1 && len(g.roles) == 0 || g.soft { // it has waited, and is told of again
 		return ""
 	}
 	detail := g.few(func(*pod) bool { return true })
@@ -150,7 +150,7 @@ func (m *mirror) podGroupSeen(o *podGroupObject) {
 	m.podGroups[keyOf(o)] = o
 	g := m.groups[translate.Group{Namespace: o.Namespace, Kind: translate.ByPodGroup, Name: o.Name}]
 	if g != nil && old != nil && old.min != o.min && g.submitted && !g.runs() && !g.leaving() {
-		m.withdraw(g) // it is weighed anew
+		m.withdraw(g) // it is weighed again
 	}
 	m.touchNative(keyOf(o), old.ofGPUs() || o.ofGPUs())
 }

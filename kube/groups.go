@@ -240,7 +240,7 @@ func (m *driver) advance(g *group) {
 			if !g.submitted { // the engine is new: it must know what they hold
 				m.submit(g)
 			}
-			// Who waits starts with the gang anew, not beside those that leave.
+			// Who waits starts with the gang again, not beside those that leave.
 			for _, p := range inOrder(g.pods, func(p *pod) bool { return p.state == podWaiting && p.slot >= 0 }) {
 				m.leaveSlot(p)
 			}

@@ -92,7 +92,7 @@ func TestFailedMember(t *testing.T) {
 }
 
 // A pod that waits to join a gang does not start in the place of one that was lost,
-// beside those that leave for it: it starts with the gang anew.
+// beside those that leave for it: it starts with the gang again.
 func TestPodThatWaitsWhileItsGangLeaves(t *testing.T) {
 	y, gang := running(t, "requeue")
 	y.see(another(gang[0], "g-2"))

@@ -91,7 +91,7 @@ func TestWrongPolicyAtStart(t *testing.T) {
 	}
 }
 
-// An engine that is built anew while bindings are under way and a gang drains
+// An engine that is built again while bindings are under way and a gang drains
 // forgets neither.
 func TestRebuildUnderWay(t *testing.T) {
 	y := newToy(t)
@@ -251,7 +251,7 @@ func TestResizedInPlace(t *testing.T) {
 	w.on("none>n")
 }
 
-// After a watch was lost all is listed anew: what is not there any more is gone.
+// After a watch was lost all is listed again: what is not there any more is gone.
 func TestListedAnew(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"old", "new"} {
@@ -331,7 +331,7 @@ func TestQueueGoes(t *testing.T) {
 	w.waits("p", ReasonQueueNotFound, "q")
 }
 
-// A pod that runs may say anew how long it takes, and when it last wrote a checkpoint.
+// A pod that runs may say again how long it takes, and when it last wrote a checkpoint.
 func TestPodThatRunsSaysMore(t *testing.T) {
 	y := newToy(t)
 	y.node("a", 8)

@@ -56,7 +56,7 @@ type pod struct {
 	inFlight bool
 	cause    evictAct
 	// dismissed says that the engine told it to leave, and not one before the
-	// engine was built anew: to that one it runs.
+	// engine was built again: to that one it runs.
 	dismissed bool
 	// late says that the API has just shown a binding of it that was not ours; yields
 	// that it is to leave a GPU that another was given before.
@@ -374,7 +374,7 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 		m.unplace(p, p.target)
 		p.state, p.target, p.devices, p.given, p.dismissed = podWaiting, "", 0, 0, false
 		switch {
-		case p.slot < 0: // the engine was built anew, and has not been told of it yet
+		case p.slot < 0: // the engine was built again, and has not been told of it yet
 		case !m.ours(p.group):
 			m.leaveSlot(p)
 		case leaving && dismissed:

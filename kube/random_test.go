@@ -307,7 +307,7 @@ func (s *story) decide() {
 		// Some may have been placed before, when a volume was asked for.
 		late := slices.ContainsFunc(acts.bind[from:i], func(b bindAct) bool { return before[b.pod.object.UID] })
 		if !late && g.gang() && g.count("", (*pod).runs) == i-from && !slices.Contains(g.slots, nil) && g.broken((*pod).runs) {
-			s.t.Errorf("gang %s starts with less than its least: %d of %v", g.job, i-from, g.roles)
+			s.t.Errorf("gang %s starts with fewer than its minimum: %d of %v", g.job, i-from, g.roles)
 		}
 		for k := from; k < i; k++ {
 			if before[acts.bind[k].pod.object.UID] {

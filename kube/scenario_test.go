@@ -425,7 +425,7 @@ func (s *stage) changeNode(name string, want *v1.Node) error {
 }
 
 // loseNode deletes a node, then its pods as the garbage collector does, and makes
-// them anew as their owners would.
+// them again as their owners would.
 func (s *stage) loseNode(name string) error {
 	delete(s.nodes, name)
 	if err := s.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
@@ -771,7 +771,7 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 	return s.makeAnew(j, []int{number}, func(*v1.Pod) bool { return true })
 }
 
-// replacePods takes away pods that were told to leave, and makes them anew as
+// replacePods takes away pods that were told to leave, and makes them again as
 // their owner would.
 func (s *stage) replacePods(j *job, given []int) error {
 	if err := s.answer(j, given, true); err != nil {
@@ -780,7 +780,7 @@ func (s *stage) replacePods(j *job, given []int) error {
 	return s.makeAnew(j, j.numbers(given), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
-// makeAnew takes away those pods of a job that are over, and makes them anew.
+// makeAnew takes away those pods of a job that are over, and makes them again.
 func (s *stage) makeAnew(j *job, among []int, over func(*v1.Pod) bool) error {
 	var leaving []int
 	for _, i := range among {

@@ -99,8 +99,8 @@ func (t *tables) shardOf(g *group) int {
 	return t.shards.of(pool.Name)
 }
 
-// regroup finds out anew to which shard a group belongs. When that makes it ours,
-// or another's, the engine is told of it anew.
+// regroup finds out again to which shard a group belongs. When that makes it ours,
+// or another's, the engine is told of it again.
 func (m *driver) regroup(g *group) {
 	shard := m.shardOf(g)
 	if shard == g.shard {
@@ -161,7 +161,7 @@ func (m *driver) letGo(g *group) {
 	}
 }
 
-// take makes a shard ours, and has the engine built anew.
+// take makes a shard ours, and has the engine built again.
 func (m *mirror) take(shard int) error {
 	m.shards.held[shard] = true
 	if m.engine == nil {

@@ -678,7 +678,7 @@ func TestShardDrains(t *testing.T) {
 	moves(b)
 	r.take(a, "H800")
 	if mine := moves(a); mine != 1 {
-		t.Errorf("what i1 had begun it does not begin anew: %d", mine)
+		t.Errorf("what i1 had begun it does not begin again: %d", mine)
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 	// firstSay is how long a job waits before it is said why: most start at
 	// once.
 	firstSay = core.Second
-	// sayAgain is how often numbers are written anew while the reason stays.
+	// sayAgain is how often numbers are written again while the reason stays.
 	sayAgain = 30 * core.Second
 )
 
@@ -121,7 +121,7 @@ func (m *mirror) say(g *group) []act.Report {
 type outlook struct {
 	core.Forecast
 	of    map[*group]bool // who waited then
-	until core.Time       // when it is to be made anew
+	until core.Time       // when it is to be made again
 }
 
 // expects says when a job is expected to start, or why that is not known; nothing where
@@ -153,7 +153,7 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 }
 
 // clock is a time as messages say it: a message that said how long until then would be
-// another all the time, and written anew.
+// another all the time, and written again.
 func clock(t core.Time) string { return time.Unix(0, int64(t)).UTC().Format(time.RFC3339) }
 
 // wantsRoom reports whether a job waits for room on nodes.

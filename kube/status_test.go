@@ -94,7 +94,7 @@ func TestUnknownKeysAreTold(t *testing.T) {
 	told("in: muster.sh/quue is unknown; did you mean muster.sh/queue?")
 	w.on("right,in>a,a")
 
-	if err := w.m.rebuild(); err != nil { // to a scheduler that starts anew, they run
+	if err := w.m.rebuild(); err != nil { // to a scheduler that starts again, they run
 		t.Fatal(err)
 	}
 	for _, g := range w.m.groups {

@@ -139,7 +139,7 @@ func TestJobIsAsked(t *testing.T) {
 	if got := [2]string{w.pods["default/a"].Annotations[v1alpha1.QueueLabel], w.pods["default/b"].Annotations[v1alpha1.QueueLabel]}; got != [2]string{DefaultQueue, ""} {
 		t.Errorf("the pods are told the queues %v", got)
 	}
-	// A scheduler that starts anew knows from the pods.
+	// A scheduler that starts again knows from the pods.
 	p := trimPod(w.pods["default/a"])
 	if p.membership.Object != nil || p.attributes.Queue != DefaultQueue {
 		t.Errorf("of a pod that runs, %v is to be asked; queue %q", p.membership.Object, p.attributes.Queue)

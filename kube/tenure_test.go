@@ -199,7 +199,7 @@ func TestNothingIsDecidedWithAnOldLease(t *testing.T) {
 		if !s.held[0].Load() {
 			t.Fatal("it does not decide")
 		}
-		clock.pass(11 * time.Second) // as if it had been stopped for so long
+		clock.pass(11 * time.Second) // as if it had been stopped for that time
 		took := make(chan bool, 1)
 		s.box.put(func(*mirror) { took <- s.fence.Stale() })
 		synctest.Wait()

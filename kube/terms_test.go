@@ -251,7 +251,7 @@ func TestLauncherBesideWorkers(t *testing.T) {
 }
 
 // A selector that means some pods of a role alone, which run, makes them a role of
-// their own: the engine is told of the job anew, as it is.
+// their own: the engine is told of the job again, as it is.
 func TestRoleParts(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("m", gang("mixed", 3), labelled("role=master"), asking("nvidia.com/gpu", "8"))
@@ -300,7 +300,7 @@ func TestResizedBeforeItsGang(t *testing.T) {
 }
 
 // A gang that waits without some of its pods, as they did not come, does so still when
-// it is told of anew.
+// it is told of again.
 func TestRolePartsOfSoftGang(t *testing.T) {
 	w := newWorld(t)
 	w.node("n", "1")
@@ -330,7 +330,7 @@ func TestRolePartsOfSoftGang(t *testing.T) {
 	}
 }
 
-// The pods of a job that is told of anew while some of them leave leave still.
+// The pods of a job that is told of again while some of them leave leave still.
 func TestRolePartsWhilePodsLeave(t *testing.T) {
 	w := twoRacks(t)
 	low := func(p *v1.Pod) { p.Annotations[v1alpha1.ClassAnnotation] = "LP" }
@@ -360,7 +360,7 @@ func TestRolePartsWhilePodsLeave(t *testing.T) {
 	w.on("high>c")
 }
 
-// An engine that is built anew knows the same.
+// An engine that is built again knows the same.
 func TestTermsAfterRebuild(t *testing.T) {
 	w := twoRacks(t)
 	w.pod("quiet", labelled("app=quiet"), apart(rack.Label, "noise=yes"), on("b"))

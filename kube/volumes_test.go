@@ -119,7 +119,7 @@ func TestVolumesThatAreNotMade(t *testing.T) {
 	if first == "" {
 		t.Fatal("the claim was told no node")
 	}
-	// The provisioner gives the node back: the pod is placed anew.
+	// The provisioner gives the node back: the pod is placed again.
 	w.claim("data", "", func(c *v1.PersistentVolumeClaim) { delete(c.Annotations, volume.AnnSelectedNode) })
 	w.node(first, "", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	w.settle()

@@ -213,7 +213,7 @@ func (s *State) unindex(n *Node) {
 	p.file(n, -1)
 }
 
-// reindex files a node anew after an allocation changed.
+// reindex files a node again after an allocation changed.
 func (s *State) reindex(n *Node) {
 	if n.indexed < 0 {
 		return

@@ -211,7 +211,7 @@ func (y *yard) checkPods() {
 	}
 }
 
-// checkLabels counts the pods with labels anew.
+// checkLabels counts the pods with labels again.
 func (y *yard) checkLabels() {
 	y.rt.Helper()
 	for _, label := range []string{"db", "web"} {
@@ -229,7 +229,7 @@ func (y *yard) checkLabels() {
 	}
 }
 
-// checkIndex counts every node anew.
+// checkIndex counts every node again.
 func (y *yard) checkIndex() {
 	y.rt.Helper()
 	y.checkPods()
@@ -291,7 +291,7 @@ func (y *yard) checkIndex() {
 	}
 }
 
-// checkAmounts counts anew what a node has free of other resources.
+// checkAmounts counts again what a node has free of other resources.
 func (y *yard) checkAmounts(id NodeID) {
 	y.rt.Helper()
 	n := y.Node(id)

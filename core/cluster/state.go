@@ -408,7 +408,7 @@ func (s *State) Holds(a *Alloc) bool {
 	return true
 }
 
-// DevicesTaken says which of an allocation's devices has not enough left for it,
+// DevicesTaken says which of an allocation's devices does not have enough left for it,
 // healthy or not; "" when all have.
 func (s *State) DevicesTaken(a *Alloc) string {
 	n := &s.nodes[a.Node]

@@ -53,7 +53,7 @@ type tree struct {
 	sums []summary
 }
 
-// grow makes room for so many leaf groups.
+// grow makes room for the leaf groups.
 func (t *tree) grow(leaves int) {
 	if leaves <= t.half {
 		return

@@ -13,7 +13,7 @@ import (
 type Mix struct {
 	requests map[requestKey]*mixed
 	pods     int64 // counted, after halving
-	due      int64 // pods until the values are derived anew
+	due      int64 // pods until the values are derived again
 	full     bool  // older requests have been forgotten
 	round    uint64
 	pools    int // of the state, when the values were derived last

@@ -7,7 +7,7 @@ import (
 )
 
 // A GPU model that comes later has a value at once, not when so many requests
-// have come that values are derived anew: without one, its nodes come last.
+// have come that values are derived again: without one, its nodes come last.
 func TestNewModelHasValue(t *testing.T) {
 	s := cluster.New(nil)
 	m := NewMix(s)

@@ -11,7 +11,7 @@ import (
 
 // TestRankings changes a cluster at random. The node that a ranking kept from
 // change to change puts first must always be the one that scoring all nodes
-// anew does, and among those of some nodes too.
+// again does, and among those of some nodes too.
 func TestRankings(t *testing.T) {
 	for seed := range uint64(60) {
 		c := &churn{t: t, rng: rand.New(rand.NewPCG(seed, 0)), state: cluster.New([]string{"leaf"})}
@@ -39,7 +39,7 @@ func TestRankings(t *testing.T) {
 				got, _, ok := p.findBest(sh, st, accept)
 				want, found := c.best(p, sh, st, accept)
 				if ok != found || got != want {
-					t.Fatalf("seed %d, step %d: %v for %+v: node %d (%t), scored anew %d (%t)", seed, step, strategy, *r, got, ok, want, found)
+					t.Fatalf("seed %d, step %d: %v for %+v: node %d (%t), scored again %d (%t)", seed, step, strategy, *r, got, ok, want, found)
 				}
 			}
 		}

@@ -43,9 +43,6 @@ var forUsers = []word{
 	{regexp.MustCompile(`(?i)\bmade-up\b`), `"generated" or "built-in"`},
 }
 
-// notYet has the folders whose comments are still to be gone through.
-var notYet = []string{"core/", "kube/"}
-
 func TestPlainWords(t *testing.T) {
 	const root = "../.."
 	n := 0
@@ -69,9 +66,7 @@ func TestPlainWords(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(notYet, func(folder string) bool { return strings.HasPrefix(name, folder) }) {
-			checkWords(t, name, 1, string(data), everywhere)
-		}
+		checkWords(t, name, 1, string(data), everywhere)
 		testdata := strings.Contains(name, "testdata/")
 		switch {
 		case isText && !testdata:

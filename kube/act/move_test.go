@@ -262,7 +262,7 @@ func TestMoveOfAPodThatWasReplaced(t *testing.T) {
 	x.is("its owner's")
 }
 
-// Who asks anew gives the pod as much time as at first.
+// Who asks again gives the pod as much time as at first.
 func TestMakeBeforeBreakAskedAnew(t *testing.T) {
 	x := newMoving(t)
 	x.begin()
@@ -361,7 +361,7 @@ func TestMakeBeforeBreakOfTwo(t *testing.T) {
 	}
 }
 
-// A move of a shard that was given up may be begun anew: the pod may be of a shard by
+// A move of a shard that was given up may be begun again: the pod may be of a shard by
 // now that is not.
 func TestMoveOfAShardThatIsGivenUp(t *testing.T) {
 	x := newMoving(t)

@@ -82,7 +82,7 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 }
 
 // listNodes lists the nodes and what pods use of them: those that the selector of
-// fields picks, with which it calls each, after reset when it begins anew.
+// fields picks, with which it calls each, after reset when it begins again.
 func (c *Client) listNodes(ctx context.Context, fields string, reset func(), each func(*v1.Pod)) ([]Node, error) {
 	levels, err := c.levels(ctx)
 	if err != nil {

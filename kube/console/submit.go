@@ -39,7 +39,7 @@ type Submission struct {
 	Nodes, Tasks int
 	// GPUs are those of the whole job; at most one of the three is given.
 	GPUs, GPUsPerNode, GPUsPerTask int
-	// Models are the GPU models accepted, parted by |.
+	// Models are the GPU models accepted, separated by |.
 	Models string
 	// Fraction is the part of a GPU that each task gets, such as 0.25.
 	Fraction string

@@ -31,7 +31,7 @@ type Attributes struct {
 	// LastCheckpoint is zero when unknown.
 	LastCheckpoint time.Time
 	// Required and Preferred are topology levels: names, node labels, "node" or
-	// "hbd". Of several, parted by commas, the narrowest is meant.
+	// "hbd". Of several, separated by commas, the narrowest is meant.
 	Required, Preferred string
 	// Models are the GPU models accepted; none accepts any.
 	Models []string

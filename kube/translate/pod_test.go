@@ -351,7 +351,7 @@ func TestNotes(t *testing.T) {
 	if got := g.Notes(&Attributes{}); !reflect.DeepEqual(got, map[string]string{"muster.sh/min-member": "a=2,b=1"}) {
 		t.Errorf("%v", got)
 	}
-	// A scheduler that starts anew reads the same of the pod.
+	// A scheduler that starts again reads the same of the pod.
 	all := Attributes{
 		Queue: "q", Kind: core.Batch, KindGiven: true, Class: core.LP, NotPreemptible: true, Locked: true, MinRuntime: 90 * core.Second,
 		Checkpoint: 10 * core.Second, Estimate: 3600 * core.Second, Required: "rack", Preferred: "hbd", PriorityClass: "c", OnFailure: "requeue",

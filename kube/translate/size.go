@@ -64,7 +64,7 @@ func GangOf(o *unstructured.Unstructured) (*Gang, error) {
 }
 
 // Notes are the annotations that say of the gang what its object says and pods with
-// the attributes do not: with them on its pods, a scheduler that starts anew
+// the attributes do not: with them on its pods, a scheduler that starts again
 // knows of a gang that runs without asking.
 func (g *Gang) Notes(a *Attributes) map[string]string {
 	out := map[string]string{}
@@ -220,8 +220,8 @@ func text(o map[string]any, path ...string) string {
 	return s
 }
 
-// maxCount is the largest number of pods that is told from larger ones: no gang that
-// asks for so many ever starts, and sums of such numbers do not overflow.
+// maxCount is the largest number of pods that is distinguished from larger numbers: no gang that
+// asks for this many ever starts, and sums of such numbers do not overflow.
 const maxCount = 1 << 30
 
 // count reads a whole number in an object, 0..maxCount; missing is what it is when it
