@@ -71,6 +71,18 @@ func (l *layout) pick(free uint64, g int) uint64 {
 	return lowest(l.spanning(l.islands, free, g), g)
 }
 
+// TightestDevice returns the healthy device with the least free that holds a part of that
+// size, the lowest of several; -1 when there is none, or when part is 0.
+func (n *Node) TightestDevice(part Milli) int {
+	best := -1
+	for d := range n.Spec.GPUs {
+		if part > 0 && n.FreeOn(d) >= part && (best < 0 || n.FreeOn(d) < n.FreeOn(best)) {
+			best = d
+		}
+	}
+	return best
+}
+
 // tightest returns the free devices of the group that has the fewest, but at
 // least g; 0 when there is none.
 func tightest(groups []uint64, free uint64, g int) uint64 {

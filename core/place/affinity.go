@@ -6,63 +6,79 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Affinity and anti-affinity: where the pods of a task may be next to others.
+// Affinity and anti-affinity: next to which other pods the pods of a task may be.
 
-// moment says when affinity terms are to hold.
+// moment says at which point of a placement the terms of a pod are checked.
 type moment uint8
 
 const (
-	// later: when the unit is placed. How pods are spread is not looked at, nor whether
-	// one is near that the unit brings itself.
+	// later: the pods of the unit are still to be placed. Terms that the unit's own pods
+	// may yet satisfy are left for then: spread, and affinity to another task of the unit.
 	later moment = iota
-	// placing: now, but how pods are spread is looked at when all of their task are placed.
+	// placing: the pods of the unit before this one are placed. Spread is checked once the
+	// last pod of the task is placed, see [Placer.evenly].
 	placing
-	// now: as the other pods are.
+	// now: all terms must hold with the pods that are placed at this point.
 	now
 )
 
-// near reports whether a pod of the task on a node satisfies its affinity terms and
-// is where the rest of its job must be. A near term of which no domain hosts a pod
-// yet is satisfied where the task's own label is meant: the first pod of a group must
-// be able to start.
-func (p *Placer) near(u *Unit, task *Task, id cluster.NodeID, when moment) bool {
+// satisfies reports whether a pod of the task may be on the node because of other pods:
+// its affinity terms hold there, and it is where the rest of its job must be. Free
+// resources are not checked.
+func (p *Placer) satisfies(u *Unit, task *Task, id cluster.NodeID, when moment) bool {
+	// 1. The rest of the job: a required level keeps it in one domain. A pod that left a
+	// node for another job does not go back before that job has started. Otherwise both
+	// would move back and forth without end when the other job's plan is dropped.
 	if !p.atHome(u, id) || slices.Contains(u.Left, id) {
 		return false
 	}
 	for i := range task.Terms {
 		t := &task.Terms[i]
 		d := p.state.Domain(id, t.Level)
-		if d < 0 && t.Theirs {
-			continue
-		}
+		// 2. A node whose domain is not known satisfies no term of the pod itself. An
+		// anti-affinity of other pods does not keep it off: none of them is in that domain.
 		if d < 0 {
+			if t.Theirs {
+				continue
+			}
 			return false
 		}
+		// 3. Spread. While a search is placing pods node by node, four pods that end as 2-2
+		// over two nodes are 2-0 on the way, so only the last state counts.
 		if t.MaxSkew > 0 {
 			if when == now && !p.even(u, task, t, d) {
 				return false
 			}
 			continue
 		}
-		n := p.state.Labelled(t.Label, t.Level, d)
-		if n > 0 && !t.Anti && u.Absent != nil {
-			n -= u.Absent(t.Label, t.Level, d)
-		}
-		if has := n > 0; has == t.Anti {
-			if !t.Anti && when == later && len(t.Mates) > 0 {
-				continue
-			}
-			if t.Anti || !t.Own || !p.first(task, t) {
+		hosted := p.state.Labelled(t.Label, t.Level, d)
+		// 4. Anti-affinity. Pods count here while they leave, and before they arrive.
+		if t.Anti {
+			if hosted > 0 {
 				return false
 			}
+			continue
+		}
+		// 5. Affinity. Pods that leave, or have not arrived yet, are not there to be near to.
+		if hosted > 0 && u.Absent != nil {
+			hosted -= u.Absent(t.Label, t.Level, d)
+		}
+		broughtByUnit := when == later && len(t.Mates) > 0
+		if hosted > 0 || broughtByUnit {
+			continue
+		}
+		// 6. Two pods that must be near each other would wait for each other for ever: the
+		// first pod of such a group may start in any domain.
+		if !t.Own || !p.firstOfGroup(task, t) {
+			return false
 		}
 	}
 	return true
 }
 
-// first reports whether no pod has the label of a term yet, but those that may come after
-// the task.
-func (p *Placer) first(task *Task, t *Term) bool {
+// firstOfGroup reports whether no pod with the label of a term is placed anywhere, apart
+// from pods of the unit's other tasks that may come after those of the task.
+func (p *Placer) firstOfGroup(task *Task, t *Term) bool {
 	n := p.state.LabelledAnywhere(t.Label)
 	if n > 0 && task.After != nil {
 		n -= task.After(t.Label, anyLevel, 0)
@@ -70,9 +86,12 @@ func (p *Placer) first(task *Task, t *Term) bool {
 	return n == 0
 }
 
-// atHome reports whether a node is where the rest of the unit's job must be.
+// atHome reports whether a node is in the domain of the required level where the rest of
+// the unit's job is, or in any such domain if no pod of the job has one yet. For a gang
+// that starts, the domain is chosen before its nodes are, so every node will do.
 func (p *Placer) atHome(u *Unit, id cluster.NodeID) bool {
-	if u.Required < 0 || u.Whole && !u.Joins {
+	gangStarts := u.Whole && !u.Joins
+	if u.Required < 0 || gangStarts {
 		return true
 	}
 	d := p.state.Domain(id, u.Required)
@@ -82,47 +101,24 @@ func (p *Placer) atHome(u *Unit, id cluster.NodeID) bool {
 // Stands reports whether a pod of the task that is placed on a node, or expected
 // there, satisfies its affinity terms as the other pods are now.
 func (p *Placer) Stands(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeID, expected bool) bool {
+	// The pod itself must not count among the others.
 	if expected {
 		p.state.Unexpect(pod, id)
-		ok := p.near(u, t, id, now)
+		ok := p.satisfies(u, t, id, now)
 		p.state.Expect(pod, id)
 		return ok
 	}
 	mark := p.state.Mark()
 	p.state.Remove(pod, id)
-	ok := p.near(u, t, id, now)
+	ok := p.satisfies(u, t, id, now)
 	p.state.Rollback(mark)
 	return ok
 }
 
-// keepsToMates reports whether pods of the unit keep to, or from, other tasks of it.
-func (u *Unit) keepsToMates() bool {
+// hasMates reports whether a task of the unit has an affinity, an anti-affinity or a
+// spread that is about pods of another task of the unit.
+func (u *Unit) hasMates() bool {
 	return slices.ContainsFunc(u.Tasks, func(t Task) bool {
 		return slices.ContainsFunc(t.Terms, func(t Term) bool { return len(t.Mates) > 0 })
 	})
-}
-
-// apartFromMates reports whether the pods that were placed are apart from those of
-// other tasks that were placed after them, where they must be.
-func (p *Placer) apartFromMates(u *Unit) bool {
-	if !u.keepsToMates() {
-		return true
-	}
-	for i := range p.out {
-		terms := u.Tasks[p.out[i].Task].Terms
-		for k := range terms {
-			t := &terms[k]
-			if !t.Anti || len(t.Mates) == 0 {
-				continue
-			}
-			n := p.state.Labelled(t.Label, t.Level, p.state.Domain(p.out[i].Alloc.Node, t.Level))
-			if t.Own {
-				n--
-			}
-			if n > 0 {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -19,16 +19,16 @@ func (p *Placer) MayFit(u *Unit) bool { return u.mayFit((*Shape).slotsInAll) }
 func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, left cluster.Need)) bool {
 	return u.mayFit(func(sh *Shape) int {
 		if sh.GPUs == 0 {
-			return 1 << 30 // parts of devices are not counted here
+			return unlimited // parts of devices are not counted here
 		}
 		slots := sh.slotsInAll()
 		for _, id := range nodes {
 			n := p.state.Node(id)
-			if !n.Open() || !sh.uses(p.state.Pool(id), u) || !sh.selected(p.state, id) {
+			if !n.Open() || !p.eligible(u, sh, id) {
 				continue
 			}
 			gpus, beside := left(id)
-			slots += capacity(sh, bits.OnesCount64(gpus), beside) - n.Free()/sh.GPUs
+			slots += sh.capacity(bits.OnesCount64(gpus), beside) - n.Free()/sh.GPUs
 		}
 		return slots
 	})
@@ -64,7 +64,7 @@ func (p *Placer) enough(u *Unit, sp space) bool {
 		for _, pool := range sp[t] {
 			slots += sh.slots(pool)
 		}
-		if slots < need || u.Room != nil && u.allowed(sh, sp[t]) < need {
+		if slots < need || u.Room != nil && u.quotaFor(sh, sp[t]) < need {
 			return false
 		}
 	}

@@ -149,7 +149,7 @@ func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, when moment) int {
 		return 0
 	}
 	sh, n := t.Shape, p.state.Node(id)
-	if !n.Open() || !sh.selected(p.state, id) || !p.near(u, t, id, when) {
+	if !n.Open() || !sh.selected(p.state, id) || !p.satisfies(u, t, id, when) {
 		return 0
 	}
 	return sh.holds(n)

@@ -23,7 +23,7 @@ func (bestFit) version() uint64 { return 0 }
 func (bestFit) score(n *cluster.Node, sh *Shape) (int64, int) {
 	cpu := float64(n.CPU-sh.CPU) / specCPU
 	gpu := float64(n.FreeMilli()-sh.GPU()) / specGPU
-	return int64((1 - float64(0.5*cpu) - float64(0.5*gpu)) * 100), tightestDevice(n, sh)
+	return int64((1 - float64(0.5*cpu) - float64(0.5*gpu)) * 100), n.TightestDevice(sh.Part)
 }
 
 // dotProduct prefers the node whose free CPU and GPU point the least in the
@@ -35,7 +35,7 @@ func (dotProduct) version() uint64 { return 0 }
 func (dotProduct) score(n *cluster.Node, sh *Shape) (int64, int) {
 	cpu := float64(n.CPU) / specCPU * (float64(sh.CPU) / specCPU)
 	gpu := float64(n.FreeMilli()) / specGPU * (float64(sh.GPU()) / specGPU)
-	return int64(max((1-float64(cpu+gpu)/2)*100, -1<<60)), tightestDevice(n, sh)
+	return int64(max((1-float64(cpu+gpu)/2)*100, -1<<60)), n.TightestDevice(sh.Part)
 }
 
 // gpuPacking prefers shared devices, then free ones on nodes in use, then idle
@@ -48,7 +48,7 @@ func (gpuPacking) score(n *cluster.Node, sh *Shape) (int64, int) {
 	if sh.GPU() == 0 {
 		return 0, -1
 	}
-	d := tightestDevice(n, sh)
+	d := n.TightestDevice(sh.Part)
 	whole := int64(n.Free())
 	switch {
 	case int(whole) == n.Spec.GPUs:
@@ -84,7 +84,7 @@ func (gpuClustering) score(n *cluster.Node, sh *Shape) (int64, int) {
 		same, others = same || k == own, others || k != own
 	}
 	full := 25 * (specGPU - int64(n.FreeMilli())) / specGPU
-	d := tightestDevice(n, sh)
+	d := n.TightestDevice(sh.Part)
 	switch {
 	case same && !others:
 		return full + 75, d
@@ -94,16 +94,4 @@ func (gpuClustering) score(n *cluster.Node, sh *Shape) (int64, int) {
 		return full + 25, d
 	}
 	return full, d
-}
-
-// tightestDevice returns the device with the least free that holds the shape's
-// part; -1 for shapes of whole devices.
-func tightestDevice(n *cluster.Node, sh *Shape) int {
-	best := -1
-	for d := range n.Spec.GPUs {
-		if sh.Part > 0 && n.FreeOn(d) >= sh.Part && (best < 0 || n.FreeOn(d) < n.FreeOn(best)) {
-			best = d
-		}
-	}
-	return best
 }

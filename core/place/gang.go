@@ -56,7 +56,7 @@ func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
 		p.takeBack(mark)
 	}
 	for _, c := range p.exact(u, sp, level) {
-		if p.inDomain(u, sp, level, c.domain) && p.together(u) && p.apartFromMates(u) {
+		if p.inDomain(u, sp, level, c.domain) && p.together(u) {
 			return true
 		}
 		p.takeBack(mark)
@@ -86,7 +86,7 @@ func (p *Placer) takeBack(mark int) {
 
 // reset forgets what was placed of the last unit.
 func (p *Placer) reset() {
-	p.out, p.last, p.spent = p.out[:0], -1, p.spent[:0]
+	p.out, p.last, p.usage = p.out[:0], -1, p.usage[:0]
 }
 
 // needsExact reports whether counting free GPUs says too little from the start.
@@ -102,7 +102,7 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 	}
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
 	pools := slices.Clone(sp[0])
-	pools = slices.DeleteFunc(pools, func(pool *cluster.Pool) bool { return p.room(u, sh, pool.Model) < n })
+	pools = slices.DeleteFunc(pools, func(pool *cluster.Pool) bool { return p.quotaLeft(u, sh, pool.Model) < n })
 	id, ok := p.whole(n*sh.GPUs, sh.need(n), stage{pools, EBinpack}, nil)
 	if !ok {
 		return false

@@ -43,7 +43,7 @@ func (u *Unit) order() []int {
 		}
 		return cmp.Or(cmp.Compare(u.Tasks[b].GPUs, u.Tasks[a].GPUs), cmp.Compare(u.Tasks[b].Part, u.Tasks[a].Part))
 	})
-	if !u.keepsToMates() {
+	if !u.hasMates() {
 		return order
 	}
 	left := make([]bool, len(order))
@@ -83,7 +83,7 @@ func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, doma
 	for _, pod := range u.Tasks[t].Pods {
 		st.pools = st.pools[:0]
 		for _, pool := range pools {
-			if p.room(u, sh, pool.Model) > 0 {
+			if p.quotaLeft(u, sh, pool.Model) > 0 {
 				st.pools = append(st.pools, pool)
 			}
 		}
@@ -92,7 +92,7 @@ func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, doma
 			return false
 		}
 		p.put(u, t, pod, id, gpus)
-		p.spend(u, sh, id, 1)
+		p.charge(u, sh, id, 1)
 	}
 	return true
 }
@@ -137,7 +137,7 @@ func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain i
 		e := entries[next]
 		copy(entries[1:next+1], entries[:next])
 		entries = entries[1:]
-		n := min(len(pods), p.room(u, sh, e.pool.Model))
+		n := min(len(pods), p.quotaLeft(u, sh, e.pool.Model))
 		pods = pods[p.packLeaf(u, t, pods[:n], e, accept):]
 	}
 	return len(pods) == 0
@@ -199,7 +199,7 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 				break // the pods of the unit keep apart
 			}
 			p.put(u, t, pods[placed], id, 0)
-			p.spend(u, sh, id, 1)
+			p.charge(u, sh, id, 1)
 			placed++
 		}
 	}

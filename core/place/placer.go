@@ -21,8 +21,8 @@ type Placer struct {
 	out []Placed
 	// last is where the last pod of the unit went, -1 at first.
 	last cluster.NodeID
-	// spent is what the unit's gang has taken of each model so far.
-	spent   []spending
+	// usage is what the unit's gang has taken of each model so far.
+	usage   []modelUsage
 	tally   tally
 	entries []entry
 	// steps counts those of the current search; exhausted says that one gave up.
@@ -96,18 +96,18 @@ type stage struct {
 func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
 		if u.Strategy.scored() && !zone {
-			if st := (stage{p.allowed(u, sh), u.Strategy}); len(st.pools) > 0 && !yield(st) {
+			if st := (stage{p.poolsInQuota(u, sh), u.Strategy}); len(st.pools) > 0 && !yield(st) {
 				return
 			}
 			continue
 		}
 		for _, m := range sh.models {
-			if p.room(u, sh, m.name) == 0 {
+			if p.quotaLeft(u, sh, m.name) == 0 {
 				continue
 			}
 			st := stage{m.general, u.general()}
 			if zone {
-				if u.Exclusive && !u.Inference {
+				if !u.usesZone() {
 					continue
 				}
 				st.pools = m.zone
@@ -124,14 +124,14 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 
 // allowed returns the general pools of all models that the shape accepts and
 // for which the queue has room.
-func (p *Placer) allowed(u *Unit, sh *Shape) []*cluster.Pool {
-	short := u.Room != nil && slices.ContainsFunc(sh.models, func(m model) bool { return p.room(u, sh, m.name) == 0 })
+func (p *Placer) poolsInQuota(u *Unit, sh *Shape) []*cluster.Pool {
+	short := u.Room != nil && slices.ContainsFunc(sh.models, func(m model) bool { return p.quotaLeft(u, sh, m.name) == 0 })
 	if !short && sh.general != nil {
 		return sh.general
 	}
 	var out []*cluster.Pool
 	for _, m := range sh.models {
-		if !short || p.room(u, sh, m.name) > 0 {
+		if !short || p.quotaLeft(u, sh, m.name) > 0 {
 			out = append(out, m.general...)
 		}
 	}
@@ -172,7 +172,7 @@ func (p *Placer) pod(u *Unit, t int, pod int32, within func(cluster.NodeID) bool
 			continue
 		}
 		p.put(u, t, pod, node, gpus)
-		p.spend(u, sh, node, 1)
+		p.charge(u, sh, node, 1)
 		return true
 	}
 	return false
@@ -357,7 +357,7 @@ func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func
 	}
 	return func(id cluster.NodeID) bool {
 		return p.state.Node(id).Has(sh.need(1)) && (within == nil || within(id)) &&
-			sh.selected(p.state, id) && p.near(u, t, id, now)
+			sh.selected(p.state, id) && p.satisfies(u, t, id, now)
 	}
 }
 
@@ -389,7 +389,7 @@ func (p *Placer) PodOn(u *Unit, id cluster.NodeID) []Placed {
 	p.reset()
 	if sh := u.Tasks[0].Shape; p.Takes(u, id) {
 		gpus := uint64(0)
-		if d := tightestDevice(p.state.Node(id), sh); d >= 0 {
+		if d := p.state.Node(id).TightestDevice(sh.Part); d >= 0 {
 			gpus = 1 << d
 		}
 		p.put(u, 0, u.Tasks[0].Pods[0], id, gpus)

@@ -186,7 +186,7 @@ func (s *search) prepare(nodes []usable) {
 			s.seq = append(s.seq, t)
 		}
 	}
-	if !u.keepsToMates() { // then the order does not matter: what has the least choice first
+	if !u.hasMates() { // then the order does not matter: what has the least choice first
 		slices.SortStableFunc(s.seq, func(a, b int) int {
 			return cmp.Compare(s.room[a]*len(u.Tasks[b].Pods), s.room[b]*len(u.Tasks[a].Pods))
 		})
@@ -278,7 +278,7 @@ func (s *search) run() bool {
 	if !s.countsSuffice() {
 		return false
 	}
-	if !s.u.keepsToMates() {
+	if !s.u.hasMates() {
 		return s.place(0, 0, 0, 0)
 	}
 	// Who comes first may be near no one yet, and whoever keeps off others must find
@@ -408,7 +408,7 @@ func (s *search) place(i, k, at, n int) bool {
 		if i+1 < len(s.seq) {
 			return s.place(i+1, 0, 0, 0)
 		}
-		return p.apartFromMates(u)
+		return true
 	}
 	for ; at < len(s.order[t]); at, n = at+1, 0 {
 		g := &s.groups[s.order[t][at]]
@@ -435,7 +435,7 @@ func (s *search) placeOn(i, k, at, n int) bool {
 	task, g := &u.Tasks[t], &s.groups[s.order[t][at]]
 	sh, id := task.Shape, g.nodes[n]
 	node := p.state.Node(id)
-	if sh.holds(node) == 0 || p.room(u, sh, p.state.Pool(id).Model) == 0 || !p.near(u, task, id, placing) {
+	if sh.holds(node) == 0 || p.quotaLeft(u, sh, p.state.Pool(id).Model) == 0 || !p.satisfies(u, task, id, placing) {
 		return false
 	}
 	before, mark, out, used := len(s.saved), p.state.Mark(), len(p.out), g.used
@@ -445,7 +445,7 @@ func (s *search) placeOn(i, k, at, n int) bool {
 			s.room[o] -= min(g.holds[o], u.Tasks[o].holds(node))
 		}
 		p.put(u, t, task.Pods[k], id, device)
-		p.spend(u, sh, id, 1)
+		p.charge(u, sh, id, 1)
 		g.used = max(used, n+1)
 		enough := true
 		for _, o := range s.seq[i:] {
@@ -460,7 +460,7 @@ func (s *search) placeOn(i, k, at, n int) bool {
 			return true
 		}
 		p.state.Rollback(mark)
-		p.spend(u, sh, id, -1)
+		p.charge(u, sh, id, -1)
 		p.out, g.used = p.out[:out], used
 		copy(s.room, s.saved[before:])
 		if p.steps > maxSteps {

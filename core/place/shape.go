@@ -136,7 +136,7 @@ func tolerated(taints []cluster.Taint, by []cluster.Toleration) bool {
 // GPU returns how much GPU one pod takes.
 func (sh *Shape) GPU() cluster.Milli { return sh.request.GPU }
 
-// Accepts reports whether pods of the shape may run in a pool.
+// Accepts reports whether pods of the shape may run in a pool, by its model and taints.
 func (sh *Shape) Accepts(p *cluster.Pool) bool {
 	for _, m := range sh.models {
 		if slices.Contains(m.general, p) || slices.Contains(m.zone, p) {
@@ -146,21 +146,16 @@ func (sh *Shape) Accepts(p *cluster.Pool) bool {
 	return false
 }
 
-// uses reports whether pods of the shape may run in the pool.
+// uses reports whether pods of the shape may run in the pool as pods of the unit, which
+// may have to stay out of the dedicated zone.
 func (sh *Shape) uses(pool *cluster.Pool, u *Unit) bool {
-	for _, m := range sh.models {
-		for _, o := range m.general {
-			if o == pool {
-				return true
-			}
-		}
-		for _, o := range m.zone {
-			if o == pool {
-				return u.Inference || !u.Exclusive
-			}
-		}
-	}
-	return false
+	return (!pool.Zone || u.usesZone()) && sh.Accepts(pool)
+}
+
+// eligible reports whether pods of the shape may run on the node as pods of the unit, by
+// its model, taints, zone and labels, whatever is free there.
+func (p *Placer) eligible(u *Unit, sh *Shape, id cluster.NodeID) bool {
+	return sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id)
 }
 
 // Models returns the models whose nodes the shape may use, in the order in
@@ -187,28 +182,31 @@ func (sh *Shape) selected(s *cluster.State, id cluster.NodeID) bool {
 	return sh.suits[id] == 1
 }
 
-// holds returns how many pods of the shape the node can take now, by what it has
-// free.
+// unlimited is how many pods fit where nothing that is counted limits them. A sum of it
+// over all nodes is an int.
+const unlimited = 1 << 30
+
+// holds returns how many pods of the shape fit on the node now, by what it has free.
 func (sh *Shape) holds(n *cluster.Node) int {
 	return n.Times(sh.Others, sh.holdsBut(n, cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem}))
 }
 
-// holdsBut is holds with so much left beside GPUs, whatever is left of other
-// resources.
+// holdsBut is holds with another amount of pods, CPU and memory left on the node. Other
+// resources are not looked at.
 func (sh *Shape) holdsBut(n *cluster.Node, left cluster.Need) int {
 	if sh.Part > 0 {
-		return min(capacity(sh, 0, left), n.Parts(sh.Part))
+		return min(sh.capacity(0, left), n.Parts(sh.Part))
 	}
-	return capacity(sh, n.Free(), left)
+	return sh.capacity(n.Free(), left)
 }
 
-// empty returns how many pods of the shape a node holds when it is empty.
-func (sh *Shape) empty(n *cluster.NodeSpec) int {
+// holdsEmpty returns how many pods of the shape fit on a node that is empty.
+func (sh *Shape) holdsEmpty(n *cluster.NodeSpec) int {
 	left := cluster.Need{Pods: n.MaxPods, CPU: n.CPUMilli, Mem: n.MemMiB}
 	if n.MaxPods == 0 {
-		left.Pods = 1 << 30
+		left.Pods = unlimited
 	}
-	k := capacity(sh, n.GPUs, left)
+	k := sh.capacity(n.GPUs, left)
 	if sh.Part > 0 {
 		k = min(k, n.GPUs*int(cluster.WholeGPU/sh.Part))
 	}
@@ -225,14 +223,14 @@ func (sh *Shape) need(pods int) cluster.Need {
 	return cluster.Need{Pods: pods, CPU: cluster.Times(pods, sh.CPU), Mem: cluster.Times(pods, sh.Mem), Others: sh.Others}
 }
 
-// capacity returns how many pods of a shape with whole GPUs, or without any,
-// fit in so many GPUs and the pods, CPU and memory that are left: none where those
-// are overdrawn.
-func capacity(sh *Shape, gpus int, left cluster.Need) int {
+// capacity returns how many pods of the shape fit in a number of free GPUs and in the
+// pods, CPU and memory that are left; parts of a GPU are not counted. None fit where CPU
+// or memory is overdrawn, even pods that need neither.
+func (sh *Shape) capacity(gpus int, left cluster.Need) int {
 	if left.CPU < 0 || left.Mem < 0 {
 		return 0
 	}
-	n := min(int64(left.Pods), 1<<30)
+	n := min(int64(left.Pods), unlimited)
 	if sh.GPUs > 0 {
 		n = min(n, int64(gpus/sh.GPUs))
 	}
@@ -267,7 +265,7 @@ func (sh *Shape) slots(pool *cluster.Pool) int {
 	case sh.Part > 0:
 		return pool.PartSlots(sh.Part)
 	}
-	return 1 << 30
+	return unlimited
 }
 
 // String describes one pod: "8 GPUs", "0.25 GPU, 4 cores, 1024 MiB".

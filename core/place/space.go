@@ -40,7 +40,7 @@ func (u *Unit) spaces() []space {
 			}
 		}
 	}
-	zone = zone && (u.Inference || !u.Exclusive)
+	zone = zone && u.usesZone()
 	var out []space
 	add := func(base, others string, mix bool) {
 		for _, z := range [2]bool{false, true} {

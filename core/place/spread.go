@@ -6,7 +6,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Topology spread: pods with a label evenly over the domains of a level.
+// Topology spread: the pods with a label are to be even over the domains of a level.
 
 // spreads reports whether pods must be spread over the domains of some level.
 func (u *Unit) spreads() bool { return slices.ContainsFunc(u.Tasks, Task.spreads) }
@@ -15,7 +15,7 @@ func (t Task) spreads() bool {
 	return slices.ContainsFunc(t.Terms, func(t Term) bool { return t.MaxSkew > 0 })
 }
 
-// asked returns what the pods of the task ask for, whatever their gang leaves them.
+// asked returns what the pods of the task ask for, on all models that they accept.
 func (t *Task) asked() *Shape {
 	if t.Asked != nil {
 		return t.Asked
@@ -23,22 +23,24 @@ func (t *Task) asked() *Shape {
 	return t.Shape
 }
 
-// even reports whether one more pod of the task in a domain is within the skew of
-// its term.
+// even reports whether the domain, with one more pod of the task, hosts at most MaxSkew
+// more pods with the term's label than the eligible domain that hosts the fewest.
 func (p *Placer) even(u *Unit, task *Task, t *Term, domain int32) bool {
 	n := p.state.Labelled(t.Label, t.Level, domain)
 	if t.Own {
 		n++
 	}
 	if task.After != nil {
+		// When the pods of this task were placed, those were not there. To count them when
+		// the places are checked again would break a plan that was right.
 		n -= task.After(t.Label, t.Level, domain)
 	}
 	return n-p.fewest(u, task.asked(), t) <= t.MaxSkew
 }
 
-// fewest returns how many pods with the term's label the eligible domain hosts
-// that hosts the fewest. O(eligible domains) when labels have changed since the
-// last call and there may be none without the label, else O(1).
+// fewest returns the number of pods with the term's label in the eligible domain that
+// hosts the fewest of them. O(1) if no label has changed since the last call, or if some
+// eligible domain hosts none; else O(eligible domains).
 func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
 	changes := p.state.LabelChanges()
 	if t.known && t.changes == changes {
@@ -46,13 +48,15 @@ func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
 	}
 	t.known, t.changes, t.fewest = true, changes, 0
 	domains := p.reach(u, sh, t.Level)
-	if len(domains) < t.MinDomains || len(domains) > p.state.Hosting(t.Label, t.Level) {
-		return 0 // some of them do not host it, or are missing
+	tooFew := len(domains) < t.MinDomains
+	someEmpty := len(domains) > p.state.Hosting(t.Label, t.Level)
+	if tooFew || someEmpty {
+		return 0
 	}
 	for i, d := range domains {
 		n := p.state.Labelled(t.Label, t.Level, d)
 		if n > 0 && u.Absent != nil {
-			n -= u.Absent(t.Label, t.Level, d)
+			n -= u.Absent(t.Label, t.Level, d) // they leave, or have not arrived
 		}
 		if i == 0 || n < t.fewest {
 			t.fewest = n
@@ -70,9 +74,10 @@ type reach struct {
 }
 
 // reach returns the domains of a level with nodes that pods of the shape may use,
-// whatever is free on them. O(nodes) when nodes have come or gone since.
+// whatever is free on them. O(nodes) if nodes have come or gone since the last call, else
+// O(1).
 func (p *Placer) reach(u *Unit, sh *Shape, level int) []int32 {
-	zone, losses := u.Inference || !u.Exclusive, p.state.Losses()
+	zone, losses := u.usesZone(), p.state.Losses()
 	var r *reach
 	for i := range sh.reach {
 		if sh.reach[i].level == level && sh.reach[i].zone == zone {
@@ -90,7 +95,7 @@ func (p *Placer) reach(u *Unit, sh *Shape, level int) []int32 {
 	seen := map[int32]bool{}
 	for id := range cluster.NodeID(p.state.Nodes()) {
 		d := p.state.Domain(id, level)
-		if d >= 0 && !seen[d] && p.state.Node(id).Up && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) {
+		if d >= 0 && !seen[d] && p.state.Node(id).Up && p.eligible(u, sh, id) {
 			seen[d] = true
 			r.domains = append(r.domains, d)
 		}
@@ -98,8 +103,8 @@ func (p *Placer) reach(u *Unit, sh *Shape, level int) []int32 {
 	return r.domains
 }
 
-// evenly reports whether the pods of a task, which were placed from one on, are spread
-// as they must be. Pods of other tasks that come later do not matter.
+// evenly reports whether the pods of a task are spread as they must be: those from that
+// place in p.out on. Pods of tasks that are placed later are not there yet, and do not count.
 func (p *Placer) evenly(u *Unit, t, from int) bool {
 	task := &u.Tasks[t]
 	for k := range task.Terms {

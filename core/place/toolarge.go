@@ -43,7 +43,7 @@ func (p *Placer) anyAtHome(u *Unit, sh *Shape) bool {
 		return true
 	}
 	for id := range cluster.NodeID(p.state.Nodes()) {
-		if p.domainOf(id, u.Required) >= 0 && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && sh.empty(p.state.Node(id).Spec) > 0 {
+		if p.domainOf(id, u.Required) >= 0 && p.eligible(u, sh, id) && sh.holdsEmpty(p.state.Node(id).Spec) > 0 {
 			return true
 		}
 	}
@@ -84,8 +84,8 @@ func (p *Placer) tooLargeTogether(u *Unit) Shortfall {
 			}
 			for t := range u.Tasks {
 				if sh := u.Tasks[t].Shape; slices.Contains(sp[t], p.state.Pool(id)) && sh.selected(p.state, id) {
-					n := sh.empty(node.Spec)
-					at.pods[t] = min(at.pods[t]+n, 1<<30)
+					n := sh.holdsEmpty(node.Spec)
+					at.pods[t] = min(at.pods[t]+n, unlimited)
 					useful = useful || n > 0 && sh.GPU() > 0
 				}
 			}
@@ -161,14 +161,14 @@ func (p *Placer) whyTooLarge(u *Unit, short *tooLarge, gpu cluster.Milli) string
 // mostOf returns how many pods of the shape all nodes hold when they are empty.
 func (p *Placer) mostOf(sh *Shape, u *Unit) int {
 	most := &sh.most[0]
-	if u.Inference || !u.Exclusive {
+	if u.usesZone() {
 		most = &sh.most[1]
 	}
 	if *most < 0 {
 		*most = 0
 		for id := range cluster.NodeID(p.state.Nodes()) {
-			if sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) {
-				*most += sh.empty(p.state.Node(id).Spec)
+			if p.eligible(u, sh, id) {
+				*most += sh.holdsEmpty(p.state.Node(id).Spec)
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func (p *Placer) mostOf(sh *Shape, u *Unit) int {
 func (p *Placer) whyNoNode(sh *Shape) string {
 	large := 0
 	for id := range cluster.NodeID(p.state.Nodes()) {
-		if n := p.state.Node(id); accepts(sh.request.Models, n.Spec.Model) && sh.empty(n.Spec) > 0 {
+		if n := p.state.Node(id); accepts(sh.request.Models, n.Spec.Model) && sh.holdsEmpty(n.Spec) > 0 {
 			large++
 		}
 	}

@@ -45,6 +45,9 @@ type Unit struct {
 	Room func(model string) cluster.Milli
 }
 
+// usesZone reports whether pods of the unit may run in the dedicated zone.
+func (u *Unit) usesZone() bool { return u.Inference || !u.Exclusive }
+
 // Task is a number of pods that are alike. Pods lists the numbers of those to
 // place.
 type Task struct {

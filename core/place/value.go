@@ -215,7 +215,7 @@ func (v *value) worth(gpu int64, whole int, cpu, mem int64) int64 {
 func (m *Mix) score(n *cluster.Node, sh *Shape) (int64, int) {
 	v := m.valueIn(n.PoolNumber())
 	if v == nil {
-		return 0, tightestDevice(n, sh)
+		return 0, n.TightestDevice(sh.Part)
 	}
 	whole := n.Free()
 	gpu, milli := int64(whole)*nano, int64(whole)*int64(cluster.WholeGPU)

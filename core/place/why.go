@@ -63,7 +63,7 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	if u.Whole && u.spreads() {
 		return Shortfall{Constraint, "it fits by count, but not with the required spread of its pods"}
 	}
-	if u.Whole && u.keepsToMates() {
+	if u.Whole && u.hasMates() {
 		return Shortfall{Constraint, "it fits by count, but not with the required affinity between its roles"}
 	}
 	if u.Required >= 0 && len(u.Tasks) > 0 {
@@ -92,7 +92,7 @@ func (p *Placer) Barred(u *Unit) bool {
 		fits := map[string]int{}
 		for id := range cluster.NodeID(p.state.Nodes()) {
 			n := p.state.Node(id)
-			if n.Open() && sh.uses(p.state.Pool(id), u) && sh.selected(p.state, id) && p.near(u, &u.Tasks[t], id, u.startsBy()) {
+			if n.Open() && p.eligible(u, sh, id) && p.satisfies(u, &u.Tasks[t], id, u.startsBy()) {
 				fits[n.Spec.Model] += sh.holds(n)
 			}
 		}
@@ -173,7 +173,7 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 
 // podsText is how many pods fit, of which nodes without limits hold very many.
 func podsText(n int) string {
-	if n >= 1<<30 {
+	if n >= unlimited {
 		return "any number"
 	}
 	return strconv.Itoa(n)
@@ -221,7 +221,7 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 	if p.atHome(u, id) && sh.selected(p.state, id) {
 		c.home += fit
 	}
-	if sh.selected(p.state, id) && p.near(u, t, id, u.startsBy()) {
+	if sh.selected(p.state, id) && p.satisfies(u, t, id, u.startsBy()) {
 		c.suits += fit
 	}
 }
