@@ -31,7 +31,7 @@ func TestQuotaGate(t *testing.T) {
 	w.pod("of-a-gang", gated, inQueue, gang("g", 2))
 	w.settle()
 	w.m.explain(10)
-	w.now = w.now.Add(time.Duration(2 * firstSay))
+	w.now = w.now.Add(time.Duration(2 * reportAfter))
 	w.settle()
 	said := map[string]string{}
 	for _, x := range w.m.explain(10) {

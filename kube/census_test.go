@@ -233,7 +233,7 @@ func BenchmarkStandings(b *testing.B) {
 	}
 	inTopologies((*settings.Topologies).Observe)(y.mirror, topologyObject("net", "x/core", "x/spine", "x/leaf"))
 	for b.Loop() {
-		if n := len(y.standings(metav1.NewTime(startOfTime))); n != 101 {
+		if n := len(y.statuses(metav1.NewTime(startOfTime))); n != 101 {
 			b.Fatalf("%d statuses", n)
 		}
 	}

@@ -9,14 +9,18 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Nodes that are to be emptied. A pod whose owner makes another in its place
-// leaves when the other is ready (act.Move), any other is evicted. A gang that
-// would keep too few leaves whole, and so does what can be suspended: it waits
-// for new places in its old place in the queue.
+// Nodes that are drained. A pod whose owner makes another in its place leaves when the other
+// is ready (act.Move); any other is evicted. A gang that would keep too few pods leaves
+// whole, and so does a group that can be suspended: it waits again, in its old place in the
+// queue.
 
-// sweepDraining makes the pods leave that are on nodes which are to be emptied.
+// sweepDraining makes pods leave the nodes that are drained:
+//
+//  1. Moves that an instance before this one began are finished.
+//  2. Locked pods get a condition that says that they stay.
+//  3. Of the others, those leave that must: their group whole, or one by one, after their
+//     replacement where that is possible.
 func (m *changes) sweepDraining() {
-	// What an instance before this one began is brought to an end.
 	for _, p := range inOrder(m.moving, func(p *pod) bool { return !p.moves && p.stayed == nil && m.shards.held[m.whose(p)] }) {
 		p.moves = true
 		x := m.moveOf(p, p.object.move.Request)
@@ -55,8 +59,8 @@ func (t *tables) moveOf(p *pod, request string) act.Move {
 	return act.Move{Pod: p.ref(), Node: p.target, Request: request, Shard: t.whose(p)}
 }
 
-// mayLeave reports whether a pod of a node that is emptied could be told to leave
-// now. Those of DaemonSets belong to the node.
+// mayLeave reports whether a pod of a drained node could be evicted now. Pods of DaemonSets
+// belong to the node.
 func (t *tables) mayLeave(p *pod) bool {
 	o := p.object
 	if p.group == nil || p.group.id.Kind == others || p.state != podBound || p.inFlight || p.moves || o.deleting || !t.ours(p.group) {
@@ -69,8 +73,8 @@ func (t *tables) mayLeave(p *pod) bool {
 // that is drained or lost.
 func (t *tables) locked(p *pod) bool { return t.attributesOf(p.group, p).Locked }
 
-// mustLeave reports whether a pod of a node that is emptied is to be told to leave
-// now.
+// mustLeave reports whether a pod of a drained node is to leave now. One that could not
+// leave is asked again when the drain is requested again.
 func (t *tables) mustLeave(p *pod) bool {
 	if !t.mayLeave(p) || t.locked(p) {
 		return false
@@ -94,9 +98,8 @@ func (t *tables) leavesWhole(p *pod) bool {
 	return g.count("", stays) == 0 && t.suspendable(g)
 }
 
-// replaced reports whether another pod is to be ready in the place of one before
-// that leaves. It cannot be where both would need a volume, or devices, that are one
-// node's.
+// replaced reports whether another pod is to be ready before one leaves. That is impossible
+// where both would need a volume, or devices, of one node.
 func (t *tables) replaced(p *pod, d *translate.Drain) bool {
 	if d.Wait == 0 || !p.object.replaceable || p.group.gang() {
 		return false
@@ -114,15 +117,15 @@ func (t *tables) replaced(p *pod, d *translate.Drain) bool {
 	return true
 }
 
-// movedOff takes in that a pod is not on its way any more; stayed is the request
-// for which it could not leave, nil when it may be asked to again.
+// movedOff takes in that a pod is not being moved any more; stayed is the request of the
+// drain for which it could not leave, nil when it may be asked to leave again.
 func (m *changes) movedOff(uid types.UID, stayed *string) {
 	if p := m.pods[uid]; p != nil {
 		p.moves, p.stayed = false, stayed
 	}
 }
 
-// noteMove notes whether a pod is out of its owner's hands.
+// noteMove records whether a pod is out of its owner's hands.
 func (m *changes) noteMove(p *pod) {
 	if o := p.object; o.move.Active() && o.node != "" {
 		m.moving[o.UID] = p

@@ -12,8 +12,15 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// rebuild derives the engine again: at the start, and when the policy, the
-// topology or the GPUs of a node are others.
+// rebuild derives the engine from the tables: at the start, and when the policy, the
+// topology or the GPUs of a node change:
+//
+//  1. The policy and the levels of the topology that count now make a new engine.
+//  2. It is told of the queues, then of the nodes, by name.
+//  3. All groups start over: settle tells of them, the oldest first.
+//
+// What an instance before this one wrote of pods that wait, and that have a place by now, is
+// cleared.
 func (m *driver) rebuild() error {
 	m.outdated = false
 	if err := m.policies.Settle(); err != nil {
@@ -48,7 +55,7 @@ func (m *driver) rebuild() error {
 		m.startOver(g)
 		g.dirty = false
 		if m.ours(g) && g.inherits() {
-			m.acts.said = append(m.acts.said, m.unsay(g)...)
+			m.acts.report = append(m.acts.report, m.clearReports(g)...)
 		}
 		groups = append(groups, g)
 	}
@@ -61,8 +68,14 @@ func (m *driver) rebuild() error {
 	return nil
 }
 
-// decide brings the engine up to date and lets it decide. The acts are valid
-// until done is called.
+// decide makes a pass. The acts are valid until done is called:
+//
+//  1. An engine that does not fit any more, or panicked, is built again.
+//  2. The engine is told what changed since the last pass (settle). Pods whose volumes are
+//     there, and nodes that came from another shard, count from now on.
+//  3. Pods are made to leave that are on lost or drained nodes, which changes groups again.
+//  4. The engine decides, and its decisions become acts.
+//  5. Shards of which nothing is under way any more are handed over.
 func (m *driver) decide(now core.Time) *acts {
 	m.now = max(m.now, now)
 	if m.engine == nil {
@@ -121,7 +134,8 @@ func (m *driver) decide(now core.Time) *acts {
 	return &m.acts
 }
 
-// settle tells the engine what has changed in nodes and groups.
+// settle tells the engine what has changed in nodes and groups, until nothing has: to tell
+// it of a group may change a node, and a node groups.
 func (m *driver) settle() {
 	m.recheck()
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
@@ -196,12 +210,12 @@ func (m *driver) bind(d *core.Decision) {
 	g.waiting = waiting{}
 }
 
-// evict turns a decision into an act for each pod. A gang that keeps too few
-// pods is drained: what comes again waits until the old are gone.
+// evict turns a decision into an act for each pod. A gang that keeps too few pods is drained:
+// its new pods wait until the old ones are gone.
 func (m *changes) evict(d *core.Decision) {
 	g := m.jobs[d.Job]
 	if !m.decides(g) {
-		return // it is up to the instance that decides on it
+		return // the instance that decides on it evicts
 	}
 	message := d.Detail
 	if message == "" && d.For != "" {
@@ -212,7 +226,7 @@ func (m *changes) evict(d *core.Decision) {
 		p := g.slots[d.Pods[i].Pod]
 		p.dismissed = true
 		if p.state == podLeaving {
-			continue // we, or an engine before this one, told it to before
+			continue // this instance evicted it already, perhaps for an earlier engine
 		}
 		p.state = podLeaving
 		m.notePod(p)
@@ -221,7 +235,7 @@ func (m *changes) evict(d *core.Decision) {
 		case !p.inFlight:
 			list = append(list, p.cause)
 		case p.withheld != nil:
-			m.acts.wake = m.now // nothing was sent yet: it is given up at once
+			m.acts.wake = m.now // nothing was sent yet: the next pass gives the binding up
 		}
 	}
 	if g.gang() && g.broken((*pod).runs) {
@@ -230,7 +244,11 @@ func (m *changes) evict(d *core.Decision) {
 	m.sendOff(g, list)
 }
 
-// done forgets the acts, which have been carried out or sent on their way.
+// done drops the acts, which have been handed over.
 func (m *changes) done() {
-	m.acts = acts{bind: m.acts.bind[:0], evict: m.acts.evict[:0], suspend: m.acts.suspend[:0], move: m.acts.move[:0], stay: m.acts.stay[:0], count: m.acts.count[:0], choose: m.acts.choose[:0], ask: m.acts.ask[:0], said: m.acts.said[:0], warn: m.acts.warn[:0], record: m.acts.record[:0], wake: core.Never}
+	a := &m.acts
+	*a = acts{
+		bind: a.bind[:0], evict: a.evict[:0], suspend: a.suspend[:0], move: a.move[:0], stay: a.stay[:0], count: a.count[:0], choose: a.choose[:0],
+		ask: a.ask[:0], release: a.release[:0], report: a.report[:0], warn: a.warn[:0], record: a.record[:0], wake: core.Never,
+	}
 }

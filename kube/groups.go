@@ -419,11 +419,11 @@ func (g *group) unready() (reason, detail string) {
 	return ReasonVolume, list[0].volumes.Wait
 }
 
-// said is what was last written of a group.
+// said is what was last reported of a group.
 type said struct {
 	reason, message string
 	at              core.Time
-	told            core.Time // when people were told in an event
+	told            core.Time // when an event was published last
 }
 
 // waits reports whether pods of a group wait for a place.
@@ -436,8 +436,8 @@ func (g *group) waits() bool {
 	return false
 }
 
-// unsaid reports whether a waiting pod has not been told why it waits.
-func (g *group) unsaid() bool {
+// unreported reports whether the reason of a waiting pod has not been written.
+func (g *group) unreported() bool {
 	for _, p := range g.pods {
 		if p.state == podWaiting && p.said == "" && !p.object.otherGates {
 			return true
@@ -513,8 +513,8 @@ func (g *group) together() bool {
 	return false
 }
 
-// unsay returns what is to be written of pods that waited and run now.
-func (m *changes) unsay(g *group) []act.Report {
+// clearReports returns what is to be written of pods that waited and run now.
+func (m *changes) clearReports(g *group) []act.Report {
 	var out []act.Report
 	for _, p := range g.pods {
 		if (p.said != "" || p.inherited()) && p.state != podWaiting {

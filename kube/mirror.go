@@ -101,7 +101,7 @@ type tables struct {
 	devices *devices.Index
 }
 
-// acts is what is to be done for decisions, in order.
+// acts is what is to be written to the API since the last pass, in order.
 type acts struct {
 	bind  []bindAct
 	evict []evictAct
@@ -113,17 +113,17 @@ type acts struct {
 	stay []act.Stay
 	// count has the pods that were to be evicted, and are to be counted again.
 	count []act.Pod
-	// choose has the claims that are to be told a node.
+	// choose has the volume claims into which a node is to be written.
 	choose []act.SelectNode
-	// ask has the groups whose object is to be asked how large the gang is.
+	// ask has the groups whose object is to be read: how large is the gang?
 	ask []*group
 	// release has the claims whose devices are to be given back.
 	release []act.Claim
-	// said is what is to be written of jobs that waited and start.
-	said []act.Report
-	// warn is what people are to be told of what they wrote on pods.
+	// report has what is to be written of jobs that waited and start.
+	report []act.Report
+	// warn has the events about what users wrote on pods.
 	warn []act.Warning
-	// record has what is to be written of pods that counts until they end.
+	// record has what counts of pods until they end, to be written into their statuses.
 	record []act.Record
 	// wake is when to decide again, [core.Never] for no need.
 	wake core.Time
@@ -133,7 +133,7 @@ type acts struct {
 func (a *acts) values() act.Acts {
 	out := act.Acts{
 		Release: slices.Clone(a.release), Select: slices.Clone(a.choose), Move: slices.Clone(a.move), Stay: slices.Clone(a.stay), Count: slices.Clone(a.count),
-		Report: slices.Clone(a.said), Record: slices.Clone(a.record), Warn: slices.Clone(a.warn),
+		Report: slices.Clone(a.report), Record: slices.Clone(a.record), Warn: slices.Clone(a.warn),
 	}
 	for i := range a.bind {
 		out.Bind = append(out.Bind, a.bind[i].Bind)
@@ -162,12 +162,12 @@ type node struct {
 	gone   bool // deleted; it stays until its pods have left
 	told   core.Node
 	known  bool // the engine knows it
-	// others is what pods of other schedulers take, which the engine is not
-	// told of pod by pod.
+	// others is what pods of other schedulers take, which the engine does not know pod by
+	// pod.
 	others translate.Amounts
 	count  int // such pods
 	pods   map[types.UID]*pod
-	sick   uint64 // devices that the engine takes for unhealthy
+	sick   uint64 // devices that are unhealthy to the engine
 	// down says that it is not ready, since when this instance has seen it so, and
 	// lost that it has been so for too long.
 	down, lost bool
@@ -175,8 +175,8 @@ type node struct {
 	zone       *zone // in which it is counted, zoned its name; nil when it is not
 	zoned      string
 	counted    stats.Node
-	// shard is the shard it is in, once that is known (sharded); opens is when it
-	// takes pods at the earliest. closed says that it takes none, whoever decides.
+	// shard is the shard it is in, once that is known (sharded). opens is the earliest time
+	// at which it takes pods. closed says that it takes none, whatever its shard.
 	shard           int
 	sharded, closed bool
 	opens           core.Time
@@ -201,8 +201,8 @@ func newTables(policy core.Policy, levels []translate.Level) tables {
 	}
 }
 
-// tell gives the engine an event. What the engine refuses is a fault of the
-// tables: it is logged, and the caller decides.
+// tell gives the engine an event. An event that it refuses shows a fault of the tables; the
+// caller decides what to do then.
 func (m *driver) tell(ev core.Event) error {
 	err := errBroken
 	if m.guarded(nil, func() { err = m.engine.Apply(m.now, ev) }); err != nil {
@@ -214,14 +214,14 @@ func (m *driver) tell(ev core.Event) error {
 	return nil
 }
 
-// mustTell is tell where nothing but a fault of ours can be wrong.
+// mustTell is tell for events that only a bug can make wrong.
 func (m *driver) mustTell(ev core.Event) {
 	if err := m.tell(ev); err != nil && !m.panics.broken {
 		m.log.Error("the engine refused an event", "event", fmt.Sprintf("%T", ev), "error", err)
 	}
 }
 
-// touch has a group looked at before the next decision.
+// touch has a group looked at before the next pass.
 func (m *changes) touch(g *group) {
 	m.noteGroup(g)
 	if !g.dirty {
@@ -230,7 +230,7 @@ func (m *changes) touch(g *group) {
 	}
 }
 
-// place notes where a pod is, or is to be.
+// place records on which node a pod is, or is to be.
 func (m *changes) place(p *pod, name string) {
 	n := m.nodes[name]
 	if n == nil {

@@ -404,7 +404,7 @@ func (m *changes) answered(p *pod) {
 		m.boundAll(g)
 	}
 	if g.inFlight--; g.inFlight == 0 && m.ours(g) && (g.native || g.said.reason != "" || p.object.waits) {
-		m.acts.said = append(m.acts.said, m.unsay(g)...)
+		m.acts.report = append(m.acts.report, m.clearReports(g)...)
 	}
 }
 

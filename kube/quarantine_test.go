@@ -271,7 +271,7 @@ func TestQuarantineOfAJobThatIsEdited(t *testing.T) {
 				t.Errorf("the engine was built again after %v s; want %v", at, want)
 			}
 			g := w.m.pods[w.pods["default/bad"].UID].group
-			if w.m.say(g); !strings.Contains(g.waiting.detail, "it has changed, and the next attempt is at 1970-01-12T17:") {
+			if w.m.report(g); !strings.Contains(g.waiting.detail, "it has changed, and the next attempt is at 1970-01-12T17:") {
 				t.Errorf("it waits: %s", g.waiting.detail)
 			}
 			b.waits = nil

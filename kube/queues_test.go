@@ -57,7 +57,7 @@ func TestQueueChangeKeepsPlans(t *testing.T) {
 			}
 			pass()
 			g := w.m.pods[w.pods["default/high"].UID].group
-			if w.m.say(g); g.waiting.reason != test.want {
+			if w.m.report(g); g.waiting.reason != test.want {
 				t.Errorf("high waits: %s: %s; expected %s", g.waiting.reason, g.waiting.detail, test.want)
 			}
 		})

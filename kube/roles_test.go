@@ -110,7 +110,7 @@ func TestPatience(t *testing.T) {
 		if list := w.m.explain(10); len(list) != 2 {
 			t.Errorf("%d pods are told why they wait; expected 2", len(list))
 		}
-		w.now = w.now.Add(time.Duration(2 * sayAgain))
+		w.now = w.now.Add(time.Duration(2 * reportEvery))
 		w.collects("worker-0", "0 of the 1 pods of ps")
 		if list := w.m.explain(10); len(list) != 0 {
 			t.Errorf("they are told the same again: %+v", list)

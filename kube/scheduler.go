@@ -13,7 +13,7 @@
 //	drain.go loss.go overcommit.go          who leaves nodes that are drained or lost, and GPUs that were given twice
 //	suspend.go                              pods and groups that are to leave, as acts
 //	act/                                    acts are written to the API; outcomes.go takes in what became of them
-//	status.go standing.go                   what is reported: why jobs wait, the statuses of our own objects
+//	reports.go statuses.go                  what is reported: why jobs wait, the statuses of our own objects
 //	quarantine.go unread.go                 what a panic of the engine costs, and one while an object is read
 //	shards.go tenure.go                     what this instance decides on, and how it takes that over
 //	  lease/                                the Leases of it, and the fence that every write passes
@@ -257,9 +257,9 @@ func (s *Scheduler) loop(ctx context.Context) {
 	defer wake.Stop()
 	status := time.NewTicker(statusPeriod)
 	defer status.Stop()
-	stand := time.NewTicker(standingPeriod)
-	defer stand.Stop()
-	var standings []act.Status
+	look := time.NewTicker(statusesPeriod)
+	defer look.Stop()
+	var statuses []act.Status
 	var show chan<- []act.Status // nil while there is nothing to show
 	stale := false
 	for {
@@ -274,12 +274,12 @@ func (s *Scheduler) loop(ctx context.Context) {
 				wake.Reset(0)
 			}
 			continue
-		case <-stand.C:
-			if standings, show = m.standings(metav1.NewTime(s.now())), nil; len(standings) > 0 {
+		case <-look.C:
+			if statuses, show = m.statuses(metav1.NewTime(s.now())), nil; len(statuses) > 0 {
 				show = s.actor.Statuses()
 			}
 			continue
-		case show <- standings:
+		case show <- statuses:
 			show = nil
 			continue
 		}

@@ -18,7 +18,7 @@ type shardTable struct {
 	names  []string
 	rest   int
 	held   []bool
-	// handed are those that are given up: told once nothing is under way there.
+	// handed are those that are given up, until nothing is under way there.
 	handed []handOver
 }
 
@@ -45,7 +45,8 @@ func newShardTable(shards []lease.Shard) shardTable {
 // several reports whether the cluster is divided at all.
 func (t *shardTable) several() bool { return len(t.held) > 1 }
 
-// within says which nodes count for who waits, where others decide on some.
+// within is a text that says which nodes count for jobs that wait, where other instances
+// decide on some.
 func (t *shardTable) within() string {
 	if !slices.Contains(t.held, false) {
 		return ""
@@ -66,8 +67,8 @@ func (t *shardTable) of(pool string) int {
 	return t.rest
 }
 
-// ours reports whether this instance decides on a group. Pods of other schedulers
-// are nobody's: all instances know them as they are.
+// ours reports whether this instance decides on a group. Pods of other schedulers count as
+// ours for all instances, which know them as they are.
 func (t *tables) ours(g *group) bool { return t.shards.held[g.shard] || g.id.Kind == others }
 
 // decides reports whether this instance decides on a group, and nothing keeps it from
@@ -99,8 +100,8 @@ func (t *tables) shardOf(g *group) int {
 	return t.shards.of(pool.Name)
 }
 
-// regroup finds out again to which shard a group belongs. When that makes it ours,
-// or another's, the engine is told of it again.
+// regroup finds the shard of a group again. When the group becomes ours, or another
+// instance's, it leaves the engine, and is told of again.
 func (m *driver) regroup(g *group) {
 	shard := m.shardOf(g)
 	if shard == g.shard {
@@ -116,8 +117,8 @@ func (m *driver) regroup(g *group) {
 	}
 }
 
-// follow brings the engine's picture of a job up to date on which another
-// instance decides: it has those of its pods that have a place.
+// follow brings the engine's picture of a job up to date on which another instance decides:
+// the engine knows those of its pods that have a place.
 func (m *driver) follow(g *group) {
 	placed := false
 	for _, p := range g.pods {
@@ -152,7 +153,7 @@ func (m *driver) letGo(g *group) {
 			m.bound(p.object.UID, false, false)
 		}
 		if p.state == podLeaving && !p.object.deleting {
-			// Whether it has to leave is up to the other.
+			// The other instance decides whether it has to leave.
 			if p.state = podBound; p.inFlight {
 				p.state = podBinding
 			}
@@ -193,7 +194,7 @@ func (m *changes) reshard() {
 	}
 }
 
-// handOver tells of the shards that were given up where nothing is under way.
+// handOver reports the shards that were given up where nothing is under way any more.
 func (m *changes) handOver() {
 	m.shards.handed = slices.DeleteFunc(m.shards.handed, func(h handOver) bool {
 		if m.underWay(h.shard) {
@@ -222,13 +223,13 @@ func (m *changes) underWay(shard int) bool {
 	return false
 }
 
-// arrivalPause is how long a node takes no pods that has come from another shard: by
-// then what the instance that decided there had under way has been answered, or
-// given up, and been seen.
+// arrivalPause is how long a node takes no pods that came from another shard. After it, all
+// that the instance had under way which decided there has been answered or given up, and
+// observed here.
 const arrivalPause = core.Time(act.Patience) + 5*core.Second
 
-// shut says whether a node, as the engine is to know it, takes no pods because it
-// is not ours, or not yet.
+// shut reports whether a node takes no pods because it is not ours, or not yet. want is the
+// node as the engine is to know it.
 func (m *changes) shut(n *node, want *core.Node) bool {
 	if !m.shards.several() {
 		return false

@@ -206,7 +206,7 @@ func (r *realm) decide(x *instance) {
 		x.sent = append(x.sent, b)
 	}
 	x.leaving = append(x.leaving, a.evict...)
-	x.said = append(x.said, a.said...)
+	x.said = append(x.said, a.report...)
 	records := slices.Clone(a.record)
 	x.done()
 	for _, rec := range records {
@@ -798,10 +798,10 @@ func TestShardStandings(t *testing.T) {
 	r.pod("y", models("A100"), inQueue)
 	r.pod("z", models("H800"), inQueue)
 	r.settle()
-	if list := a.standings(metav1.Now()); len(list) != 0 {
+	if list := a.statuses(metav1.Now()); len(list) != 0 {
 		t.Errorf("i1 writes %+v", list)
 	}
-	list := b.standings(metav1.Now())
+	list := b.statuses(metav1.Now())
 	if len(list) != 1 {
 		t.Fatalf("i2 writes %+v", list)
 	}

@@ -31,8 +31,7 @@ type parked struct {
 	until core.Time
 }
 
-// maySuspend reports whether the group is stopped whole, as far as its pods
-// tell.
+// maySuspend reports whether the group can be stopped whole: none of its pods is to stay.
 func (t *tables) maySuspend(g *group) bool {
 	return !g.runs() && t.suspendable(g)
 }
@@ -64,7 +63,7 @@ func (m *changes) suspend(g *group, list []evictAct) {
 	m.acts.suspend = append(m.acts.suspend, x)
 }
 
-// unpark takes in that a group's owner is not suspended after all.
+// unpark takes in that the owner of a group could not be suspended.
 func (m *changes) unpark(id translate.Group) {
 	if g := m.groups[id]; g != nil {
 		g.parked = nil
@@ -132,7 +131,7 @@ type evictAct struct {
 	pod     *pod
 	reason  string
 	message string
-	shard   int // of the group it was of, for a pod that has none any more
+	shard   int // of the pod's group; for a pod that has none any more, of the one it had
 }
 
 // value is the act without the tables. A budget does not protect a pod that runs on

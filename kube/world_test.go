@@ -237,7 +237,7 @@ func (w *world) waits(name, reason, text string) {
 	}
 	w.now = w.now.Add(time.Hour)
 	w.m.decide(core.Time(w.now.UnixNano()))
-	w.m.say(p.group)
+	w.m.report(p.group)
 	if g := p.group; g.waiting.reason != reason || !strings.Contains(g.waiting.detail, text) {
 		w.t.Errorf("%s waits: %s: %s; expected %s and %q", name, g.waiting.reason, g.waiting.detail, reason, text)
 	}

@@ -155,8 +155,8 @@ func New(c Config) *Actor {
 	return a
 }
 
-// Start begins to carry acts out: so many bindings at once, and moves and suspensions step
-// by step, until ctx ends.
+// Start begins to carry acts out until ctx ends: as many bindings at once as the argument
+// says, and moves and suspensions step by step.
 func (a *Actor) Start(ctx context.Context, bindings int) {
 	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{QPS: 1. / 60, BurstSize: 10})
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.client.CoreV1().Events("")})

@@ -85,7 +85,7 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 	}
 }
 
-// askToLeave asks once for the eviction of a pod. See [Evict] for what it is told.
+// askToLeave asks once for the eviction of a pod. See [Evict] for the arguments.
 func (a *Actor) askToLeave(ctx context.Context, p Pod, counted, despiteBudgets bool, grace *int64) error {
 	if counted {
 		return a.evictUncounted(ctx, p, despiteBudgets, grace)

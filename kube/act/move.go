@@ -50,7 +50,7 @@ type Stay struct {
 // move is a Move under way.
 type move struct {
 	Move
-	until time.Time // when it is given back at the latest, whatever the pod says
+	until time.Time // the latest time at which it is given back, whatever the pod says
 	begun bool      // this instance has published its event
 }
 
@@ -243,7 +243,7 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		x.until = now.Add(d.Wait)
 	}
 	if rec.Until.After(x.until) && d != nil {
-		rec.Until = metav1.NewTime(x.until) // whoever may write the pod may have put it off
+		rec.Until = metav1.NewTime(x.until) // any user who may write the pod may have put it off
 	}
 	lacks := r.lacks(x.UID, now)
 	reason, why := "", ""

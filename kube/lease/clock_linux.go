@@ -7,7 +7,7 @@ import (
 )
 
 // SinceBoot is a clock that goes on while this process is stopped and while the
-// machine is suspended, and that nobody sets. Go's own stands still in a suspend.
+// machine is suspended, and that cannot be set. Go's own clock stops in a suspend.
 func SinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

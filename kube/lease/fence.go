@@ -15,33 +15,33 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A Fence keeps an instance from writing when another may hold its Leases. An
-// instance may be stopped at any moment and go on later, in the midst of what it
-// was doing, without knowing of it: a process by SIGSTOP, a machine by a suspend. So
-// that it holds a Lease is asked for each write, right before the write goes out.
+// A Fence keeps an instance from writing when another may hold its Leases. An instance may be
+// stopped at any moment and continue later, in the middle of its work, without noticing: a
+// process by SIGSTOP, a machine by a suspend. So each write checks that the Lease is held,
+// right before it goes out.
 //
-// What others can know of a renewal that was sent at T is that it was made at T or
-// later, and they wait for the lease duration from then:
+// The others know of a renewal that was sent at T only that it was made at T or later, and
+// wait for the lease duration from then:
 //
 //	T       T + renew deadline          T + lease duration
 //	| writes go out | no more: answers are waited for | others may decide
 //
-// A write is given up with a fifth of the second part to spare: by this instance; by
-// its kernel, which sends bytes again that nobody acknowledges, and drops the
-// connection then (on Linux); and by the API server, as long after it has received
-// the write as was left when it was sent. So what an instance had under way when it
-// lost a Lease is over when the next holder looks at the cluster, with two exceptions:
+// A write is given up when a fifth of the second part is left: by this instance; by its
+// kernel, which retransmits bytes that are not acknowledged, and drops the connection then
+// (on Linux); and by the API server, after as much time as was left when the write was sent.
+// So all writes of an instance that lost a Lease are over when the next holder looks at the
+// cluster, with two exceptions:
 //
 //   - A stop between the last check and the system call that hands the write to the
 //     kernel. No check can see it.
 //   - Bytes that were acknowledged and have not reached the API server: those that a
-//     proxy or load balancer before it holds, or its own machine while it does not
-//     read. It takes them for new when it gets them.
+//     proxy or load balancer in front of it holds, or its own machine while it does not
+//     read. They count as new when it gets them.
 //
-// Such a write finds another holder. A binding of a pod that has been bound meanwhile
-// is refused, and an eviction is of the very pod it was meant for. A binding that gives
-// GPUs which another pod has been given by then is found, and the later of the two
-// yields: overcommit.go. CPU and memory that were given twice so are not repaired; the
+// Such a write meets another holder. A binding of a pod that has been bound since is
+// refused, and an eviction is of the very pod that it was meant for. A binding that gives GPUs
+// which another pod has been given since is found, and the later of the two yields:
+// overcommit.go of package kube. CPU and memory that were given twice are not repaired; the
 // kubelet refuses the pod for which there is no room.
 type Fence struct {
 	clock func() time.Duration
@@ -53,7 +53,7 @@ type Fence struct {
 	// sent is when the last renewal of each Lease was sent that succeeded, by
 	// shard.
 	sent map[int]time.Duration
-	// lost says that a Lease is another's: what is assumed is worth nothing.
+	// lost says that a Lease is another's: what this instance assumes may be wrong.
 	lost  bool
 	under int // writes that were sent and not answered
 	idle  sync.Cond
@@ -225,14 +225,14 @@ func fencedDialer(c *rest.Config, f *Fence) func(ctx context.Context, network, a
 	}
 }
 
-// gate is what every request passes, those that are tried again included.
+// gate is what every request passes, also those that a client tries again.
 type gate struct {
 	fence         *Fence
 	reads, writes http.RoundTripper
 }
 
-// RoundTrip sends a request, unless it is a write and the fence is closed. A write
-// that was sent is not given up when its sender is: an answer tells what came of it.
+// RoundTrip sends a request, unless it is a write and the fence is closed. A write that was
+// sent is waited for even when its sender gives up: only the answer says whether it was made.
 func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return g.reads.RoundTrip(r)
@@ -277,8 +277,8 @@ func (b *answerBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// fencedConn is a connection for writes. What passed the gate may have waited for
-// others since: for its turn on the connection, or for a processor.
+// fencedConn is a connection for writes. A write that passed the gate may have waited since:
+// for its turn on the connection, or for a processor. So it is checked again.
 type fencedConn struct {
 	net.Conn
 	fence *Fence
@@ -296,8 +296,8 @@ func (c *fencedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// lock is a shard's Lease, which tells the fence when it was renewed, and that it
-// is another's. One goroutine uses it.
+// lock is a shard's Lease that reports to the fence when it was renewed, and that another
+// instance has it. One goroutine uses it.
 type lock struct {
 	resourcelock.Interface
 	shard int
@@ -308,8 +308,8 @@ type lock struct {
 	again, lost func()
 }
 
-// Get reads the Lease. Whoever else has it since it was held here may have made
-// decisions, even if it is free again.
+// Get reads the Lease. Another instance that has it since it was held here may have decided,
+// even if the Lease is free again.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if l.held && (err == nil && record.HolderIdentity != l.Identity() || apierrors.IsNotFound(err)) {

@@ -41,14 +41,14 @@ var (
 	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
 )
 
-// Describe lists the Gauges.
+// Describe lists the gauges.
 func (g *Gauges) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, gpusGauge, fragmentedGauge} {
 		c <- d
 	}
 }
 
-// Collect asks how the cluster stands. Without an answer it tells nothing.
+// Collect asks for the figures. Without an answer there are none.
 func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 	st, ok := g.ask()
 	if !ok {
@@ -81,7 +81,7 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// ask returns how the cluster stands, as it was answered in the last second.
+// ask returns the figures, at most a second old.
 func (g *Gauges) ask() (Stats, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

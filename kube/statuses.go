@@ -13,14 +13,14 @@ import (
 	"github.com/muster-sched/muster/kube/stats"
 )
 
-// How queues, policies and topologies stand, as their statuses say. The instance
-// that decides writes them; what the API says already is not written again.
+// The statuses of queues, policies and topologies. The instance that decides on the cluster as
+// a whole writes them; what the API has already is not written again.
 
-// standingPeriod is how often statuses are looked at.
-const standingPeriod = 3 * time.Second
+// statusesPeriod is the time between two looks at statuses.
+const statusesPeriod = 3 * time.Second
 
-// standings returns the objects whose status is another now.
-func (m *mirror) standings(now metav1.Time) []act.Status {
+// statuses returns the objects whose status has changed.
+func (m *mirror) statuses(now metav1.Time) []act.Status {
 	if m.engine == nil || !m.shards.held[m.shards.rest] {
 		return nil // another instance writes them
 	}
@@ -48,7 +48,7 @@ func (m *mirror) standings(now metav1.Time) []act.Status {
 	return out
 }
 
-// queueStatus is how a queue stands; st is nil when the engine does not know it.
+// queueStatus is the status of a queue; st is nil when the engine does not know it.
 func (m *changes) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time) v1alpha1.QueueStatus {
 	v, bad := m.queues.verdict[q.Name]
 	if !bad {

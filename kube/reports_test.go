@@ -19,7 +19,7 @@ import (
 func (w *world) says(name string, after time.Duration) []act.Report {
 	w.now = w.now.Add(after)
 	w.m.decide(core.Time(w.now.UnixNano()))
-	list := w.m.say(w.m.pods[w.pods["default/"+name].UID].group)
+	list := w.m.report(w.m.pods[w.pods["default/"+name].UID].group)
 	w.m.done()
 	return list
 }

@@ -11,19 +11,18 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Why jobs wait, as the API is told: in conditions of pods and PodGroups. The
-// engine answers when asked (core.Engine.Explain), which costs; so some jobs
-// are asked about at a time, in turn, and what has not changed is not written.
+// Why jobs wait, reported in conditions of pods and PodGroups. The engine says so when it is
+// asked (core.Engine.Explain), which costs; so a few jobs are asked about at a time, in turn,
+// and what has not changed is not written.
 
 const (
-	// firstSay is how long a job waits before it is said why: most start at
-	// once.
-	firstSay = core.Second
-	// sayAgain is how often numbers are written again while the reason stays.
-	sayAgain = 30 * core.Second
+	// reportAfter is how long a job waits before its reason is reported: most start at once.
+	reportAfter = core.Second
+	// reportEvery is the time between two reports of new numbers with the same reason.
+	reportEvery = 30 * core.Second
 )
 
-// explain asks about up to n waiting jobs, in turn, and returns what is to be
+// explain asks the engine about at most n waiting jobs, in turn, and returns what is to be
 // written.
 func (m *mirror) explain(n int) []act.Report {
 	if m.engine == nil || m.panics.broken {
@@ -31,7 +30,7 @@ func (m *mirror) explain(n int) []act.Report {
 	}
 	if len(m.asking) == 0 {
 		for g := range m.waiters {
-			if m.tells(g) {
+			if m.reportable(g) {
 				m.asking = append(m.asking, g)
 			} else {
 				delete(m.waiters, g)
@@ -43,18 +42,25 @@ func (m *mirror) explain(n int) []act.Report {
 	for ; n > 0 && len(m.asking) > 0; n-- {
 		g := m.asking[0]
 		m.asking = m.asking[1:]
-		if m.tells(g) {
-			out = append(out, m.say(g)...)
+		if m.reportable(g) {
+			out = append(out, m.report(g)...)
 		}
 	}
 	return out
 }
 
-// tells reports whether it is to be said why a group waits.
-func (t *tables) tells(g *group) bool { return t.groups[g.id] == g && g.waits() && t.ours(g) }
+// reportable reports whether this instance reports why a group waits.
+func (t *tables) reportable(g *group) bool { return t.groups[g.id] == g && g.waits() && t.ours(g) }
 
-// say returns what is to be written of a group that waits.
-func (m *mirror) say(g *group) []act.Report {
+// report returns what is to be written of a group that waits:
+//
+//  1. The engine says why it waits. The reason of a group that the engine does not know
+//     stands in the group already.
+//  2. Nothing is written for a job that waits only briefly, or whose reason and numbers were
+//     written already, or too recently.
+//  3. An event is published when the reason is new, or the numbers after a while.
+//  4. Numbers are written on the PodGroup and the first pod; the reason on every pod.
+func (m *mirror) report(g *group) []act.Report {
 	if g.submitted && g.quarantine == nil {
 		var x core.Explanation
 		ok := false
@@ -81,18 +87,17 @@ func (m *mirror) say(g *group) []act.Report {
 		g.wait(m.now, reason, detail)
 		m.noteGroup(g)
 	}
-	if g.waiting.reason == "" || m.now-g.waiting.since < firstSay {
+	if g.waiting.reason == "" || m.now-g.waiting.since < reportAfter {
 		return nil
 	}
 	now := said{reason: g.waiting.reason, message: g.waiting.detail, at: m.now}
 	old := g.said
-	if now.reason == old.reason && (now.message == old.message || m.now-old.at < sayAgain) && !g.unsaid() {
+	if now.reason == old.reason && (now.message == old.message || m.now-old.at < reportEvery) && !g.unreported() {
 		return nil
 	}
-	// An event is what has happened: numbers alone that change are news now and then.
 	now.told = old.told
 	event := ""
-	if now.reason != old.reason || translate.WhyWaiting(now.message) != translate.WhyWaiting(old.message) && m.now-old.told >= sayAgain {
+	if now.reason != old.reason || translate.WhyWaiting(now.message) != translate.WhyWaiting(old.message) && m.now-old.told >= reportEvery {
 		event, now.told = translate.WhyWaiting(now.message), m.now
 	}
 	g.said = now
@@ -120,18 +125,18 @@ func (m *mirror) say(g *group) []act.Report {
 // outlook is the last forecast.
 type outlook struct {
 	core.Forecast
-	of    map[*group]bool // who waited then
-	until core.Time       // when it is to be made again
+	of    map[*group]bool // the groups that waited then, and whether the engine knew them
+	until core.Time       // when the next is made
 }
 
-// expects says when a job is expected to start, or why that is not known; nothing where
-// it does not wait for what others hold.
+// expects is a text that says when a job is expected to start, or why that is not known;
+// empty for a job that does not wait for what others hold.
 func (m *mirror) expects(g *group, why core.Reason) string {
 	if !wantsRoom(why) && why != core.QuotaExceeded && why != core.HeldBack {
 		return ""
 	}
 	if m.now >= m.outlook.until {
-		m.outlook = outlook{of: map[*group]bool{}, until: m.now + sayAgain}
+		m.outlook = outlook{of: map[*group]bool{}, until: m.now + reportEvery}
 		m.guarded(nil, func() { m.outlook.Forecast = m.engine.Forecast() })
 		for g := range m.waiters {
 			m.outlook.of[g] = g.submitted
@@ -152,8 +157,8 @@ func (m *mirror) expects(g *group, why core.Reason) string {
 	return translate.NoStartMark + "jobs before it have no walltime, or it needs more than running jobs will free"
 }
 
-// clock is a time as messages say it: a message that said how long until then would be
-// another all the time, and written again.
+// clock is a time as messages have it. A message with the time that is left would change all
+// the time, and be written again and again.
 func clock(t core.Time) string { return time.Unix(0, int64(t)).UTC().Format(time.RFC3339) }
 
 // wantsRoom reports whether a job waits for room on nodes.
@@ -182,11 +187,11 @@ func quotaShort(reason string) bool {
 	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String()}, reason)
 }
 
-// UnknownKey is the reason of the event of a pod whose labels or annotations, or those
-// of its PodGroup or owner, begin as Muster's do and are none.
+// UnknownKey is the reason of the event of a pod that has a label or annotation, or whose
+// PodGroup or owner has one, that begins as Muster's do and is none of them.
 const UnknownKey = "UnknownKey"
 
-// warn has people told, once a job and before it runs, of keys that mean nothing.
+// warn publishes an event about unknown keys, once for each job and before it runs.
 func (m *changes) warn(g *group) {
 	if g.warned || g.id.Kind == others {
 		return
@@ -205,8 +210,9 @@ func (m *changes) warn(g *group) {
 	}
 }
 
-// statusPeriod is how often some jobs are asked about, explained how many at
-// most each time: asking costs a millisecond or two in the largest clusters.
+// statusPeriod is the time between two rounds of questions about waiting jobs, explained the
+// number of jobs in a round at most: a question costs a millisecond or two in the largest
+// clusters.
 const (
 	statusPeriod = 250 * time.Millisecond
 	explained    = 20
