@@ -1,12 +1,11 @@
 package kube
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -68,178 +67,43 @@ func (m *changes) sendOff(g *group, list []evictAct) {
 	m.acts.evict = append(m.acts.evict, list...)
 }
 
-// Lost is when a node that is not ready is given up, and how fast, as Kubernetes'
-// node lifecycle controller does it. The zero value never gives one up.
-type Lost struct {
-	// After is how long this instance must have seen the node not ready without a
-	// break; 0 for ever. What the API says of the time before does not count: the
-	// clock that wrote it may be wrong, and an instance that has just started
-	// cannot know what it missed.
-	After time.Duration
-	// Rate is how many nodes of a zone may be emptied in a second; Secondary in
-	// place of it while at least the share Unhealthy of the zone's nodes, and more
-	// than two, are not ready, and then none in zones of at most Large nodes.
-	Rate, Secondary, Unhealthy float64
-	Large                      int
-}
-
-// Check says what of it cannot be, by the name of the flag.
-func (l *Lost) Check() error {
-	switch {
-	case !(l.Rate >= 0):
-		return fmt.Errorf("node-eviction-rate: expected a number of nodes per second of at least 0; found %v", l.Rate)
-	case !(l.Secondary >= 0):
-		return fmt.Errorf("secondary-node-eviction-rate: expected a number of nodes per second of at least 0; found %v", l.Secondary)
-	case !(l.Unhealthy > 0 && l.Unhealthy <= 1):
-		return fmt.Errorf("unhealthy-zone-threshold: expected a share above 0 and at most 1; found %v", l.Unhealthy)
-	case l.Large < 0:
-		return fmt.Errorf("large-cluster-size-threshold: expected a number of nodes of at least 0; found %d", l.Large)
-	}
-	return nil
-}
+// Lost is when a node that is not ready is given up, and how fast.
+type Lost = lost.Config
 
 // DefaultLost has the defaults of kube-controller-manager.
-func DefaultLost() Lost {
-	return Lost{After: 5 * time.Minute, Rate: 0.1, Secondary: 0.01, Unhealthy: 0.55, Large: 50}
-}
+func DefaultLost() Lost { return lost.Default() }
 
-// zone is the nodes that are likely to be lost together: those with the same
-// region and zone by their labels.
-type zone struct {
-	nodes, down int
-	// emptied is when a node of it was emptied last, if any was.
-	emptied core.Time
-	any     bool
-}
-
-// pause is how long after one node of the zone the next may be emptied; never
-// says that none may.
-func (l *Lost) pause(z *zone) (pause core.Time, never bool) {
-	rate := l.Rate
-	if z.down > 2 && z.down < z.nodes && float64(z.down) >= l.Unhealthy*float64(z.nodes) {
-		rate = l.Secondary
-		if z.nodes <= l.Large {
-			rate = 0
-		}
-	}
-	if rate <= 0 {
-		return 0, true
-	}
-	return core.Time(float64(core.Second) / rate), false
-}
-
-// watchOver takes in whether a node is ready, and where it is.
-func (m *changes) watchOver(n *node) {
-	if n.zone != nil {
-		n.zone.nodes--
-		if n.down {
-			n.zone.down--
-		}
-		if n.zone.nodes == 0 {
-			delete(m.zones, n.zoned)
-		}
-		n.zone = nil
-	}
-	down := !n.gone && !n.object.unready.IsZero()
-	switch {
-	case !down:
-		n.lost = false
-		delete(m.unready, n.object.Name)
-	case !n.down:
-		n.since = m.now
-	}
-	if n.down = down; down {
-		m.unready[n.object.Name] = n
-	}
-	if n.gone || n.object.apart {
-		return
-	}
-	z := m.zones[n.object.zone]
-	if z == nil {
-		z = &zone{}
-		m.zones[n.object.zone] = z
-	}
-	n.zone, n.zoned = z, n.object.zone
-	z.nodes++
-	if down {
-		z.down++
-	}
-}
-
-// dark reports whether no node at all is ready. Then it is not the nodes that are
-// lost but the way to them, and what runs there goes on.
-func (m *changes) dark() bool {
-	nodes, down := 0, 0
-	for _, z := range m.zones {
-		nodes, down = nodes+z.nodes, down+z.down
-	}
-	return down > 0 && down == nodes
-}
-
-// isLost reports whether a node is given up. A pod on it that is being deleted is
-// as good as gone to its job: no kubelet is there to end it.
-func (t *tables) isLost(name string) bool {
-	n := t.nodes[name]
-	return n != nil && n.lost
-}
-
-// sweepLost makes the pods leave that are on nodes which have been lost since:
+// sweepLost makes the pods leave that are on lost nodes:
 //
-//  1. While no node is ready, none is lost. When one is again, the others have as
-//     long to come back as if they had failed then.
-//  2. Of nodes that are lost, the pods that are being deleted are given up at once:
-//     somebody else has decided on them.
-//  3. The others are evicted node by node, the longest lost first, as fast as the
-//     state of the zone allows. An empty node costs nothing.
+//  1. Of nodes that are lost from now on, the pods that are being deleted are given up at
+//     once: someone else has decided on them, and no kubelet is there to end them.
+//  2. The others are evicted node by node, as fast as the state of the zone allows. An
+//     empty node costs nothing.
 func (m *driver) sweepLost() {
-	if m.lost.After <= 0 {
-		return
+	look := m.lost.Look(m.now)
+	m.acts.wake = min(m.acts.wake, look.Wake)
+	switch {
+	case look.Changed && look.Outage:
+		m.log.Warn("no node is ready: pods of lost nodes are not evicted")
+	case look.Changed:
+		m.log.Warn("nodes are ready again: the time until other nodes are lost starts again", "after", m.lost.Config.After)
 	}
-	if dark := m.dark(); dark != m.outage {
-		m.outage = dark
-		if dark {
-			m.log.Warn("no node is ready: pods of lost nodes are not evicted")
-		} else {
-			m.log.Warn("nodes are ready again: the time until other nodes are lost starts again", "after", m.lost.After)
-		}
-		for _, n := range m.nodes {
-			n.since, n.lost = m.now, false
+	for _, name := range look.New {
+		for _, p := range inOrder(m.nodes[name].pods, func(p *pod) bool { return p.object.deleting && !p.inFlight }) {
+			m.strand(p)
 		}
 	}
-	if m.outage {
-		return
-	}
-	var due []*node
-	for _, n := range m.unready {
-		if at := n.since + core.Time(m.lost.After); m.now < at {
-			m.acts.wake = min(m.acts.wake, at)
-			continue
-		}
-		due = append(due, n)
-	}
-	slices.SortFunc(due, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.object.Name, b.object.Name))
-	})
-	for _, n := range due {
-		if !n.lost {
-			n.lost = true
-			for _, p := range inOrder(n.pods, func(p *pod) bool { return p.object.deleting && !p.inFlight }) {
-				m.strand(p)
-			}
-		}
+	for _, name := range look.Due {
+		n := m.nodes[name]
 		leaving := inOrder(n.pods, m.leavesLost)
-		if z := m.zones[n.object.zone]; len(leaving) > 0 && z != nil {
-			pause, never := m.lost.pause(z)
-			if never {
-				continue // until other nodes of the zone are ready
-			}
-			if next := z.emptied + pause; z.any && m.now < next {
-				m.acts.wake = min(m.acts.wake, next)
+		if len(leaving) > 0 {
+			ok, at := m.lost.Turn(name, m.now)
+			if !ok {
+				m.acts.wake = min(m.acts.wake, at)
 				continue
 			}
-			z.emptied, z.any = m.now, true
 		}
-		delete(m.unready, n.object.Name)
+		m.lost.Emptied(name)
 		m.sweep(n, leaving)
 	}
 }

@@ -233,7 +233,7 @@ func TestDisruptionMode(t *testing.T) {
 // that are being deleted are as good as gone, for nobody is there to end them.
 func TestLostNode(t *testing.T) {
 	y, gang := running(t, "")
-	y.lost = DefaultLost()
+	y.lost.Config = DefaultLost()
 	solo := newTestPod("solo", 0)
 	y.see(solo)
 	y.run()
@@ -245,7 +245,7 @@ func TestLostNode(t *testing.T) {
 	y.node("b", 8)
 	y.now += core.Second
 	a := y.decide(y.now)
-	if len(a.evict) > 0 || a.wake != since+core.Time(y.lost.After) {
+	if len(a.evict) > 0 || a.wake != since+core.Time(y.lost.Config.After) {
 		t.Fatalf("%v leave, wakes after %v", evicted(a.evict), (a.wake - since).Seconds())
 	}
 	y.done()
@@ -253,7 +253,7 @@ func TestLostNode(t *testing.T) {
 	gang[0].DeletionTimestamp = new(metav1.NewTime(startOfTime)) // somebody else was faster
 	gang[0].Spec.NodeName = "a"
 	y.see(gang[0])
-	y.now = since + core.Time(y.lost.After)
+	y.now = since + core.Time(y.lost.Config.After)
 	_, evict := y.pass()
 	if got := evicted(evict); !slices.Equal(got, []string{"g-1", "solo"}) {
 		t.Fatalf("%v leave", got)
@@ -329,7 +329,7 @@ func (y *toy) occupied(n int, zones ...string) []*v1.Node {
 // When one is ready again, the others have time to come back.
 func TestNoNodeIsReady(t *testing.T) {
 	y := newToy(t)
-	y.lost = DefaultLost()
+	y.lost.Config = DefaultLost()
 	nodes := y.occupied(4)
 	for _, n := range nodes {
 		y.down(n, y.now)
@@ -341,7 +341,7 @@ func TestNoNodeIsReady(t *testing.T) {
 
 	// An instance that starts meanwhile finds them so, since long ago.
 	z := newToy(t)
-	z.lost, z.now = DefaultLost(), y.now
+	z.lost.Config, z.now = DefaultLost(), y.now
 	for _, n := range nodes {
 		z.down(n, core.Time(startOfTime.UnixNano()))
 		p := newTestPod(n.Name, 8)
@@ -380,7 +380,7 @@ func TestRateOfLostNodes(t *testing.T) {
 		{"some nodes of each zone", []string{"a", "b"}, 12, []int{0, 1, 2, 3}, 0, 10 * core.Second},
 	} {
 		y := newToy(t)
-		y.lost = DefaultLost()
+		y.lost.Config = DefaultLost()
 		nodes := y.occupied(c.nodes, c.zones...)
 		for _, i := range c.lost {
 			y.down(nodes[i], y.now)
@@ -420,7 +420,7 @@ func seq(from, to, step int) (out []int) {
 func TestLostNodeByAnotherClock(t *testing.T) {
 	for _, jump := range []core.Time{-3600 * core.Second, 3600 * core.Second} {
 		y := newToy(t)
-		y.lost = DefaultLost()
+		y.lost.Config = DefaultLost()
 		nodes := y.occupied(3)
 		y.down(nodes[0], y.now+jump)
 		y.leaves("it has just failed")
@@ -435,7 +435,7 @@ func TestLostNodeByAnotherClock(t *testing.T) {
 // bear it. What merely must not make room for others is evicted.
 func TestWhoStaysOnALostNode(t *testing.T) {
 	y := newToy(t)
-	y.lost = DefaultLost()
+	y.lost.Config = DefaultLost()
 	n := y.node("a", 8)
 	y.node("b", 8)
 	y.node("c", 8)
@@ -475,7 +475,7 @@ func TestPodsOfARepairedNode(t *testing.T) {
 	for _, share := range []string{"", "0.5"} {
 		for _, how := range []string{"back", "made again", "made again after the next start"} {
 			y := newToy(t)
-			y.lost = DefaultLost()
+			y.lost.Config = DefaultLost()
 			n := y.node("a", 2)
 			y.start()
 			old, next := newTestPod("old", 2), newTestPod("new", 2)

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
@@ -65,10 +66,6 @@ type changes struct {
 	outdated bool
 	waiters  map[*group]bool // of which pods wait, and some that wait no more
 
-	lost     Lost
-	zones    map[string]*zone   // by name
-	outage   bool               // no node was ready at the last look
-	unready  map[string]*node   // not ready, and not emptied yet
 	draining map[string]*node   // to be emptied
 	moving   map[types.UID]*pod // out of their owners' hands
 	// uncounted are the pods that were to be evicted, and have not been.
@@ -99,6 +96,7 @@ type tables struct {
 	peers   *peers.Index
 	storage *storage.Index
 	devices *devices.Index
+	lost    *lost.Index // the nodes that are not ready
 }
 
 // acts is what is to be written to the API since the last pass, in order.
@@ -164,17 +162,11 @@ type node struct {
 	known  bool // the engine knows it
 	// others is what pods of other schedulers take, which the engine does not know pod by
 	// pod.
-	others translate.Amounts
-	count  int // such pods
-	pods   map[types.UID]*pod
-	sick   uint64 // devices that are unhealthy to the engine
-	// down says that it is not ready, since when this instance has seen it so, and
-	// lost that it has been so for too long.
-	down, lost bool
-	since      core.Time
-	zone       *zone // in which it is counted, zoned its name; nil when it is not
-	zoned      string
-	counted    stats.Node
+	others  translate.Amounts
+	count   int // such pods
+	pods    map[types.UID]*pod
+	sick    uint64 // devices that are unhealthy to the engine
+	counted stats.Node
 	// shard is the shard it is in, once that is known (sharded). opens is the earliest time
 	// at which it takes pods. closed says that it takes none, whatever its shard.
 	shard           int
@@ -185,7 +177,7 @@ type node struct {
 func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
 	m := &mirror{driver: driver{newEngine: newEngine, changes: changes{
 		tables: newTables(policy, levels), log: log, dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, acts: acts{wake: core.Never},
-		zones: map[string]*zone{}, unready: map[string]*node{}, draining: map[string]*node{}, moving: map[types.UID]*pod{},
+		draining: map[string]*node{}, moving: map[types.UID]*pod{},
 		uncounted: map[types.UID]act.Pod{}, arrived: map[string]*node{},
 	}}}
 	m.census = newCensus(&m.tables)
@@ -197,7 +189,7 @@ func newTables(policy core.Policy, levels []translate.Level) tables {
 		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, groups: map[translate.Group]*group{}, jobs: map[string]*group{},
 		podGroups: map[types.NamespacedName]*podGroupObject{}, namespaces: map[string]map[string]string{}, priorities: settings.Classes{},
 		queues: newQueues(), policies: settings.NewPolicies(policy), topologies: settings.NewTopologies(levels), shards: oneShard(),
-		peers: peers.New(), storage: storage.New(), devices: devices.New(),
+		peers: peers.New(), storage: storage.New(), devices: devices.New(), lost: lost.New(),
 	}
 }
 

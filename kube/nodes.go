@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -36,7 +37,7 @@ func (m *changes) nodeSeen(o *nodeObject) {
 	if o.drain != nil {
 		m.draining[o.Name] = n
 	}
-	m.watchOver(n)
+	m.lost.Observe(m.now, lost.Node{Name: o.Name, Zone: o.zone, Apart: o.apart, Ready: o.unready.IsZero()})
 	m.dirtyNodes[o.Name] = n
 }
 
@@ -47,7 +48,7 @@ func (m *changes) nodeGone(name string) {
 		n.gone = true
 		m.devices.ForgetNode(name)
 		m.topologies.ForgetNode(name)
-		m.watchOver(n)
+		m.lost.Forget(name)
 		delete(m.draining, name)
 		m.dirtyNodes[name] = n
 	}

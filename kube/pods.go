@@ -111,7 +111,7 @@ func (m *mirror) podSeen(o *podObject) {
 		return
 	}
 	o = o.after(p)
-	strands := !p.stranded && o.deleting && !o.over() && !p.inFlight && m.isLost(o.node)
+	strands := !p.stranded && o.deleting && !o.over() && !p.inFlight && m.lost.Lost(o.node)
 	switch {
 	case strands:
 		m.strand(p)

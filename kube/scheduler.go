@@ -11,6 +11,7 @@
 //	submit.go admitted.go                   what the engine is told of a job, and what of that counts until it ends
 //	driver.go                               a pass: the engine is told, decides, and its decisions are taken in
 //	drain.go loss.go overcommit.go          who leaves nodes that are drained or lost, and GPUs that were given twice
+//	  lost/                                 which nodes are given up, and how fast
 //	suspend.go                              pods and groups that are to leave, as acts
 //	act/                                    acts are written to the API; outcomes.go takes in what became of them
 //	reports.go statuses.go                  what is reported: why jobs wait, the statuses of our own objects
@@ -195,7 +196,7 @@ func New(c Config) (*Scheduler, error) {
 		s.metrics.registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
 	}
 	s.mirror.policies.Name, s.mirror.topologies.Name = c.PolicyName, c.Topology
-	s.mirror.lost = c.Lost
+	s.mirror.lost.Config = c.Lost
 	if c.Builtins != nil {
 		s.mirror.policies.Builtins = c.Builtins
 	}

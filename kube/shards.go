@@ -187,11 +187,7 @@ func (m *mirror) giveUp(shard int, over func()) {
 
 func (m *changes) reshard() {
 	m.outdated = true
-	for name, n := range m.nodes {
-		if n.down {
-			m.unready[name] = n // its pods may be ours to evict now
-		}
-	}
+	m.lost.Again() // pods on nodes that are lost may be ours to evict now
 }
 
 // handOver reports the shards that were given up where nothing is under way any more.

@@ -555,7 +555,7 @@ func TestShardGivenUpWhileVolumesAreMade(t *testing.T) {
 // A node that was lost while nobody decided on its pods is emptied by the next.
 func TestShardWithALostNode(t *testing.T) {
 	r, a, b := three(t)
-	b.lost = DefaultLost()
+	b.lost.Config = DefaultLost()
 	r.pod("p", models("H800"))
 	r.bound("i1:p>h")
 	r.kill(a, func(bindAct) bool { return true })
