@@ -10,7 +10,6 @@ import (
 // tally counts, by domain of one level, how many pods of each task fit. It is
 // scratch memory.
 type tally struct {
-	level   int
 	seen    []int32 // domains, in order of first sight
 	known   []bool  // by domain
 	now     []int   // pods of the current task, by domain
@@ -19,9 +18,9 @@ type tally struct {
 	lacking []bool  // some task does not fit
 }
 
-// reset prepares the tally for a level with so many domains.
-func (y *tally) reset(level, domains int) {
-	y.level, y.seen = level, y.seen[:0]
+// reset prepares the tally for a level with a number of domains.
+func (y *tally) reset(domains int) {
+	y.seen = y.seen[:0]
 	y.known = resize(y.known, domains)
 	y.now = resize(y.now, domains)
 	y.first = resize(y.first, domains)
@@ -36,6 +35,7 @@ func resize[T any](s []T, n int) []T {
 	return s
 }
 
+// add counts pods of a task that fit in a domain, and GPUs that are free there.
 func (y *tally) add(task int, domain int32, fit, free int) {
 	if !y.known[domain] {
 		y.known[domain] = true
@@ -47,7 +47,7 @@ func (y *tally) add(task int, domain int32, fit, free int) {
 	}
 }
 
-// close ends the counting of a task of which need pods must fit.
+// close ends the counting of a task: a domain where fewer than need pods fit is lacking.
 func (y *tally) close(task, need int) {
 	for _, d := range y.seen {
 		if y.now[d] < need {
@@ -70,14 +70,15 @@ func (y *tally) fitting(yield func(candidate) bool) {
 }
 
 // tightest returns the domain of a level that holds the gang, by free GPUs
-// alone, with the least room to spare. Not for NodeLevelNum.
+// alone, with the least room to spare. If it returns false, no domain holds the gang; what
+// it returns may lack CPU, memory or other things. Not for NodeLevelNum.
 // O(tasks x domains x GPUs per node).
 func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
 	if level == anyLevel {
 		return candidate{domain: -1}, true
 	}
 	y := &p.tally
-	y.reset(level, p.state.Domains(level))
+	y.reset(p.state.Domains(level))
 	for t := range u.Tasks {
 		for _, pool := range sp[t] {
 			for i, d := range pool.Domains(level) {
@@ -106,7 +107,8 @@ func (p *Placer) exact(u *Unit, sp space, level int) []candidate {
 	return out
 }
 
-// countExact fills the tally by counting node by node.
+// countExact fills the tally by counting node by node. Each task is counted as if the others
+// were not there: what is lacking is certain, what fits is not.
 func (p *Placer) countExact(u *Unit, sp space, level int) {
 	y := &p.tally
 	domains := 1
@@ -117,7 +119,7 @@ func (p *Placer) countExact(u *Unit, sp space, level int) {
 	default:
 		domains = p.state.Domains(level)
 	}
-	y.reset(level, domains)
+	y.reset(domains)
 	for t := range u.Tasks {
 		for _, pool := range sp[t] {
 			for leaf := range pool.Leaves() {
@@ -142,8 +144,9 @@ func (p *Placer) domainOf(id cluster.NodeID, level int) int32 {
 	return p.state.Domain(id, level)
 }
 
-// takes returns how many pods of a task a node can hold, all told; when is as for
-// near. Anti-affinity between those pods is not counted.
+// takes returns how many pods of a task a node can hold by resources, labels and affinity,
+// 0 for a negative id; when is as for satisfies. Anti-affinity between those pods is not
+// counted.
 func (p *Placer) takes(u *Unit, t *Task, id cluster.NodeID, when moment) int {
 	if id < 0 {
 		return 0

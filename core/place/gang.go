@@ -12,29 +12,34 @@ const anyLevel = -1
 // Gang places every pod of the unit or none (Kant §3.3.2) and reports which.
 // The result is valid until the next call.
 //
-// It takes the narrowest topology domain that holds the gang (§3.3.5) and of
-// several the one with the least room, first by counting free GPUs alone. Only
-// when the nodes so chosen lack something that is not counted (CPU, memory,
-// labels) it counts again node by node; and only when that fails too, for a gang of
-// several tasks or with affinities, it searches.
+// It takes the narrowest topology domain that holds the gang (§3.3.5) and, of several such
+// domains, the one with the least room. Each step is tried only where the cheaper ones
+// before it failed.
 func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 	p.reset()
 	p.exhausted = false
+	// 1. One pod alone goes where a single pod of the job would go.
 	if len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0 {
-		return p.out, p.pod(u, 0, u.Tasks[0].Pods[0], nil)
+		ok := p.pod(u, 0, u.Tasks[0].Pods[0], nil)
+		return p.out, ok
 	}
 	for _, sp := range u.spaces() {
+		// 2. A gang that is impossible by count is refused before any node is looked at.
 		if !p.enough(u, sp) {
 			continue
 		}
+		// 3. One node for all pods.
 		if p.inOneNode(u, sp) {
 			return p.out, true
 		}
+		// 4. One domain, the narrowest level first.
 		for _, level := range p.levels(u) {
 			if p.inLevel(u, sp, level) {
 				return p.out, true
 			}
 		}
+		// 5. Steps 3 and 4 place one task after the other and never move a pod again. Of two
+		// pods, the one that may be anywhere then takes the only node that the other accepts.
 		if u.searched() && p.search(u, sp) {
 			return p.out, true
 		}
@@ -45,6 +50,9 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 // inLevel tries to place the gang within one domain of a level.
 func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
 	mark := p.state.Mark()
+	// 1. By free GPUs alone, which are counted for each domain. Most gangs ask for little CPU
+	// and memory beside their GPUs, and this costs nothing by the number of nodes. If no domain has
+	// the GPUs, none will do.
 	if !u.needsExact() && level != cluster.NodeLevelNum {
 		c, ok := p.tightest(u, sp, level)
 		if !ok {
@@ -55,6 +63,8 @@ func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
 		}
 		p.takeBack(mark)
 	}
+	// 2. By all that a pod needs, counted node by node: the tightest domain by GPUs may lack
+	// CPU, memory or matching labels that the next one has.
 	for _, c := range p.exact(u, sp, level) {
 		if p.inDomain(u, sp, level, c.domain) && p.together(u) {
 			return true
@@ -64,8 +74,8 @@ func (p *Placer) inLevel(u *Unit, sp space, level int) bool {
 	return false
 }
 
-// together reports whether what was placed is within one domain of the required
-// level: a preferred HBD may reach over several.
+// together reports whether what was placed is within one domain of the required level. A
+// gang that prefers an HBD may require a leaf group, and the HBD reach over several.
 func (p *Placer) together(u *Unit) bool {
 	if u.Required < 0 {
 		return true
@@ -79,6 +89,7 @@ func (p *Placer) together(u *Unit) bool {
 	return true
 }
 
+// takeBack takes back what was placed of the unit since the mark, which is all of it.
 func (p *Placer) takeBack(mark int) {
 	p.state.Rollback(mark)
 	p.reset()
@@ -89,15 +100,22 @@ func (p *Placer) reset() {
 	p.out, p.last, p.usage = p.out[:0], -1, p.usage[:0]
 }
 
-// needsExact reports whether counting free GPUs says too little from the start.
+// needsExact reports whether the number of free GPUs in a domain says too little about
+// whether the gang fits there: some nodes are ruled out, or pods take parts of GPUs or none.
 func (u *Unit) needsExact() bool {
-	return u.Joins || len(u.Left) > 0 || slices.ContainsFunc(u.Tasks, func(t Task) bool { return t.bound() || t.suits != nil || t.GPUs == 0 })
+	return u.Joins || len(u.Left) > 0 || slices.ContainsFunc(u.Tasks, func(t Task) bool {
+		wholeGPUs := t.GPUs > 0
+		return t.bound() || t.suits != nil || !wholeGPUs
+	})
 }
 
-// inOneNode places a gang that fits on one node there: the one it fits most
-// tightly (E-Binpack at node level, §3.3.3).
+// inOneNode places a gang on one node if it can, on the one that it fits most tightly
+// (E-Binpack at node level, §3.3.3).
 func (p *Placer) inOneNode(u *Unit, sp space) bool {
-	if len(u.Tasks) > 1 || u.needsExact() || u.Required >= 0 && u.Required != cluster.NodeLevelNum || !u.packs() {
+	// A required level is left to inLevel: the index does not know which of the nodes are in
+	// a domain of that level.
+	needsDomain := u.Required >= 0 && u.Required != cluster.NodeLevelNum
+	if len(u.Tasks) > 1 || u.needsExact() || needsDomain || !u.packs() {
 		return false
 	}
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
@@ -117,21 +135,27 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 func (u *Unit) packs() bool { return u.general() == EBinpack }
 
 // levels returns the levels of which one domain should hold the gang, the best
-// first. Strategies that pack try every level from the leaf group up; the
-// others only what the job asks for.
+// first. Strategies that pack try every level from the leaf group up, the
+// others only what the job asks for. Levels are numbered from 0, the widest, to the leaf
+// group; the HBD and the node come after it.
 func (p *Placer) levels(u *Unit) []int {
 	leaf := len(p.state.Levels()) - 1
 	hbd := leaf + 1
+	// 1. An HBD or a node that is required: nothing narrower is better.
 	if u.Required >= hbd {
 		return []int{u.Required}
 	}
 	var out []int
-	if u.spreads() { // narrow domains are not for it
+	// 2. A gang that is spread over domains would not fit in one of them, or would be spread
+	// over the fewest: it gets the widest domain allowed.
+	if u.spreads() {
 		if u.Preferred >= 0 && u.Preferred != u.Required {
 			out = append(out, u.Preferred)
 		}
 		return append(out, u.Required) // anyLevel when there is none
 	}
+	// 3. From the narrowest level that is wanted up to the widest that is allowed. A
+	// preferred HBD comes before all of them.
 	first := leaf
 	switch {
 	case u.Preferred >= hbd:

@@ -7,12 +7,12 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// inDomain places the gang in one domain. What it placed before it failed is left to
-// be taken back.
+// inDomain places the gang in one domain. If it fails, the caller takes back what it placed.
 func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 	for i, t := range u.order() {
 		var ok bool
 		switch {
+		// Packing fills a node before it takes the next, which is the opposite of spread.
 		case u.packs() && u.Tasks[t].GPUs > 0 && !u.Tasks[t].spreads():
 			ok = p.pack(u, t, sp[t], level, domain)
 		case u.Strategy == Consolidate && i > 0:
@@ -27,13 +27,14 @@ func (p *Placer) inDomain(u *Unit, sp space, level int, domain int32) bool {
 	return true
 }
 
-// order returns the tasks in the order in which they are placed: those that must be
-// spread first, then the largest, but what others keep to, or from, before them.
+// order returns the tasks in the order in which they are placed.
 func (u *Unit) order() []int {
 	order := make([]int, len(u.Tasks))
 	for t := range order {
 		order[t] = t
 	}
+	// 1. Tasks that must be spread, then the largest: five pods of one GPU to be even over two
+	// leaf groups do not fit once a pod of three GPUs has taken three of four in the smaller one.
 	slices.SortStableFunc(order, func(a, b int) int {
 		if s := u.Tasks[a].spreads(); s != u.Tasks[b].spreads() {
 			if s {
@@ -46,7 +47,9 @@ func (u *Unit) order() []int {
 	if !u.hasMates() {
 		return order
 	}
-	left := make([]bool, len(order))
+	// 2. Before each task those that its terms are about: workers near their leader cannot be
+	// placed before it, though it is smaller.
+	left := make([]bool, len(order)) // tasks that have no place in the order yet
 	for t := range left {
 		left[t] = true
 	}
@@ -59,13 +62,15 @@ func (u *Unit) order() []int {
 	return order
 }
 
-// next returns the place of the task to be placed next among those that are left:
-// the first that no other of them must come before, if possible; else that none must
-// come before which it is to be near, as otherwise it could not be placed.
+// next returns the index in order of the task to place next: the first that has no term
+// about a task that is left. Where tasks have terms about each other there is none; then the
+// first whose affinities are about none that is left, as it could not be placed before
+// those, while an anti-affinity may be satisfied from either side.
 func (u *Unit) next(order []int, left []bool) int {
-	waits := func(t int, near bool) bool {
+	waits := func(t int, affinity bool) bool {
 		return slices.ContainsFunc(u.Tasks[t].Terms, func(o Term) bool {
-			return near == (!o.Anti && o.MaxSkew == 0) && slices.ContainsFunc(o.Mates, func(m int) bool { return left[m] })
+			isAffinity := !o.Anti && o.MaxSkew == 0
+			return affinity == isAffinity && slices.ContainsFunc(o.Mates, func(m int) bool { return left[m] })
 		})
 	}
 	i := slices.IndexFunc(order, func(t int) bool { return !waits(t, true) && !waits(t, false) })
@@ -75,13 +80,13 @@ func (u *Unit) next(order []int, left []bool) int {
 	return max(i, 0)
 }
 
-// oneByOne places the pods of a task each by itself.
+// oneByOne places each pod of a task in a domain as a single pod is placed, by a strategy.
 func (p *Placer) oneByOne(u *Unit, t int, pools []*cluster.Pool, level int, domain int32, by Strategy) bool {
 	sh := u.Tasks[t].Shape
 	st := stage{strategy: by}
 	within := p.within(level, domain)
 	for _, pod := range u.Tasks[t].Pods {
-		st.pools = st.pools[:0]
+		st.pools = st.pools[:0] // each pod that was placed leaves less quota for its model
 		for _, pool := range pools {
 			if p.quotaLeft(u, sh, pool.Model) > 0 {
 				st.pools = append(st.pools, pool)
@@ -116,20 +121,24 @@ type entry struct {
 // pack places the pods of a task in as few leaf groups and nodes as it can.
 func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain int32) bool {
 	sh := u.Tasks[t].Shape
+	// 1. The leaf groups of the domain that can take pods. An HBD or a node is not made up of
+	// whole leaf groups: in those, only the nodes that are in the domain count.
 	var within func(cluster.NodeID) bool
 	if level > len(p.state.Levels())-1 {
-		within = p.within(level, domain) // not made up of whole leaf groups
+		within = p.within(level, domain)
 	}
 	accept := p.filter(u, &u.Tasks[t], within)
 	p.entries = p.entries[:0]
 	for _, pool := range pools {
 		p.addEntries(u, &u.Tasks[t], pool, level, domain, accept != nil, within)
 	}
-	// The roomiest leaf group first, but as soon as one holds all the rest, the
-	// tightest that does: the fewest groups, and open ones stay open.
 	slices.SortFunc(p.entries, entry.roomier)
+
 	pods, entries := u.Tasks[t].Pods, p.entries
 	for len(entries) > 0 && len(pods) > 0 {
+		// 2. The roomiest group, for the fewest groups. But once one group holds all pods that
+		// are left, the tightest that does: of groups with room for 4, 3 and 2, five pods take
+		// the first and, for the last of them, the third, so that the second stays whole.
 		next := 0
 		for next+1 < len(entries) && entries[next+1].slots >= len(pods) {
 			next++
@@ -137,6 +146,8 @@ func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain i
 		e := entries[next]
 		copy(entries[1:next+1], entries[:next])
 		entries = entries[1:]
+		// 3. As many pods as it takes. That may be fewer than were counted, where pods keep
+		// apart from each other or quota is short; the next group gets the others.
 		n := min(len(pods), p.quotaLeft(u, sh, e.pool.Model))
 		pods = pods[p.packLeaf(u, t, pods[:n], e, accept):]
 	}
@@ -181,12 +192,12 @@ func (p *Placer) addEntries(u *Unit, t *Task, pool *cluster.Pool, level int, dom
 	}
 }
 
-// packLeaf places pods of a task in one leaf group, as many as possible on each
-// node, on the node that so many fit most tightly (E-Binpack at node level,
-// §3.3.3), and returns how many it placed.
+// packLeaf places pods of a task in one leaf group and returns how many it placed. It puts
+// as many on one node as some node holds, and takes the node that they fit most tightly
+// (E-Binpack at node level, §3.3.3).
 func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(cluster.NodeID) bool) int {
 	sh, placed := u.Tasks[t].Shape, 0
-	most := e.pool.MaxGPUs / sh.GPUs
+	most := e.pool.MaxGPUs / sh.GPUs // what no node holds now, none will hold later: it only falls
 	for placed < len(pods) && most > 0 {
 		most = min(most, len(pods)-placed)
 		id, ok := p.roomFor(sh, most, e, accept)
@@ -196,7 +207,7 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 		}
 		for range most {
 			if accept != nil && !accept(id) {
-				break // the pods of the unit keep apart
+				break // a pod that was just placed here keeps this one off
 			}
 			p.put(u, t, pods[placed], id, 0)
 			p.charge(u, sh, id, 1)
@@ -206,7 +217,7 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 	return placed
 }
 
-// roomFor returns the node of a leaf group that holds n pods most tightly.
+// roomFor returns the node of a leaf group that holds n pods with the fewest free GPUs.
 func (p *Placer) roomFor(sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
 	need := sh.need(n)
 	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {

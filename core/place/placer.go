@@ -10,7 +10,7 @@ import (
 // journal: the caller commits it or rolls it back.
 type Placer struct {
 	state *cluster.State
-	// Mix is the requests that come; the caller tells it of them.
+	// Mix is the requests that come; the caller reports them with Observe.
 	Mix     *Mix
 	scorers [numStrategies]scorer // made when first asked for
 	shapes  map[shapeKey]*Shape   // compiled in epoch
@@ -21,11 +21,11 @@ type Placer struct {
 	out []Placed
 	// last is where the last pod of the unit went, -1 at first.
 	last cluster.NodeID
-	// usage is what the unit's gang has taken of each model so far.
+	// usage is what the pods of the unit take of each model so far.
 	usage   []modelUsage
 	tally   tally
 	entries []entry
-	// steps counts those of the current search; exhausted says that one gave up.
+	// steps counts the steps of the current search; exhausted says that a search gave up.
 	steps     int
 	exhausted bool
 }
@@ -42,31 +42,33 @@ func NewPlacer(s *cluster.State) *Placer {
 	return &Placer{state: s, Mix: NewMix(s), shapes: map[shapeKey]*Shape{}}
 }
 
-// Pods places as many pods of the unit as it can, task by task in their order,
-// each by itself: of what must be on one model, the first pod alone decides on which.
-// The result is valid until the next call.
+// Pods places as many pods of the unit as it can, task by task in their order, each by
+// itself. Where pods must all be on one model, it stops after the first of them, whose model
+// binds the others: the caller asks again. The result is valid until the next call.
 func (p *Placer) Pods(u *Unit) []Placed {
 	p.reset()
 	p.settle(u)
 	for t := range u.Tasks {
 		for _, pod := range u.Tasks[t].Pods {
 			if !p.pod(u, t, pod, nil) {
-				break
+				break // the other pods of the task are alike
 			}
 			if u.Required >= 0 && !u.Joins {
 				u.Joins, u.Home = true, p.state.Domain(p.last, u.Required)
 			}
-			if sh := u.Tasks[t].Shape; u.OneModel && !sh.Named && sh.GPU() > 0 {
-				return p.out // the next ones are to be on its model
+			bindsModel := u.OneModel && !u.Tasks[t].Named && u.Tasks[t].GPU() > 0
+			if bindsModel {
+				return p.out
 			}
 		}
 	}
 	return p.out
 }
 
-// settle chooses the domain for the pods of a unit that start one by one and must be in
-// one: where a gang of them would be. There is none where no domain holds all; the first
-// pod then goes where it fits, and the others with it.
+// settle chooses the domain for the pods of a unit that start one by one and must be in one
+// domain: where a gang of them would be. Without it, the first of three pods would go to
+// a group of one free GPU, which it fits most tightly, and the others would have to
+// wait there. If no domain holds all of them, the first pod decides where it fits.
 func (p *Placer) settle(u *Unit) {
 	pods := 0
 	for t := range u.Tasks {
@@ -75,7 +77,7 @@ func (p *Placer) settle(u *Unit) {
 	if u.Required < 0 || u.Joins || pods < 2 {
 		return
 	}
-	gang, mark := *u, p.state.Mark()
+	gang, mark := *u, p.state.Mark() // a trial, taken back below
 	gang.Whole = true
 	if placed, ok := p.Gang(&gang); ok {
 		u.Joins, u.Home = true, p.state.Domain(placed[0].Alloc.Node, u.Required)
@@ -90,9 +92,9 @@ type stage struct {
 	strategy Strategy
 }
 
-// stages returns where to look for a pod, in order: each model's general
-// pools, then the dedicated zone; for small inference pods under ESpread the
-// zone first (Kant §3.3.4).
+// stages yields where to look for a pod, in order: each model's general pools, then the
+// dedicated zone; for inference pods under ESpread the zone first (Kant §3.3.4). Strategies
+// that score nodes compare the general nodes of all models in one stage.
 func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
 		if u.Strategy.scored() && !zone {
@@ -122,8 +124,8 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	}
 }
 
-// allowed returns the general pools of all models that the shape accepts and
-// for which the queue has room.
+// poolsInQuota returns the general pools of all models that the shape accepts and of which
+// the queue's quota allows a pod.
 func (p *Placer) poolsInQuota(u *Unit, sh *Shape) []*cluster.Pool {
 	short := u.Room != nil && slices.ContainsFunc(sh.models, func(m model) bool { return p.quotaLeft(u, sh, m.name) == 0 })
 	if !short && sh.general != nil {
@@ -193,7 +195,7 @@ func (p *Placer) put(u *Unit, t int, pod int32, node cluster.NodeID, gpus uint64
 	p.last = node
 }
 
-// find returns a node for one pod of the task and, for a shared device, which.
+// find returns a node for one pod of the task and, for a part of a device, the device.
 func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	sh, accept := t.Shape, p.filter(u, t, within)
 	if st.strategy.scored() {
@@ -207,12 +209,14 @@ func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bo
 	if sh.Part > 0 {
 		return p.findPart(u, sh, st, accept)
 	}
+	// E-Binpack: next to the last pod of the unit, though another node may fit more tightly.
 	if st.strategy == EBinpack && p.last >= 0 {
 		n := p.state.Node(p.last)
 		if n.Open() && sh.holds(n) > 0 && p.inStage(st, p.last) && (accept == nil || accept(p.last)) {
 			return p.last, 0, true
 		}
 	}
+	// Spread: on a node without a pod of the job, if there is one.
 	if st.strategy == Spread && u.Spread {
 		if id, ok := p.whole(sh.GPUs, sh.need(1), st, p.apart(u, sh, accept)); ok {
 			return id, 0, true
@@ -230,6 +234,7 @@ func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool)
 	}
 	by := p.scorer(st.strategy)
 	if allowed := accept; allowed != nil {
+		// Nodes that have filled up since they were ranked are found here: see [ranking].
 		accept = func(id cluster.NodeID) bool { return p.hasRoom(id, sh) && allowed(id) }
 	}
 	id, ok := p.rank(sh, st.pools, by).top(accept)
@@ -266,7 +271,8 @@ func (p *Placer) inStage(st stage, id cluster.NodeID) bool {
 	return slices.Contains(st.pools, p.state.Pool(id))
 }
 
-// whole returns the node with so many GPUs, or none, and what is needed beside.
+// whole returns the node that the strategy prefers among those with a number of free GPUs
+// at least, and with what is needed beside GPUs.
 func (p *Placer) whole(gpus int, need cluster.Need, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
 	order, low, high, step := st.walk(gpus)
 	for f := low; f != high; f += step {
@@ -289,8 +295,8 @@ func (p *Placer) whole(gpus int, need cluster.Need, st stage, accept func(cluste
 	return 0, false
 }
 
-// walk returns the order of leaf groups, and the free counts to try from the
-// first to before the last, for pods of so many GPUs.
+// walk returns the order of leaf groups to prefer, and the numbers of free GPUs to try for a
+// pod of a number of GPUs: from first, by step, until last, which is not tried.
 func (st stage) walk(gpus int) (order cluster.LeafOrder, first, last, step int) {
 	most := 0
 	for _, pool := range st.pools {
@@ -348,11 +354,12 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 	return second()
 }
 
-// filter returns what else a node must satisfy beside free GPUs, or nil when
-// the index alone decides.
+// filter returns what a node must satisfy beyond free GPUs, or nil if the index of the pool
+// alone decides, which is much faster.
 func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
 	sh := t.Shape
-	if within == nil && sh.suits == nil && !t.bound() && len(u.Left) == 0 && !u.Joins && (u.Required < 0 || u.Whole) {
+	anyDomain := within == nil && !u.Joins && (u.Required < 0 || u.Whole)
+	if anyDomain && sh.suits == nil && !t.bound() && len(u.Left) == 0 {
 		return nil
 	}
 	return func(id cluster.NodeID) bool {

@@ -12,27 +12,20 @@ type space [][]*cluster.Pool
 // everyModel stands for all the models that a task accepts.
 const everyModel = "*"
 
-// spaces returns the sets of pools to try, in order, each first without the dedicated
-// zone and then with it. Pods that name no model and need GPUs are on one model all,
-// the base of the space, in every one of them.
-//
-//  1. Each model by itself: tasks that accept it keep to it, the others use all that
-//     they name: a gang may be a mix of tasks for different models. Nodes without GPUs
-//     count as a model for pods that need none.
-//  2. Pods that need no GPU and name no model on any node.
-//  3. Tasks that name several models on all of them together (cross-pool joint
-//     admission, §3.2.1).
+// spaces returns the sets of pools to try for the unit, in order, each first without the
+// dedicated zone and then with it. In every one of them, pods that name no model and need
+// GPUs are all on one model, the base of the space.
 func (u *Unit) spaces() []space {
-	var names []string
-	zone, several, anywhere, bound := false, false, false, false
+	var names []string // of the models that tasks accept, "" for nodes without GPUs
+	var zone, mixed, anywhere, oneModel bool
 	for t := range u.Tasks {
 		task := &u.Tasks[t]
 		if len(task.Pods) == 0 {
-			continue // of an elastic role none starts with the gang
+			continue // no pod of this elastic role starts with the gang: it may lack a model
 		}
-		several = several || task.Mixed
+		mixed = mixed || task.Mixed
 		anywhere = anywhere || !task.Named && task.GPU() == 0
-		bound = bound || !task.Named && task.GPU() > 0
+		oneModel = oneModel || !task.Named && task.GPU() > 0
 		for _, m := range task.models {
 			zone = zone || len(m.zone) > 0
 			if !slices.Contains(names, m.name) {
@@ -53,13 +46,16 @@ func (u *Unit) spaces() []space {
 			}
 		}
 	}
-	withBases := func(others string, mix bool) {
+	addForEachBase := func(others string, mix bool) {
 		for _, base := range names {
 			if base != "" {
 				add(base, others, mix)
 			}
 		}
 	}
+
+	// 1. Each model by itself. Nodes without GPUs are a model for pods that need none: the
+	// router of a gang goes there, and its workers to one GPU model.
 	for _, name := range names {
 		switch {
 		case name != "":
@@ -67,19 +63,25 @@ func (u *Unit) spaces() []space {
 		case len(names) == 1:
 			add("", "", false)
 		default:
-			withBases("", false)
+			addForEachBase("", false)
 		}
 	}
+
+	// 2. Pods that need no GPU and name no model on any node: two such pods of one core fit
+	// on a node without GPUs and one with GPUs that have a core each, and on neither alone.
 	if len(names) > 1 && anywhere {
-		if bound || several {
-			withBases(everyModel, false)
+		if oneModel || mixed {
+			addForEachBase(everyModel, false)
 		} else {
 			add("", everyModel, false)
 		}
 	}
-	if len(names) > 1 && several {
-		if bound {
-			withBases(everyModel, true)
+
+	// 3. Tasks that name several models on all of them together (cross-pool joint admission,
+	// §3.2.1). Last, as pods of one task work best on GPUs of one kind.
+	if len(names) > 1 && mixed {
+		if oneModel {
+			addForEachBase(everyModel, true)
 		} else {
 			add("", everyModel, true)
 		}
@@ -89,10 +91,9 @@ func (u *Unit) spaces() []space {
 
 func (sp space) equal(o space) bool { return slices.EqualFunc(sp, o, slices.Equal) }
 
-// space returns the pools of each task: of those that name no model the base's, or,
-// where they need no GPU, those of others, which may be every model; of those that
-// name some, the base's if they accept it and do not mix. False when a task with pods is
-// left without pools.
+// space returns the pools of each task, and false if a task with pods has none. Tasks keep
+// to the model base as far as they accept it, tasks without GPUs that name no model to
+// others, which may be everyModel. With mix, tasks that name several models use them all.
 func (u *Unit) space(base, others string, mix, zone bool) (space, bool) {
 	sp := make(space, len(u.Tasks))
 	for t := range u.Tasks {
@@ -101,12 +102,21 @@ func (u *Unit) space(base, others string, mix, zone bool) (space, bool) {
 			continue
 		}
 		only := base
-		if !task.Named && task.GPU() == 0 {
-			only = others
-		}
-		accepts := slices.ContainsFunc(task.models, func(m model) bool { return m.name == only })
-		if mix && task.Mixed || !accepts && (task.Named || task.GPU() == 0) {
+		switch {
+		case !task.Named && task.GPU() > 0:
+			// Base or nothing: without this, a role that names two models would let the
+			// workers beside it be on both.
+		case mix && task.Mixed:
 			only = everyModel
+		default:
+			if !task.Named {
+				only = others
+			}
+			// A gang may be a mix of tasks for different models: what does not accept base
+			// uses all that it names.
+			if !slices.ContainsFunc(task.models, func(m model) bool { return m.name == only }) {
+				only = everyModel
+			}
 		}
 		for _, m := range task.models {
 			if only != everyModel && m.name != only {

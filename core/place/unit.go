@@ -6,7 +6,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Unit is what is placed together: a gang, or a job whose pods are placed one
+// Unit is the pods of a job that are placed together: a gang, or pods that are placed one
 // by one.
 type Unit struct {
 	// Job is the slot of the job, the owner of its pods.
@@ -24,21 +24,21 @@ type Unit struct {
 	Tasks     []Task
 	// Required and Preferred are level numbers of the state, -1 for none.
 	Required, Preferred int
-	// Joins says that the job has pods already, in the domain Home of the level
-	// Required: the rest must join them there.
+	// Joins says that other pods of the job are in the domain Home of the level Required: the
+	// pods of the unit must join them there.
 	Joins bool
 	Home  int32
-	// OneModel says that pods that name no model and need GPUs are all to be on one:
-	// the unit is a gang, or what is left of one of which no such pod runs yet.
+	// OneModel says that the pods that name no model and need GPUs must all be on one model:
+	// the unit is a gang, or the rest of a gang of which no such pod runs yet.
 	OneModel bool
 	// Exhausted says that the last search for places for the unit gave up, see
 	// [Placer.Exhausted].
 	Exhausted bool
-	// Absent returns how many of the pods with a label in a domain are not there yet,
-	// as their places are kept for them, or are about to leave. nil when there are none.
+	// Absent returns how many of the pods with a label that a domain hosts have not arrived
+	// yet, as they wait for victims to leave, or are about to leave. nil when there are none.
 	Absent func(label string, level int, domain int32) int
-	// Left are nodes that pods of the job left for others that have not started yet:
-	// it does not go back there meanwhile.
+	// Left lists the nodes from which pods of the job were evicted for jobs that have not
+	// started yet: until then no pod of the job goes back there.
 	Left []cluster.NodeID
 	// Room returns how much more of a model the unit's queue may use; nil when
 	// there is no limit.
@@ -48,38 +48,40 @@ type Unit struct {
 // usesZone reports whether pods of the unit may run in the dedicated zone.
 func (u *Unit) usesZone() bool { return u.Inference || !u.Exclusive }
 
-// Task is a number of pods that are alike. Pods lists the numbers of those to
-// place.
+// Task is pods of a unit that are alike. Pods lists the numbers, within the job, of those
+// to place.
 type Task struct {
 	*Shape
 	Pods []int32
 	// Terms are the affinities of each pod.
 	Terms []Term
-	// Asked is what the pods ask for where Shape is less, as their gang is on one of the
-	// models that they accept: they are spread over the domains of all. nil: Shape.
+	// Asked is the whole request of the pods where Shape is narrower, because their gang runs
+	// on one of the models that they accept. Spread counts the domains of all those models.
+	// nil: Shape.
 	Asked *Shape
-	// After returns how many pods with a label in a domain (of anyLevel: in all) of the
-	// unit's other tasks may come after those of the task: how evenly these are spread, and
-	// whether one is the first of its group, does not depend on them. nil when there are none.
+	// After returns how many pods with a label in a domain belong to the unit's other tasks
+	// and may be placed after those of this task (of level -1: in the whole cluster). The
+	// spread of this task's pods, and whether one is the first of its group, do not depend on
+	// them. nil when there are none.
 	After func(label string, level int, domain int32) int
 }
 
-// bound reports whether where the pods of the task may be depends on other pods.
+// bound reports whether the nodes that pods of the task may use depend on other pods.
 func (t *Task) bound() bool { return len(t.Terms) > 0 }
 
 // Term is a compiled affinity term.
 type Term struct {
 	cluster.Term
 	Level int
-	// Own says that the pods of the task itself carry the label. Mates lists the
-	// unit's other tasks of which pods do that are to be placed with them.
+	// Own says that the pods of the task itself carry the label. Mates lists the other tasks
+	// of the unit whose pods carry it and are placed together with them.
 	Own   bool
 	Mates []int
-	// Theirs says of an anti-affinity that it is that of the pods with the label: where
-	// none of them may be, as the domain is not known, the task's pods may.
+	// Theirs says that this is the other side of an anti-affinity: the pods with the label ask
+	// to be apart from the task's pods. On nodes of which the domain is not known none of
+	// those can be, so the task's pods may.
 	Theirs bool
-	// fewest is how many pods with the label the eligible domain has that has the
-	// fewest, once it is known, after so many changes of labels; see Placer.fewest.
+	// fewest is what Placer.fewest returned last, if known, at that count of label changes.
 	fewest  int
 	known   bool
 	changes uint64
