@@ -20,7 +20,7 @@ import (
 // is ASI's (document Table 1: 37,707 nodes, 155,410 GPUs).
 var Sizes = []int{100, 1000, 4000, 16000, 37707}
 
-// A benchmark measures one thing on a cluster of so many nodes.
+// A benchmark measures one thing on a cluster of this many nodes.
 type benchmark struct {
 	name string
 	// sizes are the sizes it runs at, when it has its own; fixed says that it
@@ -105,7 +105,7 @@ func (b *benchmark) fullName(nodes int) string {
 	return fmt.Sprintf("Benchmark%s/nodes=%d%s", kind, nodes, rest)
 }
 
-// fits reports whether a cluster of so many nodes is large enough.
+// fits reports whether a cluster of this many nodes is large enough.
 func (b *benchmark) fits(nodes int) bool {
 	if b.name == "Place" {
 		return nodes >= 1000
@@ -151,12 +151,12 @@ func timed(n int, do func(i int) error) (measure, error) {
 	return m, nil
 }
 
-// large returns how many of so many nodes have 8 GPUs; the rest have 4 or 1, as
+// large returns how many of this many nodes have 8 GPUs; the rest have 4 or 1, as
 // in ASI's fleet.
 func large(nodes int) int  { return nodes * 13386 / 37707 }
 func medium(nodes int) int { return nodes * 8000 / 37707 }
 
-// gpusOf returns the GPUs of the i-th of so many nodes.
+// gpusOf returns the GPUs of the i-th of this many nodes.
 func gpusOf(i, nodes int) int {
 	switch {
 	case i < large(nodes):
@@ -201,7 +201,7 @@ func newWorld(nodes int, gpus func(i int) int, queues ...core.Queue) (*world, er
 	return w, nil
 }
 
-// job describes pods of so many GPUs each.
+// job describes pods of this many GPUs each.
 func job(name, queue string, pods, gpus int) core.Job {
 	return core.Job{
 		Name: name, Queue: queue, Gang: pods > 1,

@@ -4,7 +4,7 @@ package core
 type Event interface{ event() }
 
 type (
-	// NodeAdded tells of a new node, or of one that came back.
+	// NodeAdded reports a new node, or one that came back.
 	NodeAdded struct{ Node Node }
 	// NodeChanged tells that the labels, taints, CPU, memory, most pods, other
 	// resources or place in the topology of a node are others. Model and GPUs must be what they were;

@@ -94,7 +94,7 @@ type Job struct {
 	NeverPreempts bool
 	// Locked jobs are neither moved nor evicted, with the same exception.
 	Locked bool
-	// Foreign jobs are somebody else's to decide on. The engine counts what they use,
+	// Another scheduler decides on foreign jobs. The engine counts what they use,
 	// and never evicts them, whatever the policy and their queue's quota say.
 	Foreign bool
 	// Tasks has at least one entry. Pods are numbered from 0 across tasks, in

@@ -448,7 +448,7 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 	return false
 }
 
-// affordsEvictions reports whether so many evictions stay within the budget of
+// affordsEvictions reports whether this many evictions stay within the budget of
 // the interval. A plan that is larger than the budget has an interval alone.
 func (pl *planner) affordsEvictions(n int, c preemptor) bool {
 	p := &pl.policy.Preempt

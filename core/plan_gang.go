@@ -17,7 +17,7 @@ func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Plac
 	}
 	s.sort()
 	var gone []victim
-	step, next := 1, 1 // try to place the gang when so many have been lifted
+	step, next := 1, 1 // try to place the gang when this many have been lifted
 	fits := func() []place.Placed {
 		if pl.indebted(c, gone) {
 			return nil
@@ -124,7 +124,7 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 	return placed, gone
 }
 
-// fillDomains counts, by domain, how many pods of so many devices find room as
+// fillDomains counts, by domain, how many pods of this many devices find room as
 // victims leave, in the order of the search, and calls enough for each domain
 // that comes to hold as many as are needed, with the last victim it took, until
 // that says to stop.
@@ -167,7 +167,7 @@ func (pl *planner) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
 	return d
 }
 
-// slotsByDomain returns how many pods of so many devices find room in the domains
+// slotsByDomain returns how many pods of this many devices find room in the domains
 // of a level, by free devices.
 func (pl *planner) slotsByDomain(c *class, level, devices int) map[int32]int {
 	slots := map[int32]int{}

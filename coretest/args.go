@@ -13,7 +13,7 @@ import (
 )
 
 // line is a command with its arguments. The first thing wrong with it stays in
-// err; an argument that nobody asked for is wrong too.
+// err; an argument that was not asked for is wrong too.
 type line struct {
 	text string
 	cmd  string

@@ -96,7 +96,7 @@ type job struct {
 	rejected bool
 	shielded bool
 	// exposed jobs were found running with more than nominal quota leaves for those that
-	// must not borrow, and are not protected; of doubtful ones, nobody knows.
+	// must not borrow, and are not protected; of doubtful ones, that is not known.
 	exposed, doubtful bool
 	nominated         bool // others were evicted for it since it was bound last
 	starts            int  // how often it started where others had made room

@@ -28,7 +28,7 @@ type trial struct {
 	tries  int
 }
 
-// gangFits says where the gang could start, "" when it could not, or when nobody knows.
+// gangFits says where the gang could start, "" when it could not, or when that is not known.
 func (w *Twin) gangFits(j *job) string {
 	if w.Settled() && !w.complete(j) || !w.knowsPinned(j) {
 		return ""
@@ -194,7 +194,7 @@ func (w *Twin) choices(n *node, t *core.Task) []uint64 {
 }
 
 // mayStay checks what holds from the moment on when a pod is placed: the domain, the
-// quota, and that whom it is to be near is there already, and whom it keeps off is not.
+// quota, and that the pods that it must be near to are there already, and those that it keeps off are not.
 func (x *trial) mayStay(p *pod, n *node) bool {
 	w, j := x.w, x.j
 	if x.home == "" && w.together(j) != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// disk writes files in a goroutine of its own, so that nobody waits for a disk
+// disk writes files in a goroutine of its own, so that no caller waits for a disk
 // that hangs.
 type disk struct {
 	dir  string

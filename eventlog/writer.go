@@ -23,7 +23,7 @@ type Config struct {
 	// MaxFiles is how many files there are at most (100 when 0): the oldest is
 	// removed for the newest.
 	MaxFiles int
-	// Log is told when recording stops and goes on again; nil: nobody.
+	// Log reports when recording stops and continues; may be nil.
 	Log *slog.Logger
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
@@ -41,10 +41,10 @@ const (
 // Writer writes down what an engine is told and decides. Its methods cost the
 // caller as good as nothing: lines are made, compressed and written beside it.
 // What is written is never more than a second behind. When it cannot be
-// written, recording stops and is tried again every ten seconds; nobody waits
+// written, recording stops and is tried again every ten seconds; no caller waits
 // for it.
 //
-// The caller tells of everything, in order and from one goroutine: Began,
+// The caller reports everything, in order and from one goroutine: Began,
 // then Told and Decided. It does not change what it hands over; decisions are
 // copied.
 type Writer struct {
@@ -119,10 +119,10 @@ func newWriter(c Config, every time.Duration) (*Writer, error) {
 // Began tells that an engine begins, with nothing in it.
 func (w *Writer) Began(now core.Time, c core.Config) { w.put(item{now: now, begin: &c}) }
 
-// Told tells of an event that the engine took in.
+// Told records an event that the engine received.
 func (w *Writer) Told(now core.Time, ev core.Event) { w.put(item{now: now, event: ev}) }
 
-// Decided tells of a pass and what was decided in it, if anything.
+// Decided records a pass and its decisions, if any.
 func (w *Writer) Decided(now core.Time, ds []core.Decision) {
 	pods := 0
 	for i := range ds {

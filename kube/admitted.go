@@ -63,7 +63,7 @@ func (a *admitted) apply(t *tables, j *core.Job) {
 
 // chargeable returns the queue to which a job is charged of which pods run, whatever
 // they say: the one they name if their namespace may use it, else that of the
-// namespace, else the default, which owns nothing unless somebody gave it a quota.
+// namespace, else the default, which owns nothing unless it was given a quota.
 func (m *changes) chargeable(g *group, p *pod, named string) string {
 	reason, detail := m.queues.blocks(&m.tables, named, g.id.Namespace)
 	if reason == "" {

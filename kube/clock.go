@@ -4,7 +4,7 @@ import "time"
 
 // steady is a clock that begins at what another says now, and goes on by what has
 // passed since, whatever that is set to meanwhile: nothing is over sooner or later
-// because somebody, or a time server, set the clock. Times that others wrote are
+// because a user, or a time server, set the clock. Times that others wrote are
 // compared with it only where this instance cannot have seen for itself for how long
 // something has been so, and count for no later than now.
 func steady(wall func() time.Time) func() time.Time {

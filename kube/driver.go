@@ -17,7 +17,7 @@ import (
 //
 //  1. The policy and the levels of the topology that count now make a new engine.
 //  2. It is told of the queues, then of the nodes, by name.
-//  3. All groups start over: settle tells of them, the oldest first.
+//  3. All groups start over: settle reports them, the oldest first.
 //
 // What an instance before this one wrote of pods that wait, and that have a place by now, is
 // cleared.

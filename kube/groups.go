@@ -60,7 +60,7 @@ type group struct {
 	queue string
 	// ran says that a pod of it had a place once.
 	ran bool
-	// journey is its way to its first pods running, while somebody traces it.
+	// journey is its way to its first pods running, while it is traced.
 	journey *journey
 	// worked says that a pod of it did its work, and is not there any more.
 	worked bool
@@ -314,7 +314,7 @@ type membership struct {
 	object *translate.ObjectRef
 	kind   core.Kind
 	// min is the gang's least pods, 0 or 1 for no gang; roles the least of each
-	// role of which there is one, 0 while nobody has said it.
+	// role of which there is one, 0 while that is not known.
 	min   int
 	roles map[string]int
 	// patience is how long the gang waits for its pods to be made; 0 and Never for
@@ -334,7 +334,7 @@ func (g *group) hears(s *translate.Membership) {
 	g.patience = max(g.patience, s.Patience)
 }
 
-// needs takes in what somebody says of how large the gang is.
+// needs takes in what an object says about the size of the gang.
 func (g *group) needs(pods int, roles map[string]int) {
 	sum := 0
 	if len(roles) > 0 {

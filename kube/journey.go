@@ -55,7 +55,7 @@ func (m *changes) movesOn(g *group, from, to v1.PodPhase) {
 	}
 }
 
-// arrive tells of a journey that is over.
+// arrive reports a journey that is over.
 func (m *changes) arrive(g *group) {
 	j := g.journey
 	if j.Bound.IsZero() || j.runs < j.Pods {

@@ -11,7 +11,7 @@ import (
 
 // What becomes of a gang that loses a pod, and of pods on nodes that are lost.
 //
-// A pod of a running gang that fails, or that somebody deletes, is replaced: its
+// A pod of a running gang that fails, or that is deleted, is replaced: its
 // owner makes a new one, which joins. Where the job says so, the whole gang is
 // stopped instead, if too few are left, and waits again.
 

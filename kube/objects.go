@@ -118,7 +118,7 @@ func trimPod(p *v1.Pod) *podObject {
 		o.backfilled = p.Annotations[v1alpha1.BackfilledAnnotation] == "true"
 	}
 	if !o.ours {
-		// Terms that the API server let pass and that cannot be read mean nobody.
+		// Terms that the API server let pass and that cannot be read match no pod.
 		o.terms, _ = translate.AntiTerms(p)
 		return o
 	}

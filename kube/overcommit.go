@@ -15,7 +15,7 @@ import (
 // GPU are worse than any pod that has to start again, also one that is locked or must
 // not be preempted. A gang yields whole.
 //
-// Nobody can make another's pod yield by what he writes on his own. When a pod was
+// No tenant can make another's pod yield by what it writes on its own pods. When a pod was
 // bound is in its status, and its GPUs are in its spec; those are trusted. Its
 // annotations and its owner are not: they never put a pod before another. Pods of
 // other schedulers take no part. Pods are compared in two cases:
@@ -89,7 +89,7 @@ func earlier(a, b *pod) int {
 	return cmp.Or(rank(a)-rank(b), a.object.started.Compare(b.object.started), strings.Compare(string(a.object.UID), string(b.object.UID)))
 }
 
-// overflow returns the pods for which a node with so many GPUs has no room after those
+// overflow returns the pods for which a node with this many GPUs has no room after those
 // before them in the list. A pod takes the devices that it names or, if another has
 // them, any with room.
 func overflow(list []*pod, gpus int) map[*pod]bool {

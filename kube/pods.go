@@ -409,7 +409,7 @@ func (m *changes) answered(p *pod) {
 }
 
 // adopt tells the engine of a pod that is on a node already. Where the engine
-// cannot count it as the job's, it counts it as somebody else's.
+// cannot count it as the job's, it counts it as another scheduler's.
 func (m *driver) adopt(p *pod) {
 	n := m.nodes[p.target]
 	gpus := m.devicesOf(p, n)

@@ -122,7 +122,7 @@ func (m *driver) guarded(g *group, call func()) (ok bool) {
 	return true
 }
 
-// panicked finds whom to blame for a panic.
+// panicked finds the job that caused a panic.
 func (m *driver) panicked(g *group, v any) {
 	if job := m.engine.Working(); job != "" {
 		g = m.groupNamed(job)

@@ -84,9 +84,9 @@ type Config struct {
 	// one. Several need a Leader.
 	Shards []lease.Shard
 	// Traced is told of each job once, when enough of it runs, in the goroutine that
-	// decides; nil for nobody.
+	// decides; may be nil.
 	Traced func(*Journey)
-	// Record is told of all that happens in the engine; nil for nobody.
+	// Record receives all that happens in the engine; may be nil.
 	Record Recorder
 }
 

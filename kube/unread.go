@@ -17,7 +17,7 @@ import (
 // error in the log, a metric and, for a pod, an event, and all others go on:
 //
 //   - A pod that has no node is not there for the scheduler until it can be read.
-//   - A pod on a node is known by what it takes alone, so that nobody else gets that.
+//   - A pod on a node is known only by what it takes, so that no other pod gets that.
 //     One that was read before counts as it was read then, but for where it stands.
 //   - A node that was read before counts as it was read then; another takes no pods.
 

@@ -70,7 +70,7 @@ func (h *Histogram) clone() *Histogram {
 	return &c
 }
 
-// times returns what summary.json tells of h.
+// times returns what summary.json contains of h.
 func (h *Histogram) times() Times {
 	return Times{Mean: h.Mean(), P50: h.Quantile(0.50), P90: h.Quantile(0.90), P99: h.Quantile(0.99)}
 }

@@ -72,7 +72,7 @@ func newJob(number int64, l *sim.Live) *Job {
 // podSet is a set of pod numbers, a bit each; nil is empty.
 type podSet []uint64
 
-// set adds a pod, one of so many.
+// set adds a pod, one of this many.
 func (s *podSet) set(pod, pods int) {
 	if *s == nil {
 		*s = make(podSet, (pods+63)/64)

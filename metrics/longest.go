@@ -27,7 +27,7 @@ type LongWait struct {
 	number int64
 }
 
-// LongestWaits is how many a run tells of.
+// LongestWaits is how many a run reports.
 const LongestWaits = 20
 
 // LongestWaits returns the longest waits, the longest first, then by

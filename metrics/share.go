@@ -49,7 +49,7 @@ func (s *share) quantile(q float64) float64 {
 	return 0
 }
 
-// ratios returns what summary.json tells of s.
+// ratios returns what summary.json contains of s.
 func (s *share) ratios() Ratios {
 	return Ratios{Mean: s.mean(), P5: s.quantile(0.05), P50: s.quantile(0.50), P95: s.quantile(0.95)}
 }

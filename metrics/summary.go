@@ -1,6 +1,6 @@
 package metrics
 
-// Summary is what summary.json tells of a run. Keys are added and never
+// Summary is the content of summary.json about a run. Keys are added and never
 // renamed. Times are in seconds, ratios between 0 and 1.
 type Summary struct {
 	Policy string `json:"policy"`

@@ -56,7 +56,7 @@ func (l *layers) job(j *core.Job) {
 	}
 }
 
-// plain is a job as far as files can say it. Nobody moves jobs here, so Locked
+// plain is a job as far as files can say it. No job is moved here, so Locked
 // says what NotPreemptible and Foreign do; that a job evicts no others is lost.
 func plain(j core.Job) core.Job {
 	j.Locked = j.Locked || j.NotPreemptible || j.Foreign

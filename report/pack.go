@@ -81,7 +81,7 @@ func newCluster(c *workload.Cluster) (pageCluster, error) {
 }
 
 // newFrames returns the frames of a run: every one, or every second, fourth and
-// so on, so that they take so many bytes at most.
+// so on, so that they take this many bytes at most.
 func newFrames(r *Run, budget int) (pageFrames, error) {
 	var nodes []int
 	for i := range r.Cluster.Nodes {

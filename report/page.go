@@ -101,7 +101,7 @@ func newPage(runs []Run) (*page, error) {
 	return p, nil
 }
 
-// addFrames adds the frames of all runs that have some, in so many bytes of the
+// addFrames adds the frames of all runs that have some, in this many bytes of the
 // page.
 func (p *page) addFrames(runs []Run, budget int) error {
 	for i := range p.Runs {

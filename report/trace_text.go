@@ -89,7 +89,7 @@ func bar(share float64) string {
 	return strings.TrimRight(fmt.Sprintf("%6s %s", percent(share), blocks(share, 10)), " ")
 }
 
-// blocks is a bar of up to so many characters.
+// blocks is a bar of up to this many characters.
 func blocks(share float64, most int) string {
 	eighths := int(share*float64(most)*8 + 0.5)
 	text := strings.Repeat("█", eighths/8)

@@ -270,7 +270,7 @@ func (a *asiJobs) rows() []Row {
 	return rows
 }
 
-// median returns the median of values that occur so many times.
+// median returns the median of values, each with how often it occurs.
 func median(counts map[float64]int) float64 {
 	values, all := []float64{}, 0
 	for v, n := range counts {

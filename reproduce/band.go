@@ -31,7 +31,7 @@ func below(figure string, bound, ours float64, unit string) Row {
 	return Row{Figure: figure, Paper: bound, Bound: "below", Ours: ours, Unit: unit, Within: ours < bound, How: "below theirs", High: &bound}
 }
 
-// Kant's workload is not public: ours is made up after what the paper tells of
+// Kant's workload is not public: ours is generated after what the paper reports of
 // it, and figures can agree in direction and in rough magnitude alone.
 
 // roughly compares a figure: within half to double of the paper's.
@@ -58,7 +58,7 @@ func atMost(figure string, paper, limit, ours float64, unit string) Row {
 	}
 }
 
-// withinPoints compares a figure that may be off by so many points.
+// withinPoints compares a figure that may be off by this many points.
 func withinPoints(figure string, paper, points, ours float64, unit string) Row {
 	return Row{
 		Figure: figure, Paper: paper, Ours: ours, Unit: unit,

@@ -115,7 +115,7 @@ func (y inflation) add(arrived, ratio float64) {
 	y[int(math.Round(arrived))] = x
 }
 
-// at returns the mean ratio at so many per cent of arrivals or, where no pod
+// at returns the mean ratio at this many per cent of arrivals or, where no pod
 // arrived then, as near to it as one did; 0 if none ever did.
 func (y inflation) at(arrived int) float64 {
 	for d := 0; len(y) > 0; d++ {

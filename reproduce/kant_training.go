@@ -125,7 +125,7 @@ func placementRows(on, off []outcome) []Row {
 	}
 }
 
-// count compares a number of size classes with all of them but so many.
+// count compares a number of size classes with all of them but a number.
 func count(figure string, of, but, ours int) Row {
 	return Row{
 		Figure: figure, Paper: float64(of - but), Ours: float64(ours), Unit: fmt.Sprintf("of %d", of),

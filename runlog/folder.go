@@ -71,7 +71,7 @@ type Folder struct {
 
 // OpenFolder begins to write dir. Exactly one of Commit and Discard must be
 // called. The error is bad input (see [workload.IsBadInput]) unless dir is new,
-// empty or written by Muster, and nobody else is writing it.
+// empty or written by Muster, and no other process is writing it.
 func OpenFolder(dir string) (*Folder, error) {
 	f := &Folder{dir: dir, lock: flock.New(filepath.Join(dir, marker, lock))}
 	if err := os.MkdirAll(dir, 0o777); err != nil {

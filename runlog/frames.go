@@ -55,7 +55,7 @@ func writeFrames(w io.Writer, h *metrics.History) error {
 	return out.Close()
 }
 
-// readFrames reads the frames of so many nodes.
+// readFrames reads the frames of this many nodes.
 func readFrames(path string, nodes int) (metrics.History, error) {
 	var h metrics.History
 	bad := func(err error) (metrics.History, error) {

@@ -115,7 +115,7 @@ func (x *told) tell(s Sink, pods []core.Placement) error {
 	return s.Ended(x.t, x.live, x.over)
 }
 
-// add tells of something, with the places of pods. The error is a sink's, about
+// add reports an event, with the places of pods. The error is a sink's, about
 // what was told before.
 func (b *beside) add(x told, pods []core.Placement) error {
 	if b.failed.Load() {
@@ -142,12 +142,12 @@ func (b *beside) settle() error {
 	return <-settled
 }
 
-// node tells of a node.
+// node reports a node.
 func (b *beside) node(t core.Time, n *core.Node, up bool) error {
 	return b.add(told{call: tellNode, t: t, node: n, up: up}, nil)
 }
 
-// job tells of a job as it is now.
+// job reports a job as it is now.
 func (b *beside) job(t core.Time, s *state, x told, pods []core.Placement) error {
 	x.t, x.live, x.bound, x.lost = t, s.told, s.Bound, s.Lost
 	return b.add(x, pods)

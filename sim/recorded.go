@@ -136,7 +136,7 @@ func (r *run) recorded(now core.Time, s *state) error {
 	var found []core.Placement
 	for _, ev := range s.Recorded.Found {
 		if r.tell(now, ev) != nil {
-			continue // somebody else has the room: it waits
+			continue // another job has the room: it waits
 		}
 		found = append(found, s.placement(&ev))
 	}

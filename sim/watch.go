@@ -5,14 +5,14 @@ import "github.com/muster-sched/muster/core"
 // A Watcher is a [Sink] that may ask why jobs wait.
 type Watcher interface {
 	Sink
-	// Passed tells that the engine has decided at t, in so many scheduling passes
+	// Passed tells that the engine has decided at t, in this many scheduling passes
 	// since the last call: it is called after each of the first, later now and
 	// then. inquire begins an inquiry, which is valid during the call; to ask
 	// changes nothing. last tells that the run is over.
 	Passed(t core.Time, passes int, inquire func() Inquiry, last bool)
 }
 
-// Of the first passes each is told, then one in so many: the engine waits then
+// Of the first passes each is told, then one in this many: the engine waits then
 // until the sinks know all that happened.
 const (
 	firstPasses = 4096

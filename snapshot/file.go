@@ -41,7 +41,7 @@ type topology struct {
 
 type node struct {
 	Name string `json:"name"`
-	// Count makes so many nodes of the entry, called name-0, name-1 and so on.
+	// Count makes this many nodes of the entry, called name-0, name-1 and so on.
 	Count     *int              `json:"count,omitempty" min:"1" max:"200000"`
 	Model     string            `json:"model,omitempty"`
 	GPUs      int               `json:"gpus,omitempty" min:"0" max:"64"`

@@ -79,7 +79,7 @@ func (o others) amounts() []core.Amount {
 	return out
 }
 
-// checkGPU checks that gpu is one of so many, and not among those before it.
+// checkGPU checks that gpu is one of this many, and not among those before it.
 func (r *reader) checkGPU(gpus int, before []int, gpu int, path string) error {
 	if gpu < 0 || gpu >= gpus {
 		return r.src.Errorf(path, "the number of a GPU, of which the node has %d; found %d", gpus, gpu)

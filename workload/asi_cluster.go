@@ -60,7 +60,7 @@ const (
 	asiPodMiB  = 6 << 10
 )
 
-// asiPools returns the fleet for a cluster of about so many GPUs: exactly as
+// asiPools returns the fleet for a cluster of about this many GPUs: exactly as
 // published for as many as published, else in proportion, with at least one
 // node of each model.
 func asiPools(gpus int) []asiPool {

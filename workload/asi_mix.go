@@ -31,7 +31,7 @@ type asiGroup struct {
 	trend trend
 }
 
-// asiSize is the jobs of a group that have so many GPUs in all and in each pod.
+// asiSize is the jobs of a group that have this many GPUs in all and in each pod.
 type asiSize struct {
 	share float64 // of the group's jobs, in per cent
 	gpus  float64

@@ -182,7 +182,7 @@ func modelsAsked(j *Job) string {
 	return "none"
 }
 
-// sizeName names the class of a request of so many GPUs: "0", "<1", "1", "2",
+// sizeName names the class of a request of this many GPUs: "0", "<1", "1", "2",
 // "3-4", "5-8", "9-16" and so on to "1025-2048", ">2048".
 func sizeName(gpus core.Milli) string { return sizeClasses[sizeIndex(gpus)] }
 

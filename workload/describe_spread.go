@@ -23,7 +23,7 @@ type Distribution struct {
 	Quantiles
 }
 
-// Quantiles are exact up to 50,000 values, else of a sample of so many, but for
+// Quantiles are exact up to 50,000 values, else of a sample of this many, but for
 // Mean and Max, which are always exact.
 type Quantiles struct {
 	Mean float64 `json:"mean"`

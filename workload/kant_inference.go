@@ -47,7 +47,7 @@ type inferencePool struct {
 	nodes int
 }
 
-// serviceShape is a kind of service: replicas of so many GPUs. A gang is one
+// serviceShape is a kind of service: replicas of this many GPUs. A gang is one
 // replica over several nodes.
 type serviceShape struct {
 	replicas, gpus int
@@ -90,7 +90,7 @@ func kantInference(tenants int, fill float64, pools ...inferencePool) *inference
 	}
 }
 
-// scaled returns the pools for a cluster of about so many GPUs.
+// scaled returns the pools for a cluster of about this many GPUs.
 func (m *inferenceMix) scaled(o *Options) []inferencePool {
 	pools := slices.Clone(m.pools)
 	nodes := 0
@@ -284,7 +284,7 @@ func (s *servicePool) admit() (shape serviceShape, tenant int, nodes []int, ok b
 	return shape, 0, nil, false
 }
 
-// roomy returns how likely each tenant is to be the next to request so many
+// roomy returns how likely each tenant is to be the next to request this many
 // GPUs: more likely the more of its quota is unused, and not at all beyond its
 // limit. It returns nil when no tenant has room.
 func (s *servicePool) roomy(gpus int) []float64 {

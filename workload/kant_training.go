@@ -161,7 +161,7 @@ func clusterGPUs(o *Options, usual int) int {
 	return n
 }
 
-// deal returns jobs that ask for load times the GPU-time of so many GPUs in
+// deal returns jobs that ask for load times the GPU-time of this many GPUs in
 // length, by size. Sizes above a quarter of the cluster, as 2,048 is of 8,000,
 // are left out.
 func (m *trainingMix) deal(rng *rand.Rand, load float64, length core.Time, gpus int) []Job {

@@ -17,7 +17,7 @@ type nameSet struct {
 	seed   maphash.Seed
 }
 
-// series is names that differ by a number of so many digits at their end.
+// series is names that differ by a number of fixed width at their end.
 type series struct {
 	prefix string
 	digits int

@@ -75,7 +75,7 @@ func newPool(model string, zone bool, taints []Taint, levels int) *Pool {
 	return p
 }
 
-// widen makes room for nodes with so many GPUs.
+// widen makes room for nodes with this many GPUs.
 func (p *Pool) widen(gpus int) {
 	p.MaxGPUs = max(p.MaxGPUs, gpus)
 	for len(p.total) <= p.MaxGPUs {
@@ -268,7 +268,7 @@ func (p *Pool) countDomains(n *Node, f int8, by int32) {
 	}
 }
 
-// touch notes that the trees no longer tell of a leaf group as it is.
+// touch notes that the trees no longer match a leaf group.
 func (p *Pool) touch(leaf int32) {
 	if l := &p.leaves[leaf]; !l.stale {
 		l.stale = true
@@ -384,12 +384,12 @@ func (p *Pool) Changed() (changes []Change, forgotten int) {
 	return p.changed, p.forgot
 }
 
-// note remembers that a node's room changed, of which so many devices are free
+// note remembers that a node's room changed, of which this many devices are free
 // now.
 func (p *Pool) note(member int32, free int8) {
 	id := p.nodes[member]
 	if k := len(p.changed); k > 0 && p.changed[k-1].Node == id && p.forgot+k > p.told {
-		p.changed[k-1].Free = free // nobody has been told of the last one yet
+		p.changed[k-1].Free = free // the last change has not been reported yet
 		return
 	}
 	if len(p.changed) >= 2*len(p.nodes)+64 {

@@ -7,7 +7,7 @@ import "github.com/muster-sched/muster/core/cluster"
 // programme "the fewest devices, each cut into some pattern of sizes, that meet
 // the demand" has a dual price for each size; a free part is worth the most that
 // sizes which fit into it fetch. An untouched device is worth nano, and less
-// than that only loses where nobody asks for parts.
+// than that only loses where no request is for a part.
 //
 // The programme is solved by column generation: the simplex method over few
 // patterns, new ones found as knapsacks. O(sizes^2) a step, some steps a size.

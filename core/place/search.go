@@ -36,7 +36,7 @@ type search struct {
 // the first stands for all.
 type alike struct {
 	nodes []cluster.NodeID
-	used  int   // the first so many host pods of the search, or did
+	used  int   // how many of the first host pods of the search, or did
 	holds []int // by task: how many pods one of the nodes holds at first, by itself
 	free  needs // on all of them at first: alike is what matters, not what is left over
 }

@@ -16,7 +16,7 @@ const nano int64 = 1e9
 // requests. Placing a pod where the node loses the least of it keeps the most
 // room for what is still to come. docs/placement.md derives it.
 type value struct {
-	// part is the worth of a device with so many milli-GPU free: what the
+	// part is the worth of a device with this many milli-GPU free: what the
 	// requests for parts of a device could make of it (the dual prices of the
 	// cutting-stock programme over them).
 	part [cluster.WholeGPU + 1]int64

@@ -100,7 +100,7 @@ func (m *measure) until(t int64) {
 	m.gpuTime += float64(m.available) * dt
 }
 
-// wait takes in that a job of so many milli-GPU was whole after t.
+// wait takes in that a job of this many milli-GPU was whole after t.
 func (m *measure) wait(gpu, t int64) {
 	class := classOf(gpu)
 	w := m.waits[class]

@@ -46,7 +46,7 @@ type pod struct {
 	deadline, stop time.Time
 	// left reports that its node has nothing to do with it any more.
 	left bool
-	// watched reports that somebody wants to see how it ended: it has finalizers.
+	// watched reports that a controller waits to see how it ended: it has finalizers.
 	watched bool
 }
 

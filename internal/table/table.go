@@ -20,7 +20,7 @@ type Table struct {
 func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // Write writes the table with two spaces between columns, or one where two do
-// not fit in so many characters. If it is still too wide and the last column
+// not fit in this many characters. If it is still too wide and the last column
 // is aligned left, that is cut. A screen of 0 has room for all.
 func (t *Table) Write(w io.Writer, screen int) error {
 	widths := t.widths()
@@ -79,7 +79,7 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// Shorten cuts a text to so many characters, the last of them an ellipsis.
+// Shorten cuts a text to this many characters, the last of them an ellipsis.
 func Shorten(s string, most int) string {
 	if utf8.RuneCountInString(s) <= most {
 		return s

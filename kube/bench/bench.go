@@ -92,7 +92,7 @@ func NewCluster(config *rest.Config, workers int) (*Cluster, error) {
 	return &Cluster{client: client, config: config, Workers: workers}, err
 }
 
-// each calls do for 0..n-1, so many at once, until one fails.
+// each calls do for 0..n-1, this many at once, until one fails.
 func (c *Cluster) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -188,7 +188,7 @@ func (c *Cluster) Raw(ctx context.Context, s Shape, nodes int) error {
 	})
 }
 
-// Watch tells of bindings until all pods of a shape are bound or the context
+// Watch observes bindings until all pods of a shape are bound or the context
 // ends. start is called once it sees the cluster.
 func (c *Cluster) Watch(ctx context.Context, s Shape, start func(ctx context.Context) error) (Result, error) {
 	r := Result{Shape: s.String(), Pods: s.Pods()}

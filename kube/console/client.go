@@ -30,7 +30,7 @@ type Client struct {
 // fast as JSON, where there is any.
 func New(c *rest.Config) (*Client, error) {
 	c = rest.CopyConfig(c)
-	c.QPS, c.Burst = -1, 0               // people wait; the server limits whom it must
+	c.QPS, c.Burst = -1, 0               // people wait; the server limits requests if it must
 	c.WarningHandler = rest.NoWarnings{} // of versions that will be deprecated: no business of the user
 	muster, err := kube.NewClient(c)
 	if err != nil {

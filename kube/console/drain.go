@@ -160,7 +160,7 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 	return false, nil
 }
 
-// standing says how a pod of the node stands, nothing while nobody has done anything
+// standing says how a pod of the node stands, nothing while nothing has been done
 // about it, and whether it stays.
 func (l *drainLook) standing(p *v1.Pod) (now string, stays bool) {
 	if p.DeletionTimestamp != nil {

@@ -171,7 +171,7 @@ func hold(nodes map[string]*Node, p *v1.Pod) {
 	n.Pods++
 }
 
-// give counts what a pod has of each device, if it says so many devices.
+// give counts what a pod has of each device, if it says this many devices.
 func (n *Node) give(p *v1.Pod, devices int64, share core.Milli) {
 	list, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
 	if err != nil || int64(len(list)) != devices {

@@ -209,7 +209,7 @@ func (t *Cluster) Write(w io.Writer, v *View) error {
 	}, pointers(queues))
 }
 
-// bar shows how much of so many GPUs is used: [####----] 50%.
+// bar shows how much of this many GPUs is used: [####----] 50%.
 func bar(used v1alpha1.GPUs, gpus int) string {
 	const width = 20
 	part := float64(used) / float64(1000*max(gpus, 1))

@@ -237,7 +237,7 @@ func (r *resolution) addClaim(need *claimNeed) {
 	r.addRequests(o)
 }
 
-// inUse reports whether a placed pod uses a claim. If none does, it names for whom, other
+// inUse reports whether a placed pod uses a claim. If none does, it names the owner, other
 // than the pod and its own consumer, the claim is reserved; "" for no one.
 func (r *resolution) inUse(c *claim, consumer types.UID) (other string, live bool) {
 	placed := func(uid types.UID) bool {

@@ -10,7 +10,7 @@ import (
 // SinceBoot is a clock that goes on while this process is stopped and while the
 // machine is suspended, and never goes back: it gains whichever is more of what Go's
 // own clock gained, which may stand still in a suspend, and what the time of day
-// did, which somebody may set. So a lease may look older than it is, not fresher.
+// did, which may be set. So a lease may look older than it is, not fresher.
 func SinceBoot() time.Duration { return passed.add(time.Now()) }
 
 var passed elapsed

@@ -150,7 +150,7 @@ func (k *Constraint) Concerns(r *ClaimRequest) bool {
 // Key names the constraint: those of the same key hold together.
 func (k *Constraint) Key() string { return k.Attribute + "\x00" + strconv.FormatBool(k.Distinct) }
 
-// Holds reports whether the constraint holds for any so many GPUs and NICs of a
+// Holds reports whether the constraint holds for any number of GPUs and NICs of a
 // node that may be chosen. aligned says that it is about one GPU and the NIC that
 // is nearest to it.
 func (k *Constraint) Holds(v *Inventory, gpus, nics int, aligned bool) bool {

@@ -75,7 +75,7 @@ func NodeGPUs(n *v1.Node) []v1.ResourceName {
 }
 
 // devicesOf is how GPUs lie in a node of which only their number is known: one
-// NVLink island, the NUMA nodes half each. Which NICs are near, nobody says.
+// NVLink island, the NUMA nodes half each. Which NICs are near is not known.
 func devicesOf(gpus int) []core.Device {
 	list := make([]core.Device, gpus)
 	for i := range list {

@@ -52,7 +52,7 @@ func (p Pool) Or(q Pool) Pool {
 	return p
 }
 
-// PodPool is what a pod tells of its job's pool: by a label, else by a node
+// PodPool is what a pod says about its job's pool: by a label, else by a node
 // selector, else by the GPU models it asks for.
 func PodPool(p *v1.Pod, r *core.Request) Pool {
 	if pool := labelPool(p, byPod); pool.by != byNothing {
