@@ -196,10 +196,7 @@ func (m *mirror) podChanged(p *pod, o *podObject) {
 		m.rehear(p, &old.membership)
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
 			m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
-			if len(o.claims) > 0 {
-				m.refit(p)
-			}
-			m.touch(g)
+			m.refit(p)
 		}
 	case p.state == podWaiting || o.node != p.target || !slices.Equal(o.gpus, old.gpus) && p.otherDevices():
 		// Another scheduler has bound it: perhaps the one before this, of which the last

@@ -349,3 +349,20 @@ func TestNarrowestLevel(t *testing.T) {
 		t.Error("row is no level")
 	}
 }
+
+// A pod that waits and is edited to say what cannot be does not start by what it said
+// before; put right, it starts.
+func TestMisconfiguredWhileItWaits(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "")
+	w.pod("full", asking(v1alpha1.GPUResource, "8"))
+	w.on("full>a")
+	w.pod("p")
+	w.on("p>")
+	w.pod("p", func(p *v1.Pod) { p.Annotations[v1alpha1.PreemptibleAnnotation] = "perhaps" })
+	w.gone("full")
+	w.on("p>")
+	w.waits("p", ReasonMisconfigured, v1alpha1.PreemptibleAnnotation)
+	w.pod("p", func(p *v1.Pod) { delete(p.Annotations, v1alpha1.PreemptibleAnnotation) })
+	w.on("p>a")
+}
