@@ -140,7 +140,7 @@ func (ps *pass) resume() {
 
 // reactivate files the classes to be tried for which something was freed.
 func (ps *pass) reactivate() {
-	if ps.changes.quota && ps.ledger.Limited() || ps.changes.nodes {
+	if (ps.changes.quota || ps.changes.pools != 0) && ps.ledger.Limited() || ps.changes.nodes {
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 			ps.reactivateOne(ps.waiting.idle[i])
 		}
@@ -183,7 +183,8 @@ func (ps *pass) reactivateOne(c *class) {
 			ps.waiting.setClass(c, classStuck) // it may use other models now
 		}
 	case classOverrun:
-		if ps.changes.quota || ps.changes.nodes {
+		// It may evict for quota once it has room.
+		if ps.changes.quota || ps.changes.nodes || c.pools&ps.changes.pools != 0 {
 			ps.waiting.setClass(c, classActive)
 		}
 	case classRejected:
