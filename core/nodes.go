@@ -11,9 +11,13 @@ import (
 // which of them are the dedicated zone.
 
 func (e *Engine) addNode(n Node) error {
+	_, was := e.state.Lookup(n.Name)
 	id, err := e.state.AddNode(n)
 	if err != nil {
 		return err
+	}
+	if was {
+		e.nodeAllowsLess() // it may come back smaller than it was
 	}
 	e.nodeNew(id)
 	return nil
