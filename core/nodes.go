@@ -37,20 +37,34 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	if err != nil {
 		return err
 	}
+	was := e.state.Node(id).Spec
 	if changed, err := e.state.ChangeNode(id, n); err != nil || !changed {
 		return err
 	}
 	e.nominations.holdsChanged()
 	e.nominations.dropPlans(id, now)
-	for h := range e.state.Node(id).Pods {
-		if j := e.jobs.slots[h.Owner.Job]; j.class != nil && j.Topology.Required != "" {
-			e.dequeue(j) // the domain that the rest of the gang is to join may be another
-			e.enqueue(j, now)
-		}
+	if moved := was.HBD != n.HBD || !slices.Equal(was.Domains, n.Domains); moved {
+		e.rejoin(id, now)
 	}
 	e.nodeAllowsLess()
 	e.nodeNew(id)
 	return nil
+}
+
+// rejoin queues the jobs again of which pods are on a node that has moved: the domain
+// that the others are to join may be another, and plans for them were made for the old one.
+func (e *Engine) rejoin(id cluster.NodeID, now Time) {
+	var jobs []*job
+	for h := range e.state.Node(id).Pods {
+		if j := e.jobs.slots[h.Owner.Job]; j.Topology.Required != "" && !slices.Contains(jobs, j) {
+			jobs = append(jobs, j)
+		}
+	}
+	for _, j := range jobs {
+		e.dequeue(j)
+		e.nominations.denominate(j)
+		e.enqueue(j, now)
+	}
 }
 
 func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
