@@ -441,6 +441,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	if !j.whole() {
 		e.dequeue(j) // its class may be another now
 	}
+	e.restart(j)
 	e.requeueIfGone(j, now)
 	return nil
 }
