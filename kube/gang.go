@@ -12,10 +12,10 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// rehear takes in that a pod says otherwise than before how large its gang is, or how
+// observeAgain takes in that a pod says otherwise than before how large its gang is, or how
 // long it waits: someone has put it right. A gang of which a pod has a place is as it
 // was begun.
-func (m *mirror) rehear(p *pod, before *translate.Membership) {
+func (m *mirror) observeAgain(p *pod, before *translate.Membership) {
 	g, now := p.group, &p.object.membership
 	same := before.Min == now.Min && before.Patience == now.Patience && maps.Equal(before.Roles, now.Roles)
 	if same || g.count("", func(p *pod) bool { return p.state != podWaiting }) > 0 {
@@ -26,7 +26,7 @@ func (m *mirror) rehear(p *pod, before *translate.Membership) {
 	}
 	g.min, g.patience, g.sized = 0, 0, false
 	for _, p := range g.pods {
-		g.hears(&p.object.membership)
+		g.observe(&p.object.membership)
 	}
 	if g.submitted {
 		m.withdraw(g)

@@ -138,7 +138,7 @@ func (m *changes) groupOf(p *pod) *group {
 			g.parked = nil
 		}
 	}
-	g.hears(&o.membership)
+	g.observe(&o.membership)
 	if o.created.Before(g.created) {
 		g.created = o.created
 	}
@@ -327,8 +327,8 @@ type membership struct {
 	sized bool
 }
 
-// hears takes in what a pod says of how large the gang is, and how long it waits.
-func (g *group) hears(s *translate.Membership) {
+// observe takes in what a pod says of how large the gang is, and how long it waits.
+func (g *group) observe(s *translate.Membership) {
 	g.needs(s.Min, s.Roles)
 	g.sized = g.sized || s.Minimum() > 0
 	g.patience = max(g.patience, s.Patience)

@@ -141,9 +141,9 @@ func (n *node) hosts() bool {
 	return false
 }
 
-// tellHealth makes as many devices unhealthy as the device plugin does not
-// offer, and as pods have that the engine could not be told of. Which they are nobody
-// says: free ones are taken first, those that were taken before stay.
+// tellHealth makes devices unhealthy: as many as the device plugin does not offer, and as pods
+// have that the engine could not be told of. Which ones is not known: free devices are taken
+// first, and those that were taken before stay.
 func (m *driver) tellHealth(n *node) {
 	used, unbooked := uint64(0), 0
 	for _, p := range n.pods {

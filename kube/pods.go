@@ -193,7 +193,7 @@ func (m *mirror) podChanged(p *pod, o *podObject) {
 	// Where it is.
 	switch {
 	case o.node == "":
-		m.rehear(p, &old.membership)
+		m.observeAgain(p, &old.membership)
 		if old.otherGates != o.otherGates || old.wrong != o.wrong {
 			m.volumesChanged(m.storage.ObservePod(p.usesVolumes()))
 			m.refit(p)

@@ -83,16 +83,16 @@ type Config struct {
 	// [lease.ParseShards] returns them, the same for all instances; nil for all pools in
 	// one. Several need a Leader.
 	Shards []lease.Shard
-	// Traced is told of each job once, when enough of it runs, in the goroutine that
+	// Traced is called once for each job, when enough of it runs, in the goroutine that
 	// decides; may be nil.
 	Traced func(*Journey)
 	// Record receives all that happens in the engine; may be nil.
 	Record Recorder
 }
 
-// Recorder is told, in the goroutine that decides and in order, that an engine
-// begins with nothing in it, of every event that it takes, and of every pass with
-// what it decided, which is valid during the call.
+// Recorder is called, in the goroutine that decides and in order, when an engine begins with
+// nothing in it, for every event that it takes, and for every pass with what it decided,
+// which is valid during the call.
 type Recorder interface {
 	Began(now core.Time, c core.Config)
 	Told(now core.Time, ev core.Event)
