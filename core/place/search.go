@@ -9,13 +9,18 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// The first placement of a gang is greedy: task by task, each pod where it goes best,
-// with no second try. Pods of a task that could be anywhere then take the only node of
-// another's selector, or the CPU that another needs beside the last GPU. Where it fails,
-// a search tries the other placements: all of them on a small cluster, as many as a
-// number of steps allows on a large one.
+// The first placement of a gang is greedy: task by task, each pod where it goes best, and no
+// pod is moved again. A task that could be anywhere may then take the only node that another
+// task selects, or the CPU that another needs beside the last GPU. Where the greedy placement
+// fails, a search tries the others, pod by pod with backtracking. It is exact on a small
+// cluster and ends after maxSteps on a large one. Four things keep it short:
+//
+//   - what is impossible by count, even of some of the tasks, is not searched for;
+//   - of nodes that are alike, one stands for all that host no pod of the search;
+//   - pods of a task are alike too: each goes on the node of the one before or a later one;
+//   - after each pod, the tasks that are left must still fit, each by itself.
 
-// maxSteps is how many nodes a search looks at for a pod, in one set of pools, before it
+// maxSteps is how many times a search tries a node for a pod, in one set of pools, before it
 // gives up. A step costs some hundred nanoseconds.
 const maxSteps = 1 << 14
 
@@ -25,24 +30,24 @@ type search struct {
 	u      *Unit
 	groups []alike
 	order  [][]int // by task: the groups in the order in which they are tried
-	rest   [][]int // by task and place in that order: how many pods those from there on hold, at most
+	rest   [][]int // by task and index in order: how many pods the groups from there on hold, at most
 	whole  needs   // of all pods together
-	room   []int   // by task: how many pods of it there is room for, each task by itself
-	saved  []int   // room, before each pod that was placed
+	room   []int   // by task: how many of its pods still fit if no other task gets more pods
+	saved  []int   // a stack of copies of room, one for each pod that is placed
 	seq    []int   // the tasks in the order in which they are placed
 }
 
-// alike is nodes that make no difference: of those that host no pod of the search yet,
-// the first stands for all.
+// alike is nodes that are the same to the unit: of those that host no pod of the search
+// yet, the first stands for all.
 type alike struct {
 	nodes []cluster.NodeID
-	used  int   // how many of the first host pods of the search, or did
-	holds []int // by task: how many pods one of the nodes holds at first, by itself
-	free  needs // on all of them at first: alike is what matters, not what is left over
+	used  int   // nodes[:used] host pods of the search
+	holds []int // by task: how many of its pods one of the nodes holds when the search begins
+	free  needs // on all nodes of the group together, when the search begins
 }
 
-// needs is amounts that are counted: GPU, CPU, memory and pods, each up to mostNeed so
-// that sums do not overflow.
+// needs is amounts of GPU, CPU, memory and pods, each at most mostNeed so that sums do not
+// overflow.
 type needs [4]int64
 
 const (
@@ -57,7 +62,7 @@ func (n *needs) add(t *Task) {
 	}
 }
 
-// freeOn returns what a node has free.
+// freeOn returns what is free on a node.
 func freeOn(n *cluster.Node) needs {
 	out := needs{int64(n.FreeMilli()), n.CPU, n.Mem, int64(n.PodsLeft())}
 	for k := range out {
@@ -73,13 +78,13 @@ type usable struct {
 	holds  []int
 }
 
-// Exhausted reports whether the last unit was not placed because the search gave up:
-// there may be places for it.
+// Exhausted reports whether the search for places for the last unit gave up: there may be a
+// way to place it.
 func (p *Placer) Exhausted() bool { return p.exhausted }
 
-// searched reports whether the greedy placement of the unit may fail though there are
-// places for it. Pods of one task that keep to nothing are alike, and where counting
-// finds room for them there is.
+// searched reports whether the greedy placement of the unit may fail although a placement
+// exists. Pods of a single task without affinities are alike: where they fit by count, the
+// greedy placement finds room for all of them.
 func (u *Unit) searched() bool {
 	tasks := 0
 	for t := range u.Tasks {
@@ -95,6 +100,8 @@ func (u *Unit) searched() bool {
 
 // search places a gang that was not placed greedily. O(tasks x nodes) and maxSteps.
 func (p *Placer) search(u *Unit, sp space) bool {
+	// Only a required level limits where the gang may be. The narrower ones that Gang prefers
+	// are not worth a search each.
 	domains := p.exact(u, sp, u.Required)
 	if len(domains) == 0 {
 		return false
@@ -133,7 +140,7 @@ func (p *Placer) usable(u *Unit, sp space) []usable {
 			if len(task.Pods) > 0 && slices.Contains(sp[t], pool) {
 				k = min(p.takes(u, task, id, later), len(task.Pods))
 			}
-			if task.apart() {
+			if task.apart() { // every domain is a node or more
 				k = min(k, 1)
 			}
 			if n.holds == nil {
@@ -150,7 +157,7 @@ func (p *Placer) usable(u *Unit, sp space) []usable {
 	return out
 }
 
-// apart reports whether pods of the task keep off each other.
+// apart reports whether pods of the task must be in different domains.
 func (t *Task) apart() bool {
 	return slices.ContainsFunc(t.Terms, func(t Term) bool { return t.Anti && t.Own })
 }
@@ -158,10 +165,13 @@ func (t *Task) apart() bool {
 // prepare groups the nodes and puts tasks and groups in order.
 func (s *search) prepare(nodes []usable) {
 	p, u := s.p, s.u
+	// 1. What all pods need together: amounts above it are enough on any node.
 	s.room = make([]int, len(u.Tasks))
 	for t := range u.Tasks {
 		s.whole.add(&u.Tasks[t])
 	}
+	// 2. The groups. If 18 equal nodes hold a pod each, twelve pods are tried on them once, not
+	// in each of the 18,564 ways to choose twelve.
 	at := map[string]int{}
 	var key []byte
 	for i := range nodes {
@@ -181,26 +191,30 @@ func (s *search) prepare(nodes []usable) {
 			s.room[t] += n.holds[t]
 		}
 	}
+	// 3. The order of the tasks. If no task has a term about another, the order makes no
+	// difference to what is possible, and the task with the least choice goes first: those
+	// that would end the search soonest.
 	for _, t := range u.order() {
 		if len(u.Tasks[t].Pods) > 0 {
 			s.seq = append(s.seq, t)
 		}
 	}
-	if !u.hasMates() { // then the order does not matter: what has the least choice first
+	if !u.hasMates() {
 		slices.SortStableFunc(s.seq, func(a, b int) int {
 			return cmp.Compare(s.room[a]*len(u.Tasks[b].Pods), s.room[b]*len(u.Tasks[a].Pods))
 		})
 	}
+	// 4. The order of the groups for each task.
 	s.order, s.rest = make([][]int, len(u.Tasks)), make([][]int, len(u.Tasks))
 	for _, t := range s.seq {
 		s.sortGroups(t)
 	}
 }
 
-// sortGroups puts the groups in order for a task: those that the other tasks have the
-// least use for first, of those the ones with the fewest free GPUs.
+// sortGroups puts the groups in order for a task: first those on which the fewest pods of
+// the other tasks fit, and of those the ones with the fewest free GPUs.
 func (s *search) sortGroups(t int) {
-	others := func(g *alike) int {
+	usedByOthers := func(g *alike) int {
 		n := 0
 		for o, k := range g.holds {
 			if o != t {
@@ -216,7 +230,7 @@ func (s *search) sortGroups(t int) {
 	}
 	slices.SortFunc(s.order[t], func(x, y int) int {
 		a, b := &s.groups[x], &s.groups[y]
-		return cmp.Or(cmp.Compare(others(a), others(b)),
+		return cmp.Or(cmp.Compare(usedByOthers(a), usedByOthers(b)),
 			cmp.Compare(s.p.state.Node(a.nodes[0]).Free(), s.p.state.Node(b.nodes[0]).Free()), cmp.Compare(x, y))
 	})
 	s.rest[t] = make([]int, len(s.order[t])+1)
@@ -226,14 +240,16 @@ func (s *search) sortGroups(t int) {
 	}
 }
 
-// likeness appends all that makes a difference of a node to the unit.
+// likeness appends to key all that makes a node different from others to the unit: nodes
+// with the same key are alike.
 func (s *search) likeness(of *usable, key []byte) []byte {
 	p, u, id := s.p, s.u, of.id
 	n := p.state.Node(id)
+	// 1. What is free: whole GPUs, CPU, memory, pods, and the parts of GPUs in any order.
 	key = binary.AppendVarint(key, int64(n.PoolNumber()))
 	key = binary.AppendVarint(key, int64(n.Free()))
 	for k, v := range freeOn(n) {
-		if k != gpuNeed { // what is more than enough is alike
+		if k != gpuNeed { // 100 and 200 cores are alike to pods that need 20 together
 			key = binary.AppendVarint(key, min(v, s.whole[k]))
 		}
 	}
@@ -248,6 +264,9 @@ func (s *search) likeness(of *usable, key []byte) []byte {
 	for _, part := range parts[:k] {
 		key = binary.AppendVarint(key, int64(part))
 	}
+	// 2. For each task, what fits by selectors and other resources, and the domains of its
+	// terms. Of terms about nodes, each node is a domain of its own; there the pods count that
+	// it hosts already.
 	for t := range u.Tasks {
 		task := &u.Tasks[t]
 		if len(task.Pods) == 0 {
@@ -260,7 +279,7 @@ func (s *search) likeness(of *usable, key []byte) []byte {
 		for i := range task.Terms {
 			term := &task.Terms[i]
 			d := p.state.Domain(id, term.Level)
-			if term.Level == cluster.NodeLevelNum { // a domain of its own
+			if term.Level == cluster.NodeLevelNum {
 				here := p.state.Labelled(term.Label, term.Level, d)
 				if here > 0 && u.Absent != nil {
 					here -= u.Absent(term.Label, term.Level, d)
@@ -273,7 +292,7 @@ func (s *search) likeness(of *usable, key []byte) []byte {
 	return key
 }
 
-// run looks for places in every order of the tasks that may matter.
+// run searches in each order of the tasks that may make a difference.
 func (s *search) run() bool {
 	if !s.countsSuffice() {
 		return false
@@ -281,8 +300,9 @@ func (s *search) run() bool {
 	if !s.u.hasMates() {
 		return s.place(0, 0, 0, 0)
 	}
-	// Who comes first may be near no one yet, and whoever keeps off others must find
-	// them there: each order of the tasks is another question.
+	// A pod is checked against the pods placed before it: the first of a group may be alone,
+	// and pods near another task are possible after that task only. So each order of the
+	// tasks may find what the others do not.
 	first := slices.Clone(s.seq)
 	perm := make([]int, len(first))
 	for i := range perm {
@@ -301,8 +321,8 @@ func (s *search) run() bool {
 	}
 }
 
-// nextPermutation steps to the next permutation in lexicographic order, false after the
-// last.
+// nextPermutation changes a to the next permutation in lexicographic order. It returns false
+// after the last.
 func nextPermutation(a []int) bool {
 	i := len(a) - 2
 	for i >= 0 && a[i] > a[i+1] {
@@ -320,18 +340,22 @@ func nextPermutation(a []int) bool {
 	return true
 }
 
-// maxSubsets is of how many tasks all subsets are counted.
+// maxSubsets is the largest number of tasks of which every subset is counted.
 const maxSubsets = 6
 
-// countsSuffice reports whether counting leaves room for the tasks together, and for
-// those of each subset: what they need in all is no more than the nodes have that any of
-// them may use. False is certain.
+// countsSuffice reports whether the unit may fit by count: of each subset of its tasks, the
+// pods together need no more than is free on the nodes that some of those tasks may use.
+// False is certain, true is not.
 func (s *search) countsSuffice() bool {
+	// 1. Each task by itself.
 	for _, t := range s.seq {
 		if s.room[t] < len(s.u.Tasks[t].Pods) || !s.enoughApart(t) {
 			return false
 		}
 	}
+	// 2. All tasks together, and each subset: two tasks that select the same node of two cores
+	// may need three of them, on a cluster with a hundred elsewhere. Of many tasks there are
+	// too many subsets.
 	all := 1<<len(s.seq) - 1
 	if len(s.seq) > maxSubsets {
 		return s.sumsSuffice(func(int) bool { return true })
@@ -344,7 +368,7 @@ func (s *search) countsSuffice() bool {
 	return true
 }
 
-// sumsSuffice is countsSuffice for some tasks, by their places in the sequence.
+// sumsSuffice is countsSuffice for one subset, the tasks whose index in seq is in it.
 func (s *search) sumsSuffice(in func(i int) bool) bool {
 	var need, have needs
 	for i, t := range s.seq {
@@ -371,8 +395,8 @@ func (s *search) sumsSuffice(in func(i int) bool) bool {
 	return true
 }
 
-// enoughApart reports whether there are as many domains with room as the task has pods,
-// where these keep off each other.
+// enoughApart reports whether there are as many domains with room as the task has pods, if
+// those must be in different domains.
 func (s *search) enoughApart(t int) bool {
 	task := &s.u.Tasks[t]
 	for i := range task.Terms {
@@ -393,14 +417,14 @@ func (s *search) enoughApart(t int) bool {
 	return true
 }
 
-// place places the k-th and later pods of the i-th task of the sequence, and all tasks
-// after it. Pods of a task are alike: each is on the node of the one before it or on a
-// later one, from the n-th of the group that is in place at, so that no set of nodes is
-// tried twice. It leaves what it placed when it reports true, else nothing.
+// place places pod k and all later pods of task seq[i], and all tasks after it. Pod k goes
+// on node n of the group order[at], or on a later one. It reports whether it placed all; if
+// not, it leaves none of them placed.
 func (s *search) place(i, k, at, n int) bool {
 	p, u := s.p, s.u
 	t := s.seq[i]
 	left := len(u.Tasks[t].Pods) - k
+	// 1. The task is placed: check what only holds for all of its pods, and go on with the next.
 	if left == 0 {
 		if !p.evenly(u, t, len(p.out)-k) {
 			return false
@@ -410,11 +434,14 @@ func (s *search) place(i, k, at, n int) bool {
 		}
 		return true
 	}
+	// 2. Each node from there on. Pods of a task are interchangeable, so no pod goes on a node
+	// before that of the pod before it: a pod on x and one on y is not tried as y and x too.
 	for ; at < len(s.order[t]); at, n = at+1, 0 {
 		g := &s.groups[s.order[t][at]]
 		if s.rest[t][at]-n*g.holds[t] < left {
-			return false
+			return false // the nodes that are left do not hold the pods that are left
 		}
+		// Of the nodes that host no pod of the search, which are alike, only the first.
 		for ; n <= g.used && n < len(g.nodes); n++ {
 			if s.placeOn(i, k, at, n) {
 				return true
@@ -427,7 +454,7 @@ func (s *search) place(i, k, at, n int) bool {
 	return false
 }
 
-// placeOn is place with the first of the pods on a node.
+// placeOn is place with pod k on node n of that group, and on no other.
 func (s *search) placeOn(i, k, at, n int) bool {
 	p, u := s.p, s.u
 	p.steps++
@@ -435,18 +462,22 @@ func (s *search) placeOn(i, k, at, n int) bool {
 	task, g := &u.Tasks[t], &s.groups[s.order[t][at]]
 	sh, id := task.Shape, g.nodes[n]
 	node := p.state.Node(id)
-	if sh.holds(node) == 0 || p.quotaLeft(u, sh, p.state.Pool(id).Model) == 0 || !p.satisfies(u, task, id, placing) {
+	inQuota := p.quotaLeft(u, sh, p.state.Pool(id).Model) > 0
+	if sh.holds(node) == 0 || !inQuota || !p.satisfies(u, task, id, placing) {
 		return false
 	}
 	before, mark, out, used := len(s.saved), p.state.Mark(), len(p.out), g.used
 	s.saved = append(s.saved, s.room...)
 	for device := range devicesFor(node, sh) {
+		// 1. Place the pod, and bring room up to date with what the node holds after it.
 		for _, o := range s.seq[i:] {
 			s.room[o] -= min(g.holds[o], u.Tasks[o].holds(node))
 		}
 		p.put(u, t, task.Pods[k], id, device)
 		p.charge(u, sh, id, 1)
 		g.used = max(used, n+1)
+		// 2. Look ahead: if a task that is left no longer fits, even alone, nothing that is
+		// placed after this pod can mend it.
 		enough := true
 		for _, o := range s.seq[i:] {
 			s.room[o] += min(g.holds[o], u.Tasks[o].holds(node))
@@ -459,6 +490,7 @@ func (s *search) placeOn(i, k, at, n int) bool {
 		if enough && s.place(i, k+1, at, n) {
 			return true
 		}
+		// 3. Take the pod back, and with it all that this step changed.
 		p.state.Rollback(mark)
 		p.charge(u, sh, id, -1)
 		p.out, g.used = p.out[:out], used
@@ -471,28 +503,21 @@ func (s *search) placeOn(i, k, at, n int) bool {
 	return false
 }
 
-// devicesFor yields the devices on which a part may make a difference, the tightest
-// first; 0, once, for pods of whole devices or none.
+// devicesFor yields, as a set of one, each device of a node to try for a part, the tightest
+// first; of devices with the same amount free, the first stands for all. For pods of whole
+// devices or none it yields the empty set, once.
 func devicesFor(n *cluster.Node, sh *Shape) func(yield func(uint64) bool) {
 	return func(yield func(uint64) bool) {
 		if sh.Part == 0 {
 			yield(0)
 			return
 		}
-		for least := sh.Part; ; {
-			best := -1
-			for d := range n.Spec.GPUs {
-				if free := n.FreeOn(d); free >= least && (best < 0 || free < n.FreeOn(best)) {
-					best = d
-				}
-			}
-			if best < 0 {
+		for d := n.TightestDevice(sh.Part); d >= 0; {
+			free := n.FreeOn(d) // before the yield places a pod there
+			if !yield(1 << d) {
 				return
 			}
-			least = n.FreeOn(best) + 1
-			if !yield(1 << best) {
-				return
-			}
+			d = n.TightestDevice(free + 1)
 		}
 	}
 }

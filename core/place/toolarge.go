@@ -9,7 +9,7 @@ import (
 )
 
 // TooLarge says whether the unit could not be placed even if every node that
-// was ever known were empty and healthy. O(nodes) for each shape, once; for a gang of
+// was ever known were there, empty and healthy. O(nodes) for each shape, once; for a gang of
 // several tasks, or in one domain or on one model, O(tasks x nodes) each time.
 func (p *Placer) TooLarge(u *Unit) Shortfall {
 	var lack Shortfall
@@ -30,14 +30,19 @@ func (p *Placer) TooLarge(u *Unit) Shortfall {
 			return lack
 		}
 	}
-	if lack.Lack == NoLack && u.Whole && (u.Required >= 0 || len(u.Tasks) > 1 || u.Tasks[0].unnamed()) {
+	if lack.Lack != NoLack || !u.Whole {
+		return lack
+	}
+	// Each task fits on all nodes together. A gang of one task that may use them all fits then.
+	inOnePlace := u.Required >= 0 || u.Tasks[0].onOneModel()
+	if inOnePlace || len(u.Tasks) > 1 {
 		return p.tooLargeTogether(u)
 	}
 	return lack
 }
 
-// anyAtHome reports whether a node that holds a pod of the shape when it is empty is in a
-// domain of the required level. The domain in which other pods run may be another later.
+// anyAtHome reports whether a node that holds a pod of the shape when it is empty is in some
+// domain of the required level: not in that of the job's running pods, which may end.
 func (p *Placer) anyAtHome(u *Unit, sh *Shape) bool {
 	if u.Required < 0 {
 		return true
@@ -50,63 +55,33 @@ func (p *Placer) anyAtHome(u *Unit, sh *Shape) bool {
 	return false
 }
 
-// unnamed reports whether the pods of the task must be on one of several models, as they
-// name none and are of a gang.
-func (t *Task) unnamed() bool {
+// onOneModel reports whether the pods of the task, which are of a gang, must be on one of
+// several models because they name none.
+func (t *Task) onOneModel() bool {
 	return len(t.Pods) > 0 && !t.Named && t.GPU() > 0 && len(t.models) > 1
 }
 
-// tooLargeTogether is TooLarge for a gang of which the pods must be in one place, a domain
-// or one model where they name none, or of which the tasks share the nodes: each task may
-// find room somewhere, and all of them nowhere. It counts, for each such place, the pods of
-// each task by itself, and the GPUs of all: what no place has by count is impossible.
+// tooLargeTogether is TooLarge for a gang that must be in one place, a domain of the required
+// level or the nodes of one model, or whose tasks share the nodes: each of its tasks may fit
+// somewhere, and all of them nowhere. Without this check a gang of 8 GPUs that must be in one
+// leaf group, of 4 each, waited for ever, and under StrictFIFO all jobs behind it.
+//
+// A place is too small if it cannot hold the pods of some task, or the GPUs of all tasks. More
+// is not counted: what is found too large is certain, what is not may still be.
 func (p *Placer) tooLargeTogether(u *Unit) Shortfall {
-	nearest := tooLarge{}
-	gpu := cluster.Milli(0)
+	gpu := cluster.Milli(0) // of all pods of the gang
 	for t := range u.Tasks {
 		gpu += cluster.Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
 	}
+	nearest := tooLarge{} // the place that lacks the least, for the reason
 	for _, sp := range u.spaces() {
-		type place struct {
-			pods []int
-			gpus int // of the nodes that take pods with GPUs
-		}
-		places := map[int32]*place{}
-		for id := range cluster.NodeID(p.state.Nodes()) {
-			d := p.domainOf(id, u.Required)
-			if d < 0 {
-				continue
-			}
-			at, node, useful := places[d], p.state.Node(id), false
-			if at == nil {
-				at = &place{pods: make([]int, len(u.Tasks))}
-				places[d] = at
-			}
-			for t := range u.Tasks {
-				if sh := u.Tasks[t].Shape; slices.Contains(sp[t], p.state.Pool(id)) && sh.selected(p.state, id) {
-					n := sh.holdsEmpty(node.Spec)
-					at.pods[t] = min(at.pods[t]+n, unlimited)
-					useful = useful || n > 0 && sh.GPU() > 0
-				}
-			}
-			if useful {
-				at.gpus += node.Spec.GPUs
-			}
-		}
+		places := p.emptyPlaces(u, sp)
 		for _, d := range slices.Sorted(maps.Keys(places)) {
-			at := places[d]
-			short := tooLarge{space: sp, gpu: gpu - cluster.Milli(at.gpus)*cluster.WholeGPU}
-			for t := range u.Tasks {
-				if need := len(u.Tasks[t].Pods); need-at.pods[t] > short.pods {
-					short.pods, short.task, short.holds = need-at.pods[t], t, at.pods[t]
-				}
-			}
+			short := places[d].shortOf(u, gpu)
 			if short.pods == 0 && short.gpu <= 0 {
 				return Shortfall{}
 			}
-			if short.holds = at.gpus; short.pods > 0 {
-				short.holds = at.pods[short.task]
-			}
+			short.space = sp
 			if nearest.space == nil || short.before(&nearest) {
 				nearest = short
 			}
@@ -118,15 +93,62 @@ func (p *Placer) tooLargeTogether(u *Unit) Shortfall {
 	return Shortfall{TooLarge, p.whyTooLarge(u, &nearest, gpu)}
 }
 
-// tooLarge says by how many pods of a task, or by how much GPU of all tasks, a place is too
-// small for a gang when it is empty, and how many pods or GPUs it holds.
+// emptyPlace is what the nodes of a place hold when they are empty: by task how many of its
+// pods, each task by itself, and how many GPUs those have that take pods with GPUs.
+type emptyPlace struct {
+	pods []int
+	gpus int
+}
+
+// emptyPlaces returns the domains of the required level, or the whole space where none is
+// required, by their number. O(tasks x nodes).
+func (p *Placer) emptyPlaces(u *Unit, sp space) map[int32]*emptyPlace {
+	places := map[int32]*emptyPlace{}
+	for id := range cluster.NodeID(p.state.Nodes()) {
+		d := p.domainOf(id, u.Required)
+		if d < 0 {
+			continue
+		}
+		at, node, useful := places[d], p.state.Node(id), false
+		if at == nil {
+			at = &emptyPlace{pods: make([]int, len(u.Tasks))}
+			places[d] = at
+		}
+		for t := range u.Tasks {
+			if sh := u.Tasks[t].Shape; slices.Contains(sp[t], p.state.Pool(id)) && sh.selected(p.state, id) {
+				n := sh.holdsEmpty(node.Spec)
+				at.pods[t] = min(at.pods[t]+n, unlimited)
+				useful = useful || n > 0 && sh.GPU() > 0
+			}
+		}
+		if useful {
+			at.gpus += node.Spec.GPUs
+		}
+	}
+	return places
+}
+
+// shortOf returns what the place lacks for a gang that takes that much GPU in all.
+func (at *emptyPlace) shortOf(u *Unit, gpu cluster.Milli) tooLarge {
+	short := tooLarge{gpu: gpu - cluster.Milli(at.gpus)*cluster.WholeGPU, holds: at.gpus}
+	for t := range u.Tasks {
+		if lack := len(u.Tasks[t].Pods) - at.pods[t]; lack > short.pods {
+			short.pods, short.task, short.holds = lack, t, at.pods[t]
+		}
+	}
+	return short
+}
+
+// tooLarge says by how much a place is too small for a gang when it is empty: by pods of one
+// task or, if those fit, by GPU of all tasks. holds is the pods of the task, or the GPUs, that
+// it holds.
 type tooLarge struct {
 	space             space
 	pods, task, holds int
 	gpu               cluster.Milli
 }
 
-// before reports whether less is missing.
+// before reports whether a lacks less than b.
 func (a *tooLarge) before(b *tooLarge) bool {
 	return a.pods < b.pods || a.pods == b.pods && a.gpu < b.gpu
 }
@@ -158,7 +180,8 @@ func (p *Placer) whyTooLarge(u *Unit, short *tooLarge, gpu cluster.Milli) string
 	return text
 }
 
-// mostOf returns how many pods of the shape all nodes hold when they are empty.
+// mostOf returns how many pods of the shape all nodes together hold when they are empty.
+// O(nodes) the first time, then O(1).
 func (p *Placer) mostOf(sh *Shape, u *Unit) int {
 	most := &sh.most[0]
 	if u.usesZone() {

@@ -77,9 +77,9 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	return Shortfall{}
 }
 
-// Barred reports whether the unit would fit, but for the quota of the models whose
-// nodes have room for it: a selector may leave fewer models than the request names.
-// O(tasks x nodes): for people who ask.
+// Barred reports whether only quota keeps some task from fitting: the quota of the models
+// whose nodes have room for it. A job may have quota for one model that it names, while its
+// selector leaves it the nodes of another. O(tasks x nodes): for people who ask.
 func (p *Placer) Barred(u *Unit) bool {
 	if u.Room == nil {
 		return false
@@ -112,8 +112,8 @@ func (p *Placer) Barred(u *Unit) bool {
 	return false
 }
 
-// counts is how many pods of a task the nodes of its pools hold, as one
-// condition after another is added.
+// counts is how many pods of a task the nodes of its pools hold, as one condition after
+// another is added. The first count that is below the number of pods is the reason.
 type counts struct {
 	free           cluster.Milli // idle GPU in all
 	gpu            int           // slots by GPU alone
@@ -125,13 +125,14 @@ type counts struct {
 	largest        int           // most whole GPUs free on one node
 }
 
-// otherCount is how many pods the nodes hold by another resource too, and how much
-// of it is free, of how much, on those with room for pods but for such resources.
+// otherCount is how many pods the nodes hold by one other resource too; and how much of it is
+// free, and there in all, on nodes that have room for a pod by all else.
 type otherCount struct {
 	fit       int
 	free, all int64
 }
 
+// whyTask says what a task lacks by itself.
 func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	sh, need := u.Tasks[t].Shape, len(u.Tasks[t].Pods)
 	if need == 0 {
@@ -171,7 +172,7 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	return Shortfall{}
 }
 
-// podsText is how many pods fit, of which nodes without limits hold very many.
+// podsText writes a number of pods; nodes hold any number of pods that ask for nothing.
 func podsText(n int) string {
 	if n >= unlimited {
 		return "any number"
@@ -179,8 +180,8 @@ func podsText(n int) string {
 	return strconv.Itoa(n)
 }
 
-// startsBy returns when the terms of a pod of the unit are to hold: of a gang, when all
-// of it is placed.
+// startsBy returns when the terms of a pod of the unit must hold: those of a gang once all of
+// it is placed.
 func (u *Unit) startsBy() moment {
 	if u.Whole {
 		return later
@@ -188,6 +189,7 @@ func (u *Unit) startsBy() moment {
 	return now
 }
 
+// countNode adds a node to the counts of a task.
 func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 	sh, n := t.Shape, p.state.Node(id)
 	if !n.Open() || !sh.uses(p.state.Pool(id), u) {
@@ -226,8 +228,8 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 	}
 }
 
-// whyOthers says of which other resource a gang lacks some when each task by itself
-// does not.
+// whyOthers says which other resource the tasks of a gang lack together, when each task by
+// itself has enough of it.
 func (p *Placer) whyOthers(u *Unit) Shortfall {
 	if !u.Whole || len(u.Tasks) < 2 {
 		return Shortfall{}
