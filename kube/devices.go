@@ -13,7 +13,7 @@ import (
 
 // What the answers of the index of devices ([devices.Index]) mean for pods and nodes.
 
-// ReasonClaimPending says that a claim of a pod is not there, or not free.
+// ReasonClaimPending is why a pod waits whose resource claim does not exist or is not free.
 const ReasonClaimPending = devices.ReasonClaimPending
 
 // inDevices makes an observation of the index of devices one of the tables.

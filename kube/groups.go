@@ -92,22 +92,20 @@ type waiting struct {
 const (
 	// ReasonCollecting: the gang has fewer pods than it needs.
 	ReasonCollecting = "Collecting"
-	// ReasonPodGroupNotFound: there is no PodGroup of the name the pod gives.
+	// ReasonPodGroupNotFound: the PodGroup that the pod names does not exist.
 	ReasonPodGroupNotFound = "PodGroupNotFound"
-	// ReasonQueueNotFound: there is no queue of that name, or it is not ready.
+	// ReasonQueueNotFound: the queue does not exist, or is not ready.
 	ReasonQueueNotFound = "QueueNotFound"
-	// ReasonQueueForbidden: the namespace may not use the queue.
+	// ReasonQueueForbidden: the namespace cannot use the queue.
 	ReasonQueueForbidden = "QueueForbidden"
-	// ReasonPriorityClassNotFound: there is no PriorityClass of the name that the job
-	// gives.
+	// ReasonPriorityClassNotFound: the PriorityClass that the job names does not exist.
 	ReasonPriorityClassNotFound = "PriorityClassNotFound"
-	// ReasonPriorityClassForbidden: the job may not have the PriorityClass that it
-	// names, here or in its queue.
+	// ReasonPriorityClassForbidden: the job must not use the PriorityClass that it names,
+	// in its namespace or in its queue.
 	ReasonPriorityClassForbidden = "PriorityClassForbidden"
 	// ReasonMisconfigured: a label, annotation or field is not as expected.
 	ReasonMisconfigured = devices.ReasonMisconfigured
-	// ReasonGangUnknown: the object that says how large the gang is cannot be
-	// read.
+	// ReasonGangUnknown: the object that defines the size of the gang cannot be read.
 	ReasonGangUnknown = "GangUnknown"
 )
 

@@ -20,8 +20,8 @@ import (
 // From Queue objects to the engine's queues.
 
 const (
-	// DefaultQueue is where jobs wait that name no queue. Without a Queue of
-	// that name it owns no quota.
+	// DefaultQueue is the queue of jobs that name none. Without a Queue object of that
+	// name it owns no quota.
 	DefaultQueue = "default"
 	// OthersQueue holds the GPUs that pods of other schedulers use.
 	OthersQueue = "muster-other-schedulers"

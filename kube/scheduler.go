@@ -48,36 +48,34 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Config is what a scheduler is told once.
+// Config configures a scheduler; it does not change while the scheduler runs.
 type Config struct {
-	// API says where the API server is and who we are. Its limits on requests
-	// are not used: what is sent is bounded by Workers and StatusRate.
+	// API is the address of the API server and the credentials. Its request limits are
+	// ignored: Workers and StatusRate limit the requests.
 	API *rest.Config
-	// Policy is how to decide where there is no SchedulingPolicy object of the
-	// name PolicyName. Without a name of its own it is no policy, and Run fails
-	// when there is no such object.
+	// Policy is the policy to use if there is no SchedulingPolicy object named
+	// PolicyName. If it has no name, Run fails when there is no such object.
 	Policy     core.Policy
 	PolicyName string
 	// Builtins finds the policies that SchedulingPolicy objects start from.
 	Builtins v1alpha1.Builtins
-	// Topology is the name of the Topology object to place by. When empty, the
-	// oldest there is counts or, without any, the labels of nodes.
+	// Topology is the name of the Topology object to use. If empty, the oldest is used
+	// or, if there is none, the well-known labels of nodes.
 	Topology string
-	// Levels of the topology, widest first, in place of any object; none is
-	// usual.
+	// Levels are the levels of the topology, widest first, instead of any object;
+	// usually empty.
 	Levels []translate.Level
-	// Lost is when the pods of nodes that are not ready are evicted.
+	// Lost determines when the pods of nodes that are not ready are evicted.
 	Lost Lost
-	// Workers is how many bindings are under way at once; 64 when 0.
+	// Workers is the maximum number of concurrent bindings; 0 means 64.
 	Workers int
-	// StatusRate is how many conditions are written in a second at most; 100
-	// when 0.
+	// StatusRate is the maximum number of conditions written per second; 0 means 100.
 	StatusRate float32
 	Log        *slog.Logger
 	// Now is the clock, which must not be set; when nil, the machine's as it is when
 	// the scheduler is made, and the time that has passed since.
 	Now func() time.Time
-	// Leader says whether other instances stand by, or share the cluster.
+	// Leader configures the leases, if other instances stand by or share the cluster.
 	Leader lease.Leader
 	// Shards are the pools that one instance decides on together, as
 	// [lease.ParseShards] returns them, the same for all instances; nil for all pools in

@@ -28,7 +28,7 @@ func (s *Scheduler) Handler() http.Handler {
 	return mux
 }
 
-// Profiles answers for /debug/pprof. It is for a private port.
+// Profiles serves /debug/pprof. Use it on a private port only.
 func Profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -39,8 +39,8 @@ func Profiles() http.Handler {
 	return mux
 }
 
-// Serve answers HTTP at address until ctx ends. An error says why the address
-// cannot be had.
+// Serve serves HTTP at address until ctx ends. An error says why it cannot listen
+// there.
 func Serve(ctx context.Context, address string, h http.Handler) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

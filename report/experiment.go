@@ -6,14 +6,14 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// Experiment is a published experiment that was run again.
+// Experiment is a published experiment that was repeated.
 type Experiment struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// Caption says what was run and against what.
+	// Caption describes what was run and what it is compared with.
 	Caption string `json:"caption"`
-	// Theirs says whose the figures are that ours are compared with, Tally how many
-	// are in their bands.
+	// Theirs is the source of the reference figures, Tally how many figures are in their
+	// bands.
 	Theirs  string   `json:"theirs,omitempty"`
 	Tally   string   `json:"tally,omitempty"`
 	Figures []Figure `json:"figures,omitempty"`
@@ -40,10 +40,10 @@ type Figure struct {
 	// Low and High bound the band of ours; nil where it is open.
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
-	// How says the band in words.
+	// How describes the band.
 	How    string `json:"how"`
 	Within bool   `json:"within"`
-	// Judged says that there is something of theirs to compare with.
+	// Judged says that there is a reference to compare with.
 	Judged bool   `json:"judged"`
 	Note   string `json:"note,omitempty"`
 	// The figures as text.
@@ -77,7 +77,7 @@ type Filling struct {
 	Verdict string `json:"verdict,omitempty"`
 }
 
-// ExperimentHTML writes one page about an experiment. It needs nothing but itself.
+// ExperimentHTML writes a self-contained page about an experiment.
 func ExperimentHTML(w io.Writer, e *Experiment) error {
 	return write(w, e.Name, map[string]*Experiment{"experiment": e})
 }

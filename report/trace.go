@@ -14,7 +14,7 @@ type tracePage struct {
 	} `json:"trace"`
 }
 
-// TraceHTML writes one page about a workload. It needs nothing but itself.
+// TraceHTML writes a self-contained page about a workload.
 func TraceHTML(w io.Writer, name string, s *workload.Summary) error {
 	var p tracePage
 	p.Trace.Name, p.Trace.Summary = name, s

@@ -156,7 +156,7 @@ func (h History) why() string {
 	return "not known: the engine was not asked about it while it waited"
 }
 
-// WriteText writes the history for people to read.
+// WriteText writes the history as text.
 func (h History) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	j := h.Job

@@ -7,14 +7,14 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Models says how the simulated world differs from the trace's.
+// Models describes how the simulated cluster differs from that of the trace.
 type Models struct {
 	// StartDelay is the time from binding to the start of work.
 	StartDelay core.Time
-	// Grace is how long evicted pods take to leave.
+	// Grace is how long evicted pods take to terminate.
 	Grace core.Time
-	// SpreadCost is by how much communication is slower for a gang that spans
-	// several leaf groups: 0.27 at ASI (§4.1, allreduce); CommShare is the
+	// SpreadCost is the relative slowdown of communication for a gang that spans several
+	// leaf groups: 0.27 at ASI (§4.1, allreduce); CommShare is the
 	// share of a gang's run time that is communication, 0..1.
 	SpreadCost, CommShare float64
 	// Speed is the relative speed of GPU models; 1 for those not listed. Trace
@@ -23,8 +23,8 @@ type Models struct {
 	// MTBF is the mean time between failures of one node, Repair the mean time
 	// until it is back; both exponential. No node fails when MTBF is 0.
 	MTBF, Repair core.Time
-	// Checkpoint is the interval at which jobs save their progress of which the
-	// workload does not say it; 0 when they never do.
+	// Checkpoint is the checkpoint interval of jobs for which the workload gives none; 0
+	// means that they save no progress.
 	Checkpoint core.Time
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// Config is what a run consists of.
+// Config is the input of a run.
 type Config struct {
 	Cluster workload.Cluster
 	Jobs    workload.Jobs
@@ -22,7 +22,7 @@ type Config struct {
 	// those of the cluster are not there before a change adds them. Nodes do not
 	// fail by chance then.
 	Changes []workload.Change
-	// Seed decides what happens by chance: node failures.
+	// Seed determines random events: node failures.
 	Seed uint64
 	// Until ends the run at that time; 0 runs to the end of the last job that
 	// ends by itself.
@@ -31,9 +31,9 @@ type Config struct {
 	// submitted: an oracle, for policies that order by estimate.
 	Estimates bool
 	Models    Models
-	// Record, when set, is told of all that happens in the engine.
+	// Record, if set, receives all events and decisions of the engine.
 	Record Recorder
-	// Progress, when set, is called now and then.
+	// Progress, if set, is called from time to time.
 	Progress func(now core.Time, submitted, ended int)
 }
 
@@ -46,7 +46,7 @@ type Recorder interface {
 	Decided(now core.Time, ds []core.Decision)
 }
 
-// Stats is what a run comes to, beside what its sinks collect.
+// Stats are the results of a run that its sinks do not collect.
 type Stats struct {
 	// Decisions counts pods bound, pods evicted and jobs rejected.
 	Decisions int

@@ -10,18 +10,17 @@ import (
 // workload's start. Arguments are valid during the call only, except *Live,
 // which is the same pointer for all calls about one job.
 type Sink interface {
-	// Node tells that a node is there (up) or lost. All nodes of the cluster
-	// come first, at time 0.
+	// Node reports that a node exists (up) or is lost. All nodes of the cluster come
+	// first, at time 0.
 	Node(t core.Time, n *core.Node, up bool) error
-	// Submitted tells that a job was submitted.
+	// Submitted reports that a job was submitted.
 	Submitted(t core.Time, j *Live) error
-	// Bound tells that pods were bound.
+	// Bound reports that pods were bound.
 	Bound(t core.Time, j *Live, pods []core.Placement, why core.Reason) error
-	// Released tells that pods left their nodes; by is zero unless they were
-	// evicted.
+	// Released reports that pods left their nodes; by is zero unless they were evicted.
 	Released(t core.Time, j *Live, pods []core.Placement, why Release, by Eviction) error
-	// Ended tells that a job is over: by its outcome, or rejected if that is not
-	// nil. Its pods have been released before.
+	// Ended reports that a job has ended: with its outcome, or rejected if rejected is not
+	// nil. Its pods have already been released.
 	Ended(t core.Time, j *Live, rejected *Rejection) error
 }
 
@@ -39,7 +38,7 @@ type Live struct {
 	Pods int
 	// Bound counts the pods bound now.
 	Bound int
-	// Lost is the GPU time (milli-GPU times seconds) that the job had to do again.
+	// Lost is the GPU time (milli-GPU times seconds) of work that the job had to repeat.
 	Lost float64
 	// Tag is the sink's own.
 	Tag any

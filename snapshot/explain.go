@@ -9,7 +9,7 @@ import (
 // Standing says where a job stands.
 type Standing struct {
 	Job string `json:"job"`
-	// State is running, waiting, nominated (its places are settled, evicted pods
+	// State is running, waiting, nominated (its places are reserved, evicted pods
 	// are leaving them), leaving (its pods are evicted) or impossible (it can
 	// never run on these nodes).
 	State   string `json:"state"`

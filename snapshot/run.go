@@ -8,7 +8,7 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Answer is what the engine would do, pass by pass.
+// Answer contains what the engine would do, pass by pass.
 type Answer struct {
 	Rounds []Round `json:"rounds"`
 }
@@ -21,7 +21,7 @@ type Round struct {
 	Waiting []Waiting `json:"waiting"`
 }
 
-// Decision is what is to be done with one pod.
+// Decision is a decision about one pod.
 type Decision struct {
 	// Op is bind or evict.
 	Op     string `json:"op"`

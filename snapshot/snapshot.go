@@ -12,7 +12,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Snapshot is a cluster at a moment.
+// Snapshot describes a cluster at one moment.
 type Snapshot struct {
 	Policy core.Policy
 	// Levels are the node labels that name the topology domains, widest first.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteText writes the answer for people to read.
+// WriteText writes the answer as text.
 func (a Answer) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	settled := a.settled()
