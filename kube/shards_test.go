@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -640,13 +639,6 @@ func TestShardConditions(t *testing.T) {
 	if len(b.said) != 1 || b.said[0].Name != "q" || b.said[0].Reason != "" {
 		t.Errorf("i2 says %+v", b.said)
 	}
-}
-
-// decidesOnAll is what a scheduler of a test holds.
-func decidesOnAll() []atomic.Bool {
-	held := make([]atomic.Bool, 1)
-	held[0].Store(true)
-	return held
 }
 
 // Pods of a drained node are moved by who decides on them, and by the next after a
