@@ -59,15 +59,20 @@ func (l *layout) pick(free uint64, g int) uint64 {
 	if bits.OnesCount64(free) == g {
 		return free
 	}
+	// 1. One NVLink island: the one with the fewest free, so that four of two islands with four
+	// and two free come from the first, and a pair from the second. In it one NUMA node if possible,
+	// else as few as it takes.
 	if m := tightest(l.islands, free, g); m != 0 {
 		if n := tightest(l.numas, m, g); n != 0 {
 			m = n
 		}
 		return lowest(l.spanning(l.numas, m, g), g)
 	}
+	// 2. No island has g free: one NUMA node, in it as few islands as it takes.
 	if m := tightest(l.numas, free, g); m != 0 {
 		return lowest(l.spanning(l.islands, m, g), g)
 	}
+	// 3. As few islands as it takes, wherever they are.
 	return lowest(l.spanning(l.islands, free, g), g)
 }
 
@@ -137,4 +142,16 @@ func (l *layout) nics(devices uint64) uint64 {
 		}
 	}
 	return out
+}
+
+// PickGPUs chooses g wholly free devices of a node with the best links between
+// them (Kant §3.3.5). The node has that many.
+func (s *State) PickGPUs(id NodeID, g int) uint64 {
+	n := &s.nodes[id]
+	return n.layout.pick(n.Whole, g)
+}
+
+// NICs returns the RDMA NICs nearest to devices of a node, a bit each.
+func (s *State) NICs(id NodeID, devices uint64) uint64 {
+	return s.nodes[id].layout.nics(devices)
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"math/bits"
 	"slices"
 )
 
@@ -143,6 +142,8 @@ func (p *Pool) leafFor(domains []int32) int32 {
 	if at.level >= 0 {
 		at.domain = domains[at.level]
 	}
+	// A leaf group that is known is one group. Nodes of which only the spine is known, or
+	// nothing, are filed in chunks of unknownChunk, so that a search in one stays short.
 	i, ok := p.leafOf[at]
 	known := len(domains) > 0 && at.level == len(domains)-1
 	if !ok || !known && len(p.leaves[i].nodes) >= unknownChunk {
@@ -191,7 +192,11 @@ func (p *Pool) eachHealthy(n *Node, f func(free int16, key uint32)) {
 	}
 }
 
-// index files a node that is open.
+// The index of a pool changes here: a node is filed under its leaf group and its number of
+// free GPUs, and counted for every domain that it is in. A node that is closed or lost is
+// not filed. Node.indexed is the count under which it is filed, -1 for none.
+
+// index files a node, if it is open and not filed yet.
 func (s *State) index(n *Node) {
 	if !n.Open() || n.indexed >= 0 {
 		return
@@ -202,7 +207,7 @@ func (s *State) index(n *Node) {
 	p.file(n, int8(n.Free()))
 }
 
-// unindex takes a node out of the files.
+// unindex takes a node out of the index.
 func (s *State) unindex(n *Node) {
 	if n.indexed < 0 {
 		return
@@ -225,6 +230,10 @@ func (s *State) reindex(n *Node) {
 		p.file(n, f)
 		return
 	}
+	// The number of free GPUs is the same: a pod without GPUs, or a part of a GPU, came or
+	// went. The set's bounds on CPU and memory must not fall below what a node has free, or a
+	// search would pass the node over. That they stay too high costs a look, and FindIn
+	// lowers them then.
 	set := &p.leaves[n.leaf].sets[n.indexed]
 	if n.CPU > set.cpu || n.Mem > set.mem {
 		set.cpu, set.mem = max(set.cpu, n.CPU), max(set.mem, n.Mem)
@@ -232,7 +241,8 @@ func (s *State) reindex(n *Node) {
 	}
 }
 
-// file moves a node to free count f; -1 takes it out.
+// file moves a node from the set of its old free count to that of f; -1 takes it out. All
+// counters change together: those of the leaf group, of the pool and of the domains.
 func (p *Pool) file(n *Node, f int8) {
 	p.touch(n.leaf)
 	l := &p.leaves[n.leaf]
@@ -260,6 +270,7 @@ func (p *Pool) file(n *Node, f int8) {
 	}
 }
 
+// countDomains adds by to the nodes with free count f in each domain of the node.
 func (p *Pool) countDomains(n *Node, f int8, by int32) {
 	for l, d := range n.dom {
 		if d >= 0 {
@@ -422,102 +433,3 @@ func (p *Pool) LeafNodes(leaf int32) []NodeID { return p.leaves[leaf].nodes }
 
 // LeafOf returns the leaf group of a node within its pool.
 func (s *State) LeafOf(id NodeID) int32 { return s.nodes[id].leaf }
-
-// Find returns a node with exactly free whole GPUs free and at least what is
-// needed: in the preferred leaf group, the first by slot. O(log leaf groups).
-func (s *State) Find(p *Pool, free int, order LeafOrder, need Need) (NodeID, bool) {
-	if p.total[free] == 0 {
-		return 0, false
-	}
-	p.refresh()
-	for {
-		leaf := p.trees[free].best(order, need.CPU, need.Mem)
-		if leaf < 0 {
-			return 0, false
-		}
-		if id, ok := s.FindIn(p, leaf, free, need); ok {
-			return id, true
-		}
-		if set := &p.leaves[leaf].sets[free]; set.cpu >= need.CPU && set.mem >= need.Mem {
-			return s.findSlow(p, free, order, need)
-		}
-	}
-}
-
-// findSlow is Find where bounds do not help: in the preferred leaf group, some
-// nodes have the CPU, others the memory or the pods left.
-func (s *State) findSlow(p *Pool, free int, order LeafOrder, need Need) (NodeID, bool) {
-	best, bestKey, found := NodeID(0), int64(0), false
-	t := &p.trees[free]
-	for leaf := range p.leaves {
-		key := t.sums[t.half+leaf].key[order]
-		if found && key >= bestKey {
-			continue
-		}
-		if id, ok := s.FindIn(p, int32(leaf), free, need); ok {
-			best, bestKey, found = id, key, true
-		}
-	}
-	return best, found
-}
-
-// FindIn is [State.Find] in one leaf group.
-func (s *State) FindIn(p *Pool, leaf int32, free int, need Need) (NodeID, bool) {
-	l := &p.leaves[leaf]
-	set := &l.sets[free]
-	if set.count == 0 || set.cpu < need.CPU || set.mem < need.Mem {
-		return 0, false
-	}
-	maxCPU, maxMem := int64(-1), int64(-1)
-	for w, word := range set.slots {
-		for ; word != 0; word &= word - 1 {
-			id := l.nodes[w*64+bits.TrailingZeros64(word)]
-			n := &s.nodes[id]
-			if n.Has(need) {
-				return id, true
-			}
-			if n.left > 0 {
-				maxCPU, maxMem = max(maxCPU, n.CPU), max(maxMem, n.Mem)
-			}
-		}
-	}
-	// The bounds had gone loose: tighten them, so that the next search passes
-	// the group over.
-	set.cpu, set.mem = maxCPU, maxMem
-	p.summarize(leaf, free)
-	return 0, false
-}
-
-// FindFunc returns a node with exactly free whole GPUs free that ok accepts: in
-// the preferred leaf group, the first by slot. O(nodes).
-func (s *State) FindFunc(p *Pool, free int, order LeafOrder, ok func(NodeID) bool) (NodeID, bool) {
-	if p.total[free] == 0 {
-		return 0, false
-	}
-	p.refresh()
-	best, bestKey, found := NodeID(0), int64(0), false
-	t := &p.trees[free]
-	for leaf := range p.leaves {
-		key := t.sums[t.half+leaf].key[order]
-		if found && key >= bestKey {
-			continue
-		}
-		if id, in := s.FindFuncIn(p, int32(leaf), free, ok); in {
-			best, bestKey, found = id, key, true
-		}
-	}
-	return best, found
-}
-
-// FindFuncIn is [State.FindFunc] in one leaf group.
-func (s *State) FindFuncIn(p *Pool, leaf int32, free int, ok func(NodeID) bool) (NodeID, bool) {
-	l := &p.leaves[leaf]
-	for w, word := range l.sets[free].slots {
-		for ; word != 0; word &= word - 1 {
-			if id := l.nodes[w*64+bits.TrailingZeros64(word)]; ok(id) {
-				return id, true
-			}
-		}
-	}
-	return 0, false
-}

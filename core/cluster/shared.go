@@ -74,15 +74,3 @@ func (s *State) FindShared(p *Pool, share Milli, widest bool, fit func(NodeID) b
 	}
 	return 0, 0, false
 }
-
-// PickGPUs chooses g wholly free devices of a node with the best links between
-// them (Kant §3.3.5). The node has that many.
-func (s *State) PickGPUs(id NodeID, g int) uint64 {
-	n := &s.nodes[id]
-	return n.layout.pick(n.Whole, g)
-}
-
-// NICs returns the RDMA NICs nearest to devices of a node, a bit each.
-func (s *State) NICs(id NodeID, devices uint64) uint64 {
-	return s.nodes[id].layout.nics(devices)
-}

@@ -120,12 +120,14 @@ func (l *Ledger) Set(q Queue) error {
 			return fmt.Errorf("queue %s: parent %s is unknown", q.Name, q.Parent)
 		}
 	}
+	// 1. A queue that is known may get another parent, but none from below itself.
 	n, known := l.byName[q.Name]
 	for p := parent; known && p != nil; p = p.parent {
 		if p == n {
 			return fmt.Errorf("queue %s: it would be its own ancestor through %s", q.Name, q.Parent)
 		}
 	}
+	// 2. The queue takes its place in the tree.
 	if !known {
 		n = newNode()
 		l.byName[q.Name] = n
@@ -136,6 +138,9 @@ func (l *Ledger) Set(q Queue) error {
 	}
 	n.Queue, n.parent = q, parent
 	parent.children = append(parent.children, n)
+	// 3. The accounts. A new queue has no jobs, so it changes only what those above it may
+	// lend. To derive all accounts for each made 1,000 queues take 7 s. A change may move
+	// usage to other accounts, and a new model needs an account in every queue.
 	if newModel := l.list(q.Quota, 1); known || newModel {
 		l.rebuild()
 	} else {
@@ -172,6 +177,8 @@ func (n *Node) join() {
 // in turn. What is used there beyond what is kept shrinks by what is kept more.
 func (a *account) raise(lent Milli) {
 	for ; a != nil && lent != 0; a = a.above {
+		// What is lent to an account it lends on, up to its lending limit; the rest it keeps.
+		// Use that was booked above may now fit into what it keeps: that part comes back.
 		lends, beyond := a.subtree-a.kept, max(0, a.usage-a.kept)
 		a.subtree = cluster.Plus(a.subtree, lent)
 		a.kept = max(0, a.subtree-a.lend)
@@ -182,6 +189,7 @@ func (a *account) raise(lent Milli) {
 	}
 }
 
+// drop takes a child out of the tree.
 func (n *Node) drop(child *Node) {
 	n.children = slices.DeleteFunc(n.children, func(c *Node) bool { return c == child })
 }
@@ -275,11 +283,10 @@ func (n *Node) settle() {
 	}
 }
 
-// governing returns the accounts that a request of the queue for a model is
-// weighed by: the model's and AnyModel's, as far as the nearest queue with
-// quotas, from this one upwards, lists them. none is true when it lists
-// neither, so that nothing is allowed. Where no queue has a quota, there is no
-// account and no limit.
+// governing returns the accounts that limit a request of the queue for a model: the
+// model's and AnyModel's, if the nearest queue with quotas, from this one upwards, lists
+// them. none is true if it lists neither: then nothing is allowed. If no queue has a
+// quota, there is no account and no limit.
 func (n *Node) governing(model string) (accounts []string, none bool) {
 	if len(n.accounts) == 0 {
 		return nil, false
@@ -384,6 +391,9 @@ func (n *Node) Owned(model string) Milli {
 // quota, what is leaving counted in.
 func (n *Node) RoomNow(model string) Milli {
 	room := n.Room(model)
+	// An evicted pod gives its quota back at once but holds its GPUs until it has left. A
+	// queue that shares may be over its quota for that time; an Isolated one, or one below
+	// it, must wait.
 	for q := n; q != nil; q = q.parent {
 		if q.Mode != Isolated || len(q.leaving) == 0 {
 			continue
@@ -407,8 +417,8 @@ func (n *Node) RoomNow(model string) Milli {
 	return room
 }
 
-// Leave counts GPU of a model that jobs of the queue were told to give up and
-// hold still; what is set aside for a job that waits for that is negative.
+// Leave counts GPU of a model that evicted pods of the queue still hold. The amount is
+// negative when they have left, and for GPU that is kept for a job that waits for them.
 func (n *Node) Leave(model string, gpu Milli) {
 	for q := n; q != nil; q = q.parent {
 		if q.leaving == nil {
@@ -430,6 +440,9 @@ func (n *Node) Add(model string, gpu Milli) {
 	n.book(model, gpu)
 }
 
+// book counts GPU of a model in the accounts that govern it. In each, the usage climbs the
+// tree as far as it is borrowed, while the queue whose nominal quota it counts against counts
+// all of it: that is how borrowing shows.
 func (n *Node) book(model string, gpu Milli) {
 	accounts, _ := n.governing(model)
 	for _, m := range accounts {
@@ -440,11 +453,11 @@ func (n *Node) book(model string, gpu Milli) {
 	}
 }
 
-// Pin is why something must not be evicted.
+// Pin is why GPU that a job uses must not be evicted.
 type Pin uint8
 
-// The reasons: its job may not be, or not for too long; or its job is somebody else's to
-// decide on, who may evict it.
+// The reasons: the job may not be evicted, or not for too long a time; or another scheduler
+// decides on the job, and may evict it.
 const (
 	Protected Pin = iota
 	Foreign
@@ -461,6 +474,7 @@ func (n *Node) Pin(model string, gpu Milli, why Pin) {
 	n.bookPinned(model, gpu, why)
 }
 
+// bookPinned counts what must not be evicted against the nominal quota that it is used of.
 func (n *Node) bookPinned(model string, gpu Milli, why Pin) {
 	accounts, _ := n.governing(model)
 	for _, m := range accounts {
@@ -493,8 +507,7 @@ func (n *Node) PinnedLeft(model string) Milli {
 	return n.leftOf(model, func(a *account) Milli { return a.pinned[Protected] + a.pinned[Foreign] })
 }
 
-// ProtectedLeft is PinnedLeft where what is somebody else's to decide on does not count,
-// as far as he may evict it.
+// ProtectedLeft is PinnedLeft without the jobs that another scheduler decides on and may evict.
 func (n *Node) ProtectedLeft(model string) Milli {
 	return n.leftOf(model, func(a *account) Milli { return a.pinned[Protected] })
 }
@@ -518,7 +531,10 @@ func (n *Node) leftOf(model string, used func(*account) Milli) Milli {
 	return left
 }
 
-// pass books an amount here and, beyond what is kept here, above.
+// pass books an amount here, and the part of it beyond what is kept here above.
+//
+// A queue that keeps 4 and uses 3 has booked nothing above. With 2 more it has booked 1 there;
+// when it gives those back, the 1 comes back too, and not 2.
 func (a *account) pass(gpu Milli) {
 	before := max(0, a.usage-a.kept)
 	a.usage += gpu
