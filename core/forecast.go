@@ -238,6 +238,7 @@ func (f *forecaster) undo() {
 	for _, p := range f.begun {
 		p.state, p.alloc = podWaiting, cluster.Alloc{}
 	}
+	f.nominations.holdsChanged() // it counted those as kept
 	for _, b := range f.booked {
 		b.queue.Add(b.model, -b.gpu)
 	}

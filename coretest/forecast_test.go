@@ -143,3 +143,30 @@ func TestForecastComesTrue(t *testing.T) {
 		}
 	})
 }
+
+// A forecast plays the start of a pod of which the job has places kept for another. What was
+// played must not count when these places are judged before the job is bound to them.
+func TestForecastForgetsItsPlaces(t *testing.T) {
+	w := NewWorld(t, core.Config{Policy: core.Policy{Preempt: core.Preempt{Priority: true}}, Levels: testLevels})
+	tell := func(lines ...string) {
+		for _, text := range lines {
+			l := parseLine(text)
+			for _, ev := range events(l, nil, w.Now) {
+				w.Must(ev)
+			}
+			if err := l.finish(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tell("queue q", "node a gpus=2 leaf=l0", "node b gpus=2 leaf=l1", "node c gpus=1 leaf=l2",
+		"submit db0 locked labels=(db)", "submit low priority=-1", "submit db1 locked labels=(db)", "submit ends locked estimate=2h", "submit db2 locked labels=(db) estimate=1h",
+		"found db0 node=a gpus=(0)", "found low node=a gpus=(1)", "found db1 node=b gpus=(0)", "found ends node=b gpus=(1)", "found db2 node=c gpus=(0)",
+		"submit svc pods=3 priority=1 labels=(db) even=(leaf:db:1)")
+	w.Decide()
+	tell("gone low")
+	w.Engine.Forecast()
+	if got, want := Format(0, w.Decide()), "0s bind svc: 0 on a[1] (MadeRoom)\n"; got != want {
+		t.Errorf("decided\n%s, want\n%s", got, want)
+	}
+}
