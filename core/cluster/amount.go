@@ -45,7 +45,7 @@ func Times[T ~int64](n int, a T) T {
 // Named amounts: whatever a node has a number of beside GPUs, CPU, memory and
 // pods, such as RDMA adapters, FPGAs, disk space or huge pages.
 
-// Amount is so much of a named resource, in whatever unit the driver counts it.
+// Amount is an amount of a named resource, in the unit in which the driver counts it.
 type Amount struct {
 	Name string
 	// Value is 0..MaxAmount.
@@ -89,7 +89,7 @@ func AmountOf(list []Amount, name string) int64 {
 	return list[i].Value
 }
 
-// AmountsID numbers the lists of amounts that a state has met; 0 is that of none.
+// AmountsID is the number of a list of amounts in a state; 0 is the empty list.
 type AmountsID int32
 
 // Amounts is a list of amounts as a state knows it. A nil one has none.
@@ -155,7 +155,7 @@ func (n *Node) countOthers(a *Amounts, by int64) {
 	}
 }
 
-// others is so much of each resource, by their numbers; 0 of those past the end.
+// others is an amount of each resource, by its number; 0 of those past the end.
 type others []int64
 
 // countOther adds to what the node has free of a resource.
@@ -169,7 +169,7 @@ func (n *Node) countOther(resource int32, value int64) {
 	(*n.others)[resource] += value
 }
 
-// Times returns how often the node has the amounts free, at most most.
+// Times returns how many times the node has the amounts free, at most most.
 func (n *Node) Times(a *Amounts, most int) int {
 	if a == nil {
 		return most

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// many is how many pods on a node are a crowd: fewer are found sooner one after the
-// other than in a map.
+// many is the number of pods on a node above which a map finds a pod. Among fewer a scan
+// is faster.
 const many = 256
 
 // crowd finds the pods of a node that has many.

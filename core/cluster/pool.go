@@ -29,7 +29,7 @@ type Pool struct {
 
 	changed []Change
 	forgot  int // changes dropped before the first of changed
-	told    int // changes that Changed has told of
+	read    int // changes that Changed has returned
 }
 
 // place is the narrowest domain known of a node; level is -1 when none is.
@@ -391,7 +391,7 @@ type Change struct {
 // Changed returns the changes since the pool began, in order, and how many came
 // before the first that is still known. It is for reading.
 func (p *Pool) Changed() (changes []Change, forgotten int) {
-	p.told = p.forgot + len(p.changed)
+	p.read = p.forgot + len(p.changed)
 	return p.changed, p.forgot
 }
 
@@ -399,7 +399,7 @@ func (p *Pool) Changed() (changes []Change, forgotten int) {
 // now.
 func (p *Pool) note(member int32, free int8) {
 	id := p.nodes[member]
-	if k := len(p.changed); k > 0 && p.changed[k-1].Node == id && p.forgot+k > p.told {
+	if k := len(p.changed); k > 0 && p.changed[k-1].Node == id && p.forgot+k > p.read {
 		p.changed[k-1].Free = free // the last change has not been reported yet
 		return
 	}

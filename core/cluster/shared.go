@@ -16,7 +16,7 @@ type shared struct {
 // sharedKey names a device: ordered by node, then device.
 func sharedKey(id NodeID, device int) uint32 { return uint32(id)<<6 | uint32(device) }
 
-// add files a device with so much free. Untouched and exhausted devices are
+// add files a device under what is free on it. Untouched and exhausted devices are
 // not filed.
 func (s *shared) add(free int16, key uint32) {
 	if free <= 0 || free >= int16(WholeGPU) {

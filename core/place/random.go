@@ -36,11 +36,11 @@ func (p *Placer) draw(n int) int {
 	return int(mixBits(p.drawn*0x9e3779b97f4a7c15) % uint64(n))
 }
 
-// Drawn is how many random numbers were drawn. Who tries something and takes it back
-// sets it to what it was, with [Placer.Redraw].
+// Drawn returns how many random numbers were drawn. A caller that takes back what was
+// placed resets it with [Placer.Redraw], so that the trial changes no later choice.
 func (p *Placer) Drawn() uint64 { return p.drawn }
 
-// Redraw has the placer draw again what it drew after the first n numbers.
+// Redraw resets the number of random numbers drawn to n: those after it are drawn again.
 func (p *Placer) Redraw(n uint64) { p.drawn = n }
 
 // mixBits scrambles a number (the finalizer of SplitMix64).

@@ -99,7 +99,7 @@ func newShape(s *cluster.State, r *cluster.Request) *Shape {
 		}
 	}
 	for i := range sh.models {
-		// Untainted pools first: tainted ones are for those who must be there.
+		// Untainted pools first: tainted nodes are kept for the pods that they are meant for.
 		slices.SortStableFunc(sh.models[i].general, func(a, b *cluster.Pool) int { return len(a.Taints) - len(b.Taints) })
 	}
 	sh.orderModels()

@@ -185,7 +185,7 @@ func (m *Mix) scarcity(model string, requests []*mixed) float64 {
 	return bound / total * float64(m.devices) / float64(m.capacity[model])
 }
 
-// worth returns what free GPUs are worth with so much CPU and memory beside
+// worth returns what free GPUs are worth with the free CPU and memory beside
 // them: gpu is the sum of their parts' worths, whole counts the untouched ones.
 // Products of floats are rounded the same on all machines as long as nothing is
 // added to them at once.
