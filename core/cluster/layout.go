@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// layout is how the devices of a node hang together. Nodes of one shape share
+// layout is how the devices of a node are linked. Nodes with the same devices share
 // one layout.
 type layout struct {
 	islands []uint64 // devices by NVLink island

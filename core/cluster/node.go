@@ -13,8 +13,8 @@ import (
 type Node struct {
 	// What a search for room looks at comes first: it fits one cache line.
 
-	// CPU and Mem are free, in thousandths of a core and MiB; less than nothing
-	// where the node has become smaller than its pods.
+	// CPU and Mem are free, in thousandths of a core and MiB; negative if the node has become
+	// smaller than its pods.
 	CPU, Mem int64
 	// Whole is the set of healthy devices that are wholly free.
 	Whole   uint64

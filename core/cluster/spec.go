@@ -116,7 +116,7 @@ type Term struct {
 	Label string
 	Anti  bool
 	// MaxSkew is 0 for affinities, and greater only without Anti. With fewer than
-	// MinDomains eligible domains, one without any is thought of beside them.
+	// MinDomains eligible domains, the fewest that a domain hosts counts as 0.
 	MaxSkew, MinDomains int
 }
 
@@ -137,11 +137,11 @@ type Request struct {
 	Others []Amount
 	// Models lists the GPU models the pod accepts; empty accepts any.
 	Models []string
-	// Selector must hold for the node, and one of the alternatives in AnyOf, where
-	// there are any: all requirements of it.
+	// All requirements of Selector must hold for the node and, if AnyOf is not empty, all
+	// requirements of one of its alternatives.
 	Selector []Requirement
 	AnyOf    [][]Requirement
-	// Tolerations lists the taints the pod bears.
+	// Tolerations lists the taints that the pod tolerates.
 	Tolerations []Toleration
 }
 

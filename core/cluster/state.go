@@ -1,5 +1,5 @@
 // Package cluster is the state of a cluster: nodes with their devices, the
-// topology they hang in, and an index that finds nodes with room without
+// topology they are in, and an index that finds nodes with room without
 // looking at the others. The state is changed in place; a journal takes
 // changes back (Kant §3.4.3 taken to its end: nothing is ever copied).
 package cluster
@@ -185,8 +185,9 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 // ChangeNode changes the labels, taints, room and place of a node that is up, and
 // reports whether anything is other than it was. Its model and number of GPUs
 // may not change; its devices, their health and whether it is cordoned are not
-// looked at. Its pods stay: its free CPU and memory may be less than nothing, and
-// then it takes no pods; of other resources, then it takes none that need them. The journal must be empty.
+// looked at. Its pods stay: its free CPU and memory may be negative, and then it takes
+// no pods; if another resource is negative, it takes no pods that need it. The journal
+// must be empty.
 func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	s.mustBeSettled()
 	n := &s.nodes[id]
@@ -341,7 +342,7 @@ func (s *State) SetCordoned(id NodeID, cordoned bool) {
 	}
 }
 
-// Close keeps new pods off a node until as many calls of Open.
+// Close keeps new pods off a node until [State.Open] was called as often as Close.
 func (s *State) Close(id NodeID) {
 	n := &s.nodes[id]
 	n.closed++
@@ -405,8 +406,8 @@ func (s *State) DevicesTaken(a *Alloc) string {
 	return ""
 }
 
-// HasBeside reports whether the node of an allocation has what that takes beside
-// devices.
+// HasBeside reports whether the node of an allocation has the CPU, memory, pods and other
+// resources that it takes.
 func (s *State) HasBeside(a *Alloc) bool { return s.nodes[a.Node].Has(s.need(a)) }
 
 // CompareTopology orders nodes by their domains, widest first, then by number.

@@ -40,7 +40,7 @@ type Node struct {
 	Jobs int
 }
 
-// account is the dealings of a queue, and those below it, in one model or in
+// account is what a queue and those below it own, lend and use of one model or of
 // AnyModel. The rules are those of hierarchical cohorts: a queue uses first
 // what it keeps for itself, then what its parent has for all.
 type account struct {

@@ -35,8 +35,8 @@ type Queue struct {
 	Mode   Mode
 	// Quota has at most one entry a model. Where no queue has any, there is no
 	// limit. Otherwise a queue with entries may use the models it lists, or all
-	// when it lists [AnyModel]; one without is weighed by the nearest queue
-	// above that has some, and owns nothing.
+	// when it lists [AnyModel]. A queue without entries owns nothing; the entries of the
+	// nearest queue above that has some say what it may use.
 	Quota []Quota
 }
 
