@@ -110,9 +110,7 @@ func (pl *planner) turns(j candidate) []turn {
 			break
 		}
 	}
-	// Over which domains pods are spread evenly depends on all models that they accept.
-	spread := j.requires(func(t Term) bool { return t.MaxSkew > 0 })
-	if models := j.class.accepts(); j.queue.Limited() && len(models) > 1 && !spread {
+	if models := j.class.accepts(); j.queue.Limited() && len(models) > 1 {
 		for _, at := range out {
 			for _, at.model = range models {
 				out = append(out, at)
