@@ -122,7 +122,9 @@ func (e *Election) allotted(ctx context.Context, seats []*seat) []bool {
 		// Until the rest is held by an instance with the same shards, one with others
 		// may decide on any.
 		mine[i] = member == e.leader.Identity && (agreed || i == RestOf(e.shards) || seats[i] != nil)
-		if mine[i] && seats[i] == nil && over[i] != nil {
+		// An instance that was cut off just after it took the shard renewed the shard's Lease
+		// later than its own: this one may wait for it already.
+		if mine[i] && over[i] != nil && *over[i].Spec.HolderIdentity != e.leader.Identity {
 			e.clear(ctx, over[i])
 		}
 	}

@@ -158,6 +158,15 @@ func TestAllotted(t *testing.T) {
 	if got := l.holds(a100); got != "" {
 		t.Errorf("the lease is %s's still", got)
 	}
+	// b's own lease ran out first: a waits already when that of the shard does.
+	l = newLessee(t, shards)
+	l.leased(Name, "a", l.layout, false)
+	l.member("b", true)
+	l.leased(a100, "b", l.layout, true)
+	check("what a waits for", mine(l, nil, &seat{}, nil), "*", "A100", "H800")
+	if got := l.holds(a100); got != "" {
+		t.Errorf("a waits for the lease, and it is %s's still", got)
+	}
 	// It is forgotten an hour after it said last that it lived.
 	l.now = func() time.Time { return startOfTime.Add(forgotten + time.Second) }
 	mine(l)
