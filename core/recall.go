@@ -93,14 +93,17 @@ func (ns *nominations) needless(x *eviction) bool {
 	return ok && !slices.ContainsFunc(x.pods, func(i int) bool { return !ns.holdsPlans(j.pods[i].alloc.Node, x) })
 }
 
-// holdsPlans reports whether a node holds what is planned there when all evicted pods but
-// those of one victim have left.
+// holdsPlans reports whether a node holds what is planned there when the pods that leave
+// for those plans have left, but for those of one victim. What leaves for other plans may
+// leave later.
 func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	mark := ns.state.Mark()
 	var gone []cluster.Owner
 	for h := range ns.state.Node(node).Pods {
 		v, i := ns.jobs.slots[h.Owner.Job], int(h.Owner.Pod)
-		if v.pods[i].state == podLeaving && (v != but.job || !slices.Contains(but.pods, i)) {
+		p := &v.pods[i]
+		leavesForThem := p.state == podLeaving && slices.ContainsFunc(ns.plans[node], func(l planned) bool { return l.nomination == p.leavingFor })
+		if leavesForThem && (v != but.job || !slices.Contains(but.pods, i)) {
 			gone = append(gone, h.Owner)
 		}
 	}
