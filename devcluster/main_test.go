@@ -755,7 +755,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"up", "--ephemeral", "--nodes", "3", "--models", "H800:1"}, "expected 3 nodes in all"},
 		{[]string{"up", "--ephemeral", "--models", "H800:x"}, "--models: expected"},
 		{[]string{"up", "--ephemeral", "--controllers", "nonsense"}, "--controllers: expected"},
-		{[]string{"up", "--dir", file, "--nodes", "1"}, "expected a folder that can be written"},
+		{[]string{"up", "--dir", file, "--nodes", "1"}, "expected a writable folder"},
 		{[]string{"fail", "node", kubeconfig}, "arg"},
 		{[]string{"fail", "node", "none", kubeconfig}, "node none: there is none"},
 		{[]string{"repair", "node", "none", kubeconfig}, "node none: there is none"},

@@ -217,8 +217,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"no folder", Config{}, "needs a folder"},
 		{"both", Config{Dir: t.TempDir(), Ephemeral: true}, "ephemeral"},
-		{"a file", Config{Dir: file}, "expected a folder that can be written"},
-		{"below a file", Config{Dir: filepath.Join(file, "dir")}, "expected a folder that can be written"},
+		{"a file", Config{Dir: file}, "expected a writable folder"},
+		{"below a file", Config{Dir: filepath.Join(file, "dir")}, "expected a writable folder"},
 		{"no such port", Config{Dir: t.TempDir(), Port: 65536}, "expected 0..65535"},
 		{"port in use", Config{Dir: t.TempDir(), Port: port}, "port " + strconv.Itoa(port) + " of 127.0.0.1 is taken"},
 	} {
