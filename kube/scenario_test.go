@@ -53,9 +53,13 @@ var beyond = map[string][]string{
 	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
 	"it is about events that the engine refuses":                                      {"refused/absurd.txt", "refused/events.txt"},
 	"it has more pods than are made on an API in a test":                              {"amounts/huge.txt"},
-	"pods of which one is enough are no gang":                                         {"gang/rest_of_alike.txt", "nodes/moved.txt", "placement/even_models.txt", "preemption/elastic_one_by_one.txt"},
-	"jobs of others are not submitted":                                                {"quota/found_foreign.txt"},
-	"a job that was deleted does not come again at once":                              {"preemption/held_left_again.txt"},
+	"pods of which one is enough are no gang": {
+		"gang/rest_of_alike.txt", "members/gang_grows_and_one_is_evicted.txt", "nodes/moved.txt", "nodes/moved_while_others_leave.txt",
+		"placement/even_models.txt", "preemption/elastic_one_by_one.txt",
+	},
+	"a DRA driver that publishes its first device has the engine built again, and plans made again": {"preemption/quota_uncordoned.txt"},
+	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
+	"a job that was deleted does not come again at once": {"preemption/held_left_again.txt"},
 }
 
 // TestScenariosOnAPI plays the scenarios of the engine on a real Kubernetes API:
