@@ -27,7 +27,7 @@ func (m *driver) devicesChanged(c devices.Change) {
 		m.log.Warn("cannot use the GPUs of a node", "node", w.Node, "why", w.Why)
 	}
 	for _, w := range c.Release {
-		m.acts.release = append(m.acts.release, act.Claim(w))
+		m.acts.release = append(m.acts.release, w)
 	}
 	for _, name := range c.Nodes {
 		m.nodeDirty(name)
@@ -150,7 +150,7 @@ func (m *driver) grant(list []bindAct) {
 	m.devicesChanged(changed)
 	for i := range granted {
 		for _, w := range granted[i].Claims {
-			list[i].Claims = append(list[i].Claims, act.Claim(w))
+			list[i].Claims = append(list[i].Claims, w)
 		}
 		if e := granted[i].Extended; e != nil {
 			list[i].Extended = &act.Extended{Resource: e.Resource, Class: e.Class, Config: e.Config, Devices: e.Devices}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -38,7 +37,7 @@ func newDevices(t testing.TB) *dra {
 	d.deviceClass("gpu.nvidia.com", `device.driver == "gpu.nvidia.com"`)
 	d.deviceClass("nic", `device.driver == "dra.net"`)
 	d.onBind = d.reserve
-	d.onRelease = func(o act.Claim) {
+	d.onRelease = func(o translate.ClaimWrite) {
 		c := d.claims[o.Name]
 		c.Status.ReservedFor = slices.DeleteFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return r.UID == o.Consumer.UID })
 		if len(c.Status.ReservedFor) == 0 {

@@ -116,7 +116,7 @@ type acts struct {
 	// ask has the groups whose object is to be read: how large is the gang?
 	ask []*group
 	// release has the claims whose devices are to be given back.
-	release []act.Claim
+	release []translate.ClaimWrite
 	// report has what is to be written of jobs that waited and start.
 	report []act.Report
 	// warn has the events about what users wrote on pods.

@@ -39,7 +39,7 @@ type world struct {
 	// onBind is told of a binding before it happens, and may refuse it.
 	onBind func(b *bindAct) bool
 	// onRelease is told of the claims whose devices are to be given back.
-	onRelease func(act.Claim)
+	onRelease func(translate.ClaimWrite)
 	// warned is what people were told of pods in events.
 	warned []act.Warning
 	// made says whether claims that are told a node get a volume there.

@@ -68,7 +68,7 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 // Acts is what one pass of the scheduler asks for.
 type Acts struct {
 	Bind    []Bind
-	Release []Claim // the resource claims whose devices are to be given back
+	Release []translate.ClaimWrite // the resource claims whose devices are to be given back
 	Select  []SelectNode
 	Evict   []Evict
 	Suspend []Suspend

@@ -11,16 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Bind asks to bind a pod to a node.
 type Bind struct {
 	Pod
 	Node        string
-	Annotations map[string]string // to add to the pod
-	Gated       bool              // it has our scheduling gate, which has to go first
-	Claims      []Claim           // the resource claims to write before
-	Extended    *Extended         // the claim to make before; nil for none
+	Annotations map[string]string      // to add to the pod
+	Gated       bool                   // it has our scheduling gate, which has to go first
+	Claims      []translate.ClaimWrite // the resource claims to write before
+	Extended    *Extended              // the claim to make before; nil for none
 }
 
 // queue has the pods to bind, first in first out, without bound.

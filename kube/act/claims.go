@@ -15,26 +15,10 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Claim asks to write a resource claim for a pod, or to take the pod off it.
-type Claim struct {
-	Namespace, Name string
-	UID             types.UID
-	Version         string // its resource version as it was seen; empty: it is read first
-	Finalizer       bool   // as it was seen it has the finalizer of allocated claims
-	// Allocation is written unless the claim has it already; nil for none.
-	Allocation *resourceapi.AllocationResult
-	Consumer   resourceapi.ResourceClaimConsumerReference
-	// Last says that no pod uses the claim any more, the consumer's other pods
-	// included.
-	Last bool
-	// Wrong says why the devices cannot be had; empty if they can.
-	Wrong string
-}
-
 // reserve writes into the claims of a pod which devices they have, and that the pod uses
 // them. If one cannot be had, those before it are given back. No error of it satisfies
 // IsNotFound: a claim that does not exist does not mean that the pod does not.
-func (a *Actor) reserve(ctx context.Context, list []Claim) error {
+func (a *Actor) reserve(ctx context.Context, list []translate.ClaimWrite) error {
 	for i := range list {
 		o := &list[i]
 		err := error(refusal(o.Wrong))
@@ -59,7 +43,7 @@ func (a *Actor) reserve(ctx context.Context, list []Claim) error {
 //
 // Steps 2 and 3 hold only for the version that was seen or read; on a conflict all is
 // done again from step 1.
-func (a *Actor) allocate(ctx context.Context, o *Claim) error {
+func (a *Actor) allocate(ctx context.Context, o *translate.ClaimWrite) error {
 	claims := a.client.ResourceV1().ResourceClaims(o.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		version, finalizer, allocation := o.Version, o.Finalizer, o.Allocation
@@ -101,7 +85,7 @@ func (a *Actor) allocate(ctx context.Context, o *Claim) error {
 }
 
 // patchClaim changes a claim, adds to its lists, and reports the claim as it is then.
-func (a *Actor) patchClaim(ctx context.Context, o *Claim, meta, status map[string]any, sub ...string) (*resourceapi.ResourceClaim, error) {
+func (a *Actor) patchClaim(ctx context.Context, o *translate.ClaimWrite, meta, status map[string]any, sub ...string) (*resourceapi.ResourceClaim, error) {
 	meta["uid"] = o.UID
 	body := map[string]any{"metadata": meta}
 	if status != nil {
@@ -120,7 +104,7 @@ func (a *Actor) patchClaim(ctx context.Context, o *Claim, meta, status map[strin
 
 // giveBack removes a pod that does not start from its claims. A claim that no other
 // consumer uses has no devices then.
-func (a *Actor) giveBack(ctx context.Context, list []Claim) {
+func (a *Actor) giveBack(ctx context.Context, list []translate.ClaimWrite) {
 	for i := range list {
 		o := &list[i]
 		err := Retry(ctx, func() error { return a.deallocate(ctx, o) })
@@ -132,7 +116,7 @@ func (a *Actor) giveBack(ctx context.Context, list []Claim) {
 }
 
 // deallocate removes the consumer from one claim, and the devices after the last.
-func (a *Actor) deallocate(ctx context.Context, o *Claim) error {
+func (a *Actor) deallocate(ctx context.Context, o *translate.ClaimWrite) error {
 	claims := a.client.ResourceV1().ResourceClaims(o.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		c, err := claims.Get(ctx, o.Name, metav1.GetOptions{})

@@ -48,8 +48,8 @@ func allocated(device string) *resourceapi.AllocationResult {
 	}}}
 }
 
-func orderOf(c *resourceapi.ResourceClaim, a *resourceapi.AllocationResult) Claim {
-	return Claim{
+func orderOf(c *resourceapi.ResourceClaim, a *resourceapi.AllocationResult) translate.ClaimWrite {
+	return translate.ClaimWrite{
 		Namespace: c.Namespace, Name: c.Name, UID: c.UID, Version: "1", Allocation: a,
 		Consumer: resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "p", UID: "p"},
 	}
@@ -89,7 +89,7 @@ func TestReserve(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := claimWorker(t, test.failures, test.claim.DeepCopy())
-			err := s.reserve(t.Context(), []Claim{orderOf(test.claim, test.give)})
+			err := s.reserve(t.Context(), []translate.ClaimWrite{orderOf(test.claim, test.give)})
 			c := s.claim(t, "c")
 			if test.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wrong) {
@@ -113,7 +113,7 @@ func TestReserve(t *testing.T) {
 func TestReserveGivesBack(t *testing.T) {
 	c, other := claimNamed("c"), claimNamed("other")
 	s := claimWorker(t, nil, c)
-	err := s.reserve(t.Context(), []Claim{orderOf(c, allocated("gpu-0")), orderOf(other, allocated("gpu-1"))})
+	err := s.reserve(t.Context(), []translate.ClaimWrite{orderOf(c, allocated("gpu-0")), orderOf(other, allocated("gpu-1"))})
 	if err == nil || apierrors.IsNotFound(err) {
 		t.Errorf("it is %v", err)
 	}

@@ -24,7 +24,7 @@ type Extended struct {
 	Config   []resourceapi.DeviceClassConfiguration
 	Devices  []translate.DeviceID
 
-	claim *Claim // once it has been made
+	claim *translate.ClaimWrite // once it has been made
 }
 
 // extend makes the claim of a pod that asks for GPUs by a resource that DRA provides,
@@ -81,7 +81,7 @@ func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 		if err != nil {
 			return err
 		}
-		x.claim = &Claim{
+		x.claim = &translate.ClaimWrite{
 			Namespace: c.Namespace, Name: c.Name, UID: c.UID, Version: c.ResourceVersion,
 			Consumer: resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: b.Name, UID: b.UID},
 		}

@@ -46,7 +46,7 @@ type Change struct {
 	// Rebuild says that what was resolved for pods without claims is no longer valid either.
 	Rebuild bool
 	// Release lists the claims whose devices are to be given back.
-	Release []Write
+	Release []translate.ClaimWrite
 	// Warnings says which nodes cannot be used, and why.
 	Warnings []Warning
 }
@@ -330,7 +330,7 @@ type changes struct {
 	pods, stale map[types.UID]bool
 	nodes       map[string]bool
 	rebuild     bool
-	release     []Write
+	release     []translate.ClaimWrite
 	warnings    []Warning
 }
 

@@ -16,22 +16,6 @@ import (
 // allocation is what is written into a claim.
 type allocation = resourceapi.AllocationResult
 
-// Write asks to write a claim for a pod, or to take the pod off it.
-type Write struct {
-	Namespace, Name string
-	UID             types.UID
-	Version         string // its resource version as it was seen; empty: it is read first
-	Finalizer       bool   // as it was seen it has the finalizer of allocated claims
-	// Allocation is written unless the claim has it already; nil for none.
-	Allocation *resourceapi.AllocationResult
-	Consumer   resourceapi.ResourceClaimConsumerReference
-	// Last says that no pod uses the claim any more, the consumer's other pods
-	// included.
-	Last bool
-	// Wrong says why the devices cannot be had; empty if they can.
-	Wrong string
-}
-
 // Extended asks for a claim by which a pod gets what it asks for as an extended resource.
 type Extended struct {
 	Resource v1.ResourceName
@@ -53,7 +37,7 @@ type Start struct {
 
 // Granted is what is to be written before a pod is bound.
 type Granted struct {
-	Claims   []Write
+	Claims   []translate.ClaimWrite
 	Extended *Extended // nil for none
 }
 
@@ -84,7 +68,7 @@ func (x *Index) Grant(list []Start) ([]Granted, Change) {
 		for _, need := range s.Needs.claims {
 			c := need.claim
 			if o := c.object; o != nil {
-				out[i].Claims = append(out[i].Claims, Write{
+				out[i].Claims = append(out[i].Claims, translate.ClaimWrite{
 					Namespace: o.Namespace, Name: o.Name, UID: o.UID, Version: o.ResourceVersion,
 					Finalizer: o.finalizer, Consumer: need.consumer, Allocation: c.granted, Wrong: wrong[c],
 				})

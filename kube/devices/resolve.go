@@ -208,7 +208,7 @@ func (r *resolution) addClaim(need *claimNeed) {
 			r.stop(ReasonClaimPending, "resource claim %s is still reserved for %s", o.Name, other)
 			return
 		default:
-			r.changes.release = append(r.changes.release, Write{
+			r.changes.release = append(r.changes.release, translate.ClaimWrite{
 				Namespace: o.Namespace, Name: o.Name, UID: o.UID, Consumer: need.consumer, Last: true,
 			})
 			r.stop(ReasonClaimPending, "the devices of resource claim %s are being released", o.Name)

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"k8s.io/apimachinery/pkg/types"
 	"slices"
 	"strconv"
 	"strings"
@@ -290,4 +291,20 @@ func AddAlternatives(r *core.Request, any [][]core.Requirement) {
 		return
 	}
 	r.AnyOf = product(r.AnyOf, any)
+}
+
+// ClaimWrite asks to write a claim for a pod, or to take the pod off it.
+type ClaimWrite struct {
+	Namespace, Name string
+	UID             types.UID
+	Version         string // its resource version as it was seen; empty: it is read first
+	Finalizer       bool   // as it was seen it has the finalizer of allocated claims
+	// Allocation is written unless the claim has it already; nil for none.
+	Allocation *resourceapi.AllocationResult
+	Consumer   resourceapi.ResourceClaimConsumerReference
+	// Last says that no pod uses the claim any more, the consumer's other pods
+	// included.
+	Last bool
+	// Wrong says why the devices cannot be had; empty if they can.
+	Wrong string
 }
