@@ -26,9 +26,7 @@ func (m *driver) devicesChanged(c devices.Change) {
 	for _, w := range c.Warnings {
 		m.log.Warn("cannot use the GPUs of a node", "node", w.Node, "why", w.Why)
 	}
-	for _, w := range c.Release {
-		m.acts.release = append(m.acts.release, w)
-	}
+	m.acts.release = append(m.acts.release, c.Release...)
 	for _, name := range c.Nodes {
 		m.nodeDirty(name)
 	}
@@ -149,9 +147,7 @@ func (m *driver) grant(list []bindAct) {
 	granted, changed := m.devices.Grant(starts)
 	m.devicesChanged(changed)
 	for i := range granted {
-		for _, w := range granted[i].Claims {
-			list[i].Claims = append(list[i].Claims, w)
-		}
+		list[i].Claims = append(list[i].Claims, granted[i].Claims...)
 		if e := granted[i].Extended; e != nil {
 			list[i].Extended = &act.Extended{Resource: e.Resource, Class: e.Class, Config: e.Config, Devices: e.Devices}
 		}
