@@ -44,7 +44,7 @@ func (c *changes) begin() { *c = changes{world: c.world} }
 func (c *changes) all() { c.pools, c.quota = ^uint64(0), true }
 
 func (e *Engine) poolBit(id cluster.NodeID) uint64 {
-	return 1 << (uint(e.state.PoolNumber(id)) % 64)
+	return 1 << (uint(e.state.Node(id).PoolNumber()) % 64)
 }
 
 // roomFreed: something was freed on a node.

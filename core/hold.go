@@ -281,7 +281,7 @@ func (ns *nominations) placesHold(n *nomination) bool {
 	ok := true
 	for i := range j.pods {
 		p := &j.pods[i]
-		ok = ok && (!p.kept() || ns.placer.Stands(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node, p.state == podPlanned))
+		ok = ok && (!p.kept() || ns.placer.TermsHold(&u, &u.Tasks[p.task], cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node, p.state == podPlanned))
 	}
 
 	// 4. All is as it was.

@@ -54,7 +54,7 @@ func (r *ranked) list(p *pod, by int) {
 
 // modelOn returns the number of the GPU model of a node, in runs.loads.
 func (r *runs) modelOn(id cluster.NodeID) int {
-	return r.poolModels()[r.state.PoolNumber(id)]
+	return r.poolModels()[r.state.Node(id).PoolNumber()]
 }
 
 // poolModels returns the model numbers of all pools.

@@ -428,7 +428,7 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 		a := &placed[i].Alloc
 		ok = ok && !(pays && a.GPU() > 0 && j.queue.NominalRoom(pl.state.Pool(a.Node).Model) < 0)
 		if ok && v.job.labelled() {
-			ok = pl.placer.Stands(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)
+			ok = pl.placer.TermsHold(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)
 		}
 	}
 	if ok {

@@ -156,7 +156,7 @@ func (n *NodeSpec) equal(o *NodeSpec) bool {
 // Split returns the set of healthy devices of which a part is free.
 func (n *Node) Split() uint64 { return n.split & n.healthy }
 
-// PoolNumber returns the number of the node's pool.
+// PoolNumber returns the place of the node's pool in [State.Pools].
 func (n *Node) PoolNumber() int { return int(n.pool) }
 
 // Healthy returns the set of healthy devices of a node.

@@ -121,9 +121,6 @@ func (s *State) Lookup(name string) (NodeID, bool) {
 // Pools returns the pools in order of their first node. They are for reading.
 func (s *State) Pools() []*Pool { return s.pools }
 
-// PoolNumber returns the number of a node's pool in Pools.
-func (s *State) PoolNumber(id NodeID) int { return int(s.nodes[id].pool) }
-
 // Pool returns the pool of a node.
 func (s *State) Pool(id NodeID) *Pool { return s.pools[s.nodes[id].pool] }
 

@@ -98,9 +98,9 @@ func (p *Placer) atHome(u *Unit, id cluster.NodeID) bool {
 	return d >= 0 && (!u.Joins || d == u.Home)
 }
 
-// Stands reports whether a pod of the task that is placed on a node, or expected
+// TermsHold reports whether a pod of the task that is placed on a node, or expected
 // there, satisfies its affinity terms as the other pods are now.
-func (p *Placer) Stands(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeID, expected bool) bool {
+func (p *Placer) TermsHold(u *Unit, t *Task, pod cluster.Owner, id cluster.NodeID, expected bool) bool {
 	// The pod itself must not count among the others.
 	if expected {
 		p.state.Unexpect(pod, id)

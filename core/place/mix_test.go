@@ -17,7 +17,7 @@ func TestNewModelHasValue(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Observe(&cluster.Request{GPU: cluster.WholeGPU}, 2)
-		if m.learn(); m.valueIn(s.PoolNumber(id)) == nil {
+		if m.learn(); m.valueIn(s.Node(id).PoolNumber()) == nil {
 			t.Errorf("model %d, %s, has no value", i, model)
 		}
 	}
