@@ -70,7 +70,7 @@ type cameFirst struct {
 
 // account names a queue's nominal quota for a model or for all.
 type account struct {
-	owner *quota.Node
+	owner *quota.Queue
 	model string
 }
 
@@ -492,7 +492,7 @@ func (c *entitlement) demandsOf(j *job, pod int) []demand {
 }
 
 // demand adds a demand for a model to c.demands.
-func (c *entitlement) demand(q *quota.Node, model string, gpu Milli) {
+func (c *entitlement) demand(q *quota.Queue, model string, gpu Milli) {
 	if gpu == 0 {
 		return
 	}

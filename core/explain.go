@@ -366,7 +366,7 @@ func (q *Inquiry) quotaTogether(j *job, u *place.Unit) []string {
 	return parts
 }
 
-func accountText(q *quota.Node, account string, need Milli) string {
+func accountText(q *quota.Queue, account string, need Milli) string {
 	owner, name := q.Owner(account), "GPUs"
 	if account != quota.AnyModel {
 		name = account

@@ -85,7 +85,7 @@ type ending struct {
 
 // booking is GPU that was given to a queue's account, or taken from it.
 type booking struct {
-	queue *quota.Node
+	queue *quota.Queue
 	model string
 	gpu   Milli
 }

@@ -28,7 +28,7 @@ type (
 	// Request is what one pod needs.
 	Request = cluster.Request
 	// Queue describes where the jobs of a tenant wait.
-	Queue = quota.Queue
+	Queue = quota.QueueSpec
 	// Quota is the GPU quota of a queue for one model.
 	Quota = quota.Quota
 )

@@ -289,7 +289,7 @@ func (e *Engine) charge(j *job, p *pod, by Milli) {
 }
 
 // leaves counts a pod's GPU as evicted but not yet gone, or no longer; see
-// [quota.Node.Leave].
+// [quota.Queue.Leave].
 func (e *Engine) leaves(j *job, p *pod, by Milli) {
 	if gpu := j.gpu(p); gpu > 0 {
 		j.queue.Leave(e.state.Pool(p.alloc.Node).Model, by*gpu)

@@ -46,7 +46,7 @@ type job struct {
 	Job
 	slot  int32
 	key   key
-	queue *quota.Node
+	queue *quota.Queue
 	pods  []pod
 	// count is how many pods are in each state.
 	count [podWithdrawn + 1]int

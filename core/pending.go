@@ -82,7 +82,7 @@ func (w *waiting) stuckOn(model int) *heap[*class] {
 
 // classID is what jobs of a class have in common.
 type classID struct {
-	queue     *quota.Node // nil where no queue has a quota
+	queue     *quota.Queue // nil where no queue has a quota
 	strategy  place.Strategy
 	inference bool
 	whole     bool

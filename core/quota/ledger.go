@@ -16,23 +16,24 @@ type Milli = cluster.Milli
 // Ledger is all queues and what they use. Reading and booking cost O(depth of
 // the queue tree).
 type Ledger struct {
-	byName map[string]*Node
-	order  []*Node
+	byName map[string]*Queue
+	order  []*Queue
 	listed map[string]int // how many queues list a quota for the model
 	// root is above all queues that have no parent: they lend to each other.
-	root *Node
+	root *Queue
 }
 
-// Node is a queue in the ledger.
-type Node struct {
-	Queue
-	parent   *Node
-	children []*Node
+// Queue is a queue in the ledger: its description, its place in the tree, and what its
+// jobs use.
+type Queue struct {
+	QueueSpec
+	parent   *Queue
+	children []*Queue
 	accounts map[string]*account    // by model or AnyModel
 	own      map[string]Milli       // what its own jobs use, by model
 	pinned   [pins]map[string]Milli // the part of own that must not be evicted
 	governs  map[string][]string    // see governing
-	owners   map[string]*Node       // see Owner
+	owners   map[string]*Queue       // see Owner
 	// leaving is what evicted pods of the queue, and of those below it, hold
 	// still, less what is set aside for pods that wait for others to leave.
 	leaving map[string]Milli
@@ -64,25 +65,25 @@ type account struct {
 
 // NewLedger returns a ledger without queues.
 func NewLedger() *Ledger {
-	return &Ledger{byName: map[string]*Node{}, listed: map[string]int{}, root: newNode()}
+	return &Ledger{byName: map[string]*Queue{}, listed: map[string]int{}, root: newQueue()}
 }
 
-func newNode() *Node {
-	n := &Node{own: map[string]Milli{}}
-	for p := range n.pinned {
-		n.pinned[p] = map[string]Milli{}
+func newQueue() *Queue {
+	q := &Queue{own: map[string]Milli{}}
+	for p := range q.pinned {
+		q.pinned[p] = map[string]Milli{}
 	}
-	return n
+	return q
 }
 
 // Lookup finds a queue by name.
-func (l *Ledger) Lookup(name string) (*Node, bool) {
-	n, ok := l.byName[name]
-	return n, ok
+func (l *Ledger) Lookup(name string) (*Queue, bool) {
+	q, ok := l.byName[name]
+	return q, ok
 }
 
 // Check reports what is wrong with a queue's description by itself.
-func Check(q *Queue) error {
+func Check(q *QueueSpec) error {
 	if q.Name == "" {
 		return errors.New("queue without a name")
 	}
@@ -109,42 +110,42 @@ func Check(q *Queue) error {
 // Set adds a queue or changes it; its usage stays. It is an error when the
 // parent is unknown or the queue would be its own ancestor. Adding one costs
 // O(depth of the tree), changing one or listing a model first O(queues).
-func (l *Ledger) Set(q Queue) error {
-	if err := Check(&q); err != nil {
+func (l *Ledger) Set(spec QueueSpec) error {
+	if err := Check(&spec); err != nil {
 		return err
 	}
 	parent := l.root
-	if q.Parent != "" {
-		parent = l.byName[q.Parent]
+	if spec.Parent != "" {
+		parent = l.byName[spec.Parent]
 		if parent == nil {
-			return fmt.Errorf("queue %s: parent %s is unknown", q.Name, q.Parent)
+			return fmt.Errorf("queue %s: parent %s is unknown", spec.Name, spec.Parent)
 		}
 	}
 	// 1. A queue that is known may get another parent, but none from below itself.
-	n, known := l.byName[q.Name]
+	q, known := l.byName[spec.Name]
 	for p := parent; known && p != nil; p = p.parent {
-		if p == n {
-			return fmt.Errorf("queue %s: it would be its own ancestor through %s", q.Name, q.Parent)
+		if p == q {
+			return fmt.Errorf("queue %s: it would be its own ancestor through %s", spec.Name, spec.Parent)
 		}
 	}
 	// 2. The queue takes its place in the tree.
 	if !known {
-		n = newNode()
-		l.byName[q.Name] = n
-		l.order = append(l.order, n)
+		q = newQueue()
+		l.byName[spec.Name] = q
+		l.order = append(l.order, q)
 	} else {
-		n.parent.drop(n)
-		l.list(n.Quota, -1)
+		q.parent.drop(q)
+		l.list(q.Quota, -1)
 	}
-	n.Queue, n.parent = q, parent
-	parent.children = append(parent.children, n)
+	q.QueueSpec, q.parent = spec, parent
+	parent.children = append(parent.children, q)
 	// 3. The accounts. A new queue has no jobs, so it changes only what those above it may
 	// lend. To derive all accounts for each made 1,000 queues take 7 s. A change may move
 	// usage to other accounts, and a new model needs an account in every queue.
-	if newModel := l.list(q.Quota, 1); known || newModel {
+	if newModel := l.list(spec.Quota, 1); known || newModel {
 		l.rebuild()
 	} else {
-		n.join()
+		q.join()
 	}
 	return nil
 }
@@ -162,11 +163,11 @@ func (l *Ledger) list(quota []Quota, by int) (first bool) {
 
 // join opens the accounts of a queue that is new, and lends what it lends to those
 // above it.
-func (n *Node) join() {
-	n.reset()
-	for model := range n.parent.accounts {
-		n.open(model)
-		a := n.accounts[model]
+func (q *Queue) join() {
+	q.reset()
+	for model := range q.parent.accounts {
+		q.open(model)
+		a := q.accounts[model]
 		a.subtree = a.nominal
 		a.kept = max(0, a.subtree-a.lend)
 		a.above.raise(a.subtree - a.kept)
@@ -190,25 +191,25 @@ func (a *account) raise(lent Milli) {
 }
 
 // drop takes a child out of the tree.
-func (n *Node) drop(child *Node) {
-	n.children = slices.DeleteFunc(n.children, func(c *Node) bool { return c == child })
+func (q *Queue) drop(child *Queue) {
+	q.children = slices.DeleteFunc(q.children, func(c *Queue) bool { return c == child })
 }
 
 // Remove takes a queue away. It is an error while it has children or jobs.
 func (l *Ledger) Remove(name string) error {
-	n := l.byName[name]
+	q := l.byName[name]
 	switch {
-	case n == nil:
+	case q == nil:
 		return fmt.Errorf("queue %s is unknown", name)
-	case len(n.children) > 0:
+	case len(q.children) > 0:
 		return fmt.Errorf("queue %s has child queues", name)
-	case n.Jobs > 0:
-		return fmt.Errorf("queue %s has %d live jobs", name, n.Jobs)
+	case q.Jobs > 0:
+		return fmt.Errorf("queue %s has %d live jobs", name, q.Jobs)
 	}
 	delete(l.byName, name)
-	l.list(n.Quota, -1)
-	l.order = slices.DeleteFunc(l.order, func(o *Node) bool { return o == n })
-	n.parent.drop(n)
+	l.list(q.Quota, -1)
+	l.order = slices.DeleteFunc(l.order, func(o *Queue) bool { return o == q })
+	q.parent.drop(q)
 	l.rebuild()
 	return nil
 }
@@ -220,62 +221,62 @@ func (l *Ledger) rebuild() {
 		l.root.openAll(model)
 	}
 	l.root.settle()
-	for _, n := range l.order {
-		for model, v := range n.own {
-			n.book(model, v)
+	for _, q := range l.order {
+		for model, v := range q.own {
+			q.book(model, v)
 		}
-		for p := range n.pinned {
-			for model, v := range n.pinned[p] {
-				n.bookPinned(model, v, Pin(p))
+		for p := range q.pinned {
+			for model, v := range q.pinned[p] {
+				q.bookPinned(model, v, Pin(p))
 			}
 		}
 	}
 }
 
-// reset forgets the accounts of the node and all below it.
-func (n *Node) reset() {
-	n.accounts, n.governs, n.owners = map[string]*account{}, map[string][]string{}, map[string]*Node{}
-	for _, c := range n.children {
+// reset forgets the accounts of the queue and all below it.
+func (q *Queue) reset() {
+	q.accounts, q.governs, q.owners = map[string]*account{}, map[string][]string{}, map[string]*Queue{}
+	for _, c := range q.children {
 		c.reset()
 	}
 }
 
-// openAll opens an account for a model at the node and all below it.
-func (n *Node) openAll(model string) {
-	n.open(model)
-	for _, c := range n.children {
+// openAll opens an account for a model at the queue and all below it.
+func (q *Queue) openAll(model string) {
+	q.open(model)
+	for _, c := range q.children {
 		c.openAll(model)
 	}
 }
 
-// open makes sure that the node has an account for a model, as those above it do.
-func (n *Node) open(model string) {
-	if n.accounts[model] != nil {
+// open makes sure that the queue has an account for a model, as those above it do.
+func (q *Queue) open(model string) {
+	if q.accounts[model] != nil {
 		return
 	}
 	a := &account{borrow: Unlimited, lend: Unlimited}
-	if n.parent != nil {
-		a.above = n.parent.accounts[model]
+	if q.parent != nil {
+		a.above = q.parent.accounts[model]
 	}
-	for _, q := range n.Quota {
-		if q.Model == model {
-			a.listed, a.nominal, a.borrow, a.lend = true, q.Nominal, q.BorrowingLimit, q.LendingLimit
+	for _, e := range q.Quota {
+		if e.Model == model {
+			a.listed, a.nominal, a.borrow, a.lend = true, e.Nominal, e.BorrowingLimit, e.LendingLimit
 		}
 	}
-	if n.Mode == Isolated {
+	if q.Mode == Isolated {
 		a.borrow, a.lend = 0, 0
 	}
-	n.accounts[model] = a
+	q.accounts[model] = a
 }
 
-// settle computes what the node and those below it own, from below.
-func (n *Node) settle() {
-	for _, c := range n.children {
+// settle computes what the queue and those below it own, from below.
+func (q *Queue) settle() {
+	for _, c := range q.children {
 		c.settle()
 	}
-	for model, a := range n.accounts {
+	for model, a := range q.accounts {
 		a.subtree = a.nominal
-		for _, c := range n.children {
+		for _, c := range q.children {
 			ca := c.accounts[model]
 			a.subtree = cluster.Plus(a.subtree, ca.subtree-ca.kept)
 		}
@@ -287,28 +288,28 @@ func (n *Node) settle() {
 // model's and AnyModel's, if the nearest queue with quotas, from this one upwards, lists
 // them. none is true if it lists neither: then nothing is allowed. If no queue has a
 // quota, there is no account and no limit.
-func (n *Node) governing(model string) (accounts []string, none bool) {
-	if len(n.accounts) == 0 {
+func (q *Queue) governing(model string) (accounts []string, none bool) {
+	if len(q.accounts) == 0 {
 		return nil, false
 	}
-	g, ok := n.governs[model]
+	g, ok := q.governs[model]
 	if !ok {
-		a := n
+		a := q
 		for a != nil && len(a.Quota) == 0 {
 			a = a.parent
 		}
 		for _, m := range [2]string{model, AnyModel} {
-			if acc := n.accounts[m]; acc != nil && (a == nil || a.accounts[m].listed) {
+			if acc := q.accounts[m]; acc != nil && (a == nil || a.accounts[m].listed) {
 				g = append(g, m)
 			}
 		}
-		n.governs[model] = g
+		q.governs[model] = g
 	}
 	return g, len(g) == 0
 }
 
 // Limited reports whether any quota weighs on the queue.
-func (n *Node) Limited() bool { return len(n.accounts) > 0 }
+func (q *Queue) Limited() bool { return len(q.accounts) > 0 }
 
 // Limited reports whether any queue has a quota.
 func (l *Ledger) Limited() bool { return l.root.Limited() }
@@ -316,22 +317,22 @@ func (l *Ledger) Limited() bool { return l.root.Limited() }
 // Room returns how much more of a model the queue's jobs may use now:
 // [Unlimited] when no quota weighs on it. It may be negative after a quota was
 // cut.
-func (n *Node) Room(model string) Milli {
-	accounts, none := n.governing(model)
+func (q *Queue) Room(model string) Milli {
+	accounts, none := q.governing(model)
 	if none {
 		return 0
 	}
 	room := Unlimited
 	for _, m := range accounts {
-		room = min(room, n.Available(m))
+		room = min(room, q.Available(m))
 	}
 	return room
 }
 
 // isolated returns the owner of an account that the queue's jobs count against if it
 // is [Isolated], else nil: its jobs do not borrow from queues below it either.
-func (n *Node) isolated(account string) *Node {
-	if o := n.Owner(account); o != nil && o.Mode == Isolated {
+func (q *Queue) isolated(account string) *Queue {
+	if o := q.Owner(account); o != nil && o.Mode == Isolated {
 		return o
 	}
 	return nil
@@ -353,15 +354,15 @@ func (a *account) available() Milli {
 
 // Most returns how much of a model the queue's jobs could use if no other queue used
 // any: [Unlimited] when no quota weighs on it.
-func (n *Node) Most(model string) Milli {
-	accounts, none := n.governing(model)
+func (q *Queue) Most(model string) Milli {
+	accounts, none := q.governing(model)
 	if none {
 		return 0
 	}
 	most := Unlimited
 	for _, m := range accounts {
-		most = min(most, n.accounts[m].most())
-		if o := n.isolated(m); o != nil {
+		most = min(most, q.accounts[m].most())
+		if o := q.isolated(m); o != nil {
 			most = min(most, o.accounts[m].nominal)
 		}
 	}
@@ -382,34 +383,34 @@ func (a *account) most() Milli {
 
 // Owned returns how much of a model the queue's jobs may use without borrowing when
 // they use nothing else.
-func (n *Node) Owned(model string) Milli {
-	return n.leftOf(model, func(*account) Milli { return 0 })
+func (q *Queue) Owned(model string) Milli {
+	return q.leftOf(model, func(*account) Milli { return 0 })
 }
 
 // RoomNow returns how much more of a model the queue's jobs may be given at
 // once. It is Room, but for [Isolated] queues: those never hold more than their
 // quota, what is leaving counted in.
-func (n *Node) RoomNow(model string) Milli {
-	room := n.Room(model)
+func (q *Queue) RoomNow(model string) Milli {
+	room := q.Room(model)
 	// An evicted pod gives its quota back at once but holds its GPUs until it has left. A
 	// queue that shares may be over its quota for that time; an Isolated one, or one below
 	// it, must wait.
-	for q := n; q != nil; q = q.parent {
-		if q.Mode != Isolated || len(q.leaving) == 0 {
+	for up := q; up != nil; up = up.parent {
+		if up.Mode != Isolated || len(up.leaving) == 0 {
 			continue
 		}
-		for _, m := range n.Governing(model) {
-			left := q.leaving[m]
+		for _, m := range q.Governing(model) {
+			left := up.leaving[m]
 			if m == AnyModel {
 				left = 0
-				for _, v := range q.leaving {
+				for _, v := range up.leaving {
 					left += v
 				}
 			}
 			if left > 0 {
-				room = min(room, q.accounts[m].available()-left)
-				if q == n.isolated(m) {
-					room = min(room, q.accounts[m].nominal-q.accounts[m].counted-left)
+				room = min(room, up.accounts[m].available()-left)
+				if up == q.isolated(m) {
+					room = min(room, up.accounts[m].nominal-up.accounts[m].counted-left)
 				}
 			}
 		}
@@ -419,35 +420,35 @@ func (n *Node) RoomNow(model string) Milli {
 
 // Leave counts GPU of a model that evicted pods of the queue still hold. The amount is
 // negative when they have left, and for GPU that is kept for a job that waits for them.
-func (n *Node) Leave(model string, gpu Milli) {
-	for q := n; q != nil; q = q.parent {
-		if q.leaving == nil {
-			q.leaving = map[string]Milli{}
+func (q *Queue) Leave(model string, gpu Milli) {
+	for up := q; up != nil; up = up.parent {
+		if up.leaving == nil {
+			up.leaving = map[string]Milli{}
 		}
-		if q.leaving[model] += gpu; q.leaving[model] == 0 {
-			delete(q.leaving, model)
+		if up.leaving[model] += gpu; up.leaving[model] == 0 {
+			delete(up.leaving, model)
 		}
 	}
 }
 
 // Add books GPU of a model as used by a job of the queue; a negative amount
 // gives it back.
-func (n *Node) Add(model string, gpu Milli) {
+func (q *Queue) Add(model string, gpu Milli) {
 	if gpu == 0 {
 		return
 	}
-	n.own[model] += gpu
-	n.book(model, gpu)
+	q.own[model] += gpu
+	q.book(model, gpu)
 }
 
 // book counts GPU of a model in the accounts that govern it. In each, the usage climbs the
 // tree as far as it is borrowed, while the queue whose nominal quota it counts against counts
 // all of it: that is how borrowing shows.
-func (n *Node) book(model string, gpu Milli) {
-	accounts, _ := n.governing(model)
+func (q *Queue) book(model string, gpu Milli) {
+	accounts, _ := q.governing(model)
 	for _, m := range accounts {
-		n.accounts[m].pass(gpu)
-		if o := n.Owner(m); o != nil {
+		q.accounts[m].pass(gpu)
+		if o := q.Owner(m); o != nil {
 			o.accounts[m].counted += gpu
 		}
 	}
@@ -464,21 +465,21 @@ const (
 	pins
 )
 
-// Pin says that GPU of a model, which is booked by [Node.Add] too, must not be
+// Pin says that GPU of a model, which is booked by [Queue.Add] too, must not be
 // evicted; a negative amount takes that back.
-func (n *Node) Pin(model string, gpu Milli, why Pin) {
+func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 	if gpu == 0 {
 		return
 	}
-	n.pinned[why][model] += gpu
-	n.bookPinned(model, gpu, why)
+	q.pinned[why][model] += gpu
+	q.bookPinned(model, gpu, why)
 }
 
 // bookPinned counts what must not be evicted against the nominal quota that it is used of.
-func (n *Node) bookPinned(model string, gpu Milli, why Pin) {
-	accounts, _ := n.governing(model)
+func (q *Queue) bookPinned(model string, gpu Milli, why Pin) {
+	accounts, _ := q.governing(model)
 	for _, m := range accounts {
-		if o := n.Owner(m); o != nil {
+		if o := q.Owner(m); o != nil {
 			o.accounts[m].pinned[why] += gpu
 		}
 	}
@@ -488,40 +489,40 @@ func (n *Node) bookPinned(model string, gpu Milli, why Pin) {
 // borrowing: what is left of the nominal quotas that they count against, negative
 // when jobs borrow already. It is [Unlimited] when no quota weighs on the queue.
 // What others have borrowed of it is not taken off.
-func (n *Node) NominalRoom(model string) Milli {
-	return n.leftOf(model, func(a *account) Milli { return a.counted })
+func (q *Queue) NominalRoom(model string) Milli {
+	return q.leftOf(model, func(a *account) Milli { return a.counted })
 }
 
 // OwnRoom is RoomNow without borrowing.
-func (n *Node) OwnRoom(model string) Milli { return min(n.RoomNow(model), n.NominalRoom(model)) }
+func (q *Queue) OwnRoom(model string) Milli { return min(q.RoomNow(model), q.NominalRoom(model)) }
 
 // PinnedRoom is RoomNow for jobs that must not be evicted: all such jobs together
 // hold no more than the nominal quotas that they count against.
-func (n *Node) PinnedRoom(model string) Milli {
-	return min(n.RoomNow(model), n.PinnedLeft(model))
+func (q *Queue) PinnedRoom(model string) Milli {
+	return min(q.RoomNow(model), q.PinnedLeft(model))
 }
 
 // PinnedLeft returns what jobs that must not be evicted leave of the nominal quotas
 // that the queue's jobs count against.
-func (n *Node) PinnedLeft(model string) Milli {
-	return n.leftOf(model, func(a *account) Milli { return a.pinned[Protected] + a.pinned[Foreign] })
+func (q *Queue) PinnedLeft(model string) Milli {
+	return q.leftOf(model, func(a *account) Milli { return a.pinned[Protected] + a.pinned[Foreign] })
 }
 
 // ProtectedLeft is PinnedLeft without the jobs that another scheduler decides on and may evict.
-func (n *Node) ProtectedLeft(model string) Milli {
-	return n.leftOf(model, func(a *account) Milli { return a.pinned[Protected] })
+func (q *Queue) ProtectedLeft(model string) Milli {
+	return q.leftOf(model, func(a *account) Milli { return a.pinned[Protected] })
 }
 
 // leftOf returns what is left for the queue of nominal quotas after what they are
 // used for.
-func (n *Node) leftOf(model string, used func(*account) Milli) Milli {
-	accounts, none := n.governing(model)
+func (q *Queue) leftOf(model string, used func(*account) Milli) Milli {
+	accounts, none := q.governing(model)
 	if none {
 		return 0
 	}
 	left := Unlimited
 	for _, m := range accounts {
-		o := n.Owner(m)
+		o := q.Owner(m)
 		if o == nil {
 			return 0
 		}
@@ -545,46 +546,46 @@ func (a *account) pass(gpu Milli) {
 
 // Nominal returns the queue's own quota for a model or AnyModel, and false
 // when it has none.
-func (n *Node) Nominal(model string) (Milli, bool) {
-	for _, q := range n.Quota {
-		if q.Model == model {
-			return q.Nominal, true
+func (q *Queue) Nominal(model string) (Milli, bool) {
+	for _, e := range q.Quota {
+		if e.Model == model {
+			return e.Nominal, true
 		}
 	}
 	return 0, false
 }
 
-// Owner returns the queue whose nominal quota a job of n counts against in an
-// account: the nearest, from n upwards, that lists it; nil when none does.
-func (n *Node) Owner(account string) *Node {
-	if o, ok := n.owners[account]; ok {
+// Owner returns the queue whose nominal quota a job of q counts against in an
+// account: the nearest, from q upwards, that lists it; nil when none does.
+func (q *Queue) Owner(account string) *Queue {
+	if o, ok := q.owners[account]; ok {
 		return o
 	}
-	var owner *Node
-	for a := n; a != nil && owner == nil; a = a.parent {
+	var owner *Queue
+	for a := q; a != nil && owner == nil; a = a.parent {
 		if _, ok := a.Nominal(account); ok {
 			owner = a
 		}
 	}
-	n.owners[account] = owner
+	q.owners[account] = owner
 	return owner
 }
 
 // Governing returns the accounts a request of the queue for a model counts
 // against. The slice is for reading.
-func (n *Node) Governing(model string) []string {
-	g, _ := n.governing(model)
+func (q *Queue) Governing(model string) []string {
+	g, _ := q.governing(model)
 	return g
 }
 
 // InUse returns what the queue and those below it use of an account, as far as
 // they pass it on to the queue; of an [Isolated] queue, what counts against its own.
-func (n *Node) InUse(account string) Milli {
-	a := n.accounts[account]
+func (q *Queue) InUse(account string) Milli {
+	a := q.accounts[account]
 	switch {
 	case a == nil:
 		return 0
-	case n.isolated(account) == n:
+	case q.isolated(account) == q:
 		return a.counted
 	}
 	return a.usage
@@ -592,12 +593,12 @@ func (n *Node) InUse(account string) Milli {
 
 // Available returns how much more of an account the queue's jobs may use: [Unlimited]
 // without quotas.
-func (n *Node) Available(account string) Milli {
-	if n.accounts[account] == nil {
+func (q *Queue) Available(account string) Milli {
+	if q.accounts[account] == nil {
 		return Unlimited
 	}
-	room := n.accounts[account].available()
-	if o := n.isolated(account); o != nil {
+	room := q.accounts[account].available()
+	if o := q.isolated(account); o != nil {
 		room = min(room, o.accounts[account].nominal-o.accounts[account].counted)
 	}
 	return room

@@ -28,7 +28,7 @@ func TestAccountsAreAsRebuilt(t *testing.T) {
 				}
 				n.Add(model, gpu)
 			default:
-				q := Queue{Name: name.Draw(t, "name"), Weight: 1, Mode: Mode(rapid.IntRange(0, 1).Draw(t, "mode"))}
+				q := QueueSpec{Name: name.Draw(t, "name"), Weight: 1, Mode: Mode(rapid.IntRange(0, 1).Draw(t, "mode"))}
 				if rapid.Bool().Draw(t, "below") {
 					q.Parent = name.Draw(t, "parent")
 				}
@@ -74,9 +74,9 @@ func BenchmarkSet(b *testing.B) {
 	} {
 		for queues := 1000; queues <= shape.most; queues *= 10 {
 			b.Run(fmt.Sprintf("%s/queues=%d", shape.name, queues), func(b *testing.B) {
-				all := make([]Queue, queues)
+				all := make([]QueueSpec, queues)
 				for i := range all {
-					all[i] = Queue{Name: fmt.Sprint("q", i), Weight: 1, Quota: []Quota{{Model: fmt.Sprint("m", i%4), Nominal: 1000, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}}
+					all[i] = QueueSpec{Name: fmt.Sprint("q", i), Weight: 1, Quota: []Quota{{Model: fmt.Sprint("m", i%4), Nominal: 1000, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}}
 					if p := shape.parent(i); p >= 0 {
 						all[i].Parent = all[p].Name
 					}

@@ -23,8 +23,8 @@ const MaxQuota cluster.Milli = 1 << 48
 // AnyModel is the model of a quota over all GPU models together.
 const AnyModel = "*"
 
-// Queue describes where the jobs of a tenant wait.
-type Queue struct {
+// QueueSpec describes where the jobs of a tenant wait.
+type QueueSpec struct {
 	Name string
 	// Parent names the queue this one belongs to; empty at the top. What
 	// the children of a queue do not use they lend to each other, and through
