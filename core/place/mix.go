@@ -20,7 +20,8 @@ type Mix struct {
 	state    *cluster.State
 	values   map[string]*value // by GPU model
 	inPool   []*value          // the same by number of the pool
-	// What the nodes were when the values were derived last.
+	// What the nodes are, counted at an epoch of the state.
+	surveyed uint64
 	devices  int64
 	capacity map[string]int64 // devices by model
 	shapes   []nodesOfShape
@@ -169,8 +170,14 @@ func (m *Mix) valueIn(pool int) *value {
 	return m.inPool[pool]
 }
 
-// survey counts the devices there are, by model and by shape of node.
+// survey counts the devices there are, by model and by shape of node. O(nodes), but only after
+// nodes came or changed: a survey each time that values are derived cost more than all
+// placements between two of them.
 func (m *Mix) survey() {
+	if m.surveyed == m.state.Epoch() {
+		return
+	}
+	m.surveyed = m.state.Epoch()
 	m.devices, m.capacity, m.shapes = 0, map[string]int64{}, m.shapes[:0]
 	at := map[nodeShape]int{}
 	for _, p := range m.state.Pools() {

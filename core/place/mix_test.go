@@ -22,3 +22,39 @@ func TestNewModelHasValue(t *testing.T) {
 		}
 	}
 }
+
+// Nodes are counted again after they come or change, and only then.
+func TestSurveyFollowsNodes(t *testing.T) {
+	s := cluster.New(nil)
+	m := NewMix(s)
+	add := func(name string, gpus int) cluster.NodeID {
+		id, err := s.AddNode(cluster.NodeSpec{Name: name, GPUs: gpus, Model: "A", CPUMilli: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	check := func(what string, devices, roomy int64) {
+		t.Helper()
+		m.survey()
+		q := &mixed{requestKey: requestKey{gpu: 4 * cluster.WholeGPU, cpu: 1000}}
+		if got := m.roomy(q); m.devices != devices || m.capacity["A"] != devices || got != roomy {
+			t.Errorf("%s: %d devices, %d of A, %d for pods of 4; want %d, %d, %d", what, m.devices, m.capacity["A"], got, devices, devices, roomy)
+		}
+	}
+	check("no node", 0, 0)
+	small := add("small", 2)
+	add("large", 8)
+	check("two nodes", 10, 8)
+	add("late", 4)
+	check("a node more", 14, 12)
+	spec := *s.Node(small + 1).Spec
+	spec.CPUMilli = 500
+	if _, err := s.ChangeNode(small+1, spec); err != nil {
+		t.Fatal(err)
+	}
+	check("less CPU", 14, 4)
+	s.SetZone(small, true)
+	s.RemoveNode(small + 2)
+	check("in the zone, and lost", 14, 4)
+}
