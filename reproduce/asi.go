@@ -35,14 +35,15 @@ func runASIShape(ctx context.Context, o Options) (Result, error) {
 	s.Over(&cluster)
 	t := &Table{
 		workload: &s,
-		Caption: "The built-in cluster and workload asi, six months, seed 0; theirs: Heterogeneity at Hyperscale (ASI), §2–§4.\n" +
-			"Where the paper gives a bound (over 50 %), theirs is the bound and the band is its side.",
+		Caption: "The built-in cluster and workload asi, six months, seed 0; the reference: Heterogeneity at Hyperscale (ASI), §2–§4.\n" +
+			"Where the paper gives a bound (over 50 %), the reference figure is the bound, and the band is the side of it that the paper states.",
 		Notes: []string{
-			"14 million jobs of 11.0 GPUs that hold 93 % of the GPUs hold each for 4.1 hours, while the median job runs 5 hours: so larger jobs are\n" +
-				"made shorter. The 5 hours are read as of jobs, the 24 hours (said of tasks) as of HP jobs, 14 million as jobs of six months (181 days).",
-			"That CTR, BERT and Qwen request 24, 8 and 4 cores is read as for each GPU.",
-			"Allocation is what the jobs would hold if none waited. What a scheduler makes of it is for muster sim --workload asi to say.",
-			"What the paper only plots (figures 2 to 5, 7, 8, 10) has no row beyond the figures in its text; docs/traces.md says what was assumed.",
+			"If 14 million jobs of 11.0 GPUs hold 93 % of the GPUs, they hold each GPU for 4.1 hours, but the median job runs for 5 hours: so larger\n" +
+				"jobs are shorter. We take the 5 hours as a figure about jobs, the 24 hours (which the paper states for tasks) as one about HP jobs, and the\n" +
+				"14 million as the jobs of six months (181 days).",
+			"We take the 24, 8 and 4 cores that CTR, BERT and Qwen request as cores per GPU.",
+			"Allocation is what the jobs would hold if none waited. To see what a scheduler achieves, run muster sim --workload asi.",
+			"What the paper only plots (figures 2 to 5, 7, 8, 10) has rows only for the figures in its text; docs/traces.md lists what we assumed.",
 		},
 	}
 	t.Rows = slices.Concat(asiClusterRows(&cluster), asiJobRows(&s), a.rows(), asiDemandRows(&s))

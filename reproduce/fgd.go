@@ -19,7 +19,7 @@ import (
 
 var openbFGD = Experiment{
 	Name:  "openb-fgd",
-	Title: "How full a cluster gets with pods that request fractions of GPUs, compared with FGD and its rivals",
+	Title: "How full a cluster gets with pods that request fractions of GPUs, compared with FGD and other rules",
 	Takes: []string{"traces", "nodes", "pods", "policies", "seeds"},
 	run:   runOpenbFGD,
 }
@@ -239,8 +239,8 @@ func (r *Inflation) JSON(w io.Writer) error {
 }
 
 const inflationCaption = "GPUs allocated, in per cent of the cluster, when pods of 95, 100 and 130 per cent of it have arrived\n" +
-	"(Weng et al., ATC 2023, Figure 9); means over the seeds. Published are the results that the authors keep with their code,\n" +
-	"github.com/hkust-adsl/kubernetes-scheduler-simulator, experiments/analysis/expected_results, commit 8f3d6417353c. Our default learns the requests as they come, FGD knows them."
+	"(Weng et al., ATC 2023, Figure 9); means over the seeds. The published figures are the results that the authors keep with their code,\n" +
+	"github.com/hkust-adsl/kubernetes-scheduler-simulator, experiments/analysis/expected_results, commit 8f3d6417353c. Our default learns the requests as they arrive; FGD knows them in advance."
 
 // Text writes the figures for people.
 func (r *Inflation) Text(w io.Writer) error {
@@ -290,7 +290,7 @@ func (l *InflationList) judge() {
 func (x *InflationRow) how() string {
 	switch {
 	case x.Published > 0:
-		return fmt.Sprintf("within %g points of the published", openbBands[x.Policy])
+		return fmt.Sprintf("within %g points of the published figure", openbBands[x.Policy])
 	case x.Goal > 0:
 		return "at least the goal, and no worse than FGD at 95 and 100 %"
 	}

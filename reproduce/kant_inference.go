@@ -39,16 +39,16 @@ func runKantInference(ctx context.Context, o Options) (Result, error) {
 	t.Rows = append(t.Rows, allocationRows(i7, i2, a10)...)
 	t.Rows = append(t.Rows, quotaRows(i2)...)
 	t.Notes = []string{
-		fmt.Sprintf("GFR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. GAR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. A service is pending in i7 for %.1f %%, in i2 for %.1f %%\n"+
-			"and in a10, which has 11 nodes, for %.1f %% of the time; in i2 never with %.0f of %d seeds.",
+		fmt.Sprintf("GFR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. GAR: i7 %.1f %%, i2 %.1f %%, a10 %.1f %%. A service is pending for %.1f %% of the time in i7, for %.1f %%\n"+
+			"in i2, and for %.1f %% in a10, which has 11 nodes. In i2 no service is ever pending with %.0f of %d seeds.",
 			mean(i7, gfr), mean(i2, gfr), mean(a10, gfr), mean(i7, meanGAR), mean(i2, meanGAR), mean(a10, meanGAR),
 			mean(i7, pendingTime), mean(i2, pendingTime), mean(a10, pendingTime), mean(i2, neverPending)*float64(len(seeds)), len(seeds)),
-		"Bands: the services are made up to ask for what the paper's clusters held, so that GAR follows from the workload (2 points: as much as\n" +
-			"seeds differ). That next to nothing waits, how fragmented the clusters are, and that no quota is exceeded is the scheduler's.\n" +
-			"5 % of the time: in few weeks a large service waits long. The sizes of i7 and a10 are ours; the paper gives their order. GFR is\n" +
-			"held to half to double, its growth to its direction.",
-		"Quotas: the paper shows their use in Figures 10 to 12 and tells no figure. Ours is the mean over the week, and is in no band; the\n" +
-			"row says NO if a tenant ever used more than its quota and what it may borrow.",
+		"Bands: the services are generated to request as much as was allocated on the paper's clusters, so GAR follows from the workload (2 points:\n" +
+			"the difference between seeds). The scheduler determines that almost no service waits, how fragmented the clusters are, and that no quota is\n" +
+			"exceeded. 5 % of the time: in a few weeks a large service waits long. We chose the sizes of i7 and a10; the paper gives only their order.\n" +
+			"The band of GFR is half to double, and that of its growth is the direction.",
+		"Quotas: the paper plots their use in Figures 10 to 12 without numbers. Ours is the mean over the week, and has no band; the row says NO\n" +
+			"if a tenant ever used more than its quota and what it may borrow.",
 	}
 	return t, nil
 }

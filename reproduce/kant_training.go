@@ -41,12 +41,12 @@ func runKantTraining(ctx context.Context, o Options) (Result, error) {
 		return nil, err
 	}
 	strict, best, backfill, strictSpread, spread := runs[0], runs[1], runs[2], runs[3], runs[4]
-	t := &Table{Caption: fmt.Sprintf("A week of kant-training on 8,000 GPUs, %d seeds, after Kant §5.1. Gains are medians over the seeds, all else\n"+
-		"means. GAR is the median over the week. Placement is by E-Binpack but where that is off: there it is by Spread.", len(seeds))}
+	t := &Table{Caption: fmt.Sprintf("A week of kant-training on 8,000 GPUs, %d seeds, after Kant §5.1. Gains are medians over the seeds, all other\n"+
+		"figures are means. GAR is the median over the week. Placement is by E-Binpack; where that is off, it is by Spread.", len(seeds))}
 	t.Rows = append(t.Rows, queueingRows(strict, best, backfill)...)
 	t.Rows = append(t.Rows, placementRows(strict, strictSpread)...)
-	t.Notes = append(t.Notes, fmt.Sprintf("E-Binpack under Backfill instead of StrictFIFO, which the paper may mean as well: GFR falls from %.1f %% to %.2f %%, but SOR\n"+
-		"gains no more than %.1f %% and GAR %.1f %%: Backfill evicts for the first job and lets others pass, and fragmentation blocks no job.",
+	t.Notes = append(t.Notes, fmt.Sprintf("E-Binpack under Backfill instead of StrictFIFO, which the paper may also mean: GFR falls from %.1f %% to %.2f %%, but SOR\n"+
+		"gains only %.1f %% and GAR %.1f %%: Backfill evicts pods for the first job and lets others overtake, so fragmentation blocks no job.",
 		mean(spread, gfr), mean(backfill, gfr), gain(backfill, spread, sor), gain(backfill, spread, medianGAR)))
 	for i, a := range arms {
 		r := runs[i]
@@ -55,9 +55,9 @@ func runKantTraining(ctx context.Context, o Options) (Result, error) {
 			a.name, mean(r, sor), mean(r, medianGAR), mean(r, gfr), mean(r, func(x *outcome) float64 { return float64(x.Preemptions) }),
 			number(mean(r, waitOfAll)/3600), number(mean(r, wait(large))/3600), number(mean(r, wait(largest))/3600)))
 	}
-	t.Notes = append(t.Notes, "Bands: the paper's workload is not public. Ours has its sizes of jobs and their shares of the GPU time; how much it asks for was\n"+
-		"chosen, 96 % of the GPU time there is. So figures are held to half to double of the paper's, claims without a figure to\n"+
-		"their direction: more than 10 % where the paper calls a difference significant, less where it calls it small.")
+	t.Notes = append(t.Notes, "Bands: the paper's workload is not public. Ours has the same sizes of jobs and shares of the GPU time; we chose the total demand,\n"+
+		"96 % of the available GPU time. So the band of a figure is half to double the paper's, and that of a claim without a figure is its\n"+
+		"direction: more than 10 % where the paper calls a difference significant, less where it calls it small.")
 	return t, nil
 }
 
@@ -75,14 +75,14 @@ func queueingRows(strict, best, backfill []outcome) []Row {
 		longer = max(longer, gainOfMean(backfill, strict, wait(class)))
 	}
 	stable := atMost("Backfill: longest rise of a size's wait over StrictFIFO", 0, 10, longer, "%").said("remains stable")
-	stable.Note = "the paper calls waiting times stable. Ours fall at all sizes: this StrictFIFO cannot place all requests, so all jobs wait"
+	stable.Note = "the paper calls waiting times stable. Ours fall at all sizes: our StrictFIFO cannot place all requests, so all jobs wait"
 	change := withinPoints("Backfill: change of GFR from StrictFIFO", 0, 8.5/4, mean(backfill, gfr)-mean(strict, gfr), "points").said("little effect")
-	change.Note = "\"little effect\" is taken as up to a quarter of the 8.5 % that it is without E-Binpack. Both are below 1 % in the paper;\n" +
+	change.Note = "we take \"little effect\" as at most a quarter of the 8.5 % without E-Binpack. Both are below 1 % in the paper;\n" +
 		"our StrictFIFO is above: while the first job waits, no other job can use the rest of a node"
 	relaxed := atLeast("BestEffortFIFO: gain in SOR over StrictFIFO", 0, 0, gain(best, strict, sor), "%").said("relatively high")
-	relaxed.Note = "the paper calls it relatively high, and says that preemptions cost Backfill some; ours is less than Backfill's"
+	relaxed.Note = "the paper calls the gain relatively high, and says that preemptions cost Backfill some of its gain; ours is less than Backfill's"
 	starved := atLeast("BestEffortFIFO: more wait than Backfill, 1,024 GPUs", 0, 10, gainOfMean(best, backfill, wait(large)), "%").said("increase significantly")
-	starved.Note = fmt.Sprintf("than StrictFIFO, under which all wait long, it is %+.0f %%", gainOfMean(best, strict, wait(large)))
+	starved.Note = fmt.Sprintf("compared with StrictFIFO, under which all jobs wait long, it is %+.0f %%", gainOfMean(best, strict, wait(large)))
 	return []Row{
 		roughly("Backfill: gain in SOR over StrictFIFO", 3.6, gain(backfill, strict, sor), "%"),
 		atLeast("Backfill: gain in GAR over StrictFIFO", 0, 0, gain(backfill, strict, medianGAR), "%").said("moderate improvement"),
@@ -100,8 +100,8 @@ func queueingRows(strict, best, backfill []outcome) []Row {
 // Figures 6 to 9).
 func placementRows(on, off []outcome) []Row {
 	left := atMost("E-Binpack on: GFR", 1, mean(off, gfr)/3, mean(on, gfr), "%")
-	left.How += ", a third of off"
-	left.Note = fmt.Sprintf("it leaves %.0f %% of the fragmented nodes, in the paper under 12 %%; the rest is StrictFIFO's, see the change of GFR above",
+	left.How += ", a third of the figure with E-Binpack off"
+	left.Note = fmt.Sprintf("%.0f %% of the fragmented nodes remain, in the paper less than 12 %%; the rest is due to StrictFIFO, see the change of GFR above",
 		100*mean(on, gfr)/mean(off, gfr))
 	sooner, nearer := 0, 0
 	sizes, spreadOver := waitingClasses(on), groupClasses(on)

@@ -68,7 +68,7 @@ func runPhillyQueueing(ctx context.Context, o Options) (Result, error) {
 	}
 	t := &Table{Caption: "Philly jobs (Jeon et al., ATC 2019) of 2017-10-01 and after, nodes of 8 GPUs, placement by the consolidate rule;\n" +
 		"compared with our runs of the code of Lucid's authors (Hu et al., ASPLOS 2023): " + lucidCode + ".\n" +
-		"None of them is a published figure. " + phillyNodes() + " Band: 1 %, or what the order of simultaneous jobs makes."}
+		"None of them is a published figure. " + phillyNodes() + " Band: 1 %, or the spread that the order of simultaneous jobs causes."}
 	for _, s := range phillySets {
 		jobs, err := s.load(file)
 		if err != nil {
@@ -94,8 +94,8 @@ func runPhillyQueueing(ctx context.Context, o Options) (Result, error) {
 		t.Notes = append(t.Notes, fmt.Sprintf("%s FIFO under %d random orders of the jobs submitted in the same second: mean JCT %.0f to %.0f s, mean queueing %.0f to %.0f s.",
 			s.name, tieOrders, low.jct, high.jct, low.queue, high.queue))
 	}
-	t.Notes = append(t.Notes, "A strict queue is sensitive to the order of simultaneous jobs, and the peer's is that of an unstable sort (numpy's quicksort, twice).\n"+
-		"In that order W1 and W1s agree to the second. For OCT it is not known how often the peer's jobs were sorted, and the file's order is used.")
+	t.Notes = append(t.Notes, "A strict queue is sensitive to the order of simultaneous jobs. Lucid's simulator takes the order of an unstable sort (numpy's quicksort,\n"+
+		"twice). In that order W1 and W1s agree to the second. For OCT we do not know how often its jobs were sorted, and use the file's order.")
 	return t, nil
 }
 
@@ -106,9 +106,9 @@ func (s *phillySet) row(figure string, theirs, ours, low, high float64) Row {
 	r.Rerun = true
 	if !r.Within && low <= theirs && theirs <= high {
 		r.Within = true
-		r.How += ", or as other orders"
+		r.How += ", or within other orders"
 		r.Low, r.High = new(theirs-(high-ours)), new(theirs+(ours-low)) // as far as other orders move ours
-		r.Note = fmt.Sprintf("off by more than %g %%, but theirs is among the %.0f to %.0f s of other orders of simultaneous jobs", 100*phillyBand, low, high)
+		r.Note = fmt.Sprintf("off by more than %g %%, but their figure is within the %.0f to %.0f s of other orders of simultaneous jobs", 100*phillyBand, low, high)
 	}
 	return r
 }

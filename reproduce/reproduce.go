@@ -186,7 +186,7 @@ func (t *Table) theirs() string {
 	return "paper"
 }
 
-// tally says how many figures are in their bands, and how many claims hold.
+// tally says how many figures are within their bands, and how many claims hold.
 func (t *Table) tally() string {
 	var figures, claims [2]int // all, and those within
 	none := 0
@@ -207,19 +207,19 @@ func (t *Table) tally() string {
 	}
 	what := "Published figures"
 	if t.theirs() != "paper" {
-		what = "Figures of the authors' code, none of them published,"
+		what = "Figures of the authors' code (none of them is published)"
 	}
-	text := fmt.Sprintf("%s in their bands: %d of %d.", what, figures[1], figures[0])
+	text := fmt.Sprintf("%s within their bands: %d of %d.", what, figures[1], figures[0])
 	if claims[0] > 0 {
-		text += fmt.Sprintf(" Claims that the paper makes without a figure, and that hold: %d of %d.", claims[1], claims[0])
+		text += fmt.Sprintf(" Claims of the paper without a figure that hold: %d of %d.", claims[1], claims[0])
 	}
 	if none > 0 {
-		text += fmt.Sprintf(" Rows of which nothing is published, and that do not count: %d.", none)
+		text += fmt.Sprintf(" Rows without a published value, which do not count: %d.", none)
 	}
 	return text
 }
 
-// theirs spells what the paper tells.
+// theirs formats the reference figure.
 func (r *Row) theirs() string {
 	switch {
 	case r.Claim != "":

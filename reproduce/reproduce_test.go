@@ -101,7 +101,7 @@ func TestPhillyQueueing(t *testing.T) {
 	}
 }
 
-// A row says whose figure it has. One of which nothing is published has no figure of
+// A row names the source of its figure. A row without a published value has no figure of
 // theirs, and does not count as in its band; nor has one that holds a claim.
 func TestSourceOfFigures(t *testing.T) {
 	code := within("code", 100, 101, 0.02, "s")
@@ -114,11 +114,11 @@ func TestSourceOfFigures(t *testing.T) {
 		json string
 		text string
 	}{
-		{within("paper", 100, 101, 0.02, "s"), `"paper":100,"within_band":true}`, "in their bands: 1 of 1."},
-		{code, `"authors_code":100,"within_band":true}`, "Figures of the authors' code, none of them published, in their bands: 1 of 1."},
+		{within("paper", 100, 101, 0.02, "s"), `"paper":100,"within_band":true}`, "within their bands: 1 of 1."},
+		{code, `"authors_code":100,"within_band":true}`, "Figures of the authors' code (none of them is published) within their bands: 1 of 1."},
 		{over("claim", 1, 2, "x").said("more"), `"claim":"more","ours":2,"unit":"x","how_compared":"above theirs","band_low":1,"within_band":true}`,
-			"in their bands: 0 of 0. Claims that the paper makes without a figure, and that hold: 1 of 1."},
-		{none, `{"figure":"none","ours":5,"unit":"%"}`, "in their bands: 0 of 0. Rows of which nothing is published, and that do not count: 1."},
+			"within their bands: 0 of 0. Claims of the paper without a figure that hold: 1 of 1."},
+		{none, `{"figure":"none","ours":5,"unit":"%"}`, "within their bands: 0 of 0. Rows without a published value, which do not count: 1."},
 		{broken, `"unit":"%","within_band":false}`, "do not count: 1."},
 	} {
 		table := Table{Rows: []Row{c.row}}
