@@ -60,6 +60,10 @@ type poolLevel struct {
 	domain []int32
 	counts [][]int32 // nodes by domain, then free count
 	leaves [][]int32 // leaf groups by domain, in order of their first node
+
+	orders  []*byRoom // one for each size of pods that was asked for
+	stale   []int32   // domains of which the orders are not up to date
+	isStale []bool    // by domain
 }
 
 // unknownChunk is how many nodes of unknown place are indexed together.
@@ -171,6 +175,7 @@ func (l *poolLevel) number(domain, leaf int32, maxGPUs int) int32 {
 	i, ok := l.index[domain]
 	if !ok {
 		i = int32(len(l.domain))
+		l.forget()
 		l.index[domain] = i
 		l.domain = append(l.domain, domain)
 		l.counts = append(l.counts, make([]int32, maxGPUs+1))
@@ -275,6 +280,7 @@ func (p *Pool) countDomains(n *Node, f int8, by int32) {
 	for l, d := range n.dom {
 		if d >= 0 {
 			p.levels[l].counts[d][f] += by
+			p.levels[l].touch(d)
 		}
 	}
 }

@@ -342,6 +342,23 @@ func (y *yard) checkDomains(p *Pool) {
 				y.rt.Fatalf("level %d domain %d: %v nodes by free GPUs, filed are %v", level, d, want, got)
 			}
 		}
+		y.checkTightest(p, level)
+	}
+}
+
+// checkTightest looks for the tightest domain for random pods both ways.
+func (y *yard) checkTightest(p *Pool, level int) {
+	y.rt.Helper()
+	gpus, pods := 1+y.up(4), y.up(6)
+	best, found := Room{}, false
+	for i := range p.levels[level].domain {
+		r := p.room(level, i, gpus)
+		if int(r.Slots) >= pods && (!found || r.Compare(best) < 0) {
+			best, found = r, true
+		}
+	}
+	if got, ok := p.Tightest(level, gpus, pods); ok != found || got != best {
+		y.rt.Fatalf("level %d: tightest for %d pods of %d GPUs is %v %v, a scan finds %v %v", level, pods, gpus, got, ok, best, found)
 	}
 }
 

@@ -72,10 +72,14 @@ func (y *tally) fitting(yield func(candidate) bool) {
 // tightest returns the domain of a level that holds the gang, by free GPUs
 // alone, with the least room to spare. If it returns false, no domain holds the gang; what
 // it returns may lack CPU, memory or other things. Not for NodeLevelNum.
-// O(tasks x domains x GPUs per node).
+// O(log domains) for one task in one pool, else O(tasks x domains x GPUs per node).
 func (p *Placer) tightest(u *Unit, sp space, level int) (candidate, bool) {
 	if level == anyLevel {
 		return candidate{domain: -1}, true
+	}
+	if len(u.Tasks) == 1 && len(sp[0]) == 1 {
+		r, ok := sp[0][0].Tightest(level, u.Tasks[0].GPUs, len(u.Tasks[0].Pods))
+		return candidate{r.Domain, int(r.Slots), int(r.Free)}, ok
 	}
 	y := &p.tally
 	y.reset(p.state.Domains(level))
