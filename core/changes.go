@@ -2,121 +2,199 @@ package core
 
 import "github.com/muster-sched/muster/core/cluster"
 
-// What changes between passes, and what that makes stale. Every event handler says here
-// what has happened, by the name of the fact; what must be looked at again follows from it.
+// What happened since the last pass, and what that makes stale.
 //
-//	fact                     waiting classes tried again  searches in vain  victims kept  entitlement
-//	roomFreed                that may use the pool        -                 -             -
-//	roomFreedAnywhere        all                          -                 -             -
-//	quotaReturned            that lack quota              -                 -             -
-//	quotasChanged            all                          worth a try       -             dealt out again
-//	nodeOffers               all                          worth a try       -             -
-//	nodeAllowsLess           what fitted is not certain   -                 -             -
-//	nodeChanged              that may use the pool        worth a try       -             -
-//	nodeLost                 that spread over it          worth a try       -             -
-//	labelsChanged            that require labels          worth a try       -             -
-//	orderChanged             -                            worth a try       -             dealt out again
-//	shieldLifted             that may use its pools       worth a try       -             -
-//	evictableChanged         -                            count the change  -             -
-//	planDropped              -                            worth a try       forgotten     the job's
-//	podsMoved (touch)        -                            count the change  -             the job's
+// Whoever changes the world says so here, by the name of the fact, and needs to know
+// nothing else: what must be looked at again follows from the fact.
 //
-// Classes are tried again by [Engine.reactivate], at the start of the next pass. A search
-// that was in vain is made again only if it is worth a try: see [Engine.again]. Victims
-// are kept for the alike jobs of one pass: see [search].
+//	fact               waiting classes tried again  searches in vain       kept victims  entitlement
+//	roomFreed          that may use the pool        -                      -             -
+//	roomFreedAnywhere  all                          -                      -             -
+//	quotaReturned      that lack quota              -                      -             -
+//	quotasChanged      all                          all worth a try        -             all
+//	nodeOffers         all                          all worth a try        -             -
+//	nodeAllowsLess     what fitted is not certain   -                      -             -
+//	nodeChanged        that may use the pool        all worth a try        -             -
+//	nodeLost           that spread over domains     all worth a try        -             -
+//	labelsChanged      that require labels          all worth a try        -             -
+//	podsAppeared       that require labels          -                      -             -
+//	podsVanished       as roomFreedAnywhere         -                      -             -
+//	orderChanged       -                            all worth a try        -             all
+//	protectionReturned -                            -                      -             all
+//	shieldLifted       as roomFreed, quotaReturned  all worth a try        -             -
+//	evictableChanged   -                            one change more        -             -
+//	podStarted         -                            one change more        forgotten     the job's
+//	podStopped         -                            one change more        -             the job's
+//	placesChanged      -                            -                      -             the job's
+//	planDropped        -                            all worth a try        forgotten     the job's
+//
+// Classes are tried again by pass.reactivate, at the start of the next pass. A search that
+// was in vain is made again when it is worth a try, or when enough has changed: see
+// planner.again. Victims are kept for the alike jobs of one pass: see [search]. When a
+// search asks for the entitlement, the quota of the jobs that changed is dealt out again,
+// or all quotas.
+//
+// The events say these facts. Those that take a pod off its node (below: "leaves") say
+// roomFreed, quotaReturned, podsVanished and placesChanged, podStopped where it ran, and
+// evictableChanged where it was told to leave and its place is kept for no plan. Those that
+// give up plans say planDropped, and for each place roomFreed, quotaReturned and
+// podsVanished.
+//
+//	event          facts
+//	NodeAdded      nodeOffers; nodeAllowsLess if it comes back
+//	NodeChanged    nodeOffers, nodeAllowsLess; gives up plans for it, and those of jobs that must be in one domain with its pods
+//	NodeLost       nodeLost; its pods leave; gives up plans for it
+//	NodeCordoned   nodeChanged; gives up plans for it
+//	DeviceHealth   nodeChanged; gives up plans for it
+//	QueueSet       quotasChanged
+//	QueueRemoved   quotasChanged
+//	JobSubmitted   none: its class is tried, as the job is new
+//	PodRunning     podStarted, podsAppeared; orderChanged if the job loses its protection; gives up plans for the place
+//	PodsAdded      placesChanged; gives up the job's plan if it was for fewer pods
+//	PodEnded       the pod leaves; without a place: its plan is given up, or placesChanged
+//	PodsGone       the pods leave
+//	BindFailed     as PodEnded
+//	JobEnded       its pods leave; gives up its plan
+//	JobRelabelled  labelsChanged, podsVanished
+//	JobShielded    evictableChanged; shieldLifted
+//	JobEstimated   orderChanged if the policy orders by estimates
+//	Checkpointed   none: it changes only what an eviction costs
+//	Tick           none: what depends on time is looked at in every pass
+//
+// A job without a place any more says protectionReturned if it had lost its protection.
 
-// changes is what has changed since the last pass.
+// changes is what has changed since the last pass. Searches read it while the pass goes on:
+// what the pass itself changes counts too.
 type changes struct {
-	// pools are those in which room was freed, a bit each (modulo 64).
+	*Engine
+	// pools are those in which room was freed, a bit each (modulo 64): see poolBit.
 	pools uint64
 	quota bool // some was given back
 	nodes bool // some were added or changed
 	less  bool // some of them may allow less than before
-	// world counts the changes after which a search in vain is worth a try.
+	// world counts the changes after which every search in vain is worth a try. It never
+	// goes back.
 	world uint64
 }
 
 // begin forgets what had changed before a pass. What the pass itself frees, by
 // evictions, is for the next one.
-func (c *changes) begin() { *c = changes{world: c.world} }
+func (c *changes) begin() { c.pools, c.quota, c.nodes, c.less = 0, false, false, false }
 
 // all says that anything may have changed.
 func (c *changes) all() { c.pools, c.quota = ^uint64(0), true }
 
-func (e *Engine) poolBit(id cluster.NodeID) uint64 {
-	return 1 << (uint(e.state.Node(id).PoolNumber()) % 64)
-}
+// poolBit returns the bit of a node's pool. Pools whose numbers are 64 apart share one: then
+// more classes are tried than could use what was freed, never fewer.
+func poolBit(n *cluster.Node) uint64 { return 1 << (uint(n.PoolNumber()) % 64) }
 
 // roomFreed: something was freed on a node.
-func (e *Engine) roomFreed(id cluster.NodeID) { e.changes.pools |= e.poolBit(id) }
+func (c *changes) roomFreed(id cluster.NodeID) { c.pools |= poolBit(c.state.Node(id)) }
 
 // roomFreedAnywhere: what kept jobs off nodes, in whatever pool, is gone.
-func (e *Engine) roomFreedAnywhere() { e.changes.pools = ^uint64(0) }
+func (c *changes) roomFreedAnywhere() { c.pools = ^uint64(0) }
 
 // quotaReturned: some quota was given back, or may be taken back now.
-func (e *Engine) quotaReturned() { e.changes.quota = true }
+func (c *changes) quotaReturned() { c.quota = true }
 
 // quotasChanged: queues were set or removed.
-func (e *Engine) quotasChanged() {
-	e.changes.all()
-	e.changes.world++
-	e.entitlement.stale = true
+func (c *changes) quotasChanged() {
+	c.all()
+	c.world++
+	c.entitlement.stale = true
 }
 
 // nodeOffers: a node came, or changed in what it has to offer.
-func (e *Engine) nodeOffers(id cluster.NodeID) {
-	e.changes.nodes = true
-	e.nodeChanged(id)
+func (c *changes) nodeOffers(id cluster.NodeID) {
+	c.nodes = true
+	c.nodeChanged(id)
 }
 
 // nodeAllowsLess: what fitted a node when it was empty may do so no longer.
-func (e *Engine) nodeAllowsLess() { e.changes.less = true }
+func (c *changes) nodeAllowsLess() { c.less = true }
 
-// nodeChanged: a node was cordoned or uncordoned, or a device fell ill or recovered.
-func (e *Engine) nodeChanged(id cluster.NodeID) {
-	e.changes.world++
-	e.roomFreed(id)
+// nodeChanged: a node was cordoned or uncordoned, or a device failed or recovered.
+func (c *changes) nodeChanged(id cluster.NodeID) {
+	c.world++
+	c.roomFreed(id)
 }
 
-// nodeLost: a node is gone. It may have been the last of a domain that had the fewest
-// pods of those that are spread.
-func (e *Engine) nodeLost() {
-	e.tryAgain(func(t Term) bool { return t.MaxSkew > 0 })
-	e.changes.world++
+// nodeLost: a node is gone. If it was the last one of the domain with the fewest pods, jobs
+// that are spread may put more pods into the other domains.
+func (c *changes) nodeLost() {
+	c.waiting.tryAgain(func(t Term) bool { return t.MaxSkew > 0 })
+	c.world++
 }
 
 // labelsChanged: a job's pods have other labels or affinities.
-func (e *Engine) labelsChanged(j *job) {
-	e.appeared(j)
-	e.changes.world++
+func (c *changes) labelsChanged(j *job) {
+	c.podsAppeared(j)
+	c.world++
 }
 
-// orderChanged: jobs rank otherwise, or another is protected from eviction.
-func (e *Engine) orderChanged() {
-	e.changes.world++
-	e.entitlement.stale = true
+// podsAppeared: pods of the job are on nodes, or have other labels there. Jobs that must be
+// near them may start.
+func (c *changes) podsAppeared(j *job) {
+	if j.labelled() {
+		c.waiting.tryAgain(func(Term) bool { return true })
+	}
 }
 
-// shieldLifted: disruption budgets let pods of the job go again, for others.
-func (e *Engine) shieldLifted(j *job) {
+// podsVanished: pods of the job left their nodes. Others may have kept their distance from
+// them, in whatever pool.
+func (c *changes) podsVanished(j *job) {
+	if j.labelled() {
+		c.roomFreedAnywhere()
+	}
+}
+
+// orderChanged: jobs rank otherwise, or a job lost its protection from eviction.
+func (c *changes) orderChanged() {
+	c.world++
+	c.entitlement.stale = true
+}
+
+// protectionReturned: a job that lost its protection from eviction has it again, as it has
+// no place any more.
+func (c *changes) protectionReturned() { c.entitlement.stale = true }
+
+// shieldLifted: disruption budgets allow again that pods of the job are evicted for others.
+func (c *changes) shieldLifted(j *job) {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
-			e.roomFreed(p.alloc.Node)
-			e.quotaReturned()
+			c.roomFreed(p.alloc.Node)
+			c.quotaReturned()
 		}
 	}
 	if j.count[podRunning] > 0 {
-		e.changes.world++
+		c.world++
 	}
 }
 
-// evictableChanged: a pod on a node may be evicted now, or no longer, or left without
-// anyone starting in its place, which would count.
-func (e *Engine) evictableChanged(id cluster.NodeID) { e.runs.loads[e.runs.modelOn(id)].changes++ }
+// evictableChanged: a pod on a node may be evicted now, or no longer, or it left without
+// another that starts in its place, which would count.
+func (c *changes) evictableChanged(id cluster.NodeID) { c.runs.loadOn(id).changes++ }
+
+// podStarted: a pod of the job counts as running on its node from now on.
+func (c *changes) podStarted(j *job, p *pod) {
+	c.planner.dropSearches()
+	c.runs.count(j, p, 1)
+	c.placesChanged(j)
+}
+
+// podStopped: a pod of the job that ran counts as running no longer.
+func (c *changes) podStopped(j *job, p *pod) {
+	c.runs.count(j, p, -1)
+	c.placesChanged(j)
+}
+
+// placesChanged: pods of the job came to a place, or left one: where they run, or where a
+// place is kept for them.
+func (c *changes) placesChanged(j *job) { c.entitlement.touch(j) }
 
 // planDropped: a job's nomination, or a part of it, was given up.
-func (e *Engine) planDropped(j *job) {
-	e.changes.world++
-	e.planner.dropSearches()
-	e.entitlement.touch(j)
+func (c *changes) planDropped(j *job) {
+	c.world++
+	c.planner.dropSearches()
+	c.placesChanged(j)
 }

@@ -48,17 +48,6 @@ type Engine struct {
 	places []Placement
 }
 
-// jobTable is the live jobs.
-type jobTable struct {
-	byName map[string]*job
-	slots  []*job // by job.slot
-	// evictable is the precedence of a job that may be evicted, by slot, else
-	// unevictable.
-	evictable []precedence
-	spare     []int32 // slots
-	seq       uint64  // of the last job
-}
-
 // New returns an engine that knows no nodes, queues or jobs.
 func New(c Config) (*Engine, error) {
 	seen := map[string]bool{cluster.NodeLevel: true, cluster.HBDLevel: true, "": true}
@@ -71,13 +60,14 @@ func New(c Config) (*Engine, error) {
 	state := cluster.New(c.Levels)
 	e := &Engine{
 		policy: c.Policy, state: state, placer: place.NewPlacer(state), ledger: quota.NewLedger(),
-		jobs: jobTable{byName: map[string]*job{}}, waiting: newWaiting(c.Policy.Queueing.Mode == StrictFIFO),
-		runs: runs{state: state, models: map[string]int{}}, wakes: wakes{Never, Never, Never},
+		jobs: jobTable{byName: map[string]*job{}}, runs: runs{state: state, models: map[string]int{}},
+		wakes: wakes{Never, Never, Never},
 	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
-	e.planner.Engine, e.units.Engine = e, e
+	e.planner.Engine, e.units.Engine, e.changes.Engine = e, e, e
+	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf)
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
 	}
@@ -166,9 +156,9 @@ func (e *Engine) changeQueues(change func() error) error {
 	if err := change(); err != nil {
 		return err
 	}
-	e.quotasChanged()
+	e.changes.quotasChanged()
 	if e.ledger.Limited() != limited {
-		e.reclassify()
+		e.waiting.reclassify(e.jobs.slots, e.now)
 	}
 	return nil
 }

@@ -109,37 +109,38 @@ func (c *entitlement) update() {
 	}
 	// 1. What went and what came, in the order of jobs.
 	slices.SortFunc(c.touched, byKey)
-	again := false
-	c.coming = c.coming[:0]
+	again, went := false, false
+	coming := c.coming[:0]
 	for _, j := range c.touched {
 		j.touched = false
-		again = c.updateUnits(j) || again
+		coming, went = c.updateUnits(j, coming)
+		again = again || went
 	}
-	c.touched = c.touched[:0]
+	c.touched, c.coming = c.touched[:0], coming
 
 	// 2. A holding that demands more than a whole quota takes it from those before it in
 	// the order too, if they came together: they must be dealt with again.
-	larger := slices.ContainsFunc(c.coming, func(u holding) bool { return slices.ContainsFunc(u.demands, c.exceeds) })
+	larger := slices.ContainsFunc(coming, func(u holding) bool { return slices.ContainsFunc(u.demands, c.exceeds) })
 
 	// 3. What comes after all others in the order takes only what they leave.
 	n := len(c.units)
-	last := n == 0 || len(c.coming) == 0 || compareHoldings(&c.units[n-1], &c.coming[0]) < 0
+	last := n == 0 || len(coming) == 0 || compareHoldings(&c.units[n-1], &coming[0]) < 0
 	if !again && !larger && last && c.gone <= n/2 {
-		for i := range c.coming {
-			c.units = append(c.units, c.coming[i])
+		for i := range coming {
+			c.units = append(c.units, coming[i])
 			c.deal(&c.units[n+i])
 		}
 		return
 	}
 
 	// 4. Else all quotas are dealt out again.
-	c.merge()
+	c.merge(coming)
 	c.dealOut()
 }
 
-// merge drops what is gone from the units and sorts in what came.
-func (c *entitlement) merge() {
-	out, coming := c.merged[:0], c.coming
+// merge drops what is gone from the units and puts what came in its place in the order.
+func (c *entitlement) merge(coming []holding) {
+	out := c.merged[:0]
 	for i := range c.units {
 		u := &c.units[i]
 		if u.gone {
@@ -192,8 +193,8 @@ func (c *entitlement) rebuild() {
 }
 
 // updateUnits compares a job's holdings with those that it had. It marks those that
-// went and adds those that came to c.coming. It reports whether quotas must be dealt out
-// again for those that went.
+// went, returns coming with those that came appended, and reports whether quotas must be
+// dealt out again for those that went.
 //
 // Both lists are in the order of pods, -1, the minimum of a gang, first. They are walked
 // side by side:
@@ -204,7 +205,7 @@ func (c *entitlement) rebuild() {
 //  3. an old holding with other demands has gone, and come again;
 //  4. an old holding that is not among the new ones has gone. Others get its quota only if
 //     it had some, or kept it from them.
-func (c *entitlement) updateUnits(j *job) (again bool) {
+func (c *entitlement) updateUnits(j *job, coming []holding) (_ []holding, again bool) {
 	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	c.fresh = c.unitsOf(j, c.fresh[:0])
 	fresh := c.fresh
@@ -217,22 +218,21 @@ func (c *entitlement) updateUnits(j *job) (again bool) {
 		if i < 0 {
 			i = len(fresh)
 		}
-		c.coming = append(c.coming, fresh[:i]...) // 1
+		coming = append(coming, fresh[:i]...) // 1
 		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
 			if fresh[0].came == u.came && slices.Equal(fresh[0].demands, u.demands) {
 				c.mark(u) // 2
 				fresh = fresh[1:]
 				continue
 			}
-			c.coming = append(c.coming, fresh[0]) // 3
+			coming = append(coming, fresh[0]) // 3
 			fresh, again = fresh[1:], true
 		}
 		u.gone = true // 3 and 4
 		c.gone++
 		again = again || c.dealtAlong(u)
 	}
-	c.coming = append(c.coming, fresh...)
-	return again
+	return append(coming, fresh...), again
 }
 
 // dealOut deals all nominal quotas out, in the order of the holdings.
@@ -479,29 +479,30 @@ func (c *entitlement) demandsOf(j *job, pod int) []demand {
 	if !j.queue.Limited() {
 		return nil
 	}
-	c.demands = c.demands[:0]
+	demands := c.demands[:0]
 	for i := range j.pods {
 		if p := &j.pods[i]; i == pod || pod < 0 && p.placed() && !p.extra {
-			c.demand(j.queue, c.state.Pool(p.alloc.Node).Model, j.gpu(p))
+			demands = c.demand(demands, j.queue, c.state.Pool(p.alloc.Node).Model, j.gpu(p))
 		}
 		if i == pod {
 			break
 		}
 	}
-	return slices.Clone(c.demands)
+	c.demands = demands
+	return slices.Clone(demands)
 }
 
-// demand adds a demand for a model to c.demands.
-func (c *entitlement) demand(q *quota.Queue, model string, gpu Milli) {
+// demand adds to demands what a queue asks for of a model.
+func (c *entitlement) demand(demands []demand, q *quota.Queue, model string, gpu Milli) []demand {
 	if gpu == 0 {
-		return
+		return demands
 	}
 	add := func(n int32) {
-		if i := slices.IndexFunc(c.demands, func(k demand) bool { return k.account == n }); i >= 0 {
-			c.demands[i].gpu += gpu
+		if i := slices.IndexFunc(demands, func(k demand) bool { return k.account == n }); i >= 0 {
+			demands[i].gpu += gpu
 			return
 		}
-		c.demands = append(c.demands, demand{n, gpu})
+		demands = append(demands, demand{n, gpu})
 	}
 	accounts := q.Governing(model)
 	for _, m := range accounts {
@@ -510,6 +511,7 @@ func (c *entitlement) demand(q *quota.Queue, model string, gpu Milli) {
 	if len(accounts) == 0 {
 		add(-1)
 	}
+	return demands
 }
 
 // numberOf returns the number of an account, -1 when no queue owns it.
@@ -537,7 +539,7 @@ func (c *entitlement) wouldBeWithin(j candidate) bool {
 		return true
 	}
 	for _, model := range j.class.accepts() {
-		c.demands = c.demands[:0]
+		demands := c.demands[:0]
 		for t := range j.unit.Tasks {
 			task := &j.unit.Tasks[t]
 			n := len(task.Pods)
@@ -548,9 +550,9 @@ func (c *entitlement) wouldBeWithin(j candidate) bool {
 			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
 				m = own[0]
 			}
-			c.demand(j.queue, m, Milli(n)*task.GPU())
+			demands = c.demand(demands, j.queue, m, Milli(n)*task.GPU())
 		}
-		if c.bearsBefore(j.job) {
+		if c.demands = demands; c.bearsBefore(j.job, demands) {
 			return true
 		}
 	}
@@ -563,18 +565,19 @@ func (c *entitlement) wouldBeWithinAt(j *job, placed []place.Placed) bool {
 	if !j.queue.Limited() {
 		return true
 	}
-	c.demands = c.demands[:0]
+	demands := c.demands[:0]
 	for i := range placed {
 		a := &placed[i].Alloc
-		c.demand(j.queue, c.state.Pool(a.Node).Model, a.GPU())
+		demands = c.demand(demands, j.queue, c.state.Pool(a.Node).Model, a.GPU())
 	}
-	return c.bearsBefore(j)
+	c.demands = demands
+	return c.bearsBefore(j, demands)
 }
 
-// bearsBefore reports whether the accounts bear c.demands of a job that comes in
+// bearsBefore reports whether the accounts bear demands of a job that comes in
 // the order between the running ones: those before it, and what runs of it
 // already, are served first.
-func (c *entitlement) bearsBefore(j *job) bool {
+func (c *entitlement) bearsBefore(j *job, demands []demand) bool {
 	if j.Gang && !j.leastWithin() {
 		return false
 	}
@@ -596,5 +599,5 @@ func (c *entitlement) bearsBefore(j *job) bool {
 			}
 		}
 	}
-	return c.bear(c.before, c.demands)
+	return c.bear(c.before, demands)
 }

@@ -30,7 +30,8 @@ type (
 	QueueSet struct{ Queue Queue }
 	// QueueRemoved removes a queue without children and live jobs.
 	QueueRemoved struct{ Queue string }
-	// JobSubmitted adds a job; all its pods wait.
+	// JobSubmitted adds a job; all its pods wait. Apply takes a pointer to it as well, so that
+	// drivers that read jobs from files need not copy them.
 	JobSubmitted struct{ Job Job }
 	// PodRunning tells that a waiting pod is found running: the engine adopts it
 	// where it is. Its GPUs must be free, CPU, memory, pods and other resources

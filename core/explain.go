@@ -264,7 +264,7 @@ func (q *Inquiry) firstReady() *job {
 	var first *job
 	last := false
 	for _, c := range q.e.waiting.ready.items {
-		if borrows := q.e.borrows(c.head()); first == nil || last && !borrows || last == borrows && c.head().key.before(&first.key) {
+		if borrows := q.e.units.borrows(c.head()); first == nil || last && !borrows || last == borrows && c.head().key.before(&first.key) {
 			first, last = c.head(), borrows
 		}
 	}
@@ -288,7 +288,7 @@ func (q *Inquiry) shieldedText(j *job, on bool, who string, falls func(*job) boo
 			continue
 		}
 		for i := range o.pods {
-			if p := &o.pods[i]; p.state == podRunning && j.class.pools&q.e.poolBit(p.alloc.Node) != 0 {
+			if p := &o.pods[i]; p.state == podRunning && j.class.pools&poolBit(q.e.state.Node(p.alloc.Node)) != 0 {
 				held += o.gpu(p)
 			}
 		}

@@ -163,7 +163,7 @@ func (f *forecaster) book(j *job, p *pod, by Milli) {
 func (f *forecaster) pass(t Time) {
 	strict := false
 	if f.ledger.Limited() {
-		f.round(t, &strict, func(j *job) bool { return !f.borrows(j) })
+		f.round(t, &strict, func(j *job) bool { return !f.units.borrows(j) })
 	}
 	f.round(t, &strict, func(*job) bool { return true })
 }
@@ -207,9 +207,9 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	} else {
 		placed = f.placer.Pods(u)
 	}
-	if len(placed) > 0 && !f.affords(j, placed, u.Room) {
+	if len(placed) > 0 && !affords(f.state, j, placed, u.Room) {
 		f.state.Rollback(mark)
-		placed = f.affordable(j, u, placed)
+		placed = affordable(f.state, j, u, placed)
 	}
 	if len(placed) == 0 {
 		return false

@@ -323,11 +323,11 @@ func (ns *nominations) released(n *nomination) {
 	ns.holdsChanged()
 	for _, v := range n.victims {
 		if v.class != nil {
-			ns.dequeue(v)
-			ns.enqueue(v, ns.now)
+			ns.waiting.dequeue(v)
+			ns.waiting.enqueue(v, ns.now)
 		}
 	}
 	if n.job.labelled() {
-		ns.roomFreedAnywhere()
+		ns.changes.roomFreedAnywhere()
 	}
 }

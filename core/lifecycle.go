@@ -98,10 +98,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 			return err
 		}
 	}
-	e.jobs.seq++
-	pinned, pin := e.protect(&spec)
-	j := &job{Job: spec, queue: q, since: now, run: -1, slot: e.slot(), pinned: pinned, pin: pin}
-	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted, seq: e.jobs.seq}
+	pinned, pin := e.policy.Preempt.protect(&spec)
+	j := &job{Job: spec, queue: q, since: now, run: -1, pinned: pinned, pin: pin}
+	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted}
 	switch e.policy.Queueing.Order {
 	case ByPriority:
 		j.key.size = spec.GPUs()
@@ -118,23 +117,18 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 	}
-	e.jobs.slots[j.slot], e.jobs.evictable[j.slot] = j, unevictable
-	if j.evictable() {
-		e.jobs.evictable[j.slot] = j.key.precedence
-	}
-	e.jobs.byName[spec.Name] = j
+	e.jobs.add(j)
 	e.affinities.repel(j.Tasks, 1)
 	e.affinities.label(j, nil)
 	q.Jobs++
 	e.nominations.inherit(j)
-	e.enqueue(j, now)
+	e.waiting.enqueue(j, now)
 	return nil
 }
 
 // protect applies to a job what the policy lets jobs ask for that they be kept, and
 // reports whether it may not be evicted, or has a protection so long that it must not borrow.
-func (e *Engine) protect(j *Job) (pinned bool, pin quota.Pin) {
-	p := &e.policy.Preempt
+func (p *Preempt) protect(j *Job) (pinned bool, pin quota.Pin) {
 	long := p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime
 	if p.Unprotected {
 		j.Locked, j.NotPreemptible = false, false
@@ -153,29 +147,14 @@ func (e *Engine) protect(j *Job) (pinned bool, pin quota.Pin) {
 // quota allows: no decision gave it that, and it would never come back.
 func (e *Engine) expose(j *job) {
 	was := j.evictable()
-	e.bookPins(j, -1)
+	j.bookPins(e.state, -1)
 	j.exposed = true
-	e.orderChanged()
+	e.changes.orderChanged()
 	if was { // it was protected by its minimum run time alone
 		return
 	}
-	e.jobs.evictable[j.slot] = j.key.precedence
-	for i := range j.pods {
-		if p := &j.pods[i]; p.state == podRunning {
-			l := &e.runs.loads[e.runs.modelOn(p.alloc.Node)]
-			l.offer(j, p, e.gpuOf(j, p), 1)
-			l.changes++
-		}
-	}
-}
-
-// bookPins books what the job holds as fixed (by 1), or no longer (by -1).
-func (e *Engine) bookPins(j *job, by Milli) {
-	for i := range j.pods {
-		if p := &j.pods[i]; p.placed() {
-			j.queue.Pin(e.state.Pool(p.alloc.Node).Model, by*j.gpu(p), j.pin)
-		}
-	}
+	e.jobs.noteEvictable(j)
+	e.runs.offer(j)
 }
 
 // unplaced gives its protection back to a job that has no place any more.
@@ -184,10 +163,8 @@ func (e *Engine) unplaced(j *job) {
 		return
 	}
 	j.exposed = false
-	e.entitlement.stale = true
-	if !j.evictable() {
-		e.jobs.evictable[j.slot] = unevictable
-	}
+	e.jobs.noteEvictable(j)
+	e.changes.protectionReturned()
 }
 
 // observe tells the strategies that depend on the mix of requests of new ones.
@@ -197,24 +174,13 @@ func (e *Engine) observe(r *Request, pods int) {
 	}
 }
 
-// slot returns a free place in e.jobs.slots.
-func (e *Engine) slot() int32 {
-	if k := len(e.jobs.spare); k > 0 {
-		s := e.jobs.spare[k-1]
-		e.jobs.spare = e.jobs.spare[:k-1]
-		return s
-	}
-	e.jobs.slots, e.jobs.evictable = append(e.jobs.slots, nil), append(e.jobs.evictable, unevictable)
-	return int32(len(e.jobs.slots) - 1)
-}
-
 // end forgets a job.
 func (e *Engine) end(name string) error {
 	j, err := e.job(name)
 	if err != nil {
 		return err
 	}
-	e.dequeue(j)
+	e.waiting.dequeue(j)
 	e.nominations.denominate(j)
 	e.nominations.passOn(j)
 	for i := range j.pods {
@@ -230,9 +196,7 @@ func (e *Engine) end(name string) error {
 		e.runs.shields--
 	}
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
-	delete(e.jobs.byName, name)
-	e.jobs.slots[j.slot] = nil
-	e.jobs.spare = append(e.jobs.spare, j.slot)
+	e.jobs.remove(j)
 	return nil
 }
 
@@ -249,19 +213,19 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	node := p.alloc.Node
 	switch p.state {
 	case podRunning:
-		e.charge(j, p, -1)
-		e.quotaReturned()
+		j.charge(e.state, p, -1)
+		e.changes.quotaReturned()
 	case podLeaving:
-		e.leaves(j, p, -1)
-		e.quotaReturned()
+		j.leaves(e.state, p, -1)
+		e.changes.quotaReturned()
 		e.nominations.holdsChanged()
 		if n := p.leavingFor; n == nil || n.job.nomination != n {
-			e.evictableChanged(node)
+			e.changes.evictableChanged(node)
 		}
 	}
 	was := p.state
 	j.set(p, to)
-	e.entitlement.touch(j)
+	e.changes.placesChanged(j)
 	if was == podRunning {
 		e.stopped(j, p)
 	}
@@ -269,31 +233,8 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 		p.leavingFor.outstanding--
 		p.leavingFor = nil
 	}
-	e.roomFreed(node)
-	e.vanished(j)
-}
-
-// vanished notes that pods of the job left: others may have kept their
-// distance from them, in whatever pool.
-func (e *Engine) vanished(j *job) {
-	if j.labelled() {
-		e.roomFreedAnywhere()
-	}
-}
-
-// charge books a pod's GPU to its queue, or gives it back.
-func (e *Engine) charge(j *job, p *pod, by Milli) {
-	if gpu := j.gpu(p); gpu > 0 {
-		j.book(e.state.Pool(p.alloc.Node).Model, by*gpu)
-	}
-}
-
-// leaves counts a pod's GPU as evicted but not yet gone, or no longer; see
-// [quota.Queue.Leave].
-func (e *Engine) leaves(j *job, p *pod, by Milli) {
-	if gpu := j.gpu(p); gpu > 0 {
-		j.queue.Leave(e.state.Pool(p.alloc.Node).Model, by*gpu)
-	}
+	e.changes.roomFreed(node)
+	e.changes.podsVanished(j)
 }
 
 // podEnded takes in that a pod ended well, failed or, if it did not run, was withdrawn.
@@ -325,8 +266,8 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		e.state.Commit()
 		e.restart(j)
 		if j.class != nil && (j.Gang || j.Topology.Required != "") {
-			e.dequeue(j) // it may have been what the rest was to join
-			e.enqueue(j, now)
+			e.waiting.dequeue(j) // it may have been what the rest was to join
+			e.waiting.enqueue(j, now)
 		}
 		e.requeueIfGone(j, now)
 		return nil
@@ -336,7 +277,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	// job that ran for longer than any pause begins to count again.
 	e.release(j, ev.Pod, podWaiting)
 	e.state.Commit()
-	e.dequeue(j)
+	e.waiting.dequeue(j)
 	if now >= j.notBefore {
 		if now-j.started > e.policy.Requeue.MaxBackoff {
 			j.failures = 0
@@ -376,9 +317,9 @@ func (e *Engine) breakGang(j *job) {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			e.places = append(e.places, e.placement(j, i))
-			e.charge(j, p, -1)
-			e.leaves(j, p, 1)
-			e.quotaReturned()
+			j.charge(e.state, p, -1)
+			j.leaves(e.state, p, 1)
+			e.changes.quotaReturned()
 			j.set(p, podLeaving)
 			e.stopped(j, p)
 		}
@@ -403,12 +344,12 @@ func (e *Engine) requeueIfGone(j *job, now Time) {
 	if j.Gang && !j.begun && j.count[podDone] > 0 {
 		j.begun = j.viable() // members may have ended well while they left
 	}
-	e.enqueue(j, now)
+	e.waiting.enqueue(j, now)
 }
 
-// untold reports whether the driver has not heard yet that the pod is to leave.
-func (e *Engine) untold(j *job, pod int) bool {
-	return slices.ContainsFunc(e.ending, func(d Decision) bool {
+// ends reports whether one of the decisions asks to stop a pod.
+func ends(decisions []Decision, j *job, pod int) bool {
+	return slices.ContainsFunc(decisions, func(d Decision) bool {
 		return d.Job == j.Name && slices.ContainsFunc(d.Pods, func(p Placement) bool { return p.Pod == pod })
 	})
 }
@@ -429,7 +370,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
-			if j.pods[i].state == podLeaving && !e.untold(j, i) {
+			if j.pods[i].state == podLeaving && !ends(e.ending, j, i) {
 				gone = append(gone, i)
 			}
 		}
@@ -439,7 +380,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	}
 	e.state.Commit()
 	if !j.whole() {
-		e.dequeue(j) // its class may be another now
+		e.waiting.dequeue(j) // its class may be another now
 	}
 	e.restart(j)
 	e.requeueIfGone(j, now)
@@ -498,18 +439,18 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 
 	// 4. It runs. A job that may not be evicted, but is found beyond its queue's nominal
 	// quota, loses that protection: else what it holds would never come back.
-	e.dequeue(j)
+	e.waiting.dequeue(j)
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc, p.came = a, ev.Started
 	if model := e.state.Pool(id).Model; j.fixed() && !j.Foreign && t.GPU > j.queue.ProtectedLeft(model) && t.GPU > 0 {
 		e.expose(j)
 	}
-	e.setBackfilled(j, ev.Backfilled)
+	e.runs.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
 	j.begun = !j.Gang || j.viable()
-	e.appeared(j)
-	e.enqueue(j, now)
+	e.changes.podsAppeared(j)
+	e.waiting.enqueue(j, now)
 	return nil
 }
 
@@ -546,14 +487,14 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	if !slices.ContainsFunc(j.Tasks, meant) {
 		return fmt.Errorf("job %s has no task %q", ev.Job, ev.Task)
 	}
-	e.dequeue(j)
+	e.waiting.dequeue(j)
 	var on []cluster.Held
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving || p.kept() {
 			on = append(on, cluster.Held{Owner: cluster.Owner{Job: j.slot, Pod: int32(i)}, Alloc: p.alloc})
 		}
 	}
-	e.vanished(j)
+	e.changes.podsVanished(j)
 	e.affinities.repel(j.Tasks, -1)
 	j.Tasks = slices.Clone(j.Tasks) // they were the driver's
 	for t := range j.Tasks {
@@ -567,8 +508,8 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	if j.count[podLeaving] > 0 {
 		e.nominations.goes(j)
 	}
-	e.labelsChanged(j)
-	e.enqueue(j, now)
+	e.changes.labelsChanged(j)
+	e.waiting.enqueue(j, now)
 	return nil
 }
 
@@ -591,11 +532,11 @@ func (e *Engine) shield(ev JobShielded) error {
 	}
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
-			e.evictableChanged(p.alloc.Node)
+			e.changes.evictableChanged(p.alloc.Node)
 		}
 	}
 	if !j.shielded {
-		e.shieldLifted(j)
+		e.changes.shieldLifted(j)
 	}
 	return nil
 }
@@ -627,11 +568,11 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 	j.Estimate = ev.Estimate
 	if e.policy.Queueing.Order == ByEstimate && j.key.estimate != ev.Estimate {
 		waits := j.class != nil || e.waiting.pausing(j)
-		e.dequeue(j)
+		e.waiting.dequeue(j)
 		j.key.estimate = ev.Estimate
-		e.orderChanged()
+		e.changes.orderChanged()
 		if waits {
-			e.enqueue(j, now)
+			e.waiting.enqueue(j, now)
 		}
 	}
 	return nil

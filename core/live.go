@@ -87,6 +87,48 @@ type job struct {
 	goes    bool       // it may go as a whole, by that trial
 }
 
+// jobTable is the live jobs.
+type jobTable struct {
+	byName map[string]*job
+	// slots has each job at its job.slot, nil where none is. Invariant: spare has the slots
+	// without a job.
+	slots []*job
+	spare []int32
+	// evictable has the precedence of the job of each slot, or unevictable. What runs on a node is
+	// gone through by it, without a look at the jobs.
+	evictable []precedence
+	seq       uint64 // of the last job that came
+}
+
+// add gives a job that comes its slot and its number of arrival.
+func (t *jobTable) add(j *job) {
+	t.seq++
+	j.key.seq = t.seq
+	if n := len(t.spare) - 1; n >= 0 {
+		j.slot, t.spare = t.spare[n], t.spare[:n]
+	} else {
+		j.slot = int32(len(t.slots))
+		t.slots, t.evictable = append(t.slots, nil), append(t.evictable, unevictable)
+	}
+	t.byName[j.Name], t.slots[j.slot] = j, j
+	t.noteEvictable(j)
+}
+
+// remove forgets a job. Its slot goes to the next one that comes.
+func (t *jobTable) remove(j *job) {
+	delete(t.byName, j.Name)
+	t.slots[j.slot] = nil
+	t.spare = append(t.spare, j.slot)
+}
+
+// noteEvictable notes whether the job may be evicted, after that changed.
+func (t *jobTable) noteEvictable(j *job) {
+	t.evictable[j.slot] = unevictable
+	if j.evictable() {
+		t.evictable[j.slot] = j.key.precedence
+	}
+}
+
 // key orders jobs; see [Order].
 type key struct {
 	precedence
@@ -195,6 +237,34 @@ func (j *job) book(model string, gpu Milli) {
 
 // whole reports whether the job waits to start as a gang.
 func (j *job) whole() bool { return j.Gang && !j.begun }
+
+// charge books a pod's GPU to its queue (by 1), or gives it back (by -1).
+func (j *job) charge(s *cluster.State, p *pod, by Milli) {
+	if gpu := j.gpu(p); gpu > 0 {
+		j.book(s.Pool(p.alloc.Node).Model, by*gpu)
+	}
+}
+
+// leaves counts a pod's GPU as evicted but not yet gone (by 1), or no longer (by -1); see
+// [quota.Queue.Leave].
+func (j *job) leaves(s *cluster.State, p *pod, by Milli) {
+	if gpu := j.gpu(p); gpu > 0 {
+		j.queue.Leave(s.Pool(p.alloc.Node).Model, by*gpu)
+	}
+}
+
+// bookPins books what the job holds as fixed (by 1), or no longer (by -1).
+func (j *job) bookPins(s *cluster.State, by Milli) {
+	for i := range j.pods {
+		if p := &j.pods[i]; p.placed() {
+			j.queue.Pin(s.Pool(p.alloc.Node).Model, by*j.gpu(p), j.pin)
+		}
+	}
+}
+
+// weight is the GPU of a pod where evictable pods are summed up: at least 1, so that pods
+// without GPUs count.
+func (j *job) weight(p *pod) Milli { return max(j.gpu(p), 1) }
 
 // gpu returns how much GPU a pod takes.
 func (j *job) gpu(p *pod) Milli { return j.Tasks[p.task].GPU }

@@ -52,11 +52,6 @@ func (r *ranked) list(p *pod, by int) {
 	r.pods = r.pods[:n]
 }
 
-// modelOn returns the number of the GPU model of a node, in runs.loads.
-func (r *runs) modelOn(id cluster.NodeID) int {
-	return r.poolModels()[r.state.Node(id).PoolNumber()]
-}
-
 // poolModels returns the model numbers of all pools.
 func (r *runs) poolModels() []int {
 	for k := len(r.ofPool); k < len(r.state.Pools()); k++ {
@@ -75,21 +70,87 @@ func (r *runs) modelNumber(model string) int {
 	return n
 }
 
-// count adds a pod that starts (by 1) or stops (by -1) on a node.
-func (e *Engine) count(j *job, p *pod, by int) {
-	m := e.runs.modelOn(p.alloc.Node)
-	l := &e.runs.loads[m]
-	l.pods += by
-	l.changes++
-	e.entitlement.touch(j)
-	if j.evictable() {
-		l.offer(j, p, Milli(by)*e.gpuOf(j, p), by)
+// loadOn returns the load of the GPU model of a node.
+func (r *runs) loadOn(id cluster.NodeID) *load {
+	model := r.poolModels()[r.state.Node(id).PoolNumber()]
+	return &r.loads[model]
+}
+
+// add lists a job of which a pod runs, if it is not listed yet.
+func (r *runs) add(j *job) {
+	if j.run < 0 {
+		j.run = len(r.jobs)
+		r.jobs = append(r.jobs, j)
 	}
 }
 
-// offer lists a pod as one that may be evicted (by 1), or no longer (by -1); gpu is
-// what it takes, times by.
-func (l *load) offer(j *job, p *pod, gpu Milli, by int) {
+// remove takes a job off the list of which no pod runs any more.
+func (r *runs) remove(j *job) {
+	last := r.jobs[len(r.jobs)-1]
+	r.jobs[j.run], last.run = last, j.run
+	r.jobs = r.jobs[:len(r.jobs)-1]
+	j.run = -1
+}
+
+// count adds a pod that starts (by 1) or stops (by -1) on a node.
+func (r *runs) count(j *job, p *pod, by int) {
+	l := r.loadOn(p.alloc.Node)
+	l.pods += by
+	l.changes++
+	if j.evictable() {
+		l.offer(j, p, by)
+	}
+}
+
+// offer lists the running pods of a job that may be evicted from now on.
+func (r *runs) offer(j *job) {
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			l := r.loadOn(p.alloc.Node)
+			l.offer(j, p, 1)
+			l.changes++
+		}
+	}
+}
+
+// moved follows the pods of a job whose memory has moved: what may be evicted is listed by
+// its place in memory.
+func (r *runs) moved(j *job) {
+	if !j.evictable() {
+		return
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			l := r.loadOn(p.alloc.Node)
+			k, _ := l.find(j.key.precedence)
+			l.evictable[k].pods[p.listed] = p
+		}
+	}
+}
+
+// setBackfilled says whether a job started past an earlier one.
+func (r *runs) setBackfilled(j *job, backfilled bool) {
+	if j.backfilled == backfilled {
+		return
+	}
+	j.backfilled = backfilled
+	if !j.evictable() {
+		return
+	}
+	by := Milli(-1)
+	if backfilled {
+		by = 1
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			r.loadOn(p.alloc.Node).bypassed += by * j.weight(p)
+		}
+	}
+}
+
+// offer lists a pod as one that may be evicted (by 1), or no longer (by -1).
+func (l *load) offer(j *job, p *pod, by int) {
+	gpu := Milli(by) * j.weight(p)
 	if j.backfilled {
 		l.bypassed += gpu
 	}
@@ -250,12 +311,12 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 	switch {
 	case changed == 0:
 		if last.retry != Never {
-			pl.retry(last.retry) // the wake-up that was asked for may have been for an earlier time
+			pl.wakes.retryAt(now, last.retry) // the wake-up that was asked for may have been for an earlier time
 		}
 		return a, false
 	case changed >= uint64(enough) || now >= last.at+last.pause(head):
 		return a, true
 	}
-	pl.retry(last.at + last.pause(head))
+	pl.wakes.retryAt(now, last.at+last.pause(head))
 	return a, false
 }

@@ -47,7 +47,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	if j.count[podWaiting]+j.count[podHeld]+j.count[podPlanned] == 0 {
 		j.since = now
 	}
-	e.dequeue(j)
+	e.waiting.dequeue(j)
 	j.Tasks = slices.Clone(j.Tasks) // they were the driver's
 	if t == len(j.Tasks) {
 		task.Pods = 0
@@ -60,7 +60,10 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	} else if j.Tasks[t].MinPods == 0 {
 		j.Tasks[t].MinPods = j.Tasks[t].Pods
 	}
-	e.reserve(j, next)
+	if next > cap(j.pods) {
+		j.pods = slices.Grow(j.pods, next-len(j.pods))
+		e.runs.moved(j)
+	}
 	for _, i := range ev.Pods {
 		if i == len(j.pods) {
 			j.addPod(t)
@@ -75,8 +78,8 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 		e.nominations.denominate(j) // its places were settled for fewer
 	}
 	e.restart(j)
-	e.entitlement.touch(j)
-	e.enqueue(j, now)
+	e.changes.placesChanged(j)
+	e.waiting.enqueue(j, now)
 	return nil
 }
 
@@ -84,34 +87,15 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 // whole again.
 func (e *Engine) restart(j *job) {
 	if j.Gang && j.begun && j.count[podRunning] == 0 && !j.viable() {
-		e.dequeue(j)
+		e.waiting.dequeue(j)
 		e.nominations.denominate(j)
 		j.begun = false
 	}
 }
 
-// reserve makes room for a number of pods in all. What runs is listed by its place in
-// memory: the lists follow when that changes.
-func (e *Engine) reserve(j *job, pods int) {
-	if pods <= cap(j.pods) {
-		return
-	}
-	j.pods = slices.Grow(j.pods, pods-len(j.pods))
-	if !j.evictable() {
-		return
-	}
-	for i := range j.pods {
-		if p := &j.pods[i]; p.state == podRunning {
-			l := &e.runs.loads[e.runs.modelOn(p.alloc.Node)]
-			k, _ := l.find(j.key.precedence)
-			l.evictable[k].pods[p.listed] = p
-		}
-	}
-}
-
 // withdraw takes a pod that does not run out of its job.
 func (e *Engine) withdraw(now Time, j *job, i int) {
-	e.dequeue(j)
+	e.waiting.dequeue(j)
 	p := &j.pods[i]
 	if p.state != podWaiting {
 		n := j.nomination
@@ -124,12 +108,12 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 		default:
 			e.nominations.yield(n, i)
 			e.state.Commit()
-			e.planDropped(j)
+			e.changes.planDropped(j)
 		}
-		e.entitlement.touch(j)
+		e.changes.placesChanged(j)
 	}
 	j.set(p, podWithdrawn)
-	e.enqueue(j, now)
+	e.waiting.enqueue(j, now)
 }
 
 // complete reports whether the gang has its least pods, wherever they stand.

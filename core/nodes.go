@@ -17,7 +17,7 @@ func (e *Engine) addNode(n Node) error {
 		return err
 	}
 	if was {
-		e.nodeAllowsLess() // it may come back smaller than it was
+		e.changes.nodeAllowsLess() // it may come back smaller than it was
 	}
 	e.nodeNew(id)
 	return nil
@@ -29,7 +29,7 @@ func (e *Engine) nodeNew(id cluster.NodeID) {
 	if z := &e.policy.Zone; z.Key != "" {
 		e.state.SetZone(id, labels[z.Key] == z.Value && hasKey(labels, z.Key))
 	}
-	e.nodeOffers(id)
+	e.changes.nodeOffers(id)
 }
 
 func (e *Engine) changeNode(now Time, n Node) error {
@@ -46,7 +46,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	if moved := was.HBD != n.HBD || !slices.Equal(was.Domains, n.Domains); moved {
 		e.rejoin(id, now)
 	}
-	e.nodeAllowsLess()
+	e.changes.nodeAllowsLess()
 	e.nodeNew(id)
 	return nil
 }
@@ -61,9 +61,9 @@ func (e *Engine) rejoin(id cluster.NodeID, now Time) {
 		}
 	}
 	for _, j := range jobs {
-		e.dequeue(j)
+		e.waiting.dequeue(j)
 		e.nominations.denominate(j)
-		e.enqueue(j, now)
+		e.waiting.enqueue(j, now)
 	}
 }
 
@@ -86,13 +86,13 @@ func (e *Engine) loseNode(now Time, name string) error {
 		}
 	}
 	for _, j := range hit {
-		e.dequeue(j)
+		e.waiting.dequeue(j)
 		if j.Gang {
 			e.breakGang(j)
 		}
 		e.requeueIfGone(j, now)
 	}
-	e.nodeLost()
+	e.changes.nodeLost()
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 		e.nominations.dropPlans(id, now)
 	}
 	e.state.SetCordoned(id, ev.Cordoned)
-	e.nodeChanged(id)
+	e.changes.nodeChanged(id)
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 		e.nominations.dropPlans(id, now)
 	}
 	e.state.SetHealth(id, ev.GPU, ev.Healthy)
-	e.nodeChanged(id)
+	e.changes.nodeChanged(id)
 	return nil
 }
 

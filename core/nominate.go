@@ -62,12 +62,12 @@ func (ns *nominations) nominate(p *plan) {
 			ns.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
 		}
 		ns.state.Commit()
-		ns.bind(j, placed, now, ns.howStarted(j))
+		ns.bind(j, placed, now, ns.waiting.howStarted(j))
 		return
 	}
 
 	// 1. The job, which may have places kept already if it is no gang, is nominated.
-	ns.dequeue(j)
+	ns.waiting.dequeue(j)
 	n := j.nomination
 	if n == nil {
 		n = &nomination{job: j}
@@ -92,8 +92,8 @@ func (ns *nominations) nominate(p *plan) {
 	for i := range placed {
 		p := &j.pods[placed[i].Pod]
 		p.alloc, p.came = placed[i].Alloc, came
-		ns.charge(j, p, 1)
-		ns.leaves(j, p, -1)
+		j.charge(ns.state, p, 1)
+		j.leaves(ns.state, p, -1)
 		if ns.state.Holds(&p.alloc) {
 			ns.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, p.alloc)
 			j.set(p, podHeld)
@@ -107,8 +107,8 @@ func (ns *nominations) nominate(p *plan) {
 	}
 	ns.state.Commit()
 	ns.holdsChanged()
-	ns.entitlement.touch(j)
-	ns.enqueue(j, now) // the other pods of a job that is no gang
+	ns.changes.placesChanged(j)
+	ns.waiting.enqueue(j, now) // the other pods of a job that is no gang
 }
 
 // evict tells a victim to leave for a nomination.
@@ -130,8 +130,8 @@ func (ns *nominations) leave(x *eviction) {
 	j, n := x.job, x.nomination
 	for _, i := range x.pods {
 		p := &j.pods[i]
-		ns.charge(j, p, -1)
-		ns.leaves(j, p, 1)
+		j.charge(ns.state, p, -1)
+		j.leaves(ns.state, p, 1)
 		p.leavingFor = n
 		n.outstanding++
 		j.left = append(j.left, leftFor{p.alloc.Node, n})
@@ -142,12 +142,12 @@ func (ns *nominations) leave(x *eviction) {
 		n.victims = append(n.victims, j)
 	}
 	ns.goes(j)
-	ns.quotaReturned()
+	ns.changes.quotaReturned()
 	ns.planner.budget.spent += len(x.pods)
 	if j.Gang && x.pod < 0 {
 		ns.denominate(j)
 		j.begun = false
-		ns.dequeue(j) // pods of it that waited to join the gang
+		ns.waiting.dequeue(j) // pods of it that waited to join the gang
 	}
 }
 
@@ -191,9 +191,9 @@ func (ns *nominations) fulfil(now Time) {
 		// 1. An event has taken its places, or the pods around them: it waits again.
 		lost := n.outstanding == 0 && n.planned > 0
 		if lost || !ns.stillHolds(n) {
-			ns.dequeue(n.job)
+			ns.waiting.dequeue(n.job)
 			ns.denominate(n.job)
-			ns.enqueue(n.job, now)
+			ns.waiting.enqueue(n.job, now)
 			continue
 		}
 		// 2. Victims of it are leaving.
@@ -206,20 +206,20 @@ func (ns *nominations) fulfil(now Time) {
 		j := n.job
 		j.nomination = nil
 		from := len(ns.places)
-		ns.setBackfilled(j, false)
+		ns.runs.setBackfilled(j, false)
 		for i := range j.pods {
 			if p := &j.pods[i]; p.state == podHeld {
-				ns.charge(j, p, -1)
-				ns.leaves(j, p, 1)
+				j.charge(ns.state, p, -1)
+				j.leaves(ns.state, p, 1)
 				ns.bound(j, p, now)
 				ns.places = append(ns.places, ns.placement(j, i))
 			}
 		}
 		j.begun = true
-		ns.appeared(j)
+		ns.changes.podsAppeared(j)
 		ns.released(n)
 		ns.out = append(ns.out, Decision{Op: Bind, Job: j.Name, Pods: ns.places[from:len(ns.places):len(ns.places)], Reason: MadeRoom})
-		ns.enqueue(j, now)
+		ns.waiting.enqueue(j, now)
 	}
 }
 
@@ -235,7 +235,7 @@ func (ns *nominations) denominate(j *job) {
 		ns.yield(n, i)
 	}
 	ns.state.Commit()
-	ns.planDropped(j)
+	ns.changes.planDropped(j)
 	ns.released(n)
 }
 
@@ -257,14 +257,14 @@ func (ns *nominations) yield(n *nomination, i int) {
 	default:
 		return
 	}
-	ns.charge(j, p, -1)
-	ns.leaves(j, p, 1)
-	ns.quotaReturned()
+	j.charge(ns.state, p, -1)
+	j.leaves(ns.state, p, 1)
+	ns.changes.quotaReturned()
 	j.set(p, podWaiting)
 	ns.unplaced(j)
 	ns.holdsChanged()
-	ns.roomFreed(p.alloc.Node)
-	ns.vanished(j)
+	ns.changes.roomFreed(p.alloc.Node)
+	ns.changes.podsVanished(j)
 }
 
 // handOver gives the place kept for a pod to an alike one that waits.
@@ -292,9 +292,9 @@ func (ns *nominations) dropPlans(node cluster.NodeID, now Time) {
 			p := &n.job.pods[i]
 			if (p.state == podHeld || p.state == podPlanned) && p.alloc.Node == node {
 				j := n.job
-				ns.dequeue(j)
+				ns.waiting.dequeue(j)
 				ns.denominate(j)
-				ns.enqueue(j, now)
+				ns.waiting.enqueue(j, now)
 				break
 			}
 		}

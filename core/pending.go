@@ -47,6 +47,7 @@ const (
 // waiting is the jobs that wait, by class.
 type waiting struct {
 	strict  bool // StrictFIFO
+	classOf func(*job) classID
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
 	ready   heap[*class] // under StrictFIFO all but those without quota, the same way
@@ -61,8 +62,8 @@ type waiting struct {
 	paused heap[*job] // by the end of their pause
 }
 
-func newWaiting(strict bool) waiting {
-	w := waiting{strict: strict, classes: map[classID]*class{}}
+func newWaiting(strict bool, classOf func(*job) classID) waiting {
+	w := waiting{strict: strict, classOf: classOf, classes: map[classID]*class{}}
 	w.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
 	w.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
 	w.borrowers = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[2] = at }}
@@ -95,16 +96,6 @@ type classID struct {
 	// more spells out what few jobs have: several tasks, other resources, topology,
 	// selectors, tolerations, affinity.
 	more string
-}
-
-// reclassify files the waiting jobs again.
-func (e *Engine) reclassify() {
-	for _, j := range e.jobs.slots {
-		if j != nil && j.class != nil {
-			e.dequeue(j)
-			e.enqueue(j, e.now)
-		}
-	}
 }
 
 // waitingByTask counts the job's waiting pods.
@@ -159,8 +150,8 @@ func (c *class) accepts() []string {
 func (c *class) head() *job { return c.jobs.items[0] }
 
 // enqueue puts a job with waiting pods among the waiting.
-func (e *Engine) enqueue(j *job, now Time) {
-	if j.class != nil || e.waiting.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
+func (w *waiting) enqueue(j *job, now Time) {
+	if j.class != nil || w.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
 	// A gang starts when all pods of the last start are gone, and when it has its minimum.
@@ -168,15 +159,15 @@ func (e *Engine) enqueue(j *job, now Time) {
 		return
 	}
 	if j.notBefore > now {
-		e.waiting.paused.push(j)
+		w.paused.push(j)
 		return
 	}
-	id := e.units.classOf(j)
-	c := e.waiting.classes[id]
+	id := w.classOf(j)
+	c := w.classes[id]
 	if c == nil {
 		c = &class{id: id, at: [3]int{-1, -1, -1}, idle: -1}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
-		e.waiting.classes[id] = c
+		w.classes[id] = c
 	}
 
 	// A class is tried again if its first job is another: a job that is alike but comes
@@ -188,7 +179,7 @@ func (e *Engine) enqueue(j *job, now Time) {
 	}
 	c.jobs.push(j)
 	if c.head() != old || c.state == classRejected {
-		e.waiting.setClass(c, classActive)
+		w.setClass(c, classActive)
 	}
 }
 
@@ -197,17 +188,10 @@ func (w *waiting) pausing(j *job) bool {
 	return j.class == nil && j.notBefore > 0 && w.paused.has(j, j.at)
 }
 
-// maxClasses is how many classes are kept at hand after their last job left.
-const maxClasses = 1 << 14
-
-func jobBefore(a, b *job) bool   { return a.key.before(&b.key) }
-func headFirst(a, b *class) bool { return a.head().key.before(&b.head().key) }
-func jobMoved(j *job, at int)    { j.at = at }
-
 // dequeue takes a job from among the waiting.
-func (e *Engine) dequeue(j *job) {
-	if e.waiting.pausing(j) {
-		e.waiting.paused.remove(j, j.at)
+func (w *waiting) dequeue(j *job) {
+	if w.pausing(j) {
+		w.paused.remove(j, j.at)
 		return
 	}
 	c := j.class
@@ -218,18 +202,95 @@ func (e *Engine) dequeue(j *job) {
 	c.jobs.remove(j, j.at)
 	j.class = nil
 	if len(c.jobs.items) == 0 {
-		e.waiting.unlist(c)
-		if len(e.waiting.classes) > maxClasses {
-			delete(e.waiting.classes, c.id)
+		w.unlist(c)
+		if len(w.classes) > maxClasses {
+			delete(w.classes, c.id)
 		}
 		return
 	}
 	if first {
 		// The next job may be ranked otherwise: what was found out about
 		// evicting for the old head does not hold for it.
-		e.waiting.setClass(c, classActive)
+		w.setClass(c, classActive)
 	}
 }
+
+// reclassify files the waiting ones of all jobs again.
+func (w *waiting) reclassify(jobs []*job, now Time) {
+	for _, j := range jobs {
+		if j != nil && j.class != nil {
+			w.dequeue(j)
+			w.enqueue(j, now)
+		}
+	}
+}
+
+// tryAgain files to be tried again the classes that found no room, or no victims for
+// quota, and have an affinity that matters.
+func (w *waiting) tryAgain(matters func(Term) bool) {
+	for i := len(w.idle) - 1; i >= 0; i-- {
+		if c := w.idle[i]; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
+			w.setClass(c, classActive)
+		}
+	}
+}
+
+// howStarted says whether a job that starts now passes an earlier one.
+func (w *waiting) howStarted(j *job) Reason {
+	if !w.strict && w.passes(j) {
+		return Backfilled
+	}
+	return Placed
+}
+
+// passes reports whether a job that starts now passes an earlier one that waits
+// for a GPU model of its own.
+func (w *waiting) passes(j *job) bool {
+	for _, m := range j.class.models {
+		if s := w.stuckOn(m).items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
+			return true
+		}
+	}
+	return false
+}
+
+// firstOverrun returns the first job that waits for quota, nil without any.
+func (w *waiting) firstOverrun() *job {
+	var first *job
+	for _, c := range w.idle {
+		if c.state == classOverrun && (first == nil || c.head().key.before(&first.key)) {
+			first = c.head()
+		}
+	}
+	return first
+}
+
+// postpone puts a class off until those that would be within nominal quota have
+// been tried.
+func (w *waiting) postpone(c *class) {
+	w.active.remove(c, c.at[0])
+	w.ready.remove(c, c.at[1])
+	w.borrowers.push(c)
+}
+
+// forgetShapes drops what was compiled for the nodes as they were and is kept by
+// classes without jobs, which may not come back: it grows with the cluster. What
+// fitted the nodes may no longer do so.
+func (w *waiting) forgetShapes(less bool) {
+	for _, c := range w.classes {
+		c.possible = c.possible && !less
+		if len(c.jobs.items) == 0 {
+			c.shapes = nil
+		}
+	}
+}
+
+// maxClasses is how many classes are kept at hand after their last job left.
+const maxClasses = 1 << 14
+
+func jobBefore(a, b *job) bool   { return a.key.before(&b.key) }
+func headFirst(a, b *class) bool { return a.head().key.before(&b.head().key) }
+func jobMoved(j *job, at int)    { j.at = at }
 
 // setClass files a class under what is known of it.
 func (w *waiting) setClass(c *class, s classState) {

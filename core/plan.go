@@ -64,7 +64,7 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 
 	// 2. A plan by right of quota must leave the job within it, and its queue, if others
 	// leave for that alone.
-	if placed != nil && c.within && !(pl.entitlement.wouldBeWithinAt(j, placed) && (!byQuota(gone) || pl.affords(j, placed, j.queue.NominalRoom))) {
+	if placed != nil && c.within && !(pl.entitlement.wouldBeWithinAt(j, placed) && (!byQuota(gone) || affords(pl.state, j, placed, j.queue.NominalRoom))) {
 		placed = nil
 	}
 
@@ -157,7 +157,7 @@ func (pl *planner) lift(v *victim) {
 			continue
 		}
 		pl.state.Remove(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc.Node)
-		pl.charge(v.job, p, -1)
+		v.job.charge(pl.state, p, -1)
 		p.lifted = true
 		pl.lifted = append(pl.lifted, liftedPod{v.job, i})
 	}
@@ -168,7 +168,7 @@ func (pl *planner) drop(v *victim) {
 	for i := range v.pods {
 		p := &v.job.pods[i]
 		pl.state.PlaceFound(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc)
-		pl.charge(v.job, p, 1)
+		v.job.charge(pl.state, p, 1)
 		p.lifted = false
 	}
 }
@@ -185,7 +185,7 @@ func (pl *planner) dropLifted() {
 	for _, l := range pl.lifted {
 		if p := &l.job.pods[l.pod]; p.lifted {
 			p.lifted = false
-			pl.charge(l.job, p, 1)
+			l.job.charge(pl.state, p, 1)
 		}
 	}
 	pl.lifted = pl.lifted[:0]
@@ -352,7 +352,7 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 	slices.Reverse(kept)
 	gone = kept
 	placed := pl.placer.PodOn(u, best[0].node)
-	if len(placed) == 0 || !pl.affords(j, placed, u.Room) {
+	if len(placed) == 0 || !affords(pl.state, j, placed, u.Room) {
 		return nil, nil
 	}
 	return placed, gone
@@ -390,7 +390,7 @@ func (pl *planner) spareNeedless(c preemptor, u *place.Unit, placed []place.Plac
 // giveReasons settles why the victims leave: for nominal quota only if the queue of the
 // job then uses no more than that. That is not known before the places are.
 func (pl *planner) giveReasons(c preemptor, placed []place.Placed, gone []victim) {
-	if !c.within || pl.affords(c.job, placed, c.queue.NominalRoom) {
+	if !c.within || affords(pl.state, c.job, placed, c.queue.NominalRoom) {
 		return
 	}
 	for i := range gone {
@@ -413,7 +413,7 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 			break
 		}
 		pl.state.Place(cluster.Owner{Job: v.job.slot, Pod: int32(i)}, p.alloc)
-		pl.charge(v.job, p, 1)
+		v.job.charge(pl.state, p, 1)
 		n++
 	}
 	for t := range j.Tasks {
@@ -442,7 +442,7 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 		if n == 0 {
 			break
 		}
-		pl.charge(v.job, &v.job.pods[i], -1)
+		v.job.charge(pl.state, &v.job.pods[i], -1)
 		n--
 	}
 	return false

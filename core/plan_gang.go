@@ -76,7 +76,7 @@ func (pl *planner) placeGang(c preemptor, u *place.Unit, gone []victim) []place.
 	}
 	mark := pl.state.Mark()
 	if placed, ok := pl.placer.Gang(u); ok {
-		if pl.affords(j, placed, u.Room) && (!byQuota(gone) || pl.affords(j, placed, j.queue.NominalRoom)) {
+		if affords(pl.state, j, placed, u.Room) && (!byQuota(gone) || affords(pl.state, j, placed, j.queue.NominalRoom)) {
 			return placed
 		}
 		pl.state.Rollback(mark)
@@ -161,7 +161,7 @@ func (pl *planner) fillDomains(j *job, u *place.Unit, s *search, devices, need i
 // when the gang cannot be there.
 func (pl *planner) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
 	d := pl.state.Domain(id, u.Required)
-	if u.Joins && d != u.Home || j.class.pools&pl.poolBit(id) == 0 || !pl.state.Node(id).Open() {
+	if u.Joins && d != u.Home || j.class.pools&poolBit(pl.state.Node(id)) == 0 || !pl.state.Node(id).Open() {
 		return -1
 	}
 	return d

@@ -97,6 +97,9 @@ type Preempt struct {
 	Interval Time
 }
 
+// evicts reports whether jobs evict others, so that it matters which pods are within quota.
+func (p *Preempt) evicts() bool { return p.Priority || p.Reclaim }
+
 // RequeuePolicy says how long a job pauses after a failed start: Backoff,
 // doubled with every failure up to MaxBackoff; 0 does not double it.
 type RequeuePolicy struct{ Backoff, MaxBackoff Time }

@@ -68,7 +68,7 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
 		this.retry = max(later.more, ps.now+this.pause(head))
-		ps.retry(this.retry)
+		ps.wakes.retryAt(ps.now, this.retry)
 	}
 	*j.class.attempt(head) = &this
 	return false

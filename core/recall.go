@@ -68,7 +68,7 @@ func (ns *nominations) needless(x *eviction) bool {
 	}
 	charge := func(by Milli) {
 		for _, i := range x.pods {
-			ns.charge(j, &j.pods[i], by)
+			j.charge(ns.state, &j.pods[i], by)
 		}
 	}
 
@@ -131,7 +131,7 @@ func (ns *nominations) stay(x *eviction) {
 		n.outstanding--
 		at := slices.IndexFunc(j.left, func(l leftFor) bool { return l.nomination == n && l.node == p.alloc.Node })
 		j.left = slices.Delete(j.left, at, at+1)
-		ns.leaves(j, p, -1)
+		j.leaves(ns.state, p, -1)
 		ns.bound(j, p, p.started)
 	}
 	j.started, j.saved = started, saved
@@ -142,6 +142,6 @@ func (ns *nominations) stay(x *eviction) {
 	ns.planner.budget.spent -= len(x.pods)
 	if j.Gang && x.pod < 0 {
 		j.begun = true
-		ns.enqueue(j, ns.now) // pods of it that wait to join the gang
+		ns.waiting.enqueue(j, ns.now) // pods of it that wait to join the gang
 	}
 }

@@ -33,7 +33,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.planner.dropSearches()
 	if e.changes.nodes {
 		e.assignZone()
-		e.forgetShapes()
+		e.waiting.forgetShapes(e.changes.less)
 	}
 	e.placer.Learn(e.policy.Placement[:])
 	if now >= e.wakes.retry {
@@ -60,7 +60,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	}
 
 	// 5. The next call without an event.
-	e.wake(e.wakes.retry)
+	e.wakes.at(now, e.wakes.retry)
 	if e.wakes.next < e.wakes.pending {
 		e.wakes.pending = e.wakes.next
 		e.out = append(e.out, Decision{Op: Wake, At: e.wakes.pending})
@@ -79,7 +79,7 @@ type pass struct {
 // were tried last, as what started since has taken the quota that covered others. It
 // reports whether there are any. That comes to an end: see preempt.go.
 func (ps *pass) pushedOut() bool {
-	if len(ps.waiting.idle) == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.evicts() {
+	if len(ps.waiting.idle) == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.policy.Preempt.evicts() {
 		return false
 	}
 	if ps.entitlement.update(); ps.entitlement.lost == ps.entitlement.seen {
@@ -102,9 +102,6 @@ func (ps *pass) pushedOut() bool {
 	return some
 }
 
-// evicts reports whether jobs evict others, so that it matters what quota entitlement.
-func (e *Engine) evicts() bool { return e.policy.Preempt.Priority || e.policy.Preempt.Reclaim }
-
 // wakes is when the driver is asked to call again, without an event.
 type wakes struct {
 	pending Time // the Wake that was asked for, Never when there is none
@@ -112,17 +109,17 @@ type wakes struct {
 	retry   Time // when more may be evicted than at the last pass
 }
 
-// wake asks for a Tick at t.
-func (e *Engine) wake(t Time) {
-	if t > e.now {
-		e.wakes.next = min(e.wakes.next, t)
+// at asks for a Tick at t, unless that is over.
+func (w *wakes) at(now, t Time) {
+	if t > now {
+		w.next = min(w.next, t)
 	}
 }
 
-// retry asks for another pass at t, when more may be evicted than now.
-func (e *Engine) retry(t Time) {
-	e.wakes.retry = min(e.wakes.retry, t)
-	e.wake(t)
+// retryAt asks for another pass at t, when more may be evicted than now.
+func (w *wakes) retryAt(now, t Time) {
+	w.retry = min(w.retry, t)
+	w.at(now, t)
 }
 
 // resume queues the jobs whose pause is over.
@@ -130,11 +127,11 @@ func (ps *pass) resume() {
 	for len(ps.waiting.paused.items) > 0 {
 		j := ps.waiting.paused.items[0]
 		if j.notBefore > ps.now {
-			ps.wake(j.notBefore)
+			ps.wakes.at(ps.now, j.notBefore)
 			return
 		}
 		ps.waiting.paused.remove(j, 0)
-		ps.enqueue(j, ps.now)
+		ps.waiting.enqueue(j, ps.now)
 	}
 }
 
@@ -254,30 +251,12 @@ func (ps *pass) outOfQuota(c *class) bool {
 func (ps *pass) nextOf(h *heap[*class]) (c *class, within bool) {
 	for len(h.items) > 0 {
 		c := h.items[0]
-		if !ps.borrows(c.head()) {
+		if !ps.units.borrows(c.head()) {
 			return c, true
 		}
 		ps.waiting.postpone(c)
 	}
 	return ps.waiting.borrowers.items[0], false
-}
-
-// postpone puts a class off until those that would be within nominal quota have
-// been tried.
-func (w *waiting) postpone(c *class) {
-	w.active.remove(c, c.at[0])
-	w.ready.remove(c, c.at[1])
-	w.borrowers.push(c)
-}
-
-// borrows reports whether a waiting job (one pod of it when it starts pod by pod)
-// can start only beyond the nominal quota of its queue.
-func (e *Engine) borrows(j *job) bool {
-	if !j.queue.Limited() {
-		return false
-	}
-	e.units.compile(j.class)
-	return e.units.prepare(j).lacks(j.queue.NominalRoom)
 }
 
 // try lets a job start what it can and files its class by the outcome, or puts it
@@ -329,7 +308,7 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 	}
 
 	// 4. Evictions; else the class waits for something that it could use.
-	c.short = n < 0 || w.shortSomewhere(j.room) || ps.evicts() && w.shortSomewhere(j.queue.NominalRoom)
+	c.short = n < 0 || w.shortSomewhere(j.room) || ps.policy.Preempt.evicts() && w.shortSomewhere(j.queue.NominalRoom)
 	if ps.evictFor(w, false) {
 		return true
 	}
@@ -351,18 +330,6 @@ func (ps *pass) reject(c *class) {
 	}
 }
 
-// forgetShapes drops what was compiled for the nodes as they were and is kept by
-// classes without jobs, which may not come back: it grows with the cluster. What
-// fitted the nodes may no longer do so.
-func (e *Engine) forgetShapes() {
-	for _, c := range e.waiting.classes {
-		c.possible = c.possible && !e.changes.less
-		if len(c.jobs.items) == 0 {
-			c.shapes = nil
-		}
-	}
-}
-
 // preemptForHeads evicts backfilled pods for the first job that waits for a GPU model
 // when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
 // Table 1).
@@ -380,20 +347,9 @@ func (ps *pass) preemptForHeads() {
 	}
 }
 
-// passes reports whether a job that starts now passes an earlier one that waits
-// for a GPU model of its own.
-func (w *waiting) passes(j *job) bool {
-	for _, m := range j.class.models {
-		if s := w.stuckOn(m).items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
-			return true
-		}
-	}
-	return false
-}
-
 func (ps *pass) preemptForHead(j *job) bool {
 	if due := cluster.Plus(j.since, ps.policy.Queueing.HeadWait); ps.now < due {
-		ps.wake(due)
+		ps.wakes.at(ps.now, due)
 		return false
 	}
 	if _, worth := ps.planner.again(j, ps.now, true); !worth {
@@ -401,15 +357,4 @@ func (ps *pass) preemptForHead(j *job) bool {
 	}
 	ps.units.compile(j.class)
 	return ps.evictFor(ps.units.prepare(j), true)
-}
-
-// firstOverrun returns the first job that waits for quota, nil without any.
-func (w *waiting) firstOverrun() *job {
-	var first *job
-	for _, c := range w.idle {
-		if c.state == classOverrun && (first == nil || c.head().key.before(&first.key)) {
-			first = c.head()
-		}
-	}
-	return first
 }

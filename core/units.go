@@ -210,3 +210,13 @@ func (us *units) classOf(j *job) classID {
 	id.more = b.String()
 	return id
 }
+
+// borrows reports whether a waiting job (one pod of it when it starts pod by pod)
+// can start only beyond the nominal quota of its queue.
+func (us *units) borrows(j *job) bool {
+	if !j.queue.Limited() {
+		return false
+	}
+	us.compile(j.class)
+	return us.prepare(j).lacks(j.queue.NominalRoom)
+}

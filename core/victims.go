@@ -447,7 +447,7 @@ func (pl *planner) settled(s *search, j *job, started, now Time) bool {
 // useful reports whether evicting a pod of v could help j: it frees GPUs that j
 // can use, is in the way of an affinity of j, or frees quota that j lacks.
 func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
-	if j.class.pools&pl.poolBit(p.alloc.Node) != 0 || j.meets(&v.Tasks[p.task]) {
+	if j.class.pools&poolBit(pl.state.Node(p.alloc.Node)) != 0 || j.meets(&v.Tasks[p.task]) {
 		return true
 	}
 	if !overrun {

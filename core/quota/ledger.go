@@ -33,7 +33,7 @@ type Queue struct {
 	own      map[string]Milli       // what its own jobs use, by model
 	pinned   [pins]map[string]Milli // the part of own that must not be evicted
 	governs  map[string][]string    // see governing
-	owners   map[string]*Queue       // see Owner
+	owners   map[string]*Queue      // see Owner
 	// leaving is what evicted pods of the queue, and of those below it, hold
 	// still, less what is set aside for pods that wait for others to leave.
 	leaving map[string]Milli
