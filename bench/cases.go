@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 
 	"github.com/muster-sched/muster/core"
@@ -79,10 +80,11 @@ func gang(gpus int) func(int) (measure, error) {
 		if err != nil {
 			return measure{}, err
 		}
-		const rounds = 200
+		const rounds = 2000
 		m := measure{}
+		runtime.GC()
 		for range rounds {
-			one, err := timed(1, func(int) error {
+			one, err := timedWarm(1, func(int) error {
 				bound, err := w.submit(job("gang", plain.Name, gpus/8, 8))
 				if err == nil && bound != gpus/8 {
 					err = fmt.Errorf("the gang found no room")
@@ -117,9 +119,10 @@ func impossibleGang(nodes int) (measure, error) {
 		}
 	}
 	m := measure{}
-	for i := range 200 {
+	runtime.GC()
+	for i := range 2000 {
 		name := "gang-" + strconv.Itoa(i)
-		one, err := timed(1, func(int) error {
+		one, err := timedWarm(1, func(int) error {
 			bound, err := w.submit(job(name, plain.Name, 256, 8))
 			if err == nil && bound != 0 {
 				err = fmt.Errorf("the gang found room")
