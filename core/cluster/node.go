@@ -88,6 +88,9 @@ func (n *Node) FreeOn(gpu int) Milli {
 	return Milli(n.part[gpu])
 }
 
+// PartOn is FreeOn, of devices that are not healthy too.
+func (n *Node) PartOn(gpu int) Milli { return Milli(n.part[gpu]) }
+
 // Parts returns how many pods that each take part of a device the node's GPUs
 // can hold.
 func (n *Node) Parts(part Milli) int {

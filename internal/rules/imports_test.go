@@ -20,6 +20,7 @@ const module = "github.com/muster-sched/muster/"
 // below it. docs/architecture.md says the same in a picture.
 var mayImport = map[string][]string{
 	"core/cluster": {},
+	"core/frag":    {"core/cluster"},
 	"core/quota":   {"core/cluster"},
 	"core/place":   {"core/cluster"},
 	"core":         {"core/cluster", "core/quota", "core/place"},
