@@ -52,7 +52,7 @@ func placementText(p *core.Placement) string {
 	}
 	s += "[" + setText(p.GPUs) + "]"
 	if p.GPU != core.WholeGPU {
-		s += "x" + strconv.FormatFloat(float64(p.GPU)/1000, 'f', -1, 64)
+		s += "x" + p.GPU.GPUs()
 	}
 	if p.NICs != p.GPUs {
 		s += " nic[" + setText(p.NICs) + "]"

@@ -178,9 +178,7 @@ func (g *GPUs) UnmarshalJSON(data []byte) error { return unmarshalScalar(data, g
 // MarshalText writes g as "1.5".
 func (g GPUs) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-func (g GPUs) String() string {
-	return strconv.FormatFloat(float64(g)/float64(core.WholeGPU), 'f', -1, 64)
-}
+func (g GPUs) String() string { return core.Milli(g).GPUs() }
 
 // unmarshalScalar reads v from the JSON of a string, a number or null, which
 // changes nothing. encoding/json itself gives only strings to UnmarshalText.

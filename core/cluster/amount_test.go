@@ -27,3 +27,11 @@ func TestSums(t *testing.T) {
 		}
 	}
 }
+
+func TestTextOfGPUs(t *testing.T) {
+	for m, want := range map[Milli]string{0: "0", 250: "0.25", 500: "0.5", 1000: "1", 1001: "1.001", 20_000: "20", -1500: "-1.5", -1: "-0.001"} {
+		if got := m.GPUs(); got != want {
+			t.Errorf("%d milli-GPU are %q, want %q", m, got, want)
+		}
+	}
+}

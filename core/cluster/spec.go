@@ -22,8 +22,11 @@ func (t Time) Seconds() float64 { return float64(t) / float64(Second) }
 // Milli counts thousandths of a GPU: 1000 is one device.
 type Milli int64
 
-// GPUs writes an amount that is not negative in GPUs: "2", "0.25".
+// GPUs writes an amount in GPUs: "2", "0.25", "-1.5".
 func (m Milli) GPUs() string {
+	if m < 0 {
+		return "-" + (-m).GPUs()
+	}
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%03d", m/WholeGPU, m%WholeGPU), "0"), ".")
 }
 

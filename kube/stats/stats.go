@@ -67,12 +67,9 @@ type Subtree struct {
 	Waiting, Running int
 }
 
-// Usage is what a queue owns, uses and borrows of a GPU model, or of all together: "*".
-type Usage struct {
-	Model string
-	// Borrowed is the part of Used that is others' quota.
-	Nominal, Used, Borrowed core.Milli
-}
+// Usage is what a queue and all below it own, use and borrow of a GPU model, or of all
+// together: "*".
+type Usage = quota.Usage
 
 // Node is what a node counts as.
 type Node struct {
@@ -146,7 +143,7 @@ func (c *Census) Stats(queues map[string]core.Queue) Stats {
 		}
 		st.Queues = append(st.Queues, q)
 	}
-	tree(queues).sumUp(st.Queues, c.others)
+	sumUp(st.Queues, queues, c.others)
 	return st
 }
 
@@ -198,87 +195,62 @@ func (c *Census) AddGroup(g *Group, by int) {
 	}
 }
 
-// tree is the queues, by name, with their parents.
-type tree map[string]core.Queue
-
-// account is what a queue and all below it own and use of a model.
-type account struct {
-	Usage
-	listed bool // one of them has a quota for the model
-}
-
 // sumUp fills in the figures of queues with all below them: each queue is added to itself
 // and to every queue above it.
-func (q tree) sumUp(list []Queue, others string) {
+func sumUp(list []Queue, of map[string]core.Queue, others string) {
 	index := make(map[string]int, len(list))
-	accounts := make([]map[string]account, len(list))
 	weights := map[string]int64{}
 	for i := range list {
 		name := list[i].Name
-		index[name], accounts[i] = i, map[string]account{}
+		index[name] = i
 		if name != others {
-			weights[q[name].Parent] += q[name].Weight
+			weights[of[name].Parent] += of[name].Weight
 		}
 	}
 	for i := range list {
-		of := &list[i]
-		for k, ok := i, true; ok; k, ok = index[q[list[k].Name].Parent] {
+		for k, ok := i, true; ok; k, ok = index[of[list[k].Name].Parent] {
 			sum := &list[k].Subtree
-			sum.Waiting += of.Waiting
-			sum.Running += of.Running
-			for _, e := range q[of.Name].Quota {
-				a := accounts[k][e.Model]
-				a.Nominal, a.listed = a.Nominal+e.Nominal, true
-				accounts[k][e.Model] = a
-			}
-			for model, gpu := range of.Used {
-				a := accounts[k][model]
-				a.Used += gpu
-				accounts[k][model] = a
-			}
+			sum.Waiting += list[i].Waiting
+			sum.Running += list[i].Running
 		}
 	}
+	usage := ledger(list, of).Usage()
 	for i := range list {
 		name := list[i].Name
-		list[i].Subtree.Usage = q.usage(name, accounts[i])
-		if w := weights[q[name].Parent]; name != others {
-			list[i].WeightPermille = int(1000 * q[name].Weight / w)
+		list[i].Subtree.Usage = usage[name]
+		if w := weights[of[name].Parent]; name != others {
+			list[i].WeightPermille = int(1000 * of[name].Weight / w)
 		}
 	}
 }
 
-// usage lists the accounts of a queue. What a queue uses beyond its quota is
-// borrowed, and all it uses where only a queue above it has any.
-func (q tree) usage(name string, accounts map[string]account) []Usage {
-	any, hasAny := accounts[quota.AnyModel]
-	for model, a := range accounts {
-		if model != quota.AnyModel {
-			any.Used += a.Used
+// ledger returns a ledger of the queues, as the engine keeps one, in which each uses what
+// its pods hold. The engine's own counts other things: places that are kept for pods, and
+// not what evicted pods hold until they have left.
+func ledger(list []Queue, of map[string]core.Queue) *quota.Ledger {
+	l := quota.NewLedger()
+	var set func(name string) *quota.Queue
+	set = func(name string) *quota.Queue {
+		if q, ok := l.Lookup(name); ok {
+			return q
+		}
+		spec := of[name]
+		if _, ok := of[spec.Parent]; ok {
+			set(spec.Parent) // a parent comes before its children
+		} else {
+			spec.Parent = ""
+		}
+		if err := l.Set(spec); err != nil {
+			panic(err) // the engine has taken the same queues
+		}
+		q, _ := l.Lookup(name)
+		return q
+	}
+	for i := range list {
+		q := set(list[i].Name)
+		for model, gpu := range list[i].Used {
+			q.Add(model, gpu)
 		}
 	}
-	if hasAny {
-		accounts[quota.AnyModel] = any
-	}
-	var out []Usage
-	for _, model := range slices.Sorted(maps.Keys(accounts)) {
-		a := accounts[model]
-		a.Model = model
-		if a.listed || !hasAny && q.limited(name, model) {
-			a.Borrowed = max(0, a.Used-a.Nominal)
-		}
-		out = append(out, a.Usage)
-	}
-	return out
-}
-
-// limited reports whether a queue, or one above it, has a quota for a model.
-func (q tree) limited(name, model string) bool {
-	for name != "" {
-		of := q[name]
-		if slices.ContainsFunc(of.Quota, func(e core.Quota) bool { return e.Model == model || e.Model == quota.AnyModel }) {
-			return true
-		}
-		name = of.Parent
-	}
-	return false
+	return l
 }
