@@ -13,7 +13,7 @@ import (
 	"github.com/muster-sched/muster/devcluster/fleet"
 )
 
-// newFail is the command that breaks what is simulated.
+// newFail returns the command that makes simulated nodes, GPUs and pods fail.
 func newFail() *cobra.Command {
 	c := &cobra.Command{Use: "fail", Short: "Make a simulated node, GPU or pod fail"}
 	connect := kubeconfigFlag(c)
@@ -53,7 +53,7 @@ func newFail() *cobra.Command {
 	return c
 }
 
-// newRepair is the command that mends it.
+// newRepair returns the command that repairs failed nodes and GPUs.
 func newRepair() *cobra.Command {
 	c := &cobra.Command{Use: "repair", Short: "Make a failed node or GPU work again"}
 	connect := kubeconfigFlag(c)
@@ -93,8 +93,8 @@ func gpuCommand(short string, connect func() (kubernetes.Interface, error),
 	}
 }
 
-// kubeconfigFlag adds --kubeconfig to c and what is below it, and returns the
-// function that makes a client of it.
+// kubeconfigFlag adds --kubeconfig to c and the commands below it, and returns a function
+// that creates a client from it.
 func kubeconfigFlag(c *cobra.Command) func() (kubernetes.Interface, error) {
 	var file string
 	c.PersistentFlags().StringVar(&file, "kubeconfig", os.Getenv(clientcmd.RecommendedConfigPathEnvVar), "the cluster's kubeconfig `FILE`")

@@ -1,7 +1,7 @@
-// Command muster-devcluster runs a whole Kubernetes control plane with simulated
-// GPU nodes in one process: etcd, kube-apiserver and the controllers that jobs
-// need, on 127.0.0.1, from one node to tens of thousands. It schedules nothing:
-// that is for Muster, or for the stock scheduler, which is here too.
+// Command muster-devcluster runs a whole Kubernetes control plane with simulated GPU
+// nodes in one process: etcd, kube-apiserver and the controllers that jobs need, on
+// 127.0.0.1, from one node to tens of thousands. It does not schedule pods: that is the
+// task of Muster, or of the stock scheduler, which the binary also contains.
 package main
 
 import (
@@ -19,9 +19,9 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// tuneGC trades memory for time while there is little of it in use: with a few
-// nodes the API server spends a fifth of its time on garbage. GOGC and GOMEMLIMIT
-// say otherwise, as in any Go program.
+// tuneGC trades memory for time while little memory is in use: with a few nodes the API
+// server spends a fifth of its time on garbage collection. GOGC and GOMEMLIMIT override
+// it, as in any Go program.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
@@ -38,7 +38,7 @@ const (
 	exitBadInput
 )
 
-// run runs the command that args ask for and returns the exit code.
+// run runs the command line args and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "muster-devcluster",

@@ -5,14 +5,16 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-// schedulerFlags are those of the stock scheduler as measurements want it: alone,
-// not held back by its client, with the native gang API. Later ones win.
+// schedulerFlags are the flags of the stock scheduler for measurements: without leader
+// election, without a request limit, with the native gang API. Flags of the user come
+// later and win.
 var schedulerFlags = []string{
 	"--leader-elect=false", "--secure-port=0", "--kube-api-qps=5000", "--kube-api-burst=5000",
 	"--kube-api-content-type=application/vnd.kubernetes.protobuf", "--feature-gates=GenericWorkload=true",
 }
 
-// newScheduler is the stock scheduler of the same version, to compare with.
+// newScheduler returns the command that runs the stock scheduler of the same version, for
+// comparison.
 func newScheduler() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kube-scheduler [FLAGS]",

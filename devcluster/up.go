@@ -25,10 +25,10 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// usual is the cluster of a new folder when none is asked for.
+// usual is the cluster of a new folder if no flag describes another one.
 const usual = "64x8:H800"
 
-// upFlags say what cluster to run.
+// upFlags are the flags of up.
 type upFlags struct {
 	server         apiserver.Config
 	cluster        string
@@ -39,7 +39,7 @@ type upFlags struct {
 	withParent     bool
 }
 
-// ready is the line that tells, on stdout, that the cluster can be used.
+// ready is the line on stdout that reports that the cluster can be used.
 type ready struct {
 	// Kubeconfig is the path of the admin's kubeconfig, Server the address in it.
 	Kubeconfig string `json:"kubeconfig"`
@@ -47,11 +47,11 @@ type ready struct {
 	Nodes      int    `json:"nodes"`
 	// Topology has the node label of each topology level, widest first.
 	Topology []level `json:"topology"`
-	// Seconds is how long it took.
+	// Seconds is the time from the start until the cluster was ready.
 	Seconds float64 `json:"ready_seconds"`
 }
 
-// level is a topology level as nodes are labelled with it.
+// level is a topology level with the label that nodes have for it.
 type level struct {
 	Alias     string `json:"alias"`
 	NodeLabel string `json:"nodeLabel"`
@@ -101,7 +101,7 @@ func (f *upFlags) check(c *cobra.Command) (cluster *workload.Cluster, err error)
 	case !f.server.Ephemeral && f.server.Dir == "":
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return nil, badUsage(c, "--dir: expected a folder, because there is no home folder")
+			return nil, badUsage(c, "--dir: expected a folder, because the user has no home folder")
 		}
 		f.server.Dir = filepath.Join(home, ".muster", "devcluster")
 	}
@@ -132,9 +132,9 @@ func (f *upFlags) check(c *cobra.Command) (cluster *workload.Cluster, err error)
 func (f *upFlags) list(c *cobra.Command, counted bool) (string, error) {
 	switch {
 	case f.nodes < 0:
-		return "", badUsage(c, "--nodes: expected a number from 0; found %d", f.nodes)
+		return "", badUsage(c, "--nodes: expected a number, at least 0; found %d", f.nodes)
 	case f.perNode < 0:
-		return "", badUsage(c, "--gpus-per-node: expected a number from 0; found %d", f.perNode)
+		return "", badUsage(c, "--gpus-per-node: expected a number, at least 0; found %d", f.perNode)
 	case !counted && f.models == "":
 		return fmt.Sprintf("64x%d:H800", f.perNode), nil
 	case counted && f.nodes == 0:
@@ -151,7 +151,7 @@ func (f *upFlags) list(c *cobra.Command, counted bool) (string, error) {
 		model, number, numbered := strings.Cut(entry, ":")
 		n, err := strconv.Atoi(number)
 		if !numbered {
-			// As even as can be: the first ones get one more.
+			// As even as possible: the first models get one node more.
 			n, err = (f.nodes+len(models)-1-i)/len(models), nil
 			if !counted {
 				return "", badUsage(c, "--models: expected MODEL:NODES,… or --nodes with it; found %q", f.models)
@@ -166,7 +166,7 @@ func (f *upFlags) list(c *cobra.Command, counted bool) (string, error) {
 		}
 	}
 	if counted && sum != f.nodes {
-		return "", badUsage(c, "--models: expected %d nodes in all, as --nodes says; found %d", f.nodes, sum)
+		return "", badUsage(c, "--models: expected %d nodes in total, the value of --nodes; found %d", f.nodes, sum)
 	}
 	return strings.Join(parts, ","), nil
 }
@@ -237,7 +237,8 @@ func up(c *cobra.Command, f *upFlags) (err error) {
 	}
 }
 
-// firstCluster is the nodes of a cluster that has none, nil if it has.
+// firstCluster returns the nodes to create in a cluster without nodes, or nil if it has
+// some.
 func firstCluster(ctx context.Context, client kubernetes.Interface) (*workload.Cluster, error) {
 	there, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil || len(there.Items) > 0 {
@@ -262,17 +263,18 @@ func levels(ctx context.Context, client kubernetes.Interface) ([]level, error) {
 	return list, nil
 }
 
-// interruptible returns a context that ends with the first SIGINT or SIGTERM, and
-// what no longer listens for them. From a second after the first, another one kills
-// the process: who sends a signal to a process and to its group means it once.
+// interruptible returns a context that ends with the first SIGINT or SIGTERM, and a
+// function that stops listening for them. From one second after the first signal, another
+// one kills the process. Within that second it does not, because a signal that is sent
+// both to a process and to its group arrives twice.
 func interruptible() (context.Context, context.CancelFunc) {
 	ctx, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, release) })
 	return ctx, release
 }
 
-// stopAtEnd calls stop when in ends. Who started us may be gone then, but there is
-// still to clean up.
+// stopAtEnd calls stop when in ends. The process that started this one may be gone then,
+// but the cluster still has to be cleaned up.
 func stopAtEnd(in io.Reader, stop func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	go func() {
@@ -281,7 +283,7 @@ func stopAtEnd(in io.Reader, stop func()) {
 	}()
 }
 
-// unlessAsked returns err, unless it is because the user has had enough.
+// unlessAsked returns err, or nil if the cause is that the user interrupted the command.
 func unlessAsked(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

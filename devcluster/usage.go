@@ -11,17 +11,17 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// usageError is a command line that is not as it should be.
+// usageError is an error in the command line.
 type usageError struct{ problem string }
 
 func (e *usageError) Error() string { return e.problem }
 
-// badUsage says what is wrong with the command line of c, and where to read on.
+// badUsage returns an error about the command line of c that refers to its help.
 func badUsage(c *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...) + "; see " + c.CommandPath() + " --help"}
 }
 
-// strict makes c and the commands below it report each misuse in one line.
+// strict makes c and the commands below it report each usage error in one line.
 func strict(c *cobra.Command) {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return badUsage(c, "%s", err) })
@@ -46,7 +46,7 @@ func strict(c *cobra.Command) {
 	}
 }
 
-// isBadInput reports whether err is for the user to mend.
+// isBadInput reports whether the user can fix the cause of err.
 func isBadInput(err error) bool {
 	var (
 		usage  *usageError

@@ -12,20 +12,21 @@ import (
 )
 
 const (
-	// etcdQuota is the most that etcd's file may hold, in bytes: eight times the
-	// state of 155,409 pods on 37,707 nodes.
+	// etcdQuota is the maximum size of etcd's file, in bytes: eight times the state of
+	// 155,409 pods on 37,707 nodes.
 	etcdQuota = 16 << 30
-	// defragAbove is how much of etcd's file must be free for it to be packed at
-	// the next start, in MiB.
+	// defragAbove is the free space in etcd's file, in MiB, above which the next start
+	// defragments it.
 	defragAbove = 128
-	// etcdStart is how long etcd may take to load its data and elect itself.
+	// etcdStart is the time limit for etcd to load its data and elect itself.
 	etcdStart = time.Minute
-	// maxSocketPath is the longest path of a socket, with its end, on any system.
+	// maxSocketPath is the longest path of a socket that every system allows, with the
+	// terminating zero.
 	maxSocketPath = 103
 )
 
-// startEtcd starts etcd with its data in dir and returns it with its endpoint,
-// a socket in the folder sockets: only who may read that folder reaches it.
+// startEtcd starts etcd with its data in dir and returns it with its endpoint, a socket
+// in the folder sockets. Only processes that may read that folder can connect.
 func startEtcd(ctx context.Context, dir, sockets string, fsync bool, log *zap.Logger) (*embed.Etcd, string, error) {
 	client := url.URL{Scheme: "unix", Path: filepath.Join(sockets, "etcd")}
 	peer := url.URL{Scheme: "unix", Path: filepath.Join(sockets, "peer")}

@@ -18,11 +18,10 @@ import (
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 )
 
-// What simulated kubelets write for every node and pod of the cluster from inside
-// this process does not go through HTTP, authorization, admission, the merging of
-// patches and managed fields, which is more than half of what such a write costs.
-// Rules and storage are those of the API server: watches see what they would see of
-// a kubelet.
+// Simulated kubelets run in this process. Their writes bypass HTTP, authorization,
+// admission, the merging of patches and managed fields, which are more than half of the
+// cost of such a write. Validation and storage are those of the API server, so watches
+// see the same as with real kubelets.
 
 // CreateNode creates a node with its status.
 func (s *Server) CreateNode(ctx context.Context, n *corev1.Node) error {
@@ -41,9 +40,9 @@ func (s *Server) CreateNode(ctx context.Context, n *corev1.Node) error {
 	return err
 }
 
-// UpdatePodStatus has change change the status of the pod as it is stored, and
-// stores what is valid; change may be called again when the pod changes meanwhile,
-// and an error of it ends the update.
+// UpdatePodStatus calls change with the stored pod to change its status, and stores the
+// result if it is valid. It may call change again if the pod changes meanwhile. An error
+// of change ends the update.
 func (s *Server) UpdatePodStatus(ctx context.Context, namespace, name string, change func(*metav1.ObjectMeta, *corev1.PodStatus) error) error {
 	ctx, cancel, err := write(ctx, namespace, &request.RequestInfo{Verb: "update", Resource: "pods", Subresource: "status", Name: name})
 	if err != nil {
@@ -67,11 +66,11 @@ func (s *Server) UpdatePodStatus(ctx context.Context, namespace, name string, ch
 	return err
 }
 
-// writing is how long a write may take.
+// writing is the time limit of a write.
 const writing = 10 * time.Second
 
-// write returns the context of a write. One that has begun is ended, although ctx
-// is over: etcd's client would tell the user of each that was broken off.
+// write returns the context of a write. A write that has begun is completed even if ctx
+// ends, because etcd's client would log every aborted one.
 func write(ctx context.Context, namespace string, of *request.RequestInfo) (context.Context, context.CancelFunc, error) {
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err()
@@ -81,8 +80,7 @@ func write(ctx context.Context, namespace string, of *request.RequestInfo) (cont
 	return request.WithRequestInfo(request.WithNamespace(ctx, namespace), of), cancel, nil
 }
 
-// openStorage opens the places of nodes and pods in the storage of the API server,
-// which will use the same.
+// openStorage opens the storage of nodes and pods that the API server will use too.
 func (s *Server) openStorage(storage generic.RESTOptionsGetter) error {
 	pods, err := podstore.NewStorage(storage, nil, nil, nil, nil)
 	if err != nil {

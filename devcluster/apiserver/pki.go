@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-// validFor is how long credentials last: longer than any data folder.
+// validFor is the lifetime of credentials: longer than that of any data folder.
 const validFor = 10 * 365 * 24 * time.Hour
 
-// pki is the credentials of a cluster, as paths of files. They are made once
-// for a data folder, so that a kubeconfig stays valid over restarts.
+// pki is the credentials of a cluster, as paths of files. They are created once for a
+// data folder, so that a kubeconfig stays valid after restarts.
 type pki struct {
 	ca                    string // signed the server's certificate
 	serverCert, serverKey string
 	serviceAccounts       string // the key that signs their tokens
-	// users has the token of the one user, devcluster-admin, a system:masters. A
-	// client certificate would do, but to verify one costs the server a twentieth
-	// of its time.
+	// users has the token of the only user, devcluster-admin, in the group
+	// system:masters. A client certificate would also do, but its verification costs the
+	// server a twentieth of its time.
 	users string
 }
 
-// openPKI returns the credentials in dir, and makes them if there are none.
+// openPKI returns the credentials in dir, and creates them if there are none.
 func openPKI(dir string) (*pki, error) {
 	p := &pki{
 		ca:         filepath.Join(dir, "ca.crt"),
@@ -42,7 +42,7 @@ func openPKI(dir string) (*pki, error) {
 		serviceAccounts: filepath.Join(dir, "service-accounts.key"),
 		users:           filepath.Join(dir, "users.csv"),
 	}
-	// The file written last tells that all are there.
+	// If the file that is written last exists, all files do.
 	if _, err := os.Stat(p.users); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return p, err
 	}
@@ -53,7 +53,7 @@ func openPKI(dir string) (*pki, error) {
 }
 
 func (p *pki) create() error {
-	// The key of the authority is forgotten once it has signed.
+	// The key of the authority is not stored after it has signed.
 	ca := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "muster-devcluster"},
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,

@@ -43,36 +43,36 @@ import (
 	"github.com/muster-sched/muster/devcluster/apiserver/etcdlog"
 )
 
-// Gates are the feature gates that are on beside the defaults. They hold for the
-// whole process, so for controllers in it too.
+// Gates are the feature gates that are on in addition to the defaults. They apply to the
+// whole process, so also to controllers in it.
 var Gates = []string{
 	"GenericWorkload", "WorkloadWithJob", "TopologyAwareWorkloadScheduling", "PodGroupPreemptionPolicy", "DRAWorkloadResourceClaims",
 }
 
-// gatesOff are the feature gates that are off against the defaults: with many
-// objects they cost much, and a cluster for trying things out needs none. One reads
-// everything from etcd every five minutes to check the watch cache, one keeps an
-// index of the watch cache for every one of the last changes, and one compresses
-// what watches are sent, which never leaves this machine.
+// gatesOff are the feature gates that are off although they are on by default. They cost
+// much with many objects, and a cluster for tests needs none of them. One reads
+// everything from etcd every five minutes to check the watch cache, one keeps an index of
+// the watch cache for each recent change, and one compresses watch events, which never
+// leave this machine.
 var gatesOff = []string{"DetectCacheInconsistency", "ListFromCacheSnapshot", "WatchListCompression"}
 
-// serverStart is how long the API server may take until it is ready.
+// serverStart is the time limit for the API server to become ready.
 const serverStart = 2 * time.Minute
 
-// Config says where a server keeps its data and where it listens.
+// Config describes where a server keeps its data and where it listens.
 type Config struct {
-	// Dir is the folder of all that lasts: objects, credentials, the port, the
-	// kubeconfig. It is made if it is not there. One server at a time uses it.
+	// Dir is the folder of all persistent data: objects, credentials, the port and the
+	// kubeconfig. It is created if it does not exist. Only one server at a time can use
+	// it.
 	Dir string
-	// Ephemeral keeps everything in a folder of its own, written without waiting
-	// for the disk, that is removed at the end. Dir must be empty then.
+	// Ephemeral keeps everything in a temporary folder, which is written without waiting
+	// for the disk and removed at the end. Dir must then be empty.
 	Ephemeral bool
-	// Port is where it listens on 127.0.0.1; 0 is the port of the last time, or a
-	// free one.
+	// Port is the port on 127.0.0.1; 0 means the port of the last run, or a free one.
 	Port int
 }
 
-// InputError is a [Config] that cannot be served as things are.
+// InputError is a mistake in a [Config], or a conflict with what is on this machine.
 type InputError struct{ problem string }
 
 func (e *InputError) Error() string { return e.problem }
@@ -83,7 +83,7 @@ func badInput(format string, args ...any) error {
 
 // Server is a running API server.
 type Server struct {
-	// Dir is where its data are.
+	// Dir is the folder of its data.
 	Dir string
 
 	config   *rest.Config
@@ -95,8 +95,8 @@ type Server struct {
 	cleanup  []func()      // last first
 }
 
-// Start starts a server and waits until it is ready. ctx bounds the start alone:
-// what runs is ended by Stop. Errors of type *[InputError] are the caller's to mend.
+// Start starts a server and waits until it is ready. ctx limits only the start; Stop ends
+// the server. The caller can fix errors of type *[InputError].
 func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	s := &Server{Dir: cfg.Dir}
 	defer func() {
@@ -139,22 +139,22 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	return s, s.await(ctx)
 }
 
-// claim finds or makes the server's folder and locks it.
+// claim finds or creates the server's folder and locks it.
 func (s *Server) claim(cfg *Config) error {
 	switch {
 	case cfg.Ephemeral && cfg.Dir != "":
-		return badInput("%s: an ephemeral cluster has no folder of its own choice", cfg.Dir)
+		return badInput("%s: expected no folder for an ephemeral cluster", cfg.Dir)
 	case cfg.Port < 0 || cfg.Port > 65535:
 		return badInput("port %d: expected 0..65535", cfg.Port)
 	case cfg.Ephemeral:
 		dir, err := os.MkdirTemp("", "muster-devcluster-")
 		if err != nil {
-			return badInput("a folder for temporary files: %v", err)
+			return badInput("cannot create a temporary folder: %v", err)
 		}
 		s.Dir = dir
 		s.cleanup = append(s.cleanup, func() { os.RemoveAll(dir) })
 	case cfg.Dir == "":
-		return badInput("a cluster that lasts needs a folder")
+		return badInput("expected a folder for a persistent cluster; found none")
 	}
 	dir, err := filepath.Abs(s.Dir)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Server) claim(cfg *Config) error {
 	}
 	lock, err := fileutil.TryLockFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fileutil.ErrLocked) {
-		return badInput("%s: another process serves this folder", dir)
+		return badInput("%s: another process is using this folder", dir)
 	}
 	if err != nil {
 		return badInput("%s: expected a writable folder; found: %v", dir, err)
@@ -175,7 +175,7 @@ func (s *Server) claim(cfg *Config) error {
 	return nil
 }
 
-// listen takes the port asked for, or that of the last time, or a free one.
+// listen takes the requested port, or the port of the last run, or a free one.
 func (s *Server) listen(port int) (net.Listener, error) {
 	if port == 0 {
 		port = s.lastPort()
@@ -190,7 +190,7 @@ func (s *Server) listen(port int) (net.Listener, error) {
 	return l, nil
 }
 
-// lastPort is the port in the kubeconfig, 0 when there is none.
+// lastPort is the port in the kubeconfig, or 0 if there is no kubeconfig.
 func (s *Server) lastPort() int {
 	cfg, err := clientcmd.LoadFromFile(s.Kubeconfig())
 	if err != nil || cfg.Clusters[clusterName] == nil {
@@ -204,10 +204,10 @@ func (s *Server) lastPort() int {
 	return port
 }
 
-// clusterName is what the cluster is called in its kubeconfig.
+// clusterName is the name of the cluster in its kubeconfig.
 const clusterName = "muster-devcluster"
 
-// writeKubeconfig writes the kubeconfig and returns its admin as a client.
+// writeKubeconfig writes the kubeconfig and returns a client configuration of its admin.
 func (s *Server) writeKubeconfig(keys *pki, port int) (*rest.Config, error) {
 	ca, err := os.ReadFile(keys.ca)
 	if err != nil {
@@ -245,15 +245,14 @@ func (s *Server) sockets() (string, error) {
 	}
 	dir, err := os.MkdirTemp("", "muster-")
 	if err != nil {
-		return "", badInput("a folder for temporary files: %v", err)
+		return "", badInput("cannot create a temporary folder: %v", err)
 	}
 	s.cleanup = append(s.cleanup, func() { os.RemoveAll(dir) })
 	return dir, nil
 }
 
-// openLog has what Kubernetes and its etcd client say in this process, and the
-// warnings of etcd, written to the file Log, which begins again. It returns etcd's
-// logger.
+// openLog redirects the logs of Kubernetes and its etcd client in this process, and the
+// warnings of etcd, to the file Log, which it truncates. It returns etcd's logger.
 func (s *Server) openLog() (*zap.Logger, error) {
 	file, err := os.Create(s.Log())
 	if err != nil {
@@ -278,7 +277,7 @@ func (s *Server) openLog() (*zap.Logger, error) {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(file), zap.WarnLevel)), nil
 }
 
-// serve starts the API server: what its command does, without its process.
+// serve starts the API server: it does the same as the server's command, in this process.
 func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, etcd *embed.Etcd, endpoint string) error {
 	o := options.NewServerRunOptions()
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -295,8 +294,8 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
 		"--feature-gates=" + strings.Join(Gates, "=true,") + "=true," + strings.Join(gatesOff, "=false,") + "=false",
 		"--runtime-config=scheduling.k8s.io/v1beta1=true",
-		// Simulated pods have no use for a token. Nodes are written Ready: nobody
-		// would take the taint of new ones away.
+		// Simulated pods do not need a token. Nodes are created Ready, so they need no
+		// taint for new nodes, which no controller here would remove.
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
 		"--bind-address=127.0.0.1",
 	})
@@ -305,9 +304,10 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	}
 	o.SecureServing.Listener = listener
 	o.SecureServing.BindPort = listener.Addr().(*net.TCPAddr).Port
-	// Else it looks for an address of a network, which a laptop may not have.
+	// Otherwise the server looks for the address of a network, which a laptop may not
+	// have.
 	o.SecureServing.ExternalAddress = net.IPv4(127, 0, 0, 1)
-	// With it, connections that clients keep open at the end are cut after 2 s.
+	// With this, connections that clients keep open at the end are closed after 2 s.
 	o.GenericServerRunOptions.ShutdownSendRetryAfter = true
 	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
 		return fmt.Errorf("kube-apiserver: %w", err)
@@ -330,7 +330,7 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	}}
 	config.KubeAPIs.ControlPlane.Generic.RESTOptionsGetter = stored
 	if err := s.openStorage(stored); err != nil {
-		return fmt.Errorf("the storage: %w", err)
+		return fmt.Errorf("kube-apiserver: storage: %w", err)
 	}
 	if err := config.KubeAPIs.ControlPlane.VersionedInformers.Core().V1().Pods().Informer().SetTransform(forAdmission); err != nil {
 		return fmt.Errorf("kube-apiserver: %w", err)
@@ -355,8 +355,8 @@ func (s *Server) serve(start context.Context, keys *pki, listener net.Listener, 
 	return nil
 }
 
-// forAdmission takes from a pod, of which the API server keeps a second copy for
-// admission, what that does not judge pods by.
+// forAdmission removes the parts of a pod that admission does not need. The API server
+// keeps a second copy of each pod for admission.
 func forAdmission(object any) (any, error) {
 	if p, ok := object.(*corev1.Pod); ok {
 		p.ManagedFields, p.Status = nil, corev1.PodStatus{}
@@ -369,7 +369,7 @@ func forAdmission(object any) (any, error) {
 	return object, nil
 }
 
-// watch ends the API server when etcd ends by itself, as with a full disk.
+// watch stops the API server when etcd stops by itself, as with a full disk.
 func (s *Server) watch(etcd *embed.Etcd) {
 	select {
 	case <-etcd.Err():
@@ -378,7 +378,7 @@ func (s *Server) watch(etcd *embed.Etcd) {
 	}
 }
 
-// await returns when the API is ready to be used.
+// await returns when the API is ready.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serverStart)
 	defer cancel()
@@ -389,7 +389,8 @@ func (s *Server) await(ctx context.Context) error {
 	retry := time.NewTicker(20 * time.Millisecond)
 	defer retry.Stop()
 	for {
-		// The default namespace is made a moment after the server says it is ready.
+		// The default namespace is created a moment after the server reports that it is
+		// ready.
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err == nil {
 			_, err = client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
@@ -400,38 +401,39 @@ func (s *Server) await(ctx context.Context) error {
 		select {
 		case <-retry.C:
 		case <-s.ended:
-			return fmt.Errorf("kube-apiserver ended: %v", s.failure)
+			return fmt.Errorf("kube-apiserver stopped: %v", s.failure)
 		case <-ctx.Done():
 			return fmt.Errorf("kube-apiserver is not ready: %w", err)
 		}
 	}
 }
 
-// Kubeconfig is the path of the kubeconfig of the cluster's admin, a file that
-// stays as it is over restarts on the same port.
+// Kubeconfig is the path of the kubeconfig of the cluster's admin, a file that does not
+// change in restarts on the same port.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.Dir, "kubeconfig") }
 
 // Log is the path of the log of this run.
 func (s *Server) Log() string { return filepath.Join(s.Dir, "log") }
 
-// URL is where the server listens.
+// URL is the address at which the server listens.
 func (s *Server) URL() string { return s.config.Host }
 
-// RESTConfig returns the cluster's admin as a client: protobuf, no rate limit.
+// RESTConfig returns the client configuration of the cluster's admin: protobuf, no rate
+// limit.
 func (s *Server) RESTConfig() *rest.Config { return rest.CopyConfig(s.config) }
 
 // Ended is closed when the server has ended, whether it was stopped or failed.
 func (s *Server) Ended() <-chan struct{} { return s.ended }
 
-// Stop ends the server and waits until it has. What was acknowledged is on disk,
-// or, if the server is ephemeral, everything is gone. It returns why the server
-// had ended before, if it had failed.
+// Stop stops the server and waits until it has ended. Every acknowledged write is then on
+// disk or, if the server is ephemeral, everything is deleted. If the server had failed
+// before, Stop returns the cause.
 func (s *Server) Stop() error {
 	s.release()
 	return s.failure
 }
 
-// release ends what runs and gives back what was taken, in reverse order.
+// release stops what runs and releases resources, in reverse order.
 func (s *Server) release() {
 	if s.cancel != nil {
 		s.cancel()

@@ -76,7 +76,7 @@ func TestLasts(t *testing.T) {
 
 	t.Run("one server a folder", func(t *testing.T) {
 		_, err := Start(t.Context(), Config{Dir: dir})
-		wantInputError(t, err, "another process serves this folder")
+		wantInputError(t, err, "another process is using this folder")
 	})
 	t.Run("unknown clients are refused", func(t *testing.T) { testCredentials(t, s) })
 	t.Run("custom resources", func(t *testing.T) { testCustomResource(t, s) })
@@ -215,7 +215,7 @@ func TestBadInput(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{"no folder", Config{}, "needs a folder"},
+		{"no folder", Config{}, "expected a folder"},
 		{"both", Config{Dir: t.TempDir(), Ephemeral: true}, "ephemeral"},
 		{"a file", Config{Dir: file}, "expected a writable folder"},
 		{"below a file", Config{Dir: filepath.Join(file, "dir")}, "expected a writable folder"},

@@ -1,6 +1,6 @@
-// Package controllers runs the controllers of kube-controller-manager that a
-// cluster of simulated nodes needs, in this process and on shared informers. What
-// looks after real machines (node heartbeats, volumes, addresses) is not here.
+// Package controllers runs the controllers of kube-controller-manager that a cluster of
+// simulated nodes needs, in this process and on shared informers. Controllers for real
+// machines (node heartbeats, volumes, addresses) are not included.
 package controllers
 
 import (
@@ -48,18 +48,18 @@ import (
 )
 
 const (
-	// workers is how many objects of a kind a controller works on at a time.
+	// workers is the number of objects of a kind on which a controller works at a time.
 	workers = 8
-	// rediscover is how often the kinds of objects are looked up again, for CRDs
-	// that came or went.
+	// rediscover is the interval at which the kinds of objects are listed again, because
+	// CRDs may have been added or deleted.
 	rediscover = 30 * time.Second
-	// keptPods is how many ended pods are kept before the oldest are deleted: the
+	// keptPods is the number of ended pods above which the oldest are deleted: the
 	// default of kube-controller-manager.
 	keptPods = 12500
 )
 
-// controller is a controller by its name in kube-controller-manager; build
-// returns what runs until its context ends.
+// controller is a controller with its name in kube-controller-manager; build returns a
+// function that runs until its context ends.
 type controller struct {
 	name  string
 	build func(context.Context, *parts) (func(context.Context), error)
@@ -159,7 +159,7 @@ var all = []controller{
 	}},
 }
 
-// on makes what is run with a number of workers one that is just run.
+// on adapts a function that takes a number of workers to one that takes only a context.
 func on(run func(context.Context, int)) func(context.Context) {
 	return func(ctx context.Context) { run(ctx, workers) }
 }
@@ -202,7 +202,7 @@ func newDisruption(ctx context.Context, p *parts) (func(context.Context), error)
 }
 
 func newGarbageCollector(ctx context.Context, p *parts) (func(context.Context), error) {
-	// Nothing else belongs to these, and there are as many of them as nodes.
+	// These objects own nothing, and there are as many of them as nodes.
 	ignored := map[schema.GroupResource]struct{}{
 		{Resource: "nodes"}: {},
 		{Group: "resource.k8s.io", Resource: "resourceslices"}: {},
@@ -223,7 +223,7 @@ func newGarbageCollector(ctx context.Context, p *parts) (func(context.Context), 
 	}, nil
 }
 
-// Names lists the controllers there are, by their names in kube-controller-manager.
+// Names lists the available controllers by their names in kube-controller-manager.
 func Names() []string {
 	list := make([]string, len(all))
 	for i := range all {
@@ -233,8 +233,8 @@ func Names() []string {
 }
 
 // Select returns the controllers that a list of names and "*" selects, as
-// kube-controller-manager's flag --controllers does: "-name" leaves one out, and
-// without "*" there are only those named.
+// kube-controller-manager's flag --controllers does: "-name" leaves one out, and without
+// "*" only the named ones are selected.
 func Select(list []string) ([]string, error) {
 	known := Names()
 	on := func(name string) bool { return slices.Contains(list, "*") || slices.Contains(list, name) }
@@ -248,9 +248,9 @@ func Select(list []string) ([]string, error) {
 	}), nil
 }
 
-// Run starts the controllers of the given names and returns, once they know the
-// state of the cluster, with a function that waits for their end, which comes
-// when ctx does. The feature gates of this process must be those of the server.
+// Run starts the named controllers and returns once they know the state of the cluster.
+// The controllers run until ctx ends; the returned function waits until they have
+// stopped. The feature gates of this process must be those of the server.
 func Run(ctx context.Context, config *rest.Config, selected []string) (wait func(), err error) {
 	p, err := newParts(ctx, config)
 	if err != nil {
@@ -298,12 +298,13 @@ func newParts(ctx context.Context, config *rest.Config) (*parts, error) {
 	}, nil
 }
 
-// strip takes from an object what no controller reads and much memory holds.
+// strip removes the parts of an object that take much memory and that no controller
+// reads.
 func strip(object any) (any, error) {
 	if o, err := meta.Accessor(object); err == nil {
 		o.SetManagedFields(nil)
 	}
-	// A pod without a controller is written by none: what it is made of can go.
+	// No controller writes a pod that has no owner, so its spec's contents can go.
 	if p, ok := object.(*corev1.Pod); ok && metav1.GetControllerOf(p) == nil {
 		p.Annotations, p.Spec.Containers, p.Spec.InitContainers, p.Spec.Volumes = nil, nil, nil, nil
 		p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.PodIPs, p.Status.HostIPs = nil, nil, nil, nil

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// InputError is a failure that cannot be as asked for: of a node, GPU or pod that
-// is not there, or not in such a state.
+// InputError is a request that is not possible: the node, GPU or pod does not exist or is
+// in the wrong state.
 type InputError struct{ problem string }
 
 func (e *InputError) Error() string { return e.problem }
@@ -29,9 +29,9 @@ func badInput(format string, args ...any) error {
 	return &InputError{fmt.Sprintf(format, args...)}
 }
 
-// FailNode makes a node unreachable, as the node lifecycle controller sees one
-// whose kubelet is silent: Ready is Unknown, taints keep pods off, and its pods
-// are not ready. What runs there goes on, unseen.
+// FailNode makes a node unreachable, with the same effect as if its kubelet stopped
+// reporting: Ready is Unknown, taints keep pods away, and its pods are not ready. Its
+// containers continue to run, unobserved.
 func FailNode(ctx context.Context, client kubernetes.Interface, name string) error {
 	err := editNode(ctx, client, name, func(n *corev1.Node) {
 		now := metav1.Now()
@@ -49,13 +49,14 @@ func FailNode(ctx context.Context, client kubernetes.Interface, name string) err
 	return setReady(ctx, client, name, corev1.ConditionFalse)
 }
 
-// RemoveNode takes a node out of the cluster. [RepairNode] brings it back as it was.
+// RemoveNode removes a node from the cluster. [RepairNode] adds it again unchanged.
 func RemoveNode(ctx context.Context, client kubernetes.Interface, name string) error {
 	n, err := getNode(ctx, client, name)
 	if err != nil {
 		return err
 	}
-	// What comes back is the node as it was made, and as labelled and tainted since.
+	// RepairNode restores the node as it was created, with labels and taints that were
+	// added since.
 	n = &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: n.Annotations},
 		Spec:       n.Spec, Status: n.Status,
@@ -80,11 +81,11 @@ func RemoveNode(ctx context.Context, client kubernetes.Interface, name string) e
 	return client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// removedName is the ConfigMap that keeps a removed node.
+// removedName is the name of the ConfigMap that stores a removed node.
 func removedName(node string) string { return "devcluster-removed-" + node }
 
-// RepairNode makes a node reachable again, or brings a removed one back. Its
-// failed GPUs stay failed.
+// RepairNode makes a node reachable again, or adds a removed node again. Its failed GPUs
+// stay failed.
 func RepairNode(ctx context.Context, client kubernetes.Interface, name string) error {
 	err := editNode(ctx, client, name, func(n *corev1.Node) {
 		setCondition(n, readyCondition(metav1.Now()))
@@ -100,7 +101,7 @@ func RepairNode(ctx context.Context, client kubernetes.Interface, name string) e
 	}
 	n := new(corev1.Node)
 	if err := json.Unmarshal(keep.BinaryData["node"], n); err != nil {
-		return fmt.Errorf("node %s as it was: %w", name, err)
+		return fmt.Errorf("saved copy of node %s: %w", name, err)
 	}
 	if _, err := client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 		return err
@@ -108,8 +109,8 @@ func RepairNode(ctx context.Context, client kubernetes.Interface, name string) e
 	return kept.Delete(ctx, keep.Name, metav1.DeleteOptions{})
 }
 
-// FailGPU makes a GPU of a node unhealthy: the node has one less to allocate or,
-// with DRA, the device has a taint that pods do not tolerate.
+// FailGPU makes a GPU of a node unhealthy: the node has one allocatable GPU less or, with
+// DRA, the device has a taint that pods do not tolerate.
 func FailGPU(ctx context.Context, client kubernetes.Interface, node string, index int) error {
 	return setGPU(ctx, client, node, index, true)
 }
@@ -126,7 +127,7 @@ func setGPU(ctx context.Context, client kubernetes.Interface, node string, index
 	}
 	count, _ := strconv.Atoi(n.Labels[labelCount])
 	if index < 0 || index >= count {
-		return badInput("GPU %d of node %s: it has %d GPUs, counted from 0", index, node, count)
+		return badInput("GPU %d of node %s: expected an index below %d, the number of its GPUs", index, node, count)
 	}
 	err = editNode(ctx, client, node, func(n *corev1.Node) {
 		failed, _ := parseIndices(n.Annotations[FailedGPUs])
@@ -160,20 +161,20 @@ func setGPU(ctx context.Context, client kubernetes.Interface, node string, index
 	})
 }
 
-// FailPod crashes the containers of a running pod. It fails, or they begin again,
-// as its restart policy says.
+// FailPod crashes the containers of a running pod. The pod fails or its containers
+// restart, depending on its restart policy.
 func FailPod(ctx context.Context, client kubernetes.Interface, namespace, name string) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		full, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return badInput("pod %s/%s: there is none", namespace, name)
+			return badInput("pod %s/%s: not found", namespace, name)
 		}
 		if err != nil {
 			return err
 		}
 		p := condense(full)
 		if p.phase != corev1.PodRunning {
-			return badInput("pod %s/%s: expected one that runs; it is %s", namespace, name, p.phase)
+			return badInput("pod %s/%s: expected a running pod; found phase %s", namespace, name, p.phase)
 		}
 		_, err = client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType,
 			p.patch(p.finished(time.Now(), true, 137)), metav1.PatchOptions{}, "status")
@@ -184,7 +185,7 @@ func FailPod(ctx context.Context, client kubernetes.Interface, namespace, name s
 func getNode(ctx context.Context, client kubernetes.Interface, name string) (*corev1.Node, error) {
 	n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, badInput("node %s: there is none", name)
+		return nil, badInput("node %s: not found", name)
 	}
 	return n, err
 }
@@ -216,7 +217,7 @@ func setCondition(n *corev1.Node, c corev1.NodeCondition) {
 	}
 }
 
-// reachable returns taints without those of a node that is not reachable.
+// reachable returns taints without those of an unreachable node.
 func reachable(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
@@ -240,7 +241,7 @@ func setReady(ctx context.Context, client kubernetes.Interface, node string, rea
 			{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()},
 		}})
 		_, err := client.CoreV1().Pods(full.Namespace).Patch(ctx, full.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-		// A pod that has changed meanwhile ended, most likely, or is going to.
+		// A pod that has changed meanwhile has probably ended, or will end soon.
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}

@@ -2,9 +2,9 @@
 // one node to tens of thousands: everything that a kubelet, GPU Feature Discovery
 // and a device plugin or DRA driver would write to the API.
 //
-// It keeps no state of its own. A node whose condition Ready is not True is dead:
-// its pods neither begin nor end. So failures are injected by writing to the API
-// ([FailNode] and others), from any process.
+// It keeps no state of its own. A node whose condition Ready is not True is dead: its
+// pods neither start nor end. So any process can inject failures by writing to the API
+// ([FailNode] and others).
 package fleet
 
 import (
@@ -26,34 +26,34 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// Config says which nodes there are.
+// Config describes the nodes.
 type Config struct {
-	// Cluster is the nodes there shall be: others are deleted, and those that
-	// differ in labels or capacity are replaced. Nil keeps those there are.
+	// Cluster has the nodes that the cluster should have: Start deletes others, and
+	// replaces those that differ in labels or capacity. Nil keeps the existing nodes.
 	Cluster *workload.Cluster
-	// DRA has the nodes of Cluster publish their GPUs in ResourceSlices instead of
-	// as a resource.
+	// DRA makes the nodes of Cluster publish their GPUs in ResourceSlices instead of as a
+	// resource.
 	DRA bool
-	// Kubelets is how the simulated kubelets write.
+	// Kubelets carries out the writes of the simulated kubelets.
 	Kubelets Kubelets
-	// Progress, if not nil, is called now and then while nodes are created, from
-	// several goroutines.
+	// Progress, if not nil, is called repeatedly while nodes are created, from several
+	// goroutines.
 	Progress func(done, total int)
 }
 
-// Kubelets writes what kubelets do.
+// Kubelets makes the writes of kubelets.
 type Kubelets interface {
 	// CreateNode creates a node with its status.
 	CreateNode(ctx context.Context, n *corev1.Node) error
-	// UpdatePodStatus has change change the status of a pod, of which it is told the
-	// metadata. An error of change ends the update.
+	// UpdatePodStatus calls change with a pod's metadata to change its status. An error
+	// of change ends the update.
 	UpdatePodStatus(ctx context.Context, namespace, name string, change func(*metav1.ObjectMeta, *corev1.PodStatus) error) error
 }
 
-// writers is how many requests are under way at a time.
+// writers is the number of concurrent requests.
 const writers = 32
 
-// Fleet is running nodes.
+// Fleet is a set of running nodes.
 type Fleet struct {
 	client  kubernetes.Interface
 	nodes   *nodes
@@ -61,8 +61,8 @@ type Fleet struct {
 	running sync.WaitGroup
 }
 
-// Start makes the nodes what cfg says and runs them, and the pods bound to them,
-// until ctx ends. It returns when all nodes are there. Errors of type
+// Start creates, replaces and deletes nodes as cfg requires, and runs them and the pods
+// bound to them until ctx ends. It returns when all nodes exist. Errors of type
 // *[workload.Error] are about the cluster.
 func Start(ctx context.Context, config *rest.Config, cfg Config) (*Fleet, error) {
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "fleet"))
@@ -84,7 +84,7 @@ func Start(ctx context.Context, config *rest.Config, cfg Config) (*Fleet, error)
 	return f, f.pods.start(ctx, &f.running)
 }
 
-// Nodes is how many nodes there are.
+// Nodes returns the number of nodes.
 func (f *Fleet) Nodes() int { return len(f.nodes.store.ListKeys()) }
 
 // Wait returns when the fleet has ended, after its context.
@@ -97,17 +97,17 @@ func Check(c *workload.Cluster) error {
 	for i := range c.Nodes {
 		name := nodeName(&c.Nodes[i])
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("a name that Kubernetes takes, found %q", name)}
+			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("a valid name of a Kubernetes node, found %q", name)}
 		}
 		if names[name] {
-			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("names that differ not only in case, found %q again", name)}
+			return &workload.Error{File: "the cluster", Field: "node", Want: fmt.Sprintf("names that still differ in lower case, found %q twice", name)}
 		}
 		names[name] = true
 	}
 	return nil
 }
 
-// populate makes the nodes what cfg says.
+// populate creates, replaces and deletes nodes as cfg requires.
 func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) error {
 	if err := Check(cfg.Cluster); err != nil {
 		return err
@@ -165,7 +165,7 @@ func populate(ctx context.Context, client kubernetes.Interface, cfg *Config) err
 	})
 }
 
-// alike reports whether a node is there as it is wanted.
+// alike reports whether a node is as it should be.
 func alike(n, want *corev1.Node) bool {
 	for k, v := range want.Labels {
 		if n.Labels[k] != v {
@@ -175,7 +175,7 @@ func alike(n, want *corev1.Node) bool {
 	return maps.EqualFunc(n.Status.Capacity, want.Status.Capacity, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 }
 
-// each does something with all names, several at a time, until one fails.
+// each calls a function with all names, several at a time, until one call fails.
 func each(ctx context.Context, names []string, do func(name string) error) error {
 	var next atomic.Int64
 	var workers sync.WaitGroup

@@ -1,6 +1,6 @@
 package fleet
 
-// gpu is what GPU Feature Discovery and the DRA driver say of a GPU model.
+// gpu is what GPU Feature Discovery and the DRA driver publish about a GPU model.
 type gpu struct {
 	product      string // the label nvidia.com/gpu.product
 	family       string
@@ -29,8 +29,8 @@ var gpus = map[string]gpu{
 	"GB200": {product: "NVIDIA-GB200", family: "blackwell", compute: "10.0", memoryMiB: 189471},
 }
 
-// gpuOf returns the description of a model. Of one that is not known, it makes
-// up a product, and has the node say the model's name in Muster's own label.
+// gpuOf returns the description of a model. For an unknown model, it invents a product
+// and sets Muster's own label of the node to the model's name.
 func gpuOf(model string) gpu {
 	if g, ok := gpus[model]; ok {
 		return g

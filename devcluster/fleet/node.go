@@ -19,7 +19,7 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// What nodes are called and labelled.
+// Names and labels of nodes.
 const (
 	// GPUResource is the resource of a GPU, unless nodes publish their GPUs by DRA.
 	GPUResource corev1.ResourceName = "nvidia.com/gpu"
@@ -42,7 +42,8 @@ const (
 	kubeletVersion = "v1.37.1"
 	driverVersion  = "580.95.5"
 	cudaVersion    = "13.0"
-	// podsPerNode is how many pods a node takes: what large nodes are set to.
+	// podsPerNode is the maximum number of pods on a node: a usual setting for large
+	// nodes.
 	podsPerNode = 250
 	// diskPerNode is a node's ephemeral storage.
 	diskPerNode = "1Ti"
@@ -96,10 +97,10 @@ func node(i int, spec *core.Node, levels []string, dra bool) *corev1.Node {
 	return n
 }
 
-// nodeName is what a node is called: Kubernetes has lower case alone.
+// nodeName returns the Kubernetes name of a node, which has only lower case.
 func nodeName(spec *core.Node) string { return strings.ToLower(spec.Name) }
 
-// conditions are those of a node that is well.
+// conditions are those of a healthy node.
 func conditions() []corev1.NodeCondition {
 	now := metav1.Now()
 	well := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
@@ -161,8 +162,8 @@ func nodeLabels(name string, spec *core.Node, levels []string) map[string]string
 
 var notInLabels = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// labelValue returns s as a label's value may be: what may not be in one becomes
-// a dash, what is too long is cut.
+// labelValue turns s into a valid label value: invalid characters become dashes, and a
+// long value is cut.
 func labelValue(s string) string {
 	s = notInLabels.ReplaceAllString(s, "-")
 	return strings.Trim(s[:min(len(s), validation.LabelValueMaxLength)], "._-")
@@ -207,8 +208,8 @@ func unhealthy() resourceapi.DeviceTaint {
 	}
 }
 
-// device is the i-th GPU of a node: each has a PCIe root of its own, and the two
-// NUMA nodes have half of them each.
+// device returns the i-th GPU of a node: each has a PCIe root of its own, and each of the
+// two NUMA nodes has half of the GPUs.
 func device(n *corev1.Node, i, count int) resourceapi.Device {
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	version := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{VersionValue: &s} }
@@ -245,8 +246,8 @@ func gpuUUID(node string, i int) string {
 	return "GPU-" + uuid.NewSHA1(uuid.NameSpaceDNS, fmt.Appendf(nil, "%d.%s", i, node)).String()
 }
 
-// deviceClass is the class of all GPUs. By it, pods that ask for the resource get
-// GPUs by DRA too.
+// deviceClass is the class of all GPUs. Because of it, pods that request the resource get
+// GPUs through DRA too.
 func deviceClass() *resourceapi.DeviceClass {
 	return &resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: Driver},
@@ -270,7 +271,7 @@ func newIndices(list ...int) indices {
 	return s
 }
 
-// parseIndices reads what String writes.
+// parseIndices parses the output of String.
 func parseIndices(text string) (indices, error) {
 	var s indices
 	if text == "" {

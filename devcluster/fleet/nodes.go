@@ -16,14 +16,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// nodes follows the nodes and, for those that publish their GPUs by DRA, keeps a
-// ResourceSlice each.
+// nodes watches the nodes and keeps a ResourceSlice for each that publishes its GPUs
+// through DRA.
 type nodes struct {
 	client     kubernetes.Interface
 	store      cache.Store // of *liveNode
 	controller cache.Controller
 	slices     workqueue.TypedRateLimitingInterface[string] // names of nodes
-	// changed is told of a node that came to life.
+	// changed is called for a node that became ready.
 	changed func(name string)
 }
 
@@ -32,8 +32,8 @@ type liveNode struct {
 	metav1.ObjectMeta
 	ip    string
 	ready bool
-	// dra is the labels and annotations that [slice] makes the slice of; nil when
-	// the node has none.
+	// dra has the labels and annotations from which [slice] builds the slice; nil if the
+	// node has no slice.
 	dra *corev1.Node
 }
 
@@ -105,7 +105,7 @@ func (f *nodes) published(n *liveNode) {
 	}
 }
 
-// get returns a node that is there and alive, or nil.
+// get returns a node that exists and is ready, or nil.
 func (f *nodes) get(name string) *liveNode {
 	object, ok, _ := f.store.GetByKey(name)
 	if !ok {
@@ -117,14 +117,15 @@ func (f *nodes) get(name string) *liveNode {
 	return nil
 }
 
-// start runs the nodes until ctx ends. It returns when they are known and their
-// slices are there.
+// start runs the nodes until ctx ends. It returns when they are known and their slices
+// exist.
 func (f *nodes) start(ctx context.Context, running *sync.WaitGroup) error {
 	running.Go(func() { f.controller.RunWithContext(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), f.controller.HasSynced) {
 		return ctx.Err()
 	}
-	// Those known now first, so that all are published when this returns.
+	// Publish the nodes that are known now first, so that all are published when this
+	// returns.
 	var first []string
 	for _, object := range f.store.List() {
 		if n := object.(*liveNode); n.dra != nil {
@@ -156,7 +157,8 @@ func (f *nodes) start(ctx context.Context, running *sync.WaitGroup) error {
 	return nil
 }
 
-// publish makes the slice of a node what the node is: there or gone.
+// publish creates the slice of a node that exists, or deletes the slice of one that is
+// gone.
 func (f *nodes) publish(ctx context.Context, name string) error {
 	api := f.client.ResourceV1().ResourceSlices()
 	object, ok, _ := f.store.GetByKey(name)
@@ -179,9 +181,9 @@ func (f *nodes) publish(ctx context.Context, name string) error {
 	if len(there.OwnerReferences) == 1 && there.OwnerReferences[0].UID == object.(*liveNode).UID {
 		return nil
 	}
-	// It is that of a node of the same name that is gone.
+	// The slice belongs to a deleted node of the same name.
 	if err := api.Delete(ctx, want.Name, metav1.DeleteOptions{}); err != nil {
-		return fmt.Errorf("slice of a former node: %w", err)
+		return fmt.Errorf("ResourceSlice of a node that no longer exists: %w", err)
 	}
 	_, err = api.Create(ctx, want, metav1.CreateOptions{})
 	return err

@@ -14,25 +14,25 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Annotations of pods by which a user says what the simulated containers do.
+// Annotations of pods with which a user controls the simulated containers.
 const (
-	// Duration is how long the containers run, such as "90s"; without it, until
-	// the pod is deleted.
+	// Duration is the run time of the containers, such as "90s"; without it, they run
+	// until the pod is deleted.
 	Duration = "devcluster.muster.sh/duration"
-	// Outcome is how they end then: "succeeded", which is the default, or "failed".
+	// Outcome is how they end: "succeeded", which is the default, or "failed".
 	Outcome = "devcluster.muster.sh/outcome"
-	// Termination is how long they take to end when the pod is deleted, within its
+	// Termination is the time that they take to end when the pod is deleted, at most its
 	// grace period; without it they end at once.
 	Termination = "devcluster.muster.sh/termination"
 )
 
-// pod is what the simulator remembers of a bound pod: a tenth of it.
+// pod is what the simulator remembers of a bound pod: a tenth of the object.
 type pod struct {
 	metav1.ObjectMeta // namespace, name, UID and resource version
 
 	node  string
 	phase corev1.PodPhase
-	// began is when the containers began, as the status has it: whole seconds.
+	// began is when the containers began, as in the status: in whole seconds.
 	began    time.Time
 	restarts int32
 	ip       netip.Addr
@@ -41,12 +41,13 @@ type pod struct {
 	restart           corev1.RestartPolicy
 	duration          time.Duration // negative: until deleted
 	failed            bool          // how it ends
-	// deadline is when a pod that is being deleted must have ended, zero for
-	// others; stop is when its containers do.
+	// deadline is when a pod that is being deleted must have ended, zero for others; stop
+	// is when its containers end.
 	deadline, stop time.Time
-	// left reports that its node has nothing to do with it any more.
+	// left reports whether the node has finished with the pod.
 	left bool
-	// watched reports that a controller waits to see how it ended: it has finalizers.
+	// watched reports whether a controller waits to see how the pod ended: the pod has
+	// finalizers.
 	watched bool
 }
 
@@ -96,10 +97,10 @@ func containers(of []corev1.Container) []container {
 	return list
 }
 
-// intern returns s as one string shared by all pods.
+// intern returns a copy of s that all pods share.
 func intern(s string) string { return unique.Make(s).Value() }
 
-// duration reads an annotation; what is not a duration counts as not there.
+// duration parses an annotation; an invalid duration counts as none.
 func duration(text string, without time.Duration) time.Duration {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return d
@@ -110,12 +111,12 @@ func duration(text string, without time.Duration) time.Duration {
 // ended reports whether the pod has reached its last phase.
 func (p *pod) ended() bool { return p.phase == corev1.PodSucceeded || p.phase == corev1.PodFailed }
 
-// restartsAfter reports whether the containers are begun again after they ended.
+// restartsAfter reports whether the containers restart after they ended.
 func (p *pod) restartsAfter(failed bool) bool {
 	return p.restart == corev1.RestartPolicyAlways || p.restart == corev1.RestartPolicyOnFailure && failed
 }
 
-// running returns what changes in the status of a pod that runs from now on.
+// running returns the changes in the status of a pod that starts to run now.
 func (p *pod) running(now time.Time, hostIP string) corev1.PodStatus {
 	at := metav1.NewTime(now)
 	s := corev1.PodStatus{
@@ -136,8 +137,8 @@ func (p *pod) running(now time.Time, hostIP string) corev1.PodStatus {
 	return s
 }
 
-// finished returns what changes in the status when the containers end now: the pod ends too, or
-// begins them again as its restart policy says, unless it is being deleted.
+// finished returns the changes in the status when the containers end now: the pod ends too or,
+// unless it is being deleted, restarts them if its restart policy requires this.
 func (p *pod) finished(now time.Time, failed bool, code int32) corev1.PodStatus {
 	at, began := metav1.NewTime(now), metav1.NewTime(p.began)
 	last := corev1.ContainerState{Terminated: exit(code, began, at)}
@@ -160,8 +161,8 @@ func (p *pod) finished(now time.Time, failed bool, code int32) corev1.PodStatus 
 	return s
 }
 
-// conditions are those of a pod whose containers are ready or, with a reason,
-// not any more.
+// conditions are those of a pod whose containers are ready or, with a reason, no longer
+// ready.
 func (p *pod) conditions(at metav1.Time, ready corev1.ConditionStatus, reason string) []corev1.PodCondition {
 	list := []corev1.PodCondition{
 		{Type: corev1.PodReadyToStartContainers, Status: ready},
@@ -201,8 +202,8 @@ func exit(code int32, began, at metav1.Time) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, StartedAt: began, FinishedAt: at}
 }
 
-// patch returns a strategic merge patch that gives a status to this very pod, as
-// it is known here: if it has changed since, the patch is refused.
+// patch returns a strategic merge patch of the status of this pod and its known version:
+// if the pod has changed since, the API server refuses the patch.
 func (p *pod) patch(status corev1.PodStatus) []byte {
 	type meta struct {
 		UID             types.UID `json:"uid"`

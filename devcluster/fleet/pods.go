@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// pods follows the pods that are bound and takes each through its life.
+// pods watches the bound pods and simulates their lifecycle.
 type pods struct {
 	client     kubernetes.Interface
 	kubelets   Kubelets
@@ -30,12 +30,12 @@ type pods struct {
 	queue      workqueue.TypedRateLimitingInterface[string] // keys in store
 
 	mu sync.Mutex
-	// ends is when running pods end: the status has no more than whole seconds.
+	// ends is when running pods end; the status has only whole seconds.
 	ends map[types.UID]end
 	last netip.Addr // the highest address given out
 }
 
-// end is when containers that began at a time end; began is as the status has it.
+// end is when the containers that began at the time began end; began is as in the status.
 type end struct{ began, at time.Time }
 
 func newPods(client kubernetes.Interface, nodes *nodes, kubelets Kubelets) *pods {
@@ -83,7 +83,7 @@ func (f *pods) add(object any) {
 	}
 }
 
-// took notes an address that is in use.
+// took records an address that is in use.
 func (f *pods) took(ip netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ func (f *pods) took(ip netip.Addr) {
 	}
 }
 
-// address returns one that was not given out before.
+// address returns an address that was not used before.
 func (f *pods) address() netip.Addr {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *pods) address() netip.Addr {
 	return f.last
 }
 
-// forget drops what is known of a pod that ended.
+// forget drops everything about a pod that ended.
 func (f *pods) forget(p *pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +117,7 @@ func (f *pods) endOf(p *pod) time.Time {
 	return p.began.Add(p.duration)
 }
 
-// begins notes that the containers of a pod begin now.
+// begins records that the containers of a pod begin now.
 func (f *pods) begins(p *pod, now time.Time) {
 	if p.duration < 0 {
 		return
@@ -127,7 +127,7 @@ func (f *pods) begins(p *pod, now time.Time) {
 	f.ends[p.UID] = end{now.Truncate(time.Second), now.Add(p.duration)}
 }
 
-// nodeChanged has the pods of a node that came to life looked at again.
+// nodeChanged queues the pods of a node that became ready.
 func (f *pods) nodeChanged(name string) {
 	for _, object := range f.store.List() {
 		if object.(*pod).node == name {
@@ -155,8 +155,8 @@ func (f *pods) start(ctx context.Context, running *sync.WaitGroup) error {
 	return nil
 }
 
-// next takes a pod from the queue a step further, and reports whether there may
-// be more.
+// next takes a pod from the queue and carries out its next step. It returns false when
+// the queue is shut down.
 func (f *pods) next(ctx context.Context) bool {
 	key, quit := f.queue.Get()
 	if quit {
@@ -171,7 +171,7 @@ func (f *pods) next(ctx context.Context) bool {
 	later, err := f.step(ctx, p)
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err), ctx.Err() != nil:
-		// A pod of which the API knows better is soon known better here.
+		// If the pod has changed in the API, the watch will deliver the change soon.
 		f.queue.Forget(key)
 	default:
 		klog.FromContext(ctx).Error(err, "Running a pod", "pod", key)
@@ -183,8 +183,8 @@ func (f *pods) next(ctx context.Context) bool {
 	return true
 }
 
-// step does what is next in the life of a pod, or returns how long it takes until
-// there is something to do; 0: until the pod or its node change.
+// step carries out the next step in the lifecycle of a pod, or returns the time until
+// then; 0 means until the pod or its node changes.
 func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error) {
 	n := f.nodes.get(p.node)
 	now := time.Now()
@@ -220,8 +220,8 @@ func (f *pods) step(ctx context.Context, p *pod) (later time.Duration, err error
 	return 0, f.write(ctx, p, p.finished(now, p.failed, code))
 }
 
-// leave takes a pod that is being deleted off its node. Who waits for its end, by
-// a finalizer, sees it fail first, as from a kubelet.
+// leave removes a pod that is being deleted from its node. A controller that waits for
+// the pod's end with a finalizer sees it fail first, as with a kubelet.
 func (f *pods) leave(ctx context.Context, p *pod, now time.Time) error {
 	if p.watched && !p.ended() {
 		if err := f.write(ctx, p, p.finished(now, true, 143)); err != nil {
@@ -233,7 +233,7 @@ func (f *pods) leave(ctx context.Context, p *pod, now time.Time) error {
 	})
 }
 
-// write gives a pod a status.
+// write writes the status of a pod.
 func (f *pods) write(ctx context.Context, p *pod, status corev1.PodStatus) error {
 	return f.kubelets.UpdatePodStatus(ctx, p.Namespace, p.Name, func(of *metav1.ObjectMeta, now *corev1.PodStatus) error {
 		if of.UID != p.UID || of.ResourceVersion != p.ResourceVersion {
@@ -244,7 +244,7 @@ func (f *pods) write(ctx context.Context, p *pod, status corev1.PodStatus) error
 	})
 }
 
-// merge overwrites what of a pod's status changes, conditions one by one.
+// merge overwrites the changed parts of a pod's status, conditions one by one.
 func merge(s, changes *corev1.PodStatus) {
 	s.Phase = changes.Phase
 	if changes.StartTime != nil {

@@ -1,9 +1,10 @@
 // Package etcdlog redirects what the API server's etcd client logs.
 //
-// k8s.io/apiserver makes that logger in an init function, for stderr, and offers no
-// way to replace it. It reads etcd's default configuration then, which this package
-// has changed by that time: Go initialises packages that do not depend on each other
-// in the order of their import paths, and this one depends on nothing of Kubernetes.
+// k8s.io/apiserver creates that logger in an init function, for stderr, and offers no way
+// to replace it. The init function reads etcd's default configuration, which this package
+// has already changed by then: Go initialises packages that do not depend on each other
+// in the order of their import paths, and this package depends on no package of
+// Kubernetes.
 package etcdlog
 
 import (
