@@ -23,7 +23,8 @@ var mayImport = map[string][]string{
 	"core/frag":    {"core/cluster"},
 	"core/quota":   {"core/cluster"},
 	"core/place":   {"core/cluster"},
-	"core":         {"core/cluster", "core/quota", "core/place"},
+	"core/defrag":  {"core/cluster", "core/place"},
+	"core":         {"core/cluster", "core/quota", "core/place", "core/defrag"},
 	"core/policy":  {"core", "core/place", "core/policy/"},
 
 	"workload":  {"core", "core/cluster", "core/quota"},

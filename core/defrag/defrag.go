@@ -1,0 +1,520 @@
+// Package defrag plans migrations that make GPU nodes free: pods move off some nodes, onto
+// others on which GPUs are in use. It is IPC, iterative partitioned consolidation (ASI §4.1,
+// Algorithm 1), on the state and by the placer's own rules: selectors, taints, affinities,
+// CPU and memory count as they do when pods start. It differs from the paper in two points,
+// without which it vacated two thirds of the nodes that an exact solver vacates:
+//
+//   - Full nodes are vacated too. Eight pods of one GPU leave a full node for eight nodes that
+//     have one GPU free each: these are full then, and the node is free.
+//   - Pods go to nodes that cannot be vacated, as a locked pod is on them, before others. Else
+//     a pod moves to a node that would be vacated next.
+//
+// A plan is a proposal: whoever carries it out asks the placer again before each move, as
+// other pods may have come meanwhile.
+package defrag
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// Options bound a plan. The zero value stands for the paper's: see [Options.Settle].
+type Options struct {
+	// Partition is how many nodes are consolidated with one another; 0 means 500.
+	Partition int
+	// Depth is the most pods in an ejection chain; 0 means 3, 1 is no ejection.
+	Depth int
+	// Rounds is the most rounds, each with other partitions; 0 means 5.
+	Rounds int
+	// MaxMoves is the most pods that the plan moves; 0 means no limit.
+	MaxMoves int
+	// Seed varies the partitions.
+	Seed uint64
+}
+
+// Settle gives fields without a value the paper's.
+func (o *Options) Settle() {
+	o.Partition = cmp.Or(o.Partition, 500)
+	o.Depth = cmp.Or(o.Depth, 3)
+	o.Rounds = cmp.Or(o.Rounds, 5)
+}
+
+// Pods answers what a plan has to know of the pods on nodes.
+type Pods interface {
+	// Movable reports whether the pod may be moved.
+	Movable(cluster.Owner) bool
+	// Unit describes the pod, by itself, to the placer. It is valid until the next call.
+	Unit(cluster.Owner) *place.Unit
+}
+
+// Move is a pod that goes from a node to another. The devices that it gets there are
+// chosen when it moves.
+type Move struct {
+	Pod      cluster.Owner
+	From, To cluster.NodeID
+	GPU      cluster.Milli
+	// Wave numbers from 0 the waves in which moves are made: those of one wave at the same
+	// time, when all of the waves before it are over. Both places of a pod are held until
+	// its move is over.
+	Wave int
+}
+
+// Plan is moves that make nodes free.
+type Plan struct {
+	// Moves are in the order of their waves; within one, in the order in which they were
+	// found. A pod moves at most once.
+	Moves []Move
+	// Vacated are the nodes from which pods move and on which no GPU is used at the end, in
+	// the order of their first moves.
+	Vacated []cluster.NodeID
+	// SlackBefore and SlackAfter count nodes of which some GPUs are used and some are free.
+	SlackBefore, SlackAfter int
+}
+
+// GPU is how much GPU the moved pods have together.
+func (p *Plan) GPU() cluster.Milli {
+	var sum cluster.Milli
+	for i := range p.Moves {
+		sum += p.Moves[i].GPU
+	}
+	return sum
+}
+
+// Waves is in how many waves the plan is carried out.
+func (p *Plan) Waves() int {
+	if len(p.Moves) == 0 {
+		return 0
+	}
+	return p.Moves[len(p.Moves)-1].Wave + 1
+}
+
+// Consolidate returns a plan that vacates as many nodes as it finds, those with the fewest
+// pods first. The state is as before afterwards.
+func Consolidate(s *cluster.State, pl *place.Placer, pods Pods, o Options) Plan {
+	o.Settle()
+	p := newPlanner(s, pl, pods, o)
+	mark := s.Mark()
+	for round := range o.Rounds {
+		before := p.vacated
+		for _, model := range p.models() {
+			for _, part := range p.partition(model, round) {
+				p.consolidate(part)
+			}
+		}
+		if p.vacated == before && round > 0 {
+			break
+		}
+	}
+	s.Rollback(mark)
+	return p.plan()
+}
+
+// planner is a plan in the making. What it moves, it moves in the state, as a trial.
+type planner struct {
+	state  *cluster.State
+	placer *place.Placer
+	pods   Pods
+	opt    Options
+
+	moves   []Move
+	moved   map[cluster.Owner]bool
+	vacated int
+	// closed are the nodes onto which no pod is moved: those that are vacated, or on trial,
+	// and those that a chain under way goes through. fixed are those that cannot be vacated.
+	closed, fixed []bool
+	part          []cluster.NodeID // where the pods that move may go
+	order         []cluster.NodeID // the nodes to be vacated
+	// awaited describes the pods for which room is made; see MakeRoom. Its pods may use nodes on
+	// which no GPU is in use, and so may those that make room for them.
+	awaited *awaited
+}
+
+func newPlanner(s *cluster.State, pl *place.Placer, pods Pods, o Options) *planner {
+	return &planner{state: s, placer: pl, pods: pods, opt: o, moved: map[cluster.Owner]bool{}, closed: make([]bool, s.Nodes()), fixed: make([]bool, s.Nodes())}
+}
+
+// plan returns what was found, in waves.
+func (p *planner) plan() Plan {
+	mark := p.state.Mark()
+	plan := Plan{SlackBefore: p.slack()}
+	plan.Moves = p.inWaves(p.moves)
+	plan.SlackAfter = p.slack()
+	seen := map[cluster.NodeID]bool{}
+	for i := range plan.Moves {
+		from := plan.Moves[i].From
+		if !seen[from] && inUse(p.state.Node(from)) == 0 {
+			plan.Vacated = append(plan.Vacated, from)
+		}
+		seen[from] = true
+	}
+	p.state.Rollback(mark)
+	return plan
+}
+
+// inUse returns how many devices of a node are used, in part or whole.
+func inUse(n *cluster.Node) int { return n.Spec.GPUs - idle(n) }
+
+// idle returns how many devices of a node, healthy or not, no pod uses.
+func idle(n *cluster.Node) int {
+	taken := uint64(0)
+	for h := range n.Pods {
+		taken |= h.Alloc.GPUs
+	}
+	free := n.Spec.GPUs
+	for ; taken != 0; taken &= taken - 1 {
+		free--
+	}
+	return free
+}
+
+// slack counts the nodes of which some GPUs are used and some are free.
+func (p *planner) slack() int {
+	count := 0
+	for id := range cluster.NodeID(p.state.Nodes()) {
+		if n := p.state.Node(id); n.Open() && n.FreeMilli() > 0 && inUse(n) > 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// models returns the GPU models, in the order of their first pools. A pod stays on the model on
+// which it runs, as its quota is for that.
+func (p *planner) models() []string {
+	var list []string
+	for _, pool := range p.state.Pools() {
+		if pool.Model != "" && !slices.Contains(list, pool.Model) {
+			list = append(list, pool.Model)
+		}
+	}
+	return list
+}
+
+// partition cuts the nodes of a model on which GPUs are used into parts, at random, and each
+// round otherwise. Nodes on which none is are left out: to use one gains nothing.
+func (p *planner) partition(model string, round int) [][]cluster.NodeID {
+	var nodes []cluster.NodeID
+	for _, pool := range p.state.Pools() {
+		if pool.Model != model {
+			continue
+		}
+		for _, id := range pool.Members() {
+			if id >= 0 && p.state.Node(id).Open() && inUse(p.state.Node(id)) > 0 {
+				nodes = append(nodes, id)
+			}
+		}
+	}
+	draw := func(id cluster.NodeID) uint64 { return mix(p.opt.Seed<<32 ^ uint64(round)<<24 ^ uint64(id)) }
+	slices.SortFunc(nodes, func(a, b cluster.NodeID) int { return cmp.Or(cmp.Compare(draw(a), draw(b)), cmp.Compare(a, b)) })
+	parts := (len(nodes) + p.opt.Partition - 1) / p.opt.Partition
+	var out [][]cluster.NodeID
+	for i := range parts {
+		out = append(out, nodes[i*len(nodes)/parts:(i+1)*len(nodes)/parts])
+	}
+	return out
+}
+
+// mix scrambles a number (the finalizer of SplitMix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// consolidate vacates what it can of a partition (Algorithm 1).
+func (p *planner) consolidate(part []cluster.NodeID) {
+	// 1. The nodes that may be vacated, those with the fewest pods first.
+	p.part = part
+	p.order = p.order[:0]
+	for _, id := range part {
+		p.fixed[id] = !p.mayVacate(p.state.Node(id))
+		if !p.closed[id] && !p.fixed[id] {
+			p.order = append(p.order, id)
+		}
+	}
+	rank := func(id cluster.NodeID) (pods, gpus int) {
+		n := p.state.Node(id)
+		for h := range n.Pods {
+			if h.Alloc.GPUs != 0 {
+				pods++
+			}
+		}
+		return pods, inUse(n)
+	}
+	slices.SortFunc(p.order, func(a, b cluster.NodeID) int {
+		pa, ga := rank(a)
+		pb, gb := rank(b)
+		return cmp.Or(cmp.Compare(ga, gb), cmp.Compare(pa, pb), cmp.Compare(a, b))
+	})
+
+	// 2. One after another, as far as no pod has moved onto it meanwhile: that one stays.
+	for _, id := range p.order {
+		if n := p.state.Node(id); inUse(n) > 0 && p.mayVacate(n) {
+			p.vacate(id)
+		}
+	}
+}
+
+// mayVacate reports whether all pods with GPUs of a node may be moved.
+func (p *planner) mayVacate(n *cluster.Node) bool {
+	for h := range n.Pods {
+		if h.Alloc.GPUs != 0 && !p.movable(h.Owner) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *planner) movable(o cluster.Owner) bool { return !p.moved[o] && p.pods.Movable(o) }
+
+// vacate moves all pods with GPUs off a node, or none: the largest first, as it is the
+// hardest to place.
+func (p *planner) vacate(id cluster.NodeID) bool {
+	mark, moves := p.state.Mark(), len(p.moves)
+	p.closed[id] = true
+	ok := true
+	for _, h := range largestFirst(p.state.Node(id), func(h *cluster.Held) bool { return h.Alloc.GPUs != 0 }) {
+		if ok = p.eject(h, p.opt.Depth); !ok {
+			break
+		}
+	}
+	if !ok || p.opt.MaxMoves > 0 && len(p.moves) > p.opt.MaxMoves {
+		p.undo(mark, moves)
+		p.closed[id] = false
+		return false
+	}
+	p.vacated++
+	return true
+}
+
+// undo takes back the last moves.
+func (p *planner) undo(mark, moves int) {
+	p.state.Rollback(mark)
+	for _, m := range p.moves[moves:] {
+		delete(p.moved, m.Pod)
+	}
+	p.moves = p.moves[:moves]
+}
+
+// largestFirst lists the pods of a node of which ok holds.
+func largestFirst(n *cluster.Node, ok func(*cluster.Held) bool) []cluster.Held {
+	var list []cluster.Held
+	for h := range n.Pods {
+		if ok(h) {
+			list = append(list, *h)
+		}
+	}
+	slices.SortFunc(list, func(a, b cluster.Held) int {
+		return cmp.Or(cmp.Compare(b.Alloc.GPU(), a.Alloc.GPU()), cmp.Compare(b.Alloc.CPUMilli, a.Alloc.CPUMilli), cmp.Compare(a.Owner.Job, b.Owner.Job), cmp.Compare(a.Owner.Pod, b.Owner.Pod))
+	})
+	return list
+}
+
+// fanOut is how many nodes are tried for one pod by moving others off them.
+const fanOut = 6
+
+// eject moves a pod to another node of the partition, if need be by moving others off that
+// first: a chain of at most depth pods one after another. It reports whether it did.
+//
+// ASI's Fig. 15 is the example: three nodes have one GPU free each, and none takes a pod of
+// three. A pod of one goes from the second to the third, a pod of two from the first to the
+// second, and then the first has three free.
+func (p *planner) eject(h cluster.Held, depth int) bool {
+	p.state.Remove(h.Owner, h.Alloc.Node)
+	p.moved[h.Owner] = true
+
+	// 1. The node with the least room that takes it.
+	if to, ok := p.tightest(h, p.part); ok {
+		p.put(h, to)
+		return true
+	}
+
+	// 2. One that takes it when others have left. Those that leave go first, so that their
+	// moves come before this one.
+	if depth > 1 {
+		for _, c := range p.candidates(h, p.part) {
+			if p.through(h, c.node, depth) {
+				return true
+			}
+		}
+	}
+	delete(p.moved, h.Owner)
+	return false
+}
+
+// tightest returns the node of the part that takes a pod: one that cannot be vacated
+// before others, then the one with the least free GPU, with the least free CPU, the first.
+func (p *planner) tightest(h cluster.Held, part []cluster.NodeID) (cluster.NodeID, bool) {
+	best, found := cluster.NodeID(0), false
+	u := p.unit(h.Owner)
+	for _, id := range part {
+		n := p.state.Node(id)
+		if p.closed[id] || n.FreeMilli() < h.Alloc.GPU() || n.CPU < h.Alloc.CPUMilli || n.Mem < h.Alloc.MemMiB {
+			continue
+		}
+		if b := p.state.Node(best); found {
+			if c := cmp.Or(p.compareFixed(id, best), cmp.Compare(n.FreeMilli(), b.FreeMilli()), cmp.Compare(n.CPU, b.CPU), cmp.Compare(id, best)); c > 0 {
+				continue
+			}
+		}
+		if (p.awaited != nil || inUse(n) > 0) && p.placer.Takes(u, id) {
+			best, found = id, true
+		}
+	}
+	return best, found
+}
+
+// compareFixed orders nodes that cannot be vacated before others.
+func (p *planner) compareFixed(a, b cluster.NodeID) int {
+	switch {
+	case p.fixed[a] == p.fixed[b]:
+		return 0
+	case p.fixed[a]:
+		return -1
+	}
+	return 1
+}
+
+// candidate is a node that may take a pod when others have left it.
+type candidate struct {
+	node cluster.NodeID
+	// gpu and cpu are what it lacks for the pod.
+	gpu cluster.Milli
+	cpu int64
+}
+
+// candidates lists nodes of the part that may take a pod when others have left them, at
+// most fanOut: in the order of tightest, but for what they lack in place of what is free.
+func (p *planner) candidates(h cluster.Held, part []cluster.NodeID) []candidate {
+	list := make([]candidate, 0, fanOut+1)
+	for _, id := range part {
+		n := p.state.Node(id)
+		if p.closed[id] || inUse(n) == 0 {
+			continue
+		}
+		c := candidate{id, max(0, h.Alloc.GPU()-n.FreeMilli()), max(0, h.Alloc.CPUMilli-n.CPU)}
+		at, _ := slices.BinarySearchFunc(list, c, func(a, b candidate) int {
+			return cmp.Or(p.compareFixed(a.node, b.node), cmp.Compare(a.gpu, b.gpu), cmp.Compare(a.cpu, b.cpu), cmp.Compare(a.node, b.node))
+		})
+		if at == fanOut || !p.mayYield(n, c, h) {
+			continue
+		}
+		if list = slices.Insert(list, at, c); len(list) > fanOut {
+			list = list[:fanOut]
+		}
+	}
+	return list
+}
+
+// mayYield reports whether what may leave a node is as much as it lacks for a pod. Smaller pods
+// alone leave: a larger one would be looking for a place that the pod itself did not find.
+func (p *planner) mayYield(n *cluster.Node, lack candidate, h cluster.Held) bool {
+	var gpu cluster.Milli
+	var cpu int64
+	some := false
+	for x := range n.Pods {
+		if smaller(&x.Alloc, &h.Alloc) && p.movable(x.Owner) {
+			gpu, cpu, some = gpu+x.Alloc.GPU(), cpu+x.Alloc.CPUMilli, true
+		}
+	}
+	return some && gpu >= lack.gpu && cpu >= lack.cpu
+}
+
+// smaller reports whether a pod is easier to place than another.
+func smaller(a, b *cluster.Alloc) bool {
+	return a.GPU() < b.GPU() || a.GPU() == b.GPU() && a.CPUMilli < b.CPUMilli
+}
+
+// through puts a pod, which is on no node, on one off which others are moved first.
+func (p *planner) through(h cluster.Held, to cluster.NodeID, depth int) bool {
+	mark, moves := p.state.Mark(), len(p.moves)
+
+	// 1. Who leaves: the smallest pod that makes room by itself, else the smallest
+	// together, less those without which there is room as well.
+	u := p.unit(h.Owner)
+	list := largestFirst(p.state.Node(to), func(x *cluster.Held) bool { return smaller(&x.Alloc, &h.Alloc) && p.movable(x.Owner) })
+	slices.Reverse(list)
+	var leave []cluster.Held
+	for _, x := range list {
+		p.state.Remove(x.Owner, to)
+		fits := p.placer.Takes(u, to)
+		p.state.Rollback(mark)
+		if fits {
+			leave = []cluster.Held{x}
+			break
+		}
+	}
+	if leave == nil {
+		fits := false
+		for _, x := range list {
+			p.state.Remove(x.Owner, to)
+			leave = append(leave, x)
+			if fits = p.placer.Takes(u, to); fits {
+				break
+			}
+		}
+		p.state.Rollback(mark)
+		if !fits {
+			return false
+		}
+		leave = p.needed(h, to, leave)
+	}
+
+	// 2. They find places elsewhere, the largest first; then the pod takes theirs.
+	p.closed[to] = true
+	ok := true
+	for i := len(leave) - 1; ok && i >= 0; i-- {
+		ok = p.eject(leave[i], depth-1)
+	}
+	p.closed[to] = false
+	if ok = ok && p.put(h, to); !ok {
+		p.undo(mark, moves)
+		return false
+	}
+	return true
+}
+
+// put places a pod on a node, if that takes it: as a move, unless it is one for which room is
+// made.
+func (p *planner) put(h cluster.Held, to cluster.NodeID) bool {
+	if len(p.placer.PodOn(p.unit(h.Owner), to)) == 0 {
+		return false
+	}
+	if p.awaited == nil || h.Owner.Job != p.awaited.unit.Job {
+		p.moves = append(p.moves, Move{Pod: h.Owner, From: h.Alloc.Node, To: to, GPU: h.Alloc.GPU()})
+	}
+	return true
+}
+
+// unit describes a pod by itself to the placer.
+func (p *planner) unit(o cluster.Owner) *place.Unit {
+	if p.awaited != nil && o.Job == p.awaited.unit.Job {
+		return &p.awaited.one
+	}
+	return p.pods.Unit(o)
+}
+
+// needed drops from those that leave a node the ones without which a pod fits as well.
+func (p *planner) needed(h cluster.Held, to cluster.NodeID, leave []cluster.Held) []cluster.Held {
+	u := p.unit(h.Owner)
+	for i := 0; i < len(leave); {
+		mark := p.state.Mark()
+		for k := range leave {
+			if k != i {
+				p.state.Remove(leave[k].Owner, to)
+			}
+		}
+		fits := p.placer.Takes(u, to)
+		p.state.Rollback(mark)
+		if fits {
+			leave = slices.Delete(leave, i, i+1)
+		} else {
+			i++
+		}
+	}
+	return leave
+}

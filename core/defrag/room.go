@@ -1,0 +1,191 @@
+package defrag
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// awaited is a unit for which room is made.
+type awaited struct {
+	unit *place.Unit
+	// one describes the pod of it that is being placed, by itself; task is its only task.
+	one    place.Unit
+	task   [1]place.Task
+	number [1]int32
+}
+
+// describe returns a pod of the unit as it will stand on a node.
+func (a *awaited) describe(t int, pod int32) cluster.Held {
+	a.number[0] = pod
+	a.task[0] = a.unit.Tasks[t]
+	a.task[0].Pods = a.number[:]
+	a.one = *a.unit
+	a.one.Tasks, a.one.Whole = a.task[:], false
+	sh := a.unit.Tasks[t].Shape
+	alloc := cluster.Alloc{GPUs: 1<<sh.GPUs - 1, Share: cluster.WholeGPU, CPUMilli: sh.CPU, MemMiB: sh.Mem}
+	if sh.Part > 0 {
+		alloc.GPUs, alloc.Share = 1, sh.Part
+	}
+	return cluster.Held{Owner: cluster.Owner{Job: a.unit.Job, Pod: pod}, Alloc: alloc}
+}
+
+// mostDomains is the most domains of a model that are tried for one unit.
+const mostDomains = 8
+
+// MakeRoom returns a plan after which a unit fits that does not fit now: the whole of it, or
+// one pod if it starts pod by pod. It is for a unit that waits only because what is free is in
+// pieces, or in other domains than the one that it requires. Of the models and domains in which
+// there is a way, at most mostDomains of each model, the one in which the least GPU moves is
+// taken; of several, the first. ok is false if none was found. The state is as before
+// afterwards.
+func MakeRoom(s *cluster.State, pl *place.Placer, pods Pods, u *place.Unit, o Options) (best Plan, ok bool) {
+	o.Settle()
+	finder := newPlanner(s, pl, pods, o)
+	for _, model := range finder.models() {
+		for _, domain := range finder.domains(u, model) {
+			p := newPlanner(s, pl, pods, o)
+			if !p.makeRoom(u, model, domain) {
+				continue
+			}
+			if plan, fits := p.roomPlan(u); fits && (!ok || plan.GPU() < best.GPU()) {
+				best, ok = plan, true
+			}
+		}
+	}
+	return best, ok
+}
+
+// roomPlan is plan, and reports whether the unit fits after it.
+func (p *planner) roomPlan(u *place.Unit) (Plan, bool) {
+	plan := p.plan()
+	mark := p.state.Mark()
+	for _, m := range plan.Moves {
+		p.state.Remove(m.Pod, m.From)
+		if len(p.placer.PodOn(p.pods.Unit(m.Pod), m.To)) == 0 {
+			p.state.Rollback(mark)
+			return plan, false
+		}
+	}
+	fits := false
+	if u.Whole {
+		_, fits = p.placer.Gang(u)
+	} else {
+		fits = len(p.placer.Pods(u)) > 0
+	}
+	p.state.Rollback(mark)
+	return plan, fits
+}
+
+// domains lists, for a unit that requires a level, the domains in which enough GPUs would be
+// free if all movable pods left, those first with the most free; for another, the
+// whole cluster, as all open nodes of the model.
+func (p *planner) domains(u *place.Unit, model string) [][]cluster.NodeID {
+	type domain struct {
+		nodes []cluster.NodeID
+		free  cluster.Milli
+		most  cluster.Milli
+	}
+	var need cluster.Milli
+	for t := range u.Tasks {
+		need += cluster.Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
+		if !u.Whole {
+			need = u.Tasks[t].GPU()
+			break
+		}
+	}
+	var list []*domain
+	at := map[int32]*domain{}
+	for _, id := range p.nodesOf(model) {
+		where := int32(0)
+		if u.Required >= 0 {
+			where = p.state.Domain(id, u.Required)
+			if where < 0 || u.Joins && where != u.Home {
+				continue
+			}
+		}
+		d := at[where]
+		if d == nil {
+			d = &domain{}
+			at[where] = d
+			list = append(list, d)
+		}
+		d.nodes = append(d.nodes, id)
+		n := p.state.Node(id)
+		d.free += n.FreeMilli()
+		d.most += n.FreeMilli()
+		for h := range n.Pods {
+			if p.pods.Movable(h.Owner) {
+				d.most += h.Alloc.GPU()
+			}
+		}
+	}
+	list = slices.DeleteFunc(list, func(d *domain) bool { return d.most < need })
+	slices.SortStableFunc(list, func(a, b *domain) int { return cmp.Compare(b.free, a.free) })
+	var out [][]cluster.NodeID
+	for _, d := range list[:min(len(list), mostDomains)] {
+		out = append(out, d.nodes)
+	}
+	return out
+}
+
+// nodesOf lists the open nodes of a model.
+func (p *planner) nodesOf(model string) []cluster.NodeID {
+	var nodes []cluster.NodeID
+	for _, pool := range p.state.Pools() {
+		if pool.Model != model {
+			continue
+		}
+		for _, id := range pool.Members() {
+			if id >= 0 && p.state.Node(id).Open() {
+				nodes = append(nodes, id)
+			}
+		}
+	}
+	return nodes
+}
+
+// makeRoom settles the pods of a unit, the largest first, on nodes of a domain: where they fit,
+// else where they fit when others have left. Those may go to any node of the model. The state is
+// as before afterwards; the moves are what was found.
+func (p *planner) makeRoom(u *place.Unit, model string, domain []cluster.NodeID) bool {
+	p.awaited = &awaited{unit: u}
+	p.part = p.nodesOf(model)
+	for _, id := range p.part {
+		p.fixed[id] = !p.mayVacate(p.state.Node(id))
+	}
+	tasks := make([]int, len(u.Tasks))
+	for t := range tasks {
+		tasks[t] = t
+	}
+	slices.SortStableFunc(tasks, func(a, b int) int { return cmp.Compare(u.Tasks[b].GPU(), u.Tasks[a].GPU()) })
+
+	mark, ok := p.state.Mark(), true
+	for _, t := range tasks {
+		for _, pod := range u.Tasks[t].Pods {
+			if ok = p.settle(p.awaited.describe(t, pod), domain); !ok || !u.Whole {
+				break
+			}
+		}
+		if !ok || !u.Whole {
+			break
+		}
+	}
+	p.state.Rollback(mark)
+	return ok
+}
+
+// settle places a pod of the awaited unit, as eject places one that moves.
+func (p *planner) settle(h cluster.Held, domain []cluster.NodeID) bool {
+	if to, ok := p.tightest(h, domain); ok {
+		return p.put(h, to)
+	}
+	for _, c := range p.candidates(h, domain) {
+		if p.through(h, c.node, p.opt.Depth) {
+			return true
+		}
+	}
+	return false
+}
