@@ -21,7 +21,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	podsVanished       as roomFreedAnywhere         -                      -             -
 //	orderChanged       -                            all worth a try        -             all
 //	protectionReturned -                            -                      -             all
-//	shieldLifted       as roomFreed, quotaReturned  all worth a try        -             -
+//	disruptionsAllowed as roomFreed, quotaReturned  all worth a try        -             -
 //	evictableChanged   -                            one change more        -             -
 //	podStarted         -                            one change more        forgotten     the job's
 //	podStopped         -                            one change more        -             the job's
@@ -56,7 +56,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	BindFailed     as PodEnded
 //	JobEnded       its pods leave; gives up its plan
 //	JobRelabelled  labelsChanged, podsVanished
-//	JobShielded    evictableChanged; shieldLifted
+//	JobShielded    evictableChanged; disruptionsAllowed
 //	JobEstimated   orderChanged if the policy orders by estimates
 //	Checkpointed   none: it changes only what an eviction costs
 //	Tick           none: what depends on time is looked at in every pass
@@ -158,8 +158,8 @@ func (c *changes) orderChanged() {
 // no place any more.
 func (c *changes) protectionReturned() { c.entitlement.stale = true }
 
-// shieldLifted: disruption budgets allow again that pods of the job are evicted for others.
-func (c *changes) shieldLifted(j *job) {
+// disruptionsAllowed: disruption budgets allow again that pods of the job are evicted for others.
+func (c *changes) disruptionsAllowed(j *job) {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			c.roomFreed(p.alloc.Node)

@@ -128,7 +128,7 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case JobRelabelled:
 		return e.relabel(now, ev)
 	case JobShielded:
-		return e.shield(ev)
+		return e.setDisruptionProtected(ev)
 	case JobEstimated:
 		return e.estimate(now, ev)
 	case Checkpointed:

@@ -261,7 +261,7 @@ func (c *entitlement) dealOut() {
 func (c *entitlement) deal(u *holding) {
 	blocked := c.blocked(u)
 	u.within = !blocked && c.bear(c.dealt, u.demands)
-	if u.pod >= 0 && u.job.Gang && !u.job.leastWithin() {
+	if u.pod >= 0 && u.job.Gang && !u.job.minimumWithin() {
 		u.within = false
 	}
 	for _, k := range u.demands {
@@ -430,8 +430,8 @@ func (j *job) markExtra() {
 // placed reports whether a pod of the job has a place.
 func (j *job) placed() bool { return j.count[podRunning]+j.count[podHeld]+j.count[podPlanned] > 0 }
 
-// leastWithin reports whether the minimum of a running gang is within quota.
-func (j *job) leastWithin() bool {
+// minimumWithin reports whether the minimum of a running gang is within quota.
+func (j *job) minimumWithin() bool {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.placed() && !p.extra {
 			return p.within
@@ -578,7 +578,7 @@ func (c *entitlement) wouldBeWithinAt(j *job, placed []place.Placed) bool {
 // the order between the running ones: those before it, and what runs of it
 // already, are served first.
 func (c *entitlement) bearsBefore(j *job, demands []demand) bool {
-	if j.Gang && !j.leastWithin() {
+	if j.Gang && !j.minimumWithin() {
 		return false
 	}
 	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })

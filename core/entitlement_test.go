@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestCoverByChange lets jobs of queues with quotas come, be evicted and end,
+// TestEntitlementByChange lets jobs of queues with quotas come, be evicted and end,
 // nodes be lost and quotas change.
 // What is kept of their entitlement from change to change must always be what
 // dealing all quotas out again makes of it.
-func TestCoverByChange(t *testing.T) {
+func TestEntitlementByChange(t *testing.T) {
 	for seed := range uint64(1500) {
 		f := newFight(t, seed)
 		for step := range 60 {

@@ -172,7 +172,7 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		if q.firstSettled(j) != Never {
 			young = tooYoung
 		}
-		return lackReasons[s.Lack], s.Detail + young + q.shieldedText(j, q.e.policy.Preempt.Priority, "jobs of lower rank", weaker)
+		return lackReasons[s.Lack], s.Detail + young + q.protectedText(j, q.e.policy.Preempt.Priority, "jobs of lower rank", weaker)
 	}
 	if q.e.placer.Barred(u) {
 		return QuotaExceeded, q.quotaText(j, u)
@@ -276,15 +276,15 @@ var lackReasons = map[place.Lack]Reason{
 	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Constraint: Affinity, place.Topology: TopologyTooTight,
 }
 
-// shieldedText says how much GPU is held by jobs that would fall to the job by a way
+// protectedText says how much GPU is held by jobs that would fall to the job by a way
 // to preempt that is on, were they not shielded; nothing when there is none.
-func (q *Inquiry) shieldedText(j *job, on bool, who string, falls func(*job) bool) string {
-	if !on || q.e.runs.shields == 0 {
+func (q *Inquiry) protectedText(j *job, on bool, who string, falls func(*job) bool) string {
+	if !on || q.e.runs.disruptionProtected == 0 {
 		return ""
 	}
 	held := Milli(0)
 	for _, o := range q.e.runs.jobs {
-		if !o.shielded || !o.evictable() || !falls(o) {
+		if !o.disruptionProtected || !o.evictable() || !falls(o) {
 			continue
 		}
 		for i := range o.pods {

@@ -192,8 +192,8 @@ func (e *Engine) end(name string) error {
 	e.state.SetLabels(j.slot, nil, nil)
 	e.affinities.repel(j.Tasks, -1)
 	j.queue.Jobs--
-	if j.shielded {
-		e.runs.shields--
+	if j.disruptionProtected {
+		e.runs.disruptionProtected--
 	}
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	e.jobs.remove(j)
@@ -513,20 +513,20 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	return nil
 }
 
-func (e *Engine) shield(ev JobShielded) error {
+func (e *Engine) setDisruptionProtected(ev JobShielded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
 		return err
 	}
-	if j.shielded == ev.Shielded {
+	if j.disruptionProtected == ev.Shielded {
 		return nil
 	}
 	if ev.Shielded {
-		e.runs.shields++
+		e.runs.disruptionProtected++
 	} else {
-		e.runs.shields--
+		e.runs.disruptionProtected--
 	}
-	j.shielded = ev.Shielded
+	j.disruptionProtected = ev.Shielded
 	if !j.evictable() {
 		return nil
 	}
@@ -535,8 +535,8 @@ func (e *Engine) shield(ev JobShielded) error {
 			e.changes.evictableChanged(p.alloc.Node)
 		}
 	}
-	if !j.shielded {
-		e.changes.shieldLifted(j)
+	if !j.disruptionProtected {
+		e.changes.disruptionsAllowed(j)
 	}
 	return nil
 }

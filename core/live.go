@@ -71,9 +71,9 @@ type job struct {
 	// nomination is the evictions under way for the job; nil when there are none.
 	nomination *nomination
 	// left are the places that pods of it left for others; see leftBy.
-	left     []leftFor
-	rejected bool
-	shielded bool // see JobShielded
+	left                []leftFor
+	rejected            bool
+	disruptionProtected bool // see JobShielded
 	// pinned says that what it borrowed would stay away too long, so that it must not
 	// borrow; see Engine.protect.
 	pinned bool

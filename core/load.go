@@ -10,11 +10,11 @@ import (
 type runs struct {
 	state *cluster.State
 	jobs  []*job // in no order; job.run is the place of each
-	// shields is how many jobs are shielded.
-	shields int
-	loads   []load // by model number
-	models  map[string]int
-	ofPool  []int // the model number of each pool of the state
+	// disruptionProtected is how many jobs are.
+	disruptionProtected int
+	loads               []load // by model number
+	models              map[string]int
+	ofPool              []int // the model number of each pool of the state
 }
 
 // load sums up what runs on the nodes of one GPU model. From it follows whether

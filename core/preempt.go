@@ -146,7 +146,7 @@ func (pl *planner) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool
 	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue && j.GPUs() > 0 {
 		return QuotaReclaim, true
 	}
-	if !jWithin && vWithin || v.shielded {
+	if !jWithin && vWithin || v.disruptionProtected {
 		return 0, false
 	}
 	switch {

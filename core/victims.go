@@ -65,9 +65,9 @@ func (v *victim) there() bool {
 type spared uint8
 
 const (
-	shielded spared = iota + 1 // a disruption budget has no room for it
-	partly                     // it is larger than another tenant's nominal quota, and holds what is left of it
-	foreign                    // another tenant's nominal quota covers it
+	sparedByBudget spared = iota + 1 // a disruption budget allows no eviction of it
+	sparedInPart                     // it is larger than another tenant's nominal quota, and holds what is left of it
+	sparedByQuota                    // it is within another tenant's nominal quota
 )
 
 // cheaper orders victims: those that are spared last, else the weakest claim first,
@@ -370,11 +370,11 @@ func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 		other, anyway := pl.mayTake(c.job, v, false, within, c.head)
 		switch x.byQuota = !anyway; {
 		case within && !shared:
-			x.spared = foreign
+			x.spared = sparedByQuota
 		case !shared && pl.entitlement.holdsPart(v, pod):
-			x.spared = partly
-		case v.shielded:
-			x.spared = shielded
+			x.spared = sparedInPart
+		case v.disruptionProtected:
+			x.spared = sparedByBudget
 		}
 		if anyway {
 			x.otherwise = other

@@ -18,7 +18,7 @@ import (
 //     node has more pods than it takes;
 //  2. pods get what they asked for, on open nodes with healthy GPUs that their
 //     models, selectors, taints and affinities allow;
-//  3. a gang runs with its least pods or not at all, within the domain that it
+//  3. a gang runs with its minimum pods or not at all, within the domain that it
 //     requires, and those of its pods that name no model and need GPUs on one model;
 //  4. no queue exceeds its quota by a start, Isolated ones not their own; jobs that may
 //     not be evicted, or not for too long, start within nominal quota;
@@ -92,9 +92,9 @@ type job struct {
 	// some were added to it while it ran.
 	lacks []int
 	// left is what an earlier job of the name left.
-	left     []*left
-	rejected bool
-	shielded bool
+	left                []*left
+	rejected            bool
+	disruptionProtected bool
 	// exposed jobs were found running with more than nominal quota leaves for those that
 	// must not borrow, and are not protected; of doubtful ones, that is not known.
 	exposed, doubtful bool
@@ -213,7 +213,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			}
 		}
 	case core.JobShielded:
-		w.jobs[ev.Job].shielded = ev.Shielded
+		w.jobs[ev.Job].disruptionProtected = ev.Shielded
 	case core.JobRelabelled:
 		j := w.jobs[ev.Job]
 		j.Tasks = slices.Clone(j.Tasks)
@@ -276,7 +276,7 @@ func (j *job) add(ev *core.PodsAdded) {
 		j.Tasks, j.lacks = append(j.Tasks, ev.Task), append(j.lacks, 0)
 		j.Tasks[t].Pods = len(ev.Pods)
 	}
-	j.Tasks[t].MinPods = least(&j.Tasks[t])
+	j.Tasks[t].MinPods = minimum(&j.Tasks[t])
 	if j.Tasks[t].MinPods == 0 {
 		j.Tasks[t].MinPods = core.Elastic
 	}
@@ -288,7 +288,7 @@ func (j *job) add(ev *core.PodsAdded) {
 	}
 	if begun {
 		for t, have := range j.members() {
-			j.lacks[t] = max(0, least(&j.Tasks[t])-have)
+			j.lacks[t] = max(0, minimum(&j.Tasks[t])-have)
 		}
 	}
 }
@@ -307,8 +307,8 @@ func (j *job) running() int {
 	return n
 }
 
-// least returns how many pods of a task a gang runs with at least.
-func least(t *core.Task) int {
+// minimum returns how many pods of a task a gang runs with at least.
+func minimum(t *core.Task) int {
 	if t.MinPods == 0 {
 		return t.Pods
 	}
@@ -326,11 +326,11 @@ func (j *job) members() []int {
 	return have
 }
 
-// whole reports whether the gang has its least pods, done ones included, or as
+// whole reports whether the gang has its minimum pods, done ones included, or as
 // many as it had when some were added last.
 func (j *job) whole() bool {
 	for t, have := range j.members() {
-		if have+j.lacks[t] < least(&j.Tasks[t]) {
+		if have+j.lacks[t] < minimum(&j.Tasks[t]) {
 			return false
 		}
 	}
@@ -402,7 +402,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 	}
 	for _, j := range w.jobs {
 		if n := j.running(); j.Gang && !j.adopted && n > 0 && !j.whole() {
-			return fmt.Errorf("gang %s runs with %d pods, fewer than its least", j.Name, n)
+			return fmt.Errorf("gang %s runs with %d pods, fewer than its minimum", j.Name, n)
 		}
 	}
 	return nil
@@ -493,7 +493,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			return fmt.Errorf("the gang is not whole")
 		}
 		for t, have := range j.members() {
-			j.lacks[t] = min(j.lacks[t], max(0, least(&j.Tasks[t])-have))
+			j.lacks[t] = min(j.lacks[t], max(0, minimum(&j.Tasks[t])-have))
 		}
 		if err := w.oneModel(j); err != nil {
 			return err
@@ -898,7 +898,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		return fmt.Errorf("for itself")
 	case f.NeverPreempts:
 		return fmt.Errorf("for %s, which never preempts", f.Name)
-	case j.Foreign, (j.Locked || j.NotPreemptible) && !p.Unprotected && !j.exposed && !j.doubtful, j.shielded && d.Reason != core.QuotaReclaim:
+	case j.Foreign, (j.Locked || j.NotPreemptible) && !p.Unprotected && !j.exposed && !j.doubtful, j.disruptionProtected && d.Reason != core.QuotaReclaim:
 		return fmt.Errorf("it may not be evicted")
 	case f.Class == core.LP && j.Class == core.HP:
 		return fmt.Errorf("HP, for LP job %s", f.Name)

@@ -37,7 +37,7 @@ func (w *Twin) gangFits(j *job) string {
 	bound := false
 	for t, have := range j.members() {
 		for i := range j.pods {
-			if p := &j.pods[i]; p.task == t && p.state == waiting && have+len(x.pods[t]) < least(&j.Tasks[t]) {
+			if p := &j.pods[i]; p.task == t && p.state == waiting && have+len(x.pods[t]) < minimum(&j.Tasks[t]) {
 				x.pods[t] = append(x.pods[t], i)
 			}
 		}
@@ -90,7 +90,7 @@ func (w *Twin) complete(j *job) bool {
 		}
 	}
 	for t := range have {
-		if have[t] < least(&j.Tasks[t]) {
+		if have[t] < minimum(&j.Tasks[t]) {
 			return false
 		}
 	}

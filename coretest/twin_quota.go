@@ -444,7 +444,7 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 	whole := f.members()
 	for t := range f.Tasks {
 		task := &f.Tasks[t]
-		need += core.Milli(max(0, least(task)-whole[t])) * task.GPU
+		need += core.Milli(max(0, minimum(task)-whole[t])) * task.GPU
 		smallest = min(smallest, task.GPU)
 		if len(task.Models) != 1 {
 			models[""] = true

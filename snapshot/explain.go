@@ -6,8 +6,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Standing says where a job stands.
-type Standing struct {
+// Explanation says what state a job is in and, if some of it waits, why.
+type Explanation struct {
 	Job string `json:"job"`
 	// State is running, waiting, nominated (its places are reserved, evicted pods
 	// are leaving them), leaving (its pods are evicted) or impossible (it can
@@ -29,23 +29,23 @@ type Standing struct {
 
 // Explain says where a job of the snapshot stands after one scheduling pass,
 // and what that pass does about it.
-func Explain(s Snapshot, job string) (standing Standing, err error) {
+func Explain(s Snapshot, job string) (x Explanation, err error) {
 	err = play(s, func(r *runner) error {
 		if r.job[job] == nil {
 			return fmt.Errorf("the snapshot has no job %q", job)
 		}
 		round, err := r.round()
 		if err == nil {
-			standing = r.standing(job, &round)
+			x = r.explain(job, &round)
 		}
 		return err
 	})
-	return standing, err
+	return x, err
 }
 
-// standing says where the job stands after the round.
-func (r *runner) standing(job string, round *Round) Standing {
-	s := Standing{Job: job, Decisions: []Decision{}}
+// explain says what state the job is in after the round.
+func (r *runner) explain(job string, round *Round) Explanation {
+	s := Explanation{Job: job, Decisions: []Decision{}}
 	for _, d := range round.Decisions {
 		if d.Job == job || d.For == job {
 			s.Decisions = append(s.Decisions, d)

@@ -91,8 +91,8 @@ func because(reason, detail string) string {
 	return reason + ": " + detail
 }
 
-// WriteText writes the standing for people to read.
-func (s Standing) WriteText(w io.Writer) error {
+// WriteText writes the explanation for people to read.
+func (s Explanation) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...))

@@ -35,8 +35,8 @@ Round 3
 	}
 }
 
-func TestStandingText(t *testing.T) {
-	s := Standing{
+func TestExplanationText(t *testing.T) {
+	s := Explanation{
 		Job: "big", State: "nominated", Waiting: 2, Ahead: 1, Reason: "Victims", Detail: "8 GPUs are being freed",
 		Change: "Nothing: the pods evicted for it must leave first.",
 		Decisions: []Decision{
