@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 		names, want string
 	}{
 		{"a b.c", ""},
-		{"a A", `again`},
+		{"a A", `twice`},
 		{"a b_c", `"b_c"`},
 	} {
 		var cluster workload.Cluster
