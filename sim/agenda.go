@@ -2,7 +2,7 @@ package sim
 
 import "github.com/muster-sched/muster/core"
 
-// event is something that will happen. serial breaks ties by order of planning.
+// event is something that will happen. serial breaks ties in the order of planning.
 type event struct {
 	at     core.Time
 	serial uint64
@@ -26,7 +26,7 @@ const (
 	withdraw                  // a runner leaves, whatever it does
 )
 
-// leave is pods on their way out.
+// leave is a set of pods that are terminating.
 type leave struct {
 	pods []int
 	why  Release

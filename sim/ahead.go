@@ -6,8 +6,7 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// ahead reads jobs in a goroutine of its own, some ahead of those that are
-// submitted.
+// ahead reads jobs in a goroutine of its own, ahead of their submission.
 type ahead struct {
 	batch []pulled
 	taken int // of the batch

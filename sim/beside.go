@@ -6,30 +6,30 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// beside tells sinks what happens in a goroutine of its own: measuring and
-// writing go on while the engine decides. Each sink is told everything, in order.
+// beside calls the sinks in a goroutine of its own, so that they measure and write while
+// the engine decides. Each sink receives everything, in order.
 type beside struct {
 	sinks []Sink
 	batch *batch
 	full  chan *batch
 	free  chan *batch
 	done  chan struct{}
-	// passes counts scheduling passes, untold those since watchers were told.
+	// passes counts scheduling passes, untold those since the last call of the watchers.
 	passes, untold int
 	err            error // the first of a sink; the goroutine's
-	// failed says that there is one.
+	// failed is set if there is an error.
 	failed atomic.Bool
 }
 
-// batch is some of what happens.
+// batch is a sequence of calls of the sinks.
 type batch struct {
 	told   []told
 	places []core.Placement // of those told, one after another
-	// settled, when set, is answered when the batch is done.
+	// settled, if set, receives the result when the batch is done.
 	settled chan error
 }
 
-// told is one thing that happens: a call of a sink.
+// told is one call of a sink.
 type told struct {
 	call    call
 	t       core.Time
@@ -46,7 +46,7 @@ type told struct {
 	eviction Eviction
 }
 
-// call is which method of a sink is called.
+// call names the method of a sink.
 type call uint8
 
 const (
@@ -115,8 +115,8 @@ func (x *told) tell(s Sink, pods []core.Placement) error {
 	return s.Ended(x.t, x.live, x.over)
 }
 
-// add reports an event, with the places of pods. The error is a sink's, about
-// what was told before.
+// add adds a call, with the places of pods. The error is one that a sink returned for an
+// earlier call.
 func (b *beside) add(x told, pods []core.Placement) error {
 	if b.failed.Load() {
 		return b.settle()
@@ -132,8 +132,8 @@ func (b *beside) add(x told, pods []core.Placement) error {
 	return nil
 }
 
-// settle waits until the sinks know everything, and returns the first error of
-// one.
+// settle waits until the sinks have received everything, and returns the first error of a
+// sink.
 func (b *beside) settle() error {
 	settled := make(chan error, 1)
 	b.batch.settled = settled
@@ -147,13 +147,13 @@ func (b *beside) node(t core.Time, n *core.Node, up bool) error {
 	return b.add(told{call: tellNode, t: t, node: n, up: up}, nil)
 }
 
-// job reports a job as it is now.
+// job reports the present state of a job.
 func (b *beside) job(t core.Time, s *state, x told, pods []core.Placement) error {
 	x.t, x.live, x.bound, x.lost = t, s.told, s.Bound, s.Lost
 	return b.add(x, pods)
 }
 
-// close ends the goroutine, when the sinks know everything.
+// close ends the goroutine when the sinks have received everything.
 func (b *beside) close() error {
 	err := b.settle()
 	close(b.full)

@@ -11,20 +11,20 @@ import (
 type Models struct {
 	// StartDelay is the time from binding to the start of work.
 	StartDelay core.Time
-	// Grace is how long evicted pods take to terminate.
+	// Grace is the time that evicted pods take to terminate.
 	Grace core.Time
 	// SpreadCost is the relative slowdown of communication for a gang that spans several
 	// leaf groups: 0.27 at ASI (§4.1, allreduce); CommShare is the
 	// share of a gang's run time that is communication, 0..1.
 	SpreadCost, CommShare float64
-	// Speed is the relative speed of GPU models; 1 for those not listed. Trace
-	// durations hold at speed 1. A gang runs at the speed of its slowest.
+	// Speed is the relative speed of GPU models; 1 for models not listed. Trace durations
+	// apply at speed 1. A gang runs at the speed of its slowest GPU.
 	Speed map[string]float64
-	// MTBF is the mean time between failures of one node, Repair the mean time
-	// until it is back; both exponential. No node fails when MTBF is 0.
+	// MTBF is the mean time between failures of one node, Repair the mean time until it
+	// is back; both are exponential. If MTBF is 0, no node fails.
 	MTBF, Repair core.Time
 	// Checkpoint is the checkpoint interval of jobs for which the workload gives none; 0
-	// means that they save no progress.
+	// means that they do not save progress.
 	Checkpoint core.Time
 }
 
@@ -32,11 +32,11 @@ type Models struct {
 type node struct {
 	spec  *core.Node
 	group string
-	// jobs counts the placed pods by job; kept only when nodes may be lost.
+	// jobs counts the placed pods by job; it is kept only if nodes may be lost.
 	jobs map[*state]int
 }
 
-// speedOf returns how fast placed pods work together.
+// speedOf returns the speed at which placed pods work together.
 func (r *run) speedOf(s *state, pods []int) float64 {
 	m := &r.Models
 	if len(m.Speed) == 0 && m.CommShare == 0 {
@@ -62,7 +62,8 @@ func (r *run) speedOf(s *state, pods []int) float64 {
 	return speed
 }
 
-// leafOf names the leaf group of a node; a node of unknown place is one alone.
+// leafOf returns the leaf group of a node; a node whose position is unknown is a group by
+// itself.
 func leafOf(n *core.Node) string {
 	path := ""
 	for _, d := range n.Domains {
@@ -74,8 +75,8 @@ func leafOf(n *core.Node) string {
 	return path
 }
 
-// after returns a random time from now with the given mean, by the seed; Never
-// when it is too far away to tell.
+// after returns now plus a random time with the given mean, or Never if the result is out
+// of range.
 func (r *run) after(now, mean core.Time) core.Time {
 	wait := r.rng.ExpFloat64() * float64(mean)
 	if wait >= float64(core.Never-now) {
@@ -94,7 +95,7 @@ func (r *run) planFailure(n *node, now core.Time) {
 // nodesFail reports whether nodes may be lost.
 func (r *run) nodesFail() bool { return r.Models.MTBF > 0 || r.recordedNodes }
 
-// failNode takes a node and its pods away for a while.
+// failNode removes a node and its pods until the node is repaired.
 func (r *run) failNode(now core.Time, n *node) error {
 	r.down++
 	if err := r.loseNode(now, n); err != nil {
@@ -104,7 +105,7 @@ func (r *run) failNode(now core.Time, n *node) error {
 	return nil
 }
 
-// loseNode takes a node and its pods away.
+// loseNode removes a node and its pods.
 func (r *run) loseNode(now core.Time, n *node) error {
 	hit := make([]*state, 0, len(n.jobs))
 	for s := range n.jobs {
@@ -130,8 +131,8 @@ func (r *run) loseNode(now core.Time, n *node) error {
 	return r.sinks.node(now, n.spec, false)
 }
 
-// hopeless reports whether failures keep all jobs that are left from ending: none
-// was submitted or ended in ten times the run time of the longest.
+// hopeless reports whether failures prevent all remaining jobs from ending: in ten times
+// the run time of the longest job, none was submitted or ended.
 func (r *run) hopeless(now core.Time) bool {
 	if r.Models.MTBF == 0 {
 		return false

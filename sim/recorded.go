@@ -7,10 +7,10 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// What happened to a recorded cluster happens again.
+// Replay of what happened to a recorded cluster.
 
-// setUpRecorded tells the sinks of all nodes that there ever are, and the engine
-// of those that are there at first.
+// setUpRecorded reports all nodes of the whole recording to the sinks, and those that
+// exist at first to the engine.
 func (r *run) setUpRecorded() error {
 	r.recordedNodes = true
 	first := map[string]*core.Node{}
@@ -79,7 +79,7 @@ func (r *run) change(now core.Time, ev core.Event) error {
 		r.queues[ev.Queue.Name] = true
 		r.unremoved = slices.DeleteFunc(r.unremoved, func(q string) bool { return q == ev.Queue.Name })
 	case core.QueueRemoved:
-		// Jobs may live here that were over by then.
+		// Jobs may still be live here that had ended by then in the recording.
 		r.unremoved = append(r.unremoved, ev.Queue)
 		return nil
 	case core.NodeAdded:
@@ -114,14 +114,14 @@ func (r *run) change(now core.Time, ev core.Event) error {
 	return nil
 }
 
-// nodeComes tells the engine of a node.
+// nodeComes reports a new node to the engine.
 func (r *run) nodeComes(now core.Time, spec *core.Node) error {
 	n := r.nodes[spec.Name]
 	n.spec, n.group = spec, leafOf(spec)
 	return r.tell(now, core.NodeAdded{Node: *spec})
 }
 
-// nodeIs tells the sinks of a node that changed.
+// nodeIs reports a changed node to the sinks.
 func (r *run) nodeIs(now core.Time, name string, change func(*core.Node)) error {
 	n := r.nodes[name]
 	spec := *n.spec
@@ -130,8 +130,7 @@ func (r *run) nodeIs(now core.Time, name string, change func(*core.Node)) error 
 	return r.sinks.node(now, n.spec, true)
 }
 
-// recorded puts the pods of a job where they were found, and plans when they are
-// withdrawn.
+// recorded puts the pods of a job where they were found, and plans their withdrawal.
 func (r *run) recorded(now core.Time, s *state) error {
 	var found []core.Placement
 	for _, ev := range s.Recorded.Found {
@@ -175,7 +174,7 @@ func (s *state) placement(ev *core.PodRunning) core.Placement {
 	return p
 }
 
-// withdraw takes a runner out of its job, whatever it does.
+// withdraw removes a runner from its job, whatever its state.
 func (r *run) withdraw(now core.Time, s *state, i int32) error {
 	w := &s.runners[i]
 	if w.over || r.jobs[s.Name] != s {

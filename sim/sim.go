@@ -18,17 +18,17 @@ type Config struct {
 	Cluster workload.Cluster
 	Jobs    workload.Jobs
 	Policy  core.Policy
-	// Changes, when there are any, are in order what happens to nodes and queues:
-	// those of the cluster are not there before a change adds them. Nodes do not
-	// fail by chance then.
+	// Changes, if any, are the changes of nodes and queues, in order: nodes and queues of
+	// the cluster do not exist before a change adds them. Nodes then do not fail at
+	// random.
 	Changes []workload.Change
 	// Seed determines random events: node failures.
 	Seed uint64
-	// Until ends the run at that time; 0 runs to the end of the last job that
-	// ends by itself.
+	// Until ends the run at that time; 0 means that the run continues to the end of the
+	// last job that ends by itself.
 	Until core.Time
-	// Estimates tells the engine each job's true run time when it is
-	// submitted: an oracle, for policies that order by estimate.
+	// Estimates gives the engine each job's true run time when the job is submitted: an
+	// oracle, for policies that order by estimate.
 	Estimates bool
 	Models    Models
 	// Record, if set, receives all events and decisions of the engine.
@@ -37,9 +37,8 @@ type Config struct {
 	Progress func(now core.Time, submitted, ended int)
 }
 
-// Recorder is told, in order, that an engine begins with nothing in it, of every
-// event that it takes, and of every pass with what it decided, which is valid
-// during the call.
+// Recorder receives, in order, the start of an empty engine, every event that it accepts,
+// and every pass with its decisions, which are valid during the call.
 type Recorder interface {
 	Began(now core.Time, c core.Config)
 	Told(now core.Time, ev core.Event)
@@ -54,11 +53,11 @@ type Stats struct {
 	End core.Time
 	// Submitted, Ended and Rejected count jobs; a rejected one has not ended.
 	Submitted, Ended, Rejected int
-	// Interrupted says that the context ended the run early.
+	// Interrupted is set if the context ended the run early.
 	Interrupted bool
 }
 
-// run is a simulation under way.
+// run is a simulation in progress.
 type run struct {
 	Config
 	engine  *core.Engine
@@ -73,8 +72,8 @@ type run struct {
 	working int // runners at work that will end
 	coming  int // events planned other than failures and repairs
 	down    int // nodes that failed
-	// recordedNodes says that nodes come and go as Changes say; unremoved are
-	// queues that are to go as soon as they can.
+	// recordedNodes is set if Changes add and remove nodes; unremoved are the queues to
+	// remove as soon as possible.
 	recordedNodes bool
 	unremoved     []string
 	moved         core.Time // when a job was last submitted or ended
@@ -92,7 +91,7 @@ type state struct {
 	leaving []*leave
 }
 
-// runner is what works as one: a whole gang, or one pod of another job.
+// runner is a unit of work: a whole gang, or one pod of another job.
 type runner struct {
 	pods []int
 	// left is the work to do when the current turn began, at full speed.
@@ -106,12 +105,11 @@ type runner struct {
 	turn int32
 }
 
-// Run replays the workload and returns when the last job has ended, when
-// nothing can happen any more, when node failures keep all that are left from
-// ending, at Until, or when the context ends. The sinks, which are told in a
-// goroutine of their own, have then seen everything up to Stats.End. An error is
-// bad input (see workload.IsBadInput), a sink's, or names the job on which the engine
-// failed.
+// Run replays the workload and returns when the last job has ended, when nothing more can
+// happen, when node failures prevent all remaining jobs from ending, at Until, or when
+// the context ends. The sinks, which run in a goroutine of their own, have then received
+// everything up to Stats.End. An error is about bad input (see workload.IsBadInput),
+// comes from a sink, or names the job on which the engine failed.
 func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	config := core.Config{Policy: c.Policy, Levels: c.Cluster.Levels}
 	e, err := core.New(config)
@@ -155,7 +153,7 @@ func (r *run) play(ctx context.Context) (err error) {
 
 func (r *run) inquire() Inquiry { return r.engine.Inquire() }
 
-// tell tells the engine of an event.
+// tell applies an event to the engine.
 func (r *run) tell(now core.Time, ev core.Event) error {
 	if err := r.engine.Apply(now, ev); err != nil {
 		return err
@@ -166,7 +164,7 @@ func (r *run) tell(now core.Time, ev core.Event) error {
 	return nil
 }
 
-// setUp tells the engine and the sinks of queues and nodes.
+// setUp reports queues and nodes to the engine and the sinks.
 func (r *run) setUp() error {
 	if len(r.Changes) > 0 {
 		return r.setUpRecorded()
@@ -194,7 +192,7 @@ func (r *run) setUp() error {
 	return nil
 }
 
-// plan puts an event on the agenda, unless it lies beyond all time.
+// plan puts an event on the agenda, unless it would never happen.
 func (r *run) plan(e event) {
 	if e.at == core.Never {
 		return
@@ -207,7 +205,7 @@ func (r *run) plan(e event) {
 	r.agenda.push(e)
 }
 
-// loop takes what happens at one moment together, then lets the engine decide.
+// loop processes everything that happens at one moment, then lets the engine decide.
 func (r *run) loop(ctx context.Context) error {
 	jobs := readAhead(r.Jobs)
 	defer close(jobs.ended)
@@ -270,8 +268,8 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// settled reports whether nothing can happen any more: no job is live, or those
-// that are wait for room that nothing will make.
+// settled reports whether nothing more can happen: no job is live, or all live jobs wait
+// for room that will not be freed.
 func (r *run) settled() bool {
 	return len(r.Changes) == 0 && (len(r.jobs) == 0 || r.working == 0 && r.coming == 0 && r.down == 0)
 }
@@ -395,8 +393,8 @@ func (r *run) decide(now core.Time) error {
 	return nil
 }
 
-// bind starts pods and the runners that are complete with them. A gang runs
-// from when its first pods do: more of them do not make it faster.
+// bind starts pods and the runners that are complete with them. A gang runs from the
+// start of its first pods: more pods do not make it faster.
 func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	r.stats.Decisions += len(d.Pods)
 	for i := range d.Pods {
@@ -438,8 +436,8 @@ func (r *run) start(now core.Time, s *state, i int) {
 	}
 }
 
-// halt stops the runners of pods, which leave before their work is done. What was done
-// since the last checkpoint is lost. A gang works on while it has its least pods.
+// halt stops the runners of pods that leave before their work is done. The work since the
+// last checkpoint is lost. A gang continues while it has its minimum of pods.
 func (r *run) halt(now core.Time, s *state, pods []int) {
 	if s.Gang && s.hasLeast(pods) {
 		return
@@ -471,8 +469,8 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 	}
 }
 
-// hasLeast reports whether the job has the least pods of each of its tasks without
-// some, and without those that are leaving.
+// hasLeast reports whether the job has the minimum pods of each of its tasks without the
+// given pods and those that are leaving.
 func (s *state) hasLeast(without []int) bool {
 	p := 0
 	for t := range s.Tasks {
@@ -503,8 +501,8 @@ func (r *run) finish(now core.Time, s *state, i, turn int32) error {
 	return r.end(now, s, w, why)
 }
 
-// end takes a runner that does not work any more out of its job and, with the
-// last, ends the job.
+// end removes a runner that no longer works from its job and, with the last runner, ends
+// the job.
 func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
 	w.over = true
 	s.done++
@@ -543,7 +541,7 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) {
 	r.plan(event{at: now + r.Models.Grace, do: depart, job: s, leave: l})
 }
 
-// depart lets evicted pods go, as far as their nodes were not lost meanwhile.
+// depart releases evicted pods whose nodes were not lost meanwhile.
 func (r *run) depart(now core.Time, s *state, l *leave) error {
 	s.leaving = slices.DeleteFunc(s.leaving, func(o *leave) bool { return o == l })
 	if len(l.pods) == 0 {
@@ -555,15 +553,15 @@ func (r *run) depart(now core.Time, s *state, l *leave) error {
 	return r.tell(now, core.PodsGone{Job: s.Name, Pods: l.pods})
 }
 
-// gone takes pods off the lists of those that are leaving: they may be bound
-// again before they would have left.
+// gone removes pods from the lists of those that are leaving: they may be bound again
+// before they would have left.
 func (s *state) gone(pods []int) {
 	for _, l := range s.leaving {
 		l.pods = slices.DeleteFunc(l.pods, func(p int) bool { return slices.Contains(pods, p) })
 	}
 }
 
-// release tells that pods left their nodes; by is zero unless they were evicted.
+// release reports that pods left their nodes; by is zero unless they were evicted.
 func (r *run) release(now core.Time, s *state, pods []int, why Release, by Eviction) error {
 	gone := r.gone[:0]
 	for _, i := range pods {

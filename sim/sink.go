@@ -19,13 +19,13 @@ type Sink interface {
 	Bound(t core.Time, j *Live, pods []core.Placement, why core.Reason) error
 	// Released reports that pods left their nodes; by is zero unless they were evicted.
 	Released(t core.Time, j *Live, pods []core.Placement, why Release, by Eviction) error
-	// Ended reports that a job has ended: with its outcome, or rejected if rejected is not
-	// nil. Its pods have already been released.
+	// Ended reports that a job has ended: with its outcome, or as rejected if rejected is
+	// not nil. Its pods have already been released.
 	Ended(t core.Time, j *Live, rejected *Rejection) error
 }
 
-// Eviction is the decision by which pods left: the job that they made room for,
-// empty when there is none, and when they were told to leave.
+// Eviction is the decision to evict pods: the job for which they made room, empty if
+// there is none, and the time of the decision.
 type Eviction struct {
 	For  string
 	Told core.Time
@@ -34,13 +34,13 @@ type Eviction struct {
 // Live is a job from its submission to its end.
 type Live struct {
 	workload.Job
-	// Pods is how many pods the job has.
+	// Pods is the number of pods of the job.
 	Pods int
 	// Bound counts the pods bound now.
 	Bound int
 	// Lost is the GPU time (milli-GPU times seconds) of work that the job had to repeat.
 	Lost float64
-	// Tag is the sink's own.
+	// Tag is for the sink's use.
 	Tag any
 }
 

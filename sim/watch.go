@@ -5,15 +5,15 @@ import "github.com/muster-sched/muster/core"
 // A Watcher is a [Sink] that may ask why jobs wait.
 type Watcher interface {
 	Sink
-	// Passed tells that the engine has decided at t, in this many scheduling passes
-	// since the last call: it is called after each of the first, later now and
-	// then. inquire begins an inquiry, which is valid during the call; to ask
-	// changes nothing. last tells that the run is over.
+	// Passed reports that the engine has decided at t, and the number of scheduling
+	// passes since the last call. It is called after each of the first passes, and later
+	// after some of them. inquire begins an inquiry, which is valid during the call and
+	// changes nothing. last is set at the end of the run.
 	Passed(t core.Time, passes int, inquire func() Inquiry, last bool)
 }
 
-// Of the first passes each is told, then one in this many: the engine waits then
-// until the sinks know all that happened.
+// Each of the first passes is reported, then one in this number: for each, the engine
+// waits until the sinks have received everything.
 const (
 	firstPasses = 4096
 	onePassIn   = 256
@@ -21,14 +21,14 @@ const (
 
 // Inquiry asks why jobs wait: [core.Inquiry] is one.
 type Inquiry interface {
-	// Why says why pods of a job wait; false when none do.
+	// Why returns why pods of a job wait; false if none wait.
 	Why(job string) (core.Reason, string, bool)
-	// Counted is how many answers took a count of the nodes.
+	// Counted is the number of answers that required a count of the nodes.
 	Counted() int
 }
 
-// passed tells the watchers among the sinks that the engine has decided, when it
-// is time. The engine waits for them meanwhile: they ask it.
+// passed calls the watchers among the sinks, if a call is due. The engine waits for them,
+// because they inquire of it.
 func (b *beside) passed(now core.Time, inquire func() Inquiry, last bool) error {
 	b.passes++
 	if b.untold++; b.passes > firstPasses && b.untold < onePassIn && !last {

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// affinity is what the column of that name says, in elements separated by
+// affinity is the content of the column of that name, in elements separated by
 // semicolons:
 //
 //	key=value  key=v1|v2  key!=v1|v2  key  !key    conditions on a node's labels
@@ -24,7 +24,7 @@ type affinity struct {
 	labels      []string
 }
 
-// parseAffinity parses the column; the error says what is wanted.
+// parseAffinity parses the column; the error says what was expected.
 func parseAffinity(text string) (affinity, error) {
 	var a affinity
 	if text == "" {
@@ -167,14 +167,14 @@ func appendTopology(b []byte, r core.TopologyRequest) []byte {
 	return b
 }
 
-// tags is what the labels column of a cluster says: k=v labels and taint:k=v
-// taints, separated by semicolons.
+// tags is the content of the labels column of a cluster: k=v labels and taint:k=v taints,
+// separated by semicolons.
 type tags struct {
 	labels map[string]string
 	taints []core.Taint
 }
 
-// parseTags parses the column; the error says what is wanted.
+// parseTags parses the column; the error says what was expected.
 func parseTags(text string) (tags, error) {
 	var t tags
 	if text == "" {
@@ -223,5 +223,5 @@ func appendTags(b []byte, t tags) []byte {
 	return b
 }
 
-// errUnwritable says that a value has a form that the files cannot express.
+// errUnwritable reports that a value has a form that the files cannot express.
 var errUnwritable = errors.New("cannot be written so that it reads back the same")

@@ -15,7 +15,7 @@ const (
 	asiLength = 181 * 24 * 3600 * core.Second
 )
 
-// asiEntry is jobs that are alike but for their durations and queues. They
+// asiEntry describes jobs that are identical except for their durations and queues. They
 // arrive as a Poisson process whose rate follows the day and the trend.
 type asiEntry struct {
 	job    Job
@@ -28,14 +28,14 @@ type asiEntry struct {
 	alike  string  // model accepted too by those of two models
 }
 
-// asiStream makes up the jobs of asi, one at a time.
+// asiStream generates the jobs of asi, one at a time.
 type asiStream struct {
 	rng     *rand.Rand
 	entries []asiEntry
 	queues  []string
 	tenant  lottery
-	// arrival draws the entry of a candidate for arrival, of which rate come a
-	// second and some are dropped (thinning); running that of a job that has
+	// arrival draws the entry of a candidate for arrival; rate candidates arrive per
+	// second, and some are dropped (thinning). running draws the entry of a job that has
 	// run since before the start.
 	arrival, running lottery
 	rate             float64
@@ -44,7 +44,7 @@ type asiStream struct {
 	count            int
 }
 
-// asiJobs makes up the workload. Its memory does not grow with its length.
+// asiJobs generates the workload. Its memory does not grow with the workload's length.
 func asiJobs(o *Options) nextJob {
 	gpus := clusterGPUs(o, asiGPUs(asiFleet))
 	s := &asiStream{
@@ -71,8 +71,8 @@ func asiJobs(o *Options) nextJob {
 	return s.next
 }
 
-// next returns first the jobs that run at the start, as many as do on average,
-// then those that arrive.
+// next first returns the jobs that run at the start, the average number of running jobs,
+// and then those that arrive.
 func (s *asiStream) next() (Job, int, error) {
 	if s.standing > 0 {
 		s.standing--
@@ -91,7 +91,7 @@ func (s *asiStream) next() (Job, int, error) {
 	}
 }
 
-// job makes up a job of an entry that arrives now.
+// job generates a job of an entry that arrives now.
 func (s *asiStream) job(e *asiEntry, duration float64) Job {
 	j := e.job
 	j.Name = "j" + strconv.Itoa(s.count)
@@ -122,7 +122,7 @@ func accepting(tasks []core.Task, models []string) []core.Task {
 	return changed
 }
 
-// level is the rate of arrival at a time over its mean; peak is its greatest.
+// level is the rate of arrival at a time, relative to its mean; peak is its maximum.
 func (e *asiEntry) level(now, length float64) float64 {
 	const busiest = 15 * hour
 	return e.trend.at(now/length) * (1 + e.day*math.Cos(2*math.Pi*(now-busiest)/(24*hour)))
@@ -130,14 +130,14 @@ func (e *asiEntry) level(now, length float64) float64 {
 
 func (e *asiEntry) peak() float64 { return max(e.trend.from, e.trend.to) * (1 + math.Abs(e.day)) }
 
-// trend is how a rate changes over a workload, its mean being 1: from until a
-// part of the workload has passed, then evenly up or down to what it is after
-// another.
+// trend describes how a rate changes over a workload, relative to its mean: it stays at
+// from until a part of the workload has passed, and then changes evenly until another
+// part has passed.
 type trend struct{ from, to, begin, end float64 }
 
 var steady = trend{1, 1, 0, 1}
 
-// at is the rate when a part x of the workload has passed.
+// at returns the rate when a part x of the workload has passed.
 func (t trend) at(x float64) float64 {
 	x = max(0, min(1, (x-t.begin)/(t.end-t.begin)))
 	return t.from + x*(t.to-t.from)
@@ -148,27 +148,27 @@ func (d logNormal) draw(rng *rand.Rand) float64 {
 	return d.median * math.Exp(d.sigma*rng.NormFloat64())
 }
 
-// running is the distribution among those that run at a moment: the longer, the
-// more likely.
+// running is the distribution among the jobs that run at a moment: longer jobs are more
+// likely.
 func (d logNormal) running() logNormal {
 	return logNormal{d.median * math.Exp(d.sigma*d.sigma), d.sigma}
 }
 
-// cutMean is the mean when no duration is above most.
+// cutMean is the mean if all durations are cut to at most most.
 func (d logNormal) cutMean(most float64) float64 {
 	z := math.Log(most/d.median) / d.sigma
 	below := func(z float64) float64 { return math.Erfc(-z/math.Sqrt2) / 2 }
 	return d.mean()*below(z-d.sigma) + most*(1-below(z))
 }
 
-// lottery draws indices, each as likely as its weight's share, in constant time
-// (Walker's method of aliases).
+// lottery draws indices with probabilities proportional to their weights, in constant
+// time (Walker's alias method).
 type lottery struct {
 	keep  []float64 // the chance that a ticket's index is the one it was made for
 	alias []int     // the index it is otherwise
 }
 
-// newLottery returns the lottery of weights, and their sum.
+// newLottery returns a lottery with these weights, and their sum.
 func newLottery(weights []float64) (lottery, float64) {
 	n, sum := len(weights), 0.0
 	for _, w := range weights {

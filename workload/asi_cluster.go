@@ -14,27 +14,25 @@ type asiPool struct {
 	nodes int
 	gpus  int // of a node
 	cores int64
-	// leaf is the most nodes of a leaf group (ASW).
+	// leaf is the maximum number of nodes of a leaf group (ASW).
 	leaf int
-	// hp and all are the parts of the pool's GPU-time that HP jobs and all jobs
-	// ask for, in per cent, and alike the model that the few jobs name which
-	// accept two.
+	// hp and all are the shares of the pool's GPU-time that HP jobs and all jobs request,
+	// in per cent. alike is the second model of the few jobs that accept two.
 	hp, all float64
 	alike   string
 }
 
-// asiFleet is the cluster of document 000 (ASI). Published are its totals,
-// 37,707 nodes and 155,410 GPUs, the names of the 12 models, leaf groups of
-// 32–64 nodes of one model, that an H20 or XPU-A node has 8 GPUs, an H20 node
-// 192 cores, an A10 node one GPU and 128 cores; of what is asked for, that HP
-// jobs hold 68 % of all GPUs and all jobs 93 %, that 83 % and 85 % of what A10
-// and L20 run is HP, that LP prefers models such as the H800, and that HP asks
-// for XPU-A much less than for others. How many nodes a model has is assumed
-// (figure 4 only draws it): A10 nodes, the older ones, are as common as in the
-// fleet of GFS (ASPLOS 2026), and with 8 GPUs in every other large node the
-// 4-GPU nodes and the pairs make the totals come out. So are the cores of
-// other nodes (A100 and H800 as in GFS), the sizes of leaf groups within
-// 32–64, and the columns hp and all beyond the figures above.
+// asiFleet is the cluster of document 000 (ASI). Published are its totals, 37,707 nodes
+// and 155,410 GPUs, the names of the 12 models, leaf groups of 32–64 nodes of one model,
+// that an H20 or XPU-A node has 8 GPUs, an H20 node 192 cores, an A10 node one GPU and
+// 128 cores; of what is asked for, that HP jobs hold 68 % of all GPUs and all jobs 93 %,
+// that 83 % and 85 % of what A10 and L20 run is HP, that LP prefers models such as the
+// H800, and that HP requests XPU-A much less than other models. The number of nodes of
+// each model is assumed (figure 4 only draws it): A10 nodes, the older ones, are as
+// common as in the fleet of GFS (ASPLOS 2026), and with 8 GPUs in every other large node
+// the 4-GPU nodes and the pairs make the totals come out. So are the cores of other nodes
+// (A100 and H800 as in GFS), the sizes of leaf groups within 32–64, and the columns hp
+// and all beyond the figures above.
 var asiFleet = []asiPool{
 	{"H20", 5000, 8, 192, 64, 69.7, 94.2, "H800"},
 	{"H800", 1500, 8, 192, 36, 57, 95, "H20"},
@@ -51,17 +49,17 @@ var asiFleet = []asiPool{
 }
 
 const (
-	// asiDepartments have a queue each. Published is their number; how much each
-	// asks for, in proportion to 1, 1/2, 1/3…, is assumed.
+	// asiDepartments have a queue each. Their number is published; their demand, in
+	// proportion to 1, 1/2, 1/3…, is assumed.
 	asiDepartments = 81
-	// asiNodeMiB is the memory of a node for each of its cores and asiPodMiB what
-	// a pod asks for with each core, both assumed: memory never runs out first.
+	// asiNodeMiB is the memory of a node per core, and asiPodMiB the memory that a pod
+	// requests per core. Both are assumed: memory never runs out first.
 	asiNodeMiB = 8 << 10
 	asiPodMiB  = 6 << 10
 )
 
-// asiPools returns the fleet for a cluster of about this many GPUs: exactly as
-// published for as many as published, else in proportion, with at least one
+// asiPools returns the fleet for a cluster of about this number of GPUs: exactly the
+// published fleet for the published number, otherwise in proportion, with at least one
 // node of each model.
 func asiPools(gpus int) []asiPool {
 	pools := slices.Clone(asiFleet)
@@ -73,7 +71,7 @@ func asiPools(gpus int) []asiPool {
 	return pools
 }
 
-// asiGPUs returns how many GPUs pools have.
+// asiGPUs returns the number of GPUs of pools.
 func asiGPUs(pools []asiPool) int {
 	n := 0
 	for _, p := range pools {
@@ -103,12 +101,12 @@ func asiCluster(o *Options) Cluster {
 	return c
 }
 
-// leaves returns into how many leaf groups, as equal as can be, the nodes of a
-// pool are divided.
+// leaves returns the number of leaf groups of a pool. The groups are as equal as
+// possible.
 func (p *asiPool) leaves(o *Options) int {
 	most := or(o.LeafSize, p.leaf)
 	return (p.nodes + most - 1) / most
 }
 
-// asiQueue names the queue of a department.
+// asiQueue returns the name of a department's queue.
 func asiQueue(i int) string { return fmt.Sprintf("dept-%02d", i) }

@@ -4,7 +4,7 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// asiRow is the jobs of one group, class and size, before they are given GPU
+// asiRow is the jobs of one group, class and size, before they are distributed over GPU
 // models.
 type asiRow struct {
 	group *asiGroup
@@ -16,9 +16,8 @@ type asiRow struct {
 	prior []float64 // how much each pool is preferred
 }
 
-// asiEntries returns the mix on the pools, so that together the entries ask for
-// the load that the options say and, within it, for as much of each pool as its
-// columns hp and all say.
+// asiEntries distributes the mix over the pools: together the entries request the load of
+// the options and, within it, the shares of each pool that its columns hp and all give.
 func asiEntries(pools []asiPool, o *Options) []asiEntry {
 	rows, work := asiRows(pools)
 	rate := or(o.Load, asiLoad) * float64(asiGPUs(pools)) / work // hundreds of jobs a second
@@ -62,8 +61,9 @@ func asiRows(pools []asiPool) (rows []asiRow, work float64) {
 	return rows, work
 }
 
-// prefers fills in which pools the row prefers, and reports whether there are
-// any: those whose nodes hold its pods and of which it is at most an eighth, or 8 GPUs.
+// prefers fills in the pools that the row prefers, and reports whether there are any. A
+// pool must have nodes that hold the row's pods, and a job must use at most an eighth of
+// the pool, or 8 GPUs.
 func (r *asiRow) prefers(pools []asiPool) bool {
 	found := false
 	r.prior = make([]float64, len(pools))
@@ -76,10 +76,9 @@ func (r *asiRow) prefers(pools []asiPool) bool {
 	return found && r.share > 0
 }
 
-// spreadOver divides the rows of a class among the pools, by turns in
-// proportion to what each pool is to be asked for and to what each row has
-// (iterative proportional fitting): prior becomes the part of the row's jobs
-// that each pool gets.
+// spreadOver divides the rows of a class among the pools by iterative proportional
+// fitting: alternately in proportion to the demand for each pool and to the size of each
+// row. prior becomes the share of the row's jobs that each pool gets.
 func spreadOver(pools []asiPool, all []asiRow, class core.Class) []asiRow {
 	var rows []asiRow
 	for _, r := range all {
@@ -117,9 +116,9 @@ func spreadOver(pools []asiPool, all []asiRow, class core.Class) []asiRow {
 	return rows
 }
 
-// The trends of XPU-A: from day 120 of six months, when kernels made for it came
-// out, HP jobs ask for 2.5 times as much of it (figure 6); LP jobs, which have
-// what is left, for less.
+// The trends of XPU-A: from day 120 of six months, when kernels for it became available,
+// HP jobs request 2.5 times as much of it (figure 6); LP jobs, which use what is left,
+// request less.
 var (
 	asiAdopted   = trend{0.6735, 1.6838, 120.0 / 181, 125.0 / 181}
 	asiDisplaced = trend{1.3576, 0.2511, 120.0 / 181, 125.0 / 181}

@@ -4,34 +4,33 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// asiGroup is the jobs of the workload asi that do one thing with one type of
-// model.
+// asiGroup is the jobs of the workload asi of one kind with one type of model.
 type asiGroup struct {
 	kind core.Kind
 	// models is the type of model; tasks are named for it.
 	models string
-	// share is the group's part of the jobs and hp that of its jobs which are
-	// HP, in per cent.
+	// share is the group's share of all jobs, and hp the share of HP jobs in the group,
+	// in per cent.
 	share, hp float64
-	// locked is the part of the HP jobs that are locked, in per cent.
+	// locked is the share of the HP jobs that are locked, in per cent.
 	locked float64
 	// day is how much more than the mean arrives at the busiest hour.
 	day float64
 	// life is how long jobs of up to 8 GPUs run, burst larger ones.
 	life, burst logNormal
 	sizes       []asiSize
-	// cores are the cores asked for with each GPU, each as often as it is listed,
-	// at most as many as a node has for each of its GPUs.
+	// cores are the cores requested with each GPU; each listed value is equally likely,
+	// and at most the node's cores per GPU are requested.
 	cores      []int64
 	checkpoint core.Time
 	gang       bool
-	// on is how much each GPU model is preferred; models not listed are not used.
+	// on is the preference for each GPU model; models that are not listed are not used.
 	on map[string]float64
 	// trend is how arrivals change over the workload.
 	trend trend
 }
 
-// asiSize is the jobs of a group that have this many GPUs in all and in each pod.
+// asiSize is the jobs of a group with this number of GPUs in total and in each pod.
 type asiSize struct {
 	share float64 // of the group's jobs, in per cent
 	gpus  float64
@@ -45,12 +44,12 @@ const (
 	asiAnyModel  = 0.2
 )
 
-// asiNear is the share of the gangs of a group that require one leaf group; the
-// others prefer it. The paper tells that users often require it, not how often.
+// asiNear is the share of the gangs of a group that require one leaf group; the others
+// prefer it. The paper says that users often require it, but not how often.
 const asiNear = 0.2
 
-// asiLongest cuts the tail of durations. Published is that the largest job had
-// over 2,000 GPUs and used over 800,000 GPU-hours: 2,048 GPUs for this time.
+// asiLongest cuts the tail of durations. The largest published job had over 2,000 GPUs
+// and used over 800,000 GPU-hours: 2,048 GPUs for this time.
 const asiLongest = 400 * 3600 * core.Second
 
 const minute = 60.0
@@ -62,32 +61,32 @@ var asiServices = []asiSize{
 	{8, 16, 4}, {7, 32, 4}, {5, 64, 8}, {2.6, 128, 8}, {0.7, 256, 8},
 }
 
-// asiGroups is the mix. What is published is the totals, and each constrains
-// something here:
+// asiGroups is the mix. Only totals are published, and each of them constrains something
+// here:
 //
-//   - 14 million jobs in six months that ask for 93 % of 155,410 GPUs: 45
-//     GPU-hours a job. With 11.0 GPUs a job on average a GPU is held for 4.1
-//     hours, and yet the median job runs 5 hours. So larger jobs must be shorter:
-//     life and burst, either side of 8 GPUs.
-//   - The median job has 2 GPUs, that of generative models 4, and the mean is
-//     11.0 of both, so that of the others is 11 too: asiServices reach far.
+//   - 14 million jobs in six months request 93 % of 155,410 GPUs, which is 45 GPU-hours
+//     per job. With 11.0 GPUs per job on average, a GPU is held for 4.1 hours, but the
+//     median job runs for 5 hours. So larger jobs must be shorter: life and burst, on
+//     either side of 8 GPUs.
+//   - The median job has 2 GPUs, that of generative models 4, and both have a mean of
+//     11.0, so the other jobs have a mean of 11 too: asiServices has large sizes.
 //   - HP jobs run 24 hours at most in nine cases of ten, dev jobs longest, offline
 //     inference shortest: the medians of life.
 //   - Online inference is over half of the jobs; 63 % of it are recommendation
 //     models and some 70 % of its GPU-hours classical ones. 71 % of the training
 //     and 98 % of the offline inference is generative: share.
-//   - HP asks for 68 % of the GPUs: hp. Dev jobs are almost all HP, training and
-//     online inference mostly, offline inference seldom.
+//   - HP requests 68 % of the GPUs: hp. Dev jobs are almost all HP, training and online
+//     inference mostly, offline inference rarely.
 //   - 40 % of the tasks are locked: 80 % of online inference that is HP.
-//   - Prefill and decode apart held 1,041 GPUs a day in the beginning and 3,841
-//     in the end: trend and share of "pd".
+//   - Separate prefill and decode held 1,041 GPUs a day at the beginning and 3,841 at the
+//     end: trend and share of "pd".
 //   - A median of 24, 8 and 4 cores for recommendation, BERT and Qwen: cores.
 //
-// The rest is assumed: the parts of jobs that the paper only plots, the sizes
-// beyond median and mean, how much arrivals differ by day (training, dev and
-// online inference ask for more by day; that offline inference does so at night,
-// when others leave GPUs idle, keeps demand within the cluster), and checkpoints:
-// a service that is evicted loses no more than a minute.
+// The rest is assumed: the shares of jobs that the paper only plots, the sizes beyond
+// median and mean, how much arrivals vary over the day (training, dev and online
+// inference request more by day; offline inference requests more at night, when others
+// leave GPUs idle, which keeps demand within the cluster), and checkpoints: an evicted
+// service loses at most a minute.
 var asiGroups = []asiGroup{
 	{
 		kind: core.Inference, models: "rec", share: 32.8, hp: 93.5, locked: 80, day: 0.35,

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Capacity knows what the empty nodes of a cluster can hold, to refuse at once
-// the jobs that could never run there.
+// Capacity knows what the empty nodes of a cluster can hold, so that jobs that could
+// never run there are refused at once.
 type Capacity struct {
 	// shapes holds, by GPU model ("" for nodes without GPUs) and for all nodes
 	// together, the node sizes that no other size exceeds in every respect.
@@ -55,7 +55,7 @@ func NewCapacity(c *Cluster) *Capacity {
 	return k
 }
 
-// addShape adds s to shapes of which none holds another.
+// addShape adds s to shapes and keeps only those that no other shape covers.
 func addShape(shapes []shape, s shape) []shape {
 	if slices.ContainsFunc(shapes, func(o shape) bool { return o.holds(s) }) {
 		return shapes
@@ -63,11 +63,10 @@ func addShape(shapes []shape, s shape) []shape {
 	return append(slices.DeleteFunc(shapes, s.holds), s)
 }
 
-// Check returns an *[Error], without file and line, when the job names a GPU
-// model, topology level or (in a cluster with queues) queue that the cluster
-// does not have, or has a pod that no node could hold if it were empty. Labels
-// and taints are not looked at. It costs O(tasks) for clusters of few node
-// sizes.
+// Check returns an *[Error], without file and line, if the job names a GPU model,
+// topology level or (in a cluster with queues) queue that the cluster does not have, or
+// has a pod that no node could hold if it were empty. It ignores labels and taints. It
+// costs O(tasks) for clusters of few node sizes.
 func (c *Capacity) Check(j *core.Job) error {
 	if len(c.queues) > 0 && !c.queues[j.Queue] {
 		return &Error{Field: "queue", Want: fmt.Sprintf("a queue of the cluster, found %q", j.Queue)}

@@ -19,30 +19,29 @@ type Summary struct {
 	FirstSeconds float64 `json:"first_s"`
 	LastSeconds  float64 `json:"last_s"`
 	GPUHours     float64 `json:"gpu_hours"`
-	// CoresPerGPU is the CPU-time in cores over the GPU-time in GPUs that jobs
-	// with GPUs ask for; 0 without such jobs.
+	// CoresPerGPU is the CPU-time in cores over the GPU-time in GPUs that jobs with GPUs
+	// request; 0 without such jobs.
 	CoresPerGPU float64 `json:"cores_per_gpu"`
 
-	// All, Kinds, Classes, Models and Queues tell demand too.
+	// All, Kinds, Classes, Models and Queues also contain demand.
 	All      Share   `json:"all"`
 	Kinds    []Share `json:"kinds"`
 	Classes  []Share `json:"classes"`
 	Outcomes []Share `json:"outcomes"`
-	// Queues are the TopQueues queues of most GPU-hours (then jobs, then by
-	// name); AllQueues counts all.
+	// Queues are the TopQueues queues with the most GPU-hours (then the most jobs, then
+	// by name); AllQueues counts all.
 	Queues    []Share `json:"queues"`
 	AllQueues int     `json:"all_queues"`
-	// Models are the GPU models asked for, as asked ("A|B" for a choice), "any"
-	// for jobs that take all and "none" for jobs without GPUs, most GPU-hours
-	// first. A job counts by its first task with GPUs.
+	// Models are the requested GPU models as written ("A|B" for a choice), "any" for jobs
+	// that accept all and "none" for jobs without GPUs, the most GPU-hours first. A job
+	// counts by its first task with GPUs.
 	Models []Share `json:"gpu_models"`
-	// Sizes are by the GPUs a job asks for in all its pods; only classes that
-	// have jobs, smallest first.
+	// Sizes are by the GPUs that all pods of a job request; only classes that have jobs,
+	// smallest first.
 	Sizes []Share `json:"sizes"`
 
-	// Duration is how long jobs run, in seconds; GPUs and Cores are how many a
-	// job with GPUs asks for in all its pods; TaskCoresPerGPU is of the tasks with
-	// GPUs.
+	// Duration is the run time of jobs, in seconds; GPUs and Cores are what all pods of a
+	// job with GPUs request; TaskCoresPerGPU covers the tasks with GPUs.
 	Duration        Spread `json:"duration_s"`
 	GPUs            Spread `json:"gpus"`
 	Cores           Spread `json:"cores"`
@@ -51,18 +50,18 @@ type Summary struct {
 	// ArrivalsByHour counts submissions by hour of day, the workload's zero
 	// being midnight.
 	ArrivalsByHour [24]int `json:"arrivals_by_hour"`
-	// DemandHours is over how many hours demand is measured: from the first
+	// DemandHours is the number of hours over which demand is measured: from the first
 	// submission to the last, at most three years.
 	DemandHours int `json:"demand_hours"`
 	// Week is demand over the hours of a week, a row a kind.
 	Week []Week `json:"week"`
 
-	// Allocation is demand over what a cluster has: of all GPUs, then of each
-	// model, most GPUs first. Empty until [Summary.Over] is told of a cluster.
+	// Allocation is the demand relative to a cluster: for all GPUs, then for each model,
+	// the most GPUs first. It is empty until [Summary.Over] is called with a cluster.
 	Allocation []Allocation `json:"allocation,omitempty"`
 }
 
-// TopQueues is how many queues a [Summary] lists at most.
+// TopQueues is the maximum number of queues that a [Summary] lists.
 const TopQueues = 20
 
 // Describe reads all jobs and describes them. It streams: its memory does not
@@ -157,7 +156,7 @@ func (d *describer) spread(j *Job) {
 	}
 }
 
-// cores returns the CPU cores that all pods of a job ask for together.
+// cores returns the CPU cores that all pods of a job request together.
 func cores(j *Job) float64 {
 	var milli int64
 	for i := range j.Tasks {
@@ -166,7 +165,7 @@ func cores(j *Job) float64 {
 	return float64(milli) / 1000
 }
 
-// modelsAsked names the GPU models that a job's first task with GPUs accepts.
+// modelsAsked returns the GPU models that a job's first task with GPUs accepts.
 func modelsAsked(j *Job) string {
 	for i := range j.Tasks {
 		switch t := &j.Tasks[i]; {
@@ -190,8 +189,8 @@ func sizeName(gpus core.Milli) string { return sizeClasses[sizeIndex(gpus)] }
 var sizeClasses = [...]string{"0", "<1", "1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65-128", "129-256",
 	"257-512", "513-1024", "1025-2048", ">2048"}
 
-// sizeIndex returns the index of a size in sizeClasses. Parts of a GPU beyond
-// whole ones count as one more.
+// sizeIndex returns the index of a size in sizeClasses. A fractional number of GPUs above
+// 1 is rounded up.
 func sizeIndex(gpus core.Milli) int {
 	if gpus == 0 {
 		return 0

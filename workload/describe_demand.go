@@ -12,8 +12,8 @@ import (
 // years of a workload.
 const mostHours = 3 * 366 * 24
 
-// meter measures how many GPUs jobs hold, averaged by the hour. Its entry i is
-// by how much the mean of hour i differs from that of the hour before.
+// meter measures how many GPUs jobs hold, averaged by the hour. Its entry i is the
+// difference between the means of hour i and of the hour before.
 type meter []float64
 
 // add counts the GPUs of a job that holds them as c says.
@@ -22,8 +22,8 @@ func (m *meter) add(c *counted) {
 	m.step(c.from+c.hours, -c.gpus)
 }
 
-// step changes the GPUs held from a time on, in hours. The hour in which that is
-// sees only a part of it.
+// step changes the GPUs held from a time on, in hours. Only a part of the change counts
+// for the hour that contains this time.
 func (m *meter) step(at, gpus float64) {
 	if at >= mostHours {
 		return
@@ -48,7 +48,7 @@ func (m meter) each(hours int, f func(hour int, gpus float64)) {
 	}
 }
 
-// result returns the mean and the most of the first hours.
+// result returns the mean and the maximum of the first hours.
 func (m meter) result(hours int) (mean, peak float64) {
 	m.each(hours, func(_ int, gpus float64) {
 		mean += gpus / float64(hours)
@@ -98,9 +98,9 @@ func (d *describer) week(s *Summary) []Week {
 	return weeks
 }
 
-// Allocation is what part of a cluster's GPUs of a model, or of "all", jobs would
-// hold on average if none waited: HP jobs, and all. Jobs that accept several
-// models count in "all" alone.
+// Allocation is the share of a cluster's GPUs of a model, or of "all", that jobs would
+// hold on average if none waited: HP jobs, and all jobs. Jobs that accept several models
+// count only in "all".
 type Allocation struct {
 	Name  string  `json:"name"`
 	Nodes int     `json:"nodes"`
@@ -136,7 +136,7 @@ func (s *Summary) Over(c *Cluster) {
 	s.Allocation = list
 }
 
-// fill sets the parts that a demand is of the GPUs.
+// fill sets the shares of the GPUs that a demand makes up.
 func (a *Allocation) fill(s *Share) {
 	a.HP, a.All = ratio(s.HPMeanGPUs, float64(a.GPUs)), ratio(s.MeanGPUs, float64(a.GPUs))
 }

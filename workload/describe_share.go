@@ -7,7 +7,7 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Share is what part of a workload has a property.
+// Share is the part of a workload that has a property.
 type Share struct {
 	Name     string  `json:"name"`
 	Jobs     int     `json:"jobs"`
@@ -15,24 +15,24 @@ type Share struct {
 	// JobShare and GPUShare are Jobs and GPUHours over those of the workload.
 	JobShare float64 `json:"job_share"`
 	GPUShare float64 `json:"gpu_share"`
-	// HPJobShare and HPGPUShare are the HP part of Jobs and of GPUHours.
+	// HPJobShare and HPGPUShare are the share of HP jobs in Jobs and in GPUHours.
 	HPJobShare float64 `json:"hp_job_share"`
 	HPGPUShare float64 `json:"hp_gpu_share"`
-	// Demand is zero where it is not told.
+	// Demand is zero where it is not measured.
 	Demand
 }
 
-// Demand is how many GPUs jobs would hold if none waited, averaged by the hour:
-// the mean, that of HP jobs alone, and the most in an hour. Hours after the last
-// submission are left out, in which jobs only end.
+// Demand is the number of GPUs that jobs would hold if none waited, averaged by the hour:
+// the mean, the mean of HP jobs alone, and the maximum of an hour. Hours after the last
+// submission, in which jobs only end, are left out.
 type Demand struct {
 	MeanGPUs   float64 `json:"mean_gpus,omitempty"`
 	HPMeanGPUs float64 `json:"hp_mean_gpus,omitempty"`
 	PeakGPUs   float64 `json:"peak_gpus,omitempty"`
 }
 
-// counted is what a tally counts of a job: from when, in hours since the first
-// submission, for how many hours it holds how many GPUs.
+// counted is what a tally counts for a job: when it starts, in hours since the first
+// submission, how many hours it runs, and how many GPUs it holds.
 type counted struct {
 	class             core.Class
 	from, hours, gpus float64
@@ -41,11 +41,11 @@ type counted struct {
 // tally counts jobs, GPU-hours and demand by a property.
 type tally struct {
 	rows map[string]*tallied
-	// metered is of how many names, those that come first, demand is measured.
+	// metered is the number of names for which demand is measured; the first names are.
 	metered int
 }
 
-// meteredNames bounds the memory for demand: at most 200 kB a name.
+// meteredNames bounds the memory for demand: at most 200 kB per name.
 const meteredNames = 200
 
 // tallied is a row of a tally; the meters are nil where demand is not measured.

@@ -7,9 +7,9 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Spread is the distribution of a quantity: over the whole workload, and over
-// the jobs of each kind, class and size that has some, in their order. Kinds are
-// as Kind.String tells, sizes as those of Summary.Sizes.
+// Spread is the distribution of a quantity: over the whole workload, and over the jobs of
+// each kind, class and size that has some, in their order. Kinds are spelled as by
+// Kind.String, sizes as in Summary.Sizes.
 type Spread struct {
 	Quantiles
 	ByKind  []Distribution `json:"by_kind"`
@@ -17,14 +17,14 @@ type Spread struct {
 	BySize  []Distribution `json:"by_size"`
 }
 
-// Distribution is the quantiles of what has a name.
+// Distribution is the quantiles of a quantity with a name.
 type Distribution struct {
 	Name string `json:"name"`
 	Quantiles
 }
 
-// Quantiles are exact up to 50,000 values, else of a sample of this many, but for
-// Mean and Max, which are always exact.
+// Quantiles are exact up to 50,000 values, and otherwise come from a sample of 50,000.
+// Mean and Max are always exact.
 type Quantiles struct {
 	Mean float64 `json:"mean"`
 	P10  float64 `json:"p10"`
@@ -73,7 +73,7 @@ func distributions(of []sample, name func(int) string) []Distribution {
 	return list
 }
 
-// sample keeps sampleSize of the values added, each with the same chance
+// sample keeps at most sampleSize of the added values, each with the same probability
 // (Vitter's algorithm R).
 type sample struct {
 	kept     []float64

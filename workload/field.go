@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Limits of what a file may say. They keep every sum within int64: a job's pods
-// times a pod's size, a submission time plus a duration.
+// Limits of the values in a file. They keep every sum within int64: a job's pods times a
+// pod's size, a submission time plus a duration.
 const (
 	maxPods     = 1_000_000
 	maxTasks    = 1_000
@@ -17,8 +17,8 @@ const (
 	maxMemMiB   = 1_000_000_000
 )
 
-// Endless is the duration of jobs that never end by themselves: a hundred
-// years, also the greatest time a file may say.
+// Endless is the duration of jobs that never end by themselves: a hundred years, which is
+// also the greatest time in a file.
 const Endless = 100 * 365 * 24 * 3600 * core.Second
 
 // field returns the field of the row in column c (counted in the columns that
@@ -34,8 +34,7 @@ func (t *table) field(c int) []byte {
 // has reports whether the file has column c.
 func (t *table) has(c int) bool { return t.index[c] >= 0 }
 
-// wrong records that the field in column c is not as wanted, unless an earlier
-// field was wrong.
+// wrong records that the field in column c is invalid, unless an earlier field was.
 func (t *table) wrong(c int, want string) {
 	if t.err == nil {
 		t.err = t.fault(t.header[t.index[c]], want+", found "+quote(t.field(c)))

@@ -16,7 +16,7 @@ type format struct {
 	jobs    *jobFormat
 }
 
-// formats lists every format. A header is of the first whose columns it has.
+// formats lists every format. A header belongs to the first format whose columns it has.
 var formats = []format{
 	{"muster", &musterCluster, &musterJobs},
 	{"openb", &openbCluster, &openbJobs},
@@ -48,18 +48,18 @@ type jobFormat struct {
 	// unsorted formats are loaded whole and sorted by submission; the others
 	// stream.
 	unsorted bool
-	// misfits tells that the published trace has pods that no node of its own
-	// cluster could hold: they are no error, as with Options.Misfits.
+	// misfits is set if the published trace has pods that no node of its own cluster
+	// could hold. They are not an error, as with Options.Misfits.
 	misfits bool
-	// wall tells that the start minds FromWall and ToWall.
+	// wall is set if start applies FromWall and ToWall.
 	wall bool
 }
 
-// nextJob returns a job and the line it starts on (0 when made up), or io.EOF
+// nextJob returns a job and the line on which it starts (0 for generated jobs), or io.EOF
 // after the last one.
 type nextJob func() (j Job, line int, err error)
 
-// rows is the start of formats with a row a job.
+// rows is the start function of formats with one row per job.
 func rows(read func(t *table, opt *Options) Job) func(*table, *Options) nextJob {
 	return func(t *table, opt *Options) nextJob {
 		return func() (Job, int, error) {
@@ -182,7 +182,7 @@ func (r *role) nearest(header []string) *format {
 	return best
 }
 
-// named returns the format of that name, or nil if it has not this role.
+// named returns the format of that name, or nil if it does not have this role.
 func (r *role) named(name string) *format {
 	for i := range formats {
 		if formats[i].name == name && r.columns(&formats[i]) != nil {
@@ -214,7 +214,7 @@ func detect(t *table, r *role, forced string) (*format, error) {
 	return f, nil
 }
 
-// unknownHeader is the error about a header of no format in a role.
+// unknownHeader returns the error about a header that matches no format in a role.
 func unknownHeader(t *table, r *role) error {
 	found := quote([]byte(strings.Join(t.header, ",")))
 	for _, other := range []*role{asCluster, asWorkload} {
@@ -236,8 +236,8 @@ func (c *columns) shared(header []string) int {
 	return n
 }
 
-// mismatch says what is wrong with a header, in words that follow "with"; empty
-// when nothing is.
+// mismatch describes the mistake in a header, in words that follow "with"; it is empty if
+// there is none.
 func (c *columns) mismatch(header []string) string {
 	for _, name := range c.required {
 		if !slices.Contains(header, name) {

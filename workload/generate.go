@@ -10,16 +10,16 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Builtin is a cluster and a workload that are made up from a seed.
+// Builtin is a cluster and a workload that are generated from a seed.
 type Builtin struct {
-	// Name is what OpenCluster and OpenJobs know it by.
+	// Name is its name for OpenCluster and OpenJobs.
 	Name string
-	// Title says what it is, in a line.
+	// Title describes it in one line.
 	Title string
 }
 
-// generator makes up a cluster and a workload for it. The same options give the
-// same result (on one processor architecture, for logarithms may round differently).
+// generator generates a cluster and a workload for it. The same options give the same
+// result on the same processor architecture; on others, logarithms may round differently.
 type generator struct {
 	Builtin
 	cluster func(*Options) Cluster
@@ -89,7 +89,7 @@ func (g *generator) check(o *Options) error {
 	return nil
 }
 
-// or returns v, or what is usual when v is zero.
+// or returns v, or the default if v is zero.
 func or[T comparable](v, usual T) T {
 	var zero T
 	if v == zero {
@@ -98,7 +98,7 @@ func or[T comparable](v, usual T) T {
 	return v
 }
 
-// slice is a nextJob over made-up jobs.
+// slice is a nextJob over generated jobs.
 func slice(jobs []Job) nextJob {
 	return func() (Job, int, error) {
 		if len(jobs) == 0 {
@@ -117,16 +117,16 @@ type logNormal struct{ median, sigma float64 }
 // mean is the mean of the distribution.
 func (d logNormal) mean() float64 { return d.median * math.Exp(d.sigma*d.sigma/2) }
 
-// quantile is the duration that a share p, 0 < p < 1, of them is below.
+// quantile returns the duration below which a share p, 0 < p < 1, of all durations are.
 func (d logNormal) quantile(p float64) float64 {
 	return d.median * math.Exp(d.sigma*math.Sqrt2*math.Erfinv(2*p-1))
 }
 
-// seconds returns s seconds, rounded to whole ones so that files show no false
-// precision, at least one.
+// seconds returns s seconds, at least one, rounded to whole seconds so that files show no
+// false precision.
 func seconds(s float64) core.Time { return core.Time(max(1, math.Round(s))) * core.Second }
 
-// pick returns an index of weights, each as likely as its weight's share.
+// pick returns an index of weights, with a probability proportional to its weight.
 func pick(rng *rand.Rand, weights []float64) int {
 	sum := 0.0
 	for _, w := range weights {

@@ -12,32 +12,31 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// inferenceMix is what a kant-inference cluster is made of, after Kant §5.2:
-// tenants with quotas per GPU model whose services come near what the cluster
-// has and stay below it, so that about 93 % of the GPUs are allocated and
-// nothing waits.
+// inferenceMix describes a kant-inference cluster, after Kant §5.2: tenants with quotas
+// per GPU model, whose services use nearly the whole cluster but not more than it has, so
+// that about 93 % of the GPUs are allocated and no service waits.
 type inferenceMix struct {
 	pools []inferencePool
 	// tenants have quotas in proportion to 1, 1/2, 1/3…; every isolatedEvery-th
 	// is Isolated.
 	tenants, isolatedEvery int
-	// borrow is how much a tenant may use beyond its quota, as a share of it.
+	// borrow is the share of its quota that a tenant may use beyond the quota.
 	borrow float64
 
 	// fill is the share of each pool's GPUs that demand never exceeds.
 	fill   float64
 	length core.Time
-	// life is how long a service runs, gap how many seconds pass on average
-	// between there being room for a service and its submission.
+	// life is the run time of a service. gap is the mean time, in seconds, from when
+	// there is room for a service until its submission.
 	life logNormal
 	gap  float64
-	// wanting is how many services wait for room outside the cluster; of one
-	// alone, a large one would keep everyone out.
+	// wanting is the number of services that wait for room outside the cluster. If it
+	// were one, a large service would block all others.
 	wanting int
 
 	cpuMilli, memMiB int64 // asked for with each GPU
 	services         []serviceShape
-	// largest is the share of a pool that the largest service may ask for.
+	// largest is the share of a pool that the largest service may request.
 	largest float64
 }
 
@@ -47,19 +46,19 @@ type inferencePool struct {
 	nodes int
 }
 
-// serviceShape is a kind of service: replicas of this many GPUs. A gang is one
-// replica over several nodes.
+// serviceShape is a kind of service: a number of replicas, each with a number of GPUs. A
+// gang is one replica on several nodes.
 type serviceShape struct {
 	replicas, gpus int
 	gang           bool
 	weight         float64
 }
 
-// The three clusters of Kant figures 13 to 15: i2, the larger i7 and the
-// smaller a10. The paper gives their order of size alone. How full they may be
-// was chosen so that under E-Binpack next to nothing waits until the length is
-// over (in a10, too small for that, a tenth of the services do) and, in i2 with seed
-// 0, GAR and GFR are near the paper's 93 % and 6.5 %.
+// The three clusters of Kant figures 13 to 15: i2, the larger i7 and the smaller a10. The
+// paper gives only the order of their sizes. Their maximum load was chosen so that under
+// E-Binpack almost no service waits within the length (in a10, which is too small for
+// that, a tenth of the services wait) and, in i2 with seed 0, GAR and GFR are near the
+// paper's 93 % and 6.5 %.
 var (
 	kantI2  = kantInference(8, 0.98, inferencePool{"Type-L", 14}, inferencePool{"Type-A", 10})
 	kantI7  = kantInference(20, 0.96, inferencePool{"Type-L", 64}, inferencePool{"Type-A", 48}, inferencePool{"Type-H", 16})
@@ -90,7 +89,7 @@ func kantInference(tenants int, fill float64, pools ...inferencePool) *inference
 	}
 }
 
-// scaled returns the pools for a cluster of about this many GPUs.
+// scaled returns the pools for a cluster of about this number of GPUs.
 func (m *inferenceMix) scaled(o *Options) []inferencePool {
 	pools := slices.Clone(m.pools)
 	nodes := 0
@@ -105,7 +104,7 @@ func (m *inferenceMix) scaled(o *Options) []inferencePool {
 }
 
 func (m *inferenceMix) cluster(o *Options) Cluster {
-	// The cluster is what its own options say, not as large as another.
+	// The cluster has the size of its own options, not that of another cluster.
 	own := *o
 	own.Cluster = nil
 	pools := m.scaled(&own)
@@ -145,8 +144,8 @@ func (m *inferenceMix) mode(tenant int) quota.Mode {
 	return quota.Shared
 }
 
-// nominal returns the quota of each tenant in a pool, in GPUs, which sum to the
-// pool. What is kept from others is whole nodes.
+// nominal returns the quota of each tenant in a pool, in GPUs; the sum is the pool.
+// Quotas that are not lent are whole nodes.
 func (m *inferenceMix) nominal(p inferencePool) []int {
 	total := 0.0
 	for t := range m.tenants {
@@ -165,7 +164,7 @@ func (m *inferenceMix) nominal(p inferencePool) []int {
 	return gpus
 }
 
-// limit returns the most GPUs that a tenant with a quota may use.
+// limit returns the maximum number of GPUs that a tenant with a quota may use.
 func (m *inferenceMix) limit(tenant, nominal int) int {
 	if m.mode(tenant) == quota.Isolated {
 		return nominal
@@ -187,18 +186,19 @@ func (m *inferenceMix) jobs(o *Options) nextJob {
 	return slice(jobs)
 }
 
-// servicePool makes up the services of one pool. It keeps a placement of its
-// own, best fit, and submits a service only when it would fit: users who see a
-// full cluster wait before they submit, as the paper's do.
+// servicePool generates the services of one pool. It keeps a placement of its own, by
+// best fit, and submits a service only when it would fit: users who see a full cluster
+// wait before they submit, as in the paper.
 type servicePool struct {
 	mix   *inferenceMix
 	rng   *rand.Rand
 	model string
-	// free is the free GPUs of each node, used their sum in use, most the bound.
+	// free has the free GPUs of each node, used is the number of GPUs in use, and most is
+	// its bound.
 	free       []int
 	used, most int
-	// nominal and holds are each tenant's quota and use; shared and sharedUse
-	// those of all tenants together that lend to each other.
+	// nominal and holds are each tenant's quota and use; shared and sharedUse are the
+	// sums over all tenants that lend to each other.
 	nominal, holds    []int
 	shared, sharedUse int
 	// wanted is the services that will be submitted as soon as they fit.
@@ -221,8 +221,8 @@ func (m *inferenceMix) newPool(rng *rand.Rand, p inferencePool, fill float64) *s
 	return s
 }
 
-// run returns the services submitted in so many seconds. Those that still run
-// then end then.
+// run returns the services submitted within the given seconds. Services that still run at
+// the end of this time end there.
 func (s *servicePool) run(length float64) []Job {
 	var jobs []Job
 	full := false // has been
@@ -267,8 +267,8 @@ func (s *servicePool) draw() serviceShape {
 	return s.mix.services[pick(s.rng, weights)]
 }
 
-// admit takes the first wanted service that there is room for, and returns it
-// with its tenant and the nodes of its pods.
+// admit takes the first wanted service for which there is room, and returns it with its
+// tenant and the nodes of its pods.
 func (s *servicePool) admit() (shape serviceShape, tenant int, nodes []int, ok bool) {
 	for i, shape := range s.wanted {
 		gpus := shape.replicas * shape.gpus
@@ -284,9 +284,8 @@ func (s *servicePool) admit() (shape serviceShape, tenant int, nodes []int, ok b
 	return shape, 0, nil, false
 }
 
-// roomy returns how likely each tenant is to be the next to request this many
-// GPUs: more likely the more of its quota is unused, and not at all beyond its
-// limit. It returns nil when no tenant has room.
+// roomy returns the weight with which each tenant is the next to request this number of
+// GPUs: its unused quota, or zero beyond its limit. It returns nil if no tenant has room.
 func (s *servicePool) roomy(gpus int) []float64 {
 	var weights []float64
 	for t, n := range s.nominal {
@@ -330,7 +329,7 @@ func (s *servicePool) start(shape serviceShape, tenant int, nodes []int, end flo
 	heap.Push(&s.ends, serviceEnd{end, shape, tenant, nodes})
 }
 
-// release ends the services that end by now.
+// release ends the services whose end time has passed.
 func (s *servicePool) release(now float64) {
 	for len(s.ends) > 0 && s.ends[0].at <= now {
 		e := heap.Pop(&s.ends).(serviceEnd)
@@ -361,7 +360,7 @@ func (s *servicePool) job(shape serviceShape, t int, life float64) Job {
 		Models:   []string{s.model},
 	}}}
 	j.Submitted = core.Time(s.now*1000) * (core.Second / 1000)
-	// Rounded down, so that it is gone when its successor comes.
+	// Round down, so that the service is gone when its successor arrives.
 	j.Duration = seconds(math.Floor(life))
 	return j
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// trainingMix is what kant-training is made of. Its totals are fitted to what
-// Kant §2 and §5.1.1 publish: over 90 % of the jobs have at most 8 GPUs and use
-// under 10 % of the GPU-time, while jobs of 256 GPUs and more use over half.
+// trainingMix describes kant-training. Its totals are fitted to the figures in Kant §2
+// and §5.1.1: over 90 % of the jobs have at most 8 GPUs and use under 10 % of the
+// GPU-time, while jobs of 256 GPUs and more use over half.
 type trainingMix struct {
 	gpus      int
 	model     string
@@ -22,17 +22,17 @@ type trainingMix struct {
 
 	load   float64 // GPU-time asked by new arrivals over GPU-time there is
 	length core.Time
-	// day is how much more than the mean arrives at the busiest hour, 15:00, and
-	// how much less twelve hours later.
+	// day is the share above the mean that arrives at the busiest hour, 15:00, and the
+	// share below the mean twelve hours later.
 	day float64
 
-	// cpuMilli and memMiB are asked for with each GPU: less than a node has of
-	// them, so that GPUs are what runs out.
+	// cpuMilli and memMiB are requested with each GPU: less than a node has per GPU, so
+	// that GPUs are the scarce resource.
 	cpuMilli, memMiB  int64
 	checkpoint        core.Time // of training jobs
 	dev               float64   // share of dev jobs among those of one or two GPUs
 	failed, cancelled float64   // shares of the jobs
-	// longest cuts the tail of durations; arrivals begin so long before the
+	// longest cuts the tail of durations; arrivals also begin this time before the
 	// workload's start.
 	longest core.Time
 
@@ -48,10 +48,10 @@ type sizeClass struct {
 
 const hour = 3600.0
 
-// kantTraining makes some 14,500 jobs in a week. The GPU-time shares that follow
-// are: below 8 GPUs 3 %, 8 GPUs 4 %, 256 and more 62 %. The load is just below
-// what the cluster can bear: there large jobs find it fragmented or busy, and it
-// shows what a policy makes of it.
+// kantTraining generates some 14,500 jobs in a week. The resulting shares of GPU-time
+// are: below 8 GPUs 3 %, 8 GPUs 4 %, 256 and more 62 %. The load is just below what the
+// cluster can sustain. At this load, large jobs find the cluster fragmented or busy, and
+// policies differ.
 var kantTraining = trainingMix{
 	gpus:      8000,
 	model:     "H800",
@@ -104,13 +104,13 @@ func kantTrainingCluster(o *Options) Cluster {
 	return c
 }
 
-// tenant names the queue of a made-up tenant.
+// tenant returns the name of a generated tenant's queue.
 func tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
 
-// kantTrainingJobs makes up the jobs. Numbers of jobs of each size and their
-// durations are not drawn but dealt: each size has its share of the jobs, with
-// durations at evenly spaced quantiles, so that every seed asks for the same
-// GPU-time. What a seed changes is the order and the times of arrival.
+// kantTrainingJobs generates the jobs. The numbers of jobs of each size and their
+// durations are not random: each size has its share of the jobs, with durations at evenly
+// spaced quantiles, so that every seed requests the same GPU-time. A seed changes only
+// the order and the times of arrival.
 func kantTrainingJobs(o *Options) nextJob {
 	m := &kantTraining
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6b616e74)) // "kant"
@@ -134,9 +134,9 @@ func (m *trainingMix) arrive(rng *rand.Rand, load float64, length core.Time, gpu
 	return jobs
 }
 
-// running keeps of the jobs that arrived before the start, in the time of the
-// longest, those that would still run then, and submits at 0 what is left of
-// them: a run does not begin with an empty cluster.
+// running takes the jobs that arrived before the start, within the time of the longest
+// job, and keeps those that would still run at the start. It submits their remaining work
+// at 0, so that a run does not begin with an empty cluster.
 func (m *trainingMix) running(before []Job) []Job {
 	var jobs []Job
 	for _, j := range before {
@@ -148,8 +148,8 @@ func (m *trainingMix) running(before []Job) []Job {
 	return jobs
 }
 
-// clusterGPUs returns the GPUs that a made-up workload is to load: as many as
-// the options say, as their cluster has, or the usual number.
+// clusterGPUs returns the number of GPUs for which a workload is generated: that of the
+// options, or of their cluster, or the default.
 func clusterGPUs(o *Options, usual int) int {
 	if o.GPUs > 0 || o.Cluster == nil {
 		return or(o.GPUs, usual)
@@ -161,9 +161,9 @@ func clusterGPUs(o *Options, usual int) int {
 	return n
 }
 
-// deal returns jobs that ask for load times the GPU-time of this many GPUs in
-// length, by size. Sizes above a quarter of the cluster, as 2,048 is of 8,000,
-// are left out.
+// deal returns jobs, by size, that request load times the GPU-time of this number of GPUs
+// in length. It leaves out sizes above about a quarter of the cluster, the ratio of 2,048
+// to 8,000.
 func (m *trainingMix) deal(rng *rand.Rand, load float64, length core.Time, gpus int) []Job {
 	sizes := slices.DeleteFunc(slices.Clone(m.sizes), func(s sizeClass) bool { return s.gpus > max(1, int64(gpus)*26/100) })
 	perJob, shares := 0.0, 0.0
@@ -185,7 +185,7 @@ func (m *trainingMix) deal(rng *rand.Rand, load float64, length core.Time, gpus 
 	return jobs
 }
 
-// deal returns n durations, one from each n-th of the distribution, scaled to its
+// deal returns n durations, one from each n-th part of the distribution, scaled to its
 // mean.
 func (d logNormal) deal(rng *rand.Rand, n int) []float64 {
 	dealt := make([]float64, n)
@@ -200,7 +200,7 @@ func (d logNormal) deal(rng *rand.Rand, n int) []float64 {
 	return dealt
 }
 
-// job makes up a job of a size and duration.
+// job generates a job of a size and duration.
 func (m *trainingMix) job(rng *rand.Rand, gpus int64, d core.Time) Job {
 	j := trainingJob("", gpus)
 	j.Queue = tenant(rng.IntN(m.tenants))

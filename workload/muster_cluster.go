@@ -11,9 +11,9 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Muster's own cluster file: a row a node. The levels are superspine, spine and
-// leaf, less those of which every node's domain is empty. An empty gpu_model
-// goes with no GPUs. The labels column is described at [tags].
+// Muster's own cluster file: one row per node. The levels are superspine, spine and leaf,
+// less those of which every node's domain is empty. An empty gpu_model goes with no GPUs.
+// The labels column is described at [tags].
 var musterCluster = clusterFormat{
 	columns: columns{exact: true, required: []string{"node", "gpu_model", "gpus", "cpu_milli", "mem_mib",
 		"leaf", "spine", "superspine", "hbd", "labels"}},
@@ -101,8 +101,8 @@ func WriteCluster(w io.Writer, c Cluster) error {
 	return out.Flush()
 }
 
-// levelPositions returns where in a node's Domains the superspine, spine and
-// leaf are; -1 where they are not.
+// levelPositions returns the indices of the superspine, spine and leaf in a node's
+// Domains, -1 for those that are missing.
 func levelPositions(names []string) ([]int, error) {
 	at := make([]int, len(levels))
 	found := 0
@@ -146,7 +146,7 @@ func sameTags(a, b tags) bool {
 		slices.Equal(a.taints, b.taints)
 }
 
-// node appends the row of a node; at is as levelPositions tells.
+// node appends the row of a node; at is the result of levelPositions.
 func (r *row) node(n *core.Node, at []int) {
 	r.text(n.Name)
 	r.text(n.Model)

@@ -11,10 +11,10 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Muster's own workload file: a row a task, the rows of a job adjacent, jobs in
-// order of submission. Columns that say something of the job say the same in
-// all its rows. pods may be MIN-MAX for a gang that starts with MIN of them.
-// topology and affinity are described at parseTopology and [affinity].
+// Muster's own workload file: one row per task, the rows of a job adjacent, jobs in order
+// of submission. Columns about the job have the same value in all its rows. pods may be
+// MIN-MAX for a gang that starts with MIN of them. topology and affinity are described at
+// parseTopology and [affinity].
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
@@ -53,8 +53,8 @@ var (
 // jobReader gathers the rows of each job. It looks one row ahead.
 type jobReader struct {
 	t *table
-	// ahead tells that the table's row is the first of the next job, ended that
-	// there is none.
+	// ahead is set if the table's row is the first of the next job, ended if there is no
+	// next job.
 	ahead, ended bool
 
 	names      interned[string]
@@ -114,7 +114,7 @@ func (r *jobReader) row() Job {
 	return j
 }
 
-// task reads what a row says of the task alone.
+// task reads the columns of a row that are about the task.
 func (r *jobReader) task(gang bool, a *affinity) core.Task {
 	t := r.t
 	task := core.Task{Name: r.names.get(t.text(jobTask), clone), Labels: a.labels, Affinity: a.terms}
@@ -159,7 +159,7 @@ func (r *jobReader) affinity() affinity {
 	})
 }
 
-// join adds the task of the table's row to the job that the row before was of.
+// join adds the task of the table's row to the job of the previous row.
 func (r *jobReader) join(j *Job) {
 	k := r.row()
 	for _, agreed := range []struct {
@@ -230,7 +230,7 @@ func (t *table) signed(c int, most int64) int64 {
 	return v
 }
 
-// gpu reads a pod's GPU: part of one device or whole devices.
+// gpu reads a pod's GPUs: a part of one device, or whole devices.
 func (t *table) gpu(c int) core.Milli {
 	v, ok := parseDecimal(t.field(c), 0)
 	m := core.Milli(v)
@@ -259,15 +259,15 @@ func (t *table) pods(gang bool) (pods, minPods int) {
 	return int(most), int(least)
 }
 
-// fail records an error that says what was wanted of a column and found.
+// fail records an error that says what was expected in a column and what was found.
 func (t *table) fail(c int, err error) {
 	if err != nil && t.err == nil {
 		t.err = t.fault(t.header[t.index[c]], err.Error())
 	}
 }
 
-// interned remembers what texts were parsed to, so that a column of few values
-// costs nothing a row. What a text was parsed to is shared by all that have it.
+// interned caches parsed values by their text, so that a column of few values costs
+// nothing per row. All rows with the same text share one value.
 type interned[V any] struct{ values map[string]V }
 
 // mostInterned bounds the memory for a column of many values.

@@ -27,11 +27,11 @@ func NewJobWriter(w io.Writer) *JobWriter {
 	return jw
 }
 
-// Write writes a job, which reads back the same but for its Estimate: that is
-// advice and not part of a workload. It returns an error, and writes nothing,
-// for a job that the file cannot express: one that is NotPreemptible, NeverPreempts or Foreign, has times
-// below 0 or beyond [Endless], MinPods outside a gang, separators in names. The
-// caller keeps jobs in order of submission.
+// Write writes a job, which reads back the same except for its Estimate, which is advice and not
+// part of a workload. It returns an error, and writes nothing, for a job that the file cannot
+// express: one that is NotPreemptible, NeverPreempts or Foreign, has times below 0 or beyond
+// [Endless], MinPods outside a gang, separators in names. The caller must write jobs in order of
+// submission.
 func (w *JobWriter) Write(j *Job) error {
 	if err := writableJob(j); err != nil {
 		return fmt.Errorf("write job %q: %w", j.Name, err)
@@ -147,7 +147,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.end()
 }
 
-// pods appends how many pods a task has: N, or MIN-N.
+// pods appends the number of pods of a task: N, or MIN-N.
 func (r *row) pods(t *core.Task) {
 	if t.MinPods > 0 {
 		*r = append(strconv.AppendInt(*r, int64(t.MinPods), 10), '-')

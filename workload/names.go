@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// nameSet tells names that have been added before. Names that end in numbers
-// which follow each other, as those of most traces do, cost nothing; of others
-// it keeps 64-bit hashes, some 16 bytes each, and takes two names of one hash
-// for the same: among ten million names the chance of that is one in 400,000.
+// nameSet reports whether a name has been added before. Names that end in consecutive
+// numbers, as in most traces, cost nothing. For others it keeps 64-bit hashes, some 16
+// bytes each, and mistakes two names with the same hash for one: among ten million names
+// the probability of that is one in 400,000.
 type nameSet struct {
 	// runs holds, for the text before a number and the number's digits, which
 	// numbers have been added, in order.
@@ -17,7 +17,7 @@ type nameSet struct {
 	seed   maphash.Seed
 }
 
-// series is names that differ by a number of fixed width at their end.
+// series is a set of names that differ by a number of fixed width at their end.
 type series struct {
 	prefix string
 	digits int
@@ -73,8 +73,8 @@ func (s *nameSet) add(name string) bool {
 	return true
 }
 
-// numbered returns the series of a name and its number in it; a series of 0
-// digits when the name ends in none.
+// numbered returns the series of a name and its number in it; a series of 0 digits if the
+// name does not end in a digit.
 func numbered(name string) (series, int64) {
 	const most = 18 // digits of any int64
 	start, n, scale := len(name), int64(0), int64(1)

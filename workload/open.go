@@ -45,12 +45,11 @@ func readCluster(t *table, opt *Options) (Cluster, error) {
 // [Builtins]) or a file, plain or gzip-compressed, and the name of its format
 // or generator. The header has been checked when it returns.
 //
-// Every range over the jobs starts from the first one; a file is closed when
-// the range ends. Muster's own format and the traces that are in order of
-// submission stream; a trace that is not is loaded and sorted. To refuse a
-// second job of a name costs memory only where names are not numbered in order:
-// some 16 bytes a job. What the jobs point to (Models, Selector…) is shared
-// between them: it may be kept, not changed. Errors, here and in the range, are of type *[Error].
+// Every range over the jobs starts from the first one; a file is closed when the range ends.
+// Muster's own format and the traces that are in order of submission stream; a trace that is not
+// is loaded and sorted. The check that names differ costs memory only where names are not
+// numbered in order: some 16 bytes per job. Jobs share what they point to (Models, Selector…):
+// callers may keep it, but not change it. Errors, here and in the range, are of type *[Error].
 func OpenJobs(path string, opt Options) (Jobs, string, error) {
 	if g := builtin(path); g != nil {
 		if err := g.check(&opt); err != nil {
@@ -86,7 +85,7 @@ func OpenJobs(path string, opt Options) (Jobs, string, error) {
 	}, f.name, nil
 }
 
-// readJobs yields the jobs in t.
+// readJobs yields the jobs of t.
 func readJobs(t *table, opt *Options, yield func(Job, error) bool) {
 	f, err := detect(t, asWorkload, opt.Format)
 	if err != nil {
@@ -149,8 +148,8 @@ func (s *stream) run(yield func(Job, error) bool) {
 	}
 }
 
-// check returns an error when a job's name is not new or its submission is
-// before that of its predecessor.
+// check returns an error if a job's name is not new, or if its submission is before that
+// of its predecessor.
 func (s *stream) check(j *Job, line int) error {
 	if j.Submitted < s.last {
 		return &Error{File: s.file, Line: line, Field: "submit time", Want: fmt.Sprintf(
@@ -163,7 +162,7 @@ func (s *stream) check(j *Job, line int) error {
 	return nil
 }
 
-// keeps reports whether the options select a job that is before To.
+// keeps reports whether the options select a job, apart from To.
 func (s *stream) keeps(j *Job) bool {
 	o := s.opt
 	return j.Submitted >= o.From && j.Duration >= o.MinDuration && (o.MaxDuration == 0 || j.Duration <= o.MaxDuration)
@@ -182,8 +181,8 @@ func (s *stream) fits(j *Job, line int) error {
 	return e
 }
 
-// rebased returns a job with its time counted from the first job kept, if that
-// is asked for.
+// rebased returns a job with its time counted from the first selected job, if the options
+// require it.
 func (s *stream) rebased(j Job) Job {
 	if s.opt.Rebase && !s.based {
 		s.zero, s.based = j.Submitted, true
@@ -192,8 +191,8 @@ func (s *stream) rebased(j Job) Job {
 	return j
 }
 
-// sorted loads all jobs and returns them by submission, equal ones in their
-// order.
+// sorted loads all jobs and returns them by submission, simultaneous ones in the order of
+// the file.
 func sorted(next nextJob) nextJob {
 	type entry struct {
 		job  Job

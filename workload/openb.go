@@ -11,14 +11,14 @@ import (
 // The Alibaba GPU trace of 2023, "openb" (Weng et al., USENIX ATC '23). Every
 // pod is a job of its own, no gang, in DefaultQueue:
 //
-//   - LS pods are inference, all others batch; the trace tells nothing nearer.
+//   - LS pods are inference jobs, all others batch jobs; the trace has no more details.
 //   - LS and Guaranteed pods are HP of high priority, Burstable ones HP of
 //     normal priority, BE ones LP of low priority.
 //   - A pod is submitted at its creation and runs as long as it did between
 //     scheduling (creation, if it never was) and deletion. Failed pods fail, all
 //     others complete.
-//   - The multigpu lists tell neither times nor class: their pods are all
-//     submitted at 0, in the file's order, as LS ones, and are Endless.
+//   - The multigpu lists have neither times nor classes: all their pods are submitted at
+//     0, in the file's order, as LS pods, and are Endless.
 var (
 	openbJobs = jobFormat{
 		columns: columns{

@@ -6,44 +6,42 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Options say how to read or make up a cluster or a workload. The zero value
-// reads a whole file as it is.
+// Options describe how to read or generate a cluster or a workload. The zero value reads
+// a whole file unchanged.
 type Options struct {
-	// Format is the name of the file's format (see [Formats]); empty to tell it
-	// by the header row.
+	// Format is the name of the file's format (see [Formats]); if empty, the header row
+	// determines it.
 	Format string
 
-	// From and To keep only the jobs submitted in [From, To) after the trace's
-	// zero; To 0 is no end. FromWall and ToWall say the same in wall-clock time,
-	// which only philly has: its local time, read as UTC. All that are given
-	// must hold.
+	// From and To keep only the jobs submitted in [From, To) after the trace's zero; To 0
+	// means no end. FromWall and ToWall are the same in wall-clock time, which only
+	// philly has: its local time, read as UTC. A job must satisfy all given bounds.
 	From, To         core.Time
 	FromWall, ToWall time.Time
-	// MinDuration and MaxDuration keep only the jobs that run at least and at
-	// most so long; MaxDuration 0 is no limit.
+	// MinDuration and MaxDuration keep only the jobs whose run time is within these
+	// bounds; MaxDuration 0 means no limit.
 	MinDuration, MaxDuration core.Time
-	// Rebase makes the first job that is kept the zero of time. Otherwise jobs
-	// keep their distance from the trace's zero.
+	// Rebase makes the first selected job the zero of time. Otherwise jobs keep their
+	// distance from the trace's zero.
 	Rebase bool
 
-	// Cluster, when not nil, is where the jobs are to run: a job that could
-	// never run there (see [Capacity.Check]) is an error, after the selection
-	// above. With Misfits a pod that no node could hold is none: it is left to
-	// the engine to reject. Traces whose tenants are not all known to it put the others in
-	// [DefaultQueue].
+	// Cluster, if not nil, is where the jobs will run: a selected job that could never
+	// run there (see [Capacity.Check]) is an error. With Misfits, a pod that no node
+	// could hold is not an error; the engine will reject the job. Jobs of a trace whose
+	// queue the cluster does not have go to [DefaultQueue].
 	Cluster *Cluster
 	Misfits bool
 
-	// Quotas gives the queues of a trace's cluster the quotas the trace tells
-	// of; otherwise they have no limits.
+	// Quotas gives the queues of a trace's cluster the quotas in the trace; otherwise
+	// they have no limits.
 	Quotas bool
-	// LeafSize (nodes a leaf group, default 32) and SpineSize (leaf groups a
-	// spine, default 16) shape the topology of clusters that come without one.
+	// LeafSize (nodes per leaf group, default 32) and SpineSize (leaf groups per spine,
+	// default 16) determine the topology of clusters that have none.
 	LeafSize, SpineSize int
 
-	// Seed, Load, Length and GPUs are the parameters of generators: Load is
-	// GPU-time asked over GPU-time there is, Length the time in which jobs
-	// arrive, GPUs the size of the cluster. Zero chooses the generator's own.
+	// Seed, Load, Length and GPUs are the parameters of generators: Load is the requested
+	// GPU-time over the available GPU-time, Length the time in which jobs arrive, and
+	// GPUs the size of the cluster. Zero means the generator's default.
 	Seed   uint64
 	Load   float64
 	Length core.Time

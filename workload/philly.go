@@ -37,7 +37,7 @@ const (
 	phillyWall
 )
 
-// gpusPerNode is the size of the nodes of traces that do not tell.
+// gpusPerNode is the size of nodes in traces that do not contain it.
 const gpusPerNode = 8
 
 // maxJobGPUs bounds the GPUs of a job in traces that give a total.
@@ -96,8 +96,8 @@ func trainingJob(name string, n int64) Job {
 	return j
 }
 
-// splitGPUs returns the tasks of a training job of n GPUs on nodes of 8: a
-// worker task of pods that fill a node and a rest task of one pod. No GPUs make no task.
+// splitGPUs returns the tasks of a training job of n GPUs on nodes of 8: a worker task of
+// pods that fill a node, and a rest task of one pod. If n is 0, there is no task.
 func splitGPUs(n int64) []core.Task {
 	whole, rest := n/gpusPerNode, n%gpusPerNode
 	pod := func(gpus int64) core.Request { return core.Request{GPU: core.Milli(gpus) * core.WholeGPU} }
@@ -142,8 +142,8 @@ func readPhillyCluster(t *table, opt *Options) (Cluster, error) {
 	return c, nil
 }
 
-// phillyQueues returns the queues, with the GPUs they own if quotas are wanted,
-// below one root.
+// phillyQueues returns the queues below one root, with the GPUs that they own if the
+// options ask for quotas.
 func phillyQueues(names []string, gpus []int64, quotas bool) []core.Queue {
 	const root = "philly"
 	var queues []core.Queue

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// maxNodes bounds made-up clusters.
+// maxNodes bounds generated clusters.
 const maxNodes = 200_000
 
 // isSpec reports whether a cluster's name has the form that [ParseSpec] reads:
@@ -20,10 +20,10 @@ func isSpec(name string) bool {
 	return rest != name && strings.HasPrefix(rest, "x") && digits(rest[1:]) != rest[1:]
 }
 
-// ParseSpec returns the cluster that a specification NODESxGPUS[:MODEL],… tells
-// of: "108x8" is 108 nodes of 8 GPUs, "64x8:H800,32x4:A10" a mixed one. Nodes
-// have 24 cores and 256 GiB a GPU (96 cores and 512 GiB without GPUs) and a
-// topology as the options say. Errors are of type *[Error].
+// ParseSpec returns the cluster that a specification NODESxGPUS[:MODEL],… describes:
+// "108x8" is 108 nodes of 8 GPUs, "64x8:H800,32x4:A10" a mixed cluster. Nodes have 24
+// cores and 256 GiB per GPU (96 cores and 512 GiB without GPUs). The options determine
+// the topology. Errors are of type *[Error].
 func ParseSpec(spec string, opt Options) (Cluster, error) {
 	var nodes []core.Node
 	for part := range strings.SplitSeq(spec, ",") {
@@ -45,8 +45,8 @@ func ParseSpec(spec string, opt Options) (Cluster, error) {
 	return addTopology(nodes, &opt), nil
 }
 
-// appendNodes appends n nodes like the given one, of default CPU and memory
-// where it has none, named by their position.
+// appendNodes appends n nodes like the given one, with default CPU and memory where it
+// has none. Their names are their positions.
 func appendNodes(nodes []core.Node, n int, like core.Node) []core.Node {
 	sizeNode(&like)
 	for range n {

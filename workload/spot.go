@@ -7,8 +7,8 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// The Alibaba spot-GPU fleet (GFS, ASPLOS '26): nodes only. CPU is the vCPUs,
-// memory 256 GiB a GPU, the topology made up.
+// The Alibaba spot-GPU fleet (GFS, ASPLOS '26): nodes only. CPU is the number of vCPUs,
+// memory is 256 GiB per GPU, and the topology is generated.
 var spotCluster = clusterFormat{
 	columns: columns{required: []string{"gpu_model", "gpu_capacity_num", "cpu_num", "node_name"}},
 	read:    readSpotCluster,

@@ -27,8 +27,8 @@ type table struct {
 	lines *bufio.Reader
 	close func() error
 	line  int
-	// header is the first row; index maps the columns a format asked for, in
-	// the format's order, to positions in a row, -1 for a missing one.
+	// header is the first row; index maps the columns of a format, in the format's order,
+	// to positions in a row, -1 for a missing column.
 	header []string
 	index  []int
 	// fields are those of the last row; they alias the line buffer and scratch.
@@ -196,7 +196,7 @@ func tail(rest []byte) []byte {
 	return rest
 }
 
-// broken says that the file cannot be read on after the current line.
+// broken returns the error that the file cannot be read beyond the current line.
 func (t *table) broken(err error) *Error {
 	want := "readable data: " + cause(err)
 	switch {
@@ -208,8 +208,7 @@ func (t *table) broken(err error) *Error {
 	return &Error{File: t.file, Line: t.line, Want: want}
 }
 
-// fault returns the error that the current line, or a field of it, is not as
-// wanted.
+// fault returns the error that the current line, or a field of it, is invalid.
 func (t *table) fault(field, want string) *Error {
 	return &Error{File: t.file, Line: t.line, Field: field, Want: want}
 }

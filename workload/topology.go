@@ -7,19 +7,19 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// levels are the topology levels of every cluster of this package, widest
-// first. Clusters from files have those of them that the file fills.
+// levels are the topology levels of every cluster of this package, widest first. Clusters
+// from files have those levels for which the file has values.
 var levels = []string{"superspine", "spine", "leaf"}
 
-// Defaults of made-up topologies.
+// Defaults of generated topologies.
 const (
 	leafSize       = 32
 	spineSize      = 16
 	superspineSize = 16
 )
 
-// Defaults of nodes whose CPU and memory are not known, generous so that GPUs
-// are what runs out.
+// Defaults of nodes whose CPU and memory are not known, large enough that GPUs are the
+// scarce resource.
 const (
 	cpuMilliPerGPU = 24_000
 	memMiBPerGPU   = 256 << 10

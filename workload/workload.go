@@ -1,10 +1,10 @@
-// Package workload reads clusters and workloads from files (public traces and
-// Muster's own CSV) and makes them up from seeds.
+// Package workload reads clusters and workloads from files (public traces and Muster's
+// own CSV) and generates them from seeds.
 //
-// [OpenCluster] and [OpenJobs] take a path or a built-in name. A file's format
-// is told by its header row; each format has a file here that says how its
-// columns become nodes and jobs, and a line in the table formats. Each built-in
-// has a line in the table generators.
+// [OpenCluster] and [OpenJobs] take a path or a built-in name. A file's header row
+// determines its format. Each format has a source file here that turns its columns into
+// nodes and jobs, and a line in the table formats. Each built-in has a line in the table
+// generators.
 package workload
 
 import (
@@ -38,27 +38,27 @@ const (
 
 func (o Outcome) String() string { return [...]string{"completed", "failed", "cancelled"}[o] }
 
-// Job is a job of a workload: what is submitted, when (Job.Submitted, from the
-// workload's start), and what then happens.
+// Job is a job of a workload: what is submitted, when (Job.Submitted, from the workload's
+// start), and what happens then.
 type Job struct {
 	core.Job
 	// Duration is how long the job runs once all its pods run.
 	Duration core.Time
 	Outcome  Outcome
-	// Recorded is what else is known of a job of a recorded cluster; nil of others.
+	// Recorded is what else is known about a job of a recorded cluster; nil for other
+	// jobs.
 	Recorded *Recorded
 }
 
 // Recorded is what a job did in a cluster that was recorded, as far as a file
 // has no column for it.
 type Recorded struct {
-	// Spec is the job as the engine is told of it, of which the other has what
-	// files can say. Its Submitted, which orders the queue, is when the user
-	// submitted it: no later than when it came, and negative before the recording
-	// began.
+	// Spec is the job as the engine received it; Job.Job has only what files can express.
+	// Its Submitted, which orders the queue, is when the user submitted the job: not
+	// after it arrived, and negative if that was before the recording began.
 	Spec core.Job
-	// Found are pods that run when the job is submitted, and where; as long as
-	// there is no room, they wait.
+	// Found are the pods that run when the job is submitted, and their nodes; while there
+	// is no room for them, they wait.
 	Found []core.PodRunning
 	// Runs has an entry for each pod, or one for a whole gang.
 	Runs []Run
@@ -66,9 +66,9 @@ type Recorded struct {
 
 // Run is how long a pod, or a gang, works.
 type Run struct {
-	// Duration is [Endless] when it did so to the end.
+	// Duration is [Endless] if it worked until the end of the recording.
 	Duration core.Time
-	// Withdrawn is when it leaves, whether it works then or not; 0 for never.
+	// Withdrawn is when it leaves, whether it works at that time or not; 0 for never.
 	Withdrawn core.Time
 }
 
@@ -82,7 +82,7 @@ type Change struct {
 // error. Readers stream: they hold one job at a time.
 type Jobs = iter.Seq2[Job, error]
 
-// Error is bad input: where it is and what was expected there.
+// Error is an error in the input: its position and what was expected there.
 type Error struct {
 	File string
 	// Line counts from 1, header included; 0 when the whole file is meant.
@@ -103,8 +103,8 @@ func (e *Error) Error() string {
 	return s + ": " + e.Want
 }
 
-// IsBadInput reports whether err says that some input is not as it should be,
-// which ends a command with exit code 2.
+// IsBadInput reports whether err is about invalid input, for which a command exits with
+// code 2.
 func IsBadInput(err error) bool {
 	var e *Error
 	return errors.As(err, &e)
