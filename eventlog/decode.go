@@ -22,7 +22,7 @@ type line struct {
 	events
 }
 
-// events has a field for each type of event, of its name.
+// events has a field for each type of event, with the name of the type.
 type events struct {
 	NodeAdded     *core.NodeAdded
 	NodeChanged   *core.NodeChanged
@@ -45,8 +45,8 @@ type events struct {
 	Tick          *core.Tick
 }
 
-// early is a line of logs that have labels and affinities with a job, for all of its
-// tasks; those that came to it later are read without.
+// early is a line of older logs, which record labels and affinities once per job, for all
+// of its tasks; tasks that were added later have none.
 type early struct {
 	T            *core.Time
 	JobSubmitted struct {
@@ -58,7 +58,7 @@ type early struct {
 	}
 }
 
-// line returns the line as it is written now.
+// line converts it to the line of the current format.
 func (e *early) line() line {
 	j := &e.JobSubmitted.Job
 	for i := range j.Tasks {
@@ -152,7 +152,7 @@ func parse(text []byte) (Entry, *workload.Error) {
 	return e, nil
 }
 
-// decode reads the first JSON object of a line. What may follow is left to read.
+// decode reads the first JSON object of a line, and ignores what follows.
 func decode(text []byte, to any) (*json.Decoder, error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
@@ -175,7 +175,7 @@ func fieldOf(way string) string {
 	return strings.Join(parts, ".")
 }
 
-// checkHeader finds what an engine would not bear.
+// checkHeader finds values that the engine does not accept.
 func checkHeader(h *Header) *workload.Error {
 	wrong := func(field, format string, args ...any) *workload.Error {
 		return &workload.Error{Field: "begin." + field, Want: fmt.Sprintf(format, args...)}

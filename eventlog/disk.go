@@ -23,14 +23,14 @@ type disk struct {
 	err error // since the last file was created
 }
 
-// act is one thing to do: create a file, add data to it, or end it.
+// act is one operation: create a file, append data to it, or close it.
 type act struct {
 	create, end bool
 	data        []byte
 	did         chan struct{} // closed when it is done, if set
 }
 
-// backlog is how many acts may wait.
+// backlog is the maximum number of waiting acts.
 const backlog = 256
 
 var errSlow = errors.New("the disk is too slow")
@@ -52,11 +52,11 @@ func newDisk(dir string, most int) *disk {
 	return d
 }
 
-// create asks for another file; what went wrong with the last is forgotten.
+// create requests another file, and clears the error of the last file.
 func (d *disk) create() bool { return d.put(act{create: true}) }
 
-// write asks to add to the file. Like the others it reports whether it could be
-// asked for.
+// write requests an append to the file. Like the others, it reports whether the backlog
+// had room for the request.
 func (d *disk) write(data []byte) bool { return d.put(act{data: data}) }
 
 func (d *disk) end() bool { return d.put(act{end: true}) }
@@ -89,10 +89,10 @@ func (d *disk) error() error {
 
 func (d *disk) failed() bool { return d.error() != nil }
 
-// idle reports whether all that was asked for is done, well.
+// idle reports whether all requests are done without an error.
 func (d *disk) idle() bool { return d.busy.Load() == 0 && !d.failed() }
 
-// wait waits until all that was asked for is done.
+// wait waits until all requests are done.
 func (d *disk) wait() {
 	did := make(chan struct{})
 	if d.put(act{did: did}) {
@@ -100,7 +100,7 @@ func (d *disk) wait() {
 	}
 }
 
-// close ends the goroutine, and gives up on a disk that hangs.
+// close ends the goroutine, but does not wait for a disk that hangs.
 func (d *disk) close() error {
 	close(d.acts)
 	select {
@@ -148,8 +148,7 @@ func (d *disk) work() {
 	}
 }
 
-// next creates the file after the last one, and removes the first ones that are
-// too many.
+// next creates the file after the last one, and removes the oldest files above the limit.
 func (d *disk) next() (*os.File, error) {
 	files, err := list(d.dir)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Lines are JSON as encoding/json reads it back into the same values, without
-// what is zero, for most fields of most events are. Keys are the names of the
-// fields in core.
+// Lines are JSON that encoding/json decodes to the same values. Zero fields, which are
+// most fields of most events, are omitted. Keys are the names of the fields in core.
 
 // appendHeader appends the line of a header.
 func appendHeader(b []byte, now core.Time, h *Header) []byte {
@@ -102,8 +101,8 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	panic("eventlog: no way to write a " + v.Type().String())
 }
 
-// appendFields appends the fields of a struct, and those of the structs in it
-// that have no name of their own. first says that none was before.
+// appendFields appends the fields of a struct and of its embedded structs. first is set
+// if no field precedes them.
 func appendFields(b []byte, v reflect.Value, first bool) ([]byte, bool) {
 	for i, key := range keysOf(v.Type()) {
 		f := v.Field(i)
@@ -123,8 +122,8 @@ func appendFields(b []byte, v reflect.Value, first bool) ([]byte, bool) {
 
 var keysByType sync.Map // from reflect.Type to []string
 
-// keysOf returns for each field of a struct type what comes before its value,
-// empty for one without a name.
+// keysOf returns the text before the value of each field of a struct type, empty for an
+// embedded field.
 func keysOf(t reflect.Type) []string {
 	if keys, ok := keysByType.Load(t); ok {
 		return keys.([]string)

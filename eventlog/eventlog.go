@@ -1,7 +1,7 @@
-// Package eventlog keeps what an engine was told and what it decided: as lines
-// of JSON in compressed files that follow one another. Whoever drives an engine
-// tells a [Writer] of everything; [Read] gives it back. The same events told to
-// an engine of the same policy at the same times give the same decisions.
+// Package eventlog records the events and decisions of an engine, as lines of JSON in a
+// sequence of compressed files. The driver of the engine reports everything to a
+// [Writer]; [Read] returns it. The same events, applied to an engine of the same policy
+// at the same times, give the same decisions.
 package eventlog
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Version is that of the format. It changes when a file of the old one would be
-// read as something else.
+// Version is the version of the format. It changes when files of the old version would be
+// misread.
 const Version = 1
 
 // Header is the first line of a file.
@@ -22,32 +22,31 @@ type Header struct {
 	// Engine is when the engine began; Part counts the files since, from 1.
 	Engine core.Time
 	Part   int
-	// Gap says that something is missing between the part before and this one.
+	// Gap is set if entries are missing between the previous part and this one.
 	Gap bool
-	// Snapshot is how many lines follow that say how things stand, before those
-	// of what happens.
+	// Snapshot is the number of lines that follow with the state at the beginning of the
+	// file, before the lines of events.
 	Snapshot int
-	// Policy and Levels are what the engine was told once.
+	// Policy and Levels are the configuration of the engine.
 	Policy core.Policy
 	Levels []string
 }
 
-// Entry is a line: one of Begin, Event and Pass is there.
+// Entry is a line: exactly one of Begin, Event and Pass is set.
 type Entry struct {
 	// Now is when it happened.
 	Now core.Time
-	// Begin says that an engine starts from nothing, or that what is known of
-	// one does: forget what was before. The entries up to the first with
-	// Restored unset say how things stood.
+	// Begin is set if an empty engine starts, or if the record of an engine starts again:
+	// the reader must forget the state so far. The entries up to the first one with
+	// Restored unset describe the state at this point.
 	Begin *Header
-	// Restored says that Event, or the evictions that were Decided, happened
-	// earlier.
+	// Restored is set if Event, or the evictions in Decided, happened earlier.
 	Restored bool
 	Event    core.Event
-	// Pass says that the engine was asked to decide, and Decided.
+	// Pass is set if the engine made a scheduling pass, with the decisions in Decided.
 	Pass    bool
 	Decided []core.Decision
-	// File and Line say where it was read.
+	// File and Line are the position of the entry.
 	File string
 	Line int
 }
@@ -57,7 +56,8 @@ func name(n int) string { return fmt.Sprintf("events-%08d.jsonl.gz", n) }
 
 var namePattern = regexp.MustCompile(`^events-(\d{8})\.jsonl\.gz$`)
 
-// number returns the number in the name of a file, false if it is no log's.
+// number returns the number in the name of a file, or false if the file is not a log
+// file.
 func number(file string) (int, bool) {
 	m := namePattern.FindStringSubmatch(file)
 	if m == nil {

@@ -15,14 +15,13 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// longestLine bounds what is read as one.
+// longestLine bounds the length of a line.
 const longestLine = 256 << 20
 
-// Read returns the entries of a file, compressed or not, or of a folder's files
-// in their order. Where a file goes on from the one before, the snapshot that it
-// starts with is left out: the entries are those that one engine was told. A line
-// that is cut off at the end of a file, as a crash leaves it, is dropped. An
-// error, of type [*workload.Error], is the last.
+// Read returns the entries of a file, compressed or not, or of a folder's files in their
+// order. Where a file continues the one before, Read omits the snapshot at its beginning,
+// so that the entries are those of one engine. Read drops a line that is cut off at the
+// end of a file, as after a crash. After an error, of type [*workload.Error], Read stops.
 func Read(path string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		r := reader{yield: yield}
@@ -32,10 +31,10 @@ func Read(path string) iter.Seq2[Entry, error] {
 	}
 }
 
-// errEnough says that no more is wanted.
+// errEnough reports that the caller wants no more entries.
 var errEnough = errors.New("no more is wanted")
 
-// reader reads files that follow one another.
+// reader reads a sequence of files.
 type reader struct {
 	yield func(Entry, error) bool
 	last  *Header // of the file before
@@ -93,7 +92,7 @@ func (r *reader) file(path string) error {
 	return r.text(path, f)
 }
 
-// text reads a file that is open.
+// text reads an open file.
 func (r *reader) text(path string, f io.Reader) error {
 	raw := bufio.NewReaderSize(f, 1<<16)
 	in := raw
@@ -148,7 +147,7 @@ func (r *reader) text(path string, f io.Reader) error {
 	}
 }
 
-// check finds what is wrong with the n-th line of a file with that header.
+// check returns an error if the n-th line of a file with that header is invalid.
 func (r *reader) check(e *Entry, n int, header *Header) *workload.Error {
 	switch {
 	case n == 1 && e.Begin == nil:
@@ -161,12 +160,12 @@ func (r *reader) check(e *Entry, n int, header *Header) *workload.Error {
 	return nil
 }
 
-// follows reports whether a file goes on where the one before it ended.
+// follows reports whether a file continues where the one before it ended.
 func (r *reader) follows(h *Header) bool {
 	return r.last != nil && r.whole && !h.Gap && h.Engine == r.last.Engine && h.Part == r.last.Part+1
 }
 
-// cut reports whether an error is that a file ends, or ends too early.
+// cut reports whether an error is the end of a file, expected or not.
 func cut(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 // readLine returns a line without its end; io.EOF after the last, and

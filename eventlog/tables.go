@@ -10,22 +10,21 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Tables are how things stand after some entries. They hold what the engine was
-// told and decided, not what it makes of that.
+// Tables are the state after a number of entries. They contain the events and decisions
+// of the engine, not what the engine derives from them.
 type Tables struct {
 	Nodes  map[string]*Node
 	Queues map[string]core.Queue
 	Jobs   map[string]*Job
-	// Moved, when set, is told of each pod that comes to stand elsewhere, before
-	// it does.
+	// Moved, if set, is called for each pod before its state or place changes.
 	Moved func(now core.Time, j *Job, pod int, to State)
 
 	serial int
 }
 
-// Node is a node that is there.
+// Node is a node of the cluster.
 type Node struct {
-	// Node is the node as it is now.
+	// Node is the present description of the node.
 	core.Node
 	serial int
 	pods   map[podOf]struct{} // on it
@@ -38,16 +37,16 @@ type podOf struct {
 
 // Job is a live job.
 type Job struct {
-	// Job is the job as it was submitted, with its labels and estimate as they are
-	// now; Told is when the engine was told.
+	// Job is the job as it was submitted, with its present labels and estimate; Told is
+	// when the engine received it.
 	core.Job
 	Told core.Time
-	// Roles are its tasks, those that came later included.
+	// Roles are its tasks, including those that were added later.
 	Roles []core.Task
 	Pods  []Pod
-	// Saved is when it last told of a checkpoint, 0 when it never did.
+	// Saved is when it last reported a checkpoint, 0 if it never did.
 	Saved core.Time
-	// Shielded says that it must not be evicted for others now.
+	// Shielded is set if it must not be evicted for others now.
 	Shielded bool
 
 	serial int
@@ -57,14 +56,15 @@ type Job struct {
 type Pod struct {
 	Role  int // its place in Job.Roles
 	State State
-	// Node and GPUs (a bit each) are where it runs, or leaves, since Started.
+	// Node and GPUs (one bit per GPU) are where it has been running, or leaving, since
+	// Started.
 	Node       string
 	GPUs       uint64
 	Started    core.Time
 	Backfilled bool
 }
 
-// State is where a pod stands.
+// State is the state of a pod.
 type State uint8
 
 // The states of a pod.
@@ -76,13 +76,12 @@ const (
 	Withdrawn       // it ended before it ran
 )
 
-// NewTables returns tables of nothing.
+// NewTables returns empty tables.
 func NewTables() *Tables {
 	return &Tables{Nodes: map[string]*Node{}, Queues: map[string]core.Queue{}, Jobs: map[string]*Job{}}
 }
 
-// Take takes in an entry. The error says what in it does not go with those
-// before.
+// Take applies an entry. The error says what in it contradicts the earlier entries.
 func (t *Tables) Take(e *Entry) error {
 	switch {
 	case e.Begin != nil:
@@ -179,7 +178,7 @@ func (t *Tables) nodeChanged(now core.Time, ev core.Event) error {
 	return nil
 }
 
-// changed is a node as it is after the event.
+// changed returns a node as it is after the event.
 func changed(n *core.Node, ev core.NodeChanged) core.Node {
 	is := ev.Node
 	is.Model, is.GPUs, is.Devices, is.Unhealthy, is.Cordoned = n.Model, n.GPUs, n.Devices, n.Unhealthy, n.Cordoned
@@ -207,10 +206,10 @@ func (t *Tables) submitted(now core.Time, spec core.Job) error {
 	return nil
 }
 
-// maxPods bounds what a line can make us remember.
+// maxPods bounds the memory that a line can cause the tables to use.
 const maxPods = 1_000_000
 
-// jobChanged takes in what happens to a live job.
+// jobChanged applies an event about a live job.
 func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 	switch ev := ev.(type) {
 	case core.PodRunning:
@@ -286,7 +285,7 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 	return fmt.Errorf("event %T is unknown", ev)
 }
 
-// at finds a job and does something to some of its pods, then to the job.
+// at finds a job and calls a function for some of its pods, then one for the job.
 func (t *Tables) at(job string, pods []int, do func(j *Job, pod int) error, then ...func(*Job)) error {
 	j := t.Jobs[job]
 	if j == nil {
@@ -393,7 +392,7 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 	return nil
 }
 
-// run puts a waiting pod where place says.
+// run makes a waiting pod run at a place.
 func (t *Tables) run(now core.Time, j *Job, i int, place Pod) {
 	t.tell(now, j, i, Running)
 	place.State = Running
@@ -401,7 +400,8 @@ func (t *Tables) run(now core.Time, j *Job, i int, place Pod) {
 	t.Nodes[place.Node].pods[podOf{j, i}] = struct{}{}
 }
 
-// move lets a pod come to stand elsewhere than on a node, or begin to leave it.
+// move changes the state of a pod to one without a node, or makes it begin to leave its
+// node.
 func (t *Tables) move(now core.Time, j *Job, i int, to State) {
 	t.tell(now, j, i, to)
 	p := &j.Pods[i]
@@ -420,8 +420,7 @@ func (t *Tables) tell(now core.Time, j *Job, i int, to State) {
 	}
 }
 
-// Snapshot returns entries that give these tables when they are taken in after
-// nothing.
+// Snapshot returns entries that produce these tables when they are applied to empty ones.
 func (t *Tables) Snapshot(now core.Time) []Entry {
 	var all []Entry
 	add := func(ev core.Event) { all = append(all, Entry{Now: now, Event: ev, Restored: true}) }

@@ -12,16 +12,16 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Config is what a writer is told once.
+// Config is the configuration of a writer.
 type Config struct {
-	// Dir is the folder of the files. It is made if need be.
+	// Dir is the folder of the files. It is created if necessary.
 	Dir string
-	// A file is followed by another when it has MaxBytes, compressed (64 MiB
-	// when 0), or is MaxAge old (a day when 0).
+	// The writer begins another file when a file has MaxBytes, compressed (64 MiB if 0),
+	// or is MaxAge old (a day if 0).
 	MaxBytes int64
 	MaxAge   time.Duration
-	// MaxFiles is how many files there are at most (100 when 0): the oldest is
-	// removed for the newest.
+	// MaxFiles is the maximum number of files (100 if 0): the writer removes the oldest
+	// file for the newest.
 	MaxFiles int
 	// Log reports when recording stops and continues; may be nil.
 	Log *slog.Logger
@@ -34,19 +34,17 @@ const (
 	retryEvery = 10 * time.Second
 	chunkSize  = 1 << 20 // compressed bytes that are handed on at once
 	mostSpare  = 1 << 16 // items for which memory is kept
-	// closeWithin is how long Close waits for a disk.
+	// closeWithin is the maximum time that Close waits for a disk.
 	closeWithin = 5 * time.Second
 )
 
-// Writer writes down what an engine is told and decides. Its methods cost the
-// caller as good as nothing: lines are made, compressed and written beside it.
-// What is written is never more than a second behind. When it cannot be
-// written, recording stops and is tried again every ten seconds; no caller waits
-// for it.
+// Writer records the events and decisions of an engine. Its methods cost the caller
+// almost nothing: another goroutine encodes, compresses and writes the lines, at most a
+// second later. If a write fails, recording stops and is retried every ten seconds; no
+// caller waits for it.
 //
-// The caller reports everything, in order and from one goroutine: Began,
-// then Told and Decided. It does not change what it hands over; decisions are
-// copied.
+// The caller reports everything, in order and from one goroutine: Began, then Told and
+// Decided. It must not change the events that it passes; decisions are copied.
 type Writer struct {
 	config Config
 	mu     sync.Mutex
@@ -56,7 +54,7 @@ type Writer struct {
 	done   chan struct{}
 	err    error // of Close
 
-	// The rest belongs to the goroutine that writes lines.
+	// Only the goroutine that writes lines uses the fields below.
 
 	spare  []item // memory for the queue
 	tables *Tables
@@ -75,7 +73,7 @@ type Writer struct {
 	retry  time.Time
 }
 
-// item is one thing that was told.
+// item is one call of the caller.
 type item struct {
 	now     core.Time
 	begin   *core.Config
@@ -83,11 +81,11 @@ type item struct {
 	decided []core.Decision
 }
 
-// NewWriter returns a writer that has begun. Close ends it. The error is that
-// the folder cannot be made or written.
+// NewWriter starts a writer; Close stops it. It returns an error if the folder cannot be
+// created or written.
 func NewWriter(c Config) (*Writer, error) { return newWriter(c, flushEvery) }
 
-// newWriter returns a writer that writes so often.
+// newWriter returns a writer that writes at this interval.
 func newWriter(c Config, every time.Duration) (*Writer, error) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 64 << 20
@@ -116,7 +114,7 @@ func newWriter(c Config, every time.Duration) (*Writer, error) {
 	return w, nil
 }
 
-// Began tells that an engine begins, with nothing in it.
+// Began records that an empty engine starts.
 func (w *Writer) Began(now core.Time, c core.Config) { w.put(item{now: now, begin: &c}) }
 
 // Told records an event that the engine received.
@@ -143,8 +141,8 @@ func (w *Writer) put(i item) {
 	w.mu.Unlock()
 }
 
-// Close writes what is left. The error is the last there was, if what was told
-// last is not on the disk.
+// Close writes what is left. If the last entries are not on the disk, it returns the last
+// error.
 func (w *Writer) Close() error {
 	select {
 	case <-w.stop:
@@ -179,7 +177,7 @@ func (w *Writer) work(every time.Duration) {
 	}
 }
 
-// turn writes what was told since the last one.
+// turn writes the calls since the last turn.
 func (w *Writer) turn() {
 	w.mu.Lock()
 	list := w.queue
@@ -198,7 +196,7 @@ func (w *Writer) turn() {
 	}
 }
 
-// take writes one thing down.
+// take writes one call.
 func (w *Writer) take(i *item) {
 	w.now = i.now
 	e := Entry{Now: i.now, Event: i.event, Pass: i.event == nil, Decided: i.decided}
@@ -208,7 +206,8 @@ func (w *Writer) take(i *item) {
 		w.header = Header{Version: Version, Engine: i.now, Policy: i.begin.Policy, Levels: i.begin.Levels}
 	}
 	if err := w.tables.Take(&e); err != nil {
-		// What the engine took in the tables must take; the next snapshot may lack it.
+		// The tables must accept every event that the engine accepted; if they do not,
+		// the next snapshot may lack it.
 		w.config.Log.Error("the event log's tables refused an entry", "error", err)
 	}
 	switch {
@@ -219,7 +218,7 @@ func (w *Writer) take(i *item) {
 	}
 }
 
-// begin begins a file with how things stand.
+// begin begins a file with a snapshot of the state.
 func (w *Writer) begin() {
 	snapshot := w.tables.Snapshot(w.now)
 	w.header.Part++
@@ -259,7 +258,7 @@ func (w *Writer) add(line []byte) {
 	}
 }
 
-// hand hands on what is compressed.
+// hand passes compressed data to the disk.
 func (w *Writer) hand() {
 	w.dirty = false
 	if w.buffer.Len() == 0 || !w.open {
@@ -284,7 +283,7 @@ func (w *Writer) finish() {
 	w.open = false
 }
 
-// fail notes that the file cannot be gone on with.
+// fail records that the file cannot be continued.
 func (w *Writer) fail() {
 	w.open, w.header.Gap = false, true
 	w.retry = w.config.Now().Add(retryEvery)
@@ -294,7 +293,7 @@ func (w *Writer) fail() {
 	w.broken = true
 }
 
-// rotate begins another file when it is time.
+// rotate begins another file if the present one is full or old enough.
 func (w *Writer) rotate() {
 	now := w.config.Now()
 	if w.open && w.disk.failed() {

@@ -5,8 +5,8 @@ import (
 	"github.com/muster-sched/muster/sim"
 )
 
-// Why is what the engine said of a job when it was asked why it waits, between
-// its submission and its start. Of a rejected job it is why it was rejected.
+// Why sums up the engine's answers to the question why a job waits, between its
+// submission and its start. For a rejected job it is the reason of the rejection.
 type Why struct {
 	// Asked is how often it was asked, Times how often it said Reason (see
 	// [core.Reason]), the reason that it gave most often; empty when Asked is 0.
@@ -25,7 +25,7 @@ type said struct {
 	at     core.Time
 }
 
-// tell takes in an answer.
+// tell records an answer.
 func (j *Job) tell(t core.Time, reason core.Reason, detail string) {
 	for i := range j.said {
 		if s := &j.said[i]; s.reason == reason {
@@ -50,13 +50,13 @@ func (j *Job) Why() Why {
 	return w
 }
 
-// Reject takes in that the job was rejected, and why: that is why it waited.
+// Reject records that the job was rejected, and why: this is then why it waited.
 func (j *Job) Reject(t core.Time, why *sim.Rejection) {
 	j.said = []said{{why.Reason, 1, why.Detail, t}}
 }
 
-// asking is the account of the questions why jobs wait. Its unit is a node that
-// the engine looks at for an answer: some 75 ns.
+// asking is the budget for the questions why jobs wait. Its unit is the cost of checking
+// one node for an answer, some 75 ns.
 type asking struct {
 	earned, spent int64
 	all           int64     // what it cost when all that wait were asked about last
@@ -70,21 +70,21 @@ type asking struct {
 const (
 	askPerPass = 32
 	askFree    = 1 << 20
-	// askCost is what a question costs whose answer is known.
+	// askCost is the cost of a question whose answer is known.
 	askCost = 4
-	// askMost is among how many jobs, of those that have waited longest.
+	// askMost is the number of jobs, those that have waited longest, about which it asks.
 	askMost = 1 << 16
 )
 
 // Passed implements [sim.Watcher]: it asks the engine why jobs wait.
 //
 //  1. As often as the account allows, about all jobs that wait.
-//  2. About those that may come to be among the longest waits, if they were
-//     never asked about. Such a job waits as long as the shortest of the longest
-//     waits so far, w: whoever asks at least every w/4 about the jobs that have
-//     waited 3w/4 misses none, and they are few. To ask about some of the oldest
-//     now and then does miss them: when a queue that stood still moves again,
-//     its last jobs have waited nearly as long as the first, and start with them.
+//  2. About those that may become some of the longest waits, if it has never asked about
+//     them. Such a job waits as long as the shortest of the longest waits so far, w:
+//     whoever asks at least every w/4 about the jobs that have waited 3w/4 misses none,
+//     and they are few. To ask about some of the oldest now and then does miss them: when
+//     a queue that stood still moves again, its last jobs have waited nearly as long as
+//     the first, and start with them.
 //  3. At the end about those that wait still.
 func (c *Collector) Passed(t core.Time, passes int, inquire func() sim.Inquiry, last bool) {
 	a := &c.asking

@@ -72,7 +72,7 @@ type averages struct {
 
 var _ sim.Sink = (*Collector)(nil)
 
-// New returns a Collector that has seen nothing.
+// New returns an empty Collector.
 func New(o Options) *Collector {
 	return &Collector{
 		window: o,
@@ -134,7 +134,7 @@ func (c *Collector) Bound(t core.Time, l *sim.Live, pods []core.Placement, _ cor
 	return nil
 }
 
-// start takes in that j is whole.
+// start records that j is whole.
 func (c *Collector) start(t core.Time, j *Job) {
 	j.whole = true
 	c.unstarted -= j.held
@@ -199,7 +199,7 @@ func (c *Collector) evicted(t core.Time, j *Job, pods int, why sim.Release) {
 	}
 }
 
-// lose takes in what work the job lost since the last call.
+// lose adds the work that the job lost since the last call.
 func (c *Collector) lose(j *Job) {
 	c.lost += j.job.Lost - j.lost
 	j.lost = j.job.Lost
@@ -248,5 +248,5 @@ func (c *Collector) job(l *sim.Live) (*Job, error) {
 	return j, nil
 }
 
-// amount is what p takes of all its devices together.
+// amount returns what p takes of all its devices together.
 func amount(p *core.Placement) core.Milli { return core.Milli(gpus(p)) * p.GPU }

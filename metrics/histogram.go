@@ -2,10 +2,9 @@ package metrics
 
 import "math"
 
-// A Histogram counts durations in buckets whose bounds grow by 1 %, so that
-// its memory is bounded however many it has seen. Quantiles err by at most
-// 0.5 % of their value; the mean is exact. Durations below a nanosecond count
-// as 0. The zero value is empty.
+// A Histogram counts durations in buckets whose bounds grow by 1 %, so that its memory is
+// bounded for any number of durations. Quantiles err by at most 0.5 % of their value; the
+// mean is exact. Durations below a nanosecond count as 0. The zero value is empty.
 type Histogram struct {
 	zero    int64
 	buckets []int64 // bucket i holds [least·growth^i, least·growth^(i+1))
@@ -35,7 +34,7 @@ func (h *Histogram) Add(s float64) {
 	h.buckets[i]++
 }
 
-// Count returns how many durations were added.
+// Count returns the number of durations that were added.
 func (h *Histogram) Count() int64 { return h.n }
 
 // Mean returns the mean in seconds, 0 when the histogram is empty.

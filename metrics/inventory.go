@@ -60,7 +60,7 @@ func newInventory(levels int) inventory {
 	}
 }
 
-// set takes in that n is there as described, or lost. Pods stay where they are.
+// set records that n exists as described, or is lost. Pods stay where they are.
 func (v *inventory) set(n *core.Node, up bool) {
 	i, known := v.byName[n.Name]
 	if !known {

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-sched/muster/sim"
 )
 
-// Job is what a Collector knows of a live job.
+// Job is what a Collector knows about a live job.
 type Job struct {
 	// Number counts the jobs in the order of their submission, from 0.
 	Number int64
@@ -42,8 +42,8 @@ type Job struct {
 	held         core.Milli
 }
 
-// progress is how far a task is: how many pods it must have, has bound now,
-// and has behind it.
+// progress is the progress of a task: the number of pods that it must have, that are
+// bound now, and that are done.
 type progress struct{ need, bound, done int }
 
 func (p *progress) missing() int { return max(0, p.need-p.bound-p.done) }
@@ -69,7 +69,7 @@ func newJob(number int64, l *sim.Live) *Job {
 	return j
 }
 
-// podSet is a set of pod numbers, a bit each; nil is empty.
+// podSet is a set of pod numbers, one bit each; nil is empty.
 type podSet []uint64
 
 // set adds a pod, one of this many.
@@ -102,7 +102,7 @@ func (j *Job) task(pod int) int {
 	return len(j.job.Tasks) - 1
 }
 
-// bind takes in that a pod was bound to a node, by its index.
+// bind records that a pod was bound to a node, given by its index.
 func (j *Job) bind(pod int, node int32) {
 	p := &j.tasks[j.task(pod)]
 	j.missing -= p.missing()
@@ -117,9 +117,9 @@ func (j *Job) bind(pod int, node int32) {
 	}
 }
 
-// release takes in that a pod left its node. A pod that ended by itself is done:
-// it needs no other, unless it is bound again. A member of a gang that failed
-// takes the gang with it and is not done.
+// release records that a pod left its node. A pod that ended by itself is done and needs
+// no replacement, unless it is bound again. A failed member of a gang ends the gang and
+// is not done.
 func (j *Job) release(pod int, why sim.Release) {
 	done := why == sim.Finished || !j.job.Gang && (why == sim.Failed || why == sim.Cancelled)
 	p := &j.tasks[j.task(pod)]
@@ -155,10 +155,10 @@ func (j *Job) waited(t core.Time) core.Time {
 	return j.Waited + t - j.waitingSince
 }
 
-// measure fills in what the job uses now and the fewest it could: in each pool
-// it uses, its pods' shares of the pool's largest node, rounded up, and the
-// leaf groups that so many nodes of the pool take. With several tasks that is
-// a lower bound.
+// measure fills in the nodes and groups that the job uses now and the fewest possible: in
+// each pool that it uses, the sum of its pods' shares of the pool's largest node, rounded
+// up, and the fewest leaf groups with this number of nodes. With several tasks that is a
+// lower bound.
 func (j *Job) measure(v *inventory) {
 	if len(j.on) == 1 {
 		j.Nodes, j.Groups, j.FewestNodes, j.FewestGroups = 1, 1, 1, 1

@@ -18,16 +18,16 @@ type LongWait struct {
 	GPUs       core.Milli
 	Submitted  core.Time
 	Waited     core.Time
-	// Waits says that the job waits still.
+	// Waits is set if the job still waits.
 	Waits bool
-	// Why is what the engine said when it was asked why the job waits, which it is
-	// now and then (see [Collector.Passed]).
+	// Why sums up the engine's answers to the question why the job waits, which the
+	// collector asks from time to time (see [Collector.Passed]).
 	Why Why
 
 	number int64
 }
 
-// LongestWaits is how many a run reports.
+// LongestWaits is the number of longest waits that a run reports.
 const LongestWaits = 20
 
 // LongestWaits returns the longest waits, the longest first, then by
@@ -53,7 +53,7 @@ func (l *longest) least() core.Time {
 	return l.waits[len(l.waits)-1].Waited + 1
 }
 
-// add takes in that j has waited until t.
+// add records that j has waited until t.
 func (l *longest) add(j *Job, t core.Time) {
 	waited := t - j.job.Submitted
 	if waited < l.least() {
@@ -70,7 +70,7 @@ func (l *longest) add(j *Job, t core.Time) {
 	l.waits = l.waits[:min(len(l.waits), LongestWaits)]
 }
 
-// unserved is the live jobs that have not been whole yet, in the order of their
+// unserved are the live jobs that have not been whole yet, in the order of their
 // submission.
 type unserved struct{ oldest, newest *Job }
 

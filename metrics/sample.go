@@ -10,8 +10,8 @@ import (
 	"github.com/muster-sched/muster/sim"
 )
 
-// Sample is the state of the cluster at T, as timeseries.csv tells it. See
-// [Collector] for what the counts mean; a pending job has no pod bound.
+// Sample is the state of the cluster at T, as in timeseries.csv. See [Collector] for what
+// the counts mean; a pending job has no pod bound.
 type Sample struct {
 	T core.Time
 	// Allocated GPUs are among the Available ones.
@@ -88,7 +88,7 @@ func (c *Collector) advance(t core.Time) {
 	c.over.add(&c.inv, c.unstarted, to-from)
 }
 
-// add tells that the state held for dt.
+// add records that the state lasted for dt.
 func (a *averages) add(inv *inventory, unstarted core.Milli, dt core.Time) {
 	a.gar.add(int64(inv.allocated), inv.available*int64(core.WholeGPU), dt)
 	a.gfr.add(inv.fragmented, inv.gpuNodes, dt)
@@ -96,8 +96,8 @@ func (a *averages) add(inv *inventory, unstarted core.Milli, dt core.Time) {
 	a.available += float64(inv.available) * dt.Seconds()
 }
 
-// averages returns those of the window. A run that is over in an instant, as
-// when all jobs come at once and none ends, has the figures of that instant.
+// averages returns the averages of the window. A run that is over in an instant, as when
+// all jobs arrive at once and none ends, has the figures of that instant.
 func (c *Collector) averages() *averages {
 	if c.first != c.now || c.window.From > 0 || c.window.To > 0 {
 		return &c.over

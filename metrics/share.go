@@ -16,8 +16,8 @@ type share struct {
 
 const resolution = 10000
 
-// add tells that part/whole held for dt. Time during which there is no whole
-// is left out.
+// add records that the ratio part/whole lasted for dt. Time in which whole is 0 is left
+// out.
 func (s *share) add(part, whole int64, dt core.Time) {
 	if whole == 0 {
 		return

@@ -38,7 +38,7 @@ type Summary struct {
 type Window struct {
 	From float64 `json:"from_s"`
 	To   float64 `json:"to_s"`
-	// Is says in words what the window is.
+	// Is describes the window in words.
 	Is string `json:"is"`
 }
 

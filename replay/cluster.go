@@ -33,7 +33,7 @@ func newLayers(levels []string) layers {
 	return l
 }
 
-// node gives a node its place at the levels that are kept.
+// node gives a node its domains at the levels that are kept.
 func (l *layers) node(n *core.Node) {
 	if l.drop > 0 {
 		n.Domains = slices.Clone(n.Domains[min(l.drop, len(n.Domains)):])
@@ -56,8 +56,8 @@ func (l *layers) job(j *core.Job) {
 	}
 }
 
-// plain is a job as far as files can say it. No job is moved here, so Locked
-// says what NotPreemptible and Foreign do; that a job evicts no others is lost.
+// plain returns a job as far as files can express it. The simulator moves no job, so
+// Locked stands for NotPreemptible and Foreign; that a job evicts no others is lost.
 func plain(j core.Job) core.Job {
 	j.Locked = j.Locked || j.NotPreemptible || j.Foreign
 	j.NotPreemptible, j.NeverPreempts, j.Foreign = false, false, false
@@ -84,15 +84,15 @@ func plain(j core.Job) core.Job {
 
 var separators = strings.NewReplacer(";", "_", "\n", "_")
 
-// machines name the nodes that there ever were. One that comes back as another
-// has another name.
+// machines has the names of all nodes that ever existed. A node that comes back with
+// other properties gets another name.
 type machines struct {
 	now map[string]string // by the log's name
 	at  map[string]int    // by name: its place among the cluster's nodes
 }
 
-// added notes a node. strict says that it is another when its labels, taints or
-// place are others, not only its GPUs.
+// added records a node. With strict, a node with other labels, taints or domains counts
+// as another node, not only one with other GPUs.
 func (m *machines) added(n *core.Node, c *workload.Cluster, l layers, strict bool) {
 	like := *n
 	l.node(&like)
@@ -123,7 +123,7 @@ func sameSite(a, b *core.Node) bool {
 	return a.HBD == b.HBD && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
 }
 
-// change notes what happens to nodes and queues.
+// change records a change of nodes or queues.
 func (f *fold) change(ev core.Event) {
 	switch e := ev.(type) {
 	case core.NodeAdded:
@@ -154,7 +154,7 @@ func (f *fold) change(ev core.Event) {
 	f.recording.Changes = append(f.recording.Changes, workload.Change{At: f.now, Event: ev})
 }
 
-// queue adds a queue to those there ever were.
+// queue adds a queue to the list of all queues that ever existed.
 func (f *fold) queue(q *core.Queue) {
 	all := f.recording.Cluster.Queues
 	at := slices.IndexFunc(all, func(o core.Queue) bool { return o.Name == q.Name })
@@ -176,7 +176,7 @@ func (f *fold) queue(q *core.Queue) {
 	all[at] = most
 }
 
-// compare notes as changes what is not as it was before the engine began.
+// compare records as changes what differs from the state before the engine began.
 func (f *fold) compare() {
 	for _, e := range f.tables.Snapshot(f.now) {
 		if ev, ok := e.Event.(core.QueueSet); ok {
@@ -200,7 +200,7 @@ func (f *fold) compare() {
 	}
 }
 
-// compareNode notes what is not as it was of a node.
+// compareNode records how a node differs from before.
 func (f *fold) compareNode(old *core.Node, known bool, ev core.NodeAdded) {
 	name := ev.Node.Name
 	if known && !sameGPUs(old, &ev.Node) {

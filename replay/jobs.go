@@ -10,11 +10,10 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// A job of the log is what has one name from when it is submitted until it ends.
-// When the log takes a job back and submits one of that name again (Kubernetes
-// makes new pods for evicted ones), that is the same job if its pods were
-// evicted, or if it says that it was submitted at the same time. Its pods have
-// lives, which go on in the pods that come in their place.
+// A job of the log has one name from its submission until its end. If the log withdraws a
+// job and submits one with the same name again (Kubernetes creates new pods for evicted
+// ones), it is the same job if its pods were evicted, or if it has the same submission
+// time. Its pods have lives, which continue in the pods that replace them.
 
 // job is a job of the log.
 type job struct {
@@ -28,19 +27,19 @@ type job struct {
 	gone  core.Time
 	over  bool // it was taken back, and did not come again
 
-	// Of a gang: how many of its pods run, and what it did.
+	// For a gang: the number of its running pods, and its work.
 	running int
 	work    work
 }
 
-// life is a pod, and those that came in its place.
+// life is a pod and the pods that replaced it.
 type life struct {
 	role  int
 	came  core.Time
 	found *core.PodRunning // where it ran when the job came
 	work  work
 	state eventlog.State
-	// at is where it runs; lost says that it was evicted and has no place.
+	// at is where it runs; lost is set if it was evicted and has no place.
 	at   place
 	lost bool
 	gone core.Time // when it ended or was withdrawn
@@ -51,14 +50,14 @@ type place struct {
 	gpus uint64
 }
 
-// work is how long something ran, as far as it counts.
+// work is the run time that counts.
 type work struct {
 	ran   bool
 	first core.Time // when it ran first
 	began core.Time // negative while it does not run
 	done  core.Time
-	// cut is what was done since the last checkpoint when it was interrupted last:
-	// it counts if it did not run again.
+	// cut is the work since the last checkpoint at the last interruption: it counts if
+	// there was no later run.
 	cut core.Time
 }
 
@@ -95,7 +94,7 @@ func (f *fold) newJob(spec core.Job) *job {
 	return j
 }
 
-// submitted takes in that a job came, or came again.
+// submitted processes a job that was submitted, or submitted again.
 func (f *fold) submitted(told *eventlog.Job) {
 	name := told.Name
 	j := f.before.jobs[name]
@@ -117,7 +116,7 @@ func (f *fold) submitted(told *eventlog.Job) {
 	f.roles(j, told)
 }
 
-// roles takes in the roles of a job as they are now; lives know theirs by place.
+// roles updates the roles of a job; lives refer to them by index.
 func (f *fold) roles(j *job, told *eventlog.Job) {
 	for _, r := range told.Roles {
 		at := f.role(j, r.Name)
@@ -142,7 +141,7 @@ func (f *fold) unsettle(j *job) {
 	}
 }
 
-// added takes in that pods came to a live job.
+// added processes pods that were added to a live job.
 func (f *fold) added(ev *core.PodsAdded) {
 	j := f.jobs[ev.Job]
 	f.roles(j, f.tables.Jobs[ev.Job])
@@ -161,8 +160,7 @@ func (f *fold) added(ev *core.PodsAdded) {
 	f.unsettle(j)
 }
 
-// settle gives the pods that came lives: those of evicted ones first, else new
-// ones.
+// settle gives lives to the added pods: first those of evicted pods, then new ones.
 func (f *fold) settle() {
 	for _, j := range f.unsettled {
 		told := f.tables.Jobs[j.spec.Name]
@@ -178,7 +176,7 @@ func (f *fold) settle() {
 	f.unsettled = f.unsettled[:0]
 }
 
-// fill gives a pod a life that goes on in it, one that fits, else a new one.
+// fill gives a pod a life that fits and continues in it, or else a new one.
 func (f *fold) fill(j *job, told *eventlog.Job, i int, fits func(*life) bool) {
 	role := f.role(j, told.Roles[told.Pods[i].Role].Name)
 	again := f.taken[told.Name] != nil
@@ -193,13 +191,13 @@ func (f *fold) fill(j *job, told *eventlog.Job, i int, fits func(*life) bool) {
 	j.slots[i] = l
 }
 
-// goOn lets a life go on in a pod.
+// goOn continues a life in a pod.
 func (j *job) goOn(l *life, pod, role int) {
 	l.lost, l.role, l.state = false, role, eventlog.Waiting
 	j.slots[pod] = l
 }
 
-// whereabouts notes where the pods of a job are that the log takes back.
+// whereabouts records where the pods of a job are when the log withdraws it.
 func (f *fold) whereabouts(name string) {
 	j := f.jobs[name]
 	if j == nil {
@@ -215,7 +213,7 @@ func (f *fold) whereabouts(name string) {
 	f.taken[name] = at
 }
 
-// moved takes in that a pod comes to stand elsewhere.
+// moved processes a change of a pod's state or place.
 func (f *fold) moved(_ core.Time, told *eventlog.Job, i int, to eventlog.State) {
 	j := f.jobs[told.Name]
 	if j == nil {
@@ -244,8 +242,8 @@ func (f *fold) moved(_ core.Time, told *eventlog.Job, i int, to eventlog.State) 
 	}
 }
 
-// fillRunning gives a pod that is found running the life that ran there, when
-// the engine was another.
+// fillRunning gives a pod that is found running the life that ran there under the
+// previous engine.
 func (f *fold) fillRunning(j *job, told *eventlog.Job, i int, found *core.PodRunning) {
 	at := place{}
 	if found != nil {
@@ -271,7 +269,7 @@ func placeOf(ev *core.PodRunning) place {
 	return p
 }
 
-// ran takes in that a pod runs from now on.
+// ran records that a pod runs from now on.
 func (f *fold) ran(j *job, told *eventlog.Job, l *life, found *core.PodRunning) {
 	if l.work.began >= 0 {
 		return // it was running when the engine was another, and went on
@@ -287,7 +285,7 @@ func (f *fold) ran(j *job, told *eventlog.Job, l *life, found *core.PodRunning) 
 	}
 }
 
-// stopped takes in that a pod does not run any more, from now on.
+// stopped records that a pod no longer runs.
 func (f *fold) stopped(j *job, l *life, now core.Time, interrupted bool) {
 	l.work.end(now, j.spec.Checkpoint, interrupted)
 	l.at = place{}
@@ -296,8 +294,8 @@ func (f *fold) stopped(j *job, l *life, now core.Time, interrupted bool) {
 	}
 }
 
-// park takes in that the log takes a job back. Lives that have not ended may go
-// on if it comes again.
+// park records that the log withdraws a job. Lives that have not ended may continue if it
+// is submitted again.
 func (f *fold) park(j *job) {
 	if j == nil {
 		return
@@ -312,8 +310,7 @@ func (f *fold) park(j *job) {
 	}
 }
 
-// start takes in that an engine begins again: what is told now is how things
-// stand.
+// start records that a new engine begins: the next entries describe the present state.
 func (f *fold) start() {
 	f.settle()
 	f.before = standing{at: f.seen, jobs: f.jobs, nodes: map[string]core.Node{}, queues: map[string]core.Queue{}, names: maps.Clone(f.machines.now)}
@@ -335,8 +332,8 @@ func (f *fold) start() {
 	f.starting, f.restored = true, f.entry.Begin.Snapshot > 0
 }
 
-// started takes in that the engine has been told how things stand: what it was
-// not told of is over.
+// started records that the engine has the present state: everything that was not in it
+// has ended.
 func (f *fold) started() {
 	f.settle()
 	f.starting = false
@@ -360,7 +357,7 @@ func (f *fold) started() {
 	f.before = standing{}
 }
 
-// list returns the jobs as the simulator takes them.
+// list returns the jobs for the simulator.
 func (f *fold) list() []workload.Job {
 	var all []workload.Job
 	for _, j := range f.all {
@@ -370,10 +367,11 @@ func (f *fold) list() []workload.Job {
 	return all
 }
 
-// together is how long after the first of them pods may come to be one job.
+// together is the time after the first pod within which pods that arrive belong to the
+// same job.
 const together = 10 * core.Second
 
-// jobsOf returns a job, and those that its later pods are.
+// jobsOf returns a job, and the jobs into which its later pods are made.
 func (f *fold) jobsOf(j *job) []workload.Job {
 	var all []workload.Job
 	rest := j.lives
@@ -415,7 +413,7 @@ func (l *life) with(first *life) bool {
 	return l.came-first.came <= together && l.unserved() == first.unserved()
 }
 
-// unserved reports whether a life ended before it ran.
+// unserved reports whether a life ended before it ever ran.
 func (l *life) unserved() bool {
 	return !l.work.ran && (l.lost || l.state == eventlog.Withdrawn)
 }
@@ -441,7 +439,7 @@ func (f *fold) members(j *job) []*life {
 	return all
 }
 
-// runOf says how long something works that did what w says.
+// runOf returns the run time of a life or gang with work w.
 func runOf(w *work, over bool, gone core.Time) workload.Run {
 	switch {
 	case !over:
@@ -452,7 +450,7 @@ func runOf(w *work, over bool, gone core.Time) workload.Run {
 	return workload.Run{Duration: min(w.done+w.cut, workload.Endless-1)}
 }
 
-// make makes a job, a gang or none, of lives, which are in order of their roles.
+// make builds a job, a gang or not, from lives, which are in the order of their roles.
 func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []workload.Run) workload.Job {
 	out := workload.Job{Job: j.spec, Recorded: &workload.Recorded{Runs: runs}}
 	out.Name, out.Submitted = name, lives[0].came

@@ -1,6 +1,6 @@
-// Package replay reads the event log of a cluster as a workload: which nodes and
-// queues it had when, which jobs came when, and how long they ran. So the
-// simulator can do with them what another policy would have done.
+// Package replay reads the event log of a cluster as a workload: which nodes and queues
+// it had at which times, when jobs arrived, and how long they ran. So the simulator can
+// run them under another policy.
 package replay
 
 import (
@@ -11,19 +11,19 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// Recording is what happened to a cluster. Times count from its beginning.
+// Recording is the history of a cluster. Times count from its beginning.
 type Recording struct {
-	// Cluster has all nodes and queues there ever were. A queue that is Isolated
-	// has the most that it ever had.
+	// Cluster has all nodes and queues that ever existed. An Isolated queue has the
+	// largest quota that it ever had.
 	Cluster workload.Cluster
-	// Changes say when nodes and queues came, changed and went. The last one is
-	// the end of the recording.
+	// Changes are the additions, changes and removals of nodes and queues. The last one
+	// is the end of the recording.
 	Changes []workload.Change
-	// List has the jobs in the order in which they came.
+	// List has the jobs in the order of their arrival.
 	List []workload.Job
-	// Policy is the one that decided.
+	// Policy is the policy of the recorded engine.
 	Policy core.Policy
-	// End is how long the recording is.
+	// End is the length of the recording.
 	End core.Time
 }
 
@@ -72,20 +72,19 @@ type fold struct {
 	parked map[string]*job // that the log took back, and may go on with
 	all    []*job
 	names  map[string]int // how many jobs had a name
-	// taken are the jobs that the log took back since the last pass, and where their
-	// lives were then: it may submit them again as they are, in other roles.
+	// taken are the jobs that the log withdrew since the last pass, and where their lives
+	// were then: it may submit them again unchanged, in other roles.
 	taken map[string]map[place][]*life
-	// unsettled are jobs with pods of which it is not known yet whether they
-	// continue others.
+	// unsettled are jobs with pods that may still turn out to continue other pods.
 	unsettled []*job
 
-	// starting says that an engine is told how things stand, restored that a
-	// snapshot does; before is how they stood before.
+	// starting is set while an engine receives its initial state, restored while this
+	// state comes from a snapshot; before is the state before.
 	starting, restored bool
 	before             standing
 }
 
-// standing is how things stood before an engine began.
+// standing is the state before an engine began.
 type standing struct {
 	at     core.Time
 	jobs   map[string]*job

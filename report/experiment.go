@@ -12,8 +12,8 @@ type Experiment struct {
 	Title string `json:"title"`
 	// Caption describes what was run and what it is compared with.
 	Caption string `json:"caption"`
-	// Theirs is the source of the reference figures, Tally how many figures are in their
-	// bands.
+	// Theirs is the source of the reference figures, Tally the sentence about how many
+	// figures are within their bands.
 	Theirs  string   `json:"theirs,omitempty"`
 	Tally   string   `json:"tally,omitempty"`
 	Figures []Figure `json:"figures,omitempty"`

@@ -1,5 +1,5 @@
-// Package report shows runs as tables on a terminal; and runs, workloads and
-// experiments as pages with plots that need nothing but themselves.
+// Package report shows runs as tables on a terminal, and runs, workloads and experiments
+// as self-contained pages with plots.
 package report
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // Run is a run to report on.
 type Run struct {
-	// Name tells it from the others; by default its policy.
+	// Name distinguishes it from other runs; by default it is the policy.
 	Name    string
 	Summary metrics.Summary
 	// Series is the state over time, as timeseries.csv has it.
@@ -40,11 +40,11 @@ var (
 	licences string
 )
 
-// pageBytes is how large a page may be: somewhat less than 5 MB.
+// pageBytes is the maximum size of a page: somewhat less than 5 MB.
 const pageBytes = 4_900_000
 
-// HTML writes one page about one run, or comparing several. It needs nothing
-// but itself, and is less than 5 MB: frames have what the rest leaves.
+// HTML writes a self-contained page about one run, or one that compares several. The page
+// is less than 5 MB: frames get the bytes that the rest leaves.
 func HTML(w io.Writer, runs []Run) error {
 	var names []string
 	for i := range runs {

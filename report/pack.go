@@ -119,8 +119,7 @@ func newFrames(r *Run, budget int) (pageFrames, error) {
 	}
 }
 
-// pack compresses data for the page, at a level from which on it takes far
-// longer and gets hardly less.
+// pack compresses data for the page. Higher levels take far longer for hardly any gain.
 func pack(data []byte) (string, error) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, 7)

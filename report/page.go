@@ -48,8 +48,8 @@ type pageQueue struct {
 	Name string `json:"name"`
 	// Quota is its nominal quota in all models, nil when it has none.
 	Quota *float64 `json:"quota"`
-	// Parent says that jobs of the queues below it count too, Others that it
-	// stands for this many queues.
+	// Parent is set if jobs of the queues below it count too. Others is the number of
+	// queues for which it stands.
 	Parent bool `json:"parent,omitempty"`
 	Others int  `json:"others,omitempty"`
 }
@@ -71,7 +71,7 @@ type pageWait struct {
 	Detail string  `json:"detail"`
 }
 
-// points is how many of them a line has at most.
+// points is the maximum number of them in a line.
 const points = 720
 
 // newPage returns the page without the frames.
@@ -168,7 +168,7 @@ func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }
 
-// queuesShown is how many queues have a plot of their own.
+// queuesShown is the number of queues that have a plot of their own.
 const queuesShown = 12
 
 // topQueues returns the queues that held most in any of the runs, on average,

@@ -56,8 +56,8 @@ func box(q *workload.Quantiles, least, most float64) string {
 	return string(line)
 }
 
-// printWeek writes the demand of every kind over the hours of a week: the GPUs
-// that jobs want at a time, and those that are asked for in an hour.
+// printWeek writes the demand of every kind over the hours of a week: the GPUs that jobs
+// hold at a time, and those that are requested in an hour.
 func printWeek(w io.Writer, s *workload.Summary) {
 	if s.All.PeakGPUs == 0 {
 		return
@@ -105,8 +105,8 @@ func shareOf(s *workload.Summary, kind string) workload.Share {
 	return s.All
 }
 
-// sparkline draws values an hour as a character each three, from 0 up to what
-// all but a fiftieth of them stay below.
+// sparkline draws hourly values, one character for three hours, from 0 up to the 98th
+// percentile.
 func sparkline(values []float64) string {
 	const hours = 3
 	var means []float64

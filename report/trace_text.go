@@ -71,8 +71,8 @@ func printShares(w io.Writer, title string, shares []workload.Share, more column
 	}
 }
 
-// printHours writes when in the day jobs are submitted; the bars are as shares
-// of the busiest hour.
+// printHours writes the submissions by hour of the day; the bars are relative to the
+// busiest hour.
 func printHours(w io.Writer, arrivals []int) {
 	most := 1
 	for _, n := range arrivals {

@@ -2,8 +2,8 @@ package runlog
 
 import "io"
 
-// behind writes to out in a goroutine of its own, a chunk at a time: compressing
-// and hashing happen beside the run. Close must be called.
+// behind writes to out in a goroutine of its own, one chunk at a time, so that
+// compression and hashing run in parallel with the run. The caller must call Close.
 type behind struct {
 	out   io.WriteCloser
 	chunk []byte
@@ -62,8 +62,8 @@ func (b *behind) Write(p []byte) (int, error) {
 // longLine is how much room a chunk has left at least when it is handed on.
 const longLine = 4 << 10
 
-// Close writes what is left, closes out and returns the first error there was; a
-// second time it returns that alone.
+// Close writes what is left, closes out and returns the first error; a second call only
+// returns that error.
 func (b *behind) Close() error {
 	if b.over {
 		return b.err

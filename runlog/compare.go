@@ -7,9 +7,9 @@ import (
 	"github.com/muster-sched/muster/report"
 )
 
-// Compare makes a page, in the folder name of f or in f itself if that is empty,
-// that compares the runs in some folders below it, which are closed. A run is
-// named by its folder.
+// Compare writes a page that compares the runs in some folders below the folder name of
+// f, or below f itself if name is empty. These runs must be closed. The name of a run is
+// that of its folder.
 func (f *Folder) Compare(name string, folders []string) error {
 	var runs []report.Run
 	for _, folder := range folders {

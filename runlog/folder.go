@@ -16,8 +16,8 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// Names of the files of a run folder. Queues is there when the cluster has
-// queues, Nodes when a node was ever less than wholly usable.
+// Names of the files of a run folder. Queues exists if the cluster has queues, Nodes if
+// any node was ever not fully usable.
 const (
 	Summary    = "summary.json"
 	Cluster    = "cluster.csv"
@@ -34,10 +34,11 @@ const (
 
 var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Frames, Waits, Page}
 
-// What a folder that Muster writes holds beside its files.
+// What a folder that Muster writes contains apart from its files.
 const (
-	// marker is a folder of what it takes to write it again: lock, which the one
-	// who writes has locked; written, the files of Muster's, a line each.
+	// marker is a folder with what Muster needs to write the outer folder again: lock,
+	// which the writing process has locked, and written, the list of Muster's files, one
+	// per line.
 	marker  = ".muster-run"
 	lock    = "lock"
 	written = "files"
@@ -45,18 +46,17 @@ const (
 	unfinished = ".unfinished"
 )
 
-// A Folder is a folder that is written as a whole: its files are written aside
-// and put in place together. So what fails, or is killed, leaves what was there
-// before, and a run may read its inputs from the folder that it writes.
+// A Folder is a folder that is written as a whole: its files are written aside and put in
+// place together. A run that fails or is killed thus leaves the old contents, and a run
+// may read its inputs from the folder that it writes.
 //
-//  1. Only one process writes at a time. A lock keeps others out, and ends with
-//     the process, whatever ends it.
-//  2. What is put in place replaces all that Muster wrote there before, and
-//     nothing else. It deletes no file but those that it has listed, and writes
-//     over no other.
-//  3. Files go into place in the order in which they were created, and those of
-//     before go in the reverse order. So a file that is created last, as the
-//     summary of a run is, is there only when all the others are.
+//  1. Only one process writes at a time. A lock excludes others, and is released when the
+//     process ends for any reason.
+//  2. The new files replace everything that Muster wrote there before, and nothing else.
+//     Muster deletes and overwrites only files that it has listed.
+//  3. Files are put in place in the order in which they were created, and old files are
+//     removed in the reverse order. So the file that is created last, the summary of a
+//     run, exists only if all the others do.
 //
 // Create, Claim and Open may be called by several goroutines at once.
 type Folder struct {
@@ -107,8 +107,8 @@ func (f *Folder) check() error {
 	return nil
 }
 
-// acquire takes the lock. Where the folder was discarded meanwhile, the lock is
-// of a file that is gone: then it takes the new one.
+// acquire takes the lock. If the folder was discarded meanwhile, it has locked a deleted
+// file; it then takes the new lock.
 func (f *Folder) acquire() error {
 	for {
 		if err := os.MkdirAll(f.own(""), 0o777); err != nil {
@@ -135,7 +135,7 @@ func (f *Folder) acquire() error {
 	}
 }
 
-// begin reads what Muster wrote, and clears away what it did not finish.
+// begin reads the list of what Muster wrote, and removes unfinished files.
 func (f *Folder) begin() error {
 	if err := f.check(); err != nil { // again: it may be another's since
 		return err
@@ -160,15 +160,15 @@ func (f *Folder) begin() error {
 	return nil
 }
 
-// own returns the path of a file of the marker's.
+// own returns the path of a file in the marker folder.
 func (f *Folder) own(name string) string { return filepath.Join(f.dir, marker, name) }
 
-// aside returns where a file is until Commit, place where it is after it. Names
-// have slashes.
+// aside returns the path of a file until Commit, place its path afterwards. Names have
+// slashes.
 func (f *Folder) aside(name string) string { return f.place(path.Join(unfinished, name)) }
 func (f *Folder) place(name string) string { return filepath.Join(f.dir, filepath.FromSlash(name)) }
 
-// list writes down what is Muster's, all at once.
+// list writes the list of Muster's files, atomically.
 func (f *Folder) list(names []string) error {
 	next := f.own(written + ".new")
 	if err := os.WriteFile(next, []byte(strings.Join(names, "\n")+"\n"), 0o666); err != nil {
@@ -177,8 +177,8 @@ func (f *Folder) list(names []string) error {
 	return os.Rename(next, f.own(written))
 }
 
-// Claim refuses, as bad input, files that are there and that Muster did not
-// write: that is known before a run then, and not at its end.
+// Claim refuses, as bad input, existing files that Muster did not write, so that a run
+// fails at its start and not at its end.
 func (f *Folder) Claim(names ...string) error {
 	for _, name := range names {
 		_, err := os.Lstat(f.place(name))
@@ -208,7 +208,7 @@ func (f *Folder) Create(name string) (io.Writer, error) {
 	return file, nil
 }
 
-// Write makes a file of what fill writes.
+// Write creates a file with what fill writes.
 func (f *Folder) Write(name string, fill func(io.Writer) error) error {
 	w, err := f.Create(name)
 	if err != nil {
@@ -231,9 +231,9 @@ func (f *Folder) Commit() error {
 	return errors.Join(err, os.RemoveAll(f.aside("")), f.lock.Close())
 }
 
-// swap returns the steps that put the files in place. The process may be killed
-// before any of them: what is Muster's is listed, and what is in place is so many
-// of the old files, or of the new ones, as were created first.
+// swap returns the steps that put the files in place. The process may be killed before
+// any of them: Muster's files are then listed, and the files in place are the first
+// created ones of the old or of the new files.
 func (f *Folder) swap() []func() error {
 	steps := []func() error{func() error { return f.list(slices.Concat(f.old, f.names)) }}
 	for _, name := range slices.Backward(f.old) {
@@ -248,7 +248,7 @@ func (f *Folder) swap() []func() error {
 	return append(steps, func() error { return f.list(f.names) })
 }
 
-// remove removes a file, and the folders in f that are empty without it.
+// remove removes a file, and the folders in f that become empty.
 func (f *Folder) remove(name string) error {
 	if err := os.Remove(f.place(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -258,8 +258,8 @@ func (f *Folder) remove(name string) error {
 	return nil
 }
 
-// Discard removes what was written. A folder in which Muster has written nothing
-// before is then as it was; one that is empty goes.
+// Discard removes what was written. A folder in which Muster had written nothing before
+// is then unchanged; an empty folder is removed.
 func (f *Folder) Discard() error {
 	err := errors.Join(f.close(), os.RemoveAll(f.aside("")))
 	if len(f.old) > 0 {
@@ -286,7 +286,7 @@ func (f *Folder) close() error {
 	return errors.Join(errs...)
 }
 
-// cause is err without the path, which the message names already.
+// cause is err without the path, which the message already contains.
 func cause(err error) string {
 	var p *os.PathError
 	if errors.As(err, &p) {

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// framesFile is frames.json.gz: what nodes and queues held at regular instants,
-// the first at 0, and at the end.
+// framesFile is frames.json.gz: what nodes and queues held at regular times, the first at
+// 0, and at the end.
 type framesFile struct {
 	IntervalSeconds float64 `json:"interval_s"`
 	EndSeconds      float64 `json:"end_s"`

@@ -123,7 +123,7 @@ func readSteps(path, job string) ([]Step, error) {
 	return steps, nil
 }
 
-// addStep adds the decision about a pod to the last step, if it is alike.
+// addStep adds the decision about a pod to the last step if the decisions are the same.
 func addStep(steps []Step, s Step, node string) []Step {
 	if n := len(steps) - 1; n < 0 || steps[n].T != s.T || steps[n].Op != s.Op || steps[n].Reason != s.Reason || steps[n].For != s.For {
 		s.nodes = map[string]bool{}
@@ -135,7 +135,7 @@ func addStep(steps []Step, s Step, node string) []Step {
 	return steps
 }
 
-// why says why the job waited until it started, or was rejected.
+// why returns why the job waited until it started or was rejected.
 func (h History) why() string {
 	j := h.Job
 	number := func(column string) float64 {

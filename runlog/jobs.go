@@ -11,12 +11,12 @@ import (
 	"github.com/muster-sched/muster/sim"
 )
 
-// jobsHeader names the columns of jobs.csv: a row a job, in the order of their
-// ends, the live ones last. start_s is when the job was first whole, wait_s the
-// time to then, queued_s all its waiting; start_s, wait_s and end_s are empty
-// for what did not come to pass. asked is how often the engine was asked why the
-// job waits, and reason what it said most often, times times; detail what it said
-// with that last, at asked_s.
+// jobsHeader names the columns of jobs.csv: one row per job, in the order of their ends,
+// live jobs last. start_s is when the job was first whole, wait_s the time to then,
+// queued_s all its waiting; start_s, wait_s and end_s are empty for what did not happen.
+// asked is the number of answers to the question why the job waits, reason the most
+// frequent one, given times times, and detail the numbers of the last answer with this
+// reason, at asked_s.
 const jobsHeader = "job,queue,kind,class,priority,gang,pods,gpus,submit_s,start_s,end_s,wait_s,queued_s," +
 	"nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,asked,times,reason,asked_s,detail,outcome\n"
 

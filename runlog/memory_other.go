@@ -2,5 +2,5 @@
 
 package runlog
 
-// peakRSSMiB is not known here.
+// peakRSSMiB is unknown on this platform.
 func peakRSSMiB() float64 { return 0 }

@@ -8,10 +8,10 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// nodesHeader names the columns of nodes.csv: a row whenever a node was lost,
-// came back or changed, and for every node that was not wholly usable when it
-// came. after is how many lines of decisions.jsonl.gz came before the change;
-// unhealthy lists devices, separated by |.
+// nodesHeader names the columns of nodes.csv: a row whenever a node was lost, came back
+// or changed, and for every node that was not fully usable at first. after is the number
+// of lines of decisions.jsonl.gz before the change; unhealthy lists devices, separated by
+// |.
 const nodesHeader = "t,node,up,cordoned,unhealthy,after\n"
 
 // nodeTable writes nodes.csv.
@@ -20,7 +20,7 @@ type nodeTable struct {
 	seen map[string]bool
 }
 
-// tells reports whether that n is there, or lost, takes a row.
+// tells reports whether the state of n, present or lost, needs a row.
 func (t *nodeTable) tells(n *core.Node, up bool) bool {
 	first := !t.seen[n.Name]
 	t.seen[n.Name] = true

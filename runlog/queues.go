@@ -11,8 +11,8 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// queueFile is a queue in queues.json, spelt as in a snapshot. Amounts are in
-// GPUs; a limit that there is not is left out.
+// queueFile is a queue in queues.json, spelt as in a snapshot. Amounts are in GPUs; a
+// limit that is not set is omitted.
 type queueFile struct {
 	Name   string      `json:"name"`
 	Parent string      `json:"parent,omitempty"`
@@ -59,8 +59,8 @@ func limit(m core.Milli) *float64 {
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }
 
-// readQueues reads the names, parents and nominal quotas of queues.json, which
-// is all that reports show; nil when it is not there.
+// readQueues reads the names, parents and nominal quotas of queues.json, which is all
+// that reports show; nil if the file does not exist.
 func readQueues(path string) ([]core.Queue, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

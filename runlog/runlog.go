@@ -1,5 +1,5 @@
-// Package runlog writes a run to a folder, and reads it back: what was asked,
-// what was decided, and how well it went.
+// Package runlog writes a run to a folder, and reads it back: the inputs, the decisions
+// and the results.
 package runlog
 
 import (
@@ -26,7 +26,7 @@ type Writer struct {
 	out       *output // nil without a folder
 }
 
-// output is what is written to the folder as the run goes.
+// output is what is written to the folder during the run.
 type output struct {
 	folder    *Folder
 	sub       string // the folder in it, with a slash; empty for itself
@@ -41,11 +41,10 @@ type output struct {
 
 var _ sim.Watcher = (*Writer)(nil)
 
-// Create begins the run of a workload on c. From and To of window bound the
-// averages over time; its Levels are c's. An empty dir leaves everything
-// unwritten. The error is bad input (see [workload.IsBadInput]) when dir cannot
-// be used (see [OpenFolder]). What Muster wrote there before is replaced when the
-// run is complete.
+// Create begins the run of a workload on c. From and To of window bound the averages over
+// time; its Levels are c's. If dir is empty, nothing is written. The error is bad input
+// (see [workload.IsBadInput]) if dir cannot be used (see [OpenFolder]). What Muster wrote
+// there before is replaced when the run is complete.
 func Create(dir string, c *workload.Cluster, window metrics.Options) (*Writer, error) {
 	if dir == "" {
 		w := newWriter(c, window)
@@ -64,8 +63,8 @@ func Create(dir string, c *workload.Cluster, window metrics.Options) (*Writer, e
 	return w, nil
 }
 
-// CreateRun begins a run as Create does, in a folder of that name in f, or in f
-// itself if the name is empty. Commit puts it in place, when it is closed.
+// CreateRun begins a run like Create, in a folder of that name in f, or in f itself if
+// the name is empty. After it is closed, Commit puts it in place.
 func (f *Folder) CreateRun(name string, c *workload.Cluster, window metrics.Options) (*Writer, error) {
 	w := newWriter(c, window)
 	w.out = &output{
@@ -240,7 +239,7 @@ func (w *Writer) Passed(t core.Time, passes int, inquire func() sim.Inquiry, las
 	}
 }
 
-// Facts are what the one who drives a run knows about it.
+// Facts are what the caller knows about a run.
 type Facts struct {
 	Policy string
 	Seed   uint64
@@ -249,12 +248,12 @@ type Facts struct {
 	// Decisions is how many decisions the engine made in Wall time.
 	Decisions int64
 	Wall      time.Duration
-	// Interrupted tells that the run was stopped before its end.
+	// Interrupted is set if the run was stopped before its end.
 	Interrupted bool
 }
 
-// Close ends the run, completes its files and returns the summary. A folder that
-// is the run's alone is committed; after an error it is as it was before the run.
+// Close ends the run, completes its files and returns the summary. A folder that only
+// this run uses is committed; after an error it is as it was before the run.
 func (w *Writer) Close(f Facts) (metrics.Summary, error) {
 	sum, err := w.decisions.Close()
 	s := w.measure.Summary()
@@ -275,8 +274,8 @@ func (w *Writer) Close(f Facts) (metrics.Summary, error) {
 	return s, w.out.folder.Commit()
 }
 
-// Abort ends a run that failed. A folder that is the run's alone is discarded:
-// what was there before the run stays.
+// Abort ends a run that failed. A folder that only this run uses is discarded, and its
+// old contents stay.
 func (w *Writer) Abort() error {
 	w.decisions.Close()
 	if w.out == nil {
@@ -333,7 +332,7 @@ func (w *Writer) complete(s metrics.Summary) error {
 	return w.out.write(Summary, func(out io.Writer) error { return WriteSummary(out, s) })
 }
 
-// liveJobs adds the rows of the jobs that wait or run still.
+// liveJobs adds the rows of the jobs that still wait or run.
 func (w *Writer) liveJobs() error {
 	now := w.measure.Sample().T
 	for _, l := range w.measure.Live() {

@@ -18,8 +18,9 @@ const (
 	framesEvery = 60 * core.Second
 )
 
-// A series samples a run of unknown length at regular instants: when it has most
-// rows it drops every other one and doubles the interval. Row i is the state after all events up to i times the interval.
+// A series samples a run of unknown length at regular times: when it has the maximum number of
+// rows, it drops every other row and doubles the interval. Row i is the state after all events up
+// to i times the interval.
 type series[T any] struct {
 	most     int // even
 	rows     []T

@@ -60,7 +60,7 @@ func (r *runner) explain(job string, round *Round) Explanation {
 	return s
 }
 
-// settled says how long it takes until the first may be evicted that is too young.
+// settled returns the time until the first job that is too young may be evicted.
 func settled(e *core.Explanation, now core.Time) string {
 	if e.Settled == core.Never {
 		return ""

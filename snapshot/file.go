@@ -6,8 +6,8 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// The file's form. A field without omitempty must be given; all else may be
-// left out, and means then what its comment says.
+// The format of the file. A field without omitempty is required; comments describe the
+// defaults of optional fields.
 
 type file struct {
 	Policy   policy   `json:"policy,omitempty"`
@@ -92,8 +92,8 @@ type job struct {
 	// expected run time.
 	Checkpoint v1alpha1.Duration `json:"checkpoint,omitempty"`
 	Estimate   v1alpha1.Duration `json:"estimate,omitempty"`
-	// RunningFor is how long the pods of Running run, a day or longer when not
-	// given. SubmittedAgo is that too, or 0 when none runs.
+	// RunningFor is how long the pods of Running have been running, by default a day or
+	// longer. SubmittedAgo is by default the same, or 0 if no pod runs.
 	SubmittedAgo *v1alpha1.Duration `json:"submittedAgo,omitempty"`
 	RunningFor   *v1alpha1.Duration `json:"runningFor,omitempty"`
 	Tasks        []task             `json:"tasks"`
@@ -118,10 +118,10 @@ type affinity struct {
 	Anti  bool   `json:"anti,omitempty"`
 }
 
-// placing says where a pod may be placed: what a job says of that holds for each of
-// its tasks too.
+// placing describes where a pod may be placed: the settings of a job also apply to each
+// of its tasks.
 type placing struct {
-	// Labels mark the pods for the affinity of others.
+	// Labels are the pods' labels, for the affinity of other pods.
 	Labels           []string          `json:"labels,omitempty"`
 	Affinity         []affinity        `json:"affinity,omitempty"`
 	Selector         map[string]string `json:"selector,omitempty"`

@@ -31,8 +31,8 @@ func (r *reader) jobs(f *file) error {
 	return nil
 }
 
-// longRunning is how long jobs run of which it is not said: so long that no
-// policy spares them for having just started.
+// longRunning is the default time that jobs have been running: so long that no policy
+// spares them for having just started.
 const longRunning = 24 * 3600 * core.Second
 
 // runningFor is how long the running pods of the job run.
@@ -56,8 +56,8 @@ func (j *job) age() core.Time {
 	return core.Time(*j.SubmittedAgo)
 }
 
-// markBackfilled marks the pods that started past a waiting job: one that was
-// there already and comes before theirs.
+// markBackfilled marks the pods that overtook a waiting job: one that had already been
+// submitted and is before theirs in the order.
 func (r *reader) markBackfilled() {
 	var waiting []*core.Job
 	for i := range r.s.Jobs {
@@ -295,7 +295,7 @@ func (r *reader) take(n *place, t *task, p *running, at string) error {
 	return nil
 }
 
-// requirements returns what a node's labels must be like.
+// requirements returns the requirements on a node's labels.
 func (p *placing) requirements() []core.Requirement {
 	var all []core.Requirement
 	for _, key := range sorted(p.Selector) {

@@ -41,9 +41,9 @@ type Waiting struct {
 	Detail string `json:"detail"`
 }
 
-// Run runs a number of scheduling passes of the engine, a second apart. Between
-// passes, what was decided happens: pods start where they were bound, and those
-// evicted leave. Nothing else does: no job ends, and the time does not jump.
+// Run runs a number of scheduling passes of the engine, one second apart. Between passes,
+// only the decisions take effect: pods start where they were bound, and evicted pods
+// leave. No job ends, and time does not jump.
 func Run(s Snapshot, rounds int) (Answer, error) {
 	a := Answer{Rounds: []Round{}}
 	err := play(s, func(r *runner) error {
@@ -62,7 +62,7 @@ func Run(s Snapshot, rounds int) (Answer, error) {
 	return a, nil
 }
 
-// runner is an engine that was told a snapshot.
+// runner is an engine with the state of a snapshot.
 type runner struct {
 	s      *Snapshot
 	engine *core.Engine
@@ -74,8 +74,8 @@ type runner struct {
 	job     map[string]*Job
 }
 
-// play tells a new engine what the snapshot holds and has f go on. A panic of the
-// engine is an error that names the job it was about.
+// play gives a new engine the state of the snapshot and calls f. A panic of the engine
+// becomes an error that names the job.
 func play(s Snapshot, f func(*runner) error) (err error) {
 	engine, err := core.New(core.Config{Policy: s.Policy, Levels: s.Levels})
 	if err != nil {
@@ -118,7 +118,7 @@ func (r *runner) submit(j *Job) error {
 	return nil
 }
 
-// round lets the last round's decisions happen and makes the next pass.
+// round applies the effects of the last round's decisions and makes the next pass.
 func (r *runner) round() (Round, error) {
 	for _, gone := range r.leaving {
 		if err := r.engine.Apply(r.now, gone); err != nil {
@@ -145,7 +145,7 @@ func (r *runner) round() (Round, error) {
 	return round, nil
 }
 
-// take notes a decision in the round, and what it leads to before the next.
+// take records a decision in the round, and its effects before the next round.
 func (r *runner) take(round *Round, d core.Decision) {
 	switch d.Op {
 	case core.Bind:

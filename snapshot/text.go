@@ -31,8 +31,8 @@ func (a Answer) WriteText(w io.Writer) error {
 	return t.Flush()
 }
 
-// settled returns the first of the rounds, at least two, that end the answer
-// and are alike, with nothing decided; -1 when there are none.
+// settled returns the first of at least two identical rounds at the end of the answer,
+// with no decisions, or -1 if there are none.
 func (a Answer) settled() int {
 	settled, last := -1, len(a.Rounds)-1
 	for i := last; i >= 0; i-- {
