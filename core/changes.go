@@ -27,6 +27,8 @@ import "github.com/muster-sched/muster/core/cluster"
 //	podStopped         -                            one change more        -             the job's
 //	placesChanged      -                            -                      -             the job's
 //	planDropped        -                            all worth a try        forgotten     the job's
+//	moveBegun          -                            one change a pod more  forgotten     -
+//	moveOver           that may use the job's pools one change a pod more  -             -
 //
 // Classes are tried again by pass.reactivate, at the start of the next pass. A search that
 // was in vain is made again when it is worth a try, or when enough has changed: see
@@ -54,12 +56,18 @@ import "github.com/muster-sched/muster/core/cluster"
 //	PodEnded       the pod leaves; without a place: its plan is given up, or placesChanged
 //	PodsGone       the pods leave
 //	BindFailed     as PodEnded
+//	MoveRequested  moveBegun
+//	PodMoved       podStopped, podStarted; moveOver
+//	MoveFailed     moveOver
 //	JobEnded       its pods leave; gives up its plan
 //	JobRelabelled  labelsChanged, podsVanished
 //	JobShielded    evictableChanged; disruptionsAllowed
 //	JobEstimated   orderChanged if the policy orders by estimates
 //	Checkpointed   none: it changes only what an eviction costs
 //	Tick           none: what depends on time is looked at in every pass
+//
+// A pod that stops running while it is being moved says moveOver, and so does the next pass
+// for a move that it does not decide any more.
 //
 // A job without a place any more says protectionReturned if it had lost its protection.
 
@@ -191,6 +199,31 @@ func (c *changes) podStopped(j *job, p *pod) {
 // placesChanged: pods of the job came to a place, or left one: where they run, or where a
 // place is kept for them.
 func (c *changes) placesChanged(j *job) { c.entitlement.touch(j) }
+
+// moveBegun: a pod of the job is being moved. Neither it nor its gang may be evicted.
+func (c *changes) moveBegun(j *job) {
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			c.evictableChanged(p.alloc.Node)
+		}
+	}
+	c.planner.dropSearches()
+}
+
+// moveOver: the move of a pod has ended, and one of its two places is free. The pod and its
+// gang may be evicted again, and other pods may be near it.
+func (c *changes) moveOver(j *job, free cluster.NodeID) {
+	c.roomFreed(free)
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			c.roomFreed(p.alloc.Node)
+			c.evictableChanged(p.alloc.Node)
+		}
+	}
+	c.quotaReturned()
+	c.podsAppeared(j)
+	c.podsVanished(j)
+}
 
 // planDropped: a job's nomination, or a part of it, was given up.
 func (c *changes) planDropped(j *job) {

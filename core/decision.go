@@ -18,10 +18,18 @@ const (
 	Reject
 	// Wake asks for a [Tick] at At.
 	Wake
+	// Migrate asks to move a running pod to the place in Pods: to start another instance
+	// there and, when that is ready, to end the one that runs. The pod holds both places until
+	// [PodMoved] or [MoveFailed], or until something else stops it.
+	Migrate
+	numOps
 )
 
+// Ops names what decisions ask for, in their order.
+var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate"}
+
 func (o Op) String() string {
-	return [...]string{"bind", "evict", "requeue", "reject", "wake"}[o]
+	return Ops[o]
 }
 
 // Decision is what the driver must now do. It is valid until the next call of
@@ -34,7 +42,7 @@ type Decision struct {
 	// Reason says why, Detail gives the numbers; Detail may be empty for Bind.
 	Reason Reason
 	Detail string
-	// For names the job that an eviction makes room for.
+	// For names the job that an eviction or a move makes room for; a move may be for none.
 	For string
 	// At is when to wake.
 	At Time
@@ -73,6 +81,10 @@ const (
 	// BackfillPreemption: evicted because it was started past a job that has
 	// now waited longer than the policy's threshold.
 	BackfillPreemption
+	// Requested: a move that was asked for.
+	Requested
+	// Defragmentation: a move that puts free resources together.
+	Defragmentation
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
 	// A job waits for it while pods of it are still leaving, and while so many
 	// were withdrawn that it has fewer than its minimum.
@@ -117,7 +129,7 @@ const (
 
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
-	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "MemberLost",
+	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "Requested", "Defragmentation", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota",
 }

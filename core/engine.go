@@ -38,6 +38,7 @@ type Engine struct {
 	waiting     waiting
 	runs        runs
 	nominations nominations
+	moves       moves
 	entitlement entitlement
 	planner     planner
 	changes     changes
@@ -65,6 +66,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
+	e.moves.Engine = e
 	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine, e.changes.Engine = e, e, e
 	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf)
@@ -109,6 +111,12 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.podsGone(now, ev)
 	case BindFailed:
 		return e.podEnded(now, PodEnded{Job: ev.Job, Pod: ev.Pod, Failed: true})
+	case MoveRequested:
+		return e.requestMove(ev)
+	case PodMoved:
+		return e.podMoved(now, ev)
+	case MoveFailed:
+		return e.moveFailed(ev)
 	case PodRunning:
 		return e.adopt(now, ev)
 	case NodeAdded:

@@ -87,6 +87,27 @@ type (
 		Job string
 		Pod int
 	}
+	// MoveRequested asks for a running pod to be moved to a node, or, if Node is empty, to
+	// the other node where it fits best. The next pass decides it as [Migrate]. It is an error
+	// if the pod must not be moved (see [Mobility]) or cannot be: no room there, another GPU
+	// model, its selectors, tolerations or affinities, the domain that its job requires.
+	MoveRequested struct {
+		Job  string
+		Pod  int
+		Node string
+	}
+	// PodMoved tells how a [Migrate] ended well: the instance at the new place is ready and
+	// the one at the old place has gone.
+	PodMoved struct {
+		Job string
+		Pod int
+	}
+	// MoveFailed tells that the new place of a [Migrate] is given up, and that nothing of the
+	// pod is there any more. It runs on at its old place.
+	MoveFailed struct {
+		Job string
+		Pod int
+	}
 	// JobEnded tells that a job is over, for whatever reason, and that all its
 	// pods have left their nodes.
 	JobEnded struct{ Job string }
@@ -136,6 +157,9 @@ func (PodsAdded) event()     {}
 func (PodEnded) event()      {}
 func (PodsGone) event()      {}
 func (BindFailed) event()    {}
+func (MoveRequested) event() {}
+func (PodMoved) event()      {}
+func (MoveFailed) event()    {}
 func (JobEnded) event()      {}
 func (JobRelabelled) event() {}
 func (JobShielded) event()   {}

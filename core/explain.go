@@ -16,8 +16,9 @@ type Explanation struct {
 	// Reason is meaningful when pods wait; Detail gives its numbers.
 	Reason Reason
 	Detail string
-	// Waiting, Running and Leaving count pods; nominated ones wait.
-	Waiting, Running, Leaving int
+	// Waiting, Running and Leaving count pods; nominated ones wait. Moving counts those of
+	// the running ones that are being moved.
+	Waiting, Running, Leaving, Moving int
 	// Ahead counts the waiting jobs before it in the global order, Since is
 	// when it began to wait.
 	Ahead int
@@ -36,7 +37,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	}
 	x := Explanation{
 		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.count[podLeaving],
-		Waiting: j.waiting(), Settled: Never,
+		Waiting: j.waiting(), Moving: j.moving, Settled: Never,
 	}
 	for _, o := range e.jobs.byName {
 		if o != j && o.class != nil && o.key.before(&j.key) {

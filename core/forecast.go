@@ -76,11 +76,12 @@ type forecaster struct {
 	begun  []*pod
 }
 
-// ending is when a pod is expected to end.
+// ending is when a pod is expected to end, or, if moved, to be gone from its old place.
 type ending struct {
-	at  Time
-	job *job
-	pod int
+	at    Time
+	job   *job
+	pod   int
+	moved bool
 }
 
 // booking is GPU that was given to a queue's account, or taken from it.
@@ -90,7 +91,8 @@ type booking struct {
 	gpu   Milli
 }
 
-// endings lists when running pods end. Evicted pods end now.
+// endings lists when running pods end. Evicted pods end now, and pods that are being moved
+// leave their old places.
 func (f *forecaster) endings() {
 	f.ends = heap[ending]{moved: func(ending, int) {}, less: func(a, b ending) bool {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job.key.seq, b.job.key.seq), cmp.Compare(a.pod, b.pod)) < 0
@@ -101,7 +103,7 @@ func (f *forecaster) endings() {
 		for i := range j.pods {
 			p := &j.pods[i]
 			if at := cluster.Plus(p.started, j.Estimate); p.state == podRunning && j.Estimate > 0 && at > f.now {
-				list, known = append(list, ending{at, j, i}), true
+				list, known = append(list, ending{at, j, i, false}), true
 			}
 		}
 		if !known {
@@ -114,9 +116,12 @@ func (f *forecaster) endings() {
 	for _, j := range f.jobs.byName {
 		for i := 0; j.count[podLeaving] > 0 && i < len(j.pods); i++ {
 			if j.pods[i].state == podLeaving {
-				list = append(list, ending{f.now, j, i})
+				list = append(list, ending{f.now, j, i, false})
 			}
 		}
+	}
+	for _, m := range f.moves.all {
+		list = append(list, ending{f.now, m.job, m.pod, true})
 	}
 	slices.SortFunc(list, func(a, b ending) int {
 		if f.ends.less(a, b) {
@@ -145,7 +150,14 @@ func (f *forecaster) play() {
 // end takes a pod off its node.
 func (f *forecaster) end(x ending) {
 	p := &x.job.pods[x.pod]
-	f.state.Remove(cluster.Owner{Job: x.job.slot, Pod: int32(x.pod)}, p.alloc.Node)
+	node := p.alloc.Node
+	if p.move != nil && !x.moved {
+		node = p.move.to.Node // it is gone from the other one since the forecast began
+	}
+	f.state.Remove(cluster.Owner{Job: x.job.slot, Pod: int32(x.pod)}, node)
+	if x.moved {
+		return
+	}
 	if p.state != podLeaving { // whose GPUs the queue has back
 		f.book(x.job, p, -1)
 	}
@@ -224,7 +236,7 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 		f.begun = append(f.begun, p)
 		f.book(j, p, 1)
 		if j.Estimate > 0 {
-			f.ends.push(ending{cluster.Plus(t, j.Estimate), j, i})
+			f.ends.push(ending{cluster.Plus(t, j.Estimate), j, i, false})
 		}
 	}
 	whole := u.Whole || !slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == podWaiting })

@@ -175,7 +175,7 @@ func (ns *nominations) absent(j *job) func(string, int, int32) int {
 }
 
 // absentOn counts the pods with a label that are not there yet, or about to leave, by
-// domain of a level.
+// domain of a level. A pod that is being moved is one of the two at either place.
 func (ns *nominations) absentOn(label string, level int) map[int32]int {
 	if out, ok := ns.away[labelOn{label, level}]; ok {
 		return out
@@ -199,6 +199,12 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 	}
 	for _, j := range ns.going {
 		count(j, func(p *pod) bool { return p.state == podLeaving })
+	}
+	for _, m := range ns.moves.all {
+		if p := &m.job.pods[m.pod]; slices.Contains(m.job.Tasks[p.task].Labels, label) {
+			ns.countAt(ns.away, label, level, p.alloc.Node)
+			ns.countAt(ns.away, label, level, m.to.Node)
+		}
 	}
 	for i := range ns.draft.placed {
 		p, j := &ns.draft.placed[i], ns.draft.job // the unit that was placed may have had one task of several

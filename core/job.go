@@ -75,6 +75,25 @@ const (
 
 func (c Class) String() string { return [...]string{"HP", "LP"}[c] }
 
+// Mobility says how a running pod of a job can be brought to another node.
+type Mobility uint8
+
+// The ways to move a pod.
+const (
+	// Stays: it cannot be.
+	Stays Mobility = iota
+	// Replaceable: another instance of it may start elsewhere, and run beside it until the
+	// first one ends (make before break). Pods of services are mostly so; pods of a training
+	// gang are not.
+	Replaceable
+	numMobilities
+)
+
+// Mobilities names the ways to move a pod, in their order.
+var Mobilities = [numMobilities]string{"stays", "replaceable"}
+
+func (m Mobility) String() string { return Mobilities[m] }
+
 // Job is what a user submits.
 type Job struct {
 	// Name is unique among live jobs.
@@ -92,8 +111,11 @@ type Job struct {
 	NotPreemptible bool
 	// NeverPreempts jobs evict no others, for any reason: they start on what is free.
 	NeverPreempts bool
-	// Locked jobs are neither moved nor evicted, with the same exception.
+	// Locked jobs are never moved, and evicted with the same exception only.
 	Locked bool
+	// Mobility says how its pods can be moved. Locked and foreign jobs are not moved,
+	// whatever it says.
+	Mobility Mobility
 	// Another scheduler decides on foreign jobs. The engine counts what they use,
 	// and never evicts them, whatever the policy and their queue's quota say.
 	Foreign bool

@@ -23,6 +23,9 @@ func CheckJob(j *Job) error {
 	if j.Kind >= numKinds || j.Class > LP {
 		return fmt.Errorf("job %s: unknown kind or class", j.Name)
 	}
+	if j.Mobility >= numMobilities {
+		return fmt.Errorf("job %s: unknown mobility", j.Name)
+	}
 	if j.Submitted < -MaxTime || j.Submitted > MaxTime {
 		return fmt.Errorf("job %s: submitted at %.9gs, expected %.9gs at most, either side of 0", j.Name, j.Submitted.Seconds(), MaxTime.Seconds())
 	}
@@ -97,6 +100,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 		if err := e.affinities.check(spec.Name, spec.Tasks[i].Affinity); err != nil {
 			return err
 		}
+	}
+	if spec.Locked || spec.Foreign {
+		spec.Mobility = Stays // whether or not the policy heeds locks
 	}
 	pinned, pin := e.policy.Preempt.protect(&spec)
 	j := &job{Job: spec, queue: q, since: now, run: -1, pinned: pinned, pin: pin}
@@ -435,6 +441,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	}
 	if kept || !e.state.HasBeside(&a) {
 		e.nominations.dropPlans(id, now)
+		e.moves.abandonOn(id, true)
 	}
 
 	// 4. It runs. A job that may not be evicted, but is found beyond its queue's nominal
@@ -462,7 +469,8 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	}
 	var held []cluster.Owner
 	for h := range e.state.Node(a.Node).Pods {
-		if e.jobs.slots[h.Owner.Job].pods[h.Owner.Pod].state == podHeld {
+		p := &e.jobs.slots[h.Owner.Job].pods[h.Owner.Pod]
+		if p.state == podHeld || p.move != nil && !p.move.told && p.move.to.Node == a.Node {
 			held = append(held, h.Owner)
 		}
 	}
@@ -490,8 +498,12 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	e.waiting.dequeue(j)
 	var on []cluster.Held
 	for i := range j.pods {
-		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving || p.kept() {
+		p := &j.pods[i]
+		if p.state == podRunning || p.state == podLeaving || p.kept() {
 			on = append(on, cluster.Held{Owner: cluster.Owner{Job: j.slot, Pod: int32(i)}, Alloc: p.alloc})
+		}
+		if p.move != nil {
+			on = append(on, cluster.Held{Owner: p.move.owner(), Alloc: p.move.to})
 		}
 	}
 	e.changes.podsVanished(j)
@@ -580,8 +592,11 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 
 // placement describes a pod where it is.
 func (e *Engine) placement(j *job, i int) Placement {
-	p := &j.pods[i]
-	a := &p.alloc
+	return e.placementAt(i, &j.pods[i].alloc)
+}
+
+// placementAt describes a pod at a place.
+func (e *Engine) placementAt(i int, a *cluster.Alloc) Placement {
 	return Placement{
 		Pod: i, Node: e.state.Node(a.Node).Spec.Name, GPUs: a.GPUs, GPU: a.Share, NICs: e.state.NICs(a.Node, a.GPUs),
 		CPUMilli: a.CPUMilli, MemMiB: a.MemMiB,

@@ -32,6 +32,7 @@ type pod struct {
 	listed int32  // its place in ranked.pods
 	lifted bool   // it is off its node and its quota for a trial
 	state  podState
+	move   *move // its move, nil when none is under way; only running pods have one
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
 	// within says that the pod counts as within its queue's nominal quota; see
@@ -50,6 +51,8 @@ type job struct {
 	pods  []pod
 	// count is how many pods are in each state.
 	count [podWithdrawn + 1]int
+	// moving is how many pods have a move under way.
+	moving int
 	// spans says where the pods of each task are; nil when there is one task.
 	spans []span
 	// begun says that enough of the gang runs: the rest start one by one.

@@ -75,6 +75,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 		return err
 	}
 	e.nominations.dropPlans(id, now)
+	e.moves.abandonOn(id, false)
 	pods := e.state.RemoveNode(id)
 	var hit []*job
 	for _, h := range pods {

@@ -20,7 +20,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	ps := pass{e, now}
 
 	// 1. Gangs that broke since the last pass are told to stop, as far as pods of them
-	// have not left already.
+	// have not left already. Pods for which a move was begun are told to move.
 	for _, d := range e.ending {
 		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs.byName[d.Job].pods[p.Pod].state != podLeaving })
 		if len(d.Pods) > 0 {
@@ -28,6 +28,7 @@ func (e *Engine) Decide(now Time) []Decision {
 		}
 	}
 	e.ending = e.ending[:0]
+	e.moves.tell()
 
 	// 2. What depends on the nodes, on the mix of requests and on the time.
 	e.planner.dropSearches()

@@ -120,6 +120,9 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 // stopped counts a pod as no longer running; its state is changed already.
 func (e *Engine) stopped(j *job, p *pod) {
 	e.changes.podStopped(j, p)
+	if p.move != nil {
+		e.moves.abandon(p.move)
+	}
 	if j.count[podRunning] == 0 {
 		e.runs.remove(j)
 		e.unplaced(j)

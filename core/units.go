@@ -32,7 +32,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
 	}
 	terms := us.affinities.constrain(j)
-	if terms && len(us.nominations.all)+len(us.nominations.going) > 0 {
+	if terms && len(us.nominations.all)+len(us.nominations.going)+len(us.moves.all) > 0 {
 		u.Absent = us.nominations.absent(j)
 	}
 	u.Left = us.nominations.leftBy(j)

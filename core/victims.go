@@ -327,8 +327,8 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 		}
 		v := pl.jobs.slots[o.Job]
 		p := &v.pods[o.Pod]
-		if v == c.job || p.state != podRunning {
-			continue
+		if v == c.job || p.state != podRunning || p.move != nil {
+			continue // a pod that is being moved is also found at its new place
 		}
 		if pl.addVictim(s, c, v, int(o.Pod)) {
 			devices |= p.alloc.GPUs
@@ -389,7 +389,7 @@ func (pl *planner) addGang(s *search, c preemptor, v *job) bool {
 		v.markExtra() // else this is up to date
 	}
 	least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !p.extra })
-	if least < 0 {
+	if least < 0 || v.moving > 0 {
 		return false
 	}
 	x, ok := pl.victim(c, v, -1, &v.pods[least])

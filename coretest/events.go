@@ -49,6 +49,12 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 			ev.GPUs = append(ev.GPUs, int(l.thousandths("gpus", w)/1000))
 		}
 		return []core.Event{ev}
+	case "move":
+		return []core.Event{core.MoveRequested{Job: l.name, Pod: l.number("pod", 0), Node: l.word("to", "")}}
+	case "moved":
+		return []core.Event{core.PodMoved{Job: l.name, Pod: l.number("pod", 0)}}
+	case "movefailed":
+		return []core.Event{core.MoveFailed{Job: l.name, Pod: l.number("pod", 0)}}
 	case "lost":
 		return []core.Event{core.NodeLost{Node: l.name}}
 	case "cordon", "uncordon":
@@ -191,6 +197,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Name: l.name, Queue: l.word("queue", "q"), Gang: l.flag("gang"),
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"), NeverPreempts: l.flag("neverpreempts"),
+		Mobility: core.Mobility(l.oneOf("mobility", core.Mobilities[:], 0)),
 		Foreign:  l.flag("foreign"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", "")},
 		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),

@@ -37,9 +37,13 @@ func TestNoneForgotten(t *testing.T) {
 	})
 }
 
-// settle lets pods leave that were told to, until nothing more is decided.
+// settle lets pods leave that were told to, and moves end, until nothing more is decided.
 func (s *story) settle() {
 	for !s.Twin.Settled() || len(s.Decide()) > 0 {
+		for j, i, ok := s.somePod(moves); ok; j, i, ok = s.somePod(moves) {
+			s.Must(pick[core.Event](s, core.PodMoved{Job: j, Pod: i}, core.MoveFailed{Job: j, Pod: i}))
+			s.Decide()
+		}
 		for _, name := range s.Twin.Live() {
 			if _, _, leave := s.Twin.Counts(name); leave > 0 {
 				s.gone(name)

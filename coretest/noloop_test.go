@@ -42,6 +42,7 @@ func (s *story) fight() {
 	j := core.Job{
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Class: core.Class(s.up(2)), Priority: int32(s.up(3)),
 		Gang: s.chance(2), Submitted: s.Now, Checkpoint: core.Time(s.up(2)) * 5 * core.Second, NotPreemptible: s.chance(12),
+		Mobility:   s.mobility(),
 		MinRuntime: pick(s, 0, 0, 0, 3*core.Second),
 	}
 	s.jobs++
@@ -71,7 +72,9 @@ func (s *story) fight() {
 
 // churn lets pods of live jobs come, or go before they run, and a node change.
 func (s *story) churn() {
-	switch s.up(8) {
+	switch s.up(10) {
+	case 8, 9:
+		s.move()
 	case 0:
 		s.withdraw()
 	case 1:
@@ -84,7 +87,7 @@ func (s *story) churn() {
 	}
 }
 
-// round lets time pass and some of the leaving pods go, and returns how many
+// round lets time pass, some of the leaving pods go and a move end, and returns how many
 // were evicted.
 func (s *story) round() (evicted int, quiet bool) {
 	s.Now += core.Second
@@ -95,6 +98,10 @@ func (s *story) round() (evicted int, quiet bool) {
 		}
 	}
 	quiet = s.Twin.Settled()
+	if j, i, ok := s.somePod(moves); ok {
+		quiet = false
+		s.Must(pick[core.Event](s, core.PodMoved{Job: j, Pod: i}, core.MoveFailed{Job: j, Pod: i}))
+	}
 	for _, d := range s.Decide() {
 		if d.Op == core.Evict {
 			evicted += len(d.Pods)

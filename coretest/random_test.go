@@ -119,7 +119,7 @@ func (s *story) submit() {
 	j := core.Job{
 		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Kind: core.Kind(s.up(4)), Class: core.Class(s.up(2)),
 		Priority: int32(s.up(3)), Gang: s.chance(2), Submitted: s.Now, Estimate: core.Time(s.up(3)) * core.Second,
-		NotPreemptible: s.chance(8), Locked: s.chance(8), Checkpoint: core.Time(s.up(2)) * 5 * core.Second,
+		NotPreemptible: s.chance(8), Locked: s.chance(8), Mobility: s.mobility(), Checkpoint: core.Time(s.up(2)) * 5 * core.Second,
 		MinRuntime: pick(s, 0, 0, 0, 11*core.Second),
 	}
 	s.jobs++
@@ -159,6 +159,22 @@ func (s *story) submit() {
 		j.Topology.Preferred = pick(s, "leaf", "spine", "node", "hbd")
 	}
 	s.Must(core.JobSubmitted{Job: j})
+}
+
+// mobility draws how pods can be moved: most can be replaced.
+func (s *story) mobility() core.Mobility { return core.Mobility(min(s.up(4), 1)) }
+
+// move asks for some pod to be moved, wherever it may be, or says how a move ended.
+func (s *story) move() {
+	if j, i, ok := s.somePod(moves); ok && s.chance(2) {
+		s.Must(pick[core.Event](s, core.PodMoved{Job: j, Pod: i}, core.PodMoved{Job: j, Pod: i}, core.MoveFailed{Job: j, Pod: i}))
+		return
+	}
+	for range 3 {
+		if j, i, ok := s.somePod(runs); ok {
+			_ = s.Apply(core.MoveRequested{Job: j, Pod: i, Node: pick(s, "", "", pick(s, s.Twin.nodes...).Name)}) // many cannot
+		}
+	}
 }
 
 // role draws the name of one of a job's tasks, or none.
@@ -220,12 +236,13 @@ func (s *story) somePod(ok func(*job, *pod) bool) (string, int, bool) {
 
 func runs(_ *job, p *pod) bool   { return p.state == running }
 func leaves(_ *job, p *pod) bool { return p.state == leaving }
+func moves(_ *job, p *pod) bool  { return p.to != nil }
 
 // event lets something happen.
 func (s *story) event() {
 	name := fmt.Sprintf("n%d", s.up(s.nodes))
 	n := s.Twin.node(name)
-	switch k := s.up(25); {
+	switch k := s.up(28); {
 	case k < 6:
 		s.submit()
 	case k < 9:
@@ -284,6 +301,8 @@ func (s *story) event() {
 			s.describe(&changed)
 			s.Must(core.NodeChanged{Node: changed})
 		}
+	case k < 26:
+		s.move()
 	default:
 		s.Now += core.Time(1+s.up(8)) * core.Second
 		s.Must(core.Tick{})

@@ -188,8 +188,11 @@ func (s *scenario) explain(l *line) {
 		fmt.Fprintf(&s.out, "job %s is unknown\n", l.name)
 		return
 	}
-	fmt.Fprintf(&s.out, "%s: %d running, %d waiting, %d leaving; %d ahead; since %s\n",
-		l.name, x.Running, x.Waiting, x.Leaving, x.Ahead, seconds(x.Since))
+	fmt.Fprintf(&s.out, "%s: %d running, %d waiting, %d leaving; ", l.name, x.Running, x.Waiting, x.Leaving)
+	if x.Moving > 0 {
+		fmt.Fprintf(&s.out, "%d moving; ", x.Moving)
+	}
+	fmt.Fprintf(&s.out, "%d ahead; since %s\n", x.Ahead, seconds(x.Since))
 	if x.Waiting > 0 {
 		fmt.Fprintf(&s.out, "%s: %s%s\n", x.Reason, x.Detail, settled(&x))
 	}

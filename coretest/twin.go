@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -27,7 +28,10 @@ import (
 //     budget, and reclaim takes only from queues beyond their quota, for queues within;
 //  6. an evicted pod is not back in its place before the job that it left for has
 //     started, unless something has happened for which that plan may be given up;
-//  7. decisions speak of live jobs and of pods in the right state.
+//  7. a pod moves only if its job says that it can be replaced, and neither if it is locked,
+//     foreign or disruption-protected; to another node of its GPU model where it could be if it were not at
+//     its old place. It runs on there, and both places are taken, until the move is over;
+//  8. decisions speak of live jobs and of pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -68,6 +72,7 @@ type pod struct {
 	task    int
 	state   podState
 	at      core.Placement
+	to      *core.Placement // where it is moving to
 	started core.Time
 	left    *left // where it was evicted from last
 }
@@ -128,7 +133,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		if w.spreads() {
 			w.upsets++
 		}
-	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed:
+	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed,
+		core.MoveRequested, core.PodMoved, core.MoveFailed:
 	default:
 		w.upsets++
 	}
@@ -155,8 +161,12 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.node(ev.Node).up = false
 		for _, j := range w.jobs {
 			for i := range j.pods {
-				if p := &j.pods[i]; p.on() && p.at.Node == ev.Node {
-					p.state = waiting
+				p := &j.pods[i]
+				if p.on() && p.at.Node == ev.Node {
+					p.state, p.to = waiting, nil
+				}
+				if p.to != nil && p.to.Node == ev.Node {
+					p.to = nil
 				}
 			}
 		}
@@ -193,8 +203,14 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.jobs[ev.Job].add(&ev)
 	case core.PodRunning:
 		w.adopt(ev)
+	case core.PodMoved:
+		p := &w.jobs[ev.Job].pods[ev.Pod]
+		p.at, p.to = *p.to, nil
+	case core.MoveFailed:
+		w.jobs[ev.Job].pods[ev.Pod].to = nil
 	case core.PodEnded:
 		p := &w.jobs[ev.Job].pods[ev.Pod]
+		p.to = nil
 		switch {
 		case ev.Failed:
 			p.state = waiting
@@ -204,7 +220,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			p.state = done
 		}
 	case core.BindFailed:
-		w.jobs[ev.Job].pods[ev.Pod].state = waiting
+		p := &w.jobs[ev.Job].pods[ev.Pod]
+		p.state, p.to = waiting, nil
 	case core.PodsGone:
 		j := w.jobs[ev.Job]
 		for i := range j.pods {
@@ -296,6 +313,15 @@ func (j *job) add(ev *core.PodsAdded) {
 // on reports whether the pod is on its node.
 func (p *pod) on() bool { return p.state == running || p.state == leaving }
 
+// places yields where the pod takes something: while it moves, at both places.
+func (p *pod) places() iter.Seq[*core.Placement] {
+	return func(yield func(*core.Placement) bool) {
+		if p.on() && yield(&p.at) && p.to != nil {
+			yield(p.to)
+		}
+	}
+}
+
 // running counts the pods that run.
 func (j *job) running() int {
 	n := 0
@@ -382,6 +408,8 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			if err == nil {
 				err = w.evict(j, d, plans[d.For], now)
 			}
+		case core.Migrate:
+			err = w.migrate(j, d)
 		case core.Requeue:
 			err = w.stop(j, d)
 			if err == nil && !j.Gang {
@@ -506,6 +534,55 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		return w.joins(j, d.Pods)
 	}
 	return w.together(j)
+}
+
+// migrate checks that a pod may move where it is told to, and notes it.
+func (w *Twin) migrate(j *job, d *core.Decision) error {
+	if len(d.Pods) != 1 {
+		return fmt.Errorf("%d pods", len(d.Pods))
+	}
+	to := d.Pods[0]
+	switch {
+	case j.Mobility != core.Replaceable || j.Locked || j.Foreign || j.disruptionProtected:
+		return fmt.Errorf("it must not be moved")
+	case to.Pod < 0 || to.Pod >= len(j.pods) || j.pods[to.Pod].state != running:
+		return fmt.Errorf("pod %d does not run", to.Pod)
+	}
+	p := &j.pods[to.Pod]
+	from, n := p.at, w.node(to.Node)
+	switch {
+	case p.to != nil:
+		return fmt.Errorf("pod %d is being moved", to.Pod)
+	case to.Node == from.Node:
+		return fmt.Errorf("pod %d is on %s already", to.Pod, to.Node)
+	case to.GPUs != 0 && n.Model != w.node(from.Node).Model:
+		return fmt.Errorf("pod %d comes from %s to %s", to.Pod, w.node(from.Node).Model, n.Model)
+	}
+	if err := w.mayRunOn(j, &j.Tasks[p.task], &to); err != nil {
+		return fmt.Errorf("pod %d on %s: %w", to.Pod, to.Node, err)
+	}
+	if l := j.Topology.Required; l != "" {
+		was, _ := w.domain(w.node(from.Node), l)
+		if is, ok := w.domain(n, l); !ok || is != was {
+			return fmt.Errorf("pod %d leaves %s %q for %q", to.Pod, l, was, is)
+		}
+	}
+	for _, l := range j.left {
+		if l.at.Node == to.Node && w.holds(l) {
+			return fmt.Errorf("pod %d moves to %s, which its job left for %s, which has not started", to.Pod, to.Node, l.job.Name)
+		}
+	}
+	// What it must be near to and apart from, as if it had moved; room, as it has both.
+	p.at = to
+	err := w.near(j, &to, []core.Placement{to}, false)
+	p.at, p.to = from, &to
+	if err == nil {
+		err = w.notOverfull(n, &j.Tasks[p.task])
+	}
+	if err != nil {
+		return fmt.Errorf("pod %d on %s: %w", to.Pod, to.Node, err)
+	}
+	return nil
 }
 
 // holds reports whether the job that a place was left for waits still by the same plan.
@@ -647,29 +724,35 @@ func (w *Twin) use(n *node) use {
 	for _, j := range w.jobs {
 		for i := range j.pods {
 			p := &j.pods[i]
-			if !p.on() || p.at.Node != n.Name {
-				continue
-			}
-			u.cpu += p.at.CPUMilli
-			u.mem += p.at.MemMiB
-			u.pods++
-			for _, a := range j.Tasks[p.task].Others {
-				u.others[a.Name] += a.Value
-			}
-			for g := range n.GPUs {
-				if p.at.GPUs>>g&1 == 0 {
-					continue
-				}
-				u.gpu[g] += p.at.GPU
-				if p.at.GPU == core.WholeGPU {
-					u.wholly |= 1 << g
-				} else {
-					u.partly |= 1 << g
+			for at := range p.places() {
+				if at.Node == n.Name {
+					u.add(n, &j.Tasks[p.task], at)
 				}
 			}
 		}
 	}
 	return u
+}
+
+// add adds what a pod of a task takes at its place on a node.
+func (u *use) add(n *node, t *core.Task, at *core.Placement) {
+	u.cpu += at.CPUMilli
+	u.mem += at.MemMiB
+	u.pods++
+	for _, a := range t.Others {
+		u.others[a.Name] += a.Value
+	}
+	for g := range n.GPUs {
+		if at.GPUs>>g&1 == 0 {
+			continue
+		}
+		u.gpu[g] += at.GPU
+		if at.GPU == core.WholeGPU {
+			u.wholly |= 1 << g
+		} else {
+			u.partly |= 1 << g
+		}
+	}
 }
 
 // notOverfull checks that a node on which a pod of a task starts has what its pods
@@ -781,13 +864,16 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 			for i := range o.pods {
 				p := &o.pods[i]
 				together := o == j && slices.ContainsFunc(with, func(x core.Placement) bool { return x.Pod == i })
-				if !p.on() || !o.labelled(p, t.Label) || o == j && i == at.Pod || t.Anti && together && !asGang && p.task != j.pods[at.Pod].task {
+				if !o.labelled(p, t.Label) || o == j && i == at.Pod || t.Anti && together && !asGang && p.task != j.pods[at.Pod].task {
 					continue
 				}
-				if d, ok := w.domain(w.node(p.at.Node), t.Level); ok && d == here {
-					inDomain++
-				} else if !together {
-					elsewhere++
+				for is := range p.places() {
+					// A pod on its way is at neither place to be near to.
+					if d, ok := w.domain(w.node(is.Node), t.Level); ok && d == here && (t.Anti || p.to == nil) {
+						inDomain++
+					} else if !together {
+						elsewhere++
+					}
 				}
 			}
 		}
@@ -809,13 +895,15 @@ func (w *Twin) keptOff(n *node, labels []string, but *pod, counts func(*job, int
 	for _, o := range w.jobs {
 		for i := range o.pods {
 			p := &o.pods[i]
-			if !p.on() || p == but || !counts(o, i) {
+			if p == but || !counts(o, i) {
 				continue
 			}
 			for _, t := range o.Tasks[p.task].Affinity {
-				there, _ := w.domain(w.node(p.at.Node), t.Level)
-				if here, ok := w.domain(n, t.Level); ok && here == there && t.Anti && slices.Contains(labels, t.Label) {
-					return fmt.Sprintf("pod %d of %s", i, o.Name)
+				for at := range p.places() {
+					there, _ := w.domain(w.node(at.Node), t.Level)
+					if here, ok := w.domain(n, t.Level); ok && here == there && t.Anti && slices.Contains(labels, t.Label) {
+						return fmt.Sprintf("pod %d of %s", i, o.Name)
+					}
 				}
 			}
 		}
@@ -841,18 +929,27 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 			hosts[d] = 0
 		}
 	}
+	moving := map[string]int{}
 	for _, o := range w.jobs {
 		for i := range o.pods {
-			if p := &o.pods[i]; p.on() && o.labelled(p, t.Label) {
-				d, ok := w.domain(w.node(p.at.Node), t.Level)
-				if _, eligible := hosts[d]; ok && eligible {
+			p := &o.pods[i]
+			for at := range p.places() {
+				d, ok := w.domain(w.node(at.Node), t.Level)
+				if _, eligible := hosts[d]; ok && eligible && o.labelled(p, t.Label) {
 					hosts[d]++
+					if p.to != nil {
+						moving[d]++
+					}
 				}
 			}
 		}
 	}
 	fewest := hosts[here]
-	for _, k := range hosts {
+	for d, k := range hosts {
+		k -= moving[d] // one of their two places will be free
+		if d == here && moving[d] > 0 && slices.Contains(task.Labels, t.Label) {
+			k-- // without the pod itself
+		}
 		fewest = min(fewest, k)
 	}
 	if len(hosts) < t.MinDomains {
@@ -879,7 +976,7 @@ func (w *Twin) stop(j *job, d *core.Decision) error {
 		if p.state != running || p.at != at {
 			return fmt.Errorf("pod %d does not run where it is said to", at.Pod)
 		}
-		p.state = leaving
+		p.state, p.to = leaving, nil
 	}
 	return nil
 }
@@ -922,6 +1019,9 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		return fmt.Errorf("for %s by %v, which does not hold", f.Name, d.Reason)
 	}
 	for _, at := range d.Pods {
+		if j.pods[at.Pod].to != nil {
+			return fmt.Errorf("pod %d is being moved", at.Pod)
+		}
 		j.pods[at.Pod].left = &left{at, f, w.upsets, f.starts}
 	}
 	return w.stop(j, d)
@@ -941,6 +1041,17 @@ func (w *Twin) Counts(name string) (wait, run, leave int) {
 		}
 	}
 	return wait, run, leave
+}
+
+// Moving returns how many pods of a live job are being moved.
+func (w *Twin) Moving(name string) int {
+	n := 0
+	for i := range w.jobs[name].pods {
+		if w.jobs[name].pods[i].to != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // Live returns the names of the live jobs, sorted.

@@ -104,6 +104,9 @@ func (w *World) Decide() []core.Decision {
 			w.fail(fmt.Errorf("job %s: engine counts %d waiting, %d running, %d leaving; twin %d, %d, %d",
 				name, x.Waiting, x.Running, x.Leaving, wait, run, leave))
 		}
+		if n := w.Twin.Moving(name); x.Moving != n {
+			w.fail(fmt.Errorf("job %s: engine counts %d moving; twin %d", name, x.Moving, n))
+		}
 	}
 	w.checkAnswers()
 	return ds

@@ -1,0 +1,305 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// A running pod moves to another node by make before break: a second instance of it, its
+// double, starts at the new place; when that is ready, the instance at the old place ends. No
+// pod is down at any time. The engine decides such a move as [Migrate], and the driver says
+// how it ended: [PodMoved] or [MoveFailed].
+//
+// As long as a move is under way
+//
+//   - both places are held: the old one by the pod, the new one by its double;
+//   - quota counts the pod once. Pods that take GPUs keep their GPU model, so that what quota
+//     covers does not change when the pod is at its new place;
+//   - the labels of the pod count at both places where others must be apart from it, and at
+//     neither where others must be near it: one of the two will be gone, and it is not known
+//     which;
+//   - the pod is not chosen as a victim, nor is its gang as a whole. What had to wait for that
+//     is tried again when the move is over;
+//   - whatever else stops the pod ends the move too, and frees the new place. The double is a
+//     pod like any bound one: it stays where it is when its node is cordoned or changes, or
+//     its GPU fails, until the driver says otherwise. If its node is lost, so is the double;
+//     the pod goes on at its old place.
+
+// moves are the moves under way.
+type moves struct {
+	*Engine
+	// all is in the order in which they were begun. The last ones may not be told yet.
+	all []*move
+}
+
+// move is a pod on its way to another node.
+type move struct {
+	job *job
+	pod int
+	to  cluster.Alloc
+	// why is the reason of the decision, room the job for which it makes room, if any.
+	why  Reason
+	room string
+	// told says that the move has been decided. Until then it holds its place, and is
+	// forgotten if an event makes it wrong.
+	told bool
+}
+
+func (m *move) owner() cluster.Owner { return cluster.Owner{Job: m.job.slot, Pod: int32(m.pod)} }
+
+// requestMove takes in that a pod is to move, to a named node or wherever it fits best.
+func (e *Engine) requestMove(ev MoveRequested) error {
+	j, err := e.job(ev.Job)
+	if err != nil {
+		return err
+	}
+	if err := e.moves.movable(j, ev.Pod); err != nil {
+		return err
+	}
+	from := e.state.Node(j.pods[ev.Pod].alloc.Node).Spec.Name
+	drawn := e.placer.Drawn()
+	var to cluster.Alloc
+	if ev.Node == "" {
+		var found bool
+		if to, found = e.moves.best(j, ev.Pod); !found {
+			err = fmt.Errorf("pod %d of job %s: no other node than %s has room for it", ev.Pod, ev.Job, from)
+		}
+	} else if ev.Node == from {
+		err = fmt.Errorf("pod %d of job %s is on node %s already", ev.Pod, ev.Job, from)
+	} else if id, unknown := e.node(ev.Node); unknown != nil {
+		err = unknown
+	} else {
+		var found bool
+		if to, found = e.moves.on(j, ev.Pod, id); !found {
+			err = fmt.Errorf("pod %d of job %s does not fit on node %s", ev.Pod, ev.Job, ev.Node)
+		}
+	}
+	if err == nil {
+		err = e.migrate(j, ev.Pod, to, Requested, "")
+	}
+	if err != nil {
+		e.placer.Redraw(drawn)
+	}
+	return err
+}
+
+// migrate begins the move of a running pod to a place on another node, for a reason and, if
+// room is not empty, to make room for that job. The next pass decides it. An error says why
+// the pod cannot move there; then nothing has changed. It searches nothing: its cost is that
+// of a look at one node.
+func (e *Engine) migrate(j *job, pod int, to cluster.Alloc, why Reason, room string) error {
+	if err := e.moves.movable(j, pod); err != nil {
+		return err
+	}
+	m := &move{job: j, pod: pod, to: to, why: why, room: room}
+	if err := e.moves.begin(m); err != nil {
+		return err
+	}
+	e.changes.moveBegun(j)
+	return nil
+}
+
+// movable says why a pod must not be moved, nil if it may be.
+func (ms *moves) movable(j *job, pod int) error {
+	switch {
+	case pod < 0 || pod >= len(j.pods):
+		return fmt.Errorf("job %s has no pod %d", j.Name, pod)
+	case j.Mobility != Replaceable:
+		return fmt.Errorf("job %s: its pods must not be moved", j.Name)
+	case j.disruptionProtected:
+		return fmt.Errorf("job %s: its pods must not be moved now, it is protected from disruption", j.Name)
+	case j.pods[pod].state != podRunning:
+		return fmt.Errorf("pod %d of job %s is not running", pod, j.Name)
+	case j.pods[pod].move != nil:
+		return fmt.Errorf("pod %d of job %s is being moved already", pod, j.Name)
+	}
+	return nil
+}
+
+// unit describes a running pod to the placer, as one that is to be placed on another node:
+// of the same GPU model, if it takes GPUs, and within the domain that its job requires. It is
+// asked about while the pod is lifted off its node.
+func (ms *moves) unit(j *job, i int) *place.Unit {
+	p := &j.pods[i]
+	u := &place.Unit{
+		Job: j.slot, Strategy: ms.policy.Placement[j.Kind], Inference: j.Kind == Inference, Exclusive: ms.policy.Zone.Exclusive,
+		Required: levelOf(ms.state, j.Topology.Required), Preferred: -1, Spread: len(j.pods) > 1,
+		Left: append(ms.nominations.leftBy(j), p.alloc.Node),
+	}
+	if u.Required >= 0 {
+		u.Joins, u.Home = true, ms.state.Domain(p.alloc.Node, u.Required)
+	}
+	for t := range j.Tasks {
+		u.Tasks = append(u.Tasks, place.Task{Shape: ms.placer.Shape(&j.Tasks[t].Request)})
+	}
+	if ms.affinities.constrain(j) {
+		u.Absent = ms.nominations.absent(j)
+		ms.affinities.addTerms(j, u)
+	}
+	u.Tasks = u.Tasks[p.task : p.task+1]
+	u.Tasks[0].Pods = []int32{int32(i)}
+	if r := j.Tasks[p.task].Request; r.GPU > 0 {
+		r.Models = []string{ms.state.Pool(p.alloc.Node).Model}
+		u.Tasks[0].Shape = ms.placer.Shape(&r)
+	}
+	return u
+}
+
+// lifted calls ask while a running pod is off its node, as a trial. The pod does not repel
+// its own double.
+func (ms *moves) lifted(j *job, i int, ask func(*place.Unit)) {
+	u, mark := ms.unit(j, i), ms.state.Mark()
+	ms.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, j.pods[i].alloc.Node)
+	ask(u)
+	ms.state.Rollback(mark)
+}
+
+// best returns the place on another node that the job's strategy prefers for a running pod.
+func (ms *moves) best(j *job, i int) (to cluster.Alloc, found bool) {
+	ms.lifted(j, i, func(u *place.Unit) {
+		if placed := ms.placer.Pods(u); len(placed) > 0 {
+			to, found = placed[0].Alloc, true
+		}
+	})
+	return to, found
+}
+
+// on returns a place for a running pod on a node, which is another than its own.
+func (ms *moves) on(j *job, i int, node cluster.NodeID) (to cluster.Alloc, found bool) {
+	ms.lifted(j, i, func(u *place.Unit) {
+		if placed := ms.placer.PodOn(u, node); len(placed) > 0 {
+			to, found = placed[0].Alloc, true
+		}
+	})
+	return to, found
+}
+
+// begin holds the new place of a move, unless the pod does not fit there or a job for which
+// others leave needs the pod where it is.
+func (ms *moves) begin(m *move) error {
+	fits := false
+	ms.lifted(m.job, m.pod, func(u *place.Unit) { fits = ms.placer.Takes(u, m.to.Node) && ms.state.Holds(&m.to) })
+	if !fits {
+		return fmt.Errorf("pod %d of job %s does not fit on node %s", m.pod, m.job.Name, ms.state.Node(m.to.Node).Spec.Name)
+	}
+	ms.hold(m)
+	if m.job.labelled() && !ms.nominations.upheld() {
+		ms.letGo(m)
+		return fmt.Errorf("pod %d of job %s is needed where it is, by a job that starts soon", m.pod, m.job.Name)
+	}
+	return nil
+}
+
+// hold keeps the new place for the double.
+func (ms *moves) hold(m *move) {
+	ms.state.Place(m.owner(), m.to)
+	ms.state.Commit()
+	m.job.pods[m.pod].move = m
+	m.job.moving++
+	ms.all = append(ms.all, m)
+	ms.nominations.holdsChanged()
+}
+
+// letGo gives the new place up.
+func (ms *moves) letGo(m *move) {
+	ms.state.Remove(m.owner(), m.to.Node)
+	ms.state.Commit()
+	ms.forget(m)
+}
+
+// forget takes a move off the list. One of its places is free.
+func (ms *moves) forget(m *move) {
+	m.job.pods[m.pod].move = nil
+	m.job.moving--
+	ms.all = slices.DeleteFunc(ms.all, func(o *move) bool { return o == m })
+	ms.nominations.holdsChanged()
+}
+
+// abandon ends a move that leads nowhere. If the pod runs, it goes on where it is.
+func (ms *moves) abandon(m *move) {
+	ms.letGo(m)
+	ms.nominations.settleNode(m.to.Node)
+	ms.state.Commit()
+	ms.changes.moveOver(m.job, m.to.Node)
+}
+
+// abandonOn ends the moves to a node, all or those that have not been decided yet.
+func (ms *moves) abandonOn(node cluster.NodeID, undecided bool) {
+	for _, m := range slices.Clone(ms.all) {
+		if m.to.Node == node && !(undecided && m.told) {
+			ms.abandon(m)
+		}
+	}
+}
+
+// tell decides the moves that were begun since the last pass. What has happened since may have
+// made some wrong: they are checked again, and those are given up.
+func (ms *moves) tell() {
+	for _, m := range slices.Clone(ms.all) {
+		if m.told {
+			continue
+		}
+		ms.working = m.job.Name
+		ms.letGo(m)
+		if ms.movable(m.job, m.pod) != nil || ms.begin(m) != nil {
+			ms.nominations.settleNode(m.to.Node)
+			ms.state.Commit()
+			ms.changes.moveOver(m.job, m.to.Node)
+			continue
+		}
+		m.told = true
+		from := len(ms.places)
+		ms.places = append(ms.places, ms.placementAt(m.pod, &m.to))
+		ms.out = append(ms.out, Decision{
+			Op: Migrate, Job: m.job.Name, Pods: ms.places[from:len(ms.places):len(ms.places)], Reason: m.why, For: m.room,
+		})
+	}
+}
+
+// underWay finds a move that has been decided and is not over.
+func (e *Engine) underWay(name string, pod int) (*move, error) {
+	j, err := e.job(name)
+	if err != nil {
+		return nil, err
+	}
+	if pod < 0 || pod >= len(j.pods) || j.pods[pod].move == nil || !j.pods[pod].move.told {
+		return nil, fmt.Errorf("pod %d of job %s is not being moved", pod, name)
+	}
+	return j.pods[pod].move, nil
+}
+
+// podMoved takes in that a pod is at its new place, and there alone.
+func (e *Engine) podMoved(now Time, ev PodMoved) error {
+	m, err := e.underWay(ev.Job, ev.Pod)
+	if err != nil {
+		return err
+	}
+	j, p := m.job, &m.job.pods[m.pod]
+	from := p.alloc.Node
+	e.state.Remove(m.owner(), from)
+	e.changes.podStopped(j, p)
+	p.alloc = m.to // on the same GPU model: quota stays as it is
+	e.changes.podStarted(j, p)
+	e.moves.forget(m)
+	e.nominations.settleNode(from)
+	e.state.Commit()
+	e.changes.moveOver(j, from)
+	if j.Topology.Required != "" {
+		e.waiting.dequeue(j) // nodes may have changed their places meanwhile
+		e.waiting.enqueue(j, now)
+	}
+	return nil
+}
+
+// moveFailed takes in that a pod stays where it is.
+func (e *Engine) moveFailed(ev MoveFailed) error {
+	m, err := e.underWay(ev.Job, ev.Pod)
+	if err != nil {
+		return err
+	}
+	e.moves.abandon(m)
+	return nil
+}
