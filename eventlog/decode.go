@@ -37,6 +37,9 @@ type events struct {
 	PodEnded      *core.PodEnded
 	PodsGone      *core.PodsGone
 	BindFailed    *core.BindFailed
+	MoveRequested *core.MoveRequested
+	PodMoved      *core.PodMoved
+	MoveFailed    *core.MoveFailed
 	JobEnded      *core.JobEnded
 	JobRelabelled *core.JobRelabelled
 	JobShielded   *core.JobShielded
@@ -73,7 +76,7 @@ var (
 )
 
 func init() {
-	for op := core.Bind; op <= core.Wake; op++ {
+	for op := core.Bind; op <= core.Migrate; op++ {
 		ops[op.String()] = op
 	}
 	for r := core.Placed; r <= core.Victims; r++ {

@@ -119,7 +119,7 @@ func TestHeadersAndPassesComeBack(t *testing.T) {
 	}
 	ds := make([]core.Decision, 3)
 	fill(reflect.ValueOf(&ds[1]).Elem(), &n)
-	for op := core.Bind; op <= core.Wake; op++ {
+	for op := core.Bind; op <= core.Migrate; op++ {
 		ds = append(ds, core.Decision{Op: op, Reason: core.Victims})
 	}
 	if e := back(t, appendPass(nil, 1, ds)); !e.Pass || !reflect.DeepEqual(e.Decided, ds) {
@@ -159,8 +159,9 @@ func TestNumbers(t *testing.T) {
 		int(core.Training), int(core.Inference), int(core.Batch), int(core.Dev), int(core.HP), int(core.LP),
 		int(core.StrictFIFO), int(core.BestEffortFIFO), int(core.Backfill), int(core.ByPriority), int(core.ByEstimate), int(core.BySubmission),
 		int(cluster.In), int(cluster.NotIn), int(cluster.Exists), int(cluster.DoesNotExist), int(cluster.Gt), int(cluster.Lt), int(quota.Isolated),
+		int(core.Stays), int(core.Replaceable),
 	}
-	want := []int{0, 1, 2, 3, 0, 1, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 5, 1}
+	want := []int{0, 1, 2, 3, 0, 1, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 5, 1, 0, 1}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -27,7 +27,7 @@ type Node struct {
 	// Node is the present description of the node.
 	core.Node
 	serial int
-	pods   map[podOf]struct{} // on it
+	pods   map[podOf]struct{} // on it, or being moved to it
 }
 
 type podOf struct {
@@ -62,6 +62,8 @@ type Pod struct {
 	GPUs       uint64
 	Started    core.Time
 	Backfilled bool
+	// To is the place that it is being moved to, nil if it is not.
+	To *core.Placement
 }
 
 // State is the state of a pod.
@@ -154,6 +156,10 @@ func (t *Tables) nodeChanged(now core.Time, ev core.Event) error {
 		}
 		slices.SortFunc(gone, func(a, b podOf) int { return cmp.Or(a.job.serial-b.job.serial, a.pod-b.pod) })
 		for _, p := range gone {
+			if to := p.job.Pods[p.pod].To; to != nil && to.Node == name {
+				t.stay(p.job, p.pod)
+				continue
+			}
 			t.move(now, p.job, p.pod, Waiting)
 		}
 		delete(t.Nodes, name)
@@ -249,6 +255,18 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 				return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 			}
 			t.move(now, j, i, Waiting)
+			return nil
+		})
+	case core.MoveRequested: // the next pass decides
+		return t.at(ev.Job, []int{ev.Pod}, func(*Job, int) error { return nil })
+	case core.PodMoved:
+		return t.at(ev.Job, []int{ev.Pod}, t.arrived)
+	case core.MoveFailed:
+		return t.at(ev.Job, []int{ev.Pod}, func(j *Job, i int) error {
+			if j.Pods[i].To == nil {
+				return fmt.Errorf("pod %d of job %s is not being moved", i, ev.Job)
+			}
+			t.stay(j, i)
 			return nil
 		})
 	case core.JobEnded:
@@ -375,6 +393,22 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 				return err
 			}
 		}
+	case core.Migrate:
+		for k := range d.Pods {
+			to := d.Pods[k]
+			err := t.at(d.Job, []int{to.Pod}, func(j *Job, i int) error {
+				p := &j.Pods[i]
+				if p.State != Running || p.To != nil || to.Node == p.Node || t.Nodes[to.Node] == nil {
+					return fmt.Errorf("pod %d of job %s cannot be moved to node %s", i, d.Job, to.Node)
+				}
+				p.To = &to
+				t.Nodes[to.Node].pods[podOf{j, i}] = struct{}{}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
 	case core.Evict, core.Requeue:
 		for k := range d.Pods {
 			err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
@@ -400,10 +434,31 @@ func (t *Tables) run(now core.Time, j *Job, i int, place Pod) {
 	t.Nodes[place.Node].pods[podOf{j, i}] = struct{}{}
 }
 
+// arrived lets a pod that is being moved be at its new place, and there alone.
+func (t *Tables) arrived(j *Job, i int) error {
+	p := &j.Pods[i]
+	if p.To == nil {
+		return fmt.Errorf("pod %d of job %s is not being moved", i, j.Name)
+	}
+	delete(t.Nodes[p.Node].pods, podOf{j, i})
+	p.Node, p.GPUs, p.To = p.To.Node, p.To.GPUs, nil
+	return nil
+}
+
+// stay ends the move of a pod, if there is one: it is where it was.
+func (t *Tables) stay(j *Job, i int) {
+	p := &j.Pods[i]
+	if p.To != nil {
+		delete(t.Nodes[p.To.Node].pods, podOf{j, i})
+		p.To = nil
+	}
+}
+
 // move changes the state of a pod to one without a node, or makes it begin to leave its
-// node.
+// node. With that a move to another node is over.
 func (t *Tables) move(now core.Time, j *Job, i int, to State) {
 	t.tell(now, j, i, to)
+	t.stay(j, i)
 	p := &j.Pods[i]
 	if p.State = to; to == Leaving {
 		return
@@ -440,18 +495,19 @@ func (t *Tables) Snapshot(now core.Time) []Entry {
 		jobs = append(jobs, j)
 	}
 	slices.SortFunc(jobs, func(a, b *Job) int { return a.serial - b.serial })
-	var leaving []core.Decision
+	var underWay []core.Decision
 	for _, j := range jobs {
-		leaving = j.snapshot(add, leaving)
+		underWay = j.snapshot(add, underWay)
 	}
-	if leaving != nil {
-		all = append(all, Entry{Now: now, Pass: true, Decided: leaving, Restored: true})
+	if underWay != nil {
+		all = append(all, Entry{Now: now, Pass: true, Decided: underWay, Restored: true})
 	}
 	return all
 }
 
-// snapshot adds the events of a job. Pods that leave are added to leaving.
-func (j *Job) snapshot(add func(core.Event), leaving []core.Decision) []core.Decision {
+// snapshot adds the events of a job. To the decisions under way it adds those by which pods
+// leave and are moved.
+func (j *Job) snapshot(add func(core.Event), underWay []core.Decision) []core.Decision {
 	add(core.JobSubmitted{Job: j.Job})
 	for i := j.Job.Pods(); i < len(j.Pods); {
 		role := j.Pods[i].Role
@@ -474,6 +530,9 @@ func (j *Job) snapshot(add func(core.Event), leaving []core.Decision) []core.Dec
 			if p.State == Leaving {
 				gone.Pods = append(gone.Pods, core.Placement{Pod: i, Node: p.Node, GPUs: p.GPUs})
 			}
+			if p.To != nil {
+				underWay = append(underWay, core.Decision{Op: core.Migrate, Job: j.Name, Pods: []core.Placement{*p.To}, Reason: core.Requested})
+			}
 		case Ended, Withdrawn:
 			add(core.PodEnded{Job: j.Name, Pod: i})
 		}
@@ -485,9 +544,9 @@ func (j *Job) snapshot(add func(core.Event), leaving []core.Decision) []core.Dec
 		add(core.Checkpointed{Job: j.Name, At: j.Saved})
 	}
 	if gone.Pods == nil {
-		return leaving
+		return underWay
 	}
-	return append(leaving, gone)
+	return append(underWay, gone)
 }
 
 // queuesInOrder returns the queues, parents before children.

@@ -22,6 +22,10 @@ func FuzzRead(f *testing.F) {
 {"t":3,"PodsGone":{"job":"j"}}
 {"t":3,"PodsAdded":{"job":"j","task":{"name":"w","gpu":1000},"pods":[0,2]}}
 {"t":4,"PodRunning":{"job":"j","pod":2,"node":"n","gpus":[3]}}
+{"t":4,"NodeAdded":{"node":{"name":"m","model":"H800","gpus":8,"domains":["a"]}}}
+{"t":4,"MoveRequested":{"job":"j","pod":2,"node":"m"}}
+{"t":4,"pass":[{"op":"migrate","job":"j","reason":"Requested","pods":[{"pod":2,"node":"m","gpus":1,"gpu":1000}]}]}
+{"t":5,"PodMoved":{"job":"j","pod":2}}
 {"t":5,"NodeCordoned":{"node":"n","cordoned":true}}
 {"t":5,"DeviceHealth":{"node":"n","gpu":7}}
 {"t":6,"NodeLost":{"node":"n"}}

@@ -142,6 +142,25 @@ func TestDurations(t *testing.T) {
 	a.want("pods at 1 pods 3: 41 10 40\ngang at 1 gang 2: 30\non at 2 gang 2: -\n")
 }
 
+// A pod that is moved runs on: the node that it left may be lost.
+func TestMoved(t *testing.T) {
+	a := newTale(t)
+	a.submit(100, "j", 2, nil)
+	a.pass(100, pods(core.Bind, "j", 0, 1))
+	move := func(at float64, pod int) {
+		t.Helper()
+		a.event(at, core.MoveRequested{Job: "j", Pod: pod, Node: "n1"})
+		a.pass(at, core.Decision{Op: core.Migrate, Job: "j", Pods: []core.Placement{{Pod: pod, Node: "n1", GPUs: 1, GPU: 1000}}})
+	}
+	move(110, 0)
+	a.event(120, core.PodMoved{Job: "j"})
+	move(130, 1)
+	a.event(131, core.MoveFailed{Job: "j", Pod: 1})
+	a.event(140, core.NodeLost{Node: "n0"})
+	a.event(160, core.JobEnded{Job: "j"})
+	a.want("j at 0 pods 2: 60 40\n")
+}
+
 // An evicted gang whose pods are made again, as Kubernetes does, is one job: the
 // work up to its last checkpoint counts, and what it did at last.
 func TestEvictedAndMadeAnew(t *testing.T) {
