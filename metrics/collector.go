@@ -34,6 +34,8 @@ type Options struct {
 //   - GFR is the share of fragmented nodes among the nodes that are up and have
 //     GPUs. A node is fragmented unless its healthy GPUs are all wholly free or
 //     all wholly allocated.
+//   - Fragmentation is what becomes of idle GPUs, and why, for pods of the shapes of
+//     ASI's Fig. 13, and how many of the jobs of its Fig. 14 would fit (see core/frag).
 //   - A job waits until it is first whole (see [Job]). JWTD and JTTED are taken
 //     then, so they know no job that never started; JTTED is of gangs and of
 //     jobs with several pods. Queueing adds all later waiting, after evictions;
@@ -68,6 +70,7 @@ type Collector struct {
 type averages struct {
 	gar, gfr             share
 	allocated, available float64 // GPU-seconds, for SOR
+	frag                 fragmentation
 }
 
 var _ sim.Sink = (*Collector)(nil)
@@ -86,6 +89,7 @@ func New(o Options) *Collector {
 // Node implements [sim.Sink].
 func (c *Collector) Node(t core.Time, n *core.Node, up bool) error {
 	c.advance(t)
+	c.over.frag.settle(c.inv.tally)
 	c.inv.set(n, up)
 	return nil
 }
@@ -114,6 +118,7 @@ func (c *Collector) Bound(t core.Time, l *sim.Live, pods []core.Placement, _ cor
 		c.count.Pending--
 		c.count.Running++
 	}
+	c.over.frag.settle(c.inv.tally)
 	for i := range pods {
 		p := &pods[i]
 		node, err := c.inv.hold(p, +1)
@@ -163,6 +168,7 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 	if err != nil {
 		return err
 	}
+	c.over.frag.settle(c.inv.tally)
 	for i := range pods {
 		p := &pods[i]
 		if _, err := c.inv.hold(p, -1); err != nil {

@@ -50,11 +50,11 @@ func (c *Collector) Frame() Frame {
 
 // load returns the node's byte in a Frame.
 func (n *node) load() byte {
-	all := core.Milli(len(n.held)) * core.WholeGPU
+	all := core.Milli(len(n.frag.Free)) * core.WholeGPU
 	switch {
 	case !n.up:
 		return Lost
-	case n.cordoned:
+	case n.frag.Spec.Cordoned:
 		return Cordoned
 	case n.sum == 0:
 		return 0

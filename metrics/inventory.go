@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
 )
 
 // An inventory knows what every node has and what of it is allocated, and
@@ -26,16 +27,19 @@ type inventory struct {
 	available  int64
 	fragmented int64
 	gpuNodes   int64
+	// tally says what becomes of idle GPUs, and why.
+	tally *frag.Tally
 }
 
 // node is a node and what pods hold of it.
 type node struct {
-	pool         *pool
-	leaf         int32
-	up, cordoned bool
-	healthy      uint64
-	held         []core.Milli // of each device
-	// Of the healthy devices: the sum of held, and how many are wholly free
+	pool *pool
+	leaf int32
+	up   bool
+	// frag is what is idle of it, at counts where.
+	frag frag.Node
+	at   frag.Place
+	// Of the healthy devices: what is allocated, and how many are wholly free
 	// and wholly allocated.
 	sum        core.Milli
 	free, full int
@@ -57,6 +61,7 @@ func newInventory(levels int) inventory {
 		byName: map[string]int32{},
 		pools:  map[string]*pool{},
 		leaves: map[string]int32{},
+		tally:  frag.NewTally(frag.PaperShapes(), frag.PaperJobs(), levels-1),
 	}
 }
 
@@ -68,11 +73,10 @@ func (v *inventory) set(n *core.Node, up bool) {
 	}
 	d := &v.nodes[i]
 	v.count(d, -1)
-	d.up, d.cordoned = up, n.Cordoned
-	d.healthy = 1<<n.GPUs - 1
-	for _, g := range n.Unhealthy {
-		d.healthy &^= 1 << g
-	}
+	d.up = up
+	spec := *n
+	d.frag.Describe(&spec)
+	d.at = v.tally.Place(&d.frag)
 	d.recount()
 	v.count(d, +1)
 }
@@ -90,7 +94,7 @@ func (v *inventory) add(n *core.Node) int32 {
 	p.cpuMilli, p.memMiB = max(p.cpuMilli, n.CPUMilli), max(p.memMiB, n.MemMiB)
 	p.inLeaf[leaf]++
 	p.leafSize = max(p.leafSize, p.inLeaf[leaf])
-	v.nodes = append(v.nodes, node{pool: p, leaf: leaf, held: make([]core.Milli, n.GPUs)})
+	v.nodes = append(v.nodes, node{pool: p, leaf: leaf, frag: frag.Empty(n)})
 	return i
 }
 
@@ -111,9 +115,9 @@ func (v *inventory) leaf(n *core.Node) int32 {
 
 func (n *node) recount() {
 	n.sum, n.free, n.full = 0, 0, 0
-	for d, held := range n.held {
-		if n.healthy>>d&1 == 1 {
-			n.tally(held, +1)
+	for d, free := range n.frag.Free {
+		if n.frag.Healthy>>d&1 == 1 {
+			n.tally(core.WholeGPU-free, +1)
 		}
 	}
 }
@@ -131,15 +135,16 @@ func (n *node) tally(held core.Milli, sign int) {
 
 // count adds what n contributes to the sums, or takes it off.
 func (v *inventory) count(n *node, sign int64) {
-	if !n.up || len(n.held) == 0 {
+	if !n.up || len(n.frag.Free) == 0 {
 		return
 	}
-	healthy := bits.OnesCount64(n.healthy)
+	v.tally.Count(&n.frag, n.at, int(sign))
+	healthy := bits.OnesCount64(n.frag.Healthy)
 	v.gpuNodes += sign
 	if n.free != healthy && n.full != healthy {
 		v.fragmented += sign
 	}
-	if !n.cordoned {
+	if !n.frag.Spec.Cordoned {
 		v.allocated += core.Milli(sign) * n.sum
 		v.available += sign * int64(healthy)
 	}
@@ -153,19 +158,16 @@ func (v *inventory) hold(p *core.Placement, sign int) (int32, error) {
 		return 0, fmt.Errorf("pod %d: unknown node %q", p.Pod, p.Node)
 	}
 	n := &v.nodes[i]
-	if p.GPUs>>len(n.held) != 0 {
+	if p.GPUs>>len(n.frag.Free) != 0 {
 		return 0, fmt.Errorf("pod %d: node %s has no GPU %d", p.Pod, p.Node, bits.Len64(p.GPUs)-1)
 	}
 	v.count(n, -1)
-	for rest := p.GPUs; rest != 0; rest &= rest - 1 {
-		d := bits.TrailingZeros64(rest)
-		was := n.held[d]
-		n.held[d] += core.Milli(sign) * p.GPU
-		if n.healthy>>d&1 == 1 {
-			n.tally(was, -1)
-			n.tally(n.held[d], +1)
-		}
+	for rest := p.GPUs & n.frag.Healthy; rest != 0; rest &= rest - 1 {
+		held := core.WholeGPU - n.frag.Free[bits.TrailingZeros64(rest)]
+		n.tally(held, -1)
+		n.tally(held+core.Milli(sign)*p.GPU, +1)
 	}
+	n.frag.Take(p.GPUs, p.GPU, p.CPUMilli, p.MemMiB, sign)
 	v.count(n, +1)
 	return i, nil
 }

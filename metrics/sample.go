@@ -94,16 +94,19 @@ func (a *averages) add(inv *inventory, unstarted core.Milli, dt core.Time) {
 	a.gfr.add(inv.fragmented, inv.gpuNodes, dt)
 	a.allocated += float64(inv.allocated-unstarted) / float64(core.WholeGPU) * dt.Seconds()
 	a.available += float64(inv.available) * dt.Seconds()
+	a.frag.dt += dt
 }
 
 // averages returns the averages of the window. A run that is over in an instant, as when
 // all jobs arrive at once and none ends, has the figures of that instant.
 func (c *Collector) averages() *averages {
 	if c.first != c.now || c.window.From > 0 || c.window.To > 0 {
+		c.over.frag.settle(c.inv.tally)
 		return &c.over
 	}
 	var instant averages
 	instant.add(&c.inv, c.unstarted, core.Second)
+	instant.frag.settle(c.inv.tally)
 	return &instant
 }
 
@@ -113,17 +116,18 @@ func (c *Collector) averages() *averages {
 func (c *Collector) Summary() Summary {
 	over := c.averages()
 	s := Summary{
-		Window:       c.averaged(),
-		Jobs:         c.count,
-		GAR:          over.gar.ratios(),
-		GFR:          over.gfr.ratios(),
-		JWTD:         c.jwtd(),
-		JTTED:        c.jtted(),
-		JCT:          c.jct.times(),
-		Queueing:     c.queued(),
-		Preemptions:  c.preemptions,
-		Migrations:   c.migrations,
-		LostGPUHours: c.lostGPUHours(),
+		Window:        c.averaged(),
+		Jobs:          c.count,
+		GAR:           over.gar.ratios(),
+		GFR:           over.gfr.ratios(),
+		JWTD:          c.jwtd(),
+		JTTED:         c.jtted(),
+		JCT:           c.jct.times(),
+		Queueing:      c.queued(),
+		Preemptions:   c.preemptions,
+		Migrations:    c.migrations,
+		LostGPUHours:  c.lostGPUHours(),
+		Fragmentation: over.frag.means(c.inv.tally),
 	}
 	if over.available > 0 {
 		s.SOR = over.allocated / over.available

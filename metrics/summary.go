@@ -31,6 +31,35 @@ type Summary struct {
 	Preemptions        int64      `json:"preemptions"`
 	Migrations         int64      `json:"migrations"`
 	LostGPUHours       float64    `json:"lost_gpu_hours"`
+	// Fragmentation is nil in runs of older versions.
+	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
+}
+
+// Fragmentation is what became of idle GPUs, on average over the window (see core/frag).
+type Fragmentation struct {
+	Shapes []ShapeSplit `json:"shapes"`
+	Jobs   []JobFit     `json:"jobs"`
+}
+
+// ShapeSplit is idle GPUs by what becomes of them, for pods of a shape. IdleGPUs is the sum
+// of the others, of the nodes that are not lost.
+type ShapeSplit struct {
+	Shape       string  `json:"shape"`
+	IdleGPUs    float64 `json:"idle_gpus"`
+	Allocatable float64 `json:"allocatable_gpus"`
+	Fractional  float64 `json:"fractional_gpus"`
+	Stranded    float64 `json:"stranded_gpus"`
+	CPU         float64 `json:"cpu_gpus"`
+	Other       float64 `json:"other_gpus"`
+	Unusable    float64 `json:"unusable_gpus"`
+}
+
+// JobFit is how many jobs would fit, each on one GPU model: within one domain of the
+// narrowest level of the topology, and across domains.
+type JobFit struct {
+	Job    string  `json:"job"`
+	Within float64 `json:"within"`
+	Across float64 `json:"across"`
 }
 
 // Window is the time over which gar, sor and gfr are averages, in seconds from

@@ -37,6 +37,15 @@ func one(w io.Writer, r *Run) error {
 	if err := classes(s).Write(w, screen); err != nil {
 		return err
 	}
+	if s.Fragmentation != nil {
+		fmt.Fprintf(w, "\nIdle GPUs, by what becomes of them for pods of a shape, and jobs that would fit (fragmentation)\n\n")
+		if err := idle(s.Fragmentation).Write(w, screen); err != nil {
+			return err
+		}
+		for _, j := range s.Fragmentation.Jobs {
+			fmt.Fprintf(w, "Jobs of %s that would fit: %s in one leaf group, %s across\n", j.Job, short(j.Within), short(j.Across))
+		}
+	}
 	_, err := fmt.Fprintf(w, "\nGAR, SOR and GFR are averages from %s to %s: %s.\nDecisions have SHA-256 %s.\n",
 		duration(s.Window.From), duration(s.Window.To), s.Window.Is, s.DecisionSHA256)
 	return err
@@ -90,6 +99,16 @@ func classes(s *metrics.Summary) *table.Table {
 			row = append(row, "", "")
 		}
 		t.Add(row...)
+	}
+	return t
+}
+
+// idle is the fragmentation by cause.
+func idle(f *metrics.Fragmentation) *table.Table {
+	t := new(table.Table)
+	t.Add("shape", "idle", "allocatable", "fractional", "stranded", "CPU", "other", "unusable")
+	for _, s := range f.Shapes {
+		t.Add(s.Shape, short(s.IdleGPUs), short(s.Allocatable), short(s.Fractional), short(s.Stranded), short(s.CPU), short(s.Other), short(s.Unusable))
 	}
 	return t
 }

@@ -54,7 +54,7 @@ line on stderr says where it is and what was expected).`,
 		root.AddCommand(c)
 	}
 	for _, c := range []*cobra.Command{
-		newSim(), newDecide(), newAudit(), newTrace(), newReproduce(), newBench(),
+		newSim(), newDecide(), newFrag(), newAudit(), newTrace(), newReproduce(), newBench(),
 	} {
 		c.GroupID = without.ID
 		root.AddCommand(c)

@@ -156,35 +156,51 @@ func (sh *Shape) fractional(n *Node, i idle, f *Finding) {
 	}
 }
 
+// Unit says of what Missing is so much: "milli-GPU", "milli-cores", "MiB", "pods", or the name
+// of a resource; "" where nothing is missing.
+func (f *Finding) Unit() string {
+	switch f.Cause {
+	case Fractional, Stranded, Topology, Gang:
+		return "milli-GPU"
+	case CPU:
+		return "milli-cores"
+	case Memory:
+		return "MiB"
+	case Pods:
+		return "pods"
+	}
+	return f.Resource
+}
+
 // Advice says in words what would free the GPU.
 func (f Finding) Advice() string {
-	gpus := Milli(f.Missing).GPUs()
+	gpus := count(Milli(f.Missing).GPUs(), "GPU")
 	switch f.Cause {
 	case Fractional:
 		if f.Never {
 			return fmt.Sprintf("nothing: a GPU is no multiple of %s", f.shape)
 		}
-		return fmt.Sprintf("move %s GPUs of pods off the shared GPUs of %s", gpus, f.Node)
+		return fmt.Sprintf("move %s of pods off the shared GPUs of %s", gpus, f.Node)
 	case Stranded:
 		if f.Never {
-			return fmt.Sprintf("nothing: %s has %s healthy GPUs in all", f.Node, Milli(f.All).GPUs())
+			return fmt.Sprintf("nothing: %s has %s healthy in all", f.Node, count(Milli(f.All).GPUs(), "GPU"))
 		}
-		return fmt.Sprintf("move %s GPUs off %s", gpus, f.Node)
+		return fmt.Sprintf("move %s off %s", gpus, f.Node)
 	case CPU:
-		return f.more(Milli(f.Missing).GPUs()+" cores", Milli(f.All).GPUs()+" cores")
+		return f.more(count(Milli(f.Missing).GPUs(), "core"), count(Milli(f.All).GPUs(), "core"))
 	case Memory:
 		return f.more(gib(f.Missing), gib(f.All))
 	case Pods:
-		return f.more(fmt.Sprintf("%d pods", f.Missing), fmt.Sprintf("%d pods", f.All))
+		return f.more(count(fmt.Sprint(f.Missing), "pod"), count(fmt.Sprint(f.All), "pod"))
 	case Other:
 		return f.more(fmt.Sprintf("%d %s", f.Missing, f.Resource), fmt.Sprintf("%d %s", f.All, f.Resource))
 	case Topology:
 		if f.Never {
 			return fmt.Sprintf("name the %s of these nodes", f.level)
 		}
-		return fmt.Sprintf("level %s: %s more GPUs for such pods in %s", f.level, gpus, f.place())
+		return fmt.Sprintf("level %s: %s more for such pods in %s", f.level, gpus, f.place())
 	case Gang:
-		return fmt.Sprintf("%s more GPUs for such pods in %s", gpus, f.place())
+		return fmt.Sprintf("%s more for such pods in %s", gpus, f.place())
 	case Cordoned:
 		return fmt.Sprintf("uncordon %s", f.Node)
 	case Tainted:
@@ -202,9 +218,9 @@ func (f *Finding) more(missing, has string) string {
 	return fmt.Sprintf("%s more on %s", missing, f.Node)
 }
 
-// place names a domain, and the model if the domain has several.
+// place names a domain by the last part of its path, and the model of a whole cluster.
 func (f *Finding) place() string {
-	where := f.Domain
+	where := f.Domain[strings.LastIndexByte(f.Domain, '/')+1:]
 	if where == "" {
 		where = "the cluster"
 	}
@@ -212,6 +228,14 @@ func (f *Finding) place() string {
 		where += " on " + f.Model
 	}
 	return where
+}
+
+// count writes a number of things.
+func count(n, what string) string {
+	if n != "1" {
+		what += "s"
+	}
+	return n + " " + what
 }
 
 func gib(mib int64) string {

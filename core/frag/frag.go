@@ -104,17 +104,12 @@ type Node struct {
 	Others []cluster.Amount
 	// Closed is Cordoned or Tainted while the node takes no pods, else Allocatable.
 	Closed Cause
+	pods   int // on the node
 }
 
 // Empty returns a node as described, without pods. A taint closes it.
 func Empty(spec *cluster.NodeSpec) Node {
-	n := Node{Spec: spec, CPU: spec.CPUMilli, Mem: spec.MemMiB, Pods: spec.MaxPods, Others: slices.Clone(spec.Others)}
-	if spec.MaxPods == 0 {
-		n.Pods = anyPods
-	}
-	if spec.GPUs > 0 {
-		n.Free = slices.Repeat([]Milli{cluster.WholeGPU}, spec.GPUs)
-	}
+	n := Node{Spec: &cluster.NodeSpec{}, Free: slices.Repeat([]Milli{cluster.WholeGPU}, spec.GPUs), Pods: anyPods}
 	n.Describe(spec)
 	return n
 }
@@ -122,8 +117,18 @@ func Empty(spec *cluster.NodeSpec) Node {
 // anyPods is how many more pods a node takes that has no limit.
 const anyPods = 1 << 30
 
-// Describe takes in another description of the node: its health, and whether it is closed.
+// Describe takes in another description of the node, which has as many GPUs. Its pods stay.
 func (n *Node) Describe(spec *cluster.NodeSpec) {
+	n.CPU += spec.CPUMilli - n.Spec.CPUMilli
+	n.Mem += spec.MemMiB - n.Spec.MemMiB
+	if n.Pods = anyPods; spec.MaxPods > 0 {
+		n.Pods = spec.MaxPods - n.pods
+	}
+	others := slices.Clone(spec.Others)
+	for i, a := range others {
+		others[i].Value -= cluster.AmountOf(n.Spec.Others, a.Name) - cluster.AmountOf(n.Others, a.Name)
+	}
+	n.Others = others
 	n.Spec = spec
 	n.Healthy = ^uint64(0) >> (64 - spec.GPUs)
 	for _, d := range spec.Unhealthy {
@@ -146,8 +151,8 @@ func (n *Node) Take(gpus uint64, share Milli, cpuMilli, memMiB int64, by int) {
 	}
 	n.CPU -= int64(by) * cpuMilli
 	n.Mem -= int64(by) * memMiB
-	if n.Spec.MaxPods > 0 {
-		n.Pods -= by
+	if n.pods += by; n.Spec.MaxPods > 0 {
+		n.Pods = n.Spec.MaxPods - n.pods
 	}
 }
 

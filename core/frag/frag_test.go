@@ -49,7 +49,7 @@ func TestExample(t *testing.T) {
 		"fractional 0.5: move 0.5 GPUs of pods off the shared GPUs of n2",
 		"stranded 4: move 4 GPUs off n2",
 		"cpu 8: 8 cores more on n3",
-		"topology 8: level leaf: 8 more GPUs for such pods in leaf-1",
+		"topology 8: level leaf: 8 GPUs more for such pods in leaf-1",
 		"cordoned 8: uncordon n6",
 	}
 	if !slices.Equal(got, want) {
@@ -74,12 +74,12 @@ func TestFits(t *testing.T) {
 func TestNeverHelps(t *testing.T) {
 	n := Empty(&cluster.NodeSpec{Name: "n1", Model: "A10", GPUs: 4, CPUMilli: 32_000})
 	for shape, want := range map[string]string{
-		"8g8c":      "nothing: n1 has 4 healthy GPUs in all",
+		"8g8c":      "nothing: n1 has 4 GPUs healthy in all",
 		"4g64c":     "nothing: n1 has 32 cores in all",
 		"1g+hca=1":  "nothing: n1 has 0 hca in all",
 		"1g1c1Gi":   "nothing: n1 has 0 GiB in all",
 		"0.3g1c":    "nothing: a GPU is no multiple of 0.3g1c",
-		"3g8c":      "nothing: n1 has 4 healthy GPUs in all",
+		"3g8c":      "nothing: n1 has 4 GPUs healthy in all",
 		"1g8c":      "",
 		"2g24c":     "nothing: n1 has 32 cores in all",
 		"0.5g0.25c": "",

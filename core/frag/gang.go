@@ -54,9 +54,9 @@ func (d *domains) of(n *Node) (at domain, known bool) {
 }
 
 // Path returns the domain of a node at a level, with those above it: names need not be
-// unique. It is false when a name is missing.
+// unique. It is false when a name is missing, or there is no such level.
 func Path(spec *cluster.NodeSpec, level int) (string, bool) {
-	if level >= len(spec.Domains) || slices.Contains(spec.Domains[:level+1], "") {
+	if level < 0 || level >= len(spec.Domains) || slices.Contains(spec.Domains[:level+1], "") {
 		return "", false
 	}
 	return strings.Join(spec.Domains[:level+1], "/"), true

@@ -38,8 +38,8 @@ func (y yard) node(name string) Node {
 		n.Free[d] = []Milli{0, 300, 500, 750, 1000, 1000, 1000}[y.up(7)]
 	}
 	n.CPU -= int64(y.up(4)) // it may have become smaller than its pods
-	if spec.MaxPods > 0 {
-		n.Pods -= y.up(spec.MaxPods + 1)
+	for range y.up(spec.MaxPods + 1) {
+		n.Take(0, 0, 0, 0, 1)
 	}
 	return n
 }
@@ -118,7 +118,9 @@ func place(n Node, sh *Shape, set uint64) (Node, bool) {
 	if count != want {
 		return n, false
 	}
+	pods := n.Pods
 	n.Take(set, share, sh.CPUMilli, sh.MemMiB, 1)
+	n.Pods = pods - 1
 	n.TakeOthers(sh.Others)
 	return n, true
 }
