@@ -34,8 +34,7 @@ func builtins(name string) (core.Policy, bool) {
 
 func newToy(t testing.TB) *toy {
 	doc, _ := policy.ByName("default")
-	m := newMirror(doc.Policy, nil, slog.New(slog.DiscardHandler))
-	m.policies.Builtins = builtins
+	m := newMirror(mirrorConfig{Policy: doc.Policy, Log: slog.New(slog.DiscardHandler), Builtins: builtins})
 	return &toy{t: t, mirror: m, now: core.Time(startOfTime.UnixNano())}
 }
 

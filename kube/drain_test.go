@@ -329,7 +329,7 @@ func (w *world) inGroup(name, group string, used core.Milli) {
 // restart has another mirror take in all there is.
 func (w *world) restart() {
 	old := w.m
-	w.m = newMirror(*old.policies.Policy(), old.topologies.Levels(), old.log)
+	w.m = newMirror(mirrorConfig{Policy: *old.policies.Policy(), Levels: old.topologies.Levels(), Log: old.log})
 	w.m.metrics, w.m.now = newMetrics(), old.now
 	w.m.record = newTape(w.t)
 	w.m.queuesListed(slices.Collect(maps.Values(old.queues.objects)))

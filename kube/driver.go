@@ -12,6 +12,19 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
+// Recorder is called, in the goroutine that decides and in order, when an engine begins with
+// nothing in it, for every event that it takes, and for every pass with what it decided,
+// which is valid during the call.
+type Recorder interface {
+	Began(now core.Time, c core.Config)
+	Told(now core.Time, ev core.Event)
+	Decided(now core.Time, ds []core.Decision)
+}
+
+// theEngine is what decides, nil until all objects have been listed once. It is the mirror's:
+// nobody else changes it.
+func (m *driver) theEngine() scheduling { return m.engine }
+
 // rebuild derives the engine from the tables: at the start, and when the policy, the
 // topology or the GPUs of a node change:
 //
@@ -37,7 +50,8 @@ func (m *driver) rebuild() error {
 		m.record.Began(m.now, c)
 	}
 	m.engine, m.engineWakes, m.outlook = e, core.Never, outlook{}
-	m.queues.rebuild(m)
+	clear(m.queues.told) // all of them, for the engine is new
+	m.tellQueues()
 	sorted := make([]*node, 0, len(m.nodes))
 	for _, n := range m.nodes {
 		n.known, n.sick = false, 0

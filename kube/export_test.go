@@ -43,7 +43,7 @@ func NewPuppet(c Config) (*Puppet, error) {
 		return nil, err
 	}
 	return p, p.Until(func() error {
-		if s.mirror.engine == nil {
+		if s.mirror.theEngine() == nil {
 			return fmt.Errorf("the cluster has not been listed")
 		}
 		return nil
@@ -61,12 +61,12 @@ func (p *Puppet) Stop() error {
 func (p *Puppet) Until(check func() error) error {
 	m := p.mirror
 	for deadline := time.Now().Add(3 * time.Second); ; {
-		m.now = max(m.now, core.Time(p.now().UnixNano()))
+		m.at(core.Time(p.now().UnixNano()))
 		for _, f := range p.box.take(nil) {
 			f(m)
 		}
-		p.actor.Do(context.Background(), m.acts.values())
-		m.done()
+		acts, _ := m.takeActs()
+		p.actor.Do(context.Background(), acts)
 		err := check()
 		if err == nil || time.Now().After(deadline) {
 			return err
@@ -82,9 +82,9 @@ func (p *Puppet) Until(check func() error) error {
 // the API does it.
 func (p *Puppet) Decide() error {
 	m := p.mirror
-	acts := m.decide(core.Time(p.now().UnixNano()))
-	p.actor.Do(context.Background(), acts.values())
-	m.done()
+	m.decide(core.Time(p.now().UnixNano()))
+	acts, _ := m.takeActs()
+	p.actor.Do(context.Background(), acts)
 	return p.Until(p.carriedOut)
 }
 
@@ -165,4 +165,4 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 }
 
 // Engine is what decides. It is the caller's between calls of the others.
-func (p *Puppet) Engine() *core.Engine { return p.mirror.engine.(*core.Engine) }
+func (p *Puppet) Engine() *core.Engine { return p.mirror.theEngine().(*core.Engine) }

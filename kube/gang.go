@@ -194,7 +194,7 @@ func (m *changes) settleTerms(g *group) {
 	case !placed:
 		g.settled = now
 	case record != "" && (g.settled == nil || g.settled.said != record):
-		g.settled = now.asRecorded(g, record)
+		g.settled = now.asRecorded(g.id, record)
 	case g.settled == nil || now != nil && now.said == g.settled.said:
 		g.settled = now
 	case now != nil && (now.attributes.Estimate != g.settled.attributes.Estimate || !now.attributes.LastCheckpoint.Equal(g.settled.attributes.LastCheckpoint)):
@@ -205,8 +205,8 @@ func (m *changes) settleTerms(g *group) {
 }
 
 // asRecorded is a PodGroup, nil for one that is gone, that says what a record has.
-func (o *podGroupObject) asRecorded(g *group, record string) *podGroupObject {
-	x := podGroupObject{ObjectMeta: metav1.ObjectMeta{Namespace: g.id.Namespace, Name: g.id.Name}}
+func (o *podGroupObject) asRecorded(id translate.Group, record string) *podGroupObject {
+	x := podGroupObject{ObjectMeta: metav1.ObjectMeta{Namespace: id.Namespace, Name: id.Name}}
 	if o != nil {
 		x = *o
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -66,12 +65,6 @@ func (m *changes) sendOff(g *group, list []evictAct) {
 	}
 	m.acts.evict = append(m.acts.evict, list...)
 }
-
-// Lost is when a node that is not ready is given up, and how fast.
-type Lost = lost.Config
-
-// DefaultLost has the defaults of kube-controller-manager.
-func DefaultLost() Lost { return lost.Default() }
 
 // sweepLost makes the pods leave that are on lost nodes:
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/lost"
 )
 
 // running is a gang of 2 pods of 4 GPUs that runs on one node, and the annotation
@@ -233,7 +234,7 @@ func TestDisruptionMode(t *testing.T) {
 // that are being deleted are as good as gone, for nobody is there to end them.
 func TestLostNode(t *testing.T) {
 	y, gang := running(t, "")
-	y.lost.Config = DefaultLost()
+	y.lost.Config = lost.Default()
 	solo := newTestPod("solo", 0)
 	y.see(solo)
 	y.run()
@@ -329,7 +330,7 @@ func (y *toy) occupied(n int, zones ...string) []*v1.Node {
 // When one is ready again, the others have time to come back.
 func TestNoNodeIsReady(t *testing.T) {
 	y := newToy(t)
-	y.lost.Config = DefaultLost()
+	y.lost.Config = lost.Default()
 	nodes := y.occupied(4)
 	for _, n := range nodes {
 		y.down(n, y.now)
@@ -341,7 +342,7 @@ func TestNoNodeIsReady(t *testing.T) {
 
 	// An instance that starts meanwhile finds them so, since long ago.
 	z := newToy(t)
-	z.lost.Config, z.now = DefaultLost(), y.now
+	z.lost.Config, z.now = lost.Default(), y.now
 	for _, n := range nodes {
 		z.down(n, core.Time(startOfTime.UnixNano()))
 		p := newTestPod(n.Name, 8)
@@ -380,7 +381,7 @@ func TestRateOfLostNodes(t *testing.T) {
 		{"some nodes of each zone", []string{"a", "b"}, 12, []int{0, 1, 2, 3}, 0, 10 * core.Second},
 	} {
 		y := newToy(t)
-		y.lost.Config = DefaultLost()
+		y.lost.Config = lost.Default()
 		nodes := y.occupied(c.nodes, c.zones...)
 		for _, i := range c.lost {
 			y.down(nodes[i], y.now)
@@ -420,7 +421,7 @@ func seq(from, to, step int) (out []int) {
 func TestLostNodeByAnotherClock(t *testing.T) {
 	for _, jump := range []core.Time{-3600 * core.Second, 3600 * core.Second} {
 		y := newToy(t)
-		y.lost.Config = DefaultLost()
+		y.lost.Config = lost.Default()
 		nodes := y.occupied(3)
 		y.down(nodes[0], y.now+jump)
 		y.leaves("it has just failed")
@@ -435,7 +436,7 @@ func TestLostNodeByAnotherClock(t *testing.T) {
 // bear it. What merely must not make room for others is evicted.
 func TestWhoStaysOnALostNode(t *testing.T) {
 	y := newToy(t)
-	y.lost.Config = DefaultLost()
+	y.lost.Config = lost.Default()
 	n := y.node("a", 8)
 	y.node("b", 8)
 	y.node("c", 8)
@@ -475,7 +476,7 @@ func TestPodsOfARepairedNode(t *testing.T) {
 	for _, share := range []string{"", "0.5"} {
 		for _, how := range []string{"back", "made again", "made again after the next start"} {
 			y := newToy(t)
-			y.lost.Config = DefaultLost()
+			y.lost.Config = lost.Default()
 			n := y.node("a", 2)
 			y.start()
 			old, next := newTestPod("old", 2), newTestPod("new", 2)

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/stats"
 )
 
@@ -85,39 +84,5 @@ func TestGauges(t *testing.T) {
 	clock = clock.Add(time.Second)
 	if got := scraped(y.metrics.registry); got[`muster_gpus{model="H800",state="free"}`] != "" {
 		t.Errorf("got %v", got)
-	}
-}
-
-// Of instances that share a cluster, the holder of the rest tells how all stands, the
-// others why their own jobs wait.
-func TestToldByTheHolderOfTheRest(t *testing.T) {
-	y := newToy(t)
-	y.node("a", 8)
-	y.start()
-	y.see(newTestPod("x", 9))
-	y.run()
-	y.now += 2e9
-	y.explain(10)
-	l := newTenure(t, []string{"H800", "*"})
-	ctx, end := context.WithCancel(context.Background())
-	defer end()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-l.box.ready:
-				for _, f := range l.box.take(nil) {
-					f(y.mirror)
-				}
-			}
-		}
-	}()
-	for _, rest := range []bool{false, true} {
-		l.held[lease.RestOf(l.config.Shards)].Store(rest)
-		st, err := l.ownStats(ctx)
-		if whole := len(st.Models) == 1 && len(st.Queues) > 0; err != nil || whole != rest || len(st.Reasons) != 1 {
-			t.Errorf("held %t: it tells %+v, %v", rest, st, err)
-		}
 	}
 }

@@ -7,9 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/settings"
@@ -71,6 +73,8 @@ type changes struct {
 	// uncounted are the pods that were to be evicted, and have not been.
 	uncounted map[types.UID]act.Pod
 	arrived   map[string]*node // that came from another shard and take no pods yet
+	// handed are the shards that are given up, until nothing is under way there.
+	handed []handOver
 }
 
 // tables is what the API says, what is under way, and what this instance decides on. Its
@@ -174,13 +178,43 @@ type node struct {
 	opens           core.Time
 }
 
-func newMirror(policy core.Policy, levels []translate.Level, log *slog.Logger) *mirror {
-	m := &mirror{driver: driver{newEngine: newEngine, changes: changes{
-		tables: newTables(policy, levels), log: log, dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, acts: acts{wake: core.Never},
+// mirrorConfig is what a mirror is made of.
+type mirrorConfig struct {
+	// Policy counts where no SchedulingPolicy named PolicyName says another; Builtins finds
+	// those that such objects start from, nil for none.
+	Policy     core.Policy
+	PolicyName string
+	Builtins   v1alpha1.Builtins
+	// Levels are the levels of the topology, widest first; nil for those of the object named
+	// Topology or, without a name, the oldest.
+	Levels   []translate.Level
+	Topology string
+	// Lost says when the pods of nodes that are not ready are evicted.
+	Lost lost.Config
+	// Shards are those that instances share; nil for one that is ours.
+	Shards []lease.Shard
+	Log    *slog.Logger
+	// Metrics, Record and Traced receive what happens; each may be nil. Traced is called once
+	// for each job that runs for the first time, when enough of it runs.
+	Metrics *metrics
+	Record  Recorder
+	Traced  func(*Journey)
+}
+
+func newMirror(c mirrorConfig) *mirror {
+	m := &mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
+		tables: newTables(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, dirtyNodes: map[string]*node{}, waiters: map[*group]bool{}, acts: acts{wake: core.Never},
 		draining: map[string]*node{}, moving: map[types.UID]*pod{},
 		uncounted: map[types.UID]act.Pod{}, arrived: map[string]*node{},
 	}}}
 	m.census = newCensus(&m.tables)
+	m.policies.Name, m.topologies.Name, m.lost.Config = c.PolicyName, c.Topology, c.Lost
+	if c.Builtins != nil {
+		m.policies.Builtins = c.Builtins
+	}
+	if c.Shards != nil {
+		m.shards = newShardTable(c.Shards)
+	}
 	return m
 }
 
@@ -191,6 +225,16 @@ func newTables(policy core.Policy, levels []translate.Level) tables {
 		queues: newQueues(), policies: settings.NewPolicies(policy), topologies: settings.NewTopologies(levels), shards: oneShard(),
 		peers: peers.New(), storage: storage.New(), devices: devices.New(), lost: lost.New(),
 	}
+}
+
+// at has the mirror know the time. It never goes back.
+func (m *changes) at(now core.Time) { m.now = max(m.now, now) }
+
+// takeActs returns what is to be written since it was called last, and when to decide again.
+func (m *changes) takeActs() (todo act.Acts, wake core.Time) {
+	todo, wake = m.acts.values(), m.acts.wake
+	m.done()
+	return todo, wake
 }
 
 // tell gives the engine an event. An event that it refuses shows a fault of the tables; the

@@ -318,6 +318,10 @@ type namespaceObject struct {
 	labels map[string]string
 }
 
+func trimNamespace(n *v1.Namespace) *namespaceObject {
+	return &namespaceObject{ObjectMeta: trimMeta(&n.ObjectMeta), labels: n.Labels}
+}
+
 // timeOf is a time as the engine counts it. Objects may say any, or none: what is
 // outside the engine's bounds is the nearest within, and never 0, which is unknown.
 func timeOf(t time.Time) core.Time {

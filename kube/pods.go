@@ -110,7 +110,7 @@ func (m *mirror) podSeen(o *podObject) {
 		}
 		return
 	}
-	o = o.after(p)
+	o = p.after(o)
 	strands := !p.stranded && o.deleting && !o.over() && !p.inFlight && m.lost.Lost(o.node)
 	switch {
 	case strands:
@@ -133,7 +133,7 @@ func (m *mirror) podSeen(o *podObject) {
 
 // after is a pod as it counts, given how it was known before: what cannot be read, or
 // counts no more, is as it was.
-func (o *podObject) after(p *pod) *podObject {
+func (p *pod) after(o *podObject) *podObject {
 	if o.unread {
 		o = o.asBefore(p.object)
 	}

@@ -122,6 +122,9 @@ func (m *driver) guarded(g *group, call func()) (ok bool) {
 	return true
 }
 
+// broken reports whether the engine panicked and is to be built again, by the next pass.
+func (m *driver) broken() bool { return m.panics.broken }
+
 // panicked finds the job that caused a panic.
 func (m *driver) panicked(g *group, v any) {
 	if job := m.engine.Working(); job != "" {

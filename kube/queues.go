@@ -63,11 +63,11 @@ func (m *mirror) queuesChanged() {
 	if m.engine == nil {
 		return
 	}
-	m.queues.tellAll(&m.driver)
+	m.tellQueues()
 	for _, g := range m.groups {
 		m.weighQueue(g)
 	}
-	m.queues.tellAll(&m.driver) // and those that only waiting jobs kept
+	m.tellQueues() // and those that only waiting jobs kept
 }
 
 // weighQueue has a job that waits leave the engine if it may not go on to wait in its
@@ -103,16 +103,11 @@ func (t *tables) turnedAway(g *group, p *pod, a *translate.Attributes) (reason, 
 	return t.unranked(g, p, a, queue)
 }
 
-// rebuild tells a new engine of all queues.
-func (q *queues) rebuild(m *driver) {
-	clear(q.told)
-	q.tellAll(m)
-}
-
-// tellAll tells the engine of queues that are new, changed or gone: parents
+// tellQueues tells the engine of queues that are new, changed or gone: parents
 // before children, children gone before parents. A queue whose jobs live on
 // goes with the last of them.
-func (q *queues) tellAll(m *driver) {
+func (m *driver) tellQueues() {
+	q := &m.queues
 	clear(q.verdict)
 	want := []core.Queue{{Name: OthersQueue, Weight: 1}}
 	if q.objects[DefaultQueue] == nil {
@@ -148,12 +143,13 @@ func (q *queues) tellAll(m *driver) {
 		}
 		q.told[w.Name] = w
 	}
-	q.removeGone(m, there)
+	m.removeQueues(there)
 }
 
-// removeGone removes queues that are not there any more from the engine, as
+// removeQueues removes queues that are not there any more from the engine, as
 // far as it lets them go.
-func (q *queues) removeGone(m *driver, there map[string]bool) {
+func (m *driver) removeQueues(there map[string]bool) {
+	q := &m.queues
 	for again := true; again; {
 		again = false
 		for _, name := range sortedKeys(q.told) {

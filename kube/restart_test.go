@@ -18,7 +18,7 @@ import (
 func seen(t *testing.T, gpus int64) *mirror {
 	t.Helper()
 	doc, _ := policy.ByName("default")
-	m := newMirror(doc.Policy, nil, slog.New(slog.DiscardHandler))
+	m := newMirror(mirrorConfig{Policy: doc.Policy, Log: slog.New(slog.DiscardHandler)})
 	if err := m.rebuild(); err != nil {
 		t.Fatal(err)
 	}

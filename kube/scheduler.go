@@ -44,6 +44,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -66,7 +67,7 @@ type Config struct {
 	// usually empty.
 	Levels []translate.Level
 	// Lost determines when the pods of nodes that are not ready are evicted.
-	Lost Lost
+	Lost lost.Config
 	// Workers is the maximum number of concurrent bindings; 0 means 64.
 	Workers int
 	// StatusRate is the maximum number of conditions written per second; 0 means 100.
@@ -86,15 +87,6 @@ type Config struct {
 	Traced func(*Journey)
 	// Record receives all that happens in the engine; may be nil.
 	Record Recorder
-}
-
-// Recorder is called, in the goroutine that decides and in order, when an engine begins with
-// nothing in it, for every event that it takes, and for every pass with what it decided,
-// which is valid during the call.
-type Recorder interface {
-	Began(now core.Time, c core.Config)
-	Told(now core.Time, ev core.Event)
-	Decided(now core.Time, ds []core.Decision)
 }
 
 // Scheduler is Muster on one cluster.
@@ -185,18 +177,13 @@ func New(c Config) (*Scheduler, error) {
 		Leader: c.Leader, Shards: c.Shards, Client: leasing, Fence: fence, Holder: tenure{s}, Log: c.Log, Now: c.Now, Requested: s.metrics.Request,
 	})
 	s.drive = s.loop
-	s.mirror = newMirror(c.Policy, c.Levels, c.Log)
-	s.mirror.record, s.mirror.traced = c.Record, c.Traced
-	s.mirror.metrics = s.metrics
-	s.mirror.shards = newShardTable(c.Shards)
+	s.mirror = newMirror(mirrorConfig{
+		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
+		Log: c.Log, Metrics: s.metrics, Record: c.Record, Traced: c.Traced,
+	})
 	s.metrics.registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	for i, shard := range c.Shards {
 		s.metrics.registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
-	}
-	s.mirror.policies.Name, s.mirror.topologies.Name = c.PolicyName, c.Topology
-	s.mirror.lost.Config = c.Lost
-	if c.Builtins != nil {
-		s.mirror.policies.Builtins = c.Builtins
 	}
 	if _, err := core.New(core.Config{Policy: c.Policy}); err != nil {
 		return nil, err
@@ -268,8 +255,8 @@ func (s *Scheduler) loop(ctx context.Context) {
 		case <-s.box.ready:
 		case <-wake.C:
 		case <-status.C:
-			m.now = max(m.now, core.Time(s.now().UnixNano()))
-			if s.actor.Do(ctx, act.Acts{Report: m.explain(explained)}); m.panics.broken {
+			m.at(core.Time(s.now().UnixNano()))
+			if s.actor.Do(ctx, act.Acts{Report: m.explain(explained)}); m.broken() {
 				wake.Reset(0)
 			}
 			continue
@@ -292,22 +279,22 @@ func (s *Scheduler) loop(ctx context.Context) {
 			continue
 		}
 		stale = false
-		m.now = max(m.now, core.Time(s.now().UnixNano()))
+		m.at(core.Time(s.now().UnixNano()))
 		list := s.box.take(spare)
 		for _, f := range list {
 			f(m)
 		}
 		spare = list
 		began := time.Now()
-		acts := m.decide(core.Time(s.now().UnixNano()))
+		m.decide(core.Time(s.now().UnixNano()))
 		s.metrics.decide.Observe(time.Since(began).Seconds())
-		s.actor.Do(ctx, acts.values())
+		acts, wakeAt := m.takeActs()
+		s.actor.Do(ctx, acts)
 		next := time.Hour
-		if acts.wake != core.Never {
-			next = max(0, time.Unix(0, int64(acts.wake)).Sub(s.now()))
+		if wakeAt != core.Never {
+			next = max(0, time.Unix(0, int64(wakeAt)).Sub(s.now()))
 		}
 		wake.Reset(next)
-		m.done()
 	}
 }
 

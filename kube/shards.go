@@ -18,8 +18,6 @@ type shardTable struct {
 	names  []string
 	rest   int
 	held   []bool
-	// handed are those that are given up, until nothing is under way there.
-	handed []handOver
 }
 
 // handOver is a shard that is being given up.
@@ -162,6 +160,9 @@ func (m *driver) letGo(g *group) {
 	}
 }
 
+// holds reports whether this instance decides on a shard.
+func (t *tables) holds(shard int) bool { return t.shards.held[shard] }
+
 // take makes a shard ours, and has the engine built again.
 func (m *mirror) take(shard int) error {
 	m.shards.held[shard] = true
@@ -181,7 +182,7 @@ func (m *mirror) giveUp(shard int, over func()) {
 		}
 	}
 	m.shards.held[shard] = false
-	m.shards.handed = append(m.shards.handed, handOver{shard, over})
+	m.handed = append(m.handed, handOver{shard, over})
 	m.reshard()
 }
 
@@ -192,7 +193,7 @@ func (m *changes) reshard() {
 
 // handOver reports the shards that were given up where nothing is under way any more.
 func (m *changes) handOver() {
-	m.shards.handed = slices.DeleteFunc(m.shards.handed, func(h handOver) bool {
+	m.handed = slices.DeleteFunc(m.handed, func(h handOver) bool {
 		if m.underWay(h.shard) {
 			return false
 		}

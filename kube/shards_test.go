@@ -20,6 +20,7 @@ import (
 	"github.com/muster-sched/muster/core/policy/muster"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/storage"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -69,11 +70,10 @@ func newRealm(t tester, instances int, shards ...string) *realm {
 // join adds an instance that holds nothing.
 func (r *realm) join() *instance {
 	r.serial++
-	m := newMirror(muster.Docs[0].Policy, nil, slog.New(failing{r.t}))
+	m := newMirror(mirrorConfig{
+		Policy: muster.Docs[0].Policy, Log: slog.New(failing{r.t}), Metrics: newMetrics(), Shards: r.shards, Record: newTape(r.t),
+	})
 	m.policies.Policy().Preempt.MinRuntime, m.policies.Policy().Preempt.Interval = 0, 0
-	m.metrics = newMetrics()
-	m.shards = newShardTable(r.shards)
-	m.record = newTape(r.t)
 	m.now = core.Time(r.now.UnixNano())
 	x := &instance{mirror: m, name: fmt.Sprint("i", r.serial)}
 	r.instances = append(r.instances, x)
@@ -554,7 +554,7 @@ func TestShardGivenUpWhileVolumesAreMade(t *testing.T) {
 // A node that was lost while nobody decided on its pods is emptied by the next.
 func TestShardWithALostNode(t *testing.T) {
 	r, a, b := three(t)
-	b.lost.Config = DefaultLost()
+	b.lost.Config = lost.Default()
 	r.pod("p", models("H800"))
 	r.bound("i1:p>h")
 	r.kill(a, func(bindAct) bool { return true })
@@ -739,8 +739,7 @@ func TestRelabelledPool(t *testing.T) {
 	r.pod("guest", models("H800"), asking(v1alpha1.GPUResource, "8"), inQueue("guest"))
 	r.bound("i1:guest>h")
 	r.pod("guest", func(p *v1.Pod) { p.Labels[v1alpha1.PoolLabel] = "A100" })
-	late := newMirror(*a.policies.Policy(), a.topologies.Levels(), a.log)
-	late.shards = newShardTable(r.shards)
+	late := newMirror(mirrorConfig{Policy: *a.policies.Policy(), Levels: a.topologies.Levels(), Log: a.log, Shards: r.shards})
 	late.podSeen(trimPod(r.pods["guest"])) // before anybody has recorded it
 	r.settle()
 	late.podSeen(trimPod(r.pods["guest"]))

@@ -46,7 +46,7 @@ func (s tenure) Take(ctx context.Context, shard int) error {
 func (s tenure) GiveUp(ctx context.Context, shard int) bool {
 	over := make(chan struct{})
 	s.box.put(func(m *mirror) {
-		if !m.shards.held[shard] {
+		if !m.holds(shard) {
 			close(over)
 			return
 		}

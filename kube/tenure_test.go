@@ -42,7 +42,7 @@ func newTenure(t *testing.T, shards []string, objects ...runtime.Object) *Schedu
 // An instance that begins to decide has seen all that was bound before.
 func TestCatchUp(t *testing.T) {
 	onNode := func(name string) *v1.Pod {
-		p := newTestPod(name, 1)
+		p := podOf(name, 1)
 		p.Spec.NodeName = "n"
 		return p
 	}
@@ -71,8 +71,8 @@ func TestCatchUp(t *testing.T) {
 	})
 	s.metadata = meta
 
-	y := newToy(t)
-	waits := newTestPod("unbound", 1)
+	y := newShown(t)
+	waits := podOf("unbound", 1)
 	y.see(known, waits)
 	done := make(chan bool, 1)
 	go func() { done <- tenure{s}.CatchUp(context.Background()) }()
@@ -156,10 +156,10 @@ func leading(t *testing.T, bound ...*v1.Pod) (s *Scheduler, clock *handClock, ct
 // An instance that has the Lease decides when it knows what was bound before.
 func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newTestPod("late", 1)
+		p := podOf("late", 1)
 		p.Spec.NodeName = "n"
 		s, _, ctx, end := leading(t, p)
-		y := newToy(t)
+		y := newShown(t)
 		go func() {
 			for {
 				select {
@@ -191,8 +191,7 @@ func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
 func TestNothingIsDecidedWithAnOldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, clock, ctx, end := leading(t)
-		s.mirror = seen(t, 1)
-		s.mirror.metrics = s.metrics
+		s.mirror = newShown(t).mirror
 		ended := make(chan bool)
 		go func() { defer close(ended); s.loop(ctx) }()
 		synctest.Wait()

@@ -13,10 +13,10 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 )
 
-// feed is a world that takes its pods and nodes from watches, as a scheduler does. The
+// fed is a world that takes its pods and nodes from watches, as a scheduler does. The
 // code panics at what is in trim, as it is cut down, and at what is in seen, when it is
 // in the tables already.
-type feed struct {
+type fed struct {
 	*world
 	box        *mailbox
 	podsSeen   *watched[*podObject]
@@ -24,11 +24,10 @@ type feed struct {
 	trim, seen map[string]bool
 }
 
-func newFeed(t *testing.T) *feed {
-	f := &feed{world: newWorld(t), box: newMailbox(), trim: map[string]bool{}, seen: map[string]bool{}}
+func newFeed(t *testing.T) *fed {
+	f := &fed{world: newWorld(t), box: newMailbox(), trim: map[string]bool{}, seen: map[string]bool{}}
 	f.m.log = slog.New(slog.DiscardHandler)
-	s := &Scheduler{box: f.box}
-	f.podsSeen = follow(s, func(p *v1.Pod) *podObject {
+	f.podsSeen = follow(f.box, func(p *v1.Pod) *podObject {
 		if f.trim[p.Name] {
 			panic("a bad pod")
 		}
@@ -36,7 +35,7 @@ func newFeed(t *testing.T) *feed {
 	}, f.podSeen, func(m *mirror, o *podObject) { m.podGone(o.UID) }, func(m *mirror, list []*podObject) {
 		compare(m, m.pods, list, (*podObject).GetUID, func(o *podObject) { f.podSeen(m, o) }, m.podGone)
 	})
-	f.nodesSeen = follow(s, func(n *v1.Node) *nodeObject {
+	f.nodesSeen = follow(f.box, func(n *v1.Node) *nodeObject {
 		if f.trim[n.Name] {
 			panic("a bad node")
 		}
@@ -48,13 +47,13 @@ func newFeed(t *testing.T) *feed {
 	return f
 }
 
-func (f *feed) podSeen(m *mirror, o *podObject) {
+func (f *fed) podSeen(m *mirror, o *podObject) {
 	if m.podSeen(o); f.seen[o.Name] {
 		panic("a bad pod")
 	}
 }
 
-func (f *feed) nodeSeen(m *mirror, o *nodeObject) {
+func (f *fed) nodeSeen(m *mirror, o *nodeObject) {
 	if f.seen[o.Name] {
 		m.nodes[o.Name] = &node{}
 		panic("a bad node")
@@ -63,16 +62,16 @@ func (f *feed) nodeSeen(m *mirror, o *nodeObject) {
 }
 
 // take takes in what came.
-func (f *feed) take() {
+func (f *fed) take() {
 	for _, x := range f.box.take(nil) {
 		x(f.m)
 	}
 }
 
 // show makes a pod, or changes it, and has it seen as it is.
-func (f *feed) show(name string, with ...change[*v1.Pod]) {
+func (f *fed) show(name string, with ...change[*v1.Pod]) {
 	w := *f.world
-	w.m = newMirror(*f.m.policies.Policy(), f.m.topologies.Levels(), f.m.log) // that sees it in place of ours
+	w.m = newMirror(mirrorConfig{Policy: *f.m.policies.Policy(), Levels: f.m.topologies.Levels(), Log: f.m.log}) // that sees it in place of ours
 	w.pod(name, with...)
 	f.last, f.now = w.last, w.now
 	o, err := f.podsSeen.Transformer()(f.pods["default/"+name].DeepCopy())

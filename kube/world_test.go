@@ -64,9 +64,9 @@ type tester interface {
 
 func newWorld(t tester) *world {
 	w := &world{t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}}
-	w.m = newMirror(muster.Docs[0].Policy, []translate.Level{rack}, slog.New(failing{t}))
-	w.m.metrics = newMetrics()
-	w.m.record = newTape(t)
+	w.m = newMirror(mirrorConfig{
+		Policy: muster.Docs[0].Policy, Levels: []translate.Level{rack}, Log: slog.New(failing{t}), Metrics: newMetrics(), Record: newTape(t),
+	})
 	w.m.now = core.Time(w.now.UnixNano())
 	if err := w.m.rebuild(); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/trace"
 )
 
@@ -29,7 +30,7 @@ type schedulerFlags struct {
 	topology   string
 	workers    int
 	statusRate float32
-	lost       kube.Lost
+	lost       lost.Config
 	elect      bool
 	leases     struct{ duration, deadline, period core.Time }
 	namespace  string
@@ -60,7 +61,7 @@ when the first one stops.`,
 }
 
 func (f *schedulerFlags) register(c *cobra.Command) {
-	f.lost = kube.DefaultLost()
+	f.lost = lost.Default()
 	f.leases.duration, f.leases.deadline, f.leases.period = 15*core.Second, 10*core.Second, 2*core.Second
 	f.api.register(c)
 	f.logs.register(c)

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/local"
+	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -210,7 +211,7 @@ func (f *upFlags) scheduler(ctx context.Context, c *cobra.Command, config *rest.
 	if err != nil {
 		return nil, "", nil, errors.Join(err, logFile.Close())
 	}
-	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Lost: kube.DefaultLost(), Log: log}
+	kc := kube.Config{API: config, Policy: policy, PolicyName: policyName, Builtins: builtin, Lost: lost.Default(), Log: log}
 	s, ended, err := newScheduling(ctx, c, kc, &f.record, f.metrics)
 	if err != nil {
 		return nil, "", nil, errors.Join(err, logFile.Close())

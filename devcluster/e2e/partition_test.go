@@ -15,6 +15,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/devcluster/fleet"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/lost"
 )
 
 // When the network parts all nodes from the API server, no pod is evicted, for however
@@ -29,7 +30,7 @@ func TestPartition(t *testing.T) {
 	c.node("b0", zone("b"))
 	var passed atomic.Int64 // on the scheduler's clock, beside what passes
 	s := c.schedule(func(k *kube.Config) {
-		k.Lost = kube.DefaultLost()
+		k.Lost = lost.Default()
 		k.Lost.Rate = 1.0 / 3600
 		k.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
 	})
