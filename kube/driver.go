@@ -205,7 +205,7 @@ func (m *driver) bind(d *core.Decision) {
 		if d.Reason == core.Backfilled {
 			notes[v1alpha1.BackfilledAnnotation] = "true"
 		}
-		list = append(list, bindAct{p, act.Bind{Pod: p.ref(), Node: at.Node, Annotations: notes, Gated: p.object.quotaGate}})
+		list = append(list, bindAct{pod: p, Bind: act.Bind{Pod: p.ref(), Node: at.Node, Annotations: notes, Gated: p.object.quotaGate}})
 	}
 	m.grant(list)
 	for _, b := range list {

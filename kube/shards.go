@@ -204,15 +204,15 @@ func (m *changes) handOver() {
 
 // underWay reports whether a binding was sent and not answered that is of a job
 // of the shard, or to a node of it.
-func (m *changes) underWay(shard int) bool {
-	if m.devices.InFlight() {
+func (t *tables) underWay(shard int) bool {
+	if t.devices.InFlight() {
 		return true
 	}
-	for _, p := range m.pods {
+	for _, p := range t.pods {
 		if !p.inFlight {
 			continue
 		}
-		n := m.nodes[p.target]
+		n := t.nodes[p.target]
 		if p.group == nil || p.group.shard == shard || n == nil || n.shard == shard {
 			return true
 		}

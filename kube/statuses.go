@@ -49,8 +49,8 @@ func (m *mirror) statuses(now metav1.Time) []act.Status {
 }
 
 // queueStatus is the status of a queue; st is nil when the engine does not know it.
-func (m *changes) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time) v1alpha1.QueueStatus {
-	v, bad := m.queues.verdict[q.Name]
+func (t *tables) queueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time) v1alpha1.QueueStatus {
+	v, bad := t.queues.verdict[q.Name]
 	if !bad {
 		v = settings.Verdict{Reason: v1alpha1.QueueReady, Message: "the queue's jobs are scheduled"}
 	}

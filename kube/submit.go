@@ -78,7 +78,7 @@ func (m *driver) submit(g *group) {
 	g.queue = job.Queue
 	byTask, view := map[*task][]*pod{}, m.lookAround()
 	for _, p := range list {
-		t := m.taskOf(g, p, view)
+		t := g.taskOf(p, view)
 		byTask[t] = append(byTask[t], p)
 	}
 	least := g.spread(byTask)
@@ -153,7 +153,7 @@ func (m *changes) describe(g *group, p *pod, job *core.Job) {
 // taskOf finds the role of a pod, or makes one. Pods that say the same role and
 // ask for different things, of their nodes or of the pods around, or that others
 // mean alone, have roles of their own.
-func (m *changes) taskOf(g *group, p *pod, view *peers.View) *task {
+func (g *group) taskOf(p *pod, view *peers.View) *task {
 	spec, around := p.request(), view.Of(&p.around)
 	if g.id.Kind == others {
 		spec = amountsOf(p.takes())
@@ -182,7 +182,7 @@ func (m *driver) add(g *group) {
 	byTask, view := map[*task][]*pod{}, m.lookAround()
 	var order []*task
 	for _, p := range list {
-		t := m.taskOf(g, p, view)
+		t := g.taskOf(p, view)
 		if byTask[t] == nil {
 			order = append(order, t)
 		}
