@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // Puppet is a scheduler of which a test turns the loop: what was seen is taken
@@ -43,7 +45,7 @@ func NewPuppet(c Config) (*Puppet, error) {
 		return nil, err
 	}
 	return p, p.Until(func() error {
-		if s.mirror.theEngine() == nil {
+		if s.mirror.Engine() == nil {
 			return fmt.Errorf("the cluster has not been listed")
 		}
 		return nil
@@ -61,18 +63,18 @@ func (p *Puppet) Stop() error {
 func (p *Puppet) Until(check func() error) error {
 	m := p.mirror
 	for deadline := time.Now().Add(3 * time.Second); ; {
-		m.at(core.Time(p.now().UnixNano()))
-		for _, f := range p.box.take(nil) {
+		m.At(core.Time(p.now().UnixNano()))
+		for _, f := range p.box.Take(nil) {
 			f(m)
 		}
-		acts, _ := m.takeActs()
+		acts, _ := m.Acts()
 		p.actor.Do(context.Background(), acts)
 		err := check()
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
 		select {
-		case <-p.box.ready:
+		case <-p.box.Ready:
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -82,8 +84,8 @@ func (p *Puppet) Until(check func() error) error {
 // the API does it.
 func (p *Puppet) Decide() error {
 	m := p.mirror
-	m.decide(core.Time(p.now().UnixNano()))
-	acts, _ := m.takeActs()
+	m.Decide(core.Time(p.now().UnixNano()))
+	acts, _ := m.Acts()
 	p.actor.Do(context.Background(), acts)
 	return p.Until(p.carriedOut)
 }
@@ -91,8 +93,8 @@ func (p *Puppet) Decide() error {
 // Answered waits until a binding has had its answer.
 func (p *Puppet) Answered(uid types.UID) error {
 	return p.Until(func() error {
-		if x := p.mirror.pods[uid]; x != nil && x.inFlight {
-			return fmt.Errorf("the binding of pod %s has no answer", x.object.Name)
+		if x := p.mirror.Pods[uid]; x != nil && x.InFlight {
+			return fmt.Errorf("the binding of pod %s has no answer", x.Object.Name)
 		}
 		return p.carriedOut()
 	})
@@ -100,13 +102,13 @@ func (p *Puppet) Answered(uid types.UID) error {
 
 // carriedOut returns an error until what was decided has been done.
 func (p *Puppet) carriedOut() error {
-	for _, x := range p.mirror.pods {
+	for _, x := range p.mirror.Pods {
 		switch {
-		case x.inFlight && p.Held != nil && p.Held(x.object.Namespace, x.object.Name):
-		case x.inFlight, x.state == podBound && x.object.node == "":
-			return fmt.Errorf("pod %s has not been bound", x.object.Name)
-		case x.state == podLeaving && !x.object.deleting:
-			return fmt.Errorf("pod %s has not been evicted", x.object.Name)
+		case x.InFlight && p.Held != nil && p.Held(x.Object.Namespace, x.Object.Name):
+		case x.InFlight, x.State == tables.PodBound && x.Object.Node == "":
+			return fmt.Errorf("pod %s has not been bound", x.Object.Name)
+		case x.State == tables.PodLeaving && !x.Object.Deleting:
+			return fmt.Errorf("pod %s has not been evicted", x.Object.Name)
 		}
 	}
 	return nil
@@ -114,7 +116,7 @@ func (p *Puppet) carriedOut() error {
 
 // Settle tells the engine what has changed, so that what happened first is told
 // first.
-func (p *Puppet) Settle() { p.mirror.settle() }
+func (p *Puppet) Settle() { p.mirror.Settle() }
 
 // Saw returns an error until an object has been seen as it was at a resource
 // version (a ResourceSlice at a generation of its pool), or later; version "" asks
@@ -124,35 +126,35 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 	seen := ""
 	switch kind {
 	case "Pod":
-		if x := m.pods[uid]; x != nil {
-			seen = x.object.ResourceVersion
+		if x := m.Pods[uid]; x != nil {
+			seen = x.Object.ResourceVersion
 		}
 	case "PodGroup":
-		if x := m.podGroups[key(namespace, name)]; x != nil {
+		if x := m.PodGroups[objects.Key(namespace, name)]; x != nil {
 			seen = x.ResourceVersion
 		}
 	case "Node":
-		if x := m.nodes[name]; x != nil && !x.gone {
-			seen = x.object.ResourceVersion
+		if x := m.Nodes[name]; x != nil && !x.Gone {
+			seen = x.Object.ResourceVersion
 		}
 	case "Queue":
-		if x := m.queues.objects[name]; x != nil {
+		if x := m.Queues.Objects[name]; x != nil {
 			seen = x.ResourceVersion
 		}
 	case "PodDisruptionBudget":
-		if x := m.peers.Budget(namespace, name); x != nil {
+		if x := m.Peers.Budget(namespace, name); x != nil {
 			seen = x.ResourceVersion
 		}
 	case "DeviceClass":
-		if x := m.devices.Class(name); x != nil {
+		if x := m.Devices.Class(name); x != nil {
 			seen = x.ResourceVersion
 		}
 	case "ResourceClaim":
-		if x := m.devices.Claim(namespace, name); x != nil {
+		if x := m.Devices.Claim(namespace, name); x != nil {
 			seen = x.ResourceVersion
 		}
 	case "ResourceSlice": // of which the generation is kept
-		if x := m.devices.Slice(name); x != nil {
+		if x := m.Devices.Slice(name); x != nil {
 			seen = strconv.FormatInt(x.Generation, 10)
 		}
 	}
@@ -165,4 +167,4 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 }
 
 // Engine is what decides. It is the caller's between calls of the others.
-func (p *Puppet) Engine() *core.Engine { return p.mirror.theEngine().(*core.Engine) }
+func (p *Puppet) Engine() *core.Engine { return p.mirror.Engine().(*core.Engine) }

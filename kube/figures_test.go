@@ -12,14 +12,14 @@ import (
 func TestToldByTheHolderOfTheRest(t *testing.T) {
 	y := newShown(t)
 	y.node("a", 8)
-	if err := y.take(0); err != nil {
+	if err := y.Take(0); err != nil {
 		t.Fatal(err)
 	}
 	y.see(podOf("x", 9))
-	y.decide(1e9)
-	y.takeActs()
-	y.at(3e9)
-	y.explain(10)
+	y.Decide(1e9)
+	y.Acts()
+	y.At(3e9)
+	y.Explain(10)
 	l := newTenure(t, []string{"H800", "*"})
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
@@ -28,9 +28,9 @@ func TestToldByTheHolderOfTheRest(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-l.box.ready:
-				for _, f := range l.box.take(nil) {
-					f(y.mirror)
+			case <-l.box.Ready:
+				for _, f := range l.box.Take(nil) {
+					f(y.Mirror)
 				}
 			}
 		}

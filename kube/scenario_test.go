@@ -198,7 +198,9 @@ func levelLabel(level string) string { return "scenario/" + level }
 
 // Began, Told and Decided record what the scheduler does.
 func (s *stage) Began(core.Time, core.Config) {}
-func (s *stage) Told(core.Time, core.Event)   {}
+
+func (s *stage) Told(core.Time, core.Event) {}
+
 func (s *stage) Decided(_ core.Time, ds []core.Decision) {
 	for _, d := range ds {
 		d.Pods = slices.Clone(d.Pods)
@@ -258,7 +260,8 @@ func (s *stage) Explain(name string) (core.Explanation, bool) {
 }
 
 // Check and Finish have nothing to do: there is no twin of a cluster.
-func (s *stage) Check()  {}
+func (s *stage) Check() {}
+
 func (s *stage) Finish() {}
 
 // remove removes what the scenario made.

@@ -1,27 +1,23 @@
-// Package kube is Muster on Kubernetes: it watches the API, feeds the engine with what it
-// observes, and carries out what the engine decides. In the order in which a pod passes:
+// Package kube is Muster on Kubernetes, as a process: it watches the API, has the engine fed with
+// what it observes, and has carried out what the engine decides. In the order in which a pod
+// passes:
 //
-//	watch.go objects.go                     objects, cut down, into the mailbox
-//	mirror.go                               the four layers of the goroutine that owns the tables
-//	nodes.go pods.go groups.go gang.go      what is known of nodes, pods and jobs
-//	queues.go settings.go priorities.go     our own objects, and who may use which
-//	  settings/                             the policy, the levels of the topology and the priorities that count
-//	terms.go volumes.go devices.go          what pods need beside amounts, from three indexes:
-//	  peers/ storage/ devices/              the pods around them, volumes, devices
-//	submit.go admitted.go                   what the engine is told of a job, and what of that counts until it ends
-//	driver.go                               a pass: the engine is told, decides, and its decisions are taken in
-//	drain.go loss.go overcommit.go          who leaves nodes that are drained or lost, and GPUs that were given twice
-//	  lost/                                 which nodes are given up, and how fast
-//	suspend.go                              pods and groups that are to leave, as acts
-//	act/                                    acts are written to the API; outcomes.go takes in what became of them
-//	reports.go statuses.go                  what is reported: why jobs wait, the statuses of our own objects
-//	quarantine.go unread.go                 what a panic of the engine costs, and one while an object is read
-//	shards.go tenure.go                     what this instance decides on, and how it takes that over
-//	  lease/                                the Leases of it, and the fence that every write passes
-//	census.go metrics.go journey.go         figures, summed up in stats/, and the journeys of jobs
+//	watch.go                reflectors, which put objects into the mailbox of the mirror
+//	scheduler.go            the loop: one goroutine owns the mirror, and hands on its acts
+//	  mirror/               from what is observed to the engine's events, and from its decisions to acts
+//	    tables/             what is known of the cluster; answers questions and changes nothing
+//	    objects/            what is kept of the API's objects, cut down
+//	    peers/ storage/ devices/ settings/ lost/   indexes: each observes, and returns what changed
+//	    translate/          objects in the engine's words, and back
+//	  act/                  acts are written to the API; what became of them goes into the mailbox
+//	tenure.go               how this instance takes shards over, and gives them up
+//	  lease/                the Leases of shards, and the fence that every write passes
+//	serve.go figures.go     metrics, health and figures
+//	  stats/                the figures, summed up, and what Prometheus is told
+//	client.go clock.go      a client for Muster's own objects, and a clock that nobody sets
 //
-// Decisions count as carried out at once, and are carried out by other goroutines; what
-// fails comes back as an event.
+// Packages import only what stands below them. Decisions count as carried out at once, and are
+// carried out by other goroutines; what fails comes back as a fact in the mailbox.
 package kube
 
 import (
@@ -45,7 +41,9 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
+	"github.com/muster-sched/muster/kube/mirror"
 	"github.com/muster-sched/muster/kube/stats"
+	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -84,9 +82,9 @@ type Config struct {
 	Shards []lease.Shard
 	// Traced is called once for each job, when enough of it runs, in the goroutine that
 	// decides; may be nil.
-	Traced func(*Journey)
+	Traced func(*tables.Journey)
 	// Record receives all that happens in the engine; may be nil.
-	Record Recorder
+	Record mirror.Recorder
 }
 
 // Scheduler is Muster on one cluster.
@@ -98,10 +96,10 @@ type Scheduler struct {
 	election *lease.Election
 	fence    *lease.Fence   // what is written passes it; nil without an election
 	muster   rest.Interface // for our own objects
-	box      *mailbox
-	mirror   *mirror
+	box      *mirror.Mailbox
+	mirror   *mirror.Mirror
 	actor    *act.Actor
-	metrics  *metrics
+	metrics  *stats.Metrics
 
 	drive    func(context.Context) // the loop, until its context ends
 	listed   chan struct{}         // closed when all objects have been listed once
@@ -167,23 +165,23 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, log: c.Log, now: c.Now, client: client, muster: muster, fence: fence,
-		box:     newMailbox(),
-		metrics: newMetrics(),
+		box:     mirror.NewMailbox(),
+		metrics: stats.NewMetrics(),
 		listed:  make(chan struct{}), ready: make(chan struct{}),
 		metadata: meta, held: make([]atomic.Bool, len(c.Shards)),
 	}
-	s.actor = act.New(act.Config{Client: client, Dynamic: dyn, Muster: muster, StatusRate: c.StatusRate, Outcomes: outcomes{box: s.box}, Holds: func(shard int) bool { return s.held[shard].Load() }, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
+	s.actor = act.New(act.Config{Client: client, Dynamic: dyn, Muster: muster, StatusRate: c.StatusRate, Outcomes: mirror.Outcomes{Box: s.box}, Holds: func(shard int) bool { return s.held[shard].Load() }, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
 	s.election = lease.New(lease.Config{
 		Leader: c.Leader, Shards: c.Shards, Client: leasing, Fence: fence, Holder: tenure{s}, Log: c.Log, Now: c.Now, Requested: s.metrics.Request,
 	})
 	s.drive = s.loop
-	s.mirror = newMirror(mirrorConfig{
+	s.mirror = mirror.New(mirror.Config{
 		Policy: c.Policy, PolicyName: c.PolicyName, Builtins: c.Builtins, Levels: c.Levels, Topology: c.Topology, Lost: c.Lost, Shards: c.Shards,
 		Log: c.Log, Metrics: s.metrics, Record: c.Record, Traced: c.Traced,
 	})
-	s.metrics.registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
+	s.metrics.Registry.MustRegister(&stats.Gauges{Stats: s.ownStats, Now: c.Now})
 	for i, shard := range c.Shards {
-		s.metrics.registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
+		s.metrics.Registry.MustRegister(heldGauge(shard.Name(), &s.held[i]))
 	}
 	if _, err := core.New(core.Config{Policy: c.Policy}); err != nil {
 		return nil, err
@@ -238,7 +236,7 @@ func (s *Scheduler) finish(stopped chan<- struct{}) {
 // was decided.
 func (s *Scheduler) loop(ctx context.Context) {
 	m := s.mirror
-	var spare []fact
+	var spare []mirror.Fact
 	wake := time.NewTimer(time.Hour)
 	defer wake.Stop()
 	status := time.NewTicker(statusPeriod)
@@ -252,16 +250,16 @@ func (s *Scheduler) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.box.ready:
+		case <-s.box.Ready:
 		case <-wake.C:
 		case <-status.C:
-			m.at(core.Time(s.now().UnixNano()))
-			if s.actor.Do(ctx, act.Acts{Report: m.explain(explained)}); m.broken() {
+			m.At(core.Time(s.now().UnixNano()))
+			if s.actor.Do(ctx, act.Acts{Report: m.Explain(explained)}); m.Broken() {
 				wake.Reset(0)
 			}
 			continue
 		case <-look.C:
-			if statuses, show = m.statuses(metav1.NewTime(s.now())), nil; len(statuses) > 0 {
+			if statuses, show = m.Statuses(metav1.NewTime(s.now())), nil; len(statuses) > 0 {
 				show = s.actor.Statuses()
 			}
 			continue
@@ -279,16 +277,16 @@ func (s *Scheduler) loop(ctx context.Context) {
 			continue
 		}
 		stale = false
-		m.at(core.Time(s.now().UnixNano()))
-		list := s.box.take(spare)
+		m.At(core.Time(s.now().UnixNano()))
+		list := s.box.Take(spare)
 		for _, f := range list {
 			f(m)
 		}
 		spare = list
 		began := time.Now()
-		m.decide(core.Time(s.now().UnixNano()))
-		s.metrics.decide.Observe(time.Since(began).Seconds())
-		acts, wakeAt := m.takeActs()
+		m.Decide(core.Time(s.now().UnixNano()))
+		s.metrics.Decide.Observe(time.Since(began).Seconds())
+		acts, wakeAt := m.Acts()
 		s.actor.Do(ctx, acts)
 		next := time.Hour
 		if wakeAt != core.Never {
@@ -308,3 +306,14 @@ func (s *Scheduler) Holds() []string {
 	}
 	return names
 }
+
+// statusPeriod is the time between two rounds of questions about waiting jobs, explained the
+// number of jobs in a round at most: a question costs a millisecond or two in the largest
+// clusters.
+const (
+	statusPeriod = 250 * time.Millisecond
+	explained    = 20
+)
+
+// statusesPeriod is the time between two looks at statuses.
+const statusesPeriod = 3 * time.Second

@@ -11,21 +11,22 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core/policy"
+	"github.com/muster-sched/muster/kube/mirror"
 )
 
 // shown is a mirror that observes what a test shows it.
 type shown struct {
-	*mirror
+	*mirror.Mirror
 	t     testing.TB
-	box   *mailbox
-	feeds map[string]feed
+	box   *mirror.Mailbox
+	feeds map[string]mirror.Feed
 }
 
 func newShown(t testing.TB) *shown {
 	doc, _ := policy.ByName("default")
-	m := newMirror(mirrorConfig{Policy: doc.Policy, Log: slog.New(slog.DiscardHandler)})
-	box := newMailbox()
-	return &shown{mirror: m, t: t, box: box, feeds: feeds(box)}
+	m := mirror.New(mirror.Config{Policy: doc.Policy, Log: slog.New(slog.DiscardHandler)})
+	box := mirror.NewMailbox()
+	return &shown{Mirror: m, t: t, box: box, feeds: mirror.Feeds(box)}
 }
 
 // show has the mirror observe an object of a resource.
@@ -34,8 +35,8 @@ func (s *shown) show(resource string, object any) {
 	if err := s.feeds[resource].Add(object); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, f := range s.box.take(nil) {
-		f(s.mirror)
+	for _, f := range s.box.Take(nil) {
+		f(s.Mirror)
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/kube/mirror"
+	"github.com/muster-sched/muster/kube/objects"
 )
 
 // tenure is the scheduler as its [lease.Election] sees it: it takes shards and gives them
@@ -17,11 +20,11 @@ type tenure struct{ *Scheduler }
 // before it suspended.
 func (s tenure) Take(ctx context.Context, shard int) error {
 	taken := make(chan error, 1)
-	s.box.put(func(m *mirror) {
+	s.box.Put(func(m *mirror.Mirror) {
 		if ctx.Err() != nil {
 			return // it is another's again
 		}
-		err := m.take(shard)
+		err := m.Take(shard)
 		if err == nil {
 			s.held[shard].Store(true)
 		}
@@ -45,13 +48,13 @@ func (s tenure) Take(ctx context.Context, shard int) error {
 // GiveUp ends deciding on a shard, and waits until all that was sent has been answered.
 func (s tenure) GiveUp(ctx context.Context, shard int) bool {
 	over := make(chan struct{})
-	s.box.put(func(m *mirror) {
-		if !m.holds(shard) {
+	s.box.Put(func(m *mirror.Mirror) {
+		if !m.Holds(shard) {
 			close(over)
 			return
 		}
 		s.held[shard].Store(false)
-		m.giveUp(shard, func() { close(over) })
+		m.GiveUp(shard, func() { close(over) })
 	})
 	select {
 	case <-over:
@@ -62,7 +65,7 @@ func (s tenure) GiveUp(ctx context.Context, shard int) bool {
 }
 
 // RenewedLate has the loop look at the fence again.
-func (s tenure) RenewedLate() { s.box.put(func(*mirror) {}) }
+func (s tenure) RenewedLate() { s.box.Put(func(*mirror.Mirror) {}) }
 
 // CatchUp waits until the tables have every binding that the API server had taken when it
 // was called: those of the instance that decided before.
@@ -79,7 +82,7 @@ func (s tenure) CatchUp(ctx context.Context) bool {
 		}
 		if !list {
 			answer := make(chan []metav1.PartialObjectMetadata, 1)
-			s.box.put(func(m *mirror) { answer <- m.unseen(missing) })
+			s.box.Put(func(m *mirror.Mirror) { answer <- m.Unseen(missing) })
 			select {
 			case missing = <-answer:
 			case <-ctx.Done():
@@ -119,21 +122,10 @@ func (s tenure) alive(ctx context.Context, pods []metav1.PartialObjectMetadata) 
 	for _, p := range pods {
 		got, err := s.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 		s.metrics.Request("get", err)
-		if apierrors.IsNotFound(err) || err == nil && (got.UID != p.UID || trimPod(got).over()) {
+		if apierrors.IsNotFound(err) || err == nil && (got.UID != p.UID || objects.TrimPod(got).Over()) {
 			continue
 		}
 		out = append(out, p)
-	}
-	return out
-}
-
-// unseen returns those of the pods that have no node as far as the tables know.
-func (t *tables) unseen(pods []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
-	var out []metav1.PartialObjectMetadata
-	for i := range pods {
-		if p := t.pods[pods[i].UID]; p == nil || p.object.node == "" {
-			out = append(out, pods[i])
-		}
 	}
 	return out
 }

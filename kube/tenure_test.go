@@ -20,6 +20,8 @@ import (
 
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/mirror"
+	"github.com/muster-sched/muster/kube/stats"
 )
 
 // newTenure is a scheduler with a fake API that has Leases.
@@ -34,7 +36,7 @@ func newTenure(t *testing.T, shards []string, objects ...runtime.Object) *Schedu
 	leader.Settle()
 	return &Scheduler{
 		config: Config{Leader: leader, Shards: divided}, ready: make(chan struct{}),
-		log: slog.New(slog.DiscardHandler), now: time.Now, client: client, box: newMailbox(), metrics: newMetrics(),
+		log: slog.New(slog.DiscardHandler), now: time.Now, client: client, box: mirror.NewMailbox(), metrics: stats.NewMetrics(),
 		actor: act.New(act.Config{Client: client}), held: make([]atomic.Bool, len(divided)),
 	}
 }
@@ -79,9 +81,9 @@ func TestCatchUp(t *testing.T) {
 	asked := 0
 	for deadline := time.After(time.Minute); ; {
 		select {
-		case <-s.box.ready:
-			for _, f := range s.box.take(nil) {
-				f(y.mirror)
+		case <-s.box.Ready:
+			for _, f := range s.box.Take(nil) {
+				f(y.Mirror)
 				asked++
 			}
 			switch asked { // what it lacks is seen in time
@@ -94,7 +96,7 @@ func TestCatchUp(t *testing.T) {
 			if !ok || asked < 5 {
 				t.Errorf("it has caught up: %t, after it looked %d times", ok, asked)
 			}
-			if m := y.unseen([]metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: types.UID("late")}}}); len(m) > 0 {
+			if m := y.Unseen([]metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: types.UID("late")}}}); len(m) > 0 {
 				t.Error("a binding was not seen")
 			}
 			return
@@ -163,9 +165,9 @@ func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
 		go func() {
 			for {
 				select {
-				case <-s.box.ready:
-					for _, f := range s.box.take(nil) {
-						f(y.mirror)
+				case <-s.box.Ready:
+					for _, f := range s.box.Take(nil) {
+						f(y.Mirror)
 					}
 				case <-ctx.Done():
 					return
@@ -176,7 +178,7 @@ func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
 		if s.held[0].Load() {
 			t.Error("it decides, and does not know all")
 		}
-		s.box.put(func(*mirror) { y.see(p) })
+		s.box.Put(func(*mirror.Mirror) { y.see(p) })
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !s.held[0].Load() {
@@ -191,7 +193,7 @@ func TestNothingIsDecidedBeforeWhatWasBoundIsKnown(t *testing.T) {
 func TestNothingIsDecidedWithAnOldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, clock, ctx, end := leading(t)
-		s.mirror = newShown(t).mirror
+		s.mirror = newShown(t).Mirror
 		ended := make(chan bool)
 		go func() { defer close(ended); s.loop(ctx) }()
 		synctest.Wait()
@@ -200,7 +202,7 @@ func TestNothingIsDecidedWithAnOldLease(t *testing.T) {
 		}
 		clock.pass(11 * time.Second) // as if it had been stopped for that time
 		took := make(chan bool, 1)
-		s.box.put(func(*mirror) { took <- s.fence.Stale() })
+		s.box.Put(func(*mirror.Mirror) { took <- s.fence.Stale() })
 		synctest.Wait()
 		if len(took) > 0 {
 			t.Error("it was taken in while the lease was old")

@@ -16,13 +16,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/mirror"
 )
 
 // watch starts to keep up with everything and returns what closes when all has
 // been listed once.
 func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	var synced []<-chan struct{}
-	all := feeds(s.box)
+	all := mirror.Feeds(s.box)
 	start := func(client rest.Interface, resource string, object runtime.Object) {
 		synced = append(synced, all[resource].Synced())
 		lw := cache.NewListWatchFromClient(client, resource, "", fields.Everything())
@@ -77,7 +78,7 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	if served["devicetaintrules"] {
 		start(dra, "devicetaintrules", &resourceapi.DeviceTaintRule{})
 	}
-	s.mirror.devices.Serve()
+	s.mirror.Devices.Serve()
 	return synced, nil
 }
 

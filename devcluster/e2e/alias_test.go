@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // What users of other schedulers type is understood: their queues, and their
@@ -58,12 +58,12 @@ func TestAliases(t *testing.T) {
 					c.makeObject(a.group.WithKind("PodGroup"), "train", "{minMember: 3}")
 				}
 				early := c.several("train", 0, 2, a.gang)
-				c.waits(early[0], kube.ReasonCollecting)
+				c.waits(early[0], tables.ReasonCollecting)
 				c.unbound(early...)
 				c.bound(append(early, c.several("train", 2, 1, a.gang)...)...)
 			}
 			if a.queue != "" {
-				if said := c.waits("queued", kube.ReasonQueueNotFound); !strings.Contains(said, "elsewhere") {
+				if said := c.waits("queued", tables.ReasonQueueNotFound); !strings.Contains(said, "elsewhere") {
 					t.Errorf("it waits because %q; expected the queue's name", said)
 				}
 			}
@@ -82,7 +82,7 @@ func TestRoles(t *testing.T) {
 		spec      string
 	}{
 		{"YuniKorn", func(p *v1.Pod, role string) {
-			p.Labels["applicationId"], p.Labels["queue"] = "train", kube.DefaultQueue
+			p.Labels["applicationId"], p.Labels["queue"] = "train", tables.DefaultQueue
 			p.Annotations["yunikorn.apache.org/task-group-name"] = role
 			if role == "ps" { // one that says it is enough
 				p.Annotations["yunikorn.apache.org/task-groups"] = `[{"name": "ps", "minMember": 1, "minResource": {"cpu": "1"}}, {"name": "worker", "minMember": 2, "minResource": {}}]`
@@ -115,7 +115,7 @@ func TestRoles(t *testing.T) {
 				c.makeObject(r.group, "train", r.spec)
 			}
 			workers := c.several("worker", 0, 3, as("worker"))
-			c.waits(workers[0], kube.ReasonCollecting)
+			c.waits(workers[0], tables.ReasonCollecting)
 			c.unbound(workers...)
 			c.bound(append(workers, c.several("ps", 0, 1, as("ps"))...)...)
 		})
@@ -159,7 +159,7 @@ func TestYuniKornTimeout(t *testing.T) {
 	c.create(pod("a", label("applicationId", "train"), note("yunikorn.apache.org/task-group-name", "w"),
 		note("yunikorn.apache.org/task-groups", `[{"name": "w", "minMember": 2}]`),
 		note("yunikorn.apache.org/schedulingPolicyParameters", "placeholderTimeoutInSeconds=2 gangSchedulingStyle=Soft")))
-	if said := c.waits("a", kube.ReasonCollecting); !strings.Contains(said, "start without the others") {
+	if said := c.waits("a", tables.ReasonCollecting); !strings.Contains(said, "start without the others") {
 		t.Error(said)
 	}
 	c.bound("a")

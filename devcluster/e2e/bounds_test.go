@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // requests gives each of so many containers the same requests.
@@ -52,7 +52,7 @@ func TestBeyondAllBounds(t *testing.T) {
 	for again := range 2 {
 		c.bound(others...)
 		for _, p := range absurd {
-			if said := c.waits(p, kube.ReasonMisconfigured); !strings.Contains(said, "expected") {
+			if said := c.waits(p, tables.ReasonMisconfigured); !strings.Contains(said, "expected") {
 				t.Errorf("%s waits because %q; expected what it may ask for", p, said)
 			}
 		}

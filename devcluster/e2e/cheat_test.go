@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // tenant returns a client of somebody who may make, label and annotate the pods of
@@ -90,7 +90,7 @@ func TestTenantEditsWhatRuns(t *testing.T) {
 	on := c.bound("a")[0]
 	c.patchAs(tenant, "a", fmt.Sprintf(`{"labels": {%q: "theirs", %q: "g"}, "annotations": {%q: "0", %q: "true"}}`,
 		v1alpha1.QueueLabel, v1alpha1.GangLabel, v1alpha1.GPUsAnnotation, v1alpha1.LockedAnnotation))
-	c.toldOf("a", kube.ChangeIgnored)
+	c.toldOf("a", tables.ChangeIgnored)
 	c.until("what counts is in its status", func() error {
 		if condition(c.get("a"), v1alpha1.AdmittedCondition) == nil {
 			return fmt.Errorf("it is not")
@@ -140,7 +140,7 @@ func TestTenantClaims(t *testing.T) {
 		pod("ranked", in("all"), note(v1alpha1.PriorityClassAnnotation, "system-node-critical")),
 		pod("placed", in("all"), asks(6), note(v1alpha1.GPUsAnnotation, "none"), note(v1alpha1.KindAnnotation, "none"), func(p *v1.Pod) { p.Spec.NodeName = "n" }))
 	c.waits("owned", "ExceedsQuota")
-	c.waits("ranked", kube.ReasonPriorityClassForbidden)
+	c.waits("ranked", tables.ReasonPriorityClassForbidden)
 	c.create(pod("large", asks(4), in("all")))
 	c.waits("large", "QuotaExceeded")
 	c.create(pod("small", asks(2), in("all")))

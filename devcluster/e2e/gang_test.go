@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // A gang that fits is bound whole, and its PodGroup says so.
@@ -63,9 +63,9 @@ func TestGangCollects(t *testing.T) {
 	c.node("n")
 	c.schedule()
 	early := c.several("train", 0, 2, ofGroup("train"))
-	c.waits(early[0], kube.ReasonPodGroupNotFound)
+	c.waits(early[0], tables.ReasonPodGroupNotFound)
 	c.group("train", 3)
-	if said := c.waits(early[1], kube.ReasonCollecting); !strings.Contains(said, "2 of the 3") {
+	if said := c.waits(early[1], tables.ReasonCollecting); !strings.Contains(said, "2 of the 3") {
 		t.Errorf("it waits because %q; expected how many pods are there", said)
 	}
 	c.unbound(early...)

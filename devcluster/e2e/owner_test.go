@@ -17,6 +17,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // podTemplate is a pod as an owner describes it.
@@ -206,7 +207,7 @@ func TestOwners(t *testing.T) {
 			}
 			early := c.several("train", 0, o.least-1, options...)
 			if o.least > 1 {
-				c.waits(early[0], kube.ReasonCollecting)
+				c.waits(early[0], tables.ReasonCollecting)
 				c.unbound(early...)
 			}
 			c.bound(append(early, c.several("train", o.least-1, 1, options...)...)...)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -58,7 +58,7 @@ func TestPodMisconfigured(t *testing.T) {
 	c.node("n")
 	c.schedule()
 	c.create(pod("p", note(v1alpha1.KindAnnotation, "traning")))
-	if said := c.waits("p", kube.ReasonMisconfigured); !strings.Contains(said, v1alpha1.KindAnnotation) || !strings.Contains(said, "training") {
+	if said := c.waits("p", tables.ReasonMisconfigured); !strings.Contains(said, v1alpha1.KindAnnotation) || !strings.Contains(said, "training") {
 		t.Errorf("it waits because %q; expected the annotation and what it may be", said)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // A pod waits for quota, though there are GPUs, and starts when there is some.
@@ -153,7 +153,7 @@ func TestQueueComesLate(t *testing.T) {
 	c.node("n")
 	c.schedule()
 	c.create(pod("p", in("late")))
-	if said := c.waits("p", kube.ReasonQueueNotFound); !strings.Contains(said, "late") {
+	if said := c.waits("p", tables.ReasonQueueNotFound); !strings.Contains(said, "late") {
 		t.Errorf("it waits because %q; expected the queue's name", said)
 	}
 	c.queue("late", 8)
@@ -170,7 +170,7 @@ func TestQueueForbidden(t *testing.T) {
 	})
 	c.schedule()
 	c.create(pod("p", in("private")))
-	c.waits("p", kube.ReasonQueueForbidden)
+	c.waits("p", tables.ReasonQueueForbidden)
 	c.unbound("p")
 	c.labelNamespace("team", "a")
 	c.bound("p")

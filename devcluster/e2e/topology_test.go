@@ -7,7 +7,7 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // twoLeaves makes two leaves of two nodes; the first node of each is taken.
@@ -79,7 +79,7 @@ func TestTopologyUnknown(t *testing.T) {
 	c.node("n")
 	c.schedule()
 	c.create(pod("p", note(v1alpha1.RequiredTopologyAnnotation, "rack")))
-	if said, want := c.waits("p", kube.ReasonMisconfigured), `unknown topology level "rack": expected one of leaf, node, hbd`; said != want {
+	if said, want := c.waits("p", tables.ReasonMisconfigured), `unknown topology level "rack": expected one of leaf, node, hbd`; said != want {
 		t.Errorf("it waits because %q; expected %q", said, want)
 	}
 }

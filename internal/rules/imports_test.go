@@ -42,18 +42,22 @@ var mayImport = map[string][]string{
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
-	"kube":           {"core", "core/cluster", "core/quota", "api/", "kube/"},
+	// The scheduler's packages in the order of their layers: a layer imports those below.
+	"kube":           {"core", "api/", "kube/mirror", "kube/tables", "kube/objects", "kube/act", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
+	"kube/mirror":    {"core", "core/cluster", "api/", "kube/tables", "kube/objects", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube/tables":    {"core", "core/cluster", "core/quota", "api/v1alpha1", "kube/objects", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/translate"},
 	"kube/act":       {"api/", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
-	"kube/stats":     {"core", "core/quota"},
+	"kube/stats":     {"core", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing of the tables that ask them
 	"kube/lost":      {"core"},
 	"kube/peers":     {"core", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"core", "api/", "kube", "kube/translate", "internal/table"},
-	"kube/trace":     {"kube"},
+	"kube/console":   {"core", "api/", "kube", "kube/tables", "kube/translate", "internal/table"},
+	"kube/trace":     {"kube/tables"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},
 

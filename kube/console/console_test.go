@@ -26,7 +26,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/internal/fakeapi"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -69,7 +69,7 @@ status: {%s}`, name, metadata, spec, status)
 // it: a reason that is added to the engine or the scheduler is added here too.
 func TestReasonsAreWhole(t *testing.T) {
 	names := []string{core.MemberLost.String(), NotSeen, Gated, SuspendedByOwner}
-	files, err := filepath.Glob("../*.go")
+	files, err := filepath.Glob("../tables/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestReasonsAreWhole(t *testing.T) {
 			names = append(names, string(constant[1]))
 		}
 	}
-	if !slices.Contains(names, kube.ReasonCollecting) {
+	if !slices.Contains(names, tables.ReasonCollecting) {
 		t.Fatal("the scheduler's reasons are not found in its source")
 	}
 	for r := core.QuotaExceeded; r <= core.ExceedsQuota; r++ {

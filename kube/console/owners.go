@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -47,11 +47,11 @@ func own(byGroup map[translate.Group]*Job, owners map[translate.Group]*batchv1.J
 		case suspended:
 			byGroup[id] = podless(id, o, namespaceQueues, Suspended, SuspendedByOwner, "the Job has spec.suspend: true")
 		case len(list) > 0 && !slices.ContainsFunc(list, func(j *Job) bool { return j.State != Completed }):
-			byGroup[id] = podless(id, o, namespaceQueues, Pending, kube.ReasonCollecting, "its pods are done, and its Job has yet to create the next ones")
+			byGroup[id] = podless(id, o, namespaceQueues, Pending, tables.ReasonCollecting, "its pods are done, and its Job has yet to create the next ones")
 		case ran[id] || len(list) > 0:
-			byGroup[id] = podless(id, o, namespaceQueues, Requeued, kube.ReasonCollecting, "its pods are gone, and its Job has yet to create new ones")
+			byGroup[id] = podless(id, o, namespaceQueues, Requeued, tables.ReasonCollecting, "its pods are gone, and its Job has yet to create new ones")
 		default:
-			byGroup[id] = podless(id, o, namespaceQueues, Pending, kube.ReasonCollecting, "its Job has yet to create its pods")
+			byGroup[id] = podless(id, o, namespaceQueues, Pending, tables.ReasonCollecting, "its Job has yet to create its pods")
 		}
 		for _, j := range list {
 			if j.group != id {
@@ -88,7 +88,7 @@ func podless(id translate.Group, o *batchv1.Job, namespaceQueues map[string]stri
 	a = a.Over(&job)
 	j := &Job{
 		ID: id.String(), Group: id.String(), Namespace: o.Namespace,
-		Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], kube.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
+		Queue: cmp.Or(a.Queue, namespaceQueues[o.Namespace], tables.DefaultQueue), Kind: a.Kind.String(), Class: a.Class.String(),
 		State: state, Reason: reason, Code: reasonOf(reason).Code, Detail: detail, Gang: a.Minimum(), Created: o.CreationTimestamp.Time, group: id,
 		Tasks: []Task{}, Nodes: []string{},
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/tables"
 )
 
 // State is where a job stands, in the letters of Slurm.
@@ -145,17 +145,17 @@ var Reasons = func() []Reason {
 	add("BeginTime", core.BackOff)
 	add("Cleaning", core.MemberLost)
 	return append(all,
-		Reason{kube.ReasonCollecting, "Dependency", "The rest of the gang's pods must be created, without scheduling gates of other controllers."},
-		Reason{kube.ReasonPodGroupNotFound, "Dependency", "The PodGroup that its pods name must be created."},
-		Reason{kube.ReasonGangUnknown, "Dependency", "The object that defines the size of the gang must exist, and the scheduler must have permission to read it."},
-		Reason{kube.ReasonClaimPending, "Dependency", "Its ResourceClaims and their device classes must exist, nodes must publish such devices, and a claim must be free."},
-		Reason{kube.ReasonVolume, "Dependency", "Its PersistentVolumeClaims must exist and be bound, or have a storage class that binds them once a node is chosen."},
-		Reason{kube.ReasonQueueNotFound, "InvalidQOS", "The queue must be created, or the job must name another."},
-		Reason{kube.ReasonQueueForbidden, "QOSNotAllowed", "The queue's namespaceSelector must admit the namespace, or the job must name another queue."},
-		Reason{kube.ReasonPriorityClassNotFound, "InvalidQOS", "The PriorityClass must be created, or the job must name another."},
-		Reason{kube.ReasonPriorityClassForbidden, "QOSNotAllowed", "The queue's priorityClasses must list the PriorityClass, or the job must name another. A label or annotation cannot name a class that begins with system-."},
-		Reason{kube.ReasonMisconfigured, "BadConstraints", "The label, annotation or field must be corrected, and the job must be submitted again."},
-		Reason{kube.ReasonQuarantined, "BadConstraints", "The scheduler failed while it processed the job, which is a bug in Muster: see its log. The job must change, or be created again."},
+		Reason{tables.ReasonCollecting, "Dependency", "The rest of the gang's pods must be created, without scheduling gates of other controllers."},
+		Reason{tables.ReasonPodGroupNotFound, "Dependency", "The PodGroup that its pods name must be created."},
+		Reason{tables.ReasonGangUnknown, "Dependency", "The object that defines the size of the gang must exist, and the scheduler must have permission to read it."},
+		Reason{tables.ReasonClaimPending, "Dependency", "Its ResourceClaims and their device classes must exist, nodes must publish such devices, and a claim must be free."},
+		Reason{tables.ReasonVolume, "Dependency", "Its PersistentVolumeClaims must exist and be bound, or have a storage class that binds them once a node is chosen."},
+		Reason{tables.ReasonQueueNotFound, "InvalidQOS", "The queue must be created, or the job must name another."},
+		Reason{tables.ReasonQueueForbidden, "QOSNotAllowed", "The queue's namespaceSelector must admit the namespace, or the job must name another queue."},
+		Reason{tables.ReasonPriorityClassNotFound, "InvalidQOS", "The PriorityClass must be created, or the job must name another."},
+		Reason{tables.ReasonPriorityClassForbidden, "QOSNotAllowed", "The queue's priorityClasses must list the PriorityClass, or the job must name another. A label or annotation cannot name a class that begins with system-."},
+		Reason{tables.ReasonMisconfigured, "BadConstraints", "The label, annotation or field must be corrected, and the job must be submitted again."},
+		Reason{tables.ReasonQuarantined, "BadConstraints", "The scheduler failed while it processed the job, which is a bug in Muster: see its log. The job must change, or be created again."},
 		Reason{Gated, "JobHeldUser", "The controllers that set the scheduling gates must remove them."},
 		Reason{SuspendedByOwner, "JobHeldUser", "Its owner must be resumed: set spec.suspend to false."},
 		Reason{NotSeen, "None", "Nothing, if the job has just been created. Otherwise check that the scheduler runs: kubectl -n muster-system get pods."},

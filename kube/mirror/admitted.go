@@ -1,0 +1,90 @@
+package mirror
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// What a job was admitted with counts until it ends: whoever may write a pod may
+// change its labels and annotations while it runs, and would move its charge to
+// another queue, or free its GPUs in the books.
+//
+// While this instance runs, its tables have what counts: of a pod as it was when it
+// was first seen on its node (settled), of a job as it was submitted (admitted). For
+// the next instance it is written into the pod's status, where tenants cannot write,
+// as soon as the pod says anything else; and of a pod with a part of a GPU at once,
+// for its spec says nothing of GPUs. A pod without that record is taken at its word
+// as far as its spec, its node and the rights of its namespace let it (devicesOf,
+// translate.Held, chargeable).
+
+// chargeable returns the queue to which a job is charged of which pods run, whatever
+// they say: the one they name if their namespace may use it, else that of the
+// namespace, else the default, which owns nothing unless it was given a quota.
+func (m *changes) chargeable(g *tables.Group, p *tables.Pod, named string) string {
+	reason, detail := m.Queues.Blocks(&m.Tables, named, g.ID.Namespace)
+	if reason == "" {
+		return named
+	}
+	queue := translate.NamespaceQueue(m.Namespaces[g.ID.Namespace])
+	if queue == "" || queue == named {
+		queue = tables.DefaultQueue
+	} else if why, _ := m.Queues.Blocks(&m.Tables, queue, g.ID.Namespace); why != "" {
+		queue = tables.DefaultQueue
+	}
+	m.tellPod(p, reason, fmt.Sprintf("%s; the running pods are charged to queue %s", detail, queue))
+	return queue
+}
+
+// keepRecord has what counts of a pod on its node, and of its PodGroup, written into its
+// status, where that is needed and not done.
+func (m *changes) keepRecord(p *tables.Pod) {
+	o := p.Object
+	if !o.Ours || o.Node == "" || !m.Shards.Held[m.Whose(p)] {
+		return
+	}
+	edits := translate.Differences(o.Said, o.Says)
+	group := ""
+	if g := p.Group; g != nil && g.Settled != nil {
+		now := ""
+		if pg := m.PodGroupOf(g); pg != nil {
+			now = pg.Said
+		}
+		group = g.Settled.Said
+		for _, k := range translate.Differences(group, now) {
+			edits = append(edits, k+" of PodGroup "+g.ID.Name)
+		}
+	}
+	if len(edits) == 0 && o.Share == core.WholeGPU {
+		return
+	}
+	if edited := strings.Join(edits, ", "); p.Edited != edited {
+		if p.Edited = edited; edited != "" {
+			m.tellPod(p, tables.ChangeIgnored, "changed while the pod runs: "+edited+"; the values that the pod was bound with count until it ends")
+		}
+	}
+	if (o.Record != o.Said || o.GroupRecord != group) && !p.Recording {
+		p.Recording = true
+		m.acts.record = append(m.acts.record, act.Record{Pod: p.Ref(), Said: translate.Recorded(o.Said, group)})
+	}
+}
+
+// recorded takes in that a record was written, or could not be.
+func (m *changes) recorded(uid types.UID) {
+	if p := m.Pods[uid]; p != nil {
+		p.Recording = false
+	}
+}
+
+// tellPod tells people of a pod in an event, if it is up to this instance.
+func (m *changes) tellPod(p *tables.Pod, reason, message string) {
+	if m.Shards.Held[m.Whose(p)] {
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: reason, Message: message})
+	}
+}

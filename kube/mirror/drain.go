@@ -1,0 +1,96 @@
+package mirror
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/tables"
+)
+
+// Nodes that are drained. A pod whose owner makes another in its place leaves when the other
+// is ready (act.Move); any other is evicted. A gang that would keep too few pods leaves
+// whole, and so does a group that can be suspended: it waits again, in its old place in the
+// queue.
+
+// sweepDraining makes pods leave the nodes that are drained:
+//
+//  1. Moves that an instance before this one began are finished.
+//  2. Locked pods get a condition that says that they stay.
+//  3. Of the others, those leave that must: their group whole, or one by one, after their
+//     replacement where that is possible.
+func (m *changes) sweepDraining() {
+	for _, p := range tables.InOrder(m.moving, func(p *tables.Pod) bool { return !p.Moves && p.Stayed == nil && m.Shards.Held[m.Whose(p)] }) {
+		p.Moves = true
+		x := m.MoveOf(p, p.Object.Move.Request)
+		x.Found = true
+		m.acts.move = append(m.acts.move, x)
+	}
+	for _, name := range sortedKeys(m.draining) {
+		n := m.draining[name]
+		why := fmt.Sprintf("node %s is drained", name)
+		request := n.Object.Drain.Request
+		for _, p := range tables.InOrder(n.Pods, func(p *tables.Pod) bool {
+			return m.MayLeave(p) && m.Locked(p) && (p.Stayed == nil || *p.Stayed != request)
+		}) {
+			p.Stayed = &request
+			m.acts.stay = append(m.acts.stay, act.Stay{Pod: p.Ref(), Request: request})
+		}
+		for _, p := range tables.InOrder(n.Pods, m.MustLeave) {
+			if !m.MustLeave(p) {
+				continue // it has gone with its gang
+			}
+			g := p.Group
+			if m.LeavesWhole(p) {
+				list := m.breakUp(g, act.Drained, why, nil)
+				g.Draining, g.Broke = g.Gang(), false
+				m.sendOff(g, list)
+				continue
+			}
+			p.Moves = true
+			x := m.MoveOf(p, n.Object.Drain.Request)
+			x.Replace = m.Replaced(p, n.Object.Drain)
+			m.acts.move = append(m.acts.move, x)
+		}
+	}
+}
+
+// movedOff takes in that a pod is not being moved any more; stayed is the request of the
+// drain for which it could not leave, nil when it may be asked to leave again.
+func (m *changes) movedOff(uid types.UID, stayed *string) {
+	if p := m.Pods[uid]; p != nil {
+		p.Moves, p.Stayed = false, stayed
+	}
+}
+
+// noteMove records whether a pod is out of its owner's hands.
+func (m *changes) noteMove(p *tables.Pod) {
+	if o := p.Object; o.Move.Active() && o.Node != "" {
+		m.moving[o.UID] = p
+	} else {
+		delete(m.moving, o.UID)
+	}
+}
+
+// noteUncounted records whether a pod was removed from what the Job controller counts.
+func (m *changes) noteUncounted(o *objects.Pod) {
+	if o.Uncounted {
+		m.uncounted[o.UID] = act.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	} else {
+		delete(m.uncounted, o.UID)
+	}
+}
+
+// countsAgain finds the pods that an instance before this one was about to evict, and did
+// not evict: their finalizers are put back.
+func (m *changes) countsAgain() {
+	for uid, x := range m.uncounted {
+		p := m.Pods[uid]
+		if p == nil && m.Shards.Held[m.Shards.Rest] || p != nil && p.State == tables.PodBound && !p.Moves && m.Shards.Held[m.Whose(p)] {
+			m.acts.count = append(m.acts.count, x)
+			delete(m.uncounted, uid)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package mirror
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Engine is what decides, nil until all objects have been listed once. It is the mirror's:
+// nobody else changes it.
+func (m *driver) Engine() Engine { return m.engine }
+
+// rebuild derives the engine from the tables: at the start, and when the policy, the
+// topology or the GPUs of a node change:
+//
+//  1. The policy and the levels of the topology that count now make a new engine.
+//  2. It is told of the queues, then of the nodes, by name.
+//  3. All groups start over: settle reports them, the oldest first.
+//
+// What an instance before this one wrote of pods that wait, and that have a place by now, is
+// cleared.
+func (m *driver) rebuild() error {
+	m.outdated = false
+	if err := m.Policies.Settle(); err != nil {
+		return err
+	}
+	m.pickLevels()
+	c := m.EngineConfig()
+	e, err := m.newEngine(c)
+	if err != nil {
+		return err
+	}
+	m.panics.broken = false
+	if m.record != nil {
+		m.record.Began(m.Now, c)
+	}
+	m.engine, m.engineWakes, m.outlook = e, core.Never, outlook{}
+	clear(m.Queues.Told) // all of them, for the engine is new
+	m.tellQueues()
+	sorted := make([]*tables.Node, 0, len(m.Nodes))
+	for _, n := range m.Nodes {
+		n.Known, n.Sick = false, 0
+		sorted = append(sorted, n)
+	}
+	slices.SortFunc(sorted, func(a, b *tables.Node) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
+	for _, n := range sorted {
+		m.tellNode(n)
+	}
+	clear(m.dirtyNodes)
+	clear(m.Jobs)
+	m.dirty = m.dirty[:0]
+	groups := make([]*tables.Group, 0, len(m.Groups))
+	for _, g := range m.Groups {
+		m.startOver(g)
+		g.Dirty = false
+		if m.Ours(g) && g.Inherits() {
+			m.acts.report = append(m.acts.report, m.clearReports(g)...)
+		}
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b *tables.Group) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID.Job(), b.ID.Job()))
+	})
+	for _, g := range groups {
+		m.touch(g)
+	}
+	return nil
+}
+
+// Decide makes a pass. The acts are valid until done is called:
+//
+//  1. An engine that does not fit any more, or panicked, is built again.
+//  2. The engine is told what changed since the last pass (settle). Pods whose volumes are
+//     there, and nodes that came from another shard, count from now on.
+//  3. Pods are made to leave that are on lost or drained nodes, which changes groups again.
+//  4. The engine decides, and its decisions become acts.
+//  5. Shards of which nothing is under way any more are handed over.
+func (m *driver) Decide(now core.Time) *acts {
+	m.Now = max(m.Now, now)
+	if m.engine == nil {
+		return &m.acts
+	}
+	m.watchLabels()
+	if m.outdated {
+		if err := m.rebuild(); err != nil {
+			m.log.Error("cannot rebuild the engine", "error", err)
+		}
+	}
+	for _, g := range m.later {
+		m.touch(g)
+	}
+	m.later = m.later[:0]
+	m.provided()
+	m.openArrived()
+	m.Settle()
+	m.sweepLost()
+	m.sweepDraining()
+	m.countsAgain()
+	m.Settle()
+	if m.engineWakes <= m.Now {
+		m.engineWakes = core.Never
+		m.mustTell(core.Tick{})
+	}
+	var decisions []core.Decision
+	if !m.guarded(nil, func() { decisions = m.engine.Decide(m.Now) }) {
+		if m.outdated {
+			m.acts.wake = m.Now // at once, with an engine that is built again
+		}
+		return &m.acts
+	}
+	if m.record != nil {
+		m.record.Decided(m.Now, decisions)
+	}
+	m.metrics.Decided(decisions)
+	for _, d := range decisions {
+		switch d.Op {
+		case core.Bind:
+			m.bind(&d)
+		case core.Evict, core.Requeue:
+			m.evict(&d)
+		case core.Wake:
+			m.engineWakes = d.At
+		}
+	}
+	// The engine decided on what pods needed before: what another needs, now that these
+	// have their claims, counts from here on.
+	for _, p := range m.placed {
+		m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
+	}
+	m.placed = m.placed[:0]
+	m.acts.wake = min(m.acts.wake, m.engineWakes)
+	m.handOver()
+	return &m.acts
+}
+
+// Settle tells the engine what has changed in nodes and groups, until nothing has: to tell
+// it of a group may change a node, and a node groups.
+func (m *driver) Settle() {
+	m.recheck()
+	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
+		if len(m.dirtyNodes) > 0 {
+			changed := make([]*tables.Node, 0, len(m.dirtyNodes))
+			for _, n := range m.dirtyNodes {
+				changed = append(changed, n)
+			}
+			clear(m.dirtyNodes)
+			slices.SortFunc(changed, func(a, b *tables.Node) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
+			for _, n := range changed {
+				m.tellNode(n)
+			}
+		}
+		list := m.dirty
+		m.dirty = nil
+		for _, g := range list {
+			g.Dirty = false
+			m.guarded(g, func() {
+				m.advance(g)
+				m.tellShield(g)
+			})
+		}
+	}
+}
+
+// bind turns a decision into an act for each pod.
+func (m *driver) bind(d *core.Decision) {
+	g := m.Jobs[d.Job]
+	list := make([]tables.Binding, 0, len(d.Pods))
+	for i := range d.Pods {
+		at := &d.Pods[i]
+		p := g.Slots[at.Pod]
+		p.State, p.Target, p.Devices, p.Given, p.InFlight = tables.PodBinding, at.Node, at.GPUs, at.GPUs, true
+		m.place(p, at.Node)
+		if len(p.Object.Claims) > 0 {
+			m.placed = append(m.placed, p)
+		}
+		m.notePod(p)
+		notes := map[string]string{}
+		if g.Says != nil {
+			notes = g.Says.Notes(&p.Object.Attributes)
+		}
+		if at.GPUs != 0 {
+			notes[v1alpha1.GPUsAnnotation] = translate.Devices(at.GPUs)
+			if at.GPU < core.WholeGPU {
+				notes[v1alpha1.ShareAnnotation] = fmt.Sprint(int64(at.GPU))
+			}
+		}
+		if at.NICs != 0 {
+			notes[v1alpha1.NICsAnnotation] = translate.Devices(at.NICs)
+		}
+		if d.Reason == core.Backfilled {
+			notes[v1alpha1.BackfilledAnnotation] = "true"
+		}
+		list = append(list, tables.Binding{Of: p, Bind: act.Bind{Pod: p.Ref(), Node: at.Node, Annotations: notes, Gated: p.Object.QuotaGate}})
+	}
+	m.grant(list)
+	for _, b := range list {
+		if len(b.Of.Volumes.Unbound) > 0 {
+			m.provide(b)
+		} else {
+			m.acts.bind = append(m.acts.bind, b)
+		}
+	}
+	g.InFlight += len(d.Pods)
+	m.decidedOn(g, len(d.Pods))
+	if !g.Ran {
+		g.Ran = true
+		m.metrics.Bound(g.Queue, max(0, m.Now-objects.TimeOf(g.Created)))
+	}
+	g.Waiting = tables.Waiting{}
+}
+
+// evict turns a decision into an act for each pod. A gang that keeps too few pods is drained:
+// its new pods wait until the old ones are gone.
+func (m *changes) evict(d *core.Decision) {
+	g := m.Jobs[d.Job]
+	if !m.Decides(g) {
+		return // the instance that decides on it evicts
+	}
+	message := d.Detail
+	if message == "" && d.For != "" {
+		message = "evicted to make room for " + d.For
+	}
+	var list []tables.Eviction
+	for i := range d.Pods {
+		p := g.Slots[d.Pods[i].Pod]
+		p.Dismissed = true
+		if p.State == tables.PodLeaving {
+			continue // this instance evicted it already, perhaps for an earlier engine
+		}
+		p.State = tables.PodLeaving
+		m.notePod(p)
+		p.Cause = tables.Eviction{Of: p, Reason: d.Reason.String(), Message: message}
+		switch {
+		case !p.InFlight:
+			list = append(list, p.Cause)
+		case p.Withheld != nil:
+			m.acts.wake = m.Now // nothing was sent yet: the next pass gives the binding up
+		}
+	}
+	if g.Gang() && g.Broken((*tables.Pod).Runs) {
+		g.Draining, g.Broke = true, d.Op == core.Requeue
+	}
+	m.sendOff(g, list)
+}
+
+// done drops the acts, which have been handed over.
+func (m *changes) done() {
+	a := &m.acts
+	*a = acts{
+		bind: a.bind[:0], evict: a.evict[:0], suspend: a.suspend[:0], move: a.move[:0], stay: a.stay[:0], count: a.count[:0], choose: a.choose[:0],
+		ask: a.ask[:0], release: a.release[:0], report: a.report[:0], warn: a.warn[:0], record: a.record[:0], wake: core.Never,
+	}
+}
+
+// Engine is what is asked of the engine.
+type Engine interface {
+	Apply(now core.Time, ev core.Event) error
+	Decide(now core.Time) []core.Decision
+	Explain(job string) (core.Explanation, bool)
+	Forecast() core.Forecast
+	Working() string
+}
+
+func newEngine(c core.Config) (Engine, error) { return core.New(c) }
+
+// Recorder is called, in the goroutine that decides and in order, when an engine begins with
+// nothing in it, for every event that it takes, and for every pass with what it decided,
+// which is valid during the call.
+type Recorder interface {
+	Began(now core.Time, c core.Config)
+	Told(now core.Time, ev core.Event)
+	Decided(now core.Time, ds []core.Decision)
+}

@@ -1,0 +1,218 @@
+package mirror
+
+import (
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// observeAgain takes in that a pod says otherwise than before how large its gang is, or how
+// long it waits: someone has put it right. A gang of which a pod has a place is as it
+// was begun.
+func (m *Mirror) observeAgain(p *tables.Pod, before *translate.Membership) {
+	g, now := p.Group, &p.Object.Membership
+	same := before.Min == now.Min && before.Patience == now.Patience && maps.Equal(before.Roles, now.Roles)
+	if same || g.Count("", func(p *tables.Pod) bool { return p.State != tables.PodWaiting }) > 0 {
+		return
+	}
+	for r := range before.Roles { // the least of others was perhaps said by pods that are gone
+		delete(g.Roles, r)
+	}
+	g.Min, g.Patience, g.Sized = 0, 0, false
+	for _, p := range g.Pods {
+		g.Observe(&p.Object.Membership)
+	}
+	if g.Submitted {
+		m.withdraw(g)
+	}
+	m.touch(g)
+}
+
+// blocked says why the group cannot be submitted, "" when it can.
+func (m *changes) blocked(g *tables.Group) (reason, detail string) {
+	pg := m.PodGroupOf(g)
+	switch {
+	case pg != nil && pg.Min > 0: // else a label may say more, as on a Job whose controller made a basic group
+		g.Min = pg.Min
+		g.Needs(0, pg.Attributes.Roles)
+	case g.Says != nil && !g.Sized:
+		g.Needs(g.Says.Min, g.Says.Roles)
+	}
+	for _, p := range g.Pods {
+		if p.State != tables.PodWaiting || g.ID.Kind == tables.Foreign {
+			return "", "" // it is there: the engine must know
+		}
+	}
+	switch {
+	case g.Native && pg == nil:
+		return tables.ReasonPodGroupNotFound, fmt.Sprintf("PodGroup %s does not exist", g.ID.Name)
+	case pg != nil && pg.Wrong != "":
+		return tables.ReasonMisconfigured, pg.Wrong
+	case g.Object != nil && g.Says == nil:
+		if !g.Asking {
+			g.Asking = true
+			m.acts.ask = append(m.acts.ask, g)
+		}
+		return tables.ReasonGangUnknown, fmt.Sprintf("%s %s has not been observed yet", g.Object.Kind, g.Object.Name)
+	}
+	if detail := m.collecting(g); detail != "" {
+		if reason, wrong := g.Unready(); reason == tables.ReasonMisconfigured && g.Count("", (*tables.Pod).Ready) == 0 {
+			return reason, wrong // no pod that may come mends that
+		}
+		return tables.ReasonCollecting, detail
+	}
+	ready := tables.InOrder(g.Pods, (*tables.Pod).Ready)
+	if len(ready) == 0 {
+		if reason, detail := g.Unready(); reason != "" {
+			return reason, detail
+		}
+		return tables.ReasonCollecting, "its pods have scheduling gates of other controllers"
+	}
+	a := m.AttributesOf(g, ready[0])
+	if reason, detail := m.TurnedAway(g, ready[0], &a); reason != "" {
+		return reason, detail
+	}
+	for _, l := range []string{a.Required, a.Preferred} {
+		if _, ok := m.Topologies.Level(l); !ok {
+			return tables.ReasonMisconfigured, fmt.Sprintf("unknown topology level %q: expected one of %s", l, m.Topologies.Names())
+		}
+	}
+	if wrong := m.TermWithoutLevel(g); wrong != "" {
+		return tables.ReasonMisconfigured, wrong
+	}
+	if m.Now < g.NotBefore {
+		m.acts.wake = min(m.acts.wake, g.NotBefore)
+		m.later = append(m.later, g)
+		return core.BackOff.String(), fmt.Sprintf("%d failed starts; the next attempt is at %s", g.Failures, clock(g.NotBefore))
+	}
+	return "", ""
+}
+
+// collecting says which pods a gang lacks that is to be submitted; empty when it
+// lacks none, or has waited for them long enough.
+func (m *changes) collecting(g *tables.Group) string {
+	if g.Min <= 1 && len(g.Roles) == 0 || g.Soft { // it has waited, and is told of again
+		return ""
+	}
+	detail := g.Few(func(*tables.Pod) bool { return true })
+	if detail == "" && g.Count("", (*tables.Pod).Ready) > 0 { // with none ready, why says more
+		detail = g.Few((*tables.Pod).Ready)
+	}
+	if detail == "" || g.Patience == 0 || g.Patience == core.Never {
+		return detail
+	}
+	since := m.Now
+	if g.Waiting.Reason == tables.ReasonCollecting {
+		since = g.Waiting.Since
+	}
+	if m.Now < since+g.Patience {
+		m.acts.wake = min(m.acts.wake, since+g.Patience)
+		m.later = append(m.later, g)
+		return fmt.Sprintf("%s; at %s the existing pods start without the others", detail, clock(since+g.Patience))
+	}
+	g.Soft = true
+	return ""
+}
+
+// podGroupSeen takes in a PodGroup as it is now. That it asks for more pods, or for
+// fewer, counts for a gang that waits.
+func (m *Mirror) podGroupSeen(o *objects.PodGroup) {
+	old := m.PodGroups[objects.KeyOf(o)]
+	m.PodGroups[objects.KeyOf(o)] = o
+	g := m.Groups[translate.Group{Namespace: o.Namespace, Kind: translate.ByPodGroup, Name: o.Name}]
+	if g != nil && old != nil && old.Min != o.Min && g.Submitted && !g.Runs() && !g.Leaving() {
+		m.withdraw(g) // it is weighed again
+	}
+	m.touchNative(objects.KeyOf(o), old.OfGPUs() || o.OfGPUs())
+}
+
+func (m *Mirror) podGroupGone(k types.NamespacedName) {
+	old := m.PodGroups[k]
+	delete(m.PodGroups, k)
+	m.touchNative(k, old.OfGPUs())
+}
+
+func (m *Mirror) podGroupsListed(list []*objects.PodGroup) {
+	compare(m, m.PodGroups, list, objects.KeyOf, m.podGroupSeen, m.podGroupGone)
+}
+
+// settleTerms brings up to date what [Mirror.termsOf] returns. A record on a pod, which
+// another instance may have written, goes before what this one has seen.
+func (m *changes) settleTerms(g *tables.Group) {
+	if !g.Native {
+		return
+	}
+	placed, record := false, ""
+	for _, p := range g.Pods {
+		if o := p.Object; p.State != tables.PodWaiting {
+			placed = true
+			if o.GroupRecord != "" && (record == "" || o.GroupRecord < record) {
+				record = o.GroupRecord
+			}
+		}
+	}
+	now := m.PodGroupOf(g)
+	switch {
+	case !placed:
+		g.Settled = now
+	case record != "" && (g.Settled == nil || g.Settled.Said != record):
+		g.Settled = now.AsRecorded(g.ID, record)
+	case g.Settled == nil || now != nil && now.Said == g.Settled.Said:
+		g.Settled = now
+	case now != nil && (now.Attributes.Estimate != g.Settled.Attributes.Estimate || !now.Attributes.LastCheckpoint.Equal(g.Settled.Attributes.LastCheckpoint)):
+		x := *g.Settled
+		x.Attributes.LastCheckpoint, x.Attributes.Estimate = now.Attributes.LastCheckpoint, now.Attributes.Estimate
+		g.Settled = &x
+	}
+}
+
+// touchNative has the pods of a PodGroup looked at again: what they ask for too,
+// where that may be otherwise.
+func (m *Mirror) touchNative(k types.NamespacedName, asks bool) {
+	if g := m.Groups[translate.Group{Namespace: k.Namespace, Kind: translate.ByPodGroup, Name: k.Name}]; g != nil {
+		m.settleTerms(g)
+		for _, p := range g.Pods {
+			if len(p.Object.DeviceClaims) > 0 || asks {
+				m.reconsider(p)
+			}
+			m.keepRecord(p)
+		}
+		m.touch(g)
+	}
+}
+
+// asked takes in what an object says of its gang, or why it could not be read: it
+// reports whether to read it again.
+func (m *Mirror) asked(id translate.Group, says *translate.Gang, err error) bool {
+	g := m.Groups[id]
+	switch {
+	case g == nil:
+		return false
+	case err == nil:
+		g.Asking = false
+	case len(g.Pods) == 0 || g.Submitted || g.Object == nil || g.Says != nil || !m.Ours(g):
+		g.Asking = false
+		return false
+	default:
+		m.noteGroup(g)
+		g.Wait(m.Now, tables.ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.Object.Kind, g.Object.Name, err))
+		return true
+	}
+	g.Says = says
+	if !says.Since.IsZero() && says.Since.Before(g.Created) {
+		g.Created = says.Since
+	}
+	if says.Attributes.OfGPUs() {
+		for _, p := range g.Pods {
+			m.reconsider(p)
+		}
+	}
+	m.touch(g)
+	return false
+}

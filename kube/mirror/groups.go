@@ -1,0 +1,151 @@
+package mirror
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// groupOf returns the group of a pod, a new one if need be.
+func (m *changes) groupOf(p *tables.Pod) *tables.Group {
+	o := p.Object
+	id := o.Membership.Group
+	if !o.Ours {
+		id = translate.Group{Namespace: o.Namespace, Kind: tables.Foreign, Name: o.Name}
+	}
+	g := m.Groups[id]
+	if g == nil {
+		g = &tables.Group{ID: id, Job: id.Job(), Created: o.Created, Pods: map[types.UID]*tables.Pod{}, Loose: map[types.UID]*tables.Pod{}}
+		m.Groups[id] = g
+		if o.Ours {
+			m.Seen++
+		}
+	}
+	if len(g.Pods) == 0 && !g.Submitted {
+		g.Membership = tables.Membership{
+			Native: o.Membership.Native, Object: o.Membership.Object, Kind: o.Membership.Kind,
+		}
+		if g.Parked != nil && g.Parked.Until != core.Never {
+			g.Parked = nil
+		}
+	}
+	g.Observe(&o.Membership)
+	if o.Created.Before(g.Created) {
+		g.Created = o.Created
+	}
+	return g
+}
+
+// startOver is reset for a group that is to be submitted as it is: what was told to
+// leave, and is there, is drained still, and a gang that has waited long enough for
+// its pods waits no more.
+func (m *changes) startOver(g *tables.Group) {
+	for _, p := range g.Pods {
+		m.notePod(p)
+	}
+	draining, broke, soft := g.Draining, g.Broke, g.Soft
+	g.Reset()
+	g.Soft = soft
+	if g.Leaving() {
+		g.Draining, g.Broke = draining, broke
+	}
+}
+
+// advance brings the engine's job up to date with the group.
+func (m *driver) advance(g *tables.Group) {
+	m.noteGroup(g)
+	m.settleTerms(g)
+	m.regroup(g)
+	if g.Resized && g.Submitted {
+		m.tellAnew(g)
+	}
+	m.tellSurroundings(g)
+	if g.Quarantine != nil && m.confine(g) {
+		return
+	}
+	if !m.Ours(g) {
+		m.follow(g)
+		return
+	}
+	if g.Draining {
+		if g.Leaving() {
+			if !g.Submitted { // the engine is new: it must know what they hold
+				m.submit(g)
+			}
+			// Who waits starts with the gang again, not beside those that leave.
+			for _, p := range tables.InOrder(g.Pods, func(p *tables.Pod) bool { return p.State == tables.PodWaiting && p.Slot >= 0 }) {
+				m.leaveSlot(p)
+			}
+			return
+		}
+		if g.Broke {
+			g.Failures++
+			g.NotBefore = m.Now + m.Pause(g.Failures)
+		} else {
+			g.Failures = 0
+		}
+		m.withdraw(g)
+	}
+	if len(g.Pods) == 0 {
+		m.withdraw(g)
+		if !m.stays(g) {
+			delete(m.Groups, g.ID)
+		}
+		return
+	}
+	for _, p := range g.Loose {
+		m.resolve(p)
+	}
+	m.warn(g)
+	if len(g.Loose) > 0 || !g.Submitted {
+		m.waiters[g] = true
+	}
+	if g.Submitted && g.Gang() && !g.Runs() && g.Few((*tables.Pod).Stands) != "" {
+		m.withdraw(g)
+	}
+	if g.Submitted && g.Native && m.PodGroupOf(g) == nil && !g.Runs() {
+		m.withdraw(g)
+	}
+	if !g.Submitted {
+		if reason, detail := m.blocked(g); reason != "" {
+			g.Wait(m.Now, reason, detail)
+			return
+		}
+		m.submit(g)
+		return
+	}
+	m.add(g)
+}
+
+// withdraw ends the engine's job; the pods stay.
+func (m *driver) withdraw(g *tables.Group) {
+	if g.Submitted {
+		m.mustTell(core.JobEnded{Job: g.Job})
+		delete(m.Jobs, g.Job)
+	}
+	for _, p := range g.Pods {
+		m.notePod(p)
+	}
+	g.Worked = false
+	g.Reset()
+}
+
+// clearReports returns what is to be written of pods that waited and run now.
+func (m *changes) clearReports(g *tables.Group) []act.Report {
+	var out []act.Report
+	for _, p := range g.Pods {
+		if (p.Said != "" || p.Inherited()) && p.State != tables.PodWaiting {
+			p.Said = ""
+			out = append(out, act.Report{Pod: p.Ref(), Shard: g.Shard})
+		}
+	}
+	pg := m.PodGroupOf(g)
+	if pg != nil && (g.Reported.Reason != "" || !pg.Scheduled) && !g.Waits() {
+		out = append(out, act.Report{Pod: pg.Ref(), PodGroup: true, Shard: g.Shard})
+	}
+	g.Reported = tables.Report{}
+	return out
+}

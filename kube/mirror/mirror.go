@@ -1,0 +1,239 @@
+// Package mirror keeps an engine's picture of a cluster equal to the API's, and turns what the
+// engine decides into what is to be written. It does no I/O, and is the caller's: one
+// goroutine takes facts out of the mailbox, calls Decide and carries out Acts. In the order in
+// which a pod passes:
+//
+//	feeds.go mailbox.go                what watches observe becomes facts in the mailbox
+//	mirror.go                          the layers, and what one is made of
+//	nodes.go pods.go groups.go gang.go nodes, pods and jobs are taken in
+//	queues.go settings.go              our own objects, and PriorityClasses
+//	terms.go volumes.go devices.go     what the indexes answer otherwise now
+//	submit.go admitted.go              what the engine is told of a job, and what counts until it ends
+//	driver.go                          a pass: the engine is told, decides, and its decisions are taken in
+//	drain.go loss.go overcommit.go     who leaves nodes that are drained or lost, and GPUs given twice
+//	suspend.go acts.go                 what is to be written to the API
+//	outcomes.go                        what became of it
+//	reports.go statuses.go             why jobs wait, and the statuses of our own objects
+//	quarantine.go unread.go            what a panic costs: of the engine, and while an object is read
+//	shards.go                          how shards are taken and given up
+//	census.go journey.go               figures, and the journeys of jobs
+package mirror
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/lease"
+	"github.com/muster-sched/muster/kube/lost"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/stats"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Mirror keeps the engine's picture of the cluster equal to the API's. It turns objects
+// into events and decisions into acts, and does no I/O: one goroutine gives it what was
+// observed and has carried out what it answers.
+//
+// It has four layers. Each embeds the one below it and can reach none above:
+//
+//	Mirror         takes in objects and outcomes, and reports why jobs wait
+//	driver         tells the engine what changed, and takes in what it decides
+//	changes        marks what the engine has to be told, and collects acts
+//	tables.Tables  what is known; answers questions
+type Mirror struct {
+	driver
+	asking []*tables.Group // those of which the reason is to be asked for next
+}
+
+// driver tells the engine what changed, and takes in what it decides. The engine is derived
+// from the tables and can be built again at any time (rebuild).
+type driver struct {
+	changes
+	record Recorder // nil for none
+	// engine is nil until all objects have been listed once; engineWakes is when
+	// it asked to be called.
+	engine      Engine
+	engineWakes core.Time
+	newEngine   func(core.Config) (Engine, error)
+	panics      panics
+	outlook     outlook
+	placed      []*tables.Pod // with claims, by the decisions that are being taken in
+}
+
+// changes is what the engine has to be told before it decides, and what is to be written to
+// the API. Its methods change the tables, mark and collect; they cannot reach the engine.
+type changes struct {
+	tables.Tables
+	census
+	log     *slog.Logger
+	metrics *stats.Metrics
+	traced  func(*tables.Journey) // called for each job that runs for the first time; nil for none
+	acts    acts
+
+	dirty      []*tables.Group         // to be looked at again before the next decision
+	later      []*tables.Group         // to be looked at again when their pause is over
+	dirtyNodes map[string]*tables.Node // their capacity may have changed
+	// outdated says that the engine is to be built again before it decides: the policy or
+	// the levels are others.
+	outdated bool
+	waiters  map[*tables.Group]bool // of which pods wait, and some that wait no more
+
+	draining map[string]*tables.Node   // to be emptied
+	moving   map[types.UID]*tables.Pod // out of their owners' hands
+	// uncounted are the pods that were to be evicted, and have not been.
+	uncounted map[types.UID]act.Pod
+	arrived   map[string]*tables.Node // that came from another shard and take no pods yet
+	// handed are the shards that are given up, until nothing is under way there.
+	handed []handOver
+}
+
+// Config is what a mirror is made of.
+type Config struct {
+	// Policy counts where no SchedulingPolicy named PolicyName says another; Builtins finds
+	// those that such objects start from, nil for none.
+	Policy     core.Policy
+	PolicyName string
+	Builtins   v1alpha1.Builtins
+	// Levels are the levels of the topology, widest first; nil for those of the object named
+	// Topology or, without a name, the oldest.
+	Levels   []translate.Level
+	Topology string
+	// Lost says when the pods of nodes that are not ready are evicted.
+	Lost lost.Config
+	// Shards are those that instances share; nil for one that is ours.
+	Shards []lease.Shard
+	Log    *slog.Logger
+	// Metrics, Record and Traced receive what happens; each may be nil. Traced is called once
+	// for each job that runs for the first time, when enough of it runs.
+	Metrics *stats.Metrics
+	Record  Recorder
+	Traced  func(*tables.Journey)
+}
+
+// New returns a mirror that has observed nothing. It decides from when it takes a shard.
+func New(c Config) *Mirror {
+	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
+		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, dirtyNodes: map[string]*tables.Node{}, waiters: map[*tables.Group]bool{}, acts: acts{wake: core.Never},
+		draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{},
+		uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
+	}}}
+	m.census = newCensus(&m.Tables)
+	m.Policies.Name, m.Topologies.Name, m.Lost.Config = c.PolicyName, c.Topology, c.Lost
+	if c.Builtins != nil {
+		m.Policies.Builtins = c.Builtins
+	}
+	if c.Shards != nil {
+		m.Shards = tables.NewShardTable(c.Shards)
+	}
+	return m
+}
+
+// At has the mirror know the time. It never goes back.
+func (m *changes) At(now core.Time) { m.Now = max(m.Now, now) }
+
+// Acts returns what is to be written since it was called last, and when to decide again.
+func (m *changes) Acts() (todo act.Acts, wake core.Time) {
+	todo, wake = m.acts.values(), m.acts.wake
+	m.done()
+	return todo, wake
+}
+
+// tell gives the engine an event. An event that it refuses shows a fault of the tables; the
+// caller decides what to do then.
+func (m *driver) tell(ev core.Event) error {
+	err := errBroken
+	if m.guarded(nil, func() { err = m.engine.Apply(m.Now, ev) }); err != nil {
+		return err
+	}
+	if m.record != nil {
+		m.record.Told(m.Now, ev)
+	}
+	return nil
+}
+
+// mustTell is tell for events that only a bug can make wrong.
+func (m *driver) mustTell(ev core.Event) {
+	if err := m.tell(ev); err != nil && !m.panics.broken {
+		m.log.Error("the engine refused an event", "event", fmt.Sprintf("%T", ev), "error", err)
+	}
+}
+
+// touch has a group looked at before the next pass.
+func (m *changes) touch(g *tables.Group) {
+	m.noteGroup(g)
+	if !g.Dirty {
+		g.Dirty = true
+		m.dirty = append(m.dirty, g)
+	}
+}
+
+// place records on which node a pod is, or is to be.
+func (m *changes) place(p *tables.Pod, name string) {
+	n := m.Nodes[name]
+	if n == nil {
+		n = &tables.Node{Object: &objects.Node{}, Gone: true, Pods: map[types.UID]*tables.Pod{}}
+		n.Object.Name = name
+		m.Nodes[name] = n
+	}
+	n.Pods[p.Object.UID] = p
+	m.noteNode(n)
+}
+
+// unplace takes a pod off its node.
+func (m *driver) unplace(p *tables.Pod, name string) {
+	n := m.Nodes[name]
+	if n == nil {
+		return
+	}
+	delete(n.Pods, p.Object.UID)
+	for _, o := range tables.InOrder(n.Pods, func(o *tables.Pod) bool { return o.Unbooked() > 0 }) {
+		m.enlist(o) // there may be GPUs for it now
+	}
+	m.noteNode(n)
+	if n.Gone && len(n.Pods) == 0 || m.Devices.Publishes(name) || m.panics.untold > 0 {
+		m.dirtyNodes[name] = n
+	}
+}
+
+func nameOf[T metav1.Object](o T) string { return o.GetName() }
+
+// refill makes a table hold the objects of a list, and no others.
+func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
+	clear(table)
+	for _, o := range list {
+		table[key(o)] = o
+	}
+}
+
+// compare has all objects of a list seen, and gone what else the table has.
+func compare[K comparable, V, T any](m *Mirror, table map[K]V, list []T, key func(T) K, seen func(T), gone func(K)) {
+	there := make(map[K]bool, len(list))
+	for _, o := range list {
+		there[key(o)] = true
+		if !m.takeIn(o, func() { seen(o) }) {
+			m.reduce(o)
+		}
+	}
+	for k := range table {
+		if !there[k] {
+			m.takeIn(k, func() { gone(k) })
+		}
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

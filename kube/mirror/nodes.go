@@ -1,0 +1,173 @@
+package mirror
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/lost"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// From the nodes of the API to the engine's.
+
+// nodeSeen takes in a node as it is now.
+func (m *changes) nodeSeen(o *objects.Node) {
+	n := m.Nodes[o.Name]
+	if n != nil && o.Unread && !n.Gone {
+		return
+	}
+	if n == nil {
+		n = &tables.Node{Pods: map[types.UID]*tables.Pod{}}
+		m.Nodes[o.Name] = n
+	}
+	if o.Wrong != "" {
+		m.log.Warn("cannot use a node", "node", o.Name, "why", o.Wrong)
+	}
+	n.Object, n.Gone = o, false
+	m.Devices.ObserveNode(n.ForDevices())
+	m.Topologies.ObserveNode(o.Name, o.Node.Labels)
+	if o.Undrained != "" {
+		m.log.Warn("cannot drain a node", "node", o.Name, "why", o.Undrained)
+	}
+	delete(m.draining, o.Name)
+	if o.Drain != nil {
+		m.draining[o.Name] = n
+	}
+	m.Lost.Observe(m.Now, lost.Node{Name: o.Name, Zone: o.Zone, Apart: o.Apart, Ready: o.Unready.IsZero()})
+	m.dirtyNodes[o.Name] = n
+}
+
+// nodeGone takes in that a node was deleted. Its pods hold their places until
+// the garbage collector has taken them away.
+func (m *changes) nodeGone(name string) {
+	if n := m.Nodes[name]; n != nil && !n.Gone {
+		n.Gone = true
+		m.Devices.ForgetNode(name)
+		m.Topologies.ForgetNode(name)
+		m.Lost.Forget(name)
+		delete(m.draining, name)
+		m.dirtyNodes[name] = n
+	}
+}
+
+// nodesListed takes in all nodes there are.
+func (m *Mirror) nodesListed(list []*objects.Node) {
+	compare(m, m.Nodes, list, nameOf, m.nodeSeen, m.nodeGone)
+}
+
+// tellNode tells the engine how a node is now.
+func (m *driver) tellNode(n *tables.Node) {
+	if m.engine == nil {
+		return
+	}
+	m.noteNode(n)
+	name := n.Object.Name
+	if n.Gone || n.Object.Wrong != "" {
+		switch {
+		case len(n.Pods) > 0 && n.Known && !n.Told.Cordoned:
+			n.Told.Cordoned = true
+			m.mustTell(core.NodeCordoned{Node: name, Cordoned: true})
+		case len(n.Pods) == 0:
+			if n.Known {
+				m.mustTell(core.NodeLost{Node: name})
+				n.Known = false
+			}
+			if n.Gone {
+				delete(m.Nodes, name)
+			}
+		}
+		return
+	}
+	want := n.Object.Node
+	want.Domains = translate.Domains(want.Labels, m.Topologies.Levels())
+	want.CPUMilli = max(0, want.CPUMilli-n.Others.CPUMilli)
+	want.MemMiB = max(0, want.MemMiB-n.Others.MemMiB)
+	want.Others = translate.Left(translate.AddOthers(want.Others, m.Storage.Attachable(name), 1), n.Others.Others)
+	if want.MaxPods > 0 { // 0 would be no limit
+		want.Cordoned = want.Cordoned || n.Count >= want.MaxPods
+		want.MaxPods = max(1, want.MaxPods-n.Count)
+	}
+	m.Devices.Describe(&want)
+	n.Closed = want.Cordoned
+	want.Cordoned = m.shut(n, &want) || n.Closed || m.untoldOn(n)
+	switch {
+	case !n.Known:
+		if err := m.tell(core.NodeAdded{Node: want}); err != nil {
+			m.log.Warn("cannot use a node", "node", name, "why", err)
+			return
+		}
+		n.Known = true
+	case n.Told.GPUs != want.GPUs || n.Told.Model != want.Model:
+		// Another machine under the same name, or a driver that came late.
+		if n.Hosts() {
+			n.Told = want
+			if err := m.rebuild(); err != nil {
+				m.log.Error("cannot rebuild the engine", "error", err)
+			}
+			return
+		}
+		m.mustTell(core.NodeLost{Node: name})
+		m.mustTell(core.NodeAdded{Node: want})
+		n.Sick = 0
+	default:
+		if n.Told.Cordoned != want.Cordoned {
+			m.mustTell(core.NodeCordoned{Node: name, Cordoned: want.Cordoned})
+		}
+		if !sameNode(&n.Told, &want) {
+			m.mustTell(core.NodeChanged{Node: want})
+		}
+	}
+	n.Told = want
+	m.tellHealth(n)
+}
+
+// sameNode reports whether the engine needs no NodeChanged.
+func sameNode(a, b *core.Node) bool {
+	return a.CPUMilli == b.CPUMilli && a.MemMiB == b.MemMiB && a.MaxPods == b.MaxPods && a.HBD == b.HBD && slices.Equal(a.Others, b.Others) &&
+		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
+}
+
+// tellHealth makes devices unhealthy: as many as the device plugin does not offer, and as pods
+// have that the engine could not be told of. Which ones is not known: free devices are taken
+// first, and those that were taken before stay.
+func (m *driver) tellHealth(n *tables.Node) {
+	used, unbooked := uint64(0), 0
+	for _, p := range n.Pods {
+		used |= p.Devices
+		unbooked += p.Unbooked()
+	}
+	if want, ok := m.Devices.Unusable(&n.Told, used); ok {
+		for g := n.Told.GPUs - 1; g >= 0 && unbooked > 0; g-- {
+			if (want|used)>>g&1 == 0 {
+				want |= 1 << g
+				unbooked--
+			}
+		}
+		for s := n.Sick ^ want; s != 0; s &= s - 1 {
+			g := bits.TrailingZeros64(s)
+			m.mustTell(core.DeviceHealth{Node: n.Object.Name, GPU: g, Healthy: want>>g&1 == 0})
+		}
+		n.Sick = want
+		return
+	}
+	missing := min(n.Object.Missing+unbooked, n.Told.GPUs)
+	for bits.OnesCount64(n.Sick) > missing {
+		g := bits.TrailingZeros64(n.Sick)
+		n.Sick &^= 1 << g
+		m.mustTell(core.DeviceHealth{Node: n.Object.Name, GPU: g, Healthy: true})
+	}
+	for _, free := range []bool{true, false} {
+		for g := n.Told.GPUs - 1; g >= 0 && bits.OnesCount64(n.Sick) < missing; g-- {
+			if n.Sick>>g&1 == 0 && (used>>g&1 == 0) == free {
+				n.Sick |= 1 << g
+				m.mustTell(core.DeviceHealth{Node: n.Object.Name, GPU: g, Healthy: false})
+			}
+		}
+	}
+}

@@ -1,0 +1,400 @@
+package mirror
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/tables"
+)
+
+// podSeen takes in a pod as it is now. This is all that an update does:
+//
+//  1. A pod that is new is placed, if it has a node, and joins its group ([Mirror.newPod]).
+//  2. One that ended, or was deleted before it had a node, is over ([Mirror.podEnded]).
+//  3. One that is being deleted on a lost node leaves its job ([Mirror.strand]).
+//  4. One that was taken out of its owner's hands, or given back, is of another group
+//     ([Mirror.changeOwner]).
+//  5. Of a pod of no job, what it takes of its node is counted again.
+//  6. Of a pod of a job, each difference is observed by the table or index that it is
+//     about ([Mirror.podChanged]).
+//
+// Groups that a change concerns are touched: they are brought up to date with the engine
+// before the next decision.
+func (m *Mirror) podSeen(o *objects.Pod) {
+	m.noteUncounted(o)
+	p := m.Pods[o.UID]
+	if p == nil {
+		if !o.Ended() {
+			m.newPod(o)
+		}
+		return
+	}
+	o = p.After(o)
+	strands := !p.Stranded && o.Deleting && !o.Over() && !p.InFlight && m.Lost.Lost(o.Node)
+	switch {
+	case strands:
+		m.strand(p)
+	case o.Ended():
+		m.podEnded(p, o.Phase)
+	case p.HasOtherOwner(o):
+		m.changeOwner(p, o)
+	case p.Group == nil:
+		m.uncount(p)
+		p.Object = o
+		m.countOn(p)
+		m.aroundChanged(m.Peers.ObserveLabels(&p.Around, o.Labels))
+		m.keepRecord(p)
+		m.notePod(p)
+	default:
+		m.podChanged(p, o)
+	}
+}
+
+// podEnded takes in that a pod ended, or was deleted before it had a node.
+func (m *Mirror) podEnded(p *tables.Pod, phase v1.PodPhase) {
+	g, ran := p.Group, p.State == tables.PodBound || p.State == tables.PodBinding
+	m.podOver(p)
+	switch {
+	case g == nil:
+	case phase == v1.PodSucceeded:
+		g.Worked = true
+	case ran:
+		m.memberLost(g, p)
+	}
+}
+
+// podChanged takes in how a pod of a job differs from what was known of it.
+func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
+	old, g := p.Object, p.Group
+	p.Object = o
+
+	// How others see it.
+	m.aroundChanged(m.Peers.ObserveLabels(&p.Around, o.Labels))
+	leaves := o.Phase != old.Phase || o.Node != old.Node
+	if g.Quarantine != nil || o.Pool != old.Pool || o.GroupRecord != old.GroupRecord || leaves && p.Around.Kept() {
+		m.touch(g)
+	}
+	m.noteMove(p)
+	m.movesOn(g, old.Phase, o.Phase)
+
+	// What it asks for.
+	if !slices.Equal(o.DeviceClaims, old.DeviceClaims) {
+		m.claimRefsChanged(p, old.DeviceClaims)
+	}
+	if !reflect.DeepEqual(o.Amounts, old.Amounts) {
+		if g.Resized = p.Slot >= 0 || g.Resized; p.Slot < 0 {
+			m.reconsider(p) // the engine does not know it yet
+		}
+		m.touch(g)
+	}
+
+	// Where it is.
+	switch {
+	case o.Node == "":
+		m.observeAgain(p, &old.Membership)
+		if old.OtherGates != o.OtherGates || old.Wrong != o.Wrong {
+			m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
+			m.refit(p)
+		}
+	case p.State == tables.PodWaiting || o.Node != p.Target || !slices.Equal(o.GPUs, old.GPUs) && p.OtherDevices():
+		// Another scheduler has bound it: perhaps the one before this, of which the last
+		// requests took effect late.
+		m.leaveSlot(p)
+		m.unplace(p, p.Target)
+		p.Late = old.Node == ""
+		p.State, p.Target = tables.PodBound, o.Node
+		m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
+		m.place(p, o.Node)
+		m.touch(g)
+	case p.State == tables.PodBinding:
+		p.State = tables.PodBound
+	}
+
+	// How far its job is.
+	if p.Slot >= 0 && !o.Attributes.LastCheckpoint.Equal(old.Attributes.LastCheckpoint) {
+		m.mustTell(core.Checkpointed{Job: g.Job, At: min(m.Now, objects.TimeOf(o.Attributes.LastCheckpoint))})
+	}
+	if p.Slot >= 0 && o.Attributes.Estimate != old.Attributes.Estimate {
+		m.mustTell(core.JobEstimated{Job: g.Job, Estimate: o.Attributes.Estimate})
+	}
+	m.keepRecord(p)
+	m.notePod(p)
+}
+
+// changeOwner takes in that a pod on a node was taken out of its owner's hands, or
+// given back: it is one of another group.
+func (m *Mirror) changeOwner(p *tables.Pod, o *objects.Pod) {
+	moves, stayed, admitted := p.Moves, p.Stayed, p.Group.Admitted
+	m.podOver(p)
+	m.newPod(o)
+	p = m.Pods[o.UID]
+	p.Moves, p.Stayed = moves, stayed
+	if g := p.Group; g != nil && len(g.Pods) == 1 {
+		g.Admitted = admitted // it is the same job still
+	}
+	m.devicesChanged(m.Devices.Review(o.Namespace, o.DeviceClaims)) // to those that share them, it was gone
+}
+
+func (m *driver) newPod(o *objects.Pod) {
+	if !o.Ours && o.Node == "" {
+		return
+	}
+	p := &tables.Pod{Object: o, Slot: -1, Volumes: m.Storage.Needs(o.UID), Around: amongPeers(o)}
+	m.Pods[o.UID] = p
+	if o.Node != "" {
+		p.State, p.Target = tables.PodBound, o.Node
+		m.place(p, o.Node)
+	}
+	m.aroundChanged(m.Peers.ObservePod(&p.Around))
+	m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
+	if !o.Ours && !o.HasGPUs() && !m.Peers.Matters(&p.Around) {
+		m.countOn(p)
+		return
+	}
+	m.join(p)
+	m.noteMove(p)
+}
+
+// join makes a pod one of its group.
+func (m *changes) join(p *tables.Pod) {
+	g := m.groupOf(p)
+	p.Group = g
+	g.Pods[p.Object.UID], g.Loose[p.Object.UID] = p, p
+	m.Devices.Refer(p.Object.UID, p.Object.Namespace, p.Object.DeviceClaims)
+	m.notePod(p)
+	m.relabel(g)
+}
+
+// podGone takes in that a pod was deleted.
+func (m *Mirror) podGone(uid types.UID) {
+	delete(m.uncounted, uid)
+	if p := m.Pods[uid]; p != nil {
+		m.podEnded(p, "")
+	}
+}
+
+// podsListed takes in all pods there are.
+func (m *Mirror) podsListed(list []*objects.Pod) {
+	compare(m, m.Pods, list, (*objects.Pod).GetUID, m.podSeen, m.podGone)
+}
+
+// podOver takes a pod that ended or was deleted off its node.
+func (m *driver) podOver(p *tables.Pod) {
+	delete(m.Pods, p.Object.UID)
+	delete(m.moving, p.Object.UID)
+	m.Devices.ForgetPod(p.Object.UID)
+	if p.InFlight {
+		m.Devices.Lift(p.Object.UID, p.Target, p.Devices)
+	}
+	m.notePod(p)
+	m.uncount(p)
+	m.unplace(p, p.Target)
+	m.answered(p)
+	m.Peers.ForgetPod(&p.Around)
+	m.volumesChanged(m.Storage.ForgetPod(p.Object.UID))
+	m.devicesChanged(m.Devices.Unrefer(p.Object.UID, p.Object.Namespace, p.Object.DeviceClaims))
+	if p.Group != nil {
+		delete(p.Group.Pods, p.Object.UID)
+		delete(p.Group.Loose, p.Object.UID)
+		m.leaveSlot(p)
+		m.relabel(p.Group)
+	}
+}
+
+// leaveSlot tells the engine that the pod is over; its number is free for
+// another.
+func (m *driver) leaveSlot(p *tables.Pod) {
+	if p.Slot < 0 {
+		return
+	}
+	m.notePod(p)
+	g := p.Group
+	m.mustTell(core.PodEnded{Job: g.Job, Pod: p.Slot})
+	g.Slots[p.Slot] = nil
+	p.Task.Free = append(p.Task.Free, p.Slot)
+	p.Slot, p.Task, p.Devices = -1, nil, 0
+	if g.Pods[p.Object.UID] == p {
+		g.Loose[p.Object.UID] = p
+	}
+}
+
+// countOn makes the pod's node smaller by what the pod takes.
+func (m *changes) countOn(p *tables.Pod) {
+	n := m.Nodes[p.Target]
+	if n == nil || p.Counted {
+		return
+	}
+	p.Counted = true
+	n.Others.Add(p.Takes(), 1)
+	n.Count++
+	m.dirtyNodes[p.Target] = n
+}
+
+func (m *changes) uncount(p *tables.Pod) {
+	n := m.Nodes[p.Target]
+	if n == nil || !p.Counted {
+		return
+	}
+	p.Counted = false
+	n.Others.Add(p.Takes(), -1)
+	n.Count--
+	m.dirtyNodes[p.Target] = n
+}
+
+// bound takes in the outcome of a binding. gone says that the pod is no more.
+func (m *driver) bound(uid types.UID, ok, gone bool) {
+	p := m.Pods[uid]
+	if p == nil || !p.InFlight {
+		m.devicesChanged(m.Devices.Land(uid))
+		return
+	}
+	defer m.answered(p)
+	m.notePod(p)
+	switch {
+	case ok && p.State == tables.PodBinding:
+		p.State = tables.PodBound
+	case ok && p.State == tables.PodLeaving:
+		m.acts.evict = append(m.acts.evict, p.Cause)
+	case gone:
+		m.podOver(p)
+	case ok || p.State == tables.PodBound:
+		// The API has said meanwhile where it is.
+	default:
+		if p.Group == nil { // it was counted as another scheduler's
+			m.podOver(p)
+			m.newPod(p.Object)
+			return
+		}
+		leaving, dismissed := p.State == tables.PodLeaving, p.Dismissed
+		m.unplace(p, p.Target)
+		p.State, p.Target, p.Devices, p.Given, p.Dismissed = tables.PodWaiting, "", 0, 0, false
+		switch {
+		case p.Slot < 0: // the engine was built again, and has not been told of it yet
+		case !m.Ours(p.Group):
+			m.leaveSlot(p)
+		case leaving && dismissed:
+			m.mustTell(core.PodsGone{Job: p.Group.Job, Pods: []int{p.Slot}})
+		default:
+			m.mustTell(core.BindFailed{Job: p.Group.Job, Pod: p.Slot})
+		}
+		m.notGranted(p)
+		m.waiters[p.Group] = true
+		m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
+		m.refit(p)
+	}
+}
+
+// answered notes that no binding of the pod is under way. When that is so for
+// the last pod of its group, what is said of the group's waiting is taken back.
+func (m *changes) answered(p *tables.Pod) {
+	if !p.InFlight {
+		return
+	}
+	p.InFlight = false
+	g := p.Group
+	if g == nil {
+		return
+	}
+	if g.InFlight == 1 {
+		m.boundAll(g)
+	}
+	if g.InFlight--; g.InFlight == 0 && m.Ours(g) && (g.Native || g.Reported.Reason != "" || p.Object.Waits) {
+		m.acts.report = append(m.acts.report, m.clearReports(g)...)
+	}
+}
+
+// adopt tells the engine of a pod that is on a node already. Where the engine
+// cannot count it as the job's, it counts it as another scheduler's.
+func (m *driver) adopt(p *tables.Pod) {
+	n := m.Nodes[p.Target]
+	gpus := m.devicesOf(p, n)
+	err := m.tell(core.PodRunning{
+		Job: p.Group.Job, Pod: p.Slot, Node: p.Target, GPUs: gpus,
+		Started: min(m.Now, objects.TimeOf(p.Object.Started)), Backfilled: p.Object.Backfilled,
+	})
+	if err == nil {
+		p.Group.Ran = true
+		m.keepRecord(p)
+		for _, d := range gpus {
+			p.Devices |= 1 << d
+		}
+		m.notePod(p)
+		if p.Late {
+			p.Late = false
+			m.contest(p, p.Group, true)
+		}
+		return
+	}
+	if m.panics.broken {
+		return // the next engine is told of it again
+	}
+	m.outside(p, err)
+}
+
+// outside counts a pod on a node, which the engine refuses, as something that its node
+// lacks.
+func (m *driver) outside(p *tables.Pod, why error) {
+	g := p.Group
+	m.log.Warn("counting a pod as another scheduler's", "pod", p.Object.Namespace+"/"+p.Object.Name, "why", why)
+	m.notePod(p)
+	delete(p.Group.Pods, p.Object.UID)
+	delete(p.Group.Loose, p.Object.UID)
+	m.leaveSlot(p)
+	if p.InFlight {
+		p.Group.InFlight--
+	}
+	m.touch(p.Group) // which may have no pods now
+	p.Group = nil
+	m.countOn(p)
+	if n := p.Unbooked(); n > 0 {
+		m.tellPod(p, tables.GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has fewer left: the remaining ones take no other pods (%v)", n, p.Target, why))
+		m.contest(p, g, false)
+	}
+}
+
+// devicesOf returns the GPUs of a pod that is on a node: those of its claims, those that
+// its annotation names or, where these cannot be, the first that have room. Annotations
+// may say anything: what counts is that as many devices are booked as the pod has.
+func (m *changes) devicesOf(p *tables.Pod, n *tables.Node) []int {
+	gpu := p.Task.Spec.GPU
+	want := int((gpu + core.WholeGPU - 1) / core.WholeGPU)
+	if want == 0 || n == nil {
+		return nil
+	}
+	if gpus, ok := m.Devices.Has(p.Needs, p.Object.Namespace, p.Object.Extended, p.Target); ok && len(gpus) == want {
+		return gpus
+	}
+	part := min(gpu, core.WholeGPU)
+	has := tables.RoomBeside(p, n, func(o *tables.Pod) uint64 { return o.Devices | o.Given })
+	fits := func(list []int) bool {
+		return len(list) == want && !slices.ContainsFunc(list, func(d int) bool { return d >= n.Told.GPUs || has[d] < part })
+	}
+	if fits(p.Object.GPUs) {
+		return p.Object.GPUs
+	}
+	if list := tables.DevicesIn(p.Given); fits(list) { // the API has not shown it yet
+		return list
+	}
+	if len(p.Object.GPUs) > 0 {
+		m.tellPod(p, tables.DevicesNotAsAnnotated, fmt.Sprintf("%s: the annotation names GPUs %s of node %s, which do not belong to the pod: %d other GPUs are booked for it",
+			v1alpha1.GPUsAnnotation, tables.Listed(p.Object.GPUs), p.Target, want))
+	}
+	// Best those that no pod says it has, which the engine may not know yet.
+	unclaimed := tables.RoomBeside(p, n, (*tables.Pod).Holds)
+	var out []int
+	for _, room := range [][64]core.Milli{unclaimed, has} {
+		for d := 0; d < n.Told.GPUs && len(out) < want; d++ {
+			if min(room[d], has[d]) >= part && !slices.Contains(out, d) {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}

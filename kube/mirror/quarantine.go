@@ -1,0 +1,194 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"runtime/debug"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// A bug in the engine is a panic. The job that the engine was working on is put in
+// quarantine, and the engine is built again from the tables without it, so that one
+// job stops neither the others nor, one by one, every replica:
+//
+//  1. A call of the engine that panics is taken for one that was refused, and the
+//     engine for broken: it is asked nothing until it has been built again, which is
+//     at once. No panic of a job makes the others wait for longer than that.
+//  2. Of a job in quarantine the engine knows the pods that have a place, as it knows
+//     those of jobs on which another instance decides: their devices are not free. Its
+//     waiting pods are told why they wait.
+//  3. If that is too much too, the engine is not told of the job at all, and the nodes
+//     of its pods take no others.
+//  4. The quarantine ends when what the job asks for changes: a pod is edited, comes
+//     or goes, or its PodGroup changes. A job that fails again has to wait longer each
+//     time before a change counts, even when it was deleted in between. Without that,
+//     one who edits such a job each second has the engine built again each second. A
+//     new leader knows of none: it finds out again.
+//  5. A panic that no job can be blamed for is followed by one attempt to go on. The
+//     next one soon after ends the process, as bugs elsewhere do.
+
+const (
+	// A job that fails for the second time is in quarantine for at least firstPause,
+	// then for twice as long each time, at most maxPause. Failures are forgotten
+	// that are longer ago than memoryOfFailures.
+	firstPause       = 10 * core.Second
+	maxPause         = 3600 * core.Second
+	memoryOfFailures = 2 * maxPause
+	// blamelessPeriod is how long after a panic that no job was blamed for the next
+	// such ends the process.
+	blamelessPeriod = 600 * core.Second
+)
+
+// panics is what is remembered of them.
+type panics struct {
+	// broken says that the engine panicked and was not built again since.
+	broken    bool
+	blameless core.Time // the last time that no job was to blame
+	count     int       // jobs in quarantine
+	untold    int       // and of those, such that the engine must not know of
+	failures  map[translate.Group]failures
+}
+
+// failures are how often a job was put in quarantine, and when for the last time.
+type failures struct {
+	times int
+	last  core.Time
+}
+
+// ending is a panic that is to end the process.
+type ending struct{ v any }
+
+func (e ending) String() string { return fmt.Sprint(e.v) }
+
+// errBroken is what an engine that panicked answers.
+var errBroken = errors.New("the engine panicked: it must be rebuilt")
+
+// guarded calls what may panic and reports whether it did not. g is the group that it
+// is about, unless the engine says more; nil when there is none.
+func (m *driver) guarded(g *tables.Group, call func()) (ok bool) {
+	if m.panics.broken {
+		return false
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			m.panicked(g, v)
+			ok = false
+		}
+	}()
+	call()
+	return true
+}
+
+// Broken reports whether the engine panicked and is to be built again, by the next pass.
+func (m *driver) Broken() bool { return m.panics.broken }
+
+// panicked finds the job that caused a panic.
+func (m *driver) panicked(g *tables.Group, v any) {
+	if job := m.engine.Working(); job != "" {
+		g = m.GroupNamed(job)
+	}
+	m.panics.broken, m.outdated = true, true
+	if g == nil || g.Quarantine != nil && g.Quarantine.Untold {
+		if m.panics.blameless > 0 && m.Now < m.panics.blameless+blamelessPeriod {
+			panic(ending{v})
+		}
+		m.panics.blameless = m.Now
+		m.log.Error("the engine panicked, but not on a job: rebuilding it", "panic", v, "stack", string(debug.Stack()))
+		return
+	}
+	m.log.Error("the engine panicked: the job is quarantined", "job", g.Job, "panic", v, "stack", string(debug.Stack()))
+	if g.Quarantine != nil {
+		g.Quarantine.Untold = true
+		m.panics.untold++
+		return
+	}
+	g.Quarantine = &tables.Quarantine{
+		Message: fmt.Sprintf("the scheduler failed while it processed this job, which is left out until it changes: %v", v),
+		Asked:   g.Wishes(), Group: m.GroupWish(g), Until: m.Now + m.panics.pause(g.ID, m.Now),
+	}
+	m.panics.count++
+	m.metrics.Quarantined(m.panics.count)
+	if list := tables.InOrder(g.Pods, func(*tables.Pod) bool { return true }); len(list) > 0 && !g.Waits() { // else they are told why they wait
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: list[0].Ref(), Reason: tables.ReasonQuarantined, Message: g.Quarantine.Message})
+	}
+}
+
+// pause notes that a job fails, and returns for how long it is in quarantine at least.
+func (p *panics) pause(id translate.Group, now core.Time) core.Time {
+	maps.DeleteFunc(p.failures, func(_ translate.Group, f failures) bool { return now-f.last > memoryOfFailures })
+	if p.failures == nil {
+		p.failures = map[translate.Group]failures{}
+	}
+	times := p.failures[id].times + 1
+	p.failures[id] = failures{times, now}
+	if times == 1 {
+		return 0
+	}
+	return min(firstPause<<min(times-2, 20), maxPause)
+}
+
+// confine keeps a job in quarantine, and reports whether it stays there.
+func (m *driver) confine(g *tables.Group) bool {
+	q := g.Quarantine
+	q.Changed = q.Changed || len(g.Pods) == 0 || !tables.SameWishes(g.Wishes(), q.Asked) || !reflect.DeepEqual(q.Group, m.GroupWish(g))
+	if q.Changed && m.Now >= q.Until {
+		m.release(g)
+		return false
+	}
+	detail := q.Message
+	if q.Changed {
+		m.acts.wake = min(m.acts.wake, q.Until)
+		m.later = append(m.later, g)
+		detail = fmt.Sprintf("%s; it has changed, and the next attempt is at %s because it failed before", q.Message, clock(q.Until))
+	}
+	if !q.Untold {
+		m.follow(g)
+	}
+	if g.Waits() {
+		g.Wait(m.Now, tables.ReasonQuarantined, detail)
+		m.waiters[g] = true
+	}
+	return true
+}
+
+// release ends the quarantine of a job.
+func (m *driver) release(g *tables.Group) {
+	m.log.Info("a job leaves quarantine", "job", g.Job)
+	if g.Submitted {
+		m.tellAnew(g)
+	}
+	if g.Quarantine.Untold {
+		m.panics.untold--
+		m.shutNodes(g)
+	}
+	g.Quarantine = nil
+	m.panics.count--
+	m.metrics.Quarantined(m.panics.count)
+}
+
+// shutNodes has the nodes of a group's pods looked at again.
+func (m *changes) shutNodes(g *tables.Group) {
+	for _, p := range g.Pods {
+		if n := m.Nodes[p.Target]; n != nil {
+			m.dirtyNodes[p.Target] = n
+		}
+	}
+}
+
+// untoldOn reports whether pods are on a node that the engine must not know of.
+func (m *driver) untoldOn(n *tables.Node) bool {
+	if m.panics.untold > 0 {
+		for _, p := range n.Pods {
+			if p.Group != nil && p.Group.Quarantine != nil && p.Group.Quarantine.Untold {
+				return true
+			}
+		}
+	}
+	return false
+}

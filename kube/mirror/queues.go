@@ -1,0 +1,145 @@
+package mirror
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/settings"
+	"github.com/muster-sched/muster/kube/tables"
+)
+
+// From Queue objects to the engine's queues.
+
+// queuesListed takes in all queues there are.
+func (m *Mirror) queuesListed(list []*v1alpha1.Queue) {
+	refill(m.Queues.Objects, list, nameOf)
+	m.queuesChanged()
+}
+
+// queueSeen takes in a queue as it is now.
+func (m *Mirror) queueSeen(q *v1alpha1.Queue) {
+	old := m.Queues.Objects[q.Name]
+	m.Queues.Objects[q.Name] = q
+	if old == nil || !reflect.DeepEqual(old.Spec, q.Spec) {
+		m.queuesChanged()
+	}
+}
+
+func (m *Mirror) queueGone(name string) {
+	delete(m.Queues.Objects, name)
+	m.queuesChanged()
+}
+
+func (m *Mirror) queuesChanged() {
+	if m.engine == nil {
+		return
+	}
+	m.tellQueues()
+	for _, g := range m.Groups {
+		m.weighQueue(g)
+	}
+	m.tellQueues() // and those that only waiting jobs kept
+}
+
+// weighQueue has a job that waits leave the engine if it may not go on to wait in its
+// queue. Any other change of a queue is up to the engine: a job that is withdrawn loses
+// its plan, and the pods that leave for it would leave for nothing.
+func (m *Mirror) weighQueue(g *tables.Group) {
+	if g.Submitted && !g.Runs() && !g.Leaving() && g.ID.Kind != tables.Foreign && !m.MayStay(g) {
+		m.withdraw(g)
+	}
+	if !g.Submitted {
+		m.touch(g)
+	}
+}
+
+// tellQueues tells the engine of queues that are new, changed or gone: parents
+// before children, children gone before parents. A queue whose jobs live on
+// goes with the last of them.
+func (m *driver) tellQueues() {
+	q := &m.Queues
+	clear(q.Verdict)
+	want := []core.Queue{{Name: tables.OthersQueue, Weight: 1}}
+	if q.Objects[tables.DefaultQueue] == nil {
+		want = append(want, core.Queue{Name: tables.DefaultQueue, Weight: 1})
+	}
+	names := make([]string, 0, len(q.Objects))
+	for name := range q.Objects {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(q.Depth(a), q.Depth(b)), strings.Compare(a, b))
+	})
+	for _, name := range names {
+		o := q.Objects[name]
+		switch parent := o.Spec.Parent; {
+		case q.Depth(name) > len(q.Objects):
+			q.Verdict[name] = settings.Verdict{Reason: v1alpha1.QueueCycle, Message: "the queue is its own ancestor"}
+		case parent != "" && (q.Objects[parent] == nil || q.Verdict[parent].Reason != ""):
+			q.Verdict[name] = settings.Verdict{Reason: v1alpha1.QueueParentNotFound, Message: fmt.Sprintf("parent %s does not exist or is not ready", parent)}
+		default:
+			want = append(want, o.Spec.Queue(name))
+		}
+	}
+	there := map[string]bool{}
+	for _, w := range want {
+		there[w.Name] = true
+		if old, ok := q.Told[w.Name]; ok && reflect.DeepEqual(old, w) {
+			continue
+		}
+		if err := m.tell(core.QueueSet{Queue: w}); err != nil {
+			q.Verdict[w.Name] = settings.Verdict{Reason: v1alpha1.QueueInvalid, Message: err.Error()}
+			continue
+		}
+		q.Told[w.Name] = w
+	}
+	m.removeQueues(there)
+}
+
+// removeQueues removes queues that are not there any more from the engine, as
+// far as it lets them go.
+func (m *driver) removeQueues(there map[string]bool) {
+	q := &m.Queues
+	for again := true; again; {
+		again = false
+		for _, name := range sortedKeys(q.Told) {
+			if !there[name] && m.tell(core.QueueRemoved{Queue: name}) == nil {
+				delete(q.Told, name)
+				again = true
+			}
+		}
+	}
+}
+
+// namespaceSeen takes in a namespace as it is now.
+func (m *Mirror) namespaceSeen(o *objects.Namespace) {
+	if maps.Equal(m.Namespaces[o.Name], o.Labels) {
+		return
+	}
+	m.Namespaces[o.Name] = o.Labels
+	m.aroundChanged(m.Peers.ObserveNamespace(o.Name, o.Labels))
+	for _, g := range m.Groups {
+		if g.ID.Namespace != o.Name {
+			continue
+		}
+		if m.weighQueue(g); m.Shards.Several() {
+			m.touch(g)
+		}
+	}
+}
+
+func (m *changes) namespaceGone(name string) {
+	delete(m.Namespaces, name)
+	m.Peers.ForgetNamespace(name)
+}
+
+func (m *Mirror) namespacesListed(list []*objects.Namespace) {
+	compare(m, m.Namespaces, list, nameOf, m.namespaceSeen, m.namespaceGone)
+}

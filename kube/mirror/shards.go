@@ -1,0 +1,156 @@
+package mirror
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Which groups and nodes this instance decides on, where several share a cluster.
+
+// handOver is a shard that is being given up.
+type handOver struct {
+	shard int
+	over  func()
+}
+
+// regroup finds the shard of a group again. When the group becomes ours, or another
+// instance's, it leaves the engine, and is told of again.
+func (m *driver) regroup(g *tables.Group) {
+	shard := m.ShardOf(g)
+	if shard == g.Shard {
+		return
+	}
+	was := m.Ours(g)
+	g.Shard = shard
+	if is := m.Ours(g); was != is {
+		m.withdraw(g)
+		if was {
+			m.letGo(g)
+		}
+	}
+}
+
+// follow brings the engine's picture of a job up to date on which another instance decides:
+// the engine knows those of its pods that have a place.
+func (m *driver) follow(g *tables.Group) {
+	placed := false
+	for _, p := range g.Pods {
+		if p.State != tables.PodWaiting {
+			placed = true
+			m.resolve(p)
+		}
+	}
+	switch {
+	case !placed:
+		m.withdraw(g)
+		if len(g.Pods) == 0 && !m.stays(g) {
+			delete(m.Groups, g.ID)
+		}
+	case !g.Submitted:
+		m.submit(g)
+	default:
+		m.add(g)
+	}
+}
+
+// letGo forgets what was under way for a group on which another instance decides
+// from now on. Bindings that were sent are waited for, volumes are not.
+func (m *driver) letGo(g *tables.Group) {
+	g.Reported, g.Waiting, g.Journey = tables.Report{}, tables.Waiting{}, nil
+	g.Draining, g.Broke = false, false
+	for _, p := range g.Pods {
+		p.Said, p.Dismissed, p.Moves = "", false, false
+		if p.Withheld != nil {
+			m.Storage.GiveUp(p.Object.UID) // the choice stays for the other instance
+			p.Withheld = nil
+			m.bound(p.Object.UID, false, false)
+		}
+		if p.State == tables.PodLeaving && !p.Object.Deleting {
+			// The other instance decides whether it has to leave.
+			if p.State = tables.PodBound; p.InFlight {
+				p.State = tables.PodBinding
+			}
+		}
+		m.notePod(p)
+	}
+}
+
+// Take makes a shard ours, and has the engine built again.
+func (m *Mirror) Take(shard int) error {
+	m.Shards.Held[shard] = true
+	if m.engine == nil {
+		return m.rebuild()
+	}
+	m.reshard()
+	return nil
+}
+
+// GiveUp ends deciding on a shard. over is called when nothing of what was
+// decided there is under way any more.
+func (m *Mirror) GiveUp(shard int, over func()) {
+	for _, g := range m.Groups {
+		if g.Shard == shard && g.ID.Kind != tables.Foreign {
+			m.letGo(g)
+		}
+	}
+	m.Shards.Held[shard] = false
+	m.handed = append(m.handed, handOver{shard, over})
+	m.reshard()
+}
+
+func (m *changes) reshard() {
+	m.outdated = true
+	m.Lost.Again() // pods on nodes that are lost may be ours to evict now
+}
+
+// handOver reports the shards that were given up where nothing is under way any more.
+func (m *changes) handOver() {
+	m.handed = slices.DeleteFunc(m.handed, func(h handOver) bool {
+		if m.UnderWay(h.shard) {
+			return false
+		}
+		h.over()
+		return true
+	})
+}
+
+// arrivalPause is how long a node takes no pods that came from another shard. After it, all
+// that the instance had under way which decided there has been answered or given up, and
+// observed here.
+const arrivalPause = core.Time(act.Patience) + 5*core.Second
+
+// shut reports whether a node takes no pods because it is not ours, or not yet. want is the
+// node as the engine is to know it.
+func (m *changes) shut(n *tables.Node, want *core.Node) bool {
+	if !m.Shards.Several() {
+		return false
+	}
+	shard := m.Shards.Of(translate.NodePool(want.Labels, want.Model))
+	if n.Sharded && shard != n.Shard && !m.Shards.Held[n.Shard] {
+		n.Opens = m.Now + arrivalPause
+	}
+	n.Shard, n.Sharded = shard, true
+	if m.Now < n.Opens {
+		m.arrived[n.Object.Name] = n
+		m.acts.wake = min(m.acts.wake, n.Opens)
+	}
+	return !m.Shards.Held[shard] || m.Now < n.Opens
+}
+
+// openArrived has nodes looked at again that came from another shard.
+func (m *changes) openArrived() {
+	for name, n := range m.arrived {
+		if m.Now < n.Opens {
+			m.acts.wake = min(m.acts.wake, n.Opens)
+			continue
+		}
+		delete(m.arrived, name)
+		if m.Nodes[name] == n {
+			m.dirtyNodes[name] = n
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package mirror
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/settings"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// submit tells the engine of the job with all its pods.
+func (m *driver) submit(g *tables.Group) {
+	ours := m.Decides(g)
+	list := tables.InOrder(g.Pods, func(p *tables.Pod) bool { return p.State != tables.PodWaiting || p.Ready() && !g.Draining && ours })
+	job := core.Job{Name: g.Job, Kind: g.Kind, Submitted: min(m.Now, objects.TimeOf(g.Created))}
+	// What their object says is noted on those that have a place.
+	speaker := list[max(0, slices.IndexFunc(list, func(p *tables.Pod) bool { return p.State != tables.PodWaiting }))]
+	if g.ID.Kind == tables.Foreign {
+		job.Queue, job.Foreign = tables.OthersQueue, true
+	} else {
+		m.describe(g, speaker, &job)
+		if g.Admitted != nil && speaker.State != tables.PodWaiting {
+			g.Admitted.Apply(&m.Tables, &job)
+		} else {
+			g.Admitted = tables.Admit(&job)
+		}
+	}
+	if !ours { // it is as it is
+		job.Foreign, job.Gang, job.Topology = true, false, core.Job{}.Topology
+	}
+	g.Queue = job.Queue
+	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
+	for _, p := range list {
+		t := g.TaskOf(p, view)
+		byTask[t] = append(byTask[t], p)
+	}
+	least := g.Spread(byTask)
+	for _, t := range g.Tasks {
+		task := t.As(len(byTask[t]), 0)
+		switch n := least[t]; {
+		case !job.Gang:
+		case n == 0:
+			task.MinPods = core.Elastic
+		default:
+			task.MinPods = n
+		}
+		job.Tasks = append(job.Tasks, task)
+	}
+	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
+		if g.Reset(); m.panics.broken {
+			return
+		}
+		g.Wait(m.Now, tables.ReasonMisconfigured, err.Error())
+		for _, p := range list {
+			if p.State != tables.PodWaiting { // it has what it has, all the same
+				m.outside(p, err)
+			}
+		}
+		return
+	}
+	g.Submitted, g.Relabel = true, false
+	m.setOff(g)
+	g.Worked = g.Worked || g.Runs() && len(list) < g.Min // it is found so: some may have done their work before
+	m.Jobs[g.Job] = g
+	for _, t := range g.Tasks {
+		for _, p := range byTask[t] {
+			g.Has(p, len(g.Slots), t)
+		}
+	}
+	for _, p := range list {
+		m.settleIn(p)
+	}
+	if a := m.AttributesOf(g, speaker); !a.LastCheckpoint.IsZero() {
+		m.mustTell(core.Checkpointed{Job: g.Job, At: min(m.Now, objects.TimeOf(a.LastCheckpoint))})
+	}
+}
+
+// describe fills in what is said of the job.
+func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
+	a := m.AttributesOf(g, p)
+	job.Queue = m.QueueOf(g, a)
+	found := p.State != tables.PodWaiting && g.Admitted == nil // on its node, and not weighed by this instance
+	if found {
+		job.Queue = m.chargeable(g, p, job.Queue)
+	} else if _, told := m.Queues.Told[job.Queue]; !told {
+		job.Queue = tables.DefaultQueue // it must be counted somewhere
+	}
+	if a.KindGiven {
+		job.Kind = a.Kind
+	}
+	rank := m.PriorityOf(g, p, &a)
+	if found {
+		rank = m.bearable(g, p, &a, job.Queue, rank)
+	}
+	job.Class, job.Priority, job.NeverPreempts = a.Class, rank.Value, rank.Never
+	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
+	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
+	job.Topology.Required, _ = m.Topologies.Level(a.Required)
+	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)
+	job.Gang = g.Gang()
+	if g.Together() {
+		job.Topology.Required = cluster.NodeLevel
+	}
+}
+
+// add tells the engine of pods that came to a job it has.
+func (m *driver) add(g *tables.Group) {
+	ours := m.Decides(g)
+	list := tables.InOrder(g.Loose, func(p *tables.Pod) bool {
+		return p.State != tables.PodLeaving && (p.State != tables.PodWaiting || p.Ready() && ours)
+	})
+	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
+	var order []*tables.Task
+	for _, p := range list {
+		t := g.TaskOf(p, view)
+		if byTask[t] == nil {
+			order = append(order, t)
+		}
+		byTask[t] = append(byTask[t], p)
+	}
+	for _, t := range order {
+		ev := core.PodsAdded{Job: g.Job, Task: t.As(len(byTask[t]), core.Elastic)}
+		for _, p := range byTask[t] {
+			slot := len(g.Slots)
+			if k := len(t.Free); k > 0 {
+				slot, t.Free = t.Free[k-1], t.Free[:k-1]
+			}
+			g.Has(p, slot, t)
+			ev.Pods = append(ev.Pods, p.Slot)
+		}
+		m.mustTell(ev)
+		for _, p := range byTask[t] {
+			m.settleIn(p)
+		}
+	}
+}
+
+// settleIn tells the engine where a pod is that has a place already.
+func (m *driver) settleIn(p *tables.Pod) {
+	if p.State != tables.PodWaiting {
+		m.adopt(p)
+	}
+}
+
+// bearable returns the priority of a job of which pods were found on nodes: that of its
+// PriorityClass if jobs of the queue may have it, else at most 0, as without a class. A
+// job with a pod that its author put on a node is not turned away as others are, and
+// its waiting pods start with its priority.
+func (m *changes) bearable(g *tables.Group, p *tables.Pod, a *translate.Attributes, queue string, rank settings.Priority) settings.Priority {
+	reason, detail := m.Unranked(g, p, a, queue)
+	if reason == "" {
+		return rank
+	}
+	rank.Value = min(rank.Value, 0)
+	m.tellPod(p, reason, fmt.Sprintf("%s; the job has priority %d", detail, rank.Value))
+	return rank
+}

@@ -1,0 +1,75 @@
+package mirror
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Groups of which all pods are to leave, by the suspension of their owner (act.Suspend),
+// and the place in the queue that is kept for the pods it makes later.
+
+// keepPlace is how long a group without pods is kept after its owner was
+// resumed: its new pods wait in the old place.
+const keepPlace = 10 * 60 * core.Second
+
+// suspend turns the evictions of a group's pods into one act.
+func (m *changes) suspend(g *tables.Group, list []tables.Eviction) {
+	x := tables.Suspension{Group: g, Members: make(map[types.UID]bool, len(g.Pods)), Evict: list}
+	for uid := range g.Pods {
+		x.Members[uid] = true
+	}
+	g.Parked = &tables.Parked{Until: core.Never}
+	m.acts.suspend = append(m.acts.suspend, x)
+}
+
+// unpark takes in that the owner of a group could not be suspended.
+func (m *changes) unpark(id translate.Group) {
+	if g := m.Groups[id]; g != nil {
+		g.Parked = nil
+		m.touch(g)
+	}
+}
+
+// resumed takes in that a group's owner is not suspended by us any more.
+func (m *changes) resumed(id translate.Group) {
+	if g := m.Groups[id]; g != nil && g.Parked != nil {
+		g.Parked.Until = m.Now + keepPlace
+		m.touch(g)
+	}
+}
+
+// park keeps the place in the queue of a group whose owner was found suspended.
+func (m *changes) park(id translate.Group, since time.Time) {
+	if id.Kind == tables.Foreign || id.Kind == translate.ByItself {
+		return // no owner makes such a group's pods
+	}
+	g := m.Groups[id]
+	if g == nil {
+		g = &tables.Group{ID: id, Job: id.Job(), Created: since, Pods: map[types.UID]*tables.Pod{}, Loose: map[types.UID]*tables.Pod{}}
+		m.Groups[id] = g
+	}
+	if since.Before(g.Created) {
+		g.Created = since
+	}
+	g.Parked = &tables.Parked{Until: core.Never}
+}
+
+// stays reports whether a group without pods is kept for now.
+func (m *changes) stays(g *tables.Group) bool {
+	if g.Quarantine != nil {
+		return true // until it ends
+	}
+	if g.Parked == nil || g.Parked.Until <= m.Now {
+		return false
+	}
+	if g.Parked.Until != core.Never {
+		m.later = append(m.later, g)
+		m.acts.wake = min(m.acts.wake, g.Parked.Until)
+	}
+	return true
+}

@@ -1,0 +1,109 @@
+package mirror
+
+import (
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/tables"
+)
+
+// What the answers of the index of peers ([peers.Index]) mean for jobs: the engine is
+// told of other labels and terms of the roles that run, and which jobs budgets keep.
+//
+// The pods of a role are alike in what they require and in what selects them. When a
+// selector comes that selects some of them alone, the job is submitted again with other
+// roles.
+
+// aroundChanged takes over what the index of peers answers otherwise now: of labels and
+// terms.
+func (m *changes) aroundChanged(c peers.Change) {
+	for _, uid := range c {
+		switch p := m.Pods[uid]; {
+		case p == nil:
+		case p.Group != nil:
+			m.relabel(p.Group)
+		case m.Peers.Matters(&p.Around):
+			m.enlist(p)
+		}
+	}
+}
+
+// budgetsChanged takes over what the index of peers answers otherwise now: of which
+// pods budgets keep.
+func (m *changes) budgetsChanged(c peers.Change) {
+	for _, uid := range c {
+		if p := m.Pods[uid]; p != nil && p.Group != nil {
+			m.touch(p.Group)
+		}
+	}
+}
+
+// inBudgets makes an observation of budgets one of the tables.
+func inBudgets[T any](observe func(*peers.Index, T) peers.Change) func(*Mirror, T) {
+	return func(m *Mirror, o T) { m.budgetsChanged(observe(m.Peers, o)) }
+}
+
+// enlist makes a pod of another scheduler a job of the engine's. Before, the engine
+// knew what its node has less for it.
+func (m *changes) enlist(p *tables.Pod) {
+	m.uncount(p)
+	m.join(p)
+}
+
+// relabel has the labels of a group looked at before the next decision.
+func (m *changes) relabel(g *tables.Group) {
+	g.Relabel = true
+	m.touch(g)
+}
+
+// tellSurroundings brings the labels and terms of a live job up to date.
+func (m *driver) tellSurroundings(g *tables.Group) {
+	if !g.Relabel || !g.Submitted {
+		return
+	}
+	g.Relabel = false
+	now, ok := m.SurroundingsOfRoles(g)
+	if !ok {
+		m.tellAnew(g)
+		return
+	}
+	for _, t := range g.Tasks {
+		if s := now[t]; s != nil && !s.Equal(&t.Around) {
+			m.mustTell(core.JobRelabelled{Job: g.Job, Task: t.Name, Labels: s.Labels, Affinity: s.Terms})
+			t.Around = *s
+		}
+	}
+}
+
+// tellAnew ends the job of a group in the engine; it is submitted again as it is now.
+func (m *driver) tellAnew(g *tables.Group) {
+	m.mustTell(core.JobEnded{Job: g.Job})
+	delete(m.Jobs, g.Job)
+	m.startOver(g)
+}
+
+// tellShield tells the engine whether the job of a group may be evicted for others,
+// as far as budgets go, where that has changed.
+func (m *driver) tellShield(g *tables.Group) {
+	if !g.Submitted || g.ID.Kind == tables.Foreign || !m.Ours(g) {
+		return
+	}
+	shielded := false
+	if m.Peers.HasBudgets(g.ID.Namespace) {
+		for _, p := range g.Pods {
+			if p.BudgetHolds() {
+				shielded = true
+				break
+			}
+		}
+	}
+	if shielded != g.Shielded {
+		g.Shielded = shielded
+		m.mustTell(core.JobShielded{Job: g.Job, Shielded: shielded})
+	}
+}
+
+// amongPeers is a pod as the index of peers knows it.
+func amongPeers(o *objects.Pod) peers.Pod {
+	return peers.Pod{UID: o.UID, Namespace: o.Namespace, Labels: o.Labels, Terms: o.Terms, Ports: o.Ports, Ours: o.Ours}
+}

@@ -1,0 +1,74 @@
+package objects
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Node is what the scheduler needs of a node.
+type Node struct {
+	metav1.ObjectMeta
+	Node    core.Node         // as the engine is told, but for what pods of other schedulers take
+	GPUs    []v1.ResourceName // the resources of its device plugins
+	Missing int               // GPUs that it has and does not offer
+	Unready time.Time         // since when it is not ready, as the API says; zero when it is
+	Befell  Trouble           // why it is not
+	Zone    string            // its region and zone
+	Apart   bool              // it says nothing about whether the others can be reached
+	Wrong   string            // why it cannot be used
+	// Drain is set while it is to be emptied; Undrained says why not, though somebody
+	// asks for it.
+	Drain     *translate.Drain
+	Undrained string
+	Unread    bool // nothing is known of it: it could not be read
+}
+
+// Trouble is why a node is not ready.
+type Trouble uint8
+
+const (
+	notReady    Trouble = iota // its kubelet says so
+	unreachable                // its kubelet says nothing
+	troubles
+)
+
+// TrimNode cuts a node down.
+func TrimNode(n *v1.Node) *Node {
+	o := &Node{ObjectMeta: trimMeta(&n.ObjectMeta)}
+	var err error
+	if o.Node, o.Missing, err = translate.Node(n); err != nil {
+		o.Wrong = err.Error()
+	}
+	o.GPUs = translate.NodeGPUs(n)
+	if o.Drain, err = translate.DrainOf(n); err != nil {
+		o.Undrained = err.Error()
+	}
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
+			o.Unready = c.LastTransitionTime.Time
+			if o.Unready.IsZero() {
+				o.Unready = time.Unix(0, 0)
+			}
+			if c.Status == v1.ConditionUnknown {
+				o.Befell = unreachable
+			}
+		}
+	}
+	o.Zone = n.Labels[v1.LabelTopologyRegion] + "\x00" + n.Labels[v1.LabelTopologyZone]
+	_, o.Apart = n.Labels[excludeDisruption]
+	return o
+}
+
+// excludeDisruption is the label of nodes that do not count for whether the nodes of
+// a zone can be reached, as for Kubernetes' node lifecycle controller.
+const excludeDisruption = "node.kubernetes.io/exclude-disruption"
+
+// BareNode is what is known of a node that cannot be read.
+func BareNode(n *v1.Node) *Node {
+	return &Node{ObjectMeta: trimMeta(&n.ObjectMeta), Wrong: "the scheduler failed while it read this node", Unread: true}
+}

@@ -1,0 +1,87 @@
+package tables
+
+import (
+	"cmp"
+	"math/bits"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/stats"
+)
+
+// CountNode counts a node.
+func (t *Tables) CountNode(n *Node) stats.Node {
+	if n.Gone || !n.Known || t.Nodes[n.Object.Name] != n {
+		return stats.Node{}
+	}
+	out := stats.Node{There: 1, Model: stats.Model{Model: n.Told.Model, GPUs: n.Told.GPUs, Unhealthy: bits.OnesCount64(n.Sick)}}
+	if !n.Closed {
+		out.Open = 1
+	}
+	var used [64]core.Milli
+	for _, p := range n.Pods {
+		for d := p.Devices; d != 0; d &= d - 1 {
+			used[bits.TrailingZeros64(d)] += p.Share()
+		}
+	}
+	free, full := true, true
+	for d := range n.Told.GPUs {
+		out.Used += used[d]
+		if rest := max(0, core.WholeGPU-used[d]); n.Closed || n.Sick>>d&1 == 1 {
+			out.Unavailable += rest
+		} else {
+			out.Free += rest
+		}
+		free = free && used[d] == 0
+		full = full && used[d] >= core.WholeGPU
+	}
+	if !free && !full {
+		out.Fragmented = 1
+	}
+	return out
+}
+
+// CountGroup counts a group, in the memory of its last count.
+func (t *Tables) CountGroup(g *Group) (out stats.Group) {
+	out.Used = g.Counted.Used[:0]
+	if t.Groups[g.ID] != g {
+		return out
+	}
+	var first *Pod
+	for _, p := range g.Pods {
+		first = p
+		if p.State == PodWaiting {
+			out.Waiting++
+			continue
+		}
+		out.Bound++
+		if p.Object.Phase == v1.PodRunning {
+			out.Running++
+		}
+		if n := t.Nodes[p.Target]; n != nil && p.Devices != 0 {
+			out.Use(n.Told.Model, core.Milli(bits.OnesCount64(p.Devices))*p.Share())
+		}
+	}
+	if first == nil {
+		return out
+	}
+	if out.Waiting > 0 {
+		out.JobWaits = 1
+		if t.Ours(g) {
+			out.Reason = cmp.Or(g.Waiting.Reason, "New")
+		}
+	}
+	if g.ID.Kind == Foreign {
+		out.Queue = OthersQueue
+		return out
+	}
+	if out.Bound > 0 {
+		out.JobRuns = 1
+	}
+	out.Jobs = 1
+	if out.Queue = g.Queue; !g.Submitted {
+		out.Queue = t.QueueOf(g, t.AttributesOf(g, first))
+	}
+	return out
+}

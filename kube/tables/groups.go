@@ -1,0 +1,397 @@
+package tables
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/stats"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// From groups of pods to the engine's jobs. A group is
+//
+//	collecting  while a gang has fewer pods than its least: the engine does not know it
+//	submitted   the engine has the job; pods that come are added to it, pods that go leave it
+//	draining    its pods were told to leave; what comes meanwhile waits
+//
+// and, when the last of those has left, collecting again. It keeps the time at
+// which it was first seen, and so its place in the queue.
+
+// Group is the pods of one job.
+type Group struct {
+	ID  translate.Group
+	Job string // its name as the engine's job
+	Membership
+	Created time.Time // when the first of its objects was; its place in the queue
+	Pods    map[types.UID]*Pod
+	Loose   map[types.UID]*Pod // those of them that the engine does not know
+	// Slots are the pods by their number in the engine's job, nil for numbers of pods that
+	// are over; Tasks are its roles in their order.
+	Slots     []*Pod
+	Tasks     []*Task
+	Submitted bool // the engine has the job
+	Draining  bool // its pods were told to leave
+	Dirty     bool // it is to be looked at before the next decision
+	// Broke says that it drains because it fell apart, not for another job's
+	// good; NotBefore is when it is submitted again, after Failures failed starts in a row.
+	Broke     bool
+	NotBefore core.Time
+	Failures  int
+	InFlight  int     // bindings sent and not answered
+	Waiting   Waiting // why its pods wait now
+	Reported  Report  // what the API was told of that
+	Shard     int     // which instance decides on it
+	// Admitted is what counts of it while pods of it have a place, nil before it was
+	// submitted.
+	Admitted *Admitted
+	// Settled is its PodGroup as it counts: as it was when a pod of the group got a
+	// place, while one has.
+	Settled *objects.PodGroup
+	// Queue is where the engine's job is, once it was submitted.
+	Queue string
+	// Ran says that a pod of it had a place once.
+	Ran bool
+	// Journey is its way to its first pods running, while it is traced.
+	Journey *Tracked
+	// Worked says that a pod of it did its work, and is not there any more.
+	Worked bool
+	// Parked is set while its owner is suspended by us, and a while longer.
+	Parked  *Parked
+	Counted stats.Group // as the census has it
+	// Asking says that its object is being read.
+	Asking bool
+	// Relabel says that what the engine knows of the pods around may be otherwise,
+	// Resized that what pods take is, which were resized in place.
+	Relabel, Resized bool
+	// Warned says that people were told of keys of ours on it that there are not.
+	Warned bool
+	// Quarantine is set while the group is left out; see quarantine.go.
+	Quarantine *Quarantine
+	// Shielded says that the engine was told not to evict it for others.
+	Shielded bool
+}
+
+// Foreign is the group kind of pods of other schedulers that use GPUs: the
+// engine knows each as a job that it may not touch.
+const Foreign = translate.Foreign
+
+// Waiting is why pods of a group wait, as the API is told.
+type Waiting struct {
+	// Reason is one of the engine's or one of ours, empty when nothing waits.
+	Reason, Detail string
+	Since          core.Time
+}
+
+// Report is what was last reported of a group.
+type Report struct {
+	Reason, Message string
+	At              core.Time
+	Told            core.Time // when an event was published last
+}
+
+// Parked is a group without pods that are to come again.
+type Parked struct {
+	// Until is when it is forgotten, [core.Never] while its owner is suspended.
+	Until core.Time
+}
+
+// Runs reports whether any pod does.
+func (g *Group) Runs() bool {
+	for _, p := range g.Pods {
+		if p.Runs() {
+			return true
+		}
+	}
+	return false
+}
+
+// Leaving reports whether pods that were told to leave are still there.
+func (g *Group) Leaving() bool {
+	for _, p := range g.Pods {
+		if p.State == PodLeaving {
+			return true
+		}
+	}
+	return false
+}
+
+// Waits reports whether pods of a group wait for a place.
+func (g *Group) Waits() bool {
+	for _, p := range g.Pods {
+		if p.State == PodWaiting {
+			return true
+		}
+	}
+	return false
+}
+
+// Unreported reports whether the reason of a waiting pod has not been written.
+func (g *Group) Unreported() bool {
+	for _, p := range g.Pods {
+		if p.State == PodWaiting && p.Said == "" && !p.Object.OtherGates {
+			return true
+		}
+	}
+	return false
+}
+
+// Inherits reports whether a pod of the group is inherited.
+func (g *Group) Inherits() bool {
+	for _, p := range g.Pods {
+		if p.Inherited() {
+			return true
+		}
+	}
+	return false
+}
+
+// Wait notes why the group's pods wait.
+func (g *Group) Wait(now core.Time, reason, detail string) {
+	if g.Waiting.Reason != reason {
+		g.Waiting.Since = now
+	}
+	g.Waiting.Reason, g.Waiting.Detail = reason, detail
+}
+
+// Unready says why a pod of the group cannot be placed as it is, "" when all could
+// but for scheduling gates of others.
+func (g *Group) Unready() (reason, detail string) {
+	list := InOrder(g.Pods, func(p *Pod) bool { return p.State == PodWaiting && !p.Ready() && !p.Object.OtherGates })
+	switch {
+	case len(list) == 0:
+		return "", ""
+	case list[0].Object.Wrong != "":
+		return ReasonMisconfigured, list[0].Object.Wrong
+	case list[0].Needs != nil && list[0].Needs.Reason != "":
+		return list[0].Needs.Reason, list[0].Needs.Detail
+	}
+	return ReasonVolume, list[0].Volumes.Wait
+}
+
+// Reportable reports whether this instance reports why a group waits.
+func (t *Tables) Reportable(g *Group) bool { return t.Groups[g.ID] == g && g.Waits() && t.Ours(g) }
+
+// GroupNamed finds the group of an engine's job.
+func (t *Tables) GroupNamed(job string) *Group {
+	if g := t.Jobs[job]; g != nil {
+		return g
+	}
+	for _, g := range t.Groups {
+		if g.Job == job {
+			return g
+		}
+	}
+	return nil
+}
+
+// Reset forgets what the engine was told.
+func (g *Group) Reset() {
+	g.Slots, g.Tasks, g.Submitted, g.Draining, g.Broke, g.Soft = nil, nil, false, false, false, false
+	g.Relabel, g.Resized, g.Shielded = false, false, false
+	for uid, p := range g.Pods {
+		p.Slot, p.Task, p.Devices, p.Needs, p.Dismissed = -1, nil, 0, nil, false
+		g.Loose[uid] = p
+	}
+}
+
+// Has gives a pod its number in the engine's job.
+func (g *Group) Has(p *Pod, slot int, t *Task) {
+	p.Slot, p.Task = slot, t
+	if slot == len(g.Slots) {
+		g.Slots = append(g.Slots, p)
+		t.slots++
+	} else {
+		g.Slots[slot] = p
+	}
+	delete(g.Loose, p.Object.UID)
+}
+
+// How large a gang is, and what it lacks until the engine may know it.
+
+// Membership is what decides how large a gang is.
+type Membership struct {
+	Native bool                 // it has a PodGroup of Kubernetes
+	Object *translate.ObjectRef // to be read for how large the gang is, nil for none
+	Kind   core.Kind
+	// Min is the gang's least pods, 0 or 1 for no gang; Roles the least of each
+	// role of which there is one, 0 while that is not known.
+	Min   int
+	Roles map[string]int
+	// Patience is how long the gang waits for its pods to be made; 0 and Never for
+	// ever. Soft says that it was too long, and pods start one by one.
+	Patience core.Time
+	Soft     bool
+	// Says is what the object says, nil until it has been asked; Sized that pods
+	// say how large the gang is.
+	Says  *translate.Gang
+	Sized bool
+}
+
+// Observe takes in what a pod says of how large the gang is, and how long it waits.
+func (g *Group) Observe(s *translate.Membership) {
+	g.Needs(s.Min, s.Roles)
+	g.Sized = g.Sized || s.Minimum() > 0
+	g.Patience = max(g.Patience, s.Patience)
+}
+
+// Needs takes in what an object says about the size of the gang.
+func (g *Group) Needs(pods int, roles map[string]int) {
+	sum := 0
+	if len(roles) > 0 {
+		if g.Roles == nil {
+			g.Roles = map[string]int{}
+		}
+		for r, n := range roles {
+			g.Roles[r] = max(g.Roles[r], n)
+		}
+	}
+	for _, n := range g.Roles {
+		sum += n
+	}
+	g.Min = max(g.Min, pods, sum)
+}
+
+// Gang reports whether the pods start together.
+func (g *Group) Gang() bool { return g.Min > 1 && !g.Soft }
+
+// Broken reports whether fewer pods stay than must for the gang to stand.
+func (g *Group) Broken(stays func(*Pod) bool) bool {
+	if g.Count("", stays) < min(g.Min, len(g.Slots)) {
+		return true
+	}
+	for role, least := range g.Roles {
+		slots := 0
+		for _, t := range g.Tasks {
+			if t.role == role {
+				slots += t.slots
+			}
+		}
+		if g.Count(role, stays) < min(least, slots) {
+			return true
+		}
+	}
+	return false
+}
+
+// Count counts the pods of a role, of all when it is empty, that ok picks.
+func (g *Group) Count(role string, ok func(*Pod) bool) int {
+	n := 0
+	for _, p := range g.Pods {
+		if (role == "" || p.Object.Membership.Role == role) && ok(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// Few says which pods the gang lacks to start with those that ok picks; empty
+// when it lacks none.
+func (g *Group) Few(ok func(*Pod) bool) string {
+	for _, role := range slices.Sorted(maps.Keys(g.Roles)) {
+		switch least, there := g.Roles[role], g.Count(role, ok); {
+		case least == 0:
+			return fmt.Sprintf("the minimum number of pods of %s in the gang is not known", role)
+		case there < least:
+			return fmt.Sprintf("%d of the %d pods of %s that the gang needs exist and are ready", there, least, role)
+		}
+	}
+	there := len(g.Pods) // the most that ok may pick: large gangs come pod by pod
+	if there >= g.Min {
+		there = g.Count("", ok)
+	}
+	if there < g.Min {
+		return fmt.Sprintf("%d of the %d pods of the gang exist and are ready", there, g.Min)
+	}
+	return ""
+}
+
+// What the engine is told of a group: its job, the roles of its pods, and the pods
+// that come later.
+
+// Task is a role of a group: pods that are alike.
+type Task struct {
+	Name, role string
+	Spec       core.Request
+	Around     peers.Surroundings // as the engine was told
+	Free       []int              // numbers of pods that are over
+	slots      int                // numbers that were given to its pods
+}
+
+// As is the task as the engine is told of it.
+func (t *Task) As(pods, least int) core.Task {
+	return core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: t.Spec, Labels: t.Around.Labels, Affinity: t.Around.Terms}
+}
+
+func (g *Group) task(name string) *Task {
+	for _, t := range g.Tasks {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// TaskOf finds the role of a pod, or makes one. Pods that say the same role and
+// ask for different things, of their nodes or of the pods around, or that others
+// mean alone, have roles of their own.
+func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
+	spec, around := p.Request(), view.Of(&p.Around)
+	if g.ID.Kind == Foreign {
+		spec = amountsOf(p.Takes())
+		spec.GPU = max(spec.GPU, p.Object.Request.GPU) // of a stranded pod
+	}
+	role := cmp.Or(p.Object.Membership.Role, translate.MainRole)
+	name := role
+	for i := 2; ; i++ {
+		t := g.task(name)
+		if t == nil {
+			t = &Task{Name: name, role: role, Spec: spec, Around: *around}
+			g.Tasks = append(g.Tasks, t)
+			return t
+		}
+		if t.role == role && around.Equal(&t.Around) && reflect.DeepEqual(t.Spec, spec) {
+			return t
+		}
+		name = fmt.Sprintf("%s-%d", role, i)
+	}
+}
+
+// Spread says how many pods of each task a gang starts with: the least of each
+// role and, where that of the gang is more, of those that come first.
+func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
+	least, roles, rest := map[*Task]int{}, maps.Clone(g.Roles), max(g.Min, 1)
+	if g.Soft {
+		roles, rest = nil, 1
+	}
+	for _, t := range g.Tasks {
+		n := min(roles[t.role], len(pods[t]))
+		if n > 0 {
+			roles[t.role] -= n
+		}
+		least[t], rest = n, rest-n
+	}
+	for _, t := range g.Tasks {
+		n := min(max(rest, 0), len(pods[t])-least[t])
+		least[t], rest = least[t]+n, rest-n
+	}
+	return least
+}
+
+// Together reports whether pods of the group share devices, and so a node.
+func (g *Group) Together() bool {
+	for _, p := range g.Pods {
+		if p.Needs != nil && p.Needs.Together {
+			return true
+		}
+	}
+	return false
+}

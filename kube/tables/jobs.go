@@ -1,0 +1,125 @@
+package tables
+
+import (
+	"fmt"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// PodGroupOf returns the PodGroup of a group, nil when it has none or there is
+// none.
+func (t *Tables) PodGroupOf(g *Group) *objects.PodGroup {
+	if !g.Native {
+		return nil
+	}
+	return t.PodGroups[objects.Key(g.ID.Namespace, g.ID.Name)]
+}
+
+// termsOf returns the PodGroup of a group as it counts for it: as it was when a pod of
+// the group got a place, while one has, else as it is. It is nil when there is none.
+func (t *Tables) termsOf(g *Group) *objects.PodGroup {
+	if g.Settled != nil {
+		return g.Settled
+	}
+	return t.PodGroupOf(g)
+}
+
+// AttributesOf is what is said of the job: by its PodGroup, and by the pod
+// where that says more.
+func (t *Tables) AttributesOf(g *Group, p *Pod) translate.Attributes {
+	a := p.Object.Attributes
+	if g.Says != nil {
+		a = a.Over(&g.Says.Attributes)
+	}
+	if pg := t.termsOf(g); pg != nil {
+		a = a.Over(&pg.Attributes)
+		if a.Required == "" {
+			a.Required = pg.Required
+		}
+	}
+	return a
+}
+
+// Inherit returns a pod as it is with what is said of its job's GPUs, by its PodGroup
+// or the object of the gang, where it says nothing of them itself. An error says what
+// of it cannot be.
+func (t *Tables) Inherit(p *Pod) (*objects.Pod, error) {
+	var job translate.Attributes
+	if g := p.Group; g.Says != nil {
+		job = g.Says.Attributes
+	}
+	if pg := t.termsOf(p.Group); pg != nil {
+		job = job.Over(&pg.Attributes)
+	}
+	if !job.OfGPUs() {
+		return p.Object, nil
+	}
+	o := *p.Object
+	if len(o.DeviceClaims) > 0 {
+		job = translate.Attributes{Models: job.Models}
+	}
+	return &o, translate.Inherit(&o.Request, &o.Attributes, &job)
+}
+
+// LookAround returns how pods stand to each other now.
+func (t *Tables) LookAround() *peers.View { return t.Peers.Look(t.Topologies.Level) }
+
+// SurroundingsOfRoles returns what the engine is to be told of each role of a group
+// that has pods, and false when the pods of one differ.
+func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, bool) {
+	now, view := map[*Task]*peers.Surroundings{}, t.LookAround()
+	if view.Empty() { // there is no need to look at each pod
+		for _, t := range g.Tasks {
+			now[t] = &peers.Surroundings{}
+		}
+		return now, true
+	}
+	for _, p := range g.Slots {
+		if p == nil {
+			continue
+		}
+		s := view.Of(&p.Around)
+		if now[p.Task] == nil {
+			now[p.Task] = s
+		} else if !s.Equal(now[p.Task]) {
+			return nil, false
+		}
+	}
+	return now, true
+}
+
+// TermWithoutLevel says which term of a group's pods has no level of the topology, ""
+// when all have one.
+func (t *Tables) TermWithoutLevel(g *Group) string {
+	for _, p := range g.Pods {
+		for i := range p.Object.Terms {
+			if _, ok := t.Topologies.Level(p.Object.Terms[i].Key); !ok {
+				return fmt.Sprintf("topologyKey %s is not a level of the topology: expected one of %s", p.Object.Terms[i].Key, t.Topologies.Names())
+			}
+		}
+	}
+	return ""
+}
+
+// Pause returns how long a gang waits after its nth failed start in a row: as the engine
+// pauses jobs, and at least a second, for a start is many requests.
+func (t *Tables) Pause(failures int) core.Time {
+	r := t.Policies.Policy().Requeue
+	r.Backoff = max(r.Backoff, core.Second)
+	if r.MaxBackoff > 0 {
+		r.MaxBackoff = max(r.MaxBackoff, core.Second)
+	}
+	return r.Pause(failures)
+}
+
+// EngineConfig is how the engine is to be built.
+func (t *Tables) EngineConfig() core.Config {
+	c := core.Config{Policy: *t.Policies.Policy()}
+	for _, l := range t.Topologies.Levels() {
+		c.Levels = append(c.Levels, l.Name)
+	}
+	return c
+}

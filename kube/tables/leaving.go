@@ -1,0 +1,168 @@
+package tables
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Eviction asks to make a pod leave.
+type Eviction struct {
+	Of      *Pod
+	Reason  string
+	Message string
+	Shard   int // of the pod's group; for a pod that has none any more, of the one it had
+}
+
+// Value is the act without the tables. A budget does not protect a pod that runs on
+// borrowed quota from the quota's owner.
+func (e *Eviction) Value() act.Evict {
+	o := e.Of.Object
+	x := act.Evict{
+		Pod: e.Of.Ref(), Reason: e.Reason, Message: e.Message, Counted: o.Counts || o.Uncounted, Shard: e.Shard,
+		DespiteBudgets: e.Reason == core.QuotaReclaim.String(),
+	}
+	if g := e.Of.Group; g != nil {
+		x.Shard = g.Shard
+	}
+	if o.Slow && e.Reason != act.Drained {
+		x.Grace = new(int64(act.MaxGrace / time.Second))
+	}
+	return x
+}
+
+// Suspension asks to make all pods of a group leave.
+type Suspension struct {
+	Group   *Group
+	Members map[types.UID]bool // all its pods, also those without a place
+	Evict   []Eviction
+}
+
+// Value is the act without the tables.
+func (a *Suspension) Value() act.Suspend {
+	x := act.Suspend{Group: a.Group.ID, Since: a.Group.Created, Members: a.Members}
+	known := map[types.UID]bool{}
+	for _, p := range a.Group.Pods {
+		if owner := p.Object.Owner; !known[owner.UID] {
+			known[owner.UID] = true
+			x.Owners = append(x.Owners, *owner)
+		}
+	}
+	for i := range a.Evict {
+		x.Pods = append(x.Pods, a.Evict[i].Value())
+	}
+	return x
+}
+
+// MayLeave reports whether a pod of a drained node could be evicted now. Pods of DaemonSets
+// belong to the node.
+func (t *Tables) MayLeave(p *Pod) bool {
+	o := p.Object
+	if p.Group == nil || p.Group.ID.Kind == Foreign || p.State != PodBound || p.InFlight || p.Moves || o.Deleting || !t.Ours(p.Group) {
+		return false
+	}
+	return !translate.OfDaemonSet(o.Owner)
+}
+
+// Locked reports whether a pod is never moved: not for others, and not off a node
+// that is drained or lost.
+func (t *Tables) Locked(p *Pod) bool { return t.AttributesOf(p.Group, p).Locked }
+
+// MustLeave reports whether a pod of a drained node is to leave now. One that could not
+// leave is asked again when the drain is requested again.
+func (t *Tables) MustLeave(p *Pod) bool {
+	if !t.MayLeave(p) || t.Locked(p) {
+		return false
+	}
+	o := p.Object
+	request := t.Nodes[p.Target].Object.Drain.Request
+	if p.Stayed != nil {
+		return *p.Stayed != request
+	}
+	return !o.StaysAsTold || !o.Move.NotReplaced(request)
+}
+
+// LeavesWhole reports whether all pods of a group leave when those do that are on the
+// node of one.
+func (t *Tables) LeavesWhole(p *Pod) bool {
+	g, node := p.Group, p.Target
+	stays := func(p *Pod) bool { return p.State == PodBinding || p.State == PodBound && p.Target != node }
+	if g.Gang() && g.Broken(stays) {
+		return t.AttributesOf(g, p).OnFailure != "replace"
+	}
+	return g.Count("", stays) == 0 && t.suspendable(g)
+}
+
+// Replaced reports whether another pod is to be ready before one leaves. That is impossible
+// where both would need a volume, or devices, of one node.
+func (t *Tables) Replaced(p *Pod, d *translate.Drain) bool {
+	if d.Wait == 0 || !p.Object.Replaceable || p.Group.Gang() {
+		return false
+	}
+	for _, r := range p.Object.DeviceClaims {
+		if !r.Template {
+			return false
+		}
+	}
+	for _, c := range p.Object.Claims {
+		if !c.Ephemeral && !t.Storage.Shared(p.Object.Namespace, c.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// MoveOf asks for the move of a pod for the request of a drain.
+func (t *Tables) MoveOf(p *Pod, request string) act.Move {
+	return act.Move{Pod: p.Ref(), Node: p.Target, Request: request, Shard: t.Whose(p)}
+}
+
+// LeavesLost reports whether a pod is to be evicted from its node when that is
+// lost. Locked pods are not, and pods that tolerate for ever what befell the node
+// are not either, as Kubernetes does not evict those.
+func (t *Tables) LeavesLost(p *Pod) bool {
+	g := p.Group
+	if g == nil || g.ID.Kind == Foreign || p.InFlight || p.Object.Deleting || p.State != PodBound || !t.Ours(g) {
+		return false
+	}
+	return !p.Object.Bears[t.Nodes[p.Target].Object.Befell] && !t.Locked(p)
+}
+
+// Requeues reports whether the gang is to be stopped for the loss of a pod.
+func (t *Tables) Requeues(g *Group, p *Pod) bool {
+	switch t.AttributesOf(g, p).OnFailure {
+	case "requeue":
+		return true
+	case "replace":
+		return false
+	}
+	pg := t.PodGroupOf(g)
+	return pg != nil && pg.Whole
+}
+
+// MaySuspend reports whether the group can be stopped whole: none of its pods is to stay.
+func (t *Tables) MaySuspend(g *Group) bool {
+	return !g.Runs() && t.suspendable(g)
+}
+
+// suspendable reports whether the owners of all pods of a group are of kinds that
+// can be suspended.
+func (t *Tables) suspendable(g *Group) bool {
+	if g.ID.Kind == Foreign || len(g.Pods) == 0 {
+		return false
+	}
+	for _, p := range g.Pods {
+		if p.Object.Owner == nil {
+			return false
+		}
+		if _, ok := translate.SuspensionOf(schema.FromAPIVersionAndKind(p.Object.Owner.APIVersion, p.Object.Owner.Kind).GroupKind()); !ok {
+			return false
+		}
+	}
+	return true
+}

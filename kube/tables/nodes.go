@@ -1,0 +1,67 @@
+package tables
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/stats"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Node is a node of the cluster.
+type Node struct {
+	Object *objects.Node
+	Gone   bool      // deleted; it stays until its pods have left
+	Told   core.Node // as the engine was told
+	Known  bool      // the engine knows it
+	// Others is what pods of other schedulers take, which the engine does not know pod by
+	// pod.
+	Others  translate.Amounts
+	Count   int // such pods
+	Pods    map[types.UID]*Pod
+	Sick    uint64     // devices that are unhealthy to the engine
+	Counted stats.Node // as the census has it
+	// Shard is the shard it is in, once that is known (Sharded). Opens is the earliest time
+	// at which it takes pods. Closed says that it takes none, whatever its shard.
+	Shard           int
+	Sharded, Closed bool
+	Opens           core.Time
+}
+
+// Hosts reports whether pods that the engine knows are on the node.
+func (n *Node) Hosts() bool {
+	for _, p := range n.Pods {
+		if p.Slot >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ForDevices is a node as the index of devices knows it.
+func (n *Node) ForDevices() devices.Node {
+	o := n.Object
+	return devices.Node{Name: o.Name, Resources: o.GPUs, GPUs: o.Node.GPUs, Model: o.Node.Model, Memory: n.memory()}
+}
+
+// memory is how much the GPUs of a node have in MiB, 0 when it is not known.
+func (n *Node) memory() int64 {
+	mib, err := strconv.ParseInt(n.Object.Node.Labels[v1alpha1.MemoryLabel], 10, 64)
+	if err != nil || mib < 0 || mib > core.MaxAmount {
+		return 0
+	}
+	return mib
+}
+
+// NodeMemory is how much the GPUs of a node have in MiB, 0 when it is not known.
+func (t *Tables) NodeMemory(name string) int64 {
+	if n := t.Nodes[name]; n != nil {
+		return n.memory()
+	}
+	return 0
+}

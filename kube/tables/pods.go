@@ -1,0 +1,332 @@
+package tables
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/storage"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// From the pods of the API to the engine's.
+
+// Pod is a pod that is not over.
+type Pod struct {
+	Object *objects.Pod // as it was observed last, or as it counts (After)
+	Group  *Group       // nil for pods of other schedulers
+	State  State
+	// Slot is its number in the engine's job, -1 while the engine does not know
+	// it; Task is its role there.
+	Slot int
+	Task *Task
+	// Edited says what people were told of that was changed on it, and does not
+	// count; Recording that this is being written into its status.
+	Edited    string
+	Recording bool
+	Target    string // its node, or the one it is being bound to
+	Devices   uint64 // its GPUs there
+	Given     uint64 // its GPUs as the binding says that was sent
+	// InFlight says that a binding was sent and not answered; what it is to be
+	// evicted for waits meanwhile.
+	InFlight bool
+	Cause    Eviction // why it is to leave, if it is
+	// Dismissed says that the engine told it to leave, and not one before the
+	// engine was built again: to that one it runs.
+	Dismissed bool
+	// Late says that the API has just shown a binding of it that was not ours; Yields
+	// that it is to leave a GPU that another was given before.
+	Late, Yields bool
+	// Moves says that it is on its way off a node that is drained; Stayed is the
+	// request for which it could not leave.
+	Moves  bool
+	Stayed *string
+	// Said is the reason that its conditions give for its waiting.
+	Said string
+	// Volumes is what it needs of a node for its volumes; Withheld is its binding while
+	// that waits for some to be made.
+	Volumes  *storage.Needs
+	Withheld *Binding
+	// Needs is what it needs of a node with its devices; nil for its request, or
+	// when that has to be found out.
+	Needs *devices.Needs
+	// Around is the pod as the index of peers knows it.
+	Around peers.Pod
+	// Counted says that the node's capacity is less by what the pod takes.
+	Counted bool
+	// Stranded says that it is being deleted on a node that was lost, and known by
+	// what it takes alone.
+	Stranded bool
+}
+
+// State is where a pod stands.
+type State uint8
+
+const (
+	// PodWaiting: it has no node.
+	PodWaiting State = iota
+	// PodBinding: the engine has placed it, the API has not said so yet.
+	PodBinding
+	// PodBound: the API says that it is on its node.
+	PodBound
+	// PodLeaving: it was told to leave and is still on its node, or its binding
+	// is still under way.
+	PodLeaving
+)
+
+// Binding asks to bind a pod.
+type Binding struct {
+	Of *Pod // the pod as the tables have it
+	act.Bind
+}
+
+// Ref names the pod for an act.
+func (p *Pod) Ref() act.Pod {
+	return act.Pod{Namespace: p.Object.Namespace, Name: p.Object.Name, UID: p.Object.UID}
+}
+
+// After is a pod as it counts, given how it was known before: what cannot be read, or
+// counts no more, is as it was.
+func (p *Pod) After(o *objects.Pod) *objects.Pod {
+	if o.Unread {
+		o = o.AsBefore(p.Object)
+	}
+	if p.Stranded {
+		o = o.Stranded()
+		o.GPUs, o.Request.GPU = p.Object.GPUs, p.Object.Request.GPU
+	}
+	o.Terms, o.Ports = p.Object.Terms, p.Object.Ports // they cannot change
+	p.settled(o)
+	return o
+}
+
+// settled has a pod on its node be as it was when it was first seen there, but for
+// what changes as it runs: its place among its owner's pods, its CPU and memory, when
+// it saved its progress, how long it takes. A record goes before what this instance has
+// seen, which may have begun to look when the pod was edited already: all instances must
+// find the same pool.
+func (p *Pod) settled(o *objects.Pod) {
+	old := p.Object
+	if !o.Ours || !old.Ours || old.Node == "" || o.Node != old.Node || o.Said == old.Said || o.Record != "" {
+		return
+	}
+	o.Said = old.Said
+	if o.Move.Active() == old.Move.Active() {
+		o.Membership = old.Membership
+	}
+	saved, estimate := o.Attributes.LastCheckpoint, o.Attributes.Estimate
+	o.Attributes = old.Attributes
+	o.Attributes.LastCheckpoint, o.Attributes.Estimate = saved, estimate
+	o.Request.GPU, o.Request.Models, o.Wrong = old.Request.GPU, old.Request.Models, old.Wrong
+	o.GPUs, o.Share, o.Held, o.Backfilled = old.GPUs, old.Share, old.Held, old.Backfilled
+	o.Resource, o.Pool = old.Resource, old.Pool
+}
+
+// HasOtherOwner reports whether a pod that runs is of another group now.
+func (p *Pod) HasOtherOwner(o *objects.Pod) bool {
+	return p.State == PodBound && !p.InFlight && p.Group != nil && !p.Group.Gang() &&
+		o.Ours && o.Node == p.Target && o.Membership.Group != p.Group.ID
+}
+
+// Runs reports whether a pod that the engine knows is bound or being bound, and
+// stays.
+func (p *Pod) Runs() bool { return p.Slot >= 0 && (p.State == PodBinding || p.State == PodBound) }
+
+// Stands reports whether a pod runs or could.
+func (p *Pod) Stands() bool { return p.State != PodLeaving && (p.State != PodWaiting || p.Ready()) }
+
+// Ready reports whether a pod could be placed as far as the pod goes.
+func (p *Pod) Ready() bool {
+	return p.Object.Wrong == "" && !p.Object.OtherGates && p.Volumes.Wait == "" && (p.Needs == nil || p.Needs.Reason == "")
+}
+
+// Inherited reports whether a pod that has a place is said to wait, as an
+// instance that decided before may have left it.
+func (p *Pod) Inherited() bool { return p.Object.Waits && p.State == PodBound }
+
+// BudgetHolds reports whether a budget keeps a pod from leaving its node. One that
+// has not started may always leave.
+func (p *Pod) BudgetHolds() bool {
+	return p.Runs() && p.Around.Kept() && p.Object.Phase != v1.PodPending
+}
+
+// Request is what a pod of ours needs of a node.
+func (p *Pod) Request() core.Request {
+	r := p.Object.Request
+	if p.Needs != nil {
+		r = p.Needs.Request
+	}
+	if len(p.Object.Claims) > 0 {
+		translate.Require(&r, &p.Volumes.Nodes)
+		r.Others = translate.AddOthers(r.Others, p.Volumes.Attached, 1)
+	}
+	return r
+}
+
+// Takes is what a pod takes of its node, volumes included.
+func (p *Pod) Takes() *translate.Amounts {
+	a := p.Object.Amounts
+	a.Others = translate.AddOthers(a.Others, p.Volumes.Attached, 1)
+	return &a
+}
+
+// amountsOf is the request of a pod of another scheduler.
+func amountsOf(a *translate.Amounts) core.Request {
+	return core.Request{GPU: core.Milli(min(a.GPUs, cluster.MaxGPUs)) * core.WholeGPU, CPUMilli: a.CPUMilli, MemMiB: a.MemMiB, Others: a.Others}
+}
+
+// Share is how much of each of its GPUs a pod has.
+func (p *Pod) Share() core.Milli {
+	switch {
+	case p.Task != nil && p.Task.Spec.GPU < core.WholeGPU:
+		return p.Task.Spec.GPU
+	case p.Task == nil && p.Object.Request.GPU < core.WholeGPU && (p.Object.Ours || p.Stranded):
+		return p.Object.Request.GPU
+	}
+	return core.WholeGPU
+}
+
+// Holds returns the GPUs of a pod, as far as it says them where the engine has not
+// been told of it.
+func (p *Pod) Holds() uint64 {
+	set := p.Devices | p.Given
+	if p.Devices != 0 {
+		return set
+	}
+	for _, d := range p.Object.GPUs {
+		set |= 1 << d
+	}
+	return set
+}
+
+// AsBound is the GPUs that the API says a pod was bound with, or that were sent; none
+// when these are not as many as it has, for then it was not bound so.
+func (p *Pod) AsBound() uint64 {
+	set := p.Given
+	for _, d := range p.Object.GPUs {
+		set |= 1 << d
+	}
+	if bits.OnesCount64(set) != p.devicesWanted() {
+		return 0
+	}
+	return set
+}
+
+// devicesWanted is how many GPUs a pod on a node has, by its spec and its annotations;
+// more than 64 if the spec says so.
+func (p *Pod) devicesWanted() int {
+	o := p.Object
+	gpu := max(core.Milli(o.Amounts.GPUs)*core.WholeGPU, o.Request.GPU, o.Held)
+	return int((gpu + core.WholeGPU - 1) / core.WholeGPU)
+}
+
+// Unbooked is how many GPUs of its node a pod has that the engine could not be told
+// of; 0 for a pod that it knows, or is to know.
+func (p *Pod) Unbooked() int {
+	if p.Group != nil {
+		return 0
+	}
+	return min(p.devicesWanted(), 64)
+}
+
+// OtherDevices reports whether the pod was bound with other GPUs than the engine
+// has for it.
+func (p *Pod) OtherDevices() bool {
+	var set uint64
+	for _, d := range p.Object.GPUs {
+		set |= 1 << d
+	}
+	return set != p.Devices && bits.OnesCount64(set) == bits.OnesCount64(p.Devices)
+}
+
+// RoomBeside returns how much of each device of a node the others on it leave, each
+// with the devices that has says.
+func RoomBeside(p *Pod, n *Node, has func(*Pod) uint64) [64]core.Milli {
+	var free [64]core.Milli
+	for i := range free {
+		free[i] = core.WholeGPU
+	}
+	for _, o := range n.Pods {
+		if o == p {
+			continue
+		}
+		for s := has(o); s != 0; s &= s - 1 {
+			free[bits.TrailingZeros64(s)] -= o.Share()
+		}
+	}
+	return free
+}
+
+// DevicesIn lists the devices of a set.
+func DevicesIn(set uint64) []int {
+	var out []int
+	for ; set != 0; set &= set - 1 {
+		out = append(out, bits.TrailingZeros64(set))
+	}
+	return out
+}
+
+// Listed is a list of devices as a text.
+func Listed(gpus []int) string {
+	set := uint64(0)
+	for _, d := range gpus {
+		set |= 1 << d
+	}
+	return translate.Devices(set)
+}
+
+// UsesVolumes is a pod as the index of volumes knows it.
+func (p *Pod) UsesVolumes() storage.Pod {
+	o := p.Object
+	return storage.Pod{
+		UID: o.UID, Namespace: o.Namespace, Name: o.Name, Created: o.Created, Claims: o.Claims,
+		Placed: p.State != PodWaiting, Blocked: o.Wrong != "" || o.OtherGates,
+	}
+}
+
+// AsHolder is how the pod stands, as the index of devices knows it.
+func (p *Pod) AsHolder() devices.State {
+	s := devices.State{
+		UID: p.Object.UID, Name: p.Object.Name, Placed: p.State != PodWaiting,
+		Stuck: p.State == PodWaiting && p.Slot < 0 && !p.Ready(),
+	}
+	if p.Group != nil {
+		s.Job = p.Group.ID
+	}
+	return s
+}
+
+// DeviceState is how a pod is, as the index of devices asks when it resolves another.
+func (t *Tables) DeviceState(uid types.UID) (devices.State, bool) {
+	p := t.Pods[uid]
+	if p == nil {
+		return devices.State{}, false
+	}
+	return p.AsHolder(), true
+}
+
+// InOrder returns the pods that ok picks, by name: worker-2 comes
+// before worker-10, so that neighbours in a job become neighbours in the
+// cluster.
+func InOrder(pods map[types.UID]*Pod, ok func(*Pod) bool) []*Pod {
+	var list []*Pod
+	for _, p := range pods {
+		if ok(p) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Pod) int {
+		return cmp.Or(cmp.Compare(len(a.Object.Name), len(b.Object.Name)), cmp.Compare(a.Object.Name, b.Object.Name),
+			cmp.Compare(a.Object.UID, b.Object.UID))
+	})
+	return list
+}

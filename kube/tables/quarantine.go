@@ -1,0 +1,73 @@
+package tables
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Quarantine is why a job is left out, and what it asked for then.
+type Quarantine struct {
+	Message string
+	Asked   []Wish
+	Group   any // what its PodGroup says
+	// Until is when the quarantine ends at the earliest, Changed that it ends then.
+	Until   core.Time
+	Changed bool
+	// Untold says that the engine must not even know of its pods.
+	Untold bool
+}
+
+// Wish is what pods ask for that are alike.
+type Wish struct {
+	pods       int
+	request    core.Request
+	attributes translate.Attributes
+	membership translate.Membership
+	terms      []translate.Term
+	priority   int32
+}
+
+// Wishes returns what pods of the group ask for, and how many do.
+func (g *Group) Wishes() []Wish {
+	var list []Wish
+	for _, p := range g.Pods {
+		w := Wish{0, p.Object.Request, p.Object.Attributes, p.Object.Membership, p.Object.Terms, p.Object.Priority}
+		w.attributes.LastCheckpoint = time.Time{}
+		at := slices.IndexFunc(list, func(x Wish) bool { return x.alike(w) })
+		if at < 0 {
+			at, list = len(list), append(list, w)
+		}
+		list[at].pods++
+	}
+	return list
+}
+
+// alike reports whether pods ask for the same, however many do.
+func (w Wish) alike(x Wish) bool {
+	w.pods = x.pods
+	return reflect.DeepEqual(&w, &x)
+}
+
+// SameWishes reports whether two lists are equal but for their order.
+func SameWishes(a, b []Wish) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(w Wish) bool {
+		return !slices.ContainsFunc(b, func(x Wish) bool { return x.pods == w.pods && x.alike(w) })
+	})
+}
+
+// GroupWish is what the group's PodGroup says.
+func (t *Tables) GroupWish(g *Group) any {
+	pg := t.PodGroupOf(g)
+	if pg == nil {
+		return nil
+	}
+	priority := int32(0)
+	if pg.Priority != nil {
+		priority = *pg.Priority
+	}
+	return [...]any{pg.Min, pg.Attributes, pg.Required, pg.Whole, priority}
+}

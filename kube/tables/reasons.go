@@ -1,0 +1,81 @@
+package tables
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/devices"
+)
+
+// Reasons for which a job waits before the engine knows it. The engine's own
+// are [core.Reason].
+const (
+	// ReasonCollecting: the gang has fewer pods than it needs.
+	ReasonCollecting = "Collecting"
+	// ReasonPodGroupNotFound: the PodGroup that the pod names does not exist.
+	ReasonPodGroupNotFound = "PodGroupNotFound"
+	// ReasonQueueNotFound: the queue does not exist, or is not ready.
+	ReasonQueueNotFound = "QueueNotFound"
+	// ReasonQueueForbidden: the namespace cannot use the queue.
+	ReasonQueueForbidden = "QueueForbidden"
+	// ReasonPriorityClassNotFound: the PriorityClass that the job names does not exist.
+	ReasonPriorityClassNotFound = "PriorityClassNotFound"
+	// ReasonPriorityClassForbidden: the job must not use the PriorityClass that it names,
+	// in its namespace or in its queue.
+	ReasonPriorityClassForbidden = "PriorityClassForbidden"
+	// ReasonMisconfigured: a label, annotation or field is not as expected.
+	ReasonMisconfigured = devices.ReasonMisconfigured
+	// ReasonGangUnknown: the object that defines the size of the gang cannot be read.
+	ReasonGangUnknown = "GangUnknown"
+)
+
+// ReasonClaimPending is why a pod waits whose resource claim does not exist or is not free.
+const ReasonClaimPending = devices.ReasonClaimPending
+
+// ReasonVolume is why a pod waits whose volumes are not ready.
+const ReasonVolume = "VolumeNotReady"
+
+// ReasonQuarantined is why a job waits on which the scheduler failed.
+const ReasonQuarantined = "Quarantined"
+
+// Reasons of the Warning events of a pod that runs.
+const (
+	// ChangeIgnored: labels or annotations were changed that count as they were
+	// when the pod was bound.
+	ChangeIgnored = "ChangeIgnored"
+	// DevicesNotAsAnnotated: it does not have the GPUs that its annotation names; others are
+	// booked for it.
+	DevicesNotAsAnnotated = "DevicesNotAsAnnotated"
+	// GPUsOvercommitted: it has more GPUs than its node has left.
+	GPUsOvercommitted = "GPUsOvercommitted"
+)
+
+// UnknownKey is the reason of the event of a pod that has a label or annotation, or whose
+// PodGroup or owner has one, that begins as Muster's do and is none of them.
+const UnknownKey = "UnknownKey"
+
+// WantsRoom reports whether a job waits for room on nodes.
+func WantsRoom(why core.Reason) bool {
+	switch why {
+	case core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther,
+		core.TopologyTooTight, core.Affinity:
+		return true
+	}
+	return false
+}
+
+// Unschedulable reports whether more nodes could help a job that waits for a reason:
+// autoscalers make room for pods that are Unschedulable.
+func Unschedulable(reason string) bool {
+	switch reason {
+	case core.Resources.String(), core.Stranded.String(), core.InsufficientCPU.String(), core.InsufficientMemory.String(), core.InsufficientPods.String(),
+		core.InsufficientOther.String(), core.NoNode.String(), core.TopologyTooTight.String(), core.Affinity.String():
+		return true
+	}
+	return false
+}
+
+// QuotaShort reports whether a job waits for quota.
+func QuotaShort(reason string) bool {
+	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String()}, reason)
+}

@@ -1,0 +1,77 @@
+// Package tables is what the scheduler knows of a cluster: its nodes, pods, groups of pods,
+// queues and shards, as the API says and with what is under way. The types keep their own
+// books; the methods of [Tables] answer questions about all of them and change nothing.
+//
+//	tables.go                     all of it
+//	nodes.go pods.go groups.go    a node, a pod, and the pods of one job
+//	jobs.go priorities.go         what is said of a job: by its pods, its PodGroup, its owner
+//	admitted.go quarantine.go     what of that counts until it ends, and what keeps it out
+//	queues.go shards.go           which queue a job waits in, and which instance decides on it
+//	leaving.go overcommit.go      which pods leave drained and lost nodes, and GPUs given twice
+//	count.go journey.go           what nodes and groups count as, and the journeys of jobs
+//	reasons.go                    why jobs wait, as the API is told
+//
+// The package reaches neither the engine nor what is to be written: a mistake in it can give
+// a wrong answer, and do nothing.
+package tables
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/lost"
+	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/peers"
+	"github.com/muster-sched/muster/kube/settings"
+	"github.com/muster-sched/muster/kube/storage"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Tables is what the API says, what is under way, and what this instance decides on. Its
+// methods answer questions, and change nothing: they can reach neither the engine nor the
+// acts.
+type Tables struct {
+	Now core.Time // never goes back
+
+	Nodes      map[string]*Node
+	Pods       map[types.UID]*Pod
+	Groups     map[translate.Group]*Group
+	Jobs       map[string]*Group // those that the engine knows, by the job's name
+	PodGroups  map[types.NamespacedName]*objects.PodGroup
+	Namespaces map[string]map[string]string // labels
+	Queues     Queues
+	Shards     ShardTable
+	Seen       int // jobs that were created
+
+	Policies   *settings.Policies
+	Topologies *settings.Topologies
+	Priorities settings.Classes
+
+	Peers   *peers.Index
+	Storage *storage.Index
+	Devices *devices.Index
+	Lost    *lost.Index // the nodes that are not ready
+}
+
+// New returns tables of a cluster of which nothing is known: all of it is one shard, and ours.
+func New(policy core.Policy, levels []translate.Level) Tables {
+	return Tables{
+		Nodes: map[string]*Node{}, Pods: map[types.UID]*Pod{}, Groups: map[translate.Group]*Group{}, Jobs: map[string]*Group{},
+		PodGroups: map[types.NamespacedName]*objects.PodGroup{}, Namespaces: map[string]map[string]string{}, Priorities: settings.Classes{},
+		Queues: newQueues(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
+		Peers: peers.New(), Storage: storage.New(), Devices: devices.New(), Lost: lost.New(),
+	}
+}
+
+// Unseen returns those of the pods that have no node as far as the tables know.
+func (t *Tables) Unseen(pods []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
+	var out []metav1.PartialObjectMetadata
+	for i := range pods {
+		if p := t.Pods[pods[i].UID]; p == nil || p.Object.Node == "" {
+			out = append(out, pods[i])
+		}
+	}
+	return out
+}
