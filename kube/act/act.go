@@ -1,8 +1,8 @@
 // Package act writes to the API what the scheduler decided.
 //
-// An act is a value: what is to be written, and nothing of the scheduler's tables. An
-// [Actor] carries acts out beside the goroutine that decides, tries again what may
-// succeed later, and reports what became of each to [Outcomes].
+// An act is a value: what to write, without any reference to the scheduler's tables. An
+// [Actor] carries acts out in goroutines of its own, retries what may succeed later, and
+// reports the outcome of each act to [Outcomes].
 package act
 
 import (
@@ -27,10 +27,10 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Outcomes receives what became of acts. An actor calls it from many goroutines.
+// Outcomes receives the outcomes of acts. An actor calls it from many goroutines.
 type Outcomes interface {
-	// Bound reports the answer to a binding: ok if the pod is bound, gone if it does
-	// not exist any more.
+	// Bound reports the answer to a binding: ok if the pod is bound, gone if it no longer
+	// exists.
 	Bound(pod types.UID, ok, gone bool)
 	// ClaimWritten reports a resource claim as the API returned it after a change,
 	// before the watch shows it.
@@ -38,16 +38,16 @@ type Outcomes interface {
 	// NotSuspended reports that the owner of a group could not be suspended: its pods
 	// are evicted.
 	NotSuspended(translate.Group)
-	// FoundSuspended reports a group whose owner an instance suspended that decided
-	// before, since when it is in the queue.
+	// FoundSuspended reports a group whose owner was suspended by a previous instance,
+	// and since when the group is in the queue.
 	FoundSuspended(g translate.Group, since time.Time)
-	// Resumed reports that the owner of a group is not suspended by Muster any more.
+	// Resumed reports that the owner of a group is no longer suspended by Muster.
 	Resumed(translate.Group)
-	// MovedOff reports that a pod is not being moved any more. stayed is the request of
-	// the drain for which it could not leave; nil when it may be asked to leave again.
+	// MovedOff reports that the move of a pod has ended. stayed is the request of the
+	// drain for which the pod could not leave; nil if it may be asked to leave again.
 	MovedOff(pod types.UID, stayed *string)
-	// GangRead reports what the object of a group says, or why it could not be read. It
-	// returns whether the object is to be read again.
+	// GangRead reports the content of a group's object, or why it could not be read. It
+	// returns whether to read the object again.
 	GangRead(ctx context.Context, g translate.Group, says *translate.Gang, err error) (again bool)
 	// Recorded reports that the record of a pod was written, or could not be.
 	Recorded(pod types.UID)
@@ -65,7 +65,7 @@ type Pod struct {
 // String is namespace/name.
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// Acts is what one pass of the scheduler asks for.
+// Acts are the acts of one pass of the scheduler.
 type Acts struct {
 	Bind    []Bind
 	Release []translate.ClaimWrite // the resource claims whose devices are to be given back
@@ -74,8 +74,8 @@ type Acts struct {
 	Suspend []Suspend
 	Move    []Move
 	Stay    []Stay
-	// Count has the pods that were to be evicted, and are to be counted again by the Job
-	// controller.
+	// Count has the pods whose eviction was cancelled, and which the Job controller must
+	// count again.
 	Count  []Pod
 	Read   []ReadGang
 	Report []Report
@@ -83,17 +83,18 @@ type Acts struct {
 	Warn   []Warning
 }
 
-// Config is what an actor works with.
+// Config is the configuration of an actor.
 type Config struct {
 	Client   kubernetes.Interface
 	Dynamic  dynamic.Interface // for owners of any kind
 	Muster   rest.Interface    // for Muster's own objects
 	Outcomes Outcomes
-	// StatusRate is how many conditions and statuses are written in a second at most;
-	// 100 when 0.
+	// StatusRate is the maximum number of conditions and statuses written per second; 100
+	// if 0.
 	StatusRate float32
-	// Holds reports whether this instance decides on a shard. An eviction or a move that
-	// takes time ends when it does not any more. nil for always.
+	// Holds reports whether this instance decides on a shard; nil means always. An
+	// eviction or a move in progress ends when this instance no longer decides on its
+	// shard.
 	Holds func(shard int) bool
 	// Metrics counts the requests; nil for metrics of its own.
 	Metrics *Metrics
@@ -126,7 +127,7 @@ type Actor struct {
 	stopEvents func()
 }
 
-// evictions is how many evictions are asked for at once.
+// evictions is the number of concurrent evictions.
 const evictions = 32
 
 // New returns an actor. It binds no pods before Run.
@@ -155,7 +156,7 @@ func New(c Config) *Actor {
 	return a
 }
 
-// Start begins to carry acts out until ctx ends: as many bindings at once as the argument
+// Start carries acts out until ctx ends: at most as many bindings at once as the argument
 // says, and moves and suspensions step by step.
 func (a *Actor) Start(ctx context.Context, bindings int) {
 	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{QPS: 1. / 60, BurstSize: 10})
@@ -173,7 +174,7 @@ func (a *Actor) Start(ctx context.Context, bindings int) {
 	a.workers.Go(func() { wait.UntilWithContext(ctx, a.resumeGone, lookPeriod) })
 }
 
-// Close waits until the bindings that were begun are answered; the others never are. The
+// Close waits until the bindings in progress are answered; others are not sent. The
 // context of Start must have ended.
 func (a *Actor) Close() {
 	a.bindings.close()

@@ -42,7 +42,7 @@ func (q *queue) put(list ...Bind) {
 	}
 }
 
-// take waits for the next; false when the queue is closed.
+// take waits for the next pod to bind; false if the queue is closed.
 func (q *queue) take() (Bind, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -90,11 +90,11 @@ func (a *Actor) bindAll(ctx context.Context) {
 //
 //  1. The devices are written into its claims, so that its kubelet finds them.
 //  2. Our scheduling gate is removed: the API server binds no pod that has gates.
-//  3. The pod is bound. That the answer to an earlier attempt was lost is no error: the
-//     API server binds a pod once (bindConflict).
+//  3. The pod is bound. If the answer to an earlier attempt was lost, this is not an
+//     error: the API server binds a pod once (bindConflict).
 //
-// If the pod does not start, its claims give the devices back. The claims of a pod that
-// does not exist any more go with it.
+// If the pod does not start, its claims release the devices. The claims of a pod that no
+// longer exists are deleted with it.
 func (a *Actor) bind(ctx context.Context, b *Bind) error {
 	if err := a.reserve(ctx, b.Claims); err != nil {
 		return err
@@ -123,10 +123,10 @@ func (a *Actor) bind(ctx context.Context, b *Bind) error {
 	return err
 }
 
-// bindConflict returns err, unless it is a conflict that the pod as it is now explains:
-// it is another pod; it is bound (by an earlier attempt, or an earlier scheduler: the
-// watch shows to which node); or nothing is wrong with it, and the binding may be tried
-// again.
+// bindConflict returns err, unless it is a conflict that the present state of the pod
+// explains: it is another pod; it is bound (by an earlier attempt or an earlier
+// scheduler: the watch shows the node); or nothing prevents the binding, which can be
+// retried.
 func (a *Actor) bindConflict(ctx context.Context, b *Bind, err error) error {
 	if !apierrors.IsConflict(err) {
 		return err

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// reserve writes into the claims of a pod which devices they have, and that the pod uses
-// them. If one cannot be had, those before it are given back. No error of it satisfies
-// IsNotFound: a claim that does not exist does not mean that the pod does not.
+// reserve writes the devices and the consumer into the claims of a pod. If one claim
+// cannot be reserved, those before it are released. No error of it satisfies IsNotFound:
+// a claim that does not exist does not mean that the pod does not.
 func (a *Actor) reserve(ctx context.Context, list []translate.ClaimWrite) error {
 	for i := range list {
 		o := &list[i]
@@ -36,13 +36,13 @@ func (a *Actor) reserve(ctx context.Context, list []translate.ClaimWrite) error 
 
 // allocate writes one claim:
 //
-//  1. A claim that has changed since it was seen is read, and refused if its devices are
-//     others than those to be written.
+//  1. A claim that has changed since it was observed is read again, and refused if it has
+//     other devices than those to write.
 //  2. The finalizer that keeps the claim while it has devices is added.
 //  3. The devices and the consumer are written into its status.
 //
-// Steps 2 and 3 hold only for the version that was seen or read; on a conflict all is
-// done again from step 1.
+// Steps 2 and 3 apply only to the version that was observed or read; on a conflict,
+// everything is repeated from step 1.
 func (a *Actor) allocate(ctx context.Context, o *translate.ClaimWrite) error {
 	claims := a.client.ResourceV1().ResourceClaims(o.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -84,7 +84,7 @@ func (a *Actor) allocate(ctx context.Context, o *translate.ClaimWrite) error {
 	})
 }
 
-// patchClaim changes a claim, adds to its lists, and reports the claim as it is then.
+// patchClaim changes a claim, adds to its lists, and reports the new claim.
 func (a *Actor) patchClaim(ctx context.Context, o *translate.ClaimWrite, meta, status map[string]any, sub ...string) (*resourceapi.ResourceClaim, error) {
 	meta["uid"] = o.UID
 	body := map[string]any{"metadata": meta}
@@ -102,8 +102,8 @@ func (a *Actor) patchClaim(ctx context.Context, o *translate.ClaimWrite, meta, s
 	return c, err
 }
 
-// giveBack removes a pod that does not start from its claims. A claim that no other
-// consumer uses has no devices then.
+// giveBack removes a pod that does not start from its claims. A claim without another
+// consumer loses its devices.
 func (a *Actor) giveBack(ctx context.Context, list []translate.ClaimWrite) {
 	for i := range list {
 		o := &list[i]

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// Drained is the reason of pods that leave a node which is drained. Their condition is
-// Moving; they do not count as preempted.
+// Drained is the reason of pods that leave a drained node. Their condition is Moving;
+// they do not count as preempted.
 const Drained = "Drained"
 
 // Evict asks to make a pod leave.
@@ -29,9 +29,9 @@ type Evict struct {
 	Shard           int    // of its group
 }
 
-// MaxGrace is the longest that a pod gets to end that is evicted for another. A pod's
-// terminationGracePeriodSeconds may be any time, and would keep borrowed quota from
-// its owner for as long.
+// MaxGrace is the maximum time to terminate for a pod that is evicted for another. A
+// pod's terminationGracePeriodSeconds may be any number, and would otherwise keep
+// borrowed quota from its owner for that time.
 const MaxGrace = 10 * time.Minute
 
 // evictPause is the time between two attempts to evict a pod.
@@ -39,13 +39,14 @@ const evictPause = 5 * time.Second
 
 // evict makes a pod leave:
 //
-//  1. It asks the Eviction API, so that disruption budgets and grace periods count, again
-//     and again until the pod leaves: the engine has given its place to another, and has
-//     no other way on. It ends early only when another instance decides on the pod.
-//  2. Then it writes the reason into the condition DisruptionTarget. Before the eviction
-//     would be too early: the Eviction API overwrites that condition.
+//  1. It calls the Eviction API, so that disruption budgets and grace periods count, and
+//     retries until the pod leaves: the engine has given its place to another pod, and
+//     has no alternative. It ends early only if another instance decides on the pod.
+//  2. Then it writes the reason into the condition DisruptionTarget. It does not do this
+//     before the eviction, because the Eviction API overwrites that condition.
 //
-// Not all evictions ask at once: while one waits, others take its turn.
+// The number of concurrent requests is limited: while one eviction pauses, others can
+// send theirs.
 func (a *Actor) evict(ctx context.Context, e Evict) {
 	a.evicting <- struct{}{}
 	defer func() { <-a.evicting }()
@@ -85,7 +86,7 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 	}
 }
 
-// askToLeave asks once for the eviction of a pod. See [Evict] for the arguments.
+// askToLeave requests the eviction of a pod once. See [Evict] for the arguments.
 func (a *Actor) askToLeave(ctx context.Context, p Pod, counted, despiteBudgets bool, grace *int64) error {
 	if counted {
 		return a.evictUncounted(ctx, p, despiteBudgets, grace)
@@ -124,7 +125,7 @@ func (a *Actor) evicted(e *Evict) {
 	a.event("Pod", e.Pod, v1.EventTypeWarning, "Preempted", fmt.Sprintf("%s: %s", e.Reason, e.Message))
 }
 
-// mark writes into the conditions of a pod why it is preempted.
+// mark writes the reason of a preemption into the conditions of a pod.
 func (a *Actor) mark(ctx context.Context, e *Evict) error {
 	if e.Reason == Drained {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Extended asks that a pod gets through DRA what it asks for as an extended resource.
+// Extended provides through DRA what a pod requests as an extended resource.
 type Extended struct {
 	Resource v1.ResourceName
 	Class    string // the DeviceClass that provides it; empty if none does any more
@@ -27,9 +27,9 @@ type Extended struct {
 	claim *translate.ClaimWrite // once it has been made
 }
 
-// extend makes the claim of a pod that asks for GPUs by a resource that DRA provides,
-// writes the devices into it, and into the pod's status which container has which. If
-// that fails, the claim is deleted.
+// extend creates the claim of a pod that requests GPUs as a resource that DRA provides,
+// writes the devices into the claim, and writes into the pod's status which container has
+// which device. If that fails, the claim is deleted.
 func (a *Actor) extend(ctx context.Context, b *Bind) error {
 	err := Retry(ctx, func() error { return a.makeExtended(ctx, b) })
 	a.metrics.Request("extend", err)
@@ -40,12 +40,12 @@ func (a *Actor) extend(ctx context.Context, b *Bind) error {
 	return nil
 }
 
-// makeExtended does what extend does, once:
+// makeExtended makes one attempt of extend:
 //
-//  1. A claim that an earlier scheduler made for the pod is deleted: its devices are not
-//     known to be those of this decision.
-//  2. The claim is made, unless an earlier attempt of this act has made it.
-//  3. The devices are dealt to the requests of the containers, in order.
+//  1. A claim that an earlier scheduler created for the pod is deleted, because its
+//     devices may differ from those of this decision.
+//  2. The claim is created, unless an earlier attempt of this act has created it.
+//  3. The devices are assigned to the requests of the containers, in order.
 //  4. The claim's status gets the devices, the pod's status the claim.
 func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 	x := b.Extended

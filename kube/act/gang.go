@@ -13,22 +13,22 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// ReadGang asks to read the object that says how large a gang is. It is the one act that
+// ReadGang reads the object that contains the size of a gang. It is the only act that
 // writes nothing.
 type ReadGang struct {
 	Group  translate.Group
 	Object translate.ObjectRef
 }
 
-// An object that could not be read is read again after gangPause: its controller may make
-// it after the pods, or a cache of the API server be late. The pause doubles each time,
-// up to gangPauseMost.
+// An object that could not be read is read again after gangPause: its controller may
+// create it after the pods, or a cache of the API server may be late. The pause doubles
+// each time, up to gangPauseMost.
 const (
 	gangPause     = 100 * time.Millisecond
 	gangPauseMost = 5 * time.Second
 )
 
-// readGang reads the object until it can be read, or it is not to be read any more.
+// readGang retries until the object can be read, or need no longer be read.
 func (a *Actor) readGang(ctx context.Context, x ReadGang) {
 	for pause := gangPause; ; pause = min(2*pause, gangPauseMost) {
 		gang, err := a.gang(ctx, x.Group.Namespace, x.Object)
@@ -44,7 +44,7 @@ func (a *Actor) readGang(ctx context.Context, x ReadGang) {
 	}
 }
 
-// gang reads the object once. One that need not exist, and does not, says nothing.
+// gang reads the object once. An optional object that does not exist counts as empty.
 func (a *Actor) gang(ctx context.Context, namespace string, ref translate.ObjectRef) (*translate.Gang, error) {
 	resource, err := a.resource(ref.GroupVersionKind)
 	if err != nil {
@@ -64,9 +64,9 @@ func (a *Actor) gang(ctx context.Context, namespace string, ref translate.Object
 	return g, a.askOwners(ctx, o, g)
 }
 
-// askOwners adds what the owners of an object say of the job, of those that make another
-// after they were suspended, and when the topmost was made: a RayJob that was suspended
-// makes another RayCluster, which waits in the place of the first.
+// askOwners adds what the owners of an object say about the job, and when the topmost was
+// created. It considers only owners that create another object after they were suspended:
+// a suspended RayJob creates another RayCluster, which waits in the place of the first.
 func (a *Actor) askOwners(ctx context.Context, o *unstructured.Unstructured, g *translate.Gang) error {
 	for ref := metav1.GetControllerOf(o); ref != nil; ref = metav1.GetControllerOf(o) {
 		how, ok := translate.SuspensionOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind())

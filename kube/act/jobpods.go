@@ -16,12 +16,12 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// An eviction is no failure of the pod. Kubernetes' Job controller counts every pod
-// that is deleted before it has succeeded as failed, and gives the Job up after
+// An eviction is not a failure of the pod. But Kubernetes' Job controller counts every
+// pod that is deleted before it has succeeded as failed, and fails the Job after
 // backoffLimit of them, unless the Job has a podFailurePolicy that says otherwise. It
-// counts the pods that have its finalizer. It removes the finalizer from pods that it
-// has counted, and from those that it deletes itself because they are too many. Muster
-// does the same with a pod that it evicts by itself.
+// counts the pods that have its finalizer. It removes the finalizer from pods that it has
+// counted, and from surplus pods that it deletes itself. Muster removes it from a single
+// pod that it evicts.
 //
 // A pod without the finalizer is not counted when it succeeds, either. So the
 // finalizer is removed only when the eviction would be allowed; the eviction holds only
@@ -33,13 +33,13 @@ func isOver(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// errChanges says that a pod changes faster than it can be evicted.
+// errChanges reports that a pod changes faster than it can be evicted.
 var errChanges = errors.New("the pod has changed in the meantime")
 
-// evictUncounted asks once for the eviction of a Job's pod, so that the Job does not
+// evictUncounted requests the eviction of a Job's pod once, so that the Job does not
 // count it as failed:
 //
-//  1. The pod is read. One that is over is left alone: the error says NotFound.
+//  1. The pod is read. A pod that has ended is left alone: the error is NotFound.
 //  2. A trial (dry run) shows whether the eviction is allowed.
 //  3. The finalizer is removed. On a conflict, back to 1.
 //  4. The pod is evicted as it was after 3. If that fails, the finalizer is put back; on
@@ -107,7 +107,7 @@ func (a *Actor) setCounted(ctx context.Context, p *v1.Pod, on bool) (*v1.Pod, er
 }
 
 // countAgain puts the Job controller's finalizer back on a pod that is not evicted after
-// all. One that is being deleted stays as it is.
+// all. A pod that is being deleted does not change.
 func (a *Actor) countAgain(ctx context.Context, x Pod) {
 	err := Retry(ctx, func() error {
 		p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})

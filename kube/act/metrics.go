@@ -5,7 +5,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Metrics are what Prometheus reads of requests to the API. Base units throughout.
+// Metrics are the Prometheus metrics of requests to the API, in base units.
 type Metrics struct {
 	bind     prometheus.Histogram
 	requests *prometheus.CounterVec

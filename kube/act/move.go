@@ -18,36 +18,37 @@ import (
 )
 
 // Make before break: a pod of a Deployment is detached from its ReplicaSet, by another
-// value of the label that the ReplicaSet alone selects by. The ReplicaSet makes another
-// at once; when as many are available without the old pod as were with it, the old pod is
-// evicted. Services send it requests until then. If no other is available in time, or the
-// drain is cancelled, the label is put back: the ReplicaSet takes the pod again, and
-// deletes the surplus one, which is the one that is not ready.
+// value of the label by which only the ReplicaSet selects. The ReplicaSet creates another
+// pod at once. When as many pods are available without the old pod as were available with
+// it, the old pod is evicted. Services send it requests until then. If no other pod is
+// available in time, or the drain is cancelled, the label is restored: the ReplicaSet
+// adopts the pod again and deletes the surplus pod, which is the one that is not ready.
 //
 // The write that changes the label also records the move on the pod, so that the instance
 // that decides next finishes it. See docs/adr/0009.
 
-// Move asks that a pod leaves its node for another: first another pod becomes ready in its
-// place, where that is possible.
+// Move makes a pod leave its node: where possible, another pod becomes ready in its place
+// first.
 type Move struct {
 	Pod
 	Node    string // that is drained
 	Request string // that of the drain
-	// Replace says that another is to be ready before the pod leaves, unless it turns out
-	// that this cannot be.
+	// Replace is set if another pod must be ready before the pod leaves, unless this
+	// turns out to be impossible.
 	Replace bool
-	// Found says that the move was under way already: it is finished, and not begun.
+	// Found is set if the move was already in progress: it is finished, and not begun
+	// again.
 	Found bool
 	Shard int // of its group
 }
 
-// Stay asks to write on a pod of a drained node that it stays, because it is locked.
+// Stay writes on a pod of a drained node that it stays because it is locked.
 type Stay struct {
 	Pod
 	Request string // that of the drain
 }
 
-// move is a Move under way.
+// move is a Move in progress.
 type move struct {
 	Move
 	until time.Time // the latest time at which it is given back, whatever the pod says
@@ -56,7 +57,7 @@ type move struct {
 
 func (x move) key() string { return string(x.UID) }
 
-// moveOn takes each move a step further.
+// moveOn carries out the next step of each move.
 func (a *Actor) moveOn(ctx context.Context) {
 	l := newLook(a)
 	a.moves.each(func(x *move) bool {
@@ -74,13 +75,13 @@ func (a *Actor) moveOn(ctx context.Context) {
 	})
 }
 
-// step takes a move one step further, and reports whether there is nothing more to do:
+// step carries out the next step of a move, and reports whether the move has ended:
 //
 //  1. A pod that is gone, or replaced by another of its name, has left.
 //  2. A pod that is detached is evicted, or given back (replaceMoving).
-//  3. A pod that was given back, of which the answer was lost, stays.
+//  3. A pod that was given back, but whose answer was lost, stays.
 //  4. If the drain was cancelled the pod stays, and its condition says so.
-//  5. Else it is detached, if another is to be ready before, or evicted.
+//  5. Otherwise it is detached, if another pod must be ready first, or evicted.
 func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err error) {
 	p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
 	a.metrics.Request("get", err)
@@ -94,7 +95,7 @@ func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err erro
 	if err != nil {
 		return false, err
 	}
-	// No one can have cancelled the drain of a node that is gone.
+	// The drain of a node that is gone cannot have been cancelled.
 	drain := &translate.Drain{Wait: time.Minute, Request: x.Request}
 	if n != nil {
 		if drain, err = translate.DrainOf(n); err != nil {
@@ -133,7 +134,7 @@ func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err erro
 
 func cancelled(x *move) string { return fmt.Sprintf("node %s is no longer drained", x.Node) }
 
-// errBudget says that a disruption budget does not let a pod go now.
+// errBudget reports that a disruption budget does not allow an eviction now.
 var errBudget = errors.New("a disruption budget does not allow the eviction")
 
 func ignoreBudget(err error) error {
@@ -143,8 +144,8 @@ func ignoreBudget(err error) error {
 	return err
 }
 
-// dismiss evicts a pod. The error is errBudget when that has to wait; the pod's condition
-// says so then.
+// dismiss evicts a pod. If that has to wait, the error is errBudget, and the pod's
+// condition says so.
 func (a *Actor) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message string) error {
 	err := a.askToLeave(ctx, x.Pod, translate.Counted(&p.ObjectMeta) || translate.Uncounted(&p.ObjectMeta), false, nil)
 	switch {
@@ -158,9 +159,10 @@ func (a *Actor) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message 
 	return err
 }
 
-// detach takes a pod out of its owner's hands; why says why that is of no use. The pod's
-// label alone may select it for its ReplicaSet, and a Deployment must be above: another
-// controller of ReplicaSets, or strategy Recreate, would not make a pod beside the old one.
+// detach detaches a pod from its owner; why says why that would be useless. Only the pod's
+// label may select it for its ReplicaSet, and the ReplicaSet must belong to a Deployment:
+// another controller of ReplicaSets, or the strategy Recreate, would not create a pod
+// beside the old one.
 func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *translate.Drain) (why string, err error) {
 	owner := translate.Replaceable(p)
 	if owner == nil {
@@ -207,13 +209,13 @@ func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *tran
 	return "", nil
 }
 
-// replaceMoving evicts a pod that is out of its owner's hands, or gives it back; d is the
-// drain, nil when that was cancelled:
+// replaceMoving evicts a detached pod, or gives it back; d is the drain, nil if it was
+// cancelled:
 //
 //  1. The pod leaves when enough others are available, its owner is gone, or the drain
 //     does not wait.
 //  2. A new request for the drain gives the pod the full time again.
-//  3. Until its time is over the pod waits, and its condition says for what.
+//  3. Until its time is over, the pod waits, and its condition says for what.
 //  4. Then, or when the drain was cancelled, it is given back: first the condition, so
 //     that a user who looks at the pod after it finds the reason, then the label.
 func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, rec *translate.Move, d *translate.Drain) (over bool, err error) {
@@ -275,8 +277,8 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 	return true, nil
 }
 
-// stayed is the request of the drain for which a pod could not leave; nil when there is
-// none.
+// stayed returns the request of the drain for which a pod could not leave; nil if there
+// is none.
 func stayed(rec *translate.Move) *string {
 	if rec == nil || !rec.NotReplaced(rec.Request) {
 		return nil
@@ -322,8 +324,8 @@ func (a *Actor) stay(ctx context.Context, x Stay) {
 	}
 }
 
-// setMoving writes the condition Moving of a pod of a drained node. A pod that does not
-// exist any more needs none.
+// setMoving writes the condition Moving of a pod of a drained node. A pod that no longer
+// exists needs none.
 func (a *Actor) setMoving(ctx context.Context, p Pod, status v1.ConditionStatus, reason, message string) error {
 	err := a.setConditions(ctx, p, v1.PodCondition{
 		Type: v1alpha1.MovingCondition, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(a.now()),

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// The owners of pods, of whatever kind.
+// The owners of pods, of any kind.
 
 // owning is an owner as it was read.
 type owning struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// look caches what one look at all moves reads: several pods of a node often have one
-// owner.
+// look caches what one round over all moves reads: several pods of a node often have the
+// same owner.
 type look struct {
 	a      *Actor
 	nodes  map[string]*v1.Node
@@ -108,7 +108,7 @@ func (r *replicas) isAvailable(p *v1.Pod, now time.Time) bool {
 	return false
 }
 
-// wanted is how many pods the owner is to have.
+// wanted returns the number of pods that the owner should have.
 func (r *replicas) wanted() int32 {
 	switch {
 	case r.set == nil:

@@ -17,8 +17,8 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// Report asks to write into the conditions of a pod, or of a PodGroup, why it waits, or
-// that it does not wait any more.
+// Report writes into the conditions of a pod, or of a PodGroup, why it waits, or that it
+// no longer waits.
 type Report struct {
 	Pod             // or the PodGroup
 	PodGroup        bool
@@ -26,14 +26,15 @@ type Report struct {
 	Unschedulable   bool   // more nodes could help: autoscalers look for pods that are Unschedulable
 	Ungate          bool   // remove our scheduling gate
 	Event           string // the message of an event to publish too; empty for none
-	// Since is since when the pod's condition says that it waits; zero: from now on.
+	// Since is the time since which the pod has waited, as in its condition; zero means
+	// from now on.
 	Since time.Time
 	Shard int // of its group
 }
 
-// reports has what is to be written, the latest of each object, in the order in which
-// objects were first reported on. Of one object one report is written at a time, so that
-// the latest is written last.
+// reports has the latest report to write for each object, in the order in which objects
+// were first reported on. For each object one report is written at a time, so that the
+// latest is written last.
 type reports struct {
 	mu    sync.Mutex
 	by    map[types.UID]Report
@@ -46,8 +47,8 @@ func newReports() *reports {
 	return &reports{by: map[types.UID]Report{}, busy: map[types.UID]int{}, ready: make(chan struct{}, 1)}
 }
 
-// put adds reports. One that replaces another of its object also removes the gate if that
-// did, and publishes its event if both have the same reason.
+// put adds reports. A report that replaces another one of its object also removes the
+// gate if that one did, and publishes its event if both have the same reason.
 func (r *reports) put(list ...Report) {
 	if len(list) == 0 {
 		return
@@ -75,7 +76,7 @@ func (r *reports) wake() {
 	}
 }
 
-// take returns the next to be written; false when there is none.
+// take returns the next report to write; false if there is none.
 func (r *reports) take() (Report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,8 +91,8 @@ func (r *reports) take() (Report, bool) {
 	return x, true
 }
 
-// written ends the writing of a report. One that was not written (ok is false) is to be
-// written again, unless there is a later one of its object.
+// written records the end of a write. A report that was not written (ok is false) is
+// retried, unless there is a later one of its object.
 func (r *reports) written(x *Report, ok bool) {
 	r.mu.Lock()
 	delete(r.busy, x.UID)
@@ -105,8 +106,8 @@ func (r *reports) written(x *Report, ok bool) {
 	r.wake()
 }
 
-// drain drops what is to be written of a shard, and waits for what is being written. It
-// returns false when ctx ended first.
+// drain drops the unwritten reports of a shard, and waits for those in progress. It
+// returns false if ctx ended first.
 func (r *reports) drain(ctx context.Context, shard int) bool {
 	for {
 		busy := false
@@ -140,8 +141,7 @@ func (r *reports) drain(ctx context.Context, shard int) bool {
 // written. It returns false when ctx ended first.
 func (a *Actor) Drain(ctx context.Context, shard int) bool { return a.reports.drain(ctx, shard) }
 
-// reportAgain is the time until a report is written again that the API server could not
-// take.
+// reportAgain is the time until a report is retried that the API server could not accept.
 const reportAgain = time.Second
 
 // writeReports writes reports until ctx ends, no faster than the limit of statuses.

@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/net"
 )
 
-// Patience is how long a request is tried again while the API server cannot take it.
+// Patience is the time for which a request is retried while the API server cannot accept
+// it.
 const Patience = 30 * time.Second
 
-// Retry calls do again, with growing pauses, for as long as its error may go away by
-// itself, but no longer than [Patience]. It returns the last error, or that of ctx.
+// Retry calls do repeatedly, with growing pauses, while its error may go away by itself,
+// but for at most [Patience]. It returns the last error, or that of ctx.
 func Retry(ctx context.Context, do func() error) error {
 	pause := 20 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
@@ -47,7 +48,7 @@ func Passes(err error) bool {
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || net.IsConnectionRefused(err)
 }
 
-// refusal says why an act cannot succeed as things are: it is not tried again.
+// refusal says why an act cannot succeed at present: it is not retried.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }

@@ -11,21 +11,21 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// Warning asks to publish a Warning event on a pod.
+// Warning publishes a Warning event on a pod.
 type Warning struct {
 	Pod
 	Reason, Message string
 }
 
-// Record asks to write into a pod's status what counts of its labels and annotations until
-// it ends.
+// Record writes into a pod's status the values of its labels and annotations that count
+// until it ends.
 type Record struct {
 	Pod
 	Said string
 }
 
-// record writes records. What cannot be written is reported as well: it is written when
-// the pod is seen next.
+// record writes records. It also reports what it could not write: this is written when
+// the pod is observed next.
 func (a *Actor) record(ctx context.Context, list []Record) {
 	for i := range list {
 		x := &list[i]
@@ -55,8 +55,8 @@ type Status struct {
 // written, so that the sender can keep the latest until then.
 func (a *Actor) Statuses() chan<- []Status { return a.statuses }
 
-// writeStatuses writes statuses until ctx ends. What cannot be written is found different
-// when the sender looks next.
+// writeStatuses writes statuses until ctx ends. If a write fails, the sender finds the
+// difference when it compares next.
 func (a *Actor) writeStatuses(ctx context.Context) {
 	for {
 		var list []Status

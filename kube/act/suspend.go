@@ -21,15 +21,15 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// An owner is suspended when all its pods are to leave: a Job whose pods are evicted one
-// by one counts each as failed, and gives up in the end. When the pods are gone the owner
-// is resumed, and makes new ones, which wait.
+// An owner is suspended if all its pods must leave: a Job whose pods are evicted one by
+// one counts each as failed, and fails in the end. When the pods are gone, the owner is
+// resumed and creates new pods, which wait.
 //
 // The write that suspends an owner also marks it as suspended by Muster: the instance
 // that decides next finds the mark and resumes the owner. Where suspending is not
 // possible, or would violate a disruption budget, the pods are evicted.
 
-// Suspend asks to make all pods of a group leave by suspending their owner.
+// Suspend makes all pods of a group leave by suspending their owner.
 type Suspend struct {
 	Group   translate.Group
 	Since   time.Time // since when the group is in the queue
@@ -53,8 +53,8 @@ func (o suspended) key() string {
 	return strings.Join([]string{o.resource.String(), o.namespace, o.name, o.mark.String()}, " ")
 }
 
-// suspendMark is the value of [v1alpha1.SuspendedAnnotation]: the group, since
-// when it is in the queue, and the selector of its pods.
+// suspendMark is the value of [v1alpha1.SuspendedAnnotation]: the group, its queueing
+// time, and the selector of its pods.
 type suspendMark struct {
 	group    string // kind/name, the name escaped: it may have blanks
 	since    time.Time
@@ -100,10 +100,10 @@ func (a *Actor) suspend(ctx context.Context, x *Suspend) {
 	}
 }
 
-// stop suspends the owner of a group, if that is possible; else why says why not:
+// stop suspends the owner of a group, if that is possible; otherwise why says why not:
 //
 //  1. The owner is found: the topmost that the pods have in common (ownerOf).
-//  2. It must have no pods but the group's: those would be stopped with it.
+//  2. It must have only pods of the group: others would be stopped with it.
 //  3. Disruption budgets must allow that all its pods leave at once.
 //  4. The pods get the condition that says why they leave. Once the owner is suspended,
 //     its controller deletes them.
@@ -173,7 +173,7 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 	return &suspended{resource: o.resource, field: o.how.Field, namespace: x.Group.Namespace, name: o.object.GetName(), mark: mark}, "", nil
 }
 
-// marking is how many pods are marked at once.
+// marking is the number of pods that are marked at once.
 const marking = 16
 
 // allows reports whether a budget allows that all these pods leave at once.
@@ -191,13 +191,13 @@ func allows(b *policyv1.PodDisruptionBudget, pods []*v1.Pod) bool {
 	return n == 0 || n <= b.Status.DisruptionsAllowed && b.Status.ObservedGeneration >= b.Generation
 }
 
-// overdue is how long after its grace period a pod is waited for that is being deleted:
-// on a node that is lost, no kubelet ends it.
+// overdue is how long to wait for a pod that is being deleted, after its grace period: on
+// a lost node, no kubelet ends it.
 const overdue = 15 * time.Second
 
-// isOverdue reports whether a pod that is being deleted is waited for no longer: its
-// grace period and overdue have passed since this instance first saw it so. The deletion
-// timestamp does not count: another clock wrote it.
+// isOverdue reports whether to stop waiting for a pod that is being deleted: its grace
+// period and overdue have passed since this instance first observed the deletion. The
+// deletion timestamp does not count: another clock wrote it.
 func (o *suspended) isOverdue(p *v1.Pod, now time.Time) bool {
 	since, ok := o.ending[p.UID]
 	if !ok {

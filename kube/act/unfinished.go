@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// lookPeriod is the time between two looks at what is unfinished.
+// lookPeriod is the interval at which unfinished work is checked.
 const lookPeriod = time.Second
 
-// unfinished is a list of what was begun at the API and is looked at again until it is
-// over, in order, at most one of each key.
+// unfinished is a list of what was begun at the API and is checked again until it has
+// ended, in order, at most one entry per key.
 type unfinished[T keyed] struct {
 	mu   sync.Mutex
 	list []T

@@ -9,8 +9,8 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// SelectNode asks to write into a volume claim the node for which its volume is to be
-// made, or chosen; to remove it if Node is empty.
+// SelectNode writes into a volume claim the node for which to create or choose its
+// volume; an empty Node removes it.
 type SelectNode struct {
 	Claim types.NamespacedName
 	UID   types.UID // of the claim

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Explanation is all that can be said of one job. Its fields are what -o json
+// Explanation is everything that is known about one job. Its fields are what -o json
 // prints.
 type Explanation struct {
 	Job
@@ -59,7 +59,7 @@ type EventLine struct {
 	Message string    `json:"message"`
 }
 
-// NoJobError says that there is no job of a name.
+// NoJobError reports that there is no job with a name.
 type NoJobError struct {
 	Namespace, Name string
 	// Known are the jobs there are.
@@ -70,9 +70,9 @@ func (e *NoJobError) Error() string {
 	return fmt.Sprintf("namespace %s has no job or pod %q that Muster schedules", e.Namespace, e.Name)
 }
 
-// Explain says where a job stands and why. name is that of the job or of a pod
-// of it, as in train, job/train or, with the namespace, team-a/job/train. The
-// error is a [NoJobError] when there is no such job.
+// Explain returns the state of a job and why it waits. name is the name of the job or of
+// one of its pods, as in train, job/train or, with the namespace, team-a/job/train. The
+// error is a [NoJobError] if there is no such job.
 func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanation, error) {
 	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 {
 		namespace, name = parts[0], parts[1]+"/"+parts[2]

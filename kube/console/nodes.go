@@ -16,7 +16,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// NodeState is what a node has room for, in the words of sinfo.
+// NodeState is the state of a node, in the words of sinfo.
 type NodeState string
 
 // The states of nodes.

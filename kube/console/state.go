@@ -9,7 +9,7 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// State is where a job stands, in the letters of Slurm.
+// State is the state of a job, in the letters of Slurm.
 type State string
 
 // The states, in the order in which lists have them.
@@ -118,11 +118,11 @@ const (
 	SuspendedByOwner = "Suspended"
 )
 
-// Reason is what people are told of a reason to wait.
+// Reason describes a reason to wait for users.
 type Reason struct {
 	// Name is the typed reason, as conditions have it.
 	Name string
-	// Code is the short code of Slurm that comes nearest.
+	// Code is the closest short code of Slurm.
 	Code string
 	// Change is what would have to change.
 	Change string

@@ -25,8 +25,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Submission is a job to be made: pods that start together, or an array of
-// them. Numbers are 0, and texts empty, where nothing was said.
+// Submission is a job to create: pods that start together, or an array of them. Numbers
+// are 0, and texts empty, if they were not given.
 type Submission struct {
 	// Name is the Job's; one is made up from the command when it is empty.
 	Name, Namespace, Queue string
@@ -47,8 +47,8 @@ type Submission struct {
 	CPUs     int
 	Memory   resource.Quantity
 	Walltime core.Time
-	// Array makes of the job so many that are independent, numbered from 0, of
-	// which AtOnce run at a time at most.
+	// Array makes the job an array of this number of independent jobs, numbered from 0,
+	// of which at most AtOnce run at a time.
 	Array, AtOnce  int
 	PriorityClass  string
 	Kind, Class    string
@@ -62,8 +62,8 @@ type Submission struct {
 	NotPreemptible bool
 }
 
-// UsageError says what of a submission cannot be, and what is expected. Option
-// names it; it is empty where the problem does.
+// UsageError is an error in a submission: the problem and what was expected. Option is
+// empty if the problem names the option.
 type UsageError struct{ Option, Problem string }
 
 func (e *UsageError) Error() string {

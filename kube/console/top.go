@@ -15,8 +15,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Cluster is what a cluster has and what is made of it. Its fields are what
-// -o json prints.
+// Cluster is what a cluster has and how it is used. Its fields are what -o json prints.
 type Cluster struct {
 	At     time.Time   `json:"at"`
 	Models []Model     `json:"models"`
@@ -60,7 +59,7 @@ type QueueLine struct {
 	Waiting int           `json:"waiting_jobs"`
 }
 
-// Top reads what a cluster has and what is made of it.
+// Top reads what a cluster has and how it is used.
 func (c *Client) Top(ctx context.Context) (*Cluster, error) {
 	byGroup := map[translate.Group]*Job{}
 	nodes, err := c.listNodes(ctx, live, func() { clear(byGroup) }, func(p *v1.Pod) {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// SinceBoot is a clock that goes on while this process is stopped and while the
-// machine is suspended, and never goes back: it gains whichever is more of what Go's
-// own clock gained, which may stand still in a suspend, and what the time of day
-// did, which may be set. So a lease may look older than it is, not fresher.
+// SinceBoot is a clock that also runs while this process is stopped and while the machine
+// is suspended, and never goes back: it advances by the larger of two advances, that of
+// Go's own clock, which may stop in a suspend, and that of the time of day, which may be
+// set. So a lease may look older than it is, not fresher.
 func SinceBoot() time.Duration { return passed.add(time.Now()) }
 
 var passed elapsed

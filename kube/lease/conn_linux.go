@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveUpAfter has the kernel drop a connection on which bytes were sent and not
-// acknowledged for d, rather than send them again for a quarter of an hour. A connection
-// that is not TCP's it leaves alone.
+// giveUpAfter makes the kernel drop a TCP connection on which sent bytes were not
+// acknowledged for d, rather than retransmit them for a quarter of an hour. It ignores
+// other connections.
 func giveUpAfter(c net.Conn, d time.Duration) error {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

@@ -7,6 +7,5 @@ import (
 	"time"
 )
 
-// giveUpAfter does nothing: these systems send again what was not acknowledged for as
-// long as they do.
+// giveUpAfter does nothing: these systems retransmit for their own time.
 func giveUpAfter(net.Conn, time.Duration) error { return nil }

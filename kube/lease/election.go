@@ -15,12 +15,12 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// seat is a shard's Lease that this instance holds or waits for.
+// seat is a shard's Lease that this instance holds or tries to acquire.
 type seat struct {
 	ctx   context.Context // ends when the Lease is to be released
 	leave context.CancelFunc
-	// leaving says that the shard is being handed over; over is closed when the
-	// Lease is not ours any more.
+	// leaving is set while the shard is handed over; over is closed when the Lease is no
+	// longer ours.
 	leaving bool
 	over    chan struct{}
 }
@@ -69,10 +69,10 @@ func (e *Election) lead(ctx context.Context, stopped <-chan struct{}, cancel con
 // allotted returns which shards this instance should decide on:
 //
 //  1. It renews its own Lease, and reads all others. While the API server does not answer,
-//     all stays as it is.
-//  2. Of the Leases of instances with the same shards it finds the members that live, and
-//     who holds each shard. Both together give the allotment.
-//  3. A Lease that is allotted to it, and whose holder did not renew it in time, it clears.
+//     nothing changes.
+//  2. From the Leases of instances with the same shards it finds the live members, and
+//     the holder of each shard. Both together determine the allotment.
+//  3. It clears a Lease that is allotted to it and that its holder did not renew in time.
 func (e *Election) allotted(ctx context.Context, seats []*seat) []bool {
 	mine := make([]bool, len(seats))
 	if len(seats) == 1 {
@@ -137,13 +137,14 @@ func (e *Election) clear(ctx context.Context, o *coordinationv1.Lease) {
 	o = o.DeepCopy()
 	e.log.Warn("another instance has not renewed its lease in time", "holder", *o.Spec.HolderIdentity, "lease", o.Name)
 	o.Spec.HolderIdentity = ptr.To("")
-	// It is no error that another was faster: the update is of what was seen.
+	// If another instance was faster, this is not an error: the update applies to the
+	// version that was observed.
 	_, err := e.client.CoordinationV1().Leases(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
 	e.requested("update", err)
 }
 
-// sit waits for a shard's Lease, and has the holder decide on the shard while this
-// instance has it:
+// sit waits for a shard's Lease, and makes the holder decide on the shard while this
+// instance has the Lease:
 //
 //  1. Instances with other shards must have ended (agree).
 //  2. The holder must know everything that the instance before it did (CatchUp).
@@ -240,8 +241,8 @@ func (e *Election) agree(ctx context.Context, shard int) bool {
 	}
 }
 
-// handOver has the holder give a shard up, and releases its Lease then. When ctx ends,
-// all are released.
+// handOver makes the holder give up a shard, and then releases its Lease. When ctx ends,
+// all Leases are released.
 func (e *Election) handOver(ctx context.Context, shard int, x *seat) {
 	if e.holder.GiveUp(ctx, shard) {
 		e.log.Info("this instance hands over a shard", "identity", e.leader.Identity, "shard", e.shards[shard].Name())

@@ -53,13 +53,14 @@ type Fence struct {
 	// sent is when the last renewal of each Lease was sent that succeeded, by
 	// shard.
 	sent map[int]time.Duration
-	// lost says that a Lease is another's: what this instance assumes may be wrong.
+	// lost is set if another instance has a Lease: what this instance assumes may be
+	// wrong.
 	lost  bool
 	under int // writes that were sent and not answered
 	idle  sync.Cond
 }
 
-// errFenced says that a write was not sent, for another instance may decide.
+// errFenced reports that a write was not sent because another instance may decide.
 var errFenced = errors.New("the lease was not renewed in time: another instance may hold it")
 
 // NewFence returns a fence that is closed until a Lease is held. The clock must go on while
@@ -73,8 +74,8 @@ func NewFence(l *Leader, clock func() time.Duration) *Fence {
 	return f
 }
 
-// renewed notes that a Lease is held by a renewal that was sent at a time. It
-// reports whether the instance held still before, for it was late.
+// renewed records that a Lease is held because of a renewal that was sent at a time. It
+// reports whether the fence was closed before, because the renewal was late.
 func (f *Fence) renewed(shard int, sent time.Duration) (wasStale bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +84,7 @@ func (f *Fence) renewed(shard int, sent time.Duration) (wasStale bool) {
 	return wasStale
 }
 
-// released notes that a Lease is not held any more, as this instance wanted it.
+// released records that this instance released a Lease.
 func (f *Fence) released(shard int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,8 +98,8 @@ func (f *Fence) lose() {
 	f.lost = true
 }
 
-// Stale reports whether a Lease that is held may be another's by now. A nil fence,
-// that of an instance without an election, never is.
+// Stale reports whether another instance may have a held Lease by now. A nil fence, that
+// of an instance without an election, is never stale.
 func (f *Fence) Stale() bool {
 	if f == nil {
 		return false
@@ -121,8 +122,8 @@ func (f *Fence) ageLocked() time.Duration {
 	return age
 }
 
-// check returns how long a write may take that goes out now, or an error when none
-// may.
+// check returns the time limit of a write that is sent now, or an error if none may be
+// sent.
 func (f *Fence) check() (time.Duration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +142,7 @@ func (f *Fence) checkLocked() (time.Duration, error) {
 	return left, nil
 }
 
-// begin is check for a write that is counted as under way until end.
+// begin is check for a write that counts as in progress until end.
 func (f *Fence) begin() (time.Duration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +161,7 @@ func (f *Fence) end() {
 	}
 }
 
-// Wait waits until no write is under way, which takes no longer than a write may.
+// Wait waits until no write is in progress, at most for the time limit of a write.
 func (f *Fence) Wait() {
 	if f == nil {
 		return
@@ -172,8 +173,8 @@ func (f *Fence) Wait() {
 	}
 }
 
-// Client is how to reach the API with all writes behind a fence; without one (nil), as c
-// says. Reads and writes have connections of their own.
+// Client returns a client configuration whose writes all pass the fence; without a fence
+// (nil), it returns c. Reads and writes have separate connections.
 func Client(c *rest.Config, f *Fence) (*http.Client, error) {
 	if f == nil {
 		return rest.HTTPClientFor(c)
@@ -225,7 +226,7 @@ func fencedDialer(c *rest.Config, f *Fence) func(ctx context.Context, network, a
 	}
 }
 
-// gate is what every request passes, also those that a client tries again.
+// Every request passes the gate, including those that a client retries.
 type gate struct {
 	fence         *Fence
 	reads, writes http.RoundTripper
@@ -319,7 +320,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, err
 }
 
-// Create makes the Lease, held by this instance.
+// Create creates the Lease, held by this instance.
 func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	sent := l.fence.clock()
 	err := l.Interface.Create(ctx, r)

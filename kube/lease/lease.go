@@ -2,11 +2,11 @@
 // them decides on what.
 //
 // There is a Lease for each shard of the cluster, or one for all. An instance decides on a
-// shard only while it holds the shard's Lease. With several shards each instance also has
-// a Lease of its own, by which the others see that it lives: from these all compute the
-// same allotment of shards to instances, take the Leases that are theirs, and hand over
-// those that are others'. The allotment may be seen differently for a moment; the shards'
-// Leases keep that harmless.
+// shard only while it holds the shard's Lease. With several shards, each instance also has
+// a Lease of its own, which shows the others that it is alive. From these Leases all
+// instances compute the same allotment of shards, acquire the Leases that are theirs, and
+// hand over those of others. For a moment, instances may compute different allotments; the
+// shards' Leases make this harmless.
 //
 // A [Fence] keeps an instance from writing when another may hold its Leases.
 package lease
@@ -29,37 +29,37 @@ type Holder interface {
 	// CatchUp waits until the holder knows everything that the instance before it did.
 	// It returns false when ctx ended first.
 	CatchUp(ctx context.Context) bool
-	// Take begins to decide on a shard, until ctx ends or GiveUp. An error ends the
-	// instance.
+	// Take begins to decide on a shard, until ctx ends or GiveUp is called. An error ends
+	// the instance.
 	Take(ctx context.Context, shard int) error
-	// GiveUp ends deciding on a shard, and returns when nothing of what was decided there
-	// is under way any more; false when ctx ended first.
+	// GiveUp stops deciding on a shard, and returns when nothing that was decided there
+	// is still in progress; false if ctx ended first.
 	GiveUp(ctx context.Context, shard int) bool
 	// RenewedLate is called when a Lease was renewed after the fence had closed, and no
 	// other instance had it in between: the fence is open again.
 	RenewedLate()
 }
 
-// Leader says how instances agree on the one that decides.
+// Leader configures how instances agree on the one that decides.
 type Leader struct {
-	// Namespace holds the Leases; no election when empty.
+	// Namespace is the namespace of the Leases; if empty, there is no election.
 	Namespace string
-	// Identity is this instance's name, unique also among those that ran before: an
-	// instance that starts again under its old name would take what it held for its own,
-	// while requests from before may be under way.
+	// Identity is this instance's name, unique also among earlier instances: an instance
+	// that restarts under its old name would consider the old Leases its own, while
+	// earlier requests may still be in progress.
 	Identity string
-	// LeaseDuration is how long an instance keeps its Leases that does not renew them, in
-	// whole seconds; 15 s when 0.
+	// LeaseDuration is how long an instance keeps its Leases without renewing them, in
+	// whole seconds; 15 s if 0.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long after the last renewal an instance decides and writes, at
-	// most nine tenths of LeaseDuration; 10 s when 0.
+	// RenewDeadline is how long after the last renewal an instance may decide and write,
+	// at most nine tenths of LeaseDuration; 10 s if 0.
 	RenewDeadline time.Duration
 	// RetryPeriod is the time between two renewals, less than 5/6 of RenewDeadline; 2 s
 	// when 0.
 	RetryPeriod time.Duration
 }
 
-// Settle puts in the defaults.
+// Settle sets the defaults.
 func (l *Leader) Settle() {
 	l.LeaseDuration = cmp.Or(l.LeaseDuration, 15*time.Second)
 	l.RenewDeadline = cmp.Or(l.RenewDeadline, 10*time.Second)
@@ -86,19 +86,19 @@ const Name = "muster"
 
 const memberPrefix = Name + "-member-"
 
-// ErrLost says that another instance decides now. What this one assumed may be wrong: the
-// process should end and start again.
+// ErrLost reports that another instance decides now. What this one assumed may be wrong:
+// the process should exit and restart.
 var ErrLost = errors.New("another instance has taken the lease")
 
-// forgotten is how long after its last renewal an instance's Lease is deleted by others.
+// forgotten is the time after its last renewal when other instances delete an instance's
+// Lease.
 const forgotten = time.Hour
 
 // Config is what an election works with.
 type Config struct {
 	Leader Leader
 	Shards []Shard
-	// Client is for Leases alone: no fence may keep them from being renewed
-	// ([LeaseConfig]).
+	// Client is only for Leases: no fence may prevent their renewal ([LeaseConfig]).
 	Client kubernetes.Interface
 	Fence  *Fence
 	Holder Holder
@@ -108,7 +108,7 @@ type Config struct {
 	Requested func(verb string, err error)
 }
 
-// Election has one instance take part in the agreement.
+// Election is the part of one instance in the agreement.
 type Election struct {
 	leader    Leader
 	shards    []Shard

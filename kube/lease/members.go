@@ -16,11 +16,11 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// lease is what a Lease of Muster's says.
+// lease is the content of one of Muster's Leases.
 type lease struct {
 	name, holder, layout string
-	// live says that it has not expired since it was last seen to change, by the clock of
-	// this instance: the clocks of others may differ.
+	// live is set if it has not expired since its last observed change, by the clock of
+	// this instance: other clocks may differ.
 	live   bool
 	object *coordinationv1.Lease
 }
@@ -36,7 +36,7 @@ type sighting struct {
 	at      time.Time
 }
 
-// see notes a Lease as it is, and returns for how long it has been so.
+// see records the state of a Lease, and returns how long it has not changed.
 func (l *sightings) see(o *coordinationv1.Lease) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (e *Election) memberLease() string {
 	return memberPrefix + objectName(e.leader.Identity)
 }
 
-// signOn renews the Lease by which the others see that this instance lives.
+// signOn renews the Lease that shows the other instances that this one is alive.
 func (e *Election) signOn(ctx context.Context) error {
 	now := metav1.NewMicroTime(e.now())
 	o := &coordinationv1.Lease{
@@ -99,8 +99,8 @@ func (e *Election) signOn(ctx context.Context) error {
 	return err
 }
 
-// signOff deletes that Lease: this instance takes no shard any more, and the others take
-// its shards without delay.
+// signOff deletes that Lease: this instance takes no more shards, and the others take its
+// shards without delay.
 func (e *Election) signOff() {
 	if len(e.shards) == 1 {
 		return

@@ -15,8 +15,8 @@ import (
 // the whole cluster, so that each knows what the jobs of others use of a quota, a node or
 // a domain.
 
-// Shard is the pools that one instance decides on together. A shard of the one
-// pool [RestPools] has all pools that no other has.
+// Shard is the set of pools on which one instance decides together. A shard with the
+// single pool [RestPools] has all pools that no other shard has.
 type Shard []string
 
 // RestPools stands for all pools that no other shard names.
@@ -39,8 +39,8 @@ func (s Shard) leaseName() string {
 	return Name + "-shard-" + objectName(name)
 }
 
-// objectName makes the name of an object from any text: the characters that a name may
-// have, and a digest, so that two texts have two names.
+// objectName makes the name of an object from any text: the valid characters and a
+// digest, so that different texts have different names.
 func objectName(text string) string {
 	plain := strings.Map(func(r rune) rune {
 		switch {
@@ -92,7 +92,8 @@ func ParseShards(list []string) ([]Shard, error) {
 	return shards, nil
 }
 
-// layout names a division into shards. Instances with other shards have another.
+// layout identifies a division into shards. Instances with other shards have another
+// layout.
 func layout(shards []Shard) string {
 	names := make([]string, len(shards))
 	for i, s := range shards {
@@ -101,8 +102,8 @@ func layout(shards []Shard) string {
 	return digest(strings.Join(names, " "))
 }
 
-// RestOf is the index of the shard that has the pools no other has. What concerns the
-// cluster as a whole is done by its holder.
+// RestOf returns the index of the shard with the pools that no other shard has. Its
+// holder does what concerns the cluster as a whole.
 func RestOf(shards []Shard) int {
 	return slices.IndexFunc(shards, func(s Shard) bool { return s[0] == RestPools })
 }

@@ -1,6 +1,6 @@
-// Package local brings a Kubernetes cluster up on this machine, for people who
-// want to see one at work and for measurements: it starts the program
-// muster-devcluster, an API server with simulated nodes, and stops it again.
+// Package local runs a Kubernetes cluster on this machine, for demonstrations and
+// measurements: it starts and stops the program muster-devcluster, an API server with
+// simulated nodes.
 package local
 
 import (
@@ -32,13 +32,13 @@ import (
 	"github.com/muster-sched/muster/kube"
 )
 
-// Program is the name of the program that is the cluster.
+// Program is the name of the program that runs the cluster.
 const Program = "muster-devcluster"
 
-// ErrNoProgram says that the program is not there.
+// ErrNoProgram reports that the program was not found.
 var ErrNoProgram = errors.New(Program + " is neither in the folder of this program nor on the PATH: build it with make devcluster")
 
-// TopologyName is the Topology object that [Cluster.ShowTopology] makes.
+// TopologyName is the name of the Topology object that [Cluster.ShowTopology] creates.
 const TopologyName = "local"
 
 // Cluster is a cluster that runs on this machine.
@@ -47,7 +47,7 @@ type Cluster struct {
 	Kubeconfig string `json:"kubeconfig"`
 	// Server is the address of the API server.
 	Server string `json:"server"`
-	// Nodes is how many simulated nodes it has.
+	// Nodes is the number of its simulated nodes.
 	Nodes int `json:"nodes"`
 	// Topology is the levels by which nodes are labelled, widest first.
 	Topology []Level `json:"topology"`
@@ -61,8 +61,7 @@ type Cluster struct {
 // badInput is the exit code of the program for arguments that it refuses.
 const badInput = 2
 
-// BadInput is an argument of Start that the program refuses: which, and what was
-// expected.
+// BadInput is an error about an argument of Start that the program refuses.
 type BadInput struct{ problem string }
 
 func (e *BadInput) Error() string { return e.problem }
@@ -73,9 +72,9 @@ type Level struct {
 	NodeLabel string `json:"nodeLabel"`
 }
 
-// Start starts a cluster with the arguments of `muster-devcluster up`. Its
-// messages go to log, line by line. The cluster ends with ctx, with Stop, and
-// with this process however that ends.
+// Start starts a cluster with the arguments of `muster-devcluster up`. Its messages go to
+// log, line by line. The cluster stops when ctx ends, when Stop is called, or when this
+// process ends for any reason.
 func Start(ctx context.Context, log func(line string), args ...string) (*Cluster, error) {
 	path, err := Find()
 	if err != nil {
@@ -166,7 +165,7 @@ func isProgram(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// stopPatience is how long a cluster may take to end.
+// stopPatience is the time limit for a cluster to stop.
 const stopPatience = 20 * time.Second
 
 // Stop ends the cluster and waits until it has ended.
@@ -180,17 +179,17 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// Ended is closed when the cluster has ended, by itself or by Stop; Err says why
-// then.
+// Ended is closed when the cluster has ended, by itself or by Stop; Err then returns the
+// cause.
 func (c *Cluster) Ended() <-chan struct{} { return c.ended }
 
-// Err is how the cluster ended, nil when it was stopped.
+// Err returns why the cluster ended, nil if it was stopped.
 func (c *Cluster) Err() error { return c.err }
 
-// PID is the number of the cluster's process.
+// PID is the process ID of the cluster.
 func (c *Cluster) PID() int { return c.command.Process.Pid }
 
-// Config says how to reach the cluster.
+// Config returns the client configuration of the cluster.
 func (c *Cluster) Config() (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 }
@@ -240,8 +239,8 @@ func Install(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// ShowTopology makes a Topology object of the levels by which nodes are
-// labelled, so that all who schedule here know them. One that is there stays.
+// ShowTopology creates a Topology object with the levels for which nodes have labels, for
+// every scheduler of the cluster. An existing one stays.
 func (c *Cluster) ShowTopology(ctx context.Context, config *rest.Config) error {
 	if len(c.Topology) == 0 {
 		return nil

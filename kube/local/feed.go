@@ -21,12 +21,12 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// Feeder submits a workload to a cluster as its users would: as objects, when
-// their time has come.
+// Feeder submits a workload to a cluster like its users would: as objects, at their
+// submission times.
 type Feeder struct {
-	// Speed is how much faster time passes than in the workload.
+	// Speed is the factor by which time passes faster than in the workload.
 	Speed float64
-	// Workers is how many requests are under way at once.
+	// Workers is the number of concurrent requests.
 	Workers int
 
 	client kubernetes.Interface
@@ -49,7 +49,7 @@ func NewFeeder(config *rest.Config, speed float64) (*Feeder, error) {
 	return &Feeder{Speed: speed, Workers: 32, client: client, muster: muster, known: map[string]bool{}}, err
 }
 
-// Queues makes sure that queues are there, parents first, as they are given.
+// Queues creates the given queues, parents first, if they do not exist.
 func (f *Feeder) Queues(ctx context.Context, queues []core.Queue) error {
 	for i := range queues {
 		if err := f.queue(ctx, translate.QueueObject(&queues[i])); err != nil {
@@ -71,9 +71,9 @@ func (f *Feeder) queue(ctx context.Context, q *v1alpha1.Queue) error {
 	return nil
 }
 
-// Feed submits jobs until there are no more or ctx ends, and returns when all
-// are there; told is called after each, from several goroutines. The first job
-// that the API server refuses is an error.
+// Feed submits jobs until there are no more or ctx ends, and returns when all exist. It
+// calls told after each job, from several goroutines. It returns an error for the first
+// job that the API server refuses.
 func (f *Feeder) Feed(ctx context.Context, jobs workload.Jobs, told func(*workload.Job)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -162,8 +162,8 @@ func (f *Feeder) Cluster(ctx context.Context) (workload.Cluster, error) {
 	}
 }
 
-// Fill returns the workload that has a pod of one GPU for every GPU there is,
-// of its model, all at once and without end.
+// Fill returns a workload with a one-GPU pod for every GPU of the cluster, of the GPU's
+// model. All pods are submitted at once and never end.
 func (f *Feeder) Fill(ctx context.Context) (workload.Jobs, error) {
 	c, err := f.Cluster(ctx)
 	if err != nil {

@@ -16,7 +16,8 @@ type Fed struct {
 	Done atomic.Bool
 }
 
-// Standing describes the state of a cluster in a line, with how far its workload is.
+// Standing describes the state of a cluster in one line, with the progress of its
+// workload.
 func Standing(st *stats.Stats, fed *Fed) string {
 	var gpus, used, waiting, running float64
 	for _, m := range st.Models {

@@ -1,9 +1,9 @@
-// Package lost says which nodes are given up because they are not ready, and how fast
-// their pods may be evicted, as Kubernetes' node lifecycle controller does it.
+// Package lost determines which nodes count as lost because they are not ready, and how
+// fast their pods may be evicted, by the rules of Kubernetes' node lifecycle controller.
 //
 // [Index] observes nodes as they are now. [Index.Look] returns those that are lost, and
-// [Index.Turn] says whether the pods of one may be evicted. It knows nothing of pods, and
-// its time is an argument.
+// [Index.Turn] says whether the pods of one may be evicted. It knows nothing about pods,
+// and time is an argument.
 package lost
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Config is when a node that is not ready is given up, and how fast. The zero value never
-// gives one up.
+// Config says when a node that is not ready counts as lost, and how fast pods are
+// evicted. With the zero value, no node is ever lost.
 type Config struct {
 	// After is how long this instance must have seen the node not ready without a
 	// break; 0 for ever. What the API says of the time before does not count: the
 	// clock that wrote it may be wrong, and an instance that has just started
 	// cannot know what it missed.
 	After time.Duration
-	// Rate is how many nodes of a zone may be emptied in a second; Secondary in
-	// place of it while at least the share Unhealthy of the zone's nodes, and more
-	// than two, are not ready, and then none in zones of at most Large nodes.
+	// Rate is the number of nodes of a zone that may be emptied per second. While at
+	// least the share Unhealthy of the zone's nodes, and more than two, are not ready,
+	// Secondary applies instead, and zones of at most Large nodes are not emptied at all.
 	Rate, Secondary, Unhealthy float64
 	Large                      int
 }
@@ -35,7 +35,7 @@ func Default() Config {
 	return Config{After: 5 * time.Minute, Rate: 0.1, Secondary: 0.01, Unhealthy: 0.55, Large: 50}
 }
 
-// Check says what of it cannot be, by the name of the flag.
+// Check returns an error that names the flag of an invalid value.
 func (c *Config) Check() error {
 	switch {
 	case !(c.Rate >= 0):
@@ -50,23 +50,23 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Node is what the index knows of a node.
+// Node is what the index knows about a node.
 type Node struct {
 	Name string
-	// Zone names the nodes that are likely to be lost together. Apart says that whether
-	// this one is ready says nothing about the others.
+	// Zone groups the nodes that are likely to be lost together. Apart is set if the
+	// state of this node says nothing about the others.
 	Zone  string
 	Apart bool
 	Ready bool
 }
 
-// Index is what is known of which nodes are ready. It is not safe for concurrent use.
+// Index knows which nodes are ready. It is not safe for concurrent use.
 type Index struct {
 	Config Config // set before the first observation
 
 	nodes map[string]*node
 	zones map[string]*zone
-	// unready has the nodes that are not ready, and of which the pods were not evicted.
+	// unready has the nodes that are not ready and whose pods were not evicted.
 	unready map[string]*node
 	outage  bool // no node was ready at the last look
 }
@@ -85,12 +85,12 @@ type zone struct {
 	any     bool
 }
 
-// New returns an index that knows of no node.
+// New returns an index without nodes.
 func New() *Index {
 	return &Index{nodes: map[string]*node{}, zones: map[string]*zone{}, unready: map[string]*node{}}
 }
 
-// Observe takes in a node as it is now.
+// Observe records the present state of a node.
 func (x *Index) Observe(now core.Time, as Node) {
 	n := x.nodes[as.Name]
 	if n == nil {
@@ -110,7 +110,7 @@ func (x *Index) Observe(now core.Time, as Node) {
 	x.count(&n.Node, 1)
 }
 
-// Forget takes in that a node was deleted.
+// Forget records that a node was deleted.
 func (x *Index) Forget(name string) {
 	if n := x.nodes[name]; n != nil {
 		x.count(&n.Node, -1)
@@ -137,11 +137,11 @@ func (x *Index) count(n *Node, by int) {
 	}
 }
 
-// Lost reports whether a node is given up.
+// Lost reports whether a node counts as lost.
 func (x *Index) Lost(name string) bool { return x.nodes[name] != nil && x.nodes[name].lost }
 
-// Again has the nodes that are not ready looked at again of which the pods were evicted:
-// there may be others to evict.
+// Again makes the nodes due again that are not ready and whose pods were evicted: there
+// may be more pods to evict.
 func (x *Index) Again() {
 	for name, n := range x.nodes {
 		if !n.Ready {
@@ -152,13 +152,13 @@ func (x *Index) Again() {
 
 // Look is what the index finds at a moment.
 type Look struct {
-	// Changed says that Outage is another than at the last look: no node at all is ready.
-	// Then it is not the nodes that are lost but the way to them, and none is given up.
-	// When one is ready again, the others have as long to come back as if they had failed
-	// then.
+	// Changed is set if Outage differs from the last look. Outage is set while no node at
+	// all is ready: then the connection to the nodes is lost, not the nodes, and no node
+	// counts as lost. When one node is ready again, the others get the same time to come
+	// back as if they had failed then.
 	Changed, Outage bool
-	// Due are the nodes that are lost and of which the pods were not evicted, the longest
-	// lost first; New those of them that were not lost at the last look.
+	// Due are the lost nodes whose pods were not evicted, the longest lost first; New are
+	// those of them that were not lost at the last look.
 	Due, New []string
 	// Wake is when more may be lost, [core.Never] for no time.
 	Wake core.Time
@@ -228,7 +228,7 @@ func (x *Index) Turn(name string, now core.Time) (ok bool, at core.Time) {
 	return true, now
 }
 
-// Emptied takes in that the pods of a lost node were evicted: it is not due any more.
+// Emptied records that the pods of a lost node were evicted: it is no longer due.
 func (x *Index) Emptied(name string) { delete(x.unready, name) }
 
 // pause is how long after one node of the zone the next may be emptied; never

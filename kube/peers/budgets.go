@@ -15,7 +15,7 @@ import (
 type Budget struct {
 	metav1.ObjectMeta
 	selector labels.Selector
-	// closed says that it lets no pod go now, as far as known.
+	// closed is set if it allows no disruption now, as far as known.
 	closed bool
 }
 
@@ -40,7 +40,7 @@ func (x *Index) Budget(namespace, name string) *Budget { return x.budgets[namesp
 // pod is kept.
 func (x *Index) HasBudgets(namespace string) bool { return x.budgets[namespace] != nil }
 
-// ObserveBudget takes in a budget as it is now.
+// ObserveBudget records the present state of a budget.
 func (x *Index) ObserveBudget(o *Budget) Change {
 	old := x.Budget(o.Namespace, o.Name)
 	x.addBudget(o)
@@ -50,7 +50,7 @@ func (x *Index) ObserveBudget(o *Budget) Change {
 	return x.review(o.Namespace)
 }
 
-// ForgetBudget takes in that a budget was deleted.
+// ForgetBudget records that a budget was deleted.
 func (x *Index) ForgetBudget(o *Budget) Change {
 	of := x.budgets[o.Namespace]
 	if delete(of, o.Name); len(of) == 0 {
@@ -59,7 +59,7 @@ func (x *Index) ForgetBudget(o *Budget) Change {
 	return x.review(o.Namespace)
 }
 
-// ReplaceBudgets takes in all budgets that there are.
+// ReplaceBudgets replaces all known budgets.
 func (x *Index) ReplaceBudgets(list []*Budget) Change {
 	namespaces := map[string]bool{}
 	for n := range x.budgets {
@@ -84,7 +84,7 @@ func (x *Index) addBudget(o *Budget) {
 	x.budgets[o.Namespace][o.Name] = o
 }
 
-// review finds out again which pods of some namespaces are kept.
+// review determines again which pods of some namespaces are kept.
 func (x *Index) review(namespaces ...string) Change {
 	changed := changes{}
 	for _, n := range namespaces {
@@ -98,8 +98,9 @@ func (x *Index) review(namespaces ...string) Change {
 	return changed.sorted()
 }
 
-// keeps reports whether pods may not be evicted now: a budget that selects them lets
-// none go, or several select them, which the Eviction API does not support.
+// keeps reports whether budgets prevent the eviction of pods now: a budget that selects
+// them allows no disruption, or several budgets select them, which the Eviction API does
+// not support.
 func (x *Index) keeps(s *sort) bool {
 	n := 0
 	for _, o := range x.budgets[s.namespace] {

@@ -1,11 +1,11 @@
-// Package peers says what pods require of the pods around them, and which pods
-// disruption budgets keep.
+// Package peers determines what pods require of the pods around them, and which pods are
+// protected by disruption budgets.
 //
-// The engine knows labels of roles. So each selector that a live pod uses is a label,
-// and the roles carry it whose pods match. [Index] observes pods, namespaces and
+// The engine knows labels of roles. So each selector that a live pod uses is a label, and
+// the roles carry it whose pods match. [Index] observes pods, namespaces and
 // PodDisruptionBudgets, each as it is now. An observation returns the pods that it
 // changed something for ([Change]); [Index.Look] and [Pod.Kept] are the answers. The
-// index knows nothing of jobs or of the engine, and does no I/O.
+// index knows nothing about jobs or the engine, and does no I/O.
 package peers
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Pod is what the index knows of a pod. Whoever observes it keeps it for the index,
-// and changes nothing of it.
+// Pod is what the index knows about a pod. The caller keeps it for the index, and must
+// not change it.
 type Pod struct {
 	UID       types.UID
 	Namespace string
 	Labels    translate.Labels
 	Terms     []translate.Term // equal peers in them are made one object
 	Ports     []translate.Port // of its node
-	// Ours says that the engine places it: others stay where they are.
+	// Ours is set if the engine places it: other pods stay where they are.
 	Ours bool
 
 	sort  *sort
@@ -39,7 +39,7 @@ type Pod struct {
 // For those it changed which labels and terms they have, or whether a budget keeps them.
 type Change []types.UID
 
-// Index is what is known of pods as seen by others. It is not safe for concurrent use.
+// Index knows pods as other pods see them. It is not safe for concurrent use.
 type Index struct {
 	// sorts has the pods that are alike: of one namespace, with the same labels.
 	sorts map[sortKey]*sort
@@ -68,7 +68,7 @@ type sort struct {
 	sortKey
 	set  labels.Set // nil until it is asked for
 	pods map[types.UID]*Pod
-	// kept says that disruption budgets keep such pods from being evicted now.
+	// kept is set if disruption budgets prevent the eviction of such pods now.
 	kept bool
 }
 
@@ -87,7 +87,7 @@ type port struct {
 // wants is what a pod requires of others, in words.
 type wants = unique.Handle[string]
 
-// New returns an index that knows of nothing.
+// New returns an empty index.
 func New() *Index {
 	return &Index{
 		sorts: map[sortKey]*sort{}, by: map[string]map[*sort]bool{}, having: map[string]map[string]map[*sort]bool{},
@@ -160,7 +160,7 @@ func (x *Index) ForgetPod(p *Pod) {
 	}
 }
 
-// ObserveNamespace takes in the labels of a namespace as they are now.
+// ObserveNamespace records the present labels of a namespace.
 func (x *Index) ObserveNamespace(name string, l map[string]string) Change {
 	x.namespaces[name] = l
 	changed := changes{}
@@ -172,7 +172,7 @@ func (x *Index) ObserveNamespace(name string, l map[string]string) Change {
 	return changed.sorted()
 }
 
-// ForgetNamespace takes in that a namespace is gone, with all that was in it.
+// ForgetNamespace records that a namespace was deleted, with everything in it.
 func (x *Index) ForgetNamespace(name string) { delete(x.namespaces, name) }
 
 // addTerm takes in a term of a pod. If no pod had a term that selects the same before,

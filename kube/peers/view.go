@@ -9,8 +9,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Surroundings is what the engine knows of a pod and those around it, each list in a fixed
-// order.
+// Surroundings is what the engine knows about a pod and the pods around it, each list in a
+// fixed order.
 type Surroundings struct {
 	Labels []string
 	Terms  []core.Term

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Policies are the SchedulingPolicy objects, and the policy that counts.
+// Policies are the SchedulingPolicy objects, and the policy in effect.
 type Policies struct {
 	// Name is that of the object to decide by, empty for none. Given is what to decide
 	// by where there is no such object, without a name for nothing. Builtins finds the
@@ -41,14 +41,14 @@ func (ps *Policies) Policy() *core.Policy { return &ps.policy }
 
 // PolicyChange is what an observation of policies changed.
 type PolicyChange struct {
-	// Other says that another policy counts.
+	// Other is set if another policy is in effect.
 	Other bool
-	// Invalid says why the policy to decide by is not valid, nil when it is: the last that
-	// was valid counts.
+	// Invalid says why the chosen policy is not valid, nil if it is; the last valid
+	// policy then stays in effect.
 	Invalid error
 }
 
-// Observe takes in a policy as it is now.
+// Observe records the present state of a policy.
 func (ps *Policies) Observe(p *v1alpha1.SchedulingPolicy) PolicyChange {
 	old := ps.objects[p.Name]
 	ps.objects[p.Name] = p
@@ -58,13 +58,13 @@ func (ps *Policies) Observe(p *v1alpha1.SchedulingPolicy) PolicyChange {
 	return ps.judge()
 }
 
-// Forget takes in that a policy was deleted.
+// Forget records that a policy was deleted.
 func (ps *Policies) Forget(p *v1alpha1.SchedulingPolicy) PolicyChange {
 	delete(ps.objects, p.Name)
 	return ps.judge()
 }
 
-// Replace takes in all policies that there are.
+// Replace replaces all known policies.
 func (ps *Policies) Replace(list []*v1alpha1.SchedulingPolicy) PolicyChange {
 	clear(ps.objects)
 	for _, p := range list {
@@ -73,8 +73,8 @@ func (ps *Policies) Replace(list []*v1alpha1.SchedulingPolicy) PolicyChange {
 	return ps.judge()
 }
 
-// judge judges all policies again. The last policy that was valid counts: a mistake in an
-// object, or its deletion, stops nothing.
+// judge validates all policies again. The last valid policy stays in effect: neither a
+// mistake in an object nor its deletion stops scheduling.
 func (ps *Policies) judge() (c PolicyChange) {
 	clear(ps.verdict)
 	for name, o := range ps.objects {

@@ -1,10 +1,10 @@
-// Package settings says what counts for the whole cluster of the objects by which it is
-// set: the policy to decide by ([Policies]), the levels of the topology to place by
-// ([Topologies]), and the priorities that jobs may name ([Classes]).
+// Package settings determines the settings of the whole cluster from their objects: the
+// scheduling policy ([Policies]), the levels of the topology ([Topologies]), and the
+// priorities that jobs may name ([Classes]).
 //
-// Each observes its objects as they are now. An observation returns whether something
-// else counts from then on; what follows from that is up to the caller. None knows of
-// jobs or of the engine, and none does I/O.
+// Each observes the present state of its objects. An observation returns whether the
+// setting changed; the caller handles the consequences. None of them knows jobs or the
+// engine, and none does I/O.
 package settings
 
 import (

@@ -4,10 +4,10 @@
 // reached. A claim whose class waits for its first consumer is given the node when
 // the pod has one; the pod is bound when the volume is there.
 //
-// [Index] observes pods, claims, volumes, storage classes and what nodes can attach,
-// each as it is now. An observation returns whose answers it changed ([Change]), and
-// [Index.Needs] and [Index.Attachable] are the answers. The index knows nothing of
-// jobs or of the engine, and does no I/O.
+// [Index] observes pods, claims, volumes, storage classes and what nodes can attach, each
+// as it is now. An observation returns whose answers it changed ([Change]), and
+// [Index.Needs] and [Index.Attachable] are the answers. The index knows nothing about
+// jobs or the engine, and does no I/O.
 package storage
 
 import (
@@ -92,7 +92,7 @@ type user struct {
 	needs *Needs
 }
 
-// New returns an index that knows of nothing.
+// New returns an empty index.
 func New() *Index {
 	return &Index{
 		claims: map[types.NamespacedName]*Claim{}, volumes: map[string]*Volume{}, classes: map[string]*Class{},

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-sched/muster/internal/spelling"
 )
 
-// Attributes is what labels and annotations say of a job.
+// Attributes is what labels and annotations say about a job.
 type Attributes struct {
 	// Queue is empty when none is named.
 	Queue string
@@ -54,8 +54,8 @@ type Attributes struct {
 	OnFailure string
 	// Task is the role of the pod in its job.
 	Task string
-	// Unknown says which keys under our prefix mean nothing, and what may have been
-	// meant; empty when there are none.
+	// Unknown lists the unknown keys under our prefix and suggests known ones; it is
+	// empty if there are none.
 	Unknown string
 }
 
@@ -197,11 +197,12 @@ const kueueWalltime = "kueue.x-k8s.io/max-exec-time-seconds"
 
 func keys(k ...string) []string { return k }
 
-// SystemClasses is how the PriorityClasses begin that are for the cluster's own pods.
+// SystemClasses is the prefix of the PriorityClasses for the cluster's own pods.
 const SystemClasses = "system-"
 
-// MayNameClass reports whether a label or an annotation may name a PriorityClass for
-// a job. What bounds the use of classes in Kubernetes does not look at these.
+// MayNameClass reports whether a label or an annotation may name a PriorityClass for a
+// job. The limits that Kubernetes sets on the use of classes do not cover labels and
+// annotations.
 func MayNameClass(class, namespace string) bool {
 	return !strings.HasPrefix(class, SystemClasses) || namespace == metav1.NamespaceSystem
 }
@@ -212,10 +213,10 @@ type labelled interface {
 	GetAnnotations() map[string]string
 }
 
-// Read takes over what the object's labels and annotations say; what they do
-// not say stays. Ours come before others' and labels before annotations. The
-// first error names the label and what was expected; what is right is taken
-// over all the same.
+// Read sets the attributes that the object's labels and annotations contain; others do
+// not change. Our keys take precedence over those of other schedulers, and labels over
+// annotations. The first error names the label and what was expected; valid values are
+// set even then.
 func (a *Attributes) Read(o labelled) error {
 	var bad error
 	for i := range attributes {
@@ -234,7 +235,7 @@ func (a *Attributes) Read(o labelled) error {
 	return bad
 }
 
-// Over returns what a says and, where it says nothing, what b says.
+// Over returns the attributes of a and, where a has none, those of b.
 func (a Attributes) Over(b *Attributes) Attributes {
 	a.Queue, a.Task = cmp.Or(a.Queue, b.Queue), cmp.Or(a.Task, b.Task)
 	a.Required, a.Preferred = cmp.Or(a.Required, b.Required), cmp.Or(a.Preferred, b.Preferred)

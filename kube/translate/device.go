@@ -44,8 +44,8 @@ type Device struct {
 	// Counters are the sets of counters of its pool that it takes from: devices
 	// that have one in common may be parts of each other.
 	Counters []string
-	// unfit says that it can be had by several claims at once, or only after
-	// conditions: it is not used.
+	// unfit is set if several claims can have it at once, or only after conditions: it is
+	// not used.
 	unfit bool
 }
 
@@ -136,7 +136,8 @@ type Inventory struct {
 	// Product is the model of the GPUs, as [Model] writes it; those of another
 	// model are not used.
 	Product string
-	// Paired says that every GPU has a NIC that is no other's nearest.
+	// Paired is set if every GPU has a nearest NIC that is not the nearest of another
+	// GPU.
 	Paired bool
 	// Complete says that all slices of the pools were there.
 	Complete bool
@@ -303,7 +304,7 @@ func keepsOff(e resourceapi.DeviceTaintEffect) bool {
 	return e == resourceapi.DeviceTaintEffectNoSchedule || e == resourceapi.DeviceTaintEffectNoExecute
 }
 
-// Match says for how many of some devices a selector holds.
+// Match returns for how many of some devices a selector holds.
 type Match uint8
 
 // A selector holds for none, some or all of a node's devices.

@@ -17,7 +17,7 @@ import (
 // From claims for devices to what a pod needs, and from the devices that the
 // engine chose to the allocation of a claim.
 
-// DeviceClaim is what a ResourceClaim asks for.
+// DeviceClaim is what a ResourceClaim requests.
 type DeviceClaim struct {
 	Requests    []ClaimRequest
 	Constraints []Constraint
@@ -305,6 +305,6 @@ type ClaimWrite struct {
 	// Last says that no pod uses the claim any more, the consumer's other pods
 	// included.
 	Last bool
-	// Wrong says why the devices cannot be had; empty if they can.
+	// Wrong says why the devices are not available; it is empty if they are.
 	Wrong string
 }

@@ -1,7 +1,7 @@
 // Package translate turns Kubernetes objects into the engine's vocabulary and
 // back. Its functions are pure: they neither read nor write the API.
 //
-// What can be said about a job in labels, annotations and objects is one table
-// ([attributes]); what other schedulers call the same things is another
-// ([aliases]). A new mechanism of the engine needs a row, not a new way in.
+// One table ([attributes]) has everything that labels, annotations and objects can say
+// about a job; another ([aliases]) has the names that other schedulers use for the same.
+// A new mechanism of the engine needs only a new row.
 package translate

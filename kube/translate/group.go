@@ -75,10 +75,10 @@ func OfDaemonSet(owner *metav1.OwnerReference) bool {
 	return owner != nil && OwnerKind(owner.APIVersion, owner.Kind) == "daemonset"
 }
 
-// Membership says how a pod belongs to its group.
+// Membership describes how a pod belongs to its group.
 type Membership struct {
 	Group Group
-	// Native says that the group is a PodGroup of Kubernetes' own.
+	// Native is set if the group is a PodGroup of Kubernetes.
 	Native bool
 	// Object is what says more of the gang, such as how many pods it has where they
 	// do not; [GangOf] reads it.
@@ -145,9 +145,9 @@ var owners = []struct {
 // servers are the kinds of owner whose pods answer requests.
 var servers = map[string]bool{"ReplicaSet": true, "StatefulSet": true, "Deployment": true, "LeaderWorkerSet": true, "CloneSet": true}
 
-// MembershipOf says which job a pod belongs to: its native PodGroup, else the
-// gang that a label names, else the owner that made it, else itself. A pod that
-// moves is on its own: its labels are not those of its owner's others.
+// MembershipOf returns the job of a pod: its native PodGroup, else the gang that a label
+// names, else its owner, else the pod itself. A pod that moves is a job of its own: its
+// labels differ from those of its owner's other pods.
 func MembershipOf(p *v1.Pod, a *Attributes) Membership {
 	m := Membership{Group: Group{Namespace: p.Namespace}, Min: a.MinMember, Roles: a.Roles, Role: cmp.Or(a.Task, MainRole)}
 	if sparks(p) {

@@ -81,8 +81,8 @@ func (m *Move) NotReplaced(request string) bool {
 	return m != nil && m.Kept == v1alpha1.MovingNotReplaced && m.Request == request
 }
 
-// LockedMessage is what a locked pod is told of a drain with this request. It names
-// the request, so that what was said of an earlier one is known for that.
+// LockedMessage is the message on a locked pod about a drain with this request. It names
+// the request, so that a message about an earlier request can be recognised.
 func LockedMessage(request string) string {
 	if request == "" {
 		return "its job is locked: the pod stays"

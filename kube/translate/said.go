@@ -10,9 +10,9 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 )
 
-// Said is what labels and annotations say of a pod that counts from its binding until
-// it ends: its queue, its gang, its priority, its GPUs. Whoever may write the pod may
-// change them, and nothing of it counts.
+// Said are the values of a pod's labels and annotations that count from its binding until
+// it ends: its queue, gang, priority and GPUs. Users who may write the pod can change the
+// labels, but the changes have no effect.
 type Said struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`

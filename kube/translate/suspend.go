@@ -33,8 +33,8 @@ var suspensions = map[schema.GroupKind]Suspension{
 
 var kubeflow = Suspension{[]string{"spec", "runPolicy", "suspend"}, "training.kubeflow.org/job-name"}
 
-// SuspensionOf returns how objects of a kind, or owners of them, are stopped;
-// false when they cannot be.
+// SuspensionOf returns how objects of a kind, or their owners, are suspended; false if
+// they cannot be.
 func SuspensionOf(kind schema.GroupKind) (Suspension, bool) {
 	s, ok := suspensions[kind]
 	return s, ok
