@@ -61,6 +61,8 @@ func (m *changes) keepRecord(p *tables.Pod) {
 			edits = append(edits, k+" of PodGroup "+g.ID.Name)
 		}
 	}
+	// The spec says how many whole GPUs the pod has, so nothing has to be recorded before an edit.
+	// It says nothing of a part of a GPU.
 	if len(edits) == 0 && o.Share == core.WholeGPU {
 		return
 	}

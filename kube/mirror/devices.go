@@ -22,6 +22,7 @@ func (m *driver) devicesChanged(c devices.Change) {
 	for _, name := range c.Nodes {
 		m.nodeDirty(name)
 	}
+	// First all needs that are out of date go: to resolve a pod is to look at others.
 	for _, uid := range c.Stale {
 		m.Pods[uid].Needs = nil
 	}

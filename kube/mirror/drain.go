@@ -43,6 +43,7 @@ func (m *changes) sweepDraining() {
 				continue // it has gone with its gang
 			}
 			g := p.Group
+			// Moved one by one, the pods of a gang would break it at the first.
 			if m.LeavesWhole(p) {
 				list := m.breakUp(g, act.Drained, why, nil)
 				g.Draining, g.Broke = g.Gang(), false

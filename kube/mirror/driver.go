@@ -98,6 +98,8 @@ func (m *driver) Decide(now core.Time) *acts {
 		m.touch(g)
 	}
 	m.later = m.later[:0]
+	// What came about since the last pass is told first. The sweeps ask which pods are on which
+	// nodes, and change groups; so the engine is told again before it decides.
 	m.provided()
 	m.openArrived()
 	m.Settle()
@@ -145,6 +147,7 @@ func (m *driver) Decide(now core.Time) *acts {
 // it of a group may change a node, and a node groups.
 func (m *driver) Settle() {
 	m.recheck()
+	// Nodes come first: a group may have pods on one that is new.
 	for len(m.dirtyNodes) > 0 || len(m.dirty) > 0 {
 		if len(m.dirtyNodes) > 0 {
 			changed := make([]*tables.Node, 0, len(m.dirtyNodes))
@@ -238,6 +241,7 @@ func (m *changes) evict(d *core.Decision) {
 		p.State = tables.PodLeaving
 		m.notePod(p)
 		p.Cause = tables.Eviction{Of: p, Reason: d.Reason.String(), Message: message}
+		// A binding that was sent has to be answered first. Then there is a pod to evict (bound).
 		switch {
 		case !p.InFlight:
 			list = append(list, p.Cause)

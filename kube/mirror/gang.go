@@ -36,6 +36,8 @@ func (m *Mirror) observeAgain(p *tables.Pod, before *translate.Membership) {
 
 // blocked says why the group cannot be submitted, "" when it can.
 func (m *changes) blocked(g *tables.Group) (reason, detail string) {
+	// 1. How large the gang is: a PodGroup says so before labels of pods, and these before the
+	// object that owns them.
 	pg := m.PodGroupOf(g)
 	switch {
 	case pg != nil && pg.Min > 0: // else a label may say more, as on a Job whose controller made a basic group
@@ -44,11 +46,13 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	case g.Says != nil && !g.Sized:
 		g.Needs(g.Says.Min, g.Says.Roles)
 	}
+	// 2. Nothing holds up a group that has a place: its devices would count as free.
 	for _, p := range g.Pods {
 		if p.State != tables.PodWaiting || g.ID.Kind == tables.Foreign {
 			return "", "" // it is there: the engine must know
 		}
 	}
+	// 3. What says how large the gang is must be there.
 	switch {
 	case g.Native && pg == nil:
 		return tables.ReasonPodGroupNotFound, fmt.Sprintf("PodGroup %s does not exist", g.ID.Name)
@@ -61,6 +65,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 		}
 		return tables.ReasonGangUnknown, fmt.Sprintf("%s %s has not been observed yet", g.Object.Kind, g.Object.Name)
 	}
+	// 4. So must its pods, as many as it needs of each role.
 	if detail := m.collecting(g); detail != "" {
 		if reason, wrong := g.Unready(); reason == tables.ReasonMisconfigured && g.Count("", (*tables.Pod).Ready) == 0 {
 			return reason, wrong // no pod that may come mends that
@@ -74,6 +79,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 		}
 		return tables.ReasonCollecting, "its pods have scheduling gates of other controllers"
 	}
+	// 5. What it asks for must exist, and be allowed to it.
 	a := m.AttributesOf(g, ready[0])
 	if reason, detail := m.TurnedAway(g, ready[0], &a); reason != "" {
 		return reason, detail
@@ -86,6 +92,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	if wrong := m.TermWithoutLevel(g); wrong != "" {
 		return tables.ReasonMisconfigured, wrong
 	}
+	// 6. A start that failed is not tried again at once.
 	if m.Now < g.NotBefore {
 		m.acts.wake = min(m.acts.wake, g.NotBefore)
 		m.later = append(m.later, g)
@@ -107,6 +114,8 @@ func (m *changes) collecting(g *tables.Group) string {
 	if detail == "" || g.Patience == 0 || g.Patience == core.Never {
 		return detail
 	}
+	// Its patience counts from when it was first found to lack pods. The loop is woken when that
+	// is over, for nothing else may happen then.
 	since := m.Now
 	if g.Waiting.Reason == tables.ReasonCollecting {
 		since = g.Waiting.Since
@@ -142,8 +151,9 @@ func (m *Mirror) podGroupsListed(list []*objects.PodGroup) {
 	compare(m, m.PodGroups, list, objects.KeyOf, m.podGroupSeen, m.podGroupGone)
 }
 
-// settleTerms brings up to date what [Mirror.termsOf] returns. A record on a pod, which
-// another instance may have written, goes before what this one has seen.
+// settleTerms brings up to date which PodGroup counts for a group ([tables.Group.Settled]). A
+// record on a pod, which another instance may have written, goes before what this one has
+// seen.
 func (m *changes) settleTerms(g *tables.Group) {
 	if !g.Native {
 		return
@@ -152,6 +162,7 @@ func (m *changes) settleTerms(g *tables.Group) {
 	for _, p := range g.Pods {
 		if o := p.Object; p.State != tables.PodWaiting {
 			placed = true
+			// Of several records the first by text counts: all instances must find the same.
 			if o.GroupRecord != "" && (record == "" || o.GroupRecord < record) {
 				record = o.GroupRecord
 			}

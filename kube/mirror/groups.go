@@ -57,12 +57,16 @@ func (m *changes) startOver(g *tables.Group) {
 // advance brings the engine's job up to date with the group.
 func (m *driver) advance(g *tables.Group) {
 	m.noteGroup(g)
+	// 1. What counts of the PodGroup, and the shard: both may change whose group it is.
 	m.settleTerms(g)
 	m.regroup(g)
+	// 2. The engine is told what changed of pods that it knows.
 	if g.Resized && g.Submitted {
 		m.tellAnew(g)
 	}
 	m.tellSurroundings(g)
+	// 3. Of a group that this instance must not decide on, the engine knows only the pods that
+	// have a place: their devices are not free.
 	if g.Quarantine != nil && m.confine(g) {
 		return
 	}
@@ -70,6 +74,8 @@ func (m *driver) advance(g *tables.Group) {
 		m.follow(g)
 		return
 	}
+	// 4. A group that was told to leave waits until all of it has left. Then it is withdrawn, and
+	// starts again as a whole.
 	if g.Draining {
 		if g.Leaving() {
 			if !g.Submitted { // the engine is new: it must know what they hold
@@ -81,6 +87,8 @@ func (m *driver) advance(g *tables.Group) {
 			}
 			return
 		}
+		// A gang that fell apart may do so again at once, so it pauses. One that made room for
+		// another did nothing wrong.
 		if g.Broke {
 			g.Failures++
 			g.NotBefore = m.Now + m.Pause(g.Failures)
@@ -89,6 +97,7 @@ func (m *driver) advance(g *tables.Group) {
 		}
 		m.withdraw(g)
 	}
+	// 5. A group without pods is forgotten, unless its place in the queue is kept.
 	if len(g.Pods) == 0 {
 		m.withdraw(g)
 		if !m.stays(g) {
@@ -96,6 +105,7 @@ func (m *driver) advance(g *tables.Group) {
 		}
 		return
 	}
+	// 6. What its new pods need of a node is found out: their devices and volumes.
 	for _, p := range g.Loose {
 		m.resolve(p)
 	}
@@ -103,12 +113,15 @@ func (m *driver) advance(g *tables.Group) {
 	if len(g.Loose) > 0 || !g.Submitted {
 		m.waiters[g] = true
 	}
+	// 7. A gang that waits leaves the engine when pods that it needs are gone or no longer ready.
+	// The engine would make room for a gang that cannot start.
 	if g.Submitted && g.Gang() && !g.Runs() && g.Few((*tables.Pod).Stands) != "" {
 		m.withdraw(g)
 	}
 	if g.Submitted && g.Native && m.PodGroupOf(g) == nil && !g.Runs() {
 		m.withdraw(g)
 	}
+	// 8. The group is submitted if nothing blocks it; pods that came later join it.
 	if !g.Submitted {
 		if reason, detail := m.blocked(g); reason != "" {
 			g.Wait(m.Now, reason, detail)

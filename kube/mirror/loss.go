@@ -74,6 +74,8 @@ func (m *driver) sweepLost() {
 			m.strand(p)
 		}
 	}
+	// The node that is due has its turn when the rate of its zone allows it. Nodes are not
+	// emptied in one sweep: if it is the network that failed, most of them come back.
 	for _, name := range look.Due {
 		n := m.Nodes[name]
 		leaving := tables.InOrder(n.Pods, m.LeavesLost)
@@ -119,6 +121,7 @@ func (m *driver) strand(p *tables.Pod) {
 		o.Request.GPU = p.Task.Spec.GPU // as it was given to it, whatever it says by now
 	}
 	if o.GPUs == nil || p.Devices != 0 {
+		// The annotation may name other devices by now. What it has is what was booked for it.
 		o.GPUs = tables.DevicesIn(p.Holds())
 	}
 	m.podOver(p)

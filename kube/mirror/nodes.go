@@ -86,6 +86,7 @@ func (m *driver) tellNode(n *tables.Node) {
 	}
 	want := n.Object.Node
 	want.Domains = translate.Domains(want.Labels, m.Topologies.Levels())
+	// What pods of other schedulers take is not there for the engine, which does not know them.
 	want.CPUMilli = max(0, want.CPUMilli-n.Others.CPUMilli)
 	want.MemMiB = max(0, want.MemMiB-n.Others.MemMiB)
 	want.Others = translate.Left(translate.AddOthers(want.Others, m.Storage.Attachable(name), 1), n.Others.Others)
@@ -105,6 +106,8 @@ func (m *driver) tellNode(n *tables.Node) {
 		n.Known = true
 	case n.Told.GPUs != want.GPUs || n.Told.Model != want.Model:
 		// Another machine under the same name, or a driver that came late.
+		// The engine cannot change the GPUs of a node under its pods: a new one takes pods and node
+		// together.
 		if n.Hosts() {
 			n.Told = want
 			if err := m.rebuild(); err != nil {
@@ -142,6 +145,8 @@ func (m *driver) tellHealth(n *tables.Node) {
 		used |= p.Devices
 		unbooked += p.Unbooked()
 	}
+	// Where DRA drivers publish devices it is known which are unusable. The GPUs of pods that the
+	// engine refused are added, the last free ones first.
 	if want, ok := m.Devices.Unusable(&n.Told, used); ok {
 		for g := n.Told.GPUs - 1; g >= 0 && unbooked > 0; g-- {
 			if (want|used)>>g&1 == 0 {

@@ -47,6 +47,8 @@ func (m *changes) contest(p *tables.Pod, g *tables.Group, late bool) {
 		return o.Group
 	}
 	has := func(o *tables.Pod) uint64 {
+		// With a late binding, the others count with devices that are both named and booked: a name
+		// alone may be an edit, and a booking alone a guess (devicesOf).
 		if late && o != p && o.Slot >= 0 {
 			return o.Devices & o.AsBound()
 		}
@@ -57,6 +59,8 @@ func (m *changes) contest(p *tables.Pod, g *tables.Group, late bool) {
 	})
 	slices.SortFunc(list, tables.Earlier)
 	over := tables.Overflow(list, n.Told.GPUs)
+	// Each device goes to pods in the order in which they were bound. Who comes when it is full
+	// yields.
 	for _, d := range tables.DevicesIn(p.AsBound()) {
 		given := core.Milli(0)
 		for _, o := range list {
@@ -83,6 +87,7 @@ func (m *changes) yield(p *tables.Pod, g *tables.Group, why string) {
 		m.notePod(p)
 	}
 	list := []tables.Eviction{p.Cause}
+	// A gang cannot go on without the pod: it yields whole, and starts again whole.
 	if g.Gang() && g.Submitted {
 		list = m.breakUp(g, causeOvercommitted, fmt.Sprintf("%s, and pod %s of the gang leaves the node", why, p.Object.Name), list)
 		g.Draining, g.Broke = true, true

@@ -37,6 +37,8 @@ func (m *Mirror) podSeen(o *objects.Pod) {
 		return
 	}
 	o = p.After(o)
+	// No kubelet will end a pod that is being deleted on a lost node, and its job must not wait
+	// for that. A binding that is under way may still fail, and is waited for.
 	strands := !p.Stranded && o.Deleting && !o.Over() && !p.InFlight && m.Lost.Lost(o.Node)
 	switch {
 	case strands:
@@ -63,6 +65,8 @@ func (m *Mirror) podEnded(p *tables.Pod, phase v1.PodPhase) {
 	m.podOver(p)
 	switch {
 	case g == nil:
+	// A gang is not stopped for pods that did their work: they do not come again, and it would
+	// wait for them.
 	case phase == v1.PodSucceeded:
 		g.Worked = true
 	case ran:
@@ -77,6 +81,8 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 
 	// How others see it.
 	m.aroundChanged(m.Peers.ObserveLabels(&p.Around, o.Labels))
+	// A change may end the quarantine of the group. A pool, or a record of one, may move the
+	// group to another shard. A pod that begins or ends to run changes what budgets protect.
 	leaves := o.Phase != old.Phase || o.Node != old.Node
 	if g.Quarantine != nil || o.Pool != old.Pool || o.GroupRecord != old.GroupRecord || leaves && p.Around.Kept() {
 		m.touch(g)
@@ -89,6 +95,8 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 		m.claimRefsChanged(p, old.DeviceClaims)
 	}
 	if !reflect.DeepEqual(o.Amounts, old.Amounts) {
+		// The pod was resized in place. The engine has no event for that: the group is submitted
+		// again, as it is now.
 		if g.Resized = p.Slot >= 0 || g.Resized; p.Slot < 0 {
 			m.reconsider(p) // the engine does not know it yet
 		}
@@ -98,6 +106,8 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	// Where it is.
 	switch {
 	case o.Node == "":
+		// While a pod waits, the size of its gang can be corrected. Its last scheduling gate may be
+		// gone, or a mistake corrected or made: an invalid pod must not start by what it said before.
 		m.observeAgain(p, &old.Membership)
 		if old.OtherGates != o.OtherGates || old.Wrong != o.Wrong {
 			m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
@@ -191,6 +201,8 @@ func (m *driver) podOver(p *tables.Pod) {
 	delete(m.moving, p.Object.UID)
 	m.Devices.ForgetPod(p.Object.UID)
 	if p.InFlight {
+		// The binding may still write claims. Their devices are free when it is answered (bound),
+		// not when the pod goes.
 		m.Devices.Lift(p.Object.UID, p.Target, p.Devices)
 	}
 	m.notePod(p)
@@ -220,6 +232,7 @@ func (m *driver) leaveSlot(p *tables.Pod) {
 	g.Slots[p.Slot] = nil
 	p.Task.Free = append(p.Task.Free, p.Slot)
 	p.Slot, p.Task, p.Devices = -1, nil, 0
+	// A pod that is over left the group before: it must not come back as one to be added.
 	if g.Pods[p.Object.UID] == p {
 		g.Loose[p.Object.UID] = p
 	}
@@ -261,6 +274,8 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 	case ok && p.State == tables.PodBinding:
 		p.State = tables.PodBound
 	case ok && p.State == tables.PodLeaving:
+		// It was decided to evict the pod while its binding was under way. Only now is there
+		// something to evict.
 		m.acts.evict = append(m.acts.evict, p.Cause)
 	case gone:
 		m.podOver(p)
@@ -272,12 +287,16 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 			m.newPod(p.Object)
 			return
 		}
+		// The binding failed: the pod waits again. The engine takes the pod for one that runs, or
+		// for one that leaves if it decided so itself. An eviction that was not its own (a drain, a
+		// lost node) is a failed binding to it.
 		leaving, dismissed := p.State == tables.PodLeaving, p.Dismissed
 		m.unplace(p, p.Target)
 		p.State, p.Target, p.Devices, p.Given, p.Dismissed = tables.PodWaiting, "", 0, 0, false
 		switch {
 		case p.Slot < 0: // the engine was built again, and has not been told of it yet
 		case !m.Ours(p.Group):
+			// The shard was given up meanwhile. The engine must not try the pod elsewhere.
 			m.leaveSlot(p)
 		case leaving && dismissed:
 			m.mustTell(core.PodsGone{Job: p.Group.Job, Pods: []int{p.Slot}})
@@ -302,6 +321,8 @@ func (m *changes) answered(p *tables.Pod) {
 	if g == nil {
 		return
 	}
+	// While other bindings of the gang are under way the gang may still fail, and wait again. So
+	// only the last answer ends the journey and clears the conditions.
 	if g.InFlight == 1 {
 		m.boundAll(g)
 	}
@@ -326,6 +347,9 @@ func (m *driver) adopt(p *tables.Pod) {
 			p.Devices |= 1 << d
 		}
 		m.notePod(p)
+		// The API has shown a binding that this instance did not send. Its GPU may be another pod's
+		// by now, also where the node has others that are free: the engine has just been told of it,
+		// and both are compared.
 		if p.Late {
 			p.Late = false
 			m.contest(p, p.Group, true)
@@ -350,6 +374,8 @@ func (m *driver) outside(p *tables.Pod, why error) {
 	if p.InFlight {
 		p.Group.InFlight--
 	}
+	// From here on the pod is of no group, as those of other schedulers are: its node has less by
+	// what it takes, and its GPUs are made unhealthy (tellHealth).
 	m.touch(p.Group) // which may have no pods now
 	p.Group = nil
 	m.countOn(p)
@@ -368,9 +394,13 @@ func (m *changes) devicesOf(p *tables.Pod, n *tables.Node) []int {
 	if want == 0 || n == nil {
 		return nil
 	}
+	// 1. Claims name the devices that were allocated. No annotation goes before them.
 	if gpus, ok := m.Devices.Has(p.Needs, p.Object.Namespace, p.Object.Extended, p.Target); ok && len(gpus) == want {
 		return gpus
 	}
+	// 2. The devices that the annotation names, or that the binding named which the API has not
+	// shown yet, if there is room beside what others were given. What other annotations say does
+	// not count: their authors may name any device.
 	part := min(gpu, core.WholeGPU)
 	has := tables.RoomBeside(p, n, func(o *tables.Pod) uint64 { return o.Devices | o.Given })
 	fits := func(list []int) bool {
@@ -386,6 +416,7 @@ func (m *changes) devicesOf(p *tables.Pod, n *tables.Node) []int {
 		m.tellPod(p, tables.DevicesNotAsAnnotated, fmt.Sprintf("%s: the annotation names GPUs %s of node %s, which do not belong to the pod: %d other GPUs are booked for it",
 			v1alpha1.GPUsAnnotation, tables.Listed(p.Object.GPUs), p.Target, want))
 	}
+	// 3. Any devices with room.
 	// Best those that no pod says it has, which the engine may not know yet.
 	unclaimed := tables.RoomBeside(p, n, (*tables.Pod).Holds)
 	var out []int

@@ -90,10 +90,13 @@ func (m *driver) Broken() bool { return m.panics.broken }
 
 // panicked finds the job that caused a panic.
 func (m *driver) panicked(g *tables.Group, v any) {
+	// The engine may have worked on another job than the caller asked about.
 	if job := m.engine.Working(); job != "" {
 		g = m.GroupNamed(job)
 	}
 	m.panics.broken, m.outdated = true, true
+	// There is no job to blame, or one that the engine does not even know: the fault is
+	// elsewhere, and leaving out more jobs does not help.
 	if g == nil || g.Quarantine != nil && g.Quarantine.Untold {
 		if m.panics.blameless > 0 && m.Now < m.panics.blameless+blamelessPeriod {
 			panic(ending{v})
@@ -103,6 +106,8 @@ func (m *driver) panicked(g *tables.Group, v any) {
 		return
 	}
 	m.log.Error("the engine panicked: the job is quarantined", "job", g.Job, "panic", v, "stack", string(debug.Stack()))
+	// The engine panics even on the places of its pods: it is not told of them any more, and
+	// their nodes are closed instead.
 	if g.Quarantine != nil {
 		g.Quarantine.Untold = true
 		m.panics.untold++
@@ -160,6 +165,7 @@ func (m *driver) confine(g *tables.Group) bool {
 // release ends the quarantine of a job.
 func (m *driver) release(g *tables.Group) {
 	m.log.Info("a job leaves quarantine", "job", g.Job)
+	// The engine has it as a job that it must not touch.
 	if g.Submitted {
 		m.tellAnew(g)
 	}

@@ -29,6 +29,8 @@ func (m *Mirror) Explain(n int) []act.Report {
 	if m.engine == nil || m.panics.broken {
 		return nil
 	}
+	// A round asks about each job once, the oldest first; a new round begins when all were
+	// asked.
 	if len(m.asking) == 0 {
 		for g := range m.waiters {
 			if m.Reportable(g) {

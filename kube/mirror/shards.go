@@ -37,6 +37,8 @@ func (m *driver) regroup(g *tables.Group) {
 // follow brings the engine's picture of a job up to date on which another instance decides:
 // the engine knows those of its pods that have a place.
 func (m *driver) follow(g *tables.Group) {
+	// The pods that wait are up to the other instance. Those that have a place take devices
+	// here, too.
 	placed := false
 	for _, p := range g.Pods {
 		if p.State != tables.PodWaiting {
@@ -92,6 +94,7 @@ func (m *Mirror) Take(shard int) error {
 // GiveUp ends deciding on a shard. over is called when nothing of what was
 // decided there is under way any more.
 func (m *Mirror) GiveUp(shard int, over func()) {
+	// This comes first: while the shard is ours, a binding that is given up has failed.
 	for _, g := range m.Groups {
 		if g.Shard == shard && g.ID.Kind != tables.Foreign {
 			m.letGo(g)
@@ -130,6 +133,8 @@ func (m *changes) shut(n *tables.Node, want *core.Node) bool {
 		return false
 	}
 	shard := m.Shards.Of(translate.NodePool(want.Labels, want.Model))
+	// The instance that decided on the node may have bound pods there that are not observed here
+	// yet. The node takes none before they must have been.
 	if n.Sharded && shard != n.Shard && !m.Shards.Held[n.Shard] {
 		n.Opens = m.Now + arrivalPause
 	}

@@ -14,15 +14,20 @@ import (
 
 // submit tells the engine of the job with all its pods.
 func (m *driver) submit(g *tables.Group) {
+	// 1. Which pods: all that have a place, for their devices are not free; those that wait if
+	// this instance decides on them.
 	ours := m.Decides(g)
 	list := tables.InOrder(g.Pods, func(p *tables.Pod) bool { return p.State != tables.PodWaiting || p.Ready() && !g.Draining && ours })
 	job := core.Job{Name: g.Job, Kind: g.Kind, Submitted: min(m.Now, objects.TimeOf(g.Created))}
+	// 2. What is said of the job, by one pod for all.
 	// What their object says is noted on those that have a place.
 	speaker := list[max(0, slices.IndexFunc(list, func(p *tables.Pod) bool { return p.State != tables.PodWaiting }))]
 	if g.ID.Kind == tables.Foreign {
 		job.Queue, job.Foreign = tables.OthersQueue, true
 	} else {
 		m.describe(g, speaker, &job)
+		// A job that runs stays what it was admitted as, in another engine too: otherwise whoever
+		// edits a pod would move its charge to another queue, or raise its priority.
 		if g.Admitted != nil && speaker.State != tables.PodWaiting {
 			g.Admitted.Apply(&m.Tables, &job)
 		} else {
@@ -33,6 +38,7 @@ func (m *driver) submit(g *tables.Group) {
 		job.Foreign, job.Gang, job.Topology = true, false, core.Job{}.Topology
 	}
 	g.Queue = job.Queue
+	// 3. Its roles, with as many pods each as have to start together.
 	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
 	for _, p := range list {
 		t := g.TaskOf(p, view)
@@ -50,6 +56,8 @@ func (m *driver) submit(g *tables.Group) {
 		}
 		job.Tasks = append(job.Tasks, task)
 	}
+	// 4. The engine may refuse the job. Then it is not scheduled, and its nodes have less by what
+	// runs of it.
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
 		if g.Reset(); m.panics.broken {
 			return
@@ -66,6 +74,8 @@ func (m *driver) submit(g *tables.Group) {
 	m.setOff(g)
 	g.Worked = g.Worked || g.Runs() && len(list) < g.Min // it is found so: some may have done their work before
 	m.Jobs[g.Job] = g
+	// 5. The engine numbers pods by the order of its roles. The numbers are known before it is
+	// told where pods are, for that may take a pod out of the group again (outside).
 	for _, t := range g.Tasks {
 		for _, p := range byTask[t] {
 			g.Has(p, len(g.Slots), t)
@@ -84,6 +94,9 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	a := m.AttributesOf(g, p)
 	job.Queue = m.QueueOf(g, a)
 	found := p.State != tables.PodWaiting && g.Admitted == nil // on its node, and not weighed by this instance
+	// An author can put a pod on a node directly, without the scheduler. Such a job is charged to a
+	// queue that its namespace may use, with a class that the queue accepts: else one such pod
+	// would let all others of its job into any queue, with any class.
 	if found {
 		job.Queue = m.chargeable(g, p, job.Queue)
 	} else if _, told := m.Queues.Told[job.Queue]; !told {
@@ -125,6 +138,8 @@ func (m *driver) add(g *tables.Group) {
 	for _, t := range order {
 		ev := core.PodsAdded{Job: g.Job, Task: t.As(len(byTask[t]), core.Elastic)}
 		for _, p := range byTask[t] {
+			// The numbers of pods that are over are used again, so that a job whose pods come and go
+			// for months does not grow.
 			slot := len(g.Slots)
 			if k := len(t.Free); k > 0 {
 				slot, t.Free = t.Free[k-1], t.Free[:k-1]

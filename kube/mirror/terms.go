@@ -63,6 +63,7 @@ func (m *driver) tellSurroundings(g *tables.Group) {
 	}
 	g.Relabel = false
 	now, ok := m.SurroundingsOfRoles(g)
+	// A selector selects some pods of a role alone: the roles are formed again, from all pods.
 	if !ok {
 		m.tellAnew(g)
 		return

@@ -58,6 +58,7 @@ func (m *Mirror) reduce(o any) {
 	switch o := o.(type) {
 	case *objects.Pod:
 		m.takeIn(o, func() {
+			// It may be in the tables in part. Only what it takes of its node is taken in again.
 			if p := m.Pods[o.UID]; p != nil {
 				m.podOver(p)
 			}

@@ -53,6 +53,8 @@ func (m *driver) refit(p *tables.Pod) {
 	}
 	switch spec := p.Request(); {
 	case p.Ready() && spec.Equal(&p.Task.Spec):
+	// The gang starts as a whole or not at all: it is submitted again when this pod can be
+	// placed too.
 	case g.Gang() && !g.Runs():
 		m.withdraw(g)
 	default:
@@ -95,6 +97,7 @@ func (m *driver) provided() {
 		p := m.Pods[uid]
 		b := p.Withheld
 		done, failure := false, "the pod must leave again"
+		// A pod that was told to leave meanwhile is not bound, whether its volumes came or not.
 		if p.State == tables.PodBinding {
 			var on *core.Node
 			if n := m.Nodes[b.Node]; n != nil {

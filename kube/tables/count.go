@@ -28,6 +28,7 @@ func (t *Tables) CountNode(n *Node) stats.Node {
 	free, full := true, true
 	for d := range n.Told.GPUs {
 		out.Used += used[d]
+		// What is free on a closed node, or of an unhealthy device, is of no use.
 		if rest := max(0, core.WholeGPU-used[d]); n.Closed || n.Sick>>d&1 == 1 {
 			out.Unavailable += rest
 		} else {

@@ -265,6 +265,8 @@ func (g *Group) Gang() bool { return g.Min > 1 && !g.Soft }
 
 // Broken reports whether fewer pods stay than must for the gang to stand.
 func (g *Group) Broken(stays func(*Pod) bool) bool {
+	// A gang that is found running may have fewer pods than its minimum, because some did their
+	// work. It is not broken for that; so its numbers count, if they are fewer.
 	if g.Count("", stays) < min(g.Min, len(g.Slots)) {
 		return true
 	}
@@ -350,6 +352,8 @@ func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 		spec.GPU = max(spec.GPU, p.Object.Request.GPU) // of a stranded pod
 	}
 	role := cmp.Or(p.Object.Membership.Role, translate.MainRole)
+	// The first role of that name with the same needs is theirs, else the first name that is
+	// free: main, main-2, main-3.
 	name := role
 	for i := 2; ; i++ {
 		t := g.task(name)
@@ -372,6 +376,8 @@ func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
 	if g.Soft {
 		roles, rest = nil, 1
 	}
+	// Each role gets its minimum, as far as it has pods. Tasks of one role, which differ in what
+	// they ask for, share it.
 	for _, t := range g.Tasks {
 		n := min(roles[t.role], len(pods[t]))
 		if n > 0 {
@@ -379,6 +385,7 @@ func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
 		}
 		least[t], rest = n, rest-n
 	}
+	// What the gang's minimum needs beyond that comes from the first roles.
 	for _, t := range g.Tasks {
 		n := min(max(rest, 0), len(pods[t])-least[t])
 		least[t], rest = least[t]+n, rest-n

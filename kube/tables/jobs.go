@@ -58,6 +58,8 @@ func (t *Tables) Inherit(p *Pod) (*objects.Pod, error) {
 		return p.Object, nil
 	}
 	o := *p.Object
+	// Its claims say how many devices it gets, and which. Of what is said of the job, only the
+	// models are a condition on the node.
 	if len(o.DeviceClaims) > 0 {
 		job = translate.Attributes{Models: job.Models}
 	}

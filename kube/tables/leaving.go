@@ -81,6 +81,8 @@ func (t *Tables) MustLeave(p *Pod) bool {
 	}
 	o := p.Object
 	request := t.Nodes[p.Target].Object.Drain.Request
+	// This instance was told for which request the pod could not leave. An instance before it
+	// wrote that on the pod, in its annotations and its status: an annotation alone keeps none.
 	if p.Stayed != nil {
 		return *p.Stayed != request
 	}
@@ -92,6 +94,7 @@ func (t *Tables) MustLeave(p *Pod) bool {
 func (t *Tables) LeavesWhole(p *Pod) bool {
 	g, node := p.Group, p.Target
 	stays := func(p *Pod) bool { return p.State == PodBinding || p.State == PodBound && p.Target != node }
+	// With onFailure replace, a gang goes on with fewer pods until their replacements run.
 	if g.Gang() && g.Broken(stays) {
 		return t.AttributesOf(g, p).OnFailure != "replace"
 	}

@@ -45,6 +45,9 @@ func Overflow(list []*Pod, gpus int) map[*Pod]bool {
 			}
 			room = append(room, d)
 		}
+		// A pod that names other devices than it can have may sit on any: it is over only if the
+		// node has no room for it at all. Otherwise an earlier pod, edited to name the devices of a
+		// later one, would make that one yield.
 		switch {
 		case len(named) == want:
 			room = named

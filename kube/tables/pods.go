@@ -102,6 +102,7 @@ func (p *Pod) After(o *objects.Pod) *objects.Pod {
 	}
 	if p.Stranded {
 		o = o.Stranded()
+		// It keeps the devices that it was given, whatever it says by now (mirror.strand).
 		o.GPUs, o.Request.GPU = p.Object.GPUs, p.Object.Request.GPU
 	}
 	o.Terms, o.Ports = p.Object.Terms, p.Object.Ports // they cannot change
@@ -120,6 +121,8 @@ func (p *Pod) settled(o *objects.Pod) {
 		return
 	}
 	o.Said = old.Said
+	// Which group it is of counts as it was, except where the scheduler itself took it out of
+	// its owner's hands to move it, or gave it back.
 	if o.Move.Active() == old.Move.Active() {
 		o.Membership = old.Membership
 	}

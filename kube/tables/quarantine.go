@@ -36,6 +36,8 @@ func (g *Group) Wishes() []Wish {
 	var list []Wish
 	for _, p := range g.Pods {
 		w := Wish{0, p.Object.Request, p.Object.Attributes, p.Object.Membership, p.Object.Terms, p.Object.Priority}
+		// A checkpoint is progress and no other wish: a job that writes them would leave its
+		// quarantine by itself.
 		w.attributes.LastCheckpoint = time.Time{}
 		at := slices.IndexFunc(list, func(x Wish) bool { return x.alike(w) })
 		if at < 0 {

@@ -60,6 +60,8 @@ func (q *Queues) Blocks(t *Tables, name, namespace string) (reason, detail strin
 	switch v := q.Verdict[name]; {
 	case v.Reason != "":
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s is not ready: %s", name, v.Message)
+	// The default queue exists without an object, and a queue that is gone stays with the engine
+	// while jobs of it run.
 	case !told || o == nil && name != DefaultQueue:
 		return ReasonQueueNotFound, fmt.Sprintf("queue %s does not exist", name)
 	case o == nil || o.Spec.NamespaceSelector == nil:

@@ -104,6 +104,7 @@ func (t *Tables) UnderWay(shard int) bool {
 			continue
 		}
 		n := t.Nodes[p.Target]
+		// A pod of no group, or on a node that is not known, may be of any shard.
 		if p.Group == nil || p.Group.Shard == shard || n == nil || n.Shard == shard {
 			return true
 		}
