@@ -58,6 +58,10 @@ var beyond = map[string][]string{
 		"placement/even_models.txt", "preemption/elastic_one_by_one.txt",
 	},
 	"a DRA driver that publishes its first device has the engine built again, and plans made again": {"preemption/quota_uncordoned.txt"},
+	"nothing on a cluster asks the engine to move a pod": {
+		"migration/affinity.txt", "migration/found.txt", "migration/gang.txt", "migration/held_places.txt", "migration/moves.txt", "migration/nodes.txt",
+		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
+	},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
 	"a job that was deleted does not come again at once": {"preemption/held_left_again.txt"},
 }
