@@ -11,18 +11,18 @@ import (
 
 // What pods require of the pods around them, as the state and the placer know it.
 //
-// Anti-affinity holds both ways, as on Kubernetes: a pod that must be apart from label
-// x keeps pods with x out of its domain, too. Such a pod carries a mark, and pods with
-// x must be apart from the mark while a live job has such a term. This holds for places
-// that are kept for pods, too: without it, a victim with x would start again in the
-// domain that it left for a pod which must be apart from x.
+// Anti-affinity holds both ways, as on Kubernetes: a pod that must be apart from label x keeps
+// pods with x out of its domain, too. Such a pod carries a mark as a further label, and pods
+// with x must be apart from the mark while a live job has such a term. This also holds for
+// places that are kept for pods: else a victim with x would start again in the domain that it
+// left for a pod which must be apart from x.
 
 // repulsion is an anti-affinity from a label that tasks of live jobs have.
 type repulsion struct {
 	level int
 	term  Term // against pods with the mark
-	// tasks counts those that have it, strange those of them that do not carry the label
-	// themselves.
+	// tasks counts those that have it, strange those of them whose own pods do not carry the
+	// label.
 	tasks, strange int
 }
 
@@ -45,6 +45,7 @@ func (a *affinities) repel(tasks []Task, by int) {
 			if !t.Anti {
 				continue
 			}
+			// The terms from one label are in the order of their levels, as decisions depend on it.
 			level, all := levelOf(a.state, t.Level), a.repelled[t.Label]
 			at, ok := slices.BinarySearchFunc(all, level, func(r repulsion, level int) int { return cmp.Compare(r.level, level) })
 			if !ok {
@@ -64,9 +65,8 @@ func (a *affinities) repel(tasks []Task, by int) {
 	}
 }
 
-// label tells the state how the pods of a job are labelled: with the labels of their
-// task, and the marks of its anti-affinities. on has those on nodes that were labelled
-// otherwise.
+// label gives the state the labels of a job's pods: those of their task, and the marks of its
+// anti-affinities. on lists the pods on nodes that had other labels before.
 func (a *affinities) label(j *job, on []cluster.Held) {
 	j.marks = nil
 	if !slices.ContainsFunc(j.Tasks, func(t Task) bool { return len(t.Labels)+len(t.Affinity) > 0 }) {
@@ -92,8 +92,8 @@ func (a *affinities) label(j *job, on []cluster.Held) {
 // of their tasks, or marks.
 func (j *job) labelled() bool { return j.marks != nil }
 
-// plain reports whether the pods of a task neither depend on those around them nor
-// matter to them.
+// plain reports whether the pods of a task neither require anything of the pods around them
+// nor matter to those.
 func plain(t *Task) bool { return len(t.Labels)+len(t.Affinity) == 0 }
 
 // requires reports whether pods of the job have an affinity of which ok holds.
@@ -101,16 +101,16 @@ func (j *job) requires(ok func(Term) bool) bool {
 	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.ContainsFunc(t.Affinity, ok) })
 }
 
-// constrain reports whether where pods of the job may be depends on the pods around
-// them: by its affinities, or as others must be apart from it.
+// constrain reports whether the places of the job's pods depend on the pods around them: by its
+// affinities, or as others must be apart from it.
 func (a *affinities) constrain(j *job) bool {
 	return slices.ContainsFunc(j.Tasks, func(t Task) bool {
 		return len(t.Affinity) > 0 || len(a.repelled) > 0 && slices.ContainsFunc(t.Labels, func(l string) bool { return a.repelled[l] != nil })
 	})
 }
 
-// meets reports whether an affinity of the job means pods of another's task, or an
-// anti-affinity of those means pods of the job.
+// meets reports whether an affinity of the job is about pods of another job's task, or an
+// anti-affinity of those is about pods of the job.
 func (j *job) meets(other *Task) bool {
 	return len(other.Labels) > 0 && j.requires(func(t Term) bool { return slices.Contains(other.Labels, t.Label) }) ||
 		slices.ContainsFunc(other.Affinity, func(o Term) bool {
@@ -127,6 +127,8 @@ func (a *affinities) addTerms(j *job, u *place.Unit) {
 	if !u.Whole || len(u.Tasks) == 1 {
 		return
 	}
+	// Tasks of a gang start together: a term may be satisfied by a mate that comes with it. The
+	// mates are the tasks with the term's label of which pods are placed now.
 	carriers := map[string][]int{}
 	for t := range u.Tasks {
 		if len(u.Tasks[t].Pods) > 0 {
@@ -143,9 +145,9 @@ func (a *affinities) addTerms(j *job, u *place.Unit) {
 	}
 }
 
-// terms compiles the affinities of a task, and the anti-affinities of others from it.
-// Of those from a label that all who have them carry, the task's own says as much, if
-// it has it.
+// terms compiles the affinities of a task, and the anti-affinities of others from it. Replicas
+// that keep apart from each other all carry the label and have the term: then the term says as
+// much as the mark does, and the mark is left out.
 func (a *affinities) terms(j *job, t int) []place.Term {
 	task := &j.Tasks[t]
 	var out []place.Term

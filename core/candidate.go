@@ -3,6 +3,7 @@ package core
 import (
 	"slices"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
 )
 
@@ -13,9 +14,8 @@ type candidate struct {
 	unit *place.Unit
 }
 
-// overrun reports whether the job's queue does not have the quota for what is to
-// start: the whole gang, or one pod of a job that starts pod by pod (static
-// quota admission, Kant §3.2.1).
+// overrun reports whether the job's queue lacks quota for what is to start: the whole gang,
+// or one pod of a job that starts pod by pod (static quota admission, Kant §3.2.1).
 func (c candidate) overrun() bool { return c.queue.Limited() && c.lacks(c.room) }
 
 // lacks reports whether the job needs more quota than there is; room says how much there
@@ -34,8 +34,10 @@ func (c candidate) lacksAlone(room func(model string) Milli) bool {
 			n = 1
 		}
 		lacks := n > 0 && task.GPU() > 0 && task.Allowed(room) < n
+		// A gang that lacks quota for one task does not start. Another job starts if it has
+		// quota for a pod of one task.
 		if n > 0 && lacks == c.unit.Whole {
-			return lacks // a gang fails by any task, a pod-by-pod job starts by any
+			return lacks
 		}
 		short = short || lacks
 	}
@@ -64,9 +66,9 @@ func (c candidate) shortSomewhere(room func(model string) Milli) bool {
 	return false
 }
 
-// lackTogether is lacks for the tasks of a gang together: they count against the same
-// accounts. Those that accept one model each are booked on it; the others each find what
-// these leave.
+// lackTogether is lacks for the tasks of a gang together, which may count against the same
+// accounts: two tasks of 4 GPUs each, on A and on B, lack quota where "*" has 6. Tasks that
+// accept one model are booked on it; each of the others is checked against what those leave.
 func (c candidate) lackTogether(room func(model string) Milli) bool {
 	book := func(by Milli) {
 		for t := range c.unit.Tasks {
@@ -93,9 +95,8 @@ func (c candidate) lackTogether(room func(model string) Milli) bool {
 	return short
 }
 
-// mayBorrow reports whether a job that found no room within nominal quota may find
-// some beyond it: on another model than that of which it has quota, or for another of
-// its tasks.
+// mayBorrow reports whether a job that found no room within nominal quota may find some
+// beyond it: on another model than that of which its queue has quota, or for another task.
 func (c candidate) mayBorrow() bool {
 	if !c.queue.Limited() || len(c.Tasks) == 1 && len(c.class.accepts()) == 1 {
 		return false
@@ -106,23 +107,23 @@ func (c candidate) mayBorrow() bool {
 	})
 }
 
-// needed returns the GPU that it asks for at once.
+// needed returns how much GPU must be free for the job to start: that of the whole gang, or
+// of the smallest pod of another job.
 func (c candidate) needed() Milli {
-	need, least := Milli(0), Never
+	need, smallest := Milli(0), cluster.MaxGPUs*WholeGPU
 	for t := range c.unit.Tasks {
 		if n := len(c.unit.Tasks[t].Pods); n > 0 {
 			gpu := c.unit.Tasks[t].GPU()
-			need, least = need+Milli(n)*gpu, min(least, Time(gpu))
+			need, smallest = need+Milli(n)*gpu, min(smallest, gpu)
 		}
 	}
 	if !c.unit.Whole && need > 0 {
-		return Milli(least)
+		return smallest
 	}
 	return need
 }
 
-// largest returns how many devices the largest pods take,
-// and how many pods start at once.
+// largest returns how many devices the largest pods take, and how many pods start at once.
 func (c candidate) largest() (devices, pods int) {
 	for t := range c.unit.Tasks {
 		devices = max(devices, c.unit.Tasks[t].GPUs)

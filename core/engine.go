@@ -20,8 +20,8 @@ type Config struct {
 	Levels []string
 }
 
-// Engine is the scheduler's state and its rules. It starts empty and learns
-// from events alone. One goroutine owns an engine.
+// Engine is the scheduler's state and its rules. It starts empty and learns only from events.
+// One goroutine owns an engine.
 type Engine struct {
 	policy Policy
 	state  *cluster.State
@@ -30,7 +30,7 @@ type Engine struct {
 
 	jobs jobTable
 	now  Time
-	// working is the job that the call under way is about, as far as it is one.
+	// working is the job that the call under way is about, "" if none: see Working.
 	working string
 
 	affinities  affinities
@@ -44,9 +44,9 @@ type Engine struct {
 	changes     changes
 	wakes       wakes
 
-	ending []Decision // requeues that the next Decide returns
-	out    []Decision // of the pass
-	places []Placement
+	ending []Decision  // requeues that the next Decide returns
+	out    []Decision  // of the pass under way, or the last one
+	places []Placement // what these refer to
 }
 
 // New returns an engine that knows no nodes, queues or jobs.
@@ -76,8 +76,8 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Apply takes in ev, which happened at now. now never goes back. On an error,
-// which says what in the event is wrong, the engine is unchanged.
+// Apply takes in ev, which happened at now. now never goes back. An error says what is wrong
+// with the event; the engine is unchanged then.
 func (e *Engine) Apply(now Time, ev Event) error {
 	if now < e.now {
 		return fmt.Errorf("time goes back from %.9gs to %.9gs", e.now.Seconds(), now.Seconds())
@@ -90,9 +90,9 @@ func (e *Engine) Apply(now Time, ev Event) error {
 	return err
 }
 
-// Working names the job that a call of the engine was about when it panicked, which
-// is the first to suspect; empty where it was about none. After a panic nothing else
-// may be asked of the engine.
+// Working names the job that a call of the engine was about when it panicked: it is the first
+// to suspect. It is empty if the call was about none. After a panic, no other method of the
+// engine may be called.
 func (e *Engine) Working() string { return e.working }
 
 func (e *Engine) apply(now Time, ev Event) error {
@@ -150,7 +150,7 @@ func (e *Engine) apply(now Time, ev Event) error {
 	return fmt.Errorf("event %T is unknown", ev)
 }
 
-// Fault says as an error that a call of the engine panicked, and which job it was about.
+// Fault returns as an error that a call of the engine panicked, and which job it was about.
 func (e *Engine) Fault(panicked any) error {
 	if e.working == "" {
 		return fmt.Errorf("the engine failed, which is a bug: %v", panicked)
@@ -158,13 +158,15 @@ func (e *Engine) Fault(panicked any) error {
 	return fmt.Errorf("the engine failed while it worked on job %s, which is a bug: %v", e.working, panicked)
 }
 
-// changeQueues changes the ledger, and what depends on the queues' quotas.
+// changeQueues changes the ledger, and what depends on the quotas.
 func (e *Engine) changeQueues(change func() error) error {
 	limited := e.ledger.Limited()
 	if err := change(); err != nil {
 		return err
 	}
 	e.changes.quotasChanged()
+	// With the first quota, and without the last, jobs of different queues are alike no more, or
+	// are again.
 	if e.ledger.Limited() != limited {
 		e.waiting.reclassify(e.jobs.slots, e.now)
 	}

@@ -10,19 +10,21 @@ import (
 
 // entitlement says which placed pods are within their queues' nominal quotas. It is
 // brought up to date when a search for evictions asks for it, at the cost of what
-// changed since: quotas are dealt out again only when a holding within quota went, or
-// one came that is before others in the order.
+// changed since: quotas are dealt out again only if a holding within quota went, or one came
+// that is before others in the order.
+//
+// Invariant: after update, units, dealt and the marks of pods are what rebuild makes of them.
 type entitlement struct {
 	*Engine
-	// units are in the order of their jobs; those that are gone stay until quotas are
+	// units are in the order of byKey, then of pods. Those that are gone stay until quotas are
 	// dealt out again.
 	units []holding
 	// touched are jobs whose pods changed since.
 	touched []*job
 	// stale says that nothing of it holds: queues or the order changed.
 	stale bool
-	// dealt is what the holdings within quota take, larger the holdings that demand more
-	// than the whole quota, by the number of the account.
+	// By the number of the account: dealt is what the holdings within quota take, larger the
+	// holdings that demand more than the whole quota.
 	dealt    []Milli
 	larger   []larger
 	accounts []account
@@ -30,8 +32,8 @@ type entitlement struct {
 
 	gone  int  // units that are
 	clock Time // when pods came last
-	// lost counts running pods that came to be beyond quota, seen those of which the
-	// waiting jobs know: see Engine.pushedOut.
+	// lost counts how often a running pod that was within quota came to be beyond it; seen is
+	// what pass.pushedOut has taken into account.
 	lost, seen int
 
 	// Scratch memory.
@@ -43,21 +45,21 @@ type entitlement struct {
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
 type holding struct {
 	job          *job
-	pod          int32 // -1 for the least pods of a gang
+	pod          int32 // -1 for the minimum of a gang
 	within, gone bool
 	// came is when it got its place: see pod.came.
 	came    Time
 	demands []demand
 }
 
-// larger is who demands more of an account than its whole nominal quota. Such units are
-// beyond quota, and may be evicted; yet a queue that has one of them has its quota. So
-// those that come after it do not get that quota too.
+// larger is the holdings that demand more of an account than its whole nominal quota. They
+// are beyond quota, and may be evicted; but while one of them runs, its queue has its quota.
+// So holdings that came with it or later do not get that quota, too.
 type larger struct {
 	// since is when the first of each precedence came.
 	since []cameFirst
-	// job and pod are the first in the order that is beyond quota though nothing larger
-	// came before it: it holds what others leave.
+	// job and pod are the first holding in the order that is beyond quota though none larger
+	// came before it. It holds what the holdings within quota leave.
 	job *job
 	pod int32
 }
@@ -74,20 +76,20 @@ type account struct {
 	model string
 }
 
-// demand is what a unit asks of an account, by its number; of none (-1) when its
-// queue may not even use the model.
+// demand is what a holding asks of an account, by its number; of none (-1) if its queue may
+// not use the model at all.
 type demand struct {
 	account int32
 	gpu     Milli
 }
 
-// touch notes that pods of a job came to a place or left it.
+// touch notes that pods of a job came to a place or left one.
 func (c *entitlement) touch(j *job) {
 	if j.touched || c.stale || !c.ledger.Limited() {
 		return
 	}
 	if len(c.touched) > len(c.runs.jobs)+1000 {
-		c.stale = true // no search has asked for long
+		c.stale = true // no search has asked for long: to rebuild costs less by now
 		return
 	}
 	j.touched = true
@@ -97,8 +99,8 @@ func (c *entitlement) touch(j *job) {
 // update marks the placed pods that are within their queues' nominal quotas. Quotas are
 // dealt out in the order of jobs; a holding that does not fit is passed over. The pods
 // that a gang has beyond its minimum come after it and are dealt with one by one: else
-// one of them could push its whole gang beyond quota by starting. Where no queue has a
-// quota, no pod is marked and all count as within.
+// one of them could push its whole gang beyond quota by starting. If no queue has a quota,
+// no pod is marked and all count as within.
 func (c *entitlement) update() {
 	if !c.ledger.Limited() {
 		return
@@ -118,11 +120,12 @@ func (c *entitlement) update() {
 	}
 	c.touched, c.coming = c.touched[:0], coming
 
-	// 2. A holding that demands more than a whole quota takes it from those before it in
-	// the order too, if they came together: they must be dealt with again.
+	// 2. A holding that demands more than a whole quota also takes it from holdings before it in
+	// the order that came at the same time: these must be dealt with again.
 	larger := slices.ContainsFunc(coming, func(u holding) bool { return slices.ContainsFunc(u.demands, c.exceeds) })
 
-	// 3. What comes after all others in the order takes only what they leave.
+	// 3. If what came is after all others in the order, it takes what they leave, and nothing
+	// else changes. Most starts end here.
 	n := len(c.units)
 	last := n == 0 || len(coming) == 0 || compareHoldings(&c.units[n-1], &coming[0]) < 0
 	if !again && !larger && last && c.gone <= n/2 {
@@ -154,19 +157,19 @@ func (c *entitlement) merge(coming []holding) {
 	c.units, c.merged, c.gone = append(out, coming...), c.units, 0
 }
 
-// entitled stands for when pods came that evicted others by right of their nominal quota:
-// before all that are larger than a quota.
+// entitled is the time at which pods count as having come that evicted others as ones within
+// nominal quota: before every holding that is larger than a quota.
 const entitled Time = -MaxTime - 1
 
-// starting returns when pods come that start now. All that start at one time come
-// together, unless a plan is decided between.
+// starting returns when pods come that start now: all that start at the same time come
+// together, unless a plan is decided in between.
 func (c *entitlement) starting(now Time) Time {
 	c.clock = max(now, c.clock)
 	return c.clock
 }
 
-// planning returns when the pods of a plan come: after all that came before, and before
-// all that come later.
+// planning returns when the pods of a plan come: after all pods before it, and before all
+// later ones.
 func (c *entitlement) planning(now Time) Time {
 	at := c.starting(now) + 1
 	c.clock = at + 1
@@ -202,7 +205,8 @@ func (c *entitlement) rebuild() {
 //  1. new holdings before the old one have come;
 //  2. an old holding with the same place and the same demands stays: only its pods are
 //     marked, as others of a gang's pods may make up its minimum now;
-//  3. an old holding with other demands has gone, and come again;
+//  3. an old holding with other demands has gone, and has come again as it is now: a gang's
+//     minimum, say, of which a pod failed and another one took its part on another model;
 //  4. an old holding that is not among the new ones has gone. Others get its quota only if
 //     it had some, or kept it from them.
 func (c *entitlement) updateUnits(j *job, coming []holding) (_ []holding, again bool) {
@@ -244,6 +248,8 @@ func (c *entitlement) dealOut() {
 	for i := range c.units {
 		c.noteLarger(&c.units[i])
 	}
+	// All larger ones are known before the first holding gets its quota: they may come later
+	// in the order and have started earlier.
 	for i := range c.units {
 		c.deal(&c.units[i])
 	}
@@ -253,14 +259,15 @@ func (c *entitlement) dealOut() {
 // deal counts a holding as within quota if the quotas have room for it, after those
 // before it, and if no holding larger than a quota came before it that is as strong.
 //
-// Why the larger one does not take its quota at its place in the order, whenever it
-// starts: evictions would not end. Queue a owns 4 GPUs, h of 5 comes first in the order,
-// x of 4 next. The owner of the rest evicts both. Without h, x is within quota and evicts
-// the owner by priority; h starts where the owner ran and takes the quota from x; the
-// owner evicts both.
+// The larger one does not take its quota at its place in the order, whenever it starts, or
+// evictions would not end. Queue a owns 4 GPUs; its job h of 5 GPUs comes first in the order,
+// its job x of 4 next. The owner of the other GPUs evicts both. Without h, x is within quota
+// and evicts the owner by priority. Then h starts where the owner ran and takes the quota
+// from x, so that the owner evicts both again.
 func (c *entitlement) deal(u *holding) {
 	blocked := c.blocked(u)
 	u.within = !blocked && c.bear(c.dealt, u.demands)
+	// A pod beyond the minimum of its gang is not better off than the gang.
 	if u.pod >= 0 && u.job.Gang && !u.job.minimumWithin() {
 		u.within = false
 	}
@@ -275,9 +282,11 @@ func (c *entitlement) deal(u *holding) {
 	c.mark(u)
 }
 
-// blocked reports whether a holding that demands more than a whole quota, which this one
-// demands some of too, came first.
+// blocked reports whether a holding came first that demands more than the whole of a quota
+// of which this one demands a part.
 func (c *entitlement) blocked(u *holding) bool {
+	// Who evicted others as one within quota keeps what it got, and those that must not borrow
+	// must be within quota: what is beyond must be able to leave.
 	if u.came == entitled || u.job.fixed() {
 		return false
 	}
@@ -324,15 +333,15 @@ func (c *entitlement) exceeds(k demand) bool {
 	return nominal > 0 && k.gpu > nominal
 }
 
-// dealtAlong reports whether others may have more or less quota when the unit goes.
+// dealtAlong reports whether others may get more or less quota when the holding goes.
 func (c *entitlement) dealtAlong(u *holding) bool {
 	return u.within || slices.ContainsFunc(u.demands, func(k demand) bool {
 		return c.exceeds(k) || k.account >= 0 && c.larger[k.account].job == u.job && c.larger[k.account].pod == u.pod
 	})
 }
 
-// holdsPart reports whether a pod, or the least pods of a gang (-1), demand more than their
-// queue's quota and hold what others leave of it.
+// holdsPart reports whether a pod, or the minimum of a gang (-1), demands more than its queue's
+// quota and holds what others leave of it.
 func (c *entitlement) holdsPart(j *job, pod int) bool {
 	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	for ; at < len(c.units) && c.units[at].job == j; at++ {
@@ -405,22 +414,22 @@ func (c *entitlement) unitsOf(j *job, units []holding) []holding {
 	return units
 }
 
-// markExtra notes which pods of a gang that have places it would stand without: of
-// each task those beyond its least, the last ones and those that do not run yet.
+// markExtra notes without which of the pods that have places a gang could go on: of each
+// task those beyond its minimum, first those that do not run yet, then the last ones.
 func (j *job) markExtra() {
 	for t := range j.Tasks {
 		lo, hi := j.span(t)
-		pods, least := j.pods[lo:hi], j.Tasks[t].Minimum()
+		pods, needed := j.pods[lo:hi], j.Tasks[t].Minimum()
 		for i := range pods {
 			if pods[i].state == podDone && int(pods[i].task) == t {
-				least--
+				needed--
 			}
 		}
 		for _, running := range [2]bool{true, false} {
 			for i := range pods {
 				if p := &pods[i]; p.placed() && (p.state == podRunning) == running && int(p.task) == t {
-					p.extra = least <= 0
-					least--
+					p.extra = needed <= 0
+					needed--
 				}
 			}
 		}
@@ -444,9 +453,8 @@ func compareHoldings(a, b *holding) int {
 	return cmp.Or(byKey(a.job, b.job), cmp.Compare(a.pod, b.pod))
 }
 
-// byKey compares jobs by the order in which they get quota: those that must not be
-// evicted first, for what is beyond quota must be able to leave, else by their place
-// in the order.
+// byKey compares jobs by the order in which they get quota. Those that must not borrow come
+// first: what is beyond quota must be able to leave. Otherwise it is the order of jobs.
 func byKey(a, b *job) int {
 	switch {
 	case a == b:
@@ -459,7 +467,7 @@ func byKey(a, b *job) int {
 	return 1
 }
 
-// bear reports whether the accounts can bear demands beside what is dealt.
+// bear reports whether the accounts have quota for demands beside what is dealt.
 func (c *entitlement) bear(dealt []Milli, demands []demand) bool {
 	for _, k := range demands {
 		if k.account < 0 {
@@ -473,8 +481,8 @@ func (c *entitlement) bear(dealt []Milli, demands []demand) bool {
 	return true
 }
 
-// demandsOf returns what a pod, or the least pods of a gang (-1), ask of the
-// nominal quotas. The slice is the caller's.
+// demandsOf returns what a pod, or the minimum of a gang (-1), demands of nominal quotas. The
+// slice is the caller's.
 func (c *entitlement) demandsOf(j *job, pod int) []demand {
 	if !j.queue.Limited() {
 		return nil
@@ -546,6 +554,7 @@ func (c *entitlement) wouldBeWithin(j candidate) bool {
 			if !j.unit.Whole {
 				n = min(n, 1)
 			}
+			// A task that does not accept this model counts on the first that it does.
 			m := model
 			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
 				m = own[0]
@@ -574,9 +583,8 @@ func (c *entitlement) wouldBeWithinAt(j *job, placed []place.Placed) bool {
 	return c.bearsBefore(j, demands)
 }
 
-// bearsBefore reports whether the accounts bear demands of a job that comes in
-// the order between the running ones: those before it, and what runs of it
-// already, are served first.
+// bearsBefore reports whether the accounts have quota for demands of a waiting job at its
+// place in the order: after the holdings before it and those that it has already.
 func (c *entitlement) bearsBefore(j *job, demands []demand) bool {
 	if j.Gang && !j.minimumWithin() {
 		return false
@@ -585,7 +593,8 @@ func (c *entitlement) bearsBefore(j *job, demands []demand) bool {
 	for at < len(c.units) && c.units[at].job == j {
 		at++
 	}
-	// What those before it take is all without those after it: add up the fewer.
+	// What those before it take is either their sum, or all without those after it: add up
+	// the fewer.
 	first, last, by := at, len(c.units), Milli(-1)
 	c.before = append(c.before[:0], c.dealt...)
 	if at < len(c.units)-at {

@@ -10,26 +10,26 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// Explanation says where a job stands and, when some of it waits, why.
+// Explanation says what state a job is in and, if some of it waits, why.
 type Explanation struct {
 	Job string
-	// Reason is meaningful when pods wait; Detail gives its numbers.
+	// Reason is meaningful if pods wait; Detail gives its numbers.
 	Reason Reason
 	Detail string
 	// Waiting, Running and Leaving count pods; nominated ones wait. Moving counts those of
 	// the running ones that are being moved.
 	Waiting, Running, Leaving, Moving int
-	// Ahead counts the waiting jobs before it in the global order, Since is
-	// when it began to wait.
+	// Ahead counts the waiting jobs before it in the order of all jobs. Since is when it began
+	// to wait.
 	Ahead int
 	Since Time
-	// Settled is when the first job that may be evicted for it will have run for its
-	// minimum time, Never when it does not wait for that.
+	// Settled is when the first job that may be evicted for it will have run for its minimum
+	// time, Never if it does not wait for that.
 	Settled Time
 }
 
-// Explain says where the job stands, and false when there is no such live job.
-// O(nodes + waiting jobs): it is for people who ask.
+// Explain explains a job, and returns false if there is no such live job. It costs O(nodes +
+// waiting jobs): it is for users who ask.
 func (e *Engine) Explain(name string) (Explanation, bool) {
 	j := e.jobs.byName[name]
 	if j == nil {
@@ -56,8 +56,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	return x, true
 }
 
-// Waiting yields the names of the jobs of which pods wait, in the order in
-// which they would be served.
+// Waiting yields the names of the jobs of which pods wait, in their order.
 func (e *Engine) Waiting() iter.Seq[string] {
 	var js []*job
 	for _, j := range e.jobs.byName {
@@ -80,15 +79,15 @@ func (e *Engine) Waiting() iter.Seq[string] {
 	}
 }
 
-// An Inquiry asks why jobs wait, many at one moment: jobs that are alike are
-// answered from one count of the nodes. It is valid until the next event or pass.
+// An Inquiry explains why jobs wait, for many of them at one moment: jobs that are alike get
+// their answer from one count of the nodes. It is valid until the next event or pass.
 type Inquiry struct {
 	e     *Engine
-	first *job // StrictFIFO holds back all others
+	first *job // under StrictFIFO it holds back all others
 	said  map[alike]answer
 }
 
-// alike is what jobs have in common that get the same answer.
+// alike is what jobs have in common which get the same answer.
 type alike struct {
 	class      *class
 	precedence precedence // which weaker jobs it may evict
@@ -107,7 +106,7 @@ func (e *Engine) Inquire() *Inquiry {
 	return q
 }
 
-// Why says why pods of the job wait, as Explain does; false when none do.
+// Why says why pods of the job wait, as Explain does, and returns false if none do. It costs
 // O(nodes) for the first of jobs that are alike, O(1) for the others.
 func (q *Inquiry) Why(name string) (Reason, string, bool) {
 	j := q.e.jobs.byName[name]
@@ -130,12 +129,15 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 // Counted is how many answers were not those of another job.
 func (q *Inquiry) Counted() int { return len(q.said) }
 
-// waiting counts the pods that wait; nominated ones do.
+// waiting counts the pods that wait, nominated ones, too.
 func (j *job) waiting() int {
 	return j.count[podWaiting] + j.count[podHeld] + j.count[podPlanned]
 }
 
+// why says why pods of the job wait. The reasons are in the order in which a pass would find
+// them.
 func (q *Inquiry) why(j *job) (Reason, string) {
+	// 1. It is in no class: it is not tried at all.
 	switch {
 	case j.nomination != nil:
 		return Victims, fmt.Sprintf("its places are reserved; evicted pods still leaving: %d", j.nomination.outstanding)
@@ -146,6 +148,8 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 	case j.class == nil:
 		return MemberLost, j.missing()
 	}
+
+	// 2. Even an empty cluster would not hold it.
 	q.e.units.compile(j.class)
 	w := q.e.units.prepare(j)
 	u := w.unit
@@ -155,8 +159,10 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		}
 	}
 	if !u.Whole {
-		q.onePossible(u)
+		q.onePossible(u) // the pods that start one by one wait for the same: one of them says what
 	}
+
+	// 3. Its queue lacks quota: for ever, until others have run for long enough, or for now.
 	if w.overrun() {
 		switch never := q.neverText(j, u); {
 		case never != "":
@@ -166,6 +172,8 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		}
 		return QuotaExceeded, q.quotaText(j, u)
 	}
+
+	// 4. It lacks room. Evictions would make some if jobs were not too young, or protected.
 	u.Exhausted = j.class.exhausted
 	if s := q.e.placer.Why(u); s.Lack != place.NoLack {
 		weaker := func(o *job) bool { return j.key.compare(o.key.precedence) < 0 }
@@ -175,6 +183,9 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		}
 		return lackReasons[s.Lack], s.Detail + young + q.protectedText(j, q.e.policy.Preempt.Priority, "jobs of lower rank", weaker)
 	}
+
+	// 5. There is room by count. It has no quota where the room is, another job is first, or the
+	// pods do not fit together.
 	if q.e.placer.Barred(u) {
 		return QuotaExceeded, q.quotaText(j, u)
 	}
@@ -187,8 +198,8 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 	return Resources, "it fits by count; the next attempt is when resources are freed"
 }
 
-// onePossible reduces a unit that starts pod by pod, and is not too large, to the first
-// of its pods that is not.
+// onePossible reduces a unit that starts pod by pod to the first of its pods that an empty
+// cluster would hold.
 func (q *Inquiry) onePossible(u *place.Unit) {
 	for t := range u.Tasks {
 		one := *u
@@ -200,12 +211,12 @@ func (q *Inquiry) onePossible(u *place.Unit) {
 	}
 }
 
-// tooYoung says that the job waits for others to become old enough; when they are is
-// Explanation.Settled.
+// tooYoung says that the job waits until others have run for their minimum time; when that is,
+// Explanation.Settled says.
 const tooYoung = "; jobs that could be evicted for it have not reached their minimum run time"
 
-// firstSettled returns when the first that may be evicted for the job will have run for
-// its minimum time, as far as the last search found; Never when none is too young.
+// firstSettled returns when the first job that may be evicted for this one will have run for
+// its minimum time, as far as the last search found; Never if none is too young.
 func (q *Inquiry) firstSettled(j *job) Time {
 	first := Never
 	for _, a := range j.class.attempts {
@@ -216,9 +227,10 @@ func (q *Inquiry) firstSettled(j *job) Time {
 	return first
 }
 
-// neverText says why the job's queue could never hold what the job needs at once;
-// nothing if it could.
+// neverText says why the job's queue could never hold what the job needs at once; "" if it
+// could.
 func (q *Inquiry) neverText(j *job, u *place.Unit) string {
+	// 1. A task by itself needs too much, on each model that it accepts.
 	needs, never := map[string]Milli{}, candidate{j, u}.lacksAlone(j.most)
 	var parts, models []string
 	for t := range u.Tasks {
@@ -237,6 +249,8 @@ func (q *Inquiry) neverText(j *job, u *place.Unit) string {
 			needs[own[0]] += need
 		}
 	}
+
+	// 2. Else the tasks that accept one model only may need too much of it together.
 	if !never {
 		for _, m := range models {
 			if needs[m] > j.most(m) {
@@ -259,8 +273,8 @@ func (q *Inquiry) mostText(j *job, model string, need Milli) string {
 	return fmt.Sprintf("needs %s of %s at once; queue %s can never hold more than %s", need.GPUs(), model, j.queue.Name, j.most(model).GPUs())
 }
 
-// firstReady returns the job that is first under StrictFIFO, where those that would
-// borrow come last; nil without any. O(waiting classes).
+// firstReady returns the first job under StrictFIFO, where those that would borrow come last;
+// nil if no job is ready. It costs O(waiting classes).
 func (q *Inquiry) firstReady() *job {
 	var first *job
 	last := false
@@ -277,15 +291,15 @@ var lackReasons = map[place.Lack]Reason{
 	place.Memory: InsufficientMemory, place.Pods: InsufficientPods, place.Other: InsufficientOther, place.Constraint: Affinity, place.Topology: TopologyTooTight,
 }
 
-// protectedText says how much GPU is held by jobs that would fall to the job by a way
-// to preempt that is on, were they not shielded; nothing when there is none.
-func (q *Inquiry) protectedText(j *job, on bool, who string, falls func(*job) bool) string {
+// protectedText says how much GPU is held by jobs that the job could evict if they were not
+// disruption-protected; "" if none is, or if the policy does not evict for this (on).
+func (q *Inquiry) protectedText(j *job, on bool, who string, ranksBelow func(*job) bool) string {
 	if !on || q.e.runs.disruptionProtected == 0 {
 		return ""
 	}
 	held := Milli(0)
 	for _, o := range q.e.runs.jobs {
-		if !o.disruptionProtected || !o.evictable() || !falls(o) {
+		if !o.disruptionProtected || !o.evictable() || !ranksBelow(o) {
 			continue
 		}
 		for i := range o.pods {
@@ -300,7 +314,7 @@ func (q *Inquiry) protectedText(j *job, on bool, who string, falls func(*job) bo
 	return fmt.Sprintf("; %s that must not be evicted now hold %s GPUs", who, held.GPUs())
 }
 
-// quotaText says whose quota is short, and by how much.
+// quotaText says which queue lacks how much quota.
 func (q *Inquiry) quotaText(j *job, u *place.Unit) string {
 	var parts []string
 	for t := range u.Tasks {
@@ -310,6 +324,7 @@ func (q *Inquiry) quotaText(j *job, u *place.Unit) string {
 			if j.room(model) >= need || task.GPU() == 0 {
 				continue
 			}
+			// What it must own is short, though there may be quota to borrow.
 			if j.pinned && j.queue.PinnedLeft(model) < need {
 				parts = append(parts, q.pinnedText(j, model, need))
 				continue
@@ -325,6 +340,8 @@ func (q *Inquiry) quotaText(j *job, u *place.Unit) string {
 			}
 		}
 	}
+	// No task lacks quota by itself. All together may; else an Isolated queue waits for GPUs
+	// that its evicted pods still hold.
 	if parts == nil {
 		parts = q.quotaTogether(j, u)
 	}
@@ -334,8 +351,8 @@ func (q *Inquiry) quotaText(j *job, u *place.Unit) string {
 	return strings.Join(slices.Compact(parts), "; ")
 }
 
-// pinnedText says how much of its nominal quota a queue has left for a job that must
-// not borrow.
+// pinnedText says how much of its nominal quota a queue has left for a job that must not
+// borrow, and why the job must not.
 func (q *Inquiry) pinnedText(j *job, model string, need Milli) string {
 	why := "must not be evicted"
 	if !j.Locked && !j.NotPreemptible {
@@ -345,7 +362,7 @@ func (q *Inquiry) pinnedText(j *job, model string, need Milli) string {
 		j.queue.Name, need.GPUs(), model, why, max(0, j.queue.PinnedLeft(model)).GPUs())
 }
 
-// quotaTogether says which accounts are short for the tasks of a gang together.
+// quotaTogether says which accounts lack quota for the tasks of a gang together.
 func (q *Inquiry) quotaTogether(j *job, u *place.Unit) []string {
 	needs := map[string]Milli{}
 	var parts, accounts []string

@@ -9,31 +9,31 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// Forecast is when jobs that wait will start, if the jobs that run end by their
-// estimates, those before them in the order start first, nothing else comes, and
-// no pod is evicted.
+// Forecast is when jobs that wait will start if running jobs end by their estimates, jobs start
+// in their order, no other job comes, and no pod is evicted.
 type Forecast struct {
-	// Starts has the jobs for which that is known, by name: when the gang starts,
-	// or the next pod of another job.
+	// Starts has by name the jobs for which that is known: when the gang starts, or the next
+	// pod of another job.
 	Starts map[string]Time
-	// Endless counts the running jobs of which it is not known when they end: they
-	// have no estimate, or have outrun it.
+	// Endless counts the running jobs of which it is not known when they end: they have no
+	// estimate, or have run for longer.
 	Endless int
-	// Cut says that so much waits or runs that only a part was looked at.
+	// Cut says that not all jobs were looked at, as too many wait or run.
 	Cut bool
 }
 
-// What a forecast looks at, so that it costs no more than a large pass: jobs that
-// wait, and attempts to place one.
+// At most this many waiting jobs are looked at, and this many attempts made to place one, so
+// that a forecast costs no more than a large pass.
 const (
 	forecastJobs  = 1000
 	forecastTries = 2000
 )
 
-// Forecast says when the jobs that wait will start. It plays what is to come on the
-// state and takes it back: decisions are as without it. Times are exact to a
-// hundredth of what lies ahead, or half a second.
+// Forecast says when the jobs that wait will start. It simulates what will come on the state
+// and takes that back: later decisions are as without it. Times are exact to a hundredth of the
+// time until then, or half a second.
 func (e *Engine) Forecast() Forecast {
+	// 1. The jobs that wait, and when running pods end. If no end is known, nothing is.
 	f := forecaster{Engine: e, Forecast: Forecast{Starts: map[string]Time{}}}
 	for _, j := range e.jobs.byName {
 		if j.class != nil {
@@ -56,6 +56,9 @@ func (e *Engine) Forecast() Forecast {
 	if len(f.queued) > forecastJobs {
 		f.queued, f.Cut = f.queued[:forecastJobs], true
 	}
+
+	// 2. Ends and starts are simulated, and taken back: on the state, in the ledger, in the pods,
+	// and the numbers that a strategy has drawn at random.
 	drawn := e.placer.Drawn()
 	e.working = ""
 	f.play()
@@ -84,15 +87,15 @@ type ending struct {
 	moved bool
 }
 
-// booking is GPU that was given to a queue's account, or taken from it.
+// booking is GPU of a model that was booked to a queue (or, negative, given back).
 type booking struct {
 	queue *quota.Queue
 	model string
 	gpu   Milli
 }
 
-// endings lists when running pods end. Evicted pods end now, and pods that are being moved
-// leave their old places.
+// endings lists when running pods end, as far as that is known. Evicted pods end now, and
+// pods that are being moved leave their old places now.
 func (f *forecaster) endings() {
 	f.ends = heap[ending]{moved: func(ending, int) {}, less: func(a, b ending) bool {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job.key.seq, b.job.key.seq), cmp.Compare(a.pod, b.pod)) < 0
@@ -132,9 +135,11 @@ func (f *forecaster) endings() {
 	f.ends.items = list // in order, it is a heap
 }
 
-// play lets pods end and jobs start, until nothing does any more.
+// play lets pods end and jobs start, in the order of time, until no pod ends any more.
 func (f *forecaster) play() {
 	for len(f.ends.items) > 0 && len(f.queued) > 0 && f.tries < forecastTries {
+		// Pods that end at nearly the same time, such as those of one job, are one step: to try
+		// all jobs after each of them would cost too much.
 		t := f.ends.items[0].at
 		until := cluster.Plus(t, max((t-f.now)/100, Second/2))
 		for len(f.ends.items) > 0 && f.ends.items[0].at <= until {
@@ -158,7 +163,7 @@ func (f *forecaster) end(x ending) {
 	if x.moved {
 		return
 	}
-	if p.state != podLeaving { // whose GPUs the queue has back
+	if p.state != podLeaving { // its queue has that quota back already
 		f.book(x.job, p, -1)
 	}
 }
@@ -171,7 +176,8 @@ func (f *forecaster) book(j *job, p *pod, by Milli) {
 	}
 }
 
-// pass lets jobs start that fit at t, in their order, those that would borrow last.
+// pass lets the jobs start that fit at t, in their order, those that would borrow last, as a
+// scheduling pass does.
 func (f *forecaster) pass(t Time) {
 	strict := false
 	if f.ledger.Limited() {
@@ -180,7 +186,8 @@ func (f *forecaster) pass(t Time) {
 	f.round(t, &strict, func(*job) bool { return true })
 }
 
-// round lets those jobs start that have their turn.
+// round lets those jobs start that have their turn. If one of a class does not fit, no other
+// one of the class does.
 func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 	failed := map[*class]bool{}
 	left := f.queued[:0]
@@ -197,9 +204,10 @@ func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 	f.queued = left
 }
 
-// start starts what it can of a job at t, and reports whether that is all. strict is set
-// when no job may pass it.
+// start starts what it can of a job at t, and reports whether that is all of it. It sets strict
+// if no job may pass this one.
 func (f *forecaster) start(j *job, t Time, strict *bool) bool {
+	// 1. Quota, then room by count. A job without quota holds up no others.
 	f.units.compile(j.class)
 	w := f.units.prepare(j)
 	u := w.unit
@@ -210,6 +218,8 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	if !f.placer.MayFit(u) {
 		return false
 	}
+
+	// 2. Places, as the engine would choose them.
 	f.tries++
 	f.Cut = f.Cut || f.tries >= forecastTries
 	mark := f.state.Mark()
@@ -226,6 +236,8 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	if len(placed) == 0 {
 		return false
 	}
+
+	// 3. It starts. Its pods count as podHeld, so that no sum over running pods changes.
 	if _, ok := f.Starts[j.Name]; !ok {
 		f.Starts[j.Name] = t
 	}
@@ -244,13 +256,13 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	return whole
 }
 
-// undo takes back what was played.
+// undo takes back what was simulated.
 func (f *forecaster) undo() {
 	f.state.Rollback(0)
 	for _, p := range f.begun {
 		p.state, p.alloc = podWaiting, cluster.Alloc{}
 	}
-	f.nominations.holdsChanged() // it counted those as kept
+	f.nominations.holdsChanged() // it may have counted those pods as kept
 	for _, b := range f.booked {
 		b.queue.Add(b.model, -b.gpu)
 	}

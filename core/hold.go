@@ -8,15 +8,17 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// What a nominated job needs beside its places, and how it is kept for it until it
-// starts: where others may start, and who may leave, meanwhile.
+// What a nominated job needs beside its places, and how that is kept for it until it starts.
 //
-// A plan holds more than devices: its planned pods count as there where others must keep
-// apart from them (affinity.go), its victims do not go back to the nodes that they left,
-// and those that it must be near to are not evicted.
+// A plan holds more than devices. Pods that must keep apart from its job do so as if it ran
+// (affinity.go), its victims do not go back to the nodes that they left, and pods that the job
+// must be near to are not evicted. Suppose h, which must be apart from label x, evicts v1, which
+// has it. With v1's quota, v2 could start beside h's place, and v2 has x, too. When v1 is gone,
+// h could not start; the plan would be dropped, v1 would come back, and be evicted again.
 //
-// While a plan waits it is judged by the rule by which it was made, also in the trial of
-// another plan: what leaves by that is leaving, and what it places is not there yet.
+// While a plan waits, it is checked by the rule by which it was made, also in the trial of
+// another plan: pods that leave by the other plan are leaving, and the pods that it places are
+// not there yet. Otherwise a plan could fail its next check with nothing changed.
 
 // leftFor is a place that a pod left for a nominated job.
 type leftFor struct {
@@ -24,8 +26,8 @@ type leftFor struct {
 	nomination *nomination
 }
 
-// leftBy returns the nodes that pods of the job left for others that have not
-// started yet: it does not go back there meanwhile.
+// leftBy returns the nodes that pods of the job left for others which have not started yet.
+// The job does not go back there before they have.
 func (ns *nominations) leftBy(j *job) []cluster.NodeID {
 	if len(j.left) == 0 {
 		return nil
@@ -40,8 +42,8 @@ func (ns *nominations) leftBy(j *job) []cluster.NodeID {
 	return out
 }
 
-// passOn notes, for a job that ends, where it must not go if it comes again: a driver
-// may end a job that was evicted, and submit it again under its name.
+// passOn notes where a job that ends must not go if it comes again: a driver may end a job that
+// was evicted, and submit it again under its name.
 func (ns *nominations) passOn(j *job) {
 	ns.leftBy(j) // forgets those that have started
 	for _, l := range j.left {
@@ -54,8 +56,8 @@ func (ns *nominations) passOn(j *job) {
 	}
 }
 
-// inherit gives a job that comes what an earlier one of its name left for others that
-// have not started yet.
+// inherit gives a job that comes the nodes that an earlier one of its name left for others
+// which have not started yet.
 func (ns *nominations) inherit(j *job) {
 	for _, n := range ns.all {
 		if nodes := n.ended[j.Name]; nodes != nil {
@@ -68,13 +70,13 @@ func (ns *nominations) inherit(j *job) {
 	}
 }
 
-// labelOn is what absences are counted by, beside domains.
+// labelOn is what absent pods are counted by, beside domains.
 type labelOn struct {
 	label string
 	level int
 }
 
-// holdsChanged notes that absences are not what they were.
+// holdsChanged notes that other pods are absent than before.
 func (ns *nominations) holdsChanged() { ns.away = nil }
 
 func (ns *nominations) countAt(in map[labelOn]map[int32]int, label string, level int, node cluster.NodeID) {
@@ -92,16 +94,16 @@ func (ns *nominations) countAt(in map[labelOn]map[int32]int, label string, level
 // kept reports whether a place is kept for the pod.
 func (p *pod) kept() bool { return p.state == podHeld || p.state == podPlanned }
 
-// draft is a plan under trial: the job that it is for, none without a plan, where pods of
-// it are placed, and who has been lifted off. When it is decided the former are not there
-// yet and the latter still are, so that others may count on neither.
+// draft is a plan under trial: the job that it is for, nil without a plan, where its pods are
+// placed, and which victims have been lifted off. If it is decided, those pods are not there
+// yet and the victims are leaving, so that other jobs may count on neither.
 type draft struct {
 	job    *job
 	placed []place.Placed
 	gone   []victim
 }
 
-// weigh sets the plan under trial.
+// weigh sets the plan under trial. A trial ends with the empty draft.
 func (ns *nominations) weigh(d draft) { ns.draft, ns.away = d, nil }
 
 // departing yields the labelled pods that leave by the plan under trial.
@@ -118,8 +120,8 @@ func (ns *nominations) departing() iter.Seq2[*job, int] {
 	}
 }
 
-// coming yields the task and the node of each pod of the job for which a place is kept,
-// or would be by the plan under trial.
+// coming yields the task and the node of each pod of the job for which a place is kept, or
+// would be kept by the plan under trial.
 func (ns *nominations) coming(j *job) iter.Seq2[int, cluster.NodeID] {
 	return func(yield func(int, cluster.NodeID) bool) {
 		if j.nomination != nil {
@@ -140,8 +142,8 @@ func (ns *nominations) coming(j *job) iter.Seq2[int, cluster.NodeID] {
 	}
 }
 
-// comingTo counts the coming pods of the job with a label in a domain (of level -1: in
-// all), of all tasks but one (-1 for none).
+// comingTo counts the coming pods of the job with a label in a domain, or anywhere if level is
+// -1. It leaves out one task; -1 leaves out none.
 func (ns *nominations) comingTo(j *job, but int, label string, level int, domain int32) int {
 	n := 0
 	for t, node := range ns.coming(j) {
@@ -152,9 +154,9 @@ func (ns *nominations) comingTo(j *job, but int, label string, level int, domain
 	return n
 }
 
-// after returns how many coming pods of the job's other tasks, with a label in a domain,
-// may be placed after those of a task, for [place.Task.After]. They start together: the
-// task may have been placed before they were.
+// after returns how many coming pods of the job's other tasks, with a label in a domain, may
+// be placed after those of a task, for [place.Task.After]. All start together, so that the
+// order in which they were placed is not known any more.
 func (ns *nominations) after(j *job, task int) func(string, int, int32) int {
 	if len(j.Tasks) == 1 || !slices.ContainsFunc(j.Tasks[task].Affinity, func(t Term) bool { return !t.Anti }) {
 		return nil
@@ -162,8 +164,8 @@ func (ns *nominations) after(j *job, task int) func(string, int, int32) int {
 	return func(label string, level int, domain int32) int { return ns.comingTo(j, task, label, level, domain) }
 }
 
-// absent returns how many pods with a label in a domain the job may not count on, as
-// they are not there yet, or about to leave. What is kept for the job itself it may.
+// absent returns on how many pods with a label in a domain the job may not count, as they are
+// not there yet or are leaving. It may count on its own coming pods.
 func (ns *nominations) absent(j *job) func(string, int, int32) int {
 	return func(label string, level int, domain int32) int {
 		n := ns.absentOn(label, level)[domain]
@@ -174,8 +176,9 @@ func (ns *nominations) absent(j *job) func(string, int, int32) int {
 	}
 }
 
-// absentOn counts the pods with a label that are not there yet, or about to leave, by
-// domain of a level. A pod that is being moved is one of the two at either place.
+// absentOn counts the pods with a label that are not there yet or are leaving, by domain of a
+// level. A pod that is being moved will have left one of its two places: it counts as absent at
+// both. The counts are kept until holds change.
 func (ns *nominations) absentOn(label string, level int) map[int32]int {
 	if out, ok := ns.away[labelOn{label, level}]; ok {
 		return out
@@ -194,6 +197,7 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 			}
 		}
 	}
+	// 1. By the plans, evictions and moves under way.
 	for _, n := range ns.all {
 		count(n.job, (*pod).kept)
 	}
@@ -206,6 +210,8 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 			ns.countAt(ns.away, label, level, m.to.Node)
 		}
 	}
+
+	// 2. By the plan under trial.
 	for i := range ns.draft.placed {
 		p, j := &ns.draft.placed[i], ns.draft.job // the unit that was placed may have had one task of several
 		if slices.Contains(j.Tasks[j.pods[p.Pod].task].Labels, label) {
@@ -220,7 +226,7 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 	return ns.away[labelOn{label, level}]
 }
 
-// goes notes that pods of a job were evicted: no job may count on them.
+// goes notes that pods of a job were evicted: no job may count on being near them.
 func (ns *nominations) goes(j *job) {
 	ns.holdsChanged()
 	if j.labelled() && !slices.Contains(ns.going, j) {
@@ -228,31 +234,32 @@ func (ns *nominations) goes(j *job) {
 	}
 }
 
-// begin forgets, before a pass, the jobs of which all evicted pods have left,
-// and what the last pass decided.
+// begin forgets, before a pass, the jobs whose evicted pods have all left, and what the last
+// pass decided.
 func (ns *nominations) begin() {
 	ns.evictions, ns.plansMade = ns.evictions[:0], 0
 	ns.going = slices.DeleteFunc(ns.going, func(j *job) bool { return j.count[podLeaving] == 0 })
 }
 
-// placesHold reports whether the places kept for a nominated job satisfy its
-// affinities when its victims have left, and also if the plan under trial is decided.
+// placesHold reports whether the places that are kept for a nominated job satisfy its
+// affinities once its victims have left, also if the plan under trial is decided.
 func (ns *nominations) placesHold(n *nomination) bool {
 	j := n.job
 	if !ns.affinities.constrain(j) {
 		return true
 	}
 
-	// 1. The job as a unit that has been placed already.
+	// 1. The job as a unit that is placed already.
 	u := place.Unit{Inference: j.Kind == Inference, Exclusive: ns.policy.Zone.Exclusive, Required: -1, Preferred: -1}
 	for t := range j.Tasks {
 		u.Tasks = append(u.Tasks, place.Task{After: ns.after(j, t)})
 	}
 	ns.affinities.addTerms(j, &u)
 
-	// 2. Its victims have left when it starts: they are lifted for the question, and gone
-	// counts them so that they are not absent as well. What leaves by the plan under trial
-	// for another job is there still when this one starts, and may not be counted on.
+	// 2. Its victims will have left when it starts: they are lifted off for this check, and gone
+	// counts them, as absent counts them, too. Victims of the plan under trial that leave for
+	// another job may still be there when this one starts: they are neither to be near to nor
+	// out of the way.
 	mark, gone := ns.state.Mark(), map[labelOn]map[int32]int{}
 	leavesFor := func(v *job, p *pod) {
 		for _, l := range v.Tasks[p.task].Labels {
@@ -279,7 +286,7 @@ func (ns *nominations) placesHold(n *nomination) bool {
 		}
 	}
 
-	// 3. Each of its places by itself, the others being there.
+	// 3. Each of its places by itself, with its other pods in place.
 	absent := ns.absent(j)
 	u.Absent = func(label string, level int, domain int32) int {
 		return absent(label, level, domain) - gone[labelOn{label, level}][domain]
@@ -300,8 +307,8 @@ func (ns *nominations) placesHold(n *nomination) bool {
 	return ok
 }
 
-// stillHolds is placesHold when labels have changed since it was asked last, or the
-// job is about to start.
+// stillHolds is placesHold, asked again only if labels have changed since the last time, or if
+// the job is about to start.
 func (ns *nominations) stillHolds(n *nomination) bool {
 	if n.outstanding > 0 && n.seen == ns.state.LastingLabelChanges() {
 		return true
@@ -311,9 +318,9 @@ func (ns *nominations) stillHolds(n *nomination) bool {
 	return ok
 }
 
-// upheld reports whether what was placed, or the plan under trial, leaves all nominated
-// jobs what their affinities need. Anti-affinities need no look: they keep others off by
-// themselves, see affinity.go.
+// upheld reports whether all nominated jobs keep what their affinities need beside what was
+// placed, or beside the plan under trial. Anti-affinities need no check: they keep others off
+// by themselves, see affinity.go.
 func (ns *nominations) upheld() bool {
 	for _, n := range ns.all {
 		if n.job.requires(func(t Term) bool { return !t.Anti }) && !ns.placesHold(n) {
@@ -323,12 +330,12 @@ func (ns *nominations) upheld() bool {
 	return true
 }
 
-// released lets go of what was held for a nomination that has come to its end: its
-// victims may go anywhere again, and others where they had to be apart.
+// released gives up what was held for a nomination that has come to its end: its victims may
+// start anywhere again, and other jobs where they had to keep apart from it.
 func (ns *nominations) released(n *nomination) {
 	ns.holdsChanged()
 	for _, v := range n.victims {
-		if v.class != nil {
+		if v.class != nil { // where they may start decides their class
 			ns.waiting.dequeue(v)
 			ns.waiting.enqueue(v, ns.now)
 		}

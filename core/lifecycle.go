@@ -9,8 +9,7 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// What happens to jobs and their pods: they come, start to run elsewhere than
-// the engine said, fail, leave and end.
+// The life of jobs and their pods: they come, are found running, fail, leave and end.
 
 // CheckJob reports what is wrong with a job's description by itself.
 func CheckJob(j *Job) error {
@@ -79,8 +78,11 @@ func checkTask(job string, i int, t *Task) error {
 	return nil
 }
 
+// submit takes in a job that comes; all its pods wait.
 func (e *Engine) submit(now Time, spec Job) error {
 	e.working = spec.Name
+
+	// 1. Everything is checked before anything changes.
 	if err := CheckJob(&spec); err != nil {
 		return err
 	}
@@ -104,6 +106,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 	if spec.Locked || spec.Foreign {
 		spec.Mobility = Stays // whether or not the policy heeds locks
 	}
+
+	// 2. The job, and its place in the order. It waits from its submission, which may be long
+	// ago: a driver that builds an engine again sends all jobs at once.
 	pinned, pin := e.policy.Preempt.protect(&spec)
 	j := &job{Job: spec, queue: q, since: now, run: -1, pinned: pinned, pin: pin}
 	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted}
@@ -123,6 +128,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 		}
 		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 	}
+
+	// 3. Who has to know it. It may be an evicted job that a driver ended and submits again:
+	// then it must not go back to the nodes that it left.
 	e.jobs.add(j)
 	e.affinities.repel(j.Tasks, 1)
 	e.affinities.label(j, nil)
@@ -132,9 +140,12 @@ func (e *Engine) submit(now Time, spec Job) error {
 	return nil
 }
 
-// protect applies to a job what the policy lets jobs ask for that they be kept, and
-// reports whether it may not be evicted, or has a protection so long that it must not borrow.
+// protect takes from a job the protection from eviction that the policy does not allow. It
+// reports whether the job must not borrow, since what it borrowed could not be reclaimed, or
+// not for long, and why.
 func (p *Preempt) protect(j *Job) (pinned bool, pin quota.Pin) {
+	// A minimum run time keeps borrowed quota from its owner for as long. A short one may be
+	// waited for; with a longer one than the policy's limit, a job runs on owned quota only.
 	long := p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime
 	if p.Unprotected {
 		j.Locked, j.NotPreemptible = false, false
@@ -149,21 +160,23 @@ func (p *Preempt) protect(j *Job) (pinned bool, pin quota.Pin) {
 	return j.Foreign, quota.Foreign
 }
 
-// expose takes its protection from a job that is found running with more than nominal
-// quota allows: no decision gave it that, and it would never come back.
+// expose takes its protection from a job that is found running with more than its queue's
+// nominal quota. The engine did not give it that quota, and could never get it back: a tenant
+// that names nodes itself, past the scheduler, could borrow for ever.
 func (e *Engine) expose(j *job) {
 	was := j.evictable()
 	j.bookPins(e.state, -1)
 	j.exposed = true
 	e.changes.orderChanged()
-	if was { // it was protected by its minimum run time alone
+	if was { // it was protected by its minimum run time only
 		return
 	}
 	e.jobs.noteEvictable(j)
 	e.runs.offer(j)
 }
 
-// unplaced gives its protection back to a job that has no place any more.
+// unplaced gives a job its protection back when it has no place any more: when it starts
+// again, the engine decides within which quota.
 func (e *Engine) unplaced(j *job) {
 	if !j.exposed || j.placed() {
 		return
@@ -173,7 +186,8 @@ func (e *Engine) unplaced(j *job) {
 	e.changes.protectionReturned()
 }
 
-// observe tells the strategies that depend on the mix of requests of new ones.
+// observe lets the strategies that depend on the mix of requests learn from new ones, unless
+// the policy says what the mix is.
 func (e *Engine) observe(r *Request, pods int) {
 	if len(e.policy.Mix) == 0 {
 		e.placer.Mix.Observe(r, pods)
@@ -201,6 +215,7 @@ func (e *Engine) end(name string) error {
 	if j.disruptionProtected {
 		e.runs.disruptionProtected--
 	}
+	// The driver need not be asked any more to stop what is left of a broken gang.
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	e.jobs.remove(j)
 	return nil
@@ -214,7 +229,7 @@ func (e *Engine) release(j *job, i int, to podState) {
 	e.nominations.settleNode(p.alloc.Node)
 }
 
-// unbook counts a pod as off its node, which the state knows already.
+// unbook counts a pod as off its node, where the state does not have it any more.
 func (e *Engine) unbook(j *job, p *pod, to podState) {
 	node := p.alloc.Node
 	switch p.state {
@@ -222,10 +237,14 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 		j.charge(e.state, p, -1)
 		e.changes.quotaReturned()
 	case podLeaving:
+		// Its quota was returned when it was evicted. Isolated queues get it only now, and other
+		// pods may count on its labels no longer.
 		j.leaves(e.state, p, -1)
 		e.changes.quotaReturned()
 		e.nominations.holdsChanged()
-		if n := p.leavingFor; n == nil || n.job.nomination != n {
+		forNoPlan := p.leavingFor == nil || p.leavingFor.job.nomination != p.leavingFor
+		if forNoPlan {
+			// No job starts in its place, so nothing else says that there is room now.
 			e.changes.evictableChanged(node)
 		}
 	}
@@ -243,7 +262,8 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	e.changes.podsVanished(j)
 }
 
-// podEnded takes in that a pod ended well, failed or, if it did not run, was withdrawn.
+// podEnded takes in that a pod ended well, that it failed or, if it did not run, that it was
+// withdrawn.
 func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -265,22 +285,24 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		return fmt.Errorf("pod %d of job %s has ended before", ev.Pod, ev.Job)
 	}
 
-	// 1. It ended well. A gang of which nothing runs, with too few that ended well, starts
-	// whole again.
+	// 1. It ended well. If it was the last running pod of a gang and fewer than the minimum
+	// ended well, the gang starts whole again.
 	if !ev.Failed {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
 		e.restart(j)
 		if j.class != nil && (j.Gang || j.Topology.Required != "") {
-			e.waiting.dequeue(j) // it may have been what the rest was to join
+			// The waiting pods may have had to join it: where they may go now makes another class.
+			e.waiting.dequeue(j)
 			e.waiting.enqueue(j, now)
 		}
 		e.requeueIfGone(j, now)
 		return nil
 	}
 
-	// 2. It failed: the job pauses. Pods that fail during the pause are the same failure; a
-	// job that ran for longer than any pause begins to count again.
+	// 2. It failed: the job pauses. Pods that fail during the pause count as the same failure:
+	// else a gang of 100 pods that cannot start would wait for the longest pause at once. A
+	// failure after a run that was longer than any pause counts as the first.
 	e.release(j, ev.Pod, podWaiting)
 	e.state.Commit()
 	e.waiting.dequeue(j)
@@ -292,7 +314,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		j.notBefore = cluster.Plus(now, e.policy.Requeue.Pause(j.failures))
 	}
 
-	// 3. Its gang may have too few left.
+	// 3. Its gang may have fewer than its minimum left.
 	if j.Gang {
 		e.breakGang(j)
 	}
@@ -312,7 +334,8 @@ func (r RequeuePolicy) Pause(failures int) Time {
 	return p
 }
 
-// breakGang stops the pods of a gang that has too few left to go on.
+// breakGang stops a gang that has fewer pods left than its minimum. The driver learns of it
+// from the next pass, as only passes return decisions.
 func (e *Engine) breakGang(j *job) {
 	if j.viable() {
 		return
@@ -323,6 +346,7 @@ func (e *Engine) breakGang(j *job) {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			e.places = append(e.places, e.placement(j, i))
+			// Its quota is returned at once, its node is not before it has left.
 			j.charge(e.state, p, -1)
 			j.leaves(e.state, p, 1)
 			e.changes.quotaReturned()
@@ -338,8 +362,8 @@ func (e *Engine) breakGang(j *job) {
 	e.places = e.places[:first]
 }
 
-// requeueIfGone puts a job's waiting pods back in the queue, once none of a
-// broken gang is left on a node.
+// requeueIfGone puts a job's waiting pods back in the queue; those of a broken gang once no
+// pod of it is left on a node.
 func (e *Engine) requeueIfGone(j *job, now Time) {
 	if j.Gang && !j.begun && j.count[podLeaving] > 0 {
 		return
@@ -348,7 +372,7 @@ func (e *Engine) requeueIfGone(j *job, now Time) {
 		j.since = now
 	}
 	if j.Gang && !j.begun && j.count[podDone] > 0 {
-		j.begun = j.viable() // members may have ended well while they left
+		j.begun = j.viable() // enough of its pods may have ended well while they were to leave
 	}
 	e.waiting.enqueue(j, now)
 }
@@ -360,7 +384,7 @@ func ends(decisions []Decision, j *job, pod int) bool {
 	})
 }
 
-// podsGone takes in that evicted pods, or those of a broken gang, have left their nodes.
+// podsGone takes in that evicted pods, or pods of a broken gang, have left their nodes.
 func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -371,8 +395,8 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 			return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 		}
 	}
-	// Without numbers all are meant that the driver knows of: those of a gang that broke
-	// since the last pass run still, as far as it knows.
+	// Without numbers, all pods are meant that the driver was asked to stop. It does not know
+	// yet of a gang that broke since the last pass: the pods of that one still run.
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
@@ -386,7 +410,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	}
 	e.state.Commit()
 	if !j.whole() {
-		e.waiting.dequeue(j) // its class may be another now
+		e.waiting.dequeue(j) // its class may be another one now that these pods wait, too
 	}
 	e.restart(j)
 	e.requeueIfGone(j, now)
@@ -415,8 +439,8 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 		return fmt.Errorf("pod %d of job %s: node %s has %d pods already", ev.Pod, ev.Job, ev.Node, n)
 	}
 
-	// 2. What it takes of the node. It may be more than there is of CPU and memory: that is
-	// a fact. No GPU is taken twice.
+	// 2. What it takes of the node. The pod runs, so it may take more CPU and memory than the
+	// node has left. But no GPU is allocated twice.
 	p := &j.pods[ev.Pod]
 	t := &j.Tasks[p.task]
 	a := cluster.Alloc{Node: id, Others: e.state.Amounts(t.Others).ID(), Share: WholeGPU, CPUMilli: t.CPUMilli, MemMiB: t.MemMiB}
@@ -434,7 +458,8 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 		a.Share = t.GPU
 	}
 
-	// 3. Places that are kept there for nominated jobs give way.
+	// 3. Plans give way that count on what it takes: on its GPUs, or on CPU, memory or other
+	// resources that the node does not have for both.
 	kept, why := e.takenBy(&a)
 	if why != "" {
 		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
@@ -444,13 +469,15 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 		e.moves.abandonOn(id, true)
 	}
 
-	// 4. It runs. A job that may not be evicted, but is found beyond its queue's nominal
-	// quota, loses that protection: else what it holds would never come back.
+	// 4. It runs. Its job may be one that must not be evicted. Then it has to be within its
+	// queue's nominal quota, beside other such jobs, or loses the protection. Jobs of other
+	// schedulers keep theirs: the engine could not evict them anyway.
 	e.waiting.dequeue(j)
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc, p.came = a, ev.Started
-	if model := e.state.Pool(id).Model; j.fixed() && !j.Foreign && t.GPU > j.queue.ProtectedLeft(model) && t.GPU > 0 {
+	beyond := t.GPU > 0 && t.GPU > j.queue.ProtectedLeft(e.state.Pool(id).Model)
+	if beyond && j.fixed() && !j.Foreign {
 		e.expose(j)
 	}
 	e.runs.setBackfilled(j, ev.Backfilled)
@@ -461,8 +488,8 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	return nil
 }
 
-// takenBy says which device of an allocation pods have that are on its node; or
-// else reports whether some are kept for pods that are to come.
+// takenBy says which device of an allocation a pod on the node has already; "" when none
+// is taken. kept reports that pods have some of them only as places that are kept for them.
 func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	if e.state.DevicesTaken(a) == "" {
 		return false, ""
@@ -483,6 +510,7 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	return why == "", why
 }
 
+// relabel takes in that pods of a job have other labels and affinities.
 func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -495,6 +523,8 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	if !slices.ContainsFunc(j.Tasks, meant) {
 		return fmt.Errorf("job %s has no task %q", ev.Job, ev.Task)
 	}
+
+	// 1. The pods on nodes, and those for which places are kept, lose their old labels there.
 	e.waiting.dequeue(j)
 	var on []cluster.Held
 	for i := range j.pods {
@@ -508,12 +538,16 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	}
 	e.changes.podsVanished(j)
 	e.affinities.repel(j.Tasks, -1)
-	j.Tasks = slices.Clone(j.Tasks) // they were the driver's
+
+	// 2. The job's tasks have the new ones. They are cloned, as the driver may still use them.
+	j.Tasks = slices.Clone(j.Tasks)
 	for t := range j.Tasks {
 		if meant(j.Tasks[t]) {
 			j.Tasks[t].Labels, j.Tasks[t].Affinity = ev.Labels, ev.Affinity
 		}
 	}
+
+	// 3. The pods get them, and whoever counts pods by labels counts again.
 	e.affinities.repel(j.Tasks, 1)
 	e.affinities.label(j, on)
 	e.nominations.holdsChanged()
@@ -525,6 +559,7 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	return nil
 }
 
+// setDisruptionProtected notes whether disruption budgets keep a job from being evicted.
 func (e *Engine) setDisruptionProtected(ev JobShielded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -542,6 +577,8 @@ func (e *Engine) setDisruptionProtected(ev JobShielded) error {
 	if !j.evictable() {
 		return nil
 	}
+	// Searches in vain look again after enough changes, and at once if evictions are allowed
+	// again: a job may have waited for that alone.
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			e.changes.evictableChanged(p.alloc.Node)
@@ -553,6 +590,7 @@ func (e *Engine) setDisruptionProtected(ev JobShielded) error {
 	return nil
 }
 
+// checkpoint notes when a job saved its progress last. What an eviction loses counts from then.
 func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -569,6 +607,7 @@ func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 	return nil
 }
 
+// estimate takes in a new estimate of a job's run time, by which the policy may order jobs.
 func (e *Engine) estimate(now Time, ev JobEstimated) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -579,6 +618,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 	}
 	j.Estimate = ev.Estimate
 	if e.policy.Queueing.Order == ByEstimate && j.key.estimate != ev.Estimate {
+		// The heaps of waiting jobs are in this order: the job leaves them while it changes.
 		waits := j.class != nil || e.waiting.pausing(j)
 		e.waiting.dequeue(j)
 		j.key.estimate = ev.Estimate

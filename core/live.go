@@ -7,13 +7,13 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// podState is where a pod stands.
+// podState is what a pod is doing.
 type podState uint8
 
 const (
 	podWaiting   podState = iota
-	podPlanned            // nominated: its place is still taken by victims
-	podHeld               // nominated: its place is kept for it
+	podPlanned            // nominated: victims are still on its place
+	podHeld               // nominated: its place is free, and kept for it
 	podRunning            // bound, or about to be
 	podLeaving            // evicted, or of a gang that broke; still on its node
 	podDone               // ended well
@@ -24,8 +24,8 @@ const (
 type pod struct {
 	alloc   cluster.Alloc // valid unless waiting or done
 	started Time
-	// came is when it got its place, since the last plan before that: see
-	// entitlement.starting; entitled if it evicted others by right of quota that covers it.
+	// came is when it got its place, by the clock of entitlement.starting; entitled if it
+	// evicted others as one within nominal quota.
 	came   Time
 	task   int32
 	trial  uint32 // the last trial of evictions it was part of
@@ -35,10 +35,10 @@ type pod struct {
 	move   *move // its move, nil when none is under way; only running pods have one
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
-	// within says that the pod counts as within its queue's nominal quota; see
-	// entitlement.update.
+	// within says that the pod is within its queue's nominal quota, as entitlement.update
+	// found.
 	within bool
-	// extra says that its gang would go on without it; see job.markExtra.
+	// extra says that its gang goes on without it; see job.markExtra.
 	extra bool
 }
 
@@ -53,11 +53,11 @@ type job struct {
 	count [podWithdrawn + 1]int
 	// moving is how many pods have a move under way.
 	moving int
-	// spans says where the pods of each task are; nil when there is one task.
+	// spans says where the pods of each task are; nil if there is one task.
 	spans []span
-	// begun says that enough of the gang runs: the rest start one by one.
+	// begun says that the gang has its minimum: further pods start one by one.
 	begun bool
-	// backfilled says that it started past a waiting job.
+	// backfilled says that it started past an earlier job that waited.
 	backfilled bool
 	// started is when the gang, or the first pod, was bound last; saved when
 	// the job last reported a checkpoint.
@@ -77,17 +77,17 @@ type job struct {
 	left                []leftFor
 	rejected            bool
 	disruptionProtected bool // see JobShielded
-	// pinned says that what it borrowed would stay away too long, so that it must not
-	// borrow; see Engine.protect.
+	// pinned says that the job must not borrow, as its queue could not give back in time what
+	// it holds; see Preempt.protect.
 	pinned bool
-	// exposed says that it was found with more than nominal quota covers, though it is
-	// pinned: as long as it has a place, it is not protected. See Engine.expose.
+	// exposed says that it was found running with more than nominal quota, though it is
+	// pinned: while it has a place, it may be evicted. See Engine.expose.
 	exposed bool
 	pin     quota.Pin  // how it counts if it is pinned
-	marks   [][]string // by task; see Engine.label
+	marks   [][]string // labels by task, with those of its anti-affinities; see affinities.label
 	touched bool       // it is among entitlement.touched
 	trial   uint32     // the last trial of evictions that looked at its gang
-	goes    bool       // it may go as a whole, by that trial
+	goes    bool       // that trial found that it may be evicted as a whole
 }
 
 // jobTable is the live jobs.
@@ -141,14 +141,13 @@ type key struct {
 	seq      uint64
 }
 
-// precedence is what makes one job's claim stronger than another's, whenever they
-// came.
+// precedence is what ranks one job above another, whenever they came.
 type precedence struct {
 	class    Class
 	priority int32
 }
 
-// compare is negative when s is the stronger.
+// compare is negative if s ranks above o.
 func (s precedence) compare(o precedence) int {
 	return cmp.Or(cmp.Compare(s.class, o.class), cmp.Compare(o.priority, s.priority))
 }
@@ -180,7 +179,8 @@ func (j *job) set(p *pod, s podState) {
 // span is a range of pod numbers, from lo to before hi.
 type span struct{ lo, hi int }
 
-// span returns where the pods of a task are. Pods of others may be among them.
+// span returns where the pods of a task are. Pods of other tasks may be among them, where
+// pods joined the job later.
 func (j *job) span(task int) (lo, hi int) {
 	if j.spans == nil {
 		return 0, len(j.pods)
@@ -197,7 +197,7 @@ func (j *job) addPod(task int) {
 		return
 	}
 	if j.spans == nil && task > 0 {
-		j.spans = append(j.spans, span{0, i}) // the first task was the only one
+		j.spans = append(j.spans, span{0, i}) // so far, all pods were of the first task
 	}
 	for len(j.spans) <= task {
 		j.spans = append(j.spans, span{i, i})
@@ -210,8 +210,8 @@ func (j *job) evictable() bool {
 	return !j.Foreign && (j.exposed || !j.NotPreemptible && !j.Locked)
 }
 
-// fixed reports whether the job holds what it has long enough that it must not be
-// borrowed.
+// fixed reports whether what the job holds must be owned by its queue, as it could not be
+// reclaimed.
 func (j *job) fixed() bool { return j.pinned && !j.exposed }
 
 // room returns how much more of a model the job may be given at once.
@@ -222,7 +222,7 @@ func (j *job) room(model string) Milli {
 	return j.queue.RoomNow(model)
 }
 
-// most returns how much of a model the job could use if no other used any.
+// most returns how much of a model the job could use if no other job used any.
 func (j *job) most(model string) Milli {
 	if j.pinned {
 		return min(j.queue.Most(model), j.queue.Owned(model))

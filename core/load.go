@@ -6,22 +6,26 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// runs is what runs: the jobs with running pods, and what they come to by GPU model.
+// runs is what runs: the jobs with running pods, and sums over their pods by GPU model.
+//
+// Invariant: every running pod is counted in the load of its node's model, and listed there
+// if its job may be evicted. Starts and stops say so by changes.podStarted and podStopped;
+// what changes whether a job may be evicted calls offer.
 type runs struct {
 	state *cluster.State
-	jobs  []*job // in no order; job.run is the place of each
-	// disruptionProtected is how many jobs are.
+	jobs  []*job // those with running pods, in no order; job.run is the place of each
+	// disruptionProtected counts the live jobs that are.
 	disruptionProtected int
 	loads               []load // by model number
 	models              map[string]int
-	ofPool              []int // the model number of each pool of the state
+	ofPool              []int // the model number of each pool of the state, as far as known
 }
 
-// load sums up what runs on the nodes of one GPU model. From it follows whether
-// evicting may help a job at all, before anything that runs is looked at.
+// load sums up what runs on the nodes of one GPU model. It tells whether an eviction may
+// help a job at all, without a look at the pods that run.
 type load struct {
-	// evictable are the pods that may be evicted, the weakest precedence first;
-	// bypassed is the GPU of those of them that were backfilled.
+	// evictable are the pods that may be evicted, the lowest precedence first. bypassed is the
+	// GPU of those that were backfilled.
 	evictable []ranked
 	bypassed  Milli
 	pods      int
@@ -29,12 +33,12 @@ type load struct {
 	changes uint64
 }
 
-// ranked is the evictable pods of jobs of one precedence.
+// ranked is the evictable pods of all jobs of one precedence.
 type ranked struct {
 	precedence
 	gpu  Milli
 	pods []*pod // in no order
-	next int    // where the next search for some of them begins
+	next int    // where the next search among them begins
 }
 
 // list puts a pod that starts (by 1) on the list, or takes one that stops (by
@@ -167,8 +171,8 @@ func (l *load) find(of precedence) (int, bool) {
 	return slices.BinarySearchFunc(l.evictable, of, func(r ranked, s precedence) int { return s.compare(r.precedence) })
 }
 
-// weaker returns how much evictable GPU of jobs with a weaker claim than k runs,
-// and how much of all jobs.
+// weaker returns how much evictable GPU jobs of lower precedence than k hold, and how much
+// all jobs do.
 func (l *load) weaker(k *key) (weaker, all Milli) {
 	for i := range l.evictable {
 		all += l.evictable[i].gpu
@@ -190,8 +194,9 @@ func (pl *planner) freeFor(c *class) Milli {
 	return free
 }
 
-// mayEvict reports whether there may be enough to evict for the job: by its claim, by its quota and, for the first job (head), of what
-// was backfilled. False is certain, true is not.
+// mayEvict reports whether there may be enough to evict for the job: by its precedence, by
+// its quota and, for the first job (head), among what was backfilled. False is certain, true
+// is not.
 func (pl *planner) mayEvict(j candidate, head bool) bool {
 	p := &pl.policy.Preempt
 	reclaim := p.Reclaim && j.queue.Limited()
@@ -199,6 +204,8 @@ func (pl *planner) mayEvict(j candidate, head bool) bool {
 	have, found := Milli(0), false
 	for m := range pl.runs.loads {
 		own := slices.Contains(j.class.models, m)
+		// On the nodes of other models, an eviction may return quota over all models, or remove
+		// pods that keep the job off a whole leaf group.
 		if !own && !j.queue.Limited() && !terms {
 			continue
 		}
@@ -210,7 +217,7 @@ func (pl *planner) mayEvict(j candidate, head bool) bool {
 				takes = weaker
 			}
 			if head && p.Backfill {
-				takes += l.bypassed // some of it perhaps twice
+				takes += l.bypassed // perhaps counted twice: true is not certain
 			}
 		}
 		if own {
@@ -221,31 +228,32 @@ func (pl *planner) mayEvict(j candidate, head bool) bool {
 	return found && have+pl.freeFor(j.class) >= j.needed()
 }
 
-// attempt is what a search for a plan was made of, in vain, and for which job.
+// attempt is for which job a search for a plan was in vain, and in which state of the cluster.
 type attempt struct {
-	of             key
-	world, changes uint64
-	pods           int
-	at             Time
-	// retry is when more may be evicted than at that time, Never when it is not
-	// time that is lacking.
+	of    key
+	world uint64 // see changes.world
+	// changes and pods are sums over the loads of the models that mattered.
+	changes uint64
+	pods    int
+	at      Time
+	// retry is when more may be evicted than at that time, Never if waiting does not help.
 	retry Time
-	// settled is when the first that may be evicted will have run for its minimum time,
-	// Never when none is too young.
+	// settled is when the first victim will have run for its minimum time, Never if none is too
+	// young.
 	settled Time
-	vain    int // searches before, in the same world
+	vain    int // how many searches before it were in vain in the same world
 }
 
-// When to search again after a search was in vain: when enough has started or
-// stopped (a share of the pods that run, and some for every class that waits: so
-// that a change costs a fraction of a search, however many classes wait), or
-// after a pause. Small clusters do without.
+// When to search again after a search was in vain: when enough pods have started or stopped,
+// or after a pause. Enough is a share of the pods that run, and some more for every class that
+// waits, so that a change costs a fraction of a search, however many classes wait. In a small
+// cluster one change is enough.
 const (
 	attemptShare = 64
 	attemptClass = 8
 	attemptSmall = 256 // pods
-	// attemptPause is for most jobs, headPause for the first ones, which have
-	// waited for long. Both double with every search in vain, at most attemptDoubles times.
+	// attemptPause is for most jobs, headPause for the first ones, whose searches look at all
+	// nodes. Both double with every search in vain, at most attemptDoubles times.
 	attemptPause   = 300 * Second
 	headPause      = 1800 * Second
 	attemptDoubles = 4
@@ -262,8 +270,8 @@ func (a *attempt) pause(head bool) Time {
 	return attemptPause << min(a.vain, attemptDoubles)
 }
 
-// attempt returns where the class's last search in vain is kept: those for its
-// first job as the first of all (head), who may evict more, apart from the others.
+// attempt returns where the class's last search in vain is kept. A job that is tried as the
+// first of all (head) may evict more: its searches are kept apart.
 func (c *class) attempt(head bool) **attempt {
 	if head {
 		return &c.attempts[1]
@@ -271,9 +279,9 @@ func (c *class) attempt(head bool) **attempt {
 	return &c.attempts[0]
 }
 
-// holdsFor reports whether what an attempt found holds for an alike job too: one of
-// the same precedence may evict no more than one before it. That one may be within
-// quota where this one is not, and as the first job evict more.
+// holdsFor reports whether what an attempt found holds for an alike job, too: one of the same
+// precedence that comes after it may evict no more. One before it may be within quota where
+// the later one is not, and, as the first job, may evict more of those that were backfilled.
 func (a *attempt) holdsFor(j *job) bool {
 	return a.of.precedence == j.key.precedence && !j.key.before(&a.of)
 }
@@ -301,9 +309,9 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 		return a, true
 	}
 
-	// 3. In the same world: after enough changes, or a pause. Without the pause, a small
-	// change at the wrong place would be overlooked for ever; without a limit, each start
-	// would cost a search for every class that waits.
+	// 3. In the same world: after enough changes, or a pause. Without a limit on changes, each
+	// start would cost a search for every class that waits. Without the pause, a job would wait
+	// for ever if the one stop that helps it is followed by too few others.
 	changed, enough := a.changes-last.changes, 1
 	if a.pods > attemptSmall {
 		enough = a.pods/attemptShare + attemptClass*len(pl.waiting.idle)
@@ -311,7 +319,8 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 	switch {
 	case changed == 0:
 		if last.retry != Never {
-			pl.wakes.retryAt(now, last.retry) // the wake-up that was asked for may have been for an earlier time
+			// The last wake-up may have been for another job's earlier time: ask again.
+			pl.wakes.retryAt(now, last.retry)
 		}
 		return a, false
 	case changed >= uint64(enough) || now >= last.at+last.pause(head):

@@ -7,12 +7,14 @@ import (
 
 // Pods that join a live job, and those that are withdrawn before they run.
 
-// addPods takes in pods that join a job.
+// addPods takes in pods that join a live job.
 func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
 		return err
 	}
+
+	// 1. Their role: a task of the job, or a new one.
 	task := ev.Task
 	task.Pods = len(ev.Pods)
 	t := slices.IndexFunc(j.Tasks, func(o Task) bool { return o.Name == task.Name })
@@ -30,6 +32,8 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	if err != nil {
 		return err
 	}
+
+	// 2. Their numbers: those of pods of the role that have ended, and the next ones.
 	if len(j.pods)+len(ev.Pods) > MaxPods {
 		return fmt.Errorf("job %s: more than %d pods", j.Name, MaxPods)
 	}
@@ -44,11 +48,15 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 			return fmt.Errorf("job %s: pod %d is added, which is no ended one of task %q", j.Name, i, task.Name)
 		}
 	}
+
+	// 3. The role. MinPods 0 stands for all pods: from now on the number is named, so that a
+	// gang that runs does not need those that join it. The tasks are cloned, as the driver may
+	// still use them.
 	if j.count[podWaiting]+j.count[podHeld]+j.count[podPlanned] == 0 {
 		j.since = now
 	}
 	e.waiting.dequeue(j)
-	j.Tasks = slices.Clone(j.Tasks) // they were the driver's
+	j.Tasks = slices.Clone(j.Tasks)
 	if t == len(j.Tasks) {
 		task.Pods = 0
 		if task.MinPods == 0 {
@@ -60,6 +68,8 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	} else if j.Tasks[t].MinPods == 0 {
 		j.Tasks[t].MinPods = j.Tasks[t].Pods
 	}
+
+	// 4. The pods.
 	if next > cap(j.pods) {
 		j.pods = slices.Grow(j.pods, next-len(j.pods))
 		e.runs.moved(j)
@@ -74,8 +84,11 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 		j.pods[i] = pod{task: int32(t)}
 	}
 	e.observe(&j.Tasks[t].Request, len(ev.Pods))
+
+	// 5. Victims may be leaving for a gang that now needs more places than its plan has: the
+	// plan is given up. A gang of which nothing runs starts whole, with the new pods.
 	if j.whole() && j.nomination != nil && !j.provided() {
-		e.nominations.denominate(j) // its places were settled for fewer
+		e.nominations.denominate(j)
 	}
 	e.restart(j)
 	e.changes.placesChanged(j)
@@ -83,8 +96,8 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	return nil
 }
 
-// restart lets a gang of which nothing runs, and too few have ended well, start
-// whole again.
+// restart lets a gang start whole again of which nothing runs any more, while fewer than its
+// minimum ended well.
 func (e *Engine) restart(j *job) {
 	if j.Gang && j.begun && j.count[podRunning] == 0 && !j.viable() {
 		e.waiting.dequeue(j)
@@ -93,17 +106,20 @@ func (e *Engine) restart(j *job) {
 	}
 }
 
-// withdraw takes a pod that does not run out of its job.
+// withdraw takes a pod that waits out of its job. A place that is kept for it goes to another
+// waiting pod of its task, if there is one: victims leave for it, and the job needs it as much
+// as before. A gang that has not started needs its place; without, it gives up all of them.
 func (e *Engine) withdraw(now Time, j *job, i int) {
 	e.waiting.dequeue(j)
 	p := &j.pods[i]
 	if p.state != podWaiting {
 		n := j.nomination
+		lastPlace := j.count[podHeld]+j.count[podPlanned] == 1
 		alike := slices.IndexFunc(j.pods, func(o pod) bool { return o.state == podWaiting && o.task == p.task })
 		switch {
 		case alike >= 0:
 			e.nominations.handOver(n, i, alike)
-		case j.whole() || j.count[podHeld]+j.count[podPlanned] == 1:
+		case j.whole() || lastPlace:
 			e.nominations.denominate(j)
 		default:
 			e.nominations.yield(n, i)
@@ -116,10 +132,10 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 	e.waiting.enqueue(j, now)
 }
 
-// complete reports whether the gang has its least pods, wherever they stand.
+// complete reports whether the gang has its minimum of pods, in whatever state.
 func (j *job) complete() bool { return j.missing() == "" }
 
-// missing says which pods a gang lacks to have its least; "" when it lacks none.
+// missing says how many pods a gang lacks of its minimum; "" when it lacks none.
 func (j *job) missing() string {
 	have := make([]int, len(j.Tasks))
 	for i := range j.pods {
@@ -128,14 +144,14 @@ func (j *job) missing() string {
 		}
 	}
 	for t, n := range have {
-		if least := j.Tasks[t].Minimum(); n < least {
-			return fmt.Sprintf("it has %d of the %d pods that it starts with", n, least)
+		if minimum := j.Tasks[t].Minimum(); n < minimum {
+			return fmt.Sprintf("it has %d of the %d pods that it starts with", n, minimum)
 		}
 	}
 	return ""
 }
 
-// provided reports whether the least pods of a nominated gang have places.
+// provided reports whether the minimum of a nominated gang has places, or runs.
 func (j *job) provided() bool {
 	have := j.membersByTask()
 	for i := range j.pods {

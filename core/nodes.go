@@ -7,9 +7,10 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// What happens to nodes: they come, change, are lost, cordoned or fall ill; and
-// which of them are the dedicated zone.
+// What happens to nodes: they come, change, are lost or cordoned, and their devices fail and
+// recover; and which of them are the dedicated zone.
 
+// addNode takes in a node that is new or back.
 func (e *Engine) addNode(n Node) error {
 	_, was := e.state.Lookup(n.Name)
 	id, err := e.state.AddNode(n)
@@ -17,7 +18,9 @@ func (e *Engine) addNode(n Node) error {
 		return err
 	}
 	if was {
-		e.changes.nodeAllowsLess() // it may come back smaller than it was
+		// It may be smaller than it was. A job that only the larger node held would keep others
+		// waiting under StrictFIFO, for ever.
+		e.changes.nodeAllowsLess()
 	}
 	e.nodeNew(id)
 	return nil
@@ -32,6 +35,7 @@ func (e *Engine) nodeNew(id cluster.NodeID) {
 	e.changes.nodeOffers(id)
 }
 
+// changeNode takes in what is different about a node. Its pods stay.
 func (e *Engine) changeNode(now Time, n Node) error {
 	id, err := e.node(n.Name)
 	if err != nil {
@@ -41,6 +45,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	if changed, err := e.state.ChangeNode(id, n); err != nil || !changed {
 		return err
 	}
+	// Plans were made for the node as it was: it may have moved, or have less room now.
 	e.nominations.holdsChanged()
 	e.nominations.dropPlans(id, now)
 	if moved := was.HBD != n.HBD || !slices.Equal(was.Domains, n.Domains); moved {
@@ -51,8 +56,9 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	return nil
 }
 
-// rejoin queues the jobs again of which pods are on a node that has moved: the domain
-// that the others are to join may be another, and plans for them were made for the old one.
+// rejoin queues the jobs again that have pods on a node which has moved, and must be within
+// one domain: the waiting pods now have to join those pods elsewhere, and plans for them were
+// made for the old domain.
 func (e *Engine) rejoin(id cluster.NodeID, now Time) {
 	var jobs []*job
 	for h := range e.state.Node(id).Pods {
@@ -69,13 +75,17 @@ func (e *Engine) rejoin(id cluster.NodeID, now Time) {
 
 func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
 
+// loseNode takes in that a node is gone, with all its pods.
 func (e *Engine) loseNode(now Time, name string) error {
 	id, err := e.node(name)
 	if err != nil {
 		return err
 	}
+	// 1. Plans that count on the node are given up first: then no place there is kept.
 	e.nominations.dropPlans(id, now)
 	e.moves.abandonOn(id, false)
+
+	// 2. All its pods wait again. They come in the order of their jobs.
 	pods := e.state.RemoveNode(id)
 	var hit []*job
 	for _, h := range pods {
@@ -86,6 +96,9 @@ func (e *Engine) loseNode(now Time, name string) error {
 			hit = append(hit, j)
 		}
 	}
+
+	// 3. Only when the pods of all jobs are off the node do gangs see what they have left: a
+	// gang with less than its minimum stops.
 	for _, j := range hit {
 		e.waiting.dequeue(j)
 		if j.Gang {
@@ -97,6 +110,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 	return nil
 }
 
+// cordon starts or ends keeping new pods off a node.
 func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 	id, err := e.node(ev.Node)
 	if err != nil {
@@ -110,6 +124,7 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 	return nil
 }
 
+// setHealth takes in that a device failed or recovered. Pods on it stay.
 func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 	id, err := e.node(ev.Node)
 	if err != nil {
@@ -150,7 +165,7 @@ func (e *Engine) assignZone() {
 		slices.SortStableFunc(nodes, func(a, b cluster.NodeID) int { return e.state.CompareTopology(a, b) })
 		zone := int(z.Share * float64(len(nodes)))
 		if len(nodes) >= 8 {
-			zone = max(zone, 2) // with one node there, replicas could not be apart
+			zone = max(zone, 2) // on a single node, the replicas of a service could not be apart
 		}
 		general := len(nodes) - zone
 		for i, id := range nodes {

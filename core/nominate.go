@@ -6,58 +6,59 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// From a plan's decision to its end: victims are evicted, the job's places
-// are kept for it as they become free, and when the last victim is gone the job
-// is bound.
+// From a plan's decision to its end: victims are evicted, the job's places are kept for it as
+// they become free, and when the last victim is gone, the job is bound.
 
-// nominations are the plans under way, what they hold and what others may count on
-// meanwhile (hold.go), and what the current pass has decided of them (recall.go).
+// nominations are the plans under way, what they hold and what others may count on meanwhile
+// (hold.go), and what the current pass has decided (recall.go).
+//
+// Invariant: a job is in all as long as its nomination is set; a pod of it is podHeld if the
+// state has it in its place, and podPlanned if it is in plans and its node is closed.
 type nominations struct {
 	*Engine
 	all []*nomination
-	// plans are the pods whose places are not free yet, by node.
+	// plans are the planned pods by node.
 	plans map[cluster.NodeID][]planned
-	// going are labelled jobs with leaving pods, and some that had them. away counts
-	// the pods with a label that are not there yet or about to leave, by domain; nil
-	// when that is not known.
+	// going are the labelled jobs with leaving pods, and some that had such pods. away counts by
+	// domain the pods with a label that are not there yet or are leaving; nil if it is to be
+	// counted again.
 	going []*job
 	away  map[labelOn]map[int32]int
-	draft draft // the plan under trial
-	// evictions are those of this pass, plansMade is of how many plans.
+	draft draft // the plan under trial, empty between trials: see weigh
+	// evictions are those of this pass, plansMade is for how many plans.
 	evictions []eviction
 	plansMade int
 }
 
-// nomination is a plan under way: a gang, or pods of another job, whose places
-// are settled and that wait for victims to leave.
+// nomination is a plan under way: a gang, or pods of another job, whose places are chosen and
+// which wait for victims to leave.
 type nomination struct {
 	job *job
 	// outstanding counts victims' pods still on their nodes, planned the job's
 	// pods whose places are not free yet.
 	outstanding, planned int
-	// victims are the jobs of which pods were evicted for it. Of those that have
-	// ended, ended says by name which nodes they left: the job may come again.
+	// victims are the live jobs of which pods were evicted for it. ended has by name which nodes
+	// those left that have ended, since such a job may be submitted again.
 	victims []*job
 	ended   map[string][]cluster.NodeID
-	// within says that nominal quota covered the job when a plan for it was made.
+	// within says that the job was within nominal quota when a plan for it was made.
 	within bool
-	// seen is how often labels had changed when its affinities were looked at last.
+	// seen is how often labels had changed when its affinities were checked last.
 	seen uint64
 }
 
-// planned is a pod whose place on a node is not free yet. The node is closed
-// meanwhile, so that nothing else takes it.
+// planned is a pod whose place on a node is not free yet. The node is closed meanwhile, so that
+// no other pod takes the place.
 type planned struct {
 	nomination *nomination
 	pod        int
 }
 
-// nominate decides a plan: it tells the victims to leave and keeps the places
-// for the job.
+// nominate decides a plan: it evicts the victims and keeps the places for the job.
 func (ns *nominations) nominate(p *plan) {
 	j, now, placed, gone := p.job, p.now, p.placed, p.gone
 	if len(gone) == 0 {
-		// All victims turned out not to be in the way.
+		// All victims turned out not to be in the way: the job starts.
 		for i := range placed {
 			ns.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
 		}
@@ -66,7 +67,7 @@ func (ns *nominations) nominate(p *plan) {
 		return
 	}
 
-	// 1. The job, which may have places kept already if it is no gang, is nominated.
+	// 1. The job is nominated. If it is no gang, it may have a nomination for other pods.
 	ns.waiting.dequeue(j)
 	n := j.nomination
 	if n == nil {
@@ -82,9 +83,10 @@ func (ns *nominations) nominate(p *plan) {
 		ns.evict(&gone[k], n)
 	}
 
-	// 3. Its pods count against quota from now on, as if they had come: before all others
-	// if they are within nominal quota, else after all that are there. A place that is free
-	// is held, the node of another is closed to all others.
+	// 3. Its pods count against quota from now on, as if they ran: before all others if they
+	// are within nominal quota, else after all that are there. A place that is free is held. If
+	// one is not, its node is closed for all others: else a small pod could start in each gap
+	// that a victim leaves, and the place would never become free.
 	came := ns.entitlement.planning(now)
 	if p.within {
 		came = entitled
@@ -111,7 +113,7 @@ func (ns *nominations) nominate(p *plan) {
 	ns.waiting.enqueue(j, now) // the other pods of a job that is no gang
 }
 
-// evict tells a victim to leave for a nomination.
+// evict decides that a victim leaves for a nomination.
 func (ns *nominations) evict(v *victim, n *nomination) {
 	x := eviction{*v, n, slices.Collect(v.pods), v.job.exposed}
 	from := len(ns.places)
@@ -151,8 +153,8 @@ func (ns *nominations) leave(x *eviction) {
 	}
 }
 
-// settleNode gives places on a node, as far as they are free now, to the pods
-// they are planned for.
+// settleNode gives places on a node, as far as they are free now, to the pods for which they
+// are planned.
 func (ns *nominations) settleNode(node cluster.NodeID) {
 	list := ns.plans[node]
 	for k := 0; k < len(list); {
@@ -180,15 +182,15 @@ func (ns *nominations) setPlans(node cluster.NodeID, list []planned) {
 	ns.plans[node] = list
 }
 
-// fulfil binds the nominated jobs whose victims have all left, and queues again
-// those whose places were lost meanwhile, or may not be theirs any more for the pods
-// that have gone around them. What the engine decides itself takes nothing from
-// a nominated job: see upheld.
+// fulfil binds the nominated jobs whose victims have all left. It queues those again that an
+// event has deprived of a place, or of pods near which they must be. No decision of the engine
+// does that: see upheld.
 func (ns *nominations) fulfil(now Time) {
 	for k := 0; k < len(ns.all); {
 		n := ns.all[k]
 		ns.working = n.job.Name
-		// 1. An event has taken its places, or the pods around them: it waits again.
+		// 1. An event has taken a place of it, or its affinities do not hold there any more: it
+		// waits again.
 		lost := n.outstanding == 0 && n.planned > 0
 		if lost || !ns.stillHolds(n) {
 			ns.waiting.dequeue(n.job)
@@ -196,12 +198,12 @@ func (ns *nominations) fulfil(now Time) {
 			ns.waiting.enqueue(n.job, now)
 			continue
 		}
-		// 2. Victims of it are leaving.
+		// 2. Some of its victims have not left yet.
 		if n.outstanding > 0 {
 			k++
 			continue
 		}
-		// 3. It is bound.
+		// 3. All its places are free and held: it is bound.
 		ns.all = slices.Delete(ns.all, k, k+1)
 		j := n.job
 		j.nomination = nil
@@ -239,8 +241,8 @@ func (ns *nominations) denominate(j *job) {
 	ns.released(n)
 }
 
-// yield gives up the place kept for a pod of a nominated job, if there is one.
-// The journal grows.
+// yield gives up the place that is kept for a pod of a nominated job, if there is one. The
+// journal grows.
 func (ns *nominations) yield(n *nomination, i int) {
 	j := n.job
 	p := &j.pods[i]
@@ -267,7 +269,7 @@ func (ns *nominations) yield(n *nomination, i int) {
 	ns.changes.podsVanished(j)
 }
 
-// handOver gives the place kept for a pod to an alike one that waits.
+// handOver gives the place that is kept for a pod to an identical one of the job that waits.
 func (ns *nominations) handOver(n *nomination, from, to int) {
 	p, o := &n.job.pods[from], &n.job.pods[to]
 	o.alloc, o.came = p.alloc, p.came

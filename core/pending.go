@@ -7,8 +7,8 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// class is the waiting jobs that are alike in everything that decides whether
-// they can start: when one cannot, none can. A pass tries classes, not jobs.
+// class is waiting jobs that are alike in everything that decides whether they can start:
+// when one cannot, none can. A pass tries classes, not jobs.
 type class struct {
 	id    classID
 	jobs  heap[*job] // the first in the order on top
@@ -45,17 +45,22 @@ const (
 )
 
 // waiting is the jobs that wait, by class.
+//
+// Invariant: a class with jobs is in the files of its state, and in no others: classActive in
+// active, classStuck in stuck for each of its models, all but classActive in idle, and under
+// StrictFIFO classActive and classStuck in ready. Within a pass, one that was postponed is in
+// borrowers in place of active and ready. A class without jobs is in no file.
 type waiting struct {
-	strict  bool // StrictFIFO
+	strict  bool // the policy is StrictFIFO
 	classOf func(*job) classID
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
 	ready   heap[*class] // under StrictFIFO all but those without quota, the same way
-	// borrowers are, within a pass, classes that wait until those of active, or of
-	// ready, that would be within nominal quota have been tried; the same way.
+	// borrowers are the classes that a pass puts off until those of active, or of ready, that
+	// would be within nominal quota have been tried; the same way.
 	borrowers heap[*class]
-	// stuck are the classes that found no room, the same way, by the number of
-	// each GPU model that they may use: as many as have had some.
+	// stuck are the classes that found no room, the same way, by the number of each GPU model
+	// that they may use; nothing for models on which no class was stuck yet.
 	stuck  []heap[*class]
 	idle   []*class   // not to be tried for now
 	woken  []*class   // scratch memory
@@ -154,7 +159,7 @@ func (w *waiting) enqueue(j *job, now Time) {
 	if j.class != nil || w.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
-	// A gang starts when all pods of the last start are gone, and when it has its minimum.
+	// A gang starts when all pods of its last start are gone, and when it has its minimum.
 	if j.whole() && (j.count[podLeaving] > 0 || j.count[podWithdrawn] > 0 && !j.complete()) {
 		return
 	}
@@ -170,8 +175,8 @@ func (w *waiting) enqueue(j *job, now Time) {
 		w.classes[id] = c
 	}
 
-	// A class is tried again if its first job is another: a job that is alike but comes
-	// before the others may evict more than they.
+	// A class is tried again if it has a new first job: one that comes before the others in
+	// the order may evict more than they.
 	j.class = c
 	old := (*job)(nil)
 	if len(c.jobs.items) > 0 {
@@ -203,19 +208,21 @@ func (w *waiting) dequeue(j *job) {
 	j.class = nil
 	if len(c.jobs.items) == 0 {
 		w.unlist(c)
+		// An empty class is kept for the next job that is alike, with its compiled shapes.
 		if len(w.classes) > maxClasses {
 			delete(w.classes, c.id)
 		}
 		return
 	}
 	if first {
-		// The next job may be ranked otherwise: what was found out about
-		// evicting for the old head does not hold for it.
+		// What was found out about evictions for the old first job may not hold for the next
+		// one, which may have another priority.
 		w.setClass(c, classActive)
 	}
 }
 
-// reclassify files the waiting ones of all jobs again.
+// reclassify files those of the jobs that wait again: what decides whether they can start has
+// changed.
 func (w *waiting) reclassify(jobs []*job, now Time) {
 	for _, j := range jobs {
 		if j != nil && j.class != nil {
@@ -235,7 +242,7 @@ func (w *waiting) tryAgain(matters func(Term) bool) {
 	}
 }
 
-// howStarted says whether a job that starts now passes an earlier one.
+// howStarted says whether a job that starts now passes an earlier one that waits.
 func (w *waiting) howStarted(j *job) Reason {
 	if !w.strict && w.passes(j) {
 		return Backfilled
@@ -285,14 +292,14 @@ func (w *waiting) forgetShapes(less bool) {
 	}
 }
 
-// maxClasses is how many classes are kept at hand after their last job left.
+// maxClasses is how many classes are kept though some of them have no job any more.
 const maxClasses = 1 << 14
 
 func jobBefore(a, b *job) bool   { return a.key.before(&b.key) }
 func headFirst(a, b *class) bool { return a.head().key.before(&b.head().key) }
 func jobMoved(j *job, at int)    { j.at = at }
 
-// setClass files a class under what is known of it.
+// setClass files a class by what is known of it.
 func (w *waiting) setClass(c *class, s classState) {
 	w.unlist(c)
 	c.state = s
@@ -323,7 +330,7 @@ func (c *class) movedTo(model, at int) {
 	}
 }
 
-// unlist takes a class out of all files.
+// unlist takes a class out of all files. Its state stays.
 func (w *waiting) unlist(c *class) {
 	w.active.remove(c, c.at[0])
 	w.ready.remove(c, c.at[1])

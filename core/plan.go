@@ -9,10 +9,9 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// A plan is found by trial in the state's journal: victims are lifted off their
-// nodes, the cheapest first, until the job fits; then those that turn out not to
-// be in the way are put back. What the trial did is rolled back in any case:
-// nominate.go carries a plan out.
+// A plan is found by trial: victims are lifted off their nodes, the cheapest first, until the
+// job fits; then those that turn out not to be in the way are put back. The state's journal
+// takes the trial back in any case: nominate.go carries a plan out.
 
 // budget counts evictions in the current interval.
 type budget struct {
@@ -27,7 +26,7 @@ type plan struct {
 	gone   []victim
 }
 
-// plan chooses among what was found; nil when that makes no room.
+// plan makes a plan of the victims that were found, nil if they make no room.
 func (pl *planner) plan(c preemptor, s *search) *plan {
 	if len(s.victims) == 0 {
 		return nil
@@ -39,37 +38,46 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 		onePod(u)
 	}
 
-	// 1. The cheapest way first: one pod on one node, whose victims alone leave; a gang in
-	// one domain, whose victims alone leave; else victims anywhere, the cheapest first.
+	// 1. The cheapest way first: one pod on one node, of which victims leave; a gang in one
+	// domain, of which victims leave; else victims anywhere, the cheapest first.
 	pl.lifted = pl.lifted[:0]
 	var placed []place.Placed
 	var gone []victim
 	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
-	if single && !(c.short && pl.placer.MayFit(u)) {
+	onlyQuotaLacks := func() bool { return c.short && pl.placer.MayFit(u) }
+	if single && !onlyQuotaLacks() {
 		placed, gone = pl.planPod(c, u, s)
 	}
-	// A victim that keeps a pod off a node by an affinity, or that holds the quota of
-	// another model, may be on other nodes.
 	terms := slices.ContainsFunc(u.Tasks, func(t place.Task) bool { return len(t.Terms) > 0 })
-	several := j.queue.Limited() && len(u.Tasks[0].Models()) > 1 || terms
 	inDomain := u.Whole && u.Required >= 0 && !c.short && !c.owes
 	if placed == nil && inDomain {
 		placed, gone = pl.planInDomain(c, u, s)
 	}
-	if placed == nil && (!single || c.short || several) && (!inDomain || terms) {
+	// Victims elsewhere may help even one pod, or a gang in one domain: they keep it off by an
+	// affinity to a wider domain, or hold the quota, also that of another model on which the job
+	// would be within it.
+	otherModels := j.queue.Limited() && len(u.Tasks[0].Models()) > 1
+	elsewhere := terms || !inDomain && (!single || c.short || otherModels)
+	if placed == nil && elsewhere {
 		pl.state.Rollback(0)
 		pl.dropLifted()
 		placed, gone = pl.planGang(c, u, s)
 	}
 
-	// 2. A plan by right of quota must leave the job within it, and its queue, if others
-	// leave for that alone.
-	if placed != nil && c.within && !(pl.entitlement.wouldBeWithinAt(j, placed) && (!byQuota(gone) || affords(pl.state, j, placed, j.queue.NominalRoom))) {
-		placed = nil
+	// 2. Who evicts as one within quota must be within it in these places: it may have found
+	// room on another model. Its queue must not use more than it owns if some leave only for
+	// that quota.
+	if placed != nil && c.within {
+		within := pl.entitlement.wouldBeWithinAt(j, placed)
+		owned := !byQuota(gone) || affords(pl.state, j, placed, j.queue.NominalRoom)
+		if !within || !owned {
+			placed = nil
+		}
 	}
 
-	// 3. Victims that turn out not to be in the way stay; the others leave for a reason
-	// that holds for the places found. Other plans under way must hold beside this one.
+	// 3. Victims that turn out not to be in the way stay; the others leave for a reason that
+	// holds for the places found. The plans under way must still hold beside this one: else
+	// they would be dropped in the next pass, and their victims would come back.
 	if placed != nil {
 		placed, gone = slices.Clone(placed), whole(gone)
 		pl.nominations.weigh(draft{job: j, placed: placed})
@@ -81,7 +89,7 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 		pl.nominations.weigh(draft{})
 	}
 
-	// 4. All that is taken back, whether or not the budget of evictions allows the plan.
+	// 4. The trial is taken back, whether or not the budget of evictions allows the plan.
 	evicted := 0
 	for i := range gone {
 		for range gone[i].pods {
@@ -98,9 +106,9 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 	return &plan{c, placed, gone}
 }
 
-// roomWith reports whether the unit, or one pod of it when it starts pod
-// by pod, would find room by count if all the victims left. False is certain.
-// O(victims + nodes they are on and pods there).
+// roomWith reports whether the unit, or one pod of it if it starts pod by pod, would find room
+// by count if all the victims left. False is certain. It costs O(victims + the nodes that they
+// are on, and the pods there).
 func (pl *planner) roomWith(u *place.Unit, s *search) bool {
 	pl.trial++
 	pl.tried = pl.tried[:0]
@@ -118,8 +126,7 @@ func (pl *planner) roomWith(u *place.Unit, s *search) bool {
 	return pl.placer.RoomWith(u, pl.tried, pl.withoutTried)
 }
 
-// withoutTried returns what a node would have free without the pods of the
-// current trial.
+// withoutTried returns what a node would have free without the pods of the current trial.
 func (pl *planner) withoutTried(id cluster.NodeID) (gpus uint64, left cluster.Need) {
 	n := pl.state.Node(id)
 	gpus, left = n.Healthy(), cluster.Need{Pods: n.Spec.MaxPods, CPU: n.Spec.CPUMilli, Mem: n.Spec.MemMiB}
@@ -148,8 +155,8 @@ func onePod(u *place.Unit) {
 	}
 }
 
-// lift takes a victim's pods, as far as others have not taken them out already, out
-// of the state and the ledger for a trial.
+// lift takes a victim's pods out of the state and the ledger for a trial, as far as they are
+// not out already: a pod may be a victim by itself and with its gang.
 func (pl *planner) lift(v *victim) {
 	for i := range v.pods {
 		p := &v.job.pods[i]
@@ -163,7 +170,7 @@ func (pl *planner) lift(v *victim) {
 	}
 }
 
-// drop undoes a lift, be the node overfull with it as it was.
+// drop undoes a lift, even if the node has less room than its pods take, as before.
 func (pl *planner) drop(v *victim) {
 	for i := range v.pods {
 		p := &v.job.pods[i]
@@ -173,8 +180,7 @@ func (pl *planner) drop(v *victim) {
 	}
 }
 
-// liftedPod is a pod that a trial has taken out of the ledger, unless it was put
-// back meanwhile.
+// liftedPod is a pod that a trial has taken out of the ledger, unless it was put back since.
 type liftedPod struct {
 	job *job
 	pod int
@@ -198,11 +204,13 @@ type onNode struct {
 	gpus   uint64
 }
 
-// byNode lists who is on which node, the node with the cheapest victim first.
+// byNode lists which victims are on which node, the node with the cheapest victim first. It is
+// computed once for a search.
 func (s *search) byNode() [][]onNode {
 	if s.nodes != nil {
 		return s.nodes
 	}
+	// 1. What each victim holds on each node, one entry for all its pods there.
 	s.sort()
 	for k := range s.victims {
 		for i := range s.victims[k].pods {
@@ -221,6 +229,8 @@ func (s *search) byNode() [][]onNode {
 		}
 		once = append(once, o)
 	}
+
+	// 2. Cut into groups, one a node.
 	for first, i := 0, 1; i <= len(once); i++ {
 		if i == len(once) || once[i].node != once[first].node {
 			s.groups = append(s.groups, once[first:i])
@@ -234,8 +244,8 @@ func (s *search) byNode() [][]onNode {
 	return s.nodes
 }
 
-// price is what the victims on a node come to: how far one of them is spared, the
-// strongest claim among them, then their cost.
+// price is what the victims on a node come to: first why one of them is spared, then the
+// highest precedence among them, then their cost.
 type price struct {
 	spared     spared
 	precedence precedence
@@ -262,20 +272,18 @@ func (p price) less(o price) bool {
 	return p.cost < o.cost
 }
 
-// planPod finds the node on which the pod gets room at the lowest price. Nodes
-// come in the order of their cheapest victims: it looks at no more of them than
-// may be cheaper than the best so far.
+// planPod finds the node on which the pod gets room at the lowest price.
 func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	j := c.job
 
-	// 1. On each node, lift the cheapest victims until the pod fits, and keep the node
-	// where that comes to the lowest price. As nodes come in the order of their cheapest
-	// victims, the search ends at the first whose cheapest victim costs more than that.
+	// 1. On each node, lift the cheapest victims until the pod fits, and keep the node where
+	// that comes to the lowest price. Nodes come in the order of their cheapest victims: the
+	// search ends at the first node whose cheapest victim alone costs more than that.
 	var best []onNode
 	var lowest price
 	weakest := precedence{class: LP + 1} // below every job's
 	for len(s.byNode()) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
-		s.nodes = s.nodes[1:] // it stays closed for this pass
+		s.nodes = s.nodes[1:] // a plan has it: it stays closed for this pass
 	}
 	for _, at := range s.nodes {
 		if best != nil && !(price{precedence: weakest}).plus(&s.victims[at[0].victim]).less(lowest) {
@@ -285,6 +293,7 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		if !node.Open() {
 			continue
 		}
+		// Too few devices even without all of them: most nodes end here.
 		devices := node.Whole
 		for _, o := range at {
 			devices |= o.gpus
@@ -316,8 +325,8 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		return nil, nil
 	}
 
-	// 2. Lift those of the best node again, then the cheapest anywhere that pay for quota
-	// which the job, or its queue, still lacks.
+	// 2. Lift those of the best node again, then the cheapest anywhere that return quota, as
+	// long as the job lacks quota, or its queue owes some to the tenants that give up theirs.
 	var gone []victim
 	for _, o := range best {
 		if v := &s.victims[o.victim]; v.there() {
@@ -339,7 +348,8 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		return nil, nil
 	}
 
-	// 3. A cheap victim may have been taken in vain, before one that makes room alone.
+	// 3. Put back those that are not needed, the most expensive first. The pod needs two GPUs: a
+	// cheap victim of one was lifted before the next, of two, which makes room alone.
 	gone = whole(gone)
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
@@ -358,12 +368,13 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 	return placed, gone
 }
 
-// spareNeedless puts victims back that turn out not to be in the way, the most
-// costly first.
+// spareNeedless puts victims back that turn out not to be in the way, the most expensive first.
 func (pl *planner) spareNeedless(c preemptor, u *place.Unit, placed []place.Placed, gone []victim) []victim {
 	j, pays := c.job, byQuota(gone)
+	// Affinities are checked with the whole job in place, as when it starts. The unit may have
+	// one task of several.
 	for t := range u.Tasks {
-		if pods := u.Tasks[t].Pods; len(pods) > 0 { // the unit may have one task of several
+		if pods := u.Tasks[t].Pods; len(pods) > 0 {
 			u.Tasks[t].After = pl.nominations.after(j, int(j.pods[pods[0]].task))
 		}
 	}
@@ -387,8 +398,8 @@ func (pl *planner) spareNeedless(c preemptor, u *place.Unit, placed []place.Plac
 	return kept
 }
 
-// giveReasons settles why the victims leave: for nominal quota only if the queue of the
-// job then uses no more than that. That is not known before the places are.
+// giveReasons settles why the victims leave: for nominal quota only if the job's queue then
+// uses no more than that, which depends on the places.
 func (pl *planner) giveReasons(c preemptor, placed []place.Placed, gone []victim) {
 	if !c.within || affords(pl.state, c.job, placed, c.queue.NominalRoom) {
 		return
@@ -400,10 +411,11 @@ func (pl *planner) giveReasons(c preemptor, placed []place.Placed, gone []victim
 	}
 }
 
-// putBack undoes a lift where nothing has taken the victim's place, the quotas
-// still hold and so do the affinities of what was placed. If the queue of the job
-// pays for what is taken by right of its quota, its nominal quota must hold too.
+// putBack undoes a lift if nothing has taken the victim's place, no queue then uses more than
+// it may, and the affinities of what was placed hold. pays says that some victims leave only
+// for nominal quota: then the job's queue must not use more than that, either.
 func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim, pays bool) bool {
+	// 1. Is its place still there? n pods are back, also where one of them is not.
 	mark := pl.state.Mark()
 	ok, n := true, 0
 	for i := range v.pods {
@@ -416,6 +428,8 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 		v.job.charge(pl.state, p, 1)
 		n++
 	}
+
+	// 2. Quota, of the job's queue and of the victim's.
 	for t := range j.Tasks {
 		for _, model := range j.class.shapes[t].Models() {
 			ok = ok && j.queue.Room(model) >= 0
@@ -424,6 +438,8 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 	for i := range v.pods {
 		ok = ok && v.job.queue.Room(pl.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
 	}
+
+	// 3. Nominal quota and affinities, in the places that were found.
 	for i := range placed {
 		a := &placed[i].Alloc
 		ok = ok && !(pays && a.GPU() > 0 && j.queue.NominalRoom(pl.state.Pool(a.Node).Model) < 0)
@@ -437,6 +453,8 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 		}
 		return true
 	}
+
+	// 4. It has to leave.
 	pl.state.Rollback(mark)
 	for i := range v.pods {
 		if n == 0 {
@@ -448,8 +466,8 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 	return false
 }
 
-// affordsEvictions reports whether this many evictions stay within the budget of
-// the interval. A plan that is larger than the budget has an interval alone.
+// affordsEvictions reports whether this many evictions are within the budget of the interval.
+// A plan that is larger than the budget has an interval to itself.
 func (pl *planner) affordsEvictions(n int, c preemptor) bool {
 	p := &pl.policy.Preempt
 	if p.Budget == 0 || p.Interval == 0 {

@@ -9,9 +9,9 @@ import (
 
 // Plans for gangs, and for pods that lack quota.
 
-// planGang lifts victims, the cheapest first, until the gang can be placed. Where
-// room is lacking, those on closed nodes come last, and only for quota.
+// planGang lifts victims, the cheapest first, until the gang can be placed.
 func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	// Some of the victims may be gone for another job: without them it may be too few.
 	if s.spent && !pl.roomWith(u, s) {
 		return nil, nil
 	}
@@ -24,15 +24,17 @@ func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Plac
 		}
 		placed := pl.placeGang(c, u, gone)
 		if placed == nil && !c.overrun() && pl.placer.MayFit(u) {
-			step *= 2 // what fits by count does not fit in place: lift more at once
+			// What fits by count does not fit in place. To place a gang costs much, so lift twice
+			// as many before the next try; those that were not needed are put back later.
+			step *= 2
 			next = len(gone) + step
 		}
 		return placed
 	}
 
-	// First those whose nodes are of use: all of them if only quota is lacking, as is when
-	// the gang fits by count. Then, if quota is lacking still, those on closed nodes: what
-	// they hold there is of no use before another plan is done.
+	// First the victims on open nodes; all of them if the gang fits by count, as then only quota
+	// is lacking. Then, if quota is still lacking, those on nodes that are closed for another
+	// plan: nothing starts there before that plan is done, but their quota is returned.
 	roomy := pl.placer.MayFit(u)
 	for _, first := range [2]bool{true, false} {
 		for k := range s.victims {
@@ -56,8 +58,7 @@ func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Plac
 	return nil, nil
 }
 
-// onOpenNode reports whether a pod of the victim is on a node that others may
-// use.
+// onOpenNode reports whether a pod of the victim is on a node that is not closed for a plan.
 func (pl *planner) onOpenNode(v *victim) bool {
 	for i := range v.pods {
 		if pl.state.Node(v.job.pods[i].alloc.Node).Open() {
@@ -67,8 +68,8 @@ func (pl *planner) onOpenNode(v *victim) bool {
 	return false
 }
 
-// placeGang places the gang where it has room and quota, nil when nowhere; nominal quota,
-// when victims leave by right of that.
+// placeGang places the gang where it has room and quota, nil if nowhere. If victims leave only
+// for its nominal quota, its queue must not use more than that.
 func (pl *planner) placeGang(c preemptor, u *place.Unit, gone []victim) []place.Placed {
 	j := c.job
 	if c.overrun() || !pl.placer.MayFit(u) {
@@ -84,25 +85,25 @@ func (pl *planner) placeGang(c preemptor, u *place.Unit, gone []victim) []place.
 	return nil
 }
 
-// planInDomain is planGang for a gang that must lie within one domain. Domains are
-// tried in the order in which they have room by count when victims leave, the
-// cheapest first; only victims there are lifted. O(victims + domains), and for
-// each domain that is tried its victims.
+// planInDomain is planGang for a gang that must be within one domain. Domains are tried in the
+// order in which they come to have room by count as victims leave, the cheapest first; only
+// victims there are lifted. It costs O(victims + domains), and for each domain that is tried
+// its victims.
 func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	j := c.job
-	least, need := cluster.MaxGPUs, 0 // devices of the smallest pod, pods
+	smallest, need := cluster.MaxGPUs, 0 // devices of the smallest pod, and how many pods
 	for t := range u.Tasks {
-		least = min(least, u.Tasks[t].GPUs)
+		smallest = min(smallest, u.Tasks[t].GPUs)
 		need += len(u.Tasks[t].Pods)
 	}
-	if least == 0 {
-		return pl.planGang(c, u, s)
+	if smallest == 0 {
+		return pl.planGang(c, u, s) // some pods take no whole devices: counting these says nothing
 	}
 
-	// 1. Is there a domain at all? Most gangs are refused here, before the victims are put
-	// in order.
+	// 1. Is there such a domain at all? Most gangs are refused here, before the victims are
+	// sorted.
 	any := false
-	pl.fillDomains(j, u, s, least, need, func(int32, int) bool {
+	pl.fillDomains(j, u, s, smallest, need, func(int32, int) bool {
 		any = true
 		return true
 	})
@@ -114,7 +115,7 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 	s.sort()
 	var placed []place.Placed
 	var gone []victim
-	pl.fillDomains(j, u, s, least, need, func(domain int32, last int) bool {
+	pl.fillDomains(j, u, s, smallest, need, func(domain int32, last int) bool {
 		if placed, gone = pl.planIn(domain, c, u, s, last); placed == nil {
 			pl.state.Rollback(0)
 			pl.dropLifted()
@@ -124,10 +125,9 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 	return placed, gone
 }
 
-// fillDomains counts, by domain, how many pods of this many devices find room as
-// victims leave, in the order of the search, and calls enough for each domain
-// that comes to hold as many as are needed, with the last victim it took, until
-// that says to stop.
+// fillDomains counts, by domain, how many pods of this many devices find room as victims leave,
+// in the order of the search. It calls enough for each domain that comes to hold as many as
+// are needed, with the number of the last victim, until enough returns true.
 func (pl *planner) fillDomains(j *job, u *place.Unit, s *search, devices, need int, enough func(domain int32, last int) bool) {
 	slots, done, free := pl.slotsByDomain(j.class, u.Required, devices), map[int32]bool{}, map[cluster.NodeID]uint64{}
 	for k := range s.victims {
@@ -141,6 +141,7 @@ func (pl *planner) fillDomains(j *job, u *place.Unit, s *search, devices, need i
 			if d < 0 || done[d] {
 				continue
 			}
+			// How many more pods the node holds with this victim's devices free, too.
 			before, ok := free[a.Node]
 			if !ok {
 				before = pl.state.Node(a.Node).Whole
@@ -157,8 +158,8 @@ func (pl *planner) fillDomains(j *job, u *place.Unit, s *search, devices, need i
 	}
 }
 
-// domainFor returns the domain of a node, at the level that the gang requires, -1
-// when the gang cannot be there.
+// domainFor returns the domain of a node at the level that the gang requires, -1 if the gang
+// cannot be on the node.
 func (pl *planner) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
 	d := pl.state.Domain(id, u.Required)
 	if u.Joins && d != u.Home || j.class.pools&poolBit(pl.state.Node(id)) == 0 || !pl.state.Node(id).Open() {
@@ -167,8 +168,8 @@ func (pl *planner) domainFor(j *job, u *place.Unit, id cluster.NodeID) int32 {
 	return d
 }
 
-// slotsByDomain returns how many pods of this many devices find room in the domains
-// of a level, by free devices.
+// slotsByDomain returns how many pods of this many devices find room in each domain of a level,
+// by free devices.
 func (pl *planner) slotsByDomain(c *class, level, devices int) map[int32]int {
 	slots := map[int32]int{}
 	for n, p := range pl.state.Pools() {
@@ -191,8 +192,8 @@ func (pl *planner) slotsByDomain(c *class, level, devices int) map[int32]int {
 	return slots
 }
 
-// planIn lifts the victims in a domain: those up to a last one, with which it has
-// room by count, and if the gang does not fit, the others too.
+// planIn lifts the victims in a domain: those up to a last one, with which it has room by
+// count, and if the gang does not fit in place, the others, too.
 func (pl *planner) planIn(domain int32, c preemptor, u *place.Unit, s *search, last int) ([]place.Placed, []victim) {
 	var gone []victim
 	for _, part := range [2][]victim{s.victims[:last+1], s.victims[last+1:]} {

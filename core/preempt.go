@@ -2,54 +2,54 @@ package core
 
 import "github.com/muster-sched/muster/core/cluster"
 
-// Preemption (Kant §3.2.3) is decided only as a whole plan: which pods leave
-// and exactly where the job goes that they make room for. From then on the
-// places are its own; when the last victim has left, it is bound.
+// Preemption (Kant §3.2.3) is decided only as a whole plan: which pods leave, and exactly
+// where the job goes for which they make room. From then on these places are kept for the
+// job; when the last victim has left, it is bound.
 //
-// It cannot loop. Call a pod within quota when its queue's nominal quota covers
-// it, the queue's running pods being counted in the order of their jobs: the
-// least pods of a gang as one, those beyond them and those of other jobs each by
-// itself. While a unit runs that is larger than a whole quota, those that came with or
-// after it and are not stronger get none of that quota, except units that a plan placed
-// by right of quota. A job may evict only
+// Evictions come to an end. A queue's nominal quota is dealt out to its running pods in the
+// order of their jobs: to the minimum of a gang as one unit, to each other pod by itself. The
+// units that get quota are within quota, the others beyond it. While a unit runs that is larger
+// than the whole quota, units that came with it or later and do not rank above it get none of
+// that quota, except those that evicted others as ones within quota. A job may evict only
 //
-//   - pods beyond quota, when it would itself be within and its queue would not
-//     use more than its nominal quota (reclaim), or
-//   - pods of jobs after it in the order, unless it would be beyond quota and
-//     they are within (priority, backfill). What another tenant's quota covers
-//     it takes only under the same condition on its queue.
+//   - pods beyond quota, if it would itself be within quota and its queue would use no more
+//     than its nominal quota (reclaim), or
+//   - pods of jobs after it in the order, unless it would be beyond quota and they are within
+//     (priority, backfill). What is within the quota of another tenant, it may evict only under
+//     the same condition on its queue.
 //
 // A job that NeverPreempts evicts none, not even for its queue's own quota.
 //
-// A job counts as running from the decision of its plan on. Rank all jobs in the
-// order. Each plan with evictions of the first kind, or of the second among pods
-// within quota, makes the set of jobs within quota greater when sets are compared by
-// their first difference in that ranking; each other one leaves it and makes the set
-// of running jobs greater the same way. Starts without evictions, those between two
-// plans taken together, never make either smaller: a larger unit takes quota only from
-// those that start with it or later, and when it leaves, others get quota. A plan that
-// is dropped does: its job leaves the sets again, and its victims come back. So what the
-// job needs is held until it starts (its places, its quota, and in hold.go what its
-// affinities need), and no decision of the engine takes it away: a plan is dropped for
-// an event only. There are finitely many sets, so that without new events evictions come
-// to an end.
+// A job counts as running from the decision of its plan on. Rank all jobs in the order, and
+// compare sets of jobs by their first difference in that ranking. Each plan with evictions of
+// the first kind, or of the second kind among pods within quota, makes the set of jobs within
+// quota greater. Every other plan leaves that set as it is and makes the set of running jobs
+// greater. Starts without evictions, those between two plans taken together, make neither set
+// smaller: a larger unit takes quota only from those that start with it or later, and when it
+// leaves, others get quota. There are finitely many sets.
+//
+// A plan that is dropped makes a set smaller: its job is not in it any more, and its victims
+// come back. So what the job needs is held until it starts: its places, its quota and, in
+// hold.go, what its affinities need. No decision of the engine takes any of it away; only an
+// event drops a plan. docs/adr/0003 tells of the cases that taught this.
 
-// evictFor makes a plan by which the job starts in place of others, and decides
-// it. head says that the job has waited as the first longer than Backfill lets
-// it. It reports whether there is such a plan.
+// evictFor makes a plan by which the job starts in place of others, and decides it. head
+// says that the job is the first one and has waited for longer than Backfill allows. It
+// reports whether there is such a plan.
 func (ps *pass) evictFor(j candidate, head bool) bool {
 	if j.NeverPreempts {
 		return false
 	}
 
-	// 1. Is a search worth while, and is there enough to evict by count?
+	// 1. Is a search worth a try, and is there enough to evict by count? Both cost little.
 	this, worth := ps.planner.again(j.job, ps.now, head)
 	if !worth {
 		return false
 	}
 	if !ps.planner.mayEvict(j, head) {
 		if this.retry, this.settled = Never, Never; head {
-			*j.class.attempt(head) = &this // it is asked for in every pass
+			// The first jobs are tried in every pass: the next one need not count again.
+			*j.class.attempt(head) = &this
 		}
 		return false
 	}
@@ -64,7 +64,7 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 		}
 	}
 
-	// 3. In vain: what it was made of is noted, and when more may be evicted.
+	// 3. In vain: what the search saw is noted, and when more may be evicted.
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
 		this.retry = max(later.more, ps.now+this.pause(head))
@@ -74,10 +74,10 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 	return false
 }
 
-// outlook is what a search in vain says of later times.
+// outlook is what a search finds out about later times.
 type outlook struct {
 	more    Time // when more may be evicted than now
-	settled Time // when the first that is too young will have run for its minimum time
+	settled Time // when the first victim that is too young will have run for its minimum time
 }
 
 // note takes in that more may be evicted at t, as something will have run for its minimum
@@ -92,10 +92,10 @@ type turn struct {
 
 var anyTurn = turn{task: -1}
 
-// turns returns what plans are sought for: the whole gang, or each task with waiting
-// pods of another job, since one may be within quota, or have victims, and another
-// not; on whichever model and then, where quotas may cover the job on one model only,
-// on each by itself.
+// turns returns the parts of a job for which plans are sought: the whole gang, or each task
+// with waiting pods of another job, as one task may be within quota or have victims, and
+// another not. Each part is tried on all its models and then, if the job accepts several and
+// there are quotas, on each model by itself: it may be within quota on one of them only.
 func (pl *planner) turns(j candidate) []turn {
 	out := pl.turnList[:0]
 	for t := range j.unit.Tasks {
@@ -121,7 +121,7 @@ func (pl *planner) turns(j candidate) []turn {
 	return out
 }
 
-// planFor returns a plan for a part of the job, nil when there is none.
+// planFor returns a plan for a part of the job, nil if there is none.
 func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *outlook) *plan {
 	c := preemptor{
 		candidate: j, turn: at, now: now, head: head, later: later,
@@ -131,21 +131,24 @@ func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *out
 		return p
 	}
 	if c.within && j.queue.Limited() && (c.owes || len(j.class.accepts()) > 1) {
-		// It would be within quota on another model than the plan's, or its queue does
-		// not give up enough for it.
+		// As one within quota it found none: it may be within quota only on a model without
+		// victims, or its queue has no jobs to give up for it. By its priority it may evict those
+		// that are beyond quota all the same.
 		c.within = false
 		return pl.planFrom(c)
 	}
 	return nil
 }
 
-// mayTake says whether and why a pod of v may be evicted for j, by the rules at
-// the top of this file.
+// mayTake says whether a pod of v may be evicted for j, and why, by the rules at the top of
+// this file.
 func (pl *planner) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) {
 	p := &pl.policy.Preempt
 	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue && j.GPUs() > 0 {
 		return QuotaReclaim, true
 	}
+	// Disruption budgets do not protect from reclaim: a budget may appear, or shrink to nothing,
+	// when the job has already borrowed.
 	if !jWithin && vWithin || v.disruptionProtected {
 		return 0, false
 	}
@@ -158,16 +161,19 @@ func (pl *planner) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool
 	return 0, false
 }
 
-// planner looks for plans of evictions. It changes the state and the ledger for trials
-// only, which it takes back: what it finds is decided by [Engine.nominate].
+// planner looks for plans of evictions. It changes the state and the ledger for trials only,
+// which it takes back: nominations.nominate decides what it finds.
+//
+// Invariant: between two searches, lifted is empty and the state and the ledger are as they
+// were.
 type planner struct {
 	*Engine
 	budget budget
-	// searches are the last ones, kept for alike jobs of one pass; spareSearches the
-	// memory of dropped ones.
+	// searches are the last ones, kept for the alike jobs of one pass; spareSearches is the
+	// memory of those that were dropped.
 	searches, spareSearches []*search
-	// trial numbers the searches and counts. A node, a pod or a gang was part of it that
-	// has its number: visits has those of nodes.
+	// trial numbers the searches and counts. What has its number is part of it: nodes, by
+	// visits, pods and gangs.
 	trial  uint32
 	visits []uint32
 	lifted []liftedPod // of the plan under trial

@@ -8,10 +8,10 @@ import (
 
 // Evictions of a pass that its later plans make needless.
 //
-// The pods of a job that is no gang are planned one by one, each with the cheapest
-// victims. The first pod of a service takes the quota of v, of one GPU, the second that
-// of w, of two: now there is one GPU of quota to spare, and v would be back at once. Until
-// the pass ends the driver does not know that v is to leave, so v stays.
+// The pods of a job that is no gang are planned one by one, each with the cheapest victims.
+// The first pod of a service takes the quota of v, of one GPU; the second pod takes that of w,
+// of two GPUs. Now one GPU of quota is left over, and v would be back at once. Until the pass
+// ends, the driver does not know that v is to leave, so v stays.
 
 // eviction is a victim evicted in this pass, for a nomination.
 type eviction struct {
@@ -21,9 +21,9 @@ type eviction struct {
 	exposed    bool // the job was, before
 }
 
-// recall takes back the evictions of this pass that the others make needless, of the
-// victims with the strongest claims first, and reports whether there were any. Of one
-// plan there are none: see spareNeedless. O(evictions x nominations).
+// recall takes back the evictions of this pass that the others make needless, those of the
+// highest precedence first, and reports whether there were any. A single plan has none: see
+// spareNeedless. It costs O(evictions x nominations).
 func (ns *nominations) recall(now Time) bool {
 	if ns.plansMade < 2 {
 		return false
@@ -53,10 +53,10 @@ func (ns *nominations) decided(x *eviction) int {
 	})
 }
 
-// needless reports whether the plans of all nominated jobs hold with a victim where it
-// is. It does not look into harder cases and reports false: a victim with affinities or
-// labels, one whose gang has left, and one whose quota others may have taken since, as
-// they started in this pass.
+// needless reports whether the plans of all nominated jobs hold if a victim stays where it is.
+// It reports false without a look in cases that are hard to check: a victim with affinities or
+// labels, one whose gang has left, and one whose quota may be in use again, since a job started
+// after its eviction.
 func (ns *nominations) needless(x *eviction) bool {
 	j, n := x.job, x.nomination
 	switch {
@@ -72,8 +72,8 @@ func (ns *nominations) needless(x *eviction) bool {
 		}
 	}
 
-	// Quota, with the victim there: its queue's, and that of all nominated jobs. A plan
-	// that was made by right of nominal quota counts on it that the queue uses no more.
+	// 1. Quota with the victim there: its queue's, and that of all nominated jobs. A plan that
+	// was made as one within nominal quota needs its queue to use no more than that.
 	charge(1)
 	ok := true
 	for _, i := range x.pods {
@@ -89,14 +89,15 @@ func (ns *nominations) needless(x *eviction) bool {
 	}
 	charge(-1)
 
-	// Places, with the victim there.
+	// 2. Places with the victim there.
 	return ok && !slices.ContainsFunc(x.pods, func(i int) bool { return !ns.holdsPlans(j.pods[i].alloc.Node, x) })
 }
 
-// holdsPlans reports whether a node holds what is planned there when the pods that leave
-// for those plans have left, but for those of one victim. What leaves for other plans may
-// leave later.
+// holdsPlans reports whether a node holds what is planned there once the pods that leave for
+// those plans have left, except those of one victim. Pods that leave for other plans do not
+// count as gone: they may leave later.
 func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
+	// They are listed first: a node's pods must not change while they are gone through.
 	mark := ns.state.Mark()
 	var gone []cluster.Owner
 	for h := range ns.state.Node(node).Pods {
@@ -121,7 +122,7 @@ func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	return ok
 }
 
-// stay undoes what leave did.
+// stay undoes what leave did: the pods of a victim run on, as long as they have.
 func (ns *nominations) stay(x *eviction) {
 	j, n := x.job, x.nomination
 	started, saved := j.started, j.saved

@@ -19,8 +19,8 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
 	ps := pass{e, now}
 
-	// 1. Gangs that broke since the last pass are told to stop, as far as pods of them
-	// have not left already. Pods for which a move was begun are told to move.
+	// 1. Gangs that broke since the last pass must stop, as far as pods of them have not left
+	// already. Moves that were begun are decided.
 	for _, d := range e.ending {
 		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs.byName[d.Job].pods[p.Pod].state != podLeaving })
 		if len(d.Pods) > 0 {
@@ -30,7 +30,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.ending = e.ending[:0]
 	e.moves.tell()
 
-	// 2. What depends on the nodes, on the mix of requests and on the time.
+	// 2. What depends on the nodes, on the mix of requests and on time.
 	e.planner.dropSearches()
 	if e.changes.nodes {
 		e.assignZone()
@@ -42,16 +42,16 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.changes.all()
 	}
 
-	// 3. Who comes back from a pause, whose places are free, and for whom something was
-	// freed. What the pass itself frees, by evictions, is for the next one.
+	// 3. Jobs whose pause is over wait again, plans whose victims have left are bound, and
+	// classes that could use what was freed are tried again.
 	ps.resume()
 	e.nominations.begin()
 	e.nominations.fulfil(now)
 	ps.reactivate()
 	e.changes.begin()
 
-	// 4. Jobs start or make plans, in order, until no start has pushed others beyond quota
-	// and no eviction is needless.
+	// 4. Jobs start or make plans, in order. They do again as long as a start has pushed others
+	// beyond quota, which may be evicted now, or an eviction turned out needless.
 	for again := true; again; again = ps.pushedOut() || e.nominations.recall(now) {
 		if e.policy.Queueing.Mode == StrictFIFO {
 			ps.strictly()
@@ -76,17 +76,20 @@ type pass struct {
 	now Time
 }
 
-// pushedOut files the classes to be tried again that may evict more than when they
-// were tried last, as what started since has taken the quota that covered others. It
-// reports whether there are any. That comes to an end: see preempt.go.
+// pushedOut files the classes to be tried again that may evict more than when they were
+// tried last, as jobs that started since took the quota within which others were. It reports
+// whether there are any. That comes to an end: see preempt.go.
 func (ps *pass) pushedOut() bool {
 	if len(ps.waiting.idle) == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.policy.Preempt.evicts() {
 		return false
 	}
+	// 1. Is any pod beyond quota now that was within it?
 	if ps.entitlement.update(); ps.entitlement.lost == ps.entitlement.seen {
 		return false
 	}
 	ps.entitlement.seen = ps.entitlement.lost
+
+	// 2. Who might evict it. Backwards, as the classes that are filed leave the list.
 	some := false
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 		c := ps.waiting.idle[i]
@@ -105,12 +108,12 @@ func (ps *pass) pushedOut() bool {
 
 // wakes is when the driver is asked to call again, without an event.
 type wakes struct {
-	pending Time // the Wake that was asked for, Never when there is none
+	pending Time // the Wake that the driver was asked for, Never if none is
 	next    Time // the one that the current pass asks for
 	retry   Time // when more may be evicted than at the last pass
 }
 
-// at asks for a Tick at t, unless that is over.
+// at asks for a Tick at t, if that is later than now.
 func (w *wakes) at(now, t Time) {
 	if t > now {
 		w.next = min(w.next, t)
@@ -123,7 +126,7 @@ func (w *wakes) retryAt(now, t Time) {
 	w.at(now, t)
 }
 
-// resume queues the jobs whose pause is over.
+// resume files the jobs whose pause is over.
 func (ps *pass) resume() {
 	for len(ps.waiting.paused.items) > 0 {
 		j := ps.waiting.paused.items[0]
@@ -138,6 +141,8 @@ func (ps *pass) resume() {
 
 // reactivate files the classes to be tried for which something was freed.
 func (ps *pass) reactivate() {
+	// 1. Quota or nodes changed, or any room where quotas count: every class may be concerned,
+	// those that lack quota, too.
 	if (ps.changes.quota || ps.changes.pools != 0) && ps.ledger.Limited() || ps.changes.nodes {
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 			ps.reactivateOne(ps.waiting.idle[i])
@@ -147,6 +152,9 @@ func (ps *pass) reactivate() {
 	if ps.changes.pools == 0 {
 		return
 	}
+
+	// 2. Only room was freed: the classes that are stuck on the models of those pools. They are
+	// listed first, as filing them changes the heaps.
 	ps.waiting.woken = ps.waiting.woken[:0]
 	for m := range ps.waiting.stuck {
 		if len(ps.waiting.stuck[m].items) > 0 && ps.freedOn(m) {
@@ -168,21 +176,24 @@ func (ps *pass) freedOn(model int) bool {
 	return false
 }
 
-// reactivateOne files a class that waits to be tried if it could use what was
-// freed.
+// reactivateOne files a class to be tried again if it could use what was freed.
 func (ps *pass) reactivateOne(c *class) {
+	roomFreed := c.pools&ps.changes.pools != 0
 	switch c.state {
 	case classStuck:
+		// If nodes became smaller, an empty cluster may not hold it any more: it is tried, to be
+		// rejected, as it would hold up others under StrictFIFO.
+		tooLargeNow := ps.changes.less && !c.possible
+		freedForIt := ps.changes.nodes || roomFreed || c.short && ps.changes.quota
 		switch {
-		case ps.changes.less && !c.possible, // an empty cluster may not hold it any more
-			(ps.changes.nodes || c.pools&ps.changes.pools != 0 || c.short && ps.changes.quota) && ps.mayStart(c):
+		case tooLargeNow, freedForIt && ps.mayStart(c):
 			ps.waiting.setClass(c, classActive)
 		case ps.changes.nodes:
 			ps.waiting.setClass(c, classStuck) // it may use other models now
 		}
 	case classOverrun:
-		// It may evict for quota once it has room.
-		if ps.changes.quota || ps.changes.nodes || c.pools&ps.changes.pools != 0 {
+		// Room counts as well: once there is some, evictions may give it the quota.
+		if ps.changes.quota || ps.changes.nodes || roomFreed {
 			ps.waiting.setClass(c, classActive)
 		}
 	case classRejected:
@@ -200,11 +211,10 @@ func (ps *pass) mayStart(c *class) bool {
 	return ps.placer.MayFit(j.unit) || ps.planner.mayEvict(j, false)
 }
 
-// inOrder lets every job that fits start, in order (BestEffortFIFO, Backfill), those
-// that would borrow last: else the owner of a quota, tried after them, would have
-// to evict them again. Before others pass a first job that does not fit, those
-// that passed it earlier are evicted for it, if it is time: what is started now
-// would only be evicted next.
+// inOrder lets every job that fits start, in order (BestEffortFIFO, Backfill), those that
+// would borrow last: else the owner of the quota, tried after them, would evict them again.
+// Before a job passes a first one that has waited too long, preemptForHeads makes room for
+// that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
 	helped := ps.policy.Queueing.Mode != Backfill
 	for len(ps.waiting.active.items)+len(ps.waiting.borrowers.items) > 0 {
@@ -221,17 +231,23 @@ func (ps *pass) inOrder() {
 	}
 }
 
-// strictly starts jobs in order until one does not fit (StrictFIFO), those that
-// would borrow last: one that does not fit holds up all that would, and one within
-// nominal quota all others. Jobs without quota wait in their own queue and do
-// not hold up others (Kant §3.2.2).
+// strictly starts jobs in order until one does not fit (StrictFIFO), those that would borrow
+// last: a borrower that does not fit holds up the other borrowers, a job within nominal quota
+// that does not fit holds up all. Jobs without quota wait in their own queue and hold up no
+// others (Kant §3.2.2).
 func (ps *pass) strictly() {
 	for len(ps.waiting.ready.items)+len(ps.waiting.borrowers.items) > 0 {
 		c, within := ps.nextOf(&ps.waiting.ready)
-		if c.state == classStuck && !ps.outOfQuota(c) || !ps.try(c, c.head(), within) && c.state == classStuck {
+		// A class that is stuck already is not tried again. It holds up the others unless it has
+		// lost its quota to one of them since: a job without quota waits in its own queue.
+		if c.state == classStuck && !ps.outOfQuota(c) {
+			break
+		}
+		if started := ps.try(c, c.head(), within); !started && c.state == classStuck {
 			break
 		}
 	}
+	// Those that were not tried keep their places for the next pass.
 	for len(ps.waiting.borrowers.items) > 0 {
 		c := ps.waiting.borrowers.items[0]
 		ps.waiting.borrowers.remove(c, 0)
@@ -260,15 +276,15 @@ func (ps *pass) nextOf(h *heap[*class]) (c *class, within bool) {
 	return ps.waiting.borrowers.items[0], false
 }
 
-// try lets a job start what it can and files its class by the outcome, or puts it
-// off: within says that it would be within nominal quota, and starts no more than
-// that. It reports whether anything was decided for the job.
+// try lets a job start what it can and files its class by the outcome, or puts it off. within
+// says that the job would be within nominal quota, and starts no more than that now. It
+// reports whether anything was decided for the job.
 func (ps *pass) try(c *class, j *job, within bool) bool {
 	ps.units.compile(c)
 	w := ps.units.prepare(j)
 	u := w.unit
 
-	// 1. Static quota admission (Kant §3.2.1). Evicting may give the job what it lacks.
+	// 1. Static quota admission (Kant §3.2.1). Evictions may give the job what it lacks.
 	if w.overrun() {
 		if ps.evictFor(w, false) {
 			return true
@@ -277,9 +293,9 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 		return false
 	}
 
-	// 2. Placement, within nominal quota first. The turn of those that borrow comes after
-	// that of those within quota. But under StrictFIFO no later job passes one that is
-	// within, on another model or with other pods: it keeps its turn.
+	// 2. Placement, within nominal quota first. If the job finds room only by borrowing, say on
+	// a second model, its turn comes with those that borrow. Under StrictFIFO it borrows at
+	// once: no later job may pass one that is within nominal quota.
 	if within && j.queue.Limited() {
 		u.Room = func(m string) Milli { return min(j.room(m), j.queue.OwnRoom(m)) }
 	}
@@ -317,8 +333,8 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 	return false
 }
 
-// reject says of all jobs of a class that no cluster of these nodes holds them. One of
-// which pods run, or have, waits for the rest: it was no mistake to submit it.
+// reject says of all jobs of a class that these nodes do not hold them, even empty. A job of
+// which pods run or have run is not rejected: its other pods wait.
 func (ps *pass) reject(c *class) {
 	ps.waiting.setClass(c, classRejected)
 	jobs := slices.Clone(c.jobs.items)
@@ -348,6 +364,7 @@ func (ps *pass) preemptForHeads() {
 	}
 }
 
+// preemptForHead is preemptForHeads for one job. It reports whether a plan was made.
 func (ps *pass) preemptForHead(j *job) bool {
 	if due := cluster.Plus(j.since, ps.policy.Queueing.HeadWait); ps.now < due {
 		ps.wakes.at(ps.now, due)

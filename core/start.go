@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// From a place found to pods that run: quota is weighed once more, then they are
-// bound and counted.
+// From places found to pods that run: quota is checked once more, then the pods are bound
+// and counted.
 
 // start places what it can of a job and, if that is anything, binds it. It
 // returns the number of pods bound, -1 when only quota is short.
@@ -26,8 +26,8 @@ func (ps *pass) start(j *job, u *place.Unit) int {
 		return 0
 	}
 
-	// 2. Quota once more, for all that was placed together: admission looked at each task
-	// by itself, and pods of several models may count against one account.
+	// 2. Quota once more, for all that was placed together. Admission looked at one model
+	// after the other, and a queue with 6 GPUs of "*" may have placed 4 pods on each of two.
 	if !affords(ps.state, j, placed, u.Room) {
 		ps.state.Rollback(0)
 		if placed = affordable(ps.state, j, u, placed); len(placed) == 0 {
@@ -35,7 +35,9 @@ func (ps *pass) start(j *job, u *place.Unit) int {
 		}
 	}
 
-	// 3. A pod of it may take from a nominated job what its affinities need.
+	// 3. A start must not break a plan under way: its pods may carry the label by which the pods
+	// of a nominated job must be spread evenly, say. That plan would be dropped and made again,
+	// and its victims would come back and be evicted again, for ever.
 	if j.labelled() && !ps.nominations.upheld() {
 		ps.state.Rollback(0)
 		return 0
@@ -45,8 +47,8 @@ func (ps *pass) start(j *job, u *place.Unit) int {
 	return len(placed)
 }
 
-// affordable places again as many of the first pods as the quota covers: pods
-// of several models may count against one account. None of a gang.
+// affordable places again as many of the first pods as the queue has quota for; none of a
+// gang.
 func affordable(s *cluster.State, j *job, u *place.Unit, placed []place.Placed) []place.Placed {
 	n := 0
 	if !u.Whole {
@@ -58,8 +60,8 @@ func affordable(s *cluster.State, j *job, u *place.Unit, placed []place.Placed) 
 	return placed[:n]
 }
 
-// affords reports whether the queue has room for what was placed, task by task and
-// model by model together: room says how much it has of a model.
+// affords reports whether the queue has quota for all that was placed together. room says
+// how much it has left of a model.
 func affords(s *cluster.State, j *job, placed []place.Placed, room func(model string) Milli) bool {
 	if !j.queue.Limited() {
 		return true
@@ -71,6 +73,8 @@ func affords(s *cluster.State, j *job, placed []place.Placed, room func(model st
 			}
 		}
 	}
+	// With all of it booked, no room may be negative: this counts pods of several models that
+	// count against one account.
 	book(1)
 	ok := true
 	for i := range placed {
@@ -88,6 +92,7 @@ func affords(s *cluster.State, j *job, placed []place.Placed, room func(model st
 
 // bind counts placed pods as running and decides their binding.
 func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
+	// The pods of a job are bound in their order, in whichever they were placed.
 	e.waiting.dequeue(j)
 	slices.SortFunc(placed, func(a, b place.Placed) int { return int(a.Pod - b.Pod) })
 	from := len(e.places)
@@ -102,7 +107,7 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 	j.begun = true
 	e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: why})
 	e.changes.podsAppeared(j)
-	e.waiting.enqueue(j, now)
+	e.waiting.enqueue(j, now) // the pods that still wait
 }
 
 // bound counts a pod as running since a time.
@@ -117,7 +122,7 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 	e.changes.podStarted(j, p)
 }
 
-// stopped counts a pod as no longer running; its state is changed already.
+// stopped counts a pod as no longer running, where its state is changed already.
 func (e *Engine) stopped(j *job, p *pod) {
 	e.changes.podStopped(j, p)
 	if p.move != nil {

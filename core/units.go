@@ -26,6 +26,7 @@ func (us *units) prepare(j *job) candidate { return us.prepareTurn(j, anyTurn) }
 func (us *units) prepareTurn(j *job, at turn) candidate {
 	us.working = j.Name
 	u := &us.unit
+	// 1. The job as a whole: where its pods may be, and next to which others.
 	*u = place.Unit{
 		Job: j.slot, Strategy: us.policy.Placement[j.Kind], Whole: j.whole(),
 		Inference: j.Kind == Inference, Exclusive: us.policy.Zone.Exclusive,
@@ -46,8 +47,8 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		u.Room = j.room
 	}
 
-	// The pods to be placed: of a gang that has not begun, those that it lacks of the
-	// minimum of each task; of another job, all that wait.
+	// 2. The pods to be placed: of a gang that has not begun, those that it lacks of the minimum
+	// of each task; of another job, all that wait.
 	us.tasks = us.tasks[:0]
 	us.pods = us.pods[:0]
 	for t := range j.Tasks {
@@ -79,8 +80,8 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	return candidate{j, u}
 }
 
-// shapeOf returns the shape of a task's waiting pods, on one GPU model if it is named and
-// they accept it.
+// shapeOf returns the shape of a task's waiting pods: on model m alone if they accept it, on
+// all their models if m is "".
 func (us *units) shapeOf(j *job, t int, m string) *place.Shape {
 	sh := j.class.shapes[t]
 	if m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
@@ -91,10 +92,10 @@ func (us *units) shapeOf(j *job, t int, m string) *place.Shape {
 	return sh
 }
 
-// home returns the domain of the required level in which the job has pods, and false
-// when it has none or none is required; the first one's that is known, should nodes have
-// changed their places. Pods that leave count, and those with places kept: the others of
-// a job that is no gang may start meanwhile. A gang waits for both.
+// home returns the domain of the required level in which the job has pods, and false if it
+// has none or none is required. If nodes have moved, its pods may be in several: the first
+// known one counts. Pods that leave count, too, and those for which places are kept, since
+// other pods of a job that is no gang may start meanwhile. A gang waits for both.
 func (us *units) home(j *job) (int32, bool) {
 	if j.Topology.Required == "" || !j.placed() && j.count[podLeaving] == 0 {
 		return 0, false
@@ -113,8 +114,8 @@ func (us *units) home(j *job) (int32, bool) {
 	return -1, has
 }
 
-// base returns the model on which pods of the gang run that name none and need GPUs:
-// those still to come join them there. "" when none runs. O(pods) at worst.
+// base returns the model on which those pods of the gang run that name no model and need
+// GPUs: the others of them must join these. "" if none runs. It costs O(pods) at worst.
 func (us *units) base(j *job) string {
 	if !j.Gang || j.count[podRunning] == 0 {
 		return ""
@@ -139,7 +140,8 @@ func (us *units) request(j *job, t int) *Request {
 	return r
 }
 
-// compile makes sure that the class's shapes match the nodes.
+// compile makes sure that the class's shapes match the nodes as they are: which pools they
+// may use changes when nodes come or change.
 func (us *units) compile(c *class) {
 	us.working = c.head().Name
 	if c.shapes != nil && c.epoch == us.state.Epoch() {
@@ -162,12 +164,14 @@ func (us *units) compile(c *class) {
 	}
 }
 
-// classOf returns what decides where and whether the job's waiting pods start.
+// classOf returns what decides whether, and where, the job's waiting pods start. Whatever
+// decides that must be part of it: else a job would wait because another one does not fit.
 func (us *units) classOf(j *job) classID {
 	id := classID{strategy: us.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
 	if j.queue.Limited() {
 		id.queue, id.pinned = j.queue, j.pinned
 	}
+	// 1. Most jobs have one task and nothing special: their class is compared field by field.
 	left := us.nominations.leftBy(j)
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
@@ -181,10 +185,15 @@ func (us *units) classOf(j *job) classID {
 		} else if len(models) > 1 {
 			id.models = strings.Join(models, "|")
 		}
-		if t.Others == nil && t.Selector == nil && t.AnyOf == nil && t.Tolerations == nil && t.Labels == nil && t.Affinity == nil && j.Topology == (TopologyRequest{}) && left == nil {
+		constrained := t.Others != nil || t.Selector != nil || t.AnyOf != nil || t.Tolerations != nil || !plain(t)
+		if !constrained && j.Topology == (TopologyRequest{}) && left == nil {
 			return id
 		}
 	}
+
+	// 2. The others are spelled out, with the domain and the model that they must join. Two gangs
+	// with pods in l0 wait to join them there. When the pods of one gang have ended, that gang
+	// may start anywhere, and the other one still waits.
 	var b strings.Builder
 	fmt.Fprintf(&b, "%+v", j.Topology)
 	if home, ok := us.home(j); ok {

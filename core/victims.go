@@ -11,21 +11,20 @@ import (
 
 // What may be evicted for a job, the cheapest first.
 
-// victim is what is evicted together: a whole gang, or one pod: of another job, or
-// one that its gang would stand without.
+// victim is what is evicted together: a whole gang; a pod without which its gang goes on; or
+// a pod of another job.
 type victim struct {
 	job *job
 	pod int // -1 for a gang
-	// reason is why it may be evicted, otherwise why it may if the queue of the preemptor
+	// reason is why it may be evicted; otherwise is why it may even if the preemptor's queue
 	// uses more than its nominal quota.
 	reason, otherwise Reason
 	// spared says how far it comes after others.
 	spared spared
-	// byQuota says that the preemptor may take it from another tenant for being within
-	// its own quota only.
+	// byQuota says that the preemptor may evict it, of another tenant, only as it is itself
+	// within its nominal quota.
 	byQuota bool
-	// cost is the work that is lost: milli-GPU times time since the last
-	// checkpoint, in milli-GPU seconds.
+	// cost is the work that is lost: milli-GPU times the seconds since the last checkpoint.
 	cost int64
 }
 
@@ -53,7 +52,7 @@ func (pl *planner) paysFor(v *victim, j *job) bool {
 	return false
 }
 
-// there reports whether the victim runs still.
+// there reports whether the victim still runs.
 func (v *victim) there() bool {
 	if v.pod >= 0 {
 		return v.job.pods[v.pod].state == podRunning
@@ -61,7 +60,7 @@ func (v *victim) there() bool {
 	return v.job.count[podRunning] > 0
 }
 
-// spared says why a victim is taken only when others do not make room.
+// spared says why a victim is taken only if others do not make room.
 type spared uint8
 
 const (
@@ -70,8 +69,8 @@ const (
 	sparedByQuota                    // it is within another tenant's nominal quota
 )
 
-// cheaper orders victims: those that are spared last, else the weakest claim first,
-// then what loses the least work, then what was submitted last.
+// cheaper orders victims: those that are spared come last, otherwise the lowest precedence
+// first, then what loses the least work, then what was submitted last.
 func (v *victim) cheaper(o *victim) int {
 	return cmp.Or(cmp.Compare(v.spared, o.spared), -v.job.key.compare(o.job.key.precedence), cmp.Compare(v.cost, o.cost),
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), lastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
@@ -88,8 +87,8 @@ func lastIf(a, b bool) int {
 	return 1
 }
 
-// shareQuota reports whether a pod of v counts against nominal quota that the job
-// counts against too.
+// shareQuota reports whether a pod of v counts against a nominal quota against which the job
+// counts, too.
 func (pl *planner) shareQuota(j, v *job, p *pod) bool {
 	return v.queue == j.queue || slices.ContainsFunc(v.queue.Governing(pl.state.Pool(p.alloc.Node).Model), func(m string) bool {
 		o := j.queue.Owner(m)
@@ -97,48 +96,45 @@ func (pl *planner) shareQuota(j, v *job, p *pod) bool {
 	})
 }
 
-// preemptor is a job for which victims are sought, or a part of it, and what is known of
-// it.
+// preemptor is a job, or a part of it, for which victims are sought.
 type preemptor struct {
 	candidate
 	turn
 	now Time
-	// head says that it has waited as the first for too long, within that nominal quota
-	// would cover it, short that its queue lacks quota for it.
+	// head says that it has waited as the first job for too long, within that it would be
+	// within nominal quota, short that its queue lacks quota for it.
 	head, within, short bool
-	// owes says that its queue would use more than its nominal quota, unless it gives
-	// up some: until it does, other tenants give up nothing that only its quota
-	// entitles it to.
+	// owes says that its queue would use more than its nominal quota unless some of its own
+	// jobs leave. Until they do, other tenants give up nothing that the preemptor may take only
+	// as one within quota.
 	owes bool
 	// later takes in when more may be evicted.
 	later *outlook
 }
 
-// indebted reports whether victims leave by right of the job's quota, while its
-// queue, less what a trial has lifted, would use more than that.
+// indebted reports whether victims leave as the job is within quota, while its queue, without
+// what a trial has lifted, would use more than its nominal quota.
 func (pl *planner) indebted(c preemptor, gone []victim) bool {
 	return c.owes && byQuota(gone) && c.lacks(c.queue.NominalRoom)
 }
 
-// byQuota reports whether one of the victims leaves by right of the preemptor's
-// quota.
+// byQuota reports whether one of the victims leaves only as the preemptor is within quota.
 func byQuota(gone []victim) bool {
 	return slices.ContainsFunc(gone, func(v victim) bool { return v.byQuota })
 }
 
-// search is the victims that were found for a job. It serves the alike jobs after
-// it too, as long as nothing but evictions happens: victims that have been
-// evicted are passed over.
+// search is the victims that were found for a job. It also serves the alike jobs after it,
+// as long as nothing but evictions happens: victims that have been evicted since are skipped.
 type search struct {
 	of      searchOf
 	all     bool // it looked everywhere
-	some    bool // it was to look at some nodes only
+	some    bool // it was meant to look at some nodes only
 	victims []victim
 	sorted  bool
 	due     Time // when more may be evicted
 	spent   bool // some of them have been evicted
-	// at is where the victims are, by node; groups are the parts of it, the one
-	// with the cheapest victim first, and nodes those that are worth a look still.
+	// at is where the victims are, by node. groups are its parts, one a node, the one with the
+	// cheapest victim first; nodes are the groups that are still worth a look.
 	at            []onNode
 	groups, nodes [][]onNode
 }
@@ -151,7 +147,7 @@ func (s *search) sort() {
 	}
 }
 
-// searchOf is what jobs have in common for which the same may be evicted.
+// searchOf is what jobs have in common for which the same pods may be evicted.
 type searchOf struct {
 	class *class
 	precedence
@@ -162,15 +158,13 @@ type searchOf struct {
 // maxSearches is how many searches are kept.
 const maxSearches = 8
 
-// dropSearches forgets what was found: more may be evicted than then, or under
-// other rules.
+// dropSearches forgets what was found: since then, more pods may be evicted, or others.
 func (pl *planner) dropSearches() {
 	pl.spareSearches = append(pl.spareSearches, pl.searches...)
 	pl.searches = pl.searches[:0]
 }
 
-// newSearch returns a search without victims, in the memory of a dropped one if
-// there is one.
+// newSearch returns a search without victims, in the memory of a dropped one if there is one.
 func (pl *planner) newSearch(of searchOf) *search {
 	s := &search{}
 	if k := len(pl.spareSearches); k > 0 {
@@ -186,15 +180,18 @@ func (pl *planner) newSearch(of searchOf) *search {
 // does not grow with the cluster.
 func (pl *planner) planFrom(c preemptor) *plan {
 	of := searchOf{c.class, c.key.precedence, c.within, c.short, c.owes, c.turn}
+	// 1. What was found for the last alike job: the pods of a service come one after the other.
 	s := pl.kept(of, &c)
 	if s != nil {
 		if p := pl.plan(c, s); p != nil {
 			return p
 		}
 	}
+
+	// 2. Some nodes. Not for the first job, which may evict those alone that overtook it; nor
+	// for one that lacks quota, which any node may return; nor for a gang that must be in one
+	// domain, as all nodes of one are needed.
 	c.candidate = pl.units.prepareTurn(c.job, c.turn)
-	// The first job and one that lacks quota take the cheapest of all, a gang for
-	// one domain looks there.
 	some := !c.head && !c.short && c.unit.Required < 0
 	if some && (s == nil || !s.all) {
 		s = pl.find(c, of, false)
@@ -202,14 +199,16 @@ func (pl *planner) planFrom(c preemptor) *plan {
 			return p
 		}
 	}
+
+	// 3. All nodes: no plan is missed, some are more expensive than need be.
 	if s == nil || !s.all {
 		return pl.plan(c, pl.find(c, of, true))
 	}
 	return nil
 }
 
-// kept returns an earlier search for alike jobs, nil when there is none. What the
-// first job may evict depends on when it came: it has none.
+// kept returns an earlier search for alike jobs, nil if there is none. What the first job may
+// evict depends on when it came: no search is kept for it.
 func (pl *planner) kept(of searchOf, c *preemptor) *search {
 	for _, s := range pl.searches {
 		if s.of == of && !c.head {
@@ -229,23 +228,23 @@ func (pl *planner) keep(s *search) {
 	pl.searches = append(pl.searches, s)
 }
 
-// Nodes are looked at until, all that may be evicted on them gone, the job would
+// A search of some nodes ends when, without all that may be evicted on them, the job would
 // find room several times over, and there would be some places to choose from.
 const (
 	enoughTimes  = 4
 	enoughPlaces = 12
 )
 
-// find finds what may be evicted for the job, on all nodes or on some. The
-// search has no victims if all that were found would not make room.
+// find finds what may be evicted for the job, on all nodes or on some. The search has no
+// victims if all of them together would not make room.
 func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 	s := pl.newSearch(of)
 	s.some = !all
 	s.due = Never
 	pl.trial++
 
-	// 1. Pods of the weakest precedence first, all models together; of each, from where the
-	// last search ended. A search of some nodes ends when it has seen enough.
+	// 1. Pods of the lowest precedence first, on all models. In each list, the search begins
+	// where the last one ended, so that not the same jobs are always evicted.
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
 	for _, r := range pl.evictablePods(c) {
@@ -261,8 +260,8 @@ func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 		}
 	}
 
-	// 2. If not even all of them make room by count, there is no plan among them. For a
-	// domain the count says too little.
+	// 2. If not even all of them make room by count, there is no plan among them. For a gang
+	// that must be in one domain, planInDomain counts by domain.
 	c.later.note(s.due)
 	if s.all && c.unit.Required < 0 && !pl.roomWith(c.unit, s) {
 		s.victims = s.victims[:0]
@@ -273,12 +272,13 @@ func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 	return s
 }
 
-// evictablePods returns the pods that may have to make room for the job, by precedence
-// and GPU model: the weakest first, on whichever model.
+// evictablePods returns the pods that may have to make room for the job, by precedence and
+// GPU model: the lowest precedence first, on whichever model.
 func (pl *planner) evictablePods(c preemptor) []*ranked {
 	out := pl.ranks[:0]
 	terms := pl.affinities.constrain(c.job)
 	for m := range pl.runs.loads {
+		// Other models matter if quota is lacking, or if affinities keep the job off a domain.
 		if !c.short && !terms && !slices.Contains(c.class.models, m) {
 			continue
 		}
@@ -312,7 +312,7 @@ func (pl *planner) mayYield(c preemptor, s precedence) bool {
 	return s.class >= c.Class && s != unevictable && (reclaim || rank < 0 || rank == 0 && c.head)
 }
 
-// unevictable stands for that of jobs that may not be evicted.
+// unevictable is the precedence by which jobs are listed that may not be evicted.
 var unevictable = precedence{class: 255}
 
 // addVictims adds what may be evicted on a node, and returns how many devices
@@ -323,7 +323,7 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 	for h := range n.Pods {
 		o := h.Owner
 		if !pl.mayYield(c, pl.jobs.evictable[o.Job]) {
-			continue // without a look at the job: most are such
+			continue // decided without a look at the job, as for most pods
 		}
 		v := pl.jobs.slots[o.Job]
 		p := &v.pods[o.Pod]
@@ -337,12 +337,14 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 	return bits.OnesCount64(devices)
 }
 
-// addVictim adds a pod, if it may be evicted and that is of use, or its gang. Pods
-// that a gang would stand without are added one by one, beside the gang.
+// addVictim adds a pod or its gang, if it may be evicted and that helps. Pods without which a
+// gang goes on are added one by one, beside the gang.
 func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	p := &v.pods[pod]
 	if !pl.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
-		return false // a gang for which others leave stays until its rest has started
+		// Others leave for further pods of the gang. If it left now, their places would be lost,
+		// and those others would have left in vain.
+		return false
 	}
 	if v.Gang {
 		if v.trial != pl.trial {
@@ -360,13 +362,20 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	return s.add(x) || v.Gang && v.goes
 }
 
-// victim describes a pod as a victim, or as number -1 its gang, and reports whether
-// it may be evicted as far as claims go. Its cost is left open.
+// victim describes a pod as a victim, or with number -1 its gang, and reports whether it may
+// be evicted by rank and quota. Its cost is not filled in.
 func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
-	within := !pl.ledger.Limited() || p.within
+	limited := pl.ledger.Limited()
+	within := !limited || p.within
 	reason, ok := pl.mayTake(c.job, v, c.within, within, c.head)
 	x := victim{job: v, pod: pod, reason: reason, otherwise: reason}
-	if shared := ok && pl.ledger.Limited() && pl.shareQuota(c.job, v, p); ok && pl.ledger.Limited() && (!shared || reason == QuotaReclaim) {
+	if !ok || !limited {
+		return x, ok
+	}
+
+	// What another tenant gives up: could the job evict it even if it were beyond quota? If
+	// not, the plan has to keep the job's queue within its nominal quota.
+	if shared := pl.shareQuota(c.job, v, p); !shared || reason == QuotaReclaim {
 		other, anyway := pl.mayTake(c.job, v, false, within, c.head)
 		switch x.byQuota = !anyway; {
 		case within && !shared:
@@ -380,7 +389,7 @@ func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 			x.otherwise = other
 		}
 	}
-	return x, ok
+	return x, true
 }
 
 // addGang adds a gang as a whole, if it may be evicted, and reports that.
@@ -388,24 +397,25 @@ func (pl *planner) addGang(s *search, c preemptor, v *job) bool {
 	if !pl.ledger.Limited() {
 		v.markExtra() // else this is up to date
 	}
-	least := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !p.extra })
-	if least < 0 || v.moving > 0 {
+	// Its minimum is within quota, or beyond it, as one: the first pod says which.
+	first := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !p.extra })
+	if first < 0 || v.moving > 0 {
 		return false
 	}
-	x, ok := pl.victim(c, v, -1, &v.pods[least])
+	x, ok := pl.victim(c, v, -1, &v.pods[first])
 	if !ok || !pl.settled(s, v, v.started, c.now) {
 		return false
 	}
 	x.cost = v.lost(c.now, -1)
 	for i := range v.pods {
 		if p := &v.pods[i]; p.extra && p.state == podRunning {
-			x.cost = max(x.cost, v.lost(c.now, i)) // one of these goes first
+			x.cost = max(x.cost, v.lost(c.now, i)) // so each of these goes before the whole gang
 		}
 	}
 	return s.add(x)
 }
 
-// add adds a victim, and reports that. A search of some nodes leaves out those that
+// add adds a victim, and reports whether it did. A search of some nodes leaves out those that
 // are spared: elsewhere there may be others.
 func (s *search) add(v victim) bool {
 	if v.spared > 0 && s.some {
@@ -416,7 +426,7 @@ func (s *search) add(v victim) bool {
 	return true
 }
 
-// whole drops the pods from victims that leave with their gang.
+// whole drops the pods from victims whose whole gang is among them.
 func whole(gone []victim) []victim {
 	gangs := map[*job]bool{}
 	for i := range gone {
@@ -430,22 +440,22 @@ func whole(gone []victim) []victim {
 	return slices.DeleteFunc(gone, func(v victim) bool { return v.pod >= 0 && gangs[v.job] })
 }
 
-// settled reports whether what started then of a job has run for long enough; if
-// not, the search notes when it will have.
+// settled reports whether a pod or gang of a job, which started at a time, has run for its
+// minimum time; if not, the search notes when it will have.
 func (pl *planner) settled(s *search, j *job, started, now Time) bool {
-	least := j.MinRuntime
+	own := j.MinRuntime
 	if longest := pl.policy.Preempt.MaxMinRuntime; j.exposed && longest > 0 {
-		least = min(least, longest)
+		own = min(own, longest) // it borrows, and no borrower is protected for longer
 	}
-	due := cluster.Plus(started, max(pl.policy.Preempt.MinRuntime, least))
+	due := cluster.Plus(started, max(pl.policy.Preempt.MinRuntime, own))
 	if now < due {
 		s.due = min(s.due, due)
 	}
 	return now >= due
 }
 
-// useful reports whether evicting a pod of v could help j: it frees GPUs that j
-// can use, is in the way of an affinity of j, or frees quota that j lacks.
+// useful reports whether evicting a pod of v could help j: it frees GPUs that j can use, keeps
+// j off by an affinity, or holds quota that j lacks.
 func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 	if j.class.pools&poolBit(pl.state.Node(p.alloc.Node)) != 0 || j.meets(&v.Tasks[p.task]) {
 		return true
@@ -453,7 +463,7 @@ func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 	if !overrun {
 		return false
 	}
-	// On nodes that j may not use, it holds quota of the same accounts.
+	// It is on nodes that j may not use. Does it hold quota of an account of j, such as "*"?
 	accounts := v.queue.Governing(pl.state.Pool(p.alloc.Node).Model)
 	return slices.ContainsFunc(j.class.shapes, func(sh *place.Shape) bool {
 		return slices.ContainsFunc(sh.Models(), func(m string) bool {
@@ -462,8 +472,8 @@ func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 	})
 }
 
-// lost returns the work that an eviction of the job's running pods, or of one
-// of them, loses.
+// lost returns the work that is lost if the job's running pods are evicted, or one of them
+// (-1 for all): milli-GPU seconds since the last checkpoint.
 func (j *job) lost(now Time, pod int) int64 {
 	gpu, since := Milli(0), j.started
 	if pod >= 0 {
@@ -475,6 +485,7 @@ func (j *job) lost(now Time, pod int) int64 {
 			}
 		}
 	}
+	// Checkpoints come at their interval, and when the job reports one.
 	age := now - max(since, j.saved)
 	if j.Checkpoint > 0 {
 		age %= j.Checkpoint
