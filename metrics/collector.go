@@ -60,6 +60,7 @@ type Collector struct {
 	over          averages
 	waits         [len(Classes)]Histogram
 	distances     [len(Classes)]Distance
+	topology      topology
 	jct, queueing Histogram
 	preemptions   int64
 	migrations    int64
@@ -159,6 +160,9 @@ func (c *Collector) start(t core.Time, j *Job) {
 		d.NodeRatio += float64(j.Nodes) / float64(j.FewestNodes)
 		d.GroupRatio += float64(j.Groups) / float64(j.FewestGroups)
 	}
+	if j.job.GPUs() > 0 && j.job.Pods > 1 && j.rigid() {
+		c.topology.add(j)
+	}
 }
 
 // Released implements [sim.Sink].
@@ -256,3 +260,27 @@ func (c *Collector) job(l *sim.Live) (*Job, error) {
 
 // amount returns what p takes of all its devices together.
 func amount(p *core.Placement) core.Milli { return core.Milli(gpus(p)) * p.GPU }
+
+// topology adds up what [Topology] says.
+type topology struct {
+	gangs, spanning int64
+	entropy         float64
+	gpus, cross     core.Milli
+}
+
+func (x *topology) add(j *Job) {
+	x.gangs++
+	x.entropy += j.entropy
+	x.gpus += j.gpus
+	x.cross += j.cross
+	if j.Groups > 1 {
+		x.spanning++
+	}
+}
+
+func (x *topology) summary() *Topology {
+	return &Topology{
+		Gangs: x.gangs, Spanning: x.spanning, Entropy: x.entropy / float64(max(1, x.gangs)),
+		GPUs: float64(x.gpus) / float64(core.WholeGPU), CrossGPUs: float64(x.cross) / float64(core.WholeGPU),
+	}
+}

@@ -234,6 +234,13 @@ func TestDistanceFromTheFewestNodes(t *testing.T) {
 	}
 	near(t, "node ratio", s.JTTED[0].NodeRatio, 4/3.)
 	near(t, "group ratio", s.JTTED[0].GroupRatio, 2)
+	// 15 GPUs in one group, 3 in the other.
+	if s.Topology.Gangs != 1 || s.Topology.Spanning != 1 {
+		t.Errorf("topology = %+v, want one gang in several groups", s.Topology)
+	}
+	near(t, "entropy", s.Topology.Entropy, 5./6*math.Log(6./5)+math.Log(6)/6)
+	near(t, "cross GPUs", s.Topology.CrossGPUs, 3)
+	near(t, "GPUs", s.Topology.GPUs, 18)
 }
 
 // Without a leaf group a node is a group of its own.

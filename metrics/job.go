@@ -2,8 +2,10 @@ package metrics
 
 import (
 	"math"
+	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/sim"
 )
 
@@ -40,6 +42,8 @@ type Job struct {
 	done         podSet
 	whole        bool // the gang's start counts for SOR
 	held         core.Milli
+	entropy      float64    // of the leaf groups it used when it was first whole
+	gpus, cross  core.Milli // what it held then, and what of it outside the group with the most
 }
 
 // progress is the progress of a task: the number of pods that it must have, that are
@@ -165,7 +169,7 @@ func (j *Job) measure(v *inventory) {
 		j.on = nil
 		return
 	}
-	nodes, leaves := map[int]bool{}, map[int32]bool{}
+	nodes, leaves := map[int]bool{}, map[int32]core.Milli{}
 	type part struct {
 		pool *pool
 		task int
@@ -177,8 +181,9 @@ func (j *Job) measure(v *inventory) {
 		}
 		n := &v.nodes[i]
 		nodes[i] = true
-		leaves[n.leaf] = true
-		pods[part{n.pool, j.task(pod)}]++
+		task := j.task(pod)
+		leaves[n.leaf] += j.job.Tasks[task].GPU
+		pods[part{n.pool, task}]++
 	}
 	shares := map[*pool]float64{}
 	for k, n := range pods {
@@ -195,4 +200,17 @@ func (j *Job) measure(v *inventory) {
 	j.FewestNodes = min(j.FewestNodes, j.Nodes)
 	j.FewestGroups = min(j.FewestGroups, j.Groups)
 	j.on = nil
+	var held []int64
+	most := core.Milli(0)
+	for _, m := range leaves {
+		held = append(held, int64(m))
+		most = max(most, m)
+		j.gpus += m
+	}
+	j.entropy, j.cross = place.Entropy(held), j.gpus-most
+}
+
+// rigid reports whether the job starts with all its pods.
+func (j *Job) rigid() bool {
+	return j.job.Gang && !slices.ContainsFunc(j.job.Tasks, func(t core.Task) bool { return t.MinPods > 0 && t.MinPods < t.Pods })
 }

@@ -122,6 +122,7 @@ func (c *Collector) Summary() Summary {
 		GFR:           over.gfr.ratios(),
 		JWTD:          c.jwtd(),
 		JTTED:         c.jtted(),
+		Topology:      c.topology.summary(),
 		JCT:           c.jct.times(),
 		Queueing:      c.queued(),
 		Preemptions:   c.preemptions,

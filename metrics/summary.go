@@ -25,14 +25,28 @@ type Summary struct {
 	GFR                Ratios     `json:"gfr"`
 	JWTD               []Waiting  `json:"jwtd"`
 	JTTED              []Distance `json:"jtted"`
-	JCT                Times      `json:"jct"`
-	Queueing           Times      `json:"queueing"`
-	MakespanSeconds    float64    `json:"makespan_s"`
-	Preemptions        int64      `json:"preemptions"`
-	Migrations         int64      `json:"migrations"`
-	LostGPUHours       float64    `json:"lost_gpu_hours"`
+	// Topology is nil in runs of older versions.
+	Topology        *Topology `json:"topology,omitempty"`
+	JCT             Times     `json:"jct"`
+	Queueing        Times     `json:"queueing"`
+	MakespanSeconds float64   `json:"makespan_s"`
+	Preemptions     int64     `json:"preemptions"`
+	Migrations      int64     `json:"migrations"`
+	LostGPUHours    float64   `json:"lost_gpu_hours"`
 	// Fragmentation is nil in runs of older versions.
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
+}
+
+// Topology says over how many leaf groups gangs were when they were first whole: those of
+// several pods that have GPUs and start with all their pods.
+type Topology struct {
+	Gangs    int64 `json:"gangs"`
+	Spanning int64 `json:"spanning"` // in more than one leaf group
+	// Entropy is the mean of place.Entropy over the gangs, in nats.
+	Entropy float64 `json:"entropy_mean"`
+	GPUs    float64 `json:"gpus"` // of the gangs together
+	// CrossGPUs are those outside the leaf group that holds most GPUs of their gang.
+	CrossGPUs float64 `json:"cross_group_gpus"`
 }
 
 // Fragmentation is what became of idle GPUs, on average over the window (see core/frag).

@@ -37,6 +37,10 @@ func one(w io.Writer, r *Run) error {
 	if err := classes(s).Write(w, screen); err != nil {
 		return err
 	}
+	if t := s.Topology; t != nil && t.Gangs > 0 {
+		fmt.Fprintf(w, "\nGangs over several leaf groups: %s of %s, mean entropy of all %.2f; %.1f %% of their GPUs outside the largest part of the gang\n",
+			count(t.Spanning), count(t.Gangs), t.Entropy, 100*t.CrossGPUs/t.GPUs)
+	}
 	if s.Fragmentation != nil {
 		fmt.Fprintf(w, "\nIdle GPUs, by what becomes of them for pods of a shape, and jobs that would fit (fragmentation)\n\n")
 		if err := idle(s.Fragmentation).Write(w, screen); err != nil {

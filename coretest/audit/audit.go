@@ -183,6 +183,7 @@ type summary struct {
 	GAR         struct{ Mean float64 } `json:"gar"`
 	GFR         struct{ Mean float64 } `json:"gfr"`
 	SOR         float64                `json:"sor"`
+	Topology    *topology              `json:"topology"` // nil in runs of older versions
 	Preemptions int64                  `json:"preemptions"`
 	Migrations  int64                  `json:"migrations"`
 	JWTD        []struct {

@@ -340,6 +340,7 @@ func TestEdits(t *testing.T) {
     "mean": 0.`, `"gar": {
     "mean": 0.9`, Metric},
 		"SOR":         {"summary.json", `"sor": 0.`, `"sor": 0.9`, Metric},
+		"topology":    {"summary.json", `"cross_group_gpus": 0`, `"cross_group_gpus": 1`, Metric},
 		"preemptions": {"summary.json", `"preemptions": 0`, `"preemptions": 1`, Metric},
 		"evictions":   {"jobs.csv", ",0,0,0,0,,,,running", ",1,0,0,0,,,,running", Metric},
 		"the window":  {"summary.json", `"to_s": 20`, `"to_s": 21`, Metric},

@@ -25,6 +25,7 @@ type measure struct {
 	allocatedTime, gpuTime  float64
 	preemptions, migrations int64
 	waits                   map[string]*waits
+	topology                topology
 }
 
 // average is a mean over time.
@@ -158,6 +159,14 @@ func (m *measure) compare(breach func(invariant, format string, args ...any)) {
 	same("sor", m.told.SOR, sor)
 	same("preemptions", float64(m.told.Preemptions), float64(m.preemptions))
 	same("migrations", float64(m.told.Migrations), float64(m.migrations))
+	if told := m.told.Topology; told != nil {
+		is := &m.topology
+		same("topology.gangs", float64(told.Gangs), float64(is.Gangs))
+		same("topology.spanning", float64(told.Spanning), float64(is.Spanning))
+		same("topology.entropy_mean", told.Entropy, is.Entropy/float64(max(1, is.Gangs)))
+		same("topology.gpus", told.GPUs, is.GPUs)
+		same("topology.cross_group_gpus", told.CrossGPUs, is.CrossGPUs)
+	}
 	for _, told := range m.told.JWTD {
 		if w := m.waits[told.Class]; w != nil {
 			same("jwtd jobs of class "+told.Class, float64(told.Jobs), float64(w.jobs))
@@ -170,4 +179,41 @@ func (m *measure) compare(breach func(invariant, format string, args ...any)) {
 	for _, class := range slices.Sorted(maps.Keys(m.waits)) {
 		breach(Metric, "summary.json lacks jwtd of class %s, in which %d jobs started", class, m.waits[class].jobs)
 	}
+}
+
+// topology says over how many leaf groups gangs were when they were first whole. What is
+// measured has the sum of the entropies in Entropy.
+type topology struct {
+	Gangs, Spanning int64
+	Entropy         float64 `json:"entropy_mean"`
+	GPUs            float64
+	CrossGPUs       float64 `json:"cross_group_gpus"`
+}
+
+// add takes in a job that is whole for the first time: a gang of several pods that have GPUs
+// and start together.
+func (x *topology) add(j *job) {
+	if !j.gang || len(j.pods) < 2 || j.gpu() == 0 || slices.ContainsFunc(j.tasks, func(t task) bool { return t.min < t.pods }) {
+		return
+	}
+	held, all, most := map[string]int64{}, int64(0), int64(0)
+	for i := range j.pods {
+		p := &j.pods[i]
+		all += p.amount()
+		held[p.node.group] += p.amount()
+	}
+	entropy := 0.0
+	for _, milli := range held {
+		most = max(most, milli)
+		if milli > 0 {
+			entropy -= float64(milli) / float64(all) * math.Log(float64(milli)/float64(all))
+		}
+	}
+	x.Gangs++
+	if len(held) > 1 {
+		x.Spanning++
+	}
+	x.Entropy += entropy
+	x.GPUs += float64(all) / wholeGPU
+	x.CrossGPUs += float64(all-most) / wholeGPU
 }

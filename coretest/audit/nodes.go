@@ -25,6 +25,7 @@ type node struct {
 	// domain is where the node is at each level of the file, at hbd and node;
 	// an HBD there is not is "".
 	domain map[string]string
+	group  string // its domain at the narrowest level that the file fills
 }
 
 // device is a GPU: how much of it is allocated, and to how many pods that have
@@ -126,6 +127,9 @@ func (n *node) place(names []string, used []bool) {
 			path += "in/" + name + "\x00"
 		}
 		n.domain[levels[i]] = path
+	}
+	if n.group = path; path == "" {
+		n.group = "alone/" + n.name
 	}
 }
 

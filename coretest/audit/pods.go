@@ -119,6 +119,7 @@ func (a *auditor) bound(j *job, p *pod) {
 	if j.whole < 0 {
 		j.whole = a.now
 		a.measure.wait(j.gpu(), a.now-j.submit)
+		a.measure.topology.add(j)
 	}
 }
 

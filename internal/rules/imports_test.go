@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"sim":       {"core", "workload"},
 	"eventlog":  {"core", "core/cluster", "core/place", "workload"},
 	"replay":    {"core", "core/cluster", "core/quota", "eventlog", "workload"},
-	"metrics":   {"core", "core/frag", "workload", "sim"},
+	"metrics":   {"core", "core/frag", "core/place", "workload", "sim"},
 	"report":    {"core", "core/cluster", "core/frag", "workload", "metrics", "internal/table"},
 	"runlog":    {"core", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
