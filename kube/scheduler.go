@@ -170,7 +170,10 @@ func New(c Config) (*Scheduler, error) {
 		listed:  make(chan struct{}), ready: make(chan struct{}),
 		metadata: meta, held: make([]atomic.Bool, len(c.Shards)),
 	}
-	s.actor = act.New(act.Config{Client: client, Dynamic: dyn, Muster: muster, StatusRate: c.StatusRate, Outcomes: mirror.Outcomes{Box: s.box}, Holds: func(shard int) bool { return s.held[shard].Load() }, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now})
+	s.actor = act.New(act.Config{
+		Client: client, Dynamic: dyn, Muster: muster, StatusRate: c.StatusRate, Metrics: s.metrics.Metrics, Log: c.Log, Now: c.Now,
+		Outcomes: mirror.Outcomes{Box: s.box}, Holds: func(shard int) bool { return s.held[shard].Load() },
+	})
 	s.election = lease.New(lease.Config{
 		Leader: c.Leader, Shards: c.Shards, Client: leasing, Fence: fence, Holder: tenure{s}, Log: c.Log, Now: c.Now, Requested: s.metrics.Request,
 	})

@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -530,31 +529,6 @@ func TestStaysByAnnotation(t *testing.T) {
 	w.node("n", "", drained("10m now"))
 	if got := w.leave(); len(got) != 1 {
 		t.Errorf("%v leave", got)
-	}
-}
-
-// What a job was admitted with comes back whole, and nothing else of it.
-func TestAdmitAndApply(t *testing.T) {
-	w := newWorld(t)
-	w.queue("q", 1, "")
-	w.settle()
-	for _, want := range []core.Job{
-		{Queue: "q"},
-		{Queue: "q", Class: core.LP, Priority: 3, MinRuntime: 4, Checkpoint: 5},
-		{Queue: "q", NeverPreempts: true},
-		{Queue: "q", NotPreemptible: true},
-		{Queue: "q", Locked: true},
-	} {
-		for _, got := range []core.Job{
-			{},
-			{Queue: "other", Class: core.LP, Priority: 9, NeverPreempts: true, NotPreemptible: true, Locked: true, MinRuntime: 9, Checkpoint: 9},
-		} {
-			want.Name, got.Name = "j", "j"
-			tables.Admit(&want).Apply(&w.m.Tables, &got)
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("got  %+v\nwant %+v", got, want)
-			}
-		}
 	}
 }
 

@@ -99,7 +99,7 @@ func (y *toy) see(pods ...*v1.Pod) {
 // pass lets the engine decide and returns copies of what is to be bound and
 // evicted.
 func (y *toy) pass() ([]tables.Binding, []tables.Eviction) {
-	a := y.Decide(y.now)
+	a := y.decide(y.now)
 	bind, evict := append([]tables.Binding(nil), a.bind...), append([]tables.Eviction(nil), a.evict...)
 	y.done()
 	return bind, evict

@@ -432,7 +432,7 @@ func TestClaimInFlight(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		d.asker(name, 1)
 	}
-	acts := d.m.Decide(d.m.Now)
+	acts := d.m.decide(d.m.Now)
 	if len(acts.bind) != 1 || acts.bind[0].Of.Object.Name != "one" {
 		t.Fatalf("%+v", acts)
 	}

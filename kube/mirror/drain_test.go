@@ -49,7 +49,7 @@ func replica(p *v1.Pod) {
 func (w *world) leave() []string {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
-	acts := w.m.Decide(core.Time(w.now.UnixNano()))
+	acts := w.m.decide(core.Time(w.now.UnixNano()))
 	var out []string
 	for _, x := range acts.move {
 		if x.Replace {
@@ -283,7 +283,7 @@ func TestMovingPodThatIsBeingBound(t *testing.T) {
 	w.node("n", "r1")
 	w.pod("a", replica)
 	w.now = w.now.Add(time.Second)
-	b := w.m.Decide(core.Time(w.now.UnixNano())).bind[0]
+	b := w.m.decide(core.Time(w.now.UnixNano())).bind[0]
 	w.m.done()
 	owner := w.pods["default/a"].OwnerReferences[0]
 	w.pod("a", func(p *v1.Pod) {

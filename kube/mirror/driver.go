@@ -75,7 +75,7 @@ func (m *driver) rebuild() error {
 	return nil
 }
 
-// Decide makes a pass. The acts are valid until done is called:
+// decide makes a pass. The acts are valid until done is called:
 //
 //  1. An engine that does not fit any more, or panicked, is built again.
 //  2. The engine is told what changed since the last pass (settle). Pods whose volumes are
@@ -83,7 +83,7 @@ func (m *driver) rebuild() error {
 //  3. Pods are made to leave that are on lost or drained nodes, which changes groups again.
 //  4. The engine decides, and its decisions become acts.
 //  5. Shards of which nothing is under way any more are handed over.
-func (m *driver) Decide(now core.Time) *acts {
+func (m *driver) decide(now core.Time) *acts {
 	m.Now = max(m.Now, now)
 	if m.engine == nil {
 		return &m.acts

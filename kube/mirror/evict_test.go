@@ -9,8 +9,6 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/act"
-	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -21,37 +19,6 @@ func jobPod(p *v1.Pod) *v1.Pod {
 	p.Spec.NodeName, p.Status.Phase = "a", v1.PodRunning
 	p.ResourceVersion = "7"
 	return p
-}
-
-// A pod that is evicted for others gets no more than a while to end, whatever it asks
-// for, and never more than that; on a drained node it gets what it asks for.
-func TestGraceOfEvictions(t *testing.T) {
-	for _, c := range []struct {
-		asks   *int64
-		reason string
-		want   *int64
-	}{
-		{new(int64(3153600000)), core.QuotaReclaim.String(), new(int64(600))},
-		{new(int64(601)), core.PriorityPreemption.String(), new(int64(600))},
-		{new(int64(601)), causeOvercommitted, new(int64(600))},
-		{new(int64(600)), core.QuotaReclaim.String(), nil},
-		{new(int64(0)), core.QuotaReclaim.String(), nil},
-		{nil, core.QuotaReclaim.String(), nil},
-		{new(int64(3153600000)), act.Drained, nil},
-	} {
-		p := newTestPod("p", 1)
-		p.Spec.TerminationGracePeriodSeconds = c.asks
-		e := (&tables.Eviction{Of: &tables.Pod{Object: objects.TrimPod(p)}, Reason: c.reason}).Value()
-		if got := e.Grace; (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
-			t.Errorf("%+v: it gets %v", c, got)
-		}
-		if e.DespiteBudgets != (c.reason == core.QuotaReclaim.String()) || e.Counted {
-			t.Errorf("%+v: %+v", c, e)
-		}
-	}
-	if e := (&tables.Eviction{Of: &tables.Pod{Object: objects.TrimPod(jobPod(newTestPod("p", 1)))}, Reason: "x", Shard: 3}).Value(); !e.Counted || e.Shard != 3 {
-		t.Errorf("a Job's pod: %+v", e)
-	}
 }
 
 // What an instance left without the finalizer gets it back from the next, unless that
@@ -67,7 +34,7 @@ func TestPodThatWasNotEvicted(t *testing.T) {
 	y.see(p, done)
 	y.start()
 	counted := func() (names []string) {
-		for _, x := range y.Decide(y.now).count {
+		for _, x := range y.decide(y.now).count {
 			names = append(names, x.Name)
 		}
 		y.done()
@@ -113,7 +80,7 @@ func TestEvictingAnnotationAlone(t *testing.T) {
 			w.pod("a", inQueue(tables.DefaultQueue), c.owner)
 			w.on("a>n")
 			w.pod("a", func(p *v1.Pod) { p.Annotations[v1alpha1.EvictingAnnotation] = "true" })
-			acts := w.m.Decide(w.m.Now + core.Second)
+			acts := w.m.decide(w.m.Now + core.Second)
 			if len(acts.count) != c.want {
 				t.Errorf("%d are given the finalizer, want %d", len(acts.count), c.want)
 			}

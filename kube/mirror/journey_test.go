@@ -29,7 +29,7 @@ func TestJourneyOfAGang(t *testing.T) {
 	bind, _ := y.pass()
 	for i, b := range bind {
 		y.now += core.Second
-		y.Decide(y.now)
+		y.decide(y.now)
 		y.done()
 		y.bound(b.Of.Object.UID, true, false)
 		if i == 0 {
@@ -40,7 +40,7 @@ func TestJourneyOfAGang(t *testing.T) {
 		t.Fatalf("one pod runs: got %+v", got)
 	}
 	y.now += core.Second
-	y.Decide(y.now)
+	y.decide(y.now)
 	y.done()
 	y.ends(gang[1], v1.PodRunning)
 	y.ends(gang[1], v1.PodRunning)

@@ -81,7 +81,7 @@ func TestFailedMember(t *testing.T) {
 			t.Fatalf("starts while the last is leaving: %v", at)
 		}
 		y.podGone(gang[1].UID)
-		a := y.Decide(y.now)
+		a := y.decide(y.now)
 		wake := a.wake
 		y.done()
 		if len(a.bind) > 0 || wake == core.Never || y.Pods["g-0-again"].Group.Waiting.Reason != core.BackOff.String() {
@@ -247,7 +247,7 @@ func TestLostNode(t *testing.T) {
 	y.nodeSeen(objects.TrimNode(n))
 	y.node("b", 8)
 	y.now += core.Second
-	a := y.Decide(y.now)
+	a := y.decide(y.now)
 	if len(a.evict) > 0 || a.wake != since+core.Time(y.Lost.Config.After) {
 		t.Fatalf("%v leave, wakes after %v", evicted(a.evict), (a.wake - since).Seconds())
 	}
@@ -391,7 +391,7 @@ func TestRateOfLostNodes(t *testing.T) {
 		y.now += 300 * core.Second
 		began, first, last, n := y.now, core.Never, core.Never, 0
 		for n < len(c.lost) {
-			a := y.Decide(y.now)
+			a := y.decide(y.now)
 			if n += len(a.evict); len(a.evict) > 0 {
 				first, last = min(first, y.now-began), y.now-began
 			}

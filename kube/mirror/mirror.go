@@ -121,7 +121,8 @@ type Config struct {
 // New returns a mirror that has observed nothing. It decides from when it takes a shard.
 func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
-		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, dirtyNodes: map[string]*tables.Node{}, waiters: map[*tables.Group]bool{}, acts: acts{wake: core.Never},
+		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
+		dirtyNodes: map[string]*tables.Node{}, waiters: map[*tables.Group]bool{},
 		draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{},
 		uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
 	}}}
@@ -138,6 +139,9 @@ func New(c Config) *Mirror {
 
 // At has the mirror know the time. It never goes back.
 func (m *changes) At(now core.Time) { m.Now = max(m.Now, now) }
+
+// Decide makes a pass: what to write follows from Acts.
+func (m *Mirror) Decide(now core.Time) { m.decide(now) }
 
 // Acts returns what is to be written since it was called last, and when to decide again.
 func (m *changes) Acts() (todo act.Acts, wake core.Time) {

@@ -204,7 +204,7 @@ func TestLevelsFromLabels(t *testing.T) {
 		y.node(fmt.Sprint("r", i), 8, rack...)
 	}
 	y.now += core.Second
-	a := y.Decide(y.now)
+	a := y.decide(y.now)
 	wake := a.wake
 	y.done()
 	if y.Topologies.Names() != "zone, node, hbd" || wake != y.now-core.Second+60*core.Second {

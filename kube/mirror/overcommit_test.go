@@ -26,7 +26,7 @@ func boundAt(second int64, gpus string) change[*v1.Pod] {
 func (w *world) yielded() string {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
-	acts := w.m.Decide(core.Time(w.now.UnixNano()))
+	acts := w.m.decide(core.Time(w.now.UnixNano()))
 	defer w.m.done()
 	var names []string
 	for _, e := range acts.evict {

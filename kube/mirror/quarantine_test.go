@@ -173,7 +173,7 @@ func TestQuarantineKeepsDevices(t *testing.T) {
 		w.m.outdated = true
 		w.pod("large", asking("nvidia.com/gpu", "4"))
 		w.pod("small", asking("nvidia.com/gpu", "8"))
-		w.m.Decide(w.m.Now)
+		w.m.decide(w.m.Now)
 		b.runs = nil // as it is kept it does no harm
 		w.settle()
 		w.inQuarantine(1)
@@ -209,7 +209,7 @@ func TestManyInQuarantine(t *testing.T) {
 	w.pod("good")
 	before, now := b.builds, w.m.Now
 	for {
-		acts := w.m.Decide(now)
+		acts := w.m.decide(now)
 		for i := range acts.bind {
 			w.bind(&acts.bind[i])
 		}
@@ -241,7 +241,7 @@ func TestQuarantineOfAJobThatIsEdited(t *testing.T) {
 				w.now = began.Add(time.Duration(second) * time.Second)
 				if how == "made again" {
 					w.gone("bad")
-					w.m.Decide(core.Time(w.now.UnixNano())) // it is seen to be gone
+					w.m.decide(core.Time(w.now.UnixNano())) // it is seen to be gone
 					w.m.done()
 				}
 				w.pod("bad", func(p *v1.Pod) { p.Annotations[v1alpha1.CheckpointIntervalAnnotation] = fmt.Sprintf("%ds", second+60) })
@@ -251,7 +251,7 @@ func TestQuarantineOfAJobThatIsEdited(t *testing.T) {
 				}
 				w.now = began.Add(time.Duration(second)*time.Second + time.Second/2) // whatever pods were made since
 				for again := true; again; {
-					acts := w.m.Decide(core.Time(w.now.UnixNano()))
+					acts := w.m.decide(core.Time(w.now.UnixNano()))
 					binds := slices.Clone(acts.bind)
 					again = acts.wake <= core.Time(w.now.UnixNano())
 					w.m.done()
@@ -332,7 +332,7 @@ func TestQuarantineEndsWithTheCause(t *testing.T) {
 func TestPanicWithoutJob(t *testing.T) {
 	w, b := buggy(t)
 	b.always = true
-	w.m.Decide(w.m.Now)
+	w.m.decide(w.m.Now)
 	b.always = false
 	w.pod("good")
 	w.on("good>a")

@@ -49,7 +49,7 @@ func TestQueueChangeKeepsPlans(t *testing.T) {
 			w.pod("high", whole, inQueue("q"), ofClass(high))
 			pass := func() int {
 				defer w.m.done()
-				return len(w.m.Decide(core.Time(w.now.UnixNano())).evict)
+				return len(w.m.decide(core.Time(w.now.UnixNano())).evict)
 			}
 			if n := pass(); n != 1 {
 				t.Fatalf("%d pods are evicted, expected low", n)

@@ -289,7 +289,7 @@ func (s *story) decide() {
 		before[uid] = true
 	}
 	kept, told := s.kept()
-	acts := s.m.Decide(core.Time(s.now.UnixNano()))
+	acts := s.m.decide(core.Time(s.now.UnixNano()))
 	touched := map[string][]*v1.Pod{} // what comes to a node
 	for _, uid := range s.m.Storage.Making() {
 		if act := s.m.Pods[uid].Withheld; !before[uid] {

@@ -20,7 +20,7 @@ import (
 // says lets a second pass and returns what is then to be written of the pod's group.
 func (w *world) says(name string, after time.Duration) []act.Report {
 	w.now = w.now.Add(after)
-	w.m.Decide(core.Time(w.now.UnixNano()))
+	w.m.decide(core.Time(w.now.UnixNano()))
 	list := w.m.report(w.m.Pods[w.pods["default/"+name].UID].Group)
 	w.m.done()
 	return list
@@ -66,7 +66,7 @@ func TestUnknownKeysAreTold(t *testing.T) {
 	told := func(want ...string) {
 		t.Helper()
 		var got []string
-		acts := w.m.Decide(core.Time(w.now.UnixNano()))
+		acts := w.m.decide(core.Time(w.now.UnixNano()))
 		for _, x := range acts.warn {
 			got = append(got, x.Name+": "+x.Message)
 		}

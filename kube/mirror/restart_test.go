@@ -52,7 +52,7 @@ func oneGPU(name, gpus string) *objects.Pod {
 func given(t *testing.T, m *Mirror) string {
 	t.Helper()
 	defer m.done()
-	acts := m.Decide(m.Now)
+	acts := m.decide(m.Now)
 	if len(acts.bind) != 1 {
 		t.Fatalf("%d pods are bound; want 1", len(acts.bind))
 	}

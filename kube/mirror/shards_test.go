@@ -200,7 +200,7 @@ func (r *realm) gone(name string) {
 // decide has an instance make a pass, and notes what is to be done for it.
 func (r *realm) decide(x *instance) {
 	r.now = r.now.Add(time.Second)
-	a := x.Mirror.Decide(core.Time(r.now.UnixNano()))
+	a := x.Mirror.decide(core.Time(r.now.UnixNano()))
 	for _, b := range a.bind {
 		if o := b.Of.Object; r.holders[b.Of.Group.Shard] != x {
 			r.t.Fatalf("%s binds pod %s, which is not its to bind", x.name, o.Name)
@@ -658,7 +658,7 @@ func TestShardDrains(t *testing.T) {
 		r.catchUp(x)
 		r.now = r.now.Add(time.Second)
 		defer x.done()
-		return len(x.Mirror.Decide(core.Time(r.now.UnixNano())).move)
+		return len(x.Mirror.decide(core.Time(r.now.UnixNano())).move)
 	}
 	if mine, others := moves(a), moves(b); mine != 1 || others != 0 {
 		t.Fatalf("i1 moves %d, i2 moves %d", mine, others)
@@ -772,7 +772,7 @@ func TestNodeMovesToAnotherShard(t *testing.T) {
 	r.catchUp(b)
 	r.decide(b)
 	opens := b.acts.wake
-	if a := b.Mirror.Decide(core.Time(r.now.UnixNano())); len(a.bind) > 0 || a.wake > core.Time(r.now.UnixNano())+arrivalPause {
+	if a := b.Mirror.decide(core.Time(r.now.UnixNano())); len(a.bind) > 0 || a.wake > core.Time(r.now.UnixNano())+arrivalPause {
 		t.Fatalf("%d are bound, the next look is at %v (%v)", len(a.bind), a.wake, opens)
 	}
 	r.bound()

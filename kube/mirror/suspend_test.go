@@ -39,7 +39,7 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	high.Spec.Priority = new(int32(1000))
 	y.see(high)
 	y.now += 3600 * core.Second
-	a := y.Decide(y.now)
+	a := y.decide(y.now)
 	if len(a.evict) != 0 || len(a.suspend) != 1 {
 		t.Fatalf("%d evictions, %d suspensions", len(a.evict), len(a.suspend))
 	}
@@ -72,7 +72,7 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	y.park(id, startOfTime)
 	y.resumed(id)
 	y.run()
-	a = y.Decide(y.now)
+	a = y.decide(y.now)
 	wake := a.wake
 	y.done()
 	if y.now = wake; y.Groups[id] == nil || wake == core.Never {

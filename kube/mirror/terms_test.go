@@ -344,7 +344,7 @@ func TestRolePartsWhilePodsLeave(t *testing.T) {
 	w.now = w.now.Add(24 * time.Hour)
 	decide := func() (evicted, bound int) {
 		w.now = w.now.Add(time.Second)
-		acts := w.m.Decide(core.Time(w.now.UnixNano()))
+		acts := w.m.decide(core.Time(w.now.UnixNano()))
 		defer w.m.done()
 		return len(acts.evict), len(acts.bind)
 	}

@@ -167,7 +167,7 @@ func amounts(list ...string) v1.ResourceList {
 func (w *world) settle() {
 	for range 100 {
 		w.now = w.now.Add(time.Second)
-		acts := w.m.Decide(core.Time(w.now.UnixNano()))
+		acts := w.m.decide(core.Time(w.now.UnixNano()))
 		binds, evicts := slices.Clone(acts.bind), slices.Clone(acts.evict)
 		release, records := slices.Clone(acts.release), slices.Clone(acts.record)
 		w.warned = append(w.warned, acts.warn...)
@@ -242,7 +242,7 @@ func (w *world) waits(name, reason, text string) {
 		w.t.Fatalf("%s does not wait: it is on %s", name, p.Target)
 	}
 	w.now = w.now.Add(time.Hour)
-	w.m.Decide(core.Time(w.now.UnixNano()))
+	w.m.decide(core.Time(w.now.UnixNano()))
 	w.m.report(p.Group)
 	if g := p.Group; g.Waiting.Reason != reason || !strings.Contains(g.Waiting.Detail, text) {
 		w.t.Errorf("%s waits: %s: %s; expected %s and %q", name, g.Waiting.Reason, g.Waiting.Detail, reason, text)
