@@ -192,3 +192,68 @@ func (f *fight) within() []string {
 	}
 	return all
 }
+
+// Nominal quota is dealt out in the order of jobs. The queue owns 4 GPUs; the jobs were
+// submitted in the order in which they are listed, each pod takes gpus.
+func TestQuotaIsDealtOutInOrder(t *testing.T) {
+	type found struct {
+		gpus, pods int
+		gang       bool
+		min        int
+		priority   int32
+		locked     bool
+		started    Time
+		want       string // for each pod: w within quota, - beyond
+	}
+	for name, jobs := range map[string][]found{
+		"what does not fit is passed over":           {{gpus: 3, pods: 1, want: "w"}, {gpus: 2, pods: 1, want: "-"}, {gpus: 1, pods: 1, want: "w"}},
+		"a higher priority comes first":              {{gpus: 3, pods: 1, want: "-"}, {gpus: 3, pods: 1, priority: 1, want: "w"}},
+		"pods of a job that is no gang are units":    {{gpus: 1, pods: 5, want: "wwww-"}},
+		"the minimum of a gang is one unit":          {{gpus: 1, pods: 2, want: "ww"}, {gpus: 1, pods: 3, gang: true, want: "---"}, {gpus: 1, pods: 1, want: "w"}},
+		"pods beyond the minimum are units":          {{gpus: 1, pods: 5, gang: true, min: 2, want: "wwww-"}},
+		"and not better off than their gang":         {{gpus: 1, pods: 3, want: "www"}, {gpus: 1, pods: 3, gang: true, min: 2, want: "---"}},
+		"who must not borrow comes first":            {{gpus: 3, pods: 1, want: "-"}, {gpus: 2, pods: 1, locked: true, want: "w"}},
+		"what came with a larger job gets no quota":  {{gpus: 5, pods: 1, want: "-"}, {gpus: 2, pods: 1, want: "-"}},
+		"nor does what came later":                   {{gpus: 5, pods: 1, want: "-"}, {gpus: 2, pods: 1, started: 9, want: "-"}},
+		"what came before a larger job keeps it":     {{gpus: 5, pods: 1, started: 9, want: "-"}, {gpus: 2, pods: 1, started: 1, want: "w"}},
+		"what ranks above a larger job gets its own": {{gpus: 5, pods: 1, want: "-"}, {gpus: 2, pods: 1, priority: 1, want: "w"}},
+	} {
+		e, err := New(Config{Policy: Policy{Preempt: Preempt{Reclaim: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply := func(ev Event) {
+			t.Helper()
+			if err := e.Apply(10, ev); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		apply(QueueSet{Queue{Name: "q", Weight: 1, Quota: []Quota{{Model: "A", Nominal: 4 * WholeGPU}}}})
+		free := 0 // the next free device
+		apply(NodeAdded{Node{Name: "n", Model: "A", GPUs: 64}})
+		for i, f := range jobs {
+			j := Job{
+				Name: fmt.Sprint("j", i), Queue: "q", Gang: f.gang, Priority: f.priority, Locked: f.locked, Submitted: Time(i),
+				Tasks: []Task{{Pods: f.pods, MinPods: f.min, Request: Request{GPU: Milli(f.gpus) * WholeGPU}}},
+			}
+			apply(JobSubmitted{j})
+			for p := range f.pods {
+				var devices []int
+				for range f.gpus {
+					devices, free = append(devices, free), free+1
+				}
+				apply(PodRunning{Job: j.Name, Pod: p, Node: "n", GPUs: devices, Started: f.started})
+			}
+		}
+		e.entitlement.update()
+		for i, f := range jobs {
+			got := ""
+			for _, p := range e.jobs.byName[fmt.Sprint("j", i)].pods {
+				got += map[bool]string{true: "w", false: "-"}[p.within]
+			}
+			if got != f.want {
+				t.Errorf("%s: the pods of job %d are %s, want %s", name, i, got, f.want)
+			}
+		}
+	}
+}

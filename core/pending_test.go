@@ -1,0 +1,106 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever is filed, taken out and tried again, in whichever order: a class is in the files
+// of its state and in no others, and the first class of each file is that with the first job.
+func TestWaitingIsFiledByState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := map[*job]int{} // jobs of a kind are alike
+		w := newWaiting(rapid.Bool().Draw(t, "strict"), func(j *job) classID { return classID{pods: kind[j]} })
+		var jobs []*job
+		now := Time(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += Second
+			pick := func() *job { return jobs[rapid.IntRange(0, len(jobs)-1).Draw(t, "job")] }
+			switch step := rapid.IntRange(0, 5).Draw(t, "step"); {
+			case step == 0 || len(jobs) == 0:
+				j := waitingJob(uint64(len(jobs)+1), int32(rapid.IntRange(0, 2).Draw(t, "priority")))
+				if rapid.IntRange(0, 3).Draw(t, "pauses") == 0 {
+					j.notBefore = now + 3*Second
+				}
+				kind[j] = rapid.IntRange(0, 3).Draw(t, "kind")
+				jobs = append(jobs, j)
+				w.enqueue(j, now)
+			case step == 1:
+				w.dequeue(pick())
+			case step == 2:
+				w.enqueue(pick(), now)
+			case step == 3:
+				if c := pick().class; c != nil {
+					c.models = rapid.SliceOfDistinct(rapid.IntRange(0, 2), rapid.ID[int]).Draw(t, "models")
+					w.setClass(c, classState(rapid.IntRange(0, 3).Draw(t, "state")))
+				}
+			case step == 4:
+				if c := pick().class; c != nil && w.active.has(c, c.at[0]) {
+					w.postpone(c)
+				}
+			default:
+				w.tryAgain(func(Term) bool { return true })
+			}
+			checkFiles(t, &w)
+		}
+		// Taken out one by one, nothing is left.
+		for _, j := range jobs {
+			w.dequeue(j)
+		}
+		checkFiles(t, &w)
+		if n := len(w.active.items) + len(w.ready.items) + len(w.borrowers.items) + len(w.idle) + len(w.paused.items); n > 0 {
+			t.Errorf("%d entries are left", n)
+		}
+	})
+}
+
+// waitingJob is a job of one pod that waits.
+func waitingJob(seq uint64, priority int32) *job {
+	j := &job{Job: Job{Name: fmt.Sprint("j", seq), Tasks: []Task{{Pods: 1, Affinity: []Term{{}}}}}, run: -1}
+	j.key = key{precedence: precedence{priority: priority}, seq: seq}
+	j.addPod(0)
+	return j
+}
+
+func checkFiles(t *rapid.T, w *waiting) {
+	for _, c := range w.classes {
+		has := len(c.jobs.items) > 0
+		postponed := w.borrowers.has(c, c.at[2])
+		for _, f := range []struct {
+			name     string
+			is, want bool
+		}{
+			{"active", w.active.has(c, c.at[0]), has && !postponed && c.state == classActive},
+			{"ready", w.ready.has(c, c.at[1]), has && !postponed && w.strict && c.state <= classStuck},
+			{"idle", slices.Contains(w.idle, c), has && c.state != classActive},
+			{"stuck", len(c.filed) > 0, has && c.state == classStuck && len(c.models) > 0},
+		} {
+			if f.is != f.want {
+				t.Fatalf("class %d in state %d with %d jobs: in %s %v, want %v", c.id.pods, c.state, len(c.jobs.items), f.name, f.is, f.want)
+			}
+		}
+		for _, f := range c.filed {
+			if !w.stuck[f.model].has(c, f.at) {
+				t.Fatalf("class %d is not where it says under model %d", c.id.pods, f.model)
+			}
+		}
+		first(t, c.jobs.items, jobBefore)
+	}
+	heaps := append([]heap[*class]{w.active, w.ready, w.borrowers}, w.stuck...)
+	for _, h := range heaps {
+		first(t, h.items, headFirst)
+	}
+	first(t, w.paused.items, w.paused.less)
+}
+
+// first checks that no item of a heap comes before the one on top.
+func first[T any](t *rapid.T, items []T, less func(a, b T) bool) {
+	for _, x := range items {
+		if less(x, items[0]) {
+			t.Fatal("the first item of a heap is not on top")
+		}
+	}
+}
