@@ -24,13 +24,13 @@ func Entropy(held []int64) float64 {
 	return h
 }
 
-// fractionBits is how many binary places nLogN and log2 have.
-const fractionBits = 20
+// FractionBits is how many binary places NLogN and log2 have.
+const FractionBits = 20
 
-// nLogN returns n x log2 n, 0 for 0. What is to be placed being given, the entropy of a
-// distribution is the lower, the greater the sum of nLogN over the groups: H = ln G - (ln 2 / G)
-// x sum(nLogN). It is an integer, so that every machine decides alike.
-func nLogN(n int) int64 {
+// NLogN returns n x log2 n, 0 for 0. What is to be placed being given, the entropy of a
+// distribution is the lower, the greater the sum of NLogN over the groups: H = ln G - (ln 2 / G)
+// x sum(NLogN). It is an integer, so that every machine decides alike.
+func NLogN(n int) int64 {
 	if n <= 1 {
 		return 0
 	}
@@ -40,11 +40,11 @@ func nLogN(n int) int64 {
 // log2 returns the logarithm of n, at least 1, rounded down.
 func log2(n uint64) int64 {
 	whole := bits.Len64(n) - 1
-	out := int64(whole) << fractionBits
+	out := int64(whole) << FractionBits
 	// The rest is the logarithm of x, in [1, 2), here with 63 binary places. Each square doubles
 	// the logarithm, and shows its next binary place.
 	x := n << (63 - whole)
-	for place := int64(1) << (fractionBits - 1); place > 0; place >>= 1 {
+	for place := int64(1) << (FractionBits - 1); place > 0; place >>= 1 {
 		if x, _ = bits.Mul64(x, x); x>>63 == 1 {
 			out += place
 		} else {

@@ -21,8 +21,8 @@ func TestEntropy(t *testing.T) {
 
 func TestNLogN(t *testing.T) {
 	for n := 1; n < 200_000; n = n*5/4 + 1 {
-		got, want := float64(nLogN(n))/(1<<fractionBits), float64(n)*math.Log2(float64(n))
-		if math.Abs(got-want) > float64(n)/(1<<(fractionBits-1)) {
+		got, want := float64(NLogN(n))/(1<<FractionBits), float64(n)*math.Log2(float64(n))
+		if math.Abs(got-want) > float64(n)/(1<<(FractionBits-1)) {
 			t.Errorf("%d: %v, want %v", n, got, want)
 		}
 	}

@@ -165,7 +165,7 @@ func (e *entry) before(o *entry, pods, gpus int) bool {
 	// that is the one that takes more of the pods.
 	takes, others := min(e.slots, pods), min(o.slots, pods)
 	if e.held != o.held {
-		gain, other := nLogN(e.held+takes*gpus)-nLogN(e.held), nLogN(o.held+others*gpus)-nLogN(o.held)
+		gain, other := NLogN(e.held+takes*gpus)-NLogN(e.held), NLogN(o.held+others*gpus)-NLogN(o.held)
 		if gain != other {
 			return gain > other
 		}

@@ -74,7 +74,7 @@ func TestLeastEntropy(t *testing.T) {
 	})
 }
 
-// worth is what a division of pods among groups is worth: the sum of nLogN, which is
+// worth is what a division of pods among groups is worth: the sum of NLogN, which is
 // greater for less entropy, the groups that stay whole and those that are used.
 type worth struct {
 	concentration int64
@@ -84,7 +84,7 @@ type worth struct {
 func worthOf(groups []group, pods []int, gpus int) worth {
 	var w worth
 	for i, n := range pods {
-		w.concentration += nLogN(n * gpus)
+		w.concentration += NLogN(n * gpus)
 		if groups[i].whole && n == 0 {
 			w.whole++
 		}

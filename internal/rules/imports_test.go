@@ -19,13 +19,14 @@ const module = "github.com/muster-sched/muster/"
 // that are not named, may import beside its tests. "core/" is core and all
 // below it. docs/architecture.md says the same in a picture.
 var mayImport = map[string][]string{
-	"core/cluster": {},
-	"core/frag":    {"core/cluster"},
-	"core/quota":   {"core/cluster"},
-	"core/place":   {"core/cluster"},
-	"core/defrag":  {"core/cluster", "core/place"},
-	"core":         {"core/cluster", "core/quota", "core/place", "core/defrag"},
-	"core/policy":  {"core", "core/place", "core/policy/"},
+	"core/cluster":     {},
+	"core/frag":        {"core/cluster"},
+	"core/quota":       {"core/cluster"},
+	"core/place":       {"core/cluster"},
+	"core/place/joint": {"core/place"},
+	"core/defrag":      {"core/cluster", "core/place"},
+	"core":             {"core/cluster", "core/quota", "core/place", "core/defrag"},
+	"core/policy":      {"core", "core/place", "core/policy/"},
 
 	"workload":  {"core", "core/cluster", "core/quota"},
 	"sim":       {"core", "workload"},
