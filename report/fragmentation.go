@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/frag"
@@ -188,17 +189,10 @@ func (q *FragmentationQuery) on(nodes []frag.Node) ([]frag.Node, error) {
 // list writes names for an error: at most ten of them.
 func list(names []string) string {
 	const most = 10
-	text := ""
-	for i, name := range names {
-		switch {
-		case i == most:
-			return text + ", …"
-		case i > 0:
-			text += ", "
-		}
-		text += name
+	if len(names) > most {
+		names = append(slices.Clone(names[:most]), "…")
 	}
-	return text
+	return strings.Join(names, ", ")
 }
 
 func newShapeFragmentation(name string, r frag.Report, places bool) ShapeFragmentation {
@@ -250,8 +244,14 @@ func (f *Fragmentation) WriteText(w io.Writer) error {
 			where = "within one " + f.Within + " and across"
 		}
 		fmt.Fprintf(w, "\nJobs that fit one after another, %s:\n\n", where)
-		if err := f.fits().Write(w, screen); err != nil {
-			return err
+		t, none := f.fits()
+		if t != nil {
+			if err := t.Write(w, screen); err != nil {
+				return err
+			}
+		}
+		if len(none) > 0 {
+			fmt.Fprintf(w, "None on %s.\n", strings.Join(none, ", "))
 		}
 	}
 	for i := range f.Shapes {
@@ -306,28 +306,44 @@ func (f *Fragmentation) causes() *table.Table {
 	return t
 }
 
-func (f *Fragmentation) fits() *table.Table {
-	t := &table.Table{Align: "llrr"}
-	columns := 4
-	if f.Within == Anywhere {
-		columns = 3
-		t.Add("job", "GPU model", "jobs")
-	} else {
-		t.Add("job", "GPU model", "within", "across")
-	}
+// fits is a row a GPU model, with columns for each job, nil without rows; none lists the models
+// on which no job fits. The mixed row is left out where there is one model: it says the same.
+func (f *Fragmentation) fits() (t *table.Table, none []string) {
+	t = new(table.Table)
+	head := []string{"GPU model"}
 	for _, j := range f.Jobs {
-		for _, m := range j.Models {
-			model := m.Model
-			if m.Mixed {
-				if model = "(mixed)"; len(j.Models) == 2 {
-					continue // one model: it says the same
-				}
-			}
-			row := []string{j.Job, model, strconv.Itoa(m.Within), strconv.Itoa(m.Across)}
-			t.Add(row[:min(len(row), columns)]...)
+		if head = append(head, j.Job); f.Within != Anywhere {
+			head = append(head, "across")
 		}
 	}
-	return t
+	t.Add(head...)
+	rows := 0
+	models := f.Jobs[0].Models
+	for k, m := range models {
+		if m.Mixed && len(models) == 2 {
+			continue
+		}
+		row, most := []string{m.Model}, 0
+		if m.Mixed {
+			row[0] = "(mixed)"
+		}
+		for _, j := range f.Jobs {
+			most = max(most, j.Models[k].Within, j.Models[k].Across)
+			if row = append(row, strconv.Itoa(j.Models[k].Within)); f.Within != Anywhere {
+				row = append(row, strconv.Itoa(j.Models[k].Across))
+			}
+		}
+		if most > 0 || m.Mixed {
+			t.Add(row...)
+			rows++
+		} else {
+			none = append(none, m.Model)
+		}
+	}
+	if rows == 0 {
+		t = nil
+	}
+	return t, none
 }
 
 func (s *ShapeFragmentation) writePlaces(w io.Writer) error {

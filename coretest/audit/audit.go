@@ -191,6 +191,8 @@ type summary struct {
 		Jobs  int64
 		Mean  float64 `json:"mean_s"`
 	} `json:"jwtd"`
+	// Fragmentation is nil in runs of older versions.
+	Fragmentation *fragmentation `json:"fragmentation"`
 }
 
 // jobCounts counts jobs by where they stand at the end.
@@ -225,6 +227,9 @@ func (a *auditor) open(dir string) (err error) {
 	first := int64(-1)
 	if a.sub.ahead != nil {
 		first = a.sub.ahead.submit
+	}
+	if err := a.measure.idle.begin(a.nodes, a.summary.Fragmentation); err != nil {
+		return badFile(at("summary.json"), err)
 	}
 	a.measure.begin(a.nodes, &a.summary, first)
 	return nil

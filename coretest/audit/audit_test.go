@@ -339,12 +339,14 @@ func TestEdits(t *testing.T) {
 		"GAR": {"summary.json", `"gar": {
     "mean": 0.`, `"gar": {
     "mean": 0.9`, Metric},
-		"SOR":         {"summary.json", `"sor": 0.`, `"sor": 0.9`, Metric},
-		"topology":    {"summary.json", `"cross_group_gpus": 0`, `"cross_group_gpus": 1`, Metric},
-		"preemptions": {"summary.json", `"preemptions": 0`, `"preemptions": 1`, Metric},
-		"evictions":   {"jobs.csv", ",0,0,0,0,,,,running", ",1,0,0,0,,,,running", Metric},
-		"the window":  {"summary.json", `"to_s": 20`, `"to_s": 21`, Metric},
-		"waiting":     {"summary.json", `"mean_s": `, `"mean_s": 1`, Metric},
+		"SOR":           {"summary.json", `"sor": 0.`, `"sor": 0.9`, Metric},
+		"topology":      {"summary.json", `"cross_group_gpus": 0`, `"cross_group_gpus": 1`, Metric},
+		"stranded GPUs": {"summary.json", `"stranded_gpus": `, `"stranded_gpus": 1`, Metric},
+		"jobs that fit": {"summary.json", `"across": `, `"across": 1`, Metric},
+		"preemptions":   {"summary.json", `"preemptions": 0`, `"preemptions": 1`, Metric},
+		"evictions":     {"jobs.csv", ",0,0,0,0,,,,running", ",1,0,0,0,,,,running", Metric},
+		"the window":    {"summary.json", `"to_s": 20`, `"to_s": 21`, Metric},
+		"waiting":       {"summary.json", `"mean_s": `, `"mean_s": 1`, Metric},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := write(t, nodes, queues, jobs, script)

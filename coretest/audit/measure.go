@@ -26,6 +26,7 @@ type measure struct {
 	preemptions, migrations int64
 	waits                   map[string]*waits
 	topology                topology
+	idle                    idleGPUs
 }
 
 // average is a mean over time.
@@ -74,6 +75,7 @@ func (m *measure) after(n *node)  { m.count(n, +1) }
 
 func (m *measure) count(n *node, sign int64) {
 	allocated, available, fragmented, counts := n.tally()
+	m.idle.count(n, sign)
 	m.allocated += sign * allocated
 	m.available += sign * available
 	if fragmented {
@@ -99,6 +101,7 @@ func (m *measure) until(t int64) {
 	m.gfr.add(m.fragmented, m.nodes, dt)
 	m.allocatedTime += float64(m.allocated-m.unstarted) / wholeGPU * dt
 	m.gpuTime += float64(m.available) * dt
+	m.idle.until(dt)
 }
 
 // wait takes in that a job of this many milli-GPU was whole after t.
@@ -157,6 +160,7 @@ func (m *measure) compare(breach func(invariant, format string, args ...any)) {
 	same("gar.mean", m.told.GAR.Mean, m.gar.mean())
 	same("gfr.mean", m.told.GFR.Mean, m.gfr.mean())
 	same("sor", m.told.SOR, sor)
+	m.idle.compare(same)
 	same("preemptions", float64(m.told.Preemptions), float64(m.preemptions))
 	same("migrations", float64(m.told.Migrations), float64(m.migrations))
 	if told := m.told.Topology; told != nil {
