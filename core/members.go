@@ -13,43 +13,12 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	if err != nil {
 		return err
 	}
-
-	// 1. Their role: a task of the job, or a new one.
-	task := ev.Task
-	task.Pods = len(ev.Pods)
-	t := slices.IndexFunc(j.Tasks, func(o Task) bool { return o.Name == task.Name })
-	switch {
-	case t < 0:
-		t = len(j.Tasks)
-		if err = checkTask(j.Name, t, &task); err == nil {
-			err = e.affinities.check(j.Name, task.Affinity)
-		}
-	case !j.Tasks[t].Request.Equal(&task.Request):
-		err = fmt.Errorf("job %s: the pods of task %q request something else", j.Name, task.Name)
-	case len(ev.Pods) == 0:
-		err = fmt.Errorf("job %s: no pods are added", j.Name)
-	}
+	t, next, err := e.checkAdded(j, &ev)
 	if err != nil {
 		return err
 	}
 
-	// 2. Their numbers: those of pods of the role that have ended, and the next ones.
-	if len(j.pods)+len(ev.Pods) > MaxPods {
-		return fmt.Errorf("job %s: more than %d pods", j.Name, MaxPods)
-	}
-	next := len(j.pods)
-	for k, i := range ev.Pods {
-		switch {
-		case i == next:
-			next++
-		case i < 0 || i > next || slices.Contains(ev.Pods[:k], i):
-			return fmt.Errorf("job %s: pod %d is added, expected at most %d, and each once", j.Name, i, next)
-		case int(j.pods[i].task) != t || j.pods[i].state < podDone:
-			return fmt.Errorf("job %s: pod %d is added, which is no ended one of task %q", j.Name, i, task.Name)
-		}
-	}
-
-	// 3. The role. MinPods 0 stands for all pods: from now on the number is named, so that a
+	// 1. The role. MinPods 0 stands for all pods: from now on the number is named, so that a
 	// gang that runs does not need those that join it. The tasks are cloned, as the driver may
 	// still use them.
 	if j.count[podWaiting]+j.count[podHeld]+j.count[podPlanned] == 0 {
@@ -58,6 +27,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	e.waiting.dequeue(j)
 	j.Tasks = slices.Clone(j.Tasks)
 	if t == len(j.Tasks) {
+		task := ev.Task
 		task.Pods = 0
 		if task.MinPods == 0 {
 			task.MinPods = len(ev.Pods)
@@ -69,7 +39,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 		j.Tasks[t].MinPods = j.Tasks[t].Pods
 	}
 
-	// 4. The pods.
+	// 2. The pods.
 	if next > cap(j.pods) {
 		j.pods = slices.Grow(j.pods, next-len(j.pods))
 		e.runs.moved(j)
@@ -85,7 +55,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	}
 	e.observe(&j.Tasks[t].Request, len(ev.Pods))
 
-	// 5. Victims may be leaving for a gang that now needs more places than its plan has: the
+	// 3. Victims may be leaving for a gang that now needs more places than its plan has: the
 	// plan is given up. A gang of which nothing runs starts whole, with the new pods.
 	if j.whole() && j.nomination != nil && !j.provided() {
 		e.nominations.denominate(j)
@@ -94,6 +64,46 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	e.changes.placesChanged(j)
 	e.waiting.enqueue(j, now)
 	return nil
+}
+
+// checkAdded checks pods that are to join a job. It returns the number of their task, which is
+// one past the last if the task is new, and how many pods the job then has numbers for.
+func (e *Engine) checkAdded(j *job, ev *PodsAdded) (t, pods int, err error) {
+	// 1. Their role: a task of the job, or a new one.
+	task := ev.Task
+	task.Pods = len(ev.Pods)
+	t = slices.IndexFunc(j.Tasks, func(o Task) bool { return o.Name == task.Name })
+	switch {
+	case t < 0:
+		t = len(j.Tasks)
+		if err = checkTask(j.Name, t, &task); err == nil {
+			err = e.affinities.check(j.Name, task.Affinity)
+		}
+	case !j.Tasks[t].Request.Equal(&task.Request):
+		err = fmt.Errorf("job %s: the pods of task %q request something else", j.Name, task.Name)
+	case len(ev.Pods) == 0:
+		err = fmt.Errorf("job %s: no pods are added", j.Name)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+
+	// 2. Their numbers: those of pods of the role that have ended, and the next ones.
+	if len(j.pods)+len(ev.Pods) > MaxPods {
+		return 0, 0, fmt.Errorf("job %s: more than %d pods", j.Name, MaxPods)
+	}
+	next := len(j.pods)
+	for k, i := range ev.Pods {
+		switch {
+		case i == next:
+			next++
+		case i < 0 || i > next || slices.Contains(ev.Pods[:k], i):
+			return 0, 0, fmt.Errorf("job %s: pod %d is added, expected at most %d, and each once", j.Name, i, next)
+		case int(j.pods[i].task) != t || j.pods[i].state < podDone:
+			return 0, 0, fmt.Errorf("job %s: pod %d is added, which is no ended one of task %q", j.Name, i, task.Name)
+		}
+	}
+	return t, next, nil
 }
 
 // restart lets a gang start whole again of which nothing runs any more, while fewer than its

@@ -38,46 +38,15 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 		onePod(u)
 	}
 
-	// 1. The cheapest way first: one pod on one node, of which victims leave; a gang in one
-	// domain, of which victims leave; else victims anywhere, the cheapest first.
+	// 1. Who leaves, and where the job goes.
 	pl.lifted = pl.lifted[:0]
-	var placed []place.Placed
-	var gone []victim
-	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
-	onlyQuotaLacks := func() bool { return c.short && pl.placer.MayFit(u) }
-	if single && !onlyQuotaLacks() {
-		placed, gone = pl.planPod(c, u, s)
-	}
-	terms := slices.ContainsFunc(u.Tasks, func(t place.Task) bool { return len(t.Terms) > 0 })
-	inDomain := u.Whole && u.Required >= 0 && !c.short && !c.owes
-	if placed == nil && inDomain {
-		placed, gone = pl.planInDomain(c, u, s)
-	}
-	// Victims elsewhere may help even one pod, or a gang in one domain: they keep it off by an
-	// affinity to a wider domain, or hold the quota, also that of another model on which the job
-	// would be within it.
-	otherModels := j.queue.Limited() && len(u.Tasks[0].Models()) > 1
-	elsewhere := terms || !inDomain && (!single || c.short || otherModels)
-	if placed == nil && elsewhere {
-		pl.state.Rollback(0)
-		pl.dropLifted()
-		placed, gone = pl.planGang(c, u, s)
-	}
+	placed, gone := pl.makeRoom(c, u, s)
 
-	// 2. Who evicts as one within quota must be within it in these places: it may have found
-	// room on another model. Its queue must not use more than it owns if some leave only for
-	// that quota.
-	if placed != nil && c.within {
-		within := pl.entitlement.wouldBeWithinAt(j, placed)
-		owned := !byQuota(gone) || affords(pl.state, j, placed, j.queue.NominalRoom)
-		if !within || !owned {
-			placed = nil
-		}
+	// 2. Does it keep to nominal quota, and do the plans under way hold beside it? Else those
+	// would be dropped in the next pass, and their victims would come back.
+	if placed != nil && !pl.keepsToQuota(c, placed, gone) {
+		placed = nil
 	}
-
-	// 3. Victims that turn out not to be in the way stay; the others leave for a reason that
-	// holds for the places found. The plans under way must still hold beside this one: else
-	// they would be dropped in the next pass, and their victims would come back.
 	if placed != nil {
 		placed, gone = slices.Clone(placed), whole(gone)
 		pl.nominations.weigh(draft{job: j, placed: placed})
@@ -89,7 +58,7 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 		pl.nominations.weigh(draft{})
 	}
 
-	// 4. The trial is taken back, whether or not the budget of evictions allows the plan.
+	// 3. The trial is taken back, whether or not the budget of evictions allows the plan.
 	evicted := 0
 	for i := range gone {
 		for range gone[i].pods {
@@ -104,6 +73,45 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 	}
 	s.spent = true
 	return &plan{c, placed, gone}
+}
+
+// makeRoom lifts victims until the unit has places: the cheapest way first, one pod on one
+// node, of which victims leave; or a gang in one domain, of which victims leave; else with
+// victims anywhere, the cheapest first.
+func (pl *planner) makeRoom(c preemptor, u *place.Unit, s *search) (placed []place.Placed, gone []victim) {
+	single := len(u.Tasks) == 1 && len(u.Tasks[0].Pods) == 1 && u.Required < 0
+	onlyQuotaLacks := func() bool { return c.short && pl.placer.MayFit(u) }
+	if single && !onlyQuotaLacks() {
+		placed, gone = pl.planPod(c, u, s)
+	}
+	inDomain := u.Whole && u.Required >= 0 && !c.short && !c.owes
+	if placed == nil && inDomain {
+		placed, gone = pl.planInDomain(c, u, s)
+	}
+
+	// Victims elsewhere may help even one pod, or a gang in one domain: they keep it off by an
+	// affinity to a wider domain, or hold the quota, also that of another model on which the job
+	// would be within it.
+	terms := slices.ContainsFunc(u.Tasks, func(t place.Task) bool { return len(t.Terms) > 0 })
+	otherModels := c.queue.Limited() && len(u.Tasks[0].Models()) > 1
+	elsewhere := terms || !inDomain && (!single || c.short || otherModels)
+	if placed == nil && elsewhere {
+		pl.state.Rollback(0)
+		pl.dropLifted()
+		placed, gone = pl.planGang(c, u, s)
+	}
+	return placed, gone
+}
+
+// keepsToQuota reports whether a job that evicts as one within nominal quota is within it in
+// these places: it may have found room on another model. Its queue must not use more than it
+// owns if some victims leave only for that.
+func (pl *planner) keepsToQuota(c preemptor, placed []place.Placed, gone []victim) bool {
+	if !c.within {
+		return true
+	}
+	owned := !byQuota(gone) || affords(pl.state, c.job, placed, c.queue.NominalRoom)
+	return owned && pl.entitlement.wouldBeWithinAt(c.job, placed)
 }
 
 // roomWith reports whether the unit, or one pod of it if it starts pod by pod, would find room
@@ -274,19 +282,59 @@ func (p price) less(o price) bool {
 
 // planPod finds the node on which the pod gets room at the lowest price.
 func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
-	j := c.job
+	// 1. The victims on that node leave, and any that have to return quota.
+	best := pl.cheapestNode(u, s)
+	if best == nil {
+		return nil, nil
+	}
+	var gone []victim
+	for _, o := range best {
+		if v := &s.victims[o.victim]; v.there() {
+			gone = append(gone, *v)
+			pl.lift(v)
+		}
+	}
+	gone, paid := pl.returnQuota(c, s, gone)
+	if !paid {
+		return nil, nil
+	}
 
-	// 1. On each node, lift the cheapest victims until the pod fits, and keep the node where
-	// that comes to the lowest price. Nodes come in the order of their cheapest victims: the
-	// search ends at the first node whose cheapest victim alone costs more than that.
+	// 2. Those that are not needed are put back, the most expensive first. If the pod needs two
+	// GPUs, a cheap victim of one was lifted before the next, of two, which makes room alone.
+	node := best[0].node
+	gone = whole(gone)
+	kept := gone[:0:0]
+	for k := len(gone) - 1; k >= 0; k-- {
+		pl.drop(&gone[k])
+		if rest := append(slices.Clone(gone[:k]), kept...); !pl.placer.Takes(u, node) || c.overrun() || pl.indebted(c, rest) {
+			pl.lift(&gone[k])
+			kept = append(kept, gone[k])
+		}
+	}
+	slices.Reverse(kept)
+
+	// 3. The pod goes there.
+	placed := pl.placer.PodOn(u, node)
+	if len(placed) == 0 || !affords(pl.state, c.job, placed, u.Room) {
+		return nil, nil
+	}
+	return placed, kept
+}
+
+// cheapestNode returns the victims of the node on which the pod gets room at the lowest price,
+// those that have to leave, the cheapest first; nil if there is no such node. It lifts the
+// cheapest victims of each node until the pod fits, and puts them back. Nodes come in the order
+// of their cheapest victims: it ends at the first node whose cheapest victim alone costs more
+// than the lowest price so far.
+func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 	var best []onNode
 	var lowest price
-	weakest := precedence{class: LP + 1} // below every job's
+	nothing := price{precedence: precedence{class: LP + 1}} // below every job's
 	for len(s.byNode()) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // a plan has it: it stays closed for this pass
 	}
 	for _, at := range s.nodes {
-		if best != nil && !(price{precedence: weakest}).plus(&s.victims[at[0].victim]).less(lowest) {
+		if best != nil && !nothing.plus(&s.victims[at[0].victim]).less(lowest) {
 			break
 		}
 		node := pl.state.Node(at[0].node)
@@ -301,7 +349,7 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
 			continue
 		}
-		cost, lifted, takes := price{precedence: weakest}, 0, pl.placer.Takes(u, at[0].node)
+		cost, lifted, takes := nothing, 0, pl.placer.Takes(u, at[0].node)
 		var used int
 		for used = 0; used < len(at) && !takes; used++ {
 			v := &s.victims[at[used].victim]
@@ -321,51 +369,25 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		pl.state.Rollback(0)
 		pl.dropLifted()
 	}
-	if best == nil {
-		return nil, nil
-	}
+	return best
+}
 
-	// 2. Lift those of the best node again, then the cheapest anywhere that return quota, as
-	// long as the job lacks quota, or its queue owes some to the tenants that give up theirs.
-	var gone []victim
-	for _, o := range best {
-		if v := &s.victims[o.victim]; v.there() {
-			gone = append(gone, *v)
-			pl.lift(v)
-		}
-	}
-	for k := 0; k < len(s.victims); k++ {
+// returnQuota lifts victims anywhere, the cheapest first, as long as the job lacks quota, or its
+// queue owes some to the tenants that give up theirs. It returns gone with these appended, and
+// false if all of them do not suffice.
+func (pl *planner) returnQuota(c preemptor, s *search, gone []victim) ([]victim, bool) {
+	for k := range s.victims {
 		v, overrun := &s.victims[k], c.overrun()
 		if !overrun && !pl.indebted(c, gone) {
 			break
 		}
-		if v.there() && (overrun || pl.paysFor(v, j)) && !slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod }) {
+		isGone := slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod })
+		if v.there() && (overrun || pl.paysFor(v, c.job)) && !isGone {
 			gone = append(gone, *v)
 			pl.lift(v)
 		}
 	}
-	if c.overrun() || pl.indebted(c, gone) {
-		return nil, nil
-	}
-
-	// 3. Put back those that are not needed, the most expensive first. The pod needs two GPUs: a
-	// cheap victim of one was lifted before the next, of two, which makes room alone.
-	gone = whole(gone)
-	kept := gone[:0:0]
-	for k := len(gone) - 1; k >= 0; k-- {
-		pl.drop(&gone[k])
-		if rest := append(slices.Clone(gone[:k]), kept...); !pl.placer.Takes(u, best[0].node) || c.overrun() || pl.indebted(c, rest) {
-			pl.lift(&gone[k])
-			kept = append(kept, gone[k])
-		}
-	}
-	slices.Reverse(kept)
-	gone = kept
-	placed := pl.placer.PodOn(u, best[0].node)
-	if len(placed) == 0 || !affords(pl.state, j, placed, u.Room) {
-		return nil, nil
-	}
-	return placed, gone
+	return gone, !c.overrun() && !pl.indebted(c, gone)
 }
 
 // spareNeedless puts victims back that turn out not to be in the way, the most expensive first.
