@@ -81,7 +81,7 @@ nodes, and a new one gets ` + usual + `.`,
 	flags.StringVar(&f.cluster, "cluster", "", "the nodes: a `FILE`, a list or a built-in cluster")
 	flags.IntVar(&f.nodes, "nodes", 0, "the `NUMBER` of nodes")
 	flags.IntVar(&f.perNode, "gpus-per-node", 8, "the `NUMBER` of GPUs per node")
-	flags.StringVar(&f.models, "models", "", "GPU models and the number of nodes of each, such as `H800:32,A10:32`; without numbers, each gets the same share")
+	flags.StringVar(&f.models, "models", "", "`LIST` of GPU models and the number of nodes of each, such as H800:32,A10:32; without numbers, each gets the same share")
 	flags.BoolVar(&f.dra, "dra", false, "publish GPUs through DRA, in ResourceSlices, instead of as the resource "+string(fleet.GPUResource))
 	flags.StringSliceVar(&f.controllers, "controllers", []string{"*"}, "the controllers to run, among "+strings.Join(controllers.Names(), ", ")+"; * means all, -NAME omits one")
 	flags.BoolVar(&f.withParent, "exit-with-parent", false, "stop when stdin is closed")

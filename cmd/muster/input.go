@@ -37,7 +37,7 @@ func (f *inputFlags) register(flags *pflag.FlagSet) {
 	durationVar(flags, &o.MinDuration, "min-duration", "omit jobs that run for less than this")
 	durationVar(flags, &o.MaxDuration, "max-duration", "omit jobs that run for longer than this")
 	flags.BoolVar(&o.Rebase, "rebase", false, "start the clock at the first remaining job")
-	flags.Float64Var(&o.Load, "load", 0, "built-in workloads: requested GPU time divided by available GPU time, such as `0.9`")
+	flags.Float64Var(&o.Load, "load", 0, "built-in workloads: the `RATIO` of requested to available GPU time, such as 0.9")
 	durationVar(flags, &o.Length, "length", "built-in workloads: the period in which jobs arrive")
 	flags.IntVar(&o.GPUs, "gpus", 0, "built-in clusters: the `NUMBER` of GPUs")
 }

@@ -28,7 +28,8 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	durationVar(flags, &f.Grace, "evict-grace", "time that evicted pods take to terminate")
 	flags.Float64Var(&f.CommShare, "comm-share", 0, "`SHARE` (0 to 1) of a gang's run time that is communication")
 	flags.Float64Var(&f.SpreadCost, "spread-cost", f.SpreadCost, "`SHARE` by which communication slows down when a gang spans several leaf groups")
-	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speed of GPU models, such as `H800=1,A10=0.4`; 1 for models not listed")
+	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speeds of GPU models, as a `LIST` such as H800=1,A10=0.4; 1 for models not listed")
+	flags.Lookup("gpu-speed").DefValue = ""
 	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; by default no node fails")
 	durationVar(flags, &f.Repair, "node-repair", "mean time to repair a failed node")
 	durationVar(flags, &f.Checkpoint, "checkpoint", "checkpoint interval of jobs whose workload gives none; by default they save no progress")

@@ -141,8 +141,8 @@ func TestExamplesAreRead(t *testing.T) {
 	}
 }
 
-// README.md shows what `make demo` prints. How fast it was, in the last column of the
-// first table, depends on the machine.
+// README.md shows what `make demo` prints, and what explain and audit print about that run.
+// How fast it was, in the last column of the first table, depends on the machine.
 func TestReadmeShowsTheDemo(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -154,7 +154,8 @@ func TestReadmeShowsTheDemo(t *testing.T) {
 		t.Fatal("the Makefile has no demo that it was looked for")
 	}
 	var stdout, stderr strings.Builder
-	args := append([]string{"sim", "--workload", "kant-training", "--out", t.TempDir()}, strings.Fields(command)...)
+	dir := t.TempDir()
+	args := append([]string{"sim", "--workload", "kant-training", "--out", dir}, strings.Fields(command)...)
 	if code := run(args, strings.NewReader(""), &stdout, &stderr); code != exitDone {
 		t.Fatalf("muster %v: exit code %d: %s", args, code, stderr.String())
 	}
@@ -166,5 +167,19 @@ func TestReadmeShowsTheDemo(t *testing.T) {
 	_, readme, _ := strings.Cut(pages(t)["README.md"], "It prints\n\n```\n")
 	if printed = strings.TrimSpace(timeless(printed)); !strings.HasPrefix(strings.TrimSpace(timeless(readme)), printed) {
 		t.Errorf("README.md does not show what make demo prints:\n%s", printed)
+	}
+	for _, asked := range []string{"explain out/demo/default job-001926", "audit out/demo/default"} {
+		_, shown, found := strings.Cut(pages(t)["README.md"], "$ bin/muster "+asked+"\n")
+		if !found {
+			t.Errorf("README.md does not show muster %s", asked)
+			continue
+		}
+		stdout.Reset()
+		if code := run(strings.Fields(strings.ReplaceAll(asked, "out/demo", dir)), strings.NewReader(""), &stdout, &stderr); code != exitDone {
+			t.Fatalf("muster %s: exit code %d: %s", asked, code, stderr.String())
+		}
+		if !strings.HasPrefix(shown, stdout.String()) {
+			t.Errorf("README.md does not show what muster %s prints:\n%s", asked, stdout.String())
+		}
 	}
 }

@@ -263,7 +263,7 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 		size += ", gang running: " + x.gang()
 	}
 	t.Add("Size", size)
-	t.Add("Made", fmt.Sprintf("%s, %s ago", stamp(x.Created), span(v.Now.Sub(x.Created))))
+	t.Add("Created", fmt.Sprintf("%s, %s ago", stamp(x.Created), span(v.Now.Sub(x.Created))))
 	if x.Started != nil {
 		t.Add("Started", fmt.Sprintf("%s, %s ago", stamp(*x.Started), span(v.Now.Sub(*x.Started))))
 	}

@@ -232,8 +232,8 @@ type gate struct {
 	reads, writes http.RoundTripper
 }
 
-// RoundTrip sends a request, unless it is a write and the fence is closed. A write that was
-// sent is waited for even when its sender gives up: only the answer says whether it was made.
+// RoundTrip sends a request, unless it is a write and the fence is closed. It waits for the
+// answer to a write even if the sender gives up: only the answer says whether it was made.
 func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return g.reads.RoundTrip(r)
