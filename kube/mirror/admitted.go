@@ -21,7 +21,7 @@ import (
 // the next instance it is written into the pod's status, where tenants cannot write,
 // as soon as the pod says anything else; and of a pod with a part of a GPU at once,
 // for its spec says nothing of GPUs. A pod without that record is taken at its word
-// as far as its spec, its node and the rights of its namespace let it (devicesOf,
+// as far as its spec, its node and the rights of its namespace let it (DevicesOf,
 // translate.Held, chargeable).
 
 // chargeable returns the queue to which a job is charged of which pods run, whatever

@@ -62,7 +62,7 @@ func (m *driver) rebuild() error {
 		m.startOver(g)
 		g.Dirty = false
 		if m.Ours(g) && g.Inherits() {
-			m.acts.report = append(m.acts.report, m.clearReports(g)...)
+			m.acts.report = append(m.acts.report, g.ClearReports(m.PodGroupOf(g))...)
 		}
 		groups = append(groups, g)
 	}

@@ -151,43 +151,11 @@ func (m *Mirror) podGroupsListed(list []*objects.PodGroup) {
 	compare(m, m.PodGroups, list, objects.KeyOf, m.podGroupSeen, m.podGroupGone)
 }
 
-// settleTerms brings up to date which PodGroup counts for a group ([tables.Group.Settled]). A
-// record on a pod, which another instance may have written, goes before what this one has
-// seen.
-func (m *changes) settleTerms(g *tables.Group) {
-	if !g.Native {
-		return
-	}
-	placed, record := false, ""
-	for _, p := range g.Pods {
-		if o := p.Object; p.State != tables.PodWaiting {
-			placed = true
-			// Of several records the first by text counts: all instances must find the same.
-			if o.GroupRecord != "" && (record == "" || o.GroupRecord < record) {
-				record = o.GroupRecord
-			}
-		}
-	}
-	now := m.PodGroupOf(g)
-	switch {
-	case !placed:
-		g.Settled = now
-	case record != "" && (g.Settled == nil || g.Settled.Said != record):
-		g.Settled = now.AsRecorded(g.ID, record)
-	case g.Settled == nil || now != nil && now.Said == g.Settled.Said:
-		g.Settled = now
-	case now != nil && (now.Attributes.Estimate != g.Settled.Attributes.Estimate || !now.Attributes.LastCheckpoint.Equal(g.Settled.Attributes.LastCheckpoint)):
-		x := *g.Settled
-		x.Attributes.LastCheckpoint, x.Attributes.Estimate = now.Attributes.LastCheckpoint, now.Attributes.Estimate
-		g.Settled = &x
-	}
-}
-
 // touchNative has the pods of a PodGroup looked at again: what they ask for too,
 // where that may be otherwise.
 func (m *Mirror) touchNative(k types.NamespacedName, asks bool) {
 	if g := m.Groups[translate.Group{Namespace: k.Namespace, Kind: translate.ByPodGroup, Name: k.Name}]; g != nil {
-		m.settleTerms(g)
+		g.SettleTerms(m.PodGroupOf(g))
 		for _, p := range g.Pods {
 			if len(p.Object.DeviceClaims) > 0 || asks {
 				m.reconsider(p)

@@ -4,7 +4,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -58,7 +57,7 @@ func (m *changes) startOver(g *tables.Group) {
 func (m *driver) advance(g *tables.Group) {
 	m.noteGroup(g)
 	// 1. What counts of the PodGroup, and the shard: both may change whose group it is.
-	m.settleTerms(g)
+	g.SettleTerms(m.PodGroupOf(g))
 	m.regroup(g)
 	// 2. The engine is told what changed of pods that it knows.
 	if g.Resized && g.Submitted {
@@ -144,21 +143,4 @@ func (m *driver) withdraw(g *tables.Group) {
 	}
 	g.Worked = false
 	g.Reset()
-}
-
-// clearReports returns what is to be written of pods that waited and run now.
-func (m *changes) clearReports(g *tables.Group) []act.Report {
-	var out []act.Report
-	for _, p := range g.Pods {
-		if (p.Said != "" || p.Inherited()) && p.State != tables.PodWaiting {
-			p.Said = ""
-			out = append(out, act.Report{Pod: p.Ref(), Shard: g.Shard})
-		}
-	}
-	pg := m.PodGroupOf(g)
-	if pg != nil && (g.Reported.Reason != "" || !pg.Scheduled) && !g.Waits() {
-		out = append(out, act.Report{Pod: pg.Ref(), PodGroup: true, Shard: g.Shard})
-	}
-	g.Reported = tables.Report{}
-	return out
 }

@@ -48,7 +48,7 @@ func (m *changes) contest(p *tables.Pod, g *tables.Group, late bool) {
 	}
 	has := func(o *tables.Pod) uint64 {
 		// With a late binding, the others count with devices that are both named and booked: a name
-		// alone may be an edit, and a booking alone a guess (devicesOf).
+		// alone may be an edit, and a booking alone a guess (tables.DevicesOf).
 		if late && o != p && o.Slot >= 0 {
 			return o.Devices & o.AsBound()
 		}

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
@@ -327,7 +326,7 @@ func (m *changes) answered(p *tables.Pod) {
 		m.boundAll(g)
 	}
 	if g.InFlight--; g.InFlight == 0 && m.Ours(g) && (g.Native || g.Reported.Reason != "" || p.Object.Waits) {
-		m.acts.report = append(m.acts.report, m.clearReports(g)...)
+		m.acts.report = append(m.acts.report, g.ClearReports(m.PodGroupOf(g))...)
 	}
 }
 
@@ -335,7 +334,10 @@ func (m *changes) answered(p *tables.Pod) {
 // cannot count it as the job's, it counts it as another scheduler's.
 func (m *driver) adopt(p *tables.Pod) {
 	n := m.Nodes[p.Target]
-	gpus := m.devicesOf(p, n)
+	gpus, otherwise := m.DevicesOf(p, n)
+	if otherwise != "" {
+		m.tellPod(p, tables.DevicesNotAsAnnotated, otherwise)
+	}
 	err := m.tell(core.PodRunning{
 		Job: p.Group.Job, Pod: p.Slot, Node: p.Target, GPUs: gpus,
 		Started: min(m.Now, objects.TimeOf(p.Object.Started)), Backfilled: p.Object.Backfilled,
@@ -383,49 +385,4 @@ func (m *driver) outside(p *tables.Pod, why error) {
 		m.tellPod(p, tables.GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has fewer left: the remaining ones take no other pods (%v)", n, p.Target, why))
 		m.contest(p, g, false)
 	}
-}
-
-// devicesOf returns the GPUs of a pod that is on a node: those of its claims, those that
-// its annotation names or, where these cannot be, the first that have room. Annotations
-// may say anything: what counts is that as many devices are booked as the pod has.
-func (m *changes) devicesOf(p *tables.Pod, n *tables.Node) []int {
-	gpu := p.Task.Spec.GPU
-	want := int((gpu + core.WholeGPU - 1) / core.WholeGPU)
-	if want == 0 || n == nil {
-		return nil
-	}
-	// 1. Claims name the devices that were allocated. No annotation goes before them.
-	if gpus, ok := m.Devices.Has(p.Needs, p.Object.Namespace, p.Object.Extended, p.Target); ok && len(gpus) == want {
-		return gpus
-	}
-	// 2. The devices that the annotation names, or that the binding named which the API has not
-	// shown yet, if there is room beside what others were given. What other annotations say does
-	// not count: their authors may name any device.
-	part := min(gpu, core.WholeGPU)
-	has := tables.RoomBeside(p, n, func(o *tables.Pod) uint64 { return o.Devices | o.Given })
-	fits := func(list []int) bool {
-		return len(list) == want && !slices.ContainsFunc(list, func(d int) bool { return d >= n.Told.GPUs || has[d] < part })
-	}
-	if fits(p.Object.GPUs) {
-		return p.Object.GPUs
-	}
-	if list := tables.DevicesIn(p.Given); fits(list) { // the API has not shown it yet
-		return list
-	}
-	if len(p.Object.GPUs) > 0 {
-		m.tellPod(p, tables.DevicesNotAsAnnotated, fmt.Sprintf("%s: the annotation names GPUs %s of node %s, which do not belong to the pod: %d other GPUs are booked for it",
-			v1alpha1.GPUsAnnotation, tables.Listed(p.Object.GPUs), p.Target, want))
-	}
-	// 3. Any devices with room.
-	// Best those that no pod says it has, which the engine may not know yet.
-	unclaimed := tables.RoomBeside(p, n, (*tables.Pod).Holds)
-	var out []int
-	for _, room := range [][64]core.Milli{unclaimed, has} {
-		for d := 0; d < n.Told.GPUs && len(out) < want; d++ {
-			if min(room[d], has[d]) >= part && !slices.Contains(out, d) {
-				out = append(out, d)
-			}
-		}
-	}
-	return out
 }

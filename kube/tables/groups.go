@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/stats"
@@ -177,6 +178,23 @@ func (g *Group) Unready() (reason, detail string) {
 	return ReasonVolume, list[0].Volumes.Wait
 }
 
+// ClearReports forgets what was reported of the group, and returns what is to be written of its
+// pods that waited and run now; pg is its PodGroup, nil for none.
+func (g *Group) ClearReports(pg *objects.PodGroup) []act.Report {
+	var out []act.Report
+	for _, p := range g.Pods {
+		if (p.Said != "" || p.Inherited()) && p.State != PodWaiting {
+			p.Said = ""
+			out = append(out, act.Report{Pod: p.Ref(), Shard: g.Shard})
+		}
+	}
+	if pg != nil && (g.Reported.Reason != "" || !pg.Scheduled) && !g.Waits() {
+		out = append(out, act.Report{Pod: pg.Ref(), PodGroup: true, Shard: g.Shard})
+	}
+	g.Reported = Report{}
+	return out
+}
+
 // Reportable reports whether this instance reports why a group waits.
 func (t *Tables) Reportable(g *Group) bool { return t.Groups[g.ID] == g && g.Waits() && t.Ours(g) }
 
@@ -213,6 +231,37 @@ func (g *Group) Has(p *Pod, slot int, t *Task) {
 		g.Slots[slot] = p
 	}
 	delete(g.Loose, p.Object.UID)
+}
+
+// SettleTerms brings up to date which PodGroup counts for the group (Settled); now is the one that
+// exists, nil for none. A record on a pod, which another instance may have written, goes before
+// what this one has seen.
+func (g *Group) SettleTerms(now *objects.PodGroup) {
+	if !g.Native {
+		return
+	}
+	placed, record := false, ""
+	for _, p := range g.Pods {
+		if o := p.Object; p.State != PodWaiting {
+			placed = true
+			// Of several records the first by text counts: all instances must find the same.
+			if o.GroupRecord != "" && (record == "" || o.GroupRecord < record) {
+				record = o.GroupRecord
+			}
+		}
+	}
+	switch {
+	case !placed:
+		g.Settled = now
+	case record != "" && (g.Settled == nil || g.Settled.Said != record):
+		g.Settled = now.AsRecorded(g.ID, record)
+	case g.Settled == nil || now != nil && now.Said == g.Settled.Said:
+		g.Settled = now
+	case now != nil && (now.Attributes.Estimate != g.Settled.Attributes.Estimate || !now.Attributes.LastCheckpoint.Equal(g.Settled.Attributes.LastCheckpoint)):
+		x := *g.Settled
+		x.Attributes.LastCheckpoint, x.Attributes.Estimate = now.Attributes.LastCheckpoint, now.Attributes.Estimate
+		g.Settled = &x
+	}
 }
 
 // How large a gang is, and what it lacks until the engine may know it.

@@ -2,12 +2,14 @@ package tables
 
 import (
 	"cmp"
+	"fmt"
 	"math/bits"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/kube/act"
@@ -251,9 +253,54 @@ func (p *Pod) OtherDevices() bool {
 	return set != p.Devices && bits.OnesCount64(set) == bits.OnesCount64(p.Devices)
 }
 
-// RoomBeside returns how much of each device of a node the others on it leave, each
+// DevicesOf returns the GPUs of a pod that is on a node: those of its claims, those that
+// its annotation names or, where these cannot be, the first that have room. Annotations
+// may say anything: what counts is that as many devices are booked as the pod has. otherwise
+// says why they are others than the annotation names, and is empty when they are not.
+func (t *Tables) DevicesOf(p *Pod, n *Node) (gpus []int, otherwise string) {
+	gpu := p.Task.Spec.GPU
+	want := int((gpu + core.WholeGPU - 1) / core.WholeGPU)
+	if want == 0 || n == nil {
+		return nil, ""
+	}
+	// 1. Claims name the devices that were allocated. No annotation goes before them.
+	if gpus, ok := t.Devices.Has(p.Needs, p.Object.Namespace, p.Object.Extended, p.Target); ok && len(gpus) == want {
+		return gpus, ""
+	}
+	// 2. The devices that the annotation names, or that the binding named which the API has not
+	// shown yet, if there is room beside what others were given. What other annotations say does
+	// not count: their authors may name any device.
+	part := min(gpu, core.WholeGPU)
+	has := roomBeside(p, n, func(o *Pod) uint64 { return o.Devices | o.Given })
+	fits := func(list []int) bool {
+		return len(list) == want && !slices.ContainsFunc(list, func(d int) bool { return d >= n.Told.GPUs || has[d] < part })
+	}
+	if fits(p.Object.GPUs) {
+		return p.Object.GPUs, ""
+	}
+	if list := DevicesIn(p.Given); fits(list) { // the API has not shown it yet
+		return list, ""
+	}
+	if len(p.Object.GPUs) > 0 {
+		otherwise = fmt.Sprintf("%s: the annotation names GPUs %s of node %s, which do not belong to the pod: %d other GPUs are booked for it",
+			v1alpha1.GPUsAnnotation, listed(p.Object.GPUs), p.Target, want)
+	}
+	// 3. Any devices with room, best those that no pod says it has: the engine may have yet to be
+	// told of such a pod.
+	unclaimed := roomBeside(p, n, (*Pod).Holds)
+	for _, room := range [][64]core.Milli{unclaimed, has} {
+		for d := 0; d < n.Told.GPUs && len(gpus) < want; d++ {
+			if min(room[d], has[d]) >= part && !slices.Contains(gpus, d) {
+				gpus = append(gpus, d)
+			}
+		}
+	}
+	return gpus, otherwise
+}
+
+// roomBeside returns how much of each device of a node the others on it leave, each
 // with the devices that has says.
-func RoomBeside(p *Pod, n *Node, has func(*Pod) uint64) [64]core.Milli {
+func roomBeside(p *Pod, n *Node, has func(*Pod) uint64) [64]core.Milli {
 	var free [64]core.Milli
 	for i := range free {
 		free[i] = core.WholeGPU
@@ -278,8 +325,8 @@ func DevicesIn(set uint64) []int {
 	return out
 }
 
-// Listed is a list of devices as a text.
-func Listed(gpus []int) string {
+// listed is a list of devices as a text.
+func listed(gpus []int) string {
 	set := uint64(0)
 	for _, d := range gpus {
 		set |= 1 << d
