@@ -30,7 +30,7 @@ type benchmark struct {
 	run   func(nodes int) (measure, error)
 }
 
-// measure is what a benchmark comes to.
+// measure is the result of a benchmark.
 type measure struct {
 	times []time.Duration // of every operation
 	bytes uint64          // allocated in all
@@ -90,7 +90,7 @@ func Run(ctx context.Context, w io.Writer, match *regexp.Regexp, sizes []int) er
 	return nil
 }
 
-// ErrNoMatch says that no benchmark was asked for that exists.
+// ErrNoMatch reports that no benchmark matches.
 var ErrNoMatch = errors.New("no benchmark matches")
 
 // fullName is the benchmark's name at a size: BenchmarkGang/nodes=100/gpus=8.
@@ -218,7 +218,7 @@ func job(name, queue string, pods, gpus int) core.Job {
 	}
 }
 
-// submit lets a job come and reports how many pods were bound at once.
+// submit submits a job and returns how many pods were bound at once.
 func (w *world) submit(j core.Job) (int, error) {
 	w.now++
 	j.Submitted = w.now

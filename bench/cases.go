@@ -140,8 +140,8 @@ func impossibleGang(nodes int) (measure, error) {
 	return m, nil
 }
 
-// churn ends a job and lets another come, on a cluster 95 % full of jobs of 1 to
-// 8 GPUs and some gangs. An operation is both.
+// churn ends a job and submits another, on a cluster 95 % full of jobs of 1 to 8 GPUs and
+// some gangs. An operation is both.
 func churn(nodes int) (measure, error) {
 	w, err := newWorld(nodes, func(i int) int { return gpusOf(i, nodes) }, plain)
 	if err != nil {
@@ -223,8 +223,8 @@ func borrowed(nodes int) (*world, error) {
 	return w, nil
 }
 
-// settle carries decisions out until nothing is decided any more, and returns
-// how many pods were bound.
+// settle carries decisions out until there are none, and returns how many pods were
+// bound.
 func (w *world) settle() (int, error) {
 	bound := 0
 	for {

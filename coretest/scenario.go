@@ -17,7 +17,7 @@ import (
 // Cluster is what a scenario is played on: a [World], or what has an engine
 // inside it.
 type Cluster interface {
-	// Set says what time it is.
+	// Set sets the time.
 	Set(now core.Time)
 	// Apply says what has happened. An error says why it cannot have.
 	Apply(ev core.Event) error

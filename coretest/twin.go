@@ -122,7 +122,7 @@ func (w *Twin) node(name string) *node {
 	return nil
 }
 
-// Apply takes in an event that the engine accepted.
+// Apply applies an event that the engine accepted.
 func (w *Twin) Apply(now core.Time, ev core.Event) {
 	switch ev := ev.(type) {
 	case core.JobEnded:

@@ -291,7 +291,7 @@ func (w *Twin) pinned(j *job) bool {
 
 // pinnedWithin checks, after pods of a job that must not borrow have started, that all
 // such jobs of its queue are within its nominal quota for the models of those pods. It
-// knows it of queues that own quota themselves. doubt counts jobs of which nobody knows
+// knows it of queues that own quota themselves. doubt counts jobs for which it is unknown
 // whether they are protected.
 func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
 	if !w.pinned(j) {
@@ -338,8 +338,8 @@ func (w *Twin) allowsJob(j *job, model string, gpu core.Milli) bool {
 	return !w.pinned(j) || gpu == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, model, gpu, true) == nil
 }
 
-// holdsOn reports whether a job must not borrow as long as it runs; doubt is what is said
-// of those of which nobody knows.
+// holdsOn reports whether a job must not borrow as long as it runs; doubt is the answer
+// for jobs for which this is unknown.
 func (w *Twin) holdsOn(j *job, doubt bool) bool {
 	return w.pinned(j) && !j.exposed && (doubt || !j.doubtful)
 }
@@ -381,7 +381,7 @@ func (w *Twin) expose(j *job, model string, gpu core.Milli) {
 	}
 }
 
-// protect notes that nothing of the job runs: it is protected as before, unless the
+// protect records that nothing of the job runs: it is protected as before, unless the
 // engine keeps a place for it.
 func (j *job) protect() {
 	j.doubtful = (j.exposed || j.doubtful) && j.nominated

@@ -54,7 +54,7 @@ func (w *World) Apply(ev core.Event) error {
 	return nil
 }
 
-// Set says what time it is.
+// Set sets the time.
 func (w *World) Set(now core.Time) { w.Now = now }
 
 // Waiting yields the names of the jobs that wait, in their order.

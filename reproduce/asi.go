@@ -16,7 +16,7 @@ var asiShape = Experiment{
 	run:   runASIShape,
 }
 
-// runASIShape makes up and describes six months. It runs none of it.
+// runASIShape generates and describes six months. It does not simulate them.
 func runASIShape(ctx context.Context, o Options) (Result, error) {
 	cluster, err := workload.OpenCluster("asi", workload.Options{})
 	if err != nil {
@@ -144,8 +144,8 @@ func byName(shares []workload.Share) map[string]workload.Share {
 	return m
 }
 
-// asiJobs gathers what a Summary does not tell: by the type of model, which the
-// workload names its tasks for, and over time.
+// asiJobs collects what a Summary does not contain: figures by the type of model, which
+// are the names of the tasks, and over time.
 type asiJobs struct {
 	// jobs and hours are numbers and GPU-hours by kind and type of model.
 	jobs, hours [len(core.Kinds)]map[string]float64

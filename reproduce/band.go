@@ -4,7 +4,7 @@ import "fmt"
 
 // The bands that a figure may have.
 
-// said makes a row of what the paper says without a figure.
+// said makes a row of a claim that the paper makes without a figure.
 func (r Row) said(claim string) Row {
 	r.Claim = claim
 	return r
@@ -22,7 +22,7 @@ func within(figure string, theirs, ours, share float64, unit string) Row {
 	}
 }
 
-// over and below hold a figure to a bound that the paper tells.
+// over and below compare a figure with a bound of the paper.
 func over(figure string, bound, ours float64, unit string) Row {
 	return Row{Figure: figure, Paper: bound, Bound: "above", Ours: ours, Unit: unit, Within: ours > bound, How: "above theirs", Low: &bound}
 }

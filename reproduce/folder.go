@@ -9,16 +9,16 @@ import (
 	"github.com/muster-sched/muster/runlog"
 )
 
-// What the folder of an experiment holds: a page, the figures as --json prints
-// them, and a folder of runs, with a page of its own, if it keeps some.
+// The folder of an experiment contains a page, the figures as --json prints them and, if
+// the experiment keeps runs, a folder of runs with a page of its own.
 const (
 	Page    = runlog.Page
 	Figures = "figures.json"
 	Runs    = "runs"
 )
 
-// Run runs the experiment. When o.Out is set, it is checked first, and receives
-// what the experiment comes to.
+// Run runs the experiment. If o.Out is set, it is checked first, and receives the
+// results.
 func (e *Experiment) Run(ctx context.Context, o Options) (Result, error) {
 	if o.Out == "" {
 		return e.run(ctx, o)

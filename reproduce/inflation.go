@@ -11,8 +11,8 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// filling is the cluster filled once: by which policy, with the pods of which
-// list in the order of which seed, and what it came to.
+// filling is one filling of the cluster: the policy, the list of pods, the seed of their
+// order, and the result.
 type filling struct {
 	list   string
 	pool   []workload.Job

@@ -78,7 +78,7 @@ func neverPending(r *outcome) float64 {
 	return 1
 }
 
-// quotaRows tells what tenants use of their quotas (§5.2.1).
+// quotaRows returns what tenants use of their quotas (§5.2.1).
 func quotaRows(runs []outcome) []Row {
 	var rows []Row
 	for i, u := range runs[0].use {

@@ -15,11 +15,11 @@ var kantTraining = Experiment{
 	run:   runKantTraining, makesRuns: true,
 }
 
-// trainingArms are the sides of Kant §5.1. The paper's baseline is "the native
-// scheduling system", which queues by StrictFIFO (§5.1.2) and, as Kubernetes
-// does, spreads. §5.1.2 starts from a GFR below 1 %, and so has E-Binpack on
-// throughout. Which queue §5.1.3 has is not said: the native one is compared, and
-// Backfill's told in a note.
+// trainingArms are the sides of Kant §5.1. The paper's baseline is "the native scheduling
+// system", which queues by StrictFIFO (§5.1.2) and, as Kubernetes does, spreads. §5.1.2
+// starts from a GFR below 1 %, and so has E-Binpack on throughout. The paper does not say
+// which queue §5.1.3 uses: we compare with the native one, and give Backfill's figures in
+// a note.
 func trainingArms() []arm {
 	named := func(name string) arm {
 		d, _ := policy.ByName(name)

@@ -21,7 +21,7 @@ type arm struct {
 	policy         core.Policy
 }
 
-// outcome is what a run came to.
+// outcome is the result of a run.
 type outcome struct {
 	metrics.Summary
 	// use is what each queue used of its quotas; see quotaUse.

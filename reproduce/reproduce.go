@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// Traces is the folder of the public traces.
 	Traces string
-	// Progress, when set, is told what is being done.
+	// Progress, if set, receives progress messages.
 	Progress func(what string)
 
 	// Nodes, Pods, Policies and Seeds replace an experiment's own cluster,
@@ -43,7 +43,7 @@ type Options struct {
 	folder *runlog.Folder // of Out
 }
 
-// Result is what an experiment comes to.
+// Result is the result of an experiment.
 type Result interface {
 	// Text writes it for people, JSON for programs.
 	Text(io.Writer) error
@@ -82,17 +82,17 @@ type Table struct {
 // Row is one figure, theirs and ours.
 type Row struct {
 	Figure string `json:"figure"`
-	// Paper is their figure. Rerun says that it is not the paper's: it is what the
-	// authors' code gave when the authors of Muster ran it.
+	// Paper is the reference figure. Rerun is set if it is not from the paper: it is what
+	// the authors' code gave when the authors of Muster ran it.
 	Paper float64 `json:"paper"`
 	Rerun bool    `json:"-"`
-	// Claim is what the paper says where it tells no figure: Paper is none then, and
-	// the band is what the claim is taken for.
+	// Claim is what the paper says where it gives no figure: Paper is then no figure, and
+	// the band is our reading of the claim.
 	Claim string  `json:"claim,omitempty"`
 	Ours  float64 `json:"ours"`
 	Unit  string  `json:"unit"`
-	// Bound says what Paper is where it is no figure to come near to: what ours
-	// should be "above" or "below", or "none" where the paper tells no figure.
+	// Bound says what Paper is if it is not a figure to match: "above" or "below" if our
+	// figure should be on that side of it, or "none" if the paper gives no figure.
 	Bound string `json:"bound,omitempty"`
 	// How says what is within the band, Low and High bound it; nil where it is
 	// open.
@@ -128,7 +128,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	return json.Marshal(x)
 }
 
-// told reports whether their figure is known.
+// told reports whether there is a reference figure.
 func (r *Row) told() bool { return r.Bound != "none" && r.Claim == "" }
 
 // judged reports whether there is something of theirs to compare with.
@@ -297,7 +297,7 @@ func readJobs(file string, o workload.Options) ([]workload.Job, error) {
 	return jobs, nil
 }
 
-// say tells what is being done.
+// say reports progress.
 func (o *Options) say(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(fmt.Sprintf(format, args...))

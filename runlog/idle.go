@@ -94,7 +94,7 @@ func readChanges(path string, t core.Time) ([]change, error) {
 	return all, err
 }
 
-// change takes in the changes that came after this many decisions.
+// change processes the changes that came after this many decisions.
 func (r *idleReader) change(path string, lines int64) error {
 	for len(r.changes) > 0 && r.changes[0].after <= lines {
 		c := r.changes[0]

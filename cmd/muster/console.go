@@ -17,7 +17,7 @@ import (
 	"github.com/muster-sched/muster/kube/console"
 )
 
-// consoleFlags say which cluster to look at.
+// consoleFlags select the cluster.
 type consoleFlags struct {
 	api       apiFlags
 	namespace string
@@ -28,7 +28,7 @@ func (f *consoleFlags) register(c *cobra.Command) {
 	c.Flags().StringVarP(&f.namespace, "namespace", "n", "", "the `NAMESPACE` of the jobs; by default that of the kubeconfig's context")
 }
 
-// open returns a client, and the namespace to look in.
+// open returns a client and the selected namespace.
 func (f *consoleFlags) open(c *cobra.Command) (*console.Client, string, error) {
 	client, err := f.api.client(c)
 	if err != nil {
@@ -43,7 +43,7 @@ func (f *consoleFlags) open(c *cobra.Command) (*console.Client, string, error) {
 	return client, namespace, nil
 }
 
-// client returns what looks at the cluster.
+// client returns a client of the cluster.
 func (f *apiFlags) client(c *cobra.Command) (*console.Client, error) {
 	config, err := f.config(c)
 	if err != nil {
@@ -52,7 +52,7 @@ func (f *apiFlags) client(c *cobra.Command) (*console.Client, error) {
 	return console.New(config)
 }
 
-// listFlags say how a list is written, and again.
+// listFlags determine the format of a list, and how often it is refreshed.
 type listFlags struct {
 	output    string
 	noHeaders bool
@@ -74,7 +74,7 @@ func (f *listFlags) registerEvery(c *cobra.Command) {
 	c.Flags().DurationVar(&f.every, "interval", 2*time.Second, "time between two refreshes of --watch; longer if reading the cluster is slow")
 }
 
-// check refuses what cannot be.
+// check refuses invalid combinations.
 func (f *listFlags) check(c *cobra.Command) error {
 	switch {
 	case f.output != "" && !isOneOf(f.output, outputs):
@@ -136,7 +136,7 @@ func (f *listFlags) show(c *cobra.Command, v console.View, read func(context.Con
 	}
 }
 
-// notInterrupted is err, unless it is because ctx ended.
+// notInterrupted returns err, or nil if its cause is that ctx ended.
 func notInterrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -51,7 +51,7 @@ bound pods start and evicted pods leave. No job finishes in between.`,
 	return c
 }
 
-// snapshotFlags say which snapshot to read.
+// snapshotFlags select the snapshot.
 type snapshotFlags struct{ file, policy string }
 
 func (f *snapshotFlags) register(c *cobra.Command) {

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// mayBeZero are the flags of which 0 says something: elsewhere it is how a flag
-// that was not given reads, and whoever gives it means something else.
+// mayBeZero are the flags for which 0 is a meaningful value. For other flags, 0 means
+// "not given", so a user who passes 0 expects something else.
 var mayBeZero = []string{
 	"seed", "port", "from", "min-duration", "window-from", // where things begin, and any port
 	"start-delay", "evict-grace", "comm-share", "spread-cost", // a simulated world without them
@@ -16,8 +16,8 @@ var mayBeZero = []string{
 	"gpus-per-node", "gpus-per-task", // of muster submit: a job without GPUs
 }
 
-// checkGiven refuses flags that were given and say nothing: an empty text, an empty
-// list, and a 0 that stands for "not given".
+// checkGiven refuses flags that were given without a value: an empty text, an empty list,
+// or a 0 that means "not given".
 func checkGiven(c *cobra.Command) error {
 	var wrong error
 	c.Flags().Visit(func(f *pflag.Flag) {
@@ -35,7 +35,7 @@ func checkGiven(c *cobra.Command) error {
 	return wrong
 }
 
-// isNumber reports whether flags of a type are numbers or times that pass.
+// isNumber reports whether flags of a type are numbers or durations.
 func isNumber(typ string) bool {
 	return slices.Contains([]string{"int", "uint64", "float32", "float64", "duration", "DURATION"}, typ)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// inputFlags say which cluster and workload to read or make up.
+// inputFlags select the cluster and workload to read or generate.
 type inputFlags struct {
 	clusterFormat string
 	queues        string
@@ -51,7 +51,7 @@ func (f *inputFlags) registerCluster(flags *pflag.FlagSet) {
 	flags.IntVar(&f.jobs.SpineSize, "spine-size", 0, "clusters without a topology: the number of leaf `GROUPS` in a spine")
 }
 
-// maxGroup is how many nodes a leaf group may have, and leaf groups a spine.
+// maxGroup is the maximum number of nodes in a leaf group, and of leaf groups in a spine.
 const maxGroup = 1_000_000
 
 // check refuses flags that are out of range, contradict each other or mean nothing for
@@ -131,7 +131,7 @@ func (f *inputFlags) openJobs(path string, c *workload.Cluster) (workload.Jobs, 
 	return jobs, err
 }
 
-// isGenerator reports whether name makes up both a cluster and a workload.
+// isGenerator reports whether name generates both a cluster and a workload.
 func isGenerator(name string) bool {
 	return slices.ContainsFunc(workload.Builtins(), func(b workload.Builtin) bool { return b.Name == name })
 }
@@ -145,7 +145,7 @@ func generatorList() string {
 	return b.String()
 }
 
-// durationVar adds a flag for a time that passes, such as 7d or 3600.
+// durationVar adds a flag for a duration, such as 7d or 3600.
 func durationVar(flags *pflag.FlagSet, to *core.Time, name, usage string) {
 	flags.Var((*durationFlag)(to), name, usage)
 }

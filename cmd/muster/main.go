@@ -1,7 +1,6 @@
-// Command muster schedules jobs on shared AI clusters. This binary is the
-// scheduler for Kubernetes and what people see of it, and replays workloads,
-// audits runs, and asks the engine what it would do and why. Called as
-// kubectl-muster it is a plugin of kubectl.
+// Command muster schedules jobs on shared AI clusters. This binary is the scheduler for
+// Kubernetes and its command line. It also replays workloads, audits runs, and asks the
+// engine what it would do and why. Called as kubectl-muster it is a plugin of kubectl.
 package main
 
 import (

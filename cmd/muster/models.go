@@ -14,7 +14,7 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// modelFlags say how the simulated world differs from the workload's.
+// modelFlags describe how the simulated cluster differs from the workload's.
 type modelFlags struct {
 	sim.Models
 	estimates bool

@@ -290,7 +290,7 @@ func (a *auditor) take(text []byte) error {
 	return nil
 }
 
-// change takes in the node changes that come before the next line.
+// change processes the node changes that come before the next line.
 func (a *auditor) change() error {
 	for c := a.changes.next(a.report.Lines); c != nil; c = a.changes.next(a.report.Lines) {
 		if err := a.advance(max(c.t, a.now)); err != nil {
@@ -364,7 +364,7 @@ func (a *auditor) whole(j *job) {
 	}
 }
 
-// submit takes in the jobs submitted up to t.
+// submit processes the jobs submitted up to t.
 func (a *auditor) submit(t int64) error {
 	for {
 		j, err := a.sub.next(t)
@@ -382,7 +382,7 @@ func (a *auditor) submit(t int64) error {
 	}
 }
 
-// end takes in the jobs that ended before t: those of an instant end after its
+// end processes the jobs that ended before t: those of an instant end after its
 // decisions.
 func (a *auditor) end(t int64) error {
 	for {
@@ -462,7 +462,7 @@ func (c *jobCounts) of(outcome string) *int64 {
 	return nil
 }
 
-// finish takes in what comes after the last line and compares the summary.
+// finish processes what comes after the last line and compares the summary.
 func (a *auditor) finish() error {
 	if err := a.change(); err != nil {
 		return err

@@ -86,7 +86,7 @@ func (m *measure) count(n *node, sign int64) {
 	}
 }
 
-// event takes in that something happened at t.
+// event records that something happened at t.
 func (m *measure) event(t int64) { m.last = max(m.last, t) }
 
 // until accounts for the time up to t.
@@ -104,7 +104,7 @@ func (m *measure) until(t int64) {
 	m.idle.until(dt)
 }
 
-// wait takes in that a job of this many milli-GPU was whole after t.
+// wait records that a job of this many milli-GPU was whole after t.
 func (m *measure) wait(gpu, t int64) {
 	class := classOf(gpu)
 	w := m.waits[class]
@@ -194,7 +194,7 @@ type topology struct {
 	CrossGPUs       float64 `json:"cross_group_gpus"`
 }
 
-// add takes in a job that is whole for the first time: a gang of several pods that have GPUs
+// add processes a job that is whole for the first time: a gang of several pods that have GPUs
 // and start together.
 func (x *topology) add(j *job) {
 	if !j.gang || len(j.pods) < 2 || j.gpu() == 0 || slices.ContainsFunc(j.tasks, func(t task) bool { return t.min < t.pods }) {

@@ -258,8 +258,8 @@ func (c *Client) namespaceQueues(ctx context.Context, namespace string, needed b
 	return queues, nil
 }
 
-// attributes is what is said of the job: by its first pod, the Job that made it, and
-// its PodGroup.
+// attributes returns the attributes of the job: from its first pod, the Job that created
+// it, and its PodGroup.
 func (j *Job) attributes() translate.Attributes {
 	a := j.pods[0].attributes
 	if j.made != nil {

@@ -1,19 +1,19 @@
-// Package devices says which GPUs and network devices pods need, and what nodes offer
-// of them: through dynamic resource allocation (DRA), by the resources of device
+// Package devices determines which GPUs and network devices pods need, and which of them
+// nodes offer: through dynamic resource allocation (DRA), as the resources of device
 // plugins, and by the memory of a GPU.
 //
-// GPUs that DRA drivers publish in ResourceSlices become the engine's like those of a
-// device plugin; a device that is tainted, or that a claim has of which the engine knows
-// no pod, is unhealthy to it. What claims ask for becomes a number of GPUs and
-// requirements on pseudo labels: a node has the label of a selector with the value
-// "all" where the selector holds for all of its GPUs. The devices that the engine
-// chooses are written into the claims before the pod is bound.
+// For the engine, GPUs that DRA drivers publish in ResourceSlices are like those of a
+// device plugin. A device that is tainted, or that belongs to a claim without a known
+// pod, is unhealthy. The requests of claims become a number of GPUs and requirements on
+// pseudo labels: a node has the label of a selector with the value "all" where the
+// selector holds for all of its GPUs. The devices that the engine chooses are written
+// into the claims before the pod is bound.
 //
-// [Index] observes slices, classes, taint rules, claims and nodes, each as it is now,
-// and which pods refer to which claims. It is asked what a pod needs ([Index.Resolve]),
-// what a node has ([Index.Describe], [Index.Unusable]), and how the devices that were
-// chosen are dealt out to claims ([Index.Grant]). All of them return what they changed
-// ([Change]). The index knows nothing of jobs or of the engine, and does no I/O.
+// [Index] observes slices, classes, taint rules, claims and nodes, each as it is now, and
+// which pods refer to which claims. It answers what a pod needs ([Index.Resolve]), what a
+// node has ([Index.Describe], [Index.Unusable]), and how to distribute the chosen devices
+// to claims ([Index.Grant]). All of them return what they changed ([Change]). The index
+// knows nothing about jobs or the engine, and does no I/O.
 package devices
 
 import (
@@ -28,24 +28,26 @@ import (
 
 // Reasons for which a pod cannot be placed.
 const (
-	// ReasonClaimPending says that a claim of the pod is not there, or not free.
+	// ReasonClaimPending: a claim of the pod does not exist, or is not free.
 	ReasonClaimPending = "ResourceClaimPending"
-	// ReasonMisconfigured says that its author must change something.
+	// ReasonMisconfigured: its author must change something.
 	ReasonMisconfigured = "Misconfigured"
 )
 
 // Change is what an observation or a question changed. All lists are in ascending order.
 type Change struct {
-	// Pods may need something else: those that wait are to be resolved again.
+	// Pods are those whose needs may have changed: those that wait must be resolved
+	// again.
 	Pods []types.UID
-	// Stale lists pods whose needs are no longer valid, because another pod is to carry the
-	// devices that they share. They are resolved when they are looked at next.
+	// Stale lists pods whose needs are no longer valid, because another pod now carries
+	// the devices that they share. They are resolved when they are processed next.
 	Stale []types.UID
 	// Nodes lists those for which the answer of Describe or Unusable changed.
 	Nodes []string
-	// Rebuild says that what was resolved for pods without claims is no longer valid either.
+	// Rebuild is set if what was resolved for pods without claims is no longer valid
+	// either.
 	Rebuild bool
-	// Release lists the claims whose devices are to be given back.
+	// Release lists the claims whose devices must be released.
 	Release []translate.ClaimWrite
 	// Warnings says which nodes cannot be used, and why.
 	Warnings []Warning
@@ -54,7 +56,7 @@ type Change struct {
 // Warning says why the devices of a node cannot be used.
 type Warning struct{ Node, Why string }
 
-// Index is what is known of devices. It is not safe for concurrent use.
+// Index is what is known about devices. It is not safe for concurrent use.
 type Index struct {
 	served    bool
 	claims    map[types.NamespacedName]*claim
@@ -65,13 +67,14 @@ type Index struct {
 	pools     map[poolID]string     // their nodes
 	held      map[translate.DeviceID]*claim
 	questions map[string]*question
-	// inFlight has the claimed devices of pods that went while they were being bound.
+	// inFlight has the claimed devices of pods that were deleted while they were being
+	// bound.
 	inFlight map[types.UID][]translate.DeviceID
-	// any says that there was a node with GPUs published by DRA: pods that ask for GPUs
-	// by the resource are kept off such nodes.
+	// any is set if there was a node with GPUs published through DRA: pods that request
+	// GPUs as the resource are kept off such nodes.
 	any bool
-	// stuck has the pods that wait for devices; moved says that devices have changed since
-	// they were looked at last.
+	// stuck has the pods that wait for devices; moved is set if devices have changed
+	// since these pods were resolved.
 	moved bool
 	stuck map[types.UID]bool
 
@@ -79,7 +82,7 @@ type Index struct {
 	changes changes
 }
 
-// New returns an index that knows of nothing.
+// New returns an empty index.
 func New() *Index {
 	return &Index{
 		claims: map[types.NamespacedName]*claim{}, classes: map[string]*Class{}, rules: map[string]*translate.TaintRule{},
@@ -89,7 +92,7 @@ func New() *Index {
 	}
 }
 
-// Serve notes that the cluster serves DRA. Before that, pods with claims wait.
+// Serve records that the cluster serves DRA. Before that, pods with claims wait.
 func (x *Index) Serve() { x.served = true }
 
 // Claim returns a claim as it was observed last, nil if there is none.
@@ -117,8 +120,8 @@ func (x *Index) Slice(name string) *translate.Slice {
 type claim struct {
 	object *Claim // nil while there is none
 	users  map[types.UID]bool
-	// carrier is the pod to which the engine counts the devices, "" for none; the others
-	// that share the claim go where it is.
+	// carrier is the pod for which the engine counts the devices, "" for none; the others
+	// that share the claim go to its node.
 	carrier types.UID
 	// granted is what is being written into it.
 	granted *allocation
@@ -133,8 +136,8 @@ func (x *Index) claimOf(k types.NamespacedName) *claim {
 	return c
 }
 
-// ObserveClaim takes in a claim as it is now. An older version than the known one is
-// ignored: what this instance writes is observed before the watch shows it.
+// ObserveClaim records the present state of a claim. It ignores an older version than the
+// known one: what this instance writes is observed before the watch shows it.
 func (x *Index) ObserveClaim(o *Claim) Change {
 	x.observeClaim(o)
 	return x.changes.take()
@@ -149,7 +152,7 @@ func (x *Index) observeClaim(o *Claim) {
 	x.changes.users(c)
 }
 
-// ObserveWritten takes in a claim as the API returned it after a change. One that is
+// ObserveWritten records a claim as the API returned it after a change. A claim that is
 // not known was deleted meanwhile.
 func (x *Index) ObserveWritten(o *Claim) Change {
 	if old := x.Claim(o.Namespace, o.Name); old == nil || old.UID != o.UID {
@@ -158,7 +161,7 @@ func (x *Index) ObserveWritten(o *Claim) Change {
 	return x.ObserveClaim(o)
 }
 
-// ForgetClaim takes in that a claim was deleted.
+// ForgetClaim records that a claim was deleted.
 func (x *Index) ForgetClaim(o *Claim) Change {
 	x.forgetClaim(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 	return x.changes.take()
@@ -176,7 +179,7 @@ func (x *Index) forgetClaim(k types.NamespacedName) {
 	}
 }
 
-// ReplaceClaims takes in all claims that there are.
+// ReplaceClaims replaces all known claims.
 func (x *Index) ReplaceClaims(list []*Claim) Change {
 	there := map[types.NamespacedName]bool{}
 	for _, o := range list {
@@ -220,7 +223,7 @@ func (x *Index) hold(c *claim, o *Claim) {
 	moved(o.devices)
 }
 
-// Refer notes that a pod refers to claims. Nothing changes for other pods.
+// Refer records that a pod refers to claims. Nothing changes for other pods.
 func (x *Index) Refer(pod types.UID, namespace string, refs []ClaimRef) {
 	for _, r := range refs {
 		if r.Claim != "" {
@@ -229,7 +232,7 @@ func (x *Index) Refer(pod types.UID, namespace string, refs []ClaimRef) {
 	}
 }
 
-// Unrefer notes that a pod refers to claims no longer.
+// Unrefer records that a pod refers to claims no longer.
 func (x *Index) Unrefer(pod types.UID, namespace string, refs []ClaimRef) Change {
 	for _, r := range refs {
 		k := types.NamespacedName{Namespace: namespace, Name: r.Claim}
@@ -249,7 +252,7 @@ func (x *Index) Unrefer(pod types.UID, namespace string, refs []ClaimRef) Change
 	return x.changes.take()
 }
 
-// Review has all pods resolved again that refer to the claims.
+// Review makes all pods that refer to the claims be resolved again.
 func (x *Index) Review(namespace string, refs []ClaimRef) Change {
 	for _, r := range refs {
 		if c := x.claims[types.NamespacedName{Namespace: namespace, Name: r.Claim}]; c != nil {
@@ -259,14 +262,14 @@ func (x *Index) Review(namespace string, refs []ClaimRef) Change {
 	return x.changes.take()
 }
 
-// ForgetPod takes in that a pod is gone, beside [Index.Unrefer].
+// ForgetPod records that a pod is gone, beside [Index.Unrefer].
 func (x *Index) ForgetPod(pod types.UID) {
 	delete(x.plugins.pods, pod)
 	delete(x.stuck, pod)
 }
 
-// Again returns the pods that are to be resolved again for what was observed since the
-// last call, and whether all are that ask for GPUs by a resource.
+// Again returns the pods to resolve again because of what was observed since the last
+// call, and whether all pods that request GPUs as a resource must be.
 func (x *Index) Again() (c Change, byResource bool) {
 	if x.moved {
 		x.moved = false
@@ -283,19 +286,19 @@ func (x *Index) Again() (c Change, byResource bool) {
 	return x.changes.take(), x.plugins.kindsChanged()
 }
 
-// ObserveClass takes in a device class as it is now.
+// ObserveClass records the present state of a device class.
 func (x *Index) ObserveClass(o *Class) Change {
 	x.classes[o.Name] = o
 	return x.classesChanged()
 }
 
-// ForgetClass takes in that a device class was deleted.
+// ForgetClass records that a device class was deleted.
 func (x *Index) ForgetClass(o *Class) Change {
 	delete(x.classes, o.Name)
 	return x.classesChanged()
 }
 
-// ReplaceClasses takes in all device classes that there are.
+// ReplaceClasses replaces all known device classes.
 func (x *Index) ReplaceClasses(list []*Class) Change {
 	clear(x.classes)
 	for _, o := range list {
@@ -340,14 +343,14 @@ func newChanges() changes {
 
 func (c *changes) users(of *claim) { maps.Copy(c.pods, of.users) }
 
-// node records that a node has to be described again; "" is none.
+// node records that a node must be described again; "" means no node.
 func (c *changes) node(name string) {
 	if name != "" {
 		c.nodes[name] = true
 	}
 }
 
-// take returns what was collected, and begins again.
+// take returns what was collected, and resets it.
 func (c *changes) take() Change {
 	if len(c.pods)+len(c.stale)+len(c.nodes)+len(c.release)+len(c.warnings) == 0 && !c.rebuild {
 		return Change{}

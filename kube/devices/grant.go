@@ -11,12 +11,13 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// The devices that the engine chose, dealt out to the claims of the pods.
+// How the devices that the engine chose are distributed to the claims of the pods.
 
 // allocation is what is written into a claim.
 type allocation = resourceapi.AllocationResult
 
-// Extended asks for a claim by which a pod gets what it asks for as an extended resource.
+// Extended is a claim to create, through which a pod gets what it requests as an extended
+// resource.
 type Extended struct {
 	Resource v1.ResourceName
 	Class    string // the DeviceClass that provides it; empty if none does any more
@@ -30,20 +31,20 @@ type Start struct {
 	Node     string
 	GPUs     uint64          // the devices by number
 	Resource v1.ResourceName // by which it asks for GPUs
-	// Extends says that it has no claims and is on a node that is described by DRA: one
-	// is made for it.
+	// Extends is set if it has no claims and is on a node described by DRA: a claim is
+	// created for it.
 	Extends bool
 }
 
-// Granted is what is to be written before a pod is bound.
+// Granted is what to write before a pod is bound.
 type Granted struct {
 	Claims   []translate.ClaimWrite
 	Extended *Extended // nil for none
 }
 
-// Grant deals devices out to the claims of pods that start together, and returns what is
-// to be written for each: the devices for the pods that carry them, and that they use
-// them for the others that share them.
+// Grant distributes devices to the claims of pods that start together, and returns what
+// to write for each: the devices for the pods that carry them, and a reservation for the
+// others that share them.
 func (x *Index) Grant(list []Start) ([]Granted, Change) {
 	wrong := map[*claim]string{}
 	for i := range list {
@@ -78,7 +79,7 @@ func (x *Index) Grant(list []Start) ([]Granted, Change) {
 	return out, x.changes.take()
 }
 
-// deal gives the devices of a pod to the requests of the claims that it carries.
+// deal distributes the devices of a pod to the requests of the claims that it carries.
 func (x *Index) deal(s *Start, wrong map[*claim]string) {
 	v := x.published[s.Node]
 	if v == nil || v.inventory == nil {
@@ -137,7 +138,7 @@ func (x *Index) choose(r *translate.ClaimRequest, v *published, gpus, nics *[]tr
 	return nil
 }
 
-// Refuse takes in that what was granted to a pod was not written.
+// Refuse records that what was granted to a pod was not written.
 func (x *Index) Refuse(n *Needs) {
 	for _, need := range n.claims {
 		if need.carries {
@@ -189,15 +190,15 @@ func (x *Index) gpusOf(c *claim, node string) []int {
 	return out
 }
 
-// Lift notes that a pod went while its claims were being written: its devices are not
-// free before that is over ([Index.Land]).
+// Lift records that a pod was deleted while its claims were being written: its devices
+// are not free before that has ended ([Index.Land]).
 func (x *Index) Lift(pod types.UID, node string, gpus uint64) {
 	if v := x.published[node]; v != nil && gpus != 0 {
 		x.inFlight[pod], _ = v.devices(gpus)
 	}
 }
 
-// Land takes in that the claims of a pod that went are written.
+// Land records that the claims of a deleted pod are written.
 func (x *Index) Land(pod types.UID) Change {
 	for _, d := range x.inFlight[pod] {
 		x.changes.node(x.pools[poolID{d.Driver, d.Pool}])
@@ -206,5 +207,5 @@ func (x *Index) Land(pod types.UID) Change {
 	return x.changes.take()
 }
 
-// InFlight reports whether claims are being written of pods that went.
+// InFlight reports whether claims of deleted pods are being written.
 func (x *Index) InFlight() bool { return len(x.inFlight) > 0 }

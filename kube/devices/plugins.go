@@ -16,13 +16,13 @@ import (
 
 // GPUs that pods ask for by a resource, and by memory.
 //
-// GPUs of several makers: to the engine a GPU is a GPU; a kubelet gives those of one
-// resource to the pods that ask for it. As long as all nodes have the same resource,
-// pods that ask for it go anywhere, which is the least to look at.
+// GPUs of several vendors: the engine does not distinguish them; a kubelet gives those of
+// one resource to the pods that request it. While all nodes have the same resource, pods
+// that request it can go anywhere, which costs least.
 //
-// Pods that ask for memory of a GPU get the part of it that has as much. How large a
-// part that is depends on the model: the same job is given the part that is enough on
-// every model that it may use, and so on none too little.
+// Pods that request memory of a GPU get a part of a GPU with at least this memory. The
+// size of the part depends on the model: a job gets the part that suffices on every model
+// that it may use.
 
 // Node is what the index knows of a node, beside its slices.
 type Node struct {
@@ -51,13 +51,14 @@ func newPlugins() plugins {
 	return plugins{nodes: map[string]*Node{}, count: map[v1.ResourceName]int{}, pods: map[types.UID]bool{}}
 }
 
-// ObserveNode takes in a node as it is now. [Index.Again] says what follows.
+// ObserveNode records the present state of a node. [Index.Again] returns the
+// consequences.
 func (x *Index) ObserveNode(n Node) { x.plugins.set(n.Name, &n) }
 
-// ForgetNode takes in that a node was deleted.
+// ForgetNode records that a node was deleted.
 func (x *Index) ForgetNode(name string) { x.plugins.set(name, nil) }
 
-// set takes in a node, nil for none.
+// set records a node, nil for none.
 func (p *plugins) set(name string, n *Node) {
 	old := p.nodes[name]
 	if p.nodes[name] = n; n == nil {
@@ -80,7 +81,7 @@ func (p *plugins) set(name string, n *Node) {
 	}
 }
 
-// others reports whether there are nodes whose GPUs are had by another resource.
+// others reports whether there are nodes whose GPUs have another resource.
 func (p *plugins) others(than v1.ResourceName) bool {
 	if than == "" {
 		return false

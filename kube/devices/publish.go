@@ -26,7 +26,7 @@ const (
 	matchLabel = "dra.muster.sh/match-"
 )
 
-// question is what is asked of the devices of every node.
+// question is a question about the devices of every node.
 type question struct {
 	label  string
 	answer func(*translate.Inventory) answer
@@ -54,7 +54,7 @@ type published struct {
 // poolID names a pool of devices.
 type poolID struct{ driver, name string }
 
-// ObserveSlice takes in a ResourceSlice as it is now.
+// ObserveSlice records the present state of a ResourceSlice.
 func (x *Index) ObserveSlice(o *translate.Slice) Change {
 	x.observeSlice(o)
 	return x.changes.take()
@@ -74,7 +74,7 @@ func (x *Index) observeSlice(o *translate.Slice) {
 	x.takeStock(o.Node, p)
 }
 
-// ForgetSlice takes in that a ResourceSlice was deleted.
+// ForgetSlice records that a ResourceSlice was deleted.
 func (x *Index) ForgetSlice(o *translate.Slice) Change {
 	x.forgetSlice(o)
 	return x.changes.take()
@@ -94,7 +94,7 @@ func (x *Index) forgetSlice(o *translate.Slice) {
 	x.takeStock(o.Node, p)
 }
 
-// ReplaceSlices takes in all ResourceSlices that there are.
+// ReplaceSlices replaces all known ResourceSlices.
 func (x *Index) ReplaceSlices(list []*translate.Slice) Change {
 	there := make(map[string]bool, len(list))
 	for _, o := range list {
@@ -135,14 +135,14 @@ func (x *Index) takeStock(name string, p *published) {
 	}
 }
 
-// put asks a node a question.
+// put answers a question for a node.
 func (q *question) put(p *published) {
 	a := q.answer(p.inventory)
 	p.answers[q] = a
 	q.count(a, p.inventory, 1)
 }
 
-// retract takes back what a node answered.
+// retract removes the answers of a node.
 func (x *Index) retract(p *published) {
 	for q, a := range p.answers {
 		q.count(a, p.inventory, -1)
@@ -233,10 +233,10 @@ func (x *Index) Describe(n *core.Node) {
 // Described reports whether the GPUs of a node are those that [Index.Describe] added.
 func Described(n *core.Node) bool { return n.Labels[gpusLabel] != "" }
 
-// Unusable returns the devices of a node that the engine may not use: those that are
-// tainted, and those that a claim has of which no pod is known. n is the node as it was
-// described, used has the devices of the pods on it. It is false when its GPUs are not
-// published by DRA.
+// Unusable returns the devices of a node that the engine must not use: those that are
+// tainted, and those that belong to a claim without a known pod. n is the node as it was
+// described, used has the devices of the pods on it. It is false if its GPUs are not
+// published through DRA.
 func (x *Index) Unusable(n *core.Node, used uint64) (uint64, bool) {
 	p := x.published[n.Name]
 	if !Described(n) || p == nil || p.inventory == nil {
@@ -290,19 +290,19 @@ func (p *published) devices(set uint64) (gpus, nics []translate.DeviceID) {
 	return gpus, nics
 }
 
-// ObserveTaintRule takes in a DeviceTaintRule as it is now.
+// ObserveTaintRule records the present state of a DeviceTaintRule.
 func (x *Index) ObserveTaintRule(o *translate.TaintRule) Change {
 	x.setRule(o.Name, o)
 	return x.changes.take()
 }
 
-// ForgetTaintRule takes in that a DeviceTaintRule was deleted.
+// ForgetTaintRule records that a DeviceTaintRule was deleted.
 func (x *Index) ForgetTaintRule(o *translate.TaintRule) Change {
 	x.setRule(o.Name, nil)
 	return x.changes.take()
 }
 
-// ReplaceTaintRules takes in all DeviceTaintRules that there are.
+// ReplaceTaintRules replaces all known DeviceTaintRules.
 func (x *Index) ReplaceTaintRules(list []*translate.TaintRule) Change {
 	there := map[string]bool{}
 	for _, o := range list {
@@ -317,7 +317,7 @@ func (x *Index) ReplaceTaintRules(list []*translate.TaintRule) Change {
 	return x.changes.take()
 }
 
-// setRule takes in a rule, nil for none, and notes the nodes that it concerns now or did
+// setRule records a rule, nil for none, and notes the nodes that it concerns now or did
 // before.
 func (x *Index) setRule(name string, o *translate.TaintRule) {
 	for _, r := range []*translate.TaintRule{x.rules[name], o} {

@@ -18,16 +18,17 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// What a pod needs of a node with its devices.
+// What a pod needs of a node because of its devices.
 
-// State is how a pod is when another is resolved with which it may share a claim.
+// State is the state of a pod when another pod is resolved with which it may share a
+// claim.
 type State struct {
 	UID  types.UID
 	Name string
 	Job  translate.Group
-	// Placed says that it has a node, or that one was chosen for it.
+	// Placed is set if it has a node, or one was chosen for it.
 	Placed bool
-	// Stuck says that it waits, is not known to the engine, and cannot be placed.
+	// Stuck is set if it waits, is not known to the engine, and cannot be placed.
 	Stuck bool
 }
 
@@ -65,12 +66,12 @@ type Needs struct {
 	Request core.Request
 	// Reason and Detail say why it cannot be placed, "" when it can.
 	Reason, Detail string
-	// Together says that its gang must share its node, for they share devices.
+	// Together is set if its gang must share its node, because they share devices.
 	Together bool
 	claims   []claimNeed
 }
 
-// claimNeed is what is to be done about a claim when the pod is bound.
+// claimNeed is what to do about a claim when the pod is bound.
 type claimNeed struct {
 	claim    *claim
 	carries  bool // its devices are the pod's
@@ -87,8 +88,8 @@ type resolution struct {
 	gpus, nics int
 }
 
-// stop records why the pod cannot be placed. What its author must change goes before what
-// may resolve by itself; else the first reason counts.
+// stop records why the pod cannot be placed. What its author must change takes precedence
+// over what may resolve by itself; otherwise the first reason counts.
 func (r *resolution) stop(reason, format string, args ...any) {
 	if r.out.Reason == "" || reason == ReasonMisconfigured {
 		r.out.Reason, r.out.Detail = reason, fmt.Sprintf(format, args...)
@@ -98,8 +99,8 @@ func (r *resolution) stop(reason, format string, args ...any) {
 // Resolve returns what a pod needs with its devices; nil if it is what it asks for, and
 // nothing else. find returns the state of another pod, false when it is gone.
 //
-// The first pod that is resolved with a claim carries the claim's devices: to the engine
-// they are its own.
+// The first pod that is resolved with a claim carries the claim's devices: for the engine
+// they belong to this pod.
 func (x *Index) Resolve(p *Pod, find func(types.UID) (State, bool)) (*Needs, Change) {
 	n := x.resolve(p, find)
 	return n, x.changes.take()
@@ -176,8 +177,8 @@ func (r *resolution) add(ref *ClaimRef) {
 //
 //  1. A pod that is placed has the devices of the claims that it carries.
 //  2. The pod goes where the devices of an allocated claim are, if a pod uses them. If
-//     none does, they are left over, from a start that failed or from a gang that left:
-//     they are given back, and the pod waits for that.
+//     none does, they are left over from a failed start or from a gang that left: they
+//     are released, and the pod waits for that.
 //  3. Of a claim without devices one pod carries the devices, and the engine chooses
 //     them with its node. The others of its gang go where it is; other pods wait.
 func (r *resolution) addClaim(need *claimNeed) {
@@ -316,7 +317,7 @@ func (r *resolution) addRequests(o *Claim) {
 	}
 }
 
-// addRequest adds a request; false when there is no use in going on.
+// addRequest adds a request; false if the pod cannot be placed anyway.
 //
 //  1. Each alternative asks all nodes whether their devices match the class and the
 //     selectors. An alternative that no node has is skipped.

@@ -99,7 +99,7 @@ func New() *Index {
 // Len returns how many kinds of pods, selectors and ports are known.
 func (x *Index) Len() int { return len(x.sorts) + len(x.selected) + len(x.ports) }
 
-// ObservePod takes in a pod that is new. The change is one of other pods: those that it
+// ObservePod records a pod that is new. The change is one of other pods: those that it
 // is the first to select, and those of other schedulers on a port that it is the first
 // of ours to take.
 func (x *Index) ObservePod(p *Pod) Change {
@@ -125,7 +125,7 @@ func (x *Index) ObservePod(p *Pod) Change {
 	return changed.sorted()
 }
 
-// ObserveLabels takes in that a pod has other labels. The change is one of that pod.
+// ObserveLabels records that a pod has other labels. The change is one of that pod.
 func (x *Index) ObserveLabels(p *Pod, l translate.Labels) Change {
 	if p.Labels == l {
 		return nil
@@ -136,7 +136,7 @@ func (x *Index) ObserveLabels(p *Pod, l translate.Labels) Change {
 	return Change{p.UID}
 }
 
-// ForgetPod takes in that a pod is gone. Nothing changes for others: a label for which
+// ForgetPod records that a pod is gone. Nothing changes for others: a label for which
 // no pod asks any more does no harm.
 func (x *Index) ForgetPod(p *Pod) {
 	x.unfile(p)
@@ -175,7 +175,7 @@ func (x *Index) ObserveNamespace(name string, l map[string]string) Change {
 // ForgetNamespace records that a namespace was deleted, with everything in it.
 func (x *Index) ForgetNamespace(name string) { delete(x.namespaces, name) }
 
-// addTerm takes in a term of a pod. If no pod had a term that selects the same before,
+// addTerm records a term of a pod. If no pod had a term that selects the same before,
 // the pods that it selects have a label more.
 func (x *Index) addTerm(t *translate.Term, changed changes) {
 	s := x.selected[t.Peers.Name]

@@ -32,7 +32,7 @@ func ClassOf(c *schedulingv1.PriorityClass) *Class {
 // Classes are the PriorityClasses that there are, by name.
 type Classes map[string]Priority
 
-// Observe takes in a class as it is now, and returns the names of those that changed.
+// Observe records the present state of a class, and returns the names of those that changed.
 func (cs Classes) Observe(c *Class) (changed []string) {
 	if old, ok := cs[c.Name]; ok && old == c.Priority {
 		return nil
@@ -41,13 +41,13 @@ func (cs Classes) Observe(c *Class) (changed []string) {
 	return []string{c.Name}
 }
 
-// Forget takes in that a class was deleted, and returns its name.
+// Forget records that a class was deleted, and returns its name.
 func (cs Classes) Forget(c *Class) (changed []string) {
 	delete(cs, c.Name)
 	return []string{c.Name}
 }
 
-// Replace takes in all classes that there are, and returns the names of those that
+// Replace replaces all known classes, and returns the names of those that
 // changed, sorted.
 func (cs Classes) Replace(list []*Class) (changed []string) {
 	there := map[string]bool{}

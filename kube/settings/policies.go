@@ -125,7 +125,7 @@ func (ps *Policies) Settle() error {
 	return nil
 }
 
-// Verdict returns what is said of a policy.
+// Verdict returns the verdict on a policy.
 func (ps *Policies) Verdict(name string) Verdict { return ps.verdict[name] }
 
 // Statuses returns the objects of which the status changed, sorted by name.

@@ -72,10 +72,10 @@ func (t *Topologies) Levels() []translate.Level { return t.levels }
 // Used names the object that is in use, "" for none.
 func (t *Topologies) Used() string { return t.used }
 
-// Verdict returns what is said of an object.
+// Verdict returns the verdict on an object.
 func (t *Topologies) Verdict(name string) Verdict { return t.verdict[name] }
 
-// Observe takes in a topology as it is now, and reports whether levels are to be chosen
+// Observe records the present state of a topology, and reports whether levels are to be chosen
 // again.
 func (t *Topologies) Observe(o *v1alpha1.Topology) (again bool) {
 	old := t.objects[o.Name]
@@ -87,13 +87,13 @@ func (t *Topologies) Observe(o *v1alpha1.Topology) (again bool) {
 	return true
 }
 
-// Forget takes in that a topology was deleted: levels are to be chosen again.
+// Forget records that a topology was deleted: levels are to be chosen again.
 func (t *Topologies) Forget(o *v1alpha1.Topology) (again bool) {
 	delete(t.objects, o.Name)
 	return true
 }
 
-// Replace takes in all topologies that there are: levels are to be chosen again.
+// Replace replaces all known topologies: levels are to be chosen again.
 func (t *Topologies) Replace(list []*v1alpha1.Topology) (again bool) {
 	clear(t.objects)
 	for _, o := range list {
@@ -103,7 +103,7 @@ func (t *Topologies) Replace(list []*v1alpha1.Topology) (again bool) {
 	return true
 }
 
-// ObserveNode takes in the labels of a node as they are now. [Topologies.Suggest] says
+// ObserveNode records the labels of a node as they are now. [Topologies.Suggest] says
 // what follows.
 func (t *Topologies) ObserveNode(name string, labels map[string]string) {
 	old, there := t.nodes[name]
@@ -114,7 +114,7 @@ func (t *Topologies) ObserveNode(name string, labels map[string]string) {
 	t.survey(old.families, t.nodes[name].families, !there)
 }
 
-// ForgetNode takes in that a node was deleted.
+// ForgetNode records that a node was deleted.
 func (t *Topologies) ForgetNode(name string) {
 	if old, there := t.nodes[name]; there {
 		delete(t.nodes, name)

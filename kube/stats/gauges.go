@@ -11,8 +11,8 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// Gauges are the figures for Prometheus. Scrapes ask for them at most once a second all
-// together: Stats waits for the goroutine that decides.
+// Gauges are the figures for Prometheus. All scrapes together ask for them at most once a
+// second, because Stats waits for the goroutine that decides.
 type Gauges struct {
 	Stats func(context.Context) (Stats, error)
 	Now   func() time.Time
@@ -23,10 +23,10 @@ type Gauges struct {
 }
 
 const (
-	// gaugesFor is how long an answer is good for others that ask.
+	// gaugesFor is how long an answer is reused for other scrapes.
 	gaugesFor = time.Second
-	// gaugesPatience is how long a scrape waits for an answer. A scheduler that
-	// is busy for longer is asked again by the next.
+	// gaugesPatience is how long a scrape waits for an answer. If the scheduler is busy
+	// for longer, the next scrape asks again.
 	gaugesPatience = 5 * time.Second
 )
 

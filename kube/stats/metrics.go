@@ -7,8 +7,8 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 )
 
-// Metrics are what Prometheus is told of what a scheduler does. Base units throughout. The
-// methods of nil do nothing.
+// Metrics are the Prometheus metrics of a scheduler, in base units. The methods of nil do
+// nothing.
 type Metrics struct {
 	*act.Metrics
 	Registry  *prometheus.Registry
@@ -61,7 +61,7 @@ func (m *Metrics) Bound(queue string, waited core.Time) {
 	}
 }
 
-// Quarantined says how many jobs are in quarantine.
+// Quarantined sets the number of jobs in quarantine.
 func (m *Metrics) Quarantined(jobs int) {
 	if m != nil {
 		m.confined.Set(float64(jobs))
@@ -97,7 +97,7 @@ func (m *Metrics) Decided(ds []core.Decision) {
 	m.preempted.Add(float64(len(preempted)))
 }
 
-// Evicted counts a pod that is told to leave without a decision of the engine.
+// Evicted counts a pod that is evicted without a decision of the engine.
 func (m *Metrics) Evicted(reason string) {
 	if m != nil {
 		m.evictions.WithLabelValues(reason).Inc()

@@ -13,20 +13,20 @@ import (
 
 // Stats are figures of a cluster at one moment.
 type Stats struct {
-	// Models are the GPU models there are, by name; Queues the queues, by name.
+	// Models are the GPU models, by name; Queues the queues, by name.
 	Models []Model
 	Queues []Queue
 	// Nodes counts nodes, Open those that take new pods.
 	Nodes, Open int
-	// Jobs counts jobs of Muster's that are not over.
+	// Jobs counts Muster's jobs that have not ended.
 	Jobs int
-	// Seen counts the jobs of Muster's that were created since it began. One of which all
-	// pods went and others came counts again.
+	// Seen counts Muster's jobs that were created since it began. A job counts again if
+	// all its pods were deleted and others were created.
 	Seen int
 	// Waiting, Bound and Running count pods: those without a place, those with
 	// one, and those of them that have started there.
 	Waiting, Bound, Running int
-	// Reasons counts the jobs that wait, by why.
+	// Reasons counts the waiting jobs by reason.
 	Reasons map[string]int
 }
 
@@ -110,8 +110,8 @@ type Census struct {
 	queues map[string]*Queue
 }
 
-// New returns a census of nothing. others is the queue that pods of other schedulers are
-// charged to, which has no weight beside the others.
+// New returns an empty census. others is the queue to which pods of other schedulers are
+// charged; it has no weight relative to other queues.
 func New(others string) *Census {
 	return &Census{others: others, sum: Stats{Reasons: map[string]int{}}, models: map[string]*Model{}, queues: map[string]*Queue{}}
 }

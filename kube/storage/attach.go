@@ -20,17 +20,17 @@ const unlimited = 1 << 20
 // attachments is the name of the amount of a driver's volumes.
 func attachments(driver string) string { return v1.ResourceAttachableVolumesPrefix + "csi-" + driver }
 
-// ObserveLimits takes in how many volumes a node can attach now.
+// ObserveLimits records how many volumes a node can attach now.
 func (x *Index) ObserveLimits(l *Limits) Change {
 	return x.setLimits(map[string]map[string]int64{l.Name: l.drivers})
 }
 
-// ForgetLimits takes in that nothing limits any longer what a node can attach.
+// ForgetLimits records that nothing limits any longer what a node can attach.
 func (x *Index) ForgetLimits(l *Limits) Change {
 	return x.setLimits(map[string]map[string]int64{l.Name: nil})
 }
 
-// ReplaceLimits takes in the limits of all nodes that there are.
+// ReplaceLimits records the limits of all nodes that there are.
 func (x *Index) ReplaceLimits(list []*Limits) Change {
 	now := map[string]map[string]int64{}
 	for node := range x.limits {
@@ -42,7 +42,7 @@ func (x *Index) ReplaceLimits(list []*Limits) Change {
 	return x.setLimits(now)
 }
 
-// setLimits takes in the limits of some nodes, by driver.
+// setLimits records the limits of some nodes, by driver.
 func (x *Index) setLimits(now map[string]map[string]int64) Change {
 	var c Change
 	for _, node := range slices.Sorted(maps.Keys(now)) {

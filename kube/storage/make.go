@@ -24,12 +24,12 @@ type making struct {
 	node     string
 	claims   []types.NamespacedName
 	deadline core.Time
-	// shown says that the API has shown the node in all of the claims.
+	// shown is set if the API has shown the node in all of the claims.
 	shown bool
 }
 
-// Choice asks to write into a claim the node for which its volume is to be made, or to
-// remove it if Node is empty.
+// Choice is a node to write into a claim, for which to create its volume; an empty Node
+// removes it.
 type Choice struct {
 	Claim types.NamespacedName
 	UID   types.UID // of the claim

@@ -1,4 +1,4 @@
-// Package storage says where pods may be for the volumes that they use.
+// Package storage determines on which nodes pods can use their volumes.
 //
 // A pod waits until its claims are bound, and goes where their volumes can be
 // reached. A claim whose class waits for its first consumer is given the node when
@@ -24,13 +24,13 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Pod is what the index knows of a pod.
+// Pod is what the index knows about a pod.
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
 	Created         time.Time
 	Claims          []translate.Claim
-	// Placed says that it has a node, or that one was chosen for it.
+	// Placed is set if it has a node, or one was chosen for it.
 	Placed bool
 	// Blocked says that it cannot be placed for a reason other than its volumes. It takes
 	// no claim away from a pod that can be placed.
@@ -40,9 +40,9 @@ type Pod struct {
 // Needs is what a pod needs of a node for its volumes. A value that was returned
 // never changes.
 type Needs struct {
-	// Wait says why the pod cannot be placed now; it is empty when it can.
+	// Wait is why the pod cannot be placed now; it is empty if it can.
 	Wait string
-	// Nodes has what the labels of the node must be, and nothing else.
+	// Nodes has the requirements on the labels of the node, and nothing else.
 	Nodes core.Request
 	// Unbound lists the claims whose volumes are made for the node once it is known.
 	Unbound []types.NamespacedName
@@ -70,7 +70,7 @@ type Change struct {
 	Drivers bool
 }
 
-// Index is what is known of volumes. It is not safe for concurrent use.
+// Index is what is known about volumes. It is not safe for concurrent use.
 type Index struct {
 	claims  map[types.NamespacedName]*Claim
 	volumes map[string]*Volume
@@ -120,7 +120,7 @@ func (x *Index) Shared(namespace, claim string) bool {
 	return c != nil && c.shared
 }
 
-// ObservePod takes in a pod as it is now. Its claims never change.
+// ObservePod records the present state of a pod. Its claims never change.
 func (x *Index) ObservePod(p Pod) Change {
 	if len(p.Claims) == 0 {
 		return Change{}
@@ -145,7 +145,7 @@ func (x *Index) ObservePod(p Pod) Change {
 	return c
 }
 
-// ForgetPod takes in that a pod uses its claims no longer.
+// ForgetPod records that a pod no longer uses its claims.
 func (x *Index) ForgetPod(pod types.UID) Change {
 	u := x.pods[pod]
 	if u == nil {
@@ -161,19 +161,19 @@ func (x *Index) ForgetPod(pod types.UID) Change {
 	return x.review(x.contested(&u.Pod)...)
 }
 
-// ObserveClaim takes in a claim as it is now.
+// ObserveClaim records the present state of a claim.
 func (x *Index) ObserveClaim(c *Claim) Change {
 	x.claims[key(c)] = c
 	return x.review(key(c))
 }
 
-// ForgetClaim takes in that a claim was deleted.
+// ForgetClaim records that a claim was deleted.
 func (x *Index) ForgetClaim(c *Claim) Change {
 	delete(x.claims, key(c))
 	return x.review(key(c))
 }
 
-// ReplaceClaims takes in all claims that there are.
+// ReplaceClaims replaces all known claims.
 func (x *Index) ReplaceClaims(list []*Claim) Change {
 	clear(x.claims)
 	for _, c := range list {
@@ -182,19 +182,19 @@ func (x *Index) ReplaceClaims(list []*Claim) Change {
 	return x.reviewAll()
 }
 
-// ObserveVolume takes in a volume as it is now.
+// ObserveVolume records the present state of a volume.
 func (x *Index) ObserveVolume(v *Volume) Change {
 	x.volumes[v.Name] = v
 	return x.review(v.claim)
 }
 
-// ForgetVolume takes in that a volume was deleted.
+// ForgetVolume records that a volume was deleted.
 func (x *Index) ForgetVolume(v *Volume) Change {
 	delete(x.volumes, v.Name)
 	return x.review(v.claim)
 }
 
-// ReplaceVolumes takes in all volumes that there are.
+// ReplaceVolumes replaces all known volumes.
 func (x *Index) ReplaceVolumes(list []*Volume) Change {
 	clear(x.volumes)
 	for _, v := range list {
@@ -203,19 +203,19 @@ func (x *Index) ReplaceVolumes(list []*Volume) Change {
 	return x.reviewAll()
 }
 
-// ObserveClass takes in a storage class as it is now.
+// ObserveClass records the present state of a storage class.
 func (x *Index) ObserveClass(c *Class) Change {
 	x.classes[c.Name] = c
 	return x.reviewAll()
 }
 
-// ForgetClass takes in that a storage class was deleted.
+// ForgetClass records that a storage class was deleted.
 func (x *Index) ForgetClass(c *Class) Change {
 	delete(x.classes, c.Name)
 	return x.reviewAll()
 }
 
-// ReplaceClasses takes in all storage classes that there are.
+// ReplaceClasses replaces all known storage classes.
 func (x *Index) ReplaceClasses(list []*Class) Change {
 	clear(x.classes)
 	for _, c := range list {
@@ -224,7 +224,7 @@ func (x *Index) ReplaceClasses(list []*Class) Change {
 	return x.reviewAll()
 }
 
-// review finds out again what the users of some claims need.
+// review determines again what the users of some claims need.
 func (x *Index) review(claims ...types.NamespacedName) Change {
 	var changed []types.UID
 	for _, k := range claims {
@@ -244,13 +244,12 @@ func (x *Index) contested(p *Pod) []types.NamespacedName {
 	return slices.DeleteFunc(keys(p), func(k types.NamespacedName) bool { return x.claims[k] == nil || !x.claims[k].exclusive })
 }
 
-// reviewAll finds out again what all pods need.
+// reviewAll determines again what all pods need.
 func (x *Index) reviewAll() Change {
 	return x.review(slices.Collect(maps.Keys(x.users))...)
 }
 
-// answer finds out what a pod needs, and reports whether that is something else than
-// before.
+// answer determines what a pod needs, and reports whether that changed.
 func (x *Index) answer(u *user) bool {
 	now := x.where(&u.Pod)
 	now.Attached = x.attached(&u.Pod)
@@ -261,7 +260,7 @@ func (x *Index) answer(u *user) bool {
 	return true
 }
 
-// where returns what a pod needs but for what it attaches.
+// where returns what a pod needs, except for what it attaches.
 func (x *Index) where(p *Pod) Needs {
 	var out Needs
 	for _, use := range p.Claims {

@@ -261,7 +261,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	return a
 }
 
-// OfGPUs reports whether anything is said of GPUs.
+// OfGPUs reports whether there is any value about GPUs.
 func (a *Attributes) OfGPUs() bool { return a.Models != nil || a.Fraction > 0 || a.GPUMemory > 0 }
 
 // Minimum is the least pods of the gang, of all its roles; 0 when not given.

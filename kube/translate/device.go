@@ -217,8 +217,8 @@ func (v *Inventory) number(gpus []Device) {
 // maxNICs is how many NICs of a node the engine can tell apart.
 const maxNICs = 64
 
-// pair finds the nearest NIC of each GPU: one on the same PCIe root, else on the
-// same NUMA node. NICs that are equally near are dealt out in turn.
+// pair finds the nearest NIC of each GPU: one on the same PCIe root, else on the same
+// NUMA node. NICs that are equally near are assigned in turn.
 func (v *Inventory) pair() {
 	used := make([]int, len(v.NICs))
 	v.Paired = len(v.GPUs) > 0

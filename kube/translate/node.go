@@ -34,8 +34,8 @@ const UnknownModel = "gpu"
 type Level struct{ Name, Label string }
 
 // Node describes a node to the engine, but for its [Domains]. missing is how many of its GPUs its
-// device plugin does not offer now (capacity less allocatable): which they are,
-// nobody says. An error says what of the node cannot be used.
+// device plugin does not offer now (capacity less allocatable): which ones they are is unknown.
+// An error says what part of the node cannot be used.
 func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	capacity, allocatable := gpusIn(n.Status.Capacity), gpusIn(n.Status.Allocatable)
 	gpus := max(capacity, allocatable)

@@ -44,9 +44,9 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	return r, err
 }
 
-// Inherit adds to what a pod asks for what is said of its job's GPUs, where the
-// pod says nothing of them: the models, and a part of a GPU, or memory of one, where
-// it asks for none. An error is as that of [Request].
+// Inherit adds the values of its job about GPUs to a pod's request, where the pod has
+// none: the models, and a part of a GPU or memory of one if the pod requests none. Errors
+// are like those of [Request].
 func Inherit(r *core.Request, a, job *Attributes) error {
 	if a.Models == nil {
 		a.Models, r.Models = job.Models, job.Models
