@@ -3,10 +3,13 @@ package reproduce
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
+	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -107,5 +110,45 @@ func TestTableText(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
+	}
+}
+
+// Large jobs are held up by leaf groups as the paper says, and placed together no fewer of
+// them have a place.
+func TestASITopology(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a day of asi")
+	}
+	r, err := asiTopology.Run(context.Background(), Options{Seeds: []int64{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := map[string]float64{}
+	for _, row := range r.(*Table).Rows {
+		ours[row.Figure] = row.Ours
+		if !row.Within {
+			t.Errorf("%s is %v, want %s", row.Figure, row.Ours, row.Claim)
+		}
+	}
+	const waiting, place = "jobs of 64 to 2,048 GPUs that wait together", "each within one leaf group: jobs with a place"
+	if first, together := ours["largest first, "+place], ours["together, "+place]; first == 0 || together < first || together > ours[waiting] {
+		t.Errorf("of %v jobs %v have a place, %v with the largest first", ours[waiting], together, first)
+	}
+}
+
+// Room is counted by model and leaf group, by what is free of GPUs and cores.
+func TestFreeNodes(t *testing.T) {
+	f := &freeNodes{index: map[string]int{}}
+	for i, leaf := range []string{"a", "a", "b", "c"} {
+		n := core.Node{Name: strings.Repeat("n", i+1), Model: "A", GPUs: 8, CPUMilli: 96_000, Domains: []string{leaf}}
+		if err := f.Node(0, &n, i != 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = f.Bound(0, nil, []core.Placement{{Node: "n", CPUMilli: 1000}, {Node: "nnn", GPUs: 1, GPU: 1000}}, core.Placed)
+	_ = f.Released(0, nil, []core.Placement{{Node: "nnn", GPUs: 1, GPU: 1000}}, sim.Finished, sim.Eviction{})
+	sh := frag.PaperJobs()[0].Shape
+	if got := f.room(sh, 0); !slices.Equal(got["A"], []int{1, 1, 0}) || len(got) != 1 {
+		t.Errorf("room %v, want 1, 1 and 0 in the groups of A", got)
 	}
 }

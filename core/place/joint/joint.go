@@ -39,7 +39,8 @@ func (s Score) Compare(o Score) int {
 	return cmp.Or(cmp.Compare(o.Fulfilled, s.Fulfilled), cmp.Compare(s.Spread, o.Spread), cmp.Compare(s.Cross, o.Cross))
 }
 
-func (s Score) plus(o Score) Score {
+// Plus adds up scores.
+func (s Score) Plus(o Score) Score {
 	return Score{s.Fulfilled + o.Fulfilled, s.Spread + o.Spread, s.Cross + o.Cross}
 }
 
@@ -47,7 +48,7 @@ func (s Score) plus(o Score) Score {
 func (p *Plan) Score() Score {
 	var s Score
 	for _, parts := range *p {
-		s = s.plus(score(parts))
+		s = s.Plus(score(parts))
 	}
 	return s
 }
@@ -192,7 +193,7 @@ func (s *state) replace(a, b int) bool {
 	s.remove(b)
 	s.place(a)
 	s.place(b)
-	if score(s.plan[a]).plus(score(s.plan[b])).Compare(score(oldA).plus(score(oldB))) < 0 {
+	if score(s.plan[a]).Plus(score(s.plan[b])).Compare(score(oldA).Plus(score(oldB))) < 0 {
 		return true
 	}
 	s.remove(a)

@@ -26,7 +26,7 @@ func optimum(p *Problem) Score {
 		var divide func(g, left int)
 		divide = func(g, left int) {
 			if left == 0 {
-				if s := score(parts).plus(from(job+1, room)); s.Compare(best) < 0 {
+				if s := score(parts).Plus(from(job+1, room)); s.Compare(best) < 0 {
 					best = s
 				}
 				return
@@ -90,7 +90,7 @@ func TestNearOptimum(t *testing.T) {
 			if b.Compare(j) > 0 || j.Compare(g) > 0 {
 				t.Fatalf("%+v: optimum %+v, together %+v, largest first %+v", p, b, j, g)
 			}
-			greedy, joint, best = greedy.plus(g), joint.plus(j), best.plus(b)
+			greedy, joint, best = greedy.Plus(g), joint.Plus(j), best.Plus(b)
 			if g == b {
 				greedyBest++
 			}
