@@ -333,10 +333,11 @@ func (f *Fragmentation) fits() (t *table.Table, none []string) {
 				row = append(row, strconv.Itoa(j.Models[k].Across))
 			}
 		}
-		if most > 0 || m.Mixed {
+		switch {
+		case most > 0:
 			t.Add(row...)
 			rows++
-		} else {
+		case !m.Mixed:
 			none = append(none, m.Model)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 type fragFlags struct {
 	simFlags
 	snapshot      snapshotFlags
+	api           apiFlags
 	at            core.Time
 	shapes, gangs []string
 	query         report.FragmentationQuery
@@ -33,12 +34,13 @@ type fragFlags struct {
 func newFrag() *cobra.Command {
 	var f fragFlags
 	c := &cobra.Command{
-		Use:   "frag {DIR | --snapshot FILE | --cluster C [--workload W]} [--at T] [--shape SHAPE]",
+		Use:   "frag [DIR | --snapshot FILE | --cluster C [--workload W]] [--at T] [--shape SHAPE]",
 		Short: "Show which idle GPUs a request cannot use, why, and what would free them",
 		Long: `Frag splits the idle GPUs of a cluster by what keeps pods of a shape from using them:
 fractional, stranded, CPU or another resource, topology; and, apart, GPUs that are
 cordoned, tainted or unhealthy. It also counts how many large jobs fit.
 
+                             the Kubernetes cluster in the kubeconfig
   DIR                        a finished run, at its end or at time T: the folder that
                              muster sim wrote
   --snapshot FILE            a cluster described by a file (see muster decide)
@@ -50,7 +52,8 @@ A SHAPE is GPUs, cores, memory and other resources of a pod: 8g64c, 0.5g4c,
 8g64c512Gi, 8g64c+rdma/hca=8. A JOB is GPUs x cores for each GPU, in pods of 8 GPUs
 or of the number after a slash: 128x12c, 128x12c/1g. By default they are those of
 ASI's Fig. 13 and Fig. 14.`,
-		Example: `  muster frag run --at 3d
+		Example: `  muster frag --shape 8g64c --nodes
+  muster frag run --at 3d
   muster frag run --at 3d --shape 8g64c --nodes
   muster frag --workload asi --seed 1 --at 1d --gang 256x12c --within leaf
   muster frag --snapshot cluster.yaml --shape 4g32c --json`,
@@ -77,6 +80,7 @@ func (f *fragFlags) register(c *cobra.Command) {
 	flags.StringVar(&f.query.Model, "model", "", "look only at nodes with this GPU `MODEL`")
 	flags.BoolVar(&f.query.Places, "nodes", false, "list the nodes and domains, and what would free their GPUs")
 	flags.BoolVar(&f.asJSON, "json", false, "print the answer as JSON")
+	f.api.register(c)
 	flags.StringVar(&f.snapshot.file, "snapshot", "", "`FILE` that describes the cluster, in YAML or JSON; - reads standard input")
 	flags.StringVar(&f.cluster, "cluster", "", "the cluster `C`; optional for a built-in workload")
 	flags.StringVar(&f.workload, "workload", "", "the workload `W`")
@@ -132,7 +136,7 @@ func (f *fragFlags) parse(c *cobra.Command) error {
 }
 
 // always are the flags that mean something without a simulation.
-var always = []string{"at", "shape", "gang", "within", "mixed", "model", "nodes", "json", "snapshot"}
+var always = []string{"at", "shape", "gang", "within", "mixed", "model", "nodes", "json", "snapshot", "kubeconfig", "context"}
 
 // idle returns the nodes of what is to be looked at, and the levels of the topology.
 func (f *fragFlags) idle(c *cobra.Command, args []string) ([]frag.Node, []string, error) {
@@ -171,7 +175,16 @@ func (f *fragFlags) idle(c *cobra.Command, args []string) ([]frag.Node, []string
 	case f.cluster != "":
 		return f.empty(c)
 	}
-	return nil, nil, badUsage(c, "expected the folder of a run, --snapshot, --cluster or --workload; found none")
+	if f.at > 0 {
+		return nil, nil, badUsage(c, "--at: expected the folder of a run, or --workload, with it; found neither")
+	}
+	client, err := f.api.client(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	return client.Idle(ctx)
 }
 
 // empty returns the nodes of a cluster on which nothing runs.

@@ -196,7 +196,7 @@ func (f Finding) Advice() string {
 		return f.more(fmt.Sprintf("%d %s", f.Missing, f.Resource), fmt.Sprintf("%d %s", f.All, f.Resource))
 	case Topology:
 		if f.Never {
-			return fmt.Sprintf("name the %s of these nodes", f.level)
+			return fmt.Sprintf("label these nodes: their %s is not known", f.level)
 		}
 		return fmt.Sprintf("level %s: %s more for such pods in %s", f.level, gpus, f.place())
 	case Gang:

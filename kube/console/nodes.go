@@ -71,6 +71,7 @@ type Node struct {
 	labelled      string     // the GPU model that its labels name
 	// given is how much of each device pods have, as far as they say which they have.
 	given []core.Milli
+	spec  core.Node // without GPUs that are published and without domains
 }
 
 // fragmented reports whether some of the GPUs are used and some are not.
@@ -126,6 +127,7 @@ func newNode(o *v1.Node, levels []string) Node {
 	out := Node{
 		Name: o.Name, Model: n.Model, Cordoned: o.Spec.Unschedulable, GPUs: n.GPUs, Unhealthy: missing,
 		CPUMilli: n.CPUMilli, MemMiB: n.MemMiB, HBD: n.HBD, closed: n.Cordoned, labelled: translate.Model(o.Labels),
+		spec: n,
 	}
 	for i := range o.Status.Conditions {
 		if k := &o.Status.Conditions[i]; k.Type == v1.NodeReady {
