@@ -24,10 +24,10 @@ func newBench(b *testing.B, nodes int) *core.Engine {
 	if err != nil {
 		b.Fatal(err)
 	}
-	tell(b, e, core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
+	apply(b, e, core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
 	for i := range nodes {
 		leaf := i / 32
-		tell(b, e, core.NodeAdded{Node: core.Node{
+		apply(b, e, core.NodeAdded{Node: core.Node{
 			Name: fmt.Sprintf("n%d", i), Model: "H800", GPUs: 8, CPUMilli: 128000, MemMiB: 1 << 20,
 			Domains: []string{fmt.Sprint(leaf / 128), fmt.Sprint(leaf / 16), fmt.Sprint(leaf)},
 		}})
@@ -36,7 +36,7 @@ func newBench(b *testing.B, nodes int) *core.Engine {
 	return e
 }
 
-func tell(b *testing.B, e *core.Engine, ev core.Event) {
+func apply(b *testing.B, e *core.Engine, ev core.Event) {
 	if err := e.Apply(0, ev); err != nil {
 		b.Fatal(err)
 	}
@@ -67,9 +67,9 @@ func BenchmarkFill(b *testing.B) {
 			for i := range b.N {
 				job.Name = names[i%len(names)]
 				if i >= len(names) {
-					tell(b, e, core.JobEnded{Job: job.Name})
+					apply(b, e, core.JobEnded{Job: job.Name})
 				}
-				tell(b, e, core.JobSubmitted{Job: job})
+				apply(b, e, core.JobSubmitted{Job: job})
 				if ds := e.Decide(0); len(ds) != 1 {
 					b.Fatalf("%d decisions for %s", len(ds), job.Name)
 				}
@@ -85,18 +85,18 @@ func BenchmarkGang(b *testing.B) {
 	for _, nodes := range sizes {
 		e := newBench(b, nodes)
 		for i := range nodes * 8 / 9 {
-			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1<<(i%4))})
+			apply(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1<<(i%4))})
 		}
 		e.Decide(0)
 		for _, gpus := range []int{8, 64, 512, 2048} {
 			b.Run(fmt.Sprintf("nodes=%d/gpus=%d", nodes, gpus), func(b *testing.B) {
 				b.ReportAllocs()
 				for range b.N {
-					tell(b, e, core.JobSubmitted{Job: gang("g", gpus)})
+					apply(b, e, core.JobSubmitted{Job: gang("g", gpus)})
 					if ds := e.Decide(0); len(ds) != 1 || ds[0].Op != core.Bind {
 						b.Fatalf("decided %v", ds)
 					}
-					tell(b, e, core.JobEnded{Job: "g"})
+					apply(b, e, core.JobEnded{Job: "g"})
 					e.Decide(0)
 				}
 			})
@@ -110,7 +110,7 @@ func BenchmarkOneNode(b *testing.B) {
 	for _, pods := range []int{10, 100, 1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			e := newBench(b, 0)
-			tell(b, e, core.NodeAdded{Node: core.Node{Name: "n", CPUMilli: 1e9, MemMiB: 1e9}})
+			apply(b, e, core.NodeAdded{Node: core.Node{Name: "n", CPUMilli: 1e9, MemMiB: 1e9}})
 			job := core.Job{Queue: "q", Tasks: []core.Task{{Pods: 1}}}
 			job.Tasks[0].CPUMilli = 1
 			names := make([]string, pods)
@@ -120,13 +120,13 @@ func BenchmarkOneNode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				for _, job.Name = range names {
-					tell(b, e, core.JobSubmitted{Job: job})
+					apply(b, e, core.JobSubmitted{Job: job})
 				}
 				if ds := e.Decide(0); len(ds) != pods {
 					b.Fatalf("%d decisions about %d jobs", len(ds), pods)
 				}
 				for _, name := range names {
-					tell(b, e, core.JobEnded{Job: name})
+					apply(b, e, core.JobEnded{Job: name})
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*pods), "ns/pod")
@@ -140,33 +140,33 @@ func BenchmarkImpossible(b *testing.B) {
 	for _, nodes := range sizes {
 		e := newBench(b, nodes)
 		for i := range nodes * 8 {
-			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1)})
+			apply(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1)})
 		}
 		e.Decide(0)
 		b.Run(fmt.Sprintf("nodes=%d/first", nodes), func(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N {
-				tell(b, e, core.JobSubmitted{Job: gang("g", 2048)})
+				apply(b, e, core.JobSubmitted{Job: gang("g", 2048)})
 				e.Decide(0)
-				tell(b, e, core.JobEnded{Job: "g"})
+				apply(b, e, core.JobEnded{Job: "g"})
 			}
 		})
 		b.Run(fmt.Sprintf("nodes=%d/again", nodes), func(b *testing.B) {
-			tell(b, e, core.JobSubmitted{Job: gang("g", 2048)})
+			apply(b, e, core.JobSubmitted{Job: gang("g", 2048)})
 			e.Decide(0)
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range b.N {
-				tell(b, e, core.PodEnded{Job: "s7", Pod: 0, Failed: true})
+				apply(b, e, core.PodEnded{Job: "s7", Pod: 0, Failed: true})
 				e.Decide(0)
 				b.StopTimer()
-				tell(b, e, core.JobEnded{Job: "s7"})
-				tell(b, e, core.JobSubmitted{Job: gang("s7", 1)})
+				apply(b, e, core.JobEnded{Job: "s7"})
+				apply(b, e, core.JobSubmitted{Job: gang("s7", 1)})
 				e.Decide(0)
 				b.StartTimer()
 			}
 			b.StopTimer()
-			tell(b, e, core.JobEnded{Job: "g"})
+			apply(b, e, core.JobEnded{Job: "g"})
 		})
 	}
 }
@@ -176,9 +176,9 @@ func BenchmarkExplain(b *testing.B) {
 	for _, nodes := range sizes {
 		e := newBench(b, nodes)
 		for i := range nodes * 8 {
-			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1)})
+			apply(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 1)})
 		}
-		tell(b, e, core.JobSubmitted{Job: gang("g", 2048)})
+		apply(b, e, core.JobSubmitted{Job: gang("g", 2048)})
 		e.Decide(0)
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			for range b.N {
@@ -195,10 +195,10 @@ func BenchmarkInquire(b *testing.B) {
 	for _, nodes := range sizes {
 		e := newBench(b, nodes)
 		for i := range nodes {
-			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 8)})
+			apply(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("s%d", i), 8)})
 		}
 		for i := range 1000 {
-			tell(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("g%d", i), 8<<(i%4))})
+			apply(b, e, core.JobSubmitted{Job: gang(fmt.Sprintf("g%d", i), 8<<(i%4))})
 		}
 		e.Decide(0)
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -229,7 +229,7 @@ func BenchmarkForecast(b *testing.B) {
 					j = gang(fmt.Sprintf("s%d", i), 8)
 				}
 				j.Estimate = core.Time(3600+i*7919%86400) * core.Second
-				tell(b, e, core.JobSubmitted{Job: j})
+				apply(b, e, core.JobSubmitted{Job: j})
 			}
 			e.Decide(0)
 			b.ReportAllocs()

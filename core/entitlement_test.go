@@ -66,11 +66,11 @@ func (f *fight) setQueue(i int) {
 			q.Quota = append(q.Quota, Quota{Model: m, Nominal: own, BorrowingLimit: Unlimited, LendingLimit: Unlimited})
 		}
 	}
-	f.tell(QueueSet{Queue: q})
+	f.apply(QueueSet{Queue: q})
 }
 
 func (f *fight) addNode(i int) {
-	f.tell(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), GPUs: 4, Model: []string{"A", "B"}[i%2], Domains: []string{"l"}}})
+	f.apply(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), GPUs: 4, Model: []string{"A", "B"}[i%2], Domains: []string{"l"}}})
 }
 
 // nodeOrQueue changes a quota, or loses a node or brings it back.
@@ -80,14 +80,14 @@ func (f *fight) nodeOrQueue() {
 		f.setQueue(f.rng.IntN(3))
 	case f.lost < 0:
 		f.lost = f.rng.IntN(4)
-		f.tell(NodeLost{Node: fmt.Sprint("n", f.lost)})
+		f.apply(NodeLost{Node: fmt.Sprint("n", f.lost)})
 	default:
 		f.addNode(f.lost)
 		f.lost = -1
 	}
 }
 
-func (f *fight) tell(ev Event) {
+func (f *fight) apply(ev Event) {
 	if err := f.e.Apply(f.now, ev); err != nil {
 		f.t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func (f *fight) step() {
 	}
 	for _, name := range f.live {
 		if j := f.e.jobs.byName[name]; j.count[podLeaving] > 0 && f.rng.IntN(2) == 0 {
-			f.tell(PodsGone{Job: name})
+			f.apply(PodsGone{Job: name})
 		}
 	}
 	for _, d := range slices.Clone(f.e.Decide(f.now)) {
@@ -134,11 +134,11 @@ func (f *fight) submit() {
 		Gang: f.rng.IntN(2) == 0, Submitted: f.now, Tasks: []Task{t},
 	}
 	f.live = append(f.live, j.Name)
-	f.tell(JobSubmitted{Job: j})
+	f.apply(JobSubmitted{Job: j})
 }
 
 func (f *fight) end(i int) {
-	f.tell(JobEnded{Job: f.live[i]})
+	f.apply(JobEnded{Job: f.live[i]})
 	f.live = slices.Delete(f.live, i, i+1)
 }
 
@@ -146,7 +146,7 @@ func (f *fight) end(i int) {
 func (f *fight) endPod(name string) {
 	for i, p := range f.e.jobs.byName[name].pods {
 		if (p.state == podRunning || p.state == podLeaving) && f.rng.IntN(2) == 0 {
-			f.tell(PodEnded{Job: name, Pod: i, Failed: f.rng.IntN(3) == 0})
+			f.apply(PodEnded{Job: name, Pod: i, Failed: f.rng.IntN(3) == 0})
 			return
 		}
 	}
@@ -164,7 +164,7 @@ func (f *fight) comeOrGo(name string) {
 		case p.state >= podDone && j.Tasks[p.task].Name == ev.Task.Name:
 			ev.Pods = append(ev.Pods, i)
 		case p.state == podWaiting || p.state == podHeld || p.state == podPlanned:
-			f.tell(PodEnded{Job: name, Pod: i})
+			f.apply(PodEnded{Job: name, Pod: i})
 			return
 		}
 	}
@@ -176,10 +176,10 @@ func (f *fight) comeOrGo(name string) {
 	default:
 		ev.Pods = []int{len(j.pods), len(j.pods) + 1}
 	}
-	f.tell(ev)
+	f.apply(ev)
 }
 
-// within lists the pods with places, and whether they are covered.
+// within lists the pods with places, and whether they are within quota.
 func (f *fight) within() []string {
 	var all []string
 	for _, name := range f.live {

@@ -21,7 +21,7 @@ type runs struct {
 	ofPool              []int // the model number of each pool of the state, as far as known
 }
 
-// load sums up what runs on the nodes of one GPU model. It tells whether an eviction may
+// load sums up what runs on the nodes of one GPU model. It shows whether an eviction may
 // help a job at all, without a look at the pods that run.
 type load struct {
 	// evictable are the pods that may be evicted, the lowest precedence first. bypassed is the

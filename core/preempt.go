@@ -31,7 +31,7 @@ import "github.com/muster-sched/muster/core/cluster"
 // A plan that is dropped makes a set smaller: its job is not in it any more, and its victims
 // come back. So what the job needs is held until it starts: its places, its quota and, in
 // hold.go, what its affinities need. No decision of the engine takes any of it away; only an
-// event drops a plan. docs/adr/0003 tells of the cases that taught this.
+// event drops a plan. docs/adr/0003 describes the cases that taught this.
 
 // evictFor makes a plan by which the job starts in place of others, and decides it. head
 // says that the job is the first one and has waited for longer than Backfill allows. It

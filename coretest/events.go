@@ -9,7 +9,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// events reads what a command says has happened by now.
+// events reads the events that a command stands for.
 func events(l *line, tasks []*line, now core.Time) []core.Event {
 	switch l.cmd {
 	case "node":
@@ -23,7 +23,7 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.JobSubmitted{Job: readJob(l, tasks, now)}}
 	case "add":
 		ev := core.PodsAdded{Job: l.name, Task: core.Task{
-			Name: l.word("task", l.name), MinPods: readLeast(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l),
+			Name: l.word("task", l.name), MinPods: readMinimum(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l),
 		}}
 		for _, w := range l.list("pods") {
 			ev.Pods = append(ev.Pods, int(l.thousandths("pods", w)/1000))
@@ -236,11 +236,11 @@ func readTerms(l *line) []core.Term {
 }
 
 func readTask(l *line) core.Task {
-	return core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: readLeast(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l)}
+	return core.Task{Name: l.name, Pods: l.number("pods", 1), MinPods: readMinimum(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l)}
 }
 
-// readLeast reads how many pods of a task start with its gang.
-func readLeast(l *line) int {
+// readMinimum reads how many pods of a task start with its gang.
+func readMinimum(l *line) int {
 	if l.word("min", "") == "none" {
 		return core.Elastic
 	}

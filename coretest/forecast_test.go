@@ -57,7 +57,7 @@ func TestForecast(t *testing.T) {
 	check(2, map[string]core.Time{})
 }
 
-// Under StrictFIFO nobody passes.
+// Under StrictFIFO no job passes another.
 func TestForecastStrict(t *testing.T) {
 	w := forecasting(t, core.StrictFIFO)
 	w.gang("a", "q", 5, 100)
@@ -83,7 +83,7 @@ func TestForecastQuota(t *testing.T) {
 	}
 }
 
-// Of very many jobs the first are looked at, and it is said so.
+// Of very many jobs the first are looked at, and the forecast says so.
 func TestForecastOfMany(t *testing.T) {
 	w := forecasting(t, core.Backfill)
 	w.gang("a", "q", 8, 100)
@@ -97,8 +97,8 @@ func TestForecastOfMany(t *testing.T) {
 	}
 }
 
-// What is forecast comes true where jobs run for as long as they say, nobody is
-// evicted and nobody comes.
+// A forecast comes true if jobs run for as long as they say, no pod is evicted and no job
+// comes.
 func TestForecastComesTrue(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &story{rt: rt}
@@ -144,8 +144,8 @@ func TestForecastComesTrue(t *testing.T) {
 	})
 }
 
-// A forecast plays the start of a pod of which the job has places kept for another. What was
-// played must not count when these places are judged before the job is bound to them.
+// A forecast simulates the start of a pod of a job that has places kept for another pod. What
+// was simulated must not count when these places are checked before the job is bound.
 func TestForecastForgetsItsPlaces(t *testing.T) {
 	w := NewWorld(t, core.Config{Policy: core.Policy{Preempt: core.Preempt{Priority: true}}, Levels: testLevels})
 	tell := func(lines ...string) {

@@ -12,9 +12,9 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// TestNoneForgotten lets things happen until nothing more is decided. Then an event that
-// changes nothing makes the engine try all waiting jobs again: one that now starts, or
-// evicts, had been forgotten. Time stands still: what evictions cost changes with it.
+// TestNoneForgotten lets events happen until nothing more is decided. Then an event that
+// changes nothing makes the engine try all waiting jobs again: a job that starts or evicts then
+// had been forgotten. Time does not go on, as it changes what evictions cost.
 // Without -rapid.seed it draws the same every time: among thousands of draws there are a few
 // in which a search for victims that was in vain is not made again though it would not be.
 func TestNoneForgotten(t *testing.T) {
@@ -37,7 +37,7 @@ func TestNoneForgotten(t *testing.T) {
 	})
 }
 
-// settle lets pods leave that were told to, and moves end, until nothing more is decided.
+// settle lets evicted pods leave and moves end, until nothing more is decided.
 func (s *story) settle() {
 	for !s.Twin.Settled() || len(s.Decide()) > 0 {
 		for j, i, ok := s.somePod(moves); ok; j, i, ok = s.somePod(moves) {

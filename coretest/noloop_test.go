@@ -111,8 +111,8 @@ func (s *story) round() (evicted int, quiet bool) {
 	return evicted, quiet
 }
 
-// gone tells that pods which were told to leave have left. A gang that has no others may
-// end then, and come again under its name.
+// gone reports that evicted pods have left. A gang that has no other pods may end then, and be
+// submitted again under its name.
 func (s *story) gone(name string) {
 	j := s.Twin.jobs[name]
 	if wait, run, _ := s.Twin.Counts(name); !j.Gang || wait+run > 0 || s.chance(2) {
@@ -123,9 +123,8 @@ func (s *story) gone(name string) {
 	s.Must(core.JobSubmitted{Job: j.Job})
 }
 
-// TestNoLoop lets hostile mixes of jobs settle: nothing happens but that evicted
-// pods leave and time passes. Evictions must come to an end: see the proof in
-// core/preempt.go.
+// TestNoLoop lets hostile mixes of jobs settle: evicted pods leave and time passes, and nothing
+// else happens. Evictions must come to an end: see the proof in core/preempt.go.
 func TestNoLoop(t *testing.T) {
 	most := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -348,7 +348,7 @@ func (s *story) addPods() {
 	s.Must(ev)
 }
 
-// found tells of a waiting pod that is found running where it could be.
+// found reports that a waiting pod runs where it could be.
 func (s *story) found() {
 	name, i, ok := s.somePod(func(_ *job, p *pod) bool { return p.state == waiting })
 	if !ok || s.chance(2) {
@@ -392,8 +392,8 @@ func newStory(rt *rapid.T) *story {
 }
 
 // TestRandom plays random events to small clusters with all features. The twin
-// checks every decision; nobody may wait who could start; the same events give
-// the same decisions.
+// checks every decision; no job may wait that could start; the same events give the same
+// decisions.
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := newStory(rt)
@@ -408,8 +408,8 @@ func TestRandom(t *testing.T) {
 	})
 }
 
-// TestPermuted tells two engines of the same queues and jobs in different
-// orders. Where nothing else breaks a tie, nobody may notice.
+// TestPermuted sends two engines the same queues and jobs in different orders. Except where
+// the order of arrival breaks a tie, they must decide the same.
 func TestPermuted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := newStory(rt)

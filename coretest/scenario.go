@@ -19,7 +19,7 @@ import (
 type Cluster interface {
 	// Set sets the time.
 	Set(now core.Time)
-	// Apply says what has happened. An error says why it cannot have.
+	// Apply takes in what has happened. An error says why it cannot have happened.
 	Apply(ev core.Event) error
 	// Decide returns what is decided now.
 	Decide() []core.Decision
@@ -27,8 +27,8 @@ type Cluster interface {
 	// says why one does.
 	Waiting() iter.Seq[string]
 	Explain(job string) (core.Explanation, bool)
-	// Check fails the test when what was decided last cannot be right; it is
-	// called after every pass. Finish is called at the end.
+	// Check fails the test if the last decisions cannot be right; it is called after every
+	// pass. Finish is called at the end.
 	Check()
 	Finish()
 }
@@ -63,7 +63,7 @@ type scenario struct {
 	on      Cluster
 	now     core.Time
 	out     strings.Builder // of the current block
-	// pending says that events were told since the last pass.
+	// pending says that there were events since the last pass.
 	pending bool
 }
 
@@ -262,7 +262,7 @@ func readPolicy(l *line) core.Config {
 	return core.Config{Policy: p, Levels: levels}
 }
 
-// settled says when the first may be evicted that is too young.
+// settled says when the first job will have run for its minimum time.
 func settled(x *core.Explanation) string {
 	if x.Settled == core.Never {
 		return ""

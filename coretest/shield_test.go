@@ -7,8 +7,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// On a large cluster a search for victims that was in vain is not repeated for
-// every pod that comes or goes, but at once when a shield is lifted.
+// On a large cluster, a search for victims that was in vain is not repeated for every pod that
+// comes or goes, but at once when a job is disruption-protected no longer.
 func TestUnshieldedIsTriedAtOnce(t *testing.T) {
 	const nodes = 40
 	w := NewWorld(t, core.Config{Policy: core.Policy{Preempt: core.Preempt{Priority: true}}, Levels: testLevels})

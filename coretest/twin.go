@@ -12,26 +12,27 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Twin is a second opinion on an engine: it is told the same events, and checks
-// the decisions by adding up pods, every time again. It holds that
+// Twin is a second opinion on an engine: it receives the same events, and checks each decision
+// by adding up all pods again. It requires that
 //
-//  1. no GPU, CPU or memory is given twice, and no GPU both whole and in part; no
+//  1. no GPU, CPU or memory is allocated twice, and no GPU both whole and in part; no
 //     node has more pods than it takes;
-//  2. pods get what they asked for, on open nodes with healthy GPUs that their
+//  2. pods get what they requested, on open nodes with healthy GPUs that their
 //     models, selectors, taints and affinities allow;
 //  3. a gang runs with its minimum pods or not at all, within the domain that it
 //     requires, and those of its pods that name no model and need GPUs on one model;
-//  4. no queue exceeds its quota by a start, Isolated ones not their own; jobs that may
-//     not be evicted, or not for too long, start within nominal quota;
-//  5. evictions heed Foreign, Locked and NotPreemptible (unless it was found beyond what
-//     nominal quota leaves for such jobs), shields, class, rank, minimum run time and
-//     budget, and reclaim takes only from queues beyond their quota, for queues within;
-//  6. an evicted pod is not back in its place before the job that it left for has
-//     started, unless something has happened for which that plan may be given up;
+//  4. no start makes a queue exceed its quota, and Isolated queues never exceed their own; jobs
+//     that must not be evicted, or not for too long, start within nominal quota;
+//  5. evictions respect Foreign, Locked and NotPreemptible (unless the job was found running
+//     with more than nominal quota leaves for such jobs), disruption protection, class, rank,
+//     minimum run time and budget; reclaim evicts only from queues beyond their quota, for
+//     queues within it;
+//  6. an evicted pod is not back in its place before the job for which it left has started,
+//     unless an event happened for which that plan may be given up;
 //  7. a pod moves only if its job says that it can be replaced, and neither if it is locked,
 //     foreign or disruption-protected; to another node of its GPU model where it could be if it were not at
 //     its old place. It runs on there, and both places are taken, until the move is over;
-//  8. decisions speak of live jobs and of pods in the right state.
+//  8. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -40,8 +41,8 @@ type Twin struct {
 	jobs   map[string]*job
 	ended  map[string][]*left // what jobs left that have ended, by name
 	spent  map[core.Time]int  // evicted pods by interval
-	// quotaSet counts changes of quotas, and of usage from outside: places that
-	// were settled before one may exceed what is left.
+	// quotaSet counts changes of quotas, and of usage from outside: places that were chosen
+	// before such a change may exceed what is left.
 	quotaSet int
 	// upsets counts events for which a plan may be given up.
 	upsets int
@@ -49,14 +50,14 @@ type Twin struct {
 	Evictions int
 }
 
-// node is a node and how it stands.
+// node is a node and its state.
 type node struct {
 	core.Node
 	up, cordoned bool
 	bad          uint64 // unhealthy GPUs
 }
 
-// podState is where a pod stands.
+// podState is what a pod is doing.
 type podState uint8
 
 const (
@@ -77,8 +78,8 @@ type pod struct {
 	left    *left // where it was evicted from last
 }
 
-// left is a place that was left for a job, upsets and starts what [Twin.upsets] and
-// its starts were then.
+// left is a place that a pod left for a job; upsets and starts are what [Twin.upsets] and the
+// job's starts were then.
 type left struct {
 	at             core.Placement
 	job            *job
@@ -93,15 +94,15 @@ type job struct {
 	backfilled bool
 	// adopted jobs may be incomplete: the driver found them so.
 	adopted bool
-	// lacks is how many pods of each task the gang has fewer than its minimum since
-	// some were added to it while it ran.
+	// lacks is how many pods of each task the gang lacks of its minimum, since pods were added
+	// to it while it ran.
 	lacks []int
 	// left is what an earlier job of the name left.
 	left                []*left
 	rejected            bool
 	disruptionProtected bool
-	// exposed jobs were found running with more than nominal quota leaves for those that
-	// must not borrow, and are not protected; of doubtful ones, that is not known.
+	// exposed jobs were found running with more than nominal quota leaves for those that must
+	// not borrow, and are not protected; of doubtful ones, the twin does not know.
 	exposed, doubtful bool
 	nominated         bool // others were evicted for it since it was bound last
 	starts            int  // how often it started where others had made room
@@ -536,7 +537,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	return w.together(j)
 }
 
-// migrate checks that a pod may move where it is told to, and notes it.
+// migrate checks that a pod may move where the decision says, and notes it.
 func (w *Twin) migrate(j *job, d *core.Decision) error {
 	if len(d.Pods) != 1 {
 		return fmt.Errorf("%d pods", len(d.Pods))
@@ -585,7 +586,7 @@ func (w *Twin) migrate(j *job, d *core.Decision) error {
 	return nil
 }
 
-// holds reports whether the job that a place was left for waits still by the same plan.
+// holds reports whether the job for which a place was left still waits by the same plan.
 func (w *Twin) holds(l *left) bool {
 	return l.upsets == w.upsets && w.jobs[l.job.Name] == l.job && l.job.starts == l.starts
 }
@@ -601,8 +602,8 @@ func (w *Twin) oneModel(j *job) error {
 	return nil
 }
 
-// base returns the model of the first running pod of a gang that needs GPUs and names
-// no model; "" when there is none.
+// base returns the model of the first running pod of a gang that needs GPUs and names no
+// model; "" if there is none.
 func (w *Twin) base(j *job) string {
 	for i := range j.pods {
 		if p := &j.pods[i]; j.Gang && p.state == running && anyModel(&j.Tasks[p.task]) {
@@ -643,7 +644,7 @@ func (w *Twin) mayRunOn(j *job, t *core.Task, at *core.Placement) error {
 	return w.suits(j, t, n)
 }
 
-// suits checks what a task asks of a node whatever runs there.
+// suits checks what a task requires of a node, whatever runs there.
 func (w *Twin) suits(j *job, t *core.Task, n *node) error {
 	switch {
 	case len(t.Models) > 0 && !slices.Contains(t.Models, n.Model):
@@ -684,8 +685,8 @@ func selects(selector []core.Requirement, labels map[string]string) bool {
 	return true
 }
 
-// nics returns the NICs nearest to GPUs of the node: each has its own where the
-// layout is not known.
+// nics returns the NICs nearest to GPUs of the node; if the layout is not known, each GPU has
+// its own.
 func (n *node) nics(gpus uint64) uint64 {
 	if n.Devices == nil {
 		return gpus
@@ -880,8 +881,8 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 		if t.Anti && inDomain > 0 {
 			return fmt.Errorf("%d pods labelled %s in its %s", inDomain, t.Label, t.Level)
 		}
-		// Pods whose places are settled count too; which ones, the twin cannot
-		// know while their victims are leaving.
+		// Pods for which places are kept count, too; the twin cannot know which ones while
+		// their victims are leaving.
 		if !t.Anti && inDomain == 0 && !(own && elsewhere == 0) && w.Settled() {
 			return fmt.Errorf("no pod labelled %s in its %s", t.Label, t.Level)
 		}
@@ -889,8 +890,8 @@ func (w *Twin) near(j *job, at *core.Placement, with []core.Placement, asGang bo
 	return nil
 }
 
-// keptOff names a pod, of those that count, which keeps others with some of the labels
-// off a node; "" when none does. A pod does not keep itself off.
+// keptOff names a pod, of those that count, which keeps others with some of the labels off a
+// node; "" if none does. A pod does not keep itself off.
 func (w *Twin) keptOff(n *node, labels []string, but *pod, counts func(*job, int) bool) string {
 	for _, o := range w.jobs {
 		for i := range o.pods {
@@ -966,7 +967,7 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 	return nil
 }
 
-// stop checks that the pods run, and notes that they are to leave.
+// stop checks that the pods run, and notes that they must leave.
 func (w *Twin) stop(j *job, d *core.Decision) error {
 	if len(d.Pods) == 0 {
 		return fmt.Errorf("no pods")

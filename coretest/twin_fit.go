@@ -6,8 +6,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Settled reports whether no pod is on its way off a node, so that the engine
-// keeps no place for anyone.
+// Settled reports whether no pod is leaving its node, so that the engine keeps no place for
+// any job.
 func (w *Twin) Settled() bool {
 	for _, j := range w.jobs {
 		for i := range j.pods {
@@ -19,9 +19,8 @@ func (w *Twin) Settled() bool {
 	return true
 }
 
-// Startable says how the waiting job could start now, by looking at every
-// node; "" when it cannot. For a gang it tries all places of its pods, but gives up
-// after some steps.
+// Startable says how the waiting job could start now, by looking at every node; "" if it
+// cannot. For a gang it tries all places of its pods, and gives up after some steps.
 func (w *Twin) Startable(name string) string {
 	j := w.jobs[name]
 	if j.running() == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Whether a gang could start, by trying all places of its pods: what the engine's rules
-// say, and nothing of how it finds them.
+// Whether a gang could start, found by trying all places of its pods: by the rules of the
+// engine, and without its ways of searching.
 
 // maxTries is how many places of a pod are tried for one gang.
 const maxTries = 1000
@@ -28,7 +28,7 @@ type trial struct {
 	tries  int
 }
 
-// gangFits says where the gang could start, "" when it could not, or when that is not known.
+// gangFits says where the gang could start; "" if it could not, or if that is not known.
 func (w *Twin) gangFits(j *job) string {
 	if w.Settled() && !w.complete(j) || !w.knowsPinned(j) {
 		return ""
@@ -193,8 +193,8 @@ func (w *Twin) choices(n *node, t *core.Task) []uint64 {
 	return out
 }
 
-// mayStay checks what holds from the moment on when a pod is placed: the domain, the
-// quota, and that the pods that it must be near to are there already, and those that it keeps off are not.
+// mayStay checks what must hold as soon as a pod is placed: the domain, the quota, and that the
+// pods that it must be near to are there already and those that it keeps off are not.
 func (x *trial) mayStay(p *pod, n *node) bool {
 	w, j := x.w, x.j
 	if x.home == "" && w.together(j) != nil {

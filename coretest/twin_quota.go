@@ -193,7 +193,7 @@ func (w *Twin) isolatedWithin(more ...extra) error {
 	return nil
 }
 
-// counting returns the queue that owns the quotas which jobs of a queue count against.
+// counting returns the queue that owns the quotas against which jobs of a queue count.
 func (w *Twin) counting(queue string) *core.Queue {
 	q := w.queue(queue)
 	for len(q.Quota) == 0 && q.Name != "" {
@@ -240,8 +240,8 @@ func (w *Twin) cut(queue, model string, now usages) bool {
 	return false
 }
 
-// withinNominal reports whether all that runs of a queue is surely within its
-// own quota: it owns its accounts, alone, and uses no more of any.
+// withinNominal reports whether all running pods of a queue are certainly within its own quota:
+// it owns its accounts, alone, and uses no more of any.
 func (w *Twin) withinNominal(queue string) bool {
 	q := w.queue(queue)
 	if len(q.Quota) == 0 {
@@ -307,9 +307,9 @@ func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
 	return nil
 }
 
-// pinnedRoom checks that the nominal quotas which jobs of a queue count against for a
-// model cover all that runs of jobs that must not borrow, and more beside it. The twin
-// knows it of queues that own quota themselves.
+// pinnedRoom checks that all running pods of jobs that must not borrow, and more beside them,
+// are within the nominal quotas against which jobs of a queue count for a model. It checks only
+// queues that own quota themselves.
 func (w *Twin) pinnedRoom(queue, model string, more core.Milli, doubt bool) error {
 	used := map[string]core.Milli{model: more, every: more}
 	for _, o := range w.jobs {
@@ -410,7 +410,7 @@ func (w *Twin) hasBelow(queue string) bool {
 func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 	f := w.jobs[name]
 	if f == nil {
-		return nil // it is told elsewhere
+		return nil // another check reports it
 	}
 	reclaims, used := false, map[string]core.Milli{}
 	count := func(j *job, i int, by core.Milli) {

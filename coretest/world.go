@@ -15,7 +15,7 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// World is an engine with its twin, and the record of what they were told.
+// World is an engine with its twin, and the record of the events that both received.
 type World struct {
 	t      T
 	Engine *core.Engine
@@ -25,7 +25,7 @@ type World struct {
 	log    []step
 }
 
-// step is an event, or a pass when event is nil, and what was decided.
+// step is an event, or a pass if event is nil, and what was decided.
 type step struct {
 	at      core.Time
 	event   core.Event
@@ -43,7 +43,7 @@ func NewWorld(t T, c core.Config) *World {
 	return &World{t: t, Engine: e, Twin: NewTwin(c), config: c}
 }
 
-// Apply tells the engine of an event, asks it something, and returns its error.
+// Apply sends an event to the engine, asks it a question, and returns the event's error.
 func (w *World) Apply(ev core.Event) error {
 	if err := w.Engine.Apply(w.Now, ev); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (w *World) Waiting() iter.Seq[string] { return w.Engine.Waiting() }
 // Explain says why a job waits.
 func (w *World) Explain(job string) (core.Explanation, bool) { return w.Engine.Explain(job) }
 
-// Check is CheckIdle where a job that could start may not wait.
+// Check is CheckIdle if no job may wait that could start.
 func (w *World) Check() {
 	w.t.Helper()
 	if w.config.Policy.Queueing.Mode != core.StrictFIFO {
@@ -130,7 +130,7 @@ func (w *World) checkAnswers() {
 	}
 }
 
-// ask asks the engine one of the questions that there are, after each event another.
+// ask asks the engine one of all possible questions, another one after each event.
 func (w *World) ask() {
 	switch len(w.log) % 3 {
 	case 0:
@@ -162,7 +162,7 @@ func (w *World) decide() []core.Decision {
 	return ds
 }
 
-// CheckIdle fails the test when a job waits that could start: under StrictFIFO, where no
+// CheckIdle fails the test if a job waits that could start: under StrictFIFO, where no
 // queue has a quota, the first of those that no node is too small for. It may be asked
 // after a pass, when no evictions are under way.
 func (w *World) CheckIdle() {
@@ -188,9 +188,9 @@ func (w *World) CheckIdle() {
 	}
 }
 
-// CheckReplay tells another engine the same events and fails the test unless
-// it decides the same, byte for byte. That one is asked nothing: a question must not
-// matter to later decisions.
+// CheckReplay sends the same events to another engine and fails the test unless it decides the
+// same, byte for byte. That engine is asked no questions: they must not matter to later
+// decisions.
 func (w *World) CheckReplay() {
 	w.t.Helper()
 	e, err := core.New(w.config)

@@ -13,8 +13,10 @@ import (
 // Milli counts thousandths of a GPU.
 type Milli = cluster.Milli
 
-// Ledger is all queues and what they use. Reading and booking cost O(depth of
-// the queue tree).
+// Ledger is all queues and what they use. Reading and booking cost O(depth of the tree).
+//
+// Invariant: every queue has an account for each model that any queue lists; what the accounts
+// say is what rebuild derives from the queues' descriptions, own and pinned.
 type Ledger struct {
 	byName map[string]*Queue
 	order  []*Queue
@@ -34,8 +36,8 @@ type Queue struct {
 	pinned   [pins]map[string]Milli // the part of own that must not be evicted
 	governs  map[string][]string    // see governing
 	owners   map[string]*Queue      // see Owner
-	// leaving is what evicted pods of the queue, and of those below it, hold
-	// still, less what is set aside for pods that wait for others to leave.
+	// leaving is what evicted pods of the queue, and of those below it, still hold, less what
+	// is kept for pods that wait for others to leave.
 	leaving map[string]Milli
 	// Jobs counts live jobs of the queue; the engine keeps it.
 	Jobs int
@@ -48,17 +50,17 @@ type account struct {
 	above   *account // of the queue's parent, nil at the root
 	listed  bool     // the queue has a quota for the model
 	nominal Milli
-	borrow  Milli // Unlimited when there is no limit
+	borrow  Milli // how much more it may use, or Unlimited
 	lend    Milli // what others may use of what the queue owns, or Unlimited
 	// subtree is what the queue owns, with what those below it lend; kept is
 	// the part of it that it does not lend in turn.
 	subtree, kept Milli
-	// usage is the queue's own and what those below it use beyond what they
+	// usage is what the queue's own jobs use, and what those below it use beyond what they
 	// keep.
 	usage Milli
-	// counted is what jobs use that count against nominal: those of the queue, and
-	// of queues below it that list no quota of their own for the model. pinned is
-	// the part of it that must not be evicted.
+	// counted is what jobs use that count against nominal: jobs of the queue, and of queues
+	// below it that list no quota of their own for the model. pinned is the part of it that must
+	// not be evicted.
 	counted Milli
 	pinned  [pins]Milli
 }
@@ -161,8 +163,7 @@ func (l *Ledger) list(quota []Quota, by int) (first bool) {
 	return first
 }
 
-// join opens the accounts of a queue that is new, and lends what it lends to those
-// above it.
+// join opens the accounts of a queue that is new, and adds what it lends to those above it.
 func (q *Queue) join() {
 	q.reset()
 	for model := range q.parent.accounts {
@@ -174,8 +175,8 @@ func (q *Queue) join() {
 	}
 }
 
-// raise adds what a queue below lends to the account, and to those above what it lends
-// in turn. What is used there beyond what is kept shrinks by what is kept more.
+// raise adds what a queue below lends to the account, and what the account lends in turn to
+// those above. If the account keeps more now, less of its use counts as borrowed from above.
 func (a *account) raise(lent Milli) {
 	for ; a != nil && lent != 0; a = a.above {
 		// What is lent to an account it lends on, up to its lending limit; the rest it keeps.
@@ -217,10 +218,13 @@ func (l *Ledger) Remove(name string) error {
 // rebuild derives all accounts from the queues and what their jobs use.
 func (l *Ledger) rebuild() {
 	l.root.reset()
+	// 1. What the queues own and lend.
 	for model := range l.listed {
 		l.root.openAll(model)
 	}
 	l.root.settle()
+
+	// 2. What their jobs use.
 	for _, q := range l.order {
 		for model, v := range q.own {
 			q.book(model, v)
@@ -258,6 +262,7 @@ func (q *Queue) open(model string) {
 	if q.parent != nil {
 		a.above = q.parent.accounts[model]
 	}
+	// Without a quota for the model, a queue owns nothing and may borrow without limit.
 	for _, e := range q.Quota {
 		if e.Model == model {
 			a.listed, a.nominal, a.borrow, a.lend = true, e.Nominal, e.BorrowingLimit, e.LendingLimit
@@ -294,6 +299,7 @@ func (q *Queue) governing(model string) (accounts []string, none bool) {
 	}
 	g, ok := q.governs[model]
 	if !ok {
+		// A team that lists A only may not use B, though the queue above lists "*".
 		a := q
 		for a != nil && len(a.Quota) == 0 {
 			a = a.parent
@@ -308,15 +314,14 @@ func (q *Queue) governing(model string) (accounts []string, none bool) {
 	return g, len(g) == 0
 }
 
-// Limited reports whether any quota weighs on the queue.
+// Limited reports whether any quota limits the queue's jobs.
 func (q *Queue) Limited() bool { return len(q.accounts) > 0 }
 
 // Limited reports whether any queue has a quota.
 func (l *Ledger) Limited() bool { return l.root.Limited() }
 
 // Room returns how much more of a model the queue's jobs may use now:
-// [Unlimited] when no quota weighs on it. It may be negative after a quota was
-// cut.
+// [Unlimited] if no quota limits them. It may be negative after a quota was cut.
 func (q *Queue) Room(model string) Milli {
 	accounts, none := q.governing(model)
 	if none {
@@ -329,8 +334,8 @@ func (q *Queue) Room(model string) Milli {
 	return room
 }
 
-// isolated returns the owner of an account that the queue's jobs count against if it
-// is [Isolated], else nil: its jobs do not borrow from queues below it either.
+// isolated returns the owner of an account against which the queue's jobs count if it is
+// [Isolated], else nil: its jobs do not borrow from queues below it, either.
 func (q *Queue) isolated(account string) *Queue {
 	if o := q.Owner(account); o != nil && o.Mode == Isolated {
 		return o
@@ -344,6 +349,8 @@ func (a *account) available() Milli {
 	if a.above == nil {
 		return a.subtree - a.usage
 	}
+	// What is left of what it keeps, and what there is above, as far as it may borrow. What it
+	// lends comes back to it from above without counting as borrowed.
 	above := a.above.available()
 	if a.borrow != Unlimited {
 		lent := a.subtree - a.kept
@@ -353,7 +360,7 @@ func (a *account) available() Milli {
 }
 
 // Most returns how much of a model the queue's jobs could use if no other queue used
-// any: [Unlimited] when no quota weighs on it.
+// any: [Unlimited] if no quota limits them.
 func (q *Queue) Most(model string) Milli {
 	accounts, none := q.governing(model)
 	if none {
@@ -369,7 +376,7 @@ func (q *Queue) Most(model string) Milli {
 	return most
 }
 
-// most is available where nothing is in use.
+// most is what available returns if nothing is in use.
 func (a *account) most() Milli {
 	if a.above == nil {
 		return a.subtree
@@ -387,21 +394,20 @@ func (q *Queue) Owned(model string) Milli {
 	return q.leftOf(model, func(*account) Milli { return 0 })
 }
 
-// RoomNow returns how much more of a model the queue's jobs may be given at
-// once. It is Room, but for [Isolated] queues: those never hold more than their
-// quota, what is leaving counted in.
+// RoomNow returns how much more of a model the queue's jobs may be given at once. It is Room,
+// except for [Isolated] queues: those never hold more than their quota, with what is leaving.
 func (q *Queue) RoomNow(model string) Milli {
 	room := q.Room(model)
-	// An evicted pod gives its quota back at once but holds its GPUs until it has left. A
-	// queue that shares may be over its quota for that time; an Isolated one, or one below
-	// it, must wait.
+	// An evicted pod returns its quota at once but holds its GPUs until it has left. A Shared
+	// queue may hold more than its quota for that time; an Isolated queue, or one below it, must
+	// wait.
 	for up := q; up != nil; up = up.parent {
 		if up.Mode != Isolated || len(up.leaving) == 0 {
 			continue
 		}
 		for _, m := range q.Governing(model) {
 			left := up.leaving[m]
-			if m == AnyModel {
+			if m == AnyModel { // all that is leaving, of whichever model
 				left = 0
 				for _, v := range up.leaving {
 					left += v
@@ -441,9 +447,9 @@ func (q *Queue) Add(model string, gpu Milli) {
 	q.book(model, gpu)
 }
 
-// book counts GPU of a model in the accounts that govern it. In each, the usage climbs the
-// tree as far as it is borrowed, while the queue whose nominal quota it counts against counts
-// all of it: that is how borrowing shows.
+// book counts GPU of a model in the accounts that govern it. The usage is passed up the tree
+// as far as it is borrowed, while all of it counts against the nominal quota of one queue: by
+// comparing the two, borrowing shows.
 func (q *Queue) book(model string, gpu Milli) {
 	accounts, _ := q.governing(model)
 	for _, m := range accounts {
@@ -465,8 +471,8 @@ const (
 	pins
 )
 
-// Pin says that GPU of a model, which is booked by [Queue.Add] too, must not be
-// evicted; a negative amount takes that back.
+// Pin notes that GPU of a model, which is also booked by [Queue.Add], must not be evicted; a
+// negative amount takes that back.
 func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 	if gpu == 0 {
 		return
@@ -475,7 +481,8 @@ func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 	q.bookPinned(model, gpu, why)
 }
 
-// bookPinned counts what must not be evicted against the nominal quota that it is used of.
+// bookPinned counts what must not be evicted against the nominal quotas against which it
+// counts.
 func (q *Queue) bookPinned(model string, gpu Milli, why Pin) {
 	accounts, _ := q.governing(model)
 	for _, m := range accounts {
@@ -485,10 +492,9 @@ func (q *Queue) bookPinned(model string, gpu Milli, why Pin) {
 	}
 }
 
-// NominalRoom returns how much more of a model the queue's jobs may use without
-// borrowing: what is left of the nominal quotas that they count against, negative
-// when jobs borrow already. It is [Unlimited] when no quota weighs on the queue.
-// What others have borrowed of it is not taken off.
+// NominalRoom returns how much more of a model the queue's jobs may use without borrowing: what
+// is left of the nominal quotas against which they count, negative if jobs borrow already. It is
+// [Unlimited] if no quota limits the queue. What others have borrowed of it is not subtracted.
 func (q *Queue) NominalRoom(model string) Milli {
 	return q.leftOf(model, func(a *account) Milli { return a.counted })
 }
@@ -496,14 +502,14 @@ func (q *Queue) NominalRoom(model string) Milli {
 // OwnRoom is RoomNow without borrowing.
 func (q *Queue) OwnRoom(model string) Milli { return min(q.RoomNow(model), q.NominalRoom(model)) }
 
-// PinnedRoom is RoomNow for jobs that must not be evicted: all such jobs together
-// hold no more than the nominal quotas that they count against.
+// PinnedRoom is RoomNow for jobs that must not be evicted: all such jobs together hold at most
+// the nominal quotas against which they count.
 func (q *Queue) PinnedRoom(model string) Milli {
 	return min(q.RoomNow(model), q.PinnedLeft(model))
 }
 
-// PinnedLeft returns what jobs that must not be evicted leave of the nominal quotas
-// that the queue's jobs count against.
+// PinnedLeft returns what jobs that must not be evicted leave of the nominal quotas against
+// which the queue's jobs count.
 func (q *Queue) PinnedLeft(model string) Milli {
 	return q.leftOf(model, func(a *account) Milli { return a.pinned[Protected] + a.pinned[Foreign] })
 }
@@ -513,8 +519,7 @@ func (q *Queue) ProtectedLeft(model string) Milli {
 	return q.leftOf(model, func(a *account) Milli { return a.pinned[Protected] })
 }
 
-// leftOf returns what is left for the queue of nominal quotas after what they are
-// used for.
+// leftOf returns what used leaves of the nominal quotas against which the queue's jobs count.
 func (q *Queue) leftOf(model string, used func(*account) Milli) Milli {
 	accounts, none := q.governing(model)
 	if none {
@@ -532,7 +537,8 @@ func (q *Queue) leftOf(model string, used func(*account) Milli) Milli {
 	return left
 }
 
-// pass books an amount here, and the part of it beyond what is kept here above.
+// pass books an amount in this account, and in those above the part that is beyond what this
+// one keeps.
 //
 // A queue that keeps 4 and uses 3 has booked nothing above. With 2 more it has booked 1 there;
 // when it gives those back, the 1 comes back too, and not 2.
@@ -555,8 +561,8 @@ func (q *Queue) Nominal(model string) (Milli, bool) {
 	return 0, false
 }
 
-// Owner returns the queue whose nominal quota a job of q counts against in an
-// account: the nearest, from q upwards, that lists it; nil when none does.
+// Owner returns the queue against whose nominal quota a job of q counts in an account: the
+// nearest, from q upwards, that lists it; nil if none does.
 func (q *Queue) Owner(account string) *Queue {
 	if o, ok := q.owners[account]; ok {
 		return o
@@ -571,15 +577,15 @@ func (q *Queue) Owner(account string) *Queue {
 	return owner
 }
 
-// Governing returns the accounts a request of the queue for a model counts
-// against. The slice is for reading.
+// Governing returns the accounts against which a request of the queue for a model counts. The
+// slice is for reading.
 func (q *Queue) Governing(model string) []string {
 	g, _ := q.governing(model)
 	return g
 }
 
-// InUse returns what the queue and those below it use of an account, as far as
-// they pass it on to the queue; of an [Isolated] queue, what counts against its own.
+// InUse returns what the queue uses of an account, and those below it beyond what they keep;
+// of an [Isolated] queue, what counts against its own quota.
 func (q *Queue) InUse(account string) Milli {
 	a := q.accounts[account]
 	switch {
