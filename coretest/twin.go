@@ -975,7 +975,7 @@ func (w *Twin) stop(j *job, d *core.Decision) error {
 	for _, at := range d.Pods {
 		p := &j.pods[at.Pod]
 		if p.state != running || p.at != at {
-			return fmt.Errorf("pod %d does not run where it is said to", at.Pod)
+			return fmt.Errorf("pod %d does not run where the decision says", at.Pod)
 		}
 		p.state, p.to = leaving, nil
 	}

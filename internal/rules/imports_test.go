@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
-	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing of the tables that ask them
+	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},
 	"kube/peers":     {"core", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},

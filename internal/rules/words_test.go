@@ -29,6 +29,11 @@ var everywhere = []word{
 	{regexp.MustCompile(`(?i)\bhas not (the|as|enough)\b`), `"does not have"`},
 	{regexp.MustCompile(`(?i)\bless than (its|their) least\b`), `"fewer than its minimum"`},
 	{regexp.MustCompile(`(?i)\b(at most|bind|write|keep|for) so (many|much|long|often)\b`), `the number, as in "at most N"`},
+	{regexp.MustCompile(`(?i)\bsuch a one\b`), `the noun`},
+	{regexp.MustCompile(`(?i)\bcomes? to be\b`), `"becomes" or "may be"`},
+	{regexp.MustCompile(`(?i)\bas good as nothing\b`), `"almost nothing"`},
+	{regexp.MustCompile(`(?i)\bsays what time it is\b`), `"sets the time"`},
+	{regexp.MustCompile(`(?i)\bknows? nothing of\b`), `"knows nothing about"`},
 }
 
 // forUsers has words that stand in nothing that users read: pages, messages, help, and
@@ -40,7 +45,15 @@ var forUsers = []word{
 	{regexp.MustCompile(`(?i)\btells? of\b`), `"reports", "contains" or "publishes"`},
 	{regexp.MustCompile(`(?i)\bso (many|much|long|often) (nodes|pods|GPUs|MiB|bytes|seconds|CPUs|tasks|requests|conditions|times)\b`), `the number, as in "at most N"`},
 	{regexp.MustCompile(`(?i)\bfalls? silent\b`), `"stops renewing its lease"`},
-	{regexp.MustCompile(`(?i)\bmade-up\b`), `"generated" or "built-in"`},
+	{regexp.MustCompile(`(?i)\bmade[- ]up\b`), `"generated" or "built-in"`},
+	{regexp.MustCompile(`(?i)\btold of\b`), `"observes", "receives" or the passive of "report"`},
+	{regexp.MustCompile(`(?i)\b(is|are) (told|said) (to|that)\b`), `the subject, and "must" or "says"`},
+	{regexp.MustCompile(`(?i)\bin vain\b`), `"without success", or "failed" before a noun`},
+	{regexp.MustCompile(`(?i)\bdealt out\b`), `"distributed" or "assigned"`},
+	{regexp.MustCompile(`(?i)\bany more\s*([.,;:)"]|$)`), `"no longer"`},
+	{regexp.MustCompile(`(?i)\b(is|are|was|were) asked for\b`), `"requested"`},
+	{regexp.MustCompile(`(?i)\blooked at again\b`), `"checked again"`},
+	{regexp.MustCompile(`(?i)\bthere is none\b[;,)]?$`), `"not found", or what there is none of`},
 }
 
 func TestPlainWords(t *testing.T) {

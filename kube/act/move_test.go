@@ -371,7 +371,7 @@ func TestMoveOfAShardThatIsGivenUp(t *testing.T) {
 	x.out.expect(t, "old moved off")
 }
 
-// Two instances that each evict one of two pods of an owner, and know nothing of each
+// Two instances that each evict one of two pods of an owner, and know nothing about each
 // other, leave as many as are needed.
 func TestMakeBeforeBreakByTwo(t *testing.T) {
 	for _, first := range []string{"old", "other"} {
