@@ -18,7 +18,18 @@ import (
 	"github.com/muster-sched/muster/workload"
 )
 
-// scenario is a run of the simulator with evictions and lost nodes.
+// replaceable yields jobs of which the pods may be moved.
+func replaceable(jobs workload.Jobs) workload.Jobs {
+	return func(yield func(workload.Job, error) bool) {
+		for j, err := range jobs {
+			if j.Mobility = core.Replaceable; !yield(j, err) {
+				return
+			}
+		}
+	}
+}
+
+// scenario is a run of the simulator with evictions, moves and lost nodes.
 func scenario(t *testing.T, name string) sim.Config {
 	t.Helper()
 	o := workload.Options{Seed: 7, GPUs: 256, Length: 4 * 24 * 3600 * core.Second, Load: 1.3}
@@ -36,8 +47,11 @@ func scenario(t *testing.T, name string) sim.Config {
 		t.Fatalf("no policy %s", name)
 	}
 	return sim.Config{
-		Cluster: c, Jobs: jobs, Policy: doc.Policy, Seed: 7,
-		Models: sim.Models{Grace: 5 * core.Second, MTBF: 200 * 3600 * core.Second, Repair: 3600 * core.Second, Checkpoint: 600 * core.Second},
+		Cluster: c, Jobs: replaceable(jobs), Policy: doc.Policy, Seed: 7,
+		Models: sim.Models{
+			Grace: 5 * core.Second, MTBF: 200 * 3600 * core.Second, Repair: 3600 * core.Second, Checkpoint: 600 * core.Second,
+			MoveEvery: 60 * core.Second, HandOver: 600 * core.Second,
+		},
 	}
 }
 

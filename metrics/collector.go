@@ -41,7 +41,9 @@ type Options struct {
 //     jobs with several pods. Queueing adds all later waiting, after evictions;
 //     it is of the same jobs.
 //   - JCT goes from submission to end, of jobs that were not rejected.
-//   - Preemptions are the evictions of all jobs (see [Job]). Migrations count pods.
+//   - Preemptions are the evictions of all jobs (see [Job]). Migrations are
+//     the pods that have moved; while they are being moved, both of their places count as
+//     allocated.
 type Collector struct {
 	window Options
 	inv    inventory
@@ -51,6 +53,7 @@ type Collector struct {
 	first     core.Time // submission; Never before it
 	lastEnd   core.Time
 	unstarted core.Milli // held by gangs that are not whole yet
+	second    core.Milli // held at the second places of pods that are being moved
 	count     Jobs
 	queues    queues
 	unserved  unserved
@@ -72,9 +75,10 @@ type averages struct {
 	gar, gfr             share
 	allocated, available float64 // GPU-seconds, for SOR
 	frag                 fragmentation
+	second               float64 // GPU-seconds of second places
 }
 
-var _ sim.Sink = (*Collector)(nil)
+var _ sim.Mover = (*Collector)(nil)
 
 // New returns an empty Collector.
 func New(o Options) *Collector {
@@ -191,12 +195,12 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 		c.count.Pending++
 	}
 	j.wait(t)
-	c.evicted(t, j, len(pods), why)
+	c.evicted(t, j, why)
 	c.lose(j)
 	return nil
 }
 
-func (c *Collector) evicted(t core.Time, j *Job, pods int, why sim.Release) {
+func (c *Collector) evicted(t core.Time, j *Job, why sim.Release) {
 	switch why {
 	case sim.Preempted, sim.Reclaimed:
 		if j.lastEvicted != t {
@@ -204,9 +208,40 @@ func (c *Collector) evicted(t core.Time, j *Job, pods int, why sim.Release) {
 			j.Evictions++
 			j.lastEvicted = t
 		}
-	case sim.Migrated:
-		c.migrations += int64(pods)
 	}
+}
+
+// Moving implements [sim.Mover].
+func (c *Collector) Moving(t core.Time, l *sim.Live, to core.Placement, _ core.Reason, _ string) error {
+	c.advance(t)
+	c.over.frag.settle(c.inv.tally)
+	if _, err := c.job(l); err != nil {
+		return err
+	}
+	if _, err := c.inv.hold(&to, +1); err != nil {
+		return fmt.Errorf("migrate %s: %w", l.Name, err)
+	}
+	c.second += amount(&to)
+	return nil
+}
+
+// MoveOver implements [sim.Mover].
+func (c *Collector) MoveOver(t core.Time, l *sim.Live, free core.Placement, to *core.Placement) error {
+	c.advance(t)
+	c.over.frag.settle(c.inv.tally)
+	j, err := c.job(l)
+	if err != nil {
+		return err
+	}
+	if _, err := c.inv.hold(&free, -1); err != nil {
+		return fmt.Errorf("migrate %s: %w", l.Name, err)
+	}
+	c.second -= amount(&free)
+	if to != nil {
+		c.migrations++
+		j.moved(to.Pod, c.inv.byName[to.Node])
+	}
+	return nil
 }
 
 // lose adds the work that the job lost since the last call.

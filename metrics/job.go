@@ -121,6 +121,13 @@ func (j *Job) bind(pod int, node int32) {
 	}
 }
 
+// moved records that a pod is on another node, given by its index.
+func (j *Job) moved(pod int, node int32) {
+	if j.on != nil {
+		j.on[pod] = int(node)
+	}
+}
+
 // release records that a pod left its node. A pod that ended by itself is done and needs
 // no replacement, unless it is bound again. A failed member of a gang ends the gang and
 // is not done.

@@ -85,16 +85,17 @@ func (c *Collector) advance(t core.Time) {
 	if from >= to {
 		return
 	}
-	c.over.add(&c.inv, c.unstarted, to-from)
+	c.over.add(&c.inv, c.unstarted, c.second, to-from)
 }
 
 // add records that the state lasted for dt.
-func (a *averages) add(inv *inventory, unstarted core.Milli, dt core.Time) {
+func (a *averages) add(inv *inventory, unstarted, second core.Milli, dt core.Time) {
 	a.gar.add(int64(inv.allocated), inv.available*int64(core.WholeGPU), dt)
 	a.gfr.add(inv.fragmented, inv.gpuNodes, dt)
 	a.allocated += float64(inv.allocated-unstarted) / float64(core.WholeGPU) * dt.Seconds()
 	a.available += float64(inv.available) * dt.Seconds()
 	a.frag.dt += dt
+	a.second += float64(second) / float64(core.WholeGPU) * dt.Seconds()
 }
 
 // averages returns the averages of the window. A run that is over in an instant, as when
@@ -105,7 +106,7 @@ func (c *Collector) averages() *averages {
 		return &c.over
 	}
 	var instant averages
-	instant.add(&c.inv, c.unstarted, core.Second)
+	instant.add(&c.inv, c.unstarted, c.second, core.Second)
 	instant.frag.settle(c.inv.tally)
 	return &instant
 }
@@ -116,19 +117,20 @@ func (c *Collector) averages() *averages {
 func (c *Collector) Summary() Summary {
 	over := c.averages()
 	s := Summary{
-		Window:        c.averaged(),
-		Jobs:          c.count,
-		GAR:           over.gar.ratios(),
-		GFR:           over.gfr.ratios(),
-		JWTD:          c.jwtd(),
-		JTTED:         c.jtted(),
-		Topology:      c.topology.summary(),
-		JCT:           c.jct.times(),
-		Queueing:      c.queued(),
-		Preemptions:   c.preemptions,
-		Migrations:    c.migrations,
-		LostGPUHours:  c.lostGPUHours(),
-		Fragmentation: over.frag.means(c.inv.tally),
+		Window:            c.averaged(),
+		Jobs:              c.count,
+		GAR:               over.gar.ratios(),
+		GFR:               over.gfr.ratios(),
+		JWTD:              c.jwtd(),
+		JTTED:             c.jtted(),
+		Topology:          c.topology.summary(),
+		JCT:               c.jct.times(),
+		Queueing:          c.queued(),
+		Preemptions:       c.preemptions,
+		Migrations:        c.migrations,
+		MigrationGPUHours: over.second / 3600,
+		LostGPUHours:      c.lostGPUHours(),
+		Fragmentation:     over.frag.means(c.inv.tally),
 	}
 	if over.available > 0 {
 		s.SOR = over.allocated / over.available

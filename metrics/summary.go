@@ -32,7 +32,9 @@ type Summary struct {
 	MakespanSeconds float64   `json:"makespan_s"`
 	Preemptions     int64     `json:"preemptions"`
 	Migrations      int64     `json:"migrations"`
-	LostGPUHours    float64   `json:"lost_gpu_hours"`
+	// MigrationGPUHours is the GPU time of the second places of pods that were being moved.
+	MigrationGPUHours float64 `json:"migration_gpu_hours"`
+	LostGPUHours      float64 `json:"lost_gpu_hours"`
 	// Fragmentation is nil in runs of older versions.
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
 }

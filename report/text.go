@@ -86,6 +86,9 @@ func facts(s *metrics.Summary) *table.Table {
 	t.Add("Jobs completed, failed, cancelled", count(j.Completed), count(j.Failed), count(j.Cancelled))
 	t.Add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
 	t.Add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
+	if s.MigrationGPUHours > 0 {
+		t.Add("GPU-hours of second places", short(s.MigrationGPUHours))
+	}
 	t.Add("Decisions, in all and per second", count(s.Decisions), short(s.DecisionsPerSecond))
 	t.Add("Makespan", duration(s.MakespanSeconds))
 	t.Add("Wall time and memory", duration(s.WallSeconds), short(s.PeakRSSMiB)+"MiB")

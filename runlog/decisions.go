@@ -71,6 +71,12 @@ func (d *Decisions) Release(t core.Time, job string, p *core.Placement, reason s
 	d.add(appendLine(d.line, t, opRelease, job, p, reason, by))
 }
 
+// Migrate adds the line of a pod of job that holds a second place from t on, to which it is
+// being moved; forJob is the job for which that makes room, if any.
+func (d *Decisions) Migrate(t core.Time, job string, to *core.Placement, reason, forJob string) {
+	d.add(appendLine(d.line, t, opMigrate, job, to, reason, sim.Eviction{For: forJob, Told: t}))
+}
+
 func (d *Decisions) add(line []byte) {
 	d.lines++
 	d.line = line[:0]

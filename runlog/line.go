@@ -13,6 +13,7 @@ import (
 const (
 	opBind    = "bind"
 	opRelease = "release"
+	opMigrate = "migrate"
 )
 
 // appendLine appends a line of decisions.jsonl.gz. The job that an

@@ -39,7 +39,10 @@ type output struct {
 	frames    series[metrics.Frame]
 }
 
-var _ sim.Watcher = (*Writer)(nil)
+var (
+	_ sim.Watcher = (*Writer)(nil)
+	_ sim.Mover   = (*Writer)(nil)
+)
 
 // Create begins the run of a workload on c. From and To of window bound the averages over
 // time; its Levels are c's. If dir is empty, nothing is written. The error is bad input
@@ -215,6 +218,24 @@ func (w *Writer) Released(t core.Time, j *sim.Live, pods []core.Placement, why s
 		w.decisions.Release(t, j.Name, &pods[i], why.String(), by)
 	}
 	return w.measure.Released(t, j, pods, why, by)
+}
+
+// Moving implements [sim.Mover].
+func (w *Writer) Moving(t core.Time, j *sim.Live, to core.Placement, why core.Reason, forJob string) error {
+	w.until(t)
+	w.decisions.Migrate(t, j.Name, &to, why.String(), forJob)
+	return w.measure.Moving(t, j, to, why, forJob)
+}
+
+// MoveOver implements [sim.Mover].
+func (w *Writer) MoveOver(t core.Time, j *sim.Live, free core.Placement, to *core.Placement) error {
+	w.until(t)
+	why := sim.MoveFailed
+	if to != nil {
+		why = sim.Migrated
+	}
+	w.decisions.Release(t, j.Name, &free, why.String(), sim.Eviction{})
+	return w.measure.MoveOver(t, j, free, to)
 }
 
 // Ended implements [sim.Sink].

@@ -12,6 +12,7 @@ type event struct {
 	turn   int32
 	node   *node
 	leave  *leave
+	move   *transfer
 }
 
 // happening is the kind of an event.
@@ -24,7 +25,12 @@ const (
 	repair                    // a node comes back
 	timeout                   // the engine asked to be woken
 	withdraw                  // a runner leaves, whatever it does
+	arrive                    // a pod that is moved is at its new place
+	ask                       // some pod is to be moved
 )
+
+// byChance reports whether events of the kind go on as long as the run does.
+func (h happening) byChance() bool { return h == fail || h == repair || h == ask }
 
 // leave is a set of pods that are terminating.
 type leave struct {

@@ -54,6 +54,8 @@ const (
 	tellSubmitted
 	tellBound
 	tellReleased
+	tellMoving
+	tellMoveOver
 	tellEnded
 )
 
@@ -111,6 +113,18 @@ func (x *told) tell(s Sink, pods []core.Placement) error {
 		return s.Bound(x.t, x.live, pods, x.reason)
 	case tellReleased:
 		return s.Released(x.t, x.live, pods, x.release, x.eviction)
+	case tellMoving, tellMoveOver:
+		m, ok := s.(Mover)
+		switch {
+		case !ok:
+			return nil
+		case x.call == tellMoving:
+			return m.Moving(x.t, x.live, pods[0], x.reason, x.eviction.For)
+		}
+		if len(pods) == 1 {
+			return m.MoveOver(x.t, x.live, pods[0], nil)
+		}
+		return m.MoveOver(x.t, x.live, pods[0], &pods[1])
 	}
 	return s.Ended(x.t, x.live, x.over)
 }

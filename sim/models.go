@@ -13,6 +13,12 @@ type Models struct {
 	StartDelay core.Time
 	// Grace is the time that evicted pods take to terminate.
 	Grace core.Time
+	// HandOver is the time from the start of the new instance of a pod that is moved until
+	// the old one is gone: it holds both places for StartDelay and HandOver.
+	HandOver core.Time
+	// MoveEvery is the mean time between requests to move a pod of a random job to another
+	// node, as drains and their users make them; exponential. If it is 0, there are none.
+	MoveEvery core.Time
 	// SpreadCost is the relative slowdown of communication for a gang that spans several
 	// leaf groups: 0.27 at ASI (§4.1, allreduce); CommShare is the
 	// share of a gang's run time that is communication, 0..1.
@@ -113,6 +119,9 @@ func (r *run) loseNode(now core.Time, n *node) error {
 	}
 	slices.SortFunc(hit, func(a, b *state) int { return a.serial - b.serial })
 	for _, s := range hit {
+		if err := r.giveUp(now, s, func(m *transfer) bool { return m.to.Node == n.spec.Name }); err != nil {
+			return err
+		}
 		var gone []int
 		for i := range s.placed {
 			if s.placed[i].Node == n.spec.Name {

@@ -76,6 +76,7 @@ type run struct {
 	// remove as soon as possible.
 	recordedNodes bool
 	unremoved     []string
+	live          []*state  // the live jobs, in no order, if pods are moved by chance
 	moved         core.Time // when a job was last submitted or ended
 	gone          []core.Placement
 }
@@ -89,6 +90,8 @@ type state struct {
 	runners []runner
 	done    int // runners that have done their work
 	leaving []*leave
+	moves   []*transfer // under way
+	live    int         // its place in run.live
 }
 
 // runner is a unit of work: a whole gang, or one pod of another job.
@@ -166,6 +169,7 @@ func (r *run) tell(now core.Time, ev core.Event) error {
 
 // setUp reports queues and nodes to the engine and the sinks.
 func (r *run) setUp() error {
+	r.planMove(0)
 	if len(r.Changes) > 0 {
 		return r.setUpRecorded()
 	}
@@ -199,7 +203,7 @@ func (r *run) plan(e event) {
 	}
 	r.serial++
 	e.serial = r.serial
-	if e.do != fail && e.do != repair {
+	if !e.do.byChance() {
 		r.coming++
 	}
 	r.agenda.push(e)
@@ -284,7 +288,7 @@ func (r *run) happenAt(now core.Time) error {
 }
 
 func (r *run) happen(now core.Time, e event) error {
-	if e.do != fail && e.do != repair {
+	if !e.do.byChance() {
 		r.coming--
 	}
 	switch e.do {
@@ -298,6 +302,10 @@ func (r *run) happen(now core.Time, e event) error {
 		return r.repairNode(now, e.node)
 	case withdraw:
 		return r.withdraw(now, e.job, e.runner)
+	case arrive:
+		return r.arrive(now, e.job, e.move)
+	case ask:
+		return r.askMove(now)
 	}
 	return r.tell(now, core.Tick{})
 }
@@ -349,6 +357,10 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 		w.endless = w.left >= workload.Endless
 	}
 	r.jobs[j.Name] = s
+	if r.Models.MoveEvery > 0 {
+		s.live = len(r.live)
+		r.live = append(r.live, s)
+	}
 	r.moved = now
 	r.stats.Submitted++
 	if err := r.sinks.job(now, s, told{call: tellSubmitted}, nil); err != nil || j.Recorded == nil {
@@ -373,8 +385,14 @@ func (r *run) decide(now core.Time) error {
 				if err := r.bind(now, s, &d); err != nil {
 					return err
 				}
+			case core.Migrate:
+				if err := r.migrate(now, s, &d); err != nil {
+					return err
+				}
 			case core.Evict, core.Requeue:
-				r.evict(now, s, &d)
+				if err := r.evict(now, s, &d); err != nil {
+					return err
+				}
 				again = again || r.Models.Grace == 0
 			case core.Reject:
 				if err := r.reject(now, s, &Rejection{d.Reason, d.Detail}); err != nil {
@@ -400,9 +418,7 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	for i := range d.Pods {
 		p := &d.Pods[i]
 		s.placed[p.Pod] = *p
-		if r.nodesFail() {
-			r.nodes[p.Node].jobs[s]++
-		}
+		r.placed(p.Node, s, 1)
 	}
 	s.Bound += len(d.Pods)
 	if err := r.sinks.job(now, s, told{call: tellBound, reason: d.Reason}, d.Pods); err != nil {
@@ -418,13 +434,16 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	return nil
 }
 
-func (r *run) start(now core.Time, s *state, i int) {
+func (r *run) start(now core.Time, s *state, i int) { r.startAt(now+r.Models.StartDelay, s, i) }
+
+// startAt lets a runner work from a time on, unless it works already.
+func (r *run) startAt(at core.Time, s *state, i int) {
 	w := &s.runners[i]
 	if w.speed > 0 || w.over {
 		return
 	}
 	w.turn++
-	w.started, w.speed = now+r.Models.StartDelay, r.speedOf(s, w.pods)
+	w.started, w.speed = at, r.speedOf(s, w.pods)
 	takes := w.left
 	if w.speed != 1 {
 		takes = core.Time(min(math.Round(float64(w.left)/w.speed), float64(workload.Endless)))
@@ -512,7 +531,7 @@ func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
 	if s.done < len(s.runners) {
 		return r.tell(now, core.PodEnded{Job: s.Name, Pod: w.pods[0]})
 	}
-	delete(r.jobs, s.Name)
+	r.forget(s)
 	r.moved = now
 	r.stats.Ended++
 	if err := r.tell(now, core.JobEnded{Job: s.Name}); err != nil {
@@ -521,8 +540,18 @@ func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
 	return r.sinks.job(now, s, told{call: tellEnded}, nil)
 }
 
+// forget takes a job off the lists of live ones.
+func (r *run) forget(s *state) {
+	delete(r.jobs, s.Name)
+	if r.Models.MoveEvery > 0 {
+		last := len(r.live) - 1
+		r.live[s.live], r.live[last].live = r.live[last], s.live
+		r.live = r.live[:last]
+	}
+}
+
 // evict stops pods, which leave after their grace.
-func (r *run) evict(now core.Time, s *state, d *core.Decision) {
+func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	r.stats.Decisions += len(d.Pods)
 	l := &leave{by: Eviction{d.For, now}}
 	for i := range d.Pods {
@@ -539,6 +568,7 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) {
 	r.halt(now, s, l.pods)
 	s.leaving = append(s.leaving, l)
 	r.plan(event{at: now + r.Models.Grace, do: depart, job: s, leave: l})
+	return r.giveUpOf(now, s, l.pods)
 }
 
 // depart releases evicted pods whose nodes were not lost meanwhile.
@@ -563,6 +593,9 @@ func (s *state) gone(pods []int) {
 
 // release reports that pods left their nodes; by is zero unless they were evicted.
 func (r *run) release(now core.Time, s *state, pods []int, why Release, by Eviction) error {
+	if err := r.giveUpOf(now, s, pods); err != nil {
+		return err
+	}
 	gone := r.gone[:0]
 	for _, i := range pods {
 		p := s.placed[i]
@@ -570,12 +603,7 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, by Evict
 			continue
 		}
 		gone = append(gone, p)
-		if r.nodesFail() {
-			jobs := r.nodes[p.Node].jobs
-			if jobs[s]--; jobs[s] == 0 {
-				delete(jobs, s)
-			}
-		}
+		r.placed(p.Node, s, -1)
 		s.placed[i] = core.Placement{}
 		s.Bound--
 	}
@@ -589,7 +617,7 @@ func (r *run) reject(now core.Time, s *state, why *Rejection) error {
 	if r.recordedNodes {
 		return nil // there may be other nodes later
 	}
-	delete(r.jobs, s.Name)
+	r.forget(s)
 	r.stats.Decisions++
 	r.stats.Rejected++
 	if err := r.tell(now, core.JobEnded{Job: s.Name}); err != nil {

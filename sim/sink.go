@@ -60,10 +60,11 @@ const (
 	Cancelled
 	Preempted
 	Reclaimed
-	Migrated
+	Migrated // it has moved: what it leaves is its old place
 	NodeLost
+	MoveFailed // it runs on: what it leaves is the place that it was being moved to
 )
 
 func (r Release) String() string {
-	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost"}[r]
+	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed"}[r]
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 // The format of the file. A field without omitempty is required; comments describe the
@@ -78,15 +79,16 @@ type queue struct {
 }
 
 type job struct {
-	Name     string  `json:"name"`
-	Queue    string  `json:"queue,omitempty"`
-	Kind     kind    `json:"kind,omitempty"`     // training
-	Class    class   `json:"class,omitempty"`    // HP
-	Priority int32   `json:"priority,omitempty"` // 0
-	Gang     bool    `json:"gang,omitempty"`
-	Locked   bool    `json:"locked,omitempty"`
-	Preempt  *bool   `json:"preemptible,omitempty"` // true
-	Topology request `json:"topology,omitempty"`
+	Name     string   `json:"name"`
+	Queue    string   `json:"queue,omitempty"`
+	Kind     kind     `json:"kind,omitempty"`     // training
+	Class    class    `json:"class,omitempty"`    // HP
+	Priority int32    `json:"priority,omitempty"` // 0
+	Gang     bool     `json:"gang,omitempty"`
+	Locked   bool     `json:"locked,omitempty"`
+	Mobility mobility `json:"mobility,omitempty"`    // stays
+	Preempt  *bool    `json:"preemptible,omitempty"` // true
+	Topology request  `json:"topology,omitempty"`
 	placing
 	// Checkpoint is the interval at which progress is saved, Estimate the
 	// expected run time.
@@ -106,6 +108,10 @@ func (kind) Values() []string { return []string{"training", "inference", "batch"
 type class string
 
 func (class) Values() []string { return []string{"HP", "LP"} }
+
+type mobility string
+
+func (mobility) Values() []string { return core.Mobilities[:] }
 
 type request struct {
 	Required  string `json:"required,omitempty"`

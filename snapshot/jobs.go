@@ -155,6 +155,7 @@ func (j *job) job(now core.Time) core.Job {
 		Priority:       j.Priority,
 		Gang:           j.Gang,
 		Locked:         j.Locked,
+		Mobility:       core.Mobility(max(0, slices.Index(j.Mobility.Values(), string(j.Mobility)))),
 		NotPreemptible: j.Preempt != nil && !*j.Preempt,
 		Topology:       core.TopologyRequest{Required: j.Topology.Required, Preferred: j.Topology.Preferred},
 		Submitted:      now - j.age(),

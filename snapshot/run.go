@@ -23,7 +23,7 @@ type Round struct {
 
 // Decision is a decision about one pod.
 type Decision struct {
-	// Op is bind or evict.
+	// Op is bind, evict or migrate; then Node is where the pod goes.
 	Op     string `json:"op"`
 	Job    string `json:"job"`
 	Pod    string `json:"pod"`
@@ -67,11 +67,11 @@ type runner struct {
 	s      *Snapshot
 	engine *core.Engine
 	now    core.Time
-	// leaving are the pods that were asked to stop and are gone by the next
-	// pass; wake is when the engine next wants a tick.
-	leaving []core.PodsGone
-	wake    core.Time
-	job     map[string]*Job
+	// outcomes are those of the last round's decisions, by the next pass: pods that were
+	// asked to stop are gone, and pods have moved. wake is when the engine next wants a tick.
+	outcomes []core.Event
+	wake     core.Time
+	job      map[string]*Job
 }
 
 // play gives a new engine the state of the snapshot and calls f. A panic of the engine
@@ -120,8 +120,8 @@ func (r *runner) submit(j *Job) error {
 
 // round applies the effects of the last round's decisions and makes the next pass.
 func (r *runner) round() (Round, error) {
-	for _, gone := range r.leaving {
-		if err := r.engine.Apply(r.now, gone); err != nil {
+	for _, ev := range r.outcomes {
+		if err := r.engine.Apply(r.now, ev); err != nil {
 			return Round{}, err
 		}
 	}
@@ -131,7 +131,7 @@ func (r *runner) round() (Round, error) {
 			return Round{}, err
 		}
 	}
-	r.leaving = r.leaving[:0]
+	r.outcomes = r.outcomes[:0]
 	round := Round{Decisions: []Decision{}, Waiting: []Waiting{}}
 	for _, d := range r.engine.Decide(r.now) {
 		r.take(&round, d)
@@ -156,7 +156,12 @@ func (r *runner) take(round *Round, d core.Decision) {
 		for _, p := range d.Pods {
 			gone.Pods = append(gone.Pods, p.Pod)
 		}
-		r.leaving = append(r.leaving, gone)
+		r.outcomes = append(r.outcomes, gone)
+	case core.Migrate:
+		round.add(r.job[d.Job], "migrate", d)
+		for _, p := range d.Pods {
+			r.outcomes = append(r.outcomes, core.PodMoved{Job: d.Job, Pod: p.Pod})
+		}
 	case core.Wake:
 		r.wake = min(r.wake, d.At)
 	}

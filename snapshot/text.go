@@ -51,8 +51,11 @@ func sameReason(a, b Waiting) bool { return a.Job == b.Job && a.Reason == b.Reas
 
 func (d Decision) text() string {
 	preposition := "on"
-	if d.Op == "evict" {
+	switch d.Op {
+	case "evict":
 		preposition = "from"
+	case "migrate":
+		preposition = "to"
 	}
 	where := preposition + " " + d.Node
 	if len(d.GPUs) > 0 {

@@ -54,6 +54,7 @@ func TestBadJobs(t *testing.T) {
 		{"an unknown kind", jobsHeader + jobRow("kind", "serving"), `f:2: kind: one of training, inference, batch, dev, found "serving"`},
 		{"an unknown class", jobsHeader + jobRow("class", "hp"), `f:2: class: one of HP, LP, found "hp"`},
 		{"an unknown outcome", jobsHeader + jobRow("outcome", "lost"), `f:2: outcome: one of completed, failed, cancelled, found "lost"`},
+		{"an odd mobility", strings.TrimSuffix(jobsHeader, "\n") + ",mobility\n" + strings.TrimSuffix(jobRow(), "\n") + ",flies\n", `f:2: mobility: one of stays, replaceable, found "flies"`},
 		{"an odd boolean", jobsHeader + jobRow("gang", "True"), `f:2: gang: true or false, found "True"`},
 		{"an odd boolean", jobsHeader + jobRow("locked", "0"), `f:2: locked: true or false, found "0"`},
 		{"priority too high", jobsHeader + jobRow("priority", "2147483648"), `f:2: priority: a whole number -2147483648..2147483647, found "2147483648"`},

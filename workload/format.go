@@ -245,7 +245,7 @@ func (c *columns) mismatch(header []string) string {
 		}
 	}
 	for i, name := range header {
-		if c.exact && !slices.Contains(c.required, name) {
+		if c.exact && !slices.Contains(c.required, name) && !slices.Contains(c.optional, name) {
 			return fmt.Sprintf("no column %s", quote([]byte(name)))
 		}
 		if slices.Contains(header[:i], name) && (slices.Contains(c.required, name) || slices.Contains(c.optional, name)) {

@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -42,6 +42,7 @@ const (
 	jobLocked
 	jobTopology
 	jobAffinity
+	jobMobility
 )
 
 // Names of the classes and outcomes in files.
@@ -104,6 +105,9 @@ func (r *jobReader) row() Job {
 	j.Priority = int32(t.signed(jobPriority, 1<<31-1))
 	j.Gang = t.bool(jobGang)
 	j.Locked = t.bool(jobLocked)
+	if len(t.field(jobMobility)) > 0 {
+		j.Mobility = core.Mobility(t.choice(jobMobility, core.Mobilities[:]))
+	}
 	j.Submitted = t.seconds(jobSubmit)
 	j.Duration = t.seconds(jobDuration)
 	j.Checkpoint = t.seconds(jobCheckpoint)
@@ -176,6 +180,7 @@ func (r *jobReader) join(j *Job) {
 		{jobOutcome, k.Outcome == j.Outcome},
 		{jobCheckpoint, k.Checkpoint == j.Checkpoint},
 		{jobLocked, k.Locked == j.Locked},
+		{jobMobility, k.Mobility == j.Mobility},
 		{jobTopology, k.Topology == j.Topology},
 	} {
 		if !agreed.same {

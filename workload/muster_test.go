@@ -194,7 +194,7 @@ func randomJobs(rng *rand.Rand, n int) []Job {
 			Job: core.Job{
 				Name: fmt.Sprint(randomName(rng, ""), i), Queue: randomName(rng, ""),
 				Kind: core.Kind(rng.IntN(len(core.Kinds))), Class: core.Class(rng.IntN(2)), Priority: int32(rng.Uint32()),
-				Gang: rng.IntN(2) == 0, Locked: rng.IntN(2) == 0,
+				Gang: rng.IntN(2) == 0, Locked: rng.IntN(2) == 0, Mobility: core.Mobility(rng.IntN(2)),
 				Submitted: at, Checkpoint: randomTime(rng, Endless),
 			},
 			Duration: randomTime(rng, Endless), Outcome: Outcome(rng.IntN(3)),
@@ -334,8 +334,8 @@ func TestWritersRefuse(t *testing.T) {
 // The empty workload has a header and no jobs.
 func TestEmptyWorkload(t *testing.T) {
 	text := write(t, nil)
-	if text != jobsHeader {
-		t.Errorf("got %q, want %q", text, jobsHeader)
+	if want := strings.TrimSuffix(jobsHeader, "\n") + ",mobility\n"; text != want {
+		t.Errorf("got %q, want %q", text, want)
 	}
 	if jobs, err := collect(text, Options{}); err != nil || len(jobs) != 0 {
 		t.Errorf("got %v, %v, want nothing", jobs, err)

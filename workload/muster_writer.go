@@ -23,7 +23,7 @@ type JobWriter struct {
 // NewJobWriter returns a writer of a workload file to w. Call Flush at the end.
 func NewJobWriter(w io.Writer) *JobWriter {
 	jw := &JobWriter{out: bufio.NewWriterSize(w, 1<<16)}
-	jw.row.header(musterJobs.required)
+	jw.row.header(slices.Concat(musterJobs.required, musterJobs.optional))
 	return jw
 }
 
@@ -144,6 +144,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.bool(j.Locked)
 	r.text(string(appendTopology(nil, j.Topology)))
 	r.text(string(appendAffinity(nil, t)))
+	r.text(j.Mobility.String())
 	r.end()
 }
 

@@ -24,7 +24,9 @@ type modelFlags struct {
 func (f *modelFlags) register(flags *pflag.FlagSet) {
 	f.SpreadCost = 0.27
 	f.Repair = 3600 * core.Second
+	f.HandOver = 60 * core.Second
 	durationVar(flags, &f.StartDelay, "start-delay", "time from binding to the start of work")
+	durationVar(flags, &f.HandOver, "hand-over", "time for which a pod that is moved runs at both places, after --start-delay")
 	durationVar(flags, &f.Grace, "evict-grace", "time that evicted pods take to terminate")
 	flags.Float64Var(&f.CommShare, "comm-share", 0, "`SHARE` (0 to 1) of a gang's run time that is communication")
 	flags.Float64Var(&f.SpreadCost, "spread-cost", f.SpreadCost, "`SHARE` by which communication slows down when a gang spans several leaf groups")

@@ -49,6 +49,9 @@ const (
 	// Locked: a locked job is moved, or evicted though it was not found running with
 	// more than nominal quota covers.
 	Locked = "locked"
+	// Move: a pod is moved that is not bound, is being moved already or belongs to a job that
+	// stays; or a move ends that is none; or a pod is released while it is being moved.
+	Move = "move"
 	// Return: an evicted pod is back in its place before the job that it left for has
 	// started, though nothing happened for which that plan could have been given up.
 	Return = "return"
@@ -186,6 +189,7 @@ type summary struct {
 	Topology    *topology              `json:"topology"` // nil in runs of older versions
 	Preemptions int64                  `json:"preemptions"`
 	Migrations  int64                  `json:"migrations"`
+	Second      float64                `json:"migration_gpu_hours"`
 	JWTD        []struct {
 		Class string
 		Jobs  int64
@@ -284,6 +288,8 @@ func (a *auditor) take(text []byte) error {
 		a.bind(j, d)
 	case "release":
 		a.release(j, d)
+	case "migrate":
+		a.migrate(j, d)
 	default:
 		a.breach(Format, "op %q", d.op)
 	}

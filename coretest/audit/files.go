@@ -89,6 +89,14 @@ func (c *csvFile) next() (bool, error) {
 // text returns a field, which is valid as long as it is kept.
 func (c *csvFile) text(column string) string { return c.row[c.column[column]] }
 
+// optional is text, empty without such a column.
+func (c *csvFile) optional(column string) string {
+	if _, ok := c.column[column]; !ok {
+		return ""
+	}
+	return c.text(column)
+}
+
 func (c *csvFile) wrong(column, want string) {
 	if c.err == nil {
 		line, _ := c.csv.FieldPos(0)

@@ -27,16 +27,18 @@ type fixture struct {
 	jobs map[string]*sim.Live
 	wait []workload.Job // in order of submission
 	on   map[string]core.Placement
+	to   map[string]core.Placement // of pods that are being moved
 }
 
 const clusterHeader = "node,gpu_model,gpus,cpu_milli,mem_mib,leaf,spine,superspine,hbd,labels\n"
 const workloadHeader = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,cpu_milli,mem_mib,gpu_models,submit_s,duration_s,outcome,checkpoint_s,locked,topology,affinity\n"
 
 // write makes a run folder of a cluster, its queues, a workload (both as CSV
-// without the header) and a script of what was decided:
+// without the header, which the workload may have) and a script of what was decided:
 //
 //	T bind POD NODE GPUS [MILLI]   GPUS as 0,1 or -; MILLI is per GPU
 //	T release POD REASON [FOR]
+//	T migrate POD NODE GPUS, T moved POD, T movefailed POD
 //	T end JOB [rejected]
 //	T lost NODE, T back NODE, T cordon NODE
 //
@@ -54,14 +56,14 @@ func write(t *testing.T, nodes string, queues []core.Queue, jobs, script string)
 	must(t, err)
 	c.Queues = queues
 	dir := filepath.Join(tmp, "run")
-	f := &fixture{t: t, node: map[string]*core.Node{}, jobs: map[string]*sim.Live{}, on: map[string]core.Placement{}}
+	f := &fixture{t: t, node: map[string]*core.Node{}, jobs: map[string]*sim.Live{}, on: map[string]core.Placement{}, to: map[string]core.Placement{}}
 	f.w, err = runlog.Create(dir, &c, metrics.Options{})
 	must(t, err)
 	for i := range c.Nodes {
 		f.node[c.Nodes[i].Name] = &c.Nodes[i]
 		must(t, f.w.Node(0, &c.Nodes[i], true))
 	}
-	all, _, err := workload.OpenJobs(save("w.csv", workloadHeader+jobs), workload.Options{})
+	all, _, err := workload.OpenJobs(save("w.csv", header(jobs)+jobs), workload.Options{})
 	must(t, err)
 	for j, err := range all {
 		must(t, err)
@@ -71,6 +73,14 @@ func write(t *testing.T, nodes string, queues []core.Queue, jobs, script string)
 	_, err = f.w.Close(runlog.Facts{Policy: "test"})
 	must(t, err)
 	return dir
+}
+
+// header is that of workload files, unless the jobs bring their own.
+func header(jobs string) string {
+	if strings.HasPrefix(jobs, "job,") {
+		return ""
+	}
+	return workloadHeader
 }
 
 func must(t *testing.T, err error) {
@@ -94,6 +104,19 @@ func (f *fixture) play(script string) {
 			batch = append(batch, p)
 		case "release":
 			batch = append(batch, f.on[w[2]])
+		case "migrate":
+			p := f.placement(w)
+			f.to[w[2]] = p
+			must(f.t, f.w.Moving(at, f.jobs[jobOf(w[2])], p, core.Requested, ""))
+			continue
+		case "moved":
+			old, to := f.on[w[2]], f.to[w[2]]
+			f.on[w[2]] = to
+			must(f.t, f.w.MoveOver(at, f.jobs[jobOf(w[2])], old, &to))
+			continue
+		case "movefailed":
+			must(f.t, f.w.MoveOver(at, f.jobs[jobOf(w[2])], f.to[w[2]], nil))
+			continue
 		case "end":
 			var rejected *sim.Rejection
 			if len(w) > 3 {

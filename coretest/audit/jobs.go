@@ -10,6 +10,7 @@ import (
 type job struct {
 	name, queue, class string
 	gang, locked       bool
+	replaceable        bool // its pods may be moved
 	exposed            bool // locked, and bound when such jobs held more than nominal quota
 	submit             int64
 	required           string // topology level
@@ -67,6 +68,8 @@ type pod struct {
 	milli, cpu, mem int64
 	// ended is how the pod ended by itself, if it did when it was last bound.
 	ended string
+	// to is its second place, while it is being moved.
+	to *pod
 	// left is where the pod was evicted from, until it is bound again.
 	left *left
 }
@@ -174,7 +177,7 @@ func (s *submissions) read() (err error) {
 func (s *submissions) job() *job {
 	j := &job{
 		name: s.text("job"), queue: s.text("queue"), class: s.text("class"),
-		gang: s.bool("gang"), locked: s.bool("locked"), submit: s.time("submit_s"),
+		gang: s.bool("gang"), locked: s.bool("locked"), replaceable: s.optional("mobility") == "replaceable", submit: s.time("submit_s"),
 		whole: -1, evicted: -1, ended: -1,
 	}
 	for part := range strings.SplitSeq(s.text("topology"), ";") {

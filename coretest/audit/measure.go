@@ -20,9 +20,11 @@ type measure struct {
 
 	allocated, available, fragmented, nodes int64
 	unstarted                               int64 // held by gangs that are not whole
+	second                                  int64 // held by pods at second places
 
 	gar, gfr                average
 	allocatedTime, gpuTime  float64
+	secondTime              float64
 	preemptions, migrations int64
 	waits                   map[string]*waits
 	topology                topology
@@ -102,6 +104,7 @@ func (m *measure) until(t int64) {
 	m.allocatedTime += float64(m.allocated-m.unstarted) / wholeGPU * dt
 	m.gpuTime += float64(m.available) * dt
 	m.idle.until(dt)
+	m.secondTime += float64(m.second) / wholeGPU * dt
 }
 
 // wait records that a job of this many milli-GPU was whole after t.
@@ -162,6 +165,7 @@ func (m *measure) compare(breach func(invariant, format string, args ...any)) {
 	same("sor", m.told.SOR, sor)
 	m.idle.compare(same)
 	same("preemptions", float64(m.told.Preemptions), float64(m.preemptions))
+	same("migration_gpu_hours", m.told.Second, m.secondTime/3600)
 	same("migrations", float64(m.told.Migrations), float64(m.migrations))
 	if told := m.told.Topology; told != nil {
 		is := &m.topology

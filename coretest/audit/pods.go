@@ -27,10 +27,7 @@ func (a *auditor) bind(j *job, d *decision) {
 		a.breach(Pod, "%s is bound at %s after it finished", d.pod, seconds(d.t))
 	}
 	a.suits(j, t, n, d)
-	if got := int64(len(d.gpus)) * d.milli; got != t.gpu || d.cpu != t.cpu || d.mem != t.mem {
-		a.breach(Request, "%s gets %d milli-GPU, %d milli-cores, %d MiB; it asks for %d, %d, %d",
-			d.pod, got, d.cpu, d.mem, t.gpu, t.cpu, t.mem)
-	}
+	a.asked(t, d)
 	if p.done(j) {
 		t.done--
 	}
@@ -45,6 +42,14 @@ func (a *auditor) bind(j *job, d *decision) {
 	j.bound++
 	j.binds.add(d.t)
 	a.bound(j, p)
+}
+
+// asked checks that a pod of a task gets what it asks for.
+func (a *auditor) asked(t *task, d *decision) {
+	if got := int64(len(d.gpus)) * d.milli; got != t.gpu || d.cpu != t.cpu || d.mem != t.mem {
+		a.breach(Request, "%s gets %d milli-GPU, %d milli-cores, %d MiB; it asks for %d, %d, %d",
+			d.pod, got, d.cpu, d.mem, t.gpu, t.cpu, t.mem)
+	}
 }
 
 // left is a place that a pod left at t, as it was told to before, for a job; and how
@@ -320,6 +325,15 @@ func (a *auditor) release(j *job, d *decision) {
 		a.breach(Pod, "%s is released from %s at %s and not bound", d.pod, d.node, seconds(d.t))
 		return
 	}
+	if why := string(d.reason); (why == "migrated" || why == "move_failed") && a.endMove(j, t, p, d) {
+		return
+	}
+	if p.to != nil {
+		a.breach(Move, "%s is released at %s, while it is being moved to %s", d.pod, seconds(d.t), p.to.node.name)
+		a.hold(p.to.node, p.to, -1)
+		a.measure.second -= p.to.amount()
+		a.label(t, p.to.node, -1)
+	}
 	if !p.matches(d) {
 		a.breach(Pod, "%s leaves %s %v (%d milli, %d milli-cores, %d MiB); it was bound to %s %b (%d, %d, %d)",
 			d.pod, d.node, d.gpus, d.milli, d.cpu, d.mem, p.node.name, p.gpus, p.milli, p.cpu, p.mem)
@@ -392,9 +406,7 @@ func (a *auditor) cause(j *job, d *decision) {
 		}
 	case "node_lost":
 		j.dissolving = j.gang && j.bound > 0 && !j.complete()
-	case "migrated":
-		a.measure.migrations++
-		a.unlocked(j, d)
+	case "migrated", "move_failed": // see endMove
 	case "preempted", "reclaimed":
 		if j.evicted != d.t {
 			j.evicted = d.t

@@ -32,6 +32,8 @@ type roll struct {
 	on    map[int]string // pod to node
 	left  map[int]string // where a pod was evicted from last: it does not go back
 	gpus  map[int][]int
+	to    map[int]string // where a pod is being moved
+	held  map[int][]int  // GPUs there
 }
 
 func newDice(seed uint64) *dice {
@@ -52,11 +54,12 @@ func (d *dice) submit(t int) {
 	r := &roll{name: fmt.Sprintf("j%d", t), pods: 1 + d.IntN(3), gang: d.IntN(2) == 0, lp: d.IntN(3) == 0}
 	r.milli = []int{250, 500, 1000, 2000, 4000}[d.IntN(5)]
 	r.on, r.left, r.gpus = map[int]string{}, map[int]string{}, map[int][]int{}
+	r.to, r.held = map[int]string{}, map[int][]int{}
 	class := "HP"
 	if r.lp {
 		class = "LP"
 	}
-	fmt.Fprintf(&d.jobs, "%s,w,q,training,%s,0,%v,%d,%d,100,64,A100,%d,100,completed,0,false,,\n",
+	fmt.Fprintf(&d.jobs, "%s,w,q,training,%s,0,%v,%d,%d,100,64,A100,%d,100,completed,0,false,,,replaceable\n",
 		r.name, class, r.gang, r.pods, r.milli, t)
 	d.waiting = append(d.waiting, r)
 }
@@ -119,10 +122,50 @@ func (d *dice) give(r *roll, pod int) {
 	delete(r.on, pod)
 }
 
+// move begins to move a pod of r, or ends its move.
+func (d *dice) move(t int, r *roll) {
+	pod := d.IntN(r.pods)
+	switch {
+	case r.on[pod] == "":
+	case r.to[pod] == "":
+		n, gpus := d.fit(r.milli, r.on[pod])
+		if n == "" {
+			return
+		}
+		for _, g := range gpus {
+			d.free[n][g] -= min(r.milli, 1000)
+		}
+		r.to[pod], r.held[pod] = n, gpus
+		d.say(t, "migrate %s-%d %s %s", r.name, pod, n, strings.Trim(strings.ReplaceAll(fmt.Sprint(gpus), " ", ","), "[]"))
+	case d.IntN(2) == 0:
+		d.giveUp(t, r, pod)
+	default:
+		d.say(t, "moved %s-%d", r.name, pod)
+		to, held := r.to[pod], r.held[pod]
+		d.give(r, pod)
+		r.on[pod], r.gpus[pod] = to, held
+		delete(r.to, pod)
+	}
+}
+
+// giveUp gives up where a pod of r is being moved.
+func (d *dice) giveUp(t int, r *roll, pod int) {
+	d.say(t, "movefailed %s-%d", r.name, pod)
+	for _, g := range r.held[pod] {
+		d.free[r.to[pod]][g] += min(r.milli, 1000)
+	}
+	delete(r.to, pod)
+}
+
 // stop releases the pods of r that are on the node, or all.
 func (d *dice) stop(t int, r *roll, node, why string) {
 	for pod := range r.pods {
-		if n := r.on[pod]; n != "" && (node == "" || n == node) {
+		n := r.on[pod]
+		leaves := n != "" && (node == "" || n == node)
+		if to := r.to[pod]; to != "" && (leaves || to == node) {
+			d.giveUp(t, r, pod)
+		}
+		if leaves {
 			d.give(r, pod)
 			d.say(t, "release %s-%d %s", r.name, pod, why)
 		}
@@ -132,7 +175,11 @@ func (d *dice) stop(t int, r *roll, node, why string) {
 // step lets something happen at t.
 func (d *dice) step(t int) {
 	all := slices.Concat(d.waiting, d.running)
-	switch r := all[d.IntN(len(all))]; d.IntN(8) {
+	switch r := all[d.IntN(len(all))]; d.IntN(10) {
+	case 8, 9:
+		for _, r := range all {
+			d.move(t, r)
+		}
 	case 0:
 		n := d.names[d.IntN(len(d.names))]
 		d.toggle(t, n, all)
@@ -186,6 +233,7 @@ func mapValues(m map[int]string) []string {
 func TestRandomRuns(t *testing.T) {
 	for seed := range uint64(30) {
 		d := newDice(seed)
+		d.jobs.WriteString(strings.TrimSuffix(workloadHeader, "\n") + ",mobility\n")
 		for at := 1; at < 120; at++ {
 			d.submit(at)
 			d.step(at)
