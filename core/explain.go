@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
 )
@@ -54,6 +55,28 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		e.working = ""
 	}
 	return x, true
+}
+
+// Nearest says where the least must be freed for the job to start, at most this many places, if
+// it waits because what is free is in the wrong places: too few GPUs together, too little CPU or
+// another resource beside them, or not within one domain. O(nodes).
+func (e *Engine) Nearest(name string, most int) []frag.Finding {
+	j := e.jobs.byName[name]
+	if j == nil || j.waiting() == 0 || j.class == nil {
+		return nil
+	}
+	q := e.Inquire()
+	switch reason, _ := q.why(j); reason {
+	case Stranded, InsufficientCPU, InsufficientMemory, InsufficientPods, InsufficientOther, TopologyTooTight:
+	default:
+		return nil
+	}
+	e.units.compile(j.class)
+	u := e.units.prepare(j).unit
+	if !u.Whole {
+		q.onePossible(u)
+	}
+	return e.placer.Nearest(u, most)
 }
 
 // Waiting yields the names of the jobs of which pods wait, in their order.

@@ -23,6 +23,9 @@ type Explanation struct {
 	Reason string `json:"reason"`
 	Detail string `json:"detail"`
 	Change string `json:"change"`
+	// Nearest says where the least would have to be freed, if what is free is in the wrong
+	// places; the least first.
+	Nearest []string `json:"nearest,omitempty"`
 	// Decisions are those of the next pass about the job, or for it.
 	Decisions []Decision `json:"decisions"`
 }
@@ -43,6 +46,9 @@ func Explain(s Snapshot, job string) (x Explanation, err error) {
 	return x, err
 }
 
+// nearest is how many places an explanation names.
+const nearest = 3
+
 // explain says what state the job is in after the round.
 func (r *runner) explain(job string, round *Round) Explanation {
 	s := Explanation{Job: job, Decisions: []Decision{}}
@@ -56,6 +62,9 @@ func (r *runner) explain(job string, round *Round) Explanation {
 	s.State = state(&e)
 	if e.Waiting > 0 {
 		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail+settled(&e, r.now), e.Reason.Advice()
+		for _, f := range r.engine.Nearest(job, nearest) {
+			s.Nearest = append(s.Nearest, f.Advice())
+		}
 	}
 	return s
 }

@@ -110,6 +110,13 @@ func (s Explanation) WriteText(w io.Writer) error {
 	if s.Change != "" {
 		line("To start it", "%s", s.Change)
 	}
+	for i, n := range s.Nearest {
+		name := ""
+		if i == 0 {
+			name = "Nearest"
+		}
+		line(name, "%s", n)
+	}
 	for i, d := range s.Decisions {
 		name := ""
 		if i == 0 {
