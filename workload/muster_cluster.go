@@ -6,6 +6,8 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
@@ -13,10 +15,10 @@ import (
 
 // Muster's own cluster file: one row per node. The levels are superspine, spine and leaf,
 // less those of which every node's domain is empty. An empty gpu_model goes with no GPUs.
-// The labels column is described at [tags].
+// The labels column is described at [tags], the devices column at [parseDevices].
 var musterCluster = clusterFormat{
 	columns: columns{exact: true, required: []string{"node", "gpu_model", "gpus", "cpu_milli", "mem_mib",
-		"leaf", "spine", "superspine", "hbd", "labels"}},
+		"leaf", "spine", "superspine", "hbd", "labels"}, optional: []string{"devices"}},
 	read: readMusterCluster,
 }
 
@@ -31,6 +33,7 @@ const (
 	nodeSuperspine
 	nodeHBD
 	nodeLabels
+	nodeDevices
 )
 
 func readMusterCluster(t *table, _ *Options) (Cluster, error) {
@@ -58,7 +61,62 @@ func readMusterNode(t *table) core.Node {
 		t.fail(nodeLabels, err)
 	}
 	n.Labels, n.Taints = labels.labels, labels.taints
+	if text := string(t.field(nodeDevices)); text != "" {
+		devices, ok := parseDevices(text)
+		if !ok || len(devices) != n.GPUs {
+			t.wrong(nodeDevices, fmt.Sprintf("island/numa/nic of each of the %d GPUs, separated by |, such as 0/0/0|0/1/-", n.GPUs))
+		}
+		n.Devices = devices
+	}
 	return n
+}
+
+// parseDevices reads the positions of GPUs: of each the numbers of its NVLink island, its NUMA
+// node and the nearest NIC, - for none.
+func parseDevices(text string) ([]core.Device, bool) {
+	var all []core.Device
+	for one := range strings.SplitSeq(text, "|") {
+		d := core.Device{Island: -1, NUMA: -1, NIC: -1}
+		fields := strings.Split(one, "/")
+		if len(fields) != 3 {
+			return nil, false
+		}
+		for i, at := range []*int8{&d.Island, &d.NUMA, &d.NIC} {
+			if fields[i] == "-" {
+				continue
+			}
+			v, ok := parseDecimal([]byte(fields[i]), 0)
+			if !ok || v > mostPosition {
+				return nil, false
+			}
+			*at = int8(v)
+		}
+		all = append(all, d)
+	}
+	return all, true
+}
+
+// mostPosition is the highest number of a NIC, an island or a NUMA node.
+const mostPosition = 63
+
+// appendDevices writes positions as parseDevices reads them.
+func appendDevices(b []byte, devices []core.Device) []byte {
+	for i, d := range devices {
+		if i > 0 {
+			b = append(b, '|')
+		}
+		for k, v := range []int8{d.Island, d.NUMA, d.NIC} {
+			if k > 0 {
+				b = append(b, '/')
+			}
+			if v < 0 {
+				b = append(b, '-')
+			} else {
+				b = strconv.AppendInt(b, int64(v), 10)
+			}
+		}
+	}
+	return b
 }
 
 // dropEmptyLevels removes the levels of which no node names a domain.
@@ -78,8 +136,8 @@ func (c *Cluster) dropEmptyLevels() {
 // WriteCluster writes c as Muster's own cluster file, which reads back as the
 // same nodes. Queues have no place in it. It returns an error for what the file
 // cannot express: other levels than superspine, spine and leaf in that order,
-// device positions, unhealthy devices, cordoned nodes, separators in names and
-// labels.
+// unhealthy devices, cordoned nodes, separators in names and labels. Without a node that has
+// device positions there is no column of them.
 func WriteCluster(w io.Writer, c Cluster) error {
 	at, err := levelPositions(c.Levels)
 	if err != nil {
@@ -87,12 +145,17 @@ func WriteCluster(w io.Writer, c Cluster) error {
 	}
 	out := bufio.NewWriter(w)
 	var r row
-	r.header(musterCluster.required)
+	columns := musterCluster.required
+	positions := slices.ContainsFunc(c.Nodes, func(n core.Node) bool { return n.Devices != nil })
+	if positions {
+		columns = slices.Concat(columns, musterCluster.optional)
+	}
+	r.header(columns)
 	for i := range c.Nodes {
 		if err := writable(&c.Nodes[i]); err != nil {
 			return err
 		}
-		r.node(&c.Nodes[i], at)
+		r.node(&c.Nodes[i], at, positions)
 		if _, err := out.Write(r); err != nil {
 			return err
 		}
@@ -125,9 +188,12 @@ func levelPositions(names []string) ([]int, error) {
 func writable(n *core.Node) error {
 	tagged := tags{n.Labels, n.Taints}
 	back, err := parseTags(string(appendTags(nil, tagged)))
+	positions, _ := parseDevices(string(appendDevices(nil, n.Devices)))
 	switch {
-	case n.Devices != nil, len(n.Unhealthy) > 0, n.Cordoned:
-		return fmt.Errorf("write node %q: device positions, health and cordons have no column", n.Name)
+	case len(n.Unhealthy) > 0, n.Cordoned:
+		return fmt.Errorf("write node %q: health and cordons have no column", n.Name)
+	case n.Devices != nil && !slices.Equal(positions, n.Devices):
+		return fmt.Errorf("write node %q: the position of a device %w", n.Name, errUnwritable)
 	case n.Name == "" || !validModel(n.Model) || (n.Model == "") != (n.GPUs == 0):
 		return fmt.Errorf("write node %q: its name or model %w", n.Name, errUnwritable)
 	case err != nil || !sameTags(back, tagged):
@@ -146,8 +212,9 @@ func sameTags(a, b tags) bool {
 		slices.Equal(a.taints, b.taints)
 }
 
-// node appends the row of a node; at is the result of levelPositions.
-func (r *row) node(n *core.Node, at []int) {
+// node appends the row of a node, with the positions of its devices if the file has them; at
+// is the result of levelPositions.
+func (r *row) node(n *core.Node, at []int, positions bool) {
 	r.text(n.Name)
 	r.text(n.Model)
 	r.int(int64(n.GPUs))
@@ -162,5 +229,8 @@ func (r *row) node(n *core.Node, at []int) {
 	}
 	r.text(n.HBD)
 	r.text(string(appendTags(nil, tags{n.Labels, n.Taints})))
+	if positions {
+		r.text(string(appendDevices(nil, n.Devices)))
+	}
 	r.end()
 }

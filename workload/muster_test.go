@@ -64,6 +64,9 @@ const jobsHeader = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,cpu_m
 
 const clusterHeader = "node,gpu_model,gpus,cpu_milli,mem_mib,leaf,spine,superspine,hbd,labels\n"
 
+// withDevices is the header of a cluster with the optional column.
+const withDevices = "node,gpu_model,gpus,cpu_milli,mem_mib,leaf,spine,superspine,hbd,labels,devices\n"
+
 func TestReadMusterJobs(t *testing.T) {
 	got, err := collect(jobsHeader+
 		`llm,driver,research,training,HP,70,true,1,0,4000,8192,,0.25,3600,failed,900,true,required=spine;preferred=leaf,label:driver;near:leaf:llm`+"\n"+
@@ -265,6 +268,12 @@ func randomCluster(rng *rand.Rand) Cluster {
 		if rng.IntN(2) == 0 {
 			n.HBD = randomName(rng, "")
 		}
+		if rng.IntN(3) == 0 {
+			for range n.GPUs {
+				position := func() int8 { return int8(rng.IntN(65) - 1) }
+				n.Devices = append(n.Devices, core.Device{Island: position(), NUMA: position(), NIC: position()})
+			}
+		}
 		for range rng.IntN(3) {
 			if n.Labels == nil {
 				n.Labels = make(map[string]string)
@@ -320,6 +329,7 @@ func TestWritersRefuse(t *testing.T) {
 		"unknown level":        {Levels: []string{"zone"}, Nodes: []core.Node{{Name: "n"}}},
 		"levels the wrong way": {Levels: []string{"leaf", "spine"}, Nodes: []core.Node{{Name: "n"}}},
 		"cordoned":             {Nodes: []core.Node{{Name: "n", Cordoned: true}}},
+		"an island past 63":    {Nodes: []core.Node{{Name: "n", Model: "A", GPUs: 1, Devices: []core.Device{{Island: 64}}}}},
 		"unhealthy":            {Nodes: []core.Node{{Name: "n", Model: "A", GPUs: 1, Unhealthy: []int{0}}}},
 		"GPUs of no model":     {Nodes: []core.Node{{Name: "n", GPUs: 1}}},
 		"label with ;":         {Nodes: []core.Node{{Name: "n", Labels: map[string]string{"a": "b;c=d"}}}},
