@@ -947,11 +947,9 @@ func (w *Twin) spread(j *job, pod int, t *core.Term, here string, with []core.Pl
 	}
 	fewest := hosts[here]
 	for d, k := range hosts {
-		k -= moving[d] // one of their two places will be free
-		if d == here && moving[d] > 0 && slices.Contains(task.Labels, t.Label) {
-			k-- // without the pod itself
+		if d != here { // the domain itself cannot have more than it has
+			fewest = min(fewest, k-moving[d]) // one of their two places will be free
 		}
-		fewest = min(fewest, k)
 	}
 	if len(hosts) < t.MinDomains {
 		fewest = 0
