@@ -15,6 +15,7 @@ package defrag
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -56,6 +57,9 @@ type Move struct {
 	Pod      cluster.Owner
 	From, To cluster.NodeID
 	GPU      cluster.Milli
+	// For is the node that is to be vacated by this move and others; without the others, the
+	// move is of no use. 0 if room is made for a job.
+	For cluster.NodeID
 	// Wave numbers from 0 the waves in which moves are made: those of one wave at the same
 	// time, when all of the waves before it are over. Both places of a pod are held until
 	// its move is over.
@@ -122,6 +126,7 @@ type planner struct {
 	moves   []Move
 	moved   map[cluster.Owner]bool
 	vacated int
+	goal    cluster.NodeID // the node that is being vacated
 	// closed are the nodes onto which no pod is moved: those that are vacated, or on trial,
 	// and those that a chain under way goes through. fixed are those that cannot be vacated.
 	closed, fixed []bool
@@ -170,6 +175,11 @@ func idle(n *cluster.Node) int {
 	return free
 }
 
+// capacity returns how much GPU a node has on healthy devices.
+func capacity(n *cluster.Node) cluster.Milli {
+	return cluster.Milli(bits.OnesCount64(n.Healthy())) * cluster.WholeGPU
+}
+
 // slack counts the nodes of which some GPUs are used and some are free.
 func (p *planner) slack() int {
 	count := 0
@@ -194,25 +204,37 @@ func (p *planner) models() []string {
 }
 
 // partition cuts the nodes of a model on which GPUs are used into parts, at random, and each
-// round otherwise. Nodes on which none is are left out: to use one gains nothing.
+// round otherwise. What is free decides how many nodes can be vacated, so the nodes with free
+// GPUs are half of each part, or more of the only one; full ones fill the parts up, and are left out
+// beyond. Nodes on which no GPU is used are left out: to use one gains nothing.
 func (p *planner) partition(model string, round int) [][]cluster.NodeID {
-	var nodes []cluster.NodeID
-	for _, pool := range p.state.Pools() {
-		if pool.Model != model {
-			continue
-		}
-		for _, id := range pool.Members() {
-			if id >= 0 && p.state.Node(id).Open() && inUse(p.state.Node(id)) > 0 {
-				nodes = append(nodes, id)
-			}
+	var slack, full []cluster.NodeID
+	for _, id := range p.nodesOf(model) {
+		switch n := p.state.Node(id); {
+		case inUse(n) == 0:
+		case n.FreeMilli() > 0:
+			slack = append(slack, id)
+		default:
+			full = append(full, id)
 		}
 	}
 	draw := func(id cluster.NodeID) uint64 { return mix(p.opt.Seed<<32 ^ uint64(round)<<24 ^ uint64(id)) }
-	slices.SortFunc(nodes, func(a, b cluster.NodeID) int { return cmp.Or(cmp.Compare(draw(a), draw(b)), cmp.Compare(a, b)) })
-	parts := (len(nodes) + p.opt.Partition - 1) / p.opt.Partition
-	var out [][]cluster.NodeID
-	for i := range parts {
-		out = append(out, nodes[i*len(nodes)/parts:(i+1)*len(nodes)/parts])
+	shuffle := func(nodes []cluster.NodeID) {
+		slices.SortFunc(nodes, func(a, b cluster.NodeID) int { return cmp.Or(cmp.Compare(draw(a), draw(b)), cmp.Compare(a, b)) })
+	}
+	shuffle(slack)
+	shuffle(full)
+	parts := (len(slack)*2 + p.opt.Partition - 1) / p.opt.Partition
+	if parts == 0 {
+		return nil
+	}
+	full = full[:min(len(full), parts*p.opt.Partition-len(slack))]
+	out := make([][]cluster.NodeID, parts)
+	for i := range out {
+		share := func(nodes []cluster.NodeID) []cluster.NodeID {
+			return nodes[i*len(nodes)/parts : (i+1)*len(nodes)/parts]
+		}
+		out[i] = slices.Concat(share(slack), share(full))
 	}
 	return out
 }
@@ -251,10 +273,17 @@ func (p *planner) consolidate(part []cluster.NodeID) {
 		return cmp.Or(cmp.Compare(ga, gb), cmp.Compare(pa, pb), cmp.Compare(a, b))
 	})
 
-	// 2. One after another, as far as no pod has moved onto it meanwhile: that one stays.
+	// 2. One after another, as far as no pod has moved onto it meanwhile: that one stays. The
+	// free GPUs of the part must be as many as a node has: they are fewer by that when it is
+	// vacated, and what is used stays the same.
+	var room cluster.Milli
+	for _, id := range part {
+		room += p.state.Node(id).FreeMilli()
+	}
 	for _, id := range p.order {
-		if n := p.state.Node(id); inUse(n) > 0 && p.mayVacate(n) {
-			p.vacate(id)
+		n := p.state.Node(id)
+		if has := capacity(n); has <= room && inUse(n) > 0 && p.mayVacate(n) && p.vacate(id) {
+			room -= has
 		}
 	}
 }
@@ -275,7 +304,7 @@ func (p *planner) movable(o cluster.Owner) bool { return !p.moved[o] && p.pods.M
 // hardest to place.
 func (p *planner) vacate(id cluster.NodeID) bool {
 	mark, moves := p.state.Mark(), len(p.moves)
-	p.closed[id] = true
+	p.closed[id], p.goal = true, id
 	ok := true
 	for _, h := range largestFirst(p.state.Node(id), func(h *cluster.Held) bool { return h.Alloc.GPUs != 0 }) {
 		if ok = p.eject(h, p.opt.Depth); !ok {
@@ -485,7 +514,7 @@ func (p *planner) put(h cluster.Held, to cluster.NodeID) bool {
 		return false
 	}
 	if p.awaited == nil || h.Owner.Job != p.awaited.unit.Job {
-		p.moves = append(p.moves, Move{Pod: h.Owner, From: h.Alloc.Node, To: to, GPU: h.Alloc.GPU()})
+		p.moves = append(p.moves, Move{Pod: h.Owner, From: h.Alloc.Node, To: to, GPU: h.Alloc.GPU(), For: p.goal})
 	}
 	return true
 }

@@ -21,7 +21,7 @@ func (p *planner) inWaves(moves []Move) []Move {
 		waits := map[cluster.NodeID]bool{}
 		rest := left[:0]
 		for _, m := range left {
-			if waits[m.To] || len(p.placer.PodOn(p.pods.Unit(m.Pod), m.To)) == 0 {
+			if waits[m.To] || !p.double(m) {
 				waits[m.To] = true
 				rest = append(rest, m)
 				continue
@@ -38,4 +38,14 @@ func (p *planner) inWaves(moves []Move) []Move {
 		left = rest
 	}
 	return out
+}
+
+// double places a pod at the end of its move, if there is room, and leaves it at the start. It
+// does not repel itself: two pods of a job that must be in different zones may each move within
+// their own.
+func (p *planner) double(m Move) bool {
+	at := p.state.Remove(m.Pod, m.From)
+	ok := len(p.placer.PodOn(p.pods.Unit(m.Pod), m.To)) > 0
+	p.state.Place(m.Pod, at)
+	return ok
 }
