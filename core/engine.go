@@ -33,16 +33,17 @@ type Engine struct {
 	// working is the job that the call under way is about, "" if none: see Working.
 	working string
 
-	affinities  affinities
-	units       units
-	waiting     waiting
-	runs        runs
-	nominations nominations
-	moves       moves
-	entitlement entitlement
-	planner     planner
-	changes     changes
-	wakes       wakes
+	affinities   affinities
+	units        units
+	waiting      waiting
+	runs         runs
+	nominations  nominations
+	moves        moves
+	entitlement  entitlement
+	planner      planner
+	defragmenter defragmenter
+	changes      changes
+	wakes        wakes
 
 	ending []Decision  // requeues that the next Decide returns
 	out    []Decision  // of the pass under way, or the last one
@@ -67,6 +68,7 @@ func New(c Config) (*Engine, error) {
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.moves.Engine = e
+	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine, e.changes.Engine = e, e, e
 	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf)

@@ -102,7 +102,13 @@ func (e *Engine) migrate(j *job, pod int, to cluster.Alloc, why Reason, room str
 	return nil
 }
 
-// movable says why a pod must not be moved, nil if it may be.
+// mayMove reports whether a pod of a job may be moved.
+func (ms *moves) mayMove(j *job, pod int) bool {
+	p := &j.pods[pod]
+	return j.Mobility == Replaceable && !j.disruptionProtected && p.state == podRunning && p.move == nil
+}
+
+// movable is mayMove for people: it says why a pod must not be moved, nil if it may be.
 func (ms *moves) movable(j *job, pod int) error {
 	switch {
 	case pod < 0 || pod >= len(j.pods):

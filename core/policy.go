@@ -11,6 +11,7 @@ type Policy struct {
 	Zone      Zone
 	Preempt   Preempt
 	Requeue   RequeuePolicy
+	Defrag    Defrag
 	// Mix is the requests that will come, as far as they are known beforehand;
 	// strategies that depend on the mix then take it from here. Otherwise they
 	// learn it from what comes.

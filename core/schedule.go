@@ -60,7 +60,11 @@ func (e *Engine) Decide(now Time) []Decision {
 		}
 	}
 
-	// 5. The next call without an event.
+	// 5. Pods move so that whole nodes are free. What waits has had its turn: it starts on what
+	// is free now.
+	e.defragmenter.run(now)
+
+	// 6. The next call without an event.
 	e.wakes.at(now, e.wakes.retry)
 	if e.wakes.next < e.wakes.pending {
 		e.wakes.pending = e.wakes.next

@@ -255,6 +255,8 @@ func readPolicy(l *line) core.Config {
 	p.Preempt.Interval = l.time("interval", p.Preempt.Interval)
 	p.Requeue.Backoff = l.time("backoff", p.Requeue.Backoff)
 	p.Requeue.MaxBackoff = l.time("maxbackoff", p.Requeue.MaxBackoff)
+	p.Defrag.Every = l.time("defrag", p.Defrag.Every)
+	p.Defrag.MaxMoves = l.number("maxmoves", p.Defrag.MaxMoves)
 	levels := l.list("levels")
 	if levels == nil {
 		levels = []string{"superspine", "spine", "leaf"}

@@ -33,6 +33,9 @@ type Config struct {
 	Models    Models
 	// Record, if set, receives all events and decisions of the engine.
 	Record Recorder
+	// Ended, if set, is called when the run has ended without an error, with the engine as
+	// it was then: for questions, such as [core.Engine.Consolidation].
+	Ended func(*core.Engine)
 	// Progress, if set, is called from time to time.
 	Progress func(now core.Time, submitted, ended int)
 }
@@ -150,6 +153,9 @@ func (r *run) play(ctx context.Context) (err error) {
 	}
 	if err := r.loop(ctx); err != nil {
 		return err
+	}
+	if r.Ended != nil {
+		r.Ended(r.engine)
 	}
 	return r.sinks.passed(r.stats.End, r.inquire, true)
 }

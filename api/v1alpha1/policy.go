@@ -44,6 +44,8 @@ type SchedulingPolicySpec struct {
 	Preemption *Preemption `json:"preemption,omitempty"`
 	// Requeue determines how long a job waits after a failed start.
 	Requeue *Requeue `json:"requeue,omitempty"`
+	// Defragmentation moves running pods so that whole nodes become free.
+	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
 }
 
 // SchedulingPolicyStatus is what the scheduler reports about a policy.
@@ -168,6 +170,33 @@ type Requeue struct {
 	MaxBackoff *Duration `json:"maxBackoff,omitempty"`
 }
 
+// Defragmentation moves running pods so that whole nodes become free. Only pods of jobs that
+// allow it are moved: another instance starts elsewhere before the first one ends.
+type Defragmentation struct {
+	// Every is the time between two plans; 0 means that none are made. A plan waits until the
+	// moves of the previous one are over.
+	Every *Duration `json:"every,omitempty"`
+	// MaxMoves is the maximum number of pods that one plan moves; 0 means no limit.
+	//
+	// +kubebuilder:validation:Minimum=0
+	MaxMoves *int `json:"maxMoves,omitempty" min:"0"`
+	// Partition is the number of nodes that are consolidated with each other; 0 means 500.
+	//
+	// +kubebuilder:validation:Minimum=0
+	Partition *int `json:"partition,omitempty" min:"0"`
+	// Depth is the maximum number of pods that move one after the other to make room for one;
+	// 0 means 3.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=5
+	Depth *int `json:"depth,omitempty" min:"0" max:"5"`
+	// Rounds is the maximum number of times that the nodes are partitioned; 0 means 5.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=20
+	Rounds *int `json:"rounds,omitempty" min:"0" max:"20"`
+}
+
 // apply overwrites in p what s gives.
 func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	if q := s.Queueing; q != nil {
@@ -186,6 +215,17 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 		setTime(&p.Requeue.Backoff, r.Backoff)
 		setTime(&p.Requeue.MaxBackoff, r.MaxBackoff)
 	}
+	if d := s.Defragmentation; d != nil {
+		d.apply(&p.Defrag)
+	}
+}
+
+func (d *Defragmentation) apply(p *core.Defrag) {
+	setTime(&p.Every, d.Every)
+	set(&p.MaxMoves, d.MaxMoves)
+	set(&p.Partition, d.Partition)
+	set(&p.Depth, d.Depth)
+	set(&p.Rounds, d.Rounds)
 }
 
 func (q *Queueing) apply(p *core.Queueing) {

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/report"
+	"github.com/muster-sched/muster/sim"
+	"github.com/muster-sched/muster/snapshot"
+	"github.com/muster-sched/muster/workload"
+)
+
+// defragFlags are the flags of muster defrag.
+type defragFlags struct {
+	simFlags
+	snapshot snapshotFlags
+	at       core.Time
+	each     core.Time
+	bounds   core.Defrag
+	plan     string
+	asJSON   bool
+}
+
+func newDefrag() *cobra.Command {
+	f := defragFlags{each: 60 * core.Second}
+	c := &cobra.Command{
+		Use:   "defrag {--snapshot FILE | --workload W [--cluster C] --at T}",
+		Short: "Plan moves of running pods that make whole nodes free",
+		Long: `Defrag prints the moves by which the engine would vacate nodes: pods leave nodes and
+go to others on which GPUs are in use. Only pods of jobs that allow it move, by make
+before break: another instance starts before the first one ends. Moves are made in
+waves; each wave fits when the waves before it are over, while every pod of the wave
+still has both places.
+
+The command changes nothing. Under a policy with defragmentation.every the engine
+makes such plans itself, and carries them out.
+
+  --snapshot FILE            a cluster described by a file (see muster decide)
+  --workload W --cluster C   a workload, simulated until time T (see muster sim)`,
+		Example: `  muster defrag --snapshot cluster.yaml
+  muster defrag --workload asi --seed 1 --at 1d --plan plan.json
+  muster defrag --workload asi --seed 1 --at 1d --max-moves 500 --json`,
+		Args: arguments(),
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	f.register(c)
+	return c
+}
+
+func (f *defragFlags) register(c *cobra.Command) {
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.snapshot.file, "snapshot", "", "`FILE` that describes the cluster, in YAML or JSON; - reads standard input")
+	flags.StringVar(&f.workload, "workload", "", "the workload `W`")
+	flags.StringVar(&f.cluster, "cluster", "", "the cluster `C`; optional for a built-in workload")
+	durationVar(flags, &f.at, "at", "plan at this time of the simulation; by default at its end")
+	flags.StringSliceVar(&f.policies, "policy", []string{"default"}, "the policy `P` of the simulation")
+	flags.Uint64Var(&f.seed, "seed", 0, "generate built-in workloads from this `NUMBER`")
+	flags.IntVar(&f.bounds.MaxMoves, "max-moves", 0, "move at most this `NUMBER` of pods; 0 means no limit")
+	flags.IntVar(&f.bounds.Partition, "partition", 500, "consolidate this `NUMBER` of nodes with each other")
+	flags.IntVar(&f.bounds.Depth, "depth", 3, "move at most this `NUMBER` of pods one after the other to make room for one")
+	flags.IntVar(&f.bounds.Rounds, "rounds", 5, "partition the nodes at most this `NUMBER` of times")
+	durationVar(flags, &f.each, "move-time", "the time that a move takes, for the cost of the plan (default 1m)")
+	flags.StringVar(&f.plan, "plan", "", "write the plan to `FILE`, as JSON")
+	flags.BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
+	f.inputFlags.register(flags)
+	f.registerCluster(flags)
+	f.models.register(flags)
+	completePolicy(c)
+}
+
+// defragLines is how many moves the command prints as text.
+const defragLines = 20
+
+func (f *defragFlags) run(c *cobra.Command) error {
+	if err := f.check(c); err != nil {
+		return err
+	}
+	moves, err := f.ask(c)
+	if err != nil {
+		return err
+	}
+	plan := report.NewMigrations(moves, f.each)
+	if f.plan != "" {
+		if err := writeJSONFile(f.plan, plan); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		return writeJSON(c.OutOrStdout(), plan)
+	}
+	return plan.WriteText(c.OutOrStdout(), defragLines)
+}
+
+func (f *defragFlags) check(c *cobra.Command) error {
+	for _, b := range []struct {
+		flag        string
+		value       int
+		least, most int
+	}{
+		{"max-moves", f.bounds.MaxMoves, 0, core.MaxPods}, {"partition", f.bounds.Partition, 2, core.MaxPods},
+		{"depth", f.bounds.Depth, 1, 5}, {"rounds", f.bounds.Rounds, 1, 20},
+	} {
+		if b.value < b.least || b.value > b.most {
+			return badUsage(c, "--%s: expected a number from %d to %d; found %d", b.flag, b.least, b.most, b.value)
+		}
+	}
+	simulated := f.workload != "" || f.cluster != ""
+	switch {
+	case f.snapshot.file != "" && simulated:
+		return badUsage(c, "--snapshot: expected no --cluster or --workload with it; found %s", f.snapshot.file)
+	case f.snapshot.file != "" && f.at > 0:
+		return badUsage(c, "--at: expected no time with --snapshot, which is of one moment")
+	case f.snapshot.file == "" && f.workload == "":
+		return badUsage(c, "expected --snapshot or --workload; found neither")
+	}
+	return nil
+}
+
+// ask has the engine plan.
+func (f *defragFlags) ask(c *cobra.Command) (core.Migrations, error) {
+	if f.snapshot.file == "" {
+		return f.simulate(c)
+	}
+	s, err := f.snapshot.open(c)
+	if err != nil {
+		return core.Migrations{}, err
+	}
+	return snapshot.Consolidation(s, f.bounds)
+}
+
+// simulate runs the workload until the time of the plan.
+func (f *defragFlags) simulate(c *cobra.Command) (moves core.Migrations, err error) {
+	if len(f.policies) > 1 {
+		return moves, badUsage(c, "--policy: expected one policy; found %d", len(f.policies))
+	}
+	f.until = f.at
+	if err := f.complete(c); err != nil {
+		return moves, err
+	}
+	cluster, err := f.openInput()
+	if err != nil {
+		return moves, err
+	}
+	policies, err := f.loadPolicies(c)
+	if err == nil {
+		err = f.models.checkSpeeds(c, &cluster)
+	}
+	if err != nil {
+		return moves, err
+	}
+	jobs, err := f.openJobs(&cluster)
+	if err != nil {
+		return moves, err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	p := newProgress(c.ErrOrStderr(), 1)
+	defer p.finish()
+	stats, err := sim.Run(ctx, sim.Config{
+		Cluster: cluster, Jobs: jobs, Policy: policies[0], Seed: f.seed, Until: f.until,
+		Estimates: f.models.estimates, Models: f.models.Models, Progress: p.of(0),
+		Ended: func(e *core.Engine) { moves = e.Consolidation(f.bounds) },
+	})
+	switch {
+	case err != nil && !workload.IsBadInput(err):
+		return moves, fmt.Errorf("policy %s: %w", policies[0].Name, err)
+	case err == nil && stats.Interrupted:
+		return moves, errors.New("interrupted")
+	}
+	return moves, err
+}
+
+// writeJSONFile writes a value to a file, whole or not at all.
+func writeJSONFile(path string, v any) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return &workload.Error{File: path, Want: "a file that can be written; found: " + err.Error()}
+	}
+	defer os.Remove(file.Name()) // fails once it is renamed
+	if err := errors.Join(writeJSON(file, v), file.Chmod(0o644), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}

@@ -1,0 +1,170 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/defrag"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// Defrag is how the engine makes whole nodes free by moving running pods (ASI §4.1).
+type Defrag struct {
+	// Every is the time from one plan to the next, which waits until the moves of the one
+	// before are over; 0 for no plans.
+	Every Time
+	// MaxMoves is the most pods that a plan moves, 0 for no limit; Partition, Depth and Rounds
+	// bound the search, see [defrag.Options].
+	MaxMoves, Partition, Depth, Rounds int
+}
+
+// options returns the bounds of a plan. The plans of an engine differ in how they cut the
+// nodes into partitions.
+func (d *Defrag) options(plan uint64) defrag.Options {
+	return defrag.Options{MaxMoves: d.MaxMoves, Partition: d.Partition, Depth: d.Depth, Rounds: d.Rounds, Seed: plan}
+}
+
+// Migration is a move of a plan. See [defrag.Move].
+type Migration struct {
+	Job      string
+	Pod      int
+	From, To string
+	GPU      Milli
+	// Wave numbers the waves from 0; those of a wave are made at the same time.
+	Wave int
+}
+
+// Migrations is a plan of moves.
+type Migrations struct {
+	Moves []Migration
+	// Vacated names the nodes on which no GPU is in use at the end.
+	Vacated []string
+	// SlackBefore and SlackAfter count nodes of which some GPUs are used and some are free.
+	SlackBefore, SlackAfter int
+}
+
+// Consolidation returns the moves by which the engine would vacate nodes now. It is a question:
+// it changes nothing.
+func (e *Engine) Consolidation(d Defrag) Migrations {
+	drawn := e.placer.Drawn()
+	plan := defrag.Consolidate(e.state, e.placer, &movablePods{Engine: e}, d.options(e.defragmenter.plans))
+	e.placer.Redraw(drawn)
+	out := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter}
+	for _, m := range plan.Moves {
+		out.Moves = append(out.Moves, Migration{
+			Job: e.jobs.slots[m.Pod.Job].Name, Pod: int(m.Pod.Pod), From: e.state.Node(m.From).Spec.Name, To: e.state.Node(m.To).Spec.Name, GPU: m.GPU, Wave: m.Wave,
+		})
+	}
+	for _, id := range plan.Vacated {
+		out.Vacated = append(out.Vacated, e.state.Node(id).Spec.Name)
+	}
+	return out
+}
+
+// movablePods answers a plan's questions about the pods on nodes.
+type movablePods struct {
+	*Engine
+	// units are the descriptions that were asked for, as the same few pods are asked about again
+	// and again.
+	units map[cluster.Owner]*place.Unit
+}
+
+func (m *movablePods) Movable(o cluster.Owner) bool {
+	return m.moves.mayMove(m.jobs.slots[o.Job], int(o.Pod))
+}
+
+func (m *movablePods) Unit(o cluster.Owner) *place.Unit {
+	u := m.units[o]
+	if u == nil {
+		if m.units == nil {
+			m.units = map[cluster.Owner]*place.Unit{}
+		}
+		u = m.moves.unit(m.jobs.slots[o.Job], int(o.Pod))
+		m.units[o] = u
+	}
+	return u
+}
+
+// defragmenter carries out plans, wave by wave.
+type defragmenter struct {
+	*Engine
+	due   Time   // of the next plan
+	plans uint64 // made so far
+	// left are the moves of the plan under way that have not begun. Those that serve a node in
+	// vain are given up: others came onto it, or a pod of it cannot move any more.
+	left []leftMove
+	vain map[cluster.NodeID]bool
+}
+
+// leftMove is a move that has not begun.
+type leftMove struct {
+	defrag.Move
+	job *job // a slot may have another job since
+}
+
+// run begins the moves of the next wave, when those before it are over, and plans again when it
+// is time. The moves are decided in the same pass.
+func (d *defragmenter) run(now Time) {
+	every := d.policy.Defrag.Every
+	if every == 0 || d.underWay() {
+		return // or: what ends a move brings a pass
+	}
+	if d.due == 0 { // an engine that begins is told of nodes and pods one by one
+		d.due = cluster.Plus(now, every)
+	}
+	if len(d.left) == 0 && now >= d.due {
+		d.plan(now)
+	}
+	for len(d.left) > 0 && !d.underWay() {
+		d.wave()
+	}
+	d.moves.tell()
+	if len(d.left) == 0 {
+		d.wakes.at(now, d.due)
+	}
+}
+
+// underWay reports whether moves of a plan are under way.
+func (d *defragmenter) underWay() bool {
+	return slices.ContainsFunc(d.moves.all, func(m *move) bool { return m.why == Defragmentation })
+}
+
+func (d *defragmenter) plan(now Time) {
+	d.due = cluster.Plus(now, d.policy.Defrag.Every)
+	plan := defrag.Consolidate(d.state, d.placer, &movablePods{Engine: d.Engine}, d.policy.Defrag.options(d.plans))
+	d.plans++
+	clear(d.vain)
+	for _, m := range plan.Moves {
+		d.left = append(d.left, leftMove{m, d.jobs.slots[m.Pod.Job]})
+	}
+}
+
+// wave begins the moves of one wave. Since the plan was made pods have come and gone: each move
+// is checked again.
+func (d *defragmenter) wave() {
+	wave := d.left[0].Wave
+	for len(d.left) > 0 && d.left[0].Wave == wave {
+		m := d.left[0]
+		d.left = d.left[1:]
+		if !d.vain[m.For] && !d.begin(m) {
+			d.vain[m.For] = true
+		}
+	}
+}
+
+// begin begins a move, and reports whether it can be made and serves its purpose.
+func (d *defragmenter) begin(m leftMove) bool {
+	if d.jobs.slots[m.Pod.Job] != m.job || int(m.Pod.Pod) >= len(m.job.pods) {
+		return false
+	}
+	if p := &m.job.pods[m.Pod.Pod]; p.state != podRunning || p.alloc.Node != m.From {
+		return false
+	}
+	for h := range d.state.Node(m.For).Pods {
+		if j := d.jobs.slots[h.Owner.Job]; h.Alloc.GPUs != 0 && j.pods[h.Owner.Pod].move == nil && !d.moves.mayMove(j, int(h.Owner.Pod)) {
+			return false // it will not be free
+		}
+	}
+	to, ok := d.moves.on(m.job, int(m.Pod.Pod), m.To)
+	return ok && d.migrate(m.job, int(m.Pod.Pod), to, Defragmentation, "") == nil
+}

@@ -1,0 +1,80 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/internal/table"
+)
+
+// Migrations is a plan of moves, as JSON and as text.
+type Migrations struct {
+	// SlackBefore and SlackAfter count nodes of which some GPUs are in use and some are free,
+	// without the plan and after it.
+	SlackBefore int `json:"slack_nodes_before"`
+	SlackAfter  int `json:"slack_nodes_after"`
+	// Vacated names the nodes on which no GPU is in use after the plan.
+	Vacated []string `json:"vacated"`
+	// Waves is how many waves of moves there are, GPUs how much GPU the pods that move have.
+	Waves int     `json:"waves"`
+	GPUs  float64 `json:"moved_gpus"`
+	// DoubleGPUHours is the GPU time for which pods have two places, if each move takes
+	// MoveSeconds.
+	MoveSeconds    float64 `json:"move_s"`
+	DoubleGPUHours float64 `json:"double_gpu_hours"`
+	Moves          []Move  `json:"moves"`
+}
+
+// Move is a pod that goes from a node to another.
+type Move struct {
+	// Wave counts from 1. The moves of a wave are made at the same time, when those before are
+	// over.
+	Wave int     `json:"wave"`
+	Job  string  `json:"job"`
+	Pod  int     `json:"pod"`
+	From string  `json:"from"`
+	To   string  `json:"to"`
+	GPUs float64 `json:"gpus"`
+}
+
+// NewMigrations returns the engine's plan in the form of the command's answers. Each move takes
+// the time given, which only counts for the cost.
+func NewMigrations(plan core.Migrations, each core.Time) Migrations {
+	m := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter, Vacated: append([]string{}, plan.Vacated...), Moves: []Move{}, MoveSeconds: each.Seconds()}
+	for _, x := range plan.Moves {
+		gpus := float64(x.GPU) / float64(core.WholeGPU)
+		m.Waves = x.Wave + 1
+		m.GPUs += gpus
+		m.Moves = append(m.Moves, Move{Wave: x.Wave + 1, Job: x.Job, Pod: x.Pod, From: x.From, To: x.To, GPUs: gpus})
+	}
+	m.DoubleGPUHours = m.GPUs * each.Seconds() / 3600
+	return m
+}
+
+// WriteText writes the plan for people to read: its first moves, up to
+// limit of them, and what the plan comes to.
+func (m Migrations) WriteText(w io.Writer, limit int) error {
+	if len(m.Moves) == 0 {
+		_, err := fmt.Fprintf(w, "No moves: no node can be vacated. Nodes with some GPUs in use and some free: %d\n", m.SlackBefore)
+		return err
+	}
+	t := table.Table{Align: "rlrllr"}
+	t.Add("WAVE", "JOB", "POD", "FROM", "TO", "GPUS")
+	for _, x := range m.Moves[:min(limit, len(m.Moves))] {
+		t.Add(fmt.Sprint(x.Wave), x.Job, fmt.Sprint(x.Pod), x.From, x.To, fmt.Sprint(x.GPUs))
+	}
+	var b strings.Builder
+	if err := t.Write(&b, 0); err != nil {
+		return err
+	}
+	if more := len(m.Moves) - limit; more > 0 {
+		fmt.Fprintf(&b, "(%d more moves; --plan FILE writes all)\n", more)
+	}
+	fmt.Fprintf(&b, "\n%d moves in %d waves vacate %d nodes\n", len(m.Moves), m.Waves, len(m.Vacated))
+	fmt.Fprintf(&b, "nodes with some GPUs in use and some free: %d before, %d after\n", m.SlackBefore, m.SlackAfter)
+	fmt.Fprintf(&b, "cost: %s GPUs move; %.1f GPU-hours in two places if a move takes %.0f s\n", fmt.Sprint(m.GPUs), m.DoubleGPUHours, m.MoveSeconds)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
