@@ -136,6 +136,15 @@ func isGenerator(name string) bool {
 	return slices.ContainsFunc(workload.Builtins(), func(b workload.Builtin) bool { return b.Name == name })
 }
 
+// generatorNames returns the names of the built-in generators.
+func generatorNames() []string {
+	var names []string
+	for _, g := range workload.Builtins() {
+		names = append(names, g.Name)
+	}
+	return names
+}
+
 // generatorList describes the built-in generators, for help texts.
 func generatorList() string {
 	var b strings.Builder

@@ -197,6 +197,9 @@ func (f *simFlags) complete(c *cobra.Command) error {
 	if f.cluster == "" && isGenerator(f.workload) {
 		f.cluster = f.workload
 	}
+	if f.cluster == "" && !isFile(f.workload) {
+		return badUsage(c, "--workload: expected a file or the name of a built-in workload; found %q%s", f.workload, didYouMean(f.workload, generatorNames()))
+	}
 	if f.cluster == "" {
 		return badUsage(c, "--cluster: expected a file, a list such as 64x8:H800 or the name of a built-in cluster; found nothing")
 	}
