@@ -1,6 +1,11 @@
 package metrics
 
-import "github.com/muster-sched/muster/core"
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
+)
 
 // Frame is what nodes and queues hold at an instant.
 type Frame struct {
@@ -12,6 +17,8 @@ type Frame struct {
 	// Queues is what the pods of each queue hold, in the order of
 	// [Collector.Queues]; queues that came later are missing.
 	Queues []core.Milli
+	// Idle is what becomes of idle GPUs, in the order of [Collector.Shapes].
+	Idle []frag.Split
 }
 
 // History is frames of a run: the i-th is the state after all events up to i
@@ -19,8 +26,9 @@ type Frame struct {
 type History struct {
 	Interval, End core.Time
 	Frames        []Frame
-	// Queues names the queues of the frames.
-	Queues []string
+	// Queues names the queues of the frames, Shapes the shapes; the latter are missing in
+	// runs of older versions.
+	Queues, Shapes []string
 }
 
 // At returns when the i-th frame is.
@@ -40,7 +48,7 @@ const (
 
 // Frame returns the state after the last event. O(nodes + queues).
 func (c *Collector) Frame() Frame {
-	f := Frame{Nodes: make([]byte, len(c.inv.nodes)), Queues: make([]core.Milli, len(c.queues.held))}
+	f := Frame{Nodes: make([]byte, len(c.inv.nodes)), Queues: make([]core.Milli, len(c.queues.held)), Idle: slices.Clone(c.inv.tally.Splits)}
 	copy(f.Queues, c.queues.held)
 	for i := range c.inv.nodes {
 		f.Nodes[i] = c.inv.nodes[i].load()
@@ -67,6 +75,15 @@ func (n *node) load() byte {
 // Queues returns the names of the queues that had jobs, in the order of their
 // first ones.
 func (c *Collector) Queues() []string { return c.queues.names }
+
+// Shapes returns the shapes for which it is known what becomes of idle GPUs.
+func (c *Collector) Shapes() []string {
+	var names []string
+	for _, sh := range c.inv.tally.Shapes {
+		names = append(names, sh.String())
+	}
+	return names
+}
 
 // queues is what the pods of each queue hold.
 type queues struct {

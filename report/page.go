@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/metrics"
 	"github.com/muster-sched/muster/workload"
 )
@@ -32,7 +34,51 @@ type pageRun struct {
 	// frame.
 	QueueTimes []float64   `json:"queue_times"`
 	Queues     [][]float64 `json:"queues"`
-	Waits      []pageWait  `json:"waits"`
+	// Idle is what becomes of idle GPUs at the time of each frame.
+	Idle  []pageIdle `json:"idle"`
+	Waits []pageWait `json:"waits"`
+}
+
+// pageIdle is GPUs at the time of each frame, by what becomes of them; a list is missing where
+// it is 0 at all times.
+type pageIdle struct {
+	Shape       string    `json:"shape"`
+	Allocatable []float64 `json:"allocatable,omitempty"`
+	Fractional  []float64 `json:"fractional,omitempty"`
+	Stranded    []float64 `json:"stranded,omitempty"`
+	CPU         []float64 `json:"cpu,omitempty"`
+	Other       []float64 `json:"other,omitempty"`
+	Unusable    []float64 `json:"unusable,omitempty"`
+}
+
+// newIdle returns what becomes of idle GPUs over time, for each shape.
+func newIdle(h *metrics.History) []pageIdle {
+	var all []pageIdle
+	for k, shape := range h.Shapes {
+		list := func(causes ...frag.Cause) []float64 {
+			var list []float64
+			most := 0.0
+			for f := range h.Frames {
+				sum := cluster.Milli(0)
+				if k < len(h.Frames[f].Idle) {
+					for _, c := range causes {
+						sum += h.Frames[f].Idle[k][c]
+					}
+				}
+				list = append(list, round(inGPUs(sum), 100))
+				most = max(most, inGPUs(sum))
+			}
+			if most == 0 {
+				return nil
+			}
+			return list
+		}
+		all = append(all, pageIdle{
+			shape, list(frag.Allocatable), list(frag.Fractional), list(frag.Stranded), list(frag.CPU), list(frag.Memory, frag.Pods, frag.Other),
+			list(frag.Cordoned, frag.Tainted, frag.Unhealthy),
+		})
+	}
+	return all
 }
 
 // pageSeries is the state over time, as means over equal parts of it.
@@ -82,6 +128,7 @@ func newPage(runs []Run) (*page, error) {
 		r, to := &runs[i], &p.Runs[i]
 		*to = pageRun{Name: r.Name, Summary: r.Summary, Series: newSeries(r.Series), Cluster: -1}
 		to.QueueTimes, to.Queues = queueUse(r, p.Queues)
+		to.Idle = newIdle(&r.History)
 		for _, w := range r.Longest {
 			to.Waits = append(to.Waits, newWait(&w))
 		}

@@ -162,7 +162,7 @@ func (w *Writer) history() metrics.History {
 	w.until(end)
 	return metrics.History{
 		Interval: w.out.frames.interval, Frames: append(w.out.frames.rows, w.measure.Frame()),
-		End: end, Queues: w.measure.Queues(),
+		End: end, Queues: w.measure.Queues(), Shapes: w.measure.Shapes(),
 	}
 }
 

@@ -3,6 +3,7 @@
 import { chip, el, legend, section, table } from './dom.js'
 import { overTime } from './charts.js'
 import { count, duration, percent, short } from './format.js'
+import { idleGPUs } from './idle.js'
 import { clusterMap } from './map.js'
 import { distances, waitsBySize } from './sizes.js'
 import { queueUse } from './queues.js'
@@ -14,6 +15,7 @@ export function runs(page) {
   const parts = [
     one ? tiles(page.runs[0].summary) : comparison(page.runs),
     overview(page),
+    idleGPUs(page),
     clusterMap(page),
     waitsBySize(page),
     longestWaits(page),
@@ -26,7 +28,7 @@ export function runs(page) {
 
 /** The parts that the page has links to, as far as it has them. */
 const links = {
-  'over-time': 'Over time', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', run: 'What was run',
+  'over-time': 'Over time', idle: 'Idle GPUs', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', run: 'What was run',
 }
 
 /** Whether runs are named by their policies. */
