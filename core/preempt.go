@@ -26,7 +26,8 @@ import "github.com/muster-sched/muster/core/cluster"
 // quota greater. Every other plan leaves that set as it is and makes the set of running jobs
 // greater. Starts without evictions, those between two plans taken together, make neither set
 // smaller: a larger unit takes quota only from those that start with it or later, and when it
-// leaves, others get quota. There are finitely many sets.
+// leaves, others get quota. There are finitely many sets. A move of a running pod changes
+// neither set: it keeps its GPU model, so that quota covers what it did.
 //
 // A plan that is dropped makes a set smaller: its job is not in it any more, and its victims
 // come back. So what the job needs is held until it starts: its places, its quota and, in

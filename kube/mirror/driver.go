@@ -122,8 +122,13 @@ func (m *driver) decide(now core.Time) *acts {
 		m.record.Decided(m.Now, decisions)
 	}
 	m.metrics.Decided(decisions)
+	var unmoved []core.Event // told below: decisions are valid until the next event
 	for _, d := range decisions {
 		switch d.Op {
+		case core.Migrate:
+			// No job on a cluster says that its pods can be replaced, so none is moved.
+			m.log.Error("a pod is to be moved, which is not possible here", "job", d.Job, "node", d.Pods[0].Node)
+			unmoved = append(unmoved, core.MoveFailed{Job: d.Job, Pod: d.Pods[0].Pod})
 		case core.Bind:
 			m.bind(&d)
 		case core.Evict, core.Requeue:
@@ -131,6 +136,10 @@ func (m *driver) decide(now core.Time) *acts {
 		case core.Wake:
 			m.engineWakes = d.At
 		}
+	}
+	for _, ev := range unmoved {
+		m.mustTell(ev)
+		m.acts.wake = min(m.acts.wake, m.Now+core.Second) // for what waits for those places
 	}
 	// The engine decided on what pods needed before: what another needs, now that these
 	// have their claims, counts from here on.
