@@ -3,7 +3,7 @@ package kube
 import "time"
 
 // steady is a clock that begins at what another says now, and goes on by what has
-// passed since, whatever that is set to meanwhile: nothing is over sooner or later
+// passed since, even if that clock is set meanwhile: no period ends sooner or later
 // because a user, or a time server, set the clock. Times that others wrote are
 // compared with it only where this instance cannot have seen for itself for how long
 // something has been so, and count for no later than now.

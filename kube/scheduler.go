@@ -1,6 +1,6 @@
-// Package kube is Muster on Kubernetes, as a process: it watches the API, has the engine fed with
-// what it observes, and has carried out what the engine decides. In the order in which a pod
-// passes:
+// Package kube runs Muster on Kubernetes: it watches the API, feeds the engine with what it
+// observes, and carries out what the engine decides. A pod passes through its packages in this
+// order:
 //
 //	watch.go                reflectors, which put objects into the mailbox of the mirror
 //	scheduler.go            the loop: one goroutine owns the mirror, and hands on its acts
@@ -13,11 +13,11 @@
 //	tenure.go               how this instance takes shards over, and gives them up
 //	  lease/                the Leases of shards, and the fence that every write passes
 //	serve.go figures.go     metrics, health and figures
-//	  stats/                the figures, summed up, and what Prometheus is told
-//	client.go clock.go      a client for Muster's own objects, and a clock that nobody sets
+//	  stats/                the figures, summed up, and the metrics for Prometheus
+//	client.go clock.go      a client for Muster's own objects, and a clock that no one can set
 //
-// Packages import only what stands below them. Decisions count as carried out at once, and are
-// carried out by other goroutines; what fails comes back as a fact in the mailbox.
+// Packages import only packages below them. Decisions count as carried out at once. Other
+// goroutines carry them out; a failure returns as a fact in the mailbox.
 package kube
 
 import (
@@ -227,16 +227,16 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// finish waits until nothing of what was decided is under way any more, and closes
-// stopped: others may decide then.
+// finish waits until no act is in flight, and closes stopped: other instances may decide
+// then.
 func (s *Scheduler) finish(stopped chan<- struct{}) {
 	s.actor.Close()
 	s.fence.Wait()
 	close(stopped)
 }
 
-// loop owns the tables: it takes in what was seen, decides and sends off what
-// was decided.
+// loop owns the tables: it applies the facts in the mailbox, decides, and hands the
+// decisions to the workers.
 func (s *Scheduler) loop(ctx context.Context) {
 	m := s.mirror
 	var spare []mirror.Fact
@@ -271,8 +271,8 @@ func (s *Scheduler) loop(ctx context.Context) {
 			continue
 		}
 		if s.fence.Stale() {
-			// Others may decide. This instance goes on if it turns out that none did,
-			// which it is told by what it takes in then, and ends otherwise.
+			// Others may decide. This instance goes on if it turns out that none did, which the
+			// next facts show, and ends otherwise.
 			if !stale {
 				s.log.Warn("the lease was not renewed in time: scheduling pauses until it is")
 			}

@@ -39,8 +39,8 @@ func Profiles() http.Handler {
 	return mux
 }
 
-// Serve serves HTTP at address until ctx ends. An error says why it cannot listen
-// there.
+// Serve serves HTTP at address until ctx ends. The error says why it cannot
+// listen there.
 func Serve(ctx context.Context, address string, h http.Handler) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

@@ -64,7 +64,7 @@ func (s tenure) GiveUp(ctx context.Context, shard int) bool {
 	return s.actor.Drain(ctx, shard)
 }
 
-// RenewedLate has the loop look at the fence again.
+// RenewedLate makes the loop check the fence again.
 func (s tenure) RenewedLate() { s.box.Put(func(*mirror.Mirror) {}) }
 
 // CatchUp waits until the tables have every binding that the API server had taken when it
@@ -100,7 +100,7 @@ func (s tenure) CatchUp(ctx context.Context) bool {
 	}
 }
 
-// catchUpPeriod is the time between two looks whether the tables have what they lack.
+// catchUpPeriod is the time between two checks whether the tables are complete.
 const catchUpPeriod = 50 * time.Millisecond
 
 // bindings lists the pods that have a node and are not over.

@@ -19,8 +19,8 @@ import (
 	"github.com/muster-sched/muster/kube/mirror"
 )
 
-// watch starts to keep up with everything and returns what closes when all has
-// been listed once.
+// watch starts all watches. It returns a channel that is closed when everything has been
+// listed once.
 func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	var synced []<-chan struct{}
 	all := mirror.Feeds(s.box)

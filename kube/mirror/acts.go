@@ -13,31 +13,32 @@ import (
 type acts struct {
 	bind  []tables.Binding
 	evict []tables.Eviction
-	// suspend has the groups of which all pods are to leave.
+	// suspend lists the groups of which all pods must leave.
 	suspend []tables.Suspension
-	// move has the pods that are to leave for another node.
+	// move lists the pods that must leave for another node.
 	move []act.Move
-	// stay has the pods of drained nodes that are locked.
+	// stay lists the pods of drained nodes that are locked.
 	stay []act.Stay
-	// count has the pods that were to be evicted, and are to be counted again.
+	// count lists the pods that were about to be evicted, and must be counted again.
 	count []act.Pod
-	// choose has the volume claims into which a node is to be written.
+	// choose lists the volume claims into which a node must be written.
 	choose []act.SelectNode
-	// ask has the groups whose object is to be read: how large is the gang?
+	// ask lists the groups whose object must be read, because it gives the size of the gang.
 	ask []*tables.Group
-	// release has the claims whose devices are to be given back.
+	// release lists the claims whose devices must be given back.
 	release []translate.ClaimWrite
-	// report has what is to be written of jobs that waited and start.
+	// report lists what must be written about jobs that waited and now start.
 	report []act.Report
-	// warn has the events about what users wrote on pods.
+	// warn lists the events about what users wrote on pods.
 	warn []act.Warning
-	// record has what counts of pods until they end, to be written into their statuses.
+	// record lists what counts for pods until they end, to be written into their statuses.
 	record []act.Record
-	// wake is when to decide again, [core.Never] for no need.
+	// wake is when to decide again; [core.Never] if there is no need.
 	wake core.Time
 }
 
-// values returns the acts as they are carried out, which refer to no table.
+// values returns the acts in the form in which they are carried out, without references to
+// tables.
 func (a *acts) values() act.Acts {
 	out := act.Acts{
 		Release: slices.Clone(a.release), Select: slices.Clone(a.choose), Move: slices.Clone(a.move), Stay: slices.Clone(a.stay), Count: slices.Clone(a.count),

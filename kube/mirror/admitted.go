@@ -20,13 +20,13 @@ import (
 // was first seen on its node (settled), of a job as it was submitted (admitted). For
 // the next instance it is written into the pod's status, where tenants cannot write,
 // as soon as the pod says anything else; and of a pod with a part of a GPU at once,
-// for its spec says nothing of GPUs. A pod without that record is taken at its word
-// as far as its spec, its node and the rights of its namespace let it (DevicesOf,
+// for its spec says nothing of GPUs. A pod without that record counts as it says,
+// as far as its spec, its node and the rights of its namespace allow (DevicesOf,
 // translate.Held, chargeable).
 
-// chargeable returns the queue to which a job is charged of which pods run, whatever
-// they say: the one they name if their namespace may use it, else that of the
-// namespace, else the default, which owns nothing unless it was given a quota.
+// chargeable returns the queue to which a job with running pods is charged: the one that
+// the pods name if their namespace may use it, else that of the namespace, else the
+// default, which has a quota only if a Queue object gives it one.
 func (m *changes) chargeable(g *tables.Group, p *tables.Pod, named string) string {
 	reason, detail := m.Queues.Blocks(&m.Tables, named, g.ID.Namespace)
 	if reason == "" {
@@ -42,8 +42,8 @@ func (m *changes) chargeable(g *tables.Group, p *tables.Pod, named string) strin
 	return queue
 }
 
-// keepRecord has what counts of a pod on its node, and of its PodGroup, written into its
-// status, where that is needed and not done.
+// keepRecord has what counts for a pod on its node, and for its PodGroup, written into the
+// pod's status, if that is needed and not done yet.
 func (m *changes) keepRecord(p *tables.Pod) {
 	o := p.Object
 	if !o.Ours || o.Node == "" || !m.Shards.Held[m.Whose(p)] {
@@ -77,14 +77,14 @@ func (m *changes) keepRecord(p *tables.Pod) {
 	}
 }
 
-// recorded takes in that a record was written, or could not be.
+// recorded handles the outcome of writing a record.
 func (m *changes) recorded(uid types.UID) {
 	if p := m.Pods[uid]; p != nil {
 		p.Recording = false
 	}
 }
 
-// tellPod tells people of a pod in an event, if it is up to this instance.
+// tellPod publishes an event on a pod, if this instance is responsible for it.
 func (m *changes) tellPod(p *tables.Pod, reason, message string) {
 	if m.Shards.Held[m.Whose(p)] {
 		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: reason, Message: message})

@@ -19,7 +19,7 @@ func newCensus(of *tables.Tables) census {
 	return census{of: of, sums: stats.New(tables.OthersQueue), changedNodes: map[*tables.Node]struct{}{}, changedGroups: map[*tables.Group]struct{}{}}
 }
 
-// noteNode, noteGroup and notePod have what changed counted again.
+// noteNode, noteGroup and notePod mark what changed, so that it is counted again.
 func (c *census) noteNode(n *tables.Node) { c.changedNodes[n] = struct{}{} }
 
 func (c *census) noteGroup(g *tables.Group) { c.changedGroups[g] = struct{}{} }

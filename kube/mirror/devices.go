@@ -6,14 +6,14 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// What the answers of the index of devices ([devices.Index]) mean for pods and nodes.
+// This file applies the answers of the index of devices ([devices.Index]) to pods and nodes.
 
-// inDevices makes an observation of the index of devices one of the tables.
+// inDevices turns an observation of the index of devices into one of the tables.
 func inDevices[T any](observe func(*devices.Index, T) devices.Change) func(*Mirror, T) {
 	return func(m *Mirror, o T) { m.devicesChanged(observe(m.Devices, o)) }
 }
 
-// devicesChanged takes over what the index of devices answers otherwise now.
+// devicesChanged applies the answers of the index of devices that have changed.
 func (m *driver) devicesChanged(c devices.Change) {
 	for _, w := range c.Warnings {
 		m.log.Warn("cannot use the GPUs of a node", "node", w.Node, "why", w.Why)
@@ -22,12 +22,12 @@ func (m *driver) devicesChanged(c devices.Change) {
 	for _, name := range c.Nodes {
 		m.nodeDirty(name)
 	}
-	// First all needs that are out of date go: to resolve a pod is to look at others.
+	// First all outdated needs are removed, because resolving a pod reads those of others.
 	for _, uid := range c.Stale {
 		m.Pods[uid].Needs = nil
 	}
 	for _, uid := range c.Pods {
-		if p := m.Pods[uid]; p != nil { // one that cannot be resolved must not keep the others from it
+		if p := m.Pods[uid]; p != nil { // one that cannot be resolved must not block the others
 			m.takeIn(p.Object, func() { m.reconsider(p) })
 		}
 	}
@@ -38,14 +38,14 @@ func (m *driver) devicesChanged(c devices.Change) {
 	}
 }
 
-// nodeDirty has a node described to the engine again.
+// nodeDirty marks a node, so that it is described to the engine again.
 func (m *changes) nodeDirty(name string) {
 	if n := m.Nodes[name]; n != nil {
 		m.dirtyNodes[name] = n
 	}
 }
 
-// reconsider finds out again what a waiting pod needs.
+// reconsider determines again what a waiting pod needs.
 func (m *driver) reconsider(p *tables.Pod) {
 	if p.State != tables.PodWaiting || p.Group == nil {
 		return
@@ -57,8 +57,8 @@ func (m *driver) reconsider(p *tables.Pod) {
 	}
 }
 
-// recheck has pods looked at again for which devices, resources or models have come or
-// gone.
+// recheck marks the pods for which devices, resources or models have appeared or
+// disappeared, so that they are checked again.
 func (m *driver) recheck() {
 	changed, byResource := m.Devices.Again()
 	m.devicesChanged(changed)
@@ -72,7 +72,7 @@ func (m *driver) recheck() {
 	}
 }
 
-// claimRefsChanged takes in the names of a pod's claims, which become known after the
+// claimRefsChanged handles the names of a pod's claims, which become known after the
 // pod.
 func (m *Mirror) claimRefsChanged(p *tables.Pod, before []devices.ClaimRef) {
 	m.devicesChanged(m.Devices.Unrefer(p.Object.UID, p.Object.Namespace, before))
@@ -80,7 +80,7 @@ func (m *Mirror) claimRefsChanged(p *tables.Pod, before []devices.ClaimRef) {
 	m.reconsider(p)
 }
 
-// resolve finds out what a pod of ours needs.
+// resolve determines what one of our pods needs.
 func (m *driver) resolve(p *tables.Pod) {
 	if p.Needs != nil || p.Group == nil || !p.Object.Ours || p.State == tables.PodWaiting && !m.Ours(p.Group) {
 		return
@@ -127,7 +127,7 @@ func (m *driver) grant(list []tables.Binding) {
 	}
 }
 
-// notGranted takes in that a pod was not bound after all.
+// notGranted handles a pod that was not bound after all.
 func (m *driver) notGranted(p *tables.Pod) {
 	if p.Needs.Claims() {
 		m.Devices.Refuse(p.Needs)

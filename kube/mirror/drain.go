@@ -10,17 +10,17 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// Nodes that are drained. A pod whose owner makes another in its place leaves when the other
-// is ready (act.Move); any other is evicted. A gang that would keep too few pods leaves
-// whole, and so does a group that can be suspended: it waits again, in its old place in the
-// queue.
+// This file drains nodes. A pod whose owner makes a replacement leaves when the replacement
+// is ready (act.Move); any other pod is evicted. A gang that would keep too few pods leaves
+// as a whole, and so does a group that can be suspended: it waits again, in its old place in
+// the queue.
 
 // sweepDraining makes pods leave the nodes that are drained:
 //
 //  1. Moves that an instance before this one began are finished.
-//  2. Locked pods get a condition that says that they stay.
-//  3. Of the others, those leave that must: their group whole, or one by one, after their
-//     replacement where that is possible.
+//  2. Locked pods get a condition which says that they stay.
+//  3. Of the others, those that must leave do: as a whole group, or one by one, after their
+//     replacement is ready where that is possible.
 func (m *changes) sweepDraining() {
 	for _, p := range tables.InOrder(m.moving, func(p *tables.Pod) bool { return !p.Moves && p.Stayed == nil && m.Shards.Held[m.Whose(p)] }) {
 		p.Moves = true
@@ -58,8 +58,8 @@ func (m *changes) sweepDraining() {
 	}
 }
 
-// movedOff takes in that a pod is not being moved any more; stayed is the request of the
-// drain for which it could not leave, nil when it may be asked to leave again.
+// movedOff handles the end of a pod's move; stayed is the request of the drain for which it
+// could not leave, nil if it may be requested again.
 func (m *changes) movedOff(uid types.UID, stayed *string) {
 	if p := m.Pods[uid]; p != nil {
 		p.Moves, p.Stayed = false, stayed

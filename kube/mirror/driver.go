@@ -14,19 +14,19 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Engine is what decides, nil until all objects have been listed once. It is the mirror's:
-// nobody else changes it.
+// Engine is what decides, nil until all objects have been listed once. It belongs to
+// the mirror: no other code changes it.
 func (m *driver) Engine() Engine { return m.engine }
 
 // rebuild derives the engine from the tables: at the start, and when the policy, the
 // topology or the GPUs of a node change:
 //
 //  1. The policy and the levels of the topology that count now make a new engine.
-//  2. It is told of the queues, then of the nodes, by name.
+//  2. The engine receives the queues, then the nodes, by name.
 //  3. All groups start over: settle reports them, the oldest first.
 //
-// What an instance before this one wrote of pods that wait, and that have a place by now, is
-// cleared.
+// The conditions that an earlier instance wrote on waiting pods are cleared if the pods have
+// a place by now.
 func (m *driver) rebuild() error {
 	m.outdated = false
 	if err := m.Policies.Settle(); err != nil {
@@ -77,12 +77,12 @@ func (m *driver) rebuild() error {
 
 // decide makes a pass. The acts are valid until done is called:
 //
-//  1. An engine that does not fit any more, or panicked, is built again.
-//  2. The engine is told what changed since the last pass (settle). Pods whose volumes are
-//     there, and nodes that came from another shard, count from now on.
-//  3. Pods are made to leave that are on lost or drained nodes, which changes groups again.
+//  1. An engine that is outdated, or that panicked, is built again.
+//  2. The engine receives what changed since the last pass (settle). Pods whose volumes are
+//     ready, and nodes that came from another shard, count from now on.
+//  3. Pods on lost or drained nodes are evicted, which changes groups again.
 //  4. The engine decides, and its decisions become acts.
-//  5. Shards of which nothing is under way any more are handed over.
+//  5. Shards with no act in flight are handed over.
 func (m *driver) decide(now core.Time) *acts {
 	m.Now = max(m.Now, now)
 	if m.engine == nil {
@@ -98,8 +98,9 @@ func (m *driver) decide(now core.Time) *acts {
 		m.touch(g)
 	}
 	m.later = m.later[:0]
-	// What came about since the last pass is told first. The sweeps ask which pods are on which
-	// nodes, and change groups; so the engine is told again before it decides.
+	// The engine first receives what changed since the last pass. The sweeps ask which pods are
+	// on which nodes, and change groups; so the engine is brought up to date again before it
+	// decides.
 	m.provided()
 	m.openArrived()
 	m.Settle()
@@ -122,7 +123,7 @@ func (m *driver) decide(now core.Time) *acts {
 		m.record.Decided(m.Now, decisions)
 	}
 	m.metrics.Decided(decisions)
-	var unmoved []core.Event // told below: decisions are valid until the next event
+	var unmoved []core.Event // applied below: decisions are valid until the next event
 	for _, d := range decisions {
 		switch d.Op {
 		case core.Migrate:
@@ -152,8 +153,8 @@ func (m *driver) decide(now core.Time) *acts {
 	return &m.acts
 }
 
-// Settle tells the engine what has changed in nodes and groups, until nothing has: to tell
-// it of a group may change a node, and a node groups.
+// Settle tells the engine which nodes and groups have changed, until none has: reporting a
+// group may change a node, and reporting a node may change groups.
 func (m *driver) Settle() {
 	m.recheck()
 	// Nodes come first: a group may have pods on one that is new.
@@ -273,7 +274,7 @@ func (m *changes) done() {
 	}
 }
 
-// Engine is what is asked of the engine.
+// Engine is the part of the engine that the mirror uses.
 type Engine interface {
 	Apply(now core.Time, ev core.Event) error
 	Decide(now core.Time) []core.Decision
@@ -284,9 +285,9 @@ type Engine interface {
 
 func newEngine(c core.Config) (Engine, error) { return core.New(c) }
 
-// Recorder is called, in the goroutine that decides and in order, when an engine begins with
-// nothing in it, for every event that it takes, and for every pass with what it decided,
-// which is valid during the call.
+// Recorder is called in order, in the goroutine that decides: when an empty engine begins,
+// for every event that it accepts, and for every pass with its decisions, which are valid
+// during the call.
 type Recorder interface {
 	Began(now core.Time, c core.Config)
 	Told(now core.Time, ev core.Event)

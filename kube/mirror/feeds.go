@@ -64,8 +64,8 @@ func Feeds(box *Mailbox) map[string]Feed {
 // whole keeps all of an object.
 func whole[T any](o T) T { return o }
 
-// watched is a kind of object that is kept up with: what of it is kept, and what
-// it does to the tables.
+// watched is a kind of object that is watched: what is kept of it, and how it changes the
+// tables.
 type watched[T any] struct {
 	box  *Mailbox
 	trim func(any) (T, bool)
@@ -104,13 +104,13 @@ func (w *watched[T]) trimmed(o any) (t T, ok bool) {
 	return w.trim(o)
 }
 
-// Add takes in an object that is new.
+// Add handles a new object.
 func (w *watched[T]) Add(o any) error { return w.each(o, w.seen, true) }
 
-// Update takes in an object that changed.
+// Update handles a changed object.
 func (w *watched[T]) Update(o any) error { return w.each(o, w.seen, true) }
 
-// Delete takes in that an object is gone.
+// Delete handles a deleted object.
 func (w *watched[T]) Delete(o any) error { return w.each(o, w.gone, false) }
 
 func (w *watched[T]) each(o any, f func(*Mirror, T), stays bool) error {
@@ -126,8 +126,7 @@ func (w *watched[T]) each(o any, f func(*Mirror, T), stays bool) error {
 	return nil
 }
 
-// Replace takes in all objects there are: at the start, and after a watch was
-// lost.
+// Replace handles the list of all objects: at the start, and after a watch was lost.
 func (w *watched[T]) Replace(list []any, _ string) error {
 	all := make([]T, 0, len(list))
 	for _, o := range list {
@@ -154,7 +153,7 @@ func follow[O, T any](box *Mailbox, trim func(O) T, seen, gone func(*Mirror, T),
 	}
 }
 
-// watchedAs is a function that takes an object of type O as one that takes what a watch has.
+// watchedAs turns a function of an object of type O into one of the object of a watch.
 func watchedAs[O, T any](trim func(O) T) func(any) (T, bool) {
 	return func(o any) (T, bool) {
 		if d, ok := o.(cache.DeletedFinalStateUnknown); ok {

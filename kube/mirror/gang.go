@@ -12,16 +12,16 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// observeAgain takes in that a pod says otherwise than before how large its gang is, or how
-// long it waits: someone has put it right. A gang of which a pod has a place is as it
-// was begun.
+// observeAgain handles a pod that now gives its gang another size or another patience: a user
+// has corrected it. A gang of which a pod has a place keeps the values with which it
+// started.
 func (m *Mirror) observeAgain(p *tables.Pod, before *translate.Membership) {
 	g, now := p.Group, &p.Object.Membership
 	same := before.Min == now.Min && before.Patience == now.Patience && maps.Equal(before.Roles, now.Roles)
 	if same || g.Count("", func(p *tables.Pod) bool { return p.State != tables.PodWaiting }) > 0 {
 		return
 	}
-	for r := range before.Roles { // the least of others was perhaps said by pods that are gone
+	for r := range before.Roles { // the minimum of other roles may come from pods that are gone
 		delete(g.Roles, r)
 	}
 	g.Min, g.Patience, g.Sized = 0, 0, false
@@ -52,7 +52,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 			return "", "" // it is there: the engine must know
 		}
 	}
-	// 3. What says how large the gang is must be there.
+	// 3. The object that gives the size of the gang must exist.
 	switch {
 	case g.Native && pg == nil:
 		return tables.ReasonPodGroupNotFound, fmt.Sprintf("PodGroup %s does not exist", g.ID.Name)
@@ -68,7 +68,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	// 4. So must its pods, as many as it needs of each role.
 	if detail := m.collecting(g); detail != "" {
 		if reason, wrong := g.Unready(); reason == tables.ReasonMisconfigured && g.Count("", (*tables.Pod).Ready) == 0 {
-			return reason, wrong // no pod that may come mends that
+			return reason, wrong // no later pod corrects that
 		}
 		return tables.ReasonCollecting, detail
 	}
@@ -79,7 +79,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 		}
 		return tables.ReasonCollecting, "its pods have scheduling gates of other controllers"
 	}
-	// 5. What it asks for must exist, and be allowed to it.
+	// 5. What it requests must exist, and the group must be allowed to use it.
 	a := m.AttributesOf(g, ready[0])
 	if reason, detail := m.TurnedAway(g, ready[0], &a); reason != "" {
 		return reason, detail
@@ -101,10 +101,10 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	return "", ""
 }
 
-// collecting says which pods a gang lacks that is to be submitted; empty when it
-// lacks none, or has waited for them long enough.
+// collecting says which pods a gang lacks before it can be submitted; empty if it lacks
+// none, or has waited for them long enough.
 func (m *changes) collecting(g *tables.Group) string {
-	if g.Min <= 1 && len(g.Roles) == 0 || g.Soft { // it has waited, and is told of again
+	if g.Min <= 1 && len(g.Roles) == 0 || g.Soft { // it has waited, and is submitted again
 		return ""
 	}
 	detail := g.Few(func(*tables.Pod) bool { return true })
@@ -129,8 +129,8 @@ func (m *changes) collecting(g *tables.Group) string {
 	return ""
 }
 
-// podGroupSeen takes in a PodGroup as it is now. That it asks for more pods, or for
-// fewer, counts for a gang that waits.
+// podGroupSeen handles the current state of a PodGroup. A new minimum counts for a gang that
+// waits.
 func (m *Mirror) podGroupSeen(o *objects.PodGroup) {
 	old := m.PodGroups[objects.KeyOf(o)]
 	m.PodGroups[objects.KeyOf(o)] = o
@@ -151,8 +151,8 @@ func (m *Mirror) podGroupsListed(list []*objects.PodGroup) {
 	compare(m, m.PodGroups, list, objects.KeyOf, m.podGroupSeen, m.podGroupGone)
 }
 
-// touchNative has the pods of a PodGroup looked at again: what they ask for too,
-// where that may be otherwise.
+// touchNative marks the pods of a PodGroup, so that they are checked again, with their
+// requests where those may have changed.
 func (m *Mirror) touchNative(k types.NamespacedName, asks bool) {
 	if g := m.Groups[translate.Group{Namespace: k.Namespace, Kind: translate.ByPodGroup, Name: k.Name}]; g != nil {
 		g.SettleTerms(m.PodGroupOf(g))
@@ -166,7 +166,7 @@ func (m *Mirror) touchNative(k types.NamespacedName, asks bool) {
 	}
 }
 
-// asked takes in what an object says of its gang, or why it could not be read: it
+// asked handles what an object says about its gang, or why it could not be read, and
 // reports whether to read it again.
 func (m *Mirror) asked(id translate.Group, says *translate.Gang, err error) bool {
 	g := m.Groups[id]

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// groupOf returns the group of a pod, a new one if need be.
+// groupOf returns the group of a pod, and makes it if necessary.
 func (m *changes) groupOf(p *tables.Pod) *tables.Group {
 	o := p.Object
 	id := o.Membership.Group
@@ -38,9 +38,9 @@ func (m *changes) groupOf(p *tables.Pod) *tables.Group {
 	return g
 }
 
-// startOver is reset for a group that is to be submitted as it is: what was told to
-// leave, and is there, is drained still, and a gang that has waited long enough for
-// its pods waits no more.
+// startOver is reset for a group that is to be submitted as it is: pods that were evicted
+// and still exist keep draining, and a gang that has waited long enough for its pods no
+// longer waits.
 func (m *changes) startOver(g *tables.Group) {
 	for _, p := range g.Pods {
 		m.notePod(p)
@@ -59,7 +59,7 @@ func (m *driver) advance(g *tables.Group) {
 	// 1. What counts of the PodGroup, and the shard: both may change whose group it is.
 	g.SettleTerms(m.PodGroupOf(g))
 	m.regroup(g)
-	// 2. The engine is told what changed of pods that it knows.
+	// 2. The engine receives the changes of pods that it knows.
 	if g.Resized && g.Submitted {
 		m.tellAnew(g)
 	}
@@ -73,14 +73,14 @@ func (m *driver) advance(g *tables.Group) {
 		m.follow(g)
 		return
 	}
-	// 4. A group that was told to leave waits until all of it has left. Then it is withdrawn, and
+	// 4. An evicted group waits until all of its pods have left. Then it is withdrawn, and
 	// starts again as a whole.
 	if g.Draining {
 		if g.Leaving() {
 			if !g.Submitted { // the engine is new: it must know what they hold
 				m.submit(g)
 			}
-			// Who waits starts with the gang again, not beside those that leave.
+			// Waiting pods start with the gang again, not beside those that leave.
 			for _, p := range tables.InOrder(g.Pods, func(p *tables.Pod) bool { return p.State == tables.PodWaiting && p.Slot >= 0 }) {
 				m.leaveSlot(p)
 			}
@@ -104,7 +104,7 @@ func (m *driver) advance(g *tables.Group) {
 		}
 		return
 	}
-	// 6. What its new pods need of a node is found out: their devices and volumes.
+	// 6. The needs of its new pods are determined: their devices and volumes.
 	for _, p := range g.Loose {
 		m.resolve(p)
 	}

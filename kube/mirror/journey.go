@@ -6,7 +6,7 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// setOff notes that the engine has been told of a job for the first time.
+// setOff records that a job was submitted to the engine for the first time.
 func (m *changes) setOff(g *tables.Group) {
 	if m.traced == nil || g.Ran || g.ID.Kind == tables.Foreign || !m.Ours(g) {
 		return
@@ -14,14 +14,14 @@ func (m *changes) setOff(g *tables.Group) {
 	g.Journey = &tables.Tracked{Journey: tables.Journey{Job: g.Job, Queue: g.Queue, Created: g.Created, Submitted: m.Clock()}}
 }
 
-// decidedOn notes that the first places of a job were chosen.
+// decidedOn records that the first places of a job were chosen.
 func (m *changes) decidedOn(g *tables.Group, pods int) {
 	if j := g.Journey; j != nil && j.Decided.IsZero() {
 		j.Decided, j.Pods = m.Clock(), pods
 	}
 }
 
-// boundAll notes that no binding of a job is under way.
+// boundAll records that no binding of a job is in flight.
 func (m *changes) boundAll(g *tables.Group) {
 	if j := g.Journey; j != nil && j.Bound.IsZero() && !j.Decided.IsZero() {
 		j.Bound = m.Clock()
@@ -29,7 +29,7 @@ func (m *changes) boundAll(g *tables.Group) {
 	}
 }
 
-// movesOn notes that a pod runs now, as it did not before.
+// movesOn records that a pod has begun to run.
 func (m *changes) movesOn(g *tables.Group, from, to v1.PodPhase) {
 	if j := g.Journey; j != nil && from != to && to == v1.PodRunning {
 		j.Runs++

@@ -8,17 +8,17 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// What becomes of a gang that loses a pod, and of pods on nodes that are lost.
+// This file handles gangs that lose a pod, and pods on lost nodes.
 //
 // A pod of a running gang that fails, or that is deleted, is replaced: its
 // owner makes a new one, which joins. Where the job says so, the whole gang is
 // stopped instead, if too few are left, and waits again.
 
-// memberLost takes in that a pod of a gang, which ran and was not told to leave,
-// is over without having done its work. A gang of which pods have done theirs
-// is not stopped: they will not come again, and it would wait for them.
+// memberLost handles the loss of a pod of a gang: the pod ran, was not evicted, and ended
+// without success. A gang with pods that have succeeded is not stopped: they will not be
+// made again, and the gang would wait for them.
 //
-// list has what is to leave besides.
+// list has the other pods to evict.
 func (m *changes) memberLost(g *tables.Group, p *tables.Pod, list ...tables.Eviction) {
 	if g.Gang() && m.Ours(g) && g.Submitted && !g.Draining && !g.Worked && g.Broken((*tables.Pod).Runs) && g.Runs() && m.Requeues(g, p) {
 		m.log.Info("a gang is stopped because it lost a pod", "job", g.Job, "pod", p.Object.Name)
@@ -28,8 +28,8 @@ func (m *changes) memberLost(g *tables.Group, p *tables.Pod, list ...tables.Evic
 	m.sendOff(g, list)
 }
 
-// breakUp makes all pods of a group leave that run, and adds them to list. The
-// engine is told as they go.
+// breakUp evicts all running pods of a group, and adds them to list. The engine is told when
+// each is gone.
 func (m *changes) breakUp(g *tables.Group, reason, why string, list []tables.Eviction) []tables.Eviction {
 	for _, p := range g.Pods {
 		if p.State != tables.PodBinding && p.State != tables.PodBound {
@@ -45,7 +45,7 @@ func (m *changes) breakUp(g *tables.Group, reason, why string, list []tables.Evi
 	return list
 }
 
-// sendOff makes pods of a group leave that are told to.
+// sendOff evicts the given pods of a group.
 func (m *changes) sendOff(g *tables.Group, list []tables.Eviction) {
 	if len(list) > 0 && m.MaySuspend(g) {
 		m.suspend(g, list)
@@ -54,10 +54,10 @@ func (m *changes) sendOff(g *tables.Group, list []tables.Eviction) {
 	m.acts.evict = append(m.acts.evict, list...)
 }
 
-// sweepLost makes the pods leave that are on lost nodes:
+// sweepLost evicts the pods on lost nodes:
 //
 //  1. Of nodes that are lost from now on, the pods that are being deleted are given up at
-//     once: someone else has decided on them, and no kubelet is there to end them.
+//     once: another client has decided on them, and no kubelet is there to end them.
 //  2. The others are evicted node by node, as fast as the state of the zone allows. An
 //     empty node costs nothing.
 func (m *driver) sweepLost() {
@@ -118,10 +118,10 @@ func (m *driver) strand(p *tables.Pod) {
 	}
 	o := *p.Object
 	if p.Task != nil {
-		o.Request.GPU = p.Task.Spec.GPU // as it was given to it, whatever it says by now
+		o.Request.GPU = p.Task.Spec.GPU // as it was bound, whatever the pod says by now
 	}
 	if o.GPUs == nil || p.Devices != 0 {
-		// The annotation may name other devices by now. What it has is what was booked for it.
+		// The annotation may name other devices by now. The devices booked for it count.
 		o.GPUs = tables.DevicesIn(p.Holds())
 	}
 	m.podOver(p)

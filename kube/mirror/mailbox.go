@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// Mailbox holds what was seen or answered until the one goroutine that owns
-// the tables takes it in, in the order in which it came.
+// Mailbox holds observations and outcomes until the one goroutine that owns the tables
+// applies them, in the order in which they arrived.
 type Mailbox struct {
 	mu    sync.Mutex
 	list  []Fact

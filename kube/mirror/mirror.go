@@ -1,15 +1,15 @@
 // Package mirror keeps an engine's picture of a cluster equal to the API's, and turns what the
-// engine decides into what is to be written. It does no I/O, and is the caller's: one
-// goroutine takes facts out of the mailbox, calls Decide and carries out Acts. In the order in
-// which a pod passes:
+// engine decides into writes to the API. It does no I/O, and is not safe for concurrent use: one
+// goroutine takes facts out of the mailbox, calls Decide and carries out Acts. A pod passes
+// through the files in this order:
 //
 //	feeds.go mailbox.go                what watches observe becomes facts in the mailbox
 //	mirror.go                          the layers, and what one is made of
 //	nodes.go pods.go groups.go gang.go nodes, pods and jobs are taken in
 //	queues.go settings.go              our own objects, and PriorityClasses
 //	terms.go volumes.go devices.go     what the indexes answer otherwise now
-//	submit.go admitted.go              what the engine is told of a job, and what counts until it ends
-//	driver.go                          a pass: the engine is told, decides, and its decisions are taken in
+//	submit.go admitted.go              how jobs reach the engine, and what counts until they end
+//	driver.go                          a pass: changes go to the engine, its decisions are applied
 //	drain.go loss.go overcommit.go     who leaves nodes that are drained or lost, and GPUs given twice
 //	suspend.go acts.go                 what is to be written to the API
 //	outcomes.go                        what became of it
@@ -39,21 +39,21 @@ import (
 )
 
 // Mirror keeps the engine's picture of the cluster equal to the API's. It turns objects
-// into events and decisions into acts, and does no I/O: one goroutine gives it what was
-// observed and has carried out what it answers.
+// into events and decisions into acts, and does no I/O: one goroutine passes observations
+// to it and carries out the acts that it returns.
 //
 // It has four layers. Each embeds the one below it and can reach none above:
 //
-//	Mirror         takes in objects and outcomes, and reports why jobs wait
-//	driver         tells the engine what changed, and takes in what it decides
-//	changes        marks what the engine has to be told, and collects acts
+//	Mirror         handles objects and outcomes, and reports why jobs wait
+//	driver         tells the engine what changed, and applies what it decides
+//	changes        marks what the engine must receive, and collects acts
 //	tables.Tables  what is known; answers questions
 type Mirror struct {
 	driver
-	asking []*tables.Group // those of which the reason is to be asked for next
+	asking []*tables.Group // the groups to explain next
 }
 
-// driver tells the engine what changed, and takes in what it decides. The engine is derived
+// driver tells the engine what changed, and applies what it decides. The engine is derived
 // from the tables and can be built again at any time (rebuild).
 type driver struct {
 	changes
@@ -65,11 +65,11 @@ type driver struct {
 	newEngine   func(core.Config) (Engine, error)
 	panics      panics
 	outlook     outlook
-	placed      []*tables.Pod // with claims, by the decisions that are being taken in
+	placed      []*tables.Pod // with claims, by the decisions that are being applied
 }
 
-// changes is what the engine has to be told before it decides, and what is to be written to
-// the API. Its methods change the tables, mark and collect; they cannot reach the engine.
+// changes is what the engine must receive before it decides, and what must be written to the
+// API. Its methods change the tables, mark and collect; they cannot reach the engine.
 type changes struct {
 	tables.Tables
 	census
@@ -81,10 +81,10 @@ type changes struct {
 	dirty      []*tables.Group         // to be looked at again before the next decision
 	later      []*tables.Group         // to be looked at again when their pause is over
 	dirtyNodes map[string]*tables.Node // their capacity may have changed
-	// outdated says that the engine is to be built again before it decides: the policy or
-	// the levels are others.
+	// outdated says that the engine must be built again before it decides, because the policy
+	// or the levels have changed.
 	outdated bool
-	waiters  map[*tables.Group]bool // of which pods wait, and some that wait no more
+	waiters  map[*tables.Group]bool // groups with waiting pods, and some that no longer have any
 
 	draining map[string]*tables.Node   // to be emptied
 	moving   map[types.UID]*tables.Pod // out of their owners' hands
@@ -97,8 +97,8 @@ type changes struct {
 
 // Config is what a mirror is made of.
 type Config struct {
-	// Policy counts where no SchedulingPolicy named PolicyName says another; Builtins finds
-	// those that such objects start from, nil for none.
+	// Policy counts unless a SchedulingPolicy named PolicyName exists; Builtins finds the
+	// policies that such objects start from, nil for none.
 	Policy     core.Policy
 	PolicyName string
 	Builtins   v1alpha1.Builtins
@@ -137,10 +137,10 @@ func New(c Config) *Mirror {
 	return m
 }
 
-// At has the mirror know the time. It never goes back.
+// At sets the time. It never goes back.
 func (m *changes) At(now core.Time) { m.Now = max(m.Now, now) }
 
-// Decide makes a pass: what to write follows from Acts.
+// Decide makes a pass; Acts then returns what to write.
 func (m *Mirror) Decide(now core.Time) { m.decide(now) }
 
 // Acts returns what is to be written since it was called last, and when to decide again.
@@ -150,8 +150,8 @@ func (m *changes) Acts() (todo act.Acts, wake core.Time) {
 	return todo, wake
 }
 
-// tell gives the engine an event. An event that it refuses shows a fault of the tables; the
-// caller decides what to do then.
+// tell applies an event to the engine. An event that the engine refuses shows an error in
+// the tables; the caller decides what to do then.
 func (m *driver) tell(ev core.Event) error {
 	err := errBroken
 	if m.guarded(nil, func() { err = m.engine.Apply(m.Now, ev) }); err != nil {
@@ -170,7 +170,7 @@ func (m *driver) mustTell(ev core.Event) {
 	}
 }
 
-// touch has a group looked at before the next pass.
+// touch marks a group, so that it is brought up to date before the next pass.
 func (m *changes) touch(g *tables.Group) {
 	m.noteGroup(g)
 	if !g.Dirty {
@@ -179,7 +179,7 @@ func (m *changes) touch(g *tables.Group) {
 	}
 }
 
-// place records on which node a pod is, or is to be.
+// place records the node on which a pod is, or will be.
 func (m *changes) place(p *tables.Pod, name string) {
 	n := m.Nodes[name]
 	if n == nil {
@@ -209,7 +209,7 @@ func (m *driver) unplace(p *tables.Pod, name string) {
 
 func nameOf[T metav1.Object](o T) string { return o.GetName() }
 
-// refill makes a table hold the objects of a list, and no others.
+// refill makes a table hold exactly the objects of a list.
 func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
 	clear(table)
 	for _, o := range list {
@@ -217,7 +217,7 @@ func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
 	}
 }
 
-// compare has all objects of a list seen, and gone what else the table has.
+// compare calls seen for all objects of a list, and gone for all others in the table.
 func compare[K comparable, V, T any](m *Mirror, table map[K]V, list []T, key func(T) K, seen func(T), gone func(K)) {
 	there := make(map[K]bool, len(list))
 	for _, o := range list {

@@ -14,9 +14,9 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// From the nodes of the API to the engine's.
+// This file turns the nodes of the API into the engine's.
 
-// nodeSeen takes in a node as it is now.
+// nodeSeen handles the current state of a node.
 func (m *changes) nodeSeen(o *objects.Node) {
 	n := m.Nodes[o.Name]
 	if n != nil && o.Unread && !n.Gone {
@@ -43,8 +43,8 @@ func (m *changes) nodeSeen(o *objects.Node) {
 	m.dirtyNodes[o.Name] = n
 }
 
-// nodeGone takes in that a node was deleted. Its pods hold their places until
-// the garbage collector has taken them away.
+// nodeGone handles the deletion of a node. Its pods hold their places until the garbage
+// collector has deleted them.
 func (m *changes) nodeGone(name string) {
 	if n := m.Nodes[name]; n != nil && !n.Gone {
 		n.Gone = true
@@ -56,12 +56,12 @@ func (m *changes) nodeGone(name string) {
 	}
 }
 
-// nodesListed takes in all nodes there are.
+// nodesListed handles the list of all nodes.
 func (m *Mirror) nodesListed(list []*objects.Node) {
 	compare(m, m.Nodes, list, nameOf, m.nodeSeen, m.nodeGone)
 }
 
-// tellNode tells the engine how a node is now.
+// tellNode tells the engine the current state of a node.
 func (m *driver) tellNode(n *tables.Node) {
 	if m.engine == nil {
 		return
@@ -86,7 +86,7 @@ func (m *driver) tellNode(n *tables.Node) {
 	}
 	want := n.Object.Node
 	want.Domains = translate.Domains(want.Labels, m.Topologies.Levels())
-	// What pods of other schedulers take is not there for the engine, which does not know them.
+	// The engine does not know pods of other schedulers, so what they take is subtracted.
 	want.CPUMilli = max(0, want.CPUMilli-n.Others.CPUMilli)
 	want.MemMiB = max(0, want.MemMiB-n.Others.MemMiB)
 	want.Others = translate.Left(translate.AddOthers(want.Others, m.Storage.Attachable(name), 1), n.Others.Others)
@@ -136,16 +136,16 @@ func sameNode(a, b *core.Node) bool {
 		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
 }
 
-// tellHealth makes devices unhealthy: as many as the device plugin does not offer, and as pods
-// have that the engine could not be told of. Which ones is not known: free devices are taken
-// first, and those that were taken before stay.
+// tellHealth makes devices unhealthy: as many as the device plugin does not offer, plus those
+// of pods that the engine refused. Which ones is not known: free devices come first, and those
+// that were chosen before stay.
 func (m *driver) tellHealth(n *tables.Node) {
 	used, unbooked := uint64(0), 0
 	for _, p := range n.Pods {
 		used |= p.Devices
 		unbooked += p.Unbooked()
 	}
-	// Where DRA drivers publish devices it is known which are unusable. The GPUs of pods that the
+	// Where DRA drivers publish devices, the unusable ones are known. The GPUs of pods that the
 	// engine refused are added, the last free ones first.
 	if want, ok := m.Devices.Unusable(&n.Told, used); ok {
 		for g := n.Told.GPUs - 1; g >= 0 && unbooked > 0; g-- {

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Outcomes puts what became of acts into the mailbox. It is the scheduler's
+// Outcomes puts the outcomes of acts into the mailbox. It is the scheduler's
 // [act.Outcomes].
 type Outcomes struct{ Box *Mailbox }
 

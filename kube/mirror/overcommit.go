@@ -10,7 +10,7 @@ import (
 
 // A GPU may have been given twice all the same: by an instance that was stopped
 // between its look at the lease and the system call that sent a binding, or by a
-// scheduler from before. What was bound later yields and waits again: two pods on one
+// scheduler from before. The pod that was bound later yields and waits again: two pods on one
 // GPU are worse than any pod that has to start again, also one that is locked or must
 // not be preempted. A gang yields whole.
 //
@@ -29,11 +29,11 @@ import (
 // A node that publishes fewer GPUs than before makes no pod yield: the devices of its
 // pods differ.
 
-// causeOvercommitted is why pods leave a GPU that others were given before.
+// causeOvercommitted is why pods leave a GPU that was given to others before.
 const causeOvercommitted = "Overcommitted"
 
-// contest makes the pods yield that were bound later to devices of p of which pods on
-// the node have more than all. g is the group of p, or was before the engine refused p;
+// contest finds devices of p that are overcommitted, and makes the pods that were bound to
+// them later yield. g is the group of p, or was before the engine refused p;
 // late says that the API has just shown a binding of p that is not ours.
 func (m *changes) contest(p *tables.Pod, g *tables.Group, late bool) {
 	n := m.Nodes[p.Target]
@@ -59,7 +59,7 @@ func (m *changes) contest(p *tables.Pod, g *tables.Group, late bool) {
 	})
 	slices.SortFunc(list, tables.Earlier)
 	over := tables.Overflow(list, n.Told.GPUs)
-	// Each device goes to pods in the order in which they were bound. Who comes when it is full
+	// Each device goes to pods in the order in which they were bound. A pod that finds it full
 	// yields.
 	for _, d := range tables.DevicesIn(p.AsBound()) {
 		given := core.Milli(0)
@@ -75,7 +75,7 @@ func (m *changes) contest(p *tables.Pod, g *tables.Group, late bool) {
 	}
 }
 
-// yield makes a pod leave, and its gang with it.
+// yield evicts a pod, and its gang with it.
 func (m *changes) yield(p *tables.Pod, g *tables.Group, why string) {
 	m.log.Warn("a GPU was allocated twice: evicting the pod that was bound later", "pod", p.Object.Namespace+"/"+p.Object.Name, "why", why)
 	m.tellPod(p, tables.GPUsOvercommitted, why+": the pod leaves and waits again")

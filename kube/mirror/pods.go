@@ -13,16 +13,16 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// podSeen takes in a pod as it is now. This is all that an update does:
+// podSeen handles the current state of a pod. This is all that an update does:
 //
 //  1. A pod that is new is placed, if it has a node, and joins its group ([Mirror.newPod]).
 //  2. One that ended, or was deleted before it had a node, is over ([Mirror.podEnded]).
 //  3. One that is being deleted on a lost node leaves its job ([Mirror.strand]).
-//  4. One that was taken out of its owner's hands, or given back, is of another group
+//  4. One that was taken from its owner, or given back, belongs to another group
 //     ([Mirror.changeOwner]).
-//  5. Of a pod of no job, what it takes of its node is counted again.
-//  6. Of a pod of a job, each difference is observed by the table or index that it is
-//     about ([Mirror.podChanged]).
+//  5. If the pod belongs to no job, what it takes of its node is counted again.
+//  6. If it belongs to a job, each difference is observed by the table or index that it
+//     concerns ([Mirror.podChanged]).
 //
 // Groups that a change concerns are touched: they are brought up to date with the engine
 // before the next decision.
@@ -58,13 +58,13 @@ func (m *Mirror) podSeen(o *objects.Pod) {
 	}
 }
 
-// podEnded takes in that a pod ended, or was deleted before it had a node.
+// podEnded handles a pod that ended, or was deleted before it had a node.
 func (m *Mirror) podEnded(p *tables.Pod, phase v1.PodPhase) {
 	g, ran := p.Group, p.State == tables.PodBound || p.State == tables.PodBinding
 	m.podOver(p)
 	switch {
 	case g == nil:
-	// A gang is not stopped for pods that did their work: they do not come again, and it would
+	// A gang is not stopped for pods that succeeded: they are not made again, and the gang would
 	// wait for them.
 	case phase == v1.PodSucceeded:
 		g.Worked = true
@@ -73,15 +73,15 @@ func (m *Mirror) podEnded(p *tables.Pod, phase v1.PodPhase) {
 	}
 }
 
-// podChanged takes in how a pod of a job differs from what was known of it.
+// podChanged handles the differences between a pod of a job and its last known state.
 func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	old, g := p.Object, p.Group
 	p.Object = o
 
-	// How others see it.
+	// How other pods see it.
 	m.aroundChanged(m.Peers.ObserveLabels(&p.Around, o.Labels))
 	// A change may end the quarantine of the group. A pool, or a record of one, may move the
-	// group to another shard. A pod that begins or ends to run changes what budgets protect.
+	// group to another shard. A pod that begins or stops running changes what budgets protect.
 	leaves := o.Phase != old.Phase || o.Node != old.Node
 	if g.Quarantine != nil || o.Pool != old.Pool || o.GroupRecord != old.GroupRecord || leaves && p.Around.Kept() {
 		m.touch(g)
@@ -89,7 +89,7 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	m.noteMove(p)
 	m.movesOn(g, old.Phase, o.Phase)
 
-	// What it asks for.
+	// What it requests.
 	if !slices.Equal(o.DeviceClaims, old.DeviceClaims) {
 		m.claimRefsChanged(p, old.DeviceClaims)
 	}
@@ -106,15 +106,15 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	switch {
 	case o.Node == "":
 		// While a pod waits, the size of its gang can be corrected. Its last scheduling gate may be
-		// gone, or a mistake corrected or made: an invalid pod must not start by what it said before.
+		// gone, or a mistake corrected or made: an invalid pod must not start with its earlier values.
 		m.observeAgain(p, &old.Membership)
 		if old.OtherGates != o.OtherGates || old.Wrong != o.Wrong {
 			m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
 			m.refit(p)
 		}
 	case p.State == tables.PodWaiting || o.Node != p.Target || !slices.Equal(o.GPUs, old.GPUs) && p.OtherDevices():
-		// Another scheduler has bound it: perhaps the one before this, of which the last
-		// requests took effect late.
+		// Another scheduler has bound it: perhaps the instance before this one, whose
+		// last requests took effect late.
 		m.leaveSlot(p)
 		m.unplace(p, p.Target)
 		p.Late = old.Node == ""
@@ -126,7 +126,7 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 		p.State = tables.PodBound
 	}
 
-	// How far its job is.
+	// The progress of its job.
 	if p.Slot >= 0 && !o.Attributes.LastCheckpoint.Equal(old.Attributes.LastCheckpoint) {
 		m.mustTell(core.Checkpointed{Job: g.Job, At: min(m.Now, objects.TimeOf(o.Attributes.LastCheckpoint))})
 	}
@@ -137,8 +137,8 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	m.notePod(p)
 }
 
-// changeOwner takes in that a pod on a node was taken out of its owner's hands, or
-// given back: it is one of another group.
+// changeOwner handles a pod on a node that was taken from its owner, or given back: it
+// belongs to another group now.
 func (m *Mirror) changeOwner(p *tables.Pod, o *objects.Pod) {
 	moves, stayed, admitted := p.Moves, p.Stayed, p.Group.Admitted
 	m.podOver(p)
@@ -148,7 +148,7 @@ func (m *Mirror) changeOwner(p *tables.Pod, o *objects.Pod) {
 	if g := p.Group; g != nil && len(g.Pods) == 1 {
 		g.Admitted = admitted // it is the same job still
 	}
-	m.devicesChanged(m.Devices.Review(o.Namespace, o.DeviceClaims)) // to those that share them, it was gone
+	m.devicesChanged(m.Devices.Review(o.Namespace, o.DeviceClaims)) // whose sharers saw it gone
 }
 
 func (m *driver) newPod(o *objects.Pod) {
@@ -171,7 +171,7 @@ func (m *driver) newPod(o *objects.Pod) {
 	m.noteMove(p)
 }
 
-// join makes a pod one of its group.
+// join adds a pod to its group.
 func (m *changes) join(p *tables.Pod) {
 	g := m.groupOf(p)
 	p.Group = g
@@ -181,7 +181,7 @@ func (m *changes) join(p *tables.Pod) {
 	m.relabel(g)
 }
 
-// podGone takes in that a pod was deleted.
+// podGone handles the deletion of a pod.
 func (m *Mirror) podGone(uid types.UID) {
 	delete(m.uncounted, uid)
 	if p := m.Pods[uid]; p != nil {
@@ -189,7 +189,7 @@ func (m *Mirror) podGone(uid types.UID) {
 	}
 }
 
-// podsListed takes in all pods there are.
+// podsListed handles the list of all pods.
 func (m *Mirror) podsListed(list []*objects.Pod) {
 	compare(m, m.Pods, list, (*objects.Pod).GetUID, m.podSeen, m.podGone)
 }
@@ -219,8 +219,7 @@ func (m *driver) podOver(p *tables.Pod) {
 	}
 }
 
-// leaveSlot tells the engine that the pod is over; its number is free for
-// another.
+// leaveSlot tells the engine that the pod has ended; its number is free for another.
 func (m *driver) leaveSlot(p *tables.Pod) {
 	if p.Slot < 0 {
 		return
@@ -231,13 +230,13 @@ func (m *driver) leaveSlot(p *tables.Pod) {
 	g.Slots[p.Slot] = nil
 	p.Task.Free = append(p.Task.Free, p.Slot)
 	p.Slot, p.Task, p.Devices = -1, nil, 0
-	// A pod that is over left the group before: it must not come back as one to be added.
+	// A pod that has ended left the group before: it must not be added again.
 	if g.Pods[p.Object.UID] == p {
 		g.Loose[p.Object.UID] = p
 	}
 }
 
-// countOn makes the pod's node smaller by what the pod takes.
+// countOn subtracts what the pod takes from its node.
 func (m *changes) countOn(p *tables.Pod) {
 	n := m.Nodes[p.Target]
 	if n == nil || p.Counted {
@@ -260,7 +259,7 @@ func (m *changes) uncount(p *tables.Pod) {
 	m.dirtyNodes[p.Target] = n
 }
 
-// bound takes in the outcome of a binding. gone says that the pod is no more.
+// bound handles the outcome of a binding. gone says that the pod no longer exists.
 func (m *driver) bound(uid types.UID, ok, gone bool) {
 	p := m.Pods[uid]
 	if p == nil || !p.InFlight {
@@ -279,21 +278,21 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 	case gone:
 		m.podOver(p)
 	case ok || p.State == tables.PodBound:
-		// The API has said meanwhile where it is.
+		// Meanwhile the API has reported its node.
 	default:
 		if p.Group == nil { // it was counted as another scheduler's
 			m.podOver(p)
 			m.newPod(p.Object)
 			return
 		}
-		// The binding failed: the pod waits again. The engine takes the pod for one that runs, or
-		// for one that leaves if it decided so itself. An eviction that was not its own (a drain, a
-		// lost node) is a failed binding to it.
+		// The binding failed: the pod waits again. The engine counts the pod as running, or
+		// as leaving if it evicted the pod itself. If something else evicted it (a drain, a lost
+		// node), the engine counts a failed binding.
 		leaving, dismissed := p.State == tables.PodLeaving, p.Dismissed
 		m.unplace(p, p.Target)
 		p.State, p.Target, p.Devices, p.Given, p.Dismissed = tables.PodWaiting, "", 0, 0, false
 		switch {
-		case p.Slot < 0: // the engine was built again, and has not been told of it yet
+		case p.Slot < 0: // the engine was built again, and does not know the pod yet
 		case !m.Ours(p.Group):
 			// The shard was given up meanwhile. The engine must not try the pod elsewhere.
 			m.leaveSlot(p)
@@ -309,8 +308,8 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 	}
 }
 
-// answered notes that no binding of the pod is under way. When that is so for
-// the last pod of its group, what is said of the group's waiting is taken back.
+// answered records that no binding of the pod is in flight. After the last one of its
+// group, the group's conditions are cleared.
 func (m *changes) answered(p *tables.Pod) {
 	if !p.InFlight {
 		return
@@ -330,8 +329,8 @@ func (m *changes) answered(p *tables.Pod) {
 	}
 }
 
-// adopt tells the engine of a pod that is on a node already. Where the engine
-// cannot count it as the job's, it counts it as another scheduler's.
+// adopt tells the engine about a pod that is on a node already. If the engine cannot count
+// it as the job's, it counts as another scheduler's.
 func (m *driver) adopt(p *tables.Pod) {
 	n := m.Nodes[p.Target]
 	gpus, otherwise := m.DevicesOf(p, n)
@@ -350,7 +349,7 @@ func (m *driver) adopt(p *tables.Pod) {
 		}
 		m.notePod(p)
 		// The API has shown a binding that this instance did not send. Its GPU may be another pod's
-		// by now, also where the node has others that are free: the engine has just been told of it,
+		// by now, also where the node has others that are free: the engine has just received it,
 		// and both are compared.
 		if p.Late {
 			p.Late = false
@@ -359,13 +358,12 @@ func (m *driver) adopt(p *tables.Pod) {
 		return
 	}
 	if m.panics.broken {
-		return // the next engine is told of it again
+		return // the next engine receives it again
 	}
 	m.outside(p, err)
 }
 
-// outside counts a pod on a node, which the engine refuses, as something that its node
-// lacks.
+// outside subtracts from its node what a pod takes that the engine refuses.
 func (m *driver) outside(p *tables.Pod, why error) {
 	g := p.Group
 	m.log.Warn("counting a pod as another scheduler's", "pod", p.Object.Namespace+"/"+p.Object.Name, "why", why)
@@ -376,8 +374,8 @@ func (m *driver) outside(p *tables.Pod, why error) {
 	if p.InFlight {
 		p.Group.InFlight--
 	}
-	// From here on the pod is of no group, as those of other schedulers are: its node has less by
-	// what it takes, and its GPUs are made unhealthy (tellHealth).
+	// From here on the pod is in no group, like those of other schedulers: what it takes is
+	// subtracted from its node, and its GPUs are made unhealthy (tellHealth).
 	m.touch(p.Group) // which may have no pods now
 	p.Group = nil
 	m.countOn(p)

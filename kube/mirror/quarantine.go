@@ -17,19 +17,19 @@ import (
 // quarantine, and the engine is built again from the tables without it, so that one
 // job stops neither the others nor, one by one, every replica:
 //
-//  1. A call of the engine that panics is taken for one that was refused, and the
-//     engine for broken: it is asked nothing until it has been built again, which is
-//     at once. No panic of a job makes the others wait for longer than that.
+//  1. A call of the engine that panics counts as refused, and the engine counts as
+//     broken: it is not called until it has been built again, which happens at once. No
+//     panic makes other jobs wait for longer than that.
 //  2. Of a job in quarantine the engine knows the pods that have a place, as it knows
 //     those of jobs on which another instance decides: their devices are not free. Its
-//     waiting pods are told why they wait.
-//  3. If that is too much too, the engine is not told of the job at all, and the nodes
-//     of its pods take no others.
+//     waiting pods get a condition with the reason.
+//  3. If the engine panics on that too, the job is kept from the engine altogether, and
+//     the nodes of its pods accept no other pods.
 //  4. The quarantine ends when what the job asks for changes: a pod is edited, comes
 //     or goes, or its PodGroup changes. A job that fails again has to wait longer each
-//     time before a change counts, even when it was deleted in between. Without that,
-//     one who edits such a job each second has the engine built again each second. A
-//     new leader knows of none: it finds out again.
+//     time before a change counts, even when it was deleted in between. Without that, a
+//     user who edits such a job each second would cause a rebuild each second. A new
+//     leader knows no such jobs: it finds them again.
 //  5. A panic that no job can be blamed for is followed by one attempt to go on. The
 //     next one soon after ends the process, as bugs elsewhere do.
 
@@ -40,18 +40,18 @@ const (
 	firstPause       = 10 * core.Second
 	maxPause         = 3600 * core.Second
 	memoryOfFailures = 2 * maxPause
-	// blamelessPeriod is how long after a panic that no job was blamed for the next
-	// such ends the process.
+	// blamelessPeriod is how long after a panic that no job was blamed for a second one
+	// ends the process.
 	blamelessPeriod = 600 * core.Second
 )
 
-// panics is what is remembered of them.
+// panics is the record of panics.
 type panics struct {
 	// broken says that the engine panicked and was not built again since.
 	broken    bool
 	blameless core.Time // the last time that no job was to blame
 	count     int       // jobs in quarantine
-	untold    int       // and of those, such that the engine must not know of
+	untold    int       // those of them that the engine must not know
 	failures  map[translate.Group]failures
 }
 
@@ -69,8 +69,8 @@ func (e ending) String() string { return fmt.Sprint(e.v) }
 // errBroken is what an engine that panicked answers.
 var errBroken = errors.New("the engine panicked: it must be rebuilt")
 
-// guarded calls what may panic and reports whether it did not. g is the group that it
-// is about, unless the engine says more; nil when there is none.
+// guarded calls a function that may panic, and reports whether it did not. g is the group
+// that the call concerns, unless the engine names another; nil if there is none.
 func (m *driver) guarded(g *tables.Group, call func()) (ok bool) {
 	if m.panics.broken {
 		return false
@@ -106,8 +106,8 @@ func (m *driver) panicked(g *tables.Group, v any) {
 		return
 	}
 	m.log.Error("the engine panicked: the job is quarantined", "job", g.Job, "panic", v, "stack", string(debug.Stack()))
-	// The engine panics even on the places of its pods: it is not told of them any more, and
-	// their nodes are closed instead.
+	// The engine panics even on the places of its pods: it no longer receives them, and their
+	// nodes are closed instead.
 	if g.Quarantine != nil {
 		g.Quarantine.Untold = true
 		m.panics.untold++
@@ -119,12 +119,12 @@ func (m *driver) panicked(g *tables.Group, v any) {
 	}
 	m.panics.count++
 	m.metrics.Quarantined(m.panics.count)
-	if list := tables.InOrder(g.Pods, func(*tables.Pod) bool { return true }); len(list) > 0 && !g.Waits() { // else they are told why they wait
+	if list := tables.InOrder(g.Pods, func(*tables.Pod) bool { return true }); len(list) > 0 && !g.Waits() { // else: a condition
 		m.acts.warn = append(m.acts.warn, act.Warning{Pod: list[0].Ref(), Reason: tables.ReasonQuarantined, Message: g.Quarantine.Message})
 	}
 }
 
-// pause notes that a job fails, and returns for how long it is in quarantine at least.
+// pause records a failure of a job, and returns its minimum time in quarantine.
 func (p *panics) pause(id translate.Group, now core.Time) core.Time {
 	maps.DeleteFunc(p.failures, func(_ translate.Group, f failures) bool { return now-f.last > memoryOfFailures })
 	if p.failures == nil {
@@ -178,7 +178,7 @@ func (m *driver) release(g *tables.Group) {
 	m.metrics.Quarantined(m.panics.count)
 }
 
-// shutNodes has the nodes of a group's pods looked at again.
+// shutNodes marks the nodes of a group's pods, so that they are checked again.
 func (m *changes) shutNodes(g *tables.Group) {
 	for _, p := range g.Pods {
 		if n := m.Nodes[p.Target]; n != nil {
@@ -187,7 +187,7 @@ func (m *changes) shutNodes(g *tables.Group) {
 	}
 }
 
-// untoldOn reports whether pods are on a node that the engine must not know of.
+// untoldOn reports whether a node has pods that the engine must not know.
 func (m *driver) untoldOn(n *tables.Node) bool {
 	if m.panics.untold > 0 {
 		for _, p := range n.Pods {

@@ -15,15 +15,15 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// From Queue objects to the engine's queues.
+// This file turns Queue objects into the engine's queues.
 
-// queuesListed takes in all queues there are.
+// queuesListed handles the list of all queues.
 func (m *Mirror) queuesListed(list []*v1alpha1.Queue) {
 	refill(m.Queues.Objects, list, nameOf)
 	m.queuesChanged()
 }
 
-// queueSeen takes in a queue as it is now.
+// queueSeen handles the current state of a queue.
 func (m *Mirror) queueSeen(q *v1alpha1.Queue) {
 	old := m.Queues.Objects[q.Name]
 	m.Queues.Objects[q.Name] = q
@@ -48,9 +48,9 @@ func (m *Mirror) queuesChanged() {
 	m.tellQueues() // and those that only waiting jobs kept
 }
 
-// weighQueue has a job that waits leave the engine if it may not go on to wait in its
-// queue. Any other change of a queue is up to the engine: a job that is withdrawn loses
-// its plan, and the pods that leave for it would leave for nothing.
+// weighQueue withdraws a waiting job from the engine if it may no longer wait in its queue.
+// The engine handles any other change of a queue: a withdrawn job loses its plan, and the
+// pods that leave for it would leave for nothing.
 func (m *Mirror) weighQueue(g *tables.Group) {
 	if g.Submitted && !g.Runs() && !g.Leaving() && g.ID.Kind != tables.Foreign && !m.MayStay(g) {
 		m.withdraw(g)
@@ -60,9 +60,9 @@ func (m *Mirror) weighQueue(g *tables.Group) {
 	}
 }
 
-// tellQueues tells the engine of queues that are new, changed or gone: parents
-// before children, children gone before parents. A queue whose jobs live on
-// goes with the last of them.
+// tellQueues tells the engine which queues are new, changed or deleted: parents are added
+// before children, and removed after them. A queue with live jobs is removed with the last
+// of them.
 func (m *driver) tellQueues() {
 	q := &m.Queues
 	clear(q.Verdict)
@@ -103,8 +103,7 @@ func (m *driver) tellQueues() {
 	m.removeQueues(there)
 }
 
-// removeQueues removes queues that are not there any more from the engine, as
-// far as it lets them go.
+// removeQueues removes deleted queues from the engine, as far as the engine allows it.
 func (m *driver) removeQueues(there map[string]bool) {
 	q := &m.Queues
 	for again := true; again; {
@@ -119,7 +118,7 @@ func (m *driver) removeQueues(there map[string]bool) {
 	}
 }
 
-// namespaceSeen takes in a namespace as it is now.
+// namespaceSeen handles the current state of a namespace.
 func (m *Mirror) namespaceSeen(o *objects.Namespace) {
 	if maps.Equal(m.Namespaces[o.Name], o.Labels) {
 		return

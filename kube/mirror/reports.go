@@ -12,9 +12,9 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Why jobs wait, reported in conditions of pods and PodGroups. The engine says so when it is
-// asked (core.Engine.Explain), which costs; so a few jobs are asked about at a time, in turn,
-// and what has not changed is not written.
+// This file reports in conditions of pods and PodGroups why jobs wait. The engine explains that
+// on request (core.Engine.Explain), which is expensive; so a few jobs are explained at a time,
+// in turn, and what has not changed is not written.
 
 const (
 	// reportAfter is how long a job waits before its reason is reported: most start at once.
@@ -29,8 +29,8 @@ func (m *Mirror) Explain(n int) []act.Report {
 	if m.engine == nil || m.panics.broken {
 		return nil
 	}
-	// A round asks about each job once, the oldest first; a new round begins when all were
-	// asked.
+	// A round explains each job once, the oldest first; a new round begins when all have been
+	// explained.
 	if len(m.asking) == 0 {
 		for g := range m.waiters {
 			if m.Reportable(g) {
@@ -52,10 +52,10 @@ func (m *Mirror) Explain(n int) []act.Report {
 	return out
 }
 
-// report returns what is to be written of a group that waits:
+// report returns what to write about a group that waits:
 //
-//  1. The engine says why it waits. The reason of a group that the engine does not know
-//     stands in the group already.
+//  1. The engine says why it waits. For a group that the engine does not know,
+//     the reason is in the group already.
 //  2. Nothing is written for a job that waits only briefly, or whose reason and numbers were
 //     written already, or too recently.
 //  3. An event is published when the reason is new, or the numbers after a while.
@@ -109,7 +109,7 @@ func (m *Mirror) report(g *tables.Group) []act.Report {
 	}
 	for i, p := range tables.InOrder(g.Pods, func(p *tables.Pod) bool { return p.State == tables.PodWaiting && !p.Object.OtherGates }) {
 		if now.Reason == old.Reason && i > 0 && p.Said == now.Reason {
-			continue // the numbers are on the first pod; it would be too much to write them on all
+			continue // the numbers are on the first pod; writing them on all pods would cost too much
 		}
 		p.Said = now.Reason
 		out = append(out, act.Report{
@@ -129,8 +129,8 @@ type outlook struct {
 	until core.Time              // when the next is made
 }
 
-// expects is a text that says when a job is expected to start, or why that is not known;
-// empty for a job that does not wait for what others hold.
+// expects returns a text that says when a job is expected to start, or why that is not known;
+// it is empty for a job that does not wait for what others hold.
 func (m *Mirror) expects(g *tables.Group, why core.Reason) string {
 	if !tables.WantsRoom(why) && why != core.QuotaExceeded && why != core.HeldBack {
 		return ""
@@ -157,8 +157,8 @@ func (m *Mirror) expects(g *tables.Group, why core.Reason) string {
 	return translate.NoStartMark + "jobs before it have no walltime, or it needs more than running jobs will free"
 }
 
-// clock is a time as messages have it. A message with the time that is left would change all
-// the time, and be written again and again.
+// clock formats a time for messages. A message with the remaining time would change at every
+// moment, and would be written again and again.
 func clock(t core.Time) string { return time.Unix(0, int64(t)).UTC().Format(time.RFC3339) }
 
 // warn publishes an event about unknown keys, once for each job and before it runs.

@@ -5,10 +5,10 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// What follows when something else counts for the whole cluster ([settings]): another
-// policy, other levels of the topology, other priorities.
+// This file handles changes of the settings of the whole cluster ([settings]): the policy, the
+// levels of the topology, and priorities.
 
-// inPolicies makes an observation of policies one of the tables.
+// inPolicies turns an observation of policies into one of the tables.
 func inPolicies[T any](observe func(*settings.Policies, T) settings.PolicyChange) func(*Mirror, T) {
 	return func(m *Mirror, o T) {
 		c := observe(m.Policies, o)
@@ -22,7 +22,7 @@ func inPolicies[T any](observe func(*settings.Policies, T) settings.PolicyChange
 	}
 }
 
-// inTopologies makes an observation of topologies one of the tables.
+// inTopologies turns an observation of topologies into one of the tables.
 func inTopologies[T any](observe func(*settings.Topologies, T) bool) func(*Mirror, T) {
 	return func(m *Mirror, o T) {
 		if observe(m.Topologies, o) {
@@ -31,7 +31,7 @@ func inTopologies[T any](observe func(*settings.Topologies, T) bool) func(*Mirro
 	}
 }
 
-// inClasses makes an observation of PriorityClasses one of the tables.
+// inClasses turns an observation of PriorityClasses into one of the tables.
 func inClasses[T any](observe func(settings.Classes, T) []string) func(*Mirror, T) {
 	return func(m *Mirror, o T) {
 		for _, name := range observe(m.Priorities, o) {
@@ -40,15 +40,15 @@ func inClasses[T any](observe func(settings.Classes, T) []string) func(*Mirror, 
 	}
 }
 
-// chooseLevels has the engine built again if other levels count. Before all objects were
-// listed it is too early to choose.
+// chooseLevels has the engine built again if other levels count. Before all objects have been
+// listed, it is too early to choose.
 func (m *driver) chooseLevels() {
 	if m.engine != nil && m.pickLevels() {
 		m.outdated = true
 	}
 }
 
-// pickLevels chooses the levels that count, and reports whether they are others.
+// pickLevels chooses the levels that count, and reports whether they have changed.
 func (m *changes) pickLevels() bool {
 	if !m.Topologies.Choose(m.Now) {
 		return false
@@ -68,8 +68,8 @@ func (m *driver) watchLabels() {
 	}
 }
 
-// classChanged has the jobs submitted again that name a PriorityClass, and of which no
-// pod has a place.
+// classChanged submits again the jobs that name a PriorityClass and have no pod with a
+// place.
 func (m *driver) classChanged(name string) {
 	if m.engine == nil {
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Which groups and nodes this instance decides on, where several share a cluster.
+// This file determines the groups and nodes that this instance decides on, where several
+// instances share a cluster.
 
 // handOver is a shard that is being given up.
 type handOver struct {
@@ -17,8 +18,8 @@ type handOver struct {
 	over  func()
 }
 
-// regroup finds the shard of a group again. When the group becomes ours, or another
-// instance's, it leaves the engine, and is told of again.
+// regroup determines the shard of a group again. When the group becomes ours, or another
+// instance's, it leaves the engine, and is submitted again.
 func (m *driver) regroup(g *tables.Group) {
 	shard := m.ShardOf(g)
 	if shard == g.Shard {
@@ -34,10 +35,10 @@ func (m *driver) regroup(g *tables.Group) {
 	}
 }
 
-// follow brings the engine's picture of a job up to date on which another instance decides:
-// the engine knows those of its pods that have a place.
+// follow updates the engine's picture of a job that another instance decides on: the engine
+// knows those of its pods that have a place.
 func (m *driver) follow(g *tables.Group) {
-	// The pods that wait are up to the other instance. Those that have a place take devices
+	// The other instance decides on the pods that wait. Those that have a place take devices
 	// here, too.
 	placed := false
 	for _, p := range g.Pods {
@@ -59,8 +60,8 @@ func (m *driver) follow(g *tables.Group) {
 	}
 }
 
-// letGo forgets what was under way for a group on which another instance decides
-// from now on. Bindings that were sent are waited for, volumes are not.
+// letGo forgets what was in progress for a group that another instance decides on from
+// now on. It waits for bindings that were sent, but not for volumes.
 func (m *driver) letGo(g *tables.Group) {
 	g.Reported, g.Waiting, g.Journey = tables.Report{}, tables.Waiting{}, nil
 	g.Draining, g.Broke = false, false
@@ -91,8 +92,7 @@ func (m *Mirror) Take(shard int) error {
 	return nil
 }
 
-// GiveUp ends deciding on a shard. over is called when nothing of what was
-// decided there is under way any more.
+// GiveUp ends deciding on a shard. over is called when no act of the shard is in flight.
 func (m *Mirror) GiveUp(shard int, over func()) {
 	// This comes first: while the shard is ours, a binding that is given up has failed.
 	for _, g := range m.Groups {
@@ -110,7 +110,7 @@ func (m *changes) reshard() {
 	m.Lost.Again() // pods on nodes that are lost may be ours to evict now
 }
 
-// handOver reports the shards that were given up where nothing is under way any more.
+// handOver reports the shards that were given up and have no act in flight.
 func (m *changes) handOver() {
 	m.handed = slices.DeleteFunc(m.handed, func(h handOver) bool {
 		if m.UnderWay(h.shard) {
@@ -121,9 +121,9 @@ func (m *changes) handOver() {
 	})
 }
 
-// arrivalPause is how long a node takes no pods that came from another shard. After it, all
-// that the instance had under way which decided there has been answered or given up, and
-// observed here.
+// arrivalPause is how long a node that came from another shard takes no pods. After it, every
+// request of the instance that decided there has been answered or given up, and observed
+// here.
 const arrivalPause = core.Time(act.Patience) + 5*core.Second
 
 // shut reports whether a node takes no pods because it is not ours, or not yet. want is the
@@ -134,7 +134,7 @@ func (m *changes) shut(n *tables.Node, want *core.Node) bool {
 	}
 	shard := m.Shards.Of(translate.NodePool(want.Labels, want.Model))
 	// The instance that decided on the node may have bound pods there that are not observed here
-	// yet. The node takes none before they must have been.
+	// yet. The node takes none until they must have been.
 	if n.Sharded && shard != n.Shard && !m.Shards.Held[n.Shard] {
 		n.Opens = m.Now + arrivalPause
 	}
@@ -146,7 +146,7 @@ func (m *changes) shut(n *tables.Node, want *core.Node) bool {
 	return !m.Shards.Held[shard] || m.Now < n.Opens
 }
 
-// openArrived has nodes looked at again that came from another shard.
+// openArrived marks nodes that came from another shard, so that they are checked again.
 func (m *changes) openArrived() {
 	for name, n := range m.arrived {
 		if m.Now < n.Opens {

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/kube/stats"
 )
 
-// The statuses of queues, policies and topologies. The instance that decides on the cluster as
-// a whole writes them; what the API has already is not written again.
+// This file computes the statuses of queues, policies and topologies. The instance that holds
+// the rest of the cluster writes them; a status that the API has already is not written again.
 
 // Statuses returns the objects whose status has changed.
 func (m *Mirror) Statuses(now metav1.Time) []act.Status {

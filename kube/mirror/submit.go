@@ -12,21 +12,21 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// submit tells the engine of the job with all its pods.
+// submit tells the engine about the job with all its pods.
 func (m *driver) submit(g *tables.Group) {
 	// 1. Which pods: all that have a place, for their devices are not free; those that wait if
 	// this instance decides on them.
 	ours := m.Decides(g)
 	list := tables.InOrder(g.Pods, func(p *tables.Pod) bool { return p.State != tables.PodWaiting || p.Ready() && !g.Draining && ours })
 	job := core.Job{Name: g.Job, Kind: g.Kind, Submitted: min(m.Now, objects.TimeOf(g.Created))}
-	// 2. What is said of the job, by one pod for all.
-	// What their object says is noted on those that have a place.
+	// 2. The attributes of the job, from one pod for all.
+	// What their PodGroup says is recorded on those that have a place.
 	speaker := list[max(0, slices.IndexFunc(list, func(p *tables.Pod) bool { return p.State != tables.PodWaiting }))]
 	if g.ID.Kind == tables.Foreign {
 		job.Queue, job.Foreign = tables.OthersQueue, true
 	} else {
 		m.describe(g, speaker, &job)
-		// A job that runs stays what it was admitted as, in another engine too: otherwise whoever
+		// A job that runs stays what it was admitted as, in another engine too: otherwise a user who
 		// edits a pod would move its charge to another queue, or raise its priority.
 		if g.Admitted != nil && speaker.State != tables.PodWaiting {
 			g.Admitted.Apply(&m.Tables, &job)
@@ -38,7 +38,7 @@ func (m *driver) submit(g *tables.Group) {
 		job.Foreign, job.Gang, job.Topology = true, false, core.Job{}.Topology
 	}
 	g.Queue = job.Queue
-	// 3. Its roles, with as many pods each as have to start together.
+	// 3. Its roles, each with the number of pods that must start together.
 	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
 	for _, p := range list {
 		t := g.TaskOf(p, view)
@@ -56,8 +56,8 @@ func (m *driver) submit(g *tables.Group) {
 		}
 		job.Tasks = append(job.Tasks, task)
 	}
-	// 4. The engine may refuse the job. Then it is not scheduled, and its nodes have less by what
-	// runs of it.
+	// 4. The engine may refuse the job. Then it is not scheduled, and what its pods take
+	// is subtracted from their nodes.
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
 		if g.Reset(); m.panics.broken {
 			return
@@ -72,10 +72,10 @@ func (m *driver) submit(g *tables.Group) {
 	}
 	g.Submitted, g.Relabel = true, false
 	m.setOff(g)
-	g.Worked = g.Worked || g.Runs() && len(list) < g.Min // it is found so: some may have done their work before
+	g.Worked = g.Worked || g.Runs() && len(list) < g.Min // others may have succeeded before
 	m.Jobs[g.Job] = g
-	// 5. The engine numbers pods by the order of its roles. The numbers are known before it is
-	// told where pods are, for that may take a pod out of the group again (outside).
+	// 5. The engine numbers pods by the order of its roles. The numbers must be known before the
+	// engine receives the pods' nodes, because that may remove a pod from the group (outside).
 	for _, t := range g.Tasks {
 		for _, p := range byTask[t] {
 			g.Has(p, len(g.Slots), t)
@@ -89,7 +89,7 @@ func (m *driver) submit(g *tables.Group) {
 	}
 }
 
-// describe fills in what is said of the job.
+// describe fills in the attributes of the job.
 func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	a := m.AttributesOf(g, p)
 	job.Queue = m.QueueOf(g, a)
@@ -120,7 +120,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	}
 }
 
-// add tells the engine of pods that came to a job it has.
+// add tells the engine about new pods of a job that it knows.
 func (m *driver) add(g *tables.Group) {
 	ours := m.Decides(g)
 	list := tables.InOrder(g.Loose, func(p *tables.Pod) bool {
@@ -154,7 +154,7 @@ func (m *driver) add(g *tables.Group) {
 	}
 }
 
-// settleIn tells the engine where a pod is that has a place already.
+// settleIn tells the engine the node of a pod that has a place already.
 func (m *driver) settleIn(p *tables.Pod) {
 	if p.State != tables.PodWaiting {
 		m.adopt(p)

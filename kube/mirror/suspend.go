@@ -10,8 +10,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Groups of which all pods are to leave, by the suspension of their owner (act.Suspend),
-// and the place in the queue that is kept for the pods it makes later.
+// This file stops whole groups by suspending their owner (act.Suspend), and keeps their place
+// in the queue for the pods that the owner makes later.
 
 // keepPlace is how long a group without pods is kept after its owner was
 // resumed: its new pods wait in the old place.
@@ -27,7 +27,7 @@ func (m *changes) suspend(g *tables.Group, list []tables.Eviction) {
 	m.acts.suspend = append(m.acts.suspend, x)
 }
 
-// unpark takes in that the owner of a group could not be suspended.
+// unpark handles a failure to suspend the owner of a group.
 func (m *changes) unpark(id translate.Group) {
 	if g := m.Groups[id]; g != nil {
 		g.Parked = nil
@@ -35,7 +35,7 @@ func (m *changes) unpark(id translate.Group) {
 	}
 }
 
-// resumed takes in that a group's owner is not suspended by us any more.
+// resumed handles that a group's owner is no longer suspended by us.
 func (m *changes) resumed(id translate.Group) {
 	if g := m.Groups[id]; g != nil && g.Parked != nil {
 		g.Parked.Until = m.Now + keepPlace

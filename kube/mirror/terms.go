@@ -7,15 +7,13 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// What the answers of the index of peers ([peers.Index]) mean for jobs: the engine is
-// told of other labels and terms of the roles that run, and which jobs budgets keep.
+// This file applies the answers of the index of peers ([peers.Index]) to jobs: the engine
+// receives changed labels and terms of running roles, and which jobs budgets protect.
 //
 // The pods of a role are alike in what they require and in what selects them. When a
-// selector comes that selects some of them alone, the job is submitted again with other
-// roles.
+// new selector selects only some of them, the job is submitted again with other roles.
 
-// aroundChanged takes over what the index of peers answers otherwise now: of labels and
-// terms.
+// aroundChanged applies the labels and terms that have changed in the index of peers.
 func (m *changes) aroundChanged(c peers.Change) {
 	for _, uid := range c {
 		switch p := m.Pods[uid]; {
@@ -28,8 +26,8 @@ func (m *changes) aroundChanged(c peers.Change) {
 	}
 }
 
-// budgetsChanged takes over what the index of peers answers otherwise now: of which
-// pods budgets keep.
+// budgetsChanged applies what has changed in the index of peers about which pods budgets
+// protect.
 func (m *changes) budgetsChanged(c peers.Change) {
 	for _, uid := range c {
 		if p := m.Pods[uid]; p != nil && p.Group != nil {
@@ -38,19 +36,19 @@ func (m *changes) budgetsChanged(c peers.Change) {
 	}
 }
 
-// inBudgets makes an observation of budgets one of the tables.
+// inBudgets turns an observation of budgets into one of the tables.
 func inBudgets[T any](observe func(*peers.Index, T) peers.Change) func(*Mirror, T) {
 	return func(m *Mirror, o T) { m.budgetsChanged(observe(m.Peers, o)) }
 }
 
-// enlist makes a pod of another scheduler a job of the engine's. Before, the engine
-// knew what its node has less for it.
+// enlist makes a pod of another scheduler a job of the engine's. Before, what
+// the pod takes was subtracted from its node.
 func (m *changes) enlist(p *tables.Pod) {
 	m.uncount(p)
 	m.join(p)
 }
 
-// relabel has the labels of a group looked at before the next decision.
+// relabel marks a group, so that its labels are checked before the next decision.
 func (m *changes) relabel(g *tables.Group) {
 	g.Relabel = true
 	m.touch(g)
@@ -63,7 +61,7 @@ func (m *driver) tellSurroundings(g *tables.Group) {
 	}
 	g.Relabel = false
 	now, ok := m.SurroundingsOfRoles(g)
-	// A selector selects some pods of a role alone: the roles are formed again, from all pods.
+	// A selector selects only some pods of a role: the roles are formed again, from all pods.
 	if !ok {
 		m.tellAnew(g)
 		return
@@ -83,8 +81,8 @@ func (m *driver) tellAnew(g *tables.Group) {
 	m.startOver(g)
 }
 
-// tellShield tells the engine whether the job of a group may be evicted for others,
-// as far as budgets go, where that has changed.
+// tellShield tells the engine whether budgets allow the job of a group to be evicted for
+// others, if that has changed.
 func (m *driver) tellShield(g *tables.Group) {
 	if !g.Submitted || g.ID.Kind == tables.Foreign || !m.Ours(g) {
 		return
@@ -104,7 +102,7 @@ func (m *driver) tellShield(g *tables.Group) {
 	}
 }
 
-// amongPeers is a pod as the index of peers knows it.
+// amongPeers returns a pod in the form that the index of peers uses.
 func amongPeers(o *objects.Pod) peers.Pod {
 	return peers.Pod{UID: o.UID, Namespace: o.Namespace, Labels: o.Labels, Terms: o.Terms, Ports: o.Ports, Ours: o.Ours}
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// An object that makes the scheduler panic while it is cut down, or taken into the
-// tables, would end every replica, one after the other. It is left out instead, with an
-// error in the log, a metric and, for a pod, an event, and all others go on:
+// An object on which the scheduler panics, while it is cut down or put into the tables,
+// would end every replica, one after the other. Instead it is left out, with an error in
+// the log, a metric and, for a pod, an event, and all others go on:
 //
-//   - A pod that has no node is not there for the scheduler until it can be read.
+//   - The scheduler ignores a pod that has no node until it can be read.
 //   - A pod on a node is known only by what it takes, so that no other pod gets that.
-//     One that was read before counts as it was read then, but for where it stands.
+//     One that was read before counts as it was read then, except for its state.
 //   - A node that was read before counts as it was read then; another takes no pods.
 
-// takeIn calls what takes an object in, or out, and reports whether it did not panic.
+// takeIn calls a function that adds or removes an object, and reports whether it did not
+// panic.
 func (m *changes) takeIn(o any, f func()) (ok bool) {
 	defer func() {
 		v := recover()
@@ -53,12 +54,12 @@ func (m *changes) unread(o, v any, stack []byte) {
 	}
 }
 
-// reduce has the tables hold no more of an object on which takeIn failed than they must.
+// reduce leaves only the minimum in the tables of an object on which takeIn failed.
 func (m *Mirror) reduce(o any) {
 	switch o := o.(type) {
 	case *objects.Pod:
 		m.takeIn(o, func() {
-			// It may be in the tables in part. Only what it takes of its node is taken in again.
+			// It may be in the tables in part. Only what it takes of its node is added again.
 			if p := m.Pods[o.UID]; p != nil {
 				m.podOver(p)
 			}

@@ -12,20 +12,20 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// What the answers of the index of volumes ([storage.Index]) mean for pods: those that
-// wait leave the engine's job and join it again where they may now be elsewhere, and
-// bindings wait for volumes that are made for them.
+// This file applies the answers of the index of volumes ([storage.Index]) to pods: waiting pods
+// whose possible nodes have changed leave the engine's job and join it again, and bindings
+// wait until their volumes have been made.
 
 // volumePatience is how long a volume may take to be made for a pod; the pod is
 // then placed again.
 const volumePatience = core.Time(10 * time.Minute)
 
-// inStorage makes an observation of the index of volumes one of the tables.
+// inStorage turns an observation of the index of volumes into one of the tables.
 func inStorage[T any](observe func(*storage.Index, T) storage.Change) func(*Mirror, T) {
 	return func(m *Mirror, o T) { m.volumesChanged(observe(m.Storage, o)) }
 }
 
-// volumesChanged takes over what the index of volumes answers otherwise now.
+// volumesChanged applies the answers of the index of volumes that have changed.
 func (m *driver) volumesChanged(c storage.Change) {
 	for _, uid := range c.Pods {
 		if p := m.Pods[uid]; p != nil {
@@ -62,8 +62,8 @@ func (m *driver) refit(p *tables.Pod) {
 	}
 }
 
-// recount takes over what a pod needs for its volumes. Where its node is smaller by
-// what it takes, that is counted again.
+// recount applies what a pod needs for its volumes. If what the pod takes is subtracted from
+// its node, that is counted again.
 func (m *changes) recount(p *tables.Pod, v *storage.Needs) {
 	if !p.Counted || slices.Equal(v.Attached, p.Volumes.Attached) {
 		p.Volumes = v
@@ -74,8 +74,8 @@ func (m *changes) recount(p *tables.Pod, v *storage.Needs) {
 	m.countOn(p)
 }
 
-// provide has the volumes of a pod made for the node that it has got. Its binding
-// waits for them.
+// provide requests the volumes of a pod on its chosen node. Its binding waits for
+// them.
 func (m *changes) provide(b tables.Binding) {
 	deadline := m.Now + volumePatience
 	b.Of.Withheld = &b
@@ -83,21 +83,21 @@ func (m *changes) provide(b tables.Binding) {
 	m.acts.wake = min(m.acts.wake, deadline)
 }
 
-// selectNodes has nodes written into claims.
+// selectNodes requests that nodes are written into claims.
 func (m *changes) selectNodes(list []storage.Choice) {
 	for _, c := range list {
 		m.acts.choose = append(m.acts.choose, act.SelectNode(c))
 	}
 }
 
-// provided binds the pods whose volumes are there now, and gives up those whose
-// volumes do not come.
+// provided binds the pods whose volumes are ready, and gives up those whose volumes are
+// not made in time.
 func (m *driver) provided() {
 	for _, uid := range m.Storage.Making() {
 		p := m.Pods[uid]
 		b := p.Withheld
 		done, failure := false, "the pod must leave again"
-		// A pod that was told to leave meanwhile is not bound, whether its volumes came or not.
+		// A pod that was evicted meanwhile is not bound, whether its volumes are ready or not.
 		if p.State == tables.PodBinding {
 			var on *core.Node
 			if n := m.Nodes[b.Node]; n != nil {
@@ -118,7 +118,7 @@ func (m *driver) provided() {
 	}
 }
 
-// notProvided takes in that volumes cannot be made for a pod where it is.
+// notProvided handles volumes that cannot be made for a pod on its chosen node.
 func (m *driver) notProvided(uid types.UID) {
 	p := m.Pods[uid]
 	if p == nil || p.Withheld == nil {

@@ -13,16 +13,16 @@ import (
 // Node is what the scheduler needs of a node.
 type Node struct {
 	metav1.ObjectMeta
-	Node    core.Node         // as the engine is told, but for what pods of other schedulers take
+	Node    core.Node         // as the engine gets it, before what pods of other schedulers take is subtracted
 	GPUs    []v1.ResourceName // the resources of its device plugins
 	Missing int               // GPUs that it has and does not offer
 	Unready time.Time         // since when it is not ready, as the API says; zero when it is
-	Befell  Trouble           // why it is not
+	Befell  Trouble           // why it is not ready
 	Zone    string            // its region and zone
-	Apart   bool              // it says nothing about whether the others can be reached
+	Apart   bool              // it does not count for whether the others can be reached
 	Wrong   string            // why it cannot be used
-	// Drain is set while it is to be emptied; Undrained says why not, though somebody
-	// asks for it.
+	// Drain is set while it must be emptied; Undrained says why a request to empty it has no
+	// effect.
 	Drain     *translate.Drain
 	Undrained string
 	Unread    bool // nothing is known of it: it could not be read

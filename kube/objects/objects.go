@@ -1,6 +1,6 @@
-// Package objects is what the scheduler keeps of the API's objects. A cluster has more pods
-// than memory should hold whole, so each is cut down as it is read off the wire: Trim keeps
-// what is needed, and Bare what can be known of one on which Trim panics.
+// Package objects has the parts of the API's objects that the scheduler keeps. Whole pods of a
+// large cluster would take too much memory, so each is cut down as it is read: Trim keeps what
+// is needed, and Bare what can be known about an object on which Trim panics.
 package objects
 
 import (
@@ -24,8 +24,8 @@ func TrimNamespace(n *v1.Namespace) *Namespace {
 	return &Namespace{ObjectMeta: trimMeta(&n.ObjectMeta), Labels: n.Labels}
 }
 
-// TimeOf is a time as the engine counts it. Objects may say any, or none: what is
-// outside the engine's bounds is the nearest within, and never 0, which is unknown.
+// TimeOf returns a time in the engine's units. A time outside the engine's bounds becomes the
+// nearest one within, and never 0, which means unknown.
 func TimeOf(t time.Time) core.Time {
 	switch s := t.Unix(); {
 	case s < 1:
@@ -36,15 +36,15 @@ func TimeOf(t time.Time) core.Time {
 	return core.Time(t.UnixNano())
 }
 
-// Key is how an object is found in its table.
+// Key is the key of an object in its table.
 func Key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// KeyOf is how an object is found in its table.
+// KeyOf returns the key of an object in its table.
 func KeyOf[T metav1.Object](o T) types.NamespacedName { return Key(o.GetNamespace(), o.GetName()) }
 
-// trimMeta keeps what names an object.
+// trimMeta keeps the names of an object.
 func trimMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion}
 }

@@ -44,10 +44,10 @@ type Pod struct {
 	Owner        *metav1.OwnerReference
 	Counts       bool            // the Job controller counts it
 	Uncounted    bool            // it does not, because the pod was to be evicted
-	Slow         bool            // it asks for more time to end than it gets
-	Replaceable  bool            // by another pod of its owner, before it goes
-	Move         *translate.Move // of one that moves, or did not in the end
-	StaysAsTold  bool            // its status says that it did not
+	Slow         bool            // it requests more time to terminate than it gets
+	Replaceable  bool            // by another pod of its owner, before it ends
+	Move         *translate.Move // of a pod that moves, or whose move failed
+	StaysAsTold  bool            // its status says that its move failed
 	DeviceClaims []devices.ClaimRef
 	// Resource is the resource by which it asks for GPUs; Extended the claim that
 	// was made for it where DRA provides that resource.
@@ -55,23 +55,23 @@ type Pod struct {
 	Extended string
 	Pool     translate.Pool
 
-	// Bears are the troubles of a node that it tolerates for ever.
+	// Bears lists the troubles of a node that it tolerates for ever.
 	Bears [troubles]bool
 
-	// Amounts, GPUs and Share are what it holds of its node, when it has one.
+	// Amounts, GPUs and Share are what it holds of its node, if it has one.
 	Amounts    translate.Amounts
 	GPUs       []int
 	Share      core.Milli
 	Backfilled bool
-	// Held is [translate.Held], and in request already.
+	// Held is [translate.Held], and already part of the request.
 	Held core.Milli
-	// Said is what its labels and annotations say that counts until it ends, as
-	// recorded in its status where it is; Says is what they say now.
+	// Said is the part of its labels and annotations that counts until it ends, from the
+	// record in its status if there is one; Says is what they say now.
 	Said, Says string
-	// Record and GroupRecord are what its status has, of itself and of its PodGroup.
+	// Record and GroupRecord are the records in its status, of itself and of its PodGroup.
 	Record, GroupRecord string
-	// Unread says that it could not be read: nothing but the first lines is known,
-	// and amounts.
+	// Unread says that it could not be read: only the first lines and the amounts are
+	// known.
 	Unread bool
 }
 
@@ -113,7 +113,7 @@ func TrimPod(p *v1.Pod) *Pod {
 		o.Backfilled = p.Annotations[v1alpha1.BackfilledAnnotation] == "true"
 	}
 	if !o.Ours {
-		// Terms that the API server let pass and that cannot be read match no pod.
+		// Terms that the API server accepted and that cannot be read match no pod.
 		o.Terms, _ = translate.AntiTerms(p)
 		return o
 	}
@@ -181,14 +181,13 @@ func bears(p *v1.Pod, key string) bool {
 // HasGPUs reports whether a pod that is known by what it takes alone has GPUs.
 func (o *Pod) HasGPUs() bool { return o.Amounts.GPUs > 0 || !o.Ours && o.Request.GPU > 0 }
 
-// Over reports whether the pod holds nothing any more.
+// Over reports whether the pod no longer holds anything.
 func (o *Pod) Over() bool { return o.Phase == v1.PodSucceeded || o.Phase == v1.PodFailed }
 
-// Ended reports whether it is over, or will never have a node.
+// Ended reports whether the pod is over, or will never have a node.
 func (o *Pod) Ended() bool { return o.Over() || o.Deleting && o.Node == "" }
 
-// Stranded is a pod as it is known by what it takes alone, as those of other
-// schedulers are.
+// Stranded returns a pod known only by what it takes, like those of other schedulers.
 func (o *Pod) Stranded() *Pod {
 	x := *o
 	x.Ours, x.Move, x.Membership = false, nil, translate.Membership{}
@@ -216,7 +215,7 @@ func BarePod(p *v1.Pod) *Pod {
 	return o
 }
 
-// AsBefore is a pod that cannot be read any more: as it was, but for where it stands.
+// AsBefore returns a pod that can no longer be read: as it was, except for its state.
 func (o *Pod) AsBefore(before *Pod) *Pod {
 	x := *before
 	x.ObjectMeta, x.Node, x.Phase, x.Deleting = o.ObjectMeta, o.Node, o.Phase, o.Deleting

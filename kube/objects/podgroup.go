@@ -12,7 +12,7 @@ import (
 // PodGroup is what the scheduler needs of a native PodGroup.
 type PodGroup struct {
 	metav1.ObjectMeta
-	// Min is the gang's least pods, 0 when it is no gang.
+	// Min is the gang's minimum, 0 if it is no gang.
 	Min        int
 	Attributes translate.Attributes
 	Wrong      string // what its author must change
@@ -36,8 +36,8 @@ func TrimPodGroup(g *schedulingv1beta1.PodGroup) *PodGroup {
 		ObjectMeta: trimMeta(&g.ObjectMeta),
 		Whole:      g.Spec.DisruptionMode != nil && g.Spec.DisruptionMode.All != nil, DeviceClaims: devices.GroupClaims(g),
 	}
-	// The API server writes a priority into groups that name no class: that of
-	// their pods counts then.
+	// The API server writes a priority into groups that name no class: then that
+	// of their pods counts.
 	if g.Spec.PriorityClassName != "" {
 		o.Priority, o.Class = g.Spec.Priority, g.Spec.PriorityClassName
 	}
@@ -57,7 +57,7 @@ func TrimPodGroup(g *schedulingv1beta1.PodGroup) *PodGroup {
 	return o
 }
 
-// read takes over what the labels and annotations of the PodGroup say.
+// read applies the labels and annotations of the PodGroup.
 func (o *PodGroup) read(g *schedulingv1beta1.PodGroup) {
 	o.Attributes, o.Wrong = translate.Attributes{}, ""
 	if err := o.Attributes.Read(g); err != nil {
@@ -66,7 +66,7 @@ func (o *PodGroup) read(g *schedulingv1beta1.PodGroup) {
 	o.Pool, o.Said = translate.PodGroupPool(g, o.Attributes.Models), translate.SaidBy(g).String()
 }
 
-// AsRecorded is a PodGroup, nil for one that is gone, that says what a record has.
+// AsRecorded returns a PodGroup, nil for a deleted one, with the values of a record.
 func (o *PodGroup) AsRecorded(id translate.Group, record string) *PodGroup {
 	x := PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: id.Namespace, Name: id.Name}}
 	if o != nil {
@@ -80,7 +80,7 @@ func (o *PodGroup) AsRecorded(id translate.Group, record string) *PodGroup {
 	return &x
 }
 
-// OfGPUs reports whether there is a PodGroup, and it says which GPUs its pods get.
+// OfGPUs reports whether the PodGroup exists and says which GPUs its pods get.
 func (o *PodGroup) OfGPUs() bool { return o != nil && o.Attributes.OfGPUs() }
 
 // Ref names the PodGroup for an act.

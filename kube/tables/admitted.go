@@ -4,8 +4,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Admitted is what of a job counts as it was submitted for as long as pods of it have
-// a place, when the engine is built again too.
+// Admitted is the part of a job that counts as it was submitted, for as long as pods of it
+// have a place, also when the engine is built again.
 type Admitted struct {
 	queue                                 string
 	class                                 core.Class
@@ -14,7 +14,7 @@ type Admitted struct {
 	minRuntime, checkpoint                core.Time
 }
 
-// Admit keeps what of a job counts from now on.
+// Admit records what counts for a job from now on.
 func Admit(j *core.Job) *Admitted {
 	return &Admitted{
 		queue: j.Queue, class: j.Class, priority: j.Priority, neverPreempts: j.NeverPreempts,
@@ -22,7 +22,7 @@ func Admit(j *core.Job) *Admitted {
 	}
 }
 
-// Apply has a job be as it was admitted. The queue counts as long as there is one.
+// Apply sets a job to the values with which it was admitted. The queue counts while it exists.
 func (a *Admitted) Apply(t *Tables, j *core.Job) {
 	if _, told := t.Queues.Told[a.queue]; told {
 		j.Queue = a.queue

@@ -18,11 +18,11 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// From groups of pods to the engine's jobs. A group is
+// This file turns groups of pods into the engine's jobs. A group is
 //
 //	collecting  while a gang has fewer pods than its least: the engine does not know it
 //	submitted   the engine has the job; pods that come are added to it, pods that go leave it
-//	draining    its pods were told to leave; what comes meanwhile waits
+//	draining    its pods were evicted; new pods wait meanwhile
 //
 // and, when the last of those has left, collecting again. It keeps the time at
 // which it was first seen, and so its place in the queue.
@@ -40,52 +40,52 @@ type Group struct {
 	Slots     []*Pod
 	Tasks     []*Task
 	Submitted bool // the engine has the job
-	Draining  bool // its pods were told to leave
-	Dirty     bool // it is to be looked at before the next decision
-	// Broke says that it drains because it fell apart, not for another job's
-	// good; NotBefore is when it is submitted again, after Failures failed starts in a row.
+	Draining  bool // its pods were evicted
+	Dirty     bool // it must be brought up to date before the next decision
+	// Broke says that it drains because it lost pods, not for another job; NotBefore is when it
+	// is submitted again, after Failures failed starts in a row.
 	Broke     bool
 	NotBefore core.Time
 	Failures  int
 	InFlight  int     // bindings sent and not answered
 	Waiting   Waiting // why its pods wait now
-	Reported  Report  // what the API was told of that
+	Reported  Report  // what was reported to the API about that
 	Shard     int     // which instance decides on it
-	// Admitted is what counts of it while pods of it have a place, nil before it was
+	// Admitted is what counts for it while pods of it have a place, nil before it was
 	// submitted.
 	Admitted *Admitted
 	// Settled is its PodGroup as it counts: as it was when a pod of the group got a
 	// place, while one has.
 	Settled *objects.PodGroup
-	// Queue is where the engine's job is, once it was submitted.
+	// Queue is the queue of the engine's job, once it was submitted.
 	Queue string
 	// Ran says that a pod of it had a place once.
 	Ran bool
 	// Journey is its way to its first pods running, while it is traced.
 	Journey *Tracked
-	// Worked says that a pod of it did its work, and is not there any more.
+	// Worked says that a pod of it succeeded and no longer exists.
 	Worked bool
 	// Parked is set while its owner is suspended by us, and a while longer.
 	Parked  *Parked
 	Counted stats.Group // as the census has it
 	// Asking says that its object is being read.
 	Asking bool
-	// Relabel says that what the engine knows of the pods around may be otherwise,
-	// Resized that what pods take is, which were resized in place.
+	// Relabel says that what the engine knows about the pods around may be outdated; Resized
+	// that pods were resized in place, so that they take other amounts.
 	Relabel, Resized bool
-	// Warned says that people were told of keys of ours on it that there are not.
+	// Warned says that an event reported unknown keys on it that begin as Muster's do.
 	Warned bool
 	// Quarantine is set while the group is left out; see quarantine.go.
 	Quarantine *Quarantine
-	// Shielded says that the engine was told not to evict it for others.
+	// Shielded says that the engine must not evict it for others.
 	Shielded bool
 }
 
-// Foreign is the group kind of pods of other schedulers that use GPUs: the
-// engine knows each as a job that it may not touch.
+// Foreign is the group kind of pods of other schedulers that use GPUs: the engine knows each
+// as a job that it must not touch.
 const Foreign = translate.Foreign
 
-// Waiting is why pods of a group wait, as the API is told.
+// Waiting is why pods of a group wait, as reported to the API.
 type Waiting struct {
 	// Reason is one of the engine's or one of ours, empty when nothing waits.
 	Reason, Detail string
@@ -99,7 +99,7 @@ type Report struct {
 	Told            core.Time // when an event was published last
 }
 
-// Parked is a group without pods that are to come again.
+// Parked marks a group without pods whose owner will make new ones.
 type Parked struct {
 	// Until is when it is forgotten, [core.Never] while its owner is suspended.
 	Until core.Time
@@ -115,7 +115,7 @@ func (g *Group) Runs() bool {
 	return false
 }
 
-// Leaving reports whether pods that were told to leave are still there.
+// Leaving reports whether evicted pods still exist.
 func (g *Group) Leaving() bool {
 	for _, p := range g.Pods {
 		if p.State == PodLeaving {
@@ -155,7 +155,7 @@ func (g *Group) Inherits() bool {
 	return false
 }
 
-// Wait notes why the group's pods wait.
+// Wait records why the group's pods wait.
 func (g *Group) Wait(now core.Time, reason, detail string) {
 	if g.Waiting.Reason != reason {
 		g.Waiting.Since = now
@@ -178,7 +178,7 @@ func (g *Group) Unready() (reason, detail string) {
 	return ReasonVolume, list[0].Volumes.Wait
 }
 
-// ClearReports forgets what was reported of the group, and returns what is to be written of its
+// ClearReports forgets what was reported about the group, and returns what to write about its
 // pods that waited and run now; pg is its PodGroup, nil for none.
 func (g *Group) ClearReports(pg *objects.PodGroup) []act.Report {
 	var out []act.Report
@@ -211,7 +211,7 @@ func (t *Tables) GroupNamed(job string) *Group {
 	return nil
 }
 
-// Reset forgets what the engine was told.
+// Reset forgets what the engine knows.
 func (g *Group) Reset() {
 	g.Slots, g.Tasks, g.Submitted, g.Draining, g.Broke, g.Soft = nil, nil, false, false, false, false
 	g.Relabel, g.Resized, g.Shielded = false, false, false
@@ -221,7 +221,7 @@ func (g *Group) Reset() {
 	}
 }
 
-// Has gives a pod its number in the engine's job.
+// Has sets a pod's number in the engine's job.
 func (g *Group) Has(p *Pod, slot int, t *Task) {
 	p.Slot, p.Task = slot, t
 	if slot == len(g.Slots) {
@@ -233,9 +233,9 @@ func (g *Group) Has(p *Pod, slot int, t *Task) {
 	delete(g.Loose, p.Object.UID)
 }
 
-// SettleTerms brings up to date which PodGroup counts for the group (Settled); now is the one that
-// exists, nil for none. A record on a pod, which another instance may have written, goes before
-// what this one has seen.
+// SettleTerms determines which PodGroup counts for the group (Settled); now is the one that
+// exists, nil for none. A record on a pod, which another instance may have written, takes
+// precedence over what this one has seen.
 func (g *Group) SettleTerms(now *objects.PodGroup) {
 	if !g.Native {
 		return
@@ -244,7 +244,7 @@ func (g *Group) SettleTerms(now *objects.PodGroup) {
 	for _, p := range g.Pods {
 		if o := p.Object; p.State != PodWaiting {
 			placed = true
-			// Of several records the first by text counts: all instances must find the same.
+			// Of several records, the first by text counts: all instances must choose the same.
 			if o.GroupRecord != "" && (record == "" || o.GroupRecord < record) {
 				record = o.GroupRecord
 			}
@@ -264,35 +264,35 @@ func (g *Group) SettleTerms(now *objects.PodGroup) {
 	}
 }
 
-// How large a gang is, and what it lacks until the engine may know it.
+// The size of a gang, and what it lacks until it can be submitted.
 
-// Membership is what decides how large a gang is.
+// Membership determines the size of a gang.
 type Membership struct {
 	Native bool                 // it has a PodGroup of Kubernetes
-	Object *translate.ObjectRef // to be read for how large the gang is, nil for none
+	Object *translate.ObjectRef // the object that gives the gang's size, nil for none
 	Kind   core.Kind
-	// Min is the gang's least pods, 0 or 1 for no gang; Roles the least of each
-	// role of which there is one, 0 while that is not known.
+	// Min is the gang's minimum, 0 or 1 for no gang; Roles has the minimum of each role
+	// that has one, 0 while it is not known.
 	Min   int
 	Roles map[string]int
-	// Patience is how long the gang waits for its pods to be made; 0 and Never for
-	// ever. Soft says that it was too long, and pods start one by one.
+	// Patience is how long the gang waits for its pods to be created; 0 and Never mean for
+	// ever. Soft says that this time is over, and pods start one by one.
 	Patience core.Time
 	Soft     bool
-	// Says is what the object says, nil until it has been asked; Sized that pods
-	// say how large the gang is.
+	// Says is what the object says, nil until it has been read; Sized says that pods give
+	// the size of the gang.
 	Says  *translate.Gang
 	Sized bool
 }
 
-// Observe takes in what a pod says of how large the gang is, and how long it waits.
+// Observe handles what a pod says about the size of the gang, and its patience.
 func (g *Group) Observe(s *translate.Membership) {
 	g.Needs(s.Min, s.Roles)
 	g.Sized = g.Sized || s.Minimum() > 0
 	g.Patience = max(g.Patience, s.Patience)
 }
 
-// Needs takes in what an object says about the size of the gang.
+// Needs handles what an object says about the size of the gang.
 func (g *Group) Needs(pods int, roles map[string]int) {
 	sum := 0
 	if len(roles) > 0 {
@@ -312,10 +312,10 @@ func (g *Group) Needs(pods int, roles map[string]int) {
 // Gang reports whether the pods start together.
 func (g *Group) Gang() bool { return g.Min > 1 && !g.Soft }
 
-// Broken reports whether fewer pods stay than must for the gang to stand.
+// Broken reports whether fewer pods stay than the gang needs to go on.
 func (g *Group) Broken(stays func(*Pod) bool) bool {
-	// A gang that is found running may have fewer pods than its minimum, because some did their
-	// work. It is not broken for that; so its numbers count, if they are fewer.
+	// A gang that is found running may have fewer pods than its minimum, because some have
+	// succeeded. That does not break it; so its numbers count, if they are lower.
 	if g.Count("", stays) < min(g.Min, len(g.Slots)) {
 		return true
 	}
@@ -344,8 +344,8 @@ func (g *Group) Count(role string, ok func(*Pod) bool) int {
 	return n
 }
 
-// Few says which pods the gang lacks to start with those that ok picks; empty
-// when it lacks none.
+// Few says which pods the gang lacks to start with those that ok picks; empty if it lacks
+// none.
 func (g *Group) Few(ok func(*Pod) bool) string {
 	for _, role := range slices.Sorted(maps.Keys(g.Roles)) {
 		switch least, there := g.Roles[role], g.Count(role, ok); {
@@ -365,19 +365,18 @@ func (g *Group) Few(ok func(*Pod) bool) string {
 	return ""
 }
 
-// What the engine is told of a group: its job, the roles of its pods, and the pods
-// that come later.
+// What the engine receives of a group: its job, the roles of its pods, and later pods.
 
 // Task is a role of a group: pods that are alike.
 type Task struct {
 	Name, role string
 	Spec       core.Request
-	Around     peers.Surroundings // as the engine was told
-	Free       []int              // numbers of pods that are over
+	Around     peers.Surroundings // as the engine knows them
+	Free       []int              // numbers of pods that have ended
 	slots      int                // numbers that were given to its pods
 }
 
-// As is the task as the engine is told of it.
+// As returns the task in the engine's form.
 func (t *Task) As(pods, least int) core.Task {
 	return core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: t.Spec, Labels: t.Around.Labels, Affinity: t.Around.Terms}
 }
@@ -391,9 +390,9 @@ func (g *Group) task(name string) *Task {
 	return nil
 }
 
-// TaskOf finds the role of a pod, or makes one. Pods that say the same role and
-// ask for different things, of their nodes or of the pods around, or that others
-// mean alone, have roles of their own.
+// TaskOf finds the role of a pod, or makes one. Pods that name the same role have separate
+// roles here if they request different things of their nodes or of the pods around, or if
+// selectors of other pods select only some of them.
 func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 	spec, around := p.Request(), view.Of(&p.Around)
 	if g.ID.Kind == Foreign {
@@ -418,15 +417,15 @@ func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 	}
 }
 
-// Spread says how many pods of each task a gang starts with: the least of each
-// role and, where that of the gang is more, of those that come first.
+// Spread returns how many pods of each task a gang starts with: the minimum of each role
+// and, if the gang's minimum is larger, more of the first tasks.
 func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
 	least, roles, rest := map[*Task]int{}, maps.Clone(g.Roles), max(g.Min, 1)
 	if g.Soft {
 		roles, rest = nil, 1
 	}
-	// Each role gets its minimum, as far as it has pods. Tasks of one role, which differ in what
-	// they ask for, share it.
+	// Each role gets its minimum, as far as it has pods. Tasks of one role, whose requests
+	// differ, share it.
 	for _, t := range g.Tasks {
 		n := min(roles[t.role], len(pods[t]))
 		if n > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// PodGroupOf returns the PodGroup of a group, nil when it has none or there is
-// none.
+// PodGroupOf returns the PodGroup of a group, nil if it names none or the PodGroup does not
+// exist.
 func (t *Tables) PodGroupOf(g *Group) *objects.PodGroup {
 	if !g.Native {
 		return nil
@@ -27,8 +27,8 @@ func (t *Tables) termsOf(g *Group) *objects.PodGroup {
 	return t.PodGroupOf(g)
 }
 
-// AttributesOf is what is said of the job: by its PodGroup, and by the pod
-// where that says more.
+// AttributesOf returns the attributes of the job: those of the pod and, where it has none,
+// those of the object that gives the gang's size, then those of the PodGroup.
 func (t *Tables) AttributesOf(g *Group, p *Pod) translate.Attributes {
 	a := p.Object.Attributes
 	if g.Says != nil {
@@ -43,9 +43,8 @@ func (t *Tables) AttributesOf(g *Group, p *Pod) translate.Attributes {
 	return a
 }
 
-// Inherit returns a pod as it is with what is said of its job's GPUs, by its PodGroup
-// or the object of the gang, where it says nothing of them itself. An error says what
-// of it cannot be.
+// Inherit returns a pod with what its PodGroup or the object of the gang says about the job's
+// GPUs, where the pod says nothing about them itself. An error says what contradicts.
 func (t *Tables) Inherit(p *Pod) (*objects.Pod, error) {
 	var job translate.Attributes
 	if g := p.Group; g.Says != nil {
@@ -58,7 +57,7 @@ func (t *Tables) Inherit(p *Pod) (*objects.Pod, error) {
 		return p.Object, nil
 	}
 	o := *p.Object
-	// Its claims say how many devices it gets, and which. Of what is said of the job, only the
+	// Its claims say how many devices it gets, and which. Of the job's attributes, only the
 	// models are a condition on the node.
 	if len(o.DeviceClaims) > 0 {
 		job = translate.Attributes{Models: job.Models}
@@ -66,11 +65,11 @@ func (t *Tables) Inherit(p *Pod) (*objects.Pod, error) {
 	return &o, translate.Inherit(&o.Request, &o.Attributes, &job)
 }
 
-// LookAround returns how pods stand to each other now.
+// LookAround returns the current relations of affinity and spread between pods.
 func (t *Tables) LookAround() *peers.View { return t.Peers.Look(t.Topologies.Level) }
 
-// SurroundingsOfRoles returns what the engine is to be told of each role of a group
-// that has pods, and false when the pods of one differ.
+// SurroundingsOfRoles returns the labels and terms of each role of a group that has pods,
+// and false if the pods of one role differ.
 func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, bool) {
 	now, view := map[*Task]*peers.Surroundings{}, t.LookAround()
 	if view.Empty() { // there is no need to look at each pod
@@ -93,8 +92,8 @@ func (t *Tables) SurroundingsOfRoles(g *Group) (map[*Task]*peers.Surroundings, b
 	return now, true
 }
 
-// TermWithoutLevel says which term of a group's pods has no level of the topology, ""
-// when all have one.
+// TermWithoutLevel names a term of a group's pods that has no level of the topology, ""
+// if all have one.
 func (t *Tables) TermWithoutLevel(g *Group) string {
 	for _, p := range g.Pods {
 		for i := range p.Object.Terms {
@@ -117,7 +116,7 @@ func (t *Tables) Pause(failures int) core.Time {
 	return r.Pause(failures)
 }
 
-// EngineConfig is how the engine is to be built.
+// EngineConfig returns the configuration of a new engine.
 func (t *Tables) EngineConfig() core.Config {
 	c := core.Config{Policy: *t.Policies.Policy()}
 	for _, l := range t.Topologies.Levels() {

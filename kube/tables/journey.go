@@ -10,9 +10,9 @@ type Journey struct {
 	Job, Queue string
 	// Pods is how many started together.
 	Pods int
-	// Submitted is when all was there that the job needs to be decided on, Decided
-	// when it had its places, Bound when the API server had taken the last of the
-	// bindings, Running when that many pods ran.
+	// Submitted is when the job had all that it needs for a decision, Decided when it had its
+	// places, Bound when the API server had accepted the last binding, Running when that many
+	// pods ran.
 	Created, Submitted, Decided, Bound, Running time.Time
 }
 
@@ -22,5 +22,5 @@ type Tracked struct {
 	Runs int // pods that run
 }
 
-// Clock is the time now, as others write it.
+// Clock is the current time, as wall clock.
 func (t *Tables) Clock() time.Time { return time.Unix(0, int64(t.Now)) }

@@ -16,10 +16,10 @@ type Eviction struct {
 	Of      *Pod
 	Reason  string
 	Message string
-	Shard   int // of the pod's group; for a pod that has none any more, of the one it had
+	Shard   int // of the pod's group; for a pod that no longer has one, of its last
 }
 
-// Value is the act without the tables. A budget does not protect a pod that runs on
+// Value returns the act without the tables. A budget does not protect a pod that runs on
 // borrowed quota from the quota's owner.
 func (e *Eviction) Value() act.Evict {
 	o := e.Of.Object
@@ -43,7 +43,7 @@ type Suspension struct {
 	Evict   []Eviction
 }
 
-// Value is the act without the tables.
+// Value returns the act without the tables.
 func (a *Suspension) Value() act.Suspend {
 	x := act.Suspend{Group: a.Group.ID, Since: a.Group.Created, Members: a.Members}
 	known := map[types.UID]bool{}
@@ -81,7 +81,7 @@ func (t *Tables) MustLeave(p *Pod) bool {
 	}
 	o := p.Object
 	request := t.Nodes[p.Target].Object.Drain.Request
-	// This instance was told for which request the pod could not leave. An instance before it
+	// This instance knows for which request the pod could not leave. An instance before it
 	// wrote that on the pod, in its annotations and its status: an annotation alone keeps none.
 	if p.Stayed != nil {
 		return *p.Stayed != request
@@ -89,8 +89,8 @@ func (t *Tables) MustLeave(p *Pod) bool {
 	return !o.StaysAsTold || !o.Move.NotReplaced(request)
 }
 
-// LeavesWhole reports whether all pods of a group leave when those do that are on the
-// node of one.
+// LeavesWhole reports whether all pods of a group leave when those on the node of one pod
+// do.
 func (t *Tables) LeavesWhole(p *Pod) bool {
 	g, node := p.Group, p.Target
 	stays := func(p *Pod) bool { return p.State == PodBinding || p.State == PodBound && p.Target != node }
@@ -125,9 +125,9 @@ func (t *Tables) MoveOf(p *Pod, request string) act.Move {
 	return act.Move{Pod: p.Ref(), Node: p.Target, Request: request, Shard: t.Whose(p)}
 }
 
-// LeavesLost reports whether a pod is to be evicted from its node when that is
-// lost. Locked pods are not, and pods that tolerate for ever what befell the node
-// are not either, as Kubernetes does not evict those.
+// LeavesLost reports whether a pod must be evicted from its node when the node is lost.
+// Locked pods are not evicted, and, as in Kubernetes, neither are pods that tolerate the
+// node's trouble for ever.
 func (t *Tables) LeavesLost(p *Pod) bool {
 	g := p.Group
 	if g == nil || g.ID.Kind == Foreign || p.InFlight || p.Object.Deleting || p.State != PodBound || !t.Ours(g) {
@@ -136,7 +136,7 @@ func (t *Tables) LeavesLost(p *Pod) bool {
 	return !p.Object.Bears[t.Nodes[p.Target].Object.Befell] && !t.Locked(p)
 }
 
-// Requeues reports whether the gang is to be stopped for the loss of a pod.
+// Requeues reports whether the gang must be stopped for the loss of a pod.
 func (t *Tables) Requeues(g *Group, p *Pod) bool {
 	switch t.AttributesOf(g, p).OnFailure {
 	case "requeue":
@@ -148,7 +148,7 @@ func (t *Tables) Requeues(g *Group, p *Pod) bool {
 	return pg != nil && pg.Whole
 }
 
-// MaySuspend reports whether the group can be stopped whole: none of its pods is to stay.
+// MaySuspend reports whether the group can be stopped as a whole: none of its pods must stay.
 func (t *Tables) MaySuspend(g *Group) bool {
 	return !g.Runs() && t.suspendable(g)
 }

@@ -17,14 +17,14 @@ import (
 type Node struct {
 	Object *objects.Node
 	Gone   bool      // deleted; it stays until its pods have left
-	Told   core.Node // as the engine was told
+	Told   core.Node // as the engine knows it
 	Known  bool      // the engine knows it
 	// Others is what pods of other schedulers take, which the engine does not know pod by
 	// pod.
 	Others  translate.Amounts
-	Count   int // such pods
+	Count   int // the number of such pods
 	Pods    map[types.UID]*Pod
-	Sick    uint64     // devices that are unhealthy to the engine
+	Sick    uint64     // devices that are unhealthy in the engine
 	Counted stats.Node // as the census has it
 	// Shard is the shard it is in, once that is known (Sharded). Opens is the earliest time
 	// at which it takes pods. Closed says that it takes none, whatever its shard.
@@ -43,13 +43,13 @@ func (n *Node) Hosts() bool {
 	return false
 }
 
-// ForDevices is a node as the index of devices knows it.
+// ForDevices returns a node in the form that the index of devices uses.
 func (n *Node) ForDevices() devices.Node {
 	o := n.Object
 	return devices.Node{Name: o.Name, Resources: o.GPUs, GPUs: o.Node.GPUs, Model: o.Node.Model, Memory: n.memory()}
 }
 
-// memory is how much the GPUs of a node have in MiB, 0 when it is not known.
+// memory returns the memory of each GPU of a node in MiB, 0 if it is not known.
 func (n *Node) memory() int64 {
 	mib, err := strconv.ParseInt(n.Object.Node.Labels[v1alpha1.MemoryLabel], 10, 64)
 	if err != nil || mib < 0 || mib > core.MaxAmount {
@@ -58,7 +58,7 @@ func (n *Node) memory() int64 {
 	return mib
 }
 
-// NodeMemory is how much the GPUs of a node have in MiB, 0 when it is not known.
+// NodeMemory returns the memory of each GPU of a node in MiB, 0 if it is not known.
 func (t *Tables) NodeMemory(name string) int64 {
 	if n := t.Nodes[name]; n != nil {
 		return n.memory()

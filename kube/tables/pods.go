@@ -20,9 +20,9 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// From the pods of the API to the engine's.
+// This file turns the pods of the API into the engine's.
 
-// Pod is a pod that is not over.
+// Pod is a pod that has not ended.
 type Pod struct {
 	Object *objects.Pod // as it was observed last, or as it counts (After)
 	Group  *Group       // nil for pods of other schedulers
@@ -31,19 +31,19 @@ type Pod struct {
 	// it; Task is its role there.
 	Slot int
 	Task *Task
-	// Edited says what people were told of that was changed on it, and does not
-	// count; Recording that this is being written into its status.
+	// Edited is what an event reported as changed on it without effect; Recording says that
+	// its record is being written into its status.
 	Edited    string
 	Recording bool
 	Target    string // its node, or the one it is being bound to
 	Devices   uint64 // its GPUs there
-	Given     uint64 // its GPUs as the binding says that was sent
+	Given     uint64 // its GPUs in the binding that was sent
 	// InFlight says that a binding was sent and not answered; what it is to be
 	// evicted for waits meanwhile.
 	InFlight bool
 	Cause    Eviction // why it is to leave, if it is
-	// Dismissed says that the engine told it to leave, and not one before the
-	// engine was built again: to that one it runs.
+	// Dismissed says that this engine evicted it. An engine that was built after the eviction
+	// counts it as running.
 	Dismissed bool
 	// Late says that the API has just shown a binding of it that was not ours; Yields
 	// that it is to leave a GPU that another was given before.
@@ -52,25 +52,25 @@ type Pod struct {
 	// request for which it could not leave.
 	Moves  bool
 	Stayed *string
-	// Said is the reason that its conditions give for its waiting.
+	// Said is the reason in its conditions.
 	Said string
 	// Volumes is what it needs of a node for its volumes; Withheld is its binding while
 	// that waits for some to be made.
 	Volumes  *storage.Needs
 	Withheld *Binding
-	// Needs is what it needs of a node with its devices; nil for its request, or
-	// when that has to be found out.
+	// Needs is what it needs of a node with its devices; nil if its request says that, or if
+	// it has to be determined.
 	Needs *devices.Needs
 	// Around is the pod as the index of peers knows it.
 	Around peers.Pod
-	// Counted says that the node's capacity is less by what the pod takes.
+	// Counted says that what the pod takes is subtracted from the node's capacity.
 	Counted bool
 	// Stranded says that it is being deleted on a node that was lost, and known by
 	// what it takes alone.
 	Stranded bool
 }
 
-// State is where a pod stands.
+// State is the state of a pod.
 type State uint8
 
 const (
@@ -80,8 +80,8 @@ const (
 	PodBinding
 	// PodBound: the API says that it is on its node.
 	PodBound
-	// PodLeaving: it was told to leave and is still on its node, or its binding
-	// is still under way.
+	// PodLeaving: it was evicted and is still on its node, or its binding is still in
+	// flight.
 	PodLeaving
 )
 
@@ -96,15 +96,15 @@ func (p *Pod) Ref() act.Pod {
 	return act.Pod{Namespace: p.Object.Namespace, Name: p.Object.Name, UID: p.Object.UID}
 }
 
-// After is a pod as it counts, given how it was known before: what cannot be read, or
-// counts no more, is as it was.
+// After returns a pod as it counts, given its last known state: values that cannot be read, or
+// whose changes do not count, stay as they were.
 func (p *Pod) After(o *objects.Pod) *objects.Pod {
 	if o.Unread {
 		o = o.AsBefore(p.Object)
 	}
 	if p.Stranded {
 		o = o.Stranded()
-		// It keeps the devices that it was given, whatever it says by now (mirror.strand).
+		// It keeps its devices, whatever it says by now (mirror.strand).
 		o.GPUs, o.Request.GPU = p.Object.GPUs, p.Object.Request.GPU
 	}
 	o.Terms, o.Ports = p.Object.Terms, p.Object.Ports // they cannot change
@@ -112,11 +112,11 @@ func (p *Pod) After(o *objects.Pod) *objects.Pod {
 	return o
 }
 
-// settled has a pod on its node be as it was when it was first seen there, but for
-// what changes as it runs: its place among its owner's pods, its CPU and memory, when
-// it saved its progress, how long it takes. A record goes before what this instance has
-// seen, which may have begun to look when the pod was edited already: all instances must
-// find the same pool.
+// settled gives a pod on its node the values that it had when it was first seen there,
+// except what changes as it runs: its place among its owner's pods, its CPU and memory, when
+// it saved its progress, how long it takes. A record takes precedence over what this
+// instance has seen, because the pod may have been edited before the instance started: all
+// instances must find the same pool.
 func (p *Pod) settled(o *objects.Pod) {
 	old := p.Object
 	if !o.Ours || !old.Ours || old.Node == "" || o.Node != old.Node || o.Said == old.Said || o.Record != "" {
@@ -154,12 +154,12 @@ func (p *Pod) Ready() bool {
 	return p.Object.Wrong == "" && !p.Object.OtherGates && p.Volumes.Wait == "" && (p.Needs == nil || p.Needs.Reason == "")
 }
 
-// Inherited reports whether a pod that has a place is said to wait, as an
-// instance that decided before may have left it.
+// Inherited reports whether a pod that has a place still has the conditions of a waiting pod,
+// which an earlier instance may have left.
 func (p *Pod) Inherited() bool { return p.Object.Waits && p.State == PodBound }
 
-// BudgetHolds reports whether a budget keeps a pod from leaving its node. One that
-// has not started may always leave.
+// BudgetHolds reports whether a disruption budget keeps a pod on its node. A pod that has not
+// started may always leave.
 func (p *Pod) BudgetHolds() bool {
 	return p.Runs() && p.Around.Kept() && p.Object.Phase != v1.PodPending
 }
@@ -200,8 +200,8 @@ func (p *Pod) Share() core.Milli {
 	return core.WholeGPU
 }
 
-// Holds returns the GPUs of a pod, as far as it says them where the engine has not
-// been told of it.
+// Holds returns the GPUs of a pod. If the engine does not know the pod, they are those that
+// the pod names.
 func (p *Pod) Holds() uint64 {
 	set := p.Devices | p.Given
 	if p.Devices != 0 {
@@ -213,8 +213,8 @@ func (p *Pod) Holds() uint64 {
 	return set
 }
 
-// AsBound is the GPUs that the API says a pod was bound with, or that were sent; none
-// when these are not as many as it has, for then it was not bound so.
+// AsBound returns the GPUs with which a pod was bound, by the API or by the binding that was
+// sent; none if their number is not that of the pod, which then was not bound like this.
 func (p *Pod) AsBound() uint64 {
 	set := p.Given
 	for _, d := range p.Object.GPUs {
@@ -234,8 +234,8 @@ func (p *Pod) devicesWanted() int {
 	return int((gpu + core.WholeGPU - 1) / core.WholeGPU)
 }
 
-// Unbooked is how many GPUs of its node a pod has that the engine could not be told
-// of; 0 for a pod that it knows, or is to know.
+// Unbooked returns how many GPUs of its node a pod has that the engine refused; 0 for a pod
+// that the engine knows, or will know.
 func (p *Pod) Unbooked() int {
 	if p.Group != nil {
 		return 0
@@ -263,7 +263,7 @@ func (t *Tables) DevicesOf(p *Pod, n *Node) (gpus []int, otherwise string) {
 	if want == 0 || n == nil {
 		return nil, ""
 	}
-	// 1. Claims name the devices that were allocated. No annotation goes before them.
+	// 1. Claims name the devices that were allocated. They take precedence over annotations.
 	if gpus, ok := t.Devices.Has(p.Needs, p.Object.Namespace, p.Object.Extended, p.Target); ok && len(gpus) == want {
 		return gpus, ""
 	}
@@ -285,8 +285,8 @@ func (t *Tables) DevicesOf(p *Pod, n *Node) (gpus []int, otherwise string) {
 		otherwise = fmt.Sprintf("%s: the annotation names GPUs %s of node %s, which do not belong to the pod: %d other GPUs are booked for it",
 			v1alpha1.GPUsAnnotation, listed(p.Object.GPUs), p.Target, want)
 	}
-	// 3. Any devices with room, best those that no pod says it has: the engine may have yet to be
-	// told of such a pod.
+	// 3. Any devices with room, preferably those that no pod names: the engine may not know such a
+	// pod yet.
 	unclaimed := roomBeside(p, n, (*Pod).Holds)
 	for _, room := range [][64]core.Milli{unclaimed, has} {
 		for d := 0; d < n.Told.GPUs && len(gpus) < want; d++ {
@@ -334,7 +334,7 @@ func listed(gpus []int) string {
 	return translate.Devices(set)
 }
 
-// UsesVolumes is a pod as the index of volumes knows it.
+// UsesVolumes returns a pod in the form that the index of volumes uses.
 func (p *Pod) UsesVolumes() storage.Pod {
 	o := p.Object
 	return storage.Pod{
@@ -343,7 +343,7 @@ func (p *Pod) UsesVolumes() storage.Pod {
 	}
 }
 
-// AsHolder is how the pod stands, as the index of devices knows it.
+// AsHolder returns the pod's state in the form that the index of devices uses.
 func (p *Pod) AsHolder() devices.State {
 	s := devices.State{
 		UID: p.Object.UID, Name: p.Object.Name, Placed: p.State != PodWaiting,
@@ -355,7 +355,7 @@ func (p *Pod) AsHolder() devices.State {
 	return s
 }
 
-// DeviceState is how a pod is, as the index of devices asks when it resolves another.
+// DeviceState returns the state of a pod that the index of devices needs to resolve another.
 func (t *Tables) DeviceState(uid types.UID) (devices.State, bool) {
 	p := t.Pods[uid]
 	if p == nil {

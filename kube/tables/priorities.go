@@ -11,7 +11,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// From PriorityClasses to the priorities of jobs.
+// This file turns PriorityClasses into the priorities of jobs.
 
 // Names reports whether a PriorityClass is named for a job, other than by its pods'
 // specs.

@@ -9,19 +9,19 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Quarantine is why a job is left out, and what it asked for then.
+// Quarantine is why a job is left out, and its requests at that time.
 type Quarantine struct {
 	Message string
 	Asked   []Wish
 	Group   any // what its PodGroup says
-	// Until is when the quarantine ends at the earliest, Changed that it ends then.
+	// Until is when the quarantine ends at the earliest; Changed says that it ends then.
 	Until   core.Time
 	Changed bool
-	// Untold says that the engine must not even know of its pods.
+	// Untold says that the engine must not even know its pods.
 	Untold bool
 }
 
-// Wish is what pods ask for that are alike.
+// Wish is the request of pods that are alike.
 type Wish struct {
 	pods       int
 	request    core.Request
@@ -31,7 +31,7 @@ type Wish struct {
 	priority   int32
 }
 
-// Wishes returns what pods of the group ask for, and how many do.
+// Wishes returns the requests of the group's pods, and how many pods have each.
 func (g *Group) Wishes() []Wish {
 	var list []Wish
 	for _, p := range g.Pods {

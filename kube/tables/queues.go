@@ -23,7 +23,7 @@ const (
 	OthersQueue = "muster-other-schedulers"
 )
 
-// Queues are the Queue objects, and what the engine was told of them.
+// Queues are the Queue objects, and what the engine knows about them.
 type Queues struct {
 	Objects map[string]*v1alpha1.Queue
 	Told    map[string]core.Queue
@@ -83,8 +83,8 @@ func (t *Tables) QueueOf(g *Group, a translate.Attributes) string {
 	return cmp.Or(a.Queue, translate.NamespaceQueue(t.Namespaces[g.ID.Namespace]), DefaultQueue)
 }
 
-// TurnedAway says why a job may not wait in its queue, or not with its PriorityClass;
-// empty when it may.
+// TurnedAway says why a job cannot wait in its queue, or not with its PriorityClass; empty if
+// it can.
 func (t *Tables) TurnedAway(g *Group, p *Pod, a *translate.Attributes) (reason, detail string) {
 	queue := t.QueueOf(g, *a)
 	if reason, detail := t.Queues.Blocks(t, queue, g.ID.Namespace); reason != "" {
@@ -93,7 +93,7 @@ func (t *Tables) TurnedAway(g *Group, p *Pod, a *translate.Attributes) (reason, 
 	return t.Unranked(g, p, a, queue)
 }
 
-// MayStay reports whether a job that waits may go on to wait where it does.
+// MayStay reports whether a waiting job may go on waiting in its queue.
 func (t *Tables) MayStay(g *Group) bool {
 	ready := InOrder(g.Pods, (*Pod).Ready)
 	if len(ready) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// ShardTable is which shards there are, and which are ours.
+// ShardTable has the shards of the cluster, and which of them are ours.
 type ShardTable struct {
 	byPool map[string]int
 	names  []string
@@ -93,8 +93,8 @@ func (t *Tables) ShardOf(g *Group) int {
 	return t.Shards.Of(pool.Name)
 }
 
-// UnderWay reports whether a binding was sent and not answered that is of a job
-// of the shard, or to a node of it.
+// UnderWay reports whether a binding is in flight for a job of the shard, or to a node of
+// it.
 func (t *Tables) UnderWay(shard int) bool {
 	if t.Devices.InFlight() {
 		return true
@@ -104,7 +104,7 @@ func (t *Tables) UnderWay(shard int) bool {
 			continue
 		}
 		n := t.Nodes[p.Target]
-		// A pod of no group, or on a node that is not known, may be of any shard.
+		// A pod without a group, or on an unknown node, may belong to any shard.
 		if p.Group == nil || p.Group.Shard == shard || n == nil || n.Shard == shard {
 			return true
 		}

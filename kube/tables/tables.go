@@ -1,18 +1,18 @@
-// Package tables is what the scheduler knows of a cluster: its nodes, pods, groups of pods,
-// queues and shards, as the API says and with what is under way. The types keep their own
-// books; the methods of [Tables] answer questions about all of them and change nothing.
+// Package tables has what the scheduler knows about a cluster: its nodes, pods, groups of pods,
+// queues and shards, as the API reports them, and the acts in flight. Each type keeps its own
+// data consistent; the methods of [Tables] answer questions about all of them and change nothing.
 //
 //	tables.go                     all of it
 //	nodes.go pods.go groups.go    a node, a pod, and the pods of one job
-//	jobs.go priorities.go         what is said of a job: by its pods, its PodGroup, its owner
+//	jobs.go priorities.go         attributes of a job: from its pods, its PodGroup, its owner
 //	admitted.go quarantine.go     what of that counts until it ends, and what keeps it out
 //	queues.go shards.go           which queue a job waits in, and which instance decides on it
 //	leaving.go overcommit.go      which pods leave drained and lost nodes, and GPUs given twice
 //	count.go journey.go           what nodes and groups count as, and the journeys of jobs
-//	reasons.go                    why jobs wait, as the API is told
+//	reasons.go                    why jobs wait, as reported to the API
 //
-// The package reaches neither the engine nor what is to be written: a mistake in it can give
-// a wrong answer, and do nothing.
+// The package reaches neither the engine nor the acts: an error in it can give a wrong answer,
+// but cannot act.
 package tables
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Tables is what the API says, what is under way, and what this instance decides on. Its
+// Tables has what the API reports, what is in flight, and what this instance decides on. Its
 // methods answer questions, and change nothing: they can reach neither the engine nor the
 // acts.
 type Tables struct {
