@@ -7,8 +7,8 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// candidate is a waiting job, and what of it is to start now: a gang, pods that start one
-// by one, or the part of them for which a plan is sought. See units.prepare.
+// candidate is a waiting job, and the part of it that must start now: a gang, pods that start
+// one by one, or the part of them for which a plan is sought. See units.prepare.
 type candidate struct {
 	*job
 	unit *place.Unit
@@ -18,8 +18,8 @@ type candidate struct {
 // or one pod of a job that starts pod by pod (static quota admission, Kant §3.2.1).
 func (c candidate) overrun() bool { return c.queue.Limited() && c.lacks(c.room) }
 
-// lacks reports whether the job needs more quota than there is; room says how much there
-// is of a model.
+// lacks reports whether the job needs more quota than is left; room returns how much is left
+// of a model.
 func (c candidate) lacks(room func(model string) Milli) bool {
 	return c.lacksAlone(room) || c.unit.Whole && len(c.unit.Tasks) > 1 && c.lackTogether(room)
 }
@@ -45,7 +45,7 @@ func (c candidate) lacksAlone(room func(model string) Milli) bool {
 }
 
 // shortSomewhere reports whether the job lacks quota on some of the models that it
-// accepts: room says how much there is of a model. Then it may start on more of them
+// accepts: room returns how much is left of a model. Then it may start on more of them
 // when the queue may be given more, and evict more when its nominal quota has more left.
 func (c candidate) shortSomewhere(room func(model string) Milli) bool {
 	if !c.queue.Limited() {
@@ -96,7 +96,7 @@ func (c candidate) lackTogether(room func(model string) Milli) bool {
 }
 
 // mayBorrow reports whether a job that found no room within nominal quota may find some
-// beyond it: on another model than that of which its queue has quota, or for another task.
+// beyond it: on a model for which its queue has no quota, or for another task.
 func (c candidate) mayBorrow() bool {
 	if !c.queue.Limited() || len(c.Tasks) == 1 && len(c.class.accepts()) == 1 {
 		return false

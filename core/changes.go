@@ -4,8 +4,8 @@ import "github.com/muster-sched/muster/core/cluster"
 
 // What happened since the last pass, and what that makes stale.
 //
-// Whoever changes the world says so here, by the name of the fact, and needs to know
-// nothing else: what must be looked at again follows from the fact.
+// Code that changes the world calls the method named for the fact, and needs to know nothing
+// else: the method determines what must be tried again.
 //
 //	fact               waiting classes tried again  searches in vain       kept victims  entitlement
 //	roomFreed          that may use the pool        -                      -             -
@@ -31,14 +31,14 @@ import "github.com/muster-sched/muster/core/cluster"
 //	moveOver           that may use the job's pools one change a pod more  -             -
 //
 // Classes are tried again by pass.reactivate, at the start of the next pass. A search that
-// was in vain is made again when it is worth a try, or when enough has changed: see
+// failed is repeated when it is worth a try, or when enough has changed: see
 // planner.again. Victims are kept for the alike jobs of one pass: see [search]. When a
-// search asks for the entitlement, the quota of the jobs that changed is dealt out again,
+// search asks for the entitlement, the quota of the jobs that changed is assigned again,
 // or all quotas.
 //
 // The events say these facts. Those that take a pod off its node (below: "leaves") say
 // roomFreed, quotaReturned, podsVanished and placesChanged, podStopped where it ran, and
-// evictableChanged where it was told to leave and its place is kept for no plan. Those that
+// evictableChanged where it was evicted and its place is kept for no plan. Those that
 // give up plans say planDropped, and for each place roomFreed, quotaReturned and
 // podsVanished.
 //
@@ -67,9 +67,9 @@ import "github.com/muster-sched/muster/core/cluster"
 //	Tick           none: what depends on time is looked at in every pass
 //
 // A pod that stops running while it is being moved says moveOver, and so does the next pass
-// for a move that it does not decide any more.
+// for a move that it no longer decides.
 //
-// A job without a place any more says protectionReturned if it had lost its protection.
+// A job that no longer has a place says protectionReturned if it had lost its protection.
 
 // changes is what has changed since the last pass. Searches read it while the pass goes on:
 // what the pass itself changes counts too.
@@ -102,7 +102,7 @@ func (c *changes) roomFreed(id cluster.NodeID) { c.pools |= poolBit(c.state.Node
 // roomFreedAnywhere: what kept jobs off nodes, in whatever pool, is gone.
 func (c *changes) roomFreedAnywhere() { c.pools = ^uint64(0) }
 
-// quotaReturned: some quota was given back, or may be taken back now.
+// quotaReturned: some quota was returned, or may be reclaimed now.
 func (c *changes) quotaReturned() { c.quota = true }
 
 // quotasChanged: queues were set or removed.
@@ -112,7 +112,7 @@ func (c *changes) quotasChanged() {
 	c.entitlement.stale = true
 }
 
-// nodeOffers: a node came, or changed in what it has to offer.
+// nodeOffers: a node was added, or its resources changed.
 func (c *changes) nodeOffers(id cluster.NodeID) {
 	c.nodes = true
 	c.nodeChanged(id)
@@ -134,7 +134,7 @@ func (c *changes) nodeLost() {
 	c.world++
 }
 
-// labelsChanged: a job's pods have other labels or affinities.
+// labelsChanged: the labels or affinities of a job's pods changed.
 func (c *changes) labelsChanged(j *job) {
 	c.podsAppeared(j)
 	c.world++
@@ -156,14 +156,14 @@ func (c *changes) podsVanished(j *job) {
 	}
 }
 
-// orderChanged: jobs rank otherwise, or a job lost its protection from eviction.
+// orderChanged: the order of jobs changed, or a job lost its protection from eviction.
 func (c *changes) orderChanged() {
 	c.world++
 	c.entitlement.stale = true
 }
 
-// protectionReturned: a job that lost its protection from eviction has it again, as it has
-// no place any more.
+// protectionReturned: a job that lost its protection from eviction has it again, because it
+// no longer has a place.
 func (c *changes) protectionReturned() { c.entitlement.stale = true }
 
 // disruptionsAllowed: disruption budgets allow again that pods of the job are evicted for others.
@@ -190,7 +190,7 @@ func (c *changes) podStarted(j *job, p *pod) {
 	c.placesChanged(j)
 }
 
-// podStopped: a pod of the job that ran counts as running no longer.
+// podStopped: a pod of the job no longer counts as running.
 func (c *changes) podStopped(j *job, p *pod) {
 	c.runs.count(j, p, -1)
 	c.placesChanged(j)

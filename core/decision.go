@@ -13,7 +13,7 @@ const (
 	// Requeue asks to stop Pods because their gang lost a member or could not
 	// start; the job waits again in its old place.
 	Requeue
-	// Reject says that the job cannot run on this cluster, even were it empty.
+	// Reject says that the job cannot run on this cluster, even if it were empty.
 	// It waits until nodes are added, and does not hold up other jobs.
 	Reject
 	// Wake asks for a [Tick] at At.
@@ -81,13 +81,13 @@ const (
 	// BackfillPreemption: evicted because it was started past a job that has
 	// now waited longer than the policy's threshold.
 	BackfillPreemption
-	// Requested: a move that was asked for.
+	// Requested: a move that a user or a drain requested.
 	Requested
 	// Defragmentation: a move that puts free resources together.
 	Defragmentation
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
-	// A job waits for it while pods of it are still leaving, and while so many
-	// were withdrawn that it has fewer than its minimum.
+	// A job waits for this reason while its pods are still leaving, and while it has
+	// fewer pods than its minimum because some were withdrawn.
 	MemberLost
 
 	// QuotaExceeded: the queue or one of its parents does not have enough quota left.
@@ -121,7 +121,7 @@ const (
 	// MinRuntime: quota is lacking, and what may be evicted for it has not run for its
 	// minimum time.
 	MinRuntime
-	// ExceedsQuota: its queue could never hold as much as it needs at once, however much
+	// ExceedsQuota: the job needs more at once than its queue could ever hold, however much
 	// others lend.
 	ExceedsQuota
 	numReasons

@@ -18,8 +18,8 @@ type Defrag struct {
 	MaxMoves, Partition, Depth, Rounds int
 }
 
-// options returns the bounds of a plan. The plans of an engine differ in how they cut the
-// nodes into partitions.
+// options returns the bounds of a plan. Each plan of an engine divides the nodes into
+// partitions differently.
 func (d *Defrag) options(plan uint64) defrag.Options {
 	return defrag.Options{MaxMoves: d.MaxMoves, Partition: d.Partition, Depth: d.Depth, Rounds: d.Rounds, Seed: plan}
 }
@@ -43,8 +43,8 @@ type Migrations struct {
 	SlackBefore, SlackAfter int
 }
 
-// Consolidation returns the moves by which the engine would vacate nodes now. It is a question:
-// it changes nothing.
+// Consolidation returns the moves by which the engine would vacate nodes now. It changes
+// nothing.
 func (e *Engine) Consolidation(d Defrag) Migrations {
 	drawn := e.placer.Drawn()
 	plan := defrag.Consolidate(e.state, e.placer, &movablePods{Engine: e}, d.options(e.defragmenter.plans))
@@ -64,8 +64,7 @@ func (e *Engine) Consolidation(d Defrag) Migrations {
 // movablePods answers a plan's questions about the pods on nodes.
 type movablePods struct {
 	*Engine
-	// units are the descriptions that were asked for, as the same few pods are asked about again
-	// and again.
+	// units caches descriptions, because the same few pods are requested again and again.
 	units map[cluster.Owner]*place.Unit
 }
 
@@ -90,8 +89,8 @@ type defragmenter struct {
 	*Engine
 	due   Time   // of the next plan
 	plans uint64 // made so far
-	// left are the moves of the plan under way that have not begun. Those that serve a node in
-	// vain are given up: others came onto it, or a pod of it cannot move any more.
+	// left are the moves of the current plan that have not begun. Those for a node that cannot
+	// become free are dropped: other pods started there, or one of its pods can no longer move.
 	left []leftMove
 	vain map[cluster.NodeID]bool
 }
@@ -109,7 +108,7 @@ func (d *defragmenter) run(now Time) {
 	if every == 0 || d.underWay() {
 		return // or: what ends a move brings a pass
 	}
-	if d.due == 0 { // an engine that begins is told of nodes and pods one by one
+	if d.due == 0 { // a new engine receives nodes and pods one by one
 		d.due = cluster.Plus(now, every)
 	}
 	if len(d.left) == 0 && now >= d.due {
@@ -124,7 +123,7 @@ func (d *defragmenter) run(now Time) {
 	}
 }
 
-// underWay reports whether moves of a plan are under way.
+// underWay reports whether moves of a plan are in progress.
 func (d *defragmenter) underWay() bool {
 	return slices.ContainsFunc(d.moves.all, func(m *move) bool { return m.why == Defragmentation })
 }

@@ -30,7 +30,7 @@ type Engine struct {
 
 	jobs jobTable
 	now  Time
-	// working is the job that the call under way is about, "" if none: see Working.
+	// working is the job that the current call is about, "" if none: see Working.
 	working string
 
 	affinities   affinities
@@ -46,7 +46,7 @@ type Engine struct {
 	wakes        wakes
 
 	ending []Decision  // requeues that the next Decide returns
-	out    []Decision  // of the pass under way, or the last one
+	out    []Decision  // of the current or last pass
 	places []Placement // what these refer to
 }
 
@@ -167,8 +167,8 @@ func (e *Engine) changeQueues(change func() error) error {
 		return err
 	}
 	e.changes.quotasChanged()
-	// With the first quota, and without the last, jobs of different queues are alike no more, or
-	// are again.
+	// The first quota makes jobs of different queues no longer alike; when the last one is
+	// removed, they are alike again.
 	if e.ledger.Limited() != limited {
 		e.waiting.reclassify(e.jobs.slots, e.now)
 	}

@@ -10,18 +10,18 @@ import (
 
 // entitlement says which placed pods are within their queues' nominal quotas. It is
 // brought up to date when a search for evictions asks for it, at the cost of what
-// changed since: quotas are dealt out again only if a holding within quota went, or one came
-// that is before others in the order.
+// changed since: quotas are assigned again only if a holding within quota has gone, or a new
+// one is before others in the order.
 //
 // Invariant: after update, units, dealt and the marks of pods are what rebuild makes of them.
 type entitlement struct {
 	*Engine
 	// units are in the order of byKey, then of pods. Those that are gone stay until quotas are
-	// dealt out again.
+	// assigned again.
 	units []holding
 	// touched are jobs whose pods changed since.
 	touched []*job
-	// stale says that nothing of it holds: queues or the order changed.
+	// stale says that all of it is outdated: queues or the order changed.
 	stale bool
 	// By the number of the account: dealt is what the holdings within quota take, larger the
 	// holdings that demand more than the whole quota.
@@ -32,7 +32,7 @@ type entitlement struct {
 
 	gone  int  // units that are
 	clock Time // when pods came last
-	// lost counts how often a running pod that was within quota came to be beyond it; seen is
+	// lost counts how often a running pod went from within quota to beyond it; seen is
 	// what pass.pushedOut has taken into account.
 	lost, seen int
 
@@ -89,7 +89,7 @@ func (c *entitlement) touch(j *job) {
 		return
 	}
 	if len(c.touched) > len(c.runs.jobs)+1000 {
-		c.stale = true // no search has asked for long: to rebuild costs less by now
+		c.stale = true // no search has used it for long: to rebuild costs less by now
 		return
 	}
 	j.touched = true
@@ -97,8 +97,8 @@ func (c *entitlement) touch(j *job) {
 }
 
 // update marks the placed pods that are within their queues' nominal quotas. Quotas are
-// dealt out in the order of jobs; a holding that does not fit is passed over. The pods
-// that a gang has beyond its minimum come after it and are dealt with one by one: else
+// assigned in the order of jobs; a holding that does not fit is skipped. The pods that a
+// gang has beyond its minimum come after it and get quota one by one: else
 // one of them could push its whole gang beyond quota by starting. If no queue has a quota,
 // no pod is marked and all count as within.
 func (c *entitlement) update() {
@@ -121,7 +121,7 @@ func (c *entitlement) update() {
 	c.touched, c.coming = c.touched[:0], coming
 
 	// 2. A holding that demands more than a whole quota also takes it from holdings before it in
-	// the order that came at the same time: these must be dealt with again.
+	// the order that came at the same time: these must be assigned quota again.
 	larger := slices.ContainsFunc(coming, func(u holding) bool { return slices.ContainsFunc(u.demands, c.exceeds) })
 
 	// 3. If what came is after all others in the order, it takes what they leave, and nothing
@@ -136,7 +136,7 @@ func (c *entitlement) update() {
 		return
 	}
 
-	// 4. Else all quotas are dealt out again.
+	// 4. Else all quotas are assigned again.
 	c.merge(coming)
 	c.dealOut()
 }
@@ -176,7 +176,7 @@ func (c *entitlement) planning(now Time) Time {
 	return at
 }
 
-// rebuild lists the holdings of all placed pods, and deals all quotas out.
+// rebuild lists the holdings of all placed pods, and assigns all quotas.
 func (c *entitlement) rebuild() {
 	for _, j := range c.touched {
 		j.touched = false
@@ -197,7 +197,7 @@ func (c *entitlement) rebuild() {
 
 // updateUnits compares a job's holdings with those that it had. It marks those that
 // went, returns coming with those that came appended, and reports whether quotas must be
-// dealt out again for those that went.
+// assigned again for those that went.
 //
 // Both lists are in the order of pods, -1, the minimum of a gang, first. They are walked
 // side by side:
@@ -239,7 +239,7 @@ func (c *entitlement) updateUnits(j *job, coming []holding) (_ []holding, again 
 	return append(coming, fresh...), again
 }
 
-// dealOut deals all nominal quotas out, in the order of the holdings.
+// dealOut assigns all nominal quotas, in the order of the holdings.
 func (c *entitlement) dealOut() {
 	clear(c.dealt)
 	for i := range c.larger {
@@ -285,8 +285,8 @@ func (c *entitlement) deal(u *holding) {
 // blocked reports whether a holding came first that demands more than the whole of a quota
 // of which this one demands a part.
 func (c *entitlement) blocked(u *holding) bool {
-	// Who evicted others as one within quota keeps what it got, and those that must not borrow
-	// must be within quota: what is beyond must be able to leave.
+	// A holding that evicted others as one within quota keeps it, and those that must not
+	// borrow must be within quota: what is beyond must be able to leave.
 	if u.came == entitled || u.job.fixed() {
 		return false
 	}
@@ -354,14 +354,14 @@ func (c *entitlement) holdsPart(j *job, pod int) bool {
 	return false
 }
 
-// left returns what is not dealt of an account's nominal quota.
+// left returns the part of an account's nominal quota that is not assigned.
 func (c *entitlement) left(n int32) Milli {
 	a := &c.accounts[n]
 	nominal, _ := a.owner.Nominal(a.model)
 	return nominal - c.dealt[n]
 }
 
-// mark notes at the pods of a holding whether they are within quota.
+// mark records on the pods of a holding whether they are within quota.
 func (c *entitlement) mark(u *holding) {
 	set := func(p *pod) {
 		if p.within && !u.within && p.state == podRunning {
@@ -467,7 +467,7 @@ func byKey(a, b *job) int {
 	return 1
 }
 
-// bear reports whether the accounts have quota for demands beside what is dealt.
+// bear reports whether the accounts have quota for demands beside what is assigned.
 func (c *entitlement) bear(dealt []Milli, demands []demand) bool {
 	for _, k := range demands {
 		if k.account < 0 {
@@ -500,7 +500,7 @@ func (c *entitlement) demandsOf(j *job, pod int) []demand {
 	return slices.Clone(demands)
 }
 
-// demand adds to demands what a queue asks for of a model.
+// demand adds to demands what a queue requests of a model.
 func (c *entitlement) demand(demands []demand, q *quota.Queue, model string, gpu Milli) []demand {
 	if gpu == 0 {
 		return demands

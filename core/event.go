@@ -12,7 +12,7 @@ type (
 	// start now. A node with less room than its pods take gets no more pods. Plans that count on
 	// the node are given up.
 	NodeChanged struct{ Node Node }
-	// NodeLost reports that a node is gone, with all its pods.
+	// NodeLost reports that a node and all its pods are gone.
 	NodeLost struct{ Node string }
 	// NodeCordoned starts or ends keeping new pods off a node.
 	NodeCordoned struct {
@@ -80,8 +80,8 @@ type (
 		Pod    int
 		Failed bool
 	}
-	// PodsGone reports that evicted pods have left their nodes. Nil Pods means all pods of which
-	// a decision said that they must leave.
+	// PodsGone reports that evicted pods have left their nodes. Nil Pods means all pods that a
+	// decision evicted or stopped.
 	PodsGone struct {
 		Job  string
 		Pods []int
@@ -107,8 +107,8 @@ type (
 		Job string
 		Pod int
 	}
-	// MoveFailed reports that the new place of a [Migrate] is given up, and that nothing of the
-	// pod is there any more. It runs on at its old place.
+	// MoveFailed reports that the new place of a [Migrate] is given up, and that no instance of
+	// the pod is left there. The pod runs on at its old place.
 	MoveFailed struct {
 		Job string
 		Pod int
@@ -133,13 +133,13 @@ type (
 		Job      string
 		Shielded bool
 	}
-	// JobEstimated brings a new estimate of a job's whole run time.
+	// JobEstimated reports a new estimate of a job's whole run time.
 	JobEstimated struct {
 		Job      string
 		Estimate Time
 	}
 	// Checkpointed reports that a job saved its progress at At, which is not later than now; 0
-	// stands for now. A report of an earlier time than the last changes nothing.
+	// means now. A report of an earlier time than the last changes nothing.
 	Checkpointed struct {
 		Job string
 		At  Time

@@ -30,7 +30,7 @@ type Explanation struct {
 }
 
 // Explain explains a job, and returns false if there is no such live job. It costs O(nodes +
-// waiting jobs): it is for users who ask.
+// waiting jobs): it is for users' questions.
 func (e *Engine) Explain(name string) (Explanation, bool) {
 	j := e.jobs.byName[name]
 	if j == nil {
@@ -79,7 +79,7 @@ func (e *Engine) Nearest(name string, most int) []frag.Finding {
 	return e.placer.Nearest(u, most)
 }
 
-// Waiting yields the names of the jobs of which pods wait, in their order.
+// Waiting yields the names of the jobs with waiting pods, in their order.
 func (e *Engine) Waiting() iter.Seq[string] {
 	var js []*job
 	for _, j := range e.jobs.byName {
@@ -149,7 +149,7 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 	return a.reason, a.detail, true
 }
 
-// Counted is how many answers were not those of another job.
+// Counted is how many answers were computed, not copied from an alike job.
 func (q *Inquiry) Counted() int { return len(q.said) }
 
 // waiting counts the pods that wait, nominated ones, too.

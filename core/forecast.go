@@ -15,10 +15,10 @@ type Forecast struct {
 	// Starts has by name the jobs for which that is known: when the gang starts, or the next
 	// pod of another job.
 	Starts map[string]Time
-	// Endless counts the running jobs of which it is not known when they end: they have no
-	// estimate, or have run for longer.
+	// Endless counts the running jobs whose end is not known: they have no estimate, or have run
+	// for longer.
 	Endless int
-	// Cut says that not all jobs were looked at, as too many wait or run.
+	// Cut says that not all jobs were considered, because too many wait or run.
 	Cut bool
 }
 
@@ -68,7 +68,7 @@ func (e *Engine) Forecast() Forecast {
 	return f.Forecast
 }
 
-// forecaster is a forecast under way.
+// forecaster is the state of a forecast.
 type forecaster struct {
 	*Engine
 	Forecast
@@ -135,7 +135,7 @@ func (f *forecaster) endings() {
 	f.ends.items = list // in order, it is a heap
 }
 
-// play lets pods end and jobs start, in the order of time, until no pod ends any more.
+// play lets pods end and jobs start, in the order of time, until no further pod ends.
 func (f *forecaster) play() {
 	for len(f.ends.items) > 0 && len(f.queued) > 0 && f.tries < forecastTries {
 		// Pods that end at nearly the same time, such as those of one job, are one step: to try
@@ -186,8 +186,8 @@ func (f *forecaster) pass(t Time) {
 	f.round(t, &strict, func(*job) bool { return true })
 }
 
-// round lets those jobs start that have their turn. If one of a class does not fit, no other
-// one of the class does.
+// round starts the jobs whose turn it is. If one job of a class does not fit, no other job of
+// the class does.
 func (f *forecaster) round(t Time, strict *bool, turn func(*job) bool) {
 	failed := map[*class]bool{}
 	left := f.queued[:0]

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// What a nominated job needs beside its places, and how that is kept for it until it starts.
+// This file keeps for a nominated job what it needs beside its places, until it starts.
 //
 // A plan holds more than devices. Pods that must keep apart from its job do so as if it ran
 // (affinity.go), its victims do not go back to the nodes that they left, and pods that the job
@@ -42,8 +42,8 @@ func (ns *nominations) leftBy(j *job) []cluster.NodeID {
 	return out
 }
 
-// passOn notes where a job that ends must not go if it comes again: a driver may end a job that
-// was evicted, and submit it again under its name.
+// passOn records where a job that ends must not go if it is submitted again: a driver may end
+// an evicted job, and submit it again under its name.
 func (ns *nominations) passOn(j *job) {
 	ns.leftBy(j) // forgets those that have started
 	for _, l := range j.left {
@@ -56,8 +56,8 @@ func (ns *nominations) passOn(j *job) {
 	}
 }
 
-// inherit gives a job that comes the nodes that an earlier one of its name left for others
-// which have not started yet.
+// inherit gives a new job the nodes that an earlier one of its name left for others which
+// have not started yet.
 func (ns *nominations) inherit(j *job) {
 	for _, n := range ns.all {
 		if nodes := n.ended[j.Name]; nodes != nil {
@@ -70,13 +70,13 @@ func (ns *nominations) inherit(j *job) {
 	}
 }
 
-// labelOn is what absent pods are counted by, beside domains.
+// labelOn is the key, beside domains, by which absent pods are counted.
 type labelOn struct {
 	label string
 	level int
 }
 
-// holdsChanged notes that other pods are absent than before.
+// holdsChanged records that the set of absent pods has changed.
 func (ns *nominations) holdsChanged() { ns.away = nil }
 
 func (ns *nominations) countAt(in map[labelOn]map[int32]int, label string, level int, node cluster.NodeID) {
@@ -155,8 +155,8 @@ func (ns *nominations) comingTo(j *job, but int, label string, level int, domain
 }
 
 // after returns how many coming pods of the job's other tasks, with a label in a domain, may
-// be placed after those of a task, for [place.Task.After]. All start together, so that the
-// order in which they were placed is not known any more.
+// be placed after those of a task, for [place.Task.After]. All start together, so the order
+// in which they were placed is no longer known.
 func (ns *nominations) after(j *job, task int) func(string, int, int32) int {
 	if len(j.Tasks) == 1 || !slices.ContainsFunc(j.Tasks[task].Affinity, func(t Term) bool { return !t.Anti }) {
 		return nil
@@ -197,7 +197,7 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 			}
 		}
 	}
-	// 1. By the plans, evictions and moves under way.
+	// 1. By the plans, evictions and moves in progress.
 	for _, n := range ns.all {
 		count(n.job, (*pod).kept)
 	}
@@ -226,7 +226,7 @@ func (ns *nominations) absentOn(label string, level int) map[int32]int {
 	return ns.away[labelOn{label, level}]
 }
 
-// goes notes that pods of a job were evicted: no job may count on being near them.
+// goes records that pods of a job were evicted: no job may count on being near them.
 func (ns *nominations) goes(j *job) {
 	ns.holdsChanged()
 	if j.labelled() && !slices.Contains(ns.going, j) {
@@ -307,7 +307,7 @@ func (ns *nominations) placesHold(n *nomination) bool {
 	return ok
 }
 
-// stillHolds is placesHold, asked again only if labels have changed since the last time, or if
+// stillHolds is placesHold, called again only if labels have changed since the last time, or if
 // the job is about to start.
 func (ns *nominations) stillHolds(n *nomination) bool {
 	if n.outstanding > 0 && n.seen == ns.state.LastingLabelChanges() {
@@ -330,8 +330,8 @@ func (ns *nominations) upheld() bool {
 	return true
 }
 
-// released gives up what was held for a nomination that has come to its end: its victims may
-// start anywhere again, and other jobs where they had to keep apart from it.
+// released gives up what was held for a nomination that has ended: its victims may start
+// anywhere again, and other jobs may start where they had to keep apart from it.
 func (ns *nominations) released(n *nomination) {
 	ns.holdsChanged()
 	for _, v := range n.victims {

@@ -23,7 +23,7 @@ type (
 	Requirement = cluster.Requirement
 	// Term is an affinity or anti-affinity between pods.
 	Term = cluster.Term
-	// Amount is so much of a named resource.
+	// Amount is an amount of a named resource.
 	Amount = cluster.Amount
 	// Request is what one pod needs.
 	Request = cluster.Request
@@ -83,8 +83,8 @@ const (
 	// Stays: it cannot be.
 	Stays Mobility = iota
 	// Replaceable: another instance of it may start elsewhere, and run beside it until the
-	// first one ends (make before break). Pods of services are mostly so; pods of a training
-	// gang are not.
+	// first one ends (make before break). This holds for most services, but not for training
+	// gangs.
 	Replaceable
 	numMobilities
 )
@@ -144,7 +144,7 @@ type Task struct {
 	Pods, MinPods int
 	Request
 	// Labels mark the pods for the Affinity terms of others, in the job too.
-	// Affinity is what each of the pods requires of those around it.
+	// Affinity is what each of the pods requires of the pods around it.
 	Labels   []string
 	Affinity []Term
 }
@@ -166,9 +166,9 @@ func (t *Task) Minimum() int {
 // TopologyRequest says how near each other the pods of a job must be. Levels
 // are names of the configured topology, "node" or "hbd".
 type TopologyRequest struct {
-	// Required is the level of which one domain must hold all pods of the job: where
-	// one is, until it has left, the others go. Preferred is the level at which a
-	// gang is tried first. Empty when not asked for.
+	// Required is the level of which one domain must hold all pods of the job: the
+	// domain of the first pod, for as long as any pod is there. Preferred is the level
+	// at which a gang is tried first. Both are empty if not requested.
 	Required, Preferred string
 }
 

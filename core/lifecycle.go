@@ -9,7 +9,8 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// The life of jobs and their pods: they come, are found running, fail, leave and end.
+// This file has the life cycle of jobs and their pods: they are submitted, are found running,
+// fail, leave and end.
 
 // CheckJob reports what is wrong with a job's description by itself.
 func CheckJob(j *Job) error {
@@ -78,7 +79,7 @@ func checkTask(job string, i int, t *Task) error {
 	return nil
 }
 
-// submit takes in a job that comes; all its pods wait.
+// submit adds a new job; all its pods wait.
 func (e *Engine) submit(now Time, spec Job) error {
 	e.working = spec.Name
 
@@ -129,7 +130,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 	}
 
-	// 3. Who has to know it. It may be an evicted job that a driver ended and submits again:
+	// 3. Who depends on it. It may be an evicted job that a driver ended and submits again:
 	// then it must not go back to the nodes that it left.
 	e.jobs.add(j)
 	e.affinities.repel(j.Tasks, 1)
@@ -175,7 +176,7 @@ func (e *Engine) expose(j *job) {
 	e.runs.offer(j)
 }
 
-// unplaced gives a job its protection back when it has no place any more: when it starts
+// unplaced gives a job its protection back when it no longer has a place: when it starts
 // again, the engine decides within which quota.
 func (e *Engine) unplaced(j *job) {
 	if !j.exposed || j.placed() {
@@ -215,7 +216,7 @@ func (e *Engine) end(name string) error {
 	if j.disruptionProtected {
 		e.runs.disruptionProtected--
 	}
-	// The driver need not be asked any more to stop what is left of a broken gang.
+	// The driver no longer needs to stop what is left of a broken gang.
 	e.ending = slices.DeleteFunc(e.ending, func(d Decision) bool { return d.Job == name })
 	e.jobs.remove(j)
 	return nil
@@ -229,7 +230,7 @@ func (e *Engine) release(j *job, i int, to podState) {
 	e.nominations.settleNode(p.alloc.Node)
 }
 
-// unbook counts a pod as off its node, where the state does not have it any more.
+// unbook counts a pod as off its node, which the state has removed already.
 func (e *Engine) unbook(j *job, p *pod, to podState) {
 	node := p.alloc.Node
 	switch p.state {
@@ -262,8 +263,7 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	e.changes.podsVanished(j)
 }
 
-// podEnded takes in that a pod ended well, that it failed or, if it did not run, that it was
-// withdrawn.
+// podEnded handles a pod that succeeded, failed or, if it did not run, was withdrawn.
 func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -285,8 +285,8 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		return fmt.Errorf("pod %d of job %s has ended before", ev.Pod, ev.Job)
 	}
 
-	// 1. It ended well. If it was the last running pod of a gang and fewer than the minimum
-	// ended well, the gang starts whole again.
+	// 1. It succeeded. If it was the last running pod of a gang and fewer than the minimum
+	// succeeded, the gang starts whole again.
 	if !ev.Failed {
 		e.release(j, ev.Pod, podDone)
 		e.state.Commit()
@@ -334,8 +334,8 @@ func (r RequeuePolicy) Pause(failures int) Time {
 	return p
 }
 
-// breakGang stops a gang that has fewer pods left than its minimum. The driver learns of it
-// from the next pass, as only passes return decisions.
+// breakGang stops a gang that has fewer pods left than its minimum. The driver is told by
+// the next pass, because only passes return decisions.
 func (e *Engine) breakGang(j *job) {
 	if j.viable() {
 		return
@@ -384,7 +384,7 @@ func ends(decisions []Decision, j *job, pod int) bool {
 	})
 }
 
-// podsGone takes in that evicted pods, or pods of a broken gang, have left their nodes.
+// podsGone handles evicted pods, or pods of a broken gang, that have left their nodes.
 func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -395,8 +395,8 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 			return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 		}
 	}
-	// Without numbers, all pods are meant that the driver was asked to stop. It does not know
-	// yet of a gang that broke since the last pass: the pods of that one still run.
+	// No numbers means all pods that the driver had to stop. It does not know yet about a gang
+	// that broke since the last pass: the pods of that gang still run.
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
@@ -417,7 +417,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	return nil
 }
 
-// adopt takes in a pod that runs where this engine did not put it: it was bound before
+// adopt adds a pod that runs where this engine did not put it: it was bound before
 // the engine was created, or by another scheduler.
 func (e *Engine) adopt(now Time, ev PodRunning) error {
 	// 1. Is it possible at all?
@@ -458,7 +458,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 		a.Share = t.GPU
 	}
 
-	// 3. Plans give way that count on what it takes: on its GPUs, or on CPU, memory or other
+	// 3. Plans that count on what it takes are dropped: on its GPUs, or on CPU, memory or other
 	// resources that the node does not have for both.
 	kept, why := e.takenBy(&a)
 	if why != "" {
@@ -510,7 +510,7 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	return why == "", why
 }
 
-// relabel takes in that pods of a job have other labels and affinities.
+// relabel changes the labels and affinities of pods of a job.
 func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -547,7 +547,7 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 		}
 	}
 
-	// 3. The pods get them, and whoever counts pods by labels counts again.
+	// 3. The pods get them, and counts of pods by labels are made again.
 	e.affinities.repel(j.Tasks, 1)
 	e.affinities.label(j, on)
 	e.nominations.holdsChanged()
@@ -559,7 +559,7 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 	return nil
 }
 
-// setDisruptionProtected notes whether disruption budgets keep a job from being evicted.
+// setDisruptionProtected records whether disruption budgets keep a job from being evicted.
 func (e *Engine) setDisruptionProtected(ev JobShielded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -577,7 +577,7 @@ func (e *Engine) setDisruptionProtected(ev JobShielded) error {
 	if !j.evictable() {
 		return nil
 	}
-	// Searches in vain look again after enough changes, and at once if evictions are allowed
+	// Failed searches are repeated after enough changes, and at once if evictions are allowed
 	// again: a job may have waited for that alone.
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
@@ -590,7 +590,7 @@ func (e *Engine) setDisruptionProtected(ev JobShielded) error {
 	return nil
 }
 
-// checkpoint notes when a job saved its progress last. What an eviction loses counts from then.
+// checkpoint records when a job saved its progress last. What an eviction loses counts from then.
 func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -607,7 +607,7 @@ func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 	return nil
 }
 
-// estimate takes in a new estimate of a job's run time, by which the policy may order jobs.
+// estimate sets a new estimate of a job's run time, by which the policy may order jobs.
 func (e *Engine) estimate(now Time, ev JobEstimated) error {
 	j, err := e.job(ev.Job)
 	if err != nil {

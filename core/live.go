@@ -32,7 +32,7 @@ type pod struct {
 	listed int32  // its place in ranked.pods
 	lifted bool   // it is off its node and its quota for a trial
 	state  podState
-	move   *move // its move, nil when none is under way; only running pods have one
+	move   *move // its current move, nil if none; only running pods have one
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
 	// within says that the pod is within its queue's nominal quota, as entitlement.update
@@ -51,7 +51,7 @@ type job struct {
 	pods  []pod
 	// count is how many pods are in each state.
 	count [podWithdrawn + 1]int
-	// moving is how many pods have a move under way.
+	// moving is how many pods are being moved.
 	moving int
 	// spans says where the pods of each task are; nil if there is one task.
 	spans []span
@@ -71,7 +71,7 @@ type job struct {
 	class *class // where it waits; nil when it does not
 	at    int    // its place in the class's heap, or in a pause heap
 	run   int    // its place in runs.jobs, -1 when it has none
-	// nomination is the evictions under way for the job; nil when there are none.
+	// nomination has the current evictions for the job; nil if there are none.
 	nomination *nomination
 	// left are the places that pods of it left for others; see leftBy.
 	left                []leftFor
@@ -97,13 +97,13 @@ type jobTable struct {
 	// without a job.
 	slots []*job
 	spare []int32
-	// evictable has the precedence of the job of each slot, or unevictable. What runs on a node is
-	// gone through by it, without a look at the jobs.
+	// evictable has the precedence of the job of each slot, or unevictable. Loops over
+	// the pods of a node use it, without reading the jobs.
 	evictable []precedence
 	seq       uint64 // of the last job that came
 }
 
-// add gives a job that comes its slot and its number of arrival.
+// add gives a new job its slot and its number of arrival.
 func (t *jobTable) add(j *job) {
 	t.seq++
 	j.key.seq = t.seq
@@ -124,7 +124,7 @@ func (t *jobTable) remove(j *job) {
 	t.spare = append(t.spare, j.slot)
 }
 
-// noteEvictable notes whether the job may be evicted, after that changed.
+// noteEvictable records whether the job may be evicted, after that changed.
 func (t *jobTable) noteEvictable(j *job) {
 	t.evictable[j.slot] = unevictable
 	if j.evictable() {
@@ -141,7 +141,7 @@ type key struct {
 	seq      uint64
 }
 
-// precedence is what ranks one job above another, whenever they came.
+// precedence is the rank of a job, regardless of its arrival.
 type precedence struct {
 	class    Class
 	priority int32

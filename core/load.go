@@ -22,7 +22,7 @@ type runs struct {
 }
 
 // load sums up what runs on the nodes of one GPU model. It shows whether an eviction may
-// help a job at all, without a look at the pods that run.
+// help a job at all, without reading the running pods.
 type load struct {
 	// evictable are the pods that may be evicted, the lowest precedence first. bypassed is the
 	// GPU of those that were backfilled.
@@ -88,7 +88,7 @@ func (r *runs) add(j *job) {
 	}
 }
 
-// remove takes a job off the list of which no pod runs any more.
+// remove takes a job off the list when none of its pods runs.
 func (r *runs) remove(j *job) {
 	last := r.jobs[len(r.jobs)-1]
 	r.jobs[j.run], last.run = last, j.run
@@ -228,7 +228,7 @@ func (pl *planner) mayEvict(j candidate, head bool) bool {
 	return found && have+pl.freeFor(j.class) >= j.needed()
 }
 
-// attempt is for which job a search for a plan was in vain, and in which state of the cluster.
+// attempt records for which job a search for a plan failed, and in which state of the cluster.
 type attempt struct {
 	of    key
 	world uint64 // see changes.world
@@ -244,8 +244,8 @@ type attempt struct {
 	vain    int // how many searches before it were in vain in the same world
 }
 
-// When to search again after a search was in vain: when enough pods have started or stopped,
-// or after a pause. Enough is a share of the pods that run, and some more for every class that
+// After a failed search, the next one is made when enough pods have started or stopped, or
+// after a pause. Enough is a share of the pods that run, and some more for every class that
 // waits, so that a change costs a fraction of a search, however many classes wait. In a small
 // cluster one change is enough.
 const (
@@ -253,7 +253,7 @@ const (
 	attemptClass = 8
 	attemptSmall = 256 // pods
 	// attemptPause is for most jobs, headPause for the first ones, whose searches look at all
-	// nodes. Both double with every search in vain, at most attemptDoubles times.
+	// nodes. Both double with every failed search, at most attemptDoubles times.
 	attemptPause   = 300 * Second
 	headPause      = 1800 * Second
 	attemptDoubles = 4
@@ -270,7 +270,7 @@ func (a *attempt) pause(head bool) Time {
 	return attemptPause << min(a.vain, attemptDoubles)
 }
 
-// attempt returns where the class's last search in vain is kept. A job that is tried as the
+// attempt returns the record of the class's last failed search. A job that is tried as the
 // first of all (head) may evict more: its searches are kept apart.
 func (c *class) attempt(head bool) **attempt {
 	if head {
@@ -286,8 +286,8 @@ func (a *attempt) holdsFor(j *job) bool {
 	return a.of.precedence == j.key.precedence && !j.key.before(&a.of)
 }
 
-// again reports whether a search for a plan is worth while after the last one
-// for the job was in vain, and returns what it will be made of.
+// again reports whether a search for a plan is worth while after the last one for the job
+// failed, and returns what it will be made of.
 func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 	// 1. What the search would be made of: all that started or stopped on models whose
 	// pods may make room or give back quota.
@@ -319,7 +319,7 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 	switch {
 	case changed == 0:
 		if last.retry != Never {
-			// The last wake-up may have been for another job's earlier time: ask again.
+			// The last wake-up may have been for another job's earlier time: request it again.
 			pl.wakes.retryAt(now, last.retry)
 		}
 		return a, false

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Pods that join a live job, and those that are withdrawn before they run.
+// This file handles pods that join a live job, and pods that are withdrawn before they run.
 
-// addPods takes in pods that join a live job.
+// addPods adds pods to a live job.
 func (e *Engine) addPods(now Time, ev PodsAdded) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -106,8 +106,8 @@ func (e *Engine) checkAdded(j *job, ev *PodsAdded) (t, pods int, err error) {
 	return t, next, nil
 }
 
-// restart lets a gang start whole again of which nothing runs any more, while fewer than its
-// minimum ended well.
+// restart lets a gang start whole again if none of its pods runs and fewer than its minimum
+// succeeded.
 func (e *Engine) restart(j *job) {
 	if j.Gang && j.begun && j.count[podRunning] == 0 && !j.viable() {
 		e.waiting.dequeue(j)
@@ -145,7 +145,7 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 // complete reports whether the gang has its minimum of pods, in whatever state.
 func (j *job) complete() bool { return j.missing() == "" }
 
-// missing says how many pods a gang lacks of its minimum; "" when it lacks none.
+// missing says how many pods of its minimum a gang lacks; "" if it lacks none.
 func (j *job) missing() string {
 	have := make([]int, len(j.Tasks))
 	for i := range j.pods {

@@ -7,10 +7,10 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// What happens to nodes: they come, change, are lost or cordoned, and their devices fail and
-// recover; and which of them are the dedicated zone.
+// This file handles nodes: they are added, change, are lost or cordoned, and their devices fail
+// and recover. It also assigns the dedicated zone.
 
-// addNode takes in a node that is new or back.
+// addNode adds a node that is new or back.
 func (e *Engine) addNode(n Node) error {
 	_, was := e.state.Lookup(n.Name)
 	id, err := e.state.AddNode(n)
@@ -26,7 +26,7 @@ func (e *Engine) addNode(n Node) error {
 	return nil
 }
 
-// nodeNew takes in what a node that came, or changed, has to offer.
+// nodeNew handles the resources of a node that was added or changed.
 func (e *Engine) nodeNew(id cluster.NodeID) {
 	labels := e.state.Node(id).Spec.Labels
 	if z := &e.policy.Zone; z.Key != "" {
@@ -35,7 +35,7 @@ func (e *Engine) nodeNew(id cluster.NodeID) {
 	e.changes.nodeOffers(id)
 }
 
-// changeNode takes in what is different about a node. Its pods stay.
+// changeNode changes the description of a node. Its pods stay.
 func (e *Engine) changeNode(now Time, n Node) error {
 	id, err := e.node(n.Name)
 	if err != nil {
@@ -75,7 +75,7 @@ func (e *Engine) rejoin(id cluster.NodeID, now Time) {
 
 func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
 
-// loseNode takes in that a node is gone, with all its pods.
+// loseNode removes a node with all its pods.
 func (e *Engine) loseNode(now Time, name string) error {
 	id, err := e.node(name)
 	if err != nil {
@@ -97,8 +97,8 @@ func (e *Engine) loseNode(now Time, name string) error {
 		}
 	}
 
-	// 3. Only when the pods of all jobs are off the node do gangs see what they have left: a
-	// gang with less than its minimum stops.
+	// 3. When the pods of all jobs are off the node, gangs with fewer pods than their minimum
+	// stop.
 	for _, j := range hit {
 		e.waiting.dequeue(j)
 		if j.Gang {
@@ -124,7 +124,7 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 	return nil
 }
 
-// setHealth takes in that a device failed or recovered. Pods on it stay.
+// setHealth handles a device that failed or recovered. Pods on it stay.
 func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 	id, err := e.node(ev.Node)
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// From a plan's decision to its end: victims are evicted, the job's places are kept for it as
-// they become free, and when the last victim is gone, the job is bound.
+// This file carries out plans: victims are evicted, the job's places are kept for it as they
+// become free, and when the last victim is gone, the job is bound.
 
-// nominations are the plans under way, what they hold and what others may count on meanwhile
+// nominations are the plans in progress, what they hold and what others may count on meanwhile
 // (hold.go), and what the current pass has decided (recall.go).
 //
 // Invariant: a job is in all as long as its nomination is set; a pod of it is podHeld if the
@@ -20,7 +20,7 @@ type nominations struct {
 	// plans are the planned pods by node.
 	plans map[cluster.NodeID][]planned
 	// going are the labelled jobs with leaving pods, and some that had such pods. away counts by
-	// domain the pods with a label that are not there yet or are leaving; nil if it is to be
+	// domain the pods with a label that are not there yet or are leaving; nil if it must be
 	// counted again.
 	going []*job
 	away  map[labelOn]map[int32]int
@@ -30,7 +30,7 @@ type nominations struct {
 	plansMade int
 }
 
-// nomination is a plan under way: a gang, or pods of another job, whose places are chosen and
+// nomination is a plan in progress: a gang, or pods of another job, whose places are chosen and
 // which wait for victims to leave.
 type nomination struct {
 	job *job
@@ -189,8 +189,8 @@ func (ns *nominations) fulfil(now Time) {
 	for k := 0; k < len(ns.all); {
 		n := ns.all[k]
 		ns.working = n.job.Name
-		// 1. An event has taken a place of it, or its affinities do not hold there any more: it
-		// waits again.
+		// 1. An event has taken one of its places, or its affinities no longer hold there: it waits
+		// again.
 		lost := n.outstanding == 0 && n.planned > 0
 		if lost || !ns.stillHolds(n) {
 			ns.waiting.dequeue(n.job)
@@ -241,7 +241,7 @@ func (ns *nominations) denominate(j *job) {
 	ns.released(n)
 }
 
-// yield gives up the place that is kept for a pod of a nominated job, if there is one. The
+// yield gives up the place that is kept for a pod of a nominated job, if any. The
 // journal grows.
 func (ns *nominations) yield(n *nomination, i int) {
 	j := n.job

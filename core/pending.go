@@ -16,8 +16,8 @@ type class struct {
 	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
 	idle  int    // place in waiting.idle, -1 when it is active
 	filed []filing
-	// attempts are the last searches for a plan that were in vain: for any other
-	// job, and for the first one.
+	// attempts are the last failed searches for a plan: for any other job, and for the
+	// first one.
 	attempts [2]*attempt
 
 	shapes []*place.Shape // by task
@@ -34,7 +34,7 @@ type class struct {
 // filing is a place in waiting.stuck.
 type filing struct{ model, at int }
 
-// classState says what is known of a class.
+// classState says what is known about a class.
 type classState uint8
 
 const (
@@ -292,14 +292,14 @@ func (w *waiting) forgetShapes(less bool) {
 	}
 }
 
-// maxClasses is how many classes are kept though some of them have no job any more.
+// maxClasses is how many classes are kept, with those that no longer have a job.
 const maxClasses = 1 << 14
 
 func jobBefore(a, b *job) bool   { return a.key.before(&b.key) }
 func headFirst(a, b *class) bool { return a.head().key.before(&b.head().key) }
 func jobMoved(j *job, at int)    { j.at = at }
 
-// setClass files a class by what is known of it.
+// setClass files a class by what is known about it.
 func (w *waiting) setClass(c *class, s classState) {
 	w.unlist(c)
 	c.state = s
@@ -321,7 +321,7 @@ func (w *waiting) setClass(c *class, s classState) {
 	}
 }
 
-// movedTo notes the place of a class in waiting.stuck.
+// movedTo records the place of a class in waiting.stuck.
 func (c *class) movedTo(model, at int) {
 	for i := range c.filed {
 		if c.filed[i].model == model {

@@ -42,7 +42,7 @@ func (pl *planner) plan(c preemptor, s *search) *plan {
 	pl.lifted = pl.lifted[:0]
 	placed, gone := pl.makeRoom(c, u, s)
 
-	// 2. Does it keep to nominal quota, and do the plans under way hold beside it? Else those
+	// 2. Does it keep to nominal quota, and do the plans in progress hold beside it? Else those
 	// would be dropped in the next pass, and their victims would come back.
 	if placed != nil && !pl.keepsToQuota(c, placed, gone) {
 		placed = nil
@@ -252,7 +252,7 @@ func (s *search) byNode() [][]onNode {
 	return s.nodes
 }
 
-// price is what the victims on a node come to: first why one of them is spared, then the
+// price is the cost of the victims on a node: first why one of them is spared, then the
 // highest precedence among them, then their cost.
 type price struct {
 	spared     spared
@@ -437,7 +437,7 @@ func (pl *planner) giveReasons(c preemptor, placed []place.Placed, gone []victim
 // it may, and the affinities of what was placed hold. pays says that some victims leave only
 // for nominal quota: then the job's queue must not use more than that, either.
 func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim, pays bool) bool {
-	// 1. Is its place still there? n pods are back, also where one of them is not.
+	// 1. Is its place still there? n pods are back, even if one of them is not.
 	mark := pl.state.Mark()
 	ok, n := true, 0
 	for i := range v.pods {

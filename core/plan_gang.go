@@ -7,7 +7,7 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// Plans for gangs, and for pods that lack quota.
+// This file plans for gangs, and for pods that lack quota.
 
 // planGang lifts victims, the cheapest first, until the gang can be placed.
 func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
@@ -86,7 +86,7 @@ func (pl *planner) placeGang(c preemptor, u *place.Unit, gone []victim) []place.
 }
 
 // planInDomain is planGang for a gang that must be within one domain. Domains are tried in the
-// order in which they come to have room by count as victims leave, the cheapest first; only
+// order in which they get room by count as victims leave, the cheapest first; only
 // victims there are lifted. It costs O(victims + domains), and for each domain that is tried
 // its victims.
 func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
@@ -111,7 +111,7 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 		return nil, nil
 	}
 
-	// 2. The domains in the order in which they come to have room, the cheapest first.
+	// 2. The domains in the order in which they get room, the cheapest first.
 	s.sort()
 	var placed []place.Placed
 	var gone []victim
@@ -126,8 +126,8 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 }
 
 // fillDomains counts, by domain, how many pods of this many devices find room as victims leave,
-// in the order of the search. It calls enough for each domain that comes to hold as many as
-// are needed, with the number of the last victim, until enough returns true.
+// in the order of the search. It calls enough for each domain that then holds as many as are
+// needed, with the number of the last victim, until enough returns true.
 func (pl *planner) fillDomains(j *job, u *place.Unit, s *search, devices, need int, enough func(domain int32, last int) bool) {
 	slots, done, free := pl.slotsByDomain(j.class, u.Required, devices), map[int32]bool{}, map[cluster.NodeID]uint64{}
 	for k := range s.victims {

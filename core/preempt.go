@@ -6,7 +6,7 @@ import "github.com/muster-sched/muster/core/cluster"
 // where the job goes for which they make room. From then on these places are kept for the
 // job; when the last victim has left, it is bound.
 //
-// Evictions come to an end. A queue's nominal quota is dealt out to its running pods in the
+// Evictions come to an end. A queue's nominal quota is assigned to its running pods in the
 // order of their jobs: to the minimum of a gang as one unit, to each other pod by itself. The
 // units that get quota are within quota, the others beyond it. While a unit runs that is larger
 // than the whole quota, units that came with it or later and do not rank above it get none of
@@ -29,14 +29,14 @@ import "github.com/muster-sched/muster/core/cluster"
 // leaves, others get quota. There are finitely many sets. A move of a running pod changes
 // neither set: it keeps its GPU model, so that quota covers what it did.
 //
-// A plan that is dropped makes a set smaller: its job is not in it any more, and its victims
+// A plan that is dropped makes a set smaller: its job is no longer in it, and its victims
 // come back. So what the job needs is held until it starts: its places, its quota and, in
 // hold.go, what its affinities need. No decision of the engine takes any of it away; only an
 // event drops a plan. docs/adr/0003 describes the cases that taught this.
 
 // evictFor makes a plan by which the job starts in place of others, and decides it. head
 // says that the job is the first one and has waited for longer than Backfill allows. It
-// reports whether there is such a plan.
+// reports whether it made one.
 func (ps *pass) evictFor(j candidate, head bool) bool {
 	if j.NeverPreempts {
 		return false
@@ -65,7 +65,7 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 		}
 	}
 
-	// 3. In vain: what the search saw is noted, and when more may be evicted.
+	// 3. Failed: what the search saw is recorded, and when more may be evicted.
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
 		this.retry = max(later.more, ps.now+this.pause(head))
@@ -81,7 +81,7 @@ type outlook struct {
 	settled Time // when the first victim that is too young will have run for its minimum time
 }
 
-// note takes in that more may be evicted at t, as something will have run for its minimum
+// note records that more may be evicted at t, because something will have run for its minimum
 // time then.
 func (o *outlook) note(t Time) { o.more, o.settled = min(o.more, t), min(o.settled, t) }
 

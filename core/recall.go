@@ -6,7 +6,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Evictions of a pass that its later plans make needless.
+// This file takes back evictions of a pass that its later plans make needless.
 //
 // The pods of a job that is no gang are planned one by one, each with the cheapest victims.
 // The first pod of a service takes the quota of v, of one GPU; the second pod takes that of w,

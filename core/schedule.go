@@ -8,7 +8,7 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// Decide makes a scheduling pass and returns what is to be done, in order. The
+// Decide makes a scheduling pass and returns what must be done, in order. The
 // slice and what it points to are valid until the next call of the engine.
 //
 // A pass tries the classes of waiting jobs in the order of their first jobs.
@@ -74,7 +74,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	return e.out
 }
 
-// pass is a scheduling pass under way.
+// pass is the current scheduling pass.
 type pass struct {
 	*Engine
 	now Time
@@ -110,9 +110,9 @@ func (ps *pass) pushedOut() bool {
 	return some
 }
 
-// wakes is when the driver is asked to call again, without an event.
+// wakes is when the driver must call again, without an event.
 type wakes struct {
-	pending Time // the Wake that the driver was asked for, Never if none is
+	pending Time // the Wake that the driver was sent, Never if none is
 	next    Time // the one that the current pass asks for
 	retry   Time // when more may be evicted than at the last pass
 }
@@ -337,8 +337,8 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 	return false
 }
 
-// reject says of all jobs of a class that these nodes do not hold them, even empty. A job of
-// which pods run or have run is not rejected: its other pods wait.
+// reject decides for all jobs of a class that these nodes do not hold them, even empty. A job
+// with pods that run or have run is not rejected: its other pods wait.
 func (ps *pass) reject(c *class) {
 	ps.waiting.setClass(c, classRejected)
 	jobs := slices.Clone(c.jobs.items)

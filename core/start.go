@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// From places found to pods that run: quota is checked once more, then the pods are bound
-// and counted.
+// This file starts pods whose places were found: quota is checked once more, then the pods are
+// bound and counted.
 
 // start places what it can of a job and, if that is anything, binds it. It
 // returns the number of pods bound, -1 when only quota is short.
@@ -35,7 +35,7 @@ func (ps *pass) start(j *job, u *place.Unit) int {
 		}
 	}
 
-	// 3. A start must not break a plan under way: its pods may carry the label by which the pods
+	// 3. A start must not break a plan in progress: its pods may carry the label by which the pods
 	// of a nominated job must be spread evenly, say. That plan would be dropped and made again,
 	// and its victims would come back and be evicted again, for ever.
 	if j.labelled() && !ps.nominations.upheld() {

@@ -114,8 +114,8 @@ func (us *units) home(j *job) (int32, bool) {
 	return -1, has
 }
 
-// base returns the model on which those pods of the gang run that name no model and need
-// GPUs: the others of them must join these. "" if none runs. It costs O(pods) at worst.
+// base returns the model of the gang's running pods that name no model and need GPUs: the
+// other such pods must join them. "" if none runs. It costs O(pods) at worst.
 func (us *units) base(j *job) string {
 	if !j.Gang || j.count[podRunning] == 0 {
 		return ""
@@ -129,7 +129,7 @@ func (us *units) base(j *job) string {
 	return ""
 }
 
-// request returns what a waiting pod of a task asks for now.
+// request returns what a waiting pod of a task requests now.
 func (us *units) request(j *job, t int) *Request {
 	r := &j.Tasks[t].Request
 	if base := us.base(j); base != "" && r.GPU > 0 && len(r.Models) == 0 {

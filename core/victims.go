@@ -9,7 +9,7 @@ import (
 	"github.com/muster-sched/muster/core/place"
 )
 
-// What may be evicted for a job, the cheapest first.
+// This file finds what may be evicted for a job, the cheapest first.
 
 // victim is what is evicted together: a whole gang; a pod without which its gang goes on; or
 // a pod of another job.
@@ -108,7 +108,7 @@ type preemptor struct {
 	// jobs leave. Until they do, other tenants give up nothing that the preemptor may take only
 	// as one within quota.
 	owes bool
-	// later takes in when more may be evicted.
+	// later records when more may be evicted.
 	later *outlook
 }
 
@@ -158,7 +158,8 @@ type searchOf struct {
 // maxSearches is how many searches are kept.
 const maxSearches = 8
 
-// dropSearches forgets what was found: since then, more pods may be evicted, or others.
+// dropSearches forgets what was found: since then, other or more pods may have become
+// evictable.
 func (pl *planner) dropSearches() {
 	pl.spareSearches = append(pl.spareSearches, pl.searches...)
 	pl.searches = pl.searches[:0]
@@ -293,8 +294,7 @@ func (pl *planner) evictablePods(c preemptor) []*ranked {
 	return out
 }
 
-// visited reports whether the current trial has been at a node, and notes that
-// it has.
+// visited reports whether the current trial has visited a node, and marks it.
 func (pl *planner) visited(id cluster.NodeID) bool {
 	for len(pl.visits) <= int(id) {
 		pl.visits = append(pl.visits, 0)
@@ -343,7 +343,7 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	p := &v.pods[pod]
 	if !pl.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
 		// Others leave for further pods of the gang. If it left now, their places would be lost,
-		// and those others would have left in vain.
+		// and those others would have left for nothing.
 		return false
 	}
 	if v.Gang {

@@ -11,8 +11,8 @@ import (
 
 // Bounds. Every amount that comes in is checked against them, so that the books
 // are exact: what a node has free, less all that it holds, stays within an int64.
-// What is multiplied or added beyond a node is asked of [Times] and [Plus], which
-// stop at the largest number.
+// Multiply and add beyond a node with [Times] and [Plus], which stop at the largest
+// number.
 const (
 	// MaxAmount is the most CPU, in thousandths of a core, memory, in MiB, or other
 	// resource that a node may have or a pod may request.
@@ -42,8 +42,8 @@ func Times[T ~int64](n int, a T) T {
 	return T(low)
 }
 
-// Named amounts: whatever a node has a number of beside GPUs, CPU, memory and
-// pods, such as RDMA adapters, FPGAs, disk space or huge pages.
+// Named amounts: resources of a node beside GPUs, CPU, memory and pods, such as RDMA
+// adapters, FPGAs, disk space or huge pages.
 
 // Amount is an amount of a named resource, in the unit in which the driver counts it.
 type Amount struct {
@@ -79,8 +79,8 @@ func checkAmounts(list []Amount) error {
 	return nil
 }
 
-// AmountOf returns the value of a name in a list that is sorted by name; 0 when it
-// is not there.
+// AmountOf returns the value of a name in a list that is sorted by name; 0 if the name is
+// missing.
 func AmountOf(list []Amount, name string) int64 {
 	i, ok := slices.BinarySearchFunc(list, name, func(a Amount, name string) int { return strings.Compare(a.Name, name) })
 	if !ok {
@@ -112,8 +112,8 @@ func (a *Amounts) ID() AmountsID {
 	return a.id
 }
 
-// Amounts returns a list of amounts as the state knows it, the same for all who ask
-// for the same: nil when all are 0. What was asked for once is kept.
+// Amounts returns a list of amounts as the state knows it, the same for equal
+// lists: nil if all are 0. Lists are kept.
 func (s *State) Amounts(list []Amount) *Amounts {
 	if len(list) == 0 {
 		return nil

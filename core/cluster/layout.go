@@ -77,7 +77,7 @@ func (l *layout) pick(free uint64, g int) uint64 {
 }
 
 // TightestDevice returns the healthy device with the least free that holds a part of that
-// size, the lowest of several; -1 when there is none, or when part is 0.
+// size, the lowest of several; -1 if no device does, or if part is 0.
 func (n *Node) TightestDevice(part Milli) int {
 	best := -1
 	for d := range n.Spec.GPUs {
@@ -89,7 +89,7 @@ func (n *Node) TightestDevice(part Milli) int {
 }
 
 // tightest returns the free devices of the group that has the fewest, but at
-// least g; 0 when there is none.
+// least g; 0 if no group has.
 func tightest(groups []uint64, free uint64, g int) uint64 {
 	best, bestN := uint64(0), MaxGPUs+1
 	for _, m := range groups {

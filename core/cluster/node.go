@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Node is a node as it stands. The fields are for reading.
+// Node is the current state of a node. The fields are for reading.
 type Node struct {
 	// What a search for room looks at comes first: it fits one cache line.
 

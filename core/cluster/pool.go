@@ -61,7 +61,7 @@ type poolLevel struct {
 	counts [][]int32 // nodes by domain, then free count
 	leaves [][]int32 // leaf groups by domain, in order of their first node
 
-	orders  []*byRoom // one for each size of pods that was asked for
+	orders  []*byRoom // one for each size of pods that was requested
 	stale   []int32   // domains of which the orders are not up to date
 	isStale []bool    // by domain
 }
@@ -401,8 +401,7 @@ func (p *Pool) Changed() (changes []Change, forgotten int) {
 	return p.changed, p.forgot
 }
 
-// note remembers that a node's room changed, of which this many devices are free
-// now.
+// note records that a node's room changed; this many of its devices are free now.
 func (p *Pool) note(member int32, free int8) {
 	id := p.nodes[member]
 	if k := len(p.changed); k > 0 && p.changed[k-1].Node == id && p.forgot+k > p.read {

@@ -53,8 +53,8 @@ type NodeSpec struct {
 	CPUMilli, MemMiB int64
 	// MaxPods is the most pods the node takes, at most 32,766; 0 is no limit.
 	MaxPods int
-	// Others is what the node has of other resources, sorted by name; it has none
-	// of those that are missing.
+	// Others is what the node has of other resources, sorted by name; it has 0 of those
+	// that are missing.
 	Others []Amount
 	Labels map[string]string
 	Taints []Taint
@@ -72,7 +72,7 @@ type NodeSpec struct {
 // DeviceSpec is the position of a GPU in its node.
 type DeviceSpec struct {
 	// Island numbers the NVLink island, NUMA the NUMA node, NIC the nearest
-	// RDMA NIC; -1 when there is none.
+	// RDMA NIC; -1 if none.
 	Island, NUMA, NIC int8
 }
 
@@ -148,7 +148,7 @@ type Request struct {
 	Tolerations []Toleration
 }
 
-// Equal reports whether two requests ask for the same, in the same words.
+// Equal reports whether two requests are the same, in the same form.
 func (r *Request) Equal(o *Request) bool {
 	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) &&
 		equalSelectors(r.Selector, o.Selector) && slices.EqualFunc(r.AnyOf, o.AnyOf, equalSelectors) && slices.Equal(r.Tolerations, o.Tolerations)

@@ -31,7 +31,7 @@ type Alloc struct {
 	CPUMilli, MemMiB int64
 }
 
-// GPU returns how much GPU the allocation takes in all.
+// GPU returns how much GPU the allocation takes in total.
 func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
 
 // need returns what an allocation takes beside GPUs.
@@ -180,11 +180,10 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 }
 
 // ChangeNode changes the labels, taints, room and place of a node that is up, and
-// reports whether anything is other than it was. Its model and number of GPUs
-// may not change; its devices, their health and whether it is cordoned are not
-// looked at. Its pods stay: its free CPU and memory may be negative, and then it takes
-// no pods; if another resource is negative, it takes no pods that need it. The journal
-// must be empty.
+// reports whether anything has changed. Its model and number of GPUs must be as before;
+// its devices, their health and whether it is cordoned are ignored. Its pods stay: its
+// free CPU and memory may be negative, and then it takes no pods; if another resource is
+// negative, it takes no pods that need it. The journal must be empty.
 func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	s.mustBeSettled()
 	n := &s.nodes[id]

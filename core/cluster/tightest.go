@@ -19,7 +19,7 @@ func (r Room) Compare(o Room) int {
 }
 
 // byRoom is the domains of a level in order of their room for pods of one size. It is made
-// when it is first asked for. Changes of nodes only note which domains are stale: trials
+// when it is first requested. Changes of nodes only note which domains are stale: trials
 // change much that no search ever looks at.
 type byRoom struct {
 	gpus  int

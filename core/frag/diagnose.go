@@ -9,7 +9,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Within says where a gang of pods is to be. The zero value asks about single pods.
+// Within says where a gang of pods must be. The zero value stands for single pods.
 type Within struct {
 	// Pods is the size of the gang; below 2 it is single pods.
 	Pods int
@@ -24,7 +24,7 @@ type Within struct {
 // Across is the level of which the whole cluster is one domain.
 const Across = -1
 
-// Report says what becomes of the idle GPU of nodes.
+// Report is the idle GPU of nodes by cause.
 type Report struct {
 	Shape  Shape
 	Within Within
@@ -50,7 +50,7 @@ type Finding struct {
 	// GPUs), or in the unit of the resource that is lacking.
 	Missing int64
 	// Never says that pods hold less than Missing of it: nothing that could be moved away
-	// would help. All is how much the node has of it in all.
+	// would help. All is how much the node has of it in total.
 	Never bool
 	All   int64
 	// level is the name of Domain's level.
@@ -58,8 +58,7 @@ type Finding struct {
 	shape string
 }
 
-// Diagnose says what becomes of the idle GPU of nodes, for pods of a shape, single or in a
-// gang. Nodes without GPUs may be among them. O(nodes x (GPUs + resources)), and to sort what
+// Diagnose splits the idle GPU of nodes by cause, for pods of a shape, single or in a gang. Nodes without GPUs may be among them. O(nodes x (GPUs + resources)), and to sort what
 // is found.
 func Diagnose(nodes []Node, sh Shape, in Within) Report {
 	r := Report{Shape: sh, Within: in, Others: make([]Milli, len(sh.Others))}
@@ -86,8 +85,8 @@ func Diagnose(nodes []Node, sh Shape, in Within) Report {
 	return r
 }
 
-// addOthers adds what a node loses to each of the other resources: every one answers for the
-// pods that those before it left.
+// addOthers adds what a node loses to each of the other resources: each counts for the pods
+// that those before it left.
 func (r *Report) addOthers(n *Node, s *Split) {
 	if s[Other] == 0 {
 		return
@@ -156,8 +155,8 @@ func (sh *Shape) fractional(n *Node, i idle, f *Finding) {
 	}
 }
 
-// Unit says of what Missing is so much: "milli-GPU", "milli-cores", "MiB", "pods", or the name
-// of a resource; "" where nothing is missing.
+// Unit is the unit of Missing: "milli-GPU", "milli-cores", "MiB", "pods", or the name of a
+// resource; "" if nothing is missing.
 func (f *Finding) Unit() string {
 	switch f.Cause {
 	case Fractional, Stranded, Topology, Gang:

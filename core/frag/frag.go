@@ -1,5 +1,5 @@
-// Package frag says which idle GPUs no pod of a shape can use, and why (fragmentation by
-// cause, ASI §4.1).
+// Package frag determines which idle GPUs no pod of a shape can use, and why (fragmentation
+// by cause, ASI §4.1).
 //
 // The question is about one moment of a cluster and one shape: what a pod requests. Pods of
 // the shape, and no others, are placed until none fits. What they take is allocatable. Every
@@ -13,17 +13,17 @@
 //     a shape of a part of a GPU, what is left of each GPU once it holds as many pods as it can.
 //   - Stranded, for a shape of g whole GPUs: the remainder of the node's wholly idle GPUs
 //     divided by g; on a node with fewer than g that is all of them.
-//   - CPU, Memory, Pods, Other: GPUs of pods that the node has the GPUs for, but not this
-//     beside. The resources are looked at in this order, the others by name, and each answers
-//     for the pods that those before it left.
-//   - Topology, if a gang of pods within one domain is asked about: GPUs that single pods can
-//     use, and that are left in a domain once it holds as many gangs as it can. Nodes whose
+//   - CPU, Memory, Pods, Other: GPUs of pods for which the node has enough GPUs, but
+//     not enough of this resource. The resources are checked in this order, the others by
+//     name, and each counts for the pods that those before it left.
+//   - Topology, for a gang of pods within one domain: GPUs that single pods can use, and that
+//     are left in a domain once it holds as many gangs as it can. Nodes whose
 //     domain is not known hold none of the gang. Unless models may be mixed, each model of a
 //     domain is by itself.
-//   - Gang, if a gang across domains is asked about: the same, for the whole cluster.
+//   - Gang, for a gang across domains: the same, for the whole cluster.
 //
 // Pods of one shape are alike and nodes are independent, so placing as many as fit on each
-// node is the most there is; so is placing as many gangs as fit in each domain. A node costs
+// node is optimal; so is placing as many gangs as fit in each domain. A node costs
 // O(GPUs + resources) for each shape.
 package frag
 
@@ -37,10 +37,10 @@ import (
 // Milli is thousandths of a GPU.
 type Milli = cluster.Milli
 
-// Cause says what becomes of idle GPU: see the package.
+// Cause is why idle GPU cannot be used, or Allocatable: see the package.
 type Cause uint8
 
-// What may become of idle GPU.
+// The causes.
 const (
 	Allocatable Cause = iota
 	Fractional
@@ -67,7 +67,7 @@ func (c Cause) String() string {
 // Unusable reports whether no pod gets the GPU, whatever its shape.
 func (c Cause) Unusable() bool { return c >= Cordoned }
 
-// Split is idle GPU by what becomes of it.
+// Split is idle GPU by cause.
 type Split [NumCauses]Milli
 
 // Idle returns the sum.
@@ -91,7 +91,7 @@ func (s *Split) Add(o *Split, by int) {
 
 // Node is a node with what no pod holds of it.
 type Node struct {
-	// Spec describes the node. Its Unhealthy is not looked at, Healthy is.
+	// Spec describes the node. Its Unhealthy is ignored; Healthy counts.
 	Spec    *cluster.NodeSpec
 	Healthy uint64
 	// Free is what is idle of each GPU, healthy or not; nil without GPUs.
@@ -117,7 +117,7 @@ func Empty(spec *cluster.NodeSpec) Node {
 // anyPods is how many more pods a node takes that has no limit.
 const anyPods = 1 << 30
 
-// Describe takes in another description of the node, which has as many GPUs. Its pods stay.
+// Describe changes the description of the node, which must have as many GPUs. Its pods stay.
 func (n *Node) Describe(spec *cluster.NodeSpec) {
 	n.CPU += spec.CPUMilli - n.Spec.CPUMilli
 	n.Mem += spec.MemMiB - n.Spec.MemMiB
@@ -167,7 +167,7 @@ func (n *Node) TakeOthers(amounts []cluster.Amount) {
 	}
 }
 
-// At returns a node of a state. Taints do not close it: who asks knows what is tolerated.
+// At returns a node of a state. Taints do not close it: the caller knows what is tolerated.
 func At(s *cluster.State, id cluster.NodeID) Node {
 	from := s.Node(id)
 	n := Node{Spec: from.Spec, Healthy: from.Healthy(), CPU: from.CPU, Mem: from.Mem, Pods: min(from.PodsLeft(), anyPods)}
@@ -206,8 +206,8 @@ func (n *Node) idle() idle {
 	return i
 }
 
-// Split says what becomes of the idle GPU of a node, as far as single pods go: nothing of it
-// is Topology or Gang. O(GPUs + resources).
+// Split returns the causes of a node's idle GPU for single pods: none of it is Topology or
+// Gang. O(GPUs + resources).
 func (sh *Shape) Split(n *Node) Split {
 	s, _ := sh.split(n, n.idle())
 	return s

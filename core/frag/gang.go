@@ -27,7 +27,7 @@ type room struct {
 
 func newDomains(in Within) *domains { return &domains{in: in, index: map[domain]int{}} }
 
-// add takes in that a node has room for pods.
+// add adds a node's room for pods.
 func (d *domains) add(n *Node, pods int) {
 	if d.in.Pods < 2 {
 		return
@@ -95,8 +95,7 @@ type Fit struct {
 }
 
 // Fits says how many of a job fit on each GPU model of the nodes, sorted by name, and at the
-// end on all of them mixed (ASI, Fig. 14). level is that within one domain of which a job is
-// to be. O(nodes x (GPUs + resources)).
+// end on all of them mixed (ASI, Fig. 14). A job must be within one domain of level. O(nodes x (GPUs + resources)).
 func Fits(nodes []Node, j Job, level int) []Fit {
 	models := map[string]*Fit{"": {}}
 	rooms := map[string]int{} // for pods, by model; "" is all

@@ -1,16 +1,16 @@
 package frag
 
-// Tally keeps what becomes of the idle GPU of nodes up to date while they change, for several
+// Tally keeps the causes of the nodes' idle GPU up to date while nodes change, for several
 // shapes, and how many jobs fit. A change of a node costs O(GPUs + shapes + jobs).
 type Tally struct {
-	// Shapes and Jobs are asked about; Splits and Fits answer, in their order. They are for
+	// Splits and Fits are the results for Shapes and Jobs, in their order. They are for
 	// reading.
 	Shapes []Shape
 	Splits []Split
 	Jobs   []Job
 	Fits   []Fit // with Model "": of single models, summed up
 
-	level   int // within one domain of which a job is to be
+	level   int // a job must be within one of its domains
 	models  map[string]int32
 	domains map[domain]int32
 	rooms   []jobRooms // one a job

@@ -6,7 +6,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Affinity and anti-affinity: next to which other pods the pods of a task may be.
+// This file checks affinity and anti-affinity: near which other pods the pods of a task may be.
 
 // moment says at which point of a placement the terms of a pod are checked.
 type moment uint8

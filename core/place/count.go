@@ -6,7 +6,7 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Whether there is room by counting free GPUs, before any node is looked at.
+// This file checks for room by counting free GPUs, before any node is examined.
 
 // MayFit reports whether free GPUs alone would let the unit, or one pod of it
 // when it is not whole, be placed. False is certain, true is not.
@@ -14,7 +14,7 @@ import (
 func (p *Placer) MayFit(u *Unit) bool { return u.mayFit((*Shape).slotsInAll) }
 
 // RoomWith is MayFit with more room: on nodes, each named once, left says what
-// would be free. Topology, shared devices and other resources are not looked at.
+// would be free. Topology, shared devices and other resources are ignored.
 // O(tasks x (pools x GPUs per node + nodes)).
 func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.NodeID) (gpus uint64, left cluster.Need)) bool {
 	return u.mayFit(func(sh *Shape) int {

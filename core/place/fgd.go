@@ -36,7 +36,7 @@ type nodeState struct {
 
 func (f *fgd) version() uint64 { return f.round }
 
-// learn takes in which pods are typical, when the mix has changed.
+// learn determines the typical pods again, if the mix has changed.
 func (f *fgd) learn() {
 	f.mix.learn()
 	if v := f.mix.version(); v != f.round {

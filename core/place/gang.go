@@ -24,7 +24,7 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 		return p.out, ok
 	}
 	for _, sp := range u.spaces() {
-		// 2. A gang that is impossible by count is refused before any node is looked at.
+		// 2. A gang that is impossible by count is refused before any node is examined.
 		if !p.enough(u, sp) {
 			continue
 		}

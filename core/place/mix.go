@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Mix is what is known of the requests that come: which, and how many pods of
-// each. It is estimated from what has come so far, older requests counting less.
+// Mix is what is known about the requests: which there are, and how many pods of each. It
+// is estimated from the requests so far; older ones count less.
 type Mix struct {
 	requests map[requestKey]*mixed
 	pods     int64 // counted, after halving

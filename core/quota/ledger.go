@@ -109,8 +109,8 @@ func Check(q *QueueSpec) error {
 	return nil
 }
 
-// Set adds a queue or changes it; its usage stays. It is an error when the
-// parent is unknown or the queue would be its own ancestor. Adding one costs
+// Set adds a queue or changes it; its usage stays. It is an error if the parent
+// is unknown or the queue would be its own ancestor. Adding one costs
 // O(depth of the tree), changing one or listing a model first O(queues).
 func (l *Ledger) Set(spec QueueSpec) error {
 	if err := Check(&spec); err != nil {
