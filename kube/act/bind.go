@@ -86,16 +86,9 @@ func (a *Actor) bindAll(ctx context.Context) {
 	}
 }
 
-// bind binds one pod:
-//
-//  1. The devices are written into its claims, so that its kubelet finds them.
-//  2. Our scheduling gate is removed: the API server binds no pod that has gates.
-//  3. The pod is bound. If the answer to an earlier attempt was lost, this is not an
-//     error: the API server binds a pod once (bindConflict).
-//
-// If the pod does not start, its claims release the devices. The claims of a pod that no
-// longer exists are deleted with it.
+// bind binds one pod.
 func (a *Actor) bind(ctx context.Context, b *Bind) error {
+	// 1. The devices are written into its claims, so that its kubelet finds them.
 	if err := a.reserve(ctx, b.Claims); err != nil {
 		return err
 	}
@@ -104,6 +97,10 @@ func (a *Actor) bind(ctx context.Context, b *Bind) error {
 			return err
 		}
 	}
+
+	// 2. Our scheduling gate is removed: the API server binds no pod that has gates.
+	// 3. The pod is bound. If the answer to an earlier attempt was lost, this is not an error:
+	// the API server binds a pod once (bindConflict).
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: b.UID, Annotations: b.Annotations},
 		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
@@ -116,6 +113,9 @@ func (a *Actor) bind(ctx context.Context, b *Bind) error {
 		}
 		return a.bindConflict(ctx, b, a.client.CoreV1().Pods(b.Namespace).Bind(ctx, binding, metav1.CreateOptions{}))
 	})
+
+	// 4. If the pod does not start, its claims release the devices. The claims of a pod that
+	// no longer exists are deleted with it.
 	if err != nil && !apierrors.IsNotFound(err) {
 		a.giveBack(ctx, b.Claims)
 		a.unextend(ctx, b)

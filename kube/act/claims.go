@@ -34,18 +34,15 @@ func (a *Actor) reserve(ctx context.Context, list []translate.ClaimWrite) error 
 	return nil
 }
 
-// allocate writes one claim:
-//
-//  1. A claim that has changed since it was observed is read again, and refused if it has
-//     other devices than those to write.
-//  2. The finalizer that keeps the claim while it has devices is added.
-//  3. The devices and the consumer are written into its status.
+// allocate writes one claim.
 //
 // Steps 2 and 3 apply only to the version that was observed or read; on a conflict,
 // everything is repeated from step 1.
 func (a *Actor) allocate(ctx context.Context, o *translate.ClaimWrite) error {
 	claims := a.client.ResourceV1().ResourceClaims(o.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		// 1. A claim that has changed since it was observed is read again, and refused if it
+		// has other devices than those to write.
 		version, finalizer, allocation := o.Version, o.Finalizer, o.Allocation
 		o.Version = "" // a second attempt reads it
 		if version == "" {
@@ -65,6 +62,8 @@ func (a *Actor) allocate(ctx context.Context, o *translate.ClaimWrite) error {
 				allocation = nil
 			}
 		}
+
+		// 2. The finalizer that keeps the claim while it has devices is added.
 		if !finalizer && allocation != nil {
 			c, err := a.patchClaim(ctx, o, map[string]any{"resourceVersion": version, "finalizers": []string{resourceapi.Finalizer}}, nil)
 			if err != nil {
@@ -72,6 +71,8 @@ func (a *Actor) allocate(ctx context.Context, o *translate.ClaimWrite) error {
 			}
 			version = c.ResourceVersion
 		}
+
+		// 3. The devices and the consumer are written into its status.
 		status := map[string]any{"reservedFor": []resourceapi.ResourceClaimConsumerReference{o.Consumer}}
 		if allocation != nil {
 			now := metav1.NewTime(a.now())

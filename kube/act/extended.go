@@ -40,13 +40,7 @@ func (a *Actor) extend(ctx context.Context, b *Bind) error {
 	return nil
 }
 
-// makeExtended makes one attempt of extend:
-//
-//  1. A claim that an earlier scheduler created for the pod is deleted, because its
-//     devices may differ from those of this decision.
-//  2. The claim is created, unless an earlier attempt of this act has created it.
-//  3. The devices are assigned to the requests of the containers, in order.
-//  4. The claim's status gets the devices, the pod's status the claim.
+// makeExtended makes one attempt of extend.
 func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 	x := b.Extended
 	if x.Class == "" {
@@ -63,11 +57,16 @@ func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 	if err != nil {
 		return refusal(err.Error())
 	}
+
+	// 1. A claim that an earlier scheduler created for the pod is deleted: its devices may
+	// differ from those of this decision.
 	if old := pod.Status.ExtendedResourceClaimStatus; old != nil && x.claim == nil {
 		if err := a.discard(ctx, b.Namespace, old.ResourceClaimName, b.UID); err != nil {
 			return err
 		}
 	}
+
+	// 2. The claim is created, unless an earlier attempt of this act has created it.
 	claims := a.client.ResourceV1().ResourceClaims(b.Namespace)
 	if x.claim == nil {
 		c, err := claims.Create(ctx, &resourceapi.ResourceClaim{
@@ -86,6 +85,8 @@ func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 			Consumer: resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: b.Name, UID: b.UID},
 		}
 	}
+
+	// 3. The devices are assigned to the requests of the containers, in order.
 	wanted, err := translate.DeviceClaimOf(&resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: requests}})
 	if err != nil {
 		return err
@@ -100,6 +101,9 @@ func (a *Actor) makeExtended(ctx context.Context, b *Bind) error {
 		grants = append(grants, translate.Grant{Need: need, Devices: left[:need.Count], Config: x.Config})
 		left = left[need.Count:]
 	}
+
+	// 4. The claim's status gets the devices, then the pod's status the claim: a kubelet that
+	// finds the claim in the pod must find the devices in the claim.
 	x.claim.Allocation = wanted.Allocation(b.Node, grants)
 	if err := a.allocate(ctx, x.claim); err != nil {
 		return err

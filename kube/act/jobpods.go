@@ -37,15 +37,10 @@ func isOver(p *v1.Pod) bool {
 var errChanges = errors.New("the pod has changed in the meantime")
 
 // evictUncounted requests the eviction of a Job's pod once, so that the Job does not
-// count it as failed:
-//
-//  1. The pod is read. A pod that has ended is left alone: the error is NotFound.
-//  2. A trial (dry run) shows whether the eviction is allowed.
-//  3. The finalizer is removed. On a conflict, back to 1.
-//  4. The pod is evicted as it was after 3. If that fails, the finalizer is put back; on
-//     a conflict, back to 1.
+// count it as failed.
 func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, grace *int64) error {
 	for range 5 {
+		// 1. The pod is read. A pod that has ended is left alone: the error is NotFound.
 		p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
 		a.metrics.Request("get", err)
 		if err != nil {
@@ -57,6 +52,10 @@ func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, 
 			}
 			return apierrors.NewNotFound(v1.Resource("pods"), x.Name)
 		}
+
+		// 2. A trial (dry run) shows whether the eviction is allowed: a budget that forbids it
+		// must not cost the pod its finalizer.
+		// 3. The finalizer is removed. On a conflict, back to 1.
 		options := deleteOptions(x, grace)
 		switch {
 		case translate.Counted(&p.ObjectMeta) && p.DeletionTimestamp == nil:
@@ -73,6 +72,9 @@ func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, 
 		case !translate.Uncounted(&p.ObjectMeta):
 			return a.askEviction(ctx, x, options, despiteBudgets)
 		}
+
+		// 4. The pod is evicted as it was after 3. If that fails, the finalizer is put back; on
+		// a conflict, back to 1.
 		options.Preconditions.ResourceVersion = &p.ResourceVersion
 		err = a.askEviction(ctx, x, options, despiteBudgets)
 		if err == nil || apierrors.IsNotFound(err) {

@@ -75,14 +75,9 @@ func (a *Actor) moveOn(ctx context.Context) {
 	})
 }
 
-// step carries out the next step of a move, and reports whether the move has ended:
-//
-//  1. A pod that is gone, or replaced by another of its name, has left.
-//  2. A pod that is detached is evicted, or given back (replaceMoving).
-//  3. A pod that was given back, but whose answer was lost, stays.
-//  4. If the drain was cancelled the pod stays, and its condition says so.
-//  5. Otherwise it is detached, if another pod must be ready first, or evicted.
+// step carries out the next step of a move, and reports whether the move has ended.
 func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err error) {
+	// 1. A pod that is gone, or replaced by another of its name, has left.
 	p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
 	a.metrics.Request("get", err)
 	if apierrors.IsNotFound(err) || err == nil && (p.UID != x.UID || p.DeletionTimestamp != nil) {
@@ -91,11 +86,13 @@ func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err erro
 	if err != nil {
 		return false, err
 	}
+
+	// 2. A pod that is detached is evicted, or given back. The drain of a node that is gone
+	// cannot have been cancelled.
 	n, err := l.node(ctx, x.Node)
 	if err != nil {
 		return false, err
 	}
-	// The drain of a node that is gone cannot have been cancelled.
 	drain := &translate.Drain{Wait: time.Minute, Request: x.Request}
 	if n != nil {
 		if drain, err = translate.DrainOf(n); err != nil {
@@ -109,17 +106,23 @@ func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err erro
 		}
 		return a.replaceMoving(ctx, l, x, p, rec, drain)
 	}
-	if x.Found || drain != nil && rec.NotReplaced(drain.Request) && translate.StaysAsTold(p) { // it was given back, and the answer lost
+
+	// 3. A pod that was given back, but whose answer was lost, stays.
+	if x.Found || drain != nil && rec.NotReplaced(drain.Request) && translate.StaysAsTold(p) {
 		a.outcomes.MovedOff(x.UID, stayed(rec))
 		return true, nil
 	}
 	if isOver(p) {
 		return true, nil
 	}
+
+	// 4. If the drain was cancelled the pod stays, and its condition says so.
 	if drain == nil {
 		a.outcomes.MovedOff(x.UID, nil)
 		return true, a.setMoving(ctx, x.Pod, v1.ConditionFalse, v1alpha1.MovingCancelled, cancelled(x))
 	}
+
+	// 5. Otherwise it is detached, if another pod must be ready first, or evicted.
 	if x.Replace && drain.Wait > 0 {
 		why, err := a.detach(ctx, l, x, p, drain)
 		if err != nil || why == "" {
@@ -210,22 +213,18 @@ func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *tran
 }
 
 // replaceMoving evicts a detached pod, or gives it back; d is the drain, nil if it was
-// cancelled:
-//
-//  1. The pod leaves when enough others are available, its owner is gone, or the drain
-//     does not wait.
-//  2. A new request for the drain gives the pod the full time again.
-//  3. Until its time is over, the pod waits, and its condition says for what.
-//  4. Then, or when the drain was cancelled, it is given back: first the condition, so
-//     that a user who looks at the pod after it finds the reason, then the label.
+// cancelled.
 func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, rec *translate.Move, d *translate.Drain) (over bool, err error) {
 	r, err := l.replicas(ctx, x.Namespace, &rec.Owner, rec.Hash)
 	if err != nil {
 		return false, err
 	}
+
+	// 1. The pod leaves when enough others are available, its owner is gone, or the drain
+	// does not wait.
 	now := a.now()
-	if least := min(rec.Least, r.wanted()); r.set == nil || d != nil && (d.Wait == 0 || r.available(x.UID, now) >= least) {
-		why := fmt.Sprintf("node %s is drained: ReplicaSet %s has %d available pods without this one; needed: %d", x.Node, rec.Owner.Name, r.available(x.UID, now), least)
+	if needed := min(rec.Least, r.wanted()); r.set == nil || d != nil && (d.Wait == 0 || r.available(x.UID, now) >= needed) {
+		why := fmt.Sprintf("node %s is drained: ReplicaSet %s has %d available pods without this one; needed: %d", x.Node, rec.Owner.Name, r.available(x.UID, now), needed)
 		if r.set == nil {
 			why = fmt.Sprintf("its ReplicaSet %s no longer exists", rec.Owner.Name)
 		}
@@ -235,6 +234,8 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		}
 		return err == nil, ignoreBudget(err)
 	}
+
+	// 2. A new request for the drain gives the pod the full time again.
 	if d != nil && d.Request != rec.Request {
 		again := *rec
 		x.until = now.Add(d.Wait)
@@ -247,6 +248,8 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 	if rec.Until.After(x.until) && d != nil {
 		rec.Until = metav1.NewTime(x.until) // any user who may write the pod may have put it off
 	}
+
+	// 3. Until its time is over, the pod waits, and its condition says for what.
 	lacks := r.lacks(x.UID, now)
 	reason, why := "", ""
 	switch {
@@ -262,6 +265,9 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		}
 		return false, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingReplacing, why)
 	}
+
+	// 4. Then, or when the drain was cancelled, it is given back: first the condition, so that
+	// a user who looks at the pod after it finds the reason, then the label.
 	if err := a.noteMoving(ctx, p, v1.ConditionFalse, reason, why); err != nil {
 		return false, err
 	}

@@ -100,20 +100,18 @@ func (a *Actor) suspend(ctx context.Context, x *Suspend) {
 	}
 }
 
-// stop suspends the owner of a group, if that is possible; otherwise why says why not:
-//
-//  1. The owner is found: the topmost that the pods have in common (ownerOf).
-//  2. It must have only pods of the group: others would be stopped with it.
-//  3. Disruption budgets must allow that all its pods leave at once.
-//  4. The pods get the condition that says why they leave. Once the owner is suspended,
-//     its controller deletes them.
-//  5. The owner is suspended, if it has not changed since it was read.
+// stop suspends the owner of a group, if that is possible; otherwise why says why not.
 func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why string, err error) {
+	// 1. The controller that deletes the pods would give each all the grace period that it
+	// asks for: a pod with a grace period of a day would hold its GPUs for a day.
 	for i := range x.Pods {
-		if x.Pods[i].Grace != nil { // its controller would give it all the time that it asks for
+		if x.Pods[i].Grace != nil {
 			return nil, fmt.Sprintf("pod %s has a grace period longer than %s", x.Pods[i].Name, MaxGrace), nil
 		}
 	}
+
+	// 2. The owner is the topmost that the pods have in common: a controller above the one
+	// that is suspended might resume it.
 	o, mark, err := a.ownerOf(ctx, x)
 	switch {
 	case err != nil:
@@ -125,6 +123,8 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 	case o.flag():
 		return nil, "the owner is already suspended", nil
 	}
+
+	// 3. It must have only pods of the group: others would be stopped with them.
 	pods, err := a.client.CoreV1().Pods(x.Group.Namespace).List(ctx, metav1.ListOptions{LabelSelector: mark.selector})
 	if err != nil {
 		return nil, "", err
@@ -142,6 +142,9 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 			bound = append(bound, p)
 		}
 	}
+
+	// 4. Disruption budgets must allow that all its pods leave at once. The Eviction API would
+	// ask them pod by pod; the controller of a suspended owner does not ask.
 	budgets, err := a.client.PolicyV1().PodDisruptionBudgets(x.Group.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, "", err
@@ -151,6 +154,9 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 			return nil, fmt.Sprintf("disruption budget %s does not allow it now", budgets.Items[i].Name), nil
 		}
 	}
+
+	// 5. The pods get the condition that says why they leave before the owner is suspended: its
+	// controller deletes them at once.
 	var marks sync.WaitGroup
 	under := make(chan struct{}, marking)
 	for i := range x.Pods {
@@ -163,6 +169,8 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 		})
 	}
 	marks.Wait()
+
+	// 6. The owner is suspended, if it has not changed since it was read.
 	mark.of(x.Group)
 	mark.since = x.Since
 	err = a.setSuspended(ctx, o, &mark)

@@ -107,6 +107,7 @@ func (x *Index) Resolve(p *Pod, find func(types.UID) (State, bool)) (*Needs, Cha
 }
 
 func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
+	// 1. Without claims, only the memory or the kind of its GPUs says more than the pod does.
 	if p.Memory > 0 {
 		return x.byMemory(p)
 	}
@@ -116,6 +117,8 @@ func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
 		}
 		return nil
 	}
+
+	// 2. What its claims need, one by one. Then their sum must be possible on one node.
 	r := &resolution{Index: x, pod: p, find: find, out: &Needs{Request: withOwnSelector(p.Request)}}
 	if !x.served {
 		r.stop(ReasonMisconfigured, "the pod has resource claims, but this cluster does not serve %s", resourceapi.SchemeGroupVersion)
@@ -132,6 +135,8 @@ func (x *Index) resolve(p *Pod, find func(types.UID) (State, bool)) *Needs {
 	case r.nics > r.gpus && !p.Placed:
 		r.stop(ReasonMisconfigured, "%d network devices and %d GPUs are requested: expected at most one network device per GPU", r.nics, r.gpus)
 	}
+
+	// 3. For the engine, devices of claims are a number of GPUs, and labels of the node.
 	if delete(x.stuck, p.UID); r.out.Reason != "" {
 		x.stuck[p.UID] = true
 	}
@@ -173,20 +178,15 @@ func (r *resolution) add(ref *ClaimRef) {
 	r.out.claims = append(r.out.claims, need)
 }
 
-// addClaim adds what a claim needs to what its pod needs:
-//
-//  1. A pod that is placed has the devices of the claims that it carries.
-//  2. The pod goes where the devices of an allocated claim are, if a pod uses them. If
-//     none does, they are left over from a failed start or from a gang that left: they
-//     are released, and the pod waits for that.
-//  3. Of a claim without devices one pod carries the devices, and the engine chooses
-//     them with its node. The others of its gang go where it is; other pods wait.
+// addClaim adds what a claim needs to what its pod needs.
 func (r *resolution) addClaim(need *claimNeed) {
 	c, o, p := need.claim, need.claim.object, r.pod
 	if o.wrong != "" && !o.allocated {
 		r.stop(ReasonMisconfigured, "resource claim %s: %s", o.Name, o.wrong)
 		return
 	}
+
+	// 1. A pod that is placed has the devices of the claims that it carries.
 	carrier, carried := r.carrier(c)
 	if p.Placed {
 		if need.carries = carried && carrier.UID == p.UID; !need.carries {
@@ -202,6 +202,10 @@ func (r *resolution) addClaim(need *claimNeed) {
 		r.gpus += len(r.gpusOf(c, p.Node))
 		return
 	}
+
+	// 2. The pod goes where the devices of an allocated claim are, if a pod uses them. If none
+	// does, they are left over from a failed start or from a gang that left: the pod would be
+	// kept on their node although another may be free. They are released, and it waits for that.
 	if o.allocated {
 		switch other, live := r.inUse(c, need.consumer.UID); {
 		case live:
@@ -222,9 +226,13 @@ func (r *resolution) addClaim(need *claimNeed) {
 		}
 		return
 	}
+
+	// 3. Of a claim without devices one pod carries the devices, and the engine chooses them
+	// with its node. The others of its gang go where it is; other pods wait. A carrier that is
+	// stuck gives the claim up: the pods that could start would wait for it.
 	switch {
 	case carried && carrier.UID != p.UID && carrier.Stuck:
-		r.changes.stale[carrier.UID] = true // it cannot go first
+		r.changes.stale[carrier.UID] = true
 		fallthrough
 	case !carried || carrier.UID == p.UID:
 		c.carrier, need.carries = p.UID, true
@@ -318,20 +326,14 @@ func (r *resolution) addRequests(o *Claim) {
 }
 
 // addRequest adds a request; false if the pod cannot be placed anyway.
-//
-//  1. Each alternative asks all nodes whether their devices match the class and the
-//     selectors. An alternative that no node has is skipped.
-//  2. Devices are GPUs or network devices. If the selectors match both, or only some GPUs
-//     of a node, the request is refused: the engine chooses by number alone, and could
-//     choose devices that do not match.
-//  3. Allocation mode All becomes a number if all nodes have the same number of such GPUs.
-//     On nodes with 4 and nodes with 8 it is refused.
-//  4. The node must have the label of an alternative.
 func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, format string, args ...any)) (span, bool) {
 	var any [][]core.Requirement
 	count, nic := 0, false
 	for j := range req.Any {
 		need := &req.Any[j]
+
+		// 1. Each alternative asks all nodes whether their devices match the class and the
+		// selectors. One that no node has is skipped.
 		class := r.classes[need.Class]
 		if class == nil {
 			fail(ReasonClaimPending, "request %s: device class %s does not exist", need.Name, need.Class)
@@ -353,6 +355,9 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 				return span{}, false
 			}
 			continue
+		// 2. Devices are GPUs or network devices. If the selectors match both, or only some
+		// GPUs of a node, the request is refused: the engine chooses by number alone, and
+		// could choose devices that do not match.
 		case q.gpus > 0 && q.nics > 0:
 			fail(ReasonMisconfigured, "request %s: its selectors match both GPUs and network devices; expected one kind", need.Name)
 			return span{}, false
@@ -367,6 +372,9 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 			fail(ReasonMisconfigured, "request %s: its selectors match some GPUs of a node but not all; expected selectors that choose nodes, such as by model", need.Name)
 			return span{}, false
 		}
+
+		// 3. Allocation mode All becomes a number if all nodes have the same number of such
+		// GPUs. With nodes of 4 and nodes of 8 it is refused: the engine needs one number.
 		with := []core.Requirement{{Key: q.label, Op: cluster.In, Values: []string{"all"}}}
 		count = need.Count
 		if need.Count == 0 {
@@ -381,6 +389,8 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 		}
 		any = append(any, with)
 	}
+
+	// 4. The node must have the label of an alternative.
 	switch len(any) {
 	case 0:
 		fail(ReasonClaimPending, "request %s: no node publishes such a device", req.Name)
