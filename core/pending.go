@@ -242,17 +242,17 @@ func (w *waiting) tryAgain(matters func(Term) bool) {
 	}
 }
 
-// howStarted says whether a job that starts now passes an earlier one that waits.
+// howStarted says whether a job that starts now overtakes an earlier one that waits.
 func (w *waiting) howStarted(j *job) Reason {
-	if !w.strict && w.passes(j) {
+	if !w.strict && w.overtakes(j) {
 		return Backfilled
 	}
 	return Placed
 }
 
-// passes reports whether a job that starts now passes an earlier one that waits
+// overtakes reports whether a job that starts now overtakes an earlier one that waits
 // for a GPU model of its own.
-func (w *waiting) passes(j *job) bool {
+func (w *waiting) overtakes(j *job) bool {
 	for _, m := range j.class.models {
 		if s := w.stuckOn(m).items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
 			return true

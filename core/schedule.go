@@ -217,13 +217,13 @@ func (ps *pass) mayStart(c *class) bool {
 
 // inOrder lets every job that fits start, in order (BestEffortFIFO, Backfill), those that
 // would borrow last: else the owner of the quota, tried after them, would evict them again.
-// Before a job passes a first one that has waited too long, preemptForHeads makes room for
+// Before a job overtakes a first one that has waited too long, preemptForHeads makes room for
 // that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
 	helped := ps.policy.Queueing.Mode != Backfill
 	for len(ps.waiting.active.items)+len(ps.waiting.borrowers.items) > 0 {
 		c, within := ps.nextOf(&ps.waiting.active)
-		if ps.units.compile(c); !helped && ps.waiting.passes(c.head()) {
+		if ps.units.compile(c); !helped && ps.waiting.overtakes(c.head()) {
 			helped = true
 			ps.preemptForHeads()
 			continue

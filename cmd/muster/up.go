@@ -304,7 +304,7 @@ func (f *upFlags) wait(ctx context.Context, out io.Writer, began time.Time, s *k
 		if err != nil {
 			return nil
 		}
-		line := local.Standing(&st, feed)
+		line := local.Summary(&st, feed)
 		switch {
 		case terminal:
 			fmt.Fprintf(out, "\r\x1b[K%6.1fs  %s", time.Since(began).Seconds(), line)

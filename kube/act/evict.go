@@ -59,7 +59,7 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			break
 		}
-		if Passes(err) {
+		if IsTransient(err) {
 			a.log.Info("an eviction must wait", "pod", e.Pod.String(), "why", err)
 			if e.Reason == Drained && apierrors.IsTooManyRequests(err) {
 				_ = a.setMoving(ctx, e.Pod, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error())

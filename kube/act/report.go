@@ -167,7 +167,7 @@ func (a *Actor) writeReports(ctx context.Context) {
 		a.metrics.Request("status", err)
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			a.log.Debug("cannot write a condition", "object", x.Pod.String(), "error", err)
-			if Passes(err) {
+			if IsTransient(err) {
 				time.AfterFunc(reportAgain, func() { a.reports.written(&x, false) })
 				continue
 			}

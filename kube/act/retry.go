@@ -19,7 +19,7 @@ func Retry(ctx context.Context, do func() error) error {
 	pause := 20 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
 		err := do()
-		if err == nil || !Passes(err) || waited > Patience {
+		if err == nil || !IsTransient(err) || waited > Patience {
 			return err
 		}
 		pause = min(2*pause, 2*time.Second)
@@ -34,9 +34,9 @@ func Retry(ctx context.Context, do func() error) error {
 	}
 }
 
-// Passes reports whether an error may go away by itself: the API server did not answer,
+// IsTransient reports whether an error may go away by itself: the API server did not answer,
 // or was overloaded.
-func Passes(err error) bool {
+func IsTransient(err error) bool {
 	if _, refused := errors.AsType[refusal](err); refused || errors.Is(err, context.Canceled) {
 		return false
 	}

@@ -130,7 +130,7 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 	}
 	stay := 0
 	for _, name := range sorted(there) {
-		now, stays := l.standing(there[name])
+		now, stays := l.progress(there[name])
 		if stays {
 			stay++
 		}
@@ -160,9 +160,9 @@ func (l *drainLook) again(ctx context.Context) (over bool, err error) {
 	return false, nil
 }
 
-// standing says how a pod of the node stands, nothing while nothing has been done
+// progress describes how far a pod of the node is on its way, empty while nothing has been done
 // about it, and whether it stays.
-func (l *drainLook) standing(p *v1.Pod) (now string, stays bool) {
+func (l *drainLook) progress(p *v1.Pod) (now string, stays bool) {
 	if p.DeletionTimestamp != nil {
 		return "leaves", false
 	}

@@ -16,9 +16,9 @@ type Fed struct {
 	Done atomic.Bool
 }
 
-// Standing describes the state of a cluster in one line, with the progress of its
+// Summary describes the state of a cluster in one line, with the progress of its
 // workload.
-func Standing(st *stats.Stats, fed *Fed) string {
+func Summary(st *stats.Stats, fed *Fed) string {
 	var gpus, used, waiting, running float64
 	for _, m := range st.Models {
 		gpus += float64(m.GPUs - m.Unhealthy)

@@ -227,7 +227,7 @@ func BenchmarkStats(b *testing.B) {
 
 // A look at the statuses of a hundred queues and a topology while nothing
 // changes.
-func BenchmarkStandings(b *testing.B) {
+func BenchmarkCensus(b *testing.B) {
 	y := full(b)
 	for i := range 100 {
 		q := queueObject(fmt.Sprint("q", i), "", v1alpha1.Quota{Model: "H800", Nominal: GPUs(100)})

@@ -782,7 +782,7 @@ func TestNodeMovesToAnotherShard(t *testing.T) {
 
 // The statuses of queues and the like are written by one instance, and what is told
 // of the whole cluster is told by it.
-func TestShardStandings(t *testing.T) {
+func TestShardStatuses(t *testing.T) {
 	r, a, b := three(t)
 	for _, x := range r.instances {
 		x.queueSeen(queueObject("q", "", v1alpha1.Quota{Model: "*", Nominal: GPUs(16)}))

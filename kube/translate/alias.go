@@ -42,8 +42,8 @@ type Attributes struct {
 	// PriorityClass names the class of the job's priority, where that of its pods
 	// does not count.
 	PriorityClass string
-	// MinMember is the gang's least pods, 0 when not given; Roles the least of
-	// each role of which that is said.
+	// MinMember is the minimum number of pods of the gang, 0 if not given; Roles has
+	// the minimum of each role for which one is given.
 	MinMember int
 	Roles     map[string]int
 	// Patience is how long a gang waits for its pods to be made before those that
@@ -264,13 +264,13 @@ func (a Attributes) Over(b *Attributes) Attributes {
 // OfGPUs reports whether there is any value about GPUs.
 func (a *Attributes) OfGPUs() bool { return a.Models != nil || a.Fraction > 0 || a.GPUMemory > 0 }
 
-// Minimum is the least pods of the gang, of all its roles; 0 when not given.
+// Minimum is the minimum number of pods of the gang, of all its roles; 0 if not given.
 func (a *Attributes) Minimum() int { return max(a.MinMember, sum(a.Roles)) }
 
 func sum(roles map[string]int) int {
 	n := 0
-	for _, least := range roles {
-		n += least
+	for _, minimum := range roles {
+		n += minimum
 	}
 	return n
 }
@@ -339,8 +339,8 @@ func minMember(a *Attributes, v string) error {
 	}
 	roles := map[string]int{}
 	for part := range strings.SplitSeq(v, ",") {
-		role, least, _ := strings.Cut(strings.TrimSpace(part), "=")
-		n, err := strconv.Atoi(least)
+		role, minimum, _ := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.Atoi(minimum)
 		if err != nil || n < 1 || n > core.MaxPods || role == "" || roles[role] > 0 {
 			return fmt.Errorf("%q: expected each role once with its number of pods from 1 to %d, as in ps=1,worker=3", v, core.MaxPods)
 		}

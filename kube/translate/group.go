@@ -83,10 +83,10 @@ type Membership struct {
 	// Object is what says more of the gang, such as how many pods it has where they
 	// do not; [GangOf] reads it.
 	Object *ObjectRef
-	// Min is the gang's least pods as far as the pod says it; 0 when it does not.
+	// Min is the minimum number of pods of the gang as the pod gives it; 0 if it does not.
 	Min int
-	// Roles is the least of each role that the pod speaks of: 0 of one that must
-	// have a least, which other pods say.
+	// Roles is the minimum of each role that the pod names: 0 if the role must have a
+	// minimum, and other pods give it.
 	Roles map[string]int
 	// Role is the pod's own.
 	Role string
@@ -221,11 +221,11 @@ func (o *ObjectRef) Sizes() bool { return sized(o.GroupVersionKind) }
 // sized reports whether the pod says how large its gang is.
 func (m *Membership) sized() bool { return m.Min > 0 || len(m.Roles) > 0 }
 
-// Minimum is the least pods of the gang as far as the pod says it; 0 when it does not.
+// Minimum is the minimum number of pods of the gang as the pod gives it; 0 if it does not.
 func (m *Membership) Minimum() int { return max(m.Min, sum(m.Roles)) }
 
 // withGangs makes one gang of those that Koordinator starts together: each is a
-// role of it, with its own least. Gangs of other namespaces are other jobs.
+// role of it, with its own minimum. Gangs of other namespaces are other jobs.
 func (m *Membership) withGangs(p *v1.Pod, a *Attributes, own string) {
 	_, list, _ := lookup(p, keys(koordinatorGangs))
 	var gangs, names []string

@@ -43,7 +43,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 
 	var group *schedulingv1beta1.PodGroup
 	if j.Gang && (j.Pods() > 1 || j.Topology.Required != "") { // others may join one
-		least, roles := 0, []string{}
+		minimum, roles := 0, []string{}
 		for i := range j.Tasks {
 			t := &j.Tasks[i]
 			n := t.MinPods
@@ -51,7 +51,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 				n = t.Pods
 			}
 			if n != core.Elastic {
-				least += n
+				minimum += n
 				roles = append(roles, fmt.Sprintf("%s=%d", t.Name, n))
 			}
 		}
@@ -59,7 +59,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 		group = &schedulingv1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: notes},
 			Spec: schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
-				Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(least)},
+				Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(minimum)},
 			}},
 		}
 	}

@@ -19,8 +19,8 @@ import (
 // Gang is what an object says of the gang of pods that it makes, or that names
 // it.
 type Gang struct {
-	// Min is the gang's least pods, 0 when the object does not say; Roles the
-	// least of each role.
+	// Min is the minimum number of pods of the gang, 0 if the object does not give it;
+	// Roles has the minimum of each role.
 	Min   int
 	Roles map[string]int
 	// Since is when the owner of the object was made, where it has one that makes
@@ -108,8 +108,8 @@ func field(name string) func(map[string]any, *Gang) {
 	return func(spec map[string]any, g *Gang) { g.Min = count(spec, g.Min, name) }
 }
 
-// volcanoPodGroup is Volcano's. The least pods of tasks count where the least of
-// all is no less than their sum: so does Volcano.
+// volcanoPodGroup is Volcano's. The minimum of each task counts if the minimum of
+// the whole is at least their sum, as in Volcano.
 func volcanoPodGroup(spec map[string]any, g *Gang) {
 	a := &g.Attributes
 	g.Min = count(spec, g.Min, "minMember")
@@ -195,7 +195,7 @@ func jobSet(spec map[string]any, g *Gang) {
 // rayHead is the role of the head of a cluster of Ray.
 const rayHead = "headgroup"
 
-// rayCluster is the head and the least workers of every group.
+// rayCluster is the head and the minimum number of workers of every group.
 func rayCluster(spec map[string]any, g *Gang) {
 	if g.Min > 0 || g.Roles != nil {
 		return

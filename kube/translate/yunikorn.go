@@ -13,8 +13,8 @@ import (
 )
 
 // What YuniKorn's users write. An application is the pods of one application
-// id; its task groups are roles, each with a least number of pods, that start
-// together.
+// id; its task groups are roles, each with a minimum number of pods, that
+// start together.
 
 const (
 	taskGroupsKey = "yunikorn.apache.org/task-groups"
@@ -103,8 +103,8 @@ func (m *Membership) inApplication(p *v1.Pod, a *Attributes) bool {
 	return true
 }
 
-// await makes a role one whose least has to be known before the gang starts:
-// another pod may say it.
+// await marks a role whose minimum must be known before the gang starts: another pod
+// may give it.
 func (m *Membership) await(role string) {
 	if _, ok := m.Roles[role]; !ok {
 		m.Roles = maps.Clone(m.Roles)
