@@ -57,7 +57,7 @@ func NewMigrations(plan core.Migrations, each core.Time) Migrations {
 // limit of them, and what the plan comes to.
 func (m Migrations) WriteText(w io.Writer, limit int) error {
 	if len(m.Moves) == 0 {
-		_, err := fmt.Fprintf(w, "No moves: no node can be vacated. Nodes with some GPUs in use and some free: %d\n", m.SlackBefore)
+		_, err := fmt.Fprintf(w, "No moves: no node can be vacated. Slack nodes (some GPUs in use, some free): %d\n", m.SlackBefore)
 		return err
 	}
 	t := table.Table{Align: "rlrllr"}
@@ -72,9 +72,11 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 	if more := len(m.Moves) - limit; more > 0 {
 		fmt.Fprintf(&b, "(%d more moves; --plan FILE writes all)\n", more)
 	}
-	fmt.Fprintf(&b, "\n%d moves in %d waves vacate %d nodes\n", len(m.Moves), m.Waves, len(m.Vacated))
-	fmt.Fprintf(&b, "nodes with some GPUs in use and some free: %d before, %d after\n", m.SlackBefore, m.SlackAfter)
-	fmt.Fprintf(&b, "cost: %s GPUs move; %.1f GPU-hours in two places if a move takes %.0f s\n", fmt.Sprint(m.GPUs), m.DoubleGPUHours, m.MoveSeconds)
+	fmt.Fprintf(&b, "\nMoves           %d, in %d waves\n", len(m.Moves), m.Waves)
+	fmt.Fprintf(&b, "Vacated nodes   %d\n", len(m.Vacated))
+	fmt.Fprintf(&b, "Slack nodes     %d before, %d after (some GPUs in use, some free)\n", m.SlackBefore, m.SlackAfter)
+	fmt.Fprintf(&b, "Moved GPUs      %g\n", m.GPUs)
+	fmt.Fprintf(&b, "Double use      %.2f GPU-hours, if a move takes %g s\n", m.DoubleGPUHours, m.MoveSeconds)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
