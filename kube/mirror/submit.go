@@ -44,10 +44,10 @@ func (m *driver) submit(g *tables.Group) {
 		t := g.TaskOf(p, view)
 		byTask[t] = append(byTask[t], p)
 	}
-	least := g.Spread(byTask)
+	minimum := g.Spread(byTask)
 	for _, t := range g.Tasks {
 		task := t.As(len(byTask[t]), 0)
-		switch n := least[t]; {
+		switch n := minimum[t]; {
 		case !job.Gang:
 		case n == 0:
 			task.MinPods = core.Elastic

@@ -87,18 +87,18 @@ func (m *driver) tellShield(g *tables.Group) {
 	if !g.Submitted || g.ID.Kind == tables.Foreign || !m.Ours(g) {
 		return
 	}
-	shielded := false
+	protected := false
 	if m.Peers.HasBudgets(g.ID.Namespace) {
 		for _, p := range g.Pods {
 			if p.BudgetHolds() {
-				shielded = true
+				protected = true
 				break
 			}
 		}
 	}
-	if shielded != g.Shielded {
-		g.Shielded = shielded
-		m.mustTell(core.JobShielded{Job: g.Job, Shielded: shielded})
+	if protected != g.DisruptionProtected {
+		g.DisruptionProtected = protected
+		m.mustTell(core.JobShielded{Job: g.Job, Shielded: protected})
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 
 // This file turns groups of pods into the engine's jobs. A group is
 //
-//	collecting  while a gang has fewer pods than its least: the engine does not know it
+//	collecting  while a gang has fewer pods than its minimum: the engine does not know it
 //	submitted   the engine has the job; pods that come are added to it, pods that go leave it
 //	draining    its pods were evicted; new pods wait meanwhile
 //
@@ -77,8 +77,8 @@ type Group struct {
 	Warned bool
 	// Quarantine is set while the group is left out; see quarantine.go.
 	Quarantine *Quarantine
-	// Shielded says that the engine must not evict it for others.
-	Shielded bool
+	// DisruptionProtected says that the engine must not evict it for others.
+	DisruptionProtected bool
 }
 
 // Foreign is the group kind of pods of other schedulers that use GPUs: the engine knows each
@@ -214,7 +214,7 @@ func (t *Tables) GroupNamed(job string) *Group {
 // Reset forgets what the engine knows.
 func (g *Group) Reset() {
 	g.Slots, g.Tasks, g.Submitted, g.Draining, g.Broke, g.Soft = nil, nil, false, false, false, false
-	g.Relabel, g.Resized, g.Shielded = false, false, false
+	g.Relabel, g.Resized, g.DisruptionProtected = false, false, false
 	for uid, p := range g.Pods {
 		p.Slot, p.Task, p.Devices, p.Needs, p.Dismissed = -1, nil, 0, nil, false
 		g.Loose[uid] = p
@@ -319,14 +319,14 @@ func (g *Group) Broken(stays func(*Pod) bool) bool {
 	if g.Count("", stays) < min(g.Min, len(g.Slots)) {
 		return true
 	}
-	for role, least := range g.Roles {
+	for role, minimum := range g.Roles {
 		slots := 0
 		for _, t := range g.Tasks {
 			if t.role == role {
 				slots += t.slots
 			}
 		}
-		if g.Count(role, stays) < min(least, slots) {
+		if g.Count(role, stays) < min(minimum, slots) {
 			return true
 		}
 	}
@@ -348,11 +348,11 @@ func (g *Group) Count(role string, ok func(*Pod) bool) int {
 // none.
 func (g *Group) Few(ok func(*Pod) bool) string {
 	for _, role := range slices.Sorted(maps.Keys(g.Roles)) {
-		switch least, there := g.Roles[role], g.Count(role, ok); {
-		case least == 0:
+		switch minimum, there := g.Roles[role], g.Count(role, ok); {
+		case minimum == 0:
 			return fmt.Sprintf("the minimum number of pods of %s in the gang is not known", role)
-		case there < least:
-			return fmt.Sprintf("%d of the %d pods of %s that the gang needs exist and are ready", there, least, role)
+		case there < minimum:
+			return fmt.Sprintf("%d of the %d pods of %s that the gang needs exist and are ready", there, minimum, role)
 		}
 	}
 	there := len(g.Pods) // the most that ok may pick: large gangs come pod by pod
@@ -377,8 +377,8 @@ type Task struct {
 }
 
 // As returns the task in the engine's form.
-func (t *Task) As(pods, least int) core.Task {
-	return core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: t.Spec, Labels: t.Around.Labels, Affinity: t.Around.Terms}
+func (t *Task) As(pods, minimum int) core.Task {
+	return core.Task{Name: t.Name, Pods: pods, MinPods: minimum, Request: t.Spec, Labels: t.Around.Labels, Affinity: t.Around.Terms}
 }
 
 func (g *Group) task(name string) *Task {
@@ -420,7 +420,7 @@ func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 // Spread returns how many pods of each task a gang starts with: the minimum of each role
 // and, if the gang's minimum is larger, more of the first tasks.
 func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
-	least, roles, rest := map[*Task]int{}, maps.Clone(g.Roles), max(g.Min, 1)
+	minimum, roles, rest := map[*Task]int{}, maps.Clone(g.Roles), max(g.Min, 1)
 	if g.Soft {
 		roles, rest = nil, 1
 	}
@@ -431,14 +431,14 @@ func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
 		if n > 0 {
 			roles[t.role] -= n
 		}
-		least[t], rest = n, rest-n
+		minimum[t], rest = n, rest-n
 	}
 	// What the gang's minimum needs beyond that comes from the first roles.
 	for _, t := range g.Tasks {
-		n := min(max(rest, 0), len(pods[t])-least[t])
-		least[t], rest = least[t]+n, rest-n
+		n := min(max(rest, 0), len(pods[t])-minimum[t])
+		minimum[t], rest = minimum[t]+n, rest-n
 	}
-	return least
+	return minimum
 }
 
 // Together reports whether pods of the group share devices, and so a node.
