@@ -217,7 +217,7 @@ func moveTo(end string) string {
 }
 
 // pointAtFirstNode puts the pointer on the first node of the map, and returns
-// what is said of it.
+// the text about it.
 const pointAtFirstNode = `(() => {
 	const canvas = document.getElementById('map-canvas'), box = canvas.getBoundingClientRect()
 	canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 3.5, clientY: box.top + 22 + 3.5, bubbles: true}))

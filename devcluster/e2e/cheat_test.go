@@ -18,7 +18,7 @@ import (
 	"github.com/muster-sched/muster/kube/tables"
 )
 
-// tenant returns a client of somebody who may make, label and annotate the pods of
+// tenant returns a client of a user who may make, label and annotate the pods of
 // the test's namespace, and nothing else.
 func (c *cluster) tenant() kubernetes.Interface {
 	c.Helper()
@@ -43,7 +43,7 @@ func (c *cluster) tenant() kubernetes.Interface {
 	return client
 }
 
-// createAs has somebody make pods, once its rights have reached the API server.
+// createAs makes pods as a user, once the user's rights have reached the API server.
 func (c *cluster) createAs(client kubernetes.Interface, pods ...*v1.Pod) {
 	c.Helper()
 	for _, p := range pods {
@@ -54,7 +54,7 @@ func (c *cluster) createAs(client kubernetes.Interface, pods ...*v1.Pod) {
 	}
 }
 
-// patchAs has somebody change the metadata of a pod.
+// patchAs changes the metadata of a pod as a user.
 func (c *cluster) patchAs(client kubernetes.Interface, name, metadata string) {
 	c.Helper()
 	_, err := client.CoreV1().Pods(c.namespace).Patch(ctx(), name, types.MergePatchType, fmt.Appendf(nil, `{"metadata": %s}`, metadata), metav1.PatchOptions{})

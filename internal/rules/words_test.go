@@ -34,13 +34,18 @@ var everywhere = []word{
 	{regexp.MustCompile(`(?i)\bas good as nothing\b`), `"almost nothing"`},
 	{regexp.MustCompile(`(?i)\bsays what time it is\b`), `"sets the time"`},
 	{regexp.MustCompile(`(?i)\bknows? nothing of\b`), `"knows nothing about"`},
+	{regexp.MustCompile(`(?i)\bsomebody\b`), `the subject, such as "a user"`},
+}
+
+// inGo has words that stand in no Go file, in comments neither.
+var inGo = []word{
+	{regexp.MustCompile(`(?i)\bis said of\b`), `what the object says or has, or "is reported"`},
 }
 
 // forUsers has words that stand in nothing that users read: pages, messages, help, and
 // what is generated from api/.
 var forUsers = []word{
 	{regexp.MustCompile(`(?i)\bnobody\b`), `what there is none of, as in "no pod"`},
-	{regexp.MustCompile(`(?i)\bsomebody\b`), `the subject, or "someone"`},
 	{regexp.MustCompile(`(?i)\bwhom\b`), `"which"`},
 	{regexp.MustCompile(`(?i)\btells? of\b`), `"reports", "contains" or "publishes"`},
 	{regexp.MustCompile(`(?i)\bso (many|much|long|often) (nodes|pods|GPUs|MiB|bytes|seconds|CPUs|tasks|requests|conditions|times)\b`), `the number, as in "at most N"`},
@@ -80,6 +85,9 @@ func TestPlainWords(t *testing.T) {
 			return err
 		}
 		checkWords(t, name, 1, string(data), everywhere)
+		if isGo {
+			checkWords(t, name, 1, string(data), inGo)
+		}
 		testdata := strings.Contains(name, "testdata/")
 		switch {
 		case isText && !testdata:

@@ -325,7 +325,7 @@ func TestMakeBeforeBreakGoesOtherwise(t *testing.T) {
 			x.ready("new")
 			x.edit("other", func(p *v1.Pod) { p.Status.Conditions[0].Status = v1.ConditionFalse })
 		}, "taken out, Replacing True"},
-		"somebody deletes it": {func(x *moving) {
+		"a user deletes it": {func(x *moving) {
 			x.apply(func(c context.Context) error {
 				return x.CoreV1().Pods("default").Delete(c, "old", metav1.DeleteOptions{})
 			})

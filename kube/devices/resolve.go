@@ -40,8 +40,8 @@ type Pod struct {
 	// when it is not known.
 	Node       string
 	NodeMemory int64
-	// Request is what it asks for, with what is said of its job's GPUs; Inherits says
-	// that something is.
+	// Request is what it asks for, with the job's attributes of GPUs; Inherits says that
+	// the job has such attributes.
 	Request  core.Request
 	Inherits bool
 	Resource v1.ResourceName // by which it asks for GPUs, empty for none

@@ -21,8 +21,8 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// What somebody may try who has nothing but the right to make, label and annotate
-// pods in a namespace.
+// What a user may try whose only rights are to make, label and annotate pods in a
+// namespace.
 
 // ownedBy gives a pod a controller.
 func ownedBy(apiVersion, kind, name string) change[*v1.Pod] {

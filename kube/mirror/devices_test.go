@@ -366,7 +366,7 @@ func TestDeviceHealth(t *testing.T) {
 	d.holds("three=x:a/gpu-0")
 }
 
-// Devices that a claim of somebody else's has are not used.
+// Devices of another pod's claim are not used.
 func TestClaimOfOthers(t *testing.T) {
 	d := newDevices(t)
 	d.published("a", "NVIDIA H800", 2)

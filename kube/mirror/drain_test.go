@@ -165,9 +165,9 @@ func TestDrained(t *testing.T) {
 	}
 }
 
-// A node that is annotated and open is not drained; one that was asked for stays
-// so for each new instance, and a pod that could not be replaced is left alone until
-// somebody asks again.
+// A node that is annotated and open is not drained; a requested drain
+// goes on with each new instance, and a pod that could not be replaced is left alone until
+// a user asks again.
 func TestDrainedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.node("n", "r1")

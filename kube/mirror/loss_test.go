@@ -224,7 +224,7 @@ func TestDisruptionMode(t *testing.T) {
 		}
 		y.see(pods...)
 		y.run()
-		y.podGone("x") // somebody deleted it
+		y.podGone("x") // a user deleted it
 		_, evict := y.pass()
 		if want := annotated == ""; (len(evict) == 1) != want {
 			t.Errorf("%q: %v leave", annotated, evicted(evict))
@@ -253,7 +253,7 @@ func TestLostNode(t *testing.T) {
 	}
 	y.done()
 
-	gang[0].DeletionTimestamp = new(metav1.NewTime(startOfTime)) // somebody else was faster
+	gang[0].DeletionTimestamp = new(metav1.NewTime(startOfTime)) // another client was faster
 	gang[0].Spec.NodeName = "a"
 	y.see(gang[0])
 	y.now = since + core.Time(y.Lost.Config.After)

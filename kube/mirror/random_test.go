@@ -77,8 +77,8 @@ func (s *story) happen() {
 	case "others":
 		if n, ok := some(s, s.nodes); ok {
 			if s.chance(4) {
-				// Without labels: it is known by what it takes alone while somebody
-				// else has the GPU that it says it has.
+				// Without labels: it is known only by what it takes while another
+				// pod has the GPU that it names.
 				s.pod(s.name(), foreign(n), asking("cpu", "1", v1alpha1.GPUResource, "1"))
 			} else {
 				with := []change[*v1.Pod]{foreign(n), asking("cpu", "1", hca, pick(s, "0", "0", "1"))}

@@ -242,7 +242,7 @@ func TestGangObject(t *testing.T) {
 	w.waits("p0", tables.ReasonQueueNotFound, "elsewhere")
 }
 
-// An object is read by one at a time, while somebody wants to know what it says.
+// An object is read once at a time, and only while a group needs its answer.
 func TestGangObjectIsAskedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.node("n1", "r1")
