@@ -58,7 +58,7 @@ upper limit, then by Muster, then by the stock kube-scheduler.`,
 		},
 	}
 	c.Flags().StringVar(&match, "run", "", "run only the benchmarks whose names match `REGEX`")
-	c.Flags().IntSliceVar(&nodes, "nodes", nil, "cluster sizes in nodes, separated by commas, such as 1000,37707")
+	c.Flags().IntSliceVar(&nodes, "nodes", nil, "cluster sizes in nodes, as a `LIST` such as 1000,37707")
 	c.Flags().BoolVar(&kube, "kube", false, "compare schedulers on a real Kubernetes API")
 	api.register(c)
 	return c

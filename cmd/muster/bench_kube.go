@@ -40,9 +40,9 @@ type kubeBench struct {
 func (b *kubeBench) register(c *cobra.Command) {
 	f := c.Flags()
 	f.StringSliceVar(&b.shapes, "shapes", []string{"10000x1", "500x20", "20x500", "1x10000"}, "with --kube: the pending pods, as `GROUPSxPODS`; groups of 1 are single pods. Each pod requests one GPU, or one core if there are more pods than GPUs")
-	f.StringSliceVar(&b.schedulers, "schedulers", []string{rawLoop, ours, stock}, "with --kube: the schedulers to measure: raw (a loop that only creates bindings), muster, kube-scheduler")
+	f.StringSliceVar(&b.schedulers, "schedulers", []string{rawLoop, ours, stock}, "with --kube: the `LIST` of schedulers to measure: raw (a loop that only creates bindings), muster, kube-scheduler")
 	f.IntVar(&b.workers, "workers", 64, "with --kube: the `NUMBER` of concurrent requests of raw and muster")
-	f.DurationVar(&b.patience, "patience", 2*time.Minute, "with --kube: abandon a measurement after this time")
+	f.DurationVar(&b.patience, "patience", 2*time.Minute, "with --kube: abandon a measurement after this `DURATION`")
 	f.BoolVar(&b.arriving, "arriving", false, "with --kube: start the scheduler before the pods are created, and measure from the first creation")
 	f.BoolVar(&b.asJSON, "json", false, "with --kube: print the results as JSON")
 }

@@ -71,7 +71,7 @@ func (f *listFlags) register(c *cobra.Command) {
 }
 
 func (f *listFlags) registerEvery(c *cobra.Command) {
-	c.Flags().DurationVar(&f.every, "interval", 2*time.Second, "time between two refreshes of --watch; longer if reading the cluster is slow")
+	c.Flags().DurationVar(&f.every, "interval", 2*time.Second, "the `DURATION` between two refreshes of --watch; longer if reading the cluster is slow")
 }
 
 // check refuses invalid combinations.

@@ -65,7 +65,7 @@ func (f *defragFlags) register(c *cobra.Command) {
 	flags.IntVar(&f.bounds.Partition, "partition", 500, "consolidate this `NUMBER` of nodes with each other")
 	flags.IntVar(&f.bounds.Depth, "depth", 3, "move at most this `NUMBER` of pods one after the other to make room for one")
 	flags.IntVar(&f.bounds.Rounds, "rounds", 5, "partition the nodes at most this `NUMBER` of times")
-	durationVar(flags, &f.each, "move-time", "the time that a move takes, for the cost of the plan (default 1m)")
+	durationVar(flags, &f.each, "move-time", "the time that a move takes, for the cost of the plan")
 	flags.StringVar(&f.plan, "plan", "", "write the plan to `FILE`, as JSON")
 	flags.BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
 	f.inputFlags.register(flags)
