@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -43,12 +44,40 @@ type Migrations struct {
 	SlackBefore, SlackAfter int
 }
 
-// Consolidation returns the moves by which the engine would vacate nodes now. It changes
-// nothing.
+// Consolidation returns the moves by which the engine would vacate nodes now. It is a question:
+// it changes nothing.
 func (e *Engine) Consolidation(d Defrag) Migrations {
 	drawn := e.placer.Drawn()
 	plan := defrag.Consolidate(e.state, e.placer, &movablePods{Engine: e}, d.options(e.defragmenter.plans))
 	e.placer.Redraw(drawn)
+	return e.migrations(&plan)
+}
+
+// RoomFor returns moves after which a waiting job could start: all of a gang, or one pod of
+// another job. found is false if there is no such plan, or if the job can start without. An
+// error says that no pod of the job waits, or that its queue lacks quota, which no move
+// changes. It is a question: it changes nothing.
+func (e *Engine) RoomFor(name string, d Defrag) (plan Migrations, found bool, err error) {
+	j, err := e.job(name)
+	if err != nil {
+		return plan, false, err
+	}
+	if j.class == nil || j.waiting() == 0 {
+		return plan, false, fmt.Errorf("job %s: no pod of it waits", name)
+	}
+	e.units.compile(j.class)
+	c := e.units.prepare(j)
+	if c.overrun() {
+		return plan, false, fmt.Errorf("job %s: its queue does not have the quota; no move changes that", name)
+	}
+	drawn := e.placer.Drawn()
+	moves, found := defrag.MakeRoom(e.state, e.placer, &movablePods{Engine: e}, c.unit, d.options(0))
+	e.placer.Redraw(drawn)
+	return e.migrations(&moves), found, nil
+}
+
+// migrations puts a plan in words.
+func (e *Engine) migrations(plan *defrag.Plan) Migrations {
 	out := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter}
 	for _, m := range plan.Moves {
 		out.Moves = append(out.Moves, Migration{

@@ -11,6 +11,8 @@ import (
 
 // Migrations is a plan of moves, as JSON and as text.
 type Migrations struct {
+	// For names the waiting job for which the moves make room; empty if they vacate nodes.
+	For string `json:"for,omitempty"`
 	// SlackBefore and SlackAfter count nodes of which some GPUs are in use and some are free,
 	// without the plan and after it.
 	SlackBefore int `json:"slack_nodes_before"`
@@ -56,6 +58,10 @@ func NewMigrations(plan core.Migrations, each core.Time) Migrations {
 // WriteText writes the plan for people to read: its first moves, up to
 // limit of them, and what the plan comes to.
 func (m Migrations) WriteText(w io.Writer, limit int) error {
+	if len(m.Moves) == 0 && m.For != "" {
+		_, err := fmt.Fprintf(w, "No moves: no plan was found by which job %s could start, or it can start without.\n", m.For)
+		return err
+	}
 	if len(m.Moves) == 0 {
 		_, err := fmt.Fprintf(w, "No moves: no node can be vacated. Slack nodes (some GPUs in use, some free): %d\n", m.SlackBefore)
 		return err
@@ -73,6 +79,9 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 		fmt.Fprintf(&b, "(%d more moves; --plan FILE writes all)\n", more)
 	}
 	fmt.Fprintf(&b, "\nMoves           %d, in %d waves\n", len(m.Moves), m.Waves)
+	if m.For != "" {
+		fmt.Fprintf(&b, "Room for        %s\n", m.For)
+	}
 	fmt.Fprintf(&b, "Vacated nodes   %d\n", len(m.Vacated))
 	fmt.Fprintf(&b, "Slack nodes     %d before, %d after (some GPUs in use, some free)\n", m.SlackBefore, m.SlackAfter)
 	fmt.Fprintf(&b, "Moved GPUs      %g\n", m.GPUs)

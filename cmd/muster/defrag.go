@@ -22,6 +22,7 @@ type defragFlags struct {
 	at       core.Time
 	each     core.Time
 	bounds   core.Defrag
+	job      string
 	plan     string
 	asJSON   bool
 }
@@ -29,7 +30,7 @@ type defragFlags struct {
 func newDefrag() *cobra.Command {
 	f := defragFlags{each: 60 * core.Second}
 	c := &cobra.Command{
-		Use:   "defrag {--snapshot FILE | --workload W [--cluster C] --at T}",
+		Use:   "defrag {--snapshot FILE | --workload W [--cluster C] --at T} [--for JOB]",
 		Short: "Plan moves of running pods that make whole nodes free",
 		Long: `Defrag prints the moves by which the engine would vacate nodes: pods leave nodes and
 go to others on which GPUs are in use. Only pods of jobs that allow it move, by make
@@ -37,12 +38,17 @@ before break: another instance starts before the first one ends. Moves are made 
 waves; each wave fits when the waves before it are over, while every pod of the wave
 still has both places.
 
+With --for JOB the moves make room for one waiting job instead: of all ways that are
+found, the one in which the fewest GPUs move. With --snapshot, the engine starts what
+it can before.
+
 The command changes nothing. Under a policy with defragmentation.every the engine
 makes such plans itself, and carries them out.
 
   --snapshot FILE            a cluster described by a file (see muster decide)
   --workload W --cluster C   a workload, simulated until time T (see muster sim)`,
 		Example: `  muster defrag --snapshot cluster.yaml
+  muster defrag --snapshot cluster.yaml --for train-7
   muster defrag --workload asi --seed 1 --at 1d --plan plan.json
   muster defrag --workload asi --seed 1 --at 1d --max-moves 500 --json`,
 		Args: arguments(),
@@ -61,6 +67,7 @@ func (f *defragFlags) register(c *cobra.Command) {
 	durationVar(flags, &f.at, "at", "plan at this time of the simulation; by default at its end")
 	flags.StringSliceVar(&f.policies, "policy", []string{"default"}, "the policy `P` of the simulation")
 	flags.Uint64Var(&f.seed, "seed", 0, "generate built-in workloads from this `NUMBER`")
+	flags.StringVar(&f.job, "for", "", "make room for this waiting `JOB`")
 	flags.IntVar(&f.bounds.MaxMoves, "max-moves", 0, "move at most this `NUMBER` of pods; 0 means no limit")
 	flags.IntVar(&f.bounds.Partition, "partition", 500, "consolidate this `NUMBER` of nodes with each other")
 	flags.IntVar(&f.bounds.Depth, "depth", 3, "move at most this `NUMBER` of pods one after the other to make room for one")
@@ -86,6 +93,7 @@ func (f *defragFlags) run(c *cobra.Command) error {
 		return err
 	}
 	plan := report.NewMigrations(moves, f.each)
+	plan.For = f.job
 	if f.plan != "" {
 		if err := writeJSONFile(f.plan, plan); err != nil {
 			return err
@@ -131,7 +139,19 @@ func (f *defragFlags) ask(c *cobra.Command) (core.Migrations, error) {
 	if err != nil {
 		return core.Migrations{}, err
 	}
-	return snapshot.Consolidation(s, f.bounds)
+	if f.job == "" {
+		return snapshot.Consolidation(s, f.bounds)
+	}
+	plan, _, err := snapshot.RoomFor(s, f.job, f.bounds)
+	return plan, asInput(err)
+}
+
+// asInput makes an error about the job bad input.
+func asInput(err error) error {
+	if err == nil || workload.IsBadInput(err) {
+		return err
+	}
+	return &workload.Error{File: "--for", Want: "a job of which pods wait; found: " + err.Error()}
 }
 
 // simulate runs the workload until the time of the plan.
@@ -162,16 +182,25 @@ func (f *defragFlags) simulate(c *cobra.Command) (moves core.Migrations, err err
 	defer stop()
 	p := newProgress(c.ErrOrStderr(), 1)
 	defer p.finish()
+	var asked error
 	stats, err := sim.Run(ctx, sim.Config{
 		Cluster: cluster, Jobs: jobs, Policy: policies[0], Seed: f.seed, Until: f.until,
 		Estimates: f.models.estimates, Models: f.models.Models, Progress: p.of(0),
-		Ended: func(e *core.Engine) { moves = e.Consolidation(f.bounds) },
+		Ended: func(e *core.Engine) {
+			if f.job == "" {
+				moves = e.Consolidation(f.bounds)
+			} else {
+				moves, _, asked = e.RoomFor(f.job, f.bounds)
+			}
+		},
 	})
 	switch {
 	case err != nil && !workload.IsBadInput(err):
 		return moves, fmt.Errorf("policy %s: %w", policies[0].Name, err)
 	case err == nil && stats.Interrupted:
 		return moves, errors.New("interrupted")
+	case err == nil:
+		err = asInput(asked)
 	}
 	return moves, err
 }

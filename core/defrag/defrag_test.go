@@ -184,6 +184,28 @@ func TestPlansFit(t *testing.T) {
 	}
 }
 
+// TestRoomFits carries out plans that make room for gangs of random clusters.
+func TestRoomFits(t *testing.T) {
+	found := 0
+	for seed := range uint64(200) {
+		w := random(seed, 10+int(seed%30), 0.5+float64(seed%5)/10, 0.3)
+		u := w.gang(1+int(seed%4), []cluster.Milli{4000, 8000}[seed%2])
+		before := w.where()
+		plan, ok := MakeRoom(w.state, w.placer, w, u, Options{})
+		if w.check(t, &plan); ok && len(plan.Moves) > 0 {
+			found++
+		}
+		for o, id := range w.where() {
+			if before[o] != id {
+				t.Fatalf("seed %d: the state is another than before: pod %v is on node %d", seed, o, id)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("room was made in %d of 200 clusters: too few for the test to tell", found)
+	}
+}
+
 // TestMakeRoom: the room is there, in pieces.
 func TestMakeRoom(t *testing.T) {
 	for _, c := range []struct {
