@@ -111,23 +111,7 @@ type Scheduler struct {
 
 // New returns a scheduler that has not started.
 func New(c Config) (*Scheduler, error) {
-	if c.Workers == 0 {
-		c.Workers = 64
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Now == nil {
-		c.Now = steady(time.Now)
-	}
-	if len(c.Shards) == 0 {
-		c.Shards = []lease.Shard{{lease.RestPools}}
-	}
-	if len(c.Shards) > 1 && c.Leader.Namespace == "" {
-		return nil, errors.New("several shards: expected a namespace for their leases; found none")
-	}
-	c.Leader.Settle()
-	if err := c.Leader.Check(); err != nil {
+	if err := c.settle(); err != nil {
 		return nil, err
 	}
 	api := rest.CopyConfig(c.API)
@@ -190,6 +174,27 @@ func New(c Config) (*Scheduler, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// settle sets the defaults, and checks what was set.
+func (c *Config) settle() error {
+	if c.Workers == 0 {
+		c.Workers = 64
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = steady(time.Now)
+	}
+	if len(c.Shards) == 0 {
+		c.Shards = []lease.Shard{{lease.RestPools}}
+	}
+	if len(c.Shards) > 1 && c.Leader.Namespace == "" {
+		return errors.New("several shards: expected a namespace for their leases; found none")
+	}
+	c.Leader.Settle()
+	return c.Leader.Check()
 }
 
 // Ready is closed when the scheduler has seen the whole cluster and decides.

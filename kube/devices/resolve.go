@@ -334,18 +334,8 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 
 		// 1. Each alternative asks all nodes whether their devices match the class and the
 		// selectors. One that no node has is skipped.
-		class := r.classes[need.Class]
-		if class == nil {
-			fail(ReasonClaimPending, "request %s: device class %s does not exist", need.Name, need.Class)
-			return span{}, false
-		}
-		if class.wrong != "" {
-			fail(ReasonMisconfigured, "device class %s: %s", class.Name, class.wrong)
-			return span{}, false
-		}
-		q, err := r.askSelector(class, need.Selectors)
-		if err != nil {
-			fail(ReasonMisconfigured, "request %s: %v", need.Name, err)
+		q := r.matching(need, fail)
+		if q == nil {
 			return span{}, false
 		}
 		switch {
@@ -408,6 +398,26 @@ func (r *resolution) addRequest(req *translate.ClaimRequest, fail func(reason, f
 	}
 	r.gpus, r.nics = r.gpus+s.gpus, r.nics+s.nics
 	return s, true
+}
+
+// matching asks all nodes whether their devices match the class and the selectors of a
+// request; nil if that cannot be asked.
+func (r *resolution) matching(need *translate.DeviceNeed, fail func(reason, format string, args ...any)) *question {
+	class := r.classes[need.Class]
+	if class == nil {
+		fail(ReasonClaimPending, "request %s: device class %s does not exist", need.Name, need.Class)
+		return nil
+	}
+	if class.wrong != "" {
+		fail(ReasonMisconfigured, "device class %s: %s", class.Name, class.wrong)
+		return nil
+	}
+	q, err := r.askSelector(class, need.Selectors)
+	if err != nil {
+		fail(ReasonMisconfigured, "request %s: %v", need.Name, err)
+		return nil
+	}
+	return q
 }
 
 // addConstraint adds a constraint over the devices of some requests; false when no node

@@ -117,6 +117,12 @@ func TrimPod(p *v1.Pod) *Pod {
 		o.Terms, _ = translate.AntiTerms(p)
 		return o
 	}
+	o.readOurs(p)
+	return o
+}
+
+// readOurs reads what only a pod counts for that the scheduler places.
+func (o *Pod) readOurs(p *v1.Pod) {
 	wrong := func(err error) {
 		if err != nil && o.Wrong == "" {
 			o.Wrong = err.Error()
@@ -130,7 +136,7 @@ func TrimPod(p *v1.Pod) *Pod {
 	if o.Node != "" {
 		o.Held = translate.Held(p)
 		if o.Request.GPU = max(o.Request.GPU, o.Held); o.Attributes.GPUMemory > 0 && o.Amounts.GPUs == 0 {
-			o.Request.GPU = 0 // resolveMemory says
+			o.Request.GPU = 0 // kube/devices determines it from the memory
 		}
 	}
 	o.Pool = translate.PodPool(p, &o.Request)
@@ -159,7 +165,6 @@ func TrimPod(p *v1.Pod) *Pod {
 	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
 		o.Extended = s.ResourceClaimName
 	}
-	return o
 }
 
 // bears reports whether a pod tolerates for ever that its node has a taint that
