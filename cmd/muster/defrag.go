@@ -30,20 +30,20 @@ type defragFlags struct {
 func newDefrag() *cobra.Command {
 	f := defragFlags{each: 60 * core.Second}
 	c := &cobra.Command{
-		Use:   "defrag {--snapshot FILE | --workload W [--cluster C] --at T} [--for JOB]",
+		Use:   "defrag {--snapshot FILE | --workload W [--cluster C] [--at T]} [--for JOB]",
 		Short: "Plan moves of running pods that make whole nodes free",
-		Long: `Defrag prints the moves by which the engine would vacate nodes: pods leave nodes and
-go to others on which GPUs are in use. Only pods of jobs that allow it move, by make
-before break: another instance starts before the first one ends. Moves are made in
-waves; each wave fits when the waves before it are over, while every pod of the wave
-still has both places.
+		Long: `Defrag prints the moves by which the engine would make whole nodes free: pods leave
+these nodes for others that have GPUs in use. Only pods of jobs with mobility
+replaceable move, by make before break: another instance starts before the first one
+ends. Moves are made in waves. Each wave fits when the waves before it are over, while
+every pod of the wave holds both places.
 
-With --for JOB the moves make room for one waiting job instead: of all ways that are
-found, the one in which the fewest GPUs move. With --snapshot, the engine starts what
-it can before.
+With --for JOB the moves make room for one waiting job instead. Of the ways that are
+found, the command prints the one that moves the fewest GPUs. With --snapshot, the
+engine first starts what it can.
 
-The command changes nothing. Under a policy with defragmentation.every the engine
-makes such plans itself, and carries them out.
+The command changes nothing. In a simulation under a policy with defragmentation.every,
+the engine makes such plans itself and carries them out.
 
   --snapshot FILE            a cluster described by a file (see muster decide)
   --workload W --cluster C   a workload, simulated until time T (see muster sim)`,

@@ -36,11 +36,13 @@ func newFrag() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "frag [DIR | --snapshot FILE | --cluster C [--workload W]] [--at T] [--shape SHAPE]",
 		Short: "Show which idle GPUs a request cannot use, why, and what would free them",
-		Long: `Frag splits the idle GPUs of a cluster by what keeps pods of a shape from using them:
-fractional, stranded, CPU or another resource, topology; and, apart, GPUs that are
-cordoned, tainted or unhealthy. It also counts how many large jobs fit.
+		Long: `Frag shows how many idle GPUs of a cluster pods of a shape can use, and why they cannot
+use the others: the GPUs are fractional, stranded, lack CPU or another resource, or are
+in the wrong place of the topology; or no pod can use them, because they are cordoned,
+tainted or unhealthy. It also counts how many large jobs fit.
 
-                             the Kubernetes cluster in the kubeconfig
+The cluster is one of:
+  (no argument)              the Kubernetes cluster in the kubeconfig
   DIR                        a finished run, at its end or at time T: the folder that
                              muster sim wrote
   --snapshot FILE            a cluster described by a file (see muster decide)
@@ -50,8 +52,8 @@ cordoned, tainted or unhealthy. It also counts how many large jobs fit.
 
 A SHAPE is GPUs, cores, memory and other resources of a pod: 8g64c, 0.5g4c,
 8g64c512Gi, 8g64c+rdma/hca=8. A JOB is GPUs x cores for each GPU, in pods of 8 GPUs
-or of the number after a slash: 128x12c, 128x12c/1g. By default they are those of
-ASI's Fig. 13 and Fig. 14.`,
+or of the number after a slash: 128x12c, 128x12c/1g. The default shapes and jobs are
+those of the ASI paper, Fig. 13 and Fig. 14.`,
 		Example: `  muster frag --shape 8g64c --nodes
   muster frag run --at 3d
   muster frag run --at 3d --shape 8g64c --nodes
@@ -72,13 +74,13 @@ ASI's Fig. 13 and Fig. 14.`,
 func (f *fragFlags) register(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SortFlags = false
-	durationVar(flags, &f.at, "at", "look at this time of the run; by default at its end")
-	flags.StringArrayVar(&f.shapes, "shape", nil, "ask about pods of this `SHAPE`; may be repeated")
-	flags.StringArrayVar(&f.gangs, "gang", nil, "ask how many of this `JOB` fit; may be repeated")
-	flags.StringVar(&f.query.Within, "within", "", "the `LEVEL` of the topology of which one domain is to hold a job, or cluster for no such level; by default the narrowest")
+	durationVar(flags, &f.at, "at", "answer for this time of the run; by default its end")
+	flags.StringArrayVar(&f.shapes, "shape", nil, "the `SHAPE` of the pods; can be repeated")
+	flags.StringArrayVar(&f.gangs, "gang", nil, "count how many of this `JOB` fit; can be repeated")
+	flags.StringVar(&f.query.Within, "within", "", "a job must fit within one domain of this topology `LEVEL`; by default the narrowest level; with cluster, a job can be anywhere")
 	flags.BoolVar(&f.query.Mixed, "mixed", false, "let the pods of a job be on several GPU models")
-	flags.StringVar(&f.query.Model, "model", "", "look only at nodes with this GPU `MODEL`")
-	flags.BoolVar(&f.query.Places, "nodes", false, "list the nodes and domains, and what would free their GPUs")
+	flags.StringVar(&f.query.Model, "model", "", "count only nodes with this GPU `MODEL`")
+	flags.BoolVar(&f.query.Places, "nodes", false, "list nodes and domains with GPUs that cannot be used, and what would free them")
 	flags.BoolVar(&f.asJSON, "json", false, "print the answer as JSON")
 	f.api.register(c)
 	flags.StringVar(&f.snapshot.file, "snapshot", "", "`FILE` that describes the cluster, in YAML or JSON; - reads standard input")
