@@ -29,9 +29,8 @@ type Engine struct {
 	ledger *quota.Ledger
 
 	jobs jobTable
-	now  Time
-	// working is the job that the current call is about, "" if none: see Working.
-	working string
+	call
+	decisions
 
 	affinities   affinities
 	units        units
@@ -44,7 +43,17 @@ type Engine struct {
 	defragmenter defragmenter
 	changes      changes
 	wakes        wakes
+}
 
+// call is the current call of the engine, or the last one.
+type call struct {
+	now Time
+	// working is the job that it is about, "" if none: see [Engine.Working].
+	working string
+}
+
+// decisions are what a pass returns. They are reused by the next one.
+type decisions struct {
 	ending []Decision  // requeues that the next Decide returns
 	out    []Decision  // of the current or last pass
 	places []Placement // what these refer to
