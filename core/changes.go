@@ -80,7 +80,7 @@ type changes struct {
 	quota bool // some was given back
 	nodes bool // some were added or changed
 	less  bool // some of them may allow less than before
-	// world counts the changes after which every search in vain is worth a try. It never
+	// world counts the changes after which every failed search is worth a try. It never
 	// goes back.
 	world uint64
 }

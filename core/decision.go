@@ -116,7 +116,7 @@ const (
 	HeldBack
 	// BackOff: started and failed lately; it is tried again after a pause.
 	BackOff
-	// Victims: evictions for the job are under way.
+	// Victims: evictions for the job are in progress.
 	Victims
 	// MinRuntime: quota is lacking, and what may be evicted for it has not run for its
 	// minimum time.

@@ -241,7 +241,7 @@ type attempt struct {
 	// settled is when the first victim will have run for its minimum time, Never if none is too
 	// young.
 	settled Time
-	vain    int // how many searches before it were in vain in the same world
+	vain    int // how many searches before it failed in the same world
 }
 
 // After a failed search, the next one is made when enough pods have started or stopped, or

@@ -185,7 +185,7 @@ func (ps *pass) reactivateOne(c *class) {
 	roomFreed := c.pools&ps.changes.pools != 0
 	switch c.state {
 	case classStuck:
-		// If nodes became smaller, an empty cluster may not hold it any more: it is tried, to be
+		// If nodes became smaller, an empty cluster may no longer hold it: it is tried, to be
 		// rejected, as it would hold up others under StrictFIFO.
 		tooLargeNow := ps.changes.less && !c.possible
 		freedForIt := ps.changes.nodes || roomFreed || c.short && ps.changes.quota

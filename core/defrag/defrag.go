@@ -1,16 +1,16 @@
-// Package defrag plans migrations that make GPU nodes free: pods move off some nodes, onto
-// others on which GPUs are in use. It is IPC, iterative partitioned consolidation (ASI §4.1,
+// Package defrag plans migrations that make GPU nodes free: pods leave some nodes for others
+// that have GPUs in use. It is IPC, iterative partitioned consolidation (ASI §4.1,
 // Algorithm 1), on the state and by the placer's own rules: selectors, taints, affinities,
 // CPU and memory count as they do when pods start. It differs from the paper in two points,
 // without which it vacated two thirds of the nodes that an exact solver vacates:
 //
 //   - Full nodes are vacated too. Eight pods of one GPU leave a full node for eight nodes that
 //     have one GPU free each: these are full then, and the node is free.
-//   - Pods go to nodes that cannot be vacated, as a locked pod is on them, before others. Else
-//     a pod moves to a node that would be vacated next.
+//   - Pods go to nodes that cannot be vacated, for example because of a locked pod, before
+//     others. Else a pod moves to a node that would be vacated next.
 //
-// A plan is a proposal: whoever carries it out asks the placer again before each move, as
-// other pods may have come meanwhile.
+// A plan is a proposal: the caller checks each move with the placer again before it begins,
+// because other pods may have started meanwhile.
 package defrag
 
 import (
@@ -24,7 +24,7 @@ import (
 
 // Options bound a plan. The zero value stands for the paper's: see [Options.Settle].
 type Options struct {
-	// Partition is how many nodes are consolidated with one another; 0 means 500.
+	// Partition is how many nodes are consolidated with each other; 0 means 500.
 	Partition int
 	// Depth is the most pods in an ejection chain; 0 means 3, 1 is no ejection.
 	Depth int
@@ -36,14 +36,14 @@ type Options struct {
 	Seed uint64
 }
 
-// Settle gives fields without a value the paper's.
+// Settle sets fields without a value to the paper's values.
 func (o *Options) Settle() {
 	o.Partition = cmp.Or(o.Partition, 500)
 	o.Depth = cmp.Or(o.Depth, 3)
 	o.Rounds = cmp.Or(o.Rounds, 5)
 }
 
-// Pods answers what a plan has to know of the pods on nodes.
+// Pods describes the pods on nodes to a plan.
 type Pods interface {
 	// Movable reports whether the pod may be moved.
 	Movable(cluster.Owner) bool
@@ -116,7 +116,7 @@ func Consolidate(s *cluster.State, pl *place.Placer, pods Pods, o Options) Plan 
 	return p.plan()
 }
 
-// planner is a plan in the making. What it moves, it moves in the state, as a trial.
+// planner makes a plan. It moves pods in the state, as a trial.
 type planner struct {
 	state  *cluster.State
 	placer *place.Placer
@@ -128,7 +128,7 @@ type planner struct {
 	vacated int
 	goal    cluster.NodeID // the node that is being vacated
 	// closed are the nodes onto which no pod is moved: those that are vacated, or on trial,
-	// and those that a chain under way goes through. fixed are those that cannot be vacated.
+	// and those that the current chain goes through. fixed are those that cannot be vacated.
 	closed, fixed []bool
 	part          []cluster.NodeID // where the pods that move may go
 	order         []cluster.NodeID // the nodes to be vacated

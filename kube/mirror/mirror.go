@@ -78,8 +78,8 @@ type changes struct {
 	traced  func(*tables.Journey) // called for each job that runs for the first time; nil for none
 	acts    acts
 
-	dirty      []*tables.Group         // to be looked at again before the next decision
-	later      []*tables.Group         // to be looked at again when their pause is over
+	dirty      []*tables.Group         // to be brought up to date before the next decision
+	later      []*tables.Group         // to be brought up to date when their pause is over
 	dirtyNodes map[string]*tables.Node // their capacity may have changed
 	// outdated says that the engine must be built again before it decides, because the policy
 	// or the levels have changed.
@@ -91,7 +91,7 @@ type changes struct {
 	// uncounted are the pods that were to be evicted, and have not been.
 	uncounted map[types.UID]act.Pod
 	arrived   map[string]*tables.Node // that came from another shard and take no pods yet
-	// handed are the shards that are given up, until nothing is under way there.
+	// handed are the shards that are given up, until no act of theirs is in flight.
 	handed []handOver
 }
 

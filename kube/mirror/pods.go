@@ -37,7 +37,7 @@ func (m *Mirror) podSeen(o *objects.Pod) {
 	}
 	o = p.After(o)
 	// No kubelet will end a pod that is being deleted on a lost node, and its job must not wait
-	// for that. A binding that is under way may still fail, and is waited for.
+	// for that. A binding in flight may still fail, so the pod waits for its outcome.
 	strands := !p.Stranded && o.Deleting && !o.Over() && !p.InFlight && m.Lost.Lost(o.Node)
 	switch {
 	case strands:
@@ -272,8 +272,8 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 	case ok && p.State == tables.PodBinding:
 		p.State = tables.PodBound
 	case ok && p.State == tables.PodLeaving:
-		// It was decided to evict the pod while its binding was under way. Only now is there
-		// something to evict.
+		// The pod was evicted while its binding was in flight. Only now is there something to
+		// evict.
 		m.acts.evict = append(m.acts.evict, p.Cause)
 	case gone:
 		m.podOver(p)
@@ -319,7 +319,7 @@ func (m *changes) answered(p *tables.Pod) {
 	if g == nil {
 		return
 	}
-	// While other bindings of the gang are under way the gang may still fail, and wait again. So
+	// While other bindings of the gang are in flight, the gang may still fail, and wait again. So
 	// only the last answer ends the journey and clears the conditions.
 	if g.InFlight == 1 {
 		m.boundAll(g)

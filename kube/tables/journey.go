@@ -16,7 +16,7 @@ type Journey struct {
 	Created, Submitted, Decided, Bound, Running time.Time
 }
 
-// Tracked is a Journey under way.
+// Tracked is a Journey in progress.
 type Tracked struct {
 	Journey
 	Runs int // pods that run

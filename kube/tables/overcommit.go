@@ -7,8 +7,8 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// Earlier compares pods by when they were bound. A binding that is under way is first: it
-// cannot be taken back. A pod that has GPUs by its annotations alone, which no
+// Earlier compares pods by when they were bound. A binding in flight is first: it cannot
+// be taken back. A pod that has GPUs by its annotations alone, which no
 // scheduler has recorded, is last: they may have been written at any time.
 func Earlier(a, b *Pod) int {
 	rank := func(p *Pod) int {
