@@ -50,7 +50,7 @@ type move struct {
 
 func (m *move) owner() cluster.Owner { return cluster.Owner{Job: m.job.slot, Pod: int32(m.pod)} }
 
-// requestMove takes in that a pod is to move, to a named node or wherever it fits best.
+// requestMove handles the request that a pod moves, to a named node or wherever it fits best.
 func (e *Engine) requestMove(ev MoveRequested) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
@@ -277,7 +277,7 @@ func (e *Engine) underWay(name string, pod int) (*move, error) {
 	return j.pods[pod].move, nil
 }
 
-// podMoved takes in that a pod is at its new place, and there alone.
+// podMoved records that a pod is at its new place, and there alone.
 func (e *Engine) podMoved(now Time, ev PodMoved) error {
 	m, err := e.underWay(ev.Job, ev.Pod)
 	if err != nil {
@@ -300,7 +300,7 @@ func (e *Engine) podMoved(now Time, ev PodMoved) error {
 	return nil
 }
 
-// moveFailed takes in that a pod stays where it is.
+// moveFailed records that a pod stays where it is.
 func (e *Engine) moveFailed(ev MoveFailed) error {
 	m, err := e.underWay(ev.Job, ev.Pod)
 	if err != nil {

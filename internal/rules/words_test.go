@@ -39,6 +39,7 @@ var everywhere = []word{
 
 // inGo has words that stand in no Go file, in comments neither.
 var inGo = []word{
+	{regexp.MustCompile(`(?i)\btakes? in that\b`), `"records", "handles" or "observes"`},
 	{regexp.MustCompile(`(?i)\bis said of\b`), `what the object says or has, or "is reported"`},
 }
 
