@@ -135,7 +135,7 @@ type leftMove struct {
 func (d *defragmenter) run(now Time) {
 	every := d.policy.Defrag.Every
 	if every == 0 || d.underWay() {
-		return // or: what ends a move brings a pass
+		return // the event that ends the last move brings the next pass
 	}
 	if d.due == 0 { // a new engine receives nodes and pods one by one
 		d.due = cluster.Plus(now, every)

@@ -127,6 +127,9 @@ func (f *defragFlags) check(c *cobra.Command) error {
 	case f.snapshot.file == "" && f.workload == "":
 		return badUsage(c, "expected --snapshot or --workload; found neither")
 	}
+	if _, err := os.Stat(filepath.Dir(f.plan)); f.plan != "" && err != nil {
+		return unwritable(f.plan, err) // before a simulation, which may take minutes
+	}
 	return nil
 }
 
@@ -205,11 +208,15 @@ func (f *defragFlags) simulate(c *cobra.Command) (moves core.Migrations, err err
 	return moves, err
 }
 
+func unwritable(path string, err error) error {
+	return &workload.Error{File: path, Want: "a file that can be written; found: " + err.Error()}
+}
+
 // writeJSONFile writes a value to a file, whole or not at all.
 func writeJSONFile(path string, v any) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return &workload.Error{File: path, Want: "a file that can be written; found: " + err.Error()}
+		return unwritable(path, err)
 	}
 	defer os.Remove(file.Name()) // fails once it is renamed
 	if err := errors.Join(writeJSON(file, v), file.Chmod(0o644), file.Close()); err != nil {

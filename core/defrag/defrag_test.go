@@ -206,6 +206,31 @@ func TestRoomFits(t *testing.T) {
 	}
 }
 
+// TestRoomForOneTask: of a job that starts pod by pod, only the small pods wait; and a plan keeps
+// to the most moves that it may have.
+func TestRoomForOneTask(t *testing.T) {
+	w := newWorld()
+	for range 2 {
+		w.pod(w.node(4, 64), 2000, 1, false)
+	}
+	u := w.gang(1, 4000)
+	small := u.Tasks[0]
+	u.Tasks[0].Shape, u.Tasks[0].Pods = w.placer.Shape(&cluster.Request{GPU: 8000}), nil
+	u.Tasks, u.Whole = append(u.Tasks, small), false
+	if plan, ok := MakeRoom(w.state, w.placer, w, u, Options{}); !ok || len(plan.Moves) != 1 {
+		t.Errorf("found a way: %v, %+v; expected one move", ok, plan.Moves)
+	}
+	both := w.gang(2, 3000)
+	w.pod(w.node(4, 64), 2000, 1, false)
+	w.pod(w.node(4, 64), 2000, 1, false)
+	if plan, ok := MakeRoom(w.state, w.placer, w, both, Options{}); !ok || len(plan.Moves) != 2 {
+		t.Errorf("found a way: %v, %+v; expected two moves", ok, plan.Moves)
+	}
+	if plan, ok := MakeRoom(w.state, w.placer, w, both, Options{MaxMoves: 1}); ok {
+		t.Errorf("found %+v, more moves than one", plan.Moves)
+	}
+}
+
 // TestMakeRoom: the room is there, in pieces.
 func TestMakeRoom(t *testing.T) {
 	for _, c := range []struct {

@@ -19,8 +19,11 @@ func TestNearOptimum(t *testing.T) {
 	if err != nil {
 		t.Skip("cbc, the solver of the COIN-OR project, is not installed (Debian: coinor-cbc)")
 	}
-	ours, best := 0, 0
-	for seed := range uint64(24) {
+	ours, best, clusters := 0, 0, uint64(24)
+	if os.Getenv("MUSTER_FULL") != "" {
+		clusters = 60
+	}
+	for seed := range clusters {
 		w := random(seed, 25, 0.5+float64(seed%5)/10, []float64{0.4, 0.1, 0.25}[seed%3])
 		plan := Consolidate(w.state, w.placer, w, Options{})
 		w.check(t, &plan)

@@ -47,7 +47,7 @@ func MakeRoom(s *cluster.State, pl *place.Placer, pods Pods, u *place.Unit, o Op
 	for _, model := range finder.models() {
 		for _, domain := range finder.domains(u, model) {
 			p := newPlanner(s, pl, pods, o)
-			if !p.makeRoom(u, model, domain) {
+			if !p.makeRoom(u, model, domain) || o.MaxMoves > 0 && len(p.moves) > o.MaxMoves {
 				continue
 			}
 			if plan, fits := p.roomPlan(u); fits && (!ok || plan.GPU() < best.GPU()) {
@@ -89,12 +89,12 @@ func (p *planner) domains(u *place.Unit, model string) [][]cluster.NodeID {
 		most  cluster.Milli
 	}
 	var need cluster.Milli
-	for t := range u.Tasks {
-		need += cluster.Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
+	for _, t := range largestTasks(u) {
 		if !u.Whole {
 			need = u.Tasks[t].GPU()
 			break
 		}
+		need += cluster.Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
 	}
 	var list []*domain
 	at := map[int32]*domain{}
@@ -156,14 +156,8 @@ func (p *planner) makeRoom(u *place.Unit, model string, domain []cluster.NodeID)
 	for _, id := range p.part {
 		p.fixed[id] = !p.mayVacate(p.state.Node(id))
 	}
-	tasks := make([]int, len(u.Tasks))
-	for t := range tasks {
-		tasks[t] = t
-	}
-	slices.SortStableFunc(tasks, func(a, b int) int { return cmp.Compare(u.Tasks[b].GPU(), u.Tasks[a].GPU()) })
-
 	mark, ok := p.state.Mark(), true
-	for _, t := range tasks {
+	for _, t := range largestTasks(u) {
 		for _, pod := range u.Tasks[t].Pods {
 			if ok = p.settle(p.awaited.describe(t, pod), domain); !ok || !u.Whole {
 				break
@@ -175,6 +169,18 @@ func (p *planner) makeRoom(u *place.Unit, model string, domain []cluster.NodeID)
 	}
 	p.state.Rollback(mark)
 	return ok
+}
+
+// largestTasks lists the tasks of a unit of which pods wait, that with the largest pods first.
+func largestTasks(u *place.Unit) []int {
+	var tasks []int
+	for t := range u.Tasks {
+		if len(u.Tasks[t].Pods) > 0 {
+			tasks = append(tasks, t)
+		}
+	}
+	slices.SortStableFunc(tasks, func(a, b int) int { return cmp.Compare(u.Tasks[b].GPU(), u.Tasks[a].GPU()) })
+	return tasks
 }
 
 // settle places a pod of the awaited unit, as eject places one that moves.
