@@ -240,17 +240,20 @@ func TestMakeRoom(t *testing.T) {
 		gpus   cluster.Milli
 		moves  int // -1: there is no way
 		leaves bool
+		gpu    cluster.Milli // that moves; 0 if it does not matter
 	}{
-		{"one node of two", "2 2", 1, 4000, 1, false},
-		{"the smaller pod moves", "3 1 A", 1, 4000, 1, false},
-		{"a locked pod stays", "C A", 1, 4000, -1, false},
-		{"a chain of two", "B1 2A 2", 1, 4000, 2, false},
-		{"a gang", "1 1 1 1 1", 4, 4000, -1, false},
-		{"a gang of what four nodes leave", "1 1 1 1", 3, 4000, 3, false},
-		{"in a leaf, a pod goes to the other", "4 1 . 4", 1, 4000, 0, false},
-		{"both nodes of a leaf", "1 1 3 3", 2, 4000, 2, true},
-		{"the leaf in which less moves", "2 2 1 1 . .", 2, 4000, 0, true},
-		{"no leaf", "C C 3 3", 2, 4000, -1, true},
+		{"one node of two", "2 2", 1, 4000, 1, false, 0},
+		{"the smaller pod moves", "3 1 A", 1, 4000, 1, false, 0},
+		{"a locked pod stays", "C A", 1, 4000, -1, false, 0},
+		{"a chain of two", "B1 2A 2", 1, 4000, 2, false, 0},
+		{"a gang", "1 1 1 1 1", 4, 4000, -1, false, 0},
+		{"a gang of what four nodes leave", "1 1 1 1", 3, 4000, 3, false, 0},
+		{"in a leaf, a pod goes to the other", "4 1 . 4", 1, 4000, 0, false, 0},
+		{"both nodes of a leaf", "1 1 3 3", 2, 4000, 2, true, 0},
+		{"the leaf in which less moves", "2 2 1 1 . .", 2, 4000, 0, true, 0},
+		{"only those that are in the way leave", "112 B C", 1, 3000, 2, false, 3000},
+		{"the leaf in which the smaller pod moves", "2 2 1 C", 1, 4000, 1, true, 1000},
+		{"no leaf", "C C 3 3", 2, 4000, -1, true, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld()
@@ -280,7 +283,31 @@ func TestMakeRoom(t *testing.T) {
 				t.Errorf("found a way: %v; expected %v", ok, c.moves >= 0)
 			case ok && len(plan.Moves) != c.moves:
 				t.Errorf("%d moves, expected %d: %+v", len(plan.Moves), c.moves, plan.Moves)
+			case c.gpu > 0 && plan.GPU() != c.gpu:
+				t.Errorf("%s GPUs move, expected %s: %+v", plan.GPU().GPUs(), c.gpu.GPUs(), plan.Moves)
 			}
 		})
+	}
+}
+
+// TestWavesEnd: moves to one node keep their order. The pod of b fits on x at once. If it went
+// first, the pod of a would no longer fit when p has left, nor that of x on a.
+func TestWavesEnd(t *testing.T) {
+	w := newWorld()
+	x, a, b, y := w.node(4, 64), w.node(2, 64), w.node(1, 64), w.node(1, 64)
+	w.pod(x, 1000, 1, false)
+	w.pod(x, 2000, 1, false)
+	w.pod(a, 2000, 1, false)
+	w.pod(b, 1000, 1, false)
+	p := newPlanner(w.state, w.placer, w, Options{})
+	moves := p.inWaves([]Move{
+		{Pod: cluster.Owner{Job: 0}, From: x, To: y},
+		{Pod: cluster.Owner{Job: 2}, From: a, To: x},
+		{Pod: cluster.Owner{Job: 1}, From: x, To: a},
+		{Pod: cluster.Owner{Job: 3}, From: b, To: x},
+	})
+	w.state.Rollback(0)
+	if len(moves) != 4 {
+		t.Errorf("%d of 4 moves are made: %+v", len(moves), moves)
 	}
 }
