@@ -30,6 +30,12 @@ func (s *State) Find(p *Pool, free int, order LeafOrder, need Need) (NodeID, boo
 // findSlow is Find where bounds do not help: in the preferred leaf group, some
 // nodes have the CPU, others the memory or the pods left.
 func (s *State) findSlow(p *Pool, free int, order LeafOrder, need Need) (NodeID, bool) {
+	return p.preferred(free, order, func(leaf int32) (NodeID, bool) { return s.FindIn(p, leaf, free, need) })
+}
+
+// preferred returns the node that in finds in the leaf group that comes first in an order, among
+// the groups where it finds one; of several such groups, the first. O(leaf groups).
+func (p *Pool) preferred(free int, order LeafOrder, in func(leaf int32) (NodeID, bool)) (NodeID, bool) {
 	best, bestKey, found := NodeID(0), int64(0), false
 	t := &p.trees[free]
 	for leaf := range p.leaves {
@@ -37,7 +43,7 @@ func (s *State) findSlow(p *Pool, free int, order LeafOrder, need Need) (NodeID,
 		if found && key >= bestKey {
 			continue
 		}
-		if id, ok := s.FindIn(p, int32(leaf), free, need); ok {
+		if id, ok := in(int32(leaf)); ok {
 			best, bestKey, found = id, key, true
 		}
 	}
@@ -78,18 +84,7 @@ func (s *State) FindFunc(p *Pool, free int, order LeafOrder, ok func(NodeID) boo
 		return 0, false
 	}
 	p.refresh()
-	best, bestKey, found := NodeID(0), int64(0), false
-	t := &p.trees[free]
-	for leaf := range p.leaves {
-		key := t.sums[t.half+leaf].key[order]
-		if found && key >= bestKey {
-			continue
-		}
-		if id, in := s.FindFuncIn(p, int32(leaf), free, ok); in {
-			best, bestKey, found = id, key, true
-		}
-	}
-	return best, found
+	return p.preferred(free, order, func(leaf int32) (NodeID, bool) { return s.FindFuncIn(p, leaf, free, ok) })
 }
 
 // FindFuncIn is [State.FindFunc] in one leaf group.
