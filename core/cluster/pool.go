@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math/bits"
 	"slices"
 )
 
@@ -43,6 +44,7 @@ type place struct {
 type leaf struct {
 	nodes []NodeID // by slot; -1 for a hole
 	free  int32    // whole GPUs free
+	gpus  int32    // healthy GPUs of its open nodes
 	stale bool     // it is among the stale of its pool
 	sets  []nodeSet
 }
@@ -262,6 +264,7 @@ func (p *Pool) file(n *Node, f int8) {
 		if set.count == 0 {
 			set.cpu, set.mem = -1, -1
 		}
+		l.gpus -= int32(bits.OnesCount64(n.healthy))
 	}
 	n.indexed = f
 	if f >= 0 {
@@ -270,6 +273,7 @@ func (p *Pool) file(n *Node, f int8) {
 		set.count++
 		set.cpu, set.mem = max(set.cpu, n.CPU), max(set.mem, n.Mem)
 		l.free += int32(f)
+		l.gpus += int32(bits.OnesCount64(n.healthy))
 		p.total[f]++
 		p.countDomains(n, f, 1)
 	}
@@ -431,6 +435,20 @@ func (p *Pool) LeafSlots(leaf int32, gpus int) int {
 
 // LeafFree returns how many whole GPUs are free in a leaf group.
 func (p *Pool) LeafFree(leaf int32) int { return int(p.leaves[leaf].free) }
+
+// LeafWhole reports whether all GPUs of a leaf group that could be free are.
+func (p *Pool) LeafWhole(leaf int32) bool { return p.leaves[leaf].free == p.leaves[leaf].gpus }
+
+// LeafDomain returns the domain of the last level that a leaf group is, -1 when its place is
+// not known.
+func (p *Pool) LeafDomain(s *State, leaf int32) int32 {
+	for _, id := range p.leaves[leaf].nodes {
+		if id >= 0 {
+			return s.nodes[id].domains[len(s.levels)-1]
+		}
+	}
+	return -1
+}
 
 // LeafNodes returns the nodes of a leaf group by slot, -1 for holes; lost and
 // closed ones included. It is for reading.

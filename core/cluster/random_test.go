@@ -239,7 +239,7 @@ func (y *yard) checkIndex() {
 		total := make([]int32, p.MaxGPUs+1)
 		for l := range p.leaves {
 			leaf := &p.leaves[l]
-			counts, free := make([]int32, p.MaxGPUs+1), int32(0)
+			counts, free, gpus := make([]int32, p.MaxGPUs+1), int32(0), int32(0)
 			cpu, mem := slices.Repeat([]int64{-1}, p.MaxGPUs+1), slices.Repeat([]int64{-1}, p.MaxGPUs+1)
 			for slot, id := range leaf.nodes {
 				if id < 0 {
@@ -257,6 +257,7 @@ func (y *yard) checkIndex() {
 				if f := n.indexed; f >= 0 {
 					counts[f]++
 					free += int32(f)
+					gpus += int32(bits.OnesCount64(n.Healthy()))
 					if left := n.Spec.MaxPods - len(y.held(id)); n.Spec.MaxPods > 0 && n.PodsLeft() != max(left, 0) {
 						y.rt.Fatalf("node %s takes %d more pods, %d are expected", n.Spec.Name, n.PodsLeft(), left)
 					}
@@ -266,8 +267,8 @@ func (y *yard) checkIndex() {
 					}
 				}
 			}
-			if free != leaf.free {
-				y.rt.Fatalf("pool %d leaf %d: %d GPUs free, filed are %d", k, l, free, leaf.free)
+			if free != leaf.free || gpus != leaf.gpus {
+				y.rt.Fatalf("pool %d leaf %d: %d of %d GPUs free, filed are %d of %d", k, l, free, gpus, leaf.free, leaf.gpus)
 			}
 			for f, c := range counts {
 				set := &leaf.sets[f]

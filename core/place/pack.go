@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -116,9 +117,12 @@ type entry struct {
 	pool        *cluster.Pool
 	leaf        int32
 	slots, free int
+	whole       bool // all its GPUs are free
+	held        int  // GPUs that other tasks of the unit hold there
 }
 
-// pack places the pods of a task in as few leaf groups and nodes as it can.
+// pack places the pods of a task in the leaf groups that give the unit the least entropy,
+// and in as few nodes as it can (ASI, §4.1, Algorithm 2).
 func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain int32) bool {
 	sh := u.Tasks[t].Shape
 	// 1. The leaf groups of the domain that can take pods. An HBD or a node is not made up of
@@ -132,31 +136,73 @@ func (p *Placer) pack(u *Unit, t int, pools []*cluster.Pool, level int, domain i
 	for _, pool := range pools {
 		p.addEntries(u, &u.Tasks[t], pool, level, domain, accept != nil, within)
 	}
-	slices.SortFunc(p.entries, entry.roomier)
+	p.addHeld()
 
 	pods, entries := u.Tasks[t].Pods, p.entries
 	for len(entries) > 0 && len(pods) > 0 {
-		// 2. The roomiest group, for the fewest groups. But once one group holds all pods that
-		// are left, the tightest that does: of groups with room for 4, 3 and 2, five pods take
-		// the first and, for the last of them, the third, so that the second stays whole.
+		// 2. One group after the other, each with as many pods as it takes: first the one with
+		// which the entropy is least. For pods of one size that is the least entropy there is:
+		// no other choice of k groups holds more than the k roomiest do.
 		next := 0
-		for next+1 < len(entries) && entries[next+1].slots >= len(pods) {
-			next++
+		for i := range entries {
+			if entries[i].before(&entries[next], len(pods), sh.GPUs) {
+				next = i
+			}
 		}
 		e := entries[next]
-		copy(entries[1:next+1], entries[:next])
-		entries = entries[1:]
-		// 3. As many pods as it takes. That may be fewer than were counted, where pods keep
-		// apart from each other or quota is short; the next group gets the others.
+		entries = slices.Delete(entries, next, next+1)
+		// 3. That may be fewer pods than were counted, where pods keep apart from each other or
+		// quota is short; the next group gets the others.
 		n := min(len(pods), p.quotaLeft(u, sh, e.pool.Model))
 		pods = pods[p.packLeaf(u, t, pods[:n], e, accept):]
 	}
 	return len(pods) == 0
 }
 
-// roomier orders the entry with the most slots first.
-func (e entry) roomier(o entry) int {
-	return cmp.Or(cmp.Compare(o.slots, e.slots), cmp.Compare(o.free, e.free), cmp.Compare(e.leaf, o.leaf))
+// before reports whether to take e before o, for a number of pods of gpus GPUs.
+func (e *entry) before(o *entry, pods, gpus int) bool {
+	// 1. The group that leaves the unit with less entropy. In groups where it holds nothing yet
+	// that is the one that takes more of the pods.
+	takes, others := min(e.slots, pods), min(o.slots, pods)
+	if e.held != o.held {
+		gain, other := NLogN(e.held+takes*gpus)-NLogN(e.held), NLogN(o.held+others*gpus)-NLogN(o.held)
+		if gain != other {
+			return gain > other
+		}
+	}
+	if takes != others {
+		return takes > others
+	}
+	// 2. Then the one that leaves more groups whole.
+	if e.whole != o.whole {
+		return o.whole
+	}
+	// 3. Of groups that are filled up the one with more GPUs to spare, of groups that hold all
+	// pods that are left the tightest: of groups with room for 4, 3 and 2, five pods take the
+	// first and, for the last of them, the third, so that the second can still take three.
+	if takes < pods {
+		return cmp.Or(cmp.Compare(o.free, e.free), cmp.Compare(e.leaf, o.leaf)) < 0
+	}
+	return cmp.Or(cmp.Compare(e.slots, o.slots), cmp.Compare(e.free, o.free), cmp.Compare(o.leaf, e.leaf)) < 0
+}
+
+// addHeld adds to the entries what tasks of the unit that were placed before hold there. A
+// leaf group may be in several pools.
+func (p *Placer) addHeld() {
+	last := len(p.state.Levels()) - 1
+	if len(p.out) == 0 || last < 0 {
+		return
+	}
+	held := map[int32]int{}
+	for i := range p.out {
+		a := &p.out[i].Alloc
+		held[p.state.Domain(a.Node, last)] += bits.OnesCount64(a.GPUs)
+	}
+	delete(held, -1) // nodes of unknown place share none
+	for i := range p.entries {
+		e := &p.entries[i]
+		e.held = held[e.pool.LeafDomain(p.state, e.leaf)]
+	}
 }
 
 // addEntries lists the leaf groups of a pool in a domain that can take pods.
@@ -173,7 +219,7 @@ func (p *Placer) addEntries(u *Unit, t *Task, pool *cluster.Pool, level int, dom
 			slots = pool.LeafSlots(leaf, t.GPUs)
 		}
 		if slots > 0 {
-			p.entries = append(p.entries, entry{pool, leaf, slots, pool.LeafFree(leaf)})
+			p.entries = append(p.entries, entry{pool: pool, leaf: leaf, slots: slots, free: pool.LeafFree(leaf), whole: pool.LeafWhole(leaf)})
 		}
 	}
 	switch level {

@@ -13,10 +13,11 @@ import (
 type group struct {
 	nodes []cluster.NodeID
 	slots int // pods that fit
+	whole bool
 }
 
 // TestLeastEntropy compares the leaf groups of gangs of one task with all other ways to
-// divide their pods: none has less entropy.
+// divide their pods: none has less entropy, and none of the same leaves more groups whole.
 func TestLeastEntropy(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		up := func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "v") }
@@ -26,6 +27,7 @@ func TestLeastEntropy(t *testing.T) {
 		slots := 0
 		for i := range groups {
 			g := &groups[i]
+			g.whole = true
 			for range 1 + up(4) {
 				id, err := s.AddNode(cluster.NodeSpec{Name: fmt.Sprint("n", s.Nodes()), Model: "A", GPUs: 8, Domains: []string{fmt.Sprint("l", i)}})
 				if err != nil {
@@ -34,6 +36,7 @@ func TestLeastEntropy(t *testing.T) {
 				if busy := up(9) * up(2); busy > 0 {
 					s.Place(cluster.Owner{Job: 9}, cluster.Alloc{Node: id, GPUs: 1<<busy - 1, Share: cluster.WholeGPU})
 					s.Commit()
+					g.whole = false
 				}
 				g.nodes = append(g.nodes, id)
 				g.slots += s.Node(id).Free() / gpus
@@ -57,24 +60,39 @@ func TestLeastEntropy(t *testing.T) {
 		for i := range placed {
 			pods[s.Domain(placed[i].Alloc.Node, 0)]++
 		}
-		got := concentration(pods, gpus)
+		got := worthOf(groups, pods, gpus)
 		best := got
 		divide(groups, len(placed), func(other []int) {
-			best = max(best, concentration(other, gpus))
+			if w := worthOf(groups, other, gpus); w.concentration > best.concentration || w.concentration == best.concentration && w.whole > best.whole {
+				best = w
+			}
 		})
-		if got != best {
-			rt.Fatalf("%d pods of %d GPUs in %+v as %v: %d, best is %d", len(placed), gpus, groups, pods, got, best)
+		// Of groups that each hold the gang, the tightest is taken, whole or not.
+		if got.concentration != best.concentration || got.used > 1 && got.whole != best.whole {
+			rt.Fatalf("%d pods of %d GPUs in %+v as %v: %+v, best is %+v", len(placed), gpus, groups, pods, got, best)
 		}
 	})
 }
 
-// concentration is the sum of NLogN over groups, which is greater for less entropy.
-func concentration(pods []int, gpus int) int64 {
-	sum := int64(0)
-	for _, n := range pods {
-		sum += NLogN(n * gpus)
+// worth is what a division of pods among groups is worth: the sum of NLogN, which is
+// greater for less entropy, the groups that stay whole and those that are used.
+type worth struct {
+	concentration int64
+	whole, used   int
+}
+
+func worthOf(groups []group, pods []int, gpus int) worth {
+	var w worth
+	for i, n := range pods {
+		w.concentration += NLogN(n * gpus)
+		if groups[i].whole && n == 0 {
+			w.whole++
+		}
+		if n > 0 {
+			w.used++
+		}
 	}
-	return sum
+	return w
 }
 
 // divide calls try with every way to divide pods among groups.
