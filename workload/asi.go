@@ -100,8 +100,8 @@ func (s *asiStream) job(e *asiEntry, duration float64) Job {
 	j.Submitted = core.Time(s.now*1000) * (core.Second / 1000)
 	j.Duration = seconds(duration)
 	j.Locked = s.rng.Float64() < e.locked
-	if j.Kind == core.Inference && !j.Locked {
-		j.Mobility = core.Replaceable
+	if !j.Locked && !(j.Kind == core.Training && j.Pods() > 1) {
+		j.Mobility = core.Replaceable // see asiGroups
 	}
 	if e.near > 0 && s.rng.Float64() < e.near {
 		j.Topology = core.TopologyRequest{Required: "leaf"}

@@ -77,7 +77,10 @@ var asiServices = []asiSize{
 //     and 98 % of the offline inference is generative: share.
 //   - HP requests 68 % of the GPUs: hp. Dev jobs are almost all HP, training and online
 //     inference mostly, offline inference rarely.
-//   - 40 % of the tasks are locked: 80 % of online inference that is HP.
+//   - 40 % of the tasks are locked: 80 % of online inference that is HP. Whatever is not
+//     locked moves without downtime, whatever its framework (ASI §4.1). An exception of
+//     ours: the pods of a training job over several pods stay, since one rank cannot be
+//     replaced without a stop of the others.
 //   - Separate prefill and decode held 1,041 GPUs a day at the beginning and 3,841 at the
 //     end: trend and share of "pd".
 //   - A median of 24, 8 and 4 cores for recommendation, BERT and Qwen: cores.

@@ -93,6 +93,8 @@ type asiCounts struct {
 	kinds, hp                            [len(core.Kinds)]float64
 	byHour                               [24]float64
 	adopted                              [2]float64 // HP jobs on XPU-A, before and after their number rises
+	locked, ranks                        float64    // jobs that are locked, and that train on several pods
+	wrong                                []string   // jobs that move and should not, or the reverse
 	size, genai, duration, hpDuration    sample
 }
 
@@ -120,6 +122,16 @@ func (c *asiCounts) add(j *Job, length core.Time) {
 	c.jobs++
 	c.gpus += gpus
 	c.kinds[j.Kind]++
+	ranks := j.Kind == core.Training && j.Pods() > 1
+	switch {
+	case j.Locked:
+		c.locked++
+	case ranks:
+		c.ranks++
+	}
+	if moves := j.Mobility == core.Replaceable; moves != (!j.Locked && !ranks) {
+		c.wrong = append(c.wrong, j.Name)
+	}
 	c.byHour[j.Submitted/(3600*core.Second)%24]++
 	c.size.add(c.rng, gpus)
 	c.duration.add(c.rng, j.Duration.Seconds()/3600)
@@ -168,6 +180,11 @@ func TestASIMarginals(t *testing.T) {
 		within(t, "p90 hours of HP", c.hpDuration.quantiles().P90, 23, 25)
 		within(t, "share of jobs of two models", c.several/c.jobs, 0.001, 0.01)
 		within(t, "share of jobs with a part of a GPU", c.parts/c.jobs, 0.0001, 0.005)
+		within(t, "share of locked jobs", c.locked/c.jobs, 0.37, 0.43)
+		within(t, "share of training jobs of several pods", c.ranks/c.jobs, 0.01, 0.05)
+		if len(c.wrong) > 0 {
+			t.Errorf("%d jobs move and should not, or the reverse, such as %s", len(c.wrong), c.wrong[0])
+		}
 		within(t, "GPUs held at the start", c.standing/155_410, 0.85, 1)
 	}
 }
