@@ -107,6 +107,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	if spec.Locked || spec.Foreign {
 		spec.Mobility = Stays // whether or not the policy heeds locks
 	}
+	spec.NeverPreempts = spec.NeverPreempts || e.policy.Preempt.HPOnly && spec.Class == LP
 
 	// 2. The job, and its place in the order. It waits from its submission, which may be long
 	// ago: a driver that builds an engine again sends all jobs at once.
@@ -133,6 +134,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	// 3. Who depends on it. It may be an evicted job that a driver ended and submits again:
 	// then it must not go back to the nodes that it left.
 	e.jobs.add(j)
+	e.state.SetSpot(j.slot, j.Class == LP)
 	e.affinities.repel(j.Tasks, 1)
 	e.affinities.label(j, nil)
 	q.Jobs++
@@ -406,6 +408,9 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 		}
 	}
 	for _, i := range gone {
+		if p := &j.pods[i]; j.Class == LP && p.leavingFor != nil {
+			e.state.CountEviction(p.alloc.Node)
+		}
 		e.release(j, i, podWaiting)
 	}
 	e.state.Commit()

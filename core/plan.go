@@ -334,7 +334,9 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 		s.nodes = s.nodes[1:] // a plan has it: it stays closed for this pass
 	}
 	for _, at := range s.nodes {
-		if best != nil && !nothing.plus(&s.victims[at[0].victim]).less(lowest) {
+		dearer := best != nil && !nothing.plus(&s.victims[at[0].victim]).less(lowest)
+		atRandom := best != nil && pl.policy.Preempt.RandomVictims // the node of the first victim drawn that makes room there
+		if dearer || atRandom {
 			break
 		}
 		node := pl.state.Node(at[0].node)

@@ -92,6 +92,12 @@ type Preempt struct {
 	// Unprotected says that jobs may not ask to be kept: Locked and NotPreemptible do
 	// not count, and a longer MinRuntime counts as MaxMinRuntime, if that is set.
 	Unprotected bool
+	// HPOnly says that LP jobs evict none: they are NeverPreempts. ASI places spot tasks without
+	// preemption alone (§4.2).
+	HPOnly bool
+	// RandomVictims says that victims are chosen at random among those that may leave before
+	// others, whatever work they lose. It is for comparison: the baseline of ASI's figures (§4.2).
+	RandomVictims bool
 	// At most Budget pods are evicted in each Interval from time 0 on; 0 is no
 	// bound. A plan that is larger has an interval alone.
 	Budget   int

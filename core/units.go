@@ -30,7 +30,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	*u = place.Unit{
 		Job: j.slot, Strategy: us.policy.Placement[j.Kind], Whole: j.whole(),
 		Inference: j.Kind == Inference, Exclusive: us.policy.Zone.Exclusive,
-		Required: -1, Preferred: -1, Spread: len(j.pods) > 1,
+		Required: -1, Preferred: -1, Spread: len(j.pods) > 1, LP: j.Class == LP,
 	}
 	terms := us.affinities.constrain(j)
 	if terms && len(us.nominations.all)+len(us.nominations.going)+len(us.moves.all) > 0 {

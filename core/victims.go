@@ -24,7 +24,8 @@ type victim struct {
 	// byQuota says that the preemptor may evict it, of another tenant, only as it is itself
 	// within its nominal quota.
 	byQuota bool
-	// cost is the work that is lost: milli-GPU times the seconds since the last checkpoint.
+	// cost is the work that is lost: milli-GPU times the seconds since the last checkpoint; or a
+	// random number, see Preempt.RandomVictims.
 	cost int64
 }
 
@@ -358,7 +359,7 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	if !ok || !pl.settled(s, v, p.started, c.now) {
 		return v.Gang && v.goes
 	}
-	x.cost = v.lost(c.now, pod)
+	x.cost = pl.costOf(v, c.now, pod)
 	return s.add(x) || v.Gang && v.goes
 }
 
@@ -406,10 +407,10 @@ func (pl *planner) addGang(s *search, c preemptor, v *job) bool {
 	if !ok || !pl.settled(s, v, v.started, c.now) {
 		return false
 	}
-	x.cost = v.lost(c.now, -1)
+	x.cost = pl.costOf(v, c.now, -1)
 	for i := range v.pods {
 		if p := &v.pods[i]; p.extra && p.state == podRunning {
-			x.cost = max(x.cost, v.lost(c.now, i)) // so each of these goes before the whole gang
+			x.cost = max(x.cost, pl.costOf(v, c.now, i)) // so each of these goes before the whole gang
 		}
 	}
 	return s.add(x)
@@ -470,6 +471,15 @@ func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 			return slices.ContainsFunc(j.queue.Governing(m), func(a string) bool { return slices.Contains(accounts, a) })
 		})
 	})
+}
+
+// costOf returns what it costs to evict a job's running pods, or one of them (-1 for all): the
+// work that is lost, or a random number by the job, the pod and the time.
+func (pl *planner) costOf(v *job, now Time, pod int) int64 {
+	if pl.policy.Preempt.RandomVictims {
+		return int64(place.MixBits(uint64(now)^place.MixBits(v.key.seq<<20^uint64(pod+1))) >> 24)
+	}
+	return v.lost(now, pod)
 }
 
 // lost returns the work that is lost if the job's running pods are evicted, or one of them

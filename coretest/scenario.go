@@ -251,6 +251,8 @@ func readPolicy(l *line) core.Config {
 	p.Preempt.MinRuntime = l.time("minruntime", p.Preempt.MinRuntime)
 	p.Preempt.MaxMinRuntime = l.time("maxminruntime", p.Preempt.MaxMinRuntime)
 	p.Preempt.Unprotected = l.flag("unprotected") || p.Preempt.Unprotected
+	p.Preempt.HPOnly = l.switched("hponly", p.Preempt.HPOnly)
+	p.Preempt.RandomVictims = l.switched("randomvictims", p.Preempt.RandomVictims)
 	p.Preempt.Budget = l.number("budget", p.Preempt.Budget)
 	p.Preempt.Interval = l.time("interval", p.Preempt.Interval)
 	p.Requeue.Backoff = l.time("backoff", p.Requeue.Backoff)

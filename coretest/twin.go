@@ -994,6 +994,8 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		return fmt.Errorf("for itself")
 	case f.NeverPreempts:
 		return fmt.Errorf("for %s, which never preempts", f.Name)
+	case p.HPOnly && f.Class == core.LP:
+		return fmt.Errorf("for %s, which is LP", f.Name)
 	case j.Foreign, (j.Locked || j.NotPreemptible) && !p.Unprotected && !j.exposed && !j.doubtful, j.disruptionProtected && d.Reason != core.QuotaReclaim:
 		return fmt.Errorf("it may not be evicted")
 	case f.Class == core.LP && j.Class == core.HP:

@@ -165,8 +165,8 @@ func TestNumbers(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	names := strings.Join(place.Strategies[:12], " ")
-	if names != "Binpack EBinpack Spread ESpread Consolidate Value FGD BestFit DotProduct GPUPacking GPUClustering Random" {
+	names := strings.Join(place.Strategies[:13], " ")
+	if names != "Binpack EBinpack Spread ESpread Consolidate Value FGD BestFit DotProduct GPUPacking GPUClustering Random Spot" {
 		t.Errorf("strategies %s", names)
 	}
 }
@@ -196,7 +196,7 @@ func TestWrongLines(t *testing.T) {
 		`{"t":1,"pass":[{"op":"bind","reason":"Luck"}]}`:            `pass.reason: a reason, found "Luck"`,
 		`{"t":1,"begin":{"version":1}}`:                             "begin.part: a number of at least 1, and a snapshot of at least 0 lines; found 0 and 0",
 		`{"t":1,"begin":{"version":1,"part":1,"levels":["a","a"]}}`: `begin.levels: topology level "a": names must differ and be neither empty, "node" nor "hbd"`,
-		`{"t":1,"begin":{"version":1,"part":1,"policy":{"placement":[99,0,0,0]}}}`: "begin.policy.placement: numbers below 12, found 99",
+		`{"t":1,"begin":{"version":1,"part":1,"policy":{"placement":[99,0,0,0]}}}`: "begin.policy.placement: numbers below 13, found 99",
 	} {
 		_, err := parse([]byte(line))
 		if err == nil {

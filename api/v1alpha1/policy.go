@@ -107,7 +107,7 @@ type Placement struct {
 
 // Strategy is the name of a placement strategy.
 //
-// +kubebuilder:validation:Enum=Binpack;EBinpack;Spread;ESpread;Consolidate;Value;FGD;BestFit;DotProduct;GPUPacking;GPUClustering;Random
+// +kubebuilder:validation:Enum=Binpack;EBinpack;Spread;ESpread;Consolidate;Value;FGD;BestFit;DotProduct;GPUPacking;GPUClustering;Random;Spot
 type Strategy string
 
 // Values lists the strategies, in the order of [place.Strategy].
@@ -154,6 +154,11 @@ type Preemption struct {
 	// a minimum run time above MaxMinRuntime. If false, the first two have no effect,
 	// and the third counts as MaxMinRuntime.
 	Protection *bool `json:"protection,omitempty"`
+	// HPOnly lets only HP jobs evict others; LP jobs start on what is free.
+	HPOnly *bool `json:"hpOnly,omitempty"`
+	// RandomVictims chooses victims at random, whatever work they lose. It is for
+	// comparison.
+	RandomVictims *bool `json:"randomVictims,omitempty"`
 	// Budget is the maximum number of pods evicted in each Interval; 0 means no limit.
 	// A plan larger than the budget uses up a whole interval alone.
 	//
@@ -269,6 +274,8 @@ func (e *Preemption) apply(p *core.Preempt) {
 	if e.Protection != nil {
 		p.Unprotected = !*e.Protection
 	}
+	set(&p.HPOnly, e.HPOnly)
+	set(&p.RandomVictims, e.RandomVictims)
 	set(&p.Budget, e.Budget)
 	setTime(&p.Interval, e.Interval)
 }

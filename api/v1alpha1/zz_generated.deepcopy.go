@@ -122,6 +122,16 @@ func (in *Preemption) DeepCopyInto(out *Preemption) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.HPOnly != nil {
+		in, out := &in.HPOnly, &out.HPOnly
+		*out = new(bool)
+		**out = **in
+	}
+	if in.RandomVictims != nil {
+		in, out := &in.RandomVictims, &out.RandomVictims
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Budget != nil {
 		in, out := &in.Budget, &out.Budget
 		*out = new(int)

@@ -68,6 +68,8 @@ type State struct {
 	relabels  bool               // the journal has changes of labels
 	losses    uint64             // nodes lost
 	many      int                // pods that are a crowd
+	spot      []bool             // by job: its pods are LP
+	evictions []int32            // by node, since it was first added: see CountEviction
 }
 
 // domainSet is the domains of a level: the number of each by its path.

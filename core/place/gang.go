@@ -121,7 +121,13 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 	sh, n := u.Tasks[0].Shape, len(u.Tasks[0].Pods)
 	pools := slices.Clone(sp[0])
 	pools = slices.DeleteFunc(pools, func(pool *cluster.Pool) bool { return p.quotaLeft(u, sh, pool.Model) < n })
-	id, ok := p.whole(n*sh.GPUs, sh.need(n), stage{pools, EBinpack}, nil)
+	var id cluster.NodeID
+	var ok bool
+	if u.Strategy == Spot {
+		id, ok = p.likestWhole(u, n*sh.GPUs, sh.need(n), pools)
+	} else {
+		id, ok = p.whole(n*sh.GPUs, sh.need(n), stage{pools, EBinpack}, nil)
+	}
 	if !ok {
 		return false
 	}

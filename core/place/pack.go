@@ -246,7 +246,7 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 	most := e.pool.MaxGPUs / sh.GPUs // what no node holds now, none will hold later: it only falls
 	for placed < len(pods) && most > 0 {
 		most = min(most, len(pods)-placed)
-		id, ok := p.roomFor(sh, most, e, accept)
+		id, ok := p.roomFor(u, sh, most, e, accept)
 		if !ok {
 			most--
 			continue
@@ -264,17 +264,21 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 }
 
 // roomFor returns the node of a leaf group that holds n pods with the fewest free GPUs.
-func (p *Placer) roomFor(sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+func (p *Placer) roomFor(u *Unit, sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
 	need := sh.need(n)
+	roomy := func(id cluster.NodeID) bool { return p.state.Node(id).Has(need) && (accept == nil || accept(id)) }
 	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {
 		var id cluster.NodeID
 		var ok bool
-		if accept == nil {
+		switch {
+		case u.Strategy == Spot:
+			none, found := p.likest(u, roomy)
+			p.state.FindFuncIn(e.pool, e.leaf, f, none)
+			id, ok = found()
+		case accept == nil:
 			id, ok = p.state.FindIn(e.pool, e.leaf, f, need)
-		} else {
-			id, ok = p.state.FindFuncIn(e.pool, e.leaf, f, func(id cluster.NodeID) bool {
-				return p.state.Node(id).Has(need) && accept(id)
-			})
+		default:
+			id, ok = p.state.FindFuncIn(e.pool, e.leaf, f, roomy)
 		}
 		if ok {
 			return id, true

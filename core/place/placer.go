@@ -13,6 +13,7 @@ type Placer struct {
 	// Mix is the requests that come; the caller reports them with Observe.
 	Mix     *Mix
 	scorers [numStrategies]scorer // made when first asked for
+	spot    [2]*spotRank          // for HP and for LP pods
 	shapes  map[shapeKey]*Shape   // compiled in epoch
 	fields  []*field
 	epoch   uint64
@@ -150,7 +151,7 @@ const loosest = numStrategies
 // they are spread over the dedicated zone or a score decides.
 func (u *Unit) general() Strategy {
 	switch u.Strategy {
-	case ESpread, Value:
+	case ESpread, Value, Spot:
 		return EBinpack
 	case Consolidate, FGD, BestFit, DotProduct, GPUPacking, GPUClustering, Random:
 		return Binpack
@@ -200,11 +201,11 @@ func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bo
 	sh, accept := t.Shape, p.filter(u, t, within)
 	if st.strategy.scored() {
 		if st.strategy == Value && u.Inference && u.Spread {
-			if id, gpus, ok := p.findBest(sh, st, p.apart(u, sh, accept)); ok {
+			if id, gpus, ok := p.findBest(u, sh, st, p.apart(u, sh, accept)); ok {
 				return id, gpus, true
 			}
 		}
-		return p.findBest(sh, st, accept)
+		return p.findBest(u, sh, st, accept)
 	}
 	if sh.Part > 0 {
 		return p.findPart(u, sh, st, accept)
@@ -228,11 +229,11 @@ func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bo
 
 // findBest returns the node with the highest score, and the device for a pod
 // that takes part of one.
-func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
+func (p *Placer) findBest(u *Unit, sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	if st.strategy == Random {
 		return p.anyNode(sh, st.pools, accept)
 	}
-	by := p.scorer(st.strategy)
+	by := p.scorer(st.strategy, u)
 	if allowed := accept; allowed != nil {
 		// Nodes that have filled up since they were ranked are found here: see [ranking].
 		accept = func(id cluster.NodeID) bool { return p.hasRoom(id, sh) && allowed(id) }
@@ -245,8 +246,11 @@ func (p *Placer) findBest(sh *Shape, st stage, accept func(cluster.NodeID) bool)
 	return id, 1 << device, true
 }
 
-// scorer returns what scores nodes by a strategy.
-func (p *Placer) scorer(s Strategy) scorer {
+// scorer returns what scores nodes by a strategy, for a unit if that matters.
+func (p *Placer) scorer(s Strategy, u *Unit) scorer {
+	if s == Spot {
+		return p.spotScorer(u)
+	}
 	if p.scorers[s] == nil {
 		p.scorers[s] = s.scorer(p.Mix)
 	}
@@ -258,10 +262,10 @@ func (p *Placer) scorer(s Strategy) scorer {
 // later choice.
 func (p *Placer) Learn(strategies []Strategy) {
 	for _, s := range strategies {
-		if !s.scored() {
+		if !s.scored() || s == Spot {
 			continue
 		}
-		if l, ok := p.scorer(s).(interface{ learn() }); ok {
+		if l, ok := p.scorer(s, nil).(interface{ learn() }); ok {
 			l.learn()
 		}
 	}

@@ -33,7 +33,7 @@ func (p *Placer) anyNode(sh *Shape, pools []*cluster.Pool, accept func(cluster.N
 // draw returns a number below n.
 func (p *Placer) draw(n int) int {
 	p.drawn++
-	return int(mixBits(p.drawn*0x9e3779b97f4a7c15) % uint64(n))
+	return int(MixBits(p.drawn*0x9e3779b97f4a7c15) % uint64(n))
 }
 
 // Drawn returns how many random numbers were drawn. A caller that takes back what was
@@ -43,8 +43,8 @@ func (p *Placer) Drawn() uint64 { return p.drawn }
 // Redraw resets the number of random numbers drawn to n: those after it are drawn again.
 func (p *Placer) Redraw(n uint64) { p.drawn = n }
 
-// mixBits scrambles a number (the finalizer of SplitMix64).
-func mixBits(x uint64) uint64 {
+// MixBits scrambles a number, for draws that depend on what is drawn for (the finalizer of SplitMix64).
+func MixBits(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
 	x ^= x >> 27

@@ -18,6 +18,7 @@ func TestRankings(t *testing.T) {
 		for range 3 + c.rng.IntN(20) {
 			c.addNode(fmt.Sprint("n", c.state.Nodes()))
 		}
+		c.state.SetSpot(1, true) // job 1 is LP, job 0 is not
 		p := NewPlacer(c.state)
 		requests := []cluster.Request{
 			{GPU: 1000}, {GPU: 4000, CPUMilli: 3000}, {GPU: 250, MemMiB: 4}, {CPUMilli: 2000},
@@ -27,8 +28,8 @@ func TestRankings(t *testing.T) {
 			c.change()
 			r := &requests[c.rng.IntN(len(requests))]
 			p.Mix.Observe(r, 1+c.rng.IntN(3))
-			sh, u := p.Shape(r), &Unit{}
-			strategy := []Strategy{Value, FGD, BestFit, GPUPacking, GPUClustering}[c.rng.IntN(5)]
+			sh, u := p.Shape(r), &Unit{LP: c.rng.IntN(2) == 0}
+			strategy := []Strategy{Value, Spot, FGD, BestFit, GPUPacking, GPUClustering}[c.rng.IntN(6)]
 			p.Learn([]Strategy{strategy})
 			some := func(id cluster.NodeID) bool { return id%3 != 0 }
 			for _, accept := range []func(cluster.NodeID) bool{nil, some} {
@@ -36,8 +37,8 @@ func TestRankings(t *testing.T) {
 				if len(st.pools) == 0 {
 					continue
 				}
-				got, _, ok := p.findBest(sh, st, accept)
-				want, found := c.best(p, sh, st, accept)
+				got, _, ok := p.findBest(u, sh, st, accept)
+				want, found := c.best(p.scorer(strategy, u), p, sh, st, accept)
 				if ok != found || got != want {
 					t.Fatalf("seed %d, step %d: %v for %+v: node %d (%t), scored again %d (%t)", seed, step, strategy, *r, got, ok, want, found)
 				}
@@ -107,6 +108,9 @@ func (c *churn) move() {
 		return
 	}
 	if pods := slices.Collect(n.Pods); len(pods) > 0 && c.rng.IntN(2) == 0 {
+		if c.rng.IntN(3) == 0 {
+			c.state.CountEviction(id)
+		}
 		c.state.Remove(pods[c.rng.IntN(len(pods))].Owner, id)
 		return
 	}
@@ -118,14 +122,13 @@ func (c *churn) move() {
 		a.GPUs = c.state.PickGPUs(id, 1+c.rng.IntN(n.Free()))
 	}
 	if c.state.Holds(&a) {
-		c.state.Place(cluster.Owner{Pod: c.pods}, a)
+		c.state.Place(cluster.Owner{Job: int32(c.rng.IntN(2)), Pod: c.pods}, a)
 		c.pods++
 	}
 }
 
 // best scores all nodes of a stage.
-func (c *churn) best(p *Placer, sh *Shape, st stage, accept func(cluster.NodeID) bool) (best cluster.NodeID, found bool) {
-	by := p.scorers[st.strategy]
+func (c *churn) best(by scorer, p *Placer, sh *Shape, st stage, accept func(cluster.NodeID) bool) (best cluster.NodeID, found bool) {
 	most := int64(none)
 	for id := range cluster.NodeID(c.state.Nodes()) {
 		n := c.state.Node(id)

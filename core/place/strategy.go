@@ -30,12 +30,15 @@ const (
 	GPUPacking
 	GPUClustering
 	Random
+	// Spot is EBinpack, but nodes with as many idle GPUs are ranked by what they host and by
+	// how often LP pods were evicted from them: see [spotRank].
+	Spot
 	numStrategies
 )
 
 // Strategies names the strategies in their order.
 var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread", "Consolidate", "Value",
-	"FGD", "BestFit", "DotProduct", "GPUPacking", "GPUClustering", "Random"}
+	"FGD", "BestFit", "DotProduct", "GPUPacking", "GPUClustering", "Random", "Spot"}
 
 func (s Strategy) String() string { return Strategies[s] }
 

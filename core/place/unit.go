@@ -17,6 +17,8 @@ type Unit struct {
 	// Spread says that the job has several pods, to be kept on different nodes
 	// by the strategies that spread.
 	Spread bool
+	// LP says that the job is low priority; it matters to the strategy Spot alone.
+	LP bool
 	// Inference units may use the dedicated zone first, under ESpread; others
 	// use it last, or not at all when it is Exclusive.
 	Inference bool
