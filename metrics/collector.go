@@ -68,6 +68,27 @@ type Collector struct {
 	preemptions   int64
 	migrations    int64
 	lost          float64 // milli-GPU seconds
+	leaving       leaving
+}
+
+// leaving is how long evicted pods took to leave.
+type leaving struct {
+	took   Histogram
+	killed int64
+}
+
+func (l *leaving) add(t core.Time, pods int, by sim.Eviction) {
+	for range pods {
+		l.took.Add((t - by.Told).Seconds())
+	}
+	if by.Killed {
+		l.killed += int64(pods)
+	}
+}
+
+func (l *leaving) summary() *Evictions {
+	n := l.took.Count()
+	return &Evictions{Pods: n, Mean: l.took.Mean(), P95: l.took.Quantile(0.95), Killed: float64(l.killed) / float64(max(1, n))}
 }
 
 // averages are what is averaged over time.
@@ -170,7 +191,7 @@ func (c *Collector) start(t core.Time, j *Job) {
 }
 
 // Released implements [sim.Sink].
-func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, why sim.Release, _ sim.Eviction) error {
+func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, why sim.Release, by sim.Eviction) error {
 	c.advance(t)
 	j, err := c.job(l)
 	if err != nil {
@@ -195,18 +216,23 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 		c.count.Pending++
 	}
 	j.wait(t)
-	c.evicted(t, j, why)
+	if why == sim.Preempted || why == sim.Reclaimed {
+		c.leaving.add(t, len(pods), by)
+	}
+	c.evicted(by.Told, j, why)
 	c.lose(j)
 	return nil
 }
 
-func (c *Collector) evicted(t core.Time, j *Job, why sim.Release) {
+// evicted counts an eviction. Pods that were told to leave at one instant are one, even if
+// they take different times to shut down.
+func (c *Collector) evicted(told core.Time, j *Job, why sim.Release) {
 	switch why {
 	case sim.Preempted, sim.Reclaimed:
-		if j.lastEvicted != t {
+		if j.lastEvicted != told {
 			c.preemptions++
 			j.Evictions++
-			j.lastEvicted = t
+			j.lastEvicted = told
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (r *run) bind(at int, job string, pods ...core.Placement) {
 
 func (r *run) release(at int, job string, why sim.Release, pods ...core.Placement) {
 	r.t.Helper()
-	r.ok(r.Released(seconds(at), r.jobs[job], pods, why, sim.Eviction{}))
+	r.ok(r.Released(seconds(at), r.jobs[job], pods, why, sim.Eviction{Told: seconds(at)}))
 }
 
 func (r *run) end(at int, job string) {
@@ -190,7 +190,7 @@ func TestGangCountsWhenWhole(t *testing.T) {
 }
 
 // An eviction makes the job wait again: queueing counts both waits, JWTD the
-// first alone. Pods that leave at one instant are one preemption.
+// first alone. Pods that are evicted at one instant are one preemption.
 func TestEvictedJobWaitsAgain(t *testing.T) {
 	r := newRun(t, Options{})
 	r.node(0, "n0", "a")

@@ -25,7 +25,7 @@ type Job struct {
 	FewestNodes, FewestGroups int
 	// Bound counts the pods bound now.
 	Bound int
-	// Evictions counts the instants at which the job lost pods by preemption or
+	// Evictions counts the instants at which pods of the job were evicted by preemption or
 	// reclaim, however many pods and for however many jobs.
 	Evictions int
 

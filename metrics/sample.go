@@ -130,6 +130,7 @@ func (c *Collector) Summary() Summary {
 		Migrations:        c.migrations,
 		MigrationGPUHours: over.second / 3600,
 		LostGPUHours:      c.lostGPUHours(),
+		Evictions:         c.leaving.summary(),
 		Fragmentation:     over.frag.means(c.inv.tally),
 	}
 	if over.available > 0 {

@@ -35,8 +35,19 @@ type Summary struct {
 	// MigrationGPUHours is the GPU time of the second places of pods that were being moved.
 	MigrationGPUHours float64 `json:"migration_gpu_hours"`
 	LostGPUHours      float64 `json:"lost_gpu_hours"`
+	// Evictions is nil in runs of older versions.
+	Evictions *Evictions `json:"evictions,omitempty"`
 	// Fragmentation is nil in runs of older versions.
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
+}
+
+// Evictions says how long evicted pods took to leave, from the decision until their GPUs were
+// free. Killed is the share that did not shut down in time.
+type Evictions struct {
+	Pods   int64   `json:"pods"`
+	Mean   float64 `json:"mean_s"`
+	P95    float64 `json:"p95_s"`
+	Killed float64 `json:"killed"`
 }
 
 // Topology says over how many leaf groups gangs were when they were first whole: those of

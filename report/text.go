@@ -86,6 +86,9 @@ func facts(s *metrics.Summary) *table.Table {
 	t.Add("Jobs completed, failed, cancelled", count(j.Completed), count(j.Failed), count(j.Cancelled))
 	t.Add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
 	t.Add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
+	if e := s.Evictions; e != nil && e.P95 > 0 {
+		t.Add("Evicted pods left after, mean, P95; killed", duration(e.Mean), duration(e.P95), percent(e.Killed))
+	}
 	if s.MigrationGPUHours > 0 {
 		t.Add("GPU-hours of second places", short(s.MigrationGPUHours))
 	}

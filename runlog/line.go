@@ -17,7 +17,8 @@ const (
 )
 
 // appendLine appends a line of decisions.jsonl.gz. The job that an
-// eviction was for is left out when empty, and when it was decided if that was at t.
+// eviction was for is left out when empty, when it was decided if that was at t, and killed if
+// the pod was not.
 func appendLine(b []byte, t core.Time, op, job string, p *core.Placement, reason string, by sim.Eviction) []byte {
 	b = append(b, `{"t":`...)
 	b = appendSeconds(b, t)
@@ -50,6 +51,9 @@ func appendLine(b []byte, t core.Time, op, job string, p *core.Placement, reason
 	if by.Told != t {
 		b = append(b, `,"told":`...)
 		b = appendSeconds(b, by.Told)
+	}
+	if by.Killed {
+		b = append(b, `,"killed":true`...)
 	}
 	return append(b, "}\n"...)
 }

@@ -11,8 +11,11 @@ import (
 type Models struct {
 	// StartDelay is the time from binding to the start of work.
 	StartDelay core.Time
-	// Grace is the time that evicted pods take to terminate.
+	// Grace is the time that evicted pods take to terminate; with Shutdown, the time after
+	// which those that have not terminated are killed.
 	Grace core.Time
+	// Shutdown is how long evicted pods take to shut down; the zero value means Grace.
+	Shutdown Shutdown
 	// HandOver is the time from the start of the new instance of a pod that is moved until
 	// the old one is gone: it holds both places for StartDelay and HandOver.
 	HandOver core.Time

@@ -67,6 +67,8 @@ type run struct {
 	sinks   *beside
 	stats   Stats
 	rng     *rand.Rand
+	exits   *rand.Rand // of evicted pods
+	sigma   float64    // of Models.Shutdown, 0 before the first eviction
 	agenda  agenda
 	serial  uint64
 	jobs    map[string]*state
@@ -133,7 +135,7 @@ func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 	}
 	r := &run{
 		Config: c, engine: e, sinks: newBeside(sinks), jobs: map[string]*state{}, nodes: map[string]*node{}, queues: map[string]bool{},
-		rng: rand.New(rand.NewPCG(c.Seed, 0)),
+		rng: rand.New(rand.NewPCG(c.Seed, 0)), exits: rand.New(rand.NewPCG(c.Seed, 0x65786974)), // "exit"
 	}
 	err = r.play(ctx)
 	if failed := r.sinks.close(); err == nil {
@@ -559,22 +561,32 @@ func (r *run) forget(s *state) {
 // evict stops pods, which leave after their grace.
 func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	r.stats.Decisions += len(d.Pods)
-	l := &leave{by: Eviction{d.For, now}}
+	var pods []int
 	for i := range d.Pods {
-		l.pods = append(l.pods, d.Pods[i].Pod)
+		pods = append(pods, d.Pods[i].Pod)
 	}
+	why := Preempted
 	switch d.Reason {
 	case core.QuotaReclaim:
-		l.why = Reclaimed
+		why = Reclaimed
 	case core.MemberLost:
-		l.why = NodeLost
-	default:
-		l.why = Preempted
+		why = NodeLost
 	}
-	r.halt(now, s, l.pods)
-	s.leaving = append(s.leaving, l)
-	r.plan(event{at: now + r.Models.Grace, do: depart, job: s, leave: l})
-	return r.giveUpOf(now, s, l.pods)
+	r.halt(now, s, pods)
+	leaves := [][]int{pods}
+	if r.Models.Shutdown != (Shutdown{}) {
+		leaves = leaves[:0]
+		for i := range pods {
+			leaves = append(leaves, pods[i:i+1:i+1]) // each at its own time
+		}
+	}
+	for _, group := range leaves {
+		takes, killed := r.shutdown()
+		l := &leave{pods: group, why: why, by: Eviction{d.For, now, killed}}
+		s.leaving = append(s.leaving, l)
+		r.plan(event{at: now + takes, do: depart, job: s, leave: l})
+	}
+	return r.giveUpOf(now, s, pods)
 }
 
 // depart releases evicted pods whose nodes were not lost meanwhile.

@@ -25,10 +25,11 @@ type Sink interface {
 }
 
 // Eviction is the decision to evict pods: the job for which they made room, empty if
-// there is none, and the time of the decision.
+// there is none, and the time of the decision. Killed pods did not shut down within the grace.
 type Eviction struct {
-	For  string
-	Told core.Time
+	For    string
+	Told   core.Time
+	Killed bool
 }
 
 // Live is a job from its submission to its end.

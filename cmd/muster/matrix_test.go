@@ -48,7 +48,7 @@ func TestMatrix(t *testing.T) {
 		{"inference", "--workload kant-inference --length 12h"},
 		{"inference fails", "--workload kant-inference-a10 --length 12h --node-mtbf 3d --evict-grace 60"},
 		{"mixed", "--cluster 6x8:H800,4x4:A10,4x1:A10 --workload " + mixed},
-		{"mixed fails", "--cluster 6x8:H800,4x4:A10,4x1:A10 --node-mtbf 12h --start-delay 30 --evict-grace 1h --checkpoint 10m --workload " + mixed},
+		{"mixed fails", "--cluster 6x8:H800,4x4:A10,4x1:A10 --node-mtbf 12h --start-delay 30 --evict-grace 1h --evict-shutdown 10m,40m --checkpoint 10m --workload " + mixed},
 		{"mixed, cut off", "--cluster 6x8:H800,4x4:A10,4x1:A10 --until 8h --gpu-speed A10=0.5 --comm-share 0.3 --workload " + mixed},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ type modelFlags struct {
 	sim.Models
 	estimates bool
 	speed     map[string]string
+	shutdown  string
 }
 
 func (f *modelFlags) register(flags *pflag.FlagSet) {
@@ -28,6 +29,7 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	durationVar(flags, &f.StartDelay, "start-delay", "time from binding to the start of work")
 	durationVar(flags, &f.HandOver, "hand-over", "time for which a pod that is moved runs at both places, after --start-delay")
 	durationVar(flags, &f.Grace, "evict-grace", "time that evicted pods take to terminate")
+	flags.StringVar(&f.shutdown, "evict-shutdown", "", "`MEAN,P95` of the time that evicted pods take, such as 13s,48s; those that take longer than --evict-grace are killed")
 	flags.Float64Var(&f.CommShare, "comm-share", 0, "`SHARE` (0 to 1) of a gang's run time that is communication")
 	flags.Float64Var(&f.SpreadCost, "spread-cost", f.SpreadCost, "`SHARE` by which communication slows down when a gang spans several leaf groups")
 	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speeds of GPU models, as a `LIST` such as H800=1,A10=0.4; 1 for models not listed")
@@ -45,6 +47,9 @@ func (f *modelFlags) check(c *cobra.Command) error {
 	if !(f.SpreadCost >= 0 && f.SpreadCost <= 1000) {
 		return badUsage(c, "--spread-cost: expected a number from 0 to 1000; found %v", f.SpreadCost)
 	}
+	if err := f.checkShutdown(c); err != nil {
+		return err
+	}
 	f.Speed = map[string]float64{}
 	for _, model := range slices.Sorted(maps.Keys(f.speed)) {
 		v, err := strconv.ParseFloat(f.speed[model], 64)
@@ -52,6 +57,21 @@ func (f *modelFlags) check(c *cobra.Command) error {
 			return badUsage(c, "--gpu-speed: expected a speed from 0.001 to 1000 for %s; found %q", model, f.speed[model])
 		}
 		f.Speed[model] = v
+	}
+	return nil
+}
+
+// checkShutdown reads --evict-shutdown.
+func (f *modelFlags) checkShutdown(c *cobra.Command) error {
+	if f.shutdown == "" {
+		return nil
+	}
+	mean, p95, both := strings.Cut(f.shutdown, ",")
+	if !both || (*durationFlag)(&f.Shutdown.Mean).Set(mean) != nil || (*durationFlag)(&f.Shutdown.P95).Set(p95) != nil {
+		return badUsage(c, "--evict-shutdown: expected two durations, such as 13s,48s; found %q", f.shutdown)
+	}
+	if err := f.Shutdown.Check(f.Grace); err != nil {
+		return badUsage(c, "--evict-shutdown with --evict-grace: %v", err)
 	}
 	return nil
 }

@@ -190,6 +190,7 @@ type summary struct {
 	Preemptions int64                  `json:"preemptions"`
 	Migrations  int64                  `json:"migrations"`
 	Second      float64                `json:"migration_gpu_hours"`
+	Evictions   *evictions
 	JWTD        []struct {
 		Class string
 		Jobs  int64

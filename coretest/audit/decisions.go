@@ -27,6 +27,7 @@ type decision struct {
 	gpus                               []int
 	milli, cpu, mem                    int64
 	told                               int64 // when an eviction was decided, t where the line does not say
+	killed                             bool  // the pod was, as it did not shut down in time
 }
 
 func openDecisions(path string) (*decisions, error) {
@@ -96,9 +97,12 @@ func (d *decision) scan(line []byte) bool {
 		d.forJob = s.text()
 	}
 	d.told = d.t
-	if s.ok && len(s.rest) > 1 {
+	if s.ok && bytes.HasPrefix(s.rest, []byte(`,"told"`)) {
 		s.skip(`,"told":`)
 		d.told = s.seconds()
+	}
+	if d.killed = s.ok && len(s.rest) > 1; d.killed {
+		s.skip(`,"killed":true`)
 	}
 	s.skip(`}`)
 	return s.ok && len(s.rest) == 0
@@ -167,6 +171,7 @@ func (d *decision) unmarshal(line []byte) error {
 		CPU                             int64 `json:"cpu_milli"`
 		Mem                             int64 `json:"mem_mib"`
 		Told                            *float64
+		Killed                          bool
 	}
 	if err := json.Unmarshal(line, &v); err != nil {
 		return err
@@ -180,7 +185,7 @@ func (d *decision) unmarshal(line []byte) error {
 	*d = decision{
 		t: int64(math.Round(*v.T * 1e9)), told: int64(math.Round(*v.Told * 1e9)), op: []byte(v.Op), job: []byte(v.Job), pod: []byte(v.Pod),
 		node: []byte(v.Node), reason: []byte(v.Reason), forJob: []byte(v.For),
-		gpus: v.GPUs, milli: v.Milli, cpu: v.CPU, mem: v.Mem,
+		killed: v.Killed, gpus: v.GPUs, milli: v.Milli, cpu: v.CPU, mem: v.Mem,
 	}
 	return nil
 }

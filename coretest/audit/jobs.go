@@ -22,13 +22,13 @@ type job struct {
 	ended     int64   // -1 while it lives, and at the end of the run
 	whole     int64   // when it first was; -1 before
 	evicted   int64   // last; -1 before
-	evictions int64   // how often it was evicted; pods that leave at one instant are one
+	evictions int64   // how often it was evicted; pods told at one instant are one
 	domain    string  // of the required level, while pods are bound
 	started   bool    // the gang was whole since it was last bound
 	held      int64   // GPU of a gang that has not started
 	touched   bool    // in auditor.gangs
 	alone     []alone
-	// dissolving tells that the gang lost a node: its other pods may take their
+	// dissolving tells that the gang lost a node or is evicted: its other pods may take their
 	// grace to leave, as long as none is bound again.
 	dissolving bool
 }

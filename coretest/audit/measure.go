@@ -29,6 +29,46 @@ type measure struct {
 	waits                   map[string]*waits
 	topology                topology
 	idle                    idleGPUs
+	leaving                 leaving
+}
+
+// leaving is how long evicted pods took to leave, in seconds, and how many were killed.
+type leaving struct {
+	took   []float64
+	killed int64
+}
+
+func (m *measure) leave(d *decision) {
+	m.leaving.took = append(m.leaving.took, float64(d.t-d.told)/1e9)
+	if d.killed {
+		m.leaving.killed++
+	}
+}
+
+// compare compares with summary.json. Its percentile errs by half a per cent.
+func (l *leaving) compare(told *evictions, same func(what string, told, is float64), breach func(invariant, format string, args ...any)) {
+	same("evictions.pods", float64(told.Pods), float64(len(l.took)))
+	if len(l.took) == 0 {
+		return
+	}
+	slices.Sort(l.took)
+	sum := 0.0
+	for _, s := range l.took {
+		sum += s
+	}
+	same("evictions.mean_s", told.Mean, sum/float64(len(l.took)))
+	same("evictions.killed", told.Killed, float64(l.killed)/float64(len(l.took)))
+	if p95 := l.took[(95*len(l.took)+99)/100-1]; math.Abs(told.P95-p95) > 0.01*p95 {
+		breach(Metric, "summary.json has evictions.p95_s %v, the decisions give %v", told.P95, p95)
+	}
+}
+
+// evictions is what summary.json says of them.
+type evictions struct {
+	Pods   int64
+	Mean   float64 `json:"mean_s"`
+	P95    float64 `json:"p95_s"`
+	Killed float64 `json:"killed"`
 }
 
 // average is a mean over time.
@@ -167,6 +207,9 @@ func (m *measure) compare(breach func(invariant, format string, args ...any)) {
 	same("preemptions", float64(m.told.Preemptions), float64(m.preemptions))
 	same("migration_gpu_hours", m.told.Second, m.secondTime/3600)
 	same("migrations", float64(m.told.Migrations), float64(m.migrations))
+	if m.told.Evictions != nil {
+		m.leaving.compare(m.told.Evictions, same, breach)
+	}
 	if told := m.told.Topology; told != nil {
 		is := &m.topology
 		same("topology.gangs", float64(told.Gangs), float64(is.Gangs))

@@ -402,14 +402,20 @@ func (a *auditor) cause(j *job, d *decision) {
 	switch reason := string(d.reason); reason {
 	case "finished", "failed", "cancelled":
 		if j.dissolving {
-			a.breach(Gang, "%s is %s at %s, after its gang lost a node", d.pod, reason, seconds(d.t))
+			a.breach(Gang, "%s is %s at %s, after its gang lost a node or was evicted", d.pod, reason, seconds(d.t))
 		}
 	case "node_lost":
 		j.dissolving = j.gang && j.bound > 0 && !j.complete()
 	case "migrated", "move_failed": // see endMove
 	case "preempted", "reclaimed":
-		if j.evicted != d.t {
-			j.evicted = d.t
+		a.measure.leave(d)
+		if d.told != d.t {
+			// The pods of an evicted gang shut down one after the other: it neither goes on nor
+			// ends until it is bound again.
+			j.dissolving = j.dissolving || j.gang && j.bound > 0 && !j.complete()
+		}
+		if j.evicted != d.told {
+			j.evicted = d.told
 			j.evictions++
 			a.measure.preemptions++
 		}
