@@ -23,14 +23,16 @@ import "github.com/muster-sched/muster/core/cluster"
 //	protectionReturned -                            -                      -             all
 //	disruptionsAllowed as roomFreed, quotaReturned  all worth a try        -             -
 //	evictableChanged   -                            one change more        -             -
-//	podStarted         -                            one change more        forgotten     the job's
+//	podStarted         without GPUs, see below      one change more        forgotten     the job's
 //	podStopped         -                            one change more        -             the job's
 //	placesChanged      -                            -                      -             the job's
 //	planDropped        -                            all worth a try        forgotten     the job's
-//	moveBegun          -                            one change a pod more  forgotten     -
+//	moveBegun          without GPUs, see below      one change a pod more  forgotten     -
 //	moveOver           that may use the job's pools one change a pod more  -             -
 //
-// Classes are tried again by pass.reactivate, at the start of the next pass. A search that
+// Classes are tried again by pass.reactivate, at the start of the next pass. Those of jobs without
+// GPUs are tried again by pass.lessReserved, in the same pass, if GPUs came into use for which
+// cores were kept. A search that
 // failed is repeated when it is worth a try, or when enough has changed: see
 // planner.again. Victims are kept for the alike jobs of one pass: see [search]. When a
 // search asks for the entitlement, the quota of the jobs that changed is assigned again,
@@ -80,6 +82,8 @@ type changes struct {
 	quota bool // some was given back
 	nodes bool // some were added or changed
 	less  bool // some of them may allow less than before
+	// taken are the pools in which GPUs came into use, as pools, in the pass too.
+	taken uint64
 	// world counts the changes after which every failed search is worth a try. It never
 	// goes back.
 	world uint64
@@ -188,6 +192,9 @@ func (c *changes) podStarted(j *job, p *pod) {
 	c.planner.dropSearches()
 	c.runs.count(j, p, 1)
 	c.placesChanged(j)
+	if p.alloc.GPUs != 0 {
+		c.taken |= poolBit(c.state.Node(p.alloc.Node))
+	}
 }
 
 // podStopped: a pod of the job no longer counts as running.
@@ -202,6 +209,7 @@ func (c *changes) placesChanged(j *job) { c.entitlement.touch(j) }
 
 // moveBegun: a pod of the job is being moved. Neither it nor its gang may be evicted.
 func (c *changes) moveBegun(j *job) {
+	c.taken = ^uint64(0) // it has GPUs at both places
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning {
 			c.evictableChanged(p.alloc.Node)

@@ -74,6 +74,10 @@ func New(c Config) (*Engine, error) {
 		jobs: jobTable{byName: map[string]*job{}}, runs: runs{state: state, models: map[string]int{}},
 		wakes: wakes{Never, Never, Never},
 	}
+	e.placer.Reserve, e.placer.GPUUse, e.placer.Role = c.Policy.CPUOnly.Reserve, c.Policy.CPUOnly.GPUUse, e.role
+	if e.placer.GPUUse == 0 {
+		e.placer.GPUUse = 1000
+	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.moves.Engine = e
@@ -159,6 +163,17 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return nil
 	}
 	return fmt.Errorf("event %T is unknown", ev)
+}
+
+// role returns what a job is to jobs without GPUs on its nodes.
+func (e *Engine) role(slot int32) place.Role {
+	switch j := e.jobs.slots[slot]; {
+	case j.GPUs() == 0:
+		return place.NoGPUs
+	case j.Kind == Training:
+		return place.Trains
+	}
+	return place.Bystander
 }
 
 // Fault returns as an error that a call of the engine panicked, and which job it was about.

@@ -131,7 +131,7 @@ func (ms *moves) movable(j *job, pod int) error {
 func (ms *moves) unit(j *job, i int) *place.Unit {
 	p := &j.pods[i]
 	u := &place.Unit{
-		Job: j.slot, Strategy: ms.policy.Placement[j.Kind], Inference: j.Kind == Inference, Exclusive: ms.policy.Zone.Exclusive,
+		Job: j.slot, Strategy: ms.policy.strategy(j), Inference: j.Kind == Inference, Exclusive: ms.policy.Zone.Exclusive,
 		Required: levelOf(ms.state, j.Topology.Required), Preferred: -1, Spread: len(j.pods) > 1,
 		Left: append(ms.nominations.leftBy(j), p.alloc.Node),
 	}
@@ -139,7 +139,7 @@ func (ms *moves) unit(j *job, i int) *place.Unit {
 		u.Joins, u.Home = true, ms.state.Domain(p.alloc.Node, u.Required)
 	}
 	for t := range j.Tasks {
-		u.Tasks = append(u.Tasks, place.Task{Shape: ms.placer.Shape(&j.Tasks[t].Request)})
+		u.Tasks = append(u.Tasks, place.Task{Shape: ms.units.shape(j, &j.Tasks[t].Request)})
 	}
 	if ms.affinities.constrain(j) {
 		u.Absent = ms.nominations.absent(j)

@@ -8,14 +8,38 @@ type Policy struct {
 	Queueing Queueing
 	// Placement gives the strategy of each kind of job.
 	Placement [numKinds]place.Strategy
-	Zone      Zone
-	Preempt   Preempt
-	Requeue   RequeuePolicy
-	Defrag    Defrag
+	// CPUOnly is for jobs without GPUs, whatever their kind.
+	CPUOnly CPUOnly
+	Zone    Zone
+	Preempt Preempt
+	Requeue RequeuePolicy
+	Defrag  Defrag
 	// Mix is the requests that will be made, as far as they are known beforehand;
 	// strategies that depend on the mix then take it from here. Otherwise they
 	// learn it from what comes.
 	Mix []Demand
+}
+
+// CPUOnly is how jobs without GPUs share the nodes with GPUs (ASI §5.2). The zero value treats
+// them as all others.
+type CPUOnly struct {
+	// Strategy places them; nil: that of their kind does.
+	Strategy *place.Strategy
+	// Reserve is the share, in thousandths, of a node's cores by GPU that they leave for each
+	// GPU of the node that is wholly free: so that it does not lack cores for the next job.
+	// They evict no job with GPUs for its cores as long as there is a reserve.
+	Reserve int64
+	// GPUUse is the share, in thousandths, that jobs with GPUs are taken to use of the cores
+	// that they request; 0 means all.
+	GPUUse int64
+}
+
+// strategy returns the strategy of a job.
+func (p *Policy) strategy(j *job) place.Strategy {
+	if p.CPUOnly.Strategy != nil && j.GPUs() == 0 {
+		return *p.CPUOnly.Strategy
+	}
+	return p.Placement[j.Kind]
 }
 
 // Demand is a request and how many pods of it come, in proportion to others.

@@ -37,6 +37,9 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.waiting.forgetShapes(e.changes.less)
 	}
 	e.placer.Learn(e.policy.Placement[:])
+	if s := e.policy.CPUOnly.Strategy; s != nil {
+		e.placer.Learn([]place.Strategy{*s})
+	}
 	if now >= e.wakes.retry {
 		e.wakes.retry = Never
 		e.changes.all()
@@ -52,7 +55,7 @@ func (e *Engine) Decide(now Time) []Decision {
 
 	// 4. Jobs start or make plans, in order. They do again as long as a start has pushed others
 	// beyond quota, which may be evicted now, or an eviction turned out needless.
-	for again := true; again; again = ps.pushedOut() || e.nominations.recall(now) {
+	for again := true; again; again = ps.pushedOut() || ps.lessReserved() || e.nominations.recall(now) {
 		if e.policy.Queueing.Mode == StrictFIFO {
 			ps.strictly()
 		} else {
@@ -103,6 +106,25 @@ func (ps *pass) pushedOut() bool {
 		ps.units.compile(c)
 		j := ps.units.prepare(c.head())
 		if _, worth := ps.planner.again(j.job, ps.now, false); worth && ps.planner.mayEvict(j, false) {
+			ps.waiting.setClass(c, classActive)
+			some = true
+		}
+	}
+	return some
+}
+
+// lessReserved files the classes of jobs without GPUs to be tried again on whose nodes GPUs came
+// into use since they were tried: the cores that were kept for those are free. It reports whether
+// there are any. That comes to an end, as starts of such jobs take no GPUs.
+func (ps *pass) lessReserved() bool {
+	taken := ps.changes.taken
+	ps.changes.taken = 0
+	if taken == 0 || ps.policy.CPUOnly.Reserve == 0 {
+		return false
+	}
+	some := false
+	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
+		if c := ps.waiting.idle[i]; c.state == classStuck && c.pools&taken != 0 && c.head().GPUs() == 0 {
 			ps.waiting.setClass(c, classActive)
 			some = true
 		}

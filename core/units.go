@@ -28,7 +28,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	u := &us.unit
 	// 1. The job as a whole: where its pods may be, and next to which others.
 	*u = place.Unit{
-		Job: j.slot, Strategy: us.policy.Placement[j.Kind], Whole: j.whole(),
+		Job: j.slot, Strategy: us.policy.strategy(j), Whole: j.whole(),
 		Inference: j.Kind == Inference, Exclusive: us.policy.Zone.Exclusive,
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1, LP: j.Class == LP,
 	}
@@ -92,6 +92,14 @@ func (us *units) shapeOf(j *job, t int, m string) *place.Shape {
 	return sh
 }
 
+// shape returns the shape of pods of a job that make a request.
+func (us *units) shape(j *job, r *Request) *place.Shape {
+	if j.GPUs() == 0 {
+		return us.placer.CPUOnly(r)
+	}
+	return us.placer.Shape(r)
+}
+
 // home returns the domain of the required level in which the job has pods, and false if it
 // has none or none is required. If nodes have moved, its pods may be in several: the first
 // known one counts. Pods that leave count, too, and those for which places are kept, since
@@ -150,7 +158,7 @@ func (us *units) compile(c *class) {
 	j := c.head()
 	c.shapes, c.epoch, c.pools, c.models = c.shapes[:0], us.state.Epoch(), 0, c.models[:0]
 	for t := range j.Tasks {
-		c.shapes = append(c.shapes, us.placer.Shape(us.request(j, t)))
+		c.shapes = append(c.shapes, us.shape(j, us.request(j, t)))
 	}
 	for i, m := range us.runs.poolModels() {
 		for _, sh := range c.shapes {
@@ -167,7 +175,7 @@ func (us *units) compile(c *class) {
 // classOf returns what decides whether, and where, the job's waiting pods start. Whatever
 // decides that must be part of it: else a job would wait because another one does not fit.
 func (us *units) classOf(j *job) classID {
-	id := classID{strategy: us.policy.Placement[j.Kind], inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
+	id := classID{strategy: us.policy.strategy(j), inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
 	if j.queue.Limited() {
 		id.queue, id.pinned = j.queue, j.pinned
 	}

@@ -458,7 +458,9 @@ func (pl *planner) settled(s *search, j *job, started, now Time) bool {
 // useful reports whether evicting a pod of v could help j: it frees GPUs that j can use, keeps
 // j off by an affinity, or holds quota that j lacks.
 func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
-	if j.class.pools&poolBit(pl.state.Node(p.alloc.Node)) != 0 || j.meets(&v.Tasks[p.task]) {
+	// More cores would be kept for the GPUs than the pod returns, or almost as many.
+	returnsReserve := pl.policy.CPUOnly.Reserve > 0 && p.alloc.GPUs != 0 && j.GPUs() == 0
+	if !returnsReserve && j.class.pools&poolBit(pl.state.Node(p.alloc.Node)) != 0 || j.meets(&v.Tasks[p.task]) {
 		return true
 	}
 	if !overrun {

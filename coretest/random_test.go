@@ -54,6 +54,13 @@ func randomPolicy(rt *rapid.T) core.Policy {
 	if s.chance(3) {
 		p.Zone.Share = 0.5
 	}
+	if s.chance(3) {
+		p.CPUOnly = core.CPUOnly{Reserve: pick[int64](s, 250, 500, 1000), GPUUse: pick[int64](s, 0, 200)}
+		if s.chance(2) {
+			p.CPUOnly.Strategy = new(place.Strategy)
+			*p.CPUOnly.Strategy = place.Strategy(s.up(len(place.Strategies)))
+		}
+	}
 	return p
 }
 

@@ -232,6 +232,12 @@ func readPolicy(l *line) core.Config {
 	for k, kind := range core.Kinds {
 		p.Placement[k] = place.Strategy(l.oneOf(kind, place.Strategies[:], int(p.Placement[k])))
 	}
+	if i := l.oneOf("cpuonly", place.Strategies[:], -1); i >= 0 {
+		s := place.Strategy(i)
+		p.CPUOnly.Strategy = &s
+	}
+	p.CPUOnly.Reserve = int64(l.number("reserve", int(p.CPUOnly.Reserve)))
+	p.CPUOnly.GPUUse = int64(l.number("gpuuse", int(p.CPUOnly.GPUUse)))
 	if z := pairs(l, "zone"); z != nil {
 		p.Zone.Share = 0
 		for p.Zone.Key, p.Zone.Value = range z {

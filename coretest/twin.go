@@ -32,7 +32,8 @@ import (
 //  7. a pod moves only if its job says that it can be replaced, and neither if it is locked,
 //     foreign or disruption-protected; to another node of its GPU model where it could be if it were not at
 //     its old place. It runs on there, and both places are taken, until the move is over;
-//  8. decisions are about live jobs and about pods in the right state.
+//  8. jobs without GPUs leave the cores that the policy keeps for idle GPUs;
+//  9. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -486,6 +487,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		if err := w.notOverfull(w.node(at.Node), &j.Tasks[p.task]); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
+		if err := w.leavesReserve(j, d, &at); err != nil {
+			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
+		}
 	}
 	for k := range d.Pods {
 		if err := w.near(j, &d.Pods[k], d.Pods, asGang); err != nil {
@@ -582,6 +586,21 @@ func (w *Twin) migrate(j *job, d *core.Decision) error {
 	}
 	if err != nil {
 		return fmt.Errorf("pod %d on %s: %w", to.Pod, to.Node, err)
+	}
+	return nil
+}
+
+// leavesReserve checks that a pod that starts leaves the cores that are kept for idle GPUs. While
+// pods leave, places may be kept for others, of which the twin does not know; and what others made
+// room for was chosen earlier.
+func (w *Twin) leavesReserve(j *job, d *core.Decision, at *core.Placement) error {
+	if d.Reason == core.MadeRoom || !w.Settled() {
+		return nil
+	}
+	n := w.node(at.Node)
+	u := w.use(n)
+	if kept := w.reserved(j, &j.Tasks[j.pods[at.Pod].task], n, &u); kept > 0 && u.cpu+kept > n.CPUMilli {
+		return fmt.Errorf("%d milli-cores are left, %d are kept for idle GPUs", n.CPUMilli-u.cpu, kept)
 	}
 	return nil
 }

@@ -66,12 +66,28 @@ func (w *Twin) podFits(j *job, i int) string {
 	return ""
 }
 
+// reserved returns the cores that a pod of a task must leave on the node for its idle GPUs: none,
+// unless its job has no GPUs and the pod takes cores.
+func (w *Twin) reserved(j *job, t *core.Task, n *node, u *use) int64 {
+	if n.GPUs == 0 || t.CPUMilli == 0 || j.GPUs() > 0 {
+		return 0
+	}
+	idle := int64(0)
+	for g := range n.GPUs {
+		if u.gpu[g] == 0 && n.bad>>g&1 == 0 {
+			idle++
+		}
+	}
+	return n.CPUMilli / int64(n.GPUs) * idle / 1000 * w.policy.CPUOnly.Reserve
+}
+
 // slots returns how many pods of a task the node could take now.
 func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 	if !n.up || n.cordoned || t.GPU > 0 && n.GPUs == 0 || w.suits(j, t, n) != nil {
 		return 0
 	}
 	u := w.use(n)
+	u.cpu += w.reserved(j, t, n, &u)
 	if u.cpu > n.CPUMilli || u.mem > n.MemMiB {
 		return 0 // it has become smaller than its pods
 	}

@@ -68,12 +68,25 @@ type Need struct {
 	CPU, Mem int64
 	// Others is what each of the pods needs of other resources.
 	Others *Amounts
+	// Reserve is the share, in thousandths, of the cores of each wholly free GPU that must be
+	// left on the node: see [Node.Reserved].
+	Reserve int64
 }
 
 // Has reports whether the node has what pods need beside GPUs.
 func (n *Node) Has(need Need) bool {
 	return n.CPU >= need.CPU && n.Mem >= need.Mem && int(n.left) >= need.Pods &&
+		(need.Reserve == 0 || n.CPU-n.Reserved(need.Reserve) >= need.CPU) &&
 		(need.Others == nil || n.Times(need.Others, need.Pods) == need.Pods)
+}
+
+// Reserved returns the cores, in thousandths, that are kept for the GPUs that are wholly free:
+// for each of them a share, in thousandths, of the node's cores divided by its GPUs.
+func (n *Node) Reserved(share int64) int64 {
+	if n.Spec.GPUs == 0 {
+		return 0
+	}
+	return n.Spec.CPUMilli / int64(n.Spec.GPUs) * int64(n.Free()) / 1000 * share
 }
 
 // Free returns how many devices of the node are healthy and wholly free.

@@ -40,7 +40,7 @@ func labelled(labels []string) func(int32) []string {
 }
 
 func (y *yard) need() Need {
-	return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9)), y.Amounts(y.amounts(4))}
+	return Need{1 + y.up(3), int64(y.up(9)), int64(y.up(9)), y.Amounts(y.amounts(4)), int64(max(0, y.up(3)-1)) * 500}
 }
 
 // amounts draws none, or up to most of two resources.
@@ -395,7 +395,7 @@ func (y *yard) checkFind(p *Pool) {
 				continue
 			}
 			n := y.Node(id)
-			if !n.Open() || n.Free() != free || n.CPU < need.CPU || n.Mem < need.Mem || n.PodsLeft() < need.Pods || !y.holds(id, need) {
+			if !n.Open() || n.Free() != free || n.CPU-n.Reserved(need.Reserve) < need.CPU || n.Mem < need.Mem || n.PodsLeft() < need.Pods || !y.holds(id, need) {
 				continue
 			}
 			if best < 0 || leafBefore(p, order, int32(l), y.LeafOf(best)) {

@@ -35,7 +35,9 @@ type Alloc struct {
 func (a *Alloc) GPU() Milli { return Milli(bits.OnesCount64(a.GPUs)) * a.Share }
 
 // need returns what an allocation takes beside GPUs.
-func (s *State) need(a *Alloc) Need { return Need{1, a.CPUMilli, a.MemMiB, s.amounts[a.Others]} }
+func (s *State) need(a *Alloc) Need {
+	return Need{Pods: 1, CPU: a.CPUMilli, Mem: a.MemMiB, Others: s.amounts[a.Others]}
+}
 
 // Held is a pod on a node.
 type Held struct {

@@ -11,7 +11,14 @@ import (
 type Placer struct {
 	state *cluster.State
 	// Mix is the requests that come; the caller reports them with Observe.
-	Mix     *Mix
+	Mix *Mix
+	// Reserve is the share, in thousandths, of the cores of each idle GPU that pods of jobs
+	// without GPUs leave: see [Placer.CPUOnly] and [cluster.Node.Reserved].
+	Reserve int64
+	// Role says what the owner of a pod is to jobs without GPUs, and GPUUse the share, in
+	// thousandths, that jobs with GPUs use of the cores that they request: for [LeastHarm].
+	Role    func(job int32) Role
+	GPUUse  int64
 	scorers [numStrategies]scorer // made when first asked for
 	spot    [2]*spotRank          // for HP and for LP pods
 	shapes  map[shapeKey]*Shape   // compiled in epoch
@@ -151,7 +158,7 @@ const loosest = numStrategies
 // they are spread over the dedicated zone or a score decides.
 func (u *Unit) general() Strategy {
 	switch u.Strategy {
-	case ESpread, Value, Spot:
+	case ESpread, Value, Spot, LeastHarm:
 		return EBinpack
 	case Consolidate, FGD, BestFit, DotProduct, GPUPacking, GPUClustering, Random:
 		return Binpack
@@ -252,7 +259,7 @@ func (p *Placer) scorer(s Strategy, u *Unit) scorer {
 		return p.spotScorer(u)
 	}
 	if p.scorers[s] == nil {
-		p.scorers[s] = s.scorer(p.Mix)
+		p.scorers[s] = p.newScorer(s)
 	}
 	return p.scorers[s]
 }

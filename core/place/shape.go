@@ -18,6 +18,9 @@ type Shape struct {
 	// Named says that the request names models, Mixed that it names several, on which
 	// the pods of one gang may be mixed.
 	Named, Mixed bool
+	// reserve is what must be left on nodes with GPUs: see [Placer.Reserve]; 0 if the
+	// shape is not of a job without GPUs.
+	reserve int64
 
 	request *cluster.Request
 	models  []model
@@ -44,18 +47,29 @@ type model struct {
 
 // Shape returns the compiled request, the same for all who ask for the same. It
 // must be asked for again when the state has another epoch.
-func (p *Placer) Shape(r *cluster.Request) *Shape {
+func (p *Placer) Shape(r *cluster.Request) *Shape { return p.shape(r, 0) }
+
+// CPUOnly is Shape for a pod of a job without GPUs, which must leave the reserve.
+func (p *Placer) CPUOnly(r *cluster.Request) *Shape { return p.shape(r, p.Reserve) }
+
+func (p *Placer) shape(r *cluster.Request, reserve int64) *Shape {
+	if r.CPUMilli == 0 {
+		reserve = 0 // it takes nothing of what is kept
+	}
 	if len(r.Selector)+len(r.AnyOf)+len(r.Tolerations) > 0 {
-		return newShape(p.state, r)
+		sh := newShape(p.state, r)
+		sh.reserve = reserve
+		return sh
 	}
 	if p.epoch != p.state.Epoch() || len(p.shapes) >= maxShapes {
 		p.epoch = p.state.Epoch()
 		clear(p.shapes)
 	}
-	k := shapeKey{keyOf(r), p.state.Amounts(r.Others).ID()}
+	k := shapeKey{keyOf(r), p.state.Amounts(r.Others).ID(), reserve}
 	sh := p.shapes[k]
 	if sh == nil {
 		sh = newShape(p.state, r)
+		sh.reserve = reserve
 		p.shapes[k] = sh
 	}
 	return sh
@@ -64,7 +78,8 @@ func (p *Placer) Shape(r *cluster.Request) *Shape {
 // shapeKey is a request without selectors and tolerations.
 type shapeKey struct {
 	requestKey
-	others cluster.AmountsID
+	others  cluster.AmountsID
+	reserve int64
 }
 
 // maxShapes is how many compiled requests are kept at hand.
@@ -188,7 +203,15 @@ const unlimited = 1 << 30
 
 // holds returns how many pods of the shape fit on the node now, by what it has free.
 func (sh *Shape) holds(n *cluster.Node) int {
-	return n.Times(sh.Others, sh.holdsBut(n, cluster.Need{Pods: n.PodsLeft(), CPU: n.CPU, Mem: n.Mem}))
+	return n.Times(sh.Others, sh.holdsBut(n, cluster.Need{Pods: n.PodsLeft(), CPU: sh.freeCPU(n), Mem: n.Mem}))
+}
+
+// freeCPU returns the cores of the node, in thousandths, that pods of the shape may take now.
+func (sh *Shape) freeCPU(n *cluster.Node) int64 {
+	if sh.reserve == 0 {
+		return n.CPU
+	}
+	return n.CPU - n.Reserved(sh.reserve)
 }
 
 // holdsBut is holds with another amount of pods, CPU and memory left on the node. Other
@@ -220,7 +243,7 @@ func (sh *Shape) holdsEmpty(n *cluster.NodeSpec) int {
 
 // need returns what pods of the shape need of a node beside GPUs.
 func (sh *Shape) need(pods int) cluster.Need {
-	return cluster.Need{Pods: pods, CPU: cluster.Times(pods, sh.CPU), Mem: cluster.Times(pods, sh.Mem), Others: sh.Others}
+	return cluster.Need{Pods: pods, CPU: cluster.Times(pods, sh.CPU), Mem: cluster.Times(pods, sh.Mem), Others: sh.Others, Reserve: sh.reserve}
 }
 
 // capacity returns how many pods of the shape fit in a number of free GPUs and in the

@@ -33,12 +33,15 @@ const (
 	// Spot is EBinpack, but nodes with as many idle GPUs are ranked by what they host and by
 	// how often LP pods were evicted from them: see [spotRank].
 	Spot
+	// LeastHarm is for jobs without GPUs: where they slow down the least training, see
+	// harm.go. It places other jobs, and gangs, as EBinpack.
+	LeastHarm
 	numStrategies
 )
 
 // Strategies names the strategies in their order.
 var Strategies = [numStrategies]string{"Binpack", "EBinpack", "Spread", "ESpread", "Consolidate", "Value",
-	"FGD", "BestFit", "DotProduct", "GPUPacking", "GPUClustering", "Random", "Spot"}
+	"FGD", "BestFit", "DotProduct", "GPUPacking", "GPUClustering", "Random", "Spot", "LeastHarm"}
 
 func (s Strategy) String() string { return Strategies[s] }
 
@@ -46,8 +49,11 @@ func (s Strategy) String() string { return Strategies[s] }
 func (s Strategy) scored() bool { return s >= Value && s < numStrategies }
 
 // scorer returns the strategy's score.
-func (s Strategy) scorer(m *Mix) scorer {
+func (p *Placer) newScorer(s Strategy) scorer {
+	m := p.Mix
 	switch s {
+	case LeastHarm:
+		return &leastHarm{p.Role, p.GPUUse}
 	case FGD:
 		return &fgd{mix: m, known: map[nodeState]float64{}}
 	case BestFit:

@@ -123,6 +123,7 @@ type counts struct {
 	home           int           // and in the domain where other pods of the job are
 	suits          int           // and by all
 	largest        int           // most whole GPUs free on one node
+	kept           int64         // milli-cores free that are kept for idle GPUs
 }
 
 // otherCount is how many pods the nodes hold by one other resource too; and how much of it is
@@ -150,6 +151,8 @@ func (p *Placer) whyTask(u *Unit, t int) Shortfall {
 	case c.gpu < need:
 		return Shortfall{Together, fmt.Sprintf("needs %s: %s GPUs are free%s, in pieces that hold %d of the pods; the largest is %d on one node",
 			wants, c.free.GPUs(), sh.on(), c.gpu, c.largest)}
+	case c.cpu < need && c.kept > 0:
+		return Shortfall{CPU, fmt.Sprintf("needs %s: the CPU of the nodes%s holds %d, as %g free cores are kept for idle GPUs", wants, sh.on(), c.cpu, float64(c.kept)/1000)}
 	case c.cpu < need:
 		return Shortfall{CPU, fmt.Sprintf("needs %s: the free GPUs%s hold %s, the CPU of their nodes %d", wants, sh.on(), podsText(c.gpu), c.cpu)}
 	case c.mem < need:
@@ -202,9 +205,11 @@ func (p *Placer) countNode(u *Unit, t *Task, id cluster.NodeID, c *counts) {
 	const plenty = 1 << 60
 	c.free += n.FreeMilli()
 	c.gpu += free(plenty, plenty, plenty)
-	c.cpu += free(plenty, n.CPU, plenty)
-	c.mem += free(plenty, n.CPU, n.Mem)
-	fit := free(n.PodsLeft(), n.CPU, n.Mem)
+	cpu := sh.freeCPU(n)
+	c.kept += min(n.CPU-cpu, max(n.CPU, 0))
+	c.cpu += free(plenty, cpu, plenty)
+	c.mem += free(plenty, cpu, n.Mem)
+	fit := free(n.PodsLeft(), cpu, n.Mem)
 	c.pods += fit
 	room := fit
 	for i := range c.others {
