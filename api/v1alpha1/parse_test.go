@@ -37,14 +37,17 @@ spec:
   base: ESpread
   queueing: {mode: StrictFIFO, order: Estimate, headWait: 1h30m}
   placement: {default: Binpack, inference: Spread}
+  cpuOnly: {placement: LeastHarm, reserve: 0.5, gpuJobsUse: 0.25}
   zone: {label: zone/inference, value: "yes", exclusive: true}
   preemption: {priority: true, reclaim: true, backfill: false, minRuntime: 600, budget: 4, interval: 7d}
   requeue: {backoff: 1.5s, maxBackoff: 2m}
 `
+	leastHarm := place.LeastHarm
 	want := core.Policy{
 		Name:      "night",
 		Queueing:  core.Queueing{Mode: core.StrictFIFO, Order: core.ByEstimate, HeadWait: 5400 * core.Second},
 		Placement: [...]place.Strategy{core.Training: place.Binpack, core.Inference: place.Spread, core.Batch: place.Binpack, core.Dev: place.Binpack},
+		CPUOnly:   core.CPUOnly{Strategy: &leastHarm, Reserve: 500, GPUUse: 250},
 		Zone:      core.Zone{Key: "zone/inference", Value: "yes", Exclusive: true},
 		Preempt:   core.Preempt{Priority: true, Reclaim: true, MinRuntime: 600 * core.Second, Budget: 4, Interval: 7 * 86400 * core.Second},
 		Requeue:   core.RequeuePolicy{Backoff: 3 * core.Second / 2, MaxBackoff: 120 * core.Second},

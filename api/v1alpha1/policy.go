@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"math"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,8 @@ type SchedulingPolicySpec struct {
 	Queueing *Queueing `json:"queueing,omitempty"`
 	// Placement is the strategy for each kind of job.
 	Placement *Placement `json:"placement,omitempty"`
+	// CPUOnly is for jobs without GPUs, whatever their kind.
+	CPUOnly *CPUOnly `json:"cpuOnly,omitempty"`
 	// Zone is the inference dedicated zone.
 	Zone *Zone `json:"zone,omitempty"`
 	// Preemption determines which jobs can be evicted for which, and the limits.
@@ -105,9 +108,27 @@ type Placement struct {
 	Dev       *Strategy `json:"dev,omitempty"`
 }
 
+// CPUOnly determines how jobs without GPUs share the nodes with GPUs.
+type CPUOnly struct {
+	// Placement is the strategy for jobs without GPUs; by default that of their kind.
+	Placement *Strategy `json:"placement,omitempty"`
+	// Reserve is the share of the node's cores per GPU, from 0 to 1, that jobs without GPUs
+	// leave for each idle GPU of a node.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1
+	Reserve *float64 `json:"reserve,omitempty" min:"0" max:"1"`
+	// GPUJobsUse is the share of the cores that they request, from 0 to 1, that jobs with
+	// GPUs use; 0 means all. LeastHarm compares it with the cores of jobs without GPUs.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1
+	GPUJobsUse *float64 `json:"gpuJobsUse,omitempty" min:"0" max:"1"`
+}
+
 // Strategy is the name of a placement strategy.
 //
-// +kubebuilder:validation:Enum=Binpack;EBinpack;Spread;ESpread;Consolidate;Value;FGD;BestFit;DotProduct;GPUPacking;GPUClustering;Random;Spot
+// +kubebuilder:validation:Enum=Binpack;EBinpack;Spread;ESpread;Consolidate;Value;FGD;BestFit;DotProduct;GPUPacking;GPUClustering;Random;Spot;LeastHarm
 type Strategy string
 
 // Values lists the strategies, in the order of [place.Strategy].
@@ -210,6 +231,9 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	if l := s.Placement; l != nil {
 		l.apply(p)
 	}
+	if c := s.CPUOnly; c != nil {
+		c.apply(&p.CPUOnly)
+	}
 	if z := s.Zone; z != nil {
 		z.apply(&p.Zone)
 	}
@@ -252,6 +276,21 @@ func (l *Placement) apply(p *core.Policy) {
 		if s != nil {
 			p.Placement[kind] = place.Strategy(index(s.Values(), string(*s)))
 		}
+	}
+}
+
+func (c *CPUOnly) apply(p *core.CPUOnly) {
+	if c.Placement != nil {
+		s := place.Strategy(index(c.Placement.Values(), string(*c.Placement)))
+		p.Strategy = &s
+	}
+	setThousandths(&p.Reserve, c.Reserve)
+	setThousandths(&p.GPUUse, c.GPUJobsUse)
+}
+
+func setThousandths(to *int64, from *float64) {
+	if from != nil {
+		*to = int64(math.Round(*from * 1000))
 	}
 }
 
