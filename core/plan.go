@@ -98,9 +98,24 @@ func (pl *planner) makeRoom(c preemptor, u *place.Unit, s *search) (placed []pla
 	if placed == nil && elsewhere {
 		pl.state.Rollback(0)
 		pl.dropLifted()
-		placed, gone = pl.planGang(c, u, s)
+		placed, gone = pl.planGang(c, u, s, nil)
+	}
+
+	// The cheapest victims may be those near which the job must be: others leave.
+	near := c.requires(func(t Term) bool { return !t.Anti && t.MaxSkew == 0 })
+	if placed == nil && elsewhere && near {
+		pl.state.Rollback(0)
+		pl.dropLifted()
+		placed, gone = pl.planGang(c, u, s, func(v *victim) bool { return c.mustBeNear(v.job) })
 	}
 	return placed, gone
+}
+
+// mustBeNear reports whether a pod of j must be near one with a label that pods of v have.
+func (j *job) mustBeNear(v *job) bool {
+	return j.requires(func(t Term) bool {
+		return !t.Anti && t.MaxSkew == 0 && slices.ContainsFunc(v.Tasks, func(of Task) bool { return slices.Contains(of.Labels, t.Label) })
+	})
 }
 
 // keepsToQuota reports whether a job that evicts as one within nominal quota is within it in

@@ -9,8 +9,9 @@ import (
 
 // This file plans for gangs, and for pods that lack quota.
 
-// planGang lifts victims, the cheapest first, until the gang can be placed.
-func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
+// planGang lifts victims, the cheapest first, until the gang can be placed; none of which keep
+// is true, if it is not nil.
+func (pl *planner) planGang(c preemptor, u *place.Unit, s *search, keep func(*victim) bool) ([]place.Placed, []victim) {
 	// Some of the victims may be gone for another job: without them it may be too few.
 	if s.spent && !pl.roomWith(u, s) {
 		return nil, nil
@@ -39,7 +40,7 @@ func (pl *planner) planGang(c preemptor, u *place.Unit, s *search) ([]place.Plac
 	for _, first := range [2]bool{true, false} {
 		for k := range s.victims {
 			v := &s.victims[k]
-			if !v.there() || (roomy || pl.onOpenNode(v)) != first || !first && !c.overrun() {
+			if !v.there() || keep != nil && keep(v) || (roomy || pl.onOpenNode(v)) != first || !first && !c.overrun() {
 				continue
 			}
 			gone = append(gone, *v)
@@ -97,7 +98,7 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 		need += len(u.Tasks[t].Pods)
 	}
 	if smallest == 0 {
-		return pl.planGang(c, u, s) // some pods take no whole devices: counting these says nothing
+		return pl.planGang(c, u, s, nil) // some pods take no whole devices: counting these says nothing
 	}
 
 	// 1. Is there such a domain at all? Most gangs are refused here, before the victims are
