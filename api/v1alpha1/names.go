@@ -31,6 +31,10 @@ const (
 	PreemptibleAnnotation = "muster.sh/preemptible"
 	// LockedAnnotation is "true" if the pods must never be moved.
 	LockedAnnotation = "muster.sh/locked"
+	// MobilityAnnotation says whether and how running pods may be moved to other nodes:
+	// "stays" or "replaceable". On a namespace, where it is a label, it is for all jobs that
+	// say nothing.
+	MobilityAnnotation = "muster.sh/mobility"
 	// MinRuntimeAnnotation is how long a pod runs at least before it may be
 	// evicted, where that is longer than the policy's: a [Duration].
 	MinRuntimeAnnotation = "muster.sh/min-runtime"
@@ -102,14 +106,18 @@ const EvictingAnnotation = "muster.sh/evicting"
 // at the same time.
 const ShardsLabel = "muster.sh/shards"
 
-// What users and the scheduler write to drain a node. Pods of owners that create
-// replacements leave when their replacements are ready.
+// What users and the scheduler write to drain a node and to move a pod. Pods of owners
+// that create replacements leave when their replacements are ready.
 const (
 	// DrainAnnotation, on a cordoned node, asks the scheduler to drain it. It contains
 	// how long to wait for the replacement of a pod, a [Duration] (0 means that pods do
 	// not wait for replacements), and, after a blank, any text that distinguishes this
 	// request from others.
 	DrainAnnotation = "muster.sh/drain"
+	// MoveAnnotation, on a running pod, asks the scheduler to move it. It contains the name
+	// of a node, or nothing for any, and, after a blank, any text that distinguishes this
+	// request from others.
+	MoveAnnotation = "muster.sh/move"
 	// MovingAnnotation is on a pod that was taken out of its owner's hands so
 	// that the owner makes another, and says how to give it back. It stays, marked
 	// so, on a pod that was given back.
@@ -118,8 +126,8 @@ const (
 	MovingLabel = "muster.sh/moving"
 )
 
-// MovingCondition is the type of the condition of pods of a node that is drained:
-// True while they wait to leave it, False when they stay after all.
+// MovingCondition is the type of the condition of pods that are moved, or whose node is
+// drained: True while they wait to leave, False when they stay after all.
 const MovingCondition = "muster.sh/Moving"
 
 // Reasons of [MovingCondition].
@@ -134,6 +142,8 @@ const (
 	MovingLocked = "Locked"
 	// MovingCancelled: its node is no longer drained.
 	MovingCancelled = "Cancelled"
+	// MovingRefused: it was requested to move, and cannot or must not.
+	MovingRefused = "Refused"
 )
 
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
@@ -163,11 +173,11 @@ const Prefix = "muster.sh/"
 // does.
 var Keys = []string{
 	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, PriorityClassAnnotation,
-	PreemptibleAnnotation, LockedAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
+	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, MovingAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, ShardsLabel,
+	DrainAnnotation, MoveAnnotation, MovingAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

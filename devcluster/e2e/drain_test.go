@@ -351,9 +351,9 @@ type service struct {
 }
 
 // service makes a Deployment and waits until all of it is ready.
-func (c *cluster) service(replicas int32) *service {
+func (c *cluster) service(replicas int32, with ...func(*v1.Pod)) *service {
 	c.Helper()
-	template := podTemplate(label("app", "serve"), asks(8))
+	template := podTemplate(append([]func(*v1.Pod){label("app", "serve"), asks(8)}, with...)...)
 	template.Spec.RestartPolicy = v1.RestartPolicyAlways
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "serve"}}
 	_, err := admin.AppsV1().Deployments(c.namespace).Create(ctx(), &appsv1.Deployment{

@@ -24,6 +24,9 @@ import (
 // available in time, or the drain is cancelled, the label is restored: the ReplicaSet
 // adopts the pod again and deletes the surplus pod, which is the one that is not ready.
 //
+// The engine's moves are carried out in the same way, for a reason instead of a drain (Why).
+// Such a pod is never evicted without another: if it cannot be detached, it stays.
+//
 // The write that changes the label also records the move on the pod, so that the instance
 // that decides next finishes it. See docs/adr/0009.
 
@@ -31,8 +34,11 @@ import (
 // first.
 type Move struct {
 	Pod
-	Node    string // that is drained
-	Request string // that of the drain
+	Node    string // that it leaves
+	Request string // that of the drain; of a move that the engine decided, one of its own
+	// Why is the reason of the engine's decision, empty for a drain; To is the node to which
+	// the engine moves it, empty if that is not known.
+	Why, To string
 	// Replace is set if another pod must be ready before the pod leaves, unless this
 	// turns out to be impossible.
 	Replace bool
@@ -42,11 +48,14 @@ type Move struct {
 	Shard int // of its group
 }
 
-// Stay writes on a pod of a drained node that it stays because it is locked.
+// Stay writes on a pod why it is not moved.
 type Stay struct {
 	Pod
-	Request string // that of the drain
+	Reason, Message string
 }
+
+// moveWait is how long a pod that the engine moves may take to be replaced.
+const moveWait = 10 * time.Minute
 
 // move is a Move in progress.
 type move struct {
@@ -87,28 +96,21 @@ func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err erro
 		return false, err
 	}
 
-	// 2. A pod that is detached is evicted, or given back. The drain of a node that is gone
-	// cannot have been cancelled.
-	n, err := l.node(ctx, x.Node)
+	// 2. A pod that is detached is evicted, or given back.
+	rec := translate.MoveOf(p)
+	if rec.Active() {
+		x.Why, x.To = rec.Why, rec.To
+	}
+	drain, err := a.requestOf(ctx, l, x, rec)
 	if err != nil {
 		return false, err
 	}
-	drain := &translate.Drain{Wait: time.Minute, Request: x.Request}
-	if n != nil {
-		if drain, err = translate.DrainOf(n); err != nil {
-			drain = nil
-		}
-	}
-	rec := translate.MoveOf(p)
 	if rec.Active() {
-		if n == nil {
-			drain.Request = rec.Request
-		}
 		return a.replaceMoving(ctx, l, x, p, rec, drain)
 	}
 
 	// 3. A pod that was given back, but whose answer was lost, stays.
-	if x.Found || drain != nil && rec.NotReplaced(drain.Request) && translate.StaysAsTold(p) {
+	if x.Found || x.Why != "" && rec.Ended(x.Request) || drain != nil && rec.NotReplaced(drain.Request) && translate.StaysAsTold(p) {
 		a.outcomes.MovedOff(x.UID, stayed(rec))
 		return true, nil
 	}
@@ -128,11 +130,47 @@ func (a *Actor) step(ctx context.Context, l *look, x *move) (over bool, err erro
 		if err != nil || why == "" {
 			return false, err
 		}
+		if x.Why != "" {
+			a.outcomes.MovedOff(x.UID, nil)
+			return true, a.setMoving(ctx, x.Pod, v1.ConditionFalse, v1alpha1.MovingRefused, translate.RefusedMove("the pod cannot be replaced: "+why, x.Request))
+		}
 		a.log.Info("evicting a pod without waiting for a replacement", "pod", x.Pod.String(), "why", why)
 		x.Replace = false
 	}
-	err = a.dismiss(ctx, x, p, Drained, fmt.Sprintf("node %s is drained", x.Node))
+	err = a.dismiss(ctx, x, p, Drained, x.cause())
 	return err == nil, ignoreBudget(err)
+}
+
+// requestOf returns what a move is for: the drain of its node, nil if that was cancelled. The
+// drain of a node that is gone cannot have been cancelled, nor can a decision of the engine.
+func (a *Actor) requestOf(ctx context.Context, l *look, x *move, rec *translate.Move) (*translate.Drain, error) {
+	d := &translate.Drain{Wait: moveWait, Request: x.Request}
+	if rec.Active() {
+		d.Request = rec.Request
+	}
+	if x.Why != "" {
+		return d, nil
+	}
+	n, err := l.node(ctx, x.Node)
+	if err != nil || n == nil {
+		d.Wait = time.Minute
+		return d, err
+	}
+	if d, err = translate.DrainOf(n); err != nil {
+		return nil, nil
+	}
+	return d, nil
+}
+
+// cause says why the pod is moved.
+func (x *move) cause() string {
+	switch {
+	case x.Why == "":
+		return fmt.Sprintf("node %s is drained", x.Node)
+	case x.To == "":
+		return "the pod is moved: " + x.Why
+	}
+	return fmt.Sprintf("the pod is moved from node %s to %s: %s", x.Node, x.To, x.Why)
 }
 
 func cancelled(x *move) string { return fmt.Sprintf("node %s is no longer drained", x.Node) }
@@ -202,7 +240,7 @@ func (a *Actor) detach(ctx context.Context, l *look, x *move, p *v1.Pod, d *tran
 	}
 	now := a.now()
 	rec := &translate.Move{
-		Owner: *owner, Hash: hash, Until: metav1.NewTime(now.Add(d.Wait)), Request: d.Request,
+		Owner: *owner, Hash: hash, Until: metav1.NewTime(now.Add(d.Wait)), Request: d.Request, Why: x.Why, To: x.To,
 		Least: min(r.available("", now), r.wanted()),
 	}
 	if err := a.relabelMoving(ctx, p, rec); err != nil {
@@ -221,10 +259,15 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 	}
 
 	// 1. The pod leaves when enough others are available, its owner is gone, or the drain
-	// does not wait.
+	// does not wait. A budget may forbid that for as long as it likes, except for a pod that the
+	// engine moves: others wait for the place that it leaves.
 	now := a.now()
+	if d != nil && x.until.IsZero() {
+		x.until = now.Add(d.Wait)
+	}
+	refused := false
 	if needed := min(rec.Least, r.wanted()); r.set == nil || d != nil && (d.Wait == 0 || r.available(x.UID, now) >= needed) {
-		why := fmt.Sprintf("node %s is drained: ReplicaSet %s has %d available pods without this one; needed: %d", x.Node, rec.Owner.Name, r.available(x.UID, now), needed)
+		why := fmt.Sprintf("%s: ReplicaSet %s has %d available pods without this one; needed: %d", x.cause(), rec.Owner.Name, r.available(x.UID, now), needed)
 		if r.set == nil {
 			why = fmt.Sprintf("its ReplicaSet %s no longer exists", rec.Owner.Name)
 		}
@@ -232,7 +275,9 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		if err == nil {
 			a.metrics.moves.WithLabelValues("moved").Inc()
 		}
-		return err == nil, ignoreBudget(err)
+		if refused = errors.Is(err, errBudget) && x.Why != "" && now.After(x.until); !refused {
+			return err == nil, ignoreBudget(err)
+		}
 	}
 
 	// 2. A new request for the drain gives the pod the full time again.
@@ -241,9 +286,6 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		x.until = now.Add(d.Wait)
 		again.Request, again.Until = d.Request, metav1.NewTime(x.until)
 		return false, a.relabelMoving(ctx, p, &again)
-	}
-	if d != nil && x.until.IsZero() {
-		x.until = now.Add(d.Wait)
 	}
 	if rec.Until.After(x.until) && d != nil {
 		rec.Until = metav1.NewTime(x.until) // any user who may write the pod may have put it off
@@ -255,13 +297,15 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 	switch {
 	case d == nil:
 		reason, why = v1alpha1.MovingCancelled, cancelled(x)
+	case refused:
+		reason, why = v1alpha1.MovingBudget, "no disruption budget allowed the eviction in time"
 	case now.After(rec.Until.Time):
 		reason, why = v1alpha1.MovingNotReplaced, "no replacement was available in time: "+lacks
 	default:
 		why := fmt.Sprintf("waiting for a replacement until %s: %s", rec.Until.UTC().Format(time.RFC3339), lacks)
 		if !x.begun {
 			x.begun = true
-			a.event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("node %s is drained: ReplicaSet %s creates a replacement first", x.Node, rec.Owner.Name))
+			a.event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("%s: ReplicaSet %s creates a replacement first", x.cause(), rec.Owner.Name))
 		}
 		return false, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingReplacing, why)
 	}
@@ -286,8 +330,8 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 // stayed returns the request of the drain for which a pod could not leave; nil if there
 // is none.
 func stayed(rec *translate.Move) *string {
-	if rec == nil || !rec.NotReplaced(rec.Request) {
-		return nil
+	if rec == nil || rec.Why != "" || !rec.NotReplaced(rec.Request) {
+		return nil // a drain may ask again
 	}
 	return &rec.Request
 }
@@ -320,17 +364,15 @@ func (a *Actor) noteMoving(ctx context.Context, p *v1.Pod, status v1.ConditionSt
 	return a.setMoving(ctx, Pod{p.Namespace, p.Name, p.UID}, status, reason, message)
 }
 
-// stay writes on a pod of a drained node that it stays.
+// stay writes on a pod why it is not moved.
 func (a *Actor) stay(ctx context.Context, x Stay) {
-	err := Retry(ctx, func() error {
-		return a.setMoving(ctx, x.Pod, v1.ConditionFalse, v1alpha1.MovingLocked, translate.LockedMessage(x.Request))
-	})
+	err := Retry(ctx, func() error { return a.setMoving(ctx, x.Pod, v1.ConditionFalse, x.Reason, x.Message) })
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("cannot write on a pod that it stays", "pod", x.Pod.String(), "error", err)
 	}
 }
 
-// setMoving writes the condition Moving of a pod of a drained node. A pod that no longer
+// setMoving writes the condition Moving of a pod. A pod that no longer
 // exists needs none.
 func (a *Actor) setMoving(ctx context.Context, p Pod, status v1.ConditionStatus, reason, message string) error {
 	err := a.setConditions(ctx, p, v1.PodCondition{

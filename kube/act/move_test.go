@@ -481,3 +481,66 @@ func TestMovePutOff(t *testing.T) {
 	x.clock = x.clock.Add(2 * time.Minute)
 	x.is("given back, NotReplaced False")
 }
+
+// What becomes of a pod that the engine moves. Its node is not drained.
+func TestMoveOfTheEngine(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(*moving)
+		want    string
+	}{
+		"another is ready":         {func(x *moving) { x.make("new", "o"); x.ready("new") }, "gone"},
+		"none is yet":              {func(*moving) {}, "taken out, Replacing True"},
+		"none is in time":          {func(x *moving) { x.clock = x.clock.Add(11 * time.Minute) }, "given back, NotReplaced False"},
+		"the Deployment is scaled": {func(x *moving) { x.set(func(r *appsv1.ReplicaSet) { r.Spec.Replicas = new(int32(1)) }) }, "gone"},
+		"a budget holds it up":     {func(x *moving) { x.make("new", "o"); x.ready("new"); x.budget.Store(true) }, "taken out, DisruptionBudget True"},
+		"the next goes on": {func(x *moving) {
+			x.next()
+			x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Found: true}})
+			x.make("new", "o")
+			x.ready("new")
+		}, "gone"},
+		"the next gives it back": {func(x *moving) {
+			x.next()
+			x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Found: true}})
+			x.is("taken out, Replacing True")
+			x.says("waiting for a replacement")
+			x.clock = x.clock.Add(11 * time.Minute)
+		}, "given back, NotReplaced False"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newMoving(t)
+			x.node(func(n *v1.Node) { n.Spec.Unschedulable, n.Annotations = false, nil })
+			x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "o now", Replace: true, Why: "Requested", To: "o"}})
+			x.is("taken out")
+			c.happens(x)
+			x.is(c.want)
+		})
+	}
+}
+
+// A budget that never allows the eviction ends the move of the engine: the place that the pod
+// leaves would be held for ever.
+func TestMoveOfTheEngineAgainstABudget(t *testing.T) {
+	x := newMoving(t)
+	x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "1", Replace: true, Why: "Defragmentation", To: "o"}})
+	x.is("taken out")
+	x.make("new", "o")
+	x.ready("new")
+	x.budget.Store(true)
+	x.is("taken out, DisruptionBudget True")
+	x.clock = x.clock.Add(11 * time.Minute)
+	x.is("given back, DisruptionBudget False")
+	// Who gave it back and did not hear so leaves it at that.
+	x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "1", Replace: true, Why: "Defragmentation", To: "o"}})
+	x.is("given back, DisruptionBudget False")
+}
+
+// A pod beside which no other can run is never evicted for the engine's sake.
+func TestMoveOfTheEngineIsRefused(t *testing.T) {
+	x := newMoving(t)
+	x.set(func(r *appsv1.ReplicaSet) { r.OwnerReferences[0].Kind = "Rollout" })
+	x.moves.add(move{Move: Move{Pod: podNamed("old"), Node: "n", Request: "o now", Replace: true, Why: "Requested", To: "o"}})
+	x.is("its owner's, Refused False")
+	x.says("does not belong to a Deployment (requested: o now)")
+	x.out.expect(t, "old moved off")
+}

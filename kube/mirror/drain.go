@@ -5,9 +5,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // This file drains nodes. A pod whose owner makes a replacement leaves when the replacement
@@ -36,7 +38,7 @@ func (m *changes) sweepDraining() {
 			return m.MayLeave(p) && m.Locked(p) && (p.Stayed == nil || *p.Stayed != request)
 		}) {
 			p.Stayed = &request
-			m.acts.stay = append(m.acts.stay, act.Stay{Pod: p.Ref(), Request: request})
+			m.acts.stay = append(m.acts.stay, act.Stay{Pod: p.Ref(), Reason: v1alpha1.MovingLocked, Message: translate.LockedMessage(request)})
 		}
 		for _, p := range tables.InOrder(n.Pods, m.MustLeave) {
 			if !m.MustLeave(p) {
@@ -60,18 +62,14 @@ func (m *changes) sweepDraining() {
 
 // movedOff handles the end of a pod's move; stayed is the request of the drain for which it
 // could not leave, nil if it may be requested again.
-func (m *changes) movedOff(uid types.UID, stayed *string) {
-	if p := m.Pods[uid]; p != nil {
-		p.Moves, p.Stayed = false, stayed
+func (m *driver) movedOff(uid types.UID, stayed *string) {
+	p := m.Pods[uid]
+	if p == nil {
+		return
 	}
-}
-
-// noteMove records whether a pod is out of its owner's hands.
-func (m *changes) noteMove(p *tables.Pod) {
-	if o := p.Object; o.Move.Active() && o.Node != "" {
-		m.moving[o.UID] = p
-	} else {
-		delete(m.moving, o.UID)
+	p.Moves, p.Stayed = false, stayed
+	if p.Transfer != nil {
+		m.failMove(p)
 	}
 }
 

@@ -112,10 +112,14 @@ func (m *driver) decide(now core.Time) *acts {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
 	}
+	requested := m.requestMoves()
 	var decisions []core.Decision
 	if !m.guarded(nil, func() { decisions = m.engine.Decide(m.Now) }) {
 		if m.outdated {
 			m.acts.wake = m.Now // at once, with an engine that is built again
+		}
+		for _, p := range requested {
+			p.Asked = "" // the next engine receives the requests
 		}
 		return &m.acts
 	}
@@ -127,15 +131,21 @@ func (m *driver) decide(now core.Time) *acts {
 	for _, d := range decisions {
 		switch d.Op {
 		case core.Migrate:
-			// No job on a cluster says that its pods can be replaced, so none is moved.
-			m.log.Error("a pod is to be moved, which is not possible here", "job", d.Job, "node", d.Pods[0].Node)
-			unmoved = append(unmoved, core.MoveFailed{Job: d.Job, Pod: d.Pods[0].Pod})
+			if !m.migrate(&d) {
+				unmoved = append(unmoved, core.MoveFailed{Job: d.Job, Pod: d.Pods[0].Pod})
+			}
 		case core.Bind:
 			m.bind(&d)
 		case core.Evict, core.Requeue:
 			m.evict(&d)
 		case core.Wake:
 			m.engineWakes = d.At
+		}
+	}
+	m.bindDoubles()
+	for _, p := range requested {
+		if p.Transfer == nil && !m.panics.broken {
+			m.refuse(p, "the pod cannot be moved now: other pods took the place, or need the pod where it is")
 		}
 	}
 	for _, ev := range unmoved {
@@ -185,10 +195,18 @@ func (m *driver) Settle() {
 // bind turns a decision into an act for each pod.
 func (m *driver) bind(d *core.Decision) {
 	g := m.Jobs[d.Job]
-	list := make([]tables.Binding, 0, len(d.Pods))
-	for i := range d.Pods {
-		at := &d.Pods[i]
-		p := g.Slots[at.Pod]
+	pods := make([]*tables.Pod, len(d.Pods))
+	for i := range pods {
+		pods[i] = g.Slots[d.Pods[i].Pod]
+	}
+	m.send(g, pods, d.Pods, d.Reason)
+}
+
+// send binds pods of a group to places.
+func (m *driver) send(g *tables.Group, pods []*tables.Pod, places []core.Placement, why core.Reason) {
+	list := make([]tables.Binding, 0, len(pods))
+	for i, p := range pods {
+		at := &places[i]
 		p.State, p.Target, p.Devices, p.Given, p.InFlight = tables.PodBinding, at.Node, at.GPUs, at.GPUs, true
 		m.place(p, at.Node)
 		if len(p.Object.Claims) > 0 {
@@ -208,7 +226,7 @@ func (m *driver) bind(d *core.Decision) {
 		if at.NICs != 0 {
 			notes[v1alpha1.NICsAnnotation] = translate.Devices(at.NICs)
 		}
-		if d.Reason == core.Backfilled {
+		if why == core.Backfilled {
 			notes[v1alpha1.BackfilledAnnotation] = "true"
 		}
 		list = append(list, tables.Binding{Of: p, Bind: act.Bind{Pod: p.Ref(), Node: at.Node, Annotations: notes, Gated: p.Object.QuotaGate}})
@@ -221,8 +239,8 @@ func (m *driver) bind(d *core.Decision) {
 			m.acts.bind = append(m.acts.bind, b)
 		}
 	}
-	g.InFlight += len(d.Pods)
-	m.decidedOn(g, len(d.Pods))
+	g.InFlight += len(pods)
+	m.decidedOn(g, len(pods))
 	if !g.Ran {
 		g.Ran = true
 		m.metrics.Bound(g.Queue, max(0, m.Now-objects.TimeOf(g.Created)))

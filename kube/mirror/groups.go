@@ -120,7 +120,8 @@ func (m *driver) advance(g *tables.Group) {
 	if g.Submitted && g.Native && m.PodGroupOf(g) == nil && !g.Runs() {
 		m.withdraw(g)
 	}
-	// 8. The group is submitted if nothing blocks it; pods that came later join it.
+	// 8. The group is submitted if nothing blocks it; pods that came later join it, or are the
+	// doubles of pods that are moved.
 	if !g.Submitted {
 		if reason, detail := m.blocked(g); reason != "" {
 			g.Wait(m.Now, reason, detail)
@@ -129,6 +130,7 @@ func (m *driver) advance(g *tables.Group) {
 		m.submit(g)
 		return
 	}
+	m.pair(g)
 	m.add(g)
 }
 

@@ -10,7 +10,8 @@
 //	terms.go volumes.go devices.go     what the indexes answer otherwise now
 //	submit.go admitted.go              how jobs reach the engine, and what counts until they end
 //	driver.go                          a pass: changes go to the engine, its decisions are applied
-//	drain.go loss.go overcommit.go     who leaves nodes that are drained or lost, and GPUs given twice
+//	move.go drain.go                   who moves to another node, or leaves one that is drained
+//	loss.go overcommit.go              who leaves nodes that are lost, and GPUs given twice
 //	suspend.go acts.go                 what is to be written to the API
 //	outcomes.go                        what became of it
 //	reports.go statuses.go             why jobs wait, and the statuses of our own objects
@@ -88,6 +89,11 @@ type changes struct {
 
 	draining map[string]*tables.Node   // to be emptied
 	moving   map[types.UID]*tables.Pod // out of their owners' hands
+	asked    map[types.UID]*tables.Pod // that users ask to move
+	// transfers are the pods that the engine moves, and some that it no longer does; doubles are
+	// to be bound by the next pass.
+	transfers map[types.UID]*tables.Pod
+	doubles   []*tables.Pod
 	// uncounted are the pods that were to be evicted, and have not been.
 	uncounted map[types.UID]act.Pod
 	arrived   map[string]*tables.Node // that came from another shard and take no pods yet
@@ -123,7 +129,7 @@ func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, waiters: map[*tables.Group]bool{},
-		draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{},
+		draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{},
 		uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
 	}}}
 	m.census = newCensus(&m.Tables)

@@ -75,7 +75,7 @@ func (m *driver) tellNode(n *tables.Node) {
 			m.mustTell(core.NodeCordoned{Node: name, Cordoned: true})
 		case len(n.Pods) == 0:
 			if n.Known {
-				m.mustTell(core.NodeLost{Node: name})
+				m.nodeLost(name)
 				n.Known = false
 			}
 			if n.Gone {
@@ -115,7 +115,7 @@ func (m *driver) tellNode(n *tables.Node) {
 			}
 			return
 		}
-		m.mustTell(core.NodeLost{Node: name})
+		m.nodeLost(name)
 		m.mustTell(core.NodeAdded{Node: want})
 		n.Sick = 0
 	default:

@@ -115,6 +115,9 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	case p.State == tables.PodWaiting || o.Node != p.Target || !slices.Equal(o.GPUs, old.GPUs) && p.OtherDevices():
 		// Another scheduler has bound it: perhaps the instance before this one, whose
 		// last requests took effect late.
+		if p.DoubleOf != nil {
+			m.failMove(p.DoubleOf)
+		}
 		m.leaveSlot(p)
 		m.unplace(p, p.Target)
 		p.Late = old.Node == ""
@@ -129,6 +132,10 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 	// The progress of its job.
 	if p.Slot >= 0 && !o.Attributes.LastCheckpoint.Equal(old.Attributes.LastCheckpoint) {
 		m.mustTell(core.Checkpointed{Job: g.Job, At: min(m.Now, objects.TimeOf(o.Attributes.LastCheckpoint))})
+	}
+	if p.Slot >= 0 && (o.Attributes.Mobility != old.Attributes.Mobility || o.Attributes.MobilityGiven != old.Attributes.MobilityGiven) {
+		g.Resized = true
+		m.touch(g)
 	}
 	if p.Slot >= 0 && o.Attributes.Estimate != old.Attributes.Estimate {
 		m.mustTell(core.JobEstimated{Job: g.Job, Estimate: o.Attributes.Estimate})
@@ -198,6 +205,11 @@ func (m *Mirror) podsListed(list []*objects.Pod) {
 func (m *driver) podOver(p *tables.Pod) {
 	delete(m.Pods, p.Object.UID)
 	delete(m.moving, p.Object.UID)
+	delete(m.asked, p.Object.UID)
+	defer delete(m.transfers, p.Object.UID)
+	if p.DoubleOf != nil {
+		m.failMove(p.DoubleOf)
+	}
 	m.Devices.ForgetPod(p.Object.UID)
 	if p.InFlight {
 		// The binding may still write claims. Their devices are free when it is answered (bound),
@@ -214,7 +226,9 @@ func (m *driver) podOver(p *tables.Pod) {
 	if p.Group != nil {
 		delete(p.Group.Pods, p.Object.UID)
 		delete(p.Group.Loose, p.Object.UID)
-		m.leaveSlot(p)
+		if !m.arrive(p) {
+			m.leaveSlot(p)
+		}
 		m.relabel(p.Group)
 	}
 }
@@ -226,6 +240,9 @@ func (m *driver) leaveSlot(p *tables.Pod) {
 	}
 	m.notePod(p)
 	g := p.Group
+	if p.Transfer != nil {
+		m.unpair(p) // the engine ends the move with the pod
+	}
 	m.mustTell(core.PodEnded{Job: g.Job, Pod: p.Slot})
 	g.Slots[p.Slot] = nil
 	p.Task.Free = append(p.Task.Free, p.Slot)
@@ -292,6 +309,8 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 		m.unplace(p, p.Target)
 		p.State, p.Target, p.Devices, p.Given, p.Dismissed = tables.PodWaiting, "", 0, 0, false
 		switch {
+		case p.DoubleOf != nil:
+			m.failMove(p.DoubleOf)
 		case p.Slot < 0: // the engine was built again, and does not know the pod yet
 		case !m.Ours(p.Group):
 			// The shard was given up meanwhile. The engine must not try the pod elsewhere.

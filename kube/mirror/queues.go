@@ -13,6 +13,7 @@ import (
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // This file turns Queue objects into the engine's queues.
@@ -123,13 +124,15 @@ func (m *Mirror) namespaceSeen(o *objects.Namespace) {
 	if maps.Equal(m.Namespaces[o.Name], o.Labels) {
 		return
 	}
+	mobility := translate.NamespaceMobility(m.Namespaces[o.Name]) != translate.NamespaceMobility(o.Labels)
 	m.Namespaces[o.Name] = o.Labels
 	m.aroundChanged(m.Peers.ObserveNamespace(o.Name, o.Labels))
 	for _, g := range m.Groups {
 		if g.ID.Namespace != o.Name {
 			continue
 		}
-		if m.weighQueue(g); m.Shards.Several() {
+		g.Resized = g.Resized || mobility
+		if m.weighQueue(g); m.Shards.Several() || mobility {
 			m.touch(g)
 		}
 	}

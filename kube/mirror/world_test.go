@@ -41,6 +41,8 @@ type world struct {
 	binds []string
 	// onBind is told of a binding before it happens, and may refuse it.
 	onBind func(b *tables.Binding) bool
+	// onActs is told of the acts of each pass that settle makes; nil for none.
+	onActs func(*acts)
 	// onRelease is told of the claims whose devices are to be given back.
 	onRelease func(translate.ClaimWrite)
 	// warned is what people were told of pods in events.
@@ -168,6 +170,9 @@ func (w *world) settle() {
 	for range 100 {
 		w.now = w.now.Add(time.Second)
 		acts := w.m.decide(core.Time(w.now.UnixNano()))
+		if w.onActs != nil {
+			w.onActs(acts)
+		}
 		binds, evicts := slices.Clone(acts.bind), slices.Clone(acts.evict)
 		release, records := slices.Clone(acts.release), slices.Clone(acts.record)
 		w.warned = append(w.warned, acts.warn...)

@@ -48,6 +48,9 @@ type Pod struct {
 	Replaceable  bool            // by another pod of its owner, before it ends
 	Move         *translate.Move // of a pod that moves, or whose move failed
 	StaysAsTold  bool            // its status says that its move failed
+	// MoveRequest is a user's request to move it, nil for none or if its status says that the
+	// request was refused.
+	MoveRequest  *translate.MoveRequest
 	DeviceClaims []devices.ClaimRef
 	// Resource is the resource by which it asks for GPUs; Extended the claim that
 	// was made for it where DRA provides that resource.
@@ -158,6 +161,11 @@ func (o *Pod) readOurs(p *v1.Pod) {
 	o.Slow = p.Spec.TerminationGracePeriodSeconds != nil && *p.Spec.TerminationGracePeriodSeconds > int64(act.MaxGrace/time.Second)
 	o.Counts, o.Uncounted = translate.Counted(&p.ObjectMeta), translate.Uncounted(&p.ObjectMeta)
 	o.Replaceable, o.Move, o.StaysAsTold = translate.Replaceable(p) != nil, translate.MoveOf(p), translate.StaysAsTold(p)
+	if r := translate.MoveRequestOf(p); r != nil {
+		if _, over := r.Over(p); !over {
+			o.MoveRequest = r
+		}
+	}
 	o.DeviceClaims = devices.PodClaims(p)
 	if o.Request.GPU >= core.WholeGPU {
 		o.Resource = translate.GPUResource(p)
@@ -195,7 +203,7 @@ func (o *Pod) Ended() bool { return o.Over() || o.Deleting && o.Node == "" }
 // Stranded returns a pod known only by what it takes, like those of other schedulers.
 func (o *Pod) Stranded() *Pod {
 	x := *o
-	x.Ours, x.Move, x.Membership = false, nil, translate.Membership{}
+	x.Ours, x.Move, x.MoveRequest, x.Membership = false, nil, nil, translate.Membership{}
 	if len(x.DeviceClaims) > 0 || x.Extended != "" {
 		x.Request.GPU = 0 // its claims hold its devices
 	}

@@ -71,7 +71,8 @@ type Group struct {
 	// Asking says that its object is being read.
 	Asking bool
 	// Relabel says that what the engine knows about the pods around may be outdated; Resized
-	// that pods were resized in place, so that they take other amounts.
+	// that pods were resized in place, so that they take other amounts, or may be moved
+	// otherwise than before.
 	Relabel, Resized bool
 	// Warned says that an event reported unknown keys on it that begin as Muster's do.
 	Warned bool
@@ -217,6 +218,7 @@ func (g *Group) Reset() {
 	g.Relabel, g.Resized, g.DisruptionProtected = false, false, false
 	for uid, p := range g.Pods {
 		p.Slot, p.Task, p.Devices, p.Needs, p.Dismissed = -1, nil, 0, nil, false
+		p.Transfer, p.DoubleOf = nil, nil
 		g.Loose[uid] = p
 	}
 }
@@ -410,11 +412,21 @@ func (g *Group) TaskOf(p *Pod, view *peers.View) *Task {
 			g.Tasks = append(g.Tasks, t)
 			return t
 		}
-		if t.role == role && around.Equal(&t.Around) && reflect.DeepEqual(t.Spec, spec) {
+		if t.is(role, &spec, around) {
 			return t
 		}
 		name = fmt.Sprintf("%s-%d", role, i)
 	}
+}
+
+func (t *Task) is(role string, spec *core.Request, around *peers.Surroundings) bool {
+	return t.role == role && around.Equal(&t.Around) && reflect.DeepEqual(&t.Spec, spec)
+}
+
+// Takes reports whether a pod of ours is alike those of the role.
+func (t *Task) Takes(p *Pod, view *peers.View) bool {
+	spec := p.Request()
+	return t.is(cmp.Or(p.Object.Membership.Role, translate.MainRole), &spec, view.Of(&p.Around))
 }
 
 // Spread returns how many pods of each task a gang starts with: the minimum of each role

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,7 +64,7 @@ func (a *Suspension) Value() act.Suspend {
 // belong to the node.
 func (t *Tables) MayLeave(p *Pod) bool {
 	o := p.Object
-	if p.Group == nil || p.Group.ID.Kind == Foreign || p.State != PodBound || p.InFlight || p.Moves || o.Deleting || !t.Ours(p.Group) {
+	if p.Group == nil || p.Group.ID.Kind == Foreign || p.State != PodBound || p.InFlight || p.Moves || p.DoubleOf != nil || o.Deleting || !t.Ours(p.Group) {
 		return false
 	}
 	return !translate.OfDaemonSet(o.Owner)
@@ -103,8 +104,10 @@ func (t *Tables) LeavesWhole(p *Pod) bool {
 
 // Replaced reports whether another pod is to be ready before one leaves. That is impossible
 // where both would need a volume, or devices, of one node.
-func (t *Tables) Replaced(p *Pod, d *translate.Drain) bool {
-	if d.Wait == 0 || !p.Object.Replaceable || p.Group.Gang() {
+func (t *Tables) Replaced(p *Pod, d *translate.Drain) bool { return d.Wait > 0 && t.replaceable(p) }
+
+func (t *Tables) replaceable(p *Pod) bool {
+	if !p.Object.Replaceable || p.Group.Gang() {
 		return false
 	}
 	for _, r := range p.Object.DeviceClaims {
@@ -120,9 +123,50 @@ func (t *Tables) Replaced(p *Pod, d *translate.Drain) bool {
 	return true
 }
 
-// MoveOf asks for the move of a pod for the request of a drain.
+// Mobility returns how the pods of a job may be moved, as one of them says: as its owner
+// allows it, and only if another pod can run beside it meanwhile. Pods of which some are
+// moved already stay.
+func (t *Tables) Mobility(g *Group, p *Pod) core.Mobility {
+	a := t.AttributesOf(g, p)
+	if !a.MobilityGiven {
+		a.Mobility = translate.NamespaceMobility(t.Namespaces[g.ID.Namespace])
+	}
+	if a.Mobility == core.Replaceable && (!t.replaceable(p) || p.Object.Move.Active()) {
+		return core.Stays
+	}
+	return a.Mobility
+}
+
+// Movable reports whether nothing is in progress for a pod that a move would disturb.
+func (t *Tables) Movable(p *Pod) bool {
+	o := p.Object
+	return p.Slot >= 0 && p.State == PodBound && !p.InFlight && !p.Moves && p.DoubleOf == nil && !o.Deleting && !o.Move.Active()
+}
+
+// Doubles finds new pods of a group for those that were detached from its owner: pairs of an
+// old and a new pod. Pods of an owner are alike, so any new pod will do.
+func (t *Tables) Doubles(g *Group) (pairs [][2]*Pod) {
+	moving := InOrder(g.Pods, func(p *Pod) bool { return p.Transfer != nil && p.Transfer.Double == nil && p.Object.Move.Active() })
+	if len(moving) == 0 {
+		return nil
+	}
+	view := t.LookAround()
+	loose := InOrder(g.Loose, func(p *Pod) bool { return p.State == PodWaiting && p.Ready() })
+	for _, p := range moving {
+		if i := slices.IndexFunc(loose, func(o *Pod) bool { return p.Task.Takes(o, view) }); i >= 0 {
+			pairs, loose = append(pairs, [2]*Pod{p, loose[i]}), slices.Delete(loose, i, i+1)
+		}
+	}
+	return pairs
+}
+
+// MoveOf asks for the move of a pod for a request.
 func (t *Tables) MoveOf(p *Pod, request string) act.Move {
-	return act.Move{Pod: p.Ref(), Node: p.Target, Request: request, Shard: t.Whose(p)}
+	x := act.Move{Pod: p.Ref(), Node: p.Target, Request: request, Shard: t.Whose(p)}
+	if rec := p.Object.Move; rec.Active() {
+		x.Why, x.To = rec.Why, rec.To
+	}
+	return x
 }
 
 // LeavesLost reports whether a pod must be evicted from its node when the node is lost.

@@ -48,10 +48,16 @@ type Pod struct {
 	// Late says that the API has just shown a binding of it that was not ours; Yields
 	// that it is to leave a GPU that another was given before.
 	Late, Yields bool
-	// Moves says that it is on its way off a node that is drained; Stayed is the
-	// request for which it could not leave.
+	// Moves says that it is on its way off its node; Stayed is the request of a drain for
+	// which it could not leave.
 	Moves  bool
 	Stayed *string
+	// Transfer is the engine's move of it, nil for none; DoubleOf the pod whose double it is.
+	// A double has no number in the engine's job: it gets that of the pod when the pod is gone.
+	Transfer *Transfer
+	DoubleOf *Pod
+	// Asked is the request of a user to move it that was handled last; empty for none.
+	Asked string
 	// Said is the reason in its conditions.
 	Said string
 	// Volumes is what it needs of a node for its volumes; Withheld is its binding while
@@ -68,6 +74,15 @@ type Pod struct {
 	// Stranded says that it is being deleted on a node that was lost, and known by
 	// what it takes alone.
 	Stranded bool
+}
+
+// Transfer is a move that the engine decided: make before break.
+type Transfer struct {
+	// To is the place that the engine holds, for the pod's number.
+	To core.Placement
+	// Double is the pod in whose favour this one leaves, nil until there is one. It is at To, or
+	// is to be bound there.
+	Double *Pod
 }
 
 // State is the state of a pod.
@@ -108,6 +123,10 @@ func (p *Pod) After(o *objects.Pod) *objects.Pod {
 		o.GPUs, o.Request.GPU = p.Object.GPUs, p.Object.Request.GPU
 	}
 	o.Terms, o.Ports = p.Object.Terms, p.Object.Ports // they cannot change
+	if p.Transfer != nil {
+		// Detached from its owner, it remains the pod of the engine's job that it was.
+		o.Membership, o.Labels = p.Object.Membership, p.Object.Labels
+	}
 	p.settled(o)
 	return o
 }
@@ -128,9 +147,10 @@ func (p *Pod) settled(o *objects.Pod) {
 	if o.Move.Active() == old.Move.Active() {
 		o.Membership = old.Membership
 	}
-	saved, estimate := o.Attributes.LastCheckpoint, o.Attributes.Estimate
+	now := o.Attributes
 	o.Attributes = old.Attributes
-	o.Attributes.LastCheckpoint, o.Attributes.Estimate = saved, estimate
+	o.Attributes.LastCheckpoint, o.Attributes.Estimate = now.LastCheckpoint, now.Estimate
+	o.Attributes.Mobility, o.Attributes.MobilityGiven = now.Mobility, now.MobilityGiven
 	o.Request.GPU, o.Request.Models, o.Wrong = old.Request.GPU, old.Request.Models, old.Wrong
 	o.GPUs, o.Share, o.Held, o.Backfilled = old.GPUs, old.Share, old.Held, old.Backfilled
 	o.Resource, o.Pool = old.Resource, old.Pool

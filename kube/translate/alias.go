@@ -26,7 +26,10 @@ type Attributes struct {
 	KindGiven bool
 	Class     core.Class
 
-	NotPreemptible, Locked           bool
+	NotPreemptible, Locked bool
+	// Mobility is valid when MobilityGiven: else the namespace decides.
+	Mobility                         core.Mobility
+	MobilityGiven                    bool
 	MinRuntime, Checkpoint, Estimate core.Time
 	// LastCheckpoint is zero when unknown.
 	LastCheckpoint time.Time
@@ -113,6 +116,11 @@ var attributes = []attribute{
 		a.Locked, err = boolean(v)
 		return err
 	}},
+	{mobilityKeys, func(a *Attributes, v string) (err error) {
+		a.Mobility, err = mobility(v)
+		a.MobilityGiven = err == nil
+		return err
+	}},
 	{keys(v1alpha1.MinRuntimeAnnotation, "kai.scheduler/min-runtime"), duration(func(a *Attributes) *core.Time { return &a.MinRuntime })},
 	{keys(v1alpha1.CheckpointIntervalAnnotation), duration(func(a *Attributes) *core.Time { return &a.Checkpoint })},
 	{keys(v1alpha1.WalltimeAnnotation, kueueWalltime), duration(func(a *Attributes) *core.Time { return &a.Estimate })},
@@ -192,6 +200,9 @@ var attributes = []attribute{
 // fractionKeys ask for a part of a GPU.
 var fractionKeys = keys(v1alpha1.GPUFractionAnnotation, "gpu-fraction")
 
+// mobilityKeys say how running pods may be moved.
+var mobilityKeys = keys(v1alpha1.MobilityAnnotation)
+
 // kueueWalltime is Kueue's label for how long a job takes.
 const kueueWalltime = "kueue.x-k8s.io/max-exec-time-seconds"
 
@@ -242,6 +253,9 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	if !a.KindGiven {
 		a.Kind, a.KindGiven = b.Kind, b.KindGiven
 	}
+	if !a.MobilityGiven {
+		a.Mobility, a.MobilityGiven = b.Mobility, b.MobilityGiven
+	}
 	a.Class = max(a.Class, b.Class)
 	a.NotPreemptible, a.Locked = a.NotPreemptible || b.NotPreemptible, a.Locked || b.Locked
 	a.MinRuntime, a.Checkpoint = cmp.Or(a.MinRuntime, b.MinRuntime), cmp.Or(a.Checkpoint, b.Checkpoint)
@@ -280,6 +294,14 @@ func sum(roles map[string]int) int {
 func NamespaceQueue(labels map[string]string) string {
 	_, queue, _ := lookup(&metav1.ObjectMeta{Labels: labels}, attributes[0].keys)
 	return queue
+}
+
+// NamespaceMobility is what the labels of a namespace say about all its jobs that say
+// nothing themselves: they stay, unless a label says otherwise.
+func NamespaceMobility(labels map[string]string) core.Mobility {
+	_, v, _ := lookup(&metav1.ObjectMeta{Labels: labels}, mobilityKeys)
+	m, _ := mobility(v)
+	return m
 }
 
 // unknown says which labels and annotations of o begin as ours do and are none, with
@@ -375,6 +397,14 @@ func gathering(a *Attributes, v string) error {
 	}
 	a.Required, a.Preferred = cmp.Or(a.Required, strings.Join(required, ",")), cmp.Or(a.Preferred, strings.Join(preferred, ","))
 	return nil
+}
+
+func mobility(v string) (core.Mobility, error) {
+	i := slices.Index(core.Mobilities[:], v)
+	if i < 0 {
+		return core.Stays, fmt.Errorf("%q: expected one of %s", v, strings.Join(core.Mobilities[:], ", "))
+	}
+	return core.Mobility(i), nil
 }
 
 func boolean(v string) (bool, error) {

@@ -52,10 +52,15 @@ type Move struct {
 	Least int32 `json:"least"`
 	// Until is when it is given back.
 	Until metav1.Time `json:"until"`
-	// Request is that of the [Drain] it moves for.
+	// Request is that of the [Drain] it moves for. A move that the engine decided has one of
+	// its own.
 	Request string `json:"request,omitempty"`
-	// Kept is why it was given back, [v1alpha1.MovingNotReplaced] or
-	// [v1alpha1.MovingCancelled]; empty while it is not.
+	// Why is the reason of the engine's decision to move it, empty for a drain; To is the node
+	// to which the engine moves it.
+	Why string `json:"why,omitempty"`
+	To  string `json:"to,omitempty"`
+	// Kept is why it was given back, [v1alpha1.MovingNotReplaced],
+	// [v1alpha1.MovingCancelled] or [v1alpha1.MovingBudget]; empty while it is not.
 	Kept string `json:"kept,omitempty"`
 }
 
@@ -79,6 +84,51 @@ func (m *Move) Active() bool { return m != nil && m.Kept == "" }
 // NotReplaced reports whether no other took its place when a drain asked for it.
 func (m *Move) NotReplaced(request string) bool {
 	return m != nil && m.Kept == v1alpha1.MovingNotReplaced && m.Request == request
+}
+
+// Ended reports whether a move with this request ended with the pod where it was.
+func (m *Move) Ended(request string) bool { return m != nil && m.Kept != "" && m.Request == request }
+
+// MoveRequest is what [v1alpha1.MoveAnnotation] of a pod asks for.
+type MoveRequest struct {
+	// Node is where the pod is to go, empty for wherever it fits best.
+	Node string
+	// Request tells one request from another.
+	Request string
+}
+
+// String is the value of the annotation.
+func (r MoveRequest) String() string { return r.Node + " " + r.Request }
+
+// MoveRequestOf returns the move that users ask for, nil for none.
+func MoveRequestOf(p *v1.Pod) *MoveRequest {
+	text, ok := p.Annotations[v1alpha1.MoveAnnotation]
+	if !ok {
+		return nil
+	}
+	var r MoveRequest
+	r.Node, r.Request, _ = strings.Cut(text, " ")
+	return &r
+}
+
+// RefusedMove is the message on a pod that is not moved as a request asks. It names the
+// request, so that a message about an earlier one can be recognised.
+func RefusedMove(why, request string) string { return why + refusal(request) }
+
+func refusal(request string) string { return " (requested: " + strings.TrimSpace(request) + ")" }
+
+// Over says why the move that is asked for was refused or failed, as the pod tells it.
+func (r *MoveRequest) Over(p *v1.Pod) (why string, over bool) {
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		if c.Type != v1alpha1.MovingCondition || c.Status != v1.ConditionFalse {
+			continue
+		}
+		if why, ok := strings.CutSuffix(c.Message, refusal(r.String())); ok || MoveOf(p).Ended(r.String()) {
+			return why, true
+		}
+	}
+	return "", false
 }
 
 // LockedMessage is the message on a locked pod about a drain with this request. It names

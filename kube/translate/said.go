@@ -20,8 +20,9 @@ type Said struct {
 	PodGroup *Said `json:"podGroup,omitempty"`
 }
 
-// settled are the keys that [Said] has. Those that a job writes as it runs are not
-// among them: when it last saved its progress, and how long it still takes.
+// settled are the keys that [Said] has. Those that may change as a job runs are not
+// among them: when it last saved its progress, how long it still takes, and whether its pods
+// may be moved.
 var settled = func() map[string]bool {
 	out := map[string]bool{}
 	add := func(list ...string) {
@@ -43,7 +44,7 @@ var settled = func() map[string]bool {
 	add(taskGroupKey, "queue", "spark-role")
 	add("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/size")
 	add(v1alpha1.GPUsAnnotation, v1alpha1.NICsAnnotation, v1alpha1.ShareAnnotation, v1alpha1.BackfilledAnnotation)
-	for _, k := range []string{v1alpha1.LastCheckpointAnnotation, v1alpha1.WalltimeAnnotation, kueueWalltime} {
+	for _, k := range []string{v1alpha1.LastCheckpointAnnotation, v1alpha1.WalltimeAnnotation, kueueWalltime, v1alpha1.MobilityAnnotation} {
 		delete(out, k)
 	}
 	return out
