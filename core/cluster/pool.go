@@ -442,6 +442,9 @@ func (p *Pool) LeafWhole(leaf int32) bool { return p.leaves[leaf].free == p.leav
 // LeafDomain returns the domain of the last level that a leaf group is, -1 when its place is
 // not known.
 func (p *Pool) LeafDomain(s *State, leaf int32) int32 {
+	if len(s.levels) == 0 {
+		return -1
+	}
 	for _, id := range p.leaves[leaf].nodes {
 		if id >= 0 {
 			return s.nodes[id].domains[len(s.levels)-1]

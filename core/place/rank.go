@@ -24,13 +24,26 @@ const maxRanks = 4
 // none is the score of a node without room.
 const none = math.MinInt64
 
-// field is the nodes of some pools, as rankings number them.
+// field is the nodes of some pools, as rankings number them: leaf group by leaf group.
 type field struct {
-	epoch uint64 // of the state, for which it is good
-	pools []*cluster.Pool
-	nodes []cluster.NodeID // by place, in order of number; ties go to the first
-	place []int32          // by node
+	epoch  uint64 // of the state, for which it is good
+	pools  []*cluster.Pool
+	nodes  []cluster.NodeID // by place; in a block in order of number
+	place  []int32          // by node
+	blocks []block
+	block  []int32 // by place
 }
+
+// block is consecutive places of one leaf group: all of them, or mostInBlock. A search looks at
+// one block in full.
+type block struct {
+	from, to int32
+	// leaf is the group in its pool, -1 if the place of its nodes is not known; pool is the number
+	// of the pool in the field. Consecutive blocks of the same group have the same first.
+	leaf, pool, first int32
+}
+
+const mostInBlock = 64
 
 // field returns that of pools.
 func (p *Placer) field(pools []*cluster.Pool) *field {
@@ -42,37 +55,83 @@ func (p *Placer) field(pools []*cluster.Pool) *field {
 		}
 	}
 	f := &field{epoch: epoch, pools: slices.Clone(pools), place: make([]int32, p.state.Nodes())}
-	for _, pool := range pools {
-		for _, id := range pool.Members() {
-			if id >= 0 {
-				f.nodes = append(f.nodes, id)
-			}
+	for k, pool := range pools {
+		for leaf := range int32(pool.Leaves()) {
+			f.add(p.state, int32(k), leaf)
 		}
-	}
-	slices.Sort(f.nodes)
-	for i, id := range f.nodes {
-		f.place[id] = int32(i)
 	}
 	p.fields = append(p.fields, f)
 	return f
 }
 
-// ranking keeps the nodes that a shape may use in a tournament by their score,
-// so that the best one is known at once. Only nodes whose room has changed since
-// the last look are scored again, and of those that have no room for the shape any
-// more only the ones that would win: the others keep their scores.
+// add adds a leaf group of a pool.
+func (f *field) add(s *cluster.State, pool, leaf int32) {
+	from := len(f.nodes)
+	for _, id := range f.pools[pool].LeafNodes(leaf) {
+		if id >= 0 {
+			f.nodes = append(f.nodes, id)
+		}
+	}
+	slices.Sort(f.nodes[from:])
+	if f.pools[pool].LeafDomain(s, leaf) < 0 {
+		leaf = -1
+	}
+	first := int32(len(f.blocks))
+	for ; from < len(f.nodes); from += mostInBlock {
+		b := block{int32(from), int32(min(len(f.nodes), from+mostInBlock)), leaf, pool, first}
+		for i := b.from; i < b.to; i++ {
+			f.place[f.nodes[i]] = i
+			f.block = append(f.block, int32(len(f.blocks)))
+		}
+		f.blocks = append(f.blocks, b)
+	}
+}
+
+// untouched reports whether no GPU of the leaf group of a block is in use. Nodes whose leaf group is
+// not known are in none.
+func (f *field) untouched(b int32) bool {
+	blk := &f.blocks[b]
+	return blk.leaf >= 0 && f.pools[blk.pool].LeafWhole(blk.leaf)
+}
+
+// ranking keeps the nodes that a shape may use in order of their score, so that the best one is
+// known at once: the highest score; then, if whole leaf groups are to stay free, nodes of a group
+// that is in use; then the first node. A search in a block finds its best node, a tournament the best
+// block. Only nodes whose room has changed since the last look are scored again, and of those
+// that have no room for the shape any more only the ones that would win: the others keep their
+// scores.
 type ranking struct {
 	*field
 	by      scorer
+	keep    bool   // whether whole leaf groups are to stay free
 	version uint64 // of the scorer
 	seen    []int  // changes of each pool already taken in
-	// worth is the scores, by place. The tournament is a binary tree of which
-	// the leaves, numbered from half, are the places: winner[i] is the best
-	// place below tree node i, for the inner ones.
-	worth  []int64
+	worth   []int64
+	tops    []top // by block
+	// The tournament is a binary tree of which the leaves, numbered from half, are the blocks:
+	// winner[i] is the best block below tree node i, for the inner ones.
 	winner []int32
-	half   int
-	open   []int32 // scratch memory of next
+	half   int32
+	open   []subtree // scratch memory of next
+}
+
+// top is the best node of a block.
+type top struct {
+	worth     int64
+	untouched bool // its leaf group, if that matters
+	node      cluster.NodeID
+	place     int32
+}
+
+// before reports whether t comes before o.
+func (t *top) before(o *top) bool {
+	if t.worth != o.worth {
+		return t.worth > o.worth
+	}
+	if t.untouched != o.untouched {
+		return o.untouched
+	}
+	return t.node < o.node
 }
 
 // rank returns the shape's ranking of the nodes of some pools, up to date.
@@ -102,21 +161,23 @@ func (p *Placer) rank(sh *Shape, pools []*cluster.Pool, by scorer) *ranking {
 			return r
 		}
 		for _, c := range changed[r.seen[k]-forgotten:] {
+			r.touch(r.block[r.place[c.Node]])
 			if int(c.Free) >= sh.GPUs {
 				p.rescore(r, c.Node, sh)
 			}
 		}
 		r.seen[k] = forgotten + len(changed)
 	}
-	for w := r.best(1); r.at(w) != none && !p.hasRoom(r.nodes[w], sh); w = r.best(1) {
-		p.rescore(r, r.nodes[w], sh)
+	for w := r.best(); w.worth != none && !p.hasRoom(w.node, sh); w = r.best() {
+		p.rescore(r, w.node, sh)
 	}
 	return r
 }
 
 func newRanking(f *field, by scorer) *ranking {
-	r := &ranking{field: f, by: by, half: 1, worth: make([]int64, len(f.nodes))}
-	for r.half < len(r.nodes) {
+	_, keep := by.(*Mix)
+	r := &ranking{field: f, by: by, keep: keep, half: 1, worth: make([]int64, len(f.nodes)), tops: make([]top, len(f.blocks))}
+	for int(r.half) < len(r.blocks) {
 		r.half *= 2
 	}
 	r.winner = make([]int32, r.half)
@@ -133,6 +194,10 @@ func (p *Placer) scoreAll(r *ranking, sh *Shape) {
 	}
 	for i, id := range r.nodes {
 		r.worth[i], _ = p.scoreOf(id, sh, r.by)
+	}
+	for b := range r.tops {
+		r.tops[b].untouched = r.keep && r.untouched(int32(b))
+		r.tops[b] = r.bestOf(int32(b), nil)
 	}
 	for i := r.half - 1; i > 0; i-- {
 		r.winner[i] = r.play(i)
@@ -154,7 +219,7 @@ func (p *Placer) hasRoom(id cluster.NodeID, sh *Shape) bool {
 		(sh.Part == 0 || n.Parts(sh.Part) > 0) && sh.selected(p.state, id)
 }
 
-// rescore scores a node again. O(log nodes).
+// rescore scores a node again. O(mostInBlock + log blocks).
 func (p *Placer) rescore(r *ranking, id cluster.NodeID, sh *Shape) {
 	i := r.place[id]
 	worth, _ := p.scoreOf(id, sh, r.by)
@@ -162,97 +227,147 @@ func (p *Placer) rescore(r *ranking, id cluster.NodeID, sh *Shape) {
 		return
 	}
 	r.worth[i] = worth
-	for k := (r.half + int(i)) / 2; k > 0; k /= 2 {
+	b := r.block[i]
+	t := &r.tops[b]
+	switch {
+	case i == t.place && worth < t.worth:
+		r.tops[b] = r.bestOf(b, nil)
+	case i == t.place || worth > t.worth || worth == t.worth && i < t.place:
+		t.worth, t.node, t.place = worth, id, i
+	default:
+		return
+	}
+	r.replay(b)
+}
+
+// touch brings up to date whether the leaf group of a block is in use. O(1), and O(blocks of the
+// group x log blocks) where that has changed.
+func (r *ranking) touch(b int32) {
+	if !r.keep || r.untouched(b) == r.tops[b].untouched {
+		return
+	}
+	first := r.blocks[b].first
+	end := first
+	for ; int(end) < len(r.blocks) && r.blocks[end].first == first; end++ {
+		r.tops[end].untouched = !r.tops[end].untouched
+	}
+	for k := first; k < end; k++ {
+		r.replay(k)
+	}
+}
+
+// bestOf returns the best node of a block, or with after the best that comes after that one.
+func (r *ranking) bestOf(b int32, after *top) top {
+	blk := &r.blocks[b]
+	t := top{worth: none, untouched: r.tops[b].untouched, place: blk.from}
+	for i := blk.from; i < blk.to; i++ {
+		w := r.worth[i]
+		if w > t.worth && (after == nil || w < after.worth || w == after.worth && i > after.place) {
+			t.worth, t.place = w, i
+		}
+	}
+	t.node = r.nodes[t.place]
+	return t
+}
+
+// replay decides again what a block wins. O(log blocks).
+func (r *ranking) replay(b int32) {
+	for k := (r.half + b) / 2; k > 0; k /= 2 {
 		was, is := r.winner[k], r.play(k)
 		r.winner[k] = is
-		if was != i && is != i {
+		if was != b && is != b {
 			return // it neither won nor wins here, nor further up
 		}
 	}
 }
 
-// best returns the place that wins below a tree node; it may be past the last.
-func (r *ranking) best(k int) int32 {
-	if k >= r.half {
-		return int32(k - r.half)
-	}
-	return r.winner[k]
-}
-
-// at returns the score of a place, none past the last.
-func (r *ranking) at(place int32) int64 {
-	if int(place) >= len(r.worth) {
-		return none
-	}
-	return r.worth[place]
-}
-
-// play decides the winner at an inner tree node: the higher score, then the first.
-func (r *ranking) play(k int) int32 {
-	a, b := r.best(2*k), r.best(2*k+1)
-	if r.at(b) > r.at(a) {
+// play decides the winner at an inner tree node.
+func (r *ranking) play(k int32) int32 {
+	a, b := r.winnerAt(2*k), r.winnerAt(2*k+1)
+	if int(b) < len(r.tops) && r.tops[b].before(&r.tops[a]) {
 		return b
 	}
 	return a
 }
 
-// top returns the node with the highest score that accept allows (nil allows
-// all), false when none has room; accept must refuse nodes without room. O(1), and
-// O(log nodes) for every better node that accept refuses.
-func (r *ranking) top(accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
-	w := r.best(1)
-	if r.at(w) != none && accept != nil && !accept(r.nodes[w]) {
-		w = r.next(accept)
+// winnerAt returns the block that wins below a tree node; it may be past the last.
+func (r *ranking) winnerAt(k int32) int32 {
+	if k >= r.half {
+		return k - r.half
 	}
-	if r.at(w) == none {
+	return r.winner[k]
+}
+
+// noTop is what a tree node without blocks has.
+var noTop = top{worth: none}
+
+// bestBelow returns the best node below a tree node; its worth is none if no node has room.
+func (r *ranking) bestBelow(k int32) *top {
+	if b := r.winnerAt(k); int(b) < len(r.tops) {
+		return &r.tops[b]
+	}
+	return &noTop
+}
+
+// best returns the best node.
+func (r *ranking) best() *top { return r.bestBelow(1) }
+
+// top returns the best node that accept allows (nil allows all), false when none has room;
+// accept must refuse nodes without room. O(1), and O(mostInBlock + log blocks) for every better
+// node that accept refuses.
+func (r *ranking) top(accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	w := r.best()
+	if w.worth == none {
 		return 0, false
 	}
-	return r.nodes[w], true
+	if accept != nil && !accept(w.node) {
+		return r.next(accept)
+	}
+	return w.node, true
 }
 
-// next returns the best place that accept allows, one past the last when there is
-// none. A winner that is refused leaves the subtrees beside its way up, each with
-// its own.
-func (r *ranking) next(accept func(cluster.NodeID) bool) int32 {
-	open := &subtrees{r, append(r.open[:0], 1)}
-	defer func() { r.open = open.roots }()
-	for len(open.roots) > 0 {
-		root := heap.Pop(open).(int32)
-		w := r.best(int(root))
-		if accept(r.nodes[w]) {
-			return w
+// next returns the best node that accept allows. A winner that is refused leaves the subtrees
+// beside its way up, each with its own winner, and what comes after it in its block.
+func (r *ranking) next(accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	open := &subtrees{append(r.open[:0], subtree{1, *r.best()})}
+	defer func() { r.open = open.list }()
+	for len(open.list) > 0 {
+		s := heap.Pop(open).(subtree)
+		if accept(s.node) {
+			return s.node, true
 		}
-		for k := int32(r.half) + w; k > root; k /= 2 {
-			if r.at(r.best(int(k^1))) != none {
-				heap.Push(open, k^1)
+		b := r.block[s.place]
+		if s.root > 0 {
+			for k := r.half + b; k > s.root; k /= 2 {
+				if t := r.bestBelow(k ^ 1); t.worth != none {
+					heap.Push(open, subtree{k ^ 1, *t})
+				}
 			}
 		}
+		if t := r.bestOf(b, &s.top); t.worth != none {
+			heap.Push(open, subtree{0, t})
+		}
 	}
-	return int32(len(r.nodes))
+	return 0, false
 }
 
-// subtrees is a heap of tree nodes of a ranking, the one with the best winner on
-// top.
-type subtrees struct {
-	*ranking
-	roots []int32
+// subtree is a tree node of a ranking, or with root 0 the rest of a block, and the best node in it.
+type subtree struct {
+	root int32
+	top
 }
 
-func (h *subtrees) Len() int      { return len(h.roots) }
-func (h *subtrees) Swap(i, j int) { h.roots[i], h.roots[j] = h.roots[j], h.roots[i] }
-func (h *subtrees) Push(root any) { h.roots = append(h.roots, root.(int32)) }
+// subtrees is a heap of subtrees, the one with the best node on top.
+type subtrees struct{ list []subtree }
+
+func (h *subtrees) Len() int           { return len(h.list) }
+func (h *subtrees) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
+func (h *subtrees) Less(i, j int) bool { return h.list[i].before(&h.list[j].top) }
+func (h *subtrees) Push(s any)         { h.list = append(h.list, s.(subtree)) }
 
 func (h *subtrees) Pop() any {
-	last := len(h.roots) - 1
-	root := h.roots[last]
-	h.roots = h.roots[:last]
-	return root
-}
-
-func (h *subtrees) Less(i, j int) bool {
-	a, b := h.best(int(h.roots[i])), h.best(int(h.roots[j]))
-	if h.at(a) != h.at(b) {
-		return h.at(a) > h.at(b)
-	}
-	return a < b
+	last := len(h.list) - 1
+	s := h.list[last]
+	h.list = h.list[:last]
+	return s
 }

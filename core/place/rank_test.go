@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -15,7 +16,7 @@ import (
 func TestRankings(t *testing.T) {
 	for seed := range uint64(60) {
 		c := &churn{t: t, rng: rand.New(rand.NewPCG(seed, 0)), state: cluster.New([]string{"leaf"})}
-		for range 3 + c.rng.IntN(20) {
+		for range 3 + c.rng.IntN(20)*[]int{1, 1, 1, 25}[seed%4] { // at times groups of several blocks
 			c.addNode(fmt.Sprint("n", c.state.Nodes()))
 		}
 		c.state.SetSpot(1, true) // job 1 is LP, job 0 is not
@@ -56,7 +57,7 @@ type churn struct {
 }
 
 func (c *churn) addNode(name string) {
-	n := cluster.NodeSpec{Name: name, GPUs: []int{0, 2, 4, 8}[c.rng.IntN(4)], CPUMilli: 16000, MemMiB: 32, Domains: []string{"l"}}
+	n := cluster.NodeSpec{Name: name, GPUs: []int{0, 2, 4, 8}[c.rng.IntN(4)], CPUMilli: 16000, MemMiB: 32, Domains: []string{[]string{"", "l", "l", "l", "m"}[c.rng.IntN(5)]}}
 	if n.GPUs > 0 {
 		n.Model = []string{"A", "B"}[c.rng.IntN(2)]
 	}
@@ -129,7 +130,7 @@ func (c *churn) move() {
 
 // best scores all nodes of a stage.
 func (c *churn) best(by scorer, p *Placer, sh *Shape, st stage, accept func(cluster.NodeID) bool) (best cluster.NodeID, found bool) {
-	most := int64(none)
+	most, wasUntouched := int64(none), false
 	for id := range cluster.NodeID(c.state.Nodes()) {
 		n := c.state.Node(id)
 		for d := range n.Spec.GPUs {
@@ -140,9 +141,23 @@ func (c *churn) best(by scorer, p *Placer, sh *Shape, st stage, accept func(clus
 		if !p.inStage(st, id) || accept != nil && !accept(id) {
 			continue
 		}
-		if worth, _ := p.scoreOf(id, sh, by); worth > most {
-			best, most, found = id, worth, true
+		untouched := st.strategy == Value && c.untouched(id)
+		if worth, _ := p.scoreOf(id, sh, by); worth > most || worth == most && worth != none && wasUntouched && !untouched {
+			best, most, wasUntouched, found = id, worth, untouched, true
 		}
 	}
 	return best, found
+}
+
+// untouched reports whether the leaf group of a node is known and all GPUs of the part of it that
+// is in the node's pool are free.
+func (c *churn) untouched(id cluster.NodeID) bool {
+	leaf := c.state.Domain(id, 0)
+	for o := range cluster.NodeID(c.state.Nodes()) {
+		n := c.state.Node(o)
+		if n.Open() && c.state.Domain(o, 0) == leaf && c.state.Pool(o) == c.state.Pool(id) && n.Free() < bits.OnesCount64(n.Healthy()) {
+			return false
+		}
+	}
+	return leaf >= 0
 }
