@@ -123,6 +123,9 @@ func (a *affinities) addTerms(j *job, u *place.Unit) {
 	for t := range u.Tasks {
 		u.Tasks[t].Terms = a.terms(j, t)
 		u.Tasks[t].Asked = a.placer.Shape(&j.Tasks[t].Request)
+		if j.borrowsDevices() {
+			u.Tasks[t].Asked = a.placer.ShapeOnLent(&j.Tasks[t].Request)
+		}
 	}
 	if !u.Whole || len(u.Tasks) == 1 {
 		return

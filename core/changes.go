@@ -29,6 +29,8 @@ import "github.com/muster-sched/muster/core/cluster"
 //	planDropped        -                            all worth a try        forgotten     the job's
 //	moveBegun          without GPUs, see below      one change a pod more  forgotten     -
 //	moveOver           that may use the job's pools one change a pod more  -             -
+//	standbyBegun       that may use the lent pool   one change a pod more  forgotten     -
+//	standbyOver        that may use the job's pools one change a pod more  -             -
 //
 // Classes are tried again by pass.reactivate, at the start of the next pass. Those of jobs without
 // GPUs are tried again by pass.lessReserved, in the same pass, if GPUs came into use for which
@@ -61,6 +63,8 @@ import "github.com/muster-sched/muster/core/cluster"
 //	MoveRequested  moveBegun
 //	PodMoved       podStopped, podStarted; moveOver
 //	MoveFailed     moveOver
+//	StandbyBegan   standbyBegun; roomFreedAnywhere if a pool or node is new
+//	StandbyEnded   none: the next pass looks at the time of all windows
 //	JobEnded       its pods leave; gives up its plan
 //	JobRelabelled  labelsChanged, podsVanished
 //	JobShielded    evictableChanged; disruptionsAllowed
@@ -70,6 +74,8 @@ import "github.com/muster-sched/muster/core/cluster"
 //
 // A pod that stops running while it is being moved says moveOver, and so does the next pass
 // for a move that it no longer decides.
+//
+// A pod on standby that leaves its node says standbyOver, and so does a pass that lets it go on.
 //
 // A job that no longer has a place says protectionReturned if it had lost its protection.
 
@@ -231,6 +237,24 @@ func (c *changes) moveOver(j *job, free cluster.NodeID) {
 	c.quotaReturned()
 	c.podsAppeared(j)
 	c.podsVanished(j)
+}
+
+// standbyBegun: a pod of the job lends a node. Neither it nor its gang may be evicted.
+func (c *changes) standbyBegun(j *job, lent cluster.NodeID) {
+	c.moveBegun(j)
+	c.roomFreed(lent)
+}
+
+// standbyOver: a pod of the job is no longer on standby. The pod and its gang may be evicted
+// again.
+func (c *changes) standbyOver(j *job) {
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state == podRunning {
+			c.evictableChanged(p.alloc.Node)
+			c.roomFreed(p.alloc.Node)
+		}
+	}
+	c.quotaReturned()
 }
 
 // planDropped: a job's nomination, or a part of it, was given up.

@@ -22,11 +22,13 @@ const (
 	// there and, when that is ready, to end the one that runs. The pod holds both places until
 	// [PodMoved] or [MoveFailed], or until something else stops it.
 	Migrate
+	// Resume asks to let Pods go on that are on standby: their GPUs are free again.
+	Resume
 	numOps
 )
 
 // Ops names what decisions ask for, in their order.
-var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate"}
+var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate", "resume"}
 
 func (o Op) String() string {
 	return Ops[o]
@@ -124,6 +126,8 @@ const (
 	// ExceedsQuota: the job needs more at once than its queue could ever hold, however much
 	// others lend.
 	ExceedsQuota
+	// StandbyReturns: evicted from GPUs that a pod on standby lent, or that pod goes on.
+	StandbyReturns
 	numReasons
 )
 
@@ -131,7 +135,7 @@ var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
 	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "Requested", "Defragmentation", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
-	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota",
+	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -38,6 +38,7 @@ type Engine struct {
 	runs         runs
 	nominations  nominations
 	moves        moves
+	standbys     standbys
 	entitlement  entitlement
 	planner      planner
 	defragmenter defragmenter
@@ -80,7 +81,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
-	e.moves.Engine = e
+	e.moves.Engine, e.standbys.Engine = e, e
 	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine, e.changes.Engine = e, e, e
@@ -130,6 +131,10 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.requestMove(ev)
 	case PodMoved:
 		return e.podMoved(now, ev)
+	case StandbyBegan:
+		return e.beginStandby(now, ev)
+	case StandbyEnded:
+		return e.endStandby(now, ev)
 	case MoveFailed:
 		return e.moveFailed(ev)
 	case PodRunning:

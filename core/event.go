@@ -113,6 +113,24 @@ type (
 		Job string
 		Pod int
 	}
+	// StandbyBegan reports that running pods of an HP job are on standby until a time: they
+	// do not use their GPUs, and keep CPUMilli and MemMiB each of what they requested (or less, if
+	// they requested less). LP jobs may use the rest meanwhile. Nil Pods means all running pods
+	// with GPUs. Each must have whole GPUs, and not be on its way to another node. Of a pod that is
+	// on standby already, only the time changes. Pods that are found on lent GPUs ([PodRunning])
+	// come after this event.
+	StandbyBegan struct {
+		Job              string
+		Pods             []int
+		Until            Time
+		CPUMilli, MemMiB int64
+	}
+	// StandbyEnded asks for pods on standby to go on before their time. The engine evicts what
+	// uses their GPUs, and then decides [Resume]. Nil Pods means all pods on standby.
+	StandbyEnded struct {
+		Job  string
+		Pods []int
+	}
 	// JobEnded reports that a job is over, for whatever reason, and that all its pods have left
 	// their nodes.
 	JobEnded struct{ Job string }
@@ -164,6 +182,8 @@ func (BindFailed) event()    {}
 func (MoveRequested) event() {}
 func (PodMoved) event()      {}
 func (MoveFailed) event()    {}
+func (StandbyBegan) event()  {}
+func (StandbyEnded) event()  {}
 func (JobEnded) event()      {}
 func (JobRelabelled) event() {}
 func (JobShielded) event()   {}

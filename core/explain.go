@@ -18,8 +18,8 @@ type Explanation struct {
 	Reason Reason
 	Detail string
 	// Waiting, Running and Leaving count pods; nominated ones wait. Moving counts those of
-	// the running ones that are being moved.
-	Waiting, Running, Leaving, Moving int
+	// the running ones that are being moved, Standby those that lend their GPUs.
+	Waiting, Running, Leaving, Moving, Standby int
 	// Ahead counts the waiting jobs before it in the order of all jobs. Since is when it began
 	// to wait.
 	Ahead int
@@ -38,7 +38,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	}
 	x := Explanation{
 		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.count[podLeaving],
-		Waiting: j.waiting(), Moving: j.moving, Settled: Never,
+		Waiting: j.waiting(), Moving: j.moving, Standby: j.standing, Settled: Never,
 	}
 	for _, o := range e.jobs.byName {
 		if o != j && o.class != nil && o.key.before(&j.key) {

@@ -105,7 +105,7 @@ func (f *forecaster) endings() {
 		known := false
 		for i := range j.pods {
 			p := &j.pods[i]
-			if at := cluster.Plus(p.started, j.Estimate); p.state == podRunning && j.Estimate > 0 && at > f.now {
+			if at := cluster.Plus(p.started, j.Estimate); p.state == podRunning && p.standby == nil && j.Estimate > 0 && at > f.now {
 				list, known = append(list, ending{at, j, i, false}), true
 			}
 		}

@@ -235,6 +235,9 @@ func (e *Engine) release(j *job, i int, to podState) {
 // unbook counts a pod as off its node, which the state has removed already.
 func (e *Engine) unbook(j *job, p *pod, to podState) {
 	node := p.alloc.Node
+	if p.standby != nil {
+		e.standbys.handOver(p.standby)
+	}
 	switch p.state {
 	case podRunning:
 		j.charge(e.state, p, -1)
@@ -440,6 +443,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	if ev.Started > now || ev.Started < -MaxTime {
 		return fmt.Errorf("pod %d of job %s: started at %.9gs, expected a time before now, %.9gs", ev.Pod, ev.Job, ev.Started.Seconds(), now.Seconds())
 	}
+	id = e.standbys.lentWith(j, id, ev.GPUs)
 	if n := e.state.Node(id).Count(); n >= cluster.MaxHeld {
 		return fmt.Errorf("pod %d of job %s: node %s has %d pods already", ev.Pod, ev.Job, ev.Node, n)
 	}

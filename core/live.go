@@ -26,13 +26,14 @@ type pod struct {
 	started Time
 	// came is when it got its place, by the clock of entitlement.starting; entitled if it
 	// evicted others as one within nominal quota.
-	came   Time
-	task   int32
-	trial  uint32 // the last trial of evictions it was part of
-	listed int32  // its place in ranked.pods
-	lifted bool   // it is off its node and its quota for a trial
-	state  podState
-	move   *move // its current move, nil if none; only running pods have one
+	came    Time
+	task    int32
+	trial   uint32 // the last trial of evictions it was part of
+	listed  int32  // its place in ranked.pods
+	lifted  bool   // it is off its node and its quota for a trial
+	state   podState
+	move    *move    // its current move, nil if none; only running pods have one
+	standby *standby // set while it lends its GPUs
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
 	// within says that the pod is within its queue's nominal quota, as entitlement.update
@@ -53,6 +54,8 @@ type job struct {
 	count [podWithdrawn + 1]int
 	// moving is how many pods are being moved.
 	moving int
+	// standing is how many pods are on standby.
+	standing int
 	// spans says where the pods of each task are; nil if there is one task.
 	spans []span
 	// begun says that the gang has its minimum: further pods start one by one.

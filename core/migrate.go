@@ -105,7 +105,7 @@ func (e *Engine) migrate(j *job, pod int, to cluster.Alloc, why Reason, room str
 // mayMove reports whether a pod of a job may be moved.
 func (ms *moves) mayMove(j *job, pod int) bool {
 	p := &j.pods[pod]
-	return j.Mobility == Replaceable && !j.disruptionProtected && p.state == podRunning && p.move == nil
+	return j.Mobility == Replaceable && !j.disruptionProtected && p.state == podRunning && p.move == nil && p.standby == nil
 }
 
 // movable is mayMove for people: it says why a pod must not be moved, nil if it may be.
@@ -121,6 +121,8 @@ func (ms *moves) movable(j *job, pod int) error {
 		return fmt.Errorf("pod %d of job %s is not running", pod, j.Name)
 	case j.pods[pod].move != nil:
 		return fmt.Errorf("pod %d of job %s is being moved already", pod, j.Name)
+	case j.pods[pod].standby != nil:
+		return fmt.Errorf("pod %d of job %s is on standby", pod, j.Name)
 	}
 	return nil
 }
@@ -133,7 +135,7 @@ func (ms *moves) unit(j *job, i int) *place.Unit {
 	u := &place.Unit{
 		Job: j.slot, Strategy: ms.policy.strategy(j), Inference: j.Kind == Inference, Exclusive: ms.policy.Zone.Exclusive,
 		Required: levelOf(ms.state, j.Topology.Required), Preferred: -1, Spread: len(j.pods) > 1,
-		Left: append(ms.nominations.leftBy(j), p.alloc.Node),
+		Left: append(ms.nominations.leftBy(j), ms.state.Home(p.alloc.Node)),
 	}
 	if u.Required >= 0 {
 		u.Joins, u.Home = true, ms.state.Domain(p.alloc.Node, u.Required)

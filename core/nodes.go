@@ -61,9 +61,17 @@ func (e *Engine) changeNode(now Time, n Node) error {
 // made for the old domain.
 func (e *Engine) rejoin(id cluster.NodeID, now Time) {
 	var jobs []*job
-	for h := range e.state.Node(id).Pods {
-		if j := e.jobs.slots[h.Owner.Job]; j.Topology.Required != "" && !slices.Contains(jobs, j) {
-			jobs = append(jobs, j)
+	find := func(id cluster.NodeID) {
+		for h := range e.state.Node(id).Pods {
+			if j := e.jobs.slots[h.Owner.Job]; j.Topology.Required != "" && !slices.Contains(jobs, j) {
+				jobs = append(jobs, j)
+			}
+		}
+	}
+	find(id)
+	for _, s := range e.standbys.all {
+		if e.state.Home(s.node) == id {
+			find(s.node)
 		}
 	}
 	for _, j := range jobs {
@@ -84,6 +92,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 	// 1. Plans that count on the node are given up first: then no place there is kept.
 	e.nominations.dropPlans(id, now)
 	e.moves.abandonOn(id, false)
+	e.standbys.lost(id, now)
 
 	// 2. All its pods wait again. They come in the order of their jobs.
 	pods := e.state.RemoveNode(id)
@@ -92,7 +101,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 		j := e.jobs.slots[h.Owner.Job]
 		p := &j.pods[h.Owner.Pod]
 		e.unbook(j, p, podWaiting)
-		if len(hit) == 0 || hit[len(hit)-1] != j {
+		if !slices.Contains(hit, j) {
 			hit = append(hit, j)
 		}
 	}
@@ -152,7 +161,7 @@ func (e *Engine) assignZone() {
 	var models []string
 	for id := range cluster.NodeID(e.state.Nodes()) {
 		n := e.state.Node(id)
-		if !n.Up || n.Spec.GPUs == 0 {
+		if !n.Up || e.state.Lent(id) || n.Spec.GPUs == 0 {
 			continue
 		}
 		if byModel[n.Spec.Model] == nil {

@@ -136,7 +136,7 @@ func (ns *nominations) leave(x *eviction) {
 		j.leaves(ns.state, p, 1)
 		p.leavingFor = n
 		n.outstanding++
-		j.left = append(j.left, leftFor{p.alloc.Node, n})
+		j.left = append(j.left, leftFor{ns.state.Home(p.alloc.Node), n})
 		j.set(p, podLeaving)
 		ns.stopped(j, p)
 	}
@@ -287,12 +287,12 @@ func (ns *nominations) handOver(n *nomination, from, to int) {
 	n.job.set(p, podWaiting)
 }
 
-// dropPlans gives up the nominations that count on a node.
+// dropPlans gives up the nominations that count on a node, or on what pods on it lend.
 func (ns *nominations) dropPlans(node cluster.NodeID, now Time) {
 	for _, n := range slices.Clone(ns.all) {
 		for i := range n.job.pods {
 			p := &n.job.pods[i]
-			if (p.state == podHeld || p.state == podPlanned) && p.alloc.Node == node {
+			if p.kept() && (p.alloc.Node == node || ns.state.Home(p.alloc.Node) == node) {
 				j := n.job
 				ns.waiting.dequeue(j)
 				ns.denominate(j)

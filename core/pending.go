@@ -94,6 +94,7 @@ type classID struct {
 	whole     bool
 	pinned    bool // and a queue has a quota
 	never     bool // they evict no pod: others like them may
+	borrows   bool // they may be on devices that pods on standby lend
 	pods      int
 	gpu       Milli
 	cpu, mem  int64

@@ -180,7 +180,7 @@ func (pl *planner) slotsByDomain(c *class, level, devices int) map[int32]int {
 		if level == cluster.NodeLevelNum {
 			for _, id := range p.Members() {
 				if id >= 0 {
-					slots[int32(id)] = pl.state.Node(id).Free() / devices
+					slots[int32(pl.state.Home(id))] += pl.state.Node(id).Free() / devices
 				}
 			}
 			continue

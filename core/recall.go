@@ -130,7 +130,7 @@ func (ns *nominations) stay(x *eviction) {
 		p := &j.pods[i]
 		p.leavingFor = nil
 		n.outstanding--
-		at := slices.IndexFunc(j.left, func(l leftFor) bool { return l.nomination == n && l.node == p.alloc.Node })
+		at := slices.IndexFunc(j.left, func(l leftFor) bool { return l.nomination == n && l.node == ns.state.Home(p.alloc.Node) })
 		j.left = slices.Delete(j.left, at, at+1)
 		j.leaves(ns.state, p, -1)
 		ns.bound(j, p, p.started)

@@ -20,7 +20,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	ps := pass{e, now}
 
 	// 1. Gangs that broke since the last pass must stop, as far as pods of them have not left
-	// already. Moves that were begun are decided.
+	// already. Moves that were begun are decided. Windows of standby end.
 	for _, d := range e.ending {
 		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs.byName[d.Job].pods[p.Pod].state != podLeaving })
 		if len(d.Pods) > 0 {
@@ -29,6 +29,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	}
 	e.ending = e.ending[:0]
 	e.moves.tell()
+	e.standbys.run(now)
 
 	// 2. What depends on the nodes, on the mix of requests and on time.
 	e.planner.dropSearches()

@@ -87,15 +87,18 @@ func (us *units) shapeOf(j *job, t int, m string) *place.Shape {
 	if m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
 		r := *us.request(j, t)
 		r.Models = []string{m}
-		return us.placer.Shape(&r)
+		return us.shape(j, &r)
 	}
 	return sh
 }
 
 // shape returns the shape of pods of a job that make a request.
 func (us *units) shape(j *job, r *Request) *place.Shape {
-	if j.GPUs() == 0 {
+	switch {
+	case j.GPUs() == 0:
 		return us.placer.CPUOnly(r)
+	case us.standbys.ever && j.borrowsDevices():
+		return us.placer.ShapeOnLent(r)
 	}
 	return us.placer.Shape(r)
 }
@@ -175,7 +178,7 @@ func (us *units) compile(c *class) {
 // classOf returns what decides whether, and where, the job's waiting pods start. Whatever
 // decides that must be part of it: else a job would wait because another one does not fit.
 func (us *units) classOf(j *job) classID {
-	id := classID{strategy: us.policy.strategy(j), inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1}
+	id := classID{strategy: us.policy.strategy(j), inference: j.Kind == Inference, whole: j.whole(), never: j.NeverPreempts, gpu: -1, borrows: us.standbys.ever && j.borrowsDevices()}
 	if j.queue.Limited() {
 		id.queue, id.pinned = j.queue, j.pinned
 	}

@@ -328,7 +328,7 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 		}
 		v := pl.jobs.slots[o.Job]
 		p := &v.pods[o.Pod]
-		if v == c.job || p.state != podRunning || p.move != nil {
+		if v == c.job || p.state != podRunning || p.move != nil || p.standby != nil {
 			continue // a pod that is being moved is also found at its new place
 		}
 		if pl.addVictim(s, c, v, int(o.Pod)) {
@@ -400,7 +400,7 @@ func (pl *planner) addGang(s *search, c preemptor, v *job) bool {
 	}
 	// Its minimum is within quota, or beyond it, as one: the first pod says which.
 	first := slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning && !p.extra })
-	if first < 0 || v.moving > 0 {
+	if first < 0 || v.moving > 0 || v.standing > 0 {
 		return false
 	}
 	x, ok := pl.victim(c, v, -1, &v.pods[first])

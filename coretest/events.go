@@ -25,9 +25,7 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		ev := core.PodsAdded{Job: l.name, Task: core.Task{
 			Name: l.word("task", l.name), MinPods: readMinimum(l), Request: readRequest(l), Labels: l.list("labels"), Affinity: readTerms(l),
 		}}
-		for _, w := range l.list("pods") {
-			ev.Pods = append(ev.Pods, int(l.thousandths("pods", w)/1000))
-		}
+		ev.Pods = readPods(l)
 		return []core.Event{ev}
 	case "end":
 		return []core.Event{core.JobEnded{Job: l.name}}
@@ -38,11 +36,7 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 	case "bindfailed":
 		return []core.Event{core.BindFailed{Job: l.name, Pod: l.number("pod", 0)}}
 	case "gone":
-		ev := core.PodsGone{Job: l.name}
-		for _, w := range l.list("pods") {
-			ev.Pods = append(ev.Pods, int(l.thousandths("pods", w)/1000))
-		}
-		return []core.Event{ev}
+		return []core.Event{core.PodsGone{Job: l.name, Pods: readPods(l)}}
 	case "found":
 		ev := core.PodRunning{Job: l.name, Pod: l.number("pod", 0), Node: l.word("node", ""), Started: l.time("started", 0)}
 		for _, w := range l.list("gpus") {
@@ -55,6 +49,12 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.PodMoved{Job: l.name, Pod: l.number("pod", 0)}}
 	case "movefailed":
 		return []core.Event{core.MoveFailed{Job: l.name, Pod: l.number("pod", 0)}}
+	case "standby":
+		return []core.Event{core.StandbyBegan{
+			Job: l.name, Pods: readPods(l), Until: l.time("until", core.MaxTime), CPUMilli: l.milli("cpu", 0), MemMiB: int64(l.number("mem", 0)) * 1024,
+		}}
+	case "return":
+		return []core.Event{core.StandbyEnded{Job: l.name, Pods: readPods(l)}}
 	case "lost":
 		return []core.Event{core.NodeLost{Node: l.name}}
 	case "cordon", "uncordon":
@@ -76,6 +76,15 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 	}
 	l.wrong("command %s is unknown", l.cmd)
 	return nil
+}
+
+// readPods reads the numbers of pods, nil if none are named.
+func readPods(l *line) []int {
+	var out []int
+	for _, w := range l.list("pods") {
+		out = append(out, int(l.thousandths("pods", w)/1000))
+	}
+	return out
 }
 
 // readNodes reads one node, or count alike that are numbered from 0.

@@ -251,7 +251,7 @@ func moves(_ *job, p *pod) bool  { return p.to != nil }
 func (s *story) event() {
 	name := fmt.Sprintf("n%d", s.up(s.nodes))
 	n := s.Twin.node(name)
-	switch k := s.up(28); {
+	switch k := s.up(32); {
 	case k < 6:
 		s.submit()
 	case k < 9:
@@ -312,9 +312,31 @@ func (s *story) event() {
 		}
 	case k < 26:
 		s.move()
+	case k < 30:
+		s.standby()
 	default:
 		s.Now += core.Time(1+s.up(8)) * core.Second
 		s.Must(core.Tick{})
+	}
+}
+
+// standby lets some pods of a job lend their GPUs for a while, or asks for them back.
+func (s *story) standby() {
+	lends := func(_ *job, p *pod) bool { return p.standby != nil }
+	if j, i, ok := s.somePod(lends); ok && s.chance(4) {
+		s.Must(core.StandbyEnded{Job: j, Pods: pick(s, nil, []int{i})})
+		return
+	}
+	for range 3 {
+		if j, i, ok := s.somePod(runs); ok {
+			ev := core.StandbyBegan{
+				Job: j, Pods: pick(s, nil, []int{i}, []int{i}), Until: s.Now + core.Time(s.up(30))*core.Second,
+				CPUMilli: int64(pick(s, 0, 0, 500)), MemMiB: int64(pick(s, 0, 0, 20)),
+			}
+			if s.Apply(ev) == nil { // many cannot
+				return
+			}
+		}
 	}
 }
 
@@ -371,6 +393,21 @@ func (s *story) found() {
 		}
 		ev := core.PodRunning{Job: name, Pod: i, Node: n.Name, Started: s.Now}
 		u := s.Twin.use(n)
+		for _, owner := range s.Twin.lenders(n.Name) {
+			if s.chance(2) && s.Twin.lentSlot(j, t, n, owner, s.Now) && t.GPU == core.WholeGPU {
+				u.gpu = [64]core.Milli{}
+				for g := range u.gpu {
+					if owner.at.GPUs>>g&1 == 0 {
+						u.gpu[g] = core.WholeGPU
+					}
+				}
+				for _, p := range s.Twin.guests(owner) {
+					for g := range u.gpu {
+						u.gpu[g] += core.Milli(p.at.GPUs>>g&1) * core.WholeGPU
+					}
+				}
+			}
+		}
 		need := core.WholeGPU - min(t.GPU, core.WholeGPU)
 		for g := 0; g < n.GPUs && core.Milli(len(ev.GPUs))*core.WholeGPU < t.GPU; g++ {
 			if u.gpu[g] <= need && n.bad>>g&1 == 0 {

@@ -192,6 +192,9 @@ func (s *scenario) explain(l *line) {
 	if x.Moving > 0 {
 		fmt.Fprintf(&s.out, "%d moving; ", x.Moving)
 	}
+	if x.Standby > 0 {
+		fmt.Fprintf(&s.out, "%d on standby; ", x.Standby)
+	}
 	fmt.Fprintf(&s.out, "%d ahead; since %s\n", x.Ahead, seconds(x.Since))
 	if x.Waiting > 0 {
 		fmt.Fprintf(&s.out, "%s: %s%s\n", x.Reason, x.Detail, settled(&x))

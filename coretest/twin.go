@@ -33,7 +33,10 @@ import (
 //     foreign or disruption-protected; to another node of its GPU model where it could be if it were not at
 //     its old place. It runs on there, and both places are taken, until the move is over;
 //  8. jobs without GPUs leave the cores that the policy keeps for idle GPUs;
-//  9. decisions are about live jobs and about pods in the right state.
+//  9. pods on lent GPUs are LP, may be evicted at any time and take together at most what the
+//     owner lends; after the window they are told to leave at once, and the owner goes on when they
+//     have left, neither sooner nor later;
+//  10. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -45,6 +48,7 @@ type Twin struct {
 	// quotaSet counts changes of quotas, and of usage from outside: places that were chosen
 	// before such a change may exceed what is left.
 	quotaSet int
+	now      core.Time // of the last pass
 	// upsets counts events for which a plan may be given up.
 	upsets int
 	// Evictions counts the pods evicted so far.
@@ -75,6 +79,7 @@ type pod struct {
 	state   podState
 	at      core.Placement
 	to      *core.Placement // where it is moving to
+	standby *standby        // set while it lends its GPUs
 	started core.Time
 	left    *left // where it was evicted from last
 }
@@ -241,6 +246,10 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 				j.Tasks[t].Labels, j.Tasks[t].Affinity = ev.Labels, ev.Affinity
 			}
 		}
+	case core.StandbyBegan:
+		w.beginStandby(ev)
+	case core.StandbyEnded:
+		w.endStandby(now, ev)
 	case core.JobEnded:
 		j := w.jobs[ev.Job]
 		for i := range j.pods {
@@ -252,6 +261,18 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			w.ended[ev.Job] = j.left
 		}
 		delete(w.jobs, ev.Job)
+	}
+	w.settleStandby()
+}
+
+// settleStandby forgets the standby of pods that are off their nodes.
+func (w *Twin) settleStandby() {
+	for _, j := range w.jobs {
+		for i := range j.pods {
+			if p := &j.pods[i]; !p.on() {
+				p.standby = nil
+			}
+		}
 	}
 }
 
@@ -367,6 +388,7 @@ func (j *job) whole() bool {
 
 // Decide checks the decisions of one pass and takes them in as carried out.
 func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
+	w.now = now
 	planned := map[string]int{} // evictions of this pass, by the job they are for
 	for k := range ds {
 		d := &ds[k]
@@ -393,7 +415,13 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		case core.Bind:
 			err = w.bind(j, d, now)
 			clear(plans) // what follows is another plan, after a start that may have taken quota
+		case core.Resume:
+			err = w.resume(j, d, now)
 		case core.Evict:
+			if d.Reason == core.StandbyReturns {
+				err = w.evictGuests(j, d, now)
+				break
+			}
 			if plans[d.For] == nil {
 				plans[d.For] = map[string]bool{}
 				for i := range w.queues {
@@ -429,6 +457,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		if err != nil {
 			return fmt.Errorf("%v of job %s: %w", d.Op, d.Job, err)
 		}
+	}
+	if err := w.checkStandby(now); err != nil {
+		return err
 	}
 	for _, j := range w.jobs {
 		if n := j.running(); j.Gang && !j.adopted && n > 0 && !j.whole() {
@@ -484,6 +515,12 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			}
 		}
 		p.state, p.at, p.started, p.left = running, at, now, nil
+		if owner := w.guest(&at, p); owner != nil {
+			if err := w.guestFits(j, p, owner, now); err != nil {
+				return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
+			}
+			continue
+		}
 		if err := w.notOverfull(w.node(at.Node), &j.Tasks[p.task]); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
@@ -558,6 +595,10 @@ func (w *Twin) migrate(j *job, d *core.Decision) error {
 	switch {
 	case p.to != nil:
 		return fmt.Errorf("pod %d is being moved", to.Pod)
+	case p.standby != nil:
+		return fmt.Errorf("pod %d is on standby", to.Pod)
+	case w.guest(&to, p) != nil:
+		return fmt.Errorf("pod %d moves to lent GPUs", to.Pod)
 	case to.Node == from.Node:
 		return fmt.Errorf("pod %d is on %s already", to.Pod, to.Node)
 	case to.GPUs != 0 && n.Model != w.node(from.Node).Model:
@@ -745,7 +786,11 @@ func (w *Twin) use(n *node) use {
 		for i := range j.pods {
 			p := &j.pods[i]
 			for at := range p.places() {
-				if at.Node == n.Name {
+				switch {
+				case at.Node != n.Name:
+				case w.guest(at, p) != nil:
+					u.pods++ // what it takes beside is a part of what the owner has
+				default:
 					u.add(n, &j.Tasks[p.task], at)
 				}
 			}
@@ -1041,6 +1086,9 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 	for _, at := range d.Pods {
 		if j.pods[at.Pod].to != nil {
 			return fmt.Errorf("pod %d is being moved", at.Pod)
+		}
+		if j.pods[at.Pod].standby != nil {
+			return fmt.Errorf("pod %d is on standby", at.Pod)
 		}
 		j.pods[at.Pod].left = &left{at, f, w.upsets, f.starts}
 	}

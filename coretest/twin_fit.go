@@ -47,7 +47,11 @@ func (w *Twin) podFits(j *job, i int) string {
 		if base := w.base(j); base != "" && anyModel(t) && n.Model != base {
 			continue
 		}
-		if w.slots(j, t, n) == 0 || !w.allowsJob(j, n.Model, t.GPU) {
+		lent := false
+		for _, owner := range w.lenders(n.Name) {
+			lent = lent || w.lentSlot(j, t, n, owner, w.now)
+		}
+		if !lent && w.slots(j, t, n) == 0 || !w.allowsJob(j, n.Model, t.GPU) {
 			continue
 		}
 		p := &j.pods[i]
@@ -94,6 +98,9 @@ func (w *Twin) slots(j *job, t *core.Task, n *node) int {
 	k := 1 << 20
 	if n.MaxPods > 0 {
 		k = n.MaxPods - u.pods
+		for range w.lenders(n.Name) {
+			return 0 // some pods may be kept for what is lent
+		}
 	}
 	switch {
 	case t.GPU >= core.WholeGPU:

@@ -107,6 +107,9 @@ func (w *World) Decide() []core.Decision {
 		if n := w.Twin.Moving(name); x.Moving != n {
 			w.fail(fmt.Errorf("job %s: engine counts %d moving; twin %d", name, x.Moving, n))
 		}
+		if n := w.Twin.Standby(name); x.Standby != n {
+			w.fail(fmt.Errorf("job %s: engine counts %d on standby; twin %d", name, x.Standby, n))
+		}
 	}
 	w.checkAnswers()
 	return ds

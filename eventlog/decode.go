@@ -40,6 +40,8 @@ type events struct {
 	MoveRequested *core.MoveRequested
 	PodMoved      *core.PodMoved
 	MoveFailed    *core.MoveFailed
+	StandbyBegan  *core.StandbyBegan
+	StandbyEnded  *core.StandbyEnded
 	JobEnded      *core.JobEnded
 	JobRelabelled *core.JobRelabelled
 	JobShielded   *core.JobShielded
@@ -76,10 +78,10 @@ var (
 )
 
 func init() {
-	for op := core.Bind; op <= core.Migrate; op++ {
+	for op := core.Bind; op <= core.Resume; op++ {
 		ops[op.String()] = op
 	}
-	for r := core.Placed; r <= core.Victims; r++ {
+	for r := core.Placed; r <= core.StandbyReturns; r++ {
 		reasons[r.String()] = r
 	}
 }

@@ -64,6 +64,9 @@ type Pod struct {
 	Backfilled bool
 	// To is the place that it is being moved to, nil if it is not.
 	To *core.Placement
+	// Standby is how it was put on standby, with itself as the only one of Pods; nil if it is not
+	// on standby.
+	Standby *core.StandbyBegan
 }
 
 // State is the state of a pod.
@@ -269,6 +272,21 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 			t.stay(j, i)
 			return nil
 		})
+	case core.StandbyBegan:
+		return t.stand(ev)
+	case core.StandbyEnded: // the engine decides when they go on
+		return t.at(ev.Job, ev.Pods, func(j *Job, i int) error {
+			if j.Pods[i].Standby == nil {
+				return fmt.Errorf("pod %d of job %s is not on standby", i, ev.Job)
+			}
+			return nil
+		}, func(j *Job) {
+			for i := range j.Pods {
+				if s := j.Pods[i].Standby; s != nil && (ev.Pods == nil || slices.Contains(ev.Pods, i)) {
+					s.Until = min(s.Until, now)
+				}
+			}
+		})
 	case core.JobEnded:
 		return t.at(ev.Job, nil, nil, func(j *Job) {
 			for i := range j.Pods {
@@ -321,6 +339,29 @@ func (t *Tables) at(job string, pods []int, do func(j *Job, pod int) error, then
 		f(j)
 	}
 	return nil
+}
+
+// stand puts pods on standby, nil for all that run and have GPUs.
+func (t *Tables) stand(ev core.StandbyBegan) error {
+	pods := ev.Pods
+	if j := t.Jobs[ev.Job]; pods == nil && j != nil {
+		for i := range j.Pods {
+			if j.Pods[i].State == Running && j.Pods[i].GPUs != 0 {
+				pods = append(pods, i)
+			}
+		}
+	}
+	return t.at(ev.Job, pods, func(j *Job, i int) error {
+		p := &j.Pods[i]
+		if p.State != Running {
+			return fmt.Errorf("pod %d of job %s is not running", i, ev.Job)
+		}
+		if p.Standby == nil {
+			p.Standby = &core.StandbyBegan{Job: ev.Job, Pods: []int{i}, CPUMilli: ev.CPUMilli, MemMiB: ev.MemMiB}
+		}
+		p.Standby.Until = ev.Until
+		return nil
+	})
 }
 
 func (t *Tables) ended(now core.Time, j *Job, i int, failed bool) error {
@@ -409,6 +450,19 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 				return err
 			}
 		}
+	case core.Resume:
+		for k := range d.Pods {
+			err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
+				if j.Pods[i].Standby == nil {
+					return fmt.Errorf("pod %d of job %s is not on standby", i, d.Job)
+				}
+				j.Pods[i].Standby = nil
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
 	case core.Evict, core.Requeue:
 		for k := range d.Pods {
 			err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
@@ -466,7 +520,7 @@ func (t *Tables) move(now core.Time, j *Job, i int, to State) {
 	if n := t.Nodes[p.Node]; n != nil {
 		delete(n.pods, podOf{j, i})
 	}
-	p.Node, p.GPUs, p.Started, p.Backfilled = "", 0, 0, false
+	p.Node, p.GPUs, p.Started, p.Backfilled, p.Standby = "", 0, 0, false, nil
 }
 
 func (t *Tables) tell(now core.Time, j *Job, i int, to State) {
@@ -494,7 +548,10 @@ func (t *Tables) Snapshot(now core.Time) []Entry {
 	for _, j := range t.Jobs {
 		jobs = append(jobs, j)
 	}
-	slices.SortFunc(jobs, func(a, b *Job) int { return a.serial - b.serial })
+	slices.SortFunc(jobs, func(a, b *Job) int {
+		// First those of which pods are on standby: others may be found on what those lend.
+		return cmp.Or(compareBool(b.lends(), a.lends()), a.serial-b.serial)
+	})
 	var underWay []core.Decision
 	for _, j := range jobs {
 		underWay = j.snapshot(add, underWay)
@@ -503,6 +560,22 @@ func (t *Tables) Snapshot(now core.Time) []Entry {
 		all = append(all, Entry{Now: now, Pass: true, Decided: underWay, Restored: true})
 	}
 	return all
+}
+
+// lends reports whether a pod of the job is on standby.
+func (j *Job) lends() bool {
+	return slices.ContainsFunc(j.Pods, func(p Pod) bool { return p.Standby != nil })
+}
+
+// compareBool puts false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // snapshot adds the events of a job. To the decisions under way it adds those by which pods
@@ -527,6 +600,9 @@ func (j *Job) snapshot(add func(core.Event), underWay []core.Decision) []core.De
 				ev.GPUs = append(ev.GPUs, bits.TrailingZeros64(s))
 			}
 			add(ev)
+			if p.Standby != nil && p.State == Running {
+				add(*p.Standby)
+			}
 			if p.State == Leaving {
 				gone.Pods = append(gone.Pods, core.Placement{Pod: i, Node: p.Node, GPUs: p.GPUs})
 			}

@@ -62,6 +62,9 @@ var beyond = map[string][]string{
 		"migration/affinity.txt", "migration/defrag.txt", "migration/defrag_broken.txt", "migration/defrag_in_vain.txt", "migration/defrag_shielded.txt", "migration/defrag_waves.txt", "migration/found.txt", "migration/gang.txt", "migration/held_places.txt", "migration/moves.txt", "migration/nodes.txt",
 		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
 	},
+	"pods of a cluster are not put on standby": {
+		"standby/gang.txt", "standby/nodes.txt", "standby/owner.txt", "standby/refused.txt", "standby/window.txt",
+	},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
 	"a job that was deleted does not come again at once": {"preemption/held_left_again.txt"},
 }

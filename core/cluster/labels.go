@@ -113,7 +113,7 @@ func (s *State) count(id NodeID, o Owner, by int32) {
 				s.countLabel(labelAt{label, level, d}, by)
 			}
 		}
-		s.countLabel(labelAt{label, NodeLevelNum, int32(id)}, by)
+		s.countLabel(labelAt{label, NodeLevelNum, int32(s.Home(id))}, by)
 		s.labels[labelAt{label, anywhere, 0}] += by
 	}
 }

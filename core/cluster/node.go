@@ -22,8 +22,10 @@ type Node struct {
 	split   uint64 // devices of which a part is free
 	Spec    *NodeSpec
 	pool    int32
-	closed  int32 // how many reasons it is closed for: see Close
-	member  int32 // place in the pool's nodes
+	closed  int16 // how many reasons it is closed for: see Close
+	// reserved is how many of its pods may be on what its pods lend: see lent.go.
+	reserved int16
+	member   int32 // place in the pool's nodes
 	// Up is false while the node is lost.
 	Up      bool
 	indexed int8  // the free count it is indexed under, -1 when it takes no pods
@@ -59,7 +61,7 @@ func (n *Node) countPods() {
 		n.left = anyPods
 		return
 	}
-	n.left = int16(max(0, n.Spec.MaxPods-n.Count()))
+	n.left = int16(max(0, n.Spec.MaxPods-n.Count()-int(n.reserved)))
 }
 
 // Need is what pods together need of a node beside GPUs.

@@ -13,8 +13,10 @@ import (
 // many whole GPUs they have free; for every level of the topology the nodes of
 // each free count are counted. Closed and lost nodes are not filed.
 type Pool struct {
-	Model  string
-	Zone   bool
+	Model string
+	Zone  bool
+	// Lent pools have the nodes that pods on standby lend: see lent.go.
+	Lent   bool
 	Taints []Taint
 	// MaxGPUs is the most GPUs a node of the pool has.
 	MaxGPUs int

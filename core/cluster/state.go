@@ -72,6 +72,10 @@ type State struct {
 	many      int                // pods that are a crowd
 	spot      []bool             // by job: its pods are LP
 	evictions []int32            // by node, since it was first added: see CountEviction
+	// lenders has the lent node of each pod that has ever lent its devices, lentBy those of a home.
+	lenders map[lender]NodeID
+	lentBy  map[NodeID][]NodeID
+	loans   map[NodeID]loan
 }
 
 // domainSet is the domains of a level: the number of each by its path.
@@ -85,7 +89,8 @@ func New(levels []string) *State {
 		resources: map[string]int32{}, amountsKey: map[string]AmountsID{}, amounts: []*Amounts{nil},
 		podLabels: map[int32]func(int32) []string{}, labels: map[labelAt]int32{}, expected: map[NodeID][]Owner{},
 		domains: make([]domainSet, len(levels)+1),
-		many:    many,
+		lenders: map[lender]NodeID{}, lentBy: map[NodeID][]NodeID{}, loans: map[NodeID]loan{},
+		many: many,
 	}
 	for i := range s.domains {
 		s.domains[i] = domainSet{}
@@ -132,7 +137,7 @@ func (s *State) Pool(id NodeID) *Pool { return s.pools[s.nodes[id].pool] }
 // place is unknown. At NodeLevelNum it is the node itself.
 func (s *State) Domain(id NodeID, level int) int32 {
 	if level == NodeLevelNum {
-		return int32(id)
+		return int32(s.Home(id))
 	}
 	return s.nodes[id].domains[level]
 }
@@ -173,7 +178,7 @@ func (s *State) AddNode(spec NodeSpec) (NodeID, error) {
 	n.Whole = n.healthy
 	n.countPods()
 	s.locate(n)
-	n.pool = s.poolOf(&spec, false)
+	n.pool = s.poolOf(&spec, false, false)
 	s.pools[n.pool].join(s, n, id)
 	s.epoch++
 	if spec.Cordoned {
@@ -213,7 +218,7 @@ func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	n.countPods()
 	domains := n.domains
 	s.locate(n)
-	if pool := s.poolOf(&spec, s.pools[n.pool].Zone); pool != n.pool || !slices.Equal(domains, n.domains) {
+	if pool := s.poolOf(&spec, s.pools[n.pool].Zone, false); pool != n.pool || !slices.Equal(domains, n.domains) {
 		s.pools[n.pool].leave(n)
 		n.pool = pool
 		s.pools[pool].join(s, n, id)
@@ -221,6 +226,7 @@ func (s *State) ChangeNode(id NodeID, spec NodeSpec) (changed bool, err error) {
 	s.countAll(id, 1)
 	s.epoch++
 	s.index(n)
+	s.changeLent(id)
 	return true, nil
 }
 
@@ -276,15 +282,16 @@ func (d domainSet) number(path string) int32 {
 	return i
 }
 
-func (s *State) poolOf(spec *NodeSpec, zone bool) int32 {
+func (s *State) poolOf(spec *NodeSpec, zone, lent bool) int32 {
 	taints := slices.Clone(spec.Taints)
 	slices.SortFunc(taints, func(a, b Taint) int { return strings.Compare(a.Key+"="+a.Value, b.Key+"="+b.Value) })
-	key := fmt.Sprintf("%q %v %q", spec.Model, zone, taints)
+	key := fmt.Sprintf("%q %v %v %q", spec.Model, zone, lent, taints)
 	i, ok := s.poolKey[key]
 	if !ok {
 		i = int32(len(s.pools))
 		s.poolKey[key] = i
 		s.pools = append(s.pools, newPool(spec.Model, zone, taints, len(s.domains)))
+		s.pools[i].Lent = lent
 	}
 	return i
 }
@@ -299,10 +306,11 @@ func (s *State) SetZone(id NodeID, zone bool) {
 	}
 	s.unindex(n)
 	s.pools[n.pool].leave(n)
-	n.pool = s.poolOf(n.Spec, zone)
+	n.pool = s.poolOf(n.Spec, zone, false)
 	s.pools[n.pool].join(s, n, id)
 	s.epoch++
 	s.index(n)
+	s.changeLent(id)
 }
 
 // Epoch changes when a node is added, comes back or changes: what was
@@ -323,7 +331,7 @@ func (s *State) RemoveNode(id NodeID) []Held {
 	s.losses++
 	pods := slices.DeleteFunc(n.pods, func(h Held) bool { return h.Owner.Job == noJob })
 	n.pods, n.crowd = nil, nil
-	return pods
+	return append(pods, s.removeLent(id)...)
 }
 
 // SetCordoned starts or ends keeping new pods off the node.
@@ -340,6 +348,15 @@ func (s *State) SetCordoned(id NodeID, cordoned bool) {
 	} else {
 		s.Open(id)
 	}
+	s.lentAt(id, func(id NodeID, n *Node) bool {
+		n.Spec.Cordoned = cordoned
+		if cordoned {
+			s.Close(id)
+		} else {
+			s.Open(id)
+		}
+		return true
+	})
 }
 
 // Close keeps new pods off a node until [State.Open] was called as often as Close.
@@ -371,6 +388,12 @@ func (s *State) SetHealth(id NodeID, gpu int, healthy bool) {
 		n.Whole |= 1 << gpu
 	}
 	s.index(n)
+	s.lentAt(id, func(id NodeID, n *Node) bool {
+		if s.loans[id].devices>>gpu&1 == 1 {
+			s.SetHealth(id, gpu, healthy)
+		}
+		return true
+	})
 }
 
 // Open reports whether the node takes new pods.

@@ -184,7 +184,7 @@ func capacity(n *cluster.Node) cluster.Milli {
 func (p *planner) slack() int {
 	count := 0
 	for id := range cluster.NodeID(p.state.Nodes()) {
-		if n := p.state.Node(id); n.Open() && n.FreeMilli() > 0 && inUse(n) > 0 {
+		if n := p.state.Node(id); n.Open() && !p.state.Lent(id) && n.FreeMilli() > 0 && inUse(n) > 0 {
 			count++
 		}
 	}

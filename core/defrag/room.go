@@ -135,7 +135,7 @@ func (p *planner) domains(u *place.Unit, model string) [][]cluster.NodeID {
 func (p *planner) nodesOf(model string) []cluster.NodeID {
 	var nodes []cluster.NodeID
 	for _, pool := range p.state.Pools() {
-		if pool.Model != model {
+		if pool.Model != model || pool.Lent {
 			continue
 		}
 		for _, id := range pool.Members() {

@@ -29,7 +29,7 @@ func (p *Placer) satisfies(u *Unit, task *Task, id cluster.NodeID, when moment) 
 	// 1. The rest of the job: a required level keeps it in one domain. A pod that left a
 	// node for another job does not go back before that job has started. Otherwise both
 	// would move back and forth without end when the other job's plan is dropped.
-	if !p.atHome(u, id) || slices.Contains(u.Left, id) {
+	if !p.atHome(u, id) || len(u.Left) > 0 && slices.Contains(u.Left, p.state.Home(id)) {
 		return false
 	}
 	for i := range task.Terms {

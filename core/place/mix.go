@@ -182,7 +182,7 @@ func (m *Mix) survey() {
 	at := map[nodeShape]int{}
 	for _, p := range m.state.Pools() {
 		for _, id := range p.Members() {
-			if id < 0 || p.Model == "" {
+			if id < 0 || p.Model == "" || p.Lent {
 				continue
 			}
 			n := m.state.Node(id).Spec

@@ -32,7 +32,7 @@ func (p *Placer) Nearest(u *Unit, most int) []frag.Finding {
 	}
 	var nodes []frag.Node
 	for id := range cluster.NodeID(p.state.Nodes()) {
-		if p.state.Node(id).Open() && p.eligible(u, task.Shape, id) && p.satisfies(u, task, id, u.startsBy()) {
+		if n := p.state.Node(id); n.Open() && !p.state.Lent(id) && p.eligible(u, task.Shape, id) && p.satisfies(u, task, id, u.startsBy()) {
 			nodes = append(nodes, frag.At(p.state, id))
 		}
 	}

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,17 +48,20 @@ type model struct {
 
 // Shape returns the compiled request, the same for all who ask for the same. It
 // must be asked for again when the state has another epoch.
-func (p *Placer) Shape(r *cluster.Request) *Shape { return p.shape(r, 0) }
+func (p *Placer) Shape(r *cluster.Request) *Shape { return p.shape(r, 0, false) }
 
 // CPUOnly is Shape for a pod of a job without GPUs, which must leave the reserve.
-func (p *Placer) CPUOnly(r *cluster.Request) *Shape { return p.shape(r, p.Reserve) }
+func (p *Placer) CPUOnly(r *cluster.Request) *Shape { return p.shape(r, p.Reserve, false) }
 
-func (p *Placer) shape(r *cluster.Request, reserve int64) *Shape {
+// ShapeOnLent is Shape for pods that may also be on the devices that pods on standby lend.
+func (p *Placer) ShapeOnLent(r *cluster.Request) *Shape { return p.shape(r, 0, true) }
+
+func (p *Placer) shape(r *cluster.Request, reserve int64, lent bool) *Shape {
 	if r.CPUMilli == 0 {
 		reserve = 0 // it takes nothing of what is kept
 	}
 	if len(r.Selector)+len(r.AnyOf)+len(r.Tolerations) > 0 {
-		sh := newShape(p.state, r)
+		sh := newShape(p.state, r, lent)
 		sh.reserve = reserve
 		return sh
 	}
@@ -65,10 +69,10 @@ func (p *Placer) shape(r *cluster.Request, reserve int64) *Shape {
 		p.epoch = p.state.Epoch()
 		clear(p.shapes)
 	}
-	k := shapeKey{keyOf(r), p.state.Amounts(r.Others).ID(), reserve}
+	k := shapeKey{keyOf(r), p.state.Amounts(r.Others).ID(), reserve, lent}
 	sh := p.shapes[k]
 	if sh == nil {
-		sh = newShape(p.state, r)
+		sh = newShape(p.state, r, lent)
 		sh.reserve = reserve
 		p.shapes[k] = sh
 	}
@@ -80,6 +84,7 @@ type shapeKey struct {
 	requestKey
 	others  cluster.AmountsID
 	reserve int64
+	lent    bool
 }
 
 // maxShapes is how many compiled requests are kept at hand.
@@ -87,7 +92,7 @@ const maxShapes = 1 << 12
 
 // newShape compiles a request. It must be compiled again when the state has
 // gained pools or the labels of nodes have changed.
-func newShape(s *cluster.State, r *cluster.Request) *Shape {
+func newShape(s *cluster.State, r *cluster.Request, lent bool) *Shape {
 	sh := &Shape{CPU: r.CPUMilli, Mem: r.MemMiB, Others: s.Amounts(r.Others), request: r, Named: len(r.Models) > 0, Mixed: len(r.Models) > 1, most: [2]int{-1, -1}}
 	if r.GPU < cluster.WholeGPU {
 		sh.Part = r.GPU
@@ -98,7 +103,7 @@ func newShape(s *cluster.State, r *cluster.Request) *Shape {
 		sh.suits = make([]int8, s.Nodes())
 	}
 	for _, p := range s.Pools() {
-		if p.Model == "" && r.GPU > 0 || !accepts(r.Models, p.Model) || !tolerated(p.Taints, r.Tolerations) {
+		if p.Model == "" && r.GPU > 0 || !accepts(r.Models, p.Model) || !tolerated(p.Taints, r.Tolerations) || p.Lent && (!lent || r.GPU == 0) {
 			continue
 		}
 		i := slices.IndexFunc(sh.models, func(m model) bool { return m.name == p.Model })
@@ -114,8 +119,11 @@ func newShape(s *cluster.State, r *cluster.Request) *Shape {
 		}
 	}
 	for i := range sh.models {
-		// Untainted pools first: tainted nodes are kept for the pods that they are meant for.
-		slices.SortStableFunc(sh.models[i].general, func(a, b *cluster.Pool) int { return len(a.Taints) - len(b.Taints) })
+		// Untainted pools first: tainted nodes are kept for the pods that they are meant for. Lent
+		// nodes last: their pods must leave when the owners return.
+		slices.SortStableFunc(sh.models[i].general, func(a, b *cluster.Pool) int {
+			return cmp.Or(compareBool(a.Lent, b.Lent), cmp.Compare(len(a.Taints), len(b.Taints)))
+		})
 	}
 	sh.orderModels()
 	return sh
@@ -131,6 +139,17 @@ func (sh *Shape) orderModels() {
 		return slices.Index(sh.request.Models, m.name)
 	}
 	slices.SortStableFunc(sh.models, func(a, b model) int { return rank(a) - rank(b) })
+}
+
+// compareBool puts false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 func accepts(models []string, model string) bool {

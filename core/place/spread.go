@@ -95,7 +95,7 @@ func (p *Placer) reach(u *Unit, sh *Shape, level int) []int32 {
 	seen := map[int32]bool{}
 	for id := range cluster.NodeID(p.state.Nodes()) {
 		d := p.state.Domain(id, level)
-		if d >= 0 && !seen[d] && p.state.Node(id).Up && p.eligible(u, sh, id) {
+		if d >= 0 && !seen[d] && p.state.Node(id).Up && !p.state.Lent(id) && p.eligible(u, sh, id) {
 			seen[d] = true
 			r.domains = append(r.domains, d)
 		}

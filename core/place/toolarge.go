@@ -48,7 +48,7 @@ func (p *Placer) anyAtHome(u *Unit, sh *Shape) bool {
 		return true
 	}
 	for id := range cluster.NodeID(p.state.Nodes()) {
-		if p.domainOf(id, u.Required) >= 0 && p.eligible(u, sh, id) && sh.holdsEmpty(p.state.Node(id).Spec) > 0 {
+		if !p.state.Lent(id) && p.domainOf(id, u.Required) >= 0 && p.eligible(u, sh, id) && sh.holdsEmpty(p.state.Node(id).Spec) > 0 {
 			return true
 		}
 	}
@@ -106,7 +106,7 @@ func (p *Placer) emptyPlaces(u *Unit, sp space) map[int32]*emptyPlace {
 	places := map[int32]*emptyPlace{}
 	for id := range cluster.NodeID(p.state.Nodes()) {
 		d := p.domainOf(id, u.Required)
-		if d < 0 {
+		if d < 0 || p.state.Lent(id) {
 			continue
 		}
 		at, node, useful := places[d], p.state.Node(id), false
@@ -190,7 +190,7 @@ func (p *Placer) mostOf(sh *Shape, u *Unit) int {
 	if *most < 0 {
 		*most = 0
 		for id := range cluster.NodeID(p.state.Nodes()) {
-			if p.eligible(u, sh, id) {
+			if !p.state.Lent(id) && p.eligible(u, sh, id) {
 				*most += sh.holdsEmpty(p.state.Node(id).Spec)
 			}
 		}
@@ -202,7 +202,7 @@ func (p *Placer) mostOf(sh *Shape, u *Unit) int {
 func (p *Placer) whyNoNode(sh *Shape) string {
 	large := 0
 	for id := range cluster.NodeID(p.state.Nodes()) {
-		if n := p.state.Node(id); accepts(sh.request.Models, n.Spec.Model) && sh.holdsEmpty(n.Spec) > 0 {
+		if n := p.state.Node(id); !p.state.Lent(id) && accepts(sh.request.Models, n.Spec.Model) && sh.holdsEmpty(n.Spec) > 0 {
 			large++
 		}
 	}
