@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -14,15 +15,34 @@ type Defrag struct {
 	// Every is the time from one plan to the next, which waits until the moves of the one
 	// before are over; 0 for no plans.
 	Every Time
+	// MaxGPUTime is the most GPU time, in milli-GPU times seconds, for which the pods of a plan
+	// hold their GPUs twice, if each of its moves takes MoveTime; 0 for no limit. MoveTime 0
+	// stands for DefaultMoveTime. A node is vacated only if until the next plan its GPUs are more
+	// GPU time than that.
+	MaxGPUTime int64
+	MoveTime   Time
 	// MaxMoves is the most pods that a plan moves, 0 for no limit; Partition, Depth and Rounds
 	// bound the search, see [defrag.Options].
 	MaxMoves, Partition, Depth, Rounds int
+	// Algorithm is defrag.Muster but for experiments: no policy file sets it.
+	Algorithm defrag.Algorithm
 }
+
+// DefaultMoveTime is how long a move is thought to take.
+const DefaultMoveTime = 60 * Second
 
 // options returns the bounds of a plan. Each plan of an engine divides the nodes into
 // partitions differently.
 func (d *Defrag) options(plan uint64) defrag.Options {
-	return defrag.Options{MaxMoves: d.MaxMoves, Partition: d.Partition, Depth: d.Depth, Rounds: d.Rounds, Seed: plan}
+	move := max(1, int64(cmp.Or(d.MoveTime, DefaultMoveTime)/Second))
+	o := defrag.Options{
+		MaxMoves: d.MaxMoves, MoveSeconds: move, UseSeconds: int64(d.Every / Second),
+		Partition: d.Partition, Depth: d.Depth, Rounds: d.Rounds, Seed: plan, Algorithm: d.Algorithm,
+	}
+	if d.MaxGPUTime > 0 {
+		o.MaxGPU = Milli(max(1, d.MaxGPUTime/move)) // at 1 nothing moves: no node is vacated for less
+	}
+	return o
 }
 
 // Migration is a move of a plan. See [defrag.Move].
@@ -42,6 +62,8 @@ type Migrations struct {
 	Vacated []string
 	// SlackBefore and SlackAfter count nodes of which some GPUs are used and some are free.
 	SlackBefore, SlackAfter int
+	// Gained is how much GPU the vacated nodes have.
+	Gained Milli
 }
 
 // Consolidation returns the moves by which the engine would vacate nodes now. It is a question:
@@ -78,7 +100,7 @@ func (e *Engine) RoomFor(name string, d Defrag) (plan Migrations, found bool, er
 
 // migrations puts a plan in words.
 func (e *Engine) migrations(plan *defrag.Plan) Migrations {
-	out := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter}
+	out := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter, Gained: plan.Gained}
 	for _, m := range plan.Moves {
 		out.Moves = append(out.Moves, Migration{
 			Job: e.jobs.slots[m.Pod.Job].Name, Pod: int(m.Pod.Pod), From: e.state.Node(m.From).Spec.Name, To: e.state.Node(m.To).Spec.Name, GPU: m.GPU, Wave: m.Wave,
@@ -116,13 +138,38 @@ func (m *movablePods) Unit(o cluster.Owner) *place.Unit {
 // defragmenter carries out plans, wave by wave.
 type defragmenter struct {
 	*Engine
-	due   Time   // of the next plan
-	plans uint64 // made so far
+	due    Time   // of the next plan
+	plans  uint64 // made so far
+	totals DefragTotals
 	// left are the moves of the current plan that have not begun. Those for a node that cannot
 	// become free are dropped: other pods started there, or one of its pods can no longer move.
 	left []leftMove
 	vain map[cluster.NodeID]bool
 }
+
+// DefragTotals is what the plans that an engine has made come to, as they were made: some moves
+// may have been dropped since.
+type DefragTotals struct {
+	// Plans counts those with moves; one that would vacate no node with a benefit has none.
+	Plans, Moves, Vacated int
+	// Cost is the GPU time for which pods hold their GPUs twice, Gain that of the vacated nodes
+	// until the next plan, both in milli-GPU times seconds.
+	Cost, Gain int64
+}
+
+func (t *DefragTotals) add(plan *defrag.Plan, d *Defrag) {
+	if len(plan.Moves) == 0 {
+		return
+	}
+	t.Plans++
+	t.Moves += len(plan.Moves)
+	t.Vacated += len(plan.Vacated)
+	t.Cost += int64(plan.GPU()) * int64(cmp.Or(d.MoveTime, DefaultMoveTime)/Second)
+	t.Gain += int64(plan.Gained) * int64(d.Every/Second)
+}
+
+// Defragmentation returns what the plans so far come to.
+func (e *Engine) Defragmentation() DefragTotals { return e.defragmenter.totals }
 
 // leftMove is a move that has not begun.
 type leftMove struct {
@@ -161,6 +208,7 @@ func (d *defragmenter) plan(now Time) {
 	d.due = cluster.Plus(now, d.policy.Defrag.Every)
 	plan := defrag.Consolidate(d.state, d.placer, &movablePods{Engine: d.Engine}, d.policy.Defrag.options(d.plans))
 	d.plans++
+	d.totals.add(&plan, &d.policy.Defrag)
 	clear(d.vain)
 	for _, m := range plan.Moves {
 		d.left = append(d.left, leftMove{m, d.jobs.slots[m.Pod.Job]})

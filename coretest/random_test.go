@@ -46,7 +46,7 @@ func randomPolicy(rt *rapid.T) core.Policy {
 			MinRuntime: pick(s, 0, 0, 7*core.Second), Budget: pick(s, 0, 0, 3), Interval: 10 * core.Second,
 		},
 		Requeue: core.RequeuePolicy{Backoff: pick(s, 0, 4*core.Second), MaxBackoff: 20 * core.Second},
-		Defrag:  core.Defrag{Every: pick(s, 0, 0, 6*core.Second), MaxMoves: pick(s, 0, 2), Partition: pick(s, 0, 2, 3)},
+		Defrag:  core.Defrag{Every: pick(s, 0, 0, 6*core.Second), MaxMoves: pick(s, 0, 2), MoveTime: pick(s, core.Second, 5*core.Second), MaxGPUTime: int64(pick(s, 0, 0, 10_000)), Partition: pick(s, 0, 2, 3)},
 	}
 	for k := range p.Placement {
 		p.Placement[k] = place.Strategy(s.up(len(place.Strategies)))

@@ -268,6 +268,8 @@ func readPolicy(l *line) core.Config {
 	p.Requeue.MaxBackoff = l.time("maxbackoff", p.Requeue.MaxBackoff)
 	p.Defrag.Every = l.time("defrag", p.Defrag.Every)
 	p.Defrag.MaxMoves = l.number("maxmoves", p.Defrag.MaxMoves)
+	p.Defrag.MoveTime = l.time("movetime", core.Second) // scenarios are short
+	p.Defrag.MaxGPUTime = int64(l.number("maxgputime", 0)) * int64(core.WholeGPU)
 	levels := l.list("levels")
 	if levels == nil {
 		levels = []string{"superspine", "spine", "leaf"}

@@ -1,5 +1,7 @@
 package metrics
 
+import "github.com/muster-sched/muster/core"
+
 // Summary is the content of summary.json about a run. Keys are added and never
 // renamed. Times are in seconds, ratios between 0 and 1.
 type Summary struct {
@@ -37,6 +39,8 @@ type Summary struct {
 	LostGPUHours      float64 `json:"lost_gpu_hours"`
 	// Evictions is nil in runs of older versions.
 	Evictions *Evictions `json:"evictions,omitempty"`
+	// Defragmentation is nil if the policy made no plan with moves.
+	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
 	// Fragmentation is nil in runs of older versions.
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
 }
@@ -48,6 +52,30 @@ type Evictions struct {
 	Mean   float64 `json:"mean_s"`
 	P95    float64 `json:"p95_s"`
 	Killed float64 `json:"killed"`
+}
+
+// Defragmentation is the plans of a run as they were made.
+type Defragmentation struct {
+	Plans   int `json:"plans"`
+	Moves   int `json:"moves"`
+	Vacated int `json:"vacated_nodes"`
+	// Double is the GPU time for which pods hold their GPUs twice, Gained that of the vacated nodes
+	// until the next plan, Net the difference.
+	Double float64 `json:"double_gpu_hours"`
+	Gained float64 `json:"gained_gpu_hours"`
+	Net    float64 `json:"net_gpu_hours"`
+}
+
+// NewDefragmentation returns the totals for a summary; nil if there was no plan.
+func NewDefragmentation(t core.DefragTotals) *Defragmentation {
+	if t.Plans == 0 {
+		return nil
+	}
+	const hour = 3600 * float64(core.WholeGPU)
+	return &Defragmentation{
+		Plans: t.Plans, Moves: t.Moves, Vacated: t.Vacated,
+		Double: float64(t.Cost) / hour, Gained: float64(t.Gain) / hour, Net: float64(t.Gain-t.Cost) / hour,
+	}
 }
 
 // Topology says over how many leaf groups gangs were when they were first whole: those of

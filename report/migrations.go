@@ -26,6 +26,11 @@ type Migrations struct {
 	// MoveSeconds.
 	MoveSeconds    float64 `json:"move_s"`
 	DoubleGPUHours float64 `json:"double_gpu_hours"`
+	// GainedGPUHours is the GPU time of the vacated nodes for UseSeconds, until the next plan;
+	// NetGPUHours is that less DoubleGPUHours. They are 0 if the moves make room for a job.
+	UseSeconds     float64 `json:"use_s,omitempty"`
+	GainedGPUHours float64 `json:"gained_gpu_hours"`
+	NetGPUHours    float64 `json:"net_gpu_hours"`
 	Moves          []Move  `json:"moves"`
 }
 
@@ -39,19 +44,27 @@ type Move struct {
 	From string  `json:"from"`
 	To   string  `json:"to"`
 	GPUs float64 `json:"gpus"`
+	// DoubleGPUHours is the cost of the move.
+	DoubleGPUHours float64 `json:"double_gpu_hours"`
 }
 
-// NewMigrations returns the engine's plan in the form of the command's answers. Each move takes
-// the time given, which only counts for the cost.
-func NewMigrations(plan core.Migrations, each core.Time) Migrations {
+// NewMigrations returns the engine's plan in the form of the command's answers, with its costs
+// and its benefit under these options.
+func NewMigrations(plan core.Migrations, d *core.Defrag) Migrations {
+	each := d.MoveTime
 	m := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter, Vacated: append([]string{}, plan.Vacated...), Moves: []Move{}, MoveSeconds: each.Seconds()}
 	for _, x := range plan.Moves {
 		gpus := float64(x.GPU) / float64(core.WholeGPU)
 		m.Waves = x.Wave + 1
 		m.GPUs += gpus
-		m.Moves = append(m.Moves, Move{Wave: x.Wave + 1, Job: x.Job, Pod: x.Pod, From: x.From, To: x.To, GPUs: gpus})
+		m.Moves = append(m.Moves, Move{Wave: x.Wave + 1, Job: x.Job, Pod: x.Pod, From: x.From, To: x.To, GPUs: gpus, DoubleGPUHours: gpus * each.Seconds() / 3600})
 	}
 	m.DoubleGPUHours = m.GPUs * each.Seconds() / 3600
+	if plan.Gained > 0 {
+		m.UseSeconds = d.Every.Seconds()
+		m.GainedGPUHours = float64(plan.Gained) / float64(core.WholeGPU) * m.UseSeconds / 3600
+		m.NetGPUHours = m.GainedGPUHours - m.DoubleGPUHours
+	}
 	return m
 }
 
@@ -86,6 +99,9 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 	fmt.Fprintf(&b, "Slack nodes     %d before, %d after (some GPUs in use, some free)\n", m.SlackBefore, m.SlackAfter)
 	fmt.Fprintf(&b, "Moved GPUs      %g\n", m.GPUs)
 	fmt.Fprintf(&b, "Double use      %.2f GPU-hours, if a move takes %g s\n", m.DoubleGPUHours, m.MoveSeconds)
+	if m.UseSeconds > 0 {
+		fmt.Fprintf(&b, "Benefit         %.2f GPU-hours in vacated nodes within %g s, less the double use %.2f\n", m.GainedGPUHours, m.UseSeconds, m.NetGPUHours)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -92,6 +92,10 @@ func facts(s *metrics.Summary) *table.Table {
 	if s.MigrationGPUHours > 0 {
 		t.Add("GPU-hours of second places", short(s.MigrationGPUHours))
 	}
+	if d := s.Defragmentation; d != nil {
+		t.Add("Plans of moves, vacated nodes", count(int64(d.Plans)), count(int64(d.Vacated)))
+		t.Add("Their GPU-hours gained, held twice, net", short(d.Gained), short(d.Double), short(d.Net))
+	}
 	t.Add("Decisions, in all and per second", count(s.Decisions), short(s.DecisionsPerSecond))
 	t.Add("Makespan", duration(s.MakespanSeconds))
 	t.Add("Wall time and memory", duration(s.WallSeconds), short(s.PeakRSSMiB)+"MiB")

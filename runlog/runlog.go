@@ -271,6 +271,7 @@ type Facts struct {
 	Wall      time.Duration
 	// Interrupted is set if the run was stopped before its end.
 	Interrupted bool
+	Defrag      core.DefragTotals
 }
 
 // Close ends the run, completes its files and returns the summary. A folder that only
@@ -318,6 +319,7 @@ func (f *Facts) fill(s *metrics.Summary) {
 	s.Cluster, s.Workload = f.Cluster, f.Workload
 	s.WallSeconds = f.Wall.Seconds()
 	s.Decisions = f.Decisions
+	s.Defragmentation = metrics.NewDefragmentation(f.Defrag)
 	if f.Wall > 0 {
 		s.DecisionsPerSecond = float64(f.Decisions) / f.Wall.Seconds()
 	}

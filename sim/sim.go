@@ -56,6 +56,8 @@ type Stats struct {
 	End core.Time
 	// Submitted, Ended and Rejected count jobs; a rejected one has not ended.
 	Submitted, Ended, Rejected int
+	// Defrag is what the plans of the policy's defragmentation come to.
+	Defrag core.DefragTotals
 	// Interrupted is set if the context ended the run early.
 	Interrupted bool
 }
@@ -156,6 +158,7 @@ func (r *run) play(ctx context.Context) (err error) {
 	if err := r.loop(ctx); err != nil {
 		return err
 	}
+	r.stats.Defrag = r.engine.Defragmentation()
 	if r.Ended != nil {
 		r.Ended(r.engine)
 	}

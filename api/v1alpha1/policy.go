@@ -206,6 +206,15 @@ type Defragmentation struct {
 	//
 	// +kubebuilder:validation:Minimum=0
 	MaxMoves *int `json:"maxMoves,omitempty" min:"0"`
+	// MaxGPUHours is the maximum number of GPU-hours for which the pods of one plan hold their
+	// GPUs twice, if each move takes MoveTime; 0 means no limit.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	MaxGPUHours *float64 `json:"maxGPUHours,omitempty" min:"0" max:"1000000"`
+	// MoveTime is the time that a move is expected to take; 0 means a minute. A node is vacated
+	// only if its GPUs, until the next plan, are more GPU-hours than its moves hold twice.
+	MoveTime *Duration `json:"moveTime,omitempty"`
 	// Partition is the number of nodes that are consolidated with each other; 0 means 500.
 	//
 	// +kubebuilder:validation:Minimum=0
@@ -252,6 +261,10 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 func (d *Defragmentation) apply(p *core.Defrag) {
 	setTime(&p.Every, d.Every)
 	set(&p.MaxMoves, d.MaxMoves)
+	setTime(&p.MoveTime, d.MoveTime)
+	if d.MaxGPUHours != nil {
+		p.MaxGPUTime = int64(*d.MaxGPUHours * 3600 * float64(core.WholeGPU))
+	}
 	set(&p.Partition, d.Partition)
 	set(&p.Depth, d.Depth)
 	set(&p.Rounds, d.Rounds)

@@ -52,6 +52,16 @@ func (in *Defragmentation) DeepCopyInto(out *Defragmentation) {
 		*out = new(int)
 		**out = **in
 	}
+	if in.MaxGPUHours != nil {
+		in, out := &in.MaxGPUHours, &out.MaxGPUHours
+		*out = new(float64)
+		**out = **in
+	}
+	if in.MoveTime != nil {
+		in, out := &in.MoveTime, &out.MoveTime
+		*out = new(Duration)
+		**out = **in
+	}
 	if in.Partition != nil {
 		in, out := &in.Partition, &out.Partition
 		*out = new(int)

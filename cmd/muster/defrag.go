@@ -20,15 +20,15 @@ type defragFlags struct {
 	simFlags
 	snapshot snapshotFlags
 	at       core.Time
-	each     core.Time
 	bounds   core.Defrag
+	gpuHours float64
 	job      string
 	plan     string
 	asJSON   bool
 }
 
 func newDefrag() *cobra.Command {
-	f := defragFlags{each: 60 * core.Second}
+	f := defragFlags{bounds: core.Defrag{MoveTime: core.DefaultMoveTime, Every: 3600 * core.Second}}
 	c := &cobra.Command{
 		Use:   "defrag {--snapshot FILE | --workload W [--cluster C] [--at T]} [--for JOB]",
 		Short: "Plan moves of running pods that make whole nodes free",
@@ -72,7 +72,9 @@ func (f *defragFlags) register(c *cobra.Command) {
 	flags.IntVar(&f.bounds.Partition, "partition", 500, "consolidate this `NUMBER` of nodes with each other")
 	flags.IntVar(&f.bounds.Depth, "depth", 3, "move at most this `NUMBER` of pods one after the other to make room for one")
 	flags.IntVar(&f.bounds.Rounds, "rounds", 5, "partition the nodes at most this `NUMBER` of times")
-	durationVar(flags, &f.each, "move-time", "the time that a move takes, for the cost of the plan")
+	flags.Float64Var(&f.gpuHours, "max-gpu-hours", 0, "hold GPUs twice for at most this `NUMBER` of GPU-hours; 0 means no limit")
+	durationVar(flags, &f.bounds.MoveTime, "move-time", "the time that a move takes, for the cost of the plan")
+	durationVar(flags, &f.bounds.Every, "every", "the time for which vacated nodes are of use, for the benefit of the plan")
 	flags.StringVar(&f.plan, "plan", "", "write the plan to `FILE`, as JSON")
 	flags.BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
 	f.inputFlags.register(flags)
@@ -92,7 +94,7 @@ func (f *defragFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	plan := report.NewMigrations(moves, f.each)
+	plan := report.NewMigrations(moves, &f.bounds)
 	plan.For = f.job
 	if f.plan != "" {
 		if err := writeJSONFile(f.plan, plan); err != nil {
@@ -118,6 +120,10 @@ func (f *defragFlags) check(c *cobra.Command) error {
 			return badUsage(c, "--%s: expected a number from %d to %d; found %d", b.flag, b.least, b.most, b.value)
 		}
 	}
+	if !(f.gpuHours >= 0 && f.gpuHours <= 1e6) {
+		return badUsage(c, "--max-gpu-hours: expected a number from 0 to 1000000; found %g", f.gpuHours)
+	}
+	f.bounds.MaxGPUTime = int64(f.gpuHours * 3600 * float64(core.WholeGPU))
 	simulated := f.workload != "" || f.cluster != ""
 	switch {
 	case f.snapshot.file != "" && simulated:

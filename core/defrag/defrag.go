@@ -30,10 +30,18 @@ type Options struct {
 	Depth int
 	// Rounds is the most rounds, each with other partitions; 0 means 5.
 	Rounds int
-	// MaxMoves is the most pods that the plan moves; 0 means no limit.
+	// MaxMoves is the most pods that the plan moves, MaxGPU the most GPU that these have
+	// together; 0 means no limit.
 	MaxMoves int
+	MaxGPU   cluster.Milli
+	// MoveSeconds is how long a move takes: for that time its pod holds its GPUs twice.
+	// UseSeconds is how long a vacated node is of use. A node is vacated if that gains more GPU
+	// time than its moves take; if UseSeconds is 0, whatever they take.
+	MoveSeconds, UseSeconds int64
 	// Seed varies the partitions.
 	Seed uint64
+	// Algorithm is Muster but for experiments.
+	Algorithm Algorithm
 }
 
 // Settle sets fields without a value to the paper's values.
@@ -76,6 +84,8 @@ type Plan struct {
 	Vacated []cluster.NodeID
 	// SlackBefore and SlackAfter count nodes of which some GPUs are used and some are free.
 	SlackBefore, SlackAfter int
+	// Gained is how much GPU the vacated nodes have.
+	Gained cluster.Milli
 }
 
 // GPU is how much GPU the moved pods have together.
@@ -104,11 +114,15 @@ func Consolidate(s *cluster.State, pl *place.Placer, pods Pods, o Options) Plan 
 	for round := range o.Rounds {
 		before := p.vacated
 		for _, model := range p.models() {
+			if o.Algorithm == Eviction {
+				p.scatter(model)
+				continue
+			}
 			for _, part := range p.partition(model, round) {
 				p.consolidate(part)
 			}
 		}
-		if p.vacated == before && round > 0 {
+		if p.vacated == before && round > 0 || o.Algorithm == Eviction {
 			break
 		}
 	}
@@ -126,6 +140,7 @@ type planner struct {
 	moves   []Move
 	moved   map[cluster.Owner]bool
 	vacated int
+	gpu     cluster.Milli  // that moves
 	goal    cluster.NodeID // the node that is being vacated
 	// closed are the nodes onto which no pod is moved: those that are vacated, or on trial,
 	// and those that the current chain goes through. fixed are those that cannot be vacated.
@@ -152,6 +167,7 @@ func (p *planner) plan() Plan {
 		from := plan.Moves[i].From
 		if !seen[from] && inUse(p.state.Node(from)) == 0 {
 			plan.Vacated = append(plan.Vacated, from)
+			plan.Gained += capacity(p.state.Node(from))
 		}
 		seen[from] = true
 	}
@@ -208,6 +224,10 @@ func (p *planner) models() []string {
 // GPUs are half of each part, or more of the only one; full ones fill the parts up, and are left out
 // beyond. Nodes on which no GPU is used are left out: to use one gains nothing.
 func (p *planner) partition(model string, round int) [][]cluster.NodeID {
+	draw := func(id cluster.NodeID) uint64 { return mix(p.opt.Seed<<32 ^ uint64(round)<<24 ^ uint64(id)) }
+	if p.opt.Algorithm == Published {
+		return p.undivided(model, draw)
+	}
 	var slack, full []cluster.NodeID
 	for _, id := range p.nodesOf(model) {
 		switch n := p.state.Node(id); {
@@ -218,7 +238,6 @@ func (p *planner) partition(model string, round int) [][]cluster.NodeID {
 			full = append(full, id)
 		}
 	}
-	draw := func(id cluster.NodeID) uint64 { return mix(p.opt.Seed<<32 ^ uint64(round)<<24 ^ uint64(id)) }
 	shuffle := func(nodes []cluster.NodeID) {
 		slices.SortFunc(nodes, func(a, b cluster.NodeID) int { return cmp.Or(cmp.Compare(draw(a), draw(b)), cmp.Compare(a, b)) })
 	}
@@ -253,25 +272,19 @@ func (p *planner) consolidate(part []cluster.NodeID) {
 	p.part = part
 	p.order = p.order[:0]
 	for _, id := range part {
-		p.fixed[id] = !p.mayVacate(p.state.Node(id))
-		if !p.closed[id] && !p.fixed[id] {
+		n := p.state.Node(id)
+		p.fixed[id] = !p.mayVacate(n)
+		if !p.closed[id] && !p.fixed[id] && (p.opt.Algorithm == Muster || n.FreeMilli() > 0) {
 			p.order = append(p.order, id)
 		}
+		p.fixed[id] = p.fixed[id] && p.opt.Algorithm == Muster
 	}
-	rank := func(id cluster.NodeID) (pods, gpus int) {
-		n := p.state.Node(id)
-		for h := range n.Pods {
-			if h.Alloc.GPUs != 0 {
-				pods++
-			}
-		}
-		return pods, inUse(n)
+	p.byPods(p.order)
+	if p.opt.Algorithm == Muster {
+		slices.SortStableFunc(p.order, func(a, b cluster.NodeID) int {
+			return cmp.Compare(inUse(p.state.Node(a)), inUse(p.state.Node(b)))
+		})
 	}
-	slices.SortFunc(p.order, func(a, b cluster.NodeID) int {
-		pa, ga := rank(a)
-		pb, gb := rank(b)
-		return cmp.Or(cmp.Compare(ga, gb), cmp.Compare(pa, pb), cmp.Compare(a, b))
-	})
 
 	// 2. One after another, as far as no pod has moved onto it meanwhile: that one stays. The
 	// free GPUs of the part must be as many as a node has: they are fewer by that when it is
@@ -311,12 +324,29 @@ func (p *planner) vacate(id cluster.NodeID) bool {
 			break
 		}
 	}
-	if !ok || p.opt.MaxMoves > 0 && len(p.moves) > p.opt.MaxMoves {
+	if !ok || !p.worth(p.state.Node(id), moves) {
 		p.undo(mark, moves)
 		p.closed[id] = false
 		return false
 	}
 	p.vacated++
+	return true
+}
+
+// worth reports whether the plan is within its bounds, and the moves from the given one on gain
+// more than they cost by making a node free.
+func (p *planner) worth(n *cluster.Node, from int) bool {
+	gpu := cluster.Milli(0)
+	for i := range p.moves[from:] {
+		gpu += p.moves[from+i].GPU
+	}
+	if p.opt.MaxMoves > 0 && len(p.moves) > p.opt.MaxMoves || p.opt.MaxGPU > 0 && p.gpu+gpu > p.opt.MaxGPU {
+		return false
+	}
+	if p.opt.UseSeconds > 0 && int64(gpu)*p.opt.MoveSeconds >= int64(capacity(n))*p.opt.UseSeconds {
+		return false
+	}
+	p.gpu += gpu
 	return true
 }
 

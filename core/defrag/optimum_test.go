@@ -1,22 +1,19 @@
 package defrag
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/internal/optimum"
 )
 
 // TestNearOptimum compares plans for clusters of 25 nodes with the optimum, which CBC finds
 // for the integer program: the fewest nodes with GPUs in use, wherever the pods that are
 // not locked go.
 func TestNearOptimum(t *testing.T) {
-	solver, err := exec.LookPath("cbc")
-	if err != nil {
+	solver, ok := optimum.Solver()
+	if !ok {
 		t.Skip("cbc, the solver of the COIN-OR project, is not installed (Debian: coinor-cbc)")
 	}
 	ours, best, clusters := 0, 0, uint64(24)
@@ -33,9 +30,9 @@ func TestNearOptimum(t *testing.T) {
 				used++
 			}
 		}
-		optimum := used - fewest(t, solver, w)
-		t.Logf("seed %d: %d nodes in use, %d vacated by %d moves, %d at best", seed, used, len(plan.Vacated), len(plan.Moves), optimum)
-		ours, best = ours+len(plan.Vacated), best+optimum
+		most := used - fewest(t, solver, w)
+		t.Logf("seed %d: %d nodes in use, %d vacated by %d moves, %d at best", seed, used, len(plan.Vacated), len(plan.Moves), most)
+		ours, best = ours+len(plan.Vacated), best+most
 	}
 	if t.Logf("%d of %d", ours, best); float64(ours) < 0.95*float64(best) {
 		t.Errorf("vacated %d nodes, at best %d: more than 5 %% less", ours, best)
@@ -44,71 +41,18 @@ func TestNearOptimum(t *testing.T) {
 
 // fewest returns the fewest nodes on which the pods of a cluster can be.
 func fewest(t *testing.T, solver string, w *world) int {
-	var b strings.Builder
-	nodes := w.state.Nodes()
 	at := w.where()
-	fmt.Fprint(&b, "Minimize\n obj:")
+	nodes, pods := make([]optimum.Node, w.state.Nodes()), make([]optimum.Pod, len(w.pods))
 	for n := range nodes {
-		fmt.Fprintf(&b, " + y%d", n)
+		nodes[n] = optimum.Node{GPUs: 8, Cores: 128}
 	}
-	fmt.Fprintln(&b, "\nSubject To")
-	for p := range w.pods {
-		if !w.pods[p].locked {
-			fmt.Fprintf(&b, " p%d:", p)
-			for n := range nodes {
-				fmt.Fprintf(&b, " + x%d_%d", p, n)
-			}
-			fmt.Fprintln(&b, " = 1")
-		}
+	for p := range pods {
+		r := &w.pods[p].request
+		pods[p] = optimum.Pod{GPUs: int64(r.GPU / cluster.WholeGPU), Cores: r.CPUMilli / 1000, Node: int(at[cluster.Owner{Job: int32(p)}]), Locked: w.pods[p].locked}
 	}
-	for n := range nodes {
-		gpus, cores := int64(8), int64(128)
-		var g, c strings.Builder
-		fixed := false
-		for p := range w.pods {
-			r := &w.pods[p].request
-			if w.pods[p].locked {
-				if at[cluster.Owner{Job: int32(p)}] == cluster.NodeID(n) {
-					gpus, cores, fixed = gpus-int64(r.GPU/1000), cores-r.CPUMilli/1000, true
-				}
-				continue
-			}
-			fmt.Fprintf(&g, " + %d x%d_%d", r.GPU/1000, p, n)
-			fmt.Fprintf(&c, " + %d x%d_%d", r.CPUMilli/1000, p, n)
-		}
-		fmt.Fprintf(&b, " g%d:%s - %d y%d <= 0\n c%d:%s <= %d\n", n, g.String(), gpus, n, n, c.String(), cores)
-		if fixed {
-			fmt.Fprintf(&b, " f%d: y%d = 1\n", n, n)
-		}
-	}
-	fmt.Fprintln(&b, "Binary")
-	for n := range nodes {
-		fmt.Fprintf(&b, " y%d\n", n)
-		for p := range w.pods {
-			if !w.pods[p].locked {
-				fmt.Fprintf(&b, " x%d_%d\n", p, n)
-			}
-		}
-	}
-	fmt.Fprintln(&b, "End")
-	file := filepath.Join(t.TempDir(), "m.lp")
-	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+	count, err := optimum.FewestNodes(solver, nodes, pods)
+	if err != nil {
 		t.Fatal(err)
 	}
-	sol := file + ".sol"
-	out, err := exec.Command(solver, file, "sec", "60", "solve", "solu", sol).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	text, err := os.ReadFile(sol)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	var status string
-	var objective float64
-	first, _, _ := strings.Cut(string(text), "\n")
-	if _, err := fmt.Sscanf(first, "%s - objective value %f", &status, &objective); err != nil || status != "Optimal" {
-		t.Fatalf("no optimum: %s", first)
-	}
-	return int(objective + 0.5)
+	return count
 }

@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"runlog":    {"core", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "core/frag", "workload", "api/"},
-	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog"},
+	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog", "internal/optimum"},
 	"bench":     {"core/"},
 
 	"coretest":       {"core/"},
