@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -38,9 +39,11 @@ type Migrations struct {
 type Move struct {
 	// Wave counts from 1. The moves of a wave are made at the same time, when those before are
 	// over.
-	Wave int     `json:"wave"`
-	Job  string  `json:"job"`
-	Pod  int     `json:"pod"`
+	Wave int    `json:"wave"`
+	Job  string `json:"job"`
+	Pod  int    `json:"pod"`
+	// Name is the name of the pod on a Kubernetes cluster.
+	Name string  `json:"name,omitempty"`
 	From string  `json:"from"`
 	To   string  `json:"to"`
 	GPUs float64 `json:"gpus"`
@@ -82,7 +85,7 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 	t := table.Table{Align: "rlrllr"}
 	t.Add("WAVE", "JOB", "POD", "FROM", "TO", "GPUS")
 	for _, x := range m.Moves[:min(limit, len(m.Moves))] {
-		t.Add(fmt.Sprint(x.Wave), x.Job, fmt.Sprint(x.Pod), x.From, x.To, fmt.Sprint(x.GPUs))
+		t.Add(fmt.Sprint(x.Wave), x.Job, cmp.Or(x.Name, fmt.Sprint(x.Pod)), x.From, x.To, fmt.Sprint(x.GPUs))
 	}
 	var b strings.Builder
 	if err := t.Write(&b, 0); err != nil {

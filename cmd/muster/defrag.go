@@ -5,10 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/policy"
+	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/snapshot"
@@ -19,6 +24,8 @@ import (
 type defragFlags struct {
 	simFlags
 	snapshot snapshotFlags
+	live     consoleFlags
+	apply    bool
 	at       core.Time
 	bounds   core.Defrag
 	gpuHours float64
@@ -30,7 +37,7 @@ type defragFlags struct {
 func newDefrag() *cobra.Command {
 	f := defragFlags{bounds: core.Defrag{MoveTime: core.DefaultMoveTime, Every: 3600 * core.Second}}
 	c := &cobra.Command{
-		Use:   "defrag {--snapshot FILE | --workload W [--cluster C] [--at T]} [--for JOB]",
+		Use:   "defrag [--snapshot FILE | --workload W [--cluster C] [--at T]] [--for JOB] [--apply]",
 		Short: "Plan moves of running pods that make whole nodes free",
 		Long: `Defrag prints the moves by which the engine would make whole nodes free: pods leave
 these nodes for others that have GPUs in use. Only pods of jobs with mobility
@@ -42,12 +49,19 @@ With --for JOB the moves make room for one waiting job instead. Of the ways that
 found, the command prints the one that moves the fewest GPUs. With --snapshot, the
 engine first starts what it can.
 
-The command changes nothing. In a simulation under a policy with defragmentation.every,
-the engine makes such plans itself and carries them out.
+The command changes nothing, unless --apply asks the scheduler of a Kubernetes cluster to
+make the moves: wave by wave, and no further after a move that failed. If you interrupt
+it, the scheduler finishes the moves in progress. Under a policy with
+defragmentation.every, the engine makes such plans itself and carries them out.
 
+The cluster is one of:
+  (no flag)                  the Kubernetes cluster in the kubeconfig
   --snapshot FILE            a cluster described by a file (see muster decide)
   --workload W --cluster C   a workload, simulated until time T (see muster sim)`,
-		Example: `  muster defrag --snapshot cluster.yaml
+		Example: `  muster defrag
+  muster defrag --max-moves 50 --apply
+  muster defrag -n team-a --for job/train
+  muster defrag --snapshot cluster.yaml
   muster defrag --snapshot cluster.yaml --for train-7
   muster defrag --workload asi --seed 1 --at 1d --plan plan.json
   muster defrag --workload asi --seed 1 --at 1d --max-moves 500 --json`,
@@ -77,6 +91,8 @@ func (f *defragFlags) register(c *cobra.Command) {
 	durationVar(flags, &f.bounds.Every, "every", "the time for which vacated nodes are of use, for the benefit of the plan")
 	flags.StringVar(&f.plan, "plan", "", "write the plan to `FILE`, as JSON")
 	flags.BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
+	flags.BoolVar(&f.apply, "apply", false, "have the scheduler of the Kubernetes cluster make the moves")
+	f.live.register(c)
 	f.inputFlags.register(flags)
 	f.registerCluster(flags)
 	f.models.register(flags)
@@ -90,11 +106,55 @@ func (f *defragFlags) run(c *cobra.Command) error {
 	if err := f.check(c); err != nil {
 		return err
 	}
+	if f.isLive() {
+		return f.runLive(c)
+	}
 	moves, err := f.ask(c)
 	if err != nil {
 		return err
 	}
+	return f.show(c, moves, nil)
+}
+
+// isLive reports whether the plan is for the Kubernetes cluster.
+func (f *defragFlags) isLive() bool {
+	return f.snapshot.file == "" && f.workload == "" && f.cluster == ""
+}
+
+// runLive plans for the Kubernetes cluster, and has the plan carried out if that is asked for.
+func (f *defragFlags) runLive(c *cobra.Command) error {
+	client, namespace, err := f.live.open(c)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(c)
+	defer stop()
+	doc, _ := policy.ByName("default")
+	survey, err := client.Survey(ctx, doc.Policy, builtin)
+	if err != nil {
+		return err
+	}
+	var plan core.Migrations
+	var moves []console.Move
+	if f.job == "" {
+		plan, moves = survey.Consolidation(f.bounds)
+	} else if plan, moves, err = survey.RoomFor(namespace, f.job, f.bounds); err != nil {
+		return err
+	}
+	if err := f.show(c, plan, moves); err != nil || !f.apply || len(moves) == 0 {
+		return err
+	}
+	return client.Apply(ctx, &console.Apply{
+		Moves: moves, Pause: time.Second, Idle: 15 * time.Second, Tell: func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) },
+	})
+}
+
+// show prints the plan; names are those of its pods, nil if they have none.
+func (f *defragFlags) show(c *cobra.Command, moves core.Migrations, names []console.Move) error {
 	plan := report.NewMigrations(moves, &f.bounds)
+	for i := range names {
+		plan.Moves[i].Name = names[i].Name
+	}
 	plan.For = f.job
 	if f.plan != "" {
 		if err := writeJSONFile(f.plan, plan); err != nil {
@@ -130,13 +190,33 @@ func (f *defragFlags) check(c *cobra.Command) error {
 		return badUsage(c, "--snapshot: expected no --cluster or --workload with it; found %s", f.snapshot.file)
 	case f.snapshot.file != "" && f.at > 0:
 		return badUsage(c, "--at: expected no time with --snapshot, which is of one moment")
-	case f.snapshot.file == "" && f.workload == "":
-		return badUsage(c, "expected --snapshot or --workload; found neither")
+	case f.cluster != "" && f.workload == "":
+		return badUsage(c, "--cluster: expected --workload with it; found %s", f.cluster)
+	case f.apply && !f.isLive():
+		return badUsage(c, "--apply: expected the Kubernetes cluster in the kubeconfig, without --snapshot and --workload")
+	}
+	if f.isLive() {
+		if err := f.onlyLive(c); err != nil {
+			return err
+		}
 	}
 	if _, err := os.Stat(filepath.Dir(f.plan)); f.plan != "" && err != nil {
 		return unwritable(f.plan, err) // before a simulation, which may take minutes
 	}
 	return nil
+}
+
+// planned are the flags that mean something for the Kubernetes cluster.
+var planned = []string{"for", "max-moves", "partition", "depth", "rounds", "max-gpu-hours", "move-time", "every", "plan", "json", "apply", "kubeconfig", "context", "namespace"}
+
+// onlyLive refuses flags of a simulation without one.
+func (f *defragFlags) onlyLive(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(g *pflag.Flag) {
+		if err == nil && !slices.Contains(planned, g.Name) {
+			err = badUsage(c, "--%s: expected --workload with it; found neither --workload nor --snapshot", g.Name)
+		}
+	})
+	return err
 }
 
 // ask has the engine plan.

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +14,10 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
+	"github.com/muster-sched/muster/core/policy"
 	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/console"
 )
 
 var mobile = note(v1alpha1.MobilityAnnotation, "replaceable")
@@ -101,6 +106,104 @@ func TestMoveRefused(t *testing.T) {
 		t.Errorf("the pod says %+v", k)
 	}
 	s.neverFewer()
+}
+
+// A user plans for the cluster with his own permissions; the scheduler makes the moves. The plan
+// alone changes nothing.
+func TestDefragApplied(t *testing.T) {
+	c := begin(t)
+	c.schedule()
+	s := c.scattered()
+	people, err := console.New(address)
+	c.must(err)
+	doc, _ := policy.ByName("default")
+	survey, err := people.Survey(ctx(), doc.Policy, nil)
+	c.must(err)
+	plan, moves := survey.Consolidation(core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
+	if len(moves) != 1 || len(plan.Vacated) != 1 || plan.Vacated[0] != moves[0].From {
+		t.Fatalf("the plan is %+v", plan)
+	}
+	if old := s.on(moves[0].From); old.UID != moves[0].UID || old.Annotations[v1alpha1.MoveAnnotation] != "" {
+		t.Fatalf("the plan moves %+v; on the node is %+v", moves[0], old.ObjectMeta)
+	}
+	c.must(people.Apply(ctx(), c.applying(moves)))
+	s.onlyOn(moves[0].To)
+	s.neverFewer()
+}
+
+// A job waits for a whole node, and two nodes have two GPUs in use each: the moves that a user
+// plans for the job let it start. Before, muster frag's figures say why it waits.
+func TestDefragForAJob(t *testing.T) {
+	c := begin(t)
+	c.schedule()
+	s := c.scattered()
+	c.create(pod("big", asks(8)))
+	c.until("it waits", func() error {
+		if k := condition(c.get("big"), v1alpha1.WaitingCondition); k == nil || k.Reason != core.Stranded.String() {
+			return fmt.Errorf("it says %+v", k)
+		}
+		return nil
+	})
+	people, err := console.New(address)
+	c.must(err)
+	nodes, _, err := people.Idle(ctx())
+	c.must(err)
+	sh, err := frag.ParseShape("8g")
+	c.must(err)
+	if r := frag.Diagnose(nodes, sh, frag.Within{Level: frag.Across}); r.Split[frag.Stranded] != 12*core.WholeGPU {
+		t.Errorf("the figures are %+v", r)
+	}
+	doc, _ := policy.ByName("default")
+	survey, err := people.Survey(ctx(), doc.Policy, nil)
+	c.must(err)
+	_, moves, err := survey.RoomFor(c.namespace, "big", core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
+	c.must(err)
+	c.must(people.Apply(ctx(), c.applying(moves)))
+	c.bound("big")
+	s.neverFewer()
+}
+
+// A plan that is interrupted requests no other move; the scheduler makes those that it was
+// asked for.
+func TestDefragInterrupted(t *testing.T) {
+	c := begin(t)
+	c.schedule()
+	s := c.scattered()
+	people, err := console.New(address)
+	c.must(err)
+	doc, _ := policy.ByName("default")
+	survey, err := people.Survey(ctx(), doc.Policy, nil)
+	c.must(err)
+	_, moves := survey.Consolidation(core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
+	a := c.applying(moves)
+	interrupted, stop := context.WithCancel(ctx())
+	a.Tell = func(string) { stop() } // the pod is on its way
+	if err := people.Apply(interrupted, a); err == nil || !strings.HasPrefix(err.Error(), "interrupted: moves made: 0 of 1; the scheduler finishes the moves in progress: 1") {
+		t.Errorf("it ended with %v", err)
+	}
+	s.onlyOn(moves[0].To)
+	s.neverFewer()
+}
+
+func (c *cluster) applying(moves []console.Move) *console.Apply {
+	return &console.Apply{Moves: moves, Pause: 50 * time.Millisecond, Idle: patience, Tell: func(line string) { c.Log(line) }}
+}
+
+// onlyOn waits until all pods of the service are on a node, and their owner's.
+func (s *service) onlyOn(node string) {
+	s.Helper()
+	s.until("all pods are on "+node, func() error {
+		pods := s.podsWith("app", "serve")
+		for i := range pods {
+			if p := &pods[i]; p.Spec.NodeName != node || metav1.GetControllerOf(p) == nil || p.DeletionTimestamp != nil {
+				return fmt.Errorf("%s is on %q", p.Name, p.Spec.NodeName)
+			}
+		}
+		if len(pods) != s.wanted {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		return nil
+	})
 }
 
 // move asks to move a pod.

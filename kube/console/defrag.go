@@ -1,0 +1,224 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+// Move is a move of a plan for a live cluster.
+type Move struct {
+	core.Migration
+	// Namespace, Name and UID are those of the pod.
+	Namespace, Name string
+	UID             types.UID
+}
+
+// Consolidation returns the moves by which the engine would vacate nodes now.
+func (s *Survey) Consolidation(d core.Defrag) (core.Migrations, []Move) {
+	return s.named(s.engine.Consolidation(d))
+}
+
+// RoomFor returns the moves after which a job that waits could start. The job is named as for
+// [Client.Explain].
+func (s *Survey) RoomFor(namespace, name string, d core.Defrag) (core.Migrations, []Move, error) {
+	job, err := s.waiting(namespace, name)
+	if err != nil {
+		return core.Migrations{}, nil, err
+	}
+	plan, _, err := s.engine.RoomFor(job, d)
+	if err != nil {
+		return core.Migrations{}, nil, err
+	}
+	plan, moves := s.named(plan)
+	return plan, moves, nil
+}
+
+// waiting finds the engine's job that users name so.
+func (s *Survey) waiting(namespace, name string) (string, error) {
+	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 {
+		namespace, name = parts[0], parts[1]+"/"+parts[2]
+	}
+	var found []string
+	for _, g := range s.mirror.Groups {
+		if g.ID.Namespace != namespace || g.ID.Kind == tables.Foreign {
+			continue
+		}
+		of := func(p *tables.Pod) bool {
+			o := p.Object.Owner
+			return p.Object.Name == name || "pod/"+p.Object.Name == name || o != nil && strings.ToLower(o.Kind)+"/"+o.Name == name
+		}
+		if g.ID.Name == name || g.ID.String() == name || len(tables.InOrder(g.Pods, of)) > 0 {
+			found = append(found, g.Job)
+		}
+	}
+	switch slices.Sort(found); len(found) {
+	case 0:
+		return "", &NoJobError{Namespace: namespace, Name: name}
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("%q is ambiguous: name one of %s", name, strings.Join(found, ", "))
+}
+
+// named adds the pods to a plan.
+func (s *Survey) named(plan core.Migrations) (core.Migrations, []Move) {
+	moves := make([]Move, len(plan.Moves))
+	for i, x := range plan.Moves {
+		o := s.mirror.Jobs[x.Job].Slots[x.Pod].Object
+		moves[i] = Move{x, o.Namespace, o.Name, o.UID}
+	}
+	return plan, moves
+}
+
+// Apply is how a plan is carried out.
+type Apply struct {
+	Moves []Move
+	// Pause is the time between two looks; after Idle without a reaction of the scheduler
+	// people are told so.
+	Pause, Idle time.Duration
+	// Tell is told what happens, a line each.
+	Tell func(line string)
+}
+
+// Apply asks the scheduler to make the moves of a plan, wave by wave: each wave when the moves
+// before are over. It stops after a wave in which a move failed, because later ones depend on
+// it. When ctx ends, no other wave begins; the scheduler finishes the moves in progress.
+func (c *Client) Apply(ctx context.Context, a *Apply) error {
+	l := &applied{c: c, Apply: a, request: time.Now().UTC().Format(time.RFC3339Nano), told: map[types.UID]string{}}
+	for from := 0; from < len(a.Moves); {
+		to := from + 1
+		for to < len(a.Moves) && a.Moves[to].Wave == a.Moves[from].Wave {
+			to++
+		}
+		if err := l.wave(ctx, a.Moves[from:to]); err != nil {
+			return err
+		}
+		if from = to; l.failed > 0 {
+			return fmt.Errorf("moves made: %d of %d; failed: %d; no other move was requested: run the command again for a new plan", l.moved, len(a.Moves), l.failed)
+		}
+	}
+	a.Tell(fmt.Sprintf("moves made: %d of %d", l.moved, len(a.Moves)))
+	return nil
+}
+
+// applied is how far a plan is.
+type applied struct {
+	c *Client
+	*Apply
+	request       string
+	moved, failed int
+	told          map[types.UID]string // what was told last of each pod
+	idle          bool
+}
+
+// wave requests the moves of a wave, and waits until they are over.
+func (l *applied) wave(ctx context.Context, moves []Move) error {
+	left := slices.Clone(moves)
+	began := time.Now()
+	for i := range left {
+		if ctx.Err() != nil {
+			return l.interrupted(i)
+		}
+		if err := l.ask(ctx, &left[i]); err != nil {
+			return err
+		}
+	}
+	for {
+		var bad error
+		left = slices.DeleteFunc(left, func(x Move) bool {
+			over, err := l.look(ctx, &x, time.Since(began))
+			bad = errors.Join(bad, err)
+			return over
+		})
+		switch {
+		case ctx.Err() != nil:
+			return l.interrupted(len(left))
+		case bad != nil:
+			return bad
+		case len(left) == 0:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(l.Pause):
+		}
+	}
+}
+
+func (l *applied) interrupted(left int) error {
+	return fmt.Errorf("interrupted: moves made: %d of %d; the scheduler finishes the moves in progress: %d; no other move was requested", l.moved, len(l.Moves), left)
+}
+
+func (l *applied) asks(x *Move) translate.MoveRequest {
+	return translate.MoveRequest{Node: x.To, Request: l.request}
+}
+
+// ask requests a move. A pod that is gone has left its node, whoever ended it.
+func (l *applied) ask(ctx context.Context, x *Move) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": x.UID, "annotations": map[string]string{v1alpha1.MoveAnnotation: l.asks(x).String()},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = l.c.kube.CoreV1().Pods(x.Namespace).Patch(ctx, x.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // look finds that it is gone
+	}
+	return l.c.say("change pod "+x.Namespace+"/"+x.Name, err)
+}
+
+// look reports whether a move is over, and tells what has happened.
+func (l *applied) look(ctx context.Context, x *Move, waited time.Duration) (over bool, err error) {
+	name := x.Namespace + "/" + x.Name
+	p, err := l.c.kube.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && p.UID != x.UID:
+		l.moved++
+		l.Tell(fmt.Sprintf("%s has left node %s; moves made: %d of %d", name, x.From, l.moved, len(l.Moves)))
+		return true, nil
+	case err != nil:
+		return false, l.c.say("get pod "+name, err)
+	}
+	r := l.asks(x)
+	if why, over := r.Over(p); over {
+		l.failed++
+		l.Tell(name + " stays: " + why)
+		return true, nil
+	}
+	now := ""
+	switch rec := translate.MoveOf(p); {
+	case p.DeletionTimestamp != nil && (rec.Active() || l.told[x.UID] != ""):
+		now = "leaves node " + x.From
+	case rec.Active():
+		now = "is moved to node " + x.To
+		for _, k := range p.Status.Conditions {
+			if k.Type == v1alpha1.MovingCondition && k.Status == v1.ConditionTrue {
+				now += ": " + k.Message
+			}
+		}
+	case waited > l.Idle && !l.idle:
+		l.idle = true
+		l.Tell(fmt.Sprintf("the scheduler has not reacted to %s for %s: check that it runs", name, l.Idle))
+	}
+	if now != "" && now != l.told[x.UID] {
+		l.told[x.UID] = now
+		l.Tell(name + " " + now)
+	}
+	return false, nil
+}
