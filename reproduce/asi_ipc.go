@@ -77,7 +77,9 @@ func runASIIPC(ctx context.Context, o Options) (Result, error) {
 	}
 	n := len(ipcArms) * len(seeds)
 	steps := newReplays(&o, n, length)
-	say := func(i int) { o.say("%s, seed %d: %d days", ipcArms[i/len(seeds)].name, seeds[i%len(seeds)], length/ipcDay) }
+	say := func(i int) {
+		o.say("%s, seed %d: %d days", ipcArms[i/len(seeds)].name, seeds[i%len(seeds)], length/ipcDay)
+	}
 	if err := inParallel(ctx, n, say, func(i int) (err error) {
 		a, s := i/len(seeds), i%len(seeds)
 		runs[a][s], err = replayIPC(ctx, a, uint64(seeds[s]), length, steps.of(i))

@@ -11,7 +11,6 @@ import (
 	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/place/joint"
-	"github.com/muster-sched/muster/core/policy"
 	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/workload"
 )
@@ -98,24 +97,11 @@ func (r *asiRoom) count(k asiFit, f frag.Fit) {
 func asiRoomAfterADay(ctx context.Context, seed uint64) (asiRoom, error) {
 	r := asiRoom{fits: map[asiFit]frag.Fit{}}
 	wo := workload.Options{Seed: seed}
-	cluster, err := workload.OpenCluster("asi", wo)
+	cluster, seen, err := asiAfterADay(ctx, wo)
 	if err != nil {
 		return r, err
 	}
 	wo.Cluster = &cluster
-	jobs, _, err := workload.OpenJobs("asi", wo)
-	if err != nil {
-		return r, err
-	}
-	p, _ := policy.ByName("default")
-	seen := &freeNodes{index: map[string]int{}}
-	stats, err := sim.Run(ctx, sim.Config{Cluster: cluster, Jobs: jobs, Policy: p.Policy, Seed: seed, Until: asiTopologyAt}, seen)
-	if err == nil && stats.Interrupted {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return r, err
-	}
 	leaf := len(cluster.Levels) - 1
 	for _, j := range frag.PaperJobs() {
 		for _, f := range frag.Fits(seen.nodes, j, leaf) {
@@ -132,7 +118,8 @@ func asiRoomAfterADay(ctx context.Context, seed uint64) (asiRoom, error) {
 			}
 		}
 	}
-	if jobs, _, err = workload.OpenJobs("asi", wo); err != nil {
+	jobs, _, err := workload.OpenJobs("asi", wo)
+	if err != nil {
 		return r, err
 	}
 	return r, r.waitTogether(seen.room(frag.PaperJobs()[0].Shape, leaf), jobs)

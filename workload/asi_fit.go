@@ -141,7 +141,8 @@ func (r *asiRow) entry(p *asiPool, cores int64, o *Options) asiEntry {
 		e.locked = g.locked / 100
 	}
 	pods := int(r.size.gpus / r.size.pod)
-	milli := int64(float64(min(cores, p.cores/int64(p.gpus))) * r.size.pod * 1000)
+	perGPU := min(float64(cores), or(o.CoresCap, 1)*float64(p.cores/int64(p.gpus)))
+	milli := int64(min(perGPU*r.size.pod, float64(p.cores)) * 1000)
 	j.Tasks = []core.Task{{Name: g.models, Pods: pods, Request: core.Request{
 		GPU: core.Milli(r.size.pod * float64(core.WholeGPU)), CPUMilli: milli, MemMiB: milli * asiPodMiB / 1000, Models: []string{p.model},
 	}}}

@@ -46,6 +46,9 @@ type Options struct {
 	Load   float64
 	Length core.Time
 	GPUs   int
+	// CoresCap is the most cores that pods of asi request with each GPU, relative to the node's
+	// cores for each of its GPUs; 0 means 1, with which cores never run out before GPUs.
+	CoresCap float64
 }
 
 // DefaultQueue is the queue of jobs whose trace names none.
