@@ -93,6 +93,8 @@ func appendValue(b []byte, v reflect.Value) []byte {
 			b = appendValue(b, v.MapIndex(k))
 		}
 		return append(b, '}')
+	case reflect.Pointer: // nil ones are left out, as all fields that are zero
+		return appendValue(b, v.Elem())
 	case reflect.Struct:
 		b = append(b, '{')
 		b, _ = appendFields(b, v, true)

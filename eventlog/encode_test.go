@@ -48,6 +48,9 @@ func fill(v reflect.Value, n *int) {
 			fill(value, n)
 			v.SetMapIndex(key, value)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
 	case reflect.Struct:
 		for i := range v.NumField() {
 			fill(v.Field(i), n)
@@ -196,7 +199,7 @@ func TestWrongLines(t *testing.T) {
 		`{"t":1,"pass":[{"op":"bind","reason":"Luck"}]}`:            `pass.reason: a reason, found "Luck"`,
 		`{"t":1,"begin":{"version":1}}`:                             "begin.part: a number of at least 1, and a snapshot of at least 0 lines; found 0 and 0",
 		`{"t":1,"begin":{"version":1,"part":1,"levels":["a","a"]}}`: `begin.levels: topology level "a": names must differ and be neither empty, "node" nor "hbd"`,
-		`{"t":1,"begin":{"version":1,"part":1,"policy":{"placement":[99,0,0,0]}}}`: "begin.policy.placement: numbers below 13, found 99",
+		`{"t":1,"begin":{"version":1,"part":1,"policy":{"placement":[99,0,0,0]}}}`: "begin.policy.placement: numbers below 14, found 99",
 	} {
 		_, err := parse([]byte(line))
 		if err == nil {

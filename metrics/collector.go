@@ -52,6 +52,7 @@ type Collector struct {
 	now       core.Time // of the last event
 	first     core.Time // submission; Never before it
 	lastEnd   core.Time
+	standbys  standbys
 	unstarted core.Milli // held by gangs that are not whole yet
 	second    core.Milli // held at the second places of pods that are being moved
 	count     Jobs
@@ -151,6 +152,7 @@ func (c *Collector) Bound(t core.Time, l *sim.Live, pods []core.Placement, _ cor
 		if err != nil {
 			return fmt.Errorf("bind %s: %w", l.Name, err)
 		}
+		c.standbys.hold(p, +1)
 		j.bind(p.Pod, node)
 		c.queues.held[j.queue] += amount(p)
 		if l.Gang && !j.whole {
@@ -200,11 +202,16 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 	c.over.frag.settle(c.inv.tally)
 	for i := range pods {
 		p := &pods[i]
+		if kept := c.standbys.end(l, p, &c.inv); kept != nil {
+			p = kept
+		} else {
+			c.standbys.hold(p, -1)
+		}
 		if _, err := c.inv.hold(p, -1); err != nil {
 			return fmt.Errorf("release %s: %w", l.Name, err)
 		}
 		j.release(p.Pod, why)
-		c.queues.held[j.queue] -= amount(p)
+		c.queues.held[j.queue] -= amount(&pods[i])
 		if l.Gang && !j.whole {
 			j.held -= amount(p)
 			c.unstarted -= amount(p)

@@ -86,6 +86,7 @@ func (c *Collector) advance(t core.Time) {
 		return
 	}
 	c.over.add(&c.inv, c.unstarted, c.second, to-from)
+	c.standbys.add(to - from)
 }
 
 // add records that the state lasted for dt.
@@ -131,6 +132,7 @@ func (c *Collector) Summary() Summary {
 		MigrationGPUHours: over.second / 3600,
 		LostGPUHours:      c.lostGPUHours(),
 		Evictions:         c.leaving.summary(),
+		Standby:           c.standbys.summary(),
 		Fragmentation:     over.frag.means(c.inv.tally),
 	}
 	if over.available > 0 {

@@ -41,6 +41,8 @@ type Summary struct {
 	Evictions *Evictions `json:"evictions,omitempty"`
 	// Defragmentation is nil if the policy made no plan with moves.
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
+	// Standby is nil if no pod was on standby.
+	Standby *Standby `json:"standby,omitempty"`
 	// Fragmentation is nil in runs of older versions.
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
 }
@@ -76,6 +78,21 @@ func NewDefragmentation(t core.DefragTotals) *Defragmentation {
 		Plans: t.Plans, Moves: t.Moves, Vacated: t.Vacated,
 		Double: float64(t.Cost) / hour, Gained: float64(t.Gain) / hour, Net: float64(t.Gain-t.Cost) / hour,
 	}
+}
+
+// Standby says what pods on standby lent, in the window, and how much of that LP pods used; and
+// how long pods took to go on, from the end of their windows until their GPUs were free.
+type Standby struct {
+	GPUHours  float64 `json:"gpu_hours"`
+	Harvested float64 `json:"harvested_gpu_hours"`
+	// Ratio is harvested to lent GPU-hours.
+	Ratio       float64 `json:"harvested"`
+	Resumptions int64   `json:"resumptions"`
+	Mean        float64 `json:"resume_mean_s"`
+	P95         float64 `json:"resume_p95_s"`
+	Max         float64 `json:"resume_max_s"`
+	// Bound is how long evictions take at most.
+	Bound float64 `json:"bound_s"`
 }
 
 // Topology says over how many leaf groups gangs were when they were first whole: those of

@@ -89,6 +89,10 @@ func facts(s *metrics.Summary) *table.Table {
 	if e := s.Evictions; e != nil && e.P95 > 0 {
 		t.Add("Evicted pods left after, mean, P95; killed", duration(e.Mean), duration(e.P95), percent(e.Killed))
 	}
+	if b := s.Standby; b != nil {
+		t.Add("Standby GPU-hours lent, harvested, share", short(b.GPUHours), short(b.Harvested), percent(b.Ratio))
+		t.Add("Pods resumed; after, mean, P95, at most", count(b.Resumptions), duration(b.Mean), duration(b.P95), duration(b.Max))
+	}
 	if s.MigrationGPUHours > 0 {
 		t.Add("GPU-hours of second places", short(s.MigrationGPUHours))
 	}

@@ -77,6 +77,17 @@ func (d *Decisions) Migrate(t core.Time, job string, to *core.Placement, reason,
 	d.add(appendLine(d.line, t, opMigrate, job, to, reason, sim.Eviction{For: forJob, Told: t}))
 }
 
+// Standby adds the line of a pod of job that lends its GPUs from t on; cpu_milli and mem_mib are
+// what it keeps.
+func (d *Decisions) Standby(t core.Time, job string, p *core.Placement) {
+	d.add(appendLine(d.line, t, opStandby, job, p, "standby", sim.Eviction{}))
+}
+
+// Resume adds the line of a pod of job that goes on at t, which it was told to at a time.
+func (d *Decisions) Resume(t core.Time, job string, p *core.Placement, told core.Time) {
+	d.add(appendLine(d.line, t, opResume, job, p, core.StandbyReturns.String(), sim.Eviction{For: job, Told: told}))
+}
+
 func (d *Decisions) add(line []byte) {
 	d.lines++
 	d.line = line[:0]

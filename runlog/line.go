@@ -14,6 +14,8 @@ const (
 	opBind    = "bind"
 	opRelease = "release"
 	opMigrate = "migrate"
+	opStandby = "standby"
+	opResume  = "resume"
 )
 
 // appendLine appends a line of decisions.jsonl.gz. The job that an

@@ -42,6 +42,7 @@ type output struct {
 var (
 	_ sim.Watcher = (*Writer)(nil)
 	_ sim.Mover   = (*Writer)(nil)
+	_ sim.Lender  = (*Writer)(nil)
 )
 
 // Create begins the run of a workload on c. From and To of window bound the averages over
@@ -238,6 +239,20 @@ func (w *Writer) MoveOver(t core.Time, j *sim.Live, free core.Placement, to *cor
 	return w.measure.MoveOver(t, j, free, to)
 }
 
+// Standby implements [sim.Lender].
+func (w *Writer) Standby(t core.Time, j *sim.Live, pod core.Placement) error {
+	w.until(t)
+	w.decisions.Standby(t, j.Name, &pod)
+	return w.measure.Standby(t, j, pod)
+}
+
+// Resumed implements [sim.Lender].
+func (w *Writer) Resumed(t core.Time, j *sim.Live, pod core.Placement, told core.Time) error {
+	w.until(t)
+	w.decisions.Resume(t, j.Name, &pod, told)
+	return w.measure.Resumed(t, j, pod, told)
+}
+
 // Ended implements [sim.Sink].
 func (w *Writer) Ended(t core.Time, j *sim.Live, rejected *sim.Rejection) error {
 	w.until(t)
@@ -272,6 +287,8 @@ type Facts struct {
 	// Interrupted is set if the run was stopped before its end.
 	Interrupted bool
 	Defrag      core.DefragTotals
+	// Grace is how long evicted pods take at most to leave.
+	Grace core.Time
 }
 
 // Close ends the run, completes its files and returns the summary. A folder that only
@@ -322,6 +339,9 @@ func (f *Facts) fill(s *metrics.Summary) {
 	s.Defragmentation = metrics.NewDefragmentation(f.Defrag)
 	if f.Wall > 0 {
 		s.DecisionsPerSecond = float64(f.Decisions) / f.Wall.Seconds()
+	}
+	if s.Standby != nil {
+		s.Standby.Bound = f.Grace.Seconds()
 	}
 	s.PeakRSSMiB = peakRSSMiB()
 }

@@ -27,10 +27,11 @@ const (
 	withdraw                  // a runner leaves, whatever it does
 	arrive                    // a pod that is moved is at its new place
 	ask                       // some pod is to be moved
+	lend                      // pods of a job are to be on standby
 )
 
 // byChance reports whether events of the kind go on as long as the run does.
-func (h happening) byChance() bool { return h == fail || h == repair || h == ask }
+func (h happening) byChance() bool { return h == fail || h == repair || h == ask || h == lend }
 
 // leave is a set of pods that are terminating.
 type leave struct {

@@ -56,6 +56,8 @@ const (
 	tellReleased
 	tellMoving
 	tellMoveOver
+	tellStandby
+	tellResumed
 	tellEnded
 )
 
@@ -113,6 +115,15 @@ func (x *told) tell(s Sink, pods []core.Placement) error {
 		return s.Bound(x.t, x.live, pods, x.reason)
 	case tellReleased:
 		return s.Released(x.t, x.live, pods, x.release, x.eviction)
+	case tellStandby, tellResumed:
+		l, ok := s.(Lender)
+		switch {
+		case !ok:
+			return nil
+		case x.call == tellStandby:
+			return l.Standby(x.t, x.live, pods[0])
+		}
+		return l.Resumed(x.t, x.live, pods[0], x.eviction.Told)
 	case tellMoving, tellMoveOver:
 		m, ok := s.(Mover)
 		switch {

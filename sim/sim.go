@@ -99,6 +99,8 @@ type state struct {
 	leaving []*leave
 	moves   []*transfer // under way
 	live    int         // its place in run.live
+	// standing has the pods on standby, and until when.
+	standing map[int]core.Time
 }
 
 // runner is a unit of work: a whole gang, or one pod of another job.
@@ -317,6 +319,8 @@ func (r *run) happen(now core.Time, e event) error {
 		return r.arrive(now, e.job, e.move)
 	case ask:
 		return r.askMove(now)
+	case lend:
+		return r.lend(now, e.job)
 	}
 	return r.tell(now, core.Tick{})
 }
@@ -400,6 +404,10 @@ func (r *run) decide(now core.Time) error {
 				if err := r.migrate(now, s, &d); err != nil {
 					return err
 				}
+			case core.Resume:
+				if err := r.resume(now, s, &d); err != nil {
+					return err
+				}
 			case core.Evict, core.Requeue:
 				if err := r.evict(now, s, &d); err != nil {
 					return err
@@ -435,6 +443,7 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	if err := r.sinks.job(now, s, told{call: tellBound, reason: d.Reason}, d.Pods); err != nil {
 		return err
 	}
+	r.planStandby(now, s)
 	if s.Gang {
 		r.start(now, s, 0)
 		return nil
@@ -626,6 +635,7 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, by Evict
 		gone = append(gone, p)
 		r.placed(p.Node, s, -1)
 		s.placed[i] = core.Placement{}
+		delete(s.standing, i)
 		s.Bound--
 	}
 	if r.gone = gone; len(gone) == 0 {

@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -43,6 +43,7 @@ const (
 	jobTopology
 	jobAffinity
 	jobMobility
+	jobStandby
 )
 
 // Names of the classes and outcomes in files.
@@ -62,6 +63,7 @@ type jobReader struct {
 	models     interned[[]string]
 	topologies interned[core.TopologyRequest]
 	affinities interned[affinity]
+	windows    interned[[]Window]
 }
 
 // next is a nextJob.
@@ -108,6 +110,7 @@ func (r *jobReader) row() Job {
 	if len(t.field(jobMobility)) > 0 {
 		j.Mobility = core.Mobility(t.choice(jobMobility, core.Mobilities[:]))
 	}
+	j.Standby = r.standby(j.Class)
 	j.Submitted = t.seconds(jobSubmit)
 	j.Duration = t.seconds(jobDuration)
 	j.Checkpoint = t.seconds(jobCheckpoint)
@@ -137,6 +140,22 @@ func (r *jobReader) task(gang bool, a *affinity) core.Task {
 		}
 	}
 	return task
+}
+
+// standby reads the windows of a job.
+func (r *jobReader) standby(class core.Class) []Window {
+	text := r.t.text(jobStandby)
+	if len(text) == 0 {
+		return nil
+	}
+	if class != core.HP {
+		r.t.wrong(jobStandby, "nothing, as only HP jobs lend their GPUs")
+	}
+	return r.windows.get(text, func(s string) []Window {
+		v, err := parseStandby(s)
+		r.t.fail(jobStandby, err)
+		return v
+	})
 }
 
 func (r *jobReader) topology() core.TopologyRequest {
@@ -181,6 +200,7 @@ func (r *jobReader) join(j *Job) {
 		{jobCheckpoint, k.Checkpoint == j.Checkpoint},
 		{jobLocked, k.Locked == j.Locked},
 		{jobMobility, k.Mobility == j.Mobility},
+		{jobStandby, slices.Equal(k.Standby, j.Standby)},
 		{jobTopology, k.Topology == j.Topology},
 	} {
 		if !agreed.same {

@@ -145,6 +145,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.text(string(appendTopology(nil, j.Topology)))
 	r.text(string(appendAffinity(nil, t)))
 	r.text(j.Mobility.String())
+	r.text(standbyText(j.Standby))
 	r.end()
 }
 

@@ -307,6 +307,7 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 	r.summary, err = w.Close(runlog.Facts{
 		Policy: policy.Name, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
 		Defrag: r.stats.Defrag,
+		Grace:  f.models.Grace,
 	})
 	return err
 }

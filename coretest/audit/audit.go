@@ -52,6 +52,9 @@ const (
 	// Move: a pod is moved that is not bound, is being moved already or belongs to a job that
 	// stays; or a move ends that is none; or a pod is released while it is being moved.
 	Move = "move"
+	// Standby: a pod that is not LP is on GPUs that another lent; or an owner is not back within the
+	// bound, at the moment when its GPUs are free; or a pod is on standby that cannot be.
+	Standby = "standby"
 	// Return: an evicted pod is back in its place before the job that it left for has
 	// started, though nothing happened for which that plan could have been given up.
 	Return = "return"
@@ -191,7 +194,10 @@ type summary struct {
 	Migrations  int64                  `json:"migrations"`
 	Second      float64                `json:"migration_gpu_hours"`
 	Evictions   *evictions
-	JWTD        []struct {
+	Standby     struct {
+		Bound float64 `json:"bound_s"`
+	}
+	JWTD []struct {
 		Class string
 		Jobs  int64
 		Mean  float64 `json:"mean_s"`
@@ -287,6 +293,10 @@ func (a *auditor) take(text []byte) error {
 	switch string(d.op) {
 	case "bind":
 		a.bind(j, d)
+	case "standby":
+		a.standby(j, d)
+	case "resume":
+		a.resume(j, d)
 	case "release":
 		a.release(j, d)
 	case "migrate":

@@ -70,6 +70,8 @@ type pod struct {
 	ended string
 	// to is its second place, while it is being moved.
 	to *pod
+	// warm is what it holds while it is on standby, nil if it is not.
+	warm *pod
 	// left is where the pod was evicted from, until it is bound again.
 	left *left
 }

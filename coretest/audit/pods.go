@@ -36,6 +36,9 @@ func (a *auditor) bind(j *job, d *decision) {
 	a.back(left, p, d)
 	a.hold(n, p, +1)
 	a.within(n, d)
+	if n.lent&p.gpus != 0 && j.class != "LP" {
+		a.breach(Standby, "%s is bound at %s to GPUs of %s that are lent, and %s", d.pod, seconds(d.t), n.name, j.class)
+	}
 	a.charge(j, n, p, +1)
 	a.label(t, n, +1)
 	t.bound++
@@ -340,7 +343,12 @@ func (a *auditor) release(j *job, d *decision) {
 	}
 	was := *p
 	*p = pod{ended: ended(d.reason)}
-	a.hold(was.node, &was, -1)
+	a.hold(was.node, was.holds(), -1)
+	if was.warm != nil {
+		was.node.lent &^= was.gpus
+		j.binds.add(d.t) // what left for it may be back
+	}
+	was.node.free(was.gpus, d.t)
 	a.charge(j, was.node, &was, -1)
 	a.label(t, was.node, -1)
 	t.bound--
