@@ -478,9 +478,11 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 		ok = ok && v.job.queue.Room(pl.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
 	}
 
-	// 3. Nominal quota and affinities, in the places that were found.
+	// 3. The cores that are kept for idle GPUs, nominal quota and affinities, in the places that were
+	// found.
 	for i := range placed {
 		a := &placed[i].Alloc
+		ok = ok && u.Tasks[placed[i].Task].LeavesReserve(pl.state.Node(a.Node))
 		ok = ok && !(pays && a.GPU() > 0 && j.queue.NominalRoom(pl.state.Pool(a.Node).Model) < 0)
 		if ok && v.job.labelled() {
 			ok = pl.placer.TermsHold(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)

@@ -1,6 +1,9 @@
 package metrics
 
-import "github.com/muster-sched/muster/core"
+import (
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/sim"
+)
 
 // Summary is the content of summary.json about a run. Keys are added and never
 // renamed. Times are in seconds, ratios between 0 and 1.
@@ -45,6 +48,8 @@ type Summary struct {
 	Standby *Standby `json:"standby,omitempty"`
 	// Fragmentation is nil in runs of older versions.
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
+	// CPU is nil in runs without --cpu-slowdown.
+	CPU *sim.CPUBesideGPU `json:"cpu_beside_gpu,omitempty"`
 }
 
 // Evictions says how long evicted pods took to leave, from the decision until their GPUs were

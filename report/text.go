@@ -93,6 +93,11 @@ func facts(s *metrics.Summary) *table.Table {
 		t.Add("Standby GPU-hours lent, harvested, share", short(b.GPUHours), short(b.Harvested), percent(b.Ratio))
 		t.Add("Pods resumed; after, mean, P95, at most", count(b.Resumptions), duration(b.Mean), duration(b.P95), duration(b.Max))
 	}
+	if c := s.CPU; c != nil {
+		t.Add("Core-hours of jobs without GPUs", short(c.CPUOnlyCoreHours))
+		t.Add("Training, in GPU-hours; lost to those", short(c.TrainingGPUHours), percent(c.SlowedGPUHours/max(c.TrainingGPUHours, 1e-9)))
+		t.Add("Nodes CPU-job-dominant; cores in use, P50", percent(c.Dominant), percent(c.Utilization))
+	}
 	if s.MigrationGPUHours > 0 {
 		t.Add("GPU-hours of second places", short(s.MigrationGPUHours))
 	}

@@ -289,6 +289,8 @@ type Facts struct {
 	Defrag      core.DefragTotals
 	// Grace is how long evicted pods take at most to leave.
 	Grace core.Time
+	// CPU is nil if the run did not measure it.
+	CPU *sim.CPUBesideGPU
 }
 
 // Close ends the run, completes its files and returns the summary. A folder that only
@@ -344,6 +346,7 @@ func (f *Facts) fill(s *metrics.Summary) {
 		s.Standby.Bound = f.Grace.Seconds()
 	}
 	s.PeakRSSMiB = peakRSSMiB()
+	s.CPU = f.CPU
 }
 
 // complete writes what is only known at the end.

@@ -29,6 +29,8 @@ type Models struct {
 	// Speed is the relative speed of GPU models; 1 for models not listed. Trace durations
 	// apply at speed 1. A gang runs at the speed of its slowest GPU.
 	Speed map[string]float64
+	// Interference is how jobs without GPUs slow down training beside them.
+	Interference Interference
 	// MTBF is the mean time between failures of one node, Repair the mean time until it
 	// is back; both are exponential. If MTBF is 0, no node fails.
 	MTBF, Repair core.Time
@@ -41,17 +43,19 @@ type Models struct {
 type node struct {
 	spec  *core.Node
 	group string
-	// jobs counts the placed pods by job; it is kept only if nodes may be lost.
-	jobs map[*state]int
+	// jobs counts the placed pods by job; it is kept only if nodes may be lost or there is
+	// interference.
+	jobs  map[*state]int
+	cores coreUse // if there is interference
 }
 
 // speedOf returns the speed at which placed pods work together.
 func (r *run) speedOf(s *state, pods []int) float64 {
 	m := &r.Models
-	if len(m.Speed) == 0 && m.CommShare == 0 {
+	if len(m.Speed) == 0 && m.CommShare == 0 && s.slowdown == 0 {
 		return 1
 	}
-	speed, group, spread := math.Inf(1), "", false
+	speed, group, spread, slowed := math.Inf(1), "", false, false
 	for _, i := range pods {
 		if s.placed[i].Node == "" {
 			continue
@@ -64,6 +68,10 @@ func (r *run) speedOf(s *state, pods []int) float64 {
 		speed = min(speed, v)
 		spread = spread || group != "" && group != n.group
 		group = n.group
+		slowed = slowed || n.cores.dominant
+	}
+	if slowed {
+		speed *= 1 - s.slowdown
 	}
 	if spread {
 		speed /= 1 + m.CommShare*m.SpreadCost

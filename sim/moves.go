@@ -30,7 +30,7 @@ func (r *run) migrate(now core.Time, s *state, d *core.Decision) error {
 	for i := range d.Pods {
 		m := &transfer{d.Pods[i]}
 		s.moves = append(s.moves, m)
-		r.placed(m.to.Node, s, 1)
+		r.placed(now, &m.to, s, 1)
 		r.plan(event{at: now + r.Models.StartDelay + r.Models.HandOver, do: arrive, job: s, move: m})
 		if err := r.sinks.job(now, s, told{call: tellMoving, reason: d.Reason, eviction: Eviction{For: d.For}}, d.Pods[i:i+1]); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (r *run) arrive(now core.Time, s *state, m *transfer) error {
 	pod := m.to.Pod
 	old := s.placed[pod]
 	s.placed[pod] = m.to
-	r.placed(old.Node, s, -1)
+	r.placed(now, &old, s, -1)
 	if err := r.tell(now, core.PodMoved{Job: s.Name, Pod: pod}); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (r *run) giveUp(now core.Time, s *state, which func(*transfer) bool) error 
 			continue
 		}
 		s.moves = slices.Delete(s.moves, i, i+1)
-		r.placed(m.to.Node, s, -1)
+		r.placed(now, &m.to, s, -1)
 		if err := r.sinks.job(now, s, told{call: tellMoveOver}, []core.Placement{m.to}); err != nil {
 			return err
 		}
@@ -93,22 +93,22 @@ func (r *run) reachedSpeed(now core.Time, s *state, pod int) {
 	if w.speed == 0 || w.speed == r.speedOf(s, w.pods) {
 		return
 	}
-	w.left -= min(core.Time(float64(max(0, now-w.started))*w.speed), w.left)
-	if w.ends {
-		r.working--
-	}
-	w.speed = 0
+	w.left -= min(w.banked+core.Time(float64(max(0, now-w.started))*w.speed), w.left)
+	r.stop(now, w)
 	r.startAt(max(now, w.started), s, i)
 }
 
-// placed counts a pod of a job that comes to a node (by 1) or leaves it (by -1).
-func (r *run) placed(name string, s *state, by int) {
-	if !r.nodesFail() {
+// placed counts a pod of a job that comes to a place (by 1) or leaves it (by -1).
+func (r *run) placed(now core.Time, at *core.Placement, s *state, by int) {
+	n := r.nodes[at.Node]
+	if r.Models.Interference.on() {
+		r.coresTaken(now, n, s, at.CPUMilli, int64(by))
+	}
+	if n.jobs == nil {
 		return
 	}
-	jobs := r.nodes[name].jobs
-	if jobs[s] += by; jobs[s] == 0 {
-		delete(jobs, s)
+	if n.jobs[s] += by; n.jobs[s] == 0 {
+		delete(n.jobs, s)
 	}
 }
 

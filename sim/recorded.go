@@ -180,10 +180,10 @@ func (r *run) withdraw(now core.Time, s *state, i int32) error {
 	if w.over || r.jobs[s.Name] != s {
 		return nil
 	}
-	if w.ends && w.speed > 0 {
-		r.working--
+	if w.speed > 0 {
+		r.stop(now, w)
 	}
-	w.speed, w.left = 0, 0
+	w.left = 0
 	w.turn++
 	s.gone(w.pods)
 	return r.end(now, s, w, Cancelled)

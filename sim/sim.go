@@ -58,6 +58,8 @@ type Stats struct {
 	Submitted, Ended, Rejected int
 	// Defrag is what the plans of the policy's defragmentation come to.
 	Defrag core.DefragTotals
+	// CPU is nil without [Interference].
+	CPU *CPUBesideGPU
 	// Interrupted is set if the context ended the run early.
 	Interrupted bool
 }
@@ -86,6 +88,7 @@ type run struct {
 	live          []*state  // the live jobs, in no order, if pods are moved by chance
 	moved         core.Time // when a job was last submitted or ended
 	gone          []core.Placement
+	slow          interference
 }
 
 // state is a live job as the simulator sees it.
@@ -101,6 +104,8 @@ type state struct {
 	live    int         // its place in run.live
 	// standing has the pods on standby, and until when.
 	standing map[int]core.Time
+	// slowdown is the share by which jobs without GPUs slow it down: see [Interference].
+	slowdown float64
 }
 
 // runner is a unit of work: a whole gang, or one pod of another job.
@@ -110,9 +115,14 @@ type runner struct {
 	left    core.Time
 	started core.Time
 	speed   float64 // 0 while it does not work
-	endless bool
-	over    bool // it has done its work, or was withdrawn
-	ends    bool // by itself, before the end of time
+	// banked is the work of this turn before started, at other speeds; an eviction may lose
+	// it.
+	banked core.Time
+	// gpus and slowed are what [run.trains] counted.
+	gpus, slowed float64
+	endless      bool
+	over         bool // it has done its work, or was withdrawn
+	ends         bool // by itself, before the end of time
 	// turn counts starts and stops: an end planned in an earlier turn is void.
 	turn int32
 }
@@ -164,6 +174,7 @@ func (r *run) play(ctx context.Context) (err error) {
 	if r.Ended != nil {
 		r.Ended(r.engine)
 	}
+	r.stats.CPU = r.measured(r.stats.End)
 	return r.sinks.passed(r.stats.End, r.inquire, true)
 }
 
@@ -197,7 +208,7 @@ func (r *run) setUp() error {
 		if err := r.tell(0, core.NodeAdded{Node: *n.spec}); err != nil {
 			return err
 		}
-		if r.nodesFail() {
+		if r.nodesFail() || r.Models.Interference.on() {
 			n.jobs = map[*state]int{}
 		}
 		r.nodes[n.spec.Name] = n
@@ -279,6 +290,7 @@ func (r *run) loop(ctx context.Context) error {
 		if err := r.decide(now); err != nil {
 			return err
 		}
+		r.adjust(now)
 		if err := r.sinks.passed(now, r.inquire, false); err != nil {
 			return err
 		}
@@ -352,6 +364,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted}
 	s.told = &Live{Job: j, Pods: s.Pods}
 	s.placed = make([]core.Placement, s.Pods)
+	s.slowdown = r.slowdownOf(s)
 	all := make([]int, s.Pods)
 	for i := range all {
 		all[i] = i
@@ -437,7 +450,7 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	for i := range d.Pods {
 		p := &d.Pods[i]
 		s.placed[p.Pod] = *p
-		r.placed(p.Node, s, 1)
+		r.placed(now, p, s, 1)
 	}
 	s.Bound += len(d.Pods)
 	if err := r.sinks.job(now, s, told{call: tellBound, reason: d.Reason}, d.Pods); err != nil {
@@ -462,16 +475,34 @@ func (r *run) startAt(at core.Time, s *state, i int) {
 	if w.speed > 0 || w.over {
 		return
 	}
+	w.banked = 0
+	r.workFrom(at, s, i)
+}
+
+// workFrom begins a turn of a runner: what is banked is done.
+func (r *run) workFrom(at core.Time, s *state, i int) {
+	w := &s.runners[i]
 	w.turn++
 	w.started, w.speed = at, r.speedOf(s, w.pods)
-	takes := w.left
+	r.trains(r.stats.End, s, w)
+	takes := max(0, w.left-w.banked)
 	if w.speed != 1 {
-		takes = core.Time(min(math.Round(float64(w.left)/w.speed), float64(workload.Endless)))
+		takes = core.Time(min(math.Round(float64(takes)/w.speed), float64(workload.Endless)))
 	}
 	w.ends = !w.endless && takes <= core.Never-w.started
 	if w.ends {
 		r.working++
 		r.plan(event{at: w.started + takes, do: finish, job: s, runner: int32(i), turn: w.turn})
+	}
+}
+
+// stop ends a turn of a runner that works.
+func (r *run) stop(now core.Time, w *runner) {
+	r.rests(now, w)
+	w.speed = 0
+	w.turn++
+	if w.ends {
+		r.working--
 	}
 }
 
@@ -490,7 +521,7 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 		if w.speed == 0 {
 			continue
 		}
-		worked, kept := core.Time(float64(max(0, now-w.started))*w.speed), core.Time(0)
+		worked, kept := w.banked+core.Time(float64(max(0, now-w.started))*w.speed), core.Time(0)
 		if s.Checkpoint > 0 {
 			kept = worked / s.Checkpoint * s.Checkpoint
 		}
@@ -500,11 +531,7 @@ func (r *run) halt(now core.Time, s *state, pods []int) {
 			gpus += core.Milli(bits.OnesCount64(s.placed[p].GPUs)) * s.placed[p].GPU
 		}
 		s.Lost += float64(gpus) * (worked - kept).Seconds()
-		w.speed = 0
-		w.turn++
-		if w.ends {
-			r.working--
-		}
+		r.stop(now, w)
 	}
 }
 
@@ -534,8 +561,8 @@ func (r *run) finish(now core.Time, s *state, i, turn int32) error {
 	if w.turn != turn || w.speed == 0 {
 		return nil
 	}
-	w.speed, w.left = 0, 0
-	r.working--
+	r.stop(now, w)
+	w.left = 0
 	why := [...]Release{workload.Completed: Finished, workload.Failed: Failed, workload.Cancelled: Cancelled}[s.Outcome]
 	return r.end(now, s, w, why)
 }
@@ -633,7 +660,7 @@ func (r *run) release(now core.Time, s *state, pods []int, why Release, by Evict
 			continue
 		}
 		gone = append(gone, p)
-		r.placed(p.Node, s, -1)
+		r.placed(now, &p, s, -1)
 		s.placed[i] = core.Placement{}
 		delete(s.standing, i)
 		s.Bound--

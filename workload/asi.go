@@ -46,10 +46,19 @@ type asiStream struct {
 
 // asiJobs generates the workload. Its memory does not grow with the workload's length.
 func asiJobs(o *Options) nextJob {
-	gpus := clusterGPUs(o, asiGPUs(asiFleet))
+	return asiJobsOf(o, asiEntries(asiPools(clusterGPUs(o, asiGPUs(asiFleet))), o))
+}
+
+// asiCPUJobs is asiJobs with jobs without GPUs.
+func asiCPUJobs(o *Options) nextJob {
+	pools := asiPools(clusterGPUs(o, asiGPUs(asiFleet)))
+	return asiJobsOf(o, append(asiEntries(pools, o), asiCPUEntries(pools, o)...))
+}
+
+func asiJobsOf(o *Options, entries []asiEntry) nextJob {
 	s := &asiStream{
 		rng:     rand.New(rand.NewPCG(o.Seed, 0x617369)), // "asi"
-		entries: asiEntries(asiPools(gpus), o),
+		entries: entries,
 		length:  or(o.Length, asiLength).Seconds(),
 	}
 	weights := make([]float64, asiDepartments)
@@ -105,6 +114,9 @@ func (s *asiStream) job(e *asiEntry, duration float64) Job {
 	}
 	if e.near > 0 && s.rng.Float64() < e.near {
 		j.Topology = core.TopologyRequest{Required: "leaf"}
+	}
+	if len(j.Tasks[0].Models) == 0 {
+		return j // it needs no GPU
 	}
 	switch u := 100 * s.rng.Float64(); {
 	case u < asiTwoModels:

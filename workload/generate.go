@@ -48,6 +48,10 @@ var generators = []generator{
 		Builtin{"asi", "155,410 GPUs of twelve models, 14 million jobs of all kinds in six months (ASI §2, §3)"},
 		asiCluster, asiJobs,
 	},
+	{
+		Builtin{"asi-cpu", "asi with jobs without GPUs on its nodes: 80 % of nodes are CPU-job-dominant (ASI §5.2)"},
+		asiCluster, asiCPUJobs,
+	},
 }
 
 // Builtins returns the built-in clusters and workloads, for help texts.
@@ -81,6 +85,10 @@ func (g *generator) check(o *Options) error {
 		return wrong("wall clock", "no selection by it of a built-in", o.FromWall.Format(time.DateTime))
 	case !(o.Load >= 0 && o.Load <= 10):
 		return wrong("load", "a load above 0 and up to 10", o.Load)
+	case !(o.CPULoad >= 0 && o.CPULoad <= 1):
+		return wrong("CPU load", "a share above 0 and up to 1", o.CPULoad)
+	case o.CPULoad > 0 && g.Name != "asi-cpu":
+		return wrong("CPU load", "none but for asi-cpu", o.CPULoad)
 	case o.Length < 0 || o.Length > Endless/100:
 		return wrong("length", fmt.Sprintf("0..%v s", (Endless/100).Seconds()), o.Length.Seconds())
 	case o.GPUs < 0 || o.GPUs > maxNodes*gpusPerNode:

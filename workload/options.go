@@ -39,13 +39,15 @@ type Options struct {
 	// default 16) determine the topology of clusters that have none.
 	LeafSize, SpineSize int
 
-	// Seed, Load, Length and GPUs are the parameters of generators: Load is the requested
-	// GPU-time over the available GPU-time, Length the time in which jobs arrive, and
+	// Seed, Load, CPULoad, Length and GPUs are the parameters of generators: Load is the
+	// requested GPU-time over the available GPU-time, CPULoad the core-time requested by jobs
+	// without GPUs over that available (asi-cpu), Length the time in which jobs arrive, and
 	// GPUs the size of the cluster. Zero means the generator's default.
-	Seed   uint64
-	Load   float64
-	Length core.Time
-	GPUs   int
+	Seed    uint64
+	Load    float64
+	CPULoad float64
+	Length  core.Time
+	GPUs    int
 	// CoresCap is the most cores that pods of asi request with each GPU, relative to the node's
 	// cores for each of its GPUs; 0 means 1, with which cores never run out before GPUs.
 	CoresCap float64

@@ -37,6 +37,7 @@ func (f *inputFlags) register(flags *pflag.FlagSet) {
 	durationVar(flags, &o.MinDuration, "min-duration", "omit jobs that run for less than this")
 	durationVar(flags, &o.MaxDuration, "max-duration", "omit jobs that run for longer than this")
 	flags.BoolVar(&o.Rebase, "rebase", false, "start the clock at the first remaining job")
+	flags.Float64Var(&o.CPULoad, "cpu-load", 0, "asi-cpu: the `SHARE` of all cores that jobs without GPUs request, such as 0.5")
 	flags.Float64Var(&o.Load, "load", 0, "built-in workloads: the `RATIO` of requested to available GPU time, such as 0.9")
 	durationVar(flags, &o.Length, "length", "built-in workloads: the period in which jobs arrive")
 	flags.IntVar(&o.GPUs, "gpus", 0, "built-in clusters: the `NUMBER` of GPUs")
@@ -80,7 +81,7 @@ func (f *inputFlags) check(c *cobra.Command, cluster, jobs string) error {
 		}
 		return ""
 	}
-	if name := changed("load", "length"); name != "" && !isGenerator(jobs) {
+	if name := changed("load", "cpu-load", "length"); name != "" && !isGenerator(jobs) {
 		return badUsage(c, "--%s: expected a built-in workload with it; found %s", name, jobs)
 	}
 	if sized := isGenerator(cluster) || cluster == "" && isGenerator(jobs); changed("gpus") != "" && !sized {

@@ -20,6 +20,7 @@ type modelFlags struct {
 	estimates bool
 	speed     map[string]string
 	shutdown  string
+	slowdown  string
 }
 
 func (f *modelFlags) register(flags *pflag.FlagSet) {
@@ -34,6 +35,8 @@ func (f *modelFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.SpreadCost, "spread-cost", f.SpreadCost, "`SHARE` by which communication slows down when a gang spans several leaf groups")
 	flags.StringToStringVar(&f.speed, "gpu-speed", nil, "relative speeds of GPU models, as a `LIST` such as H800=1,A10=0.4; 1 for models not listed")
 	flags.Lookup("gpu-speed").DefValue = ""
+	flags.StringVar(&f.slowdown, "cpu-slowdown", "", "`MEDIAN,P90` of the share by which training jobs are slower on nodes where jobs without GPUs use more cores than others, such as 0.1,0.18")
+	flags.Float64Var(&f.Interference.GPUJobsUse, "gpu-jobs-use", 1, "`SHARE` (0 to 1) of the cores they request that jobs with GPUs use, for --cpu-slowdown")
 	durationVar(flags, &f.MTBF, "node-mtbf", "mean time between failures of a node; by default no node fails")
 	durationVar(flags, &f.Repair, "node-repair", "mean time to repair a failed node")
 	durationVar(flags, &f.Checkpoint, "checkpoint", "checkpoint interval of jobs whose workload gives none; by default they save no progress")
@@ -48,6 +51,9 @@ func (f *modelFlags) check(c *cobra.Command) error {
 		return badUsage(c, "--spread-cost: expected a number from 0 to 1000; found %v", f.SpreadCost)
 	}
 	if err := f.checkShutdown(c); err != nil {
+		return err
+	}
+	if err := f.checkSlowdown(c); err != nil {
 		return err
 	}
 	f.Speed = map[string]float64{}
@@ -72,6 +78,24 @@ func (f *modelFlags) checkShutdown(c *cobra.Command) error {
 	}
 	if err := f.Shutdown.Check(f.Grace); err != nil {
 		return badUsage(c, "--evict-shutdown with --evict-grace: %v", err)
+	}
+	return nil
+}
+
+// checkSlowdown reads --cpu-slowdown.
+func (f *modelFlags) checkSlowdown(c *cobra.Command) error {
+	m := &f.Interference
+	if f.slowdown != "" {
+		median, p90, _ := strings.Cut(f.slowdown, ",")
+		var err [2]error
+		m.Median, err[0] = strconv.ParseFloat(median, 64)
+		m.P90, err[1] = strconv.ParseFloat(p90, 64)
+		if err[0] != nil || err[1] != nil || m.Median == 0 {
+			return badUsage(c, "--cpu-slowdown: expected two shares above 0, such as 0.1,0.18; found %q", f.slowdown)
+		}
+	}
+	if err := m.Check(); err != nil {
+		return badUsage(c, "--cpu-slowdown with --gpu-jobs-use: %v", err)
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ const recorded = "recorded"
 // notRecorded are the flags that say what a log does.
 var notRecorded = []string{
 	"cluster", "workload", "cluster-format", "format", "queues", "quotas", "leaf-size", "spine-size", "misfits", "from", "to", "from-date", "to-date",
-	"min-duration", "max-duration", "rebase", "load", "length", "gpus", "seed", "node-mtbf", "node-repair",
+	"min-duration", "max-duration", "rebase", "load", "cpu-load", "length", "gpus", "seed", "node-mtbf", "node-repair",
 }
 
 // completeRecorded is complete for a log.
@@ -308,6 +308,7 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 		Policy: policy.Name, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
 		Defrag: r.stats.Defrag,
 		Grace:  f.models.Grace,
+		CPU:    r.stats.CPU,
 	})
 	return err
 }

@@ -233,6 +233,12 @@ func (sh *Shape) freeCPU(n *cluster.Node) int64 {
 	return n.CPU - n.Reserved(sh.reserve)
 }
 
+// LeavesReserve reports whether the node, with pods of the shape on it, has the cores left that the
+// shape leaves for idle GPUs.
+func (sh *Shape) LeavesReserve(n *cluster.Node) bool {
+	return sh.reserve == 0 || n.Spec.GPUs == 0 || sh.freeCPU(n) >= 0
+}
+
 // holdsBut is holds with another amount of pods, CPU and memory left on the node. Other
 // resources are not looked at.
 func (sh *Shape) holdsBut(n *cluster.Node, left cluster.Need) int {
