@@ -350,7 +350,7 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 	}
 	for _, at := range s.nodes {
 		dearer := best != nil && !nothing.plus(&s.victims[at[0].victim]).less(lowest)
-		atRandom := best != nil && pl.policy.Preempt.RandomVictims // the node of the first victim drawn that makes room there
+		atRandom := best != nil && pl.policy.Preempt.Victims == RandomVictims // the node of the first victim drawn that makes room there
 		if dearer || atRandom {
 			break
 		}

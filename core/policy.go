@@ -119,13 +119,29 @@ type Preempt struct {
 	// HPOnly says that LP jobs evict none: they are NeverPreempts. ASI places spot tasks without
 	// preemption alone (§4.2).
 	HPOnly bool
-	// RandomVictims says that victims are chosen at random among those that may leave before
-	// others, whatever work they lose. It is for comparison: the baseline of ASI's figures (§4.2).
-	RandomVictims bool
+	// Victims says which of those that may leave before others do.
+	Victims VictimChoice
 	// At most Budget pods are evicted in each Interval from time 0 on; 0 is no
 	// bound. A plan that is larger has an interval alone.
 	Budget   int
 	Interval Time
+}
+
+// VictimChoice says what evicting a pod, or a gang, costs.
+type VictimChoice uint8
+
+const (
+	// LeastWork is the work that is lost: GPUs times the time since the last checkpoint (ASI, §4.2).
+	LeastWork VictimChoice = iota
+	// LeastWorkPerGPU is that for each GPU that is freed. A gang of 64 GPUs is then as cheap as a pod
+	// of one GPU that has run as long: what it frees beyond the need is of use to the next jobs.
+	LeastWorkPerGPU
+	// RandomVictims is a random number, for comparison: the baseline of ASI's figures (§4.2).
+	RandomVictims
+)
+
+func (v VictimChoice) String() string {
+	return [...]string{"LeastWork", "LeastWorkPerGPU", "Random"}[v]
 }
 
 // evicts reports whether jobs evict others, so that it matters which pods are within quota.

@@ -24,8 +24,8 @@ type victim struct {
 	// byQuota says that the preemptor may evict it, of another tenant, only as it is itself
 	// within its nominal quota.
 	byQuota bool
-	// cost is the work that is lost: milli-GPU times the seconds since the last checkpoint; or a
-	// random number, see Preempt.RandomVictims.
+	// cost is the work that is lost: milli-GPU times the seconds since the last checkpoint; or
+	// what the policy says, see [VictimChoice].
 	cost int64
 }
 
@@ -475,19 +475,24 @@ func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 	})
 }
 
-// costOf returns what it costs to evict a job's running pods, or one of them (-1 for all): the
-// work that is lost, or a random number by the job, the pod and the time.
+// costOf returns what it costs to evict a job's running pods, or one of them (-1 for all), as the
+// policy says.
 func (pl *planner) costOf(v *job, now Time, pod int) int64 {
-	if pl.policy.Preempt.RandomVictims {
+	switch pl.policy.Preempt.Victims {
+	case LeastWorkPerGPU:
+		lost, gpu := v.lost(now, pod)
+		return lost / int64(max(gpu/WholeGPU, 1))
+	case RandomVictims:
 		return int64(place.MixBits(uint64(now)^place.MixBits(v.key.seq<<20^uint64(pod+1))) >> 24)
 	}
-	return v.lost(now, pod)
+	lost, _ := v.lost(now, pod)
+	return lost
 }
 
 // lost returns the work that is lost if the job's running pods are evicted, or one of them
-// (-1 for all): milli-GPU seconds since the last checkpoint.
-func (j *job) lost(now Time, pod int) int64 {
-	gpu, since := Milli(0), j.started
+// (-1 for all): milli-GPU seconds since the last checkpoint, and how much GPU they hold.
+func (j *job) lost(now Time, pod int) (work int64, gpu Milli) {
+	since := j.started
 	if pod >= 0 {
 		gpu, since = j.gpu(&j.pods[pod]), j.pods[pod].started
 	} else {
@@ -502,5 +507,5 @@ func (j *job) lost(now Time, pod int) int64 {
 	if j.Checkpoint > 0 {
 		age %= j.Checkpoint
 	}
-	return cluster.Times(int(gpu), int64(max(age, 0)/1e6)) / 1e3
+	return cluster.Times(int(gpu), int64(max(age, 0)/1e6)) / 1e3, gpu
 }

@@ -42,7 +42,7 @@ func randomPolicy(rt *rapid.T) core.Policy {
 		},
 		Preempt: core.Preempt{
 			Priority: s.chance(2), Reclaim: s.chance(2), Backfill: s.chance(2),
-			HPOnly: s.chance(3), RandomVictims: s.chance(3),
+			HPOnly: s.chance(3), Victims: core.VictimChoice(s.up(3)),
 			MinRuntime: pick(s, 0, 0, 7*core.Second), Budget: pick(s, 0, 0, 3), Interval: 10 * core.Second,
 		},
 		Requeue: core.RequeuePolicy{Backoff: pick(s, 0, 4*core.Second), MaxBackoff: 20 * core.Second},

@@ -261,7 +261,7 @@ func readPolicy(l *line) core.Config {
 	p.Preempt.MaxMinRuntime = l.time("maxminruntime", p.Preempt.MaxMinRuntime)
 	p.Preempt.Unprotected = l.flag("unprotected") || p.Preempt.Unprotected
 	p.Preempt.HPOnly = l.switched("hponly", p.Preempt.HPOnly)
-	p.Preempt.RandomVictims = l.switched("randomvictims", p.Preempt.RandomVictims)
+	p.Preempt.Victims = core.VictimChoice(l.oneOf("victims", []string{"LeastWork", "LeastWorkPerGPU", "Random"}, int(p.Preempt.Victims)))
 	p.Preempt.Budget = l.number("budget", p.Preempt.Budget)
 	p.Preempt.Interval = l.time("interval", p.Preempt.Interval)
 	p.Requeue.Backoff = l.time("backoff", p.Requeue.Backoff)

@@ -196,6 +196,9 @@ func checkHeader(h *Header) *workload.Error {
 	case p.Queueing.Order > core.BySubmission:
 		return wrong("policy.queueing.order", "a number, at most %d, found %d", core.BySubmission, uint8(p.Queueing.Order))
 	}
+	if p.Preempt.Victims > core.RandomVictims {
+		return wrong("policy.preempt.victims", "a number, at most %d, found %d", core.RandomVictims, uint8(p.Preempt.Victims))
+	}
 	for _, s := range p.Placement {
 		if int(s) >= len(place.Strategies) {
 			return wrong("policy.placement", "numbers below %d, found %d", len(place.Strategies), uint8(s))

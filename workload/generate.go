@@ -52,6 +52,10 @@ var generators = []generator{
 		Builtin{"asi-cpu", "asi with jobs without GPUs on its nodes: 80 % of nodes are CPU-job-dominant (ASI §5.2)"},
 		asiCluster, asiCPUJobs,
 	},
+	{
+		Builtin{"spot", "10,412 GPUs of six models, HP and spot jobs (the Alibaba spot-GPU fleet; ASI §4.2)"},
+		spotFleetCluster, spotJobs,
+	},
 }
 
 // Builtins returns the built-in clusters and workloads, for help texts.

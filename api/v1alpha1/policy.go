@@ -177,9 +177,10 @@ type Preemption struct {
 	Protection *bool `json:"protection,omitempty"`
 	// HPOnly lets only HP jobs evict others; LP jobs start on what is free.
 	HPOnly *bool `json:"hpOnly,omitempty"`
-	// RandomVictims chooses victims at random, whatever work they lose. It is for
-	// comparison.
-	RandomVictims *bool `json:"randomVictims,omitempty"`
+	// Victims determines which of the jobs that can be evicted first are: those that
+	// lose the least work, those that lose the least work for each GPU that they free,
+	// or, for comparison, random ones.
+	Victims *Victims `json:"victims,omitempty"`
 	// Budget is the maximum number of pods evicted in each Interval; 0 means no limit.
 	// A plan larger than the budget uses up a whole interval alone.
 	//
@@ -188,6 +189,14 @@ type Preemption struct {
 	// Interval is the period of Budget.
 	Interval *Duration `json:"interval,omitempty"`
 }
+
+// Victims is LeastWork, LeastWorkPerGPU or Random.
+//
+// +kubebuilder:validation:Enum=LeastWork;LeastWorkPerGPU;Random
+type Victims string
+
+// Values lists the kinds of victims, in the order of [core.VictimChoice].
+func (Victims) Values() []string { return []string{"LeastWork", "LeastWorkPerGPU", "Random"} }
 
 // Requeue determines how long a job waits after a failed start: Backoff, doubled
 // with every failure up to MaxBackoff.
@@ -327,7 +336,9 @@ func (e *Preemption) apply(p *core.Preempt) {
 		p.Unprotected = !*e.Protection
 	}
 	set(&p.HPOnly, e.HPOnly)
-	set(&p.RandomVictims, e.RandomVictims)
+	if e.Victims != nil {
+		p.Victims = core.VictimChoice(index(e.Victims.Values(), string(*e.Victims)))
+	}
 	set(&p.Budget, e.Budget)
 	setTime(&p.Interval, e.Interval)
 }

@@ -167,9 +167,9 @@ func (in *Preemption) DeepCopyInto(out *Preemption) {
 		*out = new(bool)
 		**out = **in
 	}
-	if in.RandomVictims != nil {
-		in, out := &in.RandomVictims, &out.RandomVictims
-		*out = new(bool)
+	if in.Victims != nil {
+		in, out := &in.Victims, &out.Victims
+		*out = new(Victims)
 		**out = **in
 	}
 	if in.Budget != nil {

@@ -12,6 +12,7 @@ import (
 // are the pauses after failed starts.
 var Docs = []doc.Doc{
 	named("SpotGPU", "BestEffortFIFO; HP with HP, spot apart, by evictions so far; HP evicts the spot jobs that lose the least work", policy()),
+	perGPU(),
 	named("SpotGPUBaseline", "SpotGPU's yardstick: EBinpack, and HP evicts random spot jobs", baseline()),
 }
 
@@ -32,6 +33,15 @@ func policy() core.Policy {
 	return p
 }
 
+// perGPU is ours: a published rule with another cost.
+func perGPU() doc.Doc {
+	p := policy()
+	p.Preempt.Victims = core.LeastWorkPerGPU
+	d := named("SpotGPUPerGPU", "SpotGPU, but HP evicts the spot jobs that lose the least work for each GPU that they free", p)
+	d.Source = "Muster; ASI §4.2"
+	return d
+}
+
 // baseline is without co-location and eviction awareness in the ranking of nodes, which leaves
 // task packing, and with random victims.
 func baseline() core.Policy {
@@ -39,6 +49,6 @@ func baseline() core.Policy {
 	for k := range p.Placement {
 		p.Placement[k] = place.EBinpack
 	}
-	p.Preempt.RandomVictims = true
+	p.Preempt.Victims = core.RandomVictims
 	return p
 }

@@ -1,0 +1,221 @@
+package workload
+
+import (
+	"cmp"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// spotFleet is the nodes of the Alibaba spot-GPU fleet (GFS, ASPLOS '26): how many of each GPU
+// model and number of GPUs. Cores are the median of the model.
+var spotFleet = []struct {
+	model string
+	nodes int
+	gpus  int
+	cores int64
+}{
+	{"A10", 2494, 1, 128},
+	{"A100", 432, 8, 128},
+	{"GPU-series-1", 902, 1, 192}, {"GPU-series-1", 10, 4, 192}, {"GPU-series-1", 77, 8, 192},
+	{"H800", 219, 8, 192},
+	{"GPU-series-2", 122, 8, 192},
+	{"A800", 22, 8, 128},
+}
+
+// The marginals of the jobs of that fleet that are published: the share of the jobs by GPUs, the
+// median and the 90th percentile of the run time by class, and jobs by hour of the day. 8 cores
+// a GPU are the median. Assumed is that all of them are independent of each other; that both
+// classes have the same sizes, spot jobs of at most spotMost GPUs; that within a range of sizes
+// the powers of two have jobs; and that each model has the load of the fleet.
+var (
+	spotSizes = []sizeShare{
+		{1, 0.637}, {2, 0.060}, {4, 0.045}, {8, 0.098}, {16, 0.0258}, {32, 0.0145}, {64, 0.0070}, {128, 0.0034}, {256, 0.0049},
+	}
+	spotLives = [2]logNormal{core.HP: {1101, 3.104}, core.LP: {2095.5, 1.825}}
+	spotHours = [24]float64{
+		22451, 15929, 14089, 13387, 12921, 14128, 14232, 15038, 15945, 16972, 25057, 25735,
+		19770, 19276, 25304, 25039, 27015, 25376, 20016, 21189, 21885, 19162, 18813, 18138,
+	}
+)
+
+// The load and its HP part are those that ASI publishes (§4.2). Run times are cut to spotLongest
+// (the 99th percentile of the trace). Checkpoint intervals are assumed: a third of the spot jobs
+// each has none, an hour and ten minutes.
+const (
+	spotHPLoad  = 0.68
+	spotLoad    = 0.93
+	spotLength  = 7 * 24 * 3600 * core.Second
+	spotMost    = 64
+	spotLongest = 65 * 24 * hour
+)
+
+type sizeShare struct {
+	gpus  int
+	share float64
+}
+
+// spotStream generates the jobs of one class on one kind of nodes, in order. Each has a random
+// source of its own: the HP jobs are the same whatever the load of spot jobs.
+type spotStream struct {
+	rng         *rand.Rand
+	class       core.Class
+	model       string
+	perNode     int
+	sizes       []sizeShare
+	weights     []float64
+	rate        float64 // jobs a second, the mean
+	standing    int     // GPUs of jobs that run at the start and are still to come
+	now, length float64
+	name        string
+	count       int
+	next        Job
+	over        bool
+}
+
+func spotFleetCluster(o *Options) Cluster {
+	total := 0
+	for _, p := range spotFleet {
+		total += p.nodes * p.gpus
+	}
+	share := float64(or(o.GPUs, total)) / float64(total)
+	var nodes []core.Node
+	for _, p := range spotFleet {
+		n := max(1, int(math.Round(float64(p.nodes)*share)))
+		nodes = appendNodes(nodes, n, core.Node{GPUs: p.gpus, Model: p.model, CPUMilli: p.cores * 1000})
+	}
+	return addTopology(nodes, o)
+}
+
+// spotJobs generates jobs for the cluster of the options, or for the built-in one.
+func spotJobs(o *Options) nextJob {
+	c := o.Cluster
+	if c == nil {
+		own := spotFleetCluster(o)
+		c = &own
+	}
+	type pool struct {
+		model string
+		gpus  int
+	}
+	sizes, order := map[pool]int{}, []pool{}
+	for i := range c.Nodes {
+		p := pool{c.Nodes[i].Model, c.Nodes[i].GPUs}
+		if p.gpus == 0 {
+			continue
+		}
+		if sizes[p] == 0 {
+			order = append(order, p)
+		}
+		sizes[p]++
+	}
+	slices.SortFunc(order, func(a, b pool) int { return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.gpus, b.gpus)) })
+	var streams []*spotStream
+	load := or(o.Load, spotLoad)
+	for i, p := range order {
+		for class, part := range []float64{min(load, spotHPLoad), max(0, load-spotHPLoad)} {
+			if part == 0 {
+				continue
+			}
+			s := &spotStream{
+				rng: rand.New(rand.NewPCG(o.Seed, uint64(2*i+class)<<32|0x73706f74)), class: core.Class(class), // "spot"
+				model: p.model, perNode: p.gpus, length: or(o.Length, spotLength).Seconds(),
+				name: core.Class(class).String() + "-" + strconv.Itoa(i) + "-",
+			}
+			s.begin(part, sizes[p]*p.gpus)
+			streams = append(streams, s)
+		}
+	}
+	return func() (Job, int, error) {
+		var first *spotStream
+		for _, s := range streams {
+			if !s.over && (first == nil || s.next.Submitted < first.next.Submitted) {
+				first = s
+			}
+		}
+		if first == nil {
+			return Job{}, 0, io.EOF
+		}
+		j := first.next
+		first.advance()
+		return j, 0, nil
+	}
+}
+
+// begin sets the rate for a load on a number of GPUs, and generates the first job.
+func (s *spotStream) begin(load float64, gpus int) {
+	most := max(s.perNode, gpus/8)
+	if s.class == core.LP {
+		most = min(most, spotMost)
+	}
+	sum, mean := 0.0, 0.0
+	for _, z := range spotSizes {
+		if z.gpus <= most {
+			s.sizes, s.weights = append(s.sizes, z), append(s.weights, z.share)
+			sum, mean = sum+z.share, mean+z.share*float64(z.gpus)
+		}
+	}
+	life := spotLives[s.class].cutMean(spotLongest)
+	s.rate = load * float64(gpus) / (mean / sum * life)
+	s.standing = int(math.Round(load * float64(gpus)))
+	s.advance()
+}
+
+// advance generates the next job: first those that run at the start, then those that arrive.
+func (s *spotStream) advance() {
+	life := spotLives[s.class]
+	// The GPUs that run at the start are exactly those of the load: the longest jobs hold most of
+	// them to the end, and a number of jobs drawn at random would make the load one at random.
+	for s.standing > 0 {
+		// Among running jobs, one of length x is likely in proportion to x: with run times that are
+		// cut, in proportion to what is left of x.
+		x := life.running().draw(s.rng)
+		if s.rng.Float64()*x >= spotLongest {
+			continue
+		}
+		s.next = s.job(s.rng.Float64() * min(x, spotLongest))
+		if gpus := int(s.next.GPUs() / core.WholeGPU); gpus <= s.standing {
+			s.standing -= gpus
+			return
+		}
+	}
+	mean := 0.0
+	for _, n := range spotHours {
+		mean += n / 24
+	}
+	peak := slices.Max(spotHours[:]) / mean
+	for {
+		s.now += s.rng.ExpFloat64() / (s.rate * peak)
+		if s.now >= s.length {
+			s.over = true
+			return
+		}
+		if s.rng.Float64()*peak < spotHours[int(s.now/hour)%24]/mean {
+			s.next = s.job(min(life.draw(s.rng), spotLongest))
+			return
+		}
+	}
+}
+
+func (s *spotStream) job(duration float64) Job {
+	gpus := s.sizes[pick(s.rng, s.weights)].gpus
+	each := min(gpus, s.perNode)
+	j := Job{Duration: seconds(duration)}
+	j.Name = s.name + strconv.Itoa(s.count)
+	s.count++
+	j.Queue, j.Kind, j.Class, j.Priority = DefaultQueue, core.Training, s.class, normalPriority
+	j.Submitted = core.Time(s.now*1000) * (core.Second / 1000)
+	task := core.Task{Pods: gpus / each}
+	task.GPU, task.Models = core.Milli(each)*core.WholeGPU, []string{s.model}
+	task.CPUMilli, task.MemMiB = int64(each)*8000, int64(each)*(32<<10)
+	j.Tasks, j.Gang = []core.Task{task}, true
+	if s.class == core.LP {
+		j.Priority = lowPriority
+		j.Checkpoint = [...]core.Time{0, 600 * core.Second, 3600 * core.Second}[s.rng.IntN(3)]
+	}
+	return j
+}
