@@ -249,6 +249,8 @@ func (w *classWait) mean() float64 { return w.sum.Seconds() / float64(max(1, w.j
 type classWaits struct {
 	missing map[*sim.Live]int // pods, of the jobs that wait
 	waits   [2]classWait
+	// all, if set, counts the jobs by their waits in seconds.
+	all *[2]map[float64]int
 }
 
 var _ sim.Sink = (*classWaits)(nil)
@@ -294,14 +296,15 @@ func (w *classWaits) count(l *sim.Live, t core.Time) {
 	delete(w.missing, l)
 	w.waits[l.Class].jobs++
 	w.waits[l.Class].sum += t - l.Submitted
+	if w.all != nil {
+		w.all[l.Class][(t-l.Submitted).Seconds()]++
+	}
 }
 
 // until counts the jobs that wait at the end for as long as they have waited.
 func (w *classWaits) until(end core.Time) [2]classWait {
-	waits := w.waits
 	for l := range w.missing {
-		waits[l.Class].jobs++
-		waits[l.Class].sum += end - l.Submitted
+		w.count(l, end)
 	}
-	return waits
+	return w.waits
 }

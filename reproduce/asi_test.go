@@ -99,6 +99,27 @@ func TestMedianAndTrendLine(t *testing.T) {
 	}
 }
 
+// Inputs are shown and do not count as reproduced, but one that is off is a failure.
+func TestInputsDoNotCount(t *testing.T) {
+	rows := append(asInputs(within("load", 93, 93, 0, "%"), within("size", 2, 2, 0, "")), within("wait", 5, 5, 0, "s"))
+	table := Table{Rows: rows}
+	var out strings.Builder
+	if err := table.Text(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 of 1.", "Inputs of the workload, which do not count: 2.", "0.00 %    input      the same"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+	if e := table.Report(); e.Figures[0].Judged || !e.Figures[2].Judged {
+		t.Errorf("the page counts %+v", e.Figures)
+	}
+	if table.Rows[0].Within = false; table.Passed() {
+		t.Error("passed with an input that is off")
+	}
+}
+
 // Small figures are written with decimals, in text.
 func TestTableText(t *testing.T) {
 	var out strings.Builder

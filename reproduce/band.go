@@ -10,6 +10,15 @@ func (r Row) said(claim string) Row {
 	return r
 }
 
+// asInputs marks rows that follow from how the workload is generated: they show that it is
+// generated so, and do not count.
+func asInputs(rows ...Row) []Row {
+	for i := range rows {
+		rows[i].Input = true
+	}
+	return rows
+}
+
 // within compares a figure that may be off by a share of theirs.
 func within(figure string, theirs, ours, share float64, unit string) Row {
 	how := "the same"

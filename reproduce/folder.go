@@ -68,7 +68,10 @@ func (t *Table) Report() report.Experiment {
 			Name: r.Figure, Ours: r.Ours, Unit: r.Unit, Bound: r.Bound, Low: r.Low, High: r.High, How: r.How, Within: r.Within, Note: r.Note,
 			TheirsText: r.theirs(), OursText: r.ours(), DifferenceText: r.difference(),
 		}
-		f.Judged = r.judged()
+		f.Judged = r.judged() && !r.Input
+		if r.Input {
+			f.How = "input, does not count: " + f.How
+		}
 		if r.told() {
 			f.Theirs = &r.Paper
 		} else {

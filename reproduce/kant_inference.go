@@ -60,13 +60,13 @@ func allocationRows(i7, i2, a10 []outcome) []Row {
 		return atLeast(figure, 1, 1, mean(small, gfr)/mean(big, gfr), "x").said("increases")
 	}
 	waits := atMost("i2: time with a service pending", 0, 5, mean(i2, pendingTime), "%").said("no jobs were pending")
-	return []Row{
-		withinPoints("i2: GAR", 93, 2, mean(i2, meanGAR), "%"),
+	gar := asInputs(withinPoints("i2: GAR", 93, 2, mean(i2, meanGAR), "%"))
+	return append(gar,
 		waits,
 		roughly("i2: GFR", 6.5, mean(i2, gfr), "%"),
 		grows("GFR of i2 over i7", i2, i7),
 		grows("GFR of a10 over i2", a10, i2),
-	}
+	)
 }
 
 func pendingTime(r *outcome) float64 { return 100 * r.pending }

@@ -99,6 +99,9 @@ type Row struct {
 	How  string   `json:"how_compared,omitempty"`
 	Low  *float64 `json:"band_low,omitempty"`
 	High *float64 `json:"band_high,omitempty"`
+	// Input is set if the figure is an input of the workload: it follows from what we generate,
+	// and not from what the scheduler does. Such a row does not count as reproduced.
+	Input bool `json:"input,omitempty"`
 	// Within says whether ours is within the band that the experiment allows.
 	Within bool   `json:"within_band"`
 	Note   string `json:"note,omitempty"`
@@ -154,6 +157,8 @@ func (t *Table) Text(w io.Writer) error {
 			in = "NO"
 		case !r.judged():
 			in = "-"
+		case r.Input:
+			in = "input"
 		case r.Note != "":
 			in = "see note"
 		}
@@ -189,13 +194,16 @@ func (t *Table) theirs() string {
 // tally says how many figures are within their bands, and how many claims hold.
 func (t *Table) tally() string {
 	var figures, claims [2]int // all, and those within
-	none := 0
+	none, inputs := 0, 0
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		of := &figures
 		switch {
 		case !r.judged():
 			none++
+			continue
+		case r.Input:
+			inputs++
 			continue
 		case r.Claim != "":
 			of = &claims
@@ -212,6 +220,9 @@ func (t *Table) tally() string {
 	text := fmt.Sprintf("%s within their bands: %d of %d.", what, figures[1], figures[0])
 	if claims[0] > 0 {
 		text += fmt.Sprintf(" Claims of the paper without a figure that hold: %d of %d.", claims[1], claims[0])
+	}
+	if inputs > 0 {
+		text += fmt.Sprintf(" Inputs of the workload, which do not count: %d.", inputs)
 	}
 	if none > 0 {
 		text += fmt.Sprintf(" Rows without a published value, which do not count: %d.", none)
