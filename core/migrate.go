@@ -150,6 +150,7 @@ func (ms *moves) unit(j *job, i int) *place.Unit {
 	u.Tasks = u.Tasks[p.task : p.task+1]
 	u.Tasks[0].Pods = []int32{int32(i)}
 	if r := j.Tasks[p.task].Request; r.GPU > 0 {
+		r.Speeds = nil
 		r.Models = []string{ms.state.Pool(p.alloc.Node).Model}
 		u.Tasks[0].Shape = ms.placer.Shape(&r)
 	}

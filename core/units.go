@@ -86,7 +86,7 @@ func (us *units) shapeOf(j *job, t int, m string) *place.Shape {
 	sh := j.class.shapes[t]
 	if m != "" && sh.GPU() > 0 && slices.Contains(sh.Models(), m) {
 		r := *us.request(j, t)
-		r.Models = []string{m}
+		r.Models, r.Speeds = []string{m}, nil
 		return us.shape(j, &r)
 	}
 	return sh
@@ -186,7 +186,7 @@ func (us *units) classOf(j *job) classID {
 	left := us.nominations.leftBy(j)
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
-		models := us.request(j, 0).Models
+		models := us.request(j, 0).Accepted()
 		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
 		if id.whole {
 			id.pods = t.Minimum() - j.membersByTask()[0]

@@ -258,8 +258,11 @@ func readMinimum(l *line) int {
 
 func readRequest(l *line) core.Request {
 	r := core.Request{
-		GPU: core.Milli(l.milli("gpus", 1000)), CPUMilli: l.milli("cpu", 0), MemMiB: int64(l.number("mem", 0)) * 1024, Models: l.list("model"),
+		GPU: core.Milli(l.milli("gpus", 1000)), CPUMilli: l.milli("cpu", 0), MemMiB: int64(l.number("mem", 0)) * 1024,
 		Others: readOthers(l),
+	}
+	if err := r.Accept(l.list("model")); err != nil {
+		l.wrong("model: %v", err)
 	}
 	for _, w := range l.list("select") {
 		r.Selector = append(r.Selector, readRequirement(w))

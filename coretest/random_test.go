@@ -149,6 +149,9 @@ func (s *story) submit() {
 		t.MemMiB = int64(pick(s, 0, 0, 20, 60))
 		t.Others = pick(s, nil, nil, nil, others(1, 0), others(0, 3), others(2, 1))
 		t.Models = pick(s, nil, nil, []string{"A"}, []string{"B"}, []string{"B", "A"})
+		if len(t.Models) == 2 && s.chance(2) {
+			t.Speeds = []int64{pick[int64](s, 500, 1000), pick[int64](s, 500, 800)}
+		}
 		if s.chance(5) {
 			t.Selector = []core.Requirement{s.requirement()}
 		}

@@ -52,7 +52,7 @@ type node struct {
 // speedOf returns the speed at which placed pods work together.
 func (r *run) speedOf(s *state, pods []int) float64 {
 	m := &r.Models
-	if len(m.Speed) == 0 && m.CommShare == 0 && s.slowdown == 0 {
+	if len(m.Speed) == 0 && m.CommShare == 0 && s.slowdown == 0 && !s.speeds {
 		return 1
 	}
 	speed, group, spread, slowed := math.Inf(1), "", false, false
@@ -64,6 +64,9 @@ func (r *run) speedOf(s *state, pods []int) float64 {
 		v, ok := m.Speed[n.spec.Model]
 		if !ok {
 			v = 1
+		}
+		if s.speeds {
+			v *= float64(s.taskOf(i).SpeedOn(n.spec.Model)) / 1000
 		}
 		speed = min(speed, v)
 		spread = spread || group != "" && group != n.group
@@ -77,6 +80,16 @@ func (r *run) speedOf(s *state, pods []int) float64 {
 		speed /= 1 + m.CommShare*m.SpreadCost
 	}
 	return speed
+}
+
+// taskOf returns the task of a pod.
+func (s *state) taskOf(pod int) *core.Task {
+	for t := range s.Tasks {
+		if pod -= s.Tasks[t].Pods; pod < 0 {
+			return &s.Tasks[t]
+		}
+	}
+	panic("sim: a pod of no task")
 }
 
 // leafOf returns the leaf group of a node; a node whose position is unknown is a group by

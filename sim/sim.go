@@ -106,6 +106,7 @@ type state struct {
 	standing map[int]core.Time
 	// slowdown is the share by which jobs without GPUs slow it down: see [Interference].
 	slowdown float64
+	speeds   bool // some task is faster on some GPU models
 }
 
 // runner is a unit of work: a whole gang, or one pod of another job.
@@ -365,6 +366,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	s.told = &Live{Job: j, Pods: s.Pods}
 	s.placed = make([]core.Placement, s.Pods)
 	s.slowdown = r.slowdownOf(s)
+	s.speeds = slices.ContainsFunc(s.Tasks, func(t core.Task) bool { return len(t.Speeds) > 0 })
 	all := make([]int, s.Pods)
 	for i := range all {
 		all[i] = i

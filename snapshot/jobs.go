@@ -178,12 +178,17 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 	if err := r.checkTask(t, first, pods, at); err != nil {
 		return err
 	}
+	var accepts core.Request
+	if err := accepts.Accept(t.Models); err != nil {
+		return r.src.Errorf(at+".models", "%s; found %q", err, t.Models)
+	}
 	c.Tasks = append(c.Tasks, core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: core.Request{
 		GPU:         core.Milli(t.GPUMilli),
 		CPUMilli:    t.CPUMilli,
 		MemMiB:      t.MemMiB,
 		Others:      t.Others.amounts(),
-		Models:      t.Models,
+		Models:      accepts.Models,
+		Speeds:      accepts.Speeds,
 		Selector:    append(j.requirements(), t.requirements()...),
 		Tolerations: append(j.tolerations(), t.tolerations()...),
 	}, Labels: slices.Concat(j.Labels, t.Labels), Affinity: append(j.terms(), t.terms()...)})
@@ -205,7 +210,7 @@ func (r *reader) checkTask(t *task, before, pods int, at string) error {
 		return err
 	}
 	for k, m := range t.Models {
-		if !r.model[m] {
+		if m, _, _ := strings.Cut(m, "="); !r.model[m] {
 			return r.src.Errorf(fmt.Sprintf("%s.models[%d]", at, k), "one of the GPU models %s; found %q", list(sorted(r.model)), m)
 		}
 	}

@@ -138,6 +138,9 @@ func (r *jobReader) task(gang bool, a *affinity) core.Task {
 		if slices.Contains(task.Models, "") {
 			t.wrong(jobModels, "GPU models separated by |")
 		}
+		if err := task.Accept(task.Models); err != nil {
+			t.wrong(jobModels, err.Error())
+		}
 	}
 	return task
 }

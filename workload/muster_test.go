@@ -225,7 +225,7 @@ func randomTask(rng *rand.Rand, k int, gang bool) core.Task {
 		}),
 		Request: core.Request{
 			GPU: core.Milli(rng.IntN(1000)), CPUMilli: rng.Int64N(maxCPUMilli), MemMiB: rng.Int64N(maxMemMiB),
-			Models: some(rng, func() string { return randomName(rng, "|") }),
+			Models: some(rng, func() string { return randomName(rng, "|=") }),
 			Selector: some(rng, func() core.Requirement {
 				r := core.Requirement{Key: randomName(rng, "!=:;"), Op: cluster.Op(rng.IntN(4))}
 				if r.Op == cluster.In || r.Op == cluster.NotIn {
@@ -307,6 +307,7 @@ func TestWritersRefuse(t *testing.T) {
 		"MinPods outside a gang":    func(j *Job) { j.Tasks[0].MinPods = 1 },
 		"no pods":                   func(j *Job) { j.Tasks[0].Pods = 0 },
 		"one GPU and a half":        func(j *Job) { j.Tasks[0].GPU = 1500 },
+		"a model with a speed":      func(j *Job) { j.Tasks[0].Models = []string{"a=1"} },
 		"a model with a separator":  func(j *Job) { j.Tasks[0].Models = []string{"a|b"} },
 		"a label with a separator":  func(j *Job) { j.Tasks[0].Labels = []string{"a;b"} },
 		"a level with a separator":  func(j *Job) { j.Topology.Required = "a=b" },

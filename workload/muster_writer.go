@@ -79,7 +79,7 @@ func writableTask(j *Job, t *core.Task) error {
 	sized := t.GPU >= 0 && t.GPU <= cluster.MaxGPUs*core.WholeGPU && (t.GPU < core.WholeGPU || t.GPU%core.WholeGPU == 0) &&
 		t.CPUMilli >= 0 && t.CPUMilli <= maxCPUMilli && t.MemMiB >= 0 && t.MemMiB <= maxMemMiB
 	switch {
-	case !plain(t.Name) || slices.ContainsFunc(t.Models, func(m string) bool { return m == "" || !word(m, "|") }):
+	case !plain(t.Name) || slices.ContainsFunc(t.Models, func(m string) bool { return m == "" || !word(m, "|=") }):
 		return fmt.Errorf("its name or a GPU model of %q %w", t.Models, errUnwritable)
 	case t.Pods < 1 || t.MinPods < 0 || t.MinPods > t.Pods || t.MinPods > 0 && !j.Gang:
 		return fmt.Errorf("pods %d with MinPods %d %w", t.Pods, t.MinPods, errUnwritable)
@@ -136,7 +136,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.int(int64(t.GPU))
 	r.int(t.CPUMilli)
 	r.int(t.MemMiB)
-	r.text(strings.Join(t.Models, "|"))
+	r.text(strings.Join(t.Accepted(), "|"))
 	r.seconds(j.Submitted)
 	r.seconds(j.Duration)
 	r.text(j.Outcome.String())

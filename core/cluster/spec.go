@@ -140,6 +140,9 @@ type Request struct {
 	Others []Amount
 	// Models lists the GPU models the pod accepts; empty accepts any.
 	Models []string
+	// Speeds has for each of Models how fast the pod works there, in thousandths of the speed
+	// for which run times hold, 1..1e6; empty if it is the same on all.
+	Speeds []int64
 	// All requirements of Selector must hold for the node and, if AnyOf is not empty, all
 	// requirements of one of its alternatives.
 	Selector []Requirement
@@ -150,7 +153,7 @@ type Request struct {
 
 // Equal reports whether two requests are the same, in the same form.
 func (r *Request) Equal(o *Request) bool {
-	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) &&
+	return r.GPU == o.GPU && r.CPUMilli == o.CPUMilli && r.MemMiB == o.MemMiB && slices.Equal(r.Others, o.Others) && slices.Equal(r.Models, o.Models) && slices.Equal(r.Speeds, o.Speeds) &&
 		equalSelectors(r.Selector, o.Selector) && slices.EqualFunc(r.AnyOf, o.AnyOf, equalSelectors) && slices.Equal(r.Tolerations, o.Tolerations)
 }
 
@@ -167,6 +170,14 @@ func (r *Request) Check() error {
 	}
 	if err := checkAmounts(r.Others); err != nil {
 		return err
+	}
+	if len(r.Speeds) > 0 && len(r.Speeds) != len(r.Models) {
+		return fmt.Errorf("%d speeds, expected one for each of %d GPU models", len(r.Speeds), len(r.Models))
+	}
+	for _, s := range r.Speeds {
+		if s < 1 || s > maxSpeed {
+			return fmt.Errorf("speed %d, expected 1..%d", s, maxSpeed)
+		}
 	}
 	for _, selector := range append([][]Requirement{r.Selector}, r.AnyOf...) {
 		for k := range selector {

@@ -78,7 +78,7 @@ func keyOf(r *cluster.Request) requestKey {
 	case 1:
 		k.models = r.Models[0]
 	default:
-		k.models = strings.Join(r.Models, "|")
+		k.models = strings.Join(r.Accepted(), "|")
 	}
 	return k
 }

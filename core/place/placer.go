@@ -102,10 +102,19 @@ type stage struct {
 
 // stages yields where to look for a pod, in order: each model's general pools, then the
 // dedicated zone; for inference pods under ESpread the zone first (Kant §3.3.4). Strategies
-// that score nodes compare the general nodes of all models in one stage.
+// that score nodes compare the general nodes of all models in one stage, unless the pod is faster
+// on some: then the fastest come first.
 func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
 		if u.Strategy.scored() && !zone {
+			if len(sh.request.Speeds) > 0 {
+				for _, m := range sh.models {
+					if len(m.general) > 0 && p.quotaLeft(u, sh, m.name) > 0 && !yield(stage{m.general, u.Strategy}) {
+						return
+					}
+				}
+				continue
+			}
 			if st := (stage{p.poolsInQuota(u, sh), u.Strategy}); len(st.pools) > 0 && !yield(st) {
 				return
 			}

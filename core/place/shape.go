@@ -130,7 +130,8 @@ func newShape(s *cluster.State, r *cluster.Request, lent bool) *Shape {
 }
 
 // orderModels puts the models in the order in which they are tried: as the
-// request lists them; nodes without GPUs first for pods that need none.
+// request lists them, the fastest first if it says how fast they are; nodes without GPUs first for
+// pods that need none.
 func (sh *Shape) orderModels() {
 	rank := func(m model) int {
 		if m.name == "" {
@@ -138,7 +139,9 @@ func (sh *Shape) orderModels() {
 		}
 		return slices.Index(sh.request.Models, m.name)
 	}
-	slices.SortStableFunc(sh.models, func(a, b model) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(sh.models, func(a, b model) int {
+		return cmp.Or(cmp.Compare(sh.request.SpeedOn(b.name), sh.request.SpeedOn(a.name)), rank(a)-rank(b))
+	})
 }
 
 // compareBool puts false before true.

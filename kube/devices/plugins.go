@@ -146,11 +146,15 @@ func (x *Index) byMemory(p *Pod) *Needs {
 		return x.byResource(&ask)
 	}
 	least, models := int64(0), []string{}
+	var speeds []int64
 	all := x.plugins.ofModels()
 	for _, model := range slices.Sorted(maps.Keys(all)) {
 		mib := all[model]
 		if mib < p.Memory || p.Request.Models != nil && !slices.Contains(p.Request.Models, model) {
 			continue
+		}
+		if len(p.Request.Speeds) > 0 {
+			speeds = append(speeds, p.Request.SpeedOn(model))
 		}
 		if models = append(models, model); least == 0 || mib < least {
 			least = mib
@@ -163,6 +167,7 @@ func (x *Index) byMemory(p *Pod) *Needs {
 		}
 	}
 	ask.Request.GPU, ask.Request.Models = core.Milli(ceil(p.Memory*int64(core.WholeGPU), least)), models
+	ask.Request.Speeds = speeds
 	return x.byResource(&ask)
 }
 

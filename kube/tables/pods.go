@@ -151,7 +151,7 @@ func (p *Pod) settled(o *objects.Pod) {
 	o.Attributes = old.Attributes
 	o.Attributes.LastCheckpoint, o.Attributes.Estimate = now.LastCheckpoint, now.Estimate
 	o.Attributes.Mobility, o.Attributes.MobilityGiven = now.Mobility, now.MobilityGiven
-	o.Request.GPU, o.Request.Models, o.Wrong = old.Request.GPU, old.Request.Models, old.Wrong
+	o.Request.GPU, o.Request.Models, o.Request.Speeds, o.Wrong = old.Request.GPU, old.Request.Models, old.Request.Speeds, old.Wrong
 	o.GPUs, o.Share, o.Held, o.Backfilled = old.GPUs, old.Share, old.Held, old.Backfilled
 	o.Resource, o.Pool = old.Resource, old.Pool
 }

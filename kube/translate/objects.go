@@ -116,7 +116,7 @@ func podOf(r *core.Request) *v1.Pod {
 		notes[v1alpha1.GPUFractionAnnotation] = r.GPU.GPUs()
 	}
 	if len(r.Models) > 0 {
-		notes[v1alpha1.GPUModelsAnnotation] = strings.Join(r.Models, "|")
+		notes[v1alpha1.GPUModelsAnnotation] = strings.Join(r.Accepted(), "|")
 	}
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Annotations: notes},

@@ -21,7 +21,10 @@ import (
 func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	asked := requestsOf(p)
 	need := amountsIn(asked)
-	r := core.Request{GPU: milli(min(need.GPUs, cluster.MaxGPUs)), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others, Models: a.Models}
+	r := core.Request{GPU: milli(min(need.GPUs, cluster.MaxGPUs)), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others}
+	if err := r.Accept(a.Models); err != nil {
+		return r, fmt.Errorf("%s of a pod: expected %w; found %q", v1alpha1.GPUModelsAnnotation, err, strings.Join(a.Models, "|"))
+	}
 	if need.GPUs > 0 && a.Fraction > 0 {
 		return r, fmt.Errorf("a fraction of a GPU and %d whole GPUs are requested: expected one of them", need.GPUs)
 	}
@@ -49,7 +52,10 @@ func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 // are like those of [Request].
 func Inherit(r *core.Request, a, job *Attributes) error {
 	if a.Models == nil {
-		a.Models, r.Models = job.Models, job.Models
+		a.Models = job.Models
+		if err := r.Accept(a.Models); err != nil {
+			return fmt.Errorf("%s of the job: expected %w; found %q", v1alpha1.GPUModelsAnnotation, err, strings.Join(a.Models, "|"))
+		}
 	}
 	if r.GPU > 0 || a.GPUMemory > 0 {
 		return nil

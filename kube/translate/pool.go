@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -95,7 +96,8 @@ func modelsPool(models []string, by telling) Pool {
 	if len(models) == 0 {
 		return Pool{}
 	}
-	return Pool{slices.Min(models), by}
+	pool, _, _ := strings.Cut(slices.Min(models), "=") // without its speed
+	return Pool{pool, by}
 }
 
 func labelPool(o labelled, by telling) Pool {
