@@ -98,6 +98,11 @@ func (pl *planner) makeRoom(c preemptor, u *place.Unit, s *search) (placed []pla
 	if placed == nil && elsewhere {
 		pl.state.Rollback(0)
 		pl.dropLifted()
+		if placed, gone = pl.planPods(c, u, s); placed != nil {
+			return placed, gone
+		}
+		pl.state.Rollback(0)
+		pl.dropLifted()
 		placed, gone = pl.planGang(c, u, s, nil)
 	}
 
@@ -210,14 +215,27 @@ type liftedPod struct {
 }
 
 // dropLifted puts the lifted pods back into the ledger.
-func (pl *planner) dropLifted() {
-	for _, l := range pl.lifted {
+func (pl *planner) dropLifted() { pl.dropLiftedAfter(0) }
+
+// dropLiftedAfter puts the lifted pods but for the first n back into the ledger.
+func (pl *planner) dropLiftedAfter(n int) {
+	for _, l := range pl.lifted[n:] {
 		if p := &l.job.pods[l.pod]; p.lifted {
 			p.lifted = false
 			l.job.charge(pl.state, p, 1)
 		}
 	}
-	pl.lifted = pl.lifted[:0]
+	pl.lifted = pl.lifted[:n]
+}
+
+// isOut reports whether all pods of a victim are lifted.
+func (v *victim) isOut() bool {
+	for i := range v.pods {
+		if !v.job.pods[i].lifted {
+			return false
+		}
+	}
+	return true
 }
 
 // onNode is what a victim holds on a node.
@@ -338,7 +356,8 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 
 // cheapestNode returns the victims of the node on which the pod gets room at the lowest price,
 // those that have to leave, the cheapest first; nil if there is no such node. It lifts the
-// cheapest victims of each node until the pod fits, and puts them back. Nodes come in the order
+// cheapest victims of each node until the pod fits, and puts them back; those that are lifted
+// already cost nothing. Nodes come in the order
 // of their cheapest victims: it ends at the first node whose cheapest victim alone costs more
 // than the lowest price so far.
 func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
@@ -348,14 +367,19 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 	for len(s.byNode()) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // a plan has it: it stays closed for this pass
 	}
+	mark, before := pl.state.Mark(), len(pl.lifted)
 	for _, at := range s.nodes {
-		dearer := best != nil && !nothing.plus(&s.victims[at[0].victim]).less(lowest)
+		first := slices.IndexFunc(at, func(o onNode) bool { v := &s.victims[o.victim]; return v.there() && !v.isOut() })
+		if first < 0 {
+			continue
+		}
+		dearer := best != nil && !nothing.plus(&s.victims[at[first].victim]).less(lowest)
 		atRandom := best != nil && pl.policy.Preempt.Victims == RandomVictims // the node of the first victim drawn that makes room there
-		if dearer || atRandom {
+		if dearer && first == 0 || atRandom {
 			break
 		}
 		node := pl.state.Node(at[0].node)
-		if !node.Open() {
+		if dearer || !node.Open() {
 			continue
 		}
 		// Too few devices even without all of them: most nodes end here.
@@ -370,7 +394,7 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 		var used int
 		for used = 0; used < len(at) && !takes; used++ {
 			v := &s.victims[at[used].victim]
-			if !v.there() {
+			if !v.there() || v.isOut() {
 				continue
 			}
 			if cost = cost.plus(v); best != nil && !cost.less(lowest) {
@@ -383,8 +407,8 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 		if lifted > 0 && takes {
 			best, lowest = at[:used], cost
 		}
-		pl.state.Rollback(0)
-		pl.dropLifted()
+		pl.state.Rollback(mark)
+		pl.dropLiftedAfter(before)
 	}
 	return best
 }

@@ -2,12 +2,63 @@ package core
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
 )
 
 // This file plans for gangs, and for pods that lack quota.
+
+// mostPodsApart bounds the gangs that planPods plans for: it costs a search for each pod.
+const mostPodsApart = 64
+
+// planPods makes room for a gang of alike pods pod by pod: each where it fits, else on the node with
+// the cheapest victims, where those that leave already cost nothing more. Then the gang is placed in
+// the room that there is. planGang, which lifts the cheapest victims wherever they are, leaves a gang
+// of whole nodes with many victims in no one node: of six nodes with a cheap victim each and a dear one,
+// for three pods planGang evicts the cheap ones of all six.
+func (pl *planner) planPods(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
+	alike := u.Whole && len(u.Tasks) == 1 && len(u.Tasks[0].Terms) == 0 && u.Tasks[0].GPU() > 0
+	if !alike || u.Required >= 0 || c.queue.Limited() || len(u.Tasks[0].Pods) > mostPodsApart {
+		return nil, nil
+	}
+
+	// 1. Each pod by itself.
+	one, tasks := *u, slices.Clone(u.Tasks)
+	one.Tasks = tasks
+	var gone []victim
+	var placed []place.Placed
+	for i := range u.Tasks[0].Pods {
+		one.Tasks[0].Pods = u.Tasks[0].Pods[i : i+1]
+		at := pl.placer.Pods(&one)
+		if len(at) == 0 {
+			best := pl.cheapestNode(&one, s)
+			if best == nil {
+				return nil, nil
+			}
+			for _, o := range best {
+				if v := &s.victims[o.victim]; v.there() && !v.isOut() {
+					gone = append(gone, *v)
+					pl.lift(v)
+				}
+			}
+			if at = pl.placer.PodOn(&one, best[0].node); len(at) == 0 {
+				return nil, nil
+			}
+		}
+		placed = append(placed, at...)
+	}
+
+	// 2. All of them together, as a gang is placed. What is needless is put back later.
+	for i := range placed {
+		pl.state.Remove(cluster.Owner{Job: c.slot, Pod: placed[i].Pod}, placed[i].Alloc.Node)
+	}
+	if placed = pl.placeGang(c, u, gone); placed == nil {
+		return nil, nil
+	}
+	return placed, gone
+}
 
 // planGang lifts victims, the cheapest first, until the gang can be placed; none of which keep
 // is true, if it is not nil.
