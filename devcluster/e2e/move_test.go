@@ -146,6 +146,10 @@ func TestDefragForAJob(t *testing.T) {
 	})
 	people, err := console.New(address)
 	c.must(err)
+	x, err := people.Explain(ctx(), c.namespace, "big")
+	if c.must(err); len(x.Nearest) != 2 || x.Nearest[0] != "move 2 GPUs off n0" {
+		t.Errorf("the nearest places are %q", x.Nearest)
+	}
 	nodes, _, err := people.Idle(ctx())
 	c.must(err)
 	sh, err := frag.ParseShape("8g")

@@ -248,7 +248,7 @@ func TestStart(t *testing.T) {
 	}
 	client, _ := cluster(t, says("next", "Victims", "pods still leaving for it: 2")+podText("later", "", "", "phase: Pending")+
 		says("then", "Resources", "needs much; jobs ahead: 2; expected start: 2026-01-31T18:00:00Z")+
-		says("some-day", "Resources", "needs more; jobs ahead: 3; expected start unknown: running jobs without a walltime, or past it: 4")+
+		says("some-day", "Resources", "needs more; jobs ahead: 3; expected start unknown: running jobs without a walltime, or past it: 4; nearest places: move 2 GPUs off n1 | move 3 GPUs off n2")+
 		podText("v1", ", deletionTimestamp: ago(-20s)", ", nodeName: n", evicted)+podText("v2", ", deletionTimestamp: ago(-30s)", ", nodeName: n", evicted))
 	jobs, err := client.Jobs(context.Background(), Filter{Namespace: "team"})
 	if err != nil {
@@ -276,7 +276,7 @@ func TestStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "then" && x.Ahead != 2 || name == "some-day" && (x.Ahead != 3 || x.Detail != "needs more") {
+		if name == "then" && x.Ahead != 2 || name == "some-day" && (x.Ahead != 3 || x.Detail != "needs more" || len(x.Nearest) != 2 || x.Nearest[1] != "move 3 GPUs off n2") {
 			t.Errorf("%s: %d ahead, detail %q", name, x.Ahead, x.Detail)
 		}
 		var text bytes.Buffer

@@ -28,6 +28,9 @@ type Explanation struct {
 	Ahead int `json:"ahead"`
 	// Change says what would have to change for it to start.
 	Change string `json:"change,omitempty"`
+	// Nearest says what would free the nearest places, if what is free is in the wrong places;
+	// the least first.
+	Nearest []string `json:"nearest,omitempty"`
 	// Usage is what its queue owns and uses; nil when the user may not see it.
 	Usage  *v1alpha1.QueueStatus `json:"queue_status,omitempty"`
 	Pods   []PodLine             `json:"pods"`
@@ -91,7 +94,7 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 		return nil, err
 	}
 	x := &Explanation{Job: *j, Ahead: -1, Pods: []PodLine{}, Events: []EventLine{}}
-	x.Change = reasonOf(j.Reason).Change
+	x.Change, x.Nearest = reasonOf(j.Reason).Change, j.nearest
 	if detail, ahead, ok := strings.Cut(j.Detail, translate.AheadMark); ok {
 		if n, err := strconv.Atoi(ahead); err == nil {
 			x.Detail, x.Ahead = detail, n
@@ -288,6 +291,9 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 			t.Add("Starts", "unknown: "+x.NoStart)
 		}
 		t.Add("To change", x.Change)
+		for i, place := range x.Nearest {
+			t.Add([]string{"Nearest", ""}[min(i, 1)], place)
+		}
 	}
 	if err := t.Write(w, v.Screen); err != nil {
 		return err

@@ -2,8 +2,6 @@ package console
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -46,10 +44,7 @@ func (n *Node) idle(levels []string, others []core.Amount) frag.Node {
 	for _, l := range levels {
 		spec.Domains = append(spec.Domains, spec.Labels[l])
 	}
-	spec.Taints = slices.DeleteFunc(slices.Clone(spec.Taints), func(t core.Taint) bool {
-		_, isGPU := spec.Labels[translate.ResourceLabel(v1.ResourceName(t.Key))]
-		return isGPU || strings.HasPrefix(t.Key, "node.kubernetes.io/") // the latter say what closed and ready say
-	})
+	spec.Taints = translate.Repelling(&spec)
 	held := n.heldGPUs()
 	for d := n.GPUs - 1; d >= 0 && (len(spec.Unhealthy) < n.Unhealthy || !n.ready); d-- {
 		if held[d] == 0 || !n.ready {

@@ -66,6 +66,7 @@ type Job struct {
 	podGroup *schedulingv1beta1.PodGroup
 	made     *batchv1.Job // that made its pods
 	class    string       // the PriorityClass that a label names
+	nearest  []string     // what would free the nearest places
 }
 
 // Task is the pods of one role.
@@ -433,6 +434,9 @@ func (j *Job) whyWaiting() {
 		}
 	}
 	r := reasonOf(name)
+	if text, places, ok := strings.Cut(detail, translate.NearestMark); ok {
+		detail, j.nearest = text, strings.Split(places, translate.NearestSeparator)
+	}
 	if text, at, ok := strings.Cut(detail, translate.StartMark); ok {
 		if t, err := time.Parse(time.RFC3339, at); err == nil {
 			detail, j.Start = text, &t

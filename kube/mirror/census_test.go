@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
@@ -75,6 +76,10 @@ func TestStatsOfQueues(t *testing.T) {
 			t.Errorf("got  %+v\nwant %+v", got[want.Name], want)
 		}
 	}
+	if idle := st.Models[0].Idle; len(idle) != len(stats.Shapes) || idle[len(idle)-1][frag.Stranded] != 9*core.WholeGPU {
+		t.Errorf("of the idle GPUs: %v", idle)
+	}
+	st.Models[0].Idle = nil
 	if want := []stats.Model{{Model: "H800", Nodes: 3, GPUs: 24, Used: 15 * core.WholeGPU, Free: 9 * core.WholeGPU, Fragmented: 3}}; !reflect.DeepEqual(st.Models, want) {
 		t.Errorf("got %+v", st.Models)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
@@ -297,6 +298,7 @@ type Engine interface {
 	Apply(now core.Time, ev core.Event) error
 	Decide(now core.Time) []core.Decision
 	Explain(job string) (core.Explanation, bool)
+	Nearest(job string, most int) []frag.Finding
 	Forecast() core.Forecast
 	Working() string
 }

@@ -71,6 +71,17 @@ func TestGauges(t *testing.T) {
 		`muster_decisions_total{op="bind",reason="Placed"}`: "1", `muster_quarantined_jobs`: "0", `muster_unread_objects_total`: "0",
 		`muster_preemptions_total`: "0",
 	}
+	// Node a has three of eight GPUs idle, node b is cordoned.
+	for shape, idle := range map[string][2]string{"1g8c": {"3"}, "2g16c": {"2", "1"}, "4g32c": {"", "3"}, "8g64c": {"", "3"}} {
+		for _, twice := range []string{shape, map[string]string{"1g8c": "1g16c", "2g16c": "2g32c", "4g32c": "4g64c", "8g64c": "8g128c"}[shape]} {
+			for i, cause := range []string{"allocatable", "stranded"} {
+				if idle[i] != "" {
+					want[`muster_idle_gpus{cause="`+cause+`",model="H800",shape="`+twice+`"}`] = idle[i]
+				}
+			}
+			want[`muster_idle_gpus{cause="cordoned",model="H800",shape="`+twice+`"}`] = "8"
+		}
+	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}

@@ -18,16 +18,11 @@ import (
 //  3. When the double is ready, the pod is evicted. When the pod is gone, the double has its
 //     number in the engine's job (PodMoved).
 //
-// What else may happen:
-//
-//   - The pod goes before it is evicted: its double has its number if it has its place, else
-//     the pod has ended for the engine, and what its owner makes is a pod like any other.
-//   - The double goes or cannot be bound, or the pod is returned to its owner because nothing
-//     was ready in time: the move has failed. What is left of the double is told to the engine
-//     as a pod of its own before it decides again.
-//   - The engine is built again, its job is submitted again, or another instance decides: both
-//     are pods like any other, each with its place, and the pod leaves as from a node that is
-//     drained. Only the move in the engine is over.
+// If the pod goes earlier, its double has its number if it has its place; else the pod has ended.
+// If the double goes or cannot be bound, or the pod is returned to its owner, the move has
+// failed: the engine receives what is left of the double as a pod before it decides again. If
+// the engine is built again, or another instance decides, both are pods like any other, and the
+// pod leaves as from a node that is drained.
 
 // migrate begins a move that the engine decided, and reports whether it could.
 func (m *driver) migrate(d *core.Decision) bool {

@@ -101,6 +101,7 @@ func (m *Mirror) report(g *tables.Group) []act.Report {
 		event, now.Told = translate.WhyWaiting(now.Message), m.Now
 	}
 	g.Reported = now
+	now.Message += m.nearest(g)
 	var out []act.Report
 	pg := m.PodGroupOf(g)
 	if pg != nil {
@@ -120,6 +121,15 @@ func (m *Mirror) report(g *tables.Group) []act.Report {
 		event = ""
 	}
 	return out
+}
+
+// nearest says what would free the nearest places for a job. It costs as much as an explanation,
+// and is asked for only when there is something to write.
+func (m *Mirror) nearest(g *tables.Group) (text string) {
+	if g.Submitted && g.Quarantine == nil {
+		m.guarded(g, func() { text = tables.NearestPlaces(m.engine.Nearest(g.Job, 3)) })
+	}
+	return text
 }
 
 // outlook is the last forecast.

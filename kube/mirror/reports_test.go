@@ -15,6 +15,7 @@ import (
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // says lets a second pass and returns what is then to be written of the pod's group.
@@ -24,6 +25,25 @@ func (w *world) says(name string, after time.Duration) []act.Report {
 	list := w.m.report(w.m.Pods[w.pods["default/"+name].UID].Group)
 	w.m.done()
 	return list
+}
+
+// A job for which idle GPUs are in the wrong places is told the nearest ones; an event does not
+// repeat them.
+func TestNearestPlaces(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "r1")
+	w.pod("x", asking(v1alpha1.GPUResource, "3"))
+	w.on("x>a")
+	w.node("b", "r1")
+	w.pod("y", asking(v1alpha1.GPUResource, "6"))
+	w.on("y>b")
+	w.pod("p", asking(v1alpha1.GPUResource, "7"))
+	w.says("p", 0)
+	list := w.says("p", 2*time.Second)
+	want := translate.NearestMark + "move 2 GPUs off a" + translate.NearestSeparator + "move 5 GPUs off b"
+	if len(list) != 1 || list[0].Reason != "Stranded" || !strings.HasSuffix(list[0].Message, want) || strings.Contains(list[0].Event, translate.NearestMark) {
+		t.Errorf("got %s: %q, %q; want %q", list[0].Reason, list[0].Message, list[0].Event, want)
+	}
 }
 
 // People are told why a job waits in an event: once a reason, and of other numbers

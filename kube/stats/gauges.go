@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/core/quota"
 )
 
@@ -38,12 +39,14 @@ var (
 		[]string{"queue", "model", "kind"}, nil)
 	gpusGauge = prometheus.NewDesc("muster_gpus", "GPUs of the cluster. A GPU is unavailable if it is not allocated and has failed, or if its node takes no pods.",
 		[]string{"model", "state"}, nil)
+	idleGauge = prometheus.NewDesc("muster_idle_gpus", "Idle GPUs by what keeps pods of a shape from using them; allocatable if nothing does.",
+		[]string{"model", "shape", "cause"}, nil)
 	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
 )
 
 // Describe lists the gauges.
 func (g *Gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, gpusGauge, fragmentedGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, gpusGauge, fragmentedGauge, idleGauge} {
 		c <- d
 	}
 }
@@ -63,6 +66,13 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 		put(gpusGauge, inGPUs(m.Free), m.Model, "free")
 		put(gpusGauge, inGPUs(m.Unavailable), m.Model, "unavailable")
 		put(fragmentedGauge, float64(m.Fragmented), m.Model)
+		for k := range m.Idle {
+			for cause, gpu := range m.Idle[k] {
+				if gpu > 0 {
+					put(idleGauge, inGPUs(gpu), m.Model, Shapes[k].String(), frag.Cause(cause).String())
+				}
+			}
+		}
 	}
 	for i := range st.Queues {
 		q := &st.Queues[i]

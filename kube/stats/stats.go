@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/core/quota"
 )
 
@@ -41,6 +42,22 @@ type Model struct {
 	Used, Free, Unavailable core.Milli
 	// Fragmented counts nodes of which some GPUs are free and some are not.
 	Fragmented int
+	// Idle is what keeps pods of each of the [Shapes] from using idle GPUs, in their order; nil
+	// without idle GPUs.
+	Idle []frag.Split
+}
+
+// Shapes are the requests for which idle GPUs are split by cause: those of ASI, Fig. 13.
+var Shapes = frag.PaperShapes()
+
+// add adds the idle GPUs of a node, by times.
+func (m *Model) add(idle []frag.Split, by int) {
+	if len(idle) > 0 && m.Idle == nil {
+		m.Idle = make([]frag.Split, len(Shapes))
+	}
+	for k := range idle {
+		m.Idle[k].Add(&idle[k], by)
+	}
 }
 
 // Queue has the figures of a queue.
@@ -128,7 +145,11 @@ func (c *Census) Stats(queues map[string]core.Queue) Stats {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.models)) {
 		if of := c.models[name]; of.Nodes > 0 {
-			st.Models = append(st.Models, *of)
+			m := *of
+			if m.Idle = nil; of.Free+of.Unavailable > 0 {
+				m.Idle = slices.Clone(of.Idle) // others read it meanwhile
+			}
+			st.Models = append(st.Models, m)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
@@ -169,6 +190,7 @@ func (c *Census) AddNode(n *Node, by int) {
 	of.Free += core.Milli(by) * n.Free
 	of.Unavailable += core.Milli(by) * n.Unavailable
 	of.Fragmented += by * n.Fragmented
+	of.add(n.Idle, by)
 }
 
 // AddGroup adds what a group counts as, by times.

@@ -30,7 +30,7 @@ func TestCensus(t *testing.T) {
 	if st.Nodes != 1 || st.Open != 1 || st.Jobs != 2 || st.Waiting != 2 || st.Bound != 1 || st.Running != 1 || !reflect.DeepEqual(st.Reasons, map[string]int{"QuotaExceeded": 1}) {
 		t.Errorf("got %+v", st)
 	}
-	if len(st.Models) != 1 || st.Models[0] != (Model{Model: "H800", Nodes: 1, GPUs: 8, Used: 6000, Free: 2000, Fragmented: 1}) {
+	if len(st.Models) != 1 || !reflect.DeepEqual(st.Models[0], Model{Model: "H800", Nodes: 1, GPUs: 8, Used: 6000, Free: 2000, Fragmented: 1}) {
 		t.Errorf("the models are %+v", st.Models)
 	}
 	want := []Queue{

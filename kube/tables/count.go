@@ -7,7 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/kube/stats"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // CountNode counts a node.
@@ -39,6 +41,30 @@ func (t *Tables) CountNode(n *Node) stats.Node {
 	}
 	if !free && !full {
 		out.Fragmented = 1
+	}
+	if !full {
+		out.Idle = n.idle()
+	}
+	return out
+}
+
+// idle splits the idle GPUs of a node by cause, for each of [stats.Shapes].
+func (n *Node) idle() []frag.Split {
+	spec := n.Told
+	spec.Cordoned, spec.Unhealthy = n.Closed, DevicesIn(n.Sick)
+	spec.Taints = translate.Repelling(&spec)
+	node := frag.Empty(&spec)
+	for _, p := range n.Pods {
+		if p.Group == nil {
+			continue // what it takes is subtracted from the node already
+		}
+		a := p.Takes()
+		node.Take(p.Devices, p.Share(), a.CPUMilli, a.MemMiB, 1)
+		node.TakeOthers(a.Others)
+	}
+	out := make([]frag.Split, len(stats.Shapes))
+	for k := range out {
+		out[k] = stats.Shapes[k].Split(&node)
 	}
 	return out
 }

@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/kube/devices"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // Reasons for which a job waits before the engine knows it. The engine's own
@@ -78,4 +80,15 @@ func Unschedulable(reason string) bool {
 // QuotaShort reports whether a job waits for quota.
 func QuotaShort(reason string) bool {
 	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String()}, reason)
+}
+
+// NearestPlaces is the part of a message that says what would free the nearest places for a
+// job; empty for none.
+func NearestPlaces(list []frag.Finding) string {
+	text, mark := "", translate.NearestMark
+	for _, f := range list {
+		text += mark + f.Advice()
+		mark = translate.NearestSeparator
+	}
+	return text
 }

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -158,3 +159,13 @@ func repels(t *v1.Taint) bool {
 // goes into the key, and an empty value is told from any value.
 func taintKey(key string, effect v1.TaintEffect) string { return key + ":" + string(effect) }
 func taintValue(value string) string                    { return "=" + value }
+
+// Repelling returns the taints of a node that keep most pods off it. Pods that request GPUs
+// commonly tolerate a taint whose key is the node's GPU resource, and those of Kubernetes say
+// what the state of the node says.
+func Repelling(n *core.Node) []core.Taint {
+	return slices.DeleteFunc(slices.Clone(n.Taints), func(t core.Taint) bool {
+		_, isGPU := n.Labels[ResourceLabel(v1.ResourceName(t.Key))]
+		return isGPU || strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	})
+}

@@ -4,16 +4,20 @@ import "strings"
 
 // The message of the condition Waiting says why a job waits; then, each after its mark:
 // how many jobs wait in front (AheadMark), at what time the job is expected to start
-// (StartMark), or why no start can be predicted (NoStartMark).
+// (StartMark), or why no start can be predicted (NoStartMark), and what would free the nearest
+// places (NearestMark, with NearestSeparator between them).
 const (
 	AheadMark   = "; jobs ahead: "
 	StartMark   = "; expected start: "
 	NoStartMark = "; expected start unknown: "
+
+	NearestMark      = "; nearest places: "
+	NearestSeparator = " | "
 )
 
 // WhyWaiting is the part of such a message that says why the job waits.
 func WhyWaiting(message string) string {
-	for _, mark := range []string{AheadMark, StartMark, NoStartMark} {
+	for _, mark := range []string{AheadMark, StartMark, NoStartMark, NearestMark} {
 		message, _, _ = strings.Cut(message, mark)
 	}
 	return message
