@@ -56,6 +56,10 @@ var generators = []generator{
 		Builtin{"spot", "10,412 GPUs of six models, HP and spot jobs (the Alibaba spot-GPU fleet; ASI §4.2)"},
 		spotFleetCluster, spotJobs,
 	},
+	{
+		Builtin{"asi-standby", "asi, where online services lend some 10,000 GPUs at midnight (ASI §4.2, Fig. 16)"},
+		asiCluster, asiStandbyJobs,
+	},
 }
 
 // Builtins returns the built-in clusters and workloads, for help texts.
