@@ -18,6 +18,7 @@ var advice = map[Reason]string{
 	HeldBack:           "The jobs before it must start first; the policy lets no job overtake them.",
 	BackOff:            "Nothing: Muster tries again after a delay.",
 	Victims:            "Nothing: the pods that are evicted for it must leave first.",
+	Consolidation:      "Nothing: it starts again in its reserved places as soon as these are free.",
 	MinRuntime:         "Nothing: jobs that use more than their queue's quota must reach their minimum run time before they are evicted for it.",
 	ExceedsQuota:       "The queue needs a larger quota or borrowing limit, or the job must request less at once, use another queue or, if it must not borrow, be preemptible. Waiting does not help.",
 	MemberLost:         "Nothing: its own evicted pods must leave first.",

@@ -87,6 +87,10 @@ const (
 	Requested
 	// Defragmentation: a move that puts free resources together.
 	Defragmentation
+	// Consolidation: a pod that moves, or stops and starts again elsewhere at once, so that a
+	// job gets room that waits only because what is free is in pieces. The bind of such a pod
+	// at its new place has this reason, too.
+	Consolidation
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
 	// A job waits for this reason while its pods are still leaving, and while it has
 	// fewer pods than its minimum because some were withdrawn.
@@ -133,7 +137,7 @@ const (
 
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
-	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "Requested", "Defragmentation", "MemberLost",
+	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "Requested", "Defragmentation", "Consolidation", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 }

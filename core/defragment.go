@@ -84,6 +84,9 @@ func (e *Engine) RoomFor(name string, d Defrag) (plan Migrations, found bool, er
 	if err != nil {
 		return plan, false, err
 	}
+	if j.nomination != nil {
+		return plan, false, fmt.Errorf("job %s: its places are reserved already, and others leave them", name)
+	}
 	if j.class == nil || j.waiting() == 0 {
 		return plan, false, fmt.Errorf("job %s: no pod of it waits", name)
 	}

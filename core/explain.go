@@ -37,7 +37,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		return Explanation{}, false
 	}
 	x := Explanation{
-		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.count[podLeaving],
+		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.leaving(),
 		Waiting: j.waiting(), Moving: j.moving, Standby: j.standing, Settled: Never,
 	}
 	for _, o := range e.jobs.byName {
@@ -154,7 +154,18 @@ func (q *Inquiry) Counted() int { return len(q.said) }
 
 // waiting counts the pods that wait, nominated ones, too.
 func (j *job) waiting() int {
-	return j.count[podWaiting] + j.count[podHeld] + j.count[podPlanned]
+	return j.count[podWaiting] + j.count[podHeld] + j.count[podPlanned] - j.old()
+}
+
+// leaving counts the pods that were told to leave and are still on their nodes.
+func (j *job) leaving() int { return j.count[podLeaving] + j.old() }
+
+// old counts the pods that restart elsewhere and are still on their old nodes.
+func (j *job) old() int {
+	if j.nomination == nil {
+		return 0
+	}
+	return j.nomination.old
 }
 
 // why says why pods of the job wait. The reasons are in the order in which a pass would find
@@ -162,6 +173,10 @@ func (j *job) waiting() int {
 func (q *Inquiry) why(j *job) (Reason, string) {
 	// 1. It is in no class: it is not tried at all.
 	switch {
+	case j.restarts():
+		return Consolidation, fmt.Sprintf("it restarts elsewhere to make room for job %s; its places are reserved; its pods still leaving: %d", j.nomination.lead.job.Name, j.nomination.old)
+	case j.nomination != nil && q.e.moves.toward(j.nomination) > 0:
+		return Victims, fmt.Sprintf("its places are reserved; pods still leaving: %d, of them moving elsewhere: %d", j.nomination.outstanding, q.e.moves.toward(j.nomination))
 	case j.nomination != nil:
 		return Victims, fmt.Sprintf("its places are reserved; evicted pods still leaving: %d", j.nomination.outstanding)
 	case j.class == nil && j.count[podLeaving] > 0:

@@ -123,6 +123,13 @@ func (f *forecaster) endings() {
 			}
 		}
 	}
+	for _, n := range f.nominations.all {
+		for i := range n.job.pods {
+			if n.job.pods[i].from != nil {
+				list = append(list, ending{f.now, n.job, i, true})
+			}
+		}
+	}
 	for _, m := range f.moves.all {
 		list = append(list, ending{f.now, m.job, m.pod, true})
 	}
@@ -156,7 +163,9 @@ func (f *forecaster) play() {
 func (f *forecaster) end(x ending) {
 	p := &x.job.pods[x.pod]
 	node := p.alloc.Node
-	if p.move != nil && !x.moved {
+	if p.from != nil && x.moved {
+		node = p.from.Node
+	} else if p.move != nil && !x.moved {
 		node = p.move.to.Node // it is gone from the other one since the forecast began
 	}
 	f.state.Remove(cluster.Owner{Job: x.job.slot, Pod: int32(x.pod)}, node)

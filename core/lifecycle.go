@@ -232,6 +232,32 @@ func (e *Engine) release(j *job, i int, to podState) {
 	e.nominations.settleNode(p.alloc.Node)
 }
 
+// vacated takes a pod that restarts elsewhere off its old node. The journal grows.
+func (e *Engine) vacated(j *job, i int) {
+	node := j.pods[i].from.Node
+	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, node)
+	e.unbookOld(j, &j.pods[i])
+	e.nominations.settleNode(node)
+}
+
+// unbookOld counts a pod that restarts elsewhere as off its old node, which the state has
+// removed already.
+func (e *Engine) unbookOld(j *job, p *pod) {
+	node := p.from.Node
+	p.from = nil
+	j.nomination.old--
+	j.leaves(e.state, p, -1)
+	e.changes.quotaReturned()
+	e.nominations.holdsChanged()
+	if p.leavingFor.job.nomination != p.leavingFor {
+		e.changes.evictableChanged(node)
+	}
+	p.leavingFor.outstanding--
+	p.leavingFor = nil
+	e.changes.roomFreed(node)
+	e.changes.podsVanished(j)
+}
+
 // unbook counts a pod as off its node, which the state has removed already.
 func (e *Engine) unbook(j *job, p *pod, to podState) {
 	node := p.alloc.Node
@@ -278,6 +304,9 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		return fmt.Errorf("job %s has no pod %d", ev.Job, ev.Pod)
 	}
 	p := &j.pods[ev.Pod]
+	if p.from != nil {
+		e.nominations.stayGone(j, ev.Pod)
+	}
 	switch p.state {
 	case podRunning, podLeaving:
 	case podWaiting, podHeld, podPlanned:
@@ -396,7 +425,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 		return err
 	}
 	for _, i := range ev.Pods {
-		if i < 0 || i >= len(j.pods) || j.pods[i].state != podLeaving {
+		if i < 0 || i >= len(j.pods) || j.pods[i].state != podLeaving && j.pods[i].from == nil {
 			return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 		}
 	}
@@ -405,13 +434,18 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
-			if j.pods[i].state == podLeaving && !ends(e.ending, j, i) {
+			if j.pods[i].from != nil || j.pods[i].state == podLeaving && !ends(e.ending, j, i) {
 				gone = append(gone, i)
 			}
 		}
 	}
 	for _, i := range gone {
-		if p := &j.pods[i]; j.Class == LP && p.leavingFor != nil {
+		p := &j.pods[i]
+		if p.from != nil {
+			e.vacated(j, i)
+			continue
+		}
+		if j.Class == LP && p.leavingFor != nil {
 			e.state.CountEviction(p.alloc.Node)
 		}
 		e.release(j, i, podWaiting)
@@ -506,7 +540,7 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	var held []cluster.Owner
 	for h := range e.state.Node(a.Node).Pods {
 		p := &e.jobs.slots[h.Owner.Job].pods[h.Owner.Pod]
-		if p.state == podHeld || p.move != nil && !p.move.told && p.move.to.Node == a.Node {
+		if p.state == podHeld && p.alloc.Node == a.Node || p.move != nil && !p.move.told && p.move.to.Node == a.Node {
 			held = append(held, h.Owner)
 		}
 	}
@@ -535,6 +569,9 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 
 	// 1. The pods on nodes, and those for which places are kept, lose their old labels there.
 	e.waiting.dequeue(j)
+	if j.restarts() {
+		e.nominations.denominate(j) // its place was chosen for the old ones
+	}
 	var on []cluster.Held
 	for i := range j.pods {
 		p := &j.pods[i]

@@ -36,6 +36,9 @@ type pod struct {
 	standby *standby // set while it lends its GPUs
 	// leavingFor is the nomination it was evicted for, if any.
 	leavingFor *nomination
+	// from is where a pod still is that restarts at alloc, until it has left; see room.go. Only
+	// pods with a kept place have one.
+	from *cluster.Alloc
 	// within says that the pod is within its queue's nominal quota, as entitlement.update
 	// found.
 	within bool

@@ -260,24 +260,35 @@ const (
 )
 
 // pause returns how long to wait before searching again.
-func (a *attempt) pause(head bool) Time {
+func (a *attempt) pause(kind attemptKind) Time {
 	switch {
 	case a.pods <= attemptSmall:
 		return 0
-	case head:
+	case kind == forHead:
 		return headPause << min(a.vain, attemptDoubles)
 	}
 	return attemptPause << min(a.vain, attemptDoubles)
 }
 
-// attempt returns the record of the class's last failed search. A job that is tried as the
-// first of all (head) may evict more: its searches are kept apart.
-func (c *class) attempt(head bool) **attempt {
+// attemptKind is what a search was for.
+type attemptKind uint8
+
+const (
+	forAny  attemptKind = iota // evictions
+	forHead                    // evictions for a job that is tried as the first of all: it may evict more
+	forRoom                    // moves and restarts
+	attemptKinds
+)
+
+func evictionsFor(head bool) attemptKind {
 	if head {
-		return &c.attempts[1]
+		return forHead
 	}
-	return &c.attempts[0]
+	return forAny
 }
+
+// attempt returns the record of the class's last failed search of a kind.
+func (c *class) attempt(k attemptKind) **attempt { return &c.attempts[k] }
 
 // holdsFor reports whether what an attempt found holds for an alike job, too: one of the same
 // precedence that comes after it may evict no more. One before it may be within quota where
@@ -288,7 +299,7 @@ func (a *attempt) holdsFor(j *job) bool {
 
 // again reports whether a search for a plan is worth while after the last one for the job
 // failed, and returns what it will be made of.
-func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
+func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 	// 1. What the search would be made of: all that started or stopped on models whose
 	// pods may make room or give back quota.
 	a := attempt{of: j.key, world: pl.changes.world, at: now}
@@ -301,7 +312,7 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 	}
 
 	// 2. The first search of its kind, or in another world.
-	last := *j.class.attempt(head)
+	last := *j.class.attempt(kind)
 	if last == nil || last.world != a.world || !last.holdsFor(j) {
 		return a, true
 	}
@@ -323,9 +334,9 @@ func (pl *planner) again(j *job, now Time, head bool) (attempt, bool) {
 			pl.wakes.retryAt(now, last.retry)
 		}
 		return a, false
-	case changed >= uint64(enough) || now >= last.at+last.pause(head):
+	case changed >= uint64(enough) || now >= last.at+last.pause(kind):
 		return a, true
 	}
-	pl.wakes.retryAt(now, last.at+last.pause(head))
+	pl.wakes.retryAt(now, last.at+last.pause(kind))
 	return a, false
 }

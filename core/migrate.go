@@ -43,6 +43,8 @@ type move struct {
 	// why is the reason of the decision, room the job for which it makes room, if any.
 	why  Reason
 	room string
+	// lead is the plan for which it makes room, if that waits for it.
+	lead *nomination
 	// told says that the move has been decided. Until then it holds its place, and is
 	// forgotten if an event makes it wrong.
 	told bool
@@ -208,6 +210,9 @@ func (ms *moves) hold(m *move) {
 	ms.state.Commit()
 	m.job.pods[m.pod].move = m
 	m.job.moving++
+	if m.lead != nil {
+		m.lead.outstanding++
+	}
 	ms.all = append(ms.all, m)
 	ms.nominations.holdsChanged()
 }
@@ -223,6 +228,9 @@ func (ms *moves) letGo(m *move) {
 func (ms *moves) forget(m *move) {
 	m.job.pods[m.pod].move = nil
 	m.job.moving--
+	if m.lead != nil {
+		m.lead.outstanding--
+	}
 	ms.all = slices.DeleteFunc(ms.all, func(o *move) bool { return o == m })
 	ms.nominations.holdsChanged()
 }
@@ -259,13 +267,17 @@ func (ms *moves) tell() {
 			ms.changes.moveOver(m.job, m.to.Node)
 			continue
 		}
-		m.told = true
-		from := len(ms.places)
-		ms.places = append(ms.places, ms.placementAt(m.pod, &m.to))
-		ms.out = append(ms.out, Decision{
-			Op: Migrate, Job: m.job.Name, Pods: ms.places[from:len(ms.places):len(ms.places)], Reason: m.why, For: m.room,
-		})
+		ms.decide(m)
 	}
+}
+
+func (ms *moves) decide(m *move) {
+	m.told = true
+	from := len(ms.places)
+	ms.places = append(ms.places, ms.placementAt(m.pod, &m.to))
+	ms.out = append(ms.out, Decision{
+		Op: Migrate, Job: m.job.Name, Pods: ms.places[from:len(ms.places):len(ms.places)], Reason: m.why, For: m.room,
+	})
 }
 
 // underWay finds a move that has been decided and is not over.

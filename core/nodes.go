@@ -100,7 +100,11 @@ func (e *Engine) loseNode(now Time, name string) error {
 	for _, h := range pods {
 		j := e.jobs.slots[h.Owner.Job]
 		p := &j.pods[h.Owner.Pod]
-		e.unbook(j, p, podWaiting)
+		if p.from != nil { // its place elsewhere is kept
+			e.unbookOld(j, p)
+		} else {
+			e.unbook(j, p, podWaiting)
+		}
 		if !slices.Contains(hit, j) {
 			hit = append(hit, j)
 		}
@@ -110,7 +114,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 	// stop.
 	for _, j := range hit {
 		e.waiting.dequeue(j)
-		if j.Gang {
+		if j.Gang && !j.restarts() {
 			e.breakGang(j)
 		}
 		e.requeueIfGone(j, now)

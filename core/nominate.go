@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
 )
 
 // This file carries out plans: victims are evicted, the job's places are kept for it as they
@@ -25,9 +26,11 @@ type nominations struct {
 	going []*job
 	away  map[labelOn]map[int32]int
 	draft draft // the plan under trial, empty between trials: see weigh
-	// evictions are those of this pass, plansMade is for how many plans.
-	evictions []eviction
-	plansMade int
+	// evictions are those of this pass, plansMade is for how many plans. roomSearches counts its
+	// searches for moves.
+	evictions    []eviction
+	plansMade    int
+	roomSearches int
 }
 
 // nomination is a plan in progress: a gang, or pods of another job, whose places are chosen and
@@ -45,6 +48,10 @@ type nomination struct {
 	within bool
 	// seen is how often labels had changed when its affinities were checked last.
 	seen uint64
+	// lead is the plan for which the job restarts elsewhere, nil if it waits itself; old is how
+	// many of its pods are still at their old places. See room.go.
+	lead *nomination
+	old  int
 }
 
 // planned is a pod whose place on a node is not free yet. The node is closed meanwhile, so that
@@ -68,13 +75,7 @@ func (ns *nominations) nominate(p *plan) {
 	}
 
 	// 1. The job is nominated. If it is no gang, it may have a nomination for other pods.
-	ns.waiting.dequeue(j)
-	n := j.nomination
-	if n == nil {
-		n = &nomination{job: j}
-		j.nomination = n
-		ns.all = append(ns.all, n)
-	}
+	n := ns.nominated(j)
 	n.within = n.within || p.within
 	ns.plansMade++
 
@@ -91,26 +92,55 @@ func (ns *nominations) nominate(p *plan) {
 	if p.within {
 		came = entitled
 	}
+	ns.keep(n, placed, came)
+	ns.waiting.enqueue(j, now) // the other pods of a job that is no gang
+}
+
+// nominated takes a job from among the waiting and returns its nomination, a new one if it has
+// none.
+func (ns *nominations) nominated(j *job) *nomination {
+	ns.waiting.dequeue(j)
+	if j.nomination == nil {
+		j.nomination = &nomination{job: j}
+		ns.all = append(ns.all, j.nomination)
+	}
+	return j.nomination
+}
+
+// keep keeps places for pods of a nominated job, which count as having come at a time.
+func (ns *nominations) keep(n *nomination, placed []place.Placed, came Time) {
+	j := n.job
 	for i := range placed {
 		p := &j.pods[placed[i].Pod]
 		p.alloc, p.came = placed[i].Alloc, came
 		j.charge(ns.state, p, 1)
 		j.leaves(ns.state, p, -1)
-		if ns.state.Holds(&p.alloc) {
-			ns.state.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, p.alloc)
-			j.set(p, podHeld)
-			continue
-		}
-		j.set(p, podPlanned)
-		n.planned++
-		ns.plans[p.alloc.Node] = append(ns.plans[p.alloc.Node], planned{n, int(placed[i].Pod)})
-		ns.state.Expect(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, p.alloc.Node)
-		ns.state.Close(p.alloc.Node)
+		ns.keepPlace(n, int(placed[i].Pod))
 	}
 	ns.state.Commit()
 	ns.holdsChanged()
 	ns.changes.placesChanged(j)
-	ns.waiting.enqueue(j, now) // the other pods of a job that is no gang
+}
+
+// keepPlace holds the place of a pod if it is free, and else plans it. The journal grows.
+func (ns *nominations) keepPlace(n *nomination, i int) {
+	p, owner := &n.job.pods[i], cluster.Owner{Job: n.job.slot, Pod: int32(i)}
+	if ns.free(p, p.alloc.Node) {
+		ns.state.Place(owner, p.alloc)
+		n.job.set(p, podHeld)
+		return
+	}
+	n.job.set(p, podPlanned)
+	n.planned++
+	ns.plans[p.alloc.Node] = append(ns.plans[p.alloc.Node], planned{n, i})
+	ns.state.Expect(owner, p.alloc.Node)
+	ns.state.Close(p.alloc.Node)
+}
+
+// free reports whether the place of a pod on a node is free for it. If it is still on that
+// node, no other place there is.
+func (ns *nominations) free(p *pod, node cluster.NodeID) bool {
+	return (p.from == nil || p.from.Node != node) && ns.state.Holds(&p.alloc)
 }
 
 // evict decides that a victim leaves for a nomination.
@@ -159,7 +189,7 @@ func (ns *nominations) settleNode(node cluster.NodeID) {
 	list := ns.plans[node]
 	for k := 0; k < len(list); {
 		n, p := list[k].nomination, &list[k].nomination.job.pods[list[k].pod]
-		if !ns.state.Holds(&p.alloc) {
+		if !ns.free(p, node) {
 			k++
 			continue
 		}
@@ -191,15 +221,20 @@ func (ns *nominations) fulfil(now Time) {
 		ns.working = n.job.Name
 		// 1. An event has taken one of its places, or its affinities no longer hold there: it waits
 		// again.
-		lost := n.outstanding == 0 && n.planned > 0
+		by := n // the plan by whose victims its places become free
+		if n.lead != nil {
+			by = n.lead
+		}
+		lost := by.outstanding == 0 && n.planned > 0
 		if lost || !ns.stillHolds(n) {
 			ns.waiting.dequeue(n.job)
 			ns.denominate(n.job)
 			ns.waiting.enqueue(n.job, now)
 			continue
 		}
-		// 2. Some of its victims have not left yet.
-		if n.outstanding > 0 {
+		// 2. Some of its victims have not left yet. A job that restarts elsewhere waits for its own
+		// pods to leave, and for its places.
+		if n.lead == nil && n.outstanding > 0 || n.old+n.planned > 0 {
 			k++
 			continue
 		}
@@ -220,7 +255,7 @@ func (ns *nominations) fulfil(now Time) {
 		j.begun = true
 		ns.changes.podsAppeared(j)
 		ns.released(n)
-		ns.out = append(ns.out, Decision{Op: Bind, Job: j.Name, Pods: ns.places[from:len(ns.places):len(ns.places)], Reason: MadeRoom})
+		ns.out = append(ns.out, Decision{Op: Bind, Job: j.Name, Pods: ns.places[from:len(ns.places):len(ns.places)], Reason: n.bindReason()})
 		ns.waiting.enqueue(j, now)
 	}
 }
@@ -262,10 +297,16 @@ func (ns *nominations) yield(n *nomination, i int) {
 	j.charge(ns.state, p, -1)
 	j.leaves(ns.state, p, 1)
 	ns.changes.quotaReturned()
-	j.set(p, podWaiting)
+	ns.changes.roomFreed(p.alloc.Node)
+	if p.from != nil { // it goes on leaving, without a place
+		p.alloc, p.from = *p.from, nil
+		n.old--
+		j.set(p, podLeaving)
+	} else {
+		j.set(p, podWaiting)
+	}
 	ns.unplaced(j)
 	ns.holdsChanged()
-	ns.changes.roomFreed(p.alloc.Node)
 	ns.changes.podsVanished(j)
 }
 

@@ -16,9 +16,8 @@ type class struct {
 	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
 	idle  int    // place in waiting.idle, -1 when it is active
 	filed []filing
-	// attempts are the last failed searches for a plan: for any other job, and for the
-	// first one.
-	attempts [2]*attempt
+	// attempts are the last failed searches for a plan.
+	attempts [attemptKinds]*attempt
 
 	shapes []*place.Shape // by task
 	epoch  uint64         // of the state, when the shapes were compiled

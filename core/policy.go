@@ -14,6 +14,7 @@ type Policy struct {
 	Preempt Preempt
 	Requeue RequeuePolicy
 	Defrag  Defrag
+	Room    Room
 	// Mix is the requests that will be made, as far as they are known beforehand;
 	// strategies that depend on the mix then take it from here. Otherwise they
 	// learn it from what comes.

@@ -38,19 +38,19 @@ import "github.com/muster-sched/muster/core/cluster"
 // says that the job is the first one and has waited for longer than Backfill allows. It
 // reports whether it made one.
 func (ps *pass) evictFor(j candidate, head bool) bool {
-	if j.NeverPreempts {
+	if j.NeverPreempts || j.restarts() {
 		return false
 	}
 
 	// 1. Is a search worth a try, and is there enough to evict by count? Both cost little.
-	this, worth := ps.planner.again(j.job, ps.now, head)
+	this, worth := ps.planner.again(j.job, ps.now, evictionsFor(head))
 	if !worth {
 		return false
 	}
 	if !ps.planner.mayEvict(j, head) {
 		if this.retry, this.settled = Never, Never; head {
 			// The first jobs are tried in every pass: the next one need not count again.
-			*j.class.attempt(head) = &this
+			*j.class.attempt(evictionsFor(head)) = &this
 		}
 		return false
 	}
@@ -68,10 +68,10 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 	// 3. Failed: what the search saw is recorded, and when more may be evicted.
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
-		this.retry = max(later.more, ps.now+this.pause(head))
+		this.retry = max(later.more, ps.now+this.pause(evictionsFor(head)))
 		ps.wakes.retryAt(ps.now, this.retry)
 	}
-	*j.class.attempt(head) = &this
+	*j.class.attempt(evictionsFor(head)) = &this
 	return false
 }
 

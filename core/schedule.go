@@ -106,7 +106,7 @@ func (ps *pass) pushedOut() bool {
 		}
 		ps.units.compile(c)
 		j := ps.units.prepare(c.head())
-		if _, worth := ps.planner.again(j.job, ps.now, false); worth && ps.planner.mayEvict(j, false) {
+		if _, worth := ps.planner.again(j.job, ps.now, forAny); worth && ps.planner.mayEvict(j, false) {
 			ps.waiting.setClass(c, classActive)
 			some = true
 		}
@@ -235,7 +235,7 @@ func (ps *pass) reactivateOne(c *class) {
 func (ps *pass) mayStart(c *class) bool {
 	ps.units.compile(c)
 	j := ps.units.prepare(c.head())
-	return ps.placer.MayFit(j.unit) || ps.planner.mayEvict(j, false)
+	return ps.placer.MayFit(j.unit) || ps.planner.mayEvict(j, false) || ps.mayConsolidate(j)
 }
 
 // inOrder lets every job that fits start, in order (BestEffortFIFO, Backfill), those that
@@ -351,7 +351,11 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 		c.possible = true
 	}
 
-	// 4. Evictions; else the class waits for something that it could use.
+	// 4. Moves, evictions; else the class waits for something that it could use.
+	if n == 0 && ps.consolidate(ps.units.prepare(j)) {
+		return true
+	}
+	w = ps.units.prepare(j)
 	c.short = n < 0 || w.shortSomewhere(j.room) || ps.policy.Preempt.evicts() && w.shortSomewhere(j.queue.NominalRoom)
 	if ps.evictFor(w, false) {
 		return true
@@ -397,7 +401,7 @@ func (ps *pass) preemptForHead(j *job) bool {
 		ps.wakes.at(ps.now, due)
 		return false
 	}
-	if _, worth := ps.planner.again(j, ps.now, true); !worth {
+	if _, worth := ps.planner.again(j, ps.now, forHead); !worth {
 		return false
 	}
 	ps.units.compile(j.class)

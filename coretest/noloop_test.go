@@ -140,6 +140,7 @@ func TestNoLoop(t *testing.T) {
 		if s.chance(3) {
 			// The queues own more than there is from now on.
 			s.Must(core.NodeLost{Node: "n0"})
+			s.Decide() // a gang that broke is told to stop, and no pod of it moves any longer
 		}
 		for _, name := range s.Twin.Live() {
 			pods += len(s.Twin.jobs[name].pods)

@@ -47,6 +47,7 @@ func randomPolicy(rt *rapid.T) core.Policy {
 		},
 		Requeue: core.RequeuePolicy{Backoff: pick(s, 0, 4*core.Second), MaxBackoff: 20 * core.Second},
 		Defrag:  core.Defrag{Every: pick(s, 0, 0, 6*core.Second), MaxMoves: pick(s, 0, 2), MoveTime: pick(s, core.Second, 5*core.Second), MaxGPUTime: int64(pick(s, 0, 0, 10_000)), Partition: pick(s, 0, 2, 3)},
+		Room:    core.Room{MaxMoves: pick(s, 0, 3, 20), Restarts: !s.chance(3), AssumedWait: pick(s, 0, 5*core.Second, 60*core.Second)},
 	}
 	for k := range p.Placement {
 		p.Placement[k] = place.Strategy(s.up(len(place.Strategies)))

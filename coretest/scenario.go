@@ -270,6 +270,9 @@ func readPolicy(l *line) core.Config {
 	p.Defrag.MaxMoves = l.number("maxmoves", p.Defrag.MaxMoves)
 	p.Defrag.MoveTime = l.time("movetime", core.Second) // scenarios are short
 	p.Defrag.MaxGPUTime = int64(l.number("maxgputime", 0)) * int64(core.WholeGPU)
+	p.Room.MaxMoves = l.number("room", p.Room.MaxMoves)
+	p.Room.Restarts = l.switched("restarts", p.Room.Restarts)
+	p.Room.AssumedWait = l.time("assumedwait", p.Room.AssumedWait)
 	levels := l.list("levels")
 	if levels == nil {
 		levels = []string{"superspine", "spine", "leaf"}

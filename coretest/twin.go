@@ -36,7 +36,9 @@ import (
 //  9. pods on lent GPUs are LP, may be evicted at any time and take together at most what the
 //     owner lends; after the window they are told to leave at once, and the owner goes on when they
 //     have left, neither sooner nor later;
-//  10. decisions are about live jobs and about pods in the right state.
+//  10. of a job for which others go elsewhere, and of those, all run when they have left their
+//     places, unless an event upsets the plan; none of them ranks above it;
+//  11. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -51,6 +53,7 @@ type Twin struct {
 	now      core.Time // of the last pass
 	// upsets counts events for which a plan may be given up.
 	upsets int
+	rooms  []*roomPlan // plans by which pods go elsewhere for a job
 	// Evictions counts the pods evicted so far.
 	Evictions int
 }
@@ -80,6 +83,7 @@ type pod struct {
 	at      core.Placement
 	to      *core.Placement // where it is moving to
 	standby *standby        // set while it lends its GPUs
+	room    bool            // it moves, or moved last, so that a job gets room
 	started core.Time
 	left    *left // where it was evicted from last
 }
@@ -131,6 +135,7 @@ func (w *Twin) node(name string) *node {
 
 // Apply applies an event that the engine accepted.
 func (w *Twin) Apply(now core.Time, ev core.Event) {
+	w.upsetRooms(ev)
 	switch ev := ev.(type) {
 	case core.JobEnded:
 		if w.jobs[ev.Job].running() > 0 {
@@ -439,7 +444,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 				err = w.evict(j, d, plans[d.For], now)
 			}
 		case core.Migrate:
-			err = w.migrate(j, d)
+			if err = w.migrate(j, d); err == nil {
+				err = w.moves(j, d)
+			}
 		case core.Requeue:
 			err = w.stop(j, d)
 			if err == nil && !j.Gang {
@@ -466,7 +473,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			return fmt.Errorf("gang %s runs with %d pods, fewer than its minimum", j.Name, n)
 		}
 	}
-	return nil
+	return w.roomsMade()
 }
 
 // pay counts the evictions of one plan against the budget of the interval.
@@ -534,11 +541,12 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		}
 	}
 	j.backfilled = d.Reason == core.Backfilled
-	if d.Reason == core.MadeRoom {
+	kept := d.Reason == core.MadeRoom || d.Reason == core.Consolidation // since it was planned
+	if kept {
 		j.nominated = false
 		j.starts++
 	}
-	if d.Reason != core.MadeRoom || j.quotaSet == w.quotaSet {
+	if !kept || j.quotaSet == w.quotaSet {
 		if err := w.withinQuota(before); err != nil {
 			return err
 		}
@@ -1080,6 +1088,11 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 	case d.Reason == core.PriorityPreemption && p.Priority && outranks:
 	case d.Reason == core.QuotaReclaim && p.Reclaim && f.Queue != j.Queue && !within[j.Queue]:
 	case d.Reason == core.BackfillPreemption && p.Backfill && j.backfilled && f.Class <= j.Class:
+	case d.Reason == core.Consolidation:
+		if err := w.restart(j, f, d); err != nil {
+			return err
+		}
+		j.quotaSet = w.quotaSet
 	default:
 		return fmt.Errorf("for %s by %v, which does not hold", f.Name, d.Reason)
 	}
@@ -1090,7 +1103,9 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		if j.pods[at.Pod].standby != nil {
 			return fmt.Errorf("pod %d is on standby", at.Pod)
 		}
-		j.pods[at.Pod].left = &left{at, f, w.upsets, f.starts}
+		if d.Reason != core.Consolidation {
+			j.pods[at.Pod].left = &left{at, f, w.upsets, f.starts}
+		}
 	}
 	return w.stop(j, d)
 }

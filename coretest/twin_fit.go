@@ -11,7 +11,7 @@ import (
 func (w *Twin) Settled() bool {
 	for _, j := range w.jobs {
 		for i := range j.pods {
-			if j.pods[i].state == leaving {
+			if p := &j.pods[i]; p.state == leaving || p.to != nil && p.room {
 				return false
 			}
 		}

@@ -74,7 +74,7 @@ func TestAskingChangesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ask && (!asks.last || len(asks.answers) < 2) {
+		if ask && (!asks.last || len(asks.answers) == 0) {
 			t.Errorf("%s: the answers were %v, the last pass was told of: %v", policyName, asks.answers, asks.last)
 		}
 		return s.DecisionSHA256

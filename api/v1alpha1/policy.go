@@ -205,8 +205,9 @@ type Requeue struct {
 	MaxBackoff *Duration `json:"maxBackoff,omitempty"`
 }
 
-// Defragmentation moves running pods so that whole nodes become free. Only pods of jobs that
-// allow it are moved: another instance starts elsewhere before the first one ends.
+// Defragmentation moves running pods so that whole nodes become free, or so that a job can
+// start. Only pods of jobs that allow it are moved: another instance starts elsewhere before
+// the first one ends.
 type Defragmentation struct {
 	// Every is the time between two plans; 0 means that none are made. A plan waits until the
 	// moves of the previous one are over.
@@ -239,6 +240,23 @@ type Defragmentation struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=20
 	Rounds *int `json:"rounds,omitempty" min:"0" max:"20"`
+	// Room makes room for a job that waits although enough GPUs are free, in pieces.
+	Room *Room `json:"room,omitempty"`
+}
+
+// Room makes room for a job that waits although enough GPUs are free: other pods go to other
+// nodes, and all of them go on there.
+type Room struct {
+	// MaxMoves is the maximum number of pods that move or restart for one job; 0 means that
+	// none do.
+	//
+	// +kubebuilder:validation:Minimum=0
+	MaxMoves *int `json:"maxMoves,omitempty" min:"0"`
+	// Restarts says whether jobs that may be evicted stop, and start again elsewhere at once.
+	Restarts *bool `json:"restarts,omitempty"`
+	// AssumedWait is how long the job is assumed to wait otherwise. The moves and the work that
+	// restarts lose must cost less than the job's GPUs for that time; 0 means no limit.
+	AssumedWait *Duration `json:"assumedWait,omitempty"`
 }
 
 // apply overwrites in p what s gives.
@@ -264,6 +282,11 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	}
 	if d := s.Defragmentation; d != nil {
 		d.apply(&p.Defrag)
+		if r := d.Room; r != nil {
+			set(&p.Room.MaxMoves, r.MaxMoves)
+			set(&p.Room.Restarts, r.Restarts)
+			setTime(&p.Room.AssumedWait, r.AssumedWait)
+		}
 	}
 }
 

@@ -38,6 +38,9 @@ type Options struct {
 	// UseSeconds is how long a vacated node is of use. A node is vacated if that gains more GPU
 	// time than its moves take; if UseSeconds is 0, whatever they take.
 	MoveSeconds, UseSeconds int64
+	// Stop says that pods stop before they start elsewhere, so that one may go where another
+	// is now. For MakeRoom.
+	Stop bool
 	// Seed varies the partitions.
 	Seed uint64
 	// Algorithm is Muster but for experiments.
@@ -469,18 +472,25 @@ func (p *planner) candidates(h cluster.Held, part []cluster.NodeID) []candidate 
 	return list
 }
 
-// mayYield reports whether what may leave a node is as much as it lacks for a pod. Smaller pods
-// alone leave: a larger one would be looking for a place that the pod itself did not find.
+// mayYield reports whether what may leave a node is as much as it lacks for a pod. For a pod that
+// moves, smaller ones alone leave: a larger one would be looking for a place that the pod itself
+// did not find.
 func (p *planner) mayYield(n *cluster.Node, lack candidate, h cluster.Held) bool {
 	var gpu cluster.Milli
 	var cpu int64
 	some := false
 	for x := range n.Pods {
-		if smaller(&x.Alloc, &h.Alloc) && p.movable(x.Owner) {
+		if p.yields(&x.Alloc, &h) && p.movable(x.Owner) {
 			gpu, cpu, some = gpu+x.Alloc.GPU(), cpu+x.Alloc.CPUMilli, true
 		}
 	}
 	return some && gpu >= lack.gpu && cpu >= lack.cpu
+}
+
+// yields reports whether a pod may leave for another one: it is smaller, or the other one is
+// of the unit for which room is made, which may have fewer nodes to choose from.
+func (p *planner) yields(a *cluster.Alloc, h *cluster.Held) bool {
+	return smaller(a, &h.Alloc) || p.awaited != nil && h.Owner.Job == p.awaited.unit.Job
 }
 
 // smaller reports whether a pod is easier to place than another.
@@ -495,7 +505,7 @@ func (p *planner) through(h cluster.Held, to cluster.NodeID, depth int) bool {
 	// 1. Who leaves: the smallest pod that makes room by itself, else the smallest
 	// together, less those without which there is room as well.
 	u := p.unit(h.Owner)
-	list := largestFirst(p.state.Node(to), func(x *cluster.Held) bool { return smaller(&x.Alloc, &h.Alloc) && p.movable(x.Owner) })
+	list := largestFirst(p.state.Node(to), func(x *cluster.Held) bool { return p.yields(&x.Alloc, &h) && p.movable(x.Owner) })
 	slices.Reverse(list)
 	var leave []cluster.Held
 	for _, x := range list {

@@ -60,10 +60,15 @@ func MakeRoom(s *cluster.State, pl *place.Placer, pods Pods, u *place.Unit, o Op
 
 // roomPlan is plan, and reports whether the unit fits after it.
 func (p *planner) roomPlan(u *place.Unit) (Plan, bool) {
-	plan := p.plan()
+	plan := Plan{Moves: p.moves}
+	if !p.opt.Stop {
+		plan = p.plan()
+	}
 	mark := p.state.Mark()
 	for _, m := range plan.Moves {
 		p.state.Remove(m.Pod, m.From)
+	}
+	for _, m := range plan.Moves {
 		if len(p.placer.PodOn(p.pods.Unit(m.Pod), m.To)) == 0 {
 			p.state.Rollback(mark)
 			return plan, false

@@ -46,6 +46,6 @@ func (p *planner) inWaves(moves []Move) []Move {
 func (p *planner) double(m Move) bool {
 	at := p.state.Remove(m.Pod, m.From)
 	ok := len(p.placer.PodOn(p.pods.Unit(m.Pod), m.To)) > 0
-	p.state.Place(m.Pod, at)
+	p.state.PlaceFound(m.Pod, at) // its node may have less room than its pods take
 	return ok
 }

@@ -1,0 +1,435 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/defrag"
+	"github.com/muster-sched/muster/core/place"
+)
+
+// This file makes room for one waiting job that has enough free GPUs, but not together:
+// consolidation. Running pods go to other nodes, in two ways. Those of a job that is
+// [Replaceable] move by make before break (migrate.go). Other jobs that may be evicted restart
+// elsewhere: they stop, and start again at once in places that the same plan keeps for them.
+//
+// A plan is made only if every pod that it stops has a place in it. So it comes to an end
+// (preempt.go): it leaves the running jobs and what quota covers as they are, and adds one job.
+//
+// A pod that restarts is at its new place for the engine: nominated, counted there against
+// quota, with its rank among the holdings of its queue. It is still on its old node, too,
+// until the driver reports that it has gone: pod.from says where. If the new place is lost
+// before that, the pod becomes one that leaves, like any other victim.
+
+// Room bounds the plans that make room for one waiting job.
+type Room struct {
+	// MaxMoves is the most pods that a plan moves or restarts; 0 for no plans.
+	MaxMoves int
+	// Restarts allows plans that stop jobs and start them again elsewhere.
+	Restarts bool
+	// AssumedWait is how long the job is taken to wait if nothing is done: nobody knows how
+	// long running jobs will run. A plan must cost less than the job's GPUs for that time. 0
+	// stands for ever.
+	AssumedWait Time
+}
+
+// moveTime is how long a pod that moves is taken to hold both places, for the cost of a plan.
+const moveTime = 60 * Second
+
+// roomSearches is the most searches of a pass. Classes beyond it are tried again after
+// roomPause.
+const (
+	roomSearches = 8
+	roomPause    = 30 * Second
+)
+
+// relocation is a pod that goes to another place.
+type relocation struct {
+	job *job
+	pod int
+	to  cluster.Alloc
+}
+
+// roomPlan is who moves, who restarts, and where the job starts.
+type roomPlan struct {
+	placed   []place.Placed
+	moves    []relocation
+	restarts []restart
+	cost     int64 // milli-GPU seconds
+}
+
+// restart is what restarts elsewhere together: a gang, or a pod of another job.
+type restart struct {
+	victim
+	pods []relocation
+}
+
+// consolidate makes a plan by which the job starts where others are now, while all of those go
+// on elsewhere, and decides it. It reports whether it made one.
+func (ps *pass) consolidate(j candidate) bool {
+	if !ps.enoughFree(j) {
+		return false
+	}
+	this, worth := ps.planner.again(j.job, ps.now, forRoom)
+	if !worth {
+		return false
+	}
+	ns := &ps.nominations
+	if ns.roomSearches++; ns.roomSearches > roomSearches {
+		ps.wakes.retryAt(ps.now, ps.now+roomPause)
+		return false
+	}
+	ps.entitlement.update()
+	due := Never
+	for _, restarts := range []bool{false, true} {
+		if restarts && !ps.policy.Room.Restarts {
+			break
+		}
+		if p := ps.roomPlan(ps.units.prepare(j.job), restarts, &due); p != nil {
+			if ns.relocate(j.job, p) {
+				return true
+			}
+		}
+	}
+	this.retry, this.settled = Never, Never
+	if due != Never {
+		this.retry = max(due, ps.now+this.pause(forRoom))
+		ps.wakes.retryAt(ps.now, this.retry)
+	}
+	*j.class.attempt(forRoom) = &this
+	return false
+}
+
+// enoughFree reports whether the policy makes room for jobs, and the job has enough free GPUs by
+// count.
+func (ps *pass) enoughFree(j candidate) bool {
+	need := j.needed()
+	return ps.policy.Room.MaxMoves > 0 && need > 0 && !j.restarts() && ps.planner.freeFor(j.class) >= need
+}
+
+// mayConsolidate reports whether moves may make room for a job. False is certain.
+func (ps *pass) mayConsolidate(j candidate) bool {
+	if !ps.enoughFree(j) {
+		return false
+	}
+	_, worth := ps.planner.again(j.job, ps.now, forRoom)
+	return worth
+}
+
+// roomPlan looks for a plan, of moves alone or with restarts; nil if there is none. It lowers due
+// to the time at which more may restart than now.
+func (ps *pass) roomPlan(j candidate, restarts bool, due *Time) *roomPlan {
+	if !j.unit.Whole {
+		onePod(j.unit)
+	}
+	pods := &relocatable{
+		movablePods: movablePods{Engine: ps.Engine}, of: j.job, now: ps.now, restarts: restarts,
+		within: ps.entitlement.wouldBeWithin(j), near: ps.affinities.constrain(j.job), limit: ps.mostCost(j), due: due,
+	}
+	drawn := ps.placer.Drawn()
+	found, ok := defrag.MakeRoom(ps.state, ps.placer, pods, j.unit, defrag.Options{MaxMoves: ps.policy.Room.MaxMoves, Stop: restarts})
+	var p *roomPlan
+	if ok {
+		p = ps.relocations(j, pods, found.Moves)
+		ps.state.Rollback(0)
+	}
+	ps.placer.Redraw(drawn)
+	return p
+}
+
+// mostCost returns what a plan for the job may cost, in milli-GPU seconds.
+func (ps *pass) mostCost(j candidate) int64 {
+	if ps.policy.Room.AssumedWait == 0 {
+		return int64(Never)
+	}
+	return gpuTime(j.needed(), ps.policy.Room.AssumedWait)
+}
+
+// gpuTime returns milli-GPU seconds.
+func gpuTime(gpu Milli, t Time) int64 { return cluster.Times(int(gpu), int64(t/1e6)) / 1e3 }
+
+// relocations finds the places of all pods of a plan, and of the job, as a trial. nil if one of
+// them has none, or the plan costs too much.
+func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move) *roomPlan {
+	p := &roomPlan{}
+	// 1. A pod that can be replaced, and whose new place is free now, moves: it holds both. The
+	// others restart, with their gangs.
+	var stop []defrag.Move
+	for _, m := range found {
+		v, i := ps.jobs.slots[m.Pod.Job], int(m.Pod.Pod)
+		if ps.moves.mayMove(v, i) {
+			if to, ok := ps.moves.on(v, i, m.To); ok {
+				p.moves = append(p.moves, relocation{v, i, to})
+				ps.state.Place(m.Pod, to)
+				p.cost += gpuTime(v.gpu(&v.pods[i]), moveTime)
+				continue
+			}
+		}
+		if !pods.restarts || !pods.mayRestart(v, i) {
+			return nil
+		}
+		p.stop(v, i)
+		stop = append(stop, m)
+	}
+	if !ps.nominations.upheld() {
+		return nil
+	}
+
+	// 2. All leave their old places. Pods of a gang that are not in the way come back to theirs.
+	evicted := 0
+	for _, m := range p.moves {
+		if p.restarting(m.job, m.pod) != nil {
+			return nil // its gang cannot stop meanwhile
+		}
+		ps.state.Remove(cluster.Owner{Job: m.job.slot, Pod: int32(m.pod)}, m.job.pods[m.pod].alloc.Node)
+	}
+	for k := range p.restarts {
+		r := &p.restarts[k]
+		r.cost, _ = r.job.lost(ps.now, r.pod)
+		p.cost += r.cost
+		for i := range r.victim.pods {
+			r.pods = append(r.pods, relocation{r.job, i, r.job.pods[i].alloc})
+			ps.state.Remove(cluster.Owner{Job: r.job.slot, Pod: int32(i)}, r.job.pods[i].alloc.Node)
+			evicted++
+		}
+	}
+	for k := range p.restarts {
+		for _, r := range p.restarts[k].pods {
+			if !slices.ContainsFunc(stop, func(m defrag.Move) bool { return m.Pod == cluster.Owner{Job: r.job.slot, Pod: int32(r.pod)} }) {
+				if !ps.state.Holds(&r.to) {
+					return nil // the node has less room than its pods take, or the device is broken
+				}
+				ps.state.Place(cluster.Owner{Job: r.job.slot, Pod: int32(r.pod)}, r.to)
+			}
+		}
+	}
+	if p.cost >= pods.limit || len(p.moves)+evicted > ps.policy.Room.MaxMoves || !ps.planner.affordsEvictions(evicted, preemptor{now: ps.now, later: &outlook{}}) {
+		return nil
+	}
+
+	// 3. Those in the way find their new places, then the job its own.
+	for _, m := range stop {
+		v, i := ps.jobs.slots[m.Pod.Job], int(m.Pod.Pod)
+		placed := ps.placer.PodOn(ps.moves.unit(v, i), m.To)
+		if len(placed) == 0 || ps.state.Lent(m.To) {
+			return nil
+		}
+		p.restarting(v, i).to = placed[0].Alloc
+	}
+	return ps.startsAfter(j, p)
+}
+
+// startsAfter adds to a plan under trial where the job starts; nil if it does not.
+func (ps *pass) startsAfter(j candidate, p *roomPlan) *roomPlan {
+	u := ps.units.prepare(j.job).unit
+	var placed []place.Placed
+	if u.Whole {
+		placed, _ = ps.placer.Gang(u)
+	} else {
+		onePod(u)
+		placed = ps.placer.Pods(u)
+	}
+	if len(placed) == 0 || !affords(ps.state, j.job, placed, u.Room) {
+		return nil
+	}
+	p.placed = slices.Clone(placed)
+	ps.nominations.weigh(draft{job: j.job, placed: p.placed})
+	ok := ps.nominations.upheld()
+	ps.nominations.weigh(draft{})
+	if !ok {
+		return nil
+	}
+	return p
+}
+
+// stop adds a pod, or its gang, to those that restart.
+func (p *roomPlan) stop(v *job, i int) {
+	r := restart{victim: victim{job: v, pod: i, reason: Consolidation}}
+	if v.Gang {
+		r.pod = -1
+	}
+	if !slices.ContainsFunc(p.restarts, func(o restart) bool { return o.job == v && o.pod == r.pod }) {
+		p.restarts = append(p.restarts, r)
+	}
+}
+
+// restarting returns the relocation of a pod that restarts, nil if it does not.
+func (p *roomPlan) restarting(v *job, i int) *relocation {
+	for k := range p.restarts {
+		if r := &p.restarts[k]; r.job == v {
+			if at := slices.IndexFunc(r.pods, func(x relocation) bool { return x.pod == i }); at >= 0 {
+				return &r.pods[at]
+			}
+		}
+	}
+	return nil
+}
+
+// relocatable answers the questions of a search for room about the pods on nodes.
+type relocatable struct {
+	movablePods
+	of       *job
+	now      Time
+	restarts bool
+	within   bool // the job would be within nominal quota
+	near     bool // it has affinities, or others have some to it
+	limit    int64
+	due      *Time // when more may restart
+}
+
+// Movable reports whether a pod may go elsewhere for the job.
+func (r *relocatable) Movable(o cluster.Owner) bool {
+	v := r.jobs.slots[o.Job]
+	if r.near && v.labelled() {
+		return false // the job could not count on its labels while it moves
+	}
+	return r.moves.mayMove(v, int(o.Pod)) || r.restarts && r.mayRestart(v, int(o.Pod))
+}
+
+// mayRestart reports whether a pod, or its gang, may stop and start again elsewhere for the job.
+// It must rank no higher, and what is within the quota of another tenant stops only for a job
+// within quota. A job with labels or affinities restarts nowhere: its new place could be gone
+// by the time at which it starts.
+func (r *relocatable) mayRestart(v *job, i int) bool {
+	p := &v.pods[i]
+	if v == r.of || p.state != podRunning || p.move != nil || v.moving+v.standing > 0 || r.state.Lent(p.alloc.Node) || v.nomination != nil || v.count[podWaiting] > 0 || !v.evictable() || v.exposed || v.disruptionProtected {
+		return false
+	}
+	if r.of.NeverPreempts || r.of.key.compare(v.key.precedence) > 0 || v.labelled() || v.requires(func(Term) bool { return true }) {
+		return false
+	}
+	if v.Gang && (!v.begun || v.count[podLeaving] > 0 || v.onLent(r.state)) || v.queue != r.of.queue && !r.within && p.within {
+		return false
+	}
+	started, pod := p.started, i
+	if v.Gang {
+		started, pod = v.started, -1
+	}
+	if at := cluster.Plus(started, max(r.policy.Preempt.MinRuntime, v.MinRuntime)); r.now < at {
+		*r.due = min(*r.due, at)
+		return false
+	}
+	if work, _ := v.lost(r.now, pod); work < r.limit {
+		return true
+	}
+	if v.Checkpoint > 0 { // it loses less after the next one
+		age := r.now - max(started, v.saved)
+		*r.due = min(*r.due, cluster.Plus(r.now, v.Checkpoint-age%v.Checkpoint))
+	}
+	return false
+}
+
+// onLent reports whether a pod of the job is on devices that are lent: it may have to leave them
+// at any time.
+func (j *job) onLent(s *cluster.State) bool {
+	return slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == podRunning && s.Lent(p.alloc.Node) })
+}
+
+// relocate decides a plan, and reports whether it could.
+func (ns *nominations) relocate(j *job, p *roomPlan) bool {
+	n := ns.nominated(j)
+
+	// 1. Pods move.
+	for _, r := range p.moves {
+		m := &move{job: r.job, pod: r.pod, to: r.to, why: Consolidation, room: j.Name, lead: n}
+		if ns.moves.begin(m) != nil {
+			for _, m := range slices.Clone(ns.moves.all) {
+				if m.lead == n {
+					ns.moves.abandon(m)
+				}
+			}
+			ns.denominate(j)
+			ns.waiting.enqueue(j, ns.now)
+			return false
+		}
+		ns.changes.moveBegun(r.job)
+	}
+	for _, m := range ns.moves.all {
+		if m.lead == n && !m.told {
+			ns.moves.decide(m)
+		}
+	}
+
+	// 2. Jobs stop, and places are kept for them.
+	for k := range p.restarts {
+		ns.restart(&p.restarts[k], n)
+	}
+
+	// 3. So are those of the job.
+	ns.keep(n, p.placed, ns.entitlement.planning(ns.now))
+	ns.waiting.enqueue(j, ns.now) // the other pods of a job that is no gang
+	return true
+}
+
+// restart decides that a job, or a pod of it, stops and starts again elsewhere, for a nomination.
+func (ns *nominations) restart(r *restart, n *nomination) {
+	v, from := r.job, len(ns.places)
+	for _, x := range r.pods {
+		ns.places = append(ns.places, ns.placement(v, x.pod))
+	}
+	ns.out = append(ns.out, Decision{
+		Op: Evict, Job: v.Name, Pods: ns.places[from:len(ns.places):len(ns.places)], Reason: Consolidation, For: n.job.Name,
+	})
+	own := ns.nominated(v)
+	own.lead = n
+	if v.Gang {
+		v.begun = false
+	}
+	for _, x := range r.pods {
+		// Its quota stays as it is: it stays on its GPU model.
+		p, old := &v.pods[x.pod], v.pods[x.pod].alloc
+		p.alloc, p.from, p.leavingFor = x.to, &old, n
+		own.old++
+		n.outstanding++
+		v.left = append(v.left, leftFor{old.Node, n})
+		ns.keepPlace(own, x.pod)
+		ns.stopped(v, p)
+	}
+	ns.state.Commit()
+	if !slices.Contains(n.victims, v) {
+		n.victims = append(n.victims, v)
+	}
+	v.since = ns.now
+	ns.holdsChanged()
+	ns.planner.budget.spent += len(r.pods)
+	ns.changes.placesChanged(v)
+	ns.waiting.enqueue(v, ns.now) // the other pods of a job that is no gang
+}
+
+// stayGone gives up the place to which a pod would go that is still at its old one, as it does
+// not start again there: it leaves like any other victim. A gang gives up all of its places.
+func (ns *nominations) stayGone(j *job, i int) {
+	n := j.nomination
+	if j.Gang || j.count[podHeld]+j.count[podPlanned] == 1 {
+		ns.waiting.dequeue(j)
+		ns.denominate(j)
+		ns.waiting.enqueue(j, ns.now)
+		return
+	}
+	ns.yield(n, i)
+	ns.state.Commit()
+	ns.changes.planDropped(j)
+}
+
+// bindReason says why a nominated job starts when its places are free.
+func (n *nomination) bindReason() Reason {
+	if n.lead != nil {
+		return Consolidation
+	}
+	return MadeRoom
+}
+
+// restarts reports whether pods of the job restart elsewhere. Until they do, no plan is made for
+// other pods of it.
+func (j *job) restarts() bool { return j.nomination != nil && j.nomination.lead != nil }
+
+// toward counts the moves that make room for a nominated job.
+func (ms *moves) toward(n *nomination) int {
+	count := 0
+	for _, m := range ms.all {
+		if m.lead == n {
+			count++
+		}
+	}
+	return count
+}
