@@ -1,6 +1,10 @@
 package core
 
 import (
+	"fmt"
+	"math"
+	"strconv"
+
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
 )
@@ -170,7 +174,26 @@ type TopologyRequest struct {
 	// domain of the first pod, for as long as any pod is there. Preferred is the level
 	// at which a gang is tried first. Both are empty if not requested.
 	Required, Preferred string
+	// Closeness weighs the nearness of a gang's pods against the speed of the models that they
+	// accept, in thousandths: each level of the topology between them counts as if it lengthened
+	// the run time by this share. 0 to [MaxCloseness]; 0: the fastest models, however far apart.
+	Closeness int64
 }
+
+// MaxCloseness is the largest closeness: 10 times the run time for each level.
+const MaxCloseness = 10_000
+
+// ParseCloseness reads a closeness, such as 0.1. The error says what is expected.
+func ParseCloseness(text string) (int64, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v >= 0 && v <= MaxCloseness/1000) {
+		return 0, fmt.Errorf("a closeness from 0 to %d, such as 0.1", MaxCloseness/1000)
+	}
+	return int64(math.Round(v * 1000)), nil
+}
+
+// FormatCloseness is the inverse of [ParseCloseness].
+func FormatCloseness(c int64) string { return strconv.FormatFloat(float64(c)/1000, 'f', -1, 64) }
 
 // Pods returns how many pods the job has.
 func (j *Job) Pods() int {

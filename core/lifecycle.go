@@ -37,6 +37,9 @@ func CheckJob(j *Job) error {
 			return err
 		}
 	}
+	if c := j.Topology.Closeness; c < 0 || c > MaxCloseness {
+		return fmt.Errorf("job %s: closeness %s, expected 0..%d", j.Name, FormatCloseness(c), MaxCloseness/1000)
+	}
 	rigid, pods := false, 0
 	for i := range j.Tasks {
 		if err := checkTask(j.Name, i, &j.Tasks[i]); err != nil {

@@ -42,6 +42,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	if j.Gang {
 		u.Preferred = levelOf(us.state, j.Topology.Preferred)
 		u.OneModel = true
+		u.Closeness = j.Topology.Closeness
 	}
 	if j.queue.Limited() {
 		u.Room = j.room

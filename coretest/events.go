@@ -208,7 +208,7 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"), NeverPreempts: l.flag("neverpreempts"),
 		Mobility: core.Mobility(l.oneOf("mobility", core.Mobilities[:], 0)),
 		Foreign:  l.flag("foreign"),
-		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", "")},
+		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", ""), Closeness: l.milli("closeness", 0)},
 		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
 		Submitted: l.time("submitted", now),
 	}

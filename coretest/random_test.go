@@ -171,6 +171,9 @@ func (s *story) submit() {
 	if j.Gang && s.chance(3) {
 		j.Topology.Preferred = pick(s, "leaf", "spine", "node", "hbd")
 	}
+	if j.Gang && s.chance(3) {
+		j.Topology.Closeness = pick[int64](s, 50, 250, 1500)
+	}
 	s.Must(core.JobSubmitted{Job: j})
 }
 

@@ -116,6 +116,8 @@ func (mobility) Values() []string { return core.Mobilities[:] }
 type request struct {
 	Required  string `json:"required,omitempty"`
 	Preferred string `json:"preferred,omitempty"`
+	// Closeness is the share of run time that each level between the pods counts as.
+	Closeness float64 `json:"closeness,omitempty"`
 }
 
 type affinity struct {

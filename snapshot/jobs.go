@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,6 +126,9 @@ func (r *reader) checkNearness(j *job, at string) error {
 			return err
 		}
 	}
+	if c := j.Topology.Closeness; !(c >= 0 && c <= core.MaxCloseness/1000) {
+		return r.src.Errorf(at+".topology.closeness", "0 to %d; found %g", core.MaxCloseness/1000, c)
+	}
 	if err := r.checkAffinity(&j.placing, at); err != nil {
 		return err
 	}
@@ -157,7 +161,7 @@ func (j *job) job(now core.Time) core.Job {
 		Locked:         j.Locked,
 		Mobility:       core.Mobility(max(0, slices.Index(j.Mobility.Values(), string(j.Mobility)))),
 		NotPreemptible: j.Preempt != nil && !*j.Preempt,
-		Topology:       core.TopologyRequest{Required: j.Topology.Required, Preferred: j.Topology.Preferred},
+		Topology:       core.TopologyRequest{Required: j.Topology.Required, Preferred: j.Topology.Preferred, Closeness: int64(math.Round(j.Topology.Closeness * 1000))},
 		Submitted:      now - j.age(),
 		Estimate:       core.Time(j.Estimate),
 		Checkpoint:     core.Time(j.Checkpoint),

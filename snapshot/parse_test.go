@@ -38,7 +38,7 @@ queues:
 - {name: org, quota: [{model: H800, nominal: 2.5}]}
 jobs:
 - {name: j1, queue: a, kind: training, class: HP, priority: 50, preemptible: true, gang: true, submittedAgo: 3600, runningFor: 1800,
-   topology: {required: rack, preferred: spine}, locked: false,
+   topology: {required: rack, preferred: spine, closeness: 0.15}, locked: false,
    tasks: [{name: worker, pods: 4, minPods: 4, gpuMilli: 2000, cpuMilli: 8000, memMiB: 32768, others: {rdma/hca: 1}, models: [H800],
             running: [{pod: j1-0, node: n0, gpus: [0, 1]}]}]}
 `)
@@ -63,7 +63,7 @@ jobs:
 	}
 	job := core.Job{
 		Name: "j1", Queue: "a", Priority: 50, Gang: true, Submitted: s.Now - 3600*core.Second,
-		Topology: core.TopologyRequest{Required: "rack", Preferred: "spine"},
+		Topology: core.TopologyRequest{Required: "rack", Preferred: "spine", Closeness: 150},
 		Tasks: []core.Task{{Name: "worker", Pods: 4, MinPods: 4,
 			Request: core.Request{GPU: 2000, CPUMilli: 8000, MemMiB: 32768, Others: []core.Amount{{Name: "rdma/hca", Value: 1}}, Models: []string{"H800"}}}},
 	}
@@ -191,6 +191,8 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"unknown model", node + "jobs: [{name: j, tasks: [{models: [A10, H800]}]}]\n", `s.yaml:2: jobs[0].tasks[0].models[1]: one of the GPU models A10; found "H800"`},
 		{"unknown level", node + "jobs:\n- name: j\n  topology:\n    required: rack\n  tasks: [{}]\n",
 			`s.yaml:5: jobs[0].topology.required: one of the levels node, hbd; found "rack"`},
+		{"too much closeness", node + "jobs:\n- name: j\n  topology:\n    closeness: 11\n  tasks: [{}]\n",
+			`s.yaml:5: jobs[0].topology.closeness: 0 to 10; found 11`},
 		{"affinity level", node + "jobs: [{name: j, affinity: [{level: rack, label: x}], tasks: [{}]}]\n",
 			`s.yaml:2: jobs[0].affinity[0].level: one of the levels node, hbd; found "rack"`},
 		{"negative time", node + "jobs: [{name: j, submittedAgo: -1, tasks: [{}]}]\n",

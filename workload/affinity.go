@@ -129,8 +129,8 @@ func appendAffinity(b []byte, t *core.Task) []byte {
 	return b
 }
 
-// parseTopology parses the topology column: required=LEVEL;preferred=LEVEL,
-// either alone, or LEVEL, which is required.
+// parseTopology parses the topology column: required=LEVEL;preferred=LEVEL;closeness=SHARE,
+// any of them, or LEVEL, which is required.
 func parseTopology(text string) (core.TopologyRequest, error) {
 	var r core.TopologyRequest
 	if text == "" {
@@ -141,12 +141,20 @@ func parseTopology(text string) (core.TopologyRequest, error) {
 		if !ok {
 			word, level = "required", element
 		}
+		if word == "closeness" {
+			c, err := core.ParseCloseness(level)
+			if err != nil || c == 0 || r.Closeness != 0 {
+				return r, fmt.Errorf("one closeness above 0 to %d, such as closeness=0.1, found %q", core.MaxCloseness/1000, text)
+			}
+			r.Closeness = c
+			continue
+		}
 		to := &r.Required
 		if word == "preferred" {
 			to = &r.Preferred
 		}
 		if level == "" || *to != "" || word != "required" && word != "preferred" || strings.Contains(level, "=") {
-			return r, fmt.Errorf("required=LEVEL;preferred=LEVEL, found %q", text)
+			return r, fmt.Errorf("required=LEVEL;preferred=LEVEL;closeness=SHARE, found %q", text)
 		}
 		*to = level
 	}
@@ -155,14 +163,21 @@ func parseTopology(text string) (core.TopologyRequest, error) {
 
 // appendTopology appends the topology column.
 func appendTopology(b []byte, r core.TopologyRequest) []byte {
-	if r.Required != "" {
-		b = append(append(b, "required="...), r.Required...)
+	from := len(b)
+	add := func(word, value string) {
+		if len(b) > from {
+			b = append(b, ';')
+		}
+		b = append(append(b, word...), value...)
 	}
-	if r.Required != "" && r.Preferred != "" {
-		b = append(b, ';')
+	if r.Required != "" {
+		add("required=", r.Required)
 	}
 	if r.Preferred != "" {
-		b = append(append(b, "preferred="...), r.Preferred...)
+		add("preferred=", r.Preferred)
+	}
+	if r.Closeness != 0 {
+		add("closeness=", core.FormatCloseness(r.Closeness))
 	}
 	return b
 }

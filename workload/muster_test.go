@@ -208,6 +208,9 @@ func randomJobs(rng *rand.Rand, n int) []Job {
 		if rng.IntN(2) == 0 {
 			j.Topology.Preferred = randomName(rng, "=;")
 		}
+		if rng.IntN(2) == 0 {
+			j.Topology.Closeness = 1 + rng.Int64N(core.MaxCloseness)
+		}
 		for k := range 1 + rng.IntN(3) {
 			j.Tasks = append(j.Tasks, randomTask(rng, k, j.Gang))
 		}

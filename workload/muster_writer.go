@@ -66,6 +66,8 @@ func writableJob(j *Job) error {
 		return fmt.Errorf("its name or queue %q %w", j.Queue, errUnwritable)
 	case !word(j.Topology.Required, "=;") || !word(j.Topology.Preferred, "=;"):
 		return fmt.Errorf("topology %v %w", j.Topology, errUnwritable)
+	case j.Topology.Closeness < 0 || j.Topology.Closeness > core.MaxCloseness:
+		return fmt.Errorf("closeness 0..%d, found %s", core.MaxCloseness/1000, core.FormatCloseness(j.Topology.Closeness))
 	}
 	for i := range j.Tasks {
 		if err := writableTask(j, &j.Tasks[i]); err != nil {

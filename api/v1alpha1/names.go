@@ -52,6 +52,9 @@ const (
 	// PreferredTopologyAnnotation is the level of which one domain should hold
 	// the gang, if one can.
 	PreferredTopologyAnnotation = "muster.sh/preferred-topology"
+	// ClosenessAnnotation says by which share of its run time a gang rather runs longer, on slower
+	// GPU models, than with its pods one more topology level apart: "0.1".
+	ClosenessAnnotation = "muster.sh/closeness"
 	// GPUModelsAnnotation lists the GPU models the pod can use, separated by "|",
 	// as in "H800|A100"; any when not given.
 	GPUModelsAnnotation = "muster.sh/gpu-models"
@@ -174,7 +177,7 @@ const Prefix = "muster.sh/"
 var Keys = []string{
 	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, PriorityClassAnnotation,
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
-	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation,
+	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, MoveAnnotation, MovingAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, ShardsLabel,

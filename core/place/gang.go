@@ -23,6 +23,11 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 		ok := p.pod(u, 0, u.Tasks[0].Pods[0], nil)
 		return p.out, ok
 	}
+	// A gang that weighs speed against distance; if that finds no place, as all others: one role
+	// on several models, or roles that one after the other do not fit.
+	if u.Closeness > 0 && p.byCloseness(u) {
+		return p.out, true
+	}
 	for _, sp := range u.spaces() {
 		// 2. A gang that is impossible by count is refused before any node is examined.
 		if !p.enough(u, sp) {
@@ -141,8 +146,8 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 func (u *Unit) packs() bool { return u.general() == EBinpack }
 
 // levels returns the levels of which one domain should hold the gang, the best
-// first. Strategies that pack try every level from the leaf group up, the
-// others only what the job asks for. Levels are numbered from 0, the widest, to the leaf
+// first. Strategies that pack try every level from the leaf group up, as do gangs that weigh
+// distance, the others only what the job asks for. Levels are numbered from 0, the widest, to the leaf
 // group; the HBD and the node come after it.
 func (p *Placer) levels(u *Unit) []int {
 	leaf := len(p.state.Levels()) - 1
@@ -169,7 +174,7 @@ func (p *Placer) levels(u *Unit) []int {
 	case u.Preferred >= 0 && !u.packs():
 		first = u.Preferred
 	}
-	if !u.packs() && u.Preferred < 0 {
+	if !u.packs() && u.Preferred < 0 && u.Closeness == 0 {
 		first = u.Required
 	}
 	for l := max(first, u.Required); l >= max(u.Required, 0); l-- {

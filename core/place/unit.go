@@ -26,6 +26,9 @@ type Unit struct {
 	Tasks     []Task
 	// Required and Preferred are level numbers of the state, -1 for none.
 	Required, Preferred int
+	// Closeness is by how much, in thousandths, each level between the pods of the gang
+	// lengthens its run time; if it is 0, the fastest models come first, however far apart.
+	Closeness int64
 	// Joins says that other pods of the job are in the domain Home of the level Required: the
 	// pods of the unit must join them there.
 	Joins bool

@@ -114,6 +114,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.Topologies.Level(a.Required)
 	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)
+	job.Topology.Closeness = a.Closeness
 	job.Gang, job.Mobility = g.Gang(), m.Mobility(g, p)
 	if g.Together() {
 		job.Topology.Required = cluster.NodeLevel

@@ -36,6 +36,8 @@ type Attributes struct {
 	// Required and Preferred are topology levels: names, node labels, "node" or
 	// "hbd". Of several, separated by commas, the narrowest is meant.
 	Required, Preferred string
+	// Closeness is that of [core.TopologyRequest].
+	Closeness int64
 	// Models are the GPU models accepted; none accepts any.
 	Models []string
 	// Fraction is a part of a GPU, 0 when none is asked for.
@@ -142,6 +144,12 @@ var attributes = []attribute{
 			a.Preferred = v
 			return nil
 		}},
+	{keys(v1alpha1.ClosenessAnnotation), func(a *Attributes, v string) (err error) {
+		if a.Closeness, err = core.ParseCloseness(v); err != nil {
+			return fmt.Errorf("%q: expected %w", v, err)
+		}
+		return nil
+	}},
 	{keys(v1alpha1.GPUModelsAnnotation), func(a *Attributes, v string) error {
 		a.Models = nil
 		for m := range strings.SplitSeq(strings.ReplaceAll(v, ",", "|"), "|") {
@@ -250,6 +258,7 @@ func (a *Attributes) Read(o labelled) error {
 func (a Attributes) Over(b *Attributes) Attributes {
 	a.Queue, a.Task = cmp.Or(a.Queue, b.Queue), cmp.Or(a.Task, b.Task)
 	a.Required, a.Preferred = cmp.Or(a.Required, b.Required), cmp.Or(a.Preferred, b.Preferred)
+	a.Closeness = cmp.Or(a.Closeness, b.Closeness)
 	if !a.KindGiven {
 		a.Kind, a.KindGiven = b.Kind, b.KindGiven
 	}

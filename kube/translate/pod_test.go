@@ -196,6 +196,7 @@ func TestAttributes(t *testing.T) {
 		{"muster.sh/min-runtime=30m", Attributes{MinRuntime: 1800 * core.Second}}, {"muster.sh/walltime=90", Attributes{Estimate: 90 * core.Second}},
 		{"kueue.x-k8s.io/max-exec-time-seconds=60", Attributes{Estimate: 60 * core.Second}},
 		{"kai.scheduler/topology-required-placement=rack", Attributes{Required: "rack"}}, {"kueue.x-k8s.io/podset-preferred-topology=rack", Attributes{Preferred: "rack"}},
+		{"muster.sh/closeness=0.15", Attributes{Closeness: 150}},
 		{"gpu-fraction=0.5", Attributes{Fraction: 500}}, {"gang.scheduling.koordinator.sh/min-available=4", Attributes{MinMember: 4}},
 		{"kueue.x-k8s.io/pod-group-total-count=4", Attributes{MinMember: 4}}, {"training.kubeflow.org/replica-type=worker", Attributes{Task: "worker"}},
 		{"ray.io/group=g", Attributes{Task: "g"}}, {"volcano.sh/task-spec=t", Attributes{Task: "t"}},
@@ -217,7 +218,7 @@ func TestAttributes(t *testing.T) {
 		"muster.sh/kind=cooking": "expected one of training, inference, batch, dev", "muster.sh/class=MP": "expected HP or LP",
 		"muster.sh/locked=yes": "expected true or false", "muster.sh/gpu-fraction=2": "expected a fraction of a GPU", "muster.sh/min-member=0": "1 to 1000000",
 		"gpu-memory=8Gi": "expected an amount of one GPU's memory in MiB", "gpu-fraction-num-devices=2": "expected 1",
-		"muster.sh/last-checkpoint=today": "expected a time", "muster.sh/walltime=long": "muster.sh/walltime:", "muster.sh/gpu-models=H800,,A10": "expected GPU models",
+		"muster.sh/last-checkpoint=today": "expected a time", "muster.sh/closeness=near": "expected a closeness from 0 to 10", "muster.sh/walltime=long": "muster.sh/walltime:", "muster.sh/gpu-models=H800,,A10": "expected GPU models",
 	} {
 		key, value, _ := strings.Cut(says, "=")
 		var a Attributes

@@ -91,6 +91,7 @@ func (g *Gang) Notes(a *Attributes) map[string]string {
 	}
 	note(v1alpha1.RequiredTopologyAnnotation, of.Required, of.Required != "" && a.Required == "")
 	note(v1alpha1.PreferredTopologyAnnotation, of.Preferred, of.Preferred != "" && a.Preferred == "")
+	note(v1alpha1.ClosenessAnnotation, core.FormatCloseness(of.Closeness), of.Closeness != 0 && a.Closeness == 0)
 	note(v1alpha1.GPUModelsAnnotation, strings.Join(of.Models, "|"), of.Models != nil && a.Models == nil)
 	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")
 	if a.MinMember == 0 && a.Roles == nil {
