@@ -136,12 +136,13 @@ func readOthers(l *line) []core.Amount {
 	return out
 }
 
-// readDevices reads the layout: nvlink, numa and nic give a number for each
+// readDevices reads the layout: nvlink, pcie, numa and nic give a number for each
 // GPU, "-" for none.
 func readDevices(l *line, gpus int) []core.Device {
 	var out []core.Device
 	for key, set := range map[string]func(d *core.Device, v int8){
 		"nvlink": func(d *core.Device, v int8) { d.Island = v },
+		"pcie":   func(d *core.Device, v int8) { d.PCIe = v },
 		"numa":   func(d *core.Device, v int8) { d.NUMA = v },
 		"nic":    func(d *core.Device, v int8) { d.NIC = v },
 	} {
@@ -155,7 +156,7 @@ func readDevices(l *line, gpus int) []core.Device {
 		}
 		if out == nil {
 			for i := range gpus {
-				out = append(out, core.Device{Island: -1, NUMA: -1, NIC: int8(i)})
+				out = append(out, core.Device{Island: -1, PCIe: -1, NUMA: -1, NIC: int8(i)})
 			}
 		}
 		for i, v := range vals {

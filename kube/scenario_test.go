@@ -26,6 +26,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/coretest"
 	"github.com/muster-sched/muster/kube"
 	"github.com/muster-sched/muster/kube/local"
@@ -48,11 +49,10 @@ var beyond = map[string][]string{
 	"a gang that has too few pods to start is not the engine's: it collects": {
 		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt",
 	},
-	"how many pods a gang needs does not change while it runs":                        {"members/gang_starts_anew_with_a_role.txt"},
-	"no driver says which GPUs of a node NVLink joins: they are taken for one island": {"devices/links.txt"},
-	"affinities of a pod do not change":                                               {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses":                                      {"refused/absurd.txt", "refused/events.txt"},
-	"it has more pods than are made on an API in a test":                              {"amounts/huge.txt"},
+	"how many pods a gang needs does not change while it runs": {"members/gang_starts_anew_with_a_role.txt"},
+	"affinities of a pod do not change":                        {"placement/affinities_change.txt"},
+	"it is about events that the engine refuses":               {"refused/absurd.txt", "refused/events.txt"},
+	"it has more pods than are made on an API in a test":       {"amounts/huge.txt"},
 	"pods of which one is enough are no gang": {
 		"gang/rest_of_alike.txt", "members/gang_grows_and_one_is_evicted.txt", "nodes/moved.txt", "nodes/moved_while_others_leave.txt",
 		"placement/even_models.txt", "preemption/elastic_one_by_one.txt",
@@ -158,6 +158,8 @@ type stage struct {
 	there map[string]bool // queues
 	// published are the nodes whose GPUs are published by DRA.
 	published map[string]*published
+	// positioned are the nodes that say where their GPUs are.
+	positioned map[string]bool
 }
 
 // job is a job of the scenario, as objects.
@@ -173,7 +175,7 @@ func newStage(t *testing.T, api *rest.Config, c core.Config, failing map[string]
 	s := &stage{
 		t: t, levels: c.Levels, gate: newGate(), failing: failing,
 		jobs: map[string]*job{}, names: map[string]string{}, nodes: map[string]bool{}, there: map[string]bool{},
-		published: map[string]*published{},
+		published: map[string]*published{}, positioned: map[string]bool{},
 	}
 	var err error
 	if s.client, err = kubernetes.NewForConfig(api); err != nil {
@@ -212,9 +214,9 @@ func (s *stage) Decided(_ core.Time, ds []core.Decision) {
 	for _, d := range ds {
 		d.Pods = slices.Clone(d.Pods)
 		for i := range d.Pods {
-			// Labels and resources of a node do not say which NICs are near its
-			// GPUs; a scenario means those of the same number.
-			if s.published[d.Pods[i].Node] == nil {
+			// Without an annotation of its node nothing says which NICs are near its GPUs; a
+			// scenario means those of the same number.
+			if node := d.Pods[i].Node; s.published[node] == nil && !s.positioned[node] {
 				d.Pods[i].NICs = d.Pods[i].GPUs
 			}
 		}
@@ -395,8 +397,12 @@ func (s *stage) node(n *core.Node) *v1.Node {
 	for _, a := range n.Others {
 		room[v1.ResourceName(a.Name)] = *resource.NewQuantity(a.Value, resource.DecimalSI)
 	}
+	annotations := map[string]string{}
+	if n.Devices != nil {
+		annotations[v1alpha1.GPUPositionsAnnotation] = string(cluster.AppendDevices(nil, n.Devices))
+	}
 	o := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: v1.NodeSpec{Unschedulable: n.Cordoned},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: annotations}, Spec: v1.NodeSpec{Unschedulable: n.Cordoned},
 		Status: v1.NodeStatus{Capacity: room, Allocatable: room.DeepCopy(), Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
 	}
 	for _, t := range n.Taints {
@@ -412,6 +418,7 @@ func (s *stage) addNode(n *core.Node) error {
 			return err
 		}
 	}
+	s.positioned[n.Name] = n.Devices != nil
 	o, err := s.client.CoreV1().Nodes().Create(context.Background(), s.node(n), metav1.CreateOptions{})
 	if err != nil {
 		return err

@@ -69,6 +69,7 @@ type taint struct {
 // device is the position of a GPU; what is not given does not exist.
 type device struct {
 	Island *int8 `json:"island,omitempty" min:"-1"`
+	PCIe   *int8 `json:"pcie,omitempty" min:"-1"`
 	NUMA   *int8 `json:"numa,omitempty" min:"-1"`
 	NIC    *int8 `json:"nic,omitempty" min:"-1" max:"63"`
 }

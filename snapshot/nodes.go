@@ -108,7 +108,7 @@ func (n *node) node(name string, levels []string) core.Node {
 		Labels: n.Labels, Unhealthy: n.Unhealthy, Cordoned: n.Cordoned, HBD: n.HBD,
 	}
 	for _, d := range n.Devices {
-		c.Devices = append(c.Devices, core.Device{Island: orNone(d.Island), NUMA: orNone(d.NUMA), NIC: orNone(d.NIC)})
+		c.Devices = append(c.Devices, core.Device{Island: orNone(d.Island), PCIe: orNone(d.PCIe), NUMA: orNone(d.NUMA), NIC: orNone(d.NIC)})
 	}
 	for _, t := range n.Taints {
 		c.Taints = append(c.Taints, core.Taint{Key: t.Key, Value: t.Value})

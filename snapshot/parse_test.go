@@ -80,7 +80,7 @@ func TestParseWhatTheDesignLeavesOut(t *testing.T) {
 	s := parse(t, `
 policy: {queueing: {mode: StrictFIFO}}
 nodes:
-- {name: n, count: 2, model: A10, gpus: 2, hbd: h, cordoned: true, taints: [{key: spot}], devices: [{numa: 0, nic: 1}, {island: 1}]}
+- {name: n, count: 2, model: A10, gpus: 2, hbd: h, cordoned: true, taints: [{key: spot}], devices: [{numa: 0, nic: 1}, {island: 1, pcie: 2}]}
 jobs:
 - name: j
   kind: dev
@@ -100,7 +100,7 @@ jobs:
 		t.Errorf("policy %+v", s.Policy)
 	}
 	if n := s.Nodes[1]; n.Name != "n-1" || n.HBD != "h" || !n.Cordoned || n.Taints[0].Key != "spot" ||
-		n.Devices[0] != (core.Device{Island: -1, NUMA: 0, NIC: 1}) || n.Devices[1] != (core.Device{Island: 1, NUMA: -1, NIC: -1}) {
+		n.Devices[0] != (core.Device{Island: -1, PCIe: -1, NUMA: 0, NIC: 1}) || n.Devices[1] != (core.Device{Island: 1, PCIe: 2, NUMA: -1, NIC: -1}) {
 		t.Errorf("node %+v", n)
 	}
 	if !reflect.DeepEqual(s.Queues, []core.Queue{{Name: "default", Weight: 1}}) {

@@ -126,9 +126,9 @@ func TestBadClusters(t *testing.T) {
 		{"a model without GPUs", clusterHeader + "n,A,0,1,1,,,,,\n", `f:2: gpu_model: the model of 0 GPUs, found "A"`},
 		{"a model with a separator", clusterHeader + "n,A|B,8,1,1,,,,,\n", `f:2: gpu_model: the model of 8 GPUs, found "A|B"`},
 		{"CPU that is no number", clusterHeader + "n,A,8,many,1,,,,,\n", `f:2: cpu_milli: a whole number 0..1000000000, found "many"`},
-		{"a position too few", withDevices + "n,A,2,1,1,,,,,,0/0/0\n", `f:2: devices: island/numa/nic of each of the 2 GPUs, separated by |, such as 0/0/0|0/1/-, found "0/0/0"`},
-		{"half a position", withDevices + "n,A,1,1,1,,,,,,0/0\n", `f:2: devices: island/numa/nic of each of the 1 GPUs, separated by |, such as 0/0/0|0/1/-, found "0/0"`},
-		{"a NIC past 63", withDevices + "n,A,1,1,1,,,,,,0/0/64\n", `f:2: devices: island/numa/nic of each of the 1 GPUs, separated by |, such as 0/0/0|0/1/-, found "0/0/64"`},
+		{"a position too few", withDevices + "n,A,2,1,1,,,,,,0/0/0\n", `f:2: devices: island/pcie/numa/nic of each of the 2 GPUs, or island/numa/nic, separated by |, such as 0/0/0/0|0/0/1/-, found "0/0/0"`},
+		{"half a position", withDevices + "n,A,1,1,1,,,,,,0/0\n", `f:2: devices: island/pcie/numa/nic of each of the 1 GPUs, or island/numa/nic, separated by |, such as 0/0/0/0|0/0/1/-, found "0/0"`},
+		{"a NIC past 63", withDevices + "n,A,1,1,1,,,,,,0/0/64\n", `f:2: devices: island/pcie/numa/nic of each of the 1 GPUs, or island/numa/nic, separated by |, such as 0/0/0/0|0/0/1/-, found "0/0/64"`},
 		{"a label without value", clusterHeader + "n,A,8,1,1,,,,,zone\n", `f:2: labels: key=value or taint:key=value, found "zone"`},
 		{"a label again", clusterHeader + "n,A,8,1,1,,,,,a=b;a=c\n", `f:2: labels: a label given once, found "a" again`},
 		{"a taint without key", clusterHeader + "n,A,8,1,1,,,,,taint:=c\n", `f:2: labels: key=value or taint:key=value, found "taint:=c"`},
@@ -366,6 +366,7 @@ func FuzzOpenJobs(f *testing.F) {
 func FuzzOpenCluster(f *testing.F) {
 	f.Add([]byte(clusterHeader + "n,A,8,1,1,l,s,ss,h,a=b;taint:c=d\n"))
 	f.Add([]byte(withDevices + "n,A,2,1,1,l,s,ss,h,a=b,0/0/0|-/1/-\n"))
+	f.Add([]byte(withDevices + "n,A,2,1,1,l,s,ss,h,a=b,0/0/0/0|-/2/1/-\n"))
 	f.Add([]byte("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,2,P\n"))
 	f.Add([]byte("vc,node num\na,3\n"))
 	f.Add([]byte("host,DSW,PSW,ASW\nh,D,P,A\n"))

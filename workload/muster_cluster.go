@@ -6,8 +6,6 @@ import (
 	"io"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
@@ -15,7 +13,7 @@ import (
 
 // Muster's own cluster file: one row per node. The levels are superspine, spine and leaf,
 // less those of which every node's domain is empty. An empty gpu_model goes with no GPUs.
-// The labels column is described at [tags], the devices column at [parseDevices].
+// The labels column is described at [tags], the devices column at [cluster.ParseDevices].
 var musterCluster = clusterFormat{
 	columns: columns{exact: true, required: []string{"node", "gpu_model", "gpus", "cpu_milli", "mem_mib",
 		"leaf", "spine", "superspine", "hbd", "labels"}, optional: []string{"devices"}},
@@ -62,61 +60,13 @@ func readMusterNode(t *table) core.Node {
 	}
 	n.Labels, n.Taints = labels.labels, labels.taints
 	if text := string(t.field(nodeDevices)); text != "" {
-		devices, ok := parseDevices(text)
+		devices, ok := cluster.ParseDevices(text)
 		if !ok || len(devices) != n.GPUs {
-			t.wrong(nodeDevices, fmt.Sprintf("island/numa/nic of each of the %d GPUs, separated by |, such as 0/0/0|0/1/-", n.GPUs))
+			t.wrong(nodeDevices, fmt.Sprintf("island/pcie/numa/nic of each of the %d GPUs, or island/numa/nic, separated by |, such as 0/0/0/0|0/0/1/-", n.GPUs))
 		}
 		n.Devices = devices
 	}
 	return n
-}
-
-// parseDevices reads the positions of GPUs: of each the numbers of its NVLink island, its NUMA
-// node and the nearest NIC, - for none.
-func parseDevices(text string) ([]core.Device, bool) {
-	var all []core.Device
-	for one := range strings.SplitSeq(text, "|") {
-		d := core.Device{Island: -1, NUMA: -1, NIC: -1}
-		fields := strings.Split(one, "/")
-		if len(fields) != 3 {
-			return nil, false
-		}
-		for i, at := range []*int8{&d.Island, &d.NUMA, &d.NIC} {
-			if fields[i] == "-" {
-				continue
-			}
-			v, ok := parseDecimal([]byte(fields[i]), 0)
-			if !ok || v > mostPosition {
-				return nil, false
-			}
-			*at = int8(v)
-		}
-		all = append(all, d)
-	}
-	return all, true
-}
-
-// mostPosition is the highest number of a NIC, an island or a NUMA node.
-const mostPosition = 63
-
-// appendDevices writes positions as parseDevices reads them.
-func appendDevices(b []byte, devices []core.Device) []byte {
-	for i, d := range devices {
-		if i > 0 {
-			b = append(b, '|')
-		}
-		for k, v := range []int8{d.Island, d.NUMA, d.NIC} {
-			if k > 0 {
-				b = append(b, '/')
-			}
-			if v < 0 {
-				b = append(b, '-')
-			} else {
-				b = strconv.AppendInt(b, int64(v), 10)
-			}
-		}
-	}
-	return b
 }
 
 // dropEmptyLevels removes the levels of which no node names a domain.
@@ -188,7 +138,7 @@ func levelPositions(names []string) ([]int, error) {
 func writable(n *core.Node) error {
 	tagged := tags{n.Labels, n.Taints}
 	back, err := parseTags(string(appendTags(nil, tagged)))
-	positions, _ := parseDevices(string(appendDevices(nil, n.Devices)))
+	positions, _ := cluster.ParseDevices(string(cluster.AppendDevices(nil, n.Devices)))
 	switch {
 	case len(n.Unhealthy) > 0, n.Cordoned:
 		return fmt.Errorf("write node %q: health and cordons have no column", n.Name)
@@ -230,7 +180,7 @@ func (r *row) node(n *core.Node, at []int, positions bool) {
 	r.text(n.HBD)
 	r.text(string(appendTags(nil, tags{n.Labels, n.Taints})))
 	if positions {
-		r.text(string(appendDevices(nil, n.Devices)))
+		r.text(string(cluster.AppendDevices(nil, n.Devices)))
 	}
 	r.end()
 }

@@ -274,7 +274,7 @@ func randomCluster(rng *rand.Rand) Cluster {
 		if rng.IntN(3) == 0 {
 			for range n.GPUs {
 				position := func() int8 { return int8(rng.IntN(65) - 1) }
-				n.Devices = append(n.Devices, core.Device{Island: position(), NUMA: position(), NIC: position()})
+				n.Devices = append(n.Devices, core.Device{Island: position(), PCIe: position(), NUMA: position(), NIC: position()})
 			}
 		}
 		for range rng.IntN(3) {

@@ -169,6 +169,11 @@ const (
 	HBDLabel = "muster.sh/hbd"
 )
 
+// GPUPositionsAnnotation of a node says where each of its GPUs is, by number: island/pcie/numa/nic,
+// the numbers of its NVLink island, its PCIe switch, its NUMA node and the nearest NIC, 0 to 63 or -
+// for none, separated by |. It is for nodes whose GPUs a device plugin offers.
+const GPUPositionsAnnotation = "muster.sh/gpu-positions"
+
 // Prefix is what the labels and annotations begin with that mean something to Muster.
 const Prefix = "muster.sh/"
 
@@ -180,7 +185,7 @@ var Keys = []string{
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, MoveAnnotation, MovingAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, ShardsLabel,
+	DrainAnnotation, MoveAnnotation, MovingAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

@@ -9,33 +9,42 @@ import (
 // layout is how the devices of a node are linked. Nodes with the same devices share
 // one layout.
 type layout struct {
-	islands []uint64 // devices by NVLink island
-	numas   []uint64 // devices by NUMA node, which is as far as PCIe reaches
-	nic     []int8   // nearest NIC of each device, -1 for none
+	// links are the groups of devices at each level, best first: NVLink islands, PCIe switches,
+	// NUMA nodes. Levels at which no group has two devices are left out.
+	links [][]uint64
+	nic   []int8 // nearest NIC of each device, -1 for none
 }
 
 // defaultDevices is the layout assumed where the driver knows none.
 func defaultDevices(gpus int) []DeviceSpec {
 	d := make([]DeviceSpec, gpus)
 	for i := range d {
-		d[i] = DeviceSpec{Island: 0, NUMA: int8(2 * i / gpus), NIC: int8(i)}
+		d[i] = DeviceSpec{PCIe: -1, NUMA: int8(2 * i / gpus), NIC: int8(i)}
 	}
 	return d
 }
 
 func newLayout(devices []DeviceSpec) *layout {
 	l := &layout{nic: make([]int8, len(devices))}
-	islands, numas := map[int8]uint64{}, map[int8]uint64{}
 	for i, d := range devices {
-		if d.Island >= 0 {
-			islands[d.Island] |= 1 << i
-		}
-		if d.NUMA >= 0 {
-			numas[d.NUMA] |= 1 << i
-		}
 		l.nic[i] = d.NIC
 	}
-	l.islands, l.numas = masks(islands), masks(numas)
+	for _, position := range []func(*DeviceSpec) int8{
+		func(d *DeviceSpec) int8 { return d.Island },
+		func(d *DeviceSpec) int8 { return d.PCIe },
+		func(d *DeviceSpec) int8 { return d.NUMA },
+	} {
+		groups, several := map[int8]uint64{}, false
+		for i := range devices {
+			if g := position(&devices[i]); g >= 0 {
+				several = several || groups[g] != 0
+				groups[g] |= 1 << i
+			}
+		}
+		if several {
+			l.links = append(l.links, masks(groups))
+		}
+	}
 	return l
 }
 
@@ -51,29 +60,43 @@ func masks(m map[int8]uint64) []uint64 {
 	return out
 }
 
-// pick chooses g of the free devices with the best links between them: one
-// NVLink island, else one NUMA node (PCIe), else as few of both as it takes
-// (Kant §3.3.5). Of several it takes the one with the fewest free devices, so
-// that large sets stay whole. It needs g <= the number of free devices.
+// pick chooses g of the free devices with the best links between them: one NVLink island, else
+// one PCIe switch, else one NUMA node, else as few of them as it takes (Kant §3.3.5). Of several
+// groups it takes the one with the fewest free devices, so that large sets stay whole. It needs
+// g <= the number of free devices.
 func (l *layout) pick(free uint64, g int) uint64 {
 	if bits.OnesCount64(free) == g {
 		return free
 	}
-	// 1. One NVLink island: the one with the fewest free, so that four of two islands with four
-	// and two free come from the first, and a pair from the second. In it one NUMA node if possible,
-	// else as few as it takes.
-	if m := tightest(l.islands, free, g); m != 0 {
-		if n := tightest(l.numas, m, g); n != 0 {
-			m = n
+	// 1. Level by level, the best first, one group that holds them: four of two islands with four
+	// and two free come from the first, and a pair from the second. Within that group one group of
+	// the next level.
+	var split []uint64 // the first level at which no group holds them
+	for _, groups := range l.links {
+		if m := tightest(groups, free, g); m != 0 {
+			free = m
+		} else if split == nil {
+			split = groups
 		}
-		return lowest(l.spanning(l.numas, m, g), g)
 	}
-	// 2. No island has g free: one NUMA node, in it as few islands as it takes.
-	if m := tightest(l.numas, free, g); m != 0 {
-		return lowest(l.spanning(l.islands, m, g), g)
+	// 2. Where no group holds them, as few groups as it takes: the fullest first.
+	var out uint64
+	for rest := g; rest > 0; rest = g - bits.OnesCount64(out) {
+		best, bestN := uint64(0), 0
+		for _, m := range split {
+			if n := bits.OnesCount64(m & free &^ out); n > bestN {
+				best, bestN = m&free&^out, n
+			}
+		}
+		switch {
+		case bestN == 0: // the rest are in no group
+			return out | lowest(free&^out, rest)
+		case bestN > rest:
+			best = l.pick(best, rest)
+		}
+		out |= best
 	}
-	// 3. As few islands as it takes, wherever they are.
-	return lowest(l.spanning(l.islands, free, g), g)
+	return out
 }
 
 // TightestDevice returns the healthy device with the least free that holds a part of that
@@ -98,28 +121,6 @@ func tightest(groups []uint64, free uint64, g int) uint64 {
 		}
 	}
 	return best
-}
-
-// spanning returns at least g of the free devices out of as few groups as it
-// takes, the fullest groups first.
-func (l *layout) spanning(groups []uint64, free uint64, g int) uint64 {
-	var out uint64
-	for bits.OnesCount64(out) < g {
-		best, bestN := uint64(0), 0
-		for _, m := range groups {
-			if n := bits.OnesCount64(m & free &^ out); n > bestN {
-				best, bestN = m&free&^out, n
-			}
-		}
-		if bestN == 0 {
-			return free // the rest belongs to no group
-		}
-		if need := g - bits.OnesCount64(out); bestN > need {
-			best = lowest(best, need)
-		}
-		out |= best
-	}
-	return out
 }
 
 // lowest returns the g lowest bits of m.

@@ -459,44 +459,86 @@ func TestNodeSize(t *testing.T) {
 	}
 }
 
-// TestPick compares the choice of devices with all sets of that size: NVLink
-// before NUMA nodes (PCIe) before the rest.
+// TestPick compares the choice of devices with the rule of [layout.pick] tried on all sets of that
+// size.
 func TestPick(t *testing.T) {
-	quality := func(l *layout, set uint64) int {
-		for _, m := range l.islands {
-			if set&^m == 0 {
-				return 2
-			}
-		}
-		for _, m := range l.numas {
-			if set&^m == 0 {
-				return 1
-			}
-		}
-		return 0
-	}
 	rapid.Check(t, func(rt *rapid.T) {
 		up := func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "v") }
 		n := 1 + up(8)
 		devices := make([]DeviceSpec, n)
 		for i := range devices {
-			devices[i] = DeviceSpec{Island: int8(up(4)) - 1, NUMA: int8(up(3)) - 1, NIC: int8(i)}
+			devices[i] = DeviceSpec{Island: int8(up(4)) - 1, PCIe: int8(up(5)) - 1, NUMA: int8(up(3)) - 1, NIC: int8(i)}
 		}
-		l := newLayout(devices)
 		free := uint64(up(1<<n-1) + 1)
 		g := 1 + up(bits.OnesCount64(free))
-		got := l.pick(free, g)
-		if got&^free != 0 || bits.OnesCount64(got) != g {
-			rt.Fatalf("picked %b of %b for %d", got, free, g)
-		}
-		best := 0
-		for set := free; set > 0; set = (set - 1) & free {
-			if bits.OnesCount64(set) == g {
-				best = max(best, quality(l, set))
-			}
-		}
-		if q := quality(l, got); q < best {
-			rt.Fatalf("picked %b of %b for %d with links of quality %d, %d is possible: %+v", got, free, g, q, best, devices)
+		got, best := newLayout(devices).pick(free, g), bestSets(devices, free, g)
+		if !slices.Contains(best, got) {
+			rt.Fatalf("picked %b of %b for %d, the best are %b: %+v", got, free, g, best, devices)
 		}
 	})
+}
+
+// bestSets returns the sets of g of the free devices that have the best links: those in one island
+// if there are any, and of these those in the island with the fewest free devices; of these those
+// in one PCIe switch, and so on; last those in the fewest groups of the first level at which no
+// group holds them.
+func bestSets(devices []DeviceSpec, free uint64, g int) []uint64 {
+	var sets []uint64
+	for set := free; set > 0; set = (set - 1) & free {
+		if bits.OnesCount64(set) == g {
+			sets = append(sets, set)
+		}
+	}
+	// groups returns in how many groups of a level a set is. A device in no group counts as one.
+	groups := func(position func(DeviceSpec) int8, set uint64) int {
+		alone, seen := 0, map[int8]bool{}
+		for i, d := range devices {
+			switch p := position(d); {
+			case set>>i&1 == 0:
+			case p < 0:
+				alone++
+			default:
+				seen[p] = true
+			}
+		}
+		return alone + len(seen)
+	}
+	var split func(DeviceSpec) int8
+	among := free
+	for _, position := range []func(DeviceSpec) int8{
+		func(d DeviceSpec) int8 { return d.Island }, func(d DeviceSpec) int8 { return d.PCIe }, func(d DeviceSpec) int8 { return d.NUMA },
+	} {
+		// tightest is the group with the fewest devices among which a set may be chosen, the first of
+		// several.
+		tightest, level := uint64(0), false
+		for _, d := range devices {
+			group, all := uint64(0), 0
+			for k, o := range devices {
+				if position(d) >= 0 && position(o) == position(d) {
+					all++
+					group |= 1 << k & among
+				}
+			}
+			level = level || all > 1
+			if n := bits.OnesCount64(group); n >= g && (tightest == 0 || n < bits.OnesCount64(tightest)) {
+				tightest = group
+			}
+		}
+		switch {
+		case !level:
+		case tightest != 0:
+			among = tightest
+			sets = slices.DeleteFunc(sets, func(set uint64) bool { return set&^among != 0 })
+		case split == nil:
+			split = position
+		}
+	}
+	if split != nil {
+		least := len(devices)
+		for _, set := range sets {
+			least = min(least, groups(split, set))
+		}
+		sets = slices.DeleteFunc(sets, func(set uint64) bool { return groups(split, set) > least })
+	}
+	return sets
 }

@@ -45,7 +45,7 @@ type NodeSpec struct {
 	GPUs int
 	// Devices gives the position of each device; nil or GPUs long. When nil,
 	// the devices share one NVLink island, the NUMA nodes split them in halves,
-	// and each device has the NIC of its own index.
+	// no PCIe switch is known, and each device has the NIC of its own index.
 	Devices []DeviceSpec
 	// Unhealthy lists the devices that may not be used, by index.
 	Unhealthy []int
@@ -71,9 +71,9 @@ type NodeSpec struct {
 
 // DeviceSpec is the position of a GPU in its node.
 type DeviceSpec struct {
-	// Island numbers the NVLink island, NUMA the NUMA node, NIC the nearest
-	// RDMA NIC; -1 if none.
-	Island, NUMA, NIC int8
+	// Island numbers the NVLink island, PCIe the PCIe switch, NUMA the NUMA node, NIC the
+	// nearest RDMA NIC; -1 if none.
+	Island, PCIe, NUMA, NIC int8
 }
 
 // Taint repels pods that do not tolerate it. All taints are NoSchedule.

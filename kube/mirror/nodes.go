@@ -26,15 +26,16 @@ func (m *changes) nodeSeen(o *objects.Node) {
 		n = &tables.Node{Pods: map[types.UID]*tables.Pod{}}
 		m.Nodes[o.Name] = n
 	}
-	if o.Wrong != "" {
-		m.log.Warn("cannot use a node", "node", o.Name, "why", o.Wrong)
+	for _, bad := range []struct{ what, why string }{
+		{"cannot use a node", o.Wrong}, {"cannot drain a node", o.Undrained}, {"cannot use the positions of a node's GPUs", o.Misplaced},
+	} {
+		if bad.why != "" {
+			m.log.Warn(bad.what, "node", o.Name, "why", bad.why)
+		}
 	}
 	n.Object, n.Gone = o, false
 	m.Devices.ObserveNode(n.ForDevices())
 	m.Topologies.ObserveNode(o.Name, o.Node.Labels)
-	if o.Undrained != "" {
-		m.log.Warn("cannot drain a node", "node", o.Name, "why", o.Undrained)
-	}
 	delete(m.draining, o.Name)
 	if o.Drain != nil {
 		m.draining[o.Name] = n

@@ -25,6 +25,8 @@ type Node struct {
 	// effect.
 	Drain     *translate.Drain
 	Undrained string
+	// Misplaced says why what it says about the positions of its GPUs has no effect.
+	Misplaced string
 	Unread    bool // nothing is known of it: it could not be read
 }
 
@@ -43,6 +45,9 @@ func TrimNode(n *v1.Node) *Node {
 	var err error
 	if o.Node, o.Missing, err = translate.Node(n); err != nil {
 		o.Wrong = err.Error()
+	}
+	if _, err := translate.Positions(n); err != nil && o.Wrong == "" {
+		o.Misplaced = err.Error()
 	}
 	o.GPUs = translate.NodeGPUs(n)
 	if o.Drain, err = translate.DrainOf(n); err != nil {

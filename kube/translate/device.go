@@ -217,19 +217,27 @@ func (v *Inventory) number(gpus []Device) {
 // maxNICs is how many NICs of a node the engine can tell apart.
 const maxNICs = 64
 
-// pair finds the nearest NIC of each GPU: one on the same PCIe root, else on the same
+// pair finds where each GPU is, and its nearest NIC: one on the same PCIe root, else on the same
 // NUMA node. NICs that are equally near are assigned in turn.
 func (v *Inventory) pair() {
 	used := make([]int, len(v.NICs))
+	roots := map[string]int8{}
 	v.Paired = len(v.GPUs) > 0
 	for i := range v.GPUs {
 		g := &v.GPUs[i]
-		at := cluster.DeviceSpec{NUMA: int8(g.number(numaAttributes)), NIC: -1}
+		at := cluster.DeviceSpec{PCIe: -1, NUMA: int8(g.number(numaAttributes)), NIC: -1}
+		root := g.text(rootAttributes)
+		if root != "" {
+			if _, ok := roots[root]; !ok {
+				roots[root] = int8(len(roots))
+			}
+			at.PCIe = roots[root]
+		}
 		best := 0
 		for j := range v.NICs[:min(len(v.NICs), maxNICs)] {
 			n := &v.NICs[j]
 			near := 0
-			if root := g.text(rootAttributes); root != "" && root == n.text(rootAttributes) {
+			if root != "" && root == n.text(rootAttributes) {
 				near = 2
 			} else if at.NUMA >= 0 && int(at.NUMA) == n.number(numaAttributes) {
 				near = 1

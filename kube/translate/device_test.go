@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // dev writes a device: its name, then attributes as k=v, where v is a whole
@@ -324,5 +328,42 @@ func TestExtendedRequests(t *testing.T) {
 	two.Spec.Containers[0].Resources.Requests["amd.com/gpu"] = resource.MustParse("1")
 	if got := GPUResource(two); got != "" {
 		t.Errorf("the resource of two is %q", got)
+	}
+}
+
+// GPUs with the same PCIe root are behind one switch.
+func TestPCIeRoots(t *testing.T) {
+	const root = "resource.kubernetes.io/pcieRoot="
+	v := InventoryOf([]*Slice{sliceOn("n", "gpu.nvidia.com", dev("gpu-0", root+"pci0000:10"), dev("gpu-1", root+"pci0000:20"), dev("gpu-2"), dev("gpu-3", root+"pci0000:10"))})
+	var got []int8
+	for _, d := range v.Layout {
+		got = append(got, d.PCIe)
+	}
+	if want := []int8{0, 1, -1, 0}; !slices.Equal(got, want) {
+		t.Errorf("switches %v, expected %v", got, want)
+	}
+}
+
+// The annotation says where GPUs are. What is wrong with it is reported, and the usual positions count.
+func TestPositions(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                "0/0/-|0/1/-",
+		"0/1/0/2|1/1/0/3": "0/1/0/2|1/1/0/3",
+		"1/0/-|1/0/0":     "1/0/-|1/0/0",
+		"0/1/0/2":         "0/0/-|0/1/- wrong",
+		"0/1/0/2|0/1/0/x": "0/0/-|0/1/- wrong",
+	} {
+		n := &v1.Node{Status: v1.NodeStatus{Capacity: v1.ResourceList{v1alpha1.GPUResource: resource.MustParse("2")}}}
+		if text != "" {
+			n.Annotations = map[string]string{v1alpha1.GPUPositionsAnnotation: text}
+		}
+		devices, err := Positions(n)
+		got := string(cluster.AppendDevices(nil, devices))
+		if err != nil {
+			got += " wrong"
+		}
+		if got != want {
+			t.Errorf("%q: %s (%v), expected %s", text, got, err, want)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // NodeName is the pseudo label under which the engine knows a node's name:
@@ -52,7 +53,7 @@ func Node(n *v1.Node) (node core.Node, missing int, err error) {
 	}
 	if gpus > 0 {
 		node.Model = Model(n.Labels)
-		node.Devices = devicesOf(node.GPUs)
+		node.Devices, _ = Positions(n)
 	}
 	node.Labels = make(map[string]string, len(n.Labels)+2)
 	for k, v := range n.Labels {
@@ -75,14 +76,27 @@ func NodeGPUs(n *v1.Node) []v1.ResourceName {
 	return GPUResources(n.Status.Capacity, n.Status.Allocatable)
 }
 
-// devicesOf is how GPUs lie in a node of which only their number is known: one
-// NVLink island, the NUMA nodes half each. Which NICs are near is not known.
-func devicesOf(gpus int) []core.Device {
+// Positions returns where the GPUs of a node are, that its device plugin offers: as its annotation
+// says, else in one NVLink island, the NUMA nodes half each, with unknown PCIe switches and NICs.
+// An error says why an annotation has no effect.
+func Positions(n *v1.Node) ([]core.Device, error) {
+	gpus := int(max(gpusIn(n.Status.Capacity), gpusIn(n.Status.Allocatable)))
+	if gpus <= 0 || gpus > cluster.MaxGPUs { // Node refuses what is too many
+		return nil, nil
+	}
 	list := make([]core.Device, gpus)
 	for i := range list {
-		list[i] = core.Device{NUMA: int8(2 * i / gpus), NIC: -1}
+		list[i] = core.Device{PCIe: -1, NUMA: int8(2 * i / gpus), NIC: -1}
 	}
-	return list
+	text, ok := n.Annotations[v1alpha1.GPUPositionsAnnotation]
+	if !ok {
+		return list, nil
+	}
+	if said, ok := cluster.ParseDevices(text); ok && len(said) == gpus {
+		return said, nil
+	}
+	return list, fmt.Errorf("annotation %s: expected island/pcie/numa/nic of each of the %d GPUs, separated by |, such as 0/0/0/0|0/0/1/-; found %q",
+		v1alpha1.GPUPositionsAnnotation, gpus, text)
 }
 
 // Domains returns the topology domains of a node with the labels, one a level.

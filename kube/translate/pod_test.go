@@ -150,7 +150,7 @@ status:
 		Others: []core.Amount{{Name: "ephemeral-storage", Value: 1024}, {Name: "rdma/hca", Value: 4}},
 	}
 	for i := range want.GPUs {
-		want.Devices = append(want.Devices, core.Device{NUMA: int8(i / 4), NIC: -1})
+		want.Devices = append(want.Devices, core.Device{PCIe: -1, NUMA: int8(i / 4), NIC: -1})
 	}
 	if err != nil || missing != 1 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %d, %v; expected %+v", got, missing, err, want)
