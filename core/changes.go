@@ -106,8 +106,17 @@ func (c *changes) all() { c.pools, c.quota = ^uint64(0), true }
 // more classes are tried than could use what was freed, never fewer.
 func poolBit(n *cluster.Node) uint64 { return 1 << (uint(n.PoolNumber()) % 64) }
 
-// roomFreed: something was freed on a node.
-func (c *changes) roomFreed(id cluster.NodeID) { c.pools |= poolBit(c.state.Node(id)) }
+// roomFreed: something was freed on a node. If that is a pod of its limit, what pods there lend
+// has it too, and the other way round.
+func (c *changes) roomFreed(id cluster.NodeID) {
+	c.pools |= poolBit(c.state.Node(id))
+	if home := c.state.Home(id); c.standbys.ever && c.state.Node(home).Spec.MaxPods > 0 {
+		c.pools |= poolBit(c.state.Node(home))
+		for lent := range c.state.LentAt(home) {
+			c.pools |= poolBit(c.state.Node(lent))
+		}
+	}
+}
 
 // roomFreedAnywhere: what kept jobs off nodes, in whatever pool, is gone.
 func (c *changes) roomFreedAnywhere() { c.pools = ^uint64(0) }

@@ -63,7 +63,7 @@ var beyond = map[string][]string{
 		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
 	},
 	"pods of a cluster are not put on standby": {
-		"standby/gang.txt", "standby/nodes.txt", "standby/owner.txt", "standby/refused.txt", "standby/window.txt",
+		"standby/gang.txt", "standby/maxpods.txt", "standby/nodes.txt", "standby/owner.txt", "standby/refused.txt", "standby/window.txt",
 	},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
 	"a job that was deleted does not come again at once": {"preemption/held_left_again.txt"},

@@ -95,7 +95,7 @@ func (s *State) mustBeSettled() {
 // take books an allocation on a node, of a pod that has come.
 func (s *State) take(n *Node, a *Alloc) {
 	if n.left != anyPods {
-		n.countPods()
+		s.countPods(a.Node)
 	}
 	n.CPU -= a.CPUMilli
 	n.Mem -= a.MemMiB
@@ -122,7 +122,7 @@ func (s *State) take(n *Node, a *Alloc) {
 // give books an allocation back, of a pod that has gone.
 func (s *State) give(n *Node, a *Alloc) {
 	if n.left != anyPods {
-		n.countPods()
+		s.countPods(a.Node)
 	}
 	n.CPU += a.CPUMilli
 	n.Mem += a.MemMiB

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"iter"
 	"maps"
 	"math/bits"
 	"slices"
@@ -59,7 +60,8 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64) (id NodeID, fresh
 	if spec.Cordoned {
 		n.closed = 1
 	}
-	s.limitLent(id)
+	s.shareLimit(id)
+	s.countPods(id)
 
 	// It stays where it was filed last if that is its place now: else the pools would grow.
 	pool := s.poolOf(&spec, s.pools[h.pool].Zone, true)
@@ -78,36 +80,52 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64) (id NodeID, fresh
 
 // Unlend closes a lent node for good, until its devices are lent again. Pods on it stay.
 func (s *State) Unlend(id NodeID) {
-	n := &s.nodes[id]
-	if n.Spec.MaxPods > 0 {
-		h := &s.nodes[s.loans[id].home]
-		h.reserved -= int16(n.Spec.MaxPods)
-		h.countPods()
-		s.reindex(h) // it may take pods again
-	}
-	s.loans[id] = loan{home: s.loans[id].home}
+	home := s.loans[id].home
+	s.loans[id] = loan{home: home}
+	s.countPods(home) // it may take pods again
 	s.Close(id)
 }
 
-// limitLent gives a lent node its share of the pods that its home still takes.
-func (s *State) limitLent(id NodeID) {
+// shareLimit gives a lent node its share of the pods that its home may have: one a device, as far
+// as the pods at home, those on its lent nodes and the shares of these leave any.
+func (s *State) shareLimit(id NodeID) {
 	n, h := &s.nodes[id], &s.nodes[s.loans[id].home]
+	n.Spec.MaxPods = 0
 	if h.Spec.MaxPods == 0 {
-		n.Spec.MaxPods = 0
-		n.countPods()
 		return
 	}
-	more := h.Spec.MaxPods - h.Count() - int(h.reserved)
-	most := max(min(more, bits.OnesCount64(s.loans[id].devices)), n.Count())
-	if most == 0 {
-		n.Spec.MaxPods = -1 // 0 would be no limit
-	} else {
-		n.Spec.MaxPods = most
-		h.reserved += int16(most)
+	n.Spec.MaxPods = -1 // none, as 0 would be no limit
+	s.countPods(id)
+	if share := min(n.Count()+h.Spec.MaxPods-h.Count()-int(h.reserved), bits.OnesCount64(s.loans[id].devices)); share > 0 {
+		n.Spec.MaxPods = share
 	}
-	n.countPods()
+}
+
+// countPods brings what is left of the limit of pods up to date on a node, and on those that
+// share its limit: its home, and what pods there lend. A pod that is found running comes without
+// room for it: at home it may be one more than the shares leave, on a lent node one more than its
+// share. So the home keeps for a lent node whichever is more, its share or its pods; and what the
+// home has beyond its limit is missing on each lent node.
+func (s *State) countPods(id NodeID) {
+	s.nodes[id].countPods()
+	if len(s.loans) == 0 {
+		return
+	}
+	home := s.Home(id)
+	h := &s.nodes[home]
+	h.reserved = 0
+	for _, n := range s.LentAt(home) {
+		h.reserved += int16(max(n.Spec.MaxPods, n.Count()))
+	}
 	h.countPods()
 	s.reindex(h)
+	beyond := max(0, h.Count()+int(h.reserved)-h.Spec.MaxPods)
+	for _, n := range s.LentAt(home) {
+		if n.countPods(); h.Spec.MaxPods > 0 {
+			n.left = int16(max(0, int(n.left)-beyond))
+		}
+		s.reindex(n)
+	}
 }
 
 // Lent reports whether the node is what a pod on standby lends.
@@ -124,11 +142,13 @@ func (s *State) Home(id NodeID) NodeID {
 	return id
 }
 
-// lentAt yields the nodes that pods on a node lend now.
-func (s *State) lentAt(home NodeID, yield func(NodeID, *Node) bool) {
-	for _, id := range s.lentBy[home] {
-		if n := &s.nodes[id]; n.Up && s.loans[id].devices != 0 && !yield(id, n) {
-			return
+// LentAt returns the nodes that pods on a node lend now.
+func (s *State) LentAt(home NodeID) iter.Seq2[NodeID, *Node] {
+	return func(yield func(NodeID, *Node) bool) {
+		for _, id := range s.lentBy[home] {
+			if n := &s.nodes[id]; n.Up && s.loans[id].devices != 0 && !yield(id, n) {
+				return
+			}
 		}
 	}
 }
@@ -136,28 +156,29 @@ func (s *State) lentAt(home NodeID, yield func(NodeID, *Node) bool) {
 // changeLent gives the lent nodes of a home its labels, taints, place and limit of pods.
 func (s *State) changeLent(home NodeID) {
 	h := &s.nodes[home]
-	h.reserved = 0
-	for id, n := range func(yield func(NodeID, *Node) bool) { s.lentAt(home, yield) } {
+	for id, n := range s.LentAt(home) {
 		s.unindex(n)
 		s.countAll(id, -1)
 		spec := *h.Spec
 		spec.CPUMilli, spec.MemMiB, spec.Others = n.Spec.CPUMilli, n.Spec.MemMiB, nil
+		spec.MaxPods = -1 // shared out below, when the pods on all of them are counted
 		n.Spec, n.domains = &spec, h.domains
 		s.pools[n.pool].leave(n)
 		n.pool = s.poolOf(&spec, s.pools[h.pool].Zone, true)
 		s.pools[n.pool].join(s, n, id)
 		s.countAll(id, 1)
-		s.limitLent(id)
 		s.index(n)
 	}
-	h.countPods()
-	s.reindex(h)
+	for id := range s.LentAt(home) {
+		s.shareLimit(id)
+	}
+	s.countPods(home)
 }
 
 // removeLent takes the lent nodes of a home away, and returns their pods.
 func (s *State) removeLent(home NodeID) []Held {
 	var pods []Held
-	for id, n := range func(yield func(NodeID, *Node) bool) { s.lentAt(home, yield) } {
+	for id, n := range s.LentAt(home) {
 		s.unindex(n)
 		s.countAll(id, -1)
 		pods = append(pods, slices.DeleteFunc(n.pods, func(h Held) bool { return h.Owner.Job == noJob })...)

@@ -23,7 +23,7 @@ type Node struct {
 	Spec    *NodeSpec
 	pool    int32
 	closed  int16 // how many reasons it is closed for: see Close
-	// reserved is how many of its pods may be on what its pods lend: see lent.go.
+	// reserved is how many of its pods are or may be on what its pods lend: see lent.go.
 	reserved int16
 	member   int32 // place in the pool's nodes
 	// Up is false while the node is lost.

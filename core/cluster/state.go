@@ -348,15 +348,14 @@ func (s *State) SetCordoned(id NodeID, cordoned bool) {
 	} else {
 		s.Open(id)
 	}
-	s.lentAt(id, func(id NodeID, n *Node) bool {
+	for id, n := range s.LentAt(id) {
 		n.Spec.Cordoned = cordoned
 		if cordoned {
 			s.Close(id)
 		} else {
 			s.Open(id)
 		}
-		return true
-	})
+	}
 }
 
 // Close keeps new pods off a node until [State.Open] was called as often as Close.
@@ -388,12 +387,11 @@ func (s *State) SetHealth(id NodeID, gpu int, healthy bool) {
 		n.Whole |= 1 << gpu
 	}
 	s.index(n)
-	s.lentAt(id, func(id NodeID, n *Node) bool {
+	for id := range s.LentAt(id) {
 		if s.loans[id].devices>>gpu&1 == 1 {
 			s.SetHealth(id, gpu, healthy)
 		}
-		return true
-	})
+	}
 }
 
 // Open reports whether the node takes new pods.
