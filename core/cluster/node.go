@@ -120,11 +120,9 @@ func (n *Node) Parts(part Milli) int {
 
 // FreeMilli returns how much GPU is free on healthy devices, parts included.
 func (n *Node) FreeMilli() Milli {
-	var m Milli
-	for d, free := range n.part {
-		if n.healthy>>d&1 == 1 {
-			m += Milli(free)
-		}
+	m := Milli(n.Free()) * WholeGPU
+	for split := n.Split(); split != 0; split &= split - 1 {
+		m += Milli(n.part[bits.TrailingZeros64(split)])
 	}
 	return m
 }

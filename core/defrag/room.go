@@ -91,7 +91,6 @@ func (p *planner) domains(u *place.Unit, model string) [][]cluster.NodeID {
 	type domain struct {
 		nodes []cluster.NodeID
 		free  cluster.Milli
-		most  cluster.Milli
 	}
 	var need cluster.Milli
 	for _, t := range largestTasks(u) {
@@ -103,7 +102,11 @@ func (p *planner) domains(u *place.Unit, model string) [][]cluster.NodeID {
 	}
 	var list []*domain
 	at := map[int32]*domain{}
-	for _, id := range p.nodesOf(model) {
+	nodes := p.nodesOf
+	if u.Required < 0 {
+		nodes = p.roomNodes
+	}
+	for _, id := range nodes(model) {
 		where := int32(0)
 		if u.Required >= 0 {
 			where = p.state.Domain(id, u.Required)
@@ -118,22 +121,40 @@ func (p *planner) domains(u *place.Unit, model string) [][]cluster.NodeID {
 			list = append(list, d)
 		}
 		d.nodes = append(d.nodes, id)
-		n := p.state.Node(id)
-		d.free += n.FreeMilli()
-		d.most += n.FreeMilli()
-		for h := range n.Pods {
-			if p.pods.Movable(h.Owner) {
-				d.most += h.Alloc.GPU()
-			}
-		}
+		d.free += p.state.Node(id).FreeMilli()
 	}
-	list = slices.DeleteFunc(list, func(d *domain) bool { return d.most < need })
+	list = slices.DeleteFunc(list, func(d *domain) bool { return d.free < need && !p.mayFree(d.nodes, need-d.free) })
 	slices.SortStableFunc(list, func(a, b *domain) int { return cmp.Compare(b.free, a.free) })
 	var out [][]cluster.NodeID
 	for _, d := range list[:min(len(list), mostDomains)] {
 		out = append(out, d.nodes)
 	}
 	return out
+}
+
+// mayFree reports whether the movable pods of some nodes have that much GPU.
+func (p *planner) mayFree(nodes []cluster.NodeID, gpu cluster.Milli) bool {
+	for _, id := range nodes {
+		for h := range p.state.Node(id).Pods {
+			if h.Alloc.GPUs != 0 && p.pods.Movable(h.Owner) {
+				if gpu -= h.Alloc.GPU(); gpu <= 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// roomNodes is nodesOf for a unit that may be anywhere, or for the pods that leave for it. Of more
+// than a partition, only nodes with free GPUs count: a search among the full ones costs more than
+// the rest of a pass, and seldom finds a cheap plan.
+func (p *planner) roomNodes(model string) []cluster.NodeID {
+	nodes := p.nodesOf(model)
+	if len(nodes) <= p.opt.Partition {
+		return nodes
+	}
+	return slices.DeleteFunc(nodes, func(id cluster.NodeID) bool { return p.state.Node(id).FreeMilli() == 0 })
 }
 
 // nodesOf lists the open nodes of a model.
@@ -157,7 +178,7 @@ func (p *planner) nodesOf(model string) []cluster.NodeID {
 // as before afterwards; the moves are what was found.
 func (p *planner) makeRoom(u *place.Unit, model string, domain []cluster.NodeID) bool {
 	p.awaited = &awaited{unit: u}
-	p.part = p.nodesOf(model)
+	p.part = p.roomNodes(model)
 	for _, id := range p.part {
 		p.fixed[id] = !p.mayVacate(p.state.Node(id))
 	}
