@@ -84,11 +84,19 @@ func before(a, b *core.Job) bool {
 	return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Submitted, b.Submitted)) < 0
 }
 
+// unknownWork is the work that a running job is taken to lose if it stops, where the file says neither how
+// long it has run nor how often it saves its progress. It is short: a plan that is worth its cost
+// is not refused for work that the file does not mention.
+const unknownWork = 60 * core.Second
+
 func (r *reader) addJob(j *job, at string) error {
 	if err := r.checkJob(j, at); err != nil {
 		return err
 	}
 	c := Job{Job: j.job(r.s.Now), names: map[int]string{}}
+	if j.RunningFor == nil && j.Checkpoint == 0 {
+		c.Saved = r.s.Now - unknownWork
+	}
 	for i := range j.Tasks {
 		if err := r.addTask(&c, j, i, fmt.Sprintf("%s.tasks[%d]", at, i)); err != nil {
 			return err

@@ -115,6 +115,9 @@ func (r *runner) submit(j *Job) error {
 			return err
 		}
 	}
+	if j.Saved > 0 && len(j.Running) > 0 {
+		return r.engine.Apply(r.now, core.Checkpointed{Job: j.Name, At: j.Saved})
+	}
 	return nil
 }
 

@@ -30,7 +30,9 @@ type Job struct {
 	core.Job
 	// Running lists the pods that run.
 	Running []core.PodRunning
-	names   map[int]string
+	// Saved is when the job saved its progress last, 0 if the file says how long it has run.
+	Saved core.Time
+	names map[int]string
 }
 
 // JobNames returns the names of the jobs.
