@@ -1,6 +1,7 @@
 package place
 
 import (
+	"math"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -35,34 +36,48 @@ func (p *Placer) even(u *Unit, task *Task, t *Term, domain int32) bool {
 		// the places are checked again would break a plan that was right.
 		n -= task.After(t.Label, t.Level, domain)
 	}
-	return n-p.fewest(u, task.asked(), t) <= t.MaxSkew
+	return n-p.fewest(u, task.asked(), t, domain) <= t.MaxSkew
 }
 
-// fewest returns the number of pods with the term's label in the eligible domain that
-// hosts the fewest of them. O(1) if no label has changed since the last call, or if some
-// eligible domain hosts none; else O(eligible domains).
-func (p *Placer) fewest(u *Unit, sh *Shape, t *Term) int {
-	changes := p.state.LabelChanges()
-	if t.known && t.changes == changes {
-		return t.fewest
+// fewest returns the number of pods with the term's label in the eligible domain that hosts the
+// fewest of them, besides one domain: the pods there count in full on both sides, and one more
+// pod is within any skew of them. That matters if some of them leave or have not arrived: such
+// pods count in a domain that gets a pod, and do not in those that it is compared with. If there
+// is no other domain, nothing can be too few. O(1) if no label has changed since the last call,
+// or if some eligible domain hosts none; else O(eligible domains).
+func (p *Placer) fewest(u *Unit, sh *Shape, t *Term, besides int32) int {
+	if changes := p.state.LabelChanges(); !t.known || t.changes != changes {
+		t.known, t.changes = true, changes
+		p.countFewest(u, sh, t)
 	}
-	t.known, t.changes, t.fewest = true, changes, 0
+	if besides == t.fewestAt {
+		return t.next
+	}
+	return t.fewest
+}
+
+// countFewest finds the two eligible domains that host the fewest pods with the term's label. If
+// there are fewer domains than the term asks for, or one hosts none, the fewest are 0 in all.
+func (p *Placer) countFewest(u *Unit, sh *Shape, t *Term) {
+	t.fewest, t.fewestAt, t.next = 0, -1, 0
 	domains := p.reach(u, sh, t.Level)
 	tooFew := len(domains) < t.MinDomains
 	someEmpty := len(domains) > p.state.Hosting(t.Label, t.Level)
-	if tooFew || someEmpty {
-		return 0
+	if tooFew || someEmpty || len(domains) == 0 {
+		return
 	}
-	for i, d := range domains {
+	t.fewest, t.next = math.MaxInt32, math.MaxInt32
+	for _, d := range domains {
 		n := p.state.Labelled(t.Label, t.Level, d)
 		if n > 0 && u.Absent != nil {
 			n -= u.Absent(t.Label, t.Level, d) // they leave, or have not arrived
 		}
-		if i == 0 || n < t.fewest {
-			t.fewest = n
+		if n < t.fewest {
+			t.fewest, t.fewestAt, t.next = n, d, t.fewest
+		} else {
+			t.next = min(t.next, n)
 		}
 	}
-	return t.fewest
 }
 
 // reach is the domains of a level with nodes that a shape may use.
@@ -113,8 +128,8 @@ func (p *Placer) evenly(u *Unit, t, from int) bool {
 			continue
 		}
 		for i := from; i < len(p.out); i++ {
-			n := p.state.Labelled(term.Label, term.Level, p.state.Domain(p.out[i].Alloc.Node, term.Level))
-			if n-p.fewest(u, task.asked(), term) > term.MaxSkew {
+			d := p.state.Domain(p.out[i].Alloc.Node, term.Level)
+			if p.state.Labelled(term.Label, term.Level, d)-p.fewest(u, task.asked(), term, d) > term.MaxSkew {
 				return false
 			}
 		}

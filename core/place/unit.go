@@ -86,8 +86,11 @@ type Term struct {
 	// to be apart from the task's pods. On nodes of which the domain is not known none of
 	// those can be, so the task's pods may.
 	Theirs bool
-	// fewest is what Placer.fewest returned last, if known, at that count of label changes.
-	fewest  int
-	known   bool
-	changes uint64
+	// fewest is what Placer.countFewest found last, if known, at that count of label changes: the
+	// fewest pods of a domain, which domain that is, and the fewest of another.
+	fewest   int
+	fewestAt int32
+	next     int
+	known    bool
+	changes  uint64
 }
