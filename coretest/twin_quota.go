@@ -289,17 +289,25 @@ func (w *Twin) pinned(j *job) bool {
 	return !p.Unprotected && (j.Locked || j.NotPreemptible || p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime)
 }
 
-// pinnedWithin checks, after pods of a job that must not borrow have started, that all
-// such jobs of its queue are within its nominal quota for the models of those pods. It
+// pinnedWithin checks, after pods of a job that must not borrow have started, that these pods and
+// all such jobs of its queue are within its nominal quota for the models of those pods. It
 // knows it of queues that own quota themselves. doubt counts jobs for which it is unknown
-// whether they are protected.
+// whether they are protected. The job may be exposed: then what it had does not count, but it
+// must not borrow more.
 func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
 	if !w.pinned(j) {
 		return nil
 	}
+	more := map[string]core.Milli{}
+	for _, at := range start {
+		if gpu := j.Tasks[j.pods[at.Pod].task].GPU; !w.holdsOn(j, doubt) && !j.Foreign {
+			more[w.node(at.Node).Model] += gpu
+			more[every] += gpu
+		}
+	}
 	for _, at := range start {
 		if model := w.node(at.Node).Model; at.GPUs != 0 {
-			if err := w.pinnedRoom(j.Queue, model, 0, doubt); err != nil {
+			if err := w.pinnedRoom(j.Queue, model, more, doubt); err != nil {
 				return err
 			}
 		}
@@ -307,11 +315,11 @@ func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
 	return nil
 }
 
-// pinnedRoom checks that all running pods of jobs that must not borrow, and more beside them,
-// are within the nominal quotas against which jobs of a queue count for a model. It checks only
+// pinnedRoom checks that all running pods of jobs that must not borrow, and more beside them, by
+// model and in every model, are within the nominal quotas against which jobs of a queue count for a model. It checks only
 // queues that own quota themselves.
-func (w *Twin) pinnedRoom(queue, model string, more core.Milli, doubt bool) error {
-	used := map[string]core.Milli{model: more, every: more}
+func (w *Twin) pinnedRoom(queue, model string, more map[string]core.Milli, doubt bool) error {
+	used := map[string]core.Milli{model: more[model], every: more[every]}
 	for _, o := range w.jobs {
 		for i := range o.pods {
 			if p := &o.pods[i]; o.Queue == queue && (w.holdsOn(o, doubt) || o.Foreign) && p.state == running {
@@ -335,7 +343,7 @@ func (w *Twin) allowsJob(j *job, model string, gpu core.Milli) bool {
 	if !w.allows(j.Queue, model, gpu) {
 		return false
 	}
-	return !w.pinned(j) || gpu == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, model, gpu, true) == nil
+	return !w.pinned(j) || gpu == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, model, map[string]core.Milli{model: gpu, every: gpu}, true) == nil
 }
 
 // holdsOn reports whether a job must not borrow as long as it runs; doubt is the answer
