@@ -237,7 +237,8 @@ func (ns *nominations) goes(j *job) {
 // begin forgets, before a pass, the jobs whose evicted pods have all left, and what the last
 // pass decided.
 func (ns *nominations) begin() {
-	ns.evictions, ns.plansMade, ns.roomSearches = ns.evictions[:0], 0, 0
+	ns.evictions, ns.plansMade = ns.evictions[:0], 0
+	ns.allowSearches()
 	ns.going = slices.DeleteFunc(ns.going, func(j *job) bool { return j.count[podLeaving] == 0 })
 }
 

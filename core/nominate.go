@@ -26,11 +26,12 @@ type nominations struct {
 	going []*job
 	away  map[labelOn]map[int32]int
 	draft draft // the plan under trial, empty between trials: see weigh
-	// evictions are those of this pass, plansMade is for how many plans. roomSearches counts its
-	// searches for moves.
-	evictions    []eviction
-	plansMade    int
+	// evictions are those of this pass, plansMade is for how many plans.
+	evictions []eviction
+	plansMade int
+	// roomSearches counts the searches for moves until roomAgain: see allowSearches.
 	roomSearches int
+	roomAgain    Time
 }
 
 // nomination is a plan in progress: a gang, or pods of another job, whose places are chosen and

@@ -36,12 +36,29 @@ type Room struct {
 // moveTime is how long a pod that moves is taken to hold both places, for the cost of a plan.
 const moveTime = 60 * Second
 
-// roomSearches is the most searches of a pass. Classes beyond it are tried again after
-// roomPause.
+// roomSearches is the most searches of a pass, or in a cluster with many pods of a roomInterval,
+// as each may cost milliseconds there. Classes beyond it are tried again after that, at the
+// earliest after roomPause.
 const (
 	roomSearches = 8
 	roomPause    = 30 * Second
+	roomInterval = 300 * Second
 )
+
+// allowSearches allows the searches for room of the next pass.
+func (ns *nominations) allowSearches() {
+	if ns.now < ns.roomAgain {
+		return
+	}
+	ns.roomSearches, ns.roomAgain = 0, ns.now
+	pods := 0
+	for m := range ns.runs.loads {
+		pods += ns.runs.loads[m].pods
+	}
+	if pods > attemptSmall {
+		ns.roomAgain = cluster.Plus(ns.now, roomInterval)
+	}
+}
 
 // relocation is a pod that goes to another place.
 type relocation struct {
@@ -76,7 +93,7 @@ func (ps *pass) consolidate(j candidate) bool {
 	}
 	ns := &ps.nominations
 	if ns.roomSearches++; ns.roomSearches > roomSearches {
-		ps.wakes.retryAt(ps.now, ps.now+roomPause)
+		ps.wakes.retryAt(ps.now, max(ns.roomAgain, ps.now+roomPause))
 		return false
 	}
 	ps.entitlement.update()
