@@ -288,6 +288,8 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	e.changes.placesChanged(j)
 	if was == podRunning {
 		e.stopped(j, p)
+	} else if p.move != nil { // its gang broke, and the driver was not told
+		e.moves.abandon(p.move)
 	}
 	if p.leavingFor != nil {
 		p.leavingFor.outstanding--
@@ -388,7 +390,16 @@ func (e *Engine) breakGang(j *job) {
 			j.leaves(e.state, p, 1)
 			e.changes.quotaReturned()
 			j.set(p, podLeaving)
+			// The driver does not know yet: it may still say how a move ended. Until it is
+			// told, the move goes on.
+			m := p.move
+			if m != nil && m.told {
+				p.move = nil
+			}
 			e.stopped(j, p)
+			if m != nil && m.told {
+				p.move = m
+			}
 		}
 	}
 	if len(e.places) > first {
@@ -397,6 +408,26 @@ func (e *Engine) breakGang(j *job) {
 		e.ending = append(e.ending, Decision{Op: Requeue, Job: j.Name, Pods: pods, Reason: MemberLost})
 	}
 	e.places = e.places[:first]
+}
+
+// tellBroken decides that gangs which broke since the last pass stop, as far as pods of them have
+// not left already. Their moves end.
+func (e *Engine) tellBroken() {
+	for _, d := range e.ending {
+		j := e.jobs.byName[d.Job]
+		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return j.pods[p.Pod].state != podLeaving })
+		for k := range d.Pods {
+			i := d.Pods[k].Pod
+			if m := j.pods[i].move; m != nil {
+				e.moves.abandon(m)
+			}
+			d.Pods[k] = e.placement(j, i) // it may have moved
+		}
+		if len(d.Pods) > 0 {
+			e.out = append(e.out, d)
+		}
+	}
+	e.ending = e.ending[:0]
 }
 
 // requeueIfGone puts a job's waiting pods back in the queue; those of a broken gang once no

@@ -23,7 +23,8 @@ import (
 //     which;
 //   - the pod is not chosen as a victim, nor is its gang as a whole. What had to wait for that
 //     is tried again when the move is over;
-//   - whatever else stops the pod ends the move too, and frees the new place. The double is a
+//   - whatever else stops the pod ends the move too, and frees the new place; if its gang broke,
+//     when the next pass says so, as the move may be over before the driver knows. The double is a
 //     pod like any bound one: it stays where it is when its node is cordoned or changes, or
 //     its GPU fails, until the driver says otherwise. If its node is lost, so is the double;
 //     the pod goes on at its old place.
@@ -301,14 +302,19 @@ func (e *Engine) podMoved(now Time, ev PodMoved) error {
 	j, p := m.job, &m.job.pods[m.pod]
 	from := p.alloc.Node
 	e.state.Remove(m.owner(), from)
-	e.changes.podStopped(j, p)
+	leaves := p.state == podLeaving // its gang broke since the last pass
+	if !leaves {
+		e.changes.podStopped(j, p)
+	}
 	p.alloc = m.to // on the same GPU model: quota stays as it is
-	e.changes.podStarted(j, p)
+	if !leaves {
+		e.changes.podStarted(j, p)
+	}
 	e.moves.forget(m)
 	e.nominations.settleNode(from)
 	e.state.Commit()
 	e.changes.moveOver(j, from)
-	if j.Topology.Required != "" {
+	if j.Topology.Required != "" && !leaves {
 		e.waiting.dequeue(j) // nodes may have changed their places meanwhile
 		e.waiting.enqueue(j, now)
 	}

@@ -21,13 +21,7 @@ func (e *Engine) Decide(now Time) []Decision {
 
 	// 1. Gangs that broke since the last pass must stop, as far as pods of them have not left
 	// already. Moves that were begun are decided. Windows of standby end.
-	for _, d := range e.ending {
-		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return e.jobs.byName[d.Job].pods[p.Pod].state != podLeaving })
-		if len(d.Pods) > 0 {
-			e.out = append(e.out, d)
-		}
-	}
-	e.ending = e.ending[:0]
+	e.tellBroken()
 	e.moves.tell()
 	e.standbys.run(now)
 
