@@ -230,6 +230,9 @@ func (e *Engine) end(name string) error {
 // release takes a running or leaving pod off its node. The journal grows.
 func (e *Engine) release(j *job, i int, to podState) {
 	p := &j.pods[i]
+	if j.Class == LP && p.state == podLeaving && p.leavingFor != nil {
+		e.state.CountEviction(p.alloc.Node) // however it goes: on Kubernetes an evicted pod ends
+	}
 	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
 	e.unbook(j, p, to)
 	e.nominations.settleNode(p.alloc.Node)
@@ -478,9 +481,6 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 		if p.from != nil {
 			e.vacated(j, i)
 			continue
-		}
-		if j.Class == LP && p.leavingFor != nil {
-			e.state.CountEviction(p.alloc.Node)
 		}
 		e.release(j, i, podWaiting)
 	}

@@ -69,7 +69,6 @@ var beyond = map[string][]string{
 	"pods of a cluster are not put on standby": {
 		"standby/gang.txt", "standby/maxpods.txt", "standby/nodes.txt", "standby/owner.txt", "standby/refused.txt", "standby/window.txt",
 	},
-	"an evicted pod of a cluster ends, and another comes: the engine does not count that as an eviction": {"spot/history.txt"},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
 	"a job that was deleted does not come again at once": {"preemption/held_left_again.txt"},
 }
