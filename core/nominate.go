@@ -53,6 +53,8 @@ type nomination struct {
 	// many of its pods are still at their old places. See room.go.
 	lead *nomination
 	old  int
+	// room says that others move or restart for it, and that no victims leave: see room.go.
+	room bool
 }
 
 // planned is a pod whose place on a node is not free yet. The node is closed meanwhile, so that

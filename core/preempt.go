@@ -41,6 +41,9 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 	if j.NeverPreempts || j.restarts() {
 		return false
 	}
+	if j.nomination != nil && j.nomination.room {
+		return false // what ends that plan brings the next try: see enoughFree
+	}
 
 	// 1. Is a search worth a try, and is there enough to evict by count? Both cost little.
 	this, worth := ps.planner.again(j.job, ps.now, evictionsFor(head))

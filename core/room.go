@@ -118,10 +118,11 @@ func (ps *pass) consolidate(j candidate) bool {
 }
 
 // enoughFree reports whether the policy makes room for jobs, and the job has enough free GPUs by
-// count.
+// count. Pods of a job that starts pod by pod may have a plan already: then it waits for that, as a
+// failed move gives up the places of all, also those for which victims leave.
 func (ps *pass) enoughFree(j candidate) bool {
 	need := j.needed()
-	return ps.policy.Room.MaxMoves > 0 && need > 0 && !j.restarts() && ps.planner.freeFor(j.class) >= need
+	return ps.policy.Room.MaxMoves > 0 && need > 0 && j.nomination == nil && ps.planner.freeFor(j.class) >= need
 }
 
 // mayConsolidate reports whether moves may make room for a job. False is certain.
@@ -345,6 +346,7 @@ func (j *job) onLent(s *cluster.State) bool {
 // relocate decides a plan, and reports whether it could.
 func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 	n := ns.nominated(j)
+	n.room = true
 
 	// 1. Pods move.
 	for _, r := range p.moves {
