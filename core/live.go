@@ -26,12 +26,17 @@ type pod struct {
 	started Time
 	// came is when it got its place, by the clock of entitlement.starting; entitled if it
 	// evicted others as one within nominal quota.
-	came    Time
-	task    int32
-	trial   uint32 // the last trial of evictions it was part of
-	listed  int32  // its place in ranked.pods
-	lifted  bool   // it is off its node and its quota for a trial
-	state   podState
+	came   Time
+	task   int32
+	trial  uint32 // the last trial of evictions it was part of
+	listed int32  // its place in ranked.pods
+	lifted bool   // it is off its node and its quota for a trial
+	state  podState
+	// within says that the pod is within its queue's nominal quota, as entitlement.update
+	// found.
+	within bool
+	// extra says that its gang goes on without it; see job.markExtra.
+	extra   bool
 	move    *move    // its current move, nil if none; only running pods have one
 	standby *standby // set while it lends its GPUs
 	// leavingFor is the nomination it was evicted for, if any.
@@ -39,11 +44,6 @@ type pod struct {
 	// from is where a pod still is that restarts at alloc, until it has left; see room.go. Only
 	// pods with a kept place have one.
 	from *cluster.Alloc
-	// within says that the pod is within its queue's nominal quota, as entitlement.update
-	// found.
-	within bool
-	// extra says that its gang goes on without it; see job.markExtra.
-	extra bool
 }
 
 // job is a live job.

@@ -266,23 +266,26 @@ func (p *Placer) packLeaf(u *Unit, t int, pods []int32, e entry, accept func(clu
 // roomFor returns the node of a leaf group that holds n pods with the fewest free GPUs.
 func (p *Placer) roomFor(u *Unit, sh *Shape, n int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
 	need := sh.need(n)
-	roomy := func(id cluster.NodeID) bool { return p.state.Node(id).Has(need) && (accept == nil || accept(id)) }
 	for f := n * sh.GPUs; f <= e.pool.MaxGPUs; f++ {
-		var id cluster.NodeID
-		var ok bool
-		switch {
-		case u.Strategy == Spot:
-			none, found := p.likest(u, roomy)
-			p.state.FindFuncIn(e.pool, e.leaf, f, none)
-			id, ok = found()
-		case accept == nil:
-			id, ok = p.state.FindIn(e.pool, e.leaf, f, need)
-		default:
-			id, ok = p.state.FindFuncIn(e.pool, e.leaf, f, roomy)
-		}
-		if ok {
+		if id, ok := p.roomWith(u, need, f, e, accept); ok {
 			return id, true
 		}
 	}
 	return 0, false
+}
+
+// roomWith returns the node of a leaf group with free GPUs, a number of them, that has what
+// is needed.
+func (p *Placer) roomWith(u *Unit, need cluster.Need, free int, e entry, accept func(cluster.NodeID) bool) (cluster.NodeID, bool) {
+	// Most gangs end here, once a pod; a function for a filter is allocated on the heap.
+	if accept == nil && u.Strategy != Spot {
+		return p.state.FindIn(e.pool, e.leaf, free, need)
+	}
+	roomy := func(id cluster.NodeID) bool { return p.state.Node(id).Has(need) && (accept == nil || accept(id)) }
+	if u.Strategy != Spot {
+		return p.state.FindFuncIn(e.pool, e.leaf, free, roomy)
+	}
+	none, found := p.likest(u, roomy)
+	p.state.FindFuncIn(e.pool, e.leaf, free, none)
+	return found()
 }
