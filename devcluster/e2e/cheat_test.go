@@ -120,7 +120,9 @@ func TestTenantEditsWhatRuns(t *testing.T) {
 		}
 		return err
 	})
+	a := c.get("a")
 	c.delete("a") // the audit reads what it says
+	c.gone(a)
 }
 
 // A tenant's pod is Muster's whoever is said to have made it, a tenant names no class
