@@ -2,9 +2,11 @@
 // observes, and carries out what the engine decides. A pod passes through its packages in this
 // order:
 //
-//	watch.go                reflectors, which put objects into the mailbox of the mirror
+//	watch.go                reflectors
+//	  feed/                 what they observe, as facts in the mailbox of the mirror
 //	scheduler.go            the loop: one goroutine owns the mirror, and hands on its acts
 //	  mirror/               from what is observed to the engine's events, and from its decisions to acts
+//	    reports/            why jobs wait, and the statuses of Muster's own objects
 //	    tables/             what is known of the cluster; answers questions and changes nothing
 //	    objects/            what is kept of the API's objects, cut down
 //	    peers/ storage/ devices/ settings/ lost/   indexes: each observes, and returns what changed

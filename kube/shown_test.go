@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core/policy"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/mirror"
 )
 
@@ -19,7 +20,7 @@ type shown struct {
 	*mirror.Mirror
 	t     testing.TB
 	box   *mirror.Mailbox
-	feeds map[string]mirror.Feed
+	feeds map[string]feed.Feed
 }
 
 func newShown(t testing.TB) *shown {

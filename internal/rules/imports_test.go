@@ -44,10 +44,12 @@ var mayImport = map[string][]string{
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
 	// The scheduler's packages in the order of their layers: a layer imports those below.
-	"kube":           {"core", "api/", "kube/mirror", "kube/tables", "kube/objects", "kube/act", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
-	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube":           {"core", "api/", "kube/mirror", "kube/tables", "kube/objects", "kube/act", "kube/feed", "kube/lease", "kube/lost", "kube/stats", "kube/translate"},
+	"kube/mirror":    {"core", "core/cluster", "core/frag", "api/", "kube/tables", "kube/objects", "kube/reports", "kube/act", "kube/feed", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
+	"kube/reports":    {"core", "core/frag", "kube/tables", "kube/act", "kube/stats", "kube/translate"},
 	"kube/tables":    {"core", "core/cluster", "core/frag", "core/quota", "api/v1alpha1", "kube/objects", "kube/act", "kube/devices", "kube/lease", "kube/lost", "kube/peers", "kube/settings", "kube/stats", "kube/storage", "kube/translate"},
 	"kube/objects":   {"core", "api/v1alpha1", "kube/act", "kube/devices", "kube/translate"},
+	"kube/feed":      {}, // it knows neither the tables nor the objects
 	"kube/act":       {"api/", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
 	"kube/stats":     {"core", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
@@ -57,7 +59,7 @@ var mayImport = map[string][]string{
 	"kube/peers":     {"core", "kube/translate"},
 	"kube/settings":  {"core", "core/cluster", "api/v1alpha1", "kube/translate"},
 	"kube/storage":   {"core", "core/cluster", "kube/translate"},
-	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/mirror", "kube/tables", "kube/translate", "internal/table"},
+	"kube/console":   {"core", "core/frag", "api/", "kube", "kube/feed", "kube/mirror", "kube/tables", "kube/translate", "internal/table"},
 	"kube/trace":     {"kube/tables"},
 	"kube/bench":     {},
 	"kube/local":     {"core", "api/", "kube", "kube/stats", "kube/translate", "workload", "deploy"},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/mirror"
 )
 
@@ -88,7 +89,7 @@ func (c *Client) Survey(ctx context.Context, given core.Policy, builtins v1alpha
 }
 
 // feed reads all objects of a resource, and reports whether there is such a resource.
-func (c *Client) feed(ctx context.Context, client rest.Interface, resource string, list func() runtime.Object, into mirror.Feed) (there bool, err error) {
+func (c *Client) feed(ctx context.Context, client rest.Interface, resource string, list func() runtime.Object, into feed.Feed) (there bool, err error) {
 	trim := into.(interface{ Transformer() cache.TransformFunc }).Transformer()
 	var all []any
 	err = pages(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -88,5 +89,26 @@ func (m *changes) recorded(uid types.UID) {
 func (m *changes) tellPod(p *tables.Pod, reason, message string) {
 	if m.Shards.Held[m.Whose(p)] {
 		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: reason, Message: message})
+	}
+}
+
+// warn publishes an event about unknown keys, once for each job and before it runs.
+func (m *changes) warn(g *tables.Group) {
+	if g.Warned || g.ID.Kind == tables.Foreign {
+		return
+	}
+	job := ""
+	if pg := m.PodGroupOf(g); pg != nil {
+		job = pg.Attributes.Unknown
+	}
+	if g.Says != nil {
+		job = cmp.Or(job, g.Says.Attributes.Unknown)
+	}
+	for _, p := range tables.InOrder(g.Loose, func(p *tables.Pod) bool {
+		return p.State == tables.PodWaiting && cmp.Or(p.Object.Attributes.Unknown, job) != ""
+	}) {
+		m.acts.warn = append(m.acts.warn, act.Warning{Pod: p.Ref(), Reason: tables.UnknownKey, Message: cmp.Or(p.Object.Attributes.Unknown, job)})
+		g.Warned = true
+		return
 	}
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/kube/reports"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -32,7 +33,7 @@ func TestQuotaGate(t *testing.T) {
 	w.pod("of-a-gang", gated, inQueue, gang("g", 2))
 	w.settle()
 	w.m.Explain(10)
-	w.now = w.now.Add(time.Duration(2 * reportAfter))
+	w.now = w.now.Add(time.Duration(2 * reports.After))
 	w.settle()
 	said := map[string]string{}
 	for _, x := range w.m.Explain(10) {

@@ -173,14 +173,14 @@ func TestStatsAreKeptUp(t *testing.T) {
 				}
 			}
 			got := y.Stats()
-			y.census = newCensus(&y.Tables)
+			y.Census = tables.NewCensus(&y.Tables)
 			for _, n := range y.Nodes {
 				n.Counted = stats.Node{}
-				y.noteNode(n)
+				y.NoteNode(n)
 			}
 			for _, g := range y.Groups {
 				g.Counted = stats.Group{}
-				y.noteGroup(g)
+				y.NoteGroup(g)
 			}
 			if want := y.Stats(); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, step %d:\ngot  %+v\nwant %+v", seed, step, got, want)
@@ -220,7 +220,7 @@ func BenchmarkStats(b *testing.B) {
 		n := 0
 		for _, g := range y.Groups {
 			for _, p := range g.Pods {
-				y.notePod(p)
+				y.NotePod(p)
 			}
 			if n++; n == 300 {
 				break

@@ -28,7 +28,7 @@ func (m *driver) devicesChanged(c devices.Change) {
 	}
 	for _, uid := range c.Pods {
 		if p := m.Pods[uid]; p != nil { // one that cannot be resolved must not block the others
-			m.takeIn(p.Object, func() { m.reconsider(p) })
+			m.TakeIn(p.Object, func() { m.reconsider(p) })
 		}
 	}
 	if c.Rebuild && m.engine != nil {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/reports"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -43,7 +43,7 @@ func (m *driver) rebuild() error {
 	if m.record != nil {
 		m.record.Began(m.Now, c)
 	}
-	m.engine, m.engineWakes, m.outlook = e, core.Never, outlook{}
+	m.engine, m.engineWakes, m.reports.Outlook = e, core.Never, reports.Outlook{}
 	clear(m.Queues.Told) // all of them, for the engine is new
 	m.tellQueues()
 	sorted := make([]*tables.Node, 0, len(m.Nodes))
@@ -213,7 +213,7 @@ func (m *driver) send(g *tables.Group, pods []*tables.Pod, places []core.Placeme
 		if len(p.Object.Claims) > 0 {
 			m.placed = append(m.placed, p)
 		}
-		m.notePod(p)
+		m.NotePod(p)
 		notes := map[string]string{}
 		if g.Says != nil {
 			notes = g.Says.Notes(&p.Object.Attributes)
@@ -268,7 +268,7 @@ func (m *changes) evict(d *core.Decision) {
 			continue // this instance evicted it already, perhaps for an earlier engine
 		}
 		p.State = tables.PodLeaving
-		m.notePod(p)
+		m.NotePod(p)
 		p.Cause = tables.Eviction{Of: p, Reason: d.Reason.String(), Message: message}
 		// A binding that was sent has to be answered first. Then there is a pod to evict (bound).
 		switch {
@@ -297,10 +297,8 @@ func (m *changes) done() {
 type Engine interface {
 	Apply(now core.Time, ev core.Event) error
 	Decide(now core.Time) []core.Decision
-	Explain(job string) (core.Explanation, bool)
-	Nearest(job string, most int) []frag.Finding
-	Forecast() core.Forecast
 	Working() string
+	reports.Engine
 }
 
 func newEngine(c core.Config) (Engine, error) { return core.New(c) }

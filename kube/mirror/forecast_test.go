@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/reports"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -29,10 +30,10 @@ func TestExpectedStart(t *testing.T) {
 	}
 	w.pod("runs", noted("muster.sh/walltime", "1s")) // that is over
 	w.waits("next", "Resources", translate.NoStartMark+"running jobs without a walltime, or past it: 1")
-	w.m.outlook.until = core.Never
+	w.m.reports.Outlook.Until = core.Never
 	w.pod("late", asking(v1alpha1.GPUResource, "8"))
 	w.waits("late", "Resources", translate.NoStartMark+"the job was created after the last forecast")
 	w.waits("next", "Resources", translate.NoStartMark+"running jobs without a walltime, or past it: 1")
-	w.m.outlook = outlook{Forecast: core.Forecast{Cut: true}, until: core.Never}
+	w.m.reports.Outlook = reports.Outlook{Forecast: core.Forecast{Cut: true}, Until: core.Never}
 	w.waits("next", "Resources", translate.NoStartMark+"too many jobs wait to forecast all of them")
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -96,7 +97,7 @@ func (m *changes) blocked(g *tables.Group) (reason, detail string) {
 	if m.Now < g.NotBefore {
 		m.acts.wake = min(m.acts.wake, g.NotBefore)
 		m.later = append(m.later, g)
-		return core.BackOff.String(), fmt.Sprintf("%d failed starts; the next attempt is at %s", g.Failures, clock(g.NotBefore))
+		return core.BackOff.String(), fmt.Sprintf("%d failed starts; the next attempt is at %s", g.Failures, translate.Clock(g.NotBefore))
 	}
 	return "", ""
 }
@@ -123,7 +124,7 @@ func (m *changes) collecting(g *tables.Group) string {
 	if m.Now < since+g.Patience {
 		m.acts.wake = min(m.acts.wake, since+g.Patience)
 		m.later = append(m.later, g)
-		return fmt.Sprintf("%s; at %s the existing pods start without the others", detail, clock(since+g.Patience))
+		return fmt.Sprintf("%s; at %s the existing pods start without the others", detail, translate.Clock(since+g.Patience))
 	}
 	g.Soft = true
 	return ""
@@ -148,7 +149,7 @@ func (m *Mirror) podGroupGone(k types.NamespacedName) {
 }
 
 func (m *Mirror) podGroupsListed(list []*objects.PodGroup) {
-	compare(m, m.PodGroups, list, objects.KeyOf, m.podGroupSeen, m.podGroupGone)
+	feed.Compare(m, m.PodGroups, list, objects.KeyOf, m.podGroupSeen, m.podGroupGone)
 }
 
 // touchNative marks the pods of a PodGroup, so that they are checked again, with their
@@ -179,7 +180,7 @@ func (m *Mirror) asked(id translate.Group, says *translate.Gang, err error) bool
 		g.Asking = false
 		return false
 	default:
-		m.noteGroup(g)
+		m.NoteGroup(g)
 		g.Wait(m.Now, tables.ReasonGangUnknown, fmt.Sprintf("%s %s cannot be read: %v", g.Object.Kind, g.Object.Name, err))
 		return true
 	}

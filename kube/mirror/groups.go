@@ -43,7 +43,7 @@ func (m *changes) groupOf(p *tables.Pod) *tables.Group {
 // longer waits.
 func (m *changes) startOver(g *tables.Group) {
 	for _, p := range g.Pods {
-		m.notePod(p)
+		m.NotePod(p)
 	}
 	draining, broke, soft := g.Draining, g.Broke, g.Soft
 	g.Reset()
@@ -55,7 +55,7 @@ func (m *changes) startOver(g *tables.Group) {
 
 // advance brings the engine's job up to date with the group.
 func (m *driver) advance(g *tables.Group) {
-	m.noteGroup(g)
+	m.NoteGroup(g)
 	// 1. What counts of the PodGroup, and the shard: both may change whose group it is.
 	g.SettleTerms(m.PodGroupOf(g))
 	m.regroup(g)
@@ -110,7 +110,7 @@ func (m *driver) advance(g *tables.Group) {
 	}
 	m.warn(g)
 	if len(g.Loose) > 0 || !g.Submitted {
-		m.waiters[g] = true
+		m.reports.Waiters[g] = true
 	}
 	// 7. A gang that waits leaves the engine when pods that it needs are gone or no longer ready.
 	// The engine would make room for a gang that cannot start.
@@ -141,7 +141,7 @@ func (m *driver) withdraw(g *tables.Group) {
 		delete(m.Jobs, g.Job)
 	}
 	for _, p := range g.Pods {
-		m.notePod(p)
+		m.NotePod(p)
 	}
 	g.Worked = false
 	g.Reset()

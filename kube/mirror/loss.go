@@ -36,7 +36,7 @@ func (m *changes) breakUp(g *tables.Group, reason, why string, list []tables.Evi
 			continue
 		}
 		p.State = tables.PodLeaving
-		m.notePod(p)
+		m.NotePod(p)
 		p.Cause = tables.Eviction{Of: p, Reason: reason, Message: why}
 		if !p.InFlight && !p.Object.Deleting {
 			list = append(list, p.Cause)
@@ -102,7 +102,7 @@ func (m *changes) sweep(n *tables.Node, leaving []*tables.Pod) {
 			continue // it has gone with its gang
 		}
 		p.State = tables.PodLeaving
-		m.notePod(p)
+		m.NotePod(p)
 		p.Cause = tables.Eviction{Of: p, Reason: core.MemberLost.String(), Message: why}
 		m.memberLost(p.Group, p, p.Cause)
 	}

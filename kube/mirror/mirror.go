@@ -3,7 +3,7 @@
 // goroutine takes facts out of the mailbox, calls Decide and carries out Acts. A pod passes
 // through the files in this order:
 //
-//	feeds.go mailbox.go                what watches observe becomes facts in the mailbox
+//	feeds.go                           what watches observe becomes facts in the mailbox
 //	mirror.go                          the layers, and what one is made of
 //	nodes.go pods.go groups.go gang.go nodes, pods and jobs are taken in
 //	queues.go settings.go              our own objects, and PriorityClasses
@@ -14,10 +14,9 @@
 //	loss.go overcommit.go              who leaves nodes that are lost, and GPUs given twice
 //	suspend.go acts.go                 what is to be written to the API
 //	outcomes.go                        what became of it
-//	reports.go statuses.go             why jobs wait, and the statuses of our own objects
 //	quarantine.go unread.go            what a panic costs: of the engine, and while an object is read
 //	shards.go                          how shards are taken and given up
-//	census.go journey.go               figures, and the journeys of jobs
+//	journey.go                         the journeys of jobs
 package mirror
 
 import (
@@ -34,6 +33,7 @@ import (
 	"github.com/muster-sched/muster/kube/lease"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/reports"
 	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -45,13 +45,12 @@ import (
 //
 // It has four layers. Each embeds the one below it and can reach none above:
 //
-//	Mirror         handles objects and outcomes, and reports why jobs wait
+//	Mirror         handles objects and outcomes
 //	driver         tells the engine what changed, and applies what it decides
 //	changes        marks what the engine must receive, and collects acts
 //	tables.Tables  what is known; answers questions
 type Mirror struct {
 	driver
-	asking []*tables.Group // the groups to explain next
 }
 
 // driver tells the engine what changed, and applies what it decides. The engine is derived
@@ -65,7 +64,7 @@ type driver struct {
 	engineWakes core.Time
 	newEngine   func(core.Config) (Engine, error)
 	panics      panics
-	outlook     outlook
+	reports     reports.Reporter
 	placed      []*tables.Pod // with claims, by the decisions that are being applied
 }
 
@@ -73,7 +72,7 @@ type driver struct {
 // API. Its methods change the tables, mark and collect; they cannot reach the engine.
 type changes struct {
 	tables.Tables
-	census
+	tables.Census
 	log     *slog.Logger
 	metrics *stats.Metrics
 	traced  func(*tables.Journey) // called for each job that runs for the first time; nil for none
@@ -85,7 +84,6 @@ type changes struct {
 	// outdated says that the engine must be built again before it decides, because the policy
 	// or the levels have changed.
 	outdated bool
-	waiters  map[*tables.Group]bool // groups with waiting pods, and some that no longer have any
 
 	draining map[string]*tables.Node   // to be emptied
 	moving   map[types.UID]*tables.Pod // out of their owners' hands
@@ -128,11 +126,11 @@ type Config struct {
 func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
-		dirtyNodes: map[string]*tables.Node{}, waiters: map[*tables.Group]bool{},
-		draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{},
-		uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
+		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
+		transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
 	}}}
-	m.census = newCensus(&m.Tables)
+	m.Census = tables.NewCensus(&m.Tables)
+	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded, Waiters: map[*tables.Group]bool{}}
 	m.Policies.Name, m.Topologies.Name, m.Lost.Config = c.PolicyName, c.Topology, c.Lost
 	if c.Builtins != nil {
 		m.Policies.Builtins = c.Builtins
@@ -148,6 +146,23 @@ func (m *changes) At(now core.Time) { m.Now = max(m.Now, now) }
 
 // Decide makes a pass; Acts then returns what to write.
 func (m *Mirror) Decide(now core.Time) { m.decide(now) }
+
+// Explain asks the engine about at most n waiting jobs, in turn, and returns what is to be
+// written.
+func (m *Mirror) Explain(n int) []act.Report {
+	if m.engine == nil || m.panics.broken {
+		return nil
+	}
+	return m.reports.Explain(m.engine, n)
+}
+
+// Statuses returns the objects of our own whose status has changed.
+func (m *Mirror) Statuses(now metav1.Time) []act.Status {
+	if m.engine == nil {
+		return nil
+	}
+	return m.reports.Statuses(now)
+}
 
 // Acts returns what is to be written since it was called last, and when to decide again.
 func (m *changes) Acts() (todo act.Acts, wake core.Time) {
@@ -178,7 +193,7 @@ func (m *driver) mustTell(ev core.Event) {
 
 // touch marks a group, so that it is brought up to date before the next pass.
 func (m *changes) touch(g *tables.Group) {
-	m.noteGroup(g)
+	m.NoteGroup(g)
 	if !g.Dirty {
 		g.Dirty = true
 		m.dirty = append(m.dirty, g)
@@ -194,7 +209,7 @@ func (m *changes) place(p *tables.Pod, name string) {
 		m.Nodes[name] = n
 	}
 	n.Pods[p.Object.UID] = p
-	m.noteNode(n)
+	m.NoteNode(n)
 }
 
 // unplace takes a pod off its node.
@@ -207,7 +222,7 @@ func (m *driver) unplace(p *tables.Pod, name string) {
 	for _, o := range tables.InOrder(n.Pods, func(o *tables.Pod) bool { return o.Unbooked() > 0 }) {
 		m.enlist(o) // there may be GPUs for it now
 	}
-	m.noteNode(n)
+	m.NoteNode(n)
 	if n.Gone && len(n.Pods) == 0 || m.Devices.Publishes(name) || m.panics.untold > 0 {
 		m.dirtyNodes[name] = n
 	}
@@ -220,22 +235,6 @@ func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
 	clear(table)
 	for _, o := range list {
 		table[key(o)] = o
-	}
-}
-
-// compare calls seen for all objects of a list, and gone for all others in the table.
-func compare[K comparable, V, T any](m *Mirror, table map[K]V, list []T, key func(T) K, seen func(T), gone func(K)) {
-	there := make(map[K]bool, len(list))
-	for _, o := range list {
-		there[key(o)] = true
-		if !m.takeIn(o, func() { seen(o) }) {
-			m.reduce(o)
-		}
-	}
-	for k := range table {
-		if !there[k] {
-			m.takeIn(k, func() { gone(k) })
-		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/lost"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
@@ -59,7 +60,7 @@ func (m *changes) nodeGone(name string) {
 
 // nodesListed handles the list of all nodes.
 func (m *Mirror) nodesListed(list []*objects.Node) {
-	compare(m, m.Nodes, list, nameOf, m.nodeSeen, m.nodeGone)
+	feed.Compare(m, m.Nodes, list, nameOf, m.nodeSeen, m.nodeGone)
 }
 
 // tellNode tells the engine the current state of a node.
@@ -67,7 +68,7 @@ func (m *driver) tellNode(n *tables.Node) {
 	if m.engine == nil {
 		return
 	}
-	m.noteNode(n)
+	m.NoteNode(n)
 	name := n.Object.Name
 	if n.Gone || n.Object.Wrong != "" {
 		switch {

@@ -84,7 +84,7 @@ func (m *changes) yield(p *tables.Pod, g *tables.Group, why string) {
 	p.Cause = tables.Eviction{Of: p, Reason: causeOvercommitted, Message: why, Shard: g.Shard}
 	if p.Group != nil {
 		p.State = tables.PodLeaving
-		m.notePod(p)
+		m.NotePod(p)
 	}
 	list := []tables.Eviction{p.Cause}
 	// A gang cannot go on without the pod: it yields whole, and starts again whole.

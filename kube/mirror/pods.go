@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
 )
@@ -52,7 +53,7 @@ func (m *Mirror) podSeen(o *objects.Pod) {
 		m.countOn(p)
 		m.aroundChanged(m.Peers.ObserveLabels(&p.Around, o.Labels))
 		m.keepRecord(p)
-		m.notePod(p)
+		m.NotePod(p)
 	default:
 		m.podChanged(p, o)
 	}
@@ -141,7 +142,7 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 		m.mustTell(core.JobEstimated{Job: g.Job, Estimate: o.Attributes.Estimate})
 	}
 	m.keepRecord(p)
-	m.notePod(p)
+	m.NotePod(p)
 }
 
 // changeOwner handles a pod on a node that was taken from its owner, or given back: it
@@ -184,7 +185,7 @@ func (m *changes) join(p *tables.Pod) {
 	p.Group = g
 	g.Pods[p.Object.UID], g.Loose[p.Object.UID] = p, p
 	m.Devices.Refer(p.Object.UID, p.Object.Namespace, p.Object.DeviceClaims)
-	m.notePod(p)
+	m.NotePod(p)
 	m.relabel(g)
 }
 
@@ -198,7 +199,7 @@ func (m *Mirror) podGone(uid types.UID) {
 
 // podsListed handles the list of all pods.
 func (m *Mirror) podsListed(list []*objects.Pod) {
-	compare(m, m.Pods, list, (*objects.Pod).GetUID, m.podSeen, m.podGone)
+	feed.Compare(m, m.Pods, list, (*objects.Pod).GetUID, m.podSeen, m.podGone)
 }
 
 // podOver takes a pod that ended or was deleted off its node.
@@ -216,7 +217,7 @@ func (m *driver) podOver(p *tables.Pod) {
 		// not when the pod goes.
 		m.Devices.Lift(p.Object.UID, p.Target, p.Devices)
 	}
-	m.notePod(p)
+	m.NotePod(p)
 	m.uncount(p)
 	m.unplace(p, p.Target)
 	m.answered(p)
@@ -238,7 +239,7 @@ func (m *driver) leaveSlot(p *tables.Pod) {
 	if p.Slot < 0 {
 		return
 	}
-	m.notePod(p)
+	m.NotePod(p)
 	g := p.Group
 	if p.Transfer != nil {
 		m.unpair(p) // the engine ends the move with the pod
@@ -284,7 +285,7 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 		return
 	}
 	defer m.answered(p)
-	m.notePod(p)
+	m.NotePod(p)
 	switch {
 	case ok && p.State == tables.PodBinding:
 		p.State = tables.PodBound
@@ -321,7 +322,7 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 			m.mustTell(core.BindFailed{Job: p.Group.Job, Pod: p.Slot})
 		}
 		m.notGranted(p)
-		m.waiters[p.Group] = true
+		m.reports.Waiters[p.Group] = true
 		m.volumesChanged(m.Storage.ObservePod(p.UsesVolumes()))
 		m.refit(p)
 	}
@@ -366,7 +367,7 @@ func (m *driver) adopt(p *tables.Pod) {
 		for _, d := range gpus {
 			p.Devices |= 1 << d
 		}
-		m.notePod(p)
+		m.NotePod(p)
 		// The API has shown a binding that this instance did not send. Its GPU may be another pod's
 		// by now, also where the node has others that are free: the engine has just received it,
 		// and both are compared.
@@ -386,7 +387,7 @@ func (m *driver) adopt(p *tables.Pod) {
 func (m *driver) outside(p *tables.Pod, why error) {
 	g := p.Group
 	m.log.Warn("counting a pod as another scheduler's", "pod", p.Object.Namespace+"/"+p.Object.Name, "why", why)
-	m.notePod(p)
+	m.NotePod(p)
 	delete(p.Group.Pods, p.Object.UID)
 	delete(p.Group.Loose, p.Object.UID)
 	m.leaveSlot(p)

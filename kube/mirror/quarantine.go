@@ -150,14 +150,14 @@ func (m *driver) confine(g *tables.Group) bool {
 	if q.Changed {
 		m.acts.wake = min(m.acts.wake, q.Until)
 		m.later = append(m.later, g)
-		detail = fmt.Sprintf("%s; it has changed, and the next attempt is at %s because it failed before", q.Message, clock(q.Until))
+		detail = fmt.Sprintf("%s; it has changed, and the next attempt is at %s because it failed before", q.Message, translate.Clock(q.Until))
 	}
 	if !q.Untold {
 		m.follow(g)
 	}
 	if g.Waits() {
 		g.Wait(m.Now, tables.ReasonQuarantined, detail)
-		m.waiters[g] = true
+		m.reports.Waiters[g] = true
 	}
 	return true
 }

@@ -273,7 +273,7 @@ func TestQuarantineOfAJobThatIsEdited(t *testing.T) {
 				t.Errorf("the engine was built again after %v s; want %v", at, want)
 			}
 			g := w.m.Pods[w.pods["default/bad"].UID].Group
-			if w.m.report(g); !strings.Contains(g.Waiting.Detail, "it has changed, and the next attempt is at 1970-01-12T17:") {
+			if w.m.reports.Report(w.m.engine, g); !strings.Contains(g.Waiting.Detail, "it has changed, and the next attempt is at 1970-01-12T17:") {
 				t.Errorf("it waits: %s", g.Waiting.Detail)
 			}
 			b.waits = nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/tables"
@@ -144,5 +145,5 @@ func (m *changes) namespaceGone(name string) {
 }
 
 func (m *Mirror) namespacesListed(list []*objects.Namespace) {
-	compare(m, m.Namespaces, list, nameOf, m.namespaceSeen, m.namespaceGone)
+	feed.Compare(m, m.Namespaces, list, nameOf, m.namespaceSeen, m.namespaceGone)
 }

@@ -59,7 +59,7 @@ func TestQueueChangeKeepsPlans(t *testing.T) {
 			}
 			pass()
 			g := w.m.Pods[w.pods["default/high"].UID].Group
-			if w.m.report(g); g.Waiting.Reason != test.want {
+			if w.m.reports.Report(w.m.engine, g); g.Waiting.Reason != test.want {
 				t.Errorf("high waits: %s: %s; expected %s", g.Waiting.Reason, g.Waiting.Detail, test.want)
 			}
 		})

@@ -22,7 +22,7 @@ import (
 func (w *world) says(name string, after time.Duration) []act.Report {
 	w.now = w.now.Add(after)
 	w.m.decide(core.Time(w.now.UnixNano()))
-	list := w.m.report(w.m.Pods[w.pods["default/"+name].UID].Group)
+	list := w.m.reports.Report(w.m.engine, w.m.Pods[w.pods["default/"+name].UID].Group)
 	w.m.done()
 	return list
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
+	"github.com/muster-sched/muster/kube/reports"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
@@ -112,7 +113,7 @@ func TestPatience(t *testing.T) {
 		if list := w.m.Explain(10); len(list) != 2 {
 			t.Errorf("%d pods are told why they wait; expected 2", len(list))
 		}
-		w.now = w.now.Add(time.Duration(2 * reportEvery))
+		w.now = w.now.Add(time.Duration(2 * reports.Every))
 		w.collects("worker-0", "0 of the 1 pods of ps")
 		if list := w.m.Explain(10); len(list) != 0 {
 			t.Errorf("they are told the same again: %+v", list)

@@ -78,7 +78,7 @@ func (m *driver) letGo(g *tables.Group) {
 				p.State = tables.PodBinding
 			}
 		}
-		m.notePod(p)
+		m.NotePod(p)
 	}
 }
 

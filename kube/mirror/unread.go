@@ -21,24 +21,24 @@ import (
 //     One that was read before counts as it was read then, except for its state.
 //   - A node that was read before counts as it was read then; another takes no pods.
 
-// takeIn calls a function that adds or removes an object, and reports whether it did not
+// TakeIn calls a function that adds or removes an object, and reports whether it did not
 // panic.
-func (m *changes) takeIn(o any, f func()) (ok bool) {
+func (m *changes) TakeIn(o any, f func()) (ok bool) {
 	defer func() {
 		v := recover()
 		if _, end := v.(ending); end {
 			panic(v)
 		}
 		if ok = v == nil; !ok {
-			m.unread(o, v, debug.Stack())
+			m.Unread(o, v, debug.Stack())
 		}
 	}()
 	f()
 	return true
 }
 
-// unread says that an object is left out.
-func (m *changes) unread(o, v any, stack []byte) {
+// Unread says that an object is left out.
+func (m *changes) Unread(o, v any, stack []byte) {
 	name := ""
 	if x, ok := o.(metav1.Object); ok {
 		name = x.GetNamespace() + "/" + x.GetName()
@@ -54,11 +54,11 @@ func (m *changes) unread(o, v any, stack []byte) {
 	}
 }
 
-// reduce leaves only the minimum in the tables of an object on which takeIn failed.
-func (m *Mirror) reduce(o any) {
+// Reduce leaves only the minimum in the tables of an object on which TakeIn failed.
+func (m *Mirror) Reduce(o any) {
 	switch o := o.(type) {
 	case *objects.Pod:
-		m.takeIn(o, func() {
+		m.TakeIn(o, func() {
 			// It may be in the tables in part. Only what it takes of its node is added again.
 			if p := m.Pods[o.UID]; p != nil {
 				m.podOver(p)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/feed"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
 )
@@ -21,31 +22,31 @@ import (
 type fed struct {
 	*world
 	box        *Mailbox
-	podsSeen   *watched[*objects.Pod]
-	nodesSeen  *watched[*objects.Node]
+	podsSeen   *feed.Watched[*Mirror, *objects.Pod]
+	nodesSeen  *feed.Watched[*Mirror, *objects.Node]
 	trim, seen map[string]bool
 }
 
 func newFeed(t *testing.T) *fed {
 	f := &fed{world: newWorld(t), box: NewMailbox(), trim: map[string]bool{}, seen: map[string]bool{}}
 	f.m.log = slog.New(slog.DiscardHandler)
-	f.podsSeen = follow(f.box, func(p *v1.Pod) *objects.Pod {
+	f.podsSeen = feed.Follow(f.box, func(p *v1.Pod) *objects.Pod {
 		if f.trim[p.Name] {
 			panic("a bad pod")
 		}
 		return objects.TrimPod(p)
 	}, f.podSeen, func(m *Mirror, o *objects.Pod) { m.podGone(o.UID) }, func(m *Mirror, list []*objects.Pod) {
-		compare(m, m.Pods, list, (*objects.Pod).GetUID, func(o *objects.Pod) { f.podSeen(m, o) }, m.podGone)
+		feed.Compare(m, m.Pods, list, (*objects.Pod).GetUID, func(o *objects.Pod) { f.podSeen(m, o) }, m.podGone)
 	})
-	f.nodesSeen = follow(f.box, func(n *v1.Node) *objects.Node {
+	f.nodesSeen = feed.Follow(f.box, func(n *v1.Node) *objects.Node {
 		if f.trim[n.Name] {
 			panic("a bad node")
 		}
 		return objects.TrimNode(n)
 	}, f.nodeSeen, func(m *Mirror, o *objects.Node) { m.nodeGone(o.Name) }, func(m *Mirror, list []*objects.Node) {
-		compare(m, m.Nodes, list, nameOf, func(o *objects.Node) { f.nodeSeen(m, o) }, m.nodeGone)
+		feed.Compare(m, m.Nodes, list, nameOf, func(o *objects.Node) { f.nodeSeen(m, o) }, m.nodeGone)
 	})
-	f.podsSeen.bare, f.nodesSeen.bare = watchedAs(objects.BarePod), watchedAs(objects.BareNode)
+	f.podsSeen.Bare, f.nodesSeen.Bare = feed.As(objects.BarePod), feed.As(objects.BareNode)
 	return f
 }
 
@@ -180,5 +181,5 @@ func TestEndingIsNotLeftOut(t *testing.T) {
 			t.Errorf("got %v", v)
 		}
 	}()
-	w.m.takeIn(nil, func() { panic(ending{"x"}) })
+	w.m.TakeIn(nil, func() { panic(ending{"x"}) })
 }

@@ -248,7 +248,7 @@ func (w *world) waits(name, reason, text string) {
 	}
 	w.now = w.now.Add(time.Hour)
 	w.m.decide(core.Time(w.now.UnixNano()))
-	w.m.report(p.Group)
+	w.m.reports.Report(w.m.engine, p.Group)
 	if g := p.Group; g.Waiting.Reason != reason || !strings.Contains(g.Waiting.Detail, text) {
 		w.t.Errorf("%s waits: %s: %s; expected %s and %q", name, g.Waiting.Reason, g.Waiting.Detail, reason, text)
 	}

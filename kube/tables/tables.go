@@ -8,7 +8,7 @@
 //	admitted.go quarantine.go     what of that counts until it ends, and what keeps it out
 //	queues.go shards.go           which queue a job waits in, and which instance decides on it
 //	leaving.go overcommit.go      which pods leave drained and lost nodes, and GPUs given twice
-//	count.go journey.go           what nodes and groups count as, and the journeys of jobs
+//	count.go census.go journey.go what nodes and groups count as, and the journeys of jobs
 //	reasons.go                    why jobs wait, as reported to the API
 //
 // The package reaches neither the engine nor the acts: an error in it can give a wrong answer,

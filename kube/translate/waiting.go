@@ -1,6 +1,11 @@
 package translate
 
-import "strings"
+import (
+	"strings"
+	"time"
+
+	"github.com/muster-sched/muster/core"
+)
 
 // The message of the condition Waiting says why a job waits; then, each after its mark:
 // how many jobs wait in front (AheadMark), at what time the job is expected to start
@@ -22,3 +27,7 @@ func WhyWaiting(message string) string {
 	}
 	return message
 }
+
+// Clock formats a time for messages. A message with the remaining time would change at every
+// moment, and would be written again and again.
+func Clock(t core.Time) string { return time.Unix(0, int64(t)).UTC().Format(time.RFC3339) }

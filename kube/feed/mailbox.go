@@ -1,25 +1,25 @@
-package mirror
+package feed
 
 import (
 	"sync"
 )
 
-// Mailbox holds observations and outcomes until the one goroutine that owns the tables
+// Mailbox holds observations and outcomes until the one goroutine that owns the tables M
 // applies them, in the order in which they arrived.
-type Mailbox struct {
+type Mailbox[M any] struct {
 	mu    sync.Mutex
-	list  []Fact
+	list  []Fact[M]
 	Ready chan struct{} // has an element when the list has any
 }
 
 // Fact changes the tables.
-type Fact func(*Mirror)
+type Fact[M any] func(M)
 
 // NewMailbox returns an empty mailbox.
-func NewMailbox() *Mailbox { return &Mailbox{Ready: make(chan struct{}, 1)} }
+func NewMailbox[M any]() *Mailbox[M] { return &Mailbox[M]{Ready: make(chan struct{}, 1)} }
 
 // Put adds a fact. It never blocks.
-func (b *Mailbox) Put(f Fact) {
+func (b *Mailbox[M]) Put(f Fact[M]) {
 	b.mu.Lock()
 	b.list = append(b.list, f)
 	b.mu.Unlock()
@@ -30,7 +30,7 @@ func (b *Mailbox) Put(f Fact) {
 }
 
 // Take empties the mailbox; spare is memory for what comes next.
-func (b *Mailbox) Take(spare []Fact) []Fact {
+func (b *Mailbox[M]) Take(spare []Fact[M]) []Fact[M] {
 	clear(spare)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,0 +1,187 @@
+// Package reports says why jobs wait, in conditions and events of pods and PodGroups, and computes
+// the statuses of Muster's own objects. It asks the engine and the tables, and decides nothing.
+//
+// The engine explains a job on request (core.Engine.Explain), which is expensive; so a few jobs
+// are explained at a time, in turn, and what has not changed is not written.
+package reports
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/frag"
+	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
+)
+
+const (
+	// After is how long a job waits before its reason is reported: most start at once.
+	After = core.Second
+	// Every is the time between two reports of new numbers with the same reason.
+	Every = 30 * core.Second
+)
+
+// Engine is the part of the engine that is asked.
+type Engine interface {
+	Explain(job string) (core.Explanation, bool)
+	Nearest(job string, most int) []frag.Finding
+	Forecast() core.Forecast
+}
+
+// Reporter reports why jobs wait. Its memory is about one cluster; it is not safe for
+// concurrent use.
+type Reporter struct {
+	*tables.Tables
+	Census *tables.Census
+	// Guarded calls a function that asks the engine about a group, nil for none, and reports
+	// whether it did not panic.
+	Guarded func(g *tables.Group, call func()) bool
+	// Waiters are the groups with waiting pods, and some that no longer have any.
+	Waiters map[*tables.Group]bool
+	Outlook Outlook
+
+	asking []*tables.Group // the groups to explain next
+}
+
+// Explain asks the engine about at most n waiting jobs, in turn, and returns what is to be
+// written.
+func (r *Reporter) Explain(e Engine, n int) []act.Report {
+	// A round explains each job once, the oldest first; a new round begins when all have been
+	// explained.
+	if len(r.asking) == 0 {
+		for g := range r.Waiters {
+			if r.Reportable(g) {
+				r.asking = append(r.asking, g)
+			} else {
+				delete(r.Waiters, g)
+			}
+		}
+		slices.SortFunc(r.asking, func(a, b *tables.Group) int { return a.Created.Compare(b.Created) })
+	}
+	var out []act.Report
+	for ; n > 0 && len(r.asking) > 0; n-- {
+		g := r.asking[0]
+		r.asking = r.asking[1:]
+		if r.Reportable(g) {
+			out = append(out, r.Report(e, g)...)
+		}
+	}
+	return out
+}
+
+// Report returns what to write about a group that waits:
+//
+//  1. The engine says why it waits. For a group that the engine does not know,
+//     the reason is in the group already.
+//  2. Nothing is written for a job that waits only briefly, or whose reason and numbers were
+//     written already, or too recently.
+//  3. An event is published when the reason is new, or the numbers after a while.
+//  4. Numbers are written on the PodGroup and the first pod; the reason on every pod.
+func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
+	if g.Submitted && g.Quarantine == nil {
+		var x core.Explanation
+		ok := false
+		if !r.Guarded(g, func() { x, ok = e.Explain(g.Job) }) {
+			return nil
+		}
+		reason, detail := x.Reason.String(), x.Detail
+		if !ok || x.Waiting == 0 {
+			if reason, detail = g.Unready(); reason == "" {
+				return nil
+			}
+		} else {
+			if x.Settled != core.Never {
+				detail += "; the first can be evicted at " + translate.Clock(x.Settled)
+			}
+			if tables.WantsRoom(x.Reason) {
+				detail += r.Shards.Within()
+			}
+			if x.Ahead > 0 {
+				detail += fmt.Sprint(translate.AheadMark, x.Ahead)
+			}
+			detail += r.expects(e, g, x.Reason)
+		}
+		g.Wait(r.Now, reason, detail)
+		r.Census.NoteGroup(g)
+	}
+	if g.Waiting.Reason == "" || r.Now-g.Waiting.Since < After {
+		return nil
+	}
+	now := tables.Report{Reason: g.Waiting.Reason, Message: g.Waiting.Detail, At: r.Now}
+	old := g.Reported
+	if now.Reason == old.Reason && (now.Message == old.Message || r.Now-old.At < Every) && !g.Unreported() {
+		return nil
+	}
+	now.Told = old.Told
+	event := ""
+	if now.Reason != old.Reason || translate.WhyWaiting(now.Message) != translate.WhyWaiting(old.Message) && r.Now-old.Told >= Every {
+		event, now.Told = translate.WhyWaiting(now.Message), r.Now
+	}
+	g.Reported = now
+	now.Message += r.nearest(e, g)
+	var out []act.Report
+	pg := r.PodGroupOf(g)
+	if pg != nil {
+		out = append(out, act.Report{Pod: pg.Ref(), PodGroup: true, Reason: now.Reason, Message: now.Message, Event: event, Shard: g.Shard})
+		event = ""
+	}
+	for i, p := range tables.InOrder(g.Pods, func(p *tables.Pod) bool { return p.State == tables.PodWaiting && !p.Object.OtherGates }) {
+		if now.Reason == old.Reason && i > 0 && p.Said == now.Reason {
+			continue // the numbers are on the first pod; writing them on all pods would cost too much
+		}
+		p.Said = now.Reason
+		out = append(out, act.Report{
+			Pod: p.Ref(), Reason: now.Reason, Message: now.Message, Unschedulable: tables.Unschedulable(now.Reason),
+			Event: event, Since: p.Object.WaitingSince, Shard: g.Shard,
+			Ungate: p.Object.QuotaGate && g.Submitted && !tables.QuotaShort(now.Reason),
+		})
+		event = ""
+	}
+	return out
+}
+
+// nearest says what would free the nearest places for a job. It costs as much as an explanation,
+// and is asked for only when there is something to write.
+func (r *Reporter) nearest(e Engine, g *tables.Group) (text string) {
+	if g.Submitted && g.Quarantine == nil {
+		r.Guarded(g, func() { text = tables.NearestPlaces(e.Nearest(g.Job, 3)) })
+	}
+	return text
+}
+
+// Outlook is the last forecast of an engine. The zero value makes Reporter ask for one.
+type Outlook struct {
+	core.Forecast
+	Of    map[*tables.Group]bool // the groups that waited then, and whether the engine knew them
+	Until core.Time              // when the next is made
+}
+
+// expects returns a text that says when a job is expected to start, or why that is not known;
+// it is empty for a job that does not wait for what others hold.
+func (r *Reporter) expects(e Engine, g *tables.Group, why core.Reason) string {
+	if !tables.WantsRoom(why) && why != core.QuotaExceeded && why != core.HeldBack {
+		return ""
+	}
+	if r.Now >= r.Outlook.Until {
+		r.Outlook = Outlook{Of: map[*tables.Group]bool{}, Until: r.Now + Every}
+		r.Guarded(nil, func() { r.Outlook.Forecast = e.Forecast() })
+		for g := range r.Waiters {
+			r.Outlook.Of[g] = g.Submitted
+		}
+	}
+	f := &r.Outlook
+	at, ok := f.Starts[g.Job]
+	switch {
+	case ok:
+		return translate.StartMark + translate.Clock(at)
+	case f.Cut:
+		return translate.NoStartMark + "too many jobs wait to forecast all of them"
+	case !f.Of[g]:
+		return translate.NoStartMark + "the job was created after the last forecast"
+	case f.Endless > 0:
+		return translate.NoStartMark + fmt.Sprintf("running jobs without a walltime, or past it: %d", f.Endless)
+	}
+	return translate.NoStartMark + "jobs before it have no walltime, or it needs more than running jobs will free"
+}
