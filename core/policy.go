@@ -126,6 +126,9 @@ type Preempt struct {
 	// bound. A plan that is larger has an interval alone.
 	Budget   int
 	Interval Time
+	// EvictGrace is the maximum time to shut down of a pod that is evicted for another; 0 is the
+	// driver's own. The engine does not use it: drivers do (ASI §4.2: 60 seconds).
+	EvictGrace Time
 }
 
 // VictimChoice says what evicting a pod, or a gang, costs.

@@ -188,6 +188,9 @@ type Preemption struct {
 	Budget *int `json:"budget,omitempty" min:"0"`
 	// Interval is the period of Budget.
 	Interval *Duration `json:"interval,omitempty"`
+	// EvictGrace is the maximum time to shut down of a pod that is evicted for another job, on
+	// Kubernetes: it gets its terminationGracePeriodSeconds, but at most this. 0 means 10 minutes.
+	EvictGrace *Duration `json:"evictGrace,omitempty"`
 }
 
 // Victims is LeastWork, LeastWorkPerGPU or Random.
@@ -364,6 +367,7 @@ func (e *Preemption) apply(p *core.Preempt) {
 	}
 	set(&p.Budget, e.Budget)
 	setTime(&p.Interval, e.Interval)
+	setTime(&p.EvictGrace, e.EvictGrace)
 }
 
 func set[T any](to, from *T) {

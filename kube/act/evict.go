@@ -29,9 +29,9 @@ type Evict struct {
 	Shard           int    // of its group
 }
 
-// MaxGrace is the maximum time to terminate for a pod that is evicted for another. A
-// pod's terminationGracePeriodSeconds may be any number, and would otherwise keep
-// borrowed quota from its owner for that time.
+// MaxGrace is the maximum time to terminate for a pod that is evicted for another, unless the
+// policy says otherwise. A pod's terminationGracePeriodSeconds may be any number, and would
+// otherwise keep borrowed quota from its owner for that time.
 const MaxGrace = 10 * time.Minute
 
 // evictPause is the time between two attempts to evict a pod.

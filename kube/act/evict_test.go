@@ -113,7 +113,7 @@ func TestGrace(t *testing.T) {
 					t.Error("it is not asked to leave")
 				}
 				e := Evict{Pod: podNamed("p"), Grace: want}
-				if _, why, _ := a.stop(t.Context(), &Suspend{Pods: []Evict{e}}); want != nil && !strings.Contains(why, "has a grace period longer than 10m0s") {
+				if _, why, _ := a.stop(t.Context(), &Suspend{Pods: []Evict{e}}); want != nil && !strings.Contains(why, "has a grace period longer than 600 s") {
 					t.Errorf("its owner would be suspended, or not for %q", why)
 				}
 			}

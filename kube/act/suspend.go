@@ -106,7 +106,7 @@ func (a *Actor) stop(ctx context.Context, x *Suspend) (owner *suspended, why str
 	// asks for: a pod with a grace period of a day would hold its GPUs for a day.
 	for i := range x.Pods {
 		if x.Pods[i].Grace != nil {
-			return nil, fmt.Sprintf("pod %s has a grace period longer than %s", x.Pods[i].Name, MaxGrace), nil
+			return nil, fmt.Sprintf("pod %s has a grace period longer than %d s", x.Pods[i].Name, *x.Pods[i].Grace), nil
 		}
 	}
 

@@ -166,7 +166,7 @@ func (m *Mirror) Statuses(now metav1.Time) []act.Status {
 
 // Acts returns what is to be written since it was called last, and when to decide again.
 func (m *changes) Acts() (todo act.Acts, wake core.Time) {
-	todo, wake = m.acts.values(), m.acts.wake
+	todo, wake = m.acts.values(m.EvictGrace()), m.acts.wake
 	m.done()
 	return todo, wake
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/devices"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -44,7 +43,7 @@ type Pod struct {
 	Owner        *metav1.OwnerReference
 	Counts       bool            // the Job controller counts it
 	Uncounted    bool            // it does not, because the pod was to be evicted
-	Slow         bool            // it requests more time to terminate than it gets
+	Grace        int64           // the seconds that it requests to terminate
 	Replaceable  bool            // by another pod of its owner, before it ends
 	Move         *translate.Move // of a pod that moves, or whose move failed
 	StaysAsTold  bool            // its status says that its move failed
@@ -158,7 +157,9 @@ func (o *Pod) readOurs(p *v1.Pod) {
 	}
 	o.Bears[notReady], o.Bears[unreachable] = bears(p, v1.TaintNodeNotReady), bears(p, v1.TaintNodeUnreachable)
 	o.Owner = metav1.GetControllerOf(p)
-	o.Slow = p.Spec.TerminationGracePeriodSeconds != nil && *p.Spec.TerminationGracePeriodSeconds > int64(act.MaxGrace/time.Second)
+	if p.Spec.TerminationGracePeriodSeconds != nil {
+		o.Grace = *p.Spec.TerminationGracePeriodSeconds
+	}
 	o.Counts, o.Uncounted = translate.Counted(&p.ObjectMeta), translate.Uncounted(&p.ObjectMeta)
 	o.Replaceable, o.Move, o.StaysAsTold = translate.Replaceable(p) != nil, translate.MoveOf(p), translate.StaysAsTold(p)
 	if r := translate.MoveRequestOf(p); r != nil {

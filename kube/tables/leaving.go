@@ -20,9 +20,18 @@ type Eviction struct {
 	Shard   int // of the pod's group; for a pod that no longer has one, of its last
 }
 
-// Value returns the act without the tables. A budget does not protect a pod that runs on
-// borrowed quota from the quota's owner.
-func (e *Eviction) Value() act.Evict {
+// EvictGrace is the maximum time to terminate of a pod that is evicted for another, in seconds:
+// that of the policy or, if it has none, [act.MaxGrace]. Times below a second count as one.
+func (t *Tables) EvictGrace() int64 {
+	if d := t.Policies.Policy().Preempt.EvictGrace; d > 0 {
+		return int64((d + core.Second - 1) / core.Second)
+	}
+	return int64(act.MaxGrace / time.Second)
+}
+
+// Value returns the act without the tables. grace is [Tables.EvictGrace]. A budget does not
+// protect a pod that runs on borrowed quota from the quota's owner.
+func (e *Eviction) Value(grace int64) act.Evict {
 	o := e.Of.Object
 	x := act.Evict{
 		Pod: e.Of.Ref(), Reason: e.Reason, Message: e.Message, Counted: o.Counts || o.Uncounted, Shard: e.Shard,
@@ -31,8 +40,8 @@ func (e *Eviction) Value() act.Evict {
 	if g := e.Of.Group; g != nil {
 		x.Shard = g.Shard
 	}
-	if o.Slow && e.Reason != act.Drained {
-		x.Grace = new(int64(act.MaxGrace / time.Second))
+	if o.Grace > grace && e.Reason != act.Drained {
+		x.Grace = &grace
 	}
 	return x
 }
@@ -44,8 +53,8 @@ type Suspension struct {
 	Evict   []Eviction
 }
 
-// Value returns the act without the tables.
-func (a *Suspension) Value() act.Suspend {
+// Value returns the act without the tables. grace is [Tables.EvictGrace].
+func (a *Suspension) Value(grace int64) act.Suspend {
 	x := act.Suspend{Group: a.Group.ID, Since: a.Group.Created, Members: a.Members}
 	known := map[types.UID]bool{}
 	for _, p := range a.Group.Pods {
@@ -55,7 +64,7 @@ func (a *Suspension) Value() act.Suspend {
 		}
 	}
 	for i := range a.Evict {
-		x.Pods = append(x.Pods, a.Evict[i].Value())
+		x.Pods = append(x.Pods, a.Evict[i].Value(grace))
 	}
 	return x
 }

@@ -97,17 +97,23 @@ func TestGraceOfEvictions(t *testing.T) {
 		asks   *int64
 		reason string
 		want   *int64
+		policy core.Time
 	}{
-		{new(int64(3153600000)), core.QuotaReclaim.String(), new(int64(600))},
-		{new(int64(601)), core.PriorityPreemption.String(), new(int64(600))},
-		{new(int64(601)), "Overcommitted", new(int64(600))},
-		{new(int64(600)), core.QuotaReclaim.String(), nil},
-		{new(int64(0)), core.QuotaReclaim.String(), nil},
-		{nil, core.QuotaReclaim.String(), nil},
-		{new(int64(3153600000)), act.Drained, nil},
+		{new(int64(3153600000)), core.QuotaReclaim.String(), new(int64(600)), 0},
+		{new(int64(601)), core.PriorityPreemption.String(), new(int64(600)), 0},
+		{new(int64(601)), "Overcommitted", new(int64(600)), 0},
+		{new(int64(600)), core.QuotaReclaim.String(), nil, 0},
+		{new(int64(0)), core.QuotaReclaim.String(), nil, 0},
+		{nil, core.QuotaReclaim.String(), nil, 0},
+		{new(int64(3153600000)), act.Drained, nil, 0},
+		{new(int64(90)), core.PriorityPreemption.String(), new(int64(60)), 60 * core.Second},
+		{new(int64(30)), core.PriorityPreemption.String(), nil, 60 * core.Second},
+		{new(int64(5)), core.StandbyReturns.String(), new(int64(2)), 1500 * core.Second / 1000},
+		{new(int64(90)), act.Drained, nil, 60 * core.Second},
 	} {
+		known := New(core.Policy{Name: "p", Preempt: core.Preempt{EvictGrace: c.policy}}, nil)
 		p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: v1alpha1.SchedulerName, TerminationGracePeriodSeconds: c.asks}}
-		e := (&Eviction{Of: &Pod{Object: objects.TrimPod(p)}, Reason: c.reason}).Value()
+		e := (&Eviction{Of: &Pod{Object: objects.TrimPod(p)}, Reason: c.reason}).Value(known.EvictGrace())
 		if got := e.Grace; (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%+v: it gets %v", c, got)
 		}
@@ -115,7 +121,7 @@ func TestGraceOfEvictions(t *testing.T) {
 			t.Errorf("%+v: %+v", c, e)
 		}
 	}
-	if e := (&Eviction{Of: &Pod{Object: &objects.Pod{Counts: true}}, Reason: "x", Shard: 3}).Value(); !e.Counted || e.Shard != 3 {
+	if e := (&Eviction{Of: &Pod{Object: &objects.Pod{Counts: true}}, Reason: "x", Shard: 3}).Value(600); !e.Counted || e.Shard != 3 {
 		t.Errorf("a Job's pod: %+v", e)
 	}
 }
