@@ -228,7 +228,7 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move)
 	// 3. Those in the way find their new places, then the job its own.
 	for _, m := range stop {
 		v, i := ps.jobs.slots[m.Pod.Job], int(m.Pod.Pod)
-		placed := ps.placer.PodOn(ps.moves.unit(v, i), m.To)
+		placed := ps.placer.PodOn(pods.Unit(m.Pod), m.To)
 		if len(placed) == 0 || ps.state.Lent(m.To) {
 			return nil
 		}
@@ -302,6 +302,16 @@ func (r *relocatable) Movable(o cluster.Owner) bool {
 		return false // the job could not count on its labels while it moves
 	}
 	return r.moves.mayMove(v, int(o.Pod)) || r.restarts && r.mayRestart(v, int(o.Pod))
+}
+
+// Unit describes a pod to the placer. One that stops may start again on other devices of its node.
+func (r *relocatable) Unit(o cluster.Owner) *place.Unit {
+	v := r.jobs.slots[o.Job]
+	u := r.moves.unit(v, int(o.Pod))
+	if r.restarts && r.mayRestart(v, int(o.Pod)) {
+		u.Left = u.Left[:len(u.Left)-1] // see moves.unit: its own node is the last
+	}
+	return u
 }
 
 // mayRestart reports whether a pod, or its gang, may stop and start again elsewhere for the job.

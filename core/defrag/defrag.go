@@ -62,8 +62,8 @@ type Pods interface {
 	Unit(cluster.Owner) *place.Unit
 }
 
-// Move is a pod that goes from a node to another. The devices that it gets there are
-// chosen when it moves.
+// Move is a pod that goes from a node to another, or that stops and starts again on other devices
+// of its node. The devices that it gets are chosen when it moves.
 type Move struct {
 	Pod      cluster.Owner
 	From, To cluster.NodeID
@@ -387,6 +387,11 @@ const fanOut = 6
 // second, and then the first has three free.
 func (p *planner) eject(h cluster.Held, depth int) bool {
 	p.state.Remove(h.Owner, h.Alloc.Node)
+	return p.resettle(h, depth)
+}
+
+// resettle is eject for a pod that is off its node already.
+func (p *planner) resettle(h cluster.Held, depth int) bool {
 	p.moved[h.Owner] = true
 
 	// 1. The node with the least room that takes it.
@@ -399,7 +404,7 @@ func (p *planner) eject(h cluster.Held, depth int) bool {
 	// moves come before this one.
 	if depth > 1 {
 		for _, c := range p.candidates(h, p.part) {
-			if p.through(h, c.node, depth) {
+			if p.through(h, c.node, depth, false) {
 				return true
 			}
 		}
@@ -490,7 +495,7 @@ func (p *planner) mayYield(n *cluster.Node, lack candidate, h cluster.Held) bool
 // yields reports whether a pod may leave for another one: it is smaller, or the other one is
 // of the unit for which room is made, which may have fewer nodes to choose from.
 func (p *planner) yields(a *cluster.Alloc, h *cluster.Held) bool {
-	return smaller(a, &h.Alloc) || p.awaited != nil && h.Owner.Job == p.awaited.unit.Job
+	return smaller(a, &h.Alloc) || p.awaits(h.Owner)
 }
 
 // smaller reports whether a pod is easier to place than another.
@@ -498,8 +503,9 @@ func smaller(a, b *cluster.Alloc) bool {
 	return a.GPU() < b.GPU() || a.GPU() == b.GPU() && a.CPUMilli < b.CPUMilli
 }
 
-// through puts a pod, which is on no node, on one off which others are moved first.
-func (p *planner) through(h cluster.Held, to cluster.NodeID, depth int) bool {
+// through puts a pod, which is on no node, on one off which others are moved first. back says that
+// these stop before they start again, so that they may go where they were, to other devices.
+func (p *planner) through(h cluster.Held, to cluster.NodeID, depth int, back bool) bool {
 	mark, moves := p.state.Mark(), len(p.moves)
 
 	// 1. Who leaves: the smallest pod that makes room by itself, else the smallest
@@ -533,7 +539,23 @@ func (p *planner) through(h cluster.Held, to cluster.NodeID, depth int) bool {
 		leave = p.needed(h, to, leave)
 	}
 
-	// 2. They find places elsewhere, the largest first; then the pod takes theirs.
+	// 2. If they may come back, the pod goes first. Two pods have half of a device each, on different
+	// ones, and a pod of a whole device gets one of them.
+	if back {
+		for _, x := range leave {
+			p.state.Remove(x.Owner, to)
+		}
+		ok := p.put(h, to)
+		for i := len(leave) - 1; ok && i >= 0; i-- {
+			ok = p.resettle(leave[i], depth-1)
+		}
+		if !ok {
+			p.undo(mark, moves)
+		}
+		return ok
+	}
+
+	// 3. Else they find places elsewhere, the largest first; then the pod takes theirs.
 	p.closed[to] = true
 	ok := true
 	for i := len(leave) - 1; ok && i >= 0; i-- {
@@ -553,7 +575,7 @@ func (p *planner) put(h cluster.Held, to cluster.NodeID) bool {
 	if len(p.placer.PodOn(p.unit(h.Owner), to)) == 0 {
 		return false
 	}
-	if p.awaited == nil || h.Owner.Job != p.awaited.unit.Job {
+	if !p.awaits(h.Owner) {
 		p.moves = append(p.moves, Move{Pod: h.Owner, From: h.Alloc.Node, To: to, GPU: h.Alloc.GPU(), For: p.goal})
 	}
 	return true
@@ -561,10 +583,15 @@ func (p *planner) put(h cluster.Held, to cluster.NodeID) bool {
 
 // unit describes a pod by itself to the placer.
 func (p *planner) unit(o cluster.Owner) *place.Unit {
-	if p.awaited != nil && o.Job == p.awaited.unit.Job {
+	if p.awaits(o) {
 		return &p.awaited.one
 	}
 	return p.pods.Unit(o)
+}
+
+// awaits reports whether a pod is one of those for which room is made.
+func (p *planner) awaits(o cluster.Owner) bool {
+	return p.awaited != nil && o.Job == p.awaited.unit.Job
 }
 
 // needed drops from those that leave a node the ones without which a pod fits as well.

@@ -214,8 +214,15 @@ func (p *planner) settle(h cluster.Held, domain []cluster.NodeID) bool {
 	if to, ok := p.tightest(h, domain); ok {
 		return p.put(h, to)
 	}
-	for _, c := range p.candidates(h, domain) {
-		if p.through(h, c.node, p.opt.Depth) {
+	list := p.candidates(h, domain)
+	for _, c := range list {
+		if p.through(h, c.node, p.opt.Depth, false) {
+			return true
+		}
+	}
+	for _, c := range list {
+		// All of the node is not for this pod, else none could come back.
+		if p.opt.Stop && h.Alloc.GPU() < capacity(p.state.Node(c.node)) && p.through(h, c.node, p.opt.Depth, true) {
 			return true
 		}
 	}
