@@ -223,7 +223,7 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 		c.count.Pending++
 	}
 	j.wait(t)
-	if why == sim.Preempted || why == sim.Reclaimed {
+	if evicts(why) {
 		c.leaving.add(t, len(pods), by)
 	}
 	c.evicted(by.Told, j, why)
@@ -234,14 +234,15 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 // evicted counts an eviction. Pods that were told to leave at one instant are one, even if
 // they take different times to shut down.
 func (c *Collector) evicted(told core.Time, j *Job, why sim.Release) {
-	switch why {
-	case sim.Preempted, sim.Reclaimed:
-		if j.lastEvicted != told {
-			c.preemptions++
-			j.Evictions++
-			j.lastEvicted = told
-		}
+	if evicts(why) && j.lastEvicted != told {
+		c.preemptions++
+		j.Evictions++
+		j.lastEvicted = told
 	}
+}
+
+func evicts(why sim.Release) bool {
+	return why == sim.Preempted || why == sim.Reclaimed || why == sim.Restarted
 }
 
 // Moving implements [sim.Mover].

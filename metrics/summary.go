@@ -17,19 +17,21 @@ type Summary struct {
 	WallSeconds float64 `json:"wall_seconds"`
 	// VirtualSeconds is how long the run took on the virtual clock: from the
 	// first submission to the last event.
-	VirtualSeconds     float64    `json:"virtual_seconds"`
-	Window             Window     `json:"window"`
-	Interrupted        bool       `json:"interrupted,omitempty"`
-	Decisions          int64      `json:"decisions"`
-	DecisionsPerSecond float64    `json:"decisions_per_second"`
-	DecisionSHA256     string     `json:"decision_sha256"`
-	PeakRSSMiB         float64    `json:"peak_rss_mib"`
-	Jobs               Jobs       `json:"jobs"`
-	GAR                Ratios     `json:"gar"`
-	SOR                float64    `json:"sor"`
-	GFR                Ratios     `json:"gfr"`
-	JWTD               []Waiting  `json:"jwtd"`
-	JTTED              []Distance `json:"jtted"`
+	VirtualSeconds     float64 `json:"virtual_seconds"`
+	Window             Window  `json:"window"`
+	Interrupted        bool    `json:"interrupted,omitempty"`
+	Decisions          int64   `json:"decisions"`
+	DecisionsPerSecond float64 `json:"decisions_per_second"`
+	DecisionSHA256     string  `json:"decision_sha256"`
+	// Rules is nil in runs of older versions.
+	Rules      *Rules     `json:"rules,omitempty"`
+	PeakRSSMiB float64    `json:"peak_rss_mib"`
+	Jobs       Jobs       `json:"jobs"`
+	GAR        Ratios     `json:"gar"`
+	SOR        float64    `json:"sor"`
+	GFR        Ratios     `json:"gfr"`
+	JWTD       []Waiting  `json:"jwtd"`
+	JTTED      []Distance `json:"jtted"`
 	// Topology is nil in runs of older versions.
 	Topology        *Topology `json:"topology,omitempty"`
 	JCT             Times     `json:"jct"`
@@ -50,6 +52,27 @@ type Summary struct {
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
 	// CPU is nil in runs without --cpu-slowdown.
 	CPU *sim.CPUBesideGPU `json:"cpu_beside_gpu,omitempty"`
+}
+
+// Rules are what the policy and the model of the run allow, as far as the audit checks it.
+type Rules struct {
+	// HPOnly: LP jobs evict none.
+	HPOnly bool `json:"hp_only"`
+	// CPUReserve is the share of a node's cores by GPU that jobs without GPUs leave for each idle GPU.
+	CPUReserve float64 `json:"cpu_reserve"`
+	// RoomMoves is the most pods that go elsewhere for one job; RoomRestarts says whether they may stop.
+	RoomMoves    int  `json:"room_max_moves"`
+	RoomRestarts bool `json:"room_restarts"`
+	// EvictGrace is how long evicted pods take at most to leave, in seconds.
+	EvictGrace float64 `json:"evict_grace_s"`
+}
+
+// NewRules returns the rules of a policy; evicted pods leave within grace.
+func NewRules(p *core.Policy, grace core.Time) *Rules {
+	return &Rules{
+		HPOnly: p.Preempt.HPOnly, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
+		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(),
+	}
 }
 
 // Evictions says how long evicted pods took to leave, from the decision until their GPUs were

@@ -98,7 +98,7 @@ func (a *arm) replay(ctx context.Context, seed uint64, folder *runlog.Folder) (o
 	}
 	r.use, r.pending = use.until(week), pending(w.Series())
 	r.Summary, err = w.Close(runlog.Facts{
-		Policy: a.policy.Name, Seed: seed, Cluster: a.workload, Workload: a.workload, Decisions: int64(stats.Decisions), Wall: time.Since(begin),
+		Policy: a.policy.Name, Rules: metrics.NewRules(&a.policy, 0), Seed: seed, Cluster: a.workload, Workload: a.workload, Decisions: int64(stats.Decisions), Wall: time.Since(begin),
 	})
 	return r, err
 }

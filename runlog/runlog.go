@@ -278,7 +278,9 @@ func (w *Writer) Passed(t core.Time, passes int, inquire func() sim.Inquiry, las
 // Facts are what the caller knows about a run.
 type Facts struct {
 	Policy string
-	Seed   uint64
+	// Rules is nil if they are not known.
+	Rules *metrics.Rules
+	Seed  uint64
 	// Cluster and Workload are what the user called the inputs.
 	Cluster, Workload string
 	// Decisions is how many decisions the engine made in Wall time.
@@ -334,7 +336,7 @@ func (w *Writer) discard() error {
 }
 
 func (f *Facts) fill(s *metrics.Summary) {
-	s.Policy, s.Seed, s.Interrupted = f.Policy, f.Seed, f.Interrupted
+	s.Policy, s.Rules, s.Seed, s.Interrupted = f.Policy, f.Rules, f.Seed, f.Interrupted
 	s.Cluster, s.Workload = f.Cluster, f.Workload
 	s.WallSeconds = f.Wall.Seconds()
 	s.Decisions = f.Decisions

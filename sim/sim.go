@@ -612,6 +612,8 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 		why = Reclaimed
 	case core.MemberLost:
 		why = NodeLost
+	case core.Consolidation:
+		why = Restarted
 	}
 	r.halt(now, s, pods)
 	leaves := [][]int{pods}

@@ -64,8 +64,9 @@ const (
 	Migrated // it has moved: what it leaves is its old place
 	NodeLost
 	MoveFailed // it runs on: what it leaves is the place that it was being moved to
+	Restarted  // it is evicted to make room for a job, and a place is kept in which it starts again
 )
 
 func (r Release) String() string {
-	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed"}[r]
+	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted"}[r]
 }

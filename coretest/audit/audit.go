@@ -58,6 +58,13 @@ const (
 	// Return: an evicted pod is back in its place before the job that it left for has
 	// started, though nothing happened for which that plan could have been given up.
 	Return = "return"
+	// Restart: a pod that restarts elsewhere to make room for a job starts otherwise than in the
+	// place kept for it, or later than it could; or ranks above that job; or the policy allows no such plan.
+	Restart = "restart"
+	// HPOnly: a pod is evicted for an LP job, which the policy forbids.
+	HPOnly = "hp_only"
+	// CPUReserve: a job without GPUs takes cores that the policy keeps for idle GPUs.
+	CPUReserve = "cpu_reserve"
 	// Class: an HP job is evicted for an LP job, or for none that is named.
 	Class = "class"
 	// Topology: a job is not within one domain of the level it requires.
@@ -136,7 +143,7 @@ func (r Report) String() string {
 // [workload.IsBadInput]) when a file is missing or cannot be read as what it
 // should be; breaches of invariants are in the report.
 func Audit(dir string) (Report, error) {
-	a := &auditor{jobs: map[string]*job{}, endedHP: map[uint64]bool{}, labels: map[labelAt]int{}, apart: map[labelAt]int{}}
+	a := &auditor{jobs: map[string]*job{}, endedHP: map[uint64]bool{}, labels: map[labelAt]int{}, apart: map[labelAt]int{}, plans: map[planKey]*roomPlan{}, promised: map[*promise]*job{}}
 	defer a.close()
 	if err := a.open(dir); err != nil {
 		return Report{}, err
@@ -169,6 +176,13 @@ type auditor struct {
 	// are pods that came back where they were evicted from at now.
 	shifts, parted counted
 	returned       []returned
+	// plans are those by which pods moved or restarted for a job; promised are the places kept
+	// that queues are charged for, resuming the jobs of which pods started again at now.
+	plans     map[planKey]*roomPlan
+	promised  map[*promise]*job
+	resuming  []*job
+	shortages []shortage // in order of time
+	moving    int        // pods that are being moved
 
 	now     int64
 	gangs   []*job  // touched at now
@@ -180,6 +194,7 @@ type auditor struct {
 // summary is the part of summary.json that is checked.
 type summary struct {
 	Hash   string `json:"decision_sha256"`
+	Rules  *rules // nil in runs of older versions
 	Window struct {
 		From float64 `json:"from_s"`
 		To   float64 `json:"to_s"`
@@ -318,7 +333,7 @@ func (a *auditor) change() error {
 			a.breach(Node, "nodes.csv: node %s is not in cluster.csv", c.node)
 			continue
 		}
-		a.shifts.add(c.t)
+		a.shifted(c.t)
 		a.measure.before(n)
 		n.up, n.cordoned, n.unhealthy = c.up, c.cordoned, c.unhealthy
 		a.measure.after(n)
@@ -333,6 +348,7 @@ func (a *auditor) change() error {
 func (a *auditor) advance(t int64) error {
 	if t > a.now {
 		a.settle()
+		a.short(t)
 		a.measure.until(t)
 		a.measure.event(t)
 		a.now = t
@@ -357,6 +373,7 @@ func (a *auditor) settle() {
 		j.touched = false
 	}
 	a.gangs = a.gangs[:0]
+	a.restarted()
 	for _, n := range a.lost {
 		if !n.up && n.pods > 0 {
 			a.breach(Node, "node %s is lost at %s and has %d pods still", n.name, seconds(a.now), n.pods)
@@ -435,6 +452,12 @@ func (a *auditor) over(j *job, o *outcome) {
 	if live != (o.end < 0) {
 		a.breach(Conservation, "jobs.csv: job %s is %s with end_s %s", j.name, o.outcome, seconds(o.end))
 	}
+	if live {
+		a.waits(j, max(a.now, a.measure.last))
+	}
+	for _, x := range j.promised {
+		a.discharge(x, j)
+	}
 	switch {
 	case o.outcome == "running" && j.bound == 0, o.outcome == "pending" && j.bound > 0:
 		a.breach(Conservation, "jobs.csv: job %s is %s with %d pods bound", j.name, o.outcome, j.bound)
@@ -488,6 +511,7 @@ func (a *auditor) finish() error {
 		a.breach(Format, "nodes.csv: %d changes come after more lines than there are", c)
 	}
 	a.settle()
+	a.short(max(a.now, a.measure.last))
 	for _, rest := range []func(int64) error{a.submit, a.end} {
 		if err := rest(endOfTime); err != nil {
 			return err

@@ -37,14 +37,22 @@ const workloadHeader = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,c
 // without the header, which the workload may have) and a script of what was decided:
 //
 //	T bind POD NODE GPUS [MILLI]   GPUS as 0,1 or -; MILLI is per GPU
-//	T release POD REASON [FOR]
-//	T migrate POD NODE GPUS, T moved POD, T movefailed POD
+//	T again POD NODE GPUS          a bind to a place kept for a restart
+//	T release POD REASON [FOR [TOLD]]
+//	T migrate POD NODE GPUS, T room POD NODE GPUS FOR, T moved POD, T movefailed POD
+//	T standby POD, T resume POD TOLD
 //	T end JOB [rejected]
 //	T lost NODE, T back NODE, T cordon NODE
 //
 // Lines of one job and instant that follow each other are one call. Nobody
 // checks that the script makes sense: that is the audit's task.
 func write(t *testing.T, nodes string, queues []core.Queue, jobs, script string) string {
+	t.Helper()
+	return writeBy(t, nil, nodes, queues, jobs, script)
+}
+
+// writeBy is write, by rules of the policy.
+func writeBy(t *testing.T, r *metrics.Rules, nodes string, queues []core.Queue, jobs, script string) string {
 	t.Helper()
 	tmp := t.TempDir()
 	save := func(name, text string) string {
@@ -70,7 +78,11 @@ func write(t *testing.T, nodes string, queues []core.Queue, jobs, script string)
 		f.wait = append(f.wait, j)
 	}
 	f.play(script)
-	_, err = f.w.Close(runlog.Facts{Policy: "test"})
+	facts := runlog.Facts{Policy: "test", Rules: r}
+	if r != nil {
+		facts.Grace = core.Time(r.EvictGrace * float64(core.Second))
+	}
+	_, err = f.w.Close(facts)
 	must(t, err)
 	return dir
 }
@@ -98,16 +110,28 @@ func (f *fixture) play(script string) {
 		at := f.time(w[0])
 		f.submit(at)
 		switch w[1] {
-		case "bind":
+		case "bind", "again":
 			p := f.placement(w)
 			f.on[w[2]] = p
 			batch = append(batch, p)
 		case "release":
 			batch = append(batch, f.on[w[2]])
-		case "migrate":
+		case "migrate", "room":
 			p := f.placement(w)
 			f.to[w[2]] = p
-			must(f.t, f.w.Moving(at, f.jobs[jobOf(w[2])], p, core.Requested, ""))
+			why, by := core.Requested, ""
+			if w[1] == "room" {
+				why, by = core.Consolidation, w[5]
+			}
+			must(f.t, f.w.Moving(at, f.jobs[jobOf(w[2])], p, why, by))
+			continue
+		case "standby":
+			warm := f.on[w[2]]
+			warm.CPUMilli, warm.MemMiB = warm.CPUMilli/2, warm.MemMiB/2
+			must(f.t, f.w.Standby(at, f.jobs[jobOf(w[2])], warm))
+			continue
+		case "resume":
+			must(f.t, f.w.Resumed(at, f.jobs[jobOf(w[2])], f.on[w[2]], f.time(w[3])))
 			continue
 		case "moved":
 			old, to := f.on[w[2]], f.to[w[2]]
@@ -141,8 +165,12 @@ func (f *fixture) play(script string) {
 // call makes the call that a bind or release line, the last of a batch, is of.
 func (f *fixture) call(at core.Time, w []string, batch []core.Placement) {
 	j := f.jobs[jobOf(w[2])]
-	if w[1] == "bind" {
+	switch w[1] {
+	case "bind":
 		must(f.t, f.w.Bound(at, j, batch, core.Placed))
+		return
+	case "again":
+		must(f.t, f.w.Bound(at, j, batch, core.Consolidation))
 		return
 	}
 	by := sim.Eviction{Told: at}
@@ -154,7 +182,7 @@ func (f *fixture) call(at core.Time, w []string, batch []core.Placement) {
 		must(f.t, err)
 		by.Told = core.Time(n) * core.Second
 	}
-	for why := sim.Finished; why <= sim.NodeLost; why++ {
+	for why := sim.Finished; why <= sim.Restarted; why++ {
 		if why.String() == w[3] {
 			must(f.t, f.w.Released(at, j, batch, why, by))
 			return
@@ -164,7 +192,7 @@ func (f *fixture) call(at core.Time, w []string, batch []core.Placement) {
 }
 
 func sameCall(a, b []string) bool {
-	return len(b) > 3 && a[0] == b[0] && a[1] == b[1] && jobOf(a[2]) == jobOf(b[2]) && (a[1] == "bind" || a[3] == b[3])
+	return len(b) > 3 && a[0] == b[0] && a[1] == b[1] && jobOf(a[2]) == jobOf(b[2]) && (a[1] != "release" || a[3] == b[3])
 }
 
 func jobOf(pod string) string { return pod[:strings.LastIndexByte(pod, '-')] }
@@ -198,7 +226,7 @@ func (f *fixture) placement(w []string) core.Placement {
 		}
 		p.GPU = task.GPU / core.Milli(bits.OnesCount64(p.GPUs))
 	}
-	if len(w) > 5 {
+	if len(w) > 5 && w[1] != "room" {
 		milli, err := strconv.Atoi(w[5])
 		must(f.t, err)
 		p.GPU = core.Milli(milli)

@@ -12,6 +12,7 @@ type job struct {
 	gang, locked       bool
 	replaceable        bool // its pods may be moved
 	exposed            bool // locked, and bound when such jobs held more than nominal quota
+	rank               rank
 	submit             int64
 	required           string // topology level
 	tasks              []task
@@ -28,6 +29,8 @@ type job struct {
 	held      int64   // GPU of a gang that has not started
 	touched   bool    // in auditor.gangs
 	alone     []alone
+	promised  []*promise // of its pods
+	resuming  bool       // in auditor.resuming
 	// dissolving tells that the gang lost a node or is evicted: its other pods may take their
 	// grace to leave, as long as none is bound again.
 	dissolving bool
@@ -72,6 +75,10 @@ type pod struct {
 	to *pod
 	// warm is what it holds while it is on standby, nil if it is not.
 	warm *pod
+	// room is the plan by which it is being moved, if that makes room for a job.
+	room *roomPlan
+	// promise is the place kept for it since it stopped to make room for a job, until it is bound again.
+	promise *promise
 	// left is where the pod was evicted from, until it is bound again.
 	left *left
 }
@@ -133,7 +140,7 @@ type submissions struct {
 }
 
 func openSubmissions(path string) (*submissions, error) {
-	in, err := openCSV(path, "job", "task", "queue", "class", "gang", "pods", "gpu_milli", "cpu_milli", "mem_mib",
+	in, err := openCSV(path, "job", "task", "queue", "class", "priority", "gang", "pods", "gpu_milli", "cpu_milli", "mem_mib",
 		"gpu_models", "submit_s", "locked", "topology", "affinity")
 	if err != nil {
 		return nil, err
@@ -182,6 +189,11 @@ func (s *submissions) job() *job {
 		gang: s.bool("gang"), locked: s.bool("locked"), replaceable: s.optional("mobility") == "replaceable", submit: s.time("submit_s"),
 		whole: -1, evicted: -1, ended: -1,
 	}
+	var err error
+	if j.rank.priority, err = strconv.ParseInt(s.text("priority"), 10, 64); err != nil {
+		s.wrong("priority", "a whole number")
+	}
+	j.rank.class = j.class
 	for part := range strings.SplitSeq(s.text("topology"), ";") {
 		word, level, ok := strings.Cut(part, "=")
 		if !ok {

@@ -41,6 +41,8 @@ func (a *auditor) migrate(j *job, d *decision) {
 	p.to = &pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem}
 	a.hold(n, p.to, +1)
 	a.measure.second += p.to.amount()
+	a.moving++
+	a.moveBegins(p, d)
 	a.within(n, d)
 	a.label(t, n, +1)
 }
@@ -66,7 +68,10 @@ func (a *auditor) endMove(j *job, t *task, p *pod, d *decision) bool {
 	}
 	a.hold(free.node, &free, -1)
 	a.measure.second -= free.amount()
+	a.moving--
+	a.moveEnds(p, d.t, moved)
 	a.label(t, free.node, -1)
+	stays.room = nil
 	*p = stays // on the same GPU model: quota counts it as before
 	p.to = nil
 	if moved {

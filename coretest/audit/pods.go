@@ -31,11 +31,13 @@ func (a *auditor) bind(j *job, d *decision) {
 	if p.done(j) {
 		t.done--
 	}
-	left := p.left
+	left, promised := p.left, p.promise
 	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem}
 	a.back(left, p, d)
 	a.hold(n, p, +1)
 	a.within(n, d)
+	a.keepsCPU(j, n, d)
+	a.again(j, promised, p, d)
 	if n.lent&p.gpus != 0 && j.class != "LP" {
 		a.breach(Standby, "%s is bound at %s to GPUs of %s that are lent, and %s", d.pod, seconds(d.t), n.name, j.class)
 	}
@@ -336,6 +338,8 @@ func (a *auditor) release(j *job, d *decision) {
 		a.hold(p.to.node, p.to, -1)
 		a.measure.second -= p.to.amount()
 		a.label(t, p.to.node, -1)
+		a.moving--
+		a.moveEnds(p, d.t, false)
 	}
 	if !p.matches(d) {
 		a.breach(Pod, "%s leaves %s %v (%d milli, %d milli-cores, %d MiB); it was bound to %s %b (%d, %d, %d)",
@@ -349,7 +353,10 @@ func (a *auditor) release(j *job, d *decision) {
 		j.binds.add(d.t) // what left for it may be back
 	}
 	was.node.free(was.gpus, d.t)
-	a.charge(j, was.node, &was, -1)
+	restarts := string(d.reason) == "restarted"
+	if !restarts {
+		a.charge(j, was.node, &was, -1)
+	}
 	a.label(t, was.node, -1)
 	t.bound--
 	j.bound--
@@ -364,7 +371,9 @@ func (a *auditor) release(j *job, d *decision) {
 	if p.ended != "" && len(t.labels)+len(t.terms) > 0 {
 		a.parted.add(d.t)
 	}
-	if by := a.jobs[string(d.forJob)]; by != nil {
+	if restarts {
+		a.restart(j, p, was, d)
+	} else if by := a.jobs[string(d.forJob)]; by != nil {
 		p.left = &left{d.t, d.told, was.node, was.gpus, by, by.binds, a.shifts, a.parted}
 	}
 	a.cause(j, d)
@@ -415,8 +424,10 @@ func (a *auditor) cause(j *job, d *decision) {
 	case "node_lost":
 		j.dissolving = j.gang && j.bound > 0 && !j.complete()
 	case "migrated", "move_failed": // see endMove
-	case "preempted", "reclaimed":
+	case "preempted", "reclaimed", "restarted":
 		a.measure.leave(d)
+		a.leaves(d.told)
+		a.forHP(d)
 		if d.told != d.t {
 			// The pods of an evicted gang shut down one after the other: it neither goes on nor
 			// ends until it is bound again.

@@ -1,0 +1,70 @@
+package audit
+
+import "slices"
+
+// rules are what the policy of the run allows, as summary.json says.
+type rules struct {
+	HPOnly       bool    `json:"hp_only"`
+	CPUReserve   float64 `json:"cpu_reserve"`
+	RoomMoves    int     `json:"room_max_moves"`
+	RoomRestarts bool    `json:"room_restarts"`
+	EvictGrace   float64 `json:"evict_grace_s"`
+}
+
+// forHP checks that LP jobs evict none, where the policy says so. The job may have ended while
+// the pod took its grace.
+func (a *auditor) forHP(d *decision) {
+	if a.summary.Rules == nil || !a.summary.Rules.HPOnly {
+		return
+	}
+	by := a.jobs[string(d.forJob)]
+	if by != nil && by.class != "HP" || by == nil && !a.endedHP[nameHash(string(d.forJob))] {
+		a.breach(HPOnly, "%s is %s at %s for %q, which is no HP job: only those may evict", d.pod, d.reason, seconds(d.t), d.forJob)
+	}
+}
+
+// shortage is a pod of a job without GPUs that left less CPU on its node than is kept for the
+// idle GPUs of it.
+type shortage struct {
+	t          int64
+	pod, node  string
+	left, kept int64
+}
+
+// keepsCPU checks that a pod of a job without GPUs leaves the cores that the policy keeps for
+// idle GPUs. A GPU that is idle may be kept for a job for which others are leaving, and needs no
+// cores then: so what is short is not reported before [auditor.short] knows that no pod was. Of
+// what pods on standby lend, the cores are counted otherwise; those nodes are not checked.
+func (a *auditor) keepsCPU(j *job, n *node, d *decision) {
+	r := a.summary.Rules
+	if r == nil || r.CPUReserve == 0 || d.cpu == 0 || len(n.devices) == 0 || n.lent != 0 || a.moving > 0 || j.gpu() > 0 {
+		return
+	}
+	if why := string(d.reason); why == "MadeRoom" || why == consolidation {
+		return // it was chosen earlier
+	}
+	idle := int64(0)
+	for g := range n.devices {
+		if n.devices[g].milli == 0 && !n.unhealthy[g] {
+			idle++
+		}
+	}
+	kept := n.cpu / int64(len(n.devices)) * idle / 1000 * int64(r.CPUReserve*1000+0.5)
+	if left := n.cpu - n.cpuHeld; left < kept {
+		a.shortages = append(a.shortages, shortage{d.t, string(d.pod), n.name, left, kept})
+	}
+}
+
+// leaves takes back the shortages at which a pod was leaving, which was told to at a time.
+func (a *auditor) leaves(told int64) {
+	a.shortages = slices.DeleteFunc(a.shortages, func(s shortage) bool { return s.t >= told })
+}
+
+// short reports the shortages before t at which no pod was leaving: it would have left by now.
+func (a *auditor) short(t int64) {
+	for len(a.shortages) > 0 && float64(t-a.shortages[0].t) > a.summary.Rules.EvictGrace*1e9 {
+		s := a.shortages[0]
+		a.shortages = a.shortages[1:]
+		a.breach(CPUReserve, "%s is bound at %s to %s and leaves %d milli-cores, %d are kept for its idle GPUs", s.pod, seconds(s.t), s.node, s.left, s.kept)
+	}
+}

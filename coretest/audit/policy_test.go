@@ -1,0 +1,157 @@
+package audit
+
+import (
+	"testing"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/quota"
+	"github.com/muster-sched/muster/metrics"
+)
+
+// check audits a run of a script by rules, and compares the invariants that it breaks.
+func check(t *testing.T, r *metrics.Rules, queues []core.Queue, jobs, script, want string) {
+	t.Helper()
+	got, err := Audit(writeBy(t, r, nodes, queues, jobs, script+"\n"))
+	must(t, err)
+	if names(got) != want {
+		t.Errorf("%s\naudit names %q, want %q: %v", script, names(got), want, got.Violations)
+	}
+}
+
+// A pod that restarts elsewhere to make room for a job gets its place back, in time.
+func TestRestarts(t *testing.T) {
+	const jobs = `x,w,q,training,HP,50,false,1,4000,1000,1024,,0,100,completed,0,false,,
+g,w,q,training,HP,10,true,2,1000,1000,1024,,0,100,completed,0,false,,
+s,w,q,training,HP,10,false,2,1000,1000,1024,,0,100,completed,0,false,,
+l,w,q,training,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+h,w,q,training,HP,90,false,1,1000,1000,1024,,0,100,completed,0,false,,
+t,w,q,training,HP,10,false,1,1000,1000,1024,,0,100,completed,0,false,,tolerate:only
+`
+	room := &metrics.Rules{RoomMoves: 2, RoomRestarts: true, EvictGrace: 30}
+	const gang = "1 bind g-0 a0 0\n1 bind g-1 a1 0\n"
+	const gone = gang + "10 release g-0 restarted x 5\n12 release g-1 restarted x 5\n"
+	for script, want := range map[string]string{
+		gone + "12 bind x-0 a0 0,1,2,3\n12 again g-0 a1 1\n12 again g-1 a1 0":                 "",
+		gone + "12 again g-0 a1 1\n12 again g-1 a1 0":                                         "", // x waits for others
+		gone + "12 bind x-0 a0 0,1,2,3\n12 bind g-0 a1 1\n12 bind g-1 a1 0":                   Restart,
+		gone + "12 bind x-0 a0 0,1,2,3\n20 again g-0 a1 1\n20 again g-1 a1 0":                 Restart,
+		gone + "15 lost b1\n20 bind g-0 a1 1\n20 bind g-1 a1 0":                               "",
+		gone + "12 bind x-0 a0 0,1,2,3\n50 bind h-0 b0 0":                                     Restart, // never
+		gone + "12 bind x-0 a0 0,1,2,3\n20 bind h-0 b0 0":                                     "",      // others may be leaving still
+		"1 bind t-0 a0 0\n5 release t-0 restarted l\n5 again t-0 a1 0":                        Restart + " " + Class,
+		"1 bind h-0 a0 0\n5 release h-0 restarted x\n5 again h-0 a1 0":                        Restart, // it ranks higher
+		"1 bind l-0 a0 0\n5 again h-0 a1 0":                                                   Restart, // it was not stopped
+		"1 bind t-0 a0 0\n5 release t-0 restarted x\n5 bind x-0 a0 0,1,2,3\n5 again t-0 h0 0": Restart, // another model
+
+		"1 bind s-0 a0 0\n1 bind s-1 a0 1\n5 release s-0 restarted x\n5 release s-1 restarted x\n5 bind x-0 a0 0,1,2,3\n5 again s-0 a1 0\n5 again s-1 a1 1": "",
+		"1 bind s-0 a0 0\n1 bind s-1 a0 1\n5 release s-0 restarted x\n5 release s-1 restarted x\n5 bind x-0 a0 0,1,2,3\n5 again s-0 a1 0\n6 bind l-0 a1 2":  Restart,
+		// The plan is larger than the policy allows.
+		"1 bind l-0 a0 3\n" + gang + "5 release g-0 restarted x\n5 release g-1 restarted x\n5 release l-0 restarted x\n5 again g-0 a1 1\n5 again g-1 a1 0\n5 again l-0 b0 0": Restart,
+	} {
+		check(t, room, nil, jobs, script, want)
+	}
+	check(t, &metrics.Rules{RoomMoves: 2}, nil, jobs, "1 bind l-0 a0 0\n5 release l-0 restarted x\n5 bind x-0 a0 0,1,2,3\n5 again l-0 a1 0", Restart)
+}
+
+// A job waits for a pod that moves for the same plan, as long as the move takes.
+func TestRestartBesideMove(t *testing.T) {
+	const jobs = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,cpu_milli,mem_mib,gpu_models,submit_s,duration_s,outcome,checkpoint_s,locked,topology,affinity,mobility\n" +
+		`x,w,q,training,HP,50,false,1,4000,1000,1024,,0,100,completed,0,false,,,
+m,w,q,inference,HP,10,false,1,1000,1000,1024,,0,100,completed,0,false,,,replaceable
+l,w,q,training,LP,0,false,1,3000,1000,1024,,0,100,completed,0,false,,,
+`
+	room := &metrics.Rules{RoomMoves: 2, RoomRestarts: true}
+	const begun = "1 bind m-0 a1 0\n1 bind l-0 a0 0,1,2\n5 room m-0 b0 0 x\n5 release l-0 restarted x\n"
+	for script, want := range map[string]string{
+		begun + "9 moved m-0\n9 bind x-0 a0 0,1,2,3\n9 again l-0 a1 0,1,2":  "",
+		begun + "9 moved m-0\n9 bind x-0 a0 0,1,2,3\n11 again l-0 a1 0,1,2": Restart,
+		begun + "9 movefailed m-0\n11 bind l-0 a0 0,1,2":                    "",
+		begun + "99 bind x-0 b1 0,1,2,3":                                    "", // the move goes on
+	} {
+		check(t, room, nil, jobs, script, want)
+	}
+}
+
+// The queue of a job that restarts is charged until it runs again.
+func TestRestartKeepsQuota(t *testing.T) {
+	iso := []core.Queue{
+		{Name: "q", Weight: 1},
+		{Name: "iso", Weight: 1, Mode: quota.Isolated, Quota: []core.Quota{{Model: "*", Nominal: 2000}}},
+	}
+	const jobs = `x,w,q,training,HP,50,false,1,4000,1000,1024,,0,100,completed,0,false,,
+r,w,iso,training,HP,10,false,1,2000,1000,1024,,0,100,completed,0,false,,
+o,w,iso,training,HP,10,false,1,1000,1000,1024,,0,100,completed,0,false,,
+`
+	room := &metrics.Rules{RoomMoves: 2, RoomRestarts: true, EvictGrace: 30}
+	check(t, room, iso, jobs, "1 bind r-0 a0 0,1\n5 release r-0 restarted x\n5 bind x-0 a0 0,1,2,3\n5 again r-0 a1 0,1", "")
+	check(t, room, iso, jobs, "1 bind r-0 a0 0,1\n5 release r-0 restarted x\n7 bind o-0 a1 0\n9 release o-0 finished\n9 end o\n10 lost b0\n11 bind r-0 a1 0,1", Quota)
+	check(t, room, iso, jobs, "1 bind r-0 a0 0,1\n5 release r-0 restarted x\n6 lost b0\n7 bind o-0 a1 0", "")
+}
+
+// Under hpOnly no LP job evicts.
+func TestHPOnly(t *testing.T) {
+	const jobs = `l,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+m,w,q,batch,LP,9,false,1,1000,1000,1024,,0,100,completed,0,false,,
+h,w,q,training,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+`
+	for script, want := range map[string]string{
+		"1 bind l-0 a0 0\n2 release l-0 preempted h":                                                     "",
+		"1 bind l-0 a0 0\n2 release l-0 preempted m":                                                     HPOnly,
+		"1 bind l-0 a0 0\n2 release l-0 reclaimed m":                                                     HPOnly,
+		"1 bind l-0 a0 0\n1 bind m-0 a0 1\n2 release m-0 finished\n2 end m\n9 release l-0 preempted m 2": HPOnly,
+		"1 bind l-0 a0 0\n1 bind h-0 a0 1\n2 release h-0 finished\n2 end h\n9 release l-0 preempted h 2": "",
+	} {
+		check(t, &metrics.Rules{HPOnly: true}, nil, jobs, script, want)
+		if want == HPOnly {
+			check(t, &metrics.Rules{}, nil, jobs, script, "")
+		}
+	}
+}
+
+// Nodes have 4 GPUs and 16 cores: half of 4 cores are kept for each idle GPU.
+func TestCPUReserve(t *testing.T) {
+	const jobs = `c,w,q,batch,HP,0,false,1,0,9000,1024,,0,100,completed,0,false,,
+d,w,q,batch,HP,0,false,1,0,8000,1024,,0,100,completed,0,false,,
+g,w,q,training,HP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,
+v,w,q,training,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+big,w,q,training,HP,0,false,1,1000,15000,1024,,0,100,completed,0,false,,
+`
+	kept := &metrics.Rules{CPUReserve: 0.5, EvictGrace: 30}
+	const later = "\n90 bind v-0 b1 0"
+	for script, want := range map[string]string{
+		"1 bind d-0 a0 -" + later:                                                   "",
+		"1 bind c-0 a0 -" + later:                                                   CPUReserve,
+		"1 bind g-0 a0 0,1\n2 bind c-0 a0 -" + later:                                "",
+		"1 bind d-0 a0 -\n2 release d-0 finished\n2 end d\n3 bind c-0 a0 -" + later: CPUReserve,
+		// A GPU may be kept for a job that others leave for.
+		"1 bind v-0 a1 0\n5 bind c-0 a0 -\n20 release v-0 preempted g 2\n90 bind v-0 b1 0": "",
+		"1 bind v-0 a1 0\n5 bind c-0 a0 -\n20 release v-0 preempted g 9\n90 bind v-0 b1 0": CPUReserve,
+		"1 bind c-0 a0 -": "", // the end of the run
+	} {
+		check(t, kept, nil, jobs, script, want)
+	}
+	check(t, &metrics.Rules{}, nil, jobs, "1 bind c-0 a0 -"+later, "")
+	check(t, kept, nil, jobs, "1 bind big-0 a0 0"+later, "") // it has a GPU
+}
+
+// A pod on standby lends its GPUs to LP pods alone, and goes on within the bound.
+func TestStandby(t *testing.T) {
+	const jobs = `o,w,q,inference,HP,0,false,1,2000,4000,4096,,0,100,completed,0,false,,
+l,w,q,batch,LP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,
+h,w,q,training,HP,0,false,1,2000,1000,1024,,0,100,completed,0,false,,
+f,w,q,inference,HP,0,false,1,500,1000,1024,,0,100,completed,0,false,,
+`
+	rules := &metrics.Rules{EvictGrace: 30}
+	const lent = "1 bind o-0 a0 0,1\n2 standby o-0\n3 bind l-0 a0 0,1\n"
+	for script, want := range map[string]string{
+		lent + "20 release l-0 preempted o 10\n20 resume o-0 10": "",
+		lent + "45 release l-0 preempted o 10\n45 resume o-0 10": Standby, // later than the bound
+		lent + "20 release l-0 preempted o 10\n25 resume o-0 10": Standby, // later than it could
+		lent + "10 resume o-0 10":                                Device,  // the pod that it hosts is there still
+		"1 bind o-0 a0 0,1\n2 standby o-0\n3 bind h-0 a0 0,1":    Standby,
+		"1 bind l-0 a0 0,1\n2 standby l-0":                       Standby,
+		"1 bind f-0 a0 0\n2 standby f-0":                         Standby,
+	} {
+		check(t, rules, nil, jobs, script, want)
+	}
+}
