@@ -28,10 +28,11 @@ const (
 	arrive                    // a pod that is moved is at its new place
 	ask                       // some pod is to be moved
 	lend                      // pods of a job are to be on standby
+	takeBack                  // pods on standby go on before their time
 )
 
 // byChance reports whether events of the kind go on as long as the run does.
-func (h happening) byChance() bool { return h == fail || h == repair || h == ask || h == lend }
+func (h happening) byChance() bool { return h == fail || h == repair || h == ask || h == lend || h == takeBack }
 
 // leave is a set of pods that are terminating.
 type leave struct {

@@ -102,7 +102,7 @@ type state struct {
 	leaving []*leave
 	moves   []*transfer // under way
 	live    int         // its place in run.live
-	// standing has the pods on standby, and until when.
+	// standing has the pods on standby, and when they go on.
 	standing map[int]core.Time
 	// slowdown is the share by which jobs without GPUs slow it down: see [Interference].
 	slowdown float64
@@ -334,6 +334,8 @@ func (r *run) happen(now core.Time, e event) error {
 		return r.askMove(now)
 	case lend:
 		return r.lend(now, e.job)
+	case takeBack:
+		return r.takeBack(now, e.job)
 	}
 	return r.tell(now, core.Tick{})
 }

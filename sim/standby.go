@@ -25,19 +25,20 @@ const (
 
 const day = 24 * 3600 * core.Second
 
-// window is when a job is on standby next.
-type window struct{ from, until core.Time }
+// window is when a job is on standby next: until a time, as it says, and to the end, if it takes its
+// GPUs back before that.
+type window struct{ from, until, end core.Time }
 
 // nextWindow returns the window of a job that is open at a time, or the next one that opens.
 func (s *state) nextWindow(now core.Time) (next window, ok bool) {
 	for _, w := range s.Standby {
-		from, until := w.From, w.Until
-		if w.Daily && now >= until {
-			days := (now-until)/day + 1
-			from, until = from+days*day, until+days*day
+		from, until, end := w.From, w.Until, w.End()
+		if w.Daily && now >= end {
+			days := (now-end)/day + 1
+			from, until, end = from+days*day, until+days*day, end+days*day
 		}
-		if until > now && (!ok || from < next.from) {
-			next, ok = window{from, until}, true
+		if end > now && (!ok || from < next.from) {
+			next, ok = window{from, until, end}, true
 		}
 	}
 	return next, ok
@@ -73,6 +74,9 @@ func (r *run) lend(now core.Time, s *state) error {
 	if err := r.tell(now, ev); err != nil {
 		return err
 	}
+	if w.end < w.until {
+		r.plan(event{at: w.end, do: takeBack, job: s})
+	}
 	for _, i := range ev.Pods {
 		if s.standing == nil {
 			s.standing = map[int]core.Time{}
@@ -85,6 +89,24 @@ func (r *run) lend(now core.Time, s *state) error {
 		}
 	}
 	return nil
+}
+
+// takeBack asks for the pods of a job that are on standby to go on now.
+func (r *run) takeBack(now core.Time, s *state) error {
+	ev := core.StandbyEnded{Job: s.Name}
+	for i, until := range s.standing {
+		if until > now && !s.leaves(i) {
+			ev.Pods = append(ev.Pods, i)
+		}
+	}
+	if r.jobs[s.Name] != s || len(ev.Pods) == 0 {
+		return nil
+	}
+	slices.Sort(ev.Pods)
+	for _, i := range ev.Pods {
+		s.standing[i] = now
+	}
+	return r.tell(now, ev)
 }
 
 // leaves reports whether a pod is leaving its node.
