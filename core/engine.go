@@ -136,7 +136,7 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case StandbyEnded:
 		return e.endStandby(now, ev)
 	case MoveFailed:
-		return e.moveFailed(ev)
+		return e.moveFailed(now, ev)
 	case PodRunning:
 		return e.adopt(now, ev)
 	case NodeAdded:

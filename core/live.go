@@ -55,8 +55,11 @@ type job struct {
 	pods  []pod
 	// count is how many pods are in each state.
 	count [podWithdrawn + 1]int
-	// moving is how many pods are being moved.
-	moving int
+	// moving is how many pods are being moved. After failedMoves failed moves in a row, the engine
+	// moves none before stays, nor stops one instead.
+	moving      int
+	failedMoves int
+	stays       Time
 	// standing is how many pods are on standby.
 	standing int
 	// spans says where the pods of each task are; nil if there is one task.

@@ -105,9 +105,22 @@ func (e *Engine) migrate(j *job, pod int, to cluster.Alloc, why Reason, room str
 	return nil
 }
 
-// mayMove reports whether a pod of a job may be moved.
+// After a move that failed, the engine moves no pod of the job for a while: what it failed for is
+// probably still so, and the plan that needs it would be made again at once. The pause is
+// doubled with each failure in a row.
+const (
+	firstMovePause = 60 * Second
+	maxMovePause   = 3600 * Second
+)
+
+// mayMove reports whether the engine may move a pod of a job by itself.
 func (ms *moves) mayMove(j *job, pod int) bool {
 	p := &j.pods[pod]
+	return ms.now >= j.stays && ms.couldMove(j, p)
+}
+
+// couldMove is mayMove whatever has failed before.
+func (ms *moves) couldMove(j *job, p *pod) bool {
 	return j.Mobility == Replaceable && !j.disruptionProtected && p.state == podRunning && p.move == nil && p.standby == nil
 }
 
@@ -300,6 +313,7 @@ func (e *Engine) podMoved(now Time, ev PodMoved) error {
 		return err
 	}
 	j, p := m.job, &m.job.pods[m.pod]
+	j.failedMoves = 0
 	from := p.alloc.Node
 	e.state.Remove(m.owner(), from)
 	leaves := p.state == podLeaving // its gang broke since the last pass
@@ -321,12 +335,15 @@ func (e *Engine) podMoved(now Time, ev PodMoved) error {
 	return nil
 }
 
-// moveFailed records that a pod stays where it is.
-func (e *Engine) moveFailed(ev MoveFailed) error {
+// moveFailed records that a pod stays where it is, for now.
+func (e *Engine) moveFailed(now Time, ev MoveFailed) error {
 	m, err := e.underWay(ev.Job, ev.Pod)
 	if err != nil {
 		return err
 	}
+	j := m.job
+	j.stays = cluster.Plus(now, min(firstMovePause<<min(j.failedMoves, 20), maxMovePause))
+	j.failedMoves++
 	e.moves.abandon(m)
 	return nil
 }

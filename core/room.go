@@ -301,6 +301,9 @@ func (r *relocatable) Movable(o cluster.Owner) bool {
 	if r.near && v.labelled() {
 		return false // the job could not count on its labels while it moves
 	}
+	if r.now < v.stays && r.moves.couldMove(v, &v.pods[o.Pod]) {
+		*r.due = min(*r.due, v.stays)
+	}
 	return r.moves.mayMove(v, int(o.Pod)) || r.restarts && r.mayRestart(v, int(o.Pod))
 }
 
@@ -320,7 +323,7 @@ func (r *relocatable) Unit(o cluster.Owner) *place.Unit {
 // by the time at which it starts.
 func (r *relocatable) mayRestart(v *job, i int) bool {
 	p := &v.pods[i]
-	if v == r.of || p.state != podRunning || p.move != nil || v.moving+v.standing > 0 || r.state.Lent(p.alloc.Node) || v.nomination != nil || v.count[podWaiting] > 0 || !v.evictable() || v.exposed || v.disruptionProtected {
+	if v == r.of || p.state != podRunning || p.move != nil || r.now < v.stays || v.moving+v.standing > 0 || r.state.Lent(p.alloc.Node) || v.nomination != nil || v.count[podWaiting] > 0 || !v.evictable() || v.exposed || v.disruptionProtected {
 		return false
 	}
 	if r.of.NeverPreempts || r.of.key.compare(v.key.precedence) > 0 || v.labelled() || v.requires(func(Term) bool { return true }) {

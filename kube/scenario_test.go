@@ -59,12 +59,12 @@ var beyond = map[string][]string{
 	},
 	"a DRA driver that publishes its first device has the engine built again, and plans made again": {"preemption/quota_uncordoned.txt"},
 	"only pods that a controller replaces move on a cluster, and those of a scenario have none": {
-		"migration/affinity.txt", "migration/defrag.txt", "migration/defrag_benefit.txt", "migration/defrag_broken.txt", "migration/defrag_budget.txt", "migration/defrag_in_vain.txt", "migration/defrag_shielded.txt", "migration/defrag_waves.txt", "migration/gang_breaks.txt", "migration/found.txt", "migration/gang.txt", "migration/held_places.txt", "migration/moves.txt", "migration/spread.txt", "migration/nodes.txt",
+		"migration/affinity.txt", "migration/defrag.txt", "migration/defrag_benefit.txt", "migration/defrag_broken.txt", "migration/defrag_budget.txt", "migration/defrag_in_vain.txt", "migration/defrag_shielded.txt", "migration/defrag_waves.txt", "migration/gang_breaks.txt", "migration/found.txt", "migration/gang.txt", "migration/held_places.txt", "migration/moves.txt", "consolidation/move.txt", "migration/spread.txt", "migration/nodes.txt",
 		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
 	},
-	"no policy makes room on a cluster: a job that restarts comes back as other pods, for which no place is kept": {
+	"no job restarts elsewhere on a cluster: it comes back as other pods, for which no place is kept": {
 		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/domain.txt", "consolidation/gang.txt", "consolidation/larger.txt",
-		"consolidation/move.txt", "consolidation/restart.txt", "consolidation/who.txt",
+		"consolidation/restart.txt", "consolidation/who.txt",
 	},
 	"pods of a cluster are not put on standby": {
 		"standby/gang.txt", "standby/maxpods.txt", "standby/nodes.txt", "standby/owner.txt", "standby/refused.txt", "standby/window.txt",

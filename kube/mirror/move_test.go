@@ -28,7 +28,7 @@ type service struct {
 }
 
 func newService(t *testing.T, with ...change[*v1.Pod]) *service {
-	s := &service{world: newWorld(t)}
+	s := &service{world: newWorld(t, withoutRoom)}
 	s.node("n", "r1")
 	s.pod("a", append([]change[*v1.Pod]{replica, mobile, asking(v1alpha1.GPUResource, "2")}, with...)...)
 	s.on("a>n")
@@ -415,7 +415,7 @@ func TestMovesOfOneOwner(t *testing.T) {
 
 // A policy with defragmentation moves pods together without a request.
 func TestDefragmentation(t *testing.T) {
-	s := &service{world: newWorld(t)}
+	s := &service{world: newWorld(t, withoutRoom)}
 	policy := s.m.Policies.Policy()
 	policy.Defrag.Every = 60 * core.Second
 	policy.Defrag.Partition, policy.Defrag.Depth, policy.Defrag.Rounds = 500, 3, 5

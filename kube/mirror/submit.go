@@ -35,7 +35,7 @@ func (m *driver) submit(g *tables.Group) {
 		}
 	}
 	if !ours { // it is as it is
-		job.Foreign, job.Gang, job.Topology = true, false, core.Job{}.Topology
+		job.Foreign, job.Gang, job.Topology, job.Mobility = true, false, core.Job{}.Topology, core.Stays
 	}
 	g.Queue = job.Queue
 	// 3. Its roles, each with the number of pods that must start together.

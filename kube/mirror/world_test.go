@@ -52,6 +52,9 @@ type world struct {
 	claims map[string]*v1.PersistentVolumeClaim // by namespace/name
 }
 
+// withoutRoom is a policy by which no pods leave to make room for a job.
+func withoutRoom(p *core.Policy) { p.Room = core.Room{} }
+
 // rack is the level of the topology in these tests.
 var rack = translate.Level{Name: "rack", Label: "topology.example.com/rack"}
 
@@ -67,10 +70,14 @@ type tester interface {
 	Fatalf(string, ...any)
 }
 
-func newWorld(t tester) *world {
+func newWorld(t tester, with ...change[*core.Policy]) *world {
+	policy := muster.Docs[0].Policy
+	for _, f := range with {
+		f(&policy)
+	}
 	w := &world{t: t, now: time.Unix(1_000_000, 0), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}}
 	w.m = New(Config{
-		Policy: muster.Docs[0].Policy, Levels: []translate.Level{rack}, Log: slog.New(failing{t}), Metrics: stats.NewMetrics(), Record: newTape(t),
+		Policy: policy, Levels: []translate.Level{rack}, Log: slog.New(failing{t}), Metrics: stats.NewMetrics(), Record: newTape(t),
 	})
 	w.m.Now = core.Time(w.now.UnixNano())
 	if err := w.m.rebuild(); err != nil {

@@ -121,7 +121,7 @@ func (t *Tables) EngineConfig() core.Config {
 	c := core.Config{Policy: *t.Policies.Policy()}
 	// A job that restarts elsewhere comes back as other pods, and those of a gang as another job
 	// for the engine: the places that are kept for it would be lost.
-	c.Policy.Room = core.Room{}
+	c.Policy.Room.Restarts = false
 	for _, l := range t.Topologies.Levels() {
 		c.Levels = append(c.Levels, l.Name)
 	}
