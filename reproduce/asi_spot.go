@@ -86,6 +86,10 @@ func runASISpot(ctx context.Context, o Options) (Result, error) {
 		}
 		sums[k].add(r, i/spotCases)
 	}
+	tiny, err := compareAppendix(ctx, &o, appendixTries)
+	if err != nil {
+		return nil, err
+	}
 	return &Table{
 		Caption: fmt.Sprintf("%d days of the built-in workload spot on %s, %d seeds; the reference:\n"+
 			"Heterogeneity at Hyperscale (ASI), §4.2 and Fig. 9.", spotDays, where, len(seeds)),
@@ -96,8 +100,9 @@ func runASISpot(ctx context.Context, o Options) (Result, error) {
 				"compared at 93 %, ASI's load, by the spot jobs that ended under both policies.",
 			"SpotGPUBaseline is the paper's: no co-location and no eviction history in the ranking, random victims. It puts back victims that turn out to be\n" +
 				"needless, as SpotGPU does, so it is stronger than the paper's.",
+			tiny.note(),
 		},
-		Rows: spotRows(&sums),
+		Rows: append(spotRows(&sums), tiny.rows()...),
 	}, nil
 }
 

@@ -1,5 +1,5 @@
-// Package optimum finds optima by an exact solver, for comparisons: CBC of the COIN-OR
-// project (Debian: coinor-cbc).
+// Package optimum finds optima, for comparisons: by CBC, a solver of the COIN-OR project (Debian:
+// coinor-cbc), and of ASI's scheduling of spot jobs by a search of its own.
 package optimum
 
 import (
