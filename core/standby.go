@@ -102,10 +102,11 @@ func (e *Engine) beginStandby(now Time, ev StandbyBegan) error {
 		p := &j.pods[i]
 		if p.standby != nil {
 			p.standby.until = ev.Until
+			e.state.SetLentUntil(p.standby.node, ev.Until)
 			continue
 		}
 		a := &p.alloc
-		id, isNew := e.state.Lend(a.Node, a.GPUs, max(a.CPUMilli-ev.CPUMilli, 0), max(a.MemMiB-ev.MemMiB, 0))
+		id, isNew := e.state.Lend(a.Node, a.GPUs, max(a.CPUMilli-ev.CPUMilli, 0), max(a.MemMiB-ev.MemMiB, 0), ev.Until)
 		fresh = fresh || isNew
 		p.standby = &standby{job: j, pod: i, node: id, until: ev.Until}
 		j.standing++

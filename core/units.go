@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
 )
 
@@ -32,6 +33,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		Inference: j.Kind == Inference, Exclusive: us.policy.Zone.Exclusive,
 		Required: -1, Preferred: -1, Spread: len(j.pods) > 1, LP: j.Class == LP,
 	}
+	us.preferLent(j)
 	terms := us.affinities.constrain(j)
 	if terms && len(us.nominations.all)+len(us.nominations.going)+len(us.moves.all) > 0 {
 		u.Absent = us.nominations.absent(j)
@@ -79,6 +81,18 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		us.affinities.addTerms(j, u)
 	}
 	return candidate{j, u}
+}
+
+// preferLent says which lent nodes the unit prefers. On those an HP job evicts no pod for its GPUs, but
+// the owner does at the end of its window: they suit a job that ends by then, or one that saves its
+// progress, which loses an interval at most. Who loses all its work starts there last.
+func (us *units) preferLent(j *job) {
+	if j.Estimate > 0 {
+		us.unit.Ends = cluster.Plus(us.now, j.Estimate)
+	}
+	if j.Checkpoint > 0 {
+		us.unit.Saves = cluster.Plus(us.now, j.Checkpoint)
+	}
 }
 
 // shapeOf returns the shape of a task's waiting pods: on model m alone if they accept it, on

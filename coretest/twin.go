@@ -535,6 +535,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
 	}
+	if err := w.prefersLent(j, d, now); err != nil {
+		return err
+	}
 	for k := range d.Pods {
 		if err := w.near(j, &d.Pods[k], d.Pods, asGang); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", d.Pods[k].Pod, d.Pods[k].Node, err)

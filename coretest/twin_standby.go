@@ -217,6 +217,31 @@ func (w *Twin) checkStandby(now core.Time) error {
 	return nil
 }
 
+// prefersLent checks that a job of one pod that is expected to end while GPUs are lent is on such, if
+// there is room and nothing else decides where it goes.
+func (w *Twin) prefersLent(j *job, d *core.Decision, now core.Time) error {
+	t := &j.Tasks[0]
+	planned := d.Reason == core.MadeRoom || d.Reason == core.Consolidation
+	bound := len(t.Affinity) > 0 || len(t.Labels) > 0 || len(t.Speeds) > 0 || j.Topology != core.TopologyRequest{} || len(j.left) > 0
+	if len(j.pods) != 1 || j.Estimate == 0 || planned || bound || w.policy.Zone != (core.Zone{}) || w.guest(&j.pods[0].at, &j.pods[0]) != nil {
+		return nil
+	}
+	for _, o := range w.jobs {
+		if o.nominated {
+			return nil // it may keep the room
+		}
+	}
+	model := w.node(j.pods[0].at.Node).Model // on another one, its queue may lack quota
+	for _, n := range w.nodes {
+		for o, p := range w.lenders(n.Name) {
+			if n.Model == model && p.standby.until >= now+j.Estimate && w.lentSlot(j, t, n, p, now) {
+				return fmt.Errorf("it is on %s and ends before %s returns, which lends GPUs of %s", j.pods[0].at.Node, o.Name, n.Name)
+			}
+		}
+	}
+	return nil
+}
+
 // lentSlot reports whether a pod of a task finds room on what a pod lends, by GPUs, CPU and memory.
 func (w *Twin) lentSlot(j *job, t *core.Task, n *node, owner *pod, now core.Time) bool {
 	if !w.borrowsDevices(j) || t.GPU == 0 || len(t.Others) > 0 || !n.up || n.cordoned || n.MaxPods > 0 || now >= owner.standby.until ||

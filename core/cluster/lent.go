@@ -22,17 +22,18 @@ type lender struct {
 	device int
 }
 
-// loan is what a lent node has of its home: devices, none while they are not lent.
+// loan is what a lent node has of its home: devices, none while they are not lent; and until when.
 type loan struct {
 	home    NodeID
 	devices uint64
+	until   Time
 }
 
 // Lend makes devices of a node, and CPU and memory beside them, into a lent node, which is open
 // unless the node is cordoned. On a node with a limit of pods, the lent node takes one pod a
 // device, as far as the limit allows. fresh says that pools or domains may be new, so that
 // shapes must be compiled again. The journal must be empty.
-func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64) (id NodeID, fresh bool) {
+func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64, until Time) (id NodeID, fresh bool) {
 	s.mustBeSettled()
 	key := lender{home, bits.TrailingZeros64(gpus)}
 	id, known := s.lenders[key]
@@ -45,7 +46,7 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64) (id NodeID, fresh
 	h, n := &s.nodes[home], &s.nodes[id]
 	spec := *h.Spec
 	spec.CPUMilli, spec.MemMiB, spec.Others = cpu, mem, nil
-	s.loans[id] = loan{home, gpus}
+	s.loans[id] = loan{home, gpus, until}
 	was := *n
 	*n = Node{
 		Spec: &spec, Up: true, CPU: cpu, Mem: mem, indexed: -1,
@@ -76,6 +77,21 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64) (id NodeID, fresh
 	}
 	s.index(n)
 	return id, fresh
+}
+
+// LentUntil returns until when a lent node is lent; for other nodes it returns Never.
+func (s *State) LentUntil(id NodeID) Time {
+	if l, lent := s.loans[id]; lent {
+		return l.until
+	}
+	return Never
+}
+
+// SetLentUntil changes until when a node is lent.
+func (s *State) SetLentUntil(id NodeID, until Time) {
+	l := s.loans[id]
+	l.until = until
+	s.loans[id] = l
 }
 
 // Unlend closes a lent node for good, until its devices are lent again. Pods on it stay.

@@ -131,7 +131,7 @@ func (p *Placer) inOneNode(u *Unit, sp space) bool {
 	if u.Strategy == Spot {
 		id, ok = p.likestWhole(u, n*sh.GPUs, sh.need(n), pools)
 	} else {
-		id, ok = p.whole(n*sh.GPUs, sh.need(n), stage{pools, EBinpack}, nil)
+		id, ok = p.whole(n*sh.GPUs, sh.need(n), stage{pools: pools, strategy: EBinpack}, nil)
 	}
 	if !ok {
 		return false

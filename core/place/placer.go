@@ -98,6 +98,8 @@ func (p *Placer) settle(u *Unit) {
 type stage struct {
 	pools    []*cluster.Pool
 	strategy Strategy
+	// lasts is until when nodes must be lent at least; 0 for any.
+	lasts cluster.Time
 }
 
 // stages yields where to look for a pod, in order: each model's general pools, then the
@@ -109,13 +111,13 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 		if u.Strategy.scored() && !zone {
 			if len(sh.request.Speeds) > 0 {
 				for _, m := range sh.models {
-					if len(m.general) > 0 && p.quotaLeft(u, sh, m.name) > 0 && !yield(stage{m.general, u.Strategy}) {
+					if len(m.general) > 0 && p.quotaLeft(u, sh, m.name) > 0 && !yield(stage{pools: m.general, strategy: u.Strategy}) {
 						return
 					}
 				}
 				continue
 			}
-			if st := (stage{p.poolsInQuota(u, sh), u.Strategy}); len(st.pools) > 0 && !yield(st) {
+			if st := (stage{pools: p.poolsInQuota(u, sh), strategy: u.Strategy}); len(st.pools) > 0 && !yield(st) {
 				return
 			}
 			continue
@@ -124,7 +126,7 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 			if p.quotaLeft(u, sh, m.name) == 0 {
 				continue
 			}
-			st := stage{m.general, u.general()}
+			st := stage{pools: m.general, strategy: u.general()}
 			if zone {
 				if !u.usesZone() {
 					continue
@@ -138,6 +140,54 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 				return
 			}
 		}
+	}
+}
+
+// stagesOf is stages, with the lent nodes apart for a shape that may be on them: first those on
+// which the pod is welcome, then the nodes of the cluster, then all lent ones. The three together
+// are all pools: the order does not decide whether the pod starts.
+func (p *Placer) stagesOf(u *Unit, sh *Shape, yield func(stage) bool) {
+	if !sh.lent || len(sh.request.Speeds) > 0 { // the fastest model comes first, lent or not
+		p.stages(u, sh, yield)
+		return
+	}
+	all := func(lent bool, lasts cluster.Time) bool {
+		for st := range func(yield func(stage) bool) { p.stages(u, sh, yield) } {
+			st.pools, st.lasts = poolsOf(st.pools, lent), lasts
+			if len(st.pools) > 0 && !yield(st) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, welcome := range [...]cluster.Time{u.Ends, u.Saves} {
+		if welcome > 0 && !all(true, welcome) {
+			return
+		}
+	}
+	if all(false, 0) {
+		all(true, 0)
+	}
+}
+
+// poolsOf returns those of the pools that are lent, or those that are not.
+func poolsOf(pools []*cluster.Pool, lent bool) []*cluster.Pool {
+	var out []*cluster.Pool
+	for _, pool := range pools {
+		if pool.Lent == lent {
+			out = append(out, pool)
+		}
+	}
+	return out
+}
+
+// outlasting returns within, but for nodes that are not lent for as long as the stage wants.
+func (p *Placer) outlasting(st stage, within func(cluster.NodeID) bool) func(cluster.NodeID) bool {
+	if st.lasts == 0 {
+		return within
+	}
+	return func(id cluster.NodeID) bool {
+		return p.state.LentUntil(id) >= st.lasts && (within == nil || within(id))
 	}
 }
 
@@ -185,8 +235,8 @@ func (u *Unit) small(sh *Shape, zone []*cluster.Pool) bool {
 // pod places one pod of task t, on a node that within accepts when it is set.
 func (p *Placer) pod(u *Unit, t int, pod int32, within func(cluster.NodeID) bool) bool {
 	sh := u.Tasks[t].Shape
-	for st := range func(yield func(stage) bool) { p.stages(u, sh, yield) } {
-		node, gpus, ok := p.find(u, &u.Tasks[t], st, within)
+	for st := range func(yield func(stage) bool) { p.stagesOf(u, sh, yield) } {
+		node, gpus, ok := p.find(u, &u.Tasks[t], st, p.outlasting(st, within))
 		if !ok {
 			continue
 		}

@@ -34,7 +34,7 @@ func TestRankings(t *testing.T) {
 			p.Learn([]Strategy{strategy})
 			some := func(id cluster.NodeID) bool { return id%3 != 0 }
 			for _, accept := range []func(cluster.NodeID) bool{nil, some} {
-				st := stage{p.poolsInQuota(u, sh), strategy}
+				st := stage{pools: p.poolsInQuota(u, sh), strategy: strategy}
 				if len(st.pools) == 0 {
 					continue
 				}

@@ -23,6 +23,9 @@ type Shape struct {
 	// shape is not of a job without GPUs.
 	reserve int64
 
+	// lent says that some of its pools are of lent nodes.
+	lent bool
+
 	request *cluster.Request
 	models  []model
 	// general is the general pools of all models, once they have been asked
@@ -112,6 +115,7 @@ func newShape(s *cluster.State, r *cluster.Request, lent bool) *Shape {
 			sh.models = append(sh.models, model{name: p.Model})
 		}
 		m := &sh.models[i]
+		sh.lent = sh.lent || p.Lent
 		if p.Zone {
 			m.zone = append(m.zone, p)
 		} else {

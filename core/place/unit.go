@@ -45,6 +45,10 @@ type Unit struct {
 	// Left lists the nodes from which pods of the job were evicted for jobs that have not
 	// started yet: until then no pod of the job goes back there.
 	Left []cluster.NodeID
+	// Ends and Saves say for how long nodes must be lent at least for pods of the unit to prefer
+	// them: those that are until it is expected to end, if that is known, come first; then those
+	// until it has saved its progress once, if it does. 0: neither is known.
+	Ends, Saves cluster.Time
 	// Room returns how much more of a model the unit's queue may use; nil when
 	// there is no limit.
 	Room func(model string) cluster.Milli
