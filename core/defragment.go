@@ -97,6 +97,9 @@ func (e *Engine) RoomFor(name string, d Defrag) (plan Migrations, found bool, er
 	}
 	drawn := e.placer.Drawn()
 	moves, found := defrag.MakeRoom(e.state, e.placer, &movablePods{Engine: e}, c.unit, d.options(0))
+	if found {
+		defrag.Effect(e.state, e.placer, &movablePods{Engine: e}, &moves)
+	}
 	e.placer.Redraw(drawn)
 	return e.migrations(&moves), found, nil
 }

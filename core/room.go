@@ -309,9 +309,9 @@ func (r *relocatable) Movable(o cluster.Owner) bool {
 
 // Unit describes a pod to the placer. One that stops may start again on other devices of its node.
 func (r *relocatable) Unit(o cluster.Owner) *place.Unit {
-	v := r.jobs.slots[o.Job]
-	u := r.moves.unit(v, int(o.Pod))
-	if r.restarts && r.mayRestart(v, int(o.Pod)) {
+	described := r.units[o] != nil
+	u := r.movablePods.Unit(o)
+	if !described && r.restarts && r.mayRestart(r.jobs.slots[o.Job], int(o.Pod)) {
 		u.Left = u.Left[:len(u.Left)-1] // see moves.unit: its own node is the last
 	}
 	return u

@@ -2,6 +2,7 @@ package defrag
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -43,11 +44,17 @@ const mostDomains = 8
 // afterwards.
 func MakeRoom(s *cluster.State, pl *place.Placer, pods Pods, u *place.Unit, o Options) (best Plan, ok bool) {
 	o.Settle()
-	finder := newPlanner(s, pl, pods, o)
-	for _, model := range finder.models() {
-		for _, domain := range finder.domains(u, model) {
-			p := newPlanner(s, pl, pods, o)
-			if !p.makeRoom(u, model, domain) || o.MaxMoves > 0 && len(p.moves) > o.MaxMoves {
+	p := newPlanner(s, pl, pods, o)
+	p.awaited = &awaited{unit: u}
+	for _, model := range p.models() {
+		if !accepts(u, model) {
+			continue
+		}
+		p.enter(model)
+		for _, domain := range p.domains(u, model) {
+			p.moves = nil
+			clear(p.moved)
+			if !p.makeRoom(u, domain) || o.MaxMoves > 0 && len(p.moves) > o.MaxMoves {
 				continue
 			}
 			if plan, fits := p.roomPlan(u); fits && (!ok || plan.GPU() < best.GPU()) {
@@ -58,13 +65,27 @@ func MakeRoom(s *cluster.State, pl *place.Placer, pods Pods, u *place.Unit, o Op
 	return best, ok
 }
 
-// roomPlan is plan, and reports whether the unit fits after it.
+// Effect fills in what the moves of a plan of MakeRoom change, but for the GPU that moves: the
+// nodes that are vacated, and those of which some GPUs are used and some are free.
+func Effect(s *cluster.State, pl *place.Placer, pods Pods, plan *Plan) {
+	p := newPlanner(s, pl, pods, Options{})
+	p.moves, p.awaited = plan.Moves, &awaited{unit: &place.Unit{Job: -1}}
+	*plan = p.plan()
+}
+
+// accepts reports whether all pods of a unit that wait may be on a model.
+func accepts(u *place.Unit, model string) bool {
+	return !slices.ContainsFunc(largestTasks(u), func(t int) bool { return !slices.Contains(u.Tasks[t].Models(), model) })
+}
+
+// roomPlan puts the moves in waves, and reports whether the unit fits after them.
 func (p *planner) roomPlan(u *place.Unit) (Plan, bool) {
 	plan := Plan{Moves: p.moves}
-	if !p.opt.Stop {
-		plan = p.plan()
-	}
 	mark := p.state.Mark()
+	if !p.opt.Stop {
+		plan.Moves = p.inWaves(p.moves)
+		p.state.Rollback(mark)
+	}
 	for _, m := range plan.Moves {
 		p.state.Remove(m.Pod, m.From)
 	}
@@ -102,11 +123,11 @@ func (p *planner) domains(u *place.Unit, model string) [][]cluster.NodeID {
 	}
 	var list []*domain
 	at := map[int32]*domain{}
-	nodes := p.nodesOf
-	if u.Required < 0 {
-		nodes = p.roomNodes
+	nodes := p.part
+	if u.Required >= 0 {
+		nodes = p.nodesOf(model)
 	}
-	for _, id := range nodes(model) {
+	for _, id := range nodes {
 		where := int32(0)
 		if u.Required >= 0 {
 			where = p.state.Domain(id, u.Required)
@@ -146,42 +167,50 @@ func (p *planner) mayFree(nodes []cluster.NodeID, gpu cluster.Milli) bool {
 	return false
 }
 
-// roomNodes is nodesOf for a unit that may be anywhere, or for the pods that leave for it. Of more
-// than a partition, only nodes with free GPUs count: a search among the full ones costs more than
-// the rest of a pass, and seldom finds a cheap plan.
-func (p *planner) roomNodes(model string) []cluster.NodeID {
-	nodes := p.nodesOf(model)
-	if len(nodes) <= p.opt.Partition {
-		return nodes
+// enter settles where the pods that leave may go: the open nodes of a model. Of more than a
+// partition, only nodes with free GPUs count, also for a unit that may be anywhere: a search among
+// the full ones costs more than the rest of a pass, and seldom finds a cheap plan.
+func (p *planner) enter(model string) {
+	p.part = p.part[:0]
+	open := 0
+	for id := range p.openNodes(model) {
+		if open++; p.state.Node(id).FreeMilli() > 0 {
+			p.part = append(p.part, id)
+		}
 	}
-	return slices.DeleteFunc(nodes, func(id cluster.NodeID) bool { return p.state.Node(id).FreeMilli() == 0 })
+	if open <= p.opt.Partition {
+		p.part = p.nodesOf(model)
+	}
+	for _, id := range p.part {
+		p.fixed[id] = !p.mayVacate(p.state.Node(id))
+	}
 }
 
 // nodesOf lists the open nodes of a model.
 func (p *planner) nodesOf(model string) []cluster.NodeID {
-	var nodes []cluster.NodeID
-	for _, pool := range p.state.Pools() {
-		if pool.Model != model || pool.Lent {
-			continue
-		}
-		for _, id := range pool.Members() {
-			if id >= 0 && p.state.Node(id).Open() {
-				nodes = append(nodes, id)
+	return slices.Collect(p.openNodes(model))
+}
+
+// openNodes yields the open nodes of a model.
+func (p *planner) openNodes(model string) iter.Seq[cluster.NodeID] {
+	return func(yield func(cluster.NodeID) bool) {
+		for _, pool := range p.state.Pools() {
+			if pool.Model != model || pool.Lent {
+				continue
+			}
+			for _, id := range pool.Members() {
+				if id >= 0 && p.state.Node(id).Open() && !yield(id) {
+					return
+				}
 			}
 		}
 	}
-	return nodes
 }
 
 // makeRoom settles the pods of a unit, the largest first, on nodes of a domain: where they fit,
 // else where they fit when others have left. Those may go to any node of the model. The state is
 // as before afterwards; the moves are what was found.
-func (p *planner) makeRoom(u *place.Unit, model string, domain []cluster.NodeID) bool {
-	p.awaited = &awaited{unit: u}
-	p.part = p.roomNodes(model)
-	for _, id := range p.part {
-		p.fixed[id] = !p.mayVacate(p.state.Node(id))
-	}
+func (p *planner) makeRoom(u *place.Unit, domain []cluster.NodeID) bool {
 	mark, ok := p.state.Mark(), true
 	for _, t := range largestTasks(u) {
 		for _, pod := range u.Tasks[t].Pods {
