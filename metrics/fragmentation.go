@@ -8,9 +8,9 @@ import (
 // fragmentation sums up over time what a tally says. It does so when the tally is about to
 // change and not for every event, of which most change nothing.
 type fragmentation struct {
-	dt     core.Time // for how long the tally was as it is, not summed up yet
-	total  float64   // seconds
-	splits [][frag.NumCauses]float64
+	dt     core.Time                 // for how long the tally was as it is, not summed up yet
+	total  float64                   // seconds
+	splits [][frag.NumCauses]float64 // of the shapes, then of the jobs
 	fits   [][2]float64
 }
 
@@ -20,21 +20,28 @@ func (f *fragmentation) settle(t *frag.Tally) {
 		return
 	}
 	if f.splits == nil {
-		f.splits, f.fits = make([][frag.NumCauses]float64, len(t.Shapes)), make([][2]float64, len(t.Jobs))
+		f.splits, f.fits = make([][frag.NumCauses]float64, len(t.Shapes)+len(t.Jobs)), make([][2]float64, len(t.Jobs))
 	}
 	dt := f.dt.Seconds()
 	f.dt = 0
 	f.total += dt
 	for k := range t.Splits {
-		for c, gpu := range t.Splits[k] {
-			if gpu != 0 {
-				f.splits[k][c] += float64(gpu) * dt
-			}
-		}
+		add(&f.splits[k], &t.Splits[k], dt)
+	}
+	for k := range t.Gangs {
+		add(&f.splits[len(t.Splits)+k], &t.Gangs[k], dt)
 	}
 	for k, fit := range t.Fits {
 		f.fits[k][0] += float64(fit.Within) * dt
 		f.fits[k][1] += float64(fit.Across) * dt
+	}
+}
+
+func add(sum *[frag.NumCauses]float64, s *frag.Split, dt float64) {
+	for c, gpu := range s {
+		if gpu != 0 {
+			sum[c] += float64(gpu) * dt
+		}
 	}
 }
 
@@ -44,7 +51,7 @@ func (f *fragmentation) means(t *frag.Tally) *Fragmentation {
 		return nil
 	}
 	all := &Fragmentation{}
-	for k, sh := range t.Shapes {
+	for k, name := range shapes(t) {
 		gpus := func(causes ...frag.Cause) float64 {
 			sum := 0.0
 			for _, c := range causes {
@@ -53,10 +60,10 @@ func (f *fragmentation) means(t *frag.Tally) *Fragmentation {
 			return sum / f.total / float64(core.WholeGPU)
 		}
 		s := ShapeSplit{
-			Shape: sh.String(), Allocatable: gpus(frag.Allocatable), Fractional: gpus(frag.Fractional), Stranded: gpus(frag.Stranded), CPU: gpus(frag.CPU),
-			Other: gpus(frag.Memory, frag.Pods, frag.Other), Unusable: gpus(frag.Cordoned, frag.Tainted, frag.Unhealthy),
+			Shape: name, Allocatable: gpus(frag.Allocatable), Fractional: gpus(frag.Fractional), Stranded: gpus(frag.Stranded), CPU: gpus(frag.CPU),
+			Topology: gpus(frag.Topology), Other: gpus(frag.Memory, frag.Pods, frag.Other, frag.Gang), Unusable: gpus(frag.Cordoned, frag.Tainted, frag.Unhealthy),
 		}
-		s.IdleGPUs = s.Allocatable + s.Fractional + s.Stranded + s.CPU + s.Other + s.Unusable
+		s.IdleGPUs = s.Allocatable + s.Fractional + s.Stranded + s.CPU + s.Topology + s.Other + s.Unusable
 		all.Shapes = append(all.Shapes, s)
 	}
 	for k, j := range t.Jobs {

@@ -48,7 +48,7 @@ const (
 
 // Frame returns the state after the last event. O(nodes + queues).
 func (c *Collector) Frame() Frame {
-	f := Frame{Nodes: make([]byte, len(c.inv.nodes)), Queues: make([]core.Milli, len(c.queues.held)), Idle: slices.Clone(c.inv.tally.Splits)}
+	f := Frame{Nodes: make([]byte, len(c.inv.nodes)), Queues: make([]core.Milli, len(c.queues.held)), Idle: slices.Concat(c.inv.tally.Splits, c.inv.tally.Gangs)}
 	copy(f.Queues, c.queues.held)
 	for i := range c.inv.nodes {
 		f.Nodes[i] = c.inv.nodes[i].load()
@@ -76,11 +76,16 @@ func (n *node) load() byte {
 // first ones.
 func (c *Collector) Queues() []string { return c.queues.names }
 
-// Shapes returns the shapes for which it is known what becomes of idle GPUs.
-func (c *Collector) Shapes() []string {
+// Shapes returns the shapes, and then the jobs, for which it is known what becomes of idle GPUs.
+func (c *Collector) Shapes() []string { return shapes(c.inv.tally) }
+
+func shapes(t *frag.Tally) []string {
 	var names []string
-	for _, sh := range c.inv.tally.Shapes {
+	for _, sh := range t.Shapes {
 		names = append(names, sh.String())
+	}
+	for _, j := range t.Jobs {
+		names = append(names, j.String())
 	}
 	return names
 }

@@ -141,8 +141,9 @@ type Fragmentation struct {
 	Jobs   []JobFit     `json:"jobs"`
 }
 
-// ShapeSplit is idle GPUs by what becomes of them, for pods of a shape. IdleGPUs is the sum
-// of the others, of the nodes that are not lost.
+// ShapeSplit is idle GPUs by what becomes of them, for pods of a shape, or for a job of
+// [Fragmentation.Jobs]: a gang that must be within one domain. IdleGPUs is the sum of the others, of the
+// nodes that are not lost.
 type ShapeSplit struct {
 	Shape       string  `json:"shape"`
 	IdleGPUs    float64 `json:"idle_gpus"`
@@ -150,8 +151,10 @@ type ShapeSplit struct {
 	Fractional  float64 `json:"fractional_gpus"`
 	Stranded    float64 `json:"stranded_gpus"`
 	CPU         float64 `json:"cpu_gpus"`
-	Other       float64 `json:"other_gpus"`
-	Unusable    float64 `json:"unusable_gpus"`
+	// Topology is 0 for single pods, and in runs of older versions.
+	Topology float64 `json:"topology_gpus"`
+	Other    float64 `json:"other_gpus"`
+	Unusable float64 `json:"unusable_gpus"`
 }
 
 // JobFit is how many jobs would fit, each on one GPU model: within one domain of the

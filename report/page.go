@@ -47,6 +47,7 @@ type pageIdle struct {
 	Fractional  []float64 `json:"fractional,omitempty"`
 	Stranded    []float64 `json:"stranded,omitempty"`
 	CPU         []float64 `json:"cpu,omitempty"`
+	Topology    []float64 `json:"topology,omitempty"`
 	Other       []float64 `json:"other,omitempty"`
 	Unusable    []float64 `json:"unusable,omitempty"`
 }
@@ -74,7 +75,7 @@ func newIdle(h *metrics.History) []pageIdle {
 			return list
 		}
 		all = append(all, pageIdle{
-			shape, list(frag.Allocatable), list(frag.Fractional), list(frag.Stranded), list(frag.CPU), list(frag.Memory, frag.Pods, frag.Other),
+			shape, list(frag.Allocatable), list(frag.Fractional), list(frag.Stranded), list(frag.CPU), list(frag.Topology), list(frag.Memory, frag.Pods, frag.Other, frag.Gang),
 			list(frag.Cordoned, frag.Tainted, frag.Unhealthy),
 		})
 	}

@@ -129,9 +129,9 @@ func classes(s *metrics.Summary) *table.Table {
 // idle is the fragmentation by cause.
 func idle(f *metrics.Fragmentation) *table.Table {
 	t := new(table.Table)
-	t.Add("shape", "idle", "allocatable", "fractional", "stranded", "CPU", "other", "unusable")
+	t.Add("shape", "idle", "allocatable", "fractional", "stranded", "CPU", "topology", "other", "unusable")
 	for _, s := range f.Shapes {
-		t.Add(s.Shape, short(s.IdleGPUs), short(s.Allocatable), short(s.Fractional), short(s.Stranded), short(s.CPU), short(s.Other), short(s.Unusable))
+		t.Add(s.Shape, short(s.IdleGPUs), short(s.Allocatable), short(s.Fractional), short(s.Stranded), short(s.CPU), short(s.Topology), short(s.Other), short(s.Unusable))
 	}
 	return t
 }

@@ -36,6 +36,7 @@ type idleFrames struct {
 	Fractional  []float64 `json:"fractional_gpus"`
 	Stranded    []float64 `json:"stranded_gpus"`
 	CPU         []float64 `json:"cpu_gpus"`
+	Topology    []float64 `json:"topology_gpus"`
 	Other       []float64 `json:"other_gpus"`
 	Unusable    []float64 `json:"unusable_gpus"`
 }
@@ -46,7 +47,8 @@ func (f *idleFrames) add(s *frag.Split) {
 	f.Fractional = append(f.Fractional, inGPUs(s[frag.Fractional]))
 	f.Stranded = append(f.Stranded, inGPUs(s[frag.Stranded]))
 	f.CPU = append(f.CPU, inGPUs(s[frag.CPU]))
-	f.Other = append(f.Other, inGPUs(s[frag.Memory]+s[frag.Pods]+s[frag.Other]))
+	f.Topology = append(f.Topology, inGPUs(s[frag.Topology]))
+	f.Other = append(f.Other, inGPUs(s[frag.Memory]+s[frag.Pods]+s[frag.Other]+s[frag.Gang]))
 	f.Unusable = append(f.Unusable, inGPUs(s.Unusable()))
 }
 
@@ -54,7 +56,7 @@ func (f *idleFrames) add(s *frag.Split) {
 // as Other.
 func (f *idleFrames) at(i int) (s frag.Split) {
 	for c, list := range map[frag.Cause][]float64{
-		frag.Allocatable: f.Allocatable, frag.Fractional: f.Fractional, frag.Stranded: f.Stranded, frag.CPU: f.CPU, frag.Other: f.Other, frag.Cordoned: f.Unusable,
+		frag.Allocatable: f.Allocatable, frag.Fractional: f.Fractional, frag.Stranded: f.Stranded, frag.CPU: f.CPU, frag.Topology: f.Topology, frag.Other: f.Other, frag.Cordoned: f.Unusable,
 	} {
 		if i < len(list) {
 			s[c] = inMilli(list[i])

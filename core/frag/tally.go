@@ -3,12 +3,13 @@ package frag
 // Tally keeps the causes of the nodes' idle GPU up to date while nodes change, for several
 // shapes, and how many jobs fit. A change of a node costs O(GPUs + shapes + jobs).
 type Tally struct {
-	// Splits and Fits are the results for Shapes and Jobs, in their order. They are for
-	// reading.
+	// Splits is the result for Shapes, Gangs and Fits are those for Jobs, in their order. They are
+	// for reading.
 	Shapes []Shape
 	Splits []Split
 	Jobs   []Job
-	Fits   []Fit // with Model "": of single models, summed up
+	Gangs  []Split // for gangs of a job's pods, on one model each: within one domain, or, without a level, anywhere
+	Fits   []Fit   // with Model "": of single models, summed up
 
 	level   int // a job must be within one of its domains
 	models  map[string]int32
@@ -25,7 +26,7 @@ type Place struct{ model, domain int32 }
 // NewTally returns a tally of no nodes. level is the number of a level of the topology.
 func NewTally(shapes []Shape, jobs []Job, level int) *Tally {
 	return &Tally{
-		Shapes: shapes, Splits: make([]Split, len(shapes)), Jobs: jobs, Fits: make([]Fit, len(jobs)),
+		Shapes: shapes, Splits: make([]Split, len(shapes)), Jobs: jobs, Gangs: make([]Split, len(jobs)), Fits: make([]Fit, len(jobs)),
 		level: level, models: map[string]int32{}, domains: map[domain]int32{}, rooms: make([]jobRooms, len(jobs)),
 	}
 }
@@ -68,15 +69,32 @@ func (t *Tally) Count(n *Node, at Place, by int) {
 	for k := range t.Jobs {
 		j, r, f := &t.Jobs[k], &t.rooms[k], &t.Fits[k]
 		s, _ := j.Shape.split(n, i)
+		t.Gangs[k].Add(&s, by)
 		pods := by * int(s[Allocatable]/j.Shape.GPU)
 		if pods == 0 {
 			continue
 		}
-		f.Across += change(&r.across[at.model], pods, j.Pods)
+		across := change(&r.across[at.model], pods, j.Pods)
+		f.Across += across
+		within := 0 // in an unknown domain there is room for none
 		if at.domain >= 0 {
-			f.Within += change(&r.within[at.domain], pods, j.Pods)
+			within = change(&r.within[at.domain], pods, j.Pods)
+			f.Within += within
+		}
+		switch {
+		case j.Pods < 2:
+		case t.level == Across:
+			t.Gangs[k].lack(Gang, j.Shape.GPU*Milli(pods-across*j.Pods))
+		default:
+			t.Gangs[k].lack(Topology, j.Shape.GPU*Milli(pods-within*j.Pods))
 		}
 	}
+}
+
+// lack moves GPU from what is allocatable to a cause.
+func (s *Split) lack(c Cause, gpu Milli) {
+	s[Allocatable] -= gpu
+	s[c] += gpu
 }
 
 // change adds pods to a room, and returns how many more jobs of this many pods it then holds.

@@ -342,7 +342,8 @@ func TestTally(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		y := yard{rt}
 		shapes, jobs := []Shape{y.shape(), y.shape()}, []Job{{y.shape(), 1 + y.up(4)}, {y.shape(), 1 + y.up(4)}}
-		tally := NewTally(shapes, jobs, 1)
+		level := 1 - 2*y.up(2) // or Across
+		tally := NewTally(shapes, jobs, level)
 		nodes := y.nodes()
 		places := make([]Place, len(nodes))
 		for k := range nodes {
@@ -365,8 +366,11 @@ func TestTally(t *testing.T) {
 			}
 		}
 		for k, j := range jobs {
+			if want := Diagnose(nodes, j.Shape, Within{Pods: j.Pods, Level: level}).Split; tally.Gangs[k] != want {
+				rt.Fatalf("gangs of %d %s within level %d: %v, want %v", j.Pods, j.Shape, level, tally.Gangs[k], want)
+			}
 			within, across := 0, 0
-			for _, f := range Fits(nodes, j, 1) {
+			for _, f := range Fits(nodes, j, level) {
 				if f.Model != "" {
 					within, across = within+f.Within, across+f.Across
 				}

@@ -28,6 +28,7 @@ type toldShape struct {
 	Fractional  float64 `json:"fractional_gpus"`
 	Stranded    float64 `json:"stranded_gpus"`
 	CPU         float64 `json:"cpu_gpus"`
+	Topology    float64 `json:"topology_gpus"`
 	Other       float64 `json:"other_gpus"`
 	Unusable    float64 `json:"unusable_gpus"`
 }
@@ -38,12 +39,16 @@ type toldJob struct {
 }
 
 // split is milli-GPU by what becomes of it, in the order of toldShape.
-type split [7]int64
+type split [8]int64
 
+// idleShape is a pod or, of a gang, one of its pods: the gang is within one domain, or anywhere if
+// there is no level.
 type idleShape struct {
 	gpus, cores int64 // of a pod
+	pods        int64 // of a gang; 0 for a single pod
+	rooms       map[[2]string]int64
 	now         split
-	over        [7]float64
+	over        [8]float64
 }
 
 // idleJob is a job of pods that each have 8 GPUs, as those of summary.json have. rooms is how
@@ -70,9 +75,12 @@ func (g *idleGPUs) begin(nodes map[string]*node, told *fragmentation) error {
 		}
 	}
 	for _, s := range told.Shapes {
-		shape := idleShape{}
-		if n, err := fmt.Sscanf(s.Shape, "%dg%dc", &shape.gpus, &shape.cores); n != 2 || shape.gpus < 1 {
-			return fmt.Errorf("fragmentation of shape %q, expected one such as 8g64c: %v", s.Shape, err)
+		shape := idleShape{rooms: map[[2]string]int64{}}
+		var gpus, cores int64
+		if n, _ := fmt.Sscanf(s.Shape, "%dx%dc", &gpus, &cores); n == 2 && gpus >= 2*podGPUs {
+			shape.gpus, shape.pods, shape.cores = podGPUs, gpus/podGPUs, cores*podGPUs
+		} else if n, err := fmt.Sscanf(s.Shape, "%dg%dc", &shape.gpus, &shape.cores); n != 2 || shape.gpus < 1 {
+			return fmt.Errorf("fragmentation of shape %q, expected one such as 8g64c or 128x12c: %v", s.Shape, err)
 		}
 		g.shapes = append(g.shapes, shape)
 	}
@@ -108,17 +116,20 @@ func (g *idleGPUs) count(n *node, sign int64) {
 	open := !n.cordoned && len(n.taints) == 0
 	for i := range g.shapes {
 		s := &g.shapes[i]
-		now := split{whole*wholeGPU + parts + sick, 0, 0, 0, 0, 0, sick}
+		now := split{whole*wholeGPU + parts + sick, 0, 0, 0, 0, 0, 0, sick}
 		if open {
 			pods, more := room(whole, n.cpu-n.cpuHeld, s.gpus, s.cores*1000)
 			now[1], now[2] = pods*s.gpus*wholeGPU, parts
 			now[4] = more * s.gpus * wholeGPU
 			now[3] = (whole - (pods+more)*s.gpus) * wholeGPU
 		} else {
-			now[6] += whole*wholeGPU + parts
+			now[7] += whole*wholeGPU + parts
 		}
 		for c := range now {
 			s.now[c] += sign * now[c]
+		}
+		if pods := now[1] / (s.gpus * wholeGPU); s.pods > 0 && pods > 0 {
+			s.left(g.level, n, sign*pods)
 		}
 	}
 	for i := range g.jobs {
@@ -132,6 +143,23 @@ func (g *idleGPUs) count(n *node, sign int64) {
 			j.within += j.add([2]string{n.model, domain}, sign*pods)
 		}
 	}
+}
+
+// left adds a node's room for pods of a gang, and takes what no gang can use from what is
+// allocatable.
+func (s *idleShape) left(level string, n *node, pods int64) {
+	at, cause := [2]string{n.model, ""}, 6
+	if level != "" {
+		at[1], cause = n.domain[level], 5
+	}
+	left := pods
+	if !strings.HasPrefix(at[1], "alone/") {
+		before := s.rooms[at]
+		s.rooms[at] += pods
+		left = (before+pods)%s.pods - before%s.pods
+	}
+	s.now[1] -= left * s.gpus * wholeGPU
+	s.now[cause] += left * s.gpus * wholeGPU
 }
 
 // room places pods one by one, and returns how many fit, and how many more would with CPU enough.
@@ -174,8 +202,8 @@ func (g *idleGPUs) compare(same func(what string, told, is float64)) {
 		return
 	}
 	for i, s := range g.told.Shapes {
-		told := [7]float64{s.Idle, s.Allocatable, s.Fractional, s.Stranded, s.CPU, s.Other, s.Unusable}
-		for c, name := range [7]string{"idle", "allocatable", "fractional", "stranded", "cpu", "other", "unusable"} {
+		told := [8]float64{s.Idle, s.Allocatable, s.Fractional, s.Stranded, s.CPU, s.Topology, s.Other, s.Unusable}
+		for c, name := range [8]string{"idle", "allocatable", "fractional", "stranded", "cpu", "topology", "other", "unusable"} {
 			same(fmt.Sprintf("fragmentation %s_gpus of shape %s", name, s.Shape), told[c], g.shapes[i].over[c]/g.time)
 		}
 	}

@@ -76,7 +76,7 @@ func TestStatsOfQueues(t *testing.T) {
 			t.Errorf("got  %+v\nwant %+v", got[want.Name], want)
 		}
 	}
-	if idle := st.Models[0].Idle; len(idle) != len(stats.Shapes) || idle[len(idle)-1][frag.Stranded] != 9*core.WholeGPU {
+	if idle := st.Models[0].Idle; len(idle) != len(stats.Shapes)+len(stats.Jobs) || idle[len(stats.Shapes)-1][frag.Stranded] != 9*core.WholeGPU {
 		t.Errorf("of the idle GPUs: %v", idle)
 	}
 	st.Models[0].Idle = nil

@@ -82,6 +82,10 @@ func TestGauges(t *testing.T) {
 			want[`muster_idle_gpus{cause="cordoned",model="H800",shape="`+twice+`"}`] = "8"
 		}
 	}
+	for _, job := range []string{"128x12c", "256x12c"} {
+		want[`muster_idle_gpus{cause="stranded",model="H800",shape="`+job+`"}`] = "3"
+		want[`muster_idle_gpus{cause="cordoned",model="H800",shape="`+job+`"}`] = "8"
+	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}

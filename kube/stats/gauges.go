@@ -44,6 +44,14 @@ var (
 	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
 )
 
+// shape is the name of the request of which an entry of [Model].Idle is.
+func shape(k int) string {
+	if k < len(Shapes) {
+		return Shapes[k].String()
+	}
+	return Jobs[k-len(Shapes)].String()
+}
+
 // Describe lists the gauges.
 func (g *Gauges) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, gpusGauge, fragmentedGauge, idleGauge} {
@@ -69,7 +77,7 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 		for k := range m.Idle {
 			for cause, gpu := range m.Idle[k] {
 				if gpu > 0 {
-					put(idleGauge, inGPUs(gpu), m.Model, Shapes[k].String(), frag.Cause(cause).String())
+					put(idleGauge, inGPUs(gpu), m.Model, shape(k), frag.Cause(cause).String())
 				}
 			}
 		}

@@ -42,22 +42,56 @@ type Model struct {
 	Used, Free, Unavailable core.Milli
 	// Fragmented counts nodes of which some GPUs are free and some are not.
 	Fragmented int
-	// Idle is what keeps pods of each of the [Shapes] from using idle GPUs, in their order; nil
-	// without idle GPUs.
+	// Idle is what keeps pods of each of the [Shapes] from using idle GPUs, and then gangs of each of
+	// the [Jobs], in their order; nil without idle GPUs. Of a node it is what keeps their pods from it.
 	Idle []frag.Split
+	// rooms has how many pods of a job there is room for, by job and domain.
+	rooms map[room]int
 }
 
-// Shapes are the requests for which idle GPUs are split by cause: those of ASI, Fig. 13.
-var Shapes = frag.PaperShapes()
+type room struct {
+	job    int
+	domain string
+}
+
+// Shapes and Jobs are the requests for which idle GPUs are split by cause: those of ASI, Fig. 13 and
+// 14. A job must be within one domain of the narrowest level of the topology.
+var (
+	Shapes = frag.PaperShapes()
+	Jobs   = frag.PaperJobs()
+)
 
 // add adds the idle GPUs of a node, by times.
-func (m *Model) add(idle []frag.Split, by int) {
-	if len(idle) > 0 && m.Idle == nil {
-		m.Idle = make([]frag.Split, len(Shapes))
+func (m *Model) add(n *Node, by int) {
+	if len(n.Idle) > 0 && m.Idle == nil {
+		m.Idle, m.rooms = make([]frag.Split, len(Shapes)+len(Jobs)), map[room]int{}
 	}
-	for k := range idle {
-		m.Idle[k].Add(&idle[k], by)
+	for k := range n.Idle {
+		m.Idle[k].Add(&n.Idle[k], by)
+		if job := k - len(Shapes); job >= 0 {
+			m.left(job, &m.Idle[k], n, by*int(n.Idle[k][frag.Allocatable]/Jobs[job].Shape.GPU))
+		}
 	}
+}
+
+// left adds room for pods of a job, and takes what no gang can use from what is allocatable.
+func (m *Model) left(job int, of *frag.Split, n *Node, pods int) {
+	at, cause := room{job, n.Domain}, frag.Topology
+	if !n.Levels {
+		cause = frag.Gang
+	}
+	left := pods
+	if n.Domain != "" || !n.Levels {
+		before := m.rooms[at]
+		m.rooms[at] += pods
+		left = (before+pods)%Jobs[job].Pods - before%Jobs[job].Pods
+		if m.rooms[at] == 0 {
+			delete(m.rooms, at)
+		}
+	}
+	gpu := core.Milli(left) * Jobs[job].Shape.GPU
+	of[frag.Allocatable] -= gpu
+	of[cause] += gpu
 }
 
 // Queue has the figures of a queue.
@@ -92,6 +126,10 @@ type Usage = quota.Usage
 type Node struct {
 	There, Open int // 1 if there is a node, and if it takes new pods
 	Model
+	// Domain is that of the narrowest level of the topology, with those above it; empty if it is
+	// not known. Levels is false if there are none.
+	Domain string
+	Levels bool
 }
 
 // Group is what a group of pods counts as: a job of Muster's, or pods of others.
@@ -146,6 +184,7 @@ func (c *Census) Stats(queues map[string]core.Queue) Stats {
 	for _, name := range slices.Sorted(maps.Keys(c.models)) {
 		if of := c.models[name]; of.Nodes > 0 {
 			m := *of
+			m.rooms = nil
 			if m.Idle = nil; of.Free+of.Unavailable > 0 {
 				m.Idle = slices.Clone(of.Idle) // others read it meanwhile
 			}
@@ -190,7 +229,7 @@ func (c *Census) AddNode(n *Node, by int) {
 	of.Free += core.Milli(by) * n.Free
 	of.Unavailable += core.Milli(by) * n.Unavailable
 	of.Fragmented += by * n.Fragmented
-	of.add(n.Idle, by)
+	of.add(n, by)
 }
 
 // AddGroup adds what a group counts as, by times.

@@ -44,11 +44,13 @@ func (t *Tables) CountNode(n *Node) stats.Node {
 	}
 	if !full {
 		out.Idle = n.idle()
+		out.Levels = len(n.Told.Domains) > 0
+		out.Domain, _ = frag.Path(&n.Told, len(n.Told.Domains)-1)
 	}
 	return out
 }
 
-// idle splits the idle GPUs of a node by cause, for each of [stats.Shapes].
+// idle splits the idle GPUs of a node by cause, for each of [stats.Shapes] and the pods of [stats.Jobs].
 func (n *Node) idle() []frag.Split {
 	spec := n.Told
 	spec.Cordoned, spec.Unhealthy = n.Closed, DevicesIn(n.Sick)
@@ -62,9 +64,12 @@ func (n *Node) idle() []frag.Split {
 		node.Take(p.Devices, p.Share(), a.CPUMilli, a.MemMiB, 1)
 		node.TakeOthers(a.Others)
 	}
-	out := make([]frag.Split, len(stats.Shapes))
-	for k := range out {
-		out[k] = stats.Shapes[k].Split(&node)
+	out := make([]frag.Split, 0, len(stats.Shapes)+len(stats.Jobs))
+	for k := range stats.Shapes {
+		out = append(out, stats.Shapes[k].Split(&node))
+	}
+	for k := range stats.Jobs {
+		out = append(out, stats.Jobs[k].Shape.Split(&node))
 	}
 	return out
 }

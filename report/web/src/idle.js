@@ -6,7 +6,7 @@ import { gpus, moment, short } from './format.js'
 
 // From the bottom of the plots to the top: the name, its key, and its colour in page.css.
 const causes = [
-  ['stranded', 'stranded', 'c1'], ['CPU', 'cpu', 'c4'], ['fractional', 'fractional', 'c3'], ['other resources', 'other', 'c5'],
+  ['stranded', 'stranded', 'c1'], ['CPU', 'cpu', 'c4'], ['topology', 'topology', 'c2'], ['fractional', 'fractional', 'c3'], ['other resources', 'other', 'c5'],
   ['unusable', 'unusable', 'out'], ['allocatable', 'allocatable', 'idle'],
 ]
 
@@ -19,13 +19,14 @@ export function idleGPUs(page) {
   const most = Math.max(2, ...shapes.map((s) => highest(s)))
   const run = (r) => (one ? [] : [r.name])
   return section('idle', 'Idle GPUs by cause',
-    el('p', { class: 'dim' }, 'What becomes of the idle GPUs of all nodes, for pods of a shape: 8g64c requests 8 GPUs and 64 cores. ' +
+    el('p', { class: 'dim' }, 'What becomes of the idle GPUs of all nodes, for pods of a shape: 8g64c requests 8 GPUs and 64 cores. 128x12c is a job of 128 GPUs ' +
+      'with 12 cores for each, in pods of 8 GPUs within one leaf group: topology is what pods could use, and too little of it is in each group. ' +
       'Stranded GPUs are too few on their node, on others the CPU is used up, fractional ones are parts of shared GPUs. Unusable ones are cordoned, tainted or unhealthy.'),
     shapes.length ? el('ul', { class: 'legend' }, causes.filter(([, key]) => shapes.some((s) => s[key])).map(([name, , colour]) =>
       el('li', {}, el('i', { class: 'chip', style: `background: var(--${colour})` }), name))) : null,
     el('div', { class: 'grid small' }, shapes.map((s, i) => stacked(`idle-${i}`, s, page.runs[0].queue_times ?? [], most))),
     asTable('Idle GPUs by cause', ['shape', ...(one ? [] : ['run']), 'idle', ...causes.map(([name]) => name)],
-      all.flatMap((r) => r.summary.fragmentation.shapes.map((s) => [s.shape, ...run(r), short(s.idle_gpus), ...causes.map(([, key]) => short(s[key + '_gpus']))]))),
+      all.flatMap((r) => r.summary.fragmentation.shapes.map((s) => [s.shape, ...run(r), short(s.idle_gpus), ...causes.map(([, key]) => short(s[key + '_gpus'] ?? 0))]))),
     asTable('Jobs that would fit', ['job', ...(one ? [] : ['run']), 'within one leaf group', 'across'],
       all.flatMap((r) => r.summary.fragmentation.jobs.map((j) => [j.job, ...run(r), short(j.within), short(j.across)]))))
 }
