@@ -115,6 +115,9 @@ type Job struct {
 	NotPreemptible bool
 	// NeverPreempts jobs evict no others, for any reason: they start on what is free.
 	NeverPreempts bool
+	// NeverOnLent jobs are not put on the GPUs that pods on standby lend: a kubelet counts their
+	// GPUs, and has none left there.
+	NeverOnLent bool
 	// Locked jobs are never moved, and evicted with the same exception only.
 	Locked bool
 	// Mobility says how its pods can be moved. Locked and foreign jobs are not moved,

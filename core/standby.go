@@ -51,9 +51,9 @@ type standby struct {
 }
 
 // borrowsDevices reports whether pods of the job may be on the devices that pods on standby
-// lend: it is LP, and nothing protects it from eviction for some time.
+// lend: it is LP, it can use them, and nothing protects it from eviction for some time.
 func (j *job) borrowsDevices() bool {
-	return j.Class == LP && !j.pinned && !j.Foreign && j.MinRuntime == 0
+	return j.Class == LP && !j.NeverOnLent && !j.pinned && !j.Foreign && j.MinRuntime == 0
 }
 
 // beginStandby handles pods that are on standby from now on.

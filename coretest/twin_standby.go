@@ -103,7 +103,7 @@ func (w *Twin) guests(owner *pod) iter.Seq2[*job, *pod] {
 func (w *Twin) borrowsDevices(j *job) bool {
 	p := &w.policy.Preempt
 	protected := !p.Unprotected && (j.Locked || j.NotPreemptible || p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime)
-	return j.Class == core.LP && !protected && !j.Foreign && j.MinRuntime == 0
+	return j.Class == core.LP && !j.NeverOnLent && !protected && !j.Foreign && j.MinRuntime == 0
 }
 
 // guestFits checks that a pod of a job may be where it is, on the GPUs of a pod on standby,
