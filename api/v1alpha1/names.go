@@ -61,6 +61,9 @@ const (
 	// GPUFractionAnnotation is the fraction of one GPU that the pod requests, as in
 	// "0.25", instead of whole GPUs in its resources.
 	GPUFractionAnnotation = "muster.sh/gpu-fraction"
+	// GPUCountAnnotation is how many whole GPUs the pod requests of Muster alone, as in "2": it
+	// has none in its resources, so that the kubelet does not count them.
+	GPUCountAnnotation = "muster.sh/gpu-count"
 	// GPUMemoryAnnotation is how much memory of one GPU the pod requests, in MiB, instead
 	// of a fraction: it gets the fraction with this much memory.
 	GPUMemoryAnnotation = "muster.sh/gpu-memory"
@@ -149,6 +152,37 @@ const (
 	MovingRefused = "Refused"
 )
 
+// What users write on running pods of HP jobs so that they lend their GPUs, and what the scheduler
+// answers.
+const (
+	// StandbyUntilAnnotation has the time until which the pod lends its GPUs, in the form of RFC
+	// 3339. The pod is back earlier if it is taken away, or changed to a time that is over.
+	StandbyUntilAnnotation = "muster.sh/standby-until"
+	// StandbyKeepsAnnotation is what the pod keeps of the CPU and memory that it requests, as in
+	// "cpu=1,memory=2Gi": it lends the rest too, from when it is resized to that. Default: all.
+	StandbyKeepsAnnotation = "muster.sh/standby-keeps"
+	// StandbyAnnotation has the reason of the condition, for the containers to read.
+	StandbyAnnotation = "muster.sh/standby"
+)
+
+// StandbyCondition is the type of the condition of pods that are, were or ask to be on standby:
+// True while others may use their GPUs.
+const StandbyCondition = "muster.sh/Standby"
+
+// Reasons of [StandbyCondition].
+const (
+	// StandbyPreparing: the pod still requests more than it is to keep.
+	StandbyPreparing = "Preparing"
+	// StandbyLending: LP jobs may use its GPUs.
+	StandbyLending = "Lending"
+	// StandbyReturning: what uses its GPUs is being evicted.
+	StandbyReturning = "Returning"
+	// StandbyResumed: its GPUs are its own again.
+	StandbyResumed = "Resumed"
+	// StandbyRefused: it must not lend its GPUs, or cannot.
+	StandbyRefused = "Refused"
+)
+
 // QuotaGate is the scheduling gate of pods whose queue lacks quota, so that
 // autoscalers do not add nodes for them. It mirrors the scheduler's decision, and
 // only the scheduler removes it.
@@ -183,9 +217,9 @@ var Keys = []string{
 	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, PriorityClassAnnotation,
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
-	GPUModelsAnnotation, GPUFractionAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
+	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, MoveAnnotation, MovingAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

@@ -79,8 +79,11 @@ type Acts struct {
 	Count  []Pod
 	Read   []ReadGang
 	Report []Report
-	Record []Record
-	Warn   []Warning
+	// Standby has what to write into the condition [v1alpha1.StandbyCondition] of pods, and into
+	// the annotation that has its reason.
+	Standby []Report
+	Record  []Record
+	Warn    []Warning
 }
 
 // Config is the configuration of an actor.
@@ -118,6 +121,7 @@ type Actor struct {
 	suspensions unfinished[suspended] // owners to resume
 	moves       unfinished[move]
 	reports     *reports
+	standbys    *reports
 	statuses    chan []Status // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	resources   sync.Map // schema.GroupVersionKind to schema.GroupVersionResource
@@ -149,7 +153,7 @@ func New(c Config) *Actor {
 	}
 	a := &Actor{
 		client: c.Client, dynamic: c.Dynamic, muster: c.Muster, outcomes: c.Outcomes, holds: c.Holds, metrics: c.Metrics, log: c.Log, now: c.Now,
-		evicting: make(chan struct{}, evictions), reports: newReports(), statuses: make(chan []Status),
+		evicting: make(chan struct{}, evictions), reports: newReports(), standbys: newReports(), statuses: make(chan []Status),
 		statusLimit: flowcontrol.NewTokenBucketRateLimiter(c.StatusRate, 2*int(c.StatusRate)), stopEvents: func() {},
 	}
 	a.bindings.some.L = &a.bindings.mu
@@ -167,8 +171,9 @@ func (a *Actor) Start(ctx context.Context, bindings int) {
 		a.workers.Go(func() { a.bindAll(ctx) })
 	}
 	for range 4 {
-		a.workers.Go(func() { a.writeReports(ctx) })
+		a.workers.Go(func() { a.writeReports(ctx, a.reports, a.reportWaiting) })
 	}
+	a.workers.Go(func() { a.writeReports(ctx, a.standbys, a.reportStandby) })
 	a.workers.Go(func() { a.writeStatuses(ctx) })
 	a.workers.Go(func() { wait.UntilWithContext(ctx, a.moveOn, lookPeriod) })
 	a.workers.Go(func() { wait.UntilWithContext(ctx, a.resumeGone, lookPeriod) })
@@ -211,6 +216,7 @@ func (a *Actor) Do(ctx context.Context, acts Acts) {
 		go a.readGang(ctx, x)
 	}
 	a.reports.put(acts.Report...)
+	a.standbys.put(acts.Standby...)
 	if len(acts.Record) > 0 {
 		go a.record(ctx, acts.Record)
 	}

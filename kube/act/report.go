@@ -139,41 +139,46 @@ func (r *reports) drain(ctx context.Context, shard int) bool {
 
 // Drain drops the reports of a shard that are not begun, and waits until the others are
 // written. It returns false when ctx ended first.
-func (a *Actor) Drain(ctx context.Context, shard int) bool { return a.reports.drain(ctx, shard) }
+func (a *Actor) Drain(ctx context.Context, shard int) bool {
+	return a.reports.drain(ctx, shard) && a.standbys.drain(ctx, shard)
+}
 
 // reportAgain is the time until a report is retried that the API server could not accept.
 const reportAgain = time.Second
 
 // writeReports writes reports until ctx ends, no faster than the limit of statuses.
-func (a *Actor) writeReports(ctx context.Context) {
+func (a *Actor) writeReports(ctx context.Context, list *reports, write func(context.Context, *Report) error) {
 	for ctx.Err() == nil {
-		x, ok := a.reports.take()
+		x, ok := list.take()
 		if !ok {
 			select {
 			case <-ctx.Done():
-			case <-a.reports.ready:
+			case <-list.ready:
 			}
 			continue
 		}
 		if a.statusLimit.Wait(ctx) != nil {
 			return
 		}
-		var err error
-		if x.PodGroup {
-			err = a.reportPodGroup(ctx, &x)
-		} else {
-			err = a.reportPod(ctx, &x)
-		}
+		err := write(ctx, &x)
 		a.metrics.Request("status", err)
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			a.log.Debug("cannot write a condition", "object", x.Pod.String(), "error", err)
 			if IsTransient(err) {
-				time.AfterFunc(reportAgain, func() { a.reports.written(&x, false) })
+				time.AfterFunc(reportAgain, func() { list.written(&x, false) })
 				continue
 			}
 		}
-		a.reports.written(&x, true)
+		list.written(&x, true)
 	}
+}
+
+// reportWaiting writes why a pod or a PodGroup waits.
+func (a *Actor) reportWaiting(ctx context.Context, x *Report) error {
+	if x.PodGroup {
+		return a.reportPodGroup(ctx, x)
+	}
+	return a.reportPod(ctx, x)
 }
 
 // reportPod writes the conditions Waiting and PodScheduled of a pod, after it has removed

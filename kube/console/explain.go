@@ -192,6 +192,8 @@ func (p *pod) line() PodLine {
 		l.Why = p.reason + ": " + p.detail
 	case p.moving != "":
 		l.State, l.Why = "moving", p.moving
+	case p.standby != "":
+		l.State, l.Why = "standby", p.standby
 	case p.phase == failed && p.ended != Failed:
 		l.State = p.ended.name()
 	}
@@ -359,7 +361,7 @@ func telling(p PodLine) int {
 	switch p.State {
 	case "waiting":
 		return 0
-	case "leaving", "moving":
+	case "leaving", "moving", "standby":
 		return 1
 	case "running":
 		return 2

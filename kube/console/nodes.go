@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -71,6 +72,10 @@ type Node struct {
 	labelled      string     // the GPU model that its labels name
 	// given is how much of each device pods have, as far as they say which they have.
 	given []core.Milli
+	// lent are the devices of pods on standby; parts the pods whose GPUs the kubelet does not
+	// count. Those that are on lent devices have nothing of their own.
+	lent  uint64
+	parts []*v1.Pod
 	spec  core.Node // without GPUs that are published and without domains
 }
 
@@ -144,7 +149,7 @@ func newNode(o *v1.Node, levels []string) Node {
 func empty(nodes []Node) {
 	for i := range nodes {
 		n := &nodes[i]
-		n.Used, n.CPUUsedMilli, n.MemUsedMiB, n.Pods, n.given = 0, 0, 0, 0, nil
+		n.Used, n.CPUUsedMilli, n.MemUsedMiB, n.Pods, n.given, n.lent, n.parts = 0, 0, 0, 0, nil, 0, nil
 		if n.published != nil {
 			n.published.pods = 0
 		}
@@ -165,8 +170,10 @@ func hold(nodes map[string]*Node, p *v1.Pod) {
 		n.Used += v1alpha1.GPUs(core.Milli(need.GPUs) * core.WholeGPU)
 		n.give(p, need.GPUs, core.WholeGPU)
 	default:
-		n.Used += v1alpha1.GPUs(part(p))
-		n.give(p, 1, part(p))
+		n.parts = append(n.parts, p)
+	}
+	if s := objects.StandbyOf(p); s != nil && s.Lends {
+		n.lent |= devicesOf(p)
 	}
 	n.CPUUsedMilli += need.CPUMilli
 	n.MemUsedMiB += need.MemMiB
@@ -189,6 +196,35 @@ func (n *Node) give(p *v1.Pod, devices int64, share core.Milli) {
 	}
 }
 
+// share counts the pods whose GPUs the kubelet does not count.
+func (n *Node) share() {
+	for _, p := range n.parts {
+		s := objects.StandbyOf(p)
+		if devicesOf(p)&n.lent != 0 && (s == nil || !s.Lends) {
+			continue
+		}
+		if count := translate.Held(p); count >= core.WholeGPU {
+			n.Used += v1alpha1.GPUs(count)
+			n.give(p, int64(count/core.WholeGPU), core.WholeGPU)
+			continue
+		}
+		n.Used += v1alpha1.GPUs(part(p))
+		n.give(p, 1, part(p))
+	}
+}
+
+// devicesOf is the set of GPUs that a pod has.
+func devicesOf(p *v1.Pod) (set uint64) {
+	list, err := translate.ParseDevices(p.Annotations[v1alpha1.GPUsAnnotation])
+	if err != nil {
+		return 0
+	}
+	for _, d := range list {
+		set |= 1 << d
+	}
+	return set
+}
+
 // part is what a pod has of a GPU that it shares with others; 0 when it has
 // none.
 func part(p *v1.Pod) core.Milli {
@@ -206,6 +242,7 @@ func part(p *v1.Pod) core.Milli {
 func settle(nodes []Node) {
 	for i := range nodes {
 		n := &nodes[i]
+		n.share()
 		if n.published != nil {
 			n.Used = n.published.used()
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/translate"
 )
 
@@ -52,6 +53,8 @@ type pod struct {
 	// moving says that it is to leave a node that is drained, and what it waits
 	// for; empty otherwise.
 	moving string
+	// standby says why and until when others may use its GPUs; empty while they may not.
+	standby string
 }
 
 // ours selects the pods that Muster schedules.
@@ -108,6 +111,8 @@ func trim(p *v1.Pod) pod {
 			out.reason, out.detail, out.since = k.Reason, k.Message, k.LastTransitionTime.Time
 		case k.Type == v1alpha1.MovingCondition && k.Status == v1.ConditionTrue:
 			out.moving = k.Message
+		case k.Type == v1alpha1.StandbyCondition && k.Status == v1.ConditionTrue:
+			out.standby = k.Reason + ": " + objects.WithoutPlace(k.Message)
 		case k.Type == v1.DisruptionTarget && k.Status == v1.ConditionTrue:
 			disruption = k
 			out.disrupted = k.Reason + ": " + k.Message
@@ -132,7 +137,7 @@ func trim(p *v1.Pod) pod {
 		out.phase = running
 	}
 	if out.phase != running {
-		out.moving = ""
+		out.moving, out.standby = "", ""
 	}
 	if out.phase >= succeeded {
 		out.over = endOf(p)
@@ -144,6 +149,9 @@ func trim(p *v1.Pod) pod {
 func gpusOf(p *v1.Pod, a *translate.Attributes) core.Milli {
 	if a.Fraction > 0 {
 		return a.Fraction
+	}
+	if a.GPUCount > 0 {
+		return core.Milli(a.GPUCount) * core.WholeGPU
 	}
 	if a.GPUMemory > 0 { // which part that is, is known once it has a node
 		return part(p)

@@ -29,6 +29,8 @@ type acts struct {
 	release []translate.ClaimWrite
 	// report lists what must be written about jobs that waited and now start.
 	report []act.Report
+	// standby lists what must be written about pods that lend their GPUs.
+	standby []act.Report
 	// warn lists the events about what users wrote on pods.
 	warn []act.Warning
 	// record lists what counts for pods until they end, to be written into their statuses.
@@ -42,7 +44,7 @@ type acts struct {
 func (a *acts) values(grace int64) act.Acts {
 	out := act.Acts{
 		Release: slices.Clone(a.release), Select: slices.Clone(a.choose), Move: slices.Clone(a.move), Stay: slices.Clone(a.stay), Count: slices.Clone(a.count),
-		Report: slices.Clone(a.report), Record: slices.Clone(a.record), Warn: slices.Clone(a.warn),
+		Report: slices.Clone(a.report), Standby: slices.Clone(a.standby), Record: slices.Clone(a.record), Warn: slices.Clone(a.warn),
 	}
 	for i := range a.bind {
 		out.Bind = append(out.Bind, a.bind[i].Bind)

@@ -63,8 +63,8 @@ func (m *changes) keepRecord(p *tables.Pod) {
 		}
 	}
 	// The spec says how many whole GPUs the pod has, so nothing has to be recorded before an edit.
-	// It says nothing of a part of a GPU.
-	if len(edits) == 0 && o.Share == core.WholeGPU {
+	// It says nothing of a part of a GPU, nor of GPUs that the kubelet does not count.
+	if len(edits) == 0 && o.Share == core.WholeGPU && o.Attributes.GPUCount == 0 {
 		return
 	}
 	if edited := strings.Join(edits, ", "); p.Edited != edited {

@@ -24,7 +24,8 @@ func (m *driver) Engine() Engine { return m.engine }
 //
 //  1. The policy and the levels of the topology that count now make a new engine.
 //  2. The engine receives the queues, then the nodes, by name.
-//  3. All groups start over: settle reports them, the oldest first.
+//  3. All groups start over: settle reports them, first those that lend GPUs, for others may be on
+//     these, then the oldest first.
 //
 // The conditions that an earlier instance wrote on waiting pods are cleared if the pods have
 // a place by now.
@@ -68,7 +69,7 @@ func (m *driver) rebuild() error {
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *tables.Group) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID.Job(), b.ID.Job()))
+		return cmp.Or(cmp.Compare(lends(b), lends(a)), a.Created.Compare(b.Created), strings.Compare(a.ID.Job(), b.ID.Job()))
 	})
 	for _, g := range groups {
 		m.touch(g)
@@ -109,6 +110,7 @@ func (m *driver) decide(now core.Time) *acts {
 	m.sweepDraining()
 	m.countsAgain()
 	m.Settle()
+	m.sweepStandby()
 	if m.engineWakes <= m.Now {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
@@ -128,21 +130,7 @@ func (m *driver) decide(now core.Time) *acts {
 		m.record.Decided(m.Now, decisions)
 	}
 	m.metrics.Decided(decisions)
-	var unmoved []core.Event // applied below: decisions are valid until the next event
-	for _, d := range decisions {
-		switch d.Op {
-		case core.Migrate:
-			if !m.migrate(&d) {
-				unmoved = append(unmoved, core.MoveFailed{Job: d.Job, Pod: d.Pods[0].Pod})
-			}
-		case core.Bind:
-			m.bind(&d)
-		case core.Evict, core.Requeue:
-			m.evict(&d)
-		case core.Wake:
-			m.engineWakes = d.At
-		}
-	}
+	unmoved := m.apply(decisions) // told below: decisions are valid until the next event
 	m.bindDoubles()
 	for _, p := range requested {
 		if p.Transfer == nil && !m.panics.broken {
@@ -162,6 +150,28 @@ func (m *driver) decide(now core.Time) *acts {
 	m.acts.wake = min(m.acts.wake, m.engineWakes)
 	m.handOver()
 	return &m.acts
+}
+
+// apply turns decisions into acts. It returns what the engine must receive about moves that could
+// not begin.
+func (m *driver) apply(decisions []core.Decision) (unmoved []core.Event) {
+	for _, d := range decisions {
+		switch d.Op {
+		case core.Migrate:
+			if !m.migrate(&d) {
+				unmoved = append(unmoved, core.MoveFailed{Job: d.Job, Pod: d.Pods[0].Pod})
+			}
+		case core.Bind:
+			m.bind(&d)
+		case core.Evict, core.Requeue:
+			m.evict(&d)
+		case core.Resume:
+			m.resume(&d)
+		case core.Wake:
+			m.engineWakes = d.At
+		}
+	}
+	return unmoved
 }
 
 // Settle tells the engine which nodes and groups have changed, until none has: reporting a
@@ -289,7 +299,7 @@ func (m *changes) done() {
 	a := &m.acts
 	*a = acts{
 		bind: a.bind[:0], evict: a.evict[:0], suspend: a.suspend[:0], move: a.move[:0], stay: a.stay[:0], count: a.count[:0], choose: a.choose[:0],
-		ask: a.ask[:0], release: a.release[:0], report: a.report[:0], warn: a.warn[:0], record: a.record[:0], wake: core.Never,
+		ask: a.ask[:0], release: a.release[:0], report: a.report[:0], standby: a.standby[:0], warn: a.warn[:0], record: a.record[:0], wake: core.Never,
 	}
 }
 

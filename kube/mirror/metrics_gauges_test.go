@@ -68,7 +68,7 @@ func TestGauges(t *testing.T) {
 		`muster_queue_gpus{kind="nominal",model="H800",queue="q"}`: "0", `muster_queue_gpus{kind="borrowed",model="H800",queue="q"}`: "0",
 		`muster_queue_gpus{kind="used",model="H800",queue="q"}`: "5",
 		`muster_waiting_jobs{reason="Resources"}`:               "1", `muster_wait_seconds_count{queue="q"}`: "1",
-		`muster_decisions_total{op="bind",reason="Placed"}`: "1", `muster_quarantined_jobs`: "0", `muster_unread_objects_total`: "0",
+		`muster_decisions_total{op="bind",reason="Placed"}`: "1", `muster_quarantined_jobs`: "0", `muster_standby_resume_seconds_count`: "0", `muster_unread_objects_total`: "0",
 		`muster_preemptions_total`: "0",
 	}
 	// Node a has three of eight GPUs idle, node b is cordoned.

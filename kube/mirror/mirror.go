@@ -11,6 +11,7 @@
 //	submit.go admitted.go              how jobs reach the engine, and what counts until they end
 //	driver.go                          a pass: changes go to the engine, its decisions are applied
 //	move.go drain.go                   who moves to another node, or leaves one that is drained
+//	standby.go                         who lends GPUs, and is told that they are its own again
 //	loss.go overcommit.go              who leaves nodes that are lost, and GPUs given twice
 //	suspend.go acts.go                 what is to be written to the API
 //	outcomes.go                        what became of it
@@ -92,6 +93,7 @@ type changes struct {
 	// to be bound by the next pass.
 	transfers map[types.UID]*tables.Pod
 	doubles   []*tables.Pod
+	resting   map[types.UID]*tables.Pod // that say anything about standby
 	// uncounted are the pods that were to be evicted, and have not been.
 	uncounted map[types.UID]act.Pod
 	arrived   map[string]*tables.Node // that came from another shard and take no pods yet
@@ -127,7 +129,7 @@ func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
-		transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
+		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
 	}}}
 	m.Census = tables.NewCensus(&m.Tables)
 	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded, Waiters: map[*tables.Group]bool{}}

@@ -113,7 +113,8 @@ func (m *driver) nodeLost(name string) {
 	}
 }
 
-// noteMove records whether a pod is out of its owner's hands, or a user asks to move it.
+// noteMove records whether a pod is out of its owner's hands, or a user asks to move it, or has it
+// lend its GPUs.
 func (m *changes) noteMove(p *tables.Pod) {
 	o := p.Object
 	if o.Move.Active() && o.Node != "" {
@@ -125,6 +126,11 @@ func (m *changes) noteMove(p *tables.Pod) {
 		m.asked[o.UID] = p
 	} else {
 		delete(m.asked, o.UID)
+	}
+	if o.Standby != nil {
+		m.resting[o.UID] = p
+	} else {
+		delete(m.resting, o.UID)
 	}
 }
 

@@ -55,7 +55,7 @@ func (m *changes) contest(p *tables.Pod, g *tables.Group, late bool) {
 		return o.AsBound()
 	}
 	list := tables.InOrder(n.Pods, func(o *tables.Pod) bool {
-		return o.Object.Ours && !o.Object.Deleting && o.State != tables.PodLeaving && !o.Yields
+		return o.Object.Ours && !o.Object.Deleting && o.State != tables.PodLeaving && !o.Yields && !o.Lends()
 	})
 	slices.SortFunc(list, tables.Earlier)
 	over := tables.Overflow(list, n.Told.GPUs)

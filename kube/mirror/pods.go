@@ -207,6 +207,7 @@ func (m *driver) podOver(p *tables.Pod) {
 	delete(m.Pods, p.Object.UID)
 	delete(m.moving, p.Object.UID)
 	delete(m.asked, p.Object.UID)
+	delete(m.resting, p.Object.UID)
 	defer delete(m.transfers, p.Object.UID)
 	if p.DoubleOf != nil {
 		m.failMove(p.DoubleOf)
@@ -364,6 +365,7 @@ func (m *driver) adopt(p *tables.Pod) {
 	if err == nil {
 		p.Group.Ran = true
 		m.keepRecord(p)
+		defer m.lendAgain(p)
 		for _, d := range gpus {
 			p.Devices |= 1 << d
 		}

@@ -37,7 +37,8 @@ func (m *driver) submit(g *tables.Group) {
 	if !ours { // it is as it is
 		job.Foreign, job.Gang, job.Topology, job.Mobility = true, false, core.Job{}.Topology, core.Stays
 	}
-	g.Queue = job.Queue
+	g.NeverOnLent = job.Class == core.LP && slices.ContainsFunc(list, func(p *tables.Pod) bool { return p.Object.Counted() })
+	g.Queue, job.NeverOnLent = job.Queue, g.NeverOnLent
 	// 3. Its roles, each with the number of pods that must start together.
 	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
 	for _, p := range list {
@@ -127,6 +128,11 @@ func (m *driver) add(g *tables.Group) {
 	list := tables.InOrder(g.Loose, func(p *tables.Pod) bool {
 		return p.State != tables.PodLeaving && (p.State != tables.PodWaiting || p.Ready() && ours)
 	})
+	if g.Admitted != nil && g.Admitted.Class() == core.LP && !g.NeverOnLent && slices.ContainsFunc(list, func(p *tables.Pod) bool { return p.Object.Counted() }) {
+		m.tellAnew(g) // from now on its pods must not be put on lent GPUs
+		m.touch(g)
+		return
+	}
 	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
 	var order []*tables.Task
 	for _, p := range list {

@@ -74,8 +74,13 @@ func (m *driver) tellSurroundings(g *tables.Group) {
 	}
 }
 
-// tellAnew ends the job of a group in the engine; it is submitted again as it is now.
+// tellAnew ends the job of a group in the engine; it is submitted again as it is now. Where others
+// are on its GPUs, the engine is built again.
 func (m *driver) tellAnew(g *tables.Group) {
+	if lends(g) > 0 {
+		m.outdated, m.acts.wake = true, m.Now
+		return
+	}
 	m.mustTell(core.JobEnded{Job: g.Job})
 	delete(m.Jobs, g.Job)
 	m.startOver(g)

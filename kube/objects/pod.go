@@ -49,7 +49,9 @@ type Pod struct {
 	StaysAsTold  bool            // its status says that its move failed
 	// MoveRequest is a user's request to move it, nil for none or if its status says that the
 	// request was refused.
-	MoveRequest  *translate.MoveRequest
+	MoveRequest *translate.MoveRequest
+	// Standby is what it says about lending its GPUs, nil for nothing.
+	Standby      *Standby
 	DeviceClaims []devices.ClaimRef
 	// Resource is the resource by which it asks for GPUs; Extended the claim that
 	// was made for it where DRA provides that resource.
@@ -167,6 +169,10 @@ func (o *Pod) readOurs(p *v1.Pod) {
 			o.MoveRequest = r
 		}
 	}
+	if o.Node != "" {
+		o.Standby = StandbyOf(p)
+		o.KeepPlace()
+	}
 	o.DeviceClaims = devices.PodClaims(p)
 	if o.Request.GPU >= core.WholeGPU {
 		o.Resource = translate.GPUResource(p)
@@ -192,6 +198,25 @@ func bears(p *v1.Pod, key string) bool {
 	return there
 }
 
+// KeepPlace counts for a pod that was on standby, or is about to be, what is kept for it on its
+// node: it has given some of it back for others to use.
+func (o *Pod) KeepPlace() {
+	if o.Standby == nil || o.Standby.Place == nil {
+		return
+	}
+	for _, x := range [...][2]*int64{
+		{&o.Amounts.CPUMilli, &o.Standby.Place.CPUMilli}, {&o.Amounts.MemMiB, &o.Standby.Place.MemMiB},
+		{&o.Request.CPUMilli, &o.Standby.Place.CPUMilli}, {&o.Request.MemMiB, &o.Standby.Place.MemMiB},
+	} {
+		*x[0] = max(*x[0], *x[1])
+	}
+}
+
+// Counted reports whether the kubelet counts GPUs of the pod, or a driver holds them for it.
+func (o *Pod) Counted() bool {
+	return o.Amounts.GPUs > 0 || len(o.DeviceClaims) > 0 || o.Extended != ""
+}
+
 // HasGPUs reports whether a pod that is known by what it takes alone has GPUs.
 func (o *Pod) HasGPUs() bool { return o.Amounts.GPUs > 0 || !o.Ours && o.Request.GPU > 0 }
 
@@ -204,7 +229,7 @@ func (o *Pod) Ended() bool { return o.Over() || o.Deleting && o.Node == "" }
 // Stranded returns a pod known only by what it takes, like those of other schedulers.
 func (o *Pod) Stranded() *Pod {
 	x := *o
-	x.Ours, x.Move, x.MoveRequest, x.Membership = false, nil, nil, translate.Membership{}
+	x.Ours, x.Move, x.MoveRequest, x.Standby, x.Membership = false, nil, nil, nil, translate.Membership{}
 	if len(x.DeviceClaims) > 0 || x.Extended != "" {
 		x.Request.GPU = 0 // its claims hold its devices
 	}

@@ -19,6 +19,7 @@ type Metrics struct {
 	preempted prometheus.Counter
 	confined  prometheus.Gauge
 	leftOut   prometheus.Counter
+	resumed   prometheus.Histogram
 }
 
 // NewMetrics returns metrics with a registry that has them.
@@ -49,7 +50,11 @@ func NewMetrics() *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
 		}, []string{"queue"}),
 	}
-	m.Registry.MustRegister(m.Decide, m.decisions, m.evictions, m.preempted, m.confined, m.leftOut, m.waited)
+	m.resumed = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "muster_standby_resume_seconds", Help: "Time from the end of a pod's standby until its GPUs are its own again.",
+		Buckets: prometheus.ExponentialBuckets(0.25, 2, 10),
+	})
+	m.Registry.MustRegister(m.Decide, m.decisions, m.evictions, m.preempted, m.confined, m.leftOut, m.waited, m.resumed)
 	m.Registry.MustRegister(m.Collectors()...)
 	return m
 }
@@ -58,6 +63,13 @@ func NewMetrics() *Metrics {
 func (m *Metrics) Bound(queue string, waited core.Time) {
 	if m != nil {
 		m.waited.WithLabelValues(queue).Observe(waited.Seconds())
+	}
+}
+
+// Resumed observes that the GPUs of a pod on standby are its own again.
+func (m *Metrics) Resumed(took core.Time) {
+	if m != nil {
+		m.resumed.Observe(took.Seconds())
 	}
 }
 

@@ -30,3 +30,6 @@ func (a *Admitted) Apply(t *Tables, j *core.Job) {
 	j.Class, j.Priority, j.NeverPreempts = a.class, a.priority, a.neverPreempts
 	j.NotPreemptible, j.Locked, j.MinRuntime, j.Checkpoint = a.notPreemptible, a.locked, a.minRuntime, a.checkpoint
 }
+
+// Class is that of the job.
+func (a *Admitted) Class() core.Class { return a.class }

@@ -29,6 +29,7 @@ func (t *Tables) CountNode(n *Node) stats.Node {
 	}
 	free, full := true, true
 	for d := range n.Told.GPUs {
+		used[d] = min(used[d], core.WholeGPU) // of one that is lent, two pods have all
 		out.Used += used[d]
 		// What is free on a closed node, or of an unhealthy device, is of no use.
 		if rest := max(0, core.WholeGPU-used[d]); n.Closed || n.Sick>>d&1 == 1 {
@@ -56,9 +57,15 @@ func (n *Node) idle() []frag.Split {
 	spec.Cordoned, spec.Unhealthy = n.Closed, DevicesIn(n.Sick)
 	spec.Taints = translate.Repelling(&spec)
 	node := frag.Empty(&spec)
+	lent := uint64(0)
 	for _, p := range n.Pods {
-		if p.Group == nil {
-			continue // what it takes is subtracted from the node already
+		if p.Lends() {
+			lent |= p.Devices
+		}
+	}
+	for _, p := range n.Pods {
+		if p.Group == nil || p.Devices&lent != 0 && !p.Lends() {
+			continue // what it takes is subtracted from the node already, or is its lender's
 		}
 		a := p.Takes()
 		node.Take(p.Devices, p.Share(), a.CPUMilli, a.MemMiB, 1)

@@ -74,6 +74,8 @@ type Group struct {
 	// that pods were resized in place, so that they take other amounts, or may be moved
 	// otherwise than before.
 	Relabel, Resized bool
+	// NeverOnLent says that its pods cannot be on lent GPUs, because a kubelet counts theirs.
+	NeverOnLent bool
 	// Warned says that an event reported unknown keys on it that begin as Muster's do.
 	Warned bool
 	// Quarantine is set while the group is left out; see quarantine.go.

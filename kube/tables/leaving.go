@@ -30,12 +30,12 @@ func (t *Tables) EvictGrace() int64 {
 }
 
 // Value returns the act without the tables. grace is [Tables.EvictGrace]. A budget does not
-// protect a pod that runs on borrowed quota from the quota's owner.
+// protect a pod that runs on borrowed quota from the quota's owner, nor one on lent GPUs from theirs.
 func (e *Eviction) Value(grace int64) act.Evict {
 	o := e.Of.Object
 	x := act.Evict{
 		Pod: e.Of.Ref(), Reason: e.Reason, Message: e.Message, Counted: o.Counts || o.Uncounted, Shard: e.Shard,
-		DespiteBudgets: e.Reason == core.QuotaReclaim.String(),
+		DespiteBudgets: e.Reason == core.QuotaReclaim.String() || e.Reason == core.StandbyReturns.String(),
 	}
 	if g := e.Of.Group; g != nil {
 		x.Shard = g.Shard
@@ -73,7 +73,7 @@ func (a *Suspension) Value(grace int64) act.Suspend {
 // belong to the node.
 func (t *Tables) MayLeave(p *Pod) bool {
 	o := p.Object
-	if p.Group == nil || p.Group.ID.Kind == Foreign || p.State != PodBound || p.InFlight || p.Moves || p.DoubleOf != nil || o.Deleting || !t.Ours(p.Group) {
+	if p.Group == nil || p.Group.ID.Kind == Foreign || p.State != PodBound || p.InFlight || p.Moves || p.DoubleOf != nil || p.Lending != nil || o.Deleting || !t.Ours(p.Group) {
 		return false
 	}
 	return !translate.OfDaemonSet(o.Owner)

@@ -56,6 +56,10 @@ type Pod struct {
 	// A double has no number in the engine's job: it gets that of the pod when the pod is gone.
 	Transfer *Transfer
 	DoubleOf *Pod
+	// Lending is set while the engine has it on standby; StandbySaid is what was last written on it
+	// about that.
+	Lending     *Lending
+	StandbySaid string
 	// Asked is the request of a user to move it that was handled last; empty for none.
 	Asked string
 	// Said is the reason in its conditions.
@@ -128,6 +132,7 @@ func (p *Pod) After(o *objects.Pod) *objects.Pod {
 		o.Membership, o.Labels = p.Object.Membership, p.Object.Labels
 	}
 	p.settled(o)
+	p.keepPlace(o)
 	return o
 }
 
@@ -326,7 +331,7 @@ func roomBeside(p *Pod, n *Node, has func(*Pod) uint64) [64]core.Milli {
 		free[i] = core.WholeGPU
 	}
 	for _, o := range n.Pods {
-		if o == p {
+		if o == p || p.mayBeOn(o) || o.mayBeOn(p) {
 			continue
 		}
 		for s := has(o); s != 0; s &= s - 1 {

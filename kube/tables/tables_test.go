@@ -117,7 +117,7 @@ func TestGraceOfEvictions(t *testing.T) {
 		if got := e.Grace; (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%+v: it gets %v", c, got)
 		}
-		if e.DespiteBudgets != (c.reason == core.QuotaReclaim.String()) || e.Counted {
+		if owed := c.reason == core.QuotaReclaim.String() || c.reason == core.StandbyReturns.String(); e.DespiteBudgets != owed || e.Counted {
 			t.Errorf("%+v: %+v", c, e)
 		}
 	}

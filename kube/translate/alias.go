@@ -42,6 +42,8 @@ type Attributes struct {
 	Models []string
 	// Fraction is a part of a GPU, 0 when none is asked for.
 	Fraction core.Milli
+	// GPUCount is how many whole GPUs are asked for that the kubelet does not count, 0 when none are.
+	GPUCount int
 	// GPUMemory is how much memory of one GPU is asked for, in MiB; 0 when none is.
 	GPUMemory int64
 	// PriorityClass names the class of the job's priority, where that of its pods
@@ -164,6 +166,10 @@ var attributes = []attribute{
 		a.Fraction, err = fraction(v)
 		return err
 	}},
+	{countKeys, func(a *Attributes, v string) (err error) {
+		a.GPUCount, err = gpuCount(v)
+		return err
+	}},
 	{keys(v1alpha1.GPUMemoryAnnotation, "gpu-memory"), func(a *Attributes, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n < 1 || n > 1<<30 {
@@ -207,6 +213,9 @@ var attributes = []attribute{
 
 // fractionKeys ask for a part of a GPU.
 var fractionKeys = keys(v1alpha1.GPUFractionAnnotation, "gpu-fraction")
+
+// countKeys ask for whole GPUs that the kubelet does not count.
+var countKeys = keys(v1alpha1.GPUCountAnnotation)
 
 // mobilityKeys say how running pods may be moved.
 var mobilityKeys = keys(v1alpha1.MobilityAnnotation)
@@ -272,6 +281,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
 	a.PriorityClass, a.Unknown = cmp.Or(a.PriorityClass, b.PriorityClass), cmp.Or(a.Unknown, b.Unknown)
 	a.Patience, a.GPUMemory = cmp.Or(a.Patience, b.Patience), cmp.Or(a.GPUMemory, b.GPUMemory)
+	a.GPUCount = cmp.Or(a.GPUCount, b.GPUCount)
 	if a.Roles == nil {
 		a.Roles = b.Roles
 	}
@@ -285,7 +295,9 @@ func (a Attributes) Over(b *Attributes) Attributes {
 }
 
 // OfGPUs reports whether there is any value about GPUs.
-func (a *Attributes) OfGPUs() bool { return a.Models != nil || a.Fraction > 0 || a.GPUMemory > 0 }
+func (a *Attributes) OfGPUs() bool {
+	return a.Models != nil || a.Fraction > 0 || a.GPUCount > 0 || a.GPUMemory > 0
+}
 
 // Minimum is the minimum number of pods of the gang, of all its roles; 0 if not given.
 func (a *Attributes) Minimum() int { return max(a.MinMember, sum(a.Roles)) }

@@ -20,13 +20,16 @@ import (
 // in it cannot be used.
 func Request(p *v1.Pod, a *Attributes) (core.Request, error) {
 	asked := requestsOf(p)
-	need := amountsIn(asked)
+	need := AmountsIn(asked)
 	r := core.Request{GPU: milli(min(need.GPUs, cluster.MaxGPUs)), CPUMilli: need.CPUMilli, MemMiB: need.MemMiB, Others: need.Others}
 	if err := r.Accept(a.Models); err != nil {
 		return r, fmt.Errorf("%s of a pod: expected %w; found %q", v1alpha1.GPUModelsAnnotation, err, strings.Join(a.Models, "|"))
 	}
 	if need.GPUs > 0 && a.Fraction > 0 {
 		return r, fmt.Errorf("a fraction of a GPU and %d whole GPUs are requested: expected one of them", need.GPUs)
+	}
+	if a.GPUCount > 0 && len(p.Spec.ResourceClaims) > 0 {
+		return r, fmt.Errorf("%s and resource claims are requested: expected one of them", v1alpha1.GPUCountAnnotation)
 	}
 	if err := addPart(&r, a); err != nil {
 		return r, err
@@ -60,13 +63,16 @@ func Inherit(r *core.Request, a, job *Attributes) error {
 	if r.GPU > 0 || a.GPUMemory > 0 {
 		return nil
 	}
-	a.Fraction, a.GPUMemory = job.Fraction, job.GPUMemory
+	a.Fraction, a.GPUCount, a.GPUMemory = job.Fraction, job.GPUCount, job.GPUMemory
 	return addPart(r, a)
 }
 
-// addPart adds the part of a GPU that is asked for.
+// addPart adds the part of a GPU, or the GPUs, that are asked for beside the pod's resources.
 func addPart(r *core.Request, a *Attributes) error {
-	r.GPU += a.Fraction
+	if a.GPUCount > 0 && r.GPU+a.Fraction > 0 {
+		return fmt.Errorf("%s and other GPUs, or a fraction of one, are requested: expected one of them", v1alpha1.GPUCountAnnotation)
+	}
+	r.GPU += a.Fraction + milli(int64(a.GPUCount))
 	if a.GPUMemory > 0 && r.GPU > 0 {
 		return fmt.Errorf("GPU memory and GPUs, or a fraction of one, are requested: expected one of them")
 	}
@@ -226,6 +232,13 @@ func Held(p *v1.Pod) core.Milli {
 		}
 		held = part
 	}
+	if _, v, ok := lookup(p, countKeys); ok {
+		n, err := gpuCount(v)
+		if err != nil {
+			n = 1
+		}
+		held = max(held, milli(int64(n)))
+	}
 	if _, ok := p.Annotations[v1alpha1.GPUsAnnotation]; ok {
 		part, devices := core.WholeGPU, 1
 		if v, ok := p.Annotations[v1alpha1.ShareAnnotation]; ok && Share(p) < core.WholeGPU && v != "" {
@@ -250,4 +263,13 @@ func fraction(s string) (core.Milli, error) {
 		return 0, fmt.Errorf("%q: expected a fraction of a GPU such as 0.25, with at most three decimals", s)
 	}
 	return core.Milli(m), nil
+}
+
+// gpuCount reads a number of whole GPUs.
+func gpuCount(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > cluster.MaxGPUs {
+		return 0, fmt.Errorf("%q: expected a number of GPUs from 1 to %d", s, cluster.MaxGPUs)
+	}
+	return n, nil
 }

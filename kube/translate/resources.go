@@ -114,14 +114,15 @@ type Amounts struct {
 // Requests sums what a pod's containers ask for, init containers, sidecars,
 // pod-level requests and overhead included, as Kubernetes does.
 func Requests(p *v1.Pod) Amounts {
-	return amountsIn(requestsOf(p))
+	return AmountsIn(requestsOf(p))
 }
 
 func requestsOf(p *v1.Pod) v1.ResourceList {
 	return podresources.PodRequests(p, podresources.PodResourcesOptions{UseStatusResources: true})
 }
 
-func amountsIn(list v1.ResourceList) Amounts {
+// AmountsIn returns what a list of resources has.
+func AmountsIn(list v1.ResourceList) Amounts {
 	return Amounts{GPUs: gpusIn(list), CPUMilli: thousandths(list.Cpu()), MemMiB: mebibytes(list.Memory(), true), Others: othersIn(list)}
 }
 
