@@ -68,7 +68,12 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 		}
 	}
 
-	// 3. Failed: what the search saw is recorded, and when more may be evicted.
+	// 3. What its queue owns may be there in pieces only.
+	if !head && ps.reclaimPieces(ps.units.prepare(j.job), &later) {
+		return true
+	}
+
+	// 4. Failed: what the search saw is recorded, and when more may be evicted.
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
 		this.retry = max(later.more, ps.now+this.pause(evictionsFor(head)))

@@ -67,12 +67,16 @@ type relocation struct {
 	to  cluster.Alloc
 }
 
-// roomPlan is who moves, who restarts, and where the job starts.
+// roomPlan is who moves, who restarts, and where the job, or a part of it, starts.
 type roomPlan struct {
+	at       turn
 	placed   []place.Placed
 	moves    []relocation
 	restarts []restart
-	cost     int64 // milli-GPU seconds
+	cost     int64 // of moves and restarts, in milli-GPU seconds
+	// gone are borrowers that are evicted, if the job is within quota: see pieces.go.
+	gone   []victim
+	within bool
 }
 
 // restart is what restarts elsewhere together: a gang, or a pod of another job.
@@ -91,9 +95,8 @@ func (ps *pass) consolidate(j candidate) bool {
 	if !worth {
 		return false
 	}
-	ns := &ps.nominations
-	if ns.roomSearches++; ns.roomSearches > roomSearches {
-		ps.wakes.retryAt(ps.now, max(ns.roomAgain, ps.now+roomPause))
+	if !ps.maySearch() {
+		ps.wakes.retryAt(ps.now, ps.searchAgain())
 		return false
 	}
 	ps.entitlement.update()
@@ -103,7 +106,7 @@ func (ps *pass) consolidate(j candidate) bool {
 			break
 		}
 		if p := ps.roomPlan(ps.units.prepare(j.job), restarts, &due); p != nil {
-			if ns.relocate(j.job, p) {
+			if ps.nominations.relocate(j.job, p) {
 				return true
 			}
 		}
@@ -116,6 +119,15 @@ func (ps *pass) consolidate(j candidate) bool {
 	*j.class.attempt(forRoom) = &this
 	return false
 }
+
+// maySearch reports whether another search for room is allowed now, and counts it. If not,
+// searchAgain says when it may be.
+func (ps *pass) maySearch() bool {
+	ps.nominations.roomSearches++
+	return ps.nominations.roomSearches <= roomSearches
+}
+
+func (ps *pass) searchAgain() Time { return max(ps.nominations.roomAgain, ps.now+roomPause) }
 
 // enoughFree reports whether the policy makes room for jobs, and the job has enough free GPUs by
 // count. Pods of a job that starts pod by pod may have a plan already: then it waits for that, as a
@@ -148,7 +160,7 @@ func (ps *pass) roomPlan(j candidate, restarts bool, due *Time) *roomPlan {
 	found, ok := defrag.MakeRoom(ps.state, ps.placer, pods, j.unit, defrag.Options{MaxMoves: ps.policy.Room.MaxMoves, Stop: restarts})
 	var p *roomPlan
 	if ok {
-		p = ps.relocations(j, pods, found.Moves)
+		p = ps.relocations(j, pods, found.Moves, &roomPlan{at: anyTurn})
 		ps.state.Rollback(0)
 	}
 	ps.placer.Redraw(drawn)
@@ -166,10 +178,9 @@ func (ps *pass) mostCost(j candidate) int64 {
 // gpuTime returns milli-GPU seconds.
 func gpuTime(gpu Milli, t Time) int64 { return cluster.Times(int(gpu), int64(t/1e6)) / 1e3 }
 
-// relocations finds the places of all pods of a plan, and of the job, as a trial. nil if one of
-// them has none, or the plan costs too much.
-func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move) *roomPlan {
-	p := &roomPlan{}
+// relocations adds to a plan the places of all pods that go elsewhere, and of the job, as a trial.
+// nil if one of them has none, or the plan costs too much.
+func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move, p *roomPlan) *roomPlan {
 	// 1. A pod that can be replaced, and whose new place is free now, moves: it holds both. The
 	// others restart, with their gangs.
 	var stop []defrag.Move
@@ -221,7 +232,15 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move)
 			}
 		}
 	}
-	if p.cost >= pods.limit || len(p.moves)+evicted > ps.policy.Room.MaxMoves || !ps.planner.affordsEvictions(evicted, preemptor{now: ps.now, later: &outlook{}}) {
+	if p.cost >= pods.limit || len(p.moves)+evicted > ps.policy.Room.MaxMoves {
+		return nil
+	}
+	for k := range p.gone {
+		for range p.gone[k].pods {
+			evicted++
+		}
+	}
+	if !ps.planner.affordsEvictions(evicted, preemptor{now: ps.now, later: &outlook{}}) {
 		return nil
 	}
 
@@ -239,7 +258,7 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move)
 
 // startsAfter adds to a plan under trial where the job starts; nil if it does not.
 func (ps *pass) startsAfter(j candidate, p *roomPlan) *roomPlan {
-	u := ps.units.prepare(j.job).unit
+	u := ps.units.prepareTurn(j.job, p.at).unit
 	var placed []place.Placed
 	if u.Whole {
 		placed, _ = ps.placer.Gang(u)
@@ -251,7 +270,7 @@ func (ps *pass) startsAfter(j candidate, p *roomPlan) *roomPlan {
 		return nil
 	}
 	p.placed = slices.Clone(placed)
-	ps.nominations.weigh(draft{job: j.job, placed: p.placed})
+	ps.nominations.weigh(draft{job: j.job, placed: p.placed, gone: p.gone})
 	ok := ps.nominations.upheld()
 	ps.nominations.weigh(draft{})
 	if !ok {
@@ -290,6 +309,7 @@ type relocatable struct {
 	now      Time
 	restarts bool
 	within   bool // the job would be within nominal quota
+	lifted   bool // a trial has taken victims off their nodes
 	near     bool // it has affinities, or others have some to it
 	limit    int64
 	due      *Time // when more may restart
@@ -329,6 +349,9 @@ func (r *relocatable) mayRestart(v *job, i int) bool {
 	if r.of.NeverPreempts || r.of.key.compare(v.key.precedence) > 0 || v.labelled() || v.requires(func(Term) bool { return true }) {
 		return false
 	}
+	if r.lifted && slices.ContainsFunc(v.pods, func(p pod) bool { return p.lifted }) {
+		return false // it loses pods by the same plan
+	}
 	if v.Gang && (!v.begun || v.count[podLeaving] > 0 || v.onLent(r.state)) || v.queue != r.of.queue && !r.within && p.within {
 		return false
 	}
@@ -359,7 +382,7 @@ func (j *job) onLent(s *cluster.State) bool {
 // relocate decides a plan, and reports whether it could.
 func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 	n := ns.nominated(j)
-	n.room = true
+	n.room, n.within = true, p.within
 
 	// 1. Pods move.
 	for _, r := range p.moves {
@@ -387,8 +410,20 @@ func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 		ns.restart(&p.restarts[k], n)
 	}
 
-	// 3. So are those of the job.
-	ns.keep(n, p.placed, ns.entitlement.planning(ns.now))
+	// 3. Borrowers leave.
+	for k := range p.gone {
+		ns.evict(&p.gone[k], n)
+	}
+	if len(p.gone) > 0 {
+		ns.plansMade++
+	}
+
+	// 4. The job's places are kept, too: for one within quota as in nominate.
+	came := ns.entitlement.planning(ns.now)
+	if p.within {
+		came = entitled
+	}
+	ns.keep(n, p.placed, came)
 	ns.waiting.enqueue(j, ns.now) // the other pods of a job that is no gang
 	return true
 }

@@ -241,11 +241,27 @@ const (
 // victims if all of them together would not make room.
 func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 	s := pl.newSearch(of)
+	pl.gather(s, c, all)
+
+	// If not even all of them make room by count, there is no plan among them. For a gang
+	// that must be in one domain, planInDomain counts by domain.
+	c.later.note(s.due)
+	if s.all && c.unit.Required < 0 && !pl.roomWith(c.unit, s) {
+		s.victims = s.victims[:0]
+	}
+	if !c.head {
+		pl.keep(s)
+	}
+	return s
+}
+
+// gather adds to a new search what may be evicted, on all nodes or on some.
+func (pl *planner) gather(s *search, c preemptor, all bool) {
 	s.some = !all
 	s.due = Never
 	pl.trial++
 
-	// 1. Pods of the lowest precedence first, on all models. In each list, the search begins
+	// Pods of the lowest precedence first, on all models. In each list, the search begins
 	// where the last one ended, so that not the same jobs are always evicted.
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
@@ -261,17 +277,6 @@ func (pl *planner) find(c preemptor, of searchOf, all bool) *search {
 			}
 		}
 	}
-
-	// 2. If not even all of them make room by count, there is no plan among them. For a gang
-	// that must be in one domain, planInDomain counts by domain.
-	c.later.note(s.due)
-	if s.all && c.unit.Required < 0 && !pl.roomWith(c.unit, s) {
-		s.victims = s.victims[:0]
-	}
-	if !c.head {
-		pl.keep(s)
-	}
-	return s
 }
 
 // evictablePods returns the pods that may have to make room for the job, by precedence and

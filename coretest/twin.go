@@ -1110,6 +1110,9 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 			j.pods[at.Pod].left = &left{at, f, w.upsets, f.starts}
 		}
 	}
+	if d.Reason != core.Consolidation {
+		w.evicts(j, f, d)
+	}
 	return w.stop(j, d)
 }
 

@@ -8,12 +8,14 @@ import (
 )
 
 // roomPlan is a plan by which pods go elsewhere for a job: until an event upsets it, the job
-// and all of those pods run once they have left their places.
+// and all of those pods run once they have left their places. By the same plan, others may be
+// evicted.
 type roomPlan struct {
 	job            *job
 	starts, upsets int
 	restarted      []member
 	moved          []member
+	evicted        []member
 }
 
 type member struct {
@@ -49,6 +51,17 @@ func (w *Twin) restart(j, f *job, d *core.Decision) error {
 		p.restarted = append(p.restarted, member{j, at.Pod})
 	}
 	return p.bounded(w)
+}
+
+// evicts notes that pods are evicted for a job, if others go elsewhere for it.
+func (w *Twin) evicts(j, f *job, d *core.Decision) {
+	for _, p := range w.rooms {
+		for _, at := range d.Pods {
+			if p.job == f {
+				p.evicted = append(p.evicted, member{j, at.Pod})
+			}
+		}
+	}
 }
 
 // bounded checks that the plan is no larger than the policy allows.
@@ -90,7 +103,7 @@ func (w *Twin) upsetRooms(ev core.Event) {
 	}
 	is := func(m member) bool { return m.job.Name == name }
 	w.rooms = slices.DeleteFunc(w.rooms, func(p *roomPlan) bool {
-		return p.job.Name == name || slices.ContainsFunc(p.restarted, is) || slices.ContainsFunc(p.moved, is)
+		return p.job.Name == name || slices.ContainsFunc(p.restarted, is) || slices.ContainsFunc(p.moved, is) || slices.ContainsFunc(p.evicted, is)
 	})
 }
 
@@ -102,7 +115,8 @@ func (w *Twin) roomsMade() error {
 		if p.upsets != w.upsets {
 			continue
 		}
-		waits := slices.ContainsFunc(p.restarted, func(m member) bool { return m.state().state == leaving }) ||
+		leaves := func(m member) bool { return m.state().state == leaving }
+		waits := slices.ContainsFunc(p.restarted, leaves) || slices.ContainsFunc(p.evicted, leaves) ||
 			slices.ContainsFunc(p.moved, func(m member) bool { return m.state().to != nil })
 		if waits {
 			left = append(left, p)

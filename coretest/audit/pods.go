@@ -375,6 +375,9 @@ func (a *auditor) release(j *job, d *decision) {
 		a.restart(j, p, was, d)
 	} else if by := a.jobs[string(d.forJob)]; by != nil {
 		p.left = &left{d.t, d.told, was.node, was.gpus, by, by.binds, a.shifts, a.parted}
+		if plan := a.plans[planKey{by.name, d.told}]; plan != nil {
+			plan.last = d.t // by the same plan, others restart where this pod was
+		}
 	}
 	a.cause(j, d)
 	if j.bound == 0 {
