@@ -17,6 +17,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/workload"
 )
@@ -27,6 +28,8 @@ type History struct {
 	Job map[string]string `json:"job"`
 	// Steps are its decisions, one for all pods with the same decision at one time.
 	Steps []Step `json:"steps"`
+	// Idle is what became of idle GPUs while it waited for its first start; nil if it did not wait.
+	Idle []WaitIdle `json:"idle,omitempty"`
 }
 
 // Step is a decision about pods of a job.
@@ -51,8 +54,34 @@ func ReadHistory(dir, job string) (History, bool, error) {
 	if err != nil || row == nil {
 		return History{}, false, err
 	}
-	steps, err := readSteps(filepath.Join(dir, Log), job)
-	return History{row, steps}, true, err
+	h := History{Job: row}
+	if h.Steps, err = readSteps(filepath.Join(dir, Log), job); err != nil {
+		return h, true, err
+	}
+	from, to, err := h.wait(filepath.Join(dir, Timeseries))
+	if err == nil && to > from {
+		h.Idle, err = readWait(dir, job, from, to)
+	}
+	return h, true, err
+}
+
+// wait returns from when to when the job waited for its first start: until it ended, or until the
+// run did, if it never started.
+func (h *History) wait(series string) (from, to core.Time, err error) {
+	number := func(column string) (core.Time, bool) {
+		x, err := strconv.ParseFloat(h.Job[column], 64)
+		return inTime(x), err == nil
+	}
+	from, _ = number("submit_s")
+	for _, column := range []string{"start_s", "end_s"} {
+		if to, ok := number(column); ok {
+			return from, to, nil
+		}
+	}
+	err = eachRow(series, seriesHeader, func(f *fields) {
+		to = f.time()
+	})
+	return from, to, err
 }
 
 // findRow returns the row of a CSV file whose first field is name; nil when
@@ -173,6 +202,7 @@ func (h History) WriteText(w io.Writer) error {
 	fmt.Fprintf(t, "Submitted\t%s\n", at("submit_s"))
 	fmt.Fprintf(t, "Started\t%s, after waiting %s\n", at("start_s"), at("wait_s"))
 	fmt.Fprintf(t, "Why\t%s\n", h.why())
+	writeWait(t, h.Idle)
 	fmt.Fprintf(t, "Ended\t%s\n", at("end_s"))
 	fmt.Fprintf(t, "Waited in all\t%s, evicted %s times\n", at("queued_s"), j["evictions"])
 	fmt.Fprintf(t, "Placed on\tnodes: %s (fewest possible %s), leaf groups: %s (%s)\n", j["nodes"], j["fewest_nodes"], j["groups"], j["fewest_groups"])

@@ -31,8 +31,9 @@ have to change for it to start.
 
   JOB                  a job or pod of the Kubernetes cluster in the kubeconfig:
                        NAME, KIND/NAME or NAMESPACE/KIND/NAME
-  DIR JOB              a job of a finished run: its history, from the folder that
-                       muster sim wrote
+  DIR JOB              a job of a finished run: its history, and what kept it from
+                       idle GPUs while it waited, from the folder that muster
+                       sim wrote
   --snapshot FILE JOB  a job of a cluster described by a file (see muster decide)`,
 		Example: `  muster explain train-7b
   muster explain -n team-a job/train-7b -o wide

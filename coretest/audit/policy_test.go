@@ -6,6 +6,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/quota"
 	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/runlog"
 )
 
 // check audits a run of a script by rules, and compares the invariants that it breaks.
@@ -153,5 +154,22 @@ f,w,q,inference,HP,0,false,1,500,1000,1024,,0,100,completed,0,false,,
 		"1 bind f-0 a0 0\n2 standby f-0":                         Standby,
 	} {
 		check(t, rules, nil, jobs, script, want)
+	}
+}
+
+// What a pod on standby lends is idle, as far as the files of the run say; what it keeps is not.
+func TestIdleOnStandby(t *testing.T) {
+	const jobs = "o,w,q,inference,HP,0,false,1,2000,4000,4096,,0,100,completed,0,false,,\n"
+	dir := write(t, nodes, nil, jobs, "1 bind o-0 a0 0,1\n10 standby o-0\n20 resume o-0 20\n30 standby o-0\n40 release o-0 finished\n40 end o\n")
+	for at, want := range map[core.Time][2]int64{5: {2, 12_000}, 15: {4, 14_000}, 25: {2, 12_000}, 35: {4, 14_000}, 45: {4, 16_000}} {
+		idle, _, err := runlog.ReadIdle(dir, at*core.Second)
+		must(t, err)
+		free := int64(0)
+		for _, gpu := range idle[0].Free {
+			free += int64(gpu / core.WholeGPU)
+		}
+		if got := [2]int64{free, idle[0].CPU}; got != want {
+			t.Errorf("at %d s: %v GPUs and milli-cores are idle, expected %v", at, got, want)
+		}
 	}
 }

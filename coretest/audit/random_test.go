@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/runlog"
 )
 
 // dice makes up a run that breaks nothing: a naive scheduler that knows which
@@ -220,6 +223,24 @@ func (d *dice) toggle(t int, n string, all []*roll) {
 	}
 }
 
+// check compares what the files of the run say is free at its end with what is.
+func (d *dice) check(t *testing.T, dir string) {
+	t.Helper()
+	idle, _, err := runlog.ReadIdle(dir, 1000*core.Second)
+	must(t, err)
+	for k := range idle {
+		name := idle[k].Spec.Name
+		if d.down[name] {
+			t.Errorf("node %s is lost, and is there", name)
+		}
+		for g, free := range idle[k].Free {
+			if int(free) != d.free[name][g] {
+				t.Errorf("GPU %d of %s: %d milli are free by the files, expected %d", g, name, free, d.free[name][g])
+			}
+		}
+	}
+}
+
 func mapValues(m map[int]string) []string {
 	var all []string
 	for _, v := range m {
@@ -244,6 +265,7 @@ func TestRandomRuns(t *testing.T) {
 		if !r.OK() {
 			t.Fatalf("seed %d: %v\n%s", seed, r, d.script.String())
 		}
+		d.check(t, dir)
 		lines := strings.SplitAfter(contents(t, filepath.Join(dir, "decisions.jsonl.gz")), "\n")
 		lost := lines[d.IntN(len(lines)-1)]
 		replace(t, dir, "decisions.jsonl.gz", lost, "")
