@@ -19,6 +19,8 @@ type Experiment struct {
 	Figures []Figure `json:"figures,omitempty"`
 	// Lists is how full a cluster gets, by list of pods.
 	Lists []PodList `json:"lists,omitempty"`
+	// Stacks are sums by their parts, a plot each.
+	Stacks []Stack `json:"stacks,omitempty"`
 	// Notes explain differences, a paragraph each.
 	Notes []string `json:"notes,omitempty"`
 	// Runs is the address of a page about the experiment's runs, relative to its
@@ -50,6 +52,22 @@ type Figure struct {
 	TheirsText     string `json:"theirs_text"`
 	OursText       string `json:"ours_text"`
 	DifferenceText string `json:"difference_text"`
+}
+
+// Stack is a plot of sums, each of parts on top of each other.
+type Stack struct {
+	Title string `json:"title"`
+	Note  string `json:"note,omitempty"`
+	Unit  string `json:"unit"`
+	// Names are of the sums, a bar each; without them, the sums are those of the hours from the start.
+	Names []string    `json:"names,omitempty"`
+	Parts []StackPart `json:"parts"`
+}
+
+// StackPart is a part of each sum of a stack, in their order.
+type StackPart struct {
+	Name   string    `json:"name"`
+	Values []float64 `json:"values"`
 }
 
 // PodList is how full a cluster gets with the pods of a list.

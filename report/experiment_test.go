@@ -80,7 +80,12 @@ func experiments(t *testing.T) map[string]*Experiment {
 		t.Fatal(err)
 	}
 	notes := []string{"A paragraph.", "Another </script> one."}
+	stacks := []Stack{
+		{Title: "Hours", Unit: "GPU-hours", Note: "By cause.", Parts: []StackPart{{"used", []float64{0, 5, 2, 7}}, {"idle", []float64{0, 1, 8, 3}}}},
+		{Title: "Time of a job", Unit: "h", Names: []string{"one policy", "another"}, Parts: []StackPart{{"runs", []float64{2, 2}}, {"waits", []float64{3, 1}}}},
+	}
 	return map[string]*Experiment{
+		"stacks":   {Name: "some-stacks", Title: "Sums by their parts", Caption: "What was run", Stacks: stacks},
 		"figures":  {Name: "some-figures", Title: "Figures of every kind", Caption: "What was run", Figures: figures, Notes: notes, Runs: "runs/report.html"},
 		"lists":    {Name: "some-lists", Title: "Lists of pods", Caption: "What was run", Lists: lists},
 		"one list": {Name: "one-list", Title: "A list of one's own", Lists: []PodList{{Name: "mine", Fillings: []Filling{{Policy: "default", Curve: lists[0].Fillings[0].Curve}}}}},
@@ -98,6 +103,7 @@ func TestExperimentPagesInABrowser(t *testing.T) {
 		"workload": "15 of 27 figures are out of their bands.",
 	}
 	want := map[string][]string{
+		"stacks": {"stack-0", "stack-1"},
 		"figures": {"strips-0", "untold-0"}, "lists": {"bars", "curves", "lists"}, "one list": {"bars", "curves"},
 		"workload": {"strips-0", "strips-1", "hours", "spread-duration", "by-queue"},
 	}

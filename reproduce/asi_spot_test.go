@@ -24,7 +24,7 @@ func TestASISpot(t *testing.T) {
 		sum.add(one, 0)
 		return sum
 	}
-	alone, full, random := run(spotRuns[spotAlone]), run(spotRuns[spotFull]), run(spotCase{"SpotGPUBaseline", spotAsked})
+	alone, full, random := run(spotRuns[spotAlone]), run(spotRuns[spotFull]), run(spotCase{"SpotGPUBaseline", spotAsked, false})
 	if hp, all := alone.allocated(core.HP), full.allocated(core.HP)+full.allocated(core.LP); hp > 85 || all < 95 {
 		t.Errorf("allocated: %.1f%% by HP jobs alone, %.1f%% with spot jobs", hp, all)
 	}

@@ -3,11 +3,11 @@ package reproduce
 import (
 	"context"
 	"fmt"
-	"math/bits"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/policy"
 	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/workload"
 )
@@ -28,8 +28,8 @@ const (
 // standbyRun is a replay with Standby or without.
 type standbyRun struct {
 	metrics.Summary
-	waits [2]classWait // by class
-	hours []float64    // GPU-hours that were lent in each hour
+	waits [2]classWait          // by class
+	hours [][lentCauses]float64 // GPU-hours that were lent in each hour, by what became of them
 }
 
 func runASIStandby(ctx context.Context, o Options) (Result, error) {
@@ -57,7 +57,8 @@ func runASIStandby(ctx context.Context, o Options) (Result, error) {
 				"evicted pods take to shut down (13 s on average, P95 48 s, killed after 60 s), and how full the cluster is (93 %).",
 			"Without Standby is the same workload in which no job lends.",
 		},
-		Rows: standbyRows(runs),
+		Rows:   standbyRows(runs),
+		stacks: []report.Stack{standbyHours(runs[0][1].hours)},
 	}, nil
 }
 
@@ -87,7 +88,7 @@ func replayStandby(ctx context.Context, lends bool, seed uint64, length core.Tim
 	p, _ := policy.ByName("default")
 	c := metrics.New(metrics.Options{Levels: len(cluster.Levels)})
 	waits := &classWaits{missing: map[*sim.Live]int{}}
-	lent := &lentHours{gpus: map[*sim.Live]map[int]int{}}
+	lent := newLentIdle()
 	config := sim.Config{Cluster: cluster, Jobs: jobs, Policy: p.Policy, Seed: seed, Until: length, Progress: progress}
 	config.Models.Grace = 60 * core.Second
 	config.Models.Shutdown = sim.Shutdown{Mean: 13 * core.Second, P95: 48 * core.Second}
@@ -100,11 +101,27 @@ func replayStandby(ctx context.Context, lends bool, seed uint64, length core.Tim
 	return r, err
 }
 
+// standbyHours is the plot of what was lent, by what became of it.
+func standbyHours(hours [][lentCauses]float64) report.Stack {
+	s := report.Stack{
+		Title: "Lent in each hour", Unit: "GPU-hours",
+		Note:  "What LP jobs used, and why they did not use the rest: those that wait for the GPU model do not fit, LP pods run on as many other GPUs of the model, or no LP job wants it.",
+		Parts: []report.StackPart{{Name: "harvested"}, {Name: "do not fit"}, {Name: "run elsewhere"}, {Name: "not wanted"}},
+	}
+	for cause := range s.Parts {
+		for _, h := range hours {
+			s.Parts[cause].Values = append(s.Parts[cause].Values, h[cause])
+		}
+	}
+	return s
+}
+
 // standbyRows compares with §4.2, over all seeds.
 func standbyRows(runs [][2]standbyRun) []Row {
 	lent, used, most, resumed, longest := 0.0, 0.0, 0.0, 0.0, 0.0
 	at, took, p95 := 0, 0.0, 0.0
 	var left, leftP95 float64
+	var causes [lentCauses]float64
 	var waits [2][2]classWait
 	for i := range runs {
 		for arm := range runs[i] {
@@ -114,7 +131,12 @@ func standbyRows(runs [][2]standbyRun) []Row {
 			}
 		}
 		r := &runs[i][1]
-		for h, gpuHours := range r.hours {
+		for h, parts := range r.hours {
+			gpuHours := 0.0
+			for cause, x := range parts {
+				gpuHours += x
+				causes[cause] += x
+			}
 			if gpuHours > most {
 				most, at = gpuHours, h%24
 			}
@@ -140,6 +162,9 @@ func standbyRows(runs [][2]standbyRun) []Row {
 	hp.How, hp.Within = "not longer by more than a twentieth", wait(1, core.HP) <= 1.05*wait(0, core.HP)
 	rows := []Row{
 		atLeast("Standby GPU-hours harvested", 90, 90, 100*used/max(1, lent), "%"),
+		none("not harvested: LP jobs wait for the model, and do not fit", 100*causes[lentMisfit]/max(1, lent), "%"),
+		none("not harvested: as many LP pods run on other GPUs of the model", 100*causes[lentElsewhere]/max(1, lent), "%"),
+		none("not harvested: no LP job wants the model", 100*causes[lentUnwanted]/max(1, lent), "%"),
 		atMost("an HP pod resumes after at most", 60, 60, longest, "s"),
 		over("LP jobs, mean wait, shorter than without Standby", 0, 100*(1-wait(1, core.LP)/max(1, wait(0, core.LP))), "%").said("returns it to productive use"),
 		hp,
@@ -154,82 +179,7 @@ func standbyRows(runs [][2]standbyRun) []Row {
 		input("evicted pods leave after, mean", left, "s", "13 s"),
 		input("evicted pods leave after, P95", leftP95, "s", "48 s"),
 	}
-	rows[0].Note = "asi asks for 93 % of the GPUs with those that are lent: at night other GPUs are free too, and Muster uses lent GPUs last, as what runs\n" +
-		"there must leave. How much more LP jobs ask for at ASI is not published"
+	rows[0].Note = "neither the LP jobs of ASI's nights nor the sizes of the pods that lend are published. asi asks for 93 % of the GPUs with those that\n" +
+		"are lent: at night other GPUs are free too, and most LP pods want 8 GPUs, while most of the pods that lend have one"
 	return rows
 }
-
-// lentHours is a [sim.Lender] that sums up by hour what is lent.
-type lentHours struct {
-	gpus  map[*sim.Live]map[int]int // of each pod on standby
-	now   core.Time
-	lent  int
-	hours []float64
-}
-
-var _ sim.Lender = (*lentHours)(nil)
-
-// until returns the GPU-hours lent in each hour up to a time.
-func (l *lentHours) until(t core.Time) []float64 {
-	const hour = 3600 * core.Second
-	for l.now < t {
-		h := int(l.now / hour)
-		for len(l.hours) <= h {
-			l.hours = append(l.hours, 0)
-		}
-		next := min(t, core.Time(h+1)*hour)
-		l.hours[h] += float64(l.lent) * (next - l.now).Seconds() / 3600
-		l.now = next
-	}
-	return l.hours
-}
-
-func (l *lentHours) end(j *sim.Live, pod int) {
-	l.lent -= l.gpus[j][pod]
-	delete(l.gpus[j], pod)
-}
-
-// Standby implements [sim.Lender].
-func (l *lentHours) Standby(t core.Time, j *sim.Live, p core.Placement) error {
-	l.until(t)
-	if l.gpus[j] == nil {
-		l.gpus[j] = map[int]int{}
-	}
-	l.gpus[j][p.Pod] = bits.OnesCount64(p.GPUs)
-	l.lent += l.gpus[j][p.Pod]
-	return nil
-}
-
-// Resumed implements [sim.Lender].
-func (l *lentHours) Resumed(t core.Time, j *sim.Live, p core.Placement, _ core.Time) error {
-	l.until(t)
-	l.end(j, p.Pod)
-	return nil
-}
-
-// Released implements [sim.Sink].
-func (l *lentHours) Released(t core.Time, j *sim.Live, pods []core.Placement, _ sim.Release, _ sim.Eviction) error {
-	if l.gpus[j] == nil {
-		return nil
-	}
-	l.until(t)
-	for i := range pods {
-		l.end(j, pods[i].Pod)
-	}
-	return nil
-}
-
-// Ended implements [sim.Sink].
-func (l *lentHours) Ended(_ core.Time, j *sim.Live, _ *sim.Rejection) error {
-	delete(l.gpus, j)
-	return nil
-}
-
-// Node implements [sim.Sink].
-func (l *lentHours) Node(core.Time, *core.Node, bool) error { return nil }
-
-// Submitted implements [sim.Sink].
-func (l *lentHours) Submitted(core.Time, *sim.Live) error { return nil }
-
-// Bound implements [sim.Sink].
-func (l *lentHours) Bound(core.Time, *sim.Live, []core.Placement, core.Reason) error { return nil }

@@ -75,3 +75,9 @@ func withinPoints(figure string, paper, points, ours float64, unit string) Row {
 		Low: new(paper - points), High: new(paper + points),
 	}
 }
+
+// because returns the row with a note that explains its difference.
+func (r Row) because(note string) Row {
+	r.Note = note
+	return r
+}

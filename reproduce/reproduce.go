@@ -77,6 +77,8 @@ type Table struct {
 	Notes []string `json:"notes,omitempty"`
 	// workload describes the jobs, nil when they are not what is compared.
 	workload *workload.Summary
+	// stacks are plots of the page.
+	stacks []report.Stack
 }
 
 // Row is one figure, theirs and ours.

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"cmp"
+	"container/heap"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -52,6 +53,9 @@ const (
 	spotLength  = 7 * 24 * 3600 * core.Second
 	spotMost    = 64
 	spotLongest = 65 * 24 * hour
+	// spotGain is by how much more jobs come for each part of the load that is lacking: none come
+	// while a tenth too much is wanted.
+	spotGain = 10
 )
 
 type sizeShare struct {
@@ -71,10 +75,14 @@ type spotStream struct {
 	rate        float64 // jobs a second, the mean
 	standing    int     // GPUs of jobs that run at the start and are still to come
 	now, length float64
-	name        string
-	count       int
-	next        Job
-	over        bool
+	// load is the GPUs that jobs are to want at a time, and wanted those that they want now, if each
+	// starts when it comes. ends has when they no longer do, the next first.
+	load, wanted int
+	ends         spotEnds
+	name         string
+	count        int
+	next         Job
+	over         bool
 }
 
 func spotFleetCluster(o *Options) Cluster {
@@ -161,7 +169,8 @@ func (s *spotStream) begin(load float64, gpus int) {
 	}
 	life := spotLives[s.class].cutMean(spotLongest)
 	s.rate = load * float64(gpus) / (mean / sum * life)
-	s.standing = int(math.Round(load * float64(gpus)))
+	s.load = int(math.Round(load * float64(gpus)))
+	s.standing = s.load
 	s.advance()
 }
 
@@ -180,6 +189,7 @@ func (s *spotStream) advance() {
 		s.next = s.job(s.rng.Float64() * min(x, spotLongest))
 		if gpus := int(s.next.GPUs() / core.WholeGPU); gpus <= s.standing {
 			s.standing -= gpus
+			s.comes()
 			return
 		}
 	}
@@ -187,18 +197,57 @@ func (s *spotStream) advance() {
 	for _, n := range spotHours {
 		mean += n / 24
 	}
-	peak := slices.Max(spotHours[:]) / mean
+	peak := slices.Max(spotHours[:]) / mean * 2
 	for {
 		s.now += s.rng.ExpFloat64() / (s.rate * peak)
 		if s.now >= s.length {
 			s.over = true
 			return
 		}
-		if s.rng.Float64()*peak < spotHours[int(s.now/hour)%24]/mean {
+		for len(s.ends) > 0 && s.ends[0].at <= s.now {
+			s.wanted -= heap.Pop(&s.ends).(spotEnd).gpus
+		}
+		if s.rng.Float64()*peak < spotHours[int(s.now/hour)%24]/mean*s.lack() {
 			s.next = s.job(min(life.draw(s.rng), spotLongest))
+			s.comes()
 			return
 		}
 	}
+}
+
+// comes counts what the next job wants.
+func (s *spotStream) comes() {
+	gpus := int(s.next.GPUs() / core.WholeGPU)
+	s.wanted += gpus
+	heap.Push(&s.ends, spotEnd{s.now + s.next.Duration.Seconds(), gpus})
+}
+
+// lack is how many times as many jobs come as on average, between 0 and 2: more while those that
+// came want less than the load, fewer while they want more. Else a few long jobs take a model far from its
+// load for the rest of the week: HP jobs once wanted 98 % of the A10 for a day instead of 68 %.
+func (s *spotStream) lack() float64 {
+	return max(0, min(2, 1+spotGain*float64(s.load-s.wanted)/float64(s.load)))
+}
+
+// spotEnds is a heap of when jobs end that start when they come.
+type spotEnds []spotEnd
+
+type spotEnd struct {
+	at   float64 // seconds
+	gpus int
+}
+
+func (h spotEnds) Len() int           { return len(h) }
+func (h spotEnds) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h spotEnds) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *spotEnds) Push(x any)        { *h = append(*h, x.(spotEnd)) }
+
+// Pop implements [heap.Interface].
+func (h *spotEnds) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
 }
 
 func (s *spotStream) job(duration float64) Job {

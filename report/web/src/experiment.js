@@ -4,13 +4,14 @@ import { grid, names, plot, tip, tooltip, topOf, values } from './charts.js'
 import { el, section, table } from './dom.js'
 import { count } from './format.js'
 import { lists } from './lists.js'
+import { stacks } from './stacks.js'
 import { workload } from './trace.js'
 
 /** The parts of the page. */
 export function experiment(e) {
   const figures = e.figures ?? []
   return [
-    header(e), comparison(figures), figureTable(figures, e.theirs ?? 'theirs'), ...lists(e.lists ?? []), untold(figures), notes(e),
+    header(e), comparison(figures), figureTable(figures, e.theirs ?? 'theirs'), ...lists(e.lists ?? []), stacks(e.stacks), untold(figures), notes(e),
     ...(e.workload ? [el('h2', { class: 'part' }, 'What the workload is like'), ...workload(e.workload)] : []),
   ].filter((part) => part)
 }
