@@ -164,7 +164,7 @@ func runOpenbFGD(ctx context.Context, o Options) (Result, error) {
 }
 
 // inflationPolicy returns a built-in policy as the experiment uses it: pods come
-// one by one, and none is evicted.
+// one by one, and none makes room for another.
 func inflationPolicy(name string, pool []workload.Job) (core.Policy, error) {
 	d, ok := policy.ByName(name)
 	if !ok {
@@ -172,7 +172,7 @@ func inflationPolicy(name string, pool []workload.Job) (core.Policy, error) {
 	}
 	p := d.Policy
 	p.Queueing.Mode = core.BestEffortFIFO
-	p.Preempt = core.Preempt{}
+	p.Preempt, p.Room = core.Preempt{}, core.Room{}
 	if name == "FGD" { // it knows the list it is tried on
 		for i := range pool {
 			p.Mix = append(p.Mix, core.Demand{Request: pool[i].Tasks[0].Request, Pods: 1})

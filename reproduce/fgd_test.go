@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/workload"
 )
 
@@ -85,6 +86,35 @@ func TestInflationVerdicts(t *testing.T) {
 		if r.Passed() != (c.want != "fail") {
 			t.Errorf("%s: passed is %v", c.name, r.Passed())
 		}
+	}
+}
+
+// No running pod makes room for one that arrives: the policy default would stop pods that the
+// experiment lets run on, and keep places for them.
+func TestInflationMovesNothing(t *testing.T) {
+	one := core.Request{GPU: core.WholeGPU}
+	nodes := []core.Node{{Name: "a", GPUs: 4, Model: "A"}, {Name: "b", GPUs: 4, Model: "A"}, {Name: "c", GPUs: 4, Model: "A"}}
+	var pods []workload.Job
+	for i, gpus := range []int{1, 1, 1, 4, 3, 3, 3} {
+		j := workload.Job{Job: core.Job{Name: fmt.Sprint("pod-", i)}}
+		j.Kind, j.Tasks = core.Batch, []core.Task{{Pods: 1, Request: one}}
+		j.Tasks[0].GPU *= core.Milli(gpus)
+		pods = append(pods, j)
+	}
+	p, err := inflationPolicy("default", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range p.Placement {
+		p.Placement[k] = place.Spread
+	}
+	y, err := fill(nil, nodes, pods, p, 12*int64(core.WholeGPU))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The pod of four GPUs has no room, and the others have.
+	if got := y.at(133); got != 100 {
+		t.Errorf("%.1f %% of the GPUs are allocated, want all: %v", got, y)
 	}
 }
 
