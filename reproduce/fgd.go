@@ -124,7 +124,11 @@ func runOpenbFGD(ctx context.Context, o Options) (Result, error) {
 	}
 	slices.SortFunc(cluster.Nodes, func(a, b core.Node) int { return cmp.Compare(a.Name, b.Name) })
 	capacity := int64(0)
+	// The study has no network. Muster's reader gives one to clusters without, and then pods of
+	// default would leave leaf groups free, for gangs that do not come.
+	cluster.Levels = nil
 	for i := range cluster.Nodes {
+		cluster.Nodes[i].Domains = nil
 		capacity += int64(cluster.Nodes[i].GPUs) * int64(core.WholeGPU)
 	}
 	if capacity == 0 {
