@@ -66,12 +66,11 @@ type asiFit struct {
 // asiRoom is what was free, and what could be made of it.
 type asiRoom struct {
 	fits map[asiFit]frag.Fit
-	// jobs is how many waited; scores are of placing them, the largest first and together,
-	// first across leaf groups and then each within one.
+	// jobs is how many waited; scores are of placing them, the largest first, together, and
+	// together for the most GPUs, first across leaf groups and then each within one.
 	jobs   int
-	scores [2][2]joint.Score
-	placed [2][2]int // pods of the jobs with a place
-	pods   int       // of the jobs
+	scores [2][3]joint.Score
+	pods   int // of the jobs
 }
 
 func (r *asiRoom) add(o *asiRoom) {
@@ -83,7 +82,6 @@ func (r *asiRoom) add(o *asiRoom) {
 	for i := range r.scores {
 		for k := range r.scores[i] {
 			r.scores[i][k] = r.scores[i][k].Plus(o.scores[i][k])
-			r.placed[i][k] += o.placed[i][k]
 		}
 	}
 }
@@ -158,13 +156,10 @@ func (r *asiRoom) waitTogether(room map[string][]int, jobs workload.Jobs) error 
 		r.jobs += len(waiting[model])
 		for i, within := range []bool{false, true} {
 			p := joint.Problem{Room: room[model], Jobs: waiting[model], Within: within}
-			for k, plan := range []joint.Plan{p.LargestFirst(), p.Together(100_000)} {
+			most := p
+			most.For = joint.MostGPUs
+			for k, plan := range []joint.Plan{p.LargestFirst(), p.Together(100_000), most.Together(100_000)} {
 				r.scores[i][k] = r.scores[i][k].Plus(plan.Score())
-				for job, parts := range plan {
-					if parts != nil {
-						r.placed[i][k] += p.Jobs[job]
-					}
-				}
 			}
 		}
 	}
@@ -199,10 +194,13 @@ func (r *asiRoom) jointRows() []Row {
 	}
 	rows := []Row{none("jobs of 64 to 2,048 GPUs that wait together", float64(r.jobs), "")}
 	for i, how := range []string{"across leaf groups", "each within one leaf group"} {
-		for k, way := range []string{"largest first", "together"} {
+		for k, way := range []string{"largest first", "together", "together, for the most GPUs"} {
+			if i == 0 && k == 2 {
+				continue // all have a place
+			}
 			s := &r.scores[i][k]
 			rows = append(rows, none(way+", "+how+": jobs with a place", float64(s.Fulfilled), ""),
-				none(way+", "+how+": GPUs of those", 8*float64(r.placed[i][k]), ""))
+				none(way+", "+how+": GPUs of those", 8*float64(s.Pods), ""))
 			if i == 0 {
 				bits := float64(s.Spread) / (1 << place.FractionBits)
 				rows = append(rows,

@@ -16,7 +16,19 @@ type Problem struct {
 	Jobs []int // pods of each job, at least one
 	// Within says that each job must be within one group.
 	Within bool
+	// For says which plans are better.
+	For Objective
 }
+
+// Objective is what plans are compared by first; then by the least spread, then by the fewest
+// pods across groups.
+type Objective uint8
+
+// The objectives. All pods have as many GPUs.
+const (
+	MostJobs Objective = iota // jobs that have a place
+	MostGPUs                  // GPUs of the jobs that have a place
+)
 
 // Part is pods of a job in a leaf group.
 type Part struct{ Group, Pods int }
@@ -27,21 +39,25 @@ type Plan [][]Part
 // Score is what a plan comes to.
 type Score struct {
 	Fulfilled int // jobs that have a place
+	Pods      int // of those
 	// Spread is the sum, over the jobs, of the entropy of each times its pods: in bits, with
 	// place.FractionBits binary places.
 	Spread int64
 	Cross  int // pods outside the group that holds most of their job
 }
 
-// Compare orders scores from the best: most jobs, then the least spread, then the fewest
-// pods across groups.
-func (s Score) Compare(o Score) int {
-	return cmp.Or(cmp.Compare(o.Fulfilled, s.Fulfilled), cmp.Compare(s.Spread, o.Spread), cmp.Compare(s.Cross, o.Cross))
+// Compare orders scores from the best.
+func (o Objective) Compare(a, b Score) int {
+	most := cmp.Compare(b.Fulfilled, a.Fulfilled)
+	if o == MostGPUs {
+		most = cmp.Compare(b.Pods, a.Pods)
+	}
+	return cmp.Or(most, cmp.Compare(a.Spread, b.Spread), cmp.Compare(a.Cross, b.Cross))
 }
 
 // Plus adds up scores.
 func (s Score) Plus(o Score) Score {
-	return Score{s.Fulfilled + o.Fulfilled, s.Spread + o.Spread, s.Cross + o.Cross}
+	return Score{s.Fulfilled + o.Fulfilled, s.Pods + o.Pods, s.Spread + o.Spread, s.Cross + o.Cross}
 }
 
 // Score returns what the plan comes to.
@@ -65,7 +81,7 @@ func score(parts []Part) Score {
 		s.Spread -= place.NLogN(part.Pods)
 	}
 	s.Spread += place.NLogN(all)
-	s.Cross = all - most
+	s.Pods, s.Cross = all, all-most
 	return s
 }
 
@@ -145,7 +161,8 @@ func (p *Problem) inOrder(order []int) *state {
 }
 
 // Together places the jobs with regard to each other. Its plan is never worse than that of
-// LargestFirst. It tries at most trials pairs of jobs; O(trials x groups of a job x groups).
+// LargestFirst. It makes at most trials changes on trial; each is O(jobs x groups of a job x
+// groups).
 func (p *Problem) Together(trials int) Plan {
 	// 1. The best of three orders. With groups of 10, 6 and 6, a job of 12 that comes before
 	// one of 10 takes the first group, and both are then in two. So those that some group
@@ -160,24 +177,25 @@ func (p *Problem) Together(trials int) Plan {
 	slices.Reverse(smallest)
 	best := p.inOrder(largest)
 	for _, order := range [][]int{fitting, smallest} {
-		if s := p.inOrder(order); s.plan.Score().Compare(best.plan.Score()) < 0 {
+		if s := p.inOrder(order); p.For.Compare(s.plan.Score(), best.plan.Score()) < 0 {
 			best = s
 		}
 	}
 	// 2. Each job that could do better is placed again together with each other one, in both
-	// orders, until none of the pairs gains.
+	// orders, until none of the pairs gains. Two jobs of 5 use a group of 10 better than one of
+	// 9 that is there: so each job also leaves for those without a place, from each size down.
 	for gained := true; gained; {
 		gained = false
 		for _, a := range largest {
-			for _, b := range largest {
-				if parts := best.plan[a]; len(parts) == 1 {
-					break // it cannot do better
-				}
-				if a == b {
-					continue
-				}
+			for k, b := range largest {
 				if trials--; trials < 0 {
 					return best.plan
+				}
+				if best.plan[a] != nil && best.plan[b] == nil && p.For == MostGPUs {
+					gained = best.leave(a, largest[k:]) || gained
+				}
+				if a == b || len(best.plan[a]) == 1 {
+					continue // alone it cannot do better
 				}
 				gained = best.replace(a, b) || best.replace(b, a) || gained
 			}
@@ -188,19 +206,36 @@ func (p *Problem) Together(trials int) Plan {
 
 // replace places a, then b again, if that is better, and reports whether it is.
 func (s *state) replace(a, b int) bool {
-	oldA, oldB := s.plan[a], s.plan[b]
+	old := s.copy()
 	s.remove(a)
 	s.remove(b)
 	s.place(a)
 	s.place(b)
-	if score(s.plan[a]).Plus(score(s.plan[b])).Compare(score(oldA).Plus(score(oldB))) < 0 {
+	if s.For.Compare(score(s.plan[a]).Plus(score(s.plan[b])), score(old.plan[a]).Plus(score(old.plan[b]))) < 0 {
 		return true
 	}
-	s.remove(a)
-	s.remove(b)
-	for _, part := range slices.Concat(oldA, oldB) {
-		s.room[part.Group] -= part.Pods
-	}
-	s.plan[a], s.plan[b] = oldA, oldB
+	*s = *old
 	return false
+}
+
+// leave places those of some jobs that have no place instead of a, then a again, if that is
+// better, and reports whether it is.
+func (s *state) leave(a int, jobs []int) bool {
+	old := s.copy()
+	s.remove(a)
+	for _, b := range jobs {
+		if s.plan[b] == nil && b != a {
+			s.place(b)
+		}
+	}
+	s.place(a)
+	if s.For.Compare(s.plan.Score(), old.plan.Score()) < 0 {
+		return true
+	}
+	*s = *old
+	return false
+}
+
+func (s *state) copy() *state {
+	return &state{s.Problem, slices.Clone(s.room), slices.Clone(s.plan)}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -26,7 +27,7 @@ func optimum(p *Problem) Score {
 		var divide func(g, left int)
 		divide = func(g, left int) {
 			if left == 0 {
-				if s := score(parts).Plus(from(job+1, room)); s.Compare(best) < 0 {
+				if s := score(parts).Plus(from(job+1, room)); p.For.Compare(s, best) < 0 {
 					best = s
 				}
 				return
@@ -54,7 +55,10 @@ func optimum(p *Problem) Score {
 }
 
 func random(rng *rand.Rand, kind string) Problem {
-	p := Problem{Within: kind == "within one group", Room: make([]int, 2+rng.IntN(4)), Jobs: make([]int, 2+rng.IntN(4))}
+	p := Problem{Within: kind == "within one group" || kind == "most GPUs, within one group", Room: make([]int, 2+rng.IntN(4)), Jobs: make([]int, 2+rng.IntN(4))}
+	if strings.HasPrefix(kind, "most GPUs") {
+		p.For = MostGPUs
+	}
 	for i := range p.Room {
 		p.Room[i] = 1 + rng.IntN(8)
 	}
@@ -75,7 +79,7 @@ func random(rng *rand.Rand, kind string) Problem {
 // TestNearOptimum compares plans for jobs of random sizes with the best ones: where all jobs
 // fit, where they may not, and where each must be in one group.
 func TestNearOptimum(t *testing.T) {
-	for _, kind := range []string{"all fit", "some may not", "within one group"} {
+	for _, kind := range []string{"all fit", "some may not", "within one group", "most GPUs", "most GPUs, within one group"} {
 		rng := rand.New(rand.NewPCG(1, 2))
 		const problems = 400
 		var greedy, joint, best Score
@@ -87,19 +91,23 @@ func TestNearOptimum(t *testing.T) {
 				check(t, &p, plans[i])
 			}
 			g, j, b := plans[0].Score(), plans[1].Score(), optimum(&p)
-			if b.Compare(j) > 0 || j.Compare(g) > 0 {
+			if p.For.Compare(b, j) > 0 || p.For.Compare(j, g) > 0 {
 				t.Fatalf("%+v: optimum %+v, together %+v, largest first %+v", p, b, j, g)
 			}
 			greedy, joint, best = greedy.Plus(g), joint.Plus(j), best.Plus(b)
-			if g == b {
+			if p.For.Compare(g, b) == 0 {
 				greedyBest++
 			}
-			if j == b {
+			if p.For.Compare(j, b) == 0 {
 				jointBest++
 			}
 		}
 		t.Logf("%s: optimum %+v, together %+v (best in %d of %d), largest first %+v (best in %d)", kind, best, joint, jointBest, problems, greedy, greedyBest)
-		if joint.Fulfilled*100 < best.Fulfilled*99 || jointBest*100 < problems*85 {
+		most, of := joint.Fulfilled, best.Fulfilled
+		if strings.HasPrefix(kind, "most GPUs") {
+			most, of = joint.Pods, best.Pods
+		}
+		if most*100 < of*99 || jointBest*100 < problems*85 {
 			t.Errorf("%s: together %+v, best in %d of %d; optimum %+v", kind, joint, jointBest, problems, best)
 		}
 	}
