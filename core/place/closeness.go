@@ -156,16 +156,7 @@ func (u *Unit) spaceOf(assigned []string, zone bool) (space, bool) {
 		if len(u.Tasks[t].Pods) == 0 {
 			continue
 		}
-		for _, m := range u.Tasks[t].models {
-			if only != everyModel && only != m.name {
-				continue
-			}
-			sp[t] = append(sp[t], m.general...)
-			if zone {
-				sp[t] = append(sp[t], m.zone...)
-			}
-		}
-		if len(sp[t]) == 0 {
+		if sp[t] = u.Tasks[t].pools(only, zone); len(sp[t]) == 0 {
 			return nil, false
 		}
 	}

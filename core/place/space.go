@@ -118,18 +118,25 @@ func (u *Unit) space(base, others string, mix, zone bool) (space, bool) {
 				only = everyModel
 			}
 		}
-		for _, m := range task.models {
-			if only != everyModel && m.name != only {
-				continue
-			}
-			sp[t] = append(sp[t], m.general...)
-			if zone {
-				sp[t] = append(sp[t], m.zone...)
-			}
-		}
-		if len(sp[t]) == 0 {
+		if sp[t] = task.pools(only, zone); len(sp[t]) == 0 {
 			return nil, false
 		}
 	}
 	return sp, true
+}
+
+// pools returns the pools of one of the task's models, of all for everyModel, with the dedicated
+// zone or without it.
+func (t *Task) pools(only string, zone bool) []*cluster.Pool {
+	var out []*cluster.Pool
+	for _, m := range t.models {
+		if only != everyModel && m.name != only {
+			continue
+		}
+		out = append(out, m.general...)
+		if zone {
+			out = append(out, m.zone...)
+		}
+	}
+	return out
 }
