@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
 )
@@ -460,7 +461,7 @@ func byKey(a, b *job) int {
 	case a == b:
 		return 0
 	case a.fixed() != b.fixed():
-		return lastIf(b.fixed(), a.fixed())
+		return cluster.LastIf(b.fixed(), a.fixed())
 	case a.key.before(&b.key):
 		return -1
 	}

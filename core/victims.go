@@ -74,18 +74,7 @@ const (
 // first, then what loses the least work, then what was submitted last.
 func (v *victim) cheaper(o *victim) int {
 	return cmp.Or(cmp.Compare(v.spared, o.spared), -v.job.key.compare(o.job.key.precedence), cmp.Compare(v.cost, o.cost),
-		-cmp.Compare(v.job.key.seq, o.job.key.seq), lastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
-}
-
-// lastIf orders what a property holds of after what it does not hold of.
-func lastIf(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
+		-cmp.Compare(v.job.key.seq, o.job.key.seq), cluster.LastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
 }
 
 // shareQuota reports whether a pod of v counts against a nominal quota against which the job

@@ -550,7 +550,7 @@ func (t *Tables) Snapshot(now core.Time) []Entry {
 	}
 	slices.SortFunc(jobs, func(a, b *Job) int {
 		// First those of which pods are on standby: others may be found on what those lend.
-		return cmp.Or(compareBool(b.lends(), a.lends()), a.serial-b.serial)
+		return cmp.Or(cluster.LastIf(b.lends(), a.lends()), a.serial-b.serial)
 	})
 	var underWay []core.Decision
 	for _, j := range jobs {
@@ -565,17 +565,6 @@ func (t *Tables) Snapshot(now core.Time) []Entry {
 // lends reports whether a pod of the job is on standby.
 func (j *Job) lends() bool {
 	return slices.ContainsFunc(j.Pods, func(p Pod) bool { return p.Standby != nil })
-}
-
-// compareBool puts false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // snapshot adds the events of a job. To the decisions under way it adds those by which pods

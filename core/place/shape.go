@@ -126,7 +126,7 @@ func newShape(s *cluster.State, r *cluster.Request, lent bool) *Shape {
 		// Untainted pools first: tainted nodes are kept for the pods that they are meant for. Lent
 		// nodes last: their pods must leave when the owners return.
 		slices.SortStableFunc(sh.models[i].general, func(a, b *cluster.Pool) int {
-			return cmp.Or(compareBool(a.Lent, b.Lent), cmp.Compare(len(a.Taints), len(b.Taints)))
+			return cmp.Or(cluster.LastIf(a.Lent, b.Lent), cmp.Compare(len(a.Taints), len(b.Taints)))
 		})
 	}
 	sh.orderModels()
@@ -146,17 +146,6 @@ func (sh *Shape) orderModels() {
 	slices.SortStableFunc(sh.models, func(a, b model) int {
 		return cmp.Or(cmp.Compare(sh.request.SpeedOn(b.name), sh.request.SpeedOn(a.name)), rank(a)-rank(b))
 	})
-}
-
-// compareBool puts false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 func accepts(models []string, model string) bool {
