@@ -63,8 +63,9 @@ var beyond = map[string][]string{
 		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
 	},
 	"no job restarts elsewhere on a cluster: it comes back as other pods, for which no place is kept": {
-		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/gang.txt",
-		"consolidation/larger.txt", "consolidation/pieces.txt", "consolidation/restart.txt", "consolidation/who.txt",
+		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
+		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pods.txt", "consolidation/restart.txt",
+		"consolidation/searches.txt", "consolidation/who.txt",
 	},
 	"pods of a cluster are not put on standby": {
 		"standby/gang.txt", "standby/maxpods.txt", "standby/nodes.txt", "standby/owner.txt", "standby/refused.txt", "standby/window.txt",
