@@ -30,7 +30,7 @@ func (m *driver) Engine() Engine { return m.engine }
 // The conditions that an earlier instance wrote on waiting pods are cleared if the pods have
 // a place by now.
 func (m *driver) rebuild() error {
-	m.outdated = false
+	m.outdated, m.torn = false, false
 	if err := m.Policies.Settle(); err != nil {
 		return err
 	}
@@ -199,6 +199,12 @@ func (m *driver) Settle() {
 				m.advance(g)
 				m.tellShield(g)
 			})
+		}
+		if m.torn {
+			if err := m.rebuild(); err != nil {
+				m.log.Error("cannot rebuild the engine", "error", err)
+				return
+			}
 		}
 	}
 }

@@ -85,6 +85,8 @@ type changes struct {
 	// outdated says that the engine must be built again before it decides, because the policy
 	// or the levels have changed.
 	outdated bool
+	// torn says that the job of a pod that lends its GPUs must be submitted again.
+	torn bool
 
 	draining map[string]*tables.Node   // to be emptied
 	moving   map[types.UID]*tables.Pod // out of their owners' hands

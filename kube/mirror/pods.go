@@ -148,11 +148,14 @@ func (m *Mirror) podChanged(p *tables.Pod, o *objects.Pod) {
 // changeOwner handles a pod on a node that was taken from its owner, or given back: it
 // belongs to another group now.
 func (m *Mirror) changeOwner(p *tables.Pod, o *objects.Pod) {
-	moves, stayed, admitted := p.Moves, p.Stayed, p.Group.Admitted
+	old, admitted := *p, p.Group.Admitted
 	m.podOver(p)
 	m.newPod(o)
 	p = m.Pods[o.UID]
-	p.Moves, p.Stayed = moves, stayed
+	p.Moves, p.Stayed, p.Lending, p.StandbySaid = old.Moves, old.Stayed, old.Lending, old.StandbySaid
+	if p.Lends() {
+		m.outdated = true // the engine has given its GPUs to the pods there
+	}
 	if g := p.Group; g != nil && len(g.Pods) == 1 {
 		g.Admitted = admitted // it is the same job still
 	}

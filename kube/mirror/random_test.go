@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/tables"
@@ -36,6 +38,8 @@ type story struct {
 	budgets map[string]*policyv1.PodDisruptionBudget
 	serial  int
 	limits  map[string]int32 // of volumes, by node
+	// lending says that all pods ask Muster alone for GPUs, and many lend them.
+	lending bool
 }
 
 func (s *story) chance(n int) bool { return rapid.IntRange(1, n).Draw(s.rt, "chance") == 1 }
@@ -50,11 +54,19 @@ func some[V any](s *story, of map[string]V) (string, bool) {
 	return pick(s, slices.Sorted(maps.Keys(of))...), true
 }
 
-func TestRandom(t *testing.T) {
+func TestRandom(t *testing.T) { random(t, false) }
+
+func TestRandomStandby(t *testing.T) { random(t, true) }
+
+func random(t *testing.T, lending bool) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &story{world: newWorld(rt), rt: rt, sent: map[string]tables.Binding{}, limits: map[string]int32{}, leaving: map[string]bool{}, budgets: map[string]*policyv1.PodDisruptionBudget{}}
+		s := &story{world: newWorld(rt), rt: rt, lending: lending, sent: map[string]tables.Binding{}, limits: map[string]int32{}, leaving: map[string]bool{}, budgets: map[string]*policyv1.PodDisruptionBudget{}}
 		s.class("late", true)
-		for range 3 {
+		nodes := 3
+		if lending {
+			nodes = 1 // pods have to borrow
+		}
+		for range nodes {
 			s.newNode()
 		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
@@ -69,7 +81,10 @@ func TestRandom(t *testing.T) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "budget", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "budget", "rest", "rest", "rest", "rebuild")
+	if s.lending {
+		what = pick(s, "pod", "pod", "answer", "answer", "answer", "rest", "rest", "rest", "leave", "end", "resize", "own", "cordon", "rebuild")
+	}
 	s.t.Log(what)
 	switch what {
 	case "pod":
@@ -117,6 +132,9 @@ func (s *story) happen() {
 			c := &s.pods[name].Spec.Containers[0]
 			ask := c.Resources.Requests.DeepCopy()
 			ask["cpu"] = amounts("cpu", pick(s, "1", "2", "5"))["cpu"]
+			if s.lending { // one that asks for more than there is would lend what it does not have
+				ask["cpu"] = amounts("cpu", "1")["cpu"]
+			}
 			s.pod(name, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = ask })
 		}
 	case "own":
@@ -164,6 +182,8 @@ func (s *story) happen() {
 			s.budgets[b.Name] = b
 			s.budget(b)
 		}
+	case "rest":
+		s.rest()
 	case "rebuild":
 		if s.chance(3) {
 			if err := s.m.rebuild(); err != nil {
@@ -171,6 +191,91 @@ func (s *story) happen() {
 			}
 		}
 	}
+}
+
+// rest has a pod lend its GPUs, or asks for them again.
+func (s *story) rest() {
+	able := maps.Clone(s.pods)
+	maps.DeleteFunc(able, func(_ string, p *v1.Pod) bool {
+		return p.Spec.NodeName == "" || p.Annotations[v1alpha1.GPUCountAnnotation] == "" || p.Annotations[v1alpha1.ClassAnnotation] == "LP"
+	})
+	if len(able) == 0 || s.chance(4) {
+		able = s.pods
+	}
+	name, ok := some(s, able)
+	if !ok || s.pods[name].Spec.SchedulerName != v1alpha1.SchedulerName || s.pods[name].Spec.NodeName == "" {
+		return
+	}
+	s.pod(name, func(p *v1.Pod) {
+		if p.Annotations[v1alpha1.StandbyUntilAnnotation] != "" && s.chance(2) {
+			delete(p.Annotations, v1alpha1.StandbyUntilAnnotation)
+			return
+		}
+		p.Annotations[v1alpha1.StandbyUntilAnnotation] = s.now.Add(pick(s, 0, 30*time.Minute, 10*time.Hour)).UTC().Format(time.RFC3339)
+		p.Annotations[v1alpha1.StandbyKeepsAnnotation] = "cpu=1,memory=1Gi"
+		if s.chance(4) {
+			delete(p.Annotations, v1alpha1.StandbyKeepsAnnotation)
+		}
+	})
+	if s.chance(4) {
+		return
+	}
+	s.pod(name, func(p *v1.Pod) { // it gives the rest back, and perhaps takes it again
+		ask := p.Spec.Containers[0].Resources.Requests.DeepCopy()
+		place := s.m.Pods[p.UID].Object.Amounts
+		all := amounts("cpu", fmt.Sprint(place.CPUMilli, "m"), "memory", fmt.Sprint(place.MemMiB, "Mi"))
+		maps.Copy(ask, pick(s, amounts("cpu", "1", "memory", "1Gi"), amounts("cpu", "1", "memory", "1Gi"), all))
+		p.Spec.Containers[0].Resources.Requests = ask
+	})
+}
+
+// told writes the condition Standby on pods. One whose GPUs are its own again has them alone.
+func (s *story) told(list []act.Report) {
+	for _, x := range list {
+		p := s.pods["default/"+x.Name]
+		if p == nil || p.UID != x.UID {
+			continue
+		}
+		lends := x.Reason == v1alpha1.StandbyLending || x.Reason == v1alpha1.StandbyReturning
+		for _, o := range s.pods {
+			if x.Reason == v1alpha1.StandbyResumed && o != p && s.where(o) == p.Spec.NodeName && s.devices(o)&s.devices(p) != 0 {
+				s.t.Fatalf("%s goes on, and %s has GPUs of it", p.Name, o.Name)
+			}
+		}
+		status := v1.ConditionFalse
+		if lends {
+			status = v1.ConditionTrue
+		}
+		p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.StandbyCondition, Status: status, Reason: x.Reason, Message: x.Message}}
+		s.m.podSeen(objects.TrimPod(p))
+	}
+}
+
+// devices is the set of GPUs that a pod has, or is to have.
+func (s *story) devices(p *v1.Pod) (set uint64) {
+	text := p.Annotations[v1alpha1.GPUsAnnotation]
+	if b := s.sent[p.Name]; b.Of != nil {
+		text = b.Annotations[v1alpha1.GPUsAnnotation]
+	}
+	list, err := translate.ParseDevices(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, d := range list {
+		set |= 1 << d
+	}
+	return set
+}
+
+// shares reports whether two pods may have a GPU of a node both: one lends it, and the other is of
+// an LP job, and the kubelet does not count its GPUs.
+func (s *story) shares(p, o *v1.Pod) bool {
+	borrows := func(p *v1.Pod) bool {
+		_, counted := p.Spec.Containers[0].Resources.Requests[v1alpha1.GPUResource]
+		return p.Annotations[v1alpha1.ClassAnnotation] == "LP" && !counted
+	}
+	lends := func(p *v1.Pod) bool { x := s.m.Pods[p.UID]; return x != nil && x.Lends() }
+	return lends(p) && borrows(o) || lends(o) && borrows(p)
 }
 
 // hca is a resource of nodes that has no meaning to the scheduler.
@@ -232,14 +337,22 @@ func (s *story) newPods() {
 	size := pick(s, 1, 1, 1, 2, 3)
 	priority := pick[int32](s, 0, 0, 9)
 	ask := amounts("cpu", pick(s, "1", "3"), "memory", pick(s, "1Gi", "40Gi"), v1alpha1.GPUResource, pick(s, "0", "1", "2"), hca, pick(s, "0", "0", "0", "1", "2"))
-	late := s.chance(8)
-	if !late {
+	alone := (s.lending || s.chance(2)) && !ask.Name(v1alpha1.GPUResource, resource.DecimalSI).IsZero() // it asks Muster alone
+	count := ask.Name(v1alpha1.GPUResource, resource.DecimalSI).String()
+	if alone {
+		delete(ask, v1alpha1.GPUResource)
+	}
+	class := pick(s, "HP", "LP")
+	late := !s.lending && s.chance(8)
+	if s.lending {
+		delete(ask, hca)
+	} else if !late {
 		s.label(&like)
 		s.term(&like)
 		s.port(&like)
 	}
 	group := s.name()
-	exclusive, mixed := s.chance(10), !late && s.chance(2)
+	exclusive, mixed := !s.lending && s.chance(10), !s.lending && !late && s.chance(2)
 	roles := size == 3 && s.chance(2)
 	for k := range size {
 		s.pod(s.name(), func(p *v1.Pod) {
@@ -248,6 +361,10 @@ func (s *story) newPods() {
 				s.label(&like)
 				s.term(&like)
 			}
+			if alone {
+				p.Annotations[v1alpha1.GPUCountAnnotation] = count
+			}
+			p.Annotations[v1alpha1.ClassAnnotation] = class
 			maps.Copy(p.Labels, like.Labels)
 			p.Spec.Affinity, p.Spec.TopologySpreadConstraints, p.Spec.Priority = like.Spec.Affinity, like.Spec.TopologySpreadConstraints, &priority
 			c := &p.Spec.Containers[0]
@@ -333,7 +450,7 @@ func (s *story) decide() {
 	}
 	for _, e := range acts.evict {
 		for uid := range e.Of.Group.Pods {
-			if e.Reason != core.MemberLost.String() && kept[uid] && !told[e.Of.Object.UID] {
+			if e.Reason != core.MemberLost.String() && e.Reason != core.StandbyReturns.String() && kept[uid] && !told[e.Of.Object.UID] {
 				s.show()
 				s.t.Fatalf("%s is evicted, by %s, though a budget holds a pod of its job", e.Of.Object.Name, e.Reason)
 			}
@@ -343,7 +460,9 @@ func (s *story) decide() {
 	for _, c := range slices.Clone(acts.choose) {
 		s.choose(c)
 	}
+	said := slices.Clone(acts.standby)
 	s.m.done()
+	s.told(said)
 }
 
 // kept returns the pods that run and may not be evicted, as their budgets say, and
@@ -660,25 +779,17 @@ func (s *story) overfull(node string, come []*v1.Pod) string {
 		}
 		pods++
 		volumes += len(p.Spec.Volumes)
-		for name, q := range p.Spec.Containers[0].Resources.Requests {
+		for name, q := range s.holds(p) {
 			l := left[name]
 			l.Sub(q)
 			left[name] = l
 		}
-		devices := p.Annotations[v1alpha1.GPUsAnnotation]
-		if b := s.sent[p.Name]; b.Of != nil {
-			devices = b.Annotations[v1alpha1.GPUsAnnotation]
-		}
-		list, err := translate.ParseDevices(devices)
-		if err != nil {
-			return err.Error()
-		}
-		for _, d := range list {
-			if used>>d&1 == 1 {
-				return fmt.Sprintf("device %d is given to two pods", d)
+		for _, o := range s.pods {
+			if twice := s.devices(p) & s.devices(o); twice != 0 && o != p && s.where(o) == node && !s.shares(p, o) {
+				return fmt.Sprintf("devices %s are given to %s and %s", translate.Devices(twice), p.Name, o.Name)
 			}
-			used |= 1 << d
 		}
+		used |= s.devices(p)
 	}
 	for name, q := range left {
 		asked := slices.ContainsFunc(come, func(p *v1.Pod) bool {
@@ -699,6 +810,39 @@ func (s *story) overfull(node string, come []*v1.Pod) string {
 		return "a device is given that is not there"
 	}
 	return ""
+}
+
+// holds is what a pod takes of its node. A pod that lends has what it keeps and what others have of
+// the rest; a kubelet makes it larger again when these have left.
+func (s *story) holds(p *v1.Pod) v1.ResourceList {
+	lends := func(p *v1.Pod) bool { x := s.m.Pods[p.UID]; return x != nil && x.Lends() }
+	guest := func(o, of *v1.Pod) bool {
+		return o != of && lends(of) && !lends(o) && s.where(o) == s.where(of) && s.devices(o)&s.devices(of) != 0
+	}
+	for _, o := range s.pods {
+		if guest(p, o) {
+			return nil
+		}
+	}
+	all := p.Spec.Containers[0].Resources.Requests
+	if !lends(p) {
+		return all
+	}
+	all = all.DeepCopy()
+	for name, keeps := range amounts("cpu", "1", "memory", "1Gi") {
+		if q := all[name]; q.Cmp(keeps) < 0 {
+			keeps = q
+		}
+		for _, o := range s.pods {
+			if guest(o, p) {
+				keeps.Add(o.Spec.Containers[0].Resources.Requests[name])
+			}
+		}
+		if q := all[name]; q.Cmp(keeps) < 0 {
+			all[name] = keeps
+		}
+	}
+	return all
 }
 
 // quiet lets everything under way come to an end and takes everything away: nothing

@@ -17,7 +17,8 @@ import (
 //     (tables.Pod.After): what it gives back by being resized is kept for it.
 //  2. When it requests no more than it is to keep, the engine lends its GPUs and the rest. The
 //     condition Standby says so, with the pod's place, for the next instance.
-//  3. When the time is over, or the annotation is gone, the engine evicts the pods there.
+//  3. When the time is over, or the annotation is gone, or the pod requests more again, the engine
+//     evicts the pods there.
 //  4. When the last has left, the engine decides core.Resume. The condition tells the pod.
 //
 // An engine that is built again receives the pods that lend before those on their GPUs.
@@ -63,7 +64,7 @@ func (m *driver) standby(p *tables.Pod) {
 			m.sayStandby(p, v1alpha1.StandbyRefused, err.Error())
 		}
 	case l.Returning: // until the engine decides that it goes on
-	case !asks:
+	case !asks || p.ToBeResized() != "": // it waits for what it gave back
 		l.Returning, l.Since = true, min(l.Until, m.Now)
 		m.mustTell(core.StandbyEnded{Job: p.Group.Job, Pods: []int{p.Slot}})
 		m.sayStandby(p, v1alpha1.StandbyReturning, "the pods on its GPUs are evicted")

@@ -78,7 +78,7 @@ func (m *driver) tellSurroundings(g *tables.Group) {
 // are on its GPUs, the engine is built again.
 func (m *driver) tellAnew(g *tables.Group) {
 	if lends(g) > 0 {
-		m.outdated, m.acts.wake = true, m.Now
+		m.torn = true
 		return
 	}
 	m.mustTell(core.JobEnded{Job: g.Job})
