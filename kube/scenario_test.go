@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -44,14 +45,14 @@ var beyond = map[string][]string{
 		"requeue/failed_pod.txt",
 	},
 	"a job does not pause for a pod that failed: when there is another is up to its owner": {
-		"members/gang_grows_and_one_fails.txt", "requeue/keeps_its_place.txt",
+		"members/gang_grows_and_one_fails.txt", "requeue/keeps_its_place.txt", "standby/owner.txt",
 	},
 	"a gang that has too few pods to start is not the engine's: it collects": {
 		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt",
 	},
 	"how many pods a gang needs does not change while it runs": {"members/gang_starts_anew_with_a_role.txt"},
 	"affinities of a pod do not change":                        {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses":               {"refused/absurd.txt", "refused/events.txt"},
+	"it is about events that the engine refuses":               {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt"},
 	"it has more pods than are made on an API in a test":       {"amounts/huge.txt"},
 	"pods of which one is enough are no gang": {
 		"gang/rest_of_alike.txt", "members/gang_grows_and_one_is_evicted.txt", "nodes/moved.txt", "nodes/moved_while_others_leave.txt",
@@ -67,9 +68,7 @@ var beyond = map[string][]string{
 		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pods.txt", "consolidation/restart.txt",
 		"consolidation/searches.txt", "consolidation/who.txt",
 	},
-	"pods of a cluster are not put on standby": {
-		"standby/gang.txt", "standby/maxpods.txt", "standby/nodes.txt", "standby/owner.txt", "standby/refused.txt", "standby/window.txt",
-	},
+	"a GPU fails as a DRA driver says it, and pods that ask Muster alone for GPUs are not on such nodes": {"standby/nodes.txt"},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
 	"a job that was deleted does not come again at once": {"preemption/held_left_again.txt"},
 }
@@ -110,7 +109,11 @@ func TestScenariosOnAPI(t *testing.T) {
 			t.Skip(reason)
 		}
 		failing := failingIn(t, path)
-		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster { return newStage(t, api, c, failing) })
+		coretest.ScenarioOn(t, path, func(t *testing.T, c core.Config) coretest.Cluster {
+			s := newStage(t, api, c, failing)
+			s.lending = strings.HasPrefix(name, "standby/")
+			return s
+		})
 	})
 }
 
@@ -161,6 +164,8 @@ type stage struct {
 	names map[string]string
 	nodes map[string]bool
 	there map[string]bool // queues
+	// lending says that pods ask Muster alone for GPUs, so that they can lend and borrow them.
+	lending bool
 	// published are the nodes whose GPUs are published by DRA.
 	published map[string]*published
 	// positioned are the nodes that say where their GPUs are.
@@ -364,6 +369,10 @@ func (s *stage) Apply(ev core.Event) error {
 			at = s.now
 		}
 		return s.annotate(s.jobs[ev.Job], v1alpha1.LastCheckpointAnnotation, time.Unix(0, int64(at)).UTC().Format(time.RFC3339Nano))
+	case core.StandbyBegan:
+		return s.rest(s.jobs[ev.Job], &ev)
+	case core.StandbyEnded:
+		return s.wake(s.jobs[ev.Job], ev.Pods)
 	case core.Tick:
 		return nil
 	}
@@ -671,6 +680,9 @@ func (s *stage) answer(j *job, given []int, ok bool) error {
 func (s *stage) createPod(j *job, i int, p *v1.Pod, created core.Time) error {
 	p.Annotations = maps.Clone(p.Annotations)
 	p.Annotations[createdAnnotation] = time.Unix(0, int64(created)).UTC().Format(time.RFC3339Nano)
+	if s.lending && !j.spec.NeverOnLent {
+		alone(p)
+	}
 	if s.failing[j.spec.Name] {
 		s.gate.guard(s.namespace + "/" + p.Name)
 	}
@@ -851,6 +863,76 @@ func (s *stage) foundPod(j *job, ev *core.PodRunning) error {
 		return err
 	}
 	if p, err = pods.Get(context.Background(), p.Name, metav1.GetOptions{}); err != nil {
+		return err
+	}
+	return s.saw("Pod", p.Name, p.UID, p.ResourceVersion)
+}
+
+// alone has a pod ask Muster alone for its whole GPUs.
+func alone(p *v1.Pod) {
+	r := &p.Spec.Containers[0].Resources
+	if q, ok := r.Requests[v1alpha1.GPUResource]; ok {
+		p.Annotations[v1alpha1.GPUCountAnnotation] = q.String()
+		delete(r.Requests, v1alpha1.GPUResource)
+		delete(r.Limits, v1alpha1.GPUResource)
+	}
+}
+
+// rest has pods lend their GPUs, and gives back in place what they do not keep. A pod that requests
+// any CPU or memory keeps some.
+func (s *stage) rest(j *job, ev *core.StandbyBegan) error {
+	pods := s.client.CoreV1().Pods(s.namespace)
+	for _, i := range j.numbers(ev.Pods) {
+		p, err := pods.Get(context.Background(), j.pods[i].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		cpu, mem := ev.CPUMilli, ev.MemMiB
+		requests := p.Spec.Containers[0].Resources.Requests
+		if !requests.Cpu().IsZero() {
+			cpu = max(cpu, 1)
+		}
+		notes, err := json.Marshal(map[string]string{
+			v1alpha1.StandbyUntilAnnotation: time.Unix(0, int64(ev.Until)).UTC().Format(time.RFC3339Nano),
+			v1alpha1.StandbyKeepsAnnotation: fmt.Sprintf("cpu=%dm,memory=%dMi", cpu, mem),
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.patch(j, i, fmt.Sprintf(`{"metadata":{"annotations":%s}}`, notes)); err != nil {
+			return err
+		}
+		var keeps []string
+		if q := requests.Cpu(); q.MilliValue() > cpu {
+			keeps = append(keeps, fmt.Sprintf(`"cpu":"%dm"`, cpu))
+		}
+		if q := requests.Memory(); q.Value() > mem<<20 {
+			keeps = append(keeps, fmt.Sprintf(`"memory":"%dMi"`, mem))
+		}
+		if keeps != nil {
+			err = s.patch(j, i, fmt.Sprintf(`{"spec":{"containers":[{"name":"main","resources":{"requests":{%s}}}]}}`, strings.Join(keeps, ",")), "resize")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wake asks pods to use their GPUs again, those given or all.
+func (s *stage) wake(j *job, given []int) error {
+	for _, i := range j.numbers(given) {
+		if err := s.patch(j, i, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.StandbyUntilAnnotation)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patch changes a pod, and waits until the scheduler has seen it.
+func (s *stage) patch(j *job, i int, patch string, subresources ...string) error {
+	p, err := s.client.CoreV1().Pods(s.namespace).Patch(context.Background(), j.pods[i].Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	if err != nil {
 		return err
 	}
 	return s.saw("Pod", p.Name, p.UID, p.ResourceVersion)
