@@ -64,9 +64,9 @@ var beyond = map[string][]string{
 		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
 	},
 	"no job restarts elsewhere on a cluster: it comes back as other pods, for which no place is kept": {
-		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
+		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/cost_sum.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
 		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pods.txt", "consolidation/restart.txt",
-		"consolidation/searches.txt", "consolidation/who.txt",
+		"consolidation/searches.txt", "consolidation/tenants.txt", "consolidation/who.txt",
 	},
 	"a GPU fails as a DRA driver says it, and pods that ask Muster alone for GPUs are not on such nodes": {"standby/nodes.txt"},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
