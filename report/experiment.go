@@ -21,6 +21,8 @@ type Experiment struct {
 	Lists []PodList `json:"lists,omitempty"`
 	// Stacks are sums by their parts, a plot each.
 	Stacks []Stack `json:"stacks,omitempty"`
+	// TradeOffs are what settings gain and cost, a plot each.
+	TradeOffs []TradeOff `json:"trade_offs,omitempty"`
 	// Notes explain differences, a paragraph each.
 	Notes []string `json:"notes,omitempty"`
 	// Runs is the address of a page about the experiment's runs, relative to its
@@ -68,6 +70,27 @@ type Stack struct {
 type StackPart struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`
+}
+
+// TradeOff is two figures of several settings. X and Y name the figures, with their units.
+type TradeOff struct {
+	Title string       `json:"title"`
+	X     string       `json:"x"`
+	Y     string       `json:"y"`
+	Lines []TradeCurve `json:"lines"`
+}
+
+// TradeCurve is settings of one kind, which a line joins in their order.
+type TradeCurve struct {
+	Name   string       `json:"name"`
+	Points []TradePoint `json:"points"`
+}
+
+// TradePoint is a setting.
+type TradePoint struct {
+	Label string  `json:"label"`
+	X     float64 `json:"x"`
+	Y     float64 `json:"y"`
 }
 
 // PodList is how full a cluster gets with the pods of a list.

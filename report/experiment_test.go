@@ -89,6 +89,13 @@ func experiments(t *testing.T) map[string]*Experiment {
 		"figures":  {Name: "some-figures", Title: "Figures of every kind", Caption: "What was run", Figures: figures, Notes: notes, Runs: "runs/report.html"},
 		"lists":    {Name: "some-lists", Title: "Lists of pods", Caption: "What was run", Lists: lists},
 		"one list": {Name: "one-list", Title: "A list of one's own", Lists: []PodList{{Name: "mine", Fillings: []Filling{{Policy: "default", Curve: lists[0].Fillings[0].Curve}}}}},
+		"trade-offs": {Name: "trade-offs", Title: "What settings gain and cost", TradeOffs: []TradeOff{
+			{Title: "training lost", X: "work, M core-hours", Y: "training lost, %", Lines: []TradeCurve{
+				{"random", []TradePoint{{"random", 18.8, 10.7}}},
+				{"LeastHarm", []TradePoint{{"reserve 0", 18.8, 9.3}, {"reserve 0.5", 17.8, 10.9}, {"reserve 1", 17, 10.8}}},
+			}},
+			{Title: "all alike", X: "work", Y: "lost", Lines: []TradeCurve{{"one", []TradePoint{{"a", 7.05, 93.5}, {"b", 7.05, 93.5}}}}},
+		}},
 		"workload": {Name: "a-workload", Title: "Many figures, and a workload", Figures: many, Workload: &s},
 	}
 }
@@ -103,9 +110,10 @@ func TestExperimentPagesInABrowser(t *testing.T) {
 		"workload": "15 of 27 figures are out of their bands.",
 	}
 	want := map[string][]string{
-		"stacks": {"stack-0", "stack-1"},
+		"stacks":  {"stack-0", "stack-1"},
 		"figures": {"strips-0", "untold-0"}, "lists": {"bars", "curves", "lists"}, "one list": {"bars", "curves"},
-		"workload": {"strips-0", "strips-1", "hours", "spread-duration", "by-queue"},
+		"trade-offs": {"trade-off-0", "trade-off-1"},
+		"workload":   {"strips-0", "strips-1", "hours", "spread-duration", "by-queue"},
 	}
 	for kind, e := range experiments(t) {
 		var page bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/policy"
 	"github.com/muster-sched/muster/metrics"
+	"github.com/muster-sched/muster/report"
 	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/workload"
 )
@@ -36,6 +37,13 @@ func (c cpuSetting) String() string {
 		return "random"
 	}
 	return fmt.Sprintf("LeastHarm, reserve %g", float64(c.reserve)/1000)
+}
+
+func (c cpuSetting) loadName() string {
+	if c.load > 0 {
+		return fmt.Sprintf("load %g", c.load)
+	}
+	return "published load"
 }
 
 // cpuSettings are the points of the curve. At the published load, nearly all the work is done
@@ -93,7 +101,8 @@ func runASICPU(ctx context.Context, o Options) (Result, error) {
 				"with: it calls this an open challenge. So no row is judged.",
 			"GPUs that lack CPU: idle GPUs that a pod could have but for the cores of their nodes (the cause of §4.1, Fig. 13).",
 		},
-		Rows: cpuRows(settings, sum),
+		Rows:      cpuRows(settings, sum),
+		tradeOffs: cpuTradeOffs(settings, sum),
 	}, nil
 }
 
@@ -149,11 +158,7 @@ func cpuRows(settings []cpuSetting, sums []cpuOutcome) []Row {
 		input("cores in use, median of the nodes, random placement", 31, 100*sums[0].Utilization),
 	}
 	for i, c := range settings {
-		load := "published load"
-		if c.load > 0 {
-			load = fmt.Sprintf("load %g", c.load)
-		}
-		s, name := &sums[i], load+", "+c.String()
+		s, name := &sums[i], c.loadName()+", "+c.String()
 		rows = append(rows,
 			row(name+": work of jobs without GPUs", s.CPUOnlyCoreHours/1e6, "M core-hours"),
 			row(name+": training lost to them", 100*s.SlowedGPUHours/max(s.TrainingGPUHours, 1), "%"),
@@ -162,4 +167,31 @@ func cpuRows(settings []cpuSetting, sums []cpuOutcome) []Row {
 			row(name+": GPUs allocated", 100*s.gar, "%"))
 	}
 	return rows
+}
+
+// cpuTradeOffs are the curves, for each load: what work without GPUs costs in training, and in GPUs
+// that are not allocated.
+func cpuTradeOffs(settings []cpuSetting, sums []cpuOutcome) []report.TradeOff {
+	var out []report.TradeOff
+	for i, c := range settings {
+		if i == 0 || c.load != settings[i-1].load {
+			const work = "work of jobs without GPUs, M core-hours"
+			out = append(out,
+				report.TradeOff{Title: c.loadName() + ": training lost", X: work, Y: "GPU time of training lost to them, %"},
+				report.TradeOff{Title: c.loadName() + ": GPUs allocated", X: work, Y: "GPUs allocated, %"})
+		}
+		s, kind, label := &sums[i], "LeastHarm", fmt.Sprintf("reserve %g", float64(c.reserve)/1000)
+		if c.strategy == place.Random {
+			kind, label = "random", "random"
+		}
+		for k, y := range []float64{100 * s.SlowedGPUHours / max(s.TrainingGPUHours, 1), 100 * s.gar} {
+			t := &out[len(out)-2+k]
+			if n := len(t.Lines); n == 0 || t.Lines[n-1].Name != kind {
+				t.Lines = append(t.Lines, report.TradeCurve{Name: kind})
+			}
+			points := &t.Lines[len(t.Lines)-1].Points
+			*points = append(*points, report.TradePoint{Label: label, X: s.CPUOnlyCoreHours / 1e6, Y: y})
+		}
+	}
+	return out
 }

@@ -61,7 +61,9 @@ func (e *Experiment) keep(r Result, folder *runlog.Folder) error {
 
 // Report returns what a page shows of the table.
 func (t *Table) Report() report.Experiment {
-	e := report.Experiment{Caption: t.Caption, Theirs: t.theirs(), Tally: t.tally(), Notes: t.Notes, Workload: t.workload, Stacks: t.stacks}
+	e := report.Experiment{
+		Caption: t.Caption, Theirs: t.theirs(), Tally: t.tally(), Notes: t.Notes, Workload: t.workload, Stacks: t.stacks, TradeOffs: t.tradeOffs,
+	}
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		f := report.Figure{

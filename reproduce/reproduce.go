@@ -79,6 +79,8 @@ type Table struct {
 	workload *workload.Summary
 	// stacks are plots of the page.
 	stacks []report.Stack
+	// tradeOffs are plots of the page.
+	tradeOffs []report.TradeOff
 }
 
 // Row is one figure, theirs and ours.

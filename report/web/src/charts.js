@@ -3,11 +3,12 @@
 import { connect, init, use } from 'echarts/core'
 import { BarChart, BoxplotChart, LineChart, ScatterChart } from 'echarts/charts'
 import { AriaComponent, GridComponent, MarkLineComponent, TooltipComponent } from 'echarts/components'
+import { LabelLayout } from 'echarts/features'
 import { SVGRenderer } from 'echarts/renderers'
 import { el } from './dom.js'
 import { moment, timeMarks } from './format.js'
 
-use([LineChart, BarChart, BoxplotChart, ScatterChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, SVGRenderer])
+use([LineChart, BarChart, BoxplotChart, ScatterChart, GridComponent, TooltipComponent, MarkLineComponent, AriaComponent, LabelLayout, SVGRenderer])
 
 /** The colours of the page, as it is now: light or dark. */
 export function colours() {

@@ -11,7 +11,7 @@ import { workload } from './trace.js'
 export function experiment(e) {
   const figures = e.figures ?? []
   return [
-    header(e), comparison(figures), figureTable(figures, e.theirs ?? 'theirs'), ...lists(e.lists ?? []), stacks(e.stacks), untold(figures), notes(e),
+    header(e), comparison(figures), tradeOffs(e.trade_offs ?? []), figureTable(figures, e.theirs ?? 'theirs'), ...lists(e.lists ?? []), stacks(e.stacks), untold(figures), notes(e),
     ...(e.workload ? [el('h2', { class: 'part' }, 'What the workload is like'), ...workload(e.workload)] : []),
   ].filter((part) => part)
 }
@@ -126,6 +126,50 @@ function untold(figures) {
     }),
   })
   return section('untold', 'Of which nothing is published as a figure', units.map(bars))
+}
+
+/** What settings gain and cost, a plot each: the points of a kind are joined in their order. */
+function tradeOffs(all) {
+  if (all.length === 0) return null
+  const kinds = [...new Set(all.flatMap((t) => t.lines.map((l) => l.name)))]
+  return section('trade-offs', 'What the settings gain and cost',
+    el('p', { class: 'dim' }, 'Each point is a setting. The scales do not begin at 0.'),
+    el('div', { class: 'grid' }, all.map((t, i) => tradeOff(t, i, kinds))))
+}
+
+function tradeOff(t, i, kinds) {
+  const points = t.lines.flatMap((l) => l.points)
+  const figure = (v) => String(+v.toPrecision(4))
+  const axis = (c, name, of, more) => ({
+    type: 'value', ...scaleOf(points.map(of)), name, nameLocation: 'middle', nameTextStyle: { color: c.dim },
+    axisLabel: { color: c.dim, formatter: figure }, splitLine: { lineStyle: { color: c.rule } }, ...more,
+  })
+  return plot({
+    id: 'trade-off-' + i, title: t.title, note: `Up: ${t.y}`, height: 300, label: `${t.title}: ${t.y}, by ${t.x}`,
+    option: (c) => ({
+      grid: grid({ top: 22, bottom: 26, right: 30 }),
+      xAxis: axis(c, t.x, (p) => p.x, { nameGap: 28 }),
+      yAxis: axis(c, '', (p) => p.y),
+      tooltip: tooltip(c, {
+        trigger: 'item',
+        formatter: (at) => tip(`${at.seriesName}, ${at.data.name}`, [[at.color, t.x, figure(at.value[0])], [at.color, t.y, figure(at.value[1])]]),
+      }),
+      series: t.lines.map((l) => ({
+        type: 'line', name: l.name, symbol: 'circle', symbolSize: 9, showSymbol: true, color: c.series[kinds.indexOf(l.name)], lineStyle: { width: 1.5 },
+        data: l.points.map((p) => ({ value: [p.x, p.y], name: p.label })),
+        label: { show: true, position: 'top', color: c.text, formatter: (at) => at.data.name },
+        labelLayout: { hideOverlap: true, moveOverlap: 'shiftY' }, emphasis: { disabled: true },
+      })),
+    }),
+  })
+}
+
+/** A scale with round ends and marks around all values, which need not have 0. */
+function scaleOf(all) {
+  const least = Math.min(...all)
+  const most = Math.max(...all)
+  const step = topOf(Math.max(most - least, Math.abs(most) * 1e-3, 1e-9)) / 4
+  return { min: +((Math.floor(least / step - 0.2)) * step).toPrecision(12), max: +((Math.ceil(most / step + 0.2)) * step).toPrecision(12), interval: step }
 }
 
 /** A text with the thousands of its large number apart. */
