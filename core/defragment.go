@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -64,6 +65,15 @@ type Migrations struct {
 	SlackBefore, SlackAfter int
 	// Gained is how much GPU the vacated nodes have.
 	Gained Milli
+
+	// Restarts are pods that stop and start again elsewhere, those of a gang together: a pod that is
+	// not in the way goes back to its node. For a plan that makes room for a job, if moves alone do
+	// not.
+	Restarts []Migration
+	// Lost is the work that they lose, in milli-GPU times seconds. Needed is the GPU of the job for
+	// which room is made, or of one pod of it.
+	Lost   int64
+	Needed Milli
 }
 
 // Consolidation returns the moves by which the engine would vacate nodes now. It is a question:
@@ -76,10 +86,11 @@ func (e *Engine) Consolidation(d Defrag) Migrations {
 }
 
 // RoomFor returns moves after which a waiting job could start: all of a gang, or one pod of
-// another job. found is false if there is no such plan, or if the job can start without. An
-// error says that no pod of the job waits, or that its queue lacks quota, which no move
-// changes. It is a question: it changes nothing.
-func (e *Engine) RoomFor(name string, d Defrag) (plan Migrations, found bool, err error) {
+// another job. If there are none, and restarts says so, pods may also restart elsewhere. found is
+// false if there is no such plan, or if the job can start without. An error says that no pod of the
+// job waits, or that its queue lacks quota, which no move changes. It is a question: it changes
+// nothing.
+func (e *Engine) RoomFor(name string, d Defrag, restarts bool) (plan Migrations, found bool, err error) {
 	j, err := e.job(name)
 	if err != nil {
 		return plan, false, err
@@ -95,13 +106,42 @@ func (e *Engine) RoomFor(name string, d Defrag) (plan Migrations, found bool, er
 	if c.overrun() {
 		return plan, false, fmt.Errorf("job %s: its queue does not have the quota; no move changes that", name)
 	}
+	needed := c.needed()
 	drawn := e.placer.Drawn()
 	moves, found := defrag.MakeRoom(e.state, e.placer, &movablePods{Engine: e}, c.unit, d.options(0))
 	if found {
 		defrag.Effect(e.state, e.placer, &movablePods{Engine: e}, &moves)
 	}
 	e.placer.Redraw(drawn)
-	return e.migrations(&moves), found, nil
+	plan = e.migrations(&moves)
+	if ps := (&pass{e, e.now}); !found && restarts && ps.planner.freeFor(j.class) >= needed {
+		e.entitlement.update()
+		due := Never
+		bounds := Room{MaxMoves: cmp.Or(d.MaxMoves, math.MaxInt), Restarts: true}
+		if p := ps.roomPlan(e.units.prepare(j), bounds, true, &due); p != nil {
+			e.restartsOf(&plan, p)
+			found = true
+		}
+	}
+	plan.Needed = needed
+	return plan, found, nil
+}
+
+// restartsOf adds to an answer the moves and restarts of a plan.
+func (e *Engine) restartsOf(plan *Migrations, p *roomPlan) {
+	describe := func(r *relocation) Migration {
+		at := &r.job.pods[r.pod]
+		return Migration{Job: r.job.Name, Pod: r.pod, From: e.state.Node(at.alloc.Node).Spec.Name, To: e.state.Node(r.to.Node).Spec.Name, GPU: r.job.gpu(at)}
+	}
+	for i := range p.moves {
+		plan.Moves = append(plan.Moves, describe(&p.moves[i]))
+	}
+	for k := range p.restarts {
+		plan.Lost += p.restarts[k].cost
+		for i := range p.restarts[k].pods {
+			plan.Restarts = append(plan.Restarts, describe(&p.restarts[k].pods[i]))
+		}
+	}
 }
 
 // migrations puts a plan in words.

@@ -70,7 +70,7 @@ func (ps *pass) piecesPlan(c preemptor) *roomPlan {
 	}
 	pods := &relocatable{
 		movablePods: movablePods{Engine: ps.Engine}, of: c.job, now: ps.now, restarts: true, within: true,
-		near: ps.affinities.constrain(c.job), limit: ps.mostCost(c.candidate), due: &c.later.more, lifted: true,
+		near: ps.affinities.constrain(c.job), most: ps.policy.Room.MaxMoves, limit: ps.policy.Room.mostCost(c.candidate), due: &c.later.more, lifted: true,
 	}
 	options := defrag.Options{MaxMoves: ps.policy.Room.MaxMoves, Stop: true}
 	found, ok := defrag.MakeRoom(ps.state, ps.placer, pods, c.unit, options)

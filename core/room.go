@@ -105,7 +105,7 @@ func (ps *pass) consolidate(j candidate) bool {
 		if restarts && !ps.policy.Room.Restarts {
 			break
 		}
-		if p := ps.roomPlan(ps.units.prepare(j.job), restarts, &due); p != nil {
+		if p := ps.roomPlan(ps.units.prepare(j.job), ps.policy.Room, restarts, &due); p != nil {
 			if ps.nominations.relocate(j.job, p) {
 				return true
 			}
@@ -146,18 +146,18 @@ func (ps *pass) mayConsolidate(j candidate) bool {
 	return worth
 }
 
-// roomPlan looks for a plan, of moves alone or with restarts; nil if there is none. It lowers due
-// to the time at which more may restart than now.
-func (ps *pass) roomPlan(j candidate, restarts bool, due *Time) *roomPlan {
+// roomPlan looks for a plan within bounds, of moves alone or with restarts; nil if there is none. It
+// lowers due to the time at which more may restart than now.
+func (ps *pass) roomPlan(j candidate, bounds Room, restarts bool, due *Time) *roomPlan {
 	if !j.unit.Whole {
 		onePod(j.unit)
 	}
 	pods := &relocatable{
 		movablePods: movablePods{Engine: ps.Engine}, of: j.job, now: ps.now, restarts: restarts,
-		within: ps.entitlement.wouldBeWithin(j), near: ps.affinities.constrain(j.job), limit: ps.mostCost(j), due: due,
+		within: ps.entitlement.wouldBeWithin(j), near: ps.affinities.constrain(j.job), most: bounds.MaxMoves, limit: bounds.mostCost(j), due: due,
 	}
 	drawn := ps.placer.Drawn()
-	found, ok := defrag.MakeRoom(ps.state, ps.placer, pods, j.unit, defrag.Options{MaxMoves: ps.policy.Room.MaxMoves, Stop: restarts})
+	found, ok := defrag.MakeRoom(ps.state, ps.placer, pods, j.unit, defrag.Options{MaxMoves: bounds.MaxMoves, Stop: restarts})
 	var p *roomPlan
 	if ok {
 		p = ps.relocations(j, pods, found.Moves, &roomPlan{at: anyTurn})
@@ -168,11 +168,11 @@ func (ps *pass) roomPlan(j candidate, restarts bool, due *Time) *roomPlan {
 }
 
 // mostCost returns what a plan for the job may cost, in milli-GPU seconds.
-func (ps *pass) mostCost(j candidate) int64 {
-	if ps.policy.Room.AssumedWait == 0 {
+func (r *Room) mostCost(j candidate) int64 {
+	if r.AssumedWait == 0 {
 		return int64(Never)
 	}
-	return gpuTime(j.needed(), ps.policy.Room.AssumedWait)
+	return gpuTime(j.needed(), r.AssumedWait)
 }
 
 // gpuTime returns milli-GPU seconds.
@@ -232,7 +232,7 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move,
 			}
 		}
 	}
-	if p.cost >= pods.limit || len(p.moves)+evicted > ps.policy.Room.MaxMoves {
+	if p.cost >= pods.limit || len(p.moves)+evicted > pods.most {
 		return nil
 	}
 	for k := range p.gone {
@@ -308,10 +308,11 @@ type relocatable struct {
 	of       *job
 	now      Time
 	restarts bool
-	within   bool // the job would be within nominal quota
-	lifted   bool // a trial has taken victims off their nodes
-	near     bool // it has affinities, or others have some to it
-	limit    int64
+	within   bool  // the job would be within nominal quota
+	lifted   bool  // a trial has taken victims off their nodes
+	near     bool  // it has affinities, or others have some to it
+	most     int   // pods that the plan may move or restart
+	limit    int64 // what it may cost, in milli-GPU seconds
 	due      *Time // when more may restart
 }
 

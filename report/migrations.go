@@ -27,12 +27,27 @@ type Migrations struct {
 	// MoveSeconds.
 	MoveSeconds    float64 `json:"move_s"`
 	DoubleGPUHours float64 `json:"double_gpu_hours"`
-	// GainedGPUHours is the GPU time of the vacated nodes for UseSeconds, until the next plan;
-	// NetGPUHours is that less DoubleGPUHours. They are 0 if the moves make room for a job.
+	// LostGPUHours is the work that the restarts lose.
+	LostGPUHours float64 `json:"lost_gpu_hours"`
+	// GainedGPUHours is the GPU time of the vacated nodes for UseSeconds, until the next plan; or
+	// that of the job for which room is made, or of one pod of it, if it would otherwise wait for
+	// UseSeconds. NetGPUHours is that less DoubleGPUHours and LostGPUHours.
 	UseSeconds     float64 `json:"use_s,omitempty"`
 	GainedGPUHours float64 `json:"gained_gpu_hours"`
 	NetGPUHours    float64 `json:"net_gpu_hours"`
 	Moves          []Move  `json:"moves"`
+	// Restarts are the pods that stop and start again elsewhere, to make room for a job.
+	Restarts []Restart `json:"restarts,omitempty"`
+}
+
+// Restart is a pod that stops, and starts again on a node: another than before, or the same one if
+// its gang restarts, or on other GPUs.
+type Restart struct {
+	Job  string  `json:"job"`
+	Pod  int     `json:"pod"`
+	From string  `json:"from"`
+	To   string  `json:"to"`
+	GPUs float64 `json:"gpus"`
 }
 
 // Move is a pod that goes from a node to another.
@@ -52,8 +67,9 @@ type Move struct {
 }
 
 // NewMigrations returns the engine's plan in the form of the command's answers, with its costs
-// and its benefit under these options.
-func NewMigrations(plan core.Migrations, d *core.Defrag) Migrations {
+// and its benefit under these options. A job for which it makes room would otherwise wait for the
+// assumed time; 0 if no time is assumed, and then the benefit is not known.
+func NewMigrations(plan core.Migrations, d *core.Defrag, assumedWait core.Time) Migrations {
 	each := d.MoveTime
 	m := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter, Vacated: append([]string{}, plan.Vacated...), Moves: []Move{}, MoveSeconds: each.Seconds()}
 	for _, x := range plan.Moves {
@@ -62,23 +78,32 @@ func NewMigrations(plan core.Migrations, d *core.Defrag) Migrations {
 		m.GPUs += gpus
 		m.Moves = append(m.Moves, Move{Wave: x.Wave + 1, Job: x.Job, Pod: x.Pod, From: x.From, To: x.To, GPUs: gpus, DoubleGPUHours: gpus * each.Seconds() / 3600})
 	}
-	m.DoubleGPUHours = m.GPUs * each.Seconds() / 3600
-	if plan.Gained > 0 {
-		m.UseSeconds = d.Every.Seconds()
-		m.GainedGPUHours = float64(plan.Gained) / float64(core.WholeGPU) * m.UseSeconds / 3600
-		m.NetGPUHours = m.GainedGPUHours - m.DoubleGPUHours
+	for _, x := range plan.Restarts {
+		m.Restarts = append(m.Restarts, Restart{x.Job, x.Pod, x.From, x.To, float64(x.GPU) / float64(core.WholeGPU)})
 	}
+	m.DoubleGPUHours = m.GPUs * each.Seconds() / 3600
+	m.LostGPUHours = float64(plan.Lost) / float64(core.WholeGPU) / 3600
+	gained := plan.Gained
+	if m.UseSeconds = d.Every.Seconds(); plan.Needed > 0 {
+		gained, m.UseSeconds = plan.Needed, assumedWait.Seconds()
+	}
+	if none := len(m.Moves)+len(m.Restarts) == 0; none || gained == 0 || m.UseSeconds == 0 {
+		m.UseSeconds = 0
+		return m
+	}
+	m.GainedGPUHours = float64(gained) / float64(core.WholeGPU) * m.UseSeconds / 3600
+	m.NetGPUHours = m.GainedGPUHours - m.DoubleGPUHours - m.LostGPUHours
 	return m
 }
 
 // WriteText writes the plan for people to read: its first moves, up to
 // limit of them, and what the plan comes to.
 func (m Migrations) WriteText(w io.Writer, limit int) error {
-	if len(m.Moves) == 0 && m.For != "" {
+	if len(m.Moves)+len(m.Restarts) == 0 && m.For != "" {
 		_, err := fmt.Fprintf(w, "No moves: no plan was found by which job %s could start, or it can start without.\n", m.For)
 		return err
 	}
-	if len(m.Moves) == 0 {
+	if len(m.Moves)+len(m.Restarts) == 0 {
 		_, err := fmt.Fprintf(w, "No moves: no node can be vacated. Slack nodes (some GPUs in use, some free): %d\n", m.SlackBefore)
 		return err
 	}
@@ -87,22 +112,33 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 	for _, x := range m.Moves[:min(limit, len(m.Moves))] {
 		t.Add(fmt.Sprint(x.Wave), x.Job, cmp.Or(x.Name, fmt.Sprint(x.Pod)), x.From, x.To, fmt.Sprint(x.GPUs))
 	}
+	for _, x := range m.Restarts[:min(limit, len(m.Restarts))] {
+		t.Add("restart", x.Job, fmt.Sprint(x.Pod), x.From, x.To, fmt.Sprint(x.GPUs))
+	}
 	var b strings.Builder
 	if err := t.Write(&b, 0); err != nil {
 		return err
 	}
-	if more := len(m.Moves) - limit; more > 0 {
-		fmt.Fprintf(&b, "(%d more moves; --plan FILE writes all)\n", more)
+	if more := max(0, len(m.Moves)-limit) + max(0, len(m.Restarts)-limit); more > 0 {
+		fmt.Fprintf(&b, "(%d more; --plan FILE writes all)\n", more)
 	}
 	fmt.Fprintf(&b, "\nMoves           %d, in %d waves\n", len(m.Moves), m.Waves)
 	if m.For != "" {
 		fmt.Fprintf(&b, "Room for        %s\n", m.For)
 	}
-	fmt.Fprintf(&b, "Vacated nodes   %d\n", len(m.Vacated))
-	fmt.Fprintf(&b, "Slack nodes     %d before, %d after (some GPUs in use, some free)\n", m.SlackBefore, m.SlackAfter)
+	if len(m.Restarts) == 0 {
+		fmt.Fprintf(&b, "Vacated nodes   %d\n", len(m.Vacated))
+		fmt.Fprintf(&b, "Slack nodes     %d before, %d after (some GPUs in use, some free)\n", m.SlackBefore, m.SlackAfter)
+	}
 	fmt.Fprintf(&b, "Moved GPUs      %g\n", m.GPUs)
 	fmt.Fprintf(&b, "Double use      %.2f GPU-hours, if a move takes %g s\n", m.DoubleGPUHours, m.MoveSeconds)
-	if m.UseSeconds > 0 {
+	if len(m.Restarts) > 0 {
+		fmt.Fprintf(&b, "Restarts        %d, which lose %.2f GPU-hours of work\n", len(m.Restarts), m.LostGPUHours)
+	}
+	switch {
+	case m.UseSeconds > 0 && m.For != "":
+		fmt.Fprintf(&b, "Benefit         %.2f GPU-hours if %s would otherwise wait for %g s, less the cost %.2f\n", m.GainedGPUHours, m.For, m.UseSeconds, m.NetGPUHours)
+	case m.UseSeconds > 0:
 		fmt.Fprintf(&b, "Benefit         %.2f GPU-hours in vacated nodes within %g s, less the double use %.2f\n", m.GainedGPUHours, m.UseSeconds, m.NetGPUHours)
 	}
 	_, err := io.WriteString(w, b.String())

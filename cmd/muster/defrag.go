@@ -32,6 +32,8 @@ type defragFlags struct {
 	job      string
 	plan     string
 	asJSON   bool
+	// wait is how long the policy assumes that a job waits for which no room is made.
+	wait core.Time
 }
 
 func newDefrag() *cobra.Command {
@@ -47,7 +49,9 @@ every pod of the wave holds both places.
 
 With --for JOB the moves make room for one waiting job instead. Of the ways that are
 found, the command prints the one that moves the fewest GPUs. With --snapshot, the
-engine first starts what it can.
+engine first starts what it can. If moves alone make no room, jobs that may be evicted
+restart elsewhere, if the policy lets the engine do that; not on a Kubernetes cluster.
+The benefit is the job's GPUs for the time that the policy assumes it would wait.
 
 The command changes nothing, unless --apply asks the scheduler of a Kubernetes cluster to
 make the moves: wave by wave, and no further after a move that failed. If you interrupt
@@ -130,6 +134,7 @@ func (f *defragFlags) runLive(c *cobra.Command) error {
 	ctx, stop := interruptible(c)
 	defer stop()
 	doc, _ := policy.ByName("default")
+	f.wait = doc.Policy.Room.AssumedWait
 	survey, err := client.Survey(ctx, doc.Policy, builtin)
 	if err != nil {
 		return err
@@ -151,7 +156,7 @@ func (f *defragFlags) runLive(c *cobra.Command) error {
 
 // show prints the plan; names are those of its pods, nil if they have none.
 func (f *defragFlags) show(c *cobra.Command, moves core.Migrations, names []console.Move) error {
-	plan := report.NewMigrations(moves, &f.bounds)
+	plan := report.NewMigrations(moves, &f.bounds, f.wait)
 	for i := range names {
 		plan.Moves[i].Name = names[i].Name
 	}
@@ -231,6 +236,7 @@ func (f *defragFlags) ask(c *cobra.Command) (core.Migrations, error) {
 	if f.job == "" {
 		return snapshot.Consolidation(s, f.bounds)
 	}
+	f.wait = s.Policy.Room.AssumedWait
 	plan, _, err := snapshot.RoomFor(s, f.job, f.bounds)
 	return plan, asInput(err)
 }
@@ -267,6 +273,7 @@ func (f *defragFlags) simulate(c *cobra.Command) (moves core.Migrations, err err
 	if err != nil {
 		return moves, err
 	}
+	f.wait = policies[0].Room.AssumedWait
 	ctx, stop := interruptible(c)
 	defer stop()
 	p := newProgress(c.ErrOrStderr(), 1)
@@ -279,7 +286,7 @@ func (f *defragFlags) simulate(c *cobra.Command) (moves core.Migrations, err err
 			if f.job == "" {
 				moves = e.Consolidation(f.bounds)
 			} else {
-				moves, _, asked = e.RoomFor(f.job, f.bounds)
+				moves, _, asked = e.RoomFor(f.job, f.bounds, policies[0].Room.Restarts)
 			}
 		},
 	})

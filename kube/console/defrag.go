@@ -33,14 +33,14 @@ func (s *Survey) Consolidation(d core.Defrag) (core.Migrations, []Move) {
 	return s.named(s.engine.Consolidation(d))
 }
 
-// RoomFor returns the moves after which a job that waits could start. The job is named as for
-// [Client.Explain].
+// RoomFor returns the moves after which a job that waits could start; no job restarts on a
+// cluster. The job is named as for [Client.Explain].
 func (s *Survey) RoomFor(namespace, name string, d core.Defrag) (core.Migrations, []Move, error) {
 	job, err := s.waiting(namespace, name)
 	if err != nil {
 		return core.Migrations{}, nil, err
 	}
-	plan, _, err := s.engine.RoomFor(job, d)
+	plan, _, err := s.engine.RoomFor(job, d, false)
 	if err != nil {
 		return core.Migrations{}, nil, err
 	}
