@@ -504,14 +504,18 @@ func smaller(a, b *cluster.Alloc) bool {
 }
 
 // through puts a pod, which is on no node, on one off which others are moved first. back says that
-// these stop before they start again, so that they may go where they were, to other devices.
+// these stop before they start again, so that they may go where they were, to other devices: only
+// pods that share a device do. Whole devices gain nothing by it, but for positions, and what they
+// drove away in turn made plans longer.
 func (p *planner) through(h cluster.Held, to cluster.NodeID, depth int, back bool) bool {
 	mark, moves := p.state.Mark(), len(p.moves)
 
 	// 1. Who leaves: the smallest pod that makes room by itself, else the smallest
 	// together, less those without which there is room as well.
 	u := p.unit(h.Owner)
-	list := largestFirst(p.state.Node(to), func(x *cluster.Held) bool { return p.yields(&x.Alloc, &h) && p.movable(x.Owner) })
+	list := largestFirst(p.state.Node(to), func(x *cluster.Held) bool {
+		return p.yields(&x.Alloc, &h) && p.movable(x.Owner) && (!back || x.Alloc.Share < cluster.WholeGPU)
+	})
 	slices.Reverse(list)
 	var leave []cluster.Held
 	for _, x := range list {
