@@ -32,7 +32,9 @@ const (
 )
 
 // byChance reports whether events of the kind go on as long as the run does.
-func (h happening) byChance() bool { return h == fail || h == repair || h == ask || h == lend || h == takeBack }
+func (h happening) byChance() bool {
+	return h == fail || h == repair || h == ask || h == lend || h == takeBack
+}
 
 // leave is a set of pods that are terminating.
 type leave struct {
