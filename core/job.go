@@ -118,6 +118,9 @@ type Job struct {
 	// NeverOnLent jobs are not put on the GPUs that pods on standby lend: a kubelet counts their
 	// GPUs, and has none left there.
 	NeverOnLent bool
+	// NeverRestarts jobs do not stop and start again elsewhere so that another job has room.
+	// They may be evicted for others like any job.
+	NeverRestarts bool
 	// Locked jobs are never moved, and evicted with the same exception only.
 	Locked bool
 	// Mobility says how its pods can be moved. Locked and foreign jobs are not moved,

@@ -683,7 +683,20 @@ func (e *Engine) checkpoint(now Time, ev Checkpointed) error {
 	if at > now {
 		return fmt.Errorf("job %s: checkpoint at %.9gs, which is later than now, %.9gs", ev.Job, at.Seconds(), now.Seconds())
 	}
-	j.saved = max(j.saved, at)
+	if at <= j.saved {
+		return nil
+	}
+	j.saved = at
+	// It loses less now if it restarts, so that a plan which cost too much may be worth while. Many
+	// checkpoints cost one retry.
+	if e.policy.Room.MaxMoves > 0 && e.policy.Room.Restarts && len(e.waiting.idle) > 0 && j.evictable() && j.count[podRunning] > 0 {
+		for i := range j.pods {
+			if p := &j.pods[i]; p.state == podRunning {
+				e.changes.evictableChanged(p.alloc.Node)
+			}
+		}
+		e.wakes.retryAt(now, cluster.Plus(now, roomPause))
+	}
 	return nil
 }
 

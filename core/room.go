@@ -344,7 +344,7 @@ func (r *relocatable) Unit(o cluster.Owner) *place.Unit {
 // by the time at which it starts.
 func (r *relocatable) mayRestart(v *job, i int) bool {
 	p := &v.pods[i]
-	if v == r.of || p.state != podRunning || p.move != nil || r.now < v.stays || v.moving+v.standing > 0 || r.state.Lent(p.alloc.Node) || v.nomination != nil || v.count[podWaiting] > 0 || !v.evictable() || v.exposed || v.disruptionProtected {
+	if v == r.of || p.state != podRunning || p.move != nil || r.now < v.stays || v.NeverRestarts || v.moving+v.standing > 0 || r.state.Lent(p.alloc.Node) || v.nomination != nil || v.count[podWaiting] > 0 || !v.evictable() || v.exposed || v.disruptionProtected {
 		return false
 	}
 	if r.of.NeverPreempts || r.of.key.compare(v.key.precedence) > 0 || v.labelled() || v.requires(func(Term) bool { return true }) {

@@ -207,11 +207,11 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Name: l.name, Queue: l.word("queue", "q"), Gang: l.flag("gang"),
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"), NeverPreempts: l.flag("neverpreempts"),
-		NeverOnLent: l.flag("neveronlent"),
-		Mobility:    core.Mobility(l.oneOf("mobility", core.Mobilities[:], 0)),
-		Foreign:     l.flag("foreign"),
-		Topology:    core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", ""), Closeness: l.milli("closeness", 0)},
-		Estimate:    l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
+		NeverOnLent: l.flag("neveronlent"), NeverRestarts: l.flag("neverrestarts"),
+		Mobility: core.Mobility(l.oneOf("mobility", core.Mobilities[:], 0)),
+		Foreign:  l.flag("foreign"),
+		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", ""), Closeness: l.milli("closeness", 0)},
+		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
 		Submitted: l.time("submitted", now),
 	}
 	if len(tasks) == 0 {

@@ -133,6 +133,7 @@ func (s *story) submit() {
 		MinRuntime: pick(s, 0, 0, 0, 11*core.Second), NeverOnLent: s.chance(8),
 	}
 	s.jobs++
+	j.NeverRestarts = s.chance(8)
 	tasks := 1
 	if s.chance(4) {
 		tasks = 2

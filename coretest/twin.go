@@ -1073,6 +1073,8 @@ func (w *Twin) evict(j *job, d *core.Decision, within map[string]bool, now core.
 		return fmt.Errorf("for %s, which is LP", f.Name)
 	case j.Foreign, (j.Locked || j.NotPreemptible) && !p.Unprotected && !j.exposed && !j.doubtful, j.disruptionProtected && d.Reason != core.QuotaReclaim:
 		return fmt.Errorf("it may not be evicted")
+	case d.Reason == core.Consolidation && j.NeverRestarts:
+		return fmt.Errorf("it does not restart elsewhere")
 	case f.Class == core.LP && j.Class == core.HP:
 		return fmt.Errorf("HP, for LP job %s", f.Name)
 	}

@@ -63,7 +63,7 @@ var beyond = map[string][]string{
 		"migration/affinity.txt", "migration/defrag.txt", "migration/defrag_benefit.txt", "migration/defrag_broken.txt", "migration/defrag_budget.txt", "migration/defrag_in_vain.txt", "migration/defrag_shielded.txt", "migration/defrag_waves.txt", "migration/gang_breaks.txt", "migration/found.txt", "migration/gang.txt", "migration/held_places.txt", "migration/moves.txt", "consolidation/move.txt", "migration/spread.txt", "migration/nodes.txt",
 		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
 	},
-	"no job restarts elsewhere on a cluster: it comes back as other pods, for which no place is kept": {
+	"only pods that an owner makes again restart elsewhere on a cluster, and those of a scenario have none": {
 		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/cost_sum.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
 		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pods.txt", "consolidation/restart.txt",
 		"consolidation/searches.txt", "consolidation/tenants.txt", "consolidation/who.txt",

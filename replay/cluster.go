@@ -57,11 +57,11 @@ func (l *layers) job(j *core.Job) {
 }
 
 // plain returns a job as far as files can express it. The simulator moves no job, so
-// Locked stands for NotPreemptible and Foreign; that a job evicts no others, or cannot be on
-// lent GPUs, is lost.
+// Locked stands for NotPreemptible and Foreign; that a job evicts no others, cannot be on lent
+// GPUs, or does not restart elsewhere, is lost.
 func plain(j core.Job) core.Job {
 	j.Locked = j.Locked || j.NotPreemptible || j.Foreign
-	j.NotPreemptible, j.NeverPreempts, j.NeverOnLent, j.Foreign = false, false, false, false
+	j.NotPreemptible, j.NeverPreempts, j.NeverOnLent, j.NeverRestarts, j.Foreign = false, false, false, false, false
 	j.Tasks = slices.Clone(j.Tasks)
 	for i := range j.Tasks {
 		t := &j.Tasks[i]

@@ -29,8 +29,8 @@ func NewJobWriter(w io.Writer) *JobWriter {
 
 // Write writes a job, which reads back the same except for its Estimate, which is advice and not
 // part of a workload. It returns an error, and writes nothing, for a job that the file cannot
-// express: one that is NotPreemptible, NeverPreempts, NeverOnLent or Foreign, has times below 0 or
-// beyond [Endless], MinPods outside a gang, separators in names. The caller must write jobs in order
+// express: one that is NotPreemptible, NeverPreempts, NeverOnLent, NeverRestarts or Foreign, has times
+// below 0 or beyond [Endless], MinPods outside a gang, separators in names. The caller must write jobs in order
 // of submission.
 func (w *JobWriter) Write(j *Job) error {
 	if err := writableJob(j); err != nil {
@@ -56,8 +56,8 @@ func (w *JobWriter) Flush() error {
 // writableJob returns an error for a job that the file cannot express.
 func writableJob(j *Job) error {
 	switch {
-	case j.NotPreemptible || j.NeverPreempts || j.NeverOnLent || j.Foreign:
-		return fmt.Errorf("NotPreemptible, NeverPreempts, NeverOnLent and Foreign have no column")
+	case j.NotPreemptible || j.NeverPreempts || j.NeverOnLent || j.NeverRestarts || j.Foreign:
+		return fmt.Errorf("NotPreemptible, NeverPreempts, NeverOnLent, NeverRestarts and Foreign have no column")
 	case len(j.Tasks) == 0 || len(j.Tasks) > maxTasks || j.Pods() > maxPods:
 		return fmt.Errorf("1..%d tasks of %d pods in all, found %d tasks", maxTasks, maxPods, len(j.Tasks))
 	case min(j.Submitted, j.Duration, j.Checkpoint) < 0 || max(j.Submitted, j.Duration, j.Checkpoint) > Endless:

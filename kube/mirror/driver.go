@@ -115,6 +115,7 @@ func (m *driver) decide(now core.Time) *acts {
 		m.engineWakes = core.Never
 		m.mustTell(core.Tick{})
 	}
+	m.bindBack()
 	requested := m.requestMoves()
 	var decisions []core.Decision
 	if !m.guarded(nil, func() { decisions = m.engine.Decide(m.Now) }) {
@@ -130,17 +131,18 @@ func (m *driver) decide(now core.Time) *acts {
 		m.record.Decided(m.Now, decisions)
 	}
 	m.metrics.Decided(decisions)
-	unmoved := m.apply(decisions) // told below: decisions are valid until the next event
+	m.apply(decisions)
 	m.bindDoubles()
 	for _, p := range requested {
 		if p.Transfer == nil && !m.panics.broken {
 			m.refuse(p, "the pod cannot be moved now: other pods took the place, or need the pod where it is")
 		}
 	}
-	for _, ev := range unmoved {
+	for _, ev := range m.after {
 		m.mustTell(ev)
 		m.acts.wake = min(m.acts.wake, m.Now+core.Second) // for what waits for those places
 	}
+	m.after = m.after[:0]
 	// The engine decided on what pods needed before: what another needs, now that these
 	// have their claims, counts from here on.
 	for _, p := range m.placed {
@@ -152,14 +154,13 @@ func (m *driver) decide(now core.Time) *acts {
 	return &m.acts
 }
 
-// apply turns decisions into acts. It returns what the engine must receive about moves that could
-// not begin.
-func (m *driver) apply(decisions []core.Decision) (unmoved []core.Event) {
+// apply turns decisions into acts.
+func (m *driver) apply(decisions []core.Decision) {
 	for _, d := range decisions {
 		switch d.Op {
 		case core.Migrate:
 			if !m.migrate(&d) {
-				unmoved = append(unmoved, core.MoveFailed{Job: d.Job, Pod: d.Pods[0].Pod})
+				m.after = append(m.after, core.MoveFailed{Job: d.Job, Pod: d.Pods[0].Pod})
 			}
 		case core.Bind:
 			m.bind(&d)
@@ -171,7 +172,6 @@ func (m *driver) apply(decisions []core.Decision) (unmoved []core.Event) {
 			m.engineWakes = d.At
 		}
 	}
-	return unmoved
 }
 
 // Settle tells the engine which nodes and groups have changed, until none has: reporting a
@@ -212,11 +212,17 @@ func (m *driver) Settle() {
 // bind turns a decision into an act for each pod.
 func (m *driver) bind(d *core.Decision) {
 	g := m.Jobs[d.Job]
-	pods := make([]*tables.Pod, len(d.Pods))
-	for i := range pods {
-		pods[i] = g.Slots[d.Pods[i].Pod]
+	pods, places := make([]*tables.Pod, 0, len(d.Pods)), make([]core.Placement, 0, len(d.Pods))
+	for i := range d.Pods {
+		if p := g.Slots[d.Pods[i].Pod]; p != nil {
+			pods, places = append(pods, p), append(places, d.Pods[i])
+		} else {
+			bindVacant(g, &d.Pods[i])
+		}
 	}
-	m.send(g, pods, d.Pods, d.Reason)
+	if len(pods) > 0 {
+		m.send(g, pods, places, d.Reason)
+	}
 }
 
 // send binds pods of a group to places.
@@ -273,13 +279,24 @@ func (m *changes) evict(d *core.Decision) {
 		return // the instance that decides on it evicts
 	}
 	message := d.Detail
-	if message == "" && d.For != "" {
+	restarts := d.Reason == core.Consolidation
+	switch {
+	case message != "" || d.For == "":
+	case restarts:
+		message = "stops to make room for " + d.For + ", and starts again in a place that is reserved for it"
+	default:
 		message = "evicted to make room for " + d.For
 	}
 	var list []tables.Eviction
 	for i := range d.Pods {
 		p := g.Slots[d.Pods[i].Pod]
-		p.Dismissed = true
+		if p == nil {
+			m.evictVacant(g, d.Pods[i].Pod)
+			continue
+		}
+		if p.Dismissed = true; restarts {
+			m.restarts(g, p)
+		}
 		if p.State == tables.PodLeaving {
 			continue // this instance evicted it already, perhaps for an earlier engine
 		}
@@ -294,7 +311,7 @@ func (m *changes) evict(d *core.Decision) {
 			m.acts.wake = m.Now // nothing was sent yet: the next pass gives the binding up
 		}
 	}
-	if g.Gang() && g.Broken((*tables.Pod).Runs) {
+	if g.Gang() && !restarts && g.Broken((*tables.Pod).Runs) {
 		g.Draining, g.Broke = true, d.Op == core.Requeue
 	}
 	m.sendOff(g, list)

@@ -27,9 +27,9 @@ func (m *changes) groupOf(p *tables.Pod) *tables.Group {
 		g.Membership = tables.Membership{
 			Native: o.Membership.Native, Object: o.Membership.Object, Kind: o.Membership.Kind,
 		}
-		if g.Parked != nil && g.Parked.Until != core.Never {
-			g.Parked = nil
-		}
+	}
+	if len(g.Pods) == 0 && g.Parked != nil && g.Parked.Until != core.Never {
+		g.Parked = nil
 	}
 	g.Observe(&o.Membership)
 	if o.Created.Before(g.Created) {
@@ -45,7 +45,7 @@ func (m *changes) startOver(g *tables.Group) {
 	for _, p := range g.Pods {
 		m.NotePod(p)
 	}
-	draining, broke, soft := g.Draining, g.Broke, g.Soft
+	draining, broke, soft := g.Draining || g.Returning != nil && g.Gang(), g.Broke, g.Soft
 	g.Reset()
 	g.Soft = soft
 	if g.Leaving() {
@@ -96,12 +96,11 @@ func (m *driver) advance(g *tables.Group) {
 		}
 		m.withdraw(g)
 	}
-	// 5. A group without pods is forgotten, unless its place in the queue is kept.
+	// 5. A group without pods is forgotten, unless its pods restart elsewhere, or its place in the
+	// queue is kept.
+	m.await(g)
 	if len(g.Pods) == 0 {
-		m.withdraw(g)
-		if !m.stays(g) {
-			delete(m.Groups, g.ID)
-		}
+		m.without(g)
 		return
 	}
 	// 6. The needs of its new pods are determined: their devices and volumes.
@@ -114,14 +113,14 @@ func (m *driver) advance(g *tables.Group) {
 	}
 	// 7. A gang that waits leaves the engine when pods that it needs are gone or no longer ready.
 	// The engine would make room for a gang that cannot start.
-	if g.Submitted && g.Gang() && !g.Runs() && g.Few((*tables.Pod).Stands) != "" {
+	if g.Submitted && g.Gang() && !g.Runs() && g.Returning == nil && g.Few((*tables.Pod).Stands) != "" {
 		m.withdraw(g)
 	}
 	if g.Submitted && g.Native && m.PodGroupOf(g) == nil && !g.Runs() {
 		m.withdraw(g)
 	}
 	// 8. The group is submitted if nothing blocks it; pods that came later join it, or are the
-	// doubles of pods that are moved.
+	// doubles of pods that are moved, or come back as those that restart elsewhere.
 	if !g.Submitted {
 		if reason, detail := m.blocked(g); reason != "" {
 			g.Wait(m.Now, reason, detail)
@@ -131,7 +130,18 @@ func (m *driver) advance(g *tables.Group) {
 		return
 	}
 	m.pair(g)
-	m.add(g)
+	m.add(g, m.comeBack(g))
+}
+
+// without handles a group that has no pods.
+func (m *driver) without(g *tables.Group) {
+	if g.Returning != nil {
+		return
+	}
+	m.withdraw(g)
+	if !m.stays(g) {
+		delete(m.Groups, g.ID)
+	}
 }
 
 // withdraw ends the engine's job; the pods stay.

@@ -10,6 +10,7 @@
 //	terms.go volumes.go devices.go     what the indexes answer otherwise now
 //	submit.go admitted.go              how jobs reach the engine, and what counts until they end
 //	driver.go                          a pass: changes go to the engine, its decisions are applied
+//	returning.go                       who starts again elsewhere, so that a job has room
 //	move.go drain.go                   who moves to another node, or leaves one that is drained
 //	standby.go                         who lends GPUs, and is told that they are its own again
 //	loss.go overcommit.go              who leaves nodes that are lost, and GPUs given twice
@@ -96,6 +97,13 @@ type changes struct {
 	transfers map[types.UID]*tables.Pod
 	doubles   []*tables.Pod
 	resting   map[types.UID]*tables.Pod // that say anything about standby
+	// returning are the groups with pods that restart elsewhere, and some that no longer have any;
+	// back are pods that came back, to be bound by the next pass.
+	returning map[*tables.Group]bool
+	back      []comeback
+	// after is what to tell the engine when its decisions are applied: they are valid until the
+	// next event.
+	after []core.Event
 	// uncounted are the pods that were to be evicted, and have not been.
 	uncounted map[types.UID]act.Pod
 	arrived   map[string]*tables.Node // that came from another shard and take no pods yet
@@ -131,7 +139,8 @@ func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
-		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, arrived: map[string]*tables.Node{},
+		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{},
+		arrived: map[string]*tables.Node{},
 	}}}
 	m.Census = tables.NewCensus(&m.Tables)
 	m.reports = reports.Reporter{Tables: &m.Tables, Census: &m.Census, Guarded: m.guarded, Waiters: map[*tables.Group]bool{}}

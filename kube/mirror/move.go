@@ -28,7 +28,7 @@ import (
 func (m *driver) migrate(d *core.Decision) bool {
 	g := m.Jobs[d.Job]
 	p := g.Slots[d.Pods[0].Pod]
-	if !m.Decides(g) || !m.Movable(p) || m.Mobility(g, p) != core.Replaceable {
+	if p == nil || !m.Decides(g) || !m.Movable(p) || m.Mobility(g, p) != core.Replaceable {
 		return false
 	}
 	request := m.Clock().UTC().Format(time.RFC3339Nano)
@@ -108,6 +108,7 @@ func (m *changes) unpair(p *tables.Pod) {
 // nodeLost tells the engine that a node without pods is gone; moves to it are over.
 func (m *driver) nodeLost(name string) {
 	m.mustTell(core.NodeLost{Node: name})
+	m.vacantLost(name)
 	for _, p := range tables.InOrder(m.transfers, func(p *tables.Pod) bool { return p.Transfer != nil && p.Transfer.To.Node == name }) {
 		m.unpair(p)
 	}

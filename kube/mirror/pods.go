@@ -62,6 +62,9 @@ func (m *Mirror) podSeen(o *objects.Pod) {
 // podEnded handles a pod that ended, or was deleted before it had a node.
 func (m *Mirror) podEnded(p *tables.Pod, phase v1.PodPhase) {
 	g, ran := p.Group, p.State == tables.PodBound || p.State == tables.PodBinding
+	if phase == v1.PodSucceeded {
+		p.Returns = false // its owner makes no other
+	}
 	m.podOver(p)
 	switch {
 	case g == nil:
@@ -231,7 +234,7 @@ func (m *driver) podOver(p *tables.Pod) {
 	if p.Group != nil {
 		delete(p.Group.Pods, p.Object.UID)
 		delete(p.Group.Loose, p.Object.UID)
-		if !m.arrive(p) {
+		if !m.arrive(p) && !m.vacate(p) {
 			m.leaveSlot(p)
 		}
 		m.relabel(p.Group)
@@ -312,7 +315,7 @@ func (m *driver) bound(uid types.UID, ok, gone bool) {
 		// node), the engine counts a failed binding.
 		leaving, dismissed := p.State == tables.PodLeaving, p.Dismissed
 		m.unplace(p, p.Target)
-		p.State, p.Target, p.Devices, p.Given, p.Dismissed = tables.PodWaiting, "", 0, 0, false
+		p.State, p.Target, p.Devices, p.Given, p.Dismissed, p.Returns = tables.PodWaiting, "", 0, 0, false, false
 		switch {
 		case p.DoubleOf != nil:
 			m.failMove(p.DoubleOf)

@@ -37,6 +37,7 @@ type story struct {
 	leaving map[string]bool
 	budgets map[string]*policyv1.PodDisruptionBudget
 	serial  int
+	gone    []*v1.Pod        // that were evicted, and whose owners have not made others
 	limits  map[string]int32 // of volumes, by node
 	// lending says that all pods ask Muster alone for GPUs, and many lend them.
 	lending bool
@@ -81,7 +82,7 @@ func random(t *testing.T, lending bool) {
 
 // happen draws something that happens.
 func (s *story) happen() {
-	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "budget", "rest", "rest", "rest", "rebuild")
+	what := pick(s, "pod", "pod", "pod", "pod", "others", "answer", "answer", "answer", "leave", "back", "back", "end", "relabel", "resize", "own", "node", "cordon", "drop", "smaller", "volume", "attach", "budget", "rest", "rest", "rest", "rebuild")
 	if s.lending {
 		what = pick(s, "pod", "pod", "answer", "answer", "answer", "rest", "rest", "rest", "leave", "end", "resize", "own", "cordon", "rebuild")
 	}
@@ -113,6 +114,11 @@ func (s *story) happen() {
 	case "leave":
 		if p, ok := some(s, s.leaving); ok {
 			s.over(p)
+		}
+	case "back":
+		if len(s.gone) > 0 {
+			s.back(s.gone[0])
+			s.gone = s.gone[1:]
 		}
 	case "end":
 		if p, ok := some(s, s.pods); ok {
@@ -352,6 +358,7 @@ func (s *story) newPods() {
 		s.port(&like)
 	}
 	group := s.name()
+	owned := !s.lending && s.chance(2)
 	exclusive, mixed := !s.lending && s.chance(10), !s.lending && !late && s.chance(2)
 	roles := size == 3 && s.chance(2)
 	for k := range size {
@@ -371,6 +378,10 @@ func (s *story) newPods() {
 			c.Resources.Requests, c.Ports = ask, like.Spec.Containers[0].Ports
 			if size > 1 {
 				gang(group, size)(p)
+			}
+			if owned {
+				of("apps/v1", "StatefulSet", group)(p)
+				p.Annotations[v1alpha1.CheckpointIntervalAnnotation] = "1m"
 			}
 			if roles { // a ps, and one worker of two
 				p.Annotations[v1alpha1.MinMemberAnnotation], p.Annotations[v1alpha1.TaskAnnotation] = "ps=1,worker=1", "worker"
@@ -558,13 +569,29 @@ func (s *story) over(name string) {
 		delete(s.leaving, name)
 		return
 	}
+	evicted := s.leaving[p.Name]
 	delete(s.leaving, p.Name)
 	delete(s.pods, key)
-	if s.chance(2) {
+	if evicted && p.OwnerReferences != nil && s.chance(2) {
+		s.gone = append(s.gone, p)
+	} else if s.chance(2) {
 		p.Status.Phase = v1.PodSucceeded
 		s.m.podSeen(objects.TrimPod(p))
 	}
 	s.m.podGone(p.UID)
+}
+
+// back has the owner of a pod that was evicted make another.
+func (s *story) back(old *v1.Pod) {
+	s.pod(s.name(), func(p *v1.Pod) {
+		p.Labels, p.OwnerReferences, p.Spec = maps.Clone(old.Labels), old.OwnerReferences, *old.Spec.DeepCopy()
+		p.Spec.NodeName = ""
+		for _, key := range []string{v1alpha1.MinMemberAnnotation, v1alpha1.TaskAnnotation, v1alpha1.CheckpointIntervalAnnotation} {
+			if v, ok := old.Annotations[key]; ok {
+				p.Annotations[key] = v
+			}
+		}
+	})
 }
 
 // drop deletes a node, and then its pods.
@@ -868,8 +895,10 @@ func (s *story) quiet() {
 		s.over(name)
 	}
 	s.decide()
+	s.now = s.now.Add(time.Hour) // no pod comes back
+	s.decide()
 	m := s.m
-	if len(m.Groups)+len(m.Jobs)+len(m.Pods)+m.Peers.Len()+m.Storage.Len()+len(m.Storage.Making()) > 0 {
+	if len(m.returning)+len(m.Groups)+len(m.Jobs)+len(m.Pods)+m.Peers.Len()+m.Storage.Len()+len(m.Storage.Making()) > 0 {
 		s.t.Errorf("left: groups %d, jobs %d, pods %d, peers %d", len(m.Groups), len(m.Jobs), len(m.Pods), m.Peers.Len())
 	}
 	for _, n := range m.Nodes {

@@ -56,7 +56,7 @@ func (m *driver) follow(g *tables.Group) {
 	case !g.Submitted:
 		m.submit(g)
 	default:
-		m.add(g)
+		m.add(g, nil)
 	}
 }
 

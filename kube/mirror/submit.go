@@ -116,17 +116,18 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	job.Topology.Required, _ = m.Topologies.Level(a.Required)
 	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)
 	job.Topology.Closeness = a.Closeness
-	job.Gang, job.Mobility = g.Gang(), m.Mobility(g, p)
+	job.Gang, job.Mobility, job.NeverRestarts = g.Gang(), m.Mobility(g, p), !m.Restartable(g, p)
 	if g.Together() {
 		job.Topology.Required = cluster.NodeLevel
 	}
 }
 
-// add tells the engine about new pods of a job that it knows.
-func (m *driver) add(g *tables.Group) {
+// add tells the engine about new pods of a job that it knows, but those that are early: they take
+// the places of pods that are not gone yet.
+func (m *driver) add(g *tables.Group, early map[*tables.Pod]bool) {
 	ours := m.Decides(g)
 	list := tables.InOrder(g.Loose, func(p *tables.Pod) bool {
-		return p.State != tables.PodLeaving && (p.State != tables.PodWaiting || p.Ready() && ours)
+		return !early[p] && p.State != tables.PodLeaving && (p.State != tables.PodWaiting || p.Ready() && ours)
 	})
 	if g.Admitted != nil && g.Admitted.Class() == core.LP && !g.NeverOnLent && slices.ContainsFunc(list, func(p *tables.Pod) bool { return p.Object.Counted() }) {
 		m.tellAnew(g) // from now on its pods must not be put on lent GPUs

@@ -39,6 +39,9 @@ func (m *changes) unpark(id translate.Group) {
 func (m *changes) resumed(id translate.Group) {
 	if g := m.Groups[id]; g != nil && g.Parked != nil {
 		g.Parked.Until = m.Now + keepPlace
+		if r := g.Returning; r != nil && r.Until != core.Never {
+			r.Until = m.Now + returnWithin
+		}
 		m.touch(g)
 	}
 }

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,7 +15,7 @@ import (
 
 // Pod is what the scheduler needs of a pod.
 type Pod struct {
-	metav1.ObjectMeta // name, namespace, UID and resource version alone
+	metav1.ObjectMeta // name, namespace, UID, resource version and, of ours, generateName alone
 	Created           time.Time
 	Started           time.Time // when it was bound, as far as known
 	Node              string    // empty while it has none
@@ -86,6 +87,9 @@ func TrimPod(p *v1.Pod) *Pod {
 		Created:    p.CreationTimestamp.Time, Node: p.Spec.NodeName, Phase: p.Status.Phase, Deleting: p.DeletionTimestamp != nil,
 		Ours:   p.Spec.SchedulerName == v1alpha1.SchedulerName,
 		Labels: translate.LabelsOf(p.Labels), Ports: translate.Ports(p), Claims: translate.Claims(p),
+	}
+	if stem := p.GenerateName; o.Ours && strings.HasPrefix(p.Name, stem) {
+		o.GenerateName = p.Name[:len(stem)] // in the memory of the name
 	}
 	o.Started = o.Created
 	for i := range p.Status.Conditions {

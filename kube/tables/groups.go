@@ -65,6 +65,8 @@ type Group struct {
 	Journey *Tracked
 	// Worked says that a pod of it succeeded and no longer exists.
 	Worked bool
+	// Returning is set while pods of it restart elsewhere.
+	Returning *Returning
 	// Parked is set while its owner is suspended by us, and a while longer.
 	Parked  *Parked
 	Counted stats.Group // as the census has it
@@ -217,10 +219,10 @@ func (t *Tables) GroupNamed(job string) *Group {
 // Reset forgets what the engine knows.
 func (g *Group) Reset() {
 	g.Slots, g.Tasks, g.Submitted, g.Draining, g.Broke, g.Soft = nil, nil, false, false, false, false
-	g.Relabel, g.Resized, g.DisruptionProtected = false, false, false
+	g.Relabel, g.Resized, g.DisruptionProtected, g.Returning = false, false, false, nil
 	for uid, p := range g.Pods {
 		p.Slot, p.Task, p.Devices, p.Needs, p.Dismissed = -1, nil, 0, nil, false
-		p.Transfer, p.DoubleOf = nil, nil
+		p.Transfer, p.DoubleOf, p.Returns = nil, nil, false
 		g.Loose[uid] = p
 	}
 }

@@ -119,9 +119,6 @@ func (t *Tables) Pause(failures int) core.Time {
 // EngineConfig returns the configuration of a new engine.
 func (t *Tables) EngineConfig() core.Config {
 	c := core.Config{Policy: *t.Policies.Policy()}
-	// A job that restarts elsewhere comes back as other pods, and those of a gang as another job
-	// for the engine: the places that are kept for it would be lost.
-	c.Policy.Room.Restarts = false
 	for _, l := range t.Topologies.Levels() {
 		c.Levels = append(c.Levels, l.Name)
 	}

@@ -60,6 +60,8 @@ type Pod struct {
 	// about that.
 	Lending     *Lending
 	StandbySaid string
+	// Returns says that it was evicted to start again elsewhere: see [Returning].
+	Returns bool
 	// Asked is the request of a user to move it that was handled last; empty for none.
 	Asked string
 	// Said is the reason in its conditions.

@@ -7,6 +7,7 @@
 //	jobs.go priorities.go         attributes of a job: from its pods, its PodGroup, its owner
 //	admitted.go quarantine.go     what of that counts until it ends, and what keeps it out
 //	queues.go shards.go           which queue a job waits in, and which instance decides on it
+//	returning.go                  which new pods come back as those that restart elsewhere
 //	leaving.go overcommit.go      which pods leave drained and lost nodes, and GPUs given twice
 //	count.go census.go journey.go what nodes and groups count as, and the journeys of jobs
 //	reasons.go                    why jobs wait, as reported to the API

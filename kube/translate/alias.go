@@ -325,6 +325,12 @@ func NamespaceMobility(labels map[string]string) core.Mobility {
 	return m
 }
 
+// NamespaceSaysMobility reports whether the labels of a namespace say anything about that.
+func NamespaceSaysMobility(labels map[string]string) bool {
+	_, _, ok := lookup(&metav1.ObjectMeta{Labels: labels}, mobilityKeys)
+	return ok
+}
+
 // unknown says which labels and annotations of o begin as ours do and are none, with
 // those that may have been meant.
 func unknown(o labelled) string {

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -38,6 +39,22 @@ var kubeflow = Suspension{[]string{"spec", "runPolicy", "suspend"}, "training.ku
 func SuspensionOf(kind schema.GroupKind) (Suspension, bool) {
 	s, ok := suspensions[kind]
 	return s, ok
+}
+
+// Recreates reports whether an owner, nil for none, makes another pod of the same job in the place
+// of one that is evicted. A RayJob that was suspended makes a RayCluster of another name, which is
+// another job.
+func Recreates(owner *metav1.OwnerReference) bool {
+	if owner == nil {
+		return false
+	}
+	kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
+	switch kind {
+	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, schema.GroupKind{Kind: "ReplicationController"}:
+		return true
+	}
+	s, ok := SuspensionOf(kind)
+	return ok && s.Field != nil
 }
 
 // Suspendable lists the kinds that can be stopped themselves, in no order.
