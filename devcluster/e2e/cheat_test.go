@@ -148,5 +148,7 @@ func TestTenantClaims(t *testing.T) {
 	c.create(pod("small", asks(2), in("all")))
 	c.bound("small")
 	c.unbound("large", "owned", "ranked")
+	placed := c.get("placed")
 	c.delete("placed") // the audit reads what it says
+	c.gone(placed)
 }
