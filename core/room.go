@@ -27,8 +27,8 @@ type Room struct {
 	MaxMoves int
 	// Restarts allows plans that stop jobs and start them again elsewhere.
 	Restarts bool
-	// AssumedWait is how long the job is taken to wait if nothing is done: nobody knows how
-	// long running jobs will run. A plan must cost less than the job's GPUs for that time. 0
+	// AssumedWait is how long the job is taken to wait if nothing is done: how long running
+	// jobs will run is not known. A plan must cost less than the job's GPUs for that time. 0
 	// stands for ever.
 	AssumedWait Time
 }
