@@ -65,7 +65,7 @@ var beyond = map[string][]string{
 	},
 	"only pods that an owner makes again restart elsewhere on a cluster, and those of a scenario have none": {
 		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/cost_sum.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
-		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pods.txt", "consolidation/restart.txt",
+		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pieces_spare.txt", "consolidation/pods.txt", "consolidation/restart.txt",
 		"consolidation/searches.txt", "consolidation/tenants.txt", "consolidation/who.txt",
 	},
 	"a GPU fails as a DRA driver says it, and pods that ask Muster alone for GPUs are not on such nodes": {"standby/nodes.txt"},
