@@ -20,6 +20,8 @@ type Options struct {
 	// open. By default it goes from the first submission to the last event,
 	// and it never goes past that.
 	From, To core.Time
+	// Queues are the cluster's: fairness goes by their tree and their weights.
+	Queues []core.Queue
 }
 
 // Collector is a [sim.Sink] that measures. Its memory is that of the live jobs,
@@ -40,6 +42,7 @@ type Options struct {
 //     then, so they know no job that never started; JTTED is of gangs and of
 //     jobs with several pods. Queueing adds all later waiting, after evictions;
 //     it is of the same jobs.
+//   - Fairness is what GPU time queues and jobs received of what they deserved (see [Fairness]).
 //   - JCT goes from submission to end, of jobs that were not rejected.
 //   - Preemptions are the evictions of all jobs (see [Job]). Migrations are
 //     the pods that have moved; while they are being moved, both of their places count as
@@ -70,6 +73,7 @@ type Collector struct {
 	migrations    int64
 	lost          float64 // milli-GPU seconds
 	leaving       leaving
+	fair          fairness
 }
 
 // leaving is how long evicted pods took to leave.
@@ -110,6 +114,7 @@ func New(o Options) *Collector {
 		jobs:   map[*sim.Live]*Job{},
 		first:  core.Never,
 		queues: queues{byName: map[string]int32{}},
+		fair:   newFairness(o),
 	}
 }
 
@@ -118,6 +123,7 @@ func (c *Collector) Node(t core.Time, n *core.Node, up bool) error {
 	c.advance(t)
 	c.over.frag.settle(c.inv.tally)
 	c.inv.set(n, up)
+	c.fair.available(t, core.Milli(c.inv.available)*core.WholeGPU)
 	return nil
 }
 
@@ -128,6 +134,7 @@ func (c *Collector) Submitted(t core.Time, l *sim.Live) error {
 	j := newJob(c.count.Submitted, l)
 	c.jobs[l] = j
 	j.queue = c.queues.number(l.Queue)
+	c.fair.submitted(t, j)
 	c.unserved.add(j)
 	c.count.Submitted++
 	c.count.Pending++
@@ -155,6 +162,7 @@ func (c *Collector) Bound(t core.Time, l *sim.Live, pods []core.Placement, _ cor
 		c.standbys.hold(p, +1)
 		j.bind(p.Pod, node)
 		c.queues.held[j.queue] += amount(p)
+		c.fair.hold(t, j, amount(p))
 		if l.Gang && !j.whole {
 			j.held += amount(p)
 			c.unstarted += amount(p)
@@ -212,6 +220,7 @@ func (c *Collector) Released(t core.Time, l *sim.Live, pods []core.Placement, wh
 		}
 		j.release(p.Pod, why)
 		c.queues.held[j.queue] -= amount(&pods[i])
+		c.fair.hold(t, j, -amount(&pods[i]))
 		if l.Gang && !j.whole {
 			j.held -= amount(p)
 			c.unstarted -= amount(p)
@@ -296,6 +305,7 @@ func (c *Collector) Ended(t core.Time, l *sim.Live, rejected *sim.Rejection) err
 	}
 	delete(c.jobs, l)
 	c.lose(j)
+	c.fair.ended(t, j, rejected != nil)
 	c.count.Pending--
 	if j.Started >= 0 {
 		c.queueing.Add(j.waited(t).Seconds())

@@ -43,6 +43,11 @@ type Job struct {
 	whole        bool // the gang's start counts for SOR
 	held         core.Milli
 	entropy      float64    // of the leaf groups it used when it was first whole
+	account      *account   // in Collector.fair, nil without GPUs
+	holds        core.Milli // and received until heldSince; deserved is what its size did before it
+	heldSince    core.Time
+	received     float64
+	deserved     float64
 	gpus, cross  core.Milli // what it held then, and what of it outside the group with the most
 }
 

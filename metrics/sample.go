@@ -134,6 +134,7 @@ func (c *Collector) Summary() Summary {
 		Evictions:         c.leaving.summary(),
 		Standby:           c.standbys.summary(),
 		Fragmentation:     over.frag.means(c.inv.tally),
+		Fairness:          c.fair.summary(c.now),
 	}
 	if over.available > 0 {
 		s.SOR = over.allocated / over.available

@@ -50,6 +50,8 @@ type Summary struct {
 	Standby *Standby `json:"standby,omitempty"`
 	// Fragmentation is nil in runs of older versions.
 	Fragmentation *Fragmentation `json:"fragmentation,omitempty"`
+	// Fairness is nil in runs of older versions, and if no job had GPUs.
+	Fairness *Fairness `json:"fairness,omitempty"`
 	// CPU is nil in runs without --cpu-slowdown.
 	CPU *sim.CPUBesideGPU `json:"cpu_beside_gpu,omitempty"`
 }
@@ -121,6 +123,62 @@ type Standby struct {
 	Max         float64 `json:"resume_max_s"`
 	// Bound is how long evictions take at most.
 	Bound float64 `json:"bound_s"`
+}
+
+// Fairness says what GPU time queues and jobs received of what they deserved.
+type Fairness struct {
+	Tenants TenantFairness  `json:"tenants"`
+	Jobs    JobFairness     `json:"jobs"`
+	Queues  []QueueFairness `json:"queues"`
+}
+
+// TenantFairness sums up the queues that had jobs of their own. An index is what a queue received to
+// what it deserved.
+type TenantFairness struct {
+	Tenants int `json:"tenants"`
+	// Unfairness is the share of what they deserved, together, that those lack which received less;
+	// Mean is its mean over time.
+	Unfairness float64 `json:"unfairness"`
+	Mean       float64 `json:"unfairness_mean"`
+	Min        float64 `json:"index_min"`
+	Max        float64 `json:"index_max"`
+	MaxMin     float64 `json:"max_to_min"`
+	Gini       float64 `json:"gini"`
+}
+
+// JobFairness sums up the jobs that ended and had GPUs. Rho is the finish-time fairness of Themis: what
+// a job deserved until it ended to what it needed. Late is the share of those with a rho above 1.
+type JobFairness struct {
+	Jobs       int64   `json:"jobs"`
+	Unfairness float64 `json:"unfairness"`
+	Gini       float64 `json:"gini"`
+	Rho        Ratio   `json:"rho"`
+	Late       float64 `json:"late"`
+}
+
+// Ratio is a distribution over jobs.
+type Ratio struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+// QueueFairness is a queue with those below it. Own is set of the jobs that such a queue has itself.
+type QueueFairness struct {
+	Queue    string  `json:"queue"`
+	Parent   string  `json:"parent,omitempty"`
+	Own      bool    `json:"own,omitempty"`
+	Weight   int64   `json:"weight"`
+	Jobs     int64   `json:"jobs"` // of its own
+	Received float64 `json:"received_gpu_hours"`
+	Deserved float64 `json:"deserved_gpu_hours"`
+	Index    float64 `json:"index"`
+	// Met is the share of what it deserved that it received at the time.
+	Met float64 `json:"met"`
+	// Rho is the mean of its own jobs.
+	Rho float64 `json:"rho_mean"`
 }
 
 // Topology says over how many leaf groups gangs were when they were first whole: those of

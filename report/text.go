@@ -86,6 +86,12 @@ func facts(s *metrics.Summary) *table.Table {
 	t.Add("Jobs completed, failed, cancelled", count(j.Completed), count(j.Failed), count(j.Cancelled))
 	t.Add("Jobs running, pending, rejected", count(j.Running), count(j.Pending), count(j.Rejected))
 	t.Add("Preemptions, migrations, GPU-hours lost", count(s.Preemptions), count(s.Migrations), short(s.LostGPUHours))
+	if f := s.Fairness; f != nil && f.Tenants.Tenants > 1 {
+		t.Add("GPU time that queues lack, lowest index, Gini", percent(f.Tenants.Unfairness), ratio(f.Tenants.Min), ratio(f.Tenants.Gini))
+	}
+	if f := s.Fairness; f != nil {
+		t.Add("Finish-time fairness of jobs, mean, P99", ratio(f.Jobs.Rho.Mean), short(f.Jobs.Rho.P99))
+	}
 	if e := s.Evictions; e != nil && e.P95 > 0 {
 		t.Add("Evicted pods left after, mean, P95; killed", duration(e.Mean), duration(e.P95), percent(e.Killed))
 	}

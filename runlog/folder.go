@@ -29,10 +29,11 @@ const (
 	Queues     = "queues.json"
 	Frames     = "frames.json.gz"
 	Waits      = "waits.csv"
+	Fair       = "fairness.csv"
 	Page       = "report.html"
 )
 
-var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Frames, Waits, Page}
+var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Frames, Waits, Fair, Page}
 
 // What a folder that Muster writes contains apart from its files.
 const (

@@ -37,6 +37,7 @@ type output struct {
 	zip       *behind // of submitted
 	cluster   *workload.Cluster
 	frames    series[metrics.Frame]
+	fair      series[metrics.FairRow]
 }
 
 var (
@@ -74,6 +75,7 @@ func (f *Folder) CreateRun(name string, c *workload.Cluster, window metrics.Opti
 	w.out = &output{
 		folder: f, shared: true, nodes: nodeTable{seen: map[string]bool{}}, cluster: c,
 		frames: series[metrics.Frame]{most: maxFrames, interval: framesEvery},
+		fair:   series[metrics.FairRow]{most: maxFair, interval: fairEvery},
 	}
 	if name != "" {
 		w.out.sub = name + "/"
@@ -154,6 +156,7 @@ func (w *Writer) until(t core.Time) {
 	w.series.until(t, w.measure.Sample)
 	if w.out != nil {
 		w.out.frames.until(t, w.measure.Frame)
+		w.out.fair.until(t, w.measure.Fair)
 	}
 }
 
@@ -371,6 +374,7 @@ func (w *Writer) complete(s metrics.Summary) error {
 	}{
 		{Frames, func(out io.Writer) error { return writeFrames(out, &run.History) }},
 		{Waits, func(out io.Writer) error { return writeWaits(out, run.Longest) }},
+		{Fair, func(out io.Writer) error { return writeFair(out, append(w.out.fair.rows, w.measure.Fair())) }},
 		{Page, func(out io.Writer) error { return report.HTML(out, []report.Run{run}) }},
 	} {
 		if err := w.out.write(file.name, file.fill); err != nil {
