@@ -19,7 +19,12 @@ var advice = map[Reason]string{
 	BackOff:            "Nothing: Muster tries again after a delay.",
 	Victims:            "Nothing: the pods that are evicted for it must leave first.",
 	Consolidation:      "Nothing: it starts again in its reserved places as soon as these are free.",
+	Requested:          "Nothing: it starts again in its reserved places as soon as these are free.",
+	Defragmentation:    "Nothing: it starts again in its reserved places as soon as these are free.",
 	MinRuntime:         "Nothing: jobs that use more than their queue's quota must reach their minimum run time before they are evicted for it.",
 	ExceedsQuota:       "The queue needs a larger quota or borrowing limit, or the job must request less at once, use another queue or, if it must not borrow, be preemptible. Waiting does not help.",
+	MustNotBorrow:      "Jobs of the queue that must not borrow either must end, the queue needs a larger nominal quota, or the job must be evictable: preemptible, not locked, with a minimum run time that the policy allows a borrower.",
+	HPExpected:         "Nothing: the job starts when enough GPUs stay free for it. A job that saves its progress (muster.sh/checkpoint-interval) starts sooner.",
+	MaxRunning:         "Running jobs of the queue, or of the user there, must end, or the queue needs higher bounds (maxRunningJobs, maxRunningGPUs, or those per user). A job that needs more GPUs than a bound never starts.",
 	MemberLost:         "Nothing: its own evicted pods must leave first.",
 }

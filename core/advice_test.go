@@ -9,4 +9,9 @@ func TestEveryReasonToWaitHasAdvice(t *testing.T) {
 			t.Errorf("%s: no advice", r)
 		}
 	}
+	for _, r := range []Reason{MustNotBorrow, HPExpected, Consolidation, Requested, Defragmentation} {
+		if r.Advice() == "" {
+			t.Errorf("%s: no advice", r)
+		}
+	}
 }

@@ -19,7 +19,7 @@ type candidate struct {
 func (c candidate) overrun() bool { return c.queue.Limited() && c.lacks(c.room) }
 
 // lacks reports whether the job needs more quota than is left; room returns how much is left
-// of a model.
+// of a model or resource.
 func (c candidate) lacks(room func(model string) Milli) bool {
 	return c.lacksAlone(room) || c.unit.Whole && len(c.unit.Tasks) > 1 && c.lackTogether(room)
 }
@@ -33,7 +33,7 @@ func (c candidate) lacksAlone(room func(model string) Milli) bool {
 		if n > 0 && !c.unit.Whole {
 			n = 1
 		}
-		lacks := n > 0 && task.GPU() > 0 && task.Allowed(room) < n
+		lacks := n > 0 && (task.GPU() > 0 && task.Allowed(room) < n || c.lacksResource(room, task, n))
 		// A gang that lacks quota for one task does not start. Another job starts if it has
 		// quota for a pod of one task.
 		if n > 0 && lacks == c.unit.Whole {
@@ -42,6 +42,14 @@ func (c candidate) lacksAlone(room func(model string) Milli) bool {
 		short = short || lacks
 	}
 	return short
+}
+
+// lacksResource reports whether the queue lacks a resource for a number of pods of a task.
+func (c candidate) lacksResource(room func(account string) Milli, task *place.Task, pods int) bool {
+	return slices.ContainsFunc(c.queue.Limits(), func(r string) bool {
+		takes := cluster.Times(pods, task.Takes(r))
+		return takes > 0 && room(r) < takes
+	})
 }
 
 // shortSomewhere reports whether the job lacks quota on some of the models that it
@@ -53,9 +61,13 @@ func (c candidate) shortSomewhere(room func(model string) Milli) bool {
 	}
 	for t := range c.unit.Tasks {
 		task := &c.unit.Tasks[t]
-		need := task.GPU()
+		need, pods := task.GPU(), 1
 		if c.unit.Whole {
-			need *= Milli(len(task.Pods))
+			pods = len(task.Pods)
+			need *= Milli(pods)
+		}
+		if len(task.Pods) > 0 && c.lacksResource(room, task, pods) {
+			return true
 		}
 		for _, m := range task.Models() {
 			if need > 0 && len(task.Pods) > 0 && room(m) < need {
@@ -70,6 +82,16 @@ func (c candidate) shortSomewhere(room func(model string) Milli) bool {
 // accounts: two tasks of 4 GPUs each, on A and on B, lack quota where "*" has 6. Tasks that
 // accept one model are booked on it; each of the others is checked against what those leave.
 func (c candidate) lackTogether(room func(model string) Milli) bool {
+	for _, r := range c.queue.Limits() {
+		takes := Milli(0)
+		for t := range c.unit.Tasks {
+			task := &c.unit.Tasks[t]
+			takes = cluster.Plus(takes, cluster.Times(len(task.Pods), task.Takes(r)))
+		}
+		if takes > 0 && room(r) < takes {
+			return true
+		}
+	}
 	book := func(by Milli) {
 		for t := range c.unit.Tasks {
 			task := &c.unit.Tasks[t]
@@ -95,15 +117,16 @@ func (c candidate) lackTogether(room func(model string) Milli) bool {
 	return short
 }
 
-// mayBorrow reports whether a job that found no room within nominal quota may find some
-// beyond it: on a model for which its queue has no quota, or for another task.
-func (c candidate) mayBorrow() bool {
+// mayBorrow reports whether a job that found no room within a bound may find some beyond it: on a
+// model for which it has no quota there, or for another task.
+func (c candidate) mayBorrow(b bound) bool {
 	if !c.queue.Limited() || len(c.Tasks) == 1 && len(c.class.accepts()) == 1 {
 		return false
 	}
+	more := func(account string) bool { return c.room(account) > b.room(c.queue, account) }
 	return slices.ContainsFunc(c.unit.Tasks, func(t place.Task) bool {
-		return len(t.Pods) > 0 && t.GPU() > 0 &&
-			slices.ContainsFunc(t.Models(), func(m string) bool { return c.room(m) > c.queue.OwnRoom(m) })
+		return len(t.Pods) > 0 && (t.GPU() > 0 && slices.ContainsFunc(t.Models(), more) ||
+			slices.ContainsFunc(c.queue.Limits(), func(r string) bool { return t.Takes(r) > 0 && more(r) }))
 	})
 }
 

@@ -11,6 +11,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	roomFreed          that may use the pool        -                      -             -
 //	roomFreedAnywhere  all                          -                      -             -
 //	quotaReturned      that lack quota              -                      -             -
+//	boundsLeft         that a bound keeps waiting -                        -             -
 //	quotasChanged      all                          all worth a try        -             all
 //	nodeOffers         all                          all worth a try        -             -
 //	nodeAllowsLess     what fitted is not certain   -                      -             -
@@ -32,7 +33,8 @@ import "github.com/muster-sched/muster/core/cluster"
 //	standbyBegun       that may use the lent pool   one change a pod more  forgotten     -
 //	standbyOver        that may use the job's pools one change a pod more  -             -
 //
-// Classes are tried again by pass.reactivate, at the start of the next pass. Those of jobs without
+// Classes are tried again by pass.reactivate, at the start of the next pass. Under [Queueing.FairShare], it also looks at
+// what queues are owed, which a job changes that comes or ends, and a node: classes are tried that may evict more. Those of jobs without
 // GPUs are tried again by pass.lessReserved, in the same pass, if GPUs came into use for which
 // cores were kept. A search that
 // failed is repeated when it is worth a try, or when enough has changed: see
@@ -58,9 +60,10 @@ import "github.com/muster-sched/muster/core/cluster"
 //	PodRunning     podStarted, podsAppeared; orderChanged if the job loses its protection; gives up plans for the place
 //	PodsAdded      placesChanged; gives up the job's plan if it was for fewer pods
 //	PodEnded       the pod leaves; without a place: its plan is given up, or placesChanged
-//	PodsGone       the pods leave
+//	PodsGone       the pods leave; orderChanged if the job is ordered by its eviction and has a place
 //	BindFailed     as PodEnded
 //	MoveRequested  moveBegun
+//	RestartRequested  none: the next pass decides
 //	PodMoved       podStopped, podStarted; moveOver
 //	MoveFailed     moveOver
 //	StandbyBegan   standbyBegun; roomFreedAnywhere if a pool or node is new
@@ -86,8 +89,10 @@ type changes struct {
 	// pools are those in which room was freed, a bit each (modulo 64): see poolBit.
 	pools uint64
 	quota bool // some was given back
-	nodes bool // some were added or changed
-	less  bool // some of them may allow less than before
+	// bounds says that less runs where queues bound that, or that queues were changed.
+	bounds bool
+	nodes  bool // some were added or changed
+	less   bool // some of them may allow less than before
 	// taken are the pools in which GPUs came into use, as pools, in the pass too.
 	taken uint64
 	// world counts the changes after which every failed search is worth a try. It never
@@ -97,7 +102,9 @@ type changes struct {
 
 // begin forgets what had changed before a pass. What the pass itself frees, by
 // evictions, is for the next one.
-func (c *changes) begin() { c.pools, c.quota, c.nodes, c.less = 0, false, false, false }
+func (c *changes) begin() {
+	c.pools, c.quota, c.bounds, c.nodes, c.less = 0, false, false, false, false
+}
 
 // all says that anything may have changed.
 func (c *changes) all() { c.pools, c.quota = ^uint64(0), true }
@@ -124,8 +131,12 @@ func (c *changes) roomFreedAnywhere() { c.pools = ^uint64(0) }
 // quotaReturned: some quota was returned, or may be reclaimed now.
 func (c *changes) quotaReturned() { c.quota = true }
 
+// boundsLeft: less runs where queues bound that.
+func (c *changes) boundsLeft() { c.bounds = true }
+
 // quotasChanged: queues were set or removed.
 func (c *changes) quotasChanged() {
+	c.bounds = true
 	c.all()
 	c.world++
 	c.entitlement.stale = true
@@ -205,7 +216,7 @@ func (c *changes) evictableChanged(id cluster.NodeID) { c.runs.loadOn(id).change
 // podStarted: a pod of the job counts as running on its node from now on.
 func (c *changes) podStarted(j *job, p *pod) {
 	c.planner.dropSearches()
-	c.runs.count(j, p, 1)
+	c.countRunning(j, p, 1)
 	c.placesChanged(j)
 	if p.alloc.GPUs != 0 {
 		c.taken |= poolBit(c.state.Node(p.alloc.Node))
@@ -214,7 +225,7 @@ func (c *changes) podStarted(j *job, p *pod) {
 
 // podStopped: a pod of the job no longer counts as running.
 func (c *changes) podStopped(j *job, p *pod) {
-	c.runs.count(j, p, -1)
+	c.countRunning(j, p, -1)
 	c.placesChanged(j)
 }
 

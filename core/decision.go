@@ -8,7 +8,8 @@ const (
 	// decision.
 	Bind Op = iota
 	// Evict asks to stop Pods, for the good of job For. The engine counts them
-	// on their nodes until [PodsGone].
+	// on their nodes until [PodsGone]. For the reasons [Consolidation], [Requested] and
+	// [Defragmentation] they start again elsewhere as soon as they are gone: a place is kept for each.
 	Evict
 	// Requeue asks to stop Pods because their gang lost a member or could not
 	// start; the job waits again in its old place.
@@ -50,6 +51,12 @@ type Decision struct {
 	At Time
 }
 
+// Restarts reports whether pods are evicted that start again elsewhere, in places that are kept for
+// them.
+func (d *Decision) Restarts() bool {
+	return d.Op == Evict && (d.Reason == Consolidation || d.Reason == Requested || d.Reason == Defragmentation)
+}
+
 // Placement is a pod on a node.
 type Placement struct {
 	// Pod is the pod's number in its job.
@@ -80,12 +87,17 @@ const (
 	PriorityPreemption
 	// QuotaReclaim: evicted so that the owner of a quota gets it back.
 	QuotaReclaim
+	// FairShareReclaim: evicted so that a queue gets what it is owed, as another one has more than that: see
+	// [Queueing.FairShare].
+	FairShareReclaim
 	// BackfillPreemption: evicted because it was started past a job that has
 	// now waited longer than the policy's threshold.
 	BackfillPreemption
-	// Requested: a move that a user or a drain requested.
+	// Requested: a move, or a restart elsewhere, that a user or a drain requested. The bind of a
+	// pod that restarts so has this reason, too.
 	Requested
-	// Defragmentation: a move that puts free resources together.
+	// Defragmentation: a move, or a restart elsewhere, that puts free resources together. The bind
+	// of a pod that restarts so has this reason, too.
 	Defragmentation
 	// Consolidation: a pod that moves, or stops and starts again elsewhere at once, so that a
 	// job gets room that waits only because what is free is in pieces. The bind of such a pod
@@ -132,14 +144,24 @@ const (
 	ExceedsQuota
 	// StandbyReturns: evicted from GPUs that a pod on standby lent, or that pod goes on.
 	StandbyReturns
+	// MustNotBorrow: the job cannot be evicted, or not for too long, and so runs within the nominal
+	// quota of its queue only. Other such jobs hold too much of it.
+	MustNotBorrow
+	// HPExpected: an LP job is put off, because HP jobs are expected to need its GPUs before it
+	// has saved its progress.
+	HPExpected
+	// MaxRunning: the queue, one above it, or the job's user there runs as many jobs, or as many GPUs, as
+	// the queue's bounds allow.
+	MaxRunning
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
-	"PriorityPreemption", "QuotaReclaim", "BackfillPreemption", "Requested", "Defragmentation", "Consolidation", "MemberLost",
+	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "Requested", "Defragmentation", "Consolidation", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
+	"MustNotBorrow", "HPExpected", "MaxRunning",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

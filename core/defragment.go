@@ -16,14 +16,20 @@ type Defrag struct {
 	// Every is the time from one plan to the next, which waits until the moves of the one
 	// before are over; 0 for no plans.
 	Every Time
-	// MaxGPUTime is the most GPU time, in milli-GPU times seconds, for which the pods of a plan
+	// MaxGPUTime is the most GPU time, in milli-GPU times seconds, that a plan costs: its pods
 	// hold their GPUs twice, if each of its moves takes MoveTime; 0 for no limit. MoveTime 0
 	// stands for DefaultMoveTime. A node is vacated only if until the next plan its GPUs are more
-	// GPU time than that.
+	// GPU time than that costs.
 	MaxGPUTime int64
 	MoveTime   Time
-	// MaxMoves is the most pods that a plan moves, 0 for no limit; Partition, Depth and Rounds
-	// bound the search, see [defrag.Options].
+	// Restarts says which jobs may also restart elsewhere, of those that save their progress: they
+	// stop, and start again in places that are kept for them. What that costs counts as the cost of
+	// moves does: their GPUs for MoveTime, and the work since the last checkpoint, which is at most
+	// MaxLost old (0: no limit).
+	Restarts RestartScope
+	MaxLost  Time
+	// MaxMoves is the most pods that a plan moves or restarts, 0 for no limit; Partition, Depth and
+	// Rounds bound the search, see [defrag.Options].
 	MaxMoves, Partition, Depth, Rounds int
 	// Algorithm is defrag.Muster but for experiments: no policy file sets it.
 	Algorithm defrag.Algorithm
@@ -32,18 +38,32 @@ type Defrag struct {
 // DefaultMoveTime is how long a move is thought to take.
 const DefaultMoveTime = 60 * Second
 
+// RestartScope says which jobs restart elsewhere by scheduled plans.
+type RestartScope uint8
+
+const (
+	// NoRestarts: pods move only.
+	NoRestarts RestartScope = iota
+	// LPRestarts: LP jobs may restart.
+	LPRestarts
+	// AllRestarts: HP jobs may, too.
+	AllRestarts
+)
+
+func (s RestartScope) String() string { return [...]string{"Never", "LP", "All"}[s] }
+
+// moveSeconds is how long a move is thought to take.
+func (d *Defrag) moveSeconds() int64 {
+	return max(1, int64(cmp.Or(d.MoveTime, DefaultMoveTime)/Second))
+}
+
 // options returns the bounds of a plan. Each plan of an engine divides the nodes into
 // partitions differently.
 func (d *Defrag) options(plan uint64) defrag.Options {
-	move := max(1, int64(cmp.Or(d.MoveTime, DefaultMoveTime)/Second))
-	o := defrag.Options{
-		MaxMoves: d.MaxMoves, MoveSeconds: move, UseSeconds: int64(d.Every / Second),
+	return defrag.Options{
+		MaxMoves: d.MaxMoves, MaxCost: d.MaxGPUTime, MoveSeconds: d.moveSeconds(), UseSeconds: int64(d.Every / Second),
 		Partition: d.Partition, Depth: d.Depth, Rounds: d.Rounds, Seed: plan, Algorithm: d.Algorithm,
 	}
-	if d.MaxGPUTime > 0 {
-		o.MaxGPU = Milli(max(1, d.MaxGPUTime/move)) // at 1 nothing moves: no node is vacated for less
-	}
-	return o
 }
 
 // Migration is a move of a plan. See [defrag.Move].
@@ -67,8 +87,8 @@ type Migrations struct {
 	Gained Milli
 
 	// Restarts are pods that stop and start again elsewhere, those of a gang together: a pod that is
-	// not in the way goes back to its node. For a plan that makes room for a job, if moves alone do
-	// not.
+	// not in the way goes back to its node. A plan that makes room for a job has some if moves alone
+	// do not; their waves are 0, and they restart after the moves.
 	Restarts []Migration
 	// Lost is the work that they lose, in milli-GPU times seconds. Needed is the GPU of the job for
 	// which room is made, or of one pod of it.
@@ -76,11 +96,12 @@ type Migrations struct {
 	Needed Milli
 }
 
-// Consolidation returns the moves by which the engine would vacate nodes now. It is a question:
-// it changes nothing.
+// Consolidation returns the moves and restarts by which the engine would vacate nodes now. Which
+// jobs may restart is as the engine's policy says. It is a question: it changes nothing.
 func (e *Engine) Consolidation(d Defrag) Migrations {
 	drawn := e.placer.Drawn()
-	plan := defrag.Consolidate(e.state, e.placer, &movablePods{Engine: e}, d.options(e.defragmenter.plans))
+	d.Restarts, d.MaxLost = e.policy.Defrag.Restarts, e.policy.Defrag.MaxLost
+	plan := e.defragmenter.consolidate(&d)
 	e.placer.Redraw(drawn)
 	return e.migrations(&plan)
 }
@@ -103,6 +124,9 @@ func (e *Engine) RoomFor(name string, d Defrag, restarts bool) (plan Migrations,
 	}
 	e.units.compile(j.class)
 	c := e.units.prepare(j)
+	if x, crowded := c.crowded(); crowded {
+		return plan, false, fmt.Errorf("job %s: %s; no move changes that", name, x)
+	}
 	if c.overrun() {
 		return plan, false, fmt.Errorf("job %s: its queue does not have the quota; no move changes that", name)
 	}
@@ -147,15 +171,54 @@ func (e *Engine) restartsOf(plan *Migrations, p *roomPlan) {
 // migrations puts a plan in words.
 func (e *Engine) migrations(plan *defrag.Plan) Migrations {
 	out := Migrations{SlackBefore: plan.SlackBefore, SlackAfter: plan.SlackAfter, Gained: plan.Gained}
-	for _, m := range plan.Moves {
-		out.Moves = append(out.Moves, Migration{
-			Job: e.jobs.slots[m.Pod.Job].Name, Pod: int(m.Pod.Pod), From: e.state.Node(m.From).Spec.Name, To: e.state.Node(m.To).Spec.Name, GPU: m.GPU, Wave: m.Wave,
-		})
+	for left := plan.Moves; len(left) > 0; {
+		n := defrag.AtOnce(left)
+		for _, m := range left[:n] {
+			x := Migration{
+				Job: e.jobs.slots[m.Pod.Job].Name, Pod: int(m.Pod.Pod), From: e.state.Node(m.From).Spec.Name, To: e.state.Node(m.To).Spec.Name, GPU: m.GPU, Wave: m.Wave,
+			}
+			if m.Restarts() {
+				out.Restarts = append(out.Restarts, x)
+			} else {
+				out.Moves = append(out.Moves, x)
+			}
+		}
+		if left[0].Restarts() {
+			e.comeBack(&out, left[:n])
+		}
+		left = left[n:]
 	}
 	for _, id := range plan.Vacated {
 		out.Vacated = append(out.Vacated, e.state.Node(id).Spec.Name)
 	}
 	return out
+}
+
+// lostBy returns the work that is lost if a job restarts with these moves.
+func (e *Engine) lostBy(moves []defrag.Move) (lost int64) {
+	for i := range moves {
+		of := moves[i].Restart.Of
+		work, _ := e.jobs.slots[of.Job].lost(e.now, int(of.Pod))
+		if lost += work; of.Pod < 0 {
+			break // the gang stops once
+		}
+	}
+	return lost
+}
+
+// comeBack adds the pods of a gang that restart with others and come back to their nodes, and the
+// work that the restart loses.
+func (e *Engine) comeBack(out *Migrations, moves []defrag.Move) {
+	j := e.jobs.slots[moves[0].Pod.Job]
+	out.Lost += e.lostBy(moves)
+	for i := range j.pods {
+		p := &j.pods[i]
+		if !j.Gang || p.state != podRunning || slices.ContainsFunc(moves, func(m defrag.Move) bool { return int(m.Pod.Pod) == i }) {
+			continue
+		}
+		at := e.state.Node(p.alloc.Node).Spec.Name
+		out.Restarts = append(out.Restarts, Migration{Job: j.Name, Pod: i, From: at, To: at, GPU: j.gpu(p), Wave: moves[0].Wave})
+	}
 }
 
 // movablePods answers a plan's questions about the pods on nodes.
@@ -196,22 +259,35 @@ type defragmenter struct {
 // DefragTotals is what the plans that an engine has made come to, as they were made: some moves
 // may have been dropped since.
 type DefragTotals struct {
-	// Plans counts those with moves; one that would vacate no node with a benefit has none.
-	Plans, Moves, Vacated int
-	// Cost is the GPU time for which pods hold their GPUs twice, Gain that of the vacated nodes
-	// until the next plan, both in milli-GPU times seconds.
-	Cost, Gain int64
+	// Plans counts those with moves or restarts; one that would vacate no node with a benefit has
+	// none. Moves and Restarts count pods.
+	Plans, Moves, Restarts, Vacated int
+	// Cost is the GPU time for which pods hold their GPUs twice, or do not work, Lost the work that
+	// restarts lose, and Gain the GPU time of the vacated nodes until the next plan, in milli-GPU
+	// times seconds.
+	Cost, Lost, Gain int64
 }
 
-func (t *DefragTotals) add(plan *defrag.Plan, d *Defrag) {
+func (t *DefragTotals) add(plan *defrag.Plan, d *defragmenter) {
 	if len(plan.Moves) == 0 {
 		return
 	}
 	t.Plans++
-	t.Moves += len(plan.Moves)
 	t.Vacated += len(plan.Vacated)
-	t.Cost += int64(plan.GPU()) * int64(cmp.Or(d.MoveTime, DefaultMoveTime)/Second)
-	t.Gain += int64(plan.Gained) * int64(d.Every/Second)
+	pods, cost := plan.Cost(d.policy.Defrag.moveSeconds())
+	moves, lost := 0, int64(0)
+	for left := plan.Moves; len(left) > 0; left = left[defrag.AtOnce(left):] {
+		if left[0].Restarts() {
+			lost += d.lostBy(left[:defrag.AtOnce(left)])
+		} else {
+			moves++
+		}
+	}
+	t.Moves += moves
+	t.Restarts += pods - moves
+	t.Lost += lost
+	t.Cost += cost - lost
+	t.Gain += int64(plan.Gained) * int64(d.policy.Defrag.Every/Second)
 }
 
 // Defragmentation returns what the plans so far come to.
@@ -245,47 +321,78 @@ func (d *defragmenter) run(now Time) {
 	}
 }
 
-// underWay reports whether moves of a plan are in progress.
+// underWay reports whether moves or restarts of a plan are in progress.
 func (d *defragmenter) underWay() bool {
-	return slices.ContainsFunc(d.moves.all, func(m *move) bool { return m.why == Defragmentation })
+	return slices.ContainsFunc(d.moves.all, func(m *move) bool { return m.why == Defragmentation }) ||
+		slices.ContainsFunc(d.nominations.all, func(n *nomination) bool { return n.lead == n && n.why == Defragmentation })
 }
 
 func (d *defragmenter) plan(now Time) {
 	d.due = cluster.Plus(now, d.policy.Defrag.Every)
-	plan := defrag.Consolidate(d.state, d.placer, &movablePods{Engine: d.Engine}, d.policy.Defrag.options(d.plans))
+	plan := d.consolidate(&d.policy.Defrag)
 	d.plans++
-	d.totals.add(&plan, &d.policy.Defrag)
+	d.totals.add(&plan, d)
 	clear(d.vain)
 	for _, m := range plan.Moves {
 		d.left = append(d.left, leftMove{m, d.jobs.slots[m.Pod.Job]})
 	}
 }
 
-// wave begins the moves of one wave. Since the plan was made pods have come and gone: each move
-// is checked again.
+// consolidate makes a plan, and changes nothing.
+func (d *defragmenter) consolidate(bounds *Defrag) defrag.Plan {
+	o := bounds.options(d.plans)
+	if bounds.Restarts != NoRestarts {
+		o.Restarts = (&restartable{defragmenter: d, bounds: bounds, known: map[cluster.Owner]defrag.Restart{}}).of
+	}
+	return defrag.Consolidate(d.state, d.placer, &movablePods{Engine: d.Engine}, o)
+}
+
+// wave begins the moves and restarts of one wave. Since the plan was made pods have come and gone:
+// each is checked again.
 func (d *defragmenter) wave() {
-	wave := d.left[0].Wave
-	for len(d.left) > 0 && d.left[0].Wave == wave {
-		m := d.left[0]
-		d.left = d.left[1:]
-		if !d.vain[m.For] && !d.begin(m) {
-			d.vain[m.For] = true
+	for wave := d.left[0].Wave; len(d.left) > 0 && d.left[0].Wave == wave; {
+		n := 1 // the pods of a job that restart do so together
+		for d.left[0].Restarts() && n < len(d.left) && d.left[n].Restarts() && d.left[n].job == d.left[0].job {
+			n++
+		}
+		now := d.left[:n]
+		d.left = d.left[n:]
+		now = slices.DeleteFunc(now, func(m leftMove) bool { return d.vain[m.For] || d.inVain(&m) })
+		if len(now) > 0 && !d.begin(now) {
+			for k := range now {
+				d.vain[now[k].For] = true
+			}
 		}
 	}
 }
 
-// begin begins a move, and reports whether it can be made and serves its purpose.
-func (d *defragmenter) begin(m leftMove) bool {
-	if d.jobs.slots[m.Pod.Job] != m.job || int(m.Pod.Pod) >= len(m.job.pods) {
-		return false
+// inVain reports whether a move can no longer be made, or does not free its node, and notes that.
+func (d *defragmenter) inVain(m *leftMove) bool {
+	p := &m.job.pods[m.Pod.Pod]
+	if p.state != podRunning || p.alloc.Node != m.From || d.staysInUse(m.For) {
+		d.vain[m.For] = true
 	}
-	if p := &m.job.pods[m.Pod.Pod]; p.state != podRunning || p.alloc.Node != m.From {
-		return false
-	}
-	for h := range d.state.Node(m.For).Pods {
-		if j := d.jobs.slots[h.Owner.Job]; h.Alloc.GPUs != 0 && j.pods[h.Owner.Pod].move == nil && !d.moves.mayMove(j, int(h.Owner.Pod)) {
-			return false // it will not be free
+	return d.vain[m.For]
+}
+
+// staysInUse reports whether a pod with GPUs will stay on a node.
+func (d *defragmenter) staysInUse(node cluster.NodeID) bool {
+	for h := range d.state.Node(node).Pods {
+		j, i := d.jobs.slots[h.Owner.Job], int(h.Owner.Pod)
+		p := &j.pods[i]
+		leaves := p.move() != nil || p.from() != nil && p.from().Node == node
+		if h.Alloc.GPUs != 0 && !leaves && !d.moves.mayMove(j, i) && !d.mayRestart(j, i, &d.policy.Defrag) {
+			return true
 		}
+	}
+	return false
+}
+
+// begin begins a move, or a restart with all moves by it, and reports whether it could.
+func (d *defragmenter) begin(moves []leftMove) bool {
+	m := &moves[0]
+	if m.Restarts() {
+		return d.restart(moves)
 	}
 	to, ok := d.moves.on(m.job, int(m.Pod.Pod), m.To)
 	return ok && d.migrate(m.job, int(m.Pod.Pod), to, Defragmentation, "") == nil

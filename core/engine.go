@@ -6,6 +6,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
@@ -39,7 +40,11 @@ type Engine struct {
 	nominations  nominations
 	moves        moves
 	standbys     standbys
+	wanted       wanted
+	expected     expectedHP
 	entitlement  entitlement
+	shares       shares
+	unowned      unowned
 	planner      planner
 	defragmenter defragmenter
 	changes      changes
@@ -79,12 +84,16 @@ func New(c Config) (*Engine, error) {
 	if e.placer.GPUUse == 0 {
 		e.placer.GPUUse = 1000
 	}
+	if e.wanted = newWanted(c.Policy.Models); e.wanted.on {
+		e.placer.Wanted = e.wanted.share
+	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.moves.Engine, e.standbys.Engine = e, e
+	e.expected.slot = c.Policy.Spot.Period / slots
 	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
-	e.planner.Engine, e.units.Engine, e.changes.Engine = e, e, e
+	e.planner.Engine, e.units.Engine, e.changes.Engine, e.shares.Engine, e.unowned.Engine = e, e, e, e, e
 	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf)
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
@@ -98,6 +107,7 @@ func (e *Engine) Apply(now Time, ev Event) error {
 	if now < e.now {
 		return fmt.Errorf("time goes back from %.9gs to %.9gs", e.now.Seconds(), now.Seconds())
 	}
+	e.expected.advance(now)
 	err := e.apply(now, ev)
 	e.working = ""
 	if err == nil {
@@ -129,6 +139,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.podEnded(now, PodEnded{Job: ev.Job, Pod: ev.Pod, Failed: true})
 	case MoveRequested:
 		return e.requestMove(ev)
+	case RestartRequested:
+		return e.requestRestart(ev)
 	case PodMoved:
 		return e.podMoved(now, ev)
 	case StandbyBegan:
@@ -140,7 +152,7 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case PodRunning:
 		return e.adopt(now, ev)
 	case NodeAdded:
-		return e.addNode(ev.Node)
+		return e.addNode(ev.Node, ev.Evictions)
 	case NodeChanged:
 		return e.changeNode(now, ev.Node)
 	case NodeLost:
@@ -191,17 +203,41 @@ func (e *Engine) Fault(panicked any) error {
 
 // changeQueues changes the ledger, and what depends on the quotas.
 func (e *Engine) changeQueues(change func() error) error {
-	limited := e.ledger.Limited()
+	limited, resources, bounded := e.ledger.Limited(), e.ledger.Counted(), e.ledger.Bounded()
 	if err := change(); err != nil {
 		return err
 	}
+	e.bookResources(resources)
 	e.changes.quotasChanged()
+	if bounded = bounded || e.ledger.Bounded(); bounded {
+		e.recount()
+	}
 	// The first quota makes jobs of different queues no longer alike; when the last one is
 	// removed, they are alike again.
-	if e.ledger.Limited() != limited {
+	if e.ledger.Limited() != limited || bounded {
 		e.waiting.reclassify(e.jobs.slots, e.now)
 	}
 	return nil
+}
+
+// bookResources books what jobs take of the resources of which no queue had a quota before: the
+// ledger knows the use of those only of which one has. It costs O(pods) if there are any.
+func (e *Engine) bookResources(before []string) {
+	for _, r := range before {
+		if !slices.Contains(e.ledger.Counted(), r) {
+			e.ledger.Forget(r)
+		}
+	}
+	for _, r := range e.ledger.Counted() {
+		if slices.Contains(before, r) {
+			continue
+		}
+		for _, j := range e.jobs.slots {
+			if j != nil {
+				e.bookResource(j, r)
+			}
+		}
+	}
 }
 
 // job finds a live job.

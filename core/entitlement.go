@@ -37,20 +37,34 @@ type entitlement struct {
 	// what pass.pushedOut has taken into account.
 	lost, seen int
 
+	// tenants are the queues of the units, by number. shared is what they were last given what they are owed
+	// of: see shareOut.
+	tenants  []tenant
+	numberIn map[*quota.Queue]int32
+	shared   uint64
+	changed  bool // units came, went or got another cover since
+	// listed are the units of each cover but the strongest, in their order, as shareOut found.
+	listed [byNominal][]int32
+
 	// Scratch memory.
 	fresh, coming, merged []holding
-	before                []Milli
-	demands               []demand
+	before, rest          []Milli
+	demands, wants        []demand
 }
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
 type holding struct {
 	job          *job
 	pod          int32 // -1 for the minimum of a gang
+	tenant       int32 // the number of its queue
 	within, gone bool
+	// owed says that it is within what its queue is owed, and its pods are marked so if marked is set.
+	owed, marked bool
 	// came is when it got its place: see pod.came.
 	came    Time
 	demands []demand
+	// uses is what it holds of each model, by its number, under [Queueing.FairShare].
+	uses []demand
 }
 
 // larger is the holdings that demand more of an account than its whole nominal quota. They
@@ -71,17 +85,17 @@ type cameFirst struct {
 	came Time
 }
 
-// account names a queue's nominal quota for a model or for all.
+// account names a queue's nominal quota for a model, for all, or for a resource.
 type account struct {
 	owner *quota.Queue
-	model string
+	of    string
 }
 
 // demand is what a holding asks of an account, by its number; of none (-1) if its queue may
 // not use the model at all.
 type demand struct {
 	account int32
-	gpu     Milli
+	amount  Milli
 }
 
 // touch notes that pods of a job came to a place or left one.
@@ -106,6 +120,7 @@ func (c *entitlement) update() {
 	if !c.ledger.Limited() {
 		return
 	}
+	defer c.shareOut()
 	if c.stale {
 		c.rebuild()
 		return
@@ -120,6 +135,7 @@ func (c *entitlement) update() {
 		again = again || went
 	}
 	c.touched, c.coming = c.touched[:0], coming
+	c.changed = c.changed || again || len(coming) > 0
 
 	// 2. A holding that demands more than a whole quota also takes it from holdings before it in
 	// the order that came at the same time: these must be assigned quota again.
@@ -184,6 +200,7 @@ func (c *entitlement) rebuild() {
 	}
 	c.stale, c.gone, c.touched, c.units = false, 0, c.touched[:0], c.units[:0]
 	c.accounts, c.number = c.accounts[:0], map[account]int32{}
+	c.tenants, c.numberIn, c.changed = c.tenants[:0], map[*quota.Queue]int32{}, true
 	for _, j := range c.runs.jobs {
 		c.units = c.unitsOf(j, c.units)
 	}
@@ -225,8 +242,9 @@ func (c *entitlement) updateUnits(j *job, coming []holding) (_ []holding, again 
 		}
 		coming = append(coming, fresh[:i]...) // 1
 		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
-			if fresh[0].came == u.came && slices.Equal(fresh[0].demands, u.demands) {
+			if fresh[0].came == u.came && slices.Equal(fresh[0].demands, u.demands) && slices.Equal(fresh[0].uses, u.uses) {
 				c.mark(u) // 2
+				u.marked, c.changed = false, true
 				fresh = fresh[1:]
 				continue
 			}
@@ -235,6 +253,7 @@ func (c *entitlement) updateUnits(j *job, coming []holding) (_ []holding, again 
 		}
 		u.gone = true // 3 and 4
 		c.gone++
+		c.changed = true
 		again = again || c.dealtAlong(u)
 	}
 	return append(coming, fresh...), again
@@ -275,7 +294,7 @@ func (c *entitlement) deal(u *holding) {
 	for _, k := range u.demands {
 		switch {
 		case u.within:
-			c.dealt[k.account] += k.gpu
+			c.dealt[k.account] += k.amount
 		case !blocked && k.account >= 0 && c.larger[k.account].job == nil:
 			c.larger[k.account].job, c.larger[k.account].pod = u.job, u.pod
 		}
@@ -330,8 +349,8 @@ func (c *entitlement) exceeds(k demand) bool {
 		return false
 	}
 	a := &c.accounts[k.account]
-	nominal, _ := a.owner.Nominal(a.model)
-	return nominal > 0 && k.gpu > nominal
+	nominal, _ := a.owner.Nominal(a.of)
+	return nominal > 0 && k.amount > nominal
 }
 
 // dealtAlong reports whether others may get more or less quota when the holding goes.
@@ -358,7 +377,7 @@ func (c *entitlement) holdsPart(j *job, pod int) bool {
 // left returns the part of an account's nominal quota that is not assigned.
 func (c *entitlement) left(n int32) Milli {
 	a := &c.accounts[n]
-	nominal, _ := a.owner.Nominal(a.model)
+	nominal, _ := a.owner.Nominal(a.of)
 	return nominal - c.dealt[n]
 }
 
@@ -391,7 +410,7 @@ func (c *entitlement) unitsOf(j *job, units []holding) []holding {
 	if !j.Gang {
 		for i := range j.pods {
 			if j.pods[i].placed() {
-				units = append(units, holding{job: j, pod: int32(i), came: j.pods[i].came, demands: c.demandsOf(j, i)})
+				units = append(units, c.holdingOf(j, i, j.pods[i].came))
 			}
 		}
 		return units
@@ -408,11 +427,20 @@ func (c *entitlement) unitsOf(j *job, units []holding) []holding {
 			units[at].came = min(units[at].came, p.came)
 		}
 		if p.placed() && p.extra {
-			units = append(units, holding{job: j, pod: int32(i), came: j.pods[i].came, demands: c.demandsOf(j, i)})
+			units = append(units, c.holdingOf(j, i, p.came))
 		}
 	}
-	units[at].demands = c.demandsOf(j, -1)
+	units[at] = c.holdingOf(j, -1, units[at].came)
 	return units
+}
+
+// holdingOf describes a placed pod of a job, or the minimum of a gang (-1).
+func (c *entitlement) holdingOf(j *job, pod int, came Time) holding {
+	h := holding{job: j, pod: int32(pod), came: came, demands: c.demandsOf(j, pod)}
+	if c.policy.fair() {
+		h.tenant, h.uses = c.tenantOf(j.queue), c.usesOf(j, pod)
+	}
+	return h
 }
 
 // markExtra notes without which of the pods that have places a gang could go on: of each
@@ -475,7 +503,7 @@ func (c *entitlement) bear(dealt []Milli, demands []demand) bool {
 			return false
 		}
 		a := &c.accounts[k.account]
-		if nominal, _ := a.owner.Nominal(a.model); dealt[k.account]+k.gpu > nominal {
+		if nominal, _ := a.owner.Nominal(a.of); dealt[k.account]+k.amount > nominal {
 			return false
 		}
 	}
@@ -491,7 +519,7 @@ func (c *entitlement) demandsOf(j *job, pod int) []demand {
 	demands := c.demands[:0]
 	for i := range j.pods {
 		if p := &j.pods[i]; i == pod || pod < 0 && p.placed() && !p.extra {
-			demands = c.demand(demands, j.queue, c.state.Pool(p.alloc.Node).Model, j.gpu(p))
+			demands = c.demandPods(demands, j, int(p.task), c.state.Pool(p.alloc.Node).Model, 1)
 		}
 		if i == pod {
 			break
@@ -501,23 +529,32 @@ func (c *entitlement) demandsOf(j *job, pod int) []demand {
 	return slices.Clone(demands)
 }
 
-// demand adds to demands what a queue requests of a model.
-func (c *entitlement) demand(demands []demand, q *quota.Queue, model string, gpu Milli) []demand {
-	if gpu == 0 {
+// demandPods adds to demands what pods of a task request on nodes of a model.
+func (c *entitlement) demandPods(demands []demand, j *job, task int, model string, pods int) []demand {
+	t := &j.Tasks[task]
+	demands = c.demand(demands, j.queue, model, Milli(pods)*t.GPU)
+	for _, r := range j.queue.Limits() {
+		demands = c.demand(demands, j.queue, r, cluster.Times(pods, t.Takes(r)))
+	}
+	return demands
+}
+
+// demand adds to demands what a queue requests of a model or resource.
+func (c *entitlement) demand(demands []demand, q *quota.Queue, of string, amount Milli) []demand {
+	if amount == 0 {
 		return demands
 	}
 	add := func(n int32) {
 		if i := slices.IndexFunc(demands, func(k demand) bool { return k.account == n }); i >= 0 {
-			demands[i].gpu += gpu
+			demands[i].amount += amount
 			return
 		}
-		demands = append(demands, demand{n, gpu})
+		demands = append(demands, demand{n, amount})
 	}
-	accounts := q.Governing(model)
-	for _, m := range accounts {
+	for _, m := range q.Governing(of) {
 		add(c.numberOf(account{q.Owner(m), m}))
 	}
-	if len(accounts) == 0 {
+	if !q.MayUse(of) {
 		add(-1)
 	}
 	return demands
@@ -552,15 +589,18 @@ func (c *entitlement) wouldBeWithin(j candidate) bool {
 		for t := range j.unit.Tasks {
 			task := &j.unit.Tasks[t]
 			n := len(task.Pods)
+			if n == 0 {
+				continue
+			}
 			if !j.unit.Whole {
-				n = min(n, 1)
+				n = 1
 			}
 			// A task that does not accept this model counts on the first that it does.
 			m := model
 			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
 				m = own[0]
 			}
-			demands = c.demand(demands, j.queue, m, Milli(n)*task.GPU())
+			demands = c.demandPods(demands, j.job, int(j.pods[task.Pods[0]].task), m, n)
 		}
 		if c.demands = demands; c.bearsBefore(j.job, demands) {
 			return true
@@ -577,8 +617,7 @@ func (c *entitlement) wouldBeWithinAt(j *job, placed []place.Placed) bool {
 	}
 	demands := c.demands[:0]
 	for i := range placed {
-		a := &placed[i].Alloc
-		demands = c.demand(demands, j.queue, c.state.Pool(a.Node).Model, a.GPU())
+		demands = c.demandPods(demands, j, int(j.pods[placed[i].Pod].task), c.state.Pool(placed[i].Alloc.Node).Model, 1)
 	}
 	c.demands = demands
 	return c.bearsBefore(j, demands)
@@ -605,7 +644,7 @@ func (c *entitlement) bearsBefore(j *job, demands []demand) bool {
 	for i := first; i < last; i++ {
 		if u := &c.units[i]; u.within && !u.gone {
 			for _, k := range u.demands {
-				c.before[k.account] += by * k.gpu
+				c.before[k.account] += by * k.amount
 			}
 		}
 	}

@@ -10,16 +10,19 @@ import (
 // TestEntitlementByChange lets jobs of queues with quotas come, be evicted and end,
 // nodes be lost and quotas change.
 // What is kept of their entitlement from change to change must always be what
-// dealing all quotas out again makes of it.
+// dealing all quotas out again makes of it; and under fair shares, what a slow count says is within what
+// queues are owed.
 func TestEntitlementByChange(t *testing.T) {
 	for seed := range uint64(1500) {
 		f := newFight(t, seed)
+		f.e.policy.Queueing.FairShare = seed%2 > 0
 		for step := range 60 {
 			f.step()
 			if step%3 > 0 {
 				continue // several changes at once
 			}
 			f.e.entitlement.update()
+			f.checkOwed()
 			by := f.within()
 			f.e.entitlement.rebuild()
 			if again := f.within(); !slices.Equal(by, again) {
@@ -43,7 +46,7 @@ type fight struct {
 func newFight(t *testing.T, seed uint64) *fight {
 	var p Policy
 	p.Queueing.Mode = BestEffortFIFO
-	p.Preempt = Preempt{Priority: true, Reclaim: true}
+	p.Preempt = Preempt{Priority: InCluster, Reclaim: true}
 	e, err := New(Config{Policy: p, Levels: []string{"leaf"}})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +62,10 @@ func newFight(t *testing.T, seed uint64) *fight {
 }
 
 func (f *fight) setQueue(i int) {
-	q := Queue{Name: fmt.Sprint("q", i), Weight: 1}
+	q := Queue{Name: fmt.Sprint("q", i), Weight: 1 + int64(i)}
+	if i == 2 && f.rng.IntN(2) == 0 {
+		q.Parent = "q1"
+	}
 	for _, m := range []string{"A", "B", "*"} {
 		if f.rng.IntN(3) > 0 {
 			own := Milli(f.rng.IntN(8)) * WholeGPU
@@ -179,6 +185,74 @@ func (f *fight) comeOrGo(name string) {
 	f.apply(ev)
 }
 
+// checkOwed counts what is within what queues are owed, as the words of the rule say: first what is within
+// nominal quota, then in the order of jobs the minimum of a gang as one, and each other pod by itself.
+func (f *fight) checkOwed() {
+	if !f.e.policy.fair() {
+		return
+	}
+	type account struct{ queue, model string }
+	left := map[account]Milli{}
+	var jobs []*job
+	for _, name := range f.live {
+		jobs = append(jobs, f.e.jobs.byName[name])
+	}
+	slices.SortFunc(jobs, byKey)
+	use := func(j *job, pods []int) map[account]Milli {
+		uses := map[account]Milli{}
+		for _, i := range pods {
+			a := account{j.Queue, f.e.state.Pool(j.pods[i].alloc.Node).Model}
+			if uses[a] += j.gpu(&j.pods[i]); left[a] == 0 {
+				q, _ := f.e.ledger.Lookup(a.queue)
+				left[a] = q.Claim(a.model) + 1e6 // so that none is 0 once it is known
+			}
+		}
+		return uses
+	}
+	for _, nominal := range []bool{true, false} {
+		for _, j := range jobs {
+			var units [][]int
+			var minimum []int
+			for i := range j.pods {
+				switch p := &j.pods[i]; {
+				case !p.placed():
+				case j.Gang && !p.extra:
+					minimum = append(minimum, i)
+				default:
+					units = append(units, []int{i})
+				}
+			}
+			if minimum != nil {
+				units = append([][]int{minimum}, units...)
+			}
+			whole := true
+			for _, u := range units {
+				p := &j.pods[u[0]]
+				if p.within != nominal {
+					whole = whole && (p.within || minimum == nil || u[0] != minimum[0])
+					continue
+				}
+				uses, fits := use(j, u), whole
+				for a, gpu := range uses {
+					fits = fits && left[a]-1e6 >= gpu
+				}
+				if fits = fits || nominal; fits {
+					for a, gpu := range uses {
+						left[a] -= gpu
+					}
+				} else if minimum != nil && u[0] == minimum[0] {
+					whole = false
+				}
+				for _, i := range u {
+					if j.pods[i].owed != fits {
+						f.t.Fatalf("pod %d of job %s is owed %v, expected %v", i, j.Name, j.pods[i].owed, fits)
+					}
+				}
+			}
+		}
+	}
+}
+
 // within lists the pods with places, and whether they are within quota.
 func (f *fight) within() []string {
 	var all []string
@@ -186,7 +260,7 @@ func (f *fight) within() []string {
 		j := f.e.jobs.byName[name]
 		for i := range j.pods {
 			if p := &j.pods[i]; p.placed() {
-				all = append(all, fmt.Sprint(name, ".", i, " ", p.within, " ", j.Gang && p.extra))
+				all = append(all, fmt.Sprint(name, ".", i, " ", p.within, " ", p.owed, " ", j.Gang && p.extra))
 			}
 		}
 	}
@@ -230,7 +304,7 @@ func TestQuotaIsDealtOutInOrder(t *testing.T) {
 		}
 		apply(QueueSet{Queue{Name: "q", Weight: 1, Quota: []Quota{{Model: "A", Nominal: 4 * WholeGPU}}}})
 		free := 0 // the next free device
-		apply(NodeAdded{Node{Name: "n", Model: "A", GPUs: 64}})
+		apply(NodeAdded{Node: Node{Name: "n", Model: "A", GPUs: 64}})
 		for i, f := range jobs {
 			j := Job{
 				Name: fmt.Sprint("j", i), Queue: "q", Gang: f.gang, Priority: f.priority, Locked: f.locked, Submitted: Time(i),

@@ -4,8 +4,13 @@ package core
 type Event interface{ event() }
 
 type (
-	// NodeAdded reports a new node, or one that came back.
-	NodeAdded struct{ Node Node }
+	// NodeAdded reports a new node, or one that came back. Evictions, 0..[MaxEvictions], is how many
+	// LP pods were evicted from it before, as far as the driver remembers: an engine that has counted
+	// more keeps its own count.
+	NodeAdded struct {
+		Node      Node
+		Evictions int
+	}
 	// NodeChanged reports that a node has other labels, taints, CPU, memory, MaxPods, other
 	// resources, or another place in the topology. Model and GPUs must be as before. Devices,
 	// Unhealthy and Cordoned are ignored. The pods on the node stay, even where they could not
@@ -101,6 +106,18 @@ type (
 		Pod  int
 		Node string
 	}
+	// RestartRequested asks for running pods to stop, and to start again elsewhere: each on the node at
+	// its place in Nodes or, if that is empty or Nodes is nil, on the other node where it fits best.
+	// Pods of a gang that are not named stop too, and come back to their places. The next pass keeps a
+	// place for each pod, and decides [Evict] for the reason [Requested]. It is an error if the
+	// job is locked, foreign or disruption-protected, if not all of its pods run, if it has
+	// affinities, or if a pod has no place on its GPU model, in the domain that its job requires.
+	// The driver asks the owner of the job for permission: neither [Mobility] nor NeverRestarts counts.
+	RestartRequested struct {
+		Job   string
+		Pods  []int
+		Nodes []string
+	}
 	// PodMoved reports that a [Migrate] ended well: the instance at the new place is ready and
 	// the one at the old place has gone.
 	PodMoved struct {
@@ -166,27 +183,28 @@ type (
 	Tick struct{}
 )
 
-func (NodeAdded) event()     {}
-func (NodeChanged) event()   {}
-func (NodeLost) event()      {}
-func (NodeCordoned) event()  {}
-func (DeviceHealth) event()  {}
-func (QueueSet) event()      {}
-func (QueueRemoved) event()  {}
-func (JobSubmitted) event()  {}
-func (PodRunning) event()    {}
-func (PodsAdded) event()     {}
-func (PodEnded) event()      {}
-func (PodsGone) event()      {}
-func (BindFailed) event()    {}
-func (MoveRequested) event() {}
-func (PodMoved) event()      {}
-func (MoveFailed) event()    {}
-func (StandbyBegan) event()  {}
-func (StandbyEnded) event()  {}
-func (JobEnded) event()      {}
-func (JobRelabelled) event() {}
-func (JobShielded) event()   {}
-func (JobEstimated) event()  {}
-func (Checkpointed) event()  {}
-func (Tick) event()          {}
+func (NodeAdded) event()        {}
+func (NodeChanged) event()      {}
+func (NodeLost) event()         {}
+func (NodeCordoned) event()     {}
+func (DeviceHealth) event()     {}
+func (QueueSet) event()         {}
+func (QueueRemoved) event()     {}
+func (JobSubmitted) event()     {}
+func (PodRunning) event()       {}
+func (PodsAdded) event()        {}
+func (PodEnded) event()         {}
+func (PodsGone) event()         {}
+func (BindFailed) event()       {}
+func (MoveRequested) event()    {}
+func (RestartRequested) event() {}
+func (PodMoved) event()         {}
+func (MoveFailed) event()       {}
+func (StandbyBegan) event()     {}
+func (StandbyEnded) event()     {}
+func (JobEnded) event()         {}
+func (JobRelabelled) event()    {}
+func (JobShielded) event()      {}
+func (JobEstimated) event()     {}
+func (Checkpointed) event()     {}
+func (Tick) event()             {}

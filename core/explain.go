@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
@@ -27,6 +28,12 @@ type Explanation struct {
 	// Settled is when the first job that may be evicted for it will have run for its minimum
 	// time, Never if it does not wait for that.
 	Settled Time
+	// Delayed is until when it evicts no others, although there may be enough to evict, because it has
+	// not waited for long enough; Never if that does not keep it: see [Preempt.Delay].
+	Delayed Time
+	// Owed is what the job's queue and those below it are owed of the GPU models that the job accepts,
+	// if pods of it wait and the policy has [Queueing.FairShare].
+	Owed []Share
 }
 
 // Explain explains a job, and returns false if there is no such live job. It costs O(nodes +
@@ -36,9 +43,10 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	if j == nil {
 		return Explanation{}, false
 	}
+	e.unowned.lend()
 	x := Explanation{
-		Job: name, Since: j.since, Running: j.count[podRunning], Leaving: j.leaving(),
-		Waiting: j.waiting(), Moving: j.moving, Standby: j.standing, Settled: Never,
+		Job: name, Since: j.since, Running: int(j.count[podRunning]), Leaving: j.leaving(),
+		Waiting: j.waiting(), Moving: int(j.moving), Standby: int(j.standing), Settled: Never, Delayed: Never,
 	}
 	for _, o := range e.jobs.byName {
 		if o != j && o.class != nil && o.key.before(&j.key) {
@@ -49,12 +57,28 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		e.working = name
 		q := e.Inquire()
 		x.Reason, x.Detail = q.why(j)
+		x.Detail += j.behind()
 		if strings.Contains(x.Detail, tooYoung) {
 			x.Settled = q.firstSettled(j)
+		}
+		x.Owed = e.shares.of(j)
+		if e.delayed(j) {
+			x.Delayed = e.mayEvictFrom(j)
 		}
 		e.working = ""
 	}
 	return x, true
+}
+
+// delayed reports whether the job evicts no others yet, although there may be enough to evict.
+func (e *Engine) delayed(j *job) bool {
+	if e.policy.Preempt.Delay == 0 || e.now >= e.mayEvictFrom(j) || j.class == nil || j.NeverPreempts {
+		return false
+	}
+	e.units.compile(j.class)
+	w := e.units.prepare(j)
+	_, crowded := w.crowded()
+	return !crowded && e.planner.mayEvict(w, false)
 }
 
 // Nearest says where the least must be freed for the job to start, at most this many places, if
@@ -115,6 +139,9 @@ type alike struct {
 	class      *class
 	precedence precedence // which weaker jobs it may evict
 	first      bool       // see Inquiry.first
+	keeps      string     // why it must not borrow
+	user       string
+	runs       bool // a pod of it has a place: its class may have to be found again
 }
 
 type answer struct {
@@ -124,6 +151,7 @@ type answer struct {
 
 // Inquire begins an inquiry.
 func (e *Engine) Inquire() *Inquiry {
+	e.unowned.lend()
 	q := &Inquiry{e: e, said: map[alike]answer{}}
 	q.first = q.firstReady()
 	return q
@@ -140,13 +168,25 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 		reason, detail := q.why(j)
 		return reason, detail, true
 	}
-	key := alike{j.class, j.key.precedence, j == q.first}
+	key := alike{j.class, j.key.precedence, j == q.first, j.keeps(), "", false}
+	if bounded, _ := j.queue.Bounded(); bounded {
+		key.user, key.runs = j.User, j.counted > 0
+	}
 	a, ok := q.said[key]
 	if !ok {
 		a.reason, a.detail = q.why(j)
 		q.said[key] = a
 	}
-	return a.reason, a.detail, true
+	return a.reason, a.detail + j.behind(), true
+}
+
+// behind says of a job whose evictions lost all its work that it is not where its submission would
+// put it; "" of others.
+func (j *job) behind() string {
+	if j.class == nil || j.nomination != nil || j.key.submit == j.Submitted-j.bonus {
+		return ""
+	}
+	return "; it was evicted and saves no progress, so it waits behind the jobs that came before its eviction"
 }
 
 // Counted is how many answers were computed, not copied from an alike job.
@@ -154,11 +194,11 @@ func (q *Inquiry) Counted() int { return len(q.said) }
 
 // waiting counts the pods that wait, nominated ones, too.
 func (j *job) waiting() int {
-	return j.count[podWaiting] + j.count[podHeld] + j.count[podPlanned] - j.old()
+	return int(j.count[podWaiting]+j.count[podHeld]+j.count[podPlanned]) - j.old()
 }
 
 // leaving counts the pods that were told to leave and are still on their nodes.
-func (j *job) leaving() int { return j.count[podLeaving] + j.old() }
+func (j *job) leaving() int { return int(j.count[podLeaving]) + j.old() }
 
 // old counts the pods that restart elsewhere and are still on their old nodes.
 func (j *job) old() int {
@@ -173,6 +213,8 @@ func (j *job) old() int {
 func (q *Inquiry) why(j *job) (Reason, string) {
 	// 1. It is in no class: it is not tried at all.
 	switch {
+	case j.restarts() && j.nomination.lead == j.nomination:
+		return j.nomination.why, fmt.Sprintf("it restarts elsewhere; its places are reserved; its pods still leaving: %d", j.nomination.old)
 	case j.restarts():
 		return Consolidation, fmt.Sprintf("it restarts elsewhere to make room for job %s; its places are reserved; its pods still leaving: %d", j.nomination.lead.job.Name, j.nomination.old)
 	case j.nomination != nil && q.e.moves.toward(j.nomination) > 0:
@@ -181,6 +223,8 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		return Victims, fmt.Sprintf("its places are reserved; evicted pods still leaving: %d", j.nomination.outstanding)
 	case j.class == nil && j.count[podLeaving] > 0:
 		return MemberLost, fmt.Sprintf("pods of the job still leaving: %d", j.count[podLeaving])
+	case q.e.waiting.pausing(j) && j.delay != nil:
+		return HPExpected, j.delay.text(q.e.expected.slot)
 	case q.e.waiting.pausing(j):
 		return BackOff, fmt.Sprintf("%d failed starts; the next attempt is in %s", j.failures, secondsText(max(0, j.notBefore-q.e.now)))
 	case j.class == nil:
@@ -191,7 +235,7 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 	q.e.units.compile(j.class)
 	w := q.e.units.prepare(j)
 	u := w.unit
-	if !j.class.possible {
+	if !j.class.possible && !q.e.units.trimmed {
 		if s := q.e.placer.TooLarge(u); s.Lack != place.NoLack {
 			return NoNode, s.Detail
 		}
@@ -200,11 +244,17 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		q.onePossible(u) // the pods that start one by one wait for the same: one of them says what
 	}
 
-	// 3. Its queue lacks quota: for ever, until others have run for long enough, or for now.
+	// 3. It or its user runs as much as it may. Its queue lacks quota: for ever, of its own, until others have run for long enough, or for
+	// now.
+	if c, crowded := w.crowded(); crowded {
+		return MaxRunning, c.String()
+	}
 	if w.overrun() {
 		switch never := q.neverText(j, u); {
 		case never != "":
 			return ExceedsQuota, never
+		case j.pinned && w.lacks(j.queue.PinnedLeft):
+			return MustNotBorrow, q.quotaText(j, u)
 		case q.firstSettled(j) != Never:
 			return MinRuntime, q.quotaText(j, u) + tooYoung
 		}
@@ -214,17 +264,20 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 	// 4. It lacks room. Evictions would make some if jobs were not too young, or protected.
 	u.Exhausted = j.class.exhausted
 	if s := q.e.placer.Why(u); s.Lack != place.NoLack {
-		weaker := func(o *job) bool { return j.key.compare(o.key.precedence) < 0 }
+		weaker := func(o *job) bool { return q.e.policy.Preempt.outranks(j, o) }
 		young := ""
 		if q.firstSettled(j) != Never {
 			young = tooYoung
 		}
-		return lackReasons[s.Lack], s.Detail + young + q.protectedText(j, q.e.policy.Preempt.Priority, "jobs of lower rank", weaker)
+		return lackReasons[s.Lack], s.Detail + young + q.protectedText(j, q.e.policy.Preempt.Priority != NoPriority, "jobs of lower rank", weaker)
 	}
 
 	// 5. There is room by count. It has no quota where the room is, another job is first, or the
 	// pods do not fit together.
 	if q.e.placer.Barred(u) {
+		if j.pinned && w.shortSomewhere(j.queue.PinnedLeft) {
+			return MustNotBorrow, q.quotaText(j, u)
+		}
 		return QuotaExceeded, q.quotaText(j, u)
 	}
 	if first := q.firstReady(); first != nil && first != j {
@@ -296,29 +349,47 @@ func (q *Inquiry) neverText(j *job, u *place.Unit) string {
 			}
 		}
 	}
+
+	// 3. All tasks together may need too much of a resource.
+	for _, r := range j.queue.Limits() {
+		if need := resourceNeed(u, r); need > 0 && need > j.most(r) {
+			parts = append(parts, q.mostText(j, r, need))
+		}
+	}
 	slices.Sort(parts)
 	return strings.Join(slices.Compact(parts), "; ")
 }
 
-func (q *Inquiry) mostText(j *job, model string, need Milli) string {
-	if len(j.queue.Governing(model)) == 0 {
-		return fmt.Sprintf("queue %s has no quota for %s", j.queue.Name, model)
+// resourceNeed returns how much of a resource, by its account, the pods of a unit take together.
+func resourceNeed(u *place.Unit, account string) Milli {
+	need := Milli(0)
+	for t := range u.Tasks {
+		task := &u.Tasks[t]
+		need = cluster.Plus(need, cluster.Times(len(task.Pods), task.Takes(account)))
 	}
-	if j.pinned && j.queue.Owned(model) < need {
+	return need
+}
+
+func (q *Inquiry) mostText(j *job, of string, need Milli) string {
+	name, text := quota.AccountText(of), func(amount Milli) string { return quota.AmountText(of, amount) }
+	if !j.queue.MayUse(of) {
+		return fmt.Sprintf("queue %s has no quota for %s", j.queue.Name, name)
+	}
+	if j.pinned && j.queue.Owned(of) < need {
 		return fmt.Sprintf("needs %s of %s at once; jobs of queue %s that must not borrow can never hold more than %s",
-			need.GPUs(), model, j.queue.Name, j.most(model).GPUs())
+			text(need), name, j.queue.Name, text(j.most(of)))
 	}
-	return fmt.Sprintf("needs %s of %s at once; queue %s can never hold more than %s", need.GPUs(), model, j.queue.Name, j.most(model).GPUs())
+	return fmt.Sprintf("needs %s of %s at once; queue %s can never hold more than %s", text(need), name, j.queue.Name, text(j.most(of)))
 }
 
 // firstReady returns the first job under StrictFIFO, where those that would borrow come last;
 // nil if no job is ready. It costs O(waiting classes).
 func (q *Inquiry) firstReady() *job {
 	var first *job
-	last := false
+	nearest := 0
 	for _, c := range q.e.waiting.ready.items {
-		if borrows := q.e.units.borrows(c.head()); first == nil || last && !borrows || last == borrows && c.head().key.before(&first.key) {
-			first, last = c.head(), borrows
+		if reach := q.e.units.reach(c.head(), quota.Own); first == nil || reach > nearest || reach == nearest && c.head().key.before(&first.key) {
+			first, nearest = c.head(), reach
 		}
 	}
 	return first
@@ -373,13 +444,26 @@ func (q *Inquiry) quotaText(j *job, u *place.Unit) string {
 					parts = append(parts, text)
 				}
 			}
-			if len(j.queue.Governing(model)) == 0 {
+			if !j.queue.MayUse(model) {
 				parts = append(parts, fmt.Sprintf("queue %s has no quota for %s", j.queue.Name, model))
 			}
 		}
 	}
+	for _, r := range j.queue.Limits() {
+		switch need := resourceNeed(u, r); {
+		case need == 0 || j.room(r) >= need:
+		case j.pinned && j.queue.PinnedLeft(r) < need:
+			parts = append(parts, q.pinnedText(j, r, need))
+		case j.queue.Available(r) < need:
+			parts = append(parts, accountText(j.queue, r, need))
+		}
+	}
 	// No task lacks quota by itself. All together may; else an Isolated queue waits for GPUs
 	// that its evicted pods still hold.
+	if parts == nil && j.pinned && (candidate{j, u}).lacks(j.queue.PinnedLeft) {
+		return fmt.Sprintf("queue %s needs %s GPUs within its nominal quota because the job %s and so must not borrow: too few are left for such jobs",
+			j.queue.Name, candidate{j, u}.needed().GPUs(), j.keeps())
+	}
 	if parts == nil {
 		parts = q.quotaTogether(j, u)
 	}
@@ -391,13 +475,20 @@ func (q *Inquiry) quotaText(j *job, u *place.Unit) string {
 
 // pinnedText says how much of its nominal quota a queue has left for a job that must not
 // borrow, and why the job must not.
-func (q *Inquiry) pinnedText(j *job, model string, need Milli) string {
-	why := "must not be evicted"
-	if !j.Locked && !j.NotPreemptible {
-		why = fmt.Sprintf("runs for %s before it can be evicted", durationText(j.MinRuntime))
-	}
+func (q *Inquiry) pinnedText(j *job, of string, need Milli) string {
 	return fmt.Sprintf("queue %s needs %s of %s within its nominal quota because the job %s and so must not borrow: %s left for such jobs",
-		j.queue.Name, need.GPUs(), model, why, max(0, j.queue.PinnedLeft(model)).GPUs())
+		j.queue.Name, quota.AmountText(of, need), quota.AccountText(of), j.keeps(), quota.AmountText(of, max(0, j.queue.PinnedLeft(of))))
+}
+
+// keeps says why a job must not borrow; "" if it may.
+func (j *job) keeps() string {
+	switch {
+	case !j.pinned:
+		return ""
+	case !j.Locked && !j.NotPreemptible && !j.Foreign:
+		return fmt.Sprintf("runs for %s before it can be evicted", durationText(j.MinRuntime))
+	}
+	return "must not be evicted"
 }
 
 // quotaTogether says which accounts lack quota for the tasks of a gang together.
@@ -423,16 +514,14 @@ func (q *Inquiry) quotaTogether(j *job, u *place.Unit) []string {
 }
 
 func accountText(q *quota.Queue, account string, need Milli) string {
-	owner, name := q.Owner(account), "GPUs"
-	if account != quota.AnyModel {
-		name = account
-	}
+	owner, name := q.Owner(account), quota.AccountText(account)
+	text := func(amount Milli) string { return quota.AmountText(account, amount) }
 	if owner == nil {
-		return fmt.Sprintf("queue %s owns no %s quota and no other queue lends enough: needs %s", q.Name, name, need.GPUs())
+		return fmt.Sprintf("queue %s owns no %s quota and no other queue lends enough: needs %s", q.Name, name, text(need))
 	}
 	nominal, _ := owner.Nominal(account)
-	return fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, need.GPUs(), name,
-		nominal.GPUs(), owner.InUse(account).GPUs(), max(0, owner.Available(account)).GPUs())
+	return fmt.Sprintf("queue %s needs %s of %s: quota %s, in use %s, available with borrowing %s", owner.Name, text(need), name,
+		text(nominal), text(owner.InUse(account)), text(max(0, owner.Available(account))))
 }
 
 // durationText writes a time in the largest unit that it is a multiple of.

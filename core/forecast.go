@@ -33,6 +33,7 @@ const (
 // and takes that back: later decisions are as without it. Times are exact to a hundredth of the
 // time until then, or half a second.
 func (e *Engine) Forecast() Forecast {
+	e.unowned.lend()
 	// 1. The jobs that wait, and when running pods end. If no end is known, nothing is.
 	f := forecaster{Engine: e, Forecast: Forecast{Starts: map[string]Time{}}}
 	for _, j := range e.jobs.byName {
@@ -72,11 +73,12 @@ func (e *Engine) Forecast() Forecast {
 type forecaster struct {
 	*Engine
 	Forecast
-	queued []*job // those that wait, in order
-	ends   heap[ending]
-	tries  int
-	booked []booking
-	begun  []*pod
+	queued  []*job // those that wait, in order
+	ends    heap[ending]
+	tries   int
+	booked  []booking
+	counted []counting
+	begun   []*pod
 }
 
 // ending is when a pod is expected to end, or, if moved, to be gone from its old place.
@@ -87,11 +89,18 @@ type ending struct {
 	moved bool
 }
 
-// booking is GPU of a model that was booked to a queue (or, negative, given back).
+// counting is a pod that was counted as running, or no longer.
+type counting struct {
+	job *job
+	pod *pod
+	by  int
+}
+
+// booking is an amount of a GPU model or resource that was booked to a queue (or, negative, given back).
 type booking struct {
-	queue *quota.Queue
-	model string
-	gpu   Milli
+	queue   *quota.Queue
+	account string
+	amount  Milli
 }
 
 // endings lists when running pods end, as far as that is known. Evicted pods end now, and
@@ -105,7 +114,7 @@ func (f *forecaster) endings() {
 		known := false
 		for i := range j.pods {
 			p := &j.pods[i]
-			if at := cluster.Plus(p.started, j.Estimate); p.state == podRunning && p.standby == nil && j.Estimate > 0 && at > f.now {
+			if at := cluster.Plus(p.started, j.Estimate); p.state == podRunning && p.standby() == nil && j.Estimate > 0 && at > f.now {
 				list, known = append(list, ending{at, j, i, false}), true
 			}
 		}
@@ -125,7 +134,7 @@ func (f *forecaster) endings() {
 	}
 	for _, n := range f.nominations.all {
 		for i := range n.job.pods {
-			if n.job.pods[i].from != nil {
+			if n.job.pods[i].from() != nil {
 				list = append(list, ending{f.now, n.job, i, true})
 			}
 		}
@@ -163,25 +172,39 @@ func (f *forecaster) play() {
 func (f *forecaster) end(x ending) {
 	p := &x.job.pods[x.pod]
 	node := p.alloc.Node
-	if p.from != nil && x.moved {
-		node = p.from.Node
-	} else if p.move != nil && !x.moved {
-		node = p.move.to.Node // it is gone from the other one since the forecast began
+	if p.from() != nil && x.moved {
+		node = p.from().Node
+	} else if p.move() != nil && !x.moved {
+		node = p.move().to.Node // it is gone from the other one since the forecast began
 	}
 	f.state.Remove(cluster.Owner{Job: x.job.slot, Pod: int32(x.pod)}, node)
 	if x.moved {
 		return
 	}
+	f.run(x.job, p, -1)
 	if p.state != podLeaving { // its queue has that quota back already
 		f.book(x.job, p, -1)
 	}
 }
 
 func (f *forecaster) book(j *job, p *pod, by Milli) {
-	if gpu := j.gpu(p); gpu > 0 {
-		b := booking{j.queue, f.state.Pool(p.alloc.Node).Model, by * gpu}
-		b.queue.Add(b.model, b.gpu)
-		f.booked = append(f.booked, b)
+	add := func(account string, amount Milli) {
+		if amount != 0 {
+			j.queue.Add(account, amount)
+			f.booked = append(f.booked, booking{j.queue, account, amount})
+		}
+	}
+	add(f.state.Pool(p.alloc.Node).Model, by*j.gpu(p))
+	for _, r := range j.queue.Counted() {
+		add(r, by*j.Tasks[p.task].Takes(r))
+	}
+}
+
+// run counts a pod as running, or with -1 no longer, where queues bound that.
+func (f *forecaster) run(j *job, p *pod, by int) {
+	if f.ledger.Bounded() {
+		f.count(j, p, by)
+		f.counted = append(f.counted, counting{j, p, by})
 	}
 }
 
@@ -190,7 +213,9 @@ func (f *forecaster) book(j *job, p *pod, by Milli) {
 func (f *forecaster) pass(t Time) {
 	strict := false
 	if f.ledger.Limited() {
-		f.round(t, &strict, func(j *job) bool { return !f.units.borrows(j) })
+		for b := own; b != unbound; b = f.units.looser(b) {
+			f.round(t, &strict, func(j *job) bool { return !b.before(f.units.boundOf(j, own)) })
+		}
 	}
 	f.round(t, &strict, func(*job) bool { return true })
 }
@@ -220,7 +245,7 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 	f.units.compile(j.class)
 	w := f.units.prepare(j)
 	u := w.unit
-	if w.overrun() {
+	if _, crowded := w.crowded(); crowded || w.overrun() {
 		return false
 	}
 	*strict = f.policy.Queueing.Mode == StrictFIFO
@@ -237,6 +262,10 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 		placed, _ = f.placer.Gang(u)
 	} else {
 		placed = f.placer.Pods(u)
+	}
+	if n := j.runnable(placed); n < len(placed) {
+		f.state.Rollback(mark)
+		placed = placeAgain(f.state, j, placed[:n])
 	}
 	if len(placed) > 0 && !affords(f.state, j, placed, u.Room) {
 		f.state.Rollback(mark)
@@ -256,6 +285,7 @@ func (f *forecaster) start(j *job, t Time, strict *bool) bool {
 		p.alloc, p.state = placed[k].Alloc, podHeld
 		f.begun = append(f.begun, p)
 		f.book(j, p, 1)
+		f.run(j, p, 1)
 		if j.Estimate > 0 {
 			f.ends.push(ending{cluster.Plus(t, j.Estimate), j, i, false})
 		}
@@ -273,6 +303,9 @@ func (f *forecaster) undo() {
 	}
 	f.nominations.holdsChanged() // it may have counted those pods as kept
 	for _, b := range f.booked {
-		b.queue.Add(b.model, -b.gpu)
+		b.queue.Add(b.account, -b.amount)
+	}
+	for _, c := range f.counted {
+		f.count(c.job, c.pod, -c.by)
 	}
 }

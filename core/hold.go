@@ -272,7 +272,7 @@ func (ns *nominations) placesHold(n *nomination) bool {
 	for _, v := range n.victims {
 		for i := range v.pods {
 			p := &v.pods[i]
-			if p.state != podLeaving || p.leavingFor != n {
+			if p.state != podLeaving || p.leavingFor() != n {
 				continue
 			}
 			ns.state.Remove(cluster.Owner{Job: v.slot, Pod: int32(i)}, p.alloc.Node)

@@ -35,6 +35,11 @@ type (
 	Queue = quota.QueueSpec
 	// Quota is the GPU quota of a queue for one model.
 	Quota = quota.Quota
+	// ResourceQuota is the quota of a queue for CPU, memory or another resource.
+	ResourceQuota = quota.ResourceQuota
+	Share         = quota.Share
+	// Running bounds what jobs of a queue run at one time.
+	Running = quota.Running
 )
 
 // Units and limits of the vocabulary.
@@ -103,6 +108,8 @@ type Job struct {
 	// Name is unique among live jobs.
 	Name  string
 	Queue string
+	// User is whose job it is, where queues bound what each user runs; may be empty.
+	User  string
 	Kind  Kind
 	Class Class
 	// Priority orders jobs, highest first.

@@ -114,9 +114,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 
 	// 2. The job, and its place in the order. It waits from its submission, which may be long
 	// ago: a driver that builds an engine again sends all jobs at once.
-	pinned, pin := e.policy.Preempt.protect(&spec)
-	j := &job{Job: spec, queue: q, since: now, run: -1, pinned: pinned, pin: pin}
-	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted}
+	pinned, pin := e.policy.Preempt.protect(&spec, q)
+	j := &job{Job: spec, queue: q, since: now, run: -1, pinned: pinned, pin: pin, bonus: e.sizeBonus(&spec)}
+	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted - j.bonus}
 	switch e.policy.Queueing.Order {
 	case ByPriority:
 		j.key.size = spec.GPUs()
@@ -126,11 +126,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 	if spec.Submitted < now {
 		j.since = spec.Submitted
 	}
-	j.pods = make([]pod, 0, spec.Pods())
+	j.addAll()
 	for t := range spec.Tasks {
-		for range spec.Tasks[t].Pods {
-			j.addPod(t)
-		}
+		e.requested(j, t, spec.Tasks[t].Pods)
 		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
 	}
 
@@ -146,14 +144,37 @@ func (e *Engine) submit(now Time, spec Job) error {
 	return nil
 }
 
+// sizeBonus is how much earlier than it was a new job counts as submitted.
+func (e *Engine) sizeBonus(j *Job) Time {
+	if j.Class == HP {
+		return 0
+	}
+	gpus, weight := j.GPUs(), e.policy.Queueing.SizeWeight
+	return min(cluster.Plus(cluster.Times(int(gpus/WholeGPU), weight), weight/Time(WholeGPU)*Time(gpus%WholeGPU)), MaxTime)
+}
+
+// requeueLast puts a job behind those that wait, if the policy says so and its eviction lost all
+// that its pods had done.
+func (e *Engine) requeueLast(j *job, now Time) {
+	if e.policy.Requeue.Timestamp != EvictionTime || j.Checkpoint > 0 || j.saved > j.started {
+		return
+	}
+	e.waiting.dequeue(j)
+	j.key.submit = now - j.bonus
+	if j.placed() || j.touched { // entitlement knows its pods by its old place in the order
+		e.changes.orderChanged()
+	}
+}
+
 // protect takes from a job the protection from eviction that the policy does not allow. It
 // reports whether the job must not borrow, since what it borrowed could not be reclaimed, or
 // not for long, and why.
-func (p *Preempt) protect(j *Job) (pinned bool, pin quota.Pin) {
+func (p *Preempt) protect(j *Job, q *quota.Queue) (pinned bool, pin quota.Pin) {
 	// A minimum run time keeps borrowed quota from its owner for as long. A short one may be
 	// waited for; with a longer one than the policy's limit, a job runs on owned quota only.
 	long := p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime
-	if p.Unprotected {
+	listed := p.ProtectedQueues == nil || slices.ContainsFunc(p.ProtectedQueues, q.In)
+	if p.Unprotected || !listed {
 		j.Locked, j.NotPreemptible = false, false
 		if long {
 			j.MinRuntime = p.MaxMinRuntime
@@ -209,6 +230,7 @@ func (e *Engine) end(name string) error {
 	e.waiting.dequeue(j)
 	e.nominations.denominate(j)
 	e.nominations.passOn(j)
+	e.requestedNoLonger(j)
 	for i := range j.pods {
 		if p := &j.pods[i]; p.state == podRunning || p.state == podLeaving {
 			e.release(j, i, podDone)
@@ -230,8 +252,8 @@ func (e *Engine) end(name string) error {
 // release takes a running or leaving pod off its node. The journal grows.
 func (e *Engine) release(j *job, i int, to podState) {
 	p := &j.pods[i]
-	if j.Class == LP && p.state == podLeaving && p.leavingFor != nil {
-		e.state.CountEviction(p.alloc.Node) // however it goes: on Kubernetes an evicted pod ends
+	if j.Class == LP && p.state == podLeaving && p.leavingFor() != nil {
+		e.state.CountEvictions(p.alloc.Node, 1) // however it goes: on Kubernetes an evicted pod ends
 	}
 	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
 	e.unbook(j, p, to)
@@ -240,7 +262,7 @@ func (e *Engine) release(j *job, i int, to podState) {
 
 // vacated takes a pod that restarts elsewhere off its old node. The journal grows.
 func (e *Engine) vacated(j *job, i int) {
-	node := j.pods[i].from.Node
+	node := j.pods[i].from().Node
 	e.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, node)
 	e.unbookOld(j, &j.pods[i])
 	e.nominations.settleNode(node)
@@ -249,17 +271,17 @@ func (e *Engine) vacated(j *job, i int) {
 // unbookOld counts a pod that restarts elsewhere as off its old node, which the state has
 // removed already.
 func (e *Engine) unbookOld(j *job, p *pod) {
-	node := p.from.Node
-	p.from = nil
+	node := p.from().Node
+	p.tied().from = nil
 	j.nomination.old--
 	j.leaves(e.state, p, -1)
 	e.changes.quotaReturned()
 	e.nominations.holdsChanged()
-	if p.leavingFor.job.nomination != p.leavingFor {
-		e.changes.evictableChanged(node)
+	if p.leavingFor().job == j || p.leavingFor().job.nomination != p.leavingFor() {
+		e.changes.evictableChanged(node) // no job starts in its place
 	}
-	p.leavingFor.outstanding--
-	p.leavingFor = nil
+	p.leavingFor().outstanding--
+	p.tied().leavingFor = nil
 	e.changes.roomFreed(node)
 	e.changes.podsVanished(j)
 }
@@ -267,8 +289,8 @@ func (e *Engine) unbookOld(j *job, p *pod) {
 // unbook counts a pod as off its node, which the state has removed already.
 func (e *Engine) unbook(j *job, p *pod, to podState) {
 	node := p.alloc.Node
-	if p.standby != nil {
-		e.standbys.handOver(p.standby)
+	if p.standby() != nil {
+		e.standbys.handOver(p.standby())
 	}
 	switch p.state {
 	case podRunning:
@@ -280,23 +302,23 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 		j.leaves(e.state, p, -1)
 		e.changes.quotaReturned()
 		e.nominations.holdsChanged()
-		forNoPlan := p.leavingFor == nil || p.leavingFor.job.nomination != p.leavingFor
+		forNoPlan := p.leavingFor() == nil || p.leavingFor().job.nomination != p.leavingFor()
 		if forNoPlan {
 			// No job starts in its place, so nothing else says that there is room now.
 			e.changes.evictableChanged(node)
 		}
 	}
 	was := p.state
-	j.set(p, to)
+	e.set(j, p, to)
 	e.changes.placesChanged(j)
 	if was == podRunning {
 		e.stopped(j, p)
-	} else if p.move != nil { // its gang broke, and the driver was not told
-		e.moves.abandon(p.move)
+	} else if p.move() != nil { // its gang broke, and the driver was not told
+		e.moves.abandon(p.move())
 	}
-	if p.leavingFor != nil {
-		p.leavingFor.outstanding--
-		p.leavingFor = nil
+	if p.leavingFor() != nil {
+		p.leavingFor().outstanding--
+		p.tied().leavingFor = nil
 	}
 	e.changes.roomFreed(node)
 	e.changes.podsVanished(j)
@@ -312,7 +334,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		return fmt.Errorf("job %s has no pod %d", ev.Job, ev.Pod)
 	}
 	p := &j.pods[ev.Pod]
-	if p.from != nil {
+	if p.from() != nil {
 		e.nominations.stayGone(j, ev.Pod)
 	}
 	switch p.state {
@@ -331,6 +353,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	// succeeded, the gang starts whole again.
 	if !ev.Failed {
 		e.release(j, ev.Pod, podDone)
+		e.requested(j, int(p.task), -1)
 		e.state.Commit()
 		e.restart(j)
 		if j.class != nil && (j.Gang || j.Topology.Required != "") {
@@ -353,7 +376,8 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 			j.failures = 0
 		}
 		j.failures++
-		j.notBefore = cluster.Plus(now, e.policy.Requeue.Pause(j.failures))
+		j.delay = nil
+		j.notBefore = cluster.Plus(now, e.policy.Requeue.Pause(int(j.failures)))
 	}
 
 	// 3. Its gang may have fewer than its minimum left.
@@ -392,16 +416,16 @@ func (e *Engine) breakGang(j *job) {
 			j.charge(e.state, p, -1)
 			j.leaves(e.state, p, 1)
 			e.changes.quotaReturned()
-			j.set(p, podLeaving)
+			e.set(j, p, podLeaving)
 			// The driver does not know yet: it may still say how a move ended. Until it is
 			// told, the move goes on.
-			m := p.move
+			m := p.move()
 			if m != nil && m.told {
-				p.move = nil
+				p.tied().move = nil
 			}
 			e.stopped(j, p)
 			if m != nil && m.told {
-				p.move = m
+				p.tied().move = m
 			}
 		}
 	}
@@ -421,7 +445,7 @@ func (e *Engine) tellBroken() {
 		d.Pods = slices.DeleteFunc(d.Pods, func(p Placement) bool { return j.pods[p.Pod].state != podLeaving })
 		for k := range d.Pods {
 			i := d.Pods[k].Pod
-			if m := j.pods[i].move; m != nil {
+			if m := j.pods[i].move(); m != nil {
 				e.moves.abandon(m)
 			}
 			d.Pods[k] = e.placement(j, i) // it may have moved
@@ -462,7 +486,7 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 		return err
 	}
 	for _, i := range ev.Pods {
-		if i < 0 || i >= len(j.pods) || j.pods[i].state != podLeaving && j.pods[i].from == nil {
+		if i < 0 || i >= len(j.pods) || j.pods[i].state != podLeaving && j.pods[i].from() == nil {
 			return fmt.Errorf("pod %d of job %s was not told to leave", i, ev.Job)
 		}
 	}
@@ -471,20 +495,25 @@ func (e *Engine) podsGone(now Time, ev PodsGone) error {
 	gone := ev.Pods
 	if gone == nil {
 		for i := range j.pods {
-			if j.pods[i].from != nil || j.pods[i].state == podLeaving && !ends(e.ending, j, i) {
+			if j.pods[i].from() != nil || j.pods[i].state == podLeaving && !ends(e.ending, j, i) {
 				gone = append(gone, i)
 			}
 		}
 	}
+	evicted := false
 	for _, i := range gone {
 		p := &j.pods[i]
-		if p.from != nil {
+		if p.from() != nil {
 			e.vacated(j, i)
 			continue
 		}
+		evicted = evicted || p.leavingFor() != nil && p.leavingFor().job != j
 		e.release(j, i, podWaiting)
 	}
 	e.state.Commit()
+	if evicted {
+		e.requeueLast(j, now)
+	}
 	if !j.whole() {
 		e.waiting.dequeue(j) // its class may be another one now that these pods wait, too
 	}
@@ -553,9 +582,16 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	e.state.PlaceFound(cluster.Owner{Job: j.slot, Pod: int32(ev.Pod)}, a)
 	e.state.Commit()
 	p.alloc, p.came = a, ev.Started
-	beyond := t.GPU > 0 && t.GPU > j.queue.ProtectedLeft(e.state.Pool(id).Model)
+	beyond := t.GPU > 0 && t.GPU > j.queue.ProtectedLeft(e.state.Pool(id).Model) ||
+		slices.ContainsFunc(j.queue.Limits(), func(r string) bool {
+			takes := t.Takes(r)
+			return takes > 0 && takes > j.queue.ProtectedLeft(r)
+		})
 	if beyond && j.fixed() && !j.Foreign {
 		e.expose(j)
+	}
+	if j.delay != nil && j.notBefore > now { // it was put off, and runs all the same
+		j.delay, j.notBefore = nil, 0
 	}
 	e.runs.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
@@ -574,7 +610,7 @@ func (e *Engine) takenBy(a *cluster.Alloc) (kept bool, why string) {
 	var held []cluster.Owner
 	for h := range e.state.Node(a.Node).Pods {
 		p := &e.jobs.slots[h.Owner.Job].pods[h.Owner.Pod]
-		if p.state == podHeld && p.alloc.Node == a.Node || p.move != nil && !p.move.told && p.move.to.Node == a.Node {
+		if p.state == podHeld && p.alloc.Node == a.Node || p.move() != nil && !p.move().told && p.move().to.Node == a.Node {
 			held = append(held, h.Owner)
 		}
 	}
@@ -612,8 +648,8 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 		if p.state == podRunning || p.state == podLeaving || p.kept() {
 			on = append(on, cluster.Held{Owner: cluster.Owner{Job: j.slot, Pod: int32(i)}, Alloc: p.alloc})
 		}
-		if p.move != nil {
-			on = append(on, cluster.Held{Owner: p.move.owner(), Alloc: p.move.to})
+		if p.move() != nil {
+			on = append(on, cluster.Held{Owner: p.move().owner(), Alloc: p.move().to})
 		}
 	}
 	e.changes.podsVanished(j)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
@@ -32,71 +33,117 @@ type pod struct {
 	listed int32  // its place in ranked.pods
 	lifted bool   // it is off its node and its quota for a trial
 	state  podState
-	// within says that the pod is within its queue's nominal quota, as entitlement.update
-	// found.
-	within bool
+	// within says that the pod is within its queue's nominal quota, owed that it is within what its
+	// queue is owed, as entitlement.update found: see pod.cover.
+	within, owed bool
 	// extra says that its gang goes on without it; see job.markExtra.
-	extra   bool
-	move    *move    // its current move, nil if none; only running pods have one
+	extra bool
+	ties  *ties // nil if it has none
+}
+
+// ties are what few pods have at a time: apart, they cost the others neither memory nor, as they are
+// pointers, time of the garbage collector.
+type ties struct {
+	move    *move    // its current move; only running pods have one
 	standby *standby // set while it lends its GPUs
-	// leavingFor is the nomination it was evicted for, if any.
+	// leavingFor is the nomination it was evicted for.
 	leavingFor *nomination
 	// from is where a pod still is that restarts at alloc, until it has left; see room.go. Only
 	// pods with a kept place have one.
 	from *cluster.Alloc
 }
 
-// job is a live job.
+// tied returns the ties of the pod, to change them.
+func (p *pod) tied() *ties {
+	if p.ties == nil {
+		p.ties = &ties{}
+	}
+	return p.ties
+}
+
+func (p *pod) move() *move {
+	if p.ties == nil {
+		return nil
+	}
+	return p.ties.move
+}
+
+func (p *pod) standby() *standby {
+	if p.ties == nil {
+		return nil
+	}
+	return p.ties.standby
+}
+
+func (p *pod) leavingFor() *nomination {
+	if p.ties == nil {
+		return nil
+	}
+	return p.ties.leavingFor
+}
+
+func (p *pod) from() *cluster.Alloc {
+	if p.ties == nil {
+		return nil
+	}
+	return p.ties.from
+}
+
+// job is a live job. Its fields are in an order that leaves no gaps between them: with at most 512 bytes
+// the garbage collector needs less time for it.
 type job struct {
 	Job
-	slot  int32
 	key   key
 	queue *quota.Queue
 	pods  []pod
-	// count is how many pods are in each state.
-	count [podWithdrawn + 1]int
-	// moving is how many pods are being moved. After failedMoves failed moves in a row, the engine
-	// moves none before stays, nor stops one instead.
-	moving      int
-	failedMoves int
-	stays       Time
-	// standing is how many pods are on standby.
-	standing int
-	// spans says where the pods of each task are; nil if there is one task.
-	spans []span
-	// begun says that the gang has its minimum: further pods start one by one.
-	begun bool
-	// backfilled says that it started past an earlier job that waited.
-	backfilled bool
-	// started is when the gang, or the first pod, was bound last; saved when
-	// the job last reported a checkpoint.
-	started, saved Time
-	// since is when the job began to wait, the last time.
-	since Time
-	// After a failed start the job pauses until notBefore.
-	notBefore Time
-	failures  int
-
 	class *class // where it waits; nil when it does not
-	at    int    // its place in the class's heap, or in a pause heap
-	run   int    // its place in runs.jobs, -1 when it has none
 	// nomination has the current evictions for the job; nil if there are none.
 	nomination *nomination
 	// left are the places that pods of it left for others; see leftBy.
-	left                []leftFor
+	left  []leftFor
+	marks [][]string // labels by task, with those of its anti-affinities; see affinities.label
+	// spans says where the pods of each task are; nil if there is one task.
+	spans []span
+	// count is how many pods are in each state.
+	count [podWithdrawn + 1]int32
+	slot  int32
+	at    int32  // its place in the class's heap, or in a pause heap
+	run   int32  // its place in runs.jobs, -1 when it has none
+	trial uint32 // the last trial of evictions that looked at its gang
+	// moving is how many pods are being moved. After failedMoves failed moves in a row, the engine
+	// moves none before stays, nor stops one instead.
+	moving, failedMoves int32
+	stays               Time
+	// standing is how many pods are on standby.
+	standing int32
+	failures int32
+	// counted is how many pods run or have yet to leave, if queues bound what runs: see running.go.
+	counted int32
+	// started is when the gang, or the first pod, was bound last; saved when
+	// the job last reported a checkpoint.
+	started, saved Time
+	// bonus is how much earlier than it was the job counts as submitted: see Queueing.SizeWeight.
+	bonus Time
+	// since is when the job began to wait, the last time.
+	since Time
+	// After a failed start, or put off by delay, the job pauses until notBefore.
+	notBefore Time
+	delay     *delay // nil if nothing put it off
+	// begun says that the gang has its minimum: further pods start one by one.
+	begun bool
+	// backfilled says that it started past an earlier job that waited.
+	backfilled          bool
 	rejected            bool
 	disruptionProtected bool // see JobShielded
 	// pinned says that the job must not borrow, as its queue could not give back in time what
 	// it holds; see Preempt.protect.
 	pinned bool
+	pin    quota.Pin // how it counts if it is pinned
 	// exposed says that it was found running with more than nominal quota, though it is
 	// pinned: while it has a place, it may be evicted. See Engine.expose.
 	exposed bool
-	pin     quota.Pin  // how it counts if it is pinned
-	marks   [][]string // labels by task, with those of its anti-affinities; see affinities.label
-	touched bool       // it is among entitlement.touched
-	trial   uint32     // the last trial of evictions that looked at its gang
-	goes    bool       // that trial found that it may be evicted as a whole
+	touched bool // it is among entitlement.touched
+	goes    bool // the last trial of evictions found that it may be evicted as a whole
 }
 
 // jobTable is the live jobs.
@@ -110,6 +157,7 @@ type jobTable struct {
 	// the pods of a node use it, without reading the jobs.
 	evictable []precedence
 	seq       uint64 // of the last job that came
+	recounted []*job // see Engine.refile
 }
 
 // add gives a new job its slot and its number of arrival.
@@ -144,8 +192,8 @@ func (t *jobTable) noteEvictable(j *job) {
 // key orders jobs; see [Order].
 type key struct {
 	precedence
-	estimate Time // 0 unless ordered ByEstimate
-	submit   Time
+	estimate Time  // 0 unless ordered ByEstimate
+	submit   Time  // by which it is ordered: its submission, or eviction, less job.bonus
 	size     Milli // 0 unless ordered ByPriority
 	seq      uint64
 }
@@ -185,6 +233,45 @@ func (j *job) set(p *pod, s podState) {
 	p.state = s
 }
 
+// requested counts pods of a task that run or are to run, new ones or, with a negative number,
+// those that have ended, for the policies that need it.
+func (e *Engine) requested(j *job, task, pods int) {
+	t := &j.Tasks[task]
+	if pods == 0 {
+		return
+	}
+	if !j.Foreign && e.policy.fair() {
+		for _, r := range j.queue.Counted() {
+			if takes := t.Takes(r); takes > 0 {
+				j.queue.RequestOf(r, Milli(pods)*takes)
+			}
+		}
+		if t.GPU > 0 {
+			j.queue.Request(t.Models, Milli(pods)*t.GPU)
+		}
+	}
+	if t.GPU == 0 {
+		return
+	}
+	e.wanted.requested(j, task, pods)
+}
+
+// requestedNoLonger counts the pods of a job that ends as ended, each task at once.
+func (e *Engine) requestedNoLonger(j *job) {
+	if !e.policy.fair() && !e.wanted.on {
+		return
+	}
+	pods := make([]int, len(j.Tasks))
+	for i := range j.pods {
+		if p := &j.pods[i]; p.state < podDone {
+			pods[p.task]++
+		}
+	}
+	for t, n := range pods {
+		e.requested(j, t, -n)
+	}
+}
+
 // span is a range of pod numbers, from lo to before hi.
 type span struct{ lo, hi int }
 
@@ -195,6 +282,23 @@ func (j *job) span(task int) (lo, hi int) {
 		return 0, len(j.pods)
 	}
 	return j.spans[task].lo, j.spans[task].hi
+}
+
+// addAll numbers the pods of a new job.
+func (j *job) addAll() {
+	j.pods = make([]pod, j.Pods())
+	j.count[podWaiting] = int32(len(j.pods))
+	i := 0
+	for t := range j.Tasks {
+		lo := i
+		for range j.Tasks[t].Pods {
+			j.pods[i].task = int32(t)
+			i++
+		}
+		if len(j.Tasks) > 1 {
+			j.spans = append(j.spans, span{lo, i})
+		}
+	}
 }
 
 // addPod numbers one more pod.
@@ -239,29 +343,93 @@ func (j *job) most(model string) Milli {
 	return j.queue.Most(model)
 }
 
-// book counts GPU of a model as used by the job, or with a negative amount no longer.
-func (j *job) book(model string, gpu Milli) {
-	j.queue.Add(model, gpu)
+// book counts an amount of an account as used by the job, or with a negative amount no longer.
+func (j *job) book(account string, amount Milli) {
+	j.queue.Add(account, amount)
 	if j.fixed() {
-		j.queue.Pin(model, gpu, j.pin)
+		j.queue.Pin(account, amount, j.pin)
 	}
+}
+
+// bookPod books what a pod of a task takes on a node of a model (by 1), or takes it back (by -1).
+func (j *job) bookPod(task int32, model string, by Milli) {
+	t := &j.Tasks[task]
+	if t.GPU > 0 {
+		j.book(model, by*t.GPU)
+	}
+	for _, r := range j.queue.Counted() {
+		if takes := t.Takes(r); takes > 0 {
+			j.book(r, by*takes)
+		}
+	}
+}
+
+// hasResources reports whether no room is negative of the resources that limit the job's queue and
+// that a pod of a task takes.
+func (j *job) hasResources(task int32, room func(account string) Milli) bool {
+	for _, r := range j.queue.Limits() {
+		if j.Tasks[task].Takes(r) > 0 && room(r) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// counts reports whether any quota limits what the job takes.
+func (j *job) counts() bool {
+	if j.GPUs() > 0 && j.queue.LimitsGPUs() {
+		return true
+	}
+	return slices.ContainsFunc(j.queue.Limits(), j.takes)
+}
+
+// takes reports whether a pod of the job takes a resource.
+func (j *job) takes(r string) bool {
+	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return t.Takes(r) > 0 })
 }
 
 // whole reports whether the job waits to start as a gang.
 func (j *job) whole() bool { return j.Gang && !j.begun }
 
-// charge books a pod's GPU to its queue (by 1), or gives it back (by -1).
+// charge books what a pod takes to its queue (by 1), or gives it back (by -1).
 func (j *job) charge(s *cluster.State, p *pod, by Milli) {
-	if gpu := j.gpu(p); gpu > 0 {
-		j.book(s.Pool(p.alloc.Node).Model, by*gpu)
-	}
+	j.bookPod(p.task, s.Pool(p.alloc.Node).Model, by)
 }
 
-// leaves counts a pod's GPU as evicted but not yet gone (by 1), or no longer (by -1); see
+// leaves counts what a pod takes as evicted but not yet gone (by 1), or no longer (by -1); see
 // [quota.Queue.Leave].
 func (j *job) leaves(s *cluster.State, p *pod, by Milli) {
 	if gpu := j.gpu(p); gpu > 0 {
 		j.queue.Leave(s.Pool(p.alloc.Node).Model, by*gpu)
+	}
+	for _, r := range j.queue.Counted() {
+		if takes := j.Tasks[p.task].Takes(r); takes > 0 {
+			j.queue.Leave(r, by*takes)
+		}
+	}
+}
+
+// bookResource books what the job requests, holds and still has on nodes of a resource that is counted
+// from now on.
+func (e *Engine) bookResource(j *job, r string) {
+	for i := range j.pods {
+		p := &j.pods[i]
+		takes := j.Tasks[p.task].Takes(r)
+		if takes == 0 {
+			continue
+		}
+		if p.placed() {
+			j.book(r, takes)
+		}
+		if p.kept() { // it waits for others to leave, or for the other pods of its gang
+			j.queue.Leave(r, -takes)
+		}
+		if p.state == podLeaving || p.from() != nil {
+			j.queue.Leave(r, takes)
+		}
+		if !j.Foreign && e.policy.fair() && p.state < podDone {
+			j.queue.RequestOf(r, takes)
+		}
 	}
 }
 
@@ -270,6 +438,9 @@ func (j *job) bookPins(s *cluster.State, by Milli) {
 	for i := range j.pods {
 		if p := &j.pods[i]; p.placed() {
 			j.queue.Pin(s.Pool(p.alloc.Node).Model, by*j.gpu(p), j.pin)
+			for _, r := range j.queue.Counted() {
+				j.queue.Pin(r, by*j.Tasks[p.task].Takes(r), j.pin)
+			}
 		}
 	}
 }

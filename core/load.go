@@ -18,7 +18,8 @@ type runs struct {
 	disruptionProtected int
 	loads               []load // by model number
 	models              map[string]int
-	ofPool              []int // the model number of each pool of the state, as far as known
+	names               []string // by model number
+	ofPool              []int    // the model number of each pool of the state, as far as known
 }
 
 // load sums up what runs on the nodes of one GPU model. It shows whether an eviction may
@@ -70,9 +71,13 @@ func (r *runs) modelNumber(model string) int {
 		n = len(r.loads)
 		r.models[model] = n
 		r.loads = append(r.loads, load{})
+		r.names = append(r.names, model)
 	}
 	return n
 }
+
+// modelOf returns the number of the model of the node of a pod.
+func (r *runs) modelOf(p *pod) int { return r.poolModels()[r.state.Node(p.alloc.Node).PoolNumber()] }
 
 // loadOn returns the load of the GPU model of a node.
 func (r *runs) loadOn(id cluster.NodeID) *load {
@@ -83,7 +88,7 @@ func (r *runs) loadOn(id cluster.NodeID) *load {
 // add lists a job of which a pod runs, if it is not listed yet.
 func (r *runs) add(j *job) {
 	if j.run < 0 {
-		j.run = len(r.jobs)
+		j.run = int32(len(r.jobs))
 		r.jobs = append(r.jobs, j)
 	}
 }
@@ -94,6 +99,17 @@ func (r *runs) remove(j *job) {
 	r.jobs[j.run], last.run = last, j.run
 	r.jobs = r.jobs[:len(r.jobs)-1]
 	j.run = -1
+}
+
+// countRunning counts a pod that starts (by 1) or stops (by -1) in all sums over running pods.
+func (e *Engine) countRunning(j *job, p *pod, by int) {
+	e.runs.count(j, p, by)
+	if e.expected.slot > 0 {
+		e.expected.count(e.runs.modelOf(p), j.Class, Milli(by)*j.gpu(p))
+	}
+	if e.wanted.on {
+		e.wanted.runs(j, p, e.state.Pool(p.alloc.Node).Model, by)
+	}
 }
 
 // count adds a pod that starts (by 1) or stops (by -1) on a node.
@@ -213,7 +229,7 @@ func (pl *planner) mayEvict(j candidate, head bool) bool {
 		weaker, takes := l.weaker(&j.key)
 		if !reclaim {
 			takes = 0
-			if p.Priority {
+			if p.Priority != NoPriority {
 				takes = weaker
 			}
 			if head && p.Backfill {
@@ -235,7 +251,11 @@ type attempt struct {
 	// changes and pods are sums over the loads of the models that mattered.
 	changes uint64
 	pods    int
-	at      Time
+	// gains counts changes of what queues are owed that may let it evict more; owed says that its queue
+	// was owed enough for it.
+	gains uint64
+	owed  bool
+	at    Time
 	// retry is when more may be evicted than at that time, Never if waiting does not help.
 	retry Time
 	// settled is when the first victim will have run for its minimum time, Never if none is too
@@ -274,9 +294,10 @@ func (a *attempt) pause(kind attemptKind) Time {
 type attemptKind uint8
 
 const (
-	forAny  attemptKind = iota // evictions
-	forHead                    // evictions for a job that is tried as the first of all: it may evict more
-	forRoom                    // moves and restarts
+	forAny    attemptKind = iota // evictions
+	forHead                      // evictions for a job that is tried as the first of all: it may evict more
+	forRoom                      // moves and restarts
+	forPieces                    // evictions and restarts together
 	attemptKinds
 )
 
@@ -311,6 +332,13 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 		}
 	}
 
+	if pl.shares.count() {
+		pl.shares.divide()
+		a.gains = j.queue.Gains() + pl.ledger.Excesses()
+		pl.units.compile(j.class)
+		a.owed = !pl.units.prepare(j).lacks(func(m string) Milli { return j.queue.ClaimRoom(m, j.queue) })
+	}
+
 	// 2. The first search of its kind, or in another world.
 	last := *j.class.attempt(kind)
 	if last == nil || last.world != a.world || !last.holdsFor(j) {
@@ -322,8 +350,9 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 
 	// 3. In the same world: after enough changes, or a pause. Without a limit on changes, each
 	// start would cost a search for every class that waits. Without the pause, a job would wait
-	// for ever if the one stop that helps it is followed by too few others.
-	changed, enough := a.changes-last.changes, 1
+	// for ever if the one stop that helps it is followed by too few others. A job whose queue is owed enough
+	// for it at last need not wait.
+	changed, enough := a.changes-last.changes+a.gains-last.gains, 1
 	if a.pods > attemptSmall {
 		enough = a.pods/attemptShare + attemptClass*len(pl.waiting.idle)
 	}
@@ -334,7 +363,7 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 			pl.wakes.retryAt(now, last.retry)
 		}
 		return a, false
-	case changed >= uint64(enough) || now >= last.at+last.pause(kind):
+	case changed >= uint64(enough) || now >= last.at+last.pause(kind) || a.owed && !last.owed:
 		return a, true
 	}
 	pl.wakes.retryAt(now, last.at+last.pause(kind))

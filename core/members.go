@@ -50,10 +50,11 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 			j.Tasks[t].Pods++
 			continue
 		}
-		j.set(&j.pods[i], podWaiting)
+		e.set(j, &j.pods[i], podWaiting)
 		j.pods[i] = pod{task: int32(t)}
 	}
 	e.observe(&j.Tasks[t].Request, len(ev.Pods))
+	e.requested(j, t, len(ev.Pods))
 
 	// 3. Victims may be leaving for a gang that now needs more places than its plan has: the
 	// plan is given up. A gang of which nothing runs starts whole, with the new pods.
@@ -138,7 +139,8 @@ func (e *Engine) withdraw(now Time, j *job, i int) {
 		}
 		e.changes.placesChanged(j)
 	}
-	j.set(p, podWithdrawn)
+	e.set(j, p, podWithdrawn)
+	e.requested(j, int(p.task), -1)
 	e.waiting.enqueue(j, now)
 }
 

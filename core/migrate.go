@@ -121,7 +121,7 @@ func (ms *moves) mayMove(j *job, pod int) bool {
 
 // couldMove is mayMove whatever has failed before.
 func (ms *moves) couldMove(j *job, p *pod) bool {
-	return j.Mobility == Replaceable && !j.disruptionProtected && p.state == podRunning && p.move == nil && p.standby == nil
+	return j.Mobility == Replaceable && !j.disruptionProtected && p.state == podRunning && p.move() == nil && p.standby() == nil
 }
 
 // movable is mayMove for people: it says why a pod must not be moved, nil if it may be.
@@ -135,9 +135,9 @@ func (ms *moves) movable(j *job, pod int) error {
 		return fmt.Errorf("job %s: its pods must not be moved now, it is protected from disruption", j.Name)
 	case j.pods[pod].state != podRunning:
 		return fmt.Errorf("pod %d of job %s is not running", pod, j.Name)
-	case j.pods[pod].move != nil:
+	case j.pods[pod].move() != nil:
 		return fmt.Errorf("pod %d of job %s is being moved already", pod, j.Name)
-	case j.pods[pod].standby != nil:
+	case j.pods[pod].standby() != nil:
 		return fmt.Errorf("pod %d of job %s is on standby", pod, j.Name)
 	}
 	return nil
@@ -222,7 +222,7 @@ func (ms *moves) begin(m *move) error {
 func (ms *moves) hold(m *move) {
 	ms.state.Place(m.owner(), m.to)
 	ms.state.Commit()
-	m.job.pods[m.pod].move = m
+	m.job.pods[m.pod].tied().move = m
 	m.job.moving++
 	if m.lead != nil {
 		m.lead.outstanding++
@@ -240,7 +240,7 @@ func (ms *moves) letGo(m *move) {
 
 // forget takes a move off the list. One of its places is free.
 func (ms *moves) forget(m *move) {
-	m.job.pods[m.pod].move = nil
+	m.job.pods[m.pod].tied().move = nil
 	m.job.moving--
 	if m.lead != nil {
 		m.lead.outstanding--
@@ -300,10 +300,10 @@ func (e *Engine) underWay(name string, pod int) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	if pod < 0 || pod >= len(j.pods) || j.pods[pod].move == nil || !j.pods[pod].move.told {
+	if pod < 0 || pod >= len(j.pods) || j.pods[pod].move() == nil || !j.pods[pod].move().told {
 		return nil, fmt.Errorf("pod %d of job %s is not being moved", pod, name)
 	}
-	return j.pods[pod].move, nil
+	return j.pods[pod].move(), nil
 }
 
 // podMoved records that a pod is at its new place, and there alone.

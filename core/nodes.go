@@ -5,23 +5,43 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/place"
 )
 
 // This file handles nodes: they are added, change, are lost or cordoned, and their devices fail
 // and recover. It also assigns the dedicated zone.
 
+// MaxEvictions is the highest count of evictions that a node may be added with. All counts from it
+// on rank alike.
+const MaxEvictions = place.MaxEvictions
+
+// Evictions returns how many LP pods were evicted from a node for other jobs, as far as the engine
+// knows; 0 for an unknown node.
+func (e *Engine) Evictions(node string) int {
+	id, known := e.state.Lookup(node)
+	if !known {
+		return 0
+	}
+	return e.state.Evictions(id)
+}
+
 // addNode adds a node that is new or back.
-func (e *Engine) addNode(n Node) error {
+func (e *Engine) addNode(n Node, evictions int) error {
+	if evictions < 0 || evictions > MaxEvictions {
+		return fmt.Errorf("node %s: %d evictions, expected 0..%d", n.Name, evictions, MaxEvictions)
+	}
 	_, was := e.state.Lookup(n.Name)
 	id, err := e.state.AddNode(n)
 	if err != nil {
 		return err
 	}
+	e.state.CountEvictions(id, evictions-e.state.Evictions(id))
 	if was {
 		// It may be smaller than it was. A job that only the larger node held would keep others
 		// waiting under StrictFIFO, for ever.
 		e.changes.nodeAllowsLess()
 	}
+	e.wanted.node(e.state.Node(id).Spec, 1)
 	e.nodeNew(id)
 	return nil
 }
@@ -94,13 +114,15 @@ func (e *Engine) loseNode(now Time, name string) error {
 	e.moves.abandonOn(id, false)
 	e.standbys.lost(id, now)
 
+	e.wanted.node(e.state.Node(id).Spec, -1)
+
 	// 2. All its pods wait again. They come in the order of their jobs.
 	pods := e.state.RemoveNode(id)
 	var hit []*job
 	for _, h := range pods {
 		j := e.jobs.slots[h.Owner.Job]
 		p := &j.pods[h.Owner.Pod]
-		if p.from != nil { // its place elsewhere is kept
+		if p.from() != nil { // its place elsewhere is kept
 			e.unbookOld(j, p)
 		} else {
 			e.unbook(j, p, podWaiting)

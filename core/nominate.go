@@ -29,6 +29,8 @@ type nominations struct {
 	// evictions are those of this pass, plansMade is for how many plans.
 	evictions []eviction
 	plansMade int
+	// asked are the restarts that were requested since the last pass.
+	asked []restartAsked
 	// roomSearches counts the searches for moves until roomAgain: see allowSearches.
 	roomSearches int
 	roomAgain    Time
@@ -45,13 +47,15 @@ type nomination struct {
 	// those left that have ended, since such a job may be submitted again.
 	victims []*job
 	ended   map[string][]cluster.NodeID
-	// within says that the job was within nominal quota when a plan for it was made.
-	within bool
+	// covered says what covered the job when plans for it were made.
+	covered [byNominal + 1]bool
 	// seen is how often labels had changed when its affinities were checked last.
 	seen uint64
-	// lead is the plan for which the job restarts elsewhere, nil if it waits itself; old is how
-	// many of its pods are still at their old places. See room.go.
+	// lead is the plan for which the job restarts elsewhere, this one if no other job waits for that,
+	// nil if it waits itself; why is the reason of its restart, and old is how many of its pods are
+	// still at their old places. See room.go and restart.go.
 	lead *nomination
+	why  Reason
 	old  int
 	// room says that others move or restart for it, and that no victims leave: see room.go.
 	room bool
@@ -79,7 +83,7 @@ func (ns *nominations) nominate(p *plan) {
 
 	// 1. The job is nominated. If it is no gang, it may have a nomination for other pods.
 	n := ns.nominated(j)
-	n.within = n.within || p.within
+	n.covered[p.cover] = true
 	ns.plansMade++
 
 	// 2. Its victims are evicted.
@@ -92,7 +96,7 @@ func (ns *nominations) nominate(p *plan) {
 	// one is not, its node is closed for all others: else a small pod could start in each gap
 	// that a victim leaves, and the place would never become free.
 	came := ns.entitlement.planning(now)
-	if p.within {
+	if p.cover == byNominal {
 		came = entitled
 	}
 	ns.keep(n, placed, came)
@@ -130,10 +134,10 @@ func (ns *nominations) keepPlace(n *nomination, i int) {
 	p, owner := &n.job.pods[i], cluster.Owner{Job: n.job.slot, Pod: int32(i)}
 	if ns.free(p, p.alloc.Node) {
 		ns.state.Place(owner, p.alloc)
-		n.job.set(p, podHeld)
+		ns.set(n.job, p, podHeld)
 		return
 	}
-	n.job.set(p, podPlanned)
+	ns.set(n.job, p, podPlanned)
 	n.planned++
 	ns.plans[p.alloc.Node] = append(ns.plans[p.alloc.Node], planned{n, i})
 	ns.state.Expect(owner, p.alloc.Node)
@@ -143,7 +147,7 @@ func (ns *nominations) keepPlace(n *nomination, i int) {
 // free reports whether the place of a pod on a node is free for it. If it is still on that
 // node, no other place there is.
 func (ns *nominations) free(p *pod, node cluster.NodeID) bool {
-	return (p.from == nil || p.from.Node != node) && ns.state.Holds(&p.alloc)
+	return (p.from() == nil || p.from().Node != node) && ns.state.Holds(&p.alloc)
 }
 
 // evict decides that a victim leaves for a nomination.
@@ -167,10 +171,10 @@ func (ns *nominations) leave(x *eviction) {
 		p := &j.pods[i]
 		j.charge(ns.state, p, -1)
 		j.leaves(ns.state, p, 1)
-		p.leavingFor = n
+		p.tied().leavingFor = n
 		n.outstanding++
 		j.left = append(j.left, leftFor{ns.state.Home(p.alloc.Node), n})
-		j.set(p, podLeaving)
+		ns.set(j, p, podLeaving)
 		ns.stopped(j, p)
 	}
 	if !slices.Contains(n.victims, j) {
@@ -199,7 +203,7 @@ func (ns *nominations) settleNode(node cluster.NodeID) {
 		owner := cluster.Owner{Job: n.job.slot, Pod: int32(list[k].pod)}
 		ns.state.Unexpect(owner, node)
 		ns.state.Place(owner, p.alloc)
-		n.job.set(p, podHeld)
+		ns.set(n.job, p, podHeld)
 		n.planned--
 		list = slices.Delete(list, k, k+1)
 		ns.state.Open(node)
@@ -301,12 +305,12 @@ func (ns *nominations) yield(n *nomination, i int) {
 	j.leaves(ns.state, p, 1)
 	ns.changes.quotaReturned()
 	ns.changes.roomFreed(p.alloc.Node)
-	if p.from != nil { // it goes on leaving, without a place
-		p.alloc, p.from = *p.from, nil
+	if p.from() != nil { // it goes on leaving, without a place
+		p.alloc, p.tied().from = *p.from(), nil
 		n.old--
-		j.set(p, podLeaving)
+		ns.set(j, p, podLeaving)
 	} else {
-		j.set(p, podWaiting)
+		ns.set(j, p, podWaiting)
 	}
 	ns.unplaced(j)
 	ns.holdsChanged()
@@ -327,8 +331,8 @@ func (ns *nominations) handOver(n *nomination, from, to int) {
 		ns.state.Unexpect(cluster.Owner{Job: n.job.slot, Pod: int32(from)}, p.alloc.Node)
 		ns.state.Expect(cluster.Owner{Job: n.job.slot, Pod: int32(to)}, p.alloc.Node)
 	}
-	n.job.set(o, p.state)
-	n.job.set(p, podWaiting)
+	ns.set(n.job, o, p.state)
+	ns.set(n.job, p, podWaiting)
 }
 
 // dropPlans gives up the nominations that count on a node, or on what pods on it lend.

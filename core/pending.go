@@ -15,6 +15,7 @@ type class struct {
 	state classState
 	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
 	idle  int    // place in waiting.idle, -1 when it is active
+	bound bound  // of the first job, while it is among the borrowers
 	filed []filing
 	// attempts are the last failed searches for a plan.
 	attempts [attemptKinds]*attempt
@@ -28,6 +29,8 @@ type class struct {
 	// short says of a stuck class that more quota might help it, exhausted that the
 	// search for places for its first job gave up.
 	short, exhausted bool
+	// trimmed says of a stuck class that bounds on what runs had no room for some of its tasks.
+	trimmed bool
 }
 
 // filing is a place in waiting.stuck.
@@ -41,6 +44,7 @@ const (
 	classStuck                      // found no room; waits for something to be freed
 	classOverrun                    // its queue has no quota left
 	classRejected                   // does not fit even an empty cluster
+	classBounded                    // its queue or user runs as much as it may
 )
 
 // waiting is the jobs that wait, by class.
@@ -56,7 +60,8 @@ type waiting struct {
 	active  heap[*class] // to be tried, the class with the first head on top
 	ready   heap[*class] // under StrictFIFO all but those without quota, the same way
 	// borrowers are the classes that a pass puts off until those of active, or of ready, that
-	// would be within nominal quota have been tried; the same way.
+	// would be within nominal quota have been tried: those come first that keep to what their queues
+	// are owed, then those that borrow from nearer queues, then the same way.
 	borrowers heap[*class]
 	// stuck are the classes that found no room, the same way, by the number of each GPU model
 	// that they may use; nothing for models on which no class was stuck yet.
@@ -70,7 +75,7 @@ func newWaiting(strict bool, classOf func(*job) classID) waiting {
 	w := waiting{strict: strict, classOf: classOf, classes: map[classID]*class{}}
 	w.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
 	w.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
-	w.borrowers = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[2] = at }}
+	w.borrowers = heap[*class]{less: nearerFirst, moved: func(c *class, at int) { c.at[2] = at }}
 	w.paused = heap[*job]{moved: jobMoved, less: func(a, b *job) bool {
 		return a.notBefore < b.notBefore || a.notBefore == b.notBefore && a.key.seq < b.key.seq
 	}}
@@ -87,13 +92,14 @@ func (w *waiting) stuckOn(model int) *heap[*class] {
 
 // classID is what jobs of a class have in common.
 type classID struct {
-	queue     *quota.Queue // nil where no queue has a quota
+	queue     *quota.Queue // nil where it matters to no job: no queue has a quota, or priority of its own
 	strategy  place.Strategy
 	inference bool
 	whole     bool
 	pinned    bool // and a queue has a quota
 	never     bool // they evict no pod: others like them may
 	borrows   bool // they may be on devices that pods on standby lend
+	bounded   boundedID
 	pods      int
 	gpu       Milli
 	cpu, mem  int64
@@ -190,13 +196,13 @@ func (w *waiting) enqueue(j *job, now Time) {
 
 // pausing reports whether the job is among the paused.
 func (w *waiting) pausing(j *job) bool {
-	return j.class == nil && j.notBefore > 0 && w.paused.has(j, j.at)
+	return j.class == nil && j.notBefore > 0 && w.paused.has(j, int(j.at))
 }
 
 // dequeue takes a job from among the waiting.
 func (w *waiting) dequeue(j *job) {
 	if w.pausing(j) {
-		w.paused.remove(j, j.at)
+		w.paused.remove(j, int(j.at))
 		return
 	}
 	c := j.class
@@ -204,7 +210,7 @@ func (w *waiting) dequeue(j *job) {
 		return
 	}
 	first := c.head() == j
-	c.jobs.remove(j, j.at)
+	c.jobs.remove(j, int(j.at))
 	j.class = nil
 	if len(c.jobs.items) == 0 {
 		w.unlist(c)
@@ -272,11 +278,13 @@ func (w *waiting) firstOverrun() *job {
 	return first
 }
 
-// postpone puts a class off until those that would be within nominal quota have
-// been tried.
-func (w *waiting) postpone(c *class) {
+// postpone puts a class off until those have been tried that would be within nominal quota, or
+// would borrow from nearer queues.
+func (w *waiting) postpone(c *class, b bound) {
 	w.active.remove(c, c.at[0])
 	w.ready.remove(c, c.at[1])
+	w.borrowers.remove(c, c.at[2])
+	c.bound = b
 	w.borrowers.push(c)
 }
 
@@ -297,7 +305,10 @@ const maxClasses = 1 << 14
 
 func jobBefore(a, b *job) bool   { return a.key.before(&b.key) }
 func headFirst(a, b *class) bool { return a.head().key.before(&b.head().key) }
-func jobMoved(j *job, at int)    { j.at = at }
+func nearerFirst(a, b *class) bool {
+	return a.bound.before(b.bound) || a.bound == b.bound && headFirst(a, b)
+}
+func jobMoved(j *job, at int) { j.at = int32(at) }
 
 // setClass files a class by what is known about it.
 func (w *waiting) setClass(c *class, s classState) {

@@ -39,7 +39,7 @@ func TestWaitingIsFiledByState(t *testing.T) {
 				}
 			case step == 4:
 				if c := pick().class; c != nil && w.active.has(c, c.at[0]) {
-					w.postpone(c)
+					w.postpone(c, bound{rapid.IntRange(0, 2).Draw(t, "reach"), rapid.Bool().Draw(t, "owed")})
 				}
 			default:
 				w.tryAgain(func(Term) bool { return true })
@@ -89,10 +89,11 @@ func checkFiles(t *rapid.T, w *waiting) {
 		}
 		first(t, c.jobs.items, jobBefore)
 	}
-	heaps := append([]heap[*class]{w.active, w.ready, w.borrowers}, w.stuck...)
+	heaps := append([]heap[*class]{w.active, w.ready}, w.stuck...)
 	for _, h := range heaps {
 		first(t, h.items, headFirst)
 	}
+	first(t, w.borrowers.items, nearerFirst)
 	first(t, w.paused.items, w.paused.less)
 }
 

@@ -14,34 +14,53 @@ import "github.com/muster-sched/muster/core/defrag"
 // quota greater, and what goes on elsewhere changes neither set.
 
 // reclaimPieces makes such a plan and decides it. It is for a job for which evictions alone do not
-// make room, nor moves and restarts alone. It lowers later to when another try may find more.
-func (ps *pass) reclaimPieces(j candidate, later *outlook) bool {
-	owned := ps.policy.Preempt.Reclaim && j.queue.Limited() && j.nomination == nil && j.needed() > 0
-	if !owned || ps.policy.Room.MaxMoves == 0 || !ps.policy.Room.Restarts || !ps.entitlement.wouldBeWithin(j) {
+// make room, nor moves and restarts alone. It reports whether it made one.
+func (ps *pass) reclaimPieces(j *job) bool {
+	// 1. Is a search worth a try, is there enough by count, and is it allowed now?
+	owned := ps.policy.Preempt.Reclaim && j.queue.Limited() && j.nomination == nil && !j.NeverPreempts
+	if !owned || ps.policy.Room.MaxMoves == 0 || !ps.policy.Room.Restarts {
+		return false
+	}
+	this, worth := ps.planner.again(j, ps.now, forPieces)
+	if !worth {
+		return false
+	}
+	w := ps.units.prepare(j)
+	if w.needed() == 0 || !ps.planner.mayEvict(w, false) || ps.tooSoon(j) {
+		return false
+	}
+	ps.entitlement.update()
+	if ps.entitlement.coverOf(w) == uncovered {
 		return false
 	}
 	if !ps.maySearch() {
-		later.more = min(later.more, ps.searchAgain())
+		ps.wakes.retryAt(ps.now, ps.searchAgain())
 		return false
 	}
-	for _, at := range ps.planner.turns(j) {
-		w := ps.units.prepareTurn(j.job, at)
+
+	// 2. The whole gang, or each task by itself, on all models and then on each.
+	later := outlook{Never, Never}
+	for _, at := range ps.planner.turns(w) {
+		w := ps.units.prepareTurn(j, at)
 		c := preemptor{
-			candidate: w, turn: at, now: ps.now, later: later,
-			within: ps.entitlement.wouldBeWithin(w), short: w.overrun(), owes: w.lacks(w.queue.NominalRoom),
+			candidate: w, turn: at, now: ps.now, later: &later, cover: ps.entitlement.coverOf(w), short: w.overrun(),
 		}
-		if !c.within {
+		if c.cover == uncovered {
 			continue
 		}
+		c.owes = w.lacks(c.room(nil))
 		drawn := ps.placer.Drawn()
 		p := ps.piecesPlan(c)
 		ps.state.Rollback(0)
 		ps.planner.dropLifted()
 		ps.placer.Redraw(drawn)
-		if p != nil && ps.nominations.relocate(j.job, p) {
+		if p != nil && ps.nominations.relocate(j, p) {
 			return true
 		}
 	}
+
+	// 3. Failed.
+	ps.failed(j, forPieces, this, later)
 	return false
 }
 
@@ -69,7 +88,7 @@ func (ps *pass) piecesPlan(c preemptor) *roomPlan {
 		return nil
 	}
 	pods := &relocatable{
-		movablePods: movablePods{Engine: ps.Engine}, of: c.job, now: ps.now, restarts: true, within: true,
+		movablePods: movablePods{Engine: ps.Engine}, of: c.job, now: ps.now, restarts: true, cover: c.cover,
 		near: ps.affinities.constrain(c.job), most: ps.policy.Room.MaxMoves, limit: ps.policy.Room.mostCost(c.candidate), due: &c.later.more, lifted: true,
 	}
 	options := defrag.Options{MaxMoves: ps.policy.Room.MaxMoves, Stop: true}
@@ -86,7 +105,7 @@ func (ps *pass) piecesPlan(c preemptor) *roomPlan {
 	}
 
 	// 2. Those go elsewhere that are in the way, and the job has its place.
-	p := ps.relocations(c.candidate, pods, found.Moves, &roomPlan{at: c.turn, within: true, gone: whole(gone)})
+	p := ps.relocations(c.candidate, pods, found.Moves, &roomPlan{at: c.turn, cover: c.cover, gone: whole(gone)})
 	if p == nil || !pl.keepsToQuota(c, p.placed, p.gone) {
 		return nil
 	}

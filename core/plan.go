@@ -123,15 +123,15 @@ func (j *job) mustBeNear(v *job) bool {
 	})
 }
 
-// keepsToQuota reports whether a job that evicts as one within nominal quota is within it in
+// keepsToQuota reports whether a job that evicts as one that is covered is covered in
 // these places: it may have found room on another model. Its queue must not use more than it
-// owns if some victims leave only for that.
+// owns, or is owed, if some victims leave only for that.
 func (pl *planner) keepsToQuota(c preemptor, placed []place.Placed, gone []victim) bool {
-	if !c.within {
+	if c.cover == uncovered {
 		return true
 	}
-	owned := !byQuota(gone) || affords(pl.state, c.job, placed, c.queue.NominalRoom)
-	return owned && pl.entitlement.wouldBeWithinAt(c.job, placed)
+	owned := !byCover(gone) || affords(pl.state, c.job, placed, c.room(gone))
+	return owned && pl.entitlement.coverAt(c.job, placed) >= c.cover
 }
 
 // roomWith reports whether the unit, or one pod of it if it starts pod by pod, would find room
@@ -313,6 +313,9 @@ func (p price) less(o price) bool {
 	return p.cost < o.cost
 }
 
+// nothing returns the price of no victims: its precedence is below every job's.
+func nothing() price { return price{precedence: precedence{class: LP + 1}} }
+
 // planPod finds the node on which the pod gets room at the lowest price.
 func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Placed, []victim) {
 	// 1. The victims on that node leave, and any that have to return quota.
@@ -345,6 +348,7 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		}
 	}
 	slices.Reverse(kept)
+	kept = pl.oneForAll(c, u, s, node, kept)
 
 	// 3. The pod goes there.
 	placed := pl.placer.PodOn(u, node)
@@ -352,6 +356,42 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 		return nil, nil
 	}
 	return placed, kept
+}
+
+// oneForAll replaces the victims of a plan, which are lifted, by one other on the node that makes
+// room alone at a lower price: two pods with half a GPU each by one that lost no more work than
+// both. It leaves the others alone if costs are not lost work, as they then do not add up.
+func (pl *planner) oneForAll(c preemptor, u *place.Unit, s *search, node cluster.NodeID, gone []victim) []victim {
+	if len(gone) < 2 || pl.policy.Preempt.Victims != LeastWork {
+		return gone
+	}
+	lowest := nothing()
+	for k := range gone {
+		lowest = lowest.plus(&gone[k])
+	}
+	at := slices.IndexFunc(s.byNode(), func(at []onNode) bool { return at[0].node == node })
+	for _, o := range s.nodes[at] {
+		v := &s.victims[o.victim]
+		if !nothing().plus(v).less(lowest) {
+			break // nor is any of the others, which cost more
+		}
+		among := slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job })
+		if among || !v.there() {
+			continue // an elastic gang gives up single pods before it leaves as a whole
+		}
+		for k := range gone {
+			pl.drop(&gone[k])
+		}
+		pl.lift(v)
+		if one := []victim{*v}; pl.placer.Takes(u, node) && !c.overrun() && !pl.indebted(c, one) {
+			return one
+		}
+		pl.drop(v)
+		for k := range gone {
+			pl.lift(&gone[k])
+		}
+	}
+	return gone
 }
 
 // cheapestNode returns the victims of the node on which the pod gets room at the lowest price,
@@ -363,7 +403,6 @@ func (pl *planner) planPod(c preemptor, u *place.Unit, s *search) ([]place.Place
 func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 	var best []onNode
 	var lowest price
-	nothing := price{precedence: precedence{class: LP + 1}} // below every job's
 	for len(s.byNode()) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // a plan has it: it stays closed for this pass
 	}
@@ -373,7 +412,7 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 		if first < 0 {
 			continue
 		}
-		dearer := best != nil && !nothing.plus(&s.victims[at[first].victim]).less(lowest)
+		dearer := best != nil && !nothing().plus(&s.victims[at[first].victim]).less(lowest)
 		atRandom := best != nil && pl.policy.Preempt.Victims == RandomVictims // the node of the first victim drawn that makes room there
 		if dearer && first == 0 || atRandom {
 			break
@@ -390,7 +429,7 @@ func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 		if bits.OnesCount64(devices) < u.Tasks[0].GPUs {
 			continue
 		}
-		cost, lifted, takes := nothing, 0, pl.placer.Takes(u, at[0].node)
+		cost, lifted, takes := nothing(), 0, pl.placer.Takes(u, at[0].node)
 		var used int
 		for used = 0; used < len(at) && !takes; used++ {
 			v := &s.victims[at[used].victim]
@@ -423,7 +462,7 @@ func (pl *planner) returnQuota(c preemptor, s *search, gone []victim) ([]victim,
 			break
 		}
 		isGone := slices.ContainsFunc(gone, func(g victim) bool { return g.job == v.job && g.pod == v.pod })
-		if v.there() && (overrun || pl.paysFor(v, c.job)) && !isGone {
+		if v.there() && (overrun || pl.paysFor(v, &c)) && !isGone {
 			gone = append(gone, *v)
 			pl.lift(v)
 		}
@@ -433,7 +472,10 @@ func (pl *planner) returnQuota(c preemptor, s *search, gone []victim) ([]victim,
 
 // spareNeedless puts victims back that turn out not to be in the way, the most expensive first.
 func (pl *planner) spareNeedless(c preemptor, u *place.Unit, placed []place.Placed, gone []victim) []victim {
-	j, pays := c.job, byQuota(gone)
+	j, room := c.job, func(string) Milli { return 0 }
+	if byCover(gone) {
+		room = c.room(gone)
+	}
 	// Affinities are checked with the whole job in place, as when it starts. The unit may have
 	// one task of several.
 	for t := range u.Tasks {
@@ -441,43 +483,35 @@ func (pl *planner) spareNeedless(c preemptor, u *place.Unit, placed []place.Plac
 			u.Tasks[t].After = pl.nominations.after(j, int(j.pods[pods[0]].task))
 		}
 	}
-	for _, p := range placed {
-		if gpu := p.Alloc.GPU(); gpu > 0 {
-			j.book(pl.state.Pool(p.Alloc.Node).Model, gpu)
-		}
-	}
+	j.bookPlaced(pl.state, placed, 1)
 	kept := gone[:0:0]
 	for k := len(gone) - 1; k >= 0; k-- {
-		if !pl.putBack(j, u, placed, &gone[k], pays) {
+		if !pl.putBack(j, u, placed, &gone[k], room) {
 			kept = append(kept, gone[k])
 		}
 	}
-	for _, p := range placed {
-		if gpu := p.Alloc.GPU(); gpu > 0 {
-			j.book(pl.state.Pool(p.Alloc.Node).Model, -gpu)
-		}
-	}
+	j.bookPlaced(pl.state, placed, -1)
 	slices.Reverse(kept)
 	return kept
 }
 
-// giveReasons settles why the victims leave: for nominal quota only if the job's queue then
+// giveReasons settles why the victims leave: for nominal quota, or for what its queue is owed, only if the job's queue then
 // uses no more than that, which depends on the places.
 func (pl *planner) giveReasons(c preemptor, placed []place.Placed, gone []victim) {
-	if !c.within || affords(pl.state, c.job, placed, c.queue.NominalRoom) {
+	if c.cover == uncovered || affords(pl.state, c.job, placed, c.room(nil)) {
 		return
 	}
 	for i := range gone {
-		if v := &gone[i]; !v.byQuota {
+		if v := &gone[i]; !v.byCover {
 			v.reason = v.otherwise
 		}
 	}
 }
 
 // putBack undoes a lift if nothing has taken the victim's place, no queue then uses more than
-// it may, and the affinities of what was placed hold. pays says that some victims leave only
-// for nominal quota: then the job's queue must not use more than that, either.
-func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim, pays bool) bool {
+// it may, and the affinities of what was placed hold. room is how much more of a model the job's queue may
+// use: less than its quotas allow if some victims leave only as the job is covered.
+func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *victim, room func(model string) Milli) bool {
 	// 1. Is its place still there? n pods are back, even if one of them is not.
 	mark := pl.state.Mark()
 	ok, n := true, 0
@@ -497,9 +531,11 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 		for _, model := range j.class.shapes[t].Models() {
 			ok = ok && j.queue.Room(model) >= 0
 		}
+		ok = ok && j.hasResources(int32(t), j.queue.Room)
 	}
 	for i := range v.pods {
-		ok = ok && v.job.queue.Room(pl.state.Pool(v.job.pods[i].alloc.Node).Model) >= 0
+		p := &v.job.pods[i]
+		ok = ok && v.job.queue.Room(pl.state.Pool(p.alloc.Node).Model) >= 0 && v.job.hasResources(p.task, v.job.queue.Room)
 	}
 
 	// 3. The cores that are kept for idle GPUs, nominal quota and affinities, in the places that were
@@ -507,7 +543,7 @@ func (pl *planner) putBack(j *job, u *place.Unit, placed []place.Placed, v *vict
 	for i := range placed {
 		a := &placed[i].Alloc
 		ok = ok && u.Tasks[placed[i].Task].LeavesReserve(pl.state.Node(a.Node))
-		ok = ok && !(pays && a.GPU() > 0 && j.queue.NominalRoom(pl.state.Pool(a.Node).Model) < 0)
+		ok = ok && !(a.GPU() > 0 && room(pl.state.Pool(a.Node).Model) < 0) && j.hasResources(j.pods[placed[i].Pod].task, room)
 		if ok && v.job.labelled() {
 			ok = pl.placer.TermsHold(u, &u.Tasks[placed[i].Task], cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, a.Node, false)
 		}

@@ -94,6 +94,13 @@ func (pl *planner) planGang(c preemptor, u *place.Unit, s *search, keep func(*vi
 			if !v.there() || keep != nil && keep(v) || (roomy || pl.onOpenNode(v)) != first || !first && !c.overrun() {
 				continue
 			}
+			// A step does not pass those that are less spared: the gang could get the places of the
+			// others, though it had room without them.
+			if n := len(gone); n > 0 && v.spared > gone[n-1].spared {
+				if placed := fits(); placed != nil {
+					return placed, gone
+				}
+			}
 			gone = append(gone, *v)
 			pl.lift(v)
 			if first && len(gone) < next {
@@ -121,7 +128,7 @@ func (pl *planner) onOpenNode(v *victim) bool {
 }
 
 // placeGang places the gang where it has room and quota, nil if nowhere. If victims leave only
-// for its nominal quota, its queue must not use more than that.
+// as it is covered, its queue must not use more than it owns, or is owed.
 func (pl *planner) placeGang(c preemptor, u *place.Unit, gone []victim) []place.Placed {
 	j := c.job
 	if c.overrun() || !pl.placer.MayFit(u) {
@@ -129,7 +136,7 @@ func (pl *planner) placeGang(c preemptor, u *place.Unit, gone []victim) []place.
 	}
 	mark := pl.state.Mark()
 	if placed, ok := pl.placer.Gang(u); ok {
-		if affords(pl.state, j, placed, u.Room) && (!byQuota(gone) || affords(pl.state, j, placed, j.queue.NominalRoom)) {
+		if affords(pl.state, j, placed, u.Room) && (!byCover(gone) || affords(pl.state, j, placed, c.room(gone))) {
 			return placed
 		}
 		pl.state.Rollback(mark)
@@ -163,17 +170,27 @@ func (pl *planner) planInDomain(c preemptor, u *place.Unit, s *search) ([]place.
 		return nil, nil
 	}
 
-	// 2. The domains in the order in which they get room, the cheapest first.
+	// 2. The domains in the order in which they get room, the cheapest first: first without those that
+	// are spared, in any domain, then with more and more of these.
 	s.sort()
+	all := s.victims
+	defer func() { s.victims = all }()
 	var placed []place.Placed
 	var gone []victim
-	pl.fillDomains(j, u, s, smallest, need, func(domain int32, last int) bool {
-		if placed, gone = pl.planIn(domain, c, u, s, last); placed == nil {
-			pl.state.Rollback(0)
-			pl.dropLifted()
+	for upTo := 0; placed == nil && upTo < len(all); {
+		most := all[upTo].spared
+		for upTo < len(all) && all[upTo].spared == most {
+			upTo++
 		}
-		return placed != nil
-	})
+		s.victims = all[:upTo]
+		pl.fillDomains(j, u, s, smallest, need, func(domain int32, last int) bool {
+			if placed, gone = pl.planIn(domain, c, u, s, last); placed == nil {
+				pl.state.Rollback(0)
+				pl.dropLifted()
+			}
+			return placed != nil
+		})
+	}
 	return placed, gone
 }
 

@@ -1,6 +1,10 @@
 package core
 
-import "github.com/muster-sched/muster/core/place"
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/place"
+)
 
 // Policy is how an engine decides, given at its creation.
 type Policy struct {
@@ -8,10 +12,13 @@ type Policy struct {
 	Queueing Queueing
 	// Placement gives the strategy of each kind of job.
 	Placement [numKinds]place.Strategy
+	// Models says which GPU model a job takes that accepts several.
+	Models ModelOrder
 	// CPUOnly is for jobs without GPUs, whatever their kind.
 	CPUOnly CPUOnly
 	Zone    Zone
 	Preempt Preempt
+	Spot    Spot
 	Requeue RequeuePolicy
 	Defrag  Defrag
 	Room    Room
@@ -41,6 +48,30 @@ func (p *Policy) strategy(j *job) place.Strategy {
 		return *p.CPUOnly.Strategy
 	}
 	return p.Placement[j.Kind]
+}
+
+// ModelOrder says which of the GPU models that a job accepts it takes, of those with room.
+type ModelOrder uint8
+
+const (
+	// Fastest is the fastest one, if the job says how fast it is on each. Otherwise it is the first
+	// that the job lists, or any, as the strategy decides.
+	Fastest ModelOrder = iota
+	// LeastWanted is the one on which the job costs least: (1 + wanted) / speed, where wanted is the
+	// share of the model's GPUs, at most 1, that jobs of the same or a higher class hold, or wait for
+	// and can use no other. These are the GPU-hours that the job takes for an hour of work at speed 1,
+	// and those of them that other jobs would use: the more a model is in use, the sooner a job that
+	// must have it finds it full. So no job goes to a model of less than half the speed of another one
+	// with room (ASI §5.1: the adoption gap).
+	LeastWanted
+)
+
+func (o ModelOrder) String() string { return [...]string{"Fastest", "LeastWanted"}[o] }
+
+// CountsEvictions reports whether the policy places any jobs by how many LP pods were evicted from
+// nodes.
+func (p *Policy) CountsEvictions() bool {
+	return slices.Contains(p.Placement[:], place.Spot) || p.CPUOnly.Strategy != nil && *p.CPUOnly.Strategy == place.Spot
 }
 
 // Demand is a request and how many pods of it come, in proportion to others.
@@ -91,6 +122,16 @@ type Queueing struct {
 	// HeadWait is how long the first job may wait under Backfill before
 	// backfilled jobs are evicted for it.
 	HeadWait Time
+	// FairShare lets jobs start first with which their queues have no more than they are owed and, with
+	// Preempt.Reclaim, evict what other queues have beyond that, unless the mode is StrictFIFO. See [quota.Ledger.Divide].
+	FairShare bool
+	// LendUnowned lends to every queue what no queue owns: see [quota.Ledger.LendUnowned].
+	LendUnowned bool
+	// SizeWeight is how much earlier than it was an LP job counts as submitted, in the order, for
+	// each GPU that it requests then: the weight of size against age in Slurm's multifactor priority. HP
+	// jobs are ordered by age: if the large ones were first, more of them would wait. 0: size decides
+	// between jobs of the same submission only, see [ByPriority].
+	SizeWeight Time
 }
 
 // Zone is the inference dedicated zone of E-Spread (Kant §3.3.4): nodes whose
@@ -106,7 +147,12 @@ type Zone struct {
 
 // Preempt says which preemptions are allowed and how cautiously (Kant §3.2.3).
 type Preempt struct {
-	Priority, Reclaim, Backfill bool
+	// Priority says which jobs those of higher class or priority evict.
+	Priority          PriorityScope
+	Reclaim, Backfill bool
+	// Delay is how long a job has waited at least before others are evicted for it: an autoscaler
+	// may add nodes meanwhile, or jobs end.
+	Delay Time
 	// MinRuntime is how long a pod has run at least before it can be evicted; longer
 	// where its job says so.
 	MinRuntime Time
@@ -117,6 +163,9 @@ type Preempt struct {
 	// Unprotected says that jobs may not ask to be kept: Locked and NotPreemptible do
 	// not count, and a longer MinRuntime counts as MaxMinRuntime, if that is set.
 	Unprotected bool
+	// ProtectedQueues are those whose jobs may ask to be kept, with the queues below them; the jobs
+	// of others are as if Unprotected. nil: all. What counts is where a queue is when the job comes.
+	ProtectedQueues []string
 	// HPOnly says that LP jobs evict none: they are NeverPreempts. ASI places spot tasks without
 	// preemption alone (§4.2).
 	HPOnly bool
@@ -126,10 +175,27 @@ type Preempt struct {
 	// bound. A plan that is larger has an interval alone.
 	Budget   int
 	Interval Time
+	// BudgetTimeout is how long reclaim waits for disruption budgets that refuse an eviction, before it
+	// overrides them; 0: not at all. The engine does not use it: drivers do.
+	BudgetTimeout Time
 	// EvictGrace is the maximum time to shut down of a pod that is evicted for another; 0 is the
 	// driver's own. The engine does not use it: drivers do (ASI §4.2: 60 seconds).
 	EvictGrace Time
 }
+
+// PriorityScope says among which jobs class and priority decide who evicts whom.
+type PriorityScope uint8
+
+const (
+	// NoPriority: among none.
+	NoPriority PriorityScope = iota
+	// InQueue: among the jobs of one queue. Between queues, quota alone decides.
+	InQueue
+	// InCluster: among all jobs.
+	InCluster
+)
+
+func (s PriorityScope) String() string { return [...]string{"Never", "Queue", "Cluster"}[s] }
 
 // VictimChoice says what evicting a pod, or a gang, costs.
 type VictimChoice uint8
@@ -149,8 +215,27 @@ func (v VictimChoice) String() string {
 }
 
 // evicts reports whether jobs evict others, so that it matters which pods are within quota.
-func (p *Preempt) evicts() bool { return p.Priority || p.Reclaim }
+func (p *Preempt) evicts() bool { return p.Priority != NoPriority || p.Reclaim }
 
 // RequeuePolicy says how long a job pauses after a failed start: Backoff,
 // doubled with every failure up to MaxBackoff; 0 does not double it.
-type RequeuePolicy struct{ Backoff, MaxBackoff Time }
+type RequeuePolicy struct {
+	Backoff, MaxBackoff Time
+	// Timestamp says by which time a job is ordered that was evicted and lost all its work.
+	Timestamp Timestamp
+}
+
+// Timestamp is a time of a job by which it is ordered (the name and the choice are those of
+// Kueue's requeuing strategy).
+type Timestamp uint8
+
+const (
+	// SubmissionTime keeps the job where it was.
+	SubmissionTime Timestamp = iota
+	// EvictionTime puts it behind those that wait. On a model that HP jobs fill by day, a job that
+	// never saves its progress and runs for longer than a night never ends. As the first in the
+	// order it would start again at each gap, and lose that work, too.
+	EvictionTime
+)
+
+func (t Timestamp) String() string { return [...]string{"Submission", "Eviction"}[t] }

@@ -20,6 +20,9 @@ import "github.com/muster-sched/muster/core/cluster"
 //
 // A job that NeverPreempts evicts none, not even for its queue's own quota.
 //
+// Under [Queueing.FairShare], the units beyond quota that their queues are owed are within share, and in all of
+// this count for more than those beyond it: see owed.go, and docs/adr/0015 why that comes to an end, too.
+//
 // A job counts as running from the decision of its plan on. Rank all jobs in the order, and
 // compare sets of jobs by their first difference in that ranking. Each plan with evictions of
 // the first kind, or of the second kind among pods within quota, makes the set of jobs within
@@ -28,6 +31,12 @@ import "github.com/muster-sched/muster/core/cluster"
 // smaller: a larger unit takes quota only from those that start with it or later, and when it
 // leaves, others get quota. There are finitely many sets. A move of a running pod changes
 // neither set: it keeps its GPU model, so that quota covers what it did.
+//
+// Under [EvictionTime] a job that was evicted comes behind the others when it waits again. It is in
+// neither set then, and counts from then on as one that has just come. It cannot take part in a
+// circle of evictions: a job for which others were evicted as it ranks above them by class or
+// priority does so after that, too; and one for which backfilled jobs were evicted is itself no
+// longer backfilled.
 //
 // A plan that is dropped makes a set smaller: its job is no longer in it, and its victims
 // come back. So what the job needs is held until it starts: its places, its quota and, in
@@ -58,6 +67,10 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 		return false
 	}
 
+	if ps.tooSoon(j.job) {
+		return false
+	}
+
 	// 2. The whole gang, or each task by itself, on all models and then on each.
 	ps.entitlement.update()
 	later := outlook{Never, Never}
@@ -68,24 +81,39 @@ func (ps *pass) evictFor(j candidate, head bool) bool {
 		}
 	}
 
-	// 3. What its queue owns may be there in pieces only.
-	if !head && ps.reclaimPieces(ps.units.prepare(j.job), &later) {
-		return true
-	}
+	// 3. Failed: what the search saw is recorded, and when more may be evicted.
+	ps.failed(j.job, evictionsFor(head), this, later)
+	return false
+}
 
-	// 4. Failed: what the search saw is recorded, and when more may be evicted.
+// mayEvictFrom returns when the job has waited for long enough to evict others.
+func (e *Engine) mayEvictFrom(j *job) Time { return cluster.Plus(j.since, e.policy.Preempt.Delay) }
+
+// tooSoon reports whether the job has waited for too short a time to evict others, and asks for another try
+// when that is over.
+func (ps *pass) tooSoon(j *job) bool {
+	from := ps.mayEvictFrom(j)
+	if ps.policy.Preempt.Delay == 0 || ps.now >= from {
+		return false
+	}
+	ps.wakes.retryAt(ps.now, from)
+	return true
+}
+
+// failed records that a search for a job failed, and asks for the next one when the outlook
+// promises more, after a pause.
+func (ps *pass) failed(j *job, kind attemptKind, this attempt, later outlook) {
 	this.retry, this.settled = Never, later.settled
 	if later.more != Never {
-		this.retry = max(later.more, ps.now+this.pause(evictionsFor(head)))
+		this.retry = max(later.more, ps.now+this.pause(kind))
 		ps.wakes.retryAt(ps.now, this.retry)
 	}
-	*j.class.attempt(evictionsFor(head)) = &this
-	return false
+	*j.class.attempt(kind) = &this
 }
 
 // outlook is what a search finds out about later times.
 type outlook struct {
-	more    Time // when more may be evicted than now
+	more    Time // when more may be evicted, or restart, than now
 	settled Time // when the first victim that is too young will have run for its minimum time
 }
 
@@ -134,40 +162,54 @@ func (pl *planner) turns(j candidate) []turn {
 func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *outlook) *plan {
 	c := preemptor{
 		candidate: j, turn: at, now: now, head: head, later: later,
-		within: pl.entitlement.wouldBeWithin(j), short: j.overrun(), owes: j.queue.Limited() && j.lacks(j.queue.NominalRoom),
+		cover: pl.entitlement.coverOf(j), short: j.overrun(),
 	}
-	if p := pl.planFrom(c); p != nil {
-		return p
-	}
-	if c.within && j.queue.Limited() && (c.owes || len(j.class.accepts()) > 1) {
-		// As one within quota it found none: it may be within quota only on a model without
+	for {
+		c.owes = j.queue.Limited() && c.cover > uncovered && j.lacks(c.room(nil))
+		if p := pl.planFrom(c); p != nil {
+			return p
+		}
+		if c.cover == uncovered || !j.queue.Limited() || !c.owes && len(j.class.accepts()) == 1 {
+			return nil
+		}
+		// As one that is covered it found none: it may be covered only on a model without
 		// victims, or its queue has no jobs to give up for it. By its priority it may evict those
-		// that are beyond quota all the same.
-		c.within = false
-		return pl.planFrom(c)
+		// that are covered less all the same.
+		c.candidate = pl.units.prepareTurn(j.job, at)
+		if c.cover--; c.cover == byShare && !pl.shares.count() {
+			c.cover = uncovered
+		}
 	}
-	return nil
 }
 
 // mayTake says whether a pod of v may be evicted for j, and why, by the rules at the top of
-// this file.
-func (pl *planner) mayTake(j, v *job, jWithin, vWithin, head bool) (Reason, bool) {
+// this file and what covers them.
+func (pl *planner) mayTake(j, v *job, ofJ, ofV cover, head bool) (Reason, bool) {
 	p := &pl.policy.Preempt
-	if jWithin && !vWithin && p.Reclaim && v.queue != j.queue && j.GPUs() > 0 {
-		return QuotaReclaim, true
+	if ofV < ofJ && p.Reclaim && v.queue != j.queue && j.counts() && (ofJ == byNominal || j.GPUs() > 0) {
+		if ofJ == byNominal {
+			return QuotaReclaim, true
+		}
+		return FairShareReclaim, true
 	}
 	// Disruption budgets do not protect from reclaim: a budget may appear, or shrink to nothing,
 	// when the job has already borrowed.
-	if !jWithin && vWithin || v.disruptionProtected {
+	if ofJ < ofV || v.disruptionProtected {
 		return 0, false
 	}
 	switch {
-	case p.Priority && j.key.compare(v.key.precedence) < 0:
+	case p.outranks(j, v):
 		return PriorityPreemption, true
 	case head && p.Backfill && v.backfilled && j.key.before(&v.key):
 		return BackfillPreemption, true
 	}
 	return 0, false
+}
+
+// outranks reports whether a job may evict one of lower class or priority, as far as that matters.
+func (p *Preempt) outranks(j, v *job) bool {
+	among := p.Priority == InCluster || p.Priority == InQueue && j.queue == v.queue
+	return among && j.key.compare(v.key.precedence) < 0
 }
 
 // planner looks for plans of evictions. It changes the state and the ledger for trials only,

@@ -63,7 +63,7 @@ func (ns *nominations) needless(x *eviction) bool {
 	case ns.jobs.byName[j.Name] != j, x.exposed, j.Gang && x.pod >= 0 && !j.begun,
 		slices.ContainsFunc(ns.out[ns.decided(x):], func(d Decision) bool { return d.Op == Bind }),
 		n.outstanding == len(x.pods) && n.planned > 0, // others leave for those places
-		slices.ContainsFunc(x.pods, func(i int) bool { return j.pods[i].leavingFor != n || !plain(&j.Tasks[j.pods[i].task]) }):
+		slices.ContainsFunc(x.pods, func(i int) bool { return j.pods[i].leavingFor() != n || !plain(&j.Tasks[j.pods[i].task]) }):
 		return false
 	}
 	charge := func(by Milli) {
@@ -77,13 +77,19 @@ func (ns *nominations) needless(x *eviction) bool {
 	charge(1)
 	ok := true
 	for _, i := range x.pods {
-		ok = ok && j.queue.Room(ns.state.Pool(j.pods[i].alloc.Node).Model) >= 0
+		p := &j.pods[i]
+		ok = ok && j.queue.Room(ns.state.Pool(p.alloc.Node).Model) >= 0 && j.hasResources(p.task, j.queue.Room)
 	}
 	for _, o := range ns.all {
 		for i := range o.job.pods {
-			if p := &o.job.pods[i]; ok && p.kept() && o.job.gpu(p) > 0 {
+			p := &o.job.pods[i]
+			if ok && p.kept() {
+				ok = o.job.hasResources(p.task, o.job.queue.Room) && (!o.covered[byNominal] || o.job.hasResources(p.task, o.job.queue.NominalRoom))
+			}
+			if ok && p.kept() && o.job.gpu(p) > 0 {
 				model := ns.state.Pool(p.alloc.Node).Model
-				ok = o.job.queue.Room(model) >= 0 && (!o.within || o.job.queue.NominalRoom(model) >= 0)
+				ok = o.job.queue.Room(model) >= 0 && (!o.covered[byNominal] || o.job.queue.NominalRoom(model) >= 0) &&
+					(!o.covered[byShare] || o.job.queue.ClaimRoom(model, nil) >= 0)
 			}
 		}
 	}
@@ -103,7 +109,7 @@ func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	for h := range ns.state.Node(node).Pods {
 		v, i := ns.jobs.slots[h.Owner.Job], int(h.Owner.Pod)
 		p := &v.pods[i]
-		leavesForThem := p.state == podLeaving && slices.ContainsFunc(ns.plans[node], func(l planned) bool { return l.nomination == p.leavingFor })
+		leavesForThem := p.state == podLeaving && slices.ContainsFunc(ns.plans[node], func(l planned) bool { return l.nomination == p.leavingFor() })
 		if leavesForThem && (v != but.job || !slices.Contains(but.pods, i)) {
 			gone = append(gone, h.Owner)
 		}
@@ -128,7 +134,7 @@ func (ns *nominations) stay(x *eviction) {
 	started, saved := j.started, j.saved
 	for _, i := range x.pods {
 		p := &j.pods[i]
-		p.leavingFor = nil
+		p.tied().leavingFor = nil
 		n.outstanding--
 		at := slices.IndexFunc(j.left, func(l leftFor) bool { return l.nomination == n && l.node == ns.state.Home(p.alloc.Node) })
 		j.left = slices.Delete(j.left, at, at+1)

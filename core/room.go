@@ -74,9 +74,9 @@ type roomPlan struct {
 	moves    []relocation
 	restarts []restart
 	cost     int64 // of moves and restarts, in milli-GPU seconds
-	// gone are borrowers that are evicted, if the job is within quota: see pieces.go.
-	gone   []victim
-	within bool
+	// gone are borrowers that are evicted, if the job is covered, by cover: see pieces.go.
+	gone  []victim
+	cover cover
 }
 
 // restart is what restarts elsewhere together: a gang, or a pod of another job.
@@ -85,12 +85,9 @@ type restart struct {
 	pods []relocation
 }
 
-// consolidate makes a plan by which the job starts where others are now, while all of those go
-// on elsewhere, and decides it. It reports whether it made one.
+// consolidate makes a plan by which the job, which has enough free GPUs, starts where others are
+// now, while all of those go on elsewhere, and decides it. It reports whether it made one.
 func (ps *pass) consolidate(j candidate) bool {
-	if !ps.enoughFree(j) {
-		return false
-	}
 	this, worth := ps.planner.again(j.job, ps.now, forRoom)
 	if !worth {
 		return false
@@ -111,12 +108,7 @@ func (ps *pass) consolidate(j candidate) bool {
 			}
 		}
 	}
-	this.retry, this.settled = Never, Never
-	if due != Never {
-		this.retry = max(due, ps.now+this.pause(forRoom))
-		ps.wakes.retryAt(ps.now, this.retry)
-	}
-	*j.class.attempt(forRoom) = &this
+	ps.failed(j.job, forRoom, this, outlook{due, Never})
 	return false
 }
 
@@ -154,7 +146,7 @@ func (ps *pass) roomPlan(j candidate, bounds Room, restarts bool, due *Time) *ro
 	}
 	pods := &relocatable{
 		movablePods: movablePods{Engine: ps.Engine}, of: j.job, now: ps.now, restarts: restarts,
-		within: ps.entitlement.wouldBeWithin(j), near: ps.affinities.constrain(j.job), most: bounds.MaxMoves, limit: bounds.mostCost(j), due: due,
+		cover: ps.entitlement.coverOf(j), near: ps.affinities.constrain(j.job), most: bounds.MaxMoves, limit: bounds.mostCost(j), due: due,
 	}
 	drawn := ps.placer.Drawn()
 	found, ok := defrag.MakeRoom(ps.state, ps.placer, pods, j.unit, defrag.Options{MaxMoves: bounds.MaxMoves, Stop: restarts})
@@ -207,7 +199,7 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move,
 	// 2. All leave their old places. Pods of a gang that are not in the way come back to theirs.
 	evicted := 0
 	for _, m := range p.moves {
-		if p.restarting(m.job, m.pod) != nil {
+		if slices.ContainsFunc(p.restarts, func(r restart) bool { return r.job == m.job && (r.pod < 0 || r.pod == m.pod) }) {
 			return nil // its gang cannot stop meanwhile
 		}
 		ps.state.Remove(cluster.Owner{Job: m.job.slot, Pod: int32(m.pod)}, m.job.pods[m.pod].alloc.Node)
@@ -240,7 +232,9 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move,
 			evicted++
 		}
 	}
-	if !ps.planner.affordsEvictions(evicted, preemptor{now: ps.now, later: &outlook{}}) {
+	later := outlook{*pods.due, Never}
+	if !ps.planner.affordsEvictions(evicted, preemptor{now: ps.now, later: &later}) {
+		*pods.due = later.more
 		return nil
 	}
 
@@ -248,7 +242,7 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move,
 	for _, m := range stop {
 		v, i := ps.jobs.slots[m.Pod.Job], int(m.Pod.Pod)
 		placed := ps.placer.PodOn(pods.Unit(m.Pod), m.To)
-		if len(placed) == 0 || ps.state.Lent(m.To) {
+		if len(placed) == 0 {
 			return nil
 		}
 		p.restarting(v, i).to = placed[0].Alloc
@@ -308,7 +302,7 @@ type relocatable struct {
 	of       *job
 	now      Time
 	restarts bool
-	within   bool  // the job would be within nominal quota
+	cover    cover // what would cover the job
 	lifted   bool  // a trial has taken victims off their nodes
 	near     bool  // it has affinities, or others have some to it
 	most     int   // pods that the plan may move or restart
@@ -339,21 +333,19 @@ func (r *relocatable) Unit(o cluster.Owner) *place.Unit {
 }
 
 // mayRestart reports whether a pod, or its gang, may stop and start again elsewhere for the job.
-// It must rank no higher, and what is within the quota of another tenant stops only for a job
-// within quota. A job with labels or affinities restarts nowhere: its new place could be gone
-// by the time at which it starts.
+// It must rank no higher, and what is within the quota of another tenant, or what that is owed, stops only for a job
+// that is covered as well. A job of which pods wait restarts nowhere, so neither does the job itself; nor one
+// with labels or affinities (labelled says both): its new place could be gone by the time at which it
+// starts.
 func (r *relocatable) mayRestart(v *job, i int) bool {
 	p := &v.pods[i]
-	if v == r.of || p.state != podRunning || p.move != nil || r.now < v.stays || v.NeverRestarts || v.moving+v.standing > 0 || r.state.Lent(p.alloc.Node) || v.nomination != nil || v.count[podWaiting] > 0 || !v.evictable() || v.exposed || v.disruptionProtected {
-		return false
-	}
-	if r.of.NeverPreempts || r.of.key.compare(v.key.precedence) > 0 || v.labelled() || v.requires(func(Term) bool { return true }) {
+	if p.state != podRunning || r.of.NeverPreempts || r.of.key.compare(v.key.precedence) > 0 || !r.couldRestart(v) {
 		return false
 	}
 	if r.lifted && slices.ContainsFunc(v.pods, func(p pod) bool { return p.lifted }) {
 		return false // it loses pods by the same plan
 	}
-	if v.Gang && (!v.begun || v.count[podLeaving] > 0 || v.onLent(r.state)) || v.queue != r.of.queue && !r.within && p.within {
+	if v.Gang && v.onLent(r.state) || v.queue != r.of.queue && r.cover < p.cover() {
 		return false
 	}
 	started, pod := p.started, i
@@ -383,7 +375,7 @@ func (j *job) onLent(s *cluster.State) bool {
 // relocate decides a plan, and reports whether it could.
 func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 	n := ns.nominated(j)
-	n.room, n.within = true, p.within
+	n.room, n.covered[p.cover] = true, true
 
 	// 1. Pods move.
 	for _, r := range p.moves {
@@ -408,7 +400,8 @@ func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 
 	// 2. Jobs stop, and places are kept for them.
 	for k := range p.restarts {
-		ns.restart(&p.restarts[k], n)
+		ns.restart(&p.restarts[k], n, Consolidation)
+		ns.planner.budget.spent += len(p.restarts[k].pods)
 	}
 
 	// 3. Borrowers leave.
@@ -421,75 +414,13 @@ func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 
 	// 4. The job's places are kept, too: for one within quota as in nominate.
 	came := ns.entitlement.planning(ns.now)
-	if p.within {
+	if p.cover == byNominal {
 		came = entitled
 	}
 	ns.keep(n, p.placed, came)
 	ns.waiting.enqueue(j, ns.now) // the other pods of a job that is no gang
 	return true
 }
-
-// restart decides that a job, or a pod of it, stops and starts again elsewhere, for a nomination.
-func (ns *nominations) restart(r *restart, n *nomination) {
-	v, from := r.job, len(ns.places)
-	for _, x := range r.pods {
-		ns.places = append(ns.places, ns.placement(v, x.pod))
-	}
-	ns.out = append(ns.out, Decision{
-		Op: Evict, Job: v.Name, Pods: ns.places[from:len(ns.places):len(ns.places)], Reason: Consolidation, For: n.job.Name,
-	})
-	own := ns.nominated(v)
-	own.lead = n
-	if v.Gang {
-		v.begun = false
-	}
-	for _, x := range r.pods {
-		// Its quota stays as it is: it stays on its GPU model.
-		p, old := &v.pods[x.pod], v.pods[x.pod].alloc
-		p.alloc, p.from, p.leavingFor = x.to, &old, n
-		own.old++
-		n.outstanding++
-		v.left = append(v.left, leftFor{old.Node, n})
-		ns.keepPlace(own, x.pod)
-		ns.stopped(v, p)
-	}
-	ns.state.Commit()
-	if !slices.Contains(n.victims, v) {
-		n.victims = append(n.victims, v)
-	}
-	v.since = ns.now
-	ns.holdsChanged()
-	ns.planner.budget.spent += len(r.pods)
-	ns.changes.placesChanged(v)
-	ns.waiting.enqueue(v, ns.now) // the other pods of a job that is no gang
-}
-
-// stayGone gives up the place to which a pod would go that is still at its old one, as it does
-// not start again there: it leaves like any other victim. A gang gives up all of its places.
-func (ns *nominations) stayGone(j *job, i int) {
-	n := j.nomination
-	if j.Gang || j.count[podHeld]+j.count[podPlanned] == 1 {
-		ns.waiting.dequeue(j)
-		ns.denominate(j)
-		ns.waiting.enqueue(j, ns.now)
-		return
-	}
-	ns.yield(n, i)
-	ns.state.Commit()
-	ns.changes.planDropped(j)
-}
-
-// bindReason says why a nominated job starts when its places are free.
-func (n *nomination) bindReason() Reason {
-	if n.lead != nil {
-		return Consolidation
-	}
-	return MadeRoom
-}
-
-// restarts reports whether pods of the job restart elsewhere. Until they do, no plan is made for
-// other pods of it.
-func (j *job) restarts() bool { return j.nomination != nil && j.nomination.lead != nil }
 
 // toward counts the moves that make room for a nominated job.
 func (ms *moves) toward(n *nomination) int {

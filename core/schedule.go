@@ -17,12 +17,18 @@ import (
 func (e *Engine) Decide(now Time) []Decision {
 	e.now, e.working = now, ""
 	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
+	e.expected.advance(now)
 	ps := pass{e, now}
 
+	// 0. What no queue owns is lent, or what of it has gone is lent no longer.
+	e.unowned.lend()
+
 	// 1. Gangs that broke since the last pass must stop, as far as pods of them have not left
-	// already. Moves that were begun are decided. Windows of standby end.
+	// already. Moves that were begun, and restarts that were requested, are decided. Windows of
+	// standby end.
 	e.tellBroken()
 	e.moves.tell()
+	e.nominations.restartAsked()
 	e.standbys.run(now)
 
 	// 2. What depends on the nodes, on the mix of requests and on time.
@@ -42,6 +48,7 @@ func (e *Engine) Decide(now Time) []Decision {
 
 	// 3. Jobs whose pause is over wait again, plans whose victims have left are bound, and
 	// classes that could use what was freed are tried again.
+	e.refile(now)
 	ps.resume()
 	e.nominations.begin()
 	e.nominations.fulfil(now)
@@ -85,14 +92,19 @@ func (ps *pass) pushedOut() bool {
 	if len(ps.waiting.idle) == 0 || len(ps.out) == 0 || !ps.ledger.Limited() || !ps.policy.Preempt.evicts() {
 		return false
 	}
-	// 1. Is any pod beyond quota now that was within it?
+	// Is any pod beyond quota now that was within it?
 	if ps.entitlement.update(); ps.entitlement.lost == ps.entitlement.seen {
 		return false
 	}
 	ps.entitlement.seen = ps.entitlement.lost
+	return ps.mayEvictMore()
+}
 
-	// 2. Who might evict it. Backwards, as the classes that are filed leave the list.
+// mayEvictMore files the classes to be tried again that may evict more than when they were tried
+// last, and reports whether there are any.
+func (ps *pass) mayEvictMore() bool {
 	some := false
+	// Backwards, as the classes that are filed leave the list.
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 		c := ps.waiting.idle[i]
 		if c.state != classStuck && c.state != classOverrun {
@@ -160,9 +172,23 @@ func (ps *pass) resume() {
 	}
 }
 
-// reactivate files the classes to be tried for which something was freed.
+// reactivate files the classes to be tried for which something was freed, or whose queues are owed more, or others
+// less.
 func (ps *pass) reactivate() {
-	// 1. Quota or nodes changed, or any room where quotas count: every class may be concerned,
+	if ps.shares.count() && ps.policy.Preempt.Reclaim && len(ps.waiting.idle) > 0 && ps.shares.moved() {
+		ps.mayEvictMore()
+	}
+
+	// 1. Less runs where queues bound that: classes that wait for it.
+	if ps.changes.bounds {
+		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
+			if c := ps.waiting.idle[i]; c.state == classBounded || c.state == classStuck && c.trimmed {
+				ps.waiting.setClass(c, classActive)
+			}
+		}
+	}
+
+	// 2. Quota or nodes changed, or any room where quotas count: every class may be concerned,
 	// those that lack quota, too.
 	if (ps.changes.quota || ps.changes.pools != 0) && ps.ledger.Limited() || ps.changes.nodes {
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
@@ -174,7 +200,7 @@ func (ps *pass) reactivate() {
 		return
 	}
 
-	// 2. Only room was freed: the classes that are stuck on the models of those pools. They are
+	// 3. Only room was freed: the classes that are stuck on the models of those pools. They are
 	// listed first, as filing them changes the heaps.
 	ps.waiting.woken = ps.waiting.woken[:0]
 	for m := range ps.waiting.stuck {
@@ -233,19 +259,20 @@ func (ps *pass) mayStart(c *class) bool {
 }
 
 // inOrder lets every job that fits start, in order (BestEffortFIFO, Backfill), those that
-// would borrow last: else the owner of the quota, tried after them, would evict them again.
+// would borrow last, and of those the ones that borrow from the nearest queues first: else the
+// owner of the quota, tried after them, would evict them again.
 // Before a job overtakes a first one that has waited too long, preemptForHeads makes room for
 // that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
 	helped := ps.policy.Queueing.Mode != Backfill
 	for len(ps.waiting.active.items)+len(ps.waiting.borrowers.items) > 0 {
-		c, within := ps.nextOf(&ps.waiting.active)
+		c, b := ps.nextOf(&ps.waiting.active)
 		if ps.units.compile(c); !helped && ps.waiting.overtakes(c.head()) {
 			helped = true
 			ps.preemptForHeads()
 			continue
 		}
-		ps.try(c, c.head(), within)
+		ps.try(c, c.head(), b)
 	}
 	if ps.policy.Queueing.Mode == Backfill {
 		ps.preemptForHeads()
@@ -258,13 +285,13 @@ func (ps *pass) inOrder() {
 // others (Kant §3.2.2).
 func (ps *pass) strictly() {
 	for len(ps.waiting.ready.items)+len(ps.waiting.borrowers.items) > 0 {
-		c, within := ps.nextOf(&ps.waiting.ready)
+		c, b := ps.nextOf(&ps.waiting.ready)
 		// A class that is stuck already is not tried again. It holds up the others unless it has
 		// lost its quota to one of them since: a job without quota waits in its own queue.
 		if c.state == classStuck && !ps.outOfQuota(c) {
 			break
 		}
-		if started := ps.try(c, c.head(), within); !started && c.state == classStuck {
+		if started := ps.try(c, c.head(), b); !started && c.state == classStuck {
 			break
 		}
 	}
@@ -276,54 +303,71 @@ func (ps *pass) strictly() {
 	}
 }
 
-// outOfQuota reports whether the first job of a class lacks quota, which others may
-// have taken since it was tried.
+// outOfQuota reports whether the first job of a class lacks quota, or a bound keeps it from starting:
+// others may have taken what there was since it was tried.
 func (ps *pass) outOfQuota(c *class) bool {
 	ps.units.compile(c)
-	return ps.units.prepare(c.head()).overrun()
+	w := ps.units.prepare(c.head())
+	_, crowded := w.crowded()
+	return crowded || w.overrun()
 }
 
 // nextOf returns the first class of a heap whose first job would be within nominal
-// quota, else the first of the borrowers. Those of the heap that come before it go
-// to the borrowers. One of the two heaps has a class.
-func (ps *pass) nextOf(h *heap[*class]) (c *class, within bool) {
+// quota, else the first of the borrowers, and what bounds its first job now. Those of the
+// heap that come before it go to the borrowers. One of the two heaps has a class.
+func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
 	for len(h.items) > 0 {
 		c := h.items[0]
-		if !ps.units.borrows(c.head()) {
-			return c, true
+		b := ps.units.boundOf(c.head(), own)
+		if b == own {
+			return c, b
 		}
-		ps.waiting.postpone(c)
+		ps.waiting.postpone(c, b)
 	}
-	return ps.waiting.borrowers.items[0], false
+	for {
+		c := ps.waiting.borrowers.items[0]
+		b := ps.units.boundOf(c.head(), c.bound)
+		if b == c.bound {
+			return c, b
+		}
+		ps.waiting.postpone(c, b) // jobs that started since took what was near, or owed
+	}
 }
 
-// try lets a job start what it can and files its class by the outcome, or puts it off. within
-// says that the job would be within nominal quota, and starts no more than that now. It
-// reports whether anything was decided for the job.
-func (ps *pass) try(c *class, j *job, within bool) bool {
+// try lets a job start what it can within a bound and files its class by the outcome, or puts it
+// off. It reports whether anything was decided for the job.
+func (ps *pass) try(c *class, j *job, b bound) bool {
 	ps.units.compile(c)
+	if ps.putOff(j) {
+		return true
+	}
 	w := ps.units.prepare(j)
 	u := w.unit
+	if _, crowded := w.crowded(); crowded {
+		ps.waiting.setClass(c, classBounded)
+		return false
+	}
+	c.trimmed = ps.units.trimmed
 
 	// 1. Static quota admission (Kant §3.2.1). Evictions may give the job what it lacks.
 	if w.overrun() {
-		if ps.evictFor(w, false) {
+		if ps.evictFor(w, false) || ps.reclaimPieces(j) {
 			return true
 		}
 		ps.waiting.setClass(c, classOverrun)
 		return false
 	}
 
-	// 2. Placement, within nominal quota first. If the job finds room only by borrowing, say on
-	// a second model, its turn comes with those that borrow. Under StrictFIFO it borrows at
-	// once: no later job may pass one that is within nominal quota.
-	if within && j.queue.Limited() {
-		u.Room = func(m string) Milli { return min(j.room(m), j.queue.OwnRoom(m)) }
+	// 2. Placement, within nominal quota first. If the job finds room only by borrowing more, or from
+	// farther, say on a second model, its turn comes with those that do. Under StrictFIFO it
+	// borrows at once: no later job may pass one that borrows less.
+	if b != unbound && j.queue.Limited() {
+		u.Room = func(m string) Milli { return min(j.room(m), b.room(j.queue, m)) }
 	}
 	n := ps.start(j, u)
-	if n <= 0 && within && w.mayBorrow() {
+	if n <= 0 && b != unbound && w.mayBorrow(b) {
 		if ps.policy.Queueing.Mode != StrictFIFO {
-			ps.waiting.postpone(c)
+			ps.waiting.postpone(c, ps.units.looser(b))
 			return false
 		}
 		w = ps.units.prepare(j)
@@ -337,7 +381,7 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 
 	// 3. A job that no empty cluster of these nodes holds waits for nodes alone, and holds
 	// no other job up.
-	if n == 0 && !c.possible {
+	if n == 0 && !c.possible && !c.trimmed {
 		if ps.placer.TooLarge(u).Lack != place.NoLack {
 			ps.reject(c)
 			return false
@@ -345,13 +389,16 @@ func (ps *pass) try(c *class, j *job, within bool) bool {
 		c.possible = true
 	}
 
-	// 4. Moves, evictions; else the class waits for something that it could use.
-	if n == 0 && ps.consolidate(ps.units.prepare(j)) {
-		return true
-	}
+	// 4. Moves, evictions, both; else the class waits for something that it could use.
 	w = ps.units.prepare(j)
+	if n == 0 && ps.enoughFree(w) {
+		if ps.consolidate(w) {
+			return true
+		}
+		w = ps.units.prepare(j)
+	}
 	c.short = n < 0 || w.shortSomewhere(j.room) || ps.policy.Preempt.evicts() && w.shortSomewhere(j.queue.NominalRoom)
-	if ps.evictFor(w, false) {
+	if ps.evictFor(w, false) || ps.reclaimPieces(j) {
 		return true
 	}
 	ps.waiting.setClass(c, classStuck)
@@ -380,7 +427,7 @@ func (ps *pass) preemptForHeads() {
 		return
 	}
 	for m := range ps.waiting.stuck {
-		for len(ps.waiting.stuck[m].items) > 0 && ps.preemptForHead(ps.waiting.stuck[m].items[0].head()) {
+		for len(ps.waiting.stuck[m].items) > 0 && (ps.preemptForHead(ps.waiting.stuck[m].items[0].head()) || ps.preemptForNext(m)) {
 		}
 	}
 	if ps.ledger.Limited() {
@@ -389,15 +436,53 @@ func (ps *pass) preemptForHeads() {
 	}
 }
 
+// preemptForNext is preemptForHead for the first job that waits for a GPU model, and has quota, if
+// others took the quota of those before it since they were tried: these wait for quota, and hold up none.
+func (ps *pass) preemptForNext(model int) bool {
+	classes := ps.waiting.stuck[model].items
+	if !ps.ledger.Limited() || len(classes) == 1 || !ps.outOfQuota(classes[0]) {
+		return false
+	}
+	var first *job
+	for _, c := range classes[1:] {
+		if j := c.head(); (first == nil || j.key.before(&first.key)) && !ps.outOfQuota(c) {
+			first = j
+		}
+	}
+	return first != nil && ps.preemptForHead(first)
+}
+
+// untriedBefore reports whether a job that comes before this one in the order, and waits for a GPU model
+// that this one waits for, has not been tried yet in this pass, because it would borrow and this one
+// would not. So this one is not the first, though it is the first of those that have been tried: at the
+// end of the pass it would not be.
+func (ps *pass) untriedBefore(j *job) bool {
+	before := func(c *class) bool {
+		if !c.head().key.before(&j.key) {
+			return false
+		}
+		ps.units.compile(c)
+		return slices.ContainsFunc(c.models, func(m int) bool { return slices.Contains(j.class.models, m) })
+	}
+	return slices.ContainsFunc(ps.waiting.active.items, before) || slices.ContainsFunc(ps.waiting.borrowers.items, before)
+}
+
 // preemptForHead is preemptForHeads for one job. It reports whether a plan was made.
 func (ps *pass) preemptForHead(j *job) bool {
 	if due := cluster.Plus(j.since, ps.policy.Queueing.HeadWait); ps.now < due {
 		ps.wakes.at(ps.now, due)
 		return false
 	}
-	if _, worth := ps.planner.again(j, ps.now, forHead); !worth {
+	if _, worth := ps.planner.again(j, ps.now, forHead); !worth || ps.untriedBefore(j) {
 		return false
 	}
-	ps.units.compile(j.class)
-	return ps.evictFor(ps.units.prepare(j), true)
+	if ps.units.compile(j.class); ps.putOff(j) {
+		return true
+	}
+	w := ps.units.prepare(j)
+	if _, crowded := w.crowded(); crowded {
+		ps.waiting.setClass(j.class, classBounded)
+		return true
+	}
+	return ps.evictFor(w, true)
 }

@@ -100,17 +100,17 @@ func (e *Engine) beginStandby(now Time, ev StandbyBegan) error {
 	fresh := false
 	for _, i := range pods {
 		p := &j.pods[i]
-		if p.standby != nil {
-			p.standby.until = ev.Until
-			e.state.SetLentUntil(p.standby.node, ev.Until)
+		if p.standby() != nil {
+			p.standby().until = ev.Until
+			e.state.SetLentUntil(p.standby().node, ev.Until)
 			continue
 		}
 		a := &p.alloc
 		id, isNew := e.state.Lend(a.Node, a.GPUs, max(a.CPUMilli-ev.CPUMilli, 0), max(a.MemMiB-ev.MemMiB, 0), ev.Until)
 		fresh = fresh || isNew
-		p.standby = &standby{job: j, pod: i, node: id, until: ev.Until}
+		p.tied().standby = &standby{job: j, pod: i, node: id, until: ev.Until}
 		j.standing++
-		e.standbys.all = append(e.standbys.all, p.standby)
+		e.standbys.all = append(e.standbys.all, p.standby())
 		e.changes.standbyBegun(j, id)
 	}
 	if fresh {
@@ -126,9 +126,9 @@ func (ss *standbys) able(j *job, i int) error {
 		return fmt.Errorf("pod %d of job %s is not running", i, j.Name)
 	case j.gpu(&j.pods[i]) < WholeGPU:
 		return fmt.Errorf("pod %d of job %s has no whole GPU to lend", i, j.Name)
-	case j.pods[i].move != nil:
+	case j.pods[i].move() != nil:
 		return fmt.Errorf("pod %d of job %s is being moved", i, j.Name)
-	case j.pods[i].standby != nil && j.pods[i].standby.ending:
+	case j.pods[i].standby() != nil && j.pods[i].standby().ending:
 		return fmt.Errorf("pod %d of job %s is about to go on", i, j.Name)
 	}
 	return nil
@@ -141,7 +141,7 @@ func (e *Engine) endStandby(now Time, ev StandbyEnded) error {
 		return err
 	}
 	for _, i := range ev.Pods {
-		if i < 0 || i >= len(j.pods) || j.pods[i].standby == nil {
+		if i < 0 || i >= len(j.pods) || j.pods[i].standby() == nil {
 			return fmt.Errorf("pod %d of job %s is not on standby", i, ev.Job)
 		}
 	}
@@ -149,8 +149,8 @@ func (e *Engine) endStandby(now Time, ev StandbyEnded) error {
 		return fmt.Errorf("job %s has no pods on standby", ev.Job)
 	}
 	for i := range j.pods {
-		if p := &j.pods[i]; p.standby != nil && (ev.Pods == nil || slices.Contains(ev.Pods, i)) {
-			p.standby.until = min(p.standby.until, now)
+		if p := &j.pods[i]; p.standby() != nil && (ev.Pods == nil || slices.Contains(ev.Pods, i)) {
+			p.standby().until = now
 		}
 	}
 	return nil
@@ -186,7 +186,6 @@ func (ss *standbys) run(now Time) {
 		ss.out = append(ss.out, Decision{
 			Op: Resume, Job: s.job.Name, Pods: ss.places[from:len(ss.places):len(ss.places)], Reason: StandbyReturns,
 		})
-		ss.state.Open(s.node) // forget closes it
 		ss.forget(s)
 		ss.changes.standbyOver(s.job)
 	}
@@ -248,7 +247,7 @@ func (ss *standbys) evictFrom(s *standby) {
 			p := &j.pods[i]
 			j.charge(ss.state, p, -1)
 			j.leaves(ss.state, p, 1)
-			j.set(p, podLeaving)
+			ss.set(j, p, podLeaving)
 			ss.stopped(j, p)
 		}
 		ss.changes.quotaReturned()
@@ -263,10 +262,10 @@ func (ss *standbys) evictFrom(s *standby) {
 	}
 }
 
-// forget ends a standby whose lent node is empty and not closed for it.
+// forget ends a standby whose lent node is empty.
 func (ss *standbys) forget(s *standby) {
 	ss.state.Unlend(s.node)
-	s.job.pods[s.pod].standby = nil
+	s.job.pods[s.pod].tied().standby = nil
 	s.job.standing--
 	ss.all = slices.DeleteFunc(ss.all, func(o *standby) bool { return o == s })
 }
@@ -282,9 +281,6 @@ func (ss *standbys) handOver(s *standby) {
 	}
 	for _, h := range on {
 		ss.state.Remove(h.Owner, s.node)
-	}
-	if s.ending {
-		ss.state.Open(s.node)
 	}
 	ss.forget(s)
 	for _, h := range on {
@@ -303,7 +299,7 @@ func (ss *standbys) lost(node cluster.NodeID, now Time) {
 			continue
 		}
 		ss.nominations.dropPlans(s.node, now)
-		s.job.pods[s.pod].standby = nil
+		s.job.pods[s.pod].tied().standby = nil
 		s.job.standing--
 		ss.all = slices.DeleteFunc(ss.all, func(o *standby) bool { return o == s })
 	}

@@ -26,8 +26,12 @@ func (ps *pass) start(j *job, u *place.Unit) int {
 		return 0
 	}
 
-	// 2. Quota once more, for all that was placed together. Admission looked at one model
+	// 2. Bounds, then quota, once more, for all that was placed together. Admission looked at one model
 	// after the other, and a queue with 6 GPUs of "*" may have placed 4 pods on each of two.
+	if n := j.runnable(placed); n < len(placed) {
+		ps.state.Rollback(0)
+		placed = placeAgain(ps.state, j, placed[:n])
+	}
 	if !affords(ps.state, j, placed, u.Room) {
 		ps.state.Rollback(0)
 		if placed = affordable(ps.state, j, u, placed); len(placed) == 0 {
@@ -54,10 +58,15 @@ func affordable(s *cluster.State, j *job, u *place.Unit, placed []place.Placed) 
 	if !u.Whole {
 		n = sort.Search(len(placed), func(k int) bool { return !affords(s, j, placed[:k+1], u.Room) })
 	}
-	for i := range placed[:n] {
+	return placeAgain(s, j, placed[:n])
+}
+
+// placeAgain places pods where they were before a rollback.
+func placeAgain(s *cluster.State, j *job, placed []place.Placed) []place.Placed {
+	for i := range placed {
 		s.Place(cluster.Owner{Job: j.slot, Pod: placed[i].Pod}, placed[i].Alloc)
 	}
-	return placed[:n]
+	return placed
 }
 
 // affords reports whether the queue has quota for all that was placed together. room says
@@ -66,28 +75,29 @@ func affords(s *cluster.State, j *job, placed []place.Placed, room func(model st
 	if !j.queue.Limited() {
 		return true
 	}
-	book := func(by Milli) {
-		for i := range placed {
-			if gpu := placed[i].Alloc.GPU(); gpu > 0 {
-				j.book(s.Pool(placed[i].Alloc.Node).Model, by*gpu)
-			}
-		}
-	}
 	// With all of it booked, no room may be negative: this counts pods of several models that
 	// count against one account.
-	book(1)
+	j.bookPlaced(s, placed, 1)
 	ok := true
 	for i := range placed {
+		ok = ok && j.hasResources(j.pods[placed[i].Pod].task, room)
 		if placed[i].Alloc.GPUs == 0 {
 			continue
 		}
 		model := s.Pool(placed[i].Alloc.Node).Model
-		if room(model) < 0 || len(j.queue.Governing(model)) == 0 {
+		if room(model) < 0 || !j.queue.MayUse(model) {
 			ok = false
 		}
 	}
-	book(-1)
+	j.bookPlaced(s, placed, -1)
 	return ok
+}
+
+// bookPlaced books what pods that were placed take (by 1), or takes that back (by -1).
+func (j *job) bookPlaced(s *cluster.State, placed []place.Placed, by Milli) {
+	for i := range placed {
+		j.bookPod(j.pods[placed[i].Pod].task, s.Pool(placed[i].Alloc.Node).Model, by)
+	}
 }
 
 // bind counts placed pods as running and decides their binding.
@@ -112,7 +122,7 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 
 // bound counts a pod as running since a time.
 func (e *Engine) bound(j *job, p *pod, since Time) {
-	j.set(p, podRunning)
+	e.set(j, p, podRunning)
 	p.started = since
 	j.charge(e.state, p, 1)
 	if j.count[podRunning] == 1 {
@@ -125,8 +135,8 @@ func (e *Engine) bound(j *job, p *pod, since Time) {
 // stopped counts a pod as no longer running, where its state is changed already.
 func (e *Engine) stopped(j *job, p *pod) {
 	e.changes.podStopped(j, p)
-	if p.move != nil {
-		e.moves.abandon(p.move)
+	if p.move() != nil {
+		e.moves.abandon(p.move())
 	}
 	if j.count[podRunning] == 0 {
 		e.runs.remove(j)

@@ -14,9 +14,11 @@ import (
 type units struct {
 	*Engine
 	// unit is the last one described, tasks and pods are what it refers to.
-	unit  place.Unit
-	tasks []place.Task
-	pods  []int32
+	unit place.Unit
+	// trimmed says that the unit lacks tasks for which bounds on what runs have no room: see trim.
+	trimmed bool
+	tasks   []place.Task
+	pods    []int32
 }
 
 // prepare describes a waiting job to the placer. The unit is valid until the
@@ -47,7 +49,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		u.Closeness = j.Topology.Closeness
 	}
 	if j.queue.Limited() {
-		u.Room = j.room
+		u.Room, u.Limits = j.room, j.queue.Limits()
 	}
 
 	// 2. The pods to be placed: of a gang that has not begun, those that it lacks of the minimum
@@ -76,6 +78,7 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		}
 		us.tasks[t].Pods = us.pods[from:len(us.pods):len(us.pods)]
 	}
+	us.trim(j)
 	u.Tasks = us.tasks
 	if terms {
 		us.affinities.addTerms(j, u)
@@ -197,7 +200,16 @@ func (us *units) classOf(j *job) classID {
 	if j.queue.Limited() {
 		id.queue, id.pinned = j.queue, j.pinned
 	}
+	if us.policy.Preempt.Priority == InQueue {
+		id.queue = j.queue
+	}
 	// 1. Most jobs have one task and nothing special: their class is compared field by field.
+	if bounded, perUser := j.queue.Bounded(); bounded {
+		id.queue, id.bounded.runs = j.queue, j.counted > 0
+		if perUser {
+			id.bounded.user = j.User
+		}
+	}
 	left := us.nominations.leftBy(j)
 	if len(j.Tasks) == 1 {
 		t := &j.Tasks[0]
@@ -244,14 +256,4 @@ func (us *units) classOf(j *job) classID {
 	}
 	id.more = b.String()
 	return id
-}
-
-// borrows reports whether a waiting job (one pod of it when it starts pod by pod)
-// can start only beyond the nominal quota of its queue.
-func (us *units) borrows(j *job) bool {
-	if !j.queue.Limited() {
-		return false
-	}
-	us.compile(j.class)
-	return us.prepare(j).lacks(j.queue.NominalRoom)
 }

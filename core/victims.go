@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"iter"
 	"math/bits"
 	"slices"
 
@@ -16,14 +17,13 @@ import (
 type victim struct {
 	job *job
 	pod int // -1 for a gang
-	// reason is why it may be evicted; otherwise is why it may even if the preemptor's queue
-	// uses more than its nominal quota.
+	// reason is why it may be evicted; otherwise is why it may even if the preemptor is not covered.
 	reason, otherwise Reason
 	// spared says how far it comes after others.
 	spared spared
-	// byQuota says that the preemptor may evict it, of another tenant, only as it is itself
-	// within its nominal quota.
-	byQuota bool
+	// byCover says that the preemptor may evict it, of another tenant, only as it is itself
+	// covered: its queue must then use no more than its nominal quota, or than it is owed.
+	byCover bool
 	// cost is the work that is lost: milli-GPU times the seconds since the last checkpoint; or
 	// what the policy says, see [VictimChoice].
 	cost int64
@@ -43,10 +43,20 @@ func (v *victim) pods(yield func(int) bool) {
 }
 
 // paysFor reports whether evicting the victim gives back quota that the job counts
-// against.
-func (pl *planner) paysFor(v *victim, j *job) bool {
+// against, or lets the queues above it use less.
+func (pl *planner) paysFor(v *victim, c *preemptor) bool {
+	j := c.job
+	if c.cover == byShare {
+		return v.job.queue.Common(c.queue).Name != "" // else only the top of the tree is above both
+	}
+	if v.job.queue == j.queue {
+		return true
+	}
 	for i := range v.pods {
-		if pl.shareQuota(j, v.job, &v.job.pods[i]) {
+		p := &v.job.pods[i]
+		if pl.sharesGPUs(j, v.job, p) || slices.ContainsFunc(j.queue.Limits(), func(r string) bool {
+			return v.job.Tasks[p.task].Takes(r) > 0 && v.job.queue.Owner(r) == j.queue.Owner(r)
+		}) {
 			return true
 		}
 	}
@@ -67,6 +77,7 @@ type spared uint8
 const (
 	sparedByBudget spared = iota + 1 // a disruption budget allows no eviction of it
 	sparedInPart                     // it is larger than another tenant's nominal quota, and holds what is left of it
+	sparedByShare                    // another queue is owed what it holds
 	sparedByQuota                    // it is within another tenant's nominal quota
 )
 
@@ -77,13 +88,32 @@ func (v *victim) cheaper(o *victim) int {
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), cluster.LastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
 }
 
-// shareQuota reports whether a pod of v counts against a nominal quota against which the job
+// sharesGPUs reports whether a pod of v counts against a nominal quota of GPUs against which the job
 // counts, too.
-func (pl *planner) shareQuota(j, v *job, p *pod) bool {
-	return v.queue == j.queue || slices.ContainsFunc(v.queue.Governing(pl.state.Pool(p.alloc.Node).Model), func(m string) bool {
+func (pl *planner) sharesGPUs(j, v *job, p *pod) bool {
+	return slices.ContainsFunc(v.queue.Governing(pl.state.Pool(p.alloc.Node).Model), func(m string) bool {
 		o := j.queue.Owner(m)
 		return o != nil && o == v.queue.Owner(m)
 	})
+}
+
+// sameTenant reports whether what a pod of v holds is the quota of no other tenant: the job counts
+// against the quota, too. Teams with GPUs of their own may share the CPU of the queue above.
+func (pl *planner) sameTenant(j, v *job, p *pod) bool {
+	if v.queue == j.queue {
+		return true
+	}
+	t, resources := &v.Tasks[p.task], 0
+	for _, r := range v.queue.Limits() {
+		if t.Takes(r) == 0 {
+			continue
+		}
+		resources++
+		if j.queue.Owner(r) != v.queue.Owner(r) {
+			return false
+		}
+	}
+	return t.GPU == 0 && resources > 0 || pl.sharesGPUs(j, v, p)
 }
 
 // preemptor is a job, or a part of it, for which victims are sought.
@@ -91,26 +121,46 @@ type preemptor struct {
 	candidate
 	turn
 	now Time
-	// head says that it has waited as the first job for too long, within that it would be
-	// within nominal quota, short that its queue lacks quota for it.
-	head, within, short bool
-	// owes says that its queue would use more than its nominal quota unless some of its own
+	// head says that it has waited as the first job for too long, short that its queue lacks quota
+	// for it. cover is what would cover it.
+	head, short bool
+	cover       cover
+	// owes says that its queue would use more than its nominal quota, or than it is owed, unless some of its own
 	// jobs leave. Until they do, other tenants give up nothing that the preemptor may take only
-	// as one within quota.
+	// as one that is covered.
 	owes bool
 	// later records when more may be evicted.
 	later *outlook
 }
 
-// indebted reports whether victims leave as the job is within quota, while its queue, without
-// what a trial has lifted, would use more than its nominal quota.
+// indebted reports whether victims leave as the job is covered, while its queue, without
+// what a trial has lifted, would use more than its nominal quota, or than it is owed.
 func (pl *planner) indebted(c preemptor, gone []victim) bool {
-	return c.owes && byQuota(gone) && c.lacks(c.queue.NominalRoom)
+	return c.owes && byCover(gone) && c.lacks(c.room(gone))
 }
 
-// byQuota reports whether one of the victims leaves only as the preemptor is within quota.
-func byQuota(gone []victim) bool {
-	return slices.ContainsFunc(gone, func(v victim) bool { return v.byQuota })
+// byCover reports whether one of the victims leaves only as the preemptor is covered.
+func byCover(gone []victim) bool {
+	return slices.ContainsFunc(gone, func(v victim) bool { return v.byCover })
+}
+
+// room returns how much more of a model the preemptor's queue may use, if some of these victims leave only as it is
+// covered: of its nominal quota, or of what it is owed. A queue above it that is also above the queues of all
+// these uses no more than before, whatever it is owed. If no victims are given, all queues above it count.
+func (c *preemptor) room(gone []victim) func(model string) Milli {
+	if c.cover == byNominal {
+		return c.queue.NominalRoom
+	}
+	top := c.queue
+	for i := range gone {
+		if gone[i].byCover {
+			top = top.Common(gone[i].job.queue)
+		}
+	}
+	if gone == nil {
+		top = nil
+	}
+	return func(model string) Milli { return c.queue.ClaimRoom(model, top) }
 }
 
 // search is the victims that were found for a job. It also serves the alike jobs after it,
@@ -141,7 +191,8 @@ func (s *search) sort() {
 type searchOf struct {
 	class *class
 	precedence
-	within, overrun, owes bool
+	cover         cover
+	overrun, owes bool
 	turn
 }
 
@@ -170,7 +221,7 @@ func (pl *planner) newSearch(of searchOf) *search {
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
 // does not grow with the cluster.
 func (pl *planner) planFrom(c preemptor) *plan {
-	of := searchOf{c.class, c.key.precedence, c.within, c.short, c.owes, c.turn}
+	of := searchOf{c.class, c.key.precedence, c.cover, c.short, c.owes, c.turn}
 	// 1. What was found for the last alike job: the pods of a service come one after the other.
 	s := pl.kept(of, &c)
 	if s != nil {
@@ -254,6 +305,17 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 	// where the last one ended, so that not the same jobs are always evicted.
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
+	if pl.byList(c) {
+		for id := range pl.lessCovered(c) {
+			if enough <= 0 && !all {
+				s.all = false
+				return
+			}
+			if !pl.visited(id) {
+				enough -= pl.addVictims(s, c, id) / max(devices, 1)
+			}
+		}
+	}
 	for _, r := range pl.evictablePods(c) {
 		from := r.next
 		for i := range r.pods {
@@ -279,7 +341,8 @@ func (pl *planner) evictablePods(c preemptor) []*ranked {
 			continue
 		}
 		for k := range pl.runs.loads[m].evictable {
-			if r := &pl.runs.loads[m].evictable[k]; pl.mayYield(c, r.precedence) {
+			r := &pl.runs.loads[m].evictable[k]
+			if pl.mayYield(c, r.precedence) && (!pl.byList(c) || pl.mayYieldByRank(c, r.precedence)) {
 				out = append(out, r)
 			}
 		}
@@ -301,10 +364,47 @@ func (pl *planner) visited(id cluster.NodeID) bool {
 
 // mayYield reports whether jobs of a precedence may have to make room for the job.
 func (pl *planner) mayYield(c preemptor, s precedence) bool {
-	p := &pl.policy.Preempt
-	reclaim := p.Reclaim && c.within && c.queue.Limited()
+	reclaim := pl.policy.Preempt.Reclaim && c.cover > uncovered && c.queue.Limited()
+	return s.class >= c.Class && s != unevictable && (reclaim || pl.mayYieldByRank(c, s))
+}
+
+// mayYieldByRank is mayYield by priority and for the first job alone.
+func (pl *planner) mayYieldByRank(c preemptor, s precedence) bool {
 	rank := c.key.compare(s)
-	return s.class >= c.Class && s != unevictable && (reclaim || rank < 0 || rank == 0 && c.head)
+	return rank < 0 || rank == 0 && c.head
+}
+
+// byList reports whether what may be reclaimed for the job is listed. Else all pods are searched for it.
+func (pl *planner) byList(c preemptor) bool {
+	return pl.shares.count() && pl.policy.Preempt.Reclaim && c.cover > uncovered
+}
+
+// lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first.
+func (pl *planner) lessCovered(c preemptor) iter.Seq[cluster.NodeID] {
+	terms := pl.affinities.constrain(c.job)
+	matters := func(u *holding) bool {
+		return c.short || terms || len(u.uses) == 0 || slices.ContainsFunc(u.uses, func(d demand) bool { return slices.Contains(c.class.models, int(d.account)) })
+	}
+	return func(yield func(cluster.NodeID) bool) {
+		for of := uncovered; of < c.cover; of++ {
+			list := pl.entitlement.listed[of]
+			for i := len(list) - 1; i >= 0; i-- {
+				u := &pl.entitlement.units[list[i]]
+				if u.job.Class < c.Class || u.job.queue == c.queue || !matters(u) {
+					continue
+				}
+				pods := u.job.pods
+				if u.pod >= 0 {
+					pods = pods[u.pod : u.pod+1]
+				}
+				for k := range pods {
+					if p := &pods[k]; (u.pod >= 0 || !p.extra) && p.state == podRunning && !yield(p.alloc.Node) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // unevictable is the precedence by which jobs are listed that may not be evicted.
@@ -322,7 +422,7 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 		}
 		v := pl.jobs.slots[o.Job]
 		p := &v.pods[o.Pod]
-		if v == c.job || p.state != podRunning || p.move != nil || p.standby != nil {
+		if v == c.job || p.state != podRunning || p.move() != nil || p.standby() != nil {
 			continue // a pod that is being moved is also found at its new place
 		}
 		if pl.addVictim(s, c, v, int(o.Pod)) {
@@ -336,6 +436,12 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 // gang goes on are added one by one, beside the gang.
 func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	p := &v.pods[pod]
+	if v.Gang && v.trial == pl.trial && !v.goes && !p.extra {
+		return false
+	}
+	if _, ok := pl.mayTake(c.job, v, c.against(v, pod), pl.coverNow(p), c.head); !ok && !v.Gang {
+		return false
+	}
 	if !pl.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
 		// Others leave for further pods of the gang. If it left now, their places would be lost,
 		// and those others would have left for nothing.
@@ -357,24 +463,50 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	return s.add(x) || v.Gang && v.goes
 }
 
+// against returns what covers the preemptor as far as it matters to a pod of v, or to its gang (-1): its queue is owed
+// GPUs, so for that no pod leaves that has none.
+func (c *preemptor) against(v *job, pod int) cover {
+	if c.cover != byShare || pod >= 0 && v.gpu(&v.pods[pod]) > 0 {
+		return c.cover
+	}
+	for i := range v.pods {
+		if p := &v.pods[i]; pod < 0 && !p.extra && p.state == podRunning && v.gpu(p) > 0 {
+			return byShare
+		}
+	}
+	return uncovered
+}
+
+// coverNow returns what covers a placed pod. If no queue has a quota, nothing borrows.
+func (pl *planner) coverNow(p *pod) cover {
+	if !pl.ledger.Limited() {
+		return byNominal
+	}
+	return p.cover()
+}
+
 // victim describes a pod as a victim, or with number -1 its gang, and reports whether it may
 // be evicted by rank and quota. Its cost is not filled in.
 func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 	limited := pl.ledger.Limited()
-	within := !limited || p.within
-	reason, ok := pl.mayTake(c.job, v, c.within, within, c.head)
+	of := pl.coverNow(p)
+	reason, ok := pl.mayTake(c.job, v, c.against(v, pod), of, c.head)
 	x := victim{job: v, pod: pod, reason: reason, otherwise: reason}
 	if !ok || !limited {
 		return x, ok
 	}
 
-	// What another tenant gives up: could the job evict it even if it were beyond quota? If
-	// not, the plan has to keep the job's queue within its nominal quota.
-	if shared := pl.shareQuota(c.job, v, p); !shared || reason == QuotaReclaim {
-		other, anyway := pl.mayTake(c.job, v, false, within, c.head)
-		switch x.byQuota = !anyway; {
-		case within && !shared:
+	// What another tenant gives up: could the job evict it even if it were not covered? If
+	// not, the plan has to keep the job's queue within its nominal quota, or within what it is owed.
+	shared := pl.sameTenant(c.job, v, p)
+	owedToOther := of == byShare && v.queue != c.queue
+	if !shared || owedToOther || reason == QuotaReclaim || reason == FairShareReclaim {
+		other, anyway := pl.mayTake(c.job, v, uncovered, of, c.head)
+		switch x.byCover = !anyway; {
+		case of == byNominal && !shared:
 			x.spared = sparedByQuota
+		case owedToOther:
+			x.spared = sparedByShare
 		case !shared && pl.entitlement.holdsPart(v, pod):
 			x.spared = sparedInPart
 		case v.disruptionProtected:
@@ -460,7 +592,10 @@ func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 	if !overrun {
 		return false
 	}
-	// It is on nodes that j may not use. Does it hold quota of an account of j, such as "*"?
+	// It is on nodes that j may not use. Does it hold quota of an account of j, such as "*" or CPU?
+	if slices.ContainsFunc(j.queue.Limits(), func(r string) bool { return v.Tasks[p.task].Takes(r) > 0 && v.queue.Owner(r) != nil && j.takes(r) }) {
+		return true
+	}
 	accounts := v.queue.Governing(pl.state.Pool(p.alloc.Node).Model)
 	return slices.ContainsFunc(j.class.shapes, func(sh *place.Shape) bool {
 		return slices.ContainsFunc(sh.Models(), func(m string) bool {

@@ -45,6 +45,8 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{ev}
 	case "move":
 		return []core.Event{core.MoveRequested{Job: l.name, Pod: l.number("pod", 0), Node: l.word("to", "")}}
+	case "restart":
+		return []core.Event{core.RestartRequested{Job: l.name, Pods: readPods(l), Nodes: l.list("to")}}
 	case "moved":
 		return []core.Event{core.PodMoved{Job: l.name, Pod: l.number("pod", 0)}}
 	case "movefailed":
@@ -112,15 +114,15 @@ func readNodes(l *line) []core.Event {
 		n.Unhealthy = append(n.Unhealthy, int(l.thousandths("broken", w)/1000))
 	}
 	n.Devices = readDevices(l, n.GPUs)
-	count := l.number("count", 0)
+	count, evictions := l.number("count", 0), l.number("evictions", 0)
 	if count == 0 {
-		return []core.Event{core.NodeAdded{Node: n}}
+		return []core.Event{core.NodeAdded{Node: n, Evictions: evictions}}
 	}
 	var out []core.Event
 	for i := range count {
 		m := n
 		m.Name = fmt.Sprintf("%s%d", n.Name, i)
-		out = append(out, core.NodeAdded{Node: m})
+		out = append(out, core.NodeAdded{Node: m, Evictions: evictions})
 	}
 	return out
 }
@@ -170,12 +172,15 @@ func readDevices(l *line, gpus int) []core.Device {
 	return out
 }
 
-// readQueue reads a queue; nominal, borrow and lend are MODEL:GPUs.
+// readQueue reads a queue; nominal, borrow and lend are MODEL:GPUs, resources RESOURCE:AMOUNT, and borrow
+// and lend also that.
 func readQueue(l *line) core.Queue {
-	q := core.Queue{Name: l.name, Parent: l.word("parent", ""), Weight: int64(l.number("weight", 1))}
+	q := core.Queue{Name: l.name, Parent: l.word("parent", ""), Weight: int64(l.number("weight", 1)), Priority: int32(l.number("priority", 0))}
 	if l.flag("isolated") {
 		q.Mode = 1
 	}
+	q.MaxRunning = core.Running{Jobs: l.number("maxjobs", 0), GPU: core.Milli(l.milli("maxgpus", 0))}
+	q.MaxRunningPerUser = core.Running{Jobs: l.number("usermaxjobs", 0), GPU: core.Milli(l.milli("usermaxgpus", 0))}
 	at := map[string]int{}
 	for _, w := range l.list("nominal") {
 		model, v := l.pair("nominal", w, ":")
@@ -184,27 +189,47 @@ func readQueue(l *line) core.Queue {
 			Model: model, Nominal: core.Milli(l.thousandths("nominal", v)), BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited,
 		})
 	}
-	set := func(key string, to func(*core.Quota, core.Milli)) {
+	beside := map[string]int{}
+	for _, w := range l.list("resources") {
+		name, v := l.pair("resources", w, ":")
+		beside[name] = len(q.Resources)
+		q.Resources = append(q.Resources, core.ResourceQuota{
+			Resource: name, Nominal: resourceAmount(name, l.thousandths("resources", v)), BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited,
+		})
+	}
+	for _, key := range [...]string{"borrow", "lend"} {
 		for _, w := range l.list(key) {
-			model, v := l.pair(key, w, ":")
-			i, ok := at[model]
-			if !ok {
-				l.wrong("%s: no nominal quota for %s", key, model)
-				return
+			name, v := l.pair(key, w, ":")
+			milli := l.thousandths(key, v)
+			if i, ok := at[name]; ok {
+				*map[string]*core.Milli{"borrow": &q.Quota[i].BorrowingLimit, "lend": &q.Quota[i].LendingLimit}[key] = core.Milli(milli)
+			} else if i, ok := beside[name]; ok {
+				*map[string]*core.Milli{"borrow": &q.Resources[i].BorrowingLimit, "lend": &q.Resources[i].LendingLimit}[key] = resourceAmount(name, milli)
+			} else {
+				l.wrong("%s: no nominal quota for %s", key, name)
 			}
-			to(&q.Quota[i], core.Milli(l.thousandths(key, v)))
 		}
 	}
-	set("borrow", func(q *core.Quota, m core.Milli) { q.BorrowingLimit = m })
-	set("lend", func(q *core.Quota, m core.Milli) { q.LendingLimit = m })
 	return q
+}
+
+// resourceAmount converts thousandths of cores, of GiB of memory, or of units of another resource to
+// the unit of its account.
+func resourceAmount(resource string, thousandths int64) core.Milli {
+	switch resource {
+	case cluster.CPU:
+		return core.Milli(thousandths)
+	case cluster.Memory:
+		return core.Milli(thousandths * 1024 / 1000)
+	}
+	return core.Milli(thousandths / 1000)
 }
 
 // readJob reads a job. Without task lines it has one task, described on the
 // line itself.
 func readJob(l *line, tasks []*line, now core.Time) core.Job {
 	j := core.Job{
-		Name: l.name, Queue: l.word("queue", "q"), Gang: l.flag("gang"),
+		Name: l.name, Queue: l.word("queue", "q"), User: l.word("user", ""), Gang: l.flag("gang"),
 		Kind: core.Kind(l.oneOf("kind", core.Kinds[:], 0)), Class: core.Class(l.oneOf("class", []string{"HP", "LP"}, 0)),
 		Priority: int32(l.number("priority", 0)), Locked: l.flag("locked"), NotPreemptible: l.flag("notpreemptible"), NeverPreempts: l.flag("neverpreempts"),
 		NeverOnLent: l.flag("neveronlent"), NeverRestarts: l.flag("neverrestarts"),

@@ -147,7 +147,7 @@ func TestForecastComesTrue(t *testing.T) {
 // A forecast simulates the start of a pod of a job that has places kept for another pod. What
 // was simulated must not count when these places are checked before the job is bound.
 func TestForecastForgetsItsPlaces(t *testing.T) {
-	w := NewWorld(t, core.Config{Policy: core.Policy{Preempt: core.Preempt{Priority: true}}, Levels: testLevels})
+	w := NewWorld(t, core.Config{Policy: core.Policy{Preempt: core.Preempt{Priority: core.InCluster}}, Levels: testLevels})
 	tell := func(lines ...string) {
 		for _, text := range lines {
 			l := parseLine(text)

@@ -23,7 +23,7 @@ func TestNoneForgotten(t *testing.T) {
 		seed.Value.Set("1")
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newHostile(rt)
+		s := newHostile(rt, hostile(rt))
 		for range 3 + s.up(12) {
 			for range 1 + s.up(6) {
 				s.fightOrChange()

@@ -12,25 +12,37 @@ import (
 // hostile is a policy that evicts whenever it may.
 func hostile(rt *rapid.T) core.Policy {
 	p := randomPolicy(rt)
-	p.Queueing.HeadWait = 0
-	p.Preempt = core.Preempt{Priority: true, Reclaim: true, Backfill: true}
+	p.Queueing.HeadWait, p.Queueing.FairShare = 0, rapid.Bool().Draw(rt, "shares")
+	p.Preempt = core.Preempt{Priority: core.InCluster, Reclaim: true, Backfill: true, Delay: p.Preempt.Delay}
 	if p.Queueing.Mode == core.StrictFIFO {
 		p.Queueing.Mode = core.Backfill
 	}
 	return p
 }
 
+// anyScope is hostile, and priority decides among all jobs or among those of a queue.
+func anyScope(rt *rapid.T) core.Policy {
+	p := hostile(rt)
+	p.Preempt.Priority = rapid.SampledFrom([]core.PriorityScope{core.InCluster, core.InCluster, core.InQueue}).Draw(rt, "scope")
+	return p
+}
+
 // newHostile returns a small cluster whose queues own more, and less, than it
 // has.
-func newHostile(rt *rapid.T) *story {
-	s := &story{World: NewWorld(rt, core.Config{Policy: hostile(rt), Levels: testLevels}), rt: rt, quota: true}
+func newHostile(rt *rapid.T, p core.Policy) *story {
+	s := &story{World: NewWorld(rt, core.Config{Policy: p, Levels: testLevels}), rt: rt, quota: true}
+	s.resources = s.chance(3)
 	for _, q := range queueNames {
 		s.setQueue(q)
 	}
 	s.nodes = 1 + s.up(4)
 	for i := range s.nodes {
+		cpu := int64(0)
+		if s.resources {
+			cpu = int64(2+s.up(8)) * 1000
+		}
 		s.Must(core.NodeAdded{Node: core.Node{
-			Name: fmt.Sprintf("n%d", i), GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), MaxPods: pick(s, 0, 0, 2), Domains: []string{"z", "s", pick(s, "l0", "l1")},
+			Name: fmt.Sprintf("n%d", i), CPUMilli: cpu, GPUs: 1 + s.up(4), Model: pick(s, "A", "A", "B"), MaxPods: pick(s, 0, 0, 2), Domains: []string{"z", "s", pick(s, "l0", "l1")},
 			Others: others(int64(s.up(4)), 2),
 		}})
 	}
@@ -51,6 +63,12 @@ func (s *story) fight() {
 		t.GPU = pick[core.Milli](s, 1000, 1000, 2000, 3000, 500, 300)
 		t.Models = pick(s, nil, []string{"A", "B"}, []string{"B", "A"}, []string{"A"}, []string{"B"})
 		t.Others = pick(s, nil, nil, nil, others(1, 0), others(1, 1))
+		if s.resources {
+			t.CPUMilli = pick[int64](s, 0, 1000, 1000, 2000, 4000)
+			if s.cpuOnly && s.chance(3) {
+				t.GPU, t.Models = 0, nil
+			}
+		}
 		if s.chance(3) {
 			t.Labels = []string{pick(s, "x", "y")}
 		}
@@ -103,7 +121,7 @@ func (s *story) round() (evicted int, quiet bool) {
 		s.Must(pick[core.Event](s, core.PodMoved{Job: j, Pod: i}, core.MoveFailed{Job: j, Pod: i}))
 	}
 	for _, d := range s.Decide() {
-		if d.Op == core.Evict {
+		if d.Op == core.Evict && d.Reason != core.Requested {
 			evicted += len(d.Pods)
 		}
 		quiet = quiet && d.Op == core.Wake
@@ -128,7 +146,8 @@ func (s *story) gone(name string) {
 func TestNoLoop(t *testing.T) {
 	most := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newHostile(rt)
+		s := newHostile(rt, anyScope(rt))
+		s.cpuOnly = true
 		pods := 0
 		for range 3 + s.up(20) {
 			s.fight()
@@ -166,7 +185,8 @@ func TestNoLoop(t *testing.T) {
 func TestEvictionsBounded(t *testing.T) {
 	most := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newHostile(rt)
+		s := newHostile(rt, anyScope(rt))
+		s.cpuOnly = true
 		events, evicted := 0, 0
 		for range 100 {
 			if s.chance(2) {

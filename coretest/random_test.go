@@ -17,10 +17,12 @@ var testLevels = []string{"superspine", "spine", "leaf"}
 // story plays random events to a world.
 type story struct {
 	*World
-	rt    *rapid.T
-	nodes int
-	jobs  int
-	quota bool
+	rt        *rapid.T
+	nodes     int
+	jobs      int
+	quota     bool
+	resources bool
+	cpuOnly   bool // hostile jobs may have tasks without GPUs
 }
 
 func draw[V any](s *story, g *rapid.Generator[V]) V { return g.Draw(s.rt, "v") }
@@ -38,20 +40,33 @@ func randomPolicy(rt *rapid.T) core.Policy {
 	s := &story{rt: rt}
 	p := core.Policy{
 		Queueing: core.Queueing{
-			Mode: core.Mode(s.up(3)), Order: core.Order(s.up(3)), HeadWait: pick(s, 0, 5*core.Second, 60*core.Second),
+			Mode: core.Mode(s.up(3)), Order: core.Order(s.up(3)), HeadWait: pick(s, 0, 5*core.Second, 60*core.Second), FairShare: s.chance(3), LendUnowned: s.chance(3),
 		},
 		Preempt: core.Preempt{
-			Priority: s.chance(2), Reclaim: s.chance(2), Backfill: s.chance(2),
+			Priority: core.PriorityScope(s.up(3)), Reclaim: s.chance(2), Backfill: s.chance(2),
 			HPOnly: s.chance(3), Victims: core.VictimChoice(s.up(3)),
 			MinRuntime: pick(s, 0, 0, 7*core.Second), Budget: pick(s, 0, 0, 3), Interval: 10 * core.Second,
 		},
+		Spot:    core.Spot{Period: pick(s, 0, 0, 24*core.Second, 2400*core.Second/1000)},
 		Requeue: core.RequeuePolicy{Backoff: pick(s, 0, 4*core.Second), MaxBackoff: 20 * core.Second},
-		Defrag:  core.Defrag{Every: pick(s, 0, 0, 6*core.Second), MaxMoves: pick(s, 0, 2), MoveTime: pick(s, core.Second, 5*core.Second), MaxGPUTime: int64(pick(s, 0, 0, 10_000)), Partition: pick(s, 0, 2, 3)},
-		Room:    core.Room{MaxMoves: pick(s, 0, 3, 20), Restarts: !s.chance(3), AssumedWait: pick(s, 0, 5*core.Second, 60*core.Second)},
+		Defrag: core.Defrag{Every: pick(s, 0, 0, 6*core.Second), MaxMoves: pick(s, 0, 2), MoveTime: pick(s, core.Second, 5*core.Second), MaxGPUTime: int64(pick(s, 0, 0, 10_000)), Partition: pick(s, 0, 2, 3),
+			Restarts: pick(s, core.NoRestarts, core.LPRestarts, core.AllRestarts), MaxLost: pick(s, 0, 0, 5*core.Second)},
+		Room: core.Room{MaxMoves: pick(s, 0, 3, 20), Restarts: !s.chance(3), AssumedWait: pick(s, 0, 5*core.Second, 60*core.Second)},
+	}
+	// These follow from what was drawn, so that a seed still gives the story that it gave.
+	if p.Queueing.HeadWait != 0 {
+		p.Requeue.Timestamp = core.EvictionTime
+	}
+	if p.Preempt.MinRuntime != 0 {
+		p.Queueing.SizeWeight = p.Preempt.MinRuntime
+	}
+	if p.Requeue.Backoff != 0 {
+		p.Preempt.Delay = 3 * core.Second
 	}
 	for k := range p.Placement {
 		p.Placement[k] = place.Strategy(s.up(len(place.Strategies)))
 	}
+	p.Models = core.ModelOrder(s.up(2))
 	if s.chance(3) {
 		p.Zone.Share = 0.5
 	}
@@ -74,7 +89,7 @@ func (s *story) addNode(name string) {
 			n.Unhealthy = []int{n.GPUs - 1}
 		}
 	}
-	s.Must(core.NodeAdded{Node: n})
+	s.Must(core.NodeAdded{Node: n, Evictions: pick(s, 0, 0, 1, 5, core.MaxEvictions)})
 }
 
 // describe sets what may change of a node.
@@ -100,7 +115,7 @@ func others(hcas, fpgas int64) []core.Amount {
 var queueNames = []string{"a", "b", "c", "b1", "b2"}
 
 func (s *story) setQueue(name string) {
-	q := core.Queue{Name: name, Weight: 1}
+	q := core.Queue{Name: name, Weight: pick[int64](s, 1, 1, 2, 5), Priority: pick[int32](s, 0, 0, 0, 1)}
 	if len(name) == 2 {
 		q.Parent = name[:1]
 	}
@@ -122,12 +137,41 @@ func (s *story) setQueue(name string) {
 			q.Quota = append(q.Quota, x)
 		}
 	}
+	if s.resources && !s.chance(4) {
+		q.Resources = s.resourceQuotas()
+	}
+	if s.chance(5) {
+		q.MaxRunning = core.Running{Jobs: s.up(4), GPU: core.Milli(s.up(9)) * 1000}
+		q.MaxRunningPerUser = core.Running{Jobs: s.up(3), GPU: core.Milli(s.up(3)) * 2000}
+	}
 	s.Must(core.QueueSet{Queue: q})
+}
+
+// resourceQuotas draws quotas of some resources.
+func (s *story) resourceQuotas() []core.ResourceQuota {
+	var out []core.ResourceQuota
+	for resource, unit := range []core.Milli{1000, 20, 1} {
+		if s.chance(2) {
+			continue
+		}
+		x := core.ResourceQuota{
+			Resource: []string{"cpu", "memory", "rdma/hca"}[resource], Nominal: core.Milli(s.up(9)) * unit,
+			BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited,
+		}
+		if s.chance(3) {
+			x.BorrowingLimit = core.Milli(s.up(5)) * unit
+		}
+		if s.chance(3) {
+			x.LendingLimit = core.Milli(s.up(5)) * unit
+		}
+		out = append(out, x)
+	}
+	return out
 }
 
 func (s *story) submit() {
 	j := core.Job{
-		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), Kind: core.Kind(s.up(4)), Class: core.Class(s.up(2)),
+		Name: fmt.Sprintf("j%d", s.jobs), Queue: pick(s, queueNames...), User: pick(s, "", "ann", "bob"), Kind: core.Kind(s.up(4)), Class: core.Class(s.up(2)),
 		Priority: int32(s.up(3)), Gang: s.chance(2), Submitted: s.Now, Estimate: core.Time(s.up(3)) * core.Second,
 		NotPreemptible: s.chance(8), Locked: s.chance(8), Mobility: s.mobility(), Checkpoint: core.Time(s.up(2)) * 5 * core.Second,
 		MinRuntime: pick(s, 0, 0, 0, 11*core.Second), NeverOnLent: s.chance(8),
@@ -187,9 +231,37 @@ func (s *story) move() {
 		s.Must(pick[core.Event](s, core.PodMoved{Job: j, Pod: i}, core.PodMoved{Job: j, Pod: i}, core.MoveFailed{Job: j, Pod: i}))
 		return
 	}
+	if s.chance(2) {
+		s.restart()
+		return
+	}
 	for range 3 {
 		if j, i, ok := s.somePod(runs); ok {
 			_ = s.Apply(core.MoveRequested{Job: j, Pod: i, Node: pick(s, "", "", pick(s, s.Twin.nodes...).Name)}) // many cannot
+		}
+	}
+}
+
+// restart asks for some pods of a job to restart elsewhere, wherever they may be.
+func (s *story) restart() {
+	for range 3 {
+		j, i, ok := s.somePod(runs)
+		if !ok {
+			return
+		}
+		ev := core.RestartRequested{Job: j, Pods: []int{i}}
+		for k := range s.Twin.jobs[j].pods {
+			if k != i && s.chance(2) {
+				ev.Pods = append(ev.Pods, k)
+			}
+		}
+		if s.chance(2) {
+			for range ev.Pods {
+				ev.Nodes = append(ev.Nodes, pick(s, "", pick(s, s.Twin.nodes...).Name))
+			}
+		}
+		if s.Apply(ev) == nil { // many cannot
+			return
 		}
 	}
 }
@@ -433,8 +505,9 @@ func (s *story) found() {
 // newStory returns a world with queues and a few nodes.
 func newStory(rt *rapid.T) *story {
 	c := core.Config{Policy: randomPolicy(rt), Levels: testLevels}
+	c.Policy.Preempt.ProtectedQueues = rapid.SampledFrom([][]string{nil, nil, {"a", "b"}}).Draw(rt, "protected")
 	s := &story{World: NewWorld(rt, c), rt: rt}
-	s.quota = s.chance(2)
+	s.quota, s.resources = s.chance(2), s.chance(3)
 	for _, q := range queueNames {
 		s.setQueue(q)
 	}

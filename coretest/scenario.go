@@ -227,6 +227,9 @@ func readPolicy(l *line) core.Config {
 	}
 	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission"}, int(p.Queueing.Order)))
 	p.Queueing.HeadWait = l.time("headwait", p.Queueing.HeadWait)
+	p.Queueing.FairShare = l.switched("fairshare", p.Queueing.FairShare)
+	p.Queueing.LendUnowned = l.switched("unowned", p.Queueing.LendUnowned)
+	p.Queueing.SizeWeight = l.time("sizeweight", p.Queueing.SizeWeight)
 	if i := l.oneOf("place", place.Strategies[:], -1); i >= 0 {
 		for k := range p.Placement {
 			p.Placement[k] = place.Strategy(i)
@@ -235,6 +238,7 @@ func readPolicy(l *line) core.Config {
 	for k, kind := range core.Kinds {
 		p.Placement[k] = place.Strategy(l.oneOf(kind, place.Strategies[:], int(p.Placement[k])))
 	}
+	p.Models = core.ModelOrder(l.oneOf("models", []string{core.Fastest.String(), core.LeastWanted.String()}, int(p.Models)))
 	if i := l.oneOf("cpuonly", place.Strategies[:], -1); i >= 0 {
 		s := place.Strategy(i)
 		p.CPUOnly.Strategy = &s
@@ -254,22 +258,28 @@ func readPolicy(l *line) core.Config {
 		p.Zone.Share = f
 	}
 	p.Zone.Exclusive = l.flag("exclusive") || p.Zone.Exclusive
-	p.Preempt.Priority = l.switched("priority", p.Preempt.Priority)
+	p.Preempt.Priority = core.PriorityScope(l.oneOf("priority", []string{"off", "queue", "on"}, int(p.Preempt.Priority)))
 	p.Preempt.Reclaim = l.switched("reclaim", p.Preempt.Reclaim)
 	p.Preempt.Backfill = l.switched("backfill", p.Preempt.Backfill)
 	p.Preempt.MinRuntime = l.time("minruntime", p.Preempt.MinRuntime)
 	p.Preempt.MaxMinRuntime = l.time("maxminruntime", p.Preempt.MaxMinRuntime)
 	p.Preempt.Unprotected = l.flag("unprotected") || p.Preempt.Unprotected
+	p.Preempt.ProtectedQueues = append(p.Preempt.ProtectedQueues, l.list("protected")...)
+	p.Preempt.Delay = l.time("delay", p.Preempt.Delay)
 	p.Preempt.HPOnly = l.switched("hponly", p.Preempt.HPOnly)
 	p.Preempt.Victims = core.VictimChoice(l.oneOf("victims", []string{"LeastWork", "LeastWorkPerGPU", "Random"}, int(p.Preempt.Victims)))
 	p.Preempt.Budget = l.number("budget", p.Preempt.Budget)
 	p.Preempt.Interval = l.time("interval", p.Preempt.Interval)
+	p.Spot.Period = l.time("forecast", p.Spot.Period)
 	p.Requeue.Backoff = l.time("backoff", p.Requeue.Backoff)
 	p.Requeue.MaxBackoff = l.time("maxbackoff", p.Requeue.MaxBackoff)
+	p.Requeue.Timestamp = core.Timestamp(l.oneOf("timestamp", []string{"submission", "eviction"}, int(p.Requeue.Timestamp)))
 	p.Defrag.Every = l.time("defrag", p.Defrag.Every)
 	p.Defrag.MaxMoves = l.number("maxmoves", p.Defrag.MaxMoves)
 	p.Defrag.MoveTime = l.time("movetime", core.Second) // scenarios are short
 	p.Defrag.MaxGPUTime = int64(l.number("maxgputime", 0)) * int64(core.WholeGPU)
+	p.Defrag.Restarts = core.RestartScope(l.oneOf("defragrestarts", []string{"never", "lp", "all"}, int(p.Defrag.Restarts)))
+	p.Defrag.MaxLost = l.time("maxlost", p.Defrag.MaxLost)
 	p.Room.MaxMoves = l.number("room", p.Room.MaxMoves)
 	p.Room.Restarts = l.switched("restarts", p.Room.Restarts)
 	p.Room.AssumedWait = l.time("assumedwait", p.Room.AssumedWait)
@@ -280,10 +290,14 @@ func readPolicy(l *line) core.Config {
 	return core.Config{Policy: p, Levels: levels}
 }
 
-// settled says when the first job will have run for its minimum time.
+// settled says when the first job will have run for its minimum time, and when the job may evict others.
 func settled(x *core.Explanation) string {
-	if x.Settled == core.Never {
-		return ""
+	said := ""
+	if x.Settled != core.Never {
+		said = fmt.Sprintf(" (the first at %s)", seconds(x.Settled))
 	}
-	return fmt.Sprintf(" (the first at %s)", seconds(x.Settled))
+	if x.Delayed != core.Never {
+		said += fmt.Sprintf("; it evicts no pods before %s", seconds(x.Delayed))
+	}
+	return said
 }

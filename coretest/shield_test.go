@@ -11,7 +11,7 @@ import (
 // comes or goes, but at once when a job is disruption-protected no longer.
 func TestUnshieldedIsTriedAtOnce(t *testing.T) {
 	const nodes = 40
-	w := NewWorld(t, core.Config{Policy: core.Policy{Preempt: core.Preempt{Priority: true}}, Levels: testLevels})
+	w := NewWorld(t, core.Config{Policy: core.Policy{Preempt: core.Preempt{Priority: core.InCluster}}, Levels: testLevels})
 	w.Must(core.QueueSet{Queue: core.Queue{Name: "q", Weight: 1}})
 	for i := range nodes {
 		w.Must(core.NodeAdded{Node: core.Node{

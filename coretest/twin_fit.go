@@ -51,7 +51,7 @@ func (w *Twin) podFits(j *job, i int) string {
 		for _, owner := range w.lenders(n.Name) {
 			lent = lent || w.lentSlot(j, t, n, owner, w.now)
 		}
-		if !lent && w.slots(j, t, n) == 0 || !w.allowsJob(j, n.Model, t.GPU) {
+		if !lent && w.slots(j, t, n) == 0 || !w.allowsJob(j, t, n.Model) {
 			continue
 		}
 		p := &j.pods[i]

@@ -34,16 +34,17 @@ func (w *Twin) gangFits(j *job) string {
 		return ""
 	}
 	x := trial{w: w, j: j, pods: make([][]int, len(j.Tasks)), before: w.usages()}
-	bound := false
+	bound, gpu := false, core.Milli(0)
 	for t, have := range j.members() {
 		for i := range j.pods {
 			if p := &j.pods[i]; p.task == t && p.state == waiting && have+len(x.pods[t]) < minimum(&j.Tasks[t]) {
 				x.pods[t] = append(x.pods[t], i)
+				gpu += j.Tasks[t].GPU
 			}
 		}
 		bound = bound || len(x.pods[t]) > 0 && anyModel(&j.Tasks[t])
 	}
-	if !x.countsSuffice() {
+	if !x.countsSuffice() || !w.boundsAllow(j, gpu) {
 		return ""
 	}
 	for i := range j.pods {
@@ -200,7 +201,7 @@ func (x *trial) mayStay(p *pod, n *node) bool {
 	if x.home == "" && w.together(j) != nil {
 		return false
 	}
-	if j.Tasks[p.task].GPU > 0 && len(w.models()) > 0 && !x.affords() {
+	if w.limited() && len(w.takes(j, &j.Tasks[p.task], n.Model)) > 0 && !x.affords() {
 		return false
 	}
 	task := &j.Tasks[p.task]
@@ -238,9 +239,11 @@ func (x *trial) mayStay(p *pod, n *node) bool {
 func (x *trial) affords() bool {
 	w, j := x.w, x.j
 	for i := range x.placed {
-		n := w.node(x.placed[i].Node)
-		if x.placed[i].GPUs != 0 && (!w.lists(j.Queue, n.Model) || w.cut(j.Queue, n.Model, x.before) || w.isolatedWithin(extra{j.Queue, n.Model, 0}) != nil) {
-			return false
+		for _, y := range w.takes(j, &j.Tasks[j.pods[x.placed[i].Pod].task], w.node(x.placed[i].Node).Model) {
+			y.gpu = 0 // it runs already
+			if !w.lists(j.Queue, y.model) || w.cut(j.Queue, y.model, x.before) || w.isolatedWithin(y) != nil {
+				return false
+			}
 		}
 	}
 	return w.withinQuota(x.before) == nil

@@ -2,6 +2,8 @@ package coretest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -14,9 +16,18 @@ const every = "*"
 // engine are unknown here: usages are never more than the engine's.
 type usages map[account]core.Milli
 
-// account is a queue's dealings in a model or in every model; the queue "" is
+// account is a queue's dealings in a model, in every model, or in a resource, "/cpu"; the queue "" is
 // above all others.
 type account struct{ queue, model string }
+
+// resourceOf returns the resource of an account, "" if it is of GPUs.
+func resourceOf(account string) string {
+	resource, _ := strings.CutPrefix(account, "/")
+	if resource == account {
+		return ""
+	}
+	return resource
+}
 
 func (w *Twin) queue(name string) *core.Queue {
 	for i := range w.queues {
@@ -25,6 +36,53 @@ func (w *Twin) queue(name string) *core.Queue {
 		}
 	}
 	return &core.Queue{}
+}
+
+// limited reports whether any queue has a quota.
+func (w *Twin) limited() bool { return len(w.models())+len(w.resources()) > 0 }
+
+// resources lists the accounts of resources of which any queue has a quota.
+func (w *Twin) resources() []string {
+	var out []string
+	for i := range w.queues {
+		for _, r := range w.queues[i].Resources {
+			if a := "/" + r.Resource; !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// takes lists what a pod of a task takes on a node of a model, as far as quotas may count it.
+func (w *Twin) takes(j *job, t *core.Task, model string) []extra {
+	var out []extra
+	if t.GPU > 0 {
+		out = append(out, extra{j.Queue, model, t.GPU})
+	}
+	for _, a := range w.resources() {
+		if n := takesOf(t, a); n > 0 {
+			out = append(out, extra{j.Queue, a, n})
+		}
+	}
+	return out
+}
+
+// takesOf returns how much a pod of a task takes of an account of a resource.
+func takesOf(t *core.Task, account string) core.Milli {
+	switch resource := resourceOf(account); resource {
+	case "cpu":
+		return core.Milli(t.CPUMilli)
+	case "memory":
+		return core.Milli(t.MemMiB)
+	default:
+		for _, o := range t.Others {
+			if o.Name == resource {
+				return core.Milli(o.Value)
+			}
+		}
+	}
+	return 0
 }
 
 // models lists the models for which any queue has a quota.
@@ -45,13 +103,24 @@ func limit(q *core.Queue, model string) (core.Quota, bool) {
 			return m, true
 		}
 	}
+	for _, r := range q.Resources {
+		if r.Resource == resourceOf(model) {
+			return core.Quota{Model: model, Nominal: r.Nominal, BorrowingLimit: r.BorrowingLimit, LendingLimit: r.LendingLimit}, true
+		}
+	}
 	return core.Quota{BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}, false
 }
 
-// weighing lists the accounts that GPUs of a model count against.
+// weighing lists the accounts that GPUs of a model, or a resource, count against.
 func (w *Twin) weighing(queue, model string) []string {
-	q := w.counting(queue)
+	q := w.counting(queue, model)
 	var out []string
+	if resourceOf(model) != "" {
+		if q.Name != "" {
+			out = append(out, model)
+		}
+		return out
+	}
 	for _, m := range []string{model, every} {
 		if _, listed := limit(q, m); w.models()[m] && (listed || q.Name == "") {
 			out = append(out, m)
@@ -65,12 +134,47 @@ func (w *Twin) weighing(queue, model string) []string {
 func (w *Twin) owned(queue, model string) core.Milli {
 	m, _ := limit(w.queue(queue), model)
 	sum := m.Nominal
+	if queue == "" && w.policy.Queueing.LendUnowned {
+		sum += w.unowned(model)
+	}
 	for i := range w.queues {
 		if c := w.queues[i].Name; w.queues[i].Parent == queue {
 			sum += w.owned(c, model) - w.keeps(c, model)
 		}
 	}
 	return sum
+}
+
+// unowned is what the nodes that are up have of an account beyond what queues own of it.
+func (w *Twin) unowned(account string) core.Milli {
+	left := core.Milli(0)
+	for _, n := range w.nodes {
+		switch resource := resourceOf(account); {
+		case !n.up:
+		case resource == "cpu":
+			left += core.Milli(n.CPUMilli)
+		case resource == "memory":
+			left += core.Milli(n.MemMiB)
+		case resource != "":
+			for _, o := range n.Others {
+				if o.Name == resource {
+					left += core.Milli(o.Value)
+				}
+			}
+		case account == every || account == n.Model:
+			left += core.Milli(n.GPUs) * core.WholeGPU
+		}
+	}
+	for i := range w.queues {
+		m, listed := limit(&w.queues[i], account)
+		left -= m.Nominal
+		for _, other := range w.queues[i].Quota {
+			if account == every && !listed {
+				left -= other.Nominal
+			}
+		}
+	}
+	return max(0, left)
 }
 
 func (w *Twin) keeps(queue, model string) core.Milli {
@@ -101,14 +205,8 @@ func (w *Twin) usages(extra ...extra) usages {
 			own[account{queue, m}] += gpu
 		}
 	}
-	for _, j := range w.jobs {
-		for i := range j.pods {
-			if p := &j.pods[i]; p.state == running {
-				if gpu := j.Tasks[p.task].GPU; gpu > 0 {
-					add(j.Queue, w.node(p.at.Node).Model, gpu)
-				}
-			}
-		}
+	for _, x := range w.running(func(*job) bool { return true }) {
+		add(x.queue, x.model, x.gpu)
 	}
 	for _, x := range extra {
 		add(x.queue, x.model, x.gpu)
@@ -117,10 +215,29 @@ func (w *Twin) usages(extra ...extra) usages {
 	for m := range w.models() {
 		w.pass("", m, own, out)
 	}
+	for _, r := range w.resources() {
+		w.pass("", r, own, out)
+	}
 	return out
 }
 
-// extra is GPU that might be used beside.
+// running lists what the running pods of some jobs take.
+func (w *Twin) running(of func(*job) bool) []extra {
+	var out []extra
+	for _, j := range w.jobs {
+		if !of(j) {
+			continue
+		}
+		for i := range j.pods {
+			if p := &j.pods[i]; p.state == running {
+				out = append(out, w.takes(j, &j.Tasks[p.task], w.node(p.at.Node).Model)...)
+			}
+		}
+	}
+	return out
+}
+
+// extra is GPU of a model, or an amount of the account of a resource, that might be used beside.
 type extra struct {
 	queue, model string
 	gpu          core.Milli
@@ -168,7 +285,7 @@ func (w *Twin) withinQuota(before usages, extra ...extra) error {
 // nominal quotas of queues that do not borrow, of those above them or below.
 func (w *Twin) isolatedWithin(more ...extra) error {
 	for _, x := range more {
-		q := w.counting(x.queue)
+		q := w.counting(x.queue, x.model)
 		for _, m := range w.weighing(x.queue, x.model) {
 			own, listed := limit(q, m)
 			if q.Mode == 0 || !listed {
@@ -178,12 +295,8 @@ func (w *Twin) isolatedWithin(more ...extra) error {
 			for _, y := range more {
 				used += w.counted(q, m, y)
 			}
-			for _, j := range w.jobs {
-				for i := range j.pods {
-					if p := &j.pods[i]; p.state == running && j.Tasks[p.task].GPU > 0 {
-						used += w.counted(q, m, extra{j.Queue, w.node(p.at.Node).Model, j.Tasks[p.task].GPU})
-					}
-				}
+			for _, y := range w.running(func(*job) bool { return true }) {
+				used += w.counted(q, m, y)
 			}
 			if used > own.Nominal {
 				return fmt.Errorf("jobs of Isolated queue %s use %d milli of %s, it owns %d", q.Name, used, m, own.Nominal)
@@ -193,35 +306,40 @@ func (w *Twin) isolatedWithin(more ...extra) error {
 	return nil
 }
 
-// counting returns the queue that owns the quotas against which jobs of a queue count.
-func (w *Twin) counting(queue string) *core.Queue {
+// counting returns the queue that owns the quotas against which jobs of a queue count: of a
+// resource, or of GPUs of whatever model.
+func (w *Twin) counting(queue, model string) *core.Queue {
 	q := w.queue(queue)
-	for len(q.Quota) == 0 && q.Name != "" {
+	owns := func() bool {
+		_, listed := limit(q, model)
+		return resourceOf(model) == "" && len(q.Quota) > 0 || resourceOf(model) != "" && listed
+	}
+	for q.Name != "" && !owns() {
 		q = w.queue(q.Parent)
 	}
 	return q
 }
 
-// counted returns how much of x counts against a queue's quota for a model, or every.
+// counted returns how much of x counts against a queue's quota for a model, every, or a resource.
 func (w *Twin) counted(q *core.Queue, model string, x extra) core.Milli {
-	if w.counting(x.queue).Name == q.Name && (model == every || model == x.model) {
+	if w.counting(x.queue, x.model).Name == q.Name && (model == every && resourceOf(x.model) == "" || model == x.model) {
 		return x.gpu
 	}
 	return 0
 }
 
-// lists reports whether the queue may use a model at all.
+// lists reports whether the queue may use a model, or a resource, at all.
 func (w *Twin) lists(queue, model string) bool {
-	return len(w.models()) == 0 || len(w.weighing(queue, model)) > 0
+	return resourceOf(model) != "" || len(w.models()) == 0 || len(w.weighing(queue, model)) > 0
 }
 
-// allows reports whether the queue may use so much more of a model.
-func (w *Twin) allows(queue, model string, gpu core.Milli) bool {
-	if gpu == 0 {
+// allows reports whether the queue may use so much more.
+func (w *Twin) allows(more []extra) bool {
+	if len(more) == 0 {
 		return true
 	}
 	now := w.usages()
-	return !w.cut(queue, model, now) && w.withinQuota(now, extra{queue, model, gpu}) == nil
+	return !slices.ContainsFunc(more, func(x extra) bool { return w.cut(x.queue, x.model, now) }) && w.withinQuota(now, more...) == nil
 }
 
 // cut reports whether the queue may use nothing of a model: after a cut of quotas, what
@@ -244,30 +362,37 @@ func (w *Twin) cut(queue, model string, now usages) bool {
 // it owns its accounts, alone, and uses no more of any.
 func (w *Twin) withinNominal(queue string) bool {
 	q := w.queue(queue)
-	if len(q.Quota) == 0 {
+	if len(q.Quota) == 0 && len(w.models()) > 0 || !w.limited() {
 		return false
 	}
 	used := map[string]core.Milli{}
 	for _, j := range w.jobs {
 		switch {
-		case j.Queue == queue && j.nominated, w.under(j.Queue, queue):
+		case j.Queue == queue && (j.nominated || j.restarts != core.Placed), w.under(j.Queue, queue):
 			return false // the engine has promised more than runs
 		case j.Queue != queue:
 			continue
 		}
 		for i := range j.pods {
 			if p := &j.pods[i]; p.state == running {
-				model := w.node(p.at.Node).Model
-				if gpu := j.Tasks[p.task].GPU; gpu > 0 {
-					used[model] += gpu
-					used[every] += gpu
+				for _, x := range w.takes(j, &j.Tasks[p.task], w.node(p.at.Node).Model) {
+					used[x.model] += x.gpu
+					if resourceOf(x.model) == "" {
+						used[every] += x.gpu
+					}
 				}
 			}
 		}
 	}
-	for model, gpu := range used {
+	for model, amount := range used {
 		own, listed := limit(q, model)
-		if listed && gpu > own.Nominal || model != every && len(w.weighing(queue, model)) == 0 {
+		if resourceOf(model) != "" && !listed {
+			if len(w.weighing(queue, model)) > 0 {
+				return false // a queue above owns it
+			}
+			continue
+		}
+		if listed && amount > own.Nominal || model != every && !w.lists(queue, model) {
 			return false
 		}
 	}
@@ -277,16 +402,24 @@ func (w *Twin) withinNominal(queue string) bool {
 // minRuntime is how long a job asks to run before it can be evicted, as far as the
 // policy lets it.
 func (w *Twin) minRuntime(j *job) core.Time {
-	if p := &w.policy.Preempt; (p.Unprotected || j.exposed || j.doubtful) && p.MaxMinRuntime > 0 {
+	if p := &w.policy.Preempt; (!w.protects(j) || j.exposed || j.doubtful) && p.MaxMinRuntime > 0 {
 		return min(j.MinRuntime, p.MaxMinRuntime)
 	}
 	return j.MinRuntime
 }
 
+// protects reports whether the policy lets the job ask to be kept.
+func (w *Twin) protects(j *job) bool {
+	p := &w.policy.Preempt
+	return !p.Unprotected && (p.ProtectedQueues == nil || slices.ContainsFunc(p.ProtectedQueues, func(q string) bool {
+		return j.Queue == q || w.under(j.Queue, q)
+	}))
+}
+
 // pinned reports whether a job must not borrow, as it would not give back.
 func (w *Twin) pinned(j *job) bool {
 	p := &w.policy.Preempt
-	return !p.Unprotected && (j.Locked || j.NotPreemptible || p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime)
+	return w.protects(j) && (j.Locked || j.NotPreemptible || p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime)
 }
 
 // pinnedWithin checks, after pods of a job that must not borrow have started, that these pods and
@@ -298,52 +431,45 @@ func (w *Twin) pinnedWithin(j *job, start []core.Placement, doubt bool) error {
 	if !w.pinned(j) {
 		return nil
 	}
-	more := map[string]core.Milli{}
+	var of, more []extra
 	for _, at := range start {
-		if gpu := j.Tasks[j.pods[at.Pod].task].GPU; !w.holdsOn(j, doubt) && !j.Foreign {
-			more[w.node(at.Node).Model] += gpu
-			more[every] += gpu
+		takes := w.takes(j, &j.Tasks[j.pods[at.Pod].task], w.node(at.Node).Model)
+		of = append(of, takes...)
+		if !w.holdsOn(j, doubt) && !j.Foreign {
+			more = append(more, takes...)
 		}
 	}
-	for _, at := range start {
-		if model := w.node(at.Node).Model; at.GPUs != 0 {
-			if err := w.pinnedRoom(j.Queue, model, more, doubt); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return w.pinnedRoom(j.Queue, of, more, doubt)
 }
 
-// pinnedRoom checks that all running pods of jobs that must not borrow, and more beside them, by
-// model and in every model, are within the nominal quotas against which jobs of a queue count for a model. It checks only
+// pinnedRoom checks that all running pods of jobs that must not borrow, and more beside them, are within
+// the nominal quotas against which jobs of a queue count for what is listed. It checks only
 // queues that own quota themselves.
-func (w *Twin) pinnedRoom(queue, model string, more map[string]core.Milli, doubt bool) error {
-	used := map[string]core.Milli{model: more[model], every: more[every]}
-	for _, o := range w.jobs {
-		for i := range o.pods {
-			if p := &o.pods[i]; o.Queue == queue && (w.holdsOn(o, doubt) || o.Foreign) && p.state == running {
-				used[every] += o.Tasks[p.task].GPU
-				if m := w.node(p.at.Node).Model; m == model {
-					used[m] += o.Tasks[p.task].GPU
-				}
-			}
+func (w *Twin) pinnedRoom(queue string, of, more []extra, doubt bool) error {
+	used := map[string]core.Milli{}
+	for _, x := range append(w.running(func(o *job) bool { return o.Queue == queue && (w.holdsOn(o, doubt) || o.Foreign) }), more...) {
+		used[x.model] += x.gpu
+		if resourceOf(x.model) == "" {
+			used[every] += x.gpu
 		}
 	}
-	for _, m := range []string{model, every} {
-		if own, listed := limit(w.queue(queue), m); listed && used[m] > own.Nominal {
-			return fmt.Errorf("jobs of queue %s that must not borrow use %d milli of %s, and it owns %d", queue, used[m], m, own.Nominal)
+	for _, x := range of {
+		for _, m := range []string{x.model, every} {
+			if own, listed := limit(w.queue(queue), m); listed && (m != every || resourceOf(x.model) == "") && used[m] > own.Nominal {
+				return fmt.Errorf("jobs of queue %s that must not borrow use %d milli of %s, and it owns %d", queue, used[m], m, own.Nominal)
+			}
 		}
 	}
 	return nil
 }
 
-// allowsJob reports whether the job may surely use so much more of a model.
-func (w *Twin) allowsJob(j *job, model string, gpu core.Milli) bool {
-	if !w.allows(j.Queue, model, gpu) {
+// allowsJob reports whether one more pod of a task of the job may surely be on a node of a model.
+func (w *Twin) allowsJob(j *job, t *core.Task, model string) bool {
+	more := w.takes(j, t, model)
+	if !w.allows(more) || !w.boundsAllow(j, t.GPU) {
 		return false
 	}
-	return !w.pinned(j) || gpu == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, model, map[string]core.Milli{model: gpu, every: gpu}, true) == nil
+	return !w.pinned(j) || len(more) == 0 || w.knowsPinned(j) && w.pinnedRoom(j.Queue, more, more, true) == nil
 }
 
 // holdsOn reports whether a job must not borrow as long as it runs; doubt is the answer
@@ -352,35 +478,44 @@ func (w *Twin) holdsOn(j *job, doubt bool) bool {
 	return w.pinned(j) && !j.exposed && (doubt || !j.doubtful)
 }
 
-// expose notes, when a pod with so much GPU of a model is found running, whether its job
+// expose notes, when a pod of a task is found running on a node of a model, whether its job
 // is protected still. Places that the engine keeps are not known here.
-func (w *Twin) expose(j *job, model string, gpu core.Milli) {
+func (w *Twin) expose(j *job, t *core.Task, model string) {
 	if j.running() == 0 {
 		j.protect()
 	}
-	if !w.pinned(j) || j.Foreign || gpu == 0 || len(w.models()) == 0 {
+	if !w.pinned(j) || j.Foreign {
 		return
 	}
-	owner, accounts := w.counting(j.Queue), w.weighing(j.Queue, model)
-	if len(accounts) == 0 {
+	for _, x := range w.takes(j, t, model) {
+		w.exposeBy(j, x)
+	}
+}
+
+// exposeBy is expose for what a pod takes of one account.
+func (w *Twin) exposeBy(j *job, x extra) {
+	owner, accounts := w.counting(j.Queue, x.model), w.weighing(j.Queue, x.model)
+	if !w.lists(j.Queue, x.model) {
 		j.exposed = true
 	}
 	for _, m := range accounts {
 		own, _ := limit(owner, m)
-		least, most := gpu, gpu
+		least, most := x.gpu, x.gpu
 		for _, o := range w.jobs {
 			for i := range o.pods {
 				p := &o.pods[i]
 				if !w.holdsOn(o, true) || p.state == leaving || p.state == waiting && !o.nominated || p.state >= done {
 					continue
 				}
-				x := extra{o.Queue, model, o.Tasks[p.task].GPU} // of one that waits, on whichever model
+				on := x.model // of one that waits, on whichever model
 				if p.state == running {
-					x.model = w.node(p.at.Node).Model
+					on = w.node(p.at.Node).Model
 				}
-				most += w.counted(owner, m, x)
-				if p.state == running && !o.doubtful {
-					least += w.counted(owner, m, x)
+				for _, y := range w.takes(o, &o.Tasks[p.task], on) {
+					most += w.counted(owner, m, y)
+					if p.state == running && !o.doubtful {
+						least += w.counted(owner, m, y)
+					}
 				}
 			}
 		}
@@ -399,7 +534,14 @@ func (j *job) protect() {
 // knowsPinned reports whether pinnedRoom says all there is to say of a job that must
 // not borrow: queues below others share quota with jobs that it does not count.
 func (w *Twin) knowsPinned(j *job) bool {
-	return !w.pinned(j) || len(w.models()) == 0 || len(w.queue(j.Queue).Quota) > 0 && !w.hasBelow(j.Queue)
+	q := w.queue(j.Queue)
+	for _, r := range w.resources() {
+		if _, listed := limit(q, r); !listed && len(w.weighing(j.Queue, r)) > 0 {
+			return !w.pinned(j)
+		}
+	}
+	ownsGPUs := len(w.models()) == 0 || len(q.Quota) > 0
+	return !w.pinned(j) || !w.limited() || ownsGPUs && !w.hasBelow(j.Queue)
 }
 
 // hasBelow reports whether a queue has others below it.
@@ -413,18 +555,22 @@ func (w *Twin) hasBelow(queue string) bool {
 }
 
 // reclaimsWithin checks that a job for which a plan reclaims quota leaves its queue
-// within nominal quota, as far as the twin knows what the queue uses and the job takes.
-// The decisions begin with the evictions of the plan.
+// within nominal quota, as far as the twin knows what the queue uses and the job takes; and within what it is
+// owed, if the plan takes what others have beyond that, or what they are owed. The decisions begin with the evictions
+// of the plan.
 func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 	f := w.jobs[name]
 	if f == nil {
 		return nil // another check reports it
 	}
-	reclaims, used := false, map[string]core.Milli{}
+	reclaims, byShare, fromOwed, used := false, false, "", map[string]core.Milli{}
 	count := func(j *job, i int, by core.Milli) {
-		gpu := by * j.Tasks[j.pods[i].task].GPU
-		used[every] += gpu
-		used[w.node(j.pods[i].at.Node).Model] += gpu
+		for _, x := range w.takes(j, &j.Tasks[j.pods[i].task], w.node(j.pods[i].at.Node).Model) {
+			used[x.model] += by * x.gpu
+			if resourceOf(x.model) == "" {
+				used[every] += by * x.gpu
+			}
+		}
 	}
 	for _, j := range w.jobs {
 		for i := range j.pods {
@@ -438,22 +584,24 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 		if d.Op != core.Evict || d.For != name {
 			break // others may have started since
 		}
+		j := w.jobs[d.Job]
 		reclaims = reclaims || d.Reason == core.QuotaReclaim
-		if j := w.jobs[d.Job]; j != nil && j.Queue == f.Queue {
+		byShare = byShare || d.Reason == core.FairShareReclaim
+		if d.Reason != core.QuotaReclaim && j != nil && j.Queue != f.Queue && w.keepsToShare(j.Queue) {
+			fromOwed = j.Queue
+		}
+		if j != nil && j.Queue == f.Queue {
 			for _, at := range d.Pods {
 				count(j, at.Pod, -1)
 			}
 		}
 	}
-	if !reclaims {
+	if !reclaims && !byShare && fromOwed == "" {
 		return nil
 	}
-	need, smallest, models := core.Milli(0), core.Unlimited, map[string]bool{}
-	whole := f.members()
+	models := map[string]bool{}
 	for t := range f.Tasks {
 		task := &f.Tasks[t]
-		need += core.Milli(max(0, minimum(task)-whole[t])) * task.GPU
-		smallest = min(smallest, task.GPU)
 		if len(task.Models) != 1 {
 			models[""] = true
 		}
@@ -461,16 +609,102 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 			models[m] = true
 		}
 	}
-	if !f.Gang || f.whole() {
-		need = smallest
-	}
 	for m := range used {
 		own, listed := limit(w.queue(f.Queue), m)
-		if alone := m == every || len(models) == 1 && models[m]; listed && alone && used[m]+need > own.Nominal {
+		need := f.needOf(m)
+		if alone := m == every || resourceOf(m) != "" || len(models) == 1 && models[m]; reclaims && need > 0 && listed && alone && used[m]+need > own.Nominal {
 			return fmt.Errorf("reclaim for %s, whose queue %s would use %d milli of %s, and owns %d", name, f.Queue, used[m]+need, m, own.Nominal)
 		}
 	}
+	if len(models) != 1 || models[""] || w.hasBelow(f.Queue) {
+		return nil
+	}
+	for m := range models {
+		claim, then := w.claim(f.Queue, m), used[m]+f.needOf(m)
+		if byShare && then > claim {
+			return fmt.Errorf("reclaim by share for %s, whose queue %s would use %d milli of %s, and is owed %d", name, f.Queue, then, m, claim)
+		}
+		if own := w.nominalFor(f.Queue, m); fromOwed != "" && then > claim && then > own {
+			return fmt.Errorf("queue %s keeps to its share, and gives up some for %s, whose queue %s would use %d milli of %s, owns %d and is owed %d",
+				fromOwed, name, f.Queue, then, m, own, claim)
+		}
+	}
 	return nil
+}
+
+// needOf returns how much of a resource, or else of GPUs, the job needs to start: the rest of a gang's
+// minimum, or the smallest pod of another job.
+func (j *job) needOf(account string) core.Milli {
+	need, smallest := core.Milli(0), core.Unlimited
+	whole := j.members()
+	for t := range j.Tasks {
+		task := &j.Tasks[t]
+		takes := task.GPU
+		if resourceOf(account) != "" {
+			takes = takesOf(task, account)
+		}
+		need += core.Milli(max(0, minimum(task)-whole[t])) * takes
+		smallest = min(smallest, takes)
+	}
+	if !j.Gang || j.whole() {
+		return smallest
+	}
+	return need
+}
+
+// claim returns what others leave for that a queue is owed of a model, for all jobs below it.
+func (w *Twin) claim(queue, model string) core.Milli {
+	for _, s := range w.shares[queue] {
+		if s.Model == model {
+			return s.Claim()
+		}
+	}
+	return 0
+}
+
+// nominalFor returns what the queue whose quota counts owns of a model, at most.
+func (w *Twin) nominalFor(queue, model string) core.Milli {
+	most := core.Milli(0)
+	for _, m := range []string{model, every} {
+		own, _ := limit(w.counting(queue, m), m)
+		most = max(most, own.Nominal)
+	}
+	return most
+}
+
+// keepsToShare reports whether the jobs of a queue certainly have no more than it is owed of any model,
+// under fair shares.
+func (w *Twin) keepsToShare(queue string) bool {
+	used, known := w.usedBy(queue)
+	if w.shares == nil || len(w.models()) == 0 || !known {
+		return false
+	}
+	for m, gpu := range used {
+		if gpu > w.claim(queue, m) {
+			return false
+		}
+	}
+	return true
+}
+
+// usedBy returns what runs of a queue, by model, and whether that is all that it has: no queues are below it, and
+// no places are kept for its jobs.
+func (w *Twin) usedBy(queue string) (used map[string]core.Milli, known bool) {
+	used = map[string]core.Milli{}
+	for _, j := range w.jobs {
+		if j.Queue != queue {
+			continue
+		}
+		if j.nominated || j.restarts != core.Placed || j.Foreign {
+			return nil, false
+		}
+		for i := range j.pods {
+			if p := &j.pods[i]; p.state == running {
+				used[w.node(p.at.Node).Model] += j.Tasks[p.task].GPU
+			}
+		}
+	}
+	return used, !w.hasBelow(queue)
 }
 
 // under reports whether a queue is below another.
@@ -481,4 +715,11 @@ func (w *Twin) under(queue, top string) bool {
 		}
 	}
 	return false
+}
+
+// lessUnowned notes that there may be less that no queue owns: as if a quota had been cut.
+func (w *Twin) lessUnowned() {
+	if w.policy.Queueing.LendUnowned {
+		w.quotaSet++
+	}
 }

@@ -13,9 +13,11 @@ import (
 type roomPlan struct {
 	job            *job
 	starts, upsets int
-	restarted      []member
-	moved          []member
-	evicted        []member
+	// to is where the pods go that were named, if the restart was requested.
+	to        map[int]destination
+	restarted []member
+	moved     []member
+	evicted   []member
 }
 
 type member struct {
@@ -25,10 +27,14 @@ type member struct {
 
 func (m member) state() *pod { return &m.job.pods[m.pod] }
 
+// current reports whether a job has not started yet by the plan. In the pass in which it does, the
+// next plan for it, for other pods, may be made.
+func (p *roomPlan) current(f *job) bool { return p.job == f && p.starts == f.starts }
+
 // room returns the current plan for a job, a new one if it has none.
 func (w *Twin) room(f *job) *roomPlan {
 	for _, p := range w.rooms {
-		if p.job == f {
+		if p.current(f) && p.to == nil {
 			return p
 		}
 	}
@@ -53,11 +59,144 @@ func (w *Twin) restart(j, f *job, d *core.Decision) error {
 	return p.bounded(w)
 }
 
+// restartAsked checks that pods may stop and start again elsewhere because that was requested, and
+// notes it.
+func (w *Twin) restartAsked(j *job, d *core.Decision) error {
+	ev, ok := w.asked[j.Name]
+	delete(w.asked, j.Name)
+	switch {
+	case !ok || d.For != "":
+		return fmt.Errorf("for %q; requested: %v", d.For, ok)
+	case j.Locked && w.protects(j) || j.Foreign || j.disruptionProtected:
+		return fmt.Errorf("it must not be moved")
+	case j.Gang && len(d.Pods) != j.running() || !j.Gang && len(d.Pods) != len(ev.Pods):
+		return fmt.Errorf("%d pods", len(d.Pods))
+	}
+	p, err := w.restarts(j, d)
+	if err != nil {
+		return err
+	}
+	for k, i := range ev.Pods {
+		if !slices.ContainsFunc(d.Pods, func(at core.Placement) bool { return at.Pod == i }) {
+			return fmt.Errorf("without pod %d", i)
+		}
+		to := destination{from: j.pods[i].at}
+		if ev.Nodes != nil {
+			to.node = ev.Nodes[k]
+		}
+		p.to[i] = to
+	}
+	return nil
+}
+
+// restarts notes that pods of a job, for the good of no other one, are to restart elsewhere.
+func (w *Twin) restarts(j *job, d *core.Decision) (*roomPlan, error) {
+	p := &roomPlan{job: j, starts: j.starts, upsets: w.upsets, to: map[int]destination{}}
+	for _, at := range d.Pods {
+		if x := &j.pods[at.Pod]; x.to != nil || x.standby != nil {
+			return nil, fmt.Errorf("pod %d is being moved, or is on standby", at.Pod)
+		}
+		p.restarted = append(p.restarted, member{j, at.Pod})
+	}
+	w.rooms = append(w.rooms, p)
+	j.quotaSet, j.restarts = w.quotaSet, d.Reason
+	return p, w.stop(j, d)
+}
+
+// restartScheduled checks that pods may stop and start again elsewhere so that nodes become free, and
+// notes it.
+func (w *Twin) restartScheduled(j *job, d *core.Decision, now core.Time) error {
+	f := &w.policy.Defrag
+	since, settled := w.settled(j, d, now)
+	switch {
+	case f.Every == 0 || f.Restarts == core.NoRestarts || f.Restarts == core.LPRestarts && j.Class == core.HP:
+		return fmt.Errorf("%v, which the policy does not allow", j.Class)
+	case d.For != "":
+		return fmt.Errorf("for %s", d.For)
+	case j.Checkpoint == 0 || j.NeverRestarts || (j.Locked || j.NotPreemptible) && w.protects(j) || j.Foreign || j.disruptionProtected:
+		return fmt.Errorf("it does not restart elsewhere")
+	case j.Gang && len(d.Pods) != j.running() || f.MaxMoves > 0 && len(d.Pods) > f.MaxMoves:
+		return fmt.Errorf("%d pods", len(d.Pods))
+	case !settled:
+		return fmt.Errorf("it has run since %v only", since)
+	}
+	if age := (now - max(since, j.saved)) % j.Checkpoint; f.MaxLost > 0 && age > f.MaxLost {
+		return fmt.Errorf("it saved its progress %v ago", age)
+	}
+	if err := w.pay(len(d.Pods), now); err != nil {
+		return err
+	}
+	p, err := w.restarts(j, d)
+	if err == nil {
+		for _, at := range d.Pods {
+			p.to[at.Pod] = destination{from: at, same: j.Gang}
+		}
+	}
+	return err
+}
+
+// destination is where a pod is to restart: on a node or, if that is empty, on any but its own.
+type destination struct {
+	from core.Placement
+	node string
+	same bool // or its own
+}
+
+// arrives checks where a pod runs that was to restart elsewhere.
+func (to destination) arrives(w *Twin, m member) error {
+	at := m.state().at
+	switch {
+	case at.Node == to.from.Node && !to.same || to.node != "" && at.Node != to.node:
+		return fmt.Errorf("pod %d of job %s was to restart on %q, away from %s, and runs on %s", m.pod, m.job.Name, to.node, to.from.Node, at.Node)
+	case at.GPUs != 0 && w.node(at.Node).Model != w.node(to.from.Node).Model:
+		return fmt.Errorf("pod %d of job %s restarts on another model", m.pod, m.job.Name)
+	}
+	return nil
+}
+
+// again notes that pods of a job start again elsewhere, and checks that they do so where that was
+// requested. From then on they may be evicted like any others.
+func (w *Twin) again(j *job, d *core.Decision) error {
+	if asked := d.Reason == core.Requested || d.Reason == core.Defragmentation; asked {
+		if j.restarts != d.Reason {
+			return fmt.Errorf("it was not to restart")
+		}
+		j.restarts = core.Placed
+	}
+	for _, p := range w.rooms {
+		if d.Reason == core.Consolidation { // from now on they may be evicted, also in this pass
+			p.restarted = slices.DeleteFunc(p.restarted, func(m member) bool { return m.job == j && m.state().state == running })
+		}
+	}
+	at := slices.IndexFunc(w.rooms, func(p *roomPlan) bool { return p.job == j && p.to != nil })
+	if at < 0 {
+		return nil // an event upset it
+	}
+	p := w.rooms[at]
+	if p.upsets == w.upsets {
+		for _, m := range p.restarted {
+			if d.Reason != core.Requested && d.Reason != core.Defragmentation || m.state().state != running {
+				return fmt.Errorf("by %v, and pod %d was to restart", d.Reason, m.pod)
+			}
+			if to, ok := p.to[m.pod]; ok {
+				if err := to.arrives(w, m); err != nil {
+					return err
+				}
+			}
+		}
+		if !slices.ContainsFunc(p.restarted, func(m member) bool { return m.state().at.Node != p.to[m.pod].from.Node }) {
+			return fmt.Errorf("all of its pods are back on their nodes")
+		}
+	}
+	w.rooms = slices.Delete(w.rooms, at, at+1)
+	return nil
+}
+
 // evicts notes that pods are evicted for a job, if others go elsewhere for it.
 func (w *Twin) evicts(j, f *job, d *core.Decision) {
 	for _, p := range w.rooms {
 		for _, at := range d.Pods {
-			if p.job == f {
+			if p.current(f) {
 				p.evicted = append(p.evicted, member{j, at.Pod})
 			}
 		}
@@ -116,6 +255,10 @@ func (w *Twin) roomsMade() error {
 			continue
 		}
 		leaves := func(m member) bool { return m.state().state == leaving }
+		if p.job.starts != p.starts {
+			// The job starts when all have left: those that leave now do so again, for another plan.
+			p.restarted = slices.DeleteFunc(p.restarted, leaves)
+		}
 		waits := slices.ContainsFunc(p.restarted, leaves) || slices.ContainsFunc(p.evicted, leaves) ||
 			slices.ContainsFunc(p.moved, func(m member) bool { return m.state().to != nil })
 		if waits {

@@ -62,6 +62,17 @@ func (w *Twin) endStandby(now core.Time, ev core.StandbyEnded) {
 	}
 }
 
+// settleStandby forgets the standby of pods that are off their nodes.
+func (w *Twin) settleStandby() {
+	for _, j := range w.jobs {
+		for i := range j.pods {
+			if p := &j.pods[i]; !p.on() {
+				p.standby = nil
+			}
+		}
+	}
+}
+
 // lenders yields the pods on a node that are on standby, and their jobs.
 func (w *Twin) lenders(node string) iter.Seq2[*job, *pod] {
 	return func(yield func(*job, *pod) bool) {
@@ -102,7 +113,7 @@ func (w *Twin) guests(owner *pod) iter.Seq2[*job, *pod] {
 // borrowsDevices reports whether pods of the job may be on lent GPUs.
 func (w *Twin) borrowsDevices(j *job) bool {
 	p := &w.policy.Preempt
-	protected := !p.Unprotected && (j.Locked || j.NotPreemptible || p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime)
+	protected := w.protects(j) && (j.Locked || j.NotPreemptible || p.MaxMinRuntime > 0 && j.MinRuntime > p.MaxMinRuntime)
 	return j.Class == core.LP && !j.NeverOnLent && !protected && !j.Foreign && j.MinRuntime == 0
 }
 
@@ -141,16 +152,24 @@ func (w *Twin) guestFits(j *job, p, owner *pod, now core.Time) error {
 			partly |= g.at.GPUs
 		}
 	}
+	n := w.node(p.at.Node)
+	lentCPU, lentMem := w.lentRoom(n, s)
 	switch {
 	case wholly&partly != 0:
 		return fmt.Errorf("lent GPUs %b are given whole and in part", wholly&partly)
-	case cpu > s.cpu || mem > s.mem:
-		return fmt.Errorf("%d milli-cores and %d MiB are taken, %d and %d are lent", cpu, mem, s.cpu, s.mem)
-	}
-	if n := w.node(p.at.Node); n.MaxPods > 0 && w.use(n).pods > n.MaxPods {
+	case cpu > lentCPU || mem > lentMem:
+		return fmt.Errorf("%d milli-cores and %d MiB are taken, %d and %d are lent", cpu, mem, lentCPU, lentMem)
+	case n.MaxPods > 0 && w.use(n).pods > n.MaxPods:
 		return fmt.Errorf("the node takes %d pods", n.MaxPods)
 	}
 	return nil
+}
+
+// lentRoom returns how much CPU and memory a pod on a node lends: what pods take there beyond what
+// the node has is missing.
+func (w *Twin) lentRoom(n *node, s *standby) (cpu, mem int64) {
+	u := w.use(n)
+	return s.cpu - max(0, u.cpu-n.CPUMilli), s.mem - max(0, u.mem-n.MemMiB)
 }
 
 // evictGuests checks that pods leave for the return of a pod on standby, and notes it: each is on
@@ -221,7 +240,7 @@ func (w *Twin) checkStandby(now core.Time) error {
 // there is room and nothing else decides where it goes.
 func (w *Twin) prefersLent(j *job, d *core.Decision, now core.Time) error {
 	t := &j.Tasks[0]
-	planned := d.Reason == core.MadeRoom || d.Reason == core.Consolidation
+	planned := kept(d)
 	bound := len(t.Affinity) > 0 || len(t.Labels) > 0 || len(t.Speeds) > 0 || j.Topology != core.TopologyRequest{} || len(j.left) > 0
 	if len(j.pods) != 1 || j.Estimate == 0 || planned || bound || w.policy.Zone != (core.Zone{}) || w.guest(&j.pods[0].at, &j.pods[0]) != nil {
 		return nil
@@ -248,7 +267,8 @@ func (w *Twin) lentSlot(j *job, t *core.Task, n *node, owner *pod, now core.Time
 		owner.state != running || w.suits(j, t, n) != nil {
 		return false
 	}
-	cpu, mem := owner.standby.cpu-t.CPUMilli, owner.standby.mem-t.MemMiB
+	cpu, mem := w.lentRoom(n, owner.standby)
+	cpu, mem = cpu-t.CPUMilli, mem-t.MemMiB
 	free, part := owner.at.GPUs&^n.bad, [64]core.Milli{}
 	for _, g := range w.guests(owner) {
 		cpu, mem, free = cpu-g.at.CPUMilli, mem-g.at.MemMiB, free&^g.at.GPUs

@@ -94,6 +94,7 @@ func (w *World) Decide() []core.Decision {
 		ds[i].Pods = slices.Clone(ds[i].Pods)
 	}
 	w.log = append(w.log, step{at: w.Now, decided: Format(w.Now, ds)})
+	w.Twin.shares = w.Engine.Shares()
 	if err := w.Twin.Decide(w.Now, ds); err != nil {
 		w.fail(err)
 	}
@@ -140,8 +141,13 @@ func (w *World) ask() {
 		w.Engine.Forecast()
 	case 1:
 		inquiry := w.Engine.Inquire()
+		var names []string
 		for name := range w.Engine.Waiting() {
 			inquiry.Why(name)
+			names = append(names, name)
+		}
+		if err := w.Twin.inOrder(names); err != nil {
+			w.fail(err)
 		}
 	case 2:
 		if live := w.Twin.Live(); len(live) > 0 {
@@ -179,7 +185,13 @@ func (w *World) CheckIdle() {
 		if x.Reason == core.BackOff {
 			continue
 		}
-		if strict && (len(w.Twin.models()) > 0 || x.Reason == core.NoNode && w.Twin.jobs[name].rejected) {
+		if x.Reason == core.HPExpected {
+			if err := w.Twin.mayBePutOff(name); err != nil {
+				w.fail(err)
+			}
+			continue
+		}
+		if strict && (w.Twin.limited() || x.Reason == core.NoNode && w.Twin.jobs[name].rejected) {
 			continue
 		}
 		if how := w.Twin.Startable(name); how != "" {

@@ -24,30 +24,31 @@ type line struct {
 
 // events has a field for each type of event, with the name of the type.
 type events struct {
-	NodeAdded     *core.NodeAdded
-	NodeChanged   *core.NodeChanged
-	NodeLost      *core.NodeLost
-	NodeCordoned  *core.NodeCordoned
-	DeviceHealth  *core.DeviceHealth
-	QueueSet      *core.QueueSet
-	QueueRemoved  *core.QueueRemoved
-	JobSubmitted  *core.JobSubmitted
-	PodRunning    *core.PodRunning
-	PodsAdded     *core.PodsAdded
-	PodEnded      *core.PodEnded
-	PodsGone      *core.PodsGone
-	BindFailed    *core.BindFailed
-	MoveRequested *core.MoveRequested
-	PodMoved      *core.PodMoved
-	MoveFailed    *core.MoveFailed
-	StandbyBegan  *core.StandbyBegan
-	StandbyEnded  *core.StandbyEnded
-	JobEnded      *core.JobEnded
-	JobRelabelled *core.JobRelabelled
-	JobShielded   *core.JobShielded
-	JobEstimated  *core.JobEstimated
-	Checkpointed  *core.Checkpointed
-	Tick          *core.Tick
+	NodeAdded        *core.NodeAdded
+	NodeChanged      *core.NodeChanged
+	NodeLost         *core.NodeLost
+	NodeCordoned     *core.NodeCordoned
+	DeviceHealth     *core.DeviceHealth
+	QueueSet         *core.QueueSet
+	QueueRemoved     *core.QueueRemoved
+	JobSubmitted     *core.JobSubmitted
+	PodRunning       *core.PodRunning
+	PodsAdded        *core.PodsAdded
+	PodEnded         *core.PodEnded
+	PodsGone         *core.PodsGone
+	BindFailed       *core.BindFailed
+	MoveRequested    *core.MoveRequested
+	RestartRequested *core.RestartRequested
+	PodMoved         *core.PodMoved
+	MoveFailed       *core.MoveFailed
+	StandbyBegan     *core.StandbyBegan
+	StandbyEnded     *core.StandbyEnded
+	JobEnded         *core.JobEnded
+	JobRelabelled    *core.JobRelabelled
+	JobShielded      *core.JobShielded
+	JobEstimated     *core.JobEstimated
+	Checkpointed     *core.Checkpointed
+	Tick             *core.Tick
 }
 
 // early is a line of older logs, which record labels and affinities once per job, for all
@@ -195,6 +196,9 @@ func checkHeader(h *Header) *workload.Error {
 		return wrong("policy.queueing.mode", "a number, at most %d, found %d", core.Backfill, uint8(p.Queueing.Mode))
 	case p.Queueing.Order > core.BySubmission:
 		return wrong("policy.queueing.order", "a number, at most %d, found %d", core.BySubmission, uint8(p.Queueing.Order))
+	}
+	if p.Models > core.LeastWanted {
+		return wrong("policy.models", "a number, at most %d, found %d", core.LeastWanted, uint8(p.Models))
 	}
 	if p.Preempt.Victims > core.RandomVictims {
 		return wrong("policy.preempt.victims", "a number, at most %d, found %d", core.RandomVictims, uint8(p.Preempt.Victims))

@@ -163,8 +163,9 @@ func TestNumbers(t *testing.T) {
 		int(core.StrictFIFO), int(core.BestEffortFIFO), int(core.Backfill), int(core.ByPriority), int(core.ByEstimate), int(core.BySubmission),
 		int(cluster.In), int(cluster.NotIn), int(cluster.Exists), int(cluster.DoesNotExist), int(cluster.Gt), int(cluster.Lt), int(quota.Isolated),
 		int(core.Stays), int(core.Replaceable), int(core.LeastWork), int(core.LeastWorkPerGPU), int(core.RandomVictims),
+		int(core.Fastest), int(core.LeastWanted),
 	}
-	want := []int{0, 1, 2, 3, 0, 1, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 5, 1, 0, 1, 0, 1, 2}
+	want := []int{0, 1, 2, 3, 0, 1, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 5, 1, 0, 1, 0, 1, 2, 0, 1}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

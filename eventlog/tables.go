@@ -26,6 +26,9 @@ type Tables struct {
 type Node struct {
 	// Node is the present description of the node.
 	core.Node
+	// Evictions is the count that the node was added with.
+	Evictions int
+
 	serial int
 	pods   map[podOf]struct{} // on it, or being moved to it
 }
@@ -115,7 +118,7 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 			return err
 		}
 		t.serial++
-		t.Nodes[ev.Node.Name] = &Node{Node: ev.Node, serial: t.serial, pods: map[podOf]struct{}{}}
+		t.Nodes[ev.Node.Name] = &Node{Node: ev.Node, Evictions: ev.Evictions, serial: t.serial, pods: map[podOf]struct{}{}}
 	case core.QueueSet:
 		t.Queues[ev.Queue.Name] = ev.Queue
 	case core.QueueRemoved:
@@ -262,6 +265,8 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 		})
 	case core.MoveRequested: // the next pass decides
 		return t.at(ev.Job, []int{ev.Pod}, func(*Job, int) error { return nil })
+	case core.RestartRequested: // so it does
+		return t.at(ev.Job, ev.Pods, func(*Job, int) error { return nil })
 	case core.PodMoved:
 		return t.at(ev.Job, []int{ev.Pod}, t.arrived)
 	case core.MoveFailed:
@@ -542,7 +547,7 @@ func (t *Tables) Snapshot(now core.Time) []Entry {
 	}
 	slices.SortFunc(nodes, func(a, b *Node) int { return a.serial - b.serial })
 	for _, n := range nodes {
-		add(core.NodeAdded{Node: n.Node})
+		add(core.NodeAdded{Node: n.Node, Evictions: n.Evictions})
 	}
 	jobs := make([]*Job, 0, len(t.Jobs))
 	for _, j := range t.Jobs {

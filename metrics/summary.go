@@ -60,20 +60,40 @@ type Summary struct {
 type Rules struct {
 	// HPOnly: LP jobs evict none.
 	HPOnly bool `json:"hp_only"`
+	// Delay is how long a job waits at least before others are evicted for it, in seconds.
+	Delay float64 `json:"preempt_delay_s,omitempty"`
+	// OwnQueue: jobs are preempted only for jobs of their own queue.
+	OwnQueue bool `json:"preempted_in_queue,omitempty"`
+	// Unprotected: locks do not protect from eviction; ProtectedQueues: only those of jobs in and
+	// below these queues do.
+	Unprotected     bool     `json:"unprotected,omitempty"`
+	ProtectedQueues []string `json:"protected_queues,omitempty"`
 	// CPUReserve is the share of a node's cores by GPU that jobs without GPUs leave for each idle GPU.
 	CPUReserve float64 `json:"cpu_reserve"`
 	// RoomMoves is the most pods that go elsewhere for one job; RoomRestarts says whether they may stop.
 	RoomMoves    int  `json:"room_max_moves"`
 	RoomRestarts bool `json:"room_restarts"`
+	// Forecast is the period of HP demand in seconds, if the policy forecasts it; Estimates says that run
+	// times were known beforehand, without which no job is put off.
+	Forecast  float64 `json:"forecast_s,omitempty"`
+	Estimates bool    `json:"estimates,omitempty"`
+	// DefragRestarts says which jobs may restart so that nodes become free: LP or All; empty: none.
+	DefragRestarts string `json:"defrag_restarts,omitempty"`
 	// EvictGrace is how long evicted pods take at most to leave, in seconds.
 	EvictGrace float64 `json:"evict_grace_s"`
 }
 
 // NewRules returns the rules of a policy; evicted pods leave within grace.
 func NewRules(p *core.Policy, grace core.Time) *Rules {
+	restarts := ""
+	if d := &p.Defrag; d.Every > 0 && d.Restarts != core.NoRestarts {
+		restarts = d.Restarts.String()
+	}
 	return &Rules{
-		HPOnly: p.Preempt.HPOnly, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
+		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
+		Unprotected: p.Preempt.Unprotected, ProtectedQueues: p.Preempt.ProtectedQueues, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
 		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(),
+		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(),
 	}
 }
 
@@ -88,12 +108,15 @@ type Evictions struct {
 
 // Defragmentation is the plans of a run as they were made.
 type Defragmentation struct {
-	Plans   int `json:"plans"`
-	Moves   int `json:"moves"`
-	Vacated int `json:"vacated_nodes"`
-	// Double is the GPU time for which pods hold their GPUs twice, Gained that of the vacated nodes
-	// until the next plan, Net the difference.
+	Plans    int `json:"plans"`
+	Moves    int `json:"moves"`
+	Restarts int `json:"restarts"` // pods
+	Vacated  int `json:"vacated_nodes"`
+	// Double is the GPU time for which pods hold their GPUs twice or are restarting, Lost the work that
+	// restarts repeat, Gained the GPU time of the vacated nodes until the next plan, Net that less the
+	// other two.
 	Double float64 `json:"double_gpu_hours"`
+	Lost   float64 `json:"lost_gpu_hours"`
 	Gained float64 `json:"gained_gpu_hours"`
 	Net    float64 `json:"net_gpu_hours"`
 }
@@ -105,8 +128,8 @@ func NewDefragmentation(t core.DefragTotals) *Defragmentation {
 	}
 	const hour = 3600 * float64(core.WholeGPU)
 	return &Defragmentation{
-		Plans: t.Plans, Moves: t.Moves, Vacated: t.Vacated,
-		Double: float64(t.Cost) / hour, Gained: float64(t.Gain) / hour, Net: float64(t.Gain-t.Cost) / hour,
+		Plans: t.Plans, Moves: t.Moves, Restarts: t.Restarts, Vacated: t.Vacated,
+		Double: float64(t.Cost) / hour, Lost: float64(t.Lost) / hour, Gained: float64(t.Gain) / hour, Net: float64(t.Gain-t.Cost-t.Lost) / hour,
 	}
 }
 

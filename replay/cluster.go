@@ -214,7 +214,7 @@ func (f *fold) compareNode(old *core.Node, known bool, ev core.NodeAdded) {
 	}
 	if !sameSite(old, &ev.Node) || old.CPUMilli != ev.Node.CPUMilli || old.MemMiB != ev.Node.MemMiB || old.MaxPods != ev.Node.MaxPods ||
 		!slices.Equal(old.Others, ev.Node.Others) {
-		f.change(core.NodeChanged(ev))
+		f.change(core.NodeChanged{Node: ev.Node})
 	}
 	if old.Cordoned != ev.Node.Cordoned {
 		f.change(core.NodeCordoned{Node: name, Cordoned: ev.Node.Cordoned})

@@ -26,6 +26,7 @@ func FuzzRead(f *testing.F) {
 {"t":4,"MoveRequested":{"job":"j","pod":2,"node":"m"}}
 {"t":4,"pass":[{"op":"migrate","job":"j","reason":"Requested","pods":[{"pod":2,"node":"m","gpus":1,"gpu":1000}]}]}
 {"t":5,"PodMoved":{"job":"j","pod":2}}
+{"t":5,"RestartRequested":{"job":"j","pods":[2],"nodes":["n"]}}
 {"t":5,"NodeCordoned":{"node":"n","cordoned":true}}
 {"t":5,"DeviceHealth":{"node":"n","gpu":7}}
 {"t":6,"NodeLost":{"node":"n"}}

@@ -24,7 +24,7 @@ type Migrations struct {
 	Waves int     `json:"waves"`
 	GPUs  float64 `json:"moved_gpus"`
 	// DoubleGPUHours is the GPU time for which pods have two places, if each move takes
-	// MoveSeconds.
+	// MoveSeconds; in a plan that vacates nodes, also that for which pods that restart do not work.
 	MoveSeconds    float64 `json:"move_s"`
 	DoubleGPUHours float64 `json:"double_gpu_hours"`
 	// LostGPUHours is the work that the restarts lose.
@@ -36,15 +36,20 @@ type Migrations struct {
 	GainedGPUHours float64 `json:"gained_gpu_hours"`
 	NetGPUHours    float64 `json:"net_gpu_hours"`
 	Moves          []Move  `json:"moves"`
-	// Restarts are the pods that stop and start again elsewhere, to make room for a job.
+	// Restarts are the pods that stop and start again elsewhere.
 	Restarts []Restart `json:"restarts,omitempty"`
 }
 
 // Restart is a pod that stops, and starts again on a node: another than before, or the same one if
 // its gang restarts, or on other GPUs.
 type Restart struct {
-	Job  string  `json:"job"`
-	Pod  int     `json:"pod"`
+	// Wave is the wave of the restart, if the plan vacates nodes; one that makes room for a job
+	// restarts others when all have moved.
+	Wave int    `json:"wave,omitempty"`
+	Job  string `json:"job"`
+	Pod  int    `json:"pod"`
+	// Name is the name of the pod on a Kubernetes cluster.
+	Name string  `json:"name,omitempty"`
 	From string  `json:"from"`
 	To   string  `json:"to"`
 	GPUs float64 `json:"gpus"`
@@ -78,10 +83,17 @@ func NewMigrations(plan core.Migrations, d *core.Defrag, assumedWait core.Time) 
 		m.GPUs += gpus
 		m.Moves = append(m.Moves, Move{Wave: x.Wave + 1, Job: x.Job, Pod: x.Pod, From: x.From, To: x.To, GPUs: gpus, DoubleGPUHours: gpus * each.Seconds() / 3600})
 	}
+	held := m.GPUs
 	for _, x := range plan.Restarts {
-		m.Restarts = append(m.Restarts, Restart{x.Job, x.Pod, x.From, x.To, float64(x.GPU) / float64(core.WholeGPU)})
+		r := Restart{Job: x.Job, Pod: x.Pod, From: x.From, To: x.To, GPUs: float64(x.GPU) / float64(core.WholeGPU)}
+		if plan.Needed == 0 {
+			r.Wave = x.Wave + 1
+			m.Waves = max(m.Waves, r.Wave)
+			held += r.GPUs
+		}
+		m.Restarts = append(m.Restarts, r)
 	}
-	m.DoubleGPUHours = m.GPUs * each.Seconds() / 3600
+	m.DoubleGPUHours = held * each.Seconds() / 3600
 	m.LostGPUHours = float64(plan.Lost) / float64(core.WholeGPU) / 3600
 	gained := plan.Gained
 	if m.UseSeconds = d.Every.Seconds(); plan.Needed > 0 {
@@ -113,7 +125,11 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 		t.Add(fmt.Sprint(x.Wave), x.Job, cmp.Or(x.Name, fmt.Sprint(x.Pod)), x.From, x.To, fmt.Sprint(x.GPUs))
 	}
 	for _, x := range m.Restarts[:min(limit, len(m.Restarts))] {
-		t.Add("restart", x.Job, fmt.Sprint(x.Pod), x.From, x.To, fmt.Sprint(x.GPUs))
+		wave := "restart"
+		if x.Wave > 0 {
+			wave = fmt.Sprintf("%d, restart", x.Wave)
+		}
+		t.Add(wave, x.Job, cmp.Or(x.Name, fmt.Sprint(x.Pod)), x.From, x.To, fmt.Sprint(x.GPUs))
 	}
 	var b strings.Builder
 	if err := t.Write(&b, 0); err != nil {
@@ -126,7 +142,7 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 	if m.For != "" {
 		fmt.Fprintf(&b, "Room for        %s\n", m.For)
 	}
-	if len(m.Restarts) == 0 {
+	if len(m.Restarts) == 0 || m.For == "" {
 		fmt.Fprintf(&b, "Vacated nodes   %d\n", len(m.Vacated))
 		fmt.Fprintf(&b, "Slack nodes     %d before, %d after (some GPUs in use, some free)\n", m.SlackBefore, m.SlackAfter)
 	}
@@ -139,7 +155,7 @@ func (m Migrations) WriteText(w io.Writer, limit int) error {
 	case m.UseSeconds > 0 && m.For != "":
 		fmt.Fprintf(&b, "Benefit         %.2f GPU-hours if %s would otherwise wait for %g s, less the cost %.2f\n", m.GainedGPUHours, m.For, m.UseSeconds, m.NetGPUHours)
 	case m.UseSeconds > 0:
-		fmt.Fprintf(&b, "Benefit         %.2f GPU-hours in vacated nodes within %g s, less the double use %.2f\n", m.GainedGPUHours, m.UseSeconds, m.NetGPUHours)
+		fmt.Fprintf(&b, "Benefit         %.2f GPU-hours in vacated nodes within %g s, less the cost %.2f\n", m.GainedGPUHours, m.UseSeconds, m.NetGPUHours)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

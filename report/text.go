@@ -110,6 +110,9 @@ func facts(s *metrics.Summary) *table.Table {
 	if d := s.Defragmentation; d != nil {
 		t.Add("Plans of moves, vacated nodes", count(int64(d.Plans)), count(int64(d.Vacated)))
 		t.Add("Their GPU-hours gained, held twice, net", short(d.Gained), short(d.Double), short(d.Net))
+		if d.Restarts > 0 {
+			t.Add("Pods restarted by them, GPU-hours repeated", count(int64(d.Restarts)), short(d.Lost))
+		}
 	}
 	t.Add("Decisions, in all and per second", count(s.Decisions), short(s.DecisionsPerSecond))
 	t.Add("Makespan", duration(s.MakespanSeconds))

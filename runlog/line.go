@@ -44,12 +44,14 @@ func appendLine(b []byte, t core.Time, op, job string, p *core.Placement, reason
 	b = strconv.AppendInt(b, p.MemMiB, 10)
 	b = append(b, `,"reason":"`...)
 	b = appendText(b, reason)
-	if by.For == "" {
-		return append(b, "\"}\n"...)
-	}
-	b = append(b, `","for":"`...)
-	b = appendText(b, by.For)
 	b = append(b, '"')
+	if by.For != "" {
+		b = append(b, `,"for":"`...)
+		b = appendText(b, by.For)
+		b = append(b, '"')
+	} else if reason != sim.Restarted.String() {
+		return append(b, "}\n"...)
+	}
 	if by.Told != t {
 		b = append(b, `,"told":`...)
 		b = appendSeconds(b, by.Told)

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
 	"github.com/muster-sched/muster/workload"
 )
@@ -14,11 +15,27 @@ import (
 // queueFile is a queue in queues.json, spelt as in a snapshot. Amounts are in GPUs; a
 // limit that is not set is omitted.
 type queueFile struct {
-	Name   string      `json:"name"`
-	Parent string      `json:"parent,omitempty"`
-	Weight int64       `json:"weight"`
-	Mode   string      `json:"mode"`
-	Quota  []quotaFile `json:"quota,omitempty"`
+	Name     string      `json:"name"`
+	Parent   string      `json:"parent,omitempty"`
+	Weight   int64       `json:"weight"`
+	Priority int32       `json:"priority,omitempty"`
+	Mode     string      `json:"mode"`
+	Quota    []quotaFile `json:"quota,omitempty"`
+
+	MaxRunningJobs        int     `json:"maxRunningJobs,omitempty"`
+	MaxRunningGPUs        float64 `json:"maxRunningGPUs,omitempty"`
+	MaxRunningJobsPerUser int     `json:"maxRunningJobsPerUser,omitempty"`
+	MaxRunningGPUsPerUser float64 `json:"maxRunningGPUsPerUser,omitempty"`
+
+	// Resources are in cores, bytes, or units of the resource.
+	Resources []resourceFile `json:"resources,omitempty"`
+}
+
+type resourceFile struct {
+	Name           string   `json:"name"`
+	Nominal        float64  `json:"nominal"`
+	BorrowingLimit *float64 `json:"borrowingLimit,omitempty"`
+	LendingLimit   *float64 `json:"lendingLimit,omitempty"`
 }
 
 type quotaFile struct {
@@ -31,7 +48,9 @@ type quotaFile struct {
 func writeQueues(w io.Writer, queues []core.Queue) error {
 	all := make([]queueFile, len(queues))
 	for i, q := range queues {
-		all[i] = queueFile{Name: q.Name, Parent: q.Parent, Weight: q.Weight, Mode: "Shared"}
+		all[i] = queueFile{Name: q.Name, Parent: q.Parent, Weight: q.Weight, Priority: q.Priority, Mode: "Shared"}
+		all[i].MaxRunningJobs, all[i].MaxRunningGPUs = q.MaxRunning.Jobs, inGPUs(q.MaxRunning.GPU)
+		all[i].MaxRunningJobsPerUser, all[i].MaxRunningGPUsPerUser = q.MaxRunningPerUser.Jobs, inGPUs(q.MaxRunningPerUser.GPU)
 		if q.Mode == quota.Isolated {
 			all[i].Mode = "Isolated"
 		}
@@ -39,6 +58,18 @@ func writeQueues(w io.Writer, queues []core.Queue) error {
 			all[i].Quota = append(all[i].Quota, quotaFile{
 				Model: x.Model, Nominal: inGPUs(x.Nominal),
 				BorrowingLimit: limit(x.BorrowingLimit), LendingLimit: limit(x.LendingLimit),
+			})
+		}
+		for _, x := range q.Resources {
+			bound := func(m core.Milli) *float64 {
+				if m == core.Unlimited {
+					return nil
+				}
+				v := inUnits(x.Resource, m)
+				return &v
+			}
+			all[i].Resources = append(all[i].Resources, resourceFile{
+				Name: x.Resource, Nominal: inUnits(x.Resource, x.Nominal), BorrowingLimit: bound(x.BorrowingLimit), LendingLimit: bound(x.LendingLimit),
 			})
 		}
 	}
@@ -55,6 +86,17 @@ func limit(m core.Milli) *float64 {
 	}
 	gpus := inGPUs(m)
 	return &gpus
+}
+
+// inUnits writes an amount of a resource in cores, bytes, or units of the resource.
+func inUnits(resource string, m core.Milli) float64 {
+	switch resource {
+	case cluster.CPU:
+		return float64(m) / 1000
+	case cluster.Memory:
+		return float64(m) * (1 << 20)
+	}
+	return float64(m)
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }
@@ -75,7 +117,7 @@ func readQueues(path string) ([]core.Queue, error) {
 	}
 	all := make([]core.Queue, len(file.Queues))
 	for i, q := range file.Queues {
-		all[i] = core.Queue{Name: q.Name, Parent: q.Parent, Weight: q.Weight}
+		all[i] = core.Queue{Name: q.Name, Parent: q.Parent, Weight: q.Weight, Priority: q.Priority}
 		for _, x := range q.Quota {
 			all[i].Quota = append(all[i].Quota, core.Quota{Model: x.Model, Nominal: inMilli(x.Nominal)})
 		}

@@ -84,7 +84,7 @@ func (f *Folder) CreateRun(name string, c *workload.Cluster, window metrics.Opti
 }
 
 func newWriter(c *workload.Cluster, window metrics.Options) *Writer {
-	window.Levels = len(c.Levels)
+	window.Levels, window.Queues = len(c.Levels), c.Queues
 	return &Writer{measure: metrics.New(window), series: series[metrics.Sample]{most: maxRows, interval: rowsEvery}}
 }
 

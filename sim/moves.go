@@ -119,14 +119,18 @@ func (r *run) planMove(now core.Time) {
 	}
 }
 
-// askMove asks for some pod of some job to be moved to wherever it fits best. Many requests
-// are refused: of jobs that stay, of pods that do not run, or for lack of room.
+// askMove asks for some pod of some job to be moved to wherever it fits best or, if it cannot move and
+// saves its progress, to restart there. Many requests are refused: of jobs that stay, of pods that do
+// not run, or for lack of room.
 func (r *run) askMove(now core.Time) error {
 	r.planMove(now)
 	if len(r.live) == 0 {
 		return nil
 	}
 	s := r.live[r.rng.IntN(len(r.live))]
-	_ = r.tell(now, core.MoveRequested{Job: s.Name, Pod: r.rng.IntN(s.Pods)})
+	pod := r.rng.IntN(s.Pods)
+	if r.tell(now, core.MoveRequested{Job: s.Name, Pod: pod}) != nil && s.Checkpoint > 0 {
+		_ = r.tell(now, core.RestartRequested{Job: s.Name, Pods: []int{pod}})
+	}
 	return nil
 }

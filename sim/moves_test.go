@@ -1,8 +1,13 @@
 package sim_test
 
 import (
+	"bufio"
+	"compress/gzip"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/muster-sched/muster/core"
@@ -76,7 +81,7 @@ func TestMoveTakesNoWork(t *testing.T) {
 	}
 }
 
-// However pods are moved, evicted and lost with their nodes, no invariant breaks.
+// However pods are moved, evicted, restarted elsewhere and lost with their nodes, no invariant breaks.
 func TestMovesAudited(t *testing.T) {
 	for seed := range uint64(4) {
 		o := workload.Options{Seed: seed, GPUs: 128, Length: 2 * 24 * 3600 * core.Second, Load: 1.2}
@@ -91,6 +96,7 @@ func TestMovesAudited(t *testing.T) {
 			t.Fatal(err)
 		}
 		doc, _ := policy.ByName([...]string{"default", "StrictFIFO"}[seed/2])
+		doc.Policy.Defrag = core.Defrag{Every: 3600 * core.Second, Restarts: core.AllRestarts, MaxLost: 300 * core.Second}
 		dir := t.TempDir() + "/run"
 		w, err := runlog.Create(dir, &cluster, metrics.Options{})
 		if err != nil {
@@ -99,14 +105,18 @@ func TestMovesAudited(t *testing.T) {
 		_, err = sim.Run(t.Context(), sim.Config{
 			Cluster: cluster, Policy: doc.Policy, Seed: seed,
 			Jobs: func(yield func(workload.Job, error) bool) {
+				n := 0
 				for j, err := range jobs {
-					if j.Mobility = core.Replaceable; !yield(j, err) {
+					if n++; n%2 == 0 {
+						j.Mobility = core.Replaceable
+					}
+					if !yield(j, err) {
 						return
 					}
 				}
 			},
 			Models: sim.Models{
-				StartDelay: 30 * core.Second, HandOver: 900 * core.Second, MoveEvery: 30 * core.Second,
+				StartDelay: 30 * core.Second, HandOver: 900 * core.Second, MoveEvery: 600 * core.Second,
 				Grace: 20 * core.Second, MTBF: 100 * 3600 * core.Second, Repair: 3600 * core.Second, Checkpoint: 600 * core.Second,
 				SpreadCost: 0.27, CommShare: 0.5,
 			},
@@ -114,7 +124,7 @@ func TestMovesAudited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := w.Close(runlog.Facts{})
+		s, err := w.Close(runlog.Facts{Rules: metrics.NewRules(&doc.Policy, 20*core.Second), Grace: 20 * core.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,6 +132,32 @@ func TestMovesAudited(t *testing.T) {
 		if err != nil || !r.OK() || s.Migrations == 0 {
 			t.Errorf("seed %d: %d moves, %v, %v", seed, s.Migrations, err, r)
 		}
-		t.Logf("seed %d: %d moves, %.1f GPU hours, %d preemptions, %+v", seed, s.Migrations, s.MigrationGPUHours, s.Preemptions, s.Jobs)
+		asked, freed := restarts(t, dir)
+		if asked == 0 || freed == 0 {
+			t.Errorf("seed %d: %d pods restart as requested, %d so that a node is free", seed, asked, freed)
+		}
+		t.Logf("seed %d: %d asked, %d freed, %d moves, %.1f GPU hours, %d preemptions, %+v", seed, asked, freed, s.Migrations, s.MigrationGPUHours, s.Preemptions, s.Jobs)
 	}
+}
+
+// restarts counts the pods of a run that started again elsewhere as requested, and so that a node is free.
+func restarts(t *testing.T, dir string) (asked, freed int) {
+	f, err := os.Open(filepath.Join(dir, "decisions.jsonl.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		if bind := strings.Contains(lines.Text(), `"op":"bind"`); bind && strings.Contains(lines.Text(), `"reason":"Requested"`) {
+			asked++
+		} else if bind && strings.Contains(lines.Text(), `"reason":"Defragmentation"`) {
+			freed++
+		}
+	}
+	return asked, freed
 }

@@ -610,11 +610,11 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	}
 	why := Preempted
 	switch d.Reason {
-	case core.QuotaReclaim:
+	case core.QuotaReclaim, core.FairShareReclaim:
 		why = Reclaimed
 	case core.MemberLost:
 		why = NodeLost
-	case core.Consolidation:
+	case core.Consolidation, core.Requested, core.Defragmentation:
 		why = Restarted
 	}
 	r.halt(now, s, pods)

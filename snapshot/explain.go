@@ -26,6 +26,9 @@ type Explanation struct {
 	// Nearest says where the least would have to be freed, if what is free is in the wrong
 	// places; the least first.
 	Nearest []string `json:"nearest,omitempty"`
+	// Owed says what the queue is owed of the GPU models that the job accepts, where the policy has fair
+	// shares.
+	Owed []string `json:"owed,omitempty"`
 	// Decisions are those of the next pass about the job, or for it.
 	Decisions []Decision `json:"decisions"`
 }
@@ -65,16 +68,24 @@ func (r *runner) explain(job string, round *Round) Explanation {
 		for _, f := range r.engine.Nearest(job, nearest) {
 			s.Nearest = append(s.Nearest, f.Advice())
 		}
+		for i := range e.Owed {
+			s.Owed = append(s.Owed, fmt.Sprintf("queue %s: %s", r.job[job].Queue, e.Owed[i].String()))
+		}
 	}
 	return s
 }
 
-// settled returns the time until the first job that is too young may be evicted.
+// settled returns the time until the first job that is too young may be evicted, and until the job may
+// evict others.
 func settled(e *core.Explanation, now core.Time) string {
-	if e.Settled == core.Never {
-		return ""
+	said := ""
+	if e.Settled != core.Never {
+		said = fmt.Sprintf("; the first can be evicted in %.3gs", (e.Settled - now).Seconds())
 	}
-	return fmt.Sprintf("; the first can be evicted in %.3gs", (e.Settled - now).Seconds())
+	if e.Delayed != core.Never {
+		said += fmt.Sprintf("; it evicts no pods for another %.3gs", (e.Delayed - now).Seconds())
+	}
+	return said
 }
 
 func state(e *core.Explanation) string {

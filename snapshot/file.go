@@ -82,6 +82,7 @@ type queue struct {
 type job struct {
 	Name     string   `json:"name"`
 	Queue    string   `json:"queue,omitempty"`
+	User     string   `json:"user,omitempty"`
 	Kind     kind     `json:"kind,omitempty"`     // training
 	Class    class    `json:"class,omitempty"`    // HP
 	Priority int32    `json:"priority,omitempty"` // 0

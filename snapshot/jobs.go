@@ -162,6 +162,7 @@ func (j *job) job(now core.Time) core.Job {
 	return core.Job{
 		Name:           j.Name,
 		Queue:          j.Queue,
+		User:           j.User,
 		Kind:           core.Kind(max(0, slices.Index(j.Kind.Values(), string(j.Kind)))),
 		Class:          core.Class(max(0, slices.Index(j.Class.Values(), string(j.Class)))),
 		Priority:       j.Priority,

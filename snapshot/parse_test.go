@@ -35,7 +35,7 @@ topology: {levels: [zone, spine, rack]}          # node labels, widest first
 nodes:  [{name: n0, model: H800, gpus: 8, cpuMilli: 192000, memMiB: 1048576, others: {rdma/hca: 8, disk: 100}, labels: {rack: r1, spine: s1, zone: z1}, unhealthy: [3]}]
 queues:
 - {name: a, parent: org, weight: 2, mode: Isolated, quota: [{model: "*", nominal: 8, borrowingLimit: 8, lendingLimit: 4}]}
-- {name: org, quota: [{model: H800, nominal: 2.5}]}
+- {name: org, quota: [{model: H800, nominal: 2.5}], resources: [{name: cpu, nominal: 96, borrowingLimit: 500m}, {name: memory, nominal: 1Ti, lendingLimit: 512Gi}, {name: rdma/hca, nominal: 4}]}
 jobs:
 - {name: j1, queue: a, kind: training, class: HP, priority: 50, preemptible: true, gang: true, submittedAgo: 3600, runningFor: 1800,
    topology: {required: rack, preferred: spine, closeness: 0.15}, locked: false,
@@ -55,7 +55,12 @@ jobs:
 		t.Errorf("nodes %+v, want %+v", s.Nodes, node)
 	}
 	queues := []core.Queue{
-		{Name: "org", Weight: 1, Quota: []core.Quota{{Model: "H800", Nominal: 2500, BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}}},
+		{Name: "org", Weight: 1, Quota: []core.Quota{{Model: "H800", Nominal: 2500, BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}},
+			Resources: []core.ResourceQuota{
+				{Resource: "cpu", Nominal: 96_000, BorrowingLimit: 500, LendingLimit: core.Unlimited},
+				{Resource: "memory", Nominal: 1 << 20, BorrowingLimit: core.Unlimited, LendingLimit: 512 << 10},
+				{Resource: "rdma/hca", Nominal: 4, BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited},
+			}},
 		{Name: "a", Parent: "org", Weight: 2, Mode: quota.Isolated, Quota: []core.Quota{{Model: "*", Nominal: 8000, BorrowingLimit: 8000, LendingLimit: 4000}}},
 	}
 	if !reflect.DeepEqual(s.Queues, queues) {
@@ -179,6 +184,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"queue twice", node + "queues:\n- name: a\n- name: a\n", `s.yaml:4: queues[1].name: a name of its own; found "a" again`},
 		{"parents in a circle", node + "queues:\n- {name: a, parent: b}\n- {name: b, parent: c}\n- {name: c, parent: a}\n",
 			`s.yaml:5: queues[2].parent: a queue that is not below this one; found "a"`},
+		{"bound on what runs", node + "queues: [{name: a, maxRunningJobs: -1}]\n", `s.yaml:2: queues[0].maxRunningJobs: a whole number, at least 0; found -1`},
 		{"weight", node + "queues: [{name: a, weight: 0}]\n", `s.yaml:2: queues[0].weight: a whole number from 1 to 1000000; found 0`},
 		{"negative quota", node + "queues:\n- name: a\n  quota:\n  - model: A10\n    nominal: -8\n",
 			`s.yaml:6: queues[0].quota[0].nominal: a number of GPUs such as 8 or 0.5; found -8`},
@@ -221,6 +227,14 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"other resources over-allocated", "nodes: [{name: n, others: {hca: 3}}]\njobs: [{name: j, tasks: [{pods: 2, others: {hca: 2}, running: [{pod: p, node: n}, {pod: q, node: n}]}]}]\n",
 			`s.yaml:2: jobs[0].tasks[0].running[1].node: a node with 2 hca free; found "n", which has 1`},
 		{"negative amount", "nodes:\n- {name: n, others: {hca: -1}}\n", `s.yaml:2: nodes[0].others.hca: a whole number from 0 to 281474976710656; found -1`},
+		{"GPUs as a resource", "queues:\n- {name: q, resources: [{name: nvidia.com/gpu, nominal: 8}]}\n",
+			`s.yaml:2: queues[0].resources[0].name: a resource other than pods and GPUs, which quota has, such as cpu, memory or rdma/hca; found "nvidia.com/gpu"`},
+		{"a resource twice", node + "queues:\n- {name: q, resources: [{name: cpu, nominal: 8}, {name: cpu, nominal: 9}]}\n",
+			`s.yaml:3: queues[0].resources[1].name: a name of its own; found "cpu" again`},
+		{"a resource without a name", "queues:\n- {name: q, resources: [{nominal: 8}]}\n",
+			`s.yaml:2: queues[0].resources[0].name: this field; found nothing`},
+		{"an amount that is none", "queues:\n- {name: q, resources: [{name: memory, nominal: lots}]}\n",
+			`s.yaml:2: queues[0].resources[0].nominal: an amount such as 96, 0.5, 500m or 512Gi; found "lots"`},
 		{"amount of a pod", node + "jobs: [{name: j, tasks: [{others: {hca: 1.5}}]}]\n", `s.yaml:2: jobs[0].tasks[0].others.hca: a whole number; found 1.5`},
 	}
 	for _, test := range tests {

@@ -83,6 +83,12 @@ func (r *reader) checkQuota(q *queue, at string) error {
 			return err
 		}
 	}
+	resources := map[string]bool{}
+	for i, e := range q.Resources {
+		if err := r.unique(resources, fmt.Sprintf("%s.resources[%d].name", at, i), string(e.Name)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -117,6 +117,13 @@ func (s Explanation) WriteText(w io.Writer) error {
 		}
 		line(name, "%s", n)
 	}
+	for i, o := range s.Owed {
+		name := ""
+		if i == 0 {
+			name = "Owed"
+		}
+		line(name, "%s", o)
+	}
 	for i, d := range s.Decisions {
 		name := ""
 		if i == 0 {

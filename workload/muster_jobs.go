@@ -18,7 +18,7 @@ import (
 var musterJobs = jobFormat{
 	columns: columns{exact: true, required: []string{"job", "task", "queue", "kind", "class", "priority", "gang",
 		"pods", "gpu_milli", "cpu_milli", "mem_mib", "gpu_models", "submit_s", "duration_s", "outcome",
-		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby"}},
+		"checkpoint_s", "locked", "topology", "affinity"}, optional: []string{"mobility", "standby", "user"}},
 	start: func(t *table, _ *Options) nextJob { return (&jobReader{t: t}).next },
 }
 
@@ -44,6 +44,7 @@ const (
 	jobAffinity
 	jobMobility
 	jobStandby
+	jobUser
 )
 
 // Names of the classes and outcomes in files.
@@ -102,6 +103,7 @@ func (r *jobReader) row() Job {
 	var j Job
 	j.Name = string(t.name(jobName))
 	j.Queue = r.names.get(t.name(jobQueue), clone)
+	j.User = r.names.get(t.text(jobUser), clone)
 	j.Kind = core.Kind(t.choice(jobKind, core.Kinds[:]))
 	j.Class = core.Class(t.choice(jobClass, classes))
 	j.Priority = int32(t.signed(jobPriority, 1<<31-1))
@@ -193,6 +195,7 @@ func (r *jobReader) join(j *Job) {
 		same   bool
 	}{
 		{jobQueue, k.Queue == j.Queue},
+		{jobUser, k.User == j.User},
 		{jobKind, k.Kind == j.Kind},
 		{jobClass, k.Class == j.Class},
 		{jobPriority, k.Priority == j.Priority},

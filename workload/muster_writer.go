@@ -62,8 +62,8 @@ func writableJob(j *Job) error {
 		return fmt.Errorf("1..%d tasks of %d pods in all, found %d tasks", maxTasks, maxPods, len(j.Tasks))
 	case min(j.Submitted, j.Duration, j.Checkpoint) < 0 || max(j.Submitted, j.Duration, j.Checkpoint) > Endless:
 		return fmt.Errorf("times 0..%v s", Endless.Seconds())
-	case j.Name == "" || j.Queue == "" || !plain(j.Name) || !plain(j.Queue):
-		return fmt.Errorf("its name or queue %q %w", j.Queue, errUnwritable)
+	case j.Name == "" || j.Queue == "" || !plain(j.Name) || !plain(j.Queue) || j.User != "" && !plain(j.User):
+		return fmt.Errorf("its name, queue %q or user %q %w", j.Queue, j.User, errUnwritable)
 	case !word(j.Topology.Required, "=;") || !word(j.Topology.Preferred, "=;"):
 		return fmt.Errorf("topology %v %w", j.Topology, errUnwritable)
 	case j.Topology.Closeness < 0 || j.Topology.Closeness > core.MaxCloseness:
@@ -148,6 +148,7 @@ func (r *row) task(j *Job, t *core.Task) {
 	r.text(string(appendAffinity(nil, t)))
 	r.text(j.Mobility.String())
 	r.text(standbyText(j.Standby))
+	r.text(j.User)
 	r.end()
 }
 

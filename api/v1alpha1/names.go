@@ -24,6 +24,9 @@ const (
 	KindAnnotation = "muster.sh/kind"
 	// ClassAnnotation is HP or LP.
 	ClassAnnotation = "muster.sh/class"
+	// UserAnnotation names the user whose job it is, where queues bound what each user runs;
+	// the namespace when not given.
+	UserAnnotation = "muster.sh/user"
 	// PriorityClassAnnotation names the PriorityClass of the job, instead of that of its
 	// pods.
 	PriorityClassAnnotation = "muster.sh/priority-class"
@@ -120,9 +123,13 @@ const (
 	// not wait for replacements), and, after a blank, any text that distinguishes this
 	// request from others.
 	DrainAnnotation = "muster.sh/drain"
+	// EvictionsAnnotation, on a node, is how many LP pods were evicted from it for other jobs. The
+	// scheduler writes it where the policy places pods by it, and reads it when it starts.
+	EvictionsAnnotation = "muster.sh/evictions"
 	// MoveAnnotation, on a running pod, asks the scheduler to move it. It contains the name
 	// of a node, or nothing for any, and, after a blank, any text that distinguishes this
-	// request from others.
+	// request from others. If pods of a job restart elsewhere together, its last word is their
+	// number, such as of=2.
 	MoveAnnotation = "muster.sh/move"
 	// MovingAnnotation is on a pod that was taken out of its owner's hands so
 	// that the owner makes another, and says how to give it back. It stays, marked
@@ -214,12 +221,12 @@ const Prefix = "muster.sh/"
 // Keys are all of them, each once: those that people write and those that Muster
 // does.
 var Keys = []string{
-	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, PriorityClassAnnotation,
+	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, UserAnnotation, PriorityClassAnnotation,
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
 	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
-	DrainAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
+	DrainAnnotation, EvictionsAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }
 
 // GPUResource is the extended resource of whole GPUs.

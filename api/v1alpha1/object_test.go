@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -32,11 +33,16 @@ func TestObjectsRoundTrip(t *testing.T) {
 					{Model: "H800", Nominal: 64_000, BorrowingLimit: ptr(v1alpha1.GPUs(8_500)), LendingLimit: ptr(v1alpha1.GPUs(0))},
 					{Model: "*", Nominal: 250},
 				},
+				Resources: []v1alpha1.ResourceQuota{
+					{Name: "cpu", Nominal: "512", BorrowingLimit: ptr(v1alpha1.Quantity("500m")), LendingLimit: ptr(v1alpha1.Quantity("0"))},
+					{Name: "memory", Nominal: "4Ti"}, {Name: "rdma/hca", Nominal: "16"},
+				},
 				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "vision"}},
 			},
 			Status: v1alpha1.QueueStatus{
 				Conditions: []metav1.Condition{ready}, Nominal: 64_000, Used: 70_125,
 				Usage:       []v1alpha1.QueueUsage{{Model: "H800", Nominal: 64_000, Used: 70_125, Borrowed: 6_125}},
+				Resources:   []v1alpha1.ResourceUsage{{Name: "cpu", Nominal: "512", Used: "1500m", Borrowed: "0", Requested: "2", Owed: "2"}},
 				PendingJobs: 2, RunningJobs: 9, WeightPermille: 333,
 			},
 		},
@@ -47,7 +53,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 				Queueing:   &v1alpha1.Queueing{Mode: ptr(v1alpha1.QueueingMode("Backfill")), HeadWait: ptr(90 * second)},
 				Placement:  &v1alpha1.Placement{Inference: ptr(v1alpha1.Strategy("ESpread"))},
 				Zone:       &v1alpha1.Zone{Share: ptr(0.1), Exclusive: ptr(false)},
-				Preemption: &v1alpha1.Preemption{Priority: ptr(true), Budget: ptr(64), Interval: ptr(3600 * second)},
+				Preemption: &v1alpha1.Preemption{Priority: ptr(v1alpha1.PriorityScope("Cluster")), Budget: ptr(64), Interval: ptr(3600 * second)},
 				Requeue:    &v1alpha1.Requeue{Backoff: ptr(second / 4)},
 			},
 		},
@@ -103,6 +109,40 @@ func TestScalarsInJSON(t *testing.T) {
 	}
 	if got, _ := json.Marshal(r); string(got) != `{"backoff":"1m30s","maxBackoff":"1h30m"}` {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Quantities are what the engine counts, and the other way round.
+func TestQuantities(t *testing.T) {
+	for _, test := range []struct {
+		resource   v1alpha1.ResourceName
+		text, back string
+		want       core.Milli
+	}{
+		{"cpu", "96", "96", 96_000}, {"cpu", "500m", "500m", 500}, {"cpu", "1.5", "1500m", 1_500}, {"cpu", "2k", "2k", 2_000_000},
+		{"memory", "512Gi", "512Gi", 512 << 10}, {"memory", "1G", "953Mi", 953}, {"memory", "0.5Mi", "0", 0}, {"memory", "75Pi", "75Pi", 75 << 30},
+		{"rdma/hca", "16", "16", 16}, {"rdma/hca", "1.5", "1", 1}, {"ephemeral-storage", "1Gi", "1073741824", 1 << 30},
+		{"rdma/hca", "9Ei", "281474976710656", core.MaxAmount}, {"cpu", "9Ei", "281474976710656m", core.MaxAmount},
+	} {
+		var q v1alpha1.Quantity
+		if err := q.UnmarshalText([]byte(test.text)); err != nil || q.Amount(test.resource) != test.want {
+			t.Errorf("%s of %s: got %d, %v; want %d", test.text, test.resource, q.Amount(test.resource), err, test.want)
+		}
+		if got := v1alpha1.QuantityOf(test.resource, test.want); string(got) != test.back {
+			t.Errorf("%d of %s: got %s, want %s", test.want, test.resource, got, test.back)
+		}
+	}
+	for _, text := range []string{"", "-1", "1e3", "all", "1.2345", "5 Gi", "0x10", "99999999999999999999"} {
+		var q v1alpha1.Quantity
+		if err := q.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was read as %s", text, q)
+		}
+	}
+	for text, ok := range map[string]bool{"cpu": true, "rdma/hca": true, "": false, "pods": false, "nvidia.com/gpu": false, "huawei.com/Ascend910": false} {
+		var n v1alpha1.ResourceName
+		if err := n.UnmarshalText([]byte(text)); (err == nil) != ok {
+			t.Errorf("resource %q: %v", text, err)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ func builtins(name string) (core.Policy, bool) {
 			Name:      "default",
 			Queueing:  core.Queueing{Mode: core.Backfill, HeadWait: 1800 * core.Second},
 			Placement: [...]place.Strategy{place.EBinpack, place.EBinpack, place.EBinpack, place.EBinpack},
-			Preempt:   core.Preempt{Priority: true, Budget: 10, Interval: 60 * core.Second},
+			Preempt:   core.Preempt{Priority: core.InCluster, Budget: 10, Interval: 60 * core.Second},
 			Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 600 * core.Second},
 		}, true
 	case "ESpread":
@@ -35,22 +35,27 @@ kind: SchedulingPolicy
 metadata: {name: night}
 spec:
   base: ESpread
-  queueing: {mode: StrictFIFO, order: Estimate, headWait: 1h30m}
+  queueing: {mode: StrictFIFO, order: Estimate, headWait: 1h30m, sizeWeight: 90s}
   placement: {default: Binpack, inference: Spread}
   cpuOnly: {placement: LeastHarm, reserve: 0.5, gpuJobsUse: 0.25}
   zone: {label: zone/inference, value: "yes", exclusive: true}
-  preemption: {priority: true, reclaim: true, backfill: false, minRuntime: 600, budget: 4, interval: 7d}
-  requeue: {backoff: 1.5s, maxBackoff: 2m}
+  preemption: {priority: Queue, protectedQueues: [prod], reclaim: true, backfill: false, minRuntime: 600, budget: 4, interval: 7d}
+  requeue: {backoff: 1.5s, maxBackoff: 2m, timestamp: Eviction}
+  defragmentation: {every: 6h, restarts: LP, maxLost: 10m, maxMoves: 9, maxGPUHours: 2, moveTime: 30s}
 `
 	leastHarm := place.LeastHarm
 	want := core.Policy{
 		Name:      "night",
-		Queueing:  core.Queueing{Mode: core.StrictFIFO, Order: core.ByEstimate, HeadWait: 5400 * core.Second},
+		Queueing:  core.Queueing{Mode: core.StrictFIFO, Order: core.ByEstimate, HeadWait: 5400 * core.Second, SizeWeight: 90 * core.Second},
 		Placement: [...]place.Strategy{core.Training: place.Binpack, core.Inference: place.Spread, core.Batch: place.Binpack, core.Dev: place.Binpack},
 		CPUOnly:   core.CPUOnly{Strategy: &leastHarm, Reserve: 500, GPUUse: 250},
 		Zone:      core.Zone{Key: "zone/inference", Value: "yes", Exclusive: true},
-		Preempt:   core.Preempt{Priority: true, Reclaim: true, MinRuntime: 600 * core.Second, Budget: 4, Interval: 7 * 86400 * core.Second},
-		Requeue:   core.RequeuePolicy{Backoff: 3 * core.Second / 2, MaxBackoff: 120 * core.Second},
+		Preempt:   core.Preempt{Priority: core.InQueue, ProtectedQueues: []string{"prod"}, Reclaim: true, MinRuntime: 600 * core.Second, Budget: 4, Interval: 7 * 86400 * core.Second},
+		Requeue:   core.RequeuePolicy{Backoff: 3 * core.Second / 2, MaxBackoff: 120 * core.Second, Timestamp: core.EvictionTime},
+		Defrag: core.Defrag{
+			Every: 6 * 3600 * core.Second, Restarts: core.LPRestarts, MaxLost: 600 * core.Second,
+			MaxMoves: 9, MaxGPUTime: 2 * 3600 * int64(core.WholeGPU), MoveTime: 30 * core.Second,
+		},
 	}
 	got, err := v1alpha1.Parse("dir/policy.yaml", []byte(file), builtins)
 	if err != nil {
@@ -66,7 +71,7 @@ func TestParseSpecAlone(t *testing.T) {
 	want, _ := builtins("default")
 	want.Name = "quick"
 	want.Queueing.Mode = core.BestEffortFIFO
-	want.Preempt.Priority = false
+	want.Preempt.Priority = core.NoPriority
 	for _, file := range []string{
 		"queueing:\n  mode: BestEffortFIFO\npreemption:\n  priority: false\nzone:\n",
 		`{"queueing": {"mode": "BestEffortFIFO"}, "preemption": {"priority": false}}`,
@@ -89,7 +94,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"open bracket", "queueing:\n  mode: [1,\nzone:\n", `p.yaml:2: YAML or JSON; found: sequence end token ']' not found`},
 		{"two documents", "base: ESpread\n---\nbase: ESpread\n", `p.yaml:3: exactly one document; found a second one`},
 		{"unknown field", "queueing:\n  mode: Backfill\n  headwait: 3\n",
-			`p.yaml:3: queueing.headwait: one of mode, order, headWait; found an unknown field`},
+			`p.yaml:3: queueing.headwait: one of mode, order, headWait, fairShare, lendUnowned, sizeWeight; found an unknown field`},
 		{"unknown field of an object", "kind: SchedulingPolicy\nspecs: {}\n",
 			`p.yaml:2: specs: one of kind, apiVersion, metadata, spec, status; found an unknown field`},
 		{"no spec", "kind: SchedulingPolicy\n", `p.yaml:1: spec: this field; found nothing`},
@@ -99,7 +104,8 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"wrong enum in an object", "spec:\n  placement: {dev: 4}\n",
 			`p.yaml:2: spec.placement.dev: one of ` + strings.Join(place.Strategies[:], ", ") + `; found 4`},
 		{"wrong type", "queueing: Backfill\n", `p.yaml:1: queueing: an object; found "Backfill"`},
-		{"not a boolean", "preemption:\n  priority: yes\n", `p.yaml:2: preemption.priority: true or false; found "yes"`},
+		{"not a boolean", "preemption:\n  reclaim: yes\n", `p.yaml:2: preemption.reclaim: true or false; found "yes"`},
+		{"no scope", "preemption:\n  priority: yes\n", `p.yaml:2: preemption.priority: one of Cluster, Queue, Never; found "yes"`},
 		{"not a string", "zone:\n  label: 7\n", `p.yaml:2: zone.label: a string, in quotes ("7"); found 7`},
 		{"share too large", "zone:\n  share: 1.5\n", `p.yaml:2: zone.share: a number from 0 to 1; found 1.5`},
 		{"share not a number", "zone:\n  share: .nan\n", `p.yaml:2: zone.share: a number from 0 to 1; found .nan`},

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -37,7 +38,7 @@ type SchedulingPolicySpec struct {
 	Base string `json:"base,omitempty"`
 	// Queueing determines the order of waiting jobs, and when later jobs can overtake.
 	Queueing *Queueing `json:"queueing,omitempty"`
-	// Placement is the strategy for each kind of job.
+	// Placement is the strategy for each kind of job, and the order of GPU models.
 	Placement *Placement `json:"placement,omitempty"`
 	// CPUOnly is for jobs without GPUs, whatever their kind.
 	CPUOnly *CPUOnly `json:"cpuOnly,omitempty"`
@@ -45,6 +46,8 @@ type SchedulingPolicySpec struct {
 	Zone *Zone `json:"zone,omitempty"`
 	// Preemption determines which jobs can be evicted for which, and the limits.
 	Preemption *Preemption `json:"preemption,omitempty"`
+	// Spot determines when LP jobs start.
+	Spot *Spot `json:"spot,omitempty"`
 	// Requeue determines how long a job waits after a failed start.
 	Requeue *Requeue `json:"requeue,omitempty"`
 	// Defragmentation moves running pods so that whole nodes become free.
@@ -80,6 +83,15 @@ type Queueing struct {
 	// HeadWait is how long the first job waits under Backfill before jobs that
 	// overtook it are evicted for it.
 	HeadWait *Duration `json:"headWait,omitempty"`
+	// FairShare lets jobs start first with which their queues have no more than they are owed by quota
+	// and weight and, with preemption.reclaim, evict what other queues have beyond that. Not under StrictFIFO.
+	FairShare *bool `json:"fairShare,omitempty"`
+	// LendUnowned lends to every queue what no queue owns: the GPUs, and the resources that
+	// queues have quotas of, that the cluster has beyond all nominal quotas.
+	LendUnowned *bool `json:"lendUnowned,omitempty"`
+	// SizeWeight is how much earlier than it was an LP job counts as submitted for each GPU that
+	// it requests; 0 means that large jobs have no preference.
+	SizeWeight *Duration `json:"sizeWeight,omitempty"`
 }
 
 // QueueingMode is StrictFIFO, BestEffortFIFO or Backfill.
@@ -98,15 +110,28 @@ type QueueingOrder string
 // Values lists the orders, in the order of [core.Order].
 func (QueueingOrder) Values() []string { return []string{"Priority", "Estimate", "Submission"} }
 
-// Placement is the strategy for each kind of job; Default is for the kinds that
-// are not set.
+// Placement is the strategy for each kind of job, and the order of GPU models; Default
+// is for the kinds that are not set.
 type Placement struct {
 	Default   *Strategy `json:"default,omitempty"`
 	Training  *Strategy `json:"training,omitempty"`
 	Inference *Strategy `json:"inference,omitempty"`
 	Batch     *Strategy `json:"batch,omitempty"`
 	Dev       *Strategy `json:"dev,omitempty"`
+	// Models determines which GPU model a job takes that accepts several, of those with
+	// room: the fastest, or the one on which it costs least,
+	// (1 + wanted) / speed. Wanted is the share of the model's GPUs, at most 1, that jobs of
+	// the same or a higher class hold, or wait for if they accept no other model.
+	Models *ModelOrder `json:"models,omitempty"`
 }
+
+// ModelOrder is Fastest or LeastWanted.
+//
+// +kubebuilder:validation:Enum=Fastest;LeastWanted
+type ModelOrder string
+
+// Values lists the orders, in the order of [core.ModelOrder].
+func (ModelOrder) Values() []string { return []string{"Fastest", "LeastWanted"} }
 
 // CPUOnly determines how jobs without GPUs share the nodes with GPUs.
 type CPUOnly struct {
@@ -160,12 +185,16 @@ type Zone struct {
 
 // Preemption determines which jobs can be evicted for which, and the limits.
 type Preemption struct {
-	// Priority lets jobs of higher priority evict others.
-	Priority *bool `json:"priority,omitempty"`
+	// Priority says among which jobs those of higher class or priority evict others:
+	// all jobs of the cluster, those of one queue, or none.
+	Priority *PriorityScope `json:"priority,omitempty"`
 	// Reclaim lets the owner of a quota evict jobs that borrowed it.
 	Reclaim *bool `json:"reclaim,omitempty"`
 	// Backfill lets the first job evict jobs that overtook it, after headWait.
 	Backfill *bool `json:"backfill,omitempty"`
+	// Delay is how long a job waits at least before others are evicted for it, so that an
+	// autoscaler can add nodes first. 0 means that it does not wait.
+	Delay *Duration `json:"delay,omitempty"`
 	// MinRuntime is how long a pod runs at least before it can be evicted.
 	MinRuntime *Duration `json:"minRuntime,omitempty"`
 	// MaxMinRuntime is the longest minimum run time with which a job can borrow. A job
@@ -175,6 +204,14 @@ type Preemption struct {
 	// a minimum run time above MaxMinRuntime. If false, the first two have no effect,
 	// and the third counts as MaxMinRuntime.
 	Protection *bool `json:"protection,omitempty"`
+	// ProtectedQueues are the queues whose jobs can request protection, with the queues
+	// below them. Jobs of other queues are treated as if Protection were false. Default: all
+	// queues.
+	//
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
+	ProtectedQueues []string `json:"protectedQueues,omitempty"`
 	// HPOnly lets only HP jobs evict others; LP jobs start on what is free.
 	HPOnly *bool `json:"hpOnly,omitempty"`
 	// Victims determines which of the jobs that can be evicted first are: those that
@@ -188,10 +225,39 @@ type Preemption struct {
 	Budget *int `json:"budget,omitempty" min:"0"`
 	// Interval is the period of Budget.
 	Interval *Duration `json:"interval,omitempty"`
+	// BudgetTimeout is how long a queue that reclaims its quota waits for a PodDisruptionBudget
+	// that refuses the eviction of a borrower, on Kubernetes, before the pod is deleted despite
+	// the budget. 0 means at once.
+	BudgetTimeout *Duration `json:"budgetTimeout,omitempty"`
 	// EvictGrace is the maximum time to shut down of a pod that is evicted for another job, on
 	// Kubernetes: it gets its terminationGracePeriodSeconds, but at most this. 0 means 10 minutes.
 	EvictGrace *Duration `json:"evictGrace,omitempty"`
 }
+
+// PriorityScope is Cluster, Queue or Never. Files can say true for Cluster and false for Never.
+//
+// +kubebuilder:validation:Enum=Cluster;Queue;Never
+type PriorityScope string
+
+// Values lists the scopes, as the engine numbers them.
+func (PriorityScope) Values() []string { return []string{"Never", "Queue", "Cluster"} }
+
+// UnmarshalText reads s. The error says what is expected.
+func (s *PriorityScope) UnmarshalText(text []byte) error {
+	switch *s = PriorityScope(text); *s {
+	case "true":
+		*s = "Cluster"
+	case "false":
+		*s = "Never"
+	case "Cluster", "Queue", "Never":
+	default:
+		return errors.New("one of Cluster, Queue, Never")
+	}
+	return nil
+}
+
+// UnmarshalJSON reads s from a string or a boolean.
+func (s *PriorityScope) UnmarshalJSON(data []byte) error { return unmarshalScalar(data, s) }
 
 // Victims is LeastWork, LeastWorkPerGPU or Random.
 //
@@ -201,12 +267,39 @@ type Victims string
 // Values lists the kinds of victims, in the order of [core.VictimChoice].
 func (Victims) Values() []string { return []string{"LeastWork", "LeastWorkPerGPU", "Random"} }
 
+// Spot determines when LP jobs start.
+type Spot struct {
+	// Forecast puts off an LP job with an expected run time while HP jobs are expected to need
+	// more GPUs of its model than it leaves free, before it ends or has saved its progress. What
+	// they will need is what they had at the same hours of the days before.
+	Forecast *bool `json:"forecast,omitempty"`
+}
+
 // Requeue determines how long a job waits after a failed start: Backoff, doubled
-// with every failure up to MaxBackoff.
+// with every failure up to MaxBackoff; and where an evicted job waits.
 type Requeue struct {
 	Backoff    *Duration `json:"backoff,omitempty"`
 	MaxBackoff *Duration `json:"maxBackoff,omitempty"`
+	// Timestamp is the time by which a job is ordered that was evicted and lost all its work,
+	// because it saves no progress: its submission, or its eviction.
+	Timestamp *Timestamp `json:"timestamp,omitempty"`
 }
+
+// Timestamp is Submission or Eviction.
+//
+// +kubebuilder:validation:Enum=Submission;Eviction
+type Timestamp string
+
+// Values lists the times, in the order of [core.Timestamp].
+func (Timestamp) Values() []string { return []string{"Submission", "Eviction"} }
+
+// RestartScope says which jobs restart elsewhere by scheduled plans.
+//
+// +kubebuilder:validation:Enum=Never;LP;All
+type RestartScope string
+
+// Values lists the scopes, in the order of [core.RestartScope].
+func (RestartScope) Values() []string { return []string{"Never", "LP", "All"} }
 
 // Defragmentation moves running pods so that whole nodes become free, or so that a job can
 // start. Only pods of jobs that allow it are moved: another instance starts elsewhere before
@@ -215,18 +308,24 @@ type Defragmentation struct {
 	// Every is the time between two plans; 0 means that none are made. A plan waits until the
 	// moves of the previous one are over.
 	Every *Duration `json:"every,omitempty"`
-	// MaxMoves is the maximum number of pods that one plan moves; 0 means no limit.
+	// Restarts says which jobs may also restart elsewhere, of those that save their progress and that
+	// may be evicted: Never, LP, or All. They stop, and start again in places that are reserved for
+	// them. This frees nodes that moves alone cannot free.
+	Restarts *RestartScope `json:"restarts,omitempty"`
+	// MaxLost is the maximum time since the last checkpoint of a job that restarts; 0 means no limit.
+	MaxLost *Duration `json:"maxLost,omitempty"`
+	// MaxMoves is the maximum number of pods that one plan moves or restarts; 0 means no limit.
 	//
 	// +kubebuilder:validation:Minimum=0
 	MaxMoves *int `json:"maxMoves,omitempty" min:"0"`
-	// MaxGPUHours is the maximum number of GPU-hours for which the pods of one plan hold their
-	// GPUs twice, if each move takes MoveTime; 0 means no limit.
+	// MaxGPUHours is the maximum cost of one plan: the GPU-hours for which pods hold their GPUs
+	// twice, if each move takes MoveTime, and the work that restarts lose; 0 means no limit.
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	MaxGPUHours *float64 `json:"maxGPUHours,omitempty" min:"0" max:"1000000"`
 	// MoveTime is the time that a move is expected to take; 0 means a minute. A node is vacated
-	// only if its GPUs, until the next plan, are more GPU-hours than its moves hold twice.
+	// only if its GPUs, until the next plan, are more GPU-hours than that costs.
 	MoveTime *Duration `json:"moveTime,omitempty"`
 	// Partition is the number of nodes that are consolidated with each other; 0 means 500.
 	//
@@ -276,12 +375,18 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	if z := s.Zone; z != nil {
 		z.apply(&p.Zone)
 	}
+	if l := s.Spot; l != nil {
+		l.apply(&p.Spot)
+	}
 	if e := s.Preemption; e != nil {
 		e.apply(&p.Preempt)
 	}
 	if r := s.Requeue; r != nil {
 		setTime(&p.Requeue.Backoff, r.Backoff)
 		setTime(&p.Requeue.MaxBackoff, r.MaxBackoff)
+		if r.Timestamp != nil {
+			p.Requeue.Timestamp = core.Timestamp(index(r.Timestamp.Values(), string(*r.Timestamp)))
+		}
 	}
 	if d := s.Defragmentation; d != nil {
 		d.apply(&p.Defrag)
@@ -295,6 +400,10 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 
 func (d *Defragmentation) apply(p *core.Defrag) {
 	setTime(&p.Every, d.Every)
+	if d.Restarts != nil {
+		p.Restarts = core.RestartScope(index(d.Restarts.Values(), string(*d.Restarts)))
+	}
+	setTime(&p.MaxLost, d.MaxLost)
 	set(&p.MaxMoves, d.MaxMoves)
 	setTime(&p.MoveTime, d.MoveTime)
 	if d.MaxGPUHours != nil {
@@ -313,6 +422,9 @@ func (q *Queueing) apply(p *core.Queueing) {
 		p.Order = core.Order(index(q.Order.Values(), string(*q.Order)))
 	}
 	setTime(&p.HeadWait, q.HeadWait)
+	set(&p.FairShare, q.FairShare)
+	set(&p.LendUnowned, q.LendUnowned)
+	setTime(&p.SizeWeight, q.SizeWeight)
 }
 
 func (l *Placement) apply(p *core.Policy) {
@@ -324,6 +436,9 @@ func (l *Placement) apply(p *core.Policy) {
 		if s != nil {
 			p.Placement[kind] = place.Strategy(index(s.Values(), string(*s)))
 		}
+	}
+	if l.Models != nil {
+		p.Models = core.ModelOrder(index(l.Models.Values(), string(*l.Models)))
 	}
 }
 
@@ -352,14 +467,30 @@ func (z *Zone) apply(p *core.Zone) {
 	set(&p.Exclusive, z.Exclusive)
 }
 
+func (s *Spot) apply(p *core.Spot) {
+	if s.Forecast == nil {
+		return
+	}
+	p.Period = 0
+	if *s.Forecast {
+		p.Period = 24 * 3600 * core.Second
+	}
+}
+
 func (e *Preemption) apply(p *core.Preempt) {
-	set(&p.Priority, e.Priority)
+	if e.Priority != nil {
+		p.Priority = core.PriorityScope(index(e.Priority.Values(), string(*e.Priority)))
+	}
 	set(&p.Reclaim, e.Reclaim)
 	set(&p.Backfill, e.Backfill)
+	setTime(&p.Delay, e.Delay)
 	setTime(&p.MinRuntime, e.MinRuntime)
 	setTime(&p.MaxMinRuntime, e.MaxMinRuntime)
 	if e.Protection != nil {
 		p.Unprotected = !*e.Protection
+	}
+	if len(e.ProtectedQueues) > 0 {
+		p.ProtectedQueues = slices.Clone(e.ProtectedQueues)
 	}
 	set(&p.HPOnly, e.HPOnly)
 	if e.Victims != nil {
@@ -367,6 +498,7 @@ func (e *Preemption) apply(p *core.Preempt) {
 	}
 	set(&p.Budget, e.Budget)
 	setTime(&p.Interval, e.Interval)
+	setTime(&p.BudgetTimeout, e.BudgetTimeout)
 	setTime(&p.EvictGrace, e.EvictGrace)
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-sched/muster/core/quota"
 )
 
-// Queue holds the waiting jobs of a tenant and defines its GPU quota.
+// Queue holds the waiting jobs of a tenant and defines its quota.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=mq,categories=muster
@@ -33,18 +33,25 @@ type Queue struct {
 // QueueSpec is a queue without its name.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Isolated' || !has(self.quota) || self.quota.all(q, !has(q.borrowingLimit) && !has(q.lendingLimit))",message="an Isolated queue neither borrows nor lends: it has no limits of these"
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Isolated' || !has(self.resources) || self.resources.all(q, !has(q.borrowingLimit) && !has(q.lendingLimit))",message="an Isolated queue neither borrows nor lends: it has no limits of these"
 type QueueSpec struct {
 	// Parent is the parent queue; empty for a queue at the top.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	Parent string `json:"parent,omitempty"`
 	// Weight is the queue's share relative to its siblings, above quota. Default: 1.
-	// Planned: the status shows it, but it has no effect yet.
+	// It counts under policies with fairShare.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	Weight *int64 `json:"weight,omitempty" min:"1" max:"1000000"`
+	// Priority decides between siblings before Weight does: those of higher priority get
+	// what they request above quota before the others get any. Default: 0. It counts
+	// under policies with fairShare.
+	//
+	// +kubebuilder:default=0
+	Priority int32 `json:"priority,omitempty"`
 	// Mode says whether the queue lends and borrows quota. Default: Shared.
 	//
 	// +kubebuilder:default=Shared
@@ -56,6 +63,28 @@ type QueueSpec struct {
 	// +listMapKey=model
 	// +kubebuilder:validation:MaxItems=64
 	Quota []Quota `json:"quota,omitempty"`
+	// Resources has at most one entry per resource: CPU, memory or an extended resource. The
+	// jobs of the queue, and of the queues below it, count with what their pods request,
+	// whichever GPUs they use. A queue does not limit the resources that it does not list.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Resources []ResourceQuota `json:"resources,omitempty"`
+	// MaxRunningJobs and MaxRunningGPUs bound how many jobs, and GPUs of any model, run at
+	// one time in the queue and all queues below it. Default: 0, no bound. A job beyond a
+	// bound waits with the reason MaxRunning, and does not hold up others.
+	//
+	// +kubebuilder:validation:Minimum=0
+	MaxRunningJobs int32 `json:"maxRunningJobs,omitempty" min:"0"`
+	MaxRunningGPUs GPUs  `json:"maxRunningGPUs,omitempty"`
+	// MaxRunningJobsPerUser and MaxRunningGPUsPerUser bound the same for each user: the
+	// value of the job's annotation muster.sh/user, or else its namespace. Default: 0, no
+	// bound.
+	//
+	// +kubebuilder:validation:Minimum=0
+	MaxRunningJobsPerUser int32 `json:"maxRunningJobsPerUser,omitempty" min:"0"`
+	MaxRunningGPUsPerUser GPUs  `json:"maxRunningGPUsPerUser,omitempty"`
 	// NamespaceSelector selects the namespaces whose jobs can use the queue. Default:
 	// all namespaces.
 	//
@@ -95,6 +124,19 @@ type Quota struct {
 	LendingLimit *GPUs `json:"lendingLimit,omitempty"`
 }
 
+// ResourceQuota is what a queue owns of a resource other than GPUs.
+type ResourceQuota struct {
+	// Name is cpu, memory, or another resource as pods request it, such as rdma/hca.
+	Name ResourceName `json:"name"`
+	// Nominal is what the queue owns: cores, bytes, or units of the resource.
+	Nominal Quantity `json:"nominal"`
+	// BorrowingLimit is how much the queue can use beyond Nominal when other queues
+	// lend. Default: no limit.
+	BorrowingLimit *Quantity `json:"borrowingLimit,omitempty"`
+	// LendingLimit is how much of Nominal other queues can use. Default: all.
+	LendingLimit *Quantity `json:"lendingLimit,omitempty"`
+}
+
 // QueueStatus is what the scheduler reports about a queue. Amounts and jobs include
 // those of all queues below it.
 type QueueStatus struct {
@@ -113,6 +155,13 @@ type QueueStatus struct {
 	// +listMapKey=model
 	// +kubebuilder:validation:MaxItems=1024
 	Usage []QueueUsage `json:"usage,omitempty"`
+	// Resources has an entry for each resource of which the queue has quota, or which it uses
+	// and a queue above it has quota of, in the order of their names.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=1024
+	Resources []ResourceUsage `json:"resources,omitempty"`
 	// PendingJobs counts waiting jobs, RunningJobs jobs with running pods.
 	PendingJobs int32 `json:"pendingJobs,omitempty"`
 	RunningJobs int32 `json:"runningJobs,omitempty"`
@@ -130,6 +179,25 @@ type QueueUsage struct {
 	Nominal  GPUs `json:"nominal"`
 	Used     GPUs `json:"used"`
 	Borrowed GPUs `json:"borrowed"`
+	// Requested is what its jobs request, whether they run or wait, and Owed what they are
+	// owed of that by quota and weight, in GPUs: under policies with fairShare.
+	Requested GPUs `json:"requested,omitempty"`
+	Owed      GPUs `json:"owed,omitempty"`
+}
+
+// ResourceUsage is the quota and use of one resource.
+type ResourceUsage struct {
+	// Name is cpu, memory, or another resource as pods request it.
+	Name ResourceName `json:"name"`
+	// Nominal is what the queue owns, Used what its jobs hold, and Borrowed what they
+	// hold of other queues' quota.
+	Nominal  Quantity `json:"nominal"`
+	Used     Quantity `json:"used"`
+	Borrowed Quantity `json:"borrowed"`
+	// Requested is what its jobs request, whether they run or wait, and Owed what they are
+	// owed of that by quota and weight: under policies with fairShare.
+	Requested Quantity `json:"requested,omitempty"`
+	Owed      Quantity `json:"owed,omitempty"`
 }
 
 // QueueList is a list of queues.
@@ -143,7 +211,9 @@ type QueueList struct {
 
 // Queue returns the queue as the engine takes it.
 func (q *QueueSpec) Queue(name string) core.Queue {
-	c := core.Queue{Name: name, Parent: q.Parent, Weight: 1}
+	c := core.Queue{Name: name, Parent: q.Parent, Weight: 1, Priority: q.Priority}
+	c.MaxRunning = core.Running{Jobs: int(q.MaxRunningJobs), GPU: core.Milli(q.MaxRunningGPUs)}
+	c.MaxRunningPerUser = core.Running{Jobs: int(q.MaxRunningJobsPerUser), GPU: core.Milli(q.MaxRunningGPUsPerUser)}
 	if q.Weight != nil {
 		c.Weight = *q.Weight
 	}
@@ -156,6 +226,20 @@ func (q *QueueSpec) Queue(name string) core.Queue {
 			Nominal:        core.Milli(e.Nominal),
 			BorrowingLimit: limit(e.BorrowingLimit),
 			LendingLimit:   limit(e.LendingLimit),
+		})
+	}
+	for _, e := range q.Resources {
+		bound := func(v *Quantity) core.Milli {
+			if v == nil {
+				return core.Unlimited
+			}
+			return v.Amount(e.Name)
+		}
+		c.Resources = append(c.Resources, core.ResourceQuota{
+			Resource:       string(e.Name),
+			Nominal:        e.Nominal.Amount(e.Name),
+			BorrowingLimit: bound(e.BorrowingLimit),
+			LendingLimit:   bound(e.LendingLimit),
 		})
 	}
 	return c

@@ -304,8 +304,10 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 	if err != nil {
 		return errors.Join(err, w.Abort())
 	}
+	rules := metrics.NewRules(&policy, f.models.Grace)
+	rules.Estimates = f.models.estimates
 	r.summary, err = w.Close(runlog.Facts{
-		Policy: policy.Name, Rules: metrics.NewRules(&policy, f.models.Grace), Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
+		Policy: policy.Name, Rules: rules, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
 		Defrag: r.stats.Defrag,
 		Grace:  f.models.Grace,
 		CPU:    r.stats.CPU,

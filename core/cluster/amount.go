@@ -89,6 +89,44 @@ func AmountOf(list []Amount, name string) int64 {
 	return list[i].Value
 }
 
+// CPU and Memory are the names of these resources where amounts of any resource are named.
+const (
+	CPU    = "cpu"
+	Memory = "memory"
+)
+
+// AccountOf names the account of a resource in quotas, where a GPU model names its own: "/cpu" counts
+// milli-cores, "/memory" MiB, and "/" before another name its amounts.
+func AccountOf(resource string) string { return "/" + resource }
+
+// ResourceOf returns the resource of an account, and false if the account is of GPUs.
+func ResourceOf(account string) (resource string, ok bool) { return strings.CutPrefix(account, "/") }
+
+// Takes returns how much the pod takes of the account of a resource: see [AccountOf].
+func (r *Request) Takes(account string) Milli {
+	switch account {
+	case "/" + CPU:
+		return Milli(r.CPUMilli)
+	case "/" + Memory:
+		return Milli(r.MemMiB)
+	}
+	if len(r.Others) == 0 {
+		return 0
+	}
+	return Milli(AmountOf(r.Others, account[1:]))
+}
+
+// Has returns how much of the account of a resource the node has: see [AccountOf].
+func (n *NodeSpec) Has(account string) Milli {
+	switch account {
+	case "/" + CPU:
+		return Milli(n.CPUMilli)
+	case "/" + Memory:
+		return Milli(n.MemMiB)
+	}
+	return Milli(AmountOf(n.Others, account[1:]))
+}
+
 // AmountsID is the number of a list of amounts in a state; 0 is the empty list.
 type AmountsID int32
 

@@ -99,6 +99,9 @@ func (s *State) take(n *Node, a *Alloc) {
 	}
 	n.CPU -= a.CPUMilli
 	n.Mem -= a.MemMiB
+	if len(s.loans) > 0 && (n.CPU < 0 || n.Mem < 0) {
+		s.shareRoom(a.Node)
+	}
 	if a.Others != 0 {
 		n.countOthers(s.amounts[a.Others], -1)
 	}
@@ -124,8 +127,12 @@ func (s *State) give(n *Node, a *Alloc) {
 	if n.left != anyPods {
 		s.countPods(a.Node)
 	}
+	overdrawn := n.CPU < 0 || n.Mem < 0
 	n.CPU += a.CPUMilli
 	n.Mem += a.MemMiB
+	if overdrawn && len(s.loans) > 0 {
+		s.shareRoom(a.Node)
+	}
 	if a.Others != 0 {
 		n.countOthers(s.amounts[a.Others], 1)
 	}

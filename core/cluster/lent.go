@@ -13,6 +13,10 @@ import (
 // devices, and it is neither counted nor searched for others. The allocation of the lending pod
 // at home stays as it is: what is lent is a part of that, so nothing is allocated twice.
 //
+// A node may have become smaller than its pods, and pods may be found running without room for them.
+// What its pods take beyond what it has is missing on each lent node, of CPU and memory (shareRoom)
+// and of the limit of pods (countPods): the lending pod does not have it either.
+//
 // A lent node has the name, labels, taints, domains and device numbers of its home. At the level
 // of nodes both are one domain. It has no other resources than CPU and memory.
 
@@ -23,10 +27,12 @@ type lender struct {
 }
 
 // loan is what a lent node has of its home: devices, none while they are not lent; and until when.
+// cpu and mem are what is missing of what it was lent, because the home is overdrawn.
 type loan struct {
-	home    NodeID
-	devices uint64
-	until   Time
+	home     NodeID
+	devices  uint64
+	until    Time
+	cpu, mem int64
 }
 
 // Lend makes devices of a node, and CPU and memory beside them, into a lent node, which is open
@@ -46,7 +52,7 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64, until Time) (id N
 	h, n := &s.nodes[home], &s.nodes[id]
 	spec := *h.Spec
 	spec.CPUMilli, spec.MemMiB, spec.Others = cpu, mem, nil
-	s.loans[id] = loan{home, gpus, until}
+	s.loans[id] = loan{home: home, devices: gpus, until: until}
 	was := *n
 	*n = Node{
 		Spec: &spec, Up: true, CPU: cpu, Mem: mem, indexed: -1,
@@ -63,6 +69,7 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64, until Time) (id N
 	}
 	s.shareLimit(id)
 	s.countPods(id)
+	s.shareRoom(home)
 
 	// It stays where it was filed last if that is its place now: else the pools would grow.
 	pool := s.poolOf(&spec, s.pools[h.pool].Zone, true)
@@ -144,6 +151,19 @@ func (s *State) countPods(id NodeID) {
 	}
 }
 
+// shareRoom takes from the lent nodes of a home what pods there take beyond its CPU and memory.
+func (s *State) shareRoom(home NodeID) {
+	h := &s.nodes[home]
+	cpu, mem := max(0, -h.CPU), max(0, -h.Mem)
+	for id, n := range s.LentAt(home) {
+		l := s.loans[id]
+		n.CPU, n.Mem = n.CPU+l.cpu-cpu, n.Mem+l.mem-mem
+		l.cpu, l.mem = cpu, mem
+		s.loans[id] = l
+		s.reindex(n)
+	}
+}
+
 // Lent reports whether the node is what a pod on standby lends.
 func (s *State) Lent(id NodeID) bool {
 	_, lent := s.loans[id]
@@ -189,6 +209,7 @@ func (s *State) changeLent(home NodeID) {
 		s.shareLimit(id)
 	}
 	s.countPods(home)
+	s.shareRoom(home)
 }
 
 // removeLent takes the lent nodes of a home away, and returns their pods.

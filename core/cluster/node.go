@@ -94,6 +94,9 @@ func (n *Node) Reserved(share int64) int64 {
 // Free returns how many devices of the node are healthy and wholly free.
 func (n *Node) Free() int { return bits.OnesCount64(n.Whole) }
 
+// HealthyGPUs returns how many devices of the node are healthy.
+func (n *Node) HealthyGPUs() int { return bits.OnesCount64(n.healthy) }
+
 // FreeOn returns the milli-GPU free on a device, WholeGPU when it is untouched;
 // 0 when it is not healthy.
 func (n *Node) FreeOn(gpu int) Milli {

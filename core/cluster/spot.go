@@ -23,14 +23,18 @@ func (s *State) HostsHP(n *Node) bool {
 	return false
 }
 
-// CountEviction counts one more LP pod that was evicted from a node. The count stays when the
-// node is lost and comes back, since what made room there is likely to come again. It is not part
-// of the journal. The caller then removes the pod, so that rankings notice.
-func (s *State) CountEviction(id NodeID) {
+// CountEvictions counts more LP pods that were evicted from a node; none if more is negative. The
+// count stays when the node is lost and comes back, since what made room there is likely to come
+// again. It is not part of the journal. The caller then removes the pod, or has just added the node,
+// so that rankings notice.
+func (s *State) CountEvictions(id NodeID, more int) {
+	if more <= 0 {
+		return
+	}
 	if int(id) >= len(s.evictions) {
 		s.evictions = append(s.evictions, slices.Repeat([]int32{0}, int(id)+1-len(s.evictions))...)
 	}
-	s.evictions[id]++
+	s.evictions[id] += int32(more)
 }
 
 // Evictions returns how many LP pods were evicted from a node.

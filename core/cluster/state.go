@@ -71,7 +71,7 @@ type State struct {
 	losses    uint64             // nodes lost
 	many      int                // pods that are a crowd
 	spot      []bool             // by job: its pods are LP
-	evictions []int32            // by node, since it was first added: see CountEviction
+	evictions []int32            // by node, since it was first added: see CountEvictions
 	// lenders has the lent node of each pod that has ever lent its devices, lentBy those of a home.
 	lenders map[lender]NodeID
 	lentBy  map[NodeID][]NodeID

@@ -30,14 +30,17 @@ type Options struct {
 	Depth int
 	// Rounds is the most rounds, each with other partitions; 0 means 5.
 	Rounds int
-	// MaxMoves is the most pods that the plan moves, MaxGPU the most GPU that these have
-	// together; 0 means no limit.
+	// MaxMoves is the most pods that the plan moves or restarts, MaxCost the most that this may
+	// cost, in milli-GPU seconds; 0 means no limit.
 	MaxMoves int
-	MaxGPU   cluster.Milli
-	// MoveSeconds is how long a move takes: for that time its pod holds its GPUs twice.
-	// UseSeconds is how long a vacated node is of use. A node is vacated if that gains more GPU
-	// time than its moves take; if UseSeconds is 0, whatever they take.
+	MaxCost  int64
+	// MoveSeconds is how long a move takes: for that time its pod holds its GPUs twice, which is
+	// what it costs. UseSeconds is how long a vacated node is of use. A node is vacated if that gains
+	// more GPU time than its moves and restarts cost; if UseSeconds is 0, whatever they cost.
 	MoveSeconds, UseSeconds int64
+	// Restarts says what stops together if a pod that cannot move restarts elsewhere, and what that
+	// costs; false if it must not. Nil means that no pod restarts. For Consolidate.
+	Restarts func(cluster.Owner) (Restart, bool)
 	// Stop says that pods stop before they start elsewhere, so that one may go where another
 	// is now. For MakeRoom.
 	Stop bool
@@ -62,6 +65,16 @@ type Pods interface {
 	Unit(cluster.Owner) *place.Unit
 }
 
+// Restart is what stops together, and starts again elsewhere: a gang, or a pod of another job.
+type Restart struct {
+	// Of is the pod, with the number -1 the gang.
+	Of cluster.Owner
+	// Pods is how many pods stop, Cost what that costs in milli-GPU seconds. Both count once in a
+	// plan, however many of them go to other nodes.
+	Pods int
+	Cost int64
+}
+
 // Move is a pod that goes from a node to another, or that stops and starts again on other devices
 // of its node. The devices that it gets are chosen when it moves.
 type Move struct {
@@ -75,7 +88,13 @@ type Move struct {
 	// time, when all of the waves before it are over. Both places of a pod are held until
 	// its move is over.
 	Wave int
+	// Restart says what stops for it; zero if the pod moves. All pods of a job that restart are in
+	// the same wave, next to each other.
+	Restart Restart
 }
+
+// Restarts reports whether the pod stops and starts again, rather than moves.
+func (m *Move) Restarts() bool { return m.Restart.Pods > 0 }
 
 // Plan is moves that make nodes free.
 type Plan struct {
@@ -91,13 +110,46 @@ type Plan struct {
 	Gained cluster.Milli
 }
 
-// GPU is how much GPU the moved pods have together.
+// GPU is how much GPU the pods have together that move or restart elsewhere.
 func (p *Plan) GPU() cluster.Milli {
 	var sum cluster.Milli
 	for i := range p.Moves {
 		sum += p.Moves[i].GPU
 	}
 	return sum
+}
+
+// Cost returns how many pods move or restart, and what that costs in milli-GPU seconds if a move
+// takes some seconds.
+func (p *Plan) Cost(moveSeconds int64) (pods int, cost int64) {
+	c := costs{seconds: moveSeconds, restarts: map[cluster.Owner]bool{}}
+	c.add(p.Moves)
+	return c.pods, c.cost
+}
+
+// costs are those of moves and restarts.
+type costs struct {
+	seconds  int64 // that a move takes
+	pods     int
+	cost     int64
+	restarts map[cluster.Owner]bool // those counted
+}
+
+// add counts more moves, and returns the restarts among them that were not counted before.
+func (c *costs) add(moves []Move) (fresh []cluster.Owner) {
+	for i := range moves {
+		switch m := &moves[i]; {
+		case !m.Restarts():
+			c.pods++
+			c.cost += int64(m.GPU) * c.seconds
+		case !c.restarts[m.Restart.Of]:
+			c.restarts[m.Restart.Of] = true
+			fresh = append(fresh, m.Restart.Of)
+			c.pods += m.Restart.Pods
+			c.cost += m.Restart.Cost
+		}
+	}
+	return fresh
 }
 
 // Waves is in how many waves the plan is carried out.
@@ -109,28 +161,37 @@ func (p *Plan) Waves() int {
 }
 
 // Consolidate returns a plan that vacates as many nodes as it finds, those with the fewest
-// pods first. The state is as before afterwards.
+// pods first: by moves alone as far as that goes, and then others by restarts, too. The state is as
+// before afterwards.
 func Consolidate(s *cluster.State, pl *place.Placer, pods Pods, o Options) Plan {
 	o.Settle()
 	p := newPlanner(s, pl, pods, o)
 	mark := s.Mark()
-	for round := range o.Rounds {
-		before := p.vacated
-		for _, model := range p.models() {
-			if o.Algorithm == Eviction {
-				p.scatter(model)
-				continue
-			}
-			for _, part := range p.partition(model, round) {
-				p.consolidate(part)
-			}
-		}
-		if p.vacated == before && round > 0 || o.Algorithm == Eviction {
-			break
-		}
+	p.rounds(0)
+	if p.stops = o.Restarts != nil && o.Algorithm == Muster; p.stops {
+		p.rounds(o.Rounds)
 	}
 	s.Rollback(mark)
 	return p.plan()
+}
+
+// rounds vacates nodes in rounds, the first of which has this number.
+func (p *planner) rounds(first int) {
+	for round := range p.opt.Rounds {
+		before := p.vacated
+		for _, model := range p.models() {
+			if p.opt.Algorithm == Eviction {
+				p.scatter(model)
+				continue
+			}
+			for _, part := range p.partition(model, first+round) {
+				p.consolidate(part)
+			}
+		}
+		if p.vacated == before && round > 0 || p.opt.Algorithm == Eviction {
+			break
+		}
+	}
 }
 
 // planner makes a plan. It moves pods in the state, as a trial.
@@ -143,7 +204,8 @@ type planner struct {
 	moves   []Move
 	moved   map[cluster.Owner]bool
 	vacated int
-	gpu     cluster.Milli  // that moves
+	costs   costs          // of the moves that vacate nodes
+	stops   bool           // pods may restart
 	goal    cluster.NodeID // the node that is being vacated
 	// closed are the nodes onto which no pod is moved: those that are vacated, or on trial,
 	// and those that the current chain goes through. fixed are those that cannot be vacated.
@@ -156,7 +218,10 @@ type planner struct {
 }
 
 func newPlanner(s *cluster.State, pl *place.Placer, pods Pods, o Options) *planner {
-	return &planner{state: s, placer: pl, pods: pods, opt: o, moved: map[cluster.Owner]bool{}, closed: make([]bool, s.Nodes()), fixed: make([]bool, s.Nodes())}
+	return &planner{
+		state: s, placer: pl, pods: pods, opt: o, moved: map[cluster.Owner]bool{}, closed: make([]bool, s.Nodes()), fixed: make([]bool, s.Nodes()),
+		costs: costs{seconds: o.MoveSeconds, restarts: map[cluster.Owner]bool{}},
+	}
 }
 
 // plan returns what was found, in waves.
@@ -276,11 +341,11 @@ func (p *planner) consolidate(part []cluster.NodeID) {
 	p.order = p.order[:0]
 	for _, id := range part {
 		n := p.state.Node(id)
-		p.fixed[id] = !p.mayVacate(n)
-		if !p.closed[id] && !p.fixed[id] && (p.opt.Algorithm == Muster || n.FreeMilli() > 0) {
+		now := p.mayVacate(n)
+		if !p.closed[id] && now && (p.opt.Algorithm == Muster || n.FreeMilli() > 0) {
 			p.order = append(p.order, id)
 		}
-		p.fixed[id] = p.fixed[id] && p.opt.Algorithm == Muster
+		p.fixed[id] = !now && p.opt.Algorithm == Muster && !p.mayVacateLater(n)
 	}
 	p.byPods(p.order)
 	if p.opt.Algorithm == Muster {
@@ -314,7 +379,36 @@ func (p *planner) mayVacate(n *cluster.Node) bool {
 	return true
 }
 
-func (p *planner) movable(o cluster.Owner) bool { return !p.moved[o] && p.pods.Movable(o) }
+// mayVacateLater is mayVacate once pods may restart. So pods that move first go to other nodes.
+func (p *planner) mayVacateLater(n *cluster.Node) bool {
+	if p.stops || p.opt.Restarts == nil {
+		return false
+	}
+	p.stops = true
+	ok := p.mayVacate(n)
+	p.stops = false
+	return ok
+}
+
+// movable reports whether a pod may go to another node: once in a plan.
+func (p *planner) movable(o cluster.Owner) bool {
+	if p.moved[o] {
+		return false
+	}
+	if p.pods.Movable(o) {
+		return true
+	}
+	_, ok := p.restart(o)
+	return ok
+}
+
+// restart says what stops if a pod that cannot move restarts elsewhere.
+func (p *planner) restart(o cluster.Owner) (Restart, bool) {
+	if !p.stops {
+		return Restart{}, false
+	}
+	return p.opt.Restarts(o)
+}
 
 // vacate moves all pods with GPUs off a node, or none: the largest first, as it is the
 // hardest to place.
@@ -339,17 +433,17 @@ func (p *planner) vacate(id cluster.NodeID) bool {
 // worth reports whether the plan is within its bounds, and the moves from the given one on gain
 // more than they cost by making a node free.
 func (p *planner) worth(n *cluster.Node, from int) bool {
-	gpu := cluster.Milli(0)
-	for i := range p.moves[from:] {
-		gpu += p.moves[from+i].GPU
-	}
-	if p.opt.MaxMoves > 0 && len(p.moves) > p.opt.MaxMoves || p.opt.MaxGPU > 0 && p.gpu+gpu > p.opt.MaxGPU {
+	sum := p.costs
+	fresh := sum.add(p.moves[from:])
+	switch {
+	case p.opt.MaxMoves > 0 && sum.pods > p.opt.MaxMoves, p.opt.MaxCost > 0 && sum.cost > p.opt.MaxCost,
+		p.opt.UseSeconds > 0 && sum.cost-p.costs.cost >= int64(capacity(n))*p.opt.UseSeconds:
+		for _, o := range fresh {
+			delete(sum.restarts, o)
+		}
 		return false
 	}
-	if p.opt.UseSeconds > 0 && int64(gpu)*p.opt.MoveSeconds >= int64(capacity(n))*p.opt.UseSeconds {
-		return false
-	}
-	p.gpu += gpu
+	p.costs = sum
 	return true
 }
 
@@ -580,7 +674,11 @@ func (p *planner) put(h cluster.Held, to cluster.NodeID) bool {
 		return false
 	}
 	if !p.awaits(h.Owner) {
-		p.moves = append(p.moves, Move{Pod: h.Owner, From: h.Alloc.Node, To: to, GPU: h.Alloc.GPU(), For: p.goal})
+		m := Move{Pod: h.Owner, From: h.Alloc.Node, To: to, GPU: h.Alloc.GPU(), For: p.goal}
+		if p.stops && !p.pods.Movable(h.Owner) {
+			m.Restart, _ = p.restart(h.Owner)
+		}
+		p.moves = append(p.moves, m)
 	}
 	return true
 }

@@ -250,8 +250,7 @@ func (p *planner) settle(h cluster.Held, domain []cluster.NodeID) bool {
 		}
 	}
 	for _, c := range list {
-		// All of the node is not for this pod, else none could come back.
-		if p.opt.Stop && h.Alloc.GPU() < capacity(p.state.Node(c.node)) && p.through(h, c.node, p.opt.Depth, true) {
+		if p.opt.Stop && p.through(h, c.node, p.opt.Depth, true) {
 			return true
 		}
 	}

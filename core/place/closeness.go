@@ -36,13 +36,13 @@ type option struct {
 	cost  // of the option
 }
 
-// cost is how long a gang runs, as a fraction.
+// cost is how long a gang runs, times the price of its GPUs, as a fraction.
 type cost struct{ time, speed int64 }
 
-// costOf returns the cost of a gang whose slowest pod works at a speed, and whose pods are a
-// number of levels apart.
-func (u *Unit) costOf(speed int64, apart int) cost {
-	return cost{1000 + u.Closeness*int64(apart), speed}
+// costOf returns the cost of a gang whose tasks have models assigned, and whose pods are a number of
+// levels apart.
+func (p *Placer) costOf(u *Unit, assigned []string, apart int) cost {
+	return cost{(1000 + u.Closeness*int64(apart)) * p.price(u, assigned), u.speedOf(assigned)}
 }
 
 func (c cost) compare(o cost) int { return cmp.Compare(c.time*o.speed, o.time*c.speed) }
@@ -62,7 +62,7 @@ func (p *Placer) options(u *Unit, levels []int, zone bool) []option {
 			continue
 		}
 		for _, level := range levels {
-			out = append(out, option{sp, level, u.costOf(u.speedOf(a), p.levelsApart(level))})
+			out = append(out, option{sp, level, p.costOf(u, a, p.levelsApart(level))})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b option) int {

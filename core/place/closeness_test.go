@@ -150,4 +150,10 @@ func TestAssignmentsBounded(t *testing.T) {
 	if len(all) > maxAssignments || !slices.Equal(all[0], []string{"m0", "m0", "m0", "m0"}) || slices.ContainsFunc(all, func(a []string) bool { return slices.Contains(a, "m3") }) {
 		t.Errorf("%d assignments, the first is %v", len(all), all[0])
 	}
+	// Of equally slow models, the last task does without its own first.
+	for k := range 4 {
+		if has := slices.ContainsFunc(all, func(a []string) bool { return a[k] == "m2" }); has != (k < 3) {
+			t.Errorf("task %d is tried on m2: %v", k, has)
+		}
+	}
 }

@@ -28,7 +28,7 @@ func (p *Placer) Gang(u *Unit) ([]Placed, bool) {
 	if u.Closeness > 0 && p.byCloseness(u) {
 		return p.out, true
 	}
-	for _, sp := range u.spaces() {
+	for _, sp := range p.spaces(u) {
 		// 2. A gang that is impossible by count is refused before any node is examined.
 		if !p.enough(u, sp) {
 			continue

@@ -15,6 +15,9 @@ type Placer struct {
 	// Reserve is the share, in thousandths, of the cores of each idle GPU that pods of jobs
 	// without GPUs leave: see [Placer.CPUOnly] and [cluster.Node.Reserved].
 	Reserve int64
+	// Wanted returns how much a model is wanted, as a share of its GPUs, in thousandths, for an LP job
+	// or an HP job. nil: jobs take the fastest model, wanted or not.
+	Wanted func(model string, lp bool) int64
 	// Role says what the owner of a pod is to jobs without GPUs, and GPUUse the share, in
 	// thousandths, that jobs with GPUs use of the cores that they request: for [LeastHarm].
 	Role    func(job int32) Role
@@ -29,8 +32,8 @@ type Placer struct {
 	out []Placed
 	// last is where the last pod of the unit went, -1 at first.
 	last cluster.NodeID
-	// usage is what the pods of the unit take of each model so far.
-	usage   []modelUsage
+	// usage is what the pods of the unit take of each account so far.
+	usage   []accountUsage
 	tally   tally
 	entries []entry
 	// steps counts the steps of the current search; exhausted says that a search gave up.
@@ -104,13 +107,14 @@ type stage struct {
 
 // stages yields where to look for a pod, in order: each model's general pools, then the
 // dedicated zone; for inference pods under ESpread the zone first (Kant §3.3.4). Strategies
-// that score nodes compare the general nodes of all models in one stage, unless the pod is faster
-// on some: then the fastest come first.
+// that score nodes compare the general nodes of all models in one stage, unless the models have an
+// order.
 func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
+	models := p.inOrder(u, sh)
 	for _, zone := range [2]bool{u.zoneFirst(), !u.zoneFirst()} {
 		if u.Strategy.scored() && !zone {
-			if len(sh.request.Speeds) > 0 {
-				for _, m := range sh.models {
+			if p.orders(sh) {
+				for _, m := range models {
 					if len(m.general) > 0 && p.quotaLeft(u, sh, m.name) > 0 && !yield(stage{pools: m.general, strategy: u.Strategy}) {
 						return
 					}
@@ -122,7 +126,7 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 			}
 			continue
 		}
-		for _, m := range sh.models {
+		for _, m := range models {
 			if p.quotaLeft(u, sh, m.name) == 0 {
 				continue
 			}
@@ -147,7 +151,7 @@ func (p *Placer) stages(u *Unit, sh *Shape, yield func(stage) bool) {
 // which the pod is welcome, then the nodes of the cluster, then all lent ones. The three together
 // are all pools: the order does not decide whether the pod starts.
 func (p *Placer) stagesOf(u *Unit, sh *Shape, yield func(stage) bool) {
-	if !sh.lent || len(sh.request.Speeds) > 0 { // the fastest model comes first, lent or not
+	if !sh.lent || len(sh.request.Speeds) > 0 { // the best model comes first, lent or not
 		p.stages(u, sh, yield)
 		return
 	}
@@ -327,8 +331,8 @@ func (p *Placer) scorer(s Strategy, u *Unit) scorer {
 // time: what is tried between two calls and taken back, such as a forecast, changes no
 // later choice.
 func (p *Placer) Learn(strategies []Strategy) {
-	for _, s := range strategies {
-		if !s.scored() || s == Spot {
+	for i, s := range strategies {
+		if !s.scored() || s == Spot || i > 0 && s == strategies[i-1] {
 			continue
 		}
 		if l, ok := p.scorer(s, nil).(interface{ learn() }); ok {

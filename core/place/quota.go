@@ -8,40 +8,61 @@ import (
 
 // How many pods the quota of the unit's queue allows.
 
-// modelUsage is how much GPU of a model the pods of the unit that were placed take.
-type modelUsage struct {
-	model string
-	gpu   cluster.Milli
+// accountUsage is how much of the account of a model, or of a resource, the pods of the unit that were
+// placed take.
+type accountUsage struct {
+	account string
+	amount  cluster.Milli
 }
 
 // quotaLeft returns how many more pods of a shape the queue may run on a model, less
 // those of the unit that were placed already.
 func (p *Placer) quotaLeft(u *Unit, sh *Shape, model string) int {
-	if u.Room == nil || sh.GPU() == 0 {
+	if u.Room == nil {
 		return unlimited
 	}
-	left := u.Room(model)
-	for _, used := range p.usage {
-		if used.model == model {
-			left -= used.gpu
+	pods := cluster.Milli(unlimited)
+	if sh.GPU() > 0 {
+		pods = min(pods, p.left(u, model)/sh.GPU())
+	}
+	for _, r := range u.Limits {
+		if takes := sh.Takes(r); takes > 0 {
+			pods = min(pods, p.left(u, r)/takes)
 		}
 	}
-	return int(min(max(left, 0)/sh.GPU(), unlimited))
+	return int(pods)
 }
 
-// charge counts a pod on a node against the quota of its model; by is -1 for a pod that is
-// taken back.
+// left returns how much is left of an account, at least 0.
+func (p *Placer) left(u *Unit, account string) cluster.Milli {
+	left := u.Room(account)
+	for _, used := range p.usage {
+		if used.account == account {
+			left -= used.amount
+		}
+	}
+	return max(left, 0)
+}
+
+// charge counts a pod on a node against the quotas of its model and of resources; by is -1 for a pod
+// that is taken back.
 func (p *Placer) charge(u *Unit, sh *Shape, id cluster.NodeID, by cluster.Milli) {
 	if u.Room == nil {
 		return
 	}
-	model := p.state.Pool(id).Model
-	i := slices.IndexFunc(p.usage, func(used modelUsage) bool { return used.model == model })
+	p.count(p.state.Pool(id).Model, by*sh.GPU())
+	for _, r := range u.Limits {
+		p.count(r, by*sh.Takes(r))
+	}
+}
+
+func (p *Placer) count(account string, amount cluster.Milli) {
+	i := slices.IndexFunc(p.usage, func(used accountUsage) bool { return used.account == account })
 	if i < 0 {
 		i = len(p.usage)
-		p.usage = append(p.usage, modelUsage{model: model})
+		p.usage = append(p.usage, accountUsage{account: account})
 	}
-	p.usage[i].gpu += by * sh.GPU()
+	p.usage[i].amount += amount
 }
 
 // quotaFor returns how many pods of a shape, which take GPU, the queue's quota allows in

@@ -110,7 +110,7 @@ func (c *churn) move() {
 	}
 	if pods := slices.Collect(n.Pods); len(pods) > 0 && c.rng.IntN(2) == 0 {
 		if c.rng.IntN(3) == 0 {
-			c.state.CountEviction(id)
+			c.state.CountEvictions(id, 1)
 		}
 		c.state.Remove(pods[c.rng.IntN(len(pods))].Owner, id)
 		return

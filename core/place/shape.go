@@ -166,6 +166,10 @@ func tolerated(taints []cluster.Taint, by []cluster.Toleration) bool {
 // GPU returns how much GPU one pod takes.
 func (sh *Shape) GPU() cluster.Milli { return sh.request.GPU }
 
+// Takes returns how much a pod of the shape takes of the account of a resource: see
+// [cluster.Request.Takes].
+func (sh *Shape) Takes(account string) cluster.Milli { return sh.request.Takes(account) }
+
 // Accepts reports whether pods of the shape may run in a pool, by its model and taints.
 func (sh *Shape) Accepts(p *cluster.Pool) bool {
 	for _, m := range sh.models {
@@ -232,7 +236,7 @@ func (sh *Shape) freeCPU(n *cluster.Node) int64 {
 // LeavesReserve reports whether the node, with pods of the shape on it, has the cores left that the
 // shape leaves for idle GPUs.
 func (sh *Shape) LeavesReserve(n *cluster.Node) bool {
-	return sh.reserve == 0 || n.Spec.GPUs == 0 || sh.freeCPU(n) >= 0
+	return sh.reserve == 0 || sh.freeCPU(n) >= 0
 }
 
 // holdsBut is holds with another amount of pods, CPU and memory left on the node. Other

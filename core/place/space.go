@@ -15,7 +15,7 @@ const everyModel = "*"
 // spaces returns the sets of pools to try for the unit, in order, each first without the
 // dedicated zone and then with it. In every one of them, pods that name no model and need
 // GPUs are all on one model, the base of the space.
-func (u *Unit) spaces() []space {
+func (p *Placer) spaces(u *Unit) []space {
 	var names []string // of the models that tasks accept, "" for nodes without GPUs
 	var zone, mixed, anywhere, oneModel bool
 	for t := range u.Tasks {
@@ -26,7 +26,7 @@ func (u *Unit) spaces() []space {
 		mixed = mixed || task.Mixed
 		anywhere = anywhere || !task.Named && task.GPU() == 0
 		oneModel = oneModel || !task.Named && task.GPU() > 0
-		for _, m := range task.models {
+		for _, m := range p.inOrder(u, task.Shape) {
 			zone = zone || len(m.zone) > 0
 			if !slices.Contains(names, m.name) {
 				names = append(names, m.name)

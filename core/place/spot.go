@@ -18,8 +18,8 @@ type spotRank struct {
 
 func (r *spotRank) version() uint64 { return 0 }
 
-// mostEvictions is the count from which nodes count as alike.
-const mostEvictions = 1<<20 - 1
+// MaxEvictions is the count of evictions from which nodes rank alike.
+const MaxEvictions = 1<<20 - 1
 
 func (r *spotRank) score(n *cluster.Node, sh *Shape) (int64, int) {
 	return -int64(n.FreeMilli())<<21 + r.tie(n), n.TightestDevice(sh.Part)
@@ -27,12 +27,12 @@ func (r *spotRank) score(n *cluster.Node, sh *Shape) (int64, int) {
 
 // tie is the second criterion, a bit, and the third below it: the higher the better.
 func (r *spotRank) tie(n *cluster.Node) int64 {
-	evictions, alike := int64(min(r.state.EvictionsFrom(n), mostEvictions)), int64(0)
+	evictions, alike := int64(min(r.state.EvictionsFrom(n), MaxEvictions)), int64(0)
 	if r.state.HostsHP(n) != r.spot {
 		alike = 1
 	}
 	if r.spot {
-		evictions = mostEvictions - evictions
+		evictions = MaxEvictions - evictions
 	}
 	return alike<<20 | evictions
 }

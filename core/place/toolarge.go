@@ -74,7 +74,7 @@ func (p *Placer) tooLargeTogether(u *Unit) Shortfall {
 		gpu += cluster.Milli(len(u.Tasks[t].Pods)) * u.Tasks[t].GPU()
 	}
 	nearest := tooLarge{} // the place that lacks the least, for the reason
-	for _, sp := range u.spaces() {
+	for _, sp := range p.spaces(u) {
 		places := p.emptyPlaces(u, sp)
 		for _, d := range slices.Sorted(maps.Keys(places)) {
 			short := places[d].shortOf(u, gpu)

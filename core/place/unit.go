@@ -49,9 +49,11 @@ type Unit struct {
 	// them: those that are until it is expected to end, if that is known, come first; then those
 	// until it has saved its progress once, if it does. 0: neither is known.
 	Ends, Saves cluster.Time
-	// Room returns how much more of a model the unit's queue may use; nil when
-	// there is no limit.
-	Room func(model string) cluster.Milli
+	// Room returns how much more of a model, or of one of Limits, the unit's queue may use; nil
+	// when there is no limit. Limits are the accounts of resources that quotas limit, see
+	// [cluster.AccountOf].
+	Room   func(account string) cluster.Milli
+	Limits []string
 }
 
 // usesZone reports whether pods of the unit may run in the dedicated zone.

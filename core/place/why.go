@@ -71,7 +71,7 @@ func (p *Placer) Why(u *Unit) Shortfall {
 	}
 	free := *u
 	free.Room = nil
-	if u.Whole && !slices.ContainsFunc(u.spaces(), func(sp space) bool { return p.enough(&free, sp) }) {
+	if u.Whole && !slices.ContainsFunc(p.spaces(u), func(sp space) bool { return p.enough(&free, sp) }) {
 		return Shortfall{GPUs, "it fits on several GPU models together but on no single model; it can mix models that it names"}
 	}
 	return Shortfall{}
@@ -262,7 +262,7 @@ func (p *Placer) whyOthers(u *Unit) Shortfall {
 
 func (p *Placer) whyTopology(u *Unit) Shortfall {
 	best := 0
-	for _, sp := range u.spaces() {
+	for _, sp := range p.spaces(u) {
 		p.countExact(u, sp, u.Required)
 		for _, d := range p.tally.seen {
 			best = max(best, p.tally.first[d])

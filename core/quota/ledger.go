@@ -1,28 +1,49 @@
-// Package quota keeps the GPU quotas of queues: who owns how much of which
-// model, who uses it, who lends and who borrows (Kant §3.2.1).
+// Package quota keeps the quotas of queues: who owns how much of which GPU
+// model, or of CPU, memory and other resources, who uses it, who lends and who
+// borrows (Kant §3.2.1).
+//
+// Each model, [AnyModel] and each resource has an account in every queue, all with
+// the same rules. Where a method takes an account, that is the name of a model, or
+// what [cluster.AccountOf] makes of the name of a resource.
 package quota
 
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"math"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Milli counts thousandths of a GPU.
+// Milli counts thousandths of a GPU; in the account of a resource, its unit.
 type Milli = cluster.Milli
 
 // Ledger is all queues and what they use. Reading and booking cost O(depth of the tree).
 //
-// Invariant: every queue has an account for each model that any queue lists; what the accounts
-// say is what rebuild derives from the queues' descriptions, own and pinned.
+// Invariant: every queue has an account for each model and resource that any queue lists; what the
+// accounts say is what rebuild derives from the queues' descriptions, own and pinned. resources
+// has the accounts of resources that any queue lists, by name.
 type Ledger struct {
-	byName map[string]*Queue
-	order  []*Queue
-	listed map[string]int // how many queues list a quota for the model
+	byName    map[string]*Queue
+	order     []*Queue
+	listed    map[string]int // how many queues list a quota for the account
+	resources []string
 	// root is above all queues that have no parent: they lend to each other.
 	root *Queue
+	// deepest is the greatest depth of a queue that has queues below it.
+	deepest int
+	// divided is what the cluster had when Divide was called last, nil if something has changed.
+	// divisions and excesses count what it did: see Divisions and Excesses.
+	divided             map[string]Milli
+	divisions, excesses uint64
+	// unowned is what the top of the tree has to lend beside what queues lend, by account; lent is the
+	// capacity of which it is a part, nil if queues have changed since. See LendUnowned.
+	unowned, lent map[string]Milli
+	// bounded counts the queues that bound what runs.
+	bounded int
 }
 
 // Queue is a queue in the ledger: its description, its place in the tree, and what its
@@ -31,24 +52,47 @@ type Queue struct {
 	QueueSpec
 	parent   *Queue
 	children []*Queue
-	accounts map[string]*account    // by model or AnyModel
-	own      map[string]Milli       // what its own jobs use, by model
+	depth    int                    // 1 without a parent
+	accounts map[string]*account    // by model, AnyModel or resource
+	own      map[string]Milli       // what its own jobs use, by model or resource
+	below    map[string]Milli       // what the queues below it use, by model or resource, without jobs of other schedulers
 	pinned   [pins]map[string]Milli // the part of own that must not be evicted
-	governs  map[string][]string    // see governing
-	owners   map[string]*Queue      // see Owner
+	ledger   *Ledger
+	// requested is what its own jobs request, by the models that they accept: see Request. shares
+	// and ownShares are what it with all below it, and its own jobs alone, are owed: see Divide.
+	requested         map[string]Milli
+	shares, ownShares []Share
+	// resourceShares and ownResourceShares are the same of resources.
+	resourceShares, ownResourceShares []Share
+	// gains counts how often Divide found that it, or its own jobs, are owed more of a model than before.
+	gains       uint64
+	governs     map[string]governed // see governing
+	owners      map[string]*Queue   // see Owner
+	limits      []string            // see Limits
+	knowsLimits bool
 	// leaving is what evicted pods of the queue, and of those below it, still hold, less what
 	// is kept for pods that wait for others to leave.
 	leaving map[string]Milli
+	// running is what runs in the queue and all below it, byUser what each user's jobs do: see Run.
+	running Running
+	byUser  map[string]*Running
 	// Jobs counts live jobs of the queue; the engine keeps it.
 	Jobs int
 }
 
-// account is what a queue and those below it own, lend and use of one model or of
-// AnyModel. The rules are those of hierarchical cohorts: a queue uses first
+// governed is the accounts against which a request for a model or resource counts. none says that
+// nothing of it is allowed.
+type governed struct {
+	accounts []string
+	none     bool
+}
+
+// account is what a queue and those below it own, lend and use of one model, of
+// AnyModel, or of a resource. The rules are those of hierarchical cohorts: a queue uses first
 // what it keeps for itself, then what its parent has for all.
 type account struct {
 	above   *account // of the queue's parent, nil at the root
-	listed  bool     // the queue has a quota for the model
+	listed  bool     // the queue has a quota for it
 	nominal Milli
 	borrow  Milli // how much more it may use, or Unlimited
 	lend    Milli // what others may use of what the queue owns, or Unlimited
@@ -67,11 +111,13 @@ type account struct {
 
 // NewLedger returns a ledger without queues.
 func NewLedger() *Ledger {
-	return &Ledger{byName: map[string]*Queue{}, listed: map[string]int{}, root: newQueue()}
+	l := &Ledger{byName: map[string]*Queue{}, listed: map[string]int{}}
+	l.root = l.newQueue()
+	return l
 }
 
-func newQueue() *Queue {
-	q := &Queue{own: map[string]Milli{}}
+func (l *Ledger) newQueue() *Queue {
+	q := &Queue{ledger: l, own: map[string]Milli{}, below: map[string]Milli{}, requested: map[string]Milli{}}
 	for p := range q.pinned {
 		q.pinned[p] = map[string]Milli{}
 	}
@@ -84,6 +130,9 @@ func (l *Ledger) Lookup(name string) (*Queue, bool) {
 	return q, ok
 }
 
+// All yields the queues in the order in which they were set first.
+func (l *Ledger) All() iter.Seq[*Queue] { return slices.Values(l.order) }
+
 // Check reports what is wrong with a queue's description by itself.
 func Check(q *QueueSpec) error {
 	if q.Name == "" {
@@ -91,6 +140,9 @@ func Check(q *QueueSpec) error {
 	}
 	if q.Weight < 1 {
 		return fmt.Errorf("queue %s: weight must be at least 1, found %d", q.Name, q.Weight)
+	}
+	if err := checkRunning(q); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	for _, m := range q.Quota {
@@ -105,6 +157,20 @@ func Check(q *QueueSpec) error {
 			return fmt.Errorf("queue %s: more quota for model %s than %d milli-GPU, expected that at most, or no limit", q.Name, m.Model, MaxQuota)
 		}
 		seen[m.Model] = true
+	}
+	for _, r := range q.Resources {
+		switch account := cluster.AccountOf(r.Resource); {
+		case r.Resource == "":
+			return fmt.Errorf("queue %s: quota without a resource", q.Name)
+		case seen[account]:
+			return fmt.Errorf("queue %s: two quotas for resource %s", q.Name, r.Resource)
+		case r.Nominal < 0 || r.BorrowingLimit < 0 || r.LendingLimit < 0:
+			return fmt.Errorf("queue %s: negative quota for resource %s", q.Name, r.Resource)
+		case r.Nominal > MaxQuota || r.BorrowingLimit > MaxQuota && r.BorrowingLimit != Unlimited || r.LendingLimit > MaxQuota && r.LendingLimit != Unlimited:
+			return fmt.Errorf("queue %s: more quota for resource %s than %d, expected that at most, or no limit", q.Name, r.Resource, MaxQuota)
+		default:
+			seen[account] = true
+		}
 	}
 	return nil
 }
@@ -132,35 +198,70 @@ func (l *Ledger) Set(spec QueueSpec) error {
 	}
 	// 2. The queue takes its place in the tree.
 	if !known {
-		q = newQueue()
+		q = l.newQueue()
 		l.byName[spec.Name] = q
 		l.order = append(l.order, q)
 	} else {
 		q.parent.drop(q)
-		l.list(q.Quota, -1)
+		l.list(&q.QueueSpec, -1)
+		l.bound(q, -1)
 	}
+	l.divided, l.lent = nil, nil
 	q.QueueSpec, q.parent = spec, parent
+	l.bound(q, 1)
 	parent.children = append(parent.children, q)
 	// 3. The accounts. A new queue has no jobs, so it changes only what those above it may
 	// lend. To derive all accounts for each made 1,000 queues take 7 s. A change may move
-	// usage to other accounts, and a new model needs an account in every queue.
-	if newModel := l.list(spec.Quota, 1); known || newModel {
+	// usage to other accounts, and a new model or resource needs an account in every queue.
+	if newAccount := l.list(&spec, 1); known || newAccount {
 		l.rebuild()
 	} else {
 		q.join()
+		l.deepest = max(l.deepest, parent.depth)
 	}
 	return nil
 }
 
-// list counts quotas in or out, and reports whether any is the first for its model.
-func (l *Ledger) list(quota []Quota, by int) (first bool) {
-	for _, q := range quota {
-		first = first || l.listed[q.Model] == 0
-		if l.listed[q.Model] += by; l.listed[q.Model] == 0 {
-			delete(l.listed, q.Model)
+// list counts the quotas of a queue in or out, and reports whether any is the first for its account.
+func (l *Ledger) list(q *QueueSpec, by int) (first bool) {
+	for e := range q.entries {
+		first = first || l.listed[e.account] == 0
+		if l.listed[e.account] += by; l.listed[e.account] == 0 {
+			delete(l.listed, e.account)
 		}
 	}
+	if len(q.Resources) > 0 {
+		l.resources = l.resources[:0:0]
+		for account := range l.listed {
+			if _, ok := cluster.ResourceOf(account); ok {
+				l.resources = append(l.resources, account)
+			}
+		}
+		slices.Sort(l.resources)
+	}
 	return first
+}
+
+// Counted returns the accounts of the resources of which any queue has a quota, in order. What jobs
+// take of those must be booked; what they took before a resource was listed, too. The slice is for
+// reading.
+func (l *Ledger) Counted() []string { return l.resources }
+
+// limitsGPUs reports whether any queue has a quota of GPUs.
+func (l *Ledger) limitsGPUs() bool {
+	return len(l.listed) > len(l.resources)
+}
+
+// Forget drops what is known of the use of a resource that no queue lists any more.
+func (l *Ledger) Forget(account string) {
+	for _, q := range l.order {
+		delete(q.own, account)
+		delete(q.leaving, account)
+		delete(q.requested, account)
+		for p := range q.pinned {
+			delete(q.pinned[p], account)
+		}
+	}
 }
 
 // join opens the accounts of a queue that is new, and adds what it lends to those above it.
@@ -208,7 +309,8 @@ func (l *Ledger) Remove(name string) error {
 		return fmt.Errorf("queue %s has %d live jobs", name, q.Jobs)
 	}
 	delete(l.byName, name)
-	l.list(q.Quota, -1)
+	l.list(&q.QueueSpec, -1)
+	l.bound(q, -1)
 	l.order = slices.DeleteFunc(l.order, func(o *Queue) bool { return o == q })
 	q.parent.drop(q)
 	l.rebuild()
@@ -217,6 +319,7 @@ func (l *Ledger) Remove(name string) error {
 
 // rebuild derives all accounts from the queues and what their jobs use.
 func (l *Ledger) rebuild() {
+	l.divided, l.lent, l.unowned = nil, nil, nil
 	l.root.reset()
 	// 1. What the queues own and lend.
 	for model := range l.listed {
@@ -225,27 +328,76 @@ func (l *Ledger) rebuild() {
 	l.root.settle()
 
 	// 2. What their jobs use.
+	l.deepest = 0
 	for _, q := range l.order {
+		clear(q.below)
+	}
+	for _, q := range l.order {
+		l.deepest = max(l.deepest, q.parent.depth)
 		for model, v := range q.own {
+			q.count(model, v)
 			q.book(model, v)
 		}
 		for p := range q.pinned {
 			for model, v := range q.pinned[p] {
 				q.bookPinned(model, v, Pin(p))
+				if Pin(p) == Foreign {
+					q.count(model, -v)
+				}
 			}
 		}
 	}
 }
 
+// LendUnowned lends to all queues what the cluster has beyond all that they own: capacity is by GPU
+// model, by [AnyModel] for all models together, and by the accounts of resources. It reports whether
+// there is more of anything to lend than before. It costs O(queues x accounts) if anything has changed
+// since the last call.
+func (l *Ledger) LendUnowned(capacity map[string]Milli) (more bool) {
+	if l.lent != nil && maps.Equal(l.lent, capacity) {
+		return false
+	}
+	l.lent, l.divided = maps.Clone(capacity), nil
+	unowned := make(map[string]Milli, len(l.root.accounts))
+	for name, a := range l.root.accounts {
+		left := capacity[name]
+		for _, q := range l.order {
+			left -= q.owns(name)
+		}
+		unowned[name] = max(0, left)
+		a.subtree += unowned[name] - l.unowned[name]
+		more = more || unowned[name] > l.unowned[name]
+	}
+	l.unowned = unowned
+	return more
+}
+
+// owns returns what a queue owns of an account itself. Of all models together that is at least what it
+// owns of each.
+func (q *Queue) owns(account string) (sum Milli) {
+	nominal, listed := q.Nominal(account)
+	if listed || account != AnyModel {
+		return nominal
+	}
+	for i := range q.Quota {
+		sum = cluster.Plus(sum, q.Quota[i].Nominal)
+	}
+	return sum
+}
+
 // reset forgets the accounts of the queue and all below it.
 func (q *Queue) reset() {
-	q.accounts, q.governs, q.owners = map[string]*account{}, map[string][]string{}, map[string]*Queue{}
+	q.accounts, q.governs, q.owners = map[string]*account{}, map[string]governed{}, map[string]*Queue{}
+	q.limits, q.knowsLimits = nil, false
+	if q.parent != nil {
+		q.depth = q.parent.depth + 1
+	}
 	for _, c := range q.children {
 		c.reset()
 	}
 }
 
-// openAll opens an account for a model at the queue and all below it.
+// openAll opens an account for a model or resource at the queue and all below it.
 func (q *Queue) openAll(model string) {
 	q.open(model)
 	for _, c := range q.children {
@@ -253,7 +405,7 @@ func (q *Queue) openAll(model string) {
 	}
 }
 
-// open makes sure that the queue has an account for a model, as those above it do.
+// open makes sure that the queue has an account for a model or resource, as those above it do.
 func (q *Queue) open(model string) {
 	if q.accounts[model] != nil {
 		return
@@ -262,10 +414,10 @@ func (q *Queue) open(model string) {
 	if q.parent != nil {
 		a.above = q.parent.accounts[model]
 	}
-	// Without a quota for the model, a queue owns nothing and may borrow without limit.
-	for _, e := range q.Quota {
-		if e.Model == model {
-			a.listed, a.nominal, a.borrow, a.lend = true, e.Nominal, e.BorrowingLimit, e.LendingLimit
+	// Without a quota for it, a queue owns nothing and may borrow without limit.
+	for e := range q.entries {
+		if e.account == model {
+			a.listed, a.nominal, a.borrow, a.lend = true, e.nominal, e.borrow, e.lend
 		}
 	}
 	if q.Mode == Isolated {
@@ -292,26 +444,73 @@ func (q *Queue) settle() {
 // governing returns the accounts that limit a request of the queue for a model: the
 // model's and AnyModel's, if the nearest queue with quotas, from this one upwards, lists
 // them. none is true if it lists neither: then nothing is allowed. If no queue has a
-// quota, there is no account and no limit.
+// quota of GPUs, there is no account and no limit.
+//
+// A resource counts against its account if this queue, or one above it, lists it. If none does, it
+// is not limited: a queue that divides GPUs among teams says nothing about their CPU.
 func (q *Queue) governing(model string) (accounts []string, none bool) {
 	if len(q.accounts) == 0 {
 		return nil, false
 	}
 	g, ok := q.governs[model]
 	if !ok {
-		// A team that lists A only may not use B, though the queue above lists "*".
-		a := q
-		for a != nil && len(a.Quota) == 0 {
-			a = a.parent
-		}
-		for _, m := range [2]string{model, AnyModel} {
-			if acc := q.accounts[m]; acc != nil && (a == nil || a.accounts[m].listed) {
-				g = append(g, m)
-			}
-		}
+		g = q.findGoverning(model)
 		q.governs[model] = g
 	}
-	return g, len(g) == 0
+	return g.accounts, g.none
+}
+
+func (q *Queue) findGoverning(model string) (g governed) {
+	if _, ok := cluster.ResourceOf(model); ok {
+		if q.Owner(model) != nil {
+			g.accounts = []string{model}
+		}
+		return g
+	}
+	if !q.ledger.limitsGPUs() {
+		return g
+	}
+	// A team that lists A only may not use B, though the queue above lists "*".
+	a := q
+	for a != nil && len(a.Quota) == 0 {
+		a = a.parent
+	}
+	for _, m := range [2]string{model, AnyModel} {
+		if acc := q.accounts[m]; acc != nil && (a == nil || a.accounts[m].listed) {
+			g.accounts = append(g.accounts, m)
+		}
+	}
+	g.none = len(g.accounts) == 0
+	return g
+}
+
+// Limits returns the accounts of the resources that limit the queue's jobs, in order. The slice is
+// for reading.
+func (q *Queue) Limits() []string {
+	if len(q.ledger.resources) == 0 {
+		return nil
+	}
+	if !q.knowsLimits {
+		for _, r := range q.ledger.resources {
+			if q.Owner(r) != nil {
+				q.limits = append(q.limits, r)
+			}
+		}
+		q.knowsLimits = true
+	}
+	return q.limits
+}
+
+// Counted is [Ledger.Counted].
+func (q *Queue) Counted() []string { return q.ledger.resources }
+
+// LimitsGPUs reports whether a quota limits which GPUs the queue's jobs use.
+func (q *Queue) LimitsGPUs() bool { return q.ledger.limitsGPUs() }
+
+// MayUse reports whether the queue's jobs may use a model at all.
+func (q *Queue) MayUse(model string) bool {
+	_, none := q.governing(model)
+	return !none
 }
 
 // Limited reports whether any quota limits the queue's jobs.
@@ -345,13 +544,17 @@ func (q *Queue) isolated(account string) *Queue {
 
 // available returns how much more the queue's jobs may use by the limits of this account
 // and those above it.
-func (a *account) available() Milli {
-	if a.above == nil {
+func (a *account) available() Milli { return a.availableIn(nil) }
+
+// availableIn is available if the account top lends nothing from above: only what its queue owns
+// counts, with the queues below it. nil is the top of the tree.
+func (a *account) availableIn(top *account) Milli {
+	if a.above == nil || a == top {
 		return a.subtree - a.usage
 	}
 	// What is left of what it keeps, and what there is above, as far as it may borrow. What it
 	// lends comes back to it from above without counting as borrowed.
-	above := a.above.available()
+	above := a.above.availableIn(top)
 	if a.borrow != Unlimited {
 		lent := a.subtree - a.kept
 		above = min(above, cluster.Plus(lent-max(0, a.usage-a.kept), a.borrow))
@@ -409,8 +612,10 @@ func (q *Queue) RoomNow(model string) Milli {
 			left := up.leaving[m]
 			if m == AnyModel { // all that is leaving, of whichever model
 				left = 0
-				for _, v := range up.leaving {
-					left += v
+				for of, v := range up.leaving {
+					if _, ok := cluster.ResourceOf(of); !ok {
+						left += v
+					}
 				}
 			}
 			if left > 0 {
@@ -444,7 +649,15 @@ func (q *Queue) Add(model string, gpu Milli) {
 		return
 	}
 	q.own[model] += gpu
+	q.count(model, gpu)
 	q.book(model, gpu)
+}
+
+// count adds GPU of a model to what the queues above have below them.
+func (q *Queue) count(model string, gpu Milli) {
+	for up := q.parent; up.parent != nil; up = up.parent {
+		up.below[model] += gpu
+	}
 }
 
 // book counts GPU of a model in the accounts that govern it. The usage is passed up the tree
@@ -478,6 +691,10 @@ func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 		return
 	}
 	q.pinned[why][model] += gpu
+	if why == Foreign {
+		q.ledger.divided = nil
+		q.count(model, -gpu)
+	}
 	q.bookPinned(model, gpu, why)
 }
 
@@ -499,8 +716,46 @@ func (q *Queue) NominalRoom(model string) Milli {
 	return q.leftOf(model, func(a *account) Milli { return a.counted })
 }
 
-// OwnRoom is RoomNow without borrowing.
-func (q *Queue) OwnRoom(model string) Milli { return min(q.RoomNow(model), q.NominalRoom(model)) }
+// In reports whether the queue, or one above it, has this name.
+func (q *Queue) In(name string) bool {
+	for up := q; up != nil; up = up.parent {
+		if up.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Own is deeper than every queue: at this depth a queue borrows nothing.
+const Own = math.MaxInt32
+
+// Deepest returns the greatest depth of a queue that has others below it. The depth of a queue
+// without a parent is 1; it is 0 if no queue has a parent.
+func (l *Ledger) Deepest() int { return l.deepest }
+
+// RoomWithin returns how much more of a model the queue's jobs may use if nothing is borrowed
+// from beyond the queue above them at a depth: what is left of the nominal quotas against which
+// they count or, if that is more, of what the queue at that depth, or one on the way to it, owns
+// together with those below it. Depth 0 is the whole tree; at [Own] it is NominalRoom. What
+// queues beyond have borrowed is not subtracted. The less deep, the more. It costs O(depth²).
+func (q *Queue) RoomWithin(model string, depth int) Milli {
+	room := q.NominalRoom(model)
+	accounts := q.Governing(model)
+	if len(accounts) == 0 {
+		return room
+	}
+	for top := q.Owner(accounts[0]); top != nil && top.depth >= max(depth, 1); top = top.parent {
+		left := Unlimited
+		for _, m := range accounts {
+			left = min(left, q.accounts[m].availableIn(top.accounts[m]))
+		}
+		room = max(room, left)
+	}
+	if depth <= 0 {
+		room = max(room, q.Room(model))
+	}
+	return room
+}
 
 // PinnedRoom is RoomNow for jobs that must not be evicted: all such jobs together hold at most
 // the nominal quotas against which they count.
@@ -550,12 +805,19 @@ func (a *account) pass(gpu Milli) {
 	}
 }
 
-// Nominal returns the queue's own quota for a model or AnyModel, and false
+// Nominal returns the queue's own quota for a model, AnyModel or a resource, and false
 // when it has none.
-func (q *Queue) Nominal(model string) (Milli, bool) {
+func (q *Queue) Nominal(account string) (Milli, bool) {
 	for _, e := range q.Quota {
-		if e.Model == model {
+		if e.Model == account {
 			return e.Nominal, true
+		}
+	}
+	if resource, ok := cluster.ResourceOf(account); ok {
+		for _, e := range q.Resources {
+			if e.Resource == resource {
+				return e.Nominal, true
+			}
 		}
 	}
 	return 0, false

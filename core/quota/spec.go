@@ -1,6 +1,11 @@
 package quota
 
-import "github.com/muster-sched/muster/core/cluster"
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/muster-sched/muster/core/cluster"
+)
 
 // Mode says whether a queue shares its quota.
 type Mode uint8
@@ -17,7 +22,7 @@ const (
 // Unlimited is the limit of a quota that has none.
 const Unlimited cluster.Milli = 1<<63 - 1
 
-// MaxQuota is the most that a queue may own, borrow or lend of a model.
+// MaxQuota is the most that a queue may own, borrow or lend of a model or resource.
 const MaxQuota cluster.Milli = 1 << 48
 
 // AnyModel is the model of a quota over all GPU models together.
@@ -32,12 +37,77 @@ type QueueSpec struct {
 	Parent string
 	// Weight is the queue's share against its siblings, at least 1.
 	Weight int64
-	Mode   Mode
+	// Priority decides between siblings before Weight does: those of higher priority get what they
+	// request of what is divided by weight before the others get any, see [Ledger.Divide].
+	Priority int32
+	Mode     Mode
 	// Quota has at most one entry a model. Where no queue has any, there is no
 	// limit. Otherwise a queue with entries may use the models it lists, or all
 	// when it lists [AnyModel]. A queue without entries owns nothing; the entries of the
 	// nearest queue above that has some say what it may use.
 	Quota []Quota
+	// Resources has at most one entry a resource. The queue's jobs, and those of the queues below it,
+	// count against them, whichever GPUs they use. What neither a queue nor one above it lists does
+	// not limit its jobs.
+	Resources []ResourceQuota
+	// MaxRunning bounds what runs at one time in the queue and all below it, MaxRunningPerUser what
+	// the jobs of each user there do.
+	MaxRunning, MaxRunningPerUser Running
+}
+
+// ResourceQuota is the quota of a queue for a resource other than GPUs.
+type ResourceQuota struct {
+	// Resource is [cluster.CPU], [cluster.Memory], or the name of another one.
+	Resource string
+	// Amounts are in milli-cores, in MiB, or in the unit in which the driver counts the resource. They
+	// mean the same as those of [Quota].
+	Nominal, BorrowingLimit, LendingLimit Milli
+}
+
+// AccountText names an account in messages.
+func AccountText(account string) string {
+	if account == AnyModel {
+		return "GPUs"
+	}
+	resource, _ := cluster.ResourceOf(account)
+	if resource == "" {
+		return account
+	}
+	return resource
+}
+
+// AmountText writes an amount of an account: GPUs, cores, memory as 512Mi, else a number.
+func AmountText(account string, amount Milli) string {
+	resource, isResource := cluster.ResourceOf(account)
+	switch {
+	case !isResource || resource == cluster.CPU:
+		return amount.GPUs() // thousandths, too
+	case resource == cluster.Memory && amount != 0 && amount%1024 == 0:
+		return fmt.Sprintf("%dGi", amount/1024)
+	case resource == cluster.Memory && amount != 0:
+		return fmt.Sprintf("%dMi", amount)
+	}
+	return strconv.FormatInt(int64(amount), 10)
+}
+
+// entry is a quota for an account: of a model, of [AnyModel], or of a resource.
+type entry struct {
+	account               string
+	nominal, borrow, lend Milli
+}
+
+// entries yields the quotas of the queue.
+func (q *QueueSpec) entries(yield func(entry) bool) {
+	for _, e := range q.Quota {
+		if !yield(entry{e.Model, e.Nominal, e.BorrowingLimit, e.LendingLimit}) {
+			return
+		}
+	}
+	for _, e := range q.Resources {
+		if !yield(entry{cluster.AccountOf(e.Resource), e.Nominal, e.BorrowingLimit, e.LendingLimit}) {
+			return
+		}
+	}
 }
 
 // Quota is the GPU quota of a queue for one model (Kant §3.2.1).

@@ -3,10 +3,12 @@ package quota
 import (
 	"maps"
 	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
 )
 
-// Usage is what a queue and all below it own, use and borrow of a GPU model, or of all
-// models together: [AnyModel].
+// Usage is what a queue and all below it own, use and borrow of a GPU model, of all
+// models together, [AnyModel], or of a resource, by its account.
 type Usage struct {
 	Model string
 	// Nominal and Used are sums over the queue and all below it. Borrowed is the part of
@@ -17,10 +19,15 @@ type Usage struct {
 // Usage returns, by queue, what it and all below it own, use and borrow of each model of
 // which there is quota or use, in the order of the models' names. It costs
 // O(queues x models).
-func (l *Ledger) Usage() map[string][]Usage {
+func (l *Ledger) Usage() map[string][]Usage { return l.usage(false) }
+
+// ResourceUsage is Usage of the resources that limit a queue or one below it.
+func (l *Ledger) ResourceUsage() map[string][]Usage { return l.usage(true) }
+
+func (l *Ledger) usage(resources bool) map[string][]Usage {
 	out := make(map[string][]Usage, len(l.order))
 	for _, q := range l.root.children {
-		q.sumUp(out)
+		q.sumUp(resources, out)
 	}
 	return out
 }
@@ -31,23 +38,26 @@ type sums struct {
 	listed        bool // one of the queues has a quota for the model
 }
 
-// sumUp adds the usage of the queue and of each one below it to out. It returns the sums
-// for the queue, by model.
-func (q *Queue) sumUp(out map[string][]Usage) map[string]sums {
+// sumUp adds the usage of the queue and of each one below it to out: of GPUs, or of resources. It
+// returns the sums for the queue, by account.
+func (q *Queue) sumUp(resources bool, out map[string][]Usage) map[string]sums {
 	// 1. What the queue itself owns and uses, and what those below it do.
 	all := map[string]sums{}
-	for _, e := range q.Quota {
-		all[e.Model] = sums{nominal: e.Nominal, listed: true}
+	for e := range q.entries {
+		if _, ok := cluster.ResourceOf(e.account); ok == resources {
+			all[e.account] = sums{nominal: e.nominal, listed: true}
+		}
 	}
-	for model, gpu := range q.own {
-		if gpu != 0 {
+	for model, used := range q.own {
+		_, ok := cluster.ResourceOf(model)
+		if used != 0 && ok == resources && (!resources || q.Owner(model) != nil) {
 			a := all[model]
-			a.used = gpu
+			a.used = used
 			all[model] = a
 		}
 	}
 	for _, c := range q.children {
-		for model, b := range c.sumUp(out) {
+		for model, b := range c.sumUp(resources, out) {
 			a := all[model]
 			all[model] = sums{a.nominal + b.nominal, a.used + b.used, a.listed || b.listed}
 		}

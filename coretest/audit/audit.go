@@ -58,11 +58,19 @@ const (
 	// Return: an evicted pod is back in its place before the job that it left for has
 	// started, though nothing happened for which that plan could have been given up.
 	Return = "return"
-	// Restart: a pod that restarts elsewhere to make room for a job starts otherwise than in the
-	// place kept for it, or later than it could; or ranks above that job; or the policy allows no such plan.
+	// Restart: a pod that restarts elsewhere, to make room for a job, to free a node, or as requested,
+	// starts otherwise than in the place kept for it, or later than it could; or ranks above that job; or
+	// that place was not free from the decision on, if it should have been; or the policy allows no such plan.
 	Restart = "restart"
 	// HPOnly: a pod is evicted for an LP job, which the policy forbids.
 	HPOnly = "hp_only"
+	// Delay: a pod is evicted for a job that has waited for less time than the policy says.
+	Delay = "preempt_delay"
+	// HPExpected: an LP job starts though HP jobs are expected to need its GPUs before it has saved its
+	// progress, and the policy puts such jobs off.
+	HPExpected = "hp_expected"
+	// OwnQueue: a job is preempted for a job of another queue, which the policy forbids.
+	OwnQueue = "own_queue"
 	// CPUReserve: a job without GPUs takes cores that the policy keeps for idle GPUs.
 	CPUReserve = "cpu_reserve"
 	// Class: an HP job is evicted for an LP job, or for none that is named.
@@ -73,6 +81,8 @@ const (
 	Affinity = "affinity"
 	// Quota: an Isolated queue uses more than its nominal quota.
 	Quota = "quota"
+	// Running: a queue, or a user there, runs more jobs or GPUs than the queue allows.
+	Running = "running"
 	// Conservation: jobs.csv or summary.json lose or invent a job.
 	Conservation = "conservation"
 	// Hash: summary.json has another SHA-256 than decisions.jsonl.gz.
@@ -182,7 +192,8 @@ type auditor struct {
 	promised  map[*promise]*job
 	resuming  []*job
 	shortages []shortage // in order of time
-	moving    int        // pods that are being moved
+	forecast  *forecast
+	moving    int // pods that are being moved
 
 	now     int64
 	gangs   []*job  // touched at now
@@ -231,6 +242,7 @@ func (a *auditor) open(dir string) (err error) {
 	if err := readJSON(at("summary.json"), &a.summary); err != nil {
 		return err
 	}
+	a.forecast = newForecast(a.summary.Rules)
 	if a.nodes, err = readCluster(at("cluster.csv")); err != nil {
 		return err
 	}
@@ -349,6 +361,8 @@ func (a *auditor) advance(t int64) error {
 	if t > a.now {
 		a.settle()
 		a.short(t)
+		a.putOff(t)
+		a.forecast.advance(t)
 		a.measure.until(t)
 		a.measure.event(t)
 		a.now = t
@@ -512,6 +526,7 @@ func (a *auditor) finish() error {
 	}
 	a.settle()
 	a.short(max(a.now, a.measure.last))
+	a.putOff(max(a.now, a.measure.last))
 	for _, rest := range []func(int64) error{a.submit, a.end} {
 		if err := rest(endOfTime); err != nil {
 			return err

@@ -294,6 +294,71 @@ y,w,iso,dev,HP,0,false,1,500,1000,1024,,0,100,completed,0,false,,
 	}
 }
 
+// A queue, and each user there, runs at most as many jobs and GPUs as the queue allows, together with the
+// queues below it. A pod of a job that runs is not another job.
+func TestRunning(t *testing.T) {
+	const jobs = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,cpu_milli,mem_mib,gpu_models,submit_s,duration_s,outcome,checkpoint_s,locked,topology,affinity,user\n" +
+		`x,w,team,dev,HP,0,false,2,500,1000,1024,,0,100,completed,0,false,,,ann
+y,w,lab,dev,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,,bob
+z,w,lab,dev,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,,ann
+`
+	team := core.Queue{Name: "team", Parent: "lab", Weight: 1}
+	const two, three = "1 bind x-0 a0 0\n1 bind x-1 a0 0\n1 bind y-0 a0 1\n", "2 bind z-0 a0 2\n"
+	for _, c := range []struct {
+		lab         core.Queue
+		script, why string
+	}{
+		{core.Queue{MaxRunning: core.Running{Jobs: 2}}, two, ""},
+		{core.Queue{MaxRunning: core.Running{Jobs: 2}}, two + three, Running},
+		{core.Queue{MaxRunning: core.Running{Jobs: 2}}, two + "1 release y-0 failed\n" + three, ""},
+		{core.Queue{MaxRunning: core.Running{GPU: 2000}}, two, ""},
+		{core.Queue{MaxRunning: core.Running{GPU: 2000}}, two + three, Running},
+		{core.Queue{MaxRunningPerUser: core.Running{Jobs: 1}}, two, ""},
+		{core.Queue{MaxRunningPerUser: core.Running{Jobs: 1}}, two + three, Running},
+		{core.Queue{MaxRunningPerUser: core.Running{GPU: 1500}}, two, ""},
+		{core.Queue{MaxRunningPerUser: core.Running{GPU: 1500}}, two + three, Running},
+	} {
+		c.lab.Name, c.lab.Weight = "lab", 1
+		r, err := Audit(write(t, nodes, []core.Queue{c.lab, team}, jobs, c.script))
+		must(t, err)
+		if names(r) != c.why {
+			t.Errorf("%+v: audit names %v, want %q: %v", c.lab, names(r), c.why, r.Violations)
+		}
+	}
+}
+
+// The CPU and the memory of Isolated queues count too, whichever GPUs jobs use.
+func TestIsolatedResources(t *testing.T) {
+	q := []core.Queue{
+		{Name: "org", Weight: 1, Mode: quota.Isolated, Resources: []core.ResourceQuota{{Resource: "cpu", Nominal: 3000}}},
+		{Name: "iso", Parent: "org", Weight: 1},
+		{Name: "mem", Weight: 1, Mode: quota.Isolated, Resources: []core.ResourceQuota{{Resource: "memory", Nominal: 2048}}},
+		{Name: "team", Parent: "mem", Weight: 1, Mode: quota.Isolated, Resources: []core.ResourceQuota{{Resource: "memory", Nominal: 1024}}},
+	}
+	jobs := `x,w,iso,dev,HP,0,false,1,1000,2000,1024,,0,100,completed,0,false,,
+y,w,org,dev,HP,0,false,1,0,1000,1024,,0,100,completed,0,false,,
+z,w,iso,dev,HP,0,false,1,0,1000,1024,,0,100,completed,0,false,,
+m,w,team,dev,HP,0,false,1,0,1000,1024,,0,100,completed,0,false,,
+n,w,team,dev,HP,0,false,1,0,1000,1024,,0,100,completed,0,false,,
+o,w,mem,dev,HP,0,false,1,0,1000,2048,,0,100,completed,0,false,,
+p,w,mem,dev,HP,0,false,1,0,1000,1024,,0,100,completed,0,false,,
+`
+	for script, want := range map[string]string{
+		"1 bind x-0 a0 0\n2 bind y-0 a0 -":                                        "",
+		"1 bind x-0 a0 0\n2 bind y-0 a0 -\n3 bind z-0 a0 -":                       Quota,
+		"1 bind x-0 a0 0\n2 bind y-0 a0 -\n3 release x-0 failed\n3 bind z-0 a0 -": "",
+		"1 bind m-0 a0 -\n2 bind n-0 a0 -":                                        Quota,
+		"1 bind o-0 a0 -\n2 bind m-0 a0 -":                                        "",
+		"1 bind o-0 a0 -\n2 bind m-0 a0 -\n3 bind p-0 a0 -":                       Quota,
+	} {
+		r, err := Audit(write(t, nodes, q, jobs, script+"\n"))
+		must(t, err)
+		if got := names(r); got != want {
+			t.Errorf("%s\naudit names %q, want %q: %v", script, got, want, r.Violations)
+		}
+	}
+}
+
 // A locked job keeps its protection within nominal quota. One that is bound beyond it was
 // found so, and may be evicted; not moved.
 func TestLockedQuota(t *testing.T) {

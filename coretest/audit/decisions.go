@@ -92,7 +92,7 @@ func (d *decision) scan(line []byte) bool {
 	s.skip(`,"reason":"`)
 	d.reason = s.text()
 	d.forJob = nil
-	if s.ok && len(s.rest) > 1 {
+	if s.ok && bytes.HasPrefix(s.rest, []byte(`,"for"`)) {
 		s.skip(`,"for":"`)
 		d.forJob = s.text()
 	}

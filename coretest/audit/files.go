@@ -134,6 +134,14 @@ func (c *csvFile) time(column string) int64 {
 	return t
 }
 
+// optionalTime is time for a column that need not be there; 0 without it.
+func (c *csvFile) optionalTime(column string) int64 {
+	if c.optional(column) == "" {
+		return 0
+	}
+	return c.time(column)
+}
+
 // cutSeconds parses the decimal number of seconds that text begins with, as
 // nanoseconds. Further decimals are dropped.
 func cutSeconds(text []byte) (t int64, rest []byte, ok bool) {

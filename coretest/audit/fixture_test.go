@@ -37,8 +37,9 @@ const workloadHeader = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,c
 // without the header, which the workload may have) and a script of what was decided:
 //
 //	T bind POD NODE GPUS [MILLI]   GPUS as 0,1 or -; MILLI is per GPU
-//	T again POD NODE GPUS          a bind to a place kept for a restart
-//	T release POD REASON [FOR [TOLD]]
+//	T again POD NODE GPUS          a bind to a place kept for a restart that makes room; asked: for
+//	                               one that was requested; freed: for one that frees a node
+//	T release POD REASON [FOR [TOLD]]   FOR - is no job
 //	T migrate POD NODE GPUS, T room POD NODE GPUS FOR, T moved POD, T movefailed POD
 //	T standby POD, T resume POD TOLD
 //	T end JOB [rejected]
@@ -110,7 +111,7 @@ func (f *fixture) play(script string) {
 		at := f.time(w[0])
 		f.submit(at)
 		switch w[1] {
-		case "bind", "again":
+		case "bind", "again", "asked", "freed":
 			p := f.placement(w)
 			f.on[w[2]] = p
 			batch = append(batch, p)
@@ -172,9 +173,15 @@ func (f *fixture) call(at core.Time, w []string, batch []core.Placement) {
 	case "again":
 		must(f.t, f.w.Bound(at, j, batch, core.Consolidation))
 		return
+	case "asked":
+		must(f.t, f.w.Bound(at, j, batch, core.Requested))
+		return
+	case "freed":
+		must(f.t, f.w.Bound(at, j, batch, core.Defragmentation))
+		return
 	}
 	by := sim.Eviction{Told: at}
-	if len(w) > 4 {
+	if len(w) > 4 && w[4] != "-" {
 		by.For = w[4]
 	}
 	if len(w) > 5 {

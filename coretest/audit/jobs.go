@@ -9,14 +9,19 @@ import (
 // job is a live job.
 type job struct {
 	name, queue, class string
-	gang, locked       bool
-	replaceable        bool // its pods may be moved
-	exposed            bool // locked, and bound when such jobs held more than nominal quota
-	rank               rank
-	submit             int64
-	required           string // topology level
-	tasks              []task
-	pods               []pod // nil before the first is bound
+	// duration is its run time, which the engine knows if the run has estimates; 0 where the file does not
+	// say. checkpoint is the interval at which it saves its progress.
+	duration, checkpoint int64
+	user                 string
+	running              int64 // its pods that count as running for the bounds of queues
+	gang, locked         bool
+	replaceable          bool // its pods may be moved
+	exposed              bool // locked, and bound when such jobs held more than nominal quota
+	rank                 rank
+	submit               int64
+	required             string // topology level
+	tasks                []task
+	pods                 []pod // nil before the first is bound
 
 	bound     int
 	binds     counted // of its pods, so far
@@ -71,13 +76,15 @@ type pod struct {
 	milli, cpu, mem int64
 	// ended is how the pod ended by itself, if it did when it was last bound.
 	ended string
+	// lost says that it left with its node last, whether it was told to leave before or not.
+	lost bool
 	// to is its second place, while it is being moved.
 	to *pod
 	// warm is what it holds while it is on standby, nil if it is not.
 	warm *pod
 	// room is the plan by which it is being moved, if that makes room for a job.
 	room *roomPlan
-	// promise is the place kept for it since it stopped to make room for a job, until it is bound again.
+	// promise is the place kept for it since it stopped to start again elsewhere, until it is bound again.
 	promise *promise
 	// left is where the pod was evicted from, until it is bound again.
 	left *left
@@ -185,7 +192,7 @@ func (s *submissions) read() (err error) {
 
 func (s *submissions) job() *job {
 	j := &job{
-		name: s.text("job"), queue: s.text("queue"), class: s.text("class"),
+		name: s.text("job"), queue: s.text("queue"), user: s.optional("user"), class: s.text("class"),
 		gang: s.bool("gang"), locked: s.bool("locked"), replaceable: s.optional("mobility") == "replaceable", submit: s.time("submit_s"),
 		whole: -1, evicted: -1, ended: -1,
 	}
@@ -194,6 +201,7 @@ func (s *submissions) job() *job {
 		s.wrong("priority", "a whole number")
 	}
 	j.rank.class = j.class
+	j.duration, j.checkpoint = s.optionalTime("duration_s"), s.optionalTime("checkpoint_s")
 	for part := range strings.SplitSeq(s.text("topology"), ";") {
 		word, level, ok := strings.Cut(part, "=")
 		if !ok {

@@ -67,6 +67,7 @@ func (a *auditor) endMove(j *job, t *task, p *pod, d *decision) bool {
 			d.pod, d.node, d.gpus, seconds(d.t), p.node.name, p.gpus, p.to.node.name, p.to.gpus)
 	}
 	a.hold(free.node, &free, -1)
+	free.node.free(j, free.gpus, d.t)
 	a.measure.second -= free.amount()
 	a.moving--
 	a.moveEnds(p, d.t, moved)

@@ -25,10 +25,12 @@ type node struct {
 	// domain is where the node is at each level of the file, at hbd and node;
 	// an HBD there is not is "".
 	domain map[string]string
-	// lent are the GPUs of pods on standby, freed says when a pod left each GPU last.
-	lent  uint64
-	freed [64]int64
-	group string // its domain at the narrowest level that the file fills
+	// lent are the GPUs of pods on standby, freed says when a pod left each GPU last, and freedBy
+	// of which job it was.
+	lent    uint64
+	freed   [64]int64
+	freedBy []*job
+	group   string // its domain at the narrowest level that the file fills
 }
 
 // device is a GPU: how much of it is allocated, and to how many pods that have

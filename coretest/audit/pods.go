@@ -31,17 +31,21 @@ func (a *auditor) bind(j *job, d *decision) {
 	if p.done(j) {
 		t.done--
 	}
-	left, promised := p.left, p.promise
+	a.startsAgainst(j, d)
+	left, promised, lost := p.left, p.promise, p.lost
 	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem}
 	a.back(left, p, d)
 	a.hold(n, p, +1)
 	a.within(n, d)
 	a.keepsCPU(j, n, d)
-	a.again(j, promised, p, d)
+	if promised != nil || !lost { // one that is lost on its way out goes to its kept place, too
+		a.again(j, promised, p, d)
+	}
 	if n.lent&p.gpus != 0 && j.class != "LP" {
 		a.breach(Standby, "%s is bound at %s to GPUs of %s that are lent, and %s", d.pod, seconds(d.t), n.name, j.class)
 	}
 	a.charge(j, n, p, +1)
+	a.forecast.held(j, p, +1)
 	a.label(t, n, +1)
 	t.bound++
 	j.bound++
@@ -346,13 +350,15 @@ func (a *auditor) release(j *job, d *decision) {
 			d.pod, d.node, d.gpus, d.milli, d.cpu, d.mem, p.node.name, p.gpus, p.milli, p.cpu, p.mem)
 	}
 	was := *p
-	*p = pod{ended: ended(d.reason)}
+	*p = pod{ended: ended(d.reason), lost: string(d.reason) == "node_lost"}
 	a.hold(was.node, was.holds(), -1)
+	a.forecast.left(j, &was, d)
+	a.forecast.held(j, &was, -1)
 	if was.warm != nil {
 		was.node.lent &^= was.gpus
 		j.binds.add(d.t) // what left for it may be back
 	}
-	was.node.free(was.gpus, d.t)
+	was.node.free(j, was.gpus, d.t)
 	restarts := string(d.reason) == "restarted"
 	if !restarts {
 		a.charge(j, was.node, &was, -1)
@@ -375,7 +381,7 @@ func (a *auditor) release(j *job, d *decision) {
 		a.restart(j, p, was, d)
 	} else if by := a.jobs[string(d.forJob)]; by != nil {
 		p.left = &left{d.t, d.told, was.node, was.gpus, by, by.binds, a.shifts, a.parted}
-		if plan := a.plans[planKey{by.name, d.told}]; plan != nil {
+		if plan := a.plans[planKey{by.name, false, d.told}]; plan != nil {
 			plan.last = d.t // by the same plan, others restart where this pod was
 		}
 	}
@@ -430,7 +436,12 @@ func (a *auditor) cause(j *job, d *decision) {
 	case "preempted", "reclaimed", "restarted":
 		a.measure.leave(d)
 		a.leaves(d.told)
-		a.forHP(d)
+		a.inQueue(j, d)
+		a.waited(d)
+		forNone := reason == "restarted" && len(d.forJob) == 0 // see restarts.go
+		if !forNone {
+			a.forHP(d)
+		}
 		if d.told != d.t {
 			// The pods of an evicted gang shut down one after the other: it neither goes on nor
 			// ends until it is bound again.
@@ -441,10 +452,12 @@ func (a *auditor) cause(j *job, d *decision) {
 			j.evictions++
 			a.measure.preemptions++
 		}
-		if !j.exposed {
+		if !j.exposed && a.protects(j) {
 			a.unlocked(j, d)
 		}
-		a.beneficiary(j, d)
+		if !forNone {
+			a.beneficiary(j, d)
+		}
 	default:
 		a.breach(Format, "%s is released for reason %q", d.pod, reason)
 	}

@@ -4,11 +4,18 @@ import "slices"
 
 // rules are what the policy of the run allows, as summary.json says.
 type rules struct {
-	HPOnly       bool    `json:"hp_only"`
-	CPUReserve   float64 `json:"cpu_reserve"`
-	RoomMoves    int     `json:"room_max_moves"`
-	RoomRestarts bool    `json:"room_restarts"`
-	EvictGrace   float64 `json:"evict_grace_s"`
+	HPOnly          bool     `json:"hp_only"`
+	Delay           float64  `json:"preempt_delay_s"`
+	OwnQueue        bool     `json:"preempted_in_queue"`
+	Unprotected     bool     `json:"unprotected"`
+	ProtectedQueues []string `json:"protected_queues"`
+	CPUReserve      float64  `json:"cpu_reserve"`
+	RoomMoves       int      `json:"room_max_moves"`
+	RoomRestarts    bool     `json:"room_restarts"`
+	EvictGrace      float64  `json:"evict_grace_s"`
+	DefragRestarts  string   `json:"defrag_restarts"`
+	Forecast        float64  `json:"forecast_s"`
+	Estimates       bool     `json:"estimates"`
 }
 
 // forHP checks that LP jobs evict none, where the policy says so. The job may have ended while
@@ -20,6 +27,43 @@ func (a *auditor) forHP(d *decision) {
 	by := a.jobs[string(d.forJob)]
 	if by != nil && by.class != "HP" || by == nil && !a.endedHP[nameHash(string(d.forJob))] {
 		a.breach(HPOnly, "%s is %s at %s for %q, which is no HP job: only those may evict", d.pod, d.reason, seconds(d.t), d.forJob)
+	}
+}
+
+// waited checks that pods are evicted for a job no sooner after its submission than the policy says.
+func (a *auditor) waited(d *decision) {
+	if a.summary.Rules == nil || a.summary.Rules.Delay == 0 || string(d.reason) == "restarted" {
+		return
+	}
+	if by := a.jobs[string(d.forJob)]; by != nil && float64(d.told-by.submit) < a.summary.Rules.Delay*1e9 {
+		a.breach(Delay, "%s is %s at %s for job %s, which was submitted at %s: it evicts none sooner than %gs after that",
+			d.pod, d.reason, seconds(d.told), by.name, seconds(by.submit), a.summary.Rules.Delay)
+	}
+}
+
+// protects reports whether the policy lets a lock of the job protect it from eviction.
+func (a *auditor) protects(j *job) bool {
+	r := a.summary.Rules
+	if r == nil || !r.Unprotected && len(r.ProtectedQueues) == 0 {
+		return true
+	}
+	for q := a.queues[j.queue]; q != nil && !r.Unprotected; q = q.parent {
+		if slices.Contains(r.ProtectedQueues, q.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// inQueue checks that a job is preempted for one of its own queue, where the policy says so. The
+// other one may have ended while the pod took its grace.
+func (a *auditor) inQueue(j *job, d *decision) {
+	if a.summary.Rules == nil || !a.summary.Rules.OwnQueue || string(d.reason) != "preempted" {
+		return
+	}
+	if by := a.jobs[string(d.forJob)]; by != nil && by.queue != j.queue {
+		a.breach(OwnQueue, "%s of queue %s is preempted at %s for job %s of queue %s: priority decides within a queue only",
+			d.pod, j.queue, seconds(d.t), by.name, by.queue)
 	}
 }
 
@@ -40,7 +84,7 @@ func (a *auditor) keepsCPU(j *job, n *node, d *decision) {
 	if r == nil || r.CPUReserve == 0 || d.cpu == 0 || len(n.devices) == 0 || n.lent != 0 || a.moving > 0 || j.gpu() > 0 {
 		return
 	}
-	if why := string(d.reason); why == "MadeRoom" || why == consolidation {
+	if why := string(d.reason); why == "MadeRoom" || why == consolidation || why == requested || why == defragmentation {
 		return // it was chosen earlier
 	}
 	idle := int64(0)

@@ -54,6 +54,47 @@ t,w,q,training,HP,10,false,1,1000,1000,1024,,0,100,completed,0,false,,tolerate:o
 	check(t, &metrics.Rules{RoomMoves: 2}, nil, jobs, "1 bind l-0 a0 0\n5 release l-0 restarted x\n5 bind x-0 a0 0,1,2,3\n5 again l-0 a1 0", Restart)
 }
 
+// A pod that restarts for no other job, as requested or to free a node, gets its place back, in time: one
+// that no other pod was on since.
+func TestRestartsForNone(t *testing.T) {
+	const jobs = `g,w,q,training,HP,10,true,2,1000,1000,1024,,0,100,completed,60,false,,
+l,w,q,training,LP,0,false,1,1000,1000,1024,,0,100,completed,60,false,,
+k,w,q,training,LP,0,false,1,1000,1000,1024,,0,100,completed,60,true,,
+o,w,q,training,LP,0,false,1,1000,1000,1024,,0,100,completed,60,false,,
+t,w,q,training,HP,10,false,1,1000,1000,1024,,0,100,completed,60,false,,tolerate:only
+`
+	const gang = "1 bind g-0 a0 0\n1 bind g-1 a1 0\n"
+	const gone = gang + "10 release g-0 restarted - 5\n12 release g-1 restarted - 5\n"
+	const left = "5 release l-0 restarted - 4\n"
+	for script, want := range map[string]string{
+		gone + "12 asked g-0 a1 1\n12 asked g-1 a1 0":           "",
+		gone + "12 asked g-0 a1 0\n12 asked g-1 a1 1":           "", // a place that its own pod left
+		gone + "12 freed g-0 a1 1\n12 freed g-1 a1 0":           "",
+		gone + "12 again g-0 a1 1\n12 again g-1 a1 0":           Restart, // it made room for no job
+		gone + "12 bind g-0 a1 1\n12 bind g-1 a1 0":             Restart,
+		gone + "20 asked g-0 a1 1\n20 asked g-1 a1 0":           Restart, // too late
+		gone + "15 lost b1\n20 bind g-0 a1 1\n20 bind g-1 a1 0": "",
+		gone + "60 bind l-0 b0 0":                               Restart, // never
+
+		"1 bind l-0 a0 0\n1 bind o-0 a1 1\n" + left + "5 asked l-0 a1 0":                                  "",
+		"1 bind l-0 a0 0\n1 bind o-0 a1 1\n" + left + "5 release o-0 finished\n5 end o\n5 asked l-0 a1 1": Restart, // it was in use
+		"1 bind l-0 a0 0\n1 bind o-0 a1 1\n4 release o-0 finished\n4 end o\n" + left + "5 asked l-0 a1 1": "",
+		"1 bind k-0 a0 0\n5 release k-0 restarted - 4\n5 asked k-0 a1 0":                                  Locked,
+		"1 bind t-0 a0 0\n5 release t-0 restarted - 4\n5 asked t-0 h0 0":                                  Restart, // another model
+		"1 bind l-0 a0 0\n1 bind t-0 a0 1\n5 release l-0 preempted t 4\n5 asked l-0 a1 0":                 Restart, // it was not to restart
+	} {
+		check(t, &metrics.Rules{EvictGrace: 30, DefragRestarts: "All"}, nil, jobs, script, want)
+	}
+
+	// What the policy allows.
+	const lp, hp = "1 bind l-0 a0 0\n" + left + "5 freed l-0 a1 0", "1 bind t-0 a0 0\n5 release t-0 restarted - 4\n5 freed t-0 a1 0"
+	for _, x := range []struct{ restarts, lp, hp string }{{"", Restart, Restart}, {"LP", "", Restart}, {"All", "", ""}} {
+		r := &metrics.Rules{EvictGrace: 30, DefragRestarts: x.restarts, HPOnly: true}
+		check(t, r, nil, jobs, lp, x.lp)
+		check(t, r, nil, jobs, hp, x.hp)
+	}
+}
+
 // A job waits for a pod that moves for the same plan, as long as the move takes.
 func TestRestartBesideMove(t *testing.T) {
 	const jobs = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,cpu_milli,mem_mib,gpu_models,submit_s,duration_s,outcome,checkpoint_s,locked,topology,affinity,mobility\n" +
@@ -89,6 +130,22 @@ o,w,iso,training,HP,10,false,1,1000,1000,1024,,0,100,completed,0,false,,
 	check(t, room, iso, jobs, "1 bind r-0 a0 0,1\n5 release r-0 restarted x\n6 lost b0\n7 bind o-0 a1 0", "")
 }
 
+// No pod is evicted for a job that has not waited for as long as the policy says. It may restart elsewhere.
+func TestDelay(t *testing.T) {
+	const jobs = `l,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+h,w,q,training,HP,0,false,1,1000,1000,1024,,5,100,completed,0,false,,
+`
+	for script, want := range map[string]string{
+		"1 bind l-0 a0 0\n14 release l-0 preempted h":   Delay,
+		"1 bind l-0 a0 0\n14 release l-0 reclaimed h":   Delay,
+		"1 bind l-0 a0 0\n15 release l-0 preempted h":   "",
+		"1 bind l-0 a0 0\n16 release l-0 preempted h 2": Delay,
+	} {
+		check(t, &metrics.Rules{Delay: 10}, nil, jobs, script, want)
+		check(t, &metrics.Rules{}, nil, jobs, script, "")
+	}
+}
+
 // Under hpOnly no LP job evicts.
 func TestHPOnly(t *testing.T) {
 	const jobs = `l,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
@@ -106,6 +163,38 @@ h,w,q,training,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
 		if want == HPOnly {
 			check(t, &metrics.Rules{}, nil, jobs, script, "")
 		}
+	}
+}
+
+// Only in and below the queues that the policy names does a lock protect from eviction.
+func TestProtectedQueues(t *testing.T) {
+	const jobs = `l,w,below,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,true,,
+o,w,other,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,true,,
+h,w,other,batch,HP,9,false,1,1000,1000,1024,,0,100,completed,0,false,,
+`
+	queues := []core.Queue{{Name: "prod", Weight: 1}, {Name: "below", Parent: "prod", Weight: 1}, {Name: "other", Weight: 1}}
+	const evicts, spares = "1 bind o-0 a0 0\n2 release o-0 preempted h", "1 bind l-0 a0 0\n2 release l-0 preempted h"
+	check(t, &metrics.Rules{ProtectedQueues: []string{"prod"}}, queues, jobs, evicts, "")
+	check(t, &metrics.Rules{ProtectedQueues: []string{"prod"}}, queues, jobs, spares, Locked)
+	check(t, &metrics.Rules{Unprotected: true}, queues, jobs, spares, "")
+	check(t, &metrics.Rules{}, queues, jobs, evicts, Locked)
+}
+
+// Under priority: Queue, no job is preempted for one of another queue. Quota is reclaimed between
+// queues.
+func TestOwnQueue(t *testing.T) {
+	const jobs = `l,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+m,w,q,batch,LP,9,false,1,1000,1000,1024,,0,100,completed,0,false,,
+o,w,other,batch,LP,9,false,1,1000,1000,1024,,0,100,completed,0,false,,
+`
+	queues := []core.Queue{{Name: "q", Weight: 1}, {Name: "other", Weight: 1}}
+	for script, want := range map[string]string{
+		"1 bind l-0 a0 0\n2 release l-0 preempted m": "",
+		"1 bind l-0 a0 0\n2 release l-0 preempted o": OwnQueue,
+		"1 bind l-0 a0 0\n2 release l-0 reclaimed o": "",
+	} {
+		check(t, &metrics.Rules{OwnQueue: true}, queues, jobs, script, want)
+		check(t, &metrics.Rules{}, queues, jobs, script, "")
 	}
 }
 

@@ -19,7 +19,23 @@ type queue struct {
 	locked   map[string]int64 // by those of them that are locked
 	// below is what the queue and those below it own together, tree what they use of it.
 	below, tree map[string]int64
+	// all bounds what runs, perUser what each user's jobs do; users are those that had any.
+	all, perUser bounds
+	users        map[string]*bounds
+	// resources is the quota and use of CPU, in milli-cores, and of memory, in MiB.
+	resources [2]resource
 }
+
+// resource is a queue's quota and use of CPU or of memory, with the fields of [queue].
+type resource struct {
+	listed                             bool
+	nominal, used, locked, below, tree int64
+}
+
+var resources = [2]struct {
+	name, unit string
+	scale      float64 // of a unit, in a core or byte
+}{{"cpu", "milli-cores", 1000}, {"memory", "MiB", 1.0 / (1 << 20)}}
 
 // anyModel is the model of a quota over all models.
 const anyModel = "*"
@@ -31,9 +47,15 @@ func readQueues(path string) (map[string]*queue, error) {
 	}
 	var file struct {
 		Queues []struct {
-			Name, Parent, Mode string
-			Quota              []struct {
+			Name, Parent, Mode                    string
+			MaxRunningJobs, MaxRunningJobsPerUser int64
+			MaxRunningGPUs, MaxRunningGPUsPerUser float64
+			Quota                                 []struct {
 				Model   string
+				Nominal float64
+			}
+			Resources []struct {
+				Name    string
 				Nominal float64
 			}
 		}
@@ -46,6 +68,8 @@ func readQueues(path string) (map[string]*queue, error) {
 		q := &queue{
 			name: r.Name, parent: queues[r.Parent], isolated: r.Mode == "Isolated",
 			used: map[string]int64{}, locked: map[string]int64{}, below: map[string]int64{}, tree: map[string]int64{},
+			all: bounds{jobs: r.MaxRunningJobs, gpu: milli(r.MaxRunningGPUs)}, perUser: bounds{jobs: r.MaxRunningJobsPerUser, gpu: milli(r.MaxRunningGPUsPerUser)},
+			users: map[string]*bounds{},
 		}
 		if r.Parent != "" && q.parent == nil {
 			return nil, &workload.Error{File: path, Field: r.Name, Want: "a parent that comes before it, found " + r.Parent}
@@ -54,9 +78,21 @@ func readQueues(path string) (map[string]*queue, error) {
 			if q.nominal == nil {
 				q.nominal = map[string]int64{}
 			}
-			q.nominal[x.Model] = int64(math.Round(x.Nominal * wholeGPU))
+			q.nominal[x.Model] = milli(x.Nominal)
 			for up := q; up != nil; up = up.parent {
 				up.below[x.Model] += q.nominal[x.Model]
+			}
+		}
+		for _, x := range r.Resources {
+			for k := range resources {
+				if resources[k].name != x.Name {
+					continue
+				}
+				own := &q.resources[k]
+				own.listed, own.nominal = true, int64(math.Round(x.Nominal*resources[k].scale))
+				for up := q; up != nil; up = up.parent {
+					up.resources[k].below += own.nominal
+				}
 			}
 		}
 		queues[r.Name] = q
@@ -64,10 +100,13 @@ func readQueues(path string) (map[string]*queue, error) {
 	return queues, nil
 }
 
+func milli(gpus float64) int64 { return int64(math.Round(gpus * wholeGPU)) }
+
 // charge counts a pod against the quota of the nearest queue upwards that has any, and
 // checks that no Isolated queue's jobs use more than its own, nor more with those below
 // it than all of them own.
 func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
+	a.bounded(j, p, sign)
 	q := a.queues[j.queue]
 	for q != nil && q.nominal == nil {
 		q = q.parent
@@ -75,6 +114,7 @@ func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
 	if sign > 0 && j.bound == 0 {
 		j.exposed = false
 	}
+	a.chargeResources(j, p, sign)
 	if p.amount() == 0 {
 		return
 	}
@@ -109,6 +149,45 @@ func (a *auditor) charge(j *job, n *node, p *pod, sign int64) {
 			if up.isolated && up.tree[model] > up.below[model] {
 				a.breach(Quota, "job %s brings Isolated queue %s and those below it to %d milli-GPU of model %s, nominal %d",
 					j.name, up.name, up.tree[model], model, up.below[model])
+			}
+		}
+	}
+}
+
+// chargeResources is charge for CPU and memory: each counts against the quota of the nearest queue upwards
+// that lists it.
+func (a *auditor) chargeResources(j *job, p *pod, sign int64) {
+	for k, amount := range [2]int64{p.cpu, p.mem} {
+		q := a.queues[j.queue]
+		for q != nil && !q.resources[k].listed {
+			q = q.parent
+		}
+		if q == nil || amount == 0 {
+			continue
+		}
+		own := &q.resources[k]
+		if j.locked && sign > 0 && own.locked+amount > own.nominal {
+			j.exposed = true
+		}
+		own.used += sign * amount
+		if j.locked {
+			own.locked += sign * amount
+		}
+		for up := q; up != nil; up = up.parent {
+			up.resources[k].tree += sign * amount
+		}
+		if sign < 0 {
+			continue
+		}
+		of := &resources[k]
+		if q.isolated && own.used > own.nominal {
+			a.breach(Quota, "job %s brings Isolated queue %s to %d %s of %s, nominal %d", j.name, q.name, own.used, of.unit, of.name, own.nominal)
+			continue
+		}
+		for up := q; up != nil; up = up.parent {
+			if sum := &up.resources[k]; up.isolated && sum.tree > sum.below {
+				a.breach(Quota, "job %s brings Isolated queue %s and those below it to %d %s of %s, nominal %d",
+					j.name, up.name, sum.tree, of.unit, of.name, sum.below)
 			}
 		}
 	}

@@ -10,10 +10,16 @@ import (
 // needs, has left; with all pods of its job that the plan stopped, on the same GPU model. Until
 // then its queue is charged for it. The decisions do not say which places are kept, but each of
 // these follows from when and how it is bound.
+//
+// So has a pod that restarts as requested, or so that a node becomes free: its release names no other
+// job. Only the pods of its own job leave for that plan, and its place was free when it was decided, or one
+// of theirs: no other pod has left it since.
 
-// roomPlan is what was decided at one instant to make room for one job.
+// roomPlan is what was decided at one instant to make room for one job, or to restart one.
 type roomPlan struct {
 	by string
+	// own says that it restarts the job for no other one.
+	own bool
 	// rank is that of the job, nil if it ended before the first pod left.
 	rank *rank
 	// last is when a pod of the plan left a place last, moving how many pods still hold two.
@@ -29,6 +35,7 @@ type roomPlan struct {
 // planKey says for whom and when a plan was decided.
 type planKey struct {
 	by   string
+	own  bool
 	told int64
 }
 
@@ -53,7 +60,7 @@ type promise struct {
 
 // planOf returns the plan by which a pod leaves or moves for a job; told is when it was decided.
 func (a *auditor) planOf(forJob []byte, told int64) *roomPlan {
-	key := planKey{string(forJob), told}
+	key := planKey{string(forJob), false, told}
 	p, by := a.plans[key], a.jobs[key.by]
 	if p == nil {
 		a.forgetPlans(told)
@@ -73,16 +80,43 @@ func (a *auditor) planOf(forJob []byte, told int64) *roomPlan {
 	return p
 }
 
+// ownPlan returns the plan by which a job restarts for no other one.
+func (a *auditor) ownPlan(j *job, told int64) *roomPlan {
+	key := planKey{j.name, true, told}
+	p := a.plans[key]
+	if p == nil {
+		a.forgetPlans(told)
+		p = &roomPlan{by: j.name, own: true, shifts: a.shifts}
+		a.plans[key] = p
+	}
+	return p
+}
+
+// what says what a pod did that left by the plan.
+func (p *roomPlan) what() string {
+	if p.own {
+		return "was told to restart"
+	}
+	return "made room for " + p.by
+}
+
 // upset reports whether a place of the plan may have been lost.
 func (p *roomPlan) upset(a *auditor, told int64) bool {
 	return p.failed || a.shifts.since(p.shifts, told)
 }
 
-// restart notes that a pod left for a job, and starts again elsewhere. Its queue stays charged.
+// restart notes that a pod left for a job, or for none, and starts again elsewhere. Its queue stays
+// charged.
 func (a *auditor) restart(j *job, p *pod, was pod, d *decision) {
-	plan := a.planOf(d.forJob, d.told)
+	var plan *roomPlan
+	if len(d.forJob) == 0 {
+		plan = a.ownPlan(j, d.told)
+	} else {
+		plan = a.planOf(d.forJob, d.told)
+	}
 	plan.last = d.t
 	switch r := a.summary.Rules; {
+	case plan.own:
 	case r != nil && !r.RoomRestarts:
 		a.breach(Restart, "%s restarts elsewhere at %s, which the policy does not allow", d.pod, seconds(d.t))
 	case plan.rank != nil && j.rank.above(*plan.rank):
@@ -116,7 +150,8 @@ func (a *auditor) shifted(t int64) {
 
 // again checks how a pod that restarts is bound.
 func (a *auditor) again(j *job, x *promise, p *pod, d *decision) {
-	kept := string(d.reason) == consolidation
+	why := string(d.reason)
+	kept := why == consolidation || why == requested || why == defragmentation
 	switch {
 	case x == nil && kept:
 		a.breach(Restart, "%s is bound at %s to a place kept for its restart, and did not restart", d.pod, seconds(d.t))
@@ -127,18 +162,34 @@ func (a *auditor) again(j *job, x *promise, p *pod, d *decision) {
 	a.discharge(x, j)
 	j.promised = slices.DeleteFunc(j.promised, func(o *promise) bool { return o == x })
 	upset := x.plan.upset(a, x.told)
+	if why == defragmentation {
+		a.mayRestart(j, d)
+	}
 	switch {
 	case upset:
-	case !kept:
-		a.breach(Restart, "%s made room for %s, and is bound at %s to another place than is kept for it", d.pod, x.plan.by, seconds(d.t))
+	case !kept || x.plan.own == (why == consolidation):
+		a.breach(Restart, "%s %s, and is bound at %s to another place than is kept for it", d.pod, x.plan.what(), seconds(d.t))
 	case d.t > x.plan.last:
-		a.breach(Restart, "%s made room for %s, and starts at %s, though all had left at %s", d.pod, x.plan.by, seconds(d.t), seconds(x.plan.last))
+		a.breach(Restart, "%s %s, and starts at %s, though all had left at %s", d.pod, x.plan.what(), seconds(d.t), seconds(x.plan.last))
 	case p.amount() > 0 && p.node.model != x.was.node.model:
-		a.breach(Restart, "%s made room for %s, and goes from a %s to a %s", d.pod, x.plan.by, x.was.node.model, p.node.model)
+		a.breach(Restart, "%s %s, and goes from a %s to a %s", d.pod, x.plan.what(), x.was.node.model, p.node.model)
+	}
+	if x.plan.own && kept && !upset && p.milli == wholeGPU {
+		if g := p.node.freedSince(p.gpus, x.told, j); g >= 0 {
+			a.breach(Restart, "%s restarts at %s on GPU %d of %s, which was in use at %s, when a place was to be kept for it", d.pod, seconds(d.t), g, p.node.name, seconds(x.told))
+		}
 	}
 	if kept && len(j.promised) > 0 && !j.resuming {
 		j.resuming = true
 		a.resuming = append(a.resuming, j)
+	}
+}
+
+// mayRestart checks that a job restarts so that a node becomes free only if the policy says so.
+func (a *auditor) mayRestart(j *job, d *decision) {
+	r := a.summary.Rules
+	if r != nil && (r.DefragRestarts == "" || r.DefragRestarts == "LP" && j.class != "LP") {
+		a.breach(Restart, "%s restarts at %s so that a node is free, and is %s: the policy allows %q", d.pod, seconds(d.t), j.class, r.DefragRestarts)
 	}
 }
 
@@ -149,7 +200,7 @@ func (a *auditor) restarted() {
 		j.resuming = false
 		for _, x := range j.promised {
 			if !x.plan.upset(a, x.told) {
-				a.breach(Restart, "%s made room for %s and starts again at %s without %d of its pods", j.name, x.plan.by, seconds(a.now), len(j.promised))
+				a.breach(Restart, "%s %s and starts again at %s without %d of its pods", j.name, x.plan.what(), seconds(a.now), len(j.promised))
 				break
 			}
 		}
@@ -164,7 +215,7 @@ func (a *auditor) waits(j *job, t int64) {
 		r := a.summary.Rules
 		over := r != nil && x.plan.moving == 0 && float64(t-x.told) > r.EvictGrace*1e9
 		if over && !x.plan.upset(a, x.told) {
-			a.breach(Restart, "%s made room for %s at %s, and has not started again", j.name, x.plan.by, seconds(x.told))
+			a.breach(Restart, "%s %s at %s, and has not started again", j.name, x.plan.what(), seconds(x.told))
 		}
 	}
 }
@@ -195,5 +246,9 @@ func (a *auditor) forgetPlans(t int64) {
 	}
 }
 
-// consolidation is the reason of a bind or a move by such a plan.
-const consolidation = "Consolidation"
+// The reasons of a bind or a move by such a plan.
+const (
+	consolidation   = "Consolidation"
+	requested       = "Requested"
+	defragmentation = "Defragmentation"
+)

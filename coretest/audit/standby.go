@@ -13,11 +13,25 @@ func (p *pod) holds() *pod {
 	return p
 }
 
-// free notes that a pod left GPUs at t.
-func (n *node) free(gpus uint64, t int64) {
-	for rest := gpus; rest != 0; rest &= rest - 1 {
-		n.freed[bits.TrailingZeros64(rest)] = t
+// free notes that a pod of a job left GPUs at t.
+func (n *node) free(j *job, gpus uint64, t int64) {
+	if n.freedBy == nil {
+		n.freedBy = make([]*job, len(n.devices))
 	}
+	for rest := gpus; rest != 0; rest &= rest - 1 {
+		g := bits.TrailingZeros64(rest)
+		n.freed[g], n.freedBy[g] = t, j
+	}
+}
+
+// freedSince returns one of some GPUs that a pod of another job left after t, -1 if there is none.
+func (n *node) freedSince(gpus uint64, t int64, but *job) int {
+	for rest := gpus; rest != 0 && n.freedBy != nil; rest &= rest - 1 {
+		if g := bits.TrailingZeros64(rest); n.freed[g] > t && n.freedBy[g] != but {
+			return g
+		}
+	}
+	return -1
 }
 
 // standby checks that a bound pod may lend its GPUs, and takes them from it.

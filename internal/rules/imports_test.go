@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"replay":    {"core", "core/cluster", "core/quota", "eventlog", "workload"},
 	"metrics":   {"core", "core/frag", "core/place", "workload", "sim"},
 	"report":    {"core", "core/cluster", "core/frag", "workload", "metrics", "internal/table"},
-	"runlog":    {"core", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
+	"runlog":    {"core", "core/cluster", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "core/frag", "workload", "api/"},
 	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog", "internal/optimum"},
@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"kube/feed":      {},                         // it knows neither the tables nor the objects
 	"kube/act":       {"api/", "kube/translate"}, // it writes what it is given, and decides nothing
 	"kube/lease":     {"api/"},
-	"kube/stats":     {"core", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
+	"kube/stats":     {"core", "core/cluster", "core/frag", "core/quota", "kube/act"}, // act has metrics of its own
 	"kube/translate": {"core", "core/cluster", "api/", "internal/spelling"},
 	"kube/devices":   {"core", "core/cluster", "api/v1alpha1", "kube/translate"}, // this and those below are indexes: they know nothing about the tables that ask them
 	"kube/lost":      {"core"},

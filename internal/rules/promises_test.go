@@ -15,7 +15,7 @@ import (
 
 // planned are fields that the engine is told and that decide nothing yet. Every row
 // of a table in docs/ that is about one says so, by the word "planned".
-var planned = map[string]string{"Weight": "weight"}
+var planned = map[string]string{}
 
 // notOurs are names in the documents that look like keys of Muster's and are read by
 // no code of this module: an API group's, a node label of the simulated nodes.
@@ -121,7 +121,12 @@ var formats = []format{
 	{"files.md", "jobs.csv", "runlog", "jobsHeader"},
 	{"files.md", "frames.json.gz", "runlog", "framesFile"},
 	{"files.md", "waits.csv", "runlog", "waitsHeader"},
+	{"files.md", "Output: the run folder", "runlog", "fairHeader"},
 	{"metrics.md", "", "metrics", "Summary"},
+	{"metrics.md", "Fairness", "metrics", "Fairness"},
+	{"metrics.md", "Fairness", "metrics", "TenantFairness"},
+	{"metrics.md", "Fairness", "metrics", "JobFairness"},
+	{"metrics.md", "Fairness", "metrics", "QueueFairness"},
 }
 
 // Fields and columns: each that the code has stands in the section about its format,

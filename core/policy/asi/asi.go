@@ -24,7 +24,7 @@ func named(name, title string, p core.Policy) doc.Doc {
 func policy() core.Policy {
 	p := core.Policy{
 		Queueing: core.Queueing{Mode: core.BestEffortFIFO},
-		Preempt:  core.Preempt{Priority: true, Reclaim: true, HPOnly: true, EvictGrace: 60 * core.Second},
+		Preempt:  core.Preempt{Priority: core.InCluster, Reclaim: true, HPOnly: true, EvictGrace: 60 * core.Second},
 		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
 	}
 	for k := range p.Placement {

@@ -32,7 +32,7 @@ func Base() core.Policy {
 	p := core.Policy{
 		Queueing: core.Queueing{Mode: core.Backfill, HeadWait: 60 * minute},
 		Preempt: core.Preempt{
-			Priority: true, Reclaim: true, Backfill: true,
+			Priority: core.InCluster, Reclaim: true, Backfill: true,
 			MinRuntime: 5 * minute, MaxMinRuntime: 60 * minute,
 		},
 		Requeue: core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 5 * minute},

@@ -18,6 +18,7 @@ var Docs = []doc.Doc{{
 func policy() core.Policy {
 	p := kant.Base()
 	p.Name = "default"
+	p.Queueing.LendUnowned = true
 	p.Room = core.Room{MaxMoves: 64, Restarts: true, AssumedWait: 3600 * core.Second}
 	for k := range p.Placement {
 		p.Placement[k] = place.Value

@@ -1,0 +1,87 @@
+package core
+
+import "github.com/muster-sched/muster/core/quota"
+
+// bound limits what a job that is tried may use, so that jobs which borrow less come first.
+type bound struct {
+	// reach is how far the job may borrow: see units.reach.
+	reach int
+	// owed says that the job's queue may hold no more than it is owed: see [Queueing.FairShare].
+	owed bool
+}
+
+// unbound lets a job use all that its queue may.
+var unbound = bound{}
+
+// own lets a job use the nominal quota of its queue only.
+var own = bound{reach: quota.Own}
+
+// before reports whether b is tighter than o. Jobs within tighter bounds come first.
+func (b bound) before(o bound) bool {
+	if b == own || o == own || b.owed == o.owed {
+		return b.reach > o.reach
+	}
+	return b.owed
+}
+
+// room returns how much more of a model jobs of the queue may use within the bound.
+func (b bound) room(q *quota.Queue, model string) Milli {
+	room := q.RoomWithin(model, b.reach)
+	if b.owed {
+		room = min(room, q.OwedRoom(model))
+	}
+	return room
+}
+
+// looser returns the next bound, for a job that found no room within this one.
+func (us *units) looser(b bound) bound {
+	switch {
+	case b == own:
+		return bound{us.ledger.Deepest(), us.policy.fair()}
+	case b.reach > 0:
+		return bound{b.reach - 1, b.owed}
+	}
+	return bound{us.ledger.Deepest(), false}
+}
+
+// boundOf returns the tightest bound within which the quotas have room for a waiting job (for one pod
+// of it when it starts pod by pod), from a bound on. Whatever the quotas, there is none beyond [unbound].
+func (us *units) boundOf(j *job, from bound) bound {
+	if from == own {
+		if us.reach(j, quota.Own) == quota.Own {
+			return own
+		}
+		from = us.looser(own)
+	}
+	if from.owed && us.exceedsOwed(j) {
+		from = bound{us.ledger.Deepest(), false}
+	}
+	return bound{us.reach(j, from.reach), from.owed}
+}
+
+// exceedsOwed reports whether a waiting job would take its queue beyond what that is owed.
+func (us *units) exceedsOwed(j *job) bool {
+	us.shares.divide()
+	us.compile(j.class)
+	return us.prepare(j).lacks(j.queue.OwedRoom)
+}
+
+// reach returns how far a waiting job (one pod of it when it starts pod by pod) must borrow to
+// start: [quota.Own] if the nominal quota of its queue has room for it, else the depth of the
+// nearest queue above that owns enough together with those below it, 0 if none does. It is at
+// most from.
+func (us *units) reach(j *job, from int) int {
+	if !j.queue.Limited() {
+		return from
+	}
+	us.compile(j.class)
+	c := us.prepare(j)
+	if from == quota.Own && !c.lacks(j.queue.NominalRoom) {
+		return quota.Own
+	}
+	depth := min(from, us.ledger.Deepest())
+	for depth > 0 && c.lacks(func(m string) Milli { return j.queue.RoomWithin(m, depth) }) {
+		depth--
+	}
+	return depth
+}

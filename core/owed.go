@@ -1,0 +1,302 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/muster-sched/muster/core/place"
+	"github.com/muster-sched/muster/core/quota"
+)
+
+// This file says which placed pods are within what their queues are owed, under
+// [Queueing.FairShare]: first those within nominal quota, then the others in the order of jobs, as
+// in entitlement.go.
+
+// cover says what covers a placed pod, or would cover a job that waits. The stronger, the greater.
+type cover uint8
+
+const (
+	uncovered cover = iota // it borrows, and its queue is not owed that
+	byShare                // it is within what its queue is owed
+	byNominal              // it is within nominal quota
+)
+
+// cover returns what covers a placed pod, as entitlement.update found.
+func (p *pod) cover() cover {
+	switch {
+	case p.within:
+		return byNominal
+	case p.owed:
+		return byShare
+	}
+	return uncovered
+}
+
+// tenant is a queue whose jobs have units.
+//
+// Invariant: after shareOut, units, held, nominal and over are what the units say.
+type tenant struct {
+	queue *quota.Queue
+	units []int32 // in their order
+	// By the number of the model: what they hold, and the part of it that is within nominal quota.
+	held, nominal []Milli
+	// over says that they hold more than the queue is owed of a model.
+	over bool
+}
+
+// tenantOf returns the number of a queue.
+func (c *entitlement) tenantOf(q *quota.Queue) int32 {
+	n, ok := c.numberIn[q]
+	if !ok {
+		n = int32(len(c.tenants))
+		c.numberIn[q] = n
+		var t tenant
+		if len(c.tenants) < cap(c.tenants) {
+			t = c.tenants[:n+1][n] // its memory
+		}
+		c.tenants = append(c.tenants, tenant{queue: q, units: t.units[:0], held: t.held[:0], nominal: t.nominal[:0]})
+	}
+	return n
+}
+
+// usesOf returns what a pod, or the minimum of a gang (-1), holds of each model, by the model's
+// number. What jobs of other schedulers hold is not divided.
+func (c *entitlement) usesOf(j *job, pod int) []demand {
+	if j.Foreign {
+		return nil
+	}
+	var uses []demand
+	for i := range j.pods {
+		if p := &j.pods[i]; i == pod || pod < 0 && p.placed() && !p.extra {
+			uses = addUse(uses, c.runs.modelOf(p), j.gpu(p))
+		}
+		if i == pod {
+			break
+		}
+	}
+	return uses
+}
+
+func addUse(uses []demand, model int, gpu Milli) []demand {
+	if gpu == 0 {
+		return uses
+	}
+	if i := slices.IndexFunc(uses, func(u demand) bool { return u.account == int32(model) }); i >= 0 {
+		uses[i].amount += gpu
+		return uses
+	}
+	return append(uses, demand{int32(model), gpu})
+}
+
+// shareOut marks the placed pods that are within what their queues are owed, if that or what they hold
+// has changed. It costs O(units).
+//
+//  1. What each queue holds, and what of it is within nominal quota. That comes first.
+//  2. A queue that holds no more than it is owed has all its units within that.
+//  3. Else its other units get what is left, in their order; one that does not fit is skipped. A pod
+//     beyond the minimum of its gang is not better off than the gang.
+//  4. The units that are not within nominal quota are listed.
+func (c *entitlement) shareOut() {
+	if !c.shares.count() {
+		return
+	}
+	c.shares.divide()
+	if !c.changed && c.shared == c.ledger.Divisions() {
+		return
+	}
+	c.changed, c.shared = false, c.ledger.Divisions()
+
+	// 1.
+	models := len(c.runs.loads)
+	for i := range c.tenants {
+		t := &c.tenants[i]
+		t.units, t.held, t.nominal = t.units[:0], cleared(t.held, models), cleared(t.nominal, models)
+	}
+	for i := range c.units {
+		u := &c.units[i]
+		if u.gone {
+			continue
+		}
+		t := &c.tenants[u.tenant]
+		t.units = append(t.units, int32(i))
+		for _, k := range u.uses {
+			t.held[k.account] += k.amount
+			if u.within {
+				t.nominal[k.account] += k.amount
+			}
+		}
+	}
+	for i := range c.tenants {
+		t := &c.tenants[i]
+		t.over = false
+		for m, held := range t.held {
+			t.over = t.over || held > 0 && held > t.queue.Claim(c.runs.names[m])
+		}
+		if !t.over { // 2.
+			for _, n := range t.units {
+				u := &c.units[n]
+				c.markOwed(u, u.within || len(u.uses) > 0)
+			}
+			continue
+		}
+		c.rest = c.leftFor(t, c.rest) // 3.
+		minimum := true
+		for _, n := range t.units {
+			u := &c.units[n]
+			extra := u.pod >= 0 && u.job.Gang
+			owed := u.within || (!extra || minimum) && len(u.uses) > 0 && fitsIn(c.rest, u.uses)
+			if owed && !u.within {
+				take(c.rest, u.uses)
+			}
+			if !extra {
+				minimum = owed
+			}
+			c.markOwed(u, owed)
+		}
+	}
+
+	// 4. What may be reclaimed.
+	for k := range c.listed {
+		c.listed[k] = c.listed[k][:0]
+	}
+	for i := range c.units {
+		switch u := &c.units[i]; {
+		case u.gone || u.within:
+		case u.owed:
+			c.listed[byShare] = append(c.listed[byShare], int32(i))
+		default:
+			c.listed[uncovered] = append(c.listed[uncovered], int32(i))
+		}
+	}
+}
+
+// cleared returns memory for n amounts, all 0.
+func cleared(amounts []Milli, n int) []Milli {
+	amounts = slices.Grow(amounts[:0], n)[:n]
+	clear(amounts)
+	return amounts
+}
+
+// leftFor returns what a queue is owed, by the number of the model, beside what it has within nominal
+// quota.
+func (c *entitlement) leftFor(t *tenant, left []Milli) []Milli {
+	left = cleared(left, len(t.nominal))
+	for m := range left {
+		left[m] = t.queue.Claim(c.runs.names[m]) - t.nominal[m]
+	}
+	return left
+}
+
+// fitsIn reports whether there is enough left for all that is used.
+func fitsIn(left []Milli, uses []demand) bool {
+	return !slices.ContainsFunc(uses, func(u demand) bool { return left[u.account] < u.amount })
+}
+
+func take(left []Milli, uses []demand) {
+	for _, u := range uses {
+		left[u.account] -= u.amount
+	}
+}
+
+// markOwed records on the pods of a unit whether they are within what its queue is owed.
+func (c *entitlement) markOwed(u *holding, owed bool) {
+	if u.marked && u.owed == owed {
+		return
+	}
+	u.owed, u.marked = owed, true
+	set := func(p *pod) {
+		if p.owed && !owed && !p.within && p.state == podRunning {
+			c.lost++
+		}
+		p.owed = owed
+	}
+	if u.pod >= 0 {
+		set(&u.job.pods[u.pod])
+		return
+	}
+	for i := range u.job.pods {
+		if p := &u.job.pods[i]; !p.extra {
+			set(p)
+		}
+	}
+}
+
+// coverOf returns what would cover the waiting job (one pod of it when it starts pod by pod), on the
+// one of the models it accepts that is best for it.
+func (c *entitlement) coverOf(j candidate) cover {
+	if c.wouldBeWithin(j) {
+		return byNominal
+	}
+	if !c.shares.count() {
+		return uncovered
+	}
+	for _, model := range j.class.accepts() {
+		uses := c.wants[:0]
+		for t := range j.unit.Tasks {
+			task := &j.unit.Tasks[t]
+			n := len(task.Pods)
+			if !j.unit.Whole {
+				n = min(n, 1)
+			}
+			m := model
+			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
+				m = own[0]
+			}
+			uses = addUse(uses, c.runs.modelNumber(m), Milli(n)*task.GPU())
+		}
+		if c.wants = uses; c.owesBefore(j.job, uses) {
+			return byShare
+		}
+	}
+	return uncovered
+}
+
+// coverAt returns what would cover the waiting job in these places.
+func (c *entitlement) coverAt(j *job, placed []place.Placed) cover {
+	if c.wouldBeWithinAt(j, placed) {
+		return byNominal
+	}
+	if !c.shares.count() {
+		return uncovered
+	}
+	uses := c.wants[:0]
+	for i := range placed {
+		a := &placed[i].Alloc
+		uses = addUse(uses, c.runs.modelNumber(c.state.Pool(a.Node).Model), a.GPU())
+	}
+	if c.wants = uses; c.owesBefore(j, uses) {
+		return byShare
+	}
+	return uncovered
+}
+
+// owesBefore reports whether its queue is owed what a waiting job would use at its place in the order: after
+// what is within nominal quota, and the units before it and those that it has already.
+func (c *entitlement) owesBefore(j *job, uses []demand) bool {
+	t := &c.tenants[c.tenantOf(j.queue)]
+	t.held, t.nominal = grown(t.held, len(c.runs.loads)), grown(t.nominal, len(c.runs.loads))
+	c.rest = c.leftFor(t, c.rest)
+	if len(uses) == 0 || !fitsIn(c.rest, uses) {
+		return false
+	}
+	for _, n := range t.units {
+		u := &c.units[n]
+		if u.job != j && byKey(u.job, j) > 0 {
+			break
+		}
+		if u.job == j && j.Gang && u.pod < 0 && !u.owed {
+			return false
+		}
+		if u.owed && !u.within {
+			take(c.rest, u.uses)
+		}
+	}
+	return fitsIn(c.rest, uses)
+}
+
+// grown returns amounts with zeros appended up to n.
+func grown(amounts []Milli, n int) []Milli {
+	for len(amounts) < n {
+		amounts = append(amounts, 0)
+	}
+	return amounts
+}
