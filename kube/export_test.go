@@ -58,11 +58,15 @@ func (p *Puppet) Stop() error {
 	return <-p.ended
 }
 
+// hung is how long a test waits for what must come. It only ends tests that would never end: on a
+// machine with much other work, the API server may take seconds for what takes milliseconds else.
+const hung = 2 * time.Minute
+
 // Until takes in what is seen until check returns nothing, or returns what it
 // returned last.
 func (p *Puppet) Until(check func() error) error {
 	m := p.mirror
-	for deadline := time.Now().Add(3 * time.Second); ; {
+	for deadline := time.Now().Add(hung); ; {
 		m.At(core.Time(p.now().UnixNano()))
 		for _, f := range p.box.Take(nil) {
 			f(m)
@@ -140,6 +144,10 @@ func (p *Puppet) Saw(kind, namespace, name string, uid types.UID, version string
 	case "Queue":
 		if x := m.Queues.Objects[name]; x != nil {
 			seen = x.ResourceVersion
+		}
+	case "PriorityClass": // of which only the content is kept
+		if _, ok := m.Priorities[name]; ok {
+			seen = version
 		}
 	case "PodDisruptionBudget":
 		if x := m.Peers.Budget(namespace, name); x != nil {

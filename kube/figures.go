@@ -14,7 +14,17 @@ import (
 // Stats returns the figures of the cluster. It waits for the scheduler's pass under way.
 func (s *Scheduler) Stats(ctx context.Context) (stats.Stats, error) {
 	answer := make(chan stats.Stats, 1)
-	s.box.Put(func(m *mirror.Mirror) { answer <- m.Stats() })
+	s.box.Put(func(m *mirror.Mirror) {
+		st := m.Stats()
+		if e := m.Engine(); e != nil {
+			st.Expected = e.Expected()
+			resources := e.ResourceUsage()
+			for i := range st.Queues {
+				st.Queues[i].Subtree.Resources = resources[st.Queues[i].Name]
+			}
+		}
+		answer <- st
+	})
 	select {
 	case a := <-answer:
 		return a, nil

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -130,8 +131,8 @@ func (s *stage) freeClaims() error {
 			}
 			continue
 		}
-		c.Finalizers = nil
-		if _, err := client.Update(context.Background(), c, metav1.UpdateOptions{}); err != nil {
+		patch := []byte(`{"metadata":{"finalizers":null}}`)
+		if _, err := client.Patch(context.Background(), c.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 		if err := client.Delete(context.Background(), c.Name, metav1.DeleteOptions{}); err != nil {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -47,12 +48,15 @@ var beyond = map[string][]string{
 	"a job does not pause for a pod that failed: when there is another is up to its owner": {
 		"members/gang_grows_and_one_fails.txt", "requeue/keeps_its_place.txt", "standby/owner.txt",
 	},
+	"an evicted job whose pods are all gone is a new one, which does not know of its eviction": {
+		"requeue/evicted_last.txt", "requeue/evicted_pod_last.txt",
+	},
 	"a gang that has too few pods to start is not the engine's: it collects": {
 		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt",
 	},
 	"how many pods a gang needs does not change while it runs": {"members/gang_starts_anew_with_a_role.txt"},
 	"affinities of a pod do not change":                        {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses":               {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt"},
+	"it is about events that the engine refuses":               {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt", "migration/restart_refused.txt"},
 	"it has more pods than are made on an API in a test":       {"amounts/huge.txt"},
 	"pods of which one is enough are no gang": {
 		"gang/rest_of_alike.txt", "members/gang_grows_and_one_is_evicted.txt", "nodes/moved.txt", "nodes/moved_while_others_leave.txt",
@@ -60,13 +64,14 @@ var beyond = map[string][]string{
 	},
 	"a DRA driver that publishes its first device has the engine built again, and plans made again": {"preemption/quota_uncordoned.txt"},
 	"only pods that a controller replaces move on a cluster, and those of a scenario have none": {
-		"migration/affinity.txt", "migration/defrag.txt", "migration/defrag_benefit.txt", "migration/defrag_broken.txt", "migration/defrag_budget.txt", "migration/defrag_in_vain.txt", "migration/defrag_shielded.txt", "migration/defrag_waves.txt", "migration/gang_breaks.txt", "migration/found.txt", "migration/gang.txt", "migration/held_places.txt", "migration/moves.txt", "consolidation/move.txt", "migration/spread.txt", "migration/nodes.txt",
+		"migration/affinity.txt", "migration/defrag.txt", "migration/defrag_benefit.txt", "migration/defrag_broken.txt", "migration/defrag_budget.txt", "migration/defrag_in_vain.txt", "migration/defrag_moved.txt", "migration/defrag_together.txt", "migration/defrag_shielded.txt", "migration/defrag_waves.txt", "migration/gang_breaks.txt", "migration/found.txt", "migration/gang.txt", "migration/held_places.txt", "migration/lent.txt", "migration/zone.txt", "migration/moves.txt", "consolidation/move.txt", "consolidation/near.txt", "consolidation/pauses.txt", "consolidation/stays.txt", "consolidation/tasks.txt", "consolidation/standby.txt", "migration/spread.txt", "migration/nodes.txt",
 		"migration/pod_ends.txt", "migration/quota.txt", "migration/refused.txt", "migration/strict.txt", "migration/victims.txt",
 	},
 	"only pods that an owner makes again restart elsewhere on a cluster, and those of a scenario have none": {
-		"consolidation/bound.txt", "consolidation/cost.txt", "consolidation/cost_sum.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
-		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pieces_spare.txt", "consolidation/pods.txt", "consolidation/restart.txt",
-		"consolidation/searches.txt", "consolidation/tenants.txt", "consolidation/who.txt",
+		"consolidation/bound.txt", "consolidation/bound_gang.txt", "consolidation/budget.txt", "consolidation/failed_restart.txt", "consolidation/partly.txt", "consolidation/pieces_budget.txt", "consolidation/cost.txt", "consolidation/cost_sum.txt", "consolidation/devices.txt", "consolidation/domain.txt", "consolidation/exposed.txt", "consolidation/gang.txt",
+		"consolidation/labels.txt", "consolidation/larger.txt", "consolidation/lent.txt", "consolidation/pieces.txt", "consolidation/pieces_cheapest.txt", "consolidation/pieces_model.txt", "consolidation/pieces_quota.txt", "consolidation/pieces_young.txt", "consolidation/pieces_spare.txt", "consolidation/pieces_turn.txt", "consolidation/pods.txt", "consolidation/restart.txt",
+		"consolidation/searches.txt", "consolidation/tenants.txt", "consolidation/who.txt", "migration/restart.txt",
+		"migration/defrag_restarts.txt", "migration/defrag_restarts_all.txt", "migration/defrag_restarts_cost.txt", "migration/defrag_restarts_gang.txt", "migration/defrag_restarts_pods.txt", "migration/defrag_restarts_waves.txt", "migration/defrag_restarts_who.txt", "requeue/restarted.txt",
 	},
 	"a GPU fails as a DRA driver says it, and pods that ask Muster alone for GPUs are not on such nodes": {"standby/nodes.txt"},
 	"jobs of others are not submitted":                   {"quota/found_foreign.txt"},
@@ -310,7 +315,7 @@ func (s *stage) Apply(ev core.Event) error {
 	defer s.puppet.Settle()
 	switch ev := ev.(type) {
 	case core.NodeAdded:
-		return s.addNode(&ev.Node)
+		return s.addNode(&ev.Node, ev.Evictions)
 	case core.NodeChanged:
 		is := ev.Node
 		n, err := s.client.CoreV1().Nodes().Get(context.Background(), is.Name, metav1.GetOptions{})
@@ -425,7 +430,7 @@ func (s *stage) node(n *core.Node) *v1.Node {
 	return o
 }
 
-func (s *stage) addNode(n *core.Node) error {
+func (s *stage) addNode(n *core.Node, evictions int) error {
 	if len(n.Unhealthy) > 0 {
 		s.published[n.Name] = &published{Node: *n}
 		if err := s.publish(s.published[n.Name]); err != nil {
@@ -433,7 +438,11 @@ func (s *stage) addNode(n *core.Node) error {
 		}
 	}
 	s.positioned[n.Name] = n.Devices != nil
-	o, err := s.client.CoreV1().Nodes().Create(context.Background(), s.node(n), metav1.CreateOptions{})
+	o := s.node(n)
+	if evictions > 0 {
+		o.Annotations[v1alpha1.EvictionsAnnotation] = fmt.Sprint(evictions)
+	}
+	o, err := s.client.CoreV1().Nodes().Create(context.Background(), o, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -443,17 +452,21 @@ func (s *stage) addNode(n *core.Node) error {
 
 func (s *stage) changeNode(name string, want *v1.Node) error {
 	nodes := s.client.CoreV1().Nodes()
-	o, err := nodes.Get(context.Background(), name, metav1.GetOptions{})
+	var o *v1.Node
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+		if o, err = nodes.Get(context.Background(), name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		o.Labels, o.Spec, o.Status.Capacity, o.Status.Allocatable = want.Labels, want.Spec, want.Status.Capacity, want.Status.Allocatable
+		status := o.Status
+		if o, err = nodes.Update(context.Background(), o, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		o.Status = status
+		o, err = nodes.UpdateStatus(context.Background(), o, metav1.UpdateOptions{})
+		return err
+	})
 	if err != nil {
-		return err
-	}
-	o.Labels, o.Spec, o.Status.Capacity, o.Status.Allocatable = want.Labels, want.Spec, want.Status.Capacity, want.Status.Allocatable
-	status := o.Status
-	if o, err = nodes.Update(context.Background(), o, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-	o.Status = status
-	if o, err = nodes.UpdateStatus(context.Background(), o, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	return s.saw("Node", name, "", o.ResourceVersion)
@@ -483,12 +496,14 @@ func (s *stage) setQueue(q *core.Queue) error {
 	made := &v1alpha1.Queue{}
 	var err error
 	if s.there[o.Name] {
-		old := &v1alpha1.Queue{}
-		if err := s.queues.Get().Resource("queues").Name(o.Name).Do(context.Background()).Into(old); err != nil {
-			return err
-		}
-		o.ResourceVersion = old.ResourceVersion
-		err = s.queues.Put().Resource("queues").Name(o.Name).Body(o).Do(context.Background()).Into(made)
+		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the scheduler writes its status
+			old := &v1alpha1.Queue{}
+			if err := s.queues.Get().Resource("queues").Name(o.Name).Do(context.Background()).Into(old); err != nil {
+				return err
+			}
+			o.ResourceVersion = old.ResourceVersion
+			return s.queues.Put().Resource("queues").Name(o.Name).Body(o).Do(context.Background()).Into(made)
+		})
 	} else {
 		err = s.queues.Post().Resource("queues").Body(o).Do(context.Background()).Into(made)
 	}
@@ -602,12 +617,17 @@ func (s *stage) relabel(j *job, ev *core.JobRelabelled) error {
 		task.Labels = ev.Labels
 	}
 	for _, i := range j.numbers(nil) {
-		p, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), j.pods[i].Name, metav1.GetOptions{})
-		if err != nil {
+		pods := s.client.CoreV1().Pods(s.namespace)
+		var p *v1.Pod
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+			if p, err = pods.Get(context.Background(), j.pods[i].Name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+			p.Labels = labelled(p.Labels, &j.spec.Tasks[j.tasks[i]])
+			p, err = pods.Update(context.Background(), p, metav1.UpdateOptions{})
 			return err
-		}
-		p.Labels = labelled(p.Labels, &j.spec.Tasks[j.tasks[i]])
-		if p, err = s.client.CoreV1().Pods(s.namespace).Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 		j.pods[i] = p
@@ -710,10 +730,10 @@ func (s *stage) priorityClass(value int32, never bool) (string, error) {
 	}
 	name := c.Name
 	_, err := s.client.SchedulingV1().PriorityClasses().Create(context.Background(), c, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		err = nil
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return "", err
 	}
-	return name, err
+	return name, s.saw("PriorityClass", name, "", "1")
 }
 
 // addPods makes pods that join a job.
@@ -796,11 +816,13 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 		j.pods[number] = nil
 		return err
 	}
-	p.Status.Phase = v1.PodSucceeded
+	phase := v1.PodSucceeded
 	if failed {
-		p.Status.Phase = v1.PodFailed
+		phase = v1.PodFailed
 	}
-	if _, err = pods.UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+	// The scheduler writes conditions of the pod at the same time: an update would conflict.
+	patch := fmt.Appendf(nil, `{"status":{"phase":%q}}`, phase)
+	if _, err = pods.Patch(context.Background(), p.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		return err
 	}
 	if err := s.saw("Pod", p.Name, p.UID, ""); err != nil || !failed {

@@ -45,7 +45,8 @@ func newDefrag() *cobra.Command {
 these nodes for others that have GPUs in use. Only pods of jobs with mobility
 replaceable move, by make before break: another instance starts before the first one
 ends. Moves are made in waves. Each wave fits when the waves before it are over, while
-every pod of the wave holds both places.
+every pod of the wave holds both places. If the policy has defragmentation.restarts, jobs
+that save their progress restart elsewhere for nodes that moves do not make free.
 
 With --for JOB the moves make room for one waiting job instead. Of the ways that are
 found, the command prints the one that moves the fewest GPUs. With --snapshot, the
@@ -95,7 +96,7 @@ func (f *defragFlags) register(c *cobra.Command) {
 	durationVar(flags, &f.bounds.Every, "every", "the time for which vacated nodes are of use, for the benefit of the plan")
 	flags.StringVar(&f.plan, "plan", "", "write the plan to `FILE`, as JSON")
 	flags.BoolVar(&f.asJSON, "json", false, "print the plan as JSON")
-	flags.BoolVar(&f.apply, "apply", false, "have the scheduler of the Kubernetes cluster make the moves")
+	flags.BoolVar(&f.apply, "apply", false, "have the scheduler of the Kubernetes cluster make the moves and restarts")
 	f.live.register(c)
 	f.inputFlags.register(flags)
 	f.registerCluster(flags)
@@ -134,19 +135,22 @@ func (f *defragFlags) runLive(c *cobra.Command) error {
 	ctx, stop := interruptible(c)
 	defer stop()
 	doc, _ := policy.ByName("default")
-	f.wait = doc.Policy.Room.AssumedWait
 	survey, err := client.Survey(ctx, doc.Policy, builtin)
 	if err != nil {
 		return err
 	}
-	var plan core.Migrations
-	var moves []console.Move
+	f.wait = survey.Policy().Room.AssumedWait
+	var plan console.Plan
 	if f.job == "" {
-		plan, moves = survey.Consolidation(f.bounds)
-	} else if plan, moves, err = survey.RoomFor(namespace, f.job, f.bounds); err != nil {
+		plan = survey.Consolidation(f.bounds)
+	} else if plan, err = survey.RoomFor(namespace, f.job, f.bounds); err != nil {
 		return err
 	}
-	if err := f.show(c, plan, moves); err != nil || !f.apply || len(moves) == 0 {
+	if err := f.show(c, plan.Migrations, &plan); err != nil || !f.apply || len(plan.Moves)+len(plan.Restarts) == 0 {
+		return err
+	}
+	moves, err := plan.Requests()
+	if err != nil {
 		return err
 	}
 	return client.Apply(ctx, &console.Apply{
@@ -154,11 +158,16 @@ func (f *defragFlags) runLive(c *cobra.Command) error {
 	})
 }
 
-// show prints the plan; names are those of its pods, nil if they have none.
-func (f *defragFlags) show(c *cobra.Command, moves core.Migrations, names []console.Move) error {
+// show prints the plan; live has the names of its pods, nil if they have none.
+func (f *defragFlags) show(c *cobra.Command, moves core.Migrations, live *console.Plan) error {
 	plan := report.NewMigrations(moves, &f.bounds, f.wait)
-	for i := range names {
-		plan.Moves[i].Name = names[i].Name
+	if live != nil {
+		for i := range live.Moves {
+			plan.Moves[i].Name = live.Moves[i].Name
+		}
+		for i := range live.Restarts {
+			plan.Restarts[i].Name = live.Restarts[i].Name
+		}
 	}
 	plan.For = f.job
 	if f.plan != "" {

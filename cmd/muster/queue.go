@@ -52,10 +52,26 @@ func (f *jobFlags) show(c *cobra.Command, text func(io.Writer, *console.View, []
 	})
 }
 
+// shares lists what queues are owed.
+func (f *jobFlags) shares(c *cobra.Command) error {
+	if err := f.check(c); err != nil {
+		return err
+	}
+	client, _, err := f.open(c)
+	if err != nil {
+		return err
+	}
+	return f.listFlags.show(c, console.View{}, func(ctx context.Context) (page, error) {
+		shares, err := client.Shares(ctx, f.queues)
+		return page{map[string]any{"shares": shares}, func(w io.Writer, v *console.View) error { return console.Shares(w, v, shares) }}, err
+	})
+}
+
 func newQueue() *cobra.Command {
 	var (
-		flags jobFlags
-		start bool
+		flags  jobFlags
+		start  bool
+		shares bool
 	)
 	c := &cobra.Command{
 		Use:     "queue",
@@ -71,10 +87,16 @@ PR preempted, CD completed, F failed, TO timeout, NF node failed, CA cancelled.`
   muster queue -A -t PD
   muster queue -q training -o wide
   muster queue --start
+  muster queue --shares
   muster queue -A --watch`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if start {
+			switch {
+			case shares && (start || flags.all || len(flags.states) > 0 || flags.namespace != ""):
+				return badUsage(c, "--shares: expected none of --start, --states, --namespace and --all-namespaces with it: it lists queues, not jobs")
+			case shares:
+				return flags.shares(c)
+			case start:
 				return flags.show(c, console.Starts)
 			}
 			return flags.show(c, console.Queue)
@@ -82,6 +104,7 @@ PR preempted, CD completed, F failed, TO timeout, NF node failed, CA cancelled.`
 	}
 	flags.register(c)
 	c.Flags().BoolVar(&start, "start", false, "list waiting jobs with their expected start, if known")
+	c.Flags().BoolVar(&shares, "shares", false, "list what queues own, request, are owed and use of each GPU model, and of CPU, memory and other resources of which they have quota, in place of jobs")
 	return c
 }
 

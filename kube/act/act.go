@@ -83,7 +83,9 @@ type Acts struct {
 	// the annotation that has its reason.
 	Standby []Report
 	Record  []Record
-	Warn    []Warning
+	// Evictions has the counts of evictions to write on nodes.
+	Evictions []Evictions
+	Warn      []Warning
 }
 
 // Config is the configuration of an actor.
@@ -124,7 +126,8 @@ type Actor struct {
 	standbys    *reports
 	statuses    chan []Status // those to be written next
 	statusLimit flowcontrol.RateLimiter
-	resources   sync.Map // schema.GroupVersionKind to schema.GroupVersionResource
+	mayNotNote  sync.Once // that counts of evictions cannot be written was said
+	resources   sync.Map  // schema.GroupVersionKind to schema.GroupVersionResource
 
 	recorder   record.EventRecorder // of events; nil before Start
 	workers    sync.WaitGroup
@@ -219,6 +222,9 @@ func (a *Actor) Do(ctx context.Context, acts Acts) {
 	a.standbys.put(acts.Standby...)
 	if len(acts.Record) > 0 {
 		go a.record(ctx, acts.Record)
+	}
+	if len(acts.Evictions) > 0 {
+		go a.noteEvictions(ctx, acts.Evictions)
 	}
 	for _, x := range acts.Warn {
 		a.event("Pod", x.Pod, v1.EventTypeWarning, x.Reason, x.Message)

@@ -19,14 +19,23 @@ import (
 // they do not count as preempted.
 const Drained = "Drained"
 
+// Moving is the reason of pods that restart elsewhere because a user requested it. Nor do they count
+// as preempted.
+const Moving = "Moving"
+
+// forOthers reports whether the pod leaves for another pod, and not because users asked for that.
+func (e *Evict) forOthers() bool { return e.Reason != Drained && e.Reason != Moving }
+
 // Evict asks to make a pod leave.
 type Evict struct {
 	Pod
 	Reason, Message string
-	Counted         bool   // the Job controller counts the pod, or did until an earlier attempt
-	DespiteBudgets  bool   // the pod is deleted if disruption budgets refuse its eviction
-	Grace           *int64 // the seconds that it gets to end; nil for as long as it asks
-	Shard           int    // of its group
+	Counted         bool // the Job controller counts the pod, or did until an earlier attempt
+	DespiteBudgets  bool // the pod is deleted if disruption budgets refuse its eviction
+	// BudgetTimeout is how long it is asked to leave first, before DespiteBudgets counts.
+	BudgetTimeout time.Duration
+	Grace         *int64 // the seconds that it gets to end; nil for as long as it asks
+	Shard         int    // of its group
 }
 
 // MaxGrace is the maximum time to terminate for a pod that is evicted for another, unless the
@@ -45,32 +54,45 @@ const evictPause = 5 * time.Second
 //  2. Then it writes the reason into the condition DisruptionTarget. It does not do this
 //     before the eviction, because the Eviction API overwrites that condition.
 //
+// A budget that refuses an eviction for longer than BudgetTimeout is overridden, if at all: the pod is
+// deleted, and its condition says so.
+//
 // The number of concurrent requests is limited: while one eviction pauses, others can
 // send theirs.
 func (a *Actor) evict(ctx context.Context, e Evict) {
 	a.evicting <- struct{}{}
 	defer func() { <-a.evicting }()
 	var err error
+	until := time.Now().Add(e.BudgetTimeout)
 	for {
 		if !a.holds(e.Shard) {
 			return
 		}
-		err = a.askToLeave(ctx, e.Pod, e.Counted, e.DespiteBudgets, e.Grace)
+		left := time.Until(until)
+		overridden := false
+		overridden, err = a.askToLeave(ctx, e.Pod, e.Counted, e.DespiteBudgets && left <= 0, e.Grace)
+		if err == nil && overridden {
+			e.Message += e.overrides()
+		}
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			break
 		}
 		if IsTransient(err) {
 			a.log.Info("an eviction must wait", "pod", e.Pod.String(), "why", err)
-			if e.Reason == Drained && apierrors.IsTooManyRequests(err) {
+			if !e.forOthers() && apierrors.IsTooManyRequests(err) {
 				_ = a.setMoving(ctx, e.Pod, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error())
 			}
 		} else {
 			a.log.Error("cannot evict a pod", "pod", e.Pod.String(), "error", err)
 		}
+		pause := evictPause
+		if e.DespiteBudgets && left > 0 {
+			pause = min(pause, left)
+		}
 		<-a.evicting
 		select {
 		case <-ctx.Done():
-		case <-time.After(evictPause):
+		case <-time.After(pause):
 		}
 		a.evicting <- struct{}{}
 		if ctx.Err() != nil {
@@ -86,8 +108,17 @@ func (a *Actor) evict(ctx context.Context, e Evict) {
 	}
 }
 
-// askToLeave requests the eviction of a pod once. See [Evict] for the arguments.
-func (a *Actor) askToLeave(ctx context.Context, p Pod, counted, despiteBudgets bool, grace *int64) error {
+// overrides says that the pod left despite its disruption budgets.
+func (e *Evict) overrides() string {
+	if e.BudgetTimeout == 0 {
+		return "; its disruption budget was overridden"
+	}
+	return fmt.Sprintf("; its disruption budget was overridden after %v", e.BudgetTimeout)
+}
+
+// askToLeave requests the eviction of a pod once, and reports whether it overrode disruption budgets. See
+// [Evict] for the arguments.
+func (a *Actor) askToLeave(ctx context.Context, p Pod, counted, despiteBudgets bool, grace *int64) (overridden bool, err error) {
 	if counted {
 		return a.evictUncounted(ctx, p, despiteBudgets, grace)
 	}
@@ -98,16 +129,17 @@ func deleteOptions(p Pod, grace *int64) *metav1.DeleteOptions {
 	return &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)), GracePeriodSeconds: grace}
 }
 
-func (a *Actor) askEviction(ctx context.Context, p Pod, options *metav1.DeleteOptions, despiteBudgets bool) error {
-	err := a.client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{
+func (a *Actor) askEviction(ctx context.Context, p Pod, options *metav1.DeleteOptions, despiteBudgets bool) (overridden bool, err error) {
+	err = a.client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: options,
 	})
 	a.metrics.Request("evict", err)
 	if despiteBudgets && budgetRefuses(err) {
 		err = a.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, *options)
 		a.metrics.Request("delete", err)
+		return true, err
 	}
-	return err
+	return false, err
 }
 
 // budgetRefuses reports whether an eviction failed because of PodDisruptionBudgets: one
@@ -118,7 +150,7 @@ func budgetRefuses(err error) bool {
 
 // evicted publishes an event on a pod that was evicted.
 func (a *Actor) evicted(e *Evict) {
-	if e.Reason == Drained {
+	if !e.forOthers() {
 		a.event("Pod", e.Pod, v1.EventTypeNormal, e.Reason, e.Message)
 		return
 	}
@@ -127,7 +159,7 @@ func (a *Actor) evicted(e *Evict) {
 
 // mark writes the reason of a preemption into the conditions of a pod.
 func (a *Actor) mark(ctx context.Context, e *Evict) error {
-	if e.Reason == Drained {
+	if !e.forOthers() {
 		return nil
 	}
 	err := a.setConditions(ctx, e.Pod, v1.PodCondition{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -39,6 +41,50 @@ func TestEvictWithinABudget(t *testing.T) {
 		synctest.Wait()
 		if x.pod("old") != nil {
 			t.Error("it is not asked again")
+		}
+	})
+}
+
+// A budget that refuses an eviction for reclaim is overridden after the policy's time, and not before. The pod
+// says so.
+func TestEvictOverridesABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newMoving(t)
+		var refused atomic.Int32
+		var deleted atomic.Bool
+		x.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "eviction" {
+				return false, nil, nil
+			}
+			refused.Add(1)
+			err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+			err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+			return true, nil, err
+		})
+		x.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			deleted.Store(true)
+			return true, nil, nil // it is ending
+		})
+		p := x.pod("old")
+		go x.evict(context.Background(), Evict{Pod: Pod{p.Namespace, p.Name, p.UID}, Reason: "QuotaReclaim", Message: "for train", DespiteBudgets: true, BudgetTimeout: 12 * time.Second})
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if deleted.Load() || refused.Load() != 3 {
+			t.Fatalf("after 11 s: deleted %t, refused %d times", deleted.Load(), refused.Load())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !deleted.Load() {
+			t.Fatal("it is not deleted after 12 s")
+		}
+		said := ""
+		for _, c := range x.pod("old").Status.Conditions {
+			if c.Type == v1.DisruptionTarget {
+				said = c.Message
+			}
+		}
+		if want := "QuotaReclaim: for train; its disruption budget was overridden after 12s"; said != want {
+			t.Errorf("it says %q, expected %q", said, want)
 		}
 	})
 }
@@ -101,7 +147,7 @@ func TestGrace(t *testing.T) {
 					return true, nil, nil
 				})
 				a := New(Config{Client: client})
-				if err := a.askToLeave(t.Context(), podNamed("p"), job, refused, want); err != nil {
+				if _, err := a.askToLeave(t.Context(), podNamed("p"), job, refused, want); err != nil {
 					t.Error(err)
 				}
 				for _, g := range got {

@@ -37,20 +37,20 @@ func isOver(p *v1.Pod) bool {
 var errChanges = errors.New("the pod has changed in the meantime")
 
 // evictUncounted requests the eviction of a Job's pod once, so that the Job does not
-// count it as failed.
-func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, grace *int64) error {
+// count it as failed. It reports whether it overrode disruption budgets.
+func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, grace *int64) (overridden bool, err error) {
 	for range 5 {
 		// 1. The pod is read. A pod that has ended is left alone: the error is NotFound.
 		p, err := a.client.CoreV1().Pods(x.Namespace).Get(ctx, x.Name, metav1.GetOptions{})
 		a.metrics.Request("get", err)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if p.UID != x.UID || isOver(p) {
 			if p.UID == x.UID && translate.Uncounted(&p.ObjectMeta) {
 				a.countAgain(ctx, x)
 			}
-			return apierrors.NewNotFound(v1.Resource("pods"), x.Name)
+			return false, apierrors.NewNotFound(v1.Resource("pods"), x.Name)
 		}
 
 		// 2. A trial (dry run) shows whether the eviction is allowed: a budget that forbids it
@@ -61,13 +61,13 @@ func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, 
 		case translate.Counted(&p.ObjectMeta) && p.DeletionTimestamp == nil:
 			dry := options.DeepCopy()
 			dry.DryRun = []string{metav1.DryRunAll}
-			if err := a.askEviction(ctx, x, dry, despiteBudgets); err != nil {
-				return err
+			if _, err := a.askEviction(ctx, x, dry, despiteBudgets); err != nil {
+				return false, err
 			}
 			if p, err = a.setCounted(ctx, p, false); apierrors.IsConflict(err) {
 				continue
 			} else if err != nil {
-				return err
+				return false, err
 			}
 		case !translate.Uncounted(&p.ObjectMeta):
 			return a.askEviction(ctx, x, options, despiteBudgets)
@@ -76,16 +76,16 @@ func (a *Actor) evictUncounted(ctx context.Context, x Pod, despiteBudgets bool, 
 		// 4. The pod is evicted as it was after 3. If that fails, the finalizer is put back; on
 		// a conflict, back to 1.
 		options.Preconditions.ResourceVersion = &p.ResourceVersion
-		err = a.askEviction(ctx, x, options, despiteBudgets)
+		overridden, err = a.askEviction(ctx, x, options, despiteBudgets)
 		if err == nil || apierrors.IsNotFound(err) {
-			return err
+			return overridden, err
 		}
 		a.countAgain(ctx, x)
 		if !apierrors.IsConflict(err) {
-			return err
+			return false, err
 		}
 	}
-	return errChanges
+	return false, errChanges
 }
 
 // setCounted removes the Job controller's finalizer from a pod, or puts it back. It fails

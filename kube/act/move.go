@@ -188,7 +188,7 @@ func ignoreBudget(err error) error {
 // dismiss evicts a pod. If that has to wait, the error is errBudget, and the pod's
 // condition says so.
 func (a *Actor) dismiss(ctx context.Context, x *move, p *v1.Pod, event, message string) error {
-	err := a.askToLeave(ctx, x.Pod, translate.Counted(&p.ObjectMeta) || translate.Uncounted(&p.ObjectMeta), false, nil)
+	_, err := a.askToLeave(ctx, x.Pod, translate.Counted(&p.ObjectMeta) || translate.Uncounted(&p.ObjectMeta), false, nil)
 	switch {
 	case apierrors.IsTooManyRequests(err):
 		return errors.Join(errBudget, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingBudget, err.Error()))
@@ -305,7 +305,7 @@ func (a *Actor) replaceMoving(ctx context.Context, l *look, x *move, p *v1.Pod, 
 		why := fmt.Sprintf("waiting for a replacement until %s: %s", rec.Until.UTC().Format(time.RFC3339), lacks)
 		if !x.begun {
 			x.begun = true
-			a.event("Pod", x.Pod, v1.EventTypeNormal, "Moving", fmt.Sprintf("%s: ReplicaSet %s creates a replacement first", x.cause(), rec.Owner.Name))
+			a.event("Pod", x.Pod, v1.EventTypeNormal, Moving, fmt.Sprintf("%s: ReplicaSet %s creates a replacement first", x.cause(), rec.Owner.Name))
 		}
 		return false, a.noteMoving(ctx, p, v1.ConditionTrue, v1alpha1.MovingReplacing, why)
 	}

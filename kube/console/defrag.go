@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,33 +21,43 @@ import (
 	"github.com/muster-sched/muster/kube/translate"
 )
 
-// Move is a move of a plan for a live cluster.
+// Move is a move of a plan for a live cluster, or the restart of a pod.
 type Move struct {
 	core.Migration
 	// Namespace, Name and UID are those of the pod.
 	Namespace, Name string
 	UID             types.UID
+	// With is how many pods of the job go elsewhere by the same restart, 0 for a move.
+	With int
 }
 
-// Consolidation returns the moves by which the engine would vacate nodes now.
-func (s *Survey) Consolidation(d core.Defrag) (core.Migrations, []Move) {
-	return s.named(s.engine.Consolidation(d))
+// Plan is a plan for a live cluster, with the pods.
+type Plan struct {
+	core.Migrations
+	// Moves and Restarts are those of the Migrations, in their order.
+	Moves, Restarts []Move
 }
 
-// RoomFor returns the moves after which a job that waits could start; no job restarts on a
-// cluster. The job is named as for [Client.Explain].
-func (s *Survey) RoomFor(namespace, name string, d core.Defrag) (core.Migrations, []Move, error) {
+// Consolidation returns the moves by which the engine would vacate nodes now and, if the policy in use
+// lets scheduled plans restart jobs, the restarts.
+func (s *Survey) Consolidation(d core.Defrag) Plan { return s.named(s.engine.Consolidation(d)) }
+
+// RoomFor returns the moves after which a job that waits could start or, if there are none and the
+// policy in use lets jobs restart, a plan with restarts. The job is named as for [Client.Explain].
+func (s *Survey) RoomFor(namespace, name string, d core.Defrag) (Plan, error) {
 	job, err := s.waiting(namespace, name)
 	if err != nil {
-		return core.Migrations{}, nil, err
+		return Plan{}, err
 	}
-	plan, _, err := s.engine.RoomFor(job, d, false)
+	plan, _, err := s.engine.RoomFor(job, d, s.Policy().Room.Restarts)
 	if err != nil {
-		return core.Migrations{}, nil, err
+		return Plan{}, err
 	}
-	plan, moves := s.named(plan)
-	return plan, moves, nil
+	return s.named(plan), nil
 }
+
+// Policy returns the policy in use.
+func (s *Survey) Policy() *core.Policy { return s.mirror.Policies.Policy() }
 
 // waiting finds the engine's job that users name so.
 func (s *Survey) waiting(namespace, name string) (string, error) {
@@ -76,13 +87,66 @@ func (s *Survey) waiting(namespace, name string) (string, error) {
 }
 
 // named adds the pods to a plan.
-func (s *Survey) named(plan core.Migrations) (core.Migrations, []Move) {
-	moves := make([]Move, len(plan.Moves))
-	for i, x := range plan.Moves {
-		o := s.mirror.Jobs[x.Job].Slots[x.Pod].Object
-		moves[i] = Move{x, o.Namespace, o.Name, o.UID}
+func (s *Survey) named(plan core.Migrations) Plan {
+	name := func(list []core.Migration) []Move {
+		out := make([]Move, len(list))
+		for i, x := range list {
+			o := s.mirror.Jobs[x.Job].Slots[x.Pod].Object
+			out[i] = Move{Migration: x, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		}
+		return out
 	}
-	return plan, moves
+	return Plan{plan, name(plan.Moves), name(plan.Restarts)}
+}
+
+// Requests returns what [Client.Apply] is to request of the scheduler: the moves and restarts in their
+// waves or, if room is made for a job, the moves in their waves, then the restarts of one job after the
+// other. An error says that a restart cannot be requested: of pods that only change their GPUs.
+func (p *Plan) Requests() ([]Move, error) {
+	if p.Needed == 0 {
+		return p.inWaves(), nil
+	}
+	out := slices.Clone(p.Moves)
+	wave := 0
+	if len(out) > 0 {
+		wave = out[len(out)-1].Wave + 1
+	}
+	for i := 0; i < len(p.Restarts); wave++ {
+		job, from := p.Restarts[i].Job, len(out)
+		for ; i < len(p.Restarts) && p.Restarts[i].Job == job; i++ {
+			if x := p.Restarts[i]; x.From != x.To {
+				x.Wave = wave
+				out = append(out, x)
+			}
+		}
+		for k := range out[from:] {
+			out[from+k].With = len(out) - from
+		}
+		if len(out) == from {
+			return nil, fmt.Errorf("job %s restarts on other GPUs of its nodes, which cannot be requested; a policy with room makes such plans by itself", job)
+		}
+	}
+	return out, nil
+}
+
+// inWaves returns the requests of a plan that vacates nodes.
+func (p *Plan) inWaves() []Move {
+	with := map[string]int{}
+	elsewhere := func(x *Move) bool { return x.From != x.To } // the others come back with their gang
+	for i := range p.Restarts {
+		if x := &p.Restarts[i]; elsewhere(x) {
+			with[x.Job]++
+		}
+	}
+	out := slices.Clone(p.Moves)
+	for _, x := range p.Restarts {
+		if elsewhere(&x) {
+			x.With = with[x.Job]
+			out = append(out, x)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Move) int { return cmp.Compare(a.Wave, b.Wave) })
+	return out
 }
 
 // Apply is how a plan is carried out.
@@ -165,7 +229,11 @@ func (l *applied) interrupted(left int) error {
 }
 
 func (l *applied) asks(x *Move) translate.MoveRequest {
-	return translate.MoveRequest{Node: x.To, Request: l.request}
+	r := translate.MoveRequest{Node: x.To, Request: l.request}
+	if x.With > 0 {
+		r.Request += fmt.Sprintf(" of=%d", x.With)
+	}
+	return r
 }
 
 // ask requests a move. A pod that is gone has left its node, whoever ended it.

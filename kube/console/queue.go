@@ -2,12 +2,14 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/internal/table"
 )
 
@@ -101,6 +103,73 @@ func Starts(w io.Writer, v *View, jobs []Job) error {
 		{name: "NODELIST(REASON)", text: func(j *Job) string { return j.where(v) }},
 		{name: "EXPECTED", text: (*Job).expected},
 	}, pointers(jobs))
+}
+
+// QueueShare is what a queue, with all below it, is owed of a GPU model, in GPUs, or of a resource.
+type QueueShare struct {
+	Queue    string `json:"queue"`
+	Parent   string `json:"parent"`
+	Weight   int64  `json:"weight"`
+	Priority int32  `json:"priority"`
+	// One of Model and Resource is empty.
+	Model    string `json:"model,omitempty"`
+	Resource string `json:"resource,omitempty"`
+	// Nominal is what they own, Requested what their jobs have and wait for, Owed what they are
+	// owed of that by quota and weight, Used what they have.
+	Nominal   Amount `json:"nominal"`
+	Requested Amount `json:"requested"`
+	Owed      Amount `json:"owed"`
+	Used      Amount `json:"used"`
+}
+
+// Amount is [v1alpha1.GPUs] or a [v1alpha1.Quantity].
+type Amount interface {
+	String() string
+	MarshalJSON() ([]byte, error)
+}
+
+// Shares returns what queues are owed, as the scheduler wrote it to their status: those named, or
+// all, by name, then by model, then by resource.
+func (c *Client) Shares(ctx context.Context, names []string) ([]QueueShare, error) {
+	var l v1alpha1.QueueList
+	if err := c.muster.Get().Resource("queues").Do(ctx).Into(&l); err != nil {
+		return nil, c.say("list queues", err)
+	}
+	queues := l.Items
+	slices.SortFunc(queues, func(a, b v1alpha1.Queue) int { return cmp.Compare(a.Name, b.Name) })
+	out := []QueueShare{}
+	for i := range queues {
+		q := &queues[i]
+		if len(names) > 0 && !slices.Contains(names, q.Name) {
+			continue
+		}
+		weight := int64(1)
+		if q.Spec.Weight != nil {
+			weight = *q.Spec.Weight
+		}
+		for _, u := range q.Status.Usage {
+			out = append(out, QueueShare{q.Name, q.Spec.Parent, weight, q.Spec.Priority, u.Model, "", u.Nominal, u.Requested, u.Owed, u.Used})
+		}
+		for _, u := range q.Status.Resources {
+			out = append(out, QueueShare{q.Name, q.Spec.Parent, weight, q.Spec.Priority, "", string(u.Name), u.Nominal, u.Requested, u.Owed, u.Used})
+		}
+	}
+	return out, nil
+}
+
+// Shares writes what queues are owed.
+func Shares(w io.Writer, v *View, shares []QueueShare) error {
+	return list(w, v, []column[*QueueShare]{
+		{name: "QUEUE", text: func(s *QueueShare) string { return s.Queue }},
+		{name: "PARENT", text: func(s *QueueShare) string { return cmp.Or(s.Parent, "-") }},
+		{name: "WEIGHT", right: true, text: func(s *QueueShare) string { return strconv.FormatInt(s.Weight, 10) }},
+		{name: "PRIORITY", right: true, text: func(s *QueueShare) string { return strconv.Itoa(int(s.Priority)) }},
+		{name: "MODEL", text: func(s *QueueShare) string { return s.Model + s.Resource }},
+		{name: "NOMINAL", right: true, text: func(s *QueueShare) string { return s.Nominal.String() }},
+		{name: "REQUESTED", right: true, text: func(s *QueueShare) string { return s.Requested.String() }},
+		{name: "OWED", right: true, text: func(s *QueueShare) string { return s.Owed.String() }},
+		{name: "USED", right: true, text: func(s *QueueShare) string { return s.Used.String() }},
+	}, pointers(shares))
 }
 
 // expected says on what the expected start rests, or why there is none.

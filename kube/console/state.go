@@ -136,11 +136,12 @@ var Reasons = func() []Reason {
 			all = append(all, Reason{r.String(), code, r.Advice()})
 		}
 	}
-	add("QOSGrpGRES", core.QuotaExceeded, core.MinRuntime)
+	add("QOSGrpGRES", core.QuotaExceeded, core.MustNotBorrow, core.MinRuntime)
 	add("QOSMaxGRESPerJob", core.ExceedsQuota)
 	add("BadConstraints", core.NoNode)
 	add("Resources", core.Resources, core.Stranded, core.InsufficientCPU, core.InsufficientMemory, core.InsufficientPods, core.InsufficientOther, core.TopologyTooTight, core.Victims)
 	add("ReqNodeNotAvail", core.Affinity)
+	add("QOSResourceLimit", core.MaxRunning)
 	add("Priority", core.HeldBack)
 	add("BeginTime", core.BackOff)
 	add("Cleaning", core.MemberLost)

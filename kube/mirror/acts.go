@@ -40,8 +40,8 @@ type acts struct {
 }
 
 // values returns the acts in the form in which they are carried out, without references to
-// tables. grace is [tables.Tables.EvictGrace].
-func (a *acts) values(grace int64) act.Acts {
+// tables.
+func (a *acts) values(n tables.Notice) act.Acts {
 	out := act.Acts{
 		Release: slices.Clone(a.release), Select: slices.Clone(a.choose), Move: slices.Clone(a.move), Stay: slices.Clone(a.stay), Count: slices.Clone(a.count),
 		Report: slices.Clone(a.report), Standby: slices.Clone(a.standby), Record: slices.Clone(a.record), Warn: slices.Clone(a.warn),
@@ -50,10 +50,10 @@ func (a *acts) values(grace int64) act.Acts {
 		out.Bind = append(out.Bind, a.bind[i].Bind)
 	}
 	for i := range a.evict {
-		out.Evict = append(out.Evict, a.evict[i].Value(grace))
+		out.Evict = append(out.Evict, a.evict[i].Value(n))
 	}
 	for i := range a.suspend {
-		out.Suspend = append(out.Suspend, a.suspend[i].Value(grace))
+		out.Suspend = append(out.Suspend, a.suspend[i].Value(n))
 	}
 	for _, g := range a.ask {
 		out.Read = append(out.Read, act.ReadGang{Group: g.ID, Object: *g.Object})

@@ -2,6 +2,8 @@ package mirror
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,25 +16,26 @@ import (
 
 // This file drains nodes. A pod whose owner makes a replacement leaves when the replacement
 // is ready (act.Move); any other pod is evicted. A gang that would keep too few pods leaves
-// as a whole, and so does a group that can be suspended: it waits again, in its old place in
-// the queue.
+// as a whole, and so does a group that can be suspended: it starts again in places that the engine
+// keeps (restart.go) or, without such places, waits again, in its old place in the queue.
 
 // sweepDraining makes pods leave the nodes that are drained:
 //
 //  1. Moves that an instance before this one began are finished.
 //  2. Locked pods get a condition which says that they stay.
 //  3. Of the others, those that must leave do: as a whole group, or one by one, after their
-//     replacement is ready where that is possible.
-func (m *changes) sweepDraining() {
+//     replacement is ready where that is possible. The engine is asked first for places of those
+//     that come again.
+func (m *driver) sweepDraining() {
+	clear(m.restarting)
 	for _, p := range tables.InOrder(m.moving, func(p *tables.Pod) bool { return !p.Moves && p.Stayed == nil && m.Shards.Held[m.Whose(p)] }) {
 		p.Moves = true
 		x := m.MoveOf(p, p.Object.Move.Request)
 		x.Found = true
 		m.acts.move = append(m.acts.move, x)
 	}
-	for _, name := range sortedKeys(m.draining) {
+	for _, name := range slices.Sorted(maps.Keys(m.draining)) {
 		n := m.draining[name]
-		why := fmt.Sprintf("node %s is drained", name)
 		request := n.Object.Drain.Request
 		for _, p := range tables.InOrder(n.Pods, func(p *tables.Pod) bool {
 			return m.MayLeave(p) && m.Locked(p) && (p.Stayed == nil || *p.Stayed != request)
@@ -44,21 +47,29 @@ func (m *changes) sweepDraining() {
 			if !m.MustLeave(p) {
 				continue // it has gone with its gang
 			}
-			g := p.Group
-			// Moved one by one, the pods of a gang would break it at the first.
-			if m.LeavesWhole(p) {
-				list := m.breakUp(g, act.Drained, why, nil)
-				g.Draining, g.Broke = g.Gang(), false
-				m.sendOff(g, list)
-				continue
+			if !m.restartsOff(p) {
+				m.leaveDrained(p, n)
 			}
-			p.Moves = true
-			x := m.MoveOf(p, n.Object.Drain.Request)
-			x.Replace = m.Replaced(p, n.Object.Drain)
-			m.acts.move = append(m.acts.move, x)
 		}
 	}
 }
+
+// leaveDrained makes a pod leave a node that is drained, with its group where that must leave whole.
+func (m *changes) leaveDrained(p *tables.Pod, n *tables.Node) {
+	// Moved one by one, the pods of a gang would break it at the first.
+	if g := p.Group; m.LeavesWhole(p) {
+		list := m.breakUp(g, act.Drained, drainedWhy(n), nil)
+		g.Draining, g.Broke = g.Gang(), false
+		m.sendOff(g, list)
+		return
+	}
+	p.Moves = true
+	x := m.MoveOf(p, n.Object.Drain.Request)
+	x.Replace = m.Replaced(p, n.Object.Drain)
+	m.acts.move = append(m.acts.move, x)
+}
+
+func drainedWhy(n *tables.Node) string { return fmt.Sprintf("node %s is drained", n.Object.Name) }
 
 // movedOff handles the end of a pod's move; stayed is the request of the drain for which it
 // could not leave, nil if it may be requested again.

@@ -23,7 +23,8 @@ func (m *driver) Engine() Engine { return m.engine }
 // topology or the GPUs of a node change:
 //
 //  1. The policy and the levels of the topology that count now make a new engine.
-//  2. The engine receives the queues, then the nodes, by name.
+//  2. The engine receives the queues, then the nodes, by name, with the evictions that engines
+//     before it counted.
 //  3. All groups start over: settle reports them, first those that lend GPUs, for others may be on
 //     these, then the oldest first.
 //
@@ -44,11 +45,15 @@ func (m *driver) rebuild() error {
 	if m.record != nil {
 		m.record.Began(m.Now, c)
 	}
+	old := m.engine
 	m.engine, m.engineWakes, m.reports.Outlook = e, core.Never, reports.Outlook{}
 	clear(m.Queues.Told) // all of them, for the engine is new
 	m.tellQueues()
 	sorted := make([]*tables.Node, 0, len(m.Nodes))
-	for _, n := range m.Nodes {
+	for name, n := range m.Nodes {
+		if old != nil {
+			n.Evictions = max(n.Evictions, old.Evictions(name))
+		}
 		n.Known, n.Sick = false, 0
 		sorted = append(sorted, n)
 	}
@@ -69,7 +74,7 @@ func (m *driver) rebuild() error {
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b *tables.Group) int {
-		return cmp.Or(cmp.Compare(lends(b), lends(a)), a.Created.Compare(b.Created), strings.Compare(a.ID.Job(), b.ID.Job()))
+		return cmp.Or(cmp.Compare(b.Lenders(), a.Lenders()), a.Created.Compare(b.Created), strings.Compare(a.ID.Job(), b.ID.Job()))
 	})
 	for _, g := range groups {
 		m.touch(g)
@@ -82,7 +87,8 @@ func (m *driver) rebuild() error {
 //  1. An engine that is outdated, or that panicked, is built again.
 //  2. The engine receives what changed since the last pass (settle). Pods whose volumes are
 //     ready, and nodes that came from another shard, count from now on.
-//  3. Pods on lost or drained nodes are evicted, which changes groups again.
+//  3. Pods on lost or drained nodes are evicted, or the engine is asked to restart them elsewhere,
+//     which changes groups again.
 //  4. The engine decides, and its decisions become acts.
 //  5. Shards with no act in flight are handed over.
 func (m *driver) decide(now core.Time) *acts {
@@ -132,9 +138,10 @@ func (m *driver) decide(now core.Time) *acts {
 	}
 	m.metrics.Decided(decisions)
 	m.apply(decisions)
+	m.notRestarted()
 	m.bindDoubles()
 	for _, p := range requested {
-		if p.Transfer == nil && !m.panics.broken {
+		if p.Transfer == nil && !p.Returns && !m.panics.broken {
 			m.refuse(p, "the pod cannot be moved now: other pods took the place, or need the pod where it is")
 		}
 	}
@@ -279,8 +286,13 @@ func (m *changes) evict(d *core.Decision) {
 		return // the instance that decides on it evicts
 	}
 	message := d.Detail
-	restarts := d.Reason == core.Consolidation
+	reason, restarts := d.Reason.String(), d.Restarts()
+	x, asked := m.restarting[g]
 	switch {
+	case asked && d.Reason == core.Requested:
+		reason, message = x.reason, x.message
+	case d.Reason == core.Defragmentation:
+		message = "stops so that its node becomes free, and starts again in a place that is reserved for it"
 	case message != "" || d.For == "":
 	case restarts:
 		message = "stops to make room for " + d.For + ", and starts again in a place that is reserved for it"
@@ -302,7 +314,7 @@ func (m *changes) evict(d *core.Decision) {
 		}
 		p.State = tables.PodLeaving
 		m.NotePod(p)
-		p.Cause = tables.Eviction{Of: p, Reason: d.Reason.String(), Message: message}
+		p.Cause = tables.Eviction{Of: p, Reason: reason, Message: message}
 		// A binding that was sent has to be answered first. Then there is a pod to evict (bound).
 		switch {
 		case !p.InFlight:
@@ -331,6 +343,7 @@ type Engine interface {
 	Apply(now core.Time, ev core.Event) error
 	Decide(now core.Time) []core.Decision
 	Working() string
+	Expected() []core.Expected
 	reports.Engine
 }
 

@@ -126,11 +126,22 @@ func (m *driver) advance(g *tables.Group) {
 			g.Wait(m.Now, reason, detail)
 			return
 		}
+		m.keepDraining(g)
 		m.submit(g)
 		return
 	}
 	m.pair(g)
 	m.add(g, m.comeBack(g))
+}
+
+// keepDraining has a gang drain that is to be submitted while all its pods on nodes leave. An engine
+// counts these as running, and would start the waiting ones beside them: fewer than the minimum, and
+// alone when the others have left.
+func (m *changes) keepDraining(g *tables.Group) {
+	for _, p := range g.Ending() {
+		p.State, g.Draining = tables.PodLeaving, true
+		m.NotePod(p)
+	}
 }
 
 // without handles a group that has no pods.

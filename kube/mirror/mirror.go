@@ -11,7 +11,7 @@
 //	submit.go admitted.go              how jobs reach the engine, and what counts until they end
 //	driver.go                          a pass: changes go to the engine, its decisions are applied
 //	returning.go                       who starts again elsewhere, so that a job has room
-//	move.go drain.go                   who moves to another node, or leaves one that is drained
+//	move.go drain.go restart.go        who moves to another node, or leaves one that is drained
 //	standby.go                         who lends GPUs, and is told that they are its own again
 //	loss.go overcommit.go              who leaves nodes that are lost, and GPUs given twice
 //	suspend.go acts.go                 what is to be written to the API
@@ -24,7 +24,6 @@ package mirror
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,6 +100,8 @@ type changes struct {
 	// back are pods that came back, to be bound by the next pass.
 	returning map[*tables.Group]bool
 	back      []comeback
+	// restarting are the groups that the engine was asked to restart elsewhere in this pass.
+	restarting map[*tables.Group]restart
 	// after is what to tell the engine when its decisions are applied: they are valid until the
 	// next event.
 	after []core.Event
@@ -139,7 +140,7 @@ func New(c Config) *Mirror {
 	m := &Mirror{driver: driver{newEngine: newEngine, record: c.Record, changes: changes{
 		Tables: tables.New(c.Policy, c.Levels), log: c.Log, metrics: c.Metrics, traced: c.Traced, acts: acts{wake: core.Never},
 		dirtyNodes: map[string]*tables.Node{}, draining: map[string]*tables.Node{}, moving: map[types.UID]*tables.Pod{}, asked: map[types.UID]*tables.Pod{},
-		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{},
+		resting: map[types.UID]*tables.Pod{}, transfers: map[types.UID]*tables.Pod{}, uncounted: map[types.UID]act.Pod{}, returning: map[*tables.Group]bool{}, restarting: map[*tables.Group]restart{},
 		arrived: map[string]*tables.Node{},
 	}}}
 	m.Census = tables.NewCensus(&m.Tables)
@@ -174,12 +175,20 @@ func (m *Mirror) Statuses(now metav1.Time) []act.Status {
 	if m.engine == nil {
 		return nil
 	}
-	return m.reports.Statuses(now)
+	return m.reports.Statuses(m.engine, now)
+}
+
+// Evictions returns the counts of evictions that are to be written on nodes.
+func (m *Mirror) Evictions() []act.Evictions {
+	if m.engine == nil {
+		return nil
+	}
+	return m.reports.Evictions(m.engine)
 }
 
 // Acts returns what is to be written since it was called last, and when to decide again.
 func (m *changes) Acts() (todo act.Acts, wake core.Time) {
-	todo, wake = m.acts.values(m.EvictGrace()), m.acts.wake
+	todo, wake = m.acts.values(m.Notice()), m.acts.wake
 	m.done()
 	return todo, wake
 }
@@ -249,13 +258,4 @@ func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
 	for _, o := range list {
 		table[key(o)] = o
 	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

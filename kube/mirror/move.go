@@ -142,21 +142,45 @@ func (m *driver) requestMoves() []*tables.Pod {
 		return nil
 	}
 	var out []*tables.Pod
-	for _, p := range tables.InOrder(m.asked, func(p *tables.Pod) bool {
+	list := tables.InOrder(m.asked, func(p *tables.Pod) bool {
 		return m.Movable(p) && m.Decides(p.Group) && p.Asked != p.Object.MoveRequest.String()
-	}) {
-		p.Asked = p.Object.MoveRequest.String()
-		if m.Mobility(p.Group, p) != core.Replaceable {
-			m.refuse(p, "the pod must not be moved: expected "+v1alpha1.MobilityAnnotation+": replaceable, and a Deployment that can run another pod beside it")
-			continue
+	})
+	for _, p := range list {
+		if p.Asked == p.Object.MoveRequest.String() {
+			continue // asked for with others of its job
 		}
-		if err := m.tell(core.MoveRequested{Job: p.Group.Job, Pod: p.Slot, Node: p.Object.MoveRequest.Node}); err != nil {
-			m.refuse(p, err.Error())
-			continue
+		with, err := []*tables.Pod{p}, error(nil)
+		switch {
+		case m.Mobility(p.Group, p) == core.Replaceable:
+			err = m.tell(core.MoveRequested{Job: p.Group.Job, Pod: p.Slot, Node: p.Object.MoveRequest.Node})
+		case m.Restartable(p.Group, p):
+			with = tables.AskedWith(p, list)
+			if len(with) < p.Object.MoveRequest.Together() {
+				continue // the others are not asked for yet
+			}
+			err = m.restartAt(p.Group, with)
+		default:
+			err = tables.ErrNotMoved
 		}
-		out = append(out, p)
+		for _, p := range with {
+			p.Asked = p.Object.MoveRequest.String()
+			if err != nil {
+				m.refuse(p, err.Error())
+			} else {
+				out = append(out, p)
+			}
+		}
 	}
 	return out
+}
+
+// restartAt asks the engine to restart pods of a job where users ask to move them.
+func (m *driver) restartAt(g *tables.Group, pods []*tables.Pod) error {
+	var nodes []string
+	for _, p := range pods {
+		nodes = append(nodes, p.Object.MoveRequest.Node)
+	}
+	return m.askRestart(g, restart{pods: pods, reason: act.Moving, message: "the pod stops, and starts again elsewhere in a place that is reserved for it: " + core.Requested.String()}, nodes)
 }
 
 // refuse says on a pod that it is not moved as a user asked.

@@ -1,9 +1,7 @@
 package mirror
 
 import (
-	"maps"
 	"math/bits"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,6 +24,9 @@ func (m *changes) nodeSeen(o *objects.Node) {
 	if n == nil {
 		n = &tables.Node{Pods: map[types.UID]*tables.Pod{}}
 		m.Nodes[o.Name] = n
+	}
+	if o.Miscounted != "" && (n.Object == nil || n.Object.Miscounted != o.Miscounted) {
+		m.log.Warn("a node's count of evictions is 0", "node", o.Name, "why", o.Miscounted)
 	}
 	for _, bad := range []struct{ what, why string }{
 		{"cannot use a node", o.Wrong}, {"cannot drain a node", o.Undrained}, {"cannot use the positions of a node's GPUs", o.Misplaced},
@@ -101,7 +102,7 @@ func (m *driver) tellNode(n *tables.Node) {
 	want.Cordoned = m.shut(n, &want) || n.Closed || m.untoldOn(n)
 	switch {
 	case !n.Known:
-		if err := m.tell(core.NodeAdded{Node: want}); err != nil {
+		if err := m.tell(core.NodeAdded{Node: want, Evictions: max(n.Evictions, n.Object.Evictions)}); err != nil {
 			m.log.Warn("cannot use a node", "node", name, "why", err)
 			return
 		}
@@ -124,7 +125,7 @@ func (m *driver) tellNode(n *tables.Node) {
 		if n.Told.Cordoned != want.Cordoned {
 			m.mustTell(core.NodeCordoned{Node: name, Cordoned: want.Cordoned})
 		}
-		if !sameNode(&n.Told, &want) {
+		if n.Outdated(&want) {
 			m.mustTell(core.NodeChanged{Node: want})
 		}
 	}
@@ -132,49 +133,12 @@ func (m *driver) tellNode(n *tables.Node) {
 	m.tellHealth(n)
 }
 
-// sameNode reports whether the engine needs no NodeChanged.
-func sameNode(a, b *core.Node) bool {
-	return a.CPUMilli == b.CPUMilli && a.MemMiB == b.MemMiB && a.MaxPods == b.MaxPods && a.HBD == b.HBD && slices.Equal(a.Others, b.Others) &&
-		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Domains, b.Domains)
-}
-
-// tellHealth makes devices unhealthy: as many as the device plugin does not offer, plus those
-// of pods that the engine refused. Which ones is not known: free devices come first, and those
-// that were chosen before stay.
+// tellHealth tells the engine which devices of a node pods must not have.
 func (m *driver) tellHealth(n *tables.Node) {
-	used, unbooked := uint64(0), 0
-	for _, p := range n.Pods {
-		used |= p.Devices
-		unbooked += p.Unbooked()
+	want := m.Unusable(n)
+	for s := n.Sick ^ want; s != 0; s &= s - 1 {
+		g := bits.TrailingZeros64(s)
+		m.mustTell(core.DeviceHealth{Node: n.Object.Name, GPU: g, Healthy: want>>g&1 == 0})
 	}
-	// Where DRA drivers publish devices, the unusable ones are known. The GPUs of pods that the
-	// engine refused are added, the last free ones first.
-	if want, ok := m.Devices.Unusable(&n.Told, used); ok {
-		for g := n.Told.GPUs - 1; g >= 0 && unbooked > 0; g-- {
-			if (want|used)>>g&1 == 0 {
-				want |= 1 << g
-				unbooked--
-			}
-		}
-		for s := n.Sick ^ want; s != 0; s &= s - 1 {
-			g := bits.TrailingZeros64(s)
-			m.mustTell(core.DeviceHealth{Node: n.Object.Name, GPU: g, Healthy: want>>g&1 == 0})
-		}
-		n.Sick = want
-		return
-	}
-	missing := min(n.Object.Missing+unbooked, n.Told.GPUs)
-	for bits.OnesCount64(n.Sick) > missing {
-		g := bits.TrailingZeros64(n.Sick)
-		n.Sick &^= 1 << g
-		m.mustTell(core.DeviceHealth{Node: n.Object.Name, GPU: g, Healthy: true})
-	}
-	for _, free := range []bool{true, false} {
-		for g := n.Told.GPUs - 1; g >= 0 && bits.OnesCount64(n.Sick) < missing; g-- {
-			if n.Sick>>g&1 == 0 && (used>>g&1 == 0) == free {
-				n.Sick |= 1 << g
-				m.mustTell(core.DeviceHealth{Node: n.Object.Name, GPU: g, Healthy: false})
-			}
-		}
-	}
+	n.Sick = want
 }

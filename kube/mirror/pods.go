@@ -156,6 +156,7 @@ func (m *Mirror) changeOwner(p *tables.Pod, o *objects.Pod) {
 	m.newPod(o)
 	p = m.Pods[o.UID]
 	p.Moves, p.Stayed, p.Lending, p.StandbySaid = old.Moves, old.Stayed, old.Lending, old.StandbySaid
+	p.Given = old.Given | old.Devices // else a pod that the engine refused for them could have them first
 	if p.Lends() {
 		m.outdated = true // the engine has given its GPUs to the pods there
 	}
@@ -405,7 +406,7 @@ func (m *driver) outside(p *tables.Pod, why error) {
 	// From here on the pod is in no group, like those of other schedulers: what it takes is
 	// subtracted from its node, and its GPUs are made unhealthy (tellHealth).
 	m.touch(p.Group) // which may have no pods now
-	p.Group = nil
+	p.Group, p.Cause.Shard = nil, g.Shard
 	m.countOn(p)
 	if n := p.Unbooked(); n > 0 {
 		m.tellPod(p, tables.GPUsOvercommitted, fmt.Sprintf("the pod has %d GPUs of node %s, which has fewer left: the remaining ones take no other pods (%v)", n, p.Target, why))

@@ -111,7 +111,7 @@ func (m *driver) removeQueues(there map[string]bool) {
 	for again := true; again; {
 		again = false
 		// A parent goes after its last child: so all are tried until none goes.
-		for _, name := range sortedKeys(q.Told) {
+		for _, name := range slices.Sorted(maps.Keys(q.Told)) {
 			if !there[name] && m.tell(core.QueueRemoved{Queue: name}) == nil {
 				delete(q.Told, name)
 				again = true

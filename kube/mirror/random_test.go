@@ -460,13 +460,16 @@ func (s *story) decide() {
 		}
 	}
 	for _, e := range acts.evict {
+		s.leaving[e.Of.Object.Name] = true
+		if e.Of.Group == nil {
+			continue // the engine refused it where it is
+		}
 		for uid := range e.Of.Group.Pods {
 			if e.Reason != core.MemberLost.String() && e.Reason != core.StandbyReturns.String() && kept[uid] && !told[e.Of.Object.UID] {
 				s.show()
 				s.t.Fatalf("%s is evicted, by %s, though a budget holds a pod of its job", e.Of.Object.Name, e.Reason)
 			}
 		}
-		s.leaving[e.Of.Object.Name] = true
 	}
 	for _, c := range slices.Clone(acts.choose) {
 		s.choose(c)

@@ -128,13 +128,6 @@ func (m *changes) evictVacant(g *tables.Group, slot int) {
 // vacantLost forgets the places on a node that is gone: so has the engine.
 func (m *changes) vacantLost(node string) {
 	for g := range m.returning {
-		if g.Returning == nil {
-			continue
-		}
-		for _, v := range g.Returning.Vacant {
-			if v.To != nil && v.To.Node == node {
-				v.To = nil
-			}
-		}
+		g.Returning.Lose(node)
 	}
 }

@@ -156,6 +156,18 @@ func TestRestartGoesOtherwise(t *testing.T) {
 			s.make(0)
 			s.make(1)
 		}, []string{"train-0-1,train-1-1>,", "thief>"}},
+		// The engine forgot the places with the node: another pod has them when it is back.
+		"the new place is lost and comes back": {func(s *training) {
+			s.settle()
+			s.m.nodeGone("o")
+			s.settle()
+			s.node("o", "r1")
+			s.pod("urgent", asking(v1alpha1.GPUResource, "8"), func(p *v1.Pod) { p.Spec.Priority = new(int32(9)) })
+			s.on("urgent>o")
+			s.resume()
+			s.make(0)
+			s.make(1)
+		}, []string{"train-0-1,train-1-1>,", "urgent>o", "thief>"}},
 		"they ask for something else": {func(s *training) {
 			s.resume()
 			for i := range 2 {

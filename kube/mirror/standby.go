@@ -23,16 +23,6 @@ import (
 //
 // An engine that is built again receives the pods that lend before those on their GPUs.
 
-// lends is 1 if a pod of the group lends its GPUs, else 0.
-func lends(g *tables.Group) int {
-	for _, p := range g.Pods {
-		if p.Lends() {
-			return 1
-		}
-	}
-	return 0
-}
-
 // sweepStandby tells the engine what pods say about standby now.
 func (m *driver) sweepStandby() {
 	if len(m.resting) == 0 {

@@ -110,7 +110,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	if found {
 		rank = m.bearable(g, p, &a, job.Queue, rank)
 	}
-	job.Class, job.Priority, job.NeverPreempts = a.Class, rank.Value, rank.Never
+	job.User, job.Class, job.Priority, job.NeverPreempts = tables.UserOf(g, &a), a.Class, rank.Value, rank.Never
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
 	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
 	job.Topology.Required, _ = m.Topologies.Level(a.Required)

@@ -43,7 +43,7 @@ func TestGangOfAJobIsSuspended(t *testing.T) {
 	if len(a.evict) != 0 || len(a.suspend) != 1 {
 		t.Fatalf("%d evictions, %d suspensions", len(a.evict), len(a.suspend))
 	}
-	x := a.suspend[0].Value(600)
+	x := a.suspend[0].Value(tables.Notice{Grace: 600})
 	y.done()
 	if len(x.Owners) != 1 || x.Owners[0].Name != "train" || len(x.Pods) != 2 || len(x.Members) != 2 || !x.Since.Equal(startOfTime) {
 		t.Errorf("got %+v", x)

@@ -77,7 +77,7 @@ func (m *driver) tellSurroundings(g *tables.Group) {
 // tellAnew ends the job of a group in the engine; it is submitted again as it is now. Where others
 // are on its GPUs, the engine is built again.
 func (m *driver) tellAnew(g *tables.Group) {
-	if lends(g) > 0 {
+	if g.Lenders() > 0 {
 		m.torn = true
 		return
 	}

@@ -27,7 +27,11 @@ type Node struct {
 	Undrained string
 	// Misplaced says why what it says about the positions of its GPUs has no effect.
 	Misplaced string
-	Unread    bool // nothing is known of it: it could not be read
+	// Evictions is how many LP pods were evicted from it, as an instance counted that wrote it there;
+	// Miscounted says why what is written there has no effect.
+	Evictions  int
+	Miscounted string
+	Unread     bool // nothing is known of it: it could not be read
 }
 
 // Trouble is why a node is not ready.
@@ -48,6 +52,9 @@ func TrimNode(n *v1.Node) *Node {
 	}
 	if _, err := translate.Positions(n); err != nil && o.Wrong == "" {
 		o.Misplaced = err.Error()
+	}
+	if o.Evictions, err = translate.Evictions(n); err != nil {
+		o.Miscounted = err.Error()
 	}
 	o.GPUs = translate.NodeGPUs(n)
 	if o.Drain, err = translate.DrainOf(n); err != nil {

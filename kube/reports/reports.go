@@ -12,6 +12,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/kube/act"
+	"github.com/muster-sched/muster/kube/stats"
 	"github.com/muster-sched/muster/kube/tables"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -28,6 +29,9 @@ type Engine interface {
 	Explain(job string) (core.Explanation, bool)
 	Nearest(job string, most int) []frag.Finding
 	Forecast() core.Forecast
+	Shares() map[string][]core.Share
+	ResourceUsage() map[string][]stats.Usage
+	Evictions(node string) int
 }
 
 // Reporter reports why jobs wait. Its memory is about one cluster; it is not safe for
@@ -43,6 +47,7 @@ type Reporter struct {
 	Outlook Outlook
 
 	asking []*tables.Group // the groups to explain next
+	noted  core.Time       // when counts of evictions were written last
 }
 
 // Explain asks the engine about at most n waiting jobs, in turn, and returns what is to be
@@ -94,6 +99,9 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 		} else {
 			if x.Settled != core.Never {
 				detail += "; the first can be evicted at " + translate.Clock(x.Settled)
+			}
+			if x.Delayed != core.Never {
+				detail += "; it evicts no pods before " + translate.Clock(x.Delayed)
 			}
 			if tables.WantsRoom(x.Reason) {
 				detail += r.Shards.Within()
@@ -161,7 +169,7 @@ type Outlook struct {
 // expects returns a text that says when a job is expected to start, or why that is not known;
 // it is empty for a job that does not wait for what others hold.
 func (r *Reporter) expects(e Engine, g *tables.Group, why core.Reason) string {
-	if !tables.WantsRoom(why) && why != core.QuotaExceeded && why != core.HeldBack {
+	if !tables.WantsRoom(why) && why != core.QuotaExceeded && why != core.MustNotBorrow && why != core.HeldBack && why != core.MaxRunning {
 		return ""
 	}
 	if r.Now >= r.Outlook.Until {

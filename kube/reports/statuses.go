@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/stats"
 )
@@ -14,15 +15,19 @@ import (
 // Statuses returns the queues, policies and topologies whose status has changed. The instance that
 // holds the rest of the cluster writes them; a status that the API has already is not written
 // again.
-func (r *Reporter) Statuses(now metav1.Time) []act.Status {
+func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 	if !r.Shards.Held[r.Shards.Rest] {
 		return nil // another instance writes them
 	}
 	var out []act.Status
 	if len(r.Queues.Objects) > 0 {
-		byName := map[string]*stats.Queue{}
+		byName, shares := map[string]*stats.Queue{}, map[string][]core.Share(nil)
+		var resources map[string][]stats.Usage
+		r.Guarded(nil, func() { shares, resources = e.Shares(), e.ResourceUsage() })
 		st := r.Census.Stats()
 		for i := range st.Queues {
+			st.Queues[i].Subtree.Shares = shares[st.Queues[i].Name]
+			st.Queues[i].Subtree.Resources = resources[st.Queues[i].Name]
 			byName[st.Queues[i].Name] = &st.Queues[i]
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.Queues.Objects)) {

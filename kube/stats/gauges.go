@@ -2,12 +2,14 @@ package stats
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/frag"
 	"github.com/muster-sched/muster/core/quota"
 )
@@ -37,10 +39,14 @@ var (
 	waitingGauge   = prometheus.NewDesc("muster_waiting_jobs", "Waiting jobs by reason.", []string{"reason"}, nil)
 	queueGPUsGauge = prometheus.NewDesc("muster_queue_gpus", "GPUs that a queue and all queues below it own (nominal), use and borrow.",
 		[]string{"queue", "model", "kind"}, nil)
+	queueResourcesGauge = prometheus.NewDesc("muster_queue_resources", "CPU (cores), memory (bytes) and other resources that a queue and all queues below it own (nominal), use and borrow.",
+		[]string{"queue", "resource", "kind"}, nil)
 	gpusGauge = prometheus.NewDesc("muster_gpus", "GPUs of the cluster. A GPU is unavailable if it is not allocated and has failed, or if its node takes no pods.",
 		[]string{"model", "state"}, nil)
 	idleGauge = prometheus.NewDesc("muster_idle_gpus", "Idle GPUs by what keeps pods of a shape from using them; allocatable if nothing does.",
 		[]string{"model", "shape", "cause"}, nil)
+	expectedGauge = prometheus.NewDesc("muster_expected_hp_gpus", "GPUs that HP jobs are expected to have at the beginning of that many hours from now; 0: those that they have.",
+		[]string{"model", "hours"}, nil)
 	fragmentedGauge = prometheus.NewDesc("muster_fragmented_nodes", "Nodes with some GPUs allocated and some free.", []string{"model"}, nil)
 )
 
@@ -54,7 +60,7 @@ func shape(k int) string {
 
 // Describe lists the gauges.
 func (g *Gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, gpusGauge, fragmentedGauge, idleGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, waitingGauge, queueGPUsGauge, queueResourcesGauge, gpusGauge, fragmentedGauge, idleGauge, expectedGauge} {
 		c <- d
 	}
 }
@@ -93,6 +99,17 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 				put(queueGPUsGauge, inGPUs(u.Used), q.Name, u.Model, "used")
 			}
 		}
+		for _, u := range q.Subtree.Resources {
+			resource, _ := cluster.ResourceOf(u.Model)
+			put(queueResourcesGauge, inUnits(resource, u.Nominal), q.Name, resource, "nominal")
+			put(queueResourcesGauge, inUnits(resource, u.Used), q.Name, resource, "used")
+			put(queueResourcesGauge, inUnits(resource, u.Borrowed), q.Name, resource, "borrowed")
+		}
+	}
+	for i := range st.Expected {
+		for hours, gpu := range st.Expected[i].GPU {
+			put(expectedGauge, inGPUs(gpu), st.Expected[i].Model, strconv.Itoa(hours))
+		}
 	}
 	for reason, n := range st.Reasons {
 		put(waitingGauge, float64(n), reason)
@@ -113,6 +130,17 @@ func (g *Gauges) ask() (Stats, bool) {
 		g.asked, g.last = now, st
 	}
 	return g.last, true
+}
+
+// inUnits writes an amount of a resource in cores, bytes, or units of the resource.
+func inUnits(resource string, m core.Milli) float64 {
+	switch resource {
+	case cluster.CPU:
+		return float64(m) / 1000
+	case cluster.Memory:
+		return float64(m) * (1 << 20)
+	}
+	return float64(m)
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }

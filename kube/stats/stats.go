@@ -29,6 +29,8 @@ type Stats struct {
 	Waiting, Bound, Running int
 	// Reasons counts the waiting jobs by reason.
 	Reasons map[string]int
+	// Expected is what HP jobs are expected to have of each GPU model; nil if that is not forecast.
+	Expected []core.Expected
 }
 
 // Model has the figures of a GPU model.
@@ -113,8 +115,11 @@ type Queue struct {
 // Subtree has the figures of a queue and all below it.
 type Subtree struct {
 	// Usage has what is owned, used and borrowed of each model of which there is
-	// quota or use, by name.
-	Usage            []Usage
+	// quota or use, by name; Shares what is owed, nil if the policy has no fair shares.
+	Usage  []Usage
+	Shares []core.Share
+	// Resources has the same of CPU, memory and other resources, by account, as the engine counts it.
+	Resources        []Usage
 	Waiting, Running int
 }
 

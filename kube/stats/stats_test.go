@@ -1,8 +1,12 @@
 package stats
 
 import (
+	"context"
 	"reflect"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-sched/muster/core"
 )
@@ -50,5 +54,24 @@ func TestCensus(t *testing.T) {
 	}
 	if st := c.Stats(nil); !reflect.DeepEqual(st, Stats{Reasons: map[string]int{}}) {
 		t.Errorf("what is left is %+v", st)
+	}
+}
+
+// A scrape has what HP jobs are expected to have, by hour from now.
+func TestExpectedGauge(t *testing.T) {
+	x := core.Expected{Model: "H800"}
+	x.GPU[0], x.GPU[24] = 4000, 6500
+	r := prometheus.NewRegistry()
+	r.MustRegister(&Gauges{Now: time.Now, Stats: func(context.Context) (Stats, error) { return Stats{Expected: []core.Expected{x}}, nil }})
+	families, err := r.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "muster_expected_hp_gpus" || len(families[0].Metric) != 25 {
+		t.Fatalf("%v, %v", families, err)
+	}
+	got := map[string]float64{}
+	for _, m := range families[0].Metric {
+		got[m.Label[1].GetValue()+" in "+m.Label[0].GetValue()] = m.Gauge.GetValue()
+	}
+	if got["H800 in 0"] != 4 || got["H800 in 1"] != 0 || got["H800 in 24"] != 6.5 {
+		t.Errorf("got %v", got)
 	}
 }

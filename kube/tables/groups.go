@@ -130,6 +130,24 @@ func (g *Group) Leaving() bool {
 	return false
 }
 
+// Ending returns the pods of a gang that are on nodes if all of them leave, else none. A scheduler
+// that has just started sees from the API alone that pods leave: they are being deleted.
+func (g *Group) Ending() (leaving []*Pod) {
+	if !g.Gang() {
+		return nil
+	}
+	for _, p := range g.Pods {
+		switch {
+		case p.State == PodWaiting:
+		case p.State == PodLeaving || p.State == PodBound && p.Object.Deleting:
+			leaving = append(leaving, p)
+		default:
+			return nil
+		}
+	}
+	return leaving
+}
+
 // Waits reports whether pods of a group wait for a place.
 func (g *Group) Waits() bool {
 	for _, p := range g.Pods {

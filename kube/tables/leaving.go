@@ -20,28 +20,46 @@ type Eviction struct {
 	Shard   int // of the pod's group; for a pod that no longer has one, of its last
 }
 
-// EvictGrace is the maximum time to terminate of a pod that is evicted for another, in seconds:
-// that of the policy or, if it has none, [act.MaxGrace]. Times below a second count as one.
-func (t *Tables) EvictGrace() int64 {
-	if d := t.Policies.Policy().Preempt.EvictGrace; d > 0 {
-		return int64((d + core.Second - 1) / core.Second)
-	}
-	return int64(act.MaxGrace / time.Second)
+// Notice is how much time pods get that are evicted for others.
+type Notice struct {
+	// Grace is the maximum time to terminate, in seconds: that of the policy or, if it has none,
+	// [act.MaxGrace]. Times below a second count as one.
+	Grace int64
+	// Budgets is how long reclaim waits for disruption budgets that refuse an eviction.
+	Budgets time.Duration
 }
 
-// Value returns the act without the tables. grace is [Tables.EvictGrace]. A budget does not
-// protect a pod that runs on borrowed quota from the quota's owner, nor one on lent GPUs from theirs.
-func (e *Eviction) Value(grace int64) act.Evict {
+// Notice returns what the policy says.
+func (t *Tables) Notice() Notice {
+	p := &t.Policies.Policy().Preempt
+	n := Notice{Grace: int64(act.MaxGrace / time.Second), Budgets: time.Duration(p.BudgetTimeout)}
+	if p.EvictGrace > 0 {
+		n.Grace = int64((p.EvictGrace + core.Second - 1) / core.Second)
+	}
+	return n
+}
+
+// reclaims reports whether the pod leaves as its queue has more than it owns, or is owed.
+func (e *Eviction) reclaims() bool {
+	return e.Reason == core.QuotaReclaim.String() || e.Reason == core.FairShareReclaim.String()
+}
+
+// Value returns the act without the tables. A budget does not protect a pod that runs on borrowed
+// quota from the quota's owner, or from a queue that is owed it, for longer than the policy says, nor one on lent GPUs from theirs.
+func (e *Eviction) Value(n Notice) act.Evict {
 	o := e.Of.Object
 	x := act.Evict{
 		Pod: e.Of.Ref(), Reason: e.Reason, Message: e.Message, Counted: o.Counts || o.Uncounted, Shard: e.Shard,
-		DespiteBudgets: e.Reason == core.QuotaReclaim.String() || e.Reason == core.StandbyReturns.String(),
+		DespiteBudgets: e.reclaims() || e.Reason == core.StandbyReturns.String(),
+	}
+	if e.reclaims() {
+		x.BudgetTimeout = n.Budgets
 	}
 	if g := e.Of.Group; g != nil {
 		x.Shard = g.Shard
 	}
-	if o.Grace > grace && e.Reason != act.Drained {
-		x.Grace = &grace
+	if o.Grace > n.Grace && e.Reason != act.Drained && e.Reason != act.Moving {
+		x.Grace = &n.Grace
 	}
 	return x
 }
@@ -53,8 +71,8 @@ type Suspension struct {
 	Evict   []Eviction
 }
 
-// Value returns the act without the tables. grace is [Tables.EvictGrace].
-func (a *Suspension) Value(grace int64) act.Suspend {
+// Value returns the act without the tables.
+func (a *Suspension) Value(n Notice) act.Suspend {
 	x := act.Suspend{Group: a.Group.ID, Since: a.Group.Created, Members: a.Members}
 	known := map[types.UID]bool{}
 	for _, p := range a.Group.Pods {
@@ -64,7 +82,7 @@ func (a *Suspension) Value(grace int64) act.Suspend {
 		}
 	}
 	for i := range a.Evict {
-		x.Pods = append(x.Pods, a.Evict[i].Value(grace))
+		x.Pods = append(x.Pods, a.Evict[i].Value(n))
 	}
 	return x
 }
@@ -109,6 +127,21 @@ func (t *Tables) LeavesWhole(p *Pod) bool {
 		return t.AttributesOf(g, p).OnFailure != "replace"
 	}
 	return g.Count("", stays) == 0 && t.suspendable(g)
+}
+
+// RestartsOff returns which pods of a group leave drained nodes together with one of them, and start
+// again elsewhere at once if there are places; none if their owners make no others. Pods that leave one
+// by one do so only if their job checkpoints, and if no other is to be ready first.
+func (t *Tables) RestartsOff(p *Pod) []*Pod {
+	g := p.Group
+	single := !g.Gang() && !t.Replaced(p, t.Nodes[p.Target].Object.Drain) && t.Restartable(g, p)
+	if !g.Submitted || !t.ComesAgain(g) || !t.LeavesWhole(p) && !single {
+		return nil
+	}
+	return InOrder(g.Pods, func(o *Pod) bool {
+		n := t.Nodes[o.Target]
+		return o.Slot >= 0 && n != nil && n.Object.Drain != nil && t.MustLeave(o)
+	})
 }
 
 // Replaced reports whether another pod is to be ready before one leaves. That is impossible

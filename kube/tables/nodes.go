@@ -1,6 +1,9 @@
 package tables
 
 import (
+	"maps"
+	"math/bits"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,11 +24,13 @@ type Node struct {
 	Known  bool      // the engine knows it
 	// Others is what pods of other schedulers take, which the engine does not know pod by
 	// pod.
-	Others  translate.Amounts
-	Count   int // the number of such pods
-	Pods    map[types.UID]*Pod
-	Sick    uint64     // devices that are unhealthy in the engine
-	Counted stats.Node // as the census has it
+	Others translate.Amounts
+	Count  int // the number of such pods
+	// Evictions is how many LP pods engines before this one have counted that were evicted from it.
+	Evictions int
+	Pods      map[types.UID]*Pod
+	Sick      uint64     // devices that are unhealthy in the engine
+	Counted   stats.Node // as the census has it
 	// Shard is the shard it is in, once that is known (Sharded). Opens is the earliest time
 	// at which it takes pods. Closed says that it takes none, whatever its shard.
 	Shard           int
@@ -64,4 +69,40 @@ func (t *Tables) NodeMemory(name string) int64 {
 		return n.memory()
 	}
 	return 0
+}
+
+// Unusable returns the set of devices of a node that are to be unhealthy in the engine: as many as
+// the device plugin does not offer, plus those of pods that the engine refused. Which ones is not
+// known: free devices come first, and those that were chosen before stay. Where DRA drivers publish
+// devices, the unusable ones are known, and those of refused pods come from the last free ones.
+func (t *Tables) Unusable(n *Node) uint64 {
+	used, unbooked := uint64(0), 0
+	for _, p := range n.Pods {
+		used |= p.Devices
+		unbooked += p.Unbooked()
+	}
+	sick, known := t.Devices.Unusable(&n.Told, used)
+	if known {
+		return lastOf(n, sick, ^used, bits.OnesCount64(sick)+unbooked)
+	}
+	missing := min(n.Object.Missing+unbooked, n.Told.GPUs)
+	for sick = n.Sick; bits.OnesCount64(sick) > missing; {
+		sick &= sick - 1
+	}
+	return lastOf(n, lastOf(n, sick, ^used, missing), ^uint64(0), missing)
+}
+
+// lastOf adds the last devices of a node that are in a set to others, until there are so many.
+func lastOf(n *Node, to, set uint64, many int) uint64 {
+	for g := n.Told.GPUs - 1; g >= 0 && bits.OnesCount64(to) < many; g-- {
+		to |= set & (1 << g)
+	}
+	return to
+}
+
+// Outdated reports whether the engine, which knows the node, must be told what it is now.
+func (n *Node) Outdated(now *core.Node) bool {
+	a := &n.Told
+	return a.CPUMilli != now.CPUMilli || a.MemMiB != now.MemMiB || a.MaxPods != now.MaxPods || a.HBD != now.HBD || !slices.Equal(a.Others, now.Others) ||
+		!maps.Equal(a.Labels, now.Labels) || !slices.Equal(a.Taints, now.Taints) || !slices.Equal(a.Domains, now.Domains)
 }

@@ -3,12 +3,15 @@ package tables
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/quota"
 	"github.com/muster-sched/muster/kube/settings"
 	"github.com/muster-sched/muster/kube/stats"
@@ -83,6 +86,9 @@ func (t *Tables) QueueOf(g *Group, a translate.Attributes) string {
 	return cmp.Or(a.Queue, translate.NamespaceQueue(t.Namespaces[g.ID.Namespace]), DefaultQueue)
 }
 
+// UserOf names the user of a group: what its pods say, else its namespace.
+func UserOf(g *Group, a *translate.Attributes) string { return cmp.Or(a.User, g.ID.Namespace) }
+
 // TurnedAway says why a job cannot wait in its queue, or not with its PriorityClass; empty if
 // it can.
 func (t *Tables) TurnedAway(g *Group, p *Pod, a *translate.Attributes) (reason, detail string) {
@@ -116,14 +122,47 @@ func (t *Tables) QueueStatus(q *v1alpha1.Queue, st *stats.Queue, now metav1.Time
 	}
 	s.PendingJobs, s.RunningJobs = int32(st.Subtree.Waiting), int32(st.Subtree.Running)
 	s.WeightPermille = int32(st.WeightPermille)
+	s.Resources = resourceUsage(&st.Subtree)
 	for _, u := range st.Subtree.Usage {
-		s.Usage = append(s.Usage, v1alpha1.QueueUsage{
+		usage := v1alpha1.QueueUsage{
 			Model: u.Model, Nominal: v1alpha1.GPUs(u.Nominal), Used: v1alpha1.GPUs(u.Used), Borrowed: v1alpha1.GPUs(u.Borrowed),
-		})
+		}
+		for _, sh := range st.Subtree.Shares {
+			if sh.Model == u.Model || u.Model == quota.AnyModel {
+				usage.Requested += v1alpha1.GPUs(sh.Requested)
+				usage.Owed += v1alpha1.GPUs(sh.Fair)
+			}
+		}
+		s.Usage = append(s.Usage, usage)
 		s.Nominal += v1alpha1.GPUs(u.Nominal)
 		if u.Model != quota.AnyModel { // it counts the others again
 			s.Used += v1alpha1.GPUs(u.Used)
 		}
 	}
+	// What is requested of models of which the queue has no quota, and no GPUs yet.
+	for _, sh := range st.Subtree.Shares {
+		if _, isResource := cluster.ResourceOf(sh.Model); !isResource && !slices.ContainsFunc(s.Usage, func(u v1alpha1.QueueUsage) bool { return u.Model == sh.Model }) {
+			s.Usage = append(s.Usage, v1alpha1.QueueUsage{Model: sh.Model, Requested: v1alpha1.GPUs(sh.Requested), Owed: v1alpha1.GPUs(sh.Fair)})
+		}
+	}
+	slices.SortFunc(s.Usage, func(a, b v1alpha1.QueueUsage) int { return strings.Compare(a.Model, b.Model) })
 	return s
+}
+
+// resourceUsage is what a queue and all below it own, use and are owed of CPU, memory and other resources.
+func resourceUsage(of *stats.Subtree) []v1alpha1.ResourceUsage {
+	var out []v1alpha1.ResourceUsage
+	for _, u := range of.Resources {
+		resource, _ := cluster.ResourceOf(u.Model)
+		name := v1alpha1.ResourceName(resource)
+		text := func(amount core.Milli) v1alpha1.Quantity { return v1alpha1.QuantityOf(name, amount) }
+		usage := v1alpha1.ResourceUsage{Name: name, Nominal: text(u.Nominal), Used: text(u.Used), Borrowed: text(u.Borrowed)}
+		for _, sh := range of.Shares {
+			if sh.Model == u.Model {
+				usage.Requested, usage.Owed = text(sh.Requested), text(sh.Fair)
+			}
+		}
+		out = append(out, usage)
+	}
+	return out
 }

@@ -79,7 +79,7 @@ func Unschedulable(reason string) bool {
 
 // QuotaShort reports whether a job waits for quota.
 func QuotaShort(reason string) bool {
-	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String()}, reason)
+	return slices.Contains([]string{core.QuotaExceeded.String(), core.MinRuntime.String(), core.ExceedsQuota.String(), core.MustNotBorrow.String()}, reason)
 }
 
 // NearestPlaces is the part of a message that says what would free the nearest places for a

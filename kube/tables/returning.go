@@ -1,9 +1,11 @@
 package tables
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/translate"
 )
@@ -53,6 +55,18 @@ func (g *Group) Forgo() []int {
 	}
 	g.Returning = nil
 	return slots
+}
+
+// Lose forgets the places on a node that is gone.
+func (r *Returning) Lose(node string) {
+	if r == nil {
+		return
+	}
+	for _, v := range r.Vacant {
+		if v.To != nil && v.To.Node == node {
+			v.To = nil
+		}
+	}
 }
 
 // stem is what the names of a pod and of the one that its owner makes in its place have in common:
@@ -114,17 +128,32 @@ func (t *Tables) Back(g *Group) (back []Back, early map[*Pod]bool) {
 }
 
 // Restartable reports whether pods of a job may stop, and start again elsewhere, so that another
-// job has room: the job says that it checkpoints, the owners of its pods make others in their
-// place, and neither the job nor its namespace says how it may be moved. One that says so is moved
-// like that or not at all.
+// job has room, or because a user asks for that: the job says that it checkpoints, the owners of its
+// pods make others in their place, and neither the job nor its namespace says how it may be moved. One
+// that says so is moved like that or not at all.
 func (t *Tables) Restartable(g *Group, p *Pod) bool {
-	if a := t.AttributesOf(g, p); a.Checkpoint == 0 || a.MobilityGiven || translate.NamespaceSaysMobility(t.Namespaces[g.ID.Namespace]) {
-		return false
-	}
+	a := t.AttributesOf(g, p)
+	return a.Checkpoint > 0 && !a.MobilityGiven && !translate.NamespaceSaysMobility(t.Namespaces[g.ID.Namespace]) && t.ComesAgain(g)
+}
+
+// ComesAgain reports whether the owners of a group's pods make others in their place.
+func (t *Tables) ComesAgain(g *Group) bool {
 	for _, p := range g.Pods {
 		if !translate.Recreates(p.Object.Owner) {
 			return false
 		}
 	}
 	return true
+}
+
+// ErrNotMoved says why a pod is not moved as a user asks.
+var ErrNotMoved = errors.New("the pod must not be moved: expected " + v1alpha1.MobilityAnnotation + ": replaceable, and a Deployment that can run another pod beside it; or a job with " +
+	v1alpha1.CheckpointIntervalAnnotation + " whose owner makes another pod")
+
+// AskedWith returns the pods, of those that users ask to move, that restart elsewhere together with one
+// of them: those of its job that have the same request.
+func AskedWith(p *Pod, list []*Pod) []*Pod {
+	return slices.DeleteFunc(slices.Clone(list), func(o *Pod) bool {
+		return o.Group != p.Group || o.Object.MoveRequest.Request != p.Object.MoveRequest.Request
+	})
 }

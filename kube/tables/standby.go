@@ -24,6 +24,16 @@ func (p *Pod) Lends() bool {
 	return p.Lending != nil || p.Object.Standby != nil && p.Object.Standby.Lends
 }
 
+// Lenders counts the pods of the group that lend their GPUs.
+func (g *Group) Lenders() (n int) {
+	for _, p := range g.Pods {
+		if p.Lends() {
+			n++
+		}
+	}
+	return n
+}
+
 // mayBeOn reports whether a pod may be on the GPUs that another lends.
 func (p *Pod) mayBeOn(o *Pod) bool { return o.Lends() && !p.Lends() && !p.Object.Counted() }
 

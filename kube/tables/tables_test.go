@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strconv"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,23 +106,28 @@ func TestGraceOfEvictions(t *testing.T) {
 		{new(int64(600)), core.QuotaReclaim.String(), nil, 0},
 		{new(int64(0)), core.QuotaReclaim.String(), nil, 0},
 		{nil, core.QuotaReclaim.String(), nil, 0},
+		{nil, core.FairShareReclaim.String(), nil, 0},
 		{new(int64(3153600000)), act.Drained, nil, 0},
 		{new(int64(90)), core.PriorityPreemption.String(), new(int64(60)), 60 * core.Second},
 		{new(int64(30)), core.PriorityPreemption.String(), nil, 60 * core.Second},
 		{new(int64(5)), core.StandbyReturns.String(), new(int64(2)), 1500 * core.Second / 1000},
 		{new(int64(90)), act.Drained, nil, 60 * core.Second},
 	} {
-		known := New(core.Policy{Name: "p", Preempt: core.Preempt{EvictGrace: c.policy}}, nil)
+		known := New(core.Policy{Name: "p", Preempt: core.Preempt{EvictGrace: c.policy, BudgetTimeout: 7 * core.Second}}, nil)
 		p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: v1alpha1.SchedulerName, TerminationGracePeriodSeconds: c.asks}}
-		e := (&Eviction{Of: &Pod{Object: objects.TrimPod(p)}, Reason: c.reason}).Value(known.EvictGrace())
+		e := (&Eviction{Of: &Pod{Object: objects.TrimPod(p)}, Reason: c.reason}).Value(known.Notice())
 		if got := e.Grace; (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%+v: it gets %v", c, got)
 		}
-		if owed := c.reason == core.QuotaReclaim.String() || c.reason == core.StandbyReturns.String(); e.DespiteBudgets != owed || e.Counted {
+		reclaims := c.reason == core.QuotaReclaim.String() || c.reason == core.FairShareReclaim.String()
+		if (e.BudgetTimeout == 7*time.Second) != reclaims {
+			t.Errorf("%+v: it waits %v for budgets", c, e.BudgetTimeout)
+		}
+		if owed := reclaims || c.reason == core.StandbyReturns.String(); e.DespiteBudgets != owed || e.Counted {
 			t.Errorf("%+v: %+v", c, e)
 		}
 	}
-	if e := (&Eviction{Of: &Pod{Object: &objects.Pod{Counts: true}}, Reason: "x", Shard: 3}).Value(600); !e.Counted || e.Shard != 3 {
+	if e := (&Eviction{Of: &Pod{Object: &objects.Pod{Counts: true}}, Reason: "x", Shard: 3}).Value(Notice{Grace: 600}); !e.Counted || e.Shard != 3 {
 		t.Errorf("a Job's pod: %+v", e)
 	}
 }
@@ -135,11 +141,11 @@ func TestOverflow(t *testing.T) {
 		p.Object.GPUs, p.Object.Request.GPU = gpus, core.Milli(len(gpus))*core.WholeGPU
 		list = append(list, p)
 	}
-	over := Overflow(list, 4)
+	over := overflow(list, 4)
 	if len(over) != 1 || !over[list[3]] {
 		t.Errorf("%d pods are over, the last among them: %t", len(over), over[list[3]])
 	}
-	if over := Overflow(list, 5); len(over) != 0 {
+	if over := overflow(list, 5); len(over) != 0 {
 		t.Errorf("%d pods are over on a node with room for all", len(over))
 	}
 }

@@ -21,6 +21,8 @@ import (
 type Attributes struct {
 	// Queue is empty when none is named.
 	Queue string
+	// User is empty when none is named.
+	User string
 	// Kind is valid when KindGiven: else the kind of owner decides.
 	Kind      core.Kind
 	KindGiven bool
@@ -81,6 +83,11 @@ var attributes = []attribute{
 		a.Queue = v
 		return nil
 	}},
+	{keys(v1alpha1.UserAnnotation, "yunikorn.apache.org/username"), func(a *Attributes, v string) error {
+		a.User = v
+		return nil
+	}},
+	{keys("yunikorn.apache.org/user.info"), userInfo},
 	{keys(v1alpha1.KindAnnotation), func(a *Attributes, v string) error {
 		k := slices.Index(core.Kinds[:], v)
 		if k < 0 {
@@ -265,7 +272,7 @@ func (a *Attributes) Read(o labelled) error {
 
 // Over returns the attributes of a and, where a has none, those of b.
 func (a Attributes) Over(b *Attributes) Attributes {
-	a.Queue, a.Task = cmp.Or(a.Queue, b.Queue), cmp.Or(a.Task, b.Task)
+	a.Queue, a.User, a.Task = cmp.Or(a.Queue, b.Queue), cmp.Or(a.User, b.User), cmp.Or(a.Task, b.Task)
 	a.Required, a.Preferred = cmp.Or(a.Required, b.Required), cmp.Or(a.Preferred, b.Preferred)
 	a.Closeness = cmp.Or(a.Closeness, b.Closeness)
 	if !a.KindGiven {

@@ -3,6 +3,7 @@ package translate
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,6 +100,21 @@ type MoveRequest struct {
 
 // String is the value of the annotation.
 func (r MoveRequest) String() string { return r.Node + " " + r.Request }
+
+// Together is how many pods of a job restart elsewhere at the same time, as their requests say: the
+// last word is of=2. It is 1 if they do not say it.
+func (r *MoveRequest) Together() int {
+	words := strings.Fields(r.Request)
+	if len(words) == 0 {
+		return 1
+	}
+	count, ok := strings.CutPrefix(words[len(words)-1], "of=")
+	n, err := strconv.Atoi(count)
+	if !ok || err != nil {
+		return 1
+	}
+	return n
+}
 
 // MoveRequestOf returns the move that users ask for, nil for none.
 func MoveRequestOf(p *v1.Pod) *MoveRequest {

@@ -3,6 +3,7 @@ package translate
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -97,6 +98,20 @@ func Positions(n *v1.Node) ([]core.Device, error) {
 	}
 	return list, fmt.Errorf("annotation %s: expected island/pcie/numa/nic of each of the %d GPUs, separated by |, such as 0/0/0/0|0/0/1/-; found %q",
 		v1alpha1.GPUPositionsAnnotation, gpus, text)
+}
+
+// Evictions returns the count of evictions that a node has, 0 if it has none. An error says why an
+// annotation has no effect.
+func Evictions(n *v1.Node) (int, error) {
+	text, ok := n.Annotations[v1alpha1.EvictionsAnnotation]
+	if !ok {
+		return 0, nil
+	}
+	count, err := strconv.Atoi(text)
+	if err != nil || count < 0 || count > core.MaxEvictions {
+		return 0, fmt.Errorf("annotation %s: expected a whole number, 0 to %d; found %q", v1alpha1.EvictionsAnnotation, core.MaxEvictions, text)
+	}
+	return count, nil
 }
 
 // Domains returns the topology domains of a node with the labels, one a level.

@@ -32,6 +32,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 			notes[key] = value
 		}
 	}
+	note(v1alpha1.UserAnnotation, j.User, j.User != "")
 	note(v1alpha1.ClassAnnotation, j.Class.String(), j.Class != core.HP)
 	note(v1alpha1.PreemptibleAnnotation, "false", j.NotPreemptible)
 	note(v1alpha1.LockedAnnotation, "true", j.Locked)
@@ -211,8 +212,10 @@ func QueueObject(q *core.Queue) *v1alpha1.Queue {
 	o := &v1alpha1.Queue{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.Version, Kind: "Queue"},
 		ObjectMeta: metav1.ObjectMeta{Name: ObjectName(q.Name)},
-		Spec:       v1alpha1.QueueSpec{Weight: &weight, Mode: v1alpha1.QueueMode(v1alpha1.QueueMode("").Values()[q.Mode])},
+		Spec:       v1alpha1.QueueSpec{Weight: &weight, Priority: q.Priority, Mode: v1alpha1.QueueMode(v1alpha1.QueueMode("").Values()[q.Mode])},
 	}
+	o.Spec.MaxRunningJobs, o.Spec.MaxRunningGPUs = int32(q.MaxRunning.Jobs), v1alpha1.GPUs(q.MaxRunning.GPU)
+	o.Spec.MaxRunningJobsPerUser, o.Spec.MaxRunningGPUsPerUser = int32(q.MaxRunningPerUser.Jobs), v1alpha1.GPUs(q.MaxRunningPerUser.GPU)
 	if q.Parent != "" {
 		o.Spec.Parent = ObjectName(q.Parent)
 	}
@@ -226,6 +229,19 @@ func QueueObject(q *core.Queue) *v1alpha1.Queue {
 	for _, e := range q.Quota {
 		o.Spec.Quota = append(o.Spec.Quota, v1alpha1.Quota{
 			Model: e.Model, Nominal: v1alpha1.GPUs(e.Nominal), BorrowingLimit: bound(e.BorrowingLimit), LendingLimit: bound(e.LendingLimit),
+		})
+	}
+	for _, e := range q.Resources {
+		name := v1alpha1.ResourceName(e.Resource)
+		bound := func(m core.Milli) *v1alpha1.Quantity {
+			if m == core.Unlimited || o.Spec.Mode == "Isolated" {
+				return nil
+			}
+			q := v1alpha1.QuantityOf(name, m)
+			return &q
+		}
+		o.Spec.Resources = append(o.Spec.Resources, v1alpha1.ResourceQuota{
+			Name: name, Nominal: v1alpha1.QuantityOf(name, e.Nominal), BorrowingLimit: bound(e.BorrowingLimit), LendingLimit: bound(e.LendingLimit),
 		})
 	}
 	return o

@@ -11,26 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresources "k8s.io/component-helpers/resource"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// gpuResources are the extended resources that stand for whole GPUs. A name
-// that ends in "/" or "*" is a prefix.
-var gpuResources = []string{
-	"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "huawei.com/Ascend*", "iluvatar.com/gpu",
-	"metax-tech.com/gpu", "mthreads.com/gpu", "cambricon.com/mlu", "hygon.com/dcu", "kunlunxin.com/xpu",
-}
-
 // isGPU reports whether an extended resource stands for GPUs.
-func isGPU(name v1.ResourceName) bool {
-	for _, g := range gpuResources {
-		if prefix, ok := strings.CutSuffix(g, "*"); ok && strings.HasPrefix(string(name), prefix) || g == string(name) {
-			return true
-		}
-	}
-	return false
-}
+func isGPU(name v1.ResourceName) bool { return v1alpha1.IsGPUResource(string(name)) }
 
 // GPUResources lists the resources that stand for GPUs of which the lists have
 // some, sorted.

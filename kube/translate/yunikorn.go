@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -34,6 +35,18 @@ func application(o labelled) string {
 }
 
 var applicationKeys = keys("yunikorn.apache.org/app-id", "applicationId")
+
+// userInfo reads the annotation with the user and groups of an application; the user alone matters.
+func userInfo(a *Attributes, v string) error {
+	var info struct {
+		User string `json:"user"`
+	}
+	if err := json.Unmarshal([]byte(v), &info); err != nil {
+		return fmt.Errorf("expected a user in JSON, such as {\"user\": \"ann\"}: %w", err)
+	}
+	a.User = cmp.Or(a.User, info.User)
+	return nil
+}
 
 // taskGroups reads the annotation that lists them. What it says besides of
 // nodes and resources are YuniKorn's placeholders' needs; the pods have their

@@ -130,6 +130,15 @@ func TestDefinitionsJudge(t *testing.T) {
 			want: "an Isolated queue neither borrows nor lends"},
 		{kind: "Queue", name: "two entries of a model", spec: `{quota: [{model: H800, nominal: 8}, {model: H800, nominal: 4}]}`, want: `spec.quota[1]: Duplicate value`},
 		{kind: "Queue", name: "its own parent", spec: `{parent: object}`, want: "a queue is not its own parent"},
+		{kind: "Queue", name: "resources", spec: `{resources: [{name: cpu, nominal: 512, borrowingLimit: "1.5k"}, {name: memory, nominal: 4Ti, lendingLimit: 0}, {name: rdma/hca, nominal: "16"}]}`},
+		{kind: "Queue", name: "a resource twice", spec: `{resources: [{name: cpu, nominal: 1}, {name: cpu, nominal: 2}]}`, want: `spec.resources[1]: Duplicate value`},
+		{kind: "Queue", name: "GPUs as a resource", spec: `{resources: [{name: nvidia.com/gpu, nominal: 8}]}`, want: "a resource other than GPUs and pods"},
+		{kind: "Queue", name: "Ascend devices as a resource", spec: `{resources: [{name: huawei.com/Ascend910, nominal: 8}]}`, want: "a resource other than GPUs and pods"},
+		{kind: "Queue", name: "an amount that is none", spec: `{resources: [{name: cpu, nominal: all}]}`, want: "spec.resources[0].nominal"},
+		{kind: "Queue", name: "a negative amount", spec: `{resources: [{name: cpu, nominal: -1}]}`, want: "an amount is not negative"},
+		{kind: "Queue", name: "a resource without an amount", spec: `{resources: [{name: cpu}]}`, want: "spec.resources[0].nominal"},
+		{kind: "Queue", name: "an isolated queue that borrows CPU", spec: `{mode: Isolated, resources: [{name: cpu, nominal: 8, borrowingLimit: 1}]}`,
+			want: "an Isolated queue neither borrows nor lends"},
 		{kind: "Queue", name: "another mode", spec: `{mode: Open}`, want: `Unsupported value: "Open"`},
 		{kind: "Queue", name: "no weight", spec: `{weight: 0}`, want: "spec.weight"},
 		{kind: "Queue", name: "a negative quota", spec: `{quota: [{model: H800, nominal: -1}]}`, want: "a number of GPUs is 0 to 1000000000"},
@@ -145,7 +154,7 @@ func TestDefinitionsJudge(t *testing.T) {
 		{kind: "SchedulingPolicy", name: "the default", spec: `{}`},
 		{kind: "SchedulingPolicy", name: "all of it", spec: `{base: Backfill, queueing: {mode: Backfill, order: Priority, headWait: 30m},
 			placement: {default: EBinpack, inference: ESpread}, zone: {share: 0.1, exclusive: false},
-			preemption: {priority: true, reclaim: true, backfill: true, minRuntime: 600, budget: 64, interval: 1h30m},
+			preemption: {priority: Queue, reclaim: true, backfill: true, minRuntime: 600, budget: 64, interval: 1h30m},
 			requeue: {backoff: 1.5s, maxBackoff: 7d}}`},
 		{kind: "SchedulingPolicy", name: "another mode", spec: `{queueing: {mode: FIFO}}`, want: "spec.queueing.mode"},
 		{kind: "SchedulingPolicy", name: "another strategy", spec: `{placement: {dev: Pack}}`, want: "spec.placement.dev"},
@@ -194,7 +203,7 @@ func TestDefaults(t *testing.T) {
 	policy := parse(t, "SchedulingPolicy", "p", "{}")
 	all["Queue"].admit(t, queue, nil)
 	all["SchedulingPolicy"].admit(t, policy, nil)
-	if spec := queue["spec"].(map[string]any); spec["mode"] != "Shared" || spec["weight"] != int64(1) || len(spec) != 2 {
+	if spec := queue["spec"].(map[string]any); spec["mode"] != "Shared" || spec["weight"] != int64(1) || spec["priority"] != int64(0) || len(spec) != 3 {
 		t.Errorf("queue %v", spec)
 	}
 	if spec := policy["spec"].(map[string]any); spec["base"] != "default" || len(spec) != 1 {

@@ -330,6 +330,14 @@ func TestSchedulerRoleIsLeast(t *testing.T) {
 	}
 }
 
+// Only who asks for it lets the scheduler write on nodes.
+func TestEvictionCounts(t *testing.T) {
+	rules := find[*rbacv1.ClusterRole](t, renderObjects(t, map[string]any{"rbac": map[string]any{"evictionCounts": true}}), "muster-scheduler").Rules
+	if !may(rules, "patch", "", "nodes") || may(rules, "update", "", "nodes") || may(rules, "patch", "", "nodes/status") {
+		t.Error("nodes are to be patched, and nothing else")
+	}
+}
+
 // The roles for people collect what their names promise.
 func TestPeoplesRoles(t *testing.T) {
 	all := renderObjects(t, nil)
