@@ -119,7 +119,8 @@ func TestDefragApplied(t *testing.T) {
 	doc, _ := policy.ByName("default")
 	survey, err := people.Survey(ctx(), doc.Policy, nil)
 	c.must(err)
-	plan, moves := survey.Consolidation(core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
+	plan := survey.Consolidation(core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
+	moves := plan.Moves
 	if len(moves) != 1 || len(plan.Vacated) != 1 || plan.Vacated[0] != moves[0].From {
 		t.Fatalf("the plan is %+v", plan)
 	}
@@ -160,9 +161,9 @@ func TestDefragForAJob(t *testing.T) {
 	doc, _ := policy.ByName("default")
 	survey, err := people.Survey(ctx(), doc.Policy, nil)
 	c.must(err)
-	_, moves, err := survey.RoomFor(c.namespace, "big", core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
+	plan, err := survey.RoomFor(c.namespace, "big", core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
 	c.must(err)
-	c.must(people.Apply(ctx(), c.applying(moves)))
+	c.must(people.Apply(ctx(), c.applying(plan.Moves)))
 	c.bound("big")
 	s.neverFewer()
 }
@@ -178,7 +179,7 @@ func TestDefragInterrupted(t *testing.T) {
 	doc, _ := policy.ByName("default")
 	survey, err := people.Survey(ctx(), doc.Policy, nil)
 	c.must(err)
-	_, moves := survey.Consolidation(core.Defrag{Partition: 500, Depth: 3, Rounds: 5})
+	moves := survey.Consolidation(core.Defrag{Partition: 500, Depth: 3, Rounds: 5}).Moves
 	a := c.applying(moves)
 	interrupted, stop := context.WithCancel(ctx())
 	a.Tell = func(string) { stop() } // the pod is on its way

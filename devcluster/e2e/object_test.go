@@ -46,8 +46,8 @@ func TestPolicyObject(t *testing.T) {
 	c.node("n")
 	high := c.priority("e2e-high", 1000)
 	doc := `{apiVersion: muster.sh/v1alpha1, kind: SchedulingPolicy, metadata: {name: calm},
-		spec: {base: default, preemption: {priority: %t, minRuntime: 0s, interval: 0s}}}`
-	c.object("schedulingpolicies", fmt.Sprintf(doc, false))
+		spec: {base: default, preemption: {priority: %s, minRuntime: 0s, interval: 0s}}}`
+	c.object("schedulingpolicies", fmt.Sprintf(doc, "Never"))
 	c.schedule(func(k *kube.Config) {
 		k.PolicyName, k.Policy = "calm", core.Policy{}
 		k.Builtins = builtins
@@ -60,12 +60,16 @@ func TestPolicyObject(t *testing.T) {
 		t.Error("a pod was evicted under a policy without preemption by priority")
 	}
 	api := anyKind.Resource(schema.GroupVersionResource{Group: "muster.sh", Version: "v1alpha1", Resource: "schedulingpolicies"})
-	old, err := api.Get(ctx(), "calm", metav1.GetOptions{})
-	c.must(err)
-	changed := parse(t, fmt.Sprintf(doc, true))
-	changed.SetResourceVersion(old.GetResourceVersion())
-	_, err = api.Update(ctx(), changed, metav1.UpdateOptions{})
-	c.must(err)
+	c.until("the policy is changed", func() error {
+		old, err := api.Get(ctx(), "calm", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		changed := parse(t, fmt.Sprintf(doc, "Cluster"))
+		changed.SetResourceVersion(old.GetResourceVersion())
+		_, err = api.Update(ctx(), changed, metav1.UpdateOptions{})
+		return err
+	})
 	c.bound("strong")
 }
 

@@ -12,6 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/kube"
+	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/kube/tables"
 )
 
@@ -71,6 +74,52 @@ func TestQueueReclaims(t *testing.T) {
 	}
 }
 
+// CPU has quotas as GPUs have: jobs without GPUs borrow it, leave for its owner, and the status of the
+// queues says who has what. A queue that does not list it has no limit.
+func TestQueueResources(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	owns := func(cpu v1alpha1.Quantity) func(*v1alpha1.Queue) {
+		return func(q *v1alpha1.Queue) {
+			q.Spec.Quota, q.Spec.Resources = nil, []v1alpha1.ResourceQuota{{Name: "cpu", Nominal: cpu}}
+		}
+	}
+	c.queue("owner", 0, owns("40"))
+	c.queue("guest", 0, owns("0"))
+	c.queue("free", 8)
+	c.schedule(func(k *kube.Config) { k.Policy.Queueing.LendUnowned = false })
+	guests := c.several("guest", 0, 4, in("guest"), asks(0), asksCPU("10"), lingers)
+	c.bound(guests...)
+	c.create(pod("more", in("guest"), asks(0), asksCPU("500m")))
+	if said := c.waits("more", "QuotaExceeded"); !strings.Contains(said, "needs 0.5 of cpu: quota 0, in use 40") {
+		t.Errorf("it waits because %q", said)
+	}
+	c.create(pod("unlimited", in("free"), asks(1), asksCPU("60")))
+	c.bound("unlimited")
+	seen := c.watch()
+	c.create(pod("owned", in("owner"), asks(0), asksCPU("15500m")))
+	c.bound("owned")
+	if n := len(seen.evicted(v1alpha1.PreemptionReason)); n != 2 {
+		t.Errorf("%d pods were evicted; expected 2", n)
+	}
+	c.bound("more") // 4.5 cores are left
+	people, err := console.New(address)
+	c.must(err)
+	c.until("the status of the queues says who has what", func() error {
+		shares, err := people.Shares(ctx(), []string{"owner", "guest"})
+		said := ""
+		for _, s := range shares {
+			if s.Resource != "" {
+				said += fmt.Sprintf("%s: %s of %s %s; ", s.Queue, s.Used, s.Nominal, s.Resource)
+			}
+		}
+		if want := "guest: 20500m of 0 cpu; owner: 15500m of 40 cpu; "; err == nil && said != want {
+			err = fmt.Errorf("found %q, expected %q", said, want)
+		}
+		return err
+	})
+}
+
 // A queue takes back what it lent though a PodDisruptionBudget lets the borrower not
 // go, and though that is under two of them. A borrower without a budget goes first.
 func TestQueueReclaimsDespiteBudget(t *testing.T) {
@@ -97,6 +146,109 @@ func TestQueueReclaimsDespiteBudget(t *testing.T) {
 	c.bound("second")
 }
 
+// A queue that takes back what it lent waits for a disruption budget for the time of the policy. Then the pod
+// goes despite the budget, and an event says so.
+func TestQueueReclaimWaitsForABudget(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("rich", 8)
+	c.queue("poor", 0)
+	c.budget(policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1))})
+	c.schedule(func(k *kube.Config) { k.Policy.Preempt.BudgetTimeout = 8 * core.Second })
+	c.create(pod("held", asks(8), in("poor"), label("app", "serve")))
+	c.bound("held")
+	c.phase(v1.PodRunning, "held")
+	held := c.get("held")
+	c.create(pod("owner", asks(4), in("rich")))
+	c.waits("owner", "Victims")
+	c.gone(held)
+	c.bound("owner")
+	c.until("an event says that the budget was overridden", func() error {
+		list, err := admin.CoreV1().Events(c.namespace).List(ctx(), metav1.ListOptions{FieldSelector: "involvedObject.name=held"})
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Reason == "Preempted" && strings.Contains(e.Message, "its disruption budget was overridden after 8s") {
+				return err
+			}
+		}
+		return fmt.Errorf("the events of the pod do not say it: %v", err)
+	})
+}
+
+// A queue runs as many jobs as its bounds allow, altogether and of each user: the next one starts when one
+// has ended, and jobs of other queues and users do not wait for it.
+func TestQueueMaxRunning(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("lab", 8, func(q *v1alpha1.Queue) { q.Spec.MaxRunningJobs, q.Spec.MaxRunningJobsPerUser = 3, 2 })
+	c.queue("other", 0)
+	c.schedule()
+	ann, bob := note(v1alpha1.UserAnnotation, "ann"), note("yunikorn.apache.org/user.info", `{"user": "bob"}`)
+	c.create(pod("a1", in("lab"), ann), pod("a2", in("lab"), ann))
+	c.bound("a1", "a2")
+	c.create(pod("a3", in("lab"), ann))
+	if said := c.waits("a3", "MaxRunning"); !strings.Contains(said, "user ann in queue lab: 2 of at most 2 jobs run") {
+		t.Errorf("it waits because %q; expected the user's bound", said)
+	}
+	c.create(pod("b1", in("lab"), bob), pod("elsewhere", in("other"), ann))
+	c.bound("b1", "elsewhere")
+	c.create(pod("b2", in("lab"), bob))
+	if said := c.waits("b2", "MaxRunning"); !strings.Contains(said, "queue lab: 3 of at most 3 jobs run") {
+		t.Errorf("it waits because %q; expected the queue's bound", said)
+	}
+	c.delete("b1")
+	c.bound("b2")
+	c.editQueue("lab", func(q *v1alpha1.Queue) { q.Spec.MaxRunningJobs, q.Spec.MaxRunningJobsPerUser = 0, 3 })
+	c.bound("a3")
+}
+
+// Under fair shares, a queue of higher priority gets what it requests above quota before its siblings.
+func TestQueuePriority(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	c.queue("idle", 8)
+	c.queue("low", 0)
+	c.queue("high", 0, func(q *v1alpha1.Queue) { q.Spec.Priority = 10 })
+	low, high := c.several("low", 0, 8, in("low")), c.several("high", 0, 6, in("high"))
+	c.schedule(func(k *kube.Config) { k.Policy.Queueing.FairShare = true })
+	c.bound(high...)
+	c.bound(low[:2]...)
+	c.unbound(low[2])
+}
+
+// Under fair shares, queues get what no queue owns or requests by weight, whichever jobs came first, and
+// their status says what they are owed.
+func TestQueueFairShares(t *testing.T) {
+	c := begin(t)
+	c.node("n")
+	weighs := func(weight int64) func(*v1alpha1.Queue) {
+		return func(q *v1alpha1.Queue) { q.Spec.Weight = &weight }
+	}
+	c.queue("idle", 6)
+	c.queue("light", 2, weighs(1))
+	c.queue("heavy", 0, weighs(2))
+	light, heavy := c.several("light", 0, 8, in("light")), c.several("heavy", 0, 8, in("heavy"))
+	c.schedule(func(k *kube.Config) { k.Policy.Queueing.FairShare = true })
+	c.bound(light[:4]...) // 2 of its own, and a third of 6
+	c.bound(heavy[:4]...)
+	c.unbound(light[4])
+	c.unbound(heavy[4])
+	people, err := console.New(address)
+	c.must(err)
+	c.until("the status of the queues says what they are owed", func() error {
+		shares, err := people.Shares(ctx(), []string{"light", "heavy", "idle"})
+		said := ""
+		for _, s := range shares {
+			if s.Model != "*" {
+				said += fmt.Sprintf("%s: %s of %s, %s used; ", s.Queue, s.Owed, s.Requested, s.Used)
+			}
+		}
+		if want := "heavy: 4 of 8, 4 used; light: 4 of 8, 4 used; "; err == nil && said != want {
+			err = fmt.Errorf("found %q, expected %q", said, want)
+		}
+		return err
+	})
+}
+
 // A job that may not be evicted does not borrow, and says so.
 func TestUnpreemptibleBorrowsNothing(t *testing.T) {
 	c := begin(t)
@@ -109,7 +261,7 @@ func TestUnpreemptibleBorrowsNothing(t *testing.T) {
 	c.create(pod("locked", asks(2), in("poor"), note(v1alpha1.LockedAnnotation, "true")),
 		pod("century", asks(2), in("poor"), note(v1alpha1.MinRuntimeAnnotation, "36500d")))
 	for _, name := range []string{"locked", "century"} {
-		if said := c.waits(name, "QuotaExceeded"); !strings.Contains(said, "so must not borrow: 0 left") {
+		if said := c.waits(name, "MustNotBorrow"); !strings.Contains(said, "so must not borrow: 0 left") {
 			t.Errorf("%s waits because %q; expected that it must not borrow", name, said)
 		}
 	}

@@ -67,11 +67,7 @@ func (c *cluster) spread(options ...func(*v1.Pod)) (*job, []v1.Pod) {
 	c.nodesNamed("n", 2)
 	c.create(pod("on-n0", asks(6), onNode("n0")), pod("on-n1", asks(6), onNode("n1")))
 	c.bound("on-n0", "on-n1")
-	c.job("train", &batchv1.JobSpec{
-		Parallelism: ptr.To[int32](2), Completions: ptr.To[int32](2), CompletionMode: ptr.To(batchv1.IndexedCompletion), BackoffLimit: ptr.To[int32](0),
-		Template: podTemplate(append([]func(*v1.Pod){asks(2)}, options...)...),
-	})
-	j := &job{cluster: c, before: map[types.UID]bool{}}
+	j := c.twoPods(append([]func(*v1.Pod){asks(2)}, options...)...)
 	pods := j.running()
 	for i, p := range pods {
 		if j.before[p.UID] = true; p.Spec.NodeName == pods[1-i].Spec.NodeName {
@@ -81,6 +77,16 @@ func (c *cluster) spread(options ...func(*v1.Pod)) (*job, []v1.Pod) {
 	c.kill("on-n0")
 	c.kill("on-n1")
 	return j, pods
+}
+
+// twoPods makes the Job train of two pods.
+func (c *cluster) twoPods(options ...func(*v1.Pod)) *job {
+	c.Helper()
+	c.job("train", &batchv1.JobSpec{
+		Parallelism: ptr.To[int32](2), Completions: ptr.To[int32](2), CompletionMode: ptr.To(batchv1.IndexedCompletion), BackoffLimit: ptr.To[int32](0),
+		Template: podTemplate(options...),
+	})
+	return &job{cluster: c, before: map[types.UID]bool{}}
 }
 
 // job is the Job train, of which the pods in before are to restart.
@@ -127,14 +133,7 @@ func TestRoomByRestart(t *testing.T) {
 	s := c.schedule()
 	j, were := c.spread(note(v1alpha1.MinMemberAnnotation, "2"), note(v1alpha1.CheckpointIntervalAnnotation, "1s"))
 	c.create(pod("big", asks(8)))
-	c.until("the pods leave", func() error {
-		for _, p := range c.podsWith(batchv1.JobNameLabel, "train") {
-			if j.before[p.UID] && p.DeletionTimestamp == nil {
-				return fmt.Errorf("%s stays", p.Name)
-			}
-		}
-		return nil
-	})
+	j.leaves()
 	c.create(pod("thief", asks(6))) // it has room while the pods are gone, but for the places that are kept
 	big := c.bound("big")[0]
 	for i, p := range j.running() {
@@ -185,4 +184,37 @@ func TestRoomLeavesOthersAlone(t *testing.T) {
 			t.Errorf("pod %d is another", i)
 		}
 	}
+}
+
+// A queue owns eight GPUs, and what is free, or borrowed, is in pieces on two nodes. By one plan the borrower is
+// evicted and a pod of a Job that checkpoints restarts elsewhere, and the owner gets its node.
+func TestRoomInPieces(t *testing.T) {
+	c := begin(t)
+	c.queue("a", 8)
+	c.queue("b", 8)
+	c.schedule()
+	c.nodesNamed("n", 2)
+	c.create(pod("on-n0", asks(4), onNode("n0")), pod("on-n1", asks(4), onNode("n1")))
+	c.bound("on-n0", "on-n1")
+	j := c.twoPods(asks(4), in("a"), note(v1alpha1.CheckpointIntervalAnnotation, "1s"))
+	were := j.running()
+	c.kill("on-n0")
+	c.kill("on-n1")
+	c.create(pod("borrower", asks(2), in("a"), note(v1alpha1.ClassAnnotation, "LP"), onNode("n1"))) // after the Job by rank
+	c.bound("borrower")
+	borrower := c.get("borrower")
+	c.create(pod("owner", asks(8), in("b")))
+	owner := c.bound("owner")[0]
+	c.gone(borrower)
+	for _, p := range were {
+		if p.Spec.NodeName == owner {
+			j.before[p.UID] = true // the other one stays
+		}
+	}
+	for i, p := range j.running() {
+		if p.Spec.NodeName == owner {
+			t.Errorf("pod %d is on %s, as the owner is", i, owner)
+		}
+	}
+	j.unharmed()
 }

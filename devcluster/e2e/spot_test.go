@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -233,5 +234,67 @@ func TestSpotEvictionHistory(t *testing.T) {
 	c.create(pod("later", asks(1), spot))
 	if at := c.bound("later"); at[0] != "n0" {
 		t.Errorf("after a restart the spot pod is on %s, expected the first node", at[0])
+	}
+}
+
+// mayNoteEvictions gives the scheduler the permission that the chart's rbac.evictionCounts gives, for
+// this test.
+func (c *cluster) mayNoteEvictions() {
+	const name = "e2e-eviction-counts"
+	_, err := admin.RbacV1().ClusterRoles().Create(ctx(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"patch"}}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "muster-system", Name: "muster"}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.Cleanup(func() {
+		c.must(admin.RbacV1().ClusterRoleBindings().Delete(ctx(), name, metav1.DeleteOptions{}))
+		c.must(admin.RbacV1().ClusterRoles().Delete(ctx(), name, metav1.DeleteOptions{}))
+	})
+}
+
+// How often LP pods were evicted from a node is written on it, and the next scheduler goes on with
+// that: an HP pod goes where the most were, an LP pod where the fewest were. What someone else wrote
+// there counts if it is a number that can be.
+func TestSpotHistorySurvives(t *testing.T) {
+	c := begin(t)
+	c.nodesNamed("n", 3, gpus(2, "H800"))
+	c.mayNoteEvictions()
+	c.schedule(spotGPU)
+	c.create(pod("low", asks(2), spot, on("n1")))
+	c.bound("low")
+	c.later()
+	low := c.get("low")
+	c.create(pod("urgent", asks(2), hp, on("n1")))
+	c.bound("urgent")
+	c.gone(low)
+	c.until("the eviction is on the node", func() error {
+		n, err := admin.CoreV1().Nodes().Get(ctx(), "n1", metav1.GetOptions{})
+		if err == nil && n.Annotations[v1alpha1.EvictionsAnnotation] != "1" {
+			err = fmt.Errorf("%q", n.Annotations[v1alpha1.EvictionsAnnotation])
+		}
+		return err
+	})
+	c.scheduler.stop()
+	c.kill("urgent")
+	for name, text := range map[string]string{"n0": "-7", "n2": "99999999999999999999"} {
+		_, err := admin.CoreV1().Nodes().Patch(ctx(), name, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.EvictionsAnnotation, text), metav1.PatchOptions{})
+		c.must(err)
+	}
+	c.schedule(spotGPU)
+	c.create(pod("next", asks(1), hp))
+	if at := c.bound("next"); at[0] != "n1" {
+		t.Errorf("the HP pod is on %s, expected the node from which a pod was evicted", at[0])
+	}
+	c.kill("next")
+	c.create(pod("spot-0", asks(2), spot), pod("spot-1", asks(2), spot))
+	if at := c.bound("spot-0", "spot-1"); slices.Contains(at, "n1") {
+		t.Errorf("the LP pods are on %v, expected the other two nodes", at)
 	}
 }
