@@ -46,16 +46,28 @@ func TestDrainMakesBeforeBreak(t *testing.T) {
 }
 
 // Without room for another the pod stays, its owner's as before and running; when
-// there is room it leaves.
+// there is room it leaves. It is drained again, with a short time, when the
+// pod says what the other lacks: to say so takes the controllers and the scheduler as
+// long as the machine is busy.
 func TestDrainWithoutRoom(t *testing.T) {
 	c := begin(t)
 	c.nodesNamed("n", 3)
 	c.schedule()
 	s := c.service(3)
 	old := s.on("n1")
-	err := c.drain("n1", 2*time.Second)
+	drained := c.draining("n1", time.Hour)
+	c.until("the pod says what the other lacks", func() error {
+		if k := condition(c.get(old.Name), v1alpha1.MovingCondition); k == nil || k.Reason != v1alpha1.MovingReplacing || !strings.Contains(k.Message, "Resources") {
+			return fmt.Errorf("it says %+v", k)
+		}
+		return nil
+	})
+	err := c.drain("n1", time.Second)
 	if err == nil || !strings.Contains(err.Error(), "some pods were not replaced in time: node n1 is not drained; pods left: "+c.namespace+"/"+old.Name) {
 		t.Fatalf("the drain ended with %v", err)
+	}
+	if err := <-drained; err == nil || !strings.Contains(err.Error(), "the drain was changed by someone else") {
+		t.Errorf("the drain before it ended with %v", err)
 	}
 	c.until("all is as before", func() error {
 		pods := c.podsWith("app", "serve")

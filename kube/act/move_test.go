@@ -192,6 +192,8 @@ func TestMakeBeforeBreak(t *testing.T) {
 		}
 	}
 	x.make("new", "")
+	x.is("taken out, Replacing True")
+	x.says("new waits for room") // nothing has been written on it yet
 	x.edit("new", func(p *v1.Pod) {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1alpha1.WaitingCondition, Status: v1.ConditionTrue, Reason: "Resources", Message: "1 GPU is lacking"}}
 	})
