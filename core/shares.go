@@ -31,7 +31,7 @@ func (s *shares) moved() bool {
 func (p *Policy) fair() bool { return p.Queueing.FairShare && p.Queueing.Mode != StrictFIFO }
 
 // count reports whether what queues are owed decides anything: not without quotas of GPUs.
-func (s *shares) count() bool { return s.policy.fair() && s.ledger.Divides() }
+func (s *shares) count() bool { return s.policy.fair() && s.ledger.LimitsGPUs() }
 
 // divide brings up to date what queues are owed.
 func (s *shares) divide() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // maxNodes bounds what the counts of a snapshot may add up to.
@@ -43,6 +44,9 @@ func (r *reader) nodes(f *file) error {
 func (r *reader) checkNode(n *node, at string) error {
 	if n.GPUs > 0 && n.Model == "" {
 		return r.src.Errorf(at+".model", "the GPU model of a node with GPUs; found nothing")
+	}
+	if cluster.CheckModel(n.Model) != nil {
+		return r.src.Errorf(at+".model", "a GPU model, whose name is not * and does not begin with /; found %q", n.Model)
 	}
 	if len(n.Devices) > 0 && len(n.Devices) != n.GPUs {
 		return r.src.Errorf(at+".devices", "one entry for each of the %d GPUs; found %d", n.GPUs, len(n.Devices))

@@ -6,6 +6,8 @@ import (
 
 	"github.com/muster-sched/muster/api/strict"
 	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/quota"
 )
 
 // ParseQueues reads the queues section of a snapshot by itself, as queues.json
@@ -81,6 +83,9 @@ func (r *reader) checkQuota(q *queue, at string) error {
 		path := fmt.Sprintf("%s.quota[%d]", at, i)
 		if err := r.unique(models, path+".model", e.Model); err != nil {
 			return err
+		}
+		if e.Model != quota.AnyModel && cluster.CheckModel(e.Model) != nil {
+			return r.src.Errorf(path+".model", "* or a GPU model, whose name does not begin with /; found %q", e.Model)
 		}
 	}
 	resources := map[string]bool{}

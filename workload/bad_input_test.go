@@ -182,6 +182,8 @@ func TestJobsOfOtherClusters(t *testing.T) {
 		{"fits the widest node only", jobRow("gpu_models", "", "gpu_milli", "4000", "cpu_milli", "100000"), "<nil>"},
 		{"CPU only", jobRow("gpu_models", "", "gpu_milli", "0", "cpu_milli", "256000"), "<nil>"},
 		{"unknown queue", jobRow("queue", "p"), `f:2: queue: a queue of the cluster, found "p"`},
+		{"a model like a resource", jobRow("gpu_models", "H800|/cpu"),
+			`f:2: gpu_models: GPU models, whose names are not * and do not begin with /, found "H800|/cpu"`},
 		{"unknown model", jobRow("gpu_models", "H800|B200"), `f:2: gpu_models: GPU models of the cluster, found "B200"`},
 		{"too many GPUs", jobRow("gpu_models", "A10"), `f:2: pod size: a pod that an empty node can hold, found 8 GPUs, 1000 milli-cores, 1024 MiB`},
 		{"each fits some node, all none", jobRow("gpu_models", "", "cpu_milli", "100000"), `f:2: pod size: a pod that an empty node can hold, found 8 GPUs, 100000 milli-cores, 1024 MiB`},

@@ -57,7 +57,7 @@ func appendNodes(nodes []core.Node, n int, like core.Node) []core.Node {
 }
 
 // validModel reports whether a GPU model, or an empty one, can be written to
-// Muster's files.
+// Muster's files, and is one.
 func validModel(model string) bool {
-	return printable(model) && !strings.ContainsAny(model, "|")
+	return printable(model) && !strings.ContainsAny(model, "|") && cluster.CheckModel(model) == nil
 }

@@ -114,6 +114,7 @@ type Quota struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[^/]`
 	Model string `json:"model"`
 	// Nominal is what the queue owns, in GPUs.
 	Nominal GPUs `json:"nominal"`

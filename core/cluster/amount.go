@@ -99,6 +99,15 @@ const (
 // milli-cores, "/memory" MiB, and "/" before another name its amounts.
 func AccountOf(resource string) string { return "/" + resource }
 
+// CheckModel reports what is wrong with the name of a GPU model: it must not be that of another account
+// (see [AccountOf]), or "*", which stands for all models.
+func CheckModel(name string) error {
+	if name == "*" || strings.HasPrefix(name, "/") {
+		return fmt.Errorf("GPU model %q, expected a name other than * that does not begin with /", name)
+	}
+	return nil
+}
+
 // ResourceOf returns the resource of an account, and false if the account is of GPUs.
 func ResourceOf(account string) (resource string, ok bool) { return strings.CutPrefix(account, "/") }
 

@@ -147,6 +147,9 @@ func Check(n *NodeSpec) error {
 	case (n.GPUs > 0) != (n.Model != ""):
 		return fmt.Errorf("node %s: a GPU model is expected with GPUs, and only then", n.Name)
 	}
+	if err := CheckModel(n.Model); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
 	for _, u := range n.Unhealthy {
 		if u < 0 || u >= n.GPUs {
 			return fmt.Errorf("node %s: unhealthy device %d, expected 0..%d", n.Name, u, n.GPUs-1)

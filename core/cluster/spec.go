@@ -174,6 +174,11 @@ func (r *Request) Check() error {
 	if len(r.Speeds) > 0 && len(r.Speeds) != len(r.Models) {
 		return fmt.Errorf("%d speeds, expected one for each of %d GPU models", len(r.Speeds), len(r.Models))
 	}
+	for _, m := range r.Models {
+		if err := CheckModel(m); err != nil {
+			return err
+		}
+	}
 	for _, s := range r.Speeds {
 		if s < 1 || s > maxSpeed {
 			return fmt.Errorf("speed %d, expected 1..%d", s, maxSpeed)

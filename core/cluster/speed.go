@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,6 +17,9 @@ const maxSpeed = 1_000_000
 // what is expected.
 func (r *Request) Accept(texts []string) error {
 	r.Models, r.Speeds = texts, nil
+	if slices.ContainsFunc(texts, func(s string) bool { return CheckModel(s) != nil }) {
+		return errors.New("GPU models, whose names are not * and do not begin with /")
+	}
 	if !slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, "=") }) {
 		return nil
 	}

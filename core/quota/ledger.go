@@ -8,10 +8,8 @@
 package quota
 
 import (
-	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"math"
 	"slices"
 
@@ -133,48 +131,6 @@ func (l *Ledger) Lookup(name string) (*Queue, bool) {
 // All yields the queues in the order in which they were set first.
 func (l *Ledger) All() iter.Seq[*Queue] { return slices.Values(l.order) }
 
-// Check reports what is wrong with a queue's description by itself.
-func Check(q *QueueSpec) error {
-	if q.Name == "" {
-		return errors.New("queue without a name")
-	}
-	if q.Weight < 1 {
-		return fmt.Errorf("queue %s: weight must be at least 1, found %d", q.Name, q.Weight)
-	}
-	if err := checkRunning(q); err != nil {
-		return err
-	}
-	seen := map[string]bool{}
-	for _, m := range q.Quota {
-		switch {
-		case m.Model == "":
-			return fmt.Errorf("queue %s: quota without a model", q.Name)
-		case seen[m.Model]:
-			return fmt.Errorf("queue %s: two quotas for model %s", q.Name, m.Model)
-		case m.Nominal < 0 || m.BorrowingLimit < 0 || m.LendingLimit < 0:
-			return fmt.Errorf("queue %s: negative quota for model %s", q.Name, m.Model)
-		case m.Nominal > MaxQuota || m.BorrowingLimit > MaxQuota && m.BorrowingLimit != Unlimited || m.LendingLimit > MaxQuota && m.LendingLimit != Unlimited:
-			return fmt.Errorf("queue %s: more quota for model %s than %d milli-GPU, expected that at most, or no limit", q.Name, m.Model, MaxQuota)
-		}
-		seen[m.Model] = true
-	}
-	for _, r := range q.Resources {
-		switch account := cluster.AccountOf(r.Resource); {
-		case r.Resource == "":
-			return fmt.Errorf("queue %s: quota without a resource", q.Name)
-		case seen[account]:
-			return fmt.Errorf("queue %s: two quotas for resource %s", q.Name, r.Resource)
-		case r.Nominal < 0 || r.BorrowingLimit < 0 || r.LendingLimit < 0:
-			return fmt.Errorf("queue %s: negative quota for resource %s", q.Name, r.Resource)
-		case r.Nominal > MaxQuota || r.BorrowingLimit > MaxQuota && r.BorrowingLimit != Unlimited || r.LendingLimit > MaxQuota && r.LendingLimit != Unlimited:
-			return fmt.Errorf("queue %s: more quota for resource %s than %d, expected that at most, or no limit", q.Name, r.Resource, MaxQuota)
-		default:
-			seen[account] = true
-		}
-	}
-	return nil
-}
-
 // Set adds a queue or changes it; its usage stays. It is an error if the parent
 // is unknown or the queue would be its own ancestor. Adding one costs
 // O(depth of the tree), changing one or listing a model first O(queues).
@@ -247,10 +203,9 @@ func (l *Ledger) list(q *QueueSpec, by int) (first bool) {
 // reading.
 func (l *Ledger) Counted() []string { return l.resources }
 
-// limitsGPUs reports whether any queue has a quota of GPUs.
-func (l *Ledger) limitsGPUs() bool {
-	return len(l.listed) > len(l.resources)
-}
+// LimitsGPUs reports whether any queue has a quota of GPUs. Else no quota, and nothing that queues are
+// owed, bounds which GPUs jobs use.
+func (l *Ledger) LimitsGPUs() bool { return len(l.listed) > len(l.resources) }
 
 // Forget drops what is known of the use of a resource that no queue lists any more.
 func (l *Ledger) Forget(account string) {
@@ -349,42 +304,6 @@ func (l *Ledger) rebuild() {
 	}
 }
 
-// LendUnowned lends to all queues what the cluster has beyond all that they own: capacity is by GPU
-// model, by [AnyModel] for all models together, and by the accounts of resources. It reports whether
-// there is more of anything to lend than before. It costs O(queues x accounts) if anything has changed
-// since the last call.
-func (l *Ledger) LendUnowned(capacity map[string]Milli) (more bool) {
-	if l.lent != nil && maps.Equal(l.lent, capacity) {
-		return false
-	}
-	l.lent, l.divided = maps.Clone(capacity), nil
-	unowned := make(map[string]Milli, len(l.root.accounts))
-	for name, a := range l.root.accounts {
-		left := capacity[name]
-		for _, q := range l.order {
-			left -= q.owns(name)
-		}
-		unowned[name] = max(0, left)
-		a.subtree += unowned[name] - l.unowned[name]
-		more = more || unowned[name] > l.unowned[name]
-	}
-	l.unowned = unowned
-	return more
-}
-
-// owns returns what a queue owns of an account itself. Of all models together that is at least what it
-// owns of each.
-func (q *Queue) owns(account string) (sum Milli) {
-	nominal, listed := q.Nominal(account)
-	if listed || account != AnyModel {
-		return nominal
-	}
-	for i := range q.Quota {
-		sum = cluster.Plus(sum, q.Quota[i].Nominal)
-	}
-	return sum
-}
-
 // reset forgets the accounts of the queue and all below it.
 func (q *Queue) reset() {
 	q.accounts, q.governs, q.owners = map[string]*account{}, map[string]governed{}, map[string]*Queue{}
@@ -467,7 +386,7 @@ func (q *Queue) findGoverning(model string) (g governed) {
 		}
 		return g
 	}
-	if !q.ledger.limitsGPUs() {
+	if !q.ledger.LimitsGPUs() {
 		return g
 	}
 	// A team that lists A only may not use B, though the queue above lists "*".
@@ -504,8 +423,8 @@ func (q *Queue) Limits() []string {
 // Counted is [Ledger.Counted].
 func (q *Queue) Counted() []string { return q.ledger.resources }
 
-// LimitsGPUs reports whether a quota limits which GPUs the queue's jobs use.
-func (q *Queue) LimitsGPUs() bool { return q.ledger.limitsGPUs() }
+// LimitsGPUs is [Ledger.LimitsGPUs].
+func (q *Queue) LimitsGPUs() bool { return q.ledger.LimitsGPUs() }
 
 // MayUse reports whether the queue's jobs may use a model at all.
 func (q *Queue) MayUse(model string) bool {

@@ -83,7 +83,7 @@ func (l *Ledger) Divide(capacity map[string]Milli) {
 	}
 	root := d.claimOf(l.root)
 	copy(root.fair, d.capacity)
-	if l.limitsGPUs() && l.lent == nil {
+	if l.LimitsGPUs() && l.lent == nil {
 		root.fair = d.covered(root.fair, root.quota, root.quotaOfAll) // what no queue owns cannot be used
 	}
 	d.divide(&root)
@@ -104,7 +104,10 @@ func (l *Ledger) divideResource(r string, capacity Milli) {
 	}
 	d.capacity = []Milli{max(0, capacity)}
 	root := d.claimOf(l.root)
-	copy(root.fair, d.covered(d.capacity, root.quota, 0))
+	copy(root.fair, d.capacity)
+	if l.lent == nil {
+		root.fair = d.covered(d.capacity, root.quota, 0) // what no queue owns cannot be used
+	}
 	d.divide(&root)
 }
 
@@ -157,7 +160,7 @@ func (q *Queue) owedResource(r string) Milli {
 // resources only.
 func (q *Queue) divides(model string) bool {
 	_, isResource := cluster.ResourceOf(model)
-	return !isResource && (q.ledger.limitsGPUs() || !q.Limited())
+	return !isResource && (q.ledger.LimitsGPUs() || !q.Limited())
 }
 
 // held returns what the queue's own jobs use of a model, without those of other schedulers.
@@ -209,9 +212,6 @@ func (q *Queue) Common(o *Queue) *Queue {
 	}
 	return q
 }
-
-// Divides reports whether any queue has a quota of GPUs. Else nothing that queues are owed bounds them.
-func (l *Ledger) Divides() bool { return l.limitsGPUs() }
 
 // Divisions counts how often [Ledger.Divide] has divided, as something had changed.
 func (l *Ledger) Divisions() uint64 { return l.divisions }

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -89,6 +90,47 @@ func AmountText(account string, amount Milli) string {
 	}
 	return strconv.FormatInt(int64(amount), 10)
 }
+
+// Check reports what is wrong with a queue's description by itself.
+func Check(q *QueueSpec) error {
+	switch {
+	case q.Name == "":
+		return errors.New("queue without a name")
+	case q.Weight < 1:
+		return fmt.Errorf("queue %s: weight must be at least 1, found %d", q.Name, q.Weight)
+	}
+	if err := checkRunning(q); err != nil {
+		return err
+	}
+	for i := range q.Quota {
+		if m := q.Quota[i].Model; m != AnyModel {
+			if err := cluster.CheckModel(m); err != nil {
+				return fmt.Errorf("queue %s: quota for %w", q.Name, err)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for e := range q.entries {
+		text := "model " + e.account
+		if resource, ok := cluster.ResourceOf(e.account); ok {
+			text = "resource " + resource
+		}
+		switch {
+		case e.account == "" || e.account == cluster.AccountOf(""):
+			return fmt.Errorf("queue %s: quota without the name of a model or resource", q.Name)
+		case seen[e.account]:
+			return fmt.Errorf("queue %s: two quotas for %s", q.Name, text)
+		case e.nominal < 0 || e.borrow < 0 || e.lend < 0:
+			return fmt.Errorf("queue %s: negative quota for %s", q.Name, text)
+		case e.nominal > MaxQuota || tooMuch(e.borrow) || tooMuch(e.lend):
+			return fmt.Errorf("queue %s: more quota for %s than %d thousandths or units, expected that at most, or no limit", q.Name, text, MaxQuota)
+		}
+		seen[e.account] = true
+	}
+	return nil
+}
+
+func tooMuch(limit cluster.Milli) bool { return limit > MaxQuota && limit != Unlimited }
 
 // entry is a quota for an account: of a model, of [AnyModel], or of a resource.
 type entry struct {

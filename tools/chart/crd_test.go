@@ -145,6 +145,7 @@ func TestDefinitionsJudge(t *testing.T) {
 		{kind: "Queue", name: "a negative quota in quotes", spec: `{quota: [{model: H800, nominal: "-1"}]}`, want: "spec.quota[0].nominal"},
 		{kind: "Queue", name: "decimals without quotes", spec: `{quota: [{model: H800, nominal: 0.5}]}`, want: "spec.quota[0].nominal"},
 		{kind: "Queue", name: "four decimals", spec: `{quota: [{model: H800, nominal: "0.0001"}]}`, want: "spec.quota[0].nominal"},
+		{kind: "Queue", name: "a model like a resource", spec: `{quota: [{model: /cpu, nominal: 8}]}`, want: "spec.quota[0].model"},
 		{kind: "Queue", name: "a quota without model", spec: `{quota: [{nominal: 8}]}`, want: "spec.quota[0].model"},
 		{kind: "Queue", name: "an operator that is none", spec: `{namespaceSelector: {matchExpressions: [{key: a, operator: Is, values: [b]}]}}`, want: "an operator is"},
 		{kind: "Queue", name: "In without values", spec: `{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}`, want: "an operator is"},
