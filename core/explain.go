@@ -244,8 +244,8 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		q.onePossible(u) // the pods that start one by one wait for the same: one of them says what
 	}
 
-	// 3. It or its user runs as much as it may. Its queue lacks quota: for ever, of its own, until others have run for long enough, or for
-	// now.
+	// 3. It or its user runs as much as it may. Its queue lacks quota: for ever, of its own, until
+	// others have run for long enough, or for now.
 	if c, crowded := w.crowded(); crowded {
 		return MaxRunning, c.String()
 	}

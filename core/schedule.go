@@ -20,12 +20,10 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.expected.advance(now)
 	ps := pass{e, now}
 
-	// 0. What no queue owns is lent, or what of it has gone is lent no longer.
+	// 1. What no queue owns is lent, or what of it has gone is lent no longer. Gangs that broke since
+	// the last pass must stop, as far as pods of them have not left already. Moves that were begun,
+	// and restarts that were requested, are decided. Windows of standby end.
 	e.unowned.lend()
-
-	// 1. Gangs that broke since the last pass must stop, as far as pods of them have not left
-	// already. Moves that were begun, and restarts that were requested, are decided. Windows of
-	// standby end.
 	e.tellBroken()
 	e.moves.tell()
 	e.nominations.restartAsked()
@@ -46,7 +44,8 @@ func (e *Engine) Decide(now Time) []Decision {
 		e.changes.all()
 	}
 
-	// 3. Jobs whose pause is over wait again, plans whose victims have left are bound, and
+	// 3. Jobs that count against other bounds than before are filed in other classes. Jobs whose
+	// pause is over wait again, plans whose victims have left are bound, and
 	// classes that could use what was freed are tried again.
 	e.refile(now)
 	ps.resume()

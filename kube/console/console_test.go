@@ -88,7 +88,7 @@ func TestReasonsAreWhole(t *testing.T) {
 	for r := core.QuotaExceeded; r <= core.ExceedsQuota; r++ {
 		names = append(names, r.String())
 	}
-	names = append(names, core.MustNotBorrow.String(), core.MaxRunning.String())
+	names = append(names, core.MustNotBorrow.String(), core.HPExpected.String(), core.MaxRunning.String())
 	for _, name := range names {
 		n := 0
 		for _, r := range Reasons {

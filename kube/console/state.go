@@ -143,7 +143,7 @@ var Reasons = func() []Reason {
 	add("ReqNodeNotAvail", core.Affinity)
 	add("QOSResourceLimit", core.MaxRunning)
 	add("Priority", core.HeldBack)
-	add("BeginTime", core.BackOff)
+	add("BeginTime", core.BackOff, core.HPExpected)
 	add("Cleaning", core.MemberLost)
 	return append(all,
 		Reason{tables.ReasonCollecting, "Dependency", "The rest of the gang's pods must be created, without scheduling gates of other controllers."},
