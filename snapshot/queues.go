@@ -7,7 +7,6 @@ import (
 	"github.com/muster-sched/muster/api/strict"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
-	"github.com/muster-sched/muster/core/quota"
 )
 
 // ParseQueues reads the queues section of a snapshot by itself, as queues.json
@@ -84,7 +83,7 @@ func (r *reader) checkQuota(q *queue, at string) error {
 		if err := r.unique(models, path+".model", e.Model); err != nil {
 			return err
 		}
-		if e.Model != quota.AnyModel && cluster.CheckModel(e.Model) != nil {
+		if e.Model != "*" && cluster.CheckModel(e.Model) != nil {
 			return r.src.Errorf(path+".model", "* or a GPU model, whose name does not begin with /; found %q", e.Model)
 		}
 	}
