@@ -36,6 +36,9 @@ type measure struct {
 	bytes uint64          // allocated in all
 	// placed counts placements, 0 where they are not what is measured.
 	placed int
+	// tails says that the median and the slowest operation are of interest, too; notes are further figures.
+	tails bool
+	notes string
 }
 
 var benchmarks = []benchmark{
@@ -47,6 +50,8 @@ var benchmarks = []benchmark{
 	{name: "Gang/gpus=2048", run: gang(2048)},
 	{name: "ImpossibleGang/gpus=2048", run: impossibleGang},
 	{name: "Churn/load=95", run: churn},
+	{name: "Waiting", sizes: []int{400, 4000}, run: waiting(false)},
+	{name: "WaitingFair", sizes: []int{400, 4000}, run: waiting(true)},
 	{name: "Reclaim", sizes: []int{500}, fixed: true, run: reclaim},
 	{name: "ReclaimGang/gpus=2000", sizes: []int{500}, fixed: true, run: reclaimGang},
 }
@@ -129,7 +134,10 @@ func (m *measure) print(w io.Writer, name string) error {
 	if m.placed > 0 {
 		line += fmt.Sprintf("\t%10.0f placements/s", float64(m.placed)/total.Seconds())
 	}
-	_, err := fmt.Fprintln(w, line)
+	if m.tails {
+		line += fmt.Sprintf("\t%10d p50-ns\t%10d max-ns", m.times[n/2].Nanoseconds(), m.times[n-1].Nanoseconds())
+	}
+	_, err := fmt.Fprintln(w, line+m.notes)
 	return err
 }
 
@@ -182,9 +190,18 @@ type world struct {
 
 // newWorld returns an engine with nodes, in leaf groups of 32, and queues.
 func newWorld(nodes int, gpus func(i int) int, queues ...core.Queue) (*world, error) {
-	d, _ := policy.ByName("default")
-	p := d.Policy
+	p := defaultPolicy()
 	p.Preempt.MinRuntime = 0
+	return newWorldOf(p, nodes, gpus, queues...)
+}
+
+func defaultPolicy() core.Policy {
+	d, _ := policy.ByName("default")
+	return d.Policy
+}
+
+// newWorldOf is newWorld with a policy.
+func newWorldOf(p core.Policy, nodes int, gpus func(i int) int, queues ...core.Queue) (*world, error) {
 	e, err := core.New(core.Config{Policy: p, Levels: []string{"superspine", "spine", "leaf"}})
 	if err != nil {
 		return nil, err
