@@ -11,15 +11,15 @@ import (
 
 // entitlement says which placed pods are within their queues' nominal quotas. It is
 // brought up to date when a search for evictions asks for it, at the cost of what
-// changed since: quotas are assigned again only if a holding within quota has gone, or a new
-// one is before others in the order.
+// changed since: the quotas of a circle are assigned again only if a holding within quota has gone,
+// or a new one is before others in the order.
 //
-// Invariant: after update, units, dealt and the marks of pods are what rebuild makes of them.
+// Invariant: after update, circles, dealt and the marks of pods are what rebuild makes of them.
 type entitlement struct {
 	*Engine
-	// units are in the order of byKey, then of pods. Those that are gone stay until quotas are
-	// assigned again.
-	units []holding
+	// circles are the units of queues that share accounts, by number.
+	circles  []circle
+	circleOf map[*quota.Queue]int32
 	// touched are jobs whose pods changed since.
 	touched []*job
 	// stale says that all of it is outdated: queues or the order changed.
@@ -31,7 +31,6 @@ type entitlement struct {
 	accounts []account
 	number   map[account]int32
 
-	gone  int  // units that are
 	clock Time // when pods came last
 	// lost counts how often a running pod went from within quota to beyond it; seen is
 	// what pass.pushedOut has taken into account.
@@ -42,14 +41,29 @@ type entitlement struct {
 	tenants  []tenant
 	numberIn map[*quota.Queue]int32
 	shared   uint64
-	changed  bool // units came, went or got another cover since
-	// listed are the units of each cover but the strongest, in their order, as shareOut found.
-	listed [byNominal][]int32
+	changed  bool // units of a circle came, went or got another cover since
 
 	// Scratch memory.
-	fresh, coming, merged []holding
-	before, rest          []Milli
-	demands, wants        []demand
+	fresh, merged  []holding
+	met            []int32
+	before, rest   []Milli
+	demands, wants []demand
+}
+
+// circle is the units of queues that count against the same accounts, directly or through other queues. What
+// happens to them changes nothing for the units of other circles.
+type circle struct {
+	// units are in the order of byKey, then of pods. Those that are gone stay until the end of the update.
+	units []holding
+	// accounts and tenants are the numbers of those that it has.
+	accounts, tenants []int32
+	// coming are units that an update has found, again and went say that quotas are to be assigned again, and
+	// that units have gone; met that it is among entitlement.met.
+	coming           []holding
+	again, went, met bool
+	changed          bool // units came, went or got another cover since shareOut
+	// listed are the units of each cover but the strongest, in their order, as shareOut found.
+	listed [byNominal][]int32
 }
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
@@ -127,42 +141,112 @@ func (c *entitlement) update() {
 	}
 	// 1. What went and what came, in the order of jobs.
 	slices.SortFunc(c.touched, byKey)
-	again, went := false, false
-	coming := c.coming[:0]
+	c.met = c.met[:0]
 	for _, j := range c.touched {
 		j.touched = false
-		coming, went = c.updateUnits(j, coming)
-		again = again || went
+		n := c.circleAt(j.queue)
+		k := &c.circles[n]
+		if !k.met {
+			k.met, k.again, k.went, k.coming = true, false, false, k.coming[:0]
+			c.met = append(c.met, n)
+		}
+		c.updateUnits(k, j)
 	}
-	c.touched, c.coming = c.touched[:0], coming
-	c.changed = c.changed || again || len(coming) > 0
+	c.touched = c.touched[:0]
+	for _, n := range c.met {
+		c.updateCircle(&c.circles[n])
+	}
+}
 
-	// 2. A holding that demands more than a whole quota also takes it from holdings before it in
+// updateCircle puts what came in its place among the units of a circle, and assigns quotas.
+func (c *entitlement) updateCircle(k *circle) {
+	k.met = false
+	if !k.went && len(k.coming) == 0 {
+		return
+	}
+	k.changed, c.changed = true, true
+
+	// 1. A holding that demands more than a whole quota also takes it from holdings before it in
 	// the order that came at the same time: these must be assigned quota again.
-	larger := slices.ContainsFunc(coming, func(u holding) bool { return slices.ContainsFunc(u.demands, c.exceeds) })
+	larger := slices.ContainsFunc(k.coming, func(u holding) bool { return slices.ContainsFunc(u.demands, c.exceeds) })
 
-	// 3. If what came is after all others in the order, it takes what they leave, and nothing
+	// 2. If what came is after all others in the order, it takes what they leave, and nothing
 	// else changes. Most starts end here.
-	n := len(c.units)
-	last := n == 0 || len(coming) == 0 || compareHoldings(&c.units[n-1], &coming[0]) < 0
-	if !again && !larger && last && c.gone <= n/2 {
-		for i := range coming {
-			c.units = append(c.units, coming[i])
-			c.deal(&c.units[n+i])
+	n := len(k.units)
+	last := n == 0 || len(k.coming) == 0 || compareHoldings(&k.units[n-1], &k.coming[0]) < 0
+	if !k.went && !larger && last {
+		for i := range k.coming {
+			k.units = append(k.units, k.coming[i])
+			c.deal(&k.units[n+i])
 		}
 		return
 	}
 
-	// 4. Else all quotas are assigned again.
-	c.merge(coming)
-	c.dealOut()
+	// 3. Else all quotas of the circle are assigned again, unless what went had none.
+	c.merge(k)
+	if k.again || len(k.coming) > 0 {
+		c.dealOut(k)
+	}
+}
+
+// circleAt returns the number of the circle of a queue.
+func (c *entitlement) circleAt(q *quota.Queue) int32 {
+	n, ok := c.circleOf[q]
+	if !ok {
+		panic("no circle for queue " + q.Name) // changes.quotasChanged makes all of it stale
+	}
+	return n
+}
+
+// findCircles says which queues count against the same accounts, directly or through others. A queue counts
+// against the quotas of GPUs of the nearest queue that lists any, and those of each resource of its owner.
+func (c *entitlement) findCircles() {
+	above := map[*quota.Queue]*quota.Queue{}
+	top := func(q *quota.Queue) *quota.Queue {
+		for above[q] != nil {
+			q = above[q]
+		}
+		return q
+	}
+	join := func(q, o *quota.Queue) {
+		if a, b := top(q), top(o); a != b {
+			above[a] = b
+		}
+	}
+	for q := range c.ledger.All() {
+		if o := q.Lists(); o != nil {
+			join(q, o)
+		}
+		for _, r := range q.Limits() {
+			join(q, q.Owner(r))
+		}
+	}
+	c.circleOf, c.circles = map[*quota.Queue]int32{}, c.circles[:0]
+	for q := range c.ledger.All() {
+		t := top(q)
+		n, ok := c.circleOf[t]
+		if !ok {
+			n = int32(len(c.circles))
+			c.circleOf[t] = n
+			var k circle
+			if len(c.circles) < cap(c.circles) {
+				k = c.circles[:n+1][n] // its memory
+			}
+			k = circle{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], changed: true, listed: k.listed}
+			for of := range k.listed {
+				k.listed[of] = k.listed[of][:0]
+			}
+			c.circles = append(c.circles, k)
+		}
+		c.circleOf[q] = n
+	}
 }
 
 // merge drops what is gone from the units and puts what came in its place in the order.
-func (c *entitlement) merge(coming []holding) {
-	out := c.merged[:0]
-	for i := range c.units {
-		u := &c.units[i]
+func (c *entitlement) merge(k *circle) {
+	out, coming := c.merged[:0], k.coming
+	for i := range k.units {
+		u := &k.units[i]
 		if u.gone {
 			continue
 		}
@@ -171,7 +255,8 @@ func (c *entitlement) merge(coming []holding) {
 		}
 		out = append(out, *u)
 	}
-	c.units, c.merged, c.gone = append(out, coming...), c.units, 0
+	out = append(out, coming...)
+	k.units, c.merged = append(k.units[:0], out...), out
 }
 
 // entitled is the time at which pods count as having come that evicted others as ones within
@@ -198,23 +283,31 @@ func (c *entitlement) rebuild() {
 	for _, j := range c.touched {
 		j.touched = false
 	}
-	c.stale, c.gone, c.touched, c.units = false, 0, c.touched[:0], c.units[:0]
+	c.stale, c.touched = false, c.touched[:0]
 	c.accounts, c.number = c.accounts[:0], map[account]int32{}
 	c.tenants, c.numberIn, c.changed = c.tenants[:0], map[*quota.Queue]int32{}, true
+	c.findCircles()
+	list := func(j *job) {
+		k := &c.circles[c.circleAt(j.queue)]
+		k.units = c.unitsOf(j, k.units)
+	}
 	for _, j := range c.runs.jobs {
-		c.units = c.unitsOf(j, c.units)
+		list(j)
 	}
 	for _, n := range c.nominations.all {
 		if n.job.run < 0 {
-			c.units = c.unitsOf(n.job, c.units)
+			list(n.job)
 		}
 	}
-	slices.SortFunc(c.units, func(a, b holding) int { return compareHoldings(&a, &b) })
-	c.dealOut()
+	for n := range c.circles {
+		k := &c.circles[n]
+		slices.SortFunc(k.units, func(a, b holding) int { return compareHoldings(&a, &b) })
+		c.dealOut(k)
+	}
 }
 
 // updateUnits compares a job's holdings with those that it had. It marks those that
-// went, returns coming with those that came appended, and reports whether quotas must be
+// went, adds those that came to the circle's, and notes whether quotas must be
 // assigned again for those that went.
 //
 // Both lists are in the order of pods, -1, the minimum of a gang, first. They are walked
@@ -227,51 +320,46 @@ func (c *entitlement) rebuild() {
 //     minimum, say, of which a pod failed and another one took its part on another model;
 //  4. an old holding that is not among the new ones has gone. Others get its quota only if
 //     it had some, or kept it from them.
-func (c *entitlement) updateUnits(j *job, coming []holding) (_ []holding, again bool) {
-	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
+func (c *entitlement) updateUnits(k *circle, j *job) {
+	at, _ := slices.BinarySearchFunc(k.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	c.fresh = c.unitsOf(j, c.fresh[:0])
 	fresh := c.fresh
-	for ; at < len(c.units) && c.units[at].job == j; at++ {
-		u := &c.units[at]
-		if u.gone {
-			continue
-		}
+	for ; at < len(k.units) && k.units[at].job == j; at++ {
+		u := &k.units[at]
 		i := slices.IndexFunc(fresh, func(f holding) bool { return f.pod >= u.pod })
 		if i < 0 {
 			i = len(fresh)
 		}
-		coming = append(coming, fresh[:i]...) // 1
+		k.coming = append(k.coming, fresh[:i]...) // 1
 		if fresh = fresh[i:]; len(fresh) > 0 && fresh[0].pod == u.pod {
 			if fresh[0].came == u.came && slices.Equal(fresh[0].demands, u.demands) && slices.Equal(fresh[0].uses, u.uses) {
 				c.mark(u) // 2
-				u.marked, c.changed = false, true
+				u.marked, k.changed, c.changed = false, true, true
 				fresh = fresh[1:]
 				continue
 			}
-			coming = append(coming, fresh[0]) // 3
-			fresh, again = fresh[1:], true
+			k.coming = append(k.coming, fresh[0]) // 3
+			fresh, k.again = fresh[1:], true
 		}
-		u.gone = true // 3 and 4
-		c.gone++
-		c.changed = true
-		again = again || c.dealtAlong(u)
+		u.gone, k.went = true, true // 3 and 4
+		k.again = k.again || c.dealtAlong(u)
 	}
-	return append(coming, fresh...), again
+	k.coming = append(k.coming, fresh...)
 }
 
-// dealOut assigns all nominal quotas, in the order of the holdings.
-func (c *entitlement) dealOut() {
-	clear(c.dealt)
-	for i := range c.larger {
-		c.larger[i] = larger{since: c.larger[i].since[:0]}
+// dealOut assigns all nominal quotas of a circle, in the order of the holdings.
+func (c *entitlement) dealOut(k *circle) {
+	for _, n := range k.accounts {
+		c.dealt[n] = 0
+		c.larger[n] = larger{since: c.larger[n].since[:0]}
 	}
-	for i := range c.units {
-		c.noteLarger(&c.units[i])
+	for i := range k.units {
+		c.noteLarger(&k.units[i])
 	}
 	// All larger ones are known before the first holding gets its quota: they may come later
 	// in the order and have started earlier.
-	for i := range c.units {
-		c.deal(&c.units[i])
+	for i := range k.units {
+		c.deal(&k.units[i])
 	}
 	c.planner.dropSearches()
 }
@@ -286,7 +374,7 @@ func (c *entitlement) dealOut() {
 // from x, so that the owner evicts both again.
 func (c *entitlement) deal(u *holding) {
 	blocked := c.blocked(u)
-	u.within = !blocked && c.bear(c.dealt, u.demands)
+	u.within = !blocked && c.bear(u.demands)
 	// A pod beyond the minimum of its gang is not better off than the gang.
 	if u.pod >= 0 && u.job.Gang && !u.job.minimumWithin() {
 		u.within = false
@@ -363,9 +451,10 @@ func (c *entitlement) dealtAlong(u *holding) bool {
 // holdsPart reports whether a pod, or the minimum of a gang (-1), demands more than its queue's
 // quota and holds what others leave of it.
 func (c *entitlement) holdsPart(j *job, pod int) bool {
-	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
-	for ; at < len(c.units) && c.units[at].job == j; at++ {
-		if u := &c.units[at]; int(u.pod) == pod && !u.gone {
+	units := c.circles[c.circleAt(j.queue)].units
+	at, _ := slices.BinarySearchFunc(units, j, func(u holding, j *job) int { return byKey(u.job, j) })
+	for ; at < len(units) && units[at].job == j; at++ {
+		if u := &units[at]; int(u.pod) == pod {
 			return slices.ContainsFunc(u.demands, func(k demand) bool {
 				return c.exceeds(k) && c.larger[k.account].job == j && int(c.larger[k.account].pod) == pod && c.left(k.account) > 0
 			})
@@ -497,17 +586,20 @@ func byKey(a, b *job) int {
 }
 
 // bear reports whether the accounts have quota for demands beside what is assigned.
-func (c *entitlement) bear(dealt []Milli, demands []demand) bool {
+func (c *entitlement) bear(demands []demand) bool {
 	for _, k := range demands {
-		if k.account < 0 {
-			return false
-		}
-		a := &c.accounts[k.account]
-		if nominal, _ := a.owner.Nominal(a.of); dealt[k.account]+k.amount > nominal {
+		if k.account < 0 || !c.bears(k, c.dealt[k.account]) {
 			return false
 		}
 	}
 	return true
+}
+
+// bears reports whether the account of a demand has quota for it beside what is assigned.
+func (c *entitlement) bears(k demand, dealt Milli) bool {
+	a := &c.accounts[k.account]
+	nominal, _ := a.owner.Nominal(a.of)
+	return dealt+k.amount <= nominal
 }
 
 // demandsOf returns what a pod, or the minimum of a gang (-1), demands of nominal quotas. The
@@ -574,6 +666,8 @@ func (c *entitlement) numberOf(a account) int32 {
 			c.dealt, c.larger = append(c.dealt, 0), append(c.larger, larger{})
 		}
 		c.dealt[n], c.larger[n] = 0, larger{}
+		k := &c.circles[c.circleAt(a.owner)]
+		k.accounts = append(k.accounts, n)
 	}
 	return n
 }
@@ -629,24 +723,38 @@ func (c *entitlement) bearsBefore(j *job, demands []demand) bool {
 	if j.Gang && !j.minimumWithin() {
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(c.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
-	for at < len(c.units) && c.units[at].job == j {
+	if slices.ContainsFunc(demands, func(k demand) bool { return k.account < 0 }) {
+		return false
+	}
+	units := c.circles[c.circleAt(j.queue)].units
+	at, _ := slices.BinarySearchFunc(units, j, func(u holding, j *job) int { return byKey(u.job, j) })
+	for at < len(units) && units[at].job == j {
 		at++
 	}
 	// What those before it take is either their sum, or all without those after it: add up
 	// the fewer.
-	first, last, by := at, len(c.units), Milli(-1)
-	c.before = append(c.before[:0], c.dealt...)
-	if at < len(c.units)-at {
+	first, last, by := at, len(units), Milli(-1)
+	c.before = c.before[:0]
+	for _, k := range demands {
+		c.before = append(c.before, c.dealt[k.account])
+	}
+	if at < len(units)-at {
 		first, last, by = 0, at, 1
 		clear(c.before)
 	}
 	for i := first; i < last; i++ {
-		if u := &c.units[i]; u.within && !u.gone {
+		if u := &units[i]; u.within {
 			for _, k := range u.demands {
-				c.before[k.account] += by * k.amount
+				if n := slices.IndexFunc(demands, func(d demand) bool { return d.account == k.account }); n >= 0 {
+					c.before[n] += by * k.amount
+				}
 			}
 		}
 	}
-	return c.bear(c.before, demands)
+	for n, k := range demands {
+		if !c.bears(k, c.before[n]) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/muster-sched/muster/core/place"
@@ -33,10 +34,13 @@ func (p *pod) cover() cover {
 
 // tenant is a queue whose jobs have units.
 //
-// Invariant: after shareOut, units, held, nominal and over are what the units say.
+// Invariant: after shareOut, units, held, nominal and over are what the units say, and claims what the queue
+// is owed.
 type tenant struct {
-	queue *quota.Queue
-	units []int32 // in their order
+	queue  *quota.Queue
+	circle int32
+	units  []int32 // in their order, by their places in the circle
+	claims []Milli // by the number of the model
 	// By the number of the model: what they hold, and the part of it that is within nominal quota.
 	held, nominal []Milli
 	// over says that they hold more than the queue is owed of a model.
@@ -53,7 +57,9 @@ func (c *entitlement) tenantOf(q *quota.Queue) int32 {
 		if len(c.tenants) < cap(c.tenants) {
 			t = c.tenants[:n+1][n] // its memory
 		}
-		c.tenants = append(c.tenants, tenant{queue: q, units: t.units[:0], held: t.held[:0], nominal: t.nominal[:0]})
+		at := c.circleAt(q)
+		c.tenants = append(c.tenants, tenant{queue: q, circle: at, units: t.units[:0], claims: t.claims[:0], held: t.held[:0], nominal: t.nominal[:0]})
+		c.circles[at].tenants = append(c.circles[at].tenants, n)
 	}
 	return n
 }
@@ -88,34 +94,57 @@ func addUse(uses []demand, model int, gpu Milli) []demand {
 }
 
 // shareOut marks the placed pods that are within what their queues are owed, if that or what they hold
-// has changed. It costs O(units).
+// has changed. It costs O(queues), and O(units) of the circles in which something has changed.
+func (c *entitlement) shareOut() {
+	if !c.shares.count() {
+		return
+	}
+	c.shares.divide()
+	if divided := c.shared != c.ledger.Divisions(); !c.changed && !divided {
+		return
+	}
+	c.changed, c.shared = false, c.ledger.Divisions()
+	for i := range c.tenants {
+		if t := &c.tenants[i]; c.claimsChanged(t) {
+			c.circles[t.circle].changed = true
+		}
+	}
+	for n := range c.circles {
+		if k := &c.circles[n]; k.changed {
+			k.changed = false
+			c.shareOutIn(k)
+		}
+	}
+}
+
+// claimsChanged brings up to date what a queue is owed, and reports whether that has changed.
+func (c *entitlement) claimsChanged(t *tenant) bool {
+	changed := len(t.claims) != len(c.runs.names)
+	t.claims = grown(t.claims, len(c.runs.names))
+	for m := range t.claims {
+		if claim := t.queue.Claim(c.runs.names[m]); claim != t.claims[m] {
+			t.claims[m], changed = claim, true
+		}
+	}
+	return changed
+}
+
+// shareOutIn is shareOut for the units of a circle.
 //
 //  1. What each queue holds, and what of it is within nominal quota. That comes first.
 //  2. A queue that holds no more than it is owed has all its units within that.
 //  3. Else its other units get what is left, in their order; one that does not fit is skipped. A pod
 //     beyond the minimum of its gang is not better off than the gang.
 //  4. The units that are not within nominal quota are listed.
-func (c *entitlement) shareOut() {
-	if !c.shares.count() {
-		return
-	}
-	c.shares.divide()
-	if !c.changed && c.shared == c.ledger.Divisions() {
-		return
-	}
-	c.changed, c.shared = false, c.ledger.Divisions()
-
+func (c *entitlement) shareOutIn(k *circle) {
 	// 1.
 	models := len(c.runs.loads)
-	for i := range c.tenants {
-		t := &c.tenants[i]
+	for _, n := range k.tenants {
+		t := &c.tenants[n]
 		t.units, t.held, t.nominal = t.units[:0], cleared(t.held, models), cleared(t.nominal, models)
 	}
-	for i := range c.units {
-		u := &c.units[i]
-		if u.gone {
-			continue
-		}
+	for i := range k.units {
+		u := &k.units[i]
 		t := &c.tenants[u.tenant]
 		t.units = append(t.units, int32(i))
 		for _, k := range u.uses {
@@ -125,15 +154,15 @@ func (c *entitlement) shareOut() {
 			}
 		}
 	}
-	for i := range c.tenants {
-		t := &c.tenants[i]
+	for _, n := range k.tenants {
+		t := &c.tenants[n]
 		t.over = false
 		for m, held := range t.held {
-			t.over = t.over || held > 0 && held > t.queue.Claim(c.runs.names[m])
+			t.over = t.over || held > 0 && held > t.claims[m]
 		}
 		if !t.over { // 2.
 			for _, n := range t.units {
-				u := &c.units[n]
+				u := &k.units[n]
 				c.markOwed(u, u.within || len(u.uses) > 0)
 			}
 			continue
@@ -141,7 +170,7 @@ func (c *entitlement) shareOut() {
 		c.rest = c.leftFor(t, c.rest) // 3.
 		minimum := true
 		for _, n := range t.units {
-			u := &c.units[n]
+			u := &k.units[n]
 			extra := u.pod >= 0 && u.job.Gang
 			owed := u.within || (!extra || minimum) && len(u.uses) > 0 && fitsIn(c.rest, u.uses)
 			if owed && !u.within {
@@ -155,19 +184,51 @@ func (c *entitlement) shareOut() {
 	}
 
 	// 4. What may be reclaimed.
-	for k := range c.listed {
-		c.listed[k] = c.listed[k][:0]
+	for of := range k.listed {
+		k.listed[of] = k.listed[of][:0]
 	}
-	for i := range c.units {
-		switch u := &c.units[i]; {
-		case u.gone || u.within:
+	for i := range k.units {
+		switch u := &k.units[i]; {
+		case u.within:
 		case u.owed:
-			c.listed[byShare] = append(c.listed[byShare], int32(i))
+			k.listed[byShare] = append(k.listed[byShare], int32(i))
 		default:
-			c.listed[uncovered] = append(c.listed[uncovered], int32(i))
+			k.listed[uncovered] = append(k.listed[uncovered], int32(i))
 		}
 	}
 }
+
+// last yields the units of a cover in all circles, the last ones in the order first.
+func (c *entitlement) last(of cover) iter.Seq[*holding] {
+	return func(yield func(*holding) bool) {
+		// The circles are in a heap by their last unit that is left.
+		ends := heap[*circleEnd]{moved: func(*circleEnd, int) {}, less: func(a, b *circleEnd) bool { return compareHoldings(a.unit(of), b.unit(of)) > 0 }}
+		for n := range c.circles {
+			if k := &c.circles[n]; len(k.listed[of]) > 0 {
+				ends.push(&circleEnd{k, len(k.listed[of]) - 1})
+			}
+		}
+		for len(ends.items) > 0 {
+			e := ends.items[0]
+			if !yield(e.unit(of)) {
+				return
+			}
+			if e.at--; e.at < 0 {
+				ends.remove(e, 0)
+			} else {
+				ends.fix(0)
+			}
+		}
+	}
+}
+
+// circleEnd is a place in a list of units of a circle.
+type circleEnd struct {
+	*circle
+	at int
+}
+
+func (e *circleEnd) unit(of cover) *holding { return &e.units[e.listed[of][e.at]] }
 
 // cleared returns memory for n amounts, all 0.
 func cleared(amounts []Milli, n int) []Milli {
@@ -279,7 +340,7 @@ func (c *entitlement) owesBefore(j *job, uses []demand) bool {
 		return false
 	}
 	for _, n := range t.units {
-		u := &c.units[n]
+		u := &c.circles[t.circle].units[n]
 		if u.job != j && byKey(u.job, j) > 0 {
 			break
 		}

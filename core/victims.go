@@ -387,9 +387,7 @@ func (pl *planner) lessCovered(c preemptor) iter.Seq[cluster.NodeID] {
 	}
 	return func(yield func(cluster.NodeID) bool) {
 		for of := uncovered; of < c.cover; of++ {
-			list := pl.entitlement.listed[of]
-			for i := len(list) - 1; i >= 0; i-- {
-				u := &pl.entitlement.units[list[i]]
+			for u := range pl.entitlement.last(of) {
 				if u.job.Class < c.Class || u.job.queue == c.queue || !matters(u) {
 					continue
 				}

@@ -390,10 +390,7 @@ func (q *Queue) findGoverning(model string) (g governed) {
 		return g
 	}
 	// A team that lists A only may not use B, though the queue above lists "*".
-	a := q
-	for a != nil && len(a.Quota) == 0 {
-		a = a.parent
-	}
+	a := q.Lists()
 	for _, m := range [2]string{model, AnyModel} {
 		if acc := q.accounts[m]; acc != nil && (a == nil || a.accounts[m].listed) {
 			g.accounts = append(g.accounts, m)
@@ -401,6 +398,15 @@ func (q *Queue) findGoverning(model string) (g governed) {
 	}
 	g.none = len(g.accounts) == 0
 	return g
+}
+
+// Lists returns the nearest queue, from q upwards, that lists quotas of GPUs: they say which models the
+// jobs of q may use. nil if none does.
+func (q *Queue) Lists() *Queue {
+	for q != nil && len(q.Quota) == 0 {
+		q = q.parent
+	}
+	return q
 }
 
 // Limits returns the accounts of the resources that limit the queue's jobs, in order. The slice is
