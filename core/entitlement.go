@@ -41,7 +41,8 @@ type entitlement struct {
 	tenants  []tenant
 	numberIn map[*quota.Queue]int32
 	shared   uint64
-	changed  bool // units of a circle came, went or got another cover since
+	changed  bool   // units of a circle came, went or got another cover since
+	versions uint64 // how many the circles have had
 
 	// Scratch memory.
 	fresh, merged  []holding
@@ -62,6 +63,8 @@ type circle struct {
 	coming           []holding
 	again, went, met bool
 	changed          bool // units came, went or got another cover since shareOut
+	// version is another number whenever what covers its units, or would cover a waiting job, may have changed.
+	version uint64
 	// listed are the units of each cover but the strongest, in their order, as shareOut found.
 	listed [byNominal][]int32
 }
@@ -147,6 +150,7 @@ func (c *entitlement) update() {
 		n := c.circleAt(j.queue)
 		k := &c.circles[n]
 		if !k.met {
+			c.renew(k)
 			k.met, k.again, k.went, k.coming = true, false, false, k.coming[:0]
 			c.met = append(c.met, n)
 		}
@@ -156,6 +160,12 @@ func (c *entitlement) update() {
 	for _, n := range c.met {
 		c.updateCircle(&c.circles[n])
 	}
+}
+
+// renew gives a circle another version.
+func (c *entitlement) renew(k *circle) {
+	c.versions++
+	k.version = c.versions
 }
 
 // updateCircle puts what came in its place among the units of a circle, and assigns quotas.
@@ -301,6 +311,7 @@ func (c *entitlement) rebuild() {
 	}
 	for n := range c.circles {
 		k := &c.circles[n]
+		c.renew(k)
 		slices.SortFunc(k.units, func(a, b holding) int { return compareHoldings(&a, &b) })
 		c.dealOut(k)
 	}

@@ -112,6 +112,7 @@ func (c *entitlement) shareOut() {
 	for n := range c.circles {
 		if k := &c.circles[n]; k.changed {
 			k.changed = false
+			c.renew(k)
 			c.shareOutIn(k)
 		}
 	}
@@ -309,6 +310,40 @@ func (c *entitlement) coverOf(j candidate) cover {
 		}
 	}
 	return uncovered
+}
+
+// uncoveredAt is the state in which the first job of a class was found uncovered.
+type uncoveredAt struct {
+	version, epoch uint64
+	first          key
+	fixed          bool
+}
+
+// uncoveredNow returns the state in which a waiting job is, as far as its cover depends on it.
+func (c *entitlement) uncoveredNow(j *job) uncoveredAt {
+	return uncoveredAt{c.circles[c.circleAt(j.queue)].version, c.state.Epoch(), j.key, j.fixed()}
+}
+
+// covers reports whether anything would cover the waiting job, and notes for its class if nothing would.
+func (c *entitlement) covers(j candidate) bool {
+	if c.coverOf(j) > uncovered {
+		return true
+	}
+	j.class.uncovered = c.uncoveredNow(j.job)
+	return false
+}
+
+// stillUncovered reports whether nothing has changed since the job, or a first job of its class in the same place in
+// the order, was found uncovered.
+func (c *entitlement) stillUncovered(j *job) bool {
+	if j.class.uncovered.version == 0 {
+		return false
+	}
+	if bounded, _ := j.queue.Bounded(); bounded {
+		return false // which tasks it may start depends on what runs
+	}
+	c.update()
+	return j.class.uncovered == c.uncoveredNow(j)
 }
 
 // coverAt returns what would cover the waiting job in these places.

@@ -12,11 +12,14 @@ import (
 type class struct {
 	id    classID
 	jobs  heap[*job] // the first in the order on top
+	first key        // of the first job; without jobs, of the last one that was
 	state classState
 	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
 	idle  int    // place in waiting.idle, -1 when it is active
 	bound bound  // of the first job, while it is among the borrowers
 	filed []filing
+	// uncovered is when the first job was found uncovered: see entitlement.covers.
+	uncovered uncoveredAt
 	// attempts are the last failed searches for a plan.
 	attempts [attemptKinds]*attempt
 
@@ -189,6 +192,7 @@ func (w *waiting) enqueue(j *job, now Time) {
 		old = c.head()
 	}
 	c.jobs.push(j)
+	c.first = c.head().key
 	if c.head() != old || c.state == classRejected {
 		w.setClass(c, classActive)
 	}
@@ -220,6 +224,7 @@ func (w *waiting) dequeue(j *job) {
 		}
 		return
 	}
+	c.first = c.head().key
 	if first {
 		// What was found out about evictions for the old first job may not hold for the next
 		// one, which may have another priority.
@@ -271,7 +276,7 @@ func (w *waiting) overtakes(j *job) bool {
 func (w *waiting) firstOverrun() *job {
 	var first *job
 	for _, c := range w.idle {
-		if c.state == classOverrun && (first == nil || c.head().key.before(&first.key)) {
+		if c.state == classOverrun && (first == nil || c.first.before(&first.key)) {
 			first = c.head()
 		}
 	}
@@ -304,7 +309,7 @@ func (w *waiting) forgetShapes(less bool) {
 const maxClasses = 1 << 14
 
 func jobBefore(a, b *job) bool   { return a.key.before(&b.key) }
-func headFirst(a, b *class) bool { return a.head().key.before(&b.head().key) }
+func headFirst(a, b *class) bool { return a.first.before(&b.first) }
 func nearerFirst(a, b *class) bool {
 	return a.bound.before(b.bound) || a.bound == b.bound && headFirst(a, b)
 }

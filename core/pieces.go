@@ -25,12 +25,14 @@ func (ps *pass) reclaimPieces(j *job) bool {
 	if !worth {
 		return false
 	}
+	if ps.policy.Preempt.Delay == 0 && ps.entitlement.stillUncovered(j) {
+		return false
+	}
 	w := ps.units.prepare(j)
 	if w.needed() == 0 || !ps.planner.mayEvict(w, false) || ps.tooSoon(j) {
 		return false
 	}
-	ps.entitlement.update()
-	if ps.entitlement.coverOf(w) == uncovered {
+	if ps.entitlement.update(); !ps.entitlement.covers(w) {
 		return false
 	}
 	if !ps.maySearch() {

@@ -37,6 +37,8 @@ func (s *shares) count() bool { return s.policy.fair() && s.ledger.LimitsGPUs() 
 func (s *shares) divide() {
 	if s.capacity == nil || s.world != s.changes.world {
 		s.capacity, s.world = s.schedulable(), s.changes.world
+	} else if s.ledger.Divided() {
+		return
 	}
 	s.ledger.Divide(s.capacity)
 }

@@ -42,6 +42,8 @@ type Ledger struct {
 	unowned, lent map[string]Milli
 	// bounded counts the queues that bound what runs.
 	bounded int
+	// bookings counts the changes of what queues own, use or are owed.
+	bookings uint64
 }
 
 // Queue is a queue in the ledger: its description, its place in the tree, and what its
@@ -65,8 +67,9 @@ type Queue struct {
 	// gains counts how often Divide found that it, or its own jobs, are owed more of a model than before.
 	gains       uint64
 	governs     map[string]governed // see governing
-	owners      map[string]*Queue   // see Owner
-	limits      []string            // see Limits
+	recalled    recalled
+	owners      map[string]*Queue // see Owner
+	limits      []string          // see Limits
 	knowsLimits bool
 	// leaving is what evicted pods of the queue, and of those below it, still hold, less what
 	// is kept for pods that wait for others to leave.
@@ -163,6 +166,7 @@ func (l *Ledger) Set(spec QueueSpec) error {
 		l.bound(q, -1)
 	}
 	l.divided, l.lent = nil, nil
+	l.bookings++
 	q.QueueSpec, q.parent = spec, parent
 	l.bound(q, 1)
 	parent.children = append(parent.children, q)
@@ -209,6 +213,7 @@ func (l *Ledger) LimitsGPUs() bool { return len(l.listed) > len(l.resources) }
 
 // Forget drops what is known of the use of a resource that no queue lists any more.
 func (l *Ledger) Forget(account string) {
+	l.bookings++
 	for _, q := range l.order {
 		delete(q.own, account)
 		delete(q.leaving, account)
@@ -275,6 +280,7 @@ func (l *Ledger) Remove(name string) error {
 // rebuild derives all accounts from the queues and what their jobs use.
 func (l *Ledger) rebuild() {
 	l.divided, l.lent, l.unowned = nil, nil, nil
+	l.bookings++
 	l.root.reset()
 	// 1. What the queues own and lend.
 	for model := range l.listed {
@@ -525,6 +531,10 @@ func (q *Queue) Owned(model string) Milli {
 // RoomNow returns how much more of a model the queue's jobs may be given at once. It is Room,
 // except for [Isolated] queues: those never hold more than their quota, with what is leaving.
 func (q *Queue) RoomNow(model string) Milli {
+	return q.recall(model, roomNow, func() Milli { return q.roomNow(model) })
+}
+
+func (q *Queue) roomNow(model string) Milli {
 	room := q.Room(model)
 	// An evicted pod returns its quota at once but holds its GPUs until it has left. A Shared
 	// queue may hold more than its quota for that time; an Isolated queue, or one below it, must
@@ -557,6 +567,7 @@ func (q *Queue) RoomNow(model string) Milli {
 // Leave counts GPU of a model that evicted pods of the queue still hold. The amount is
 // negative when they have left, and for GPU that is kept for a job that waits for them.
 func (q *Queue) Leave(model string, gpu Milli) {
+	q.ledger.bookings++
 	for up := q; up != nil; up = up.parent {
 		if up.leaving == nil {
 			up.leaving = map[string]Milli{}
@@ -573,6 +584,7 @@ func (q *Queue) Add(model string, gpu Milli) {
 	if gpu == 0 {
 		return
 	}
+	q.ledger.bookings++
 	q.own[model] += gpu
 	q.count(model, gpu)
 	q.book(model, gpu)
@@ -615,6 +627,7 @@ func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 	if gpu == 0 {
 		return
 	}
+	q.ledger.bookings++
 	q.pinned[why][model] += gpu
 	if why == Foreign {
 		q.ledger.divided = nil
@@ -638,7 +651,9 @@ func (q *Queue) bookPinned(model string, gpu Milli, why Pin) {
 // is left of the nominal quotas against which they count, negative if jobs borrow already. It is
 // [Unlimited] if no quota limits the queue. What others have borrowed of it is not subtracted.
 func (q *Queue) NominalRoom(model string) Milli {
-	return q.leftOf(model, func(a *account) Milli { return a.counted })
+	return q.recall(model, Own, func() Milli {
+		return q.leftOf(model, func(a *account) Milli { return a.counted })
+	})
 }
 
 // In reports whether the queue, or one above it, has this name.
@@ -664,6 +679,13 @@ func (l *Ledger) Deepest() int { return l.deepest }
 // together with those below it. Depth 0 is the whole tree; at [Own] it is NominalRoom. What
 // queues beyond have borrowed is not subtracted. The less deep, the more. It costs O(depth²).
 func (q *Queue) RoomWithin(model string, depth int) Milli {
+	if depth == Own {
+		return q.NominalRoom(model)
+	}
+	return q.recall(model, max(depth, 0), func() Milli { return q.roomWithin(model, max(depth, 0)) })
+}
+
+func (q *Queue) roomWithin(model string, depth int) Milli {
 	room := q.NominalRoom(model)
 	accounts := q.Governing(model)
 	if len(accounts) == 0 {

@@ -68,6 +68,7 @@ func (l *Ledger) Divide(capacity map[string]Milli) {
 	}
 	l.divided = maps.Clone(capacity)
 	l.divisions++
+	l.bookings++
 	d := division{unit: cluster.WholeGPU}
 	for _, model := range slices.Sorted(maps.Keys(capacity)) {
 		if _, ok := cluster.ResourceOf(model); !ok {
@@ -188,6 +189,9 @@ func (q *Queue) ClaimRoom(model string, top *Queue) Milli {
 	if !q.divides(model) {
 		return Unlimited
 	}
+	if top == q {
+		return q.recall(model, claimRoom, func() Milli { return q.Claim(model) - q.held(model) })
+	}
 	room := q.Claim(model) - q.held(model)
 	for up := q; up != top && up.parent != nil; up = up.parent {
 		if len(up.children) > 0 {
@@ -212,6 +216,9 @@ func (q *Queue) Common(o *Queue) *Queue {
 	}
 	return q
 }
+
+// Divided reports whether what queues request and own is as it was when [Ledger.Divide] was called last.
+func (l *Ledger) Divided() bool { return l.divided != nil }
 
 // Divisions counts how often [Ledger.Divide] has divided, as something had changed.
 func (l *Ledger) Divisions() uint64 { return l.divisions }

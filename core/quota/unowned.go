@@ -15,6 +15,7 @@ func (l *Ledger) LendUnowned(capacity map[string]Milli) (more bool) {
 		return false
 	}
 	l.lent, l.divided = maps.Clone(capacity), nil
+	l.bookings++
 	unowned := make(map[string]Milli, len(l.root.accounts))
 	for name, a := range l.root.accounts {
 		left := capacity[name]
