@@ -60,6 +60,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	PodRunning     podStarted, podsAppeared; orderChanged if the job loses its protection; gives up plans for the place
 //	PodsAdded      placesChanged; gives up the job's plan if it was for fewer pods
 //	PodEnded       the pod leaves; without a place: its plan is given up, or placesChanged
+//	GangStale      none: the next pass looks at the time of all gangs that are stale
 //	PodsGone       the pods leave; orderChanged if the job is ordered by its eviction and has a place
 //	BindFailed     as PodEnded
 //	MoveRequested  moveBegun

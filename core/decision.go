@@ -11,8 +11,8 @@ const (
 	// on their nodes until [PodsGone]. For the reasons [Consolidation], [Requested] and
 	// [Defragmentation] they start again elsewhere as soon as they are gone: a place is kept for each.
 	Evict
-	// Requeue asks to stop Pods because their gang lost a member or could not
-	// start; the job waits again in its old place.
+	// Requeue asks to stop Pods because their gang lost a member, could not start, or had too few
+	// pods for too long; the job waits again in its old place.
 	Requeue
 	// Reject says that the job cannot run on this cluster, even if it were empty.
 	// It waits until nodes are added, and does not hold up other jobs.
@@ -103,6 +103,9 @@ const (
 	// job gets room that waits only because what is free is in pieces. The bind of such a pod
 	// at its new place has this reason, too.
 	Consolidation
+	// StaleGang: a gang that had fewer running pods than its minimum for longer than its grace period: see
+	// [RequeuePolicy.StaleGrace].
+	StaleGang
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
 	// A job waits for this reason while its pods are still leaving, and while it has
 	// fewer pods than its minimum because some were withdrawn.
@@ -158,7 +161,7 @@ const (
 
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
-	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "Requested", "Defragmentation", "Consolidation", "MemberLost",
+	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "Requested", "Defragmentation", "Consolidation", "StaleGang", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 	"MustNotBorrow", "HPExpected", "MaxRunning",

@@ -40,6 +40,7 @@ type Engine struct {
 	nominations  nominations
 	moves        moves
 	standbys     standbys
+	staleGangs   staleGangs
 	wanted       wanted
 	expected     expectedHP
 	entitlement  entitlement
@@ -89,7 +90,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.affinities = affinities{state, e.placer, map[string][]repulsion{}}
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
-	e.moves.Engine, e.standbys.Engine = e, e
+	e.moves.Engine, e.standbys.Engine, e.staleGangs.Engine = e, e, e
 	e.expected.slot = c.Policy.Spot.Period / slots
 	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
@@ -132,11 +133,13 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case PodsAdded:
 		return e.addPods(now, ev)
 	case PodEnded:
-		return e.podEnded(now, ev)
+		return e.podEnded(now, ev, false)
+	case GangStale:
+		return e.staleGangs.found(now, ev)
 	case PodsGone:
 		return e.podsGone(now, ev)
 	case BindFailed:
-		return e.podEnded(now, PodEnded{Job: ev.Job, Pod: ev.Pod, Failed: true})
+		return e.podEnded(now, PodEnded{Job: ev.Job, Pod: ev.Pod, Failed: true}, true)
 	case MoveRequested:
 		return e.requestMove(ev)
 	case RestartRequested:

@@ -75,6 +75,10 @@ type (
 	// PodEnded reports that a pod ended by itself. A pod that failed is started again, together
 	// with its gang. A running pod that did not fail is done.
 	//
+	// Lost says of a pod of a gang that it is gone without having succeeded, and that another one may take its
+	// number: it was deleted, or its owner replaces it. Where gangs have a grace period (see
+	// [RequeuePolicy.StaleGrace]), it is no member of its gang from then on; elsewhere it counts as done.
+	//
 	// A waiting pod that ends without having failed is withdrawn. If a place is kept for it, an
 	// identical waiting pod of the job gets that place; without one, the place is given up, and if
 	// the pod's gang has not started, so are all places of the gang. A withdrawn pod is no member
@@ -84,6 +88,14 @@ type (
 		Job    string
 		Pod    int
 		Failed bool
+		Lost   bool
+	}
+	// GangStale reports that a gang which was found running has had fewer pods than its minimum since a time:
+	// its grace period began then. A driver that builds an engine for a cluster in use sends it after the
+	// [PodRunning] of the gang's pods. It changes nothing if the gang has its minimum, or no grace period.
+	GangStale struct {
+		Job   string
+		Since Time
 	}
 	// PodsGone reports that evicted pods have left their nodes. Nil Pods means all pods that a
 	// decision evicted or stopped.
@@ -194,6 +206,7 @@ func (JobSubmitted) event()     {}
 func (PodRunning) event()       {}
 func (PodsAdded) event()        {}
 func (PodEnded) event()         {}
+func (GangStale) event()        {}
 func (PodsGone) event()         {}
 func (BindFailed) event()       {}
 func (MoveRequested) event()    {}

@@ -31,6 +31,9 @@ type Explanation struct {
 	// Delayed is until when it evicts no others, although there may be enough to evict, because it has
 	// not waited for long enough; Never if that does not keep it: see [Preempt.Delay].
 	Delayed Time
+	// Stops is when the job is stopped because its gang has had fewer pods than its minimum for too long,
+	// Never if it has enough: see [RequeuePolicy.StaleGrace].
+	Stops Time
 	// Owed is what the job's queue and those below it are owed of the GPU models that the job accepts,
 	// if pods of it wait and the policy has [Queueing.FairShare].
 	Owed []Share
@@ -46,7 +49,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	e.unowned.lend()
 	x := Explanation{
 		Job: name, Since: j.since, Running: int(j.count[podRunning]), Leaving: j.leaving(),
-		Waiting: j.waiting(), Moving: int(j.moving), Standby: int(j.standing), Settled: Never, Delayed: Never,
+		Waiting: j.waiting(), Moving: int(j.moving), Standby: int(j.standing), Settled: Never, Delayed: Never, Stops: e.staleGangs.until(j),
 	}
 	for _, o := range e.jobs.byName {
 		if o != j && o.class != nil && o.key.before(&j.key) {

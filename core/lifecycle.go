@@ -32,7 +32,7 @@ func CheckJob(j *Job) error {
 	for _, d := range [...]struct {
 		name string
 		is   Time
-	}{{"estimate", j.Estimate}, {"checkpoint interval", j.Checkpoint}, {"minimum run time", j.MinRuntime}} {
+	}{{"grace period of a stale gang", max(j.StaleGrace, 0)}, {"estimate", j.Estimate}, {"checkpoint interval", j.Checkpoint}, {"minimum run time", j.MinRuntime}} {
 		if err := checkDuration(j.Name, d.name, d.is); err != nil {
 			return err
 		}
@@ -324,8 +324,9 @@ func (e *Engine) unbook(j *job, p *pod, to podState) {
 	e.changes.podsVanished(j)
 }
 
-// podEnded handles a pod that succeeded, failed or, if it did not run, was withdrawn.
-func (e *Engine) podEnded(now Time, ev PodEnded) error {
+// podEnded handles a pod that succeeded, failed, was lost or, if it did not run, was withdrawn.
+// unbound says that it could not start.
+func (e *Engine) podEnded(now Time, ev PodEnded, unbound bool) error {
 	j, err := e.job(ev.Job)
 	if err != nil {
 		return err
@@ -349,13 +350,19 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 		return fmt.Errorf("pod %d of job %s has ended before", ev.Pod, ev.Job)
 	}
 
-	// 1. It succeeded. If it was the last running pod of a gang and fewer than the minimum
+	// 1. It succeeded, or was lost. If it was the last running pod of a gang and fewer than the minimum
 	// succeeded, the gang starts whole again.
+	had := e.staleGangs.had(j)
 	if !ev.Failed {
-		e.release(j, ev.Pod, podDone)
+		to := podDone
+		if ev.Lost && e.staleGangs.grace(j) > 0 {
+			to = podWithdrawn
+		}
+		e.release(j, ev.Pod, to)
 		e.requested(j, int(p.task), -1)
 		e.state.Commit()
 		e.restart(j)
+		e.staleGangs.lost(now, j, had)
 		if j.class != nil && (j.Gang || j.Topology.Required != "") {
 			// The waiting pods may have had to join it: where they may go now makes another class.
 			e.waiting.dequeue(j)
@@ -368,6 +375,7 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	// 2. It failed: the job pauses. Pods that fail during the pause count as the same failure:
 	// else a gang of 100 pods that cannot start would wait for the longest pause at once. A
 	// failure after a run that was longer than any pause counts as the first.
+	starts := unbound && p.started <= j.started // else it was to join a gang that runs
 	e.release(j, ev.Pod, podWaiting)
 	e.state.Commit()
 	e.waiting.dequeue(j)
@@ -381,8 +389,8 @@ func (e *Engine) podEnded(now Time, ev PodEnded) error {
 	}
 
 	// 3. Its gang may have fewer than its minimum left.
-	if j.Gang {
-		e.breakGang(j)
+	if j.Gang && (starts || !e.staleGangs.lost(now, j, had)) {
+		e.breakGang(j, MemberLost, "")
 	}
 	e.requeueIfGone(j, now)
 	return nil
@@ -402,7 +410,7 @@ func (r RequeuePolicy) Pause(failures int) Time {
 
 // breakGang stops a gang that has fewer pods left than its minimum. The driver is told by
 // the next pass, because only passes return decisions.
-func (e *Engine) breakGang(j *job) {
+func (e *Engine) breakGang(j *job, why Reason, detail string) {
 	if j.viable() {
 		return
 	}
@@ -432,7 +440,7 @@ func (e *Engine) breakGang(j *job) {
 	if len(e.places) > first {
 		e.nominations.goes(j)
 		pods := append([]Placement(nil), e.places[first:]...)
-		e.ending = append(e.ending, Decision{Op: Requeue, Job: j.Name, Pods: pods, Reason: MemberLost})
+		e.ending = append(e.ending, Decision{Op: Requeue, Job: j.Name, Pods: pods, Reason: why, Detail: detail})
 	}
 	e.places = e.places[:first]
 }

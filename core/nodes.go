@@ -119,25 +119,27 @@ func (e *Engine) loseNode(now Time, name string) error {
 	// 2. All its pods wait again. They come in the order of their jobs.
 	pods := e.state.RemoveNode(id)
 	var hit []*job
+	had := map[*job]bool{} // before it lost pods here
 	for _, h := range pods {
 		j := e.jobs.slots[h.Owner.Job]
 		p := &j.pods[h.Owner.Pod]
+		if !slices.Contains(hit, j) {
+			hit = append(hit, j)
+			had[j] = e.staleGangs.had(j)
+		}
 		if p.from() != nil { // its place elsewhere is kept
 			e.unbookOld(j, p)
 		} else {
 			e.unbook(j, p, podWaiting)
 		}
-		if !slices.Contains(hit, j) {
-			hit = append(hit, j)
-		}
 	}
 
 	// 3. When the pods of all jobs are off the node, gangs with fewer pods than their minimum
-	// stop.
+	// stop, unless they have a grace period.
 	for _, j := range hit {
 		e.waiting.dequeue(j)
-		if j.Gang && !j.restarts() {
-			e.breakGang(j)
+		if j.Gang && !j.restarts() && !e.staleGangs.lost(now, j, had[j]) {
+			e.breakGang(j, MemberLost, "")
 		}
 		e.requeueIfGone(j, now)
 	}

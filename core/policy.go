@@ -221,6 +221,12 @@ func (p *Preempt) evicts() bool { return p.Priority != NoPriority || p.Reclaim }
 // doubled with every failure up to MaxBackoff; 0 does not double it.
 type RequeuePolicy struct {
 	Backoff, MaxBackoff Time
+	// StaleGrace is how long a running gang may have fewer pods than its minimum, because some failed or were
+	// lost, before it is stopped whole: else it may hold its GPUs for ever, and use none. Meanwhile the pods
+	// that it lacks start one by one. 0: a gang stops at once when a pod fails, and never for pods that are
+	// lost. A gang of which pods succeeded is as if it were 0: those are not made again. Nor does it hold for
+	// jobs that are Locked or Foreign.
+	StaleGrace Time
 	// Timestamp says by which time a job is ordered that was evicted and lost all its work.
 	Timestamp Timestamp
 }

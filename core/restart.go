@@ -90,7 +90,7 @@ func (ns *nominations) mayRestart(x *restartAsked) error {
 		return fmt.Errorf("job %s: its pods must not be moved now, it is protected from disruption", j.Name)
 	case j.labelled() || j.requires(func(Term) bool { return true }):
 		return fmt.Errorf("job %s: its pods, or others, require something of the pods around them", j.Name)
-	case j.nomination != nil || j.count[podWaiting] > 0 || j.count[podLeaving] > 0 || j.Gang && !j.begun:
+	case j.nomination != nil || j.count[podWaiting] > 0 || j.count[podLeaving] > 0 || j.Gang && !j.begun, ns.staleGangs.until(j) != Never:
 		return fmt.Errorf("job %s: not all of its pods run", j.Name)
 	case j.moving+j.standing > 0 || j.exposed || j.onLent(ns.state):
 		return fmt.Errorf("job %s: pods of it are being moved, are on standby, or are on GPUs that they may have to leave", j.Name)
@@ -239,7 +239,7 @@ func (e *Engine) couldRestart(j *job) bool {
 		!j.evictable(), j.exposed, j.disruptionProtected, j.labelled():
 		return false
 	}
-	return !j.Gang || j.begun && j.count[podLeaving] == 0
+	return !j.Gang || j.begun && j.count[podLeaving] == 0 && e.staleGangs.until(j) == Never
 }
 
 // restarts reports whether pods of the job restart elsewhere. Until they do, no plan is made for

@@ -21,9 +21,10 @@ func (e *Engine) Decide(now Time) []Decision {
 	ps := pass{e, now}
 
 	// 1. What no queue owns is lent, or what of it has gone is lent no longer. Gangs that broke since
-	// the last pass must stop, as far as pods of them have not left already. Moves that were begun,
+	// the last pass, or have had too few pods for too long, must stop, as far as pods of them have not left already. Moves that were begun,
 	// and restarts that were requested, are decided. Windows of standby end.
 	e.unowned.lend()
+	e.staleGangs.stop(now)
 	e.tellBroken()
 	e.moves.tell()
 	e.nominations.restartAsked()

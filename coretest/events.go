@@ -33,6 +33,10 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.PodEnded{Job: l.name, Pod: l.number("pod", 0)}}
 	case "fail":
 		return []core.Event{core.PodEnded{Job: l.name, Pod: l.number("pod", 0), Failed: true}}
+	case "losepod":
+		return []core.Event{core.PodEnded{Job: l.name, Pod: l.number("pod", 0), Lost: true}}
+	case "stale":
+		return []core.Event{core.GangStale{Job: l.name, Since: l.time("since", now)}}
 	case "bindfailed":
 		return []core.Event{core.BindFailed{Job: l.name, Pod: l.number("pod", 0)}}
 	case "gone":
@@ -236,8 +240,11 @@ func readJob(l *line, tasks []*line, now core.Time) core.Job {
 		Mobility: core.Mobility(l.oneOf("mobility", core.Mobilities[:], 0)),
 		Foreign:  l.flag("foreign"),
 		Topology: core.TopologyRequest{Required: l.word("required", ""), Preferred: l.word("preferred", ""), Closeness: l.milli("closeness", 0)},
-		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0),
+		Estimate: l.time("estimate", 0), Checkpoint: l.time("checkpoint", 0), MinRuntime: l.time("minruntime", 0), StaleGrace: l.time("stalegrace", 0),
 		Submitted: l.time("submitted", now),
+	}
+	if l.flag("neverstale") {
+		j.StaleGrace = -1
 	}
 	if len(tasks) == 0 {
 		j.Tasks = []core.Task{readTask(l)}

@@ -63,6 +63,9 @@ func randomPolicy(rt *rapid.T) core.Policy {
 	if p.Requeue.Backoff != 0 {
 		p.Preempt.Delay = 3 * core.Second
 	}
+	if p.Defrag.MaxMoves != 0 {
+		p.Requeue.StaleGrace = 4 * core.Second
+	}
 	for k := range p.Placement {
 		p.Placement[k] = place.Strategy(s.up(len(place.Strategies)))
 	}
@@ -177,6 +180,9 @@ func (s *story) submit() {
 		MinRuntime: pick(s, 0, 0, 0, 11*core.Second), NeverOnLent: s.chance(8),
 	}
 	s.jobs++
+	if j.NeverOnLent {
+		j.StaleGrace = core.Time(len(j.Name)-3) * 6 * core.Second
+	}
 	j.NeverRestarts = s.chance(8)
 	tasks := 1
 	if s.chance(4) {
@@ -340,7 +346,8 @@ func (s *story) event() {
 		}
 	case k < 10:
 		if j, i, ok := s.somePod(func(j *job, p *pod) bool { return p.on() }); ok {
-			s.Must(core.PodEnded{Job: j, Pod: i, Failed: s.chance(2)})
+			failed := s.chance(2)
+			s.Must(core.PodEnded{Job: j, Pod: i, Failed: failed, Lost: !failed && s.config.Policy.Requeue.StaleGrace > 0})
 		}
 	case k < 11:
 		if j, i, ok := s.somePod(runs); ok {
@@ -497,6 +504,9 @@ func (s *story) found() {
 		// The GPUs may be too few, or kept for a job for which others leave: an error,
 		// then.
 		if s.Apply(ev) == nil {
+			if s.config.Policy.Requeue.StaleGrace > 0 && s.Now > core.Second {
+				s.Must(core.GangStale{Job: name, Since: s.Now - core.Second})
+			}
 			return
 		}
 	}

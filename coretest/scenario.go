@@ -198,6 +198,8 @@ func (s *scenario) explain(l *line) {
 	fmt.Fprintf(&s.out, "%d ahead; since %s\n", x.Ahead, seconds(x.Since))
 	if x.Waiting > 0 {
 		fmt.Fprintf(&s.out, "%s: %s%s\n", x.Reason, x.Detail, settled(&x))
+	} else if x.Stops != core.Never {
+		fmt.Fprintf(&s.out, "its gang stops at %s\n", seconds(x.Stops))
 	}
 }
 
@@ -273,6 +275,7 @@ func readPolicy(l *line) core.Config {
 	p.Spot.Period = l.time("forecast", p.Spot.Period)
 	p.Requeue.Backoff = l.time("backoff", p.Requeue.Backoff)
 	p.Requeue.MaxBackoff = l.time("maxbackoff", p.Requeue.MaxBackoff)
+	p.Requeue.StaleGrace = l.time("stalegrace", p.Requeue.StaleGrace)
 	p.Requeue.Timestamp = core.Timestamp(l.oneOf("timestamp", []string{"submission", "eviction"}, int(p.Requeue.Timestamp)))
 	p.Defrag.Every = l.time("defrag", p.Defrag.Every)
 	p.Defrag.MaxMoves = l.number("maxmoves", p.Defrag.MaxMoves)
@@ -298,6 +301,9 @@ func settled(x *core.Explanation) string {
 	}
 	if x.Delayed != core.Never {
 		said += fmt.Sprintf("; it evicts no pods before %s", seconds(x.Delayed))
+	}
+	if x.Stops != core.Never {
+		said += fmt.Sprintf("; its gang stops at %s", seconds(x.Stops))
 	}
 	return said
 }

@@ -39,7 +39,9 @@ import (
 //  13. pods restart elsewhere for no job only if that was requested since the last pass, and all of
 //     them run when they have left, unless an event upsets that: those that are named on another
 //     node of their GPU model;
-//  14. decisions are about live jobs and about pods in the right state.
+//  14. a gang that lost pods is stopped when its grace period is over, neither sooner nor later, unless it has its
+//     minimum of pods by then;
+//  15. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -126,6 +128,7 @@ type job struct {
 	restarts          core.Reason // why it was told to restart elsewhere for no other job, and has not yet; else Placed
 	saved             core.Time   // when it saved its progress last, as it reported
 	quotaSet          int         // Twin.quotaSet when others were evicted for it last
+	stale             *core.Time  // since when the gang has had fewer pods than its minimum, if it may for a while
 	// ordered is the time by which it is ordered, less the bonus for its size; of jobs that are unordered, the twin does not
 	// know.
 	ordered   core.Time
@@ -211,6 +214,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			planned[d.For] += len(d.Pods)
 		}
 	}
+	due := w.staleDue(now)
 	plans := map[string]map[string]bool{} // queues within quota before a plan
 	over := map[string]bool{}             // queues that may have more than they are owed before it
 	paid := map[string]bool{}             // jobs whose evictions were counted
@@ -274,8 +278,17 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 			}
 		case core.Requeue:
 			err = w.stop(j, d)
-			if err == nil && !j.Gang {
+			switch {
+			case err != nil:
+			case !j.Gang:
 				err = fmt.Errorf("it is no gang")
+			case d.Reason == core.StaleGang && !due[j]:
+				err = fmt.Errorf("its grace period is not over")
+			case d.Reason == core.StaleGang && j.running() > 0:
+				err = fmt.Errorf("pods of it run on")
+			}
+			if delete(due, j); d.Reason == core.StaleGang {
+				w.upsets++ // what left for it may come back
 			}
 		case core.Reject:
 			switch {
@@ -291,11 +304,14 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		}
 	}
 	clear(w.asked)
+	for j := range due {
+		return fmt.Errorf("gang %s runs with too few pods after its grace period", j.Name)
+	}
 	if err := w.checkStandby(now); err != nil {
 		return err
 	}
 	for _, j := range w.jobs {
-		if n := j.running(); j.Gang && !j.adopted && n > 0 && !j.whole() {
+		if n := j.running(); j.Gang && !j.adopted && n > 0 && j.stale == nil && !j.whole() {
 			return fmt.Errorf("gang %s runs with %d pods, fewer than its minimum", j.Name, n)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 func (w *Twin) Apply(now core.Time, ev core.Event) {
 	w.lapse(now)
 	w.upsetRooms(ev)
+	had := w.gangsBefore(ev)
 	switch ev := ev.(type) {
 	case core.JobEnded:
 		if w.jobs[ev.Job].running() > 0 {
@@ -113,7 +114,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		switch {
 		case ev.Failed:
 			p.state = waiting
-		case p.state == waiting:
+		case p.state == waiting, ev.Lost && w.staleGrace(w.jobs[ev.Job]) > 0:
 			p.state = withdrawn
 		default:
 			p.state = done
@@ -163,6 +164,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		}
 		delete(w.jobs, ev.Job)
 	}
+	w.gangsAfter(now, ev, had)
 	w.settleStandby()
 }
 

@@ -35,6 +35,7 @@ type events struct {
 	PodRunning       *core.PodRunning
 	PodsAdded        *core.PodsAdded
 	PodEnded         *core.PodEnded
+	GangStale        *core.GangStale
 	PodsGone         *core.PodsGone
 	BindFailed       *core.BindFailed
 	MoveRequested    *core.MoveRequested

@@ -301,6 +301,8 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 			}
 			delete(t.Jobs, ev.Job)
 		})
+	case core.GangStale: // the next pass decides
+		return t.at(ev.Job, nil, nil)
 	case core.JobEstimated:
 		return t.at(ev.Job, nil, nil, func(j *Job) { j.Estimate = ev.Estimate })
 	case core.JobShielded:

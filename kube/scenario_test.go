@@ -43,21 +43,22 @@ const scenarios = "../coretest/testdata"
 var beyond = map[string][]string{
 	"a gang that lost a pod is stopped as that is seen, not by a decision, and pauses from when all of it has left": {
 		"gang/broken_while_others_leave.txt", "gang/elastic_task_fails.txt", "gang/least_pods_fail.txt", "preemption/after_a_broken_gang.txt",
-		"requeue/failed_pod.txt",
+		"requeue/failed_pod.txt", "stale/start_fails.txt",
 	},
 	"a job does not pause for a pod that failed: when there is another is up to its owner": {
-		"members/gang_grows_and_one_fails.txt", "requeue/keeps_its_place.txt", "standby/owner.txt",
+		"members/gang_grows_and_one_fails.txt", "requeue/keeps_its_place.txt", "standby/owner.txt", "stale/failed_pod.txt",
 	},
 	"an evicted job whose pods are all gone is a new one, which does not know of its eviction": {
 		"requeue/evicted_last.txt", "requeue/evicted_pod_last.txt",
 	},
 	"a gang that has too few pods to start is not the engine's: it collects": {
-		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt",
+		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt", "stale/evicted_whole.txt", "stale/no_room_for_the_new_pod.txt",
 	},
-	"how many pods a gang needs does not change while it runs": {"members/gang_starts_anew_with_a_role.txt"},
-	"affinities of a pod do not change":                        {"placement/affinities_change.txt"},
-	"it is about events that the engine refuses":               {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt", "migration/restart_refused.txt"},
-	"it has more pods than are made on an API in a test":       {"amounts/huge.txt"},
+	"what is not known after a restart is since when a gang has had too few pods": {"stale/found.txt"},
+	"how many pods a gang needs does not change while it runs":                    {"members/gang_starts_anew_with_a_role.txt"},
+	"affinities of a pod do not change":                                           {"placement/affinities_change.txt"},
+	"it is about events that the engine refuses":                                  {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt", "migration/restart_refused.txt"},
+	"it has more pods than are made on an API in a test":                          {"amounts/huge.txt"},
 	"pods of which one is enough are no gang": {
 		"gang/rest_of_alike.txt", "members/gang_grows_and_one_is_evicted.txt", "nodes/moved.txt", "nodes/moved_while_others_leave.txt",
 		"placement/even_models.txt", "preemption/elastic_one_by_one.txt",
@@ -357,6 +358,9 @@ func (s *stage) Apply(ev core.Event) error {
 		}
 		return s.removePods(j, nil)
 	case core.PodEnded:
+		if ev.Lost {
+			return s.losePod(s.jobs[ev.Job], ev.Pod)
+		}
 		return s.endPod(s.jobs[ev.Job], ev.Pod, ev.Failed)
 	case core.PodsGone:
 		return s.replacePods(s.jobs[ev.Job], ev.Pods)
@@ -750,8 +754,9 @@ func (s *stage) addPods(j *job, ev *core.PodsAdded) error {
 	for k, number := range ev.Pods {
 		p := pods[k]
 		p.Name = fmt.Sprintf("%s-%d", translate.ObjectName(spec.Name), number)
-		p.Spec.SchedulingGroup, p.Labels = j.pods[0].Spec.SchedulingGroup, j.pods[0].Labels
-		p.Spec.PriorityClassName = j.pods[0].Spec.PriorityClassName
+		like := j.pods[slices.IndexFunc(j.pods, func(p *v1.Pod) bool { return p != nil })] // others may be gone
+		p.Spec.SchedulingGroup, p.Labels = like.Spec.SchedulingGroup, like.Labels
+		p.Spec.PriorityClassName = like.Spec.PriorityClassName
 		label(p, &spec.Tasks[0])
 		for number >= len(j.pods) {
 			j.pods, j.tasks = append(j.pods, nil), append(j.tasks, role)
@@ -829,6 +834,13 @@ func (s *stage) endPod(j *job, number int, failed bool) error {
 		return err
 	}
 	return s.makeAnew(j, []int{number}, func(*v1.Pod) bool { return true })
+}
+
+// losePod deletes a pod that no controller makes again.
+func (s *stage) losePod(j *job, number int) error {
+	err := s.removePods(j, []int{number})
+	j.pods[number] = nil
+	return err
 }
 
 // replacePods takes away pods that were told to leave, and makes them again as

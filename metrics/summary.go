@@ -79,6 +79,8 @@ type Rules struct {
 	Estimates bool    `json:"estimates,omitempty"`
 	// DefragRestarts says which jobs may restart so that nodes become free: LP or All; empty: none.
 	DefragRestarts string `json:"defrag_restarts,omitempty"`
+	// StaleGrace is how long a gang may have fewer pods than its minimum, in seconds.
+	StaleGrace float64 `json:"stale_grace_s,omitempty"`
 	// EvictGrace is how long evicted pods take at most to leave, in seconds.
 	EvictGrace float64 `json:"evict_grace_s"`
 }
@@ -92,7 +94,7 @@ func NewRules(p *core.Policy, grace core.Time) *Rules {
 	return &Rules{
 		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
 		Unprotected: p.Preempt.Unprotected, ProtectedQueues: p.Preempt.ProtectedQueues, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
-		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(),
+		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(), StaleGrace: p.Requeue.StaleGrace.Seconds(),
 		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(),
 	}
 }

@@ -153,6 +153,7 @@ func (r *run) loseNode(now core.Time, n *node) error {
 			}
 		}
 		r.halt(now, s, gone)
+		s.short = s.Gang && !s.hasLeast(gone)
 		s.gone(gone)
 		if err := r.release(now, s, gone, NodeLost, Eviction{}); err != nil {
 			return err

@@ -98,6 +98,8 @@ type state struct {
 	serial  int
 	placed  []core.Placement // by pod; Node is empty while it has none
 	runners []runner
+	// short says that the gang lost pods with a node and has had fewer than its minimum since: it does not work.
+	short   bool
 	done    int // runners that have done their work
 	leaving []*leave
 	moves   []*transfer // under way
@@ -462,7 +464,9 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 	}
 	r.planStandby(now, s)
 	if s.Gang {
-		r.start(now, s, 0)
+		if s.short = s.short && !s.hasLeast(nil); !s.short {
+			r.start(now, s, 0)
+		}
 		return nil
 	}
 	for i := range d.Pods {
@@ -612,7 +616,7 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	switch d.Reason {
 	case core.QuotaReclaim, core.FairShareReclaim:
 		why = Reclaimed
-	case core.MemberLost:
+	case core.MemberLost, core.StaleGang:
 		why = NodeLost
 	case core.Consolidation, core.Requested, core.Defragmentation:
 		why = Restarted

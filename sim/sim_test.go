@@ -94,6 +94,64 @@ func TestFailuresWithoutEnd(t *testing.T) {
 	}
 }
 
+// A gang that loses a node works again when it has all of its pods, if that is within its grace period; what it
+// did since its last checkpoint is lost. After the period it is stopped, and waits as a whole.
+func TestGangGoesOnAfterALostNode(t *testing.T) {
+	const minute = 60 * core.Second
+	doc, _ := policy.ByName("default")
+	for _, x := range []struct {
+		grace, back, ends core.Time
+	}{
+		{grace: 10 * minute, back: 35 * minute, ends: 35*minute + 30*minute}, // pod 1 is back; 30 of 60 minutes were saved
+		{grace: 2 * minute, back: 35 * minute, ends: 35*minute + 30*minute},  // both pods stopped, and start again then
+		{back: 35 * minute, ends: 35*minute + 30*minute},
+	} {
+		p := doc.Policy
+		p.Requeue.StaleGrace = x.grace
+		stopped := core.Time(0)
+		w := &passes{decided: func(now core.Time, d core.Decision) {
+			if d.Op == core.Requeue {
+				stopped = now
+			}
+		}}
+		nodes := []core.Node{{Name: "a", Model: "H800", GPUs: 8}, {Name: "b", Model: "H800", GPUs: 8}}
+		stats, err := sim.Run(t.Context(), sim.Config{
+			Policy: p, Record: w, Models: sim.Models{Checkpoint: 30 * minute},
+			Cluster: workload.Cluster{Nodes: nodes, Queues: []core.Queue{{Name: "q", Weight: 1}}},
+			Changes: []workload.Change{
+				{Event: core.NodeAdded{Node: nodes[0]}}, {Event: core.NodeAdded{Node: nodes[1]}},
+				{At: 32 * minute, Event: core.NodeLost{Node: "b"}}, {At: x.back, Event: core.NodeAdded{Node: nodes[1]}},
+			},
+			Jobs: func(yield func(workload.Job, error) bool) {
+				yield(workload.Job{Duration: 60 * minute, Job: core.Job{Name: "g", Queue: "q", Gang: true, Tasks: []core.Task{{Pods: 2, Request: core.Request{GPU: 8000}}}}}, nil)
+			},
+		})
+		want := core.Time(0)
+		switch {
+		case x.grace == 0:
+			want = 32 * minute
+		case 32*minute+x.grace < x.back:
+			want = 32*minute + x.grace
+		}
+		if err != nil || stats.End != x.ends || stopped != want {
+			t.Errorf("grace of %gs: ends at %gs, stopped at %gs, %v; expected %gs and %gs", x.grace.Seconds(), stats.End.Seconds(), stopped.Seconds(), err, x.ends.Seconds(), want.Seconds())
+		}
+	}
+}
+
+// passes sees the decisions of a run.
+type passes struct {
+	decided func(core.Time, core.Decision)
+}
+
+func (*passes) Began(core.Time, core.Config) {}
+func (*passes) Told(core.Time, core.Event)   {}
+func (p *passes) Decided(now core.Time, ds []core.Decision) {
+	for _, d := range ds {
+		p.decided(now, d)
+	}
+}
+
 // An interrupt does not wait for a workload that is being made up.
 func TestInterruptBeforeTheFirstJob(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

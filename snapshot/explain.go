@@ -26,6 +26,8 @@ type Explanation struct {
 	// Nearest says where the least would have to be freed, if what is free is in the wrong
 	// places; the least first.
 	Nearest []string `json:"nearest,omitempty"`
+	// Stops says when the job's gang, which has too few pods, is stopped; if pods wait, Detail says it.
+	Stops string `json:"stops,omitempty"`
 	// Owed says what the queue is owed of the GPU models that the job accepts, where the policy has fair
 	// shares.
 	Owed []string `json:"owed,omitempty"`
@@ -63,6 +65,9 @@ func (r *runner) explain(job string, round *Round) Explanation {
 	e, _ := r.engine.Explain(job)
 	s.Waiting, s.Running, s.Leaving, s.Ahead = e.Waiting, e.Running, e.Leaving, e.Ahead
 	s.State = state(&e)
+	if e.Stops != core.Never && e.Waiting == 0 {
+		s.Stops = fmt.Sprintf("in %.3gs, unless the gang has its minimum of pods by then", (e.Stops - r.now).Seconds())
+	}
 	if e.Waiting > 0 {
 		s.Reason, s.Detail, s.Change = e.Reason.String(), e.Detail+settled(&e, r.now), e.Reason.Advice()
 		for _, f := range r.engine.Nearest(job, nearest) {
@@ -84,6 +89,9 @@ func settled(e *core.Explanation, now core.Time) string {
 	}
 	if e.Delayed != core.Never {
 		said += fmt.Sprintf("; it evicts no pods for another %.3gs", (e.Delayed - now).Seconds())
+	}
+	if e.Stops != core.Never {
+		said += fmt.Sprintf("; its gang has too few pods, and is stopped in %.3gs", (e.Stops - now).Seconds())
 	}
 	return said
 }

@@ -100,7 +100,11 @@ type job struct {
 	// longer. SubmittedAgo is by default the same, or 0 if no pod runs.
 	SubmittedAgo *v1alpha1.Duration `json:"submittedAgo,omitempty"`
 	RunningFor   *v1alpha1.Duration `json:"runningFor,omitempty"`
-	Tasks        []task             `json:"tasks"`
+	// StaleFor is how long a gang has had fewer running pods than its minimum, StaleGrace how long it
+	// may, if not as long as the policy says.
+	StaleFor   v1alpha1.Duration `json:"staleFor,omitempty"`
+	StaleGrace v1alpha1.Duration `json:"staleGrace,omitempty"`
+	Tasks      []task            `json:"tasks"`
 }
 
 type kind string

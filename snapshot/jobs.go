@@ -93,7 +93,7 @@ func (r *reader) addJob(j *job, at string) error {
 	if err := r.checkJob(j, at); err != nil {
 		return err
 	}
-	c := Job{Job: j.job(r.s.Now), names: map[int]string{}}
+	c := Job{Job: j.job(r.s.Now), names: map[int]string{}, StaleSince: r.s.Now - core.Time(j.StaleFor)}
 	if j.RunningFor == nil && j.Checkpoint == 0 {
 		c.Saved = r.s.Now - unknownWork
 	}
@@ -174,6 +174,7 @@ func (j *job) job(now core.Time) core.Job {
 		Submitted:      now - j.age(),
 		Estimate:       core.Time(j.Estimate),
 		Checkpoint:     core.Time(j.Checkpoint),
+		StaleGrace:     core.Time(j.StaleGrace),
 	}
 }
 

@@ -115,6 +115,11 @@ func (r *runner) submit(j *Job) error {
 			return err
 		}
 	}
+	if j.Gang && len(j.Running) > 0 {
+		if err := r.engine.Apply(r.now, core.GangStale{Job: j.Name, Since: j.StaleSince}); err != nil {
+			return err
+		}
+	}
 	if j.Saved > 0 && len(j.Running) > 0 {
 		return r.engine.Apply(r.now, core.Checkpointed{Job: j.Name, At: j.Saved})
 	}

@@ -32,7 +32,9 @@ type Job struct {
 	Running []core.PodRunning
 	// Saved is when the job saved its progress last, 0 if the file says how long it has run.
 	Saved core.Time
-	names map[int]string
+	// StaleSince is since when the job has had fewer running pods than its minimum, if it is a gang and has.
+	StaleSince core.Time
+	names      map[int]string
 }
 
 // JobNames returns the names of the jobs.

@@ -73,6 +73,9 @@ const (
 	// MinMemberAnnotation is how many pods of the gang must start together, of all or
 	// of each role, as in "ps=1,worker=3"; the rest may come later.
 	MinMemberAnnotation = "muster.sh/min-member"
+	// StaleGraceAnnotation is how long the gang can run with fewer pods than its minimum before it
+	// is stopped, such as "5m"; "never" lets it go on.
+	StaleGraceAnnotation = "muster.sh/stale-grace"
 	// OnFailureAnnotation says what happens when a running gang loses a pod: with
 	// "replace" a new pod joins, with "requeue" the gang is stopped and waits again.
 	OnFailureAnnotation = "muster.sh/on-failure"
@@ -224,7 +227,7 @@ var Keys = []string{
 	QueueLabel, GangLabel, PoolLabel, KindAnnotation, ClassAnnotation, UserAnnotation, PriorityClassAnnotation,
 	PreemptibleAnnotation, LockedAnnotation, MobilityAnnotation, MinRuntimeAnnotation, CheckpointIntervalAnnotation,
 	LastCheckpointAnnotation, WalltimeAnnotation, RequiredTopologyAnnotation, PreferredTopologyAnnotation, ClosenessAnnotation,
-	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation,
+	GPUModelsAnnotation, GPUFractionAnnotation, GPUCountAnnotation, GPUMemoryAnnotation, MinMemberAnnotation, OnFailureAnnotation, StaleGraceAnnotation,
 	TaskAnnotation, GPUsAnnotation, NICsAnnotation, ShareAnnotation, BackfilledAnnotation, SuspendedLabel,
 	DrainAnnotation, EvictionsAnnotation, MoveAnnotation, MovingAnnotation, StandbyUntilAnnotation, StandbyKeepsAnnotation, StandbyAnnotation, EvictingAnnotation, GPUModelLabel, HBDLabel, GPUPositionsAnnotation, ShardsLabel,
 }

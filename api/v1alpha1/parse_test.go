@@ -40,7 +40,7 @@ spec:
   cpuOnly: {placement: LeastHarm, reserve: 0.5, gpuJobsUse: 0.25}
   zone: {label: zone/inference, value: "yes", exclusive: true}
   preemption: {priority: Queue, protectedQueues: [prod], reclaim: true, backfill: false, minRuntime: 600, budget: 4, interval: 7d}
-  requeue: {backoff: 1.5s, maxBackoff: 2m, timestamp: Eviction}
+  requeue: {backoff: 1.5s, maxBackoff: 2m, staleGrace: 60s, timestamp: Eviction}
   defragmentation: {every: 6h, restarts: LP, maxLost: 10m, maxMoves: 9, maxGPUHours: 2, moveTime: 30s}
 `
 	leastHarm := place.LeastHarm
@@ -51,7 +51,7 @@ spec:
 		CPUOnly:   core.CPUOnly{Strategy: &leastHarm, Reserve: 500, GPUUse: 250},
 		Zone:      core.Zone{Key: "zone/inference", Value: "yes", Exclusive: true},
 		Preempt:   core.Preempt{Priority: core.InQueue, ProtectedQueues: []string{"prod"}, Reclaim: true, MinRuntime: 600 * core.Second, Budget: 4, Interval: 7 * 86400 * core.Second},
-		Requeue:   core.RequeuePolicy{Backoff: 3 * core.Second / 2, MaxBackoff: 120 * core.Second, Timestamp: core.EvictionTime},
+		Requeue:   core.RequeuePolicy{Backoff: 3 * core.Second / 2, MaxBackoff: 120 * core.Second, StaleGrace: 60 * core.Second, Timestamp: core.EvictionTime},
 		Defrag: core.Defrag{
 			Every: 6 * 3600 * core.Second, Restarts: core.LPRestarts, MaxLost: 600 * core.Second,
 			MaxMoves: 9, MaxGPUTime: 2 * 3600 * int64(core.WholeGPU), MoveTime: 30 * core.Second,

@@ -276,10 +276,15 @@ type Spot struct {
 }
 
 // Requeue determines how long a job waits after a failed start: Backoff, doubled
-// with every failure up to MaxBackoff; and where an evicted job waits.
+// with every failure up to MaxBackoff; how long a gang runs without all of its pods; and where an
+// evicted job waits.
 type Requeue struct {
 	Backoff    *Duration `json:"backoff,omitempty"`
 	MaxBackoff *Duration `json:"maxBackoff,omitempty"`
+	// StaleGrace is how long a running gang can have fewer pods than its minimum, because some
+	// failed or were deleted and are not replaced, before the whole gang is stopped. 0 never stops
+	// gangs for pods that were deleted. Jobs can set their own.
+	StaleGrace *Duration `json:"staleGrace,omitempty"`
 	// Timestamp is the time by which a job is ordered that was evicted and lost all its work,
 	// because it saves no progress: its submission, or its eviction.
 	Timestamp *Timestamp `json:"timestamp,omitempty"`
@@ -384,6 +389,7 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	if r := s.Requeue; r != nil {
 		setTime(&p.Requeue.Backoff, r.Backoff)
 		setTime(&p.Requeue.MaxBackoff, r.MaxBackoff)
+		setTime(&p.Requeue.StaleGrace, r.StaleGrace)
 		if r.Timestamp != nil {
 			p.Requeue.Timestamp = core.Timestamp(index(r.Timestamp.Values(), string(*r.Timestamp)))
 		}

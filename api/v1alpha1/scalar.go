@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/big"
 	"strconv"
 	"strings"
@@ -193,4 +194,29 @@ func unmarshalScalar(data []byte, v encoding.TextUnmarshaler) error {
 		}
 	}
 	return v.UnmarshalText([]byte(text))
+}
+
+// ParseStaleGrace reads how long a gang may have too few pods, as a [core.Job] has it: a duration, never or, as
+// in KAI, a negative duration for that. 0 is as soon as possible. The error says what is expected.
+func ParseStaleGrace(text string) (core.Time, error) {
+	amount, negative := strings.CutPrefix(text, "-")
+	if text == "never" {
+		return -1, nil
+	}
+	var d Duration
+	if err := d.UnmarshalText([]byte(amount)); err != nil {
+		return 0, fmt.Errorf("%q: expected %w, or never", text, err)
+	}
+	if negative {
+		return -1, nil
+	}
+	return max(core.Time(d), 1), nil
+}
+
+// FormatStaleGrace is the inverse of [ParseStaleGrace].
+func FormatStaleGrace(t core.Time) string {
+	if t < 0 {
+		return "never"
+	}
+	return Duration(t / 1e6 * 1e6).String()
 }

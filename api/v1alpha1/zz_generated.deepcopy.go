@@ -467,6 +467,11 @@ func (in *Requeue) DeepCopyInto(out *Requeue) {
 		*out = new(Duration)
 		**out = **in
 	}
+	if in.StaleGrace != nil {
+		in, out := &in.StaleGrace, &out.StaleGrace
+		*out = new(Duration)
+		**out = **in
+	}
 	if in.Timestamp != nil {
 		in, out := &in.Timestamp, &out.Timestamp
 		*out = new(Timestamp)

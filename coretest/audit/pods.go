@@ -119,7 +119,8 @@ func (a *auditor) inPlace() {
 // bound follows what the job's new pod makes of the job.
 func (a *auditor) bound(j *job, p *pod) {
 	a.touch(j)
-	j.dissolving = false
+	// A gang that lost a node may get its pods back one by one, if the policy gives it time.
+	j.dissolving = j.dissolving && j.started && a.summary.Rules != nil && a.summary.Rules.StaleGrace > 0 && !j.complete()
 	if j.gang && !j.started {
 		j.held += p.amount()
 		a.measure.unstarted += p.amount()

@@ -13,6 +13,7 @@ type rules struct {
 	RoomMoves       int      `json:"room_max_moves"`
 	RoomRestarts    bool     `json:"room_restarts"`
 	EvictGrace      float64  `json:"evict_grace_s"`
+	StaleGrace      float64  `json:"stale_grace_s"`
 	DefragRestarts  string   `json:"defrag_restarts"`
 	Forecast        float64  `json:"forecast_s"`
 	Estimates       bool     `json:"estimates"`

@@ -124,6 +124,7 @@ func (m *driver) strand(p *tables.Pod) {
 		// The annotation may name other devices by now. The devices booked for it count.
 		o.GPUs = tables.DevicesIn(p.Holds())
 	}
+	p.Lost = true
 	m.podOver(p)
 	m.newPod(o.Stranded())
 	m.Pods[o.UID].Stranded = true

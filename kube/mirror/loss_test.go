@@ -94,6 +94,72 @@ func TestFailedMember(t *testing.T) {
 	}
 }
 
+// A gang of which a pod is deleted, and not replaced in time, is evicted whole, with a reason of its own; one with
+// a replacement goes on.
+func TestStaleGang(t *testing.T) {
+	for name, x := range map[string]struct {
+		grace string // of the job
+		again bool   // there is another pod
+		leave bool
+	}{
+		"the policy's": {leave: true}, "replaced": {again: true}, "its own": {grace: "30s", leave: true}, "longer": {grace: "2h"}, "never": {grace: "never"},
+	} {
+		y, gang := newToy(t), newTestGang("g", 2, 4)
+		p := *y.Policies.Policy()
+		p.Requeue.StaleGrace = 60 * core.Second
+		y.Mirror = New(Config{Policy: p, Log: y.log, Builtins: builtins})
+		y.node("a", 8)
+		y.start()
+		for _, p := range gang {
+			if x.grace != "" {
+				p.Annotations[v1alpha1.StaleGraceAnnotation] = x.grace
+			}
+		}
+		y.see(gang...)
+		if at := y.run(); len(at) != 2 {
+			t.Fatalf("got %v", at)
+		}
+		y.podGone(gang[0].UID)
+		if x.again {
+			y.see(another(gang[0], "g-0-again"))
+		}
+		a := y.decide(y.now)
+		wake := a.wake
+		y.done()
+		for uid, p := range y.Pods {
+			if p.InFlight {
+				y.bound(uid, true, false)
+			}
+		}
+		if at := y.now + 60*core.Second; x.grace == "" && !x.again && wake != at {
+			t.Errorf("%s: the next pass is at %d, expected %d", name, wake, at)
+		}
+		y.now += 61 * core.Second
+		_, evict := y.pass()
+		switch {
+		case x.leave != (len(evict) == 1):
+			t.Errorf("%s: %v leave", name, evicted(evict))
+		case x.leave && (evict[0].Reason != "StaleGang" || !strings.HasSuffix(evict[0].Message, ": 1 of 2") || !evict[0].Of.Group.Draining):
+			t.Errorf("%s: %s: %s", name, evict[0].Reason, evict[0].Message)
+		}
+	}
+}
+
+// A pod that succeeded is no loss, and whoever builds the engine again does not stop the rest for it.
+func TestSucceededPodDoesNotMakeAGangStale(t *testing.T) {
+	y, gang := running(t, "")
+	y.Policies.Policy().Requeue.StaleGrace = 60 * core.Second
+	y.start()
+	y.ends(gang[0], v1.PodSucceeded)
+	for range 2 {
+		y.now += 100 * core.Second
+		if _, evict := y.pass(); len(evict) > 0 {
+			t.Fatalf("%v leave", evicted(evict))
+		}
+		y.start() // as after a restart
+	}
+}
+
 // A pod that waits to join a gang does not start in the place of one that was lost,
 // beside those that leave for it: it starts with the gang again.
 func TestPodThatWaitsWhileItsGangLeaves(t *testing.T) {

@@ -62,7 +62,7 @@ func (m *Mirror) podSeen(o *objects.Pod) {
 // podEnded handles a pod that ended, or was deleted before it had a node.
 func (m *Mirror) podEnded(p *tables.Pod, phase v1.PodPhase) {
 	g, ran := p.Group, p.State == tables.PodBound || p.State == tables.PodBinding
-	if phase == v1.PodSucceeded {
+	if p.Lost = phase != v1.PodSucceeded; !p.Lost {
 		p.Returns = false // its owner makes no other
 	}
 	m.podOver(p)
@@ -252,7 +252,7 @@ func (m *driver) leaveSlot(p *tables.Pod) {
 	if p.Transfer != nil {
 		m.unpair(p) // the engine ends the move with the pod
 	}
-	m.mustTell(core.PodEnded{Job: g.Job, Pod: p.Slot})
+	m.mustTell(core.PodEnded{Job: g.Job, Pod: p.Slot, Lost: p.Lost})
 	g.Slots[p.Slot] = nil
 	p.Task.Free = append(p.Task.Free, p.Slot)
 	p.Slot, p.Task, p.Devices = -1, nil, 0

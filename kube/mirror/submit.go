@@ -85,6 +85,9 @@ func (m *driver) submit(g *tables.Group) {
 	for _, p := range list {
 		m.settleIn(p)
 	}
+	if g.Gang() && ours && g.Runs() && !g.Worked && g.Broken((*tables.Pod).Runs) {
+		m.mustTell(core.GangStale{Job: g.Job, Since: m.Now}) // since when is not known
+	}
 	if a := m.AttributesOf(g, speaker); !a.LastCheckpoint.IsZero() {
 		m.mustTell(core.Checkpointed{Job: g.Job, At: min(m.Now, objects.TimeOf(a.LastCheckpoint))})
 	}
@@ -112,7 +115,7 @@ func (m *changes) describe(g *tables.Group, p *tables.Pod, job *core.Job) {
 	}
 	job.User, job.Class, job.Priority, job.NeverPreempts = tables.UserOf(g, &a), a.Class, rank.Value, rank.Never
 	job.NotPreemptible, job.Locked = a.NotPreemptible, a.Locked
-	job.MinRuntime, job.Checkpoint, job.Estimate = a.MinRuntime, a.Checkpoint, a.Estimate
+	job.MinRuntime, job.Checkpoint, job.Estimate, job.StaleGrace = a.MinRuntime, a.Checkpoint, a.Estimate, a.StaleGrace
 	job.Topology.Required, _ = m.Topologies.Level(a.Required)
 	job.Topology.Preferred, _ = m.Topologies.Level(a.Preferred)
 	job.Topology.Closeness = a.Closeness

@@ -103,6 +103,9 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 			if x.Delayed != core.Never {
 				detail += "; it evicts no pods before " + translate.Clock(x.Delayed)
 			}
+			if x.Stops != core.Never {
+				detail += "; its gang has too few pods, and stops at " + translate.Clock(x.Stops)
+			}
 			if tables.WantsRoom(x.Reason) {
 				detail += r.Shards.Within()
 			}

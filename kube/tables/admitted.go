@@ -11,14 +11,14 @@ type Admitted struct {
 	class                                 core.Class
 	priority                              int32
 	neverPreempts, notPreemptible, locked bool
-	minRuntime, checkpoint                core.Time
+	minRuntime, checkpoint, staleGrace    core.Time
 }
 
 // Admit records what counts for a job from now on.
 func Admit(j *core.Job) *Admitted {
 	return &Admitted{
 		queue: j.Queue, user: j.User, class: j.Class, priority: j.Priority, neverPreempts: j.NeverPreempts,
-		notPreemptible: j.NotPreemptible, locked: j.Locked, minRuntime: j.MinRuntime, checkpoint: j.Checkpoint,
+		notPreemptible: j.NotPreemptible, locked: j.Locked, minRuntime: j.MinRuntime, checkpoint: j.Checkpoint, staleGrace: j.StaleGrace,
 	}
 }
 
@@ -30,6 +30,7 @@ func (a *Admitted) Apply(t *Tables, j *core.Job) {
 	j.User = a.user
 	j.Class, j.Priority, j.NeverPreempts = a.class, a.priority, a.neverPreempts
 	j.NotPreemptible, j.Locked, j.MinRuntime, j.Checkpoint = a.notPreemptible, a.locked, a.minRuntime, a.checkpoint
+	j.StaleGrace = a.staleGrace
 }
 
 // Class is that of the job.

@@ -62,6 +62,8 @@ type Pod struct {
 	StandbySaid string
 	// Returns says that it was evicted to start again elsewhere: see [Returning].
 	Returns bool
+	// Lost says that it ended, or is gone, without having succeeded.
+	Lost bool
 	// Asked is the request of a user to move it that was handled last; empty for none.
 	Asked string
 	// Said is the reason in its conditions.

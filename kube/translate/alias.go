@@ -61,6 +61,8 @@ type Attributes struct {
 	// OnFailure says what becomes of a gang that loses a pod: "replace",
 	// "requeue", or nothing.
 	OnFailure string
+	// StaleGrace is that of [core.Job].
+	StaleGrace core.Time
 	// Task is the role of the pod in its job.
 	Task string
 	// Unknown lists the unknown keys under our prefix and suggests known ones; it is
@@ -210,6 +212,10 @@ var attributes = []attribute{
 		a.OnFailure = v
 		return nil
 	}},
+	{keys(v1alpha1.StaleGraceAnnotation, "kai.scheduler/staleness-grace-period"), func(a *Attributes, v string) (err error) {
+		a.StaleGrace, err = v1alpha1.ParseStaleGrace(v)
+		return err
+	}},
 	{keys(v1alpha1.TaskAnnotation, "kai.scheduler/subgroup-name", "yunikorn.apache.org/task-group-name", "volcano.sh/task-spec",
 		"training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group",
 		"kueue.x-k8s.io/podset"), func(a *Attributes, v string) error {
@@ -288,7 +294,7 @@ func (a Attributes) Over(b *Attributes) Attributes {
 	a.Fraction, a.OnFailure = cmp.Or(a.Fraction, b.Fraction), cmp.Or(a.OnFailure, b.OnFailure)
 	a.PriorityClass, a.Unknown = cmp.Or(a.PriorityClass, b.PriorityClass), cmp.Or(a.Unknown, b.Unknown)
 	a.Patience, a.GPUMemory = cmp.Or(a.Patience, b.Patience), cmp.Or(a.GPUMemory, b.GPUMemory)
-	a.GPUCount = cmp.Or(a.GPUCount, b.GPUCount)
+	a.GPUCount, a.StaleGrace = cmp.Or(a.GPUCount, b.GPUCount), cmp.Or(a.StaleGrace, b.StaleGrace)
 	if a.Roles == nil {
 		a.Roles = b.Roles
 	}

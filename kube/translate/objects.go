@@ -38,6 +38,7 @@ func Objects(j *core.Job) (*schedulingv1beta1.PodGroup, []*v1.Pod) {
 	note(v1alpha1.LockedAnnotation, "true", j.Locked)
 	note(v1alpha1.WalltimeAnnotation, v1alpha1.Duration(j.Estimate).String(), j.Estimate > 0)
 	note(v1alpha1.MinRuntimeAnnotation, v1alpha1.Duration(j.MinRuntime).String(), j.MinRuntime > 0)
+	note(v1alpha1.StaleGraceAnnotation, v1alpha1.FormatStaleGrace(j.StaleGrace), j.StaleGrace != 0)
 	note(v1alpha1.CheckpointIntervalAnnotation, v1alpha1.Duration(j.Checkpoint).String(), j.Checkpoint > 0)
 	note(v1alpha1.RequiredTopologyAnnotation, j.Topology.Required, j.Topology.Required != "")
 	note(v1alpha1.PreferredTopologyAnnotation, j.Topology.Preferred, j.Topology.Preferred != "")

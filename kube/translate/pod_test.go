@@ -203,6 +203,9 @@ func TestAttributes(t *testing.T) {
 		{"priorityClassName=c", Attributes{PriorityClass: "c"}}, {"kueue.x-k8s.io/priority-class=c", Attributes{PriorityClass: "c"}},
 		{"ray.io/priority-class-name=c", Attributes{PriorityClass: "c"}},
 		{"gpu-memory=8192", Attributes{GPUMemory: 8192}}, {"muster.sh/gpu-memory=1", Attributes{GPUMemory: 1}}, {"gpu-fraction-num-devices=1", Attributes{}},
+		{"muster.sh/stale-grace=5m", Attributes{StaleGrace: 300 * core.Second}}, {"muster.sh/stale-grace=never", Attributes{StaleGrace: -1}},
+		{"kai.scheduler/staleness-grace-period=30s", Attributes{StaleGrace: 30 * core.Second}}, {"kai.scheduler/staleness-grace-period=-1s", Attributes{StaleGrace: -1}},
+		{"kai.scheduler/staleness-grace-period=0s", Attributes{StaleGrace: 1}},
 		{"kueue.x-k8s.io/podset=t", Attributes{Task: "t"}}, {"scheduling.volcano.sh/group-min-member=4", Attributes{MinMember: 4}},
 	} {
 		key, value, _ := strings.Cut(c.says, "=")

@@ -93,6 +93,7 @@ func (g *Gang) Notes(a *Attributes) map[string]string {
 	note(v1alpha1.PreferredTopologyAnnotation, of.Preferred, of.Preferred != "" && a.Preferred == "")
 	note(v1alpha1.ClosenessAnnotation, core.FormatCloseness(of.Closeness), of.Closeness != 0 && a.Closeness == 0)
 	note(v1alpha1.GPUModelsAnnotation, strings.Join(of.Models, "|"), of.Models != nil && a.Models == nil)
+	note(v1alpha1.StaleGraceAnnotation, v1alpha1.FormatStaleGrace(of.StaleGrace), of.StaleGrace != 0 && a.StaleGrace == 0)
 	note(v1alpha1.OnFailureAnnotation, of.OnFailure, of.OnFailure != "" && a.OnFailure == "")
 	if a.MinMember == 0 && a.Roles == nil {
 		note(v1alpha1.MinMemberAnnotation, strconv.Itoa(g.Min), g.Min > 0)
@@ -136,6 +137,9 @@ func kaiPodGroup(spec map[string]any, g *Gang) {
 	a.Required = cmp.Or(a.Required, text(spec, "topologyConstraint", "requiredTopologyLevel"))
 	a.Preferred = cmp.Or(a.Preferred, text(spec, "topologyConstraint", "preferredTopologyLevel"))
 	a.NotPreemptible = a.NotPreemptible || text(spec, "preemptibility") == "non-preemptible"
+	if v := text(spec, "stalenessGracePeriod"); v != "" && a.StaleGrace == 0 {
+		a.StaleGrace, _ = v1alpha1.ParseStaleGrace(v) // what KAI does not understand, it ignores
+	}
 	list, _, _ := unstructured.NestedSlice(spec, "subGroups")
 	roles, parents := map[string]int{}, map[string]bool{}
 	for _, s := range list {
