@@ -49,7 +49,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 	e.unowned.lend()
 	x := Explanation{
 		Job: name, Since: j.since, Running: int(j.count[podRunning]), Leaving: j.leaving(),
-		Waiting: j.waiting(), Moving: int(j.moving), Standby: int(j.standing), Settled: Never, Delayed: Never, Stops: e.staleGangs.until(j),
+		Waiting: j.waiting(), Moving: j.movesNow(), Standby: int(j.standing), Settled: Never, Delayed: Never, Stops: e.staleGangs.until(j),
 	}
 	for _, o := range e.jobs.byName {
 		if o != j && o.class != nil && o.key.before(&j.key) {
@@ -221,7 +221,7 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 	case j.restarts():
 		return Consolidation, fmt.Sprintf("it restarts elsewhere to make room for job %s; its places are reserved; its pods still leaving: %d", j.nomination.lead.job.Name, j.nomination.old)
 	case j.nomination != nil && q.e.moves.toward(j.nomination) > 0:
-		return Victims, fmt.Sprintf("its places are reserved; pods still leaving: %d, of them moving elsewhere: %d", j.nomination.outstanding, q.e.moves.toward(j.nomination))
+		return Victims, fmt.Sprintf("its places are reserved; pods still leaving: %d, of them moving elsewhere: %d%s", j.nomination.outstanding, q.e.moves.toward(j.nomination), j.nomination.inWaves())
 	case j.nomination != nil:
 		return Victims, fmt.Sprintf("its places are reserved; evicted pods still leaving: %d", j.nomination.outstanding)
 	case j.class == nil && j.count[podLeaving] > 0:

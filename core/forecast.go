@@ -140,7 +140,9 @@ func (f *forecaster) endings() {
 		}
 	}
 	for _, m := range f.moves.all {
-		list = append(list, ending{f.now, m.job, m.pod, true})
+		if !m.later {
+			list = append(list, ending{f.now, m.job, m.pod, true})
+		}
 	}
 	slices.SortFunc(list, func(a, b ending) int {
 		if f.ends.less(a, b) {
@@ -174,7 +176,7 @@ func (f *forecaster) end(x ending) {
 	node := p.alloc.Node
 	if p.from() != nil && x.moved {
 		node = p.from().Node
-	} else if p.move() != nil && !x.moved {
+	} else if m := p.move(); m != nil && !m.later && !x.moved {
 		node = p.move().to.Node // it is gone from the other one since the forecast began
 	}
 	f.state.Remove(cluster.Owner{Job: x.job.slot, Pod: int32(x.pod)}, node)

@@ -579,9 +579,10 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 		return fmt.Errorf("pod %d of job %s on node %s: %s", ev.Pod, ev.Job, ev.Node, why)
 	}
 	if kept || !e.state.HasBeside(&a) {
-		e.nominations.dropPlans(id, now)
+		e.nominations.dropPlans(id, false, now)
 		e.moves.abandonOn(id, true)
 	}
+	e.nominations.dropPlans(id, true, now) // they hold no place yet that it could take
 
 	// 4. It runs. Its job may be one that must not be evicted. Then it has to be within its
 	// queue's nominal quota, beside other such jobs, or loses the protection. Jobs of other
@@ -656,7 +657,7 @@ func (e *Engine) relabel(now Time, ev JobRelabelled) error {
 		if p.state == podRunning || p.state == podLeaving || p.kept() {
 			on = append(on, cluster.Held{Owner: cluster.Owner{Job: j.slot, Pod: int32(i)}, Alloc: p.alloc})
 		}
-		if p.move() != nil {
+		if p.move() != nil && !p.move().later {
 			on = append(on, cluster.Held{Owner: p.move().owner(), Alloc: p.move().to})
 		}
 	}

@@ -44,8 +44,13 @@ type move struct {
 	// why is the reason of the decision, room the job for which it makes room, if any.
 	why  Reason
 	room string
-	// lead is the plan for which it makes room, if that waits for it.
+	// lead is the plan for which it makes room, if that waits for it; wave is the wave of that plan
+	// in which it begins. See waves.go.
 	lead *nomination
+	wave int
+	// later says that it waits for the waves before its own. It holds no place yet: the node of
+	// its place is closed.
+	later bool
 	// told says that the move has been decided. Until then it holds its place, and is
 	// forgotten if an event makes it wrong.
 	told bool
@@ -222,6 +227,11 @@ func (ms *moves) begin(m *move) error {
 func (ms *moves) hold(m *move) {
 	ms.state.Place(m.owner(), m.to)
 	ms.state.Commit()
+	ms.follow(m)
+}
+
+// follow puts a move on the list.
+func (ms *moves) follow(m *move) {
 	m.job.pods[m.pod].tied().move = m
 	m.job.moving++
 	if m.lead != nil {
@@ -233,8 +243,14 @@ func (ms *moves) hold(m *move) {
 
 // letGo gives the new place up.
 func (ms *moves) letGo(m *move) {
-	ms.state.Remove(m.owner(), m.to.Node)
-	ms.state.Commit()
+	if m.later {
+		ms.state.Open(m.to.Node)
+		m.later = false
+		m.lead.later--
+	} else {
+		ms.state.Remove(m.owner(), m.to.Node)
+		ms.state.Commit()
+	}
 	ms.forget(m)
 }
 
@@ -252,6 +268,14 @@ func (ms *moves) forget(m *move) {
 // abandon ends a move that leads nowhere. If the pod runs, it goes on where it is.
 func (ms *moves) abandon(m *move) {
 	ms.letGo(m)
+	ms.over(m)
+	if n := m.lead; n != nil && n.later == 0 {
+		ms.nominations.settlePlaces(n) // it was the last one that kept the job from them
+	}
+}
+
+// over says that the new place of a move, which was let go, is free.
+func (ms *moves) over(m *move) {
 	ms.nominations.settleNode(m.to.Node)
 	ms.state.Commit()
 	ms.changes.moveOver(m.job, m.to.Node)
@@ -260,28 +284,32 @@ func (ms *moves) abandon(m *move) {
 // abandonOn ends the moves to a node, all or those that have not been decided yet.
 func (ms *moves) abandonOn(node cluster.NodeID, undecided bool) {
 	for _, m := range slices.Clone(ms.all) {
-		if m.to.Node == node && !(undecided && m.told) {
+		if m.to.Node == node && !(undecided && m.told) && m.job.pods[m.pod].move() == m {
 			ms.abandon(m)
+			ms.giveUp(m.lead)
 		}
 	}
 }
 
 // tell decides the moves that were begun since the last pass. What has happened since may have
-// made some wrong: they are checked again, and those are given up.
+// made some wrong: they are checked again, and those are given up. Then the next waves begin.
 func (ms *moves) tell() {
 	for _, m := range slices.Clone(ms.all) {
-		if m.told {
+		if m.told || m.later {
 			continue
 		}
 		ms.working = m.job.Name
 		ms.letGo(m)
 		if ms.movable(m.job, m.pod) != nil || ms.begin(m) != nil {
-			ms.nominations.settleNode(m.to.Node)
-			ms.state.Commit()
-			ms.changes.moveOver(m.job, m.to.Node)
+			ms.over(m)
 			continue
 		}
 		ms.decide(m)
+	}
+	for _, n := range ms.nominations.all {
+		if n.later > 0 {
+			ms.nextWave(n)
+		}
 	}
 }
 
@@ -345,5 +373,6 @@ func (e *Engine) moveFailed(now Time, ev MoveFailed) error {
 	j.stays = cluster.Plus(now, min(firstMovePause<<min(j.failedMoves, 20), maxMovePause))
 	j.failedMoves++
 	e.moves.abandon(m)
+	e.moves.giveUp(m.lead)
 	return nil
 }

@@ -67,7 +67,7 @@ func (e *Engine) changeNode(now Time, n Node) error {
 	}
 	// Plans were made for the node as it was: it may have moved, or have less room now.
 	e.nominations.holdsChanged()
-	e.nominations.dropPlans(id, now)
+	e.nominations.dropPlans(id, false, now)
 	if moved := was.HBD != n.HBD || !slices.Equal(was.Domains, n.Domains); moved {
 		e.rejoin(id, now)
 	}
@@ -110,7 +110,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 		return err
 	}
 	// 1. Plans that count on the node are given up first: then no place there is kept.
-	e.nominations.dropPlans(id, now)
+	e.nominations.dropPlans(id, false, now)
 	e.moves.abandonOn(id, false)
 	e.standbys.lost(id, now)
 
@@ -154,7 +154,7 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 		return err
 	}
 	if ev.Cordoned {
-		e.nominations.dropPlans(id, now)
+		e.nominations.dropPlans(id, false, now)
 	}
 	e.state.SetCordoned(id, ev.Cordoned)
 	e.changes.nodeChanged(id)
@@ -171,7 +171,7 @@ func (e *Engine) setHealth(now Time, ev DeviceHealth) error {
 		return fmt.Errorf("node %s has no GPU %d", ev.Node, ev.GPU)
 	}
 	if !ev.Healthy {
-		e.nominations.dropPlans(id, now)
+		e.nominations.dropPlans(id, false, now)
 	}
 	e.state.SetHealth(id, ev.GPU, ev.Healthy)
 	e.changes.nodeChanged(id)

@@ -59,6 +59,8 @@ type nomination struct {
 	old  int
 	// room says that others move or restart for it, and that no victims leave: see room.go.
 	room bool
+	// later counts the moves for it that wait for their wave: see waves.go.
+	later int
 }
 
 // planned is a pod whose place on a node is not free yet. The node is closed meanwhile, so that
@@ -132,7 +134,7 @@ func (ns *nominations) keep(n *nomination, placed []place.Placed, came Time) {
 // keepPlace holds the place of a pod if it is free, and else plans it. The journal grows.
 func (ns *nominations) keepPlace(n *nomination, i int) {
 	p, owner := &n.job.pods[i], cluster.Owner{Job: n.job.slot, Pod: int32(i)}
-	if ns.free(p, p.alloc.Node) {
+	if n.later == 0 && ns.free(p, p.alloc.Node) {
 		ns.state.Place(owner, p.alloc)
 		ns.set(n.job, p, podHeld)
 		return
@@ -196,7 +198,7 @@ func (ns *nominations) settleNode(node cluster.NodeID) {
 	list := ns.plans[node]
 	for k := 0; k < len(list); {
 		n, p := list[k].nomination, &list[k].nomination.job.pods[list[k].pod]
-		if !ns.free(p, node) {
+		if n.later > 0 || !ns.free(p, node) {
 			k++
 			continue
 		}
@@ -280,6 +282,7 @@ func (ns *nominations) denominate(j *job) {
 	}
 	ns.state.Commit()
 	ns.changes.planDropped(j)
+	ns.moves.giveUp(n)
 	ns.released(n)
 }
 
@@ -335,18 +338,14 @@ func (ns *nominations) handOver(n *nomination, from, to int) {
 	ns.set(n.job, p, podWaiting)
 }
 
-// dropPlans gives up the nominations that count on a node, or on what pods on it lend.
-func (ns *nominations) dropPlans(node cluster.NodeID, now Time) {
+// dropPlans gives up the nominations that count on a node, or on what pods on it lend: all, or only
+// those with waves to come.
+func (ns *nominations) dropPlans(node cluster.NodeID, inWaves bool, now Time) {
 	for _, n := range slices.Clone(ns.all) {
-		for i := range n.job.pods {
-			p := &n.job.pods[i]
-			if p.kept() && (p.alloc.Node == node || ns.state.Home(p.alloc.Node) == node) {
-				j := n.job
-				ns.waiting.dequeue(j)
-				ns.denominate(j)
-				ns.waiting.enqueue(j, now)
-				break
-			}
+		if j := n.job; ns.needs(n, node) && (n.later > 0 || !inWaves) {
+			ns.waiting.dequeue(j)
+			ns.denominate(j)
+			ns.waiting.enqueue(j, now)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (ns *nominations) planRestart(x *restartAsked) (*restart, error) {
 	r := &restart{victim: victim{job: j, pod: -1}}
 	for i := range j.pods {
 		if p := &j.pods[i]; j.Gang && p.state == podRunning || slices.Contains(x.Pods, i) {
-			r.pods = append(r.pods, relocation{j, i, p.alloc})
+			r.pods = append(r.pods, relocation{j, i, p.alloc, 0})
 			ns.state.Remove(cluster.Owner{Job: j.slot, Pod: int32(i)}, p.alloc.Node)
 		}
 	}

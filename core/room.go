@@ -62,9 +62,10 @@ func (ns *nominations) allowSearches() {
 
 // relocation is a pod that goes to another place.
 type relocation struct {
-	job *job
-	pod int
-	to  cluster.Alloc
+	job  *job
+	pod  int
+	to   cluster.Alloc
+	wave int // in which it moves
 }
 
 // roomPlan is who moves, who restarts, and where the job, or a part of it, starts.
@@ -173,6 +174,9 @@ func gpuTime(gpu Milli, t Time) int64 { return cluster.Times(int(gpu), int64(t/1
 // relocations adds to a plan the places of all pods that go elsewhere, and of the job, as a trial.
 // nil if one of them has none, or the plan costs too much.
 func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move, p *roomPlan) *roomPlan {
+	if !pods.restarts {
+		return ps.inWaves(j, pods, found, p)
+	}
 	// 1. A pod that can be replaced, and whose new place is free now, moves: it holds both. The
 	// others restart, with their gangs.
 	var stop []defrag.Move
@@ -180,13 +184,13 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move,
 		v, i := ps.jobs.slots[m.Pod.Job], int(m.Pod.Pod)
 		if ps.moves.mayMove(v, i) {
 			if to, ok := ps.moves.on(v, i, m.To); ok {
-				p.moves = append(p.moves, relocation{v, i, to})
+				p.moves = append(p.moves, relocation{v, i, to, 0})
 				ps.state.Place(m.Pod, to)
 				p.cost += gpuTime(v.gpu(&v.pods[i]), moveTime)
 				continue
 			}
 		}
-		if !pods.restarts || !pods.mayRestart(v, i) {
+		if !pods.mayRestart(v, i) {
 			return nil
 		}
 		p.stop(v, i)
@@ -209,7 +213,7 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move,
 		r.cost, _ = r.job.lost(ps.now, r.pod)
 		p.cost += r.cost
 		for i := range r.victim.pods {
-			r.pods = append(r.pods, relocation{r.job, i, r.job.pods[i].alloc})
+			r.pods = append(r.pods, relocation{r.job, i, r.job.pods[i].alloc, 0})
 			ps.state.Remove(cluster.Owner{Job: r.job.slot, Pod: int32(i)}, r.job.pods[i].alloc.Node)
 			evicted++
 		}
@@ -379,8 +383,10 @@ func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 
 	// 1. Pods move.
 	for _, r := range p.moves {
-		m := &move{job: r.job, pod: r.pod, to: r.to, why: Consolidation, room: j.Name, lead: n}
-		if ns.moves.begin(m) != nil {
+		m := &move{job: r.job, pod: r.pod, to: r.to, why: Consolidation, room: j.Name, lead: n, wave: r.wave}
+		if r.wave > 0 {
+			ns.moves.await(m)
+		} else if ns.moves.begin(m) != nil {
 			for _, m := range slices.Clone(ns.moves.all) {
 				if m.lead == n {
 					ns.moves.abandon(m)
@@ -393,7 +399,7 @@ func (ns *nominations) relocate(j *job, p *roomPlan) bool {
 		ns.changes.moveBegun(r.job)
 	}
 	for _, m := range ns.moves.all {
-		if m.lead == n && !m.told {
+		if m.lead == n && !m.told && !m.later {
 			ns.moves.decide(m)
 		}
 	}

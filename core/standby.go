@@ -195,7 +195,7 @@ func (ss *standbys) run(now Time) {
 // close keeps new pods off what a pod lends.
 func (ss *standbys) close(s *standby, now Time) {
 	s.ending = true
-	ss.nominations.dropPlans(s.node, now)
+	ss.nominations.dropPlans(s.node, false, now)
 	ss.state.Close(s.node)
 }
 
@@ -273,7 +273,7 @@ func (ss *standbys) forget(s *standby) {
 // handOver ends the standby of a pod that is off its node for good. Pods on what it lent are
 // where it was from now on. The journal grows.
 func (ss *standbys) handOver(s *standby) {
-	ss.nominations.dropPlans(s.node, ss.now)
+	ss.nominations.dropPlans(s.node, false, ss.now)
 	home := ss.state.Home(s.node)
 	var on []cluster.Held
 	for h := range ss.state.Node(s.node).Pods {
@@ -298,7 +298,7 @@ func (ss *standbys) lost(node cluster.NodeID, now Time) {
 		if ss.state.Home(s.node) != node {
 			continue
 		}
-		ss.nominations.dropPlans(s.node, now)
+		ss.nominations.dropPlans(s.node, false, now)
 		s.job.pods[s.pod].tied().standby = nil
 		s.job.standing--
 		ss.all = slices.DeleteFunc(ss.all, func(o *standby) bool { return o == s })

@@ -33,7 +33,8 @@ import (
 //     owner lends; after the window they are told to leave at once, and the owner goes on when they
 //     have left, neither sooner nor later;
 //  10. of a job for which others go elsewhere, and of those, all run when they have left their
-//     places, unless an event upsets the plan; none of them ranks above it;
+//     places, unless an event upsets the plan; none of them ranks above it. Where pods only move, that may be in
+//     waves: a wave begins in the pass after the last move of the one before has ended;
 //  11. no job starts on GPUs that it borrows while one waits whose queue owns them;
 //  12. a job starts on the best of its models that has room: see better;
 //  13. pods restart elsewhere for no job only if that was requested since the last pass, and all of
@@ -54,6 +55,7 @@ type Twin struct {
 	// before such a change may exceed what is left.
 	quotaSet int
 	now      core.Time // of the last pass
+	passes   int
 	// upsets counts events for which a plan may be given up.
 	upsets int
 	rooms  []*roomPlan                      // plans by which pods go elsewhere, for a job or because that was requested
@@ -207,6 +209,7 @@ func (j *job) whole() bool {
 func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 	w.lapse(now)
 	w.now = now
+	w.passes++
 	planned := map[string]int{} // evictions of this pass, by the job they are for
 	for k := range ds {
 		d := &ds[k]

@@ -18,6 +18,8 @@ type roomPlan struct {
 	restarted []member
 	moved     []member
 	evicted   []member
+	// wave is the last pass in which pods were told to move.
+	wave int
 }
 
 type member struct {
@@ -31,10 +33,10 @@ func (m member) state() *pod { return &m.job.pods[m.pod] }
 // next plan for it, for other pods, may be made.
 func (p *roomPlan) current(f *job) bool { return p.job == f && p.starts == f.starts }
 
-// room returns the current plan for a job, a new one if it has none.
+// room returns the current plan for a job, a new one if it has none, or an event has upset it.
 func (w *Twin) room(f *job) *roomPlan {
 	for _, p := range w.rooms {
-		if p.current(f) && p.to == nil {
+		if p.current(f) && p.to == nil && p.upsets == w.upsets {
 			return p
 		}
 	}
@@ -223,7 +225,16 @@ func (w *Twin) moves(j *job, d *core.Decision) error {
 	}
 	f.quotaSet, f.nominated = w.quotaSet, true
 	p := w.room(f)
-	p.moved = append(p.moved, member{j, d.Pods[0].Pod})
+	m := member{j, d.Pods[0].Pod}
+	if p.wave != w.passes && len(p.moved) > 0 {
+		switch {
+		case len(p.restarted)+len(p.evicted) > 0:
+			return fmt.Errorf("a later wave for %s, for which others stop", f.Name)
+		case slices.ContainsFunc(p.moved, func(o member) bool { return o != m && o.state().to != nil }):
+			return fmt.Errorf("a later wave for %s, and that before is under way", f.Name)
+		}
+	}
+	p.moved, p.wave = append(p.moved, m), w.passes
 	return p.bounded(w)
 }
 

@@ -608,7 +608,7 @@ func (p *planner) through(h cluster.Held, to cluster.NodeID, depth int, back boo
 	// together, less those without which there is room as well.
 	u := p.unit(h.Owner)
 	list := largestFirst(p.state.Node(to), func(x *cluster.Held) bool {
-		return p.yields(&x.Alloc, &h) && p.movable(x.Owner) && (!back || x.Alloc.Share < cluster.WholeGPU)
+		return p.yields(&x.Alloc, &h) && p.movable(x.Owner) && (!back || !p.opt.Stop || x.Alloc.Share < cluster.WholeGPU)
 	})
 	slices.Reverse(list)
 	var leave []cluster.Held

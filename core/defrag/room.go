@@ -250,7 +250,7 @@ func (p *planner) settle(h cluster.Held, domain []cluster.NodeID) bool {
 		}
 	}
 	for _, c := range list {
-		if p.opt.Stop && p.through(h, c.node, p.opt.Depth, true) {
+		if p.through(h, c.node, p.opt.Depth, true) {
 			return true
 		}
 	}

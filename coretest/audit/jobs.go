@@ -36,6 +36,7 @@ type job struct {
 	alone     []alone
 	promised  []*promise // of its pods
 	resuming  bool       // in auditor.resuming
+	room      *roomPlan  // the last by which others made room for it
 	// dissolving tells that the gang lost a node or is evicted: its other pods may take their
 	// grace to leave, as long as none is bound again.
 	dissolving bool

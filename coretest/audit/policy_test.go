@@ -114,6 +114,26 @@ l,w,q,training,LP,0,false,1,3000,1000,1024,,0,100,completed,0,false,,,
 	}
 }
 
+// The moves of a later wave begin when those before are over. All count in the bound of the policy.
+func TestWaves(t *testing.T) {
+	const jobs = "job,task,queue,kind,class,priority,gang,pods,gpu_milli,cpu_milli,mem_mib,gpu_models,submit_s,duration_s,outcome,checkpoint_s,locked,topology,affinity,mobility\n" +
+		`x,w,q,training,HP,50,false,1,4000,1000,1024,,0,100,completed,0,false,,,
+a,w,q,inference,HP,10,false,1,2000,1000,1024,,0,100,completed,0,false,,,replaceable
+b,w,q,inference,HP,10,false,1,1000,1000,1024,,0,100,completed,0,false,,,replaceable
+c,w,q,inference,HP,10,false,1,1000,1000,1024,,0,100,completed,0,false,,,replaceable
+`
+	const begun = "1 bind a-0 a0 0,1\n1 bind b-0 a1 0\n1 bind c-0 a0 2\n5 room b-0 b0 0 x\n"
+	const second = begun + "9 moved b-0\n9 room a-0 a1 0,1 x\n"
+	for script, want := range map[string]string{
+		second + "12 moved a-0\n12 room c-0 a1 2 x\n15 moved c-0\n15 bind x-0 a0 0,1,2,3": Restart, // three pods
+		second + "12 moved a-0\n20 room c-0 a1 2 x\n25 moved c-0\n25 bind x-0 a0 0,1,2,3": "",      // another plan
+		begun + "7 room a-0 a1 1,2 x\n9 moved b-0\n10 moved a-0":                          Move,
+		begun + "9 movefailed b-0\n9 room a-0 b0 0,1 x\n9 room c-0 a1 2 x\n12 moved a-0":  "", // another plan
+	} {
+		check(t, &metrics.Rules{RoomMoves: 2}, nil, jobs, script, want)
+	}
+}
+
 // The queue of a job that restarts is charged until it runs again.
 func TestRestartKeepsQuota(t *testing.T) {
 	iso := []core.Queue{

@@ -15,9 +15,11 @@ import (
 // job. Only the pods of its own job leave for that plan, and its place was free when it was decided, or one
 // of theirs: no other pod has left it since.
 
-// roomPlan is what was decided at one instant to make room for one job, or to restart one.
+// roomPlan is what was decided at one instant to make room for one job, or to restart one. If its moves
+// begin at the instant at which the last ones for that job ended, they are the next wave of the same plan.
 type roomPlan struct {
-	by string
+	by   string
+	told int64
 	// own says that it restarts the job for no other one.
 	own bool
 	// rank is that of the job, nil if it ended before the first pod left.
@@ -25,7 +27,7 @@ type roomPlan struct {
 	// last is when a pod of the plan left a place last, moving how many pods still hold two.
 	last   int64
 	moving int
-	pods   int  // that it has moved or stopped, as far as is known
+	pods   int  // that it and the waves before have moved or stopped, as far as is known
 	binds  int  // of pods of the job when the first did
 	failed bool // a pod of it did not move
 	// shifts is how often nodes had changed when the first pod left.
@@ -64,9 +66,10 @@ func (a *auditor) planOf(forJob []byte, told int64) *roomPlan {
 	p, by := a.plans[key], a.jobs[key.by]
 	if p == nil {
 		a.forgetPlans(told)
-		p = &roomPlan{by: key.by, shifts: a.shifts}
+		p = &roomPlan{by: key.by, told: told, shifts: a.shifts}
 		if by != nil {
 			p.rank, p.binds = &by.rank, by.binds.n
+			a.follows(p, by)
 		}
 		a.plans[key] = p
 	}
@@ -78,6 +81,20 @@ func (a *auditor) planOf(forJob []byte, told int64) *roomPlan {
 		a.breach(Restart, "%d pods go elsewhere for %s by the plan of %s, expected at most %d", p.pods, p.by, seconds(told), r.RoomMoves)
 	}
 	return p
+}
+
+// follows counts what the waves before have moved for the job, and checks that they are over. If the job ran
+// before, it may have left meanwhile, and a new plan needs not wait for the moves of an old one.
+func (a *auditor) follows(p *roomPlan, by *job) {
+	was := by.room
+	by.room = p
+	switch {
+	case was == nil || was.told >= p.told || was.binds != p.binds || was.upset(a, was.told):
+	case was.moving == 0 && was.last == p.told:
+		p.pods = was.pods
+	case was.moving > 0 && p.binds == 0:
+		a.breach(Move, "pods make room for %s at %s, and %d of those that began at %s still move", p.by, seconds(p.told), was.moving, seconds(was.told))
+	}
 }
 
 // ownPlan returns the plan by which a job restarts for no other one.
