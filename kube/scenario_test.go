@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -208,6 +209,7 @@ func newStage(t *testing.T, api *rest.Config, c core.Config, failing map[string]
 	guarded := rest.CopyConfig(api)
 	guarded.Wrap(s.gate.through)
 	config := kube.Config{API: guarded, Policy: c.Policy, Now: func() time.Time { return time.Unix(0, int64(s.now)) }, Record: s}
+	config.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	for _, l := range c.Levels {
 		config.Levels = append(config.Levels, translate.Level{Name: l, Label: levelLabel(l)})
 	}
@@ -389,7 +391,12 @@ func (s *stage) Apply(ev core.Event) error {
 }
 
 func (s *stage) saw(kind, name string, uid types.UID, version string) error {
-	return s.puppet.Until(func() error { return s.puppet.Saw(kind, s.namespace, name, uid, version) })
+	err := s.puppet.Until(func() error { return s.puppet.Saw(kind, s.namespace, name, uid, version) })
+	if err != nil && kind == "Pod" {
+		p, notThere := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), name, metav1.GetOptions{})
+		err = fmt.Errorf("%w; the API has UID %s at version %q on %q, deleted %v, %v", err, p.UID, p.ResourceVersion, p.Spec.NodeName, p.DeletionTimestamp, notThere)
+	}
+	return err
 }
 
 // node is a node of the engine's as an object: translate.Node the other way
@@ -792,6 +799,9 @@ func (s *stage) removePods(j *job, given []int) error {
 	var none int64
 	for _, i := range j.numbers(given) {
 		p := j.pods[i]
+		if err := s.marked(p.Name); err != nil {
+			return err
+		}
 		err := s.client.CoreV1().Pods(s.namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &none})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -803,6 +813,26 @@ func (s *stage) removePods(j *job, given []int) error {
 		}
 	}
 	return s.freeClaims()
+}
+
+// marked waits until the scheduler has written on a pod that it evicts why, which is the last
+// that it writes there. Where the API server finds in the middle of a write that the pod has
+// just been deleted without grace, it deletes whatever has that name, and that may be the pod
+// made in its place (deleteWithoutFinalizers in k8s.io/apiserver checks no UID for a patch).
+func (s *stage) marked(name string) error {
+	return s.puppet.Until(func() error {
+		p, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp == nil {
+			return nil
+		}
+		said := func(c v1.PodCondition) bool {
+			return c.Type == v1.DisruptionTarget && c.Reason == v1alpha1.PreemptionReason
+		}
+		if err == nil && !slices.ContainsFunc(p.Status.Conditions, said) {
+			err = fmt.Errorf("pod %s is evicted, and does not say why: %+v", name, p.Status.Conditions)
+		}
+		return err
+	})
 }
 
 // endPod has a pod end, or takes it away when it has not begun. In place of one
