@@ -44,8 +44,8 @@ test-full: ## run all tests, the long ones too, then fuzz each target for FUZZTI
 	$(MAKE) fuzz
 
 test-e2e: build devcluster ## run the tests on a real Kubernetes API, in minutes
-	cd devcluster && go test -count=1 -timeout 15m ./e2e
-	PATH="$(CURDIR)/bin:$$PATH" MUSTER_E2E=1 go test -count=1 -run TestScenariosOnAPI ./kube
+	cd devcluster && go test -count=1 -timeout 60m ./e2e
+	PATH="$(CURDIR)/bin:$$PATH" MUSTER_E2E=1 go test -count=1 -timeout 30m -run TestScenariosOnAPI ./kube
 
 test-e2e-full: build devcluster ## run the long ones of these too: fifty rounds of each fault
 	cd devcluster && MUSTER_FULL=1 go test -count=1 -timeout 60m ./e2e

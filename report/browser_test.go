@@ -34,7 +34,7 @@ func browser(t *testing.T) context.Context {
 		t.Skip("needs Chromium (chromium, chromium-browser or google-chrome) to open pages in")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(patience),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true))
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
@@ -48,6 +48,10 @@ func browser(t *testing.T) context.Context {
 	}
 	return ctx
 }
+
+// patience is how long a browser may take to start, or to draw a page. It takes a second or two; a
+// machine may have much else to do.
+const patience = 2 * time.Minute
 
 // A tab is a page in the browser, with what went wrong in it.
 type tab struct {
@@ -70,7 +74,7 @@ func open(t *testing.T, browser context.Context, page []byte, width, height int6
 	}
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel = context.WithTimeout(ctx, patience)
 	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx}
 	address := (&url.URL{Scheme: "file", Path: file}).String()

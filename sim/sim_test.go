@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/policy"
@@ -165,9 +164,8 @@ func TestInterruptBeforeTheFirstJob(t *testing.T) {
 		<-begun
 		cancel()
 	}()
-	before := time.Now()
-	stats, s := replay(t, ctx, 1, "default", sim.Config{Jobs: slow})
-	if !stats.Interrupted || s.Jobs.Submitted != 0 || time.Since(before) > 10*time.Second {
-		t.Errorf("%+v, %+v after %s", stats, s.Jobs, time.Since(before))
+	stats, s := replay(t, ctx, 1, "default", sim.Config{Jobs: slow}) // it would never end if it waited
+	if !stats.Interrupted || s.Jobs.Submitted != 0 {
+		t.Errorf("%+v, %+v", stats, s.Jobs)
 	}
 }

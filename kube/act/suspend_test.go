@@ -320,7 +320,7 @@ func TestEvictedRatherThanSuspended(t *testing.T) {
 		select {
 		case name := <-gone:
 			names = append(names, name)
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 		}
 	}
 	if slices.Sort(names); !slices.Equal(names, []string{"a", "b"}) {
