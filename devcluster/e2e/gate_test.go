@@ -89,5 +89,6 @@ func (c *cluster) quotaGate() {
 		for _, kind := range []string{"MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"} {
 			c.must(anyKind.Resource(installed[kind]).Delete(ctx(), "muster-quota-gate", metav1.DeleteOptions{}))
 		}
+		c.until("new pods have no gate", gates(false))
 	})
 }

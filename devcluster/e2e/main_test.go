@@ -21,11 +21,13 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -66,7 +68,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (int, error) {
 	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // that an API is beta
 	klog.SetLogger(logr.Discard())                   // what client-go says of watches that break off
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
 	bin, err := filepath.Abs(filepath.Join(root, "bin"))
 	if err != nil {
@@ -122,6 +124,13 @@ func chartIdentity(ctx context.Context) (*rest.Config, error) {
 			}
 		}
 	}
+	// The API server takes a moment to know the roles: that of the cluster, and that of the namespace.
+	err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		return may(ctx, "list", "", "nodes") == nil && may(ctx, "create", "coordination.k8s.io", "leases") == nil, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the permissions of the scheduler: %w", err)
+	}
 	seconds := int64(24 * time.Hour / time.Second)
 	token, err := admin.CoreV1().ServiceAccounts(systemNamespace).CreateToken(ctx, "muster",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
@@ -131,6 +140,20 @@ func chartIdentity(ctx context.Context) (*rest.Config, error) {
 	c := rest.AnonymousClientConfig(address)
 	c.BearerToken = token.Status.Token
 	return c, nil
+}
+
+// may returns an error unless the API server lets the scheduler's identity do something.
+func may(ctx context.Context, verb, group, resource string) error {
+	user := "system:serviceaccount:" + systemNamespace + ":muster"
+	answer, err := admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: group, Resource: resource, Namespace: systemNamespace,
+		}},
+	}, metav1.CreateOptions{})
+	if err == nil && !answer.Status.Allowed {
+		err = fmt.Errorf("%s may not %s %s", user, verb, resource)
+	}
+	return err
 }
 
 // installed are the kinds that apply can apply: there is no workload that would
