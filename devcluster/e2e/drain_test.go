@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -36,7 +35,7 @@ func TestDrainMakesBeforeBreak(t *testing.T) {
 	c.budget(policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(0))})
 	c.node("free")
 	old := s.on("n0")
-	c.must(c.drain("n0", time.Minute))
+	c.must(c.drain("n0", patience))
 	if p := s.replaced(old, "free"); translate.MoveOf(p) != nil {
 		t.Errorf("the new pod is %+v", p.ObjectMeta)
 	}
@@ -85,7 +84,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	s.neverFewer()
 
 	c.node("free")
-	c.must(c.drain("n1", time.Minute))
+	c.must(c.drain("n1", patience))
 	s.replaced(old, "free")
 }
 
@@ -97,7 +96,7 @@ func TestDrainLocked(t *testing.T) {
 	c.create(pod("stays", note(v1alpha1.LockedAnnotation, "true")), pod("leaves"))
 	c.bound("stays", "leaves")
 	leaves := c.get("leaves")
-	err := c.drain("n", time.Minute)
+	err := c.drain("n", patience)
 	if err == nil || !strings.Contains(err.Error(), "locked pods stay: node n is not drained; pods left: "+c.namespace+"/stays") {
 		t.Fatalf("the drain ended with %v", err)
 	}
@@ -116,7 +115,7 @@ func TestDrainKilled(t *testing.T) {
 	p := c.process()
 	s := c.service(2)
 	old := s.on("n0")
-	drained := c.draining("n0", time.Minute)
+	drained := c.draining("n0", patience)
 	c.moving(old, v1alpha1.MovingReplacing)
 	p.kill()
 	c.node("free")
@@ -140,7 +139,7 @@ func TestDrainTakenBack(t *testing.T) {
 	c.schedule()
 	s := c.service(2)
 	old := s.on("n0")
-	drained := c.draining("n0", time.Minute)
+	drained := c.draining("n0", patience)
 	c.moving(old, v1alpha1.MovingReplacing)
 	c.uncordon("n0")
 	if err := <-drained; err == nil || !strings.Contains(err.Error(), "the drain was changed by someone else") {
@@ -167,41 +166,62 @@ func TestDrainChaos(t *testing.T) {
 	chaotic := func(k *kube.Config) { k.API = throughCable(k.API, bad) }
 	c.nodesNamed("n", 4)
 	c.schedule(chaotic)
+	// A scheduler that ends, for it could not reach the API at the start, is followed by another.
+	living := func(check func() error) func() error {
+		return func() error {
+			select {
+			case <-c.scheduler.ended:
+				c.start(chaotic)
+			default:
+			}
+			return check()
+		}
+	}
 	s := c.service(3)
+	whole := func() error {
+		pods := c.podsWith("app", "serve")
+		for i := range pods {
+			if p := &pods[i]; metav1.GetControllerOf(p) == nil || translate.MoveOf(p).Active() || p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
+				return fmt.Errorf("%s is %v on %q", p.Name, p.ObjectMeta, p.Spec.NodeName)
+			}
+		}
+		if len(pods) != 3 {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		return nil
+	}
 	bad.bad.Store(200)
 	for round := range 5 {
+		spare := round%3 != 0 // else there is no room
+		if !spare {
+			c.until("the pods of the round before are gone", living(whole))
+		}
 		node := ""
 		for _, p := range c.podsWith("app", "serve") {
 			if p.Spec.NodeName != "" {
 				node = p.Spec.NodeName
 			}
 		}
-		spare := round%3 != 0 // else there is no room
 		if !spare {
 			c.create(pod("taken", asks(8), func(p *v1.Pod) { p.Spec.NodeName = c.freeNode() }))
 		}
 		drained := c.draining(node, 2*time.Second)
 		if round%2 == 1 {
-			c.until("a pod is out of its owner's hands", func() error {
+			c.until("a pod is out of its owner's hands", living(func() error {
 				if pods := c.podsWith(v1alpha1.MovingLabel, "true"); len(pods) == 0 && len(drained) == 0 {
 					return errors.New("none is")
 				}
 				return nil
-			})
+			}))
 			c.scheduler.stop()
 			c.start(chaotic)
 		}
-		c.until("the drain ends", func() error {
-			select {
-			case <-c.scheduler.ended: // it could not reach the API at the start
-				c.start(chaotic)
-			default:
-			}
+		c.until("the drain ends", living(func() error {
 			if len(drained) == 0 {
 				return errors.New("it goes on")
 			}
 			return nil
-		})
+		}))
 		if err := <-drained; err == nil && !spare {
 			t.Error("a node was drained though there was no room")
 		}
@@ -211,18 +231,7 @@ func TestDrainChaos(t *testing.T) {
 		}
 	}
 	bad.bad.Store(0)
-	c.until("all are the owner's, and none too many", func() error {
-		pods := c.podsWith("app", "serve")
-		for i := range pods {
-			if p := &pods[i]; metav1.GetControllerOf(p) == nil || translate.MoveOf(p).Active() || p.Spec.NodeName == "" {
-				return fmt.Errorf("%s is %v on %q", p.Name, p.ObjectMeta, p.Spec.NodeName)
-			}
-		}
-		if len(pods) != 3 {
-			return fmt.Errorf("there are %d", len(pods))
-		}
-		return nil
-	})
+	c.until("all are the owner's, and none too many", living(whole))
 	s.neverFewer()
 }
 
@@ -253,7 +262,7 @@ func TestDrainJob(t *testing.T) {
 	c.job("work", &batchv1.JobSpec{Parallelism: ptr.To[int32](2), Completions: ptr.To[int32](2), Template: podTemplate(lingers)})
 	c.runs("work", 2, "n")
 	c.node("free")
-	c.must(c.drain("n", time.Minute))
+	c.must(c.drain("n", patience))
 	c.runs("work", 2, "free")
 	j, err := admin.BatchV1().Jobs(c.namespace).Get(ctx(), "work", metav1.GetOptions{})
 	c.must(err)
@@ -273,7 +282,7 @@ func TestDrainGang(t *testing.T) {
 	pods := c.several("train", 0, 2, asks(8), ofGroup("train"))
 	c.bound(pods...)
 	first, second := c.get(pods[0]), c.get(pods[1])
-	c.must(c.drain(first.Spec.NodeName, time.Minute))
+	c.must(c.drain(first.Spec.NodeName, patience))
 	c.gone(first, second)
 	if list := seen.evicted(v1alpha1.PreemptionReason); len(list) > 0 {
 		t.Errorf("%v were preempted", names(list))
@@ -388,19 +397,12 @@ func (c *cluster) service(replicas int32, with ...func(*v1.Pod)) *service {
 		}
 		return nil
 	})
-	w, err := admin.CoreV1().Pods(c.namespace).Watch(ctx(), metav1.ListOptions{LabelSelector: "app=serve", ResourceVersion: version})
-	c.must(err)
-	c.Cleanup(w.Stop)
-	go func() {
-		for e := range w.ResultChan() {
-			if p, ok := e.Object.(*v1.Pod); ok {
-				s.mu.Lock()
-				s.note(p, e.Type == watch.Deleted)
-				s.fewest = min(s.fewest, len(s.ready))
-				s.mu.Unlock()
-			}
-		}
-	}()
+	c.follow("app=serve", version, func(p *v1.Pod, gone bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.note(p, gone)
+		s.fewest = min(s.fewest, len(s.ready))
+	})
 	return s
 }
 

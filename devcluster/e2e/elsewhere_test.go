@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -23,7 +22,7 @@ func TestDrainRestartsElsewhere(t *testing.T) {
 	s := c.schedule()
 	j, were := c.spread(note(v1alpha1.MinMemberAnnotation, "2"), lingers)
 	drained, stays := were[0].Spec.NodeName, were[1]
-	over := c.draining(drained, time.Minute)
+	over := c.draining(drained, patience)
 	j.leaves()
 	c.create(pod("thief", asks(6))) // it has room while the pods are gone, but for the places that are kept
 	c.must(<-over)
@@ -47,7 +46,7 @@ func TestDrainRestartsOnePod(t *testing.T) {
 	c.schedule()
 	j, were := c.spread(note(v1alpha1.CheckpointIntervalAnnotation, "1m"))
 	delete(j.before, were[1].UID) // it stays
-	c.must(c.drain(were[0].Spec.NodeName, time.Minute))
+	c.must(c.drain(were[0].Spec.NodeName, patience))
 	for i, p := range j.running() {
 		if p.Spec.NodeName != were[1].Spec.NodeName {
 			t.Errorf("pod %d is on %s", i, p.Spec.NodeName)
@@ -62,6 +61,7 @@ func TestMoveByRestart(t *testing.T) {
 	c.schedule()
 	j, were := c.spread(note(v1alpha1.MinMemberAnnotation, "2"), note(v1alpha1.CheckpointIntervalAnnotation, "1h"))
 	c.node("n2")
+	c.until("the scheduler knows", func() error { return c.openNodes(3) })
 	c.move(&were[0], "n2")
 	now := j.running()
 	if now[0].Spec.NodeName != "n2" || now[1].Spec.NodeName != were[1].Spec.NodeName {

@@ -68,6 +68,7 @@ func TestNodeFails(t *testing.T) {
 	c.group("train", 2)
 	c.bound(c.several("train", 0, 2, asks(4), ofGroup("train"))...)
 	c.node("good")
+	c.until("the scheduler knows both", func() error { return c.openNodes(2) })
 	c.must(fleet.FailNode(ctx(), admin, "bad"))
 	c.until("the scheduler knows", func() error { return c.openNodes(1) })
 	for _, name := range []string{"train-0", "train-1"} {

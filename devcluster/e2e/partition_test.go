@@ -43,7 +43,7 @@ func TestPartition(t *testing.T) {
 		c.create(pod("on-"+n, options...))
 		place["on-"+n] = n
 	}
-	c.bound(slices.Collect(maps.Keys(place))...)
+	c.phase(v1.PodRunning, slices.Collect(maps.Keys(place))...)
 	// evicted has the scheduler decide, and fails the test unless those pods alone were
 	// told to leave.
 	probes := 0

@@ -70,7 +70,11 @@ func TestRestart(t *testing.T) {
 		switch wanted := rng.IntN(16); wanted {
 		case 0:
 		case 1:
-			<-s.Ready()
+			select {
+			case <-s.Ready():
+			case <-s.ended:
+				t.Fatalf("the scheduler ended: %v", s.err)
+			}
 		default:
 			wanted += seen.bindings()
 			c.until("some more is bound", func() error {
@@ -134,9 +138,7 @@ func TestRestartAfterNodeLoss(t *testing.T) {
 func TestLeaderElection(t *testing.T) {
 	c := begin(t)
 	c.node("n")
-	c.Cleanup(func() {
-		c.must(admin.CoordinationV1().Leases(systemNamespace).Delete(ctx(), lease.Name, metav1.DeleteOptions{}))
-	})
+	c.forgetLeases()
 	as := func(name string) func(*kube.Config) {
 		return func(k *kube.Config) { k.Leader = lease.Leader{Namespace: systemNamespace, Identity: name} }
 	}
@@ -189,6 +191,7 @@ func (c *cluster) leads(identity string) {
 // stayed fails the test when a pod was seen on more than one node.
 func (s *sight) stayed(t *testing.T) {
 	t.Helper()
+	s.catchUp()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for uid, nodes := range s.places {

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // apart keeps a pod off nodes that host pods with a label, near keeps it to them.
@@ -100,9 +101,8 @@ func TestResizedInPlace(t *testing.T) {
 	has("100")
 	c.create(pod("second", asksCPU("100")))
 	c.waits("second", "InsufficientCPU")
-	resized := c.get("first")
-	asksCPU("20")(resized)
-	_, err := admin.CoreV1().Pods(c.namespace).UpdateResize(ctx(), "first", resized, metav1.UpdateOptions{})
+	_, err := admin.CoreV1().Pods(c.namespace).Patch(ctx(), "first", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"20"}}}]}}`), metav1.PatchOptions{}, "resize")
 	c.must(err)
 	c.waits("second", "InsufficientCPU")
 	has("20")

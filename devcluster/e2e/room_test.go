@@ -44,6 +44,9 @@ func TestRoomKilled(t *testing.T) {
 				return nil
 			}
 		}
+		if c.get(gang[0]).Spec.NodeName != "" {
+			return nil // it was, and has left
+		}
 		return errors.New("none is")
 	})
 	p.kill()
@@ -76,6 +79,13 @@ func (c *cluster) spread(options ...func(*v1.Pod)) (*job, []v1.Pod) {
 	}
 	c.kill("on-n0")
 	c.kill("on-n1")
+	c.until("the scheduler knows", func() error {
+		s, err := c.scheduler.Stats(ctx())
+		if err == nil && s.Bound != 2 {
+			err = fmt.Errorf("it takes %d pods for bound", s.Bound)
+		}
+		return err
+	})
 	return j, pods
 }
 

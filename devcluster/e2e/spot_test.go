@@ -160,32 +160,32 @@ func TestSpotGang(t *testing.T) {
 func TestSpotGrace(t *testing.T) {
 	c := begin(t)
 	c.nodesNamed("n", 2)
-	shuts := func(grace int64, takes string) func(*v1.Pod) {
+	seen := c.watch()
+	shuts := func(grace int64) func(*v1.Pod) {
 		return func(p *v1.Pod) {
+			stays(p)
 			p.Spec.TerminationGracePeriodSeconds = ptr.To(grace)
-			p.Annotations[fleet.Termination] = takes
 		}
 	}
 	c.schedule(spotGPU)
-	c.create(pod("patient", asks(8), spot, on("n0"), shuts(3600, "3s")), pod("brief", asks(8), spot, on("n1"), shuts(30, "3s")))
+	c.create(pod("patient", asks(8), spot, on("n0"), shuts(3600)), pod("brief", asks(8), spot, on("n1"), shuts(50)))
 	c.bound("patient", "brief")
 	c.phase(v1.PodRunning, "patient", "brief")
 	c.group("serve", 2)
 	serve := c.several("serve", 0, 2, asks(8), hp, ofGroup("serve"))
-	for name, want := range map[string]int64{"patient": 60, "brief": 30} {
-		c.until(name+" is told to leave", func() error {
-			p, err := admin.CoreV1().Pods(c.namespace).Get(ctx(), name, metav1.GetOptions{})
-			if err == nil && p.DeletionTimestamp == nil {
-				err = fmt.Errorf("it is not")
-			}
-			if err == nil && *p.DeletionGracePeriodSeconds != want {
-				t.Errorf("%s gets %d s, expected %d", name, *p.DeletionGracePeriodSeconds, want)
-			}
-			return err
+	for name, want := range map[string]int64{"patient": 60, "brief": 50} {
+		seen.when(fmt.Sprintf("told to leave within %d s", want), name, func(v version) bool {
+			return v.DeletionTimestamp != nil && *v.DeletionGracePeriodSeconds == want
 		})
 	}
-	c.unbound(serve...) // both victims still shut down
+	c.kill("patient")
+	c.kill("brief")
 	c.bound(serve...)
+	for _, name := range serve {
+		if at := seen.bound(name); at < seen.went("patient") || at < seen.went("brief") {
+			t.Errorf("%s was bound before both victims had left", name)
+		}
+	}
 }
 
 // A pod that does not shut down in the time that the policy gives it is killed then.
@@ -252,6 +252,7 @@ func (c *cluster) mayNoteEvictions() {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "muster-system", Name: "muster"}},
 	}, metav1.CreateOptions{})
 	c.must(err)
+	c.until("the API server knows it", func() error { return may(ctx(), "patch", "", "nodes") })
 	c.Cleanup(func() {
 		c.must(admin.RbacV1().ClusterRoleBindings().Delete(ctx(), name, metav1.DeleteOptions{}))
 		c.must(admin.RbacV1().ClusterRoles().Delete(ctx(), name, metav1.DeleteOptions{}))

@@ -7,14 +7,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/devcluster/fleet"
 	"github.com/muster-sched/muster/kube/console"
 )
 
@@ -75,26 +73,23 @@ func (c *cluster) resize(name, cpu, memory string) {
 }
 
 // standby waits until a pod says that its standby is so: in its condition and, for its containers,
-// in its annotation. It returns the message.
-func (c *cluster) standby(name, reason string) string {
+// in its annotation, with all these texts in the message.
+func (c *cluster) standby(name, reason string, says ...string) {
 	c.Helper()
-	message := ""
 	c.until(name+" says "+reason, func() error {
 		p, err := admin.CoreV1().Pods(c.namespace).Get(ctx(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		k := condition(p, v1alpha1.StandbyCondition)
-		if k == nil || k.Reason != reason || p.Annotations[v1alpha1.StandbyAnnotation] != reason {
-			return fmt.Errorf("its condition is %+v, its annotation %q", k, p.Annotations[v1alpha1.StandbyAnnotation])
+		if k == nil || k.Reason != reason || p.Annotations[v1alpha1.StandbyAnnotation] != reason || !saysAll(k.Message, says) {
+			return fmt.Errorf("its condition is %+v, its annotation %q; expected in it: %q", k, p.Annotations[v1alpha1.StandbyAnnotation], says)
 		}
 		if lends := reason == v1alpha1.StandbyLending || reason == v1alpha1.StandbyReturning; lends != (k.Status == v1.ConditionTrue) {
 			return fmt.Errorf("its condition is %+v", k)
 		}
-		message = k.Message
 		return nil
 	})
-	return message
 }
 
 // A service lends the GPUs of its node until it asks for them. LP pods that the kubelet does not
@@ -103,13 +98,14 @@ func (c *cluster) standby(name, reason string) string {
 func TestStandby(t *testing.T) {
 	c := begin(t)
 	c.node("n")
+	seen := c.watch()
 	c.schedule(spotGPU)
 	c.create(pod("serve", asks(8), needs("120", "900Gi")))
 	c.bound("serve")
 	c.create(
 		pod("guest", uncounted(2), spot, needs("60", "100Gi"), func(p *v1.Pod) {
+			stays(p)
 			p.Spec.TerminationGracePeriodSeconds = new(int64(3600))
-			p.Annotations[fleet.Termination] = "2s"
 		}),
 		pod("counted", asks(2), spot),
 		pod("urgent", uncounted(2)),
@@ -118,9 +114,7 @@ func TestStandby(t *testing.T) {
 
 	// 1. It lends nothing before it has given back what it does not keep.
 	c.rests("serve", time.Hour, "cpu=1,memory=2Gi")
-	if said := c.standby("serve", v1alpha1.StandbyPreparing); !strings.Contains(said, "requests 120000 milli-cores") {
-		t.Errorf("it says %q", said)
-	}
+	c.standby("serve", v1alpha1.StandbyPreparing, "requests 120000 milli-cores")
 	c.unbound("guest")
 	c.resize("serve", "1", "2Gi")
 	c.standby("serve", v1alpha1.StandbyLending)
@@ -134,9 +128,7 @@ func TestStandby(t *testing.T) {
 	c.waits("urgent", core.Resources.String())
 	// What it gave back is kept for it: only LP pods get it.
 	c.create(pod("thief", asks(0), needs("64", "100Gi")))
-	if said := c.waits("thief", core.InsufficientCPU.String()); said == "" {
-		t.Error("no message")
-	}
+	c.waits("thief", core.InsufficientCPU.String())
 	people, err := console.New(address)
 	c.must(err)
 	x, err := people.Explain(ctx(), c.namespace, "serve")
@@ -158,11 +150,11 @@ func TestStandby(t *testing.T) {
 		}
 		return err
 	})
-	if said := c.standby("serve", v1alpha1.StandbyResumed); !strings.Contains(said, "its GPUs are its own again") {
-		t.Errorf("it says %q", said)
-	}
-	if _, err := admin.CoreV1().Pods(c.namespace).Get(ctx(), "guest", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the guest, when the service goes on: %v", err)
+	c.kill("guest")
+	c.standby("serve", v1alpha1.StandbyResumed, "its GPUs are its own again")
+	resumed := seen.when("told to go on", "serve", func(v version) bool { return v.Annotations[v1alpha1.StandbyAnnotation] == v1alpha1.StandbyResumed })
+	if resumed < seen.went("guest") {
+		t.Error("the service was told to go on before the guest had left")
 	}
 	c.resize("serve", "120", "900Gi")
 	c.waits("thief", core.InsufficientCPU.String())
@@ -212,14 +204,10 @@ func TestStandbyRefused(t *testing.T) {
 		"lp":   "only pods of HP jobs lend their GPUs",
 	} {
 		c.rests(name, time.Hour, "")
-		if said := c.standby(name, v1alpha1.StandbyRefused); !strings.Contains(said, want) {
-			t.Errorf("%s: %q", name, said)
-		}
+		c.standby(name, v1alpha1.StandbyRefused, want)
 	}
 	c.rests("chosen", time.Hour, "much")
-	if said := c.standby("chosen", v1alpha1.StandbyRefused); !strings.Contains(said, "expected CPU and memory such as cpu=1,memory=2Gi") {
-		t.Errorf("chosen: %q", said)
-	}
+	c.standby("chosen", v1alpha1.StandbyRefused, "expected CPU and memory such as cpu=1,memory=2Gi")
 	// Muster knows which GPUs a pod has that the kubelet does not count.
 	c.rests("chosen", time.Hour, "cpu=1,memory=2Gi")
 	c.standby("chosen", v1alpha1.StandbyLending)

@@ -65,7 +65,10 @@ func TestTopologyPreferred(t *testing.T) {
 	prefers := func(g *schedulingv1beta1.PodGroup) { g.Annotations[v1alpha1.PreferredTopologyAnnotation] = "leaf" }
 	c.group("train", 2, prefers)
 	c.bound(c.several("train", 0, 2, asks(8), ofGroup("train"))...)
-	c.delete("on-a0", "on-b0", "train-0", "train-1")
+	// All have gone before the next gang comes: it goes wherever there is room first.
+	for _, name := range []string{"on-a0", "on-b0", "train-0", "train-1"} {
+		c.kill(name)
+	}
 	c.node("c0", inLeaf("c"))
 	c.group("again", 2, prefers)
 	if n := c.bound(c.several("again", 0, 2, asks(8), ofGroup("again"))...); n[0][0] != n[1][0] {
@@ -79,7 +82,5 @@ func TestTopologyUnknown(t *testing.T) {
 	c.node("n")
 	c.schedule()
 	c.create(pod("p", note(v1alpha1.RequiredTopologyAnnotation, "rack")))
-	if said, want := c.waits("p", tables.ReasonMisconfigured), `unknown topology level "rack": expected one of leaf, node, hbd`; said != want {
-		t.Errorf("it waits because %q; expected %q", said, want)
-	}
+	c.waits("p", tables.ReasonMisconfigured, `unknown topology level "rack": expected one of leaf, node, hbd`)
 }
