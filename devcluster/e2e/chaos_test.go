@@ -251,7 +251,9 @@ func (c *cluster) churn(rng *rand.Rand, round int) {
 type process struct {
 	*cluster
 	*exec.Cmd
-	said record
+	said  record
+	ended chan struct{} // closed when it has, with err
+	err   error
 }
 
 // process starts a scheduler with flags.
@@ -264,9 +266,13 @@ func (c *cluster) process(flags ...string) *process {
 		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "scheduler"}},
 		CurrentContext: "c",
 	}, file))
-	p := &process{cluster: c, Cmd: exec.Command("muster", append([]string{"scheduler", "--kubeconfig", file}, flags...)...)}
+	p := &process{cluster: c, Cmd: exec.Command("muster", append([]string{"scheduler", "--kubeconfig", file}, flags...)...), ended: make(chan struct{})}
 	p.Stderr = &p.said
 	c.must(p.Start())
+	go func() {
+		defer close(p.ended)
+		p.err = p.Wait()
+	}()
 	c.Cleanup(func() {
 		_ = p.Process.Kill() // when the test ended early
 		if c.Failed() {
@@ -280,15 +286,25 @@ func (c *cluster) process(flags ...string) *process {
 func (p *process) kill() {
 	p.Helper()
 	p.must(p.Process.Kill())
-	_ = p.Wait()
+	<-p.ended
+}
+
+// hasEnded reports whether it has ended, by itself or not.
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // interrupt ends it as people do.
 func (p *process) interrupt() {
 	p.Helper()
 	p.must(p.Process.Signal(os.Interrupt))
-	if err := p.Wait(); err != nil {
-		p.Errorf("an interrupted scheduler ended with %v", err)
+	if <-p.ended; p.err != nil {
+		p.Errorf("an interrupted scheduler ended with %v", p.err)
 	}
 }
 
