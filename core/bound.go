@@ -63,7 +63,7 @@ func (us *units) boundOf(j *job, from bound) bound {
 func (us *units) exceedsOwed(j *job) bool {
 	us.shares.divide()
 	us.compile(j.class)
-	return us.prepare(j).lacks(j.queue.OwedRoom)
+	return us.lacks(j)(j.queue.OwedRoom)
 }
 
 // reach returns how far a waiting job (one pod of it when it starts pod by pod) must borrow to
@@ -75,13 +75,23 @@ func (us *units) reach(j *job, from int) int {
 		return from
 	}
 	us.compile(j.class)
-	c := us.prepare(j)
-	if from == quota.Own && !c.lacks(j.queue.NominalRoom) {
+	lacks := us.lacks(j)
+	if from == quota.Own && !lacks(j.queue.NominalRoom) {
 		return quota.Own
 	}
 	depth := min(from, us.ledger.Deepest())
-	for depth > 0 && c.lacks(func(m string) Milli { return j.queue.RoomWithin(m, depth) }) {
+	for depth > 0 && lacks(func(m string) Milli { return j.queue.RoomWithin(m, depth) }) {
 		depth--
 	}
 	return depth
+}
+
+// lacks returns [candidate.lacks] for a waiting job.
+func (us *units) lacks(j *job) func(room func(model string) Milli) bool {
+	if bounded, _ := j.queue.Bounded(); !bounded {
+		if p, ok := j.class.simple(); ok {
+			return func(room func(string) Milli) bool { return room(p.model) < p.gpu }
+		}
+	}
+	return us.prepare(j).lacks
 }

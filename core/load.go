@@ -336,7 +336,11 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 		pl.shares.divide()
 		a.gains = j.queue.Gains() + pl.ledger.Excesses()
 		pl.units.compile(j.class)
-		a.owed = !pl.units.prepare(j).lacks(func(m string) Milli { return j.queue.ClaimRoom(m, j.queue) })
+		if p, ok := j.class.simple(); ok {
+			a.owed = p.gpu <= j.queue.ClaimRoom(p.model, j.queue)
+		} else {
+			a.owed = !pl.units.prepare(j).lacks(func(m string) Milli { return j.queue.ClaimRoom(m, j.queue) })
+		}
 	}
 
 	// 2. The first search of its kind, or in another world.

@@ -223,6 +223,20 @@ func (c *entitlement) last(of cover) iter.Seq[*holding] {
 	}
 }
 
+// each yields the units of a cover in all circles, in no order.
+func (c *entitlement) each(of cover) iter.Seq[*holding] {
+	return func(yield func(*holding) bool) {
+		for n := range c.circles {
+			k := &c.circles[n]
+			for _, i := range k.listed[of] {
+				if !yield(&k.units[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // circleEnd is a place in a list of units of a circle.
 type circleEnd struct {
 	*circle

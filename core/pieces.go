@@ -17,8 +17,7 @@ import "github.com/muster-sched/muster/core/defrag"
 // make room, nor moves and restarts alone. It reports whether it made one.
 func (ps *pass) reclaimPieces(j *job) bool {
 	// 1. Is a search worth a try, is there enough by count, and is it allowed now?
-	owned := ps.policy.Preempt.Reclaim && j.queue.Limited() && j.nomination == nil && !j.NeverPreempts
-	if !owned || ps.policy.Room.MaxMoves == 0 || !ps.policy.Room.Restarts {
+	if !ps.reclaimsPieces(j) {
 		return false
 	}
 	this, worth := ps.planner.again(j, ps.now, forPieces)
@@ -64,6 +63,12 @@ func (ps *pass) reclaimPieces(j *job) bool {
 	// 3. Failed.
 	ps.failed(j, forPieces, this, later)
 	return false
+}
+
+// reclaimsPieces reports whether the policy makes such plans, and the job may have one.
+func (ps *pass) reclaimsPieces(j *job) bool {
+	owned := ps.policy.Preempt.Reclaim && j.queue.Limited() && j.nomination == nil && !j.NeverPreempts
+	return owned && ps.policy.Room.MaxMoves > 0 && ps.policy.Room.Restarts
 }
 
 // piecesPlan looks for a plan, as a trial that the caller takes back; nil if there is none.

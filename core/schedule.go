@@ -111,8 +111,7 @@ func (ps *pass) mayEvictMore() bool {
 			continue
 		}
 		ps.units.compile(c)
-		j := ps.units.prepare(c.head())
-		if _, worth := ps.planner.again(j.job, ps.now, forAny); worth && ps.planner.mayEvict(j, false) {
+		if _, worth := ps.planner.again(c.head(), ps.now, forAny); worth && ps.planner.mayEvict(ps.units.prepare(c.head()), false) {
 			ps.waiting.setClass(c, classActive)
 			some = true
 		}
@@ -340,6 +339,9 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 	ps.units.compile(c)
 	if ps.putOff(j) {
 		return true
+	}
+	if ps.settle(c, j) {
+		return false
 	}
 	w := ps.units.prepare(j)
 	u := w.unit

@@ -306,7 +306,7 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
 	if pl.byList(c) {
-		for id := range pl.lessCovered(c) {
+		for id := range pl.lessCovered(c, all) {
 			if enough <= 0 && !all {
 				s.all = false
 				return
@@ -379,15 +379,20 @@ func (pl *planner) byList(c preemptor) bool {
 	return pl.shares.count() && pl.policy.Preempt.Reclaim && c.cover > uncovered
 }
 
-// lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first.
-func (pl *planner) lessCovered(c preemptor) iter.Seq[cluster.NodeID] {
+// lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first, or if
+// all are meant to be visited, in no order.
+func (pl *planner) lessCovered(c preemptor, all bool) iter.Seq[cluster.NodeID] {
+	listed := pl.entitlement.last
+	if all {
+		listed = pl.entitlement.each
+	}
 	terms := pl.affinities.constrain(c.job)
 	matters := func(u *holding) bool {
 		return c.short || terms || len(u.uses) == 0 || slices.ContainsFunc(u.uses, func(d demand) bool { return slices.Contains(c.class.models, int(d.account)) })
 	}
 	return func(yield func(cluster.NodeID) bool) {
 		for of := uncovered; of < c.cover; of++ {
-			for u := range pl.entitlement.last(of) {
+			for u := range listed(of) {
 				if u.job.Class < c.Class || u.job.queue == c.queue || !matters(u) {
 					continue
 				}

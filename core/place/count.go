@@ -11,7 +11,7 @@ import (
 // MayFit reports whether free GPUs alone would let the unit, or one pod of it
 // when it is not whole, be placed. False is certain, true is not.
 // O(tasks x pools x GPUs per node).
-func (p *Placer) MayFit(u *Unit) bool { return u.mayFit((*Shape).slotsInAll) }
+func (p *Placer) MayFit(u *Unit) bool { return u.mayFit((*Shape).SlotsInAll) }
 
 // RoomWith is MayFit with more room: on nodes, each named once, left says what
 // would be free. Topology, shared devices and other resources are ignored.
@@ -21,7 +21,7 @@ func (p *Placer) RoomWith(u *Unit, nodes []cluster.NodeID, left func(cluster.Nod
 		if sh.GPUs == 0 {
 			return unlimited // parts of devices are not counted here
 		}
-		slots := sh.slotsInAll()
+		slots := sh.SlotsInAll()
 		for _, id := range nodes {
 			n := p.state.Node(id)
 			if !n.Open() || !p.eligible(u, sh, id) {

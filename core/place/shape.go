@@ -291,9 +291,9 @@ func (sh *Shape) capacity(gpus int, left cluster.Need) int {
 	return int(n)
 }
 
-// slotsInAll returns how many pods of the shape all its pools hold, by GPUs
+// SlotsInAll returns how many pods of the shape all its pools hold, by GPUs
 // alone.
-func (sh *Shape) slotsInAll() int {
+func (sh *Shape) SlotsInAll() int {
 	slots := 0
 	for _, m := range sh.models {
 		for _, pools := range [2][]*cluster.Pool{m.general, m.zone} {
