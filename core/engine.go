@@ -46,6 +46,7 @@ type Engine struct {
 	entitlement  entitlement
 	shares       shares
 	unowned      unowned
+	longTerm     longTerm
 	planner      planner
 	defragmenter defragmenter
 	changes      changes
@@ -95,7 +96,8 @@ func New(c Config) (*Engine, error) {
 	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine, e.changes.Engine, e.shares.Engine, e.unowned.Engine = e, e, e, e, e
-	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf)
+	e.longTerm = newLongTerm(e)
+	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf, &e.longTerm)
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
 	}
@@ -109,6 +111,7 @@ func (e *Engine) Apply(now Time, ev Event) error {
 		return fmt.Errorf("time goes back from %.9gs to %.9gs", e.now.Seconds(), now.Seconds())
 	}
 	e.expected.advance(now)
+	e.longTerm.advance(now)
 	err := e.apply(now, ev)
 	e.working = ""
 	if err == nil {
@@ -165,9 +168,9 @@ func (e *Engine) apply(now Time, ev Event) error {
 	case DeviceHealth:
 		return e.setHealth(now, ev)
 	case QueueSet:
-		return e.changeQueues(func() error { return e.ledger.Set(ev.Queue) })
+		return e.changeQueues(func() error { return e.ledger.Set(ev.Queue) }, func() { e.longTerm.setQueue(&ev.Queue) })
 	case QueueRemoved:
-		return e.changeQueues(func() error { return e.ledger.Remove(ev.Queue) })
+		return e.changeQueues(func() error { return e.ledger.Remove(ev.Queue) }, func() { e.longTerm.removeQueue(ev.Queue) })
 	case JobRelabelled:
 		return e.relabel(now, ev)
 	case JobShielded:
@@ -204,12 +207,13 @@ func (e *Engine) Fault(panicked any) error {
 	return fmt.Errorf("the engine failed while it worked on job %s, which is a bug: %v", e.working, panicked)
 }
 
-// changeQueues changes the ledger, and what depends on the quotas.
-func (e *Engine) changeQueues(change func() error) error {
+// changeQueues changes the ledger, and what depends on the quotas; then does what follows from the change.
+func (e *Engine) changeQueues(change func() error, then func()) error {
 	limited, resources, bounded := e.ledger.Limited(), e.ledger.Counted(), e.ledger.Bounded()
 	if err := change(); err != nil {
 		return err
 	}
+	then()
 	e.bookResources(resources)
 	e.changes.quotasChanged()
 	if bounded = bounded || e.ledger.Bounded(); bounded {

@@ -52,7 +52,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		Waiting: j.waiting(), Moving: j.movesNow(), Standby: int(j.standing), Settled: Never, Delayed: Never, Stops: e.staleGangs.until(j),
 	}
 	for _, o := range e.jobs.byName {
-		if o != j && o.class != nil && o.key.before(&j.key) {
+		if o != j && o.class != nil && e.comesBefore(o, j) {
 			x.Ahead++
 		}
 	}
@@ -114,12 +114,7 @@ func (e *Engine) Waiting() iter.Seq[string] {
 			js = append(js, j)
 		}
 	}
-	slices.SortFunc(js, func(a, b *job) int {
-		if a.key.before(&b.key) {
-			return -1
-		}
-		return 1
-	})
+	e.sortByOrder(js)
 	return func(yield func(string) bool) {
 		for _, j := range js {
 			if !yield(j.Name) {

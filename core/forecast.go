@@ -48,12 +48,7 @@ func (e *Engine) Forecast() Forecast {
 	if f.ends.items == nil {
 		return f.Forecast
 	}
-	slices.SortFunc(f.queued, func(a, b *job) int {
-		if a.key.before(&b.key) {
-			return -1
-		}
-		return 1
-	})
+	e.sortByOrder(f.queued)
 	if len(f.queued) > forecastJobs {
 		f.queued, f.Cut = f.queued[:forecastJobs], true
 	}

@@ -127,6 +127,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 		j.since = spec.Submitted
 	}
 	j.addAll()
+	e.longTerm.submitted(j)
 	for t := range spec.Tasks {
 		e.requested(j, t, spec.Tasks[t].Pods)
 		e.observe(&spec.Tasks[t].Request, spec.Tasks[t].Pods)
@@ -272,6 +273,7 @@ func (e *Engine) vacated(j *job, i int) {
 // removed already.
 func (e *Engine) unbookOld(j *job, p *pod) {
 	node := p.from().Node
+	e.longTerm.hold(j, p, -1)
 	p.tied().from = nil
 	j.nomination.old--
 	j.leaves(e.state, p, -1)

@@ -131,6 +131,8 @@ type job struct {
 	delay     *delay // nil if nothing put it off
 	// begun says that the gang has its minimum: further pods start one by one.
 	begun bool
+	// service is what it has received and deserved; nil unless the policy asks for that.
+	service *service
 	// backfilled says that it started past an earlier job that waited.
 	backfilled          bool
 	rejected            bool
@@ -253,12 +255,13 @@ func (e *Engine) requested(j *job, task, pods int) {
 	if t.GPU == 0 {
 		return
 	}
+	e.longTerm.request(j, t, pods)
 	e.wanted.requested(j, task, pods)
 }
 
 // requestedNoLonger counts the pods of a job that ends as ended, each task at once.
 func (e *Engine) requestedNoLonger(j *job) {
-	if !e.policy.fair() && !e.wanted.on {
+	if !e.policy.fair() && !e.wanted.on && e.longTerm.ledger == nil {
 		return
 	}
 	pods := make([]int, len(j.Tasks))

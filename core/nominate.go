@@ -309,6 +309,7 @@ func (ns *nominations) yield(n *nomination, i int) {
 	ns.changes.quotaReturned()
 	ns.changes.roomFreed(p.alloc.Node)
 	if p.from() != nil { // it goes on leaving, without a place
+		ns.longTerm.hold(j, p, -1) // until it is podLeaving
 		p.alloc, p.tied().from = *p.from(), nil
 		n.old--
 		ns.set(j, p, podLeaving)

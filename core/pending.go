@@ -13,6 +13,7 @@ type class struct {
 	id    classID
 	jobs  heap[*job] // the first in the order on top
 	first key        // of the first job; without jobs, of the last one that was
+	ran   int        // how many of them have had GPUs, under [LongTermFairness]
 	state classState
 	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
 	idle  int    // place in waiting.idle, -1 when it is active
@@ -58,6 +59,7 @@ const (
 // borrowers in place of active and ready. A class without jobs is in no file.
 type waiting struct {
 	strict  bool // the policy is StrictFIFO
+	served  *longTerm
 	classOf func(*job) classID
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
@@ -74,8 +76,13 @@ type waiting struct {
 	paused heap[*job] // by the end of their pause
 }
 
-func newWaiting(strict bool, classOf func(*job) classID) waiting {
-	w := waiting{strict: strict, classOf: classOf, classes: map[classID]*class{}}
+func newWaiting(strict bool, classOf func(*job) classID, served *longTerm) waiting {
+	w := waiting{strict: strict, classOf: classOf, served: served, classes: map[classID]*class{}}
+	headFirst, nearerFirst := headFirst, nearerFirst
+	if served.ledger != nil {
+		headFirst = func(a, b *class) bool { return served.before(a.head(), b.head()) }
+		nearerFirst = func(a, b *class) bool { return a.bound.before(b.bound) || a.bound == b.bound && headFirst(a, b) }
+	}
 	w.active = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[0] = at }}
 	w.ready = heap[*class]{less: headFirst, moved: func(c *class, at int) { c.at[1] = at }}
 	w.borrowers = heap[*class]{less: nearerFirst, moved: func(c *class, at int) { c.at[2] = at }}
@@ -181,6 +188,9 @@ func (w *waiting) enqueue(j *job, now Time) {
 	if c == nil {
 		c = &class{id: id, at: [3]int{-1, -1, -1}, idle: -1}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
+		if w.served.ledger != nil {
+			c.jobs.less = w.served.before
+		}
 		w.classes[id] = c
 	}
 
@@ -191,8 +201,10 @@ func (w *waiting) enqueue(j *job, now Time) {
 	if len(c.jobs.items) > 0 {
 		old = c.head()
 	}
+	w.served.enqueued(j)
 	c.jobs.push(j)
 	c.first = c.head().key
+	c.ran += j.servedBefore()
 	if c.head() != old || c.state == classRejected {
 		w.setClass(c, classActive)
 	}
@@ -215,6 +227,7 @@ func (w *waiting) dequeue(j *job) {
 	}
 	first := c.head() == j
 	c.jobs.remove(j, int(j.at))
+	c.ran -= j.servedBefore()
 	j.class = nil
 	if len(c.jobs.items) == 0 {
 		w.unlist(c)
@@ -255,7 +268,7 @@ func (w *waiting) tryAgain(matters func(Term) bool) {
 
 // howStarted says whether a job that starts now overtakes an earlier one that waits.
 func (w *waiting) howStarted(j *job) Reason {
-	if !w.strict && w.overtakes(j) {
+	if !w.strict && w.served.ledger == nil && w.overtakes(j) {
 		return Backfilled
 	}
 	return Placed
@@ -324,6 +337,7 @@ func (w *waiting) setClass(c *class, s classState) {
 	}
 	switch s {
 	case classActive:
+		w.served.reorder(c)
 		w.active.push(c)
 	case classStuck:
 		for _, m := range c.models {
@@ -373,6 +387,13 @@ type heap[T comparable] struct {
 func (h *heap[T]) push(x T) {
 	h.items = append(h.items, x)
 	h.up(len(h.items) - 1)
+}
+
+// order restores the order after many items changed.
+func (h *heap[T]) order() {
+	for i := len(h.items)/2 - 1; i >= 0; i-- {
+		h.down(i)
+	}
 }
 
 // has reports whether x, which is at place i if it is in the heap at all, is.

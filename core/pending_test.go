@@ -13,7 +13,7 @@ import (
 func TestWaitingIsFiledByState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := map[*job]int{} // jobs of a kind are alike
-		w := newWaiting(rapid.Bool().Draw(t, "strict"), func(j *job) classID { return classID{pods: kind[j]} })
+		w := newWaiting(rapid.Bool().Draw(t, "strict"), func(j *job) classID { return classID{pods: kind[j]} }, &longTerm{})
 		var jobs []*job
 		now := Time(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

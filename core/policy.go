@@ -19,9 +19,11 @@ type Policy struct {
 	Zone    Zone
 	Preempt Preempt
 	Spot    Spot
-	Requeue RequeuePolicy
-	Defrag  Defrag
-	Room    Room
+	// Fairness counts under [LongTermFairness].
+	Fairness Fairness
+	Requeue  RequeuePolicy
+	Defrag   Defrag
+	Room     Room
 	// Mix is the requests that will be made, as far as they are known beforehand;
 	// strategies that depend on the mix then take it from here. Otherwise they
 	// learn it from what comes.
@@ -111,9 +113,19 @@ const (
 	// BySubmission is by class, priority, submission time and number of
 	// arrival, whatever the size.
 	BySubmission
+	// LongTermFairness is by class, then by how much of the GPU time that it deserved the queue has received, at each
+	// level of the tree, the least first (by name if they are equal), by priority, by how much the job has received of its part, by
+	// submission time and number of arrival (ASTRAEA): see [Fairness]. It decides which jobs start first; which of them are within
+	// quota, and who evicts whom, is decided as by BySubmission. No job is evicted for the first one. Under StrictFIFO, it is
+	// BySubmission.
+	LongTermFairness
+	numOrders
 )
 
-func (o Order) String() string { return [...]string{"Priority", "Estimate", "Submission"}[o] }
+// Orders names the orders.
+var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness"}
+
+func (o Order) String() string { return Orders[o] }
 
 // Queueing is how QSCH orders jobs.
 type Queueing struct {

@@ -15,8 +15,14 @@ import (
 
 // set moves a pod to another state, and counts what runs where queues bound that.
 func (e *Engine) set(j *job, p *pod, s podState) {
-	was := p.runs()
+	was, had := p.runs(), p.onNode()
 	j.set(p, s)
+	switch has := p.onNode(); {
+	case has && !had:
+		e.longTerm.hold(j, p, 1)
+	case had && !has:
+		e.longTerm.hold(j, p, -1)
+	}
 	if is := p.runs(); was != is && e.ledger.Bounded() {
 		by := -1
 		if is {

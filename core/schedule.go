@@ -18,6 +18,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.now, e.working = now, ""
 	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
 	e.expected.advance(now)
+	e.longTerm.advance(now)
 	ps := pass{e, now}
 
 	// 1. What no queue owns is lent, or what of it has gone is lent no longer. Gangs that broke since
@@ -52,6 +53,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	ps.resume()
 	e.nominations.begin()
 	e.nominations.fulfil(now)
+	e.longTerm.begin()
 	ps.reactivate()
 	e.changes.begin()
 
@@ -263,7 +265,7 @@ func (ps *pass) mayStart(c *class) bool {
 // Before a job overtakes a first one that has waited too long, preemptForHeads makes room for
 // that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
-	helped := ps.policy.Queueing.Mode != Backfill
+	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.byLongTerm()
 	for len(ps.waiting.active.items)+len(ps.waiting.borrowers.items) > 0 {
 		c, b := ps.nextOf(&ps.waiting.active)
 		if ps.units.compile(c); !helped && ps.waiting.overtakes(c.head()) {
@@ -315,6 +317,7 @@ func (ps *pass) outOfQuota(c *class) bool {
 // quota, else the first of the borrowers, and what bounds its first job now. Those of the
 // heap that come before it go to the borrowers. One of the two heaps has a class.
 func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
+	ps.longTerm.inOrder()
 	for len(h.items) > 0 {
 		c := h.items[0]
 		b := ps.units.boundOf(c.head(), own)
@@ -366,7 +369,7 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 	if b != unbound && j.queue.Limited() {
 		u.Room = func(m string) Milli { return min(j.room(m), b.room(j.queue, m)) }
 	}
-	n := ps.start(j, u)
+	n, exhausted := ps.startUnlessFull(c, j, u)
 	if n <= 0 && b != unbound && w.mayBorrow(b) {
 		if ps.policy.Queueing.Mode != StrictFIFO {
 			ps.waiting.postpone(c, ps.units.looser(b))
@@ -375,8 +378,9 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 		w = ps.units.prepare(j)
 		u = w.unit
 		n = ps.start(j, u)
+		exhausted = ps.placer.Exhausted()
 	}
-	c.exhausted = u.Whole && n == 0 && ps.placer.Exhausted()
+	c.exhausted = u.Whole && n == 0 && exhausted
 	if n > 0 {
 		return true
 	}
@@ -407,6 +411,23 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 	return false
 }
 
+// startUnlessFull is start, unless a class that finds room when this one does has found none in this pass. exhausted says that the
+// search for places gave up.
+func (ps *pass) startUnlessFull(c *class, j *job, u *place.Unit) (n int, exhausted bool) {
+	alike, ok := ps.longTerm.alike(c)
+	if ok {
+		if exhausted, full := ps.longTerm.full[alike]; full {
+			return 0, exhausted
+		}
+	}
+	n = ps.start(j, u)
+	exhausted = ps.placer.Exhausted()
+	if ok && n == 0 {
+		ps.longTerm.full[alike] = exhausted
+	}
+	return n, exhausted
+}
+
 // reject decides for all jobs of a class that these nodes do not hold them, even empty. A job
 // with pods that run or have run is not rejected: its other pods wait.
 func (ps *pass) reject(c *class) {
@@ -425,7 +446,7 @@ func (ps *pass) reject(c *class) {
 // when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
 // Table 1).
 func (ps *pass) preemptForHeads() {
-	if !ps.policy.Preempt.Backfill {
+	if !ps.policy.Preempt.Backfill || ps.policy.byLongTerm() {
 		return
 	}
 	for m := range ps.waiting.stuck {

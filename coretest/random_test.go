@@ -66,6 +66,15 @@ func randomPolicy(rt *rapid.T) core.Policy {
 	if p.Defrag.MaxMoves != 0 {
 		p.Requeue.StaleGrace = 4 * core.Second
 	}
+	if p.Queueing.Order == core.BySubmission && p.Room.AssumedWait != 0 {
+		p.Queueing.Order = core.LongTermFairness
+		if p.Room.Restarts {
+			p.Fairness.Rates = []core.ModelRate{{Model: "B", Rate: 2500}}
+		}
+		if p.Requeue.Backoff != 0 {
+			p.Fairness.HalfLife = 30 * core.Second
+		}
+	}
 	for k := range p.Placement {
 		p.Placement[k] = place.Strategy(s.up(len(place.Strategies)))
 	}

@@ -227,7 +227,12 @@ func readPolicy(l *line) core.Config {
 	if l.name == "" {
 		p.Preempt.MinRuntime = 0
 	}
-	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission"}, int(p.Queueing.Order)))
+	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm"}, int(p.Queueing.Order)))
+	p.Fairness.HalfLife = l.time("halflife", p.Fairness.HalfLife)
+	for _, w := range l.list("rates") {
+		model, v := l.pair("rates", w, ":")
+		p.Fairness.Rates = append(p.Fairness.Rates, core.ModelRate{Model: model, Rate: l.thousandths("rates", v)})
+	}
 	p.Queueing.HeadWait = l.time("headwait", p.Queueing.HeadWait)
 	p.Queueing.FairShare = l.switched("fairshare", p.Queueing.FairShare)
 	p.Queueing.LendUnowned = l.switched("unowned", p.Queueing.LendUnowned)

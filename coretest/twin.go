@@ -56,6 +56,8 @@ type Twin struct {
 	quotaSet int
 	now      core.Time // of the last pass
 	passes   int
+	served   served // under core.LongTermFairness
+	came     int    // jobs that did
 	// upsets counts events for which a plan may be given up.
 	upsets int
 	rooms  []*roomPlan                      // plans by which pods go elsewhere, for a job or because that was requested
@@ -136,11 +138,14 @@ type job struct {
 	ordered   core.Time
 	bonus     core.Time
 	unordered bool
+	number    int  // of its arrival
+	estimated bool // an estimate came later
+	served    serviceOf
 }
 
 // NewTwin returns a twin of an engine with this configuration.
 func NewTwin(c core.Config) *Twin {
-	return &Twin{policy: c.Policy, levels: c.Levels, jobs: map[string]*job{}, ended: map[string][]*left{}, spent: map[core.Time]int{}, asked: map[string]core.RestartRequested{}}
+	return &Twin{policy: c.Policy, served: newServed(), levels: c.Levels, jobs: map[string]*job{}, ended: map[string][]*left{}, spent: map[core.Time]int{}, asked: map[string]core.RestartRequested{}}
 }
 
 func (w *Twin) node(name string) *node {
@@ -208,6 +213,7 @@ func (j *job) whole() bool {
 // Decide checks the decisions of one pass and takes them in as carried out.
 func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 	w.lapse(now)
+	w.serve(now)
 	w.now = now
 	w.passes++
 	planned := map[string]int{} // evictions of this pass, by the job they are for
@@ -221,6 +227,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 	plans := map[string]map[string]bool{} // queues within quota before a plan
 	over := map[string]bool{}             // queues that may have more than they are owed before it
 	paid := map[string]bool{}             // jobs whose evictions were counted
+	passed := map[int][]*job{}            // jobs that come before one that started, by decision
 	for k := range ds {
 		d := &ds[k]
 		if d.Op == core.Wake {
@@ -236,6 +243,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		var err error
 		switch d.Op {
 		case core.Bind:
+			passed[k] = w.passedBy(j)
 			if err = w.notPutOff(j, d, now); err == nil {
 				err = w.bind(j, d, now)
 			}
@@ -319,6 +327,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		}
 	}
 	if err := w.ownersFirst(ds); err != nil {
+		return err
+	}
+	if err := w.nonePassed(ds, passed); err != nil {
 		return err
 	}
 	return w.roomsMade()

@@ -11,6 +11,7 @@ import (
 // Apply applies an event that the engine accepted.
 func (w *Twin) Apply(now core.Time, ev core.Event) {
 	w.lapse(now)
+	w.serve(now)
 	w.upsetRooms(ev)
 	had := w.gangsBefore(ev)
 	switch ev := ev.(type) {
@@ -85,9 +86,11 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		}
 	case core.QueueRemoved:
 		w.quotaSet++
+		w.served.forget(ev.Queue)
 		w.queues = slices.DeleteFunc(w.queues, func(q core.Queue) bool { return q.Name == ev.Queue })
 	case core.JobSubmitted:
-		j := &job{Job: ev.Job, left: w.ended[ev.Job.Name]}
+		w.came++
+		j := &job{Job: ev.Job, left: w.ended[ev.Job.Name], number: w.came}
 		delete(w.ended, ev.Job.Name)
 		j.lacks = make([]int, len(j.Tasks))
 		for t := range ev.Job.Tasks {
@@ -138,6 +141,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		}
 		w.jobs[ev.Job].saved = max(w.jobs[ev.Job].saved, at)
 		w.jobs[ev.Job].unordered = w.policy.Requeue.Timestamp == core.EvictionTime
+	case core.JobEstimated:
+		w.jobs[ev.Job].estimated = w.jobs[ev.Job].estimated || ev.Estimate > 0
 	case core.JobShielded:
 		w.jobs[ev.Job].disruptionProtected = ev.Shielded
 	case core.JobRelabelled:

@@ -152,7 +152,7 @@ func (j *job) accepts(model string) bool {
 // mayBePutOff checks that the forecast may put a job off.
 func (w *Twin) mayBePutOff(name string) error {
 	j := w.jobs[name]
-	if w.had == nil || j.Class != core.LP || j.Estimate == 0 || j.GPUs() == 0 || j.running() > 0 {
+	if w.had == nil || j.Class != core.LP || j.Estimate == 0 && !j.estimated || j.GPUs() == 0 || j.running() > 0 {
 		return fmt.Errorf("job %s is put off: only LP jobs with an estimate may be, before they start", name)
 	}
 	if _, known := w.means(""); !known {

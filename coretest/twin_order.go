@@ -35,6 +35,13 @@ func (w *Twin) inOrder(names []string) error {
 		if j.unordered {
 			continue
 		}
+		if w.fairOrder() {
+			if last != nil && w.compareServed(last, j) >= 0 {
+				return fmt.Errorf("job %s comes before %s in the order: expected it behind\n%s\n%s", last.Name, j.Name, w.servedText(last), w.servedText(j))
+			}
+			last = j
+			continue
+		}
 		if last != nil && cmp.Or(cmp.Compare(last.Class, j.Class), cmp.Compare(j.Priority, last.Priority), cmp.Compare(last.ordered, j.ordered)) > 0 {
 			return fmt.Errorf("job %s comes before %s in the order: expected it behind", last.Name, j.Name)
 		}

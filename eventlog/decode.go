@@ -195,8 +195,8 @@ func checkHeader(h *Header) *workload.Error {
 		return wrong("part", "a number of at least 1, and a snapshot of at least 0 lines; found %d and %d", h.Part, h.Snapshot)
 	case p.Queueing.Mode > core.Backfill:
 		return wrong("policy.queueing.mode", "a number, at most %d, found %d", core.Backfill, uint8(p.Queueing.Mode))
-	case p.Queueing.Order > core.BySubmission:
-		return wrong("policy.queueing.order", "a number, at most %d, found %d", core.BySubmission, uint8(p.Queueing.Order))
+	case p.Queueing.Order > core.LongTermFairness:
+		return wrong("policy.queueing.order", "a number, at most %d, found %d", core.LongTermFairness, uint8(p.Queueing.Order))
 	}
 	if p.Models > core.LeastWanted {
 		return wrong("policy.models", "a number, at most %d, found %d", core.LeastWanted, uint8(p.Models))

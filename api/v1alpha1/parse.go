@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/muster-sched/muster/api/strict"
@@ -95,6 +96,19 @@ func (s *SchedulingPolicySpec) check(p *core.Policy, wrong func(path, format str
 	}
 	if e := p.Preempt; e.Budget > 0 && e.Interval == 0 {
 		return wrong("preemption.budget", "an interval with the budget; found only a budget of %d", e.Budget)
+	}
+	if h := p.Fairness.HalfLife; h > 0 && h < 3600*core.Second {
+		return wrong("fairness.halfLife", "at least 1h, or 0; found %s", Duration(h))
+	}
+	if f := s.Fairness; f != nil {
+		for i, r := range f.Rates {
+			if r.Rate < 0.001 || r.Rate > 1000 { // the API server takes 0 for at least 0.001
+				return wrong("fairness.rates", "a rate from 0.001 to 1000 of model %s; found %v", r.Model, r.Rate)
+			}
+			if slices.ContainsFunc(f.Rates[:i], func(o ModelRate) bool { return o.Model == r.Model }) {
+				return wrong("fairness.rates", "one rate for each model; found two for %s", r.Model)
+			}
+		}
 	}
 	if r := p.Requeue; r.MaxBackoff < r.Backoff {
 		return wrong("requeue.maxBackoff", "at least the backoff, %s; found %s", Duration(r.Backoff), Duration(r.MaxBackoff))

@@ -48,6 +48,8 @@ type SchedulingPolicySpec struct {
 	Preemption *Preemption `json:"preemption,omitempty"`
 	// Spot determines when LP jobs start.
 	Spot *Spot `json:"spot,omitempty"`
+	// Fairness determines how GPU time counts under the order LongTermFairness.
+	Fairness *Fairness `json:"fairness,omitempty"`
 	// Requeue determines how long a job waits after a failed start.
 	Requeue *Requeue `json:"requeue,omitempty"`
 	// Defragmentation moves running pods so that whole nodes become free.
@@ -102,13 +104,13 @@ type QueueingMode string
 // Values lists the modes, in the order of [core.Mode].
 func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffortFIFO", "Backfill"} }
 
-// QueueingOrder is Priority, Estimate or Submission.
+// QueueingOrder is Priority, Estimate, Submission or LongTermFairness.
 //
-// +kubebuilder:validation:Enum=Priority;Estimate;Submission
+// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness
 type QueueingOrder string
 
 // Values lists the orders, in the order of [core.Order].
-func (QueueingOrder) Values() []string { return []string{"Priority", "Estimate", "Submission"} }
+func (QueueingOrder) Values() []string { return core.Orders[:] }
 
 // Placement is the strategy for each kind of job, and the order of GPU models; Default
 // is for the kinds that are not set.
@@ -275,6 +277,33 @@ type Spot struct {
 	Forecast *bool `json:"forecast,omitempty"`
 }
 
+// Fairness determines how the GPU time counts that queues and jobs received, and deserved, under the order
+// LongTermFairness.
+type Fairness struct {
+	// HalfLife is the time after which what queues received and deserved counts half. 0 means that it counts for ever.
+	HalfLife *Duration `json:"halfLife,omitempty"`
+	// Rates are what a GPU of a model counts; one of a model that is not listed counts 1.
+	//
+	// +listType=map
+	// +listMapKey=model
+	// +kubebuilder:validation:MaxItems=64
+	Rates []ModelRate `json:"rates,omitempty"`
+}
+
+// ModelRate is what a GPU of a model counts.
+type ModelRate struct {
+	// Model is the GPU model.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Model string `json:"model"`
+	// Rate is what it counts.
+	//
+	// +kubebuilder:validation:Minimum=0.001
+	// +kubebuilder:validation:Maximum=1000
+	Rate float64 `json:"rate" min:"0.001" max:"1000"`
+}
+
 // Requeue determines how long a job waits after a failed start: Backoff, doubled
 // with every failure up to MaxBackoff; how long a gang runs without all of its pods; and where an
 // evicted job waits.
@@ -386,6 +415,9 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 	if e := s.Preemption; e != nil {
 		e.apply(&p.Preempt)
 	}
+	if f := s.Fairness; f != nil {
+		f.apply(&p.Fairness)
+	}
 	if r := s.Requeue; r != nil {
 		setTime(&p.Requeue.Backoff, r.Backoff)
 		setTime(&p.Requeue.MaxBackoff, r.MaxBackoff)
@@ -480,6 +512,16 @@ func (s *Spot) apply(p *core.Spot) {
 	p.Period = 0
 	if *s.Forecast {
 		p.Period = 24 * 3600 * core.Second
+	}
+}
+
+func (f *Fairness) apply(p *core.Fairness) {
+	setTime(&p.HalfLife, f.HalfLife)
+	if len(f.Rates) > 0 {
+		p.Rates = nil
+	}
+	for _, r := range f.Rates {
+		p.Rates = append(p.Rates, core.ModelRate{Model: r.Model, Rate: int64(math.Round(r.Rate * 1000))})
 	}
 }
 

@@ -21,11 +21,12 @@ const module = "github.com/muster-sched/muster/"
 var mayImport = map[string][]string{
 	"core/cluster":     {},
 	"core/frag":        {"core/cluster"},
+	"core/gputime":     {"core/cluster"},
 	"core/quota":       {"core/cluster"},
 	"core/place":       {"core/cluster", "core/frag"},
 	"core/place/joint": {"core/place"},
 	"core/defrag":      {"core/cluster", "core/place"},
-	"core":             {"core/cluster", "core/frag", "core/quota", "core/place", "core/defrag"},
+	"core":             {"core/cluster", "core/frag", "core/gputime", "core/quota", "core/place", "core/defrag"},
 	"core/policy":      {"core", "core/place", "core/policy/"},
 
 	"workload":  {"core", "core/cluster", "core/quota"},

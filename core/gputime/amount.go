@@ -1,0 +1,74 @@
+package gputime
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Amount is GPU time, in millionths of a GPU times nanoseconds: 128 bits, never negative.
+type Amount struct{ hi, lo uint64 }
+
+// plus returns a + rate x time, neither of which is negative.
+func (a Amount) plus(rate int64, time Time) Amount {
+	hi, lo := bits.Mul64(uint64(rate), uint64(time))
+	return a.add(Amount{hi, lo})
+}
+
+func (a Amount) add(b Amount) Amount {
+	lo, carry := bits.Add64(a.lo, b.lo, 0)
+	hi, _ := bits.Add64(a.hi, b.hi, carry)
+	return Amount{hi, lo}
+}
+
+// minus returns a - b, which is not greater.
+func (a Amount) minus(b Amount) Amount {
+	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
+	hi, _ := bits.Sub64(a.hi, b.hi, borrow)
+	return Amount{hi, lo}
+}
+
+// decayed returns a x decay / 2^32, rounded down.
+func (a Amount) decayed() Amount {
+	high, middle := bits.Mul64(a.hi, decay)
+	carry, low := bits.Mul64(a.lo, decay)
+	return Amount{high<<32 | middle>>32, middle << 32}.add(Amount{0, carry<<32 | low>>32})
+}
+
+// GPUSeconds returns the amount in GPU-seconds, rounded, for people.
+func (a Amount) GPUSeconds() float64 {
+	return (float64(a.hi)*math.Exp2(64) + float64(a.lo)) / float64(perGPU) / 1e9
+}
+
+// most is the greatest index.
+const most = math.MaxInt64
+
+// index returns received / deserved in billionths, rounded down. Both are first halved, rounded down, until
+// deserved has 63 bits at most. Without anything deserved it is 0 if nothing was received, else the greatest.
+func index(received, deserved Amount) int64 {
+	if shift := 1 + bits.Len64(deserved.hi); deserved.hi > 0 || deserved.lo>>63 > 0 {
+		received, deserved = received.halved(shift), deserved.halved(shift)
+	}
+	switch {
+	case received == Amount{}:
+		return 0
+	case deserved.lo == 0 || received.hi>>33 > 0:
+		return most
+	}
+	high, low := bits.Mul64(received.lo, billion)
+	high += received.hi * billion // below 2^63, as received.hi is below 2^33
+	if high >= deserved.lo {
+		return most
+	}
+	q, _ := bits.Div64(high, low, deserved.lo)
+	return int64(min(q, most))
+}
+
+const billion = 1_000_000_000
+
+// halved returns the amount halved so often, 1 to 65 times, rounded down.
+func (a Amount) halved(times int) Amount {
+	if times > 64 {
+		return Amount{0, a.hi >> (times - 64)}
+	}
+	return Amount{a.hi >> times, a.hi<<(64-times) | a.lo>>times}
+}

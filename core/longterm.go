@@ -1,0 +1,265 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-sched/muster/core/cluster"
+	"github.com/muster-sched/muster/core/gputime"
+)
+
+// This file orders waiting jobs by the GPU time that their queues, and they themselves, have received and deserved:
+// see [LongTermFairness] and docs/adr/0017.
+
+// Fairness is how GPU time counts under [LongTermFairness].
+type Fairness struct {
+	// HalfLife is how long it takes until what queues received and deserved counts half; 0: it counts for ever.
+	HalfLife Time
+	// Rates are what a GPU of a model counts, in thousandths; 1000 of models that are not listed.
+	Rates []ModelRate
+}
+
+// ModelRate is the exchange rate of a GPU model, 1 to [MaxRate] thousandths.
+type ModelRate struct {
+	Model string
+	Rate  int64
+}
+
+// MaxRate is the greatest exchange rate: 1000.
+const MaxRate = 1_000_000
+
+// FairHorizon is how far ahead an index looks: what is held, and deserved, now counts as if it were for as long.
+const FairHorizon = 15 * 60 * Second
+
+// Rate returns what a GPU of a model counts, in thousandths.
+func (f *Fairness) Rate(model string) int64 {
+	for _, r := range f.Rates {
+		if r.Model == model {
+			return r.Rate
+		}
+	}
+	return 1000
+}
+
+// RequestRate returns what a GPU counts of a request that accepts these models, or all if there are none: the greatest rate among
+// them.
+func (f *Fairness) RequestRate(models []string) int64 {
+	most := int64(0)
+	for _, m := range models {
+		most = max(most, f.Rate(m))
+	}
+	if len(models) == 0 {
+		most = 1000
+		for _, r := range f.Rates {
+			most = max(most, r.Rate)
+		}
+	}
+	return most
+}
+
+// byLongTerm reports whether jobs are ordered by [LongTermFairness]. Under StrictFIFO no job may overtake one that came
+// before it.
+func (p *Policy) byLongTerm() bool {
+	return p.Queueing.Order == LongTermFairness && p.Queueing.Mode != StrictFIFO
+}
+
+// longTerm keeps the GPU time that queues and jobs have received and deserved.
+//
+// Invariant: the heaps of waiting are in the order of the indexes that its jobs have noted, and, within a pass, of those that queues
+// have, unless moved is set.
+type longTerm struct {
+	*Engine
+	ledger *gputime.Ledger // nil if the policy does not order by it
+	world  uint64          // of which the ledger knows the GPUs
+	known  bool
+	// moved says that pods have started since the heaps were put in order.
+	moved bool
+	// full are the classes, but for their queues, for which the current pass found no room: true if the search gave up.
+	full map[classID]bool
+}
+
+// service is what a job has received and deserved.
+type service struct {
+	*gputime.Job
+	index int64 // by which it is in its class's heap: that of when its class was tried last
+	ran   bool  // it had received something, or had a pod, when it was enqueued
+}
+
+func newLongTerm(e *Engine) longTerm {
+	lt := longTerm{Engine: e}
+	if f := &e.policy.Fairness; e.policy.byLongTerm() {
+		lt.ledger = gputime.New(FairHorizon, f.HalfLife)
+	}
+	return lt
+}
+
+// advance lets time go on. Everything until now was as it is.
+func (lt *longTerm) advance(now Time) {
+	if lt.ledger != nil {
+		lt.count()
+		lt.ledger.Advance(now)
+	}
+}
+
+// count tells the ledger how many GPUs there are. It costs O(nodes) if nodes have changed.
+func (lt *longTerm) count() {
+	if lt.known && lt.world == lt.changes.world {
+		return
+	}
+	lt.known, lt.world = true, lt.changes.world
+	units := int64(0)
+	for model, gpu := range lt.shares.schedulable() {
+		if _, isResource := cluster.ResourceOf(model); !isResource {
+			units += int64(gpu) * lt.policy.Fairness.Rate(model)
+		}
+	}
+	lt.ledger.SetUnits(units)
+}
+
+// setQueue records that a queue was added or changed.
+func (lt *longTerm) setQueue(q *Queue) {
+	if lt.ledger != nil {
+		lt.ledger.Set(q.Name, q.Parent, q.Weight)
+	}
+}
+
+// removeQueue records that a queue was removed.
+func (lt *longTerm) removeQueue(name string) {
+	if lt.ledger != nil {
+		lt.ledger.Remove(name)
+	}
+}
+
+// submitted records a new job.
+func (lt *longTerm) submitted(j *job) {
+	if lt.ledger != nil {
+		j.service = &service{Job: lt.ledger.Add(j.Queue)}
+	}
+}
+
+// request counts pods of a task as requested, or with a negative number no longer.
+func (lt *longTerm) request(j *job, t *Task, pods int) {
+	if lt.ledger != nil && t.GPU > 0 {
+		lt.ledger.Request(j.service.Job, int64(pods)*int64(t.GPU)*lt.policy.Fairness.RequestRate(t.Models))
+	}
+}
+
+// hold counts what a pod has on its node as held (by 1), or no longer (by -1).
+func (lt *longTerm) hold(j *job, p *pod, by int64) {
+	if gpu := j.gpu(p); lt.ledger != nil && gpu > 0 {
+		lt.ledger.Hold(j.service.Job, by*int64(gpu)*lt.policy.Fairness.Rate(lt.state.Pool(p.alloc.Node).Model))
+		lt.moved = true
+	}
+}
+
+// onNode reports whether the pod has GPUs of a node: it runs, or has not left yet.
+func (p *pod) onNode() bool { return p.state == podRunning || p.state == podLeaving || p.from() != nil }
+
+// before is the order of waiting jobs: by class; queues with the lowest index, at each level of the tree; priority; the lowest index
+// of jobs; submission; and arrival.
+func (lt *longTerm) before(a, b *job) bool {
+	return lt.compare(a, b, a.service.index, b.service.index) < 0
+}
+
+// compare compares jobs that have these indexes.
+func (lt *longTerm) compare(a, b *job, ofA, ofB int64) int {
+	return cmp.Or(cmp.Compare(a.Class, b.Class), lt.ledger.Compare(a.service.Job, b.service.Job), cmp.Compare(b.Priority, a.Priority),
+		cmp.Compare(ofA, ofB), cmp.Compare(a.key.submit, b.key.submit), cmp.Compare(a.key.seq, b.key.seq))
+}
+
+// enqueued notes the index of a job that is about to be put into its class's heap.
+func (lt *longTerm) enqueued(j *job) {
+	if lt.ledger == nil {
+		return
+	}
+	j.service.index, j.service.ran = 0, j.service.Served(lt.ledger)
+	if j.service.ran {
+		j.service.index = lt.ledger.JobIndex(j.service.Job)
+	}
+}
+
+// servedBefore is 1 if the job had received anything, or had a pod, when it was enqueued, and 0 if not.
+func (j *job) servedBefore() int {
+	if j.service != nil && j.service.ran {
+		return 1
+	}
+	return 0
+}
+
+// reorder puts the jobs of a class in order again. Those that have received nothing have index 0 and do not change places.
+func (lt *longTerm) reorder(c *class) {
+	if c.ran == 0 {
+		return
+	}
+	moved := false
+	for _, j := range c.jobs.items {
+		if j.service.ran {
+			if index := lt.ledger.JobIndex(j.service.Job); index != j.service.index {
+				j.service.index, moved = index, true
+			}
+		}
+	}
+	if moved {
+		c.jobs.order()
+		c.first = c.head().key
+	}
+}
+
+// alike names the classes that differ from this one in their queue alone and find room when it does, as long as nothing is
+// freed; false if there may be more to it: quotas, affinities, cores that are kept for idle GPUs.
+func (lt *longTerm) alike(c *class) (classID, bool) {
+	id := c.id
+	id.queue = nil
+	return id, lt.ledger != nil && id.more == "" && id.gpu > 0 && id.bounded == (boundedID{}) && !lt.Engine.ledger.Limited() && !lt.Engine.ledger.Bounded()
+}
+
+// begin puts the classes to be tried in order, as time has gone on since they were.
+func (lt *longTerm) begin() {
+	if lt.ledger == nil {
+		return
+	}
+	lt.count()
+	for _, c := range lt.waiting.active.items {
+		lt.reorder(c)
+	}
+	lt.moved = true
+	lt.inOrder()
+	lt.full = map[classID]bool{}
+}
+
+// inOrder puts the classes to be tried in order, as pods have started since.
+func (lt *longTerm) inOrder() {
+	if lt.moved {
+		lt.moved = false
+		lt.waiting.active.order()
+		lt.waiting.borrowers.order()
+	}
+}
+
+// sortByOrder sorts jobs by the order in which they would be tried now.
+func (e *Engine) sortByOrder(js []*job) {
+	if e.longTerm.ledger == nil {
+		slices.SortFunc(js, func(a, b *job) int {
+			if a.key.before(&b.key) {
+				return -1
+			}
+			return 1
+		})
+		return
+	}
+	e.longTerm.count()
+	index := make(map[*job]int64, len(js))
+	for _, j := range js {
+		index[j] = e.longTerm.ledger.JobIndex(j.service.Job)
+	}
+	slices.SortFunc(js, func(a, b *job) int { return e.longTerm.compare(a, b, index[a], index[b]) })
+}
+
+// comesBefore reports whether a job comes before another one in the order in which they would be tried now.
+func (e *Engine) comesBefore(a, b *job) bool {
+	if lt := &e.longTerm; lt.ledger != nil {
+		lt.count()
+		return lt.compare(a, b, lt.ledger.JobIndex(a.service.Job), lt.ledger.JobIndex(b.service.Job)) < 0
+	}
+	return a.key.before(&b.key)
+}

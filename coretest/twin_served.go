@@ -1,0 +1,335 @@
+package coretest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// What queues and jobs have received and deserved, added up again from all pods at each moment, under
+// [core.LongTermFairness].
+
+// served is what queues and jobs received and deserved so far, in millionths of a GPU times nanoseconds. A queue's own
+// jobs have an account of their own: see own.
+type served struct {
+	at                 core.Time
+	began              bool
+	received, deserved map[string]*big.Int
+}
+
+// serviceOf is what a job received and deserved so far.
+type serviceOf struct{ received, deserved big.Int }
+
+func newServed() served {
+	return served{received: map[string]*big.Int{}, deserved: map[string]*big.Int{}}
+}
+
+// own names the account of a queue's own jobs.
+func own(queue string) string { return queue + "/" }
+
+// forget drops what a queue received and deserved.
+func (s *served) forget(queue string) {
+	for _, name := range []string{queue, own(queue)} {
+		delete(s.received, name)
+		delete(s.deserved, name)
+	}
+}
+
+// fairOrder reports whether jobs are ordered by what was received and deserved.
+func (w *Twin) fairOrder() bool {
+	return w.policy.Queueing.Order == core.LongTermFairness && w.policy.Queueing.Mode != core.StrictFIFO
+}
+
+// serve adds up what was received and deserved until now, in parts that end when amounts of queues decay.
+func (w *Twin) serve(now core.Time) {
+	s := &w.served
+	if !s.began {
+		s.began, s.at = true, now
+	}
+	if !w.fairOrder() {
+		return
+	}
+	for s.at < now {
+		to, step := now, w.policy.Fairness.HalfLife/16
+		if step > 0 {
+			to = min(to, s.at-s.at%step+step)
+		}
+		r := w.rates()
+		for name, rate := range r.deserved {
+			add(s.deserved, name, rate, to-s.at)
+		}
+		for name, held := range r.held {
+			add(s.received, name, held, to-s.at)
+		}
+		for j, rate := range r.jobs {
+			j.served.deserved.Add(&j.served.deserved, product(rate, to-s.at))
+		}
+		for _, j := range w.jobs {
+			j.served.received.Add(&j.served.received, product(w.heldBy(j), to-s.at))
+		}
+		if s.at = to; step > 0 && to%step == 0 {
+			for _, all := range []map[string]*big.Int{s.received, s.deserved} {
+				for _, x := range all {
+					x.Mul(x, big.NewInt(4112874773)).Rsh(x, 32)
+				}
+			}
+		}
+	}
+}
+
+func product(rate int64, time core.Time) *big.Int {
+	return new(big.Int).Mul(big.NewInt(rate), big.NewInt(int64(time)))
+}
+
+func add(to map[string]*big.Int, name string, rate int64, time core.Time) {
+	if to[name] == nil {
+		to[name] = new(big.Int)
+	}
+	to[name].Add(to[name], product(rate, time))
+}
+
+// unitsOf returns what a model's GPU counts.
+func (w *Twin) unitsOf(model string) int64 {
+	for _, r := range w.policy.Fairness.Rates {
+		if r.Model == model {
+			return r.Rate
+		}
+	}
+	return 1000
+}
+
+// wantedBy returns what a job requests.
+func (w *Twin) wantedBy(j *job) int64 {
+	sum := int64(0)
+	for i := range j.pods {
+		if s := j.pods[i].state; s == done || s == withdrawn {
+			continue
+		}
+		t := &j.Tasks[j.pods[i].task]
+		models := t.Models
+		if models == nil {
+			models = []string{""}
+			for _, r := range w.policy.Fairness.Rates {
+				models = append(models, r.Model)
+			}
+		}
+		rate := int64(0)
+		for _, m := range models {
+			rate = max(rate, w.unitsOf(m))
+		}
+		sum += int64(t.GPU) * rate
+	}
+	return min(sum, 1<<20*1_000_000)
+}
+
+// heldBy returns what a job has on nodes.
+func (w *Twin) heldBy(j *job) int64 {
+	sum := int64(0)
+	for i := range j.pods {
+		if p := &j.pods[i]; p.on() {
+			sum += int64(j.Tasks[p.task].GPU) * w.unitsOf(w.node(p.at.Node).Model)
+		}
+	}
+	return sum
+}
+
+// rates is what is held and deserved at one moment.
+type rates struct {
+	held, deserved map[string]int64
+	jobs           map[*job]int64
+}
+
+// rates divides all GPUs among the queues and their jobs.
+func (w *Twin) rates() rates {
+	r := rates{map[string]int64{}, map[string]int64{}, map[*job]int64{}}
+	wanted := map[string]int64{}
+	for _, j := range w.jobs {
+		want, held := w.wantedBy(j), w.heldBy(j)
+		wanted[own(j.Queue)] += want
+		r.held[own(j.Queue)] += held
+		for q := j.Queue; q != ""; q = w.queue(q).Parent {
+			wanted[q] += want
+			r.held[q] += held
+		}
+		wanted[""] += want
+	}
+	units := int64(0)
+	for _, n := range w.nodes {
+		if n.up && !n.cordoned {
+			for g := range n.GPUs {
+				if n.bad>>g&1 == 0 {
+					units += 1000 * w.unitsOf(n.Model)
+				}
+			}
+		}
+	}
+	w.divideServed("", min(units, wanted[""]), wanted, &r)
+	return r
+}
+
+// divideServed divides what a queue deserves among those below it and its own jobs.
+func (w *Twin) divideServed(queue string, rate int64, wanted map[string]int64, r *rates) {
+	type claim struct {
+		name           string
+		wanted, weight int64
+	}
+	var claims []claim
+	for i := range w.queues {
+		if q := &w.queues[i]; q.Parent == queue && wanted[q.Name] > 0 {
+			claims = append(claims, claim{q.Name, wanted[q.Name], q.Weight})
+		}
+	}
+	if queue != "" && wanted[own(queue)] > 0 {
+		claims = append(claims, claim{own(queue), wanted[own(queue)], 1})
+	}
+	for len(claims) > 0 {
+		// The one that wants least for its weight; of several, the first by name.
+		first, weights := 0, int64(0)
+		for i, c := range claims {
+			f := claims[first]
+			if less := c.wanted*f.weight - f.wanted*c.weight; less < 0 || less == 0 && nameOf(c.name) < nameOf(f.name) {
+				first = i
+			}
+			weights += c.weight
+		}
+		c := claims[first]
+		claims = slices.Delete(claims, first, first+1)
+		r.deserved[c.name] = min(c.wanted, rate*c.weight/weights)
+		rate -= r.deserved[c.name]
+		if c.name != own(queue) {
+			w.divideServed(c.name, r.deserved[c.name], wanted, r)
+			continue
+		}
+		var jobs []*job
+		for _, j := range w.jobs {
+			if j.Queue == queue && w.wantedBy(j) > 0 {
+				jobs = append(jobs, j)
+			}
+		}
+		slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(w.wantedBy(a), w.wantedBy(b)) })
+		for i, left := 0, r.deserved[c.name]; i < len(jobs); {
+			// Those that request as much get as much.
+			n := i + 1
+			for n < len(jobs) && w.wantedBy(jobs[n]) == w.wantedBy(jobs[i]) {
+				n++
+			}
+			part := min(w.wantedBy(jobs[i]), left/int64(len(jobs)-i))
+			for ; i < n; i++ {
+				r.jobs[jobs[i]] = part
+				left -= part
+			}
+		}
+	}
+}
+
+// nameOf returns the name of the queue of an account.
+func nameOf(account string) string {
+	if n := len(account) - 1; account[n] == '/' {
+		return account[:n]
+	}
+	return account
+}
+
+// indexOf is received / deserved at the horizon, in billionths.
+func (w *Twin) indexOf(received, deserved *big.Int, held, rate int64) int64 {
+	x, y := product(held, core.FairHorizon), product(rate, core.FairHorizon)
+	if received != nil {
+		x.Add(x, received)
+	}
+	if deserved != nil {
+		y.Add(y, deserved)
+	}
+	if n := y.BitLen(); n > 63 {
+		x, y = x.Rsh(x, uint(n-63)), y.Rsh(y, uint(n-63))
+	}
+	if x.Sign() == 0 {
+		return 0
+	}
+	if y.Sign() == 0 || x.BitLen() > 97 {
+		return math.MaxInt64
+	}
+	x.Mul(x, big.NewInt(1_000_000_000)).Div(x, y)
+	if !x.IsInt64() {
+		return math.MaxInt64
+	}
+	return x.Int64()
+}
+
+// compareServed compares two jobs by class, the indexes of their queues, priority, their own indexes, submission and arrival.
+func (w *Twin) compareServed(a, b *job) int {
+	r, s := w.rates(), &w.served
+	of := func(account string) int64 {
+		return w.indexOf(s.received[account], s.deserved[account], r.held[account], r.deserved[account])
+	}
+	x, y := w.accountsAbove(a), w.accountsAbove(b)
+	queues := 0
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			queues = cmp.Or(cmp.Compare(of(x[i]), of(y[i])), cmp.Compare(nameOf(x[i]), nameOf(y[i])))
+			break
+		}
+	}
+	ofJob := func(j *job) int64 { return w.indexOf(&j.served.received, &j.served.deserved, w.heldBy(j), r.jobs[j]) }
+	return cmp.Or(cmp.Compare(a.Class, b.Class), queues, cmp.Compare(b.Priority, a.Priority), cmp.Compare(ofJob(a), ofJob(b)),
+		cmp.Compare(a.ordered, b.ordered), cmp.Compare(a.number, b.number))
+}
+
+// passedBy returns the jobs that come before one that is about to start, and start pod by pod.
+func (w *Twin) passedBy(b *job) []*job {
+	var out []*job
+	if !w.fairOrder() || w.limited() || w.had != nil {
+		return nil // quotas come first, and a forecast may put jobs off
+	}
+	for _, name := range w.Live() {
+		j := w.jobs[name]
+		if waits := slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == waiting }); waits && !j.Gang && j != b && !j.unordered && w.compareServed(j, b) < 0 {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// nonePassed checks, after a pass, that no job started in a place that one before it in the order could have had, and waits
+// for. Like ownersFirst, it knows this of single pods, when no pod is leaving.
+func (w *Twin) nonePassed(ds []core.Decision, passed map[int][]*job) error {
+	if !w.Settled() || slices.ContainsFunc(ds, func(d core.Decision) bool {
+		return d.Op == core.Evict || d.Op == core.Migrate || d.Op == core.Resume || kept(&d)
+	}) {
+		return nil
+	}
+	for k := range ds {
+		for _, j := range passed[k] {
+			for i := range j.pods {
+				if at := w.couldHave(j, i, w.jobs[ds[k].Job], ds[k].Pods); at != "" {
+					return fmt.Errorf("job %s starts on %s, where pod %d of %s could, which comes before it\n%s\n%s", ds[k].Job, at, i, j.Name,
+						w.servedText(w.jobs[ds[k].Job]), w.servedText(j))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// accountsAbove returns the accounts of a job, from the top of the tree to those of its queue's own jobs.
+func (w *Twin) accountsAbove(j *job) []string {
+	out := []string{own(j.Queue)}
+	for q := j.Queue; q != ""; q = w.queue(q).Parent {
+		out = append(out, q)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// servedText says what a job and the accounts above it have received and deserved.
+func (w *Twin) servedText(j *job) string {
+	r := w.rates()
+	text := fmt.Sprintf("job %s: received %v, deserved %v, holds %d, deserves %d", j.Name, &j.served.received, &j.served.deserved, w.heldBy(j), r.jobs[j])
+	for _, a := range w.accountsAbove(j) {
+		text += fmt.Sprintf("; %s: received %v, deserved %v, holds %d, deserves %d", a, w.served.received[a], w.served.deserved[a], r.held[a], r.deserved[a])
+	}
+	return text
+}
