@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"snapshot":  {"core", "core/cluster", "core/frag", "workload", "api/"},
 	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog", "internal/optimum"},
 	"bench":     {"core/"},
+	"migrate":   {"api/"},
 
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
@@ -68,7 +69,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "reproduce", "bench", "coretest/audit", "internal/spelling"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "bench", "coretest/audit", "internal/spelling"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/migrate"
+)
+
+func newMigrate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "migrate FILE...",
+		Short: "Turn the queues of KAI, Kueue, Volcano or YuniKorn into Muster's",
+		Long: `Migrate reads the queues of another scheduler from files, or with - from the
+standard input, and prints Muster's: Queue of KAI and of Volcano, ClusterQueue
+and Cohort of Kueue, queues.yaml of YuniKorn or the ConfigMap that has it. Give
+it all queues of a cluster at once.
+
+Messages on stderr say what is set elsewhere, such as in the policy, and which
+fields have no counterpart. If there are any of those, the exit code is 1; the
+queues are printed all the same.`,
+		Example: `  kubectl get queues.scheduling.run.ai -o yaml | muster migrate - >queues.yaml
+  kubectl get clusterqueues,cohorts -o yaml | muster migrate -
+  muster migrate queues.yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("expected FILE, or - for the standard input; found 0 arguments")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			var queues migrate.Queues
+			for _, file := range args {
+				data, err := os.ReadFile(file)
+				if file == "-" {
+					data, err = io.ReadAll(c.InOrStdin())
+				}
+				if err == nil {
+					err = queues.Read(data)
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", file, err)
+				}
+			}
+			if err := queues.Write(c.OutOrStdout()); err != nil {
+				return err
+			}
+			for _, note := range queues.Notes {
+				fmt.Fprintf(c.ErrOrStderr(), "note: %s\n", note)
+			}
+			for _, what := range queues.Refused {
+				fmt.Fprintf(c.ErrOrStderr(), "not read: %s\n", what)
+			}
+			if n := len(queues.Refused); n > 0 {
+				return fmt.Errorf("fields that have no counterpart: %d", n)
+			}
+			return nil
+		},
+	}
+}
