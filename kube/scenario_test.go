@@ -918,9 +918,13 @@ func (s *stage) foundPod(j *job, ev *core.PodRunning) error {
 		set |= 1 << g
 	}
 	p := j.pods[ev.Pod]
+	notes := map[string]string{v1alpha1.GPUsAnnotation: translate.Devices(set)}
+	if share := j.spec.Tasks[j.tasks[ev.Pod]].GPU; len(ev.GPUs) > 0 && share < core.WholeGPU {
+		notes[v1alpha1.ShareAnnotation] = fmt.Sprint(int64(share))
+	}
 	pods := s.client.CoreV1().Pods(s.namespace)
 	err := pods.Bind(context.Background(), &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: map[string]string{v1alpha1.GPUsAnnotation: translate.Devices(set)}},
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: notes},
 		Target:     v1.ObjectReference{Kind: "Node", Name: ev.Node},
 	}, metav1.CreateOptions{})
 	if err != nil {
