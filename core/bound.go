@@ -71,7 +71,7 @@ func (us *units) exceedsOwed(j *job) bool {
 // nearest queue above that owns enough together with those below it, 0 if none does. It is at
 // most from.
 func (us *units) reach(j *job, from int) int {
-	if !j.queue.Limited() {
+	if !us.ledger.Limited() {
 		return from
 	}
 	us.compile(j.class)

@@ -324,9 +324,9 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 	// 1. What the search would be made of: all that started or stopped on models whose
 	// pods may make room or give back quota.
 	a := attempt{of: j.key, world: pl.changes.world, at: now}
-	terms := pl.affinities.constrain(j)
+	all := pl.ledger.Limited() || pl.affinities.constrain(j)
 	for m := range pl.runs.loads {
-		if j.queue.Limited() || terms || slices.Contains(j.class.models, m) {
+		if all || slices.Contains(j.class.models, m) {
 			a.changes += pl.runs.loads[m].changes
 			a.pods += pl.runs.loads[m].pods
 		}

@@ -112,8 +112,11 @@ func (ps *pass) mayEvictMore() bool {
 		if c.state != classStuck && c.state != classOverrun {
 			continue
 		}
+		if _, worth := ps.planner.again(c.head(), ps.now, forAny); !worth {
+			continue
+		}
 		ps.units.compile(c)
-		if _, worth := ps.planner.again(c.head(), ps.now, forAny); worth && ps.planner.mayEvict(ps.units.prepare(c.head()), false) {
+		if ps.planner.mayEvict(ps.units.prepare(c.head()), false) {
 			ps.waiting.setClass(c, classActive)
 			some = true
 		}

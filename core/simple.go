@@ -28,7 +28,7 @@ func (c *class) simple() (simpleNeed, bool) {
 // count there is no room, and no search is worth a try.
 func (ps *pass) settle(c *class, j *job) bool {
 	p, ok := c.simple()
-	if !ok || !j.queue.Limited() {
+	if !ok || !ps.ledger.Limited() {
 		return false
 	}
 	if bounded, _ := j.queue.Bounded(); bounded {

@@ -17,6 +17,7 @@ type foundRoom struct {
 const (
 	roomNow = -1 - iota
 	claimRoom
+	owedRoom
 )
 
 // recall returns what find returned when nothing had changed since.

@@ -50,7 +50,7 @@ func TestRoomsAreRecalledUntilTheyChange(t *testing.T) {
 			rooms := func() (all []string) {
 				for q := range l.All() {
 					for _, m := range models {
-						all = append(all, fmt.Sprint(q.Name, m, q.RoomNow(m), q.NominalRoom(m), q.RoomWithin(m, 0), q.RoomWithin(m, 1), q.RoomWithin(m, 2), q.ClaimRoom(m, q)))
+						all = append(all, fmt.Sprint(q.Name, m, q.RoomNow(m), q.NominalRoom(m), q.RoomWithin(m, 0), q.RoomWithin(m, 1), q.RoomWithin(m, 2), q.ClaimRoom(m, q), q.OwedRoom(m)))
 					}
 				}
 				return all

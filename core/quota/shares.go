@@ -173,10 +173,12 @@ func (q *Queue) OwedRoom(model string) Milli {
 	if _, ok := cluster.ResourceOf(model); ok {
 		return q.owedResource(model)
 	}
-	if !q.divides(model) {
-		return Unlimited
-	}
-	return q.ownShare(model).Fair - q.held(model)
+	return q.recall(model, owedRoom, func() Milli {
+		if !q.divides(model) {
+			return Unlimited
+		}
+		return q.ownShare(model).Fair - q.held(model)
+	})
 }
 
 // Claim returns what the queue's own jobs were owed of a model when [Ledger.Divide] was called last, but for what
