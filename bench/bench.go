@@ -36,8 +36,9 @@ type measure struct {
 	bytes uint64          // allocated in all
 	// placed counts placements, 0 where they are not what is measured.
 	placed int
-	// tails says that the median and the slowest operation are of interest, too; notes are further figures.
-	tails bool
+	// cpu is for how long a core worked on each, where the median and the slowest one are of interest, too: other
+	// work on the machine does not count. notes are further figures.
+	cpu   []time.Duration
 	notes string
 }
 
@@ -134,8 +135,10 @@ func (m *measure) print(w io.Writer, name string) error {
 	if m.placed > 0 {
 		line += fmt.Sprintf("\t%10.0f placements/s", float64(m.placed)/total.Seconds())
 	}
-	if m.tails {
-		line += fmt.Sprintf("\t%10d p50-ns\t%10d max-ns", m.times[n/2].Nanoseconds(), m.times[n-1].Nanoseconds())
+	if m.cpu != nil {
+		slices.Sort(m.cpu)
+		line += fmt.Sprintf("\t%10d p50-ns\t%10d max-ns\t%10d p50-cpu-ns\t%10d p99-cpu-ns\t%10d max-cpu-ns", m.times[n/2].Nanoseconds(), m.times[n-1].Nanoseconds(),
+			m.cpu[n/2].Nanoseconds(), m.cpu[(n-1)*99/100].Nanoseconds(), m.cpu[n-1].Nanoseconds())
 	}
 	_, err := fmt.Fprintln(w, line+m.notes)
 	return err

@@ -12,12 +12,6 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// clock tells the time since some moment.
-var clock = func() func() time.Duration {
-	start := time.Now()
-	return func() time.Duration { return time.Since(start) }
-}()
-
 // backlog is a full cluster whose queues have more jobs than run: queues of unlike weight in
 // departments, which own four fifths of the GPUs, and jobs of nine sizes, a third of them LP.
 type backlog struct {
@@ -35,6 +29,7 @@ type backlog struct {
 	at   map[string]int
 
 	times     []time.Duration // of every pass, with the event before it
+	cpu       []time.Duration // the same, for which a core worked
 	decisions int
 	sum       uint32 // over all decisions
 }
@@ -61,12 +56,12 @@ func waiting(fair bool) func(int) (measure, error) {
 			return measure{}, err
 		}
 		runtime.GC()
-		b.times = b.times[:0]
+		b.times, b.cpu = b.times[:0], b.cpu[:0]
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		err = b.churn(events)
 		runtime.ReadMemStats(&after)
-		m := measure{times: b.times, bytes: after.TotalAlloc - before.TotalAlloc, tails: true}
+		m := measure{times: b.times, cpu: b.cpu, bytes: after.TotalAlloc - before.TotalAlloc}
 		m.notes = fmt.Sprintf("\t%8d decisions\t%10d crc32", b.decisions, b.sum)
 		return m, err
 	}
@@ -148,14 +143,14 @@ func (b *backlog) rest() error {
 
 // pass applies an event, makes a pass, and returns the pods that it evicts.
 func (b *backlog) pass(ev core.Event) []core.PodsGone {
-	start := clock()
+	start, cpu := time.Now(), cpuTime()
 	if ev != nil {
 		if err := b.Apply(b.now, ev); err != nil {
 			panic(err) // the events of a benchmark are valid
 		}
 	}
 	ds := b.Decide(b.now)
-	b.times = append(b.times, clock()-start)
+	b.times, b.cpu = append(b.times, time.Since(start)), append(b.cpu, cpuTime()-cpu)
 	var gone []core.PodsGone
 	for i := range ds {
 		d := &ds[i]
