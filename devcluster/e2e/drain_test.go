@@ -365,26 +365,33 @@ func (c *cluster) budget(spec policyv1.PodDisruptionBudgetSpec) {
 // have of them.
 type service struct {
 	*cluster
+	name   string
 	mu     sync.Mutex
 	wanted int
 	ready  map[types.UID]bool
 	fewest int // that were ready at any time since all were
 }
 
-// service makes a Deployment and waits until all of it is ready.
+// service makes the Deployment serve and waits until all of it is ready.
 func (c *cluster) service(replicas int32, with ...func(*v1.Pod)) *service {
 	c.Helper()
-	template := podTemplate(append([]func(*v1.Pod){label("app", "serve"), asks(8)}, with...)...)
+	return c.deployment("serve", replicas, with...)
+}
+
+// deployment is service for another name.
+func (c *cluster) deployment(name string, replicas int32, with ...func(*v1.Pod)) *service {
+	c.Helper()
+	template := podTemplate(append([]func(*v1.Pod){label("app", name), asks(8)}, with...)...)
 	template.Spec.RestartPolicy = v1.RestartPolicyAlways
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "serve"}}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
 	_, err := admin.AppsV1().Deployments(c.namespace).Create(ctx(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "serve"}, Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	s := &service{cluster: c, wanted: int(replicas), ready: map[types.UID]bool{}, fewest: int(replicas)}
+	s := &service{cluster: c, name: name, wanted: int(replicas), ready: map[types.UID]bool{}, fewest: int(replicas)}
 	version := ""
 	c.until("the Deployment is ready", func() error {
-		list, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{LabelSelector: "app=serve"})
+		list, err := admin.CoreV1().Pods(c.namespace).List(ctx(), metav1.ListOptions{LabelSelector: "app=" + name})
 		if err != nil {
 			return err
 		}
@@ -397,7 +404,7 @@ func (c *cluster) service(replicas int32, with ...func(*v1.Pod)) *service {
 		}
 		return nil
 	})
-	c.follow("app=serve", version, func(p *v1.Pod, gone bool) {
+	c.follow("app="+name, version, func(p *v1.Pod, gone bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.note(p, gone)
@@ -420,7 +427,7 @@ func (s *service) note(p *v1.Pod, gone bool) {
 // on returns the pod of the service that is on a node.
 func (s *service) on(node string) *v1.Pod {
 	s.Helper()
-	pods := s.podsWith("app", "serve")
+	pods := s.podsWith("app", s.name)
 	for i := range pods {
 		if pods[i].Spec.NodeName == node && pods[i].DeletionTimestamp == nil {
 			return &pods[i]

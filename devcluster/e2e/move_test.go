@@ -207,7 +207,7 @@ func (c *cluster) applying(moves []console.Move) *console.Apply {
 func (s *service) onlyOn(node string) {
 	s.Helper()
 	s.until("all pods are on "+node, func() error {
-		pods := s.podsWith("app", "serve")
+		pods := s.podsWith("app", s.name)
 		for i := range pods {
 			if p := &pods[i]; p.Spec.NodeName != node || metav1.GetControllerOf(p) == nil || p.DeletionTimestamp != nil {
 				return fmt.Errorf("%s is on %q", p.Name, p.Spec.NodeName)

@@ -30,6 +30,35 @@ func TestRoomByMoving(t *testing.T) {
 	s.neverFewer()
 }
 
+// Three nodes have two GPUs free each, and a pod of six waits: the pod of one service goes to the third
+// node, then that of another goes to its place, and the pod starts on the first node.
+func TestRoomInWaves(t *testing.T) {
+	c := begin(t)
+	c.schedule()
+	c.nodesNamed("n", 3)
+	fill := func(name, node string, gpus int) {
+		c.create(pod(name, asks(gpus), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: node} }))
+		c.bound(name)
+	}
+	fill("x", "n0", 2)
+	fill("y", "n1", 4)
+	fill("z", "n2", 6)
+	fill("f1", "n1", 4)
+	fill("f2", "n2", 2)
+	large := c.deployment("large", 1, asks(4), mobile)
+	fill("f0", "n0", 2)
+	c.kill("f1")
+	small := c.service(1, asks(2), mobile)
+	c.kill("f0")
+	c.kill("f2")
+	c.create(pod("big", asks(6)))
+	c.bound("big")
+	small.onlyOn("n2")
+	large.onlyOn("n1")
+	small.neverFewer()
+	large.neverFewer()
+}
+
 // The scheduler is killed while it makes room: the next one finishes the move, and the gang
 // starts.
 func TestRoomKilled(t *testing.T) {
