@@ -46,6 +46,8 @@ type Summary struct {
 	Evictions *Evictions `json:"evictions,omitempty"`
 	// Defragmentation is nil if the policy made no plan with moves.
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
+	// HPForecast is nil if the policy does not forecast HP demand, or no forecast was made for a time of the run.
+	HPForecast []HPForecast `json:"hp_forecast,omitempty"`
 	// Standby is nil if no pod was on standby.
 	Standby *Standby `json:"standby,omitempty"`
 	// Fragmentation is nil in runs of older versions.

@@ -25,6 +25,8 @@ type Run struct {
 	Cluster *workload.Cluster
 	// History is what nodes, in the order of Cluster, and queues held over time.
 	History metrics.History
+	// Forecast is what HP jobs held and were expected to hold, if that was forecast.
+	Forecast []metrics.HPSample
 	// Longest is the longest waits.
 	Longest []metrics.LongWait
 }

@@ -37,6 +37,8 @@ type pageRun struct {
 	// Idle is what becomes of idle GPUs at the time of each frame.
 	Idle  []pageIdle `json:"idle"`
 	Waits []pageWait `json:"waits"`
+	// Forecast is what HP jobs held of each model, and had been expected to hold.
+	Forecast []pageForecast `json:"forecast,omitempty"`
 }
 
 // pageIdle is GPUs at the time of each frame, by what becomes of them; a list is missing where
@@ -130,6 +132,7 @@ func newPage(runs []Run) (*page, error) {
 		*to = pageRun{Name: r.Name, Summary: r.Summary, Series: newSeries(r.Series), Cluster: -1}
 		to.QueueTimes, to.Queues = queueUse(r, p.Queues)
 		to.Idle = newIdle(&r.History)
+		to.Forecast = newForecast(r.Forecast)
 		for _, w := range r.Longest {
 			to.Waits = append(to.Waits, newWait(&w))
 		}

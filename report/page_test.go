@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -76,6 +77,9 @@ func checkPlots(t *testing.T, p *tab, runs int) {
 	for q := range queuesShown + 1 {
 		want = append(want, "queue-"+strconv.Itoa(q))
 	}
+	for r := range runs {
+		want = append(want, fmt.Sprintf("forecast-%d-0", r), fmt.Sprintf("forecast-%d-1", r))
+	}
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(drawn)); !slices.Equal(got, want) {
 		t.Errorf("figures are %v, want %v", got, want)
@@ -84,6 +88,9 @@ func checkPlots(t *testing.T, p *tab, runs int) {
 		n := runs
 		if figure == "jwtd" && runs == 1 {
 			n = 4 // mean and quantiles
+		}
+		if strings.HasPrefix(figure, "forecast") {
+			n = 3 // what was held, and expected at two times before
 		}
 		if len(colours) != n {
 			t.Errorf("%s has marks in the colours %v, want %d", figure, colours, n)

@@ -65,6 +65,17 @@ func syntheticRun(c *workload.Cluster, name string, rng *rand.Rand) Run {
 			FragmentedNodes: int64(20 + 10*day), GPUNodes: 512, Pending: int64(500 + 400*day), Running: 4000 + rng.Int64N(500),
 		})
 	}
+	for i := range 180 * 24 {
+		for k, model := range []string{"H800", "A100"} {
+			held := core.Milli((300 + 100*math.Sin(phase+float64(i)/24*2*math.Pi) + 20*rng.Float64()) * 1000)
+			x := metrics.HPSample{T: core.Time(i) * 3600 * core.Second, Model: model, GPU: held, Expected: [3]core.Milli{-1, -1, -1}}
+			if i >= 24 && (k == 0 || i > 30) {
+				x.Expected[0], x.Expected[1] = held+20000, held+core.Milli(60000*rng.Float64())
+			}
+			r.Forecast = append(r.Forecast, x)
+		}
+	}
+	r.Summary.HPForecast = metrics.NewHPForecast(r.Forecast, 86400*core.Second)
 	r.History = metrics.History{Interval: 15552000 / frames * core.Second, End: 15552000 * core.Second}
 	for _, q := range c.Queues {
 		r.History.Queues = append(r.History.Queues, q.Name)

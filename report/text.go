@@ -41,6 +41,12 @@ func one(w io.Writer, r *Run) error {
 		fmt.Fprintf(w, "\nGangs over several leaf groups: %s of %s, mean entropy of all %.2f; %.1f %% of their GPUs outside the largest part of the gang\n",
 			count(t.Spanning), count(t.Gangs), t.Entropy, 100*t.CrossGPUs/t.GPUs)
 	}
+	if s.HPForecast != nil {
+		fmt.Fprintf(w, "\nGPUs of HP jobs, and by how many their forecast differs on average; beside it, a guess that they stay as they are\n\n")
+		if err := forecast(s).Write(w, screen); err != nil {
+			return err
+		}
+	}
 	if s.Fragmentation != nil {
 		fmt.Fprintf(w, "\nIdle GPUs, by what becomes of them for pods of a shape, and jobs that would fit (fragmentation)\n\n")
 		if err := idle(s.Fragmentation).Write(w, screen); err != nil {

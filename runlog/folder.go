@@ -17,7 +17,7 @@ import (
 )
 
 // Names of the files of a run folder. Queues exists if the cluster has queues, Nodes if
-// any node was ever not fully usable.
+// any node was ever not fully usable, Forecast if HP demand was forecast.
 const (
 	Summary    = "summary.json"
 	Cluster    = "cluster.csv"
@@ -29,11 +29,12 @@ const (
 	Queues     = "queues.json"
 	Frames     = "frames.json.gz"
 	Waits      = "waits.csv"
+	Forecast   = "forecast.csv"
 	Fair       = "fairness.csv"
 	Page       = "report.html"
 )
 
-var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Frames, Waits, Fair, Page}
+var allFiles = []string{Summary, Cluster, Workload, Log, Timeseries, Jobs, Nodes, Queues, Frames, Waits, Fair, Forecast, Page}
 
 // What a folder that Muster writes contains apart from its files.
 const (

@@ -45,6 +45,9 @@ func Read(dir string) (report.Run, error) {
 	if r.History, err = readFrames(filepath.Join(dir, Frames), len(c.Nodes)); err != nil {
 		return r, err
 	}
+	if r.Forecast, err = readForecast(filepath.Join(dir, Forecast)); err != nil {
+		return r, err
+	}
 	r.Longest, err = readWaits(filepath.Join(dir, Waits))
 	return r, err
 }

@@ -292,6 +292,9 @@ type Facts struct {
 	// Interrupted is set if the run was stopped before its end.
 	Interrupted bool
 	Defrag      core.DefragTotals
+	// Forecast compares HP demand with its forecast, for a policy that forecasts it with a Period.
+	Forecast []sim.HPSample
+	Period   core.Time
 	// Grace is how long evicted pods take at most to leave.
 	Grace core.Time
 	// CPU is nil if the run did not measure it.
@@ -309,7 +312,7 @@ func (w *Writer) Close(f Facts) (metrics.Summary, error) {
 		return s, err
 	}
 	if err == nil {
-		err = w.complete(s)
+		err = w.complete(s, f.Forecast)
 	}
 	if err != nil {
 		return s, errors.Join(err, w.discard())
@@ -344,6 +347,7 @@ func (f *Facts) fill(s *metrics.Summary) {
 	s.WallSeconds = f.Wall.Seconds()
 	s.Decisions = f.Decisions
 	s.Defragmentation = metrics.NewDefragmentation(f.Defrag)
+	s.HPForecast = metrics.NewHPForecast(f.Forecast, f.Period)
 	if f.Wall > 0 {
 		s.DecisionsPerSecond = float64(f.Decisions) / f.Wall.Seconds()
 	}
@@ -355,7 +359,7 @@ func (f *Facts) fill(s *metrics.Summary) {
 }
 
 // complete writes what is only known at the end.
-func (w *Writer) complete(s metrics.Summary) error {
+func (w *Writer) complete(s metrics.Summary, forecast []sim.HPSample) error {
 	if err := w.liveJobs(); err != nil {
 		return err
 	}
@@ -367,7 +371,12 @@ func (w *Writer) complete(s metrics.Summary) error {
 	if err != nil {
 		return err
 	}
-	run := report.Run{Name: s.Policy, Summary: s, Series: rows, Cluster: w.out.cluster, History: w.history(), Longest: w.measure.LongestWaits()}
+	if len(forecast) > 0 {
+		if err := w.out.write(Forecast, func(out io.Writer) error { return writeForecast(out, forecast) }); err != nil {
+			return err
+		}
+	}
+	run := report.Run{Name: s.Policy, Summary: s, Series: rows, Forecast: forecast, Cluster: w.out.cluster, History: w.history(), Longest: w.measure.LongestWaits()}
 	for _, file := range []struct {
 		name string
 		fill func(io.Writer) error

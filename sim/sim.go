@@ -58,6 +58,8 @@ type Stats struct {
 	Submitted, Ended, Rejected int
 	// Defrag is what the plans of the policy's defragmentation come to.
 	Defrag core.DefragTotals
+	// Forecast is what HP jobs held and were expected to hold, if the policy forecasts it.
+	Forecast []HPSample
 	// CPU is nil without [Interference].
 	CPU *CPUBesideGPU
 	// Interrupted is set if the context ended the run early.
@@ -89,6 +91,7 @@ type run struct {
 	moved         core.Time // when a job was last submitted or ended
 	gone          []core.Placement
 	slow          interference
+	expected      forecasts
 }
 
 // state is a live job as the simulator sees it.
@@ -151,7 +154,7 @@ func Run(ctx context.Context, c Config, sinks ...Sink) (Stats, error) {
 		c.Until = core.Never
 	}
 	r := &run{
-		Config: c, engine: e, sinks: newBeside(sinks), jobs: map[string]*state{}, nodes: map[string]*node{}, queues: map[string]bool{},
+		Config: c, engine: e, expected: forecasts{slot: c.Policy.Spot.Period / 24}, sinks: newBeside(sinks), jobs: map[string]*state{}, nodes: map[string]*node{}, queues: map[string]bool{},
 		rng: rand.New(rand.NewPCG(c.Seed, 0)), exits: rand.New(rand.NewPCG(c.Seed, 0x65786974)), // "exit"
 	}
 	err = r.play(ctx)
@@ -173,7 +176,7 @@ func (r *run) play(ctx context.Context) (err error) {
 	if err := r.loop(ctx); err != nil {
 		return err
 	}
-	r.stats.Defrag = r.engine.Defragmentation()
+	r.stats.Defrag, r.stats.Forecast = r.engine.Defragmentation(), r.expected.rows
 	if r.Ended != nil {
 		r.Ended(r.engine)
 	}
@@ -294,6 +297,7 @@ func (r *run) loop(ctx context.Context) error {
 			return err
 		}
 		r.adjust(now)
+		r.expected.sample(now, r.engine)
 		if err := r.sinks.passed(now, r.inquire, false); err != nil {
 			return err
 		}

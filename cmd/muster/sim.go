@@ -308,9 +308,9 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 	rules.Estimates = f.models.estimates
 	r.summary, err = w.Close(runlog.Facts{
 		Policy: policy.Name, Rules: rules, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
-		Defrag: r.stats.Defrag,
-		Grace:  f.models.Grace,
-		CPU:    r.stats.CPU,
+		Defrag: r.stats.Defrag, Forecast: r.stats.Forecast, Period: policy.Spot.Period,
+		Grace: f.models.Grace,
+		CPU:   r.stats.CPU,
 	})
 	return err
 }

@@ -2,6 +2,7 @@
 
 import { chip, el, legend, section, table } from './dom.js'
 import { overTime } from './charts.js'
+import { forecast } from './forecast.js'
 import { count, duration, percent, short } from './format.js'
 import { idleGPUs } from './idle.js'
 import { clusterMap } from './map.js'
@@ -21,6 +22,7 @@ export function runs(page) {
     longestWaits(page),
     distances(page),
     queueUse(page),
+    forecast(page),
     whatWasRun(page),
   ].filter((part) => part)
   return [header(page, parts), ...parts]
@@ -28,7 +30,7 @@ export function runs(page) {
 
 /** The parts that the page has links to, as far as it has them. */
 const links = {
-  'over-time': 'Over time', idle: 'Idle GPUs', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', run: 'What was run',
+  'over-time': 'Over time', idle: 'Idle GPUs', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', forecast: 'HP demand', run: 'What was run',
 }
 
 /** Whether runs are named by their policies. */
