@@ -93,6 +93,8 @@ const (
 	// BackfillPreemption: evicted because it was started past a job that has
 	// now waited longer than the policy's threshold.
 	BackfillPreemption
+	// LeaseOver: evicted after its lease, for a job that has received less of what it deserves: see [LongTermFairness].
+	LeaseOver
 	// Requested: a move, or a restart elsewhere, that a user or a drain requested. The bind of a
 	// pod that restarts so has this reason, too.
 	Requested
@@ -161,7 +163,7 @@ const (
 
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
-	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "Requested", "Defragmentation", "Consolidation", "StaleGang", "MemberLost",
+	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "MemberLost",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 	"MustNotBorrow", "HPExpected", "MaxRunning",

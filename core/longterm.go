@@ -13,6 +13,9 @@ import (
 
 // Fairness is how GPU time counts under [LongTermFairness].
 type Fairness struct {
+	// Lease is how long a pod, or a gang, is left alone at least before it leaves for a job that has received less of what it
+	// deserves; 0: none leaves for that. See lease.go.
+	Lease Time
 	// HalfLife is how long it takes until what queues received and deserved counts half; 0: it counts for ever.
 	HalfLife Time
 	// Rates are what a GPU of a model counts, in thousandths; 1000 of models that are not listed.
@@ -28,8 +31,16 @@ type ModelRate struct {
 // MaxRate is the greatest exchange rate: 1000.
 const MaxRate = 1_000_000
 
-// FairHorizon is how far ahead an index looks: what is held, and deserved, now counts as if it were for as long.
+// FairHorizon is how far ahead an index looks without leases: what is held, and deserved, now counts as if it were for as long.
 const FairHorizon = 15 * 60 * Second
+
+// Horizon is how far ahead an index looks: for a lease, if there are leases.
+func (f *Fairness) Horizon() Time {
+	if f.Lease > 0 {
+		return f.Lease
+	}
+	return FairHorizon
+}
 
 // Rate returns what a GPU of a model counts, in thousandths.
 func (f *Fairness) Rate(model string) int64 {
@@ -76,6 +87,9 @@ type longTerm struct {
 	moved bool
 	// full are the classes, but for their queues, for which the current pass found no room: true if the search gave up.
 	full map[classID]bool
+	// repairAt is when the order is repaired next; repairing says that victims are sought for that.
+	repairAt  Time
+	repairing bool
 }
 
 // service is what a job has received and deserved.
@@ -88,7 +102,7 @@ type service struct {
 func newLongTerm(e *Engine) longTerm {
 	lt := longTerm{Engine: e}
 	if f := &e.policy.Fairness; e.policy.byLongTerm() {
-		lt.ledger = gputime.New(FairHorizon, f.HalfLife)
+		lt.ledger = gputime.New(f.Horizon(), f.HalfLife)
 	}
 	return lt
 }
@@ -149,6 +163,13 @@ func (lt *longTerm) hold(j *job, p *pod, by int64) {
 	if gpu := j.gpu(p); lt.ledger != nil && gpu > 0 {
 		lt.ledger.Hold(j.service.Job, by*int64(gpu)*lt.policy.Fairness.Rate(lt.state.Pool(p.alloc.Node).Model))
 		lt.moved = true
+	}
+}
+
+// place counts what a pod will have when plans are carried out (by 1), or no longer (by -1).
+func (lt *longTerm) place(j *job, p *pod, by int64) {
+	if gpu := j.gpu(p); lt.ledger != nil && gpu > 0 {
+		lt.ledger.Place(j.service.Job, by*int64(gpu)*lt.policy.Fairness.Rate(lt.state.Pool(p.alloc.Node).Model))
 	}
 }
 

@@ -182,9 +182,9 @@ func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *out
 	}
 }
 
-// mayTake says whether a pod of v may be evicted for j, and why, by the rules at the top of
+// mayTake says whether a pod of v, or its gang (-1), may be evicted for j, and why, by the rules at the top of
 // this file and what covers them.
-func (pl *planner) mayTake(j, v *job, ofJ, ofV cover, head bool) (Reason, bool) {
+func (pl *planner) mayTake(j, v *job, pod int, ofJ, ofV cover, head bool) (Reason, bool) {
 	p := &pl.policy.Preempt
 	if ofV < ofJ && p.Reclaim && v.queue != j.queue && j.counts() && (ofJ == byNominal || j.GPUs() > 0) {
 		if ofJ == byNominal {
@@ -202,6 +202,8 @@ func (pl *planner) mayTake(j, v *job, ofJ, ofV cover, head bool) (Reason, bool) 
 		return PriorityPreemption, true
 	case head && p.Backfill && v.backfilled && j.key.before(&v.key):
 		return BackfillPreemption, true
+	case pl.mayTakeAfterLease(j, v, pod):
+		return LeaseOver, true
 	}
 	return 0, false
 }

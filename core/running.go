@@ -15,8 +15,14 @@ import (
 
 // set moves a pod to another state, and counts what runs where queues bound that.
 func (e *Engine) set(j *job, p *pod, s podState) {
-	was, had := p.runs(), p.onNode()
+	was, had, kept := p.runs(), p.onNode(), p.placed()
 	j.set(p, s)
+	switch keeps := p.placed(); {
+	case keeps && !kept:
+		e.longTerm.place(j, p, 1)
+	case kept && !keeps:
+		e.longTerm.place(j, p, -1)
+	}
 	switch has := p.onNode(); {
 	case has && !had:
 		e.longTerm.hold(j, p, 1)

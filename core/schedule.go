@@ -281,6 +281,7 @@ func (ps *pass) inOrder() {
 	if ps.policy.Queueing.Mode == Backfill {
 		ps.preemptForHeads()
 	}
+	ps.repair()
 }
 
 // strictly starts jobs in order until one does not fit (StrictFIFO), those that would borrow

@@ -342,7 +342,7 @@ func (pl *planner) evictablePods(c preemptor) []*ranked {
 		}
 		for k := range pl.runs.loads[m].evictable {
 			r := &pl.runs.loads[m].evictable[k]
-			if pl.mayYield(c, r.precedence) && (!pl.byList(c) || pl.mayYieldByRank(c, r.precedence)) {
+			if pl.mayYield(c, r.precedence) && (!pl.byList(c) || pl.longTerm.repairing || pl.mayYieldByRank(c, r.precedence)) {
 				out = append(out, r)
 			}
 		}
@@ -365,7 +365,7 @@ func (pl *planner) visited(id cluster.NodeID) bool {
 // mayYield reports whether jobs of a precedence may have to make room for the job.
 func (pl *planner) mayYield(c preemptor, s precedence) bool {
 	reclaim := pl.policy.Preempt.Reclaim && c.cover > uncovered && c.queue.Limited()
-	return s.class >= c.Class && s != unevictable && (reclaim || pl.mayYieldByRank(c, s))
+	return s.class >= c.Class && s != unevictable && (reclaim || pl.longTerm.repairing || pl.mayYieldByRank(c, s))
 }
 
 // mayYieldByRank is mayYield by priority and for the first job alone.
@@ -442,7 +442,7 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	if v.Gang && v.trial == pl.trial && !v.goes && !p.extra {
 		return false
 	}
-	if _, ok := pl.mayTake(c.job, v, c.against(v, pod), pl.coverNow(p), c.head); !ok && !v.Gang {
+	if _, ok := pl.mayTake(c.job, v, pod, c.against(v, pod), pl.coverNow(p), c.head); !ok && !v.Gang {
 		return false
 	}
 	if !pl.useful(c.job, v, p, c.short) || v.Gang && v.nomination != nil {
@@ -493,7 +493,7 @@ func (pl *planner) coverNow(p *pod) cover {
 func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 	limited := pl.ledger.Limited()
 	of := pl.coverNow(p)
-	reason, ok := pl.mayTake(c.job, v, c.against(v, pod), of, c.head)
+	reason, ok := pl.mayTake(c.job, v, pod, c.against(v, pod), of, c.head)
 	x := victim{job: v, pod: pod, reason: reason, otherwise: reason}
 	if !ok || !limited {
 		return x, ok
@@ -504,7 +504,7 @@ func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 	shared := pl.sameTenant(c.job, v, p)
 	owedToOther := of == byShare && v.queue != c.queue
 	if !shared || owedToOther || reason == QuotaReclaim || reason == FairShareReclaim {
-		other, anyway := pl.mayTake(c.job, v, uncovered, of, c.head)
+		other, anyway := pl.mayTake(c.job, v, pod, uncovered, of, c.head)
 		switch x.byCover = !anyway; {
 		case of == byNominal && !shared:
 			x.spared = sparedByQuota

@@ -23,6 +23,7 @@ type story struct {
 	quota     bool
 	resources bool
 	cpuOnly   bool // hostile jobs may have tasks without GPUs
+	leases    int  // pods evicted after their lease
 }
 
 func draw[V any](s *story, g *rapid.Generator[V]) V { return g.Draw(s.rt, "v") }
@@ -73,6 +74,9 @@ func randomPolicy(rt *rapid.T) core.Policy {
 		}
 		if p.Requeue.Backoff != 0 {
 			p.Fairness.HalfLife = 30 * core.Second
+		}
+		if p.Room.MaxMoves > 0 {
+			p.Fairness.Lease = core.Time(p.Room.MaxMoves) * 2 * core.Second // 6 or 40 s
 		}
 	}
 	for k := range p.Placement {

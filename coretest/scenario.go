@@ -228,6 +228,7 @@ func readPolicy(l *line) core.Config {
 		p.Preempt.MinRuntime = 0
 	}
 	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm"}, int(p.Queueing.Order)))
+	p.Fairness.Lease = l.time("lease", p.Fairness.Lease)
 	p.Fairness.HalfLife = l.time("halflife", p.Fairness.HalfLife)
 	for _, w := range l.list("rates") {
 		model, v := l.pair("rates", w, ":")

@@ -53,12 +53,11 @@ func (w *Twin) serve(now core.Time) {
 	if !w.fairOrder() {
 		return
 	}
-	for s.at < now {
+	for r := w.rates(); s.at < now; {
 		to, step := now, w.policy.Fairness.HalfLife/16
 		if step > 0 {
 			to = min(to, s.at-s.at%step+step)
 		}
-		r := w.rates()
 		for name, rate := range r.deserved {
 			add(s.deserved, name, rate, to-s.at)
 		}
@@ -236,7 +235,11 @@ func nameOf(account string) string {
 
 // indexOf is received / deserved at the horizon, in billionths.
 func (w *Twin) indexOf(received, deserved *big.Int, held, rate int64) int64 {
-	x, y := product(held, core.FairHorizon), product(rate, core.FairHorizon)
+	h := w.policy.Fairness.Lease
+	if h == 0 {
+		h = core.FairHorizon
+	}
+	x, y := product(held, h), product(rate, h)
 	if received != nil {
 		x.Add(x, received)
 	}
@@ -312,6 +315,25 @@ func (w *Twin) nonePassed(ds []core.Decision, passed map[int][]*job) error {
 		}
 	}
 	return nil
+}
+
+// leaseOver reports whether the pods of a decision have run for a lease.
+func (w *Twin) leaseOver(j *job, d *core.Decision, now core.Time) bool {
+	since := j.started
+	if !j.Gang {
+		since = 0
+		for _, at := range d.Pods {
+			since = max(since, j.pods[at.Pod].started)
+		}
+	}
+	lease := w.policy.Fairness.Lease
+	return lease > 0 && now-since >= lease
+}
+
+// wouldEvict reports whether j would evict f by its class or priority.
+func (w *Twin) wouldEvict(j, f *job) bool {
+	among := w.policy.Preempt.Priority == core.InCluster || w.policy.Preempt.Priority == core.InQueue && j.Queue == f.Queue
+	return among && (j.Class < f.Class || j.Class == f.Class && j.Priority > f.Priority)
 }
 
 // accountsAbove returns the accounts of a job, from the top of the tree to those of its queue's own jobs.

@@ -251,7 +251,7 @@ func (c *Collector) evicted(told core.Time, j *Job, why sim.Release) {
 }
 
 func evicts(why sim.Release) bool {
-	return why == sim.Preempted || why == sim.Reclaimed || why == sim.Restarted
+	return why == sim.Preempted || why == sim.Reclaimed || why == sim.Restarted || why == sim.LeaseOver
 }
 
 // Moving implements [sim.Mover].

@@ -64,6 +64,9 @@ type Rules struct {
 	HPOnly bool `json:"hp_only"`
 	// Delay is how long a job waits at least before others are evicted for it, in seconds.
 	Delay float64 `json:"preempt_delay_s,omitempty"`
+	// Lease is how long a job runs at least before it leaves for one that has received less, in seconds;
+	// 0: none leaves for that.
+	Lease float64 `json:"lease_s,omitempty"`
 	// OwnQueue: jobs are preempted only for jobs of their own queue.
 	OwnQueue bool `json:"preempted_in_queue,omitempty"`
 	// Unprotected: locks do not protect from eviction; ProtectedQueues: only those of jobs in and
@@ -94,7 +97,7 @@ func NewRules(p *core.Policy, grace core.Time) *Rules {
 		restarts = d.Restarts.String()
 	}
 	return &Rules{
-		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
+		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), Lease: p.Fairness.Lease.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
 		Unprotected: p.Preempt.Unprotected, ProtectedQueues: p.Preempt.ProtectedQueues, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
 		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(), StaleGrace: p.Requeue.StaleGrace.Seconds(),
 		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(),

@@ -620,6 +620,8 @@ func (r *run) evict(now core.Time, s *state, d *core.Decision) error {
 	switch d.Reason {
 	case core.QuotaReclaim, core.FairShareReclaim:
 		why = Reclaimed
+	case core.LeaseOver:
+		why = LeaseOver
 	case core.MemberLost, core.StaleGang:
 		why = NodeLost
 	case core.Consolidation, core.Requested, core.Defragmentation:

@@ -65,8 +65,9 @@ const (
 	NodeLost
 	MoveFailed // it runs on: what it leaves is the place that it was being moved to
 	Restarted  // it is evicted to make room for a job, and a place is kept in which it starts again
+	LeaseOver  // it has run for its lease, and leaves for a job that has received less
 )
 
 func (r Release) String() string {
-	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted"}[r]
+	return [...]string{"finished", "failed", "cancelled", "preempted", "reclaimed", "migrated", "node_lost", "move_failed", "restarted", "lease_over"}[r]
 }

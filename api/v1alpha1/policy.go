@@ -280,6 +280,9 @@ type Spot struct {
 // Fairness determines how the GPU time counts that queues and jobs received, and deserved, under the order
 // LongTermFairness.
 type Fairness struct {
+	// Lease is how long a pod, or a gang, runs at least before it is evicted for a job that has received less of what it
+	// deserves. 0 means that none is.
+	Lease *Duration `json:"lease,omitempty"`
 	// HalfLife is the time after which what queues received and deserved counts half. 0 means that it counts for ever.
 	HalfLife *Duration `json:"halfLife,omitempty"`
 	// Rates are what a GPU of a model counts; one of a model that is not listed counts 1.
@@ -516,6 +519,7 @@ func (s *Spot) apply(p *core.Spot) {
 }
 
 func (f *Fairness) apply(p *core.Fairness) {
+	setTime(&p.Lease, f.Lease)
 	setTime(&p.HalfLife, f.HalfLife)
 	if len(f.Rates) > 0 {
 		p.Rates = nil

@@ -63,6 +63,8 @@ type Account struct {
 	depth    int
 	// wanted is what its live jobs request, held what they have, rate what it deserves.
 	wanted, held, rate int64
+	// placed is what jobs will have when plans in progress are carried out.
+	placed             int64
 	received, deserved Amount
 	sizes              []size // of own jobs, the smallest first
 	// index is that of the time when version was knows and held was.
@@ -85,6 +87,7 @@ type Job struct {
 	wanted  int64 // what it counts for: at most MostPerJob
 	asked   int64 // what it requests
 	held    int64
+	placed  int64
 	// deserved is that up to when it got its size; from is what its size deserved then.
 	deserved, from Amount
 	// received is that up to since.
@@ -121,6 +124,7 @@ func (l *Ledger) Set(name, parent string, weight int64) {
 	above.children = append(above.children, a)
 	above.want(a.wanted)
 	above.hold(a.held)
+	above.place(a.placed)
 	a.sink(above.depth + 1)
 }
 
@@ -137,6 +141,20 @@ func (a *Account) drop(child *Account) {
 	a.children = slices.DeleteFunc(a.children, func(c *Account) bool { return c == child })
 	a.want(-child.wanted)
 	a.hold(-child.held)
+	a.place(-child.placed)
+}
+
+// place counts units as held when plans in progress are carried out, at all levels.
+func (a *Account) place(units int64) {
+	for ; a != nil; a = a.parent {
+		a.placed += units
+	}
+}
+
+// Place counts units as held by a job when plans in progress are carried out, or with a negative number no longer.
+func (l *Ledger) Place(j *Job, units int64) {
+	j.placed += units
+	j.account.place(units)
 }
 
 // sink sets the depth of an account and of those below it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-sched/muster/core/policy/asi"
+	"github.com/muster-sched/muster/core/policy/astraea"
 	"github.com/muster-sched/muster/core/policy/doc"
 	"github.com/muster-sched/muster/core/policy/fgd"
 	"github.com/muster-sched/muster/core/policy/kant"
@@ -17,7 +18,7 @@ import (
 type Doc = doc.Doc
 
 // All lists the built-in policies in the order in which help shows them.
-var All = slices.Concat(muster.Docs, kant.Docs, lucid.Docs, fgd.Docs, asi.Docs)
+var All = slices.Concat(muster.Docs, kant.Docs, lucid.Docs, fgd.Docs, asi.Docs, astraea.Docs)
 
 // ByName finds a built-in policy.
 func ByName(name string) (Doc, bool) {

@@ -66,6 +66,9 @@ const (
 	HPOnly = "hp_only"
 	// Delay: a pod is evicted for a job that has waited for less time than the policy says.
 	Delay = "preempt_delay"
+	// Lease: a pod leaves for a job that has received less, before its own lease is over or though the
+	// policy has no leases.
+	Lease = "lease"
 	// HPExpected: an LP job starts though HP jobs are expected to need its GPUs before it has saved its
 	// progress, and the policy puts such jobs off.
 	HPExpected = "hp_expected"

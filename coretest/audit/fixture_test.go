@@ -189,7 +189,7 @@ func (f *fixture) call(at core.Time, w []string, batch []core.Placement) {
 		must(f.t, err)
 		by.Told = core.Time(n) * core.Second
 	}
-	for why := sim.Finished; why <= sim.Restarted; why++ {
+	for why := sim.Finished; why <= sim.LeaseOver; why++ {
 		if why.String() == w[3] {
 			must(f.t, f.w.Released(at, j, batch, why, by))
 			return

@@ -24,6 +24,7 @@ type job struct {
 	pods                 []pod // nil before the first is bound
 
 	bound     int
+	since     int64   // when the first of those was
 	binds     counted // of its pods, so far
 	ended     int64   // -1 while it lives, and at the end of the run
 	whole     int64   // when it first was; -1 before
@@ -75,6 +76,8 @@ type pod struct {
 	node            *node // nil when not bound
 	gpus            uint64
 	milli, cpu, mem int64
+	// since is when it was bound; of a gang, when the first of its pods was.
+	since int64
 	// ended is how the pod ended by itself, if it did when it was last bound.
 	ended string
 	// lost says that it left with its node last, whether it was told to leave before or not.

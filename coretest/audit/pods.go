@@ -33,7 +33,13 @@ func (a *auditor) bind(j *job, d *decision) {
 	}
 	a.startsAgainst(j, d)
 	left, promised, lost := p.left, p.promise, p.lost
-	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem}
+	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem, since: d.t}
+	if j.bound == 0 {
+		j.since = d.t
+	}
+	if j.gang {
+		p.since = j.since
+	}
 	a.back(left, p, d)
 	a.hold(n, p, +1)
 	a.within(n, d)
@@ -387,6 +393,7 @@ func (a *auditor) release(j *job, d *decision) {
 		}
 	}
 	a.cause(j, d)
+	a.leased(&was, d)
 	if j.bound == 0 {
 		j.started, j.dissolving = false, false
 	}
@@ -434,7 +441,7 @@ func (a *auditor) cause(j *job, d *decision) {
 	case "node_lost":
 		j.dissolving = j.gang && j.bound > 0 && !j.complete()
 	case "migrated", "move_failed": // see endMove
-	case "preempted", "reclaimed", "restarted":
+	case "preempted", "reclaimed", "restarted", "lease_over":
 		a.measure.leave(d)
 		a.leaves(d.told)
 		a.inQueue(j, d)

@@ -6,6 +6,7 @@ import "slices"
 type rules struct {
 	HPOnly          bool     `json:"hp_only"`
 	Delay           float64  `json:"preempt_delay_s"`
+	Lease           float64  `json:"lease_s"`
 	OwnQueue        bool     `json:"preempted_in_queue"`
 	Unprotected     bool     `json:"unprotected"`
 	ProtectedQueues []string `json:"protected_queues"`
@@ -39,6 +40,17 @@ func (a *auditor) waited(d *decision) {
 	if by := a.jobs[string(d.forJob)]; by != nil && float64(d.told-by.submit) < a.summary.Rules.Delay*1e9 {
 		a.breach(Delay, "%s is %s at %s for job %s, which was submitted at %s: it evicts none sooner than %gs after that",
 			d.pod, d.reason, seconds(d.told), by.name, seconds(by.submit), a.summary.Rules.Delay)
+	}
+}
+
+// leased checks that a pod that leaves for a job that has received less has run for the lease of the policy.
+func (a *auditor) leased(p *pod, d *decision) {
+	if a.summary.Rules == nil || string(d.reason) != "lease_over" {
+		return
+	}
+	lease := a.summary.Rules.Lease
+	if ran := d.told - p.since; lease == 0 || float64(ran) < lease*1e9 {
+		a.breach(Lease, "%s leaves at %s for job %s, after %s: the lease is %gs", d.pod, seconds(d.told), d.forJob, seconds(ran), lease)
 	}
 }
 

@@ -166,6 +166,24 @@ h,w,q,training,HP,0,false,1,1000,1000,1024,,5,100,completed,0,false,,
 	}
 }
 
+// No pod leaves for a job that has received less before its lease is over. The lease of a gang's pods begins with the gang.
+func TestLease(t *testing.T) {
+	const jobs = `l,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+g,w,q,training,HP,0,true,1-2,1000,1000,1024,,0,100,completed,0,false,,
+h,w,q,training,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
+`
+	for script, want := range map[string]string{
+		"1 bind l-0 a0 0\n10 release l-0 lease_over h":                                               Lease,
+		"1 bind l-0 a0 0\n11 release l-0 lease_over h":                                               "",
+		"1 bind l-0 a0 0\n12 release l-0 lease_over h 2":                                             Lease,
+		"1 bind g-0 a0 0\n5 bind g-1 a0 1\n11 release g-1 lease_over h":                              "",
+		"1 bind g-0 a0 0\n5 bind g-1 a0 1\n10 release g-1 lease_over h\n10 release g-0 lease_over h": Lease,
+	} {
+		check(t, &metrics.Rules{Lease: 10}, nil, jobs, script, want)
+	}
+	check(t, &metrics.Rules{}, nil, jobs, "1 bind l-0 a0 0\n50 release l-0 lease_over h", Lease)
+}
+
 // Under hpOnly no LP job evicts.
 func TestHPOnly(t *testing.T) {
 	const jobs = `l,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
