@@ -57,19 +57,13 @@ func writeQueues(w io.Writer, queues []core.Queue) error {
 		for _, x := range q.Quota {
 			all[i].Quota = append(all[i].Quota, quotaFile{
 				Model: x.Model, Nominal: inGPUs(x.Nominal),
-				BorrowingLimit: limit(x.BorrowingLimit), LendingLimit: limit(x.LendingLimit),
+				BorrowingLimit: limit(x.BorrowingLimit, inGPUs), LendingLimit: limit(x.LendingLimit, inGPUs),
 			})
 		}
 		for _, x := range q.Resources {
-			bound := func(m core.Milli) *float64 {
-				if m == core.Unlimited {
-					return nil
-				}
-				v := inUnits(x.Resource, m)
-				return &v
-			}
+			in := func(m core.Milli) float64 { return cluster.InUnits(x.Resource, m) }
 			all[i].Resources = append(all[i].Resources, resourceFile{
-				Name: x.Resource, Nominal: inUnits(x.Resource, x.Nominal), BorrowingLimit: bound(x.BorrowingLimit), LendingLimit: bound(x.LendingLimit),
+				Name: x.Resource, Nominal: in(x.Nominal), BorrowingLimit: limit(x.BorrowingLimit, in), LendingLimit: limit(x.LendingLimit, in),
 			})
 		}
 	}
@@ -80,23 +74,12 @@ func writeQueues(w io.Writer, queues []core.Queue) error {
 	}{all})
 }
 
-func limit(m core.Milli) *float64 {
+func limit(m core.Milli, in func(core.Milli) float64) *float64 {
 	if m == core.Unlimited {
 		return nil
 	}
-	gpus := inGPUs(m)
-	return &gpus
-}
-
-// inUnits writes an amount of a resource in cores, bytes, or units of the resource.
-func inUnits(resource string, m core.Milli) float64 {
-	switch resource {
-	case cluster.CPU:
-		return float64(m) / 1000
-	case cluster.Memory:
-		return float64(m) * (1 << 20)
-	}
-	return float64(m)
+	v := in(m)
+	return &v
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }

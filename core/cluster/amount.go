@@ -111,29 +111,37 @@ func CheckModel(name string) error {
 // ResourceOf returns the resource of an account, and false if the account is of GPUs.
 func ResourceOf(account string) (resource string, ok bool) { return strings.CutPrefix(account, "/") }
 
+// InUnits returns an amount of a resource in cores, bytes, or units of the resource.
+func InUnits(resource string, m Milli) float64 {
+	switch resource {
+	case CPU:
+		return float64(m) / 1000
+	case Memory:
+		return float64(m) * (1 << 20)
+	}
+	return float64(m)
+}
+
 // Takes returns how much the pod takes of the account of a resource: see [AccountOf].
 func (r *Request) Takes(account string) Milli {
-	switch account {
-	case "/" + CPU:
-		return Milli(r.CPUMilli)
-	case "/" + Memory:
-		return Milli(r.MemMiB)
-	}
-	if len(r.Others) == 0 {
-		return 0
-	}
-	return Milli(AmountOf(r.Others, account[1:]))
+	return inAccount(account, r.CPUMilli, r.MemMiB, r.Others)
 }
 
 // Has returns how much of the account of a resource the node has: see [AccountOf].
 func (n *NodeSpec) Has(account string) Milli {
-	switch account {
-	case "/" + CPU:
-		return Milli(n.CPUMilli)
-	case "/" + Memory:
-		return Milli(n.MemMiB)
+	return inAccount(account, n.CPUMilli, n.MemMiB, n.Others)
+}
+
+func inAccount(account string, cpu, mem int64, others []Amount) Milli {
+	switch {
+	case account == "/"+CPU:
+		return Milli(cpu)
+	case account == "/"+Memory:
+		return Milli(mem)
+	case len(others) == 0:
+		return 0
 	}
-	return Milli(AmountOf(n.Others, account[1:]))
+	return Milli(AmountOf(others, account[1:]))
 }
 
 // AmountsID is the number of a list of amounts in a state; 0 is the empty list.

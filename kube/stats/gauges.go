@@ -101,9 +101,9 @@ func (g *Gauges) Collect(c chan<- prometheus.Metric) {
 		}
 		for _, u := range q.Subtree.Resources {
 			resource, _ := cluster.ResourceOf(u.Model)
-			put(queueResourcesGauge, inUnits(resource, u.Nominal), q.Name, resource, "nominal")
-			put(queueResourcesGauge, inUnits(resource, u.Used), q.Name, resource, "used")
-			put(queueResourcesGauge, inUnits(resource, u.Borrowed), q.Name, resource, "borrowed")
+			put(queueResourcesGauge, cluster.InUnits(resource, u.Nominal), q.Name, resource, "nominal")
+			put(queueResourcesGauge, cluster.InUnits(resource, u.Used), q.Name, resource, "used")
+			put(queueResourcesGauge, cluster.InUnits(resource, u.Borrowed), q.Name, resource, "borrowed")
 		}
 	}
 	for i := range st.Expected {
@@ -130,17 +130,6 @@ func (g *Gauges) ask() (Stats, bool) {
 		g.asked, g.last = now, st
 	}
 	return g.last, true
-}
-
-// inUnits writes an amount of a resource in cores, bytes, or units of the resource.
-func inUnits(resource string, m core.Milli) float64 {
-	switch resource {
-	case cluster.CPU:
-		return float64(m) / 1000
-	case cluster.Memory:
-		return float64(m) * (1 << 20)
-	}
-	return float64(m)
 }
 
 func inGPUs(m core.Milli) float64 { return float64(m) / float64(core.WholeGPU) }
