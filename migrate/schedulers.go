@@ -96,6 +96,12 @@ func (qs *Queues) kueue(f *fields) map[string]any {
 			qs.imply(p)
 		}
 	}
+	// What has no cohort above it neither borrows nor lends beyond itself.
+	if top := textOf(spec["parent"]); top == "" {
+		spec["mode"] = "Isolated"
+	} else if q := &qs.all[qs.named[top]]; q.implied {
+		q.spec["mode"] = "Isolated"
+	}
 	if s := f.take("namespaceSelector"); s != nil {
 		spec["namespaceSelector"] = s
 	}
