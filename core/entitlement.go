@@ -11,15 +11,15 @@ import (
 
 // entitlement says which placed pods are within their queues' nominal quotas. It is
 // brought up to date when a search for evictions asks for it, at the cost of what
-// changed since: the quotas of a circle are assigned again only if a holding within quota has gone,
+// changed since: the quotas of a cohort are assigned again only if a holding within quota has gone,
 // or a new one is before others in the order.
 //
-// Invariant: after update, circles, dealt and the marks of pods are what rebuild makes of them.
+// Invariant: after update, cohorts, dealt and the marks of pods are what rebuild makes of them.
 type entitlement struct {
 	*Engine
-	// circles are the units of queues that share accounts, by number.
-	circles  []circle
-	circleOf map[*quota.Queue]int32
+	// cohorts are the units of queues that share accounts, by number.
+	cohorts  []cohort
+	cohortOf map[*quota.Queue]int32
 	// touched are jobs whose pods changed since.
 	touched []*job
 	// stale says that all of it is outdated: queues or the order changed.
@@ -41,8 +41,8 @@ type entitlement struct {
 	tenants  []tenant
 	numberIn map[*quota.Queue]int32
 	shared   uint64
-	changed  bool   // units of a circle came, went or got another cover since
-	versions uint64 // how many the circles have had
+	changed  bool   // units of a cohort came, went or got another cover since
+	versions uint64 // how many the cohorts have had
 
 	// Scratch memory.
 	fresh, merged  []holding
@@ -51,9 +51,9 @@ type entitlement struct {
 	demands, wants []demand
 }
 
-// circle is the units of queues that count against the same accounts, directly or through other queues. What
-// happens to them changes nothing for the units of other circles.
-type circle struct {
+// cohort is the units of queues that share quota: that count against the same accounts, directly or through other queues. What
+// happens to them changes nothing for the units of other cohorts.
+type cohort struct {
 	// units are in the order of byKey, then of pods. Those that are gone stay until the end of the update.
 	units []holding
 	// accounts and tenants are the numbers of those that it has.
@@ -147,8 +147,8 @@ func (c *entitlement) update() {
 	c.met = c.met[:0]
 	for _, j := range c.touched {
 		j.touched = false
-		n := c.circleAt(j.queue)
-		k := &c.circles[n]
+		n := c.cohortAt(j.queue)
+		k := &c.cohorts[n]
 		if !k.met {
 			c.renew(k)
 			k.met, k.again, k.went, k.coming = true, false, false, k.coming[:0]
@@ -158,18 +158,18 @@ func (c *entitlement) update() {
 	}
 	c.touched = c.touched[:0]
 	for _, n := range c.met {
-		c.updateCircle(&c.circles[n])
+		c.updateCohort(&c.cohorts[n])
 	}
 }
 
-// renew gives a circle another version.
-func (c *entitlement) renew(k *circle) {
+// renew gives a cohort another version.
+func (c *entitlement) renew(k *cohort) {
 	c.versions++
 	k.version = c.versions
 }
 
-// updateCircle puts what came in its place among the units of a circle, and assigns quotas.
-func (c *entitlement) updateCircle(k *circle) {
+// updateCohort puts what came in its place among the units of a cohort, and assigns quotas.
+func (c *entitlement) updateCohort(k *cohort) {
 	k.met = false
 	if !k.went && len(k.coming) == 0 {
 		return
@@ -192,25 +192,25 @@ func (c *entitlement) updateCircle(k *circle) {
 		return
 	}
 
-	// 3. Else all quotas of the circle are assigned again, unless what went had none.
+	// 3. Else all quotas of the cohort are assigned again, unless what went had none.
 	c.merge(k)
 	if k.again || len(k.coming) > 0 {
 		c.dealOut(k)
 	}
 }
 
-// circleAt returns the number of the circle of a queue.
-func (c *entitlement) circleAt(q *quota.Queue) int32 {
-	n, ok := c.circleOf[q]
+// cohortAt returns the number of the cohort of a queue.
+func (c *entitlement) cohortAt(q *quota.Queue) int32 {
+	n, ok := c.cohortOf[q]
 	if !ok {
-		panic("no circle for queue " + q.Name) // changes.quotasChanged makes all of it stale
+		panic("no cohort for queue " + q.Name) // changes.quotasChanged makes all of it stale
 	}
 	return n
 }
 
-// findCircles says which queues count against the same accounts, directly or through others. A queue counts
+// findCohorts says which queues count against the same accounts, directly or through others. A queue counts
 // against the quotas of GPUs of the nearest queue that lists any, and those of each resource of its owner.
-func (c *entitlement) findCircles() {
+func (c *entitlement) findCohorts() {
 	above := map[*quota.Queue]*quota.Queue{}
 	top := func(q *quota.Queue) *quota.Queue {
 		for above[q] != nil {
@@ -231,29 +231,29 @@ func (c *entitlement) findCircles() {
 			join(q, q.Owner(r))
 		}
 	}
-	c.circleOf, c.circles = map[*quota.Queue]int32{}, c.circles[:0]
+	c.cohortOf, c.cohorts = map[*quota.Queue]int32{}, c.cohorts[:0]
 	for q := range c.ledger.All() {
 		t := top(q)
-		n, ok := c.circleOf[t]
+		n, ok := c.cohortOf[t]
 		if !ok {
-			n = int32(len(c.circles))
-			c.circleOf[t] = n
-			var k circle
-			if len(c.circles) < cap(c.circles) {
-				k = c.circles[:n+1][n] // its memory
+			n = int32(len(c.cohorts))
+			c.cohortOf[t] = n
+			var k cohort
+			if len(c.cohorts) < cap(c.cohorts) {
+				k = c.cohorts[:n+1][n] // its memory
 			}
-			k = circle{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], changed: true, listed: k.listed}
+			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], changed: true, listed: k.listed}
 			for of := range k.listed {
 				k.listed[of] = k.listed[of][:0]
 			}
-			c.circles = append(c.circles, k)
+			c.cohorts = append(c.cohorts, k)
 		}
-		c.circleOf[q] = n
+		c.cohortOf[q] = n
 	}
 }
 
 // merge drops what is gone from the units and puts what came in its place in the order.
-func (c *entitlement) merge(k *circle) {
+func (c *entitlement) merge(k *cohort) {
 	out, coming := c.merged[:0], k.coming
 	for i := range k.units {
 		u := &k.units[i]
@@ -296,9 +296,9 @@ func (c *entitlement) rebuild() {
 	c.stale, c.touched = false, c.touched[:0]
 	c.accounts, c.number = c.accounts[:0], map[account]int32{}
 	c.tenants, c.numberIn, c.changed = c.tenants[:0], map[*quota.Queue]int32{}, true
-	c.findCircles()
+	c.findCohorts()
 	list := func(j *job) {
-		k := &c.circles[c.circleAt(j.queue)]
+		k := &c.cohorts[c.cohortAt(j.queue)]
 		k.units = c.unitsOf(j, k.units)
 	}
 	for _, j := range c.runs.jobs {
@@ -309,8 +309,8 @@ func (c *entitlement) rebuild() {
 			list(n.job)
 		}
 	}
-	for n := range c.circles {
-		k := &c.circles[n]
+	for n := range c.cohorts {
+		k := &c.cohorts[n]
 		c.renew(k)
 		slices.SortFunc(k.units, func(a, b holding) int { return compareHoldings(&a, &b) })
 		c.dealOut(k)
@@ -318,7 +318,7 @@ func (c *entitlement) rebuild() {
 }
 
 // updateUnits compares a job's holdings with those that it had. It marks those that
-// went, adds those that came to the circle's, and notes whether quotas must be
+// went, adds those that came to the cohort's, and notes whether quotas must be
 // assigned again for those that went.
 //
 // Both lists are in the order of pods, -1, the minimum of a gang, first. They are walked
@@ -331,7 +331,7 @@ func (c *entitlement) rebuild() {
 //     minimum, say, of which a pod failed and another one took its part on another model;
 //  4. an old holding that is not among the new ones has gone. Others get its quota only if
 //     it had some, or kept it from them.
-func (c *entitlement) updateUnits(k *circle, j *job) {
+func (c *entitlement) updateUnits(k *cohort, j *job) {
 	at, _ := slices.BinarySearchFunc(k.units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	c.fresh = c.unitsOf(j, c.fresh[:0])
 	fresh := c.fresh
@@ -358,8 +358,8 @@ func (c *entitlement) updateUnits(k *circle, j *job) {
 	k.coming = append(k.coming, fresh...)
 }
 
-// dealOut assigns all nominal quotas of a circle, in the order of the holdings.
-func (c *entitlement) dealOut(k *circle) {
+// dealOut assigns all nominal quotas of a cohort, in the order of the holdings.
+func (c *entitlement) dealOut(k *cohort) {
 	for _, n := range k.accounts {
 		c.dealt[n] = 0
 		c.larger[n] = larger{since: c.larger[n].since[:0]}
@@ -462,7 +462,7 @@ func (c *entitlement) dealtAlong(u *holding) bool {
 // holdsPart reports whether a pod, or the minimum of a gang (-1), demands more than its queue's
 // quota and holds what others leave of it.
 func (c *entitlement) holdsPart(j *job, pod int) bool {
-	units := c.circles[c.circleAt(j.queue)].units
+	units := c.cohorts[c.cohortAt(j.queue)].units
 	at, _ := slices.BinarySearchFunc(units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	for ; at < len(units) && units[at].job == j; at++ {
 		if u := &units[at]; int(u.pod) == pod {
@@ -677,7 +677,7 @@ func (c *entitlement) numberOf(a account) int32 {
 			c.dealt, c.larger = append(c.dealt, 0), append(c.larger, larger{})
 		}
 		c.dealt[n], c.larger[n] = 0, larger{}
-		k := &c.circles[c.circleAt(a.owner)]
+		k := &c.cohorts[c.cohortAt(a.owner)]
 		k.accounts = append(k.accounts, n)
 	}
 	return n
@@ -737,7 +737,7 @@ func (c *entitlement) bearsBefore(j *job, demands []demand) bool {
 	if slices.ContainsFunc(demands, func(k demand) bool { return k.account < 0 }) {
 		return false
 	}
-	units := c.circles[c.circleAt(j.queue)].units
+	units := c.cohorts[c.cohortAt(j.queue)].units
 	at, _ := slices.BinarySearchFunc(units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	for at < len(units) && units[at].job == j {
 		at++

@@ -38,8 +38,8 @@ func (p *pod) cover() cover {
 // is owed.
 type tenant struct {
 	queue  *quota.Queue
-	circle int32
-	units  []int32 // in their order, by their places in the circle
+	cohort int32
+	units  []int32 // in their order, by their places in the cohort
 	claims []Milli // by the number of the model
 	// By the number of the model: what they hold, and the part of it that is within nominal quota.
 	held, nominal []Milli
@@ -57,9 +57,9 @@ func (c *entitlement) tenantOf(q *quota.Queue) int32 {
 		if len(c.tenants) < cap(c.tenants) {
 			t = c.tenants[:n+1][n] // its memory
 		}
-		at := c.circleAt(q)
-		c.tenants = append(c.tenants, tenant{queue: q, circle: at, units: t.units[:0], claims: t.claims[:0], held: t.held[:0], nominal: t.nominal[:0]})
-		c.circles[at].tenants = append(c.circles[at].tenants, n)
+		at := c.cohortAt(q)
+		c.tenants = append(c.tenants, tenant{queue: q, cohort: at, units: t.units[:0], claims: t.claims[:0], held: t.held[:0], nominal: t.nominal[:0]})
+		c.cohorts[at].tenants = append(c.cohorts[at].tenants, n)
 	}
 	return n
 }
@@ -94,7 +94,7 @@ func addUse(uses []demand, model int, gpu Milli) []demand {
 }
 
 // shareOut marks the placed pods that are within what their queues are owed, if that or what they hold
-// has changed. It costs O(queues), and O(units) of the circles in which something has changed.
+// has changed. It costs O(queues), and O(units) of the cohorts in which something has changed.
 func (c *entitlement) shareOut() {
 	if !c.shares.count() {
 		return
@@ -106,11 +106,11 @@ func (c *entitlement) shareOut() {
 	c.changed, c.shared = false, c.ledger.Divisions()
 	for i := range c.tenants {
 		if t := &c.tenants[i]; c.claimsChanged(t) {
-			c.circles[t.circle].changed = true
+			c.cohorts[t.cohort].changed = true
 		}
 	}
-	for n := range c.circles {
-		if k := &c.circles[n]; k.changed {
+	for n := range c.cohorts {
+		if k := &c.cohorts[n]; k.changed {
 			k.changed = false
 			c.renew(k)
 			c.shareOutIn(k)
@@ -130,14 +130,14 @@ func (c *entitlement) claimsChanged(t *tenant) bool {
 	return changed
 }
 
-// shareOutIn is shareOut for the units of a circle.
+// shareOutIn is shareOut for the units of a cohort.
 //
 //  1. What each queue holds, and what of it is within nominal quota. That comes first.
 //  2. A queue that holds no more than it is owed has all its units within that.
 //  3. Else its other units get what is left, in their order; one that does not fit is skipped. A pod
 //     beyond the minimum of its gang is not better off than the gang.
 //  4. The units that are not within nominal quota are listed.
-func (c *entitlement) shareOutIn(k *circle) {
+func (c *entitlement) shareOutIn(k *cohort) {
 	// 1.
 	models := len(c.runs.loads)
 	for _, n := range k.tenants {
@@ -199,14 +199,14 @@ func (c *entitlement) shareOutIn(k *circle) {
 	}
 }
 
-// last yields the units of a cover in all circles, the last ones in the order first.
+// last yields the units of a cover in all cohorts, the last ones in the order first.
 func (c *entitlement) last(of cover) iter.Seq[*holding] {
 	return func(yield func(*holding) bool) {
-		// The circles are in a heap by their last unit that is left.
-		ends := heap[*circleEnd]{moved: func(*circleEnd, int) {}, less: func(a, b *circleEnd) bool { return compareHoldings(a.unit(of), b.unit(of)) > 0 }}
-		for n := range c.circles {
-			if k := &c.circles[n]; len(k.listed[of]) > 0 {
-				ends.push(&circleEnd{k, len(k.listed[of]) - 1})
+		// The cohorts are in a heap by their last unit that is left.
+		ends := heap[*cohortEnd]{moved: func(*cohortEnd, int) {}, less: func(a, b *cohortEnd) bool { return compareHoldings(a.unit(of), b.unit(of)) > 0 }}
+		for n := range c.cohorts {
+			if k := &c.cohorts[n]; len(k.listed[of]) > 0 {
+				ends.push(&cohortEnd{k, len(k.listed[of]) - 1})
 			}
 		}
 		for len(ends.items) > 0 {
@@ -223,11 +223,11 @@ func (c *entitlement) last(of cover) iter.Seq[*holding] {
 	}
 }
 
-// each yields the units of a cover in all circles, in no order.
+// each yields the units of a cover in all cohorts, in no order.
 func (c *entitlement) each(of cover) iter.Seq[*holding] {
 	return func(yield func(*holding) bool) {
-		for n := range c.circles {
-			k := &c.circles[n]
+		for n := range c.cohorts {
+			k := &c.cohorts[n]
 			for _, i := range k.listed[of] {
 				if !yield(&k.units[i]) {
 					return
@@ -237,13 +237,13 @@ func (c *entitlement) each(of cover) iter.Seq[*holding] {
 	}
 }
 
-// circleEnd is a place in a list of units of a circle.
-type circleEnd struct {
-	*circle
+// cohortEnd is a place in a list of units of a cohort.
+type cohortEnd struct {
+	*cohort
 	at int
 }
 
-func (e *circleEnd) unit(of cover) *holding { return &e.units[e.listed[of][e.at]] }
+func (e *cohortEnd) unit(of cover) *holding { return &e.units[e.listed[of][e.at]] }
 
 // cleared returns memory for n amounts, all 0.
 func cleared(amounts []Milli, n int) []Milli {
@@ -335,7 +335,7 @@ type uncoveredAt struct {
 
 // uncoveredNow returns the state in which a waiting job is, as far as its cover depends on it.
 func (c *entitlement) uncoveredNow(j *job) uncoveredAt {
-	return uncoveredAt{c.circles[c.circleAt(j.queue)].version, c.state.Epoch(), j.key, j.fixed()}
+	return uncoveredAt{c.cohorts[c.cohortAt(j.queue)].version, c.state.Epoch(), j.key, j.fixed()}
 }
 
 // covers reports whether anything would cover the waiting job, and notes for its class if nothing would.
@@ -389,7 +389,7 @@ func (c *entitlement) owesBefore(j *job, uses []demand) bool {
 		return false
 	}
 	for _, n := range t.units {
-		u := &c.circles[t.circle].units[n]
+		u := &c.cohorts[t.cohort].units[n]
 		if u.job != j && byKey(u.job, j) > 0 {
 			break
 		}
