@@ -69,6 +69,7 @@ func (w *Twin) gangsAfter(now core.Time, ev core.Event, had map[*job]bool) {
 		j := w.jobs[ev.Job]
 		if _, goesOn := had[j]; !goesOn {
 			j.stale = nil
+			clear(j.lacks)
 		}
 	case core.GangStale:
 		j := w.jobs[ev.Job]
