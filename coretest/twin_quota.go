@@ -587,7 +587,7 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 		j := w.jobs[d.Job]
 		reclaims = reclaims || d.Reason == core.QuotaReclaim
 		byShare = byShare || d.Reason == core.FairShareReclaim
-		if d.Reason != core.QuotaReclaim && j != nil && j.Queue != f.Queue && w.keepsToShare(j.Queue) {
+		if d.Reason != core.QuotaReclaim && j != nil && j.Queue != f.Queue && hasGPUs(j, d.Pods) && w.keepsToShare(j.Queue) {
 			fromOwed = j.Queue
 		}
 		if j != nil && j.Queue == f.Queue {
@@ -630,6 +630,11 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 		}
 	}
 	return nil
+}
+
+// hasGPUs reports whether any of the pods requests GPUs: others are never within what a queue is owed.
+func hasGPUs(j *job, pods []core.Placement) bool {
+	return slices.ContainsFunc(pods, func(p core.Placement) bool { return j.Tasks[j.pods[p.Pod].task].GPU > 0 })
 }
 
 // needOf returns how much of a resource, or else of GPUs, the job needs to start: the rest of a gang's
