@@ -102,6 +102,9 @@ func (w *Twin) restarts(j *job, d *core.Decision) (*roomPlan, error) {
 	}
 	w.rooms = append(w.rooms, p)
 	j.quotaSet, j.restarts = w.quotaSet, d.Reason
+	if w.withinQuota(nil) != nil {
+		j.quotaSet = -1 // it keeps the quota that it has, even if its queue owns less by now
+	}
 	return p, w.stop(j, d)
 }
 
