@@ -188,6 +188,13 @@ func minimum(t *core.Task) int {
 	return max(t.MinPods, 0)
 }
 
+// anew says that the gang needs its minimum to start, unless it restarts elsewhere as it was.
+func (j *job) anew() {
+	if j.restarts == core.Placed {
+		clear(j.lacks)
+	}
+}
+
 // members counts the pods of each task that run or are done.
 func (j *job) members() []int {
 	have := make([]int, len(j.Tasks))
