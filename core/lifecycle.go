@@ -606,7 +606,7 @@ func (e *Engine) adopt(now Time, ev PodRunning) error {
 	}
 	e.runs.setBackfilled(j, ev.Backfilled)
 	e.bound(j, p, ev.Started)
-	j.begun = !j.Gang || j.viable()
+	j.begun = j.begun || !j.Gang || j.viable()
 	e.changes.podsAppeared(j)
 	e.waiting.enqueue(j, now)
 	return nil
