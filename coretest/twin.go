@@ -188,8 +188,8 @@ func minimum(t *core.Task) int {
 	return max(t.MinPods, 0)
 }
 
-// anew says that the gang needs its minimum to start, unless it restarts elsewhere as it was.
-func (j *job) anew() {
+// startsOver says that the gang needs its minimum to start, unless it restarts elsewhere as it was.
+func (j *job) startsOver() {
 	if j.restarts == core.Placed {
 		clear(j.lacks)
 	}

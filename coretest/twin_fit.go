@@ -24,7 +24,7 @@ func (w *Twin) Settled() bool {
 func (w *Twin) Startable(name string) string {
 	j := w.jobs[name]
 	if j.running() == 0 {
-		j.anew()
+		j.startsOver()
 	}
 	if j.Gang && !j.whole() {
 		return w.gangFits(j)

@@ -20,7 +20,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 	first := !slices.ContainsFunc(j.pods, func(p pod) bool { return p.on() })
 	if j.running() == 0 {
 		j.started = now
-		j.anew()
+		j.startsOver()
 		j.protect()
 	}
 	for k := range d.Pods {
