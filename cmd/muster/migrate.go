@@ -43,7 +43,7 @@ queues are printed all the same.`,
 					err = queues.Read(data)
 				}
 				if err != nil {
-					return fmt.Errorf("%s: %w", file, err)
+					return &usageError{fmt.Sprintf("%s: %v", file, err)}
 				}
 			}
 			if err := queues.Write(c.OutOrStdout()); err != nil {

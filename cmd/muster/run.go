@@ -64,7 +64,7 @@ func message(err error) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// usageError is a command line that is not as it should be.
+// usageError is a command line, or a file of another program that it names, that is not as it should be.
 type usageError struct{ problem string }
 
 func (e *usageError) Error() string { return e.problem }
