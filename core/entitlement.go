@@ -692,26 +692,29 @@ func (c *entitlement) wouldBeWithin(j candidate) bool {
 	for _, model := range j.class.accepts() {
 		demands := c.demands[:0]
 		for t := range j.unit.Tasks {
-			task := &j.unit.Tasks[t]
-			n := len(task.Pods)
-			if n == 0 {
-				continue
+			if n, m := j.startsOn(t, model); n > 0 {
+				demands = c.demandPods(demands, j.job, int(j.pods[j.unit.Tasks[t].Pods[0]].task), m, n)
 			}
-			if !j.unit.Whole {
-				n = 1
-			}
-			// A task that does not accept this model counts on the first that it does.
-			m := model
-			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
-				m = own[0]
-			}
-			demands = c.demandPods(demands, j.job, int(j.pods[task.Pods[0]].task), m, n)
 		}
 		if c.demands = demands; c.bearsBefore(j.job, demands) {
 			return true
 		}
 	}
 	return false
+}
+
+// startsOn returns how many pods of a task start together if the job takes a model, and on which: a task
+// that does not accept it counts on the first that it does.
+func (c candidate) startsOn(task int, model string) (pods int, on string) {
+	t := &c.unit.Tasks[task]
+	pods = len(t.Pods)
+	if !c.unit.Whole {
+		pods = min(pods, 1)
+	}
+	if own := t.Models(); len(own) > 0 && !slices.Contains(own, model) {
+		return pods, own[0]
+	}
+	return pods, model
 }
 
 // wouldBeWithinAt reports whether the waiting job would be within nominal quota in these

@@ -308,16 +308,8 @@ func (c *entitlement) coverOf(j candidate) cover {
 	for _, model := range j.class.accepts() {
 		uses := c.wants[:0]
 		for t := range j.unit.Tasks {
-			task := &j.unit.Tasks[t]
-			n := len(task.Pods)
-			if !j.unit.Whole {
-				n = min(n, 1)
-			}
-			m := model
-			if own := task.Models(); !slices.Contains(own, m) && len(own) > 0 {
-				m = own[0]
-			}
-			uses = addUse(uses, c.runs.modelNumber(m), Milli(n)*task.GPU())
+			n, m := j.startsOn(t, model)
+			uses = addUse(uses, c.runs.modelNumber(m), Milli(n)*j.unit.Tasks[t].GPU())
 		}
 		if c.wants = uses; c.owesBefore(j.job, uses) {
 			return byShare

@@ -12,7 +12,6 @@ package gputime
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core/cluster"
@@ -332,11 +331,11 @@ func (l *Ledger) divideBelow(a *Account) {
 	}
 	parts := l.parts[from:]
 	slices.SortFunc(parts, func(a, b *Account) int {
-		return cmp.Or(compareProducts(a.wanted, b.weight, b.wanted, a.weight), cmp.Compare(a.Name, b.Name), cmp.Compare(a.depthOfOwn(), b.depthOfOwn()))
+		return cmp.Or(cluster.CompareProducts(a.wanted, b.weight, b.wanted, a.weight), cmp.Compare(a.Name, b.Name), cmp.Compare(a.depthOfOwn(), b.depthOfOwn()))
 	})
 	left := a.rate
 	for _, c := range parts {
-		c.rate = min(c.wanted, part(left, c.weight, weights))
+		c.rate = min(c.wanted, cluster.Part(left, c.weight, weights))
 		left, weights = left-c.rate, weights-c.weight
 	}
 	for i := range parts {
@@ -374,18 +373,4 @@ func (a *Account) divideAmongJobs() {
 		s.rate = min(s.units, left/n)
 		left, n = left-s.rate*int64(s.jobs), n-int64(s.jobs)
 	}
-}
-
-// part returns amount x weight / weights, rounded down.
-func part(amount, weight, weights int64) int64 {
-	high, low := bits.Mul64(uint64(amount), uint64(weight))
-	q, _ := bits.Div64(high, low, uint64(weights))
-	return int64(q)
-}
-
-// compareProducts compares a x b with c x d; none is negative.
-func compareProducts(a, b, c, d int64) int {
-	h1, l1 := bits.Mul64(uint64(a), uint64(b))
-	h2, l2 := bits.Mul64(uint64(c), uint64(d))
-	return cmp.Or(cmp.Compare(h1, h2), cmp.Compare(l1, l2))
 }

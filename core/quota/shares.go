@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -519,9 +518,9 @@ func fillByWeight(open []*claim, model int, amount, unit Milli) (left Milli) {
 	}
 	wants := func(c *claim) Milli { return c.requested[model] - c.fair[model] }
 	slices.SortFunc(open, func(a, b *claim) int {
-		return cmp.Or(compareProducts(int64(wants(a)), b.weight, int64(wants(b)), a.weight), cmp.Compare(a.order, b.order))
+		return cmp.Or(cluster.CompareProducts(int64(wants(a)), b.weight, int64(wants(b)), a.weight), cmp.Compare(a.order, b.order))
 	})
-	for len(open) > 0 && compareProducts(int64(wants(open[0])), weights, int64(amount), open[0].weight) <= 0 {
+	for len(open) > 0 && cluster.CompareProducts(int64(wants(open[0])), weights, int64(amount), open[0].weight) <= 0 {
 		amount -= wants(open[0])
 		open[0].fair[model] = open[0].requested[model]
 		weights -= open[0].weight
@@ -530,7 +529,7 @@ func fillByWeight(open []*claim, model int, amount, unit Milli) (left Milli) {
 	lost := make(map[*claim]Milli, len(open))
 	rest := amount
 	for _, c := range open {
-		part := share(amount, c.weight, weights)
+		part := Milli(cluster.Part(int64(amount), c.weight, weights))
 		whole := part - part%unit
 		c.fair[model] += whole
 		lost[c] = part - whole
@@ -560,11 +559,11 @@ func scaleTo(amounts []Milli, most, unit Milli) {
 	}
 	rest, lost := most, make([]Milli, len(amounts))
 	for i, v := range amounts {
-		part := share(most, int64(v), int64(sum))
+		part := Milli(cluster.Part(int64(most), int64(v), int64(sum)))
 		lost[i] = part % unit
 		rest -= part - lost[i]
 	}
-	whole := func(i int) Milli { return share(most, int64(amounts[i]), int64(sum)) - lost[i] }
+	whole := func(i int) Milli { return Milli(cluster.Part(int64(most), int64(amounts[i]), int64(sum))) - lost[i] }
 	order := make([]int, len(amounts))
 	for i := range order {
 		order[i] = i
@@ -575,21 +574,4 @@ func scaleTo(amounts []Milli, most, unit Milli) {
 		amounts[i] = whole(i) + more
 		rest -= more
 	}
-}
-
-// share returns amount x part / whole, rounded down; part is at most whole.
-func share(amount Milli, part, whole int64) Milli {
-	if whole == 0 {
-		return 0
-	}
-	high, low := bits.Mul64(uint64(amount), uint64(part))
-	q, _ := bits.Div64(high, low, uint64(whole))
-	return Milli(q)
-}
-
-// compareProducts compares a x b with c x d; none is negative.
-func compareProducts(a, b, c, d int64) int {
-	h1, l1 := bits.Mul64(uint64(a), uint64(b))
-	h2, l2 := bits.Mul64(uint64(c), uint64(d))
-	return cmp.Or(cmp.Compare(h1, h2), cmp.Compare(l1, l2))
 }
