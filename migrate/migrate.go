@@ -1,5 +1,5 @@
 // Package migrate turns the queues of other schedulers into Muster's: KAI's Queue, Kueue's ClusterQueue and
-// Cohort, Volcano's Queue, and queues.yaml of YuniKorn. Every field is read, or a message says what to do
+// Cohort, Volcano's Queue, queues.yaml of YuniKorn, and ElasticQuota of Koordinator. Every field is read, or a message says what to do
 // instead of it: none is dropped in silence. docs/migrate.md has the same as tables.
 package migrate
 
@@ -34,7 +34,12 @@ type Queues struct {
 // queue is one of Muster's.
 type queue struct {
 	name string
-	spec map[string]any
+	// spec is that of its object, without amounts.
+	spec    map[string]any
+	amounts []limits
+	// inclusive says that amounts are those of the queue and of all queues below it, as everywhere but in Kueue.
+	// On Muster a queue owns its amounts beside theirs.
+	inclusive bool
 	// implied says that other objects name it, and none defines it yet.
 	implied bool
 }
@@ -87,21 +92,26 @@ func (qs *Queues) object(o map[string]any) error {
 	case group == "scheduling.run.ai" && kind == "Queue":
 		return qs.add(name, qs.kai(f), f)
 	case group == "scheduling.volcano.sh" && kind == "Queue":
+		if name == "root" { // that of Volcano, above all others
+			return nil
+		}
 		return qs.add(name, qs.volcano(f), f)
+	case group == "scheduling.sigs.k8s.io" && kind == "ElasticQuota":
+		return qs.koordinator(name, asMap(o["metadata"]), f)
 	case group == "kueue.x-k8s.io" && (kind == "ClusterQueue" || kind == "Cohort"):
 		return qs.add(name, qs.kueue(f), f)
 	case group == "kueue.x-k8s.io" && elsewhere[kind] != "":
 		qs.note(f.of, elsewhere[kind])
 		return nil
 	}
-	return fmt.Errorf("expected a Queue of KAI or Volcano, a ClusterQueue, or queues.yaml of YuniKorn; found apiVersion %q, kind %q", textOf(o["apiVersion"]), kind)
+	return fmt.Errorf("expected a Queue of KAI or Volcano, a ClusterQueue, an ElasticQuota, or queues.yaml of YuniKorn; found apiVersion %q, kind %q", textOf(o["apiVersion"]), kind)
 }
 
 // add adds a queue of which all fields were read or refused.
-func (qs *Queues) add(name string, spec map[string]any, f *fields) error {
+func (qs *Queues) add(name string, q queue, f *fields) error {
 	f.rest()
-	q := queue{name: name, spec: spec}
-	text, err := json.Marshal(spec)
+	q.name = name
+	text, err := json.Marshal(q.spec)
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, new(v1alpha1.QueueSpec))
 	}
@@ -135,20 +145,17 @@ func (qs *Queues) imply(name string) {
 	}
 }
 
-// Write writes the queues as objects, parents first.
+// Write writes the queues as objects, parents first. What their amounts need said is in Notes and Refused then.
 func (qs *Queues) Write(w io.Writer) error {
-	depth := func(q queue) int {
-		d := 0
-		for i, ok := qs.named[textOf(q.spec["parent"])]; ok && d <= len(qs.all); i, ok = qs.named[textOf(qs.all[i].spec["parent"])] {
-			d++
-		}
-		return d
-	}
-	all := slices.Clone(qs.all)
-	slices.SortStableFunc(all, func(a, b queue) int { return depth(a) - depth(b) })
+	all, below := slices.Clone(qs.all), qs.below()
+	slices.SortStableFunc(all, func(a, b queue) int { return qs.depth(a) - qs.depth(b) })
 	for i, q := range all {
+		spec := maps.Clone(q.spec)
+		for _, l := range q.amounts {
+			qs.write(spec, l, q.inclusive, below[q.name])
+		}
 		text, err := yaml.Marshal(map[string]any{
-			"apiVersion": "muster.sh/v1alpha1", "kind": "Queue", "metadata": map[string]any{"name": q.name}, "spec": q.spec,
+			"apiVersion": "muster.sh/v1alpha1", "kind": "Queue", "metadata": map[string]any{"name": q.name}, "spec": spec,
 		})
 		if err != nil {
 			return err
@@ -162,6 +169,45 @@ func (qs *Queues) Write(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// depth is how many queues are above one, at most as many as there are: parents can form a ring.
+func (qs *Queues) depth(q queue) int {
+	d := 0
+	for i, ok := qs.named[textOf(q.spec["parent"])]; ok && d <= len(qs.all); i, ok = qs.named[textOf(qs.all[i].spec["parent"])] {
+		d++
+	}
+	return d
+}
+
+// below returns for each queue with queues below it what all of these own, in thousandths by resource and model.
+func (qs *Queues) below() map[string]map[amount]int64 {
+	all, below := slices.Clone(qs.all), map[string]map[amount]int64{}
+	slices.SortStableFunc(all, func(a, b queue) int { return qs.depth(b) - qs.depth(a) })
+	for _, q := range all {
+		sum := maps.Clone(below[q.name])
+		if sum == nil {
+			sum = map[amount]int64{}
+		}
+		for _, l := range q.amounts {
+			if q.inclusive {
+				sum[l.amount] = max(sum[l.amount], l.nominal)
+			} else {
+				sum[l.amount] += l.nominal
+			}
+		}
+		parent := textOf(q.spec["parent"])
+		if parent == "" {
+			continue
+		}
+		if below[parent] == nil {
+			below[parent] = map[amount]int64{}
+		}
+		for a, n := range sum {
+			below[parent][a] += n
+		}
+	}
+	return below
 }
 
 func (qs *Queues) note(of, what string) {
@@ -267,25 +313,50 @@ func (f *fields) weight(key string, spec map[string]any) {
 	}
 }
 
-// limits is what a queue has of one resource, in thousandths; unlimited where not set.
+// amount names what is counted: a GPU model, or if that is empty another resource.
+type amount struct{ resource, model string }
+
+// limits is what a queue has of something, in thousandths; unlimited where not set.
 type limits struct {
+	amount
+	// of names the field that says what the queue owns.
+	of                   string
 	nominal              int64
 	most, borrows, lends *int64
+	// endless says that the queue owns as much as there is.
+	endless bool
 }
 
-// put adds an entry of quota for a GPU model, or of resources for anything else.
-func (l *limits) put(spec map[string]any, name, model string) {
-	if l.most != nil && *l.most < l.nominal {
-		l.nominal = *l.most
+// write adds an entry of quota for a GPU model, or of resources for anything else. Queues below the queue own what
+// below says; below is nil if there are none.
+func (qs *Queues) write(spec map[string]any, l limits, inclusive bool, below map[amount]int64) {
+	if l.endless && below == nil {
+		if l.model != "" || l.most != nil {
+			qs.refuse(l.of, "a queue cannot own without limit: say how much it owns")
+		}
+		return // of other resources: as all that a queue does not list
+	}
+	if l.endless && l.most == nil {
+		return // the queues below it own something, or nothing
 	}
 	if l.most != nil {
-		borrows := *l.most - l.nominal
+		l.nominal = min(l.nominal, *l.most)
+	}
+	owned := l.nominal
+	if theirs := below[l.amount]; inclusive {
+		if theirs > l.nominal && !l.endless {
+			qs.refuse(l.of, fmt.Sprintf("the queues below it own %s, more than it: it owns 0 beside them", decimal(theirs)))
+		}
+		l.nominal, owned = max(l.nominal-theirs, 0), max(l.nominal, theirs)
+	}
+	if l.most != nil {
+		borrows := max(*l.most-owned, 0)
 		l.borrows = &borrows
 	}
-	key, text, entry := "quota", decimal, map[string]any{"model": model}
-	if model == "" {
-		key, entry = "resources", map[string]any{"name": name}
-		text = func(milli int64) string { return quantity(name, milli) }
+	key, text, entry := "quota", decimal, map[string]any{"model": l.model}
+	if l.model == "" {
+		key, entry = "resources", map[string]any{"name": l.resource}
+		text = func(milli int64) string { return quantity(l.resource, milli) }
 	}
 	entry["nominal"] = text(l.nominal)
 	if l.borrows != nil {
@@ -298,16 +369,19 @@ func (l *limits) put(spec map[string]any, name, model string) {
 	spec[key] = append(list, entry)
 }
 
+// amountOf is what a resource of which no GPU model is said counts as: all models, or itself.
+func amountOf(resource string) amount {
+	if isGPU(resource) {
+		return amount{model: "*"}
+	}
+	if resource == "vcore" { // YuniKorn's name
+		resource = "cpu"
+	}
+	return amount{resource: resource}
+}
+
 // isGPU reports whether a resource is whole GPUs, such as nvidia.com/gpu.
 func isGPU(name string) bool { return strings.HasSuffix(name, "/gpu") }
-
-// modelFor is the model of a resource of which no GPU model is said; "" of other resources.
-func modelFor(name string) string {
-	if isGPU(name) {
-		return "*"
-	}
-	return ""
-}
 
 // decimal writes thousandths, as GPUs are counted.
 func decimal(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }

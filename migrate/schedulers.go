@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // kai reads KAI's Queue (scheduling.run.ai/v2).
-func (qs *Queues) kai(f *fields) map[string]any {
+func (qs *Queues) kai(f *fields) queue {
 	spec := map[string]any{}
+	q := queue{spec: spec, inclusive: true}
 	f.take("displayName")
 	if p := f.text("parentQueue"); p != "" {
 		spec["parent"] = p
@@ -24,21 +26,20 @@ func (qs *Queues) kai(f *fields) map[string]any {
 	r := f.in("resources")
 	// GPUs are counted in GPUs, CPU in milli-cores, memory in MB: thousandths of each are wanted.
 	for _, x := range []struct {
-		key   string
-		model string
-		unit  int64
-	}{{"gpu", "*", 1}, {"cpu", "", 0}, {"memory", "", 1_000_000}} {
-		if r.m[x.key] == nil {
-			continue
+		key  string
+		of   amount
+		unit int64
+	}{{"gpu", amount{model: "*"}, 1}, {"cpu", amount{resource: "cpu"}, 0}, {"memory", amount{resource: "memory"}, 1_000_000}} {
+		if r.m[x.key] != nil {
+			q.amounts = append(q.amounts, kaiResource(r.in(x.key), x.of, x.unit, spec))
 		}
-		qs.kaiResource(r.in(x.key), x.key, x.model, x.unit, spec)
 	}
 	r.rest()
-	return spec
+	return q
 }
 
 // kaiResource reads what a queue has of one resource. -1 is no limit.
-func (qs *Queues) kaiResource(f *fields, name, model string, unit int64, spec map[string]any) {
+func kaiResource(f *fields, of amount, unit int64, spec map[string]any) limits {
 	const unlimited = -1000
 	scale := func(milli int64) int64 {
 		if unit == 0 { // milli-cores
@@ -49,7 +50,7 @@ func (qs *Queues) kaiResource(f *fields, name, model string, unit int64, spec ma
 	quota, _ := f.amount("quota")
 	limit, limited := f.amount("limit")
 	limited = limited && limit != unlimited
-	l := limits{nominal: scale(quota)}
+	l := limits{amount: of, of: f.name("quota"), nominal: max(scale(quota), 0), endless: quota == unlimited}
 	if limited {
 		most := scale(limit)
 		l.most = &most
@@ -63,19 +64,13 @@ func (qs *Queues) kaiResource(f *fields, name, model string, unit int64, spec ma
 	case none && quota != unlimited: // nothing above quota
 		f.take("overQuotaWeight")
 		l.most = &l.nominal
-	case model != "":
+	case of.model != "":
 		f.weight("overQuotaWeight", spec)
 	default:
 		f.take("overQuotaWeight") // a queue has one weight here, for all that is divided: that of GPUs
 	}
 	f.rest()
-	switch {
-	case quota == unlimited && !limited && model == "": // as all that a queue does not list
-	case quota == unlimited:
-		qs.refuse(f.name("quota"), "a queue cannot own without limit: say how much it owns")
-	default:
-		l.put(spec, name, model)
-	}
+	return l
 }
 
 // elsewhere says what becomes of Kueue's other objects.
@@ -88,7 +83,7 @@ var elsewhere = map[string]string{
 }
 
 // kueue reads Kueue's ClusterQueue and Cohort (v1beta1 and v1beta2).
-func (qs *Queues) kueue(f *fields) map[string]any {
+func (qs *Queues) kueue(f *fields) queue {
 	spec := map[string]any{}
 	for _, key := range []string{"cohort", "cohortName", "parentName", "parent"} {
 		if p := f.text(key); p != "" {
@@ -121,28 +116,28 @@ func (qs *Queues) kueue(f *fields) map[string]any {
 	qs.kueuePreemption(f.in("preemption"))
 
 	// A flavor of GPUs is a GPU model; other resources have no flavors, and are added up.
-	others := map[string]*limits{}
+	q, others := queue{spec: spec}, map[string]*limits{}
 	for _, group := range f.list("resourceGroups") {
 		group.take("coveredResources")
 		for _, flavor := range group.list("flavors") {
 			model := flavor.text("name")
 			for _, r := range flavor.list("resources") {
-				qs.kueueResource(r, model, spec, others)
+				q.kueueResource(r, model, others)
 			}
 			flavor.rest()
 		}
 		group.rest()
 	}
 	for _, name := range slices.Sorted(maps.Keys(others)) {
-		others[name].put(spec, name, "")
+		q.amounts = append(q.amounts, *others[name])
 	}
-	return spec
+	return q
 }
 
 // kueueResource reads what a queue has of one resource in one flavor.
-func (qs *Queues) kueueResource(f *fields, flavor string, spec map[string]any, others map[string]*limits) {
+func (q *queue) kueueResource(f *fields, flavor string, others map[string]*limits) {
 	name := f.text("name")
-	l := &limits{}
+	l := &limits{amount: amount{resource: name}}
 	l.nominal, _ = f.amount("nominalQuota")
 	for key, to := range map[string]**int64{"borrowingLimit": &l.borrows, "lendingLimit": &l.lends} {
 		if v, ok := f.amount(key); ok {
@@ -151,7 +146,8 @@ func (qs *Queues) kueueResource(f *fields, flavor string, spec map[string]any, o
 	}
 	f.rest()
 	if isGPU(name) {
-		l.put(spec, "", flavor)
+		l.amount = amount{model: flavor}
+		q.amounts = append(q.amounts, *l)
 		return
 	}
 	sum, more := others[name]
@@ -195,8 +191,9 @@ func (qs *Queues) kueuePreemption(f *fields) {
 }
 
 // volcano reads Volcano's Queue (scheduling.volcano.sh/v1beta1).
-func (qs *Queues) volcano(f *fields) map[string]any {
+func (qs *Queues) volcano(f *fields) queue {
 	spec := map[string]any{}
+	q := queue{spec: spec, inclusive: true}
 	if p := f.text("parent"); p != "" && p != "root" {
 		spec["parent"] = p
 		qs.imply(p)
@@ -226,7 +223,7 @@ func (qs *Queues) volcano(f *fields) map[string]any {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		l := limits{}
+		l := limits{amount: amountOf(name), of: deserved.name(name)}
 		l.nominal, _ = deserved.amount(name)
 		// What is guaranteed is kept for the queue: it owns it, and lends the rest.
 		if g, ok := reserved.amount(name); ok {
@@ -240,9 +237,9 @@ func (qs *Queues) volcano(f *fields) map[string]any {
 		if v, ok := most.amount(name); ok {
 			l.most = &v
 		}
-		l.put(spec, name, modelFor(name))
+		q.amounts = append(q.amounts, l)
 	}
-	return spec
+	return q
 }
 
 // yunikorn reads queues.yaml of YuniKorn.
@@ -263,6 +260,7 @@ func (qs *Queues) yunikorn(o map[string]any) error {
 		}
 		p.rest()
 	}
+	f.take("checksum")
 	f.rest()
 	return nil
 }
@@ -270,6 +268,7 @@ func (qs *Queues) yunikorn(o map[string]any) error {
 // yunikornQueue reads a queue, and those below it.
 func (qs *Queues) yunikornQueue(f *fields, parent string) error {
 	name, spec := f.text("name"), map[string]any{}
+	q := queue{spec: spec, inclusive: true}
 	if parent != "" {
 		name, spec["parent"] = parent+"."+name, parent
 	}
@@ -284,43 +283,40 @@ func (qs *Queues) yunikornQueue(f *fields, parent string) error {
 		}
 	}
 	f.instead("childtemplate", "queues are not created by jobs")
-	properties := f.in("properties")
-	for _, key := range slices.Sorted(maps.Keys(properties.m)) {
-		properties.instead(key, "has no counterpart for one queue: the policy has queueing and preemption for all")
-	}
+	yunikornProperties(f.in("properties"))
 	qs.yunikornLimits(f, spec)
 
 	r := f.in("resources")
-	owns, most := r.in("guaranteed"), r.in("max")
+	q.owns(r.in("guaranteed"), r.in("max"))
 	r.rest()
-	names := map[string]bool{}
-	for _, x := range []*fields{owns, most} {
-		for resource := range x.m {
-			names[resource] = true
-		}
-	}
-	for _, resource := range slices.Sorted(maps.Keys(names)) {
-		l := limits{}
-		l.nominal, _ = owns.amount(resource)
-		if v, ok := most.amount(resource); ok {
-			l.most = &v
-		}
-		as := resource
-		if resource == "vcore" {
-			as = "cpu"
-		}
-		l.put(spec, as, modelFor(resource))
-	}
 	below := f.list("queues")
-	if err := qs.add(name, spec, f); err != nil {
+	if err := qs.add(name, q, f); err != nil {
 		return err
 	}
-	for _, q := range below {
-		if err := qs.yunikornQueue(q, name); err != nil {
+	for _, b := range below {
+		if err := qs.yunikornQueue(b, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// yunikornProperties reads how a queue is served, which the policy says on Muster for all queues.
+func yunikornProperties(f *fields) {
+	f.elsewhere("preemption.delay", "preemption.delay of the policy, for all queues")
+	for _, x := range [][3]string{
+		{"application.sort.policy", "fifo", "queueing.order: Submission of the policy, for all queues"},
+		{"application.sort.priority", "enabled", "jobs of higher priority come first"},
+		{"preemption.policy", "default", "preemption.reclaim: true of the policy, for all queues"},
+		{"priority.policy", "default", "preemption.priority: Cluster of the policy, for all queues"},
+	} {
+		if f.m[x[0]] == x[1] {
+			f.elsewhere(x[0], x[2])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.m)) {
+		f.instead(key, "has no counterpart for one queue: the policy has queueing and preemption for all")
+	}
 }
 
 // yunikornLimits reads the limits of all users; those of some users have no counterpart.
@@ -344,5 +340,59 @@ func (qs *Queues) yunikornLimits(f *fields, spec map[string]any) {
 			}
 		}
 		l.rest()
+	}
+}
+
+// koordinator reads Koordinator's ElasticQuota (scheduling.sigs.k8s.io/v1alpha1), of which labels and annotations say the rest.
+func (qs *Queues) koordinator(name string, metadata map[string]any, f *fields) error {
+	const prefix = "quota.scheduling.koordinator.sh/"
+	switch name {
+	case "koordinator-root-quota", "koordinator-system-quota", "koordinator-default-quota":
+		qs.note(f.of, "not needed: no queue stands for all others, or for pods without one")
+		return nil
+	}
+	spec := map[string]any{}
+	q := queue{spec: spec, inclusive: true}
+	read := func(key string) *fields {
+		of := &fields{qs: qs, of: f.of, path: "metadata." + key + ".", m: map[string]any{}}
+		for k, v := range asMap(metadata[key]) {
+			if short, ok := strings.CutPrefix(k, prefix); ok {
+				of.m[short] = v
+			}
+		}
+		return of
+	}
+	labels, annotations := read("labels"), read("annotations")
+	if p := labels.text("parent"); p != "" && p != "koordinator-root-quota" {
+		spec["parent"] = p
+		qs.imply(p)
+	}
+	labels.take("is-parent")
+	keeps := labels.text("allow-lent-resource") == "false"
+	labels.instead("tree-id", "there is one tree of queues")
+	annotations.instead("namespaces", "set namespaceSelector")
+	annotations.instead("shared-weight", "a queue has one weight, for all that is divided: set weight")
+	annotations.instead("admission", "bound the queue with borrowingLimit")
+
+	q.owns(f.in("min"), f.in("max"))
+	for i := range q.amounts {
+		if keeps {
+			q.amounts[i].lends = new(int64)
+		}
+	}
+	return qs.add(name, q, f)
+}
+
+// owns reads how much of each resource a queue owns, and how much it can use at most.
+func (q *queue) owns(nominal, most *fields) {
+	names := maps.Clone(nominal.m)
+	maps.Copy(names, most.m)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		l := limits{amount: amountOf(name), of: nominal.name(name)}
+		l.nominal, _ = nominal.amount(name)
+		if v, ok := most.amount(name); ok {
+			l.most = &v
+		}
+		q.amounts = append(q.amounts, l)
 	}
 }

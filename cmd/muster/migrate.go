@@ -14,17 +14,19 @@ import (
 func newMigrate() *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate FILE...",
-		Short: "Turn the queues of KAI, Kueue, Volcano or YuniKorn into Muster's",
+		Short: "Turn the queues of KAI, Kueue, Volcano, YuniKorn or Koordinator into Muster's",
 		Long: `Migrate reads the queues of another scheduler from files, or with - from the
 standard input, and prints Muster's: Queue of KAI and of Volcano, ClusterQueue
-and Cohort of Kueue, queues.yaml of YuniKorn or the ConfigMap that has it. Give
-it all queues of a cluster at once.
+and Cohort of Kueue, queues.yaml of YuniKorn or the ConfigMap that has it,
+ElasticQuota of Koordinator. Give it all queues of a cluster at once: elsewhere
+a queue's amounts include those of the queues below it, here they do not.
 
 Messages on stderr say what is set elsewhere, such as in the policy, and which
 fields have no counterpart. If there are any of those, the exit code is 1; the
 queues are printed all the same.`,
 		Example: `  kubectl get queues.scheduling.run.ai -o yaml | muster migrate - >queues.yaml
   kubectl get clusterqueues,cohorts -o yaml | muster migrate -
+  kubectl get elasticquotas -A -o yaml | muster migrate -
   muster migrate queues.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
