@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// snapshots are the cases of testdata as snapshots. The third is outside.
+var snapshots = []string{
+	`{"topology":{},
+	"nodes":[{"name":"n0","model":"G","gpus":2,"cpuMilli":20000000,"memMiB":20000,"labels":{"kai.scheduler/type":"n0"}}],
+	"queues":[
+	{"name":"d","weight":1000,"quota":[{"model":"*","nominal":1}]},
+	{"name":"owner","parent":"d","weight":1000,"quota":[{"model":"*","nominal":1}]},
+	{"name":"guest","parent":"d","weight":1,"quota":[{"model":"*","nominal":1,"borrowingLimit":1}]}],
+	"jobs":[
+	{"name":"waits","queue":"owner","priority":50,"gang":true,"preemptible":true,"submittedAgo":180,"topology":{},
+	"tasks":[{"pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000}]},
+	{"name":"old","queue":"guest","priority":50,"gang":true,"preemptible":true,"submittedAgo":120,"topology":{},
+	"tasks":[{"pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000,"running":[{"pod":"old-0","node":"n0","gpus":[0]}]}]},
+	{"name":"young","queue":"guest","priority":50,"gang":true,"preemptible":true,"submittedAgo":60,"topology":{},
+	"tasks":[{"pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000,"running":[{"pod":"young-0","node":"n0","gpus":[1]}]}]}]}`,
+	`{"topology":{},
+	"nodes":[{"name":"n1","model":"G","gpus":3,"cpuMilli":8000,"memMiB":9000,"labels":{"kai.scheduler/type":"n1"}}],
+	"queues":[{"name":"q","weight":1,"priority":1,"quota":[{"model":"*","nominal":3}],"resources":[{"name":"cpu","nominal":"4000m"}]}],
+	"jobs":[
+	{"name":"part","queue":"q","priority":100,"gang":true,"preemptible":false,"submittedAgo":120,"topology":{},
+	"tasks":[{"pods":1,"gpuMilli":500,"cpuMilli":1000,"memMiB":1000,"running":[{"pod":"part-0","node":"n1","gpus":[0]}]}]},
+	{"name":"gang","queue":"q","priority":49,"gang":true,"preemptible":true,"submittedAgo":60,"topology":{},
+	"tasks":[{"pods":3,"minPods":2,"gpuMilli":1000,"cpuMilli":2000,"memMiB":1000,
+	"matchExpressions":[{"key":"kai.scheduler/type","operator":"In","values":["n1"]}]}]}]}`,
+}
+
+// rounds returns what muster would print, with a last round in which nothing is decided.
+func rounds(t *testing.T, decisions ...string) answer {
+	t.Helper()
+	var a answer
+	text := `{"rounds": [{"decisions": [` + strings.Join(decisions, ", ") + `]}, {"decisions": []}, {"decisions": []}]}`
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestCases(t *testing.T) {
+	const (
+		old     = `{"op": "evict", "job": "old", "pod": "old-0"}`
+		young   = `{"op": "evict", "job": "young", "pod": "young-0"}`
+		waits   = `{"op": "bind", "job": "waits", "pod": "waits-0", "node": "n0"}`
+		gang0   = `{"op": "bind", "job": "gang", "pod": "gang-0", "node": "n1"}`
+		gang1   = `{"op": "bind", "job": "gang", "pod": "gang-1", "node": "n1"}`
+		gang2   = `{"op": "bind", "job": "gang", "pod": "gang-2", "node": "n1"}`
+		evicted = `{"op": "evict", "job": "part", "pod": "part-0"}`
+	)
+	for _, c := range []struct {
+		name string
+		n    int
+		says []string
+		want verdict
+	}{
+		{"as expected", 0, []string{young, waits}, exact},
+		{"the job that is the same", 0, []string{old, waits}, equivalent},
+		{"the owner waits", 0, nil, differs},
+		{"as expected, by count of pods", 1, []string{gang0, gang2}, exact},
+		{"more", 1, []string{gang0, gang1, gang2}, better},
+		{"a gang below its minimum", 1, []string{gang0}, differs},
+		{"more, but a job that must stay was evicted", 1, []string{evicted, gang0, gang1, gang2}, differs},
+		{"MIG", 2, nil, outside},
+	} {
+		cases, err := readCases("testdata")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := func(string) (answer, error) { return rounds(t, c.says...), nil }
+		got, why, err := replay(&cases[c.n], filepath.Join(t.TempDir(), "s.json"), d)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %v (%q), %v; want %v", c.name, got, why, err, c.want)
+		}
+	}
+}
+
+func TestRest(t *testing.T) {
+	cases, err := readCases("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := convert(&cases[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a answer
+	text := `{"rounds": [{"decisions": [{"op": "evict", "pod": "young-0"}]}, {"decisions": [{"op": "bind", "pod": "waits-0", "node": "n0"}]}]}`
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatal(err)
+	}
+	if got, why := c.compare(&a); got != differs {
+		t.Errorf("what is decided in the last round: %v (%q), want %v", got, why, differs)
+	}
+}
+
+func TestSnapshots(t *testing.T) {
+	dir := t.TempDir()
+	var out bytes.Buffer
+	if err := run(&out, "testdata", dir, true, func(string) (answer, error) { return answer{}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range snapshots {
+		data, err := os.ReadFile(filepath.Join(dir, []string{"000.json", "001.json"}[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, data); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := compact.String(), strings.ReplaceAll(strings.ReplaceAll(want, "\n", ""), "\t", ""); got != want {
+			t.Errorf("case %d is the snapshot\n%s\nwant\n%s", i, got, want)
+		}
+	}
+	for _, want := range []string{"000 differs    cases_test.go:9 an owner takes back what is its own\n", "it sets RequiredMigInstances", "0 of 2 cases that apply agree: 0.0 %\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("found no %q in\n%s", want, out.String())
+		}
+	}
+}
