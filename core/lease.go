@@ -10,7 +10,8 @@ import (
 // This file repairs the order of jobs when leases are over, under [LongTermFairness] with a [Fairness].Lease.
 //
 // A pod or gang that has run for its lease may leave for a job that has received less of what it deserves, and would have
-// even if the two changed places and the work that is lost had been its own: see [gputime.Ledger.Behind]. What covers
+// even if the two changed places and the work that is lost had been its own: see [gputime.Ledger.Repairs]. The more of
+// its run is lost, the more the job must be behind: so a pod whose eviction costs much has a longer lease. What covers
 // the job must be no weaker than what covers the pod, and the pod's job must not be one that evicts it by priority.
 //
 // Such evictions end, too, as long as no lease ends: each takes a pod whose lease is over, and what starts has a new one. So in a
@@ -123,7 +124,11 @@ func (pl *planner) mayTakeAfterLease(j, v *job, n int) bool {
 	p := &v.pods[i]
 	work, gpu := v.lost(pl.now, n)
 	rate := pl.policy.Fairness.Rate(pl.state.Pool(p.alloc.Node).Model)
-	return lt.ledger.Behind(j.service.Job, pl.unitsOf(j), gputime.Work(work, rate), v.service.Job, int64(gpu)*rate)
+	return lt.ledger.Repairs(&gputime.Swap{
+		Job: j.service.Job, More: pl.unitsOf(j),
+		From: v.service.Job, Less: int64(gpu) * rate,
+		Lost: gputime.Work(work, rate), Unsaved: v.unsaved(pl.now, n), Ran: pl.now - started,
+	})
 }
 
 // unitsOf returns what a waiting job would have if it started: the minimum of a gang that has not begun, one pod of another

@@ -14,7 +14,7 @@ import (
 // Fairness is how GPU time counts under [LongTermFairness].
 type Fairness struct {
 	// Lease is how long a pod, or a gang, is left alone at least before it leaves for a job that has received less of what it
-	// deserves; 0: none leaves for that. See lease.go.
+	// deserves; the longer, the more of its run is lost, and the smaller the difference is. 0: none leaves for that. See lease.go.
 	Lease Time
 	// HalfLife is how long it takes until what queues received and deserved counts half; 0: it counts for ever.
 	HalfLife Time

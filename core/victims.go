@@ -624,9 +624,8 @@ func (pl *planner) costOf(v *job, now Time, pod int) int64 {
 // lost returns the work that is lost if the job's running pods are evicted, or one of them
 // (-1 for all): milli-GPU seconds since the last checkpoint, and how much GPU they hold.
 func (j *job) lost(now Time, pod int) (work int64, gpu Milli) {
-	since := j.started
 	if pod >= 0 {
-		gpu, since = j.gpu(&j.pods[pod]), j.pods[pod].started
+		gpu = j.gpu(&j.pods[pod])
 	} else {
 		for i := range j.pods {
 			if p := &j.pods[i]; p.state == podRunning {
@@ -634,10 +633,19 @@ func (j *job) lost(now Time, pod int) (work int64, gpu Milli) {
 			}
 		}
 	}
-	// Checkpoints come at their interval, and when the job reports one.
+	return cluster.Times(int(gpu), int64(j.unsaved(now, pod)/1e6)) / 1e3, gpu
+}
+
+// unsaved returns how long ago the last checkpoint of the job's running pods was, or of one of them (-1 for all). Checkpoints come
+// at their interval, and when the job reports one.
+func (j *job) unsaved(now Time, pod int) Time {
+	since := j.started
+	if pod >= 0 {
+		since = j.pods[pod].started
+	}
 	age := now - max(since, j.saved)
 	if j.Checkpoint > 0 {
 		age %= j.Checkpoint
 	}
-	return cluster.Times(int(gpu), int64(max(age, 0)/1e6)) / 1e3, gpu
+	return max(age, 0)
 }

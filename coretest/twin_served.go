@@ -330,6 +330,52 @@ func (w *Twin) leaseOver(j *job, d *core.Decision, now core.Time) bool {
 	return lease > 0 && now-since >= lease
 }
 
+// outweighed reports whether f can be so far behind that the pods of a decision leave for it after their lease: its index, raised by the part
+// of their run that they lose, must be below that of the other side. The twin does not know what plans in progress
+// keep for jobs, so f's side counts here as if it held nothing, the other one as if it held all that it requests.
+func (w *Twin) outweighed(f, j *job, d *core.Decision, now core.Time) bool {
+	r, s := w.rates(), &w.served
+	behind := w.indexOf(&f.served.received, &f.served.deserved, 0, r.jobs[f])
+	ahead := w.indexOf(&j.served.received, &j.served.deserved, w.mayHold(func(o *job) bool { return o == j }), r.jobs[j])
+	x, y := w.accountsAbove(f), w.accountsAbove(j)
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			behind = w.indexOf(s.received[x[i]], s.deserved[x[i]], 0, r.deserved[x[i]])
+			held := w.mayHold(func(o *job) bool { return slices.Contains(w.accountsAbove(o), y[i]) })
+			ahead = w.indexOf(s.received[y[i]], s.deserved[y[i]], held, r.deserved[y[i]])
+			break
+		}
+	}
+	age := func(since core.Time) core.Time {
+		if since = now - max(since, j.saved); j.Checkpoint > 0 {
+			since %= j.Checkpoint
+		}
+		return since
+	}
+	for _, at := range d.Pods {
+		started := j.pods[at.Pod].started
+		ran, unsaved := now-started, age(started)
+		if j.Gang {
+			ran, unsaved = now-j.started, min(unsaved, age(j.started)) // the pod may leave alone, or with the gang
+		}
+		if product(behind, ran+unsaved).Cmp(product(ahead, ran)) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// mayHold is the most that some jobs can have, with what plans in progress keep for them.
+func (w *Twin) mayHold(of func(*job) bool) int64 {
+	sum := int64(0)
+	for _, j := range w.jobs {
+		if of(j) {
+			sum += max(w.wantedBy(j), w.heldBy(j)) + w.heldBy(j)
+		}
+	}
+	return sum
+}
+
 // wouldEvict reports whether j would evict f by its class or priority.
 func (w *Twin) wouldEvict(j, f *job) bool {
 	among := w.policy.Preempt.Priority == core.InCluster || w.policy.Preempt.Priority == core.InQueue && j.Queue == f.Queue

@@ -21,17 +21,28 @@ func (l *Ledger) Index(a *Account) int64 {
 // JobIndex returns the index of a job, in billionths.
 func (l *Ledger) JobIndex(j *Job) int64 { return l.jobIndex(j, j.held, Amount{}) }
 
-// Behind reports whether a job that waits would have received less than one that runs even if they changed places: if it had
-// more units and had received lost beside, which is what that costs; and the other one had less units. Plans in
+// Swap is a change of places: Job, which waits, gets More units, and From, which runs, gives up Less. That costs Lost, the work of
+// From since its last checkpoint, which took Unsaved of the time Ran that it has run for.
+type Swap struct {
+	Job, From    *Job
+	More, Less   int64
+	Lost         Amount
+	Ran, Unsaved Time
+}
+
+// Repairs reports whether a change of places repairs more than it costs: with Lost counted as received by it, the job would still have a
+// lower index than the other one, even when its index is raised by the part of the other's run that is lost. Plans in
 // progress count as carried out. If the two are of different queues, their queues are compared, as by [Ledger.Compare].
-func (l *Ledger) Behind(j *Job, more int64, lost Amount, o *Job, less int64) bool {
-	x, y := beside(j.account, o.account)
-	if x == y {
-		return l.jobIndex(j, j.placed+more, lost) < l.jobIndex(o, o.placed-less, Amount{})
+func (l *Ledger) Repairs(s *Swap) bool {
+	var behind, ahead int64
+	if x, y := beside(s.Job.account, s.From.account); x == y {
+		behind, ahead = l.jobIndex(s.Job, s.Job.placed+s.More, s.Lost), l.jobIndex(s.From, s.From.placed-s.Less, Amount{})
+	} else {
+		l.divide()
+		behind = index(x.received.add(s.Lost).plus(x.placed+s.More, l.horizon), x.deserved.plus(x.rate, l.horizon))
+		ahead = index(y.received.plus(max(0, y.placed-s.Less), l.horizon), y.deserved.plus(y.rate, l.horizon))
 	}
-	l.divide()
-	return index(x.received.add(lost).plus(x.placed+more, l.horizon), x.deserved.plus(x.rate, l.horizon)) <
-		index(y.received.plus(max(0, y.placed-less), l.horizon), y.deserved.plus(y.rate, l.horizon))
+	return cluster.CompareProducts(behind, int64(cluster.Plus(s.Ran, s.Unsaved)), ahead, int64(s.Ran)) < 0
 }
 
 // Work returns the amount of so many milli-GPU x seconds on a model of this rate.
