@@ -84,6 +84,19 @@ type holding struct {
 	uses []demand
 }
 
+// pods yields the pods of a holding.
+func (u *holding) pods(yield func(int) bool) {
+	if u.pod >= 0 {
+		yield(int(u.pod))
+		return
+	}
+	for i := range u.job.pods {
+		if !u.job.pods[i].extra && !yield(i) {
+			return
+		}
+	}
+}
+
 // larger is the holdings that demand more of an account than its whole nominal quota. They
 // are beyond quota, and may be evicted; but while one of them runs, its queue has its quota.
 // So holdings that came with it or later do not get that quota, too.
@@ -489,14 +502,8 @@ func (c *entitlement) mark(u *holding) {
 		}
 		p.within = u.within
 	}
-	if u.pod >= 0 {
-		set(&u.job.pods[u.pod])
-		return
-	}
-	for i := range u.job.pods {
-		if p := &u.job.pods[i]; !p.extra {
-			set(p)
-		}
+	for i := range u.pods {
+		set(&u.job.pods[i])
 	}
 }
 

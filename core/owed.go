@@ -285,14 +285,8 @@ func (c *entitlement) markOwed(u *holding, owed bool) {
 		}
 		p.owed = owed
 	}
-	if u.pod >= 0 {
-		set(&u.job.pods[u.pod])
-		return
-	}
-	for i := range u.job.pods {
-		if p := &u.job.pods[i]; !p.extra {
-			set(p)
-		}
+	for i := range u.pods {
+		set(&u.job.pods[i])
 	}
 }
 

@@ -166,6 +166,7 @@ func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *out
 	}
 	for {
 		c.owes = j.queue.Limited() && c.cover > uncovered && j.lacks(c.room(nil))
+		c.inDebt = c.owes && !pl.mayRepay(c)
 		if p := pl.planFrom(c); p != nil {
 			return p
 		}

@@ -129,6 +129,8 @@ type preemptor struct {
 	// jobs leave. Until they do, other tenants give up nothing that the preemptor may take only
 	// as one that is covered.
 	owes bool
+	// inDebt says that so few of those may leave that it takes nothing of the kind.
+	inDebt bool
 	// later records when more may be evicted.
 	later *outlook
 }
@@ -137,6 +139,40 @@ type preemptor struct {
 // what a trial has lifted, would use more than its nominal quota, or than it is owed.
 func (pl *planner) indebted(c preemptor, gone []victim) bool {
 	return c.owes && byCover(gone) && c.lacks(c.room(gone))
+}
+
+// mayRepay reports whether the preemptor's queue would use no more than its nominal quota, or than it is owed, if all
+// that may leave for it gave back what counts there. If not, nothing that others give up for that helps. It costs
+// O(units of the cohort).
+func (pl *planner) mayRepay(c preemptor) bool {
+	s := pl.newSearch(searchOf{})
+	s.due = Never
+	pl.trial++
+	units := pl.entitlement.cohorts[pl.entitlement.cohortAt(c.queue)].units
+	for k := range units {
+		u := &units[k]
+		if c.cover == byShare && u.job.queue != c.queue || !pl.mayYield(c, pl.jobs.evictable[u.job.slot]) {
+			continue
+		}
+		for i := range u.pods {
+			pl.mayAddVictim(s, c, u.job, i)
+		}
+	}
+	c.later.note(s.due)
+
+	room := c.queue.NominalRoom
+	if c.cover == byShare {
+		room = func(model string) Milli { return c.queue.ClaimRoom(model, c.queue) }
+	}
+	pl.lifted = pl.lifted[:0]
+	for k := range s.victims {
+		pl.lift(&s.victims[k])
+	}
+	lacks := c.lacks(room)
+	pl.state.Rollback(0)
+	pl.dropLifted()
+	pl.spareSearches = append(pl.spareSearches, s)
+	return !lacks
 }
 
 // byCover reports whether one of the victims leaves only as the preemptor is covered.
@@ -193,6 +229,7 @@ type searchOf struct {
 	precedence
 	cover         cover
 	overrun, owes bool
+	inDebt        bool
 	turn
 }
 
@@ -221,7 +258,7 @@ func (pl *planner) newSearch(of searchOf) *search {
 // else of some nodes, else of all: where much may be evicted, the cost of a plan
 // does not grow with the cluster.
 func (pl *planner) planFrom(c preemptor) *plan {
-	of := searchOf{c.class, c.key.precedence, c.cover, c.short, c.owes, c.turn}
+	of := searchOf{c.class, c.key.precedence, c.cover, c.short, c.owes, c.inDebt, c.turn}
 	// 1. What was found for the last alike job: the pods of a service come one after the other.
 	s := pl.kept(of, &c)
 	if s != nil {
@@ -364,7 +401,7 @@ func (pl *planner) visited(id cluster.NodeID) bool {
 
 // mayYield reports whether jobs of a precedence may have to make room for the job.
 func (pl *planner) mayYield(c preemptor, s precedence) bool {
-	reclaim := pl.policy.Preempt.Reclaim && c.cover > uncovered && c.queue.Limited()
+	reclaim := pl.policy.Preempt.Reclaim && c.cover > uncovered && c.queue.Limited() && !c.inDebt
 	return s.class >= c.Class && s != unevictable && (reclaim || pl.longTerm.repairing || pl.mayYieldByRank(c, s))
 }
 
@@ -376,7 +413,7 @@ func (pl *planner) mayYieldByRank(c preemptor, s precedence) bool {
 
 // byList reports whether what may be reclaimed for the job is listed. Else all pods are searched for it.
 func (pl *planner) byList(c preemptor) bool {
-	return pl.shares.count() && pl.policy.Preempt.Reclaim && c.cover > uncovered
+	return pl.shares.count() && pl.policy.Preempt.Reclaim && c.cover > uncovered && !c.inDebt
 }
 
 // lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first, or if
@@ -396,12 +433,8 @@ func (pl *planner) lessCovered(c preemptor, all bool) iter.Seq[cluster.NodeID] {
 				if u.job.Class < c.Class || u.job.queue == c.queue || !matters(u) {
 					continue
 				}
-				pods := u.job.pods
-				if u.pod >= 0 {
-					pods = pods[u.pod : u.pod+1]
-				}
-				for k := range pods {
-					if p := &pods[k]; (u.pod >= 0 || !p.extra) && p.state == podRunning && !yield(p.alloc.Node) {
+				for i := range u.pods {
+					if p := &u.job.pods[i]; p.state == podRunning && !yield(p.alloc.Node) {
 						return
 					}
 				}
@@ -423,16 +456,18 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 		if !pl.mayYield(c, pl.jobs.evictable[o.Job]) {
 			continue // decided without a look at the job, as for most pods
 		}
-		v := pl.jobs.slots[o.Job]
-		p := &v.pods[o.Pod]
-		if v == c.job || p.state != podRunning || p.move() != nil || p.standby() != nil {
-			continue // a pod that is being moved is also found at its new place
-		}
-		if pl.addVictim(s, c, v, int(o.Pod)) {
-			devices |= p.alloc.GPUs
+		if v := pl.jobs.slots[o.Job]; pl.mayAddVictim(s, c, v, int(o.Pod)) {
+			devices |= v.pods[o.Pod].alloc.GPUs
 		}
 	}
 	return bits.OnesCount64(devices)
+}
+
+// mayAddVictim adds a pod of a job that may have to make room, or its gang, if it may be evicted now and that helps.
+func (pl *planner) mayAddVictim(s *search, c preemptor, v *job, pod int) bool {
+	p := &v.pods[pod]
+	// A pod that is being moved is also found at its new place.
+	return v != c.job && p.state == podRunning && p.move() == nil && p.standby() == nil && pl.addVictim(s, c, v, pod)
 }
 
 // addVictim adds a pod or its gang, if it may be evicted and that helps. Pods without which a
@@ -459,7 +494,7 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 		}
 	}
 	x, ok := pl.victim(c, v, pod, p)
-	if !ok || !pl.settled(s, v, p.started, c.now) {
+	if !ok || c.inDebt && x.byCover || !pl.settled(s, v, p.started, c.now) {
 		return v.Gang && v.goes
 	}
 	x.cost = pl.costOf(v, c.now, pod)
@@ -533,7 +568,7 @@ func (pl *planner) addGang(s *search, c preemptor, v *job) bool {
 		return false
 	}
 	x, ok := pl.victim(c, v, -1, &v.pods[first])
-	if !ok || !pl.settled(s, v, v.started, c.now) {
+	if !ok || c.inDebt && x.byCover || !pl.settled(s, v, v.started, c.now) {
 		return false
 	}
 	x.cost = pl.costOf(v, c.now, -1)
