@@ -74,6 +74,7 @@ import "github.com/muster-sched/muster/core/cluster"
 //	JobShielded    evictableChanged; disruptionsAllowed
 //	JobEstimated   orderChanged if the policy orders by estimates
 //	Checkpointed   none: it changes only what an eviction costs
+//	GPUTimeCounted none: a pass puts jobs in order by what their queues received
 //	Tick           none: what depends on time is looked at in every pass
 //
 // A pod that stops running while it is being moved says moveOver, and so does the next pass

@@ -179,6 +179,8 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.estimate(now, ev)
 	case Checkpointed:
 		return e.checkpoint(now, ev)
+	case GPUTimeCounted:
+		return e.longTerm.counted(now, ev)
 	case Tick:
 		if now >= e.wakes.pending {
 			e.wakes.pending = Never

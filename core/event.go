@@ -191,6 +191,15 @@ type (
 		Job string
 		At  Time
 	}
+	// GPUTimeCounted reports what queues and live jobs had received and deserved by At, as [Engine.QueueTimes] and [Engine.JobTime]
+	// of an engine before this one said. It replaces what the engine has counted for them. Nothing is received or deserved between At and now, but
+	// amounts of queues decay. It is an error if a queue or a job is unknown. Under policies other than
+	// [LongTermFairness] it changes nothing.
+	GPUTimeCounted struct {
+		At     Time
+		Queues []QueueTime
+		Jobs   []JobTime
+	}
 	// Tick answers a Wake decision.
 	Tick struct{}
 )
@@ -220,4 +229,5 @@ func (JobRelabelled) event()    {}
 func (JobShielded) event()      {}
 func (JobEstimated) event()     {}
 func (Checkpointed) event()     {}
+func (GPUTimeCounted) event()   {}
 func (Tick) event()             {}

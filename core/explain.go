@@ -37,6 +37,9 @@ type Explanation struct {
 	// Owed is what the job's queue and those below it are owed of the GPU models that the job accepts,
 	// if pods of it wait and the policy has [Queueing.FairShare].
 	Owed []Share
+	// Turn says which queue or job is before it because it received less of the GPU time that it deserved, if pods of
+	// the job wait under [LongTermFairness] and one is.
+	Turn string
 }
 
 // Explain explains a job, and returns false if there is no such live job. It costs O(nodes +
@@ -64,7 +67,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		if strings.Contains(x.Detail, tooYoung) {
 			x.Settled = q.firstSettled(j)
 		}
-		x.Owed = e.shares.of(j)
+		x.Owed, x.Turn = e.shares.of(j), e.longTerm.turn(j)
 		if e.delayed(j) {
 			x.Delayed = e.mayEvictFrom(j)
 		}

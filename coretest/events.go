@@ -77,11 +77,28 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		return []core.Event{core.JobEstimated{Job: l.name, Estimate: l.time("time", 0)}}
 	case "checkpoint":
 		return []core.Event{core.Checkpointed{Job: l.name, At: l.time("saved", 0)}}
+	case "servedqueue":
+		return []core.Event{core.GPUTimeCounted{At: l.time("until", now), Queues: []core.QueueTime{{
+			Queue: l.name, All: readServed(l, "received", "deserved"), Own: readServed(l, "ownreceived", "owndeserved"),
+		}}}}
+	case "servedjob":
+		return []core.Event{core.GPUTimeCounted{At: l.time("until", now), Jobs: []core.JobTime{{Job: l.name, Served: readServed(l, "received", "deserved")}}}}
 	case "tick":
 		return []core.Event{core.Tick{}}
 	}
 	l.wrong("command %s is unknown", l.cmd)
 	return nil
+}
+
+// readServed reads GPU time received and deserved, in GPU-seconds.
+func readServed(l *line, received, deserved string) core.Served {
+	text := func(key string) string {
+		if n := l.number(key, 0); n > 0 {
+			return fmt.Sprint(n) + strings.Repeat("0", 15)
+		}
+		return ""
+	}
+	return core.Served{Received: text(received), Deserved: text(deserved)}
 }
 
 // readPods reads the numbers of pods, nil if none are named.

@@ -403,6 +403,10 @@ func (s *story) event() {
 	case k < 21:
 		s.withdraw()
 	case k < 22:
+		if s.Twin.fairOrder() && s.chance(2) {
+			s.recount()
+			return
+		}
 		s.addPods()
 	case k < 23:
 		if n != nil && n.up {
@@ -418,6 +422,24 @@ func (s *story) event() {
 		s.Now += core.Time(1+s.up(8)) * core.Second
 		s.Must(core.Tick{})
 	}
+}
+
+// recount says that queues and jobs have received and deserved other amounts, or those that the engine has counted.
+func (s *story) recount() {
+	ev := s.counted()
+	if s.chance(2) {
+		ev.At = s.Now - core.Time(s.up(60))*core.Second
+		served := func() core.Served {
+			return core.Served{Received: fmt.Sprintf("%d%015d", s.up(100), s.up(10)), Deserved: pick(s, "", fmt.Sprintf("%d000000000000000", s.up(100)))}
+		}
+		for i := range ev.Queues {
+			ev.Queues[i].All, ev.Queues[i].Own = served(), served()
+		}
+		for i := range ev.Jobs {
+			ev.Jobs[i].Served = served()
+		}
+	}
+	s.Must(ev)
 }
 
 // standby lets some pods of a job lend their GPUs for a while, or asks for them back.

@@ -28,7 +28,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			w.upsets++
 		}
 	case core.Tick, core.PodsGone, core.JobSubmitted, core.QueueSet, core.QueueRemoved, core.Checkpointed,
-		core.MoveRequested, core.RestartRequested, core.PodMoved:
+		core.MoveRequested, core.RestartRequested, core.PodMoved, core.GPUTimeCounted:
 	default:
 		w.upsets++
 	}
@@ -153,6 +153,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 				j.Tasks[t].Labels, j.Tasks[t].Affinity = ev.Labels, ev.Affinity
 			}
 		}
+	case core.GPUTimeCounted:
+		w.recount(now, ev)
 	case core.StandbyBegan:
 		w.beginStandby(ev)
 	case core.StandbyEnded:

@@ -80,6 +80,63 @@ func (w *Twin) serve(now core.Time) {
 	}
 }
 
+// recount replaces what queues and jobs received and deserved by what they had at a time before.
+func (w *Twin) recount(now core.Time, ev core.GPUTimeCounted) {
+	number := func(text string) *big.Int {
+		n, _ := new(big.Int).SetString("0"+text, 10)
+		return n
+	}
+	for _, q := range ev.Queues {
+		for account, is := range map[string]core.Served{q.Queue: q.All, own(q.Queue): q.Own} {
+			w.served.received[account], w.served.deserved[account] = number(is.Received), number(is.Deserved)
+		}
+	}
+	for at, step := ev.At, w.policy.Fairness.HalfLife/16; step > 0; {
+		if at += step - (at%step+step)%step; at > now {
+			break
+		}
+		for _, q := range ev.Queues {
+			for _, account := range []string{q.Queue, own(q.Queue)} {
+				for _, x := range []*big.Int{w.served.received[account], w.served.deserved[account]} {
+					x.Mul(x, big.NewInt(4112874773)).Rsh(x, 32)
+				}
+			}
+		}
+	}
+	for _, j := range ev.Jobs {
+		is := &w.jobs[j.Job].served
+		is.received.Set(number(j.Received))
+		is.deserved.Set(number(j.Deserved))
+	}
+}
+
+// servedAs checks what the engine says that queues and jobs received and deserved.
+func (w *Twin) servedAs(ev core.GPUTimeCounted) error {
+	if w.fairOrder() && len(ev.Queues) != len(w.queues) {
+		return fmt.Errorf("GPU time of %d queues, there are %d", len(ev.Queues), len(w.queues))
+	}
+	text := func(x *big.Int) string {
+		if x == nil {
+			return "0"
+		}
+		return x.String()
+	}
+	for _, q := range ev.Queues {
+		for account, is := range map[string]core.Served{q.Queue: q.All, own(q.Queue): q.Own} {
+			if want := (core.Served{Received: text(w.served.received[account]), Deserved: text(w.served.deserved[account])}); is != want {
+				return fmt.Errorf("queue %s: %+v, expected %+v", account, is, want)
+			}
+		}
+	}
+	for _, j := range ev.Jobs {
+		is := &w.jobs[j.Job].served
+		if want := (core.Served{Received: text(&is.received), Deserved: text(&is.deserved)}); j.Served != want {
+			return fmt.Errorf("job %s: %+v, expected %+v", j.Job, j.Served, want)
+		}
+	}
+	return nil
+}
+
 func product(rate int64, time core.Time) *big.Int {
 	return new(big.Int).Mul(big.NewInt(rate), big.NewInt(int64(time)))
 }

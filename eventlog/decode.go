@@ -49,6 +49,7 @@ type events struct {
 	JobShielded      *core.JobShielded
 	JobEstimated     *core.JobEstimated
 	Checkpointed     *core.Checkpointed
+	GPUTimeCounted   *core.GPUTimeCounted
 	Tick             *core.Tick
 }
 

@@ -129,6 +129,17 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 		return t.submitted(now, ev.Job)
 	case *core.JobSubmitted:
 		return t.submitted(now, ev.Job)
+	case core.GPUTimeCounted:
+		for i := range ev.Queues {
+			if _, ok := t.Queues[ev.Queues[i].Queue]; !ok {
+				return fmt.Errorf("queue %s is unknown", ev.Queues[i].Queue)
+			}
+		}
+		for i := range ev.Jobs {
+			if t.Jobs[ev.Jobs[i].Job] == nil {
+				return fmt.Errorf("job %s is unknown", ev.Jobs[i].Job)
+			}
+		}
 	case core.Tick:
 	default:
 		return t.jobChanged(now, ev)

@@ -3,10 +3,38 @@ package gputime
 import (
 	"math"
 	"math/bits"
+	"strconv"
 )
 
 // Amount is GPU time, in millionths of a GPU times nanoseconds: 128 bits, never negative.
 type Amount struct{ hi, lo uint64 }
+
+// String returns the amount as a decimal number.
+func (a Amount) String() string {
+	const group = 1e19 // the greatest power of ten in 64 bits
+	if a.hi == 0 {
+		return strconv.FormatUint(a.lo, 10)
+	}
+	high := a.hi / group
+	middle, low := bits.Div64(a.hi%group, a.lo, group)
+	text := strconv.FormatUint(low, 10)
+	for len(text) < 19 {
+		text = "0" + text
+	}
+	return Amount{high, middle}.String() + text
+}
+
+// ParseAmount reads a decimal number below 2^120, and returns false if it is none.
+func ParseAmount(text string) (a Amount, ok bool) {
+	for _, digit := range []byte(text) {
+		if digit < '0' || digit > '9' || a.hi>>56 > 0 {
+			return Amount{}, false
+		}
+		carry, low := bits.Mul64(a.lo, 10)
+		a = Amount{a.hi*10 + carry, low}.add(Amount{0, uint64(digit - '0')})
+	}
+	return a, text != "" && a.hi>>56 == 0
+}
 
 // plus returns a + rate x time, neither of which is negative.
 func (a Amount) plus(rate int64, time Time) Amount {
@@ -64,6 +92,9 @@ func index(received, deserved Amount) int64 {
 }
 
 const billion = 1_000_000_000
+
+// IndexOne is the index of what has received just what it deserved.
+const IndexOne = billion
 
 // halved returns the amount halved so often, 1 to 65 times, rounded down.
 func (a Amount) halved(times int) Amount {

@@ -38,6 +38,11 @@ func TestAmounts(t *testing.T) {
 			x.Rsh(x, uint(n-63))
 			y.Rsh(y, uint(n-63))
 		}
+		if text := a.String(); text != a.big().String() {
+			t.Fatalf("%v is written as %s", a.big(), text)
+		} else if read, ok := ParseAmount(text); ok != (a.hi>>56 == 0) || ok && read != a {
+			t.Fatalf("%s is read as %v, %v", text, read, ok)
+		}
 		want := int64(most)
 		if x.Sign() == 0 {
 			want = 0

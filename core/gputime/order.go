@@ -71,6 +71,22 @@ func (l *Ledger) Compare(a, b *Job) int {
 	return cmp.Or(cmp.Compare(l.Index(x), l.Index(y)), cmp.Compare(x.Name, y.Name), cmp.Compare(x.depthOfOwn(), y.depthOfOwn()))
 }
 
+// Rivals returns the accounts by whose indexes [Ledger.Compare] compares two jobs; nil if both are of one queue.
+func (l *Ledger) Rivals(a, b *Job) (x, y *Account) {
+	if x, y = beside(a.account, b.account); x == y {
+		return nil, nil
+	}
+	return x, y
+}
+
+// String names the account.
+func (a *Account) String() string {
+	if a.own == nil {
+		return "own jobs of queue " + a.Name
+	}
+	return "queue " + a.Name
+}
+
 // beside returns the accounts above two accounts, or themselves, that have the same parent; the same account twice
 // if they are one.
 func beside(a, b *Account) (x, y *Account) {
