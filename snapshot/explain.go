@@ -31,6 +31,8 @@ type Explanation struct {
 	// Owed says what the queue is owed of the GPU models that the job accepts, where the policy has fair
 	// shares.
 	Owed []string `json:"owed,omitempty"`
+	// Turn says which queue or job is before it because it received less of the GPU time that it deserved.
+	Turn string `json:"turn,omitempty"`
 	// Decisions are those of the next pass about the job, or for it.
 	Decisions []Decision `json:"decisions"`
 }
@@ -73,6 +75,7 @@ func (r *runner) explain(job string, round *Round) Explanation {
 		for _, f := range r.engine.Nearest(job, nearest) {
 			s.Nearest = append(s.Nearest, f.Advice())
 		}
+		s.Turn = e.Turn
 		for i := range e.Owed {
 			s.Owed = append(s.Owed, fmt.Sprintf("queue %s: %s", r.job[job].Queue, e.Owed[i].String()))
 		}

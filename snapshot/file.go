@@ -77,6 +77,7 @@ type device struct {
 type queue struct {
 	Name string `json:"name"`
 	v1alpha1.QueueSpec
+	GPUTime v1alpha1.QueueGPUTime `json:"gpuTime,omitzero"`
 }
 
 type job struct {
@@ -104,6 +105,7 @@ type job struct {
 	// may, if not as long as the policy says.
 	StaleFor   v1alpha1.Duration `json:"staleFor,omitempty"`
 	StaleGrace v1alpha1.Duration `json:"staleGrace,omitempty"`
+	GPUTime    v1alpha1.GPUTime  `json:"gpuTime,omitzero"`
 	Tasks      []task            `json:"tasks"`
 }
 

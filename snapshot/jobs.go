@@ -103,7 +103,8 @@ func (r *reader) addJob(j *job, at string) error {
 		}
 	}
 	r.s.Jobs = append(r.s.Jobs, c)
-	return nil
+	times := j.GPUTime.Served()
+	return served(r, at+".gpuTime", &r.s.Counted.Jobs, core.JobTime{Job: j.Name, Served: times}, times)
 }
 
 func (r *reader) checkJob(j *job, at string) error {

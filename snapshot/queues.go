@@ -111,7 +111,12 @@ func (r *reader) orderQueues(queues []queue) error {
 		}
 		for _, k := range slices.Backward(chain) {
 			added[k] = true
-			r.s.Queues = append(r.s.Queues, queues[k].Queue(queues[k].Name))
+			q := &queues[k]
+			r.s.Queues = append(r.s.Queues, q.Queue(q.Name))
+			entry := q.GPUTime.Queue(q.Name)
+			if err := served(r, fmt.Sprintf("queues[%d].gpuTime", k), &r.s.Counted.Queues, entry, entry.All, entry.Own); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

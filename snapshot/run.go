@@ -102,6 +102,10 @@ func play(s Snapshot, f func(*runner) error) (err error) {
 			return err
 		}
 	}
+	s.Counted.At = r.now
+	if err := engine.Apply(r.now, s.Counted); err != nil {
+		return err
+	}
 	return f(r)
 }
 

@@ -21,6 +21,8 @@ type Snapshot struct {
 	// Queues lists parents first.
 	Queues []core.Queue
 	Jobs   []Job
+	// Counted is what queues and jobs have received and deserved so far.
+	Counted core.GPUTimeCounted
 	// Now is the moment, counted so that no time of the snapshot is negative.
 	Now core.Time
 }
@@ -73,6 +75,21 @@ func Parse(name string, data []byte, builtins v1alpha1.Builtins) (Snapshot, erro
 		}
 	}
 	return r.s, nil
+}
+
+// served adds what a queue or a job has received and deserved to a list, if the file says so.
+func served[T any](r *reader, path string, list *[]T, entry T, times ...core.Served) error {
+	given := false
+	for _, t := range times {
+		given = given || t != core.Served{}
+		if err := t.Check(); err != nil {
+			return r.src.Errorf(path, "whole numbers below 2^120; found %q and %q", t.Received, t.Deserved)
+		}
+	}
+	if given {
+		*list = append(*list, entry)
+	}
+	return nil
 }
 
 // reader builds a snapshot from a file. Its maps find what was read by name.

@@ -107,6 +107,9 @@ func (s Explanation) WriteText(w io.Writer) error {
 		line("Reason", "%s", because(s.Reason, s.Detail))
 		line("Ahead of it", "%d waiting jobs", s.Ahead)
 	}
+	if s.Turn != "" {
+		line("Turn", "%s", s.Turn)
+	}
 	if s.Stops != "" {
 		line("Stops", "%s", s.Stops)
 	}
