@@ -19,8 +19,8 @@ type Share struct {
 	// Fair is what they are owed: Nominal, and their part of what no queue owns or requests.
 	// It is at most Requested.
 	Fair Milli
-	// rounded is the part of Fair that it got since a queue gets whole devices: another queue could have got it as
-	// well, so nothing is evicted for it.
+	// rounded is the part of Fair that it got as a queue gets whole devices and its name comes before that of
+	// another queue with the same right to it: nothing is evicted for it.
 	rounded Milli
 	// Used is what their jobs have.
 	Used Milli
@@ -181,7 +181,7 @@ func (q *Queue) OwedRoom(model string) Milli {
 }
 
 // Claim returns what the queue's own jobs were owed of a model when [Ledger.Divide] was called last, but for what
-// rounding gave them: others leave for that much.
+// rounding gave them because of the queue's name: others leave for that much.
 func (q *Queue) Claim(model string) Milli { return q.ownShare(model).Claim() }
 
 // ClaimRoom returns how much more of a model the queue's own jobs may use until they have their
@@ -202,7 +202,7 @@ func (q *Queue) ClaimRoom(model string, top *Queue) Milli {
 	return room
 }
 
-// Claim is the part of Fair for which others leave: without what only rounding gave.
+// Claim is the part of Fair for which others leave: without what rounding gave because of the queue's name.
 func (s Share) Claim() Milli { return s.Fair - s.rounded }
 
 // Common returns the nearest queue that is above both queues, or one of them. The top of the tree is
@@ -275,7 +275,7 @@ type claim struct {
 	// all models together.
 	requested, nominal, kept []Milli
 	keptOfAll                Milli
-	// rounded is the part of fair that rounding gave.
+	// rounded is the part of fair that rounding gave for the order alone.
 	fair, rounded []Milli
 	below         []claim
 }
@@ -510,7 +510,7 @@ func fill(claims []claim, model int, amount, unit Milli) {
 //     their part.
 //  2. The others get their parts in whole devices.
 //  3. What rounding leaves goes to those from which it took most, at most one device each, then to the
-//     first by name.
+//     first by name. What one got for its name is noted.
 func fillByWeight(open []*claim, model int, amount, unit Milli) (left Milli) {
 	weights := int64(0)
 	for _, c := range open {
@@ -538,11 +538,20 @@ func fillByWeight(open []*claim, model int, amount, unit Milli) (left Milli) {
 	slices.SortFunc(open, func(a, b *claim) int {
 		return cmp.Or(cmp.Compare(lost[b], lost[a]), cmp.Compare(a.order, b.order))
 	})
+	short := Milli(-1) // what rounding took from the first that gets less than it could
 	for _, c := range open {
 		more := min(rest, unit, wants(c))
+		if short < 0 && more < min(unit, wants(c)) {
+			short = lost[c]
+		}
 		c.fair[model] += more
 		c.rounded[model] = more
 		rest -= more
+	}
+	for _, c := range open {
+		if lost[c] != short {
+			c.rounded[model] = 0
+		}
 	}
 	return rest
 }

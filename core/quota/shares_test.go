@@ -9,6 +9,46 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Others leave for what rounding gives a queue if the amounts decide that it is this one, and not if its name does.
+func TestClaimRounded(t *testing.T) {
+	type row struct {
+		weight       int64
+		owed, claims Milli
+	}
+	for _, c := range []struct {
+		name string
+		gpus Milli
+		rows []row // each requests 9 GPUs
+	}{
+		{"3.33 and 1.67 of 5", 5000, []row{{2, 3000, 3000}, {1, 2000, 2000}}},
+		{"2.5 and 2.5 of 5", 5000, []row{{1, 3000, 2000}, {1, 2000, 2000}}},
+		{"2.67 each of 8", 8000, []row{{1, 3000, 2000}, {1, 3000, 2000}, {1, 2000, 2000}}},
+		{"1.75, 1.75 and 3.5 of 7: the third loses less than the two that get more", 7000, []row{{1, 2000, 2000}, {1, 2000, 2000}, {2, 3000, 3000}}},
+		{"1.6, 1.6 and 4.8 of 8: one is left for two that lose as much", 8000, []row{{1, 2000, 1000}, {1, 1000, 1000}, {3, 5000, 5000}}},
+	} {
+		l := NewLedger()
+		set := []QueueSpec{{Name: "idle", Weight: 1, Quota: []Quota{{"G", c.gpus, Unlimited, Unlimited}}}}
+		for i, r := range c.rows {
+			set = append(set, QueueSpec{Name: fmt.Sprint(i), Weight: r.weight})
+		}
+		for _, q := range set {
+			if err := l.Set(q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		queue := func(i int) *Queue { q, _ := l.Lookup(fmt.Sprint(i)); return q }
+		for i := range c.rows {
+			queue(i).Request([]string{"G"}, 9000)
+		}
+		l.Divide(map[string]Milli{"G": c.gpus})
+		for i, r := range c.rows {
+			if s := shareOf(queue(i).Shares(), "G"); s.Fair != r.owed || s.Claim() != r.claims {
+				t.Errorf("%s: queue %d is owed %d and claims %d, want %d and %d", c.name, i, s.Fair, s.Claim(), r.owed, r.claims)
+			}
+		}
+	}
+}
+
 // What queues are owed of a cluster. Each row says what a queue owns, its weight, what its jobs
 // request, and what it is owed, in devices.
 func TestShares(t *testing.T) {
