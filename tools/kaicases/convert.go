@@ -184,6 +184,16 @@ func each(f fields, name string) []fields {
 	return all
 }
 
+// literal returns an error if a field is not a list of literals.
+func literal(f fields, names ...string) error {
+	for _, name := range names {
+		if list, ok := f[name].([]any); !ok || len(each(f, name)) != len(list) {
+			return fmt.Errorf("%s are made by code", strings.ToLower(name))
+		}
+	}
+	return nil
+}
+
 // convert returns the case as a snapshot, or an error that says why it is outside.
 func convert(f *found) (*converted, error) {
 	if err := only(f.body, caseFields); err != nil {
@@ -191,6 +201,9 @@ func convert(f *found) (*converted, error) {
 	}
 	if mocks, ok := f.body["Mocks"].(fields); ok && mocks["SchedulerConf"] != nil {
 		return nil, errors.New("it changes the configuration of the scheduler")
+	}
+	if err := literal(f.body, "Jobs", "Queues"); err != nil {
+		return nil, err
 	}
 	c := &converted{}
 	for _, t := range each(f.body, "Topologies") {
@@ -213,7 +226,13 @@ func convert(f *found) (*converted, error) {
 	if err := c.addJobs(f); err != nil {
 		return nil, err
 	}
-	return c, c.expect(f.body)
+	if err := c.expect(f.body); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(c.Jobs, func(j job) bool { return slices.ContainsFunc(j.Tasks, func(g *group) bool { return g.said }) }) {
+		return nil, errors.New("it expects nothing of any job")
+	}
+	return c, nil
 }
 
 // level returns the level that a label of nodes is.
@@ -225,7 +244,10 @@ func level(label string) string {
 }
 
 func (c *converted) addNodes(body fields) error {
-	nodes, _ := body["Nodes"].(fields)
+	nodes, ok := body["Nodes"].(fields)
+	if !ok {
+		return errors.New("nodes are made by code")
+	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		f, ok := nodes[name].(fields)
 		if !ok {
@@ -343,6 +365,9 @@ func (j *job) subGroups(f fields) (map[string]int, error) {
 
 // addTasks adds the pods of a job, in groups of those that are alike.
 func (c *converted) addTasks(made *job, j fields, sets map[string]int) error {
+	if err := literal(j, "Tasks"); err != nil {
+		return err
+	}
 	for _, t := range each(j, "Tasks") {
 		if err := only(t, taskFields); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// snapshots are the cases of testdata as snapshots. The third is outside.
+// snapshots are the cases of testdata as snapshots. The others are outside.
 var snapshots = []string{
 	`{"topology":{},
 	"nodes":[{"name":"n0","model":"G","gpus":2,"cpuMilli":20000000,"memMiB":20000,"labels":{"kai.scheduler/type":"n0"}}],
@@ -70,6 +70,8 @@ func TestCases(t *testing.T) {
 		{"a gang below its minimum", 1, []string{gang0}, differs},
 		{"more, but a job that must stay was evicted", 1, []string{evicted, gang0, gang1, gang2}, differs},
 		{"MIG", 2, nil, outside},
+		{"jobs made by code", 3, nil, outside},
+		{"no result", 4, nil, outside},
 	} {
 		cases, err := readCases("testdata")
 		if err != nil {
@@ -121,7 +123,7 @@ func TestSnapshots(t *testing.T) {
 			t.Errorf("case %d is the snapshot\n%s\nwant\n%s", i, got, want)
 		}
 	}
-	for _, want := range []string{"000 differs    cases_test.go:9 an owner takes back what is its own\n", "it sets RequiredMigInstances", "0 of 2 cases that apply agree: 0.0 %\n"} {
+	for _, want := range []string{"000 differs    cases_test.go:9 an owner takes back what is its own\n", "it sets RequiredMigInstances", "jobs are made by code", "it expects nothing of any job", "0 of 2 cases that apply agree: 0.0 %\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("found no %q in\n%s", want, out.String())
 		}

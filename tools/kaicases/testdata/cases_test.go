@@ -61,5 +61,20 @@ func cases() []utils.TestTopologyMetadata {
 				Queues: []test_utils.TestQueueBasic{{Name: "q"}},
 			},
 		},
+		{
+			TestTopologyBasic: test_utils.TestTopologyBasic{
+				Name: "jobs made by code", Jobs: many(100),
+				Nodes:  map[string]nodes_fake.TestNodeBasic{"n0": {GPUs: 1}},
+				Queues: []test_utils.TestQueueBasic{{Name: "q"}},
+			},
+		},
+		{
+			TestTopologyBasic: test_utils.TestTopologyBasic{
+				Name:   "no result",
+				Jobs:   []*jobs_fake.TestJobBasic{{Name: "j", QueueName: "q", Tasks: []*tasks_fake.TestTaskBasic{{State: pod_status.Pending}}}},
+				Nodes:  map[string]nodes_fake.TestNodeBasic{"n0": {GPUs: 1}},
+				Queues: []test_utils.TestQueueBasic{{Name: "q"}},
+			},
+		},
 	}
 }
