@@ -116,12 +116,9 @@ func (e *Engine) submit(now Time, spec Job) error {
 	// ago: a driver that builds an engine again sends all jobs at once.
 	pinned, pin := e.policy.Preempt.protect(&spec, q)
 	j := &job{Job: spec, queue: q, since: now, run: -1, pinned: pinned, pin: pin, bonus: e.sizeBonus(&spec)}
-	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted - j.bonus}
-	switch e.policy.Queueing.Order {
-	case ByPriority:
+	j.key = key{precedence: precedence{spec.Class, spec.Priority}, estimate: e.policy.estimateOf(&spec), submit: spec.Submitted - j.bonus}
+	if e.policy.Queueing.Order == ByPriority {
 		j.key.size = spec.GPUs()
-	case ByEstimate:
-		j.key.estimate = spec.Estimate
 	}
 	if spec.Submitted < now {
 		j.since = spec.Submitted
@@ -757,11 +754,11 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		return err
 	}
 	j.Estimate = ev.Estimate
-	if e.policy.Queueing.Order == ByEstimate && j.key.estimate != ev.Estimate {
+	if estimate := e.policy.estimateOf(&j.Job); j.key.estimate != estimate {
 		// The heaps of waiting jobs are in this order: the job leaves them while it changes.
 		waits := j.class != nil || e.waiting.pausing(j)
 		e.waiting.dequeue(j)
-		j.key.estimate = ev.Estimate
+		j.key.estimate = estimate
 		e.changes.orderChanged()
 		if waits {
 			e.waiting.enqueue(j, now)

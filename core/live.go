@@ -194,7 +194,7 @@ func (t *jobTable) noteEvictable(j *job) {
 // key orders jobs; see [Order].
 type key struct {
 	precedence
-	estimate Time  // 0 unless ordered ByEstimate
+	estimate int64 // see Policy.estimateOf
 	submit   Time  // by which it is ordered: its submission, or eviction, less job.bonus
 	size     Milli // 0 unless ordered ByPriority
 	seq      uint64

@@ -3,6 +3,7 @@ package core
 import (
 	"slices"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
 )
 
@@ -119,13 +120,31 @@ const (
 	// quota, and who evicts whom, is decided as by BySubmission. No job is evicted for the first one. Under StrictFIFO, it is
 	// BySubmission.
 	LongTermFairness
+	// ByEstimatedGPUTime is by class, priority, estimated run time x GPUs (least first), submission time and number of
+	// arrival: the quasi-shortest service first of Helios (Hu et al., SC 2021).
+	ByEstimatedGPUTime
 	numOrders
 )
 
 // Orders names the orders.
-var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness"}
+var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness", "EstimatedGPUTime"}
 
 func (o Order) String() string { return Orders[o] }
+
+// estimateOf returns the estimate by which a job is ordered: its run time, or the time in which a million GPUs would do its work;
+// 0 unless the policy orders by estimates.
+func (p *Policy) estimateOf(j *Job) int64 {
+	switch p.Queueing.Order {
+	case ByEstimate:
+		return int64(j.Estimate)
+	case ByEstimatedGPUTime:
+		return cluster.Part(int64(j.Estimate), int64(min(j.GPUs(), mostGPUs)), int64(mostGPUs))
+	}
+	return 0
+}
+
+// mostGPUs is the most that a job counts for where orders look at its size.
+const mostGPUs = 1_000_000 * WholeGPU
 
 // Queueing is how QSCH orders jobs.
 type Queueing struct {

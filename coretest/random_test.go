@@ -79,6 +79,9 @@ func randomPolicy(rt *rapid.T) core.Policy {
 			p.Fairness.Lease = core.Time(p.Room.MaxMoves) * 2 * core.Second // 6 or 40 s
 		}
 	}
+	if p.Queueing.Order == core.ByEstimate && p.Room.MaxMoves == 3 {
+		p.Queueing.Order = core.ByEstimatedGPUTime
+	}
 	for k := range p.Placement {
 		p.Placement[k] = place.Strategy(s.up(len(place.Strategies)))
 	}

@@ -227,7 +227,7 @@ func readPolicy(l *line) core.Config {
 	if l.name == "" {
 		p.Preempt.MinRuntime = 0
 	}
-	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm"}, int(p.Queueing.Order)))
+	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm", "gputime"}, int(p.Queueing.Order)))
 	p.Fairness.Lease = l.time("lease", p.Fairness.Lease)
 	p.Fairness.HalfLife = l.time("halflife", p.Fairness.HalfLife)
 	for _, w := range l.list("rates") {

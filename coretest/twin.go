@@ -140,7 +140,9 @@ type job struct {
 	unordered bool
 	number    int  // of its arrival
 	estimated bool // an estimate came later
-	served    serviceOf
+	// estimate is by what it is ordered, where estimates decide that: as it was when it was estimated last.
+	estimate int64
+	served   serviceOf
 }
 
 // NewTwin returns a twin of an engine with this configuration.

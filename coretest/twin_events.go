@@ -99,7 +99,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			}
 		}
 		j.bonus = w.sizeBonus(&ev.Job)
-		j.ordered = j.Submitted - j.bonus
+		j.ordered, j.estimate = j.Submitted-j.bonus, w.estimateOf(j, j.Estimate)
 		w.jobs[j.Name] = j
 	case core.PodsAdded:
 		w.jobs[ev.Job].add(&ev)
@@ -142,7 +142,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.jobs[ev.Job].saved = max(w.jobs[ev.Job].saved, at)
 		w.jobs[ev.Job].unordered = w.policy.Requeue.Timestamp == core.EvictionTime
 	case core.JobEstimated:
-		w.jobs[ev.Job].estimated = w.jobs[ev.Job].estimated || ev.Estimate > 0
+		j := w.jobs[ev.Job]
+		j.estimated, j.estimate = j.estimated || ev.Estimate > 0, w.estimateOf(j, ev.Estimate)
 	case core.JobShielded:
 		w.jobs[ev.Job].disruptionProtected = ev.Shielded
 	case core.JobRelabelled:

@@ -24,11 +24,19 @@ func (w *Twin) requeued(now core.Time, j *job, p *pod) {
 	}
 }
 
-// inOrder checks the order of the jobs that wait, unless estimates decide it.
-func (w *Twin) inOrder(names []string) error {
-	if w.policy.Queueing.Order == core.ByEstimate {
-		return nil
+// estimateOf returns by what a job is ordered that has an estimate, in whole seconds, or those times milli-GPU.
+func (w *Twin) estimateOf(j *job, estimate core.Time) int64 {
+	switch w.policy.Queueing.Order {
+	case core.ByEstimate:
+		return int64(estimate / core.Second)
+	case core.ByEstimatedGPUTime:
+		return int64(estimate/core.Second) * int64(j.GPUs())
 	}
+	return 0
+}
+
+// inOrder checks the order of the jobs that wait.
+func (w *Twin) inOrder(names []string) error {
 	var last *job
 	for _, name := range names {
 		j := w.jobs[name]
@@ -42,7 +50,8 @@ func (w *Twin) inOrder(names []string) error {
 			last = j
 			continue
 		}
-		if last != nil && cmp.Or(cmp.Compare(last.Class, j.Class), cmp.Compare(j.Priority, last.Priority), cmp.Compare(last.ordered, j.ordered)) > 0 {
+		if last != nil && cmp.Or(cmp.Compare(last.Class, j.Class), cmp.Compare(j.Priority, last.Priority),
+			cmp.Compare(last.estimate, j.estimate), cmp.Compare(last.ordered, j.ordered)) > 0 {
 			return fmt.Errorf("job %s comes before %s in the order: expected it behind", last.Name, j.Name)
 		}
 		last = j

@@ -196,8 +196,8 @@ func checkHeader(h *Header) *workload.Error {
 		return wrong("part", "a number of at least 1, and a snapshot of at least 0 lines; found %d and %d", h.Part, h.Snapshot)
 	case p.Queueing.Mode > core.Backfill:
 		return wrong("policy.queueing.mode", "a number, at most %d, found %d", core.Backfill, uint8(p.Queueing.Mode))
-	case p.Queueing.Order > core.LongTermFairness:
-		return wrong("policy.queueing.order", "a number, at most %d, found %d", core.LongTermFairness, uint8(p.Queueing.Order))
+	case int(p.Queueing.Order) >= len(core.Orders):
+		return wrong("policy.queueing.order", "a number, at most %d, found %d", len(core.Orders)-1, uint8(p.Queueing.Order))
 	}
 	if p.Models > core.LeastWanted {
 		return wrong("policy.models", "a number, at most %d, found %d", core.LeastWanted, uint8(p.Models))

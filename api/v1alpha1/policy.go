@@ -104,9 +104,9 @@ type QueueingMode string
 // Values lists the modes, in the order of [core.Mode].
 func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffortFIFO", "Backfill"} }
 
-// QueueingOrder is Priority, Estimate, Submission or LongTermFairness.
+// QueueingOrder is Priority, Estimate, Submission, LongTermFairness or EstimatedGPUTime.
 //
-// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness
+// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness;EstimatedGPUTime
 type QueueingOrder string
 
 // Values lists the orders, in the order of [core.Order].

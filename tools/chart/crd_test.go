@@ -157,6 +157,7 @@ func TestDefinitionsJudge(t *testing.T) {
 			placement: {default: EBinpack, inference: ESpread}, zone: {share: 0.1, exclusive: false},
 			preemption: {priority: Queue, reclaim: true, backfill: true, minRuntime: 600, budget: 64, interval: 1h30m},
 			fairness: {lease: 15m, halfLife: 30d, rates: [{model: H800, rate: 2}, {model: T4, rate: 0.5}]}, requeue: {backoff: 1.5s, maxBackoff: 7d, staleGrace: 60s}}`},
+		{kind: "SchedulingPolicy", name: "the order of estimated GPU time", spec: `{queueing: {order: EstimatedGPUTime}}`},
 		{kind: "SchedulingPolicy", name: "the order of long-term fairness", spec: `{queueing: {order: LongTermFairness}}`},
 		{kind: "SchedulingPolicy", name: "too small a rate", spec: `{fairness: {rates: [{model: T4, rate: 0.0001}]}}`, want: "spec.fairness.rates[0].rate"},
 		{kind: "SchedulingPolicy", name: "a rate twice", spec: `{fairness: {rates: [{model: T4, rate: 1}, {model: T4, rate: 2}]}}`, want: "spec.fairness.rates[1]"},
