@@ -93,7 +93,7 @@ const (
 	// BackfillPreemption: evicted because it was started past a job that has
 	// now waited longer than the policy's threshold.
 	BackfillPreemption
-	// LeaseOver: evicted after its lease, for a job that has received less of what it deserves: see [LongTermFairness].
+	// LeaseOver: evicted after its lease, for a job that has received less of what it deserves, or comes before: see [Fairness].Lease.
 	LeaseOver
 	// Requested: a move, or a restart elsewhere, that a user or a drain requested. The bind of a
 	// pod that restarts so has this reason, too.

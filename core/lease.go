@@ -7,12 +7,13 @@ import (
 	"github.com/muster-sched/muster/core/gputime"
 )
 
-// This file repairs the order of jobs when leases are over, under [LongTermFairness] with a [Fairness].Lease.
+// This file repairs the order of jobs when leases are over, under the orders by what they received with a [Fairness].Lease.
 //
-// A pod or gang that has run for its lease may leave for a job that has received less of what it deserves, and would have
+// Under [LongTermFairness], a pod or gang that has run for its lease may leave for a job that has received less of what it deserves, and would have
 // even if the two changed places and the work that is lost had been its own: see [gputime.Ledger.Repairs]. The more of
 // its run is lost, the more the job must be behind: so a pod whose eviction costs much has a longer lease. What covers
-// the job must be no weaker than what covers the pod, and the pod's job must not be one that evicts it by priority.
+// the job must be no weaker than what covers the pod, and the pod's job must not be one that evicts it by priority. Under the other orders,
+// it may leave for one of its class and priority that comes before its job.
 //
 // Such evictions end, too, as long as no lease ends: each takes a pod whose lease is over, and what starts has a new one. So in a
 // time shorter than a lease there are at most as many as pods ran when it began. Between two of them, preempt.go says why the
@@ -61,7 +62,7 @@ func (ps *pass) repairFor(first []*job) {
 	ps.planner.dropSearches()
 	for tries := 0; tries < repairTries && len(first) > 0; {
 		next := slices.MinFunc(first, func(a, b *job) int {
-			return lt.compare(a, b, lt.ledger.JobIndex(a.service.Job), lt.ledger.JobIndex(b.service.Job))
+			return lt.compare(a, b, lt.indexOf(a), lt.indexOf(b))
 		})
 		c := next.class
 		if !ps.planForLease(next) {
@@ -116,7 +117,10 @@ func (pl *planner) mayTakeAfterLease(j, v *job, n int) bool {
 		return false
 	}
 
-	// 2. Its queue, or it, is ahead by more than the change costs.
+	// 2. It comes after the job that waits, or its queue, or it, is ahead by more than the change costs.
+	if pl.policy.Queueing.Order != LongTermFairness {
+		return j.key.precedence == v.key.precedence && lt.indexOf(j) < lt.indexOf(v)
+	}
 	i := n
 	if n < 0 {
 		i = slices.IndexFunc(v.pods, func(p pod) bool { return p.state == podRunning })
@@ -127,7 +131,7 @@ func (pl *planner) mayTakeAfterLease(j, v *job, n int) bool {
 	return lt.ledger.Repairs(&gputime.Swap{
 		Job: j.service.Job, More: pl.unitsOf(j),
 		From: v.service.Job, Less: int64(gpu) * rate,
-		Lost: gputime.Work(work, rate), Unsaved: v.unsaved(pl.now, n), Ran: pl.now - started,
+		Lost: gputime.Work(work, Time(rate)*cluster.Second), Unsaved: v.unsaved(pl.now, n), Ran: pl.now - started,
 	})
 }
 

@@ -754,7 +754,7 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		return err
 	}
 	j.Estimate = ev.Estimate
-	if estimate := e.policy.estimateOf(&j.Job); j.key.estimate != estimate {
+	if estimate := e.policy.estimateOf(&j.Job); j.key.estimate != estimate || e.policy.byRemaining() {
 		// The heaps of waiting jobs are in this order: the job leaves them while it changes.
 		waits := j.class != nil || e.waiting.pausing(j)
 		e.waiting.dequeue(j)

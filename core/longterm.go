@@ -8,18 +8,21 @@ import (
 	"github.com/muster-sched/muster/core/gputime"
 )
 
-// This file orders waiting jobs by the GPU time that their queues, and they themselves, have received and deserved:
-// see [LongTermFairness] and docs/adr/0017.
+// This file orders waiting jobs by the GPU time that their queues, or they themselves, have received and deserved:
+// see [LongTermFairness], [ShortestRemaining], [LeastAttained], [FinishTimeFairness] and docs/adr/0017.
 
-// Fairness is how GPU time counts under [LongTermFairness].
+// Fairness is how GPU time counts under these orders.
 type Fairness struct {
 	// Lease is how long a pod, or a gang, is left alone at least before it leaves for a job that has received less of what it
-	// deserves; the longer, the more of its run is lost, and the smaller the difference is. 0: none leaves for that. See lease.go.
+	// deserves, or comes before its own; under [LongTermFairness] the longer, the more of its run is lost, and the smaller the difference is.
+	// 0: none leaves for that. See lease.go.
 	Lease Time
 	// HalfLife is how long it takes until what queues received and deserved counts half; 0: it counts for ever.
 	HalfLife Time
 	// Rates are what a GPU of a model counts, in thousandths; 1000 of models that are not listed.
 	Rates []ModelRate
+	// Levels are the GPU times, of one GPU, from which on a job is at the next level of [LeastAttained], the least first.
+	Levels []Time
 }
 
 // ModelRate is the exchange rate of a GPU model, 1 to [MaxRate] thousandths.
@@ -68,10 +71,19 @@ func (f *Fairness) RequestRate(models []string) int64 {
 	return most
 }
 
-// byLongTerm reports whether jobs are ordered by [LongTermFairness]. Under StrictFIFO no job may overtake one that came
-// before it.
-func (p *Policy) byLongTerm() bool {
-	return p.Queueing.Order == LongTermFairness && p.Queueing.Mode != StrictFIFO
+// byService reports whether jobs are ordered by what they, or their queues, have received: the order changes as time goes on. Under
+// StrictFIFO no job may overtake one that came before it.
+func (p *Policy) byService() bool {
+	switch p.Queueing.Order {
+	case LongTermFairness, ShortestRemaining, LeastAttained, FinishTimeFairness:
+		return p.Queueing.Mode != StrictFIFO
+	}
+	return false
+}
+
+// byRemaining reports whether the order looks at the estimated run time that is left.
+func (p *Policy) byRemaining() bool {
+	return p.byService() && (p.Queueing.Order == ShortestRemaining || p.Queueing.Order == FinishTimeFairness)
 }
 
 // longTerm keeps the GPU time that queues and jobs have received and deserved.
@@ -96,12 +108,12 @@ type longTerm struct {
 type service struct {
 	*gputime.Job
 	index int64 // by which it is in its class's heap: that of when its class was tried last
-	ran   bool  // it had received something, or had a pod, when it was enqueued
+	moves bool  // it may change while the job waits
 }
 
 func newLongTerm(e *Engine) longTerm {
 	lt := longTerm{Engine: e}
-	if f := &e.policy.Fairness; e.policy.byLongTerm() {
+	if f := &e.policy.Fairness; e.policy.byService() {
 		lt.ledger = gputime.New(f.Horizon(), f.HalfLife)
 	}
 	return lt
@@ -184,8 +196,56 @@ func (lt *longTerm) before(a, b *job) bool {
 
 // compare compares jobs that have these indexes.
 func (lt *longTerm) compare(a, b *job, ofA, ofB int64) int {
-	return cmp.Or(cmp.Compare(a.Class, b.Class), lt.ledger.Compare(a.service.Job, b.service.Job), cmp.Compare(b.Priority, a.Priority),
+	queues := 0
+	if lt.policy.Queueing.Order == LongTermFairness {
+		queues = lt.ledger.Compare(a.service.Job, b.service.Job)
+	}
+	return cmp.Or(cmp.Compare(a.Class, b.Class), queues, cmp.Compare(b.Priority, a.Priority),
 		cmp.Compare(ofA, ofB), cmp.Compare(a.key.submit, b.key.submit), cmp.Compare(a.key.seq, b.key.seq))
+}
+
+// indexOf returns by what a job is ordered now among others of its precedence: the least first.
+func (lt *longTerm) indexOf(j *job) int64 {
+	f := &lt.policy.Fairness
+	switch lt.policy.Queueing.Order {
+	case ShortestRemaining:
+		return int64(lt.remaining(j))
+	case LeastAttained:
+		received := j.service.Received(lt.ledger)
+		if len(f.Levels) == 0 {
+			return int64(received.Over(gputime.PerGPU * 1000))
+		}
+		attained := received.Over(gputime.PerGPU)
+		level := slices.IndexFunc(f.Levels, func(from Time) bool { return attained < from })
+		if level < 0 {
+			level = len(f.Levels)
+		}
+		return int64(level)
+	case FinishTimeFairness:
+		return lt.ledger.IndexAtEnd(j.service.Job, gputime.Work(lt.allUnits(j), j.Estimate), lt.remaining(j))
+	}
+	return lt.ledger.JobIndex(j.service.Job)
+}
+
+// remaining returns the estimated run time that is left of a job: less what it has received for each GPU.
+func (lt *longTerm) remaining(j *job) Time {
+	return max(0, j.Estimate-j.service.Received(lt.ledger).Over(lt.allUnits(j)))
+}
+
+// allUnits returns what all pods of a job would have, those that have ended included.
+func (lt *longTerm) allUnits(j *job) int64 {
+	units := int64(0)
+	for t := range j.Tasks {
+		task := &j.Tasks[t]
+		units += int64(task.Pods) * int64(task.GPU) * lt.policy.Fairness.RequestRate(task.Models)
+	}
+	return min(units, gputime.MostPerJob)
+}
+
+// moves reports whether the index of a job may change while it waits: if it has received something or, under [FinishTimeFairness],
+// whatever it has.
+func (lt *longTerm) moves(j *job) bool {
+	return lt.policy.Queueing.Order == FinishTimeFairness || j.service.Served(lt.ledger)
 }
 
 // enqueued notes the index of a job that is about to be put into its class's heap.
@@ -193,29 +253,26 @@ func (lt *longTerm) enqueued(j *job) {
 	if lt.ledger == nil {
 		return
 	}
-	j.service.index, j.service.ran = 0, j.service.Served(lt.ledger)
-	if j.service.ran {
-		j.service.index = lt.ledger.JobIndex(j.service.Job)
-	}
+	j.service.index, j.service.moves = lt.indexOf(j), lt.moves(j)
 }
 
-// servedBefore is 1 if the job had received anything, or had a pod, when it was enqueued, and 0 if not.
-func (j *job) servedBefore() int {
-	if j.service != nil && j.service.ran {
+// movesIndex is 1 if the index of a job may change while it waits, and 0 if not.
+func (j *job) movesIndex() int {
+	if j.service != nil && j.service.moves {
 		return 1
 	}
 	return 0
 }
 
-// reorder puts the jobs of a class in order again. Those that have received nothing have index 0 and do not change places.
+// reorder puts the jobs of a class in order again, if the indexes of some have changed.
 func (lt *longTerm) reorder(c *class) {
-	if c.ran == 0 {
+	if c.moving == 0 {
 		return
 	}
 	moved := false
 	for _, j := range c.jobs.items {
-		if j.service.ran {
-			if index := lt.ledger.JobIndex(j.service.Job); index != j.service.index {
+		if j.service.moves {
+			if index := lt.indexOf(j); index != j.service.index {
 				j.service.index, moved = index, true
 			}
 		}
@@ -271,7 +328,7 @@ func (e *Engine) sortByOrder(js []*job) {
 	e.longTerm.count()
 	index := make(map[*job]int64, len(js))
 	for _, j := range js {
-		index[j] = e.longTerm.ledger.JobIndex(j.service.Job)
+		index[j] = e.longTerm.indexOf(j)
 	}
 	slices.SortFunc(js, func(a, b *job) int { return e.longTerm.compare(a, b, index[a], index[b]) })
 }
@@ -280,7 +337,7 @@ func (e *Engine) sortByOrder(js []*job) {
 func (e *Engine) comesBefore(a, b *job) bool {
 	if lt := &e.longTerm; lt.ledger != nil {
 		lt.count()
-		return lt.compare(a, b, lt.ledger.JobIndex(a.service.Job), lt.ledger.JobIndex(b.service.Job)) < 0
+		return lt.compare(a, b, lt.indexOf(a), lt.indexOf(b)) < 0
 	}
 	return a.key.before(&b.key)
 }

@@ -13,12 +13,13 @@ type class struct {
 	id    classID
 	jobs  heap[*job] // the first in the order on top
 	first key        // of the first job; without jobs, of the last one that was
-	ran   int        // how many of them have had GPUs, under [LongTermFairness]
-	state classState
-	at    [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
-	idle  int    // place in waiting.idle, -1 when it is active
-	bound bound  // of the first job, while it is among the borrowers
-	filed []filing
+	// moving is how many of them have indexes that change while they wait; see longTerm.moves.
+	moving int
+	state  classState
+	at     [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
+	idle   int    // place in waiting.idle, -1 when it is active
+	bound  bound  // of the first job, while it is among the borrowers
+	filed  []filing
 	// uncovered is when the first job was found uncovered: see entitlement.covers.
 	uncovered uncoveredAt
 	// attempts are the last failed searches for a plan.
@@ -204,7 +205,7 @@ func (w *waiting) enqueue(j *job, now Time) {
 	w.served.enqueued(j)
 	c.jobs.push(j)
 	c.first = c.head().key
-	c.ran += j.servedBefore()
+	c.moving += j.movesIndex()
 	if c.head() != old || c.state == classRejected {
 		w.setClass(c, classActive)
 	}
@@ -227,7 +228,7 @@ func (w *waiting) dequeue(j *job) {
 	}
 	first := c.head() == j
 	c.jobs.remove(j, int(j.at))
-	c.ran -= j.servedBefore()
+	c.moving -= j.movesIndex()
 	j.class = nil
 	if len(c.jobs.items) == 0 {
 		w.unlist(c)

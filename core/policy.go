@@ -20,7 +20,7 @@ type Policy struct {
 	Zone    Zone
 	Preempt Preempt
 	Spot    Spot
-	// Fairness counts under [LongTermFairness].
+	// Fairness counts under the orders by what was received.
 	Fairness Fairness
 	Requeue  RequeuePolicy
 	Defrag   Defrag
@@ -123,11 +123,22 @@ const (
 	// ByEstimatedGPUTime is by class, priority, estimated run time x GPUs (least first), submission time and number of
 	// arrival: the quasi-shortest service first of Helios (Hu et al., SC 2021).
 	ByEstimatedGPUTime
+	// ShortestRemaining is by class, priority, and the estimated run time that is left, the shortest first: the estimate less
+	// the GPU time that the job has received for each GPU that it requests. What evictions lost is not added again. Jobs without an estimate come first.
+	// Under [Fairness].Lease it decides, too, which jobs leave. Under StrictFIFO, it is BySubmission.
+	ShortestRemaining
+	// LeastAttained is as ShortestRemaining by the GPU time that the job has received, or by its level in [Fairness].Levels
+	// (Tiresias, NSDI 2019: least attained service).
+	LeastAttained
+	// FinishTimeFairness is as ShortestRemaining by the finish-time fairness that the job would have if it ran to its end from now on:
+	// the time that it took to the time that its estimated work takes with the GPUs that it deserved meanwhile, the worst first
+	// (Themis, NSDI 2020).
+	FinishTimeFairness
 	numOrders
 )
 
 // Orders names the orders.
-var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness", "EstimatedGPUTime"}
+var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness", "EstimatedGPUTime", "ShortestRemaining", "LeastAttained", "FinishTimeFairness"}
 
 func (o Order) String() string { return Orders[o] }
 

@@ -268,7 +268,7 @@ func (ps *pass) mayStart(c *class) bool {
 // Before a job overtakes a first one that has waited too long, preemptForHeads makes room for
 // that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
-	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.byLongTerm()
+	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.byService()
 	for len(ps.waiting.active.items)+len(ps.waiting.borrowers.items) > 0 {
 		c, b := ps.nextOf(&ps.waiting.active)
 		if ps.units.compile(c); !helped && ps.waiting.overtakes(c.head()) {
@@ -450,7 +450,7 @@ func (ps *pass) reject(c *class) {
 // when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
 // Table 1).
 func (ps *pass) preemptForHeads() {
-	if !ps.policy.Preempt.Backfill || ps.policy.byLongTerm() {
+	if !ps.policy.Preempt.Backfill || ps.policy.byService() {
 		return
 	}
 	for m := range ps.waiting.stuck {

@@ -134,6 +134,11 @@ func (l *line) time(key string, other core.Time) core.Time {
 	if w == "" {
 		return other
 	}
+	return l.duration(key, w)
+}
+
+// duration reads a duration as time does.
+func (l *line) duration(key, w string) core.Time {
 	unit := map[byte]core.Time{'s': core.Second, 'm': 60 * core.Second, 'h': 3600 * core.Second}[w[len(w)-1]]
 	f, err := strconv.ParseFloat(w[:len(w)-1], 64)
 	if unit == 0 || err != nil {

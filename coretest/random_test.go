@@ -79,6 +79,18 @@ func randomPolicy(rt *rapid.T) core.Policy {
 			p.Fairness.Lease = core.Time(p.Room.MaxMoves) * 2 * core.Second // 6 or 40 s
 		}
 	}
+	if p.Queueing.Order == core.ByPriority && p.Room.AssumedWait == 5*core.Second {
+		p.Queueing.Order, p.Fairness.Lease = core.ShortestRemaining, 5*core.Second
+		switch p.Room.MaxMoves {
+		case 3:
+			p.Queueing.Order = core.FinishTimeFairness
+		case 20:
+			p.Queueing.Order = core.LeastAttained
+			if p.Room.Restarts {
+				p.Fairness.Levels = []core.Time{4 * core.Second, 20 * core.Second}
+			}
+		}
+	}
 	if p.Queueing.Order == core.ByEstimate && p.Room.MaxMoves == 3 {
 		p.Queueing.Order = core.ByEstimatedGPUTime
 	}

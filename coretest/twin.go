@@ -142,6 +142,7 @@ type job struct {
 	estimated bool // an estimate came later
 	// estimate is by what it is ordered, where estimates decide that: as it was when it was estimated last.
 	estimate int64
+	expected core.Time // its estimate
 	served   serviceOf
 }
 

@@ -99,7 +99,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			}
 		}
 		j.bonus = w.sizeBonus(&ev.Job)
-		j.ordered, j.estimate = j.Submitted-j.bonus, w.estimateOf(j, j.Estimate)
+		j.ordered, j.expected, j.estimate = j.Submitted-j.bonus, j.Estimate, w.estimateOf(j, j.Estimate)
 		w.jobs[j.Name] = j
 	case core.PodsAdded:
 		w.jobs[ev.Job].add(&ev)
@@ -143,6 +143,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.jobs[ev.Job].unordered = w.policy.Requeue.Timestamp == core.EvictionTime
 	case core.JobEstimated:
 		j := w.jobs[ev.Job]
+		j.expected = ev.Estimate
 		j.estimated, j.estimate = j.estimated || ev.Estimate > 0, w.estimateOf(j, ev.Estimate)
 	case core.JobShielded:
 		w.jobs[ev.Job].disruptionProtected = ev.Shielded

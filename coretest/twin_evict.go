@@ -43,7 +43,7 @@ func (w *Twin) evict(j *job, d *core.Decision, within, beyond map[string]bool, n
 	case d.Reason == core.QuotaReclaim && p.Reclaim && f.Queue != j.Queue && !within[j.Queue]:
 	case d.Reason == core.FairShareReclaim && p.Reclaim && f.Queue != j.Queue && beyond[j.Queue]:
 	case d.Reason == core.BackfillPreemption && p.Backfill && j.backfilled && f.Class <= j.Class:
-	case d.Reason == core.LeaseOver && w.fairOrder() && w.leaseOver(j, d, now) && !w.wouldEvict(j, f) && w.outweighed(f, j, d, now):
+	case d.Reason == core.LeaseOver && w.fairOrder() && w.leaseOver(j, d, now) && !w.wouldEvict(j, f) && w.comesAfter(j, f, d, now):
 	case d.Reason == core.Consolidation:
 		if err := w.restart(j, f, d); err != nil {
 			return err

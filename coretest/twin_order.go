@@ -30,7 +30,11 @@ func (w *Twin) estimateOf(j *job, estimate core.Time) int64 {
 	case core.ByEstimate:
 		return int64(estimate / core.Second)
 	case core.ByEstimatedGPUTime:
-		return int64(estimate/core.Second) * int64(j.GPUs())
+		sum := core.Milli(0)
+		for i := range j.pods {
+			sum += j.Tasks[j.pods[i].task].GPU
+		}
+		return int64(estimate/core.Second) * int64(sum)
 	}
 	return 0
 }
@@ -102,7 +106,8 @@ func (w *Twin) couldHave(j *job, i int, b *job, start []core.Placement) string {
 	t := &j.Tasks[p.task]
 	plain := len(t.Labels) == 0 && len(t.Affinity) == 0 && j.Topology.Required == "" && p.left == nil && len(j.left) == 0
 	resources := t.GPU == 0 && len(w.takes(j, t, "")) > 0 && w.policy.CPUOnly.Reserve == 0
-	if j == b || j.Gang || j.failed || w.pinned(j) || p.state != waiting || t.GPU < core.WholeGPU && !resources || !plain {
+	putOff := w.had != nil && j.Class == core.LP && (j.Estimate > 0 || j.estimated) // perhaps, by a forecast
+	if j == b || j.Gang || j.failed || putOff || w.pinned(j) || p.state != waiting || t.GPU < core.WholeGPU && !resources || !plain {
 		return ""
 	}
 	for k := range start {

@@ -41,7 +41,11 @@ func (s *served) forget(queue string) {
 
 // fairOrder reports whether jobs are ordered by what was received and deserved.
 func (w *Twin) fairOrder() bool {
-	return w.policy.Queueing.Order == core.LongTermFairness && w.policy.Queueing.Mode != core.StrictFIFO
+	switch w.policy.Queueing.Order {
+	case core.LongTermFairness, core.ShortestRemaining, core.LeastAttained, core.FinishTimeFairness:
+		return w.policy.Queueing.Mode != core.StrictFIFO
+	}
+	return false
 }
 
 // serve adds up what was received and deserved until now, in parts that end when amounts of queues decay.
@@ -166,20 +170,25 @@ func (w *Twin) wantedBy(j *job) int64 {
 			continue
 		}
 		t := &j.Tasks[j.pods[i].task]
-		models := t.Models
-		if models == nil {
-			models = []string{""}
-			for _, r := range w.policy.Fairness.Rates {
-				models = append(models, r.Model)
-			}
-		}
-		rate := int64(0)
-		for _, m := range models {
-			rate = max(rate, w.unitsOf(m))
-		}
-		sum += int64(t.GPU) * rate
+		sum += int64(t.GPU) * w.unitsFor(t)
 	}
 	return min(sum, 1<<20*1_000_000)
+}
+
+// unitsFor returns what a GPU counts of those that a task requests.
+func (w *Twin) unitsFor(t *core.Task) int64 {
+	models := t.Models
+	if models == nil {
+		models = []string{""}
+		for _, r := range w.policy.Fairness.Rates {
+			models = append(models, r.Model)
+		}
+	}
+	rate := int64(0)
+	for _, m := range models {
+		rate = max(rate, w.unitsOf(m))
+	}
+	return rate
 }
 
 // heldBy returns what a job has on nodes.
@@ -296,6 +305,11 @@ func (w *Twin) indexOf(received, deserved *big.Int, held, rate int64) int64 {
 	if h == 0 {
 		h = core.FairHorizon
 	}
+	return indexAfter(received, deserved, held, rate, h)
+}
+
+// indexAfter is received / deserved after a time, in billionths.
+func indexAfter(received, deserved *big.Int, held, rate int64, h core.Time) int64 {
 	x, y := product(held, h), product(rate, h)
 	if received != nil {
 		x.Add(x, received)
@@ -328,14 +342,59 @@ func (w *Twin) compareServed(a, b *job) int {
 	x, y := w.accountsAbove(a), w.accountsAbove(b)
 	queues := 0
 	for i := range min(len(x), len(y)) {
-		if x[i] != y[i] {
+		if w.policy.Queueing.Order == core.LongTermFairness && x[i] != y[i] {
 			queues = cmp.Or(cmp.Compare(of(x[i]), of(y[i])), cmp.Compare(nameOf(x[i]), nameOf(y[i])))
 			break
 		}
 	}
-	ofJob := func(j *job) int64 { return w.indexOf(&j.served.received, &j.served.deserved, w.heldBy(j), r.jobs[j]) }
-	return cmp.Or(cmp.Compare(a.Class, b.Class), queues, cmp.Compare(b.Priority, a.Priority), cmp.Compare(ofJob(a), ofJob(b)),
+	return cmp.Or(cmp.Compare(a.Class, b.Class), queues, cmp.Compare(b.Priority, a.Priority), w.indexOfJob(a, r).Cmp(w.indexOfJob(b, r)),
 		cmp.Compare(a.ordered, b.ordered), cmp.Compare(a.number, b.number))
+}
+
+// indexOfJob returns by what a job is ordered among those of its priority.
+func (w *Twin) indexOfJob(j *job, r rates) *big.Int {
+	received, deserved := &j.served.received, &j.served.deserved
+	if w.policy.Queueing.Order == core.LongTermFairness {
+		return big.NewInt(w.indexOf(received, deserved, w.heldBy(j), r.jobs[j]))
+	}
+	if w.policy.Queueing.Order == core.LeastAttained {
+		if len(w.policy.Fairness.Levels) == 0 {
+			return new(big.Int).Div(received, big.NewInt(1_000_000_000)) // GPU-microseconds
+		}
+		level := int64(0)
+		for _, from := range w.policy.Fairness.Levels {
+			if received.Cmp(product(1_000_000, from)) >= 0 {
+				level++
+			}
+		}
+		return big.NewInt(level)
+	}
+	all := int64(0)
+	for i := range j.pods {
+		t := &j.Tasks[j.pods[i].task]
+		all += int64(t.GPU) * w.unitsFor(t)
+	}
+	left := j.expected
+	if all = min(all, 1<<20*1_000_000); all > 0 {
+		ran := new(big.Int).Div(received, big.NewInt(all))
+		if left = 0; ran.Cmp(big.NewInt(int64(j.expected))) < 0 {
+			left = j.expected - core.Time(ran.Int64())
+		}
+	}
+	if w.policy.Queueing.Order == core.ShortestRemaining {
+		return big.NewInt(int64(left))
+	}
+	return big.NewInt(indexAfter(product(all, j.expected), deserved, 0, r.jobs[j], left))
+}
+
+// comesAfter reports whether a job that runs may leave after its lease for one that waits: as that is worth what is lost, or as it comes after that one,
+// of its class and priority.
+func (w *Twin) comesAfter(j, f *job, d *core.Decision, now core.Time) bool {
+	if w.policy.Queueing.Order == core.LongTermFairness {
+		return w.outweighed(f, j, d, now)
+	}
+	r := w.rates()
+	return f.Class == j.Class && f.Priority == j.Priority && w.indexOfJob(f, r).Cmp(w.indexOfJob(j, r)) < 0
 }
 
 // passedBy returns the jobs that come before one that is about to start, and start pod by pod.

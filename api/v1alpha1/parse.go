@@ -103,6 +103,11 @@ func (s *SchedulingPolicySpec) check(p *core.Policy, wrong func(path, format str
 	if h := p.Fairness.HalfLife; h > 0 && h < 3600*core.Second {
 		return wrong("fairness.halfLife", "at least 1h, or 0; found %s", Duration(h))
 	}
+	for i, from := range p.Fairness.Levels {
+		if i == 0 && from == 0 || i > 0 && from <= p.Fairness.Levels[i-1] {
+			return wrong("fairness.levels", "GPU times above 0, each greater than the one before; found %s", Duration(from))
+		}
+	}
 	if f := s.Fairness; f != nil {
 		for i, r := range f.Rates {
 			if r.Rate < 0.001 || r.Rate > 1000 { // the API server takes 0 for at least 0.001

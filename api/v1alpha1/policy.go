@@ -48,7 +48,7 @@ type SchedulingPolicySpec struct {
 	Preemption *Preemption `json:"preemption,omitempty"`
 	// Spot determines when LP jobs start.
 	Spot *Spot `json:"spot,omitempty"`
-	// Fairness determines how GPU time counts under the order LongTermFairness.
+	// Fairness determines how GPU time counts under the orders that look at it, and when jobs leave for others.
 	Fairness *Fairness `json:"fairness,omitempty"`
 	// Requeue determines how long a job waits after a failed start.
 	Requeue *Requeue `json:"requeue,omitempty"`
@@ -104,9 +104,10 @@ type QueueingMode string
 // Values lists the modes, in the order of [core.Mode].
 func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffortFIFO", "Backfill"} }
 
-// QueueingOrder is Priority, Estimate, Submission, LongTermFairness or EstimatedGPUTime.
+// QueueingOrder is Priority, Estimate, Submission, LongTermFairness, EstimatedGPUTime, ShortestRemaining, LeastAttained or
+// FinishTimeFairness.
 //
-// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness;EstimatedGPUTime
+// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness;EstimatedGPUTime;ShortestRemaining;LeastAttained;FinishTimeFairness
 type QueueingOrder string
 
 // Values lists the orders, in the order of [core.Order].
@@ -277,11 +278,11 @@ type Spot struct {
 	Forecast *bool `json:"forecast,omitempty"`
 }
 
-// Fairness determines how the GPU time counts that queues and jobs received, and deserved, under the order
-// LongTermFairness.
+// Fairness determines how the GPU time counts that queues and jobs received, and deserved, under the orders
+// LongTermFairness, ShortestRemaining, LeastAttained and FinishTimeFairness.
 type Fairness struct {
 	// Lease is how long a pod, or a gang, runs at least before it is evicted for a job that has received less of what it
-	// deserves. 0 means that none is.
+	// deserves, or that comes before it in one of the other orders. 0 means that none is.
 	Lease *Duration `json:"lease,omitempty"`
 	// HalfLife is the time after which what queues received and deserved counts half. 0 means that it counts for ever.
 	HalfLife *Duration `json:"halfLife,omitempty"`
@@ -291,6 +292,12 @@ type Fairness struct {
 	// +listMapKey=model
 	// +kubebuilder:validation:MaxItems=64
 	Rates []ModelRate `json:"rates,omitempty"`
+	// Levels are the GPU times, GPUs x run time, from which on a job is at the next level of the order LeastAttained, the
+	// least first. Without any, jobs are ordered by the GPU time itself.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Levels []Duration `json:"levels,omitempty"`
 }
 
 // ModelRate is what a GPU of a model counts.
@@ -526,6 +533,12 @@ func (f *Fairness) apply(p *core.Fairness) {
 	}
 	for _, r := range f.Rates {
 		p.Rates = append(p.Rates, core.ModelRate{Model: r.Model, Rate: int64(math.Round(r.Rate * 1000))})
+	}
+	if len(f.Levels) > 0 {
+		p.Levels = nil
+	}
+	for _, from := range f.Levels {
+		p.Levels = append(p.Levels, core.Time(from))
 	}
 }
 

@@ -62,9 +62,21 @@ func (a Amount) decayed() Amount {
 	return Amount{high<<32 | middle>>32, middle << 32}.add(Amount{0, carry<<32 | low>>32})
 }
 
+// Over returns how long units take to receive the amount, rounded down, at most the longest time; 0 for no units.
+func (a Amount) Over(units int64) Time {
+	switch {
+	case units <= 0:
+		return 0
+	case a.hi >= uint64(units):
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(a.hi, a.lo, uint64(units))
+	return Time(min(q, math.MaxInt64))
+}
+
 // GPUSeconds returns the amount in GPU-seconds, rounded, for people.
 func (a Amount) GPUSeconds() float64 {
-	return (float64(a.hi)*math.Exp2(64) + float64(a.lo)) / float64(perGPU) / 1e9
+	return (float64(a.hi)*math.Exp2(64) + float64(a.lo)) / float64(PerGPU) / 1e9
 }
 
 // most is the greatest index.

@@ -20,11 +20,11 @@ import (
 // Time is nanoseconds, as in the core.
 type Time = cluster.Time
 
-// perGPU is the unit in which GPUs are counted here: each is a million.
-const perGPU = 1_000_000
+// PerGPU is the unit in which GPUs are counted here: each is a million, times the rate of its model in thousandths over 1000.
+const PerGPU = 1_000_000
 
 // MostPerJob is the most that a job counts for: a million GPUs.
-const MostPerJob = perGPU << 20
+const MostPerJob = PerGPU << 20
 
 // Amounts of queues are reduced steps times each half-life, to decay / 2^32 of what they were, rounded down.
 const (

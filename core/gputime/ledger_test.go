@@ -63,7 +63,7 @@ func TestAmounts(t *testing.T) {
 func TestNobodyDeservesMoreThanItRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := New(0, 0)
-		l.SetUnits(rapid.Int64Range(0, 1000).Draw(t, "GPUs") * perGPU)
+		l.SetUnits(rapid.Int64Range(0, 1000).Draw(t, "GPUs") * PerGPU)
 		names := []string{""}
 		var jobs []*Job
 		wanted := map[*Job]int64{}
@@ -73,7 +73,7 @@ func TestNobodyDeservesMoreThanItRequests(t *testing.T) {
 			names = append(names, name)
 			for range rapid.IntRange(0, 4).Draw(t, "jobs") {
 				j := l.Add(name)
-				wanted[j] = rapid.Int64Range(0, 300).Draw(t, "wants") * perGPU
+				wanted[j] = rapid.Int64Range(0, 300).Draw(t, "wants") * PerGPU
 				l.Request(j, wanted[j])
 				jobs = append(jobs, j)
 			}
@@ -105,24 +105,24 @@ func TestNobodyDeservesMoreThanItRequests(t *testing.T) {
 // A job that comes gets its own part from then on, and one that requests more goes on from what it had.
 func TestJobsCountFromWhenTheyCome(t *testing.T) {
 	l := New(0, 0)
-	l.SetUnits(8 * perGPU)
+	l.SetUnits(8 * PerGPU)
 	l.Set("q", "", 1)
 	a := l.Add("q")
 	l.Advance(0)
-	l.Request(a, 8*perGPU)
-	l.Hold(a, 8*perGPU)
+	l.Request(a, 8*PerGPU)
+	l.Hold(a, 8*PerGPU)
 	l.Advance(10)
 	b := l.Add("q")
-	l.Request(b, 8*perGPU)
+	l.Request(b, 8*PerGPU)
 	l.Advance(20)
-	l.Request(a, 2*perGPU-8*perGPU)
+	l.Request(a, 2*PerGPU-8*PerGPU)
 	l.Advance(30)
 	for _, c := range []struct {
 		job                *Job
 		received, deserved int64
 	}{{a, 240, 80 + 40 + 20}, {b, 0, 40 + 60}} {
-		if r, d := c.job.Received(l).big().Int64(), c.job.Deserved().big().Int64(); r != c.received*perGPU || d != c.deserved*perGPU {
-			t.Errorf("received %d, deserved %d; expected %d, %d GPUs x ns", r/perGPU, d/perGPU, c.received, c.deserved)
+		if r, d := c.job.Received(l).big().Int64(), c.job.Deserved().big().Int64(); r != c.received*PerGPU || d != c.deserved*PerGPU {
+			t.Errorf("received %d, deserved %d; expected %d, %d GPUs x ns", r/PerGPU, d/PerGPU, c.received, c.deserved)
 		}
 	}
 }
@@ -132,16 +132,16 @@ func TestHalfLife(t *testing.T) {
 	var results []Amount
 	for _, step := range []Time{1, 7, 1600} {
 		l := New(0, 1600)
-		l.SetUnits(perGPU)
+		l.SetUnits(PerGPU)
 		l.Set("q", "", 1)
 		j := l.Add("q")
 		l.Advance(0)
-		l.Request(j, perGPU)
+		l.Request(j, PerGPU)
 		for now := step; now <= 1600; now += step {
 			l.Advance(now)
 		}
 		l.Advance(1600)
-		l.Request(j, -perGPU)
+		l.Request(j, -PerGPU)
 		before := l.byName["q"].deserved
 		l.Advance(3200)
 		if left := new(big.Int).Div(new(big.Int).Mul(l.byName["q"].deserved.big(), big.NewInt(1_000_000)), before.big()).Int64(); left < 499_999 || left > 500_001 {

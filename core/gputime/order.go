@@ -45,20 +45,29 @@ func (l *Ledger) Repairs(s *Swap) bool {
 	return cluster.CompareProducts(behind, int64(cluster.Plus(s.Ran, s.Unsaved)), ahead, int64(s.Ran)) < 0
 }
 
-// Work returns the amount of so many milli-GPU x seconds on a model of this rate.
-func Work(milliSeconds, rate int64) Amount {
-	return Amount{}.plus(milliSeconds, Time(rate)*cluster.Second)
+// IndexAtEnd returns the index of a job when it ends, in billionths, if its work is done then and it has this time left. What it deserves is as it
+// is now until then.
+func (l *Ledger) IndexAtEnd(j *Job, work Amount, left Time) int64 {
+	l.divide()
+	return index(work, j.Deserved().plus(j.rate(), left))
 }
+
+// rate returns what a job deserves now.
+func (j *Job) rate() int64 {
+	if j.wanted == 0 {
+		return 0
+	}
+	i, _ := j.account.sizeOf(j.wanted)
+	return j.account.sizes[i].rate
+}
+
+// Work returns the amount that units receive in a time.
+func Work(units int64, time Time) Amount { return Amount{}.plus(units, time) }
 
 // jobIndex returns the index of a job that has units, and has received more beside.
 func (l *Ledger) jobIndex(j *Job, units int64, more Amount) int64 {
 	l.divide()
-	rate := int64(0)
-	if j.wanted > 0 {
-		i, _ := j.account.sizeOf(j.wanted)
-		rate = j.account.sizes[i].rate
-	}
-	return index(j.Received(l).add(more).plus(max(0, units), l.horizon), j.Deserved().plus(rate, l.horizon))
+	return index(j.Received(l).add(more).plus(max(0, units), l.horizon), j.Deserved().plus(j.rate(), l.horizon))
 }
 
 // Compare is negative if the queue of a comes before that of b: if it, or the queue above it that is beside one

@@ -1,6 +1,6 @@
 // Package lucid is the baselines of Lucid's simulator (Hu et al., ASPLOS 2023,
-// §4.1): strict queues over the placement rule it calls consolidate. They are
-// yardsticks: studies of queueing report them, and ours can be compared.
+// §4.1): strict queues, and shortest remaining time first, over the placement rule it calls
+// consolidate. They are yardsticks: studies of queueing report them, and ours can be compared.
 package lucid
 
 import (
@@ -13,6 +13,13 @@ import (
 var Docs = []doc.Doc{
 	named("LucidFIFO", "First come, first served; no job overtakes the first waiting job", core.BySubmission),
 	named("LucidSJF", "The shortest estimated job first; no job overtakes it", core.ByEstimate),
+	preemptive(named("LucidSRTF", "The job first that is estimated to end soonest; others leave for it after a minute", core.ShortestRemaining)),
+}
+
+// preemptive lets jobs leave that have run for a minute. The authors' simulator looks each second.
+func preemptive(d doc.Doc) doc.Doc {
+	d.Policy.Queueing.Mode, d.Policy.Fairness.Lease = core.BestEffortFIFO, 60*core.Second
+	return d
 }
 
 func named(name, title string, o core.Order) doc.Doc {
