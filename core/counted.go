@@ -99,8 +99,8 @@ func (lt *longTerm) counted(now Time, ev GPUTimeCounted) error {
 	return nil
 }
 
-// QueueTimes returns what all queues have received and deserved until now, which does not go back, by name; nil under policies
-// other than [LongTermFairness].
+// QueueTimes returns what all queues have received and deserved until now, which does not go back, by name; nil unless jobs are ordered
+// by that.
 func (e *Engine) QueueTimes(now Time) []QueueTime {
 	lt := &e.longTerm
 	if lt.ledger == nil {
@@ -116,8 +116,8 @@ func (e *Engine) QueueTimes(now Time) []QueueTime {
 	return out
 }
 
-// JobTime returns what a job has received and deserved until now, which does not go back; false under policies other than
-// [LongTermFairness], and of jobs that are unknown or foreign.
+// JobTime returns what a job has received and deserved until now, which does not go back; false unless jobs are ordered
+// by that, and of jobs that are unknown or foreign.
 func (e *Engine) JobTime(now Time, job string) (Served, bool) {
 	lt, j := &e.longTerm, e.jobs.byName[job]
 	if lt.ledger == nil || j == nil || j.Foreign {
@@ -146,8 +146,7 @@ func (e *Engine) Standings(now Time) map[string]Standing {
 	return out
 }
 
-// turn says which waiting job is the first under [LongTermFairness], and why it comes before this one; "" if none does for
-// what queues or jobs have received.
+// turn says which waiting job is the first, and why it comes before this one; "" if none does for what queues or jobs have received.
 func (lt *longTerm) turn(j *job) string {
 	if lt.ledger == nil {
 		return ""
@@ -157,6 +156,13 @@ func (lt *longTerm) turn(j *job) string {
 		if o.class != nil && lt.comesBefore(o, first) {
 			first = o
 		}
+	}
+	if lt.policy.Queueing.Order != LongTermFairness {
+		a, b := lt.indexOf(first), lt.indexOf(j)
+		if first.key.precedence != j.key.precedence || a == b {
+			return ""
+		}
+		return fmt.Sprintf("job %s is before it: %s and %s", first.Name, lt.indexText(a), lt.indexText(b))
 	}
 	x, y := lt.ledger.Rivals(first.service.Job, j.service.Job)
 	text := func(index int64) string { return fmt.Sprintf("%.2f", float64(index)/gputime.IndexOne) }
@@ -170,6 +176,20 @@ func (lt *longTerm) turn(j *job) string {
 	default:
 		return fmt.Sprintf("job %s of the same queue is before it: indexes %s and %s", first.Name, text(a), text(b))
 	}
+}
+
+// indexText says what an index means that is not one of [LongTermFairness].
+func (lt *longTerm) indexText(index int64) string {
+	switch lt.policy.Queueing.Order {
+	case ShortestRemaining:
+		return fmt.Sprintf("%.9g s left", Time(index).Seconds())
+	case FinishTimeFairness:
+		return fmt.Sprintf("rho %.2f", gputime.IndexOne/float64(index))
+	}
+	if len(lt.policy.Fairness.Levels) == 0 {
+		return fmt.Sprintf("%.9g GPU-seconds received", float64(index)/1e6)
+	}
+	return fmt.Sprintf("level %d", index)
 }
 
 // StaleSince returns since when a gang has had fewer pods than its minimum, if it is to be stopped for that.

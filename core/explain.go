@@ -38,7 +38,7 @@ type Explanation struct {
 	// if pods of it wait and the policy has [Queueing.FairShare].
 	Owed []Share
 	// Turn says which queue or job is before it because it received less of the GPU time that it deserved, if pods of
-	// the job wait under [LongTermFairness] and one is.
+	// the job wait under orders by what was received and one is.
 	Turn string
 }
 

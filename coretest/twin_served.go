@@ -359,7 +359,11 @@ func (w *Twin) indexOfJob(j *job, r rates) *big.Int {
 	}
 	if w.policy.Queueing.Order == core.LeastAttained {
 		if len(w.policy.Fairness.Levels) == 0 {
-			return new(big.Int).Div(received, big.NewInt(1_000_000_000)) // GPU-microseconds
+			attained := new(big.Int).Div(received, big.NewInt(1_000_000_000)) // GPU-microseconds
+			if attained.BitLen() > 63 {
+				attained.SetInt64(math.MaxInt64)
+			}
+			return attained
 		}
 		level := int64(0)
 		for _, from := range w.policy.Fairness.Levels {
