@@ -8,7 +8,7 @@ import "github.com/muster-sched/muster/core/cluster"
 // else: the method determines what must be tried again.
 //
 //	fact               waiting classes tried again  searches in vain       kept victims  entitlement
-//	roomFreed          that may use the pool        -                      -             -
+//	roomFreed          that may use the pools       -                      -             -
 //	roomFreedAnywhere  all                          -                      -             -
 //	quotaReturned      that lack quota              -                      -             -
 //	boundsLeft         that a bound keeps waiting -                        -             -
@@ -115,11 +115,11 @@ func (c *changes) all() { c.pools, c.quota = ^uint64(0), true }
 // more classes are tried than could use what was freed, never fewer.
 func poolBit(n *cluster.Node) uint64 { return 1 << (uint(n.PoolNumber()) % 64) }
 
-// roomFreed: something was freed on a node. If that is a pod of its limit, what pods there lend
-// has it too, and the other way round.
+// roomFreed: something was freed on a node. What pods there lend may have of its CPU and memory, and
+// of its limit of pods, too, and the other way round.
 func (c *changes) roomFreed(id cluster.NodeID) {
 	c.pools |= poolBit(c.state.Node(id))
-	if home := c.state.Home(id); c.standbys.ever && c.state.Node(home).Spec.MaxPods > 0 {
+	if home := c.state.Home(id); c.standbys.ever {
 		c.pools |= poolBit(c.state.Node(home))
 		for lent := range c.state.LentAt(home) {
 			c.pools |= poolBit(c.state.Node(lent))

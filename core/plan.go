@@ -146,6 +146,9 @@ func (pl *planner) roomWith(u *place.Unit, s *search) bool {
 			if p := &v.job.pods[i]; p.state == podRunning {
 				p.trial = pl.trial
 				pl.tried = append(pl.tried, p.alloc.Node)
+				if home := pl.state.Home(p.alloc.Node); home != p.alloc.Node {
+					pl.tried = append(pl.tried, home) // it may draw CPU from there
+				}
 			}
 		}
 	}
@@ -247,7 +250,7 @@ type onNode struct {
 
 // byNode lists which victims are on which node, the node with the cheapest victim first. It is
 // computed once for a search.
-func (s *search) byNode() [][]onNode {
+func (pl *planner) byNode(s *search) [][]onNode {
 	if s.nodes != nil {
 		return s.nodes
 	}
@@ -256,7 +259,11 @@ func (s *search) byNode() [][]onNode {
 	for k := range s.victims {
 		for i := range s.victims[k].pods {
 			a := &s.victims[k].job.pods[i].alloc
-			s.at = append(s.at, onNode{a.Node, k, a.GPUs})
+			o := onNode{pl.frees(s.of.class, a.Node), k, a.GPUs}
+			if o.node != a.Node {
+				o.gpus = 0
+			}
+			s.at = append(s.at, o)
 		}
 	}
 	slices.SortFunc(s.at, func(a, b onNode) int {
@@ -369,7 +376,7 @@ func (pl *planner) oneForAll(c preemptor, u *place.Unit, s *search, node cluster
 	for k := range gone {
 		lowest = lowest.plus(&gone[k])
 	}
-	at := slices.IndexFunc(s.byNode(), func(at []onNode) bool { return at[0].node == node })
+	at := slices.IndexFunc(pl.byNode(s), func(at []onNode) bool { return at[0].node == node })
 	for _, o := range s.nodes[at] {
 		v := &s.victims[o.victim]
 		if !nothing().plus(v).less(lowest) {
@@ -403,7 +410,7 @@ func (pl *planner) oneForAll(c preemptor, u *place.Unit, s *search, node cluster
 func (pl *planner) cheapestNode(u *place.Unit, s *search) []onNode {
 	var best []onNode
 	var lowest price
-	for len(s.byNode()) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
+	for len(pl.byNode(s)) > 0 && !pl.state.Node(s.nodes[0][0].node).Open() {
 		s.nodes = s.nodes[1:] // a plan has it: it stays closed for this pass
 	}
 	mark, before := pl.state.Mark(), len(pl.lifted)

@@ -96,7 +96,11 @@ func (ns *nominations) needless(x *eviction) bool {
 	charge(-1)
 
 	// 2. Places with the victim there.
-	return ok && !slices.ContainsFunc(x.pods, func(i int) bool { return !ns.holdsPlans(j.pods[i].alloc.Node, x) })
+	return ok && !slices.ContainsFunc(x.pods, func(i int) bool {
+		at := j.pods[i].alloc.Node
+		home := ns.state.Home(at) // pods on what is lent may draw CPU from there
+		return !ns.holdsPlans(at, x) || home != at && !ns.holdsPlans(home, x)
+	})
 }
 
 // holdsPlans reports whether a node holds what is planned there once the pods that leave for
@@ -105,17 +109,23 @@ func (ns *nominations) needless(x *eviction) bool {
 func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	// They are listed first: a node's pods must not change while they are gone through.
 	mark := ns.state.Mark()
-	var gone []cluster.Owner
-	for h := range ns.state.Node(node).Pods {
-		v, i := ns.jobs.slots[h.Owner.Job], int(h.Owner.Pod)
-		p := &v.pods[i]
-		leavesForThem := p.state == podLeaving && slices.ContainsFunc(ns.plans[node], func(l planned) bool { return l.nomination == p.leavingFor() })
-		if leavesForThem && (v != but.job || !slices.Contains(but.pods, i)) {
-			gone = append(gone, h.Owner)
+	var gone []leavesFrom
+	list := func(at cluster.NodeID) {
+		for h := range ns.state.Node(at).Pods {
+			v, i := ns.jobs.slots[h.Owner.Job], int(h.Owner.Pod)
+			p := &v.pods[i]
+			leavesForThem := p.state == podLeaving && slices.ContainsFunc(ns.plans[node], func(l planned) bool { return l.nomination == p.leavingFor() })
+			if leavesForThem && (v != but.job || !slices.Contains(but.pods, i)) {
+				gone = append(gone, leavesFrom{h.Owner, at})
+			}
 		}
 	}
-	for _, o := range gone {
-		ns.state.Remove(o, node)
+	list(node)
+	for lent := range ns.state.LentAt(node) {
+		list(lent)
+	}
+	for _, l := range gone {
+		ns.state.Remove(l.Owner, l.node)
 	}
 	ok := true
 	for _, l := range ns.plans[node] {
@@ -126,6 +136,12 @@ func (ns *nominations) holdsPlans(node cluster.NodeID, but *eviction) bool {
 	}
 	ns.state.Rollback(mark)
 	return ok
+}
+
+// leavesFrom is a pod on a node.
+type leavesFrom struct {
+	cluster.Owner
+	node cluster.NodeID
 }
 
 // stay undoes what leave did: the pods of a victim run on, as long as they have.

@@ -16,7 +16,8 @@ import (
 //     other pod gets the place when the window ends;
 //   - what it lends is a lent node ([cluster.State.Lend]), where only pods that may be evicted at
 //     any time start: see borrowsDevices. What a pod on standby lends to others never includes HP
-//     pods: the owner could not be back in time;
+//     pods: the owner could not be back in time. They may take CPU and memory of the home, too:
+//     an HP job evicts them for that, see planner.frees;
 //   - it is neither moved nor chosen as a victim, nor is its gang as a whole.
 //
 // The window ends at its time, or when the user says so. Then nothing more starts on the lent
@@ -105,8 +106,7 @@ func (e *Engine) beginStandby(now Time, ev StandbyBegan) error {
 			e.state.SetLentUntil(p.standby().node, ev.Until)
 			continue
 		}
-		a := &p.alloc
-		id, isNew := e.state.Lend(a.Node, a.GPUs, max(a.CPUMilli-ev.CPUMilli, 0), max(a.MemMiB-ev.MemMiB, 0), ev.Until)
+		id, isNew := e.state.Lend(&p.alloc, ev.CPUMilli, ev.MemMiB, ev.Until)
 		fresh = fresh || isNew
 		p.tied().standby = &standby{job: j, pod: i, node: id, until: ev.Until}
 		j.standing++

@@ -348,7 +348,7 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 				s.all = false
 				return
 			}
-			if !pl.visited(id) {
+			if id = pl.frees(c.class, id); !pl.visited(id) {
 				enough -= pl.addVictims(s, c, id) / max(devices, 1)
 			}
 		}
@@ -360,7 +360,7 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 				s.all, r.next = false, (from+i)%len(r.pods)
 				break
 			}
-			if id := r.pods[(from+i)%len(r.pods)].alloc.Node; !pl.visited(id) {
+			if id := pl.frees(c.class, r.pods[(from+i)%len(r.pods)].alloc.Node); !pl.visited(id) {
 				enough -= pl.addVictims(s, c, id) / max(devices, 1)
 			}
 		}
@@ -446,9 +446,32 @@ func (pl *planner) lessCovered(c preemptor, all bool) iter.Seq[cluster.NodeID] {
 // unevictable is the precedence by which jobs are listed that may not be evicted.
 var unevictable = precedence{class: 255}
 
+// frees returns the node on which jobs of a class have more room when a pod leaves a node: the node
+// itself, or the home of what is lent, if they may not be there and its pods draw CPU or memory from
+// the home.
+func (pl *planner) frees(c *class, id cluster.NodeID) cluster.NodeID {
+	if home := pl.state.Home(id); home != id && c.pools&poolBit(pl.state.Node(id)) == 0 && pl.state.Draws(id) {
+		return home
+	}
+	return id
+}
+
 // addVictims adds what may be evicted on a node, and returns how many devices
 // would then be free there.
 func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
+	devices := pl.addVictimsOf(s, c, id)
+	if pl.standbys.ever {
+		for lent := range pl.state.LentAt(id) {
+			if pl.frees(c.class, lent) == id {
+				pl.addVictimsOf(s, c, lent)
+			}
+		}
+	}
+	return bits.OnesCount64(devices)
+}
+
+// addVictimsOf is addVictims without what is lent there. It returns the devices.
+func (pl *planner) addVictimsOf(s *search, c preemptor, id cluster.NodeID) uint64 {
 	n := pl.state.Node(id)
 	devices := n.Whole
 	for h := range n.Pods {
@@ -460,7 +483,7 @@ func (pl *planner) addVictims(s *search, c preemptor, id cluster.NodeID) int {
 			devices |= v.pods[o.Pod].alloc.GPUs
 		}
 	}
-	return bits.OnesCount64(devices)
+	return devices
 }
 
 // mayAddVictim adds a pod of a job that may have to make room, or its gang, if it may be evicted now and that helps.
@@ -624,7 +647,7 @@ func (pl *planner) settled(s *search, j *job, started, now Time) bool {
 func (pl *planner) useful(j, v *job, p *pod, overrun bool) bool {
 	// More cores would be kept for the GPUs than the pod returns, or almost as many.
 	returnsReserve := pl.policy.CPUOnly.Reserve > 0 && p.alloc.GPUs != 0 && j.GPUs() == 0
-	if !returnsReserve && j.class.pools&poolBit(pl.state.Node(p.alloc.Node)) != 0 || j.meets(&v.Tasks[p.task]) {
+	if !returnsReserve && j.class.pools&poolBit(pl.state.Node(pl.frees(j.class, p.alloc.Node))) != 0 || j.meets(&v.Tasks[p.task]) {
 		return true
 	}
 	if !overrun {

@@ -126,12 +126,16 @@ func (w *Twin) use(n *node) use {
 				switch {
 				case at.Node != n.Name:
 				case w.guest(at, p) != nil:
-					u.pods++ // what it takes beside is a part of what the owner has
+					u.pods++ // what it takes beside is a part of what the owner has, but for what it draws
 				default:
 					u.add(n, &j.Tasks[p.task], at)
 				}
 			}
 		}
+	}
+	for _, p := range w.lenders(n.Name) {
+		cpu, mem := w.drawn(p)
+		u.cpu, u.mem = u.cpu+cpu, u.mem+mem
 	}
 	return u
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// standby is what a pod on standby lends, and until when.
+// standby is what a pod on standby lends and keeps, and until when.
 type standby struct {
-	until    core.Time
-	cpu, mem int64
+	until            core.Time
+	cpu, mem         int64
+	keepCPU, keepMem int64
 }
 
 // Standby returns how many pods of a live job are on standby.
@@ -40,7 +41,8 @@ func (w *Twin) beginStandby(ev core.StandbyBegan) {
 	for _, i := range pods {
 		p := &j.pods[i]
 		if p.standby == nil {
-			p.standby = &standby{cpu: max(0, p.at.CPUMilli-ev.CPUMilli), mem: max(0, p.at.MemMiB-ev.MemMiB)}
+			cpu, mem := max(0, p.at.CPUMilli-ev.CPUMilli), max(0, p.at.MemMiB-ev.MemMiB)
+			p.standby = &standby{cpu: cpu, mem: mem, keepCPU: p.at.CPUMilli - cpu, keepMem: p.at.MemMiB - mem}
 		}
 		p.standby.until = ev.Until
 	}
@@ -153,7 +155,7 @@ func (w *Twin) guestFits(j *job, p, owner *pod, now core.Time) error {
 		}
 	}
 	n := w.node(p.at.Node)
-	lentCPU, lentMem := w.lentRoom(n, s)
+	lentCPU, lentMem := w.lentRoom(n, owner)
 	switch {
 	case wholly&partly != 0:
 		return fmt.Errorf("lent GPUs %b are given whole and in part", wholly&partly)
@@ -165,11 +167,25 @@ func (w *Twin) guestFits(j *job, p, owner *pod, now core.Time) error {
 	return nil
 }
 
-// lentRoom returns how much CPU and memory a pod on a node lends: what pods take there beyond what
-// the node has is missing.
-func (w *Twin) lentRoom(n *node, s *standby) (cpu, mem int64) {
-	u := w.use(n)
-	return s.cpu - max(0, u.cpu-n.CPUMilli), s.mem - max(0, u.mem-n.MemMiB)
+// lentRoom returns how much CPU and memory the pods on the GPUs of a pod on standby may take
+// together: what it lends, and what is free on the node, at most as much as the node has for each
+// GPU but for what the owner keeps. What pods take beyond what the node has is missing.
+func (w *Twin) lentRoom(n *node, owner *pod) (cpu, mem int64) {
+	s, u := owner.standby, w.use(n)
+	gpus := int64(bits.OnesCount64(owner.at.GPUs))
+	drawnCPU, drawnMem := w.drawn(owner)
+	cpu = min(s.cpu+drawnCPU+n.CPUMilli-u.cpu, max(s.cpu, n.CPUMilli/int64(n.GPUs)*gpus-s.keepCPU))
+	mem = min(s.mem+drawnMem+n.MemMiB-u.mem, max(s.mem, n.MemMiB/int64(n.GPUs)*gpus-s.keepMem))
+	return cpu, mem
+}
+
+// drawn returns how much CPU and memory the pods on the GPUs of a pod on standby take beyond what it
+// lends.
+func (w *Twin) drawn(owner *pod) (cpu, mem int64) {
+	for _, g := range w.guests(owner) {
+		cpu, mem = cpu+g.at.CPUMilli, mem+g.at.MemMiB
+	}
+	return max(0, cpu-owner.standby.cpu), max(0, mem-owner.standby.mem)
 }
 
 // evictGuests checks that pods leave for the return of a pod on standby, and notes it: each is on
@@ -267,7 +283,7 @@ func (w *Twin) lentSlot(j *job, t *core.Task, n *node, owner *pod, now core.Time
 		owner.state != running || w.suits(j, t, n) != nil {
 		return false
 	}
-	cpu, mem := w.lentRoom(n, owner.standby)
+	cpu, mem := w.lentRoom(n, owner)
 	cpu, mem = cpu-t.CPUMilli, mem-t.MemMiB
 	free, part := owner.at.GPUs&^n.bad, [64]core.Milli{}
 	for _, g := range w.guests(owner) {

@@ -97,10 +97,11 @@ func (s *State) take(n *Node, a *Alloc) {
 	if n.left != anyPods {
 		s.countPods(a.Node)
 	}
-	n.CPU -= a.CPUMilli
-	n.Mem -= a.MemMiB
-	if len(s.loans) > 0 && (n.CPU < 0 || n.Mem < 0) {
-		s.shareRoom(a.Node)
+	if len(s.loans) > 0 {
+		s.useBeside(n, a.Node, a.CPUMilli, a.MemMiB)
+	} else {
+		n.CPU -= a.CPUMilli
+		n.Mem -= a.MemMiB
 	}
 	if a.Others != 0 {
 		n.countOthers(s.amounts[a.Others], -1)
@@ -127,11 +128,11 @@ func (s *State) give(n *Node, a *Alloc) {
 	if n.left != anyPods {
 		s.countPods(a.Node)
 	}
-	overdrawn := n.CPU < 0 || n.Mem < 0
-	n.CPU += a.CPUMilli
-	n.Mem += a.MemMiB
-	if overdrawn && len(s.loans) > 0 {
-		s.shareRoom(a.Node)
+	if len(s.loans) > 0 {
+		s.useBeside(n, a.Node, -a.CPUMilli, -a.MemMiB)
+	} else {
+		n.CPU += a.CPUMilli
+		n.Mem += a.MemMiB
 	}
 	if a.Others != 0 {
 		n.countOthers(s.amounts[a.Others], 1)

@@ -13,6 +13,11 @@ import (
 // devices, and it is neither counted nor searched for others. The allocation of the lending pod
 // at home stays as it is: what is lent is a part of that, so nothing is allocated twice.
 //
+// The pods on a lent node may take more CPU and memory than its owner lends, of what is free at home:
+// with the owner's, as much as the node has for each of its devices, less what the owner keeps. So a
+// pod that asks for its share of CPU finds room beside an owner that asked for less; and pods at home
+// that ask for their share find room beside both. What they draw is in use at home as long as they are there.
+//
 // A node may have become smaller than its pods, and pods may be found running without room for them.
 // What its pods take beyond what it has is missing on each lent node, of CPU and memory (shareRoom)
 // and of the limit of pods (countPods): the lending pod does not have it either.
@@ -26,21 +31,52 @@ type lender struct {
 	device int
 }
 
-// loan is what a lent node has of its home: devices, none while they are not lent; and until when.
-// cpu and mem are what is missing of what it was lent, because the home is overdrawn.
+// loan is what a lent node has of its home: devices, none while they are not lent, and what is beside
+// them; and until when.
 type loan struct {
 	home     NodeID
 	devices  uint64
 	until    Time
-	cpu, mem int64
+	cpu, mem beside
 }
 
-// Lend makes devices of a node, and CPU and memory beside them, into a lent node, which is open
-// unless the node is cordoned. On a node with a limit of pods, the lent node takes one pod a
-// device, as far as the limit allows. fresh says that pools or domains may be new, so that
-// shapes must be compiled again. The journal must be empty.
-func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64, until Time) (id NodeID, fresh bool) {
+// beside is CPU or memory on a lent node.
+type beside struct {
+	lent, kept int64 // by the owner
+	used       int64 // by the pods on it
+}
+
+// drawn is what the pods on it take of what their home has beside the owner's.
+func (b *beside) drawn() int64 { return max(0, b.used-b.lent) }
+
+// use notes that pods take so much more, and returns how much more they draw.
+func (b *beside) use(more int64) int64 {
+	before := b.drawn()
+	b.used += more
+	return b.drawn() - before
+}
+
+// most is what its pods may take at most, of a home that has so much for the devices.
+func (b *beside) most(share int64) int64 { return max(b.lent, share-b.kept) }
+
+// free is what is free on it, if its home has so much free.
+func (b *beside) free(share, home int64) int64 {
+	return min(max(0, b.lent-b.used)+home, b.most(share)-b.used)
+}
+
+// shares returns the part of a node's CPU and memory that devices of it stand for.
+func (n *Node) shares(devices uint64) (cpu, mem int64) {
+	k, of := int64(bits.OnesCount64(devices)), int64(n.Spec.GPUs)
+	return n.Spec.CPUMilli / of * k, n.Spec.MemMiB / of * k
+}
+
+// Lend makes the devices of an allocation, and the CPU and memory of it that its owner does not keep,
+// into a lent node, which is open unless the node is cordoned. On a node with a limit of pods, the
+// lent node takes one pod a device, as far as the limit allows. fresh says that pools or domains may
+// be new, so that shapes must be compiled again. The journal must be empty.
+func (s *State) Lend(a *Alloc, keepCPU, keepMem int64, until Time) (id NodeID, fresh bool) {
 	s.mustBeSettled()
+	home, gpus := a.Node, a.GPUs
 	key := lender{home, bits.TrailingZeros64(gpus)}
 	id, known := s.lenders[key]
 	if !known {
@@ -50,12 +86,16 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64, until Time) (id N
 		s.lentBy[home] = append(s.lentBy[home], id)
 	}
 	h, n := &s.nodes[home], &s.nodes[id]
-	spec := *h.Spec
-	spec.CPUMilli, spec.MemMiB, spec.Others = cpu, mem, nil
-	s.loans[id] = loan{home: home, devices: gpus, until: until}
+	keepCPU, keepMem = min(keepCPU, a.CPUMilli), min(keepMem, a.MemMiB)
+	l := loan{
+		home: home, devices: gpus, until: until,
+		cpu: beside{lent: a.CPUMilli - keepCPU, kept: keepCPU}, mem: beside{lent: a.MemMiB - keepMem, kept: keepMem},
+	}
+	s.loans[id] = l
+	spec := h.lentSpec(&l)
 	was := *n
 	*n = Node{
-		Spec: &spec, Up: true, CPU: cpu, Mem: mem, indexed: -1,
+		Spec: &spec, Up: true, indexed: -1,
 		leaf: was.leaf, slot: was.slot, pool: was.pool, member: was.member, dom: was.dom, layout: h.layout, domains: h.domains,
 	}
 	n.part = make([]int16, spec.GPUs)
@@ -84,6 +124,14 @@ func (s *State) Lend(home NodeID, gpus uint64, cpu, mem int64, until Time) (id N
 	}
 	s.index(n)
 	return id, fresh
+}
+
+// lentSpec describes a lent node: it has the CPU and memory that its pods may take at most.
+func (n *Node) lentSpec(l *loan) NodeSpec {
+	spec := *n.Spec
+	cpu, mem := n.shares(l.devices)
+	spec.CPUMilli, spec.MemMiB, spec.Others = l.cpu.most(cpu), l.mem.most(mem), nil
+	return spec
 }
 
 // LentUntil returns until when a lent node is lent; for other nodes it returns Never.
@@ -151,15 +199,45 @@ func (s *State) countPods(id NodeID) {
 	}
 }
 
-// shareRoom takes from the lent nodes of a home what pods there take beyond its CPU and memory.
+// useBeside books CPU and memory that pods on a node take from now on; less than 0 for pods that left.
+func (s *State) useBeside(n *Node, id NodeID, cpu, mem int64) {
+	l, lent := s.loans[id]
+	if !lent {
+		n.CPU -= cpu
+		n.Mem -= mem
+		s.shareRoom(id)
+		return
+	}
+	h := &s.nodes[l.home]
+	h.CPU -= l.cpu.use(cpu)
+	h.Mem -= l.mem.use(mem)
+	s.loans[id] = l
+	s.reindex(h)
+	s.shareRoom(l.home)
+}
+
+// Draws reports whether the pods on a lent node take CPU or memory of its home beyond what its owner lends.
+func (s *State) Draws(id NodeID) bool {
+	l := s.loans[id]
+	return l.cpu.drawn() > 0 || l.mem.drawn() > 0
+}
+
+// shareRoom brings what is free of CPU and memory up to date on the lent nodes of a home: what the
+// home has free, too, unless new pods are kept off it, as it may be kept for some; and if pods at home
+// take more than it has, so much less.
 func (s *State) shareRoom(home NodeID) {
+	if len(s.lentBy[home]) == 0 {
+		return
+	}
 	h := &s.nodes[home]
-	cpu, mem := max(0, -h.CPU), max(0, -h.Mem)
+	freeCPU, freeMem := h.CPU, h.Mem
+	if !h.Open() {
+		freeCPU, freeMem = min(0, freeCPU), min(0, freeMem)
+	}
 	for id, n := range s.LentAt(home) {
 		l := s.loans[id]
-		n.CPU, n.Mem = n.CPU+l.cpu-cpu, n.Mem+l.mem-mem
-		l.cpu, l.mem = cpu, mem
-		s.loans[id] = l
+		cpu, mem := h.shares(l.devices)
+		n.CPU, n.Mem = l.cpu.free(cpu, freeCPU), l.mem.free(mem, freeMem)
 		s.reindex(n)
 	}
 }
@@ -195,8 +273,8 @@ func (s *State) changeLent(home NodeID) {
 	for id, n := range s.LentAt(home) {
 		s.unindex(n)
 		s.countAll(id, -1)
-		spec := *h.Spec
-		spec.CPUMilli, spec.MemMiB, spec.Others = n.Spec.CPUMilli, n.Spec.MemMiB, nil
+		l := s.loans[id]
+		spec := h.lentSpec(&l)
 		spec.MaxPods = -1 // shared out below, when the pods on all of them are counted
 		n.Spec, n.domains = &spec, h.domains
 		s.pools[n.pool].leave(n)

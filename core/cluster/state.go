@@ -363,6 +363,7 @@ func (s *State) Close(id NodeID) {
 	n := &s.nodes[id]
 	n.closed++
 	s.unindex(n)
+	s.shareRoom(id)
 }
 
 // Open takes one Close back.
@@ -370,6 +371,7 @@ func (s *State) Open(id NodeID) {
 	n := &s.nodes[id]
 	n.closed--
 	s.index(n)
+	s.shareRoom(id)
 }
 
 // SetHealth marks a device as healthy or not. Pods keep an unhealthy device
