@@ -44,6 +44,8 @@ type entitlement struct {
 	changed  bool   // units of a cohort came, went or got another cover since
 	versions uint64 // how many the cohorts have had
 
+	reclaimable reclaimable
+
 	// Scratch memory.
 	fresh, merged  []holding
 	met            []int32
@@ -67,6 +69,8 @@ type cohort struct {
 	version uint64
 	// listed are the units of each cover but the strongest, in their order, as shareOut found.
 	listed [byNominal][]int32
+	// freeable is what the pods of these units hold, as it was counted: see reclaimable.
+	freeable []freeable
 }
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
@@ -255,7 +259,7 @@ func (c *entitlement) findCohorts() {
 			if len(c.cohorts) < cap(c.cohorts) {
 				k = c.cohorts[:n+1][n] // its memory
 			}
-			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], changed: true, listed: k.listed}
+			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], changed: true, listed: k.listed, freeable: k.freeable[:0]}
 			for of := range k.listed {
 				k.listed[of] = k.listed[of][:0]
 			}
@@ -310,6 +314,7 @@ func (c *entitlement) rebuild() {
 	c.accounts, c.number = c.accounts[:0], map[account]int32{}
 	c.tenants, c.numberIn, c.changed = c.tenants[:0], map[*quota.Queue]int32{}, true
 	c.findCohorts()
+	c.reclaimable = reclaimable{}
 	list := func(j *job) {
 		k := &c.cohorts[c.cohortAt(j.queue)]
 		k.units = c.unitsOf(j, k.units)

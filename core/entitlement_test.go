@@ -2,9 +2,12 @@ package core
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/muster-sched/muster/core/cluster"
 )
 
 // TestEntitlementByChange lets jobs of queues with quotas come, be evicted and end,
@@ -23,6 +26,12 @@ func TestEntitlementByChange(t *testing.T) {
 			}
 			f.e.entitlement.update()
 			f.checkOwed()
+			if f.e.policy.fair() {
+				f.checkReclaimable()
+			}
+			if step%6 > 0 {
+				continue // what is kept goes through further changes
+			}
 			by := f.within()
 			f.e.entitlement.rebuild()
 			if again := f.within(); !slices.Equal(by, again) {
@@ -249,6 +258,35 @@ func (f *fight) checkOwed() {
 					}
 				}
 			}
+		}
+	}
+}
+
+// checkReclaimable compares what is counted as reclaimable with what pods hold.
+func (f *fight) checkReclaimable() {
+	f.t.Helper()
+	want := map[freeable]int32{}
+	for _, j := range f.e.jobs.byName {
+		for i := range j.pods {
+			if p := &j.pods[i]; p.placed() && p.cover() < byNominal {
+				want[freeable{node: p.alloc.Node, of: p.cover(), class: j.Class}] += int32(bits.OnesCount64(p.alloc.GPUs))
+			}
+		}
+	}
+	for of := range f.e.entitlement.reclaimable {
+		for class, counts := range f.e.entitlement.reclaimable[of] {
+			for node, devices := range counts {
+				k := freeable{node: cluster.NodeID(node), of: cover(of), class: Class(class)}
+				if devices != want[k] {
+					f.t.Fatalf("on node %d, %d devices of class %v and cover %v are reclaimable, expected %d", node, devices, k.class, k.of, want[k])
+				}
+				delete(want, k)
+			}
+		}
+	}
+	for k, devices := range want {
+		if devices != 0 {
+			f.t.Fatalf("on node %d, none of %d reclaimable devices are counted", k.node, devices)
 		}
 	}
 }

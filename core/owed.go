@@ -197,6 +197,7 @@ func (c *entitlement) shareOutIn(k *cohort) {
 			k.listed[uncovered] = append(k.listed[uncovered], int32(i))
 		}
 	}
+	c.recount(k)
 }
 
 // last yields the units of a cover in all cohorts, the last ones in the order first.
@@ -246,7 +247,7 @@ type cohortEnd struct {
 func (e *cohortEnd) unit(of cover) *holding { return &e.units[e.listed[of][e.at]] }
 
 // cleared returns memory for n amounts, all 0.
-func cleared(amounts []Milli, n int) []Milli {
+func cleared[N Milli | int32](amounts []N, n int) []N {
 	amounts = slices.Grow(amounts[:0], n)[:n]
 	clear(amounts)
 	return amounts

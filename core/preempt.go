@@ -235,4 +235,5 @@ type planner struct {
 	turnList []turn
 	ranks    []*ranked
 	tried    []cluster.NodeID
+	freed    []int32
 }

@@ -265,6 +265,8 @@ func (pl *planner) planFrom(c preemptor) *plan {
 		if p := pl.plan(c, s); p != nil {
 			return p
 		}
+	} else if !pl.mayClear(c) {
+		return nil
 	}
 
 	// 2. Some nodes. Not for the first job, which may evict those alone that overtook it; nor
@@ -401,8 +403,12 @@ func (pl *planner) visited(id cluster.NodeID) bool {
 
 // mayYield reports whether jobs of a precedence may have to make room for the job.
 func (pl *planner) mayYield(c preemptor, s precedence) bool {
-	reclaim := pl.policy.Preempt.Reclaim && c.cover > uncovered && c.queue.Limited() && !c.inDebt
-	return s.class >= c.Class && s != unevictable && (reclaim || pl.longTerm.repairing || pl.mayYieldByRank(c, s))
+	return s.class >= c.Class && s != unevictable && (pl.mayReclaim(c) || pl.longTerm.repairing || pl.mayYieldByRank(c, s))
+}
+
+// mayReclaim reports whether the job may evict pods as those are covered less.
+func (pl *planner) mayReclaim(c preemptor) bool {
+	return pl.policy.Preempt.Reclaim && c.cover > uncovered && c.queue.Limited() && !c.inDebt
 }
 
 // mayYieldByRank is mayYield by priority and for the first job alone.
@@ -413,7 +419,7 @@ func (pl *planner) mayYieldByRank(c preemptor, s precedence) bool {
 
 // byList reports whether what may be reclaimed for the job is listed. Else all pods are searched for it.
 func (pl *planner) byList(c preemptor) bool {
-	return pl.shares.count() && pl.policy.Preempt.Reclaim && c.cover > uncovered && !c.inDebt
+	return pl.shares.count() && pl.mayReclaim(c)
 }
 
 // lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first, or if
