@@ -171,7 +171,7 @@ func (lt *longTerm) turn(j *job) string {
 		return ""
 	case x != nil:
 		return fmt.Sprintf("%s is before %s: indexes %s and %s", x, y, text(lt.ledger.Index(x)), text(lt.ledger.Index(y)))
-	case first.Priority != j.Priority || a == b:
+	case first.Priority != j.Priority || a == b || j.queue.FairUsers:
 		return ""
 	default:
 		return fmt.Sprintf("job %s of the same queue is before it: indexes %s and %s", first.Name, text(a), text(b))

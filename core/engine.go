@@ -47,6 +47,7 @@ type Engine struct {
 	shares       shares
 	unowned      unowned
 	longTerm     longTerm
+	turns        turns
 	planner      planner
 	defragmenter defragmenter
 	changes      changes
@@ -97,7 +98,8 @@ func New(c Config) (*Engine, error) {
 	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine, e.changes.Engine, e.shares.Engine, e.unowned.Engine = e, e, e, e, e
 	e.longTerm = newLongTerm(e)
-	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf, &e.longTerm)
+	e.turns.Engine = e
+	e.waiting = newWaiting(c.Policy.Queueing.Mode == StrictFIFO, e.units.classOf, &e.longTerm, &e.turns)
 	for i := range c.Policy.Mix {
 		e.placer.Mix.Observe(&c.Policy.Mix[i].Request, c.Policy.Mix[i].Pods)
 	}
@@ -211,7 +213,7 @@ func (e *Engine) Fault(panicked any) error {
 
 // changeQueues changes the ledger, and what depends on the quotas; then does what follows from the change.
 func (e *Engine) changeQueues(change func() error, then func()) error {
-	limited, resources, bounded := e.ledger.Limited(), e.ledger.Counted(), e.ledger.Bounded()
+	limited, resources, bounded, fair := e.ledger.Limited(), e.ledger.Counted(), e.ledger.Bounded(), e.ledger.FairUsers()
 	if err := change(); err != nil {
 		return err
 	}
@@ -220,6 +222,9 @@ func (e *Engine) changeQueues(change func() error, then func()) error {
 	e.changes.quotasChanged()
 	if bounded = bounded || e.ledger.Bounded(); bounded {
 		e.recount()
+	}
+	if e.ledger.FairUsers() != fair {
+		e.turns.recount()
 	}
 	// The first quota makes jobs of different queues no longer alike; when the last one is
 	// removed, they are alike again.

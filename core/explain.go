@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -37,8 +38,8 @@ type Explanation struct {
 	// Owed is what the job's queue and those below it are owed of the GPU models that the job accepts,
 	// if pods of it wait and the policy has [Queueing.FairShare].
 	Owed []Share
-	// Turn says which queue or job is before it because it received less of the GPU time that it deserved, if pods of
-	// the job wait under orders by what was received and one is.
+	// Turn says which queue or job is before it because it received less of the GPU time that it deserved, under orders
+	// by what was received, or because its user holds less, if their queue is fair between users; "" if none is.
 	Turn string
 }
 
@@ -54,11 +55,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		Job: name, Since: j.since, Running: int(j.count[podRunning]), Leaving: j.leaving(),
 		Waiting: j.waiting(), Moving: j.movesNow(), Standby: int(j.standing), Settled: Never, Delayed: Never, Stops: e.staleGangs.until(j),
 	}
-	for _, o := range e.jobs.byName {
-		if o != j && o.class != nil && e.comesBefore(o, j) {
-			x.Ahead++
-		}
-	}
+	x.Ahead = e.ahead(j)
 	if x.Waiting > 0 {
 		e.working = name
 		q := e.Inquire()
@@ -67,7 +64,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		if strings.Contains(x.Detail, tooYoung) {
 			x.Settled = q.firstSettled(j)
 		}
-		x.Owed, x.Turn = e.shares.of(j), e.longTerm.turn(j)
+		x.Owed, x.Turn = e.shares.of(j), cmp.Or(e.longTerm.turn(j), e.turns.text(j))
 		if e.delayed(j) {
 			x.Delayed = e.mayEvictFrom(j)
 		}
@@ -393,7 +390,16 @@ func (q *Inquiry) firstReady() *job {
 			first, nearest = c.head(), reach
 		}
 	}
-	return first
+	if first == nil || !first.queue.FairUsers {
+		return first
+	}
+	next := first.class
+	for _, c := range q.e.waiting.ready.items {
+		if c.line == next.line && q.e.turns.turnBefore(c, next) && q.e.units.reach(c.head(), quota.Own) == nearest {
+			next = c
+		}
+	}
+	return next.head()
 }
 
 var lackReasons = map[place.Lack]Reason{

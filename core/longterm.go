@@ -287,8 +287,8 @@ func (lt *longTerm) reorder(c *class) {
 // freed; false if there may be more to it: quotas, affinities, cores that are kept for idle GPUs.
 func (lt *longTerm) alike(c *class) (classID, bool) {
 	id := c.id
-	id.queue = nil
-	return id, lt.ledger != nil && id.more == "" && id.gpu > 0 && id.bounded == (boundedID{}) && !lt.Engine.ledger.Limited() && !lt.Engine.ledger.Bounded()
+	id.queue, id.user = nil, ""
+	return id, lt.ledger != nil && id.more == "" && id.gpu > 0 && !lt.Engine.ledger.Limited() && !lt.Engine.ledger.Bounded()
 }
 
 // begin puts the classes to be tried in order, as time has gone on since they were.
@@ -302,6 +302,7 @@ func (lt *longTerm) begin() {
 	}
 	lt.moved = true
 	lt.inOrder()
+	lt.turns.reorder()
 	lt.full = map[classID]bool{}
 }
 
@@ -316,6 +317,7 @@ func (lt *longTerm) inOrder() {
 
 // sortByOrder sorts jobs by the order in which they would be tried now.
 func (e *Engine) sortByOrder(js []*job) {
+	defer e.turns.arrange(js)
 	if e.longTerm.ledger == nil {
 		slices.SortFunc(js, func(a, b *job) int {
 			if a.key.before(&b.key) {
@@ -331,6 +333,27 @@ func (e *Engine) sortByOrder(js []*job) {
 		index[j] = e.longTerm.indexOf(j)
 	}
 	slices.SortFunc(js, func(a, b *job) int { return e.longTerm.compare(a, b, index[a], index[b]) })
+}
+
+// ahead counts the jobs in classes that come before one in the order.
+func (e *Engine) ahead(j *job) int {
+	n := 0
+	if e.turns.lines == nil {
+		for _, o := range e.jobs.byName {
+			if o != j && o.class != nil && e.comesBefore(o, j) {
+				n++
+			}
+		}
+		return n
+	}
+	js := []*job{j}
+	for _, o := range e.jobs.byName {
+		if o != j && o.class != nil {
+			js = append(js, o)
+		}
+	}
+	e.sortByOrder(js)
+	return slices.Index(js, j)
 }
 
 // comesBefore reports whether a job comes before another one in the order in which they would be tried now.

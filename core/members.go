@@ -25,6 +25,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 		j.since = now
 	}
 	e.waiting.dequeue(j)
+	e.turns.placeAll(j, -1) // it may be the first of its tasks with GPUs
 	j.Tasks = slices.Clone(j.Tasks)
 	if t == len(j.Tasks) {
 		task := ev.Task
@@ -53,6 +54,7 @@ func (e *Engine) addPods(now Time, ev PodsAdded) error {
 		e.set(j, &j.pods[i], podWaiting)
 		j.pods[i] = pod{task: int32(t)}
 	}
+	e.turns.placeAll(j, 1)
 	e.observe(&j.Tasks[t].Request, len(ev.Pods))
 	e.requested(j, t, len(ev.Pods))
 

@@ -16,10 +16,14 @@ type class struct {
 	// moving is how many of them have indexes that change while they wait; see longTerm.moves.
 	moving int
 	state  classState
-	at     [3]int // places in the active, the ready and the borrowers' heap, -1 when in none
+	at     [4]int // places in the active, the ready and the borrowers' heap and in its line, -1 when in none
 	idle   int    // place in waiting.idle, -1 when it is active
 	bound  bound  // of the first job, while it is among the borrowers
 	filed  []filing
+	// While it is in a line: which one, whose jobs these are, and what that user holds. See turns.go.
+	line *line
+	user *user
+	held int64
 	// uncovered is when the first job was found uncovered: see entitlement.covers.
 	uncovered uncoveredAt
 	// attempts are the last failed searches for a plan.
@@ -61,6 +65,7 @@ const (
 type waiting struct {
 	strict  bool // the policy is StrictFIFO
 	served  *longTerm
+	turns   *turns
 	classOf func(*job) classID
 	classes map[classID]*class
 	active  heap[*class] // to be tried, the class with the first head on top
@@ -77,8 +82,8 @@ type waiting struct {
 	paused heap[*job] // by the end of their pause
 }
 
-func newWaiting(strict bool, classOf func(*job) classID, served *longTerm) waiting {
-	w := waiting{strict: strict, classOf: classOf, served: served, classes: map[classID]*class{}}
+func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
+	w := waiting{strict: strict, classOf: classOf, served: served, turns: turns, classes: map[classID]*class{}}
 	headFirst, nearerFirst := headFirst, nearerFirst
 	if served.ledger != nil {
 		headFirst = func(a, b *class) bool { return served.before(a.head(), b.head()) }
@@ -107,10 +112,11 @@ type classID struct {
 	strategy  place.Strategy
 	inference bool
 	whole     bool
-	pinned    bool // and a queue has a quota
-	never     bool // they evict no pod: others like them may
-	borrows   bool // they may be on devices that pods on standby lend
-	bounded   boundedID
+	pinned    bool   // and a queue has a quota
+	never     bool   // they evict no pod: others like them may
+	borrows   bool   // they may be on devices that pods on standby lend
+	user      string // where the order, or a bound on what runs, is for each user
+	runs      bool   // it counts as running, where queues bound that
 	pods      int
 	gpu       Milli
 	cpu, mem  int64
@@ -187,7 +193,7 @@ func (w *waiting) enqueue(j *job, now Time) {
 	id := w.classOf(j)
 	c := w.classes[id]
 	if c == nil {
-		c = &class{id: id, at: [3]int{-1, -1, -1}, idle: -1}
+		c = &class{id: id, at: [4]int{-1, -1, -1, -1}, idle: -1}
 		c.jobs = heap[*job]{less: jobBefore, moved: jobMoved}
 		if w.served.ledger != nil {
 			c.jobs.less = w.served.before
@@ -305,6 +311,7 @@ func (w *waiting) postpone(c *class, b bound) {
 	w.borrowers.remove(c, c.at[2])
 	c.bound = b
 	w.borrowers.push(c)
+	w.turns.join(c)
 }
 
 // forgetShapes drops what was compiled for the nodes as they were and is kept by
@@ -346,6 +353,9 @@ func (w *waiting) setClass(c *class, s classState) {
 			w.stuckOn(m).push(c)
 		}
 	}
+	if s == classActive || s == classStuck && w.strict {
+		w.turns.join(c)
+	}
 	if s != classActive {
 		c.idle = len(w.idle)
 		w.idle = append(w.idle, c)
@@ -366,6 +376,7 @@ func (w *waiting) unlist(c *class) {
 	w.active.remove(c, c.at[0])
 	w.ready.remove(c, c.at[1])
 	w.borrowers.remove(c, c.at[2])
+	w.turns.leave(c)
 	for _, f := range c.filed {
 		w.stuck[f.model].remove(c, f.at)
 	}

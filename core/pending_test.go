@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/muster-sched/muster/core/quota"
 )
 
 // Whatever is filed, taken out and tried again, in whichever order: a class is in the files
@@ -13,15 +15,24 @@ import (
 func TestWaitingIsFiledByState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := map[*job]int{} // jobs of a kind are alike
-		w := newWaiting(rapid.Bool().Draw(t, "strict"), func(j *job) classID { return classID{pods: kind[j]} }, &longTerm{})
+		e := &Engine{}
+		e.turns.Engine = e
+		e.waiting = newWaiting(rapid.Bool().Draw(t, "strict"), func(j *job) classID { return classID{pods: kind[j], user: j.User} }, &e.longTerm, &e.turns)
+		w := &e.waiting
+		q := quota.NewLedger()
+		if err := q.Set(quota.QueueSpec{Name: "q", Weight: 1, FairUsers: rapid.Bool().Draw(t, "fair")}); err != nil {
+			t.Fatal(err)
+		}
 		var jobs []*job
 		now := Time(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += Second
 			pick := func() *job { return jobs[rapid.IntRange(0, len(jobs)-1).Draw(t, "job")] }
-			switch step := rapid.IntRange(0, 5).Draw(t, "step"); {
+			switch step := rapid.IntRange(0, 6).Draw(t, "step"); {
 			case step == 0 || len(jobs) == 0:
 				j := waitingJob(uint64(len(jobs)+1), int32(rapid.IntRange(0, 2).Draw(t, "priority")))
+				j.queue, _ = q.Lookup("q")
+				j.User = rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "user")
 				if rapid.IntRange(0, 3).Draw(t, "pauses") == 0 {
 					j.notBefore = now + 3*Second
 				}
@@ -41,16 +52,26 @@ func TestWaitingIsFiledByState(t *testing.T) {
 				if c := pick().class; c != nil && w.active.has(c, c.at[0]) {
 					w.postpone(c, bound{rapid.IntRange(0, 2).Draw(t, "reach"), rapid.Bool().Draw(t, "owed")})
 				}
+			case step == 5:
+				j := pick()
+				p := &j.pods[0]
+				if j.class == nil && p.state == podWaiting {
+					j.set(p, podRunning)
+					e.turns.place(j, p, 1)
+				} else if p.state == podRunning {
+					e.turns.place(j, p, -1)
+					j.set(p, podWaiting)
+				}
 			default:
 				w.tryAgain(func(Term) bool { return true })
 			}
-			checkFiles(t, &w)
+			checkFiles(t, w)
 		}
 		// Taken out one by one, nothing is left.
 		for _, j := range jobs {
 			w.dequeue(j)
 		}
-		checkFiles(t, &w)
+		checkFiles(t, w)
 		if n := len(w.active.items) + len(w.ready.items) + len(w.borrowers.items) + len(w.idle) + len(w.paused.items); n > 0 {
 			t.Errorf("%d entries are left", n)
 		}
@@ -59,7 +80,7 @@ func TestWaitingIsFiledByState(t *testing.T) {
 
 // waitingJob is a job of one pod that waits.
 func waitingJob(seq uint64, priority int32) *job {
-	j := &job{Job: Job{Name: fmt.Sprint("j", seq), Tasks: []Task{{Pods: 1, Affinity: []Term{{}}}}}, run: -1}
+	j := &job{Job: Job{Name: fmt.Sprint("j", seq), Tasks: []Task{{Pods: 1, Request: Request{CPUMilli: 1000}, Affinity: []Term{{}}}}}, run: -1}
 	j.key = key{precedence: precedence{priority: priority}, seq: seq}
 	j.addPod(0)
 	return j
@@ -75,6 +96,7 @@ func checkFiles(t *rapid.T, w *waiting) {
 		}{
 			{"active", w.active.has(c, c.at[0]), has && !postponed && c.state == classActive},
 			{"ready", w.ready.has(c, c.at[1]), has && !postponed && w.strict && c.state <= classStuck},
+			{"line", c.line != nil, has && c.head().queue.FairUsers && (postponed || c.state == classActive || w.strict && c.state == classStuck)},
 			{"idle", slices.Contains(w.idle, c), has && c.state != classActive},
 			{"stuck", len(c.filed) > 0, has && c.state == classStuck && len(c.models) > 0},
 		} {
@@ -88,6 +110,12 @@ func checkFiles(t *rapid.T, w *waiting) {
 			}
 		}
 		first(t, c.jobs.items, jobBefore)
+	}
+	for _, l := range w.turns.lines {
+		first(t, l.next.items, w.turns.turnBefore)
+		if c := l.next.items; len(c) > 0 && c[0].held != c[0].user.held {
+			t.Fatalf("the class whose turn it is says %d, and its user holds %d", c[0].held, c[0].user.held)
+		}
 	}
 	heaps := append([]heap[*class]{w.active, w.ready}, w.stuck...)
 	for _, h := range heaps {

@@ -20,8 +20,10 @@ func (e *Engine) set(j *job, p *pod, s podState) {
 	switch keeps := p.placed(); {
 	case keeps && !kept:
 		e.longTerm.place(j, p, 1)
+		e.turns.place(j, p, 1)
 	case kept && !keeps:
 		e.longTerm.place(j, p, -1)
+		e.turns.place(j, p, -1)
 	}
 	switch has := p.onNode(); {
 	case has && !had:
@@ -81,12 +83,6 @@ func (e *Engine) refile(now Time) {
 		}
 	}
 	e.jobs.recounted = e.jobs.recounted[:0]
-}
-
-// boundedID is the part of a class's identity that bounds on what runs ask for.
-type boundedID struct {
-	user string // where a bound is for each user
-	runs bool   // it counts as running
 }
 
 // crowded returns the bound that keeps all of a gang, or each pod of another job, from starting; false

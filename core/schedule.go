@@ -305,6 +305,7 @@ func (ps *pass) strictly() {
 		c := ps.waiting.borrowers.items[0]
 		ps.waiting.borrowers.remove(c, 0)
 		ps.waiting.ready.push(c)
+		ps.turns.join(c)
 	}
 }
 
@@ -323,7 +324,7 @@ func (ps *pass) outOfQuota(c *class) bool {
 func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
 	ps.longTerm.inOrder()
 	for len(h.items) > 0 {
-		c := h.items[0]
+		c := ps.turns.next(h.items[0])
 		b := ps.units.boundOf(c.head(), own)
 		if b == own {
 			return c, b
@@ -331,7 +332,7 @@ func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
 		ps.waiting.postpone(c, b)
 	}
 	for {
-		c := ps.waiting.borrowers.items[0]
+		c := ps.turns.next(ps.waiting.borrowers.items[0])
 		b := ps.units.boundOf(c.head(), c.bound)
 		if b == c.bound {
 			return c, b

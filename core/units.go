@@ -205,10 +205,13 @@ func (us *units) classOf(j *job) classID {
 	}
 	// 1. Most jobs have one task and nothing special: their class is compared field by field.
 	if bounded, perUser := j.queue.Bounded(); bounded {
-		id.queue, id.bounded.runs = j.queue, j.counted > 0
+		id.queue, id.runs = j.queue, j.counted > 0
 		if perUser {
-			id.bounded.user = j.User
+			id.user = j.User
 		}
+	}
+	if j.queue.FairUsers {
+		id.queue, id.user = j.queue, j.User
 	}
 	left := us.nominations.leftBy(j)
 	if len(j.Tasks) == 1 {

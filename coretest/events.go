@@ -202,6 +202,7 @@ func readQueue(l *line) core.Queue {
 	}
 	q.MaxRunning = core.Running{Jobs: l.number("maxjobs", 0), GPU: core.Milli(l.milli("maxgpus", 0))}
 	q.MaxRunningPerUser = core.Running{Jobs: l.number("usermaxjobs", 0), GPU: core.Milli(l.milli("usermaxgpus", 0))}
+	q.FairUsers = l.flag("fairusers")
 	at := map[string]int{}
 	for _, w := range l.list("nominal") {
 		model, v := l.pair("nominal", w, ":")

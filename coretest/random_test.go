@@ -175,6 +175,7 @@ func (s *story) setQueue(name string) {
 		q.MaxRunning = core.Running{Jobs: s.up(4), GPU: core.Milli(s.up(9)) * 1000}
 		q.MaxRunningPerUser = core.Running{Jobs: s.up(3), GPU: core.Milli(s.up(3)) * 2000}
 	}
+	q.FairUsers = q.Weight == 2 || len(name) == 2 && q.Mode == 0 // follows from what was drawn
 	s.Must(core.QueueSet{Queue: q})
 }
 

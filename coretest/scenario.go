@@ -198,6 +198,9 @@ func (s *scenario) explain(l *line) {
 	fmt.Fprintf(&s.out, "%d ahead; since %s\n", x.Ahead, seconds(x.Since))
 	if x.Waiting > 0 {
 		fmt.Fprintf(&s.out, "%s: %s%s\n", x.Reason, x.Detail, settled(&x))
+		if x.Turn != "" {
+			fmt.Fprintf(&s.out, "%s\n", x.Turn)
+		}
 	} else if x.Stops != core.Never {
 		fmt.Fprintf(&s.out, "its gang stops at %s\n", seconds(x.Stops))
 	}

@@ -42,23 +42,29 @@ func (w *Twin) estimateOf(j *job, estimate core.Time) int64 {
 // inOrder checks the order of the jobs that wait.
 func (w *Twin) inOrder(names []string) error {
 	var last *job
-	for _, name := range names {
+	var lastAt *job
+	turns := w.turnsOf(names)
+	for i, name := range names {
 		j := w.jobs[name]
 		if j.unordered {
+			turns.start(j)
 			continue
 		}
 		if w.fairOrder() {
-			if last != nil && w.compareServed(last, j) >= 0 {
+			if last != nil && !w.turnsBetween(last, j) && w.compareServed(last, j) >= 0 {
 				return fmt.Errorf("job %s comes before %s in the order: expected it behind\n%s\n%s", last.Name, j.Name, w.servedText(last), w.servedText(j))
 			}
 			last = j
 			continue
 		}
-		if last != nil && cmp.Or(cmp.Compare(last.Class, j.Class), cmp.Compare(j.Priority, last.Priority),
-			cmp.Compare(last.estimate, j.estimate), cmp.Compare(last.ordered, j.ordered)) > 0 {
+		at, err := turns.take(i, j)
+		if err != nil {
+			return err
+		}
+		if last != nil && cmp.Or(cmp.Compare(last.Class, j.Class), cmp.Compare(j.Priority, last.Priority), comparePlaces(lastAt, at)) > 0 {
 			return fmt.Errorf("job %s comes before %s in the order: expected it behind", last.Name, j.Name)
 		}
-		last = j
+		last, lastAt = j, at
 	}
 	return nil
 }

@@ -401,19 +401,36 @@ func (w *Twin) comesAfter(j, f *job, d *core.Decision, now core.Time) bool {
 	return f.Class == j.Class && f.Priority == j.Priority && w.indexOfJob(f, r).Cmp(w.indexOfJob(j, r)) < 0
 }
 
-// passedBy returns the jobs that come before one that is about to start, and start pod by pod.
+// passedBy returns the jobs that come before one that is about to start, and start pod by pod, as far as what was received, or users,
+// decide that.
 func (w *Twin) passedBy(b *job) []*job {
 	var out []*job
-	if !w.fairOrder() || w.limited() || w.had != nil {
+	if w.limited() || w.had != nil {
 		return nil // quotas come first, and a forecast may put jobs off
 	}
 	for _, name := range w.Live() {
 		j := w.jobs[name]
-		if waits := slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == waiting }); waits && !j.Gang && j != b && !j.unordered && w.compareServed(j, b) < 0 {
+		if waits := slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == waiting }); !waits || j.Gang || j == b || j.unordered {
+			continue
+		}
+		switch {
+		case w.takeTurns(j, b):
+			if r := cmp.Or(cmp.Compare(j.Class, b.Class), cmp.Compare(b.Priority, j.Priority)); r < 0 || r == 0 && w.heldByUser(j) < w.heldByUser(b) {
+				out = append(out, j)
+			}
+		case w.fairOrder() && w.compareServed(j, b) < 0 && !w.turnsBetween(j, b):
 			out = append(out, j)
 		}
 	}
 	return out
+}
+
+// turnsBetween reports whether a job may start before another one that comes before it, as it takes the turn of a third one.
+func (w *Twin) turnsBetween(a, b *job) bool {
+	if w.policy.Queueing.Order == core.LongTermFairness {
+		return a.Queue == b.Queue && w.queue(a.Queue).FairUsers
+	}
+	return w.queue(a.Queue).FairUsers || w.queue(b.Queue).FairUsers
 }
 
 // nonePassed checks, after a pass, that no job started in a place that one before it in the order could have had, and waits

@@ -42,6 +42,8 @@ type Ledger struct {
 	unowned, lent map[string]Milli
 	// bounded counts the queues that bound what runs.
 	bounded int
+	// fairUsers counts the queues that are fair between users.
+	fairUsers int
 	// bookings counts the changes of what queues own, use or are owed.
 	bookings uint64
 }

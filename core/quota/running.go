@@ -17,12 +17,18 @@ func (q *QueueSpec) bounds() bool {
 	return q.MaxRunning != Running{} || q.MaxRunningPerUser != Running{}
 }
 
-// bound counts a queue that bounds what runs in or out.
+// bound counts in or out a queue that bounds what runs, or is fair between users.
 func (l *Ledger) bound(q *Queue, by int) {
 	if q.bounds() {
 		l.bounded += by
 	}
+	if q.FairUsers {
+		l.fairUsers += by
+	}
 }
+
+// FairUsers returns how many queues are fair between users.
+func (l *Ledger) FairUsers() int { return l.fairUsers }
 
 // checkRunning reports what is wrong with the bounds of a queue.
 func checkRunning(q *QueueSpec) error {

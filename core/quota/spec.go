@@ -54,6 +54,8 @@ type QueueSpec struct {
 	// MaxRunning bounds what runs at one time in the queue and all below it, MaxRunningPerUser what
 	// the jobs of each user there do.
 	MaxRunning, MaxRunningPerUser Running
+	// FairUsers says that the next job of the queue is one of the user whose jobs hold least there.
+	FairUsers bool
 }
 
 // ResourceQuota is the quota of a queue for a resource other than GPUs.
