@@ -79,6 +79,7 @@ func TestEnumsAreThoseOfTheTypes(t *testing.T) {
 		{policy.at(t, "placement", "default"), v1alpha1.Strategy("").Values()},
 		{policy.at(t, "placement", "inference"), v1alpha1.Strategy("").Values()},
 		{queue.at(t, "mode"), v1alpha1.QueueMode("").Values()},
+		{queue.at(t, "fairBetween"), v1alpha1.FairBetween("").Values()},
 	} {
 		if !slices.Equal(test.schema.Enum, test.want) {
 			t.Errorf("the definition has %q, the type %q", test.schema.Enum, test.want)

@@ -282,7 +282,7 @@ func (s *stage) Explain(name string) (core.Explanation, bool) {
 		return core.Explanation{}, false
 	}
 	x, ok := s.puppet.Engine().Explain(j.engine)
-	x.Detail = s.plain(x.Detail)
+	x.Detail, x.Turn = s.plain(x.Detail), s.plain(x.Turn)
 	return x, ok
 }
 

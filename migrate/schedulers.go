@@ -108,7 +108,8 @@ func (qs *Queues) kueue(f *fields) queue {
 	if p := f.text("stopPolicy"); p != "" && p != "None" {
 		qs.refuse(f.name("stopPolicy"), "a queue cannot be stopped: suspend its jobs")
 	}
-	for _, key := range []string{"admissionChecks", "admissionChecksStrategy", "admissionScope", "concurrentAdmissionPolicy"} {
+	f.instead("admissionScope", "fairBetween: Users is fair between users by what they hold, not between LocalQueues by what they used")
+	for _, key := range []string{"admissionChecks", "admissionChecksStrategy", "concurrentAdmissionPolicy"} {
 		f.instead(key, "has no counterpart")
 	}
 	qs.kueuePreemption(f.in("preemption"))
@@ -311,6 +312,9 @@ func yunikornProperties(f *fields) {
 		if f.m[x[0]] == x[1] {
 			f.elsewhere(x[0], x[2])
 		}
+	}
+	if f.m["application.sort.policy"] == "fair" {
+		f.instead("application.sort.policy", "fairBetween: Users of the queue is fair between users, not between applications")
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.m)) {
 		f.instead(key, "has no counterpart for one queue: the policy has queueing and preemption for all")

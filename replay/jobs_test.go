@@ -306,7 +306,7 @@ func TestAnotherEngine(t *testing.T) {
 	}
 	want := []string{
 		"50 core.NodeCordoned{Node:n3 Cordoned:true}",
-		"70 core.QueueSet{Queue:{Name:q Parent: Weight:2 Priority:0 Mode:0 Quota:[] Resources:[] MaxRunning:{Jobs:0 GPU:0} MaxRunningPerUser:{Jobs:0 GPU:0}}}",
+		"70 core.QueueSet{Queue:{Name:q Parent: Weight:2 Priority:0 Mode:0 Quota:[] Resources:[] MaxRunning:{Jobs:0 GPU:0} MaxRunningPerUser:{Jobs:0 GPU:0} FairUsers:false}}",
 		"70 core.DeviceHealth{Node:n1 GPU:7 Healthy:false}",
 		"70 core.NodeCordoned{Node:n3 Cordoned:false}",
 		"70 core.NodeLost{Node:n2}",

@@ -26,6 +26,7 @@ type queueFile struct {
 	MaxRunningGPUs        float64 `json:"maxRunningGPUs,omitempty"`
 	MaxRunningJobsPerUser int     `json:"maxRunningJobsPerUser,omitempty"`
 	MaxRunningGPUsPerUser float64 `json:"maxRunningGPUsPerUser,omitempty"`
+	FairBetween           string  `json:"fairBetween,omitempty"`
 
 	// Resources are in cores, bytes, or units of the resource.
 	Resources []resourceFile `json:"resources,omitempty"`
@@ -51,6 +52,9 @@ func writeQueues(w io.Writer, queues []core.Queue) error {
 		all[i] = queueFile{Name: q.Name, Parent: q.Parent, Weight: q.Weight, Priority: q.Priority, Mode: "Shared"}
 		all[i].MaxRunningJobs, all[i].MaxRunningGPUs = q.MaxRunning.Jobs, inGPUs(q.MaxRunning.GPU)
 		all[i].MaxRunningJobsPerUser, all[i].MaxRunningGPUsPerUser = q.MaxRunningPerUser.Jobs, inGPUs(q.MaxRunningPerUser.GPU)
+		if q.FairUsers {
+			all[i].FairBetween = "Users"
+		}
 		if q.Mode == quota.Isolated {
 			all[i].Mode = "Isolated"
 		}

@@ -31,7 +31,8 @@ type Explanation struct {
 	// Owed says what the queue is owed of the GPU models that the job accepts, where the policy has fair
 	// shares.
 	Owed []string `json:"owed,omitempty"`
-	// Turn says which queue or job is before it because it received less of the GPU time that it deserved.
+	// Turn says which queue or job is before it because it received less of the GPU time that it deserved, or because its user
+	// holds less, in a queue that is fair between users.
 	Turn string `json:"turn,omitempty"`
 	// Decisions are those of the next pass about the job, or for it.
 	Decisions []Decision `json:"decisions"`

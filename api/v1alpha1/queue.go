@@ -85,6 +85,13 @@ type QueueSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	MaxRunningJobsPerUser int32 `json:"maxRunningJobsPerUser,omitempty" min:"0"`
 	MaxRunningGPUsPerUser GPUs  `json:"maxRunningGPUsPerUser,omitempty"`
+	// FairBetween says which jobs come next: with Users, the next job of the queue is
+	// one of the user whose running jobs hold the fewest GPUs there, whichever was submitted
+	// first. Jobs without GPUs take turns among themselves, by CPU. The user is the value of
+	// the job's annotation muster.sh/user, or else its namespace. Default: None.
+	//
+	// +kubebuilder:default=None
+	FairBetween FairBetween `json:"fairBetween,omitempty"`
 	// NamespaceSelector selects the namespaces whose jobs can use the queue. Default:
 	// all namespaces.
 	//
@@ -107,6 +114,14 @@ type QueueMode string
 
 // Values lists the modes.
 func (QueueMode) Values() []string { return []string{"Shared", "Isolated"} }
+
+// FairBetween is None or Users.
+//
+// +kubebuilder:validation:Enum=None;Users
+type FairBetween string
+
+// Values lists what a queue can be fair between.
+func (FairBetween) Values() []string { return []string{"None", "Users"} }
 
 // Quota is what a queue owns of one GPU model.
 type Quota struct {
@@ -215,6 +230,7 @@ func (q *QueueSpec) Queue(name string) core.Queue {
 	c := core.Queue{Name: name, Parent: q.Parent, Weight: 1, Priority: q.Priority}
 	c.MaxRunning = core.Running{Jobs: int(q.MaxRunningJobs), GPU: core.Milli(q.MaxRunningGPUs)}
 	c.MaxRunningPerUser = core.Running{Jobs: int(q.MaxRunningJobsPerUser), GPU: core.Milli(q.MaxRunningGPUsPerUser)}
+	c.FairUsers = q.FairBetween == "Users"
 	if q.Weight != nil {
 		c.Weight = *q.Weight
 	}

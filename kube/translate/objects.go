@@ -217,6 +217,9 @@ func QueueObject(q *core.Queue) *v1alpha1.Queue {
 	}
 	o.Spec.MaxRunningJobs, o.Spec.MaxRunningGPUs = int32(q.MaxRunning.Jobs), v1alpha1.GPUs(q.MaxRunning.GPU)
 	o.Spec.MaxRunningJobsPerUser, o.Spec.MaxRunningGPUsPerUser = int32(q.MaxRunningPerUser.Jobs), v1alpha1.GPUs(q.MaxRunningPerUser.GPU)
+	if q.FairUsers {
+		o.Spec.FairBetween = "Users"
+	}
 	if q.Parent != "" {
 		o.Spec.Parent = ObjectName(q.Parent)
 	}
