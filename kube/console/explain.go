@@ -313,6 +313,9 @@ func (x *Explanation) queueLine() string {
 		return line // the user may not see it, or the scheduler has said nothing yet
 	}
 	line += fmt.Sprintf(", jobs waiting: %d, running: %d", x.Usage.PendingJobs, x.Usage.RunningJobs)
+	if t := x.Usage.GPUTime; t != nil {
+		line += fmt.Sprintf("; GPU-hours received: %s, deserved: %s, index %s", t.Received, t.Deserved, t.Index)
+	}
 	for _, u := range x.Usage.Usage {
 		line += fmt.Sprintf("; %s: %s of %s used", u.Model, u.Used, u.Nominal)
 		if u.Borrowed > 0 {

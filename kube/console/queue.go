@@ -120,6 +120,9 @@ type QueueShare struct {
 	Requested Amount `json:"requested"`
 	Owed      Amount `json:"owed"`
 	Used      Amount `json:"used"`
+	// GPUTime is the GPU time that the queue received and deserved, the same in all entries of the queue; nil if
+	// the policy does not count it.
+	GPUTime *v1alpha1.QueueStanding `json:"gpuTime,omitempty"`
 }
 
 // Amount is [v1alpha1.GPUs] or a [v1alpha1.Quantity].
@@ -147,18 +150,35 @@ func (c *Client) Shares(ctx context.Context, names []string) ([]QueueShare, erro
 		if q.Spec.Weight != nil {
 			weight = *q.Spec.Weight
 		}
+		add := func(model, resource string, nominal, requested, owed, used Amount) {
+			out = append(out, QueueShare{q.Name, q.Spec.Parent, weight, q.Spec.Priority, model, resource, nominal, requested, owed, used, q.Status.GPUTime})
+		}
 		for _, u := range q.Status.Usage {
-			out = append(out, QueueShare{q.Name, q.Spec.Parent, weight, q.Spec.Priority, u.Model, "", u.Nominal, u.Requested, u.Owed, u.Used})
+			add(u.Model, "", u.Nominal, u.Requested, u.Owed, u.Used)
 		}
 		for _, u := range q.Status.Resources {
-			out = append(out, QueueShare{q.Name, q.Spec.Parent, weight, q.Spec.Priority, "", string(u.Name), u.Nominal, u.Requested, u.Owed, u.Used})
+			add("", string(u.Name), u.Nominal, u.Requested, u.Owed, u.Used)
+		}
+		if none := v1alpha1.GPUs(0); q.Status.GPUTime != nil && len(q.Status.Usage)+len(q.Status.Resources) == 0 {
+			add("*", "", none, none, none, none)
 		}
 	}
 	return out, nil
 }
 
-// Shares writes what queues are owed.
+// Shares writes what queues are owed and, if the policy counts it, the GPU time that they received and deserved.
 func Shares(w io.Writer, v *View, shares []QueueShare) error {
+	counts := func(*View) bool {
+		return slices.ContainsFunc(shares, func(s QueueShare) bool { return s.GPUTime != nil })
+	}
+	of := func(field func(*v1alpha1.QueueStanding) string) func(*QueueShare) string {
+		return func(s *QueueShare) string {
+			if s.GPUTime == nil {
+				return "-"
+			}
+			return field(s.GPUTime)
+		}
+	}
 	return list(w, v, []column[*QueueShare]{
 		{name: "QUEUE", text: func(s *QueueShare) string { return s.Queue }},
 		{name: "PARENT", text: func(s *QueueShare) string { return cmp.Or(s.Parent, "-") }},
@@ -169,6 +189,9 @@ func Shares(w io.Writer, v *View, shares []QueueShare) error {
 		{name: "REQUESTED", right: true, text: func(s *QueueShare) string { return s.Requested.String() }},
 		{name: "OWED", right: true, text: func(s *QueueShare) string { return s.Owed.String() }},
 		{name: "USED", right: true, text: func(s *QueueShare) string { return s.Used.String() }},
+		{name: "RECEIVED", right: true, text: of(func(s *v1alpha1.QueueStanding) string { return s.Received }), when: counts},
+		{name: "DESERVED", right: true, text: of(func(s *v1alpha1.QueueStanding) string { return s.Deserved }), when: counts},
+		{name: "INDEX", right: true, text: of(func(s *v1alpha1.QueueStanding) string { return s.Index }), when: counts},
 	}, pointers(shares))
 }
 
