@@ -116,12 +116,12 @@ func (e *Engine) QueueTimes(now Time) []QueueTime {
 	return out
 }
 
-// JobTime returns what a job has received and deserved until now, which does not go back; false unless jobs are ordered
-// by that, and of jobs that are unknown or foreign.
+// JobTime returns what a job has received and deserved until now, which does not go back, nothing unless jobs are ordered by
+// that; false if the job is unknown or foreign.
 func (e *Engine) JobTime(now Time, job string) (Served, bool) {
 	lt, j := &e.longTerm, e.jobs.byName[job]
 	if lt.ledger == nil || j == nil || j.Foreign {
-		return Served{}, false
+		return Served{}, j != nil && !j.Foreign
 	}
 	lt.advance(now)
 	return servedText(lt.ledger.Job(j.service.Job)), true

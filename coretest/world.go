@@ -123,7 +123,7 @@ func (w *World) Decide() []core.Decision {
 func (w *World) counted() core.GPUTimeCounted {
 	ev := core.GPUTimeCounted{At: w.Now, Queues: w.Engine.QueueTimes(w.Now)}
 	for _, name := range w.Twin.Live() {
-		if is, ok := w.Engine.JobTime(w.Now, name); ok {
+		if is, ok := w.Engine.JobTime(w.Now, name); ok && w.Twin.fairOrder() {
 			ev.Jobs = append(ev.Jobs, core.JobTime{Job: name, Served: is})
 		}
 	}

@@ -272,7 +272,7 @@ func (s *Scheduler) loop(ctx context.Context) {
 			if statuses, show = m.Statuses(metav1.NewTime(s.now())), nil; len(statuses) > 0 {
 				show = s.actor.Statuses()
 			}
-			s.actor.Do(ctx, act.Acts{Evictions: m.Evictions()})
+			s.actor.Do(ctx, m.Memory())
 			continue
 		case show <- statuses:
 			show = nil

@@ -66,6 +66,9 @@ func (s *Scheduler) watch(ctx context.Context) ([]<-chan struct{}, error) {
 	if served["topologies"] {
 		start(s.muster, "topologies", &v1alpha1.Topology{})
 	}
+	if served["ledgers"] {
+		start(s.muster, "ledgers", &v1alpha1.Ledger{})
+	}
 
 	served, err = s.served(resourceapi.SchemeGroupVersion.String())
 	if err != nil || !served["resourceclaims"] { // what DRA has

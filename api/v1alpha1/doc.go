@@ -31,6 +31,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Queue{}, &QueueList{},
 		&SchedulingPolicy{}, &SchedulingPolicyList{},
 		&Topology{}, &TopologyList{},
+		&Ledger{}, &LedgerList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -23,6 +23,11 @@ type QueueGPUTime struct {
 // Served returns it as the engine takes it.
 func (t GPUTime) Served() core.Served { return core.Served(t) }
 
+// QueueGPUTimeOf is the reverse of [QueueGPUTime.Queue].
+func QueueGPUTimeOf(q core.QueueTime) QueueGPUTime {
+	return QueueGPUTime{Received: q.All.Received, Deserved: q.All.Deserved, Own: GPUTime(q.Own)}
+}
+
 // Queue returns it as the engine takes that of a queue.
 func (t QueueGPUTime) Queue(name string) core.QueueTime {
 	return core.QueueTime{Queue: name, All: core.Served{Received: t.Received, Deserved: t.Deserved}, Own: t.Own.Served()}

@@ -184,6 +184,19 @@ type QueueStatus struct {
 	// WeightPermille is the queue's share of the sum of its own and its siblings'
 	// weights, in thousandths.
 	WeightPermille int32 `json:"weightPermille,omitempty"`
+	// GPUTime is where the queue stands under policies with the order LongTermFairness.
+	GPUTime *QueueStanding `json:"gpuTime,omitempty"`
+}
+
+// QueueStanding is the GPU time of a queue, rounded to three digits.
+type QueueStanding struct {
+	// Received and Deserved are GPU-hours so far, where GPUs count by the rates of the
+	// policy.
+	Received string `json:"received"`
+	Deserved string `json:"deserved"`
+	// Index is what it will have received for what it will have deserved after a lease,
+	// if nothing changes. The queue with the lowest index is next.
+	Index string `json:"index"`
 }
 
 // QueueUsage is the quota and use of one GPU model.

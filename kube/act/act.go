@@ -85,6 +85,7 @@ type Acts struct {
 	Record  []Record
 	// Evictions has the counts of evictions to write on nodes.
 	Evictions []Evictions
+	Ledgers   []Ledger
 	Warn      []Warning
 }
 
@@ -127,6 +128,7 @@ type Actor struct {
 	statuses    chan []Status // those to be written next
 	statusLimit flowcontrol.RateLimiter
 	mayNotNote  sync.Once // that counts of evictions cannot be written was said
+	mayNotKeep  sync.Once // so was that ledgers cannot
 	resources   sync.Map  // schema.GroupVersionKind to schema.GroupVersionResource
 
 	recorder   record.EventRecorder // of events; nil before Start
@@ -225,6 +227,9 @@ func (a *Actor) Do(ctx context.Context, acts Acts) {
 	}
 	if len(acts.Evictions) > 0 {
 		go a.noteEvictions(ctx, acts.Evictions)
+	}
+	if len(acts.Ledgers) > 0 {
+		go a.writeLedgers(ctx, acts.Ledgers)
 	}
 	for _, x := range acts.Warn {
 		a.event("Pod", x.Pod, v1.EventTypeWarning, x.Reason, x.Message)

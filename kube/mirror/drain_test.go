@@ -351,6 +351,7 @@ func (w *world) restart() {
 	for _, p := range w.pods {
 		w.m.podSeen(objects.TrimPod(p))
 	}
+	w.m.Ledgers.Replace(slices.Collect(maps.Values(old.Ledgers.Objects)))
 	if err := w.m.rebuild(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -41,6 +41,9 @@ func (m *driver) rebuild() error {
 	if err != nil {
 		return err
 	}
+	if m.engine != nil {
+		m.reports.KeepAll(m.engine)
+	}
 	m.panics.broken = false
 	if m.record != nil {
 		m.record.Began(m.Now, c)
@@ -49,6 +52,9 @@ func (m *driver) rebuild() error {
 	m.engine, m.engineWakes, m.reports.Outlook = e, core.Never, reports.Outlook{}
 	clear(m.Queues.Told) // all of them, for the engine is new
 	m.tellQueues()
+	for _, ev := range m.QueuesGoOn() {
+		m.mustTell(ev)
+	}
 	sorted := make([]*tables.Node, 0, len(m.Nodes))
 	for name, n := range m.Nodes {
 		if old != nil {

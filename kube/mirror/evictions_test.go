@@ -39,7 +39,7 @@ func (w *world) evicts(node string) {
 // counts returns what is to be written on nodes, as node=count.
 func (w *world) counts() string {
 	text := ""
-	for _, x := range w.m.Evictions() {
+	for _, x := range w.m.Memory().Evictions {
 		text += fmt.Sprintf("%s=%d ", x.Node, x.Count)
 	}
 	return text

@@ -41,6 +41,8 @@ func Feeds(box *Mailbox) map[string]feed.Feed {
 			inPolicies((*settings.Policies).Observe), inPolicies((*settings.Policies).Forget), inPolicies((*settings.Policies).Replace)),
 		"topologies": feed.Follow(box, whole[*v1alpha1.Topology],
 			inTopologies((*settings.Topologies).Observe), inTopologies((*settings.Topologies).Forget), inTopologies((*settings.Topologies).Replace)),
+		"ledgers": feed.Follow(box, whole[*v1alpha1.Ledger], func(m *Mirror, o *v1alpha1.Ledger) { m.Ledgers.Observe(o) },
+			func(m *Mirror, o *v1alpha1.Ledger) { m.Ledgers.Forget(o.Name) }, func(m *Mirror, l []*v1alpha1.Ledger) { m.Ledgers.Replace(l) }),
 		"priorityclasses": feed.Follow(box, settings.ClassOf,
 			inClasses(settings.Classes.Observe), inClasses(settings.Classes.Forget), inClasses(settings.Classes.Replace)),
 		"poddisruptionbudgets": feed.Follow(box, peers.BudgetOf,

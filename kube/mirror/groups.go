@@ -158,6 +158,7 @@ func (m *driver) without(g *tables.Group) {
 // withdraw ends the engine's job; the pods stay.
 func (m *driver) withdraw(g *tables.Group) {
 	if g.Submitted {
+		m.reports.Keep(m.engine, g)
 		m.mustTell(core.JobEnded{Job: g.Job})
 		delete(m.Jobs, g.Job)
 	}

@@ -178,12 +178,12 @@ func (m *Mirror) Statuses(now metav1.Time) []act.Status {
 	return m.reports.Statuses(m.engine, now)
 }
 
-// Evictions returns the counts of evictions that are to be written on nodes.
-func (m *Mirror) Evictions() []act.Evictions {
-	if m.engine == nil {
-		return nil
+// Memory returns what is to be written so that the next engine knows it: counts of evictions, and ledgers.
+func (m *Mirror) Memory() act.Acts {
+	if m.engine == nil || m.panics.broken {
+		return act.Acts{}
 	}
-	return m.reports.Evictions(m.engine)
+	return act.Acts{Evictions: m.reports.Evictions(m.engine), Ledgers: m.reports.WriteLedger(m.engine)}
 }
 
 // Acts returns what is to be written since it was called last, and when to decide again.
@@ -251,11 +251,3 @@ func (m *driver) unplace(p *tables.Pod, name string) {
 }
 
 func nameOf[T metav1.Object](o T) string { return o.GetName() }
-
-// refill makes a table hold exactly the objects of a list.
-func refill[K comparable, T any](table map[K]T, list []T, key func(T) K) {
-	clear(table)
-	for _, o := range list {
-		table[key(o)] = o
-	}
-}

@@ -170,7 +170,7 @@ func (m *driver) newPod(o *objects.Pod) {
 	if !o.Ours && o.Node == "" {
 		return
 	}
-	p := &tables.Pod{Object: o, Slot: -1, Volumes: m.Storage.Needs(o.UID), Around: amongPeers(o)}
+	p := &tables.Pod{Object: o, Slot: -1, Volumes: m.Storage.Needs(o.UID), Around: tables.AmongPeers(o)}
 	m.Pods[o.UID] = p
 	if o.Node != "" {
 		p.State, p.Target = tables.PodBound, o.Node

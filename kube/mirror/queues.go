@@ -21,7 +21,10 @@ import (
 
 // queuesListed handles the list of all queues.
 func (m *Mirror) queuesListed(list []*v1alpha1.Queue) {
-	refill(m.Queues.Objects, list, nameOf)
+	clear(m.Queues.Objects)
+	for _, q := range list {
+		m.Queues.Objects[q.Name] = q
+	}
 	m.queuesChanged()
 }
 

@@ -40,23 +40,8 @@ func (m *driver) submit(g *tables.Group) {
 	g.NeverOnLent = job.Class == core.LP && slices.ContainsFunc(list, func(p *tables.Pod) bool { return p.Object.Counted() })
 	g.Queue, job.NeverOnLent = job.Queue, g.NeverOnLent
 	// 3. Its roles, each with the number of pods that must start together.
-	byTask, view := map[*tables.Task][]*tables.Pod{}, m.LookAround()
-	for _, p := range list {
-		t := g.TaskOf(p, view)
-		byTask[t] = append(byTask[t], p)
-	}
-	minimum := g.Spread(byTask)
-	for _, t := range g.Tasks {
-		task := t.As(len(byTask[t]), 0)
-		switch n := minimum[t]; {
-		case !job.Gang:
-		case n == 0:
-			task.MinPods = core.Elastic
-		default:
-			task.MinPods = n
-		}
-		job.Tasks = append(job.Tasks, task)
-	}
+	kept, _ := m.KeptOf(g)
+	byTask, lack := m.Roles(g, list, &kept, &job)
 	// 4. The engine may refuse the job. Then it is not scheduled, and what its pods take
 	// is subtracted from their nodes.
 	if err := m.tell(core.JobSubmitted{Job: job}); err != nil {
@@ -73,7 +58,7 @@ func (m *driver) submit(g *tables.Group) {
 	}
 	g.Submitted, g.Relabel = true, false
 	m.setOff(g)
-	g.Worked = g.Worked || g.Runs() && len(list) < g.Min // others may have succeeded before
+	g.Worked = g.Worked || lack == nil && g.Runs() && len(list) < g.Min // others may have succeeded before
 	m.Jobs[g.Job] = g
 	// 5. The engine numbers pods by the order of its roles. The numbers must be known before the
 	// engine receives the pods' nodes, because that may remove a pod from the group (outside).
@@ -81,12 +66,15 @@ func (m *driver) submit(g *tables.Group) {
 		for _, p := range byTask[t] {
 			g.Has(p, len(g.Slots), t)
 		}
+		for range lack[t] {
+			m.mustTell(core.PodEnded{Job: g.Job, Pod: g.Absent(t)})
+		}
 	}
 	for _, p := range list {
 		m.settleIn(p)
 	}
-	if g.Gang() && ours && g.Runs() && !g.Worked && g.Broken((*tables.Pod).Runs) {
-		m.mustTell(core.GangStale{Job: g.Job, Since: m.Now}) // since when is not known
+	for _, ev := range m.GoesOn(g, &kept) {
+		m.mustTell(ev)
 	}
 	if a := m.AttributesOf(g, speaker); !a.LastCheckpoint.IsZero() {
 		m.mustTell(core.Checkpointed{Job: g.Job, At: min(m.Now, objects.TimeOf(a.LastCheckpoint))})

@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"github.com/muster-sched/muster/core"
-	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/peers"
 	"github.com/muster-sched/muster/kube/tables"
 )
@@ -81,6 +80,7 @@ func (m *driver) tellAnew(g *tables.Group) {
 		m.torn = true
 		return
 	}
+	m.reports.Keep(m.engine, g)
 	m.mustTell(core.JobEnded{Job: g.Job})
 	delete(m.Jobs, g.Job)
 	m.startOver(g)
@@ -105,9 +105,4 @@ func (m *driver) tellShield(g *tables.Group) {
 		g.DisruptionProtected = protected
 		m.mustTell(core.JobShielded{Job: g.Job, Shielded: protected})
 	}
-}
-
-// amongPeers returns a pod in the form that the index of peers uses.
-func amongPeers(o *objects.Pod) peers.Pod {
-	return peers.Pod{UID: o.UID, Namespace: o.Namespace, Labels: o.Labels, Terms: o.Terms, Ports: o.Ports, Ours: o.Ours}
 }

@@ -32,6 +32,10 @@ type Engine interface {
 	Shares() map[string][]core.Share
 	ResourceUsage() map[string][]stats.Usage
 	Evictions(node string) int
+	QueueTimes(now core.Time) []core.QueueTime
+	JobTime(now core.Time, job string) (core.Served, bool)
+	StaleSince(job string) (core.Time, bool)
+	Standings(now core.Time) map[string]core.Standing
 }
 
 // Reporter reports why jobs wait. Its memory is about one cluster; it is not safe for
@@ -48,6 +52,10 @@ type Reporter struct {
 
 	asking []*tables.Group // the groups to explain next
 	noted  core.Time       // when counts of evictions were written last
+	ledger ledgerTurn
+	// standings are where queues stood at a time.
+	standings map[string]core.Standing
+	stood     core.Time
 }
 
 // Explain asks the engine about at most n waiting jobs, in turn, and returns what is to be
@@ -108,6 +116,9 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 			}
 			if tables.WantsRoom(x.Reason) {
 				detail += r.Shards.Within()
+			}
+			if x.Turn != "" {
+				detail += "; " + x.Turn
 			}
 			if x.Ahead > 0 {
 				detail += fmt.Sprint(translate.AheadMark, x.Ahead)

@@ -2,11 +2,14 @@ package reports
 
 import (
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/act"
 	"github.com/muster-sched/muster/kube/stats"
@@ -24,6 +27,10 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 		byName, shares := map[string]*stats.Queue{}, map[string][]core.Share(nil)
 		var resources map[string][]stats.Usage
 		r.Guarded(nil, func() { shares, resources = e.Shares(), e.ResourceUsage() })
+		if r.Now >= r.stood+Every { // they change all the time
+			r.stood = r.Now
+			r.Guarded(nil, func() { r.standings = e.Standings(r.Now) })
+		}
 		st := r.Census.Stats()
 		for i := range st.Queues {
 			st.Queues[i].Subtree.Shares = shares[st.Queues[i].Name]
@@ -33,7 +40,9 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 		for _, name := range slices.Sorted(maps.Keys(r.Queues.Objects)) {
 			q := *r.Queues.Objects[name]
 			old := q.Status
-			if q.Status = r.QueueStatus(&q, byName[name], now); !equality.Semantic.DeepEqual(q.Status, old) {
+			q.Status = r.QueueStatus(&q, byName[name], now)
+			q.Status.GPUTime = standing(r.standings, name)
+			if !equality.Semantic.DeepEqual(q.Status, old) {
 				out = append(out, act.Status{Resource: "queues", Name: name, Object: &q})
 			}
 		}
@@ -45,4 +54,30 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 		out = append(out, act.Status{Resource: "topologies", Name: t.Name, Object: t})
 	}
 	return out
+}
+
+// standing is where a queue stands, for people; nil if it is not known.
+func standing(all map[string]core.Standing, name string) *v1alpha1.QueueStanding {
+	s, ok := all[name]
+	if !ok {
+		return nil
+	}
+	hours := func(gpuSeconds float64) string { return rounded(gpuSeconds / 3600) }
+	return &v1alpha1.QueueStanding{Received: hours(s.Received), Deserved: hours(s.Deserved), Index: rounded(s.Index)}
+}
+
+// rounded writes a number with three digits, at most three of them after the point: those of a queue that has run for long
+// change rarely, and so does its status.
+func rounded(x float64) string {
+	if x >= 100 {
+		unit := math.Pow(10, math.Floor(math.Log10(x))-2)
+		return strconv.FormatFloat(math.Round(x/unit)*unit, 'f', 0, 64)
+	}
+	places := 3
+	if x >= 10 {
+		places = 1
+	} else if x >= 1 {
+		places = 2
+	}
+	return strconv.FormatFloat(x, 'f', places, 64)
 }

@@ -82,6 +82,8 @@ type Group struct {
 	Warned bool
 	// Quarantine is set while the group is left out; see quarantine.go.
 	Quarantine *Quarantine
+	// Kept is what the engine counted for its job when it ended the job last.
+	Kept Kept
 	// DisruptionProtected says that the engine must not evict it for others.
 	DisruptionProtected bool
 }
@@ -473,6 +475,66 @@ func (g *Group) Spread(pods map[*Task][]*Pod) map[*Task]int {
 		minimum[t], rest = minimum[t]+n, rest-n
 	}
 	return minimum
+}
+
+// Roles adds the roles of a group to the description of its job. It returns the pods of each, and how many numbers beside
+// theirs it has: of pods that a stale gang has lost.
+func (t *Tables) Roles(g *Group, list []*Pod, k *Kept, job *core.Job) (byTask map[*Task][]*Pod, lack map[*Task]int) {
+	view := t.LookAround()
+	byTask = map[*Task][]*Pod{}
+	for _, p := range list {
+		task := g.TaskOf(p, view)
+		byTask[task] = append(byTask[task], p)
+	}
+	if job.Gang && k.StaleSince > 0 {
+		lack = g.lacking(byTask)
+	}
+	minimum := g.Spread(byTask)
+	for _, task := range g.Tasks {
+		as := task.As(len(byTask[task])+lack[task], 0)
+		switch n := minimum[task] + lack[task]; {
+		case !job.Gang:
+		case n == 0:
+			as.MinPods = core.Elastic
+		default:
+			as.MinPods = n
+		}
+		job.Tasks = append(job.Tasks, as)
+	}
+	return byTask, lack
+}
+
+// lacking returns how many pods each task lacks of a gang that was stale: they were there, and have not succeeded. It is nil
+// if a role has no pod that shows what the others were.
+func (g *Group) lacking(pods map[*Task][]*Pod) map[*Task]int {
+	lack, first, have, all := map[*Task]int{}, map[string]*Task{}, map[string]int{}, 0
+	for _, t := range g.Tasks {
+		if first[t.role] == nil {
+			first[t.role] = t
+		}
+		have[t.role] += len(pods[t])
+		all += len(pods[t])
+	}
+	for role, n := range g.Roles {
+		if n > have[role] && first[role] == nil {
+			return nil
+		} else if n > have[role] {
+			lack[first[role]] += n - have[role]
+			all += n - have[role]
+		}
+	}
+	if all < g.Min {
+		lack[g.Tasks[0]] += g.Min - all
+	}
+	return lack
+}
+
+// Absent adds a number of a task that no pod has.
+func (g *Group) Absent(t *Task) int {
+	t.Free = append(t.Free, len(g.Slots))
+	g.Slots = append(g.Slots, nil)
+	t.slots++
+	return len(g.Slots) - 1
 }
 
 // Together reports whether pods of the group share devices, and so a node.

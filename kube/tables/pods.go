@@ -409,3 +409,8 @@ func InOrder(pods map[types.UID]*Pod, ok func(*Pod) bool) []*Pod {
 	})
 	return list
 }
+
+// AmongPeers returns a pod in the form that the index of peers uses.
+func AmongPeers(o *objects.Pod) peers.Pod {
+	return peers.Pod{UID: o.UID, Namespace: o.Namespace, Labels: o.Labels, Terms: o.Terms, Ports: o.Ports, Ours: o.Ours}
+}

@@ -6,6 +6,7 @@
 //	nodes.go pods.go groups.go    a node, a pod, and the pods of one job
 //	jobs.go priorities.go         attributes of a job: from its pods, its PodGroup, its owner
 //	admitted.go quarantine.go     what of that counts until it ends, and what keeps it out
+//	ledger.go                     what engines counted that are no more
 //	queues.go shards.go           which queue a job waits in, and which instance decides on it
 //	returning.go                  which new pods come back as those that restart elsewhere
 //	leaving.go overcommit.go      which pods leave drained and lost nodes, and GPUs given twice
@@ -43,6 +44,7 @@ type Tables struct {
 	PodGroups  map[types.NamespacedName]*objects.PodGroup
 	Namespaces map[string]map[string]string // labels
 	Queues     Queues
+	Ledgers    Ledgers
 	Shards     ShardTable
 	Seen       int // jobs that were created
 
@@ -61,7 +63,7 @@ func New(policy core.Policy, levels []translate.Level) Tables {
 	return Tables{
 		Nodes: map[string]*Node{}, Pods: map[types.UID]*Pod{}, Groups: map[translate.Group]*Group{}, Jobs: map[string]*Group{},
 		PodGroups: map[types.NamespacedName]*objects.PodGroup{}, Namespaces: map[string]map[string]string{}, Priorities: settings.Classes{},
-		Queues: newQueues(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
+		Queues: newQueues(), Ledgers: newLedgers(), Policies: settings.NewPolicies(policy), Topologies: settings.NewTopologies(levels), Shards: oneShard(),
 		Peers: peers.New(), Storage: storage.New(), Devices: devices.New(), Lost: lost.New(),
 	}
 }

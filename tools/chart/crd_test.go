@@ -37,7 +37,7 @@ func definitions(t *testing.T) map[string]*definition {
 	scheme := runtime.NewScheme()
 	apiextensionsinstall.Install(scheme)
 	all := map[string]*definition{}
-	for _, plural := range []string{"queues", "schedulingpolicies", "topologies"} {
+	for _, plural := range []string{"queues", "schedulingpolicies", "topologies", "ledgers"} {
 		data, err := os.ReadFile(deployDir + "crds/muster.sh_" + plural + ".yaml")
 		if err != nil {
 			t.Fatal(err)
