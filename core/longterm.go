@@ -175,6 +175,11 @@ func (lt *longTerm) hold(j *job, p *pod, by int64) {
 	if gpu := j.gpu(p); lt.ledger != nil && gpu > 0 {
 		lt.ledger.Hold(j.service.Job, by*int64(gpu)*lt.policy.Fairness.Rate(lt.state.Pool(p.alloc.Node).Model))
 		lt.moved = true
+		// A plan may give a pod its place while other pods of the job wait: the job is put in order by its index from now on.
+		if by > 0 && j.class != nil && !j.service.moves {
+			j.service.moves = true
+			j.class.moving++
+		}
 	}
 }
 
