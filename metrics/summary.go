@@ -86,8 +86,30 @@ type Rules struct {
 	DefragRestarts string `json:"defrag_restarts,omitempty"`
 	// StaleGrace is how long a gang may have fewer pods than its minimum, in seconds.
 	StaleGrace float64 `json:"stale_grace_s,omitempty"`
+	// LongTerm is there if jobs start by the order LongTermFairness alone: not under StrictFIFO, and without fair shares.
+	LongTerm *LongTermRules `json:"long_term,omitempty"`
 	// EvictGrace is how long evicted pods take at most to leave, in seconds.
 	EvictGrace float64 `json:"evict_grace_s"`
+}
+
+// LongTermRules are those of the order LongTermFairness: the half-life in seconds, 0 for none; how far an index looks ahead; and
+// what a GPU of a model counts, 1 where it is not listed.
+type LongTermRules struct {
+	HalfLife float64            `json:"half_life_s"`
+	Horizon  float64            `json:"horizon_s"`
+	Rates    map[string]float64 `json:"rates,omitempty"`
+}
+
+// longTerm returns the rules of the order; nil under another one.
+func longTerm(p *core.Policy) *LongTermRules {
+	if p.Queueing.Order != core.LongTermFairness || p.Queueing.Mode == core.StrictFIFO || p.Queueing.FairShare {
+		return nil
+	}
+	r := &LongTermRules{HalfLife: p.Fairness.HalfLife.Seconds(), Horizon: p.Fairness.Horizon().Seconds(), Rates: map[string]float64{}}
+	for _, m := range p.Fairness.Rates {
+		r.Rates[m.Model] = float64(m.Rate) / 1000
+	}
+	return r
 }
 
 // NewRules returns the rules of a policy; evicted pods leave within grace.
@@ -100,7 +122,7 @@ func NewRules(p *core.Policy, grace core.Time) *Rules {
 		HPOnly: p.Preempt.HPOnly, Delay: p.Preempt.Delay.Seconds(), Lease: p.Fairness.Lease.Seconds(), OwnQueue: p.Preempt.Priority == core.InQueue && !p.Preempt.Backfill,
 		Unprotected: p.Preempt.Unprotected, ProtectedQueues: p.Preempt.ProtectedQueues, CPUReserve: float64(p.CPUOnly.Reserve) / 1000,
 		RoomMoves: p.Room.MaxMoves, RoomRestarts: p.Room.Restarts, EvictGrace: grace.Seconds(), StaleGrace: p.Requeue.StaleGrace.Seconds(),
-		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(),
+		DefragRestarts: restarts, Forecast: p.Spot.Period.Seconds(), LongTerm: longTerm(p),
 	}
 }
 

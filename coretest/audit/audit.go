@@ -69,6 +69,11 @@ const (
 	// Lease: a pod leaves for a job that has received less, before its own lease is over or though the
 	// policy has no leases.
 	Lease = "lease"
+	// Turn: under the order LongTermFairness, a job starts in a place that one could have had whose queue had received less of the
+	// GPU time that it deserved, or that came before it in its queue.
+	Turn = "turn"
+	// Stale: a gang has fewer pods than its minimum for longer than the policy allows.
+	Stale = "stale"
 	// HPExpected: an LP job starts though HP jobs are expected to need its GPUs before it has saved its
 	// progress, and the policy puts such jobs off.
 	HPExpected = "hp_expected"
@@ -197,6 +202,8 @@ type auditor struct {
 	shortages []shortage // in order of time
 	forecast  *forecast
 	moving    int // pods that are being moved
+	inTime    *inTime
+	stale     []stale // gangs that had too few pods, in order of time
 
 	now     int64
 	gangs   []*job  // touched at now
@@ -252,6 +259,8 @@ func (a *auditor) open(dir string) (err error) {
 	if a.queues, err = readQueues(at("queues.json")); err != nil {
 		return err
 	}
+	a.inTime = newInTime(a.summary.Rules, a.queues)
+	a.inTime.count(a.nodes)
 	if a.changes, err = openChanges(at("nodes.csv")); err != nil {
 		return err
 	}
@@ -352,6 +361,7 @@ func (a *auditor) change() error {
 		a.measure.before(n)
 		n.up, n.cordoned, n.unhealthy = c.up, c.cordoned, c.unhealthy
 		a.measure.after(n)
+		a.inTime.count(a.nodes)
 		if !n.up {
 			a.lost = append(a.lost, n)
 		}
@@ -365,6 +375,8 @@ func (a *auditor) advance(t int64) error {
 		a.settle()
 		a.short(t)
 		a.putOff(t)
+		a.outOfOrder(t)
+		a.stopped(t)
 		a.forecast.advance(t)
 		a.measure.until(t)
 		a.measure.event(t)
@@ -376,6 +388,7 @@ func (a *auditor) advance(t int64) error {
 	if err := a.end(t); err != nil {
 		return err
 	}
+	a.inTime.advance(t)
 	if len(a.returned) > 0 && t > a.returned[0].t {
 		a.inPlace()
 	}
@@ -386,6 +399,7 @@ func (a *auditor) advance(t int64) error {
 func (a *auditor) settle() {
 	for _, j := range a.gangs {
 		a.whole(j)
+		a.stalls(j)
 		a.beside(j)
 		j.touched = false
 	}
@@ -429,6 +443,7 @@ func (a *auditor) submit(t int64) error {
 		a.report.Jobs++
 		a.counts.Submitted++
 		a.jobs[j.name] = j
+		a.inTime.submitted(j)
 		a.measure.event(j.submit)
 	}
 }
@@ -462,6 +477,7 @@ func nameHash(name string) uint64 {
 func (a *auditor) over(j *job, o *outcome) {
 	delete(a.jobs, j.name)
 	j.ended = o.end
+	a.inTime.over(j, o.end)
 	if j.class == "HP" {
 		a.endedHP[nameHash(j.name)] = true
 	}
@@ -530,6 +546,7 @@ func (a *auditor) finish() error {
 	a.settle()
 	a.short(max(a.now, a.measure.last))
 	a.putOff(max(a.now, a.measure.last))
+	a.outOfOrder(endOfTime)
 	for _, rest := range []func(int64) error{a.submit, a.end} {
 		if err := rest(endOfTime); err != nil {
 			return err

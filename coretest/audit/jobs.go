@@ -41,6 +41,7 @@ type job struct {
 	// dissolving tells that the gang lost a node or is evicted: its other pods may take their
 	// grace to leave, as long as none is bound again.
 	dissolving bool
+	stale      int64 // since when it has had too few pods; -1 if it has not
 }
 
 // task is a role of a job.
@@ -198,7 +199,7 @@ func (s *submissions) job() *job {
 	j := &job{
 		name: s.text("job"), queue: s.text("queue"), user: s.optional("user"), class: s.text("class"),
 		gang: s.bool("gang"), locked: s.bool("locked"), replaceable: s.optional("mobility") == "replaceable", submit: s.time("submit_s"),
-		whole: -1, evicted: -1, ended: -1,
+		whole: -1, evicted: -1, ended: -1, stale: -1,
 	}
 	var err error
 	if j.rank.priority, err = strconv.ParseInt(s.text("priority"), 10, 64); err != nil {

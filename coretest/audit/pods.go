@@ -32,6 +32,10 @@ func (a *auditor) bind(j *job, d *decision) {
 		t.done--
 	}
 	a.startsAgainst(j, d)
+	a.inTime.starts(j, d)
+	if p.done(j) {
+		a.inTime.want(j, t, 1)
+	}
 	left, promised, lost := p.left, p.promise, p.lost
 	*p = pod{node: n, gpus: a.devices(n, d), milli: d.milli, cpu: d.cpu, mem: d.mem, since: d.t}
 	if j.bound == 0 {
@@ -51,6 +55,7 @@ func (a *auditor) bind(j *job, d *decision) {
 		a.breach(Standby, "%s is bound at %s to GPUs of %s that are lent, and %s", d.pod, seconds(d.t), n.name, j.class)
 	}
 	a.charge(j, n, p, +1)
+	a.inTime.hold(j, n, p, +1)
 	a.forecast.held(j, p, +1)
 	a.label(t, n, +1)
 	t.bound++
@@ -366,6 +371,7 @@ func (a *auditor) release(j *job, d *decision) {
 		j.binds.add(d.t) // what left for it may be back
 	}
 	was.node.free(j, was.gpus, d.t)
+	a.inTime.hold(j, was.node, &was, -1)
 	restarts := string(d.reason) == "restarted"
 	if !restarts {
 		a.charge(j, was.node, &was, -1)
@@ -375,6 +381,7 @@ func (a *auditor) release(j *job, d *decision) {
 	j.bound--
 	if p.done(j) {
 		t.done++
+		a.inTime.want(j, t, -1)
 	}
 	a.touch(j)
 	if j.gang && !j.started {
@@ -444,6 +451,7 @@ func (a *auditor) cause(j *job, d *decision) {
 	case "preempted", "reclaimed", "restarted", "lease_over":
 		a.measure.leave(d)
 		a.leaves(d.told)
+		a.inTime.left(d)
 		a.inQueue(j, d)
 		a.waited(d)
 		forNone := reason == "restarted" && len(d.forJob) == 0 // see restarts.go

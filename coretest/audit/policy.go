@@ -4,20 +4,21 @@ import "slices"
 
 // rules are what the policy of the run allows, as summary.json says.
 type rules struct {
-	HPOnly          bool     `json:"hp_only"`
-	Delay           float64  `json:"preempt_delay_s"`
-	Lease           float64  `json:"lease_s"`
-	OwnQueue        bool     `json:"preempted_in_queue"`
-	Unprotected     bool     `json:"unprotected"`
-	ProtectedQueues []string `json:"protected_queues"`
-	CPUReserve      float64  `json:"cpu_reserve"`
-	RoomMoves       int      `json:"room_max_moves"`
-	RoomRestarts    bool     `json:"room_restarts"`
-	EvictGrace      float64  `json:"evict_grace_s"`
-	StaleGrace      float64  `json:"stale_grace_s"`
-	DefragRestarts  string   `json:"defrag_restarts"`
-	Forecast        float64  `json:"forecast_s"`
-	Estimates       bool     `json:"estimates"`
+	HPOnly          bool           `json:"hp_only"`
+	Delay           float64        `json:"preempt_delay_s"`
+	Lease           float64        `json:"lease_s"`
+	OwnQueue        bool           `json:"preempted_in_queue"`
+	Unprotected     bool           `json:"unprotected"`
+	ProtectedQueues []string       `json:"protected_queues"`
+	CPUReserve      float64        `json:"cpu_reserve"`
+	RoomMoves       int            `json:"room_max_moves"`
+	RoomRestarts    bool           `json:"room_restarts"`
+	EvictGrace      float64        `json:"evict_grace_s"`
+	StaleGrace      float64        `json:"stale_grace_s"`
+	DefragRestarts  string         `json:"defrag_restarts"`
+	Forecast        float64        `json:"forecast_s"`
+	Estimates       bool           `json:"estimates"`
+	LongTerm        *longTermRules `json:"long_term"`
 }
 
 // forHP checks that LP jobs evict none, where the policy says so. The job may have ended while

@@ -184,6 +184,47 @@ h,w,q,training,HP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,
 	check(t, &metrics.Rules{}, nil, jobs, "1 bind l-0 a0 0\n50 release l-0 lease_over h", Lease)
 }
 
+// Under LongTermFairness no job starts where one could of a queue with a lower index, or one before it in its queue.
+func TestTurn(t *testing.T) {
+	const jobs = `a1,w,a,training,HP,0,false,1,1000,1000,1024,,0,1000,completed,0,false,,
+a2,w,a,training,HP,0,false,1,1000,1000,1024,,0,1000,completed,0,false,,
+b1,w,b,training,HP,0,false,1,1000,1000,1024,,0,1000,completed,0,false,,
+b2,w,b,training,HP,0,false,2,1000,1000,1024,,0,1000,completed,0,false,,
+l,w,b,training,LP,0,false,1,4000,1000,1024,,0,1000,completed,0,false,,
+a3,w,a,training,HP,0,false,1,1000,1000,1024,,0.5,1000,completed,0,false,,
+`
+	inTime := &metrics.Rules{LongTerm: &metrics.LongTermRules{Horizon: 900}, EvictGrace: 5}
+	queues := []core.Queue{{Name: "a", Weight: 1}, {Name: "b", Weight: 1}}
+	for script, want := range map[string]string{
+		"1 bind a1-0 a0 0\n1 bind b1-0 a0 1\n1 bind b2-0 a0 3\n1 bind a2-0 a0 2\n1 bind b2-1 a1 0": "", // in turns
+		"1 bind a1-0 a0 0\n1 bind a2-0 a0 1\n9 bind b1-0 a0 2":                                     Turn,
+		"1 bind a1-0 a0 0\n9 bind b1-0 a0 1\n9 bind a3-0 a0 2":                                     Turn, // a2 was submitted first
+		"1 bind l-0 a1 0,1,2,3\n1 bind a1-0 a0 0\n1 bind a2-0 a0 1\n3 release l-0 preempted b1 1":  "",   // b1 has a place
+		"1 bind a1-0 a0 0\n1 bind b1-0 a0 1\n1 bind b2-0 a1 0\n9 bind a2-0 a0 2\n9 bind a3-0 a0 3": "",   // b2 has run
+	} {
+		check(t, inTime, queues, jobs, script, want)
+	}
+	check(t, &metrics.Rules{}, queues, jobs, "1 bind a1-0 a0 0\n1 bind a2-0 a0 1\n9 bind b1-0 a0 2", "")
+	owns := []core.Queue{{Name: "a", Weight: 1, Quota: []core.Quota{{Model: "A", Nominal: 8000}}}, {Name: "b", Weight: 1}}
+	check(t, inTime, owns, jobs, "1 bind a1-0 a0 0\n1 bind a2-0 a0 1\n9 bind b1-0 a0 2", "") // quota comes first
+}
+
+// A gang with too few pods is stopped in time, unless pods of it succeeded.
+func TestStaleGangs(t *testing.T) {
+	const jobs = `g,w,q,training,HP,0,true,2,1000,1000,1024,,0,1000,completed,0,false,,
+k,w,q,training,HP,0,true,2,1000,1000,1024,,0,1000,completed,0,true,,
+`
+	const lost = "1 bind g-0 a0 0\n1 bind g-1 a1 0\n10 lost a1\n10 release g-1 node_lost\n"
+	for script, want := range map[string]string{
+		lost + "75 release g-0 node_lost":                  "",
+		lost + "76 release g-0 node_lost":                  Stale,
+		lost + "60 bind g-1 b0 0\n90 release g-0 finished": "",
+		"1 bind k-0 a0 0\n1 bind k-1 a1 0\n10 lost a1\n10 release k-1 node_lost\n99 release k-0 node_lost": "", // locked
+	} {
+		check(t, &metrics.Rules{StaleGrace: 60, EvictGrace: 5}, nil, jobs, script, want)
+	}
+}
+
 // Under hpOnly no LP job evicts.
 func TestHPOnly(t *testing.T) {
 	const jobs = `l,w,q,batch,LP,0,false,1,1000,1000,1024,,0,100,completed,0,false,,

@@ -12,6 +12,7 @@ import (
 // queue is a queue's quota and use, in milli-GPU by model or anyModel.
 type queue struct {
 	name     string
+	weight   float64 // among its siblings
 	parent   *queue
 	isolated bool
 	nominal  map[string]int64 // nil without quota
@@ -48,6 +49,7 @@ func readQueues(path string) (map[string]*queue, error) {
 	var file struct {
 		Queues []struct {
 			Name, Parent, Mode                    string
+			Weight                                *float64
 			MaxRunningJobs, MaxRunningJobsPerUser int64
 			MaxRunningGPUs, MaxRunningGPUsPerUser float64
 			Quota                                 []struct {
@@ -70,6 +72,9 @@ func readQueues(path string) (map[string]*queue, error) {
 			used: map[string]int64{}, locked: map[string]int64{}, below: map[string]int64{}, tree: map[string]int64{},
 			all: bounds{jobs: r.MaxRunningJobs, gpu: milli(r.MaxRunningGPUs)}, perUser: bounds{jobs: r.MaxRunningJobsPerUser, gpu: milli(r.MaxRunningGPUsPerUser)},
 			users: map[string]*bounds{},
+		}
+		if q.weight = 1; r.Weight != nil {
+			q.weight = *r.Weight
 		}
 		if r.Parent != "" && q.parent == nil {
 			return nil, &workload.Error{File: path, Field: r.Name, Want: "a parent that comes before it, found " + r.Parent}
