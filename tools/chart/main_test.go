@@ -109,7 +109,7 @@ func TestTheBaseIsTheChart(t *testing.T) {
 
 func TestTheChartHasCopies(t *testing.T) {
 	definitions, err := fs.Glob(os.DirFS(deployDir), "crds/*_*.yaml")
-	if err != nil || len(definitions) != 3 {
+	if err != nil || len(definitions) != 4 {
 		t.Fatalf("found %v, %v", definitions, err)
 	}
 	list, err := os.ReadFile(deployDir + "crds/kustomization.yaml")
