@@ -248,9 +248,10 @@ func (pl *planner) mayEvict(j candidate, head bool) bool {
 type attempt struct {
 	of    key
 	world uint64 // see changes.world
-	// changes and pods are sums over the loads of the models that mattered.
-	changes uint64
-	pods    int
+	// changes and pods are sums over the loads of the models that mattered. The next search is worth while after
+	// enough changes.
+	changes, enough uint64
+	pods            int
 	// gains counts changes of what queues are owed that may let it evict more; owed says that its queue
 	// was owed enough for it.
 	gains uint64
@@ -267,7 +268,8 @@ type attempt struct {
 // After a failed search, the next one is made when enough pods have started or stopped, or
 // after a pause. Enough is a share of the pods that run, and some more for every class that
 // waits, so that a change costs a fraction of a search, however many classes wait. In a small
-// cluster one change is enough.
+// cluster one change is enough. The failed search determines both: which classes passes try
+// afterwards, and how often, changes neither.
 const (
 	attemptShare = 64
 	attemptClass = 8
@@ -323,13 +325,16 @@ func (a *attempt) holdsFor(j *job) bool {
 func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 	// 1. What the search would be made of: all that started or stopped on models whose
 	// pods may make room or give back quota.
-	a := attempt{of: j.key, world: pl.changes.world, at: now}
+	a := attempt{of: j.key, world: pl.changes.world, at: now, enough: 1}
 	all := pl.ledger.Limited() || pl.affinities.constrain(j)
 	for m := range pl.runs.loads {
 		if all || slices.Contains(j.class.models, m) {
 			a.changes += pl.runs.loads[m].changes
 			a.pods += pl.runs.loads[m].pods
 		}
+	}
+	if a.pods > attemptSmall {
+		a.enough = uint64(a.pods/attemptShare + attemptClass*pl.waiting.count)
 	}
 
 	if pl.shares.count() {
@@ -356,10 +361,7 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 	// start would cost a search for every class that waits. Without the pause, a job would wait
 	// for ever if the one stop that helps it is followed by too few others. A job whose queue is owed enough
 	// for it at last need not wait.
-	changed, enough := a.changes-last.changes+a.gains-last.gains, 1
-	if a.pods > attemptSmall {
-		enough = a.pods/attemptShare + attemptClass*len(pl.waiting.idle)
-	}
+	changed := a.changes - last.changes + a.gains - last.gains
 	switch {
 	case changed == 0:
 		if last.retry != Never {
@@ -367,7 +369,7 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 			pl.wakes.retryAt(now, last.retry)
 		}
 		return a, false
-	case changed >= uint64(enough) || now >= last.at+last.pause(kind) || a.owed && !last.owed:
+	case changed >= last.enough || now >= last.at+last.pause(kind) || a.owed && !last.owed:
 		return a, true
 	}
 	pl.wakes.retryAt(now, last.at+last.pause(kind))

@@ -78,6 +78,7 @@ type waiting struct {
 	// that they may use; nothing for models on which no class was stuck yet.
 	stuck  []heap[*class]
 	idle   []*class   // not to be tried for now
+	count  int        // classes that have jobs
 	woken  []*class   // scratch memory
 	paused heap[*job] // by the end of their pause
 }
@@ -209,6 +210,9 @@ func (w *waiting) enqueue(j *job, now Time) {
 		old = c.head()
 	}
 	w.served.enqueued(j)
+	if old == nil {
+		w.count++
+	}
 	c.jobs.push(j)
 	c.first = c.head().key
 	c.moving += j.movesIndex()
@@ -237,6 +241,7 @@ func (w *waiting) dequeue(j *job) {
 	c.moving -= j.movesIndex()
 	j.class = nil
 	if len(c.jobs.items) == 0 {
+		w.count--
 		w.unlist(c)
 		// An empty class is kept for the next job that is alike, with its compiled shapes.
 		if len(w.classes) > maxClasses {
