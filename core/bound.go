@@ -4,7 +4,8 @@ import "github.com/muster-sched/muster/core/quota"
 
 // bound limits what a job that is tried may use, so that jobs which borrow less come first.
 type bound struct {
-	// reach is how far the job may borrow: see units.reach.
+	// reach is how far the job may borrow: [quota.Own] for not at all, else the least depth of a queue
+	// from which it may: see quota.Queue.RoomWithin.
 	reach int
 	// owed says that the job's queue may hold no more than it is owed: see [Queueing.FairShare].
 	owed bool
@@ -47,43 +48,35 @@ func (us *units) looser(b bound) bound {
 // boundOf returns the tightest bound within which the quotas have room for a waiting job (for one pod
 // of it when it starts pod by pod), from a bound on. Whatever the quotas, there is none beyond [unbound].
 func (us *units) boundOf(j *job, from bound) bound {
-	if from == own {
-		if us.reach(j, quota.Own) == quota.Own {
-			return own
-		}
-		from = us.looser(own)
-	}
-	if from.owed && us.exceedsOwed(j) {
-		from = bound{us.ledger.Deepest(), false}
-	}
-	return bound{us.reach(j, from.reach), from.owed}
-}
-
-// exceedsOwed reports whether a waiting job would take its queue beyond what that is owed.
-func (us *units) exceedsOwed(j *job) bool {
-	us.shares.divide()
-	us.compile(j.class)
-	return us.lacks(j)(j.queue.OwedRoom)
-}
-
-// reach returns how far a waiting job (one pod of it when it starts pod by pod) must borrow to
-// start: [quota.Own] if the nominal quota of its queue has room for it, else the depth of the
-// nearest queue above that owns enough together with those below it, 0 if none does. It is at
-// most from.
-func (us *units) reach(j *job, from int) int {
 	if !us.ledger.Limited() {
 		return from
 	}
 	us.compile(j.class)
-	lacks := us.lacks(j)
-	if from == quota.Own && !lacks(j.queue.NominalRoom) {
-		return quota.Own
+	return us.boundIn(j.queue, us.lacks(j), from)
+}
+
+// boundIn is boundOf for a job of a queue that lacks what it needs in a room if lacks says so.
+func (us *units) boundIn(q *quota.Queue, lacks func(room func(model string) Milli) bool, from bound) bound {
+	if from == own {
+		if !lacks(q.NominalRoom) {
+			return own
+		}
+		from = us.looser(own)
 	}
-	depth := min(from, us.ledger.Deepest())
-	for depth > 0 && lacks(func(m string) Milli { return j.queue.RoomWithin(m, depth) }) {
+	// 1. It would take its queue beyond what that is owed.
+	if from.owed {
+		us.shares.divide()
+		if lacks(q.OwedRoom) {
+			from = bound{us.ledger.Deepest(), false}
+		}
+	}
+	// 2. How far it must borrow: the depth of the nearest queue above that owns enough together with
+	// those below it, 0 if none does.
+	depth := min(from.reach, us.ledger.Deepest())
+	for depth > 0 && lacks(func(m string) Milli { return q.RoomWithin(m, depth) }) {
 		depth--
 	}
-	return depth
+	return bound{depth, from.owed}
 }
 
 // lacks returns [candidate.lacks] for a waiting job.

@@ -138,7 +138,7 @@ func (e *Engine) RoomFor(name string, d Defrag, restarts bool) (plan Migrations,
 	}
 	e.placer.Redraw(drawn)
 	plan = e.migrations(&moves)
-	if ps := (&pass{e, e.now}); !found && restarts && ps.planner.freeFor(j.class) >= needed {
+	if ps := (&pass{Engine: e, now: e.now}); !found && restarts && ps.planner.freeFor(j.class) >= needed {
 		e.entitlement.update()
 		due := Never
 		bounds := Room{MaxMoves: cmp.Or(d.MaxMoves, math.MaxInt), Restarts: true}

@@ -386,7 +386,7 @@ func (q *Inquiry) firstReady() *job {
 	var first *job
 	nearest := 0
 	for _, c := range q.e.waiting.ready.items {
-		if reach := q.e.units.reach(c.head(), quota.Own); first == nil || reach > nearest || reach == nearest && c.head().key.before(&first.key) {
+		if reach := q.e.units.boundOf(c.head(), own).reach; first == nil || reach > nearest || reach == nearest && c.head().key.before(&first.key) {
 			first, nearest = c.head(), reach
 		}
 	}
@@ -395,7 +395,7 @@ func (q *Inquiry) firstReady() *job {
 	}
 	next := first.class
 	for _, c := range q.e.waiting.ready.items {
-		if c.line == next.line && q.e.turns.turnBefore(c, next) && q.e.units.reach(c.head(), quota.Own) == nearest {
+		if c.line == next.line && q.e.turns.turnBefore(c, next) && q.e.units.boundOf(c.head(), own).reach == nearest {
 			next = c
 		}
 	}

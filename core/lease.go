@@ -47,8 +47,8 @@ func (ps *pass) repair() {
 // waitingHeads returns the first jobs of the classes that found no room, or no quota.
 func (ps *pass) waitingHeads() []*job {
 	var first []*job
-	for _, c := range ps.waiting.idle {
-		if c.state == classStuck || c.state == classOverrun {
+	for i := range ps.waiting.idle {
+		if c := ps.waiting.idle[i].class; c.state == classStuck || c.state == classOverrun {
 			first = append(first, c.head())
 		}
 	}

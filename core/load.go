@@ -57,6 +57,15 @@ func (r *ranked) list(p *pod, by int) {
 	r.pods = r.pods[:n]
 }
 
+// changed returns how many changes all loads have counted.
+func (r *runs) changed() uint64 {
+	changes := uint64(0)
+	for m := range r.loads {
+		changes += r.loads[m].changes
+	}
+	return changes
+}
+
 // poolModels returns the model numbers of all pools.
 func (r *runs) poolModels() []int {
 	for k := len(r.ofPool); k < len(r.state.Pools()); k++ {
@@ -200,10 +209,13 @@ func (l *load) weaker(k *key) (weaker, all Milli) {
 }
 
 // freeFor returns how much GPU is free on nodes that the class may use.
-func (pl *planner) freeFor(c *class) Milli {
+func (pl *planner) freeFor(c *class) Milli { return pl.freeIn(c.pools) }
+
+// freeIn returns how much GPU is free in pools, a bit each.
+func (pl *planner) freeIn(pools uint64) Milli {
 	free := Milli(0)
 	for i, p := range pl.state.Pools() {
-		if c.pools>>(uint(i)%64)&1 == 1 {
+		if pools>>(uint(i)%64)&1 == 1 {
 			free += p.FreeMilli()
 		}
 	}

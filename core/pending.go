@@ -77,10 +77,10 @@ type waiting struct {
 	// stuck are the classes that found no room, the same way, by the number of each GPU model
 	// that they may use; nothing for models on which no class was stuck yet.
 	stuck  []heap[*class]
-	idle   []*class   // not to be tried for now
-	count  int        // classes that have jobs
-	woken  []*class   // scratch memory
-	paused heap[*job] // by the end of their pause
+	idle   []idleClass // not to be tried for now, in no order
+	count  int         // classes that have jobs
+	paused heap[*job]  // by the end of their pause
+	woken  []*class    // scratch memory
 }
 
 func newWaiting(strict bool, classOf func(*job) classID, served *longTerm, turns *turns) waiting {
@@ -272,7 +272,7 @@ func (w *waiting) reclassify(jobs []*job, now Time) {
 // quota, and have an affinity that matters.
 func (w *waiting) tryAgain(matters func(Term) bool) {
 	for i := len(w.idle) - 1; i >= 0; i-- {
-		if c := w.idle[i]; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
+		if c := w.idle[i].class; (c.state == classStuck || c.state == classOverrun) && c.head().requires(matters) {
 			w.setClass(c, classActive)
 		}
 	}
@@ -287,21 +287,32 @@ func (w *waiting) howStarted(j *job) Reason {
 }
 
 // overtakes reports whether a job that starts now overtakes an earlier one that waits
-// for a GPU model of its own.
+// for a GPU model of its own, and that is not still to be tried.
 func (w *waiting) overtakes(j *job) bool {
 	for _, m := range j.class.models {
-		if s := w.stuckOn(m).items; len(s) > 0 && s[0].head() != j && s[0].head().key.before(&j.key) {
+		if w.stuckBefore(w.stuckOn(m), 0, j) {
 			return true
 		}
 	}
 	return false
 }
 
+// stuckBefore reports whether a job comes after one of the stuck classes from a place in their heap on.
+func (w *waiting) stuckBefore(stuck *heap[*class], at int, j *job) bool {
+	if at >= len(stuck.items) || !stuck.items[at].first.before(&j.key) {
+		return false
+	}
+	if c := stuck.items[at]; c != j.class && !w.idle[c.idle].awake {
+		return true
+	}
+	return w.stuckBefore(stuck, 2*at+1, j) || w.stuckBefore(stuck, 2*at+2, j)
+}
+
 // firstOverrun returns the first job that waits for quota, nil without any.
 func (w *waiting) firstOverrun() *job {
 	var first *job
-	for _, c := range w.idle {
-		if c.state == classOverrun && (first == nil || c.first.before(&first.key)) {
+	for i := range w.idle {
+		if c := w.idle[i].class; c.state == classOverrun && (first == nil || c.first.before(&first.key)) {
 			first = c.head()
 		}
 	}
@@ -363,7 +374,7 @@ func (w *waiting) setClass(c *class, s classState) {
 	}
 	if s != classActive {
 		c.idle = len(w.idle)
-		w.idle = append(w.idle, c)
+		w.idle = append(w.idle, idleClass{class: c})
 	}
 }
 
@@ -386,10 +397,12 @@ func (w *waiting) unlist(c *class) {
 		w.stuck[f.model].remove(c, f.at)
 	}
 	c.filed = c.filed[:0]
-	if c.idle >= 0 && c.idle < len(w.idle) && w.idle[c.idle] == c {
-		last := w.idle[len(w.idle)-1]
-		w.idle[c.idle], last.idle = last, c.idle
-		w.idle = w.idle[:len(w.idle)-1]
+	if c.idle >= 0 && c.idle < len(w.idle) && w.idle[c.idle].class == c {
+		last := len(w.idle) - 1
+		w.idle[c.idle] = w.idle[last]
+		w.idle[c.idle].class.idle = c.idle
+		w.idle[last] = idleClass{}
+		w.idle = w.idle[:last]
 	}
 	c.idle = -1
 }

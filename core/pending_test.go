@@ -97,7 +97,7 @@ func checkFiles(t *rapid.T, w *waiting) {
 			{"active", w.active.has(c, c.at[0]), has && !postponed && c.state == classActive},
 			{"ready", w.ready.has(c, c.at[1]), has && !postponed && w.strict && c.state <= classStuck},
 			{"line", c.line != nil, has && c.head().queue.FairUsers && (postponed || c.state == classActive || w.strict && c.state == classStuck)},
-			{"idle", slices.Contains(w.idle, c), has && c.state != classActive},
+			{"idle", slices.ContainsFunc(w.idle, func(i idleClass) bool { return i.class == c }), has && c.state != classActive},
 			{"stuck", len(c.filed) > 0, has && c.state == classStuck && len(c.models) > 0},
 		} {
 			if f.is != f.want {

@@ -19,7 +19,7 @@ func (e *Engine) Decide(now Time) []Decision {
 	e.out, e.places, e.wakes.next = e.out[:0], e.places[:0], Never
 	e.expected.advance(now)
 	e.longTerm.advance(now)
-	ps := pass{e, now}
+	ps := pass{Engine: e, now: now}
 
 	// 1. What no queue owns is lent, or what of it has gone is lent no longer. Gangs that broke since
 	// the last pass, or have had too few pods for too long, must stop, as far as pods of them have not left already. Moves that were begun,
@@ -84,7 +84,8 @@ func (e *Engine) Decide(now Time) []Decision {
 // pass is the current scheduling pass.
 type pass struct {
 	*Engine
-	now Time
+	now   Time
+	awake awakeClasses
 }
 
 // pushedOut files the classes to be tried again that may evict more than when they were
@@ -108,7 +109,7 @@ func (ps *pass) mayEvictMore() bool {
 	some := false
 	// Backwards, as the classes that are filed leave the list.
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-		c := ps.waiting.idle[i]
+		c := ps.waiting.idle[i].class
 		if c.state != classStuck && c.state != classOverrun {
 			continue
 		}
@@ -135,7 +136,7 @@ func (ps *pass) lessReserved() bool {
 	}
 	some := false
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-		if c := ps.waiting.idle[i]; c.state == classStuck && c.pools&taken != 0 && c.head().GPUs() == 0 {
+		if c := ps.waiting.idle[i].class; c.state == classStuck && c.pools&taken != 0 && c.head().GPUs() == 0 {
 			ps.waiting.setClass(c, classActive)
 			some = true
 		}
@@ -186,7 +187,7 @@ func (ps *pass) reactivate() {
 	// 1. Less runs where queues bound that: classes that wait for it.
 	if ps.changes.bounds {
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-			if c := ps.waiting.idle[i]; c.state == classBounded || c.state == classStuck && c.trimmed {
+			if c := ps.waiting.idle[i].class; c.state == classBounded || c.state == classStuck && c.trimmed {
 				ps.waiting.setClass(c, classActive)
 			}
 		}
@@ -195,8 +196,16 @@ func (ps *pass) reactivate() {
 	// 2. Quota or nodes changed, or any room where quotas count: every class may be concerned,
 	// those that lack quota, too.
 	if (ps.changes.quota || ps.changes.pools != 0) && ps.ledger.Limited() || ps.changes.nodes {
+		ps.entitlement.update()
+		waves := !ps.waiting.strict && !ps.policy.byService() // else the order is another one
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-			ps.reactivateOne(ps.waiting.idle[i])
+			c := &ps.waiting.idle[i]
+			switch found := ps.look(c); {
+			case found == fits && waves:
+				c.awake, ps.awake.some = true, true
+			case found != asleep:
+				ps.reactivateOne(c.class)
+			}
 		}
 		return
 	}
@@ -230,12 +239,19 @@ func (ps *pass) freedOn(model int) bool {
 // reactivateOne files a class to be tried again if it could use what was freed.
 func (ps *pass) reactivateOne(c *class) {
 	roomFreed := c.pools&ps.changes.pools != 0
+	// Most are hopeless. What they need is compiled for other nodes if those have changed, the first job may be another one by now
+	// under [LongTermFairness], and a job that is put off holds up no others.
+	waits := c.state == classStuck || c.state == classOverrun
+	if waits && !ps.changes.nodes && c.moving == 0 && ps.expected.slot == 0 && ps.settle(c, c.head()) {
+		return
+	}
 	switch c.state {
 	case classStuck:
 		// If nodes became smaller, an empty cluster may no longer hold it: it is tried, to be
 		// rejected, as it would hold up others under StrictFIFO.
 		tooLargeNow := ps.changes.less && !c.possible
-		freedForIt := ps.changes.nodes || roomFreed || c.short && ps.changes.quota
+		_, simple := c.simple()
+		freedForIt := ps.changes.nodes || roomFreed || (c.short || simple) && ps.changes.quota
 		switch {
 		case tooLargeNow, freedForIt && ps.mayStart(c):
 			ps.waiting.setClass(c, classActive)
@@ -269,8 +285,11 @@ func (ps *pass) mayStart(c *class) bool {
 // that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
 	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.byService()
-	for len(ps.waiting.active.items)+len(ps.waiting.borrowers.items) > 0 {
+	for {
 		c, b := ps.nextOf(&ps.waiting.active)
+		if c == nil {
+			break
+		}
 		if ps.units.compile(c); !helped && ps.waiting.overtakes(c.head()) {
 			helped = true
 			ps.preemptForHeads()
@@ -289,8 +308,11 @@ func (ps *pass) inOrder() {
 // that does not fit holds up all. Jobs without quota wait in their own queue and hold up no
 // others (Kant §3.2.2).
 func (ps *pass) strictly() {
-	for len(ps.waiting.ready.items)+len(ps.waiting.borrowers.items) > 0 {
+	for {
 		c, b := ps.nextOf(&ps.waiting.ready)
+		if c == nil {
+			break
+		}
 		// A class that is stuck already is not tried again. It holds up the others unless it has
 		// lost its quota to one of them since: a job without quota waits in its own queue.
 		if c.state == classStuck && !ps.outOfQuota(c) {
@@ -319,9 +341,20 @@ func (ps *pass) outOfQuota(c *class) bool {
 }
 
 // nextOf returns the first class of a heap whose first job would be within nominal
-// quota, else the first of the borrowers, and what bounds its first job now. Those of the
-// heap that come before it go to the borrowers. One of the two heaps has a class.
+// quota, else the first of the borrowers, and what bounds its first job now; nil if there is none. Those of the
+// heap that come before it go to the borrowers. Classes that are awake are filed to be tried as their turn comes.
 func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
+	for {
+		c, b := ps.firstOf(h)
+		if aw := &ps.awake; !aw.some || c != nil && aw.wave > 0 && !aw.next.before(&turnOf{bound: b, first: c.first}) {
+			return c, b
+		}
+		ps.wake()
+	}
+}
+
+// firstOf is nextOf without the classes that are awake.
+func (ps *pass) firstOf(h *heap[*class]) (*class, bound) {
 	ps.longTerm.inOrder()
 	for len(h.items) > 0 {
 		c := ps.turns.next(h.items[0])
@@ -331,7 +364,7 @@ func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
 		}
 		ps.waiting.postpone(c, b)
 	}
-	for {
+	for len(ps.waiting.borrowers.items) > 0 {
 		c := ps.turns.next(ps.waiting.borrowers.items[0])
 		b := ps.units.boundOf(c.head(), c.bound)
 		if b == c.bound {
@@ -339,6 +372,7 @@ func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
 		}
 		ps.waiting.postpone(c, b) // jobs that started since took what was near, or owed
 	}
+	return nil, bound{}
 }
 
 // try lets a job start what it can within a bound and files its class by the outcome, or puts it
@@ -492,7 +526,9 @@ func (ps *pass) untriedBefore(j *job) bool {
 		ps.units.compile(c)
 		return slices.ContainsFunc(c.models, func(m int) bool { return slices.Contains(j.class.models, m) })
 	}
-	return slices.ContainsFunc(ps.waiting.active.items, before) || slices.ContainsFunc(ps.waiting.borrowers.items, before)
+	awake := func(c idleClass) bool { return c.awake && (c.class == j.class || before(c.class)) }
+	return slices.ContainsFunc(ps.waiting.active.items, before) || slices.ContainsFunc(ps.waiting.borrowers.items, before) ||
+		ps.awake.some && slices.ContainsFunc(ps.waiting.idle, awake)
 }
 
 // preemptForHead is preemptForHeads for one job. It reports whether a plan was made.

@@ -1,0 +1,133 @@
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// tenants is a full cluster whose queues have more jobs than run. It is large enough for searches to pause.
+type tenants struct {
+	*Engine
+	t    *testing.T
+	rng  *rand.Rand
+	now  Time
+	jobs []string // those that have not ended
+	made int
+	// queues is how many have jobs: with few there are few classes, and fewer changes make searches worth a try.
+	queues int
+}
+
+// newTenants makes twelve queues that own so many GPUs on average.
+func newTenants(t *testing.T, seed uint64, p Policy, own, queues int) *tenants {
+	e, err := New(Config{Policy: p, Levels: []string{"leaf"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &tenants{Engine: e, t: t, rng: rand.New(rand.NewPCG(seed, 1)), queues: queues}
+	for i := range 12 {
+		q := Queue{Name: fmt.Sprint("q", i), Weight: 1, Quota: []Quota{{Model: "H800", Nominal: Milli(i%4*own*2/3) * WholeGPU, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}}
+		if i%4 > 0 {
+			q.Parent = fmt.Sprint("q", i-i%4)
+		}
+		w.apply(QueueSet{Queue: q})
+	}
+	for i := range 160 {
+		w.apply(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), Model: "H800", GPUs: 8, CPUMilli: 64000, MemMiB: 1 << 20, Domains: []string{fmt.Sprint(i / 8)}}})
+	}
+	for range 1600 {
+		w.come()
+	}
+	w.rest()
+	return w
+}
+
+func (w *tenants) apply(ev Event) {
+	if err := w.Apply(w.now, ev); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// come submits a job.
+func (w *tenants) come() {
+	shape := [...][2]int{{1, 1}, {1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 8}, {4, 4}}[w.rng.IntN(7)]
+	w.made++
+	j := Job{Name: fmt.Sprint("j", w.made), Queue: fmt.Sprint("q", w.rng.IntN(w.queues)), Gang: shape[0] > 1, Submitted: w.now, Class: Class(w.rng.IntN(2))}
+	j.Tasks = []Task{{Pods: shape[0]}}
+	j.Tasks[0].GPU, j.Tasks[0].CPUMilli = Milli(shape[1])*WholeGPU, 1000
+	w.jobs = append(w.jobs, j.Name)
+	w.apply(JobSubmitted{Job: j})
+}
+
+// rest lets passes follow until one evicts nothing. What is evicted leaves at once.
+func (w *tenants) rest() {
+	for again := true; again; {
+		again = false
+		var gone []PodsGone
+		for _, d := range w.Decide(w.now) {
+			if d.Op == Evict || d.Op == Requeue {
+				g := PodsGone{Job: d.Job}
+				for _, p := range d.Pods {
+					g.Pods = append(g.Pods, p.Pod)
+				}
+				gone, again = append(gone, g), true
+			}
+		}
+		for _, g := range gone {
+			w.apply(g)
+		}
+	}
+}
+
+// step lets time go on for less than most, and a job end or come, or a node be cordoned or not.
+func (w *tenants) step(most Time) {
+	w.now += Time(w.rng.Int64N(int64(most)))
+	switch k := w.rng.IntN(20); {
+	case k == 0 && w.queues == 12: // all searches are worth a try then
+		w.apply(NodeCordoned{Node: fmt.Sprint("n", w.rng.IntN(160)), Cordoned: w.rng.IntN(2) > 0})
+	case k < 10:
+		i := w.rng.IntN(len(w.jobs))
+		w.apply(JobEnded{Job: w.jobs[i]})
+		w.jobs[i] = w.jobs[len(w.jobs)-1]
+		w.jobs = w.jobs[:len(w.jobs)-1]
+	default:
+		w.come()
+	}
+}
+
+// Of no class that is asleep would a try decide anything.
+func TestAsleep(t *testing.T) {
+	p := Policy{Room: Room{MaxMoves: 16, Restarts: true}}
+	p.Preempt.Reclaim, p.Preempt.Priority, p.Preempt.MinRuntime = true, InCluster, 60*Second
+	seen := [2]int{}
+	for seed := range uint64(12) {
+		p.Queueing.Mode = [...]Mode{BestEffortFIFO, Backfill, StrictFIFO}[seed%3]
+		p.Preempt.Backfill, p.Queueing.HeadWait = p.Queueing.Mode == Backfill, 1800*Second
+		w := newTenants(t, seed, p, [...]int{75, 105, 150, 120}[seed%4], [...]int{12, 3}[seed/6]) // of 107
+		for range 1000 {
+			w.step([...]Time{30 * Second, Second / 10}[seed/6])
+			ps := &pass{Engine: w.Engine, now: w.now}
+			w.entitlement.update()
+			before := w.wakes
+			for i := range w.waiting.idle {
+				c := &w.waiting.idle[i]
+				if ps.look(c) != asleep {
+					continue
+				}
+				state, _, hopeless := ps.hopeless(c.class, c.class.head())
+				if !hopeless || state != c.class.state {
+					t.Fatalf("seed %d, at %v: a class in state %d is asleep; a try would find %d, and nothing else to do: %v", seed, w.now, c.class.state, state, hopeless)
+				}
+				if seen[0]++; state == classStuck {
+					seen[1]++
+				}
+			}
+			w.wakes = before
+			w.rest()
+		}
+	}
+	if seen[0] < 10_000 || seen[1] < 1000 {
+		t.Errorf("%d classes were asleep, %d of them found no room: too few to tell", seen[0], seen[1])
+	}
+	t.Log(seen)
+}
