@@ -305,6 +305,18 @@ func (f *fairness) unfairness() float64 {
 	return over(lacked, owed)
 }
 
+// met is the share of the GPU time that queues deserved so far which they received at the time.
+func (f *fairness) met() float64 {
+	owed, met := 0.0, 0.0
+	for _, q := range f.tenants {
+		if q != nil {
+			owed += q.deserved
+			met += q.met
+		}
+	}
+	return over(met, owed)
+}
+
 // summary returns what was measured up to t; nil if no job had GPUs.
 func (f *fairness) summary(t core.Time) *Fairness {
 	if !f.began {
@@ -323,7 +335,7 @@ func (f *fairness) summary(t core.Time) *Fairness {
 		}
 	})
 	out.Tenants = tenantsOf(out.Queues)
-	out.Tenants.Unfairness, out.Tenants.Mean = f.unfairness(), over(f.unfair, f.time)
+	out.Tenants.Unfairness, out.Tenants.Mean, out.Tenants.Met = f.unfairness(), over(f.unfair, f.time), f.met()
 	return out
 }
 
@@ -398,16 +410,18 @@ func over(part, whole float64) float64 {
 	return part / whole
 }
 
-// FairRow is what each queue received and deserved up to T, the last event.
+// FairRow is what each queue received and deserved up to T, the last event. Tenants and Jobs are the shares of what queues, and the jobs
+// that ended, deserved that they did not receive.
 type FairRow struct {
-	T      core.Time
-	Queues []QueueFairness
+	T             core.Time
+	Tenants, Jobs float64
+	Queues        []QueueFairness
 }
 
 // Fair returns what queues received and deserved so far. It costs O(queues).
 func (c *Collector) Fair() FairRow {
-	row := FairRow{T: c.now}
 	c.fair.changing(c.now)
+	row := FairRow{T: c.now, Tenants: c.fair.unfairness(), Jobs: over(c.fair.lacked, c.fair.owed)}
 	c.fair.each(c.fair.root, func(a *account) {
 		if q := c.fair.queue(a); q.Deserved > 0 || q.Received > 0 {
 			row.Queues = append(row.Queues, q)

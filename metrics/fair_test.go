@@ -54,10 +54,14 @@ func TestFairnessOfTwoTenants(t *testing.T) {
 	near(t, "lowest index", x.Min, 0.5)
 	near(t, "highest to lowest", x.MaxMin, 4)
 	near(t, "Gini", x.Gini, 0.3)
+	near(t, "met: 40 of 40, and 40 of 80", x.Met, 80./120)
 	near(t, "rho: 40 of 80, and 80 of 40 GPU-seconds", f.Jobs.Rho.Mean, 1.25)
 	near(t, "largest rho", f.Jobs.Rho.Max, 2)
 	near(t, "late", f.Jobs.Late, 0.5)
 	near(t, "unfairness of jobs", f.Jobs.Unfairness, 40./120)
+	if row := r.Fair(); row.Tenants != x.Unfairness || row.Jobs != f.Jobs.Unfairness {
+		t.Errorf("at the end, queues lack %v and jobs %v", row.Tenants, row.Jobs)
+	}
 	if math.Abs(f.Jobs.Gini-0.3) > 0.01 {
 		t.Errorf("Gini of jobs %v, want 0.3", f.Jobs.Gini)
 	}

@@ -196,6 +196,8 @@ type TenantFairness struct {
 	Max        float64 `json:"index_max"`
 	MaxMin     float64 `json:"max_to_min"`
 	Gini       float64 `json:"gini"`
+	// Met is the share of what they deserved, together, that they received at the time.
+	Met float64 `json:"met"`
 }
 
 // JobFairness sums up the jobs that ended and had GPUs. Rho is the finish-time fairness of Themis: what

@@ -11,8 +11,8 @@ import (
 // FairText writes how fair runs were: for each one its figures, and for a single run its queues and
 // their indexes over time, too.
 func FairText(w io.Writer, runs []Run, over []metrics.FairRow) error {
-	fmt.Fprintf(w, "GPU time received to deserved. Queues: what they deserved and lack, lowest and highest index, Gini coefficient;\n"+
-		"jobs: the same of what they lack, finish-time fairness (rho), and the share of those above 1.\n\n")
+	fmt.Fprintf(w, "GPU time received to deserved. Queues: what they deserved and lack, and its mean over time, what they received of it at the time (met),\n"+
+		"lowest and highest index and their quotient, Gini coefficient; jobs: what they lack, finish-time fairness (rho), and the share of those above 1.\n\n")
 	if err := fairness(runs).Write(w, 0); err != nil {
 		return err
 	}
@@ -30,8 +30,8 @@ func FairText(w io.Writer, runs []Run, over []metrics.FairRow) error {
 // fairness has a row a run.
 func fairness(runs []Run) *table.Table {
 	t := new(table.Table)
-	t.Add("", "queues", "", "", "", "", "jobs", "", "", "", "", "JCT")
-	t.Add("run", "lack", "mean", "lowest", "highest", "Gini", "lack", "rho mean", "p99", "max", "late", "mean")
+	t.Add("", "queues", "", "", "", "", "", "", "jobs", "", "", "", "", "JCT")
+	t.Add("run", "lack", "mean", "met", "lowest", "highest", "max/min", "Gini", "lack", "rho mean", "p99", "max", "late", "mean")
 	for i := range runs {
 		s := &runs[i].Summary
 		f := s.Fairness
@@ -40,7 +40,7 @@ func fairness(runs []Run) *table.Table {
 			continue
 		}
 		q, j := &f.Tenants, &f.Jobs
-		t.Add(runs[i].Name, percent(q.Unfairness), percent(q.Mean), ratio(q.Min), ratio(q.Max), ratio(q.Gini),
+		t.Add(runs[i].Name, percent(q.Unfairness), percent(q.Mean), percent(q.Met), ratio(q.Min), ratio(q.Max), short(q.MaxMin), ratio(q.Gini),
 			percent(j.Unfairness), ratio(j.Rho.Mean), short(j.Rho.P99), short(j.Rho.Max), percent(j.Late), duration(s.JCT.Mean))
 	}
 	return t
@@ -66,7 +66,7 @@ func fairQueues(f *metrics.Fairness) *table.Table {
 // fairTimes is how many times fairOver shows.
 const fairTimes = 8
 
-// fairOver writes the indexes of queues over time.
+// fairOver writes the indexes of queues over time, and what queues and jobs lacked.
 func fairOver(w io.Writer, f *metrics.Fairness, over []metrics.FairRow) error {
 	if len(over) < 2 {
 		return nil
@@ -83,6 +83,16 @@ func fairOver(w io.Writer, f *metrics.Fairness, over []metrics.FairRow) error {
 		header = append(header, duration(row.T.Seconds()))
 	}
 	t.Add(header...)
+	for _, of := range []struct {
+		what string
+		lack func(*metrics.FairRow) float64
+	}{{"queues lack", func(r *metrics.FairRow) float64 { return r.Tenants }}, {"jobs lack", func(r *metrics.FairRow) float64 { return r.Jobs }}} {
+		cells := []string{of.what}
+		for i := range rows {
+			cells = append(cells, percent(of.lack(&rows[i])))
+		}
+		t.Add(cells...)
+	}
 	for _, q := range f.Queues {
 		if q.Jobs == 0 {
 			continue

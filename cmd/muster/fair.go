@@ -38,7 +38,7 @@ until it ended to what it needed. Several folders are compared.`,
 				Policy   string            `json:"policy"`
 				Fairness *metrics.Fairness `json:"fairness"`
 				JCT      metrics.Times     `json:"jct"`
-				// Over has the indexes of the queues over time.
+				// Over has what queues and jobs lacked, and the indexes of the queues, over time.
 				Over []fairOver `json:"over_time"`
 			}
 			var runs []report.Run
@@ -62,10 +62,13 @@ until it ended to what it needed. Several folders are compared.`,
 	return c
 }
 
-// fairOver is what each queue has received and deserved up to T, in seconds.
+// fairOver is what each queue has received and deserved up to T, in seconds, and the shares that all of them, and the jobs that
+// ended, lacked.
 type fairOver struct {
-	T      float64         `json:"t"`
-	Queues []fairQueueOver `json:"queues"`
+	T       float64         `json:"t"`
+	Tenants float64         `json:"tenants_unfairness"`
+	Jobs    float64         `json:"jobs_unfairness"`
+	Queues  []fairQueueOver `json:"queues"`
 }
 
 type fairQueueOver struct {
@@ -78,7 +81,7 @@ type fairQueueOver struct {
 func newFairOver(rows []metrics.FairRow) []fairOver {
 	out := []fairOver{}
 	for _, r := range rows {
-		x := fairOver{T: r.T.Seconds()}
+		x := fairOver{T: r.T.Seconds(), Tenants: r.Tenants, Jobs: r.Jobs}
 		for _, q := range r.Queues {
 			x.Queues = append(x.Queues, fairQueueOver{q.Queue, q.Own, q.Received, q.Deserved})
 		}
