@@ -60,6 +60,14 @@ var generators = []generator{
 		Builtin{"asi-standby", "asi, where online services lend some 10,000 GPUs at midnight (ASI §4.2, Fig. 16)"},
 		asiCluster, asiStandbyJobs,
 	},
+	{
+		Builtin{"philly-tenants", "400 GPUs, 11 tenants whose demand is not their weight, jobs as in a week of Philly"},
+		phillyTenants.cluster, phillyTenants.jobs,
+	},
+	{
+		Builtin{"venus-tenants", "1,080 GPUs, 15 tenants of different size, jobs as in Helios' cluster Venus"},
+		venusTenants.cluster, venusTenants.jobs,
+	},
 }
 
 // Builtins returns the built-in clusters and workloads, for help texts.

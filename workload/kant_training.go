@@ -203,7 +203,7 @@ func (d logNormal) deal(rng *rand.Rand, n int) []float64 {
 // job generates a job of a size and duration.
 func (m *trainingMix) job(rng *rand.Rand, gpus int64, d core.Time) Job {
 	j := trainingJob("", gpus)
-	j.Queue = tenant(rng.IntN(m.tenants))
+	j.Queue = tenant(rng.IntN(max(m.tenants, 1)))
 	j.Duration = d
 	j.Checkpoint = m.checkpoint
 	if gpus <= 2 && rng.Float64() < m.dev {
