@@ -65,7 +65,8 @@ function tiles(s) {
     tile('Submission to end (JCT)', duration(s.jct.mean_s), `p50 ${duration(s.jct.p50_s)}, p99 ${duration(s.jct.p99_s)}`),
     tile('Jobs completed', count(s.jobs.completed), `${count(s.jobs.running)} run, ${count(s.jobs.pending)} wait`),
     tile('Preemptions', count(s.preemptions), `${count(s.migrations)} migrations`),
-    tile('GPU-hours lost', short(s.lost_gpu_hours), 'by evictions and failures'))
+    tile('GPU-hours lost', short(s.lost_gpu_hours), 'by evictions and failures'),
+    s.fairness ? tile('GPU time that queues lack', percent(s.fairness.tenants.unfairness), `of what they deserved; jobs ${percent(s.fairness.jobs.unfairness)}`) : null)
 }
 
 /** What the runs are compared by: a name, the figure, its text, and +1 where more is better, -1 where less is. */
@@ -79,6 +80,8 @@ const measures = [
   ['JCT, mean', (s) => s.jct.mean_s, duration, -1],
   ['preemptions', (s) => s.preemptions, count, 0],
   ['GPU-h lost', (s) => s.lost_gpu_hours, short, -1],
+  ['queues lack', (s) => s.fairness?.tenants.unfairness ?? 0, percent, -1],
+  ['jobs lack', (s) => s.fairness?.jobs.unfairness ?? 0, percent, -1],
   ['completed', (s) => s.jobs.completed, count, 1],
   ['decisions/s', (s) => s.decisions_per_second, short, 0],
 ]
