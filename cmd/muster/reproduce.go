@@ -80,8 +80,8 @@ the first seed and a report.html that compares them.`,
 	c.Flags().StringVar(&o.Traces, "traces", tracesFolder(), "the folder `DIR` with the public traces; by default $MUSTER_TRACES")
 	c.Flags().StringVar(&o.Nodes, "nodes", "", "openb-fgd: the `FILE` with the cluster's nodes, instead of openb's")
 	c.Flags().StringSliceVar(&o.Pods, "pods", nil, "openb-fgd: the `FILES` with pods, instead of openb's")
-	c.Flags().StringSliceVar(&o.Policies, "policies", nil, "openb-fgd: the `LIST` of policies to compare")
-	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd, kant-*, asi-fragmentation, asi-topology, asi-ipc: the `LIST` of seeds, such as 42-51 or 42,43, instead of the experiment's own")
+	c.Flags().StringSliceVar(&o.Policies, "policies", nil, "openb-fgd, astraea: the `LIST` of policies to compare")
+	c.Flags().StringVar(&seeds, "seeds", "", "openb-fgd, kant-*, astraea, asi-fragmentation, asi-topology, asi-ipc: the `LIST` of seeds, such as 42-51 or 42,43, instead of the experiment's own")
 	c.Flags().BoolVar(&o.Full, "full", false, "kant-*: run fifty seeds instead of ten; asi-ipc: 60 days instead of 4")
 	c.Flags().StringVar(&o.Out, "out", "", "write the files to the folder `DIR`, which must be new, empty, or written by Muster before; by default out/NAME, and with --json no folder")
 	return c
