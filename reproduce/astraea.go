@@ -22,9 +22,9 @@ var astraea = Experiment{
 	Takes: []string{"traces", "seeds", "policies"},
 }
 
-// fairOpponents are the policies beside Astraea, as far as they are built in: those of its paper and the plain queues.
+// fairOpponents are the policies beside Astraea: those of its paper that are built in, and the plain queues.
 var fairOpponents = []string{
-	"StrictFIFO", "BestEffortFIFO", "LucidFIFO", "LucidSJF", "LucidSRTF", "QSSF", "Tiresias", "Themis", "DominantShare", "default",
+	"StrictFIFO", "BestEffortFIFO", "LucidFIFO", "LucidSJF", "LucidSRTF", "QSSF", "Tiresias", "Themis", "default",
 }
 
 // foresees names the policies among them that know run times beforehand. Astraea does not, so its mean completion time is compared with
@@ -76,11 +76,7 @@ func runAstraea(ctx context.Context, o Options) (Result, error) {
 	venus := generatedLoad("Helios", "venus-tenants", o.Seeds)
 	names := o.Policies
 	if len(names) == 0 {
-		for _, name := range fairOpponents {
-			if _, ok := policy.ByName(name); ok {
-				names = append(names, name)
-			}
-		}
+		names = fairOpponents
 	}
 	arms, err := fairArms([]*fairLoad{philly, venus}, names)
 	if err != nil {
