@@ -98,6 +98,7 @@ type pod struct {
 	started core.Time
 	left    *left // where it was evicted from last
 	evicted bool  // it was told to leave for another job when it left last
+	again   bool  // it was told to restart elsewhere when it left last: until it does, a place may be kept for it
 }
 
 // left is a place that a pod left for a job; upsets and starts are what [Twin.upsets] and the

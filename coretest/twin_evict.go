@@ -108,7 +108,8 @@ func (w *Twin) stop(j *job, d *core.Decision) error {
 			return fmt.Errorf("pod %d does not run where the decision says", at.Pod)
 		}
 		p.state, p.to = leaving, nil
-		p.evicted = d.Op == core.Evict && !d.Restarts() && d.Reason != core.StandbyReturns
+		p.again = d.Restarts()
+		p.evicted = d.Op == core.Evict && !p.again && d.Reason != core.StandbyReturns
 		j.unordered = j.unordered || d.Reason == core.Consolidation && w.policy.Requeue.Timestamp == core.EvictionTime
 	}
 	return nil

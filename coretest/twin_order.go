@@ -61,6 +61,9 @@ func (w *Twin) inOrder(names []string) error {
 		if err != nil {
 			return err
 		}
+		if at == nil {
+			continue
+		}
 		if last != nil && cmp.Or(cmp.Compare(last.Class, j.Class), cmp.Compare(j.Priority, last.Priority), comparePlaces(lastAt, at)) > 0 {
 			return fmt.Errorf("job %s comes before %s in the order: expected it behind", last.Name, j.Name)
 		}

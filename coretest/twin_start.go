@@ -82,8 +82,10 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			return err
 		}
 		for _, at := range d.Pods {
-			for _, x := range w.takes(j, &j.Tasks[j.pods[at.Pod].task], w.node(at.Node).Model) {
-				if !w.lists(j.Queue, x.model) {
+			p := &j.pods[at.Pod]
+			for _, x := range w.takes(j, &j.Tasks[p.task], w.node(at.Node).Model) {
+				// What restarts elsewhere may have been found running where its queue has no quota.
+				if !p.again && !w.lists(j.Queue, x.model) {
 					return fmt.Errorf("queue %q may not use %s", j.Queue, x.model)
 				}
 				x.gpu = 0 // it runs already

@@ -48,7 +48,10 @@ func (w *Twin) heldByUser(j *job) int64 {
 // knowsHeld reports whether the engine surely keeps no place for any pod.
 func (w *Twin) knowsHeld() bool {
 	for _, j := range w.jobs {
-		if j.nominated || j.restarts != core.Placed {
+		again := slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == waiting && p.again })
+		// What is left of a gang that lost a pod must leave, from before the pass that says so.
+		broken := j.Gang && j.running() > 0 && slices.ContainsFunc(j.pods, func(p pod) bool { return p.state == waiting })
+		if j.nominated || j.restarts != core.Placed || again || broken {
 			return false
 		}
 	}
@@ -81,14 +84,20 @@ func comparePlaces(a, b *job) int {
 	return cmp.Or(cmp.Compare(a.estimate, b.estimate), cmp.Compare(a.ordered, b.ordered))
 }
 
-// take checks that it is the turn of a job, the i-th of all, and returns whose place in the order it takes: that of the first one that is left.
+// take checks that it is the turn of a job, the i-th of all, and returns whose place in the order it takes: that of the first one that is left;
+// nil if the twin does not know the places of all of these.
 func (t *turns) take(i int, j *job) (*job, error) {
 	at := j
 	if !t.queue(j.Queue).FairUsers {
 		return at, nil
 	}
+	known := true
 	for _, o := range t.left[i:] {
-		if o == j || o.unordered || !t.takeTurns(o, j) || o.Class != j.Class || o.Priority != j.Priority {
+		if o == j || !t.takeTurns(o, j) || o.Class != j.Class || o.Priority != j.Priority {
+			continue
+		}
+		if o.unordered {
+			known = false
 			continue
 		}
 		if comparePlaces(o, at) < 0 {
@@ -103,6 +112,9 @@ func (t *turns) take(i int, j *job) (*job, error) {
 		}
 	}
 	t.start(j)
+	if !known {
+		at = nil
+	}
 	return at, nil
 }
 
