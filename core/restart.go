@@ -118,9 +118,7 @@ func (ns *nominations) placeAgain(x *restartAsked, pods []relocation) error {
 	var left []*relocation
 	for k := range pods {
 		r := &pods[k]
-		u := ns.moves.unit(r.job, r.pod)
-		u.Left = u.Left[:len(u.Left)-1] // see moves.unit: its own node is the last
-		if !slices.Contains(x.Pods, r.pod) && ns.placer.Takes(u, r.to.Node) && ns.state.Holds(&r.to) {
+		if !slices.Contains(x.Pods, r.pod) && ns.comesBack(r) {
 			ns.state.Place(cluster.Owner{Job: r.job.slot, Pod: int32(r.pod)}, r.to)
 		} else {
 			left = append(left, r)
@@ -166,6 +164,14 @@ func (ns *nominations) placeOne(r *relocation, name string) error {
 		return fmt.Errorf("pod %d of job %s does not fit on node %s", r.pod, r.job.Name, name)
 	}
 	return fmt.Errorf("pod %d of job %s: no other node than %s has room for it", r.pod, r.job.Name, ns.state.Node(r.to.Node).Spec.Name)
+}
+
+// comesBack reports whether a pod that stops could start again in its place, which is free in the state: the node may be
+// cordoned or have a taint since, have less room than its pods take, or a broken device.
+func (ns *nominations) comesBack(r *relocation) bool {
+	u := ns.moves.unit(r.job, r.pod)
+	u.Left = u.Left[:len(u.Left)-1] // see moves.unit: its own node is the last
+	return ns.placer.Takes(u, r.to.Node) && ns.state.Holds(&r.to)
 }
 
 // restart decides that a job, or pods of it, stop and start again elsewhere, for a nomination

@@ -221,8 +221,8 @@ func (ps *pass) relocations(j candidate, pods *relocatable, found []defrag.Move,
 	for k := range p.restarts {
 		for _, r := range p.restarts[k].pods {
 			if !slices.ContainsFunc(stop, func(m defrag.Move) bool { return m.Pod == cluster.Owner{Job: r.job.slot, Pod: int32(r.pod)} }) {
-				if !ps.state.Holds(&r.to) {
-					return nil // the node has less room than its pods take, or the device is broken
+				if !ps.nominations.comesBack(&r) {
+					return nil
 				}
 				ps.state.Place(cluster.Owner{Job: r.job.slot, Pod: int32(r.pod)}, r.to)
 			}
