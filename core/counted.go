@@ -162,6 +162,9 @@ func (lt *longTerm) turn(j *job) string {
 		if first.key.precedence != j.key.precedence || a == b {
 			return ""
 		}
+		if lt.policy.byRemaining() && first.Estimate == 0 {
+			return fmt.Sprintf("job %s is before it: it has no estimate", first.Name)
+		}
 		return fmt.Sprintf("job %s is before it: %s and %s", first.Name, lt.indexText(a), lt.indexText(b))
 	}
 	x, y := lt.ledger.Rivals(first.service.Job, j.service.Job)
