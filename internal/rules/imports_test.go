@@ -42,6 +42,11 @@ var mayImport = map[string][]string{
 	"bench":     {"core/"},
 	"migrate":   {"api/"},
 
+	// What reads logs and code. It imports nothing of the engine, nor the engine anything of it.
+	"semantic/logtext":  {},
+	"semantic/track":    {"semantic/logtext"},
+	"semantic/diagnose": {"semantic/logtext"},
+
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting
 
@@ -69,7 +74,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "bench", "coretest/audit", "internal/spelling"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "bench", "coretest/audit", "semantic/", "internal/spelling"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

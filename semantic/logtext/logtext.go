@@ -1,0 +1,232 @@
+// Package logtext reads the logs of jobs as lines of plain text.
+//
+// A line ends at \n, at \r\n, or at a \r alone: each refresh of a progress bar is a line. What a terminal would not show is taken
+// out: escape sequences (colours, cursor moves), the characters that a backspace deletes, and control characters.
+package logtext
+
+import (
+	"bytes"
+	"io"
+)
+
+// MaxLine is how many bytes of a line are kept. What is beyond is dropped: no log needs it, and a file without line ends, such as
+// a core dump, must not fill the memory.
+const MaxLine = 16 << 10
+
+// chunk is how much is read at a time.
+const chunk = 64 << 10
+
+// Scanner reads lines from the first to the last.
+type Scanner struct {
+	r     io.Reader
+	buf   []byte // what is read, and not yet returned
+	rest  []byte // the part of buf that is not yet returned
+	line  []byte
+	index int64
+	err   error
+	begun bool // some of the next line is read, or dropped
+	lf    bool // a \n that comes next ends nothing: the \r before it did
+}
+
+// NewScanner returns a Scanner of the text that r reads.
+func NewScanner(r io.Reader) *Scanner { return &Scanner{r: r, index: -1} }
+
+// Scan goes on to the next line, and returns false when there is none or reading fails. A last line without an end counts.
+func (s *Scanner) Scan() bool {
+	s.line = s.line[:0]
+	for {
+		if s.lf && len(s.rest) > 0 {
+			if s.rest[0] == '\n' {
+				s.rest = s.rest[1:]
+			}
+			s.lf = false
+		}
+		if end := lineEnd(s.rest); end >= 0 {
+			s.keep(s.rest[:end])
+			s.lf = s.rest[end] == '\r'
+			s.rest, s.begun = s.rest[end+1:], false
+			s.found()
+			return true
+		}
+		s.keep(s.rest)
+		s.begun = s.begun || len(s.rest) > 0
+		s.rest = nil
+		if s.err != nil {
+			if s.begun {
+				s.begun = false
+				s.found()
+				return true
+			}
+			return false
+		}
+		if s.buf == nil {
+			s.buf = make([]byte, chunk)
+		}
+		var n int
+		n, s.err = s.r.Read(s.buf)
+		s.rest = s.buf[:n]
+	}
+}
+
+func (s *Scanner) keep(text []byte) {
+	s.line = append(s.line, text[:min(len(text), MaxLine-len(s.line))]...)
+}
+
+func (s *Scanner) found() {
+	s.index++
+	s.line = Clean(s.line)
+}
+
+// Line returns the line. It is valid until the next call of Scan.
+func (s *Scanner) Line() []byte { return s.line }
+
+// Index returns the number of the line, from 0.
+func (s *Scanner) Index() int64 { return s.index }
+
+// Err returns why reading failed; nil at the end of the text.
+func (s *Scanner) Err() error {
+	if s.err == io.EOF {
+		return nil
+	}
+	return s.err
+}
+
+// lineEnd returns where the first line of text ends, or -1.
+func lineEnd(text []byte) int {
+	lf := bytes.IndexByte(text, '\n')
+	if lf < 0 {
+		return bytes.IndexByte(text, '\r')
+	}
+	if cr := bytes.IndexByte(text[:lf], '\r'); cr >= 0 {
+		return cr
+	}
+	return lf
+}
+
+// Backward calls yield with the lines of a file of size bytes from the last to the first, until it returns false. It reads no more of the file
+// than that takes. A line is valid during the call. The lines are those of a Scanner.
+func Backward(r io.ReaderAt, size int64, yield func(line []byte) bool) error {
+	b := backward{yield: yield}
+	buf := make([]byte, chunk)
+	for end := size; end > 0 && !b.done; {
+		begin := max(0, end-chunk)
+		part := buf[:end-begin]
+		if n, err := r.ReadAt(part, begin); n < len(part) {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		b.split(part)
+		end = begin
+	}
+	if !b.done && b.open {
+		b.emit()
+	}
+	return nil
+}
+
+// backward collects the lines of chunks that come from the last to the first.
+type backward struct {
+	yield func(line []byte) bool
+	// tail is the part of the line before the last line end that is read already. open says that there is such a line, even if the part is
+	// empty; before the first line end from behind it needs at least one byte.
+	tail []byte
+	open bool
+	done bool
+	lf   bool // the byte behind the chunk is a \n that ends a line
+	line []byte
+}
+
+// split emits the lines of a chunk but for the first one, whose begin is in the chunk before.
+func (b *backward) split(part []byte) {
+	for i := len(part) - 1; i >= 0 && !b.done; i-- {
+		end := max(bytes.LastIndexByte(part[:i+1], '\n'), bytes.LastIndexByte(part[:i+1], '\r'))
+		if end < i {
+			b.prepend(part[end+1 : i+1])
+			b.lf = false
+			if i = end; end < 0 {
+				return
+			}
+		}
+		if part[i] == '\r' && b.lf { // the begin of a \r\n
+			b.lf = false
+			continue
+		}
+		if b.open {
+			b.emit()
+		}
+		b.open, b.lf = true, part[i] == '\n'
+	}
+}
+
+// prepend puts text before the part of the line that is read already. Only the first bytes of a line are kept.
+func (b *backward) prepend(text []byte) {
+	b.open = true
+	joined := append(append(make([]byte, 0, len(text)+len(b.tail)), text...), b.tail...)
+	b.tail = joined[:min(len(joined), MaxLine)]
+}
+
+func (b *backward) emit() {
+	b.line = Clean(append(b.line[:0], b.tail...))
+	b.tail = b.tail[:0]
+	b.open = false
+	b.done = !b.yield(b.line)
+}
+
+// Clean takes out of a line, in place, what a terminal would not show, and returns what is left. Tabs stay.
+func Clean(line []byte) []byte {
+	i := 0
+	for i < len(line) && line[i] >= ' ' && line[i] != 0x7f {
+		i++
+	}
+	if i == len(line) {
+		return line
+	}
+	out := line[:i]
+	for i < len(line) {
+		switch c := line[i]; {
+		case c == 0x1b:
+			i += escape(line[i:])
+			continue
+		case c == '\b':
+			if len(out) > 0 {
+				out = out[:len(out)-1]
+			}
+		case c >= ' ' && c != 0x7f, c == '\t':
+			out = append(out, c)
+		}
+		i++
+	}
+	return out
+}
+
+// escape returns the length of the escape sequence (ECMA-48) that text begins with.
+func escape(text []byte) int {
+	if len(text) < 2 {
+		return len(text)
+	}
+	switch text[1] {
+	case '[': // a control sequence: parameters, then a final byte
+		for i := 2; i < len(text); i++ {
+			if text[i] >= 0x40 && text[i] <= 0x7e {
+				return i + 1
+			}
+			if text[i] < 0x20 {
+				return i
+			}
+		}
+		return len(text)
+	case ']', 'P', '_', '^', 'X': // a string, to BEL or ESC \
+		for i := 2; i < len(text); i++ {
+			if text[i] == 0x07 {
+				return i + 1
+			}
+			if text[i] == 0x1b && i+1 < len(text) && text[i+1] == '\\' {
+				return i + 2
+			}
+		}
+		return 2 // no end: the text behind it is worth more than the sequence
+	}
+	return 2
+}

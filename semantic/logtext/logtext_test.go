@@ -1,0 +1,119 @@
+package logtext
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+)
+
+func forward(t interface{ Fatal(...any) }, r io.Reader) []string {
+	var lines []string
+	s := NewScanner(r)
+	for s.Scan() {
+		if s.Index() != int64(len(lines)) {
+			t.Fatal("index", s.Index(), "of line", len(lines))
+		}
+		lines = append(lines, string(s.Line()))
+	}
+	if s.Err() != nil {
+		t.Fatal(s.Err())
+	}
+	return lines
+}
+
+func TestLines(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"", nil},
+		{"a", []string{"a"}},
+		{"a\n", []string{"a"}},
+		{"a\nb", []string{"a", "b"}},
+		{"a\r\nb\r\n", []string{"a", "b"}},
+		{"\n\n", []string{"", ""}},
+		{"  1%|\r 50%|\r100%|\ndone\n", []string{"  1%|", " 50%|", "100%|", "done"}},
+		{"a\r\r\nb", []string{"a", "", "b"}},
+		{"\x1b[31mloss\x1b[0m: 1\n", []string{"loss: 1"}},
+		{"\x1b]0;title\x07text", []string{"text"}},
+		{"\x1b]no end", []string{"no end"}},
+		{"12\b\b34", []string{"34"}},
+		{"a\tb\x00c", []string{"a\tbc"}},
+		{"\x1b", []string{""}},
+		{"\x1b[", []string{""}},
+		{"\x1b[K  1/100", []string{"  1/100"}},
+	} {
+		if got := forward(t, strings.NewReader(c.text)); !slices.Equal(got, c.want) {
+			t.Errorf("%q: lines %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+// A line beyond the bound is cut, and the next one is whole.
+func TestLongLine(t *testing.T) {
+	text := strings.Repeat("x", 10*chunk+1) + "\nshort\n"
+	want := []string{strings.Repeat("x", MaxLine), "short"}
+	if got := forward(t, strings.NewReader(text)); !slices.Equal(got, want) {
+		t.Fatalf("%d lines", len(got))
+	}
+	if got := reversed(t, []byte(text)); !slices.Equal(got, want) {
+		t.Fatalf("%d lines from the end", len(got))
+	}
+}
+
+func reversed(t interface{ Fatal(...any) }, text []byte) []string {
+	var lines []string
+	err := Backward(bytes.NewReader(text), int64(len(text)), func(line []byte) bool {
+		lines = append(lines, string(line))
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Reverse(lines)
+	return lines
+}
+
+// However the text is cut into reads, and from whichever end it is read, the lines are the same.
+func TestSameLines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		piece := rapid.SampledFrom([]string{"\n", "\r", "\r\n", "a", "bc", "\x1b[1m", strings.Repeat("y", chunk/3), strings.Repeat("z", chunk-1)})
+		text := strings.Join(rapid.SliceOfN(piece, 0, 14).Draw(t, "pieces"), "")
+		want := forward(t, strings.NewReader(text))
+		if got := forward(t, iotest.OneByteReader(strings.NewReader(text))); !slices.Equal(got, want) {
+			t.Fatalf("%q byte by byte: %q, want %q", text, got, want)
+		}
+		if got := reversed(t, []byte(text)); !slices.Equal(got, want) {
+			t.Fatalf("%q from the end: %q, want %q", text, got, want)
+		}
+	})
+}
+
+func TestReadError(t *testing.T) {
+	s := NewScanner(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errors.New("lost"))))
+	var lines []string
+	for s.Scan() {
+		lines = append(lines, string(s.Line()))
+	}
+	if !slices.Equal(lines, []string{"a", "b"}) || s.Err() == nil {
+		t.Fatal(lines, s.Err())
+	}
+	if err := Backward(strings.NewReader("a"), 2, func([]byte) bool { return true }); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkScanner(b *testing.B) {
+	text := strings.Repeat(strings.Repeat("word 1.25 ", 12)+"\n", 1000)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		for s := NewScanner(strings.NewReader(text)); s.Scan(); {
+		}
+	}
+}
