@@ -12,8 +12,8 @@ import (
 
 // How a case becomes a snapshot:
 //
-//   - Memory is counted in MB (10^6 bytes) instead of MiB on nodes, in requests and in quotas alike. What a node and a
-//     pod have that do not say is what KAI's tests give them.
+//   - Memory is counted in MB (10^6 bytes) instead of MiB on nodes, in requests and in quotas alike; in bytes, if a node
+//     has less than that. What a node and a pod have that do not say is what KAI's tests give them.
 //   - A job is a gang of priority as in KAI. Of priority 100 and above it cannot be evicted, unless it says so. A
 //     minimum is minPods. A job is a minute older than the next one, first those of higher priority.
 //   - What a queue deserves is its nominal quota, its limit the borrowing limit. In KAI a queue shares what it deserves
@@ -85,6 +85,7 @@ type group struct {
 	Affinity         []affinity   `json:"affinity,omitempty"`
 	Running          []running    `json:"running,omitempty"`
 
+	set   string   // the group of pods that the case names, "" for none
 	want  int      // pods that run in the end
 	nodes []string // where, of those that the case says
 	said  bool     // the case says what becomes of them
@@ -112,6 +113,7 @@ type running struct {
 type converted struct {
 	snapshot
 	deserved map[string]float64 // GPUs by queue
+	unit     float64            // of memory, in bytes
 }
 
 // The fields of KAI's types that matter here, and those that do not change what is decided. A case that sets
@@ -248,6 +250,12 @@ func (c *converted) addNodes(body fields) error {
 	if !ok {
 		return errors.New("nodes are made by code")
 	}
+	c.unit = 1e6
+	for _, v := range nodes {
+		if f, ok := v.(fields); ok && number(f, "CPUMemory") > 0 && number(f, "CPUMemory") < c.unit {
+			c.unit = 1
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		f, ok := nodes[name].(fields)
 		if !ok {
@@ -257,10 +265,7 @@ func (c *converted) addNodes(body fields) error {
 			return err
 		}
 		n := node{Name: name, GPUs: int(number(f, "GPUs")), CPUMilli: int64(1000 * cmp.Or(number(f, "CPUMillis"), nodeCores)),
-			MemMiB: nodeMB, Labels: map[string]string{nodeKey: name}, gpuMB: cmp.Or(number(f, "GPUMemory"), gpuMB), group: map[string]int{}}
-		if b := number(f, "CPUMemory"); b > 0 {
-			n.MemMiB = int64(b / 1e6)
-		}
+			MemMiB: int64(cmp.Or(number(f, "CPUMemory"), nodeMB*1e6) / c.unit), Labels: map[string]string{nodeKey: name}, gpuMB: cmp.Or(number(f, "GPUMemory"), gpuMB), group: map[string]int{}}
 		if n.GPUs > 0 {
 			n.Model = cmp.Or(text(f, "GPUName"), "G")
 		}
@@ -384,7 +389,7 @@ func (c *converted) addTasks(made *job, j fields, sets map[string]int) error {
 		}
 	}
 	for i, g := range made.Tasks {
-		least, ok := sets[g.Name]
+		least, ok := sets[g.set]
 		if ok && least < g.Pods {
 			if g.MinPods = least; least == 0 {
 				return errors.New("a group of pods has no minimum")
@@ -399,16 +404,16 @@ func (c *converted) addTasks(made *job, j fields, sets map[string]int) error {
 
 // same reports whether two pods are of one group.
 func (g *group) same(o *group) bool {
-	return g.Name == o.Name && g.GPUMilli == o.GPUMilli && g.CPUMilli == o.CPUMilli && g.MemMiB == o.MemMiB &&
+	return g.set == o.set && g.GPUMilli == o.GPUMilli && g.CPUMilli == o.CPUMilli && g.MemMiB == o.MemMiB &&
 		fmt.Sprint(g.MatchExpressions, g.Labels, g.Affinity) == fmt.Sprint(o.MatchExpressions, o.Labels, o.Affinity)
 }
 
 // group returns a group with one pod, t.
 func (c *converted) group(made *job, j, t fields) (*group, error) {
-	g := &group{Name: text(t, "SubGroupName"), Pods: 1}
+	g := &group{Name: text(t, "SubGroupName"), set: text(t, "SubGroupName"), Pods: 1}
 	if best, _ := j["IsBestEffortJob"].(bool); !best {
 		g.CPUMilli = int64(math.Ceil(1000 * cmp.Or(number(j, "RequiredCPUsPerTask"), podCores)))
-		g.MemMiB = int64(math.Ceil(cmp.Or(number(j, "RequiredMemoryPerTask"), podMB*1e6) / 1e6))
+		g.MemMiB = int64(math.Ceil(cmp.Or(number(j, "RequiredMemoryPerTask"), podMB*1e6) / c.unit))
 		g.GPUMilli = int64(math.Round(1000 * number(j, "RequiredGPUsPerTask")))
 		if n, ok := t["RequiredGPUs"].(float64); ok {
 			g.GPUMilli = int64(1000 * n)
@@ -488,14 +493,7 @@ func (c *converted) locate(made *job, j, t fields, k int) (*group, string, error
 		if err != nil {
 			return 0, err
 		}
-		return slices.IndexFunc(made.Tasks, func(o *group) bool {
-			named := *o
-			if len(made.Tasks) > 1 {
-				named.Name = strings.TrimRight(o.Name, "0123456789")
-				g.Name = strings.TrimRight(g.Name, "0123456789")
-			}
-			return named.same(g)
-		}), nil
+		return slices.IndexFunc(made.Tasks, g.same), nil
 	}
 	at, err := find(t)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,12 @@ var snapshots = []string{
 	{"name":"gang","queue":"q","priority":49,"gang":true,"preemptible":true,"submittedAgo":60,"topology":{},
 	"tasks":[{"pods":3,"minPods":2,"gpuMilli":1000,"cpuMilli":2000,"memMiB":1000,
 	"matchExpressions":[{"key":"kai.scheduler/type","operator":"In","values":["n1"]}]}]}]}`,
+	`{"topology":{},
+	"nodes":[{"name":"n","model":"G","gpus":3,"cpuMilli":20000000,"memMiB":2000,"labels":{"kai.scheduler/type":"n"}}],
+	"queues":[{"name":"q","weight":1,"quota":[{"model":"*","nominal":3}]}],
+	"jobs":[{"name":"j","queue":"q","priority":0,"gang":true,"preemptible":true,"submittedAgo":60,"topology":{},
+	"tasks":[{"name":"s-00","pods":2,"minPods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":750},
+	{"name":"s-11","pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":750}]}]}`,
 }
 
 // rounds returns what muster would print, with a last round in which nothing is decided.
@@ -56,6 +63,11 @@ func TestCases(t *testing.T) {
 		gang2   = `{"op": "bind", "job": "gang", "pod": "gang-2", "node": "n1"}`
 		evicted = `{"op": "evict", "job": "part", "pod": "part-0"}`
 	)
+	const (
+		j0 = `{"op": "bind", "job": "j", "pod": "j-0", "node": "n"}`
+		j1 = `{"op": "bind", "job": "j", "pod": "j-1", "node": "n"}`
+		j2 = `{"op": "bind", "job": "j", "pod": "j-2", "node": "n"}`
+	)
 	for _, c := range []struct {
 		name string
 		n    int
@@ -72,6 +84,8 @@ func TestCases(t *testing.T) {
 		{"MIG", 2, nil, outside},
 		{"jobs made by code", 3, nil, outside},
 		{"no result", 4, nil, outside},
+		{"both groups of pods", 5, []string{j0, j1, j2}, exact},
+		{"one group of pods", 5, []string{j0, j1}, differs},
 	} {
 		cases, err := readCases("testdata")
 		if err != nil {
@@ -82,6 +96,18 @@ func TestCases(t *testing.T) {
 		if err != nil || got != c.want {
 			t.Errorf("%s: %v (%q), %v; want %v", c.name, got, why, err, c.want)
 		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	cases, err := readCases("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func(string) (answer, error) { return answer{}, errors.New("no such field") }
+	got, why, err := replay(&cases[0], filepath.Join(t.TempDir(), "s.json"), refuse)
+	if err != nil || got != differs || len(why) != 1 || why[0] != "no such field" {
+		t.Errorf("a snapshot that is refused: %v (%q), %v; want %v for the reason", got, why, err, differs)
 	}
 }
 
@@ -111,7 +137,7 @@ func TestSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range snapshots {
-		data, err := os.ReadFile(filepath.Join(dir, []string{"000.json", "001.json"}[i]))
+		data, err := os.ReadFile(filepath.Join(dir, []string{"000.json", "001.json", "005.json"}[i]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +149,7 @@ func TestSnapshots(t *testing.T) {
 			t.Errorf("case %d is the snapshot\n%s\nwant\n%s", i, got, want)
 		}
 	}
-	for _, want := range []string{"000 differs    cases_test.go:9 an owner takes back what is its own\n", "it sets RequiredMigInstances", "jobs are made by code", "it expects nothing of any job", "0 of 2 cases that apply agree: 0.0 %\n"} {
+	for _, want := range []string{"000 differs    cases_test.go:9 an owner takes back what is its own\n", "it sets RequiredMigInstances", "jobs are made by code", "it expects nothing of any job", "0 of 3 cases that apply agree: 0.0 %\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("found no %q in\n%s", want, out.String())
 		}

@@ -11,7 +11,7 @@
 //	equivalent  as many pods of each kind of job run: on another node, or another job that is the same but for its name and age
 //	better      every pod that the case expects runs, and more; or more GPUs are in use, no queue has less than the case gives
 //	            it of what it owns, and no job that must not be evicted was
-//	differs     anything else, and what has not come to rest after the last round
+//	differs     anything else: what has not come to rest after the last round, a snapshot that muster refuses
 //	outside     the case needs what a snapshot cannot say, such as MIG; the line says what
 //
 // With -keep DIR the snapshots stay there. With -v there is a line for every case.
@@ -138,7 +138,7 @@ func replay(f *found, file string, d decide) (verdict, []string, error) {
 	}
 	a, err := d(file)
 	if err != nil {
-		return "", nil, err
+		return differs, []string{err.Error()}, nil
 	}
 	v, why := c.compare(&a)
 	return v, why, nil

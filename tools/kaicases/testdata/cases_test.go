@@ -76,5 +76,22 @@ func cases() []utils.TestTopologyMetadata {
 				Queues: []test_utils.TestQueueBasic{{Name: "q"}},
 			},
 		},
+		{
+			TestTopologyBasic: test_utils.TestTopologyBasic{
+				Name: "groups of pods whose names differ in a digit, and memory in bytes",
+				Jobs: []*jobs_fake.TestJobBasic{{Name: "j", QueueName: "q", RequiredMemoryPerTask: 750, RequiredGPUsPerTask: 1,
+					RootSubGroupSet: func() *subgroup_info.SubGroupSet {
+						root := subgroup_info.NewSubGroupSet(subgroup_info.RootSubGroupSetName, nil)
+						root.AddPodSet(subgroup_info.NewPodSet("s-0", 1, nil))
+						root.AddPodSet(subgroup_info.NewPodSet("s-1", 1, nil))
+						return root
+					}(),
+					Tasks: []*tasks_fake.TestTaskBasic{
+						{State: pod_status.Pending, SubGroupName: "s-0"}, {State: pod_status.Pending, SubGroupName: "s-0"}, {State: pod_status.Pending, SubGroupName: "s-1"}}}},
+				Nodes:              map[string]nodes_fake.TestNodeBasic{"n": {GPUs: 3, CPUMemory: 2000}},
+				Queues:             []test_utils.TestQueueBasic{{Name: "q", DeservedGPUs: 3}},
+				JobExpectedResults: map[string]test_utils.TestExpectedResultBasic{"j": {Status: pod_status.Running}},
+			},
+		},
 	}
 }
