@@ -84,7 +84,7 @@ type holding struct {
 	// came is when it got its place: see pod.came.
 	came    Time
 	demands []demand
-	// uses is what it holds of each model, by its number, under [Queueing.FairShare].
+	// uses is what it holds of what is divided, by number, under [Queueing.FairShare]: see [entitlement.dividedAs].
 	uses []demand
 }
 

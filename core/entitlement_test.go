@@ -81,11 +81,14 @@ func (f *fight) setQueue(i int) {
 			q.Quota = append(q.Quota, Quota{Model: m, Nominal: own, BorrowingLimit: Unlimited, LendingLimit: Unlimited})
 		}
 	}
+	if f.rng.IntN(3) == 0 {
+		q.Resources = []ResourceQuota{{Resource: "cpu", Nominal: Milli(f.rng.IntN(8)) * 1000, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}
+	}
 	f.apply(QueueSet{Queue: q})
 }
 
 func (f *fight) addNode(i int) {
-	f.apply(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), GPUs: 4, Model: []string{"A", "B"}[i%2], Domains: []string{"l"}}})
+	f.apply(NodeAdded{Node: Node{Name: fmt.Sprint("n", i), GPUs: 4, CPUMilli: 6000, Model: []string{"A", "B"}[i%2], Domains: []string{"l"}}})
 }
 
 // nodeOrQueue changes a quota, or loses a node or brings it back.
@@ -143,6 +146,10 @@ func (f *fight) submit() {
 	t.GPU = Milli(1+f.rng.IntN(2)) * WholeGPU
 	t.MinPods = f.rng.IntN(t.Pods + 1)
 	t.Models = [][]string{nil, {"A"}, {"B"}}[f.rng.IntN(3)]
+	t.CPUMilli = int64(f.rng.IntN(3)) * 1000
+	if f.rng.IntN(5) == 0 {
+		t.GPU, t.Models = 0, nil
+	}
 	f.jobs++
 	j := Job{
 		Name: fmt.Sprint("j", f.jobs), Queue: fmt.Sprint("q", f.rng.IntN(3)), Priority: int32(f.rng.IntN(3)),
@@ -210,10 +217,21 @@ func (f *fight) checkOwed() {
 	use := func(j *job, pods []int) map[account]Milli {
 		uses := map[account]Milli{}
 		for _, i := range pods {
-			a := account{j.Queue, f.e.state.Pool(j.pods[i].alloc.Node).Model}
-			if uses[a] += j.gpu(&j.pods[i]); left[a] == 0 {
-				q, _ := f.e.ledger.Lookup(a.queue)
-				left[a] = q.Claim(a.model) + 1e6 // so that none is 0 once it is known
+			use := func(of string, amount Milli) {
+				a := account{j.Queue, of}
+				if uses[a] += amount; left[a] == 0 {
+					q, _ := f.e.ledger.Lookup(a.queue)
+					left[a] = q.Claim(a.model) + 1e6 // so that none is 0 once it is known
+				}
+			}
+			p := &j.pods[i]
+			if gpu := j.gpu(p); gpu > 0 && f.e.ledger.LimitsGPUs() {
+				use(f.e.state.Pool(p.alloc.Node).Model, gpu)
+			}
+			for _, r := range j.queue.Limits() {
+				if takes := j.Tasks[p.task].Takes(r); takes > 0 {
+					use(r, takes)
+				}
 			}
 		}
 		return uses

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/muster-sched/muster/core/cluster"
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
 )
@@ -40,10 +41,10 @@ type tenant struct {
 	queue  *quota.Queue
 	cohort int32
 	units  []int32 // in their order, by their places in the cohort
-	claims []Milli // by the number of the model
-	// By the number of the model: what they hold, and the part of it that is within nominal quota.
+	claims []Milli // by the number of the model or resource: see dividedAs
+	// By the same numbers: what they hold, and the part of it that is within nominal quota.
 	held, nominal []Milli
-	// over says that they hold more than the queue is owed of a model.
+	// over says that they hold more than the queue is owed of a model or resource.
 	over bool
 }
 
@@ -64,7 +65,39 @@ func (c *entitlement) tenantOf(q *quota.Queue) int32 {
 	return n
 }
 
-// usesOf returns what a pod, or the minimum of a gang (-1), holds of each model, by the model's
+// What is divided has a number: first come the resources of which any queue has a quota, then the GPU models.
+
+// divided returns how much is divided: how many numbers there are.
+func (c *entitlement) divided() int { return len(c.ledger.Counted()) + len(c.runs.loads) }
+
+// dividedAs returns the number of a GPU model by its number among models.
+func (c *entitlement) dividedAs(model int) int { return len(c.ledger.Counted()) + model }
+
+// accountOf returns the model or the account of the resource with a number.
+func (c *entitlement) accountOf(number int) string {
+	counted := c.ledger.Counted()
+	if number < len(counted) {
+		return counted[number]
+	}
+	return c.runs.names[number-len(counted)]
+}
+
+// use adds what pods of a task use on nodes of a model, by the model's number, of what is divided: of resources, what
+// quotas limit.
+func (c *entitlement) use(uses []demand, j *job, task, model, pods int) []demand {
+	t := &j.Tasks[task]
+	if c.ledger.LimitsGPUs() {
+		uses = addUse(uses, c.dividedAs(model), Milli(pods)*t.GPU)
+	}
+	for _, r := range j.queue.Limits() {
+		if takes := t.Takes(r); takes > 0 {
+			uses = addUse(uses, slices.Index(c.ledger.Counted(), r), cluster.Times(pods, takes))
+		}
+	}
+	return uses
+}
+
+// usesOf returns what a pod, or the minimum of a gang (-1), holds of what is divided, by its
 // number. What jobs of other schedulers hold is not divided.
 func (c *entitlement) usesOf(j *job, pod int) []demand {
 	if j.Foreign {
@@ -73,7 +106,7 @@ func (c *entitlement) usesOf(j *job, pod int) []demand {
 	var uses []demand
 	for i := range j.pods {
 		if p := &j.pods[i]; i == pod || pod < 0 && p.placed() && !p.extra {
-			uses = addUse(uses, c.runs.modelOf(p), j.gpu(p))
+			uses = c.use(uses, j, int(p.task), c.runs.modelOf(p), 1)
 		}
 		if i == pod {
 			break
@@ -82,15 +115,15 @@ func (c *entitlement) usesOf(j *job, pod int) []demand {
 	return uses
 }
 
-func addUse(uses []demand, model int, gpu Milli) []demand {
-	if gpu == 0 {
+func addUse(uses []demand, number int, amount Milli) []demand {
+	if amount == 0 {
 		return uses
 	}
-	if i := slices.IndexFunc(uses, func(u demand) bool { return u.account == int32(model) }); i >= 0 {
-		uses[i].amount += gpu
+	if i := slices.IndexFunc(uses, func(u demand) bool { return u.account == int32(number) }); i >= 0 {
+		uses[i].amount = cluster.Plus(uses[i].amount, amount)
 		return uses
 	}
-	return append(uses, demand{int32(model), gpu})
+	return append(uses, demand{int32(number), amount})
 }
 
 // shareOut marks the placed pods that are within what their queues are owed, if that or what they hold
@@ -120,11 +153,11 @@ func (c *entitlement) shareOut() {
 
 // claimsChanged brings up to date what a queue is owed, and reports whether that has changed.
 func (c *entitlement) claimsChanged(t *tenant) bool {
-	changed := len(t.claims) != len(c.runs.names)
-	t.claims = grown(t.claims, len(c.runs.names))
-	for m := range t.claims {
-		if claim := t.queue.Claim(c.runs.names[m]); claim != t.claims[m] {
-			t.claims[m], changed = claim, true
+	changed := len(t.claims) != c.divided()
+	t.claims = grown(t.claims, c.divided())
+	for n := range t.claims {
+		if claim := t.queue.Claim(c.accountOf(n)); claim != t.claims[n] {
+			t.claims[n], changed = claim, true
 		}
 	}
 	return changed
@@ -139,10 +172,10 @@ func (c *entitlement) claimsChanged(t *tenant) bool {
 //  4. The units that are not within nominal quota are listed.
 func (c *entitlement) shareOutIn(k *cohort) {
 	// 1.
-	models := len(c.runs.loads)
+	divided := c.divided()
 	for _, n := range k.tenants {
 		t := &c.tenants[n]
-		t.units, t.held, t.nominal = t.units[:0], cleared(t.held, models), cleared(t.nominal, models)
+		t.units, t.held, t.nominal = t.units[:0], cleared(t.held, divided), cleared(t.nominal, divided)
 	}
 	for i := range k.units {
 		u := &k.units[i]
@@ -253,12 +286,11 @@ func cleared[N Milli | int32](amounts []N, n int) []N {
 	return amounts
 }
 
-// leftFor returns what a queue is owed, by the number of the model, beside what it has within nominal
-// quota.
+// leftFor returns what a queue is owed, by number, beside what it has within nominal quota.
 func (c *entitlement) leftFor(t *tenant, left []Milli) []Milli {
 	left = cleared(left, len(t.nominal))
-	for m := range left {
-		left[m] = t.queue.Claim(c.runs.names[m]) - t.nominal[m]
+	for n := range left {
+		left[n] = t.queue.Claim(c.accountOf(n)) - t.nominal[n]
 	}
 	return left
 }
@@ -303,8 +335,9 @@ func (c *entitlement) coverOf(j candidate) cover {
 	for _, model := range j.class.accepts() {
 		uses := c.wants[:0]
 		for t := range j.unit.Tasks {
-			n, m := j.startsOn(t, model)
-			uses = addUse(uses, c.runs.modelNumber(m), Milli(n)*j.unit.Tasks[t].GPU())
+			if n, m := j.startsOn(t, model); n > 0 {
+				uses = c.use(uses, j.job, int(j.pods[j.unit.Tasks[t].Pods[0]].task), c.runs.modelNumber(m), n)
+			}
 		}
 		if c.wants = uses; c.owesBefore(j.job, uses) {
 			return byShare
@@ -357,8 +390,8 @@ func (c *entitlement) coverAt(j *job, placed []place.Placed) cover {
 	}
 	uses := c.wants[:0]
 	for i := range placed {
-		a := &placed[i].Alloc
-		uses = addUse(uses, c.runs.modelNumber(c.state.Pool(a.Node).Model), a.GPU())
+		p := &placed[i]
+		uses = c.use(uses, j, int(j.pods[p.Pod].task), c.runs.modelNumber(c.state.Pool(p.Alloc.Node).Model), 1)
 	}
 	if c.wants = uses; c.owesBefore(j, uses) {
 		return byShare
@@ -370,7 +403,7 @@ func (c *entitlement) coverAt(j *job, placed []place.Placed) cover {
 // what is within nominal quota, and the units before it and those that it has already.
 func (c *entitlement) owesBefore(j *job, uses []demand) bool {
 	t := &c.tenants[c.tenantOf(j.queue)]
-	t.held, t.nominal = grown(t.held, len(c.runs.loads)), grown(t.nominal, len(c.runs.loads))
+	t.held, t.nominal = grown(t.held, c.divided()), grown(t.nominal, c.divided())
 	c.rest = c.leftFor(t, c.rest)
 	if len(uses) == 0 || !fitsIn(c.rest, uses) {
 		return false

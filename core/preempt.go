@@ -187,7 +187,7 @@ func (pl *planner) planFor(j candidate, at turn, now Time, head bool, later *out
 // this file and what covers them.
 func (pl *planner) mayTake(j, v *job, pod int, ofJ, ofV cover, head bool) (Reason, bool) {
 	p := &pl.policy.Preempt
-	if ofV < ofJ && p.Reclaim && v.queue != j.queue && j.counts() && (ofJ == byNominal || j.GPUs() > 0) {
+	if ofV < ofJ && p.Reclaim && v.queue != j.queue && j.counts() {
 		if ofJ == byNominal {
 			return QuotaReclaim, true
 		}

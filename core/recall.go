@@ -81,15 +81,12 @@ func (ns *nominations) needless(x *eviction) bool {
 		ok = ok && j.queue.Room(ns.state.Pool(p.alloc.Node).Model) >= 0 && j.hasResources(p.task, j.queue.Room)
 	}
 	for _, o := range ns.all {
+		room := o.mayUse
 		for i := range o.job.pods {
 			p := &o.job.pods[i]
-			if ok && p.kept() {
-				ok = o.job.hasResources(p.task, o.job.queue.Room) && (!o.covered[byNominal] || o.job.hasResources(p.task, o.job.queue.NominalRoom))
-			}
+			ok = ok && (!p.kept() || o.job.hasResources(p.task, room))
 			if ok && p.kept() && o.job.gpu(p) > 0 {
-				model := ns.state.Pool(p.alloc.Node).Model
-				ok = o.job.queue.Room(model) >= 0 && (!o.covered[byNominal] || o.job.queue.NominalRoom(model) >= 0) &&
-					(!o.covered[byShare] || o.job.queue.ClaimRoom(model, nil) >= 0)
+				ok = room(ns.state.Pool(p.alloc.Node).Model) >= 0
 			}
 		}
 	}
@@ -101,6 +98,20 @@ func (ns *nominations) needless(x *eviction) bool {
 		home := ns.state.Home(at) // pods on what is lent may draw CPU from there
 		return !ns.holdsPlans(at, x) || home != at && !ns.holdsPlans(home, x)
 	})
+}
+
+// mayUse returns how much more of a model or resource the job's queue may use: by quota, and as far as its
+// victims left because quota, or what its queue is owed, covers it.
+func (n *nomination) mayUse(account string) Milli {
+	q := n.job.queue
+	room := q.Room(account)
+	if n.covered[byNominal] {
+		room = min(room, q.NominalRoom(account))
+	}
+	if n.covered[byShare] {
+		room = min(room, q.ClaimRoom(account, nil))
+	}
+	return room
 }
 
 // holdsPlans reports whether a node holds what is planned there once the pods that leave for

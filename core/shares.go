@@ -30,8 +30,8 @@ func (s *shares) moved() bool {
 // job may overtake another one.
 func (p *Policy) fair() bool { return p.Queueing.FairShare && p.Queueing.Mode != StrictFIFO }
 
-// count reports whether what queues are owed decides anything: not without quotas of GPUs.
-func (s *shares) count() bool { return s.policy.fair() && s.ledger.LimitsGPUs() }
+// count reports whether what queues are owed decides anything: not without quotas.
+func (s *shares) count() bool { return s.policy.fair() && s.ledger.Limited() }
 
 // divide brings up to date what queues are owed.
 func (s *shares) divide() {

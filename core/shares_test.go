@@ -79,6 +79,12 @@ func TestRequestsAreCounted(t *testing.T) {
 						if p.placed() {
 							q.Add(f.e.state.Pool(p.alloc.Node).Model, j.gpu(p))
 						}
+						for _, r := range l.Counted() {
+							q.RequestOf(r, j.Tasks[p.task].Takes(r))
+							if p.placed() {
+								q.Add(r, j.Tasks[p.task].Takes(r))
+							}
+						}
 					}
 				}
 			}

@@ -431,7 +431,9 @@ func (pl *planner) lessCovered(c preemptor, all bool) iter.Seq[cluster.NodeID] {
 	}
 	terms := pl.affinities.constrain(c.job)
 	matters := func(u *holding) bool {
-		return c.short || terms || len(u.uses) == 0 || slices.ContainsFunc(u.uses, func(d demand) bool { return slices.Contains(c.class.models, int(d.account)) })
+		resources := int32(pl.entitlement.dividedAs(0))
+		onModels := slices.ContainsFunc(u.uses, func(d demand) bool { return d.account >= resources })
+		return c.short || terms || !onModels || slices.ContainsFunc(u.uses, func(d demand) bool { return slices.Contains(c.class.models, int(d.account-resources)) })
 	}
 	return func(yield func(cluster.NodeID) bool) {
 		for of := uncovered; of < c.cover; of++ {
@@ -530,18 +532,25 @@ func (pl *planner) addVictim(s *search, c preemptor, v *job, pod int) bool {
 	return s.add(x) || v.Gang && v.goes
 }
 
-// against returns what covers the preemptor as far as it matters to a pod of v, or to its gang (-1): its queue is owed
-// GPUs, so for that no pod leaves that has none.
+// against returns what covers the preemptor as far as it matters to a pod of v, or to its gang (-1): for what its
+// queue is owed, no pod leaves that has nothing of what is divided.
 func (c *preemptor) against(v *job, pod int) cover {
-	if c.cover != byShare || pod >= 0 && v.gpu(&v.pods[pod]) > 0 {
+	if c.cover != byShare || pod >= 0 && v.hasShared(&v.pods[pod]) {
 		return c.cover
 	}
 	for i := range v.pods {
-		if p := &v.pods[i]; pod < 0 && !p.extra && p.state == podRunning && v.gpu(p) > 0 {
+		if p := &v.pods[i]; pod < 0 && !p.extra && p.state == podRunning && v.hasShared(p) {
 			return byShare
 		}
 	}
 	return uncovered
+}
+
+// hasShared reports whether a pod takes GPUs, where queues have quotas of them, or a resource in which a quota
+// limits its queue.
+func (j *job) hasShared(p *pod) bool {
+	t := &j.Tasks[p.task]
+	return t.GPU > 0 && j.queue.LimitsGPUs() || slices.ContainsFunc(j.queue.Limits(), func(r string) bool { return t.Takes(r) > 0 })
 }
 
 // coverNow returns what covers a placed pod. If no queue has a quota, nothing borrows.

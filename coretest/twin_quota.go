@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -587,7 +588,7 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 		j := w.jobs[d.Job]
 		reclaims = reclaims || d.Reason == core.QuotaReclaim
 		byShare = byShare || d.Reason == core.FairShareReclaim
-		if d.Reason != core.QuotaReclaim && j != nil && j.Queue != f.Queue && hasGPUs(j, d.Pods) && w.keepsToShare(j.Queue) {
+		if d.Reason != core.QuotaReclaim && j != nil && j.Queue != f.Queue && w.hasShared(j, d.Pods) && w.keepsToShare(j.Queue) {
 			fromOwed = j.Queue
 		}
 		if j != nil && j.Queue == f.Queue {
@@ -616,11 +617,18 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 			return fmt.Errorf("reclaim for %s, whose queue %s would use %d milli of %s, and owns %d", name, f.Queue, used[m]+need, m, own.Nominal)
 		}
 	}
-	if len(models) != 1 || models[""] || w.hasBelow(f.Queue) {
+	if w.hasBelow(f.Queue) {
 		return nil
 	}
-	for m := range models {
+	divided := w.divided(f.Queue)
+	if len(models) == 1 && !models[""] && len(w.models()) > 0 {
+		divided = slices.AppendSeq(divided, maps.Keys(models))
+	}
+	for _, m := range divided {
 		claim, then := w.claim(f.Queue, m), used[m]+f.needOf(m)
+		if f.needOf(m) == 0 {
+			continue // what the queue has of it does not change
+		}
 		if byShare && then > claim {
 			return fmt.Errorf("reclaim by share for %s, whose queue %s would use %d milli of %s, and is owed %d", name, f.Queue, then, m, claim)
 		}
@@ -632,9 +640,17 @@ func (w *Twin) reclaimsWithin(name string, ds []core.Decision) error {
 	return nil
 }
 
-// hasGPUs reports whether any of the pods requests GPUs: others are never within what a queue is owed.
-func hasGPUs(j *job, pods []core.Placement) bool {
-	return slices.ContainsFunc(pods, func(p core.Placement) bool { return j.Tasks[j.pods[p.Pod].task].GPU > 0 })
+// hasShared reports whether any of the pods takes what is divided: others are never within what a queue is owed.
+func (w *Twin) hasShared(j *job, pods []core.Placement) bool {
+	return slices.ContainsFunc(pods, func(p core.Placement) bool {
+		t := &j.Tasks[j.pods[p.Pod].task]
+		return t.GPU > 0 && len(w.models()) > 0 || slices.ContainsFunc(w.divided(j.Queue), func(r string) bool { return takesOf(t, r) > 0 })
+	})
+}
+
+// divided lists the accounts of the resources in which a quota limits a queue.
+func (w *Twin) divided(queue string) []string {
+	return slices.DeleteFunc(w.resources(), func(r string) bool { return len(w.weighing(queue, r)) == 0 })
 }
 
 // needOf returns how much of a resource, or else of GPUs, the job needs to start: the rest of a gang's
@@ -667,21 +683,25 @@ func (w *Twin) claim(queue, model string) core.Milli {
 	return 0
 }
 
-// nominalFor returns what the queue whose quota counts owns of a model, at most.
+// nominalFor returns what the queue whose quota counts owns of a model or resource, at most.
 func (w *Twin) nominalFor(queue, model string) core.Milli {
 	most := core.Milli(0)
-	for _, m := range []string{model, every} {
+	accounts := []string{model, every}
+	if resourceOf(model) != "" {
+		accounts = accounts[:1]
+	}
+	for _, m := range accounts {
 		own, _ := limit(w.counting(queue, m), m)
 		most = max(most, own.Nominal)
 	}
 	return most
 }
 
-// keepsToShare reports whether the jobs of a queue certainly have no more than it is owed of any model,
+// keepsToShare reports whether the jobs of a queue certainly have no more than it is owed of any model or resource,
 // under fair shares.
 func (w *Twin) keepsToShare(queue string) bool {
 	used, known := w.usedBy(queue)
-	if w.shares == nil || len(w.models()) == 0 || !known {
+	if w.shares == nil || !known {
 		return false
 	}
 	for m, gpu := range used {
@@ -692,7 +712,7 @@ func (w *Twin) keepsToShare(queue string) bool {
 	return true
 }
 
-// usedBy returns what runs of a queue, by model, and whether that is all that it has: no queues are below it, and
+// usedBy returns what runs of a queue, by model or resource, as far as it is divided, and whether that is all that it has: no queues are below it, and
 // no places are kept for its jobs.
 func (w *Twin) usedBy(queue string) (used map[string]core.Milli, known bool) {
 	used = map[string]core.Milli{}
@@ -705,7 +725,13 @@ func (w *Twin) usedBy(queue string) (used map[string]core.Milli, known bool) {
 		}
 		for i := range j.pods {
 			if p := &j.pods[i]; p.state == running {
-				used[w.node(p.at.Node).Model] += j.Tasks[p.task].GPU
+				t := &j.Tasks[p.task]
+				if t.GPU > 0 && len(w.models()) > 0 {
+					used[w.node(p.at.Node).Model] += t.GPU
+				}
+				for _, r := range w.divided(queue) {
+					used[r] += takesOf(t, r)
+				}
 			}
 		}
 	}

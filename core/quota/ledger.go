@@ -220,6 +220,7 @@ func (l *Ledger) Forget(account string) {
 		delete(q.own, account)
 		delete(q.leaving, account)
 		delete(q.requested, account)
+		q.resourceShares, q.ownResourceShares = without(q.resourceShares, account), without(q.ownResourceShares, account)
 		for p := range q.pinned {
 			delete(q.pinned[p], account)
 		}

@@ -99,7 +99,6 @@ func (l *Ledger) divideResource(r string, capacity Milli) {
 		d.unit = 1000 // whole cores
 	}
 	for _, q := range l.order {
-		q.resourceShares, q.ownResourceShares = without(q.resourceShares, r), without(q.ownResourceShares, r)
 		capacity -= q.pinned[Foreign][r]
 	}
 	d.capacity = []Milli{max(0, capacity)}
@@ -136,31 +135,35 @@ func (q *Queue) usedBelow(model string) Milli {
 	return used
 }
 
-// ownShare returns what the queue's own jobs are owed of a model.
-func (q *Queue) ownShare(model string) (s Share) {
-	if len(q.children) > 0 {
+// ownShare returns what the queue's own jobs are owed of a model or resource.
+func (q *Queue) ownShare(model string) Share {
+	_, isResource := cluster.ResourceOf(model)
+	switch own := len(q.children) > 0; {
+	case isResource && own:
+		return shareOf(q.ownResourceShares, model)
+	case isResource:
+		return shareOf(q.resourceShares, model)
+	case own:
 		return shareOf(q.ownShares, model)
 	}
 	return shareOf(q.shares, model)
 }
 
-// owedResource is OwedRoom of a resource.
-func (q *Queue) owedResource(r string) Milli {
-	if q.Owner(r) == nil {
-		return Unlimited
+// share returns what the queue and all below it are owed of a model or resource.
+func (q *Queue) share(model string) Share {
+	if _, isResource := cluster.ResourceOf(model); isResource {
+		return shareOf(q.resourceShares, model)
 	}
-	shares := q.resourceShares
-	if len(q.children) > 0 {
-		shares = q.ownResourceShares
-	}
-	return shareOf(shares, r).Fair - q.held(r)
+	return shareOf(q.shares, model)
 }
 
-// divides reports whether the queue's part of a model bounds its jobs: not if there are quotas of
-// resources only.
+// divides reports whether the queue's part of a model or resource bounds its jobs: not that of a resource
+// of which no quota limits them, nor that of GPUs if there are quotas of resources only.
 func (q *Queue) divides(model string) bool {
-	_, isResource := cluster.ResourceOf(model)
-	return !isResource && (q.ledger.LimitsGPUs() || !q.Limited())
+	if _, isResource := cluster.ResourceOf(model); isResource {
+		return q.Owner(model) != nil
+	}
+	return q.ledger.LimitsGPUs() || !q.Limited()
 }
 
 // held returns what the queue's own jobs use of a model, without those of other schedulers.
@@ -169,9 +172,6 @@ func (q *Queue) held(model string) Milli { return q.own[model] - q.pinned[Foreig
 // OwedRoom returns how much more of a model the queue's own jobs may use until they have what they were
 // owed when [Ledger.Divide] was called last; negative if they have more.
 func (q *Queue) OwedRoom(model string) Milli {
-	if _, ok := cluster.ResourceOf(model); ok {
-		return q.owedResource(model)
-	}
 	return q.recall(model, owedRoom, func() Milli {
 		if !q.divides(model) {
 			return Unlimited
@@ -196,10 +196,24 @@ func (q *Queue) ClaimRoom(model string, top *Queue) Milli {
 	room := q.Claim(model) - q.held(model)
 	for up := q; up != top && up.parent != nil; up = up.parent {
 		if len(up.children) > 0 {
-			room = min(room, shareOf(up.shares, model).Claim()-up.held(model)-up.below[model])
+			room = min(room, up.share(model).Claim()-up.heldWithBelow(model))
 		}
 	}
 	return room
+}
+
+// heldWithBelow returns what the jobs of the queue and of all below it use of a model, or of a resource as far as a
+// quota limits them.
+func (q *Queue) heldWithBelow(model string) Milli {
+	_, isResource := cluster.ResourceOf(model)
+	if !isResource || q.Owner(model) != nil {
+		return q.held(model) + q.below[model]
+	}
+	held := Milli(0)
+	for _, c := range q.children {
+		held += c.heldWithBelow(model)
+	}
+	return held
 }
 
 // Claim is the part of Fair for which others leave: without what rounding gave because of the queue's name.
@@ -224,7 +238,7 @@ func (l *Ledger) Divided() bool { return l.divided != nil }
 // Divisions counts how often [Ledger.Divide] has divided, as something had changed.
 func (l *Ledger) Divisions() uint64 { return l.divisions }
 
-// Gains counts how often [Ledger.Divide] found that the queue or one above it is owed more of a model
+// Gains counts how often [Ledger.Divide] found that the queue or one above it is owed more of a model or resource
 // than before. It never goes back as long as the queue keeps its parents.
 func (q *Queue) Gains() uint64 {
 	gains := uint64(0)
@@ -234,7 +248,7 @@ func (q *Queue) Gains() uint64 {
 	return gains
 }
 
-// Excesses counts how often [Ledger.Divide] found that own jobs of a queue have more of a model than they
+// Excesses counts how often [Ledger.Divide] found that own jobs of a queue have more of a model or resource than they
 // are owed, and were owed more before.
 func (l *Ledger) Excesses() uint64 { return l.excesses }
 
@@ -451,17 +465,35 @@ func (d *division) divide(c *claim) {
 	}
 }
 
-// recordResource notes what a queue, or the own jobs of the queue above, are owed of a resource. Nothing is
-// evicted for shares of resources, so nothing counts what changes.
+// recordResource notes what a queue, or the own jobs of the queue above, are owed of a resource, in place of what they were
+// owed before.
 func (d *division) recordResource(c *claim, above *Queue) {
-	if c.requested[0] == 0 {
-		return
-	}
-	to := &above.ownResourceShares
+	q, to, own := above, &above.ownResourceShares, true
 	if c.queue != nil {
-		to = &c.queue.resourceShares
+		q, to, own = c.queue, &c.queue.resourceShares, len(c.below) == 0
 	}
-	*to = append(*to, Share{Model: d.models[0], Requested: c.requested[0], Nominal: c.nominal[0], Fair: c.fair[0]})
+	now, before := d.shareFor(c, 0), shareOf(*to, d.models[0])
+	*to = without(*to, d.models[0])
+	q.countChange(now, before, own)
+	if now.Requested > 0 {
+		*to = append(*to, now)
+	}
+}
+
+// shareFor returns what a claim came to be owed of a model, by its number.
+func (d *division) shareFor(c *claim, model int) Share {
+	return Share{Model: d.models[model], Requested: c.requested[model], Nominal: c.nominal[model], Fair: c.fair[model], rounded: c.rounded[model]}
+}
+
+// countChange counts what another division lets others evict, or the queue's jobs: see Gains and Excesses. own says
+// that the share is that of the queue's own jobs.
+func (q *Queue) countChange(now, before Share, own bool) {
+	if now.Claim() > before.Claim() {
+		q.gains++
+	}
+	if own && now.Claim() < before.Claim() && now.Claim() < q.held(now.Model) {
+		q.ledger.excesses++
+	}
 }
 
 // record notes what a queue is owed, in place of what it was owed before: it with all below it, or its own jobs (own).
@@ -469,14 +501,9 @@ func (d *division) record(c *claim, q *Queue, to []Share, own bool) []Share {
 	d.before = append(d.before[:0], to...)
 	to = to[:0]
 	for i, model := range d.models {
-		now, before := Share{Model: model, Requested: c.requested[i], Nominal: c.nominal[i], Fair: c.fair[i], rounded: c.rounded[i]}, shareOf(d.before, model)
-		if now.Claim() > before.Claim() {
-			q.gains++
-		}
-		if own && now.Claim() < before.Claim() && now.Claim() < q.held(model) {
-			q.ledger.excesses++
-		}
-		if c.requested[i] > 0 {
+		now := d.shareFor(c, i)
+		q.countChange(now, shareOf(d.before, model), own)
+		if now.Requested > 0 {
 			to = append(to, now)
 		}
 	}
