@@ -31,6 +31,14 @@ type Policy struct {
 	Mix []Demand
 }
 
+// AllKinds returns the placement by which every kind of job has the same strategy.
+func AllKinds(s place.Strategy) (p [numKinds]place.Strategy) {
+	for k := range p {
+		p[k] = s
+	}
+	return p
+}
+
 // CPUOnly is how jobs without GPUs share the nodes with GPUs (ASI §5.2). The zero value treats
 // them as all others.
 type CPUOnly struct {

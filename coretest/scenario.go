@@ -248,9 +248,7 @@ func readPolicy(l *line) core.Config {
 	p.Queueing.LendUnowned = l.switched("unowned", p.Queueing.LendUnowned)
 	p.Queueing.SizeWeight = l.time("sizeweight", p.Queueing.SizeWeight)
 	if i := l.oneOf("place", place.Strategies[:], -1); i >= 0 {
-		for k := range p.Placement {
-			p.Placement[k] = place.Strategy(i)
-		}
+		p.Placement = core.AllKinds(place.Strategy(i))
 	}
 	for k, kind := range core.Kinds {
 		p.Placement[k] = place.Strategy(l.oneOf(kind, place.Strategies[:], int(p.Placement[k])))

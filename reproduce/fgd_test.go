@@ -120,9 +120,7 @@ func TestInflationMovesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.Spread
-	}
+	p.Placement = core.AllKinds(place.Spread)
 	y, err := fill(nil, nodes, pods, p, 12*int64(core.WholeGPU))
 	if err != nil {
 		t.Fatal(err)

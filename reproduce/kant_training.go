@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/policy"
 )
@@ -28,9 +29,7 @@ func trainingArms() []arm {
 	native := named("StrictFIFO")
 	native.name = "StrictFIFO-Spread"
 	native.policy.Name = native.name
-	for k := range native.policy.Placement {
-		native.policy.Placement[k] = place.Spread
-	}
+	native.policy.Placement = core.AllKinds(place.Spread)
 	return []arm{named("StrictFIFO"), named("BestEffortFIFO"), named("Backfill"), native, named("Spread")}
 }
 

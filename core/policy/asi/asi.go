@@ -22,15 +22,12 @@ func named(name, title string, p core.Policy) doc.Doc {
 }
 
 func policy() core.Policy {
-	p := core.Policy{
-		Queueing: core.Queueing{Mode: core.BestEffortFIFO},
-		Preempt:  core.Preempt{Priority: core.InCluster, Reclaim: true, HPOnly: true, EvictGrace: 60 * core.Second},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+	return core.Policy{
+		Queueing:  core.Queueing{Mode: core.BestEffortFIFO},
+		Preempt:   core.Preempt{Priority: core.InCluster, Reclaim: true, HPOnly: true, EvictGrace: 60 * core.Second},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(place.Spot),
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.Spot
-	}
-	return p
 }
 
 // perGPU is ours: a published rule with another cost.
@@ -46,9 +43,7 @@ func perGPU() doc.Doc {
 // task packing, and with random victims.
 func baseline() core.Policy {
 	p := policy()
-	for k := range p.Placement {
-		p.Placement[k] = place.EBinpack
-	}
+	p.Placement = core.AllKinds(place.EBinpack)
 	p.Preempt.Victims = core.RandomVictims
 	return p
 }

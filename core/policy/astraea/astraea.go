@@ -16,17 +16,14 @@ var Docs = []doc.Doc{{
 }}
 
 func policy() core.Policy {
-	p := core.Policy{
+	return core.Policy{
 		Name:     "Astraea",
 		Queueing: core.Queueing{Mode: core.BestEffortFIFO, Order: core.LongTermFairness, LendUnowned: true},
 		Preempt: core.Preempt{
 			Priority: core.InQueue, Reclaim: true, MinRuntime: 300 * core.Second, MaxMinRuntime: 3600 * core.Second,
 		},
-		Fairness: core.Fairness{Lease: 900 * core.Second},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Fairness:  core.Fairness{Lease: 900 * core.Second},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(place.EBinpack),
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.EBinpack
-	}
-	return p
 }

@@ -15,14 +15,11 @@ var Docs = []doc.Doc{{
 }}
 
 func policy() core.Policy {
-	p := core.Policy{
-		Name:     "WeightedShare",
-		Queueing: core.Queueing{Mode: core.BestEffortFIFO, Order: core.BySubmission, FairShare: true, LendUnowned: true},
-		Preempt:  core.Preempt{Reclaim: true, MinRuntime: 300 * core.Second},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+	return core.Policy{
+		Name:      "WeightedShare",
+		Queueing:  core.Queueing{Mode: core.BestEffortFIFO, Order: core.BySubmission, FairShare: true, LendUnowned: true},
+		Preempt:   core.Preempt{Reclaim: true, MinRuntime: 300 * core.Second},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(place.EBinpack),
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.EBinpack
-	}
-	return p
 }

@@ -21,12 +21,10 @@ var Docs = []doc.Doc{
 
 func rule(s place.Strategy, title, section string) doc.Doc {
 	p := core.Policy{
-		Name:     s.String(),
-		Queueing: core.Queueing{Mode: core.BestEffortFIFO},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
-	}
-	for k := range p.Placement {
-		p.Placement[k] = s
+		Name:      s.String(),
+		Queueing:  core.Queueing{Mode: core.BestEffortFIFO},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(s),
 	}
 	return doc.Doc{Name: p.Name, Title: title, Source: "FGD " + section, Since: "v0.1", Policy: p}
 }

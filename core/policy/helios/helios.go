@@ -16,13 +16,10 @@ var Docs = []doc.Doc{{
 }}
 
 func policy() core.Policy {
-	p := core.Policy{
-		Name:     "QSSF",
-		Queueing: core.Queueing{Mode: core.StrictFIFO, Order: core.ByEstimatedGPUTime},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+	return core.Policy{
+		Name:      "QSSF",
+		Queueing:  core.Queueing{Mode: core.StrictFIFO, Order: core.ByEstimatedGPUTime},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(place.Consolidate),
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.Consolidate
-	}
-	return p
 }

@@ -29,18 +29,15 @@ func named(name, title, section string, p core.Policy) doc.Doc {
 
 // Base is what the policies have in common: Backfill, E-Binpack, all preemptions.
 func Base() core.Policy {
-	p := core.Policy{
+	return core.Policy{
 		Queueing: core.Queueing{Mode: core.Backfill, HeadWait: 60 * minute},
 		Preempt: core.Preempt{
 			Priority: core.InCluster, Reclaim: true, Backfill: true,
 			MinRuntime: 5 * minute, MaxMinRuntime: 60 * minute,
 		},
-		Requeue: core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 5 * minute},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 5 * minute},
+		Placement: core.AllKinds(place.EBinpack),
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.EBinpack
-	}
-	return p
 }
 
 func queueing(m core.Mode) core.Policy {
@@ -52,9 +49,7 @@ func queueing(m core.Mode) core.Policy {
 
 func placing(s place.Strategy) core.Policy {
 	p := Base()
-	for k := range p.Placement {
-		p.Placement[k] = s
-	}
+	p.Placement = core.AllKinds(s)
 	return p
 }
 

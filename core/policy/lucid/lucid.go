@@ -24,12 +24,10 @@ func preemptive(d doc.Doc) doc.Doc {
 
 func named(name, title string, o core.Order) doc.Doc {
 	p := core.Policy{
-		Name:     name,
-		Queueing: core.Queueing{Mode: core.StrictFIFO, Order: o},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
-	}
-	for k := range p.Placement {
-		p.Placement[k] = place.Consolidate
+		Name:      name,
+		Queueing:  core.Queueing{Mode: core.StrictFIFO, Order: o},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(place.Consolidate),
 	}
 	return doc.Doc{Name: name, Title: title, Source: "Lucid §4.1 (baselines)", Since: "v0.1", Policy: p}
 }

@@ -20,8 +20,6 @@ func policy() core.Policy {
 	p.Name = "default"
 	p.Queueing.LendUnowned = true
 	p.Room = core.Room{MaxMoves: 64, Restarts: true, AssumedWait: 3600 * core.Second}
-	for k := range p.Placement {
-		p.Placement[k] = place.Value
-	}
+	p.Placement = core.AllKinds(place.Value)
 	return p
 }

@@ -16,14 +16,11 @@ var Docs = []doc.Doc{{
 }}
 
 func policy() core.Policy {
-	p := core.Policy{
-		Name:     "Themis",
-		Queueing: core.Queueing{Mode: core.BestEffortFIFO, Order: core.FinishTimeFairness},
-		Fairness: core.Fairness{Lease: 1200 * core.Second},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+	return core.Policy{
+		Name:      "Themis",
+		Queueing:  core.Queueing{Mode: core.BestEffortFIFO, Order: core.FinishTimeFairness},
+		Fairness:  core.Fairness{Lease: 1200 * core.Second},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(place.EBinpack),
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.EBinpack
-	}
-	return p
 }

@@ -15,14 +15,11 @@ var Docs = []doc.Doc{{
 }}
 
 func policy() core.Policy {
-	p := core.Policy{
-		Name:     "Tiresias",
-		Queueing: core.Queueing{Mode: core.BestEffortFIFO, Order: core.LeastAttained},
-		Fairness: core.Fairness{Lease: 60 * core.Second, Levels: []core.Time{5 * 3600 * core.Second}},
-		Requeue:  core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+	return core.Policy{
+		Name:      "Tiresias",
+		Queueing:  core.Queueing{Mode: core.BestEffortFIFO, Order: core.LeastAttained},
+		Fairness:  core.Fairness{Lease: 60 * core.Second, Levels: []core.Time{5 * 3600 * core.Second}},
+		Requeue:   core.RequeuePolicy{Backoff: 10 * core.Second, MaxBackoff: 300 * core.Second},
+		Placement: core.AllKinds(place.Consolidate),
 	}
-	for k := range p.Placement {
-		p.Placement[k] = place.Consolidate
-	}
-	return p
 }
