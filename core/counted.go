@@ -127,7 +127,7 @@ func (e *Engine) JobTime(now Time, job string) (Served, bool) {
 	return servedText(lt.ledger.Job(j.service.Job)), true
 }
 
-// Standing is where a queue stands under [LongTermFairness], for people: what it and those below it have received and
+// Standing is where a queue stands under the orders by what was received or is held, for people: what it and those below it have received and
 // deserved, in GPU-seconds, and the index by which its turn comes, the lowest first.
 type Standing struct{ Received, Deserved, Index float64 }
 
@@ -157,7 +157,7 @@ func (lt *longTerm) turn(j *job) string {
 			first = o
 		}
 	}
-	if lt.policy.Queueing.Order != LongTermFairness {
+	if !lt.policy.byQueue() {
 		a, b := lt.indexOf(first), lt.indexOf(j)
 		if first.key.precedence != j.key.precedence || a == b {
 			return ""
@@ -173,8 +173,12 @@ func (lt *longTerm) turn(j *job) string {
 	case first == j || first.Class != j.Class:
 		return ""
 	case x != nil:
-		return fmt.Sprintf("%s is before %s: indexes %s and %s", x, y, text(lt.ledger.Index(x)), text(lt.ledger.Index(y)))
-	case first.Priority != j.Priority || a == b || j.queue.FairUsers:
+		what := "indexes"
+		if lt.ledger.Dominant {
+			what = "dominant shares by weight"
+		}
+		return fmt.Sprintf("%s is before %s: %s %s and %s", x, y, what, text(lt.ledger.Index(x)), text(lt.ledger.Index(y)))
+	case lt.ledger.Dominant || first.Priority != j.Priority || a == b || j.queue.FairUsers:
 		return ""
 	default:
 		return fmt.Sprintf("job %s of the same queue is before it: indexes %s and %s", first.Name, text(a), text(b))

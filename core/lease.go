@@ -29,7 +29,7 @@ const (
 // is to be called again.
 func (ps *pass) repair() {
 	lt, lease := &ps.longTerm, ps.policy.Fairness.Lease
-	if lt.ledger == nil || lease == 0 || len(ps.runs.jobs) == 0 {
+	if lt.ledger == nil || lt.ledger.Dominant || lease == 0 || len(ps.runs.jobs) == 0 {
 		return
 	}
 	first := ps.waitingHeads()

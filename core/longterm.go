@@ -9,7 +9,8 @@ import (
 )
 
 // This file orders waiting jobs by the GPU time that their queues, or they themselves, have received and deserved:
-// see [LongTermFairness], [ShortestRemaining], [LeastAttained], [FinishTimeFairness] and docs/adr/0017.
+// see [LongTermFairness], [ShortestRemaining], [LeastAttained], [FinishTimeFairness] and docs/adr/0017; or by what their queues hold:
+// [DominantShare].
 
 // Fairness is how GPU time counts under these orders.
 type Fairness struct {
@@ -71,14 +72,19 @@ func (f *Fairness) RequestRate(models []string) int64 {
 	return most
 }
 
-// byService reports whether jobs are ordered by what they, or their queues, have received: the order changes as time goes on. Under
+// byService reports whether jobs are ordered by what they, or their queues, have received or hold: the order changes. Under
 // StrictFIFO no job may overtake one that came before it.
 func (p *Policy) byService() bool {
 	switch p.Queueing.Order {
-	case LongTermFairness, ShortestRemaining, LeastAttained, FinishTimeFairness:
+	case LongTermFairness, ShortestRemaining, LeastAttained, FinishTimeFairness, DominantShare:
 		return p.Queueing.Mode != StrictFIFO
 	}
 	return false
+}
+
+// byQueue reports whether the order looks at queues first, and then at the jobs of one.
+func (p *Policy) byQueue() bool {
+	return p.Queueing.Order == LongTermFairness || p.Queueing.Order == DominantShare
 }
 
 // byRemaining reports whether the order looks at the estimated run time that is left.
@@ -115,6 +121,7 @@ func newLongTerm(e *Engine) longTerm {
 	lt := longTerm{Engine: e}
 	if f := &e.policy.Fairness; e.policy.byService() {
 		lt.ledger = gputime.New(f.Horizon(), f.HalfLife)
+		lt.ledger.Dominant = e.policy.Queueing.Order == DominantShare
 	}
 	return lt
 }
@@ -127,19 +134,27 @@ func (lt *longTerm) advance(now Time) {
 	}
 }
 
-// count tells the ledger how many GPUs there are. It costs O(nodes) if nodes have changed.
+// besideGPUs are the accounts of what jobs hold beside GPUs.
+var besideGPUs = []string{cluster.AccountOf(cluster.CPU), cluster.AccountOf(cluster.Memory)}
+
+// count tells the ledger what there is. It costs O(nodes) if nodes have changed.
 func (lt *longTerm) count() {
 	if lt.known && lt.world == lt.changes.world {
 		return
 	}
 	lt.known, lt.world = true, lt.changes.world
-	units := int64(0)
-	for model, gpu := range lt.shares.schedulable() {
+	units, resources := int64(0), []string(nil)
+	if lt.policy.Queueing.Order == DominantShare {
+		resources = besideGPUs
+	}
+	there := schedulable(lt.state, resources)
+	for model, gpu := range there {
 		if _, isResource := cluster.ResourceOf(model); !isResource {
 			units += int64(gpu) * lt.policy.Fairness.Rate(model)
 		}
 	}
 	lt.ledger.SetUnits(units)
+	lt.ledger.SetBeside(gputime.Beside{CPU: int64(there[cluster.AccountOf(cluster.CPU)]), Mem: int64(there[cluster.AccountOf(cluster.Memory)])})
 }
 
 // setQueue records that a queue was added or changed.
@@ -172,6 +187,11 @@ func (lt *longTerm) request(j *job, t *Task, pods int) {
 
 // hold counts what a pod has on its node as held (by 1), or no longer (by -1).
 func (lt *longTerm) hold(j *job, p *pod, by int64) {
+	if lt.ledger != nil && lt.ledger.Dominant {
+		t := &j.Tasks[p.task]
+		lt.ledger.HoldBeside(j.service.Job, gputime.Beside{CPU: by * t.CPUMilli, Mem: by * t.MemMiB})
+		lt.moved = true
+	}
 	if gpu := j.gpu(p); lt.ledger != nil && gpu > 0 {
 		lt.ledger.Hold(j.service.Job, by*int64(gpu)*lt.policy.Fairness.Rate(lt.state.Pool(p.alloc.Node).Model))
 		lt.moved = true
@@ -202,7 +222,7 @@ func (lt *longTerm) before(a, b *job) bool {
 // compare compares jobs that have these indexes.
 func (lt *longTerm) compare(a, b *job, ofA, ofB int64) int {
 	queues := 0
-	if lt.policy.Queueing.Order == LongTermFairness {
+	if lt.policy.byQueue() {
 		queues = lt.ledger.Compare(a.service.Job, b.service.Job)
 	}
 	return cmp.Or(cmp.Compare(a.Class, b.Class), queues, cmp.Compare(b.Priority, a.Priority),
@@ -213,6 +233,8 @@ func (lt *longTerm) compare(a, b *job, ofA, ofB int64) int {
 func (lt *longTerm) indexOf(j *job) int64 {
 	f := &lt.policy.Fairness
 	switch lt.policy.Queueing.Order {
+	case DominantShare:
+		return 0
 	case ShortestRemaining:
 		return int64(lt.remaining(j))
 	case LeastAttained:

@@ -142,11 +142,16 @@ const (
 	// the time that it took to the time that its estimated work takes with the GPUs that it deserved meanwhile, the worst first
 	// (Themis, NSDI 2020).
 	FinishTimeFairness
+	// DominantShare is by class, then by what the queue holds now: the greatest of its shares of the cluster's GPUs (by [Fairness].Rates), CPU
+	// and memory, for its weight, at each level of the tree, the least first (by name if they are equal), by priority, submission time and number
+	// of arrival (dominant resource fairness, Ghodsi et al., NSDI 2011). As with LongTermFairness, it decides which jobs start first, and
+	// under StrictFIFO it is BySubmission. No job leaves for it.
+	DominantShare
 	numOrders
 )
 
 // Orders names the orders.
-var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness", "EstimatedGPUTime", "ShortestRemaining", "LeastAttained", "FinishTimeFairness"}
+var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness", "EstimatedGPUTime", "ShortestRemaining", "LeastAttained", "FinishTimeFairness", "DominantShare"}
 
 func (o Order) String() string { return Orders[o] }
 

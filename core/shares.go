@@ -36,7 +36,7 @@ func (s *shares) count() bool { return s.policy.fair() && s.ledger.Limited() }
 // divide brings up to date what queues are owed.
 func (s *shares) divide() {
 	if s.capacity == nil || s.world != s.changes.world {
-		s.capacity, s.world = s.schedulable(), s.changes.world
+		s.capacity, s.world = schedulable(s.state, s.ledger.Counted()), s.changes.world
 	} else if s.ledger.Divided() {
 		return
 	}
@@ -44,10 +44,10 @@ func (s *shares) divide() {
 }
 
 // schedulable returns the healthy GPUs of the nodes that are up and not cordoned, by model, and what those
-// nodes have of the resources of which queues have quotas. It costs O(nodes).
-func (s *shares) schedulable() map[string]Milli {
-	out, resources := map[string]Milli{}, s.ledger.Counted()
-	for _, p := range s.state.Pools() {
+// nodes have of resources, by their accounts. It costs O(nodes).
+func schedulable(state *cluster.State, resources []string) map[string]Milli {
+	out := map[string]Milli{}
+	for _, p := range state.Pools() {
 		if p.Lent || p.Model == "" && len(resources) == 0 {
 			continue
 		}
@@ -55,7 +55,7 @@ func (s *shares) schedulable() map[string]Milli {
 			if id < 0 {
 				continue
 			}
-			n := s.state.Node(id)
+			n := state.Node(id)
 			if !n.Up || n.Spec.Cordoned {
 				continue
 			}

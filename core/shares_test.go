@@ -88,7 +88,7 @@ func TestRequestsAreCounted(t *testing.T) {
 					}
 				}
 			}
-			l.Divide(f.e.shares.schedulable())
+			l.Divide(schedulable(f.e.state, f.e.ledger.Counted()))
 			want := map[string][]Share{}
 			for q := range l.All() {
 				if len(q.Shares()) > 0 {

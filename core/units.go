@@ -200,7 +200,7 @@ func (us *units) classOf(j *job) classID {
 	if j.queue.Limited() {
 		id.queue, id.pinned = j.queue, j.pinned
 	}
-	if us.policy.Preempt.Priority == InQueue || us.policy.Queueing.Order == LongTermFairness {
+	if us.policy.Preempt.Priority == InQueue || us.policy.byQueue() {
 		id.queue = j.queue
 	}
 	// 1. Most jobs have one task and nothing special: their class is compared field by field.

@@ -91,6 +91,12 @@ func randomPolicy(rt *rapid.T) core.Policy {
 			}
 		}
 	}
+	if p.Queueing.Order == core.ByPriority && p.Room.AssumedWait == 60*core.Second && p.Room.MaxMoves == 0 {
+		p.Queueing.Order = core.DominantShare
+		if p.Room.Restarts {
+			p.Fairness.Rates = []core.ModelRate{{Model: "B", Rate: 2500}}
+		}
+	}
 	if p.Queueing.Order == core.ByEstimate && p.Room.MaxMoves == 3 {
 		p.Queueing.Order = core.ByEstimatedGPUTime
 	}

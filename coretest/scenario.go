@@ -230,7 +230,7 @@ func readPolicy(l *line) core.Config {
 	if l.name == "" {
 		p.Preempt.MinRuntime = 0
 	}
-	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm", "gputime", "remaining", "attained", "finish"}, int(p.Queueing.Order)))
+	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm", "gputime", "remaining", "attained", "finish", "dominant"}, int(p.Queueing.Order)))
 	p.Fairness.Lease = l.time("lease", p.Fairness.Lease)
 	for i, w := range l.list("attained") {
 		if i == 0 {

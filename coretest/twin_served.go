@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"slices"
 
 	"github.com/muster-sched/muster/core"
@@ -42,7 +43,7 @@ func (s *served) forget(queue string) {
 // fairOrder reports whether jobs are ordered by what was received and deserved.
 func (w *Twin) fairOrder() bool {
 	switch w.policy.Queueing.Order {
-	case core.LongTermFairness, core.ShortestRemaining, core.LeastAttained, core.FinishTimeFairness:
+	case core.LongTermFairness, core.ShortestRemaining, core.LeastAttained, core.FinishTimeFairness, core.DominantShare:
 		return w.policy.Queueing.Mode != core.StrictFIFO
 	}
 	return false
@@ -342,8 +343,13 @@ func (w *Twin) compareServed(a, b *job) int {
 	x, y := w.accountsAbove(a), w.accountsAbove(b)
 	queues := 0
 	for i := range min(len(x), len(y)) {
-		if w.policy.Queueing.Order == core.LongTermFairness && x[i] != y[i] {
-			queues = cmp.Or(cmp.Compare(of(x[i]), of(y[i])), cmp.Compare(nameOf(x[i]), nameOf(y[i])))
+		if w.byQueue() && x[i] != y[i] {
+			if w.policy.Queueing.Order == core.DominantShare {
+				queues = w.dominantShare(x[i]).Cmp(w.dominantShare(y[i]))
+			} else {
+				queues = cmp.Compare(of(x[i]), of(y[i]))
+			}
+			queues = cmp.Or(queues, cmp.Compare(nameOf(x[i]), nameOf(y[i])))
 			break
 		}
 	}
@@ -351,11 +357,57 @@ func (w *Twin) compareServed(a, b *job) int {
 		cmp.Compare(a.ordered, b.ordered), cmp.Compare(a.number, b.number))
 }
 
+// byQueue reports whether the order looks at queues first.
+func (w *Twin) byQueue() bool {
+	return w.policy.Queueing.Order == core.LongTermFairness || w.policy.Queueing.Order == core.DominantShare
+}
+
+// dominantShare returns the greatest of the shares of GPUs, CPU and memory that the jobs of an account hold, for its weight.
+func (w *Twin) dominantShare(account string) *big.Rat {
+	var held, there [3]int64
+	for _, j := range w.jobs {
+		if !slices.Contains(w.accountsAbove(j), account) {
+			continue
+		}
+		held[0] += w.heldBy(j)
+		for i := range j.pods {
+			if p := &j.pods[i]; p.on() {
+				held[1] += j.Tasks[p.task].CPUMilli
+				held[2] += j.Tasks[p.task].MemMiB
+			}
+		}
+	}
+	for _, n := range w.nodes {
+		if n.up && !n.cordoned {
+			there[0] += int64(n.GPUs-bits.OnesCount64(n.bad)) * 1000 * w.unitsOf(n.Model)
+			there[1] += n.CPUMilli
+			there[2] += n.MemMiB
+		}
+	}
+	share := new(big.Rat)
+	for i := range held {
+		if held[i] > 0 && there[i] == 0 {
+			return big.NewRat(math.MaxInt64, 1) // of nothing, any part is more than all of something
+		}
+		if of := big.NewRat(held[i], max(1, there[i])); of.Cmp(share) > 0 {
+			share = of
+		}
+	}
+	weight := int64(1) // of own jobs beside queues below
+	if account != own(nameOf(account)) {
+		weight = w.queue(account).Weight
+	}
+	return share.Quo(share, big.NewRat(weight, 1))
+}
+
 // indexOfJob returns by what a job is ordered among those of its priority.
 func (w *Twin) indexOfJob(j *job, r rates) *big.Int {
 	received, deserved := &j.served.received, &j.served.deserved
 	if w.policy.Queueing.Order == core.LongTermFairness {
 		return big.NewInt(w.indexOf(received, deserved, w.heldBy(j), r.jobs[j]))
+	}
+	if w.policy.Queueing.Order == core.DominantShare {
+		return new(big.Int)
 	}
 	if w.policy.Queueing.Order == core.LeastAttained {
 		if len(w.policy.Fairness.Levels) == 0 {
@@ -427,7 +479,7 @@ func (w *Twin) passedBy(b *job) []*job {
 
 // turnsBetween reports whether a job may start before another one that comes before it, as it takes the turn of a third one.
 func (w *Twin) turnsBetween(a, b *job) bool {
-	if w.policy.Queueing.Order == core.LongTermFairness {
+	if w.byQueue() {
 		return a.Queue == b.Queue && w.queue(a.Queue).FairUsers
 	}
 	return w.queue(a.Queue).FairUsers || w.queue(b.Queue).FairUsers

@@ -104,10 +104,10 @@ type QueueingMode string
 // Values lists the modes, in the order of [core.Mode].
 func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffortFIFO", "Backfill"} }
 
-// QueueingOrder is Priority, Estimate, Submission, LongTermFairness, EstimatedGPUTime, ShortestRemaining, LeastAttained or
-// FinishTimeFairness.
+// QueueingOrder is Priority, Estimate, Submission, LongTermFairness, EstimatedGPUTime, ShortestRemaining, LeastAttained,
+// FinishTimeFairness or DominantShare.
 //
-// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness;EstimatedGPUTime;ShortestRemaining;LeastAttained;FinishTimeFairness
+// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness;EstimatedGPUTime;ShortestRemaining;LeastAttained;FinishTimeFairness;DominantShare
 type QueueingOrder string
 
 // Values lists the orders, in the order of [core.Order].

@@ -41,12 +41,15 @@ type Ledger struct {
 	// if nothing changes. So what starts counts at once, and queues take turns in one pass.
 	horizon Time
 	step    Time // between two reductions; 0: none
-	root    *Account
-	byName  map[string]*Account
-	units   int64 // that there are
-	at      Time
-	began   bool
-	stale   bool
+	// Dominant says that [Ledger.Compare] and [Ledger.Index] go by what queues hold now: see dominant.go.
+	Dominant bool
+	root     *Account
+	byName   map[string]*Account
+	units    int64 // that there are
+	beside   Beside
+	at       Time
+	began    bool
+	stale    bool
 	// version counts what changes indexes, but for what accounts hold.
 	version uint64
 	parts   []*Account // scratch memory
@@ -62,6 +65,7 @@ type Account struct {
 	depth    int
 	// wanted is what its live jobs request, held what they have, rate what it deserves.
 	wanted, held, rate int64
+	beside             Beside
 	// placed is what jobs will have when plans in progress are carried out.
 	placed             int64
 	received, deserved Amount
@@ -123,6 +127,7 @@ func (l *Ledger) Set(name, parent string, weight int64) {
 	above.children = append(above.children, a)
 	above.want(a.wanted)
 	above.hold(a.held)
+	above.holdBeside(a.beside)
 	above.place(a.placed)
 	a.sink(above.depth + 1)
 }
@@ -140,6 +145,7 @@ func (a *Account) drop(child *Account) {
 	a.children = slices.DeleteFunc(a.children, func(c *Account) bool { return c == child })
 	a.want(-child.wanted)
 	a.hold(-child.held)
+	a.holdBeside(Beside{-child.beside.CPU, -child.beside.Mem})
 	a.place(-child.placed)
 }
 

@@ -10,6 +10,9 @@ import (
 
 // Index returns the index of an account, in billionths.
 func (l *Ledger) Index(a *Account) int64 {
+	if l.Dominant {
+		return l.dominant(a).index(a.weight)
+	}
 	l.divide()
 	if a.knows != l.version || a.indexHeld != a.held {
 		a.index = index(a.received.plus(a.held, l.horizon), a.deserved.plus(a.rate, l.horizon))
@@ -77,7 +80,15 @@ func (l *Ledger) Compare(a, b *Job) int {
 	if x == y {
 		return 0
 	}
-	return cmp.Or(cmp.Compare(l.Index(x), l.Index(y)), cmp.Compare(x.Name, y.Name), cmp.Compare(x.depthOfOwn(), y.depthOfOwn()))
+	return cmp.Or(l.compare(x, y), cmp.Compare(x.Name, y.Name), cmp.Compare(x.depthOfOwn(), y.depthOfOwn()))
+}
+
+// compare compares two accounts by their indexes.
+func (l *Ledger) compare(x, y *Account) int {
+	if l.Dominant {
+		return l.dominant(x).compare(x.weight, l.dominant(y), y.weight)
+	}
+	return cmp.Compare(l.Index(x), l.Index(y))
 }
 
 // Rivals returns the accounts by whose indexes [Ledger.Compare] compares two jobs; nil if both are of one queue.

@@ -159,6 +159,7 @@ func TestDefinitionsJudge(t *testing.T) {
 			fairness: {lease: 15m, halfLife: 30d, rates: [{model: H800, rate: 2}, {model: T4, rate: 0.5}]}, requeue: {backoff: 1.5s, maxBackoff: 7d, staleGrace: 60s}}`},
 		{kind: "SchedulingPolicy", name: "the order of estimated GPU time", spec: `{queueing: {order: EstimatedGPUTime}}`},
 		{kind: "SchedulingPolicy", name: "the order of long-term fairness", spec: `{queueing: {order: LongTermFairness}}`},
+		{kind: "SchedulingPolicy", name: "the order of dominant shares", spec: `{queueing: {order: DominantShare}}`},
 		{kind: "SchedulingPolicy", name: "the order of attained GPU time", spec: `{queueing: {order: LeastAttained}, fairness: {lease: 1m, levels: [5h, 2d]}}`},
 		{kind: "SchedulingPolicy", name: "a level without a unit", spec: `{fairness: {levels: [5 hours]}}`, want: "spec.fairness.levels[0]"},
 		{kind: "SchedulingPolicy", name: "too small a rate", spec: `{fairness: {rates: [{model: T4, rate: 0.0001}]}}`, want: "spec.fairness.rates[0].rate"},
