@@ -51,8 +51,9 @@ var benchmarks = []benchmark{
 	{name: "Gang/gpus=2048", run: gang(2048)},
 	{name: "ImpossibleGang/gpus=2048", run: impossibleGang},
 	{name: "Churn/load=95", run: churn},
-	{name: "Waiting", sizes: []int{400, 4000}, run: waiting(false)},
-	{name: "WaitingFair", sizes: []int{400, 4000}, run: waiting(true)},
+	{name: "Waiting", sizes: []int{400, 4000}, run: waiting(asItIs)},
+	{name: "WaitingFair", sizes: []int{400, 4000}, run: waiting(withFairShares)},
+	{name: "WaitingLongTerm", sizes: []int{400, 4000}, run: waiting(withLeases)},
 	{name: "Reclaim", sizes: []int{500}, fixed: true, run: reclaim},
 	{name: "ReclaimGang/gpus=2000", sizes: []int{500}, fixed: true, run: reclaimGang},
 }

@@ -43,11 +43,13 @@ func sizeOf(nodes int) (queues, jobs int) {
 	return max(20, nodes*1000/37707), max(1000, nodes*100_000/37707)
 }
 
-// waiting returns a benchmark of one event and its pass while more jobs wait than run, with fair shares
-// or without.
-func waiting(fair bool) func(int) (measure, error) {
+// waiting returns a benchmark of one event and its pass while more jobs wait than run, under the default policy with a
+// change.
+func waiting(change func(*core.Policy)) func(int) (measure, error) {
 	return func(nodes int) (measure, error) {
-		b, err := newBacklog(nodes, fair)
+		policy := defaultPolicy()
+		change(&policy)
+		b, err := newBacklog(nodes, policy)
 		if err != nil {
 			return measure{}, err
 		}
@@ -67,10 +69,17 @@ func waiting(fair bool) func(int) (measure, error) {
 	}
 }
 
+// The changes of the benchmarks.
+func asItIs(*core.Policy)           {}
+func withFairShares(p *core.Policy) { p.Queueing.FairShare = true }
+
+// withLeases lets queues and jobs take turns by the GPU time that they received, in leases of 15 minutes.
+func withLeases(p *core.Policy) {
+	p.Queueing.Order, p.Fairness.Lease = core.LongTermFairness, 900*core.Second
+}
+
 // newBacklog fills a cluster, and lets an hour pass, after which all may be evicted.
-func newBacklog(nodes int, fair bool) (*backlog, error) {
-	policy := defaultPolicy()
-	policy.Queueing.FairShare = fair
+func newBacklog(nodes int, policy core.Policy) (*backlog, error) {
 	queues, jobs := sizeOf(nodes)
 	b := &backlog{rng: rand.New(rand.NewPCG(2, uint64(nodes))), runs: map[string]int{}, pods: map[string]int{}, at: map[string]int{}}
 	for i := range nodes {
