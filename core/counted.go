@@ -127,6 +127,27 @@ func (e *Engine) JobTime(now Time, job string) (Served, bool) {
 	return servedText(lt.ledger.Job(j.service.Job)), true
 }
 
+// Counter says what an engine has counted: an [Engine] does.
+type Counter interface {
+	Counted(now Time) GPUTimeCounted
+}
+
+// Counted returns all that QueueTimes and JobTime say, by name, for an engine that goes on after this one; no queues and no jobs unless
+// jobs are ordered by that.
+func (e *Engine) Counted(now Time) GPUTimeCounted {
+	ev := GPUTimeCounted{At: now, Queues: e.QueueTimes(now)}
+	if e.longTerm.ledger == nil {
+		return ev
+	}
+	for name := range e.jobs.byName {
+		if is, ok := e.JobTime(now, name); ok {
+			ev.Jobs = append(ev.Jobs, JobTime{name, is})
+		}
+	}
+	slices.SortFunc(ev.Jobs, func(a, b JobTime) int { return strings.Compare(a.Job, b.Job) })
+	return ev
+}
+
 // Standing is where a queue stands under the orders by what was received or is held, for people: what it and those below it have received and
 // deserved, in GPU-seconds, and the index by which its turn comes, the lowest first.
 type Standing struct{ Received, Deserved, Index float64 }

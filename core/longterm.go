@@ -72,9 +72,9 @@ func (f *Fairness) RequestRate(models []string) int64 {
 	return most
 }
 
-// byService reports whether jobs are ordered by what they, or their queues, have received or hold: the order changes. Under
+// CountsGPUTime reports whether jobs are ordered by what they, or their queues, have received or hold: the order changes. Under
 // StrictFIFO no job may overtake one that came before it.
-func (p *Policy) byService() bool {
+func (p *Policy) CountsGPUTime() bool {
 	switch p.Queueing.Order {
 	case LongTermFairness, ShortestRemaining, LeastAttained, FinishTimeFairness, DominantShare:
 		return p.Queueing.Mode != StrictFIFO
@@ -89,7 +89,7 @@ func (p *Policy) byQueue() bool {
 
 // byRemaining reports whether the order looks at the estimated run time that is left.
 func (p *Policy) byRemaining() bool {
-	return p.byService() && (p.Queueing.Order == ShortestRemaining || p.Queueing.Order == FinishTimeFairness)
+	return p.CountsGPUTime() && (p.Queueing.Order == ShortestRemaining || p.Queueing.Order == FinishTimeFairness)
 }
 
 // longTerm keeps the GPU time that queues and jobs have received and deserved.
@@ -119,7 +119,7 @@ type service struct {
 
 func newLongTerm(e *Engine) longTerm {
 	lt := longTerm{Engine: e}
-	if f := &e.policy.Fairness; e.policy.byService() {
+	if f := &e.policy.Fairness; e.policy.CountsGPUTime() {
 		lt.ledger = gputime.New(f.Horizon(), f.HalfLife)
 		lt.ledger.Dominant = e.policy.Queueing.Order == DominantShare
 	}

@@ -197,7 +197,7 @@ func (ps *pass) reactivate() {
 	// those that lack quota, too.
 	if (ps.changes.quota || ps.changes.pools != 0) && ps.ledger.Limited() || ps.changes.nodes {
 		ps.entitlement.update()
-		waves := !ps.waiting.strict && !ps.policy.byService() // else the order is another one
+		waves := !ps.waiting.strict && !ps.policy.CountsGPUTime() // else the order is another one
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 			c := &ps.waiting.idle[i]
 			switch found := ps.look(c); {
@@ -284,7 +284,7 @@ func (ps *pass) mayStart(c *class) bool {
 // Before a job overtakes a first one that has waited too long, preemptForHeads makes room for
 // that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
-	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.byService()
+	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.CountsGPUTime()
 	for {
 		c, b := ps.nextOf(&ps.waiting.active)
 		if c == nil {
@@ -485,7 +485,7 @@ func (ps *pass) reject(c *class) {
 // when it has waited too long, and for the first that lacks quota (Kant §3.2.2,
 // Table 1).
 func (ps *pass) preemptForHeads() {
-	if !ps.policy.Preempt.Backfill || ps.policy.byService() {
+	if !ps.policy.Preempt.Backfill || ps.policy.CountsGPUTime() {
 		return
 	}
 	for m := range ps.waiting.stuck {

@@ -448,7 +448,7 @@ func (s *story) event() {
 
 // recount says that queues and jobs have received and deserved other amounts, or those that the engine has counted.
 func (s *story) recount() {
-	ev := s.counted()
+	ev := s.Engine.Counted(s.Now)
 	if s.chance(2) {
 		ev.At = s.Now - core.Time(s.up(60))*core.Second
 		served := func() core.Served {

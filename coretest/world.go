@@ -112,22 +112,11 @@ func (w *World) Decide() []core.Decision {
 			w.fail(fmt.Errorf("job %s: engine counts %d on standby; twin %d", name, x.Standby, n))
 		}
 	}
-	if err := w.Twin.servedAs(w.counted()); err != nil {
+	if err := w.Twin.servedAs(w.Engine.Counted(w.Now)); err != nil {
 		w.fail(err)
 	}
 	w.checkAnswers()
 	return ds
-}
-
-// counted is what the engine has counted.
-func (w *World) counted() core.GPUTimeCounted {
-	ev := core.GPUTimeCounted{At: w.Now, Queues: w.Engine.QueueTimes(w.Now)}
-	for _, name := range w.Twin.Live() {
-		if is, ok := w.Engine.JobTime(w.Now, name); ok && w.Twin.fairOrder() {
-			ev.Jobs = append(ev.Jobs, core.JobTime{Job: name, Served: is})
-		}
-	}
-	return ev
 }
 
 // checkAnswers fails the test unless an inquiry says of all jobs what Explain does, and

@@ -41,7 +41,7 @@ func BenchmarkHook(b *testing.B) {
 		for i := range 8 {
 			d[0].Pods = append(d[0].Pods, core.Placement{Pod: i, Node: "n", GPUs: 1, GPU: 1000})
 		}
-		run(b, func(w *eventlog.Writer, i int) { w.Decided(core.Time(i), d) })
+		run(b, func(w *eventlog.Writer, i int) { w.Decided(core.Time(i), d, nil) })
 	})
 }
 
@@ -60,7 +60,7 @@ func BenchmarkWriter(b *testing.B) {
 		w.Told(core.Time(i), core.JobSubmitted{Job: core.Job{Name: name, Queue: "q", Submitted: core.Time(i), Tasks: []core.Task{{
 			Name: "main", Pods: 1, Request: core.Request{GPU: 1000, CPUMilli: 16000, MemMiB: 65536, Models: []string{"H800"}},
 		}}}})
-		w.Decided(core.Time(i), []core.Decision{{Op: core.Bind, Job: name, Pods: []core.Placement{{Node: "n", GPUs: 1, GPU: 1000, CPUMilli: 16000, MemMiB: 65536}}}})
+		w.Decided(core.Time(i), []core.Decision{{Op: core.Bind, Job: name, Pods: []core.Placement{{Node: "n", GPUs: 1, GPU: 1000, CPUMilli: 16000, MemMiB: 65536}}}}, nil)
 		w.Told(core.Time(i), core.JobEnded{Job: name})
 		if i%1000 == 0 {
 			turn()

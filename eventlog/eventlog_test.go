@@ -14,6 +14,7 @@ import (
 	"github.com/muster-sched/muster/core/policy"
 	"github.com/muster-sched/muster/coretest"
 	"github.com/muster-sched/muster/eventlog"
+	"github.com/muster-sched/muster/replay"
 	"github.com/muster-sched/muster/sim"
 	"github.com/muster-sched/muster/workload"
 )
@@ -70,9 +71,9 @@ func (b both) Told(now core.Time, ev core.Event) {
 	}
 }
 
-func (b both) Decided(now core.Time, ds []core.Decision) {
+func (b both) Decided(now core.Time, ds []core.Decision, e core.Counter) {
 	for _, r := range b {
-		r.Decided(now, ds)
+		r.Decided(now, ds, e)
 	}
 }
 
@@ -86,7 +87,7 @@ func (x *texts) Told(now core.Time, ev core.Event) {
 	}
 	*x = append(*x, fmt.Sprintf("%d %T%+v", now, ev, ev))
 }
-func (x *texts) Decided(now core.Time, ds []core.Decision) {
+func (x *texts) Decided(now core.Time, ds []core.Decision, _ core.Counter) {
 	*x = append(*x, fmt.Sprintf("%d pass\n%s", now, coretest.Format(now, ds)))
 }
 
@@ -111,7 +112,7 @@ func replayed(t *testing.T, path string) texts {
 			if a, b := coretest.Format(e.Now, ds), coretest.Format(e.Now, e.Decided); a != b {
 				t.Fatalf("%s:%d: decided\n%sthe log says\n%s", e.File, e.Line, a, b)
 			}
-			got.Decided(e.Now, ds)
+			got.Decided(e.Now, ds, engine)
 		default:
 			if err := engine.Apply(e.Now, e.Event); err != nil {
 				t.Fatalf("%s:%d: %v", e.File, e.Line, err)
@@ -353,12 +354,174 @@ func TestBeginsAgain(t *testing.T) {
 		}
 		w.Began(5, core.Config{Policy: doc.Policy, Levels: []string{"leaf"}})
 		w.Told(6, core.NodeAdded{Node: core.Node{Name: "n"}})
-		w.Decided(7, nil)
+		w.Decided(7, nil, nil)
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := replayed(t, dir); len(got) != 6 {
 		t.Errorf("%d entries, want those of two engines: %v", len(got), got)
+	}
+}
+
+// Under an order by GPU time received, an engine that is told what one file says, alone, has counted what the engine of the whole log
+// has at its beginning.
+func TestEachFileSaysWhatWasCounted(t *testing.T) {
+	dir := t.TempDir()
+	w, err := eventlog.NewWriter(eventlog.Config{Dir: dir, MaxBytes: 4 << 10, MaxFiles: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := scenario(t, "Astraea")
+	c.Policy.Fairness.HalfLife = 12 * 3600 * core.Second
+	c.Until = 24 * 3600 * core.Second
+	c.Record = eventlog.Turning(w, 200)
+	if _, err := sim.Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	whole, files := engineOf(t, c.Cluster.Levels, c.Policy), 0
+	last := ""
+	for e, err := range eventlog.Read(dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != e.File && last != "" {
+			files++
+			alone, at := begun(t, e.File, c.Policy)
+			if got, want := alone.Counted(at), whole.Counted(at); !reflect.DeepEqual(got, want) || len(got.Jobs) == 0 {
+				t.Fatalf("%s begins with\n%+v, expected\n%+v", filepath.Base(e.File), got, want)
+			}
+		}
+		last = e.File
+		switch {
+		case e.Pass:
+			whole.Decide(e.Now)
+		case e.Event != nil:
+			if err := whole.Apply(e.Now, e.Event); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if files < 4 {
+		t.Errorf("%d files after the first, want many", files)
+	}
+}
+
+func engineOf(t *testing.T, levels []string, p core.Policy) *core.Engine {
+	t.Helper()
+	e, err := core.New(core.Config{Policy: p, Levels: levels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// begun returns an engine that is told the state at the beginning of a file, and when that is.
+func begun(t *testing.T, file string, p core.Policy) (alone *core.Engine, at core.Time) {
+	t.Helper()
+	for e, err := range eventlog.Read(file) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case e.Begin != nil:
+			alone, at = engineOf(t, e.Begin.Levels, p), e.Now
+		case !e.Restored:
+			return alone, at
+		case !e.Pass:
+			if err := alone.Apply(e.Now, e.Event); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return alone, at
+}
+
+// aging makes the file of a writer too old when a job comes.
+type aging struct {
+	*eventlog.Writer
+	job  string
+	turn func()
+	now  *time.Time
+}
+
+func (a aging) Told(now core.Time, ev core.Event) {
+	a.Writer.Told(now, ev)
+	if j, ok := ev.(core.JobSubmitted); ok && j.Job.Name == a.job {
+		a.turn()
+		*a.now = a.now.Add(2 * time.Hour)
+		a.turn()
+	}
+}
+
+// starts keeps which jobs start, in order.
+type starts struct{ jobs []string }
+
+func (*starts) Began(core.Time, core.Config) {}
+func (*starts) Told(core.Time, core.Event)   {}
+func (s *starts) Decided(_ core.Time, ds []core.Decision, _ core.Counter) {
+	for i := range ds {
+		if ds[i].Op == core.Bind {
+			s.jobs = append(s.jobs, ds[i].Job)
+		}
+	}
+}
+
+// A replay that begins with a later file starts jobs in the order of the cluster: a had all GPUs for an hour before that file, so
+// b has the next ones. Without that hour the two would take turns.
+func TestReplayFromALaterFileKeepsTheOrder(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Unix(0, 0)
+	w, turn, err := eventlog.Manual(eventlog.Config{Dir: dir, MaxAge: time.Hour, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jobs []workload.Job
+	job := func(name, queue string, gpus int, at, runs core.Time) {
+		jobs = append(jobs, workload.Job{Duration: runs * core.Second, Job: core.Job{
+			Name: name, Queue: queue, Submitted: at * core.Second, Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: core.Milli(gpus) * core.WholeGPU}}},
+		}})
+	}
+	job("a-first", "a", 4, 0, 3600)
+	for i := range 4 {
+		job(fmt.Sprint("a", i), "a", 1, 1, 600)
+		job(fmt.Sprint("b", i), "b", 1, 1, 600)
+	}
+	job("last", "b", 1, 3590, 600)
+	p := core.Policy{Queueing: core.Queueing{Mode: core.BestEffortFIFO, Order: core.LongTermFairness}}
+	all := func(yield func(workload.Job, error) bool) {
+		for _, j := range jobs {
+			if !yield(j, nil) {
+				return
+			}
+		}
+	}
+	var want, got starts
+	_, err = sim.Run(t.Context(), sim.Config{
+		Cluster: workload.Cluster{Nodes: []core.Node{{Name: "n", Model: "H800", GPUs: 4}}, Queues: []core.Queue{{Name: "a", Weight: 1}, {Name: "b", Weight: 1}}},
+		Jobs:    all, Policy: p, Record: both{aging{w, "last", turn, &now}, &want},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if len(files) != 2 {
+		t.Fatalf("%d files, expected 2", len(files))
+	}
+	r, err := replay.Read(files[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sim.Run(t.Context(), sim.Config{Cluster: r.Cluster, Changes: r.Changes, Jobs: r.Jobs(), Policy: r.Policy, Record: &got}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got.jobs, want.jobs[1:]) || !slices.Equal(want.jobs[:5], []string{"a-first", "b0", "b1", "b2", "b3"}) {
+		t.Errorf("the replay starts %v, the cluster %v", got.jobs, want.jobs)
 	}
 }

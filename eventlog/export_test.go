@@ -39,4 +39,7 @@ func (t *Turns) Began(now core.Time, c core.Config) { t.w.Began(now, c); t.turn(
 
 func (t *Turns) Told(now core.Time, ev core.Event) { t.w.Told(now, ev); t.turn() }
 
-func (t *Turns) Decided(now core.Time, ds []core.Decision) { t.w.Decided(now, ds); t.turn() }
+func (t *Turns) Decided(now core.Time, ds []core.Decision, e core.Counter) {
+	t.w.Decided(now, ds, e)
+	t.turn()
+}

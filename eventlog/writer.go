@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -45,10 +46,13 @@ const (
 //
 // The caller reports everything, in order and from one goroutine: Began, then Told and
 // Decided. It must not change the events that it passes; decisions are copied.
+//
+// If the policy counts GPU time, another file begins with what the engine has counted, after a pass.
 type Writer struct {
 	config Config
 	mu     sync.Mutex
 	queue  []item
+	full   atomic.Bool        // another file is to begin after the next pass, with what the engine has counted
 	asked  chan chan struct{} // to write what was told, now; for tests
 	stop   chan struct{}
 	done   chan struct{}
@@ -77,7 +81,8 @@ type Writer struct {
 type item struct {
 	now     core.Time
 	begin   *core.Config
-	event   core.Event // of neither: a pass
+	event   core.Event // of none of these: a pass
+	counted *core.GPUTimeCounted
 	decided []core.Decision
 }
 
@@ -120,8 +125,8 @@ func (w *Writer) Began(now core.Time, c core.Config) { w.put(item{now: now, begi
 // Told records an event that the engine received.
 func (w *Writer) Told(now core.Time, ev core.Event) { w.put(item{now: now, event: ev}) }
 
-// Decided records a pass and its decisions, if any.
-func (w *Writer) Decided(now core.Time, ds []core.Decision) {
+// Decided records a pass of the engine and its decisions, if any.
+func (w *Writer) Decided(now core.Time, ds []core.Decision, e core.Counter) {
 	pods := 0
 	for i := range ds {
 		pods += len(ds[i].Pods)
@@ -133,6 +138,10 @@ func (w *Writer) Decided(now core.Time, ds []core.Decision) {
 		ds[i].Pods = all[len(all)-len(ds[i].Pods):]
 	}
 	w.put(item{now: now, decided: ds})
+	if w.full.CompareAndSwap(true, false) {
+		counted := e.Counted(now)
+		w.put(item{now: now, counted: &counted})
+	}
 }
 
 func (w *Writer) put(i item) {
@@ -199,6 +208,11 @@ func (w *Writer) turn() {
 // take writes one call.
 func (w *Writer) take(i *item) {
 	w.now = i.now
+	if i.counted != nil {
+		w.finish()
+		w.begin(i.counted)
+		return
+	}
 	e := Entry{Now: i.now, Event: i.event, Pass: i.event == nil, Decided: i.decided}
 	if i.begin != nil {
 		e = Entry{Now: i.now, Begin: &w.header}
@@ -212,15 +226,18 @@ func (w *Writer) take(i *item) {
 	}
 	switch {
 	case i.begin != nil:
-		w.begin()
+		w.begin(nil)
 	case w.open:
 		w.write(&e)
 	}
 }
 
-// begin begins a file with a snapshot of the state.
-func (w *Writer) begin() {
+// begin begins a file with a snapshot of the state, and what the engine has counted, if anything.
+func (w *Writer) begin(counted *core.GPUTimeCounted) {
 	snapshot := w.tables.Snapshot(w.now)
+	if counted != nil && len(counted.Queues)+len(counted.Jobs) > 0 {
+		snapshot = append(snapshot, Entry{Now: w.now, Event: *counted, Restored: true})
+	}
 	w.header.Part++
 	w.header.Snapshot = len(snapshot)
 	w.buffer.Reset()
@@ -302,12 +319,21 @@ func (w *Writer) rotate() {
 	switch {
 	case w.header.Version == 0: // no engine has begun
 	case !w.open && !now.Before(w.retry):
-		w.begin()
+		w.another()
 	case w.open && w.broken && w.disk.idle():
 		w.config.Log.Info("events are recorded again", "folder", w.config.Dir)
 		w.broken = false
 	case w.open && (w.size >= w.enough || now.Sub(w.opened) >= w.config.MaxAge):
-		w.finish()
-		w.begin()
+		w.another()
 	}
+}
+
+// another begins another file, after the next pass if there is something to ask the engine.
+func (w *Writer) another() {
+	if w.header.Policy.CountsGPUTime() {
+		w.full.Store(true)
+		return
+	}
+	w.finish()
+	w.begin(nil)
 }

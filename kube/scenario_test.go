@@ -229,7 +229,7 @@ func (s *stage) Began(core.Time, core.Config) {}
 
 func (s *stage) Told(core.Time, core.Event) {}
 
-func (s *stage) Decided(_ core.Time, ds []core.Decision) {
+func (s *stage) Decided(_ core.Time, ds []core.Decision, _ core.Counter) {
 	for _, d := range ds {
 		d.Pods = slices.Clone(d.Pods)
 		for i := range d.Pods {

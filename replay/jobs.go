@@ -26,6 +26,8 @@ type job struct {
 	told  core.Time // when pods came last
 	gone  core.Time
 	over  bool // it was taken back, and did not come again
+	// served is what it had received before the recording began, and deserved.
+	served core.Served
 
 	// For a gang: the number of its running pods, and its work.
 	running int
@@ -338,6 +340,10 @@ func (f *fold) started() {
 	f.settle()
 	f.starting = false
 	f.compare()
+	for _, ev := range f.served {
+		f.recording.Changes = append(f.recording.Changes, workload.Change{At: f.now, Event: ev})
+	}
+	f.first, f.served = false, nil
 	stop := func(j *job) {
 		for _, l := range j.lives {
 			if l.lost && l.work.began >= 0 {
@@ -496,9 +502,24 @@ func (f *fold) make(j *job, name string, gang bool, lives []*life, runs []worklo
 			t.MinPods = 0 // all
 		}
 	}
+	if name == j.name {
+		out.Recorded.Served = j.served
+	}
 	f.layers.job(&out.Job)
 	out.Recorded.Spec = out.Job
 	out.Recorded.Spec.Submitted = since
 	out.Job = plain(out.Job)
 	return out
+}
+
+// counted records what queues and jobs had received, and deserved, when the first engine began. What later engines begin with
+// is what the earlier ones counted.
+func (f *fold) counted(ev *core.GPUTimeCounted) {
+	f.recording.Counts = true
+	if len(ev.Queues) > 0 {
+		f.served = append(f.served, core.GPUTimeCounted{At: ev.At - f.zero, Queues: ev.Queues})
+	}
+	for i := range ev.Jobs {
+		f.jobs[ev.Jobs[i].Job].served = ev.Jobs[i].Served
+	}
 }

@@ -21,6 +21,8 @@ type Recording struct {
 	Changes []workload.Change
 	// List has the jobs in the order of their arrival.
 	List []workload.Job
+	// Counts is set if queues or jobs had received GPU time, or deserved it, before the recording began: Changes and List have that.
+	Counts bool
 	// Policy is the policy of the recorded engine.
 	Policy core.Policy
 	// End is the length of the recording.
@@ -82,6 +84,9 @@ type fold struct {
 	// state comes from a snapshot; before is the state before.
 	starting, restored bool
 	before             standing
+	// first is set until the first engine has received its initial state; served is what queues had received by then.
+	first  bool
+	served []core.GPUTimeCounted
 }
 
 // standing is the state before an engine began.
@@ -110,15 +115,15 @@ func (f *fold) take(e *eventlog.Entry) error {
 	case !f.begun && e.Begin == nil:
 		return errFirst
 	case !f.begun:
-		f.begun, f.zero = true, e.Now
+		f.begun, f.first, f.zero = true, true, e.Now
 		f.layers = newLayers(e.Begin.Levels)
 		f.recording.Policy = e.Begin.Policy
 		f.recording.Cluster.Levels = f.layers.names
 	}
-	f.seen, f.now = f.now, max(f.now, e.Now-f.zero)
 	if f.starting && e.Begin == nil && !e.Restored && (f.restored || e.Pass) {
-		f.started()
+		f.started() // before time goes on
 	}
+	f.seen, f.now = f.now, max(f.now, e.Now-f.zero)
 	return f.takeIn(e)
 }
 
@@ -151,6 +156,10 @@ func (f *fold) takeIn(e *eventlog.Entry) error {
 		f.added(&ev)
 	case core.JobRelabelled:
 		f.roles(f.jobs[ev.Job], f.tables.Jobs[ev.Job])
+	case core.GPUTimeCounted:
+		if f.first {
+			f.counted(&ev)
+		}
 	}
 	if gone != "" {
 		f.park(f.jobs[gone])

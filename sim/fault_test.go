@@ -14,8 +14,8 @@ import (
 // spoiler makes what a job selects by wrong, behind the engine's back.
 type spoiler struct{}
 
-func (spoiler) Began(core.Time, core.Config)       {}
-func (spoiler) Decided(core.Time, []core.Decision) {}
+func (spoiler) Began(core.Time, core.Config)                     {}
+func (spoiler) Decided(core.Time, []core.Decision, core.Counter) {}
 func (spoiler) Told(_ core.Time, ev core.Event) {
 	if s, ok := ev.(core.JobSubmitted); ok && s.Job.Name == "bad" {
 		s.Job.Tasks[0].Selector[0].Values = nil

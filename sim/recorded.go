@@ -130,8 +130,13 @@ func (r *run) nodeIs(now core.Time, name string, change func(*core.Node)) error 
 	return r.sinks.node(now, n.spec, true)
 }
 
-// recorded puts the pods of a job where they were found, and plans their withdrawal.
+// recorded puts the pods of a job where they were found, says what it received before, and plans the withdrawal of pods.
 func (r *run) recorded(now core.Time, s *state) error {
+	if served := s.Recorded.Served; served != (core.Served{}) {
+		if err := r.tell(now, core.GPUTimeCounted{At: now, Jobs: []core.JobTime{{Job: s.Name, Served: served}}}); err != nil {
+			return err
+		}
+	}
 	var found []core.Placement
 	for _, ev := range s.Recorded.Found {
 		if r.tell(now, ev) != nil {

@@ -41,11 +41,11 @@ type Config struct {
 }
 
 // Recorder receives, in order, the start of an empty engine, every event that it accepts,
-// and every pass with its decisions, which are valid during the call.
+// and every pass with its decisions, which are valid during the call, as is the engine.
 type Recorder interface {
 	Began(now core.Time, c core.Config)
 	Told(now core.Time, ev core.Event)
-	Decided(now core.Time, ds []core.Decision)
+	Decided(now core.Time, ds []core.Decision, e core.Counter)
 }
 
 // Stats are the results of a run that its sinks do not collect.
@@ -414,7 +414,7 @@ func (r *run) decide(now core.Time) error {
 		again = false
 		decisions := r.engine.Decide(now)
 		if r.Record != nil {
-			r.Record.Decided(now, decisions)
+			r.Record.Decided(now, decisions, r.engine)
 		}
 		for _, d := range decisions {
 			s := r.jobs[d.Job]

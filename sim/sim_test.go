@@ -145,7 +145,7 @@ type passes struct {
 
 func (*passes) Began(core.Time, core.Config) {}
 func (*passes) Told(core.Time, core.Event)   {}
-func (p *passes) Decided(now core.Time, ds []core.Decision) {
+func (p *passes) Decided(now core.Time, ds []core.Decision, _ core.Counter) {
 	for _, d := range ds {
 		p.decided(now, d)
 	}

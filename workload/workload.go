@@ -62,6 +62,8 @@ type Recorded struct {
 	// Found are the pods that run when the job is submitted, and their nodes; while there
 	// is no room for them, they wait.
 	Found []core.PodRunning
+	// Served is what it had received and deserved when it was submitted.
+	Served core.Served
 	// Runs has an entry for each pod, or one for a whole gang.
 	Runs []Run
 }

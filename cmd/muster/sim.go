@@ -306,6 +306,9 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 	}
 	rules := metrics.NewRules(&policy, f.models.Grace)
 	rules.Estimates = f.models.estimates
+	if f.recording != nil && f.recording.Counts {
+		rules.LongTerm = nil // the files of the run do not say what was received before it
+	}
 	r.summary, err = w.Close(runlog.Facts{
 		Policy: policy.Name, Rules: rules, Seed: f.seed, Cluster: f.cluster, Workload: f.workload, Decisions: int64(r.stats.Decisions), Wall: time.Since(begin), Interrupted: r.stats.Interrupted,
 		Defrag: r.stats.Defrag, Forecast: r.stats.Forecast, Period: policy.Spot.Period,

@@ -140,7 +140,7 @@ func (m *driver) decide(now core.Time) *acts {
 		return &m.acts
 	}
 	if m.record != nil {
-		m.record.Decided(m.Now, decisions)
+		m.record.Decided(m.Now, decisions, m)
 	}
 	m.metrics.Decided(decisions)
 	m.apply(decisions)
@@ -350,16 +350,23 @@ type Engine interface {
 	Decide(now core.Time) []core.Decision
 	Working() string
 	Expected() []core.Expected
+	core.Counter
 	reports.Engine
+}
+
+// Counted returns what the engine has counted, nothing if it panics.
+func (m *driver) Counted(now core.Time) (is core.GPUTimeCounted) {
+	m.guarded(nil, func() { is = m.engine.Counted(now) })
+	return is
 }
 
 func newEngine(c core.Config) (Engine, error) { return core.New(c) }
 
 // Recorder is called in order, in the goroutine that decides: when an empty engine begins,
 // for every event that it accepts, and for every pass with its decisions, which are valid
-// during the call.
+// during the call, as is what says what the engine has counted.
 type Recorder interface {
 	Began(now core.Time, c core.Config)
 	Told(now core.Time, ev core.Event)
-	Decided(now core.Time, ds []core.Decision)
+	Decided(now core.Time, ds []core.Decision, e core.Counter)
 }

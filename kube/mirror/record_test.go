@@ -31,7 +31,7 @@ func (p *tape) Told(now core.Time, ev core.Event) {
 	p.steps = append(p.steps, step{now: now, event: ev})
 }
 
-func (p *tape) Decided(now core.Time, ds []core.Decision) {
+func (p *tape) Decided(now core.Time, ds []core.Decision, _ core.Counter) {
 	p.steps = append(p.steps, step{now: now, decided: coretest.Format(now, ds)})
 }
 
