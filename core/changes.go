@@ -119,11 +119,8 @@ func poolBit(n *cluster.Node) uint64 { return 1 << (uint(n.PoolNumber()) % 64) }
 // of its limit of pods, too, and the other way round.
 func (c *changes) roomFreed(id cluster.NodeID) {
 	c.pools |= poolBit(c.state.Node(id))
-	if home := c.state.Home(id); c.standbys.ever {
-		c.pools |= poolBit(c.state.Node(home))
-		for lent := range c.state.LentAt(home) {
-			c.pools |= poolBit(c.state.Node(lent))
-		}
+	if c.standbys.ever {
+		c.pools |= c.standbys.poolsAt(id)
 	}
 }
 

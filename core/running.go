@@ -13,8 +13,12 @@ import (
 // until no pod has one and evicted ones have left. A job at a bound waits for jobs of the same queue or
 // user to end: it evicts none of them, as in Slurm, and holds up no others.
 
-// set moves a pod to another state, and counts what runs where queues bound that.
+// set moves a pod to another state, and counts what it takes where a policy or queue asks for that.
 func (e *Engine) set(j *job, p *pod, s podState) {
+	if e.longTerm.ledger == nil && !e.ledger.Follows() {
+		j.set(p, s)
+		return
+	}
 	was, had, kept := p.runs(), p.onNode(), p.placed()
 	j.set(p, s)
 	switch keeps := p.placed(); {

@@ -53,8 +53,11 @@ func (ps *pass) settle(c *class, j *job) bool {
 // hopeless reports whether a try of a class would decide nothing, as what it would be filed, and for how long no search is
 // worth a try: its queue has no quota, or by count there is no room, and no search is worth a try now.
 func (ps *pass) hopeless(c *class, j *job) (classState, unsearched, bool) {
+	if !ps.ledger.Limited() {
+		return 0, unsearched{}, false
+	}
 	p, ok := c.simple()
-	if !ok || !ps.ledger.Limited() {
+	if !ok {
 		return 0, unsearched{}, false
 	}
 	if bounded, _ := j.queue.Bounded(); bounded {

@@ -86,6 +86,9 @@ func (s *staleGangs) found(now Time, ev GangStale) error {
 
 // stop stops the gangs whose grace period is over, and asks for a call when the next one is.
 func (s *staleGangs) stop(now Time) {
+	if len(s.all) == 0 {
+		return
+	}
 	s.all = slices.DeleteFunc(s.all, func(g staleGang) bool {
 		j := g.job
 		if !s.short(j) {

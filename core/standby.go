@@ -156,6 +156,16 @@ func (e *Engine) endStandby(now Time, ev StandbyEnded) error {
 	return nil
 }
 
+// poolsAt returns the pools of a node, of the home that lends it, and of all that is lent there, as changes.pools.
+func (ss *standbys) poolsAt(id cluster.NodeID) uint64 {
+	home := ss.state.Home(id)
+	pools := poolBit(ss.state.Node(home))
+	for lent := range ss.state.LentAt(home) {
+		pools |= poolBit(ss.state.Node(lent))
+	}
+	return pools
+}
+
 // run ends the windows whose time has come, and lets the pods go on whose GPUs are free again.
 func (ss *standbys) run(now Time) {
 	for k := 0; k < len(ss.all); {

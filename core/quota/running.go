@@ -27,6 +27,9 @@ func (l *Ledger) bound(q *Queue, by int) {
 	}
 }
 
+// Follows reports whether what runs must be counted: a queue bounds it, or is fair between users.
+func (l *Ledger) Follows() bool { return l.bounded|l.fairUsers != 0 }
+
 // FairUsers returns how many queues are fair between users.
 func (l *Ledger) FairUsers() int { return l.fairUsers }
 
