@@ -208,13 +208,16 @@ type precedence struct {
 
 // compare is negative if s ranks above o.
 func (s precedence) compare(o precedence) int {
-	return cmp.Or(cmp.Compare(s.class, o.class), cmp.Compare(o.priority, s.priority))
+	if s.class != o.class {
+		return int(s.class) - int(o.class)
+	}
+	return cmp.Compare(o.priority, s.priority)
 }
 
 // before reports whether k comes first in the order.
 func (k *key) before(o *key) bool {
-	if r := k.compare(o.precedence); r != 0 {
-		return r < 0
+	if k.precedence != o.precedence {
+		return k.compare(o.precedence) < 0
 	}
 	if k.estimate != o.estimate {
 		return k.estimate < o.estimate
@@ -238,10 +241,10 @@ func (j *job) set(p *pod, s podState) {
 // requested counts pods of a task that run or are to run, new ones or, with a negative number,
 // those that have ended, for the policies that need it.
 func (e *Engine) requested(j *job, task, pods int) {
-	t := &j.Tasks[task]
-	if pods == 0 {
+	if pods == 0 || !e.countsRequests() {
 		return
 	}
+	t := &j.Tasks[task]
 	if !j.Foreign && e.policy.fair() {
 		for _, r := range j.queue.Counted() {
 			if takes := t.Takes(r); takes > 0 {
@@ -259,9 +262,14 @@ func (e *Engine) requested(j *job, task, pods int) {
 	e.wanted.requested(j, task, pods)
 }
 
+// countsRequests reports whether the policy needs to know what jobs request.
+func (e *Engine) countsRequests() bool {
+	return e.wanted.on || e.longTerm.ledger != nil || e.policy.fair()
+}
+
 // requestedNoLonger counts the pods of a job that ends as ended, each task at once.
 func (e *Engine) requestedNoLonger(j *job) {
-	if !e.policy.fair() && !e.wanted.on && e.longTerm.ledger == nil {
+	if !e.countsRequests() {
 		return
 	}
 	pods := make([]int, len(j.Tasks))

@@ -68,10 +68,17 @@ func (r *runs) changed() uint64 {
 
 // poolModels returns the model numbers of all pools.
 func (r *runs) poolModels() []int {
+	if len(r.ofPool) < len(r.state.Pools()) {
+		r.learnPools()
+	}
+	return r.ofPool
+}
+
+// learnPools notes the model numbers of pools that are new.
+func (r *runs) learnPools() {
 	for k := len(r.ofPool); k < len(r.state.Pools()); k++ {
 		r.ofPool = append(r.ofPool, r.modelNumber(r.state.Pools()[k].Model))
 	}
-	return r.ofPool
 }
 
 func (r *runs) modelNumber(model string) int {
@@ -90,8 +97,11 @@ func (r *runs) modelOf(p *pod) int { return r.poolModels()[r.state.Node(p.alloc.
 
 // loadOn returns the load of the GPU model of a node.
 func (r *runs) loadOn(id cluster.NodeID) *load {
-	model := r.poolModels()[r.state.Node(id).PoolNumber()]
-	return &r.loads[model]
+	pool := r.state.Node(id).PoolNumber()
+	if pool >= len(r.ofPool) {
+		r.learnPools()
+	}
+	return &r.loads[r.ofPool[pool]]
 }
 
 // add lists a job of which a pod runs, if it is not listed yet.
@@ -193,7 +203,18 @@ func (l *load) offer(j *job, p *pod, by int) {
 
 // find returns where pods of a precedence are listed, or would be.
 func (l *load) find(of precedence) (int, bool) {
-	return slices.BinarySearchFunc(l.evictable, of, func(r ranked, s precedence) int { return s.compare(r.precedence) })
+	from, to := 0, len(l.evictable)
+	for from < to {
+		switch i := (from + to) / 2; {
+		case l.evictable[i].precedence == of:
+			return i, true
+		case of.compare(l.evictable[i].precedence) < 0:
+			from = i + 1
+		default:
+			to = i
+		}
+	}
+	return from, false
 }
 
 // weaker returns how much evictable GPU jobs of lower precedence than k hold, and how much
