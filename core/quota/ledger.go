@@ -54,11 +54,11 @@ type Queue struct {
 	QueueSpec
 	parent   *Queue
 	children []*Queue
-	depth    int                    // 1 without a parent
-	accounts map[string]*account    // by model, AnyModel or resource
-	own      map[string]Milli       // what its own jobs use, by model or resource
-	below    map[string]Milli       // what the queues below it use, by model or resource, without jobs of other schedulers
-	pinned   [pins]map[string]Milli // the part of own that must not be evicted
+	depth    int                 // 1 without a parent
+	accounts map[string]*account // by model, AnyModel or resource
+	own      tally               // what its own jobs use
+	below    tally               // what the queues below it use, without jobs of other schedulers
+	pinned   [pins]tally         // the part of own that must not be evicted
 	ledger   *Ledger
 	// requested is what its own jobs request, by the models that they accept: see Request. shares
 	// and ownShares are what it with all below it, and its own jobs alone, are owed: see Divide.
@@ -120,11 +120,7 @@ func NewLedger() *Ledger {
 }
 
 func (l *Ledger) newQueue() *Queue {
-	q := &Queue{ledger: l, own: map[string]Milli{}, below: map[string]Milli{}, requested: map[string]Milli{}}
-	for p := range q.pinned {
-		q.pinned[p] = map[string]Milli{}
-	}
-	return q
+	return &Queue{ledger: l, requested: map[string]Milli{}}
 }
 
 // Lookup finds a queue by name.
@@ -217,12 +213,12 @@ func (l *Ledger) LimitsGPUs() bool { return len(l.listed) > len(l.resources) }
 func (l *Ledger) Forget(account string) {
 	l.bookings++
 	for _, q := range l.order {
-		delete(q.own, account)
+		q.own.forget(account)
 		delete(q.leaving, account)
 		delete(q.requested, account)
 		q.resourceShares, q.ownResourceShares = without(q.resourceShares, account), without(q.ownResourceShares, account)
 		for p := range q.pinned {
-			delete(q.pinned[p], account)
+			q.pinned[p].forget(account)
 		}
 	}
 }
@@ -294,19 +290,19 @@ func (l *Ledger) rebuild() {
 	// 2. What their jobs use.
 	l.deepest = 0
 	for _, q := range l.order {
-		clear(q.below)
+		q.below = q.below[:0]
 	}
 	for _, q := range l.order {
 		l.deepest = max(l.deepest, q.parent.depth)
-		for model, v := range q.own {
-			q.count(model, v)
-			q.book(model, v)
+		for _, a := range q.own {
+			q.count(a.account, a.Milli)
+			q.book(a.account, a.Milli)
 		}
 		for p := range q.pinned {
-			for model, v := range q.pinned[p] {
-				q.bookPinned(model, v, Pin(p))
+			for _, a := range q.pinned[p] {
+				q.bookPinned(a.account, a.Milli, Pin(p))
 				if Pin(p) == Foreign {
-					q.count(model, -v)
+					q.count(a.account, -a.Milli)
 				}
 			}
 		}
@@ -588,7 +584,7 @@ func (q *Queue) Add(model string, gpu Milli) {
 		return
 	}
 	q.ledger.bookings++
-	q.own[model] += gpu
+	q.own.add(model, gpu)
 	q.count(model, gpu)
 	q.book(model, gpu)
 }
@@ -596,7 +592,7 @@ func (q *Queue) Add(model string, gpu Milli) {
 // count adds GPU of a model to what the queues above have below them.
 func (q *Queue) count(model string, gpu Milli) {
 	for up := q.parent; up.parent != nil; up = up.parent {
-		up.below[model] += gpu
+		up.below.add(model, gpu)
 	}
 }
 
@@ -604,6 +600,9 @@ func (q *Queue) count(model string, gpu Milli) {
 // as far as it is borrowed, while all of it counts against the nominal quota of one queue: by
 // comparing the two, borrowing shows.
 func (q *Queue) book(model string, gpu Milli) {
+	if !q.Limited() {
+		return
+	}
 	accounts, _ := q.governing(model)
 	for _, m := range accounts {
 		q.accounts[m].pass(gpu)
@@ -631,7 +630,7 @@ func (q *Queue) Pin(model string, gpu Milli, why Pin) {
 		return
 	}
 	q.ledger.bookings++
-	q.pinned[why][model] += gpu
+	q.pinned[why].add(model, gpu)
 	if why == Foreign {
 		q.ledger.divided = nil
 		q.count(model, -gpu)

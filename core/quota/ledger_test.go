@@ -23,8 +23,8 @@ func TestAccountsAreAsRebuilt(t *testing.T) {
 				l.Remove(n.Name)
 			case step <= 2 && known:
 				model, gpu := rapid.SampledFrom([]string{"A", "B"}).Draw(t, "model"), Milli(rapid.IntRange(1, 3000).Draw(t, "gpu"))
-				if n.own[model] > 0 && rapid.Bool().Draw(t, "back") {
-					gpu = -n.own[model]
+				if n.own.of(model) > 0 && rapid.Bool().Draw(t, "back") {
+					gpu = -n.own.of(model)
 				}
 				n.Add(model, gpu)
 			default:

@@ -77,7 +77,7 @@ func (l *Ledger) Divide(capacity map[string]Milli) {
 	for _, model := range d.models {
 		left := capacity[model]
 		for _, q := range l.order {
-			left -= q.pinned[Foreign][model]
+			left -= q.pinned[Foreign].of(model)
 		}
 		d.capacity = append(d.capacity, max(0, left))
 	}
@@ -99,7 +99,7 @@ func (l *Ledger) divideResource(r string, capacity Milli) {
 		d.unit = 1000 // whole cores
 	}
 	for _, q := range l.order {
-		capacity -= q.pinned[Foreign][r]
+		capacity -= q.pinned[Foreign].of(r)
 	}
 	d.capacity = []Milli{max(0, capacity)}
 	root := d.claimOf(l.root)
@@ -128,7 +128,7 @@ func (q *Queue) Shares() []Share {
 
 // usedBelow returns what the queue and all below it use of a model.
 func (q *Queue) usedBelow(model string) Milli {
-	used := q.own[model]
+	used := q.own.of(model)
 	for _, c := range q.children {
 		used += c.usedBelow(model)
 	}
@@ -167,7 +167,7 @@ func (q *Queue) divides(model string) bool {
 }
 
 // held returns what the queue's own jobs use of a model, without those of other schedulers.
-func (q *Queue) held(model string) Milli { return q.own[model] - q.pinned[Foreign][model] }
+func (q *Queue) held(model string) Milli { return q.own.of(model) - q.pinned[Foreign].of(model) }
 
 // OwedRoom returns how much more of a model the queue's own jobs may use until they have what they were
 // owed when [Ledger.Divide] was called last; negative if they have more.
@@ -207,7 +207,7 @@ func (q *Queue) ClaimRoom(model string, top *Queue) Milli {
 func (q *Queue) heldWithBelow(model string) Milli {
 	_, isResource := cluster.ResourceOf(model)
 	if !isResource || q.Owner(model) != nil {
-		return q.held(model) + q.below[model]
+		return q.held(model) + q.below.of(model)
 	}
 	held := Milli(0)
 	for _, c := range q.children {

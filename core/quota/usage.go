@@ -48,7 +48,8 @@ func (q *Queue) sumUp(resources bool, out map[string][]Usage) map[string]sums {
 			all[e.account] = sums{nominal: e.nominal, listed: true}
 		}
 	}
-	for model, used := range q.own {
+	for i := range q.own {
+		model, used := q.own[i].account, q.own[i].Milli
 		_, ok := cluster.ResourceOf(model)
 		if used != 0 && ok == resources && (!resources || q.Owner(model) != nil) {
 			a := all[model]

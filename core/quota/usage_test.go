@@ -77,7 +77,8 @@ func TestUsageIsTheSumOfAllBelow(t *testing.T) {
 				for _, e := range below.Quota {
 					nominal[e.Model] += e.Nominal
 				}
-				for model, gpu := range below.own {
+				for _, a := range below.own {
+					model, gpu := a.account, a.Milli
 					used[model] += gpu
 					used[AnyModel] += gpu
 				}
