@@ -81,8 +81,12 @@ func (n *Node) find(o Owner) (at int32, known bool) {
 		at, known = n.crowd.places[o]
 		return at, known
 	}
-	at = int32(slices.IndexFunc(n.pods, func(h Held) bool { return h.Owner == o }))
-	return at, at >= 0
+	for i := range n.pods {
+		if n.pods[i].Owner == o {
+			return int32(i), true
+		}
+	}
+	return -1, false
 }
 
 // putBack takes a remove back, when all changes after it are taken back.

@@ -12,7 +12,7 @@ type layout struct {
 	// links are the groups of devices at each level, best first: NVLink islands, PCIe switches,
 	// NUMA nodes. Levels at which no group has two devices are left out.
 	links [][]uint64
-	nic   []int8 // nearest NIC of each device, -1 for none
+	nic   []uint64 // the bit of the nearest NIC of each device, 0 for none
 }
 
 // defaultDevices is the layout assumed where the driver knows none.
@@ -25,9 +25,11 @@ func defaultDevices(gpus int) []DeviceSpec {
 }
 
 func newLayout(devices []DeviceSpec) *layout {
-	l := &layout{nic: make([]int8, len(devices))}
+	l := &layout{nic: make([]uint64, len(devices))}
 	for i, d := range devices {
-		l.nic[i] = d.NIC
+		if d.NIC >= 0 {
+			l.nic[i] = 1 << d.NIC
+		}
 	}
 	for _, position := range []func(*DeviceSpec) int8{
 		func(d *DeviceSpec) int8 { return d.Island },
@@ -138,9 +140,7 @@ func lowest(m uint64, g int) uint64 {
 func (l *layout) nics(devices uint64) uint64 {
 	var out uint64
 	for m := devices; m != 0; m &= m - 1 {
-		if n := l.nic[bits.TrailingZeros64(m)]; n >= 0 {
-			out |= 1 << n
-		}
+		out |= l.nic[bits.TrailingZeros64(m)]
 	}
 	return out
 }

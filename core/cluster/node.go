@@ -78,7 +78,12 @@ type Need struct {
 // Has reports whether the node has what pods need beside GPUs.
 func (n *Node) Has(need Need) bool {
 	return n.CPU >= need.CPU && n.Mem >= need.Mem && int(n.left) >= need.Pods &&
-		(need.Reserve == 0 || n.CPU-n.Reserved(need.Reserve) >= need.CPU) &&
+		(need.Reserve == 0 && need.Others == nil || n.hasBeside(&need))
+}
+
+// hasBeside is Has for what is reserved, and for other resources.
+func (n *Node) hasBeside(need *Need) bool {
+	return (need.Reserve == 0 || n.CPU-n.Reserved(need.Reserve) >= need.CPU) &&
 		(need.Others == nil || n.Times(need.Others, need.Pods) == need.Pods)
 }
 

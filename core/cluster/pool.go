@@ -256,13 +256,13 @@ func (p *Pool) file(n *Node, f int8) {
 	p.touch(n.leaf)
 	l := &p.leaves[n.leaf]
 	word, bit := n.slot/64, uint64(1)<<(n.slot%64)
-	if old := n.indexed; old >= 0 {
+	old := n.indexed
+	if old >= 0 {
 		set := &l.sets[old]
 		set.slots[word] &^= bit
 		set.count--
 		l.free -= int32(old)
 		p.total[old]--
-		p.countDomains(n, old, -1)
 		if set.count == 0 {
 			set.cpu, set.mem = -1, -1
 		}
@@ -277,17 +277,25 @@ func (p *Pool) file(n *Node, f int8) {
 		l.free += int32(f)
 		l.gpus += int32(bits.OnesCount64(n.healthy))
 		p.total[f]++
-		p.countDomains(n, f, 1)
 	}
+	p.recount(n, old, f)
 }
 
-// countDomains adds by to the nodes with free count f in each domain of the node.
-func (p *Pool) countDomains(n *Node, f int8, by int32) {
-	for l, d := range n.dom {
-		if d >= 0 {
-			p.levels[l].counts[d][f] += by
-			p.levels[l].touch(d)
+// recount counts a node in each of its domains by its free count f, and no longer by the old one; -1 is none.
+func (p *Pool) recount(n *Node, old, f int8) {
+	for i, d := range n.dom {
+		if d < 0 {
+			continue
 		}
+		l := &p.levels[i]
+		counts := l.counts[d]
+		if old >= 0 {
+			counts[old]--
+		}
+		if f >= 0 {
+			counts[f]++
+		}
+		l.touch(d)
 	}
 }
 
