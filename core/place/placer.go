@@ -332,11 +332,12 @@ func (p *Placer) scorer(s Strategy, u *Unit) scorer {
 // later choice.
 func (p *Placer) Learn(strategies []Strategy) {
 	for i, s := range strategies {
-		if !s.scored() || s == Spot || i > 0 && s == strategies[i-1] {
-			continue
-		}
-		if l, ok := p.scorer(s, nil).(interface{ learn() }); ok {
-			l.learn()
+		switch {
+		case i > 0 && s == strategies[i-1]:
+		case s == Value:
+			p.Mix.learn()
+		case s == FGD:
+			p.scorer(s, nil).(*fgd).learn()
 		}
 	}
 }

@@ -197,7 +197,7 @@ func (p *Placer) scoreAll(r *ranking, sh *Shape) {
 	}
 	for b := range r.tops {
 		r.tops[b].untouched = r.keep && r.untouched(int32(b))
-		r.tops[b] = r.bestOf(int32(b), nil)
+		r.tops[b] = r.bestOf(int32(b))
 	}
 	for i := r.half - 1; i > 0; i-- {
 		r.winner[i] = r.play(i)
@@ -231,7 +231,7 @@ func (p *Placer) rescore(r *ranking, id cluster.NodeID, sh *Shape) {
 	t := &r.tops[b]
 	switch {
 	case i == t.place && worth < t.worth:
-		r.tops[b] = r.bestOf(b, nil)
+		r.tops[b] = r.bestOf(b)
 	case i == t.place || worth > t.worth || worth == t.worth && i < t.place:
 		t.worth, t.node, t.place = worth, id, i
 	default:
@@ -256,18 +256,33 @@ func (r *ranking) touch(b int32) {
 	}
 }
 
-// bestOf returns the best node of a block, or with after the best that comes after that one.
-func (r *ranking) bestOf(b int32, after *top) top {
+// bestOf returns the best node of a block.
+func (r *ranking) bestOf(b int32) top {
 	blk := &r.blocks[b]
-	t := top{worth: none, untouched: r.tops[b].untouched, place: blk.from}
-	for i := blk.from; i < blk.to; i++ {
-		w := r.worth[i]
-		if w > t.worth && (after == nil || w < after.worth || w == after.worth && i > after.place) {
-			t.worth, t.place = w, i
+	worth, at := int64(none), 0
+	for i, w := range r.worth[blk.from:blk.to] {
+		if w > worth {
+			worth, at = w, i
 		}
 	}
-	t.node = r.nodes[t.place]
-	return t
+	return r.topAt(b, worth, blk.from+int32(at))
+}
+
+// bestAfter returns the best node of a block that comes after another one of it.
+func (r *ranking) bestAfter(b int32, after *top) top {
+	blk := &r.blocks[b]
+	worth, at := int64(none), blk.from
+	for i := blk.from; i < blk.to; i++ {
+		w := r.worth[i]
+		if w > worth && (w < after.worth || w == after.worth && i > after.place) {
+			worth, at = w, i
+		}
+	}
+	return r.topAt(b, worth, at)
+}
+
+func (r *ranking) topAt(b int32, worth int64, place int32) top {
+	return top{worth: worth, untouched: r.tops[b].untouched, node: r.nodes[place], place: place}
 }
 
 // replay decides again what a block wins. O(log blocks).
@@ -344,7 +359,7 @@ func (r *ranking) next(accept func(cluster.NodeID) bool) (cluster.NodeID, bool) 
 				}
 			}
 		}
-		if t := r.bestOf(b, &s.top); t.worth != none {
+		if t := r.bestAfter(b, &s.top); t.worth != none {
 			heap.Push(open, subtree{0, t})
 		}
 	}
