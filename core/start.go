@@ -104,7 +104,9 @@ func (j *job) bookPlaced(s *cluster.State, placed []place.Placed, by Milli) {
 func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 	// The pods of a job are bound in their order, in whichever they were placed.
 	e.waiting.dequeue(j)
-	slices.SortFunc(placed, func(a, b place.Placed) int { return int(a.Pod - b.Pod) })
+	if !inOrder(placed) {
+		slices.SortFunc(placed, func(a, b place.Placed) int { return int(a.Pod - b.Pod) })
+	}
 	from := len(e.places)
 	e.runs.setBackfilled(j, why == Backfilled)
 	came := e.entitlement.starting(now)
@@ -118,6 +120,16 @@ func (e *Engine) bind(j *job, placed []place.Placed, now Time, why Reason) {
 	e.out = append(e.out, Decision{Op: Bind, Job: j.Name, Pods: e.places[from:len(e.places):len(e.places)], Reason: why})
 	e.changes.podsAppeared(j)
 	e.waiting.enqueue(j, now) // the pods that still wait
+}
+
+// inOrder reports whether pods are in order, as they most often are.
+func inOrder(placed []place.Placed) bool {
+	for i := 1; i < len(placed); i++ {
+		if placed[i].Pod < placed[i-1].Pod {
+			return false
+		}
+	}
+	return true
 }
 
 // bound counts a pod as running since a time.
