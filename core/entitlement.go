@@ -480,16 +480,22 @@ func (c *entitlement) dealtAlong(u *holding) bool {
 // holdsPart reports whether a pod, or the minimum of a gang (-1), demands more than its queue's
 // quota and holds what others leave of it.
 func (c *entitlement) holdsPart(j *job, pod int) bool {
+	u := c.unitOf(j, pod)
+	return u != nil && slices.ContainsFunc(u.demands, func(k demand) bool {
+		return c.exceeds(k) && c.larger[k.account].job == j && int(c.larger[k.account].pod) == pod && c.left(k.account) > 0
+	})
+}
+
+// unitOf returns the unit that is a pod, or the minimum of a gang (-1); nil if there is none.
+func (c *entitlement) unitOf(j *job, pod int) *holding {
 	units := c.cohorts[c.cohortAt(j.queue)].units
 	at, _ := slices.BinarySearchFunc(units, j, func(u holding, j *job) int { return byKey(u.job, j) })
 	for ; at < len(units) && units[at].job == j; at++ {
-		if u := &units[at]; int(u.pod) == pod {
-			return slices.ContainsFunc(u.demands, func(k demand) bool {
-				return c.exceeds(k) && c.larger[k.account].job == j && int(c.larger[k.account].pod) == pod && c.left(k.account) > 0
-			})
+		if int(units[at].pod) == pod {
+			return &units[at]
 		}
 	}
-	return false
+	return nil
 }
 
 // left returns the part of an account's nominal quota that is not assigned.

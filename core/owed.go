@@ -295,6 +295,18 @@ func (c *entitlement) leftFor(t *tenant, left []Milli) []Milli {
 	return left
 }
 
+// isExcess reports whether the queue of a pod, or of the minimum of a gang (-1), would still have all that it is owed
+// without it: it has as much more, in units that do not fit into its share. So such a unit need not be
+// the only victim, if another one suffices.
+func (c *entitlement) isExcess(j *job, pod int) bool {
+	u := c.unitOf(j, pod)
+	if u == nil {
+		return false
+	}
+	t := &c.tenants[u.tenant]
+	return !slices.ContainsFunc(u.uses, func(d demand) bool { return t.held[d.account]-t.claims[d.account] < d.amount })
+}
+
 // fitsIn reports whether there is enough left for all that is used.
 func fitsIn(left []Milli, uses []demand) bool {
 	return !slices.ContainsFunc(uses, func(u demand) bool { return left[u.account] < u.amount })

@@ -21,6 +21,8 @@ type victim struct {
 	reason, otherwise Reason
 	// spared says how far it comes after others.
 	spared spared
+	// excess says that another queue is owed what it holds, and would have all that it is owed without it.
+	excess bool
 	// byCover says that the preemptor may evict it, of another tenant, only as it is itself
 	// covered: its queue must then use no more than its nominal quota, or than it is owed.
 	byCover bool
@@ -77,14 +79,14 @@ type spared uint8
 const (
 	sparedByBudget spared = iota + 1 // a disruption budget allows no eviction of it
 	sparedInPart                     // it is larger than another tenant's nominal quota, and holds what is left of it
-	sparedByShare                    // another queue is owed what it holds
+	sparedByShare                    // another queue is owed what it holds, and would have less than that without it
 	sparedByQuota                    // it is within another tenant's nominal quota
 )
 
 // cheaper orders victims: those that are spared come last, otherwise the lowest precedence
-// first, then what loses the least work, then what was submitted last.
+// first, then what loses the least work, then what nothing covers, then what was submitted last.
 func (v *victim) cheaper(o *victim) int {
-	return cmp.Or(cmp.Compare(v.spared, o.spared), -v.job.key.compare(o.job.key.precedence), cmp.Compare(v.cost, o.cost),
+	return cmp.Or(cmp.Compare(v.spared, o.spared), -v.job.key.compare(o.job.key.precedence), cmp.Compare(v.cost, o.cost), cluster.LastIf(v.excess, o.excess),
 		-cmp.Compare(v.job.key.seq, o.job.key.seq), cluster.LastIf(v.pod < 0, o.pod < 0), cmp.Compare(v.pod, o.pod))
 }
 
@@ -581,6 +583,8 @@ func (pl *planner) victim(c preemptor, v *job, pod int, p *pod) (victim, bool) {
 		switch x.byCover = !anyway; {
 		case of == byNominal && !shared:
 			x.spared = sparedByQuota
+		case owedToOther && pl.entitlement.isExcess(v, pod):
+			x.excess = true
 		case owedToOther:
 			x.spared = sparedByShare
 		case !shared && pl.entitlement.holdsPart(v, pod):
