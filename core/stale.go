@@ -115,6 +115,24 @@ func (s *staleGangs) until(j *job) Time {
 	return Never
 }
 
+// lacking says of which tasks a stale gang has fewer pods than their minimum, if pods of those wait, else nil. They start
+// before the others: what those would hold is of no use to the gang, which is stopped unless it gets its minimum.
+func (s *staleGangs) lacking(j *job) []bool {
+	if len(j.Tasks) == 1 || s.until(j) == Never {
+		return nil
+	}
+	out, waits := make([]bool, len(j.Tasks)), false
+	waiting := j.waitingByTask()
+	for t, n := range j.membersByTask() {
+		out[t] = n < j.Tasks[t].Minimum()
+		waits = waits || out[t] && waiting[t] > 0
+	}
+	if !waits {
+		return nil
+	}
+	return out
+}
+
 // few says how many pods of its minimum a gang runs.
 func (j *job) few() string {
 	for t, n := range j.membersByTask() {

@@ -53,7 +53,8 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 	}
 
 	// 2. The pods to be placed: of a gang that has not begun, those that it lacks of the minimum
-	// of each task; of another job, all that wait.
+	// of each task; of a stale one, those of the tasks that lack some; of another job, all that wait.
+	lacking := us.staleGangs.lacking(j)
 	us.tasks = us.tasks[:0]
 	us.pods = us.pods[:0]
 	for t := range j.Tasks {
@@ -71,7 +72,10 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 				}
 			}
 		}
-		for i := lo; i < hi && len(us.pods)-from < most && (at.task < 0 || at.task == t); i++ {
+		if at.task >= 0 && at.task != t || lacking != nil && !lacking[t] {
+			most = 0
+		}
+		for i := lo; i < hi && len(us.pods)-from < most; i++ {
 			if p := &j.pods[i]; p.state == podWaiting && int(p.task) == t {
 				us.pods = append(us.pods, int32(i))
 			}
@@ -246,10 +250,10 @@ func (us *units) classOf(j *job) classID {
 	if left != nil {
 		fmt.Fprintf(&b, " not on %d", left)
 	}
-	waiting, members := j.waitingByTask(), j.membersByTask()
+	waiting, members, lacking := j.waitingByTask(), j.membersByTask(), us.staleGangs.lacking(j)
 	for t := range j.Tasks {
 		n := 0
-		if waiting[t] > 0 {
+		if waiting[t] > 0 && (lacking == nil || lacking[t]) {
 			n = 1
 		}
 		if id.whole {

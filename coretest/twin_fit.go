@@ -30,7 +30,7 @@ func (w *Twin) Startable(name string) string {
 		return w.gangFits(j)
 	}
 	for i := range j.pods {
-		if j.pods[i].state != waiting {
+		if j.pods[i].state != waiting || w.startsLater(j, j.pods[i].task) {
 			continue
 		}
 		if at := w.podFits(j, i); at != "" {

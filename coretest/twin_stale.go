@@ -33,6 +33,16 @@ func (j *job) short() bool {
 // stalls reports whether a gang runs with fewer pods than its minimum, and may not do so for ever.
 func (w *Twin) stalls(j *job) bool { return j.running() > 0 && j.short() && w.staleGrace(j) > 0 }
 
+// startsLater reports whether pods of a task wait as their gang is stale and lacks pods of other tasks, which wait, too.
+func (w *Twin) startsLater(j *job, task int) bool {
+	if !w.stalls(j) || j.members()[task] < minimum(&j.Tasks[task]) {
+		return false
+	}
+	return slices.ContainsFunc(j.pods, func(p pod) bool {
+		return p.state == waiting && j.members()[p.task] < minimum(&j.Tasks[p.task])
+	})
+}
+
 // gangsBefore returns the gangs that an event may make stale, and whether each had its minimum: those that have begun.
 func (w *Twin) gangsBefore(ev core.Event) map[*job]bool {
 	had := map[*job]bool{}
