@@ -211,6 +211,12 @@ func (lt *longTerm) indexText(index int64) string {
 	switch lt.policy.Queueing.Order {
 	case ShortestRemaining:
 		return fmt.Sprintf("%.9g s left", Time(index).Seconds())
+	case GittinsIndex:
+		level, rank := index>>levelShift, index&neverEnds
+		if rank == neverEnds {
+			return fmt.Sprintf("level %d, not expected to end there", level)
+		}
+		return fmt.Sprintf("level %d, %.9g GPU-seconds for each job that ends", level, float64(rank)/1000)
 	case FinishTimeFairness:
 		return fmt.Sprintf("rho %.2f", gputime.IndexOne/float64(index))
 	}

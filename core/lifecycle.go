@@ -226,6 +226,7 @@ func (e *Engine) end(name string) error {
 		return err
 	}
 	e.waiting.dequeue(j)
+	e.longTerm.ended(j)
 	e.nominations.denominate(j)
 	e.nominations.passOn(j)
 	e.requestedNoLonger(j)

@@ -22,8 +22,11 @@ type Fairness struct {
 	HalfLife Time
 	// Rates are what a GPU of a model counts, in thousandths; 1000 of models that are not listed.
 	Rates []ModelRate
-	// Levels are the GPU times, of one GPU, from which on a job is at the next level of [LeastAttained], the least first.
+	// Levels are the GPU times, of one GPU, from which on a job is at the next level of [LeastAttained] and [GittinsIndex], the least first.
 	Levels []Time
+	// Distribution is the GPU times that jobs take in all, one as likely as the other, for [GittinsIndex]: at most [MostServices]. Without any it is
+	// learned from what the jobs took that ended last.
+	Distribution []Time
 }
 
 // ModelRate is the exchange rate of a GPU model, 1 to [MaxRate] thousandths.
@@ -76,7 +79,7 @@ func (f *Fairness) RequestRate(models []string) int64 {
 // StrictFIFO no job may overtake one that came before it.
 func (p *Policy) CountsGPUTime() bool {
 	switch p.Queueing.Order {
-	case LongTermFairness, ShortestRemaining, LeastAttained, FinishTimeFairness, DominantShare:
+	case LongTermFairness, ShortestRemaining, LeastAttained, FinishTimeFairness, DominantShare, GittinsIndex:
 		return p.Queueing.Mode != StrictFIFO
 	}
 	return false
@@ -101,6 +104,8 @@ type longTerm struct {
 	ledger *gputime.Ledger // nil if the policy does not order by it
 	world  uint64          // of which the ledger knows the GPUs
 	known  bool
+	// services is the distribution that [GittinsIndex] uses.
+	services services
 	// moved says that pods have started since the heaps were put in order.
 	moved bool
 	// full are the classes, but for their queues, for which the current pass found no room: true if the search gave up.
@@ -121,6 +126,7 @@ func newLongTerm(e *Engine) longTerm {
 	lt := longTerm{Engine: e}
 	if f := &e.policy.Fairness; e.policy.CountsGPUTime() {
 		lt.ledger = gputime.New(f.Horizon(), f.HalfLife)
+		lt.services = newServices(f.Distribution)
 		lt.ledger.Dominant = e.policy.Queueing.Order == DominantShare
 	}
 	return lt
@@ -242,12 +248,9 @@ func (lt *longTerm) indexOf(j *job) int64 {
 		if len(f.Levels) == 0 {
 			return int64(received.Over(gputime.PerGPU * 1000))
 		}
-		attained := received.Over(gputime.PerGPU)
-		level := slices.IndexFunc(f.Levels, func(from Time) bool { return attained < from })
-		if level < 0 {
-			level = len(f.Levels)
-		}
-		return int64(level)
+		return int64(f.level(received))
+	case GittinsIndex:
+		return lt.gittins(j)
 	case FinishTimeFairness:
 		return lt.ledger.IndexAtEnd(j.service.Job, gputime.Work(lt.allUnits(j), j.Estimate), lt.remaining(j))
 	}
@@ -269,10 +272,10 @@ func (lt *longTerm) allUnits(j *job) int64 {
 	return min(units, gputime.MostPerJob)
 }
 
-// moves reports whether the index of a job may change while it waits: if it has received something or, under [FinishTimeFairness],
-// whatever it has.
+// moves reports whether the index of a job may change while it waits: if it has received something or, under [FinishTimeFairness], and
+// under [GittinsIndex] if the distribution is learned, whatever it has.
 func (lt *longTerm) moves(j *job) bool {
-	return lt.policy.Queueing.Order == FinishTimeFairness || j.service.Served(lt.ledger)
+	return lt.policy.Queueing.Order == FinishTimeFairness || lt.policy.Queueing.Order == GittinsIndex && !lt.services.given || j.service.Served(lt.ledger)
 }
 
 // enqueued notes the index of a job that is about to be put into its class's heap.

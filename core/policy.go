@@ -147,11 +147,15 @@ const (
 	// of arrival (dominant resource fairness, Ghodsi et al., NSDI 2011). As with LongTermFairness, it decides which jobs start first, and
 	// under StrictFIFO it is BySubmission. No job leaves for it.
 	DominantShare
+	// GittinsIndex is as LeastAttained by the level of the job in [Fairness].Levels and then by its Gittins index there, the greatest first: how likely
+	// it is to end soon, for what that is expected to take, by the distribution of the GPU time that jobs take (Tiresias, NSDI 2019). Without levels it is by the
+	// index alone. See gittins.go.
+	GittinsIndex
 	numOrders
 )
 
 // Orders names the orders.
-var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness", "EstimatedGPUTime", "ShortestRemaining", "LeastAttained", "FinishTimeFairness", "DominantShare"}
+var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFairness", "EstimatedGPUTime", "ShortestRemaining", "LeastAttained", "FinishTimeFairness", "DominantShare", "GittinsIndex"}
 
 func (o Order) String() string { return Orders[o] }
 

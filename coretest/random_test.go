@@ -97,6 +97,15 @@ func randomPolicy(rt *rapid.T) core.Policy {
 			p.Fairness.Rates = []core.ModelRate{{Model: "B", Rate: 2500}}
 		}
 	}
+	if p.Queueing.Order == core.ByPriority && p.Room.AssumedWait == 60*core.Second && p.Room.MaxMoves == 3 {
+		p.Queueing.Order, p.Fairness.Lease = core.GittinsIndex, 5*core.Second
+		if p.Room.Restarts {
+			p.Fairness.Levels = []core.Time{4 * core.Second, 20 * core.Second}
+		}
+		if p.Requeue.Backoff != 0 {
+			p.Fairness.Distribution = []core.Time{2 * core.Second, 3 * core.Second, 9 * core.Second, 90 * core.Second}
+		}
+	}
 	if p.Queueing.Order == core.ByEstimate && p.Room.MaxMoves == 3 {
 		p.Queueing.Order = core.ByEstimatedGPUTime
 	}

@@ -230,13 +230,16 @@ func readPolicy(l *line) core.Config {
 	if l.name == "" {
 		p.Preempt.MinRuntime = 0
 	}
-	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm", "gputime", "remaining", "attained", "finish", "dominant"}, int(p.Queueing.Order)))
+	p.Queueing.Order = core.Order(l.oneOf("order", []string{"priority", "estimate", "submission", "longterm", "gputime", "remaining", "attained", "finish", "dominant", "gittins"}, int(p.Queueing.Order)))
 	p.Fairness.Lease = l.time("lease", p.Fairness.Lease)
 	for i, w := range l.list("attained") {
 		if i == 0 {
 			p.Fairness.Levels = nil
 		}
 		p.Fairness.Levels = append(p.Fairness.Levels, l.duration("attained", w))
+	}
+	for _, w := range l.list("takes") {
+		p.Fairness.Distribution = append(p.Fairness.Distribution, l.duration("takes", w))
 	}
 	p.Fairness.HalfLife = l.time("halflife", p.Fairness.HalfLife)
 	for _, w := range l.list("rates") {

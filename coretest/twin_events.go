@@ -163,6 +163,9 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 		w.endStandby(now, ev)
 	case core.JobEnded:
 		j := w.jobs[ev.Job]
+		if took := millis(&j.served.received); took > 0 && !j.Foreign {
+			w.served.took = append(w.served.took, took)
+		}
 		for i := range j.pods {
 			if l := j.pods[i].left; l != nil {
 				j.left = append(j.left, l)

@@ -20,6 +20,8 @@ type served struct {
 	at                 core.Time
 	began              bool
 	received, deserved map[string]*big.Int
+	// took is what the jobs took that have ended, in milliseconds of a GPU.
+	took []int64
 }
 
 // serviceOf is what a job received and deserved so far.
@@ -43,7 +45,7 @@ func (s *served) forget(queue string) {
 // fairOrder reports whether jobs are ordered by what was received and deserved.
 func (w *Twin) fairOrder() bool {
 	switch w.policy.Queueing.Order {
-	case core.LongTermFairness, core.ShortestRemaining, core.LeastAttained, core.FinishTimeFairness, core.DominantShare:
+	case core.LongTermFairness, core.ShortestRemaining, core.LeastAttained, core.FinishTimeFairness, core.DominantShare, core.GittinsIndex:
 		return w.policy.Queueing.Mode != core.StrictFIFO
 	}
 	return false
@@ -409,6 +411,10 @@ func (w *Twin) indexOfJob(j *job, r rates) *big.Int {
 	if w.policy.Queueing.Order == core.DominantShare {
 		return new(big.Int)
 	}
+	if w.policy.Queueing.Order == core.GittinsIndex {
+		level, rank := w.gittins(received)
+		return new(big.Int).Add(new(big.Int).Lsh(big.NewInt(level), 60), rank)
+	}
 	if w.policy.Queueing.Order == core.LeastAttained {
 		if len(w.policy.Fairness.Levels) == 0 {
 			attained := new(big.Int).Div(received, big.NewInt(1_000_000_000)) // GPU-microseconds
@@ -441,6 +447,64 @@ func (w *Twin) indexOfJob(j *job, r rates) *big.Int {
 		return big.NewInt(int64(left))
 	}
 	return big.NewInt(indexAfter(product(all, j.expected), deserved, 0, r.jobs[j], left))
+}
+
+// noEnd is the rank of a job that does not end within a quantum.
+var noEnd = big.NewInt(1<<57 - 1)
+
+// millis returns an amount in milliseconds of a GPU.
+func millis(amount *big.Int) int64 {
+	return new(big.Int).Div(amount, big.NewInt(1_000_000*1_000_000)).Int64()
+}
+
+// gittins returns the level of a job that has received so much, and 1 / its Gittins index: what jobs like it are expected to receive for each that ends
+// within the quantum.
+func (w *Twin) gittins(received *big.Int) (level int64, rank *big.Int) {
+	a, from, to := millis(received), core.Time(0), core.Never
+	for _, at := range w.policy.Fairness.Levels {
+		if received.Cmp(product(1_000_000, at)) < 0 {
+			to = at
+			break
+		}
+		level, from = level+1, at
+	}
+	took := w.served.took[max(0, len(w.served.took)-core.MostServices):]
+	if given := w.policy.Fairness.Distribution; given != nil {
+		took = nil
+		for _, t := range given {
+			took = append(took, int64(t)/1_000_000)
+		}
+	}
+	expected := func(quantum int64) *big.Int {
+		ends, sum := int64(0), new(big.Int)
+		for _, s := range took {
+			switch {
+			case s <= a:
+			case s-a <= quantum:
+				ends++
+				sum.Add(sum, big.NewInt(s-a))
+			default:
+				sum.Add(sum, big.NewInt(quantum))
+			}
+		}
+		if ends == 0 {
+			return noEnd
+		}
+		return sum.Div(sum, big.NewInt(ends))
+	}
+	if len(w.policy.Fairness.Levels) > 0 {
+		if to == core.Never {
+			return level, expected(math.MaxInt64)
+		}
+		return level, expected(int64(to-from) / 1_000_000)
+	}
+	rank = noEnd
+	for _, s := range took {
+		if r := expected(s - a); s > a && r.Cmp(rank) < 0 {
+			rank = r
+		}
+	}
+	return level, rank
 }
 
 // comesAfter reports whether a job that runs may leave after its lease for one that waits: as that is worth what is lost, or as it comes after that one,

@@ -108,6 +108,14 @@ func (s *SchedulingPolicySpec) check(p *core.Policy, wrong func(path, format str
 			return wrong("fairness.levels", "GPU times above 0, each greater than the one before; found %s", Duration(from))
 		}
 	}
+	for _, t := range p.Fairness.Distribution {
+		if t < core.Second {
+			return wrong("fairness.distribution", "GPU times of at least 1s; found %s", Duration(t))
+		}
+	}
+	if n := len(p.Fairness.Distribution); n > core.MostServices {
+		return wrong("fairness.distribution", "at most %d GPU times; found %d", core.MostServices, n)
+	}
 	if f := s.Fairness; f != nil {
 		for i, r := range f.Rates {
 			if r.Rate < 0.001 || r.Rate > 1000 { // the API server takes 0 for at least 0.001

@@ -105,9 +105,9 @@ type QueueingMode string
 func (QueueingMode) Values() []string { return []string{"StrictFIFO", "BestEffortFIFO", "Backfill"} }
 
 // QueueingOrder is Priority, Estimate, Submission, LongTermFairness, EstimatedGPUTime, ShortestRemaining, LeastAttained,
-// FinishTimeFairness or DominantShare.
+// FinishTimeFairness, DominantShare or GittinsIndex.
 //
-// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness;EstimatedGPUTime;ShortestRemaining;LeastAttained;FinishTimeFairness;DominantShare
+// +kubebuilder:validation:Enum=Priority;Estimate;Submission;LongTermFairness;EstimatedGPUTime;ShortestRemaining;LeastAttained;FinishTimeFairness;DominantShare;GittinsIndex
 type QueueingOrder string
 
 // Values lists the orders, in the order of [core.Order].
@@ -279,7 +279,7 @@ type Spot struct {
 }
 
 // Fairness determines how the GPU time counts that queues and jobs received, and deserved, under the orders
-// LongTermFairness, ShortestRemaining, LeastAttained and FinishTimeFairness.
+// LongTermFairness, ShortestRemaining, LeastAttained, FinishTimeFairness and GittinsIndex.
 type Fairness struct {
 	// Lease is how long a pod, or a gang, runs at least before it is evicted for a job that has received less of what it
 	// deserves, or that comes before it in one of the other orders. 0 means that none is.
@@ -292,12 +292,18 @@ type Fairness struct {
 	// +listMapKey=model
 	// +kubebuilder:validation:MaxItems=64
 	Rates []ModelRate `json:"rates,omitempty"`
-	// Levels are the GPU times, GPUs x run time, from which on a job is at the next level of the order LeastAttained, the
-	// least first. Without any, jobs are ordered by the GPU time itself.
+	// Levels are the GPU times, GPUs x run time, from which on a job is at the next level of the orders LeastAttained and
+	// GittinsIndex, the least first. Without any, jobs are ordered by the GPU time, or the index, itself.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Levels []Duration `json:"levels,omitempty"`
+	// Distribution is the GPU times that jobs take in all, one as likely as the other, for the order GittinsIndex. Without any it is learned
+	// from the jobs that ended last.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Distribution []Duration `json:"distribution,omitempty"`
 }
 
 // ModelRate is what a GPU of a model counts.
@@ -539,6 +545,12 @@ func (f *Fairness) apply(p *core.Fairness) {
 	}
 	for _, from := range f.Levels {
 		p.Levels = append(p.Levels, core.Time(from))
+	}
+	if len(f.Distribution) > 0 {
+		p.Distribution = nil
+	}
+	for _, t := range f.Distribution {
+		p.Distribution = append(p.Distribution, core.Time(t))
 	}
 }
 

@@ -161,6 +161,7 @@ func TestDefinitionsJudge(t *testing.T) {
 		{kind: "SchedulingPolicy", name: "the order of long-term fairness", spec: `{queueing: {order: LongTermFairness}}`},
 		{kind: "SchedulingPolicy", name: "the order of dominant shares", spec: `{queueing: {order: DominantShare}}`},
 		{kind: "SchedulingPolicy", name: "the order of attained GPU time", spec: `{queueing: {order: LeastAttained}, fairness: {lease: 1m, levels: [5h, 2d]}}`},
+		{kind: "SchedulingPolicy", name: "the order of the Gittins index", spec: `{queueing: {order: GittinsIndex}, fairness: {levels: [5h], distribution: [1m, 1m, 4h]}}`},
 		{kind: "SchedulingPolicy", name: "a level without a unit", spec: `{fairness: {levels: [5 hours]}}`, want: "spec.fairness.levels[0]"},
 		{kind: "SchedulingPolicy", name: "too small a rate", spec: `{fairness: {rates: [{model: T4, rate: 0.0001}]}}`, want: "spec.fairness.rates[0].rate"},
 		{kind: "SchedulingPolicy", name: "a rate twice", spec: `{fairness: {rates: [{model: T4, rate: 1}, {model: T4, rate: 2}]}}`, want: "spec.fairness.rates[1]"},
