@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
@@ -47,6 +48,8 @@ func TestGPUTimeSurvivesRestart(t *testing.T) {
 	c.node("n")
 	c.queue("ahead", 0, unowned)
 	c.queue("behind", 0, unowned)
+	old := &v1alpha1.Ledger{ObjectMeta: metav1.ObjectMeta{Name: "shard-5-part-1"}, At: metav1.NewMicroTime(time.Now().Add(-time.Hour)), Jobs: []v1alpha1.LedgerJob{{Name: "gone/pod/gone", Deserved: "1"}}}
+	c.must(muster.Post().Resource("ledgers").Body(old).Do(ctx()).Error())
 	s := c.schedule(inTime)
 	c.create(pod("hog", asks(8), in("ahead")))
 	c.bound("hog")
@@ -57,6 +60,12 @@ func TestGPUTimeSurvivesRestart(t *testing.T) {
 		_, hog := of("ahead", "pod/hog")
 		if len(q.Received) < 10 || len(hog.Received) < 10 || len(late.Deserved) < 10 {
 			return fmt.Errorf("found %v, %v and %v", q, hog, late)
+		}
+		return nil
+	})
+	c.until("an object that is no longer needed is deleted", func() error {
+		if err := muster.Get().Resource("ledgers").Name(old.Name).Do(ctx()).Error(); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("found %v", err)
 		}
 		return nil
 	})

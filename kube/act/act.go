@@ -129,6 +129,7 @@ type Actor struct {
 	statusLimit flowcontrol.RateLimiter
 	mayNotNote  sync.Once // that counts of evictions cannot be written was said
 	mayNotKeep  sync.Once // so was that ledgers cannot
+	mayNotDrop  sync.Once // and that those no longer needed stay
 	resources   sync.Map  // schema.GroupVersionKind to schema.GroupVersionResource
 
 	recorder   record.EventRecorder // of events; nil before Start

@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ type ledgerTurn struct {
 	at    core.Time // of the last
 	shard int
 	part  int   // of the shard
-	parts []int // of each shard: a power of two that only grows
+	parts []int // of each shard: a power of two, 0 before its first turn
 }
 
 // Keep notes what the engine has counted for the job of a group, for when it is submitted again. Of a job that another instance
@@ -58,18 +59,24 @@ func (r *Reporter) KeepAll(e Engine) {
 	}
 }
 
-// WriteLedger returns the next Ledger object to write, if it is time for one and there is anything to remember.
+// WriteLedger returns the next Ledger object to write, if it is time for one and there is anything to remember, and one to delete that
+// is no longer needed.
 func (r *Reporter) WriteLedger(e Engine) []act.Ledger {
 	if r.Now < r.ledger.at+ledgerEvery {
 		return nil
 	}
 	r.ledger.at = r.Now
+	return append(r.nextPart(e), r.surplus(e)...)
+}
+
+// nextPart returns the object whose turn it is, as it should be, if it is not so already.
+func (r *Reporter) nextPart(e Engine) []act.Ledger {
 	shard, part, ok := r.nextLedger()
 	if !ok {
 		return nil
 	}
 	o := &v1alpha1.Ledger{At: metav1.NewMicroTime(time.Unix(0, int64(r.Now)))}
-	o.Name = fmt.Sprintf("shard-%d-part-%d", shard, part)
+	o.Name = ledgerName(shard, part)
 	old := r.Ledgers.Objects[o.Name]
 	if old != nil {
 		o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, ResourceVersion: old.ResourceVersion}
@@ -84,7 +91,7 @@ func (r *Reporter) WriteLedger(e Engine) []act.Ledger {
 }
 
 // nextLedger returns whose turn it is: the parts of each shard that is ours, the last first. So if a shard has more parts than
-// before, the entries that are in another part now are written there first.
+// before, the entries that are in another part now are written there first. A shard has fewer parts when its jobs would fill a quarter.
 func (r *Reporter) nextLedger() (shard, part int, ok bool) {
 	t := &r.ledger
 	if t.parts == nil {
@@ -105,6 +112,9 @@ func (r *Reporter) nextLedger() (shard, part int, ok bool) {
 			n := max(1, t.parts[t.shard])
 			for n*ledgerJobs < jobs {
 				n *= 2
+			}
+			for n > 1 && n*ledgerJobs/4 >= jobs {
+				n /= 2
 			}
 			t.parts[t.shard], t.part = n, n-1
 			return t.shard, t.part, true
@@ -127,14 +137,7 @@ func (r *Reporter) fillLedger(e Engine, o *v1alpha1.Ledger, shard, part int) {
 		if g.Shard != shard || g.ID.Kind == tables.Foreign || partOf(g.Job, r.ledger.parts[shard]) != part {
 			continue
 		}
-		is := tables.Kept{}
-		if g.Submitted {
-			is.Served, _ = e.JobTime(r.Now, g.Job)
-			is.StaleSince, _ = e.StaleSince(g.Job)
-		} else {
-			is, _ = r.KeptOf(g)
-		}
-		if some(is.Served) || is.StaleSince > 0 {
+		if is, ok := r.remembers(e, g); ok {
 			j := v1alpha1.LedgerJob{Name: g.Job, Received: is.Received, Deserved: is.Deserved}
 			if is.StaleSince > 0 {
 				since := metav1.NewMicroTime(time.Unix(0, int64(is.StaleSince)))
@@ -146,10 +149,71 @@ func (r *Reporter) fillLedger(e Engine, o *v1alpha1.Ledger, shard, part int) {
 	slices.SortFunc(o.Jobs, func(a, b v1alpha1.LedgerJob) int { return strings.Compare(a.Name, b.Name) })
 }
 
+// remembers returns what is to be remembered of a group's job; false if nothing is.
+func (r *Reporter) remembers(e Engine, g *tables.Group) (is tables.Kept, ok bool) {
+	if g.Submitted {
+		is.Served, _ = e.JobTime(r.Now, g.Job)
+		is.StaleSince, _ = e.StaleSince(g.Job)
+	} else {
+		is, _ = r.KeptOf(g)
+	}
+	return is, some(is.Served) || is.StaleSince > 0
+}
+
+// surplus returns an object to delete: one of a part or a shard that is no more, of which no entry counts. What its jobs and queues
+// have is then in objects that were observed, or it is of no use. So nothing is lost whenever this process ends.
+func (r *Reporter) surplus(e Engine) []act.Ledger {
+	for _, name := range slices.Sorted(maps.Keys(r.Ledgers.Objects)) {
+		shard, ok := r.inPlaceOf(name)
+		if !ok {
+			continue
+		}
+		o, counts := r.Ledgers.Objects[name], true
+		if r.Guarded(nil, func() { counts = r.counts(e, o) }) && !counts {
+			return []act.Ledger{{Object: o, Shard: shard, Surplus: true}}
+		}
+	}
+	return nil
+}
+
+// inPlaceOf returns the shard of ours whose objects are there in place of one of a part, or a shard, that is no more; false if it is
+// still needed, or others decide on that.
+func (r *Reporter) inPlaceOf(name string) (shard int, ok bool) {
+	part := 0
+	if n, _ := fmt.Sscanf(name, "shard-%d-part-%d", &shard, &part); n != 2 || name != ledgerName(shard, part) || shard < 0 {
+		return 0, false
+	}
+	if shard >= len(r.ledger.parts) {
+		return r.Shards.Rest, r.Shards.Held[r.Shards.Rest]
+	}
+	parts := r.ledger.parts[shard]
+	return shard, r.Shards.Held[shard] && parts > 0 && part >= parts
+}
+
+// counts reports whether an object has the latest entry of a job or a queue that is there.
+func (r *Reporter) counts(e Engine, o *v1alpha1.Ledger) bool {
+	for i := range o.Queues {
+		if !r.Ledgers.Later(o, o.Queues[i].Name) {
+			return true
+		}
+	}
+	for _, g := range r.Groups {
+		if !r.Ledgers.Latest(g.Job, o) {
+			continue
+		}
+		if _, ok := r.remembers(e, g); ok || !r.Shards.Held[g.Shard] {
+			return true
+		}
+	}
+	return false
+}
+
 // some reports whether anything was received or deserved.
 func some(s core.Served) bool {
 	return len(s.Received) > 1 || len(s.Deserved) > 1 || s.Received > "0" || s.Deserved > "0"
 }
+
+func ledgerName(shard, part int) string { return fmt.Sprintf("shard-%d-part-%d", shard, part) }
 
 // partOf is the part of its shard's objects that a job is in.
 func partOf(job string, parts int) int {

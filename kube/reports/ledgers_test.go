@@ -2,8 +2,12 @@ package reports
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-sched/muster/api/v1alpha1"
 	"github.com/muster-sched/muster/core"
@@ -79,7 +83,12 @@ func TestLedgersOfManyJobs(t *testing.T) {
 		t.Fatalf("%d objects", len(api))
 	}
 
-	// Another process finds each as it was.
+	found(t, &all, api, nil)
+}
+
+// found checks that another process finds each job as it was, but for those that were never written.
+func found(t *testing.T, all *tables.Tables, api map[string]*v1alpha1.Ledger, written map[string]bool) {
+	t.Helper()
 	next := tables.New(core.Policy{}, nil)
 	next.Now = all.Now
 	for _, o := range api {
@@ -87,8 +96,89 @@ func TestLedgersOfManyJobs(t *testing.T) {
 	}
 	for _, g := range all.Groups {
 		fresh := &tables.Group{ID: g.ID, Job: g.Job, Created: g.Created}
-		if k, ok := next.KeptOf(fresh); !ok || k.Served != g.Kept.Served {
+		if k, ok := next.KeptOf(fresh); (written == nil || written[g.Job]) && (!ok || k.Served != g.Kept.Served) {
 			t.Fatalf("%s: %v, expected %v", g.Job, k, g.Kept)
 		}
+	}
+}
+
+// When there are fewer jobs, and fewer shards, surplus objects are deleted once what they say is in others. Another process finds each
+// job as it was, whenever this one ends.
+func TestSurplusLedgersGo(t *testing.T) {
+	all := tables.New(core.Policy{}, nil)
+	all.Now = 10 * core.Second
+	r := Reporter{Tables: &all, Guarded: func(_ *tables.Group, call func()) bool { call(); return true }}
+	api := map[string]*v1alpha1.Ledger{}
+	written := map[string]bool{}
+	write := func() {
+		t.Helper()
+		list := r.WriteLedger(counting{})
+		for _, x := range list { // deleted before anything is written
+			if x.Surplus && api[x.Object.Name] != x.Object {
+				t.Fatalf("%s is deleted, which has changed or is gone", x.Object.Name)
+			} else if x.Surplus {
+				delete(api, x.Object.Name)
+				all.Ledgers.Forget(x.Object.Name)
+			}
+		}
+		found(t, &all, api, written)
+		for _, x := range list {
+			if x.Surplus {
+				continue
+			}
+			api[x.Object.Name] = x.Object
+			all.Ledgers.Observe(x.Object)
+			for _, j := range x.Object.Jobs {
+				written[j.Name] = true
+			}
+		}
+		all.Now += ledgerEvery
+		found(t, &all, api, written)
+	}
+	objects := func() string { return fmt.Sprint(slices.Sorted(maps.Keys(api))) }
+	seen := func(name string, at core.Time, job string, queues ...v1alpha1.LedgerQueue) {
+		o := &v1alpha1.Ledger{At: metav1.NewMicroTime(time.Unix(0, int64(at))), Queues: queues}
+		o.Name = name
+		o.Jobs = []v1alpha1.LedgerJob{{Name: job, Received: "0", Deserved: "1"}}
+		written[job] = true
+		api[name] = o
+		all.Ledgers.Observe(o)
+	}
+
+	// An earlier process had two shards. Nobody else wrote the object "mine".
+	waits(&all, 0, 3)
+	for _, g := range all.Groups {
+		g.Kept = tables.Kept{At: 2 * core.Second, Served: core.Served{Received: "0", Deserved: "1"}}
+	}
+	seen("shard-1-part-0", 3*core.Second, "x/pod/p0", v1alpha1.LedgerQueue{Name: "a"})
+	seen("shard-1-part-00", 3*core.Second, "x/pod/p1")
+	seen("mine", 3*core.Second, "gone")
+	for range 5 {
+		write()
+	}
+	if got := objects(); got != "[mine shard-0-part-0 shard-1-part-00]" {
+		t.Fatalf("there are %s", got)
+	}
+	delete(api, "shard-1-part-00")
+	all.Ledgers.Forget("shard-1-part-00")
+
+	// Most jobs end.
+	waits(&all, 3, 4*ledgerJobs)
+	for range 8 {
+		write()
+	}
+	if len(api) != 5 {
+		t.Fatalf("there are %s", objects())
+	}
+	for id := range all.Groups {
+		if len(all.Groups) > 10 {
+			delete(all.Groups, id)
+		}
+	}
+	for range 12 {
+		write()
+	}
+	if got := objects(); got != "[mine shard-0-part-0]" {
+		t.Fatalf("there are %s", got)
 	}
 }

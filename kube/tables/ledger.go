@@ -68,6 +68,19 @@ func (l *Ledgers) Forget(name string) {
 	l.drop(old, core.Never)
 }
 
+// Latest reports whether the latest entry of a job is in an object.
+func (l *Ledgers) Latest(job string, o *v1alpha1.Ledger) bool { return l.jobs[job].in == o.Name }
+
+// Later reports whether another object has a later entry of a queue than this one. O(objects + their queues).
+func (l *Ledgers) Later(o *v1alpha1.Ledger, queue string) bool {
+	for _, x := range l.Objects {
+		if x != o && x.At.After(o.At.Time) && slices.ContainsFunc(x.Queues, func(q v1alpha1.LedgerQueue) bool { return q.Name == queue }) {
+			return true
+		}
+	}
+	return false
+}
+
 // drop forgets entries of an object from before a time.
 func (l *Ledgers) drop(o *v1alpha1.Ledger, before core.Time) {
 	if o == nil {
