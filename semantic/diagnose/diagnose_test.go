@@ -1,0 +1,208 @@
+package diagnose
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	"pgregory.net/rapid"
+)
+
+// example is a case of testdata/*.txt.
+type example struct {
+	name            string
+	want            string // category, component, action
+	lines           []string
+	root, signature int64 // -1: none
+}
+
+func examples(t testing.TB) []example {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, files)
+	}
+	var all []example
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range strings.Split(string(data), "\n=== ") {
+			if i == 0 {
+				continue // the head of the file
+			}
+			lines := strings.Split(strings.TrimRight(block, "\n"), "\n")
+			want, says, ok := strings.Cut(lines[0], ": ")
+			if !ok {
+				t.Fatalf("%s: %q: expected CATEGORY COMPONENT ACTION: text", file, lines[0])
+			}
+			e := example{name: filepath.Base(file) + ": " + says, want: want, root: -1, signature: -1}
+			for n, l := range lines[1:] {
+				margin, text := l, ""
+				if len(l) > 4 {
+					margin, text = l[:4], l[4:]
+				}
+				if strings.Contains(margin, "R") {
+					e.root = int64(n)
+				}
+				if strings.Contains(margin, "S") {
+					e.signature = int64(n)
+				}
+				e.lines = append(e.lines, text)
+			}
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (e *example) String() string { return strings.Join(e.lines, "\n") }
+
+// check says what is wrong with a verdict on the example, shift lines further down.
+func (e *example) check(v *Verdict, shift int64) string {
+	at := func(p *int64) int64 {
+		if p == nil {
+			return -1
+		}
+		return *p - shift
+	}
+	if got := fmt.Sprintf("%s %s %s", v.Category, v.Component, v.Action); got != e.want || at(v.RootLine) != e.root && v.RootLine != nil || at(v.SignatureLine) != e.signature && v.SignatureLine != nil {
+		return fmt.Sprintf("%s, lines %d to %d (%s), want %s, lines %d to %d", got, at(v.RootLine), at(v.SignatureLine), v.Signature, e.want, e.root, e.signature)
+	}
+	return ""
+}
+
+func TestExamples(t *testing.T) {
+	for _, e := range examples(t) {
+		v := diagnosed(t, e.String())
+		if wrong := e.check(&v, 0); wrong != "" {
+			t.Errorf("%s: %s\n%s", e.name, wrong, v.String())
+		}
+	}
+}
+
+// chatter is what healthy jobs print.
+var chatter = rapid.SampledFrom([]string{
+	"step %d loss 2.25 lr 1e-4", " iteration %8d/ 1000 | consumed samples: 4096 | elapsed time per iteration (ms): 812.5 | lm loss: 2.1E+00 |",
+	"epoch 3:  12%%|#         | %d/9000 [00:10<01:20, 9.81it/s, loss=2.1]", "[INFO] saved checkpoint %d", "loading shard %d", "",
+	"{'loss': 1.5, 'grad_norm': 0.25, 'epoch': 0.%d}", "n1:77:78 [%d] NCCL INFO Channel 00/02 :    0   1", "val accuracy 0.%d error 0.25",
+})
+
+// An example inside healthy lines is judged as it is alone.
+func TestBuried(t *testing.T) {
+	all := examples(t)
+	rapid.Check(t, func(t *rapid.T) {
+		e := rapid.SampledFrom(all).Draw(t, "example")
+		healthy := func(name string, first int) string {
+			var b strings.Builder
+			line := chatter.Draw(t, name)
+			for i := range rapid.IntRange(0, 300).Draw(t, name+" lines") {
+				if i%20 == 19 {
+					line = chatter.Draw(t, name)
+				}
+				if strings.Contains(line, "%") {
+					fmt.Fprintf(&b, line, first+i)
+				} else {
+					b.WriteString(line)
+				}
+				b.WriteString("\n")
+			}
+			return b.String()
+		}
+		// The steps behind are of another run: the job of the example does not go on.
+		before, after := healthy("before", 5000), healthy("after", 100_000)
+		if strings.Contains(e.name, "can do without") { // as errors at the start can be
+			before = ""
+		}
+		v, err := Log(strings.NewReader(before + e.String() + "\n" + after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong := e.check(&v, int64(strings.Count(before, "\n"))); wrong != "" {
+			t.Fatalf("%s: %s\n%s", e.name, wrong, v.String())
+		}
+	})
+}
+
+// Whatever the log, the verdict points into it.
+func FuzzLog(f *testing.F) {
+	for _, e := range examples(f) {
+		f.Add(e.String())
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		v, err := Log(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (v.Category == None) != (v.SignatureLine == nil) || (v.SignatureLine == nil) != (v.RootLine == nil) {
+			t.Fatalf("%+v", v)
+		}
+		if v.SignatureLine != nil && !(0 <= *v.RootLine && *v.RootLine <= *v.SignatureLine && *v.SignatureLine < v.Lines) {
+			t.Fatalf("lines %d to %d of %d", *v.RootLine, *v.SignatureLine, v.Lines)
+		}
+		if v.Confidence < 0 || v.Confidence > 1 || v.Recovery().Name != v.Action {
+			t.Fatalf("%+v", v)
+		}
+	})
+}
+
+func TestCompressed(t *testing.T) {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	w.Write([]byte("step 1\nNVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"))
+	w.Close()
+	v, err := Log(bytes.NewReader(z.Bytes()))
+	if err != nil || v.Component != "gpu" || *v.SignatureLine != 1 || v.Lines != 2 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	for _, cut := range []int{3, 12, z.Len() - 5} {
+		if v, err := Log(bytes.NewReader(z.Bytes()[:cut])); err == nil {
+			t.Errorf("%d bytes: %+v", cut, v)
+		}
+	}
+}
+
+// Every signature is found by a text of its own literals, or else an earlier one hides it: the files are read, and each entry is used.
+func TestKnowledge(t *testing.T) {
+	k, err := load(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(k.signatures) < 150 || len(k.xids) < 109 {
+		t.Fatalf("%d signatures, %d Xids", len(k.signatures), len(k.xids))
+	}
+	for _, s := range k.signatures {
+		if len(s.Find) == 0 || s.Says == "" && s.Parse == "" || s.Confidence <= 0 || s.Confidence > 1 {
+			t.Errorf("%s: incomplete", s.Name)
+		}
+		for _, l := range s.Find {
+			var m matched
+			k.look([]byte("-"+strings.ToUpper(l)+"-"), &m)
+			found := false
+			for _, n := range m.signatures {
+				found = found || k.signatures[n] == s
+			}
+			if !found {
+				t.Errorf("%s: %q is not found", s.Name, l)
+			}
+		}
+	}
+}
+
+func BenchmarkHealthy(b *testing.B) {
+	var text strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&text, " iteration %8d/ 20000 | consumed samples: %12d | elapsed time per iteration (ms): 812.5 | learning rate: 1.000E-04 | lm loss: 2.1E+00 | grad norm: 0.25 |\n", i, i*512)
+	}
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		if v, err := Log(strings.NewReader(text.String())); err != nil || v.Category != None {
+			b.Fatal(v, err)
+		}
+	}
+}

@@ -1,0 +1,431 @@
+package diagnose
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml"
+)
+
+//go:embed knowledge
+var files embed.FS
+
+// Role is what a line that matches a signature says about the failure.
+type role string
+
+const (
+	roleRoot    role = "root"    // it may have begun here
+	roleSuspect role = "suspect" // it may have, if nothing more certain is found
+	roleWatch   role = "watch"   // the hardware reports something that a job survives
+	roleCascade role = "cascade" // a process reports that another one failed
+	roleNoise   role = "noise"   // healthy jobs print it as well
+	roleSuccess role = "success" // the job did what it had to
+	roleStop    role = "stop"    // the scheduler or a user ended the job
+	roleClears  role = "clears"  // what the signatures in Clears reported is over
+	roleWrapper role = "wrapper" // an exception that gives another one again, which follows
+
+	// Roles of xid.tsv that the text of a line, or the lines around it, turn into one of those above.
+	roleProgram    role = "program"
+	roleBySeverity role = "by-severity"
+	roleByAction   role = "by-action"
+)
+
+// signature is an entry of the knowledge: how a line looks, and what it means.
+type signature struct {
+	Name string `yaml:"name"`
+	// A line matches if it has one of the literals Find (in any case), the expression Match, and not the expression Unless.
+	Find   []string `yaml:"find"`
+	Match  string   `yaml:"match"`
+	Unless string   `yaml:"unless"`
+	// In is "exception" if only the last line of a traceback can match.
+	In         string   `yaml:"in"`
+	Role       role     `yaml:"role"`
+	Class      Category `yaml:"class"`
+	Component  string   `yaml:"component"`
+	Action     string   `yaml:"action"`
+	Confidence float64  `yaml:"confidence"`
+	Says       string   `yaml:"says"`
+	Clears     []string `yaml:"clears"`
+	// Decisive facts come from the kernel, a driver or the scheduler. They explain what the program printed before.
+	Decisive bool `yaml:"decisive"`
+	// Generic signatures know only the type of an exception. Library is their class if the exception comes from a library.
+	Generic bool     `yaml:"generic"`
+	Library Category `yaml:"library"`
+	// Optional exceptions are often handled: a program goes on without the package or the tracker.
+	Optional bool `yaml:"optional"`
+	// Parse names what reads the rest of the line: xid, sxid, first-allocation.
+	Parse string `yaml:"parse"`
+
+	match, unless *regexp.Regexp
+}
+
+// group is signatures with something in common.
+type group struct {
+	Role       role         `yaml:"role"`
+	Class      Category     `yaml:"class"`
+	Component  string       `yaml:"component"`
+	Action     string       `yaml:"action"`
+	Confidence float64      `yaml:"confidence"`
+	In         string       `yaml:"in"`
+	Signatures []*signature `yaml:"signatures"`
+}
+
+// Action is an entry of the recovery table.
+type Action struct {
+	Name    string `yaml:"name"`
+	Restart string `yaml:"restart"` // never, once, or up to limit
+	Limit   int    `yaml:"limit"`   // restarts a day
+	Node    string `yaml:"node"`    // what happens to the node
+	Advice  string `yaml:"advice"`
+}
+
+type rule struct {
+	Category  Category `yaml:"category"`
+	Component string   `yaml:"component"`
+	Action    string   `yaml:"action"`
+}
+
+// stepLine is how a kind of line reports a completed step.
+type stepLine struct {
+	Find  string `yaml:"find"`
+	Match string `yaml:"match"`
+
+	match *regexp.Regexp
+}
+
+// knowledge is the embedded files, ready for use. It does not change.
+type knowledge struct {
+	signatures []*signature // in the order of the files: the first one that matches a line holds
+	xids       map[int]*signature
+	actions    map[string]Action
+	rules      []rule
+	progress   []*stepLine
+	keys       *keys
+	owner      []int32 // by literal: the signature, or the negative of one of the marks below
+	exception  *signature
+}
+
+// Literals that the scanner itself asks for.
+const (
+	markTraceback = 1 + iota
+	markFrame
+	markChain
+	markOpener
+)
+
+var marks = []struct {
+	literal string
+	mark    int32
+}{
+	{"Traceback (most recent call last", markTraceback},
+	{`File "`, markFrame},
+	{"During handling of the above exception", markChain},
+	{"was the direct cause of the following exception", markChain},
+	{"Error executing job with overrides", markOpener},
+	{"Exception in thread ", markOpener},
+}
+
+var known = sync.OnceValue(func() *knowledge {
+	k, err := load(files)
+	if err != nil {
+		panic(err) // the files are part of the program, and a test reads them
+	}
+	return k
+})
+
+func load(from fs.FS) (*knowledge, error) {
+	k := &knowledge{actions: map[string]Action{}}
+	if err := k.loadSignatures(from); err != nil {
+		return nil, err
+	}
+	var recovery struct {
+		Actions []Action `yaml:"actions"`
+		Rules   []rule   `yaml:"rules"`
+	}
+	if err := readYAML(from, "knowledge/recovery.yaml", &recovery); err != nil {
+		return nil, err
+	}
+	for _, a := range recovery.Actions {
+		k.actions[a.Name] = a
+	}
+	k.rules = recovery.Rules
+	if err := readYAML(from, "knowledge/progress.yaml", &k.progress); err != nil {
+		return nil, err
+	}
+	for _, p := range k.progress {
+		var err error
+		if p.match, err = regexp.Compile("(?i)" + p.Match); err != nil {
+			return nil, fmt.Errorf("knowledge/progress.yaml: %w", err)
+		}
+	}
+	if err := k.loadXids(from); err != nil {
+		return nil, err
+	}
+	return k, k.check()
+}
+
+func readYAML(from fs.FS, name string, into any) error {
+	data, err := fs.ReadFile(from, name)
+	if err != nil {
+		return err
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField()).Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (k *knowledge) loadSignatures(from fs.FS) error {
+	names, err := fs.Glob(from, "knowledge/[0-9]-*.yaml")
+	if err != nil {
+		return err
+	}
+	var literals []string
+	for _, m := range marks {
+		literals, k.owner = append(literals, m.literal), append(k.owner, -m.mark)
+	}
+	for _, name := range names {
+		var groups []group
+		if err := readYAML(from, name, &groups); err != nil {
+			return err
+		}
+		for _, g := range groups {
+			for _, s := range g.Signatures {
+				if err := s.complete(g); err != nil {
+					return fmt.Errorf("%s: %s: %w", name, s.Name, err)
+				}
+				for _, l := range s.Find {
+					literals, k.owner = append(literals, l), append(k.owner, int32(len(k.signatures)))
+				}
+				k.signatures = append(k.signatures, s)
+			}
+		}
+	}
+	for i, l := range literals {
+		literals[i] = strings.Map(func(r rune) rune { return rune(fold(byte(r))) }, l)
+	}
+	k.keys = newKeys(literals)
+	k.exception = k.signatures[len(k.signatures)-1]
+	return nil
+}
+
+// complete fills in what a signature has in common with its group.
+func (s *signature) complete(g group) (err error) {
+	s.Role = cmp.Or(s.Role, g.Role, roleRoot)
+	s.Class = cmp.Or(s.Class, g.Class, None)
+	s.Component = cmp.Or(s.Component, g.Component, "unknown")
+	s.Action = cmp.Or(s.Action, g.Action)
+	s.Confidence = cmp.Or(s.Confidence, g.Confidence, 0.9)
+	s.In = cmp.Or(s.In, g.In)
+	for _, e := range []struct {
+		text string
+		into **regexp.Regexp
+	}{{s.Match, &s.match}, {s.Unless, &s.unless}} {
+		if e.text != "" {
+			if *e.into, err = regexp.Compile("(?i)" + e.text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (k *knowledge) loadXids(from fs.FS) error {
+	const name = "knowledge/xid.tsv"
+	data, err := fs.ReadFile(from, name)
+	if err != nil {
+		return err
+	}
+	k.xids = map[int]*signature{}
+	for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		f := strings.Split(line, "\t")
+		if strings.HasPrefix(line, "#") || f[0] == "xid" {
+			continue
+		}
+		code, err := strconv.Atoi(f[0])
+		if err != nil || len(f) != 7 {
+			return fmt.Errorf("%s:%d: expected seven columns, the first a number; found %q", name, i+1, line)
+		}
+		s := &signature{Name: "xid-" + f[0], Role: role(f[2]), Class: Category(f[3]), Component: f[4], Action: f[5], Says: "Xid " + f[0] + ": " + f[6]}
+		switch s.Role {
+		case roleRoot:
+			s.Confidence, s.Decisive = 0.95, true
+		case roleProgram, roleSuspect:
+			s.Confidence = 0.55
+		default:
+			s.Confidence = 0.6
+		}
+		k.xids[code] = s
+	}
+	return nil
+}
+
+// check says whether the files refer to what exists.
+func (k *knowledge) check() error {
+	names := map[string]bool{}
+	all := slices.Clone(k.signatures)
+	for _, s := range k.xids {
+		all = append(all, s)
+	}
+	for _, s := range all {
+		if names[s.Name] {
+			return fmt.Errorf("two signatures are called %s", s.Name)
+		}
+		names[s.Name] = true
+		if s.Action != "" && k.actions[s.Action].Name == "" {
+			return fmt.Errorf("%s: recovery.yaml has no action %q", s.Name, s.Action)
+		}
+	}
+	for _, s := range all {
+		for _, c := range s.Clears {
+			if !names[c] {
+				return fmt.Errorf("%s: no signature is called %q", s.Name, c)
+			}
+		}
+	}
+	for _, r := range k.rules {
+		if k.actions[r.Action].Name == "" {
+			return fmt.Errorf("recovery.yaml has no action %q", r.Action)
+		}
+	}
+	return nil
+}
+
+// action returns the recovery of a failure.
+func (k *knowledge) action(s *signature) Action {
+	if s.Action != "" {
+		return k.actions[s.Action]
+	}
+	for _, r := range k.rules {
+		if r.Category == s.Class && (r.Component == "" || r.Component == s.Component) {
+			return k.actions[r.Action]
+		}
+	}
+	return k.actions["none"]
+}
+
+// matched is what the literals of a line led to.
+type matched struct {
+	signatures []int32 // in order, each once
+	marks      uint8   // by bit: one of the marks
+}
+
+// look finds the literals of a line.
+func (k *knowledge) look(line []byte, m *matched) {
+	m.signatures, m.marks = m.signatures[:0], 0
+	k.keys.in(line, func(literal int32) {
+		if o := k.owner[literal]; o < 0 {
+			m.marks |= 1 << -o
+		} else if !slices.Contains(m.signatures, o) {
+			m.signatures = append(m.signatures, o)
+		}
+	})
+	slices.Sort(m.signatures)
+}
+
+func (m *matched) has(mark int) bool { return m.marks&(1<<mark) != 0 }
+
+// classify returns the first of the signatures found that the line matches as a whole, or nil.
+func (k *knowledge) classify(line []byte, m *matched, exception, wrappers bool) *signature {
+	for _, n := range m.signatures {
+		s := k.signatures[n]
+		if s.In != "" && !exception || s.Role == roleWrapper && !wrappers {
+			continue
+		}
+		if s.match != nil && !s.match.Match(line) || s.unless != nil && s.unless.Match(line) {
+			continue
+		}
+		switch s.Parse {
+		case "xid":
+			s = k.xid(line)
+		case "sxid":
+			s = sxid(s, line)
+		}
+		if s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// Two shapes: "Xid (PCI:0000:3b:00): 79, …", with or without "PCI:", a domain, a MIG instance; "Xid 79", "Xid error: 79", "xid=79".
+var (
+	xidOfGPU = regexp.MustCompile(`(?i)\bxid\s*\((?:PCI:)?[0-9a-f:.]+[^)]*\):?\s*(\d{1,3})\b`)
+	xidAlone = regexp.MustCompile(`(?i)\bxid[^0-9(]{0,20}(\d{1,3})\b[^.\d]?`)
+	fatal    = regexp.MustCompile(`(?i)\bfatal\b`)
+	nonFatal = regexp.MustCompile(`(?i)non-?\s?fatal`)
+	health   = regexp.MustCompile(`(?i)health ?check|nhc|check_gpu`)
+	newState = regexp.MustCompile(`(?i)changed from .* to \S+ \(([^)]*)\)`)
+)
+
+// xid returns what the driver's error in a line means, nil if there is no code that is known.
+func (k *knowledge) xid(line []byte) *signature {
+	found := xidOfGPU.FindSubmatch(line)
+	if found == nil {
+		found = xidAlone.FindSubmatch(line)
+	}
+	if found == nil {
+		return nil
+	}
+	code, _ := strconv.Atoi(string(found[1]))
+	known := k.xids[code]
+	if known == nil {
+		return nil
+	}
+	s := *known
+	switch s.Role {
+	case roleProgram:
+		s.Role = roleSuspect
+		if health.Match(line) { // who runs this check holds it for the node's fault
+			s.Class, s.Component, s.Action = Infrastructure, "gpu", "cordon_and_restart"
+		}
+	case roleBySeverity:
+		s.Role, s.Decisive, s.Confidence = roleRoot, true, 0.9
+		if nonFatal.Match(line) {
+			s.Role, s.Decisive, s.Confidence, s.Action = roleWatch, false, 0.6, "watch"
+		}
+	case roleByAction:
+		byAction(&s, line)
+	}
+	return &s
+}
+
+// byAction reads the action that the driver recommends with Xid 154.
+func byAction(s *signature, line []byte) {
+	s.Role, s.Confidence = roleWatch, 0.6
+	found := newState.FindSubmatch(line)
+	if found == nil {
+		return
+	}
+	to := strings.ToLower(string(found[1]))
+	s.Role, s.Decisive, s.Confidence = roleRoot, true, 0.9
+	switch {
+	case strings.Contains(to, "reboot"):
+		s.Action = "reboot_node"
+	case strings.Contains(to, "reset"):
+		s.Action = "reset_gpu"
+	case strings.Contains(to, "drain"):
+		s.Action = "cordon_and_restart"
+	default:
+		s.Role, s.Decisive = roleNoise, false
+	}
+}
+
+// sxid returns what an NVSwitch's error means: the text says whether it is fatal.
+func sxid(s *signature, line []byte) *signature {
+	c := *s
+	c.Component, c.Says = "nvlink", "an NVSwitch reports a fatal error"
+	c.Decisive = true
+	if nonFatal.Match(line) || !fatal.Match(line) {
+		c.Role, c.Decisive, c.Confidence, c.Action, c.Says = roleWatch, false, 0.6, "watch", "an NVSwitch reports an error that is not fatal"
+	}
+	return &c
+}

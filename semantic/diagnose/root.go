@@ -1,0 +1,232 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+)
+
+// rank orders events by how likely they are the root. Of the highest rank that there is, the first event is.
+type rank int
+
+const (
+	ignored rank = iota
+	aCascade
+	aWatch
+	aSuspect
+	aPrinted // a traceback that the program caught, of which only the type is known
+	aRoot
+	aDecisive
+	ranks
+)
+
+func (e *event) rank() rank {
+	switch e.sig.Role {
+	case roleCascade:
+		return aCascade
+	case roleWatch:
+		return aWatch
+	case roleSuspect:
+		return aSuspect
+	case roleRoot:
+		switch {
+		case e.sig.Decisive:
+			return aDecisive
+		case e.printed && e.sig.Generic:
+			return aPrinted
+		}
+		return aRoot
+	}
+	return ignored
+}
+
+// near is how many lines may lie between what other processes or layers print and the root that explains it, in one event.
+const near = 8
+
+// maxCluster bounds such an event.
+const maxCluster = 40
+
+// add keeps an event.
+func (s *scan) add(e *event) {
+	if e.sig.Role == roleStop || e.sig.Role == roleSuccess { // an exception such as KeyboardInterrupt
+		s.observe(e.line, []byte(e.text), e.sig)
+		return
+	}
+	r := e.rank()
+	if r == ignored {
+		return
+	}
+	if c := e.chain; c != nil {
+		if 2*c.rank() > 2*r || c.rank() == r && e.sig.Generic && !c.sig.Generic {
+			return // what it was raised from says more
+		}
+		s.remove(c)
+	}
+	s.look()
+	e.cluster = e.root
+	if p := s.before; p != nil && p.rank() <= aSuspect && e.root > p.line && e.root-p.line <= near && e.root-p.cluster <= maxCluster {
+		e.cluster = p.cluster
+		if p.rank() < r && r != aDecisive { // a kernel's line stands for itself
+			e.root = p.cluster
+		}
+	}
+	e.steps, e.early, e.watched = slices.Clone(s.last), s.steps == 0, e.line+watch
+	e.quiet = s.ended && r != aDecisive && !(r >= aPrinted && e.traceback && s.stop == nil)
+	e.excused = e.root-s.excuse <= 3 && e.root >= s.excuse
+	s.before = e
+	s.until = max(s.until, e.watched)
+	kept := s.events[r]
+	if len(kept) == maxEvents {
+		kept = slices.DeleteFunc(kept, (*event).over)
+	}
+	if len(kept) == maxEvents {
+		kept = kept[:maxEvents-1] // the first ones, and the last one
+	}
+	s.events[r] = append(kept, e)
+}
+
+func (s *scan) remove(e *event) {
+	for r, events := range s.events {
+		s.events[r] = slices.DeleteFunc(events, func(o *event) bool { return o == e })
+	}
+}
+
+// drop forgets suspicions just before the scheduler ended the job: they are how the processes ended.
+func (s *scan) drop(index int64) {
+	const before = 500
+	for r := aCascade; r < aRoot; r++ {
+		s.events[r] = slices.DeleteFunc(s.events[r], func(e *event) bool { return e.sig.Role != roleWatch && index-e.line <= before })
+	}
+}
+
+func (s *scan) clear(names []string) {
+	for r, events := range s.events {
+		s.events[r] = slices.DeleteFunc(events, func(e *event) bool { return slices.Contains(names, e.sig.Name) })
+	}
+}
+
+// over says whether the job went on after an event, or had ended before.
+func (e *event) over() bool {
+	switch r := e.rank(); {
+	case e.quiet:
+		return true
+	case r == aDecisive || r == aWatch:
+		return false
+	case r <= aSuspect:
+		return e.continued >= enough && (!e.sig.isHardware() || e.excused)
+	case e.sig.Optional && e.early:
+		return e.begun >= enough
+	}
+	// An error that no one caught ends its process, whatever the lines around it say.
+	return e.continued >= enough && (e.printed || !e.traceback && e.excused)
+}
+
+// isHardware says whether a signature is about a part of the node itself.
+func (s *signature) isHardware() bool {
+	return s.Class == Infrastructure && slices.Contains([]string{"gpu", "nvlink", "node"}, s.Component)
+}
+
+// choose returns the root, or nil.
+func (s *scan) choose() *event {
+	first := func(r rank) *event {
+		if i := slices.IndexFunc(s.events[r], func(e *event) bool { return !e.over() || e.sig.Optional && s.failedAfter(e) }); i >= 0 {
+			return s.events[r][i]
+		}
+		return nil
+	}
+	if e, fact := first(aRoot), first(aDecisive); e != nil && fact != nil && e.sig.Class == Infrastructure && e.line < fact.line {
+		return e // both are about the machine: the first one
+	}
+	for r := ranks - 1; r > ignored; r-- {
+		if e := first(r); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// failedAfter says whether a launcher reports a failed process after an event. So the program could not do without what was optional.
+func (s *scan) failedAfter(e *event) bool {
+	return slices.ContainsFunc(s.events[aCascade], func(c *event) bool { return c.line > e.line && c.sig.Class == UserScript })
+}
+
+// verdict says what the log is about, after its last line.
+func (s *scan) verdict() Verdict {
+	for _, b := range s.blocks {
+		if b.pending != nil {
+			s.add(b.pending)
+		}
+	}
+	s.look()
+	e := s.choose()
+	if e == nil || e.sig.Class == None {
+		return s.noFailure(e)
+	}
+	a := s.know.action(e.sig)
+	v := Verdict{
+		Category: e.sig.Class, Component: e.sig.Component, SignatureLine: &e.line, RootLine: &e.root, Confidence: e.sig.Confidence,
+		Action: a.Name, Signature: e.sig.Name, Reason: e.sig.Says, recovery: a,
+	}
+	if e.printed {
+		v.Confidence *= 0.85
+	}
+	v.Confidence = float64(int(v.Confidence*100+0.5)) / 100
+	v.Evidence = s.evidence(e)
+	return v
+}
+
+func (s *scan) noFailure(e *event) Verdict {
+	a := s.know.actions["none"]
+	v := Verdict{Category: None, Component: "unknown", Confidence: 0.6, Action: a.Name, Reason: "no line of the log looks like the root of a failure", recovery: a, Evidence: []Line{}}
+	switch {
+	case s.stop != nil:
+		v.Confidence, v.Reason, v.Evidence = 0.9, s.stop.Says, []Line{*s.stop}
+	case s.success != nil:
+		v.Confidence, v.Reason, v.Evidence = 0.9, s.success.Says, []Line{*s.success}
+	case e != nil:
+		v.Reason, v.Evidence = e.sig.Says, []Line{{e.line, e.text, e.sig.Says}}
+	}
+	return v
+}
+
+// evidence returns the root and what else speaks for it: what the kernel and the driver report, then what followed.
+func (s *scan) evidence(root *event) []Line {
+	const most = 5
+	all := []Line{{root.line, root.text, root.sig.Says}}
+	seen := map[string]bool{root.sig.Name: true}
+	for r := ranks - 1; r > ignored && len(all) < most; r-- {
+		for _, e := range s.events[r] {
+			if len(all) < most && !e.over() && !seen[e.sig.Name] && !(r == aCascade && e.line < root.root) {
+				seen[e.sig.Name] = true
+				all = append(all, Line{e.line, e.text, e.sig.Says})
+			}
+		}
+	}
+	return all
+}
+
+// String returns what a user wants to know, in lines.
+func (v *Verdict) String() string {
+	if v.Category == None {
+		text := "No failure: " + v.Reason + "."
+		if len(v.Evidence) > 0 {
+			text += fmt.Sprintf("\n  %8d  %s", v.Evidence[0].Index, v.Evidence[0].Text)
+		}
+		return text
+	}
+	text := fmt.Sprintf("%s, %s: %s (confidence %.2f).\n", words[v.Category], parts[v.Component], v.Reason, v.Confidence)
+	text += fmt.Sprintf("Root: lines %d to %d of %d.\n", *v.RootLine, *v.SignatureLine, v.Lines)
+	for _, l := range v.Evidence {
+		text += fmt.Sprintf("  %8d  %s\n", l.Index, l.Text)
+		if l.Index != *v.SignatureLine {
+			text += fmt.Sprintf("  %8s  (%s)\n", "", l.Says)
+		}
+	}
+	return text + "Next (" + v.Action + "): " + v.recovery.Advice
+}
+
+var words = map[Category]string{Infrastructure: "Infrastructure", Framework: "Framework", UserScript: "User script"}
+
+var parts = map[string]string{
+	"gpu": "GPU", "nvlink": "NVLink", "network": "network", "node": "node", "storage": "storage", "memory_host": "host memory",
+	"software": "software", "unknown": "unknown component",
+}

@@ -1,0 +1,256 @@
+package diagnose
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+)
+
+// event is a place where something may have failed.
+type event struct {
+	root, line int64
+	cluster    int64 // the first of the suspicions and consequences right before it
+	text       string
+	sig        *signature
+	prefix     string
+	traceback  bool
+	// printed tracebacks do not begin where a process does: the program caught the error and printed it.
+	printed bool
+	// excused errors have words around them that say that the program goes on.
+	excused bool
+	// early: no step was complete before it.
+	early bool
+	// quiet: it came after the end of the job.
+	quiet bool
+
+	// What the steps were before it, by kind of line, and how many came after it that continue them, or begin.
+	steps                   []int64
+	continued, begun, other int
+	watched                 int64 // the line up to which steps matter
+
+	// chain is the event during which, or because of which, this one was raised.
+	chain *event
+}
+
+// ring is how many of the last lines are kept, to find the steps before an event.
+const ring = 64
+
+// ringLine is how many bytes of them.
+const ringLine = 256
+
+// enough steps after an event say that the job went on.
+const enough = 3
+
+// watch is for how many lines after an event steps matter.
+const watch = 600
+
+// maxEvents bounds the events of a rank that are kept.
+const maxEvents = 128
+
+// scan reads a log, line by line.
+type scan struct {
+	know   *knowledge
+	found  matched
+	blocks []*block
+	opener int64 // the last line that introduces a traceback
+	chain  bool  // the next traceback belongs to the last event
+
+	ring  [ring][]byte
+	lines int64 // read so far
+	seen  int64 // lines of the ring up to here are searched for steps
+	last  []int64
+	steps int64
+	until int64 // steps are of interest up to this line
+
+	events  [ranks][]*event
+	before  *event // the last one
+	success *Line
+	stop    *Line
+	ended   bool  // the job has ended, and no step came since
+	endedAt int64 // where
+	excuse  int64 // the last line that says that the program goes on
+}
+
+func newScan(k *knowledge) *scan {
+	s := &scan{know: k, opener: -1, excuse: -1 << 40, endedAt: -1}
+	s.last = make([]int64, len(k.progress))
+	for i := range s.last {
+		s.last[i] = -1
+	}
+	return s
+}
+
+var excuses = regexp.MustCompile(`(?i)\b(retry|retrying|retried|skip(ping|ped)?|ignor(e|ed|ing)|fall(ing)? ?back|continu(e|ing)|will try|trying again|non-?fatal|recover(ed|ing)|resum(ed|ing)|not critical|handled|attempt \d+)\b`)
+
+// line reads a line. The bytes are not kept.
+func (s *scan) line(index int64, line []byte) {
+	s.lines = index + 1
+	slot := &s.ring[index%ring]
+	*slot = append((*slot)[:0], line[:min(len(line), ringLine)]...)
+	if index < s.until {
+		s.look()
+	}
+	s.know.look(line, &s.found)
+	if len(s.found.signatures) == 0 && s.found.marks == 0 && len(s.blocks) == 0 {
+		s.excused(index, line)
+		return
+	}
+	switch {
+	case s.found.has(markTraceback):
+		s.head(index, line)
+		s.chained()
+		return
+	case s.found.has(markChain):
+		s.chain = s.before != nil
+		return
+	case s.found.has(markOpener):
+		s.opener = index
+		return
+	}
+	if len(s.blocks) > 0 {
+		if s.traceback(index, line) {
+			return
+		}
+	}
+	if s.found.has(markFrame) {
+		s.orphan(index, line)
+		return
+	}
+	s.excused(index, line)
+	sig := s.know.classify(line, &s.found, false, false)
+	if sig == nil {
+		sig = s.bareException(line)
+	}
+	if sig != nil {
+		s.observe(index, line, sig)
+	}
+}
+
+// excused notes lines that say that the program goes on. They matter only next to an event.
+func (s *scan) excused(index int64, line []byte) {
+	near := s.before != nil && index-s.before.line <= 4
+	if (near || bytes.Contains(line, []byte("WARN"))) && excuses.Match(line) {
+		s.excuse = index
+		if near {
+			s.before.excused = true
+		}
+	}
+}
+
+// standing is what may stand before an exception outside a traceback: ranks, times, levels of a logger.
+var standing = regexp.MustCompile(`^\s*(?:[\[(][^\])]{0,60}[\])]:?\s*|\d+:\s+|[\d:.,TZ/+-]{4,}\s+|(?:ERROR|CRITICAL|FATAL|Error|E)\b[:\s|-]*|[\w.-]{1,40}\s*[|]\s*|[\w.-]+: )*`)
+
+// bareException returns the meaning of an exception without a traceback: a suspicion.
+func (s *scan) bareException(line []byte) *signature {
+	rest := line[len(standing.Find(line)):]
+	if !exceptionLike(rest, false) {
+		return nil
+	}
+	sig := s.know.classify(rest, &s.found, true, false)
+	if sig == nil || sig.Role != roleRoot {
+		return sig
+	}
+	c := *sig
+	c.Role, c.Confidence = roleSuspect, c.Confidence*0.7
+	return &c
+}
+
+func (s *scan) observe(index int64, line []byte, sig *signature) {
+	switch sig.Role {
+	case roleNoise:
+	case roleSuccess:
+		s.success = &Line{index, clip(line), sig.Says}
+		s.ends(index)
+	case roleStop:
+		s.stop = &Line{index, clip(line), sig.Says}
+		s.ends(index)
+		s.drop(index)
+	case roleClears:
+		s.clear(sig.Clears)
+	default:
+		s.add(&event{root: index, line: index, text: clip(line), sig: sig})
+	}
+}
+
+// ends notes that the job has ended. Errors after that are noise, unless steps show that another run began.
+func (s *scan) ends(index int64) {
+	s.look()
+	s.ended, s.endedAt, s.until = true, index, max(s.until, index+watch)
+}
+
+// chained makes the traceback that has just begun a part of the last event, if the line before said so.
+func (s *scan) chained() {
+	if s.chain && len(s.blocks) > 0 {
+		s.blocks[len(s.blocks)-1].chain = s.before
+	}
+	s.chain = false
+}
+
+// look searches the lines since the last time for completed steps.
+func (s *scan) look() {
+	for i := max(s.seen, s.lines-ring); i < s.lines; i++ {
+		kind, step := s.know.step(s.ring[i%ring])
+		if kind < 0 {
+			continue
+		}
+		s.steps++
+		s.last[kind] = step
+		if s.ended && i > s.endedAt {
+			s.ended = false
+		}
+		for _, events := range s.events {
+			for _, e := range events {
+				e.after(i, kind, step)
+			}
+		}
+	}
+	s.seen = s.lines
+	if !s.ended && (s.before == nil || s.before.decided()) {
+		s.until = 0
+	}
+}
+
+// step returns which kind of line reports a completed step, and its number; -1 if the line does not.
+func (k *knowledge) step(line []byte) (kind int, step int64) {
+	var lower [ringLine]byte
+	folded := lower[:len(line)]
+	for i, c := range line {
+		folded[i] = fold(c)
+	}
+	for i, p := range k.progress {
+		at := bytes.Index(folded, []byte(p.Find))
+		if at < 0 {
+			continue
+		}
+		if p.Match[0] == '^' {
+			at = 0
+		}
+		if m := p.match.FindSubmatch(line[at:]); m != nil {
+			if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
+				return i, n
+			}
+		}
+	}
+	return -1, 0
+}
+
+// after counts a step that was completed after an event.
+func (e *event) after(index int64, kind int, step int64) {
+	if index <= e.line || index > e.watched {
+		return
+	}
+	switch before := e.steps[kind]; {
+	case before < 0:
+		e.begun++
+	case step > before && step <= before+max(1000, before/2):
+		e.continued++
+		e.steps[kind] = step
+	default:
+		e.other++
+	}
+}
+
+// decided says whether more steps would change nothing.
+func (e *event) decided() bool {
+	return e.continued >= enough || e.begun >= enough || e.other >= 10*enough
+}

@@ -1,0 +1,242 @@
+package diagnose
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+)
+
+// block is a traceback whose last line has not come yet.
+type block struct {
+	prefix    string // what stands before the head, such as a rank, and so before each of its lines
+	root      int64
+	last      int64 // the last line that is its own
+	frames    int
+	outermost string // the function of its first frame
+	innermost string // the file of its last frame
+	foreign   int    // lines of others since
+	setup     bool   // a frame is of the program's setup
+	first     bool   // a frame is of a call that is the first to use the GPU, and needs little memory
+	pending   *event // it ended with an exception that gives another one again
+	chain     *event // the event during which, or because of which, it was raised
+}
+
+const (
+	maxBlocks  = 64
+	maxForeign = 200 // of other processes, inside a traceback
+)
+
+var (
+	frame = regexp.MustCompile(`File "([^"]*)", line \d+(?:, in (\S+))?`)
+	// An exception has the name of a class, with its modules, and then a colon or nothing.
+	className = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(:|\(|$|\s*:)`)
+	endsLike  = regexp.MustCompile(`(?:Error|Exception|Exit|Interrupt|Expired|Timeout|timeout|error|Empty|Full|Warning|gaierror|Again|Iteration|Failure|Fault|Mismatch|NotFound|Denied|Killed|Unavailable|OutOfMemory)\w*$`)
+	library   = regexp.MustCompile(`(?:site|dist)-packages/|/lib/python\d|^<frozen |^[\w/]+\.pyx$`)
+)
+
+// A traceback of an error that ends the process begins with one of these functions. Otherwise the program printed it itself.
+var rootFunctions = map[string]bool{
+	"<module>": true, "_bootstrap": true, "_wrap": true, "_run_code": true, "_run_module_as_main": true, "spawn_main": true, "_main": true,
+	"_worker_loop": true, "__bootstrap": true, "_wrapped_fn": true, "run_code": true, "launch": true, "": true,
+}
+
+// exceptionLike says whether a line begins with the name of an exception. Behind a frame the name of any class will do.
+func exceptionLike(text []byte, behindFrame bool) bool {
+	m := className.FindSubmatch(text)
+	if m == nil {
+		return false
+	}
+	name := m[2]
+	if endsLike.Match(name) {
+		return len(m[1]) > 0 || name[0] >= 'A' && name[0] <= 'Z'
+	}
+	return behindFrame && (len(m[1]) > 0 && len(m[3]) > 0 && m[3][0] == ':' || name[0] >= 'A' && name[0] <= 'Z' && len(name) > 3)
+}
+
+// head opens a traceback, or goes on with one whose exception gives another one again.
+func (s *scan) head(index int64, line []byte) {
+	at := bytes.Index(line, []byte("Traceback (most"))
+	prefix := string(line[:max(at, 0)])
+	for _, word := range []string{"Original ", "Exception Group "} {
+		prefix = strings.TrimSuffix(prefix, word)
+	}
+	prefix = strings.TrimRight(prefix, "╭─│|+ ")
+	if strings.TrimRight(string(line[:max(at, 0)]), " ") == prefix {
+		prefix = string(line[:max(at, 0)]) // nothing but the prefix of a process stood there
+	}
+	for _, b := range s.blocks {
+		if b.pending != nil && b.prefix == prefix {
+			b.frames, b.last, b.foreign = 0, index, 0
+			return
+		}
+	}
+	b := &block{prefix: prefix, root: index, last: index}
+	if s.opener >= 0 && index-s.opener <= 3 {
+		b.root = s.opener
+	}
+	s.open(b)
+}
+
+func (s *scan) open(b *block) {
+	s.look() // while the steps before it are still known
+	if len(s.blocks) == maxBlocks {
+		s.blocks = append(s.blocks[:0], s.blocks[1:]...)
+	}
+	s.blocks = append(s.blocks, b)
+}
+
+// orphan opens a traceback whose head is missing: a cut log, or a syntax error.
+func (s *scan) orphan(index int64, line []byte) {
+	at := bytes.Index(line, []byte(`File "`))
+	prefix := strings.TrimSuffix(string(line[:at]), "  ")
+	if len(prefix) > 60 || !frame.Match(line) {
+		return
+	}
+	b := &block{prefix: prefix, root: index}
+	s.open(b)
+	s.frame(b, index, line)
+}
+
+// within says whether a line belongs to a traceback, and returns what is behind its prefix.
+func (b *block) within(line []byte) ([]byte, bool) {
+	if rest, ok := bytes.CutPrefix(line, []byte(b.prefix)); ok {
+		return rest, true
+	}
+	// A time stamp differs from line to line.
+	if len(line) < len(b.prefix) {
+		trimmed := strings.TrimRight(b.prefix, " ")
+		return nil, len(line) > 0 && string(line) == trimmed
+	}
+	digits := 0
+	for i := range len(b.prefix) {
+		p, c := b.prefix[i], line[i]
+		if isDigit(p) {
+			digits++
+		}
+		if p != c && !(isDigit(p) && isDigit(c)) {
+			return nil, false
+		}
+	}
+	return line[len(b.prefix):], digits >= 6
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// traceback hands a line to the tracebacks that are open. It says whether the line is one of theirs.
+func (s *scan) traceback(index int64, line []byte) bool {
+	var owner *block
+	var text []byte
+	for _, b := range s.blocks { // the longest prefix; of tracebacks that mix, the last one has the frames
+		if rest, ok := b.within(line); ok && (owner == nil || len(b.prefix) >= len(owner.prefix)) {
+			owner, text = b, rest
+		}
+	}
+	own := false
+	if owner != nil {
+		switch boxed := bytes.TrimLeft(text, "│╭╰─|+ \t"); {
+		case len(bytes.TrimSpace(text)) == 0:
+			own = owner.pending == nil
+		case frame.Match(text) || text[0] == ' ' || text[0] == '\t' || len(boxed) < len(text):
+			s.frame(owner, index, text)
+			own = true
+		default:
+			own = s.mayEnd(owner, index, text)
+		}
+	}
+	kept := s.blocks[:0]
+	for _, b := range s.blocks {
+		if !(own && b == owner) {
+			b.foreign++
+		}
+		switch {
+		case b.root < 0: // it ended
+		case b.foreign > maxForeign || b.pending != nil && b.foreign > 3:
+			if b.pending != nil {
+				s.add(b.pending)
+			}
+		default:
+			kept = append(kept, b)
+		}
+	}
+	clear(s.blocks[len(kept):])
+	s.blocks = kept
+	return own
+}
+
+func (s *scan) frame(b *block, index int64, text []byte) {
+	b.foreign, b.last = 0, index
+	if m := frame.FindSubmatch(text); m != nil {
+		if b.frames == 0 {
+			b.outermost = string(m[2])
+		}
+		b.innermost = string(m[1])
+		b.frames++
+		in := string(m[2])
+		b.setup = b.setup || strings.Contains(in, "init") || strings.Contains(in, "setup")
+		b.first = b.first || in == "barrier" || in == "init_process_group" || in == "_lazy_init" || in == "set_device"
+	}
+}
+
+// mayEnd ends a traceback if a line is an exception. Of tracebacks that mix, that is the first one.
+func (s *scan) mayEnd(owner *block, index int64, text []byte) bool {
+	if !exceptionLike(text, owner.last == index-1 && owner.frames > 0) {
+		return false
+	}
+	b := owner
+	for _, o := range s.blocks {
+		if o.prefix == owner.prefix && o.root >= 0 {
+			b = o
+			break
+		}
+	}
+	sig := s.know.classify(text, &s.found, true, true)
+	if sig != nil && sig.Role == roleWrapper {
+		sig = s.know.classify(text, &s.found, true, false)
+		b.pending = s.raised(b, index, text, sig)
+		b.last, b.foreign = index, 0
+		return true
+	}
+	s.add(s.raised(b, index, text, sig))
+	b.root = -1
+	return true
+}
+
+// raised returns the event of a traceback and its last line.
+func (s *scan) raised(b *block, index int64, text []byte, sig *signature) *event {
+	if sig == nil {
+		sig = s.know.exception
+	}
+	if sig.Library != "" && library.MatchString(b.innermost) {
+		c := *sig
+		c.Class = c.Library
+		sig = &c
+	}
+	if sig.Parse == "first-allocation" {
+		sig = s.firstAllocation(sig, b)
+	}
+	return &event{
+		root: b.root, line: index, text: clip(text), sig: sig, traceback: true, prefix: b.prefix,
+		printed: b.frames > 0 && !rootFunctions[b.outermost], chain: b.chain,
+	}
+}
+
+// firstAllocation judges an out-of-memory error of the CUDA run time. Raised by the first barrier, before any step, it is not
+// the model that fills the GPU.
+func (s *scan) firstAllocation(sig *signature, b *block) *signature {
+	if !b.first || s.steps > 0 && !b.setup {
+		return sig
+	}
+	c := *sig
+	c.Class, c.Component, c.Confidence, c.Action = Infrastructure, "gpu", 0.5, "cordon_and_restart"
+	c.Says = "the first call finds no GPU memory: another process holds it, or the GPU is faulty"
+	return &c
+}
+
+// clip returns the beginning of a line, to show it.
+func clip(line []byte) string {
+	const most = 400
+	if len(line) <= most {
+		return string(line)
+	}
+	return strings.ToValidUTF8(string(line[:most]), "") + "…"
+}
