@@ -74,7 +74,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "bench", "coretest/audit", "semantic/", "internal/spelling"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "bench", "coretest/audit", "semantic/", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

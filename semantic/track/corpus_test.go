@@ -1,0 +1,237 @@
+package track
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+type corpusRecord struct {
+	ID, Source, Text string
+	Label            struct {
+		Progress []corpusReading
+	}
+}
+
+type corpusReading struct {
+	LineIndex      int      `json:"line_index"`
+	Step           *float64 `json:"step"`
+	TotalSteps     *float64 `json:"total_steps"`
+	StepTime       *float64 `json:"step_time_s"`
+	Throughput     *float64
+	ThroughputUnit string `json:"throughput_unit"`
+	Loss           *float64
+}
+
+// corpus reads the records of MUSTER_LOGS, a folder with labelled logs of real jobs. Those of half of the source repositories are
+// held out: nothing is tuned to them.
+func corpus(t testing.TB) (tuning, held []corpusRecord) {
+	dir := os.Getenv("MUSTER_LOGS")
+	if dir == "" {
+		t.Skip("MUSTER_LOGS names no folder with labelled logs")
+	}
+	f, err := os.Open(filepath.Join(dir, "corpus.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<26)
+	for s.Scan() {
+		var r corpusRecord
+		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		repo := strings.SplitN(r.Source, "/", 3)
+		if sha256.Sum256([]byte(strings.Join(repo[:min(2, len(repo))], "/")))[0]&1 == 1 {
+			held = append(held, r)
+		} else {
+			tuning = append(tuning, r)
+		}
+	}
+	return tuning, held
+}
+
+// TestCorpus compares each line with its label, within 1 %.
+func TestCorpus(t *testing.T) {
+	tuning, held := corpus(t)
+	right, wrong, missed := compare(t, "tuning", tuning)
+	if total := right + wrong + missed; right*100 < 97*total {
+		t.Errorf("%d of %d figures are right in the logs that the rules were written for", right, total)
+	}
+	right, wrong, missed = compare(t, "held out", held)
+	t.Logf("held out: %d figures right, %d wrong, %d missed", right, wrong, missed)
+}
+
+func compare(t *testing.T, part string, logs []corpusRecord) (right, wrong, missed int) {
+	for _, rec := range logs {
+		var r reader
+		want := map[int]corpusReading{}
+		for _, p := range rec.Label.Progress {
+			want[p.LineIndex] = p
+		}
+		var c [5][3]int // of the step, the steps in all, the time, the throughput and the loss: right, wrong, missed
+		extra := 0
+		for i, line := range strings.Split(rec.Text, "\n") {
+			got, ok := r.read([]byte(line))
+			w, labelled := want[i]
+			if !labelled {
+				if ok {
+					extra++
+				}
+				continue
+			}
+			for q, x := range []struct {
+				got  float64
+				want *float64
+			}{{got.Step, w.Step}, {got.TotalSteps, w.TotalSteps}, {got.StepTime, w.StepTime}, {got.Throughput, w.Throughput}, {got.Loss, w.Loss}} {
+				switch has := ok && !math.IsNaN(x.got); {
+				case x.want == nil:
+				case !has:
+					c[q][2]++
+				case math.Abs(x.got-*x.want) <= 0.01*math.Abs(*x.want)+1e-9:
+					c[q][0]++
+				default:
+					c[q][1]++
+				}
+			}
+		}
+		for _, q := range c {
+			right, wrong, missed = right+q[0], wrong+q[1], missed+q[2]
+		}
+		if len(want) > 0 {
+			t.Logf("%s %-22s right, wrong, missed: step %v of %v time %v rate %v loss %v; %d of %d lines read, but not labelled", part, rec.ID, c[0], c[1], c[2], c[3], c[4], extra,
+				strings.Count(rec.Text, "\n"))
+		}
+	}
+	return right, wrong, missed
+}
+
+// TestMixes measures what the paper measures (§5.4): a thousand logs, half of them with ten to a hundred times as many lines that say
+// nothing about progress between their own. An answer is right within 10 % of the median of the last twenty labels.
+func TestMixes(t *testing.T) {
+	tuning, held := corpus(t)
+	all := append(slices.Clone(tuning), held...)
+	for _, part := range []struct {
+		name string
+		logs []corpusRecord
+	}{{"tuning", tuning}, {"held out", held}} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		var noise []string
+		for _, rec := range all {
+			labelled := map[int]bool{}
+			for _, p := range rec.Label.Progress {
+				labelled[p.LineIndex] = true
+			}
+			for i, l := range strings.Split(rec.Text, "\n") {
+				if !labelled[i] {
+					noise = append(noise, l)
+				}
+			}
+		}
+		var logs []corpusRecord
+		for _, rec := range part.logs {
+			if slices.ContainsFunc(rec.Label.Progress, func(p corpusReading) bool { return p.StepTime != nil || p.Throughput != nil }) {
+				logs = append(logs, rec)
+			}
+		}
+		right, wrong, none, sum := 0, 0, 0, 0.0
+		bad := map[string]int{}
+		differ := 0
+		for n := range 1000 {
+			rec := logs[rng.IntN(len(logs))]
+			lines := strings.Split(rec.Text, "\n")
+			size := min(30+rng.IntN(171), len(lines))
+			from := rng.IntN(len(lines) - size + 1)
+			times, rates := []float64{}, []float64{}
+			for _, p := range rec.Label.Progress {
+				if p.LineIndex >= from && p.LineIndex < from+size {
+					if p.StepTime != nil {
+						times = append(times, *p.StepTime)
+					}
+					if p.Throughput != nil {
+						rates = append(rates, *p.Throughput)
+					}
+				}
+			}
+			if len(times)+len(rates) == 0 {
+				continue
+			}
+			var tr Tracker
+			var seen []Reading
+			read := func(l string) {
+				if x, ok := tr.Line([]byte(l)); ok {
+					seen = append(seen, x)
+				}
+			}
+			ratio := 0
+			if n%2 == 1 {
+				ratio = 10 + rng.IntN(91)
+			}
+			for _, l := range lines[from : from+size] {
+				for range ratio {
+					read(noise[rng.IntN(len(noise))])
+				}
+				read(l)
+			}
+			got, labels := figure(Own(seen), func(x *Reading) float64 { return x.StepTime }), times
+			if len(times) == 0 {
+				got, labels = figure(Own(seen), func(x *Reading) float64 { return x.Throughput }), rates
+			}
+			if p := tr.Progress(); len(times) > 0 && math.Abs(p.StepTime-got) > 0.1*got {
+				differ++
+			}
+			want := median(labels[max(0, len(labels)-20):])
+			e := math.Abs(got-want) / want
+			switch {
+			case math.IsNaN(got):
+				none++
+				bad[fmt.Sprint(rec.ID, " none ", ratio > 0)]++
+			case e <= 0.1:
+				right++
+				sum += e * e
+			default:
+				wrong++
+				bad[fmt.Sprint(rec.ID, " wrong ", ratio > 0)]++
+				sum += e * e
+			}
+		}
+		if part.name == "tuning" && right*100 < 92*(right+wrong+none) {
+			t.Errorf("%d right of %d", right, right+wrong+none)
+		}
+		t.Logf("%s: right %.1f %% of %d, precision %.1f %%, RMSRE %.3f, differ %d, %v", part.name, 100*float64(right)/float64(right+wrong+none), right+wrong+none,
+			100*float64(right)/float64(max(1, right+wrong)), math.Sqrt(sum/float64(max(1, right+wrong))), differ, bad)
+	}
+}
+
+func BenchmarkLines(b *testing.B) {
+	text, err := os.ReadFile("testdata/lines.txt")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if _, err := Read(bytes.NewReader(text), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func figure(all []Reading, of func(*Reading) float64) float64 {
+	var vs []float64
+	for i := range all {
+		if v := of(&all[i]); !math.IsNaN(v) {
+			vs = append(vs, v)
+		}
+	}
+	return median(vs[max(0, len(vs)-20):])
+}

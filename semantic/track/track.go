@@ -1,0 +1,295 @@
+// Package track reads the progress of training and serving jobs from their logs (SchedMate, §3.2): the step, the time it takes, the
+// throughput, the loss. It needs no pattern for each framework: a line is split into numbers with what stands before and behind them,
+// and words such as "iter", "s/it" and "loss" say what a number is.
+//
+// A log that says nothing about progress gives no figures; a wrong one would be worse.
+package track
+
+import (
+	"io"
+	"math"
+	"slices"
+
+	"github.com/muster-sched/muster/semantic/logtext"
+)
+
+const (
+	// last is how many readings of a kind a figure rests on.
+	last = 20
+	// recent is how many readings say of which kind there are most.
+	recent = 200
+	// kinds is how many kinds of readings are remembered.
+	kinds = 64
+)
+
+// Tracker follows the log of a job. The zero value is ready.
+type Tracker struct {
+	r      reader
+	series []series
+	order  []uint64 // of the last readings, the series
+	lines  int64
+}
+
+// series is the readings of one print statement.
+type series struct {
+	id       uint64
+	readings []Reading // the last ones
+	seen     int64     // at which line the last one was
+}
+
+// Line reads the next line of the log, and returns what it says, if anything.
+func (t *Tracker) Line(line []byte) (Reading, bool) {
+	t.lines++
+	x, ok := t.r.read(line)
+	if !ok {
+		return x, false
+	}
+	x.Line = t.lines - 1
+	t.add(x)
+	return x, true
+}
+
+func (t *Tracker) add(x Reading) {
+	i := slices.IndexFunc(t.series, func(s series) bool { return s.id == x.series })
+	if i < 0 {
+		if i = len(t.series); i < kinds {
+			t.series = append(t.series, series{})
+		} else {
+			i = 0
+			for j := range t.series {
+				if t.series[j].seen < t.series[i].seen {
+					i = j
+				}
+			}
+		}
+		t.series[i] = series{id: x.series}
+	}
+	s := &t.series[i]
+	s.seen = t.lines
+	if s.readings = append(s.readings, x); len(s.readings) > last {
+		s.readings = slices.Delete(s.readings, 0, 1)
+	}
+	if t.order = append(t.order, x.series); len(t.order) > recent {
+		t.order = slices.Delete(t.order, 0, 1)
+	}
+}
+
+// Progress is where a job stands, by the last lines of its log. A figure that they do not say is NaN.
+type Progress struct {
+	Step, TotalSteps float64
+	Epoch, Epochs    float64
+	StepTime         float64 // seconds: the median, without outliers
+	Throughput       float64 // in Unit
+	Unit             string
+	Loss             float64 // the last one
+	NaNLoss          bool    // the last loss is not a finite number
+	Left             float64 // seconds until the last step, if the steps in all are known
+	Interval         float64 // seconds between two readings: a job that prints none for much longer may be stuck
+	Readings         int     // on which this rests; 0 if the log says nothing
+}
+
+// Progress returns where the job stands.
+func (t *Tracker) Progress() Progress {
+	nan := math.NaN()
+	p := Progress{Step: nan, TotalSteps: nan, Epoch: nan, Epochs: nan, StepTime: nan, Throughput: nan, Loss: nan, Left: nan, Interval: nan}
+	all := t.byWeight()
+	if len(all) == 0 {
+		return p
+	}
+	// 1. The readings of which there are most say where the job is; others, what these do not say. So the bar of a trainer gives the steps and their time, and
+	// its summaries the loss.
+	for _, s := range all {
+		x := &s.readings[len(s.readings)-1]
+		first(&p.Step, x.Step, func() { p.TotalSteps = x.TotalSteps })
+		first(&p.Epoch, x.Epoch, func() { p.Epochs = x.Epochs })
+		first(&p.StepTime, robust(s.readings, func(x *Reading) float64 { return x.StepTime }), nil)
+		first(&p.Throughput, robust(s.readings, func(x *Reading) float64 { return x.Throughput }), func() { p.Unit = x.Unit })
+		if math.IsNaN(p.Loss) && x.HasLoss && !p.NaNLoss {
+			p.Loss, p.NaNLoss = x.Loss, math.IsNaN(x.Loss) || math.IsInf(x.Loss, 0)
+		}
+	}
+	main := all[0].readings
+	p.Readings = len(main)
+	// 2. Lines that print no time may carry time stamps, or the time since a bar began.
+	for _, s := range all {
+		first(&p.StepTime, between(s.readings, func(x *Reading) float64 { return x.At }), nil)
+		first(&p.StepTime, between(s.readings, func(x *Reading) float64 { return x.Elapsed }), nil)
+	}
+	if n := len(main); n > 1 {
+		steps := make([]float64, 0, n)
+		for i := range main[1:] {
+			if d := main[i+1].Step - main[i].Step; d > 0 {
+				steps = append(steps, d)
+			}
+		}
+		p.Interval = median(steps) * p.StepTime
+	}
+	p.Left = (p.TotalSteps - p.Step) * p.StepTime
+	if p.Epochs >= p.Epoch && p.Epoch > 0 {
+		p.Left += (p.Epochs - p.Epoch) * p.TotalSteps * p.StepTime
+	}
+	return p
+}
+
+// first sets a figure that is not known yet.
+func first(to *float64, v float64, then func()) {
+	if math.IsNaN(*to) && !math.IsNaN(v) {
+		if *to = v; then != nil {
+			then()
+		}
+	}
+}
+
+// byWeight returns the series of the last readings. First come those that follow each other, as the steps of a job do: lines of other jobs between
+// them, such as those that a launcher or a test prints, seldom do. Then those that say how fast the job is, and those with most readings.
+func (t *Tracker) byWeight() []*series {
+	count := map[uint64]int{}
+	for _, id := range t.order {
+		count[id]++
+	}
+	var out []*series
+	weight := map[*series]int{}
+	for i := range t.series {
+		s := &t.series[i]
+		n := count[s.id]
+		if n == 0 || n*50 < len(t.order) && n < last { // such as the bar of a download
+			continue
+		}
+		weight[s] = n
+		if s.follow() {
+			weight[s] += 2 * recent
+		}
+		if x := s.readings[0]; !math.IsNaN(x.StepTime) || !math.IsNaN(x.Throughput) {
+			weight[s] += recent
+		}
+		out = append(out, s)
+	}
+	slices.SortStableFunc(out, func(a, b *series) int { return weight[b] - weight[a] })
+	return out
+}
+
+// follow reports whether at least four fifths of the readings of a series are further than the one before.
+func (s *series) follow() bool {
+	up, down := rises(s.readings)
+	return up > 0 && up >= 4*down
+}
+
+// rises returns how many readings are further than the one before, in a later epoch or at a later step, and how many are less far.
+func rises(readings []Reading) (up, down int) {
+	for i := range readings[1:] {
+		a, b := &readings[i], &readings[i+1]
+		switch {
+		case b.Epoch > a.Epoch, !(b.Epoch < a.Epoch) && b.Step > a.Step:
+			up++
+		case b.Epoch < a.Epoch, b.Step < a.Step:
+			down++
+		}
+	}
+	return up, down
+}
+
+// Own returns the readings of the job whose log it is, in order. A log may have lines of other jobs, such as those that a launcher prints. If
+// the readings of one print statement, at least ten, follow each other, as the steps of a job do, all that follow each other are the job's own. Else all
+// readings are.
+func Own(all []Reading) []Reading {
+	by := map[uint64][]Reading{}
+	for _, x := range all {
+		by[x.series] = append(by[x.series], x)
+	}
+	main := 0
+	own := map[uint64]bool{}
+	for id, readings := range by {
+		if up, down := rises(readings); up >= 3 && up >= 4*down {
+			own[id] = true
+			main = max(main, len(readings))
+		}
+	}
+	if main < 10 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(x Reading) bool { return !own[x.series] })
+}
+
+// robust returns the median of a figure of readings, without those further from it than three times the median distance.
+func robust(readings []Reading, figure func(*Reading) float64) float64 {
+	var vs []float64
+	for i := range readings {
+		if v := figure(&readings[i]); !math.IsNaN(v) {
+			vs = append(vs, v)
+		}
+	}
+	m := median(vs)
+	distance := make([]float64, len(vs))
+	for i, v := range vs {
+		distance[i] = math.Abs(v - m)
+	}
+	if mad := median(distance); mad > 0 {
+		vs = slices.DeleteFunc(vs, func(v float64) bool { return math.Abs(v-m) > 3*mad })
+	}
+	return median(vs)
+}
+
+// median returns NaN of nothing.
+func median(vs []float64) float64 {
+	if len(vs) == 0 {
+		return math.NaN()
+	}
+	vs = slices.Clone(vs)
+	slices.Sort(vs)
+	if n := len(vs); n%2 == 0 {
+		return (vs[n/2-1] + vs[n/2]) / 2
+	}
+	return vs[len(vs)/2]
+}
+
+// between returns the median time for a step between readings that follow each other.
+func between(readings []Reading, at func(*Reading) float64) float64 {
+	var vs []float64
+	for i := range readings[:len(readings)-1] {
+		a, b := &readings[i], &readings[i+1]
+		d := at(b) - at(a)
+		if d < 0 && d > -86400 && at(a) < 86400 {
+			d += 86400 // a clock without a date, past midnight
+		}
+		if steps := b.Step - a.Step; steps > 0 && d > 0 {
+			vs = append(vs, d/steps)
+		}
+	}
+	if len(vs) < 3 {
+		return math.NaN()
+	}
+	return median(vs)
+}
+
+// Read follows the whole log, and calls each, if it is not nil, with every reading.
+func Read(r io.Reader, each func(Reading)) (*Tracker, error) {
+	t := new(Tracker)
+	s := logtext.NewScanner(r)
+	for s.Scan() {
+		if x, ok := t.Line(s.Line()); ok && each != nil {
+			each(x)
+		}
+	}
+	return t, s.Err()
+}
+
+// Tail follows the end of a log of size bytes, as far back as Progress looks. The numbers of its readings' lines count from there. It reads at
+// most bound bytes.
+func Tail(r io.ReaderAt, size, bound int64) (*Tracker, error) {
+	bound = min(bound, size)
+	from := new(reader)
+	var found []Reading
+	err := logtext.Backward(io.NewSectionReader(r, size-bound, bound), bound, func(line []byte) bool {
+		if x, ok := from.read(line); ok {
+			found = append(found, x)
+		}
+		return len(found) < recent
+	})
+	t := new(Tracker)
+	for _, x := range slices.Backward(found) {
+		x.Line = t.lines
+		t.lines++
+		t.add(x)
+	}
+	return t, err
+}

@@ -1,0 +1,173 @@
+package track
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+)
+
+// say prints a reading as testdata/lines.txt does.
+func (x Reading) say() string {
+	var b strings.Builder
+	put := func(format string, v float64) {
+		if !math.IsNaN(v) {
+			fmt.Fprintf(&b, format, v)
+		}
+	}
+	put(" %v", x.Step)
+	put("/%v", x.TotalSteps)
+	put(" epoch %v", x.Epoch)
+	put(" time %.6g", x.StepTime)
+	put(" rate %v", x.Throughput)
+	if x.Unit != "" {
+		b.WriteString(" " + x.Unit)
+	}
+	if x.HasLoss {
+		fmt.Fprintf(&b, " loss %v", x.Loss)
+	}
+	return b.String()
+}
+
+func TestLines(t *testing.T) {
+	text, err := os.ReadFile("testdata/lines.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var line string
+	var r reader
+	for n, l := range strings.Split(string(text), "\n") {
+		want, ok := strings.CutPrefix(l, "=")
+		switch {
+		case !ok:
+			line = l
+			continue
+		}
+		got := " nothing"
+		if x, ok := r.read([]byte(line)); ok {
+			got = x.say()
+		}
+		if got != want {
+			t.Errorf("lines.txt:%d: %s\nread%s\nwant%s", n, line, got, want)
+		}
+	}
+}
+
+// follow has the tracker read the lines of a text.
+func follow(t *testing.T, text string) Progress {
+	t.Helper()
+	tr, err := Read(strings.NewReader(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr.Progress()
+}
+
+func TestProgress(t *testing.T) {
+	// A step that wrote a checkpoint is left out.
+	var b strings.Builder
+	for i := 1; i <= 30; i++ {
+		fmt.Fprintf(&b, "step %d/100 loss %d time per step %.1fs\n", i, 100-i, map[bool]float64{true: 60, false: 2 + float64(i%3)/10}[i%10 == 0])
+	}
+	p := follow(t, b.String())
+	if p.Step != 30 || p.TotalSteps != 100 || p.StepTime != 2.1 || p.Loss != 70 || p.Left != 147 || p.Interval != 2.1 || p.Readings != last {
+		t.Errorf("%+v", p)
+	}
+
+	// Without a time on the lines, their time stamps tell it, past midnight, too.
+	p = follow(t, "[23:59:50] step 10 loss 1\n[23:59:55] step 20 loss 1\n[00:00:00] step 30 loss 1\n[00:00:05] step 40 loss 1\n")
+	if p.StepTime != 0.5 {
+		t.Errorf("step time %v", p.StepTime)
+	}
+	p = follow(t, "2026-03-01T10:00:00 step 1 loss 1\n2026-03-01T10:00:02 step 2 loss 1\n")
+	if !math.IsNaN(p.StepTime) {
+		t.Errorf("step time %v of two lines", p.StepTime)
+	}
+
+	// The bar has the steps, the summaries between have the loss.
+	p = follow(t, " 10%|█| 10/100 [00:10<01:30, 1.00s/it]\n{'loss': 0.5, 'epoch': 0.1}\n 20%|█| 20/100 [00:20<01:20, 1.00s/it]\n{'loss': 0.4, 'epoch': 0.2}\n")
+	if p.Step != 20 || p.StepTime != 1 || p.Loss != 0.4 || p.Epoch != 0.2 || p.Left != 80 {
+		t.Errorf("%+v", p)
+	}
+
+	// What is left counts the epochs to come.
+	p = follow(t, "Epoch 2/3: 50%|█| 5/10 [00:05<00:05, 1.00s/it]\n")
+	if p.Left != 15 {
+		t.Errorf("left %v", p.Left)
+	}
+
+	p = follow(t, "step 1 loss 2 time per step 1s\nstep 2 loss inf time per step 1s\n")
+	if !p.NaNLoss {
+		t.Errorf("%+v", p)
+	}
+	if p = follow(t, "hello\n"); p.Readings != 0 || !math.IsNaN(p.Step) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Lines of other jobs, in no order, are told from the job's own.
+func TestOwn(t *testing.T) {
+	var all []Reading
+	var tr Tracker
+	read := func(format string, args ...any) {
+		if x, ok := tr.Line(fmt.Appendf(nil, format, args...)); ok {
+			all = append(all, x)
+		}
+	}
+	for i := range 40 {
+		read("step %d/500 loss 1.0 time per step 2.0s", i)
+		for j := range 5 {
+			read("iter %d/700 loss: 3.0, %.1fs/it", (i*37+j*101)%700, 9.0)
+		}
+	}
+	p := tr.Progress()
+	if p.Step != 39 || p.StepTime != 2 {
+		t.Errorf("%+v", p)
+	}
+	own := Own(all)
+	if len(own) != 40 {
+		t.Fatalf("%d readings, want 40", len(own))
+	}
+	for _, x := range own {
+		if x.TotalSteps != 500 {
+			t.Fatalf("%+v", x)
+		}
+	}
+}
+
+// The end of a log says the same as all of it.
+func TestTail(t *testing.T) {
+	var b strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&b, "some text between\nstep %d/9000 loss 1 time per step %d.5s\n", i, i%4)
+	}
+	tr, err := Tail(strings.NewReader(b.String()), int64(b.Len()), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := tr.Progress(), follow(t, b.String()); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%+v from the end, %+v of all", got, want)
+	}
+}
+
+// No line is too strange, and figures are in their ranges.
+func FuzzLine(f *testing.F) {
+	text, err := os.ReadFile("testdata/lines.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, l := range strings.Split(string(text), "\n") {
+		f.Add([]byte(l))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var tr Tracker
+		for range 3 {
+			x, ok := tr.Line(line)
+			if ok && (x.Step < 0 || x.StepTime <= 0 || x.Throughput < 0 || x.TotalSteps < x.Step && !math.IsNaN(x.TotalSteps)) {
+				t.Fatalf("%q: %+v", line, x)
+			}
+		}
+		tr.Progress()
+	})
+}
