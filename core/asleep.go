@@ -1,6 +1,8 @@
 package core
 
 import (
+	"math"
+
 	"github.com/muster-sched/muster/core/place"
 	"github.com/muster-sched/muster/core/quota"
 )
@@ -9,7 +11,8 @@ import (
 // first, so that a pass finds out with a few comparisons that it need not try them.
 //
 // When something ends, many of them may fit by count, and after the first start none of them any longer. Those are awake. They
-// are filed to be tried a few at a time, in the order of their turns.
+// are filed to be tried a few at a time, in the order of their turns. Those that fit no longer are looked at again before their turns
+// if the pass has made a plan, as that may give back quota, or if enough has started.
 //
 // A class that is asleep may be visited all the same: that decides nothing, and changes nothing.
 
@@ -18,6 +21,7 @@ import (
 type idleClass struct {
 	class *class
 	awake bool
+	bound bound // of its first job, if it is awake
 	// world and epoch are those in which the rest was found; epoch is 0 if nothing was.
 	world, epoch uint64
 	first        key // of its first job
@@ -33,11 +37,13 @@ type idleClass struct {
 }
 
 // unsearched says for how long no search is worth a try: until so many changes are counted, a time has come, so much is free that
-// moves may help, or, of a job that is uncovered, units of its cohort have changed.
+// moves may help, its queue is owed enough for a job that was not owed that (unowed) or, of a job that is uncovered, what covers
+// units of its cohort has changed.
 type unsearched struct {
 	changes   uint64
 	at        Time
 	free      Milli
+	unowed    bool
 	uncovered bool
 }
 
@@ -46,7 +52,7 @@ func (ps *pass) sleep(c *class, until unsearched) {
 	ic := &ps.waiting.idle[c.idle]
 	*ic = idleClass{class: c}
 	j := c.head()
-	if ps.policy.fair() || j.queue.FairUsers || j.nomination != nil || c.moving > 0 || ps.expected.slot > 0 {
+	if j.nomination != nil || c.moving > 0 || ps.expected.slot > 0 {
 		return // there is more to it
 	}
 	ic.world, ic.epoch, ic.unsearched = ps.changes.world, c.epoch, until
@@ -66,10 +72,21 @@ const (
 	fits                       // by count there is room for its first job, and quota
 )
 
+// unsearched reports whether no search is worth a try for an idle class, but for moves if there is room for them; false is not
+// certain.
+func (ps *pass) unsearched(c *idleClass) bool {
+	switch {
+	case c.epoch == 0 || c.world != ps.changes.world || c.epoch != ps.state.Epoch() || ps.now >= c.at,
+		c.uncovered && ps.entitlement.cohorts[c.cohort].version != c.version,
+		c.unowed && c.gpu <= c.queue.ClaimRoom(c.model, c.queue):
+		return false
+	}
+	return ps.runs.changed()+ps.shares.gains(c.queue) < c.changes
+}
+
 // look says what is known of an idle class. It asks for another pass when a class that is asleep may no longer be, by time.
 func (ps *pass) look(c *idleClass) wakefulness {
-	if c.epoch == 0 || c.world != ps.changes.world || c.epoch != ps.state.Epoch() || ps.now >= c.at || ps.runs.changed() >= c.changes ||
-		c.uncovered && ps.entitlement.cohorts[c.cohort].version != c.version {
+	if !ps.unsearched(c) {
 		return unknown
 	}
 	room := c.queue.RoomNow(c.model)
@@ -100,34 +117,55 @@ func (t *turnOf) before(o *turnOf) bool {
 
 // awakeClasses are the idle classes that are awake.
 type awakeClasses struct {
-	some bool
+	// some says that a try of some may decide something. dozing says that one of others would decide nothing, but may when their
+	// turn comes.
+	some, dozing bool
 	// wave is how many were filed to be tried last time in this pass, and next where the first one of the others came then.
-	wave  int
-	next  turnOf
-	visit []*class // scratch memory
+	wave int
+	next turnOf
+	// plans is how many plans the pass had made then: what evictions give back may be the quota that those lack that are dozing.
+	// From so many changes on, a search may be worth a try for one of them.
+	plans   int
+	changes uint64
 }
 
 // waveGrowth is by how much more classes are filed to be tried each time: what the first ones leave, few others can use.
 const waveGrowth = 8
 
-// wake files the first ones of the classes that are awake, and still fit, to be tried.
+// due reports whether classes that are awake may come before the next turn of those that are filed to be tried; without a class,
+// there is none.
+func (ps *pass) due(t *turnOf) bool {
+	aw := &ps.awake
+	if aw.dozing && (aw.plans != ps.nominations.plansMade || ps.runs.changed() >= aw.changes) {
+		return true
+	}
+	return aw.some && (t.class == nil || aw.wave == 0 || aw.next.before(t))
+}
+
+// wake files the first ones of the classes that are awake to be tried: of those of which a try may decide something. A class has
+// one turn in a pass. So the state in which it waits is found when its turn has come, or earlier, but not later.
 func (ps *pass) wake() {
 	aw := &ps.awake
-	aw.some, aw.wave, aw.visit = false, max(1, aw.wave*waveGrowth), aw.visit[:0]
+	if aw.plans == ps.nominations.plansMade || aw.wave == 0 {
+		aw.wave = max(1, aw.wave*waveGrowth)
+	}
+	aw.some, aw.dozing, aw.plans, aw.changes = false, false, ps.nominations.plansMade, math.MaxUint64
 	wave := heap[turnOf]{moved: func(turnOf, int) {}, less: func(a, b turnOf) bool { return b.before(&a) }} // the last one on top
 	for i := range ps.waiting.idle {
 		c := &ps.waiting.idle[i]
 		if !c.awake {
 			continue
 		}
-		found := ps.look(c)
-		if c.awake = found == fits; found == unknown {
-			aw.visit = append(aw.visit, c.class)
-		}
-		if !c.awake {
+		c.bound = ps.units.boundIn(c.queue, c.lacks, c.bound)
+		if c.awake = ps.waiting.untried(c); !c.awake {
 			continue
 		}
-		t := turnOf{ps.units.boundIn(c.queue, c.lacks, own), c.first, c.class}
+		if ps.look(c) == asleep {
+			aw.dozing = true
+			aw.changes = min(aw.changes, c.changes-ps.shares.gains(c.queue))
+			continue
+		}
+		t := turnOf{c.bound, c.first, c.class}
 		if len(wave.items) < aw.wave {
 			wave.push(t)
 			continue
@@ -141,13 +179,33 @@ func (ps *pass) wake() {
 			aw.some, aw.next = true, t
 		}
 	}
-	for i := range wave.items {
-		ps.waiting.setClass(wave.items[i].class, classActive)
+	for _, t := range wave.items {
+		ps.file(t)
 	}
-	for _, c := range aw.visit {
-		if !ps.settle(c, c.head()) {
-			ps.waiting.setClass(c, classActive)
-		}
+}
+
+// allTried notes that all classes that were awake have had their turns.
+func (ps *pass) allTried() {
+	if !ps.awake.dozing {
+		return
+	}
+	ps.awake.dozing = false
+	for i := range ps.waiting.idle {
+		ps.waiting.idle[i].awake = false
+	}
+}
+
+// untried reports whether an idle class that is awake has not had its turn yet in this pass.
+func (w *waiting) untried(c *idleClass) bool {
+	t := turnOf{bound: c.bound, first: c.first}
+	return c.awake && (w.turn.class == nil || !t.before(&w.turn))
+}
+
+// file files a class to be tried in its turn.
+func (ps *pass) file(t turnOf) {
+	ps.waiting.setClass(t.class, classActive)
+	if t.bound != own {
+		ps.waiting.postpone(t.class, t.bound)
 	}
 }
 

@@ -16,17 +16,20 @@ type tenants struct {
 	made int
 	// queues is how many have jobs: with few there are few classes, and fewer changes make searches worth a try.
 	queues int
+	// often says that every pass looks at all classes that wait, visits that it tries what is hopeless, too. log is what passes decided.
+	often, visits bool
+	log           []string
 }
 
 // newTenants makes twelve queues that own so many GPUs on average.
-func newTenants(t *testing.T, seed uint64, p Policy, own, queues int) *tenants {
+func newTenants(t *testing.T, seed uint64, p Policy, own, queues int, often, visits bool) *tenants {
 	e, err := New(Config{Policy: p, Levels: []string{"leaf"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &tenants{Engine: e, t: t, rng: rand.New(rand.NewPCG(seed, 1)), queues: queues}
+	w := &tenants{Engine: e, t: t, rng: rand.New(rand.NewPCG(seed, 1)), queues: queues, often: often, visits: visits}
 	for i := range 12 {
-		q := Queue{Name: fmt.Sprint("q", i), Weight: 1, Quota: []Quota{{Model: "H800", Nominal: Milli(i%4*own*2/3) * WholeGPU, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}}
+		q := Queue{Name: fmt.Sprint("q", i), Weight: int64(1 + i%3), FairUsers: i%5 == 4, Quota: []Quota{{Model: "H800", Nominal: Milli(i%4*own*2/3) * WholeGPU, BorrowingLimit: Unlimited, LendingLimit: Unlimited}}}
 		if i%4 > 0 {
 			q.Parent = fmt.Sprint("q", i-i%4)
 		}
@@ -52,7 +55,7 @@ func (w *tenants) apply(ev Event) {
 func (w *tenants) come() {
 	shape := [...][2]int{{1, 1}, {1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 8}, {4, 4}}[w.rng.IntN(7)]
 	w.made++
-	j := Job{Name: fmt.Sprint("j", w.made), Queue: fmt.Sprint("q", w.rng.IntN(w.queues)), Gang: shape[0] > 1, Submitted: w.now, Class: Class(w.rng.IntN(2))}
+	j := Job{Name: fmt.Sprint("j", w.made), Queue: fmt.Sprint("q", w.rng.IntN(w.queues)), Gang: shape[0] > 1, Submitted: w.now, Class: Class(w.rng.IntN(2)), User: fmt.Sprint("u", w.made%2)}
 	j.Tasks = []Task{{Pods: shape[0]}}
 	j.Tasks[0].GPU, j.Tasks[0].CPUMilli = Milli(shape[1])*WholeGPU, 1000
 	w.jobs = append(w.jobs, j.Name)
@@ -64,7 +67,18 @@ func (w *tenants) rest() {
 	for again := true; again; {
 		again = false
 		var gone []PodsGone
+		if w.often {
+			w.wakes.retry = w.now
+		}
+		if w.visits {
+			for i := range w.waiting.idle {
+				w.waiting.idle[i].epoch = 0
+			}
+		}
 		for _, d := range w.Decide(w.now) {
+			if d.Op != Wake {
+				w.log = append(w.log, fmt.Sprint(w.now, d.Op, d.Job, d.Reason, d.Pods))
+			}
 			if d.Op == Evict || d.Op == Requeue {
 				g := PodsGone{Job: d.Job}
 				for _, p := range d.Pods {
@@ -95,17 +109,23 @@ func (w *tenants) step(most Time) {
 	}
 }
 
-// Of no class that is asleep would a try decide anything.
-func TestAsleep(t *testing.T) {
+// asleepPolicy returns one of six policies, the last twelve of 24 times with fair shares.
+func asleepPolicy(seed uint64) Policy {
 	p := Policy{Room: Room{MaxMoves: 16, Restarts: true}}
 	p.Preempt.Reclaim, p.Preempt.Priority, p.Preempt.MinRuntime = true, InCluster, 60*Second
+	p.Queueing.Mode = [...]Mode{BestEffortFIFO, Backfill, StrictFIFO}[seed%3]
+	p.Preempt.Backfill, p.Queueing.HeadWait = p.Queueing.Mode == Backfill, 1800*Second
+	p.Queueing.FairShare = seed >= 12
+	return p
+}
+
+// Of no class that is asleep would a try decide anything.
+func TestAsleep(t *testing.T) {
 	seen := [2]int{}
-	for seed := range uint64(12) {
-		p.Queueing.Mode = [...]Mode{BestEffortFIFO, Backfill, StrictFIFO}[seed%3]
-		p.Preempt.Backfill, p.Queueing.HeadWait = p.Queueing.Mode == Backfill, 1800*Second
-		w := newTenants(t, seed, p, [...]int{75, 105, 150, 120}[seed%4], [...]int{12, 3}[seed/6]) // of 107
+	for seed := range uint64(24) {
+		w := newTenants(t, seed, asleepPolicy(seed), [...]int{75, 105, 150, 120}[seed%4], [...]int{12, 3}[seed/6%2], false, false) // of 107
 		for range 1000 {
-			w.step([...]Time{30 * Second, Second / 10}[seed/6])
+			w.step([...]Time{30 * Second, Second / 10}[seed/6%2])
 			ps := &pass{Engine: w.Engine, now: w.now}
 			w.entitlement.update()
 			before := w.wakes
@@ -130,4 +150,31 @@ func TestAsleep(t *testing.T) {
 		t.Errorf("%d classes were asleep, %d of them found no room: too few to tell", seen[0], seen[1])
 	}
 	t.Log(seen)
+}
+
+// Passes that visit all classes that wait decide the same as those that leave out the ones that are asleep.
+func TestVisitsDecideNothing(t *testing.T) {
+	events := 1000
+	if testing.Short() {
+		events = 300
+	}
+	for seed := range uint64(24) {
+		var logs [2][]string
+		for i, visits := range []bool{false, true} {
+			w := newTenants(t, seed, asleepPolicy(seed), [...]int{75, 105, 150, 120}[seed%4], [...]int{12, 3}[seed/6%2], true, visits)
+			for range events {
+				w.step([...]Time{30 * Second, Second / 10}[seed/6%2])
+				w.rest()
+			}
+			logs[i] = w.log
+		}
+		for i := range min(len(logs[0]), len(logs[1])) {
+			if logs[0][i] != logs[1][i] {
+				t.Fatalf("seed %d: decision %d is %s; if all classes are visited, it is %s", seed, i, logs[0][i], logs[1][i])
+			}
+		}
+		if len(logs[0]) != len(logs[1]) || len(logs[0]) < events/2 {
+			t.Fatalf("seed %d: %d decisions, %d if all classes are visited", seed, len(logs[0]), len(logs[1]))
+		}
+	}
 }

@@ -372,7 +372,7 @@ func (pl *planner) again(j *job, now Time, kind attemptKind) (attempt, bool) {
 
 	if pl.shares.count() {
 		pl.shares.divide()
-		a.gains = j.queue.Gains() + pl.ledger.Excesses()
+		a.gains = pl.shares.gains(j.queue)
 		pl.units.compile(j.class)
 		if p, ok := j.class.simple(); ok {
 			a.owed = p.gpu <= j.queue.ClaimRoom(p.model, j.queue)

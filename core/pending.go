@@ -77,6 +77,7 @@ type waiting struct {
 	// stuck are the classes that found no room, the same way, by the number of each GPU model
 	// that they may use; nothing for models on which no class was stuck yet.
 	stuck  []heap[*class]
+	turn   turnOf      // of the class that the pass tries, or tried last
 	idle   []idleClass // not to be tried for now, in no order
 	count  int         // classes that have jobs
 	paused heap[*job]  // by the end of their pause
@@ -302,7 +303,7 @@ func (w *waiting) stuckBefore(stuck *heap[*class], at int, j *job) bool {
 	if at >= len(stuck.items) || !stuck.items[at].first.before(&j.key) {
 		return false
 	}
-	if c := stuck.items[at]; c != j.class && !w.idle[c.idle].awake {
+	if c := stuck.items[at]; c != j.class && !w.untried(&w.idle[c.idle]) {
 		return true
 	}
 	return w.stuckBefore(stuck, 2*at+1, j) || w.stuckBefore(stuck, 2*at+2, j)

@@ -110,7 +110,7 @@ func (ps *pass) mayEvictMore() bool {
 	// Backwards, as the classes that are filed leave the list.
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 		c := ps.waiting.idle[i].class
-		if c.state != classStuck && c.state != classOverrun {
+		if c.state != classStuck && c.state != classOverrun || ps.unsearched(&ps.waiting.idle[i]) {
 			continue
 		}
 		if _, worth := ps.planner.again(c.head(), ps.now, forAny); !worth {
@@ -197,12 +197,14 @@ func (ps *pass) reactivate() {
 	// those that lack quota, too.
 	if (ps.changes.quota || ps.changes.pools != 0) && ps.ledger.Limited() || ps.changes.nodes {
 		ps.entitlement.update()
+		ps.waiting.turn = turnOf{}
 		waves := !ps.waiting.strict && !ps.policy.CountsGPUTime() // else the order is another one
 		for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
 			c := &ps.waiting.idle[i]
 			switch found := ps.look(c); {
-			case found == fits && waves:
+			case found == fits && waves && !c.queue.FairUsers:
 				c.awake, ps.awake.some = true, true
+				c.bound = ps.units.boundIn(c.queue, c.lacks, own)
 			case found != asleep:
 				ps.reactivateOne(c.class)
 			}
@@ -284,6 +286,7 @@ func (ps *pass) mayStart(c *class) bool {
 // Before a job overtakes a first one that has waited too long, preemptForHeads makes room for
 // that one: what started past it now would only be evicted next.
 func (ps *pass) inOrder() {
+	ps.postponeAll()
 	helped := ps.policy.Queueing.Mode != Backfill || ps.policy.CountsGPUTime()
 	for {
 		c, b := ps.nextOf(&ps.waiting.active)
@@ -301,6 +304,16 @@ func (ps *pass) inOrder() {
 		ps.preemptForHeads()
 	}
 	ps.repair()
+}
+
+// postponeAll puts off the classes whose first jobs would borrow before any is tried. Within a pass, what bounds a class gets only
+// looser: what evictions give back is there for the next pass, and no job comes earlier for it now.
+func (ps *pass) postponeAll() {
+	for _, c := range slices.Clone(ps.waiting.active.items) {
+		if b := ps.units.boundOf(c.head(), own); b != own {
+			ps.waiting.postpone(c, b)
+		}
+	}
 }
 
 // strictly starts jobs in order until one does not fit (StrictFIFO), those that would borrow
@@ -346,7 +359,14 @@ func (ps *pass) outOfQuota(c *class) bool {
 func (ps *pass) nextOf(h *heap[*class]) (*class, bound) {
 	for {
 		c, b := ps.firstOf(h)
-		if aw := &ps.awake; !aw.some || c != nil && aw.wave > 0 && !aw.next.before(&turnOf{bound: b, first: c.first}) {
+		t := turnOf{bound: b, class: c}
+		if c != nil {
+			t.first = c.first
+		}
+		if !ps.due(&t) {
+			if ps.waiting.turn = t; c == nil {
+				ps.allTried()
+			}
 			return c, b
 		}
 		ps.wake()
@@ -526,9 +546,9 @@ func (ps *pass) untriedBefore(j *job) bool {
 		ps.units.compile(c)
 		return slices.ContainsFunc(c.models, func(m int) bool { return slices.Contains(j.class.models, m) })
 	}
-	awake := func(c idleClass) bool { return c.awake && (c.class == j.class || before(c.class)) }
+	awake := func(c idleClass) bool { return ps.waiting.untried(&c) && (c.class == j.class || before(c.class)) }
 	return slices.ContainsFunc(ps.waiting.active.items, before) || slices.ContainsFunc(ps.waiting.borrowers.items, before) ||
-		ps.awake.some && slices.ContainsFunc(ps.waiting.idle, awake)
+		(ps.awake.some || ps.awake.dozing) && slices.ContainsFunc(ps.waiting.idle, awake)
 }
 
 // preemptForHead is preemptForHeads for one job. It reports whether a plan was made.

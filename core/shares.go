@@ -26,6 +26,15 @@ func (s *shares) moved() bool {
 	return s.seen != was
 }
 
+// gains counts what lets jobs of a queue evict more: that it is owed more, or that others are owed less than they have. The
+// queues have been divided.
+func (s *shares) gains(q *quota.Queue) uint64 {
+	if !s.count() {
+		return 0
+	}
+	return q.Gains() + s.ledger.Excesses()
+}
+
 // fair reports whether queues get what they are owed before others get more. Under StrictFIFO no
 // job may overtake another one.
 func (p *Policy) fair() bool { return p.Queueing.FairShare && p.Queueing.Mode != StrictFIFO }

@@ -104,7 +104,8 @@ func (ps *pass) inVain(c *class, j *job, kind attemptKind, until *unsearched) bo
 		return false
 	}
 	last := *c.attempt(kind)
-	until.changes = min(until.changes, last.changes+last.enough)
+	until.changes = min(until.changes, last.changes+last.gains+last.enough)
+	until.unowed = until.unowed || !last.owed && ps.shares.count()
 	until.at = min(until.at, last.retry, last.at+last.pause(kind))
 	return true
 }
