@@ -111,10 +111,12 @@ func (e *event) over() bool {
 		return true
 	case r == aDecisive || r == aWatch:
 		return false
+	case r <= aSuspect && e.continued >= enough:
+		return !e.sig.isHardware() || e.excused
+	case e.early && e.begun >= enough: // at the start, the program may try what it can do without
+		return e.sig.Optional || e.printed || !e.traceback && !e.sig.isHardware() && (r <= aSuspect || e.sig.Component == "network")
 	case r <= aSuspect:
-		return e.continued >= enough && (!e.sig.isHardware() || e.excused)
-	case e.sig.Optional && e.early:
-		return e.begun >= enough
+		return false
 	}
 	// An error that no one caught ends its process, whatever the lines around it say.
 	return e.continued >= enough && (e.printed || !e.traceback && e.excused)
@@ -128,7 +130,7 @@ func (s *signature) isHardware() bool {
 // choose returns the root, or nil.
 func (s *scan) choose() *event {
 	first := func(r rank) *event {
-		if i := slices.IndexFunc(s.events[r], func(e *event) bool { return !e.over() || e.sig.Optional && s.failedAfter(e) }); i >= 0 {
+		if i := slices.IndexFunc(s.events[r], func(e *event) bool { return !e.over() || e.early && s.failedAfter(e) }); i >= 0 {
 			return s.events[r][i]
 		}
 		return nil

@@ -38,6 +38,9 @@ const ring = 64
 // ringLine is how many bytes of them.
 const ringLine = 256
 
+// start is for how many lines the first step of the job is looked for.
+const start = 100_000
+
 // enough steps after an event say that the job went on.
 const enough = 3
 
@@ -87,7 +90,7 @@ func (s *scan) line(index int64, line []byte) {
 	s.lines = index + 1
 	slot := &s.ring[index%ring]
 	*slot = append((*slot)[:0], line[:min(len(line), ringLine)]...)
-	if index < s.until {
+	if index < s.until || s.steps == 0 && index < start {
 		s.look()
 	}
 	s.know.look(line, &s.found)
@@ -138,13 +141,17 @@ func (s *scan) excused(index int64, line []byte) {
 }
 
 // standing is what may stand before an exception outside a traceback: ranks, times, levels of a logger.
-var standing = regexp.MustCompile(`^\s*(?:[\[(][^\])]{0,60}[\])]:?\s*|\d+:\s+|[\d:.,TZ/+-]{4,}\s+|(?:ERROR|CRITICAL|FATAL|Error|E)\b[:\s|-]*|[\w.-]{1,40}\s*[|]\s*|[\w.-]+: )*`)
+var standing = regexp.MustCompile(`^(?:\s+|[\[(][^\])]{0,60}[\])]:?\s*|\d+:\s+|[\d:.,TZ/+-]{4,}\s+|(?:ERROR|CRITICAL|FATAL|Error|E)\b[:\s|-]*|[\w.-]{1,40}\s*[|]\s*|[\w.-]+: )`)
 
 // bareException returns the meaning of an exception without a traceback: a suspicion.
 func (s *scan) bareException(line []byte) *signature {
-	rest := line[len(standing.Find(line)):]
-	if !exceptionLike(rest, false) {
-		return nil
+	rest := line
+	for i := 0; !exceptionLike(rest, false); i++ {
+		n := len(standing.Find(rest))
+		if n == 0 || i == 8 {
+			return nil
+		}
+		rest = rest[n:]
 	}
 	sig := s.know.classify(rest, &s.found, true, false)
 	if sig == nil || sig.Role != roleRoot {

@@ -30,7 +30,7 @@ var (
 	frame = regexp.MustCompile(`File "([^"]*)", line \d+(?:, in (\S+))?`)
 	// An exception has the name of a class, with its modules, and then a colon or nothing.
 	className = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(:|\(|$|\s*:)`)
-	endsLike  = regexp.MustCompile(`(?:Error|Exception|Exit|Interrupt|Expired|Timeout|timeout|error|Empty|Full|Warning|gaierror|Again|Iteration|Failure|Fault|Mismatch|NotFound|Denied|Killed|Unavailable|OutOfMemory)\w*$`)
+	endsLike  = regexp.MustCompile(`(?:Error|Exception|Exit|Interrupt|Expired|Timeout|timeout|error|Empty|Full|Warning|gaierror|Again|Iteration|Failure|Fault|Mismatch|NotFound|Denied|Killed|Unavailable|OutOf[A-Z])\w*$`)
 	library   = regexp.MustCompile(`(?:site|dist)-packages/|/lib/python\d|^<frozen |^[\w/]+\.pyx$`)
 )
 
