@@ -116,7 +116,8 @@ func (e *Engine) submit(now Time, spec Job) error {
 	// ago: a driver that builds an engine again sends all jobs at once.
 	pinned, pin := e.policy.Preempt.protect(&spec, q)
 	j := &job{Job: spec, queue: q, since: now, run: -1, pinned: pinned, pin: pin, bonus: e.sizeBonus(&spec)}
-	j.key = key{precedence: precedence{spec.Class, spec.Priority}, estimate: e.policy.estimateOf(&spec), submit: spec.Submitted - j.bonus}
+	j.key = key{precedence: precedence{spec.Class, spec.Priority}, submit: spec.Submitted - j.bonus}
+	j.key.estimate, j.key.width = e.policy.estimateOf(&spec)
 	if e.policy.Queueing.Order == ByPriority {
 		j.key.size = spec.GPUs()
 	}
@@ -755,11 +756,11 @@ func (e *Engine) estimate(now Time, ev JobEstimated) error {
 		return err
 	}
 	j.Estimate = ev.Estimate
-	if estimate := e.policy.estimateOf(&j.Job); j.key.estimate != estimate || e.policy.byRemaining() {
+	if estimate, width := e.policy.estimateOf(&j.Job); j.key.estimate != estimate || j.key.width != width || e.policy.byRemaining() {
 		// The heaps of waiting jobs are in this order: the job leaves them while it changes.
 		waits := j.class != nil || e.waiting.pausing(j)
 		e.waiting.dequeue(j)
-		j.key.estimate = estimate
+		j.key.estimate, j.key.width = estimate, width
 		e.changes.orderChanged()
 		if waits {
 			e.waiting.enqueue(j, now)

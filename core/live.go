@@ -195,6 +195,7 @@ func (t *jobTable) noteEvictable(j *job) {
 type key struct {
 	precedence
 	estimate int64 // see Policy.estimateOf
+	width    Milli // its GPUs, 0 unless ordered ByEstimatedGPUTime
 	submit   Time  // by which it is ordered: its submission, or eviction, less job.bonus
 	size     Milli // 0 unless ordered ByPriority
 	seq      uint64
@@ -221,6 +222,9 @@ func (k *key) before(o *key) bool {
 	}
 	if k.estimate != o.estimate {
 		return k.estimate < o.estimate
+	}
+	if k.width != o.width {
+		return k.width < o.width
 	}
 	if k.submit != o.submit {
 		return k.submit < o.submit

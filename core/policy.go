@@ -128,7 +128,7 @@ const (
 	// quota, and who evicts whom, is decided as by BySubmission. No job is evicted for the first one. Under StrictFIFO, it is
 	// BySubmission.
 	LongTermFairness
-	// ByEstimatedGPUTime is by class, priority, estimated run time x GPUs (least first), submission time and number of
+	// ByEstimatedGPUTime is by class, priority, estimated run time x GPUs (least first), GPUs (fewest first), submission time and number of
 	// arrival: the quasi-shortest service first of Helios (Hu et al., SC 2021).
 	ByEstimatedGPUTime
 	// ShortestRemaining is by class, priority, and the estimated run time that is left, the shortest first: the estimate less
@@ -160,15 +160,15 @@ var Orders = [numOrders]string{"Priority", "Estimate", "Submission", "LongTermFa
 func (o Order) String() string { return Orders[o] }
 
 // estimateOf returns the estimate by which a job is ordered: its run time, or the time in which a million GPUs would do its work;
-// 0 unless the policy orders by estimates.
-func (p *Policy) estimateOf(j *Job) int64 {
+// 0 unless the policy orders by estimates; and its GPUs, if they decide between equal estimates.
+func (p *Policy) estimateOf(j *Job) (estimate int64, width Milli) {
 	switch p.Queueing.Order {
 	case ByEstimate:
-		return int64(j.Estimate)
+		return int64(j.Estimate), 0
 	case ByEstimatedGPUTime:
-		return cluster.Part(int64(j.Estimate), int64(min(j.GPUs(), mostGPUs)), int64(mostGPUs))
+		return cluster.Part(int64(j.Estimate), int64(min(j.GPUs(), mostGPUs)), int64(mostGPUs)), j.GPUs()
 	}
-	return 0
+	return 0, 0
 }
 
 // mostGPUs is the most that a job counts for where orders look at its size.

@@ -143,6 +143,8 @@ type job struct {
 	estimated bool // an estimate came later
 	// estimate is by what it is ordered, where estimates decide that: as it was when it was estimated last.
 	estimate int64
+	// width is its GPUs then, where they decide between equal ones.
+	width    core.Milli
 	expected core.Time // its estimate
 	served   serviceOf
 }

@@ -99,7 +99,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 			}
 		}
 		j.bonus = w.sizeBonus(&ev.Job)
-		j.ordered, j.expected, j.estimate = j.Submitted-j.bonus, j.Estimate, w.estimateOf(j, j.Estimate)
+		j.ordered, j.expected = j.Submitted-j.bonus, j.Estimate
+		j.estimate, j.width = w.estimateOf(j, j.Estimate)
 		w.jobs[j.Name] = j
 	case core.PodsAdded:
 		w.jobs[ev.Job].add(&ev)
@@ -144,7 +145,8 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 	case core.JobEstimated:
 		j := w.jobs[ev.Job]
 		j.expected = ev.Estimate
-		j.estimated, j.estimate = j.estimated || ev.Estimate > 0, w.estimateOf(j, ev.Estimate)
+		j.estimated = j.estimated || ev.Estimate > 0
+		j.estimate, j.width = w.estimateOf(j, ev.Estimate)
 	case core.JobShielded:
 		w.jobs[ev.Job].disruptionProtected = ev.Shielded
 	case core.JobRelabelled:

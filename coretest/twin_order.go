@@ -24,19 +24,19 @@ func (w *Twin) requeued(now core.Time, j *job, p *pod) {
 	}
 }
 
-// estimateOf returns by what a job is ordered that has an estimate, in whole seconds, or those times milli-GPU.
-func (w *Twin) estimateOf(j *job, estimate core.Time) int64 {
+// estimateOf returns by what a job is ordered that has an estimate, in whole seconds, or those times milli-GPU and then milli-GPU.
+func (w *Twin) estimateOf(j *job, estimate core.Time) (int64, core.Milli) {
 	switch w.policy.Queueing.Order {
 	case core.ByEstimate:
-		return int64(estimate / core.Second)
+		return int64(estimate / core.Second), 0
 	case core.ByEstimatedGPUTime:
 		sum := core.Milli(0)
 		for i := range j.pods {
 			sum += j.Tasks[j.pods[i].task].GPU
 		}
-		return int64(estimate/core.Second) * int64(sum)
+		return int64(estimate/core.Second) * int64(sum), sum
 	}
-	return 0
+	return 0, 0
 }
 
 // inOrder checks the order of the jobs that wait.

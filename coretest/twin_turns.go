@@ -81,7 +81,7 @@ func (t *turns) would(j *job) int64 {
 
 // comparePlaces compares the places of jobs of one class and priority in the order, as far as the twin knows them.
 func comparePlaces(a, b *job) int {
-	return cmp.Or(cmp.Compare(a.estimate, b.estimate), cmp.Compare(a.ordered, b.ordered))
+	return cmp.Or(cmp.Compare(a.estimate, b.estimate), cmp.Compare(a.width, b.width), cmp.Compare(a.ordered, b.ordered))
 }
 
 // take checks that it is the turn of a job, the i-th of all, and returns whose place in the order it takes: that of the first one that is left;
