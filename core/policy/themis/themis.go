@@ -8,8 +8,8 @@ import (
 	"github.com/muster-sched/muster/core/policy/doc"
 )
 
-// Docs lists the policy: the approximation that other studies simulate, jobs in order of their finish-time fairness. Themis itself
-// offers GPUs whose leases are over to those jobs that are worst off, and holds an auction among them. The lease of 20 minutes is ours.
+// Docs lists the policy: the approximation that ASTRAEA's simulator uses, jobs in order of their finish-time fairness; Gavel and Shockwave, too, leave out the
+// auctions. Themis itself offers GPUs whose leases are over to those jobs that are worst off, and holds an auction among them. The lease of 20 minutes is ours.
 var Docs = []doc.Doc{{
 	Name: "Themis", Title: "BestEffortFIFO; the job first with the worst finish-time fairness; leases of 20 minutes",
 	Source: "Themis (Mahajan et al., NSDI 2020)", Since: "v0.1", Policy: policy(),
