@@ -22,8 +22,8 @@ func TestPhillyPreemption(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := r.(*Table).Rows
-	if len(rows) != 13 || r.Passed() {
-		t.Errorf("%d rows, passed %v; want 13 rows that do not pass", len(rows), r.Passed())
+	if len(rows) != 16 || r.Passed() {
+		t.Errorf("%d rows, passed %v; want 16 rows that do not pass", len(rows), r.Passed())
 	}
 	for _, row := range rows {
 		if row.Ours < 600 || row.Ours > 700 || !row.Rerun {
@@ -53,5 +53,24 @@ func TestCountFirst(t *testing.T) {
 	jobs = []workload.Job{job("a", 0, 5, 100), job("b", 0, 5, 100), job("c", 0, 5, 100), job("d", 0, 3, 100)}
 	if got, filled := s.countFirst(jobs, tiresiasLevel, false), s.countFirst(jobs, tiresiasLevel, true); got != (100+100+220+220)/4 || filled != (100+100+220+100)/4 {
 		t.Errorf("mean JCT %v, and %v filled, want 160 and 130", got, filled)
+	}
+}
+
+// Jobs that come while none waits are tried by their GPUs, others by GPU time.
+func TestSortNewByGPUs(t *testing.T) {
+	job := func(at, gpus, run int) workload.Job {
+		return workload.Job{Job: core.Job{Submitted: core.Time(at) * core.Second, Gang: true, Tasks: []core.Task{{Pods: 1, Request: core.Request{GPU: core.Milli(gpus) * core.WholeGPU}}}},
+			Duration: core.Time(run) * core.Second}
+	}
+	s := phillySet{cluster: "1x8"}
+	// The two of 0 s: the one of 4 GPUs first, then the one of 8, which waits until 1000 s; by GPU time it would be the other way round.
+	two := []workload.Job{job(0, 8, 100), job(0, 4, 1000)}
+	if got := s.sortNewByGPUs(two); got != (1100+1000)/2 {
+		t.Errorf("mean JCT %v, want 1050", got)
+	}
+	// At 10 s the one of 8 waits. Those that come are tried by GPU time: the one of 100 s before it, the one of 4000 s behind.
+	more := append(two, job(10, 2, 100), job(10, 1, 4000))
+	if got := s.sortNewByGPUs(more); got != (1100+1000+100+1090+4000)/4.0 {
+		t.Errorf("mean JCT %v, want 1822.5", got)
 	}
 }
