@@ -24,7 +24,7 @@ var astraea = Experiment{
 
 // fairOpponents are the policies beside Astraea: those of its paper that are built in, and the plain queues.
 var fairOpponents = []string{
-	"StrictFIFO", "BestEffortFIFO", "LucidFIFO", "LucidSJF", "LucidSRTF", "QSSF", "Tiresias", "Themis", "default",
+	"StrictFIFO", "BestEffortFIFO", "LucidFIFO", "LucidSJF", "LucidSRTF", "QSSF", "Tiresias", "TiresiasGittins", "Themis", "WeightedShare", "DominantShare", "default",
 }
 
 // foresees names the policies among them that know run times beforehand. Astraea does not, so its mean completion time is compared with
@@ -193,6 +193,11 @@ func (a *fairArm) run(ctx context.Context, seed uint64) (fairRun, error) {
 	cluster, err := workload.OpenCluster(a.load.cluster, workload.Options{})
 	if err != nil {
 		return fairRun{}, err
+	}
+	if a.policy.Queueing.FairShare {
+		for i := range cluster.Queues { // a queue is owed a share if it has a quota, be it of nothing
+			cluster.Queues[i].Quota = []core.Quota{{Model: "*", BorrowingLimit: core.Unlimited, LendingLimit: core.Unlimited}}
+		}
 	}
 	jobs, err := a.load.jobs(seed)
 	if err != nil {
