@@ -164,7 +164,7 @@ type toleration struct {
 
 type task struct {
 	Name     string   `json:"name,omitempty"`
-	Pods     *int     `json:"pods,omitempty" min:"1" max:"1000000"`    // 1
+	Pods     *int     `json:"pods,omitempty" min:"0" max:"1000000"`    // 1
 	MinPods  *int     `json:"minPods,omitempty" min:"1" max:"1000000"` // all
 	GPUMilli int64    `json:"gpuMilli,omitempty" min:"0" max:"64000"`
 	CPUMilli int64    `json:"cpuMilli,omitempty" min:"0" max:"1000000000"`
@@ -172,8 +172,9 @@ type task struct {
 	Others   others   `json:"others,omitempty"`
 	Models   []string `json:"models,omitempty"` // any
 	placing
-	// Running lists the pods that run; the others wait.
+	// Running lists the pods that run; the others wait. Leaving lists pods beside those that are being deleted.
 	Running []running `json:"running,omitempty"`
+	Leaving []running `json:"leaving,omitempty"`
 }
 
 type running struct {

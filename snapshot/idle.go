@@ -1,11 +1,13 @@
 package snapshot
 
 import (
+	"slices"
+
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/frag"
 )
 
-// Idle returns the nodes with what running pods leave idle of them.
+// Idle returns the nodes with what pods leave idle of them that run, or are being deleted.
 func Idle(s Snapshot) []frag.Node {
 	byName := map[string]int{}
 	var all []frag.Node
@@ -13,8 +15,9 @@ func Idle(s Snapshot) []frag.Node {
 		byName[s.Nodes[i].Name] = i
 		all = append(all, frag.Empty(&s.Nodes[i]))
 	}
-	for i := range s.Jobs {
-		j := &s.Jobs[i]
+	jobs := slices.Concat(s.Jobs, s.Leaving)
+	for i := range jobs {
+		j := &jobs[i]
 		for _, p := range j.Running {
 			pod, t := p.Pod, 0
 			for ; pod >= j.Tasks[t].Pods; t++ {

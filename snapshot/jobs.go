@@ -102,6 +102,9 @@ func (r *reader) addJob(j *job, at string) error {
 			return err
 		}
 	}
+	if c.Job.Pods() == 0 {
+		return nil // all that there was of it is leaving
+	}
 	r.s.Jobs = append(r.s.Jobs, c)
 	times := j.GPUTime.Served()
 	return served(r, at+".gpuTime", &r.s.Counted.Jobs, core.JobTime{Job: j.Name, Served: times}, times)
@@ -197,7 +200,7 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 	if err := accepts.Accept(t.Models); err != nil {
 		return r.src.Errorf(at+".models", "%s; found %q", err, t.Models)
 	}
-	c.Tasks = append(c.Tasks, core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: core.Request{
+	made := core.Task{Name: t.Name, Pods: pods, MinPods: least, Request: core.Request{
 		GPU:         core.Milli(t.GPUMilli),
 		CPUMilli:    t.CPUMilli,
 		MemMiB:      t.MemMiB,
@@ -206,12 +209,45 @@ func (r *reader) addTask(c *Job, j *job, i int, at string) error {
 		Speeds:      accepts.Speeds,
 		Selector:    append(j.requirements(), t.requirements()...),
 		Tolerations: append(j.tolerations(), t.tolerations()...),
-	}, Labels: slices.Concat(j.Labels, t.Labels), Affinity: append(j.terms(), t.terms()...)})
-	return r.addRunning(c, t, j.runningFor(), first, pods, at)
+	}, Labels: slices.Concat(j.Labels, t.Labels), Affinity: append(j.terms(), t.terms()...)}
+	if pods > 0 {
+		c.Tasks = append(c.Tasks, made)
+	}
+	if err := r.addRunning(c, t, j.runningFor(), first, pods, at); err != nil {
+		return err
+	}
+	return r.addLeaving(c, t, made, at)
+}
+
+// addLeaving adds the pods of a task that are being deleted. The engine counts them as it does pods of other schedulers: they
+// hold what they have, and nothing is decided about them.
+func (r *reader) addLeaving(c *Job, t *task, made core.Task, at string) error {
+	for i := range t.Leaving {
+		p, path := &t.Leaving[i], fmt.Sprintf("%s.leaving[%d]", at, i)
+		if err := r.unique(r.pod, path+".pod", p.Pod); err != nil {
+			return err
+		}
+		if err := r.checkPlace(t, p, path); err != nil {
+			return err
+		}
+		name := c.Name + "/" + p.Pod // a job's own name has no slash on Kubernetes; here it is unique as the pod's is
+		if err := r.unique(r.job, path+".pod", name); err != nil {
+			return err
+		}
+		one := made
+		one.Pods, one.MinPods, one.Affinity = 1, 0, nil
+		r.s.Leaving = append(r.s.Leaving, Job{
+			Job:     core.Job{Name: name, Queue: c.Queue, Class: c.Class, Foreign: true, Submitted: c.Submitted, Tasks: []core.Task{one}},
+			Running: []core.PodRunning{{Job: name, Node: p.Node, GPUs: p.GPUs, Started: c.Submitted}},
+		})
+	}
+	return nil
 }
 
 func (r *reader) checkTask(t *task, before, pods int, at string) error {
 	switch {
+	case pods == 0 && len(t.Leaving) == 0:
+		return r.src.Errorf(at+".pods", "1 to %d, or 0 and pods that are leaving; found 0", maxPods)
 	case before+pods > maxPods:
 		return r.src.Errorf(at+".pods", "at most %d pods in the job; found %d", maxPods, before+pods)
 	case t.MinPods != nil && *t.MinPods > pods:
@@ -274,6 +310,11 @@ func (r *reader) checkRunning(c *Job, t *task, p *running, first, pods int, at s
 	if n, ok := c.number(p.Pod); ok && n >= 0 && (n < first || n >= first+pods) {
 		return r.src.Errorf(at+".pod", "a pod of this task, which has the numbers %d to %d; found %q", first, first+pods-1, p.Pod)
 	}
+	return r.checkPlace(t, p, at)
+}
+
+// checkPlace checks where a pod is, and takes what it has there.
+func (r *reader) checkPlace(t *task, p *running, at string) error {
 	node, ok := r.node[p.Node]
 	if !ok {
 		return r.src.Errorf(at+".node", "one of the nodes %s; found %q", list(sorted(r.node)), p.Node)

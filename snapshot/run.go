@@ -43,7 +43,7 @@ type Waiting struct {
 
 // Run runs a number of scheduling passes of the engine, one second apart. Between passes,
 // only the decisions take effect: pods start where they were bound, and evicted pods
-// leave. No job ends, and time does not jump.
+// leave, as do those that are being deleted already. No job ends, and time does not jump.
 func Run(s Snapshot, rounds int) (Answer, error) {
 	a := Answer{Rounds: []Round{}}
 	err := play(s, func(r *runner) error {
@@ -72,6 +72,7 @@ type runner struct {
 	outcomes []core.Event
 	wake     core.Time
 	job      map[string]*Job
+	left     int // how many of the pods that are being deleted leave by the next pass
 }
 
 // play gives a new engine the state of the snapshot and calls f. A panic of the engine
@@ -99,6 +100,11 @@ func play(s Snapshot, f func(*runner) error) (err error) {
 	}
 	for i := range s.Jobs {
 		if err := r.submit(&s.Jobs[i]); err != nil {
+			return err
+		}
+	}
+	for i := range s.Leaving {
+		if err := r.submit(&s.Leaving[i]); err != nil {
 			return err
 		}
 	}
@@ -144,6 +150,9 @@ func (r *runner) round() (Round, error) {
 		}
 	}
 	r.outcomes = r.outcomes[:0]
+	for ; r.left < len(r.s.Leaving); r.left++ {
+		r.outcomes = append(r.outcomes, core.JobEnded{Job: r.s.Leaving[r.left].Name})
+	}
 	round := Round{Decisions: []Decision{}, Waiting: []Waiting{}}
 	for _, d := range r.engine.Decide(r.now) {
 		r.take(&round, d)

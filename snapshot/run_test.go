@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -41,6 +42,36 @@ jobs:
 		`"waiting":[{"job":"b","reason":"NoNode","detail":"needs 2 x 2 GPUs; all nodes together hold 1"}]}]}`
 	if string(got) != want {
 		t.Errorf("\ngot  %s\nwant %s", got, want)
+	}
+}
+
+// A pod that is being deleted holds its GPUs, and is not evicted. By the second round it is gone.
+func TestLeaving(t *testing.T) {
+	s, err := snapshot.Parse("s.yaml", []byte(`
+nodes: [{name: n, model: A10, gpus: 2}]
+jobs:
+- {name: old, class: LP, tasks: [{gpuMilli: 1000, pods: 0, leaving: [{pod: old-0, node: n, gpus: [0]}]}]}
+- {name: again, class: LP, tasks: [{gpuMilli: 1000, leaving: [{pod: again-x, node: n, gpus: [1]}]}]}
+- {name: new, submittedAgo: 10, tasks: [{gpuMilli: 2000}]}
+`), known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range snapshot.Idle(s) {
+		if want := []core.Milli{0, 0}; !reflect.DeepEqual(n.Free, want) {
+			t.Errorf("idle of the GPUs: %v, want %v", n.Free, want)
+		}
+	}
+	answer, err := snapshot.Run(s, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := answer.Rounds[0].Decisions; len(d) > 0 || len(answer.Rounds[0].Waiting) != 2 {
+		t.Errorf("in the first round: %+v, want two jobs that wait, and no decision", answer.Rounds[0])
+	}
+	want := []snapshot.Decision{{Op: "bind", Job: "new", Pod: "new-0", Node: "n", GPUs: []int{0, 1}, Reason: "Placed"}}
+	if got := answer.Rounds[1].Decisions; !reflect.DeepEqual(got, want) {
+		t.Errorf("in the second round: %+v, want %+v", got, want)
 	}
 }
 

@@ -21,6 +21,8 @@ type Snapshot struct {
 	// Queues lists parents first.
 	Queues []core.Queue
 	Jobs   []Job
+	// Leaving are pods that are being deleted, each as a job that the engine does not decide about.
+	Leaving []Job
 	// Counted is what queues and jobs have received and deserved so far.
 	Counted core.GPUTimeCounted
 	// Now is the moment, counted so that no time of the snapshot is negative.

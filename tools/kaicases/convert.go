@@ -20,7 +20,7 @@ import (
 //     with those above it: a queue above owns what is left of it, and where it deserves less than those below they own
 //     less in proportion. If some queue is limited in CPU or memory, a queue that is not, nor one above it, owns all that
 //     the nodes have. Weights are whole numbers, 1 at least; a weight of 0 is a thousandth of the least of the others.
-//   - A pod that is leaving as the case begins waits, as KAI's tests let it come back.
+//   - A pod that is leaving as the case begins also waits, as KAI's tests let it come back, unless it is leaving in the end.
 
 // What KAI's tests give to nodes and pods.
 const (
@@ -75,7 +75,7 @@ type request struct {
 // group are the pods of a job that are alike.
 type group struct {
 	Name             string       `json:"name,omitempty"`
-	Pods             int          `json:"pods"`
+	Pods             int          `json:"pods"` // without those that do not come back
 	MinPods          int          `json:"minPods,omitempty"`
 	GPUMilli         int64        `json:"gpuMilli"`
 	CPUMilli         int64        `json:"cpuMilli"`
@@ -84,6 +84,7 @@ type group struct {
 	Labels           []string     `json:"labels,omitempty"`
 	Affinity         []affinity   `json:"affinity,omitempty"`
 	Running          []running    `json:"running,omitempty"`
+	Leaving          []running    `json:"leaving,omitempty"`
 
 	set   string   // the group of pods that the case names, "" for none
 	want  int      // pods that run in the end
@@ -114,6 +115,7 @@ type converted struct {
 	snapshot
 	deserved map[string]float64 // GPUs by queue
 	unit     float64            // of memory, in bytes
+	body     fields
 }
 
 // The fields of KAI's types that matter here, and those that do not change what is decided. A case that sets
@@ -124,7 +126,7 @@ var (
 	nodeFields = []string{"GPUs", "GPUName", "CPUMemory", "CPUMillis", "GPUMemory", "Labels"}
 	jobFields  = []string{"Name", "Namespace", "QueueName", "Priority", "Preemptibility", "RequiredGPUsPerTask",
 		"RequiredGpuMemory", "RequiredCPUsPerTask", "RequiredMemoryPerTask", "IsBestEffortJob", "JobAgeInMinutes",
-		"MinAvailable", "RootSubGroupSet", "StaleDuration", "Tasks"}
+		"MinAvailable", "RootSubGroupSet", "StaleDuration", "DeleteJobInTest", "Tasks"}
 	taskFields = []string{"Name", "State", "NodeName", "GPUGroups", "SubGroupName", "RequiredGPUs", "NodeAffinityNames",
 		"PodAffinityLabels", "PodAffinityTopologyKey", "PodAntiAffinityTopologyKey", "Priority"}
 )
@@ -207,7 +209,7 @@ func convert(f *found) (*converted, error) {
 	if err := literal(f.body, "Jobs", "Queues"); err != nil {
 		return nil, err
 	}
-	c := &converted{}
+	c := &converted{body: f.body}
 	for _, t := range each(f.body, "Topologies") {
 		if len(c.Topology.Levels) > 0 {
 			return nil, errors.New("it has several topologies")
@@ -271,6 +273,9 @@ func (c *converted) addNodes(body fields) error {
 		}
 		labels, _ := f["Labels"].(fields)
 		for key, v := range labels {
+			if key == "NodeAffinityKey" { // the name of KAI's constant
+				key = nodeKey
+			}
 			n.Labels[key], _ = v.(string)
 		}
 		c.Nodes = append(c.Nodes, n)
@@ -373,7 +378,7 @@ func (c *converted) addTasks(made *job, j fields, sets map[string]int) error {
 	if err := literal(j, "Tasks"); err != nil {
 		return err
 	}
-	for _, t := range each(j, "Tasks") {
+	for k, t := range each(j, "Tasks") {
 		if err := only(t, taskFields); err != nil {
 			return err
 		}
@@ -381,11 +386,14 @@ func (c *converted) addTasks(made *job, j fields, sets map[string]int) error {
 		if err != nil {
 			return err
 		}
+		if c.goes(made.Name, k, t) {
+			g.Pods = 0
+		}
 		at := slices.IndexFunc(made.Tasks, func(o *group) bool { return o.same(g) })
 		if at < 0 {
 			made.Tasks = append(made.Tasks, g)
 		} else {
-			made.Tasks[at].Pods++
+			made.Tasks[at].Pods += g.Pods
 		}
 	}
 	for i, g := range made.Tasks {
@@ -471,9 +479,13 @@ func (c *converted) run(jobs []fields) error {
 				switch s, _ := t["State"].(symbol); s {
 				case "Running", "Bound", "Binding", "Allocated":
 					if shared := g.GPUMilli < 1000 && len(name) > 0; shared == shares {
-						err = c.place(g, pod, text(t, "NodeName"), name)
+						err = c.place(g, &g.Running, pod, text(t, "NodeName"), name)
 					}
-				case "Pending", "Gated", "Releasing", "":
+				case "Releasing":
+					if shared := g.GPUMilli < 1000 && len(name) > 0; shared == shares {
+						err = c.place(g, &g.Leaving, pod+"-leaving", text(t, "NodeName"), name)
+					}
+				case "Pending", "Gated", "":
 				default:
 					err = fmt.Errorf("a pod is %s", s)
 				}
@@ -511,8 +523,27 @@ func (c *converted) locate(made *job, j, t fields, k int) (*group, string, error
 	return made.Tasks[at], fmt.Sprintf("%s-%d", made.Name, before), nil
 }
 
-// place puts a pod of g on GPUs of a node.
-func (c *converted) place(g *group, pod, name string, shared []string) error {
+// goes reports whether the k-th pod of a job is leaving, and is so in the end: it does not come back.
+func (c *converted) goes(job string, k int, t fields) bool {
+	want, _ := c.wanted(job, k)
+	is, _ := t["State"].(symbol)
+	ends, _ := want["Status"].(symbol)
+	return is == "Releasing" && ends == "Releasing"
+}
+
+// wanted returns what the case expects of the k-th pod of a job, and whether it says anything of it.
+func (c *converted) wanted(job string, k int) (fields, bool) {
+	tasks, _ := c.body["TaskExpectedResults"].(fields)
+	if want, ok := tasks[fmt.Sprintf("%s-%d", job, k)].(fields); ok {
+		return want, true
+	}
+	jobs, _ := c.body["JobExpectedResults"].(fields)
+	want, ok := jobs[job].(fields)
+	return want, ok
+}
+
+// place puts a pod of g on GPUs of a node, and in a list.
+func (c *converted) place(g *group, to *[]running, pod, name string, shared []string) error {
 	at := slices.IndexFunc(c.Nodes, func(n node) bool { return n.Name == name })
 	if at < 0 {
 		return fmt.Errorf("a pod runs on the node %q", name)
@@ -536,14 +567,12 @@ func (c *converted) place(g *group, pod, name string, shared []string) error {
 	if n.taken > n.GPUs {
 		return fmt.Errorf("more GPUs of %s are in use than it has", name)
 	}
-	g.Running = append(g.Running, r)
+	*to = append(*to, r)
 	return nil
 }
 
 // expect notes what the case expects of each group.
 func (c *converted) expect(body fields) error {
-	jobs, _ := body["JobExpectedResults"].(fields)
-	tasks, _ := body["TaskExpectedResults"].(fields)
 	source := map[string]fields{}
 	for _, j := range each(body, "Jobs") {
 		source[text(j, "Name")] = j
@@ -552,11 +581,9 @@ func (c *converted) expect(body fields) error {
 		made := &c.Jobs[i]
 		j := source[made.Name]
 		for k, t := range each(j, "Tasks") {
-			want, ok := tasks[fmt.Sprintf("%s-%d", made.Name, k)].(fields)
+			want, ok := c.wanted(made.Name, k)
 			if !ok {
-				if want, ok = jobs[made.Name].(fields); !ok {
-					continue
-				}
+				continue
 			}
 			g, _, err := c.locate(made, j, t, k)
 			if err != nil {

@@ -40,6 +40,16 @@ var snapshots = []string{
 	"jobs":[{"name":"j","queue":"q","priority":0,"gang":true,"preemptible":true,"submittedAgo":60,"topology":{},
 	"tasks":[{"name":"s-00","pods":2,"minPods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":750},
 	{"name":"s-11","pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":750}]}]}`,
+	`{"topology":{},
+	"nodes":[{"name":"n","model":"G","gpus":2,"cpuMilli":20000000,"memMiB":20000,"labels":{"kai.scheduler/type":"a"}}],
+	"queues":[{"name":"q","weight":1,"quota":[{"model":"*","nominal":2}]}],
+	"jobs":[
+	{"name":"goes","queue":"q","priority":0,"gang":true,"preemptible":true,"submittedAgo":120,"topology":{},
+	"tasks":[{"pods":0,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000,"leaving":[{"pod":"goes-0-leaving","node":"n","gpus":[0]}]}]},
+	{"name":"back","queue":"q","priority":0,"gang":true,"preemptible":true,"submittedAgo":60,"topology":{},
+	"tasks":[{"pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000,
+	"matchExpressions":[{"key":"kai.scheduler/type","operator":"In","values":["a"]}],
+	"leaving":[{"pod":"back-0-leaving","node":"n","gpus":[1]}]}]}]}`,
 }
 
 // rounds returns what muster would print, with a last round in which nothing is decided.
@@ -86,6 +96,7 @@ func TestCases(t *testing.T) {
 		{"no result", 4, nil, outside},
 		{"both groups of pods", 5, []string{j0, j1, j2}, exact},
 		{"one group of pods", 5, []string{j0, j1}, differs},
+		{"a pod comes back", 6, []string{`{"op": "bind", "job": "back", "pod": "back-0", "node": "n"}`}, exact},
 	} {
 		cases, err := readCases("testdata")
 		if err != nil {
@@ -137,7 +148,7 @@ func TestSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range snapshots {
-		data, err := os.ReadFile(filepath.Join(dir, []string{"000.json", "001.json", "005.json"}[i]))
+		data, err := os.ReadFile(filepath.Join(dir, []string{"000.json", "001.json", "005.json", "006.json"}[i]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +160,7 @@ func TestSnapshots(t *testing.T) {
 			t.Errorf("case %d is the snapshot\n%s\nwant\n%s", i, got, want)
 		}
 	}
-	for _, want := range []string{"000 differs    cases_test.go:9 an owner takes back what is its own\n", "it sets RequiredMigInstances", "jobs are made by code", "it expects nothing of any job", "0 of 3 cases that apply agree: 0.0 %\n"} {
+	for _, want := range []string{"000 differs    cases_test.go:9 an owner takes back what is its own\n", "it sets RequiredMigInstances", "jobs are made by code", "it expects nothing of any job", "0 of 4 cases that apply agree: 0.0 %\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("found no %q in\n%s", want, out.String())
 		}

@@ -93,5 +93,21 @@ func cases() []utils.TestTopologyMetadata {
 				JobExpectedResults: map[string]test_utils.TestExpectedResultBasic{"j": {Status: pod_status.Running}},
 			},
 		},
+		{
+			TestTopologyBasic: test_utils.TestTopologyBasic{
+				Name: "a pod that is leaving in the end, and one that comes back",
+				Jobs: []*jobs_fake.TestJobBasic{
+					{Name: "goes", QueueName: "q", RequiredGPUsPerTask: 1, DeleteJobInTest: true,
+						Tasks: []*tasks_fake.TestTaskBasic{{State: pod_status.Releasing, NodeName: "n"}}},
+					{Name: "back", QueueName: "q", RequiredGPUsPerTask: 1,
+						Tasks: []*tasks_fake.TestTaskBasic{{State: pod_status.Releasing, NodeName: "n", NodeAffinityNames: []string{"a"}}}},
+				},
+				Nodes:  map[string]nodes_fake.TestNodeBasic{"n": {GPUs: 2, Labels: map[string]string{tasks_fake.NodeAffinityKey: "a"}}},
+				Queues: []test_utils.TestQueueBasic{{Name: "q", DeservedGPUs: 2}},
+				JobExpectedResults: map[string]test_utils.TestExpectedResultBasic{
+					"goes": {Status: pod_status.Releasing}, "back": {Status: pod_status.Running, NodeName: "n"},
+				},
+			},
+		},
 	}
 }
