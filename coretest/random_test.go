@@ -161,7 +161,7 @@ func others(hcas, fpgas int64) []core.Amount {
 var queueNames = []string{"a", "b", "c", "b1", "b2"}
 
 func (s *story) setQueue(name string) {
-	q := core.Queue{Name: name, Weight: pick[int64](s, 1, 1, 2, 5), Priority: pick[int32](s, 0, 0, 0, 1)}
+	q := core.Queue{Name: name, Weight: pick[int64](s, 1, 1, 2, 5, 0), Priority: pick[int32](s, 0, 0, 0, 1)}
 	if len(name) == 2 {
 		q.Parent = name[:1]
 	}

@@ -248,7 +248,7 @@ func (w *Twin) divideServed(queue string, rate int64, wanted map[string]int64, r
 	var claims []claim
 	for i := range w.queues {
 		if q := &w.queues[i]; q.Parent == queue && wanted[q.Name] > 0 {
-			claims = append(claims, claim{q.Name, wanted[q.Name], q.Weight})
+			claims = append(claims, claim{q.Name, wanted[q.Name], max(q.Weight, 1)})
 		}
 	}
 	if queue != "" && wanted[own(queue)] > 0 {
@@ -397,7 +397,7 @@ func (w *Twin) dominantShare(account string) *big.Rat {
 	}
 	weight := int64(1) // of own jobs beside queues below
 	if account != own(nameOf(account)) {
-		weight = w.queue(account).Weight
+		weight = max(w.queue(account).Weight, 1)
 	}
 	return share.Quo(share, big.NewRat(weight, 1))
 }

@@ -67,7 +67,7 @@ func newFairness(o Options) fairness {
 	f := fairness{from: o.From, to: o.To, root: &account{}, byName: map[string]*account{}}
 	for i := range o.Queues {
 		q := &o.Queues[i]
-		f.add(q.Name, q.Parent, q.Weight)
+		f.add(q.Name, q.Parent, max(q.Weight, 1)) // as core/gputime counts it
 	}
 	return f
 }

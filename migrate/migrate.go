@@ -305,8 +305,8 @@ func (f *fields) amount(key string) (int64, bool) {
 func (f *fields) weight(key string, spec map[string]any) {
 	switch w, ok := f.amount(key); {
 	case !ok:
-	case w <= 0 || w%1000 != 0 || w > 1_000_000_000:
-		f.qs.refuse(f.name(key), fmt.Sprintf("a weight is a whole number from 1 to 1000000; found %s: multiply those of all its siblings", decimal(w)))
+	case w < 0 || w%1000 != 0 || w > 1_000_000_000:
+		f.qs.refuse(f.name(key), fmt.Sprintf("a weight is a whole number from 0 to 1000000; found %s: multiply those of all its siblings", decimal(w)))
 	default:
 		spec["weight"] = w / 1000
 		f.qs.note(f.name(key), "counts under a policy with queueing.fairShare")

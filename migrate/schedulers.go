@@ -60,8 +60,6 @@ func kaiResource(f *fields, of amount, unit int64, spec map[string]any) limits {
 		l.lends = &lends
 	}
 	switch {
-	case of.model != "" && f.m["overQuotaWeight"] == 0.0: // KAI divides nothing to the queue, and lets it use what is idle
-		f.elsewhere("overQuotaWeight", "the least weight is 1: give the other queues beside it great ones if it is to be owed nothing above quota")
 	case of.model != "":
 		f.weight("overQuotaWeight", spec)
 	default:

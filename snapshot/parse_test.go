@@ -189,7 +189,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"parents in a circle", node + "queues:\n- {name: a, parent: b}\n- {name: b, parent: c}\n- {name: c, parent: a}\n",
 			`s.yaml:5: queues[2].parent: a queue that is not below this one; found "a"`},
 		{"bound on what runs", node + "queues: [{name: a, maxRunningJobs: -1}]\n", `s.yaml:2: queues[0].maxRunningJobs: a whole number, at least 0; found -1`},
-		{"weight", node + "queues: [{name: a, weight: 0}]\n", `s.yaml:2: queues[0].weight: a whole number from 1 to 1000000; found 0`},
+		{"weight", node + "queues: [{name: a, weight: -1}]\n", `s.yaml:2: queues[0].weight: a whole number from 0 to 1000000; found -1`},
 		{"negative quota", node + "queues:\n- name: a\n  quota:\n  - model: A10\n    nominal: -8\n",
 			`s.yaml:6: queues[0].quota[0].nominal: a number of GPUs such as 8 or 0.5; found -8`},
 		{"quota twice", node + "queues: [{name: a, quota: [{model: A10, nominal: 1}, {model: A10, nominal: 2}]}]\n",

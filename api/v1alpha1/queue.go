@@ -40,12 +40,12 @@ type QueueSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	Parent string `json:"parent,omitempty"`
 	// Weight is the queue's share relative to its siblings, above quota. Default: 1.
-	// It counts under policies with fairShare.
+	// A queue of weight 0 is owed what its siblings leave. It counts under policies with fairShare.
 	//
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
-	Weight *int64 `json:"weight,omitempty" min:"1" max:"1000000"`
+	Weight *int64 `json:"weight,omitempty" min:"0" max:"1000000"`
 	// Priority decides between siblings before Weight does: those of higher priority get
 	// what they request above quota before the others get any. Default: 0. It counts
 	// under policies with fairShare.

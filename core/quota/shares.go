@@ -55,7 +55,8 @@ func (q *Queue) RequestOf(account string, amount Milli) {
 // left goes to those that request more: first to those of the highest priority, until they have all
 // that they request, then to those of the next (KAI's priority of queues). Among those of one
 // priority it is divided by weight, so that none can get more without another that has less of it,
-// in proportion to its weight, getting less (weighted max-min fairness). The own jobs of a queue
+// in proportion to its weight, getting less (weighted max-min fairness); those of weight 0 divide evenly what the others
+// leave. The own jobs of a queue
 // with children have its weight beside those, and priority 0. What a queue does not lend is not divided. A queue whose request is not covered gets
 // whole devices. What jobs of other schedulers use is not divided.
 //
@@ -519,16 +520,22 @@ func fill(claims []claim, model int, amount, unit Milli) {
 			open = append(open, c)
 		}
 	}
-	slices.SortStableFunc(open, func(a, b *claim) int { return cmp.Compare(b.priority, a.priority) })
+	inTurn := func(a, b *claim) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cluster.LastIf(a.weight == 0, b.weight == 0))
+	}
+	slices.SortStableFunc(open, inTurn)
 	for len(open) > 0 {
 		n := 1
-		for n < len(open) && open[n].priority == open[0].priority {
+		for n < len(open) && inTurn(open[0], open[n]) == 0 {
 			n++
 		}
 		amount = fillByWeight(open[:n], model, amount, unit)
 		open = open[n:]
 	}
 }
+
+// parts is the weight of a claim among those that are filled together: those of weight 0 are, with no others.
+func (c *claim) parts() int64 { return max(c.weight, 1) }
 
 // fillByWeight divides an amount of a model by weight among claims that request more than they have
 // got, and returns what is left.
@@ -541,22 +548,22 @@ func fill(claims []claim, model int, amount, unit Milli) {
 func fillByWeight(open []*claim, model int, amount, unit Milli) (left Milli) {
 	weights := int64(0)
 	for _, c := range open {
-		weights += c.weight
+		weights += c.parts()
 	}
 	wants := func(c *claim) Milli { return c.requested[model] - c.fair[model] }
 	slices.SortFunc(open, func(a, b *claim) int {
-		return cmp.Or(cluster.CompareProducts(int64(wants(a)), b.weight, int64(wants(b)), a.weight), cmp.Compare(a.order, b.order))
+		return cmp.Or(cluster.CompareProducts(int64(wants(a)), b.parts(), int64(wants(b)), a.parts()), cmp.Compare(a.order, b.order))
 	})
-	for len(open) > 0 && cluster.CompareProducts(int64(wants(open[0])), weights, int64(amount), open[0].weight) <= 0 {
+	for len(open) > 0 && cluster.CompareProducts(int64(wants(open[0])), weights, int64(amount), open[0].parts()) <= 0 {
 		amount -= wants(open[0])
 		open[0].fair[model] = open[0].requested[model]
-		weights -= open[0].weight
+		weights -= open[0].parts()
 		open = open[1:]
 	}
 	lost := make(map[*claim]Milli, len(open))
 	rest := amount
 	for _, c := range open {
-		part := Milli(cluster.Part(int64(amount), c.weight, weights))
+		part := Milli(cluster.Part(int64(amount), c.parts(), weights))
 		whole := part - part%unit
 		c.fair[model] += whole
 		lost[c] = part - whole

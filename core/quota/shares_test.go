@@ -176,6 +176,24 @@ func TestShares(t *testing.T) {
 			{queue: "guest", weight: 1, requested: 12, owed: 8},
 			{queue: "idle", nominal: 8, weight: 1},
 		}},
+		{"those of weight 0 divide evenly what the others leave", 12, []row{
+			{queue: "a", weight: 5, requested: 7, owed: 7},
+			{queue: "b", requested: 12, owed: 2},
+			{queue: "c", requested: 12, owed: 2},
+			{queue: "d", requested: 1, owed: 1},
+			{queue: "idle", nominal: 12, weight: 1},
+		}},
+		{"weight 0 comes after all of its priority, and before lower ones", 12, []row{
+			{queue: "a", weight: 5, requested: 20},
+			{queue: "b", priority: 1, requested: 20, owed: 4},
+			{queue: "c", priority: 1, weight: 1, requested: 8, owed: 8},
+			{queue: "idle", nominal: 12, weight: 1},
+		}},
+		{"what a queue of weight 0 owns is its own", 12, []row{
+			{queue: "a", weight: 1, requested: 20, owed: 9},
+			{queue: "z", nominal: 3, requested: 20, owed: 3},
+			{queue: "idle", nominal: 9, weight: 1},
+		}},
 		{"priority counts against siblings only", 12, []row{
 			{queue: "left", weight: 1, requested: 20, owed: 6},
 			{queue: "l1", parent: "left", weight: 1, priority: 9, requested: 10, owed: 6},

@@ -36,7 +36,7 @@ type QueueSpec struct {
 	// the children of a queue do not use they lend to each other, and through
 	// it to others; queues at the top lend to each other.
 	Parent string
-	// Weight is the queue's share against its siblings, at least 1.
+	// Weight is the queue's share against its siblings. With 0 it is owed only what they leave of what is divided.
 	Weight int64
 	// Priority decides between siblings before Weight does: those of higher priority get what they
 	// request of what is divided by weight before the others get any, see [Ledger.Divide].
@@ -98,8 +98,8 @@ func Check(q *QueueSpec) error {
 	switch {
 	case q.Name == "":
 		return errors.New("queue without a name")
-	case q.Weight < 1:
-		return fmt.Errorf("queue %s: weight must be at least 1, found %d", q.Name, q.Weight)
+	case q.Weight < 0:
+		return fmt.Errorf("queue %s: weight must be at least 0, found %d", q.Name, q.Weight)
 	}
 	if err := checkRunning(q); err != nil {
 		return err

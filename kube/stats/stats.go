@@ -284,7 +284,7 @@ func sumUp(list []Queue, of map[string]core.Queue, others string) {
 	for i := range list {
 		name := list[i].Name
 		list[i].Subtree.Usage = usage[name]
-		if w := weights[of[name].Parent]; name != others {
+		if w := weights[of[name].Parent]; name != others && w > 0 {
 			list[i].WeightPermille = int(1000 * of[name].Weight / w)
 		}
 	}

@@ -209,7 +209,7 @@ func ObjectName(job string) string {
 
 // QueueObject writes a queue as an object.
 func QueueObject(q *core.Queue) *v1alpha1.Queue {
-	weight := max(q.Weight, 1)
+	weight := q.Weight
 	o := &v1alpha1.Queue{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.Version, Kind: "Queue"},
 		ObjectMeta: metav1.ObjectMeta{Name: ObjectName(q.Name)},

@@ -19,7 +19,7 @@ import (
 //   - What a queue deserves is its nominal quota, its limit the borrowing limit. In KAI a queue shares what it deserves
 //     with those above it: a queue above owns what is left of it, and where it deserves less than those below they own
 //     less in proportion. If some queue is limited in CPU or memory, a queue that is not, nor one above it, owns all that
-//     the nodes have. Weights are whole numbers, 1 at least; a weight of 0 is a thousandth of the least of the others.
+//     the nodes have. Weights are whole numbers.
 //   - A pod that is leaving as the case begins also waits, as KAI's tests let it come back, unless it is leaving in the end.
 
 // What KAI's tests give to nodes and pods.

@@ -15,9 +15,9 @@ var snapshots = []string{
 	`{"topology":{},
 	"nodes":[{"name":"n0","model":"G","gpus":2,"cpuMilli":20000000,"memMiB":20000,"labels":{"kai.scheduler/type":"n0"}}],
 	"queues":[
-	{"name":"d","weight":1000,"quota":[{"model":"*","nominal":1}]},
-	{"name":"owner","parent":"d","weight":1000,"quota":[{"model":"*","nominal":1}]},
-	{"name":"guest","parent":"d","weight":1,"quota":[{"model":"*","nominal":1,"borrowingLimit":1}]}],
+	{"name":"d","weight":3,"quota":[{"model":"*","nominal":1}]},
+	{"name":"owner","parent":"d","weight":3,"quota":[{"model":"*","nominal":1}]},
+	{"name":"guest","parent":"d","weight":0,"quota":[{"model":"*","nominal":1,"borrowingLimit":1}]}],
 	"jobs":[
 	{"name":"waits","queue":"owner","priority":50,"gang":true,"preemptible":true,"submittedAgo":180,"topology":{},
 	"tasks":[{"pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000}]},
@@ -27,7 +27,7 @@ var snapshots = []string{
 	"tasks":[{"pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000,"running":[{"pod":"young-0","node":"n0","gpus":[1]}]}]}]}`,
 	`{"topology":{},
 	"nodes":[{"name":"n1","model":"G","gpus":3,"cpuMilli":8000,"memMiB":9000,"labels":{"kai.scheduler/type":"n1"}}],
-	"queues":[{"name":"q","weight":1,"priority":1,"quota":[{"model":"*","nominal":3}],"resources":[{"name":"cpu","nominal":"4000m"}]}],
+	"queues":[{"name":"q","weight":0,"priority":1,"quota":[{"model":"*","nominal":3}],"resources":[{"name":"cpu","nominal":"4000m"}]}],
 	"jobs":[
 	{"name":"part","queue":"q","priority":100,"gang":true,"preemptible":false,"submittedAgo":120,"topology":{},
 	"tasks":[{"pods":1,"gpuMilli":500,"cpuMilli":1000,"memMiB":1000,"running":[{"pod":"part-0","node":"n1","gpus":[0]}]}]},
@@ -36,13 +36,13 @@ var snapshots = []string{
 	"matchExpressions":[{"key":"kai.scheduler/type","operator":"In","values":["n1"]}]}]}]}`,
 	`{"topology":{},
 	"nodes":[{"name":"n","model":"G","gpus":3,"cpuMilli":20000000,"memMiB":2000,"labels":{"kai.scheduler/type":"n"}}],
-	"queues":[{"name":"q","weight":1,"quota":[{"model":"*","nominal":3}]}],
+	"queues":[{"name":"q","weight":0,"quota":[{"model":"*","nominal":3}]}],
 	"jobs":[{"name":"j","queue":"q","priority":0,"gang":true,"preemptible":true,"submittedAgo":60,"topology":{},
 	"tasks":[{"name":"s-00","pods":2,"minPods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":750},
 	{"name":"s-11","pods":1,"gpuMilli":1000,"cpuMilli":1000,"memMiB":750}]}]}`,
 	`{"topology":{},
 	"nodes":[{"name":"n","model":"G","gpus":2,"cpuMilli":20000000,"memMiB":20000,"labels":{"kai.scheduler/type":"a"}}],
-	"queues":[{"name":"q","weight":1,"quota":[{"model":"*","nominal":2}]}],
+	"queues":[{"name":"q","weight":0,"quota":[{"model":"*","nominal":2}]}],
 	"jobs":[
 	{"name":"goes","queue":"q","priority":0,"gang":true,"preemptible":true,"submittedAgo":120,"topology":{},
 	"tasks":[{"pods":0,"gpuMilli":1000,"cpuMilli":1000,"memMiB":1000,"leaving":[{"pod":"goes-0-leaving","node":"n","gpus":[0]}]}]},

@@ -87,22 +87,17 @@ func (c *converted) addQueues(body fields) error {
 
 // weigh gives the queues whole weights.
 func (c *converted) weigh() {
-	least, zero := math.Inf(1), false
+	scale := 1.0
 	for _, q := range c.Queues {
-		if q.weight > 0 {
-			least = min(least, q.weight)
-		} else {
-			zero = true
+		if q.weight != math.Trunc(q.weight) {
+			scale = 1000
 		}
 	}
-	scale := 1.0
-	if zero && !math.IsInf(least, 1) {
-		scale = 1000 / least
-	} else if least < 1 || least != math.Trunc(least) {
-		scale = 1000
-	}
 	for i := range c.Queues {
-		c.Queues[i].Weight = int(max(1, math.Round(c.Queues[i].weight*scale)))
+		q := &c.Queues[i]
+		if q.Weight = int(math.Round(q.weight * scale)); q.weight < 0 {
+			q.Weight = 1 // a department without a limit
+		}
 	}
 }
 
