@@ -134,6 +134,8 @@ func FuzzLog(f *testing.F) {
 	for _, e := range examples(f) {
 		f.Add(e.String())
 	}
+	f.Add("No such file \"x")
+	f.Add("TRACEBACK (MOST RECENT CALL LAST)\n x\nValueError")
 	f.Fuzz(func(t *testing.T, text string) {
 		v, err := Log(strings.NewReader(text))
 		if err != nil {

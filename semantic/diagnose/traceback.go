@@ -88,6 +88,9 @@ func (s *scan) open(b *block) {
 // orphan opens a traceback whose head is missing: a cut log, or a syntax error.
 func (s *scan) orphan(index int64, line []byte) {
 	at := bytes.Index(line, []byte(`File "`))
+	if at < 0 { // in other letters
+		return
+	}
 	prefix := strings.TrimSuffix(string(line[:at]), "  ")
 	if len(prefix) > 60 || !frame.Match(line) {
 		return
