@@ -69,7 +69,7 @@ func (a *affinities) repel(tasks []Task, by int) {
 // anti-affinities. on lists the pods on nodes that had other labels before.
 func (a *affinities) label(j *job, on []cluster.Held) {
 	j.marks = nil
-	if !slices.ContainsFunc(j.Tasks, func(t Task) bool { return len(t.Labels)+len(t.Affinity) > 0 }) {
+	if !j.anyTask(func(t *Task) bool { return !plain(t) }) {
 		a.state.SetLabels(j.slot, nil, on)
 		return
 	}
@@ -98,13 +98,13 @@ func plain(t *Task) bool { return len(t.Labels)+len(t.Affinity) == 0 }
 
 // requires reports whether pods of the job have an affinity of which ok holds.
 func (j *job) requires(ok func(Term) bool) bool {
-	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return slices.ContainsFunc(t.Affinity, ok) })
+	return j.anyTask(func(t *Task) bool { return slices.ContainsFunc(t.Affinity, ok) })
 }
 
 // constrain reports whether the places of the job's pods depend on the pods around them: by its
 // affinities, or as others must be apart from it.
 func (a *affinities) constrain(j *job) bool {
-	return slices.ContainsFunc(j.Tasks, func(t Task) bool {
+	return j.anyTask(func(t *Task) bool {
 		return len(t.Affinity) > 0 || len(a.repelled) > 0 && slices.ContainsFunc(t.Labels, func(l string) bool { return a.repelled[l] != nil })
 	})
 }

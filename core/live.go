@@ -400,7 +400,17 @@ func (j *job) counts() bool {
 
 // takes reports whether a pod of the job takes a resource.
 func (j *job) takes(r string) bool {
-	return slices.ContainsFunc(j.Tasks, func(t Task) bool { return t.Takes(r) > 0 })
+	return j.anyTask(func(t *Task) bool { return t.Takes(r) > 0 })
+}
+
+// anyTask reports whether ok holds of a task of the job.
+func (j *job) anyTask(ok func(*Task) bool) bool {
+	for i := range j.Tasks {
+		if ok(&j.Tasks[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // whole reports whether the job waits to start as a gang.

@@ -391,8 +391,12 @@ func (c *class) movedTo(model, at int) {
 // unlist takes a class out of all files. Its state stays.
 func (w *waiting) unlist(c *class) {
 	w.active.remove(c, c.at[0])
-	w.ready.remove(c, c.at[1])
-	w.borrowers.remove(c, c.at[2])
+	if c.at[1] >= 0 {
+		w.ready.remove(c, c.at[1])
+	}
+	if c.at[2] >= 0 {
+		w.borrowers.remove(c, c.at[2])
+	}
 	w.turns.leave(c)
 	for _, f := range c.filed {
 		w.stuck[f.model].remove(c, f.at)

@@ -473,6 +473,9 @@ func (ps *pass) try(c *class, j *job, b bound) bool {
 // startUnlessFull is start, unless a class that finds room when this one does has found none in this pass. exhausted says that the
 // search for places gave up.
 func (ps *pass) startUnlessFull(c *class, j *job, u *place.Unit) (n int, exhausted bool) {
+	if ps.longTerm.ledger == nil {
+		return ps.start(j, u), ps.placer.Exhausted()
+	}
 	alike, ok := ps.longTerm.alike(c)
 	if ok {
 		if exhausted, full := ps.longTerm.full[alike]; full {

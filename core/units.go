@@ -66,10 +66,8 @@ func (us *units) prepareTurn(j *job, at turn) candidate {
 		lo, hi := j.span(t)
 		if u.Whole {
 			most = task.Minimum()
-			for i := lo; i < hi; i++ {
-				if p := &j.pods[i]; int(p.task) == t && (p.state == podDone || p.state == podRunning) {
-					most-- // a member that is done, or runs already, needs no place
-				}
+			if j.count[podDone]+j.count[podRunning] > 0 {
+				most -= j.membersByTask()[t] // that are done, or run already, need no place
 			}
 		}
 		if at.task >= 0 && at.task != t || lacking != nil && !lacking[t] {
@@ -223,7 +221,7 @@ func (us *units) classOf(j *job) classID {
 		models := us.request(j, 0).Accepted()
 		id.gpu, id.cpu, id.mem = t.GPU, t.CPUMilli, t.MemMiB
 		if id.whole {
-			id.pods = t.Minimum() - j.membersByTask()[0]
+			id.pods = t.Minimum() - int(j.count[podRunning]+j.count[podDone])
 		}
 		if len(models) == 1 {
 			id.models = models[0]
