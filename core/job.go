@@ -196,6 +196,11 @@ type TopologyRequest struct {
 	Closeness int64
 }
 
+// none reports whether nothing is asked for.
+func (t *TopologyRequest) none() bool {
+	return t.Required == "" && t.Preferred == "" && t.Closeness == 0
+}
+
 // MaxCloseness is the largest closeness: 10 times the run time for each level.
 const MaxCloseness = 10_000
 

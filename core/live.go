@@ -372,6 +372,13 @@ func (j *job) bookPod(task int32, model string, by Milli) {
 	if t.GPU > 0 {
 		j.book(model, by*t.GPU)
 	}
+	if len(j.queue.Counted()) > 0 {
+		j.bookResources(t, by)
+	}
+}
+
+// bookResources is bookPod for the resources that are counted.
+func (j *job) bookResources(t *Task, by Milli) {
 	for _, r := range j.queue.Counted() {
 		if takes := t.Takes(r); takes > 0 {
 			j.book(r, by*takes)

@@ -340,8 +340,7 @@ func (lt *longTerm) begin() {
 func (lt *longTerm) inOrder() {
 	if lt.moved {
 		lt.moved = false
-		lt.waiting.active.order()
-		lt.waiting.borrowers.order()
+		lt.waiting.order()
 	}
 }
 

@@ -379,6 +379,12 @@ func (w *waiting) setClass(c *class, s classState) {
 	}
 }
 
+// order puts the classes to be tried in order again after that has changed.
+func (w *waiting) order() {
+	w.active.order()
+	w.borrowers.order()
+}
+
 // movedTo records the place of a class in waiting.stuck.
 func (c *class) movedTo(model, at int) {
 	for i := range c.filed {

@@ -229,7 +229,7 @@ func (us *units) classOf(j *job) classID {
 			id.models = strings.Join(models, "|")
 		}
 		constrained := t.Others != nil || t.Selector != nil || t.AnyOf != nil || t.Tolerations != nil || !plain(t)
-		if !constrained && j.Topology == (TopologyRequest{}) && left == nil {
+		if !constrained && j.Topology.none() && left == nil {
 			return id
 		}
 	}

@@ -289,11 +289,11 @@ func (p *Placer) find(u *Unit, t *Task, st stage, within func(cluster.NodeID) bo
 	}
 	// Spread: on a node without a pod of the job, if there is one.
 	if st.strategy == Spread && u.Spread {
-		if id, ok := p.whole(sh.GPUs, sh.need(1), st, p.apart(u, sh, accept)); ok {
+		if id, ok := p.whole(sh.GPUs, sh.needOne(), st, p.apart(u, sh, accept)); ok {
 			return id, 0, true
 		}
 	}
-	id, ok := p.whole(sh.GPUs, sh.need(1), st, accept)
+	id, ok := p.whole(sh.GPUs, sh.needOne(), st, accept)
 	return id, 0, ok
 }
 
@@ -393,7 +393,7 @@ func (st stage) walk(gpus int) (order cluster.LeafOrder, first, last, step int) 
 // round.
 func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.NodeID) bool) (cluster.NodeID, uint64, bool) {
 	fit := func(id cluster.NodeID) bool {
-		return p.state.Node(id).Has(sh.need(1)) && (accept == nil || accept(id))
+		return p.state.Node(id).Has(sh.needOne()) && (accept == nil || accept(id))
 	}
 	shared := func() (cluster.NodeID, uint64, bool) {
 		for _, pool := range st.pools {
@@ -409,11 +409,11 @@ func (p *Placer) findPart(u *Unit, sh *Shape, st stage, accept func(cluster.Node
 			ok = fit
 		}
 		if st.strategy == Spread && u.Spread {
-			if id, found := p.whole(1, sh.need(1), st, p.apart(u, sh, fit)); found {
+			if id, found := p.whole(1, sh.needOne(), st, p.apart(u, sh, fit)); found {
 				return id, p.state.PickGPUs(id, 1), true
 			}
 		}
-		id, found := p.whole(1, sh.need(1), st, ok)
+		id, found := p.whole(1, sh.needOne(), st, ok)
 		if !found {
 			return 0, 0, false
 		}
@@ -438,7 +438,7 @@ func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func
 		return nil
 	}
 	return func(id cluster.NodeID) bool {
-		return p.state.Node(id).Has(sh.need(1)) && (within == nil || within(id)) &&
+		return p.state.Node(id).Has(sh.needOne()) && (within == nil || within(id)) &&
 			sh.selected(p.state, id) && p.satisfies(u, t, id, now)
 	}
 }
@@ -447,7 +447,7 @@ func (p *Placer) filter(u *Unit, t *Task, within func(cluster.NodeID) bool) func
 func (p *Placer) apart(u *Unit, sh *Shape, accept func(cluster.NodeID) bool) func(cluster.NodeID) bool {
 	return func(id cluster.NodeID) bool {
 		n := p.state.Node(id)
-		if !n.Has(sh.need(1)) || accept != nil && !accept(id) {
+		if !n.Has(sh.needOne()) || accept != nil && !accept(id) {
 			return false
 		}
 		for h := range n.Pods {

@@ -215,7 +215,7 @@ func (p *Placer) scoreOf(id cluster.NodeID, sh *Shape, by scorer) (worth int64, 
 // hasRoom reports whether a node takes a pod of the shape, affinity aside.
 func (p *Placer) hasRoom(id cluster.NodeID, sh *Shape) bool {
 	n := p.state.Node(id)
-	return n.Open() && n.Has(sh.need(1)) && n.Free() >= sh.GPUs &&
+	return n.Open() && n.Has(sh.needOne()) && n.Free() >= sh.GPUs &&
 		(sh.Part == 0 || n.Parts(sh.Part) > 0) && sh.selected(p.state, id)
 }
 

@@ -271,6 +271,11 @@ func (sh *Shape) need(pods int) cluster.Need {
 	return cluster.Need{Pods: pods, CPU: cluster.Times(pods, sh.CPU), Mem: cluster.Times(pods, sh.Mem), Others: sh.Others, Reserve: sh.reserve}
 }
 
+// needOne returns what one pod of the shape needs of a node beside GPUs.
+func (sh *Shape) needOne() cluster.Need {
+	return cluster.Need{Pods: 1, CPU: sh.CPU, Mem: sh.Mem, Others: sh.Others, Reserve: sh.reserve}
+}
+
 // capacity returns how many pods of the shape fit in a number of free GPUs and in the
 // pods, CPU and memory that are left; parts of a GPU are not counted. None fit where CPU
 // or memory is overdrawn, even pods that need neither.
