@@ -50,13 +50,13 @@ type unsearched struct {
 // sleep notes of an idle class that a try would decide nothing, and for how long no search is worth one.
 func (ps *pass) sleep(c *class, until unsearched) {
 	ic := &ps.waiting.idle[c.idle]
-	*ic = idleClass{class: c}
+	*ic = idleClass{class: c, state: c.state, first: c.first}
 	j := c.head()
 	if j.nomination != nil || c.moving > 0 || ps.expected.slot > 0 {
 		return // there is more to it
 	}
 	ic.world, ic.epoch, ic.unsearched = ps.changes.world, c.epoch, until
-	ic.first, ic.queue, ic.shape, ic.pinned, ic.pools, ic.state = c.first, j.queue, c.shapes[0], j.pinned, c.pools, c.state
+	ic.queue, ic.shape, ic.pinned, ic.pools = j.queue, c.shapes[0], j.pinned, c.pools
 	ic.simpleNeed, _ = c.simple()
 	if until.uncovered {
 		ic.cohort, ic.version = ps.entitlement.cohortAt(j.queue), c.uncovered.version

@@ -311,13 +311,16 @@ func (w *waiting) stuckBefore(stuck *heap[*class], at int, j *job) bool {
 
 // firstOverrun returns the first job that waits for quota, nil without any.
 func (w *waiting) firstOverrun() *job {
-	var first *job
+	var first *idleClass
 	for i := range w.idle {
-		if c := w.idle[i].class; c.state == classOverrun && (first == nil || c.first.before(&first.key)) {
-			first = c.head()
+		if c := &w.idle[i]; c.state == classOverrun && (first == nil || c.first.before(&first.first)) {
+			first = c
 		}
 	}
-	return first
+	if first == nil {
+		return nil
+	}
+	return first.class.head()
 }
 
 // postpone puts a class off until those have been tried that would be within nominal quota, or
@@ -375,7 +378,7 @@ func (w *waiting) setClass(c *class, s classState) {
 	}
 	if s != classActive {
 		c.idle = len(w.idle)
-		w.idle = append(w.idle, idleClass{class: c})
+		w.idle = append(w.idle, idleClass{class: c, state: s, first: c.first})
 	}
 }
 

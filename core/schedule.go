@@ -109,10 +109,11 @@ func (ps *pass) mayEvictMore() bool {
 	some := false
 	// Backwards, as the classes that are filed leave the list.
 	for i := len(ps.waiting.idle) - 1; i >= 0; i-- {
-		c := ps.waiting.idle[i].class
-		if c.state != classStuck && c.state != classOverrun || ps.unsearched(&ps.waiting.idle[i]) {
+		ic := &ps.waiting.idle[i]
+		if ic.state != classStuck && ic.state != classOverrun || ps.unsearched(ic) {
 			continue
 		}
+		c := ic.class
 		if _, worth := ps.planner.again(c.head(), ps.now, forAny); !worth {
 			continue
 		}
