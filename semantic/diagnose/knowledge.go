@@ -119,6 +119,7 @@ const (
 	markFrame
 	markChain
 	markOpener
+	markExcuse // the program goes on
 )
 
 var marks = []struct {
@@ -131,6 +132,10 @@ var marks = []struct {
 	{"was the direct cause of the following exception", markChain},
 	{"Error executing job with overrides", markOpener},
 	{"Exception in thread ", markOpener},
+	{"retry", markExcuse}, {"retried", markExcuse}, {"skipp", markExcuse}, {"ignor", markExcuse}, {"fall back", markExcuse},
+	{"falling back", markExcuse}, {"fallback", markExcuse}, {"continu", markExcuse}, {"will try", markExcuse}, {"trying again", markExcuse},
+	{"non-fatal", markExcuse}, {"recover", markExcuse}, {"resum", markExcuse}, {"not critical", markExcuse}, {" handled", markExcuse},
+	{"attempt ", markExcuse},
 }
 
 var known = sync.OnceValue(func() *knowledge {

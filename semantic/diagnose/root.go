@@ -60,6 +60,7 @@ func (s *scan) add(e *event) {
 			return // what it was raised from says more
 		}
 		s.remove(c)
+		e.chain = nil
 	}
 	s.look()
 	e.cluster = e.root

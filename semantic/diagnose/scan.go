@@ -83,8 +83,6 @@ func newScan(k *knowledge) *scan {
 	return s
 }
 
-var excuses = regexp.MustCompile(`(?i)\b(retry|retrying|retried|skip(ping|ped)?|ignor(e|ed|ing)|fall(ing)? ?back|continu(e|ing)|will try|trying again|non-?fatal|recover(ed|ing)|resum(ed|ing)|not critical|handled|attempt \d+)\b`)
-
 // line reads a line. The bytes are not kept.
 func (s *scan) line(index int64, line []byte) {
 	s.lines = index + 1
@@ -94,7 +92,7 @@ func (s *scan) line(index int64, line []byte) {
 		s.look()
 	}
 	s.know.look(line, &s.found)
-	if len(s.found.signatures) == 0 && s.found.marks == 0 && len(s.blocks) == 0 {
+	if len(s.found.signatures) == 0 && s.found.marks&^(1<<markExcuse) == 0 && len(s.blocks) == 0 {
 		s.excused(index, line)
 		return
 	}
@@ -132,7 +130,7 @@ func (s *scan) line(index int64, line []byte) {
 // excused notes lines that say that the program goes on. They matter only next to an event.
 func (s *scan) excused(index int64, line []byte) {
 	near := s.before != nil && index-s.before.line <= 4
-	if (near || bytes.Contains(line, []byte("WARN"))) && excuses.Match(line) {
+	if s.found.has(markExcuse) && (near || bytes.Contains(line, []byte("WARN"))) {
 		s.excuse = index
 		if near {
 			s.before.excused = true
