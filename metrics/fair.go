@@ -13,8 +13,10 @@ import (
 // that have jobs, by weight and at every level of the tree, and what a queue deserves among its
 // jobs; no one deserves more than it requests then (weighted max-min).
 //
+// What the own jobs of a queue deserve is divided in the same way, with equal weights, among the users whose jobs they are.
+//
 // Rates are in milli-GPU, amounts in milli-GPU seconds. What is deserved changes when jobs come or
-// end, and when nodes change: that costs O(queues + sizes of their jobs). All else costs O(1).
+// end, and when nodes change: that costs O(queues + sizes of their jobs + users with jobs). All else costs O(1).
 //
 // Invariant: every queue and size is settled up to at. Rates are of the time since then, unless
 // stale is set: then they are divided again when time goes on.
@@ -29,6 +31,7 @@ type fairness struct {
 	began    bool
 
 	unfair, time float64 // unfairness times seconds, and seconds
+	ofUsers      float64 // that of users, times seconds
 	lacked, owed float64 // of the jobs that ended: what they did not receive, and deserved
 	rho, index   Histogram
 	late         int64
@@ -48,6 +51,11 @@ type account struct {
 	rate     float64 // that it deserves
 	sizes    []size  // of its own jobs, the smallest first
 	level    float64 // what each job deserves of its queue, if it requests more
+	// byUser has those whose jobs its own are, everyone in the order in which they came; users are those of them who request or hold
+	// something. usersOwed and usersLacked add up what they deserved, and did not receive.
+	byUser                 map[string]*account
+	everyone, users        []*account
+	usersOwed, usersLacked float64
 
 	settled                 core.Time
 	received, deserved, met float64
@@ -142,9 +150,12 @@ func (f *fairness) changing(t core.Time) {
 	f.advance(t)
 	if t > f.at {
 		f.each(f.root, func(a *account) { f.settle(a, t) })
+		for _, q := range f.tenants {
+			f.settleUsers(q, t)
+		}
 		if f.began {
 			dt := f.span(f.at, t)
-			f.unfair, f.time = f.unfair+f.unfairness()*dt, f.time+dt
+			f.unfair, f.ofUsers, f.time = f.unfair+f.unfairness()*dt, f.ofUsers+f.unfairnessOfUsers()*dt, f.time+dt
 		}
 		f.at = t
 	}
@@ -162,17 +173,32 @@ func (f *fairness) each(a *account, do func(*account)) {
 // divide divides a rate among the accounts below one, and what an account deserves among its jobs.
 func (f *fairness) divide(a *account, rate float64) {
 	a.rate = min(rate, float64(a.wanted))
+	from := len(f.parts)
 	if a.own == a {
 		a.level = a.levelOf(a.rate)
+		f.divideAmong(a.users, a.rate)
+		f.parts = f.parts[:from]
 		return
 	}
+	f.divideAmong(a.children, rate)
+	for i := range f.parts[from:] {
+		c := f.parts[from+i]
+		f.divide(c, c.rate)
+	}
+	f.parts = f.parts[:from]
+}
+
+// divideAmong sets the rates of accounts, and appends those that request something to f.parts.
+func (f *fairness) divideAmong(accounts []*account, rate float64) {
 	// Those that want least for their weight first: once one wants more than its share of what is
 	// left, so do all after it.
 	from, weights := len(f.parts), 0.0
-	for _, c := range a.children {
-		if c.rate = 0; c.wanted > 0 {
+	for _, c := range accounts {
+		if c.wanted > 0 {
 			f.parts = append(f.parts, c)
 			weights += c.weight
+		} else {
+			c.idle()
 		}
 	}
 	parts := f.parts[from:]
@@ -183,11 +209,20 @@ func (f *fairness) divide(a *account, rate float64) {
 		c.rate = min(float64(c.wanted), rate*c.weight/weights)
 		rate, weights = max(rate-c.rate, 0), weights-c.weight
 	}
-	for i := range parts {
-		c := f.parts[from+i]
-		f.divide(c, c.rate)
+}
+
+// idle records that an account of which nothing is requested deserves nothing, nor do those below it.
+func (a *account) idle() {
+	if a.rate == 0 {
+		return
 	}
-	f.parts = f.parts[:from]
+	a.rate = 0
+	for _, c := range a.children {
+		c.idle()
+	}
+	for _, u := range a.users {
+		u.rate = 0
+	}
 }
 
 // levelOf returns the level at which what the jobs deserve adds up to a rate, if none deserves more
@@ -250,6 +285,9 @@ func (f *fairness) submitted(t core.Time, j *Job) {
 	s.jobs++
 	j.account.jobs++
 	j.deserved, j.heldSince = s.each, t
+	j.user = j.account.userOf(j.job.User, t)
+	j.user.wanted += gpu
+	j.user.jobs++
 }
 
 // hold counts GPUs as held by a job, at all levels, or with a negative amount no longer.
@@ -264,6 +302,8 @@ func (f *fairness) hold(t core.Time, j *Job, gpu core.Milli) {
 		f.settle(a, t)
 		a.held += gpu
 	}
+	f.settleUser(j.account, j.user, t)
+	j.user.held += gpu
 }
 
 // ended counts a job no longer. It is measured unless it was rejected.
@@ -277,6 +317,7 @@ func (f *fairness) ended(t core.Time, j *Job, rejected bool) {
 	s := a.size(gpu)
 	s.jobs--
 	a.request(-gpu)
+	j.user.wanted -= gpu
 	deserved, work := s.each-j.deserved, float64(gpu)*j.job.Duration.Seconds()
 	if rejected || deserved <= 0 || work <= 0 {
 		return
@@ -291,6 +332,7 @@ func (f *fairness) ended(t core.Time, j *Job, rejected bool) {
 		f.late++
 	}
 	a.rho, a.ended = a.rho+rho, a.ended+1
+	j.user.rho, j.user.ended = j.user.rho+rho, j.user.ended+1
 }
 
 // unfairness is the share of the GPU time that queues deserved so far which they did not receive.
@@ -336,6 +378,7 @@ func (f *fairness) summary(t core.Time) *Fairness {
 	})
 	out.Tenants = tenantsOf(out.Queues)
 	out.Tenants.Unfairness, out.Tenants.Mean, out.Tenants.Met = f.unfairness(), over(f.unfair, f.time), f.met()
+	f.users(out)
 	return out
 }
 
@@ -348,11 +391,11 @@ func (f *fairness) ratio() Ratio {
 func (f *fairness) queue(a *account) QueueFairness {
 	const hour = 3600 * float64(core.WholeGPU)
 	q := QueueFairness{
-		Queue: a.name, Weight: int64(a.weight), Own: a.parent.own == a, Jobs: a.jobs,
+		Queue: a.name, Weight: int64(a.weight), Own: a.parent != nil && a.parent.own == a, Jobs: a.jobs,
 		Received: a.received / hour, Deserved: a.deserved / hour,
 		Index: over(a.received, a.deserved), Met: over(a.met, a.deserved), Rho: over(a.rho, float64(a.ended)),
 	}
-	if a.parent != f.root && !q.Own {
+	if a.parent != nil && a.parent != f.root && !q.Own {
 		q.Parent = a.parent.name
 	}
 	return q
@@ -366,11 +409,18 @@ func tenantsOf(queues []QueueFairness) TenantFairness {
 			index = append(index, q.Index)
 		}
 	}
+	x := spreadOf(index)
+	x.Tenants = len(index)
+	return x
+}
+
+// spreadOf says how unlike indexes are.
+func spreadOf(index []float64) TenantFairness {
 	if len(index) == 0 {
 		return TenantFairness{}
 	}
 	slices.Sort(index)
-	x := TenantFairness{Tenants: len(index), Min: index[0], Max: index[len(index)-1], Gini: gini(index)}
+	x := TenantFairness{Min: index[0], Max: index[len(index)-1], Gini: gini(index)}
 	x.MaxMin = over(x.Max, x.Min)
 	return x
 }
@@ -410,18 +460,18 @@ func over(part, whole float64) float64 {
 	return part / whole
 }
 
-// FairRow is what each queue received and deserved up to T, the last event. Tenants and Jobs are the shares of what queues, and the jobs
-// that ended, deserved that they did not receive.
+// FairRow is what each queue received and deserved up to T, the last event. Tenants, Jobs and Users are the shares of what queues, the jobs
+// that ended, and users deserved that they did not receive.
 type FairRow struct {
-	T             core.Time
-	Tenants, Jobs float64
-	Queues        []QueueFairness
+	T                    core.Time
+	Tenants, Jobs, Users float64
+	Queues               []QueueFairness
 }
 
 // Fair returns what queues received and deserved so far. It costs O(queues).
 func (c *Collector) Fair() FairRow {
 	c.fair.changing(c.now)
-	row := FairRow{T: c.now, Tenants: c.fair.unfairness(), Jobs: over(c.fair.lacked, c.fair.owed)}
+	row := FairRow{T: c.now, Tenants: c.fair.unfairness(), Jobs: over(c.fair.lacked, c.fair.owed), Users: c.fair.unfairnessOfUsers()}
 	c.fair.each(c.fair.root, func(a *account) {
 		if q := c.fair.queue(a); q.Deserved > 0 || q.Received > 0 {
 			row.Queues = append(row.Queues, q)

@@ -68,7 +68,7 @@ func TestFairnessOfTwoTenants(t *testing.T) {
 }
 
 // At every level of the tree: x has 4 of 8 GPUs, of which its own job and those of a and b have a third
-// each, and y the other 4.
+// each, and y the other 4. When nothing is requested in x, nothing is deserved there at any level.
 func TestFairnessInATree(t *testing.T) {
 	r := newRun(t, Options{Levels: 1, Queues: []core.Queue{
 		{Name: "x", Weight: 1}, {Name: "y", Weight: 1}, {Name: "a", Parent: "x", Weight: 1}, {Name: "b", Parent: "x", Weight: 1},
@@ -77,11 +77,17 @@ func TestFairnessInATree(t *testing.T) {
 	for _, q := range []string{"x", "y", "a", "b"} {
 		r.submitTo(0, q, q, 8, 6)
 	}
-	r.end(6, "y")
+	for _, q := range []string{"x", "y", "a", "b"} {
+		r.end(6, q)
+	}
+	r.submitTo(6, "y", "y2", 8, 6)
+	r.end(12, "y2")
 	for _, q := range r.Summary().Fairness.Queues {
 		want := 8.
-		if q.Queue == "x" && !q.Own || q.Queue == "y" {
+		if q.Queue == "x" && !q.Own {
 			want = 24
+		} else if q.Queue == "y" {
+			want = 24 + 48
 		}
 		near(t, q.Queue+" deserved", q.Deserved*3600, want)
 	}
@@ -199,4 +205,57 @@ func values[T any](m map[string]T) []T {
 		out = append(out, m[k])
 	}
 	return out
+}
+
+// submitAs submits a job of one pod of a user to a queue.
+func (r *run) submitAs(at int, queue, user, name string, gpus, duration int) {
+	l := &sim.Live{Pods: 1, Job: workload.Job{Duration: seconds(duration), Job: core.Job{
+		Name: name, Queue: queue, User: user, Gang: true, Tasks: []core.Task{task(1, gpus)}, Submitted: seconds(at),
+	}}}
+	r.jobs[name] = l
+	r.ok(r.Submitted(seconds(at), l))
+}
+
+// ann has two jobs of 4 GPUs, bob one of 2, in a queue of 8 GPUs that nobody else wants. Each user deserves half, bob no more than he
+// requests, whatever the number of jobs.
+//
+//	          ann deserves  ann received  bob deserves  bob received
+//	0..10 s   60            80            20            0
+//	10..20 s  0             0             20            20
+func TestFairnessOfUsers(t *testing.T) {
+	r := newRun(t, Options{Levels: 1, Queues: []core.Queue{{Name: "q", Weight: 1}, {Name: "other", Weight: 1}}})
+	r.node(0, "n0", "l")
+	for _, name := range []string{"a1", "a2"} {
+		r.submitAs(0, "q", "ann", name, 4, 10)
+	}
+	r.submitAs(0, "q", "bob", "b", 2, 10)
+	r.bind(0, "a1", on("n0", 0, 0, 4))
+	r.bind(0, "a2", on("n0", 0, 4, 4))
+	for k, name := range []string{"a1", "a2"} {
+		r.release(10, name, sim.Finished, on("n0", 0, 4*k, 4))
+		r.end(10, name)
+	}
+	r.bind(10, "b", on("n0", 0, 0, 2))
+	r.release(20, "b", sim.Finished, on("n0", 0, 0, 2))
+	r.end(20, "b")
+
+	// A queue of which no job names a user has none to compare. Nor has ann a claim of when she requested nothing.
+	r.submitTo(20, "other", "x", 8, 10)
+	r.submitAs(30, "q", "ann", "a3", 8, 10)
+	f := r.Summary().Fairness
+	want := []UserFairness{
+		{Queue: "q", User: "ann", Jobs: 3, Received: 80. / 3600, Deserved: 60. / 3600, Index: 80. / 60, Met: 1, Rho: 0.75},
+		{Queue: "q", User: "bob", Jobs: 1, Received: 20. / 3600, Deserved: 40. / 3600, Index: 0.5, Met: 0.5, Rho: 2},
+	}
+	if !slices.Equal(f.ByUser, want) {
+		t.Errorf("users %+v, want %+v", f.ByUser, want)
+	}
+	x := f.Users
+	near(t, "unfairness: bob lacks 20 of 100", x.Unfairness, 0.2)
+	near(t, "lowest index", x.Min, 0.5)
+	near(t, "highest to lowest", x.MaxMin, 80./30)
+	near(t, "met: 60 of 60, and 20 of 40", x.Met, 0.8)
+	if x.Users != 2 || r.Fair().Users != x.Unfairness {
+		t.Errorf("at the end, %d users lack %v", x.Users, r.Fair().Users)
+	}
 }

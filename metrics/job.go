@@ -44,6 +44,7 @@ type Job struct {
 	held         core.Milli
 	entropy      float64    // of the leaf groups it used when it was first whole
 	account      *account   // in Collector.fair, nil without GPUs
+	user         *account   // of its user there
 	holds        core.Milli // and received until heldSince; deserved is what its size did before it
 	heldSince    core.Time
 	received     float64

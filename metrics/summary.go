@@ -179,9 +179,38 @@ type Standby struct {
 
 // Fairness says what GPU time queues and jobs received of what they deserved.
 type Fairness struct {
-	Tenants TenantFairness  `json:"tenants"`
-	Jobs    JobFairness     `json:"jobs"`
-	Queues  []QueueFairness `json:"queues"`
+	Tenants TenantFairness `json:"tenants"`
+	Jobs    JobFairness    `json:"jobs"`
+	// Users is missing if no job names its user.
+	Users  *UsersFairness  `json:"users,omitempty"`
+	Queues []QueueFairness `json:"queues"`
+	ByUser []UserFairness  `json:"by_user,omitempty"`
+}
+
+// UsersFairness sums up the users of queues as [TenantFairness] does the queues.
+type UsersFairness struct {
+	Users      int     `json:"users"`
+	Unfairness float64 `json:"unfairness"`
+	Mean       float64 `json:"unfairness_mean"`
+	Min        float64 `json:"index_min"`
+	Max        float64 `json:"index_max"`
+	MaxMin     float64 `json:"max_to_min"`
+	Gini       float64 `json:"gini"`
+	Met        float64 `json:"met"`
+}
+
+// UserFairness is a user of a queue: what the user's jobs there received, and deserved of what those of the queue did.
+type UserFairness struct {
+	Queue    string  `json:"queue"`
+	User     string  `json:"user"`
+	Jobs     int64   `json:"jobs"`
+	Received float64 `json:"received_gpu_hours"`
+	Deserved float64 `json:"deserved_gpu_hours"`
+	Index    float64 `json:"index"`
+	// Met is the share of what the user deserved that was received at the time.
+	Met float64 `json:"met"`
+	// Rho is the mean of the user's jobs.
+	Rho float64 `json:"rho_mean"`
 }
 
 // TenantFairness sums up the queues that had jobs of their own. An index is what a queue received to

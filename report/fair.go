@@ -63,6 +63,54 @@ func fairQueues(f *metrics.Fairness) *table.Table {
 	return t
 }
 
+// FairUsersText writes how fair runs were between the users of each queue, and for a single run its users and what they lacked over time.
+func FairUsersText(w io.Writer, runs []Run, over []metrics.FairRow) error {
+	fmt.Fprintf(w, "GPU time received to deserved, by the users of each queue: what they deserved and lack, and its mean over time, what they received of it at\n"+
+		"the time (met), lowest and highest index and their quotient, Gini coefficient.\n\n")
+	t := new(table.Table)
+	t.Add("run", "users", "lack", "mean", "met", "lowest", "highest", "max/min", "Gini")
+	for i := range runs {
+		f := runs[i].Summary.Fairness
+		if f == nil || f.Users == nil {
+			t.Add(runs[i].Name, "no job names its user")
+			continue
+		}
+		u := f.Users
+		t.Add(runs[i].Name, count(int64(u.Users)), percent(u.Unfairness), percent(u.Mean), percent(u.Met), ratio(u.Min), ratio(u.Max), short(u.MaxMin), ratio(u.Gini))
+	}
+	if err := t.Write(w, 0); err != nil {
+		return err
+	}
+	f := runs[0].Summary.Fairness
+	if len(runs) > 1 || f == nil || f.Users == nil {
+		return nil
+	}
+	fmt.Fprintln(w)
+	if err := fairUsers(f).Write(w, 0); err != nil || len(over) < 2 {
+		return err
+	}
+	t = new(table.Table)
+	rows := someOf(over)
+	addTimes(t, "after", rows)
+	addLack(t, "users lack", rows, func(r *metrics.FairRow) float64 { return r.Users })
+	fmt.Fprintln(w)
+	return t.Write(w, 0)
+}
+
+// fairUsers has a row a user, by queue and name.
+func fairUsers(f *metrics.Fairness) *table.Table {
+	t := &table.Table{Align: "ll"}
+	t.Add("queue", "user", "jobs", "received GPU-h", "deserved GPU-h", "index", "met", "rho mean")
+	for _, u := range f.ByUser {
+		name := u.User
+		if name == "" {
+			name = "(none)"
+		}
+		t.Add(u.Queue, name, count(u.Jobs), fmt.Sprintf("%.1f", u.Received), fmt.Sprintf("%.1f", u.Deserved), ratio(u.Index), percent(u.Met), ratio(u.Rho))
+	}
+	return t
+}
+
 // fairTimes is how many times fairOver shows.
 const fairTimes = 8
 
@@ -72,27 +120,10 @@ func fairOver(w io.Writer, f *metrics.Fairness, over []metrics.FairRow) error {
 		return nil
 	}
 	t := new(table.Table)
-	header := []string{"index after"}
-	var rows []metrics.FairRow
-	for k := range fairTimes {
-		row := over[(k+1)*(len(over)-1)/fairTimes]
-		if len(rows) > 0 && rows[len(rows)-1].T == row.T {
-			continue
-		}
-		rows = append(rows, row)
-		header = append(header, duration(row.T.Seconds()))
-	}
-	t.Add(header...)
-	for _, of := range []struct {
-		what string
-		lack func(*metrics.FairRow) float64
-	}{{"queues lack", func(r *metrics.FairRow) float64 { return r.Tenants }}, {"jobs lack", func(r *metrics.FairRow) float64 { return r.Jobs }}} {
-		cells := []string{of.what}
-		for i := range rows {
-			cells = append(cells, percent(of.lack(&rows[i])))
-		}
-		t.Add(cells...)
-	}
+	rows := someOf(over)
+	addTimes(t, "index after", rows)
+	addLack(t, "queues lack", rows, func(r *metrics.FairRow) float64 { return r.Tenants })
+	addLack(t, "jobs lack", rows, func(r *metrics.FairRow) float64 { return r.Jobs })
 	for _, q := range f.Queues {
 		if q.Jobs == 0 {
 			continue
@@ -111,4 +142,34 @@ func fairOver(w io.Writer, f *metrics.Fairness, over []metrics.FairRow) error {
 	}
 	fmt.Fprintln(w)
 	return t.Write(w, 0)
+}
+
+// someOf returns fairTimes rows of all, at most.
+func someOf(over []metrics.FairRow) []metrics.FairRow {
+	var rows []metrics.FairRow
+	for k := range fairTimes {
+		row := over[(k+1)*(len(over)-1)/fairTimes]
+		if len(rows) == 0 || rows[len(rows)-1].T != row.T {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// addTimes adds the header of a table over time.
+func addTimes(t *table.Table, of string, rows []metrics.FairRow) {
+	header := []string{of}
+	for i := range rows {
+		header = append(header, duration(rows[i].T.Seconds()))
+	}
+	t.Add(header...)
+}
+
+// addLack adds what some lacked over time.
+func addLack(t *table.Table, who string, rows []metrics.FairRow, lack func(*metrics.FairRow) float64) {
+	cells := []string{who}
+	for i := range rows {
+		cells = append(cells, percent(lack(&rows[i])))
+	}
+	t.Add(cells...)
 }

@@ -130,6 +130,7 @@ func newPage(runs []Run) (*page, error) {
 	for i := range runs {
 		r, to := &runs[i], &p.Runs[i]
 		*to = pageRun{Name: r.Name, Summary: r.Summary, Series: newSeries(r.Series), Cluster: -1}
+		to.Summary.Fairness = mostLacking(r.Summary.Fairness)
 		to.QueueTimes, to.Queues = queueUse(r, p.Queues)
 		to.Idle = newIdle(&r.History)
 		to.Forecast = newForecast(r.Forecast)
@@ -150,6 +151,23 @@ func newPage(runs []Run) (*page, error) {
 		}
 	}
 	return p, nil
+}
+
+// usersShown is how many users the page has of each run.
+const usersShown = 50
+
+// mostLacking returns the fairness of a run with the users who lack most alone, those first.
+func mostLacking(f *metrics.Fairness) *metrics.Fairness {
+	if f == nil {
+		return nil
+	}
+	to := *f
+	to.ByUser = slices.Clone(f.ByUser)
+	slices.SortStableFunc(to.ByUser, func(a, b metrics.UserFairness) int {
+		return cmp.Compare(b.Deserved-b.Received, a.Deserved-a.Received)
+	})
+	to.ByUser = to.ByUser[:min(len(to.ByUser), usersShown)]
+	return &to
 }
 
 // addFrames adds the frames of all runs that have some, in this many bytes of the

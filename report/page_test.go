@@ -281,3 +281,15 @@ func TestFramesKeepToTheirBudget(t *testing.T) {
 		t.Errorf("the last frame is at %v, want %v", last, all.T[239])
 	}
 }
+
+// The page has the users who lack most, and the summary that it is made from stays as it was.
+func TestUsersOfPage(t *testing.T) {
+	f := &metrics.Fairness{Users: &metrics.UsersFairness{Users: usersShown + 10}}
+	for i := range usersShown + 10 {
+		f.ByUser = append(f.ByUser, metrics.UserFairness{User: strconv.Itoa(i), Deserved: float64(i)})
+	}
+	is := mostLacking(f).ByUser
+	if len(is) != usersShown || is[0].User != strconv.Itoa(usersShown+9) || f.ByUser[0].User != "0" {
+		t.Errorf("%d users, the first is %v", len(is), is[0])
+	}
+}

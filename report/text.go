@@ -95,6 +95,9 @@ func facts(s *metrics.Summary) *table.Table {
 	if f := s.Fairness; f != nil && f.Tenants.Tenants > 1 {
 		t.Add("GPU time that queues lack, lowest index, Gini", percent(f.Tenants.Unfairness), ratio(f.Tenants.Min), ratio(f.Tenants.Gini))
 	}
+	if f := s.Fairness; f != nil && f.Users != nil && f.Users.Users > 1 {
+		t.Add("GPU time that users lack, lowest index, Gini", percent(f.Users.Unfairness), ratio(f.Users.Min), ratio(f.Users.Gini))
+	}
 	if f := s.Fairness; f != nil {
 		t.Add("Finish-time fairness of jobs, mean, P99", ratio(f.Jobs.Rho.Mean), short(f.Jobs.Rho.P99))
 	}

@@ -12,8 +12,8 @@ import (
 
 // fairHeader names the columns of fairness.csv: at each of some times, a row for each queue that
 // deserved or received GPU time before, with those below it. own is true in the row of the jobs that
-// such a queue has itself. The last two are the same in all rows of a time.
-const fairHeader = "t,queue,own,received_gpu_hours,deserved_gpu_hours,tenants_unfairness,jobs_unfairness\n"
+// such a queue has itself. The last three are the same in all rows of a time.
+const fairHeader = "t,queue,own,received_gpu_hours,deserved_gpu_hours,tenants_unfairness,jobs_unfairness,users_unfairness\n"
 
 // The most times in fairness.csv, and the interval between them at first.
 const (
@@ -37,6 +37,7 @@ func writeFair(w io.Writer, rows []metrics.FairRow) error {
 			b = strconv.AppendFloat(append(b, ','), q.Deserved, 'f', 6, 64)
 			b = strconv.AppendFloat(append(b, ','), rows[i].Tenants, 'f', 6, 64)
 			b = strconv.AppendFloat(append(b, ','), rows[i].Jobs, 'f', 6, 64)
+			b = strconv.AppendFloat(append(b, ','), rows[i].Users, 'f', 6, 64)
 			out.Write(append(b, '\n'))
 		}
 	}
@@ -62,7 +63,7 @@ func ReadFair(dir string) (metrics.Summary, []metrics.FairRow, error) {
 			q.Index = q.Received / q.Deserved
 		}
 		row.Queues = append(row.Queues, q)
-		row.Tenants, row.Jobs = f.number(), f.number()
+		row.Tenants, row.Jobs, row.Users = f.number(), f.number(), f.number()
 	})
 	return s, rows, err
 }

@@ -18,7 +18,7 @@ import (
 // frequent one, given times times, and detail the numbers of the last answer with this
 // reason, at asked_s.
 const jobsHeader = "job,queue,kind,class,priority,gang,pods,gpus,submit_s,start_s,end_s,wait_s,queued_s," +
-	"nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,asked,times,reason,asked_s,detail,outcome\n"
+	"nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,asked,times,reason,asked_s,detail,outcome,user\n"
 
 // jobTable writes jobs.csv.
 type jobTable struct {
@@ -58,6 +58,7 @@ func (t *jobTable) add(l *sim.Live, j *metrics.Job, end core.Time, outcome strin
 	why := j.Why()
 	b = appendWhy(append(b, ','), &why)
 	b = append(append(b, ','), outcome...)
+	b = appendField(append(b, ','), l.User)
 	t.row = append(b, '\n')
 	_, err := t.out.Write(t.row)
 	return err

@@ -107,10 +107,10 @@ func TestFolder(t *testing.T) {
 {"t":11.5,"op":"release","job":"a","pod":"a-0","node":"n0","gpus":[0,1],"milli":1000,"cpu_milli":1000,"mem_mib":64,"reason":"finished"}
 {"t":20,"op":"release","job":"b","pod":"b-0","node":"n1","gpus":[1],"milli":500,"cpu_milli":1000,"mem_mib":64,"reason":"node_lost"}
 `,
-		Jobs: `job,queue,kind,class,priority,gang,pods,gpus,submit_s,start_s,end_s,wait_s,queued_s,nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,asked,times,reason,asked_s,detail,outcome
-"c,d",q,training,HP,0,false,1,9,3,,3,,0,0,0,0,0,0,0,1,1,NoNode,3,no node is large enough,rejected
-a,q,training,HP,0,false,1,2,1,1.5,11.5,0.5,0.5,1,1,1,1,0,0,0,0,,,,completed
-b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,1,1,Resources,2,"2 GPUs, 1 is free",pending
+		Jobs: `job,queue,kind,class,priority,gang,pods,gpus,submit_s,start_s,end_s,wait_s,queued_s,nodes,groups,fewest_nodes,fewest_groups,evictions,lost_gpu_s,asked,times,reason,asked_s,detail,outcome,user
+"c,d",q,training,HP,0,false,1,9,3,,3,,0,0,0,0,0,0,0,1,1,NoNode,3,no node is large enough,rejected,
+a,q,training,HP,0,false,1,2,1,1.5,11.5,0.5,0.5,1,1,1,1,0,0,0,0,,,,completed,
+b,q,training,HP,0,false,1,0.5,2,3,,1,1,1,1,1,1,0,0,1,1,Resources,2,"2 GPUs, 1 is free",pending,
 `,
 		Nodes: "t,node,up,cordoned,unhealthy,after\n20,n1,false,false,,4\n",
 		Queues: `{

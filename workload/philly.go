@@ -17,7 +17,7 @@ var (
 	phillyJobs = jobFormat{
 		columns: columns{
 			required: []string{"job_id", "submit_s", "gpus", "duration_s"},
-			optional: []string{"vc", "submit_time"},
+			optional: []string{"vc", "submit_time", "user"},
 		},
 		start: phillyStart,
 		wall:  true,
@@ -35,6 +35,7 @@ const (
 	phillyDuration
 	phillyVC
 	phillyWall
+	phillyUser
 )
 
 // gpusPerNode is the size of nodes in traces that do not contain it.
@@ -67,7 +68,7 @@ func phillyStart(t *table, opt *Options) nextJob {
 
 func readPhillyJob(t *table, opt *Options) Job {
 	j := trainingJob(string(t.name(phillyJob)), t.count(phillyGPUs, 1, maxJobGPUs))
-	j.Queue = opt.queue(t.text(phillyVC))
+	j.Queue, j.User = opt.queue(t.text(phillyVC)), string(t.text(phillyUser))
 	j.Submitted = t.seconds(phillySubmit)
 	j.Duration = t.seconds(phillyDuration)
 	return j

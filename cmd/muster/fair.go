@@ -13,6 +13,7 @@ import (
 
 func newFair() *cobra.Command {
 	var asJSON bool
+	by := "queue"
 	c := &cobra.Command{
 		Use:   "fair DIR...",
 		Short: "Show who received the GPU time that they deserved in a run",
@@ -21,9 +22,14 @@ received of what they deserved: the GPUs, at each instant, divided by weight amo
 the queues that have jobs, and in a queue among its jobs, no more to anyone than
 it requests (long-term GPU-time fairness). The index of a queue is what it received
 to what it deserved. Rho, the finish-time fairness of a job, is what it deserved
-until it ended to what it needed. Several folders are compared.`,
+until it ended to what it needed. Several folders are compared.
+
+With --by user it shows the users of each queue: what the jobs of a queue deserved,
+divided in the same way among the users whose jobs they are. That is the same
+whether the queue is fair between users or not.`,
 		Example: `  muster sim --workload kant-training --seed 1 --out run
   muster fair run
+  muster fair --by user run
   muster sim --workload kant-training --seed 1 --policy default,StrictFIFO --out runs
   muster fair runs/default runs/StrictFIFO`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -33,6 +39,9 @@ until it ended to what it needed. Several folders are compared.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if by != "queue" && by != "user" {
+				return badUsage(c, "--by: expected one of queue, user; found %q", by)
+			}
 			type fair struct {
 				Run      string            `json:"run"`
 				Policy   string            `json:"policy"`
@@ -55,19 +64,24 @@ until it ended to what it needed. Several folders are compared.`,
 			if asJSON {
 				return writeJSON(c.OutOrStdout(), all)
 			}
+			if by == "user" {
+				return report.FairUsersText(c.OutOrStdout(), runs, over)
+			}
 			return report.FairText(c.OutOrStdout(), runs, over)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print the figures as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the figures as JSON, of queues, jobs and users")
+	c.Flags().StringVar(&by, "by", by, "show what each `KIND` received: queue or user")
 	return c
 }
 
-// fairOver is what each queue has received and deserved up to T, in seconds, and the shares that all of them, and the jobs that
-// ended, lacked.
+// fairOver is what each queue has received and deserved up to T, in seconds, and the shares that all of them, the jobs that
+// ended, and users lacked.
 type fairOver struct {
 	T       float64         `json:"t"`
 	Tenants float64         `json:"tenants_unfairness"`
 	Jobs    float64         `json:"jobs_unfairness"`
+	Users   float64         `json:"users_unfairness"`
 	Queues  []fairQueueOver `json:"queues"`
 }
 
@@ -81,7 +95,7 @@ type fairQueueOver struct {
 func newFairOver(rows []metrics.FairRow) []fairOver {
 	out := []fairOver{}
 	for _, r := range rows {
-		x := fairOver{T: r.T.Seconds(), Tenants: r.Tenants, Jobs: r.Jobs}
+		x := fairOver{T: r.T.Seconds(), Tenants: r.Tenants, Jobs: r.Jobs, Users: r.Users}
 		for _, q := range r.Queues {
 			x.Queues = append(x.Queues, fairQueueOver{q.Queue, q.Own, q.Received, q.Deserved})
 		}

@@ -503,6 +503,9 @@ func (a *auditor) over(j *job, o *outcome) {
 		a.breach(Conservation, "jobs.csv: job %s submitted %s, started %s; it was submitted %s, started %s",
 			j.name, seconds(o.submit), seconds(o.start), seconds(j.submit), seconds(j.whole))
 	}
+	if o.user != nil && *o.user != j.user {
+		a.breach(Conservation, "jobs.csv: job %s is of user %q; the workload has %q", j.name, *o.user, j.user)
+	}
 	if o.evictions != j.evictions {
 		a.breach(Metric, "jobs.csv: job %s has %d evictions, the decisions give %d", j.name, o.evictions, j.evictions)
 	}

@@ -448,6 +448,7 @@ func TestEdits(t *testing.T) {
 		"released elsewhere":       {"decisions.jsonl.gz", `"node":"a0","gpus":[0],"milli":1000,"cpu_milli":1000,"mem_mib":1024,"reason":"finished"`, `"node":"a1","gpus":[0],"milli":1000,"cpu_milli":1000,"mem_mib":1024,"reason":"finished"`, Pod + " " + Hash},
 		"a job lost":               {"jobs.csv", "g,q,", "gg,q,", Conservation},
 		"a pending job that runs":  {"jobs.csv", ",running", ",pending", Conservation},
+		"another user":             {"jobs.csv", ",running,", ",running,eve", Conservation},
 		"counts":                   {"summary.json", `"completed": 1`, `"completed": 2`, Conservation},
 		"GAR": {"summary.json", `"gar": {
     "mean": 0.`, `"gar": {

@@ -265,7 +265,8 @@ func (t *task) affinity(text string) {
 type outcome struct {
 	job, outcome       string
 	evictions          int64
-	submit, start, end int64 // -1: never
+	submit, start, end int64   // -1: never
+	user               *string // nil in runs of older versions
 }
 
 // outcomes reads jobs.csv, one row ahead.
@@ -296,6 +297,10 @@ func (o *outcomes) read() error {
 	o.ahead = &outcome{
 		job: o.text("job"), outcome: o.text("outcome"), evictions: o.int("evictions"),
 		submit: o.time("submit_s"), start: o.time("start_s"), end: o.time("end_s"),
+	}
+	if _, ok := o.column["user"]; ok {
+		user := o.text("user")
+		o.ahead.user = &user
 	}
 	return o.err
 }

@@ -8,6 +8,7 @@ import { idleGPUs } from './idle.js'
 import { clusterMap } from './map.js'
 import { distances, waitsBySize } from './sizes.js'
 import { queueUse } from './queues.js'
+import { usersOf } from './users.js'
 import { longestWaits } from './waits.js'
 
 /** The parts of the page. */
@@ -22,6 +23,7 @@ export function runs(page) {
     longestWaits(page),
     distances(page),
     queueUse(page),
+    usersOf(page),
     forecast(page),
     whatWasRun(page),
   ].filter((part) => part)
@@ -30,7 +32,7 @@ export function runs(page) {
 
 /** The parts that the page has links to, as far as it has them. */
 const links = {
-  'over-time': 'Over time', idle: 'Idle GPUs', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', forecast: 'HP demand', run: 'What was run',
+  'over-time': 'Over time', idle: 'Idle GPUs', map: 'Map', waits: 'Waiting', longest: 'Longest waits', distances: 'JTTED', queues: 'Queues', users: 'Users', forecast: 'HP demand', run: 'What was run',
 }
 
 /** Whether runs are named by their policies. */
@@ -66,11 +68,11 @@ function tiles(s) {
     tile('Jobs completed', count(s.jobs.completed), `${count(s.jobs.running)} run, ${count(s.jobs.pending)} wait`),
     tile('Preemptions', count(s.preemptions), `${count(s.migrations)} migrations`),
     tile('GPU-hours lost', short(s.lost_gpu_hours), 'by evictions and failures'),
-    s.fairness ? tile('GPU time that queues lack', percent(s.fairness.tenants.unfairness), `of what they deserved; jobs ${percent(s.fairness.jobs.unfairness)}`) : null)
+    s.fairness ? tile('GPU time that queues lack', percent(s.fairness.tenants.unfairness), `of what they deserved; jobs ${percent(s.fairness.jobs.unfairness)}` + (s.fairness.users ? `, users ${percent(s.fairness.users.unfairness)}` : '')) : null)
 }
 
-/** What the runs are compared by: a name, the figure, its text, and +1 where more is better, -1 where less is. */
-const measures = [
+/** What the runs are compared by: a name, the figure, its text, +1 where more is better, -1 where less is, and whether a run has it. */
+const allMeasures = [
   ['GAR', (s) => s.gar.mean, percent, 1],
   ['SOR', (s) => s.sor, percent, 1],
   ['GFR', (s) => s.gfr.mean, percent, -1],
@@ -82,6 +84,7 @@ const measures = [
   ['GPU-h lost', (s) => s.lost_gpu_hours, short, -1],
   ['queues lack', (s) => s.fairness?.tenants.unfairness ?? 0, percent, -1],
   ['jobs lack', (s) => s.fairness?.jobs.unfairness ?? 0, percent, -1],
+  ['users lack', (s) => s.fairness?.users?.unfairness ?? 0, percent, -1, (s) => s.fairness?.users],
   ['completed', (s) => s.jobs.completed, count, 1],
   ['decisions/s', (s) => s.decisions_per_second, short, 0],
 ]
@@ -89,6 +92,7 @@ const measures = [
 function comparison(all) {
   // Of different jobs or clusters, none is better.
   const alike = all.every((r) => r.summary.workload === all[0].summary.workload && r.cluster === all[0].cluster)
+  const measures = allMeasures.filter(([, , , , has]) => !has || all.some((r) => has(r.summary)))
   const best = measures.map(([, figure, text, better]) => {
     const texts = all.map((r) => text(figure(r.summary)))
     const figures = all.map((r) => better * figure(r.summary))
