@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/muster-sched/muster/core/quota"
@@ -193,6 +194,43 @@ func (ts *turns) held(j *job) int64 {
 		return u.held
 	}
 	return 0
+}
+
+// UserHolds is what a user holds in a queue that is fair between users: GPUs, by [Fairness].Rates, of jobs with GPUs, and milli-cores of those
+// without any.
+type UserHolds struct {
+	User     string
+	GPU      Milli
+	CPUMilli int64
+}
+
+// UsersHold returns what the users of each queue hold that is fair between users, those who hold most GPUs first, then cores, then by name. It
+// has all who hold something or whose jobs are to be tried.
+func (e *Engine) UsersHold() map[string][]UserHolds {
+	at := map[string]map[string]UserHolds{}
+	for id, l := range e.turns.lines {
+		all := at[id.queue.Name]
+		if all == nil {
+			all = map[string]UserHolds{}
+			at[id.queue.Name] = all
+		}
+		for name, u := range l.users {
+			is := all[name]
+			if is.User = name; id.gpus {
+				is.GPU = Milli(u.held / 1000)
+			} else {
+				is.CPUMilli = u.held
+			}
+			all[name] = is
+		}
+	}
+	out := map[string][]UserHolds{}
+	for queue, all := range at {
+		out[queue] = slices.SortedFunc(maps.Values(all), func(a, b UserHolds) int {
+			return cmp.Or(cmp.Compare(b.GPU, a.GPU), cmp.Compare(b.CPUMilli, a.CPUMilli), cmp.Compare(a.User, b.User))
+		})
+	}
+	return out
 }
 
 // wants returns what the pods of a job that wait would add to that.

@@ -186,6 +186,21 @@ type QueueStatus struct {
 	WeightPermille int32 `json:"weightPermille,omitempty"`
 	// GPUTime is where the queue stands under policies with the order LongTermFairness.
 	GPUTime *QueueStanding `json:"gpuTime,omitempty"`
+	// Users is what users hold in a queue with fairBetween Users, those who hold most first; at most 100 of them.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Users []QueueUser `json:"users,omitempty"`
+}
+
+// QueueUser is what a user holds in a queue, by which users take turns. The queues below it do not count.
+type QueueUser struct {
+	// Name is the user; empty for jobs that name none.
+	Name string `json:"name"`
+	// GPUs is what jobs with GPUs hold, times the rates of the policy.
+	GPUs GPUs `json:"gpus"`
+	// CPU is the cores that jobs without GPUs hold.
+	CPU Quantity `json:"cpu"`
 }
 
 // QueueStanding is the GPU time of a queue, rounded to three digits.

@@ -24,6 +24,8 @@ import (
 // prints.
 type Explanation struct {
 	Job
+	// Turn says which queue, job or user comes before it.
+	Turn string `json:"turn,omitempty"`
 	// Ahead counts the waiting jobs before it, -1 when that is not known.
 	Ahead int `json:"ahead"`
 	// Change says what would have to change for it to start.
@@ -100,6 +102,7 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 			x.Detail, x.Ahead = detail, n
 		}
 	}
+	x.Detail, x.Turn, _ = strings.Cut(x.Detail, translate.TurnMark)
 	for _, p := range j.pods {
 		x.Pods = append(x.Pods, p.line())
 	}
@@ -281,6 +284,9 @@ func (x *Explanation) Write(w io.Writer, v *View) error {
 	if x.Reason != "" {
 		t.Add("Waits for", span(x.waited(v.Now)))
 		t.Add("Reason", fmt.Sprintf("%s (%s): %s", x.Reason, x.Code, x.Detail))
+		if x.Turn != "" {
+			t.Add("Turn", x.Turn)
+		}
 		if x.Ahead >= 0 {
 			t.Add("Ahead", fmt.Sprintf("waiting jobs before it: %d", x.Ahead))
 		}

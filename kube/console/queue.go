@@ -123,6 +123,8 @@ type QueueShare struct {
 	// GPUTime is the GPU time that the queue received and deserved, the same in all entries of the queue; nil if
 	// the policy does not count it.
 	GPUTime *v1alpha1.QueueStanding `json:"gpuTime,omitempty"`
+	// Users is what users hold in the queue, the same in all its entries; nil if it is not fair between users.
+	Users []v1alpha1.QueueUser `json:"users,omitempty"`
 }
 
 // Amount is [v1alpha1.GPUs] or a [v1alpha1.Quantity].
@@ -151,7 +153,7 @@ func (c *Client) Shares(ctx context.Context, names []string) ([]QueueShare, erro
 			weight = *q.Spec.Weight
 		}
 		add := func(model, resource string, nominal, requested, owed, used Amount) {
-			out = append(out, QueueShare{q.Name, q.Spec.Parent, weight, q.Spec.Priority, model, resource, nominal, requested, owed, used, q.Status.GPUTime})
+			out = append(out, QueueShare{q.Name, q.Spec.Parent, weight, q.Spec.Priority, model, resource, nominal, requested, owed, used, q.Status.GPUTime, q.Status.Users})
 		}
 		for _, u := range q.Status.Usage {
 			add(u.Model, "", u.Nominal, u.Requested, u.Owed, u.Used)
@@ -159,15 +161,45 @@ func (c *Client) Shares(ctx context.Context, names []string) ([]QueueShare, erro
 		for _, u := range q.Status.Resources {
 			add("", string(u.Name), u.Nominal, u.Requested, u.Owed, u.Used)
 		}
-		if none := v1alpha1.GPUs(0); q.Status.GPUTime != nil && len(q.Status.Usage)+len(q.Status.Resources) == 0 {
+		if none := v1alpha1.GPUs(0); (q.Status.GPUTime != nil || len(q.Status.Users) > 0) && len(q.Status.Usage)+len(q.Status.Resources) == 0 {
 			add("*", "", none, none, none, none)
 		}
 	}
 	return out, nil
 }
 
-// Shares writes what queues are owed and, if the policy counts it, the GPU time that they received and deserved.
+// Shares writes what queues are owed and, if the policy counts it, the GPU time that they received and deserved; then what users hold in
+// queues that are fair between users.
 func Shares(w io.Writer, v *View, shares []QueueShare) error {
+	if err := queueShares(w, v, shares); err != nil {
+		return err
+	}
+	type holds struct {
+		queue string
+		v1alpha1.QueueUser
+	}
+	var users []holds
+	for i := range shares {
+		if i > 0 && shares[i].Queue == shares[i-1].Queue {
+			continue
+		}
+		for _, u := range shares[i].Users {
+			users = append(users, holds{shares[i].Queue, u})
+		}
+	}
+	if len(users) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return list(w, v, []column[*holds]{
+		{name: "QUEUE", text: func(h *holds) string { return h.queue }},
+		{name: "USER", text: func(h *holds) string { return cmp.Or(h.Name, "-") }},
+		{name: "GPUS", right: true, text: func(h *holds) string { return h.GPUs.String() }},
+		{name: "CPU-ONLY", right: true, text: func(h *holds) string { return h.CPU.String() }},
+	}, pointers(users))
+}
+
+func queueShares(w io.Writer, v *View, shares []QueueShare) error {
 	counts := func(*View) bool {
 		return slices.ContainsFunc(shares, func(s QueueShare) bool { return s.GPUTime != nil })
 	}

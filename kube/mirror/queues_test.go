@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/kube/objects"
 	"github.com/muster-sched/muster/kube/tables"
+	"github.com/muster-sched/muster/kube/translate"
 )
 
 // A change of a queue takes no plan from a job that may go on to wait in its queue: the
@@ -64,4 +66,25 @@ func TestQueueChangeKeepsPlans(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A job that waits because another user of its queue holds less says so, and the status of the queue says what each holds.
+func TestTurnsOfUsersAreSaid(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", "r")
+	q := queueObject("lab", "")
+	q.Spec.FairBetween = "Users"
+	w.m.queueSeen(q)
+	for _, p := range [][3]string{{"a1", "ann", "5"}, {"b1", "bob", "3"}, {"a2", "ann", "4"}, {"b2", "bob", "4"}} {
+		w.pod(p[0], inQueue("lab"), asking(v1alpha1.GPUResource, p[2]), noted(v1alpha1.UserAnnotation, p[1]))
+	}
+	w.on("a1,b1>n,n")
+	w.waits("a2", core.Resources.String(), translate.TurnMark+"user ann holds 5 GPUs in queue lab; before this job comes default/pod/b2 of user bob, who holds 3 GPUs"+translate.AheadMark+"1")
+	for _, s := range w.m.reports.Statuses(w.m.engine, metav1.NewTime(w.now)) {
+		want := []v1alpha1.QueueUser{{Name: "ann", GPUs: GPUs(5), CPU: "0"}, {Name: "bob", GPUs: GPUs(3), CPU: "0"}}
+		if q, ok := s.Object.(*v1alpha1.Queue); ok && q.Name == "lab" && slices.Equal(q.Status.Users, want) {
+			return
+		}
+	}
+	t.Error("the status of the queue does not have both users")
 }

@@ -36,6 +36,7 @@ type Engine interface {
 	JobTime(now core.Time, job string) (core.Served, bool)
 	StaleSince(job string) (core.Time, bool)
 	Standings(now core.Time) map[string]core.Standing
+	UsersHold() map[string][]core.UserHolds
 }
 
 // Reporter reports why jobs wait. Its memory is about one cluster; it is not safe for
@@ -118,7 +119,7 @@ func (r *Reporter) Report(e Engine, g *tables.Group) []act.Report {
 				detail += r.Shards.Within()
 			}
 			if x.Turn != "" {
-				detail += "; " + x.Turn
+				detail += translate.TurnMark + x.Turn
 			}
 			if x.Ahead > 0 {
 				detail += fmt.Sprint(translate.AheadMark, x.Ahead)

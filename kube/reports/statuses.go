@@ -26,7 +26,8 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 	if len(r.Queues.Objects) > 0 {
 		byName, shares := map[string]*stats.Queue{}, map[string][]core.Share(nil)
 		var resources map[string][]stats.Usage
-		r.Guarded(nil, func() { shares, resources = e.Shares(), e.ResourceUsage() })
+		var users map[string][]core.UserHolds
+		r.Guarded(nil, func() { shares, resources, users = e.Shares(), e.ResourceUsage(), e.UsersHold() })
 		if r.Now >= r.stood+Every { // they change all the time
 			r.stood = r.Now
 			r.Guarded(nil, func() { r.standings = e.Standings(r.Now) })
@@ -41,7 +42,7 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 			q := *r.Queues.Objects[name]
 			old := q.Status
 			q.Status = r.QueueStatus(&q, byName[name], now)
-			q.Status.GPUTime = standing(r.standings, name)
+			q.Status.GPUTime, q.Status.Users = standing(r.standings, name), usersOf(users[name])
 			if !equality.Semantic.DeepEqual(q.Status, old) {
 				out = append(out, act.Status{Resource: "queues", Name: name, Object: &q})
 			}
@@ -52,6 +53,17 @@ func (r *Reporter) Statuses(e Engine, now metav1.Time) []act.Status {
 	}
 	for _, t := range r.Topologies.Statuses(now) {
 		out = append(out, act.Status{Resource: "topologies", Name: t.Name, Object: t})
+	}
+	return out
+}
+
+// mostUsers is how many users the status of a queue has.
+const mostUsers = 100
+
+// usersOf is what users hold, those who hold most.
+func usersOf(all []core.UserHolds) (out []v1alpha1.QueueUser) {
+	for _, u := range all[:min(len(all), mostUsers)] {
+		out = append(out, v1alpha1.QueueUser{Name: u.User, GPUs: v1alpha1.GPUs(u.GPU), CPU: v1alpha1.QuantityOf("cpu", core.Milli(u.CPUMilli))})
 	}
 	return out
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/muster-sched/muster/core"
 )
 
-// The message of the condition Waiting says why a job waits; then, each after its mark:
+// The message of the condition Waiting says why a job waits, and, after TurnMark, which queue, job or user comes before it; then, each after its mark:
 // how many jobs wait in front (AheadMark), at what time the job is expected to start
 // (StartMark), or why no start can be predicted (NoStartMark), and what would free the nearest
 // places (NearestMark, with NearestSeparator between them).
 const (
+	TurnMark    = "; turn: "
 	AheadMark   = "; jobs ahead: "
 	StartMark   = "; expected start: "
 	NoStartMark = "; expected start unknown: "
