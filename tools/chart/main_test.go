@@ -297,6 +297,7 @@ func TestSchedulerRoleIsLeast(t *testing.T) {
 		{"patch", "muster.sh", "queues/status"}, {"patch", "events.k8s.io", "events"},
 		{"list", "", "pods"}, {"get", "apps", "deployments"}, {"get", "apps", "replicasets"}, {"watch", "storage.k8s.io", "csinodes"},
 		{"watch", "resource.k8s.io", "devicetaintrules"}, {"get", "scheduling.sigs.k8s.io", "podgroups"},
+		{"update", "muster.sh", "ledgers"}, {"delete", "muster.sh", "ledgers"},
 	} {
 		if !may(rules, want.verb, want.group, want.resource) {
 			t.Errorf("may not %s %s.%s", want.verb, want.resource, want.group)
@@ -313,7 +314,9 @@ func TestSchedulerRoleIsLeast(t *testing.T) {
 		claims := slices.Equal(r.Resources, []string{"resourceclaims"})
 		// It deletes pods whose owner wants back what they borrowed, and whose budgets let none go.
 		pods := slices.Equal(r.Resources, []string{"pods"})
-		if slices.Contains(r.Verbs, "delete") && !claims && !pods || slices.Contains(r.Verbs, "*") || slices.Contains(r.Verbs, "escalate") ||
+		// It deletes Ledger objects of its own that are no longer needed.
+		ledgers := slices.Equal(r.Resources, []string{"ledgers"})
+		if slices.Contains(r.Verbs, "delete") && !claims && !pods && !ledgers || slices.Contains(r.Verbs, "*") || slices.Contains(r.Verbs, "escalate") ||
 			slices.Contains(r.Resources, "*") || slices.Contains(r.APIGroups, "*") || len(r.NonResourceURLs) > 0 {
 			t.Errorf("too much: %v", r)
 		}
