@@ -56,7 +56,7 @@ var beyond = map[string][]string{
 		"members/withdrawn.txt", "members/withdrawn_from_too_few.txt", "stale/evicted_whole.txt", "stale/no_room_for_the_new_pod.txt",
 	},
 	"what is not known after a restart is since when a gang has had too few pods": {"stale/found.txt"},
-	"what an engine before this one counted is written by that one":               {"queueing/longterm_restart.txt", "queueing/longterm_restart_halflife.txt"},
+	"what an engine before this one counted is written by that one":               {"queueing/longterm_nothing.txt", "queueing/longterm_restart.txt", "queueing/longterm_restart_halflife.txt"},
 	"how many pods a gang needs does not change while it runs":                    {"members/gang_starts_anew_with_a_role.txt"},
 	"affinities of a pod do not change":                                           {"placement/affinities_change.txt"},
 	"it is about events that the engine refuses":                                  {"refused/absurd.txt", "refused/events.txt", "standby/refused.txt", "migration/restart_refused.txt"},
