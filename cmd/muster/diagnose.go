@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +36,7 @@ may be compressed with gzip; - reads standard input. Lines are numbered from 0.`
 			for i, file := range args {
 				v, err := diagnoseFile(c, file)
 				if err != nil {
-					return unreadable(file, err)
+					return err
 				}
 				if err := writeVerdict(c.OutOrStdout(), file, v, asJSON, i > 0, len(args) > 1); err != nil {
 					return err
@@ -51,15 +50,16 @@ may be compressed with gzip; - reads standard input. Lines are numbered from 0.`
 }
 
 func diagnoseFile(c *cobra.Command, file string) (diagnose.Verdict, error) {
-	if file == "-" {
-		return diagnose.Log(c.InOrStdin())
-	}
-	f, err := os.Open(file)
+	in, err := openLog(file, c.InOrStdin())
 	if err != nil {
 		return diagnose.Verdict{}, err
 	}
-	defer f.Close()
-	return diagnose.Log(f)
+	defer in.Close()
+	v, err := diagnose.Log(in)
+	if err != nil {
+		err = unreadable(file, err)
+	}
+	return v, err
 }
 
 // writeVerdict writes what was found in a file. Text has a blank line between files and, of several files, their names.

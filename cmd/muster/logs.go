@@ -1,17 +1,13 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-
-	"github.com/muster-sched/muster/workload"
+	"github.com/muster-sched/muster/semantic/logtext"
 )
 
 // openLog opens the log of a job: a file, also one that gzip compressed, or - for stdin.
@@ -24,16 +20,12 @@ func openLog(path string, stdin io.Reader) (io.ReadCloser, error) {
 		}
 		in = f
 	}
-	r := bufio.NewReaderSize(in, 64<<10)
-	if head, _ := r.Peek(2); !bytes.Equal(head, []byte{0x1f, 0x8b}) {
-		return both{r, in}, nil
-	}
-	z, err := gzip.NewReader(r)
+	r, err := logtext.Plain(in)
 	if err != nil {
 		in.Close()
-		return nil, &workload.Error{File: path, Want: "a file that gzip compressed: " + err.Error()}
+		return nil, unreadable(path, err)
 	}
-	return both{z, in}, nil
+	return both{r, in}, nil
 }
 
 // both reads from one thing and closes another.
@@ -45,11 +37,11 @@ type both struct {
 func openLogFile(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, &workload.Error{File: path, Want: "the log of a job: " + errors.Unwrap(err).Error()}
+		return nil, unreadable(path, err)
 	}
 	if s, err := f.Stat(); err == nil && s.IsDir() {
 		f.Close()
-		return nil, &workload.Error{File: path, Want: "the log of a job; found a folder"}
+		return nil, unreadable(path, syscall.EISDIR)
 	}
 	return f, nil
 }

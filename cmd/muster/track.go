@@ -101,7 +101,7 @@ func lastLines(path string, stdin io.Reader) (*track.Tracker, error) {
 		defer file.Close()
 		var head [2]byte
 		_, _ = file.ReadAt(head[:], 0)
-		if s, err := file.Stat(); err == nil && s.Mode().IsRegular() && head != [2]byte{0x1f, 0x8b} {
+		if s, err := file.Stat(); err == nil && s.Mode().IsRegular() && !logtext.Compressed(head[:]) {
 			return track.Tail(file, s.Size(), tailBytes)
 		}
 	}

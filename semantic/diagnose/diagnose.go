@@ -7,11 +7,8 @@
 package diagnose
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/muster-sched/muster/semantic/logtext"
 )
@@ -58,14 +55,9 @@ func (v *Verdict) Recovery() Action { return v.recovery }
 
 // Log diagnoses a log, which may be compressed with gzip.
 func Log(r io.Reader) (Verdict, error) {
-	b := bufio.NewReaderSize(r, 64<<10)
-	r = b
-	if magic, _ := b.Peek(2); string(magic) == "\x1f\x8b" {
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return Verdict{}, err
-		}
-		r = z
+	r, err := logtext.Plain(r)
+	if err != nil {
+		return Verdict{}, err
 	}
 	s := newScan(known())
 	lines := logtext.NewScanner(r)

@@ -5,8 +5,11 @@
 package logtext
 
 import (
+	"bufio"
 	"bytes"
 	"io"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // MaxLine is how many bytes of a line are kept. What is beyond is dropped: no log needs it, and a file without line ends, such as
@@ -15,6 +18,18 @@ const MaxLine = 16 << 10
 
 // chunk is how much is read at a time.
 const chunk = 64 << 10
+
+// Compressed reports whether a text with this head is one that gzip compressed.
+func Compressed(head []byte) bool { return bytes.HasPrefix(head, []byte{0x1f, 0x8b}) }
+
+// Plain returns a reader of the text that r reads, which gzip may have compressed.
+func Plain(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, chunk)
+	if head, _ := b.Peek(2); Compressed(head) {
+		return gzip.NewReader(b)
+	}
+	return b, nil
+}
 
 // Scanner reads lines from the first to the last.
 type Scanner struct {
