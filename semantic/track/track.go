@@ -140,8 +140,8 @@ func first(to *float64, v float64, then func()) {
 	}
 }
 
-// byWeight returns the series of the last readings. First come those that follow each other, as the steps of a job do: lines of other jobs between
-// them, such as those that a launcher or a test prints, seldom do. Then those that say how fast the job is, and those with most readings.
+// byWeight returns the series of the last readings, without those that contradict themselves. First come those that follow each other, as the steps of a job do, then
+// those that say how fast the job is, then those with most readings.
 func (t *Tracker) byWeight() []*series {
 	count := map[uint64]int{}
 	for _, id := range t.order {
@@ -155,27 +155,33 @@ func (t *Tracker) byWeight() []*series {
 		if n == 0 || n*50 < len(t.order) && n < last { // such as the bar of a download
 			continue
 		}
-		weight[s] = n
-		if s.follow() {
-			weight[s] += 2 * recent
+		switch orderOf(s.readings) {
+		case mixed:
+			continue
+		case rising:
+			n += 2 * recent
 		}
 		if x := s.readings[0]; !math.IsNaN(x.StepTime) || !math.IsNaN(x.Throughput) {
-			weight[s] += recent
+			n += recent
 		}
+		weight[s] = n
 		out = append(out, s)
 	}
 	slices.SortStableFunc(out, func(a, b *series) int { return weight[b] - weight[a] })
 	return out
 }
 
-// follow reports whether at least four fifths of the readings of a series are further than the one before.
-func (s *series) follow() bool {
-	up, down := rises(s.readings)
-	return up > 0 && up >= 4*down
-}
+// order is how the readings of a series come after each other.
+type order uint8
 
-// rises returns how many readings are further than the one before, in a later epoch or at a later step, and how many are less far.
-func rises(readings []Reading) (up, down int) {
+const (
+	unclear order = iota // too few count steps
+	rising               // at least four fifths are further than the one before, in a later epoch or at a later step
+	mixed                // fewer: they are of several jobs
+)
+
+func orderOf(readings []Reading) order {
+	up, down := 0, 0
 	for i := range readings[1:] {
 		a, b := &readings[i], &readings[i+1]
 		switch {
@@ -185,29 +191,31 @@ func rises(readings []Reading) (up, down int) {
 			down++
 		}
 	}
-	return up, down
+	switch {
+	case up+down < 3:
+		return unclear
+	case up >= 4*down:
+		return rising
+	}
+	return mixed
 }
 
-// Own returns the readings of the job whose log it is, in order. A log may have lines of other jobs, such as those that a launcher prints. If
-// the readings of one print statement, at least ten, follow each other, as the steps of a job do, all that follow each other are the job's own. Else all
-// readings are.
+// Own returns the readings of the job whose log it is, in order. A log may have lines of other jobs, such as those that a launcher prints; those do not follow each
+// other, as the steps of a job do. If there are such lines, readings of which too few count steps to tell are left out, too, unless there are at least ten by the same names.
 func Own(all []Reading) []Reading {
 	by := map[uint64][]Reading{}
 	for _, x := range all {
 		by[x.series] = append(by[x.series], x)
 	}
-	main := 0
-	own := map[uint64]bool{}
+	orders := map[uint64]order{}
+	several := false
 	for id, readings := range by {
-		if up, down := rises(readings); up >= 3 && up >= 4*down {
-			own[id] = true
-			main = max(main, len(readings))
-		}
+		orders[id] = orderOf(readings)
+		several = several || orders[id] == mixed
 	}
-	if main < 10 {
-		return all
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(x Reading) bool { return !own[x.series] })
+	return slices.DeleteFunc(slices.Clone(all), func(x Reading) bool {
+		return orders[x.series] == mixed || several && orders[x.series] == unclear && len(by[x.series]) < 10
+	})
 }
 
 // robust returns the median of a figure of readings, without those further from it than three times the median distance.
