@@ -47,7 +47,7 @@ type entitlement struct {
 	reclaimable reclaimable
 
 	// Scratch memory.
-	fresh, merged  []holding
+	fresh          []holding
 	met            []int32
 	before, rest   []Milli
 	demands, wants []demand
@@ -56,15 +56,16 @@ type entitlement struct {
 // cohort is the units of queues that share quota: that count against the same accounts, directly or through other queues. What
 // happens to them changes nothing for the units of other cohorts.
 type cohort struct {
-	// units are in the order of byKey, then of pods. Those that are gone stay until the end of the update.
+	// units are in the order of byKey, then of pods. Those that are gone, by their places, stay until the end of the update.
 	units []holding
+	gone  []int32
 	// accounts and tenants are the numbers of those that it has.
 	accounts, tenants []int32
-	// coming are units that an update has found, again and went say that quotas are to be assigned again, and
-	// that units have gone; met that it is among entitlement.met.
-	coming           []holding
-	again, went, met bool
-	changed          bool // units came, went or got another cover since shareOut
+	// coming are units that an update has found, again says that quotas are to be assigned again, met that it is among
+	// entitlement.met.
+	coming     []holding
+	again, met bool
+	changed    bool // units came, went or got another cover since shareOut
 	// version is another number whenever what covers its units, or would cover a waiting job, may have changed.
 	version uint64
 	// listed are the units of each cover but the strongest, in their order, as shareOut found.
@@ -75,10 +76,10 @@ type cohort struct {
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
 type holding struct {
-	job          *job
-	pod          int32 // -1 for the minimum of a gang
-	tenant       int32 // the number of its queue
-	within, gone bool
+	job    *job
+	pod    int32 // -1 for the minimum of a gang
+	tenant int32 // the number of its queue
+	within bool
 	// owed says that it is within what its queue is owed, and its pods are marked so if marked is set.
 	owed, marked bool
 	// came is when it got its place: see pod.came.
@@ -168,7 +169,7 @@ func (c *entitlement) update() {
 		k := &c.cohorts[n]
 		if !k.met {
 			c.renew(k)
-			k.met, k.again, k.went, k.coming = true, false, false, k.coming[:0]
+			k.met, k.again, k.gone, k.coming = true, false, k.gone[:0], k.coming[:0]
 			c.met = append(c.met, n)
 		}
 		c.updateUnits(k, j)
@@ -188,7 +189,7 @@ func (c *entitlement) renew(k *cohort) {
 // updateCohort puts what came in its place among the units of a cohort, and assigns quotas.
 func (c *entitlement) updateCohort(k *cohort) {
 	k.met = false
-	if !k.went && len(k.coming) == 0 {
+	if len(k.gone) == 0 && len(k.coming) == 0 {
 		return
 	}
 	k.changed, c.changed = true, true
@@ -201,7 +202,7 @@ func (c *entitlement) updateCohort(k *cohort) {
 	// else changes. Most starts end here.
 	n := len(k.units)
 	last := n == 0 || len(k.coming) == 0 || compareHoldings(&k.units[n-1], &k.coming[0]) < 0
-	if !k.went && !larger && last {
+	if len(k.gone) == 0 && !larger && last {
 		for i := range k.coming {
 			k.units = append(k.units, k.coming[i])
 			c.deal(&k.units[n+i])
@@ -210,7 +211,7 @@ func (c *entitlement) updateCohort(k *cohort) {
 	}
 
 	// 3. Else all quotas of the cohort are assigned again, unless what went had none.
-	c.merge(k)
+	k.merge()
 	if k.again || len(k.coming) > 0 {
 		c.dealOut(k)
 	}
@@ -259,7 +260,7 @@ func (c *entitlement) findCohorts() {
 			if len(c.cohorts) < cap(c.cohorts) {
 				k = c.cohorts[:n+1][n] // its memory
 			}
-			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], changed: true, listed: k.listed, freeable: k.freeable[:0]}
+			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], gone: k.gone[:0], changed: true, listed: k.listed, freeable: k.freeable[:0]}
 			for of := range k.listed {
 				k.listed[of] = k.listed[of][:0]
 			}
@@ -269,21 +270,29 @@ func (c *entitlement) findCohorts() {
 	}
 }
 
-// merge drops what is gone from the units and puts what came in its place in the order.
-func (c *entitlement) merge(k *cohort) {
-	out, coming := c.merged[:0], k.coming
-	for i := range k.units {
-		u := &k.units[i]
-		if u.gone {
-			continue
+// merge drops what is gone from the units and puts what came in its place in the order. It moves what is between as a whole: there
+// may be thousands of units, of which one goes.
+func (k *cohort) merge() {
+	if len(k.gone) > 0 {
+		to := int(k.gone[0])
+		for i, from := range k.gone {
+			next := len(k.units)
+			if i+1 < len(k.gone) {
+				next = int(k.gone[i+1])
+			}
+			to += copy(k.units[to:], k.units[from+1:next])
 		}
-		for len(coming) > 0 && compareHoldings(&coming[0], u) < 0 {
-			out, coming = append(out, coming[0]), coming[1:]
-		}
-		out = append(out, *u)
+		clear(k.units[to:])
+		k.units = k.units[:to]
 	}
-	out = append(out, coming...)
-	k.units, c.merged = append(k.units[:0], out...), out
+	stay := len(k.units)
+	k.units = append(k.units, k.coming...)
+	end := len(k.units)
+	for i := len(k.coming) - 1; i >= 0; i-- {
+		at, _ := slices.BinarySearchFunc(k.units[:stay], &k.coming[i], func(u holding, c *holding) int { return compareHoldings(&u, c) })
+		end -= copy(k.units[end-(stay-at):end], k.units[at:stay]) + 1
+		k.units[end], stay = k.coming[i], at
+	}
 }
 
 // entitled is the time at which pods count as having come that evicted others as ones within
@@ -370,7 +379,7 @@ func (c *entitlement) updateUnits(k *cohort, j *job) {
 			k.coming = append(k.coming, fresh[0]) // 3
 			fresh, k.again = fresh[1:], true
 		}
-		u.gone, k.went = true, true // 3 and 4
+		k.gone = append(k.gone, int32(at)) // 3 and 4
 		k.again = k.again || c.dealtAlong(u)
 	}
 	k.coming = append(k.coming, fresh...)
