@@ -1,17 +1,14 @@
 package diagnose
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-sched/muster/internal/corpus"
 )
 
 // record is a log of a labelled corpus: a file corpus.jsonl in the folder MUSTER_LOGS.
@@ -38,29 +35,6 @@ func (r *record) tuning() bool {
 	h := fnv.New32a()
 	h.Write([]byte(source))
 	return h.Sum32()%2 == 0
-}
-
-func corpus(t testing.TB) []record {
-	t.Helper()
-	dir := os.Getenv("MUSTER_LOGS")
-	if dir == "" {
-		t.Skip("MUSTER_LOGS names no folder with a labelled corpus of logs (corpus.jsonl)")
-	}
-	data, err := os.ReadFile(filepath.Join(dir, "corpus.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []record
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		var r record
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, r)
-	}
-	return all
 }
 
 func diagnosed(t *testing.T, text string) Verdict {
@@ -228,7 +202,7 @@ func buried(all []record, r *record, seed uint64) (text string, before int64) {
 // The targets hold on the records for which the knowledge was written, also inside long healthy logs. The figures of the other
 // records are printed, not asserted: they are what is to be expected of logs that are not known.
 func TestCorpus(t *testing.T) {
-	all := corpus(t)
+	all := corpus.Records[record](t)
 	parts := map[string][]judged{}
 	for i := range all {
 		r, part := &all[i], "held out"
@@ -258,12 +232,8 @@ func TestCorpus(t *testing.T) {
 
 // BenchmarkLogs reads the healthy logs of the corpus.
 func BenchmarkLogs(b *testing.B) {
-	dir := os.Getenv("MUSTER_LOGS")
-	if dir == "" {
-		b.Skip("MUSTER_LOGS names no folder with a labelled corpus of logs (corpus.jsonl)")
-	}
 	var text strings.Builder
-	for _, r := range corpus(b) {
+	for _, r := range corpus.Records[record](b) {
 		if r.Label.Category == None && r.Label.Outcome == "" {
 			text.WriteString(r.Text + "\n")
 		}

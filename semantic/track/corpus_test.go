@@ -1,18 +1,17 @@
 package track
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-sched/muster/internal/corpus"
 )
 
 type corpusRecord struct {
@@ -32,25 +31,9 @@ type corpusReading struct {
 	Loss           *float64
 }
 
-// corpus reads the records of MUSTER_LOGS, a folder with labelled logs of real jobs. Those of half of the source repositories are
-// held out: nothing is tuned to them.
-func corpus(t testing.TB) (tuning, held []corpusRecord) {
-	dir := os.Getenv("MUSTER_LOGS")
-	if dir == "" {
-		t.Skip("MUSTER_LOGS names no folder with labelled logs")
-	}
-	f, err := os.Open(filepath.Join(dir, "corpus.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<26)
-	for s.Scan() {
-		var r corpusRecord
-		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
+// halves returns the labelled logs. Those of half of the source repositories are held out: nothing is tuned to them.
+func halves(t testing.TB) (tuning, held []corpusRecord) {
+	for _, r := range corpus.Records[corpusRecord](t) {
 		repo := strings.SplitN(r.Source, "/", 3)
 		if sha256.Sum256([]byte(strings.Join(repo[:min(2, len(repo))], "/")))[0]&1 == 1 {
 			held = append(held, r)
@@ -63,7 +46,7 @@ func corpus(t testing.TB) (tuning, held []corpusRecord) {
 
 // TestCorpus compares each line with its label, within 1 %.
 func TestCorpus(t *testing.T) {
-	tuning, held := corpus(t)
+	tuning, held := halves(t)
 	right, wrong, missed := compare(t, "tuning", tuning)
 	if total := right + wrong + missed; right*100 < 97*total {
 		t.Errorf("%d of %d figures are right in the logs that the rules were written for", right, total)
@@ -119,7 +102,7 @@ func compare(t *testing.T, part string, logs []corpusRecord) (right, wrong, miss
 // TestMixes measures what the paper measures (§5.4): a thousand logs, half of them with ten to a hundred times as many lines that say
 // nothing about progress between their own. An answer is right within 10 % of the median of the last twenty labels.
 func TestMixes(t *testing.T) {
-	tuning, held := corpus(t)
+	tuning, held := halves(t)
 	all := append(slices.Clone(tuning), held...)
 	for _, part := range []struct {
 		name string
