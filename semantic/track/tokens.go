@@ -107,7 +107,7 @@ scan:
 			colons++
 		case c == '-' && points == 0 && !e && end+1 < len(line) && digit(line[end+1]) && digit(line[end-1]):
 			dashes++
-		case c == ',' && points == 0 && thousands(line, i, end):
+		case c == ',' && points == 0 && colons == 0 && thousands(line, i, end):
 			other = true
 		case (c == 'e' || c == 'E') && !e && exponent(line[end+1:]):
 			e = true

@@ -106,6 +106,63 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// Every other step waits for the data: those are no measure of a step.
+func TestOutliers(t *testing.T) {
+	var b strings.Builder
+	for i, s := range []float64{50, 1.0, 60, 1.1, 70, 1.2, 80, 1.3, 1.4} {
+		fmt.Fprintf(&b, "step %d loss 1 time per step %.1fs\n", i, s)
+	}
+	if p := follow(t, b.String()); p.StepTime != 1.2 {
+		t.Errorf("step time %v", p.StepTime)
+	}
+}
+
+func TestMilliseconds(t *testing.T) {
+	var b strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&b, "2026-03-01 10:00:%02d,%03d step %d loss 1\n", i/4, i%4*250, i)
+	}
+	if p := follow(t, b.String()); p.StepTime != 0.25 {
+		t.Errorf("step time %v", p.StepTime)
+	}
+}
+
+// Two bars that differ in their totals alone are two.
+func TestBars(t *testing.T) {
+	var b strings.Builder
+	for i := 1; i <= 10; i++ {
+		fmt.Fprintf(&b, "%d%%|#| %d/500 [00:01<00:01, 2.00s/it]\n%d%%|#| %d/70 [00:01<00:01, 9.00s/it]\n", i, 100+i, i, i)
+	}
+	if p := follow(t, b.String()); p.Step != 110 || p.TotalSteps != 500 || p.StepTime != 2 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// The bar of something short says nothing about the steps of a job that prints no time.
+func TestShortBar(t *testing.T) {
+	text := "10%|#| 1/10 [00:09<01:30, 9.00s/it]\n"
+	for i := range 190 {
+		text += fmt.Sprintf("step %d loss 1\n", i)
+	}
+	if p := follow(t, text); p.Step != 189 || !math.IsNaN(p.StepTime) {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestStalled(t *testing.T) {
+	p := follow(t, "step 10 loss 1 time per step 2s\nstep 20 loss 1 time per step 2s\n")
+	if p.Stalled(199, 10) || !p.Stalled(201, 10) {
+		t.Errorf("stalled after %v s", p.Interval*10)
+	}
+	p = follow(t, "step 1 loss 1 time per step 10ms\nstep 2 loss 1 time per step 10ms\n")
+	if p.Stalled(9, 10) || !p.Stalled(11, 10) {
+		t.Error("fast steps")
+	}
+	if p = follow(t, "step 1 loss 1\nstep 2 loss 1\n"); p.Stalled(1e6, 10) {
+		t.Error("stalled, though the time of a step is not known")
+	}
+}
+
 // Lines of other jobs, in no order, are told from the job's own.
 func TestOwn(t *testing.T) {
 	var all []Reading
@@ -121,6 +178,7 @@ func TestOwn(t *testing.T) {
 			read("iter %d/700 loss: 3.0, %.1fs/it", (i*37+j*101)%700, 9.0)
 		}
 	}
+	read("epoch: 7, throughput: 3 samples/s") // too short to tell
 	p := tr.Progress()
 	if p.Step != 39 || p.StepTime != 2 {
 		t.Errorf("%+v", p)
