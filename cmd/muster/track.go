@@ -68,7 +68,7 @@ outliers; if none prints it, it is taken from time stamps.`,
 	}
 	c.Flags().SortFlags = false
 	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "keep reading as the log grows, and say when the job stalls")
-	c.Flags().Float64Var(&f.stall, "stall", 10, "with --follow: a job stalls when it prints no step for this `NUMBER` of times as long as usual")
+	c.Flags().Float64Var(&f.stall, "stall", 10, "with --follow: a job stalls when it prints no step for this `NUMBER` of times as long as usual, and for 10 seconds")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print every line that says how far the job is, one JSON object for each")
 	return c
 }
@@ -212,7 +212,7 @@ func (f *trackFlags) watch(ctx context.Context, out io.Writer, lines <-chan stri
 				fmt.Fprintln(out, status(p))
 				news = false
 			}
-			if silent := now.Sub(heard); !stalled && silent.Seconds() > f.stall*p.Interval {
+			if silent := now.Sub(heard); !stalled && p.Stalled(silent.Seconds(), f.stall) {
 				fmt.Fprintf(out, "stalled: no step for %s; usually one is printed every %s\n", silent.Round(time.Second), stepTime(p.Interval))
 				stalled = true
 			}

@@ -131,6 +131,13 @@ func (t *Tracker) Progress() Progress {
 	return p
 }
 
+// leastSilence is how many seconds without a reading are no stall, whatever is usual: output is buffered, and checkpoints are written.
+const leastSilence = 10
+
+// Stalled reports whether a job that printed its last reading this many seconds ago has printed none for k times as long as usual. If the log
+// does not say how long a step takes, that is not known, and false.
+func (p *Progress) Stalled(silent, k float64) bool { return silent > max(leastSilence, k*p.Interval) }
+
 // first sets a figure that is not known yet.
 func first(to *float64, v float64, then func()) {
 	if math.IsNaN(*to) && !math.IsNaN(v) {
