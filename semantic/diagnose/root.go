@@ -56,7 +56,7 @@ func (s *scan) add(e *event) {
 		return
 	}
 	if c := e.chain; c != nil {
-		if 2*c.rank() > 2*r || c.rank() == r && e.sig.Generic && !c.sig.Generic {
+		if c.rank() > r || c.rank() == r && e.sig.Generic && !c.sig.Generic {
 			return // what it was raised from says more
 		}
 		s.remove(c)
