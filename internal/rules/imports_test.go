@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 
 	// What reads logs and code. It imports nothing of the engine, nor the engine anything of it.
 	"semantic/logtext":  {},
+	"semantic/metadata": {},
 	"semantic/track":    {"semantic/logtext"},
 	"semantic/diagnose": {"semantic/logtext"},
 
