@@ -80,6 +80,7 @@ type reader struct {
 	columns                       []float64 // the numbers without a name behind the first pair: a table
 	sized                         bool      // the first of them is a size
 	pairs                         int
+	source                        uint64 // of the files that the line names: the print statement is in one of them
 }
 
 // read returns what a line says of the progress of training, and whether it says anything.
@@ -99,6 +100,9 @@ func (r *reader) read(line []byte) (Reading, bool) {
 			}
 			if t.meaning&mValue != 0 && i > 0 {
 				r.figure(i, math.NaN())
+			}
+			if i > 1 && t.joined && r.tokens[i-1].is('.') && string(r.text(i)) == "py" {
+				r.source = hashed(r.source, r.path(i))
 			}
 		case number:
 			r.inHead = false
@@ -169,6 +173,20 @@ func (r *reader) scaled(i int) int {
 		}
 	}
 	return i
+}
+
+// path returns the name of the file that ends with token i, with its folders.
+func (r *reader) path(i int) []byte {
+	end := r.tokens[i].to
+	from := 1 + bytes.LastIndexAny(r.line[:end], " \t\"'([{<=,;|")
+	return r.line[from:end]
+}
+
+func hashed(h uint64, text []byte) uint64 {
+	for _, c := range text {
+		h = (h ^ uint64(c|0x20)) * 1099511628211
+	}
+	return h
 }
 
 // text returns the text of token i.
@@ -369,6 +387,10 @@ skip:
 		if t.kind != word || n > 0 && r.tokens[j+1].wide {
 			break
 		}
+		if before := r.counted(j); n == 0 && t.meaning&mNumber != 0 && before >= 0 { // epoch_num
+			j = before + 1
+			continue
+		}
 		if n == 0 {
 			k.last = t.meaning
 		}
@@ -385,14 +407,23 @@ skip:
 		if t.meaning&(mItem|mRate) != 0 && k.item == "" {
 			k.item = itemOf(r.text(j))
 		}
-		for _, c := range r.text(j) {
-			k.hash = (k.hash ^ uint64(c|0x20)) * 1099511628211
-		}
+		k.hash = hashed(k.hash, r.text(j))
 	}
 	if k.words == 1 && k.all == 0 && string(r.text(first)) == "value" {
 		return r.nameOfKey(first, k)
 	}
 	return k
+}
+
+// counted returns the token of the word for a step or an epoch that the word at token j is the number of, or -1.
+func (r *reader) counted(j int) int {
+	if j--; j > r.stop && r.tokens[j].is('_') {
+		j--
+	}
+	if j > r.stop && r.tokens[j].meaning&(mStep|mEpoch) != 0 {
+		return j
+	}
+	return -1
 }
 
 // nameOfKey reads the name of a value that JSON has as {"key": "eval_loss", "value": 1.5}.
@@ -455,6 +486,14 @@ func (r *reader) figure(i int, v float64) int {
 // offer takes a figure for what its name and unit say that it is.
 func (r *reader) offer(k name, u unit, v float64) {
 	const small = mSecond | mMilli | mMicro
+	if k.all&mStamp != 0 && math.IsNaN(r.at) { // seconds or milliseconds since 1970, of this century
+		switch {
+		case 1e9 < v && v < 1e10:
+			r.at = v
+		case 1e12 < v && v < 1e13:
+			r.at = v / 1000
+		}
+	}
 	steps := meaning(mStep | mBatch)
 	switch {
 	case u.percent || u.size && u.den == 0:
@@ -599,6 +638,7 @@ func (r *reader) conclude() (Reading, bool) {
 	if !(counted && (x.HasLoss || timed || !math.IsNaN(x.Elapsed)) || timed && x.HasLoss || r.pace.rank == 1 || r.rate.rank > 0 && r.rate.rank < 4) {
 		return x, false
 	}
+	x.series = r.source
 	for _, c := range []choice{r.step, r.epoch, r.pace, r.rate, r.loss} {
 		x.series = (x.series ^ c.hash) * 1099511628211
 		if c.total > 0 { // two bars differ in little else

@@ -168,7 +168,7 @@ func (t *Tracker) byWeight() []*series {
 		case rising:
 			n += 2 * recent
 		}
-		if x := s.readings[0]; !math.IsNaN(x.StepTime) || !math.IsNaN(x.Throughput) {
+		if s.readings[0].timed() {
 			n += recent
 		}
 		weight[s] = n
@@ -183,9 +183,15 @@ type order uint8
 
 const (
 	unclear order = iota // too few count steps
-	rising               // at least four fifths are further than the one before, in a later epoch or at a later step
+	rising               // at least four fifths are further than the one before, in a later epoch, at a later step, or later where none are counted
 	mixed                // fewer: they are of several jobs
 )
+
+// counts reports whether x says which step or epoch it is of.
+func (x *Reading) counts() bool { return !math.IsNaN(x.Step) || !math.IsNaN(x.Epoch) }
+
+// timed reports whether x says how fast the job is.
+func (x *Reading) timed() bool { return !math.IsNaN(x.StepTime) || !math.IsNaN(x.Throughput) }
 
 func orderOf(readings []Reading) order {
 	up, down := 0, 0
@@ -195,6 +201,11 @@ func orderOf(readings []Reading) order {
 		case b.Epoch > a.Epoch, !(b.Epoch < a.Epoch) && b.Step > a.Step:
 			up++
 		case b.Epoch < a.Epoch, b.Step < a.Step:
+			down++
+		case a.counts() && b.counts():
+		case b.At > a.At:
+			up++
+		case b.At < a.At:
 			down++
 		}
 	}
@@ -208,20 +219,22 @@ func orderOf(readings []Reading) order {
 }
 
 // Own returns the readings of the job whose log it is, in order. A log may have lines of other jobs, such as those that a launcher prints; those do not follow each
-// other, as the steps of a job do. If there are such lines, readings of which too few count steps to tell are left out, too, unless there are at least ten by the same names.
+// other, as the steps of a job do. If there are such lines, readings of which too few count steps to tell are left out, too: all of them if others follow each other and
+// say how fast the job is, else those of which there are fewer than ten by the same names.
 func Own(all []Reading) []Reading {
 	by := map[uint64][]Reading{}
 	for _, x := range all {
 		by[x.series] = append(by[x.series], x)
 	}
 	orders := map[uint64]order{}
-	several := false
+	several, sure := false, false
 	for id, readings := range by {
 		orders[id] = orderOf(readings)
 		several = several || orders[id] == mixed
+		sure = sure || orders[id] == rising && len(readings) >= 6 && readings[0].timed()
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(x Reading) bool {
-		return orders[x.series] == mixed || several && orders[x.series] == unclear && len(by[x.series]) < 10
+		return orders[x.series] == mixed || several && orders[x.series] == unclear && (sure && x.timed() || len(by[x.series]) < 10)
 	})
 }
 

@@ -194,6 +194,30 @@ func TestOwn(t *testing.T) {
 	}
 }
 
+// Lines that count no steps are in the order of their time stamps if they are the job's own, and those of another source file are another job's.
+func TestOwnByTime(t *testing.T) {
+	var all []Reading
+	var tr Tracker
+	for i := range 40 {
+		for _, line := range []string{
+			fmt.Sprintf(`{"ts": %d, "file": "train.py", "throughput": 100.0}`, 1700000000+i),
+			fmt.Sprintf(`{"ts": %d, "file": "other.py", "throughput": 7.0}`, 1700000000+(i*37+11)%40),
+			"CurrSamplesPerSec=3.0", // no order at all
+		} {
+			if x, ok := tr.Line([]byte(line)); ok {
+				all = append(all, x)
+			}
+		}
+	}
+	if p := tr.Progress(); p.Throughput != 100 {
+		t.Errorf("throughput %g, want 100", p.Throughput)
+	}
+	own := Own(all)
+	if len(all) != 120 || len(own) != 40 || own[0].Throughput != 100 || own[39].Throughput != 100 {
+		t.Errorf("%d readings of %d, want the first of three lines", len(own), len(all))
+	}
+}
+
 // The end of a log says the same as all of it.
 func TestTail(t *testing.T) {
 	var b strings.Builder

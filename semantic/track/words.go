@@ -26,6 +26,8 @@ const (
 	mNot                        // no quantity of progress, whatever stands beside it: lr, memory, norm, size
 	mValue                      // in the place of a number: nan, inf
 	mLast                       // of the summary that a job prints at its end
+	mNumber                     // behind a word for a step or an epoch, its number: epoch_num
+	mStamp                      // a moment, if the number is large enough for one
 )
 
 // words has what words mean. They are in lower case, and a name such as RunningAvgSamplesPerSec, lm-loss or train/loss is
@@ -62,6 +64,8 @@ var words = spell([]vocabulary{
 		"usage utilization cpu every shape grad gradient clip queue cache hit prefix std var micro"},
 	{mValue, "nan inf infinity"},
 	{mLast, "runtime final"},
+	{mNumber, "num number idx index no nr"},
+	{mStamp, "time timestamp stamp ts"},
 })
 
 type vocabulary struct {
