@@ -45,6 +45,8 @@ var mayImport = map[string][]string{
 	// What reads logs and code. It imports nothing of the engine, nor the engine anything of it.
 	"semantic/logtext":  {},
 	"semantic/metadata": {},
+	"semantic/llm":      {},
+	"semantic/redact":   {},
 	"semantic/track":    {"semantic/logtext"},
 	"semantic/diagnose": {"semantic/logtext"},
 
