@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"semantic/metadata": {},
 	"semantic/llm":      {},
 	"semantic/redact":   {},
+	"semantic/agent":    {"semantic/llm", "semantic/metadata", "semantic/redact"},
 	"semantic/track":    {"semantic/logtext"},
 	"semantic/diagnose": {"semantic/logtext"},
 

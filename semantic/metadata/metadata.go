@@ -16,8 +16,8 @@ type Job struct {
 	Training Training `json:"training_config"`
 	Dataset  Dataset  `json:"dataset_config"`
 
-	// Sources says where a field was found, as file:line relative to the job's folder, or as "command": by the field's
-	// name in JSON.
+	// Sources says where a field was found, as file:line relative to the job's folder, as "command", or as "launch" for what
+	// else started the job: by the field's name in JSON.
 	Sources map[string]string `json:"sources,omitempty"`
 }
 

@@ -46,7 +46,8 @@ func (s *spans) cut(find func(text string) []found) {
 			if f.from > at {
 				out = append(out, piece{text: p.text[at:f.from]})
 			}
-			out = append(out, piece{s.r.place(f.kind, p.text[f.from:f.to]), true})
+			value := p.text[f.from:f.to]
+			out = append(out, piece{s.r.place(f.kind, value) + strings.Repeat("\n", strings.Count(value, "\n")), true}) // lines keep their numbers
 			at = f.to
 		}
 		if at < len(p.text) {
