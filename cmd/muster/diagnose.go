@@ -7,13 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/semantic/diagnose"
 )
 
 func newDiagnose() *cobra.Command {
 	var asJSON bool
+	var from sourceFlags
 	c := &cobra.Command{
-		Use:   "diagnose LOG...",
+		Use:   "diagnose {LOG... | --job JOB}",
 		Short: "Find the root of a failure in the log of a job, and say what to do",
 		Long: `Diagnose reads the logs of jobs, of any length, and says for each what failed: the
 infrastructure (a GPU, NVLink, the network, a node, storage, host memory), a
@@ -21,43 +23,61 @@ framework, or the user's script; which lines say so; and what to do next. A job
 that was successful, or that a user or the scheduler ended, has no failure.
 
 It uses rules only: no model, no network. The same log gives the same answer. A LOG
-may be compressed with gzip; - reads standard input. Lines are numbered from 0.`,
+may be compressed with gzip; - reads standard input. Lines are numbered from 0.
+
+With --job it reads the logs of a job's pods on the Kubernetes cluster in the kubeconfig:
+of a container that was started again, the log of the one that ended.`,
 		Example: `  muster diagnose slurm-881.out
   muster diagnose --json logs/*.log
-  kubectl logs train-0 | muster diagnose -
+  muster diagnose --job train-7b -n team-a
   dmesg | muster diagnose -`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("expected LOG...; found no arguments")
-			}
-			return nil
-		},
+		Args: from.arguments,
 		RunE: func(c *cobra.Command, args []string) error {
-			for i, file := range args {
-				v, err := diagnoseFile(c, file)
-				if err != nil {
-					return err
-				}
-				if err := writeVerdict(c.OutOrStdout(), file, v, asJSON, i > 0, len(args) > 1); err != nil {
-					return err
-				}
+			logs, err := from.logs(c, args)
+			if err != nil {
+				return err
 			}
-			return nil
+			return diagnoseLogs(c, logs, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a log, each on a line")
+	from.register(c)
 	return c
 }
 
-func diagnoseFile(c *cobra.Command, file string) (diagnose.Verdict, error) {
-	in, err := openLog(file, c.InOrStdin())
+// diagnoseLogs writes what is found in each log. Of the pods of a job, text has those that failed.
+func diagnoseLogs(c *cobra.Command, logs []jobLog, asJSON bool) error {
+	written, healthy := 0, 0
+	for i := range logs {
+		v, err := diagnoseLog(c, &logs[i])
+		if err != nil {
+			return err
+		}
+		if v.Category == diagnose.None && logs[i].pod != nil && !asJSON && len(logs) > 1 {
+			healthy++
+			continue
+		}
+		if err := writeVerdict(c.OutOrStdout(), logs[i].name, v, asJSON, written > 0, len(logs) > 1); err != nil {
+			return err
+		}
+		written++
+	}
+	if healthy == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "The logs of %d of %d pods show no failure.\n", healthy, len(logs))
+	return err
+}
+
+func diagnoseLog(c *cobra.Command, log *jobLog) (diagnose.Verdict, error) {
+	in, err := log.open(c, console.LogPart{Ended: true})
 	if err != nil {
 		return diagnose.Verdict{}, err
 	}
 	defer in.Close()
 	v, err := diagnose.Log(in)
-	if err != nil {
-		err = unreadable(file, err)
+	if err != nil && log.pod == nil {
+		err = unreadable(log.name, err)
 	}
 	return v, err
 }

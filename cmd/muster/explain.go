@@ -86,21 +86,27 @@ func explainJob(c *cobra.Command, cluster *consoleFlags, list *listFlags, job st
 	}
 	return list.show(c, console.View{}, func(ctx context.Context) (page, error) {
 		x, err := client.Explain(ctx, namespace, job)
-		if unknown := (*console.NoJobError)(nil); errors.As(err, &unknown) {
-			hint := didYouMean(job, unknown.Known)
-			if i := slices.IndexFunc(unknown.Known, func(known string) bool { return strings.Contains(known, job) }); i >= 0 {
-				hint = fmt.Sprintf(" (did you mean %q?)", unknown.Known[i])
-			}
-			if hint == "" {
-				hint = ": muster queue -A -t all lists all jobs"
-			}
-			err = fmt.Errorf("%w%s", err, hint)
-		}
 		if err != nil {
-			return page{}, err
+			return page{}, jobHint(err, job)
 		}
 		return page{x, x.Write}, nil
 	})
+}
+
+// jobHint adds to the error that there is no such job what may have been meant.
+func jobHint(err error, job string) error {
+	unknown := (*console.NoJobError)(nil)
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	hint := didYouMean(job, unknown.Known)
+	if i := slices.IndexFunc(unknown.Known, func(known string) bool { return strings.Contains(known, job) }); i >= 0 {
+		hint = fmt.Sprintf(" (did you mean %q?)", unknown.Known[i])
+	}
+	if hint == "" {
+		hint = ": muster queue -A -t all lists all jobs"
+	}
+	return fmt.Errorf("%w%s", err, hint)
 }
 
 // answer is an explanation.

@@ -2,13 +2,76 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/semantic/logtext"
 )
+
+// sourceFlags name a job of a cluster, whose pods' logs are read.
+type sourceFlags struct {
+	consoleFlags
+	job string
+}
+
+func (f *sourceFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.job, "job", "", "read the logs of the pods of this `JOB` of the cluster: NAME, KIND/NAME or NAMESPACE/KIND/NAME, or of one pod")
+	f.consoleFlags.register(c)
+}
+
+// arguments expects LOG..., or --job.
+func (f *sourceFlags) arguments(_ *cobra.Command, args []string) error {
+	switch {
+	case f.job == "" && len(args) == 0:
+		return errors.New("expected LOG..., or --job; found neither")
+	case f.job != "" && len(args) > 0:
+		return errors.New("expected LOG..., or --job; found both")
+	}
+	return nil
+}
+
+// jobLog is a log that a command reads: a file, or of a pod.
+type jobLog struct {
+	name string
+	pod  *console.PodLog // nil for a file
+}
+
+// logs returns what to read.
+func (f *sourceFlags) logs(c *cobra.Command, args []string) ([]jobLog, error) {
+	var all []jobLog
+	if f.job == "" {
+		for _, path := range args {
+			all = append(all, jobLog{name: path})
+		}
+		return all, nil
+	}
+	client, namespace, err := f.open(c)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := client.Logs(c.Context(), namespace, f.job)
+	if err != nil {
+		return nil, jobHint(err, f.job)
+	}
+	for i := range pods {
+		all = append(all, jobLog{pods[i].Pod, &pods[i]})
+	}
+	return all, nil
+}
+
+// open opens a log. part is of a pod's.
+func (l *jobLog) open(c *cobra.Command, part console.LogPart) (io.ReadCloser, error) {
+	if l.pod != nil {
+		return l.pod.Open(c.Context(), part)
+	}
+	return openLog(l.name, c.InOrStdin())
+}
 
 // openLog opens the log of a job: a file, also one that gzip compressed, or - for stdin.
 func openLog(path string, stdin io.Reader) (io.ReadCloser, error) {

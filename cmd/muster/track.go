@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,14 +12,17 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/kube/console"
 	"github.com/muster-sched/muster/semantic/logtext"
 	"github.com/muster-sched/muster/semantic/track"
 )
 
 // trackFlags are the flags of muster track.
 type trackFlags struct {
+	from           sourceFlags
 	asJSON, follow bool
 	stall          float64
 }
@@ -28,7 +30,7 @@ type trackFlags struct {
 func newTrack() *cobra.Command {
 	var f trackFlags
 	c := &cobra.Command{
-		Use:   "track LOG...",
+		Use:   "track {LOG... | --job JOB}",
 		Short: "Show from its log how far a job is, and how fast",
 		Long: `Track reads the logs of training and serving jobs, and shows the step, how many there
 are, the time that a step takes, the throughput, the loss, and the time that is left.
@@ -38,63 +40,95 @@ track does not guess.
 
 LOG is a file, also one that gzip compressed, or - for stdin. Of a file only the end is
 read. The time of a step is the median of the last lines that print it, without
-outliers; if none prints it, it is taken from time stamps.`,
+outliers; if none prints it, it is taken from time stamps.
+
+With --job it reads the last lines of the logs of a job's pods on the Kubernetes cluster
+in the kubeconfig, and shows the pods whose logs say something.`,
 		Example: `  muster track train.log
-  kubectl logs job/llama | muster track -
   muster track --follow train.log
-  kubectl logs -f job/llama | muster track --follow --stall 20 -
+  muster track --job llama -n team-a
+  muster track --job pod/llama-0 --follow
+  ssh login1 tail -f slurm-881.out | muster track --follow --stall 20 -
   muster track --json train.log`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("expected LOG; found 0 arguments")
-			}
-			return nil
-		},
+		Args: f.from.arguments,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case !(f.stall > 1):
 				return badUsage(c, "--stall: expected a number above 1; found %v", f.stall)
 			case f.follow && (len(args) > 1 || f.asJSON):
-				return badUsage(c, "--follow: expected one LOG, and no --json")
+				return badUsage(c, "--follow: expected one LOG or --job, and no --json")
 			case c.Flags().Changed("stall") && !f.follow:
 				return badUsage(c, "--stall: expected --follow too")
-			case f.follow:
-				return f.followLog(c, args[0])
-			case f.asJSON:
-				return f.readings(c, args)
 			}
-			return f.table(c, args)
+			logs, err := f.from.logs(c, args)
+			switch {
+			case err != nil:
+				return err
+			case f.follow:
+				return f.followLog(c, logs)
+			case f.asJSON:
+				return f.readings(c, logs)
+			}
+			return f.table(c, logs)
 		},
 	}
 	c.Flags().SortFlags = false
 	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "keep reading as the log grows, and say when the job stalls")
 	c.Flags().Float64Var(&f.stall, "stall", 10, "with --follow: a job stalls when it prints no step for this `NUMBER` of times as long as usual, and for 10 seconds")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print every line that says how far the job is, one JSON object for each")
+	f.from.register(c)
 	return c
 }
 
 // tailBytes is how much of the end of a file is read at most.
 const tailBytes = 64 << 20
 
+// tailLines is how much of the end of a pod's log is read: many times the lines that Progress looks at.
+const tailLines = 5000
+
 // table shows where the jobs stand.
-func (f *trackFlags) table(c *cobra.Command, args []string) error {
-	t := table.Table{Align: "lrrrrrrr"}
-	t.Add("LOG", "EPOCH", "STEP", "STEP TIME", "THROUGHPUT", "LOSS", "LEFT", "LINES")
-	for _, path := range args {
-		tracker, err := lastLines(path, c.InOrStdin())
-		if err != nil {
+func (f *trackFlags) table(c *cobra.Command, logs []jobLog) error {
+	at := make([]track.Progress, len(logs))
+	var several errgroup.Group
+	several.SetLimit(8) // of many pods, at once
+	for i := range logs {
+		several.Go(func() error {
+			tracker, err := logs[i].lastLines(c)
+			if err == nil {
+				at[i] = tracker.Progress()
+			}
 			return err
-		}
-		p := tracker.Progress()
-		t.Add(path, of(p.Epoch, p.Epochs), of(p.Step, p.TotalSteps), stepTime(p.StepTime), rate(p.Throughput, p.Unit), loss(p), left(p.Left), strconv.Itoa(p.Readings))
+		})
 	}
-	return t.Write(c.OutOrStdout(), 0)
+	if err := several.Wait(); err != nil {
+		return err
+	}
+	head := "LOG"
+	if f.from.job != "" {
+		head = "POD"
+	}
+	t := table.Table{Align: "lrrrrrrr"}
+	t.Add(head, "EPOCH", "STEP", "STEP TIME", "THROUGHPUT", "LOSS", "LEFT", "LINES")
+	silent := 0
+	for i := range at {
+		p := &at[i]
+		if p.Readings == 0 && logs[i].pod != nil {
+			silent++
+			continue
+		}
+		t.Add(logs[i].name, of(p.Epoch, p.Epochs), of(p.Step, p.TotalSteps), stepTime(p.StepTime), rate(p.Throughput, p.Unit), loss(*p), left(p.Left), strconv.Itoa(p.Readings))
+	}
+	if err := t.Write(c.OutOrStdout(), 0); err != nil || silent == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "The logs of %d of %d pods do not say how far the job is.\n", silent, len(logs))
+	return err
 }
 
 // lastLines follows the end of a log, or all of one that cannot be read from its end.
-func lastLines(path string, stdin io.Reader) (*track.Tracker, error) {
-	if path != "-" {
-		file, err := openLogFile(path)
+func (l *jobLog) lastLines(c *cobra.Command) (*track.Tracker, error) {
+	if l.pod == nil && l.name != "-" {
+		file, err := openLogFile(l.name)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +139,7 @@ func lastLines(path string, stdin io.Reader) (*track.Tracker, error) {
 			return track.Tail(file, s.Size(), tailBytes)
 		}
 	}
-	in, err := openLog(path, stdin)
+	in, err := l.open(c, console.LogPart{Lines: tailLines})
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +161,12 @@ type trackLine struct {
 	NaNLoss    bool     `json:"nan_loss,omitempty"` // it is printed, and not a finite number
 }
 
-func (f *trackFlags) readings(c *cobra.Command, args []string) error {
+func (f *trackFlags) readings(c *cobra.Command, logs []jobLog) error {
 	out := bufio.NewWriter(c.OutOrStdout())
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
-	for _, path := range args {
-		in, err := openLog(path, c.InOrStdin())
+	for _, log := range logs {
+		in, err := log.open(c, console.LogPart{})
 		if err != nil {
 			return err
 		}
@@ -140,10 +174,10 @@ func (f *trackFlags) readings(c *cobra.Command, args []string) error {
 		_, err = track.Read(in, func(x track.Reading) { all = append(all, x) })
 		in.Close()
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%s: %w", log.name, err)
 		}
 		for _, x := range track.Own(all) {
-			l := trackLine{File: path, Line: x.Line, Step: known(x.Step), TotalSteps: known(x.TotalSteps), Epoch: known(x.Epoch), StepTime: known(x.StepTime),
+			l := trackLine{File: log.name, Line: x.Line, Step: known(x.Step), TotalSteps: known(x.TotalSteps), Epoch: known(x.Epoch), StepTime: known(x.StepTime),
 				Throughput: known(x.Throughput), Loss: known(x.Loss)}
 			if l.Throughput != nil && x.Unit != "" {
 				l.Unit = &x.Unit
@@ -165,12 +199,23 @@ func known(v float64) *float64 {
 }
 
 // followLog prints where the job stands, at most once a second, and that it stalls.
-func (f *trackFlags) followLog(c *cobra.Command, path string) error {
+func (f *trackFlags) followLog(c *cobra.Command, logs []jobLog) error {
 	ctx, stop := interruptible(c)
 	defer stop()
 	in := c.InOrStdin()
-	if path != "-" {
-		file, err := openLogFile(path)
+	switch log := &logs[0]; {
+	case log.pod != nil:
+		if len(logs) > 1 {
+			fmt.Fprintf(c.ErrOrStderr(), "muster: the first of %d pods is followed; to follow another: --job pod/%s\n", len(logs), logs[1].name)
+		}
+		stream, err := log.pod.Open(ctx, console.LogPart{Lines: tailLines, Follow: true})
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		in = stream
+	case log.name != "-":
+		file, err := openLogFile(log.name)
 		if err != nil {
 			return err
 		}

@@ -132,6 +132,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		answer, err = s.answer(r, body)
 	}
+	if log, ok := answer.(log); ok {
+		_, _ = io.WriteString(w, string(log))
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
 		status := apierrors.NewInternalError(err)
@@ -193,6 +197,8 @@ func (s *Server) answer(r *http.Request, body []byte) (any, error) {
 	switch {
 	case r.Method == http.MethodGet && p.name == "":
 		return s.list(&p, r)
+	case r.Method == http.MethodGet && p.sub == "log":
+		return logOf(o, r), nil
 	case r.Method == http.MethodGet:
 		return o, nil
 	case r.Method == http.MethodPost && p.name == "":
@@ -209,6 +215,23 @@ func (s *Server) answer(r *http.Request, body []byte) (any, error) {
 		return o, nil
 	}
 	return nil, apierrors.NewMethodNotSupported(resource, r.Method)
+}
+
+// log is what a container printed.
+type log string
+
+// logOf returns the log of a pod, which its annotation "log" has, and "log-previous" that of the container before.
+func logOf(pod map[string]any, r *http.Request) log {
+	name := "log"
+	if r.URL.Query().Get("previous") == "true" {
+		name += "-previous"
+	}
+	text, _, _ := unstructured.NestedString(pod, "metadata", "annotations", name)
+	lines := strings.SplitAfter(text, "\n")
+	if n, err := strconv.Atoi(r.URL.Query().Get("tailLines")); err == nil {
+		lines = lines[max(0, len(lines)-n-1):]
+	}
+	return log(strings.Join(lines, ""))
 }
 
 func (s *Server) list(p *place, r *http.Request) (any, error) {

@@ -44,12 +44,10 @@ func New(c *rest.Config) (*Client, error) {
 	return &Client{host: c.Host, kube: client, muster: muster}, nil
 }
 
-// page is how many objects are read at once: enough that a large cluster takes
-// few requests, few enough that one answer needs little memory.
+// page is how many objects are read at once: a large cluster takes few requests, and an answer little memory.
 const page = 4000
 
-// pages calls each with every object of a list that comes page by page. When a
-// list became too old to be continued, it calls reset and starts again, once.
+// pages calls each with every object of a list that comes page by page. When a list became too old, it calls reset and starts again, once.
 func pages[L runtime.Object](ctx context.Context, o metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), reset func(), each func(L)) error {
 	o.Limit = page
 	for restarted := false; ; {
@@ -73,8 +71,7 @@ func pages[L runtime.Object](ctx context.Context, o metav1.ListOptions, list fun
 	}
 }
 
-// queues reads the Queue objects; none where the cluster has no such kind, or
-// the user may not read it.
+// queues reads the Queue objects; none where the cluster has no such kind, or the user may not read it.
 func (c *Client) queues(ctx context.Context) ([]v1alpha1.Queue, error) {
 	var l v1alpha1.QueueList
 	err := c.muster.Get().Resource("queues").Do(ctx).Into(&l)
@@ -84,8 +81,7 @@ func (c *Client) queues(ctx context.Context) ([]v1alpha1.Queue, error) {
 	return l.Items, err
 }
 
-// levels returns the node labels of the topology in use, widest first; none
-// where there is none.
+// levels returns the node labels of the topology in use, widest first; none where there is none.
 func (c *Client) levels(ctx context.Context) ([]string, error) {
 	var l v1alpha1.TopologyList
 	if err := c.muster.Get().Resource("topologies").Do(ctx).Into(&l); err != nil {
@@ -103,12 +99,10 @@ func (c *Client) levels(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// optional reports whether an error says that there is no such thing here or
-// that the user may not see it: what is not needed is left out.
+// optional reports whether an error says that there is no such thing here or that the user may not see it: what is not needed is left out.
 func optional(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// say makes an error of the API say what to do next. doing is what was being
-// done, such as "list pods".
+// say makes an error of the API say what to do next. doing is what was being done, such as "list pods".
 func (c *Client) say(doing string, err error) error {
 	var dial *net.OpError
 	var failed *url.Error
@@ -125,8 +119,7 @@ func (c *Client) say(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// reasonText is the message of an error of the API without what every such
-// message starts with.
+// reasonText is the message of an error of the API without what every such message starts with.
 func reasonText(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {

@@ -79,19 +79,7 @@ func (e *NoJobError) Error() string {
 // one of its pods, as in train, job/train or, with the namespace, team-a/job/train. The
 // error is a [NoJobError] if there is no such job.
 func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanation, error) {
-	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 {
-		namespace, name = parts[0], parts[1]+"/"+parts[2]
-	}
-	byGroup := map[translate.Group]*Job{}
-	err := c.listPods(ctx, namespace, ours, func() { clear(byGroup) }, func(p *v1.Pod) { gather(byGroup, p) })
-	if err != nil {
-		return nil, err
-	}
-	if err := c.complete(ctx, namespace, byGroup); err != nil {
-		return nil, err
-	}
-	expect(byGroup)
-	j, err := find(byGroup, namespace, name)
+	j, err := c.job(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +103,23 @@ func (c *Client) Explain(ctx context.Context, namespace, name string) (*Explanat
 	}
 	x.Events, err = c.events(ctx, j)
 	return x, err
+}
+
+// job reads a job by the name that [Client.Explain] takes.
+func (c *Client) job(ctx context.Context, namespace, name string) (*Job, error) {
+	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 {
+		namespace, name = parts[0], parts[1]+"/"+parts[2]
+	}
+	byGroup := map[translate.Group]*Job{}
+	err := c.listPods(ctx, namespace, ours, func() { clear(byGroup) }, func(p *v1.Pod) { gather(byGroup, p) })
+	if err != nil {
+		return nil, err
+	}
+	if err := c.complete(ctx, namespace, byGroup); err != nil {
+		return nil, err
+	}
+	expect(byGroup)
+	return find(byGroup, namespace, name)
 }
 
 // find finds a job by its name, its kind and name, or a pod of it.

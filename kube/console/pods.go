@@ -52,7 +52,10 @@ type pod struct {
 	disrupted      string // why it was told to leave, if it was evicted
 	// moving says that it is to leave a node that is drained, and what it waits
 	// for; empty otherwise.
-	moving string
+	moving    string
+	container string // whose log is the pod's
+	restarted bool   // it has ended at least once
+	active    bool   // it runs now
 	// standby says why and until when others may use its GPUs; empty while they may not.
 	standby string
 }
@@ -102,6 +105,7 @@ func trim(p *v1.Pod) pod {
 	for _, g := range p.Spec.SchedulingGates {
 		out.gated = out.gated || g.Name != v1alpha1.QuotaGate
 	}
+	out.container, out.restarted, out.active = logOf(p)
 	var disruption *v1.PodCondition
 	for i := range p.Status.Conditions {
 		switch k := &p.Status.Conditions[i]; {
