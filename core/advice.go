@@ -26,5 +26,6 @@ var advice = map[Reason]string{
 	MustNotBorrow:      "Jobs of the queue that must not borrow either must end, the queue needs a larger nominal quota, or the job must be evictable: preemptible, not locked, with a minimum run time that the policy allows a borrower.",
 	HPExpected:         "Nothing: the job starts when enough GPUs stay free for it. A job that saves its progress (muster.sh/checkpoint-interval) starts sooner.",
 	MaxRunning:         "Running jobs of the queue, or of the user there, must end, or the queue needs higher bounds (maxRunningJobs, maxRunningGPUs, or those per user). A job that needs more GPUs than a bound never starts.",
+	Held:               "The owner must remove the cause that the detail names, and release the job or submit it again.",
 	MemberLost:         "Nothing: its own evicted pods must leave first.",
 }

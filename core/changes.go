@@ -69,6 +69,9 @@ import "github.com/muster-sched/muster/core/cluster"
 //	MoveFailed     moveOver
 //	StandbyBegan   standbyBegun; roomFreedAnywhere if a pool or node is new
 //	StandbyEnded   none: the next pass looks at the time of all windows
+//	JobDiagnosed   none: the next pass decides. Then the job's plan may be given up; a node may say nodeChanged
+//	JobReleased    none: the job is filed again
+//	NodeTested     none: the next pass decides
 //	JobEnded       its pods leave; gives up its plan
 //	JobRelabelled  labelsChanged, podsVanished
 //	JobShielded    evictableChanged; disruptionsAllowed

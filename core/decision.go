@@ -25,11 +25,19 @@ const (
 	Migrate
 	// Resume asks to let Pods go on that are on standby: their GPUs are free again.
 	Resume
+	// Hold says that no pod of the job starts until [JobReleased]: it failed, and would fail again. Its owner should be told.
+	Hold
+	// Restart says that a job that failed starts again, as soon as there is room where it may.
+	Restart
+	// Cordon asks to keep new pods off Node, to which failures point; the engine does so from now on.
+	Cordon
+	// Uncordon asks to let Node take pods again.
+	Uncordon
 	numOps
 )
 
 // Ops names what decisions ask for, in their order.
-var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate", "resume"}
+var Ops = [numOps]string{"bind", "evict", "requeue", "reject", "wake", "migrate", "resume", "hold", "restart", "cordon", "uncordon"}
 
 func (o Op) String() string {
 	return Ops[o]
@@ -39,8 +47,10 @@ func (o Op) String() string {
 // the engine.
 type Decision struct {
 	Op  Op
-	Job string
-	// Pods are the pods concerned, in their order; empty for Reject and Wake.
+	Job string // empty for Wake, Cordon and Uncordon
+	// Node is that of Cordon and Uncordon.
+	Node string
+	// Pods are the pods concerned, in their order; empty where a job or a node is.
 	Pods []Placement
 	// Reason says why, Detail gives the numbers; Detail may be empty for Bind.
 	Reason Reason
@@ -108,10 +118,19 @@ const (
 	// StaleGang: a gang that had fewer running pods than its minimum for longer than its grace period: see
 	// [RequeuePolicy.StaleGrace].
 	StaleGang
+	// Diagnosed: a job restarts after a failure whose cause is known.
+	Diagnosed
+	// Suspect: a node is cordoned to which failures point.
+	Suspect
+	// Passed: a node is uncordoned as it passed a test.
+	Passed
 	// MemberLost: a gang whose member failed, failed to start or lost its node.
 	// A job waits for this reason while its pods are still leaving, and while it has
 	// fewer pods than its minimum because some were withdrawn.
 	MemberLost
+	// Held: a job that failed and would fail again, or has restarted as often as it may. It waits for this reason
+	// until it is released: see [Recovery].
+	Held
 
 	// QuotaExceeded: the queue or one of its parents does not have enough quota left.
 	QuotaExceeded
@@ -163,7 +182,7 @@ const (
 
 var reasonNames = [numReasons]string{
 	"Placed", "Backfilled", "MadeRoom",
-	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "MemberLost",
+	"PriorityPreemption", "QuotaReclaim", "FairShareReclaim", "BackfillPreemption", "LeaseOver", "Requested", "Defragmentation", "Consolidation", "StaleGang", "Diagnosed", "Suspect", "Passed", "MemberLost", "Held",
 	"QuotaExceeded", "NoNode", "Resources", "Stranded", "InsufficientCPU", "InsufficientMemory", "InsufficientPods", "InsufficientOther",
 	"TopologyTooTight", "Affinity", "HeldBack", "BackOff", "Victims", "MinRuntime", "ExceedsQuota", "StandbyReturns",
 	"MustNotBorrow", "HPExpected", "MaxRunning",

@@ -50,6 +50,7 @@ type Engine struct {
 	turns        turns
 	planner      planner
 	defragmenter defragmenter
+	recovery     recoveries
 	changes      changes
 	wakes        wakes
 }
@@ -94,6 +95,9 @@ func New(c Config) (*Engine, error) {
 	e.nominations = nominations{Engine: e, plans: map[cluster.NodeID][]planned{}}
 	e.moves.Engine, e.standbys.Engine, e.staleGangs.Engine = e, e, e
 	e.expected.slot = c.Policy.Spot.Period / slots
+	e.recovery = recoveries{
+		Engine: e, jobs: map[string]*failures{}, strikes: map[cluster.NodeID][]strike{}, cordoned: map[cluster.NodeID]bool{}, until: Never,
+	}
 	e.defragmenter = defragmenter{Engine: e, vain: map[cluster.NodeID]bool{}}
 	e.entitlement = entitlement{Engine: e, stale: true}
 	e.planner.Engine, e.units.Engine, e.changes.Engine, e.shares.Engine, e.unowned.Engine = e, e, e, e, e
@@ -181,6 +185,12 @@ func (e *Engine) apply(now Time, ev Event) error {
 		return e.estimate(now, ev)
 	case Checkpointed:
 		return e.checkpoint(now, ev)
+	case JobDiagnosed:
+		return e.recovery.diagnosed(now, ev)
+	case JobReleased:
+		return e.recovery.released(now, ev)
+	case NodeTested:
+		return e.recovery.nodeTested(ev)
 	case GPUTimeCounted:
 		return e.longTerm.counted(now, ev)
 	case Tick:

@@ -19,7 +19,8 @@ type (
 	NodeChanged struct{ Node Node }
 	// NodeLost reports that a node and all its pods are gone.
 	NodeLost struct{ Node string }
-	// NodeCordoned starts or ends keeping new pods off a node.
+	// NodeCordoned starts or ends keeping new pods off a node. The end also ends what a policy's
+	// [Recovery] decided about the node, and forgets its strikes.
 	NodeCordoned struct {
 		Node     string
 		Cordoned bool
@@ -160,6 +161,24 @@ type (
 		Job  string
 		Pods []int
 	}
+	// JobDiagnosed reports why a job failed, as its log and the history of its nodes say. It may come before the [PodEnded] of the pod that
+	// failed, or after it, and before the job comes back that its owner starts again under its name. Class names what failed, such as
+	// "infrastructure/gpu". Suspects are the nodes to which it points; those that the engine does not know do not count.
+	// Confidence is 0..1000. At is when it failed, 0: now. If the job has not started since the failure before, it is the same failure. See [Recovery].
+	JobDiagnosed struct {
+		Job, Class string
+		At         Time
+		Suspects   []string
+		Confidence int64
+		Remedy     Remedy
+	}
+	// JobReleased ends the hold of a job, or what it avoids, and forgets its failures: the owner removed the cause.
+	JobReleased struct{ Job string }
+	// NodeTested reports the outcome of a test of a node.
+	NodeTested struct {
+		Node   string
+		Passed bool
+	}
 	// JobEnded reports that a job is over, for whatever reason, and that all its pods have left
 	// their nodes.
 	JobEnded struct{ Job string }
@@ -224,6 +243,9 @@ func (PodMoved) event()         {}
 func (MoveFailed) event()       {}
 func (StandbyBegan) event()     {}
 func (StandbyEnded) event()     {}
+func (JobDiagnosed) event()     {}
+func (JobReleased) event()      {}
+func (NodeTested) event()       {}
 func (JobEnded) event()         {}
 func (JobRelabelled) event()    {}
 func (JobShielded) event()      {}

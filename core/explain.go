@@ -60,7 +60,7 @@ func (e *Engine) Explain(name string) (Explanation, bool) {
 		e.working = name
 		q := e.Inquire()
 		x.Reason, x.Detail = q.why(j)
-		x.Detail += j.behind()
+		x.Detail += j.behind() + e.recovery.text(j)
 		if strings.Contains(x.Detail, tooYoung) {
 			x.Settled = q.firstSettled(j)
 		}
@@ -164,7 +164,7 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 	}
 	if j.nomination != nil || j.class == nil {
 		reason, detail := q.why(j)
-		return reason, detail, true
+		return reason, detail + q.e.recovery.text(j), true
 	}
 	key := alike{j.class, j.key.precedence, j == q.first, j.keeps(), "", false}
 	if bounded, _ := j.queue.Bounded(); bounded {
@@ -175,7 +175,7 @@ func (q *Inquiry) Why(name string) (Reason, string, bool) {
 		a.reason, a.detail = q.why(j)
 		q.said[key] = a
 	}
-	return a.reason, a.detail + j.behind(), true
+	return a.reason, a.detail + j.behind() + q.e.recovery.text(j), true
 }
 
 // behind says of a job whose evictions lost all its work that it is not where its submission would
@@ -219,6 +219,8 @@ func (q *Inquiry) why(j *job) (Reason, string) {
 		return Victims, fmt.Sprintf("its places are reserved; pods still leaving: %d, of them moving elsewhere: %d%s", j.nomination.outstanding, q.e.moves.toward(j.nomination), j.nomination.inWaves())
 	case j.nomination != nil:
 		return Victims, fmt.Sprintf("its places are reserved; evicted pods still leaving: %d", j.nomination.outstanding)
+	case j.held:
+		return Held, q.e.recovery.jobs[j.Name].held
 	case j.class == nil && j.count[podLeaving] > 0:
 		return MemberLost, fmt.Sprintf("pods of the job still leaving: %d", j.count[podLeaving])
 	case q.e.waiting.pausing(j) && j.delay != nil:

@@ -29,11 +29,11 @@ type leftFor struct {
 // leftBy returns the nodes that pods of the job left for others which have not started yet.
 // The job does not go back there before they have.
 func (ns *nominations) leftBy(j *job) []cluster.NodeID {
+	out := ns.recovery.avoids(j)
 	if len(j.left) == 0 {
-		return nil
+		return out
 	}
 	j.left = slices.DeleteFunc(j.left, func(l leftFor) bool { return l.nomination.job.nomination != l.nomination })
-	var out []cluster.NodeID
 	for _, l := range j.left {
 		if !slices.Contains(out, l.node) {
 			out = append(out, l.node)

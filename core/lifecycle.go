@@ -139,6 +139,7 @@ func (e *Engine) submit(now Time, spec Job) error {
 	e.affinities.label(j, nil)
 	q.Jobs++
 	e.nominations.inherit(j)
+	e.recovery.submitted(j)
 	e.waiting.enqueue(j, now)
 	return nil
 }

@@ -144,6 +144,7 @@ type job struct {
 	// exposed says that it was found running with more than nominal quota, though it is
 	// pinned: while it has a place, it may be evicted. See Engine.expose.
 	exposed bool
+	held    bool // it failed, and is not to start: see recovery.go
 	touched bool // it is among entitlement.touched
 	goes    bool // the last trial of evictions found that it may be evicted as a whole
 }

@@ -115,6 +115,7 @@ func (e *Engine) loseNode(now Time, name string) error {
 	e.standbys.lost(id, now)
 
 	e.wanted.node(e.state.Node(id).Spec, -1)
+	delete(e.recovery.cordoned, id) // it comes back as the driver says
 
 	// 2. All its pods wait again. They come in the order of their jobs.
 	pods := e.state.RemoveNode(id)
@@ -153,12 +154,20 @@ func (e *Engine) cordon(now Time, ev NodeCordoned) error {
 	if err != nil {
 		return err
 	}
-	if ev.Cordoned {
+	e.setCordoned(now, id, ev.Cordoned)
+	if !ev.Cordoned {
+		e.recovery.cleared(now, id)
+	}
+	return nil
+}
+
+// setCordoned starts or ends keeping new pods off a node.
+func (e *Engine) setCordoned(now Time, id cluster.NodeID, cordoned bool) {
+	if cordoned {
 		e.nominations.dropPlans(id, false, now)
 	}
-	e.state.SetCordoned(id, ev.Cordoned)
+	e.state.SetCordoned(id, cordoned)
 	e.changes.nodeChanged(id)
-	return nil
 }
 
 // setHealth handles a device that failed or recovered. Pods on it stay.

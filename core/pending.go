@@ -181,7 +181,7 @@ func (c *class) head() *job { return c.jobs.items[0] }
 
 // enqueue puts a job with waiting pods among the waiting.
 func (w *waiting) enqueue(j *job, now Time) {
-	if j.class != nil || w.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
+	if j.class != nil || j.held || w.pausing(j) || j.count[podWaiting] == 0 || j.Gang && j.nomination != nil {
 		return
 	}
 	// A gang starts when all pods of its last start are gone, and when it has its minimum.

@@ -23,6 +23,7 @@ type Policy struct {
 	// Fairness counts under the orders by what was received.
 	Fairness Fairness
 	Requeue  RequeuePolicy
+	Recovery Recovery
 	Defrag   Defrag
 	Room     Room
 	// Mix is the requests that will be made, as far as they are known beforehand;

@@ -84,6 +84,8 @@ func (ns *nominations) mayRestart(x *restartAsked) error {
 		return fmt.Errorf("job %s: no pods are named", j.Name)
 	case x.Nodes != nil && len(x.Nodes) != len(x.Pods):
 		return fmt.Errorf("job %s: %d nodes are named for %d pods", j.Name, len(x.Nodes), len(x.Pods))
+	case j.held:
+		return fmt.Errorf("job %s: it is held: %s", j.Name, ns.recovery.jobs[j.Name].held)
 	case j.Locked || j.Foreign:
 		return fmt.Errorf("job %s: its pods must not be moved", j.Name)
 	case j.disruptionProtected:
@@ -241,7 +243,7 @@ func (n *nomination) bindReason() Reason {
 // be evicted, all of its pods run, and nothing depends on the places of its pods.
 func (e *Engine) couldRestart(j *job) bool {
 	switch {
-	case e.now < j.stays, j.NeverRestarts, j.moving+j.standing > 0, j.nomination != nil, j.count[podWaiting] > 0,
+	case e.now < j.stays, j.held, j.NeverRestarts, j.moving+j.standing > 0, j.nomination != nil, j.count[podWaiting] > 0,
 		!j.evictable(), j.exposed, j.disruptionProtected, j.labelled():
 		return false
 	}

@@ -23,8 +23,9 @@ func (e *Engine) Decide(now Time) []Decision {
 
 	// 1. What no queue owns is lent, or what of it has gone is lent no longer. Gangs that broke since
 	// the last pass, or have had too few pods for too long, must stop, as far as pods of them have not left already. Moves that were begun,
-	// and restarts that were requested, are decided. Windows of standby end.
+	// and restarts that were requested, are decided. So is what follows from failures that were diagnosed. Windows of standby end.
 	e.unowned.lend()
+	e.recovery.run(now)
 	e.staleGangs.stop(now)
 	e.tellBroken()
 	e.moves.tell()

@@ -136,6 +136,7 @@ func inOrder(placed []place.Placed) bool {
 func (e *Engine) bound(j *job, p *pod, since Time) {
 	e.set(j, p, podRunning)
 	p.started = since
+	e.recovery.started(j, since)
 	j.charge(e.state, p, 1)
 	if j.count[podRunning] == 1 {
 		j.started, j.saved = since, since

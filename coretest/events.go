@@ -27,6 +27,15 @@ func events(l *line, tasks []*line, now core.Time) []core.Event {
 		}}
 		ev.Pods = readPods(l)
 		return []core.Event{ev}
+	case "diagnosed":
+		return []core.Event{core.JobDiagnosed{
+			Job: l.name, Class: l.word("class", ""), At: l.time("failed", 0), Suspects: l.list("suspects"), Confidence: l.milli("confidence", 1000),
+			Remedy: core.Remedy{Restarts: l.number("restarts", 0), Node: core.NodeRemedy(l.oneOf("node", core.NodeRemedies[:], 0))},
+		}}
+	case "release":
+		return []core.Event{core.JobReleased{Job: l.name}}
+	case "passed", "notpassed":
+		return []core.Event{core.NodeTested{Node: l.name, Passed: l.cmd == "passed"}}
 	case "end":
 		return []core.Event{core.JobEnded{Job: l.name}}
 	case "finish", "withdraw":

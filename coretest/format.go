@@ -24,7 +24,7 @@ func Format(now core.Time, ds []core.Decision) string {
 			fmt.Fprintf(&b, " at %s\n", seconds(d.At))
 			continue
 		}
-		fmt.Fprintf(&b, " %s", d.Job)
+		fmt.Fprintf(&b, " %s%s", d.Job, d.Node)
 		if len(d.Pods) > 0 {
 			b.WriteString(":")
 		}

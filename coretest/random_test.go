@@ -579,8 +579,11 @@ func (s *story) found() {
 }
 
 // newStory returns a world with queues and a few nodes.
-func newStory(rt *rapid.T) *story {
-	c := core.Config{Policy: randomPolicy(rt), Levels: testLevels}
+func newStory(rt *rapid.T) *story { return storyOf(rt, randomPolicy(rt)) }
+
+// storyOf is newStory with a policy.
+func storyOf(rt *rapid.T, p core.Policy) *story {
+	c := core.Config{Policy: p, Levels: testLevels}
 	c.Policy.Preempt.ProtectedQueues = rapid.SampledFrom([][]string{nil, nil, {"a", "b"}}).Draw(rt, "protected")
 	s := &story{World: NewWorld(rt, c), rt: rt}
 	s.quota, s.resources = s.chance(2), s.chance(3)

@@ -1,6 +1,7 @@
 package coretest
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"strconv"
@@ -293,6 +294,14 @@ func readPolicy(l *line) core.Config {
 	p.Requeue.MaxBackoff = l.time("maxbackoff", p.Requeue.MaxBackoff)
 	p.Requeue.StaleGrace = l.time("stalegrace", p.Requeue.StaleGrace)
 	p.Requeue.Timestamp = core.Timestamp(l.oneOf("timestamp", []string{"submission", "eviction"}, int(p.Requeue.Timestamp)))
+	r := &p.Recovery
+	r.Mode = core.RecoveryMode(l.oneOf("recovery", []string{"off", "dryrun", "on"}, int(r.Mode)))
+	r.MinConfidence = l.milli("minconfidence", r.MinConfidence)
+	r.MaxRestarts = l.number("maxrestarts", r.MaxRestarts)
+	r.Window = l.time("window", cmp.Or(r.Window, 24*3600*core.Second))
+	r.Strikes = l.number("strikes", cmp.Or(r.Strikes, 2))
+	r.MaxCordoned = l.milli("maxcordoned", cmp.Or(r.MaxCordoned, 1000))
+	r.Tests = l.flag("tests") || r.Tests
 	p.Defrag.Every = l.time("defrag", p.Defrag.Every)
 	p.Defrag.MaxMoves = l.number("maxmoves", p.Defrag.MaxMoves)
 	p.Defrag.MoveTime = l.time("movetime", core.Second) // scenarios are short

@@ -42,7 +42,8 @@ import (
 //     node of their GPU model;
 //  14. a gang that lost pods is stopped when its grace period is over, neither sooner nor later, unless it has its
 //     minimum of pods by then;
-//  15. decisions are about live jobs and about pods in the right state.
+//  15. jobs are held or restart, and nodes are cordoned and uncordoned, as failures and tests demand: see [Twin.recovers];
+//  16. decisions are about live jobs and about pods in the right state.
 type Twin struct {
 	policy core.Policy
 	levels []string
@@ -62,7 +63,8 @@ type Twin struct {
 	upsets int
 	rooms  []*roomPlan                      // plans by which pods go elsewhere, for a job or because that was requested
 	asked  map[string]core.RestartRequested // since the last pass, by job
-	had    *had                             // what HP jobs had, if the policy forecasts it
+	recovery
+	had *had // what HP jobs had, if the policy forecasts it
 	// shares is what the engine says that queues are owed: see quota.TestSharesAreMaxMin.
 	shares map[string][]core.Share
 	// Evictions counts the pods evicted so far.
@@ -151,7 +153,7 @@ type job struct {
 
 // NewTwin returns a twin of an engine with this configuration.
 func NewTwin(c core.Config) *Twin {
-	return &Twin{policy: c.Policy, served: newServed(), levels: c.Levels, jobs: map[string]*job{}, ended: map[string][]*left{}, spent: map[core.Time]int{}, asked: map[string]core.RestartRequested{}}
+	return &Twin{policy: c.Policy, served: newServed(), levels: c.Levels, jobs: map[string]*job{}, ended: map[string][]*left{}, spent: map[core.Time]int{}, asked: map[string]core.RestartRequested{}, recovery: newRecovery()}
 }
 
 func (w *Twin) node(name string) *node {
@@ -237,6 +239,7 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		}
 	}
 	due := w.staleDue(now)
+	w.recovers(now)
 	plans := map[string]map[string]bool{} // queues within quota before a plan
 	over := map[string]bool{}             // queues that may have more than they are owed before it
 	paid := map[string]bool{}             // jobs whose evictions were counted
@@ -246,6 +249,12 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		if d.Op == core.Wake {
 			if d.At <= now {
 				return fmt.Errorf("wake at %v is not later than %v", d.At, now)
+			}
+			continue
+		}
+		if d.Op == core.Hold || d.Op == core.Restart || d.Op == core.Cordon || d.Op == core.Uncordon {
+			if err := w.recovered(d); err != nil {
+				return fmt.Errorf("%v of %s%s: %w", d.Op, d.Job, d.Node, err)
 			}
 			continue
 		}
@@ -328,6 +337,9 @@ func (w *Twin) Decide(now core.Time, ds []core.Decision) error {
 		}
 	}
 	clear(w.asked)
+	if len(w.recovery.expected) > 0 {
+		return fmt.Errorf("no %v of %s%s", w.recovery.expected[0].Op, w.recovery.expected[0].Job, w.recovery.expected[0].Node)
+	}
 	for j := range due {
 		return fmt.Errorf("gang %s runs with too few pods after its grace period", j.Name)
 	}

@@ -14,6 +14,7 @@ func (w *Twin) Apply(now core.Time, ev core.Event) {
 	w.serve(now)
 	w.upsetRooms(ev)
 	had := w.gangsBefore(ev)
+	w.recoverOn(now, ev)
 	switch ev := ev.(type) {
 	case core.JobEnded:
 		if w.jobs[ev.Job].running() > 0 {

@@ -44,7 +44,7 @@ func (w *Twin) Startable(name string) string {
 func (w *Twin) podFits(j *job, i int) string {
 	t := &j.Tasks[j.pods[i].task]
 	for _, n := range w.nodes {
-		if base := w.base(j); base != "" && anyModel(t) && n.Model != base {
+		if base := w.base(j); base != "" && anyModel(t) && n.Model != base || w.unheld(j, n.Name) != nil {
 			continue
 		}
 		lent := false
@@ -87,7 +87,7 @@ func (w *Twin) reserved(j *job, t *core.Task, n *node, u *use) int64 {
 
 // slots returns how many pods of a task the node could take now.
 func (w *Twin) slots(j *job, t *core.Task, n *node) int {
-	if !n.up || n.cordoned || t.GPU > 0 && n.GPUs == 0 || w.suits(j, t, n) != nil {
+	if !n.up || n.cordoned || t.GPU > 0 && n.GPUs == 0 || w.suits(j, t, n) != nil || w.unheld(j, n.Name) != nil {
 		return 0
 	}
 	u := w.use(n)

@@ -29,6 +29,9 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 			return fmt.Errorf("pod %d does not wait", at.Pod)
 		}
 		p := &j.pods[at.Pod]
+		if err := w.unheld(j, at.Node); err != nil {
+			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
+		}
 		if err := w.mayRunOn(j, &j.Tasks[p.task], &at); err != nil {
 			return fmt.Errorf("pod %d on %s: %w", at.Pod, at.Node, err)
 		}
@@ -66,6 +69,7 @@ func (w *Twin) bind(j *job, d *core.Decision, now core.Time) error {
 		}
 	}
 	j.backfilled = d.Reason == core.Backfilled
+	w.startedAgain(j.Name, now)
 	planned := kept(d)
 	if planned {
 		j.nominated = false

@@ -44,6 +44,9 @@ type events struct {
 	MoveFailed       *core.MoveFailed
 	StandbyBegan     *core.StandbyBegan
 	StandbyEnded     *core.StandbyEnded
+	JobDiagnosed     *core.JobDiagnosed
+	JobReleased      *core.JobReleased
+	NodeTested       *core.NodeTested
 	JobEnded         *core.JobEnded
 	JobRelabelled    *core.JobRelabelled
 	JobShielded      *core.JobShielded
@@ -81,7 +84,7 @@ var (
 )
 
 func init() {
-	for op := core.Bind; op <= core.Resume; op++ {
+	for op := core.Bind; op <= core.Uncordon; op++ {
 		ops[op.String()] = op
 	}
 	for r := core.Placed; r <= core.StandbyReturns; r++ {
@@ -144,7 +147,7 @@ func parse(text []byte) (Entry, *workload.Error) {
 				return wrong("pass.reason", "a reason, found %q", d.Reason)
 			}
 			e.Decided = append(e.Decided, core.Decision{
-				Op: op, Job: d.Job, Pods: d.Pods, Reason: reason, Detail: d.Detail, For: d.For, At: d.At,
+				Op: op, Job: d.Job, Node: d.Node, Pods: d.Pods, Reason: reason, Detail: d.Detail, For: d.For, At: d.At,
 			})
 		}
 	}

@@ -40,7 +40,7 @@ func appendPass(b []byte, now core.Time, ds []core.Decision) []byte {
 			b = append(b, ',')
 		}
 		d := &ds[i]
-		b = appendValue(b, reflect.ValueOf(decision{d.Op.String(), d.Job, d.Reason.String(), d.Pods, d.Detail, d.For, d.At}))
+		b = appendValue(b, reflect.ValueOf(decision{d.Op.String(), d.Job, d.Node, d.Reason.String(), d.Pods, d.Detail, d.For, d.At}))
 	}
 	return append(b, "]}\n"...)
 }
@@ -53,6 +53,7 @@ func appendTime(b []byte, now core.Time) []byte {
 type decision struct {
 	Op     string
 	Job    string
+	Node   string
 	Reason string
 	Pods   []core.Placement
 	Detail string

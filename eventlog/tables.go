@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/muster-sched/muster/core"
 	"github.com/muster-sched/muster/core/cluster"
@@ -49,6 +50,8 @@ type Job struct {
 	Pods  []Pod
 	// Saved is when it last reported a checkpoint, 0 if it never did.
 	Saved core.Time
+	// Diagnosed are its failures since it was released last, at most the last [maxDiagnosed].
+	Diagnosed []core.JobDiagnosed
 	// Shielded is set if it must not be evicted for others now.
 	Shielded bool
 
@@ -129,6 +132,17 @@ func (t *Tables) told(now core.Time, ev core.Event) error {
 		return t.submitted(now, ev.Job)
 	case *core.JobSubmitted:
 		return t.submitted(now, ev.Job)
+	case core.JobDiagnosed: // the job may be over
+		if j := t.Jobs[ev.Job]; j != nil {
+			if ev.At == 0 {
+				ev.At = now
+			}
+			j.Diagnosed = append(j.Diagnosed[max(0, len(j.Diagnosed)-maxDiagnosed+1):], ev)
+		}
+	case core.NodeTested: // the next pass decides
+		if t.Nodes[ev.Node] == nil {
+			return fmt.Errorf("node %s is unknown or lost", ev.Node)
+		}
 	case core.GPUTimeCounted:
 		for i := range ev.Queues {
 			if _, ok := t.Queues[ev.Queues[i].Queue]; !ok {
@@ -229,6 +243,9 @@ func (t *Tables) submitted(now core.Time, spec core.Job) error {
 	return nil
 }
 
+// maxDiagnosed is how many failures of a job are kept: more than it restarts within a day.
+const maxDiagnosed = 16
+
 // maxPods bounds the memory that a line can cause the tables to use.
 const maxPods = 1_000_000
 
@@ -312,6 +329,8 @@ func (t *Tables) jobChanged(now core.Time, ev core.Event) error {
 			}
 			delete(t.Jobs, ev.Job)
 		})
+	case core.JobReleased:
+		return t.at(ev.Job, nil, nil, func(j *Job) { j.Diagnosed = nil })
 	case core.GangStale: // the next pass decides
 		return t.at(ev.Job, nil, nil)
 	case core.JobEstimated:
@@ -481,6 +500,16 @@ func (t *Tables) decided(now core.Time, d *core.Decision) error {
 				return err
 			}
 		}
+	case core.Cordon, core.Uncordon:
+		n := t.Nodes[d.Node]
+		if n == nil {
+			return fmt.Errorf("node %s is unknown or lost", d.Node)
+		}
+		if !strings.HasPrefix(d.Detail, core.DryRun) {
+			n.Cordoned = d.Op == core.Cordon
+		}
+	case core.Hold, core.Restart:
+		return t.at(d.Job, nil, nil)
 	case core.Evict, core.Requeue:
 		for k := range d.Pods {
 			err := t.at(d.Job, []int{d.Pods[k].Pod}, func(j *Job, i int) error {
@@ -622,6 +651,9 @@ func (j *Job) snapshot(add func(core.Event), underWay []core.Decision) []core.De
 	}
 	if j.Shielded {
 		add(core.JobShielded{Job: j.Name, Shielded: true})
+	}
+	for _, ev := range j.Diagnosed {
+		add(ev)
 	}
 	if j.Saved != 0 {
 		add(core.Checkpointed{Job: j.Name, At: j.Saved})

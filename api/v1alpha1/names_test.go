@@ -23,6 +23,7 @@ func TestNamesAreTheEngines(t *testing.T) {
 	}{
 		{"mode", v1alpha1.QueueingMode("").Values(), func(i int) string { return core.Mode(i).String() }},
 		{"order", v1alpha1.QueueingOrder("").Values(), func(i int) string { return core.Order(i).String() }},
+		{"recovery mode", v1alpha1.RecoveryMode("").Values(), func(i int) string { return core.RecoveryMode(i).String() }},
 		{"queue mode", v1alpha1.QueueMode("").Values(), func(i int) string { return [...]string{quota.Shared: "Shared", quota.Isolated: "Isolated"}[i] }},
 	} {
 		var known []string

@@ -52,6 +52,8 @@ type SchedulingPolicySpec struct {
 	Fairness *Fairness `json:"fairness,omitempty"`
 	// Requeue determines how long a job waits after a failed start.
 	Requeue *Requeue `json:"requeue,omitempty"`
+	// Recovery determines what becomes of jobs that failed, and of their nodes, where the cause is known.
+	Recovery *Recovery `json:"recovery,omitempty"`
 	// Defragmentation moves running pods so that whole nodes become free.
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
 }
@@ -343,6 +345,44 @@ type Timestamp string
 // Values lists the times, in the order of [core.Timestamp].
 func (Timestamp) Values() []string { return []string{"Submission", "Eviction"} }
 
+// Recovery determines what becomes of jobs that failed, and of their nodes, where the cause is known.
+type Recovery struct {
+	// Mode is Off, DryRun, which says what would be decided, or On. Default: Off.
+	Mode *RecoveryMode `json:"mode,omitempty"`
+	// MinConfidence is the confidence of a diagnosis, from 0 to 1, below which it counts as unknown. Default: 0.5.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1
+	MinConfidence *float64 `json:"minConfidence,omitempty" min:"0" max:"1"`
+	// MaxRestarts is the maximum number of restarts of a job within a day, whatever failed; 0 means as many as
+	// the recovery table allows for each class of failure. Default: 0.
+	//
+	// +kubebuilder:validation:Minimum=0
+	MaxRestarts *int `json:"maxRestarts,omitempty" min:"0"`
+	// Window is how long a strike counts against a node, and how long a job avoids the nodes where it failed. Default: 1d.
+	Window *Duration `json:"window,omitempty"`
+	// Strikes is the number of strikes within Window that cordon a node; 0 means that no number does. Default: 2.
+	//
+	// +kubebuilder:validation:Minimum=0
+	Strikes *int `json:"strikes,omitempty" min:"0"`
+	// MaxCordoned is the share of the nodes, from 0 to 1, that may be cordoned for failures at a time; one
+	// node always may be. Default: 0.1.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1
+	MaxCordoned *float64 `json:"maxCordoned,omitempty" min:"0" max:"1"`
+	// Tests keeps a node under suspicion from other pods until it has passed a test. Default: false.
+	Tests *bool `json:"tests,omitempty"`
+}
+
+// RecoveryMode is Off, DryRun or On.
+//
+// +kubebuilder:validation:Enum=Off;DryRun;On
+type RecoveryMode string
+
+// Values lists the modes, in the order of [core.RecoveryMode].
+func (RecoveryMode) Values() []string { return core.RecoveryModes[:] }
+
 // RestartScope says which jobs restart elsewhere by scheduled plans.
 //
 // +kubebuilder:validation:Enum=Never;LP;All
@@ -442,6 +482,9 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 			p.Requeue.Timestamp = core.Timestamp(index(r.Timestamp.Values(), string(*r.Timestamp)))
 		}
 	}
+	if r := s.Recovery; r != nil {
+		r.apply(&p.Recovery)
+	}
 	if d := s.Defragmentation; d != nil {
 		d.apply(&p.Defrag)
 		if r := d.Room; r != nil {
@@ -450,6 +493,21 @@ func (s *SchedulingPolicySpec) apply(p *core.Policy) {
 			setTime(&p.Room.AssumedWait, r.AssumedWait)
 		}
 	}
+}
+
+func (r *Recovery) apply(p *core.Recovery) {
+	if *p == (core.Recovery{}) {
+		*p = core.DefaultRecovery()
+	}
+	if r.Mode != nil {
+		p.Mode = core.RecoveryMode(index(r.Mode.Values(), string(*r.Mode)))
+	}
+	setThousandths(&p.MinConfidence, r.MinConfidence)
+	set(&p.MaxRestarts, r.MaxRestarts)
+	setTime(&p.Window, r.Window)
+	set(&p.Strikes, r.Strikes)
+	setThousandths(&p.MaxCordoned, r.MaxCordoned)
+	set(&p.Tests, r.Tests)
 }
 
 func (d *Defragmentation) apply(p *core.Defrag) {

@@ -1,0 +1,68 @@
+package coretest
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-sched/muster/core"
+)
+
+// TestRecovery plays random events to small clusters where jobs often fail, and why is known: to begin with, later, or twice.
+func TestRecovery(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p := randomPolicy(rt)
+		s := &story{rt: rt}
+		p.Recovery = core.Recovery{
+			Mode: pick(s, core.Recover, core.Recover, core.RecoveryDryRun), MinConfidence: 400, Strikes: s.up(3), MaxRestarts: pick(s, 0, 2),
+			Window: pick(s, 0, 9*core.Second, 30*core.Second), MaxCordoned: pick[int64](s, 0, 400, 1000), Tests: s.chance(2),
+		}
+		s = storyOf(rt, p)
+		for range 10 + s.up(40) {
+			for range 1 + s.up(3) {
+				s.event()
+				s.failure()
+			}
+			s.Decide()
+			s.CheckIdle()
+		}
+		s.CheckReplay()
+	})
+}
+
+// failure lets a pod fail, says why one failed, or what people and tests find out.
+func (s *story) failure() {
+	live := s.Twin.Live()
+	if len(live) == 0 {
+		return
+	}
+	switch node := pick(s, s.Twin.nodes...); s.up(6) {
+	case 0, 1:
+		if j, i, ok := s.somePod(runs); ok {
+			on := s.Twin.jobs[j].pods[i].at.Node
+			s.Must(core.PodEnded{Job: j, Pod: i, Failed: true})
+			s.diagnose(j, on)
+		}
+	case 2:
+		s.diagnose(pick(s, "j0", "j1", pick(s, live...)), node.Name) // some are over
+	case 3:
+		if node.up {
+			s.Must(core.NodeTested{Node: node.Name, Passed: s.chance(2)})
+		}
+	case 4:
+		if s.chance(4) {
+			s.Must(core.JobReleased{Job: pick(s, live...)})
+		}
+	}
+}
+
+// diagnose says why a job failed, perhaps once more, and which nodes are under suspicion.
+func (s *story) diagnose(job, on string) {
+	for again := true; again; again = s.chance(4) {
+		s.Must(core.JobDiagnosed{
+			Job: job, Class: pick(s, "infrastructure/gpu", "framework/software"), At: pick(s, 0, s.Now/2), Confidence: int64(pick(s, 300, 700, 1000)),
+			Suspects: pick(s, nil, []string{on}, []string{on, "n0"}, []string{"nowhere"}),
+			Remedy:   core.Remedy{Restarts: pick(s, core.AsBefore, 0, 1, 3), Node: pick(s, core.NoStrike, core.StrikeNode, core.TestNode, core.CordonNode)},
+		})
+	}
+}
