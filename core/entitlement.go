@@ -44,8 +44,6 @@ type entitlement struct {
 	changed  bool   // units of a cohort came, went or got another cover since
 	versions uint64 // how many the cohorts have had
 
-	reclaimable reclaimable
-
 	// Scratch memory.
 	fresh          []holding
 	met            []int32
@@ -70,8 +68,9 @@ type cohort struct {
 	version uint64
 	// listed are the units of each cover but the strongest, in their order, as shareOut found.
 	listed [byNominal][]int32
-	// freeable is what the pods of these units hold, as it was counted: see reclaimable.
-	freeable []freeable
+	// pods are the running pods of all units by cover, if podsListed: see reclaimable.go.
+	pods       [byNominal + 1][]coveredPod
+	podsListed bool
 }
 
 // holding is what gets quota as one: the minimum of a running gang, or one other pod.
@@ -260,7 +259,7 @@ func (c *entitlement) findCohorts() {
 			if len(c.cohorts) < cap(c.cohorts) {
 				k = c.cohorts[:n+1][n] // its memory
 			}
-			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], gone: k.gone[:0], changed: true, listed: k.listed, freeable: k.freeable[:0]}
+			k = cohort{units: k.units[:0], accounts: k.accounts[:0], tenants: k.tenants[:0], coming: k.coming[:0], gone: k.gone[:0], changed: true, listed: k.listed, pods: k.pods}
 			for of := range k.listed {
 				k.listed[of] = k.listed[of][:0]
 			}
@@ -323,7 +322,6 @@ func (c *entitlement) rebuild() {
 	c.accounts, c.number = c.accounts[:0], map[account]int32{}
 	c.tenants, c.numberIn, c.changed = c.tenants[:0], map[*quota.Queue]int32{}, true
 	c.findCohorts()
-	c.reclaimable = reclaimable{}
 	list := func(j *job) {
 		k := &c.cohorts[c.cohortAt(j.queue)]
 		k.units = c.unitsOf(j, k.units)

@@ -2,12 +2,9 @@ package core
 
 import (
 	"fmt"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/muster-sched/muster/core/cluster"
 )
 
 // TestEntitlementByChange lets jobs of queues with quotas come, be evicted and end,
@@ -19,6 +16,7 @@ func TestEntitlementByChange(t *testing.T) {
 	for seed := range uint64(1500) {
 		f := newFight(t, seed)
 		f.e.policy.Queueing.FairShare = seed%2 > 0
+		f.e.policy.Preempt.MinRuntime = Time(seed%4) * 3 * Second
 		for step := range 60 {
 			f.step()
 			if step%3 > 0 {
@@ -27,7 +25,7 @@ func TestEntitlementByChange(t *testing.T) {
 			f.e.entitlement.update()
 			f.checkOwed()
 			if f.e.policy.fair() {
-				f.checkReclaimable()
+				f.checkListed()
 			}
 			if step%6 > 0 {
 				continue // what is kept goes through further changes
@@ -280,31 +278,45 @@ func (f *fight) checkOwed() {
 	}
 }
 
-// checkReclaimable compares what is counted as reclaimable with what pods hold.
-func (f *fight) checkReclaimable() {
+// checkListed compares what a search finds among the pods that are listed by cover with what it finds if it looks at
+// every pod, for each job that waits; and says of those that need no search that none would make room.
+func (f *fight) checkListed() {
 	f.t.Helper()
-	want := map[freeable]int32{}
-	for _, j := range f.e.jobs.byName {
-		for i := range j.pods {
-			if p := &j.pods[i]; p.placed() && p.cover() < byNominal {
-				want[freeable{node: p.alloc.Node, of: p.cover(), class: j.Class}] += int32(bits.OnesCount64(p.alloc.GPUs))
-			}
+	pl := &f.e.planner
+	for _, name := range f.live {
+		j := f.e.jobs.byName[name]
+		if j.class == nil {
+			continue
 		}
-	}
-	for of := range f.e.entitlement.reclaimable {
-		for class, counts := range f.e.entitlement.reclaimable[of] {
-			for node, devices := range counts {
-				k := freeable{node: cluster.NodeID(node), of: cover(of), class: Class(class)}
-				if devices != want[k] {
-					f.t.Fatalf("on node %d, %d devices of class %v and cover %v are reclaimable, expected %d", node, devices, k.class, k.of, want[k])
+		f.e.units.compile(j.class)
+		w := f.e.units.prepare(j)
+		c := preemptor{candidate: w, turn: anyTurn, now: f.now, cover: f.e.entitlement.coverOf(w), short: w.overrun(), later: &outlook{Never, Never}}
+		list, all := &search{all: true, due: Never}, &search{all: true, due: Never}
+		pl.trial++
+		pl.gatherListed(list, c, false)
+		pl.trial++
+		for _, v := range f.e.runs.jobs {
+			for i := range v.pods {
+				if pl.mayYield(c, f.e.jobs.evictable[v.slot]) {
+					pl.mayAddVictim(all, c, v, i)
 				}
-				delete(want, k)
 			}
 		}
-	}
-	for k, devices := range want {
-		if devices != 0 {
-			f.t.Fatalf("on node %d, none of %d reclaimable devices are counted", k.node, devices)
+		list.sort()
+		all.sort()
+		if !slices.Equal(list.victims, all.victims) || list.due != all.due {
+			f.t.Fatalf("for job %s the list has %v due at %v, all pods have %v due at %v", name, list.victims, list.due, all.victims, all.due)
+		}
+		may := pl.mayClear(c, searchOf{})
+		if pl.dropSearches(); may {
+			continue
+		}
+		c.candidate = f.e.units.prepare(j)
+		if all.all && pl.roomWith(c.unit, all) {
+			f.t.Fatalf("%v would make room for job %s, which is said to be vain", all.victims, name)
+		}
+		if c.later.more != Never && c.later.more != all.due {
+			f.t.Fatalf("for job %s more is said to be due at %v, expected %v", name, c.later.more, all.due)
 		}
 	}
 }

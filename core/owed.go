@@ -33,6 +33,17 @@ func (p *pod) cover() cover {
 	return uncovered
 }
 
+// cover returns what covers the pods of a unit, after shareOut.
+func (u *holding) cover() cover {
+	switch {
+	case u.within:
+		return byNominal
+	case u.owed:
+		return byShare
+	}
+	return uncovered
+}
+
 // tenant is a queue whose jobs have units.
 //
 // Invariant: after shareOut, units, held, nominal and over are what the units say, and claims what the queue
@@ -222,15 +233,11 @@ func (c *entitlement) shareOutIn(k *cohort) {
 		k.listed[of] = k.listed[of][:0]
 	}
 	for i := range k.units {
-		switch u := &k.units[i]; {
-		case u.within:
-		case u.owed:
-			k.listed[byShare] = append(k.listed[byShare], int32(i))
-		default:
-			k.listed[uncovered] = append(k.listed[uncovered], int32(i))
+		if of := k.units[i].cover(); of < byNominal {
+			k.listed[of] = append(k.listed[of], int32(i))
 		}
 	}
-	c.recount(k)
+	k.podsListed = false
 }
 
 // last yields the units of a cover in all cohorts, the last ones in the order first.
@@ -252,20 +259,6 @@ func (c *entitlement) last(of cover) iter.Seq[*holding] {
 				ends.remove(e, 0)
 			} else {
 				ends.fix(0)
-			}
-		}
-	}
-}
-
-// each yields the units of a cover in all cohorts, in no order.
-func (c *entitlement) each(of cover) iter.Seq[*holding] {
-	return func(yield func(*holding) bool) {
-		for n := range c.cohorts {
-			k := &c.cohorts[n]
-			for _, i := range k.listed[of] {
-				if !yield(&k.units[i]) {
-					return
-				}
 			}
 		}
 	}

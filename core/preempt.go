@@ -236,4 +236,5 @@ type planner struct {
 	ranks    []*ranked
 	tried    []cluster.NodeID
 	freed    []int32
+	freedNow []int32
 }

@@ -1,52 +1,87 @@
 package core
 
 import (
+	"iter"
 	"math/bits"
 
 	"github.com/muster-sched/muster/core/cluster"
 )
 
-// This file says for which jobs no search for pods that are covered less can make room, without one: of a
-// thousand such pods, each on a node of its own, none frees a whole node.
+// This file lists the running pods by what covers them, under [Queueing.FairShare], and says for which jobs no search
+// among them can make room, without one: of a thousand such pods, each on a node of its own, none frees a whole node.
 
-// reclaimable counts, by node, the devices of placed pods, by what covers them and by their class. A device that pods share
-// counts for each of them.
-//
-// Invariant: after entitlement.shareOut, it is the sum of what cohort.freeable lists, and that is what the units in
-// cohort.listed hold.
-type reclaimable [byNominal][LP + 1][]int32
-
-// freeable is the devices of a pod that is listed as reclaimable.
-type freeable struct {
-	node    cluster.NodeID
-	of      cover
-	class   Class
-	devices int32
+// coveredPod is a running pod as a search sees it first: of thousands that are listed, most need no other look.
+type coveredPod struct {
+	cluster.Owner
+	node   cluster.NodeID
+	tenant int32
+	since  Time // when it started, or its gang, with which it may leave
+	// protected says that it may have to run for longer than since then and the minimum time that the policy says for all.
+	protected bool
+	class     Class
+	// devices are how many it would free; one that pods share counts for each of them.
+	devices uint8
 }
 
-// count adds what a pod would free (by 1), or takes it out (by -1).
-func (r *reclaimable) count(f freeable, by int32) {
-	counts := &r[f.of][f.class]
-	for len(*counts) <= int(f.node) {
-		*counts = append(*counts, 0)
+// listedPods returns the running pods of a cohort with a cover, in no order. After entitlement.shareOut, they are
+// listed when they are asked for first.
+func (c *entitlement) listedPods(k *cohort, of cover) []coveredPod {
+	if !k.podsListed {
+		k.podsListed = true
+		c.listPods(k)
 	}
-	(*counts)[f.node] += by * f.devices
+	return k.pods[of]
 }
 
-// recount counts what the listed units of a cohort hold, in place of what was counted for it before.
-func (c *entitlement) recount(k *cohort) {
-	for _, f := range k.freeable {
-		c.reclaimable.count(f, -1)
+// listPods lists the running pods of a cohort.
+func (c *entitlement) listPods(k *cohort) {
+	for of := range k.pods {
+		k.pods[of] = k.pods[of][:0]
 	}
-	k.freeable = k.freeable[:0]
-	for of := range k.listed {
-		for _, n := range k.listed[of] {
-			u := &k.units[n]
-			for i := range u.pods {
-				if p := &u.job.pods[i]; p.placed() && p.alloc.GPUs != 0 {
-					f := freeable{p.alloc.Node, cover(of), u.job.Class, int32(bits.OnesCount64(p.alloc.GPUs))}
-					k.freeable = append(k.freeable, f)
-					c.reclaimable.count(f, 1)
+	for n := range k.units {
+		u := &k.units[n]
+		of := u.cover()
+		for i := range u.pods {
+			p := &u.job.pods[i]
+			if p.state != podRunning {
+				continue
+			}
+			since := p.started
+			if u.job.Gang {
+				since = min(since, u.job.started)
+			}
+			k.pods[of] = append(k.pods[of], coveredPod{
+				Owner: cluster.Owner{Job: u.job.slot, Pod: int32(i)}, node: p.alloc.Node, tenant: u.tenant, since: since,
+				protected: u.job.MinRuntime > 0 || u.job.Gang && u.pod >= 0, class: u.job.Class, devices: uint8(bits.OnesCount64(p.alloc.GPUs)),
+			})
+		}
+	}
+}
+
+// listed reports whether the pods that a job may evict are listed by what covers them. Leases ask for more than that.
+func (pl *planner) listed() bool { return pl.shares.count() && !pl.longTerm.repairing }
+
+// leavers yields the listed pods that may have to make room for the job, as far as what covers them and their
+// precedence says: those of other queues that are covered less, and those that rank below it and are not covered more.
+func (pl *planner) leavers(c preemptor) iter.Seq[*coveredPod] {
+	reclaims := pl.mayReclaim(c)
+	own, some := pl.entitlement.numberIn[c.queue]
+	if !some {
+		own = -1
+	}
+	return func(yield func(*coveredPod) bool) {
+		for n := range pl.entitlement.cohorts {
+			k := &pl.entitlement.cohorts[n]
+			for of := uncovered; of <= c.cover; of++ {
+				pods := pl.entitlement.listedPods(k, of)
+				for i := range pods {
+					p := &pods[i]
+					if p.class < c.Class || !(reclaims && of < c.cover && p.tenant != own) && !pl.mayYieldByRank(c, pl.jobs.evictable[p.Job]) {
+						continue
+					}
+					if !yield(p) {
+						return
+					}
 				}
 			}
 		}
@@ -57,24 +92,72 @@ func (c *entitlement) recount(k *cohort) {
 // some.
 const mostCounted = 4096
 
-// mayClear reports whether the job would find room by count if all left that are covered less than it, in whichever
-// queue, and all that rank below it, however short they have run. False is certain, true is not. It costs O(nodes).
-func (pl *planner) mayClear(c preemptor) bool {
-	if c.head || c.unit.Required >= 0 || pl.longTerm.repairing || pl.mayReclaim(c) && !pl.byList(c) {
+// mayClear reports whether the job would find room by count if all left that it may evict, as far as that is known
+// without a search. False is certain, true is not. If it would once more of them have run for their minimum time,
+// c.later says when the first one has.
+func (pl *planner) mayClear(c preemptor, of searchOf) bool {
+	if c.head || c.unit.Required >= 0 || pl.longTerm.repairing {
 		return true
 	}
-	// 1. What those hold, by node.
-	freed := cleared(pl.freed, pl.state.Nodes())
-	if pl.mayReclaim(c) {
-		for of := uncovered; of < c.cover; of++ {
-			for class := c.Class; class <= LP; class++ {
-				for id, devices := range pl.entitlement.reclaimable[of][class] {
-					freed[id] += devices
-				}
-			}
+	if !pl.listed() {
+		return pl.mayReclaim(c) || pl.mayClearByRank(c)
+	}
+	// 1. What all of those hold by node, and those of them that have run for long enough.
+	nodes := pl.state.Nodes()
+	freed, now := cleared(pl.freed, nodes), cleared(pl.freedNow, nodes)
+	young := false
+	for p := range pl.leavers(c) {
+		freed[p.node] += int32(p.devices)
+		if pl.isYoung(p, c.now) {
+			young = true
+		} else {
+			now[p.node] += int32(p.devices)
 		}
 	}
-	pods := 0
+	if pl.freed, pl.freedNow = freed, now; !pl.roomBeside(c, freed) {
+		return false
+	}
+	if !young || pl.roomBeside(c, now) {
+		return true
+	}
+
+	// 2. When will the first one of the others have run for long enough?
+	s := pl.newSearch(of)
+	s.due = Never
+	pl.trial++
+	pl.gatherListed(s, c, true)
+	s.victims = s.victims[:0]
+	c.later.note(s.due)
+	pl.keep(s)
+	return false
+}
+
+// isYoung reports whether neither a pod nor its gang has run for the minimum time that the policy says for all.
+func (pl *planner) isYoung(p *coveredPod, now Time) bool {
+	return now < cluster.Plus(p.since, pl.policy.Preempt.MinRuntime)
+}
+
+// gatherListed adds to a search on all nodes what may be evicted, from the list of pods by cover; or finds only when
+// the first one that is too young may be.
+func (pl *planner) gatherListed(s *search, c preemptor, onlyDue bool) {
+	for p := range pl.leavers(c) {
+		if pl.isYoung(p, c.now) {
+			if cluster.Plus(p.since, pl.policy.Preempt.MinRuntime) >= s.due {
+				continue // it would change nothing
+			}
+		} else if onlyDue && !p.protected {
+			continue
+		}
+		if pl.jobs.evictable[p.Job] != unevictable {
+			pl.mayAddVictim(s, c, pl.jobs.slots[p.Job], int(p.Pod))
+		}
+	}
+}
+
+// mayClearByRank is mayClear for a job that may evict by its rank alone, where pods are not listed by cover.
+func (pl *planner) mayClearByRank(c preemptor) bool {
+	freed, pods := cleared(pl.freed, pl.state.Nodes()), 0
+	pl.freed = freed
 	for _, m := range c.class.models {
 		for k := range pl.runs.loads[m].evictable {
 			r := &pl.runs.loads[m].evictable[k]
@@ -89,14 +172,17 @@ func (pl *planner) mayClear(c preemptor) bool {
 			}
 		}
 	}
-	pl.freed, pl.tried = freed, pl.tried[:0]
+	return pl.roomBeside(c, freed)
+}
+
+// roomBeside reports whether the job would find room by count if so many devices more were free, by node.
+func (pl *planner) roomBeside(c preemptor, freed []int32) bool {
+	pl.tried = pl.tried[:0]
 	for id, devices := range freed {
 		if devices > 0 {
 			pl.tried = append(pl.tried, cluster.NodeID(id))
 		}
 	}
-
-	// 2. What would then be free there.
 	return pl.placer.RoomWith(c.unit, pl.tried, func(id cluster.NodeID) (uint64, cluster.Need) {
 		n := pl.state.Node(id)
 		left := cluster.Need{Pods: n.Spec.MaxPods, CPU: n.Spec.CPUMilli, Mem: n.Spec.MemMiB}

@@ -267,7 +267,7 @@ func (pl *planner) planFrom(c preemptor) *plan {
 		if p := pl.plan(c, s); p != nil {
 			return p
 		}
-	} else if !pl.mayClear(c) {
+	} else if !pl.mayClear(c, of) {
 		return nil
 	}
 
@@ -341,13 +341,17 @@ func (pl *planner) gather(s *search, c preemptor, all bool) {
 	s.some = !all
 	s.due = Never
 	pl.trial++
+	if all && pl.listed() {
+		pl.gatherListed(s, c, false)
+		return
+	}
 
 	// Pods of the lowest precedence first, on all models. In each list, the search begins
 	// where the last one ended, so that not the same jobs are always evicted.
 	devices, enough := c.largest()
 	enough = enoughTimes*enough + enoughPlaces
 	if pl.byList(c) {
-		for id := range pl.lessCovered(c, all) {
+		for id := range pl.lessCovered(c) {
 			if enough <= 0 && !all {
 				s.all = false
 				return
@@ -424,13 +428,8 @@ func (pl *planner) byList(c preemptor) bool {
 	return pl.shares.count() && pl.mayReclaim(c)
 }
 
-// lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first, or if
-// all are meant to be visited, in no order.
-func (pl *planner) lessCovered(c preemptor, all bool) iter.Seq[cluster.NodeID] {
-	listed := pl.entitlement.last
-	if all {
-		listed = pl.entitlement.each
-	}
+// lessCovered yields the nodes of the pods that are covered less than the job, the last ones in the order first.
+func (pl *planner) lessCovered(c preemptor) iter.Seq[cluster.NodeID] {
 	terms := pl.affinities.constrain(c.job)
 	matters := func(u *holding) bool {
 		resources := int32(pl.entitlement.dividedAs(0))
@@ -439,7 +438,7 @@ func (pl *planner) lessCovered(c preemptor, all bool) iter.Seq[cluster.NodeID] {
 	}
 	return func(yield func(cluster.NodeID) bool) {
 		for of := uncovered; of < c.cover; of++ {
-			for u := range listed(of) {
+			for u := range pl.entitlement.last(of) {
 				if u.job.Class < c.Class || u.job.queue == c.queue || !matters(u) {
 					continue
 				}
