@@ -47,7 +47,9 @@ var mayImport = map[string][]string{
 	"semantic/metadata": {},
 	"semantic/llm":      {},
 	"semantic/redact":   {},
-	"semantic/agent":    {"semantic/llm", "semantic/metadata", "semantic/redact"},
+	"semantic/numeral":  {},
+	"semantic/agent":    {"semantic/llm", "semantic/metadata", "semantic/numeral", "semantic/redact"},
+	"semantic/consult":  {"semantic/diagnose", "semantic/llm", "semantic/logtext", "semantic/numeral", "semantic/redact", "semantic/track"},
 	"semantic/track":    {"semantic/logtext"},
 	"semantic/diagnose": {"semantic/logtext"},
 

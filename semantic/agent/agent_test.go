@@ -306,13 +306,3 @@ func TestAnyModel(t *testing.T) {
 		}
 	})
 }
-
-func TestNumbers(t *testing.T) {
-	for text, want := range map[string][]float64{
-		"80000": {80000}, "80_000": {80000}, "80,000": {80000}, "8e4": {80000}, "80k": {80000}, "1e-3, 0.5": {0.001, 0.5}, "300B": {3e11}, "none": nil, "(1,2)": {1, 2},
-	} {
-		if got := numbers(text); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", text, got, want)
-		}
-	}
-}

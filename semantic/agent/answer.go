@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/muster-sched/muster/semantic/metadata"
+	"github.com/muster-sched/muster/semantic/numeral"
 	"github.com/muster-sched/muster/semantic/redact"
 )
 
@@ -121,7 +122,7 @@ func (p *parser) number(from map[string]any, name string) float64 {
 		if p.text(from, name) == "" {
 			return 0
 		}
-		if all := numbers(v); len(all) == 1 {
+		if all := numeral.In(v); len(all) == 1 {
 			return all[0]
 		}
 	}

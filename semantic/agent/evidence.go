@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/muster-sched/muster/semantic/metadata"
+	"github.com/muster-sched/muster/semantic/numeral"
 )
 
 // evidence is the lines that a model has read: the command, and what file_read returned. A value that stands in none of them is the
@@ -33,7 +32,7 @@ func (e *evidence) add(where, text string) {
 		return
 	}
 	words := strings.FieldsFunc(strings.ToLower(text), notLetter)
-	e.lines = append(e.lines, seen{where, strings.Join(words, ""), words, numbers(text)})
+	e.lines = append(e.lines, seen{where, strings.Join(words, ""), words, numeral.In(text)})
 }
 
 // file notes the lines of a file. They count when they are shown.
@@ -56,35 +55,12 @@ func notLetter(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r > 0x7f)
 }
 
-var numeral = regexp.MustCompile(`(?i)\d[\d_]*(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?[kmb]?`)
-
-// numbers returns the numbers in a text: 80000, 80_000, 80,000, 8e4, 80k.
-func numbers(text string) []float64 {
-	var all []float64
-	for _, s := range numeral.FindAllString(text, -1) {
-		s = strings.NewReplacer("_", "", ",", "").Replace(strings.ToLower(s))
-		scale := 1.0
-		switch s[len(s)-1] {
-		case 'k':
-			scale = 1e3
-		case 'm':
-			scale = 1e6
-		case 'b':
-			scale = 1e9
-		}
-		if v, err := strconv.ParseFloat(strings.TrimRight(s, "kmb"), 64); err == nil {
-			all = append(all, v*scale)
-		}
-	}
-	return all
-}
-
 // number returns where a number stands, "" if nowhere. A line that has one of the hints comes first; without one, a number below ten means nothing, as it is
 // everywhere.
 func (e *evidence) number(v float64, hints ...string) string {
 	without := ""
 	for _, l := range e.lines {
-		if !slices.ContainsFunc(l.numbers, func(n float64) bool { return math.Abs(n-v) <= 1e-9*math.Abs(v) }) {
+		if !numeral.Has(l.numbers, v) {
 			continue
 		}
 		if slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(l.text, h) }) {
@@ -223,7 +199,7 @@ func (e *evidence) check(j *metadata.Job) (dropped []string) {
 	for _, name := range slices.Sorted(maps.Keys(j.Model.Parameters)) {
 		v := j.Model.Parameters[name]
 		at := ""
-		if all := numbers(v); len(all) == 1 {
+		if all := numeral.In(v); len(all) == 1 {
 			at = e.number(all[0], strings.Join(strings.FieldsFunc(strings.ToLower(name), notLetter), ""))
 		} else {
 			at = e.text(v)

@@ -90,6 +90,7 @@ type Action struct {
 type rule struct {
 	Category  Category `yaml:"category"`
 	Component string   `yaml:"component"`
+	By        string   `yaml:"by"` // model: only for what a model found, before the others; else for all
 	Action    string   `yaml:"action"`
 }
 
@@ -310,7 +311,7 @@ func (k *knowledge) action(s *signature) Action {
 		return k.actions[s.Action]
 	}
 	for _, r := range k.rules {
-		if r.Category == s.Class && (r.Component == "" || r.Component == s.Component) {
+		if r.By == "" && r.Category == s.Class && (r.Component == "" || r.Component == s.Component) {
 			return k.actions[r.Action]
 		}
 	}

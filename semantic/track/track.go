@@ -49,6 +49,13 @@ func (t *Tracker) Line(line []byte) (Reading, bool) {
 	return x, true
 }
 
+// Add adds a reading that something other than [Tracker.Line] found. Those are of one series.
+func (t *Tracker) Add(x Reading) {
+	t.lines = max(t.lines, x.Line+1)
+	x.series = 1
+	t.add(x)
+}
+
 func (t *Tracker) add(x Reading) {
 	i := slices.IndexFunc(t.series, func(s series) bool { return s.id == x.series })
 	if i < 0 {
