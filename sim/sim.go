@@ -30,7 +30,9 @@ type Config struct {
 	// Estimates gives the engine each job's true run time when the job is submitted: an
 	// oracle, for policies that order by estimate.
 	Estimates bool
-	Models    Models
+	// Advisor, if set, predicts run times: what it does not know is as the workload says.
+	Advisor Advisor
+	Models  Models
 	// Record, if set, receives all events and decisions of the engine.
 	Record Recorder
 	// Ended, if set, is called when the run has ended without an error, with the engine as
@@ -46,6 +48,14 @@ type Recorder interface {
 	Began(now core.Time, c core.Config)
 	Told(now core.Time, ev core.Event)
 	Decided(now core.Time, ds []core.Decision, e core.Counter)
+}
+
+// Advisor predicts how long jobs run. Its methods are called in the order of what happens.
+type Advisor interface {
+	// Predict returns the expected run time of a job that is submitted now; 0 when unknown. What the job will do is not in j.
+	Predict(now core.Time, j *workload.Job) (core.Time, error)
+	// Ended reports that a job has ended by itself, and when it first ran whole.
+	Ended(now core.Time, j *workload.Job, started core.Time) error
 }
 
 // Stats are the results of a run that its sinks do not collect.
@@ -103,7 +113,8 @@ type state struct {
 	runners []runner
 	// short says that the gang lost pods with a node and has had fewer than its minimum since: it does not work.
 	short   bool
-	done    int // runners that have done their work
+	done    int       // runners that have done their work
+	began   core.Time // when it first ran whole; -1 before
 	leaving []*leave
 	moves   []*transfer // under way
 	live    int         // its place in run.live
@@ -346,12 +357,29 @@ func (r *run) happen(now core.Time, e event) error {
 	return r.tell(now, core.Tick{})
 }
 
+// predict asks the advisor, if there is one.
+func (r *run) predict(now core.Time, j *workload.Job) error {
+	if r.Advisor == nil {
+		return nil
+	}
+	known := *j
+	known.Duration, known.Outcome, known.Standby, known.Recorded = 0, workload.Completed, nil, nil
+	estimate, err := r.Advisor.Predict(now, &known)
+	if err == nil && estimate > 0 {
+		j.Estimate = estimate
+	}
+	return err
+}
+
 func (r *run) submit(now core.Time, j workload.Job) error {
 	if j.Submitted < now {
 		return fmt.Errorf("job %s is submitted at %gs, after one at %gs: jobs must come in order", j.Name, j.Submitted.Seconds(), now.Seconds())
 	}
 	if r.Estimates {
 		j.Estimate = j.Duration
+	}
+	if err := r.predict(now, &j); err != nil {
+		return err
 	}
 	if j.Checkpoint == 0 {
 		j.Checkpoint = r.Models.Checkpoint
@@ -370,7 +398,7 @@ func (r *run) submit(now core.Time, j workload.Job) error {
 	if err := r.tell(now, core.JobSubmitted{Job: spec}); err != nil {
 		return err
 	}
-	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted}
+	s := &state{Live: Live{Job: j, Pods: j.Pods()}, serial: r.stats.Submitted, began: -1}
 	s.told = &Live{Job: j, Pods: s.Pods}
 	s.placed = make([]core.Placement, s.Pods)
 	s.slowdown = r.slowdownOf(s)
@@ -463,6 +491,9 @@ func (r *run) bind(now core.Time, s *state, d *core.Decision) error {
 		r.placed(now, p, s, 1)
 	}
 	s.Bound += len(d.Pods)
+	if r.Advisor != nil && s.began < 0 && s.hasLeast(nil) {
+		s.began = now
+	}
 	if err := r.sinks.job(now, s, told{call: tellBound, reason: d.Reason}, d.Pods); err != nil {
 		return err
 	}
@@ -595,6 +626,11 @@ func (r *run) end(now core.Time, s *state, w *runner, why Release) error {
 	r.stats.Ended++
 	if err := r.tell(now, core.JobEnded{Job: s.Name}); err != nil {
 		return err
+	}
+	if r.Advisor != nil {
+		if err := r.Advisor.Ended(now, &s.Job, s.began); err != nil {
+			return err
+		}
 	}
 	return r.sinks.job(now, s, told{call: tellEnded}, nil)
 }

@@ -33,6 +33,7 @@ type simFlags struct {
 	until             core.Time
 	models            modelFlags
 	window            metrics.Options
+	advice            adviceFlags
 	out               string
 	asJSON            bool
 }
@@ -65,7 +66,8 @@ complete up to then, and the exit code is 1. A second interrupt kills the proces
 		Example: `  muster sim --cluster kant-training --workload kant-training --seed 1 --out run
   muster sim --cluster 64x8:H800 --workload jobs.csv.gz --policy StrictFIFO,Backfill --out runs
   muster sim --cluster cluster.csv --workload jobs.csv --policy mine.yaml --until 7d --json
-  muster sim --events /var/lib/muster/events --policy recorded,mine.yaml --out runs`,
+  muster sim --events /var/lib/muster/events --policy recorded,mine.yaml --out runs
+  muster sim --cluster 16x8 --workload jobs.csv --policy LucidSJF --advisor history --history jobs.db`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
@@ -88,6 +90,7 @@ func (f *simFlags) register(c *cobra.Command) {
 	f.registerCluster(flags)
 	flags.BoolVar(&f.jobs.Misfits, "misfits", false, "reject jobs that fit on no node, instead of refusing the whole workload")
 	f.models.register(flags)
+	f.advice.register(c)
 	durationVar(flags, &f.window.From, "window-from", "start of the virtual time over which metrics are averaged")
 	durationVar(flags, &f.window.To, "window-to", "end of the virtual time over which metrics are averaged")
 	completePolicy(c)
@@ -106,6 +109,9 @@ func (f *simFlags) run(c *cobra.Command) error {
 		return err
 	}
 	if err := f.models.checkSpeeds(c, &cluster); err != nil {
+		return err
+	}
+	if err := f.advice.check(c, &f.models, len(policies)); err != nil {
 		return err
 	}
 	runs, err := f.keep(policies, func(folder *runlog.Folder) ([]simulated, error) {
@@ -292,16 +298,20 @@ func (f *simFlags) replay(ctx context.Context, cluster *workload.Cluster, policy
 	if err != nil {
 		return errors.Join(err, w.Abort())
 	}
+	advisor, done, err := f.advice.open(ctx)
+	if err != nil {
+		return errors.Join(err, w.Abort())
+	}
 	begin := time.Now()
 	config := sim.Config{
 		Cluster: *cluster, Jobs: jobs, Policy: policy, Seed: f.seed, Until: f.until,
-		Estimates: f.models.estimates, Models: f.models.Models, Progress: progress,
+		Estimates: f.models.estimates, Advisor: advisor, Models: f.models.Models, Progress: progress,
 	}
 	if f.recording != nil {
 		config.Changes = f.recording.Changes
 	}
 	r.stats, err = sim.Run(ctx, config, w)
-	if err != nil {
+	if err = errors.Join(err, done()); err != nil {
 		return errors.Join(err, w.Abort())
 	}
 	rules := metrics.NewRules(&policy, f.models.Grace)

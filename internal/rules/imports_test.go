@@ -38,7 +38,8 @@ var mayImport = map[string][]string{
 	"runlog":    {"core", "core/cluster", "core/frag", "core/quota", "workload", "sim", "metrics", "report"},
 	"api":       {"core", "core/cluster", "core/place", "core/quota", "workload", "api/"},
 	"snapshot":  {"core", "core/cluster", "core/frag", "workload", "api/"},
-	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog", "internal/optimum"},
+	"advisor":   {"core", "workload", "runlog", "semantic/estimate", "semantic/history"}, // the simulator's jobs as the semantic layer's
+	"reproduce": {"core/", "workload", "sim", "metrics", "report", "runlog", "advisor", "semantic/estimate", "semantic/history", "internal/optimum"},
 	"bench":     {"core/"},
 	"migrate":   {"api/"},
 
@@ -50,6 +51,9 @@ var mayImport = map[string][]string{
 	"semantic/numeral":  {},
 	"semantic/agent":    {"semantic/llm", "semantic/metadata", "semantic/numeral", "semantic/redact"},
 	"semantic/consult":  {"semantic/diagnose", "semantic/llm", "semantic/logtext", "semantic/numeral", "semantic/redact", "semantic/track"},
+	"semantic/embed":    {},
+	"semantic/history":  {"semantic/embed", "semantic/metadata"},
+	"semantic/estimate": {"semantic/history"},
 	"semantic/track":    {"semantic/logtext"},
 	"semantic/diagnose": {"semantic/logtext"},
 
@@ -80,7 +84,7 @@ var mayImport = map[string][]string{
 	// Modules of their own.
 	"devcluster": {"core", "workload", "devcluster/"},
 
-	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "bench", "coretest/audit", "semantic/", "internal/spelling", "internal/table"},
+	"cmd":      {"kube/", "deploy", "core/", "workload", "sim", "eventlog", "replay", "metrics", "report", "runlog", "api/", "snapshot", "migrate", "reproduce", "advisor", "bench", "coretest/audit", "semantic/", "internal/spelling", "internal/table"},
 	"deploy":   {},
 	"tools":    {},
 	"internal": {},

@@ -1,0 +1,121 @@
+package advisor
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/muster-sched/muster/core"
+	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/semantic/estimate"
+	"github.com/muster-sched/muster/semantic/history"
+	"github.com/muster-sched/muster/sim"
+	"github.com/muster-sched/muster/workload"
+)
+
+// job is a job of a user's on GPUs that takes seconds.
+func job(name, user string, gpus core.Milli, takes int) *workload.Job {
+	var j workload.Job
+	j.Name, j.User, j.Queue = name, user, "lab"
+	j.Tasks = []core.Task{{Name: "worker", Pods: 1, Request: core.Request{GPU: gpus * core.WholeGPU}}}
+	j.Duration = core.Time(takes) * core.Second
+	return &j
+}
+
+// expect asks for the prediction of a job, in seconds.
+func expect(t *testing.T, a sim.Advisor, now int, j *workload.Job, want float64) {
+	t.Helper()
+	got, err := a.Predict(core.Time(now)*core.Second, j)
+	if err != nil || got.Seconds() != want {
+		t.Errorf("%s of %s: %g s, %v, want %g", j.Name, j.User, got.Seconds(), err, want)
+	}
+}
+
+func end(t *testing.T, a sim.Advisor, now int, j *workload.Job) {
+	t.Helper()
+	if err := a.Ended(core.Time(now)*core.Second, j, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUserMean(t *testing.T) {
+	a := &UserMean{}
+	expect(t, a, 0, job("x", "ann", 1, 0), 0)
+	end(t, a, 1, job("x-1", "ann", 1, 100))
+	end(t, a, 2, job("x-2", "ann", 8, 300))
+	expect(t, a, 3, job("y", "ann", 2, 0), 200)
+	expect(t, a, 3, job("x-3", "bob", 1, 0), 0)
+}
+
+// Names first, then GPUs of the user, then GPUs of all.
+func TestRolling(t *testing.T) {
+	a := &Rolling{}
+	expect(t, a, 0, job("bert-1", "ann", 1, 0), 0)
+	end(t, a, 1, job("bert-large-1", "ann", 8, 100))
+	end(t, a, 2, job("bert-large-2", "ann", 8, 300))
+	end(t, a, 3, job("resnet", "ann", 8, 1000))
+	expect(t, a, 4, job("bert-large-3", "ann", 1, 0), 200)
+	expect(t, a, 4, job("bert-lange", "ann", 1, 0), 200) // a letter is another
+	end(t, a, 5, job("bert-large-4", "ann", 8, 400))
+	expect(t, a, 6, job("bert-large-5", "ann", 1, 0), 300) // the last counts half
+	expect(t, a, 6, job("vit", "ann", 8, 0), 450)
+	expect(t, a, 6, job("vit", "ann", 2, 0), 450)
+	end(t, a, 7, job("vit", "eve", 2, 50))
+	expect(t, a, 8, job("bert-large-6", "bob", 2, 0), 50)
+	expect(t, a, 8, job("bert-large-6", "bob", 4, 0), 370)
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "abc", 3}, {"abc", "abc", 0}, {"kitten", "sitting", 3}, {"ab", "ba", 2}} {
+		if got := distance(c.a, c.b); got != c.want || distance(c.b, c.a) != c.want {
+			t.Errorf("%q to %q: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// What a run adds to a file, the next run knows from its start; both runs may have jobs of the same names.
+func TestHistoryOfTwoRuns(t *testing.T) {
+	ctx := context.Background()
+	kept, err := history.Open(ctx, filepath.Join(t.TempDir(), "jobs.db"), history.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	run := func(before, after float64) {
+		t.Helper()
+		a, err := NewHistory(ctx, kept, estimate.Default, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, 0, job("bert-3", "ann", 8, 0), before)
+		end(t, a, 500, job("bert-1", "ann", 8, 500))
+		failed := job("bert-2", "ann", 8, 1)
+		failed.Outcome = workload.Failed
+		end(t, a, 501, failed)
+		expect(t, a, 600, job("bert-3", "ann", 8, 0), after)
+		expect(t, a, 600, job("vit", "bob", 1, 0), 500) // it is like none: what jobs take
+		known := job("vit", "bob", 1, 0)
+		known.Estimate = core.Second
+		expect(t, a, 600, known, 0) // the workload has an estimate of its own
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(0, 500)
+	run(500, 500)
+	jobs, err := kept.Jobs(ctx)
+	if err != nil || len(jobs) != 4 {
+		t.Errorf("%d jobs, %v, want 4", len(jobs), err)
+	}
+	// A run's table adds to it, too.
+	n, err := Import(ctx, kept, []runlog.EndedJob{{
+		Job: "bert-9", Queue: "lab", User: "ann", Kind: "training", Pods: 1, GPUs: 8 * core.WholeGPU,
+		Submitted: 10 * core.Second, Started: 20 * core.Second, End: 60 * core.Second, Queued: 15 * core.Second, Outcome: "completed",
+	}})
+	if jobs, _ = kept.Jobs(ctx); err != nil || n != 1 || len(jobs) != 5 || jobs[4].Ran.Seconds() != 35 {
+		t.Errorf("%d imported, %v; jobs %+v", n, err, jobs)
+	}
+}

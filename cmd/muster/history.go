@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-sched/muster/advisor"
+	"github.com/muster-sched/muster/internal/table"
+	"github.com/muster-sched/muster/runlog"
+	"github.com/muster-sched/muster/semantic/estimate"
+	"github.com/muster-sched/muster/semantic/history"
+	"github.com/muster-sched/muster/sim"
+)
+
+// historyUsage says what a history may be.
+const historyUsage = "the history of finished `JOBS`: a file, which is created if there is none"
+
+func newHistory() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "history COMMAND",
+		Short: "Keep finished jobs, to predict others by",
+		Long: `History keeps what is known of finished jobs: who submitted them, what they trained,
+on what, for how long. muster sim --advisor history predicts run times from them.
+
+JOBS is the file of a SQLite database.`,
+		Example: `  muster history import run --history jobs.db
+  muster history list --history jobs.db`,
+	}
+	c.AddCommand(newHistoryImport(), newHistoryList())
+	return c
+}
+
+func newHistoryImport() *cobra.Command {
+	var where string
+	c := &cobra.Command{
+		Use:   "import DIR...",
+		Short: "Add the jobs that ended in a run",
+		Long: `Import adds the jobs that ended in folders that muster sim wrote, in the order of
+the arguments. Time 0 of a run is when the last job that the history knows has ended.`,
+		Example: `  muster sim --workload kant-training --out run
+  muster history import run --history jobs.db`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("expected DIR; found 0 arguments")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return withHistory(c, where, func(h *history.History) error {
+				for _, dir := range args {
+					jobs, err := runlog.ReadJobs(dir)
+					if err != nil {
+						return err
+					}
+					n, err := advisor.Import(c.Context(), h, jobs)
+					if err != nil {
+						return err
+					}
+					fmt.Fprintf(c.OutOrStdout(), "%s: %d jobs\n", dir, n)
+				}
+				return nil
+			})
+		},
+	}
+	c.Flags().StringVar(&where, "history", "", historyUsage)
+	return c
+}
+
+func newHistoryList() *cobra.Command {
+	var (
+		where  string
+		asJSON bool
+		last   int
+	)
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "Show the jobs that a history has",
+		Long:    "List shows the jobs of a history, the last that ended first.",
+		Example: "  muster history list --history jobs.db\n  muster history list --history jobs.db --last 1000 --json",
+		Args:    arguments(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if last < 1 {
+				return badUsage(c, "--last: expected a number of at least 1; found %d", last)
+			}
+			return withHistory(c, where, func(h *history.History) error {
+				jobs, err := h.Jobs(c.Context())
+				if err != nil {
+					return err
+				}
+				slices.Reverse(jobs)
+				shown := jobs[:min(last, len(jobs))]
+				if asJSON {
+					return writeJSON(c.OutOrStdout(), map[string]any{"jobs": shown, "known": len(jobs)})
+				}
+				return writeHistory(c, shown, len(jobs))
+			})
+		},
+	}
+	c.Flags().StringVar(&where, "history", "", historyUsage)
+	c.Flags().IntVar(&last, "last", 20, "show the last `N` jobs")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// writeHistory writes a table of jobs.
+func writeHistory(c *cobra.Command, jobs []history.Job, known int) error {
+	t := table.Table{Align: "lllrrll"}
+	t.Add("JOB", "USER", "TENANT", "GPUS", "RAN", "OUTCOME", "ENDED")
+	for i := range jobs {
+		j := &jobs[i]
+		t.Add(j.ID, j.User, j.Tenant, strconv.FormatFloat(j.GPUs, 'g', -1, 64), j.Ran.Round(time.Second).String(), string(j.Outcome), j.End.Format(time.DateTime))
+	}
+	if err := t.Write(c.OutOrStdout(), 0); err != nil {
+		return err
+	}
+	if known > len(jobs) {
+		fmt.Fprintf(c.OutOrStdout(), "%d of %d jobs\n", len(jobs), known)
+	}
+	return nil
+}
+
+// withHistory opens a history for what do does with it.
+func withHistory(c *cobra.Command, where string, do func(*history.History) error) error {
+	if where == "" {
+		return badUsage(c, "--history: expected a file; found nothing")
+	}
+	h, err := history.Open(c.Context(), where, history.Options{})
+	if err != nil {
+		return badUsage(c, "--history: %v", err)
+	}
+	return errors.Join(do(h), h.Close())
+}
+
+// adviceFlags say what predicts run times in a simulation.
+type adviceFlags struct{ advisor, history string }
+
+func (f *adviceFlags) register(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.advisor, "advisor", "", "`WHAT` predicts run times, for policies that use them: "+strings.Join(advisor.Names, ", "))
+	flags.StringVar(&f.history, "history", "", historyUsage+"; the jobs that end are added to it")
+}
+
+// check refuses what has no meaning together.
+func (f *adviceFlags) check(c *cobra.Command, m *modelFlags, policies int) error {
+	switch {
+	case f.advisor != "" && !slices.Contains(advisor.Names, f.advisor):
+		return badUsage(c, "--advisor: expected one of %s; found %q%s", strings.Join(advisor.Names, ", "), f.advisor, didYouMean(f.advisor, advisor.Names))
+	case f.advisor != "" && m.estimates:
+		return badUsage(c, "--advisor: expected no --estimates with it, which knows the run times")
+	case f.history != "" && policies > 1:
+		return badUsage(c, "--history: expected one policy with it; found %d", policies)
+	case f.history != "" && f.advisor != "" && f.advisor != "history":
+		return badUsage(c, "--history: expected --advisor history, or none; found %q", f.advisor)
+	}
+	return nil
+}
+
+// open returns what predicts, nil if nothing does, and what to call after the run.
+func (f *adviceFlags) open(ctx context.Context) (sim.Advisor, func() error, error) {
+	switch {
+	case f.advisor == "rolling":
+		return &advisor.Rolling{}, func() error { return nil }, nil
+	case f.advisor == "user-mean":
+		return &advisor.UserMean{}, func() error { return nil }, nil
+	case f.advisor == "" && f.history == "":
+		return nil, func() error { return nil }, nil
+	}
+	var kept *history.History
+	if f.history != "" {
+		var err error
+		if kept, err = history.Open(ctx, f.history, history.Options{}); err != nil {
+			return nil, nil, err
+		}
+	}
+	a, err := advisor.NewHistory(context.WithoutCancel(ctx), kept, estimate.Default, f.advisor != "")
+	done := func() error {
+		var err error
+		if a != nil {
+			err = a.Close()
+		}
+		if kept != nil {
+			err = errors.Join(err, kept.Close())
+		}
+		return err
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, done())
+	}
+	return a, done, nil
+}

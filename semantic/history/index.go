@@ -1,0 +1,184 @@
+package history
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// index finds jobs that are like another. It compares exactly: with each distinct vector once, however many jobs have it.
+// Only jobs that completed are found: how long others would have taken is not known.
+type index struct {
+	jobs   map[string]*entry
+	groups map[groupKey]*group
+	series map[string][]*entry // in order of ends
+}
+
+// entry is a job in the index.
+type entry struct {
+	Job
+	series string
+	group  *group // nil without a vector
+}
+
+type groupKey struct{ tenant, embedder, vector string }
+
+// group is the jobs of a tenant that have the same vector, in order of ends.
+type group struct {
+	key  groupKey
+	vec  sparse
+	jobs []*entry
+}
+
+func newIndex() *index {
+	return &index{jobs: map[string]*entry{}, groups: map[groupKey]*group{}, series: map[string][]*entry{}}
+}
+
+// byEnd orders jobs by their ends, and those that ended together by ID.
+func byEnd(a, b *entry) int { return cmp.Or(a.End.Compare(b.End), strings.Compare(a.ID, b.ID)) }
+
+// add adds a job, in place of an older one with its ID.
+func (x *index) add(r record) {
+	x.remove(r.job.ID)
+	e := &entry{Job: r.job}
+	x.jobs[e.ID] = e
+	if e.Outcome != Completed {
+		return
+	}
+	if e.series = e.Job.series(); e.series != "" {
+		x.series[e.series] = inserted(x.series[e.series], e)
+	}
+	if len(r.vector) == 0 {
+		return
+	}
+	key := groupKey{e.Tenant, r.embedder, string(r.vector)}
+	g := x.groups[key]
+	if g == nil {
+		g = &group{key: key, vec: decode(r.vector)}
+		x.groups[key] = g
+	}
+	e.group, g.jobs = g, inserted(g.jobs, e)
+}
+
+// remove removes a job, if it is there.
+func (x *index) remove(id string) {
+	e := x.jobs[id]
+	if e == nil {
+		return
+	}
+	delete(x.jobs, id)
+	if e.series != "" {
+		if x.series[e.series] = without(x.series[e.series], e); len(x.series[e.series]) == 0 {
+			delete(x.series, e.series)
+		}
+	}
+	if g := e.group; g != nil {
+		if g.jobs = without(g.jobs, e); len(g.jobs) == 0 {
+			delete(x.groups, g.key)
+		}
+	}
+}
+
+func inserted(list []*entry, e *entry) []*entry {
+	i, _ := slices.BinarySearchFunc(list, e, byEnd)
+	return slices.Insert(list, i, e)
+}
+
+func without(list []*entry, e *entry) []*entry {
+	i, _ := slices.BinarySearchFunc(list, e, byEnd)
+	return slices.Delete(list, i, i+1)
+}
+
+// keep removes the jobs that ended first, when there are a tenth more than n, until n are left.
+func (x *index) keep(n int) {
+	if len(x.jobs) <= n+n/10 {
+		return
+	}
+	all := x.sorted()
+	for _, e := range all[:len(all)-n] {
+		x.remove(e.ID)
+	}
+}
+
+// sorted returns all jobs in order of ends.
+func (x *index) sorted() []*entry {
+	all := make([]*entry, 0, len(x.jobs))
+	for _, e := range x.jobs {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, byEnd)
+	return all
+}
+
+// ended returns the jobs of a list that had ended by a time.
+func ended(list []*entry, by time.Time) []*entry {
+	n, _ := slices.BinarySearchFunc(list, by, func(e *entry, t time.Time) int {
+		if e.End.After(t) {
+			return 1
+		}
+		return -1
+	})
+	return list[:n]
+}
+
+// similar returns the jobs that are most like the query's, best first: runs of the same job, the last first, or else those with
+// the highest cosine, of equals those that ended last.
+func (x *index) similar(q *Query, embedder string, weighed bool, vector []float32) []Match {
+	if same := ended(x.series[q.Job.series()], q.Job.Submit); len(same) > 0 {
+		var found []Match
+		for i := len(same) - 1; i >= 0 && len(found) < q.K; i-- {
+			found = append(found, Match{Job: same[i].Job, Score: 1, Same: true})
+		}
+		return found
+	}
+	type scored struct {
+		jobs  []*entry
+		score float64
+		group *group
+	}
+	var all []scored
+	for _, g := range x.groups {
+		if g.key.embedder != embedder || !q.Shared && g.key.tenant != q.Job.Tenant {
+			continue
+		}
+		if jobs := ended(g.jobs, q.Job.Submit); len(jobs) > 0 {
+			all = append(all, scored{jobs: jobs, group: g})
+		}
+	}
+	weights := make([]float64, len(vector))
+	for i := range weights {
+		weights[i] = 1
+	}
+	if weighed {
+		counts := make([]int, len(vector))
+		for _, s := range all {
+			for _, d := range s.group.vec.dims {
+				if int(d) < len(counts) {
+					counts[d]++
+				}
+			}
+		}
+		for i, n := range counts {
+			weights[i] = 1 + math.Log(float64(len(all)+1)/float64(n+1))
+		}
+	}
+	query := newQueryVector(vector, weights)
+	kept := all[:0]
+	for _, s := range all {
+		if s.score = query.cosine(&s.group.vec); s.score >= q.Threshold {
+			kept = append(kept, s)
+		}
+	}
+	slices.SortFunc(kept, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), byEnd(b.jobs[len(b.jobs)-1], a.jobs[len(a.jobs)-1]))
+	})
+	var found []Match
+	for _, s := range kept {
+		for i := len(s.jobs) - 1; i >= 0 && len(found) < q.K; i-- {
+			found = append(found, Match{Job: s.jobs[i].Job, Score: s.score})
+		}
+	}
+	return found
+}

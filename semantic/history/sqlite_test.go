@@ -1,0 +1,103 @@
+package history
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A process that is killed while it appends has lost no job whose Append returned.
+func TestKilledWriterLosesNothing(t *testing.T) {
+	if file := os.Getenv("MUSTER_TEST_HISTORY"); file != "" {
+		h := open(t, file, Options{})
+		for i := 0; ; i++ {
+			add(t, h, training(fmt.Sprint("j", i), "resnet50", 0, 1+i))
+			fmt.Println("appended", fmt.Sprint("j", i)) // until this process is killed
+		}
+	}
+	file := filepath.Join(t.TempDir(), "history.db")
+	writer := exec.Command(os.Args[0], "-test.run=^TestKilledWriterLosesNothing$")
+	writer.Env = append(os.Environ(), "MUSTER_TEST_HISTORY="+file)
+	out, err := writer.StdoutPipe()
+	if err == nil {
+		err = writer.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if id, ok := strings.CutPrefix(lines.Text(), "appended "); ok {
+			want = append(want, id)
+		}
+		if len(want) == 20 {
+			if err := writer.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := writer.Wait(); err == nil || len(want) < 20 {
+		t.Fatalf("the writer appended %d jobs and ended with %v", len(want), err)
+	}
+	if got := ids(t, open(t, file, Options{})); !strings.HasPrefix(got+" ", strings.Join(want, " ")+" ") {
+		t.Errorf("there are %q, want at least %q", got, want)
+	}
+}
+
+func TestOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other.db")
+	db, err := sql.Open("sqlite", other)
+	if err == nil {
+		_, err = db.Exec("CREATE TABLE songs (name TEXT)")
+	}
+	if err == nil {
+		err = db.Close()
+	}
+	text := filepath.Join(dir, "text")
+	if err == nil {
+		err = os.WriteFile(text, []byte(strings.Repeat("this is no database\n", 50)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, want := range map[string]string{
+		other:                        "another SQLite file",
+		text:                         "not a database",
+		"":                           "found nothing",
+		"mysql://host/db":            `"mysql"`,
+		filepath.Join(dir, "no/dir"): "unable to open",
+	} {
+		if _, err := Open(context.Background(), where, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", where, err, want)
+		}
+	}
+}
+
+// A damaged record is an error that names the job, not an answer.
+func TestDamagedRecords(t *testing.T) {
+	for _, damage := range []string{"job = '{'", "vector = x'0100'", "job = replace(job, 'completed', 'fine')", "id = 'b'", "vector = x'01000080ff'"} {
+		file := filepath.Join(t.TempDir(), "history.db")
+		h := open(t, file, Options{})
+		add(t, h, training("a", "resnet50", 0, 10))
+		db, err := sql.Open("sqlite", file)
+		if err == nil {
+			_, err = db.Exec("UPDATE jobs SET " + damage)
+		}
+		if err == nil {
+			err = db.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Jobs(context.Background()); err == nil || !strings.Contains(err.Error(), "the record of job") {
+			t.Errorf("%s: error %v", damage, err)
+		}
+	}
+}
