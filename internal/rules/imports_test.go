@@ -56,6 +56,9 @@ var mayImport = map[string][]string{
 	"semantic/estimate": {"semantic/history"},
 	"semantic/track":    {"semantic/logtext"},
 	"semantic/diagnose": {"semantic/logtext"},
+	"semantic/python":   {},
+	"semantic/shell":    {},
+	"semantic/extract":  {"semantic/metadata", "semantic/python", "semantic/shell"},
 
 	"coretest":       {"core/"},
 	"coretest/audit": {"workload"}, // and nothing of the engine's accounting

@@ -1,0 +1,441 @@
+package extract
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// node is a value of a configuration: a map, a list, or a scalar.
+type node struct {
+	keys   []string
+	fields map[string]*node // of a map; nil otherwise
+	items  []*node
+	list   bool
+	text   string
+	at     string // file:line
+	rank   rank   // where it was set by something other than the file
+}
+
+func newMap(at string) *node { return &node{fields: map[string]*node{}, at: at} }
+
+func (n *node) set(key string, v *node) {
+	if n.fields[key] == nil {
+		n.keys = append(n.keys, key)
+	}
+	n.fields[key] = v
+}
+
+// get returns what stands at a path of keys with dots, or nil.
+func (n *node) get(key string) *node {
+	for n != nil && key != "" {
+		first, rest, _ := strings.Cut(key, ".")
+		n, key = n.fields[first], rest
+	}
+	return n
+}
+
+// put sets what stands at a path of keys, and makes the maps on the way.
+func (n *node) put(key string, v *node) {
+	for {
+		first, rest, more := strings.Cut(key, ".")
+		if !more {
+			n.set(first, v)
+			return
+		}
+		if next := n.fields[first]; next == nil || next.fields == nil {
+			n.set(first, newMap(v.at))
+		}
+		n, key = n.fields[first], rest
+	}
+}
+
+// merge adds what o has to n; what both have becomes o's.
+func (n *node) merge(o *node) {
+	for _, k := range o.keys {
+		mine, theirs := n.fields[k], o.fields[k]
+		if mine != nil && mine.fields != nil && theirs.fields != nil {
+			mine.merge(theirs)
+		} else {
+			n.set(k, theirs.copy())
+		}
+	}
+}
+
+func (n *node) copy() *node {
+	if n.fields == nil {
+		return n
+	}
+	c := newMap(n.at)
+	c.merge(n)
+	return c
+}
+
+// maxNodes bounds the values of one configuration, with those that aliases repeat, and maxNested their depth.
+const (
+	maxNodes  = 20_000
+	maxNested = 40
+)
+
+// config reads a configuration of the folder, or returns nil.
+func (x *extraction) config(file string) *node {
+	data, ok := x.tree.open(file)
+	if !ok || len(data) > 1<<18 {
+		return nil
+	}
+	switch strings.ToLower(path.Ext(file)) {
+	case ".yaml", ".yml":
+		return readYAML(file, data)
+	case ".json":
+		return readJSON(file, data)
+	case ".toml":
+		return readTOML(file, data)
+	case ".ini", ".cfg", ".conf":
+		return readINI(file, data)
+	}
+	return nil
+}
+
+type yamlReader struct {
+	file    string
+	anchors map[string]ast.Node
+	nodes   int
+}
+
+func readYAML(file string, data []byte) *node {
+	if deep(data) {
+		return nil
+	}
+	f, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil
+	}
+	all := newMap(where(file, 1))
+	for _, d := range f.Docs {
+		if d.Body == nil {
+			continue
+		}
+		r := yamlReader{file: file, anchors: map[string]ast.Node{}}
+		if n := r.node(d.Body, 0); n != nil && n.fields != nil {
+			all.merge(n)
+		}
+	}
+	return all
+}
+
+// deep is whether brackets in data nest deeper than a configuration of people does: parsers take long for those.
+func deep(data []byte) bool {
+	depth := 0
+	for _, c := range data {
+		switch c {
+		case '[', '{':
+			if depth++; depth > 2*maxNested {
+				return true
+			}
+		case ']', '}':
+			depth--
+		}
+	}
+	return false
+}
+
+func (r *yamlReader) node(n ast.Node, depth int) *node {
+	r.nodes++
+	if n == nil || r.nodes > maxNodes || depth > maxNested {
+		return nil
+	}
+	at := r.file
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		at = where(r.file, t.Position.Line)
+	}
+	switch n := n.(type) {
+	case *ast.AnchorNode:
+		r.anchors[n.Name.String()] = n.Value
+		return r.node(n.Value, depth+1)
+	case *ast.AliasNode:
+		return r.node(r.anchors[n.Value.String()], depth+1)
+	case *ast.TagNode:
+		return r.node(n.Value, depth+1)
+	case *ast.MappingNode:
+		m := newMap(at)
+		for _, v := range n.Values {
+			r.field(m, v, depth)
+		}
+		return m
+	case *ast.MappingValueNode:
+		m := newMap(at)
+		r.field(m, n, depth)
+		return m
+	case *ast.SequenceNode:
+		l := &node{list: true, at: at}
+		for _, v := range n.Values {
+			if item := r.node(v, depth+1); item != nil {
+				l.items = append(l.items, item)
+			}
+		}
+		return l
+	case *ast.LiteralNode:
+		return &node{text: n.Value.Value, at: at}
+	case *ast.NullNode:
+		return &node{at: at}
+	case ast.ScalarNode:
+		return &node{text: n.GetToken().Value, at: at}
+	}
+	return nil
+}
+
+func (r *yamlReader) field(m *node, v *ast.MappingValueNode, depth int) {
+	value := r.node(v.Value, depth+1)
+	if value == nil {
+		return
+	}
+	if _, ok := v.Key.(*ast.MergeKeyNode); ok {
+		if value.fields != nil {
+			m.merge(value)
+		}
+		return
+	}
+	if t := v.Key.GetToken(); t != nil && t.Position != nil {
+		value.at = where(r.file, t.Position.Line)
+		m.set(t.Value, value)
+	}
+}
+
+func readJSON(file string, data []byte) *node {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	line, seen := 1, 0
+	at := func() string {
+		o := int(d.InputOffset())
+		line += bytes.Count(data[seen:o], []byte("\n"))
+		seen = o
+		return where(file, line)
+	}
+	var read func(depth int) *node
+	read = func(depth int) *node {
+		t, err := d.Token()
+		if err != nil || depth > maxNested {
+			return nil
+		}
+		switch t := t.(type) {
+		case json.Delim:
+			if t == '{' {
+				m := newMap(at())
+				for d.More() {
+					k, err := d.Token()
+					key, ok := k.(string)
+					if err != nil || !ok {
+						return nil
+					}
+					v := read(depth + 1)
+					if v == nil {
+						return nil
+					}
+					m.set(key, v)
+				}
+				_, err = d.Token()
+				return m
+			}
+			l := &node{list: true, at: at()}
+			for d.More() {
+				v := read(depth + 1)
+				if v == nil {
+					return nil
+				}
+				l.items = append(l.items, v)
+			}
+			_, err = d.Token()
+			return l
+		case string:
+			return &node{text: t, at: at()}
+		case json.Number:
+			return &node{text: t.String(), at: at()}
+		case bool:
+			return &node{text: map[bool]string{true: "true", false: "false"}[t], at: at()}
+		}
+		return &node{at: at()}
+	}
+	return read(0)
+}
+
+func readTOML(file string, data []byte) *node {
+	if deep(data) {
+		return nil
+	}
+	var p unstable.Parser
+	p.Reset(data)
+	all := newMap(where(file, 1))
+	section := all
+	for p.NextExpression() {
+		e := p.Expression()
+		switch e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			name, at := tomlKey(&p, file, e)
+			section = newMap(at)
+			if old := all.get(name); old != nil && old.fields != nil && e.Kind == unstable.Table {
+				section = old
+			}
+			all.put(name, section)
+		case unstable.KeyValue:
+			name, at := tomlKey(&p, file, e)
+			section.put(name, tomlValue(e.Value(), at, 0))
+		}
+	}
+	if p.Error() != nil && len(all.keys) == 0 {
+		return nil
+	}
+	return all
+}
+
+func tomlKey(p *unstable.Parser, file string, e *unstable.Node) (name, at string) {
+	var parts []string
+	line := 1
+	for k := e.Key(); k.Next(); {
+		line = p.Shape(k.Node().Raw).Start.Line
+		parts = append(parts, string(k.Node().Data))
+	}
+	return strings.Join(parts, "."), where(file, line)
+}
+
+func tomlValue(v *unstable.Node, at string, depth int) *node {
+	n := &node{at: at}
+	if depth > maxNested {
+		return n
+	}
+	switch v.Kind {
+	case unstable.Array:
+		n.list = true
+		for c := v.Children(); c.Next(); {
+			n.items = append(n.items, tomlValue(c.Node(), at, depth+1))
+		}
+	case unstable.InlineTable:
+		n.fields = map[string]*node{}
+		for c := v.Children(); c.Next(); {
+			var parts []string
+			for k := c.Node().Key(); k.Next(); {
+				parts = append(parts, string(k.Node().Data))
+			}
+			n.put(strings.Join(parts, "."), tomlValue(c.Node().Value(), at, depth+1))
+		}
+	default:
+		n.text = string(v.Data)
+	}
+	return n
+}
+
+func readINI(file string, data []byte) *node {
+	all := newMap(where(file, 1))
+	section := ""
+	for i, line := range strings.Split(string(data), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		if line[0] == '[' {
+			section = strings.Trim(line, "[]") + "."
+			continue
+		}
+		n := strings.IndexAny(line, "=:")
+		if n <= 0 {
+			continue
+		}
+		text, _, _ := strings.Cut(line[n+1:], " #")
+		all.put(section+strings.TrimSpace(line[:n]), &node{text: strings.Trim(strings.TrimSpace(text), `"'`), at: where(file, i+1)})
+	}
+	return all
+}
+
+// flatten notes the scalars of a configuration, and its lists of scalars, as settings.
+func (x *extraction) flatten(n *node, prefix string, r rank) {
+	if n == nil {
+		return
+	}
+	r = max(r, n.rank)
+	switch {
+	case n.fields != nil:
+		for _, k := range n.keys {
+			key := k
+			if prefix != "" {
+				key = prefix + "." + k
+			}
+			x.flatten(n.fields[k], key, r)
+		}
+	case n.list:
+		var all []string
+		for i, item := range n.items {
+			switch {
+			case item.fields != nil:
+				if i == 0 {
+					x.flatten(item, prefix, r)
+				}
+			case !item.list && len(all) < 8:
+				all = append(all, item.text)
+			}
+		}
+		if len(all) > 0 {
+			x.add(setting{key: prefix, value: value{strings.Join(all, ", "), word}, rank: r, at: n.at})
+		}
+	default:
+		x.add(setting{key: prefix, value: parse(n.text), rank: r, at: n.at})
+	}
+}
+
+// load reads a configuration, with the configurations on which it is based, and notes its settings.
+func (x *extraction) load(file string, r rank) {
+	if x.parsed[file] {
+		return
+	}
+	x.parsed[file] = true
+	if path.Ext(file) == ".py" {
+		x.loadPython(file, r, 0)
+		return
+	}
+	if n := x.based(file, 0); n != nil {
+		interpolate(n, n, 0)
+		x.flatten(n, "", r)
+	}
+}
+
+// based reads a configuration merged with its bases.
+func (x *extraction) based(file string, depth int) *node {
+	n := x.config(file)
+	if n == nil || n.fields == nil || depth > 6 {
+		return n
+	}
+	all := newMap(n.at)
+	for _, k := range n.keys {
+		switch strings.Trim(strings.ToLower(k), "_") {
+		case "base", "base_config", "parent_config", "include", "includes", "inherit":
+			v := n.fields[k]
+			bases := v.items
+			if !v.list {
+				bases = []*node{v}
+			}
+			for _, b := range bases {
+				if f, ok := x.tree.find(path.Dir(file), b.text); ok && f != file && b.text != "" {
+					if base := x.based(f, depth+1); base != nil && base.fields != nil {
+						all.merge(base)
+					}
+				}
+			}
+		}
+	}
+	all.merge(n)
+	return all
+}
+
+// loadPython reads a configuration in Python, after those in its _base_.
+func (x *extraction) loadPython(file string, r rank, depth int) {
+	if f, ok := x.pythonBase(file); ok && depth < 6 {
+		for _, b := range f {
+			x.loadPython(b, r, depth+1)
+		}
+	}
+	delete(x.parsed, file)
+	x.python(file, r)
+}

@@ -1,0 +1,132 @@
+// Package extract finds out what a training job is from its code, configurations and launch command, without a language model
+// and without running anything (SchedMate, §3.1). What the code does not state stays unknown.
+//
+// The job's folder is read in this order, and what is read first counts most: the launch command; the configurations that it
+// names; the script that it launches, with the values that it passes and its defaults; what the script imports of the folder.
+// Where no command is given, launch scripts, manifests and READMEs are searched for one.
+package extract
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/muster-sched/muster/semantic/metadata"
+)
+
+// Options are what is known of a job besides its folder.
+type Options struct {
+	// Command launches the job, as in a shell. Where it is empty the folder is searched for one.
+	Command string
+	// Limits are how much is read. Zero values are the defaults.
+	Limits Limits
+}
+
+// Result is what was found.
+type Result struct {
+	metadata.Job
+	Command string // which launches the job, as far as it is known
+	At      string // where Command was found: "command", or file:line
+	Family  string // of models, to which the job's belongs
+}
+
+// Dir reads the folder of a job. The error is that of a folder that cannot be read, or of ctx; a file in it that cannot be
+// read, or makes no sense, counts as absent. The same folder gives the same result.
+func Dir(ctx context.Context, dir string, o Options) (Result, error) {
+	t, err := openTree(ctx, dir, o.Limits)
+	if err != nil {
+		return Result{}, err
+	}
+	defer t.close()
+	x := &extraction{tree: t, byName: map[string][]*setting{}, words: map[string]mention{}, parsed: map[string]bool{}, options: map[string]option{}}
+	x.command(o.Command)
+	x.readLaunched()
+	if err := ctx.Err(); err != nil {
+		return Result{}, fmt.Errorf("%s: reading it took too long: %w", dir, err)
+	}
+	return x.resolve(), nil
+}
+
+// extraction is what is known of one job so far.
+type extraction struct {
+	tree     *tree
+	settings []*setting
+	byName   map[string][]*setting // by the last part of the key
+	calls    []call
+	words    map[string]mention // libraries, tools and calls that are used
+	parsed   map[string]bool    // files that are read
+	launch   launch
+	options  map[string]option // that scripts declare, by every spelling without its hyphens
+	places   []string          // the positional arguments that scripts declare, in their order
+	hydra    *hydraMain
+	next     int // the order of settings
+}
+
+// mention is where a word is used.
+type mention struct {
+	at     string
+	script bool // in the command or at the top of the script that it launches, not only in what that imports
+}
+
+// readLaunched reads what the launch command names and the script it launches. Where nothing is launched, the script that
+// looks most like a job is taken, and if several do, a little of each.
+func (x *extraction) readLaunched() {
+	l := &x.launch
+	if l.script == "" && l.tool == "" {
+		entries := x.entries()
+		if len(entries) == 1 {
+			l.script = entries[0]
+		} else {
+			for _, p := range entries {
+				x.python(p, elsewhere)
+			}
+			x.looseConfigs()
+		}
+	}
+	if l.script != "" {
+		x.python(l.script, declared)
+	}
+	x.arguments()
+}
+
+// entries returns the Python files that look like the script of a job, the likeliest first.
+func (x *extraction) entries() []string {
+	var best []string
+	top := 0
+	for _, p := range x.tree.files {
+		if path.Ext(p) != ".py" {
+			continue
+		}
+		if s := entryScore(p); s > top {
+			best, top = []string{p}, s
+		} else if s == top && s > 0 {
+			best = append(best, p)
+		}
+	}
+	return best[:min(len(best), 3)]
+}
+
+// entryScore is how much the name of a file looks like the script of a training job; 0: not at all.
+func entryScore(p string) int {
+	base := strings.ToLower(strings.TrimSuffix(path.Base(p), ".py"))
+	score := 0
+	switch {
+	case base == "train" || base == "main" || base == "run" || base == "pretrain":
+		score = 90
+	case strings.HasPrefix(base, "train_") || strings.HasPrefix(base, "main_") || strings.HasPrefix(base, "pretrain") || strings.HasPrefix(base, "finetune") ||
+		strings.HasPrefix(base, "run_") || strings.HasPrefix(base, "fine_tune") || strings.HasSuffix(base, "_train") || strings.HasPrefix(base, "sft"):
+		score = 70
+	case strings.Contains(base, "train") || strings.Contains(base, "finetune"):
+		score = 50
+	}
+	if score > 0 {
+		score -= 8 * strings.Count(p, "/")
+		for _, part := range strings.Split(strings.ToLower(p), "/") {
+			if strings.HasPrefix(part, "test") || part == "docs" || part == "scripts" || strings.HasPrefix(part, "eval") {
+				score -= 30
+			}
+		}
+	}
+	return score
+}

@@ -1,0 +1,233 @@
+package extract
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+)
+
+// launchFiles returns the files that may have the launch command, the likeliest first.
+func (x *extraction) launchFiles() []string {
+	scores := map[string]int{}
+	var all []string
+	for _, f := range x.tree.files {
+		if s := launchScore(f); s > 0 {
+			scores[f] = s
+			all = append(all, f)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b string) int {
+		return cmp.Or(-cmp.Compare(scores[a], scores[b]), cmp.Compare(a, b))
+	})
+	return all[:min(len(all), 40)]
+}
+
+func launchScore(f string) int {
+	base := strings.ToLower(path.Base(f))
+	ext := path.Ext(base)
+	score := 0
+	switch {
+	case ext == ".sh" || ext == ".sbatch" || ext == ".slurm" || ext == ".bash":
+		score = 60
+		name := strings.TrimSuffix(base, ext)
+		switch {
+		case name == "train" || name == "run" || name == "launch" || name == "run_train" || name == "pretrain":
+			score = 90
+		case strings.Contains(name, "train") || strings.Contains(name, "finetune") || strings.Contains(name, "sft"):
+			score = 80
+		case strings.HasPrefix(name, "run") || strings.HasPrefix(name, "launch") || strings.HasPrefix(name, "submit"):
+			score = 75
+		}
+		for _, w := range []string{"eval", "test", "download", "install", "setup", "prepare", "preprocess", "infer", "sample", "generate", "convert", "lint", "build"} {
+			if strings.Contains(name, w) {
+				score -= 45
+			}
+		}
+	case base == "dockerfile" || base == "makefile" || base == "justfile":
+		score = 40
+	case strings.HasPrefix(base, "readme") && (ext == ".md" || ext == ".rst" || ext == ".txt"):
+		score = 20
+	case (ext == ".yaml" || ext == ".yml") && (strings.Contains(base, "job") || strings.Contains(f, "k8s") || strings.Contains(f, "kubernetes") || strings.Contains(base, "pod") || strings.Contains(base, "deploy")):
+		score = 70
+	}
+	if score > 0 {
+		score = max(1, score-6*strings.Count(f, "/"))
+	}
+	return score
+}
+
+// launchFile takes the launch command from a file, if it has one.
+func (x *extraction) launchFile(f string) bool {
+	data, ok := x.tree.open(f)
+	if !ok {
+		return false
+	}
+	base := strings.ToLower(path.Base(f))
+	switch ext := path.Ext(base); {
+	case ext == ".yaml" || ext == ".yml":
+		return x.manifest(f)
+	case strings.HasPrefix(base, "readme"):
+		return x.readme(f, data)
+	case base == "dockerfile":
+		return x.dockerfile(f, data)
+	case base == "makefile" || base == "justfile":
+		return x.makefile(f, data)
+	}
+	return x.script(f, data, commanded)
+}
+
+// script takes the command from a script. Scripts are launched in their own folder, or in the job's.
+func (x *extraction) script(f string, data []byte, r rank) bool {
+	return x.commands(data, f, r, ".", nil, 0) && (x.launch.script != "" || path.Dir(f) == "." || x.launch.module == "" && !strings.HasSuffix(x.launch.tool, ".py")) ||
+		path.Dir(f) != "." && x.commands(data, f, r, path.Dir(f), nil, 0)
+}
+
+// readme takes the first command of a README's code that launches a script of the folder. What it says only counts where the
+// script leaves something open: a README shows examples.
+func (x *extraction) readme(f string, data []byte) bool {
+	var best *launch
+	score, depth := 0, 0
+	code, lines := strings.Builder{}, strings.Split(string(data), "\n")
+	start := 0
+	try := func() {
+		if x.commands([]byte(code.String()), f, mentioned, ".", nil, 0) && x.launch.script != "" {
+			l := x.launch
+			l.at = where(f, start+1+lineOf(l.at))
+			s := l.score()*100 + entryScore(l.script)
+			if s > score {
+				best, score = &l, s
+			}
+		}
+		x.launch = launch{}
+		code.Reset()
+	}
+	for i, line := range lines {
+		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		switch {
+		case fence && depth == 0:
+			depth, start = 1, i
+		case fence:
+			depth = 0
+			try()
+		case depth == 1 || strings.HasPrefix(line, "    "):
+			if depth == 0 && code.Len() == 0 {
+				start = i - 1
+			}
+			code.WriteString(strings.TrimPrefix(strings.TrimSpace(line), "$ ") + "\n")
+		case code.Len() > 0 && depth == 0:
+			try()
+		}
+	}
+	if best == nil {
+		return false
+	}
+	x.launch = *best
+	return true
+}
+
+func lineOf(at string) int { return count(at) - 1 }
+
+func (x *extraction) dockerfile(f string, data []byte) bool {
+	for i, line := range strings.Split(string(data), "\n") {
+		rest, ok := strings.CutPrefix(line, "CMD ")
+		if !ok {
+			rest, ok = strings.CutPrefix(line, "ENTRYPOINT ")
+		}
+		if !ok {
+			continue
+		}
+		if strings.HasPrefix(strings.TrimSpace(rest), "[") {
+			rest = strings.NewReplacer("[", "", "]", "", ",", " ").Replace(rest)
+		}
+		if x.commands([]byte(rest), f, commanded, ".", nil, 0) && (x.launch.script != "" || x.launch.tool != "") {
+			x.launch.at = where(f, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+// makefile takes the command of the first rule that launches something.
+func (x *extraction) makefile(f string, data []byte) bool {
+	var b strings.Builder
+	for _, line := range strings.Split(string(data), "\n") {
+		switch rest, ok := strings.CutPrefix(line, "\t"); {
+		case ok:
+			rest = strings.TrimLeft(rest, "@-")
+			b.WriteString(strings.NewReplacer("$(", "${", ")", "}").Replace(rest))
+		case strings.Contains(line, "=") && !strings.Contains(line, ":="):
+			name, v, _ := strings.Cut(line, "=")
+			b.WriteString(strings.Trim(name, " ?:+") + "=\"" + strings.TrimSpace(v) + "\"")
+		}
+		b.WriteByte('\n')
+	}
+	return x.commands([]byte(b.String()), f, commanded, ".", nil, 0) && x.launch.script != ""
+}
+
+// manifest takes the command of a Kubernetes manifest, and its GPUs.
+func (x *extraction) manifest(f string) bool {
+	n := x.config(f)
+	if n == nil || n.get("kind") == nil {
+		return false
+	}
+	return x.container(n, f, 1, 0)
+}
+
+func (x *extraction) container(n *node, f string, replicas, depth int) bool {
+	if depth > 16 {
+		return false
+	}
+	for _, key := range []string{"replicas", "parallelism"} {
+		if r := n.get(key); r != nil && count(r.text) > 0 {
+			replicas = count(r.text)
+		}
+	}
+	var words []string
+	for _, key := range []string{"command", "args"} {
+		if c := n.get(key); c != nil {
+			for _, i := range c.items {
+				words = append(words, i.text)
+			}
+		}
+	}
+	if len(words) > 0 {
+		l := launch{text: strings.Join(words, " "), at: n.at, rank: commanded, dir: "."}
+		if c := n.get("command"); c != nil {
+			l.at = c.at
+		}
+		if x.follow(&l, words, 0) {
+			if limits := n.get("resources.limits"); limits != nil && limits.fields["nvidia.com/gpu"] != nil {
+				l.perNode = count(limits.fields["nvidia.com/gpu"].text)
+				l.nodes = replicas
+			}
+			x.launch = l
+			return true
+		}
+	}
+	for _, k := range n.keys {
+		v := n.fields[k]
+		for _, i := range append(slices.Clone(v.items), v) {
+			if i.fields != nil && x.container(i, f, replicas, depth+1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// looseConfigs reads the configurations of a folder in which nothing launches anything.
+func (x *extraction) looseConfigs() {
+	read := 0
+	for _, f := range x.tree.files {
+		base := strings.ToLower(path.Base(f))
+		ext := path.Ext(base)
+		if ext != ".yaml" && ext != ".yml" && ext != ".toml" && ext != ".json" || strings.Contains(base, "package") || strings.Contains(base, "pyproject") || strings.HasPrefix(base, "docker") || strings.HasPrefix(base, "mkdocs") {
+			continue
+		}
+		if read++; read > 3 {
+			return
+		}
+		x.load(f, elsewhere)
+	}
+}

@@ -1,0 +1,388 @@
+package extract
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-sched/muster/semantic/shell"
+)
+
+// launch is what a command launches, and on what.
+type launch struct {
+	text   string
+	at     string // "command", or file:line
+	rank   rank   // of what it says
+	script string // the Python file of the folder
+	module string // of python -m, where it is no file of the folder
+	tool   string // a program that trains, such as llamafactory-cli
+	dir    string // in which it is launched, relative to the folder
+	args   []string
+
+	gpus, perNode, nodes int // as the launcher says; 0: it does not
+}
+
+// argument is an argument of the script.
+type argument struct {
+	key, value string
+	raw        string
+	override   bool // key=value without hyphens
+	place      bool // without a key
+}
+
+// command finds the launch command, and reads what it launches.
+func (x *extraction) command(given string) {
+	if strings.TrimSpace(given) != "" {
+		x.commands([]byte(given), "command", commanded, ".", nil, 0)
+		if x.launch.text == "" {
+			x.launch = launch{text: given, at: "command", rank: commanded}
+		}
+		return
+	}
+	for _, f := range x.launchFiles() {
+		if x.launchFile(f) {
+			return
+		}
+	}
+}
+
+// commands takes the first command of a script that launches something. Directives for Slurm say on how many nodes.
+func (x *extraction) commands(source []byte, at string, r rank, dir string, params []string, depth int) bool {
+	s := shell.Parse(source, params...)
+	var best *launch
+	score := 0
+	for _, c := range s.Commands {
+		if c.Words[0] == "cd" && len(c.Words) > 1 && !strings.Contains(c.Words[1], "$") {
+			if next := path.Join(dir, c.Words[1]); x.isFolder(next) {
+				dir = next
+			}
+			continue
+		}
+		l := launch{text: strings.Join(append(slices.Clone(c.Env), c.Words...), " "), at: at, rank: r, dir: dir}
+		if at != "command" {
+			l.at = where(at, c.Line)
+		}
+		for _, e := range c.Env {
+			l.environment(e)
+		}
+		if !x.follow(&l, c.Words, depth) {
+			continue
+		}
+		if n := l.score(); n > score {
+			best, score = &l, n
+		}
+	}
+	if best == nil {
+		return false
+	}
+	for _, c := range s.Comments {
+		if rest, ok := strings.CutPrefix(c.Text, "#SBATCH "); ok {
+			best.slurm(shell.Split(rest))
+		}
+	}
+	if v, ok := s.Vars["CUDA_VISIBLE_DEVICES"]; ok {
+		best.environment("CUDA_VISIBLE_DEVICES=" + v.Value)
+	}
+	x.launch = *best
+	return true
+}
+
+// score is how likely a launched script trains: what downloads, prepares or evaluates does not. Of several, the first counts.
+func (l *launch) score() int {
+	name := strings.ToLower(l.script + l.module + l.tool + " " + strings.Join(l.args[:min(len(l.args), 1)], " "))
+	for _, w := range []string{"eval", "prepare", "preprocess", "download", "test", "sample", "infer", "generate", "export", "convert", "setup.py", "plot", "serve", "demo", "predict", "tokenize", "build_", "process", "validate", "analyze"} {
+		if strings.Contains(name, w) && !strings.Contains(name, "train") {
+			return 1
+		}
+	}
+	if strings.Contains(name, "train") || strings.Contains(name, "tune") || l.tool != "" {
+		return 3
+	}
+	return 2
+}
+
+// environment notes a variable that is set for the command.
+func (l *launch) environment(assignment string) {
+	name, v, _ := strings.Cut(assignment, "=")
+	if (name == "CUDA_VISIBLE_DEVICES" || name == "HIP_VISIBLE_DEVICES") && v != "" && !strings.Contains(v, "$") && l.perNode == 0 {
+		l.perNode = strings.Count(v, ",") + 1
+	}
+}
+
+// slurm notes what options of sbatch and srun say.
+func (l *launch) slurm(cmds []shell.Command) {
+	if len(cmds) == 0 {
+		return
+	}
+	for _, a := range split(cmds[0].Words, nil) {
+		n := count(a.value)
+		switch normal(a.key) {
+		case "nodes", "n":
+			if a.key != "n" && l.nodes == 0 {
+				l.nodes = n
+			}
+		case "gres", "gpus_per_node":
+			if strings.Contains(a.value, "gpu") || normal(a.key) == "gpus_per_node" {
+				if n := count(a.value[strings.LastIndexByte(a.value, ':')+1:]); n > 0 && l.perNode == 0 {
+					l.perNode = n
+				}
+			}
+		case "gpus", "g":
+			if n := count(a.value[strings.LastIndexByte(a.value, ':')+1:]); n > 0 && l.gpus == 0 {
+				l.gpus = n
+			}
+		}
+	}
+}
+
+// count returns the number that text is, or 0. Of a range, as in 1:4 of elastic launches, the upper bound.
+func count(text string) int {
+	text = text[strings.LastIndexByte(text, ':')+1:]
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil || n < 0 || n > 1_000_000 {
+		return 0
+	}
+	return n
+}
+
+// launchers start a script that follows, and may start it several times.
+var launchers = map[string]bool{
+	"torchrun": true, "accelerate": true, "deepspeed": true, "srun": true, "mpirun": true, "mpiexec": true, "horovodrun": true, "composer": true, "colossalai": true, "torchx": true,
+	"python": true, "python3": true, "bash": true, "sh": true,
+}
+
+// follow finds what the words of a command launch, through wrappers such as srun and torchrun.
+func (x *extraction) follow(l *launch, words []string, depth int) bool {
+	var options []string // of launchers
+	defer func() { l.launcher(options) }()
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		base := path.Base(w)
+		switch {
+		case strings.HasSuffix(w, ".py") && !(i > 0 && strings.HasPrefix(words[i-1], "--config")):
+			f, ok := x.tree.find(l.dir, w)
+			if !ok {
+				f = ""
+				l.tool = base
+			}
+			l.script, l.args = f, words[i+1:]
+			return true
+		case (w == "-m" || w == "--module") && i+1 < len(words):
+			m := words[i+1]
+			if strings.HasPrefix(m, "torch.distributed") || strings.HasPrefix(m, "accelerate") || strings.HasPrefix(m, "deepspeed") || m == "paddle.distributed.launch" {
+				i++
+				options = append(options, m)
+				continue
+			}
+			return x.moduleLaunch(l, m, words[i+2:])
+		case i > 0 && base != w && launchers[base], i == 0 && launchers[base]:
+			x.uses(base, l.at, true)
+			options = append(options, base)
+		case strings.HasSuffix(w, ".sh") || strings.HasSuffix(w, ".sbatch") || strings.HasSuffix(w, ".slurm"):
+			f, ok := x.tree.find(l.dir, w)
+			if data, readable := x.tree.open(f); ok && readable && depth < 4 && x.commands(data, f, l.rank, l.dir, words[i+1:], depth+1) {
+				text, at := l.text, l.at
+				*l = x.launch
+				if at == "command" {
+					l.text, l.at = text, at
+				}
+				return true
+			}
+			return false
+		case w == "-c" && i+1 < len(words) && i > 0 && (path.Base(words[i-1]) == "bash" || path.Base(words[i-1]) == "sh"):
+			if depth < 4 && x.commands([]byte(words[i+1]), l.at, l.rank, l.dir, nil, depth+1) {
+				at := l.at
+				*l = x.launch
+				l.at = at
+				return true
+			}
+			return false
+		case tools[base] && (i == 0 || !strings.HasPrefix(words[i-1], "-")):
+			x.uses(base, l.at, true)
+			l.tool, l.args = base, words[i+1:]
+			return true
+		default:
+			options = append(options, w)
+		}
+	}
+	return false
+}
+
+// tools are programs that train what their arguments say. The value is how many words behind the name belong to it.
+var tools = map[string]bool{
+	"llamafactory-cli": true, "axolotl": true, "fairseq-train": true, "fairseq-hydra-train": true, "yolo": true, "litgpt": true, "tune": true, "trl": true,
+	"swift": true, "nnUNetv2_train": true, "ns-train": true, "t2t-trainer": true, "allennlp": true, "rasa": true, "mim": true, "onmt_train": true,
+}
+
+// moduleLaunch is what python -m launches.
+func (x *extraction) moduleLaunch(l *launch, module string, args []string) bool {
+	rel := strings.ReplaceAll(module, ".", "/")
+	l.args = args
+	for _, p := range []string{rel + ".py", rel + "/__main__.py"} {
+		if f, ok := x.tree.find(l.dir, p); ok {
+			l.script = f
+			return true
+		}
+	}
+	if strings.HasPrefix(module, "pip") || strings.HasPrefix(module, "venv") || module == "http.server" || module == "pytest" || module == "build" || strings.HasPrefix(module, "unittest") {
+		return false
+	}
+	x.uses(module, l.at, true)
+	top, rest, _ := strings.Cut(module, ".")
+	x.uses(top, l.at, true)
+	l.module, l.tool = module, top
+	if rest != "" {
+		l.tool = rest[strings.LastIndexByte(rest, '.')+1:]
+	}
+	return true
+}
+
+// launcher notes on how many GPUs the options of launchers start the script.
+func (l *launch) launcher(words []string) {
+	launched := map[string]bool{}
+	for _, w := range words {
+		launched[w] = true
+	}
+	mpi := launched["mpirun"] || launched["mpiexec"] || launched["horovodrun"]
+	if launched["srun"] {
+		l.slurm([]shell.Command{{Words: words}})
+	}
+	for _, a := range split(words, nil) {
+		n := count(a.value)
+		if n == 0 {
+			continue
+		}
+		switch normal(a.key) {
+		case "nproc_per_node", "num_gpus", "gpus_per_node", "nproc_per_machine":
+			l.perNode = n
+		case "nnodes", "num_nodes", "num_machines":
+			l.nodes = n
+		case "num_processes", "nproc":
+			l.gpus = n
+		case "np", "n":
+			if mpi {
+				l.gpus = n
+			}
+		}
+	}
+	if launched["torchrun"] && l.perNode == 0 && l.gpus == 0 && l.nodes == 0 {
+		l.perNode = 1
+	}
+}
+
+// split takes words apart into options and what stands alone. options has those that a script declares.
+func split(words []string, options map[string]option) []argument {
+	var all []argument
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		name := strings.TrimLeft(w, "-")
+		_, isNumber := numeric(w)
+		switch {
+		case name == "" || w == "\\":
+		case strings.HasPrefix(w, "-") && !isNumber:
+			a := argument{raw: w}
+			var has bool
+			a.key, a.value, has = strings.Cut(name, "=")
+			o, known := options[normal(a.key)]
+			if known {
+				a.key = o.key
+			}
+			if !has && !(known && o.flag) {
+				var values []string
+				for i+1 < len(words) && !isOption(words[i+1]) && (len(values) == 0 || known || isListed(words[i+1])) && len(values) < 16 {
+					values = append(values, words[i+1])
+					i++
+					if !known && len(values) == 1 && !isListed(values[0]) {
+						break
+					}
+				}
+				a.value = strings.Join(values, ", ")
+				has = len(values) > 0
+			}
+			if !has {
+				a.value = "true"
+			}
+			all = append(all, a)
+		default:
+			key, v, ok := strings.Cut(w, "=")
+			plain := strings.TrimLeft(key, "+~")
+			if ok && plain != "" && strings.Trim(strings.ToLower(plain), "abcdefghijklmnopqrstuvwxyz0123456789_./-@") == "" {
+				plain, _, _ = strings.Cut(plain, "@")
+				all = append(all, argument{key: plain, value: v, raw: w, override: true})
+			} else {
+				all = append(all, argument{value: w, raw: w, place: true})
+			}
+		}
+	}
+	return all
+}
+
+func isOption(w string) bool {
+	_, n := numeric(w)
+	return strings.HasPrefix(w, "-") && !n
+}
+
+// isListed is whether a word can be one of several values of an option: a number.
+func isListed(w string) bool {
+	_, n := numeric(w)
+	return n
+}
+
+// arguments notes what the launch command passes to the script, and reads the configurations that it names.
+func (x *extraction) arguments() {
+	l := &x.launch
+	args := split(l.args, x.options)
+	configs := configured
+	if l.rank < configs {
+		configs = l.rank
+	}
+	if x.hydra != nil {
+		x.compose(x.hydra, args)
+	}
+	place := 0
+	for _, a := range args {
+		switch {
+		case a.place:
+			x.named(a.value, configs)
+			if place < len(x.places) {
+				x.add(setting{key: x.places[place], value: parse(a.value), rank: l.rank, at: l.at})
+			} else if path.Ext(a.value) == "" {
+				x.add(setting{key: "place." + strconv.Itoa(place), value: parse(a.value), rank: l.rank, at: l.at})
+			}
+			place++
+		default:
+			if !x.named(a.value, configs) || strings.HasPrefix(normal(a.key), "data") || a.key == "model" {
+				x.add(setting{key: a.key, value: parse(strings.Trim(a.value, `"'`)), rank: l.rank, at: l.at})
+			}
+		}
+	}
+}
+
+// named reads the configurations of the folder that an argument names, and returns whether it names any.
+func (x *extraction) named(text string, r rank) bool {
+	found := false
+	for _, v := range strings.Split(text, ",") {
+		v = strings.TrimSpace(v)
+		switch path.Ext(v) {
+		case ".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf":
+			if f, ok := x.tree.find(x.launch.dir, v); ok {
+				x.load(f, r)
+				found = true
+			} else if f, ok := x.tree.find(path.Dir(x.launch.script), v); ok {
+				x.load(f, r)
+				found = true
+			}
+		}
+	}
+	return found
+}
+
+func (x *extraction) isFolder(dir string) bool {
+	for _, f := range x.tree.files {
+		if strings.HasPrefix(f, dir+"/") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,233 @@
+package extract
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/muster-sched/muster/semantic/metadata"
+)
+
+//go:embed knowledge
+var files embed.FS
+
+// known is a family of models, or a dataset.
+type known struct {
+	name string
+	task metadata.Task // or empty
+	is   *regexp.Regexp
+}
+
+// use is what a library, a tool or a call tells.
+type use struct {
+	task      metadata.Task
+	framework string
+	weight    int
+}
+
+// names are keys that mean the same.
+type names struct {
+	Unit   string   `yaml:"unit"`
+	Weight int      `yaml:"weight"`
+	Keys   []string `yaml:"keys"`
+}
+
+// fields has by which names code calls the fields.
+type fields struct {
+	Not          []string            `yaml:"not"`
+	Iterations   []names             `yaml:"iterations"`
+	BatchSize    []names             `yaml:"batch_size"`
+	Accumulation []names             `yaml:"accumulation"`
+	LearnRate    []names             `yaml:"lr"`
+	Optimizer    []names             `yaml:"optimizer"`
+	Precision    []names             `yaml:"precision"`
+	Model        []names             `yaml:"model"`
+	Train        []names             `yaml:"train"`
+	Valid        []names             `yaml:"valid"`
+	GPUs         []names             `yaml:"gpus"`
+	Nodes        []names             `yaml:"nodes"`
+	Parameters   map[string][]string `yaml:"parameters"`
+}
+
+type knowledge struct {
+	models, datasets []known
+	uses             map[string]use
+	fields           fields
+}
+
+// facts reads the knowledge that is built in.
+var facts = sync.OnceValue(func() *knowledge {
+	k := &knowledge{models: readKnown("models.tsv"), datasets: readKnown("datasets.tsv"), uses: map[string]use{}}
+	for _, row := range readTable("libraries.tsv", 4) {
+		weight, err := strconv.Atoi(row[3])
+		if err != nil {
+			panic(fmt.Sprintf("libraries.tsv: %s: weight %q is no number", row[0], row[3]))
+		}
+		k.uses[row[0]] = use{metadata.Task(dash(row[1])), dash(row[2]), weight}
+	}
+	if err := yaml.UnmarshalWithOptions(readFile("fields.yaml"), &k.fields, yaml.Strict()); err != nil {
+		panic("fields.yaml: " + err.Error())
+	}
+	return k
+})
+
+func readFile(name string) []byte {
+	data, err := files.ReadFile(path.Join("knowledge", name))
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func readTable(name string, columns int) [][]string {
+	var rows [][]string
+	for i, line := range strings.Split(string(readFile(name)), "\n") {
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		row := strings.Split(line, "\t")
+		if len(row) != columns {
+			panic(fmt.Sprintf("%s:%d: %d columns, want %d", name, i+1, len(row), columns))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func readKnown(name string) []known {
+	var all []known
+	for _, row := range readTable(name, 3) {
+		all = append(all, known{row[0], metadata.Task(dash(row[1])), regexp.MustCompile(row[2])})
+	}
+	return all
+}
+
+func dash(s string) string {
+	if s == "-" {
+		return ""
+	}
+	return s
+}
+
+// find returns the first of all to which name belongs, or nil.
+func find(all []known, name string) *known {
+	if len(name) > 300 {
+		return nil
+	}
+	name = strings.ToLower(name)
+	for i := range all {
+		if all[i].is.MatchString(name) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// modelName returns a model's name from a value: of a path of a file system, its last part.
+func modelName(text string) string {
+	text = strings.TrimSpace(text)
+	if strings.ContainsAny(text, "${}()*\n") || len(text) > 120 {
+		return ""
+	}
+	text = strings.TrimSuffix(strings.TrimSuffix(text, "/"), ".git")
+	if i := strings.Index(text, "://"); i >= 0 {
+		text = path.Base(text)
+	}
+	switch path.Ext(text) {
+	case ".pt", ".pth", ".yaml", ".yml", ".json", ".bin", ".ckpt", ".safetensors", ".py", ".cfg":
+		text = path.Base(strings.TrimSuffix(text, path.Ext(text)))
+	}
+	local := strings.HasPrefix(text, "/") || strings.HasPrefix(text, ".") || strings.HasPrefix(text, "~") || strings.Count(text, "/") > 1
+	if local {
+		parts := strings.Split(text, "/")
+		for i := len(parts) - 1; i >= 0; i-- {
+			if find(facts().models, parts[i]) != nil {
+				return parts[i]
+			}
+		}
+		return path.Base(text)
+	}
+	if strings.Contains(text, ".") && !strings.Contains(text, "/") { // a class with its module
+		if parts := strings.Split(text, "."); len(parts) > 1 && strings.Trim(parts[0], "abcdefghijklmnopqrstuvwxyz_0123456789") == "" && len(parts[0]) > 1 && !strings.ContainsAny(parts[len(parts)-1][:min(1, len(parts[len(parts)-1]))], "0123456789") {
+			text = parts[len(parts)-1]
+		}
+	}
+	if m := head.FindStringSubmatch(text); m != nil && !strings.HasPrefix(text, "Auto") {
+		text = m[1]
+	}
+	return text
+}
+
+// head is what Hugging Face adds to the name of a model in that of a class: GPT2LMHeadModel, ViTForImageClassification.
+var head = regexp.MustCompile(`^([A-Z][A-Za-z0-9]*[a-z0-9A-Z])(LMHeadModel|For[A-Z][A-Za-z0-9]+|DoubleHeadsModel)$`)
+
+// generic has names that say nothing.
+var generic = map[string]bool{
+	"": true, "model": true, "net": true, "base": true, "small": true, "large": true, "tiny": true, "default": true, "custom": true, "none": true, "auto": true, "data": true, "dataset": true,
+	"datasets": true, "train": true, "training": true, "input": true, "inputs": true, "raw": true, "processed": true, "path": true, "root": true, "dir": true, "true": true, "false": true,
+	"images": true, "img": true, "imgs": true, "text": true, "json": true, "csv": true, "parquet": true, "imagefolder": true, "audiofolder": true, "arrow": true, "webdataset": true, "output": true,
+	"checkpoint": true, "checkpoints": true, "ckpt": true, "last": true, "best": true, "latest": true, "data-bin": true, "databin": true, "my_data": true, "custom_dataset": true, "test": true,
+	"val": true, "valid": true, "main": true, "module": true, "jsonl": true, "file": true, "local": true, "src": true, "home": true, "mnt": true, "tmp": true, "content": true, "store": true,
+	"dict": true, "shards": true, "folder": true, "hf": true, "torch": true, "random": true, "synthetic_data": true, "my_dataset": true, "self": true, "config": true, "args": true, "full": true,
+	"trainset": true, "train_dataset": true, "train_data": true, "training_data": true, "x": true, "x_train": true,
+}
+
+// datasetName returns a dataset's name from a value: of a path, the part that is a dataset that is known, or the last that
+// says something.
+func datasetName(text string) string {
+	text = strings.TrimSpace(text)
+	if strings.ContainsAny(text, "()*\n<>") || len(text) > 300 {
+		return ""
+	}
+	if i := strings.Index(text, "://"); i >= 0 {
+		text = text[i+3:]
+	}
+	if first, rest, ok := strings.Cut(text, ","); ok && (strings.Contains(rest, "/") || strings.Contains(rest, "$")) {
+		text = first
+	}
+	hub := strings.Count(text, "/") == 1 && !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "~") && path.Ext(text) == "" && !strings.Contains(text, "$")
+	parts := strings.Split(strings.Trim(text, "/"), "/")
+	if !strings.Contains(text, "/") && path.Ext(text) == "" {
+		if strings.Contains(text, "$") || strings.Contains(text, "{") {
+			return ""
+		}
+		return text
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		if k := find(facts().datasets, parts[i]); k != nil && !strings.ContainsAny(parts[i], "${}") {
+			if hub {
+				return text
+			}
+			return trimData(parts[i])
+		}
+	}
+	if hub && !generic[strings.ToLower(parts[0])] && !generic[strings.ToLower(parts[1])] {
+		return text
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		name := trimData(parts[i])
+		if !generic[strings.ToLower(name)] && !strings.ContainsAny(name, "${}") && name != "." && name != ".." && name != "~" && !strings.HasPrefix(strings.ToLower(name), "path") {
+			return name
+		}
+	}
+	return ""
+}
+
+// trimData takes the extensions of data files away, and what Megatron adds to them.
+func trimData(name string) string {
+	for {
+		switch ext := path.Ext(name); strings.ToLower(ext) {
+		case ".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv", ".txt", ".bin", ".npz", ".npy", ".h5", ".hdf5", ".parquet", ".zip", ".tar", ".gz", ".lmdb", ".idx", ".pkl", ".pt", ".arrow", ".tfrecord":
+			name = strings.TrimSuffix(name, ext)
+			continue
+		}
+		name = strings.TrimSuffix(strings.TrimSuffix(name, "_text_document"), "_text_sentence")
+		return name
+	}
+}

@@ -1,0 +1,276 @@
+package extract
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/muster-sched/muster/semantic/python"
+)
+
+// A candidate for a name is worth ten for each rank, its weight, and more if the name is known.
+const knownWorth = 15
+
+func (c *candidate) worth(all []known) int {
+	w := int(c.rank)*10 + c.weight
+	if find(all, c.text) != nil {
+		return w + knownWorth
+	}
+	if generic[strings.ToLower(c.text)] {
+		return w - 40
+	}
+	return w
+}
+
+// pick returns the candidate that is worth most, the first of equals; nil if none says anything.
+func pick(all []candidate, of []known) *candidate {
+	var best *candidate
+	worth := -5
+	for i := range all {
+		c := &all[i]
+		if c.text == "" || generic[strings.ToLower(c.text)] && len(c.text) < 3 {
+			continue
+		}
+		if w := c.worth(of); w > worth {
+			best, worth = c, w
+		}
+	}
+	return best
+}
+
+// noModel has endings of the names of classes that are part of a job, and no model.
+var noModel = []string{"Tokenizer", "TokenizerFast", "Processor", "FeatureExtractor", "Scheduler", "Dataset", "Datasets", "DataModule", "Loss", "Collator", "Transform", "Callback", "Metric", "Optimizer", "Trainer", "Arguments",
+	"Parser", "Logger", "Sampler", "Loader", "DataLoader", "Writer", "Adam", "AdamW", "SGD", "Sequential", "Module", "ModuleList", "Parallel", "DistributedDataParallel", "DataParallel", "Runner", "Path", "Error", "Generator",
+	"Env", "Buffer", "Wrapper", "Evaluator", "Checkpoint", "Engine", "Accelerator", "Namespace", "Environment", "Quantization", "BitsAndBytesConfig", "LoraConfig", "Compose", "Monitor", "Counter", "Manager", "Pipeline"}
+
+// model resolves the model's name.
+func (x *extraction) model() *candidate {
+	var all []candidate
+	for _, c := range x.candidates(facts().fields.Model) {
+		if c.kind != word || strings.Contains(c.key, "tokenizer") || strings.Contains(c.key, "optim") || strings.Contains(c.key, "dataset") || strings.Contains(c.key, "loss") || strings.Contains(c.key, "schedule") {
+			continue
+		}
+		c.text = modelName(c.text)
+		all = append(all, c)
+	}
+	for i := range x.calls {
+		if c := x.modelOf(&x.calls[i]); c != nil {
+			all = append(all, *c)
+		}
+	}
+	for _, s := range x.byName["model"] { // the choice of Hydra's group
+		if s.key == "group.model" {
+			all = append(all, candidate{text: s.value.text, kind: word, rank: s.rank, weight: 2, at: s.at})
+		}
+	}
+	if f := find(facts().models, scriptName(x.launch.script)); f != nil {
+		all = append(all, candidate{text: f.name, rank: declared, weight: 3, at: x.launch.script})
+	}
+	return pick(all, facts().models)
+}
+
+func scriptName(script string) string {
+	return strings.TrimSuffix(path.Base(script), ".py")
+}
+
+// modelOf returns the model that a call makes or loads, or nil.
+func (x *extraction) modelOf(c *call) *candidate {
+	name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]
+	from := &candidate{kind: word, rank: c.rank, at: where(c.file, c.expr.Line)}
+	switch {
+	case name == "from_pretrained" || name == "from_config" && len(c.expr.Args) > 0:
+		class := strings.TrimSuffix(c.callee, "."+name)
+		class = class[strings.LastIndexByte(class, '.')+1:]
+		if isNoModel(class) || strings.HasSuffix(class, "Config") || name == "from_config" {
+			return nil
+		}
+		return asModel(x.argumentOf(c, from, 9, 0, "pretrained_model_name_or_path", "model_name"))
+	case name == "create_model" || name == "get_model" || name == "build_model" || name == "load_model" || name == "get_peft_model" || name == "create_model_and_transforms" || name == "get_model_config":
+		return asModel(x.argumentOf(c, from, 9, 0, "model_name", "name", "arch"))
+	case c.callee == "torch.hub.load":
+		return asModel(x.argumentOf(c, from, 9, 1, "model"))
+	case name == "YOLO":
+		return asModel(x.argumentOf(c, from, 9, 0, "model"))
+	}
+	if name == "" || isNoModel(name) || strings.HasPrefix(c.callee, "self.") && name == strings.ToLower(name) {
+		return nil
+	}
+	upper := name[0] >= 'A' && name[0] <= 'Z'
+	f := find(facts().models, name)
+	switch {
+	case f != nil && upper && (strings.Contains(c.callee, "transformers.") || strings.Contains(c.callee, "applications.") || strings.Contains(c.callee, "models.") || !strings.HasSuffix(name, "Config")):
+		from.weight = 6
+		if !strings.Contains(strings.ToLower(c.target), "model") && !strings.Contains(strings.ToLower(c.target), "net") && c.target != "agent" {
+			from.weight = 4
+		}
+		if strings.HasSuffix(name, "Layer") || strings.HasSuffix(name, "Block") || strings.HasSuffix(name, "Conv") || strings.HasSuffix(name, "Encoder") || strings.HasSuffix(name, "Cell") || strings.HasPrefix(c.callee, "nn.") || strings.HasPrefix(c.callee, "torch.nn.") {
+			from.weight = -15
+		}
+	case f != nil && strings.Contains(c.callee, "models."): // torchvision.models.resnet50()
+		from.weight = 8
+	case upper && slices.Contains([]string{"model", "net", "network", "self.model", "model_g", "generator", "agent", "policy"}, c.target):
+		from.weight = 0
+	default:
+		return nil
+	}
+	from.text = modelName(name)
+	return from
+}
+
+func asModel(c *candidate) *candidate {
+	if c != nil {
+		c.text = modelName(c.text)
+	}
+	return c
+}
+
+func isNoModel(class string) bool {
+	for _, n := range noModel {
+		if strings.HasSuffix(class, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// argumentOf fills in a candidate by an argument of a call: a positional one, or one by name. It returns nil if that is not
+// known to be a name.
+func (x *extraction) argumentOf(c *call, from *candidate, weight, place int, keys ...string) *candidate {
+	var e *python.Expr
+	if place < len(c.expr.Args) {
+		e = &c.expr.Args[place]
+	}
+	for _, k := range keys {
+		if a := c.expr.Get(k); a != nil {
+			e = a
+		}
+	}
+	if e == nil {
+		return nil
+	}
+	ev := evaluation{x: x, file: c.file, from: map[*setting]bool{}, budget: 200}
+	v := ev.value(e)
+	if v.kind != word || strings.Contains(v.text, "$") {
+		return nil
+	}
+	if ev.best > from.rank {
+		from.rank, from.at = ev.best, ev.at
+	}
+	from.weight = weight
+	from.text = v.text
+	return from
+}
+
+// dataset resolves what the model is trained on.
+func (x *extraction) dataset() *candidate {
+	var all []candidate
+	for _, c := range x.candidates(facts().fields.Train) {
+		if c.kind != word || strings.Contains(c.key, "model") || strings.Contains(c.key, "logger") || strings.Contains(c.key, "optim") {
+			continue
+		}
+		c.text = datasetName(className(c.text))
+		all = append(all, c)
+	}
+	for i := range x.calls {
+		if c := x.datasetOf(&x.calls[i]); c != nil {
+			all = append(all, *c)
+		}
+	}
+	for _, group := range []string{"datamodule", "dataset", "data", "experiment", "env"} { // choices of Hydra's groups
+		for _, s := range x.byName[group] {
+			if s.key == "group."+group {
+				all = append(all, candidate{text: s.value.text, rank: s.rank, weight: 2, at: s.at})
+			}
+		}
+	}
+	for _, s := range x.byName["0"] { // the first positional argument of a tool
+		if s.key == "place.0" && x.launch.tool != "" {
+			all = append(all, candidate{text: datasetName(s.value.text), rank: s.rank, weight: 5, at: s.at})
+		}
+	}
+	return pick(all, facts().datasets)
+}
+
+// className returns the last part of a class with its module, such as data.CocoDataset, and other texts as they are.
+func className(text string) string {
+	i := strings.LastIndexByte(text, '.')
+	if i > 0 && !strings.Contains(text, "/") && i+1 < len(text) && text[i+1] >= 'A' && text[i+1] <= 'Z' {
+		return text[i+1:]
+	}
+	return text
+}
+
+// datasetOf returns the dataset that a call loads, or nil.
+func (x *extraction) datasetOf(c *call) *candidate {
+	parts := strings.Split(strings.TrimPrefix(c.callee, "."), ".")
+	name := parts[len(parts)-1]
+	from := &candidate{kind: word, rank: c.rank, at: where(c.file, c.expr.Line)}
+	by := func(weight, place int, keys ...string) *candidate {
+		r := x.argumentOf(c, from, weight, place, keys...)
+		if r != nil {
+			r.text = datasetName(r.text)
+		}
+		return r
+	}
+	lower := strings.ToLower(c.target)
+	if strings.Contains(lower, "test") || strings.Contains(lower, "val") || strings.Contains(lower, "eval") {
+		from.rank = max(0, from.rank-1)
+	}
+	switch {
+	case name == "load_dataset":
+		r := by(9, 0, "path")
+		if r == nil || generic[strings.ToLower(r.text)] {
+			from.rank = c.rank
+			r = by(8, 99, "data_files", "data_dir")
+		}
+		return r
+	case name == "load_data" && len(parts) > 1: // keras.datasets.mnist.load_data()
+		from.text, from.weight = parts[len(parts)-2], 9
+		return from
+	case c.callee == "tfds.load" || c.callee == "tfds.builder" || name == "load_from_disk" || name == "load_iterable_dataset" || c.callee == "gym.make" || c.callee == "gymnasium.make" || name == "make_vec_env" || c.callee == "envpool.make" || name == "make_atari_env":
+		return by(9, 0, "name", "env_id", "id", "task_id")
+	case name == "Planetoid" || name == "TUDataset" || name == "Amazon" || name == "Coauthor" || name == "MoleculeNet":
+		return by(9, 1, "name")
+	case strings.HasSuffix(name, "PropPredDataset"):
+		return by(9, 0, "name")
+	case name == "ImageFolder" || name == "WebDataset":
+		return by(6, 0, "root", "urls")
+	case name == "read_csv" || name == "read_parquet":
+		return by(2, 0)
+	}
+	if f := find(facts().models, name); f != nil && f.task == "RL" && len(c.expr.Args) > 1 { // PPO("MlpPolicy", "CartPole-v1")
+		return by(8, 1, "env")
+	}
+	if find(facts().datasets, name) == nil || name == strings.ToLower(name) && !strings.Contains(c.callee, "datasets.") {
+		return nil
+	}
+	from.text, from.weight = name, 6
+	if strings.Contains(c.callee, "datasets.") {
+		from.weight = 9
+	}
+	return from
+}
+
+// validation resolves with what the model is validated, if that is named.
+func (x *extraction) validation(r *Result) {
+	of := facts().fields.Valid
+	for _, group := range of {
+		for _, key := range group.Keys {
+			last := key[strings.LastIndexByte(key, '.')+1:]
+			for _, s := range x.byName[last] {
+				if !ends(s.key, key) || s.rank <= elsewhere {
+					continue
+				}
+				v := x.compute(s)
+				if v.kind != word || strings.Contains(v.text, "$") {
+					continue
+				}
+				if name := datasetName(className(v.text)); name != "" && !generic[strings.ToLower(name)] {
+					r.Dataset.Valid = name
+					r.Sources["valid"] = s.at
+					return
+				}
+			}
+		}
+	}
+}

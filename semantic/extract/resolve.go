@@ -1,0 +1,371 @@
+package extract
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-sched/muster/semantic/metadata"
+)
+
+// candidate is a value that a field may have.
+type candidate struct {
+	text   string
+	kind   valueKind
+	unit   string
+	rank   rank
+	weight int
+	at     string
+	order  int
+	key    string
+}
+
+// candidates returns the values that settings give a field by its names, the best first.
+func (x *extraction) candidates(of []names) []candidate {
+	var all []candidate
+	for _, group := range of {
+		for _, key := range group.Keys {
+			last := key[strings.LastIndexByte(key, '.')+1:]
+			for _, s := range x.byName[last] {
+				if !ends(s.key, key) || excluded(s.key) {
+					continue
+				}
+				v := x.compute(s)
+				if v.kind == unknown || v.kind == none || strings.Contains(v.text, "$") {
+					continue
+				}
+				all = append(all, candidate{v.text, v.kind, group.Unit, s.rank, group.Weight, s.at, s.order, s.key})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(b.weight, a.weight), cmp.Compare(a.order, b.order))
+	})
+	return all
+}
+
+// ends is whether key ends with the parts of name.
+func ends(key, name string) bool {
+	return key == name || strings.HasSuffix(key, "."+name) && !strings.HasPrefix(key, "group.")
+}
+
+// excluded is whether a part of a key says that it is about something other than training.
+func excluded(key string) bool {
+	for part := range strings.SplitSeq(key, ".") {
+		for _, n := range facts().fields.Not {
+			if part == n || strings.HasPrefix(part, n+"_") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// resolve returns the metadata that the settings give.
+func (x *extraction) resolve() Result {
+	r := Result{Command: x.launch.text, At: x.launch.at}
+	r.Sources = map[string]string{}
+	x.iterations(&r)
+	model := x.model()
+	train := x.dataset()
+	if model != nil {
+		r.Model.Name = model.text
+		r.Sources["model_name"] = model.at
+		if f := find(facts().models, model.text); f != nil {
+			r.Family = f.name
+		}
+	}
+	if train != nil {
+		r.Dataset.Train = train.text
+		r.Sources["train"] = train.at
+	}
+	x.validation(&r)
+	x.frameworks(&r)
+	x.task(&r)
+	x.hardware(&r)
+	x.batch(&r)
+	x.optimizer(&r)
+	x.parameters(&r)
+	if len(r.Sources) == 0 {
+		r.Sources = nil
+	}
+	return r
+}
+
+// maxCount is the largest number of iterations, samples or tokens that is believed.
+const maxCount = 1e15
+
+func positive(text string) (float64, bool) {
+	f, ok := numeric(text)
+	return f, ok && f > 0 && f < maxCount && !math.IsNaN(f)
+}
+
+// iterations resolves for how long the job trains. A number of steps goes before one of epochs that is stated at the same
+// place. Hugging Face's max_steps goes before epochs wherever it is stated.
+func (x *extraction) iterations(r *Result) {
+	t := &r.Training
+	hf := x.words["TrainingArguments"].at != "" || x.words["Seq2SeqTrainingArguments"].at != "" || x.words["HfArgumentParser"].at != ""
+	for _, c := range x.candidates(facts().fields.Iterations) {
+		unit := metadata.Unit(c.unit)
+		text := c.text
+		if c.unit == "duration" {
+			text, unit = duration(c.text)
+		}
+		n, ok := positive(text)
+		if !ok || n < 1 || unit == "" {
+			continue
+		}
+		if strings.HasSuffix(c.key, "total_kimg") {
+			n *= 1000
+		}
+		better := t.Iterations == 0 || hf && ends(c.key, "max_steps") && t.Unit == metadata.Epoch
+		if better {
+			t.Iterations, t.Unit = int64(math.Round(n)), unit
+			r.Sources["iters"], r.Sources["iter_type"] = c.at, c.at
+		}
+	}
+	if t.Iterations > 0 {
+		return
+	}
+	switch { // what the libraries do if they are told nothing
+	case hf:
+		t.Iterations, t.Unit = 3, metadata.Epoch
+		r.Sources["iters"] = "default of transformers.TrainingArguments"
+	case x.words["ultralytics"].at != "" || x.words["yolo"].at != "":
+		t.Iterations, t.Unit = 100, metadata.Epoch
+		r.Sources["iters"] = "default of ultralytics"
+	default:
+		return
+	}
+	r.Sources["iter_type"] = r.Sources["iters"]
+}
+
+// duration reads a duration of Composer: 10ep, 4800ba, 1000000tok, 500sp.
+func duration(text string) (string, metadata.Unit) {
+	for suffix, unit := range map[string]metadata.Unit{"ep": metadata.Epoch, "ba": metadata.Step, "tok": metadata.Token, "sp": metadata.Sample} {
+		if n, ok := strings.CutSuffix(text, suffix); ok {
+			return n, unit
+		}
+	}
+	return "", ""
+}
+
+// hardware resolves nodes and GPUs: what the launcher says, or what the code says.
+func (x *extraction) hardware(r *Result) {
+	t, l := &r.Training, &x.launch
+	t.Nodes = l.nodes
+	at := l.at
+	if t.Nodes == 0 {
+		if c := x.integer(facts().fields.Nodes); c != nil {
+			t.Nodes = count(c.text)
+			r.Sources["nodes"] = c.at
+		}
+	} else {
+		r.Sources["nodes"] = at
+	}
+	switch {
+	case l.gpus > 0:
+		t.GPUs = l.gpus
+	case l.perNode > 0:
+		t.GPUs = l.perNode * max(1, t.Nodes)
+	default:
+		if c := x.integer(facts().fields.GPUs); c != nil {
+			t.GPUs = count(c.text) * max(1, t.Nodes)
+			at = c.at
+		}
+	}
+	if t.GPUs > 1<<20 {
+		t.GPUs = 0
+	}
+	if t.GPUs > 0 {
+		r.Sources["gpus"] = at
+	}
+}
+
+// integer returns the best candidate that is a positive whole number, or nil.
+func (x *extraction) integer(of []names) *candidate {
+	for _, c := range x.candidates(of) {
+		if n, err := strconv.ParseFloat(c.text, 64); err == nil && n >= 1 && n < 1e12 && n == math.Trunc(n) {
+			c.text = strconv.FormatFloat(n, 'f', -1, 64)
+			return &c
+		}
+	}
+	return nil
+}
+
+// batch resolves the batch of one update: what a device takes, times the batches that are accumulated, times the devices,
+// as far as these are stated.
+func (x *extraction) batch(r *Result) {
+	c := x.integer(facts().fields.BatchSize)
+	if c == nil {
+		return
+	}
+	n, _ := strconv.ParseInt(c.text, 10, 64)
+	accumulate := int64(1)
+	if a := x.integer(facts().fields.Accumulation); a != nil && c.unit != "global" {
+		accumulate, _ = strconv.ParseInt(a.text, 10, 64)
+	}
+	if c.unit == "device" {
+		accumulate *= int64(max(1, r.Training.GPUs))
+	}
+	if accumulate > 1<<20 || n > 1<<32 {
+		return
+	}
+	r.Training.BatchSize = n * accumulate
+	r.Sources["batch_size"] = c.at
+}
+
+// optimizers has the names of optimizers as they are written, without case and punctuation.
+var optimizers = map[string]string{
+	"adamw": "AdamW", "adam": "Adam", "sgd": "SGD", "lion": "Lion", "adafactor": "Adafactor", "lamb": "LAMB", "lars": "LARS", "rmsprop": "RMSprop", "adagrad": "Adagrad", "muon": "Muon",
+	"adamwtorch": "AdamW", "adamwtorchfused": "AdamW", "adamwhf": "AdamW", "adamwfused": "AdamW", "adamwbnb8bit": "AdamW", "adamw8bit": "AdamW", "pagedadamw8bit": "AdamW", "pagedadamw32bit": "AdamW",
+	"fusedadam": "Adam", "deepspeedcpuadam": "Adam", "nadam": "NAdam", "radam": "RAdam", "adadelta": "Adadelta", "sophia": "Sophia", "sophiag": "Sophia", "shampoo": "Shampoo", "fusedlamb": "LAMB", "momentum": "SGD",
+	"pagedadamw": "AdamW", "adan": "Adan", "decoupledadamw": "AdamW", "novograd": "NovoGrad", "rmsproptf": "RMSprop", "soap": "SOAP", "galoreadamw": "GaLore", "schedulefreeadamw": "AdamW", "adamax": "Adamax", "sam": "SAM",
+	"decoupledlionw": "Lion", "distributedfusedadam": "Adam", "distributedfusedadamwithcosineannealing": "Adam", "adabelief": "AdaBelief", "fusedsgd": "SGD", "adamw32bit": "AdamW", "cpuadam": "Adam",
+}
+
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(text))
+}
+
+// optimizer resolves the optimizer and the learning rate.
+func (x *extraction) optimizer(r *Result) {
+	best := candidate{rank: -1}
+	for _, c := range x.candidates(facts().fields.Optimizer) {
+		if o := optimizers[plain(c.text[strings.LastIndexByte(c.text, '.')+1:])]; o != "" {
+			best = c
+			best.text = o
+			break
+		}
+	}
+	for i := range x.calls {
+		c := &x.calls[i]
+		name := c.callee[strings.LastIndexByte(c.callee, '.')+1:]
+		if o := optimizers[plain(name)]; o != "" && c.rank > best.rank && name != strings.ToLower(name) || o != "" && strings.HasPrefix(c.callee, "optax.") && best.rank < 0 {
+			best = candidate{text: o, rank: c.rank, at: where(c.file, c.expr.Line)}
+		}
+	}
+	if best.rank >= 0 {
+		r.Training.Optimizer = best.text
+		r.Sources["optimizer"] = best.at
+	}
+	for _, c := range x.candidates(facts().fields.LearnRate) {
+		if f, ok := positive(c.text); ok && f <= 100 {
+			r.Training.LearnRate = f
+			r.Sources["lr"] = c.at
+			break
+		}
+	}
+	for _, c := range x.candidates(facts().fields.Precision) {
+		if p := precision(c); p != "" {
+			r.Training.Precision = p
+			r.Sources["precision"] = c.at
+			break
+		}
+	}
+}
+
+// precision returns the precision that a value means, or nothing.
+func precision(c candidate) string {
+	text := strings.ToLower(c.text[strings.LastIndexByte(c.text, '.')+1:])
+	if c.kind == boolean {
+		if text != "true" && text != "yes" {
+			return ""
+		}
+		switch {
+		case strings.Contains(c.key, "bf16"):
+			return "bf16"
+		case strings.Contains(c.key, "fp16"), strings.HasSuffix(c.key, "amp"):
+			return "fp16"
+		}
+		return ""
+	}
+	switch {
+	case strings.Contains(text, "bf16") || strings.Contains(text, "bfloat16"):
+		return "bf16"
+	case strings.Contains(text, "fp8") || strings.Contains(text, "float8"):
+		return "fp8"
+	case strings.Contains(text, "fp16") || strings.HasPrefix(text, "16") || strings.Contains(text, "float16") || text == "half":
+		return "fp16"
+	case strings.Contains(text, "fp32") || strings.HasPrefix(text, "32") || strings.Contains(text, "float32") || text == "full":
+		return "fp32"
+	}
+	return ""
+}
+
+// parameters resolves what else is known of the model.
+func (x *extraction) parameters(r *Result) {
+	params := map[string]string{}
+	for name, keys := range facts().fields.Parameters {
+		if all := x.candidates([]names{{Keys: keys}}); len(all) > 0 && all[0].kind == number && all[0].rank > elsewhere {
+			params[name] = all[0].text
+			r.Sources[name] = all[0].at
+		} else if len(all) > 0 && name == "flavor" {
+			params[name] = all[0].text
+			r.Sources[name] = all[0].at
+		}
+	}
+	if r.Family != "" && plain(r.Family) != plain(r.Model.Name) {
+		params["model_family"] = r.Family
+		r.Sources["model_family"] = r.Sources["model_name"]
+	}
+	if len(params) > 0 {
+		r.Model.Parameters = params
+	}
+}
+
+// frameworks resolves what the code trains with.
+func (x *extraction) frameworks(r *Result) {
+	best := 0
+	for _, w := range slices.Sorted(maps.Keys(x.words)) {
+		if u := facts().uses[w]; u.framework != "" && x.weight(w) > best {
+			best = x.weight(w)
+			r.Training.Framework = u.framework
+			r.Sources["framework"] = x.words[w].at
+		}
+	}
+}
+
+// weight is how much a word tells: less where only what the script imports uses it.
+func (x *extraction) weight(word string) int {
+	w := facts().uses[word].weight
+	if !x.words[word].script {
+		w -= 35
+	}
+	return max(1, w)
+}
+
+// task resolves the kind of problem: by the model, the dataset, or the libraries.
+func (x *extraction) task(r *Result) {
+	set := func(t metadata.Task, at string) {
+		if r.Model.Task == "" && t != "" {
+			r.Model.Task = t
+			r.Sources["task_type"] = at
+		}
+	}
+	if r.Model.Name != "" {
+		if f := find(facts().models, r.Model.Name); f != nil {
+			set(f.task, r.Sources["model_name"])
+		}
+	}
+	if r.Dataset.Train != "" {
+		if d := find(facts().datasets, r.Dataset.Train); d != nil {
+			set(d.task, r.Sources["train"])
+		}
+	}
+	best, task, at := 0, metadata.Task(""), ""
+	for _, w := range slices.Sorted(maps.Keys(x.words)) {
+		if u := facts().uses[w]; u.task != "" && x.weight(w) > best {
+			best, task, at = x.weight(w), u.task, x.words[w].at
+		}
+	}
+	set(task, at)
+}

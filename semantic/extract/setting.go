@@ -1,0 +1,373 @@
+package extract
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/muster-sched/muster/semantic/python"
+)
+
+// rank is how much a statement counts, because of where it stands.
+type rank int
+
+// Ranks, the least first.
+const (
+	library   rank = iota // what a library does if it is told nothing
+	elsewhere             // a file that nothing names
+	mentioned             // a command in a README
+	imported              // a file that the script imports
+	local                 // a variable in a function of the script
+	declared              // a default that the script declares
+	passed                // what the script passes to a call
+	configured
+	commanded
+)
+
+// value is a value as it is written.
+type value struct {
+	text string
+	kind valueKind
+}
+
+type valueKind uint8
+
+const (
+	unknown valueKind = iota
+	word
+	number
+	boolean
+	none
+)
+
+// setting says that a key has a value.
+type setting struct {
+	key   string // in lower case, words joined by underscores, sections by dots
+	value value
+	expr  *python.Expr // instead of value, to be computed when all settings are known
+	file  string
+	rank  rank
+	at    string
+	order int
+}
+
+// last returns the last part of the key.
+func (s *setting) last() string {
+	return s.key[strings.LastIndexByte(s.key, '.')+1:]
+}
+
+// normal returns a key in the form of setting.key: maxSteps, max-steps and MAX_STEPS are max_steps.
+func normal(key string) string {
+	var b strings.Builder
+	lower := false
+	for _, r := range key {
+		switch {
+		case r == '-' || r == '/' || r == ' ':
+			r = '_'
+			if b.Len() == 0 {
+				continue
+			}
+		case unicode.IsUpper(r):
+			if lower {
+				b.WriteByte('_')
+			}
+			lower = false
+			b.WriteRune(unicode.ToLower(r))
+			continue
+		}
+		lower = unicode.IsLower(r)
+		b.WriteRune(r)
+	}
+	return strings.Trim(b.String(), ".")
+}
+
+// add adds a setting. Where the same key is set twice by files of the same rank that override each other, the later one counts.
+func (x *extraction) add(s setting) {
+	s.key = normal(s.key)
+	if s.key == "" || len(x.settings) > 100_000 {
+		return
+	}
+	s.order = x.next
+	x.next++
+	last := s.last()
+	if s.rank >= configured || s.rank == declared {
+		for i, old := range x.byName[last] {
+			if old.key == s.key && old.rank == s.rank {
+				x.byName[last][i] = &s
+				return
+			}
+		}
+	}
+	x.byName[last] = append(x.byName[last], &s)
+}
+
+// parse returns the value that a word of a command or of a file without types has.
+func parse(text string) value {
+	text = strings.TrimSpace(text)
+	switch strings.ToLower(text) {
+	case "", "null", "none", "~":
+		return value{"", none}
+	case "true", "false", "yes", "no":
+		return value{strings.ToLower(text), boolean}
+	}
+	if _, ok := numeric(text); ok {
+		return value{text, number}
+	}
+	return value{text, word}
+}
+
+// numeric returns the number that text is: 1e5, 5_000 or 1,000, also.
+func numeric(text string) (float64, bool) {
+	text = strings.ReplaceAll(strings.TrimSpace(text), "_", "")
+	if text == "" || !(text[0] >= '0' && text[0] <= '9' || text[0] == '-' || text[0] == '.' || text[0] == '+') {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil
+}
+
+// compute returns the value of a setting.
+func (x *extraction) compute(s *setting) value {
+	if s.expr == nil {
+		return s.value
+	}
+	e := evaluation{x: x, file: s.file, from: map[*setting]bool{s: true}, budget: 200}
+	v := e.value(s.expr)
+	s.value, s.expr = v, nil
+	if e.best > s.rank { // a value that is passed on counts as what it was
+		s.rank, s.at = e.best, e.at
+	}
+	return v
+}
+
+// evaluation computes an expression without running it.
+type evaluation struct {
+	x      *extraction
+	file   string
+	from   map[*setting]bool // settings on the way here, so that a = b, b = a ends
+	budget int
+	best   rank // of the settings that were used
+	at     string
+}
+
+func (e *evaluation) value(p *python.Expr) value {
+	e.budget--
+	if p == nil || e.budget < 0 {
+		return value{}
+	}
+	switch p.Kind {
+	case python.String:
+		return value{p.Text, word}
+	case python.Number:
+		return value{p.Text, number}
+	case python.Bool:
+		return value{strings.ToLower(p.Text), boolean}
+	case python.None:
+		return value{"", none}
+	case python.Name:
+		return e.name(p.Text)
+	case python.Negate:
+		if v := e.value(&p.Args[0]); v.kind == number {
+			return value{"-" + v.text, number}
+		}
+	case python.Binary:
+		return e.binary(p)
+	case python.Format:
+		return e.format(p.Text)
+	case python.Index:
+		if p.Of.Kind == python.Name && len(p.Args) == 1 && p.Args[0].Kind == python.String { // config["lr"]
+			return e.name(p.Of.Text + "." + p.Args[0].Text)
+		}
+	case python.List:
+		var all []string
+		for i := range p.Args {
+			if v := e.value(&p.Args[i]); v.text != "" && i < 8 {
+				all = append(all, v.text)
+			}
+		}
+		if len(all) > 0 {
+			return value{strings.Join(all, ", "), word}
+		}
+	case python.Call:
+		return e.call(p)
+	}
+	return value{}
+}
+
+func (e *evaluation) name(name string) value {
+	s := e.x.lookup(name, e.file, e.from)
+	if s == nil {
+		return value{}
+	}
+	if s.rank > e.best {
+		e.best, e.at = s.rank, s.at
+	}
+	if s.expr == nil {
+		return s.value
+	}
+	e.from[s] = true
+	defer delete(e.from, s)
+	file := e.file
+	e.file = s.file
+	defer func() { e.file = file }()
+	return e.value(s.expr)
+}
+
+// lookup returns the setting that a name in a file means: that of the highest rank whose key ends as the name does. A name
+// without dots is one of the same file, or one that the command or a configuration sets.
+func (x *extraction) lookup(name, file string, from map[*setting]bool) *setting {
+	name = normal(name)
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	plain := last == name
+	var best *setting
+	score := -1
+	for _, s := range x.byName[last] {
+		if from[s] || plain && s.file != file && s.rank < configured {
+			continue
+		}
+		sc := int(s.rank)*4 + 0
+		if s.key == name || strings.HasSuffix(name, "."+s.key) || strings.HasSuffix(s.key, "."+name) {
+			sc += 2
+		}
+		if s.file == file {
+			sc++
+		}
+		if sc > score {
+			best, score = s, sc
+		}
+	}
+	return best
+}
+
+func (e *evaluation) binary(p *python.Expr) value {
+	a, b := e.value(&p.Args[0]), e.value(&p.Args[1])
+	if p.Text == "or" {
+		if a.kind == unknown || a.kind == none {
+			return b
+		}
+		return a
+	}
+	if a.kind == word && b.kind == word && p.Text == "+" {
+		return value{a.text + b.text, word}
+	}
+	if a.kind == word && p.Text == "/" && b.kind == word { // of pathlib
+		return value{strings.TrimSuffix(a.text, "/") + "/" + b.text, word}
+	}
+	if a.kind != number || b.kind != number {
+		return value{}
+	}
+	m, ok1 := numeric(a.text)
+	n, ok2 := numeric(b.text)
+	if !ok1 || !ok2 {
+		return value{}
+	}
+	switch p.Text {
+	case "+":
+		m += n
+	case "-":
+		m -= n
+	case "*":
+		m *= n
+	case "/", "//":
+		if n == 0 {
+			return value{}
+		}
+		m /= n
+		if p.Text == "//" {
+			m = float64(int64(m))
+		}
+	case "**":
+		if n < 0 || n > 60 {
+			return value{}
+		}
+		base := m
+		for m = 1; n >= 1; n-- {
+			m *= base
+		}
+	case "<<":
+		if n < 0 || n > 50 {
+			return value{}
+		}
+		m *= float64(int64(1) << int(n))
+	default:
+		return value{}
+	}
+	return value{strconv.FormatFloat(m, 'f', -1, 64), number}
+}
+
+// format fills in the fields of f"{a}/b". One that is not known makes the whole unknown.
+func (e *evaluation) format(text string) value {
+	var b strings.Builder
+	for {
+		before, rest, ok := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !ok {
+			return value{b.String(), word}
+		}
+		field, after, ok := strings.Cut(rest, "}")
+		field, _, _ = strings.Cut(field, ":")
+		field, _, _ = strings.Cut(field, "!")
+		v := value{}
+		if ok && field != "" && strings.Trim(field, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == "" {
+			v = e.name(field)
+		}
+		if v.kind != word && v.kind != number || b.Len() > 1000 {
+			return value{}
+		}
+		b.WriteString(v.text)
+		text = after
+	}
+}
+
+// call computes the calls that only pass a value on.
+func (e *evaluation) call(p *python.Expr) value {
+	callee := p.Callee()
+	name := callee[strings.LastIndexByte(callee, '.')+1:]
+	arg := func(i int) value {
+		if i < len(p.Args) {
+			return e.value(&p.Args[i])
+		}
+		return value{}
+	}
+	switch name {
+	case "int", "float", "str", "Path", "abspath", "expanduser", "eval", "PosixPath", "realpath", "ConfigDict", "placeholder", "FieldReference", "lower":
+		return arg(0)
+	case "field", "Field", "Option", "Argument":
+		if d := p.Get("default"); d != nil {
+			return e.value(d)
+		}
+		if d := p.Get("default_factory"); d != nil && d.Kind == python.Call && len(d.Args) == 1 {
+			return e.value(&d.Args[0])
+		}
+		return arg(0)
+	case "get", "getenv", "pop", "getattr", "setdefault": // os.environ.get("X", "3"), getattr(args, "x", 3)
+		i := 1
+		if name == "getattr" {
+			i = 2
+		}
+		if len(p.Args) >= i && p.Args[i-1].Kind == python.String && name != "getenv" && !strings.Contains(callee, "environ") {
+			if v := e.name("x." + p.Args[i-1].Text); v.kind != unknown {
+				return v
+			}
+		}
+		return arg(i)
+	case "join":
+		var all []string
+		for i := range p.Args {
+			if v := arg(i); v.kind == word {
+				all = append(all, strings.TrimSuffix(v.text, "/"))
+			} else if i > 0 {
+				return value{}
+			}
+		}
+		if strings.Contains(callee, "path") && len(all) > 0 {
+			return value{strings.Join(all, "/"), word}
+		}
+	}
+	return value{}
+}
+
+func where(file string, line int) string {
+	return fmt.Sprintf("%s:%d", file, line)
+}

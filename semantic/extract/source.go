@@ -1,0 +1,330 @@
+package extract
+
+import (
+	"path"
+	"strings"
+
+	"github.com/muster-sched/muster/semantic/python"
+)
+
+// call is a call that a script makes.
+type call struct {
+	expr   python.Expr
+	callee string
+	file   string
+	rank   rank
+	target string // of model = f(), model
+}
+
+// option is an option that a script declares.
+type option struct {
+	key  string
+	flag bool // it takes no value
+}
+
+// hydraMain is how a script loads its configuration by Hydra.
+type hydraMain struct {
+	dir, name string // of the configuration, relative to the job's folder
+}
+
+// maxImports bounds how many files of the folder are followed.
+const maxImports = 60
+
+// python reads a Python file of the folder, and what it imports of it.
+func (x *extraction) python(file string, r rank) {
+	if x.parsed[file] || len(x.parsed) > maxImports {
+		return
+	}
+	source, ok := x.tree.open(file)
+	if !ok {
+		return
+	}
+	x.parsed[file] = true
+	statements := python.Parse(source)
+	var imports []python.Statement
+	for i := range statements {
+		s := &statements[i]
+		if s.Kind == python.Import {
+			imports = append(imports, *s)
+			x.library(s, file, r >= declared && s.Function == "")
+			continue
+		}
+		x.statement(s, file, r)
+	}
+	if r == configured {
+		return
+	}
+	for _, s := range imports {
+		for _, f := range x.imported(&s, file) {
+			x.python(f, min(r, imported))
+		}
+	}
+}
+
+// library notes the libraries that a file imports.
+func (x *extraction) library(s *python.Statement, file string, script bool) {
+	if strings.HasPrefix(s.Module, ".") {
+		return
+	}
+	at := where(file, s.Line)
+	x.uses(s.Module, at, script)
+	if i := strings.IndexByte(s.Module, '.'); i > 0 {
+		x.uses(s.Module[:i], at, script)
+	}
+	for _, n := range s.Names {
+		x.uses(n, at, script)
+		x.uses(s.Module+"."+n, at, script)
+	}
+}
+
+// uses notes that a word is used.
+func (x *extraction) uses(word, at string, script bool) {
+	if old, ok := x.words[word]; !ok || script && !old.script {
+		x.words[word] = mention{at, script}
+	}
+}
+
+// imported returns the files of the folder that an import means.
+func (x *extraction) imported(s *python.Statement, file string) []string {
+	module := strings.TrimLeft(s.Module, ".")
+	dots := len(s.Module) - len(module)
+	base := path.Dir(file)
+	for range dots - 1 {
+		base = path.Dir(base)
+	}
+	rel := strings.ReplaceAll(module, ".", "/")
+	dirs := []string{base}
+	if dots == 0 {
+		dirs = []string{base, ".", "src", path.Dir(base)}
+	}
+	var found []string
+	add := func(p string) bool {
+		if x.tree.has[p] && p != file {
+			found = append(found, p)
+			return true
+		}
+		return false
+	}
+	for _, d := range dirs {
+		if rel != "" && add(path.Join(d, rel+".py")) {
+			break
+		}
+		if rel != "" || dots > 0 {
+			ok := false
+			for _, n := range s.Names {
+				ok = add(path.Join(d, rel, n+".py")) || ok
+			}
+			if add(path.Join(d, rel, "__init__.py")) || ok {
+				break
+			}
+		}
+	}
+	return found
+}
+
+// statement reads what a statement says.
+func (x *extraction) statement(s *python.Statement, file string, r rank) {
+	for i := range s.Calls {
+		x.call(&s.Calls[i], s, file, r)
+	}
+	for i := range s.Decorators {
+		x.decorator(&s.Decorators[i], s, file, r)
+	}
+	in := r
+	if s.Function != "" && r == declared {
+		in = local
+	}
+	switch s.Kind {
+	case python.Assign:
+		if s.Target == "" || s.Value.Kind == python.Unknown {
+			return
+		}
+		key := s.Target
+		if s.Class != "" && s.Function == "" {
+			key = s.Class + "." + key
+		}
+		x.assign(key, &s.Value, file, in, 0)
+	case python.For:
+		x.loop(s, file, in)
+	case python.Def:
+		if launched(s) || strings.HasPrefix(s.Target, "train") || s.Target == "main" || s.Target == "run" {
+			for i := range s.Params {
+				p := &s.Params[i]
+				if p.Default.Kind != python.Unknown {
+					x.add(setting{key: p.Name, expr: &p.Default, file: file, rank: in, at: where(file, p.Line)})
+				}
+			}
+		}
+	case python.Class:
+		x.uses(s.Target, where(file, s.Line), false)
+	}
+}
+
+// launched is whether a function's parameters are options of a command, as in Typer, Click and Fire.
+func launched(s *python.Statement) bool {
+	for i := range s.Decorators {
+		if c := s.Decorators[i].Callee(); strings.HasSuffix(c, ".command") || strings.HasSuffix(c, "entrypoint") {
+			return true
+		}
+	}
+	return false
+}
+
+// assign notes key = e. Dicts, also as calls of dict(), are sections.
+func (x *extraction) assign(key string, e *python.Expr, file string, r rank, depth int) {
+	fields := e.Kind == python.Dict
+	if e.Kind == python.Call {
+		c := e.Callee()
+		c = c[strings.LastIndexByte(c, '.')+1:]
+		fields = c == "dict" || c == "ConfigDict" || c == "Namespace" || c == "SimpleNamespace" || c == "EasyDict" || c == "AttrDict" || c == "Dict" || c == "edict"
+		if fields && len(e.Args) == 1 && e.Args[0].Kind == python.Dict {
+			e = &e.Args[0]
+		}
+	}
+	if !fields {
+		x.add(setting{key: key, expr: e, file: file, rank: r, at: where(file, e.Line)})
+		return
+	}
+	for i, k := range e.Keys {
+		if k != "" && k != "**" && depth < 8 {
+			x.assign(key+"."+k, &e.Named[i], file, r, depth+1)
+		}
+	}
+}
+
+// loop notes for epoch in range(10).
+func (x *extraction) loop(s *python.Statement, file string, r rank) {
+	unit := ""
+	switch t := strings.ToLower(s.Target); {
+	case strings.Contains(t, "epoch") || t == "ep":
+		unit = "loop.epochs"
+	case strings.Contains(t, "step") || t == "it" || t == "iter" || strings.HasPrefix(t, "iteration") || t == "update" || t == "i_iter":
+		unit = "loop.steps"
+	default:
+		return
+	}
+	for _, c := range s.Calls {
+		name := c.Callee()
+		if (name != "range" && name != "trange" && !strings.HasSuffix(name, ".trange")) || len(c.Args) == 0 {
+			continue
+		}
+		last := c.Args[0]
+		if len(c.Args) > 1 {
+			last = c.Args[1]
+			one := c.Args[0].Kind == python.Number && c.Args[0].Text == "1"
+			if one && last.Kind == python.Binary && last.Text == "+" && last.Args[1].Text == "1" { // range(1, n + 1)
+				last = last.Args[0]
+			}
+		}
+		x.add(setting{key: unit, expr: &last, file: file, rank: r, at: where(file, s.Line)})
+		return
+	}
+}
+
+// call notes a call, and what is declared or passed by it.
+func (x *extraction) call(c *python.Expr, s *python.Statement, file string, r rank) {
+	callee := c.Callee()
+	name := callee[strings.LastIndexByte(callee, '.')+1:]
+	if name == "" {
+		return
+	}
+	at := where(file, c.Line)
+	switch {
+	case name == "add_argument" || name == "add_arg" || name == "add_option":
+		x.argument(c, file, r, "default", c.Get("default"))
+		return
+	case strings.HasPrefix(name, "DEFINE_") && len(c.Args) >= 1 && c.Args[0].Kind == python.String: // absl
+		x.options[normal(c.Args[0].Text)] = option{key: c.Args[0].Text, flag: name == "DEFINE_bool" || name == "DEFINE_boolean"}
+		if len(c.Args) >= 2 {
+			x.add(setting{key: c.Args[0].Text, expr: &c.Args[1], file: file, rank: r, at: at})
+		} else if d := c.Get("default"); d != nil {
+			x.add(setting{key: c.Args[0].Text, expr: d, file: file, rank: r, at: at})
+		}
+		return
+	case name == "set_defaults":
+		for i, k := range c.Keys {
+			x.add(setting{key: k, expr: &c.Named[i], file: file, rank: r, at: at})
+		}
+		return
+	case name == "dict" || name == "field" || name == "Field" || name == "print" || name == "format":
+		return
+	}
+	p := r
+	if r == declared {
+		p = passed
+	}
+	if name != "lambda" {
+		x.uses(name, at, r >= declared)
+		x.calls = append(x.calls, call{*c, callee, file, p, s.Target})
+	}
+	for i, k := range c.Keys {
+		if k == "**" {
+			continue
+		}
+		if v := &c.Named[i]; v.Kind != python.Dict {
+			x.add(setting{key: name + "." + k, expr: v, file: file, rank: p, at: where(file, v.Line)})
+		} else {
+			x.assign(name+"."+k, v, file, p, 0)
+		}
+	}
+}
+
+// argument notes an option or a positional argument that is declared.
+func (x *extraction) argument(c *python.Expr, file string, r rank, kind string, def *python.Expr) {
+	var names []string
+	for i := range c.Args {
+		if c.Args[i].Kind == python.String {
+			names = append(names, c.Args[i].Text)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	key := ""
+	for _, n := range names {
+		if t := strings.TrimLeft(n, "-"); len(t) > len(key) {
+			key, _, _ = strings.Cut(t, "/") // --amp/--no-amp of click
+		}
+	}
+	if d := c.Get("dest"); d != nil && d.Kind == python.String {
+		key = d.Text
+	}
+	o := option{key: key}
+	if a := c.Get("action"); a != nil && (strings.HasPrefix(a.Text, "store_") || a.Text == "count") {
+		o.flag = true
+	}
+	if a := c.Get("is_flag"); a != nil && a.Text == "True" {
+		o.flag = true
+	}
+	for _, n := range names {
+		if strings.HasPrefix(n, "-") {
+			x.options[normal(strings.TrimLeft(n, "-"))] = o
+		} else if len(names) == 1 && kind == "default" {
+			x.places = append(x.places, key)
+		}
+	}
+	if def != nil {
+		x.add(setting{key: key, expr: def, file: file, rank: r, at: where(file, c.Line)})
+	}
+}
+
+// decorator notes what a decorator says: the options of click, and Hydra's configuration.
+func (x *extraction) decorator(d *python.Expr, s *python.Statement, file string, r rank) {
+	callee := d.Callee()
+	switch {
+	case strings.HasSuffix(callee, "option"):
+		x.argument(d, file, r, "option", d.Get("default"))
+	case callee == "hydra.main" || callee == "hydra_main" || strings.HasSuffix(callee, "hydra_runner"):
+		h := &hydraMain{dir: path.Dir(file)}
+		if p := d.Get("config_path"); p != nil && p.Kind == python.String {
+			h.dir = path.Join(h.dir, p.Text)
+		}
+		if n := d.Get("config_name"); n != nil && n.Kind == python.String {
+			h.name = n.Text
+		}
+		if x.hydra == nil {
+			x.hydra = h
+		}
+		x.uses("hydra", where(file, d.Line), true)
+	}
+}

@@ -1,0 +1,73 @@
+package shell
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct{ source, want string }{
+		{"python train.py --lr 1e-3 # fast\n", "1 python|train.py|--lr|1e-3"},
+		{"A=1\nexport B=\"x y\"\npython t.py $A \"$B\" $B ${C:-7} $D", "3 python|t.py|1|x y|x|y|7|$D"},
+		{"ARGS=(\n  --a 1 # one\n  --b \"two words\"\n)\nARGS+=(--c)\ntorchrun \"${ARGS[@]}\" x.py", "6 torchrun|--a|1|--b|two words|--c|x.py"},
+		{"OPTS=\"\n --a 1 \\\n --b 2\n\"\nrun $OPTS", "5 run|--a|1|--b|2"},
+		{"N=2; G=8\nW=$(($N*$G))\nrun $W $((G + N - 1)) $(hostname) `date`", "3 run|16|9|$()|$()"},
+		{"CUDA_VISIBLE_DEVICES=0,1 python t.py \\\n  --x 'a b' 2>&1 | tee log.txt &", "1 [CUDA_VISIBLE_DEVICES=0,1]python|t.py|--x|a b\n2 tee|log.txt"},
+		{"if [ -z \"$1\" ]; then\n S=small\nelse\n S=big\nfi\nrun $S > out.log && done_it", "1 [|-z|$1|]\n6 run|small\n6 done_it"},
+		{"cat <<EOF > ds.json\n{\"a\": 1}\npython no.py\nEOF\npython yes.py", "1 cat\n5 python|yes.py"},
+		{"for s in 1 2 3; do\n  python t.py seed=$s\ndone", "2 python|t.py|seed=1"},
+		{"run $@ $1", "1 run|p|q|p"},
+		{"X=a; X+=b; run $X --k=\"v w\"z", "1 run|ab|--k=v wz"},
+	} {
+		var got []string
+		for _, cmd := range Parse([]byte(c.source), params(c.source)...).Commands {
+			line := fmt.Sprintf("%d ", cmd.Line)
+			if len(cmd.Env) > 0 {
+				line += fmt.Sprint(cmd.Env)
+			}
+			got = append(got, line+strings.Join(cmd.Words, "|"))
+		}
+		if got := strings.Join(got, "\n"); got != c.want {
+			t.Errorf("%s\ngives\n%s\nwant\n%s", c.source, got, c.want)
+		}
+	}
+}
+
+func params(source string) []string {
+	if strings.Contains(source, "$@") {
+		return []string{"p", "q"}
+	}
+	return nil
+}
+
+func TestComments(t *testing.T) {
+	s := Parse([]byte("#!/bin/bash\n#SBATCH --nodes=4\necho hi # no\n"))
+	if len(s.Comments) != 2 || s.Comments[1] != (Comment{"#SBATCH --nodes=4", 2}) {
+		t.Errorf("comments %v", s.Comments)
+	}
+}
+
+// A script whose variables double does not take memory without end.
+func TestGrowth(t *testing.T) {
+	source := "a=xxxxxxxx\n" + strings.Repeat("a=$a$a\n", 60) + "b=(x x)\n" + strings.Repeat("b+=(${b[@]})\n", 60) + "run $a"
+	s := Parse([]byte(source))
+	for name, v := range s.Vars {
+		if len(v.Value) > maxValue {
+			t.Errorf("%s has %d bytes", name, len(v.Value))
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"a=(b $((1+2)) ${c:-d}", "x <<E\ny\nE\n", "'", "\"$", "`", "${", "$((", "a=${a:=$b}", "#\n\\\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, source []byte) {
+		for _, c := range Parse(source, "p").Commands {
+			if len(c.Words) == 0 {
+				t.Fatal("a command without words")
+			}
+		}
+	})
+}
